@@ -28,14 +28,17 @@ type bulkEdit struct {
 	op    fdbpq.Op // for each of them
 	state fdbpq.ItemState
 	max   int64 // items
+
 	kind  subjects.Kind
 	queue string
-
-	done int64 // items so far
+	done  int64 // items so far
 }
 
-// inspection returns how the inspector answers: with encode(done, more).
-func (e *bulkEdit) inspection(i *inspector, encode func(done int64, more bool) []byte) *inspection {
+// inspection returns how the inspector answers a request: with encode(done, more).
+func (e *bulkEdit) inspection(
+	i *inspector, r *subjects.Request, encode func(done int64, more bool) []byte,
+) *inspection {
+	e.kind, e.queue = r.Kind, r.Queue
 	return &inspection{bulkLimit, func(ctx context.Context) ([]byte, error) {
 		more, err := e.run(ctx, i)
 		unknown := err != nil && newFailure(err).Unknown

@@ -35,7 +35,7 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *clientRepli
 
 	walk := fdbpq.Browse{State: states[o.State], MaxItems: maxLooked, MaxBytes: maxLookedBytes}
 	if o.Max && kind == subjects.FIFO {
-		return fmt.Errorf(`%w: end: "max": a FIFO queue is served from its front only: want "min"`, errBadRequest)
+		return badRequest(`end: "max": a FIFO queue is served from its front only: want "min"`)
 	} else if o.Max {
 		walk.End = fdbpq.Back
 	}

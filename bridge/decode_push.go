@@ -26,71 +26,63 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
 	if err = checkNames(m.Header, r); err != nil {
 		return err
 	}
+
 	if err = checkPushed(m, r.Queue); err != nil {
 		return err
 	}
 
-	// What is left in the header in the end comes back with the item.
+	// Each of these takes its headers out. What is left comes back with the item.
 	if err = takeTimes(m.Header, op); err != nil {
 		return err
 	}
+
 	if err = takeKeys(m.Header, &op.Message); err != nil {
 		return err
 	}
+
 	if op.Weight, err = subjects.GroupOfPush(m.Header); err != nil {
 		return err
 	}
+
 	delete(m.Header, subjects.HeaderWeight)
 	if priorities, given := m.Header[subjects.HeaderPriority]; given {
 		if op.Priority, err = priority(r, priorities); err != nil {
 			return err
 		}
+
 		delete(m.Header, subjects.HeaderPriority)
 	}
+
 	if len(m.Header) > 0 {
 		op.Message.Headers = m.Header
 	}
+
 	return nil
 }
 
-// checkNames refuses headers that no request may have, or that this one may not.
-func checkNames(h nats.Header, r *subjects.Request) error {
-	for name := range h {
-		if !subjects.RequestHeaderKnown(name) {
-			return fmt.Errorf("%w: unknown header %.64q: of the names that begin with Pq- only these are known, spelled like this: %s",
-				errBadRequest, name, strings.Join(subjects.PushHeaders[:], ", "))
-		}
-		if subjects.IsReserved(name) && name != subjects.HeaderPriority && r.Verb != subjects.Push && r.Verb != subjects.Enqueue {
-			return fmt.Errorf("%w: header %s with %s: only a push has one", errBadRequest, name, r.Verb)
-		}
-		if name == subjects.HeaderPriority && r.Verb != subjects.Push {
-			return fmt.Errorf("%w: header %s with %s: only a push to a priority queue has one",
-				errBadRequest, subjects.HeaderPriority, r.Verb)
-		}
-	}
-	return nil
-}
-
-// checkPushed refuses headers that would make the reply to a later pop look like
-// something other than an item, that a NATS server would act on in that reply, or that
-// NATS cannot carry. It removes those that are not stored.
+// checkPushed refuses headers that would make the reply to a later pop look like something other
+// than an item, that a NATS server would act on in that reply, or that NATS cannot carry. It
+// removes those that are not stored.
 func checkPushed(m *nats.Msg, queue string) error {
+	const prefix = len(subjects.HeaderError)
 	for name, values := range m.Header {
-		if len(name) >= len(subjects.HeaderError) && strings.EqualFold(name[:len(subjects.HeaderError)], subjects.HeaderError) {
-			return fmt.Errorf("%w: header %.64q: whoever pops the item would take it for an error", errBadRequest, name)
+		if len(name) >= prefix && strings.EqualFold(name[:prefix], subjects.HeaderError) {
+			return badRequest("header %.64q: a client that pops it would take it for an error", name)
 		}
+
 		if !subjects.ValidHeaderName(name) {
-			return fmt.Errorf("%w: header %.64q: want a name of letters, digits and any of %s", errBadRequest, name, subjects.HeaderPunctuation)
+			return badRequest("header %.64q: want a name of letters, digits and any of %s",
+				name, subjects.HeaderPunctuation)
 		}
 
 		switch subjects.HeaderFate(name, values) {
 		case subjects.Refused:
-			return fmt.Errorf("%w: header %.64q: %s", errBadRequest, name, subjects.WhyRefused(name))
-		case subjects.Checked:
+			return badRequest("header %.64q: %s", name, subjects.WhyRefused(name))
+		case subjects.Checked: // Nats-Expected-Stream: the queue is its stream
 			for _, value := range values {
 				if value != queue {
-					return fmt.Errorf("%w: header %.64q: the stream %.128q is expected, and the queue is %s: want that name",
-						errBadRequest, name, value, queue)
+					return badRequest("header %.64q: the stream %.128q is expected, and the queue "+
+						"is %s: want that name", name, value, queue)
 				}
 			}
 			delete(m.Header, name)
@@ -100,24 +92,10 @@ func checkPushed(m *nats.Msg, queue string) error {
 	}
 
 	if subjects.IsStatus(m.Header, m.Data) {
-		return fmt.Errorf("%w: header %s without a value: %s", errBadRequest, subjects.HeaderStatus, subjects.WhyNoStatus)
-	}
-	return nil
-}
-
-// checkBlock refuses too many headers, and blocks that wire.CheckBlock refuses.
-func checkBlock(h nats.Header, size int) error {
-	lines := 0
-	for _, values := range h {
-		lines += len(values)
-	}
-	if lines > subjects.MaxHeaders {
-		return errTooManyHeaders(lines)
+		return badRequest("header %s without a value: %s",
+			subjects.HeaderStatus, subjects.WhyNoStatus)
 	}
 
-	if err := wire.CheckBlock(h, size, subjects.AddedByServer); err != nil {
-		return fmt.Errorf("%w: %w", errBadRequest, err)
-	}
 	return nil
 }
 
@@ -151,7 +129,7 @@ func takeTimes(h nats.Header, op *fdbpq.Op) error {
 				return errTwice(name)
 			}
 			scheduled = true
-			op.At, err = single(name, values, func(text string) (time.Time, error) { return subjects.ParseSchedule(text, time.Now()) })
+			op.At, err = single(name, values, parseScheduled)
 		case strings.EqualFold(name, subjects.HeaderTTL):
 			if expires {
 				return errTwice(name)
@@ -171,29 +149,38 @@ func takeTimes(h nats.Header, op *fdbpq.Op) error {
 		if err != nil {
 			return err
 		}
+
 		delete(h, name)
 	}
 
 	if delayed && scheduled {
-		return fmt.Errorf("%w: headers %s and %s: want one of them", errBadRequest, subjects.HeaderDelay, subjects.HeaderSchedule)
+		return badRequest("headers %s and %s: want one of them",
+			subjects.HeaderDelay, subjects.HeaderSchedule)
 	}
+
 	return nil
 }
 
+func parseScheduled(text string) (time.Time, error) {
+	return subjects.ParseSchedule(text, time.Now())
+}
+
 // single parses a header that has one value.
-func single[T any](name string, values []string, parse func(string) (T, error)) (value T, err error) {
+func single[T any](
+	name string, values []string, parse func(string) (T, error),
+) (value T, err error) {
 	if len(values) != 1 {
 		return value, errTwice(name)
 	}
+
 	if value, err = parse(values[0]); err != nil {
 		return value, fmt.Errorf("header %s: %w", name, err)
 	}
+
 	return value, nil
 }
 
-func errTwice(name string) error {
-	return fmt.Errorf("%w: header %s given twice: want it once", errBadRequest, name)
-}
+func errTwice(name string) error { return badRequest("header %s given twice: want it once", name) }
 
 // priority returns the priority from the header and the subject, which must agree.
 func priority(r *subjects.Request, texts []string) (int64, error) {
@@ -204,20 +191,23 @@ func priority(r *subjects.Request, texts []string) (int64, error) {
 			return 0, fmt.Errorf("header %s: %w", subjects.HeaderPriority, err)
 		}
 		if have && p != value {
-			return 0, fmt.Errorf("%w: given twice and different, %d and %d: want one", subjects.ErrPriority, value, p)
+			return 0, fmt.Errorf("%w: given twice and different, %d and %d: want one",
+				subjects.ErrPriority, value, p)
 		}
 		value, have = p, true
 	}
+
 	return value, nil
 }
 
-// decodeFrames returns the operations of a batch of pushes, which are like the one in ops. They refer
-// to the memory of the message, and follow each other, so all of them succeed or none does.
-// Errors are those of decodePush and of subjects.ParseFrames.
+// decodeFrames returns an operation like the one in ops for each push of a batch. They refer to the
+// memory of the message, and follow each other, so all of them succeed or none does. Errors are
+// those of decodePush and of subjects.ParseFrames.
 func decodeFrames(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
 	if err := checkBatchHeaders(m.Header); err != nil {
 		return nil, err
 	}
+
 	frames, err := subjects.ParseFrames(m.Data)
 	if err != nil {
 		return nil, err
@@ -238,6 +228,7 @@ func decodeFrames(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op,
 			return nil, fmt.Errorf("item %d: %w", i, err)
 		}
 	}
+
 	return ops, nil
 }
 
@@ -247,10 +238,12 @@ func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error
 		return fmt.Errorf("%w: %d in a FIFO queue: want 0", subjects.ErrPriority, frame.Priority)
 	}
 
+	// The first and the last line of a block have no header.
 	m := nats.Msg{Data: frame.Value}
-	if n := bytes.Count(frame.Headers, []byte("\n")) - 2; n > subjects.MaxHeaders { // but for the first and the last
+	if n := bytes.Count(frame.Headers, []byte("\n")) - 2; n > subjects.MaxHeaders {
 		return errTooManyHeaders(n)
 	}
+
 	if len(frame.Headers) > 0 {
 		m.Header, _ = nats.DecodeHeadersMsg(frame.Headers) // nil if they cannot be read
 		if err := checkBlock(m.Header, len(frame.Headers)); err != nil {
@@ -266,8 +259,44 @@ func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error
 func checkBatchHeaders(h nats.Header) error {
 	for name, values := range h {
 		if subjects.IsNATS(name) && subjects.HeaderFate(name, values) != subjects.Dropped {
-			return fmt.Errorf("%w: header %.64q: a batch has none that begin with Nats-: give them to the items in it", errBadRequest, name)
+			return badRequest("header %.64q: a batch has none that begin with Nats-: give them to "+
+				"the items in it", name)
 		}
 	}
 	return nil
+}
+
+// keysSize is how many bytes setKeys adds to the message of an item.
+func keysSize(m *fdbpq.Message) int {
+	keys := nats.Header{}
+	if setKeys(keys, m); len(keys) == 0 {
+		return 0
+	}
+	if len(m.Headers) > 0 {
+		return wire.LinesSize(keys)
+	}
+	return wire.HeaderSize(keys)
+}
+
+// keysMemory estimates how many more bytes than their own the keys of a push take in a transaction.
+// It writes the store's keys for them several times, conflict ranges included.
+func keysMemory(m *fdbpq.Message) (n int) {
+	const writes, rest = 20, 64
+	for _, key := range []string{m.MsgID, m.Unique} {
+		if key != "" {
+			n += writes * (len(key) + rest)
+		}
+	}
+	return n
+}
+
+// maxPushedReply is the largest size of the reply to a batch of pushes.
+func maxPushedReply(ops []fdbpq.Op) int {
+	size := subjects.MaxPushedBatch(len(ops))
+	for i := range ops {
+		if m := &ops[i].Message; m.MsgID != "" || m.Unique != "" {
+			return size + subjects.MaxDuplicates(len(ops))
+		}
+	}
+	return size
 }

@@ -33,30 +33,6 @@ type ownHeader struct {
 	end  int // of its value in text
 }
 
-// timeText is a time in subjects.TimeLayout.
-type timeText struct {
-	second int64 // since 1970
-	text   [len(subjects.TimeLayout)]byte
-}
-
-// pushed returns the payload of the reply to a push, or to a batch of them.
-func (e *encoder) pushed(q *dispatch.Queue, results []fdbpq.Result, batch bool) []byte {
-	if batch {
-		appendID := func(b []byte, i int) []byte { return results[i].Item.ID.AppendTo(b) }
-		at, duplicates := duplicatesOf(results)
-		e.buf = subjects.AppendPushedBatch(e.buf[:0], q.Name, len(results), appendID, at)
-		e.buf = subjects.AppendDuplicates(e.buf, duplicates)
-		return e.buf
-	}
-
-	item := &results[0].Item
-	e.buf = subjects.AppendPushed(e.buf[:0], q.Kind, q.Name, item.ID.String(), item.ID.Priority, item.PushedAt)
-	if results[0].Duplicate {
-		e.buf = subjects.AppendDuplicate(e.buf)
-	}
-	return e.buf
-}
-
 // item sets the headers of a reply that carries an item: those stored with it and our own.
 func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) {
 	e.stored(item)
@@ -71,19 +47,9 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) {
 	if q.Kind == subjects.Priority {
 		e.add(subjects.HeaderPriority, strconv.AppendInt(e.text, item.ID.Priority, 10))
 	}
+
 	if !item.PushedAt.IsZero() {
 		e.add(subjects.HeaderPushedAt, e.pushedAt.appendTo(e.text, item.PushedAt))
-	}
-}
-
-// stored resets the headers to those stored with an item: the pusher's, and how it died. It omits
-// pushers' headers that a NATS server would act on; an item that another program or an earlier
-// version wrote may have them.
-func (e *encoder) stored(item *fdbpq.Item) {
-	e.pushers(item)
-	if item.DeadLetter != nil {
-		dead := subjects.DeadLetter(*item.DeadLetter)
-		dead.Headers(e.header)
 	}
 }
 
@@ -92,6 +58,63 @@ func (e *encoder) leased(q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease
 	e.item(q, item)
 	e.add(subjects.HeaderDeliveries, strconv.AppendInt(e.text, lease.Deliveries, 10))
 	e.add(subjects.HeaderLeaseUntil, e.until.appendTo(e.text, lease.Until))
+}
+
+// itemAlone is like item without our own headers, for which there is no room. So it omits a trace
+// context too.
+func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
+	e.pushers(item)
+	for name := range e.header {
+		if strings.EqualFold(name, subjects.HeaderTraceParent) {
+			delete(e.header, name)
+		}
+	}
+	return e.header
+}
+
+// stored resets the headers to those stored with an item: the pusher's, and how it died.
+func (e *encoder) stored(item *fdbpq.Item) {
+	e.pushers(item)
+	if item.DeadLetter != nil {
+		dead := subjects.DeadLetter(*item.DeadLetter)
+		dead.Headers(e.header)
+	}
+}
+
+// pushers resets the header to the pusher's. It omits what a push over NATS could not have stored,
+// but another program or an earlier version could: headers that a NATS server would act on, and
+// those that make a client take the item for the end of a batch or for a message of the server.
+func (e *encoder) pushers(item *fdbpq.Item) {
+	if e.header == nil {
+		e.header = nats.Header{}
+	}
+
+	clear(e.header)
+	e.own, e.text = e.own[:0], e.text[:0]
+
+	for name, values := range item.Headers {
+		ours := subjects.IsReserved(name) && !subjects.IsStored(name)
+		ofPush := item.DeadLetter != nil && subjects.OfPushAlone(name) // so not about a dead letter
+		if subjects.HeaderFate(name, values) == subjects.Kept && !ours && !ofPush {
+			e.header[name] = values
+		}
+	}
+
+	if subjects.IsStatus(e.header, item.Value) {
+		delete(e.header, subjects.HeaderStatus)
+	}
+
+	setKeys(e.header, &item.Message)
+}
+
+// setKeys is the reverse of takeKeys. They were the pusher's headers.
+func setKeys(h nats.Header, m *fdbpq.Message) {
+	if m.MsgID != "" {
+		h[subjects.HeaderMsgID] = []string{m.MsgID}
+	}
+	if m.Unique != "" {
+		h[subjects.HeaderUnique] = []string{m.Unique}
+	}
 }
 
 // add adds a header of our own to those that were set. text is that of e with the value appended.
@@ -118,50 +141,23 @@ func (e *encoder) headerBlock() (block []byte, err error) {
 	if block, err = subjects.AppendHeaderLines(block, e.header); err != nil {
 		return nil, err
 	}
+
 	start := 0
 	for _, own := range e.own {
 		block = subjects.AppendHeaderLine(block, own.name, e.text[start:own.end])
 		start = own.end
 	}
+
 	e.block = append(block, wire.CRLF...)
 	return e.block, nil
 }
 
 var traceDisabled = []string{subjects.TraceDisabled}
 
-// itemAlone is like item without our own headers, for which there is no room. It
-// therefore omits a trace context too.
-func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
-	e.pushers(item)
-	for name := range e.header {
-		if strings.EqualFold(name, subjects.HeaderTraceParent) {
-			delete(e.header, name)
-		}
-	}
-	return e.header
-}
-
-// pushers resets the header to the pusher's, without other names that are the protocol's: programs
-// that write to the store themselves could store those, and a client would take an item for
-// the end of a batch, or for a message of the server.
-func (e *encoder) pushers(item *fdbpq.Item) {
-	if e.header == nil {
-		e.header = nats.Header{}
-	}
-	clear(e.header)
-	e.own, e.text = e.own[:0], e.text[:0]
-	for name, values := range item.Headers {
-		if subjects.HeaderFate(name, values) != subjects.Kept || subjects.IsReserved(name) && !subjects.IsStored(name) {
-			continue
-		}
-		if item.DeadLetter == nil || !subjects.OfPushAlone(name) {
-			e.header[name] = values
-		}
-	}
-	if subjects.IsStatus(e.header, item.Value) {
-		delete(e.header, subjects.HeaderStatus)
-	}
-	setKeys(e.header, &item.Message)
+// timeText is a time in subjects.TimeLayout.
+type timeText struct {
+	second int64 // since 1970
+	text   [len(subjects.TimeLayout)]byte
 }
 
 // appendTo appends t in subjects.TimeLayout. Most times are in the same second as the one
@@ -171,34 +167,12 @@ func (f *timeText) appendTo(b []byte, t time.Time) []byte {
 		f.second = second
 		copy(f.text[:], t.UTC().Format(subjects.TimeLayout))
 	}
+
 	const last = len(subjects.TimeLayout) - len("0Z")
 	for i, us := last, t.Nanosecond()/1000; i > last-6; i-- {
 		f.text[i] = byte('0' + us%10)
 		us /= 10
 	}
+
 	return append(b, f.text[:]...)
-}
-
-// setKeys is the reverse of takeKeys. They were the pusher's headers.
-func setKeys(h nats.Header, m *fdbpq.Message) {
-	if m.MsgID != "" {
-		h[subjects.HeaderMsgID] = []string{m.MsgID}
-	}
-	if m.Unique != "" {
-		h[subjects.HeaderUnique] = []string{m.Unique}
-	}
-}
-
-// duplicatesOf returns which pushes of a batch changed nothing, and the time of one that did if
-// there is one.
-func duplicatesOf(results []fdbpq.Result) (at time.Time, duplicates []int) {
-	at = results[0].Item.PushedAt
-	for i := range results {
-		if results[i].Duplicate {
-			duplicates = append(duplicates, i)
-		} else {
-			at = results[i].Item.PushedAt
-		}
-	}
-	return at, duplicates
 }

@@ -31,6 +31,11 @@ var (
 	errNoSchedule = errors.New("no such schedule")
 )
 
+// badRequest returns an error that wraps errBadRequest, and what the format wraps.
+func badRequest(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{errBadRequest}, args...)...)
+}
+
 // ErrSubjectsTaken is what Run returns if another bridge serves the same
 // subjects from another store, or in another queue group.
 var ErrSubjectsTaken = peers.ErrSubjectsTaken
@@ -46,30 +51,41 @@ type wireError struct {
 // can wrap others come first.
 var wireErrors = []wireError{
 	{subjects.CodeOverloaded, false, []error{fdbpq.ErrRate}},
-	{subjects.CodeNotFound, false, []error{fdbpq.ErrEmpty, fdbpq.ErrNotFound, fdbpq.ErrPaused, errNoSchedule}},
+	{subjects.CodeNotFound, false, []error{
+		fdbpq.ErrEmpty, fdbpq.ErrNotFound, fdbpq.ErrPaused, errNoSchedule,
+	}},
 	{subjects.CodeConflict, false, []error{
-		fdbpq.ErrLeaseLost, fdbpq.ErrLeased, fdbpq.ErrNotLeased, fdbpq.ErrNotDeadLetter, fdbpq.ErrManyRates,
+		fdbpq.ErrLeaseLost, fdbpq.ErrLeased, fdbpq.ErrNotLeased,
+		fdbpq.ErrNotDeadLetter, fdbpq.ErrManyRates,
 	}},
 	{subjects.CodeUnavailable, true, []error{kv.ErrCommitUnknown, dispatch.ErrUnknownOutcome}},
 	{subjects.CodeBadRequest, false, []error{
-		errBadRequest, subjects.ErrPrefix, subjects.ErrQueueName, subjects.ErrVerb, subjects.ErrPriority, subjects.ErrKey,
-		subjects.ErrTiming, subjects.ErrOptions, subjects.ErrToken, subjects.ErrFrame, subjects.ErrGroup, subjects.ErrWeight,
-		fdbpq.ErrQueueName, fdbpq.ErrID, fdbpq.ErrOp, fdbpq.ErrSettings, fdbpq.ErrMaxRecords, fdbpq.ErrToken, schedule.ErrInvalid,
+		errBadRequest, schedule.ErrInvalid,
+		subjects.ErrPrefix, subjects.ErrQueueName, subjects.ErrVerb, subjects.ErrPriority,
+		subjects.ErrKey, subjects.ErrTiming, subjects.ErrOptions, subjects.ErrToken,
+		subjects.ErrFrame, subjects.ErrGroup, subjects.ErrWeight,
+		fdbpq.ErrQueueName, fdbpq.ErrID, fdbpq.ErrOp, fdbpq.ErrSettings, fdbpq.ErrMaxRecords,
+		fdbpq.ErrToken,
 	}},
 	{subjects.CodeTooLarge, false, []error{
-		errTooLarge, subjects.ErrTooManyFrames, fdbpq.ErrMessageTooLarge, kv.ErrTooLarge, fdbpq.ErrItemTooLarge,
+		errTooLarge, subjects.ErrTooManyFrames, fdbpq.ErrMessageTooLarge, kv.ErrTooLarge,
+		fdbpq.ErrItemTooLarge,
 	}},
-	{subjects.CodeOverloaded, false, []error{dispatch.ErrOverloaded, fdbpq.ErrMaxLeased, fdbpq.ErrFull}},
+	{subjects.CodeOverloaded, false, []error{
+		dispatch.ErrOverloaded, fdbpq.ErrMaxLeased, fdbpq.ErrFull,
+	}},
 	{subjects.CodeInternal, false, []error{errInternal, fdbpq.ErrCorrupt, kv.ErrCorrupt}},
 	{subjects.CodeUnavailable, false, []error{
-		dispatch.ErrUnavailable, fdbpq.ErrNoRoom, kv.ErrUnavailable, kv.ErrClosed, kv.ErrConflict, kv.ErrTooOld, kv.ErrThrottled,
+		dispatch.ErrUnavailable, fdbpq.ErrNoRoom, kv.ErrUnavailable, kv.ErrClosed, kv.ErrConflict,
+		kv.ErrTooOld, kv.ErrThrottled,
 	}},
 }
 
 // classify returns the row of an error, with code 500 for one that matches none.
 func classify(err error) wireError {
+	matches := func(known error) bool { return errors.Is(err, known) }
 	for _, row := range wireErrors {
-		if slices.ContainsFunc(row.errs, func(known error) bool { return errors.Is(err, known) }) {
+		if slices.ContainsFunc(row.errs, matches) {
 			return row
 		}
 	}
@@ -79,12 +95,12 @@ func classify(err error) wireError {
 // failure is an error with the headers of the reply that reports it.
 type failure struct {
 	subjects.Error
-	header nats.Header // not to be changed
+	header nats.Header // must not be changed
 	of     error       // if it is prepared
-	toPush []byte      // the payload for a push, likewise
+	toPush []byte      // the payload for a push, if it is prepared
 }
 
-// payload returns the payload of the reply to a failed push. It is not to be changed.
+// payload returns the payload of the reply to a failed push. It must not be changed.
 func (f *failure) payload() []byte {
 	if f.toPush != nil {
 		return f.toPush
@@ -95,7 +111,9 @@ func (f *failure) payload() []byte {
 // prepared holds the failures of errors that come in floods, because refusing a request
 // must cost less than receiving it.
 var prepared = [...]*failure{
-	prepare(dispatch.ErrTooManyRequests), prepare(dispatch.ErrTooManyBytes), prepare(dispatch.ErrTooManyWaiters),
+	prepare(dispatch.ErrTooManyRequests),
+	prepare(dispatch.ErrTooManyBytes),
+	prepare(dispatch.ErrTooManyWaiters),
 }
 
 func prepare(err error) *failure {
@@ -117,18 +135,12 @@ func failureOf(err error) *failure {
 	return newFailure(err)
 }
 
-// withoutPackages removes the names of packages with which errors begin. Clients do not know them.
-func withoutPackages(text string) string {
-	parts := slices.DeleteFunc(strings.Split(text, ": "), func(part string) bool {
-		return part == "fdbpq" || part == "pebblekv" || part == "fdbkv" || part == "kv"
-	})
-	return strings.Join(parts, ": ")
-}
-
+// newFailure makes the failure of an error.
 func newFailure(err error) *failure {
 	row := classify(err)
 	text := withoutPackages(err.Error())
 	told := subjects.Error{Code: row.code, Unknown: row.unknown, Text: text}
+
 	f := &failure{Error: told, header: told.Headers()}
 	if lost, ok := errors.AsType[*fdbpq.LostLeases](err); ok {
 		f.header[subjects.HeaderLost] = []string{subjects.FormatLost(lost.Lost)}
@@ -136,14 +148,25 @@ func newFailure(err error) *failure {
 	return f
 }
 
-// errNoRoomForItem is told of an item for which the transaction of a request for several had no room.
-var errNoRoomForItem = fmt.Errorf("%w: there was no room to move it with the others: ask for it again", errTooLarge)
+// withoutPackages removes the names of packages that errors begin with. Clients do not know them.
+func withoutPackages(text string) string {
+	parts := slices.DeleteFunc(strings.Split(text, ": "), func(part string) bool {
+		return part == "fdbpq" || part == "pebblekv" || part == "fdbkv" || part == "kv"
+	})
+	return strings.Join(parts, ": ")
+}
+
+// errNoRoomForItem is told of an item for which the transaction of a request for several had no
+// room.
+var errNoRoomForItem = fmt.Errorf("%w: there was no room to move it with the others: "+
+	"ask for it again", errTooLarge)
 
 // itemFailure returns what is told of one of several items.
 func itemFailure(err error) subjects.Failure {
 	if errors.Is(err, fdbpq.ErrNoRoom) {
 		err = errNoRoomForItem
 	}
+
 	f := newFailure(err)
 	text := f.Text
 	if len(text) > subjects.MaxFailureText {

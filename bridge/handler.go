@@ -37,16 +37,8 @@ func (h *handler) receive(m *nats.Msg, o peers.Origin) {
 	}
 }
 
-// A NATS server closes a connection that sends it a line of more than 4096 bytes. The line holds
-// more than the reply subject: another bridge's subject, or the sizes of headers and payload.
-const (
-	// maxReply is the longest reply subject of a request that is run.
-	maxReply = 2048
-	// maxSendable is the longest reply subject that an error can be sent to.
-	maxSendable = 4000
-)
-
-// accept checks the message and submits it. If it returns an error, the request was not accepted.
+// accept checks the message, decodes it and submits the request. If it returns an error, nothing
+// was submitted and the client has no answer yet.
 func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) error {
 	parsed, err := h.check(m, c)
 	if err != nil {
@@ -56,23 +48,28 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 	c.endpoint = h.b.endpoints.of(&parsed)
 	verb := c.endpoint.verb
 	if m.Reply == "" && verb.needsReply() {
-		return fmt.Errorf("%w: %s without a reply subject: nobody would receive what it returns", errBadRequest, parsed.Verb)
+		return badRequest("%s without a reply subject: nobody would receive what it returns",
+			parsed.Verb)
 	}
 
+	// The dispatcher copies the operations, so their memory serves later requests.
 	headers := h.forwardable(m, verb) // before decode takes them
 	room := h.b.spans.Get().(*[]fdbpq.Op)
-	span, err := decode(verb, m, &parsed, c, r, append((*room)[:0], fdbpq.Op{Kind: verb.op, End: verb.end}))
+	first := fdbpq.Op{Kind: verb.op, End: verb.end}
+	span, err := decode(verb, m, &parsed, c, r, append((*room)[:0], first))
 	if err != nil {
-		return err // what is in the room is left to the garbage collector
+		return err // the garbage collector gets the room
 	}
-	defer h.b.keepSpan(room, span) // the dispatcher copies it
+
+	defer h.b.keepSpan(room, span)
 	r.Size, r.Silent = len(m.Data), m.Reply == ""
 
-	// These are for no lane. A pop without operations cancels another: see decodePop.
-	if len(span) == 0 {
+	// Two kinds of requests do not go through a lane.
+	if len(span) == 0 { // it cancels another one: see decodePop
 		h.cancel(c, r, &parsed)
 		return nil
 	}
+
 	if c.inspection != nil {
 		return c.inspect(r)
 	}
@@ -80,14 +77,26 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 	if err := h.measure(c, r, span); err != nil {
 		return err
 	}
+
 	if r.Queue, err = h.b.dispatcher.Queue(parsed.Kind, parsed.Queue); err != nil {
 		return err
 	}
+
 	for i := range span {
 		span[i].Queue = r.Queue.Target
 	}
 
-	// A push whose headers were not kept, because there was no other bridge a moment ago, runs here.
+	return h.submit(m, c, r, &parsed, span, headers)
+}
+
+// submit forwards the request if another bridge owns its queue, or else submits it here.
+func (h *handler) submit(
+	m *nats.Msg, c *clientReplier, r *dispatch.Request, parsed *subjects.Request,
+	span []fdbpq.Op, headers nats.Header,
+) (err error) {
+	// A push whose headers were not kept, because there was no other bridge a moment ago, runs
+	// here.
+	verb := c.endpoint.verb
 	kept := headers != nil || verb.op != fdbpq.OpPush || verb.several
 	if kept && routed(verb, span) {
 		m.Header = headers
@@ -100,18 +109,20 @@ func (h *handler) accept(m *nats.Msg, c *clientReplier, r *dispatch.Request) err
 	if r.Wait != nil {
 		c.from.NoteWaiting()
 		if r.Wait.ID != "" {
-			if c.cancellable, err = h.b.waits.add(r, &parsed); err != nil {
+			if c.cancellable, err = h.b.waits.add(r, parsed); err != nil {
 				return err
 			}
 		}
 	}
+
 	return h.b.dispatcher.Submit(r, span)
 }
 
 // maxSpareSpan is the most operations for which the memory is kept.
 const maxSpareSpan = 1024
 
-// keepSpan keeps the memory of a span, which was in the room or has outgrown it, for later requests.
+// keepSpan keeps the memory of a span for later requests. The span was in the room or has outgrown
+// it.
 func (b *Bridge) keepSpan(room *[]fdbpq.Op, span []fdbpq.Op) {
 	clear(span)
 	if cap(span) > cap(*room) && cap(span) <= maxSpareSpan {
@@ -120,42 +131,40 @@ func (b *Bridge) keepSpan(room *[]fdbpq.Op, span []fdbpq.Op) {
 	b.spans.Put(room)
 }
 
-// routed reports whether a request runs on the bridge that owns its queue: a pop, anything that ends
-// with a lease, a change of settings, because the owner draws from a source, and pushes with groups. Other pushes go behind what pops take, and conflict with
-// nobody. An item whose group has none goes among the first ones, which the next batch of pops reads.
+// routed reports whether a request runs on the bridge that owns its queue.
 func routed(v *verb, span []fdbpq.Op) bool {
-	if v.op == fdbpq.OpPush {
-		return slices.ContainsFunc(span, func(op fdbpq.Op) bool { return op.Message.Headers[subjects.HeaderGroup] != nil })
+	switch v.op {
+	case fdbpq.OpPush:
+		// A push goes behind what pops take, and conflicts with nobody. But if its group has no
+		// items, it goes among the first ones, which the next batch of pops reads.
+		return slices.ContainsFunc(span, func(op fdbpq.Op) bool {
+			return op.Message.Headers[subjects.HeaderGroup] != nil
+		})
+	case fdbpq.OpPop:
+		return true // pops at two bridges would conflict
 	}
-	return v.op == fdbpq.OpPop || span[0].Kind == fdbpq.OpConfigure || span[len(span)-1].Kind == fdbpq.OpLease
+
+	// The owner draws from a source, so it must hear of new settings. An acknowledgement may end
+	// with a lease.
+	return span[0].Kind == fdbpq.OpConfigure || span[len(span)-1].Kind == fdbpq.OpLease
 }
 
-// forwardable returns the headers with which a request could be forwarded: those of a push, but for
-// a NATS server's own notes. All others have theirs for NATS, which must not act on them once more.
+// forwardable returns the headers that a push is forwarded with, which are its own without those
+// that a NATS server has added. Other requests are forwarded without: their headers were for NATS,
+// which must not act on them twice.
 func (h *handler) forwardable(m *nats.Msg, v *verb) nats.Header {
-	if v.op != fdbpq.OpPush || v.several || m.Header[subjects.HeaderGroup] == nil || h.b.peers.Router.Count() == 1 {
+	grouped := v.op == fdbpq.OpPush && !v.several && m.Header[subjects.HeaderGroup] != nil
+	if !grouped || h.b.peers.Router.Count() == 1 {
 		return nil
 	}
+
 	headers := maps.Clone(m.Header)
 	maps.DeleteFunc(headers, func(name string, values []string) bool {
 		return subjects.HeaderFate(name, values) == subjects.Dropped
 	})
+
 	headers[subjects.HeaderTraceDest] = traceDisabled // a server has traced the request once
 	return headers
-}
-
-// check checks what does not depend on the verb, and parses the subject.
-func (h *handler) check(m *nats.Msg, c *clientReplier) (parsed subjects.Request, err error) {
-	if err := h.checkReply(m, c); err != nil {
-		return parsed, err
-	}
-	if !c.from.Forwarded() { // else the other bridge has done it, and made a new block
-		if err := checkBlock(m.Header, wire.BlockSize(m)); err != nil {
-			return parsed, err
-		}
-	}
-
-	return h.b.grammar.Parse(m.Subject)
 }
 
 // cancel ends the request that this one cancels, and answers. NATS gives a cancel to any bridge, so
@@ -170,7 +179,84 @@ func (h *handler) cancel(c *clientReplier, r *dispatch.Request, parsed *subjects
 	c.answerData(&answered, nil, nil)
 }
 
-// measure sets the size of a request, and refuses one whose reply, or whose items, the server could
+// check checks what does not depend on the verb, and parses the subject.
+func (h *handler) check(m *nats.Msg, c *clientReplier) (parsed subjects.Request, err error) {
+	if err := h.checkReply(m, c); err != nil {
+		return parsed, err
+	}
+
+	if !c.from.Forwarded() { // otherwise the other bridge has checked it, and made a new block
+		if err := checkBlock(m.Header, wire.BlockSize(m)); err != nil {
+			return parsed, err
+		}
+	}
+
+	return h.b.grammar.Parse(m.Subject)
+}
+
+// checkBlock refuses too many headers, and blocks that wire.CheckBlock refuses.
+func checkBlock(h nats.Header, size int) error {
+	lines := 0
+	for _, values := range h {
+		lines += len(values)
+	}
+
+	if lines > subjects.MaxHeaders {
+		return errTooManyHeaders(lines)
+	}
+
+	if err := wire.CheckBlock(h, size, subjects.AddedByServer); err != nil {
+		return badRequest("%w", err)
+	}
+
+	return nil
+}
+
+// A NATS server closes a connection that sends it a line of more than 4096 bytes. The line holds
+// more than the reply subject: another bridge's subject, or the sizes of headers and payload.
+const (
+	// maxReply is the longest reply subject of a request that is run.
+	maxReply = 2048
+	// maxSendable is the longest reply subject that an error can be sent to.
+	maxSendable = 4000
+)
+
+// checkReply refuses a request whose reply subject cannot be used.
+func (h *handler) checkReply(m *nats.Msg, c *clientReplier) error {
+	if why := h.b.unanswerable(m.Reply); why != "" {
+		c.reply = ""
+		return badRequest("reply subject %.64q %s: want an inbox", wire.WithoutToken(m.Reply), why)
+	}
+
+	if len(m.Reply) > maxReply {
+		if len(m.Reply) > maxSendable {
+			c.reply = ""
+		}
+		return badRequest("the reply subject has %d bytes: want at most %d", len(m.Reply), maxReply)
+	}
+
+	return nil
+}
+
+// unanswerable returns why no reply may be sent to a subject, as the end of a sentence, or "" if
+// one may. Clients choose the subject, and the bridge may publish where they may not.
+func (b *Bridge) unanswerable(subject string) string {
+	switch {
+	case b.grammar.Owns(subject), strings.HasPrefix(subject, peers.Root),
+		strings.HasPrefix(subject, outbox.Root):
+		// A bridge would take the reply for a request, or for a message from another bridge.
+		return "is one of the service's own"
+	case strings.HasPrefix(subject, "$"):
+		return "belongs to NATS" // above all the JetStream API
+	}
+
+	return ""
+}
+
+// opMemory estimates the memory that an operation takes, with its result, beyond its message.
+const opMemory = 512
+
+// measure sets the size of a request. It refuses one whose reply or whose items the server could
 // not carry.
 func (h *handler) measure(c *clientReplier, r *dispatch.Request, ops []fdbpq.Op) error {
 	if !c.endpoint.verb.several {
@@ -178,23 +264,23 @@ func (h *handler) measure(c *clientReplier, r *dispatch.Request, ops []fdbpq.Op)
 		return h.measurePushed(r, &ops[0].Message) // nothing else has headers
 	}
 
-	if size, most := maxPushedReply(ops), h.b.nc.MaxPayload(); c.reply != "" && int64(size) > most {
-		return fmt.Errorf("%w: a reply with %d ids can have %d bytes, and the server carries at most %d: send fewer items at once",
-			errTooLarge, len(ops), size, most)
+	size, most := maxPushedReply(ops), h.b.nc.MaxPayload()
+	if c.reply != "" && int64(size) > most {
+		return fmt.Errorf("%w: a reply with %d ids can have %d bytes, and the server carries at "+
+			"most %d: send fewer items at once", errTooLarge, len(ops), size, most)
 	}
+
 	for i := range ops {
 		if err := h.measurePushed(r, &ops[i].Message); err != nil {
 			return fmt.Errorf("item %d: %w", i, err)
 		}
 	}
+
 	r.Size += opMemory * len(ops)
 	return nil
 }
 
-// opMemory estimates the memory that an operation takes, with its result, beyond its message.
-const opMemory = 512
-
-// measurePushed adds the headers of a pushed message to the size of its request, and refuses a
+// measurePushed adds the headers of a pushed message to the size of its request. It refuses a
 // message that the server could not carry back.
 func (h *handler) measurePushed(r *dispatch.Request, pushed *fdbpq.Message) error {
 	if len(pushed.Headers) == 0 && pushed.MsgID == "" && pushed.Unique == "" {
@@ -203,59 +289,11 @@ func (h *handler) measurePushed(r *dispatch.Request, pushed *fdbpq.Message) erro
 
 	headers := wire.HeaderSize(pushed.Headers) + keysSize(pushed)
 	if size, most := len(pushed.Value)+headers, h.b.nc.MaxPayload(); int64(size) > most {
-		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d", errTooLarge, size, most)
+		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d",
+			errTooLarge, size, most)
 	}
+
 	r.Size += headers + wire.HeaderMemory(pushed.Headers) + keysMemory(pushed)
-	return nil
-}
-
-// keysSize is how many bytes setKeys adds to the message of an item.
-func keysSize(m *fdbpq.Message) int {
-	keys := nats.Header{}
-	if setKeys(keys, m); len(keys) == 0 {
-		return 0
-	}
-	if len(m.Headers) > 0 {
-		return wire.LinesSize(keys)
-	}
-	return wire.HeaderSize(keys)
-}
-
-// keysMemory is about how many bytes more than their own keys take in a transaction, which writes
-// the keys of the store several times: with conflict ranges, and to remove what is over.
-func keysMemory(m *fdbpq.Message) (n int) {
-	const writes, rest = 20, 64
-	for _, key := range []string{m.MsgID, m.Unique} {
-		if key != "" {
-			n += writes * (len(key) + rest)
-		}
-	}
-	return n
-}
-
-// maxPushedReply is the largest size of the reply to a batch of pushes.
-func maxPushedReply(ops []fdbpq.Op) int {
-	size := subjects.MaxPushedBatch(len(ops))
-	for i := range ops {
-		if m := &ops[i].Message; m.MsgID != "" || m.Unique != "" {
-			return size + subjects.MaxDuplicates(len(ops))
-		}
-	}
-	return size
-}
-
-// checkReply refuses a request whose reply subject cannot be used.
-func (h *handler) checkReply(m *nats.Msg, c *clientReplier) error {
-	if why := h.b.unanswerable(m.Reply); why != "" {
-		c.reply = ""
-		return fmt.Errorf("%w: reply subject %.64q %s: want an inbox", errBadRequest, wire.WithoutToken(m.Reply), why)
-	}
-	if len(m.Reply) > maxReply {
-		if len(m.Reply) > maxSendable {
-			c.reply = ""
-		}
-		return fmt.Errorf("%w: the reply subject has %d bytes: want at most %d", errBadRequest, len(m.Reply), maxReply)
-	}
 	return nil
 }
 
@@ -271,22 +309,10 @@ func (h *handler) refuseAck(m *nats.Msg) {
 
 	err := h.checkReply(m, c)
 	if err == nil {
-		err = fmt.Errorf("%w: the item was popped, not leased, so it is not acknowledged: want nothing here", errBadRequest)
+		err = badRequest("the item was popped, not leased, so it is not acknowledged: " +
+			"want nothing here")
 	}
+
 	r.Answered = time.Now()
 	c.Fail(&r, nil, err)
-}
-
-// unanswerable returns why no reply may be sent to a subject, as the end of a sentence, or "" if
-// one may. Clients choose the subject, and the bridge may publish where they may not. A reply could
-// reach a bridge as a request, or as a message from another bridge. And subjects that begin with
-// "$" belong to NATS, above all the JetStream API.
-func (b *Bridge) unanswerable(subject string) string {
-	switch {
-	case b.grammar.Owns(subject) || strings.HasPrefix(subject, peers.Root) || strings.HasPrefix(subject, outbox.Root):
-		return "is one of the service's own"
-	case strings.HasPrefix(subject, "$"):
-		return "belongs to NATS"
-	}
-	return ""
 }

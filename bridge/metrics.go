@@ -2,11 +2,14 @@ package bridge
 
 import (
 	"errors"
+	"strconv"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -17,73 +20,95 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 
-	requests *prometheus.CounterVec
-	errors   *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
+	// By operation.
+	requests, errors *prometheus.CounterVec
+	seconds, items   *prometheus.HistogramVec
 
 	batchSize     prometheus.Histogram
 	unanswered    prometheus.Counter
 	lostItems     prometheus.Counter
 	replyFailures prometheus.Counter
-	givenBack     map[outbox.Reason]prometheus.Counter
 	natsErrors    prometheus.Counter
 	forwarded     prometheus.Counter
 	deliveries    prometheus.Counter
 	redeliveries  prometheus.Counter
 	duplicates    prometheus.Counter
-	items         *prometheus.HistogramVec
+	givenBack     map[outbox.Reason]prometheus.Counter
 	refused       map[string]prometheus.Counter // by setting
+}
+
+// series makes the series of a registry.
+type series struct{ promauto.Factory }
+
+func (s series) counter(name, help string) prometheus.Counter {
+	return s.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func (s series) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return s.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+// histograms makes histograms by operation, each bucket of which is twice as wide as the one
+// before.
+func (s series) histograms(name, help string, start float64, buckets int) *prometheus.HistogramVec {
+	doubling := prometheus.ExponentialBuckets(start, 2, buckets)
+	o := prometheus.HistogramOpts{Name: name, Help: help, Buckets: doubling}
+	return s.NewHistogramVec(o, []string{"operation"})
 }
 
 func newMetrics() *metrics {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	auto := promauto.With(registry)
-	counter := func(name, help string) prometheus.Counter {
-		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
-	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	auto := series{promauto.With(registry)}
 
 	m := &metrics{
-		registry: registry,
-		requests: counters("pq_requests_total", "Requests that were answered, errors included, by operation.", "operation"),
-		errors:   counters("pq_errors_total", "Requests that were answered with an error, by operation and code.", "operation", "code"),
-		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "pq_request_seconds", Help: "Time from the arrival of a request to its reply, of requests that may not wait for items.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 17), // 0.1 ms to 6.5 s
-		}, []string{"operation"}),
+		registry:  registry,
+		givenBack: map[outbox.Reason]prometheus.Counter{},
+		refused:   map[string]prometheus.Counter{},
+		requests: auto.counters("pq_requests_total",
+			"Requests that were answered, errors included, by operation.", "operation"),
+		errors: auto.counters("pq_errors_total",
+			"Requests that were answered with an error, by operation and code.",
+			"operation", "code"),
+		seconds: auto.histograms("pq_request_seconds", "Time from the arrival of a request to its "+
+			"reply, of requests that may not wait for items.", 0.0001, 17), // 0.1 ms to 6.5 s
+		items: auto.histograms("pq_request_items",
+			"Items in each request for several, by operation.", 1, 13), // 1 to 4096
 		batchSize: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "pq_batch_requests", Help: "Operations in each completed batch.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 12), // 1 to 2048
 		}),
-		unanswered: counter("pq_unanswered_total", "Requests that failed and had no usable reply subject."),
-		lostItems:  counter("pq_lost_items_total", "Popped items that could be neither delivered nor put back."),
-		replyFailures: counter("pq_reply_failures_total",
-			"Replies that could not be handed to NATS, or that NATS refused; an item popped for one is given back."),
-		givenBack:    map[outbox.Reason]prometheus.Counter{},
-		natsErrors:   counter("pq_nats_errors_total", "Errors that NATS reported, such as missing permissions."),
-		forwarded:    counter("pq_passed_total", "Pops forwarded to the bridge that owns their queue."),
-		deliveries:   counter("pq_deliveries_total", "Items delivered with a lease."),
-		redeliveries: counter("pq_redeliveries_total", "Items delivered with a lease that had been delivered before."),
-		duplicates:   counter("pq_duplicates_total", "Pushes that changed nothing because they were duplicates, each of a batch."),
-		items: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "pq_request_items", Help: "Items in each request for several, by operation.",
-			Buckets: prometheus.ExponentialBuckets(1, 2, 13), // 1 to 4096
-		}, []string{"operation"}),
-		refused: map[string]prometheus.Counter{},
+		unanswered: auto.counter("pq_unanswered_total",
+			"Requests that failed and had no usable reply subject."),
+		lostItems: auto.counter("pq_lost_items_total",
+			"Popped items that could be neither delivered nor put back."),
+		replyFailures: auto.counter("pq_reply_failures_total", "Replies that could not be handed "+
+			"to NATS, or that NATS refused; an item popped for one is given back."),
+		natsErrors: auto.counter("pq_nats_errors_total",
+			"Errors that NATS reported, such as missing permissions."),
+		forwarded: auto.counter("pq_passed_total",
+			"Pops forwarded to the bridge that owns their queue."),
+		deliveries: auto.counter("pq_deliveries_total", "Items delivered with a lease."),
+		redeliveries: auto.counter("pq_redeliveries_total",
+			"Items delivered with a lease that had been delivered before."),
+		duplicates: auto.counter("pq_duplicates_total",
+			"Pushes that changed nothing because they were duplicates, each of a batch."),
 	}
 
-	// All series that can be known in advance.
-	givenBack := counters("pq_given_back_total", "Popped items that nobody received and that went back to their places, by reason.", "reason")
+	// These labels are known in advance, so their series exist from the start.
+	givenBack := auto.counters("pq_given_back_total", "Popped items that nobody received and that "+
+		"went back to their places, by reason.", "reason")
 	for _, why := range outbox.Reasons() {
 		m.givenBack[why] = givenBack.WithLabelValues(string(why))
 	}
-	refused := counters("pq_refused_total", "Requests that were refused because of a limit of their queue, by setting.", "reason")
+
+	refused := auto.counters("pq_refused_total", "Requests that were refused because of a limit "+
+		"of their queue, by setting.", "reason")
 	for _, limit := range limitErrors {
 		m.refused[limit.setting] = refused.WithLabelValues(limit.setting)
 	}
+
 	return m
 }
 
@@ -123,4 +148,110 @@ func (m *metrics) delivered(deliveries int64) {
 	if deliveries > 1 {
 		m.redeliveries.Inc()
 	}
+}
+
+// endpoint is one form of request, with statistics about those received.
+type endpoint struct {
+	name, subject string
+	verb          *verb
+
+	// For service discovery.
+	requests, errors, nanoseconds atomic.Int64
+	lastError                     atomic.Pointer[string]
+
+	// For /metrics.
+	total   prometheus.Counter
+	failed  map[subjects.Code]prometheus.Counter // by code
+	seconds prometheus.Observer
+	items   prometheus.Observer // of requests for several
+}
+
+// endpoint makes the series of an endpoint.
+func (m *metrics) endpoint(name, subject string) *endpoint {
+	e := &endpoint{
+		name:    name,
+		subject: subject,
+		total:   m.requests.WithLabelValues(name),
+		seconds: m.seconds.WithLabelValues(name),
+		items:   m.items.WithLabelValues(name),
+		failed:  map[subjects.Code]prometheus.Counter{},
+	}
+
+	e.lastError.Store(new(string))
+	for _, code := range subjects.Codes() {
+		e.failed[code] = m.errors.WithLabelValues(name, strconv.Itoa(int(code)))
+	}
+
+	return e
+}
+
+// done counts an answered request. f is nil if it succeeded.
+func (e *endpoint) done(r *dispatch.Request, f *failure) {
+	e.requests.Add(1)
+	e.total.Inc()
+
+	// Of one that waits for items, the time says nothing about the service.
+	if r.Wait == nil {
+		took := r.Answered.Sub(r.Received)
+		e.nanoseconds.Add(int64(took))
+		e.seconds.Observe(took.Seconds())
+	}
+
+	if f == nil {
+		return
+	}
+
+	if f.Code != subjects.CodeNotFound { // an empty queue is nobody's fault
+		e.errors.Add(1)
+		e.lastError.Store(&f.Text)
+	}
+
+	e.failed[f.Code].Inc()
+}
+
+// endpoints finds the endpoint of a request.
+type endpoints struct {
+	all []*endpoint // as the grammar lists them
+
+	// byRequest is indexed by kind, verb and whether the subject has a priority.
+	byRequest [2][][2]*endpoint
+	// unknown counts requests that match no endpoint.
+	unknown *endpoint
+}
+
+func newEndpoints(m *metrics, g subjects.Grammar) *endpoints {
+	es := &endpoints{unknown: m.endpoint("unknown", "")}
+	for kind := range es.byRequest {
+		es.byRequest[kind] = make([][2]*endpoint, len(verbs))
+	}
+
+	for _, ge := range g.Endpoints() {
+		e := m.endpoint(ge.Name, ge.Subject)
+		e.verb = &verbs[ge.Verb]
+		es.all = append(es.all, e)
+		es.byRequest[ge.Kind][ge.Verb][oneIf(ge.HasPriority)] = e
+	}
+
+	return es
+}
+
+func (es *endpoints) of(r *subjects.Request) *endpoint {
+	return es.byRequest[r.Kind][r.Verb][oneIf(r.HasPriority)]
+}
+
+// answered returns the number of requests answered.
+func (es *endpoints) answered() int64 {
+	n := es.unknown.requests.Load()
+	for _, e := range es.all {
+		n += e.requests.Load()
+	}
+	return n
+}
+
+// oneIf returns 1 if b is true, else 0.
+func oneIf(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

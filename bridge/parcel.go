@@ -1,6 +1,8 @@
 package bridge
 
 import (
+	"cmp"
+	"maps"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -11,8 +13,116 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// parcel is items of a pop of several that go in one message, in frames. A pop that does not allow
-// that has parcels that take none.
+// A pop of several items gets a message for each, or parcels if it allows frames. The last message
+// says how many items there were and, if they are fewer than it asked for, why.
+
+// answerSeveral answers a pop of several items.
+func (c *clientReplier) answerSeveral(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
+	p := c.newParcel(r, len(results))
+	defer p.close()
+	c.end(p, c.deliver(p, ops, results))
+}
+
+// Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends the
+// pop.
+func (c *clientReplier) Deliver(
+	r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result,
+) (more bool) {
+	p := c.newParcel(r, len(results))
+	err := c.deliver(p, ops, results)
+	if err == nil {
+		err = p.send(false)
+	}
+
+	if err != nil {
+		c.end(p, err)
+	}
+
+	p.close()
+
+	if err != nil {
+		if c.cancellable != nil {
+			c.cancellable.remove()
+		}
+		c.ended()
+	}
+
+	return err == nil
+}
+
+// deliver sends the items of a pop of several, but leaves in the parcel what still fits there. It
+// returns why there are not more items. It stops at the first item that cannot be sent; those after
+// it go back, or their leases end.
+func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Result) (failed error) {
+	now := c.b.options.Now()
+	for i := range results {
+		op, result := &ops[i], &results[i]
+		switch {
+		case result.Err != nil:
+			failed = cmp.Or(failed, result.Err)
+		case leaseOver(op, result, now):
+			failed = cmp.Or(failed, errLeaseOver)
+			c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Late)
+		case failed != nil:
+			c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
+		case p.add(op, result):
+		default: // the parcel is full, or takes none
+			if failed = p.send(false); failed != nil {
+				c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
+			} else if !p.add(op, result) { // it needs a message of its own
+				if failed = c.send(p.r, op, results[i:i+1]); failed == nil {
+					c.sent++
+				}
+			}
+		}
+	}
+
+	return failed
+}
+
+// end sends the message that ends the items of a pop of several, which may be the parcel. err says
+// why there are not more, nil if there are as many as were asked for.
+func (c *clientReplier) end(p *parcel, err error) {
+	c.b.metrics.noteRefused(err)
+
+	// The parcel itself can say that there are no more, but not why with an error.
+	if p.n > 0 {
+		last := err == nil || foundNothing(err)
+		if failed := p.send(last); failed != nil {
+			err = failed
+		} else if last {
+			c.endpoint.items.Observe(float64(c.sent))
+			c.endpoint.done(p.r, nil)
+			return
+		}
+	}
+
+	c.endpoint.items.Observe(float64(c.sent))
+	end := nats.Msg{Subject: c.reply, Header: nats.Header{}}
+	var f *failure
+	if err != nil && (c.sent == 0 || !foundNothing(err)) {
+		f = failureOf(err)
+		maps.Copy(end.Header, f.header)
+	}
+
+	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(c.sent)}
+
+	// A pop that got items has not failed.
+	if c.sent > 0 {
+		f = nil
+	}
+
+	c.endpoint.done(p.r, f)
+	c.b.outbox.Send(&end)
+}
+
+// foundNothing reports whether a pop ended because there is nothing, not because of a limit.
+func foundNothing(err error) bool {
+	return classify(err).code == subjects.CodeNotFound
+}
+
+// parcel is items that go in one message, in frames. A pop that does not allow frames has parcels
+// that take no items.
 type parcel struct {
 	c *clientReplier
 	r *dispatch.Request
@@ -25,7 +135,7 @@ type parcel struct {
 	leased  []fdbpq.Lease
 }
 
-// newParcel returns an empty parcel for up to so many items. The caller closes it.
+// newParcel returns an empty parcel for up to that many items. The caller closes it.
 func (c *clientReplier) newParcel(r *dispatch.Request, items int) *parcel {
 	return &parcel{c: c, r: r, left: items}
 }
@@ -43,6 +153,7 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	if !p.c.frames {
 		return false
 	}
+
 	if p.e == nil {
 		p.e = p.c.b.encoders.Get().(*encoder)
 		p.payload = p.e.buf[:0]
@@ -55,6 +166,7 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	} else {
 		p.e.item(p.r.Queue, item)
 	}
+
 	block, err := p.e.headerBlock()
 	if err != nil {
 		return false // as a message of its own, it fails with a reason
@@ -66,14 +178,17 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 		return false
 	}
 
+	// The outbox keeps the items until NATS has confirmed the message.
 	p.payload = subjects.AppendFrame(p.payload, frame)
 	if p.n++; op.Kind == fdbpq.OpLease {
 		p.leased = append(p.leased, result.Lease)
 		return true
 	}
+
 	if p.popped == nil {
-		p.popped = make([]fdbpq.Item, 0, min(p.left, room/frame.Size())) // the outbox keeps them
+		p.popped = make([]fdbpq.Item, 0, min(p.left, room/frame.Size()))
 	}
+
 	p.popped = append(p.popped, *item)
 	return true
 }
@@ -89,10 +204,14 @@ func (p *parcel) send(last bool) error {
 	if last {
 		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.c.sent + p.n)}
 	}
-	content := outbox.Content{Queue: p.r.Queue, Popped: p.popped, Leased: p.leased, Waits: p.r.WaitHandle()}
+
+	m := nats.Msg{Subject: p.c.reply, Header: header, Data: p.payload}
+	content := outbox.Content{
+		Queue: p.r.Queue, Popped: p.popped, Leased: p.leased, Waits: p.r.WaitHandle(),
+	}
 
 	p.left -= p.n
-	err := p.c.b.outbox.SendItem(&nats.Msg{Subject: p.c.reply, Header: header, Data: p.payload}, content)
+	err := p.c.b.outbox.SendItem(&m, content)
 	if err == nil {
 		p.c.sent += p.n
 		for i := range p.leased {
@@ -100,7 +219,7 @@ func (p *parcel) send(last bool) error {
 		}
 	} else {
 		p.c.b.replyFailed(err)
-		content.Waits = dispatch.WaitHandle{} // whoever sends the parcel ends the request
+		content.Waits = dispatch.WaitHandle{} // the caller ends the request
 		p.c.b.outbox.ReturnAll(&content, outbox.Unsendable)
 	}
 

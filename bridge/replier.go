@@ -1,10 +1,8 @@
 package bridge
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"time"
 
@@ -53,27 +51,30 @@ func (c *clientReplier) ended() {
 // Answer sends the results: one reply, or for a pop of several items one for each item and one that
 // ends them.
 func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	c.cancellable.forget()
+	if c.cancellable != nil { // first: once it has the answer, the client may use the id again
+		c.cancellable.remove()
+	}
 	c.answer(r, ops, results)
 	c.ended()
 }
 
 func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	if acks := dispatch.LeadingAcks(ops); acks < len(ops) { // +NXT: the pops say all there is to say
+	// After a +NXT, what was leased says that the acknowledgement succeeded.
+	if acks := dispatch.LeadingAcks(ops); acks < len(ops) {
 		ops, results = ops[acks:], results[acks:]
 	}
 
 	if c.batch > 1 {
-		p := c.newParcel(r, len(results))
-		defer p.close()
-		c.end(p, c.deliver(p, ops, results))
+		c.answerSeveral(r, ops, results)
 		return
 	}
+
 	if r.Each {
 		c.endpoint.items.Observe(float64(len(results)))
 		c.replied(r, c.sendResults(r, ops, results))
 		return
 	}
+
 	for i := range results { // operations that share a reply fail together
 		if err := results[i].Err; err != nil {
 			c.fail(r, err)
@@ -86,141 +87,18 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	c.replied(r, err)
 }
 
-// answerData answers a request that has no lane.
-func (c *clientReplier) answerData(r *dispatch.Request, data []byte, err error) {
-	if err != nil {
-		c.Fail(r, nil, err)
-		return
-	}
-
-	if err = c.sendData(data); err != nil {
-		c.b.replyFailed(err)
-	}
-	c.replied(r, err)
-	c.ended()
-}
-
-// inspect has the inspector answer the request.
-func (c *clientReplier) inspect(r *dispatch.Request) error {
-	answered := *r // so that r itself stays off the heap
-	return c.b.inspector.answer(c.inspection, func(payload []byte, err error) {
-		answered.Answered = time.Now()
-		c.answerData(&answered, payload, err)
-	})
-}
-
 // replied counts a request whose reply was sent or, with an error, could not be. The client can be
 // told what is wrong with the item or the reply, but not that NATS takes none.
 func (c *clientReplier) replied(r *dispatch.Request, err error) {
 	switch {
 	case err == nil:
 		c.endpoint.done(r, nil)
-	case errors.Is(err, errTooLarge) || errors.Is(err, errInternal) || errors.Is(err, dispatch.ErrUnknownOutcome):
+	case errors.Is(err, errTooLarge), errors.Is(err, errInternal),
+		errors.Is(err, dispatch.ErrUnknownOutcome):
 		c.fail(r, err)
 	default:
-		c.endpoint.done(r, failureOf(fmt.Errorf("%w: the reply could not be sent: %w", dispatch.ErrUnavailable, err)))
-	}
-}
-
-// deliver sends the items of a pop of several, but leaves in the parcel what still fits there. It
-// returns why there are not more items. It stops at the first item that cannot be sent; those after
-// it go back, or their leases end.
-func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Result) (failed error) {
-	now := c.b.options.Now()
-	for i := range results {
-		switch op, result := &ops[i], &results[i]; {
-		case result.Err != nil:
-			failed = cmp.Or(failed, result.Err)
-		case leaseOver(op, result, now):
-			failed = cmp.Or(failed, errLeaseOver)
-			c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Late)
-		case failed != nil:
-			c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
-		case p.add(op, result):
-		default: // there is no room left
-			if failed = p.send(false); failed != nil {
-				c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
-			} else if !p.add(op, result) { // it needs a message of its own
-				if failed = c.send(p.r, op, results[i:i+1]); failed == nil {
-					p.c.sent++
-				}
-			}
-		}
-	}
-	return failed
-}
-
-// leaseOver reports whether an item was leased, and the lease is over: somebody else may have the
-// item by now. The store may have taken too long, or the process may have stood still.
-func leaseOver(op *fdbpq.Op, result *fdbpq.Result, now time.Time) bool {
-	return op.Kind == fdbpq.OpLease && !result.Lease.Until.After(now)
-}
-
-// end sends the message that ends the items of a pop of several, which may be the parcel. err says
-// why there are not more, nil if there are as many as were asked for.
-func (c *clientReplier) end(p *parcel, err error) {
-	r := p.r
-	c.b.metrics.noteRefused(err)
-
-	// The parcel itself can say that there are no more, but not why with an error.
-	if p.n > 0 {
-		last := err == nil || foundNothing(err)
-		if failed := p.send(last); failed != nil {
-			err = failed
-		} else if last {
-			c.endpoint.items.Observe(float64(c.sent))
-			c.endpoint.done(r, nil)
-			return
-		}
-	}
-
-	c.endpoint.items.Observe(float64(c.sent))
-	end := nats.Msg{Subject: c.reply, Header: nats.Header{}}
-	var f *failure
-	if err != nil && (c.sent == 0 || !foundNothing(err)) {
-		f = failureOf(err)
-		maps.Copy(end.Header, f.header)
-	}
-	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(c.sent)}
-
-	// A pop that got items has not failed.
-	if c.sent > 0 {
-		f = nil
-	}
-	c.endpoint.done(r, f)
-	c.b.outbox.Send(&end)
-}
-
-// foundNothing reports whether a pop ended because there is nothing, not because of a limit.
-func foundNothing(err error) bool {
-	return classify(err).code == subjects.CodeNotFound
-}
-
-// Deliver sends items of a pop that goes on waiting for more. If one cannot be sent, that ends the
-// pop.
-func (c *clientReplier) Deliver(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool) {
-	p := c.newParcel(r, len(results))
-	err := c.deliver(p, ops, results)
-	if err == nil {
-		err = p.send(false)
-	}
-	if err != nil {
-		c.end(p, err)
-	}
-	p.close()
-
-	if err != nil {
-		c.cancellable.forget()
-		c.ended()
-	}
-	return err == nil
-}
-
-// Heartbeat says that a pop still waits. If nobody hears it, that ends the pop.
-func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
-	m := nats.Msg{Subject: c.reply, Header: nats.Header{subjects.HeaderHeartbeat: {strconv.Itoa(wanted)}}}
-	if err := c.b.outbox.SendItem(&m, outbox.Content{Waits: r.WaitHandle()}); err != nil {
-		c.b.replyFailed(err)
+		err = fmt.Errorf("%w: the reply could not be sent: %w", dispatch.ErrUnavailable, err)
+		c.endpoint.done(r, failureOf(err))
 	}
 }
 
@@ -236,7 +114,8 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.
 		c.b.outbox.Return(r.Queue, op.Kind, result, outbox.Late)
 		return errLeaseOver
 	}
-	if op.Kind == fdbpq.OpLease {
+
+	if op.Kind == fdbpq.OpLease && c.frames { // for its token
 		p := c.newParcel(r, 1)
 		defer p.close()
 		if p.add(op, result) {
@@ -257,17 +136,99 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.
 	default:
 		err = c.sendPayload(r, op, results)
 	}
+
 	if err != nil {
 		c.b.replyFailed(err)
 		c.b.outbox.Return(r.Queue, op.Kind, result, outbox.Unsendable)
 	}
+
 	return err
+}
+
+// leaseOver reports whether an item was leased, and the lease is over: somebody else may have the
+// item by now. The store may have taken too long, or the process may have stood still.
+func leaseOver(op *fdbpq.Op, result *fdbpq.Result, now time.Time) bool {
+	return op.Kind == fdbpq.OpLease && !result.Lease.Until.After(now)
+}
+
+// sendItem answers a pop, peek or get. An item that leaves no room for our headers is sent without
+// them. The error wraps errTooLarge or errInternal if the item cannot be sent because of what it
+// is.
+func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
+	e := c.b.encoders.Get().(*encoder)
+	defer c.b.encoders.Put(e)
+
+	// content says what the outbox returns if nobody receives the item. fate says the same for
+	// people.
+	item := &result.Item
+	m := nats.Msg{Subject: c.reply, Data: item.Value}
+	var content outbox.Content
+	var fate string
+	switch op.Kind {
+	case fdbpq.OpPop:
+		content = outbox.Content{Queue: r.Queue, Item: *item, Waits: r.WaitHandle()}
+		fate = "it goes back into the queue"
+		e.item(r.Queue, item)
+	case fdbpq.OpLease:
+		token := result.Lease.Token // a copy: the results belong to the dispatcher
+		content = outbox.Content{Queue: r.Queue, Lease: &token, Waits: r.WaitHandle()}
+		fate = "its lease ends"
+		e.leased(r.Queue, item, &result.Lease)
+		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, token.String())
+	default:
+		fate = "it stays in the queue"
+		e.item(r.Queue, item)
+		if op.Kind == fdbpq.OpGet {
+			e.add(subjects.HeaderState, append(e.text, result.State.String()...))
+		}
+	}
+
+	m.Header = e.headers()
+	err := c.b.outbox.SendItem(&m, content)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		m.Header = e.itemAlone(item)
+		err = c.b.outbox.SendItem(&m, content)
+	}
+
+	switch {
+	case err == nil && op.Kind == fdbpq.OpLease:
+		c.b.metrics.delivered(result.Lease.Deliveries)
+	case errors.Is(err, nats.ErrMaxPayload):
+		err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger "+
+			"messages; %s: %w", errTooLarge, item.ID, r.Queue.Name, fate, err)
+	case errors.Is(err, nats.ErrBadHeaderMsg):
+		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that "+
+			"it cannot carry; %s: %w", errInternal, item.ID, r.Queue.Name, fate, err)
+	}
+
+	return err
+}
+
+// sendData answers with a payload, which may be too large for a message.
+func (c *clientReplier) sendData(payload []byte) error {
+	err := c.b.outbox.SendData(c.reply, payload)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		err = fmt.Errorf("%w: the reply has %d bytes: %w", errTooLarge, len(payload), err)
+	}
+	return err
+}
+
+// Heartbeat says that a pop still waits. If nobody hears it, that ends the pop.
+func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
+	header := nats.Header{subjects.HeaderHeartbeat: {strconv.Itoa(wanted)}}
+	m := nats.Msg{Subject: c.reply, Header: header}
+	if err := c.b.outbox.SendItem(&m, outbox.Content{Waits: r.WaitHandle()}); err != nil {
+		c.b.replyFailed(err)
+	}
 }
 
 // Fail sends the error.
 func (c *clientReplier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) {
-	c.cancellable.forget()
-	c.fail(r, c.cancellable.why(err))
+	if c.cancellable != nil {
+		c.cancellable.remove()
+		err = c.cancellable.why(err)
+	}
+	c.fail(r, err)
 	c.ended()
 }
 
@@ -287,9 +248,11 @@ func (c *clientReplier) fail(r *dispatch.Request, err error) {
 		return
 	}
 
+	// A client that pushes reads the payload. What has no verb may be meant as a push.
 	m := nats.Msg{Subject: c.reply, Header: f.header}
-	if verb := c.endpoint.verb; verb == nil || verb.op == fdbpq.OpPush { // nil: it may be meant as a push
+	if verb := c.endpoint.verb; verb == nil || verb.op == fdbpq.OpPush {
 		m.Data = f.payload()
 	}
+
 	c.b.outbox.Send(&m)
 }

@@ -6,11 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/jetstream"
-	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -18,7 +15,9 @@ import (
 
 // sendPayload answers all but items and acknowledgements. The results are those of operations that
 // share the reply.
-func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) error {
+func (c *clientReplier) sendPayload(
+	r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result,
+) error {
 	e := c.b.encoders.Get().(*encoder)
 	defer c.b.encoders.Put(e)
 
@@ -40,51 +39,109 @@ func (c *clientReplier) sendPayload(r *dispatch.Request, op *fdbpq.Op, results [
 	case fdbpq.OpRemove, fdbpq.OpRelease:
 		payload = subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.ID.String()})
 	case fdbpq.OpMove:
-		payload = subjects.EncodeReply(subjects.Moved{Queue: q.Name, ID: result.Item.ID.String(), Priority: op.Priority})
+		moved := subjects.Moved{Queue: q.Name, ID: result.Item.ID.String(), Priority: op.Priority}
+		payload = subjects.EncodeReply(moved)
 	case fdbpq.OpPurge:
 		payload = subjects.EncodeReply(subjects.Purged{Purged: result.Len})
 	}
 
-	err := c.sendData(payload)
 	// measure has refused what does not fit, but the server may carry less by now.
+	err := c.sendData(payload)
 	if op.Kind == fdbpq.OpPush && errors.Is(err, errTooLarge) {
-		err = fmt.Errorf("%w: the items are in the queue, but their ids do not fit into a reply: %w",
-			dispatch.ErrUnknownOutcome, err)
+		err = fmt.Errorf("%w: the items are in the queue, but their ids do not fit into a reply: "+
+			"%w", dispatch.ErrUnknownOutcome, err)
 	}
+
 	return err
 }
 
-// sendResults answers a request for several items with the result of each.
-func (c *clientReplier) sendResults(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) error {
-	reply := subjects.ItemResults{Queue: r.Queue.Name, Results: make([]subjects.ItemResult, len(results))}
+// pushed returns the payload of the reply to a push, or to a batch of them.
+func (e *encoder) pushed(q *dispatch.Queue, results []fdbpq.Result, batch bool) []byte {
+	if batch {
+		appendID := func(b []byte, i int) []byte { return results[i].Item.ID.AppendTo(b) }
+		at, duplicates := duplicatesOf(results)
+		e.buf = subjects.AppendPushedBatch(e.buf[:0], q.Name, len(results), appendID, at)
+		e.buf = subjects.AppendDuplicates(e.buf, duplicates)
+		return e.buf
+	}
+
+	item := &results[0].Item
+	id := item.ID.String()
+	e.buf = subjects.AppendPushed(e.buf[:0], q.Kind, q.Name, id, item.ID.Priority, item.PushedAt)
+	if results[0].Duplicate {
+		e.buf = subjects.AppendDuplicate(e.buf)
+	}
+
+	return e.buf
+}
+
+// duplicatesOf returns which pushes of a batch changed nothing, and the time of one that did if
+// there is one.
+func duplicatesOf(results []fdbpq.Result) (at time.Time, duplicates []int) {
+	at = results[0].Item.PushedAt
 	for i := range results {
-		op, result, told := &ops[i], &results[i], &reply.Results[i]
-		told.ID = op.ID.String()
-		switch {
-		case result.Err != nil:
-			told.Failure = itemFailure(result.Err)
-		case op.Kind == fdbpq.OpMove || op.Kind == fdbpq.OpRedriveItem:
-			told.NewID, told.Home = result.Item.ID.String(), result.Home
+		if results[i].Duplicate {
+			duplicates = append(duplicates, i)
+		} else {
+			at = results[i].Item.PushedAt
 		}
 	}
 
+	return at, duplicates
+}
+
+// sendResults answers a request for several items with the result of each.
+func (c *clientReplier) sendResults(
+	r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result,
+) error {
+	all := make([]subjects.ItemResult, len(results))
+	for i := range results {
+		op, result := &ops[i], &results[i]
+		all[i].ID = op.ID.String()
+		switch {
+		case result.Err != nil:
+			all[i].Failure = itemFailure(result.Err)
+		case op.Kind == fdbpq.OpMove || op.Kind == fdbpq.OpRedriveItem:
+			all[i].NewID, all[i].Home = result.Item.ID.String(), result.Home
+		}
+	}
+
+	reply := subjects.ItemResults{Queue: r.Queue.Name, Results: all}
 	err := c.sendData(subjects.EncodeReply(&reply))
 	if errors.Is(err, errTooLarge) {
-		err = fmt.Errorf("%w: the items are changed, but the results do not fit into a reply: %w", dispatch.ErrUnknownOutcome, err)
+		err = fmt.Errorf("%w: the items are changed, but the results do not fit into a reply: %w",
+			dispatch.ErrUnknownOutcome, err)
 	}
+
 	if err != nil {
 		c.b.replyFailed(err)
 	}
+
 	return err
 }
 
-// sendData answers with a payload, which may be too large for a message.
-func (c *clientReplier) sendData(payload []byte) error {
-	err := c.b.outbox.SendData(c.reply, payload)
-	if errors.Is(err, nats.ErrMaxPayload) {
-		err = fmt.Errorf("%w: the reply has %d bytes: %w", errTooLarge, len(payload), err)
+// answerData answers a request that has no lane.
+func (c *clientReplier) answerData(r *dispatch.Request, data []byte, err error) {
+	if err != nil {
+		c.Fail(r, nil, err)
+		return
 	}
-	return err
+
+	if err = c.sendData(data); err != nil {
+		c.b.replyFailed(err)
+	}
+
+	c.replied(r, err)
+	c.ended()
+}
+
+// inspect has the inspector answer the request.
+func (c *clientReplier) inspect(r *dispatch.Request) error {
+	answered := *r // so that r itself stays off the heap
+	return c.b.inspector.answer(c.inspection, func(payload []byte, err error) {
+		answered.Answered = time.Now()
+		c.answerData(&answered, payload, err)
+	})
 }
 
 // infoReply is the reply to an info, which has the results of the queue's figures, its settings and
@@ -97,13 +154,18 @@ func infoReply(q *dispatch.Queue, results []fdbpq.Result, now time.Time) *subjec
 		GroupsMore: info.MoreGroups, GroupsAtLimit: info.GroupsAtLimit,
 		Consumers: jetstream.Describe(results[2].Records),
 	}
+
+	// JSON has only valid UTF-8, so several groups may share a name.
 	for _, g := range info.Groups {
 		if reply.Groups == nil {
 			reply.Groups = make(map[string]subjects.GroupCount, len(info.Groups))
 		}
-		name := strings.ToValidUTF8(g.Group, "\ufffd") // JSON has no others: groups may share one
+
+		name := strings.ToValidUTF8(g.Group, "\ufffd")
 		count := reply.Groups[name]
-		reply.Groups[name] = subjects.GroupCount{Ready: count.Ready + g.Ready, Leased: count.Leased + g.Leased}
+		reply.Groups[name] = subjects.GroupCount{
+			Ready: count.Ready + g.Ready, Leased: count.Leased + g.Leased,
+		}
 	}
 
 	if q.Kind == subjects.Priority {
@@ -112,69 +174,19 @@ func infoReply(q *dispatch.Queue, results []fdbpq.Result, now time.Time) *subjec
 			reply.Priorities[i] = subjects.PriorityCount(p)
 		}
 	}
+
 	if state, err := settings.ParseSourceState(results[1].Source); err == nil {
 		reply.Source = &state
 	}
+
 	if !info.Oldest.IsZero() {
 		age := max(0, now.Sub(info.Oldest))
 		reply.OldestAge = &age
 	}
+
 	if !info.NextDue.IsZero() {
 		reply.NextDue = &info.NextDue
 	}
+
 	return reply
-}
-
-// sendItem answers a pop, peek or get. An item that leaves no room for our headers is sent without
-// them. The error wraps errTooLarge or errInternal if the item cannot be sent because of what it
-// is.
-func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
-	e := c.b.encoders.Get().(*encoder)
-	defer c.b.encoders.Put(e)
-
-	// What the outbox does if nobody receives the item.
-	item := &result.Item
-	m := nats.Msg{Subject: c.reply, Data: item.Value}
-	var content outbox.Content
-	if kind := op.Kind; kind == fdbpq.OpPop || kind == fdbpq.OpLease {
-		content.Queue, content.Waits = r.Queue, r.WaitHandle()
-	}
-
-	var fate string
-	switch op.Kind {
-	case fdbpq.OpPop:
-		content.Item, fate = *item, "it goes back into the queue"
-		e.item(r.Queue, item)
-	case fdbpq.OpLease:
-		token := result.Lease.Token // the results belong to the dispatcher
-		content.Lease, fate = &token, "its lease ends"
-		e.leased(r.Queue, item, &result.Lease)
-		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
-	default:
-		fate = "it stays in the queue"
-		e.item(r.Queue, item)
-		if op.Kind == fdbpq.OpGet {
-			e.add(subjects.HeaderState, append(e.text, result.State.String()...))
-		}
-	}
-
-	m.Header = e.headers()
-	err := c.b.outbox.SendItem(&m, content)
-	if errors.Is(err, nats.ErrMaxPayload) {
-		m.Header = e.itemAlone(item)
-		err = c.b.outbox.SendItem(&m, content)
-	}
-
-	if err == nil && op.Kind == fdbpq.OpLease {
-		c.b.metrics.delivered(result.Lease.Deliveries)
-	}
-	switch {
-	case errors.Is(err, nats.ErrMaxPayload):
-		err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger messages; %s: %w",
-			errTooLarge, item.ID, r.Queue.Name, fate, err)
-	case errors.Is(err, nats.ErrBadHeaderMsg):
-		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that it cannot carry; %s: %w",
-			errInternal, item.ID, r.Queue.Name, fate, err)
-	}
-	return err
 }

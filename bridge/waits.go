@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +37,9 @@ const (
 type cancelled struct{}
 
 // Error implements error.
-func (cancelled) Error() string { return "the request was cancelled: want nothing more, or ask again" }
+func (cancelled) Error() string {
+	return "the request was cancelled: want nothing more, or ask again"
+}
 
 // Unwrap returns fdbpq.ErrEmpty.
 func (cancelled) Unwrap() error { return fdbpq.ErrEmpty }
@@ -64,54 +65,55 @@ type cancellable struct {
 	cancelled atomic.Bool
 }
 
-// add adds a request, which is about to be submitted. Its replier forgets it when it has ended.
+// add adds a request, which is about to be submitted. Its replier removes it at its end. The error
+// says that it was cancelled already, or that its id is in use.
 func (w *waits) add(r *dispatch.Request, parsed *subjects.Request) (*cancellable, error) {
 	c := &cancellable{waits: w, key: waitKey(parsed, r.Wait.ID), waiting: r.WaitHandle()}
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.forgetEarlyLocked()
+	w.expireLocked()
 	if other := w.mu.of[c.key]; other != nil && !other.until.IsZero() {
 		return nil, cancelled{}
 	} else if other != nil {
-		return nil, fmt.Errorf("%w: another request waits with this id: want one that is used once", errBadRequest)
+		return nil, badRequest("another request waits with this id: want one that is used once")
 	}
 
 	w.mu.of[c.key] = c
 	return c, nil
 }
 
-// end ends the request of that key, which this bridge or a peer was asked to cancel. If it is not
-// here, it may still come.
+// end ends the request of that key, which this bridge or a peer was asked to cancel.
 func (w *waits) end(key string) {
 	w.mu.Lock()
 	c := w.mu.of[key]
-	if c == nil {
-		w.forgetEarlyLocked()
+	if c == nil { // it may still come
+		w.expireLocked()
 		c = &cancellable{key: key, until: time.Now().Add(earlyLife)}
 		w.mu.of[key] = c
 		w.mu.early = append(w.mu.early, c)
 	}
+
 	w.mu.Unlock()
 
 	c.cancelled.Store(true)
 	w.dispatcher.Cancel(c.waiting)
 }
 
-// forgetEarlyLocked forgets cancels that are old, or too many.
-func (w *waits) forgetEarlyLocked() {
-	for len(w.mu.early) > 0 && (len(w.mu.early) >= maxEarly || time.Now().After(w.mu.early[0].until)) {
-		delete(w.mu.of, w.mu.early[0].key)
+// expireLocked removes cancels that are old, or too many.
+func (w *waits) expireLocked() {
+	for len(w.mu.early) > 0 {
+		oldest := w.mu.early[0]
+		if len(w.mu.early) < maxEarly && !time.Now().After(oldest.until) {
+			return
+		}
+		delete(w.mu.of, oldest.key)
 		w.mu.early = w.mu.early[1:]
 	}
 }
 
-// forget removes a request that has ended; nil is one without an id.
-func (c *cancellable) forget() {
-	if c == nil {
-		return
-	}
-
+// remove removes a request that has ended.
+func (c *cancellable) remove() {
 	w := c.waits
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,9 +122,9 @@ func (c *cancellable) forget() {
 	}
 }
 
-// why returns the error of a request that ends with err, as its client is to hear it.
+// why returns the error of a request that ends with err, as its client hears it.
 func (c *cancellable) why(err error) error {
-	if c != nil && c.cancelled.Load() && errors.Is(err, dispatch.ErrCancelled) {
+	if c.cancelled.Load() && errors.Is(err, dispatch.ErrCancelled) {
 		return cancelled{}
 	}
 	return err

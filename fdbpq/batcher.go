@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -28,16 +29,16 @@ import (
 // which earlier attempt has committed, and the batch ends with the results of that one. The next
 // batch removes the receipt.
 type Batcher struct {
-	db       kv.Database
-	receipts tuple.Subspace // of this Batcher
-	now      func() time.Time
-	room     int // see LimitRoom
-	returned int // see LimitReturned
+	db          kv.Database
+	receipts    tuple.Subspace // of this Batcher
+	now         func() time.Time
+	maxMoved    int // bytes: see LimitRoom
+	maxReturned int // bytes: see LimitReturned
 
 	conflicts atomic.Int64 // see Conflicts
 
 	batchCount int64               // batches started
-	nextCounts state.CountsByQueue // the counts after those of the newest batch, if its first attempt commits
+	nextCounts state.CountsByQueue // after the newest batch, if its first attempt commits
 	known      *state.Known        // nil if the engine has no turns
 	spare      sync.Pool           // of *[]Result, all zero
 
@@ -52,7 +53,9 @@ type Batcher struct {
 
 // NewBatcher returns a Batcher for queues of k in db.
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
-	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now, room: MaxMessageSize, returned: MaxMessageSize}
+	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now}
+	b.maxMoved, b.maxReturned = MaxMessageSize, MaxMessageSize
+
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
 		b.known = &state.Known{}
@@ -60,45 +63,22 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	return b
 }
 
-// SetNow gives the Batcher another clock than time.Now, by which leases end and items fall due.
-// Call it before the first Start.
-func (b *Batcher) SetNow(now func() time.Time) { b.now = now }
-
-// Conflicts returns how many attempts at batches failed so far because another transaction had
-// changed what they read. Each was repeated, unless its batch had no time left. It may be called at
-// any time.
-func (b *Batcher) Conflicts() int64 { return b.conflicts.Load() }
-
-// Removed returns how many items batches have removed so far although no operation took or removed
-// them. It counts each item once, also if the store did not say whether a batch committed, as soon
-// as that is settled. It may be called at any time.
-func (b *Batcher) Removed() Removed {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.mu.removed
+// Apply runs ops in one transaction and waits for it: Start, then Wait.
+func (b *Batcher) Apply(ctx context.Context, ops []Op) ([]Result, error) {
+	return b.Start(ctx, ops).Wait()
 }
-
-// LimitRoom lowers the bytes that the leases of a batch may move; the default, and the most, is
-// MaxMessageSize. One item may always move. An operation that finds no room results in ErrNoRoom.
-// Call it before the first Start.
-func (b *Batcher) LimitRoom(bytes int) { b.room = bytes }
-
-// LimitReturned lowers the bytes of items that the pops, leases, peeks and OpGets of a batch may
-// return together, as LimitRoom does. It also bounds what a batch has in memory: a few times as
-// much.
-func (b *Batcher) LimitReturned(bytes int) { b.returned = bytes }
 
 // Start runs ops in one transaction. It returns once this batch is ordered before any later one, so
 // the next Start need not wait for this batch's Wait. Call Wait for each batch.
 //
-// In an engine that does not pipeline (see kv.Database), Start first waits for the previous batch.
+// On an engine that does not pipeline (see kv.Database), Start first waits for the previous batch.
 // If both batches only push, and the engine is not serial, it does this batch's reads meanwhile.
 //
-// A batch of only peeks, lens, infos, OpGet, OpRank, OpSettings, OpConsumers and OpSchedules runs in a read-only
-// transaction. Any other runs in this order, and operations of one kind in the order of ops,
-// whichever end they are for:
+// A batch of operations that only read (see OpKind.Writes) runs in a read-only transaction. Any
+// other runs in this order. Operations of one line run in the order of ops, whichever end they are
+// for:
 //
-//  1. settings, and then consumers and schedules
+//  1. settings and sources, and then consumers and schedules
 //  2. lens, infos, OpGets, OpRanks and OpSweeps
 //  3. pushes
 //  4. restores
@@ -114,30 +94,17 @@ func (b *Batcher) LimitReturned(bytes int) { b.returned = bytes }
 // transaction: if the messages of the pushes are larger than MaxMessageSize together, the whole
 // batch may fail with kv.ErrTooLarge.
 func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
-	p := &Pending{batcher: b, ctx: ctx, ops: ops, pushes: len(ops) > 0 && onlyPushes(ops), shrinks: onlyShrink(ops)}
-	if p.pushes && anyOp(ops, func(op *Op) bool { return op.Message.Unique != "" }) {
-		p.pushes = false // they bring back what is due, and read what that may have written
-	}
-	p.grouped = p.pushes && anyOp(ops, func(op *Op) bool { return op.Message.Group() != "" })
-
+	p := newPending(b, ctx, ops)
 	early := b.startEarly(p)
-	if readOnly(ops) {
-		now, due := b.now(), []*codec.Layout(nil)
-		p.last.results, p.err = kv.ReadTransact(ctx, b.db, func(r kv.Reader) (results []Result, err error) {
-			results, due, err = read(r, ops, &now, b.returned)
-			return results, err
-		})
-		if p.err != nil || len(due) == 0 {
-			return p
-		}
-		p.last.results = nil // a transaction that writes has to bring back what is due
+	if p.onlyReads && p.runReadOnly() {
+		return p
 	}
 
 	if err := b.Settle(ctx); err != nil {
 		if early != nil {
 			early.tx.Cancel()
 		}
-		if kv.MaybeCommitted(err) { // of the earlier batch, not of this one
+		if kv.MaybeCommitted(err) { // the earlier batch, not this one
 			err = ctx.Err()
 		}
 		p.err = fmt.Errorf("settling an earlier batch: %w", err)
@@ -150,6 +117,7 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 	b.mu.newest = p
 	p.obsolete, b.mu.obsolete = b.mu.obsolete, nil
 	b.mu.Unlock()
+
 	if early != nil {
 		b.nextCounts = p.startCommit(early)
 	} else {
@@ -159,9 +127,8 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 }
 
 // startEarly waits for the batch before p, if the engine does not pipeline. If both only push, it
-// meanwhile runs p up to its commit: the reads of p matter only for the counts in use, and
-// b.nextCounts has those that the earlier batch adds. The counts of groups it does not have. It returns nil if p has yet to run.
-func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
+// meanwhile runs p up to its commit. It returns nil if p has yet to run.
+func (b *Batcher) startEarly(p *Pending) (early *txOps) {
 	b.mu.Lock()
 	before := b.mu.newest
 	b.mu.Unlock()
@@ -169,10 +136,13 @@ func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 		return nil
 	}
 
+	// The reads of p matter only for the counts in use. Those that the earlier batch adds are in
+	// b.nextCounts, but for the counts of groups.
 	if before.pushes && p.pushes && !p.grouped && !b.db.Traits().Serial {
 		early, _ = p.runOps(b.nextCounts) // the regular attempt reports an error
 	}
-	if _, err := before.Wait(); early != nil && (err != nil || before.last.number > 1 || early.pushes.limited) {
+	_, err := before.Wait()
+	if early != nil && (err != nil || before.last.number > 1 || early.pushes.limited) {
 		// Its counts are not those in b.nextCounts, or it would conflict with the earlier batch.
 		early.tx.Cancel()
 		return nil
@@ -180,9 +150,220 @@ func (b *Batcher) startEarly(p *Pending) (early *openAttempt) {
 	return early
 }
 
-// Apply runs ops in one transaction and waits for it: Start, then Wait.
-func (b *Batcher) Apply(ctx context.Context, ops []Op) ([]Result, error) {
-	return b.Start(ctx, ops).Wait()
+// Pending is a batch that Start has started.
+type Pending struct {
+	batcher   *Batcher
+	ctx       context.Context
+	ops       []Op
+	onlyReads bool
+	pushes    bool     // only pushes, all without unique keys
+	grouped   bool     // the same, and one has a group
+	notBlind  bool     // it turned out that they read what they may have written
+	shrinks   bool     // nothing makes the store larger, but for dead letters
+	receipt   []byte   // nil for a batch that only reads
+	obsolete  [][]byte // receipts of earlier batches, which this one removes
+
+	backoff kv.Backoff
+	last    attempt   // or the one that has committed
+	unknown []attempt // those whose outcome is unknown
+
+	wrote    bool                // the attempt being committed wrote something
+	commit   kv.Future[struct{}] // nil once the batch has ended
+	waited   sync.Once
+	ahead    []QueueAhead    // of all attempts
+	filled   []QueueName     // the same
+	behind   []QueueName     // by the last attempt
+	listed   []*codec.Layout // queues that it found in the list of queues, or added
+	readFrom time.Time       // by when it had not read anything yet
+	err      error
+}
+
+func newPending(b *Batcher, ctx context.Context, ops []Op) *Pending {
+	p := &Pending{batcher: b, ctx: ctx, ops: ops}
+	p.onlyReads, p.pushes, p.shrinks = true, len(ops) > 0, true
+	unique := false
+	for i := range ops {
+		op := &ops[i]
+		p.onlyReads = p.onlyReads && !op.Kind.Writes()
+		switch op.Kind {
+		case OpPush:
+			unique = unique || op.Message.Unique != ""
+			p.grouped = p.grouped || op.Message.Group() != ""
+			p.shrinks = false
+		case OpConfigure, OpSetConsumer, OpSetSchedule, OpSetSource, OpMove, OpRedriveItem:
+			p.pushes, p.shrinks = false, false
+		default:
+			p.pushes = false
+		}
+	}
+
+	// Pushes with unique keys bring back what is due, and read what that may have written.
+	p.pushes = p.pushes && !unique
+	p.grouped = p.grouped && p.pushes
+	return p
+}
+
+// runReadOnly runs a batch that only reads, and reports whether it has ended: if something is due,
+// a transaction that writes has to bring it back.
+func (p *Pending) runReadOnly() (ended bool) {
+	b := p.batcher
+	now, due := b.now(), []*codec.Layout(nil)
+	run := func(r kv.Reader) (results []Result, err error) {
+		results, due, err = read(r, p.ops, &now, b.maxReturned)
+		return results, err
+	}
+	p.last.results, p.err = kv.ReadTransact(p.ctx, b.db, run)
+	if p.err != nil || len(due) == 0 {
+		return true
+	}
+	p.last.results = nil
+	return false
+}
+
+// Wait waits until the batch is durable, and returns one Result for each Op, in the order of ops.
+// Results may share bytes with each other. Wait may be called more than once, and by several
+// goroutines.
+//
+// After an error (kv.ErrUnavailable, kv.ErrClosed, the context's error) no operation took effect,
+// unless the error wraps kv.ErrCommitUnknown: then the pushes may have happened, and Settle undoes
+// the pops and completes the restores.
+func (p *Pending) Wait() ([]Result, error) {
+	p.waited.Do(p.finish)
+	return p.last.results, p.err
+}
+
+// finish waits for the commit. On an engine that does not pipeline, it makes further attempts if
+// necessary, because no later batch has started.
+func (p *Pending) finish() {
+	for p.commit != nil {
+		_, err := p.commit.Get()
+		p.commit = nil
+		if kv.MaybeCommitted(err) {
+			p.unknown = append(p.unknown, p.last)
+		}
+
+		if err == nil || p.batcher.db.Traits().Pipelines {
+			p.complete(err)
+		} else if p.waitToRetry(err) {
+			p.commitUntilOrdered()
+		}
+	}
+}
+
+// commitUntilOrdered makes attempts until one is being committed, or the batch has ended. It
+// returns the counts after those of the last attempt.
+func (p *Pending) commitUntilOrdered() state.CountsByQueue {
+	for {
+		a, err := p.runOps(nil)
+		switch {
+		case err == nil && a == nil: // an earlier attempt has committed
+			return nil
+		case err == nil:
+			return p.startCommit(a)
+		case !p.waitToRetry(err):
+			return nil
+		}
+	}
+}
+
+// runOps makes an attempt up to its commit; pushed items get counts of at least minCounts. It
+// returns nil, and ends the batch, if an earlier attempt turns out to have committed.
+func (p *Pending) runOps(minCounts state.CountsByQueue) (a *txOps, err error) {
+	b := p.batcher
+	since := b.now()
+	blind := p.pushes && !p.notBlind // it reads everything before its first write
+	tx, err := b.db.Begin(p.ctx, kv.BeginOptions{Blind: blind, Shrinks: p.shrinks})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if a == nil {
+			tx.Cancel()
+		}
+	}()
+
+	if len(p.unknown) > 0 {
+		if ended, err := p.endAsBefore(tx); ended || err != nil {
+			return nil, err
+		}
+	}
+
+	// The time comes after Begin, which fixes what the transaction reads. If the process stood
+	// still in between, an older time would grant leases that are over.
+	t := newTxOps(tx, p.ops, b.newResults(len(p.ops)), b.now())
+	t.pushes.minCounts, t.readFrom, t.blind = minCounts, since, blind
+	t.moving.maxBytes, t.returned.Most = b.maxMoved, b.maxReturned
+	b.known.BeginTransaction(tx)
+	t.known = b.known
+
+	if err := t.apply(); errors.Is(err, errBlind) {
+		tx.Cancel()
+		p.notBlind = true
+		return p.runOps(minCounts)
+	} else if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// startCommit starts to commit the attempt, and returns the counts after its own.
+func (p *Pending) startCommit(a *txOps) state.CountsByQueue {
+	p.last = attempt{p.last.number + 1, a.results, a.popped, a.removed}
+	p.wrote, p.listed, p.readFrom = a.wrote, a.pushes.listed, a.readFrom
+	filled, behind := a.filledAndBehind()
+	p.filled, p.behind = append(p.filled, filled...), behind
+	for _, q := range a.queues {
+		p.ahead = q.ledger.AppendAhead(p.ahead)
+	}
+	p.ahead = a.dead.AppendAhead(p.ahead)
+
+	if p.wrote || len(p.unknown) > 0 {
+		p.wrote = true
+		writeReceipt(a.tx, p.receipt, p.batcher.now(), p.last.number, 0)
+		for _, key := range p.obsolete {
+			a.tx.Clear(key)
+		}
+	}
+
+	if known := p.batcher.known; known.Any() {
+		known.LearnCounts(a.pushes.nextCounts, a.onlyPushesAdd())
+	}
+	p.commit = a.tx.Commit()
+	return a.pushes.nextCounts
+}
+
+// complete ends the batch with err, and updates the Batcher.
+func (p *Pending) complete(err error) {
+	b := p.batcher
+	if err == nil { // the queues that it found in the list, or put there, are durably there
+		since := p.readFrom // a copy, because the queues keep it
+		for _, l := range p.listed {
+			l.ListedSince.Store(&since)
+		}
+	}
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.newest == p {
+		b.mu.newest = nil
+	}
+	if err == nil && p.wrote {
+		b.mu.obsolete = append(b.mu.obsolete, p.receipt)
+	} else { // the next batch tries to remove what this one has not
+		b.mu.obsolete = append(b.mu.obsolete, p.obsolete...)
+	}
+	if err == nil {
+		b.mu.removed.Add(p.last.removed)
+		return
+	}
+
+	p.last.results, p.err = nil, err
+	if len(p.unknown) > 0 {
+		if !kv.MaybeCommitted(err) {
+			p.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)
+		}
+		b.mu.unsettled = append(b.mu.unsettled, p.unsettled())
+	}
 }
 
 // newResults returns n results, all zero.
@@ -191,14 +372,4 @@ func (b *Batcher) newResults(n int) []Result {
 		return (*spare)[:n]
 	}
 	return make([]Result, n)
-}
-
-// Reuse lets later batches use the memory of a slice that Wait has returned and nobody uses any more.
-// What its elements refer to is not affected. It may be called at any time, once for each slice or not
-// at all.
-func (b *Batcher) Reuse(results []Result) {
-	if cap(results) > 0 {
-		clear(results)
-		b.spare.Put(&results)
-	}
 }

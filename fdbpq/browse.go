@@ -3,7 +3,6 @@ package fdbpq
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -37,21 +36,23 @@ type Browsed struct {
 // Browse looks at the items of a queue, in the order in which they would be served if all of them
 // were ready.
 type Browse struct {
-	// State is that of the items to visit; AnyState is all of them.
+	// State is the state of the items to visit; AnyState visits all.
 	State ItemState
 	// End is the end to begin at. A FIFO queue has only the Front.
 	End End
-	// After is the id behind which to begin, whether that item is there or not; nil is the end.
+	// After is the id behind which to begin, whether that item is there or not; nil begins at the
+	// end.
 	After *ID
-	// MaxItems is how many items to look at, and MaxBytes about how many bytes of them; 0 is no bound.
-	// Both count items that are not visited, too.
-	MaxItems, MaxBytes int
+	// MaxItems is how many items to look at, including those that are not visited; 0 is no bound.
+	MaxItems int
+	// MaxBytes is about how many bytes of items to look at; 0 is no bound.
+	MaxBytes int
 }
 
 // BrowseEnd is where a Browse has ended.
 type BrowseEnd struct {
-	// Last is the item that was looked at last, from where another Browse can go on; Browse.After, or
-	// zero, if none was.
+	// Last is the item that was looked at last: another Browse can go on After it. If there was
+	// none, it is Browse.After, or zero.
 	Last ID
 	// Scanned is how many items were looked at.
 	Scanned int64
@@ -62,18 +63,21 @@ type BrowseEnd struct {
 }
 
 // Walk calls visit for items until it returns false, the bounds are reached, or there are no more.
-// An item for which visit returns false counts as not looked at. Items that have expired by now, and
-// are not leased, are looked at but not visited.
+// An item for which visit returns false counts as not looked at. Items that have expired by now,
+// and are not leased, are looked at but not visited.
 //
-// Walk reads without conflict, in short transactions of about a megabyte, or of one larger item, and
-// calls visit after each. It sees no single state of the queue: an item that is moved, or that is
-// pushed before the place where the walk is, may be missed. One that only changes its state is not.
-// What is due is not brought back. Keys among the items that no queue writes are passed over.
+// Walk reads without conflict, in short transactions of about a megabyte, or of one larger item,
+// and calls visit after each. It sees no single state of the queue: an item that is moved, or that
+// is pushed before the place where the walk is, may be missed. An item that only changes its state
+// is not. Walk does not bring back what is due, and passes over keys that no queue writes.
 //
-// Errors: ErrOp, and those of the store.
-func (b *Browse) Walk(ctx context.Context, db kv.Database, q Target, now time.Time, visit func(*Browsed) bool) (BrowseEnd, error) {
+// Errors: ErrOp, those of the store, and the context's error.
+func (b *Browse) Walk(
+	ctx context.Context, db kv.Database, q Target, now time.Time, visit func(*Browsed) bool,
+) (BrowseEnd, error) {
 	l := q.Layout()
-	if err := b.check(l); err != nil {
+	like := Op{Kind: OpRank, State: b.State, End: b.End} // has the same bounds
+	if err := like.checkManaging(l); err != nil {
 		return BrowseEnd{}, err
 	}
 
@@ -110,7 +114,8 @@ func (b *Browse) Walk(ctx context.Context, db kv.Database, q Target, now time.Ti
 
 // browsed returns an item as it is visited.
 func browsed(s *state.Standing) *Browsed {
-	b := &Browsed{Item: s.Item, State: s.State, Deliveries: s.Deliveries, Reason: s.Reason, Err: s.Err}
+	b := &Browsed{Item: s.Item, State: s.State, Deliveries: s.Deliveries}
+	b.Reason, b.Err = s.Reason, s.Err
 	if !s.Due.IsZero() {
 		b.Due = codec.Micros(s.Due)
 	}
@@ -120,25 +125,15 @@ func browsed(s *state.Standing) *Browsed {
 	return b
 }
 
-// check returns an error if the queue cannot be browsed like that.
-func (b *Browse) check(l *codec.Layout) error {
-	switch {
-	case b.State > Leased:
-		return fmt.Errorf("%w: no state %d", ErrOp, b.State)
-	case b.End > Back:
-		return fmt.Errorf("%w: no end %d", ErrOp, b.End)
-	case l.Fifo && b.End == Back:
-		return fmt.Errorf("%w: a FIFO queue is served from its front only", ErrOp)
-	}
-	return nil
-}
-
-// ReadItems calls visit for each of the ids, in their order, until it returns false. Err is
-// ErrNotFound if the item is not in the queue, or has expired by now and is not leased. It reads as
-// Walk does.
+// ReadItems calls visit for each of the ids, in their order, until it returns false. Browsed.Err is
+// ErrNotFound if the item is not in the queue, or has expired by now and is not leased. ReadItems
+// reads as Browse.Walk does.
 //
-// Errors: those of the store.
-func ReadItems(ctx context.Context, db kv.Database, q Target, ids []ID, now time.Time, visit func(i int, item *Browsed) bool) error {
+// Errors: those of the store, and the context's error.
+func ReadItems(
+	ctx context.Context, db kv.Database, q Target, ids []ID, now time.Time,
+	visit func(i int, item *Browsed) bool,
+) error {
 	browser := state.Browser{L: q.Layout(), Now: now}
 	for done := 0; done < len(ids); {
 		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]state.Standing, error) {

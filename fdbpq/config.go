@@ -27,8 +27,8 @@ func (c configs) run() error {
 	return each(c, (*queueConfigs).configure)
 }
 
-// configure runs the operations of a queue in their order. A transaction that only reads has failed
-// those that change something.
+// configure runs the operations of a queue in their order. In a transaction that only reads, those
+// that change something have failed already.
 func (q *queueConfigs) configure() error {
 	present, err := q.ledger.Settings()
 	if err != nil {
@@ -41,51 +41,66 @@ func (q *queueConfigs) configure() error {
 				return err
 			}
 		}
+
 		if q.ops[i].Kind == OpConfigure && q.tx != nil {
-			changed := present.Clone()
-			q.ops[i].Configure(changed)
-			if err := q.l.CheckChange(changed, present); err != nil {
+			changed, err := q.change(&q.ops[i], present)
+			if errors.Is(err, ErrSettings) {
 				q.results[i].Err = err
 				continue
+			} else if err != nil {
+				return err
 			}
-			if on := changed.MaxBytes > 0; on != (present.MaxBytes > 0) {
-				if err := q.ledger.ResetBytes(on); errors.Is(err, ErrSettings) {
-					q.results[i].Err = err
-					continue
-				} else if err != nil {
-					return err
-				}
-			}
-
-			before := present
-			present = changed.Clone() // the caller may keep the other
-			if !present.PauseUntil.IsZero() {
-				present.PauseUntil = codec.Micros(present.PauseUntil)
-			}
-			q.ledger.SetSettings(present)
-
-			if before.Source != present.Source {
-				if err := q.configureSource(present.Source); err != nil {
-					return err
-				}
-			}
-			if before.Rate != present.Rate {
-				q.ledger.ResetBuckets(false)
-			}
-			if before.RatePerGroup != present.RatePerGroup {
-				q.ledger.ResetBuckets(true)
-			}
+			present = changed
 		}
 		q.results[i].Settings = present.Clone()
 	}
 	return nil
 }
 
-// What becomes of the state of a source is decided before the pushes that follow, which fail with it,
-// and written after them, unless they have failed.
+// change runs an OpConfigure, and returns the new settings. The error is ErrSettings, and then
+// nothing has changed, or one of the store.
+func (q *queueConfigs) change(op *Op, before *Settings) (*Settings, error) {
+	changed := before.Clone()
+	op.Configure(changed)
+	if err := q.l.CheckChange(changed, before); err != nil {
+		return nil, err
+	}
+	if on := changed.MaxBytes > 0; on != (before.MaxBytes > 0) {
+		if err := q.ledger.ResetBytes(on); err != nil {
+			return nil, err
+		}
+	}
 
-// checkSource reads the state for an operation and, if it is an OpSetSource, decides what becomes of
-// it. The error is one of the store.
+	changed = changed.Clone() // the caller may keep the other
+	if !changed.PauseUntil.IsZero() {
+		changed.PauseUntil = codec.Micros(changed.PauseUntil)
+	}
+	q.ledger.SetSettings(changed)
+
+	// A changed source or rate starts over.
+	if before.Source != changed.Source {
+		if err := q.configureSource(changed.Source); err != nil {
+			return nil, err
+		}
+	}
+	if before.Rate != changed.Rate {
+		q.ledger.ResetBuckets(false)
+	}
+	if before.RatePerGroup != changed.RatePerGroup {
+		q.ledger.ResetBuckets(true)
+	}
+	return changed, nil
+}
+
+// An OpSetSource and the pushes that follow it happen together or not at all, and they run in this
+// order:
+//
+//	checkSource   decides about the state; if it fails, so do the pushes
+//	the pushes    run after all operations on settings
+//	writeSources  writes the state; if the pushes have failed, so does the OpSetSource
+
+// checkSource reads the state for an operation and, if it is an OpSetSource, decides what becomes
+// of it. The error is one of the store.
 func (q *queueConfigs) checkSource(i int) error {
 	r := q.snapshot
 	if q.tx != nil {
@@ -106,18 +121,20 @@ func (q *queueConfigs) checkSource(i int) error {
 		result.Source, result.Err = op.Change(state, q.now)
 	}
 	if result.Err == nil && len(op.Dead) > 0 {
-		err = q.failOps(q.deadQueue().LoadNext(0), i) // before anything is pushed, because it may be corrupt
+		// Before anything is pushed, because the dead-letter queue may be corrupt.
+		err = q.failOps(q.deadQueue().LoadNext(0), i)
 	}
+
 	if result.Err == nil {
 		q.source = i + 1
-	} else if q.leads(i) {
+	} else if q.leadsPushes(i) {
 		q.results[i+1].Err = result.Err
 	}
 	return err
 }
 
-// leads reports whether pushes follow the OpSetSource.
-func (q *queueConfigs) leads(i int) bool {
+// leadsPushes reports whether pushes follow the OpSetSource.
+func (q *queueConfigs) leadsPushes(i int) bool {
 	return i+1 < len(q.ops) && q.ops[i+1].Kind == OpPush && q.ops[i+1].Follows
 }
 
@@ -126,33 +143,36 @@ func (q *queueConfigs) deadQueue() *due.DeadQueue {
 	return q.dead.Target(q.l.DeadLetters(set.DeadLetter), 0)
 }
 
-// writeSource does what checkSource has decided.
-func (q *queueConfigs) writeSource() error {
-	i := q.source - 1
-	if i < 0 {
-		return nil
-	}
-	if q.leads(i) && q.results[i+1].Err != nil {
-		q.results[i].Err = q.results[i+1].Err
-		return nil
-	}
+// writeSources does what checkSource has decided, in all queues.
+func (c configs) writeSources() error {
+	for _, q := range c {
+		i := q.source - 1
+		if i < 0 {
+			continue
+		}
+		if q.leadsPushes(i) && q.results[i+1].Err != nil {
+			q.results[i].Err = q.results[i+1].Err
+			continue
+		}
 
-	for _, m := range q.ops[i].Dead {
-		q.dead.BuryNew(q.l, q.deadQueue(), m)
+		for _, m := range q.ops[i].Dead {
+			q.dead.BuryNew(q.l, q.deadQueue(), m)
+		}
+		q.ledger.SetSource(q.results[i].Source)
 	}
-	q.ledger.SetSource(q.results[i].Source)
 	return nil
 }
 
 // configureSource changes the state of the source to that of another setting.
 func (q *queueConfigs) configureSource(source string) error {
-	if i := q.source - 1; i >= 0 { // it would write the state of before
+	if i := q.source - 1; i >= 0 { // an OpSetSource, which would write the state of before
 		q.results[i].Err = fmt.Errorf("%w: the source was set in the same transaction", ErrNoRoom)
-		if q.leads(i) {
+		if q.leadsPushes(i) {
 			q.results[i+1].Err = q.results[i].Err
 		}
 		q.source = 0
 	}
+
 	old, err := q.tx.Get(q.l.SourceKey()).Get()
 	if err == nil {
 		q.ledger.SetSource(settings.NextSource(old, source))

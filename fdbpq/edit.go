@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -11,10 +12,10 @@ import (
 // order. They see what the operations with tokens have done, and run before the pops.
 type queueEdits struct {
 	*queueTxn
-	indexes []int // into txn.ops
-	reads   map[int]*editRead
-	stale   map[ID]bool // items that this transaction has moved since they were read
-	purged  bool        // all of them are gone since they were read
+	indexes []int             // into txn.ops
+	reads   map[int]*editRead // by index, while they are needed
+	stale   map[ID]bool       // items that this transaction has moved since they were read
+	purged  bool              // all of them are gone since they were read
 }
 
 // editRead is what an operation on one item reads.
@@ -23,10 +24,30 @@ type editRead struct {
 	rest state.Stored // what else belongs to the item
 }
 
+// checkManaging returns an error if the queue does not support an operation on an item by its id,
+// or on all of its items.
+func (op *Op) checkManaging(l *codec.Layout) error {
+	switch {
+	case op.Kind == OpMove && l.Fifo:
+		return badOp("a FIFO queue has no priorities to move an item to")
+	case op.State > Leased:
+		return badOp("no state %d", op.State)
+	case op.Kind == OpPurge:
+		return nil
+	case op.End > Back:
+		return badOp("no end %d", op.End)
+	case op.Kind == OpRank && l.Fifo && op.End == Back:
+		return badOp("a FIFO queue is served from its front only")
+	case l.Fifo && op.ID.Priority != 0: // its key would be that of another item
+		return notFound(&op.ID)
+	}
+	return nil
+}
+
 // edits is those of all queues.
 type edits []*queueEdits
 
-// run reads what is about one item for a few of them at a time.
+// run reads the items of a few operations at a time, and edits them.
 func (e edits) run() error {
 	type edit struct {
 		*queueEdits
@@ -34,20 +55,21 @@ func (e edits) run() error {
 	}
 	var all []edit
 	for _, q := range e {
+		q.reads, q.stale = map[int]*editRead{}, map[ID]bool{}
 		for _, i := range q.indexes {
 			all = append(all, edit{q, i})
 		}
 	}
 
-	for len(all) > 0 {
-		some := all[:min(len(all), (e[0].returned.AtOnce()+2)/3)] // each reads up to three values
-		all = all[len(some):]
+	// Each reads up to three values.
+	for some := range slices.Chunk(all, (e[0].returned.AtOnce()+2)/3) {
 		for _, one := range some {
 			one.beginReads(one.index)
 		}
-		err := each(some, func(one edit) error { return one.failOps(one.run(one.index), one.index) })
-		if err != nil {
-			return err
+		for _, one := range some {
+			if err := one.failOps(one.run(one.index), one.index); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -70,8 +92,8 @@ func (q *queueEdits) readItem(i int) {
 	q.reads[i] = &editRead{q.ledger.LookUp(id), state.BeginItem(q.l, q.tx, id, state.Beginning)}
 }
 
-// run runs one operation. The error is ErrCorrupt, and then nothing has changed, or one of the
-// store.
+// run runs the operation at an index. The error is ErrCorrupt, and then nothing has changed, or one
+// of the store.
 func (q *queueEdits) run(i int) error {
 	defer delete(q.reads, i)
 	if q.ops[i].Kind == OpPurge {
@@ -97,7 +119,7 @@ func (q *queueEdits) run(i int) error {
 	return q.remove(i, h)
 }
 
-// find returns the item of an operation. If there is none, that is in the result.
+// find returns the item of an operation, nil if there is none; then the result says so.
 func (q *queueEdits) find(i int) (*codec.Record, error) {
 	op := &q.ops[i]
 	if q.stale[op.ID] || q.purged {
@@ -156,14 +178,15 @@ func (q *queueEdits) purge(result *Result) (err error) {
 	return err
 }
 
-// take reads the rest of an item that is to move, if it may and there is room. If not, it returns
-// nil, and why is in the result.
-func (q *queueEdits) take(i int, h *codec.Record) (*Message, error) {
+// readMoved reads the rest of an item that moves, if it may and there is room. If not, it returns
+// nil, and the result says why.
+func (q *queueEdits) readMoved(i int, h *codec.Record) (*Message, error) {
 	result, rest := &q.results[i], &q.reads[i].rest
 	if h.State == Leased {
 		result.Err = ErrLeased
 		return nil, nil
 	}
+	// Once there is no room, no large item is read only to find that it does not fit.
 	if err := rest.Load(q.tx, q.l, h.Value, !q.moving.full); err != nil {
 		return nil, err
 	}
@@ -202,7 +225,7 @@ func (q *queueEdits) release(i int, h *codec.Record) (err error) {
 // move moves an item to the end of another priority, or of its own.
 func (q *queueEdits) move(i int, h *codec.Record) error {
 	op, result, read := &q.ops[i], &q.results[i], q.reads[i]
-	m, err := q.take(i, h)
+	m, err := q.readMoved(i, h)
 	if m == nil || err != nil {
 		return err
 	}
@@ -214,6 +237,8 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 		}
 		h.Lasting = codec.LastingOf(m)
 	}
+
+	// It gets the next count of the priority, and keeps the time of its push.
 	to := q.dead.Target(q.l, op.Priority)
 	if err := to.LoadNext(op.Priority); err != nil {
 		return err
@@ -224,10 +249,12 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 	}
 	id := to.NewID(op.Priority, m, pushed)
 
+	// A duplicate of the push that added it has to find it under its new id.
 	q.stale[op.ID] = true
 	if err := q.ledger.MoveMsgID(&op.ID, &id, m.MsgID); err != nil {
 		return err
 	}
+
 	h.Message = m
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
@@ -236,7 +263,7 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 	return nil
 }
 
-// addAs adds an item that was removed as another one, in the same state.
+// addAs adds an item that was removed again under another id, in the same state.
 func (q *queueEdits) addAs(id *ID, h *codec.Record, past []byte) {
 	g := &q.ledger
 	value := g.AddRest(id, h.Message)
@@ -258,7 +285,7 @@ func (q *queueEdits) addAs(id *ID, h *codec.Record, past []byte) {
 // redriveItem pushes a dead letter again to the queue that it was in.
 func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 	op, result := &q.ops[i], &q.results[i]
-	m, err := q.take(i, h)
+	m, err := q.readMoved(i, h)
 	if m == nil || err != nil {
 		return err
 	}
@@ -276,7 +303,7 @@ func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 		return err
 	}
 
-	// It expires as the settings of its queue say.
+	// It expires as the settings of its own queue say.
 	settings, err := to.ReadableSettings()
 	if err != nil {
 		return err

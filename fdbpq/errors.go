@@ -18,17 +18,16 @@ var (
 	// It comes wrapped together with ErrEmpty.
 	ErrPaused = codec.ErrPaused
 
-	// ErrRate is returned by pops and leases of a queue that has used up Settings.Rate, as a RateError.
-	// It comes wrapped together with ErrEmpty.
+	// ErrRate is returned, as a RateError, by pops and leases of a queue that has used up
+	// Settings.Rate. It comes wrapped together with ErrEmpty.
 	ErrRate = errors.New("fdbpq: the queue's rate is used up")
 
-	// ErrGroupLimits is returned by pops and leases if there are items, but none of a group that may
-	// be served now: see Settings.MaxLeasedPerGroup and Settings.RatePerGroup. It comes as a
+	// ErrGroupLimits is returned by pops and leases if there are items, but none of a group that
+	// may be served now: see Settings.MaxLeasedPerGroup and Settings.RatePerGroup. It comes as a
 	// GroupLimitsError, wrapped together with ErrEmpty.
 	ErrGroupLimits = errors.New("fdbpq: nothing may be served now")
 
-	// ErrMaxLeased is returned by leases while as many items are leased as Settings.MaxLeased
-	// allows.
+	// ErrMaxLeased is returned by leases of a queue that has Settings.MaxLeased items leased.
 	ErrMaxLeased = errors.New("fdbpq: as many items are leased as max_leased allows")
 
 	// ErrFull is returned by pushes that would leave more in the queue than Settings.MaxItems or
@@ -39,11 +38,11 @@ var (
 	// Settings.MaxBytes allows.
 	ErrFullBytes = codec.ErrFullBytes
 
-	// ErrMessageTooLarge is returned by pushes of a message over MaxMessageSize, and of a group
+	// ErrMessageTooLarge is returned by pushes of a message over MaxMessageSize, and of a chain
 	// that is too large for one transaction.
 	ErrMessageTooLarge = errors.New("fdbpq: the message is too large")
 
-	// ErrKeyspace is returned by NewKeyspace for roots with which keys of two kinds would mix.
+	// ErrKeyspace is returned by NewKeyspace for roots that would mix keys of two kinds.
 	ErrKeyspace = codec.ErrKeyspace
 
 	// ErrQueueName is returned for names that are not 1 to MaxQueueName bytes long.
@@ -55,13 +54,13 @@ var (
 	// ErrToken is returned by ParseToken for text that is not a token.
 	ErrToken = codec.ErrToken
 
-	// ErrLeaseLost is returned for a token whose lease is over, when the item is settled or was
+	// ErrLeaseLost is returned for a token whose lease is over and whose item is settled or was
 	// delivered again.
 	ErrLeaseLost = errors.New("fdbpq: the lease is lost or the item is settled")
 
 	// ErrItemTooLarge is returned by operations that would return or move an item that is too large
-	// for them: as ErrMaxBytes or with ErrNoRoom, and alone by leases of an item that another
-	// program wrote with a value so long that no record fits beside it.
+	// for them. It comes as ErrMaxBytes, or with ErrNoRoom. It comes alone from leases of an item
+	// that another program wrote, with a value so long that no record fits beside it.
 	ErrItemTooLarge = codec.ErrItemTooLarge
 
 	// ErrMaxBytes is an ErrItemTooLarge, of pops and leases whose item exceeds Op.MaxBytes.
@@ -71,11 +70,11 @@ var (
 	// transaction has done helps the next one, so commit it and try again. It comes wrapped
 	// together with what is known so far:
 	//
-	//   - ErrItemTooLarge, of an item that had no room beside the other operations;
-	//   - ErrEmpty, of pops and peeks that have found nothing while more is to come back;
-	//   - ErrMaxLeased and ErrFull, while leases that are over and items that have expired still count;
-	//   - nothing, of pops and peeks that have met an expired item, behind which there may be others, and
-	//     of OpSetSchedule while times of the schedule are still due.
+	//   - ErrItemTooLarge: the item had no room beside the other operations;
+	//   - ErrEmpty: a pop or peek has found nothing so far, but more is coming back;
+	//   - ErrMaxLeased, ErrFull: leases that are over, or items that have expired, still count;
+	//   - nothing: a pop or peek has met an expired item, behind which there may be others, or times
+	//     of the schedule of an OpSetSchedule are still due.
 	ErrNoRoom = codec.ErrNoRoom
 
 	// ErrExists is returned by OpRestore for an item that is in the queue.
@@ -90,16 +89,16 @@ var (
 	// ErrNotLeased is returned by OpRelease for an item that is not leased.
 	ErrNotLeased = errors.New("fdbpq: the item is not leased")
 
-	// ErrNotDeadLetter is returned by OpRedriveItem for an item that is no dead letter, or of which
-	// nothing says in which queue it was.
+	// ErrNotDeadLetter is returned by OpRedriveItem for an item that is not a dead letter, or that
+	// does not say which queue it came from.
 	ErrNotDeadLetter = errors.New("fdbpq: the item is not a dead letter")
 
-	// ErrManyRates is returned by OpPurge while 20,000 groups or more have a rate in use. To purge such
-	// a queue, remove the items of each state.
+	// ErrManyRates is returned by OpPurge while 20,000 groups or more have a rate in use. To purge
+	// such a queue, remove the items of each state.
 	ErrManyRates = codec.ErrManyRates
 
-	// ErrMaxRecords is returned by OpSetConsumer and OpSetSchedule for one more than MaxConsumers or
-	// MaxSchedules, or more than MaxScheduleBytes.
+	// ErrMaxRecords is returned by OpSetConsumer and OpSetSchedule for a record beyond
+	// MaxConsumers, MaxSchedules or MaxScheduleBytes.
 	ErrMaxRecords = errors.New("fdbpq: the queue has as many as it can have")
 
 	// ErrNoSource is returned by OpSetSource for a queue without Settings.Source.
@@ -115,8 +114,8 @@ var (
 	// neither changed nor removed.
 	ErrCorrupt = codec.ErrCorrupt
 
-	// ErrUnfinished is returned for a store to which a migration has begun and not
-	// ended. Nothing may serve it.
+	// ErrUnfinished is returned for a store to which a migration has begun and not ended. It must
+	// not be served.
 	ErrUnfinished = codec.ErrUnfinished
 
 	// ErrStoreVersion is returned by OpenStore for a store that a newer version of this package
@@ -124,19 +123,18 @@ var (
 	ErrStoreVersion = codec.ErrStoreVersion
 )
 
-// LostLeases is the ErrLeaseLost of acknowledgements that follow each other, so that none of them
-// was done.
+// LostLeases is the ErrLeaseLost of a chain of acknowledgements, none of which was done.
 type LostLeases struct {
 	// Lost says which of them have lost their leases, counted from 0 and ascending.
 	Lost []int
-	// Of is how many there are.
+	// Of is how many the chain has.
 	Of int
 }
 
 // Error implements error.
 func (e *LostLeases) Error() string {
-	return fmt.Sprintf("%v: %d of %d leases, the first is number %d, counted from 0: nothing was changed",
-		ErrLeaseLost, len(e.Lost), e.Of, e.Lost[0])
+	const text = "%v: %d of %d leases, the first is number %d, counted from 0: nothing was changed"
+	return fmt.Sprintf(text, ErrLeaseLost, len(e.Lost), e.Of, e.Lost[0])
 }
 
 // Unwrap returns ErrLeaseLost.
@@ -150,10 +148,11 @@ type RateError struct {
 
 // Error implements error.
 func (e *RateError) Error() string {
-	return fmt.Sprintf("fdbpq: the queue's rate of %s is used up until %s", e.Rate, e.Until.UTC().Format(time.RFC3339Nano))
+	until := e.Until.UTC().Format(time.RFC3339Nano)
+	return fmt.Sprintf("fdbpq: the queue's rate of %s is used up until %s", e.Rate, until)
 }
 
-// Unwrap returns the errors that this is.
+// Unwrap returns ErrRate and ErrEmpty.
 func (e *RateError) Unwrap() []error { return []error{ErrRate, ErrEmpty} }
 
 // GroupLimitsError is the error of pops and leases that find no item of a group that may be served.
@@ -175,5 +174,12 @@ func (e *GroupLimitsError) Error() string {
 	return fmt.Sprintf("%v: the groups of the ready items %s", ErrGroupLimits, used)
 }
 
-// Unwrap returns the errors that this is.
+// Unwrap returns ErrGroupLimits and ErrEmpty.
 func (e *GroupLimitsError) Unwrap() []error { return []error{ErrGroupLimits, ErrEmpty} }
+
+// badOp is an ErrOp with its reason.
+func badOp(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrOp}, args...)...)
+}
+
+func notFound(id *ID) error { return fmt.Errorf("%w: %s", ErrNotFound, id) }

@@ -7,14 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// handle is what handles of both kinds of queues have in common: the methods that most programs need.
-// Apply has all operations.
-type handle struct{ l *codec.Layout }
-
-func (q *handle) Layout() *codec.Layout { return q.l }
-
-// Ack removes a leased item. It also works when the lease is over, as long as nobody
-// else got the item.
+// Ack removes a leased item. It also works after the lease is over, unless the item was delivered
+// again.
 //
 // Errors: ErrLeaseLost, ErrCorrupt and errors of the store.
 func (q *handle) Ack(tx kv.Transaction, token Token) error {
@@ -23,12 +17,17 @@ func (q *handle) Ack(tx kv.Transaction, token Token) error {
 
 // Nak gives a leased item back to its old place, after a delay of 0 to MaxDelay, or Backoff. The
 // token is invalid from then on. After the last delivery that Settings.MaxDeliver allows, the item
-// moves to the dead-letter queue instead. Errors: ErrOp for the delay, and as Ack.
+// moves to the dead-letter queue instead.
+//
+// Errors: ErrOp for the delay, ErrNoRoom for an item that the transaction has no room for, and as
+// Ack.
 func (q *handle) Nak(tx kv.Transaction, token Token, delay time.Duration) error {
 	return applyOne(tx, Op{Kind: OpNak, Queue: q, Token: token, Delay: delay}).Err
 }
 
-// Extend renews a lease, with the length that it had. Errors: as Ack.
+// Extend renews a lease, with the length that it had.
+//
+// Errors: ErrNoRoom for an item that the transaction has no room for, and as Ack.
 func (q *handle) Extend(tx kv.Transaction, token Token) (Lease, error) {
 	_, lease, err := applyOne(tx, Op{Kind: OpExtend, Queue: q, Token: token}).lease()
 	return lease, err
@@ -36,14 +35,16 @@ func (q *handle) Extend(tx kv.Transaction, token Token) (Lease, error) {
 
 // Len returns the number of items that are ready. It does not count those that other programs added
 // with the bare recipe.
+//
+// Errors: ErrCorrupt and errors of the store.
 func (q *handle) Len(r kv.Reader) (int64, error) {
 	result := readOne(r, Op{Kind: OpLen, Queue: q})
 	return result.Len, result.Err
 }
 
-// Configure changes the settings of the queue, and returns what they are then. They count for all
-// transactions that commit later. change gets the present settings; it must not do anything else,
-// and may be called again if the transaction is.
+// Configure changes the settings of the queue, and returns the new ones. They count for all
+// transactions that commit later. change gets the present settings. It must not have other effects,
+// because it may be called more than once.
 //
 // Errors: ErrSettings, ErrCorrupt and errors of the store.
 func (q *handle) Configure(tx kv.Transaction, change func(*Settings)) (Settings, error) {
@@ -54,27 +55,29 @@ func (q *handle) Configure(tx kv.Transaction, change func(*Settings)) (Settings,
 	return *result.Settings, nil
 }
 
-// Clear removes everything in the queue, also its settings and consumers.
+// Clear removes everything in the queue, including its settings, consumers and schedules.
 func (q *handle) Clear(tx kv.Transaction) { tx.ClearRange(codec.Within([]byte(q.l.Prefix))) }
 
-// PriorityQueue is a queue ordered by priority, then by order of pushing. Its methods work
-// inside the caller's transaction: nothing has happened until that commits, and if it does
-// not, discard what they returned. A PriorityQueue is cheap to make and safe for concurrent
-// use.
+// PriorityQueue is a queue ordered by priority, then by order of pushing. Its methods work inside
+// the caller's transaction: nothing has happened until that commits, and if it does not, discard
+// what they returned. A PriorityQueue is cheap to make and safe for concurrent use.
 type PriorityQueue struct{ handle }
 
-// NewPriorityQueue returns the priority queue in s, which must hold nothing else. The
-// recipe's items are in its subspace ("i"). NewPriorityQueue reads and writes nothing: a
-// queue exists from its first push on.
+// NewPriorityQueue returns the priority queue in s, which must hold nothing else. The recipe's
+// items are in its subspace ("i"). NewPriorityQueue reads and writes nothing: a queue exists from
+// its first push on.
 func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
 	return &PriorityQueue{handle{codec.NewLayout(s, format, false)}}
 }
 
-// Push adds a message, after all items of the same priority. Pushes never conflict with each other,
-// unless the queue has Settings.MaxItems or Settings.MaxBytes, or they have the same MsgID or
-// Unique key: then the second is not pushed, and the id is that of the first. The transaction should
-// end within a few minutes: see Retire. An OpPush of Apply can also hold an item back, and says whether
-// it is a duplicate.
+// Push adds a message, after all items of the same priority, and returns the id of its item. If an
+// earlier push has the same MsgID or Unique key, nothing is pushed, and the id is that of the
+// first.
+//
+// Pushes never conflict with each other, unless they have the same MsgID or Unique key, or the
+// queue has Settings.MaxItems or Settings.MaxBytes. The transaction should end within a few
+// minutes: see Retire. An OpPush of Apply can also hold an item back, and says whether it is a
+// duplicate.
 //
 // Errors: ErrMessageTooLarge, ErrFull, ErrNoRoom while bytes have to be counted, ErrOp for a MsgID
 // or Unique that is too long, ErrCorrupt and errors of the store.
@@ -82,10 +85,10 @@ func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, 
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).id()
 }
 
-// PopMin removes and returns the first item: the oldest of those with the smallest
-// priority.
+// PopMin removes and returns the first item: the oldest of those with the smallest priority.
 //
-// Errors: ErrEmpty, with ErrPaused if the queue is paused, ErrCorrupt and errors of the store.
+// Errors: ErrEmpty, with ErrPaused, ErrRate or ErrGroupLimits where settings keep items back;
+// ErrNoRoom while more is due than one transaction handles; ErrCorrupt and errors of the store.
 func (q *PriorityQueue) PopMin(tx kv.Transaction) (Item, error) {
 	return applyOne(tx, Op{Kind: OpPop, End: Front, Queue: q}).item()
 }
@@ -100,7 +103,7 @@ func (q *PriorityQueue) PopMax(tx kv.Transaction) (Item, error) {
 }
 
 // LeaseMin returns the item that PopMin would return, and leases it for the given time, MinLease to
-// MaxLease; 0 means Settings.AckWait. Nobody else gets the item meanwhile. Ack removes it;
+// MaxLease; 0 means Settings.AckWait. Until then it is not delivered again. Ack removes the item;
 // otherwise it comes back to its old place when the lease is over, or with Nak.
 //
 // Errors: ErrOp for the duration, ErrMaxLeased, ErrNoRoom for an item that the transaction has no
@@ -114,12 +117,15 @@ func (q *PriorityQueue) LeaseMax(tx kv.Transaction, wait time.Duration) (Item, L
 	return applyOne(tx, Op{Kind: OpLease, End: Back, Queue: q, Lease: wait}).lease()
 }
 
-// PeekMin returns the item that PopMin would return, and leaves it in the queue.
+// PeekMin returns the item that PopMin would return, and leaves it in the queue. It also returns an
+// item that settings keep back from pops.
+//
+// Errors: ErrEmpty, ErrCorrupt and errors of the store.
 func (q *PriorityQueue) PeekMin(r kv.Reader) (Item, error) {
 	return readOne(r, Op{Kind: OpPeek, End: Front, Queue: q}).item()
 }
 
-// PeekMax returns the item that PopMax would return, and leaves it in the queue.
+// PeekMax returns the item that PopMax would return, as PeekMin does.
 func (q *PriorityQueue) PeekMax(r kv.Reader) (Item, error) {
 	return readOne(r, Op{Kind: OpPeek, End: Back, Queue: q}).item()
 }
@@ -140,7 +146,7 @@ func NewQueue(s Subspace, format ValueFormat) *Queue {
 	return &Queue{handle{codec.NewLayout(s, format, true)}}
 }
 
-// Enqueue adds a message at the end, as PriorityQueue.Push does. Concurrent ones end up in
+// Enqueue adds a message at the end, as PriorityQueue.Push does. Concurrent transactions enqueue in
 // either order.
 //
 // Errors: as PriorityQueue.Push.
@@ -156,7 +162,7 @@ func (q *Queue) Dequeue(tx kv.Transaction) (Item, error) {
 }
 
 // Lease returns the item that Dequeue would return, and leases it for the given time, MinLease to
-// MaxLease; 0 means Settings.AckWait. Nobody else gets the item meanwhile. Ack removes it;
+// MaxLease; 0 means Settings.AckWait. Until then it is not delivered again. Ack removes the item;
 // otherwise it comes back to its old place when the lease is over, or with Nak.
 //
 // Errors: as PriorityQueue.LeaseMin.
@@ -164,7 +170,8 @@ func (q *Queue) Lease(tx kv.Transaction, wait time.Duration) (Item, Lease, error
 	return applyOne(tx, Op{Kind: OpLease, Queue: q, Lease: wait}).lease()
 }
 
-// Peek returns the item that Dequeue would return, and leaves it in the queue.
+// Peek returns the item that Dequeue would return, and leaves it in the queue, as
+// PriorityQueue.PeekMin does.
 func (q *Queue) Peek(r kv.Reader) (Item, error) {
 	return readOne(r, Op{Kind: OpPeek, Queue: q}).item()
 }
@@ -174,7 +181,8 @@ func (q *Queue) Peek(r kv.Reader) (Item, error) {
 // subspace.
 func (q *Queue) DeadLetters() *Queue { return &Queue{handle{q.l.DeadLetters("")}} }
 
-// applyOne runs a single operation in the caller's transaction. Result.Err is any error.
+// applyOne runs a single operation in the caller's transaction. Result.Err is its error or that of
+// the store.
 func applyOne(tx kv.Transaction, op Op) Result { return first(Apply(tx, []Op{op}, time.Now())) }
 
 // readOne is applyOne for operations that only read.

@@ -22,8 +22,8 @@ type infos struct {
 	front, back kv.Future[[]kv.KeyValue]   // counters
 	next        kv.Future[[]kv.KeyValue]   // the first entry of the time index
 	groups      kv.Future[[]kv.KeyValue]   // counters of groups; nil without priorities
-	oldest      []kv.Range                 // where the first item is still to be read: each priority
-	firsts      []kv.Future[[]kv.KeyValue] // the next of these, being read
+	unread      []kv.Range                 // priorities whose first item is not being read yet
+	firsts      []kv.Future[[]kv.KeyValue] // first items that are being read
 
 	info Info
 	err  error // ErrCorrupt
@@ -50,14 +50,14 @@ func (n *infos) beginCounters() {
 	// The counters of states have texts, which sort before the priorities.
 	n.front = r.GetRange(counters, kv.RangeOptions{Limit: n.limit + len(codec.HeldStates)})
 	if n.limit == 0 {
-		n.next = kv.Ready[[]kv.KeyValue](nil, nil)
 		return
 	}
+
 	if !n.l.Fifo {
 		n.back = r.GetRange(counters, kv.RangeOptions{Limit: n.limit, Reverse: true})
 	}
 	n.next = r.GetRange(n.l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1})
-	n.groups = n.snapshot.GetRange(n.l.GroupCounters(), kv.RangeOptions{Limit: infoGroupRows})
+	n.groups = r.GetRange(n.l.GroupCounters(), kv.RangeOptions{Limit: infoGroupRows})
 }
 
 // finishCounters waits for the counters. The error is one of the store.
@@ -72,13 +72,14 @@ func (n *infos) finishCounters() error {
 	if err := n.countPriorities(); err != nil {
 		return err
 	}
-	next, err := n.next.Get()
-	if err != nil {
-		return err
-	}
+
 	if n.limit == 0 {
 		n.info.Priorities = nil
 		return nil
+	}
+	next, err := n.next.Get()
+	if err != nil {
+		return err
 	}
 
 	counted := int64(0)
@@ -92,11 +93,12 @@ func (n *infos) finishCounters() error {
 		}
 	}
 
+	// Oldest needs the first item of each priority, whose values share a room: see beginFirsts.
 	if n.l.Fifo {
-		n.oldest = append(n.oldest, n.l.ItemRange())
+		n.unread = append(n.unread, n.l.ItemRange())
 	}
 	for _, p := range n.info.Priorities {
-		n.oldest = append(n.oldest, n.l.PriorityRange(p.Priority))
+		n.unread = append(n.unread, n.l.PriorityRange(p.Priority))
 	}
 	return nil
 }
@@ -116,13 +118,15 @@ func (n *infos) countPriorities() error {
 
 	var last []byte // key added
 	for _, pair := range front {
-		if n.limit > 0 && len(n.info.Priorities) == n.limit { // front has room for counters of states
+		// front may have more, because it has room for the counters of states.
+		if n.limit > 0 && len(n.info.Priorities) == n.limit {
 			break
 		}
 		n.addCounter(pair)
 		last = pair.Key
 	}
-	// back is in reverse, and has again what front has unless there are more between them.
+
+	// back is in reverse, and repeats what front has unless there are more between them.
 	for i := len(back) - 1; i >= 0; i-- {
 		if bytes.Compare(back[i].Key, last) > 0 {
 			n.addCounter(back[i])
@@ -131,11 +135,11 @@ func (n *infos) countPriorities() error {
 	return nil
 }
 
-// beginFirsts starts to read the first items of at most that many priorities, since they have
-// values. It returns of how many.
+// beginFirsts starts to read the first items, which have values, of at most that many priorities.
+// It returns of how many.
 func (n *infos) beginFirsts(most int) int {
-	some := n.oldest[:min(len(n.oldest), most)]
-	n.oldest = n.oldest[len(some):]
+	some := n.unread[:min(len(n.unread), most)]
+	n.unread = n.unread[len(some):]
 	n.firsts = n.firsts[:0]
 	for _, keys := range some {
 		n.firsts = append(n.firsts, n.snapshot.GetRange(keys, kv.RangeOptions{Limit: 1}))
@@ -186,12 +190,11 @@ func (n *infos) finish() error {
 				n.err = err
 				break
 			}
-			if at := codec.PushedAt(&id); !at.IsZero() && (n.info.Oldest.IsZero() || at.Before(n.info.Oldest)) {
-				n.info.Oldest = at
-			}
+			n.info.Oldest = codec.Earliest(n.info.Oldest, codec.PushedAt(&id))
 		}
 	}
 
+	// All OpInfos on the queue have one result.
 	err := n.finishGroups()
 	if codec.UnlessCorrupt(err) != nil {
 		return err
@@ -216,6 +219,8 @@ func (n *infos) finishGroups() error {
 	if rows, err := n.groups.Get(); err != nil || len(rows) == 0 {
 		return err
 	}
+
+	// The groups that pops would pass over are those that the limits of pops refuse.
 	n.ledger.ReadSettings(n.snapshot, n.l)
 	settings, err := n.ledger.ReadableSettings()
 	if err != nil {
@@ -223,22 +228,25 @@ func (n *infos) finishGroups() error {
 	}
 	limits := popLimits{queueTxn: n.queueTxn}
 	limits.setUp(settings)
-	loads, cut, err := limits.know(n.groups, infoGroupRows)
+	loads, cut, err := limits.loadGroups(n.groups, infoGroupRows)
 	if err != nil {
 		return err
 	}
 
-	loads = slices.DeleteFunc(loads, func(g state.GroupLoad) bool { return g.Hash == codec.NoGroup })
+	without := func(g state.GroupLoad) bool { return g.Hash == codec.NoGroup }
+	loads = slices.DeleteFunc(loads, without)
 	n.info.GroupCount = len(loads)
 	for _, load := range loads {
-		if may, err := limits.may(load.Hash); err != nil {
+		if served, err := limits.mayServe(load.Hash); err != nil {
 			return err
-		} else if !may && load.Ready > 0 {
+		} else if !served && load.Ready > 0 {
 			n.info.GroupsAtLimit++
 		}
 	}
 
-	slices.SortStableFunc(loads, func(a, b state.GroupLoad) int { return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased) })
+	slices.SortStableFunc(loads, func(a, b state.GroupLoad) int { // those with the most first
+		return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased)
+	})
 	n.info.MoreGroups = cut || len(loads) > MaxInfoGroups
 	return n.nameGroups(loads[:min(len(loads), MaxInfoGroups)])
 }
@@ -252,7 +260,8 @@ func (n *infos) nameGroups(loads []state.GroupLoad) error {
 			if load.Ready <= 0 {
 				kind = codec.KindGroupHeld
 			}
-			firsts = append(firsts, n.snapshot.GetRange(n.l.GroupItems(kind, load.Hash), kv.RangeOptions{Limit: 1}))
+			keys := n.l.GroupItems(kind, load.Hash)
+			firsts = append(firsts, n.snapshot.GetRange(keys, kv.RangeOptions{Limit: 1}))
 		}
 
 		items := make([]state.Stored, len(some))
@@ -278,12 +287,14 @@ func (n *infos) nameGroups(loads []state.GroupLoad) error {
 				}
 			}
 			if name := items[i].Item.Group(); name != "" {
-				n.info.Groups = append(n.info.Groups, GroupCount{strings.Clone(name), load.Ready, load.Leased})
+				name = strings.Clone(name) // it shares the bytes of the item
+				n.info.Groups = append(n.info.Groups, GroupCount{name, load.Ready, load.Leased})
 			}
 			items[i] = state.Stored{} // it holds values
 		}
 	}
 
-	slices.SortFunc(n.info.Groups, func(a, b GroupCount) int { return cmp.Compare(a.Group, b.Group) })
+	byName := func(a, b GroupCount) int { return cmp.Compare(a.Group, b.Group) }
+	slices.SortFunc(n.info.Groups, byName)
 	return nil
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// Keyspace is a set of named queues. Make one with NewKeyspace; the zero value is not
-// usable. A Keyspace is safe for concurrent use.
+// Keyspace is a set of named queues. Make one with NewKeyspace; the zero value is not usable. A
+// Keyspace is safe for concurrent use.
 type Keyspace struct{ s *codec.Space }
 
-// NewKeyspace returns the Keyspace with priority queues below the tuple (priority) and FIFO
-// queues below the tuple (fifo), usually "pq" and "q". Records about the queues are below
-// the same roots with "-queues", "-x" and "-store" appended. Two Keyspaces in one store must
-// not share any of these roots.
+// NewKeyspace returns the Keyspace with priority queues below the tuple (priority) and FIFO queues
+// below the tuple (fifo), usually "pq" and "q". Records about the queues are below the same roots
+// with "-queues", "-x" and "-store" appended. Two Keyspaces in one store must not share any of
+// these roots. NewKeyspace reads and writes nothing.
 //
 // Errors wrap ErrKeyspace: a root is empty, or two of them are the same.
 func NewKeyspace(priority, fifo string, format ValueFormat) (*Keyspace, error) {
@@ -71,10 +71,9 @@ func (k *Keyspace) Queue(name string) (*Queue, error) {
 	return &Queue{handle{l}}, nil
 }
 
-// PriorityQueues starts to read the names of up to limit priority queues, in byte order,
-// beginning after the given name ("" for the first). Limit must be positive. The names are
-// those of all queues that were ever pushed to, except the ones that Retire took off the
-// list.
+// PriorityQueues starts to read the names of up to limit priority queues, in byte order, beginning
+// after the given name ("" for the first). The limit must be positive. The names are those of all
+// queues that were ever pushed to, except the ones that Retire took off the list.
 func (k *Keyspace) PriorityQueues(r kv.Reader, after string, limit int) kv.Future[[]string] {
 	return state.ListNames(k.s.Priority.List, r, after, limit)
 }
@@ -86,12 +85,14 @@ func (k *Keyspace) Queues(r kv.Reader, after string, limit int) kv.Future[[]stri
 
 // Store describes a store that OpenStore opened.
 type Store struct {
-	// ID identifies this Keyspace of this store: random letters and digits, chosen when
-	// it was first opened. A copy of the store has the same ID.
+	// ID identifies this Keyspace of this store: random letters and digits, chosen when it was
+	// first opened. A copy of the store has the same ID.
 	ID string
-	// New is whether this call wrote the record. Adopted is whether there were queues
-	// before, from a version of this package that wrote no record.
-	New, Adopted bool
+	// New says that this call wrote the record.
+	New bool
+	// Adopted says that there were queues before, from a version of this package that wrote no
+	// record.
+	Adopted bool
 }
 
 // StoreOptions configure OpenStore.
@@ -100,18 +101,19 @@ type StoreOptions struct {
 	Exclusive bool
 }
 
-// OpenStore compares the Keyspace with its record in the store, and writes the record if
-// there is none. Any number of programs may call it at the same time; all get the same ID.
-// It retries errors that are [kv.Retryable], and commits of unknown outcome, until ctx ends.
+// OpenStore compares the Keyspace with its record in the store, and writes the record if there is
+// none. Any number of programs may call it at the same time; all get the same ID. It retries errors
+// that are [kv.Retryable], and commits of unknown outcome, until ctx ends.
+//
+// Queues without a record, from an earlier version, are assumed to have the settings of the
+// Keyspace. The exception is a Keyspace of TupleValues in a store where some value is certainly
+// raw: that is a MismatchError.
 //
 // Errors: *MismatchError, ErrStoreVersion, ErrUnfinished, ErrCorrupt. After any other error, which
-// is one of the store, it can be called again.
-//
-// Queues without a record, from an earlier version, are assumed to have the settings of
-// the Keyspace. The exception is a Keyspace of TupleValues in a store where some value is
-// certainly raw: that is a MismatchError.
+// is one of the store or the context's, it can be called again.
 func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions) (Store, error) {
-	s, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (Store, error) { return k.ReadStore(r, o) })
+	read := func(r kv.Reader) (Store, error) { return k.ReadStore(r, o) }
+	s, err := kv.ReadTransact(ctx, db, read)
 	if err != nil || s.ID != "" {
 		return s, err
 	}
@@ -124,12 +126,12 @@ func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions)
 	})
 }
 
-// ReadStore returns what OpenStore would, and writes nothing: without an ID if there is no record.
+// ReadStore returns what OpenStore would, and writes nothing: if there is no record, the Store has
+// no ID. Errors: as OpenStore.
 func (k *Keyspace) ReadStore(r kv.Reader, o StoreOptions) (Store, error) {
-	reads := []kv.Future[[]byte]{r.Get(k.s.StoreKey(k.s.Priority.Root)), r.Get(k.s.StoreKey(k.s.Fifo.Root))}
-
+	first, second := k.s.StoreKey(k.s.Priority.Root), k.s.StoreKey(k.s.Fifo.Root)
 	var store Store
-	for _, read := range reads {
+	for _, read := range []kv.Future[[]byte]{r.Get(first), r.Get(second)} {
 		value, err := read.Get()
 		if err != nil {
 			return Store{}, err
@@ -197,9 +199,12 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 		return nil
 	}
 	slices.Sort(others)
-	return &MismatchError{Mismatches: []Mismatch{{
-		Setting: SettingRoots, Stored: codec.Roots(slices.Compact(others)...), Asked: codec.Roots(k.s.Priority.Root, k.s.Fifo.Root),
-	}}}
+	stored := codec.Roots(slices.Compact(others)...)
+	return mismatch(SettingRoots, stored, codec.Roots(k.s.Priority.Root, k.s.Fifo.Root))
+}
+
+func mismatch(s Setting, stored, asked string) error {
+	return &MismatchError{Mismatches: []Mismatch{{Setting: s, Stored: stored, Asked: asked}}}
 }
 
 // makeStore writes the record.
@@ -219,13 +224,13 @@ func (k *Keyspace) makeStore(tx kv.Transaction) (Store, error) {
 	return Store{ID: record.ID, New: true, Adopted: len(layouts) > 0}, nil
 }
 
-// Before queues are adopted, sampleItems of sampleQueues of each kind are checked.
+// Before it adopts queues, makeStore checks sampleItems of sampleQueues of each kind.
 const (
 	sampleQueues = 16
 	sampleItems  = 4
 )
 
-// firstQueues returns some of the queues.
+// firstQueues returns the first sampleQueues of each kind.
 func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*codec.Layout, err error) {
 	for _, of := range []*codec.Branch{&k.s.Priority, &k.s.Fifo} {
 		queues, err := state.ListNames(of.List, r, "", sampleQueues).Get()
@@ -243,8 +248,8 @@ func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*codec.Layout, err error)
 	return layouts, nil
 }
 
-// checkValues returns an error if values are to be tuples and this package has stored some
-// that are not. The opposite cannot be detected: any bytes can be a raw value.
+// checkValues returns an error if the Keyspace wants tuples and this package has stored values that
+// are none. The opposite cannot be detected: any bytes can be a raw value.
 func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*codec.Layout) error {
 	if k.s.Format != TupleValues {
 		return nil
@@ -265,9 +270,7 @@ func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*codec.Layout) error
 				continue
 			}
 			if _, rest, err := tuple.DecodeBytes(pair.Value, nil); err != nil || len(rest) > 0 {
-				return &MismatchError{Mismatches: []Mismatch{{
-					Setting: SettingValueFormat, Stored: RawValues.String(), Asked: TupleValues.String(),
-				}}}
+				return mismatch(SettingValueFormat, RawValues.String(), TupleValues.String())
 			}
 		}
 	}

@@ -17,15 +17,15 @@ import (
 type pushLimits struct {
 	*queueTxn
 	settings *Settings                // nil if there is no limit
-	counters []kv.Future[[]byte]      // of the items in all states
+	counters []kv.Future[[]byte]      // of the items in all states, and of their bytes
 	headDue  kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
 	have     state.Load
 
 	victims victims // with DiscardOld
 }
 
-// beginLoad starts to read how much there is in the queue. The pushes conflict with all that
-// changes that.
+// beginLoad starts to read how much there is in the queue. The pushes conflict with any change of
+// that.
 func (p *pushLimits) beginLoad(settings *Settings) error {
 	if p.blind && settings.Discard == DiscardOld {
 		return errBlind
@@ -43,35 +43,27 @@ func (p *pushLimits) beginLoad(settings *Settings) error {
 }
 
 // errBlind is for a blind transaction that has to read what it may have written: it may evict what
-// it pushes, or what is due comes back first.
+// it pushes, or something is due and comes back first.
 var errBlind = errors.New("not a blind transaction")
 
-// loadOf waits for what BeginLoad started.
-func loadOf(counters []kv.Future[[]byte]) (have state.Load, err error) {
-	for i, counter := range counters {
-		n, err := state.ReadCounter(counter)
-		switch {
-		case err != nil:
-			return have, err
-		case i > len(codec.HeldStates):
-			have.Bytes = n
-		default:
-			have.Items += n
-		}
-	}
-	return have, nil
-}
-
 // countLoad waits for what beginLoad started. If the queue has no room for all its pushes, what is
-// due in it comes back first, because items may leave the queue then.
+// due in it comes back first, because that may remove items.
 func (p *pushLimits) countLoad(pushes []int) error {
 	if p.settings == nil {
 		return nil
 	}
-	var err error
-	if p.have, err = loadOf(p.counters); err != nil {
-		return err
+	for i, counter := range p.counters {
+		n, err := state.ReadCounter(counter)
+		if err != nil {
+			return err
+		}
+		if i <= len(codec.HeldStates) {
+			p.have.Items += n
+		} else {
+			p.have.Bytes = n
+		}
 	}
+
 	wanted := p.have.Plus(p.loadOfPushes(pushes))
 	if wanted.Exceeds(p.settings) == nil || p.due.Handled {
 		return nil
@@ -84,7 +76,7 @@ func (p *pushLimits) countLoad(pushes []int) error {
 		}
 		return err
 	}
-	if err := p.bringBack([]*due.Due{&p.due}); err != nil {
+	if err := p.moving.bringBack([]*due.Due{&p.due}); err != nil {
 		return err
 	}
 	p.have = p.have.Plus(p.ledger.Unwritten()) // the counters were read before
@@ -103,10 +95,10 @@ func (p *pushLimits) loadOfPushes(pushes []int) (n state.Load) {
 	return n
 }
 
-// makeRoom counts a group of pushes, and evicts what has to go for it. refused says why it cannot
-// be done. err is ErrCorrupt or one of the store, and then nothing has changed.
-func (p *pushLimits) makeRoom(group []int) (refused, err error) {
-	more := p.loadOfPushes(group)
+// makeRoom counts a chain of pushes, and evicts what has to go for it. refused says why that is not
+// possible. err is ErrCorrupt or one of the store, and then nothing has changed.
+func (p *pushLimits) makeRoom(chain []int) (refused, err error) {
+	more := p.loadOfPushes(chain)
 	all := p.have.Plus(more)
 	full := all.Exceeds(p.settings)
 	if full == nil {
@@ -124,15 +116,15 @@ func (p *pushLimits) makeRoom(group []int) (refused, err error) {
 	if more.Exceeds(p.settings) != nil {
 		return fmt.Errorf("%w: nothing that could be discarded makes room for this", refused), nil
 	}
-	return p.evict(group, more, refused)
+	return p.evict(chain, more, refused)
 }
 
-// evict removes items until the queue has room for a group of pushes, which adds more. If it cannot
+// evict removes items until the queue has room for a chain of pushes, which adds more. If it cannot
 // have room, it returns refused, completed.
-func (p *pushLimits) evict(group []int, more state.Load, refused error) (error, error) {
+func (p *pushLimits) evict(chain []int, more state.Load, refused error) (error, error) {
 	// A push evicts nothing that would be served before it.
-	last := p.ops[group[0]].Priority
-	for _, i := range group {
+	last := p.ops[chain[0]].Priority
+	for _, i := range chain {
 		last = max(last, p.ops[i].Priority)
 	}
 
@@ -146,8 +138,10 @@ func (p *pushLimits) evict(group []int, more state.Load, refused error) (error, 
 			return nil, err
 		case next == nil || !p.l.Fifo && next.item.ID.Priority <= last:
 			p.moving = before
-			return fmt.Errorf("%w: nothing would be discarded before it but what is leased", refused), nil
-		case v.read > victimBytes && planned > 0 || !p.moving.fits(state.SweptKeys*len(p.l.ItemKey(&next.item.ID))+p.l.GroupSizeOf(&next.item.ID)):
+			const text = "%w: nothing would be discarded before it but what is leased"
+			return fmt.Errorf(text, refused), nil
+		case v.readBytes > victimBytes && planned > 0,
+			!p.moving.fits(p.removedBytes(&next.item.ID)):
 			return p.tooMany(refused, planned, all.Minus(more), before.moves == 0)
 		}
 
@@ -159,10 +153,17 @@ func (p *pushLimits) evict(group []int, more state.Load, refused error) (error, 
 	}
 }
 
-// tooMany is for a group of pushes for which more would have to go than the transaction has room
+// removedBytes is about how many bytes of a transaction it takes to remove an item.
+func (p *pushLimits) removedBytes(id *ID) int {
+	return state.SweptKeys*len(p.l.ItemKey(id)) + p.l.GroupSizeOf(id)
+}
+
+// tooMany is for a chain of pushes for which more would have to go than the transaction has room
 // for. If that is because the limits are exceeded already, it evicts what it can, and left is what
 // the queue has then.
-func (p *pushLimits) tooMany(refused error, planned int, left state.Load, alone bool) (error, error) {
+func (p *pushLimits) tooMany(
+	refused error, planned int, left state.Load, alone bool,
+) (_, err error) {
 	switch {
 	case planned > 0 && p.have.Exceeds(p.settings) != nil:
 		p.have = left
@@ -170,7 +171,8 @@ func (p *pushLimits) tooMany(refused error, planned int, left state.Load, alone 
 	case !alone:
 		return notYet(refused), nil // the next transaction may have room
 	}
-	return fmt.Errorf("%w: more would have to be discarded than a transaction has room for", refused), nil
+	const text = "%w: more would have to be discarded than a transaction has room for"
+	return fmt.Errorf(text, refused), nil
 }
 
 // evicts reports whether items may be evicted for pushes.
@@ -179,10 +181,12 @@ func (p *pushLimits) evicts() bool { return p.settings != nil && p.settings.Disc
 // describe completes the error of pushes that take a queue beyond a limit.
 func (p *pushLimits) describe(full error, more state.Load) error {
 	if errors.Is(full, ErrFullBytes) {
-		return fmt.Errorf("%w: its items have %d bytes, with those that are leased or delayed, no room for %d more, and max_bytes is %d",
-			full, p.have.Bytes, more.Bytes, p.settings.MaxBytes)
+		const text = "%w: its items have %d bytes, with those that are leased or delayed, " +
+			"no room for %d more, and max_bytes is %d"
+		return fmt.Errorf(text, full, p.have.Bytes, more.Bytes, p.settings.MaxBytes)
 	}
-	err := fmt.Errorf("%w: it has %d items, with those that are leased or delayed, and max_items is %d", full, p.have.Items, p.settings.MaxItems)
+	const text = "%w: it has %d items, with those that are leased or delayed, and max_items is %d"
+	err := fmt.Errorf(text, full, p.have.Items, p.settings.MaxItems)
 	if more.Items > 1 {
 		err = fmt.Errorf("%w: no room for %d more", err, more.Items)
 	}
@@ -194,17 +198,17 @@ func (p *pushLimits) describe(full error, more state.Load) error {
 const victimBytes = 16 << 20
 
 // victims is the items that a queue with DiscardOld may evict, in the order in which they go: from
-// the back, in a FIFO queue from the front. It has those that are ready or delayed, and none that
-// other programs pushed, which do not count either.
+// the back, in a FIFO queue from the front. They are ready or delayed. Items that other programs
+// pushed are not among them, because they do not count either.
 type victims struct {
-	g       *state.Ledger
-	browser state.Browser
-	page    int       // items of the last page
-	order   []*victim // this transaction's own, and the others as far as they are loaded
-	loaded  []byte    // the place up to which these are; nil before the first
-	ended   bool      // all are loaded
-	own     map[ID]bool
-	read    int // bytes
+	g         *state.Ledger
+	browser   state.Browser
+	page      int         // items of the last page
+	order     []*victim   // those this transaction added, and those of the store that are loaded
+	loaded    []byte      // the place up to which the store is loaded; nil before the first page
+	ended     bool        // all are loaded
+	own       map[ID]bool // added by this transaction
+	readBytes int
 }
 
 // victim is an item that may be evicted.
@@ -225,8 +229,8 @@ func newVictims(g *state.Ledger) victims {
 // before reports whether the item at a place goes before that at another.
 func (v *victims) before(a, b []byte) bool { return (bytes.Compare(a, b) > 0) != v.g.L.Fifo }
 
-// notePushed adds an item of this transaction's own, which later pushes may evict. The time is
-// until when it is delayed.
+// notePushed adds an item that this transaction has added, which later pushes may evict. The time
+// is until when it is delayed.
 func (v *victims) notePushed(id ID, m Message, until time.Time) {
 	h := &codec.Record{ID: id, State: Ready, History: codec.History{Lasting: codec.LastingOf(&m)}}
 	if !until.IsZero() {
@@ -275,8 +279,7 @@ func (v *victims) evict(n int) error {
 	return v.g.Err()
 }
 
-// load reads the next items of the store. The transaction conflicts with whoever changes one up to
-// there.
+// load reads the next items of the store. The transaction conflicts with any change up to there.
 func (v *victims) load() error {
 	v.page = min(4*max(v.page, 1), state.MaxSweepPage)
 	items, part, err := v.browser.ReadPage(v.g.Tx, v.loaded, v.page)
@@ -292,7 +295,7 @@ func (v *victims) load() error {
 	}
 	for i := range items {
 		s := &items[i]
-		v.read += s.Bytes
+		v.readBytes += s.Bytes
 		if s.Err != nil {
 			return s.Err
 		}

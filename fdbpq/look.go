@@ -14,11 +14,11 @@ type looks struct {
 	queues []*queueLooks
 	infos  []*infos
 
-	unread []inspection // OpGets and OpRanks, in order
-	begun  int          // of unread: they are being read
+	unread []inspection // OpGets and OpRanks that have no result yet, in order
+	begun  int          // how many of them are being read
 }
 
-// queueLooks is those of one queue.
+// queueLooks is the lens and infos of one queue.
 type queueLooks struct {
 	*queueTxn
 	lens   []int // into txn.ops
@@ -40,7 +40,7 @@ func (k *looks) add(q *queueLooks, i int) {
 	case OpLen:
 		q.lens = append(q.lens, i)
 	case OpInfo:
-		join(&q.infos, &k.infos, func() *infos { return &infos{queueTxn: q.queueTxn} }).add(i, op.MaxPriorities)
+		join(&q.infos, &k.infos, infos{queueTxn: q.queueTxn}).add(i, op.MaxPriorities)
 	case OpGet:
 		k.unread = append(k.unread, &get{queueTxn: q.queueTxn, index: i, id: op.ID})
 	case OpRank:
@@ -48,18 +48,10 @@ func (k *looks) add(q *queueLooks, i int) {
 	}
 }
 
+// beginLens starts to read the lengths of queues, again if their counters were written meanwhile.
 func (k *looks) beginLens() {
 	for _, q := range k.queues {
-		if len(q.lens) > 0 {
-			q.length = q.snapshot.Get(q.l.TotalKey())
-		}
-	}
-}
-
-// rereadLens starts to read again the lengths of queues whose counters were written meanwhile.
-func (k *looks) rereadLens() {
-	for _, q := range k.queues {
-		if q.ledger.Wrote() && len(q.lens) > 0 {
+		if len(q.lens) > 0 && (q.length == nil || q.ledger.Wrote()) {
 			q.length = q.snapshot.Get(q.l.TotalKey())
 		}
 	}
@@ -106,6 +98,7 @@ func (k *looks) finishItems() error {
 	if err := each(k.infos, (*infos).finishCounters); err != nil {
 		return err
 	}
+
 	// The first items of priorities are values, so those of all queues share the room.
 	most := k.returned.AtOnce()
 	for _, n := range k.infos {
@@ -188,6 +181,7 @@ func (g *get) find() error {
 		return err
 	}
 
+	// What is leased never expires.
 	if h.State != Leased && codec.Expired(item.Expires, g.now) {
 		result.Err = notFound(&g.id)
 		return nil
@@ -197,8 +191,8 @@ func (g *get) find() error {
 	return nil
 }
 
-// rank is an OpRank. The counters say how many items other priorities have, and the
-// items of its own priority are counted one by one.
+// rank is an OpRank. It takes how many items other priorities have from their counters, and counts
+// the items of its own priority one by one.
 type rank struct {
 	*queueTxn
 	index    int // into txn.ops
@@ -206,8 +200,8 @@ type rank struct {
 	end      End
 	item     state.Lookup
 	counters kv.Future[[]kv.KeyValue] // of the priorities that come before; nil in a FIFO queue
-	rest     kv.Range                 // of its priority, what is not counted yet
-	page     kv.Future[[]kv.KeyValue] // the first of these
+	rest     kv.Range                 // what is not counted yet of its priority
+	page     kv.Future[[]kv.KeyValue] // the first items there
 	asked    kv.RangeOptions          // for the page
 }
 
@@ -215,7 +209,7 @@ const (
 	// MaxRank is the largest number of items of one priority, and of other priorities, that an
 	// OpRank counts.
 	MaxRank = 10_000
-	// maxRankBytes limits the values that are read on the way: items cannot be counted without.
+	// maxRankBytes limits the values that it reads, because counting items reads their values.
 	maxRankBytes = 64 << 20
 
 	firstRankPage = 64
@@ -239,6 +233,8 @@ func (k *rank) beginReads(bytes int) {
 	if l.Fifo {
 		return
 	}
+
+	// The counters of states have texts, which sort before the priorities.
 	all := l.KindRange(codec.KindCounter)
 	own := l.CounterKey(k.id.Priority)
 	before := kv.Range{Begin: append(l.Key(codec.KindCounter, 1), firstNotText), End: own}
@@ -248,8 +244,8 @@ func (k *rank) beginReads(bytes int) {
 	k.counters = r.GetRange(before, kv.RangeOptions{Limit: MaxRank + 1})
 }
 
-// firstNotText follows all texts in a tuple, such as the names of the counters of states, and
-// comes before all numbers.
+// firstNotText sorts after all texts in a tuple, such as the names of the counters of states, and
+// before all numbers.
 const firstNotText = 0x03
 
 // finish implements inspection.
@@ -309,8 +305,10 @@ func (k *rank) countOwn() (n int64, all bool, err error) {
 			return min(n, MaxRank), false, nil
 		}
 
+		// Pages grow, so that a small rank reads little.
 		k.rest.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
-		k.asked = kv.RangeOptions{Limit: min(4*k.asked.Limit, maxRankPage), Bytes: k.returned.Page()}
+		limit := min(4*k.asked.Limit, maxRankPage)
+		k.asked = kv.RangeOptions{Limit: limit, Bytes: k.returned.Page()}
 		k.page = k.snapshot.GetRange(k.rest, k.asked)
 	}
 }

@@ -24,17 +24,17 @@ type (
 	//
 	//	Value       []byte               // the payload, which may be empty
 	//	Headers     map[string][]string  // travel with the value unchanged; nil means none
-	//	MsgID       string               // names the push, so that it is done once, see
-	//	                                 // Settings.DuplicateWindow; "" means none; at most MaxKey bytes
-	//	Unique      string               // a key that no other item has while this one is in the queue,
-	//	                                 // ready, leased or delayed; "" means none; at most MaxKey bytes
-	//	Expires     time.Time            // to the microsecond, by the clock of the process that serves
-	//	                                 // the item; zero is never; see also Op.TTL and Settings.TTL
+	//	MsgID       string               // names the push, so that it happens once; at most MaxKey
+	//	                                 // bytes; "" means none: see Settings.DuplicateWindow
+	//	Unique      string               // a key that no other item has while this one is in the
+	//	                                 // queue, in any state; at most MaxKey bytes; "" means none
+	//	Expires     time.Time            // to the microsecond, by the clock of the process that
+	//	                                 // serves the item; zero is never: see also Op.TTL
 	//	DeadLetter  *DeadLetter          // how it came into a dead-letter queue; nil for all others
 	//
-	// Size returns how many bytes the message counts where bytes are limited, as by MaxMessageSize
-	// and Op.MaxBytes: those of the value and all texts, and a few for each. That is about what it
-	// takes in a transaction. Group returns its group, see GroupHeader, "" for none.
+	// Size returns what the message counts where bytes are limited, as by MaxMessageSize and
+	// Op.MaxBytes: the bytes of the value and of all texts, and a few for each. That is about what
+	// it takes in a transaction. Group returns its group, "" for none: see GroupHeader.
 	Message = codec.Message
 
 	// ID names an item: its place in the order of its queue. Two items have the same ID only if 72
@@ -44,19 +44,19 @@ type (
 	//	Count     int64      // orders items of one priority; in a FIFO queue, the index
 	//	Random    [...]byte  // makes the ID unique, and holds the time of the push
 	//
-	// String returns it as text, which AppendTo appends to bytes, and ParseID reads. Compare returns -1,
-	// 0 or 1: whether the item comes before another, is the same, or comes after it.
+	// String returns it as text, AppendTo appends that text to bytes, and ParseID reads it. Compare
+	// returns -1, 0 or 1 if the item comes before another, is the same, or comes after it.
 	ID = codec.ID
 
-	// Token names one lease of an item, for OpAck, OpNak, OpExtend and OpTerm. Whoever has it may
-	// end or extend the lease.
+	// Token names one lease of an item, for OpAck, OpNak, OpExtend and OpTerm. Any holder of the
+	// token may end or extend the lease.
 	//
-	//	ID     ID     // that of the item
-	//	Fence  int64  // tells this lease from all others of the item; nobody can guess it from the ID
-	//	              // or an earlier fence
-	//	End    End    // of the queue that the item was leased from
+	//	ID     ID     // the id of the item
+	//	Fence  int64  // tells this lease from all others of the item; it cannot be guessed from the
+	//	              // ID or an earlier fence
+	//	End    End    // the end of the queue that the item was leased from
 	//
-	// String returns it as text, which AppendTo appends to bytes, and ParseToken reads.
+	// String returns it as text, AppendTo appends that text to bytes, and ParseToken reads it.
 	Token = codec.Token
 
 	// DeadLetter says how an item came into a dead-letter queue.
@@ -65,7 +65,7 @@ type (
 	//	Reason      string     // ReasonMaxDeliver, ReasonTerminated, or what OpTerm gave
 	//	At          time.Time  // when it was moved, to the microsecond
 	//	Deliveries  int64      // how many it had
-	//	Error       string     // the reason of the last OpNak that gave one
+	//	Error       string     // the Reason of the last OpNak that gave one
 	DeadLetter = codec.DeadLetter
 
 	// ItemState is the state of an item in its queue: Ready, Delayed or Leased. String returns it
@@ -82,7 +82,7 @@ const (
 	Back  = codec.Back
 )
 
-// States of items. AnyState is for what is about items in any of them.
+// States of items. AnyState stands for all of them.
 const (
 	AnyState = codec.AnyState
 	Ready    = codec.Ready
@@ -90,7 +90,7 @@ const (
 	Leased   = codec.Leased
 )
 
-// Reasons of dead letters, and the longest texts that are kept of an OpTerm and of an OpNak, in
+// Reasons of dead letters, and the longest Op.Reason that is kept of an OpTerm and of an OpNak, in
 // bytes.
 const (
 	ReasonMaxDeliver = codec.ReasonMaxDeliver
@@ -126,28 +126,27 @@ type (
 	QueueName = codec.QueueName
 
 	// Settings are the settings of a queue: see the fields of settings.Settings. MaxBytes counts an
-	// item as Message.Size does. It cannot be set where there are more items than a transaction can
+	// item as Message.Size does. It cannot be set on a queue with more items than a transaction can
 	// count.
 	Settings = settings.Settings
 
-	// Mark is what Retire leaves in the list of queues for a queue that it found empty. NewMark
-	// makes one.
+	// Mark is what Retire gives a queue in the list that it found empty. NewMark makes one.
 	Mark = codec.Mark
 
-	// Removed counts items that left their queues for good without a pop, an acknowledgement or any
-	// other operation that removes them, and those that came without a push.
+	// Removed counts items that left their queues for good without an operation that removes items,
+	// such as a pop or an acknowledgement, and items that came without a push.
 	//
 	//	Expired    int64          // because they had expired
 	//	Discarded  int64          // because of DiscardOld
 	//	Dead       int64          // because they moved to a dead-letter queue
 	//	Fired      int64          // items that schedules have pushed
 	//	Skipped    int64          // times of schedules without an item
-	//	Late       time.Duration  // how much later than their times the items were pushed, summed up
+	//	Late       time.Duration  // how late schedules pushed their items, summed up
 	//
 	// Add adds the counts of another Removed.
 	Removed = state.Removed
 
-	// Ahead is when there will be something to do in a queue even if nobody uses it.
+	// Ahead is when there will be something to do in a queue even if it is not used.
 	//
 	//	Due    time.Time // when the next lease or delay is over, or the next item expires
 	//	Over   time.Time // when the window of the next message id is over
@@ -156,7 +155,7 @@ type (
 	// The times are zero for never.
 	Ahead = state.Ahead
 
-	// QueueAhead is an Ahead, which it embeds, and the Queue that it is about.
+	// QueueAhead is an embedded Ahead, and the Queue that it is about.
 	QueueAhead = state.QueueAhead
 
 	// Setting is a setting that a store keeps for its whole life: SettingRoots or
@@ -200,9 +199,10 @@ const (
 	MaxQueueName = codec.MaxQueueName
 	// MaxMessageSize is the largest Message.Size of a push.
 	MaxMessageSize = codec.MaxMessageSize
-	// HeaderSchedule and HeaderScheduledAt are the headers of items that schedules push: the id of the
-	// schedule, and the time that the item is for, in RFC 3339.
-	HeaderSchedule    = due.HeaderSchedule
+	// HeaderSchedule is the header of items that schedules push. It has the id of the schedule.
+	HeaderSchedule = due.HeaderSchedule
+	// HeaderScheduledAt is another header of these items. It has the time that the item is for, in
+	// RFC 3339.
 	HeaderScheduledAt = due.HeaderScheduledAt
 
 	// GroupHeader is the header of a Message that names its group, 1 to MaxGroup bytes in one line.
@@ -219,19 +219,19 @@ const (
 	MinLease = settings.MinLease
 	MaxLease = settings.MaxLease
 	MaxDelay = settings.MaxDelay
-	// DefaultLease is for a lease whose length nothing says, not even Settings.AckWait.
+	// DefaultLease is the length of a lease if neither the operation nor Settings.AckWait says one.
 	DefaultLease = settings.DefaultLease
 	// MinTTL and MaxTTL bound the time after which an item expires.
 	MinTTL = settings.MinTTL
 	MaxTTL = settings.MaxDelay
 	// Never as Op.TTL is no expiry, whatever Settings.TTL says.
 	Never time.Duration = math.MinInt64
-	// Backoff as Op.Delay is what the queue's settings say, no delay if they say nothing.
+	// Backoff as Op.Delay means the delay of the queue's settings, or none if they have no backoff.
 	Backoff time.Duration = math.MinInt64
-	// SettingsLease is the Lease of an OpLease that is as long as Settings.AckWait says, even if it
-	// follows an OpAck or OpLease.
+	// SettingsLease as Op.Lease of an OpLease means Settings.AckWait, even if the OpLease follows
+	// an OpAck or OpLease.
 	SettingsLease time.Duration = math.MinInt64
-	// RetireAfter is the least time between the call of Retire that marks a queue and
-	// the call that takes it off the list.
+	// RetireAfter is the least time between the call of Retire that marks a queue and the call that
+	// takes it off the list.
 	RetireAfter = codec.RetireAfter
 )

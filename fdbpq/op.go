@@ -1,11 +1,14 @@
 package fdbpq
 
 import (
-	"fmt"
+	"errors"
+	"iter"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // OpKind is what an Op does.
@@ -13,9 +16,13 @@ type OpKind uint8
 
 // The operations. On a Queue, OpPush enqueues and OpPop dequeues.
 const (
+	// OpPush adds an item.
 	OpPush OpKind = iota + 1
+	// OpPop removes the first item from an end, and returns it.
 	OpPop
+	// OpPeek returns the first item from an end, and leaves it in the queue.
 	OpPeek
+	// OpLen returns how many items are ready.
 	OpLen
 	// OpLease is OpPop, but the item stays leased until OpAck removes it: it comes back
 	// to its old place when the lease is over.
@@ -35,57 +42,72 @@ const (
 	OpTerm
 	// OpSettings returns the settings of the queue.
 	OpSettings
-	// OpConfigure changes the settings of the queue. It comes before all other operations of
-	// its transaction.
+	// OpConfigure changes the settings of the queue, before any other operation of its transaction.
 	OpConfigure
 	// OpGet returns an item, wherever it is.
 	OpGet
 	// OpRank returns how many items would be served before an item.
 	OpRank
-	// OpRemove removes an item, wherever it is. With a State, one in another state stays, with
+	// OpRemove removes an item, wherever it is. With a State, an item in another state stays, with
 	// ErrNotFound.
 	OpRemove
-	// OpMove moves an item to the end of another priority, where it has another id. An item that is
-	// leased stays where it is, with ErrLeased.
+	// OpMove moves an item to the end of another priority, where it gets another id. A leased item
+	// stays where it is, with ErrLeased.
 	OpMove
 	// OpPurge removes all items at once, however many there are.
 	OpPurge
-	// OpRelease ends the lease of an item at once, without its token: the item is ready again at
-	// its old place, its delivery does not count, and its token is invalid. An item that is not
-	// leased stays as it is, with ErrNotLeased.
+	// OpRelease ends a lease without its token: the item is ready at once at its old place, its
+	// delivery does not count, and the token is invalid. An item that is not leased stays as it
+	// is, with ErrNotLeased.
 	OpRelease
-	// OpRedriveItem sends one item of a dead-letter queue, ready or delayed, back to the queue that it
-	// was in. One that is leased stays where it is, with ErrLeased, and one that is no dead letter,
-	// with ErrNotDeadLetter.
+	// OpRedriveItem sends an item of a dead-letter queue, ready or delayed, back to the queue it
+	// came from. A leased item stays where it is, with ErrLeased. So does an item that is not a
+	// dead letter, with ErrNotDeadLetter.
 	OpRedriveItem
-	// OpSweep does what is due in a queue that nobody uses, or not often enough: it brings items
-	// back, removes those that have expired and message ids that are over, and moves dead letters.
-	// It does more than operations that look at the queue, but no more than one transaction has
-	// room for: see Result.Swept.
+	// OpSweep handles what is due in a queue that is not used, or not often enough: it brings items
+	// back, removes expired items and message ids whose window is over, and moves dead letters.
+	// It does more of this than operations that look at the queue, but no more than fits into one
+	// transaction: see Result.Swept.
 	OpSweep
 	// OpConsumers returns the records of the queue's consumers, in the order of their names.
 	OpConsumers
-	// OpSetConsumer creates, changes or removes the record of a consumer. The queue itself removes
-	// one that has expired: see Record. It comes before all other operations of its transaction but
-	// those on settings.
+	// OpSetConsumer creates, changes or removes the record of a consumer, before all other
+	// operations of its transaction but those on settings. The queue itself removes a record that
+	// has expired: see Record.
 	OpSetConsumer
 	// OpSchedules returns the records of the queue's schedules, in the order of their ids.
 	OpSchedules
-	// OpSetSchedule creates, changes or removes the record of a schedule, as OpSetConsumer does that of
-	// a consumer. The item of a schedule is pushed by whichever transaction first looks at the queue
-	// once Record.Next is due, together with the next time, so exactly once. One that changes the record
-	// looks, too, before the change and, if that makes the schedule due, after it; while more times are
-	// due than it has room for, the change fails with ErrNoRoom. Only one with schedule.All, or whose
-	// item cannot be pushed, can be removed then.
+	// OpSetSchedule creates, changes or removes the record of a schedule, in the same order as
+	// OpSetConsumer.
+	//
+	// Once Record.Next is due, the first transaction that looks at the queue pushes the item and
+	// writes the next time, so each time fires exactly once. An OpSetSchedule also looks, before
+	// the change, and after it if that makes the schedule due. It fails with ErrNoRoom while more
+	// times are due than fit into the transaction.
 	OpSetSchedule
-	// OpSetSource changes the state of the queue's source, with the pushes that follow it or not at all.
-	// One of a transaction can.
+	// OpSetSource changes the state of the queue's source, together with the pushes that follow it
+	// or not at all. At most one per transaction.
 	OpSetSource
 )
 
 // Writes reports whether the operation can change the queue.
 func (k OpKind) Writes() bool {
-	return k != OpPeek && k != OpLen && k != OpInfo && k != OpSettings && k != OpConsumers && k != OpSchedules && k != OpGet && k != OpRank
+	switch k {
+	case OpPeek, OpLen, OpInfo, OpGet, OpRank, OpSettings, OpConsumers, OpSchedules:
+		return false
+	}
+	return true
+}
+
+// recordKind returns the kind of records that an operation is about, "" if it is about none.
+func (k OpKind) recordKind() codec.RecordKind {
+	switch k {
+	case OpConsumers, OpSetConsumer:
+		return codec.ConsumerRecord
+	case OpSchedules, OpSetSchedule:
+		return codec.ScheduleRecord
+	}
+	return ""
 }
 
 // Op is one operation on one queue.
@@ -93,13 +115,17 @@ type Op struct {
 	Kind OpKind
 	// End is for OpPop, OpPeek, OpLease and OpRank.
 	End End
-	// Follows ties the operation to the one before it, on the same queue: if that failed, this one
-	// fails with the same error. So an OpLease that follows an OpAck happens only if that did, and
-	// pops that follow each other share MaxBytes. An OpRedriveItem that follows another keeps their order.
+	// Follows ties the operation to the one before it, on the same queue, and fails it with the
+	// error of that one.
 	//
-	// A chain of pushes is atomic: if one fails, all fail with its error. An OpPush can only follow
-	// an OpPush, or an OpSetSource, with which the chain is atomic, too. A chain of OpAcks is atomic, too: if leases are lost, all fail with one
-	// LostLeases.
+	//	OpPush after OpPush or OpSetSource  all or nothing: all fail with the first error
+	//	OpAck after OpAck                   all or nothing: lost leases fail all with one LostLeases
+	//	OpLease after OpAck                 only if all acknowledgements of the chain succeeded
+	//	OpPop after OpPop                   they share MaxBytes
+	//	OpLease after OpLease               the same
+	//	OpRedriveItem after OpRedriveItem   they keep their order
+	//
+	// An OpPush cannot follow anything else.
 	Follows bool
 	// Waits makes an OpPop or OpLease that finds nothing report Result.NextDue.
 	Waits bool
@@ -111,20 +137,20 @@ type Op struct {
 	Queue Target
 	// ID names the item of OpGet, OpRank, OpRemove, OpMove, OpRelease and OpRedriveItem.
 	ID ID
-	// Priority and Message are for OpPush, and Priority for OpMove. A FIFO queue ignores Priority.
+	// Priority is for OpPush and OpMove. A FIFO queue ignores it.
 	Priority int64
-	Message  Message
-	// Weight is how many items of its group OpPush puts into a turn, 1 to MaxWeight; 0 means 1. It is
-	// for messages with a group, see GroupHeader.
+	// Message is for OpPush.
+	Message Message
+	// Weight is how many items of its group OpPush puts into a turn, 1 to MaxWeight; 0 means 1. It
+	// is for messages with a group: see GroupHeader.
 	Weight int
-	// Item is for OpRestore: what an OpPop on the same queue returned. It must not be
-	// changed.
+	// Item is for OpRestore: what an OpPop on the same queue returned, unchanged.
 	Item *Item
 
-	// Lease is the length of the lease of OpLease, MinLease to MaxLease. 0 means Settings.AckWait
-	// or, if it follows an OpAck or OpLease, the length of the lease before; of a chain of OpAcks,
-	// that of the first. SettingsLease means Settings.AckWait in any case. For OpExtend, 0 means
-	// the length that the lease had.
+	// Lease is the length of the lease of OpLease, MinLease to MaxLease. 0 means the length of the
+	// lease before, if the OpLease follows an OpLease or a chain of OpAcks, of which the first
+	// decides; otherwise Settings.AckWait. SettingsLease means Settings.AckWait in any case. For
+	// OpExtend, 0 means the length that the lease had.
 	Lease time.Duration
 	// Holder is the name of who takes an OpLease: up to MaxHolder bytes of UTF-8 without control
 	// characters, for people who look at the queue. "" means that of the lease before, if it follows an
@@ -140,40 +166,42 @@ type Op struct {
 	// no delay, and the zero time means Delay.
 	At time.Time
 	// TTL is after how long the item of OpPush expires, MinTTL to MaxTTL, or Never. 0 means at
-	// Message.Expires, or without that as Settings.TTL says.
+	// Message.Expires or, without that, as Settings.TTL says.
 	TTL time.Duration
 	// Reason says why OpNak or OpTerm is made. The DeadLetter has that of OpTerm as its Reason, and
 	// that of the last OpNak with one as its Error. Control characters are replaced, and what
-	// exceeds MaxNakReason or MaxTermReason is cut off.
+	// exceeds MaxNakReason or MaxTermReason bytes is cut off.
 	Reason string
-	// Configure changes the settings for OpConfigure. It may be called more than once, with
-	// the settings that the queue has.
+	// Configure changes the settings for OpConfigure. It gets the present settings, and may be
+	// called more than once.
 	Configure func(*Settings)
-	// Record names the consumer of OpSetConsumer, or the schedule of OpSetSchedule: 1 to MaxRecordName
-	// bytes of UTF-8, without dots, spaces, *, > and control characters.
+	// Record names the consumer of OpSetConsumer, or the schedule of OpSetSchedule: 1 to
+	// MaxRecordName bytes of UTF-8, without dots, spaces, *, > and control characters.
 	Record string
-	// Dead is messages that go to the dead-letter queue with an OpSetSource, each with the Reason in its
-	// DeadLetter.
+	// Dead is messages that go to the dead-letter queue with an OpSetSource, each with the Reason
+	// in its DeadLetter.
 	Dead []Message
-	// Change says for OpSetConsumer, OpSetSchedule and OpSetSource what becomes of the record, of which it gets the value, nil if
-	// there is none. It returns the new one, which must not be changed later; an empty one removes the
-	// record, and its error fails the operation, and leaves the record as it is. It may be called more
-	// than once, with what there is at the time. now is the time of the transaction.
+	// Change says what becomes of the record of OpSetConsumer and OpSetSchedule, and of the state
+	// of OpSetSource. It gets the present value, nil if there is none, and the time of the
+	// transaction, and returns the new value, which must not be changed later; an empty one removes
+	// the record. If it returns an error, the operation fails with that, and the record stays as it
+	// is. It may be called more than once, with what there is at the time.
 	Change func(old []byte, now time.Time) (value []byte, err error)
 	// MaxBytes is the most bytes, as Message.Size counts them, that an OpPop or OpLease and those
 	// that follow it return together; 0 means no limit. The first item that exceeds it stays in the
 	// queue, with ErrMaxBytes.
 	//
 	// Whatever it says, a transaction can move about MaxMessageSize bytes to leases, of which an
-	// item counts with its first 90,000. One that has no room stays in the queue, with ErrNoRoom.
+	// item counts with its first 90,000. An item that has no room stays in the queue, with
+	// ErrNoRoom.
 	MaxBytes int
 	// MaxPriorities is the most priorities that an OpInfo returns, half of them from either end. 0
 	// means MaxInfoPriorities, which is also the most; NoPriorities means none.
 	MaxPriorities int
 
-	// State is the one that the item of an OpRemove must have; AnyState is any of them.
+	// State is the state that the item of an OpRemove must be in; AnyState is any.
 	State ItemState
-	// DropHeader says which headers of an item do not come along with OpRedriveItem. nil means all do.
+	// DropHeader says which headers of an item OpRedriveItem leaves out. nil keeps all.
 	DropHeader func(name string) bool
 }
 
@@ -182,180 +210,143 @@ type Target interface {
 	Layout() *codec.Layout
 }
 
-func readOnly(ops []Op) bool { return !anyOp(ops, func(op *Op) bool { return op.Kind.Writes() }) }
+// handle is what PriorityQueue and Queue have in common.
+type handle struct{ l *codec.Layout }
 
-func onlyPushes(ops []Op) bool { return !anyOp(ops, func(op *Op) bool { return op.Kind != OpPush }) }
+// Layout is where the keys of the queue are, for other packages of this module.
+func (q *handle) Layout() *codec.Layout { return q.l }
 
-func onlyShrink(ops []Op) bool {
-	return !anyOp(ops, func(op *Op) bool {
-		switch op.Kind {
-		case OpPush, OpConfigure, OpSetConsumer, OpSetSchedule, OpSetSource, OpMove, OpRedriveItem:
-			return true
-		default:
-			return false
-		}
-	})
-}
-
-// anyOp reports whether one of the operations, which are too large to be copied for that, is so.
-func anyOp(ops []Op, is func(*Op) bool) bool {
+// bytesOf returns about how many bytes of a transaction the operations take, apart from items that
+// they move.
+func bytesOf(ops []Op) (n int) {
+	const popped = 16 // keys that a pop removes, or that are in its conflict ranges
 	for i := range ops {
-		if is(&ops[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// check returns an error if the queue does not support the operation.
-func (op *Op) check(l *codec.Layout) error {
-	switch op.Kind {
-	case OpLen, OpInfo, OpSettings, OpConsumers, OpSchedules, OpSweep:
-		return nil
-	case OpGet, OpRank, OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge:
-		return op.checkManaging(l)
-	case OpConfigure:
-		if op.Configure == nil {
-			return fmt.Errorf("%w: nothing says what to configure", ErrOp)
-		}
-		return nil
-	case OpSetSource:
-		if op.Change == nil {
-			return fmt.Errorf("%w: nothing says what becomes of the source", ErrOp)
-		}
-		return nil
-	case OpSetConsumer, OpSetSchedule:
-		kind, _ := op.Kind.recordKind()
-		if op.Change == nil {
-			return fmt.Errorf("%w: nothing says what becomes of the %v", ErrOp, kind)
-		}
-		return codec.CheckRecord(kind, op.Record)
-	case OpPush:
-		if size := op.Message.Size(); size > MaxMessageSize {
-			return fmt.Errorf("%w: value and headers are %d bytes: want at most %d", ErrMessageTooLarge, size, MaxMessageSize)
-		}
-		if n := max(len(op.Message.MsgID), len(op.Message.Unique)); n > MaxKey {
-			return fmt.Errorf("%w: a message id or unique key of %d bytes: want at most %d", ErrOp, n, MaxKey)
-		}
-		if err := op.checkGroup(); err != nil {
-			return err
-		}
-		return op.checkTimes()
-	case OpRestore:
-		if op.Item == nil || l.Fifo && op.Item.ID.Priority != 0 {
-			return fmt.Errorf("%w: want the item that a pop took from this queue", ErrOp)
-		}
-		return nil
-	case OpAck, OpNak, OpExtend, OpTerm:
-		if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
-			return fmt.Errorf("%w: a delay of %v: want 0 to %v", ErrOp, op.Delay, MaxDelay)
-		}
-		return codec.CheckLease(op.Lease)
-	case OpPop, OpPeek, OpLease:
-		if op.Kind != OpLease || op.Lease != SettingsLease {
-			if err := codec.CheckLease(op.Lease); err != nil {
-				return err
+		op, l := &ops[i], ops[i].Queue.Layout()
+		n += state.RestoreOverhead
+		switch op.Kind {
+		case OpPush:
+			n += op.Message.Size() + l.DedupSize(&op.Message)
+			if op.Message.Group() != "" {
+				n += l.GroupSize()
 			}
+		case OpRestore:
+			if op.Item != nil {
+				n += op.Item.Size() + l.DedupSize(&op.Item.Message)
+			}
+		case OpSetSource:
+			for _, m := range op.Dead {
+				n += m.Size() + codec.DeadLetterSize
+			}
+		case OpSetConsumer, OpSetSchedule:
+			kind := op.Kind.recordKind()
+			n += codec.MaxRecordName + kind.MaxValue()
+		case OpPop, OpLease:
+			n += popped * len(l.Prefix)
 		}
-		if err := settings.CheckHolder(op.Holder); err != nil {
-			return fmt.Errorf("%w: %w", ErrOp, err)
+	}
+	return n
+}
+
+// tied reports whether an operation and the one before it are done together or not at all.
+func tied(ops []Op, i int) bool {
+	kind := ops[i].Kind
+	return i > 0 && ops[i].Follows && ops[i-1].Kind == kind && (kind == OpPush || kind == OpAck)
+}
+
+// chains returns the operations at the given indexes, chain by chain: those that are tied to each
+// other are one chain, any other is a chain of its own.
+func chains(ops []Op, indexes []int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		for rest := indexes; len(rest) > 0; {
+			size := 1
+			for size < len(rest) && rest[size] == rest[size-1]+1 && tied(ops, rest[size]) {
+				size++
+			}
+
+			if !yield(rest[:size]) {
+				return
+			}
+			rest = rest[size:]
 		}
-		if op.End > Back {
-			return fmt.Errorf("%w: no end %d", ErrOp, op.End)
-		}
-		if l.Fifo && op.End == Back {
-			return codec.ErrFIFOEnd
-		}
-		return nil
-	default:
-		return fmt.Errorf("%w: no operation %d", ErrOp, op.Kind)
 	}
 }
 
-// checkManaging returns an error if the queue does not support an operation on an item by its id,
-// or on all of its items.
-func (op *Op) checkManaging(l *codec.Layout) error {
-	switch {
-	case op.Kind == OpMove && l.Fifo:
-		return fmt.Errorf("%w: a FIFO queue has no priorities to move an item to", ErrOp)
-	case op.State > Leased:
-		return fmt.Errorf("%w: no state %d", ErrOp, op.State)
-	case op.Kind == OpPurge:
-		return nil
-	case op.End > Back:
-		return fmt.Errorf("%w: no end %d", ErrOp, op.End)
-	case op.Kind == OpRank && l.Fifo && op.End == Back:
-		return fmt.Errorf("%w: a FIFO queue is served from its front only", ErrOp)
-	case l.Fifo && op.ID.Priority != 0: // its key would be that of another item
-		return notFound(&op.ID)
+// txn is a transaction as all families of operations see it.
+type txn struct {
+	tx       kv.Transaction // nil if it only reads
+	snapshot kv.Reader      // reads without conflict
+	now      time.Time      // zero if it only reads: nothing expires then
+	asOf     time.Time      // the same, but never zero
+	ops      []Op
+	results  []Result          // by place in ops
+	queues   []*queueTxn       // in order of first use
+	popped   []state.TakenItem // in order of removal
+	known    *state.Known
+	blind    bool // see kv.BeginOptions
+
+	passes int // items that a walk passes over before a search begins: see maxPassed
+
+	moving   moveRoom
+	returned state.ItemRoom
+	dead     due.Burials
+}
+
+// queueTxn is one queue of a transaction as all families of operations see it.
+type queueTxn struct {
+	*txn
+	l      *codec.Layout
+	ledger state.Ledger
+	due    due.Due
+
+	looked bool            // an operation other than a pop depends on which items are ready
+	takes  bool            // there are pops, operations with tokens or edits
+	peeked bool            // there are peeks
+	pushed map[ID]struct{} // ready items that this transaction added; only kept if peeked
+}
+
+// notePushed records an item that this transaction added, for peeks.
+func (q *queueTxn) notePushed(id *ID) {
+	if !q.peeked {
+		return
 	}
+	if q.pushed == nil {
+		q.pushed = map[ID]struct{}{}
+	}
+	q.pushed[*id] = struct{}{}
+}
+
+// moreExpired is the error of pops and peeks that meet an item that has expired, because not all
+// that is due was handled.
+func (q *queueTxn) moreExpired() error {
+	if q.due.Err != nil && !q.due.Done { // the next transaction would do no more
+		return q.due.Err
+	}
+	return state.ErrMoreExpired
+}
+
+// failOps makes an error about one queue the result of the operations at the given indexes. It
+// returns any other error, which ends the whole transaction.
+func (t *txn) failOps(err error, indexes ...int) error {
+	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNoRoom) {
+		return err
+	}
+	t.failAll(indexes, err)
 	return nil
 }
 
-// checkGroup returns an error if an OpPush has a bad group or weight.
-func (op *Op) checkGroup() error {
-	values := op.Message.Headers[GroupHeader]
-	if op.Weight < 0 || op.Weight > MaxWeight || op.Weight > 0 && values == nil {
-		return fmt.Errorf("%w: bad weight %d: want 1 to %d, beside %s", ErrOp, op.Weight, MaxWeight, GroupHeader)
+// failAll makes an error the result of the operations at the given indexes.
+func (t *txn) failAll(indexes []int, err error) {
+	for _, i := range indexes {
+		t.results[i].Err = err
 	}
-	return codec.CheckGroup(values)
 }
 
-// weight is how many items of its group the push puts into a turn.
-func (op *Op) weight() int { return max(op.Weight, 1) }
-
-// checkTimes returns an error if an OpPush cannot have these times.
-func (op *Op) checkTimes() error {
-	switch {
-	case op.Delay < 0 || op.Delay > MaxDelay:
-		return fmt.Errorf("%w: a delay of %v: want 0 to %v", ErrOp, op.Delay, MaxDelay)
-	case op.Delay > 0 && !op.At.IsZero():
-		return fmt.Errorf("%w: a delay of %v and one until %v: want one of them", ErrOp, op.Delay, op.At)
-	case op.At.Unix() >= codec.LastTime/1e6:
-		return fmt.Errorf("%w: a delay until %v: want a time before 2200", ErrOp, op.At)
-	}
-	return op.checkTTL()
-}
-
-// heldUntil returns until when an item that is pushed now is held back; zero if it is ready.
-func (op *Op) heldUntil(now time.Time) time.Time {
-	until := codec.Micros(now.Add(op.Delay))
-	if !op.At.IsZero() {
-		until = codec.Micros(op.At)
-	}
-	if until.After(codec.Micros(now)) {
-		return until
-	}
-	return time.Time{}
-}
-
-// delays reports whether the push may keep its item back.
-func (op *Op) delays() bool { return op.Delay > 0 || !op.At.IsZero() }
-
-// expires returns when the item of a push expires; zero if it does not.
-func (op *Op) expires(now time.Time, s *Settings) time.Time {
-	switch {
-	case op.TTL == Never:
-		return time.Time{}
-	case op.TTL > 0:
-		return codec.Micros(now.Add(op.TTL))
-	case !op.Message.Expires.IsZero():
-		return codec.Micros(op.Message.Expires)
-	case s.TTL > 0:
-		return codec.Micros(now.Add(s.TTL))
-	}
-	return time.Time{}
-}
-
-// checkTTL returns an error if an OpPush cannot have this expiry.
-func (op *Op) checkTTL() error {
-	if op.TTL != Never {
-		if err := settings.CheckBounds(op.TTL, MinTTL, MaxTTL); err != nil {
-			return fmt.Errorf("%w: it expires after %w", ErrOp, err)
+// each runs a step for each queue, or part, of a family, until one fails.
+func each[Q any](family []Q, step func(Q) error) error {
+	for _, q := range family {
+		if err := step(q); err != nil {
+			return err
 		}
-	}
-	if at := op.Message.Expires; !at.IsZero() && (at.Unix() < codec.FirstTime/1e6 || at.Unix() >= codec.LastTime/1e6) {
-		return fmt.Errorf("%w: it expires at %v: want a time from 2020 on and before 2200", ErrOp, at)
 	}
 	return nil
 }

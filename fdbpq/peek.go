@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -24,10 +25,11 @@ type peeks []*queuePeeks
 
 // run reads the first items of a few queues at a time.
 func (p peeks) run() error {
-	for len(p) > 0 {
-		returned := &p[0].returned
-		some := p[:min(len(p), returned.AtOnce())]
-		p = p[len(some):]
+	if len(p) == 0 {
+		return nil
+	}
+	returned := &p[0].returned
+	for some := range slices.Chunk(p, returned.AtOnce()) {
 		if returned.Refused {
 			for _, q := range some {
 				q.failAll(q.indexes[Front], state.ErrNoRoom)
@@ -50,27 +52,15 @@ func (p peeks) run() error {
 	return nil
 }
 
-// reader returns a reader without conflicts, unless the queue also has pops, operations with tokens
-// or edits. A peek after those takes place when the transaction commits, so until then nobody may
-// push an item before the one it returned.
+// reader returns the reader of the peeks. It reads without conflict, unless the queue also has
+// pops, operations with tokens or edits.
 func (q *queuePeeks) reader() kv.Reader {
+	// A peek after those takes place when the transaction commits, so until then nobody may push an
+	// item before the one it returned.
 	if q.takes && q.tx != nil {
 		return q.tx
 	}
 	return q.snapshot
-}
-
-// guard adds the conflicts of peeks that return an item of this transaction's own, for the same
-// reason.
-func (q *queuePeeks) guard() {
-	for end, s := range q.items {
-		if s == nil {
-			continue
-		}
-		if _, own := q.pushed[s.Item.ID]; own || q.dead.Owns(q.l, &s.Item.ID) {
-			q.tx.AddReadConflict(q.l.Before(s.Pair.Key, End(end)))
-		}
-	}
 }
 
 // beginWalks starts to read the first item at each end that has peeks.
@@ -91,6 +81,7 @@ func (q *queuePeeks) findItems() error {
 		if err != nil {
 			return err
 		}
+
 		if s != nil {
 			walk.BeginRead(s)
 		} else if q.due.Behind() { // something may come back next
@@ -101,30 +92,8 @@ func (q *queuePeeks) findItems() error {
 	return nil
 }
 
-// checkExpired makes the results of peeks errors that would return an item that has expired.
-func (q *queuePeeks) checkExpired() error {
-	if !q.due.More && q.due.Err == nil {
-		return nil
-	}
-	for end, s := range q.items {
-		if s == nil {
-			continue
-		}
-		if expired, err := s.Expired(q.reader(), q.l, q.now, q.returned.Page()); err != nil {
-			return err
-		} else if expired {
-			q.items[end], q.errs[end] = nil, q.moreExpired()
-		}
-	}
-	return nil
-}
-
 // finish waits for the rest of the items and sets the results.
 func (q *queuePeeks) finish() error {
-	if err := q.checkExpired(); err != nil {
-		return err
-	}
-	q.guard()
 	for end, indexes := range q.indexes {
 		if len(indexes) == 0 {
 			continue
@@ -132,15 +101,37 @@ func (q *queuePeeks) finish() error {
 
 		result := Result{Err: cmp.Or(q.errs[end], ErrEmpty)}
 		if s := q.items[end]; s != nil {
-			item, err := s.Whole(q.reader(), q.l, &q.returned)
+			var err error
+			result.Item, err = q.complete(s, End(end))
 			if fatal := codec.UnlessCorrupt(err); fatal != nil && !errors.Is(err, ErrNoRoom) {
 				return err
 			}
-			result = Result{Item: item, Err: err}
+			result.Err = err
 		}
 		for _, i := range indexes {
 			q.results[i] = result
 		}
 	}
 	return nil
+}
+
+// complete returns the first item from an end with the rest of it. The error is that of the peeks,
+// which is ErrCorrupt or wraps ErrNoRoom, or one of the store.
+func (q *queuePeeks) complete(s *state.Stored, end End) (Item, error) {
+	if q.due.More || q.due.Err != nil { // otherwise all that has expired is gone
+		expired, err := s.Expired(q.reader(), q.l, q.now, q.returned.Page())
+		if err == nil && expired {
+			err = q.moreExpired()
+		}
+		if err != nil {
+			return Item{}, err
+		}
+	}
+
+	// An item that this transaction has added is not in the store, so reading it conflicts with
+	// nothing. Until the transaction commits, nobody may push an item before it.
+	if _, own := q.pushed[s.Item.ID]; own || q.dead.Owns(q.l, &s.Item.ID) {
+		q.tx.AddReadConflict(q.l.Before(s.Pair.Key, end))
+	}
+	return s.Whole(q.reader(), q.l, &q.returned)
 }

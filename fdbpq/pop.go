@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -9,10 +10,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
-// queuePops is the pops and leases of one queue, which run in their order, from whichever ends. Each
-// finds the next item that may be served, checks whether the operation can have it, and takes it.
+// queuePops is the pops and leases of one queue, which run in their order, from whichever ends.
+// Each finds the next item that may be served, checks whether the operation can have it, and takes
+// it.
 type queuePops struct {
 	*queueTxn
 	indexes []int // into txn.ops
@@ -36,14 +39,36 @@ func newQueuePops(q *queueTxn) *queuePops {
 	return p
 }
 
+// checkPop returns an error if the queue does not support a pop, lease or peek.
+func (op *Op) checkPop(l *codec.Layout) error {
+	if op.Kind != OpLease || op.Lease != SettingsLease {
+		if err := codec.CheckLease(op.Lease); err != nil {
+			return err
+		}
+	}
+	if err := settings.CheckHolder(op.Holder); err != nil {
+		return fmt.Errorf("%w: %w", ErrOp, err)
+	}
+
+	switch {
+	case op.End > Back:
+		return badOp("no end %d", op.End)
+	case l.Fifo && op.End == Back:
+		return codec.ErrFIFOEnd
+	}
+	return nil
+}
+
+// leadsPops reports whether an operation is the first of pops, or leases, that share MaxBytes.
+func (t *txn) leadsPops(i int) bool {
+	return !t.ops[i].Follows || i == 0 || t.ops[i-1].Kind != t.ops[i].Kind
+}
+
 // pops is those of all queues.
 type pops []*queuePops
 
 // run takes items from a few queues at a time.
 func (p pops) run() error {
-	if len(p) == 0 {
-		return nil
-	}
 	t := p[0].txn
 	for some := range slices.Chunk(p, t.returned.AtOnce()) {
 		if t.returned.Refused {
@@ -74,7 +99,7 @@ func (p pops) runSome(t *txn) error {
 	}
 
 	for _, q := range p {
-		if err := q.beginLimits(); err != nil {
+		if err := q.limits.begin(q.indexes, &q.ends); err != nil {
 			return err
 		}
 		for end := range q.ends.Walks {
@@ -96,7 +121,7 @@ func (p pops) bringBackDue(t *txn) error {
 	for i, q := range p {
 		dues[i] = &q.due
 	}
-	if err := t.bringBack(dues); err != nil {
+	if err := t.moving.bringBack(dues); err != nil {
 		return err
 	}
 
@@ -108,30 +133,27 @@ func (p pops) bringBackDue(t *txn) error {
 	return each(p, arrive)
 }
 
-// has reports whether one of the operations is so.
-func (q *queuePops) has(is func(*Op) bool) bool {
-	return slices.ContainsFunc(q.indexes, func(i int) bool { return is(&q.ops[i]) })
-}
-
-// beginReads starts to read the items and what is due. The queues that are read with it want that
-// many items together.
+// beginReads starts to read the items and what is due. all is how many items the queues that are
+// read together want.
 func (q *queuePops) beginReads(all int) {
 	bytes := 0 // that the operations may return
+	counts, waits := false, false
 	for _, i := range q.indexes {
-		if most := q.ops[i].MaxBytes; q.leadsPops(i) && most > 0 {
-			bytes = min(bytes+most, state.NoBound)
-		} else if q.leadsPops(i) {
-			bytes = state.NoBound
+		op := &q.ops[i]
+		counts, waits = counts || op.Count, waits || op.Waits
+		if !q.leadsPops(i) {
+			continue
 		}
+		bytes = min(bytes+cmp.Or(op.MaxBytes, state.NoBound), state.NoBound)
 	}
 	q.share = min(q.returned.Share(len(q.indexes), all), max(bytes, 1))
 
 	q.due.ReadIndex()
 	q.beginWalks()
-	if q.has(func(op *Op) bool { return op.Count }) {
+	if counts {
 		q.ready = q.snapshot.Get(q.l.TotalKey())
 	}
-	if q.has(func(op *Op) bool { return op.Waits }) {
+	if waits {
 		q.later = q.snapshot.GetRange(q.l.LaterRange(q.now), kv.RangeOptions{Limit: 1})
 	}
 }
@@ -139,7 +161,8 @@ func (q *queuePops) beginReads(all int) {
 // beginWalks starts to read as many items as there are pops, and whether any item has a history.
 func (q *queuePops) beginWalks() {
 	q.past = q.ledger.FirstHistory()
-	q.ends = state.WalkEnds(q.l, q.tx, [2]int{q.sides[Front].want, q.sides[Back].want}, q.share, q.returned.AtOnce())
+	want := [2]int{q.sides[Front].want, q.sides[Back].want}
+	q.ends = state.WalkEnds(q.l, q.tx, want, q.share, q.returned.AtOnce())
 }
 
 // takeItems gives each pop and lease an item, or says why not.
@@ -149,19 +172,21 @@ func (q *queuePops) takeItems() error {
 		return err
 	}
 
-	room := 0 // what is left of MaxBytes
+	roomBytes := 0 // what is left of MaxBytes
 	for _, i := range q.indexes {
 		op := &q.ops[i]
 		if q.leadsPops(i) {
-			room = op.MaxBytes
+			roomBytes = op.MaxBytes
 			q.limits.releasePlaces(i)
 		}
+
+		// What it follows has failed: an acknowledgement, or a pop of the same chain.
 		if op.Follows && i > 0 && q.results[i-1].Err != nil {
 			q.results[i].Err = q.results[i-1].Err
 			continue
 		}
 
-		err := q.takeItem(i, &room, len(pasts) > 0)
+		err := q.takeItem(i, &roomBytes, len(pasts) > 0)
 		if op.Count && err == nil {
 			err = q.countReady(i)
 		}
@@ -178,10 +203,10 @@ func (q *queuePops) takeItems() error {
 	return q.findNextDue()
 }
 
-// takeItem gives a pop or lease an item, or an error in its result. room is what is left of
+// takeItem gives a pop or lease an item, or an error in its result. roomBytes is what is left of
 // MaxBytes; pasts says whether items may have histories. The error is one of the store, ErrCorrupt
 // or ErrNoRoom.
-func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
+func (q *queuePops) takeItem(i int, roomBytes *int, pasts bool) error {
 	op, result := &q.ops[i], &q.results[i]
 	if err := q.limits.closed(); errors.Is(err, ErrEmpty) {
 		result.Err = err
@@ -194,6 +219,7 @@ func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 		return err
 	}
 
+	// Find.
 	side := &q.sides[op.End]
 	s, err := side.find()
 	if err != nil {
@@ -203,16 +229,19 @@ func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 		result.Err = q.foundNothing()
 		return nil
 	}
-	if result.Err, err = side.check(op, s, room); err != nil || result.Err != nil {
+
+	// Check.
+	if result.Err, err = side.check(op, s, roomBytes); err != nil || result.Err != nil {
 		return err
 	}
-
 	var past []byte
 	if pasts {
 		if past, err = state.ReadHistory(q.l, q.tx, &s.Item.ID).Get(); err != nil {
 			return err
 		}
 	}
+
+	// Take.
 	if op.Kind == OpLease {
 		if err := q.leaseItem(i, s, past, length); err != nil {
 			return err
@@ -220,24 +249,15 @@ func (q *queuePops) takeItem(i int, room *int, pasts bool) error {
 	} else {
 		q.popItem(i, s, past)
 	}
-	q.moving.take(q.l.GroupSizeOf(&s.Item.ID))
-	q.limits.take(codec.GroupIn(&s.Item.ID), op.Kind == OpLease)
-	side.take(s)
+	q.moving.charge(q.l.GroupSizeOf(&s.Item.ID))
+	q.limits.countDelivery(codec.GroupIn(&s.Item.ID), op.Kind == OpLease)
+	side.dropTaken(s)
 	return nil
-}
-
-// popItem removes an item, with its history as it is stored.
-func (q *queuePops) popItem(i int, s *state.Stored, past []byte) {
-	q.ledger.Pop(s)
-	q.ledger.ClearHistory(&s.Item.ID, past)
-	taken := s.Taken(q.l, past)
-	q.results[i].Item = *taken.Item
-	q.popped = append(q.popped, taken)
 }
 
 // foundNothing is the error of a pop or lease that finds no item that it may have.
 func (q *queuePops) foundNothing() error {
-	none := q.limits.none()
+	none := q.limits.noneServed()
 	switch {
 	case q.due.Behind() && none != nil: // leases that count may be over
 		return notYet(none)
@@ -257,6 +277,7 @@ func (q *queuePops) countReady(i int) error {
 	if err != nil {
 		return codec.UnlessCorrupt(err) // the item is taken all the same
 	}
+
 	// The counter does not have what this transaction has still to write.
 	n += q.ledger.Ready() + q.dead.Ready(q.l)
 	q.results[i].Ready = max(n, 0)
@@ -273,10 +294,12 @@ func (q *queuePops) findNextDue() error {
 		return err
 	}
 
-	next := codec.Earliest(q.nextDue, q.due.Next) // later was read before
+	// What this transaction has added to the time index was not there when q.later was read.
+	next := codec.Earliest(q.nextDue, q.due.Next)
 	next = codec.Earliest(next, q.limits.next)
 	if len(entries) > 0 {
-		if at, err := q.l.DueTime(entries[0].Key); err == nil { // else bringing it back reports that
+		// What cannot be read here is reported when it is brought back.
+		if at, err := q.l.DueTime(entries[0].Key); err == nil {
 			next = codec.Earliest(next, at)
 		}
 	}
@@ -285,74 +308,10 @@ func (q *queuePops) findNextDue() error {
 	}
 
 	for _, i := range q.indexes {
-		if err := q.results[i].Err; q.ops[i].Waits && (errors.Is(err, ErrEmpty) || errors.Is(err, ErrMaxLeased)) {
+		err := q.results[i].Err
+		if q.ops[i].Waits && (errors.Is(err, ErrEmpty) || errors.Is(err, ErrMaxLeased)) {
 			q.results[i].NextDue = next
 		}
 	}
-	return nil
-}
-
-// leaseLength returns the length of the lease that an OpLease asks for, 0 for an OpPop. The error
-// is ErrCorrupt or one of the store.
-func (q *queuePops) leaseLength(i int) (time.Duration, error) {
-	op := &q.ops[i]
-	if op.Kind != OpLease || op.Lease > 0 {
-		return op.Lease, nil
-	}
-
-	if before := q.leaseBefore(i); op.Lease != SettingsLease && before != nil && before.wait > 0 {
-		return before.wait, nil
-	}
-
-	settings, err := q.ledger.Settings()
-	if err != nil {
-		return 0, err
-	}
-	return settings.LeaseWait(), nil
-}
-
-// leaseBefore returns the result of the OpLease or OpAck that an OpLease follows; nil if it follows none.
-func (q *queuePops) leaseBefore(i int) *Result {
-	if !q.ops[i].Follows || i == 0 {
-		return nil
-	}
-	before := i - 1
-	for tied(q.ops, before) { // the first of several acknowledgements counts
-		before--
-	}
-	return &q.results[before]
-}
-
-// leaseItem leases an item, whose history is given as stored, for the given time. The error is
-// ErrCorrupt; then nothing changes.
-func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length time.Duration) error {
-	past, err := codec.ParseHistory(&s.Item.ID, encoded)
-	if err != nil {
-		return err
-	}
-
-	h := &codec.Record{
-		ID: s.Item.ID, State: Leased, Due: q.now.Add(length), End: q.ops[i].End, Value: s.Pair.Value,
-		History: codec.History{
-			Deliveries: past.Deliveries + 1, Fence: codec.NextFence(past.Fence), Wait: length, Reason: past.Reason,
-			Lasting: codec.LastingOf(&s.Item.Message),
-		},
-	}
-	holder := q.ops[i].Holder
-	if before := q.leaseBefore(i); holder == "" && before != nil {
-		holder = before.holder
-	}
-	h.SetHolder(holder, q.now)
-
-	q.ledger.Detach(s)
-	q.ledger.ClearExpiry(&h.ID, h.Expires)
-	q.ledger.ClearHistory(&h.ID, encoded)
-	q.ledger.Hold(h)
-
-	until := codec.Micros(h.Due)
-	q.nextDue = codec.Earliest(q.nextDue, until)
-	result := &q.results[i]
-	result.wait, result.holder, result.Item = length, holder, s.Item
-	result.Lease = Lease{Token: Token{ID: h.ID, Fence: h.Fence, End: h.End}, Until: until, Deliveries: h.Deliveries}
 	return nil
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// pushes is the pushes. Their reads do not conflict, because pushes must not conflict with pushes,
-// unless there is a limit, a message id or a unique key.
+// pushes is the pushes of a transaction. Pushes must not conflict with pushes, so they read without
+// conflict, unless there is a limit, a message id or a unique key.
 type pushes struct {
 	queues []*queuePushes
 
-	minCounts  state.CountsByQueue // the lowest counts that pushed items may get; nil is none
-	nextCounts state.CountsByQueue // the counts after those of the pushed items
+	minCounts  state.CountsByQueue // the lowest that pushed items may get; nil is no bound
+	nextCounts state.CountsByQueue // after those of the pushed items
 	listed     []*codec.Layout     // queues that are in the list of queues, or are now added to it
 	limited    bool                // one of the queues has a limit
 }
@@ -28,19 +28,18 @@ type queuePushes struct {
 	indexes []int // into txn.ops
 
 	listEntry kv.Future[[]byte]          // nil if known to be there
-	last      map[int64]kv.Future[int64] // by priority; what is not in next
-	next      map[int64]int64            // the next counts, by priority
+	last      map[int64]kv.Future[int64] // by priority: counts that are being read
+	next      map[int64]int64            // by priority: counts for the next item
 	turns     state.Turns                // of groups
 	dedup     *state.Dedup               // nil without message ids and unique keys
 	limits    pushLimits
 }
 
-// beginReads starts the reads that need no settings. Pushes with unique keys depend on which items
-// are in the queue.
+// beginReads starts the reads that need no settings.
 func (p *pushes) beginReads() {
 	for _, q := range p.queues {
 		q.beginReads()
-		q.looked = q.looked || q.unique()
+		q.looked = q.looked || q.unique() // these depend on which items are in the queue
 	}
 }
 
@@ -81,8 +80,8 @@ func (q *queuePushes) unique() bool { return q.dedup != nil && len(q.dedup.Uniqu
 // beginReads starts to read the entry in the list of queues, the last items of priorities, and what
 // message ids and unique keys stand for.
 func (q *queuePushes) beginReads() {
-	q.refuseGroups()
-	q.beginDedup()
+	q.refuseLarge()
+	q.dedup = q.beginDedup(q.indexes)
 	if q.l.List != nil && !q.l.RecentlyListed(q.now) {
 		q.listEntry = q.snapshot.Get(q.l.ListKey())
 	}
@@ -96,6 +95,7 @@ func (q *queuePushes) beginReads() {
 		} else if _, ok := q.last[p]; !ok {
 			q.last[p] = state.ReadNextCount(q.l, q.snapshot, p)
 		}
+
 		if group := q.ops[i].Message.Group(); group != "" {
 			q.turns.Want(&q.ledger, codec.HashGroup(group), p, q.ops[i].weight())
 		}
@@ -111,7 +111,7 @@ func (q *queuePushes) priorityOf(op *Op) int64 {
 	return op.Priority
 }
 
-// run waits for the reads, fails the pushes that something stands against, and adds the others.
+// run waits for the reads, fails the pushes that are not possible, and adds the others.
 func (q *queuePushes) run() error {
 	if err := q.ensureListed(); err != nil {
 		return err
@@ -124,15 +124,14 @@ func (q *queuePushes) run() error {
 	if err != nil {
 		return err
 	}
-	if err := q.loadDedup(); err != nil {
+	if err := q.loadDedup(q.dedup, q.indexes); err != nil {
 		return err
 	}
 
-	q.failGroups(corrupt, settings)
-	if err := q.limits.countLoad(q.indexes); err != nil {
-		if err := q.failOps(err, q.indexes...); err != nil {
-			return err
-		}
+	q.failChains(corrupt, settings)
+	err = q.limits.countLoad(q.indexes)
+	if err = q.failOps(err, q.indexes...); err != nil {
+		return err
 	}
 	if err := q.dedup.RemoveOver(&q.ledger); err != nil {
 		return err
@@ -141,20 +140,20 @@ func (q *queuePushes) run() error {
 	return q.addItems(settings)
 }
 
-// addItems adds the items of the groups that nothing stands against, as far as there is room.
+// addItems adds the items of the chains that have not failed, as far as there is room.
 func (q *queuePushes) addItems(settings *Settings) error {
 	random := codec.UniqueBytes(len(q.indexes)) // for all ids at once
-	for group := range groups(q.ops, q.indexes) {
-		if q.results[group[0]].Err != nil {
-			continue // and so the others
+	for chain := range chains(q.ops, q.indexes) {
+		if q.results[chain[0]].Err != nil { // as the others
+			continue
 		}
-		if admitted, err := q.admit(group); err != nil {
+		if admitted, err := q.admit(chain); err != nil {
 			return err
 		} else if !admitted {
 			continue
 		}
 
-		for _, i := range group {
+		for _, i := range chain {
 			q.addItem(i, settings, random[:codec.UniqueSize])
 			random = random[codec.UniqueSize:]
 		}
@@ -162,14 +161,14 @@ func (q *queuePushes) addItems(settings *Settings) error {
 	return nil
 }
 
-// admit reports whether the queue has room for a group of pushes, or gets it, and fails them
-// otherwise. Duplicates take none. The error is one of the store.
-func (q *queuePushes) admit(group []int) (bool, error) {
+// admit reports whether the queue has room for a chain of pushes, or gets it, and fails them
+// otherwise. The error is one of the store.
+func (q *queuePushes) admit(chain []int) (bool, error) {
 	if q.limits.settings == nil {
 		return true, nil
 	}
-	added := q.dedup.OnlyNew(group, func(i int) *Message { return &q.ops[i].Message })
-	if len(added) == 0 {
+	added := q.dedup.OnlyNew(chain, func(i int) *Message { return &q.ops[i].Message })
+	if len(added) == 0 { // duplicates take no room
 		return true, nil
 	}
 
@@ -178,7 +177,7 @@ func (q *queuePushes) admit(group []int) (bool, error) {
 		refused, err = err, nil
 	}
 	if refused != nil {
-		q.failAll(group, refused)
+		q.failAll(chain, refused)
 	}
 	return refused == nil, err
 }
@@ -202,11 +201,10 @@ func (q *queuePushes) findCounts() (corrupt map[int64]error, err error) {
 		}
 		q.next[p] = count
 	}
-
 	return corrupt, q.turns.Load(q.next, corrupt)
 }
 
-// addItem runs a push that nothing stands against, unless it is a duplicate.
+// addItem adds the item of a push, unless that is a duplicate.
 func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	op, result := &q.ops[i], &q.results[i]
 	if first := q.dedup.First(&op.Message); first != nil {
@@ -215,12 +213,14 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 		return
 	}
 
+	// Items of a group get the counts of its turns, all others the next count of their priority.
 	m, p := q.messageOf(i, settings), q.priorityOf(op)
 	group, count, at := codec.GroupOf(&m, settings), q.next[p], q.now
 	if group > codec.NoGroup {
 		count, at = q.turns.Next(group, p, op.weight(), count, q.now)
 	}
 	q.next[p] = max(q.next[p], codec.Following(count))
+
 	id := codec.NewID(p, count, at, random, q.l.NeedsMeta(&m))
 	codec.SetGroup(&id, group)
 	result.Item = Item{ID: id, PushedAt: codec.PushedAt(&id)}
@@ -239,63 +239,8 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	}
 }
 
-// failGroups fails the pushes at priorities with corrupt items, groups that are too large, and all
-// of a group of which one fails. A group is pushes that follow each other.
-func (q *queuePushes) failGroups(corrupt map[int64]error, settings *Settings) {
-	for group := range groups(q.ops, q.indexes) {
-		var failed error
-		for n, i := range group {
-			err := cmp.Or(q.results[i].Err, corrupt[q.priorityOf(&q.ops[i])])
-			if err != nil && len(group) > 1 {
-				err = fmt.Errorf("item %d: %w", n, err)
-			}
-			failed = cmp.Or(failed, err)
-		}
-		if failed == nil {
-			failed = q.checkGroup(group, settings)
-		}
-		if failed != nil {
-			q.failAll(group, failed)
-		}
-	}
-}
-
-// refuseGroups fails groups that are too large whatever the settings are, before anything is read
-// for them: FoundationDB's client takes more memory for thousands of reads than for the items.
-func (q *queuePushes) refuseGroups() {
-	kept := q.indexes[:0]
-	for group := range groups(q.ops, q.indexes) {
-		if err := q.checkGroup(group, &Settings{}); err != nil {
-			q.failAll(group, err)
-		} else {
-			kept = append(kept, group...)
-		}
-	}
-	q.indexes = kept
-}
-
-// checkGroup returns an error if several pushes cannot be done in one transaction.
-func (q *queuePushes) checkGroup(group []int, settings *Settings) error {
-	if len(group) == 1 {
-		return nil
-	}
-	size := 0
-	for _, i := range group {
-		m := q.messageOf(i, settings)
-		size += q.l.PushSize(&m, q.ops[i].delays())
-	}
-	if size > maxGroup {
-		return fmt.Errorf("%w: %d items take %d bytes in a transaction: want at most %d: push them in several",
-			ErrMessageTooLarge, len(group), size, maxGroup)
-	}
-	return nil
-}
-
-// maxGroup leaves room in a transaction for the receipt and the list of queues.
-const maxGroup = kv.MaxTransactionSize - 100_000
-
-// ensureListed adds the queue to the list of queues if it is missing, and removes the mark of
-// whoever wants to take it off.
+// ensureListed adds the queue to the list of queues if it is missing, and removes a mark of Retire,
+// which would take it off.
 func (q *queuePushes) ensureListed() error {
 	if q.listEntry == nil {
 		return nil
@@ -317,79 +262,60 @@ func (q *queuePushes) ensureListed() error {
 	return nil
 }
 
-// beginDedup starts to read what is known of the message ids and unique keys of the pushes, with
-// conflict. q.dedup stays nil if there are none.
-func (q *queuePushes) beginDedup() {
-	var d *state.Dedup
-	for _, i := range q.indexes {
-		m := &q.ops[i].Message
-		if m.MsgID == "" && m.Unique == "" || q.results[i].Err != nil {
-			continue
-		}
-
-		if d == nil {
-			d = &state.Dedup{MsgIDs: map[string]*state.DedupRead{}, Uniques: map[string]*state.DedupRead{}}
-		}
-		if m.MsgID != "" && d.MsgIDs[m.MsgID] == nil {
-			d.MsgIDs[m.MsgID] = &state.DedupRead{Value: q.tx.Get(q.l.MsgIDKey(m.MsgID))}
-		}
-		if m.Unique != "" && d.Uniques[m.Unique] == nil {
-			d.Uniques[m.Unique] = &state.DedupRead{Value: q.tx.Get(q.l.UniqueKey(m.Unique))}
+// refuseLarge fails chains that are too large whatever the settings are, before anything is read
+// for them: FoundationDB's client takes more memory for thousands of reads than for the items.
+func (q *queuePushes) refuseLarge() {
+	kept := q.indexes[:0]
+	for chain := range chains(q.ops, q.indexes) {
+		if err := q.checkSize(chain, &Settings{}); err != nil {
+			q.failAll(chain, err)
+		} else {
+			kept = append(kept, chain...)
 		}
 	}
-
-	if d != nil && len(d.MsgIDs) > 0 {
-		d.Over = q.snapshot.GetRange(q.l.OverRange(q.now), kv.RangeOptions{Limit: codec.OverPage * len(d.MsgIDs)})
-	}
-	q.dedup = d
+	q.indexes = kept
 }
 
-// loadDedup waits for what beginDedup started, and fails the pushes whose keys cannot be read. The
-// error is one of the store.
-func (q *queuePushes) loadDedup() error {
-	d := q.dedup
-	if d == nil {
+// failChains fails the pushes at priorities with corrupt items, chains that are too large, and all
+// of a chain of which one fails.
+func (q *queuePushes) failChains(corrupt map[int64]error, settings *Settings) {
+	for chain := range chains(q.ops, q.indexes) {
+		var failed error
+		for n, i := range chain {
+			err := cmp.Or(q.results[i].Err, corrupt[q.priorityOf(&q.ops[i])])
+			if err != nil && len(chain) > 1 {
+				err = fmt.Errorf("item %d: %w", n, err)
+			}
+			failed = cmp.Or(failed, err)
+		}
+
+		if failed == nil {
+			failed = q.checkSize(chain, settings)
+		}
+		if failed != nil {
+			q.failAll(chain, failed)
+		}
+	}
+}
+
+// maxChain is the most bytes of a chain. It leaves room in a transaction for the receipt and the
+// list of queues.
+const maxChain = kv.MaxTransactionSize - 100_000
+
+// checkSize returns an error if the pushes of a chain do not fit into one transaction.
+func (q *queuePushes) checkSize(chain []int, settings *Settings) error {
+	if len(chain) == 1 {
 		return nil
 	}
 
-	// Without the settings, nobody knows how long message ids count.
-	var unreadable error
-	if d.Over != nil {
-		settings, err := q.ledger.Settings()
-		if codec.UnlessCorrupt(err) != nil {
-			return err
-		}
-		if unreadable = err; err == nil {
-			d.Window = settings.Window()
-		}
+	size := 0
+	for _, i := range chain {
+		m := q.messageOf(i, settings)
+		size += q.l.PushSize(&m, q.ops[i].delays())
 	}
-
-	for _, read := range d.MsgIDs {
-		if err := read.Parse(codec.ParseSeen); err != nil {
-			return err
-		}
-		read.Found = read.Found && read.Seen.Until.After(q.now)
-	}
-	if err := d.LoadUniques(q.snapshot, q.l); err != nil {
-		return err
-	}
-	if q.due.Behind() { // the items that have a key may have expired
-		if err := d.FreeExpired(&q.ledger); err != nil {
-			return err
-		}
-	}
-
-	for _, i := range q.indexes {
-		m, result := &q.ops[i].Message, &q.results[i]
-		if m.MsgID != "" && result.Err == nil {
-			result.Err = unreadable
-			if err := d.MsgIDs[m.MsgID].Err; err != nil {
-				result.Err = err
-			}
-		}
-		if m.Unique != "" && result.Err == nil {
-			result.Err = d.Uniques[m.Unique].Err
-		}
+	if size > maxChain {
+		const text = "%w: %d items take %d bytes in a transaction: want at most %d: push them in several"
+		return fmt.Errorf(text, ErrMessageTooLarge, len(chain), size, maxChain)
 	}
 	return nil
 }

@@ -9,11 +9,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-var errReadOnly = fmt.Errorf("%w: it is not a peek, len, info, OpGet, OpRank, OpSettings, OpConsumers or OpSchedules", ErrOp)
+var errReadOnly = fmt.Errorf(
+	"%w: it is not a peek, len, info, OpGet, OpRank, OpSettings, OpConsumers or OpSchedules", ErrOp)
 
-// Read runs peeks, lens, infos, OpGet, OpRank, OpSettings, OpConsumers and OpSchedules in the caller's transaction,
-// and returns one Result for each, in the order of ops. It starts all reads before it waits for the
-// first, so many take hardly more time than one.
+// Read runs operations that only read (see OpKind.Writes) in the caller's transaction, and returns
+// one Result for each, in the order of ops. It starts all reads before it waits for the first, so
+// many take hardly more time than one.
 //
 // Read cannot write, so it does not see items that have fallen due and that no pop, lease, or batch
 // of a Batcher has brought back yet.
@@ -24,8 +25,8 @@ func Read(r kv.Reader, ops []Op) ([]Result, error) {
 	return results, err
 }
 
-// ReadDue is Read, and also returns those of the queues, if they are in a Keyspace, where something
-// is due by now, which OpSweep handles.
+// ReadDue is Read, and also returns the queues of a Keyspace, among those of the operations, where
+// something is due by now. An OpSweep handles it.
 func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []QueueName, err error) {
 	results, layouts, err := read(r, ops, &now, state.NoBound)
 	for _, l := range layouts {
@@ -34,12 +35,15 @@ func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []Queu
 	return results, due, err
 }
 
-// read is Read, which returns up to about most bytes of items. Unless now is nil, it also returns
-// the queues where something is due by then. Nothing expires, and otherwise the time only says which
-// rates are used up.
-func read(r kv.Reader, ops []Op, now *time.Time, most int) (results []Result, due []*codec.Layout, err error) {
+// read is Read, which returns up to about maxReturned bytes of items. Unless now is nil, it also
+// returns the queues where something is due by then. Nothing expires, and otherwise the time only
+// says which rates are used up.
+func read(
+	r kv.Reader, ops []Op, now *time.Time, maxReturned int,
+) (results []Result, due []*codec.Layout, err error) {
 	t := &txOps{txn: txn{
-		snapshot: r, ops: ops, results: make([]Result, len(ops)), returned: state.ItemRoom{Most: most},
+		snapshot: r, ops: ops, results: make([]Result, len(ops)),
+		returned: state.ItemRoom{Most: maxReturned},
 	}}
 	t.looks.txn = &t.txn
 	if t.asOf = time.Now(); now != nil {

@@ -3,7 +3,9 @@ package fdbpq
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -13,12 +15,11 @@ import (
 )
 
 // The value of a receipt is the tuple (microseconds, number of the attempt that wrote it, number of
-// items restored so far). Attempts are counted from 1.
+// items restored so far). Attempts are counted from 1. Two numbers say more about a batch of
+// unknown outcome:
 const (
-	// settledAttempt marks a batch that is settled.
-	settledAttempt = 0
-	// noAttempt marks a batch none of whose attempts committed, while Settle makes its restores.
-	noAttempt = -1
+	settledAttempt = 0  // it is settled
+	noAttempt      = -1 // no attempt committed, and Settle makes the restores of the batch
 )
 
 // writeReceipt writes the receipt of an attempt, and makes all attempts with the same receipt
@@ -36,61 +37,285 @@ type attempt struct {
 	removed Removed
 }
 
-// committedAttempt returns the attempt that has committed according to the receipt, nil if none
-// has.
-func committedAttempt(r kv.Reader, receipt []byte, attempts []attempt) (*attempt, error) {
-	value, err := r.Get(receipt).Get()
-	if err != nil || value == nil {
-		return nil, err
+// waitToRetry waits before the next attempt after err. It returns false, and ends the batch, if
+// there must not be one.
+func (p *Pending) waitToRetry(err error) bool {
+	if !kv.Retryable(err) && !kv.MaybeCommitted(err) {
+		p.complete(err)
+		return false
+	}
+	if errors.Is(err, kv.ErrConflict) {
+		p.batcher.conflicts.Add(1)
 	}
 
+	if ended := p.backoff.Wait(p.ctx); ended != nil {
+		p.complete(fmt.Errorf("%w after: %w", ended, err))
+		return false
+	}
+	return true
+}
+
+// endAsBefore ends the batch with the results of an earlier attempt of unknown outcome, if the
+// receipt says that one has committed.
+func (p *Pending) endAsBefore(tx kv.Transaction) (ended bool, err error) {
+	value, err := tx.Get(p.receipt).Get()
+	if err != nil || value == nil {
+		return false, err
+	}
 	_, number, _, err := parseReceipt(value)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	for i := range attempts {
-		if attempts[i].number == number {
-			return &attempts[i], nil
-		}
+	at := slices.IndexFunc(p.unknown, func(a attempt) bool { return a.number == number })
+	if at < 0 {
+		return false, nil
 	}
-	return nil, nil
+
+	// Its writes may not be durable yet: a transaction can read them before.
+	if _, err := tx.Commit().Get(); err != nil {
+		return false, err
+	}
+	p.last, p.wrote, p.listed = p.unknown[at], true, nil
+	p.complete(nil)
+	return true, nil
 }
 
 func parseReceipt(value []byte) (at time.Time, number, restored int64, err error) {
-	micros, rest, err := tuple.DecodeInt(value)
-	if err == nil {
-		number, rest, err = tuple.DecodeInt(rest)
+	var elements [3]int64
+	rest := value
+	for i := range elements {
+		if elements[i], rest, err = tuple.DecodeInt(rest); err != nil {
+			return at, 0, 0, fmt.Errorf("%w: receipt %x: %w", ErrCorrupt, value, err)
+		}
 	}
-	if err == nil {
-		restored, _, err = tuple.DecodeInt(rest)
-	}
-	if err != nil {
-		return at, 0, 0, fmt.Errorf("%w: receipt %x: %w", ErrCorrupt, value, err)
-	}
-	return time.UnixMicro(micros), number, restored, nil
+	return time.UnixMicro(elements[0]), elements[1], elements[2], nil
 }
 
-// newReceipts returns the keys of receipts that nobody else uses.
+// unsettled is a batch that ended with an unknown outcome. Its maps are by the number of the
+// attempt that has committed, as the receipt says.
+type unsettled struct {
+	receipt []byte
+	restore map[int64][]state.TakenItem // what it popped; at noAttempt, the batch's restores
+	removed map[int64]Removed           // what left the queues in the attempt
+
+	// gone is what has left the queues so far: at attemptItself in the attempt, and at the index of
+	// an item in the step of Settle that began with it. A step that is repeated counts once.
+	gone map[int64]Removed
+	// at is when the batch ended. All attempts to settle it go by that time, so that the same items
+	// have expired whichever of them commits.
+	at time.Time
+}
+
+// attemptItself is the key of unsettled.gone for what left the queues in the attempt.
+const attemptItself = -1
+
+// unsettled is what Settle has to know of the batch.
+func (p *Pending) unsettled() unsettled {
+	u := unsettled{
+		receipt: p.receipt,
+		restore: map[int64][]state.TakenItem{noAttempt: restoresOf(p.ops)},
+		removed: map[int64]Removed{},
+		gone:    map[int64]Removed{},
+		at:      p.batcher.now(),
+	}
+	for _, a := range p.unknown {
+		u.restore[a.number], u.removed[a.number] = a.popped, a.removed
+	}
+	return u
+}
+
+// Settle resolves the batches of unknown outcome. If such a batch has committed, Settle puts the
+// items that it popped back to their old places, since nobody received them; its pushes and
+// restores stay. If it has not, Settle makes sure that it never will, but makes its restores.
+//
+// Start settles before it does anything else, so call Settle only to have items back before the
+// next batch, from the goroutine that calls Start. It does nothing if there is nothing to settle.
+//
+// Settle retries until ctx ends. Errors: ErrCorrupt, those of the store, and the context's error.
+func (b *Batcher) Settle(ctx context.Context) error {
+	budget := MaxMessageSize
+	for {
+		b.mu.Lock()
+		if len(b.mu.unsettled) == 0 {
+			b.mu.Unlock()
+			return nil
+		}
+		u := b.mu.unsettled[0]
+		b.mu.Unlock()
+
+		step := func(tx kv.Transaction) (bool, error) { return b.settleStep(tx, u, budget) }
+		done, err := kv.TransactIdempotent(ctx, state.Shrinking{Database: b.db}, step)
+		if errors.Is(err, kv.ErrTooLarge) && budget > 1 {
+			budget /= 2
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !done {
+			continue
+		}
+
+		b.mu.Lock()
+		for _, n := range u.gone {
+			b.mu.removed.Add(n)
+		}
+		b.mu.unsettled = b.mu.unsettled[1:]
+		b.mu.obsolete = append(b.mu.obsolete, u.receipt)
+		b.mu.Unlock()
+	}
+}
+
+// settleStep restores about budget bytes of items, since all of them may be too large for one
+// transaction, and reports whether that was all. The receipt records each step, so that it happens
+// once even if its own commit has an unknown outcome.
+func (b *Batcher) settleStep(tx kv.Transaction, u unsettled, budget int) (done bool, err error) {
+	value, err := tx.Get(u.receipt).Get()
+	if err != nil {
+		return false, err
+	}
+	number, restored := int64(noAttempt), int64(0)
+	if value != nil {
+		if _, number, restored, err = parseReceipt(value); err != nil {
+			return false, err
+		}
+	}
+	if number == settledAttempt {
+		return true, nil
+	}
+
+	items := u.restore[number]
+	next, removed, err := restoreSome(tx, items, int(restored), budget, u.at)
+	if err != nil {
+		return false, err
+	}
+	u.gone[attemptItself], u.gone[restored] = u.removed[number], removed
+
+	if next < len(items) {
+		writeReceipt(tx, u.receipt, b.now(), number, next)
+		return false, nil
+	}
+	writeReceipt(tx, u.receipt, b.now(), settledAttempt, 0)
+	return true, nil
+}
+
+// restoreSome restores items from index next on, unless they are in their queues: about budget
+// bytes, but at least one. It returns the index of the first that it left, and what has left the
+// queues.
+func restoreSome(
+	tx kv.Transaction, items []state.TakenItem, next, budget int, now time.Time,
+) (end int, removed Removed, err error) {
+	var ops []Op
+	end = next
+	for size := 0; end < len(items); end++ {
+		i := &items[end]
+		if size += i.RestoreSize(); size > budget && end > next {
+			break
+		}
+		ops = append(ops, Op{Kind: OpRestore, Queue: &handle{i.L}, Item: i.Item})
+	}
+
+	t := newTxOps(tx, ops, make([]Result, len(ops)), now)
+	if err := t.apply(); err != nil {
+		return next, removed, err
+	}
+	for i := range t.results {
+		if err := t.results[i].Err; err != nil && !errors.Is(err, ErrExists) {
+			return next, removed, err
+		}
+	}
+	return end, t.removed, nil
+}
+
+// queueRestores is the restores of one queue. They run before the pops, which can have the items
+// that come back.
+type queueRestores struct {
+	*queueTxn
+	indexes []int // into txn.ops
+	reads   []state.Lookup
+}
+
+// restores is those of all queues.
+type restores []*queueRestores
+
+// run finds out which items are in their queues, and puts the others back.
+func (r restores) run() error {
+	for _, q := range r {
+		q.ledger.BeginSettings()
+		for _, i := range q.indexes {
+			q.reads = append(q.reads, state.LookUp(q.l, q.tx, &q.ops[i].Item.ID))
+		}
+	}
+	return each(r, (*queueRestores).finish)
+}
+
+// finish puts back the items of a queue that are not in it.
+func (q *queueRestores) finish() error {
+	restored := map[ID]bool{}
+	for n, i := range q.indexes {
+		item, read := q.ops[i].Item, &q.reads[n]
+		if restored[item.ID] { // what was read is stale
+			*read = state.LookUp(q.l, q.tx, &item.ID)
+		}
+		restored[item.ID] = true
+
+		err := read.WantFree(&item.ID)
+		switch {
+		case errors.Is(err, ErrExists):
+			q.results[i].Err = err
+			continue
+		case err != nil:
+			return err
+		}
+		if err := q.failOps(q.ledger.Restore(item), i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRestore returns an error if the queue cannot have had the item.
+func (op *Op) checkRestore(l *codec.Layout) error {
+	if op.Item == nil || l.Fifo && op.Item.ID.Priority != 0 {
+		return badOp("want the item that a pop took from this queue")
+	}
+	return nil
+}
+
+// restoresOf returns the items that the OpRestores among the operations put back.
+func restoresOf(ops []Op) (items []state.TakenItem) {
+	for i := range ops {
+		op := &ops[i]
+		l := op.Queue.Layout()
+		if op.Kind == OpRestore && op.checkRestore(l) == nil {
+			item := *op.Item // a copy: the caller has the other
+			items = append(items, state.TakenItem{L: l, Item: &item})
+		}
+	}
+	return items
+}
+
+// newReceipts returns keys of receipts that no other Batcher uses.
 func (k *Keyspace) newReceipts() tuple.Subspace {
 	id := make([]byte, 16)
-	_, _ = rand.Read(id) // never returns an error: see crypto/rand
+	_, _ = rand.Read(id) // never fails
 	return k.s.Receipts.Sub(id)
 }
 
 // receiptPage is how many receipts SweepReceipts reads in one transaction.
 const receiptPage = 1000
 
-// SweepReceipts removes receipts older than age, which Batchers of dead processes left behind. Age
-// must be longer than any batch can take: hours rather than seconds.
+// SweepReceipts removes receipts older than age, which Batchers of dead processes left behind. The
+// age must be longer than any batch can take: hours rather than seconds. Concurrent calls do no
+// harm.
 //
 // Errors: ErrCorrupt, those of the store, and the context's error.
 func SweepReceipts(ctx context.Context, db kv.Database, k *Keyspace, age time.Duration) error {
 	limit := time.Now().Add(-age)
 	todo := codec.Within(k.s.Receipts.Bytes())
 	for {
-		last, err := kv.TransactIdempotent(ctx, state.Shrinking{Database: db}, func(tx kv.Transaction) ([]byte, error) {
-			return sweepReceipts(tx, todo, limit)
-		})
+		sweep := func(tx kv.Transaction) ([]byte, error) { return sweepReceipts(tx, todo, limit) }
+		last, err := kv.TransactIdempotent(ctx, state.Shrinking{Database: db}, sweep)
 		if err != nil || last == nil {
 			return err
 		}
@@ -121,8 +346,8 @@ func sweepReceipts(tx kv.Transaction, todo kv.Range, limit time.Time) (last []by
 	return pairs[len(pairs)-1].Key, nil
 }
 
-// Probe tests whether the store accepts writes that make it larger, as pushes do. It writes
-// a receipt without a batch, always the same one, which SweepReceipts removes.
+// Probe tests whether the store accepts writes that make it larger, as pushes do. It writes a
+// receipt that belongs to no batch, always the same one, which SweepReceipts removes.
 //
 // Errors: those of the store, and the context's error.
 func Probe(ctx context.Context, db kv.Database, k *Keyspace) error {

@@ -14,40 +14,20 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 )
 
-// Record is what a queue keeps under a name: for a consumer, through which programs read it with
-// another protocol, JSON whose member "expires" says when the queue removes it, if it is there, and
-// whose others mean nothing here; for a schedule, what schedule.Parse reads.
-type Record struct {
-	Name  string
-	Value []byte // 1 to MaxConsumerValue or MaxScheduleValue bytes; not to be changed
-}
-
-// Bounds of records.
-const (
-	// MaxConsumers is the most consumers of a queue.
-	MaxConsumers = codec.MaxConsumers
-	// MaxConsumerValue is the longest Record.Value of a consumer, in bytes.
-	MaxConsumerValue = codec.MaxConsumerValue
-	// MaxSchedules is the most schedules of a queue.
-	MaxSchedules = codec.MaxSchedules
-	// MaxScheduleBytes is the most bytes that the names and values of a queue's schedules have together.
-	MaxScheduleBytes = codec.MaxScheduleBytes
-	// MaxScheduleValue is the longest Record.Value of a schedule, in bytes.
-	MaxScheduleValue = codec.MaxScheduleValue
-	// MaxRecordName is the longest Record.Name, in bytes.
-	MaxRecordName = codec.MaxRecordName
-)
-
-// recordKind returns the kind of records that an operation is about, and whether it sets one; "" if
-// it is about none.
-func (k OpKind) recordKind() (kind codec.RecordKind, sets bool) {
-	switch k {
-	case OpConsumers, OpSetConsumer:
-		return codec.ConsumerRecord, k == OpSetConsumer
-	case OpSchedules, OpSetSchedule:
-		return codec.ScheduleRecord, k == OpSetSchedule
+// checkChange returns an error if the operation does not say what to change, or of which record.
+func (op *Op) checkChange() error {
+	kind := op.Kind.recordKind()
+	switch {
+	case op.Kind == OpConfigure && op.Configure == nil:
+		return badOp("nothing says what to configure")
+	case op.Kind == OpSetSource && op.Change == nil:
+		return badOp("nothing says what becomes of the source")
+	case kind != "" && op.Change == nil:
+		return badOp("nothing says what becomes of the %v", kind)
+	case kind != "":
+		return codec.CheckRecord(kind, op.Record)
 	}
-	return "", false
+	return nil
 }
 
 // queueRecords is the operations on the records of one kind of one queue.
@@ -56,27 +36,24 @@ type queueRecords struct {
 	kind    codec.RecordKind
 	indexes []int // into txn.ops
 	stored  kv.Future[[]kv.KeyValue]
-	fired   bool // what was due
+	fired   bool // what was due has fired, as much as fits into the transaction
 }
 
 // records is those of all queues.
 type records []*queueRecords
 
-// atOnce is of how many queues records are read together: those of one can be as long as several
-// values.
+// atOnce is how many queues are read together. The records of one can be as long as several values.
 func (r records) atOnce() int {
-	longest := 1
+	values, longest := 1, 1
 	for _, q := range r {
-		longest = max(longest, q.kind.MaxBytes()/codec.ChunkSize+1)
+		values, longest = q.returned.AtOnce(), max(longest, q.kind.MaxBytes()/codec.ChunkSize+1)
 	}
-	return (r[0].returned.AtOnce() + longest - 1) / longest
+	return (values + longest - 1) / longest
 }
 
-// begin starts to read the records of the first queues, so that they take no round trip of their own.
+// begin starts to read the records of the first queues, so that they take no round trip of their
+// own.
 func (r records) begin() {
-	if len(r) == 0 {
-		return
-	}
 	for _, q := range r[:min(len(r), r.atOnce())] {
 		q.beginRead()
 	}
@@ -84,9 +61,6 @@ func (r records) begin() {
 
 // run reads the records, of a few queues at a time, and changes them.
 func (r records) run() error {
-	if len(r) == 0 {
-		return nil
-	}
 	for some := range slices.Chunk(r, r.atOnce()) {
 		for _, q := range some {
 			if q.stored == nil {
@@ -109,8 +83,8 @@ func (q *queueRecords) beginRead() {
 	q.stored = r.GetRange(q.l.RecordRange(q.kind), kv.RangeOptions{})
 }
 
-// finish runs the operations of a queue in their order. A transaction that only reads has failed
-// those that change something.
+// finish runs the operations of a queue in their order. In a transaction that only reads, those
+// that change something have failed already.
 func (q *queueRecords) finish() error {
 	all, err := q.parse()
 	all = q.dropExpired(all)
@@ -123,7 +97,7 @@ func (q *queueRecords) finish() error {
 
 	for _, i := range q.indexes {
 		result := &q.results[i]
-		_, sets := q.ops[i].Kind.recordKind()
+		sets := q.ops[i].Kind.Writes()
 		switch {
 		case sets && q.tx != nil:
 			all, result.Err = q.set(&q.ops[i], all, result)
@@ -136,13 +110,14 @@ func (q *queueRecords) finish() error {
 	return q.fireRuns()
 }
 
-// fireRuns fires the schedules that the operations have made due, so that their results have what became
-// of them.
+// fireRuns fires the schedules that the operations have made due. The results then have the records
+// as they are after that.
 func (q *queueRecords) fireRuns() error {
 	var runs []int
 	for _, i := range q.indexes {
-		_, sets := q.ops[i].Kind.recordKind()
-		if result := &q.results[i]; sets && result.Err == nil && q.isDue(result.Records[0].Value) {
+		sets := q.ops[i].Kind.Writes()
+		result := &q.results[i]
+		if sets && result.Err == nil && q.isDue(result.Records[0].Value) {
 			runs = append(runs, i)
 		}
 	}
@@ -151,9 +126,10 @@ func (q *queueRecords) fireRuns() error {
 	}
 
 	q.due.Again()
-	if err := q.bringBack([]*due.Due{&q.due}); err != nil {
+	if err := q.moving.bringBack([]*due.Due{&q.due}); err != nil {
 		return err
 	}
+
 	for _, i := range runs {
 		value, err := q.tx.Get(q.l.RecordKey(q.kind, q.ops[i].Record)).Get()
 		if err != nil {
@@ -205,7 +181,7 @@ func (q *queueRecords) dropExpired(all []Record) []Record {
 // changesDue reports whether an operation changes a schedule that is due.
 func (q *queueRecords) changesDue(all []Record) bool {
 	return slices.ContainsFunc(q.indexes, func(i int) bool {
-		_, sets := q.ops[i].Kind.recordKind()
+		sets := q.ops[i].Kind.Writes()
 		at, found := findRecord(all, q.ops[i].Record)
 		return sets && found && q.isDue(all[at].Value)
 	})
@@ -219,26 +195,28 @@ func (q *queueRecords) isDue(value []byte) bool {
 	return r != nil && r.Due(q.now)
 }
 
-// drops reports whether a schedule can be removed although it is due: only if its item cannot be pushed,
-// or it has fired as often as a transaction can, and may have missed any number of times.
-func (q *queueRecords) drops(old []byte) bool {
+// mayRemoveDue reports whether a schedule can be removed although it is due. Its remaining times
+// would be lost, so it can only if its item cannot be pushed, or if it has schedule.All and has
+// fired as often as a transaction can: such a schedule may have missed any number of times.
+func (q *queueRecords) mayRemoveDue(old []byte) bool {
 	return q.due.Err != nil || q.fired && parseSchedule(old).IfMissed == schedule.All
 }
 
-// fireDue handles what is due, as a look at the queue does, so that no change loses a time. It returns
-// the records that there are then.
+// fireDue handles what is due, as any look at the queue does, so that no change loses a time. It
+// returns the records that there are then.
 func (q *queueRecords) fireDue() ([]Record, error) {
-	if err := q.bringBack([]*due.Due{&q.due}); err != nil {
+	if err := q.moving.bringBack([]*due.Due{&q.due}); err != nil {
 		return nil, err
 	}
 	q.fired = true
-	q.due.Again() // one that runs fires, too
+	q.due.Again() // fireRuns may have more to do
 	q.beginRead()
 	return q.parse()
 }
 
 func findRecord(all []Record, name string) (at int, found bool) {
-	return slices.BinarySearchFunc(all, name, func(r Record, name string) int { return strings.Compare(r.Name, name) })
+	byName := func(r Record, name string) int { return strings.Compare(r.Name, name) }
+	return slices.BinarySearchFunc(all, name, byName)
 }
 
 // parseSchedule returns nil for a record that cannot be read.
@@ -257,8 +235,8 @@ func sizeOfRecords(all []Record) (n int) {
 	return n
 }
 
-// set runs an OpSetConsumer or OpSetSchedule. It returns the records that there are then, and leaves
-// those that there were, which other operations may have returned.
+// set runs an OpSetConsumer or OpSetSchedule. It returns the records that there are then, in a new
+// slice: other operations may have returned the old one.
 func (q *queueRecords) set(op *Op, all []Record, result *Result) ([]Record, error) {
 	at, found := findRecord(all, op.Record)
 	var old []byte
@@ -269,19 +247,24 @@ func (q *queueRecords) set(op *Op, all []Record, result *Result) ([]Record, erro
 
 	value, err := op.Change(old, q.now)
 	result.Records = []Record{{op.Record, value}}
+	grows, most := len(value)-len(old), q.kind.MaxValue()
 	switch {
 	case err != nil:
 		return all, err
-	case q.isDue(old) && !(len(value) == 0 && q.drops(old)): // more times than a transaction fires, or they could not be read
+
+	// It is due again or still: more times than a transaction fires, or they could not be read.
+	case q.isDue(old) && !(len(value) == 0 && q.mayRemoveDue(old)):
 		return all, cmp.Or(q.due.Err, ErrNoRoom)
+
 	case bytes.Equal(value, old):
 		return all, nil
-	case len(value) > q.kind.MaxValue():
-		return all, fmt.Errorf("%w: a %v of %d bytes: want at most %d", ErrOp, q.kind, len(value), q.kind.MaxValue())
+	case len(value) > most:
+		return all, badOp("a %v of %d bytes: want at most %d", q.kind, len(value), most)
 	case !found && len(all) >= q.kind.Most():
 		return all, fmt.Errorf("%w: %d %vs", ErrMaxRecords, q.kind.Most(), q.kind)
-	case len(value) > len(old) && sizeOfRecords(all)+len(op.Record)+len(value)-len(old) > q.kind.MaxBytes():
-		return all, fmt.Errorf("%w: %vs of more than %d bytes in all", ErrMaxRecords, q.kind, q.kind.MaxBytes())
+	case grows > 0 && sizeOfRecords(all)+len(op.Record)+grows > q.kind.MaxBytes():
+		const text = "%w: %vs of more than %d bytes in all"
+		return all, fmt.Errorf(text, ErrMaxRecords, q.kind, q.kind.MaxBytes())
 	}
 
 	if result.NextDue, err = q.write(op.Record, old, value); err != nil {
@@ -302,7 +285,7 @@ func (q *queueRecords) write(name string, old, value []byte) (next time.Time, er
 
 	set := parseSchedule(value)
 	if len(value) > 0 && set == nil {
-		return next, fmt.Errorf("%w: a schedule that cannot be read: want what Record.Encode returns", ErrOp)
+		return next, badOp("a schedule that cannot be read: want what Record.Encode returns")
 	}
 	q.ledger.SetSchedule(name, parseSchedule(old), set)
 	if set != nil {
@@ -311,5 +294,6 @@ func (q *queueRecords) write(name string, old, value []byte) (next time.Time, er
 	return next, nil
 }
 
-// CheckConsumer returns an error unless a consumer can have the name: it has to fit into a subject.
+// CheckConsumer returns an error that wraps ErrOp unless a consumer can have the name: 1 to
+// MaxRecordName bytes of UTF-8, without dots, spaces, *, > and control characters.
 func CheckConsumer(name string) error { return codec.CheckRecord(codec.ConsumerRecord, name) }

@@ -1,6 +1,10 @@
 package fdbpq
 
-import "time"
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+)
 
 // Result is the result of one Op.
 type Result struct {
@@ -12,30 +16,23 @@ type Result struct {
 	Duplicate bool
 	// Lease is that of OpLease and OpExtend.
 	Lease Lease
-	// NextDue is when the next item of the queue falls due, zero if none will, for an operation
-	// with Waits that finds nothing. For OpNak and OpPush it is when the delay of the item is over;
-	// zero without a delay, and for a duplicate. For
-	// OpSetSchedule it is when the schedule fires next.
+	// NextDue is, for an operation with Waits that finds nothing, when the next item of the queue
+	// falls due; zero if none will. For OpNak and OpPush it is when the delay of the item is over;
+	// zero without a delay, and for a duplicate. For OpSetSchedule it is when the schedule fires
+	// next.
 	NextDue time.Time
-	// wait and holder are those of the lease that an OpLease gave or an OpAck ended.
-	wait   time.Duration
-	holder string
-	// ended: the OpAck has ended a lease, and an OpLease that follows may have its place.
-	ended bool
-	// place: the OpLease has the place of a lease that was ended before it.
-	place bool
-	// Ready is how many items are ready after an OpPop or OpLease with Count that got an item, or for
-	// which there was none; 0 if it failed for another reason. It does not count items that other
-	// programs added with the bare recipe.
+	// Ready is how many items are ready after an OpPop or OpLease with Count that got an item, or
+	// for which there was none; 0 if it failed for another reason. It does not count items that
+	// other programs added with the bare recipe.
 	Ready int64
-	// Len is the number of items, for OpLen, and of those that an OpPurge removed. It does not count
-	// items that other programs added with the bare recipe.
+	// Len is the number of items, for OpLen, and of those that an OpPurge removed. It does not
+	// count items that other programs added with the bare recipe.
 	Len int64
-	// State is that of the item, for OpGet.
+	// State is the state of the item, for OpGet.
 	State ItemState
-	// Rank is the number of items that would be served before the item of an OpRank. With
-	// RankAtLeast there may be more.
-	Rank        int64
+	// Rank is the number of items that would be served before the item of an OpRank.
+	Rank int64
+	// RankAtLeast says that there may be more than Rank: see MaxRank.
 	RankAtLeast bool
 	// Home is the name of the queue to which an OpRedriveItem sent the item; "" outside a Keyspace.
 	Home string
@@ -43,49 +40,56 @@ type Result struct {
 	Swept Swept
 	// Info is the result of OpInfo. Operations on the same queue may share it.
 	Info *Info
-	// Settings is those of the queue, for OpSettings and OpConfigure.
+	// Settings are the settings of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
-	// Source is the JSON of a settings.SourceState, nil without a source, for OpSettings and OpSetSource.
+	// Source is the state of the source, for OpSettings and OpSetSource: the JSON of a
+	// settings.SourceState, nil without a source.
 	Source []byte
-	// Records is those of the queue, for OpConsumers and OpSchedules. For OpSetConsumer and
-	// OpSetSchedule it is the record as it is now, without a Value if it was removed.
+	// Records are the records of the queue, for OpConsumers and OpSchedules. For OpSetConsumer and
+	// OpSetSchedule it is one, as it is now, without a Value if it was removed.
 	Records []Record
-	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue with
-	// Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.
+	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue
+	// with Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.
 	Freed bool
-	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits, ErrMaxLeased, ErrFull,
-	// ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists, ErrNotFound, ErrLeased,
-	// ErrNotLeased, ErrNotDeadLetter, ErrManyRates, ErrMaxRecords, ErrNoSource, ErrSettings, ErrOp or
-	// ErrCorrupt, or what Op.Change returned. It does not affect the other operations.
+	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits,
+	// ErrMaxLeased, ErrFull, ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists,
+	// ErrNotFound, ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrManyRates, ErrMaxRecords,
+	// ErrNoSource, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change returned. It does not affect
+	// the other operations.
 	Err error
+
+	wait   time.Duration // the length of the lease that an OpLease gave or an OpAck ended
+	holder string        // of the same lease; "" is none
+	ended  bool          // the OpAck ended a lease, and an OpLease that follows may have its place
+	place  bool          // the OpLease has the place of a lease that was ended before it
 }
 
 // Swept is the result of OpSweep. An ErrCorrupt with it says that something cannot be read, and
 // stays as it is.
 type Swept struct {
-	// More says that there may be more to do, for which the transaction had no room.
+	// More says that there may be more to do than the transaction had room for.
 	More bool
-	// Done says that something was removed or brought back. Without, others may have taken all the
-	// room.
+	// Done says that something was removed or brought back. If not, and there is More, other queues
+	// may have taken all the room.
 	Done bool
 	// MsgIDs is how many message ids were removed.
 	MsgIDs int
 }
 
-// LeaseLength is the length of the lease that an OpLease gave or an OpAck ended. It is what
-// an OpLease without a length has if it follows.
+// LeaseLength returns the length of the lease that an OpLease gave or an OpAck ended. An OpLease
+// without a length that follows gets the same.
 func (r *Result) LeaseLength() time.Duration { return r.wait }
 
-// LeaseHolder is the Op.Holder of the lease that an OpLease gave or an OpAck ended. An OpLease without
-// one has it if it follows.
+// LeaseHolder returns the Op.Holder of the lease that an OpLease gave or an OpAck ended. An OpLease
+// without a holder that follows gets the same.
 func (r *Result) LeaseHolder() string { return r.holder }
 
 // Lease is the right to an item for a time.
 type Lease struct {
 	// Token is for OpAck, OpNak, OpExtend and OpTerm.
 	Token Token
-	// Until is when the item goes back to the queue unless the lease ends before, by the clock of
-	// the process that gave the lease.
+	// Until is when the item goes back to the queue unless the lease ends before. It is by the
+	// clock of the process that gave the lease.
 	Until time.Time
 	// Deliveries is how many times the item was delivered, this time included.
 	Deliveries int64
@@ -98,22 +102,24 @@ type Info struct {
 	Ready, Leased, Delayed int64
 	// Priorities is the number of ready items of each priority, in order; nil in a FIFO queue.
 	Priorities []PriorityCount
-	// MorePriorities says that Priorities has only some of the first and of the last.
+	// MorePriorities says that Priorities has only the first and the last ones.
 	MorePriorities bool
-	// Oldest is the earliest push time among the first items of these priorities; zero if
-	// there are none.
+	// Oldest is the earliest push time among the first items of these priorities; zero if there are
+	// none.
 	Oldest time.Time
-	// NextDue is when the next held item falls due, or the next ready one expires, or what a rate has
-	// stored is over; zero if none will.
+	// NextDue is when the next held item falls due, or the next ready one expires, or what a rate
+	// has stored is over; zero if none will.
 	NextDue time.Time
-	// Groups are the groups with ready or leased items, at most MaxInfoGroups of those with the most,
-	// in the order of their names. nil if there are none, or with NoPriorities.
+	// Groups are the groups with ready or leased items, at most MaxInfoGroups of those with the
+	// most, in the order of their names. nil if there are none, or with NoPriorities.
 	Groups []GroupCount
-	// GroupCount is how many groups have ready or leased items, and GroupsAtLimit how many of these
-	// have ready items and are passed over because of Settings.MaxLeasedPerGroup or
-	// Settings.RatePerGroup.
-	GroupCount, GroupsAtLimit int
-	// MoreGroups says that the queue has more groups than Groups. Of very many, some are not counted.
+	// GroupCount is how many groups have ready or leased items.
+	GroupCount int
+	// GroupsAtLimit is how many of these have ready items, but pops pass over them because of
+	// Settings.MaxLeasedPerGroup or Settings.RatePerGroup.
+	GroupsAtLimit int
+	// MoreGroups says that the queue has more groups than Groups. If there are very many, not all
+	// of them are counted.
 	MoreGroups bool
 }
 
@@ -136,4 +142,30 @@ const (
 	// NoPriorities as Op.MaxPriorities makes an OpInfo return only the number of items in each
 	// state, which takes less time.
 	NoPriorities = -1
+)
+
+// Record is what a queue keeps under a name, for a consumer or a schedule.
+//
+// A consumer is a way in which programs read the queue with another protocol. Its Value is JSON.
+// The member "expires", if there is one, says when the queue removes the record; other members mean
+// nothing here. The Value of a schedule is what schedule.Parse reads.
+type Record struct {
+	Name  string
+	Value []byte // 1 to MaxConsumerValue or MaxScheduleValue bytes; must not be changed
+}
+
+// Bounds of records.
+const (
+	// MaxConsumers is the most consumers of a queue.
+	MaxConsumers = codec.MaxConsumers
+	// MaxConsumerValue is the longest Record.Value of a consumer, in bytes.
+	MaxConsumerValue = codec.MaxConsumerValue
+	// MaxSchedules is the most schedules of a queue.
+	MaxSchedules = codec.MaxSchedules
+	// MaxScheduleBytes is the most bytes of the names and values of a queue's schedules, together.
+	MaxScheduleBytes = codec.MaxScheduleBytes
+	// MaxScheduleValue is the longest Record.Value of a schedule, in bytes.
+	MaxScheduleValue = codec.MaxScheduleValue
+	// MaxRecordName is the longest Record.Name, in bytes.
+	MaxRecordName = codec.MaxRecordName
 )

@@ -13,10 +13,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// NewMark returns a mark that nobody else has.
+// NewMark returns a mark that is unique.
 func NewMark() Mark {
 	mark := make([]byte, 16)
-	_, _ = rand.Read(mark) // never returns an error: see crypto/rand
+	_, _ = rand.Read(mark) // never fails
 	return Mark(mark)
 }
 
@@ -24,8 +24,8 @@ func NewMark() Mark {
 type Retired uint8
 
 const (
-	// InUse: the queue has items, settings, consumers or message ids whose window is not over, or a
-	// Popper is at work on it. It stays listed.
+	// InUse: the queue has items, settings, consumers, or message ids whose window is not over, or
+	// a Popper is at work on it. It stays listed.
 	InUse Retired = iota
 	// Marked: the queue is empty and now has the new mark.
 	Marked
@@ -33,22 +33,24 @@ const (
 	NotListed
 )
 
-// Retire takes empty queues off the list of queues, in two steps. An empty queue that has
-// the mark ripe leaves the list, and all its keys are removed. Every other empty queue gets
-// the mark next. ripe must be the next of earlier calls, the last of which returned at least
-// RetireAfter ago; "" is no mark.
+// Retire takes empty queues off the list of queues, in two steps. An empty queue that has the mark
+// ripe leaves the list, and all its keys are removed. Every other empty queue gets the mark next.
+// ripe must be the next of earlier calls, the last of which returned at least RetireAfter ago; ""
+// is no mark.
 //
-// Call it for queues that nobody seems to use, and again RetireAfter later. A push
-// meanwhile keeps the queue on the list, or lists it again, and never conflicts with
-// Retire. Items are safe in any case. But a push whose transaction stays open for almost
-// RetireAfter may leave its queue unlisted until the next push.
+// Call it for queues that seem to be unused, and again RetireAfter later. A push in between keeps
+// the queue on the list, or lists it again, and never conflicts with Retire. Items are safe in any
+// case. But a push whose transaction stays open for almost RetireAfter may leave its queue unlisted
+// until the next push.
 //
-// Queues in use are only read. All others are written in one transaction, so pass a few
-// hundred queues at a time, all of one Keyspace. The result says what was done with each.
+// Queues in use are only read. All others are written in one transaction, so pass a few hundred
+// queues at a time, all of one Keyspace. The result says what became of each.
 //
-// Errors: ErrCorrupt, those of the store, and the context's error. Retire retries until
-// ctx ends, and may be called again with the same marks after an error.
-func Retire(ctx context.Context, db kv.Database, queues []Target, next, ripe Mark) ([]Retired, error) {
+// Errors: ErrCorrupt, those of the store, and the context's error. Retire retries until ctx ends,
+// and may be called again with the same marks after an error.
+func Retire(
+	ctx context.Context, db kv.Database, queues []Target, next, ripe Mark,
+) ([]Retired, error) {
 	// Most queues are in use, and finding that out needs no writer.
 	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) {
 		return readEmptiness(r, queues, time.Now())
@@ -94,6 +96,7 @@ func retireEmpty(tx kv.Transaction, queues []Target, next, ripe Mark) ([]Retired
 			continue
 		}
 
+		// The first step: mark it.
 		mark, err := codec.ParseListEntry(state.entry)
 		if err != nil {
 			return nil, err
@@ -104,7 +107,8 @@ func retireEmpty(tx kv.Transaction, queues []Target, next, ripe Mark) ([]Retired
 			continue
 		}
 
-		if state.leftovers { // clearing an empty range costs the store, too
+		// The second: no push has removed the mark.
+		if state.leftovers { // clearing an empty range is not free
 			l.ClearBesideSettings(tx) // it has none
 		}
 		tx.Clear(l.ListKey())
@@ -117,9 +121,9 @@ func retireEmpty(tx kv.Transaction, queues []Target, next, ripe Mark) ([]Retired
 type emptiness struct {
 	entry []byte // nil if it is not in the list
 	used  bool
-	// leftovers is whether there are counters, histories, ("m") keys or unique keys, which a
-	// program that pops with the bare recipe leaves behind, or message ids that are over. Without
-	// an item they mean nothing.
+	// leftovers says that there are keys that mean nothing without an item: message ids whose
+	// window is over, or counters, histories, ("m") keys or unique keys, which a program that pops
+	// with the bare recipe leaves behind.
 	leftovers bool
 }
 
@@ -134,12 +138,12 @@ func (e emptiness) retired() Retired {
 	}
 }
 
-// emptyReads is what readEmptiness reads of a queue: of each range the first key, or the last.
+// emptyReads is what readEmptiness reads of a queue: of each range of keys the first.
 type emptyReads struct {
 	entry     kv.Future[[]byte]
 	leftovers [4]kv.Future[[]kv.KeyValue]
 	used      [4]kv.Future[[]kv.KeyValue]
-	lastID    kv.Future[[]kv.KeyValue] // the message id that will be over last
+	lastID    kv.Future[[]kv.KeyValue] // the message id whose window is over last
 }
 
 // readEmptiness reads all queues in one round trip.
@@ -159,16 +163,16 @@ func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, er
 	return found, nil
 }
 
-// beginEmptiness starts the reads of a queue. Its keys are ranges of leftovers and of what is in use,
-// in turns.
+// beginEmptiness starts the reads of a queue. Its keys are ranges of leftovers and of what is in
+// use, in turns.
 func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
 	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
 		return r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1})
 	}
 
-	all := codec.Within([]byte(l.Prefix))
 	// Histories come before everything else, unique keys after. ("m") keys and counters are next to
 	// each other, and message ids and their entries almost.
+	all := codec.Within([]byte(l.Prefix))
 	histories := append(l.Key(codec.KindHistory, 1), 0xff)
 	ids, entries := l.KindRange(codec.KindMsgID), l.KindRange(codec.KindMsgIDEnd)
 	metas, counters := l.Key(codec.KindMeta, 0), append(l.Key(codec.KindCounter, 1), 0xff)
@@ -177,16 +181,18 @@ func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
 	return emptyReads{
 		entry: r.Get(l.ListKey()),
 		leftovers: [4]kv.Future[[]kv.KeyValue]{
-			first(all.Begin, histories), first(ids.Begin, ids.End), first(metas, counters), first(uniques, all.End),
+			first(all.Begin, histories), first(ids.Begin, ids.End),
+			first(metas, counters), first(uniques, all.End),
 		},
 		used: [4]kv.Future[[]kv.KeyValue]{
-			first(histories, ids.Begin), first(ids.End, entries.Begin), first(entries.End, metas), first(counters, uniques),
+			first(histories, ids.Begin), first(ids.End, entries.Begin),
+			first(entries.End, metas), first(counters, uniques),
 		},
 		lastID: r.GetRange(entries, kv.RangeOptions{Limit: 1, Reverse: true}),
 	}
 }
 
-// finish waits for the reads. Entries of message ids are in use until their window is over.
+// finish waits for the reads.
 func (r *emptyReads) finish(l *codec.Layout, now time.Time) (e emptiness, err error) {
 	e.entry, err = r.entry.Get()
 	for n := range r.used {
@@ -197,6 +203,7 @@ func (r *emptyReads) finish(l *codec.Layout, now time.Time) (e emptiness, err er
 		err = errors.Join(err, leftErr, usedErr)
 	}
 
+	// Message ids are in use until their window is over.
 	last, lastErr := r.lastID.Get()
 	if err = errors.Join(err, lastErr); len(last) > 0 {
 		until, _, keyErr := l.ParseMsgIDEnd(last[0].Key)
@@ -217,31 +224,39 @@ type QueuePage struct {
 	Queues []QueueCounts
 	// More says that other queues come after these.
 	More bool
-	// Due is the queues among these, and those left out, where something is due that has not come
-	// back or gone yet: OpSweep does it.
+	// Due is the queues, among these and those left out, where something is due and not handled
+	// yet: OpSweep does that.
 	Due []QueueName
 }
 
 // ListPriorityQueues returns up to limit priority queues, sorted by name, that come after the given
-// name, "" for the first. Those without items, settings and consumers are left out. What is due by
-// now counts as what it was before, in the queues that QueuePage.Due names. It takes few
-// transactions for each thousand queues, and is not atomic.
+// name, "" for the first. Queues without items, settings and consumers are left out. An item that
+// is due by now, in the queues that QueuePage.Due names, still counts in the state it had before.
+// The list takes few transactions for each thousand queues, and is not atomic.
 //
 // Errors: ErrCorrupt, those of the store, and the context's error.
-func (k *Keyspace) ListPriorityQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
+func (k *Keyspace) ListPriorityQueues(
+	ctx context.Context, db kv.Database, after string, limit int, now time.Time,
+) (QueuePage, error) {
 	return k.listQueues(ctx, db, &k.s.Priority, after, limit, now)
 }
 
 // ListQueues is ListPriorityQueues for FIFO queues.
-func (k *Keyspace) ListQueues(ctx context.Context, db kv.Database, after string, limit int, now time.Time) (QueuePage, error) {
+func (k *Keyspace) ListQueues(
+	ctx context.Context, db kv.Database, after string, limit int, now time.Time,
+) (QueuePage, error) {
 	return k.listQueues(ctx, db, &k.s.Fifo, after, limit, now)
 }
 
 // namesPage is the most names of a list that one transaction looks at.
 const namesPage = 1000
 
-func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *codec.Branch, after string, limit int, now time.Time) (page QueuePage, err error) {
+func (k *Keyspace) listQueues(
+	ctx context.Context, db kv.Database, of *codec.Branch, after string, limit int, now time.Time,
+) (page QueuePage, err error) {
 	for {
+		// One more than wanted says whether there are others. A small page may be all unused
+		// queues.
 		want := min(max(limit-len(page.Queues)+1, namesPage/10), namesPage)
 		names, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]string, error) {
 			return state.ListNames(of.List, r, after, want).Get()
@@ -250,12 +265,12 @@ func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *codec.Bra
 			return page, err
 		}
 
-		used, due, err := k.countQueues(ctx, db, of, names, now)
+		some, err := k.countQueues(ctx, db, of, names, now)
 		if err != nil {
 			return page, err
 		}
 
-		page.Queues, page.Due = append(page.Queues, used...), append(page.Due, due...)
+		page.Queues, page.Due = append(page.Queues, some.Queues...), append(page.Due, some.Due...)
 		if len(page.Queues) > limit {
 			page.Queues, page.More = page.Queues[:limit], true
 			return page, nil
@@ -268,43 +283,41 @@ func (k *Keyspace) listQueues(ctx context.Context, db kv.Database, of *codec.Bra
 }
 
 // countQueues counts the items of queues, and leaves out those that are not used.
-func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *codec.Branch, names []string, now time.Time) (used []QueueCounts, due []QueueName, err error) {
+func (k *Keyspace) countQueues(
+	ctx context.Context, db kv.Database, of *codec.Branch, names []string, now time.Time,
+) (page QueuePage, err error) {
 	ops := make([]Op, 0, len(names))
 	for _, name := range names {
 		l, err := k.s.LayoutOf(of, name)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%w: list of queues: %w", ErrCorrupt, err)
+			return page, fmt.Errorf("%w: list of queues: %w", ErrCorrupt, err)
 		}
-		queue := Target(&PriorityQueue{handle{l}})
-		if l.Fifo {
-			queue = &Queue{handle{l}}
-		}
-		ops = append(ops, Op{Kind: OpInfo, Queue: queue, MaxPriorities: NoPriorities})
+		ops = append(ops, Op{Kind: OpInfo, Queue: &handle{l}, MaxPriorities: NoPriorities})
 	}
 
 	results, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (results []Result, err error) {
-		results, due, err = ReadDue(r, ops, now)
+		results, page.Due, err = ReadDue(r, ops, now)
 		return results, err
 	})
 	if err != nil {
-		return nil, nil, err
+		return page, err
 	}
 
 	// Queues without items that count may have items of other programs, settings or consumers.
-	var silent []Target
+	var uncounted []Target
 	for i := range results {
 		if err := results[i].Err; err != nil {
-			return nil, nil, fmt.Errorf("queue %s: %w", names[i], err)
+			return page, fmt.Errorf("queue %s: %w", names[i], err)
 		}
 		if results[i].Info.empty() {
-			silent = append(silent, ops[i].Queue)
+			uncounted = append(uncounted, ops[i].Queue)
 		}
 	}
 	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) {
-		return readEmptiness(r, silent, now)
+		return readEmptiness(r, uncounted, now)
 	})
 	if err != nil {
-		return nil, nil, err
+		return page, err
 	}
 
 	for i := range results {
@@ -315,9 +328,10 @@ func (k *Keyspace) countQueues(ctx context.Context, db kv.Database, of *codec.Br
 				continue
 			}
 		}
-		used = append(used, QueueCounts{names[i], info.Ready, info.Leased, info.Delayed})
+		counts := QueueCounts{names[i], info.Ready, info.Leased, info.Delayed}
+		page.Queues = append(page.Queues, counts)
 	}
-	return used, due, nil
+	return page, nil
 }
 
 // empty reports whether no items were counted.

@@ -1,18 +1,20 @@
 package fdbpq
 
 import (
+	"errors"
+
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// queueSweeps is the OpSweeps of one queue, which share one result. Besides what is due, of which
-// they have more handled than others, they remove message ids that are over.
+// queueSweeps is the OpSweeps of one queue, which share one result. They handle more of what is due
+// than other operations, and remove message ids whose window is over.
 type queueSweeps struct {
 	*queueTxn
 	indexes []int                    // into txn.ops
-	over    kv.Future[[]kv.KeyValue] // message ids that are over
-	page    int                      // the most of those
+	over    kv.Future[[]kv.KeyValue] // message ids whose window is over
+	page    int                      // the most of them to remove
 }
 
 // sweptMsgIDs is the most message ids that all OpSweeps of a transaction remove.
@@ -48,15 +50,16 @@ func (q *queueSweeps) finish() error {
 		q.ledger.RemoveMsgID(entry)
 	}
 
-	swept := Swept{More: more || q.due.Behind(), Done: q.due.Done || len(entries) > 0, MsgIDs: len(entries)}
+	swept := Swept{MsgIDs: len(entries)}
+	swept.More, swept.Done = more || q.due.Behind(), q.due.Done || len(entries) > 0
 	for _, i := range q.indexes {
 		q.results[i].Err, q.results[i].Swept = q.due.Err, swept
 	}
 	return nil
 }
 
-// ReadAhead returns what is ahead of each of the queues. All queues take one round trip. An entry
-// that cannot be read counts as none.
+// ReadAhead returns what is ahead of each of the queues, in their order, in one round trip. An
+// entry that cannot be read counts as none. Errors: those of the store.
 func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
 	type heads struct {
 		due, over kv.Future[[]kv.KeyValue]
@@ -72,17 +75,10 @@ func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
 
 	found := make([]Ahead, len(queues))
 	for i, queue := range queues {
-		due, err := begun[i].due.Get()
-		if err != nil {
-			return nil, err
-		}
-		over, err := begun[i].over.Get()
-		if err != nil {
-			return nil, err
-		}
-
+		due, dueErr := begun[i].due.Get()
+		over, overErr := begun[i].over.Get()
 		source, err := begun[i].source.Get()
-		if err != nil {
+		if err := errors.Join(dueErr, overErr, err); err != nil {
 			return nil, err
 		}
 

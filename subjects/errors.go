@@ -3,36 +3,36 @@ package subjects
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 )
 
-// Code says why a request failed. It is the value of [HeaderErrorCode], a number like
-// the status codes of HTTP.
+// Code says why a request failed. It is the value of [HeaderErrorCode]. The numbers are like HTTP's
+// status codes.
 type Code int
 
 // The codes. They are also the order in which metrics list them.
 const (
 	CodeBadRequest  Code = 400 // the request is wrong, and would be wrong every time
 	CodeNotFound    Code = 404 // the queue is empty or paused, or the item is not there
-	CodeConflict    Code = 409 // the lease is lost, or its item is settled; or the item is leased
+	CodeConflict    Code = 409 // the lease is lost or its item settled; or the item is leased
 	CodeTooLarge    Code = 413 // the message cannot be stored or sent
-	CodeOverloaded  Code = 429 // too many requests are waiting, or a limit of the queue is reached; not run
+	CodeOverloaded  Code = 429 // not run: too many requests wait, or the queue is at a limit
 	CodeInternal    Code = 500 // a fault of the service or of the stored data
 	CodeUnavailable Code = 503 // not run, unless the outcome is unknown
 )
 
-var codes = []Code{CodeBadRequest, CodeNotFound, CodeConflict, CodeTooLarge, CodeOverloaded, CodeInternal, CodeUnavailable}
-
 // Codes returns all codes. The slice belongs to the caller.
-func Codes() []Code { return slices.Clone(codes) }
+func Codes() []Code {
+	return []Code{CodeBadRequest, CodeNotFound, CodeConflict, CodeTooLarge, CodeOverloaded,
+		CodeInternal, CodeUnavailable}
+}
 
 // Error is what the reply to a failed request says in its headers.
 type Error struct {
 	// Code is one of the constants, or 0 if the reply carries no number.
 	Code Code
-	// Unknown means that the request may have been carried out. Without it
-	// a request that failed changed nothing.
+	// Unknown means that the request may have been carried out. Without it, the request changed
+	// nothing.
 	Unknown bool
 	// Text says what was wrong and what would be right.
 	Text string
@@ -53,26 +53,27 @@ func (e *Error) Headers() map[string][]string {
 	return h
 }
 
-// Payload returns the payload of the reply to a failed push, which tells JetStream
-// publishers the same: {"error":{"code":400,"description":"..."}}.
+// Payload returns the payload of the reply to a failed push, which tells JetStream's publishers the
+// same: {"error":{"code":400,"description":"..."}}.
 func (e *Error) Payload() []byte {
 	type inner struct {
 		Code        Code   `json:"code"`
 		Description string `json:"description"`
 	}
-	payload, _ := json.Marshal(struct { // never returns an error for these types
+	payload, _ := json.Marshal(struct { // cannot fail for these types
 		Error inner `json:"error"`
 	}{inner{e.Code, e.Text}})
 	return payload
 }
 
-// ErrorFromHeaders is the inverse of [Error.Headers]. It returns nil for the headers of
-// a reply to a request that succeeded.
+// ErrorFromHeaders is the inverse of [Error.Headers]. It returns nil for the reply to a request
+// that succeeded.
 func ErrorFromHeaders(h map[string][]string) *Error {
 	text, code := first(h, HeaderError), first(h, HeaderErrorCode)
 	if text == "" && code == "" {
 		return nil
 	}
+
 	e := &Error{Text: text, Unknown: first(h, HeaderOutcome) == OutcomeUnknown}
 	if n, err := strconv.Atoi(code); err == nil {
 		e.Code = Code(n)

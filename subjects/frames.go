@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// The payload of PushBatch and EnqueueBatch, and that of a reply with HeaderFrames, is one frame
-// after the other. A frame is
+// Batches of pushes, and replies with HeaderFrames, carry one frame after the other. A frame is
 //
 //	priority            int64, big-endian; 0 in a FIFO queue
 //	length of headers   uint32, big-endian
@@ -19,7 +18,7 @@ import (
 //	headers             as a NATS message has them, or nothing
 //	value
 
-// MaxFrames is the largest number of items that one message can push.
+// MaxFrames is the most items that one message can push.
 const MaxFrames = 4096
 
 // frameStart is the length of what comes before the headers of a frame.
@@ -32,11 +31,11 @@ var (
 	ErrTooManyFrames = errors.New("the batch is too large")
 )
 
-// Frame is one item of a batch of pushes.
+// Frame is one item of a batch of pushes, or of a reply with [HeaderFrames].
 type Frame struct {
 	// Priority is 0 in a FIFO queue.
 	Priority int64
-	// Headers is a header block as in a NATS message: see AppendHeaders. It may be empty.
+	// Headers is a header block as in a NATS message: see [AppendHeaders]. It may be empty.
 	Headers []byte
 	// Value is the payload. It may be empty.
 	Value []byte
@@ -55,8 +54,8 @@ func AppendFrame(b []byte, f Frame) []byte {
 	return append(b, f.Value...)
 }
 
-// AppendHeaders appends the block that NATS's Go client sends for these headers: nothing if
-// there are none. The error names a header that NATS cannot carry.
+// AppendHeaders appends the block that NATS's Go client sends for these headers, or nothing if
+// there are none. Errors are those of [CheckHeaders].
 func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 	if len(h) == 0 {
 		return b, nil
@@ -68,12 +67,13 @@ func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 	return append(b, "\r\n"...), nil
 }
 
-// AppendHeaderLines appends the lines of such a block for these headers, without its beginning and
-// end.
+// AppendHeaderLines appends the lines of a block for these headers, without its beginning and end.
+// A line break in a value becomes a space. Errors are those of [CheckHeaders].
 func AppendHeaderLines(b []byte, h map[string][]string) ([]byte, error) {
 	if err := CheckHeaders(h); err != nil {
 		return nil, err
 	}
+
 	for name, values := range h {
 		for _, value := range values {
 			b = AppendHeaderLine(b, name, oneLine.Replace(textproto.TrimString(value)))
@@ -82,8 +82,8 @@ func AppendHeaderLines(b []byte, h map[string][]string) ([]byte, error) {
 	return b, nil
 }
 
-// AppendHeaderLine appends one line of such a block. It does not check the value, which is a line,
-// or the name.
+// AppendHeaderLine appends one line of a block. It checks neither the name nor the value, which
+// must not have line breaks.
 func AppendHeaderLine[T string | []byte](b []byte, name string, value T) []byte {
 	b = append(b, name...)
 	b = append(b, ": "...)
@@ -91,18 +91,22 @@ func AppendHeaderLine[T string | []byte](b []byte, name string, value T) []byte 
 	return append(b, "\r\n"...)
 }
 
-// CheckHeaders returns an error that names a header that NATS cannot carry, or a message id,
-// unique key or group that it would not carry as it is: those that differ could become the same on the way.
+// CheckHeaders returns an error that names a header that NATS cannot carry. A message id, unique
+// key or group must be one line without spaces at either end: NATS would change others, and two
+// that differ could become the same.
 func CheckHeaders(h map[string][]string) error {
 	for name := range h {
 		if !ValidHeaderName(name) {
-			return fmt.Errorf("header %s: want a name of letters, digits and any of %s", quote(name), HeaderPunctuation)
+			return fmt.Errorf("header %s: want a name of letters, digits and any of %s",
+				quote(name), HeaderPunctuation)
 		}
 	}
+
 	for _, name := range []string{HeaderMsgID, HeaderUnique, HeaderGroup} {
 		for _, value := range h[name] {
 			if textproto.TrimString(value) != value || strings.ContainsAny(value, "\r\n") {
-				return fmt.Errorf("header %s: %s: want one line without spaces at either end", name, quote(value))
+				return fmt.Errorf("header %s: %s: want one line without spaces at either end",
+					name, quote(value))
 			}
 		}
 	}
@@ -111,35 +115,40 @@ func CheckHeaders(h map[string][]string) error {
 
 var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
 
-// Frames is the frames of a payload that ParseFrames has checked.
+// Frames are the frames of a payload that [ParseFrames] has checked.
 type Frames struct {
 	payload []byte
 	n       int
 }
 
 // ParseFrames splits a payload into its frames, which share its memory. Errors wrap [ErrFrame] or
-// [ErrTooManyFrames]. They number the frames from 0, as the ids of the reply are numbered.
+// [ErrTooManyFrames]. They number frames from 0, like the ids in the reply.
 func ParseFrames(payload []byte) (Frames, error) {
 	n := 0
 	for rest := payload; len(rest) > 0; n++ {
 		if n == MaxFrames {
-			return Frames{}, fmt.Errorf("%w: more than %d items: send several", ErrTooManyFrames, MaxFrames)
+			return Frames{}, fmt.Errorf("%w: more than %d items: send several",
+				ErrTooManyFrames, MaxFrames)
 		}
 		if len(rest) < frameStart {
-			return Frames{}, fmt.Errorf("%w: item %d ends after %d bytes: want %d bytes for its priority and lengths, then its headers and value",
+			const want = "want %d bytes for its priority and lengths, then its headers and value"
+			return Frames{}, fmt.Errorf("%w: item %d ends after %d bytes: "+want,
 				ErrFrame, n, len(rest), frameStart)
 		}
+
+		const tooLong = "of %d bytes according to its lengths, but only %d bytes are left"
 		headers, value := frameLengths(rest)
 		rest = rest[frameStart:]
 		if left := uint64(len(rest)); headers > left {
-			return Frames{}, fmt.Errorf("%w: item %d has %d bytes of headers according to its lengths, but only %d bytes are left",
+			return Frames{}, fmt.Errorf("%w: item %d has headers "+tooLong,
 				ErrFrame, n, headers, left)
 		} else if value > left-headers {
-			return Frames{}, fmt.Errorf("%w: item %d has a value of %d bytes according to its lengths, but only %d bytes are left",
+			return Frames{}, fmt.Errorf("%w: item %d has a value "+tooLong,
 				ErrFrame, n, value, left-headers)
 		}
 		rest = rest[headers+value:]
 	}
+
 	if n == 0 {
 		return Frames{}, fmt.Errorf("%w: it is empty: want 1 to %d items", ErrFrame, MaxFrames)
 	}
@@ -153,7 +162,7 @@ func frameLengths(frame []byte) (headers, value uint64) {
 // Len is the number of frames.
 func (f Frames) Len() int { return f.n }
 
-// All returns the frames with their numbers.
+// All returns the frames with their numbers, from 0.
 func (f Frames) All() iter.Seq2[int, Frame] {
 	return func(yield func(int, Frame) bool) {
 		rest := f.payload
@@ -165,6 +174,7 @@ func (f Frames) All() iter.Seq2[int, Frame] {
 				Headers:  rest[frameStart:at:at],
 				Value:    rest[at:end:end],
 			}
+
 			rest = rest[end:]
 			if !yield(n, frame) {
 				return

@@ -91,10 +91,10 @@ func TestParseFramesRefuses(t *testing.T) {
 		{"x", ErrFrame, "bad batch: item 0 ends after 1 bytes: want 16 bytes for its priority and lengths"},
 		{two[:18], ErrFrame, "item 0 has a value of 3 bytes according to its lengths, but only 2 bytes are left"},
 		{two[:20], ErrFrame, "item 1 ends after 1 bytes"},
-		{two[:19+16+3], ErrFrame, "item 1 has 4 bytes of headers according to its lengths, but only 3 bytes are left"},
+		{two[:19+16+3], ErrFrame, "item 1 has headers of 4 bytes according to its lengths, but only 3 bytes are left"},
 		{two[:len(two)-1], ErrFrame, "item 1 has a value of 3 bytes according to its lengths, but only 2 bytes are left"},
 		{two + "\n", ErrFrame, "item 2 ends after 1 bytes"},
-		{lengths("\xff\xff\xff\xff", "\xff\xff\xff\xff") + "x", ErrFrame, "item 0 has 4294967295 bytes of headers according to its lengths, but only 1 bytes are left"},
+		{lengths("\xff\xff\xff\xff", "\xff\xff\xff\xff") + "x", ErrFrame, "item 0 has headers of 4294967295 bytes according to its lengths, but only 1 bytes are left"},
 		{lengths("\x00\x00\x00\x01", "\xff\xff\xff\xff") + "x", ErrFrame, "item 0 has a value of 4294967295 bytes according to its lengths, but only 0 bytes are left"},
 		{`[{"priority":1,"value":"x"}]`, ErrFrame, "item 0 has"},
 		{string(build(make([]Frame, MaxFrames+1)...)), ErrTooManyFrames, "the batch is too large: more than 4096 items"},
@@ -138,8 +138,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzParseFrames: a payload is refused with an error that can be sent, or is exactly what
-// its frames build.
+// FuzzParseFrames: a payload is refused with an error that can be sent, or is exactly what its
+// frames build.
 func FuzzParseFrames(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(build(Frame{Value: []byte("one")}, Frame{Headers: []byte("head"), Value: []byte("two")}))
@@ -158,8 +158,7 @@ func FuzzParseFrames(f *testing.F) {
 
 var pushedAt = time.Date(2199, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 
-// The reply to a push is what a JetStream publisher expects, with numbers that JavaScript
-// can hold.
+// The reply to a push is what a JetStream publisher expects, with numbers that JavaScript can hold.
 func TestPushedIsAPubAck(t *testing.T) {
 	priority := int64(-5)
 	for want, payload := range map[string][]byte{

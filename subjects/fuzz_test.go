@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzBuildThenParse: every request that can be built is parsed to itself, and its
-// subject is one that a NATS client may publish to.
+// FuzzBuildThenParse: every request that can be built is parsed to itself, and its subject is one
+// that a NATS client may publish to.
 func FuzzBuildThenParse(f *testing.F) {
 	for _, form := range forms {
 		r := form.request
@@ -32,8 +32,8 @@ func FuzzBuildThenParse(f *testing.F) {
 	})
 }
 
-// FuzzParse: no subject panics; an accepted request can be built again; a refused one
-// gets an error of ours that can be sent in a header.
+// FuzzParse: no subject panics; an accepted request can be built again; a refused one gets an error
+// of ours that can be sent in a header.
 func FuzzParse(f *testing.F) {
 	for _, form := range forms {
 		f.Add(form.subject)

@@ -9,141 +9,145 @@ import (
 // and storing a header takes much longer than a byte of a value.
 const MaxHeaders = 1000
 
-// Headers of requests and replies. NATS compares header names byte by byte.
+// Headers of requests. NATS compares header names byte by byte.
 const (
-	// HeaderPriority is the priority of a push, a decimal int64, and that of the item in replies.
+	// HeaderPriority is the priority of a push, a decimal int64. Replies have that of the item.
 	HeaderPriority = "Pq-Priority"
-	// HeaderDelay is for how long a pushed item is held back: see ParseDelay.
+	// HeaderDelay holds a pushed item back: see [ParseDelay].
 	HeaderDelay = "Pq-Delay"
-	// HeaderUnique is a key of a push, which no other item has as long as this one is in the queue.
+	// HeaderUnique is a key that no other item in the queue has. A push with the key of an item
+	// that is still there changes nothing.
 	HeaderUnique = "Pq-Unique"
-	// HeaderGroup is the group of an item, and HeaderWeight, of a push, how many items of the group
-	// have a turn: see GroupOfPush. Replies to pop, peek and get have the first.
-	HeaderGroup  = "Pq-Group"
+	// HeaderGroup is the group of an item. Replies to pop, peek and get have it too.
+	HeaderGroup = "Pq-Group"
+	// HeaderWeight of a push is how many items of its group have a turn: see [GroupOfPush].
 	HeaderWeight = "Pq-Weight"
 
-	// Headers of replies to pop, peek and get: the id of the item, when it was pushed, in
-	// TimeLayout, and its [State], in the reply to a get.
+	// HeaderMsgID is the id of a message that should be stored only once within a time, as
+	// JetStream's publishers send it.
+	HeaderMsgID = "Nats-Msg-Id"
+	// HeaderExpectedStream is the stream that JetStream's publishers expect to store a message: for
+	// a push, the name of the queue.
+	HeaderExpectedStream = "Nats-Expected-Stream"
+	// HeaderSchedule is when a message should be delivered: see [ParseSchedule].
+	HeaderSchedule = "Nats-Schedule"
+	// HeaderTTL is when a message expires: see [ParseTTL].
+	HeaderTTL = "Nats-TTL"
+)
+
+// Headers of replies. Times are in TimeLayout.
+const (
+	// HeaderID, HeaderPushedAt and HeaderState are the id of an item, the time of its push and its
+	// [State]. Replies to pop, peek and get have the first two, and those to get the state.
 	HeaderID       = "Pq-Id"
 	HeaderPushedAt = "Pq-Pushed-At"
 	HeaderState    = "Pq-State"
-	// Headers of a leased item: how many times it was delivered, this time included, and when the
-	// lease is over, in TimeLayout.
+	// HeaderDeliveries is how many times a leased item was delivered, this time included, and
+	// HeaderLeaseUntil when its lease ends.
 	HeaderDeliveries = "Pq-Deliveries"
 	HeaderLeaseUntil = "Pq-Lease-Until"
 
-	// Headers of an item in a dead-letter queue: the queue that it was in, why it was moved, when,
-	// in TimeLayout, how many deliveries it had, and the reason of the last negative
-	// acknowledgement that gave one.
+	// HeaderDeadQueue to HeaderDeadError describe a dead letter: the queue it was in, why and when
+	// it was moved, how many deliveries it had, and the reason of the last negative acknowledgement
+	// that gave one.
 	HeaderDeadQueue      = "Pq-Dead-Queue"
 	HeaderDeadReason     = "Pq-Dead-Reason"
 	HeaderDeadAt         = "Pq-Dead-At"
 	HeaderDeadDeliveries = "Pq-Dead-Deliveries"
 	HeaderDeadError      = "Pq-Dead-Error"
 
-	// HeaderSource is in items that a queue has drawn from a stream: the name of the stream, a space,
-	// and the sequence of the message there.
+	// HeaderSource says where an item was drawn from: the name of the stream, a space, and the
+	// sequence of the message there.
 	HeaderSource = "Pq-Source"
+	// HeaderScheduleID is the id of the schedule that pushed the item, and HeaderScheduledAt the
+	// time the item is for, in RFC 3339.
+	HeaderScheduleID  = "Pq-Schedule"
+	HeaderScheduledAt = "Pq-Scheduled-At"
 
-	// HeaderLost says, in the reply to an acknowledgement of several leases that failed with
-	// CodeConflict, which of them are lost: see FormatLost.
+	// HeaderLost says which leases are lost, in the reply to an acknowledgement of several that
+	// failed with CodeConflict: see [ParseLost].
 	HeaderLost = "Pq-Lost"
-	// HeaderBatchCount ends the reply to a pop of several items: how many were sent.
+	// HeaderBatchCount marks the end of the reply to a pop of several items: how many were sent.
 	HeaderBatchCount = "Pq-Batch-Count"
-	// HeaderFrames marks a message that carries items in frames: how many. See AppendFrame.
+	// HeaderFrames marks a message that carries items in frames: how many. See [ParseFrames].
 	HeaderFrames = "Pq-Frames"
-	// HeaderToken is the token of a leased item in a frame, with which the subject of its
-	// acknowledgements ends.
+	// HeaderToken is the token of the lease of an item in a frame. The subject of its
+	// acknowledgements ends with it.
 	HeaderToken = "Pq-Token"
-	// HeaderHeartbeat marks a message that is neither an item nor the end of a reply: the pop still
-	// waits for that many items.
+	// HeaderHeartbeat marks a message that is neither an item nor the end of a reply. It is how
+	// many items the pop still waits for.
 	HeaderHeartbeat = "Pq-Heartbeat"
 
-	// HeaderError says, in the reply to a request that failed, what was wrong and what would be
-	// right, and HeaderErrorCode is its [Code]. The names come from NATS's service protocol.
+	// HeaderError says what was wrong with a failed request and what would be right, and
+	// HeaderErrorCode is its [Code]. The names are those of NATS's service protocol.
 	HeaderError     = "Nats-Service-Error"
 	HeaderErrorCode = "Nats-Service-Error-Code"
-	// HeaderOutcome tells the two kinds of 503 apart: with the value [OutcomeUnknown] the request
-	// may have been carried out, without it a request that failed did nothing.
+	// HeaderOutcome distinguishes two kinds of 503: with the value [OutcomeUnknown] the request may
+	// have been carried out; without it, the request did nothing.
 	HeaderOutcome = "Pq-Outcome"
-
-	// HeaderMsgID is where NATS clients send the id of a message that should be stored only once
-	// within a time.
-	HeaderMsgID = "Nats-Msg-Id"
-	// HeaderExpectedStream is where JetStream publishers say which stream they expect to store a
-	// message. For a push that is the name of the queue.
-	HeaderExpectedStream = "Nats-Expected-Stream"
-	// HeaderSchedule is where NATS clients say when a message is to be delivered: see
-	// ParseSchedule.
-	HeaderSchedule = "Nats-Schedule"
-	// HeaderTTL is where NATS clients say when a message expires: see ParseTTL.
-	HeaderTTL = "Nats-TTL"
 )
 
 // OutcomeUnknown is the only value of [HeaderOutcome].
 const OutcomeUnknown = "unknown"
 
-// Reserved is the start of the header names that only the protocol may define.
+// Reserved begins the names of headers that only the protocol may define.
 const Reserved = "Pq-"
 
-// Headers of items that a schedule has pushed: its id, and the time that the item is for, in RFC 3339.
-const (
-	HeaderScheduleID  = "Pq-Schedule"
-	HeaderScheduledAt = "Pq-Scheduled-At"
-)
+// IsStored reports whether the protocol stores the header with an item and returns it.
+func IsStored(name string) bool { return name == HeaderGroup || isOrigin(name) }
 
-// IsStored reports whether a header of the protocol's is stored with an item, and comes back with it.
-func IsStored(name string) bool {
-	return name == HeaderGroup || name == HeaderScheduleID || name == HeaderScheduledAt || name == HeaderSource
+// OfItem reports whether a header of a reply is the item's own: one of the client's, or of the
+// schedule or source that the item is from. All others are about its place in the queue, or the
+// reply; see [ItemHeaders].
+func OfItem(name string) bool { return !strings.HasPrefix(name, Reserved) || isOrigin(name) }
+
+// isOrigin reports whether the header says which schedule or source an item is from.
+func isOrigin(name string) bool {
+	return name == HeaderScheduleID || name == HeaderScheduledAt || name == HeaderSource
 }
 
-// OfItem reports whether the header of a reply is one of the item's own: not the protocol's, or of the
-// schedule or source that it is from. The others are about its place in the queue or the reply itself: see ItemHeaders.
-func OfItem(name string) bool {
-	return !strings.HasPrefix(name, Reserved) || name == HeaderScheduleID || name == HeaderScheduledAt || name == HeaderSource
-}
-
-// IsReserved reports whether the header is the protocol's, in upper or lower case.
+// IsReserved reports whether the protocol defines the header, whatever its case.
 func IsReserved(name string) bool { return hasPrefixFold(name, Reserved) }
 
-// IsNATS reports whether the header is NATS's, in upper or lower case.
+// IsNATS reports whether NATS defines the header, whatever its case.
 func IsNATS(name string) bool { return hasPrefixFold(name, "Nats-") }
 
-// RequestHeaderKnown reports whether a request may carry a header of that name. Of those that begin
-// with "Pq-", in any case, only [PushHeaders] are known, and only in that spelling, because a
-// request that relies on a header we do not support must fail, not half work. All other names
-// belong to the client, but see [HeaderFate].
+// RequestHeaderKnown reports whether a request may have a header of that name. A request that
+// relies on a header that this version does not support must fail, not half work. So of the names
+// that begin with "Pq-", whatever their case, only [PushHeaders] are known, and only as they are
+// spelled there. All other names belong to the client, but see [HeaderFate].
 func RequestHeaderKnown(name string) bool {
 	return !IsReserved(name) || slices.Contains(PushHeaders[:], name)
 }
 
-// PushHeaders are the headers that begin with [Reserved] and that a push may have; the first is for
-// priority queues alone.
+// PushHeaders are the headers of a push that begin with [Reserved]. The first is for priority
+// queues only.
 var PushHeaders = [...]string{HeaderPriority, HeaderDelay, HeaderUnique, HeaderGroup, HeaderWeight}
 
-// HeaderStatus is where NATS clients put the status of a message that is the server's own.
+// HeaderStatus is where NATS clients put the status of a message from the server itself.
 const HeaderStatus = "Status"
 
-// IsStatus reports whether NATS clients take a message for one of the server's own, such as "no
+// IsStatus reports whether NATS clients take a message for one from the server, such as "no
 // responders" or "no messages". They hide it, or stop, whatever the status is.
 func IsStatus(headers map[string][]string, value []byte) bool {
 	return len(value) == 0 && len(headers[HeaderStatus]) > 0
 }
 
-// WhyNoStatus says why an item must not be like that, as the end of a sentence.
-const WhyNoStatus = "NATS clients take it for a message of the server, such as \"no responders\", and hide it: " +
-	"leave the header out, or give the item a value"
+// WhyNoStatus says why an item must not look like a status, as the end of a sentence.
+const WhyNoStatus = "NATS clients take it for a message of the server, such as " +
+	"\"no responders\", and hide it: leave the header out, or give the item a value"
 
 // Headers of NATS's message tracing.
 const (
-	// HeaderTraceParent is the header of W3C trace contexts. A NATS server ignores its case and, if
-	// the account has a destination for traces, reports each message that has one to there.
+	// HeaderTraceParent is the header of W3C trace contexts. If the account has a destination for
+	// traces, a NATS server reports each message with this header there. It ignores the header's
+	// case.
 	HeaderTraceParent = "traceparent"
-	// HeaderTraceDest asks a NATS server to report what becomes of the message to the subject in
+	// HeaderTraceDest asks a NATS server to report what becomes of the message, to the subject in
 	// its value.
 	HeaderTraceDest = "Nats-Trace-Dest"
 	// TraceDisabled as the value of HeaderTraceDest makes a server report nothing, whatever other
-	// headers the message has. Servers set it themselves on messages that they do not sample.
+	// headers the message has. Servers set it on messages that they do not sample.
 	TraceDisabled = "trace disabled"
 
 	headerTraceHop = "Nats-Trace-Hop"
@@ -155,17 +159,20 @@ type Fate uint8
 // The fates.
 const (
 	Kept     Fate = iota // stored, and sent with the item
-	Dropped              // a NATS server's own note about the request: not stored, not sent
-	Checked              // HeaderExpectedStream: compared with the queue, not stored, not sent
+	Dropped              // a note that a NATS server made on the request: not stored, not sent
+	Checked              // HeaderExpectedStream: compared with the queue; not stored, not sent
 	Followed             // HeaderSchedule: the push does what it says; not stored, not sent
-	Refused              // the push is refused; a header that is stored already is not sent
+	Refused              // the push fails; a header that is already stored is not sent
 )
 
-// HeaderFate returns what becomes of a header. The reply that carries an item is published with the
-// bridge's permissions and the item's headers. So none of them may make a NATS server act: trace
-// the reply to another subject or, if the reply subject belongs to a stream, delete or overwrite
-// what is in the stream. All such headers begin with "Nats-", and later servers will have more. So
-// of these names only those known to be harmless are kept, in upper or lower case.
+// HeaderFate returns what becomes of a header of a pushed item. The case of the name does not
+// matter.
+//
+// The reply with the item is published with the bridge's permissions and the item's headers. So
+// none of them may make a NATS server act: trace the reply to another subject or, if the reply
+// subject belongs to a stream, delete or overwrite messages there. All such headers begin with
+// "Nats-", and later servers will have more of them. So of these names only those known to be
+// harmless are kept.
 func HeaderFate(name string, values []string) Fate {
 	switch {
 	case hasPrefixFold(name, "Nmqtt-"): // the server's notes on what an MQTT client published
@@ -175,6 +182,7 @@ func HeaderFate(name string, values []string) Fate {
 	case strings.EqualFold(name, HeaderTraceDest) && setByServer(values):
 		return Dropped
 	}
+
 	for _, known := range natsHeaders {
 		if strings.EqualFold(name, known.name) {
 			return known.fate
@@ -183,24 +191,27 @@ func HeaderFate(name string, values []string) Fate {
 	return Refused
 }
 
-// WhyRefused says why a push must not have a header that is Refused, as the end of a sentence.
+// WhyRefused says why a push must not have a header whose fate is Refused, as the end of a
+// sentence.
 func WhyRefused(name string) string {
 	switch {
 	case hasPrefixFold(name, "Nats-Expected-"):
-		return "it is a condition that only a stream can check, and a push must not ignore it: leave it out, or push to a stream"
+		return "it is a condition that only a stream can check, and a push must not ignore it: " +
+			"leave it out, or push to a stream"
 	case hasPrefixFold(name, "Nats-Batch-"):
-		return "queues have no batches of JetStream: push many items with push.batch or enqueue.batch"
+		return "queues have no batches of JetStream: " +
+			"push many items with push.batch or enqueue.batch"
 	case strings.EqualFold(name, "Nats-Rollup"):
 		return "a push never removes other items: leave it out"
 	case hasPrefixFold(name, HeaderSchedule+"-"):
-		return "a delayed item comes back to its own queue, once: leave it out, Nats-Schedule alone delays it"
-	default:
-		return "NATS servers act on it, and would on the reply that returns the item: leave it out"
+		return "a delayed item comes back to its own queue, once: " +
+			"leave it out, Nats-Schedule alone delays it"
 	}
+	return "NATS servers act on it, and would on the reply that returns the item: leave it out"
 }
 
-// OfPushAlone reports whether the header is about the push of an item, and no longer about the
-// item once it is in a dead-letter queue.
+// OfPushAlone reports whether the header is about the push of an item. An item loses it when it
+// becomes a dead letter.
 func OfPushAlone(name string) bool {
 	return strings.EqualFold(name, HeaderMsgID) || strings.EqualFold(name, HeaderTTL)
 }
@@ -210,13 +221,13 @@ var natsHeaders = [...]struct {
 	name string
 	fate Fate
 }{
-	// Set by the pusher. A stream acts on them too, so a pop whose reply subject
-	// belongs to a stream is stored there as the pusher asked.
+	// The pusher sets these. Streams act on them too, so if the reply subject of a pop belongs to a
+	// stream, the item is stored there as the pusher asked.
 	{HeaderMsgID, Kept},
 	{HeaderTTL, Kept},
 	{HeaderExpectedStream, Checked},
 	{HeaderSchedule, Followed},
-	// A stream's notes on a message that it republished or delivered.
+	// Streams note these on messages that they republish or deliver.
 	{"Nats-Stream", Kept},
 	{"Nats-Subject", Kept},
 	{"Nats-Sequence", Kept},
@@ -224,16 +235,16 @@ var natsHeaders = [...]struct {
 	{"Nats-Last-Sequence", Kept},
 	{"Nats-Num-Pending", Kept},
 	{"Nats-Msg-Size", Kept},
-	// A server's notes on a request that came from another account, or that the server traces.
+	// Servers note these on requests that came from another account, or that they trace.
 	{headerRequestInfo, Dropped},
 	{headerTraceHop, Dropped},
 }
 
-// headerRequestInfo is where the server says who made a request to another account.
+// headerRequestInfo is where a server notes who made a request to another account.
 const headerRequestInfo = "Nats-Request-Info"
 
-// setByServer reports whether a server set HeaderTraceDest: to TraceDisabled, or to the
-// subject through which traces go to another account.
+// setByServer reports whether a server set HeaderTraceDest: to TraceDisabled, or to the subject
+// through which traces go to another account.
 func setByServer(values []string) bool {
 	for _, value := range values {
 		if value != TraceDisabled && !strings.HasPrefix(value, "_R_.") {
@@ -245,11 +256,12 @@ func setByServer(values []string) bool {
 
 // AddedByServer reports whether a NATS server may have added the header to a request on its way.
 func AddedByServer(name string) bool {
-	return hasPrefixFold(name, "Nmqtt-") || strings.EqualFold(name, headerRequestInfo) ||
-		strings.EqualFold(name, headerTraceHop) || strings.EqualFold(name, HeaderTraceDest)
+	is := func(other string) bool { return strings.EqualFold(name, other) }
+	return hasPrefixFold(name, "Nmqtt-") || is(headerRequestInfo) || is(headerTraceHop) ||
+		is(HeaderTraceDest)
 }
 
-// HeaderPunctuation may be in the names of headers, besides letters and digits.
+// HeaderPunctuation lists what the names of headers may have besides letters and digits.
 const HeaderPunctuation = "!#$%&'*+-.^_`|~"
 
 // ValidHeaderName reports whether NATS's Go client can send a header of that name.

@@ -23,26 +23,27 @@ type QueueInfo struct {
 	Ready   int64 `json:"ready"`
 	Leased  int64 `json:"leased"`
 	Delayed int64 `json:"delayed"`
-	// Priorities is the number of ready items of each priority, in order; nil in a FIFO queue.
+	// Priorities has the number of ready items of each priority, in order; nil in a FIFO queue.
 	Priorities PriorityCounts `json:"priorities"`
-	// PrioritiesMore says that Priorities has only some of the smallest and of the largest.
+	// PrioritiesMore means that there are too many: Priorities has some of the smallest and of the
+	// largest.
 	PrioritiesMore bool `json:"priorities_more,omitzero"`
-	// Groups is how many items of each group are ready and leased, by name: those of the groups with
-	// the most. It is nil without groups, and GroupsMore says that there are more of them.
+	// Groups has the groups with the most items, by name; nil if there are none. GroupsMore means
+	// that there are others.
 	Groups     map[string]GroupCount `json:"groups,omitzero"`
 	GroupsMore bool                  `json:"groups_more,omitzero"`
-	// GroupsAtLimit is how many groups have ready items and are passed over because of a limit.
+	// GroupsAtLimit is how many groups with ready items pops pass over because of a limit.
 	GroupsAtLimit int `json:"groups_at_limit,omitzero"`
 	// OldestAge is the time since the push of the oldest ready item, nil if there is none.
 	OldestAge *time.Duration `json:"-"`
-	// NextDue is when the next thing in the queue falls due, such as the end of a lease; nil if
+	// NextDue is when something next falls due in the queue, such as the end of a lease; nil if
 	// nothing will.
 	NextDue *time.Time `json:"next_due"`
-	// Settings has the settings that are set.
+	// Settings are those that are set.
 	Settings Settings `json:"-"`
-	// Consumers is those that JetStream's programs have created, by name; nil without any.
+	// Consumers are those that JetStream's programs have created, by name; nil if there are none.
 	Consumers []QueueConsumer `json:"consumers,omitzero"`
-	// Source is how far the source of the queue has been drawn; nil without one.
+	// Source says how far the source of the queue is drawn; nil without a source.
 	Source *settings.SourceState `json:"source,omitzero"`
 }
 
@@ -62,7 +63,7 @@ type queueInfo struct {
 	Settings  jsontext.Value `json:"settings"`
 }
 
-// Encode returns the JSON.
+// Encode returns the JSON that [ParseQueueInfo] reads.
 func (i *QueueInfo) Encode() []byte {
 	o := queueInfo{QueueInfo: i, Settings: EncodeSettings(&i.Settings)}
 	if i.OldestAge != nil {
@@ -72,7 +73,8 @@ func (i *QueueInfo) Encode() []byte {
 	return strictjson.Marshal(&o)
 }
 
-// ParseQueueInfo reads what Encode wrote. It ignores members that it does not know.
+// ParseQueueInfo reads the payload of the reply to an info. It ignores unknown members, so that a
+// newer bridge may add some.
 func ParseQueueInfo(payload []byte) (*QueueInfo, error) {
 	o := queueInfo{QueueInfo: &QueueInfo{}}
 	if strictjson.UnmarshalReply(payload, &o) != nil {
@@ -93,7 +95,8 @@ func ParseQueueInfo(payload []byte) (*QueueInfo, error) {
 	return o.QueueInfo, nil
 }
 
-// PriorityCounts is a JSON object with a member for each priority, in their order.
+// PriorityCounts is a JSON object with a member for each priority, such as {"1":2,"5":1}, in the
+// order of the priorities.
 type PriorityCounts []PriorityCount
 
 // MarshalJSON implements json.Marshaler.
@@ -113,14 +116,53 @@ func (p *PriorityCounts) UnmarshalJSON(data []byte) error {
 	if bytes.Equal(data, null) {
 		return nil
 	}
+
 	var members map[int64]int64
 	if err := strictjson.UnmarshalReply(data, &members); err != nil {
 		return err
 	}
+
 	*p = make(PriorityCounts, 0, len(members))
 	for priority, count := range members {
 		*p = append(*p, PriorityCount{priority, count})
 	}
+
 	slices.SortFunc(*p, func(a, b PriorityCount) int { return cmp.Compare(a.Priority, b.Priority) })
 	return nil
+}
+
+// QueueConsumer is a consumer that a program written for JetStream has created on a queue. Its JSON
+// leaves out what is 0 or empty:
+//
+//	{"name":"worker","order":"min","ack_wait":"1m0s","max_deliver":5,"max_ack_pending":1000,
+//	 "created":"2026-11-23T08:37:57.685968Z","description":"sends the mail"}
+type QueueConsumer struct {
+	Name string `json:"name,omitzero"`
+	// Order is the end of the queue that it takes items from: "min" or "max".
+	Order string `json:"order,omitzero"`
+	// AckWait is the length of its leases; 0 means the setting of the queue.
+	AckWait time.Duration `json:"ack_wait,omitzero"`
+	// MaxDeliver is the number of deliveries after which an item becomes a dead letter; 0 means the
+	// setting of the queue.
+	MaxDeliver int `json:"max_deliver,omitzero"`
+	// MaxAckPending is the most items that may be leased through it at a time; 0 means no limit.
+	MaxAckPending int `json:"max_ack_pending,omitzero"`
+	// InactiveThreshold is the time after which it is removed if nobody pulls; 0 means never.
+	InactiveThreshold time.Duration `json:"inactive_threshold,omitzero"`
+	Created           time.Time     `json:"created,omitzero"`
+	// Description is the start of its description.
+	Description string `json:"description,omitzero"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c QueueConsumer) MarshalJSON() ([]byte, error) {
+	type plain QueueConsumer
+	return strictjson.Marshal(plain(c)), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It ignores members that it does not know.
+func (c *QueueConsumer) UnmarshalJSON(data []byte) error {
+	type plain QueueConsumer
+	*c = QueueConsumer{}
+	return strictjson.UnmarshalReply(data, (*plain)(c))
 }

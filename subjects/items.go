@@ -12,20 +12,21 @@ import (
 
 // Bounds of requests about many items.
 const (
-	// MaxItems is the most items that an items request returns, and the most ids that a request names.
+	// MaxItems is the most items that an items request returns, and the most ids that a request may
+	// name.
 	MaxItems = 1000
-	// DefaultItems is how many items an items request returns unless it says.
+	// DefaultItems is how many items an items request returns by default.
 	DefaultItems = 100
-	// MaxValueBytes is the most bytes of each value that a request can ask for.
+	// MaxValueBytes is the most bytes of each value that a request may ask for.
 	MaxValueBytes = 65536
-	// DefaultValueBytes is how many bytes of each value come unless the request says.
+	// DefaultValueBytes is how many bytes of each value are returned by default.
 	DefaultValueBytes = 1024
 	// NoValues as the ValueBytes of a request asks for items without their values.
 	NoValues = -1
 
-	// MaxMatch is the longest text, in bytes, to look for.
+	// MaxMatch is the length of the longest text to look for, in bytes.
 	MaxMatch = 256
-	// MaxMatchHeaders is the most headers that a request can want of items.
+	// MaxMatchHeaders is the most headers that a request may compare.
 	MaxMatchHeaders = 16
 )
 
@@ -34,22 +35,23 @@ const (
 //	{"state":"delayed","end":"max","after":"FQEU...","limit":50,"value_bytes":0,
 //	 "match":"acme","headers":{"X-Tenant":"acme"}}
 type ItemsOptions struct {
-	// State is that of the items; "" means all states.
+	// State is the state of the items; "" means all states.
 	State State
-	// Max begins at the end of pop.max. FIFO queues have only the other.
+	// Max begins at the end of pop.max instead of pop.min. FIFO queues have no such end.
 	Max bool
-	// After is the id that the items come after, whether it is still there or not; "" for the first.
+	// After is the id after which the page begins, whether or not that item is still there; ""
+	// begins with the first.
 	After string
 	// Limit is the most items to return, 1 to MaxItems; 0 means DefaultItems.
 	Limit int
 	// ValueBytes is how many bytes of each value to return, up to MaxValueBytes; 0 means
-	// DefaultValueBytes, and NoValues none.
+	// DefaultValueBytes, and NoValues means none.
 	ValueBytes int
-	// Match is a text, up to MaxMatch bytes, that the value, a header or the id must contain; ""
-	// means any. Upper and lower case differ.
+	// Match is a text of up to MaxMatch bytes that the value, a header or the id must contain, in
+	// the same case; "" matches all items.
 	Match string
-	// Headers are what headers of the item must say, up to MaxMatchHeaders of them. A header that the
-	// item has more than once must say it once.
+	// Headers are the values that headers of the item must have, up to MaxMatchHeaders. If the item
+	// has a header several times, one of its values must match.
 	Headers map[string]string
 }
 
@@ -64,8 +66,9 @@ type itemsObject struct {
 	Headers    map[string]string `json:"headers,omitempty"`
 }
 
-// ParseItemsOptions reads the payload of an items request. Limit and ValueBytes are what they mean:
-// never 0, and NoValues for none. Errors wrap ErrOptions.
+// ParseItemsOptions reads the payload of an items request, which may be empty. It returns the
+// defaults for a Limit and ValueBytes that are not given, and NoValues if the request wants 0
+// bytes. Errors wrap [ErrOptions].
 func ParseItemsOptions(payload []byte) (ItemsOptions, error) {
 	var o itemsObject
 	if len(payload) > 0 {
@@ -79,7 +82,7 @@ func ParseItemsOptions(payload []byte) (ItemsOptions, error) {
 	}, nil
 }
 
-// valueBytes returns what a ValueBytes of the wire means.
+// valueBytes returns the ValueBytes that a member of the JSON means.
 func valueBytes(n *int) int {
 	switch {
 	case n == nil:
@@ -90,7 +93,7 @@ func valueBytes(n *int) int {
 	return *n
 }
 
-// wireBytes is the opposite.
+// wireBytes is the inverse of valueBytes.
 func wireBytes(n int) *int {
 	switch n {
 	case 0:
@@ -101,7 +104,7 @@ func wireBytes(n int) *int {
 	return &n
 }
 
-// Encode returns the payload that ParseItemsOptions reads.
+// Encode returns the payload that [ParseItemsOptions] reads.
 func (o ItemsOptions) Encode() []byte {
 	wire := itemsObject{
 		State: knownState(o.State), End: endOf(o.Max), After: o.After,
@@ -122,8 +125,10 @@ func (o *itemsObject) check() error {
 	if err == nil && len(o.Headers) > MaxMatchHeaders {
 		err = fmt.Errorf("headers: %d members: want at most %d", len(o.Headers), MaxMatchHeaders)
 	}
+
 	for name, text := range o.Headers {
-		err = cmp.Or(err, checkMatch("headers: a name", name), checkMatch("headers: "+quote(name), text))
+		valueErr := checkMatch("headers: "+quote(name), text)
+		err = cmp.Or(err, checkMatch("headers: a name", name), valueErr)
 	}
 	return err
 }
@@ -135,13 +140,13 @@ func checkMatch(what, text string) error {
 	return nil
 }
 
-// ItemsPage is the payload of the reply to an items request, and without Next and Scanned of the
-// reply to a get of several ids.
+// ItemsPage is the payload of the reply to an items request or, without Next and Scanned, to a get
+// of several ids.
 type ItemsPage struct {
 	// Items are in the order in which they would be served if all were ready.
 	Items []StoredItem `json:"items"`
-	// Next is the After of the next page, nil if there are no more items. A page that ends early,
-	// because much was looked at, may have few items or none.
+	// Next is the After of the next page, or nil if there are no more items. A page that ends
+	// because it has looked at many items may have few items or none.
 	Next *string `json:"next"`
 	// Scanned is how many items were looked at.
 	Scanned int64 `json:"scanned"`
@@ -153,39 +158,39 @@ type StoredItem struct {
 	// Priority is 0 in a FIFO queue.
 	Priority int64 `json:"priority"`
 	State    State `json:"state,omitempty"`
-	// PushedAt is nil for items that other programs wrote.
+	// PushedAt is nil for an item that another program wrote to the store.
 	PushedAt *time.Time `json:"pushed_at,omitempty"`
-	// Due is when the lease or the delay is over, nil for a ready item.
+	// Due is when the lease or the delay ends, or nil for a ready item.
 	Due *time.Time `json:"due,omitempty"`
-	// LeasedAt is when the lease was taken, nil unless the item is leased. Without a Holder it is when
-	// the lease was renewed last, if it was.
+	// LeasedAt is when the lease began, or nil unless the item is leased. Without a Holder it is
+	// when the lease was last renewed.
 	LeasedAt *time.Time `json:"leased_at,omitempty"`
-	// Holder is the name that the lease was taken with, "" without one: see PopOptions.
+	// Holder is the name that the lease was taken with, "" without one: see [PopOptions].
 	Holder string `json:"holder,omitempty"`
-	// Expires is when the item expires, nil if it does not.
+	// Expires is when the item expires, or nil if it does not.
 	Expires *time.Time `json:"expires,omitempty"`
-	// Deliveries is how many deliveries it has had.
+	// Deliveries is how often the item was delivered.
 	Deliveries int64 `json:"deliveries"`
-	// Reason is that of the last negative acknowledgement that gave one or, without, why it is a dead
-	// letter.
+	// Reason is that of the last negative acknowledgement that gave one, or else says why the item
+	// is a dead letter.
 	Reason string `json:"reason,omitempty"`
 	// Size is the number of bytes of the value.
 	Size int `json:"size"`
-	// Headers are those with which a get returns the item, without the ones that other members stand
-	// for. Bytes that are not UTF-8 are replaced.
+	// Headers are those that a get returns, except what other members say. Bytes that are not UTF-8
+	// are replaced.
 	Headers map[string][]string `json:"headers,omitempty"`
-	// HeadersCut says that the headers left no room in the reply.
+	// HeadersCut means that the reply had no room for the headers.
 	HeadersCut bool `json:"headers_cut,omitempty"`
-	// Value is the beginning of the value, base64 in the JSON.
+	// Value is the start of the value, in Base64 in the JSON.
 	Value []byte `json:"value"`
-	// ValueCut says that the value is longer.
+	// ValueCut means that the value is longer.
 	ValueCut bool `json:"value_cut,omitempty"`
 
-	// Failure says why there is no item, for one of several ids.
+	// Failure says why there is no item for this id.
 	Failure
 }
 
-// Failure is the error of one of several ids; zero if it succeeded.
+// Failure is the error for one of several ids; the zero value means success.
 type Failure struct {
 	Code Code   `json:"code,omitempty"`
 	Text string `json:"error,omitempty"`
@@ -203,7 +208,7 @@ type ItemResult struct {
 	ID string `json:"id"`
 	// NewID is the id that a moved or redriven item has now.
 	NewID string `json:"new_id,omitempty"`
-	// Home is the queue that a dead letter was sent back to.
+	// Home is the queue that a dead letter went back to.
 	Home string `json:"home,omitempty"`
 	Failure
 }
@@ -217,51 +222,53 @@ func (p *ItemsPage) Encode() []byte {
 	return EncodeItemsPage(items, p.Next, p.Scanned)
 }
 
-// Encode returns the JSON of an item, for EncodeItemsPage.
+// Encode returns the JSON of an item, for [EncodeItemsPage].
 func (i *StoredItem) Encode() []byte { return EncodeReply(i) }
 
-// ItemsPageSize is the most bytes that a page takes beside its items and the commas between them.
+// ItemsPageSize is the most bytes of the JSON of a page without its items and the commas between
+// them.
 const ItemsPageSize = 256
 
-// EncodeItemsPage is ItemsPage.Encode for items that are encoded already.
+// EncodeItemsPage is [ItemsPage.Encode] for items that are already encoded.
 func EncodeItemsPage(items [][]byte, next *string, scanned int64) []byte {
 	payload := append([]byte(`{"items":[`), bytes.Join(items, []byte{','})...)
 	payload = append(append(payload, `],"next":`...), EncodeReply(next)...)
 	return append(strconv.AppendInt(append(payload, `,"scanned":`...), scanned, 10), '}')
 }
 
-// MaxItemResults is the most bytes that an ItemResults of n results takes, whose texts have up to
-// MaxFailureText bytes.
+// MaxItemResults is the most bytes of the JSON of an ItemResults with n results, if the texts of
+// its failures have up to MaxFailureText bytes.
 func MaxItemResults(n int) int {
 	const result, ends = 512, 256
 	return n*result + ends
 }
 
-// MaxFailureText is the longest text of a Failure.
+// MaxFailureText is the length of the longest text of a Failure, in bytes.
 const MaxFailureText = 200
 
-// ItemOptions is the payload of a get, remove, rank, move, release or redrive, a JSON object with one
-// id, or several unless it is a rank. A redrive has several, or how many items it is for:
+// ItemOptions is the payload of a get, remove, rank, move, release or redrive, a JSON object. All
+// but a redrive have an id, and all but a rank may have several in its place. A redrive without ids
+// says how many dead letters to send back:
 //
 //	{"id":"FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"}
 //	{"ids":["FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"],"priority":5}
 //	{"max":50}
 type ItemOptions struct {
 	ID string
-	// IDs are 1 to MaxItems ids in place of ID, each once. nil means ID.
+	// IDs are 1 to MaxItems ids in place of ID, each once; nil means ID.
 	IDs []string
-	// Max says that a rank counts from the end of pop.max.
+	// Max makes a rank count from the end of pop.max.
 	Max bool
-	// Priority is that to which a move moves the items.
+	// Priority is the new priority of a move.
 	Priority int64
-	// ValueBytes is for a get of several ids, as in ItemsOptions; 0 for all others.
+	// ValueBytes is that of a get of several ids, as in ItemsOptions; 0 for all other requests.
 	ValueBytes int
-	// Most is how many items a redrive without IDs sends home, up to MaxRedrive; 0 means
+	// Most is how many items a redrive without IDs sends back, up to MaxRedrive; 0 means
 	// DefaultRedrive.
 	Most int
 }
 
-// itemObject is ItemOptions as JSON; object says which members a verb has.
+// itemObject is ItemOptions as JSON. Its method object returns the members that its verb has.
 type itemObject struct {
 	verb Verb
 	idMember
@@ -293,7 +300,7 @@ type (
 	}
 )
 
-// object returns a pointer to a struct of the members that the object has for its verb.
+// object returns a pointer to a struct with the members of the verb.
 func (o *itemObject) object() any {
 	switch o.verb {
 	case Rank:
@@ -325,8 +332,9 @@ func (o *itemObject) object() any {
 	}{&o.idMember, &o.idsMember}
 }
 
-// ParseItemOptions reads the payload of a get, remove, rank, move, release or redrive. ValueBytes is
-// what it means, as ParseItemsOptions returns it, and so is Most. Errors wrap ErrOptions.
+// ParseItemOptions reads the payload of a get, remove, rank, move, release or redrive; only that of
+// a redrive may be empty. It returns the defaults for a ValueBytes and Most that are not given, and
+// NoValues if the request wants 0 bytes. Errors wrap [ErrOptions].
 func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
 	wire := itemObject{verb: v}
 	if v != Redrive || len(payload) > 0 {
@@ -346,7 +354,7 @@ func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
 	return o, nil
 }
 
-// check returns what is wrong with the members as a whole.
+// check returns an error if members do not go together or are out of bounds.
 func (o *itemObject) check() error {
 	switch {
 	case o.ID != nil && o.IDs != nil:
@@ -377,7 +385,7 @@ func (o *itemObject) check() error {
 	)
 }
 
-// Encode returns the payload that ParseItemOptions reads.
+// Encode returns the payload that [ParseItemOptions] reads for a verb.
 func (o ItemOptions) Encode(v Verb) []byte {
 	wire := itemObject{verb: v}
 	wire.IDs, wire.End, wire.Priority = o.IDs, endOf(o.Max), &o.Priority

@@ -1,30 +1,32 @@
 package subjects
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// LeaseInfo is what the headers of a reply say about the lease of its item.
+// LeaseInfo describes the lease of an item in a reply. It is zero for an item without a lease.
 type LeaseInfo struct {
 	// Deliveries is how many times the item was delivered, this time included.
 	Deliveries int64
-	// Until is when the lease is over, by the bridge's clock.
+	// Until is when the lease ends, by the bridge's clock.
 	Until time.Time
 }
 
-// ParseBatchEnd reports whether a message with these headers ends the reply to a pop of
-// several items, and how many items were sent.
+// ParseBatchEnd reports whether a message with these headers ends the reply to a pop of several
+// items, and how many items were sent. The error says that the number is none.
 func ParseBatchEnd(h map[string][]string) (sent int, ends bool, err error) {
 	text := first(h, HeaderBatchCount)
 	n, err := parseCount(HeaderBatchCount, text)
 	return int(n), text != "", err
 }
 
-// FramesOf returns how many items a message with these headers carries in frames, 0 if it carries
-// none in frames.
+// FramesOf returns how many items a message with these headers carries in frames, or 0 if it has no
+// [HeaderFrames].
 func FramesOf(h map[string][]string) (int, error) {
 	text := first(h, HeaderFrames)
 	n, err := parseCount(HeaderFrames, text)
@@ -37,23 +39,189 @@ func FramesOf(h map[string][]string) (int, error) {
 // IsHeartbeat reports whether a message with these headers only says that a pop still waits.
 func IsHeartbeat(h map[string][]string) bool { return len(h[HeaderHeartbeat]) > 0 }
 
-// FormatLost returns the value of HeaderLost: numbers of leases, such as "0,3". 0 is the lease of
+// FormatLost returns the value of [HeaderLost]: numbers of leases, such as "0,3". 0 is the lease in
 // the subject, and 1 the first of Ack.Also.
 func FormatLost(lost []int) string { return string(appendList(nil, lost)) }
 
-// ParseLost returns what HeaderLost says about an acknowledgement of that many leases: ascending
-// numbers, nil without a header.
+// ParseLost reads [HeaderLost] in the reply to an acknowledgement of that many leases. It returns
+// the numbers of the lost ones, as [FormatLost] counts them, in ascending order, or nil without the
+// header.
 func ParseLost(h map[string][]string, leases int) (lost []int, err error) {
 	text := first(h, HeaderLost)
 	if text == "" {
 		return nil, nil
 	}
+
+	last := -1
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(part)
-		if err != nil || n < 0 || n >= leases || len(lost) > 0 && n <= lost[len(lost)-1] {
-			return nil, fmt.Errorf("header %s: %s: want ascending numbers from 0 to %d", HeaderLost, quote(text), leases-1)
+		if err != nil || n <= last || n >= leases {
+			return nil, fmt.Errorf("header %s: %s: want ascending numbers from 0 to %d",
+				HeaderLost, quote(text), leases-1)
 		}
-		lost = append(lost, n)
+		lost, last = append(lost, n), n
 	}
 	return lost, nil
+}
+
+// AckKind says what an acknowledgement does.
+type AckKind uint8
+
+// The acknowledgements, with JetStream's payloads.
+const (
+	AckDone     AckKind = iota // "" or "+ACK": the item is done
+	AckNak                     // "-NAK ...": the item goes back
+	AckProgress                // "+WPI": the lease restarts
+	AckNext                    // "+NXT ...": the item is done; lease the next
+	AckTerm                    // "+TERM ...": the item becomes a dead letter
+)
+
+// Ack is the payload of an acknowledgement.
+type Ack struct {
+	Kind AckKind
+	// Delay is how long AckNak holds the item back, 0 to MaxDelay, if HasDelay is set. Otherwise
+	// the backoff of the queue counts.
+	Delay    time.Duration
+	HasDelay bool
+	// Snooze makes AckNak not count the delivery.
+	Snooze bool
+	// Reason is any text that says why AckNak or AckTerm was sent, or "".
+	Reason string
+	// Next says what AckNext leases.
+	Next PopOptions
+	// Also has the tokens of up to MaxAlso further leases of the queue that AckDone or AckNext
+	// acknowledges, all or none. ParseAck does not check the tokens.
+	Also []string
+}
+
+// ParseAck reads the payload of an acknowledgement. Errors wrap [ErrOptions].
+func ParseAck(payload []byte) (a Ack, err error) {
+	verb, rest, more := strings.Cut(string(payload), " ")
+	rest = strings.TrimSpace(rest)
+
+	switch {
+	case verb == "-NAK":
+		a.Kind = AckNak
+		return a, a.parseNak(rest)
+	case verb == "+TERM":
+		a.Kind, a.Reason = AckTerm, rest
+		return a, nil
+	case verb == "+NXT":
+		a.Kind = AckNext
+		return a, a.parseNext(rest)
+	case verb == "+ACK" && strings.HasPrefix(rest, "{"):
+		var o ackObject
+		err = readObject([]byte(rest), &o)
+		a.Also = o.Also
+		return a, err
+	case verb == "+WPI":
+		a.Kind = AckProgress
+	case verb != "+ACK" && len(payload) > 0:
+		const want = "want nothing, +ACK, -NAK, +WPI, +NXT or +TERM"
+		return a, fmt.Errorf("%w: %s: %s", ErrOptions, quote(string(payload)), want)
+	}
+
+	// The verbs that are left take nothing.
+	if more {
+		want := "want nothing after " + verb
+		if verb == "+ACK" {
+			want += `, or a JSON object such as {"also":["token"]}`
+		}
+		return a, fmt.Errorf("%w: %s: %s", ErrOptions, quote(string(payload)), want)
+	}
+	return a, nil
+}
+
+// ackObject is what follows +ACK, nextObject +NXT, and nakObject -NAK.
+type ackObject struct {
+	Also texts `json:"also"`
+}
+
+type nextObject struct {
+	popObject
+	ackObject
+}
+
+type nakObject struct {
+	Delay  *time.Duration `json:"delay"`
+	Snooze bool           `json:"snooze"`
+	Reason string         `json:"reason"`
+}
+
+func (o *ackObject) check() error { return o.Also.atMost("also", MaxAlso) }
+
+func (o *nextObject) check() error { return cmp.Or(o.popObject.check(), o.ackObject.check()) }
+
+func (o *nakObject) check() error { return durationWithin("delay", deref(o.Delay), 0, MaxDelay) }
+
+// parseNext reads what follows +NXT: nothing, a number, as JetStream has it, or an object.
+func (a *Ack) parseNext(text string) (err error) {
+	if text == "" {
+		return nil
+	}
+
+	// Atoi would take long to fail for an object.
+	if text[0] != '{' {
+		if a.Next.Batch, err = strconv.Atoi(text); err == nil {
+			if a.Next.Batch < 1 || a.Next.Batch > MaxPopBatch {
+				const want = "want 1 to %d items"
+				err = fmt.Errorf("%w: +NXT %s: "+want, ErrOptions, quote(text), MaxPopBatch)
+			}
+			return err
+		}
+	}
+
+	var o nextObject
+	if err = readObject([]byte(text), &o); err == nil && o.Cancel != "" {
+		const want = "+NXT with cancel, which the subject of a pop takes: want something else"
+		err = fmt.Errorf("%w: %s", ErrOptions, want)
+	}
+
+	a.Next, a.Also = o.options(), o.Also
+	return err
+}
+
+// parseNak reads what follows -NAK: nothing, a duration, or an object.
+func (a *Ack) parseNak(text string) (err error) {
+	switch {
+	case text == "":
+		return nil
+	case text[0] == '{':
+		var o nakObject
+		err = readObject([]byte(text), &o)
+		a.Delay, a.HasDelay, a.Snooze = deref(o.Delay), o.Delay != nil, o.Snooze
+		a.Reason = strings.TrimSpace(o.Reason)
+		return err
+	}
+
+	a.HasDelay = true
+	if a.Delay, err = time.ParseDuration(text); err != nil || a.Delay < 0 || a.Delay > MaxDelay {
+		const want = "want a duration with a unit, such as 30s, from 0s to %v, or a JSON object"
+		return fmt.Errorf("%w: -NAK %s: "+want, ErrOptions, quote(text), MaxDelay)
+	}
+	return nil
+}
+
+// Encode returns the payload that [ParseAck] reads. It checks nothing.
+func (a Ack) Encode() []byte {
+	verb, b := "+ACK", object(nil)
+	switch a.Kind {
+	case AckNak:
+		verb = "-NAK"
+		b.put("delay", a.HasDelay || a.Delay != 0, a.Delay)
+		b.put("snooze", a.Snooze, true)
+		b.put("reason", a.Reason != "", a.Reason)
+	case AckTerm:
+		return bytes.TrimSuffix([]byte("+TERM "+a.Reason), []byte(" "))
+	case AckProgress:
+		return []byte("+WPI")
+	case AckNext:
+		verb, b = "+NXT", a.Next.object()
+	}
+
+	b.put("also", len(a.Also) > 0 && a.Kind != AckNak, a.Also)
+	if b == nil {
+		return []byte(verb)
+	}
+	return append([]byte(verb+" "), b.end()...)
 }

@@ -1,28 +1,32 @@
 package subjects
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
-// MaxRedrive is the most items that one redrive may ask for, and DefaultRedrive how many it means
+// MaxRedrive is the most items that a redrive may ask for, and DefaultRedrive how many it redrives
 // if it does not say.
 const (
 	MaxRedrive     = 1_000_000
 	DefaultRedrive = 1000
 )
 
-// Errors of objects that lack a member.
+// Errors of objects whose members do not go together.
 var (
-	errNoID         = errors.New("no id: want {\"id\":\"...\"}, with an id as a push or pop returned it")
-	errNoIDs        = errors.New("no ids: want {\"ids\":[\"...\"]}, with ids as pushes, pops or items returned them")
+	errNoID = errors.New(
+		`no id: want {"id":"..."}, with an id as a push or pop returned it`)
+	errNoIDs = errors.New(
+		`no ids: want {"ids":["..."]}, with ids as pushes, pops or items returned them`)
 	errBothIDs      = errors.New("id and ids: want one of them")
 	errBothRedrives = errors.New("ids and max: want one of them")
 	errOnlyWithIDs  = errors.New("value_bytes: only with ids")
-	errNoPriority   = errors.New("no priority: want {\"id\":\"...\",\"priority\":5}")
+	errNoPriority   = errors.New(`no priority: want {"id":"...","priority":5}`)
 )
 
 // State is a state of items.
@@ -57,20 +61,20 @@ type purgeObject struct {
 
 func (o *purgeObject) check() error { return nil }
 
-// ParsePurge reads the payload of a purge, {"state":"ready"}: the state of the items to be removed,
-// "" if all are. Errors wrap ErrOptions.
+// ParsePurge reads the payload of a purge, such as {"state":"ready"}: the state of the items to
+// remove, or "" for all, which an empty payload means too. Errors wrap [ErrOptions].
 func ParsePurge(payload []byte) (State, error) {
-	var o purgeObject
 	if len(payload) == 0 {
 		return "", nil
 	}
+	var o purgeObject
 	if err := readObject(payload, &o); err != nil {
 		return "", err
 	}
 	return State(o.State), nil
 }
 
-// EncodePurge returns the payload that ParsePurge reads.
+// EncodePurge returns the payload that [ParsePurge] reads.
 func EncodePurge(s State) []byte { return strictjson.Marshal(purgeObject{knownState(s)}) }
 
 // Removed is the payload of the reply to a remove or release of one item.
@@ -79,10 +83,10 @@ type Removed struct {
 	ID    string `json:"id"`
 }
 
-// Moved is the payload of the reply to a move. The id is the one that the item has now.
+// Moved is the payload of the reply to a move of one item.
 type Moved struct {
 	Queue    string `json:"queue"`
-	ID       string `json:"id"`
+	ID       string `json:"id"` // the item has now
 	Priority int64  `json:"priority"`
 }
 
@@ -90,34 +94,98 @@ type Moved struct {
 type Ranked struct {
 	// Rank is how many items would be served before the item.
 	Rank int64 `json:"rank"`
-	// AtLeast says that there may be more.
+	// AtLeast means that the bridge stopped counting: there may be more.
 	AtLeast bool `json:"at_least"`
 }
 
-// Purged is the payload of the reply to a purge: how many items were removed.
+// Purged is the payload of the reply to a purge.
 type Purged struct {
+	// Purged is how many items were removed.
 	Purged int64 `json:"purged"`
-	More   bool  `json:"more,omitempty"` // there may be more than there was time for
+	// More means that the time was over before all were removed: send the request again.
+	More bool `json:"more,omitempty"`
 }
 
-// Redriven is the payload of the reply to a redrive: how many items were sent home.
+// Redriven is the payload of the reply to a redrive without ids.
 type Redriven struct {
+	// Redriven is how many items went back to the queues they came from.
 	Redriven int64 `json:"redriven"`
-	More     bool  `json:"more,omitempty"` // as in Purged
+	// More means that the time was over before all were sent back: send the request again.
+	More bool `json:"more,omitempty"`
 }
 
-// EncodeReply returns a reply as JSON, which it has to have a form in.
+// EncodeReply returns a reply as JSON. It returns nil for a type that JSON cannot represent.
 func EncodeReply(reply any) []byte {
 	payload, _ := json.Marshal(reply)
 	return payload
 }
 
-// ParseReply reads a reply of which EncodeReply, or a method or function that appends it, wrote the JSON.
-// It ignores members that it does not know, so that a newer bridge may add some.
+// ParseReply reads the JSON of a reply. It ignores unknown members, so that a newer bridge may add
+// some. The error quotes the start of the payload.
 func ParseReply[T any](payload []byte) (T, error) {
 	var reply T
 	if err := json.Unmarshal(payload, &reply); err != nil {
 		return reply, notReply(payload)
 	}
 	return reply, nil
+}
+
+// MaxList is the most queues that a list returns, and the default.
+const MaxList = 1000
+
+// ListOptions is the payload of a list, a JSON object: {"after":"jobs","limit":100}.
+type ListOptions struct {
+	// After is the name after which the list begins, "" for all queues. Queues are sorted by name.
+	After string `json:"after,omitzero"`
+	// Limit is the most queues to return, 1 to MaxList; 0 means MaxList.
+	Limit int `json:"limit,omitzero"`
+}
+
+// ParseListOptions reads the payload of a list, which may be empty. It returns the default for a
+// Limit that is not given. Errors wrap [ErrOptions].
+func ParseListOptions(payload []byte) (o ListOptions, err error) {
+	if len(payload) > 0 {
+		err = readObject(payload, &o)
+	}
+	if err != nil {
+		return ListOptions{}, err
+	}
+	o.Limit = cmp.Or(o.Limit, MaxList)
+	return o, nil
+}
+
+// Encode returns the payload that [ParseListOptions] reads.
+func (o ListOptions) Encode() []byte { return strictjson.Marshal(o) }
+
+func (o *ListOptions) check() error {
+	if o.After != "" {
+		if err := checkToken(o.After); err != nil {
+			return fmt.Errorf("after: %w", err)
+		}
+	}
+	return within("limit", &o.Limit, 0, MaxList)
+}
+
+// QueueList is the payload of the reply to a list.
+type QueueList struct {
+	// Queues are sorted by name.
+	Queues []QueueCounts `json:"queues"`
+	// Next is the After of the next page, or nil if this is the last one.
+	Next *string `json:"next"`
+}
+
+// QueueCounts is a queue and the number of its items in each state.
+type QueueCounts struct {
+	Queue   string `json:"queue"`
+	Ready   int64  `json:"ready"`
+	Leased  int64  `json:"leased"`
+	Delayed int64  `json:"delayed"`
+}
+
+// Encode returns the JSON. It sets Queues to an empty list if it is nil.
+func (l *QueueList) Encode() []byte {
+	if l.Queues == nil {
+		l.Queues = []QueueCounts{}
+	}
+	return EncodeReply(l)
 }

@@ -41,8 +41,8 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 	}
 }
 
-// FuzzManaging: what the parsers accept comes back from its own encoding, and what they refuse has an
-// error that can be sent.
+// FuzzManaging: what the parsers accept comes back from its own encoding, and what they refuse has
+// an error that can be sent.
 func FuzzManaging(f *testing.F) {
 	for _, payload := range []string{
 		``, `{}`, `{"id":"x"}`, `{"id":"x","end":"max"}`, `{"id":"\ud800","priority":-5}`, `{"state":"ready"}`, `{"max":7}`,

@@ -9,45 +9,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
-
-// readObject reads the payload of a request into the struct that to points to. Errors wrap ErrOptions.
-func readObject(payload []byte, to interface{ check() error }) error {
-	err := strictjson.Unmarshal(payload, to)
-	if err == nil {
-		err = to.check()
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrOptions, err)
-	}
-	return nil
-}
-
-// within returns an error unless a number is absent or within its bounds.
-func within(name string, n *int, least, most int) error {
-	if n != nil && (*n < least || *n > most) {
-		return fmt.Errorf("%s: %d: want an integer from %d to %d", name, *n, least, most)
-	}
-	return nil
-}
-
-// deref returns the value of a member, or zero if it is absent.
-func deref[T any](member *T) (v T) {
-	if member != nil {
-		v = *member
-	}
-	return v
-}
-
-// lasts returns an error unless a duration is 0 or within its bounds.
-func lasts(name string, d, least, most time.Duration) error {
-	if err := settings.CheckBounds(d, least, most); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
-}
 
 // texts is an array of ids or tokens.
 type texts []string
@@ -61,12 +24,13 @@ func (t *texts) UnmarshalJSON(v []byte) error {
 	return strictjson.UnmarshalReply(v, (*[]string)(t))
 }
 
-// plainTexts reads an array of texts without escapes, as ids and tokens are, several times as fast as
-// a decoder. It returns false for anything else. v is JSON.
+// plainTexts reads an array of texts without escapes, such as ids and tokens, several times as fast
+// as a decoder. It returns false for anything else. v must be valid JSON.
 func plainTexts(v []byte) (list []string, ok bool) {
 	if bytes.IndexByte(v, '\\') >= 0 || v[0] != '[' || !utf8.Valid(v) {
 		return nil, false
 	}
+
 	list = make([]string, 0, min(bytes.Count(v, []byte{','})+1, MaxFrames))
 	for rest := v[1:]; rest[0] == '"'; rest = rest[1:] {
 		text, after, _ := bytes.Cut(rest[1:], []byte{'"'})
@@ -78,7 +42,7 @@ func plainTexts(v []byte) (list []string, ok bool) {
 	return nil, false
 }
 
-// atMost returns an error if there are more.
+// atMost returns an error if there are more than most texts.
 func (t texts) atMost(name string, most int) error {
 	if len(t) > most {
 		return fmt.Errorf("%s: an array of %d elements: want at most %d", name, len(t), most)
@@ -100,7 +64,7 @@ func (e *queueEnd) UnmarshalText(text []byte) error {
 // Want says what UnmarshalText reads.
 func (queueEnd) Want() string { return `"min" or "max"` }
 
-// endOf returns "max", or what is left out.
+// endOf returns "max", or "" for min, which is the default and left out.
 func endOf(max bool) queueEnd {
 	if max {
 		return "max"
@@ -120,11 +84,13 @@ func (o *object) add(name string, value []byte) {
 	*o = append(append(appendText(append(*o, separator), name), ':'), value...)
 }
 
-// put adds a member, if it is given: an int, true, a text, a duration, or an array of texts.
+// put adds a member if it is given. The value is an int, true, a string, a duration, or a slice of
+// strings that is not empty.
 func (o *object) put(name string, given bool, value any) {
 	if !given {
 		return
 	}
+
 	o.add(name, nil)
 	switch v := value.(type) {
 	case int:
@@ -145,7 +111,7 @@ func (o *object) put(name string, given bool, value any) {
 
 // appendText appends the JSON of a text.
 func appendText(b []byte, text string) []byte {
-	b, _ = jsontext.AppendQuote(b, text) // complains only of invalid UTF-8, which it replaces
+	b, _ = jsontext.AppendQuote(b, text) // fails only for invalid UTF-8, which it replaces
 	return b
 }
 
@@ -155,4 +121,27 @@ func (o object) end() []byte {
 		return []byte("{}")
 	}
 	return append(o, '}')
+}
+
+// Encode returns the payload that [ParsePopOptions] reads, or nil for the zero value. It checks
+// nothing.
+func (o PopOptions) Encode() []byte {
+	if o == (PopOptions{}) {
+		return nil // which most pops of one item do
+	}
+	return o.object().end()
+}
+
+func (o *PopOptions) object() (b object) {
+	b.put("batch", o.Batch != 0, o.Batch)
+	b.put("ack_wait", o.Lease || o.AckWait != 0, o.AckWait)
+	b.put("max_bytes", o.MaxBytes != 0, o.MaxBytes)
+	b.put("expires", o.Expires != 0, o.Expires)
+	b.put("idle_heartbeat", o.IdleHeartbeat != 0, o.IdleHeartbeat)
+	b.put("no_wait", o.NoWait, true)
+	b.put("frames", o.Frames, true)
+	b.put("id", o.ID != "", o.ID)
+	b.put("holder", o.Holder != "", o.Holder)
+	b.put("cancel", o.Cancel != "", o.Cancel)
+	return b
 }

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,18 +12,18 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
-// TimeLayout is how replies write times: RFC 3339 with microseconds. The time is in UTC.
+// TimeLayout is the layout of times in replies: RFC 3339 in UTC, with microseconds.
 const TimeLayout = strictjson.TimeLayout
 
 // Members of the metadata of a bridge in service discovery.
 const (
-	// MetadataStore is the identity of the store: bridges with the same serve the same items.
+	// MetadataStore is the identity of the store. Bridges with the same store serve the same items.
 	MetadataStore = "store"
-	// MetadataJetStream is MetadataConnected if the JetStream face is connected, or else why it is not.
-	// Only an INFO has it, and of a bridge that has the face.
+	// MetadataJetStream is MetadataConnected if the bridge can serve JetStream's programs, or else
+	// says why it cannot. Only the INFO of a bridge that is configured to serve them has it.
 	MetadataJetStream = "jetstream"
 	MetadataConnected = "connected"
-	// MetadataTime is what the bridge's clock says, in TimeLayout. Only an INFO has it.
+	// MetadataTime is the time of the bridge's clock, in TimeLayout. Only an INFO has it.
 	MetadataTime = "time"
 )
 
@@ -32,22 +33,23 @@ type Pushed struct {
 	ID    string `json:"id"`
 	// Priority is nil in a FIFO queue.
 	Priority *int64 `json:"priority,omitempty"`
-	// Duplicate says that the push changed nothing: ID, Priority and Seq are those of the item that
-	// was pushed before.
+	// Duplicate means that the push changed nothing. ID, Priority and Seq are those of the item
+	// that was pushed before.
 	Duplicate bool `json:"duplicate,omitempty"`
 	Stored
 }
 
-// Stored makes the reply to a push what JetStream calls a PubAck, so that its publishers can push.
+// Stored makes the reply to a push what JetStream calls a PubAck, so that JetStream's publishers
+// can push.
 type Stored struct {
 	// Stream is the name of the queue.
 	Stream string `json:"stream"`
-	// Seq is the time of the push in microseconds since 1970. A float64 can hold it, as
-	// JavaScript needs.
+	// Seq is the time of the push in microseconds since 1970. It fits a float64, as JavaScript
+	// needs.
 	Seq uint64 `json:"seq"`
 }
 
-// appendStored appends the members of a Stored, and the end of the object.
+// appendStored appends the members of a Stored and ends the object.
 func appendStored(b []byte, queue string, at time.Time) []byte {
 	b = append(b, `,"stream":"`...)
 	b = append(b, queue...)
@@ -56,9 +58,12 @@ func appendStored(b []byte, queue string, at time.Time) []byte {
 	return append(b, '}')
 }
 
-// AppendPushed appends the JSON of a Pushed to b: {"queue":"jobs","id":"...",
-// "priority":5,"stream":"jobs","seq":1795000000000000}. It allocates nothing else. Queue
-// names and ids need no escaping.
+// AppendPushed appends the JSON of a Pushed to b, such as
+//
+//	{"queue":"jobs","id":"...","priority":5,"stream":"jobs","seq":1795000000000000}
+//
+// It allocates nothing but room in b. It does not escape queue and id, which must not need it. at
+// is the time of the push.
 func AppendPushed(b []byte, kind Kind, queue, id string, priority int64, at time.Time) []byte {
 	b = append(b, `{"queue":"`...)
 	b = append(b, queue...)
@@ -75,14 +80,15 @@ func AppendPushed(b []byte, kind Kind, queue, id string, priority int64, at time
 // PushedBatch is the payload of the reply to a batch of pushes.
 type PushedBatch struct {
 	Queue string `json:"queue"`
-	// IDs are in the order of the items.
+	// IDs are the ids of the items, in their order.
 	IDs []string `json:"ids"`
-	// Duplicates are the indexes of items that were not pushed, as in Pushed.
+	// Duplicates are the indexes of items that were not pushed because they were there before.
 	Duplicates []int `json:"duplicates,omitempty"`
 	Stored
 }
 
-// MaxPushedBatch is the largest size of a reply to a batch of n pushes.
+// MaxPushedBatch is the most bytes of the reply to a batch of n pushes without duplicates; see
+// [MaxDuplicates].
 func MaxPushedBatch(n int) int {
 	const (
 		maxID = 51 // of the largest priority and count
@@ -91,10 +97,14 @@ func MaxPushedBatch(n int) int {
 	return n*(maxID+len(`"",`)) + rest
 }
 
-// AppendPushedBatch appends the JSON of a PushedBatch with n ids to b: {"queue":"jobs",
-// "ids":["..."],"stream":"jobs","seq":1795000000000000}. appendID appends the id of an item,
-// which needs no escaping.
-func AppendPushedBatch(b []byte, queue string, n int, appendID func(b []byte, i int) []byte, at time.Time) []byte {
+// AppendPushedBatch appends the JSON of a PushedBatch with n ids to b, such as
+//
+//	{"queue":"jobs","ids":["..."],"stream":"jobs","seq":1795000000000000}
+//
+// appendID appends the id of item i to b, without escaping. at is the time of the push.
+func AppendPushedBatch(
+	b []byte, queue string, n int, appendID func(b []byte, i int) []byte, at time.Time,
+) []byte {
 	b = append(b, `{"queue":"`...)
 	b = append(b, queue...)
 	b = append(b, `","ids":[`...)
@@ -102,15 +112,17 @@ func AppendPushedBatch(b []byte, queue string, n int, appendID func(b []byte, i 
 		if i > 0 {
 			b = append(b, ',')
 		}
+
 		b = append(b, '"')
 		b = appendID(b, i)
 		b = append(b, '"')
 	}
+
 	b = append(b, ']')
 	return appendStored(b, queue, at)
 }
 
-// ParsePushedBatch reads what AppendPushedBatch wrote. It ignores members that it does not know.
+// ParsePushedBatch reads the payload of the reply to a batch of pushes. It ignores unknown members.
 func ParsePushedBatch(payload []byte) (PushedBatch, error) {
 	var reply struct {
 		IDs texts `json:"ids"` // by far the most of it
@@ -130,42 +142,44 @@ type Length struct {
 }
 
 func notReply(payload []byte) error {
-	return fmt.Errorf("reply %s: want a JSON object with the members of such a reply", quote(string(payload)))
+	const want = "want a JSON object with the members of such a reply"
+	return fmt.Errorf("reply %s: %s", quote(string(payload)), want)
 }
 
-// ItemInfo is what the headers of a reply to pop and peek say about the item.
+// ItemInfo describes the item in a reply to a pop, peek or get.
 type ItemInfo struct {
 	ID       string
 	Priority int64     // 0 in a FIFO queue
-	PushedAt time.Time // zero for an item that another program wrote
+	PushedAt time.Time // zero for an item that another program wrote to the store
 	Unique   string    // "" for an item without a unique key
 	Group    string    // "" for an item without a group
 	// DeadLetter is nil for an item that is not in a dead-letter queue.
 	DeadLetter *DeadLetter
 }
 
-// DeadLetter is what the headers of a reply say about how its item came into a dead-letter queue.
+// DeadLetter says how an item became a dead letter.
 type DeadLetter struct {
-	Queue      string    // the item was in
-	Reason     string    // "max_deliver", "terminated", or as its last holder put it
-	At         time.Time // it was moved
-	Deliveries int64     // that the item had
+	Queue      string    // where the item was before
+	Reason     string    // "max_deliver", "terminated", or the text of the worker that dropped it
+	At         time.Time // when it became a dead letter
+	Deliveries int64     // how many the item had
 	Error      string    // reason of the last negative acknowledgement that gave one
 }
 
-// ItemHeaders is what the headers of a reply say about its item and the lease of that. A copy shares the DeadLetter.
+// ItemHeaders describes the item in a reply, and its lease. Copies share the DeadLetter.
 type ItemHeaders struct {
 	ItemInfo
 	Lease LeaseInfo
-	// Token is that of the lease of an item in a frame.
+	// Token is the token of the lease of an item in a frame; other items have it in the reply
+	// subject.
 	Token string
 
-	dead *DeadLetter // as far as it is known, DeadLetter once it has a reason
+	dead *DeadLetter // read so far; it becomes DeadLetter once it has a reason
 }
 
-// ParseItemHeaders returns what the headers of a reply say about its item: the zero value if it had no
-// room for them. The error names all headers that are wrong, which count as absent. It wraps
-// [ErrPriority] if the priority is.
+// ParseItemHeaders reads the headers of a reply with an item. The result is zero if the reply had
+// no room for them. A header that is wrong counts as absent; the error joins one for each, and
+// wraps [ErrPriority] if the priority is wrong.
 func ParseItemHeaders(h map[string][]string) (item ItemHeaders, err error) {
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		for _, value := range h[name] {
@@ -175,8 +189,8 @@ func ParseItemHeaders(h map[string][]string) (item ItemHeaders, err error) {
 	return item, err
 }
 
-// Set takes in one header, for callers that have no map of them. It ignores headers that have no
-// field here. Of one that is repeated, the last counts. After an error the header counts as absent.
+// Set reads one header, for callers without a map of headers. It ignores headers that have no field
+// here. If a header is repeated, the last counts. After an error the header counts as absent.
 func (h *ItemHeaders) Set(name, value string) (err error) {
 	switch name {
 	case HeaderID:
@@ -206,27 +220,13 @@ func (h *ItemHeaders) Set(name, value string) (err error) {
 	return err
 }
 
-func (h *ItemHeaders) setDead(name, value string) error {
-	d := h.dead
-	if d == nil {
-		d = new(DeadLetter)
-	}
-	if err := d.set(name, value); err != nil {
-		return err
-	}
-	h.dead = d
-	if name == HeaderDeadReason {
-		h.DeadLetter = d
-	}
-	return nil
-}
-
-func (d *DeadLetter) set(name, value string) (err error) {
+func (h *ItemHeaders) setDead(name, value string) (err error) {
+	d := cmp.Or(h.dead, new(DeadLetter))
 	switch name {
 	case HeaderDeadQueue:
 		d.Queue = value
 	case HeaderDeadReason:
-		d.Reason = value
+		d.Reason, h.DeadLetter = value, d
 	case HeaderDeadAt:
 		d.At, err = parseTime(name, value)
 	case HeaderDeadDeliveries:
@@ -234,10 +234,13 @@ func (d *DeadLetter) set(name, value string) (err error) {
 	case HeaderDeadError:
 		d.Error = value
 	}
+	if err == nil {
+		h.dead = d
+	}
 	return err
 }
 
-// parseCount reads a header of a reply that is a number, 0 if it is absent.
+// parseCount reads a number from the header of a reply, 0 if it is absent.
 func parseCount(name, value string) (int64, error) {
 	if value == "" {
 		return 0, nil
@@ -249,19 +252,20 @@ func parseCount(name, value string) (int64, error) {
 	return n, nil
 }
 
-// parseTime reads a header of a reply that is a time, the zero time if it is absent.
+// parseTime reads a time from the header of a reply, the zero time if it is absent.
 func parseTime(name, value string) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil
 	}
-	at, err := time.Parse(time.RFC3339Nano, value) // which is quicker than with TimeLayout
+	at, err := time.Parse(time.RFC3339Nano, value) // quicker than with TimeLayout
 	if err != nil || len(value) != len(TimeLayout) || value[len(value)-1] != 'Z' {
-		return time.Time{}, fmt.Errorf("header %s: %s: want a time such as %s", name, quote(value), TimeLayout)
+		return time.Time{}, fmt.Errorf("header %s: %s: want a time such as %s",
+			name, quote(value), TimeLayout)
 	}
 	return at, nil
 }
 
-// Headers adds the headers of a DeadLetter to those of a reply.
+// Headers adds the headers that describe the dead letter to h.
 func (d *DeadLetter) Headers(h map[string][]string) {
 	h[HeaderDeadQueue] = []string{d.Queue}
 	h[HeaderDeadReason] = []string{d.Reason}

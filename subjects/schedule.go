@@ -10,16 +10,17 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 )
 
-// ScheduleChange is the payload of a Schedule: a schedule to be set, or {"id":"nightly","paused":true}
-// or {"id":"nightly","run":true}, which pause an existing one, let it go on, or fire it now.
+// ScheduleChange is the payload of a Schedule. It is a schedule to set, or a change of an existing
+// one: {"id":"nightly","paused":true} pauses it, with false it goes on, and
+// {"id":"nightly","run":true} fires it now.
 type ScheduleChange struct {
 	schedule.Schedule
 	Run bool `json:"run,omitempty"`
 
-	pauses bool // it only says whether the schedule is paused
+	pauses bool // the payload has only id and paused
 }
 
-// ParseScheduleChange reads the payload of a Schedule. Errors wrap schedule.ErrInvalid.
+// ParseScheduleChange reads the payload of a Schedule. Errors wrap [schedule.ErrInvalid].
 func ParseScheduleChange(payload []byte) (c ScheduleChange, err error) {
 	if c, err = schedule.Decode[ScheduleChange](payload); err != nil {
 		return c, err
@@ -28,21 +29,27 @@ func ParseScheduleChange(payload []byte) (c ScheduleChange, err error) {
 	var given struct {
 		Paused *bool `json:"paused"`
 	}
-	_ = json.Unmarshal(payload, &given) // Decode has read it
+	_ = json.Unmarshal(payload, &given) // Decode has already read it
+
+	// A bare change says nothing about what the schedule pushes or when.
 	bare := reflect.DeepEqual(c.Schedule, schedule.Schedule{ID: c.ID, Paused: c.Paused})
-	switch c.pauses = bare && given.Paused != nil && !c.Run; {
+	c.pauses = bare && given.Paused != nil && !c.Run
+	const as = `as in {"id":"nightly","run":true}`
+	switch {
 	case c.Run && (!bare || given.Paused != nil):
-		return c, fmt.Errorf("%w: run: want nothing else beside the id, as in {\"id\":\"nightly\",\"run\":true}", schedule.ErrInvalid)
+		return c, fmt.Errorf("%w: run: want nothing else beside the id, "+as, schedule.ErrInvalid)
 	case c.Run || c.pauses:
 		return c, nil
 	case bare && c.ID != "":
-		return c, fmt.Errorf("%w: want cron or every to set one, or run or paused to change one, as in {\"id\":\"nightly\",\"run\":true}", schedule.ErrInvalid)
+		return c, fmt.Errorf("%w: want cron or every to set one, or run or paused to change one, "+
+			as, schedule.ErrInvalid)
 	}
 	return c, c.Check()
 }
 
-// Of returns what the change makes of a record; nil is none, and what it returns for that if there has
-// to be one. Errors wrap schedule.ErrInvalid.
+// Of applies the change to a record, nil if there is no such schedule, and returns the new record.
+// It returns nil if the change needs an existing schedule and there is none. Errors wrap
+// [schedule.ErrInvalid].
 func (c *ScheduleChange) Of(old *schedule.Record, now time.Time) (*schedule.Record, error) {
 	switch {
 	case c.Run && old != nil:
@@ -52,14 +59,15 @@ func (c *ScheduleChange) Of(old *schedule.Record, now time.Time) (*schedule.Reco
 	case c.Run || c.pauses:
 		return nil, nil
 	}
+
 	r := schedule.Set(old, &c.Schedule, now)
 	return r, r.CheckUntil(now)
 }
 
-// Encode returns the payload that ParseScheduleChange reads.
+// Encode returns the payload that [ParseScheduleChange] reads.
 func (c ScheduleChange) Encode() []byte { return EncodeReply(c) }
 
-// EncodePause returns the payload that pauses a schedule or lets it go on.
+// EncodePause returns the payload of a Schedule that pauses a schedule, or resumes it.
 func EncodePause(id string, paused bool) []byte {
 	return EncodeReply(struct {
 		ID     string `json:"id"`
@@ -72,23 +80,26 @@ type scheduleID struct {
 	ID string `json:"id"`
 }
 
-// ParseUnschedule reads the payload of an Unschedule, {"id":"nightly"}. Errors wrap schedule.ErrInvalid.
+// ParseUnschedule reads the payload of an Unschedule, {"id":"nightly"}. Errors wrap
+// [schedule.ErrInvalid].
 func ParseUnschedule(payload []byte) (id string, err error) {
 	named, err := schedule.Decode[scheduleID](payload)
 	return named.ID, err
 }
 
-// EncodeUnschedule returns the payload that ParseUnschedule reads.
+// EncodeUnschedule returns the payload that [ParseUnschedule] reads.
 func EncodeUnschedule(id string) []byte { return EncodeReply(scheduleID{id}) }
 
-// ScheduleList is the reply to a Schedules, whose payload is ListOptions: a page.
+// ScheduleList is one page of schedules, the payload of the reply to a Schedules. The request has
+// [ListOptions].
 type ScheduleList struct {
+	// Schedules are sorted by id.
 	Schedules []*schedule.Record `json:"schedules"`
-	// Next is the After of the next page, nil if this is the last one.
+	// Next is the After of the next page, or nil if this is the last one.
 	Next *string `json:"next"`
 }
 
-// EncodeScheduleList returns a ScheduleList of records that are encoded already.
+// EncodeScheduleList returns the JSON of a ScheduleList whose records are already encoded.
 func EncodeScheduleList(records [][]byte, next *string) []byte {
 	payload := append([]byte(`{"schedules":[`), bytes.Join(records, []byte{','})...)
 	return append(append(append(payload, `],"next":`...), EncodeReply(next)...), '}')

@@ -2,6 +2,7 @@ package subjects
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,28 +14,31 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
-// Settings are the settings of a queue, in replies a JSON object of those that are set:
+// Settings are the settings of a queue. In replies they are a JSON object of those that are set:
 //
 //	{"ack_wait":"1m0s", "backoff":["1s","10s"], "max_deliver":5, "dead_letter":"failed"}
 type Settings = settings.Settings
 
-// Change is a change of settings, a JSON object like that of Settings, with null for those that are
-// reset. 0 and [] are as null, but as duplicate_window 0 is settings.NoDuplicateWindow.
+// Change is a change of settings, a JSON object like that of Settings in which null resets a
+// setting. 0 and [] reset it too, except that a duplicate_window of 0 is
+// settings.NoDuplicateWindow.
 type Change struct {
-	// Settings has those to be set; the others stay.
+	// Settings are those to set; the others stay.
 	Settings Settings
-	// Reset has the names of those to be reset to their default, unless they are to be set.
+	// Reset has the names of settings to reset to their defaults. It has no effect on those in
+	// Settings.
 	Reset []string
 }
 
 var null = []byte("null")
 
-// ParseChange reads a change of settings. Errors wrap ErrOptions.
+// ParseChange reads a change of settings. Errors wrap [ErrOptions] and name the setting.
 func ParseChange(payload []byte) (*Change, error) {
 	members, err := strictjson.Members(payload)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if settings.Find(name) == nil {
 			return nil, fmt.Errorf("%w: unknown member %s: want a JSON object with members of %s",
@@ -61,7 +65,7 @@ func settingNames() string {
 	return strings.Join(names, ", ")
 }
 
-// set adds a setting to the change, in place of what the change says about it.
+// set adds a setting to the change, in place of what it said about that setting.
 func (c *Change) set(row *settings.Setting, v []byte) error {
 	var s Settings
 	if !bytes.Equal(v, null) {
@@ -77,7 +81,7 @@ func (c *Change) set(row *settings.Setting, v []byte) error {
 	return nil
 }
 
-// readSetting reads the value of a setting, which is not null.
+// readSetting reads the value of a setting, which must not be null.
 func readSetting(row *settings.Setting, s *Settings, v []byte) error {
 	field := row.Field(s)
 	if text, ok := field.(*string); ok && row.Object && v[0] != '"' {
@@ -90,14 +94,18 @@ func readSetting(row *settings.Setting, s *Settings, v []byte) error {
 	case *time.Duration:
 		if *field == 0 {
 			*field = row.Off
-		} else if err := settings.CheckBounds(*field, time.Duration(row.Least), time.Duration(row.Most)); err != nil {
+			break
+		}
+
+		least, most := time.Duration(row.Least), time.Duration(row.Most)
+		if err := settings.CheckBounds(*field, least, most); err != nil {
 			return err
 		}
-	case *time.Time:
+	case *time.Time: // rounds up, so that a pause does not end early
 		*field = field.Add(time.Microsecond - 1).Truncate(time.Microsecond).UTC()
 	case *string:
 		switch {
-		case row.Choices == nil && row.CheckText == nil: // the name of a queue
+		case row.Choices == nil && row.CheckText == nil: // it names a queue
 			return checkToken(*field)
 		case *field == "" && !row.Object:
 			return errEmptyText
@@ -124,7 +132,7 @@ func settingJSON(row *settings.Setting, s *Settings) []byte {
 	return strictjson.Marshal(field)
 }
 
-// Encode returns the object that ParseChange reads. It does not check names or bounds.
+// Encode returns the object that [ParseChange] reads. It checks neither names nor bounds.
 func (c *Change) Encode() []byte {
 	var o object
 	for row := range settings.All() {
@@ -136,14 +144,14 @@ func (c *Change) Encode() []byte {
 	}
 
 	for _, name := range c.Reset {
-		if settings.Find(name) == nil { // a newer bridge may know it
+		if settings.Find(name) == nil { // which a newer bridge may have
 			o.add(name, null)
 		}
 	}
 	return o.end()
 }
 
-// Apply makes the change.
+// Apply changes s.
 func (c *Change) Apply(s *Settings) {
 	for row := range settings.All() {
 		if row.IsSet(&c.Settings) || slices.Contains(c.Reset, row.Name) {
@@ -152,11 +160,11 @@ func (c *Change) Apply(s *Settings) {
 	}
 }
 
-// EncodeSettings returns the object that ParseSettings reads. It does not check the bounds.
+// EncodeSettings returns the object that [ParseSettings] reads. It checks nothing.
 func EncodeSettings(s *Settings) []byte { return (&Change{Settings: *s}).Encode() }
 
-// ParseSettings reads the settings in a reply. It ignores members that it does not know, so that a
-// newer bridge may add some.
+// ParseSettings reads the settings in a reply. It ignores unknown members, so that a newer bridge
+// may add some.
 func ParseSettings(payload []byte) (*Settings, error) {
 	members, err := strictjson.Members(payload)
 	if err != nil {
@@ -172,4 +180,61 @@ func ParseSettings(payload []byte) (*Settings, error) {
 		}
 	}
 	return s, nil
+}
+
+// Set adds a setting to the change as people write it, such as 1m30s for ack_wait and 1s,10s for
+// backoff. The value "" resets the setting. Errors wrap [ErrOptions].
+func (c *Change) Set(name, value string) error {
+	row := settings.Find(name)
+	if row == nil {
+		return fmt.Errorf("%w: there is no setting %s: want one of %s",
+			ErrOptions, quote(name), settingNames())
+	}
+
+	if err := c.set(row, valueOf(row, value)); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrOptions, name, err)
+	}
+	return nil
+}
+
+// valueOf returns the JSON of a value as people write it.
+func valueOf(row *settings.Setting, text string) json.RawMessage {
+	if text == "" {
+		return null
+	}
+
+	switch row.Field(&Settings{}).(type) {
+	case *[]time.Duration:
+		return strictjson.Marshal(strings.Split(text, ","))
+	case *int64:
+		if json.Valid([]byte(text)) && strings.Trim(text, "0123456789.+-") == "" {
+			return json.RawMessage(text)
+		}
+	}
+	return strictjson.Marshal(text)
+}
+
+// SettingTexts returns the settings that are set as people write them, such as "ack_wait=1m30s".
+func SettingTexts(s *Settings) []string {
+	var texts []string
+	for row := range settings.All() {
+		if row.IsSet(s) {
+			texts = append(texts, row.Name+"="+textOf(settingJSON(row, s)))
+		}
+	}
+	return texts
+}
+
+// textOf returns a JSON value as people write it.
+func textOf(value json.RawMessage) string {
+	var text string
+	var list []string
+	switch {
+	case json.Unmarshal(value, &text) == nil:
+		return text
+	case json.Unmarshal(value, &list) == nil:
+		return strings.Join(list, ",")
+	default:
+		return string(value)
+	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Each object that a client or an operator writes has names exactly as they are spelled, each once, and
-// no others, in objects within it as well.
+// Each object that a client or an operator writes has names exactly as they are spelled, each once,
+// and no others, in objects within it as well.
 func TestNamesAreExact(t *testing.T) {
 	type parse = func([]byte) error
 	items := func(v subjects.Verb) parse {
@@ -66,8 +66,8 @@ func TestNamesAreExact(t *testing.T) {
 	}
 }
 
-// mangled returns an object with each of its names in another case, given twice, in two cases, and of
-// null or another type, and with a name that is not known.
+// mangled returns an object with each of its names in another case, given twice, in two cases, and
+// of null or another type, and with a name that is not known.
 func mangled(object string) (list []string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal([]byte(object), &members) != nil || members == nil {

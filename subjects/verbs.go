@@ -1,7 +1,9 @@
 package subjects
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -21,13 +23,12 @@ func (k Kind) String() string {
 		return "priority"
 	case FIFO:
 		return "fifo"
-	default:
-		return fmt.Sprintf("Kind(%d)", uint8(k))
 	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// Short returns "pq" or "q", as kinds are called in paths, in statistics and by the tool pq, whatever
-// the prefixes of subjects are.
+// Short returns "pq" or "q", as paths, statistics and the tool pq call the kinds, whatever the
+// prefixes of subjects are.
 func (k Kind) Short() string {
 	if k == FIFO {
 		return "q"
@@ -35,7 +36,7 @@ func (k Kind) Short() string {
 	return "pq"
 }
 
-// ParseShort returns the kind with that Short, and whether there is one.
+// ParseShort returns the kind whose Short is short. known is false if there is none.
 func ParseShort(short string) (k Kind, known bool) {
 	for _, k := range []Kind{Priority, FIFO} {
 		if k.Short() == short {
@@ -45,11 +46,12 @@ func ParseShort(short string) (k Kind, known bool) {
 	return 0, false
 }
 
-// Verb is what to do with a queue.
+// Verb is what a request does with a queue.
 type Verb uint8
 
-// The verbs. Enqueue, EnqueueBatch, Dequeue and Peek exist for [FIFO], the pushes, the other
-// pops and peeks, and Move for [Priority], and the others for both kinds of queues.
+// The verbs. The package comment says what each does. Enqueue, EnqueueBatch, Dequeue and Peek exist
+// only for [FIFO]; the other pushes, pops and peeks, and Move, only for [Priority]; the rest for
+// both.
 const (
 	Push Verb = iota
 	PopMin
@@ -79,33 +81,29 @@ const (
 	Unschedule
 )
 
-// verbRow is a verb as one kind of queue has it.
+// verbRow is a verb of one kind of queue.
 type verbRow struct {
-	kind Kind
-	verb Verb
-	name string // the end of the subject
-	// endpoint is the name in service discovery and in metrics: letters and '-', unique.
-	endpoint string
-	// priority says that the subject may go on with a priority, token that it goes on with
-	// the token of a lease.
-	priority, token bool
-	// queueless says that the subject names no queue.
-	queueless bool
-	// both says that the other kind of queues has the verb, too.
-	both bool
+	kind      Kind
+	verb      Verb
+	name      string // the end of the subject
+	endpoint  string // in service discovery and metrics: letters and '-', unique
+	priority  bool   // the subject may go on with a priority
+	token     bool   // the subject goes on with the token of a lease
+	queueless bool   // the subject names no queue
+	both      bool   // the other kind of queue has the verb too
 }
 
-// ackName is the name of AckLease, which Grammar.Ack builds subjects with as well.
+// ackName is the name of AckLease.
 const ackName = "ack"
 
-// listName is the name of List. It stands where a queue's name would, and nothing follows it, so a
-// queue may have it too.
+// listName is the name of List. It stands in the place of a queue's name and nothing follows it, so
+// a queue may have this name too.
 const listName = "list"
 
-// batchEnd ends the names of batches. It is where a push may have a priority.
+// batchEnd ends the names of batches. It stands where a push may have a priority.
 const batchEnd = ".batch"
 
-// verbTable is every request there is, in the order in which they are listed.
+// verbTable has a row for each kind of request, in the order in which they are listed.
 var verbTable = withBoth([]verbRow{
 	{verb: Push, name: "push", priority: true},
 	{verb: PushBatch, name: "push" + batchEnd},
@@ -135,7 +133,7 @@ var verbTable = withBoth([]verbRow{
 	{kind: FIFO, verb: Peek, name: "peek"},
 })
 
-// withBoth names the endpoints of rows, and appends the rows that FIFO queues have as well.
+// withBoth names the endpoints of the rows, and appends a row for FIFO queues to each verb of both.
 func withBoth(rows []verbRow) []verbRow {
 	for i := range rows {
 		rows[i].endpoint = strings.ReplaceAll(rows[i].name, ".", "-")
@@ -157,7 +155,7 @@ func (v Verb) String() string {
 	return fmt.Sprintf("Verb(%d)", uint8(v))
 }
 
-// rowOf returns the row of a verb, nil if the kind of queue does not have it.
+// rowOf returns the row of a verb, or nil if the kind of queue lacks the verb.
 func rowOf(k Kind, v Verb) *verbRow {
 	for i := range verbTable {
 		if row := &verbTable[i]; row.kind == k && row.verb == v {
@@ -165,25 +163,6 @@ func rowOf(k Kind, v Verb) *verbRow {
 		}
 	}
 	return nil
-}
-
-// parseVerb returns the row of the verb that follows a queue name, and the priority or token
-// after it if there is one.
-func parseVerb(k Kind, text string) (row *verbRow, tail string, hasTail bool, err error) {
-	for i := range verbTable {
-		row := &verbTable[i]
-		if row.kind != k || row.queueless {
-			continue
-		}
-		rest, found := strings.CutPrefix(text, row.name)
-		switch {
-		case found && rest == "" && !row.token:
-			return row, "", false, nil
-		case found && rest != "" && (row.priority && rest != batchEnd || row.token) && rest[0] == '.':
-			return row, rest[1:], true, nil
-		}
-	}
-	return nil, "", false, fmt.Errorf("%w %s: want one of %s", ErrVerb, quoteStart(text, maxQuotedVerb), verbList(k))
 }
 
 // verbList lists what can follow a queue name, for error texts.
@@ -194,22 +173,74 @@ func verbList(k Kind) string {
 		if row.kind != k || row.queueless {
 			continue
 		}
-		if row.token {
+
+		switch {
+		case row.token:
 			names = append(names, row.name+".<token>")
-			continue
-		}
-		names = append(names, row.name)
-		if row.priority {
-			names = append(names, row.name+".<priority>")
+		case row.priority:
+			names = append(names, row.name, row.name+".<priority>")
+		default:
+			names = append(names, row.name)
 		}
 	}
 	return strings.Join(names, ", ")
 }
 
+// Build returns the subject that Parse turns into r.
+//
+// Errors wrap [ErrQueueName], [ErrVerb] if the kind of queue has no such verb, [ErrToken], or
+// [ErrPriority] if there is a priority without HasPriority or with another verb than push.
+func (g Grammar) Build(r Request) (string, error) {
+	row := rowOf(r.Kind, r.Verb)
+	if row != nil && row.queueless {
+		if r != (Request{Kind: r.Kind, Verb: r.Verb}) {
+			const problem = "with a queue, priority or token: want none"
+			return "", fmt.Errorf("%w: %s %s", ErrVerb, r.Verb, problem)
+		}
+		return g.prefix(r.Kind) + row.name, nil
+	}
+
+	if err := ValidateQueueName(r.Queue); err != nil {
+		return "", err
+	}
+	if row == nil {
+		return "", fmt.Errorf("%w %s for a queue of kind %s: want one of %s",
+			ErrVerb, r.Verb, r.Kind, verbList(r.Kind))
+	}
+
+	subject := g.prefix(r.Kind) + r.Queue + "." + row.name
+	switch {
+	case row.token:
+		if err := validateToken(r.Token); err != nil {
+			return "", err
+		}
+		return subject + "." + r.Token, nil
+	case r.HasPriority && row.priority:
+		return subject + "." + strconv.FormatInt(r.Priority, 10), nil
+	case r.HasPriority:
+		return "", fmt.Errorf("%w: the verb %s takes none", ErrPriority, r.Verb)
+	case r.Priority != 0:
+		return "", fmt.Errorf("%w: %d without HasPriority", ErrPriority, r.Priority)
+	}
+	return subject, nil
+}
+
+// Owns reports whether a message published to subject would come back as a request. A reply subject
+// must not.
+func (g Grammar) Owns(subject string) bool {
+	return strings.HasPrefix(subject, g.priority) || strings.HasPrefix(subject, g.fifo)
+}
+
+// Wildcards returns the subjects to subscribe to: together they match every subject that Owns
+// accepts.
+func (g Grammar) Wildcards() []string {
+	return []string{g.priority + ">", g.fifo + ">"}
+}
+
 // Endpoint is one form of request, as service discovery lists it.
 type Endpoint struct {
-	// Name is unique among the endpoints and made of letters and '-', as the
-	// NATS service protocol wants it: "pop-min", "fifo-len".
+	// Name is unique among the endpoints and made of letters and '-', as the NATS service protocol
+	// wants it: "pop-min", "fifo-len".
 	Name string
 	// Subject matches the subjects of these requests: "pq.*.pop.min".
 	Subject string
@@ -231,13 +262,17 @@ func (g Grammar) Endpoints() []Endpoint {
 			Kind:    row.kind,
 			Verb:    row.verb,
 		}
+
 		switch {
 		case row.queueless:
 			e.Subject = g.prefix(row.kind) + row.name
 		case row.token:
 			e.Subject += ".*"
 		}
+
 		endpoints = append(endpoints, e)
+
+		// A push with its priority in the subject is a form of its own.
 		if row.priority {
 			e.Name += "-priority"
 			e.Subject += ".*"
@@ -246,4 +281,41 @@ func (g Grammar) Endpoints() []Endpoint {
 		}
 	}
 	return endpoints
+}
+
+// checkToken returns an error that says what is wrong with a token, if anything is.
+func checkToken(token string) error {
+	if problem := tokenProblem(token); problem != "" {
+		return errors.New(quote(token) + " " + problem)
+	}
+	return nil
+}
+
+// How many bytes of client input an error repeats. Anybody who reads the token of a lease in a log
+// could acknowledge the item, so errors show only the start of tokens, and of what may be one.
+const (
+	maxQuoted      = 64
+	maxQuotedVerb  = 16
+	maxQuotedToken = 4
+
+	longestPriority = len("-9223372036854775808")
+)
+
+// quotePriority quotes a priority. What is longer than any priority may be a token.
+func quotePriority(text string) string {
+	if len(text) > longestPriority {
+		return quoteStart(text, maxQuotedToken)
+	}
+	return quote(text)
+}
+
+// quote makes client input safe to print: quoted, ASCII, and not long.
+func quote(s string) string { return quoteStart(s, maxQuoted) }
+
+// quoteStart is quote with a limit of most bytes.
+func quoteStart(s string, most int) string {
+	if len(s) > most {
+		return fmt.Sprintf("%+q... (%d bytes)", s[:most], len(s))
+	}
+	return fmt.Sprintf("%+q", s)
 }

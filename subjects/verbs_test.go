@@ -32,8 +32,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestEndpointsMatchTheGrammar: what an endpoint's subject matches is parsed
-// to its kind and verb.
+// TestEndpointsMatchTheGrammar: what an endpoint's subject matches is parsed to its kind and verb.
 func TestEndpointsMatchTheGrammar(t *testing.T) {
 	g := defaultGrammar(t)
 	for _, e := range g.Endpoints() {

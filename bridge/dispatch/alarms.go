@@ -3,19 +3,18 @@ package dispatch
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 )
 
 // timerWork is what runTimers found to do.
 type timerWork struct {
-	beats   []*waiter
-	ended   []ending
-	late    []*waiter // whose time is up while they are in a batch
-	overdue bool      // the time of others may be up
-	waiting bool      // somebody waits
-	next    time.Duration
-	more    bool // there is more to do now
+	beats   []*waiter     // get a heartbeat
+	ended   []ending      // have left their lines
+	late    []*waiter     // their time is up while they are in a batch
+	overdue bool          // the time of other requests may be up
+	waiting bool          // some request waits for items
+	next    time.Duration // the next alarm, 0 if there is none
+	more    bool          // there is more to do now
 }
 
 // timerPage is how many waiters runTimers ends at most before it lets others go on.
@@ -26,12 +25,12 @@ func (l *lane) runTimers(ctx context.Context) {
 	defer context.AfterFunc(ctx, l.timers.wake)()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for over := false; !over; {
+	for ended := false; !ended; {
 		select {
 		case <-timer.C:
 		case <-l.timers.woken:
-		case <-l.over:
-			over = true
+		case <-l.ended:
+			ended = true
 		}
 
 		work := timerWork{more: true}
@@ -39,7 +38,7 @@ func (l *lane) runTimers(ctx context.Context) {
 			work = l.runTimersOnce(ctx)
 		}
 
-		// While somebody waits, the clock by which items fall due is watched too.
+		// While a request waits, the clock by which items fall due is watched too.
 		next := work.next - l.timers.now()
 		if work.waiting && (work.next == 0 || next > watchEvery) {
 			next = watchEvery
@@ -50,7 +49,7 @@ func (l *lane) runTimers(ctx context.Context) {
 	}
 }
 
-// runTimersOnce does what is to be done now, up to a page of it.
+// runTimersOnce does what is due now, up to a page of it.
 func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 	l.calling.Lock()
 	defer l.calling.Unlock()
@@ -72,13 +71,12 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 
 	if work.overdue {
 		l.endOverdue(ctx)
-		work.more = true // there is another time to wait for
+		work.more = true // it has set another alarm
 	}
 	return work
 }
 
-// findWorkLocked collects what is to be done now, and takes those that are to be ended out
-// of their lines.
+// findWorkLocked collects what is due now, and takes waiters that end out of their lines.
 func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 	if l.mu.closed || ctx.Err() != nil {
 		l.closeLinesLocked(ctx, &work)
@@ -100,6 +98,7 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 			work.next = a.at
 			break
 		}
+
 		l.timers.clear(a)
 		switch of := a.of.(type) {
 		case *line:
@@ -112,7 +111,9 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 		default:
 			work.overdue = true
 		}
-		work.more = work.more || len(work.ended)+len(work.beats)+len(work.late) >= timerPage
+
+		found := len(work.ended) + len(work.beats) + len(work.late)
+		work.more = work.more || found >= timerPage
 	}
 	return work
 }
@@ -120,13 +121,16 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 // alarmLocked handles the alarm of a waiter.
 func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	switch {
-	case l.endOf(w) > now:
+	case l.endOf(w) > now: // a heartbeat
 	case w.state.inBatch():
 		work.late = append(work.late, w)
 		return // the batch ends it
+
+	// Without credits it gets nothing, whatever the queue has.
 	case w.blocked():
 		l.leaveToEndLocked(w, work, nil)
 		return
+
 	case w.endsWhenEmpty() && hasNoRoom(w.line.nothing) && w.lookedLocked():
 		l.leaveToEndLocked(w, work, w.line.nothing)
 		return
@@ -136,7 +140,9 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	case w.line.failed != nil || w.lookedLocked():
 		l.leaveToEndLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
 		return
-	default: // nobody has looked since it came, so it gets one look before it ends
+
+	// No batch has looked since it came, so it gets one look before it ends.
+	default:
 		l.moveWaiter(w, waiterLate)
 		w.line.ending++
 		l.wakeLineLocked(w.line, w.wanted)
@@ -149,22 +155,24 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	l.timers.set(&w.alarm, l.nextAlarm(w))
 }
 
-// leaveToEndLocked has a waiter end, with err unless that is nil.
+// leaveToEndLocked has a waiter leave its line, and runTimersOnce end it: with err, or without
+// items if err is nil.
 func (l *lane) leaveToEndLocked(w *waiter, work *timerWork, err error) {
 	work.ended = append(work.ended, ending{w, err})
 	l.leaveLocked(w)
 }
 
-// closeLinesLocked ends what waits in a lane that was closed: requests with a Wait, and
-// once ctx has ended all of them.
+// closeLinesLocked ends the waiters of a lane that was closed: those with a Wait, and all of them
+// once ctx has ended. It stops after a page.
 func (l *lane) closeLinesLocked(ctx context.Context, work *timerWork) {
 	for _, ln := range l.mu.lines {
 		for w := ln.waiters.first; w != nil; {
 			next := w.next
-			if !w.state.inBatch() && w.state.hasParked() && (w.waits() || ctx.Err() != nil) {
+			if w.state.isIdle() && (w.waits() || ctx.Err() != nil) {
 				l.leaveToEndLocked(w, work, errClosed)
 			}
 			w = next
+
 			if len(work.ended) >= timerPage {
 				work.more = true
 				return
@@ -173,95 +181,12 @@ func (l *lane) closeLinesLocked(ctx context.Context, work *timerWork) {
 	}
 }
 
-// lookAgainLocked has the lines looked at that wait for the clock.
+// lookAgainLocked wakes the lines that wait for the clock, because it was set.
 func (l *lane) lookAgainLocked() {
 	for _, ln := range l.mu.lines {
 		if ln.alarm.isSet() {
 			l.timers.clear(&ln.alarm)
 			l.wakeLineLocked(ln, wakeBudget)
 		}
-	}
-}
-
-// endOverdue answers the requests whose time is up, and has the timers look again as long as there
-// are others. The caller may call the Repliers.
-func (l *lane) endOverdue(ctx context.Context) {
-	l.failOverdue(ctx, true)
-	l.mu.Lock()
-	batches := slices.Clone(l.mu.inFlight) // they end only when calling is free
-	l.mu.Unlock()
-
-	// Those that are in batches may have been taken; their batches say so when they end.
-	now := l.timers.now()
-	for _, b := range batches {
-		for r, ops := range b.each() {
-			w := r.waiter
-			switch {
-			case w != nil && w.state.hasParked(): // it has an alarm of its own
-			case w != nil:
-				if l.answerWaiterBy(w) <= now {
-					l.answerLate(w)
-				}
-			case !r.answered && l.answerBy(r) <= now:
-				r.answered = true
-				r.fail(ops, lateError(ops))
-			}
-		}
-	}
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	waiting := l.mu.returns.len() + l.mu.backlog.len() + l.mu.aside.len() + len(l.mu.inFlight)
-	if waiting > 0 && !l.mu.ended {
-		l.watchOverdueLocked(now + l.pageTime())
-	}
-}
-
-// failOverdue fails the requests that have waited too long, and all of them once ctx has ended.
-// Unless all is set, it leaves some that are not first.
-func (l *lane) failOverdue(ctx context.Context, all bool) {
-	l.mu.Lock()
-	over := ctx.Err() != nil
-	if over {
-		l.mu.ended = l.mu.closed // else a Replier could requeue endlessly
-	}
-	late := l.takeLateLocked(over, all)
-	l.mu.Unlock()
-	l.failLate(late, nil)
-}
-
-// takeLateLocked takes the requests that have waited too long out of the backlogs, or whatever is
-// there.
-func (l *lane) takeLateLocked(whatever, all bool) (late []lateRequest) {
-	now := time.Now()
-	for _, from := range l.backlogsLocked() {
-		by := now
-		if whatever {
-			by = from.latest
-		}
-		some := from.takeLate(by, whatever || all)
-		if from == &l.mu.aside {
-			for i := range some {
-				some[i].Queue.aside.Add(-1)
-			}
-		}
-		late = append(late, some...)
-	}
-	if len(late) > 0 {
-		l.mu.changed.Signal()
-	}
-	return late
-}
-
-// failLate fails requests that are in no backlog any more; a nil err says that they have waited too
-// long.
-func (l *lane) failLate(late []lateRequest, err error) {
-	for i := range late {
-		r, why := &late[i].Request, err
-		if why == nil {
-			why = turnError(r.Received)
-		}
-		l.d.release(r)
-		r.fail(late[i].ops, why)
 	}
 }

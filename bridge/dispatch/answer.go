@@ -2,24 +2,25 @@ package dispatch
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// answerBatches waits for the batches that run has started, in order, and answers their
-// requests.
+// answerBatches waits for the batches that run has started, in order, and answers their requests.
 func (l *lane) answerBatches() {
 	for b := range l.started {
 		results, err := b.pending.Wait()
 		b.cancel()
 		l.setDurable(b)
+
 		if err == nil {
 			l.answerBatch(b, results)
 		} else {
 			l.failBatch(b, err)
 		}
+
 		l.d.noteBatch(b.pending)
 		l.finishBatch(b)
 		l.batcher.Reuse(results)
@@ -45,6 +46,7 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	defer l.calling.Unlock()
 	now := time.Now()
 	l.observeResults(b, results)
+
 	rest := results
 	for r, ops := range b.each() {
 		own := rest[:len(ops)]
@@ -53,16 +55,16 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 		switch {
 		case r.waiter != nil:
 			l.applyResults(r.waiter, ops, own, now)
-		case r.answered: // by the timers
+		case r.answered:
 			l.d.requeueLate(r.Queue, ops, own)
 		default:
 			l.answerRequest(r, ops, own, now)
 		}
 	}
 
-	// The lines come last: what the batch found for them says when they are looked at again.
+	// Only now is it known what the batch found for each line, and so when to look again.
 	l.finishWaiters(b, results, nil)
-	l.tellFilled(b, results)
+	l.notifyFilled(b, results)
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 }
 
@@ -71,10 +73,13 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 	r.acked = r.acked || LeadingAcks(ops) > 0 && results[0].Err == nil
 
 	left := toRetry(ops, results)
-	if len(left) > 0 && !r.Each && !l.endsWithoutRoom(r, results, now) && l.runAgain(r, left) == nil {
-		return
+	if len(left) > 0 && !r.Each && !l.endsWithoutRoom(r, results, now) {
+		if l.runAgain(r, left) == nil {
+			return
+		}
 	}
 
+	// The limit's own error would say that the request changed nothing.
 	if r.acked {
 		for i := range results {
 			results[i].Err = asNothing(results[i].Err)
@@ -84,85 +89,36 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 	r.Replier.Answer(r, ops, results)
 }
 
-// endsWithoutRoom reports whether a request for which no batch had room ends with what is known so
-// far, because its time is nearly up: there is nothing, or no place.
+// endsWithoutRoom reports whether a request that no batch had room for ends now, instead of running
+// again. It does if its time is nearly up and the batch found out why it would get nothing: the
+// queue is empty or full, or max_leased is reached.
 func (l *lane) endsWithoutRoom(r *Request, results []fdbpq.Result, now time.Time) bool {
 	last := results[len(results)-1].Err
-	known := errors.Is(last, fdbpq.ErrEmpty) || errors.Is(last, fdbpq.ErrMaxLeased) || errors.Is(last, fdbpq.ErrFull)
+	known := foundNothing(last) || errors.Is(last, fdbpq.ErrFull)
 	return known && now.Sub(r.Received) >= l.d.options.RequestTimeout*3/4
 }
 
-// failBatch fails the requests of a batch that was not run or whose outcome is unknown.
-func (l *lane) failBatch(b *batch, err error) {
-	if b.writes {
-		l.d.health.noteFailure(err)
+// notifyFilled calls Options.Filled for a durable batch, once for each queue.
+func (l *lane) notifyFilled(b *batch, results []fdbpq.Result) {
+	filled := l.d.options.Filled
+	if filled == nil {
+		return
 	}
 
-	l.calling.Lock()
-	defer l.calling.Unlock()
-	if kv.MaybeCommitted(err) {
-		l.setUnsettled(b)
-	}
-	err = batchError(err)
-	l.d.options.Warn("a batch failed", "requests", len(b.requests), "error", err)
-
-	// A store that is full refuses pushes, and with them the rest of their batch.
-	refused := b.pushes && errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, ErrUnknownOutcome)
-	if refused {
-		l.d.health.refusesPushes.Store(true)
-	}
-	apart := refused && b.nonPushes
-	unknown := errors.Is(err, ErrUnknownOutcome)
-
+	l.notifications++
 	for r, ops := range b.each() {
-		w := r.waiter
-		if r.answered || w != nil && w.answered {
-			continue // it was answered
-		}
-		pops := 0
-		if w != nil {
-			doubtful := unknown && w.leases() // it may have an item, which nobody puts back
-			if w.retries() && (!w.endsWhenEmpty() || apart) && !doubtful {
-				continue // it waits on: one that should end looks again without pushes
-			}
-			w.answered = true // nobody knows of it yet, so it may be requeued as a new one
-			r, ops, pops = &w.request, w.rest(), w.wanted
+		own := results[:len(ops)]
+		results = results[len(ops):]
+		if r.Queue.notified == l.notifications {
+			continue
 		}
 
-		if apart && !has(ops, fdbpq.OpPush) {
-			again := *r
-			again.Pops = pops
-			if l.runAgain(&again, ops) == nil {
-				continue // to be run without pushes: see takeBatch
-			}
+		fills := itemsFilled(ops) > 0 || freesPlace(own) || !nextDue(ops, own).IsZero()
+		if fills || has(ops, fdbpq.OpConfigure) {
+			r.Queue.notified = l.notifications
+			filled(r.Queue)
 		}
-		r.fail(ops, err)
 	}
-
-	l.finishWaiters(b, nil, err)
-	if apart {
-		l.retryLines(b)
-	}
-	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
-}
-
-// setUnsettled records that the outcome of the batch is unknown; nil is one of before.
-func (l *lane) setUnsettled(b *batch) {
-	var filled []*Queue
-	if b != nil {
-		filled = l.d.filledQueues(b.pending)
-	}
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.unsettled = true
-	if b != nil {
-		for i := range b.requests {
-			l.mu.doubtful = append(l.mu.doubtful, b.requests[i].Queue)
-		}
-		l.mu.doubtful = append(l.mu.doubtful, filled...)
-	}
-	l.mu.changed.Signal()
 }
 
 // finishBatch ends the batch and frees what it held.
@@ -190,4 +146,109 @@ func (l *lane) finishBatch(b *batch) {
 	b.empty() // no longer the newest, so nothing else reads it
 	*b = batch{requests: b.requests, ops: b.ops, lines: b.lines}
 	l.spare.Put(b)
+}
+
+// observeResults learns from a batch how large items are and which queues ran out of them, and
+// counts the items that came and went.
+func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
+	largest, items := 0, false
+	var moved traffic
+	for r, ops := range b.each() {
+		own := results[:len(ops)]
+		results = results[len(ops):]
+		moved.count(r.Queue, ops, own)
+
+		if last := len(ops) - 1; takesItem(ops[last].Kind) {
+			if out := foundNothing(own[last].Err); out != r.Queue.ranOut.Load() {
+				r.Queue.ranOut.Store(out)
+			}
+		}
+
+		size, got := largestItem(r, ops, own)
+		if got || r.Queue.itemSize.Load() > 0 {
+			observeSize(&r.Queue.itemSize, size, got)
+		}
+		largest, items = max(largest, size), items || got
+	}
+	moved.flush()
+	observeSize(&l.popSize, largest, items)
+}
+
+// foundNothing reports whether a pop or lease failed because there was nothing for it.
+func foundNothing(err error) bool {
+	return err != nil && (errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased))
+}
+
+// largestItem returns the size of the largest item that a request pushed or got, and whether it got
+// any.
+func largestItem(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (size int, got bool) {
+	if len(ops) == 1 {
+		size = r.Size
+	}
+	for i := range results {
+		if results[i].Err == nil && returnsItem(ops[i].Kind) {
+			got = true
+			size = max(size, sizeOf(&results[i].Item.Message))
+		} else if len(ops) > 1 { // the request is larger than each of its pushes
+			size = max(size, sizeOf(&ops[i].Message))
+		}
+	}
+	return size, got
+}
+
+// observeSize adjusts the expected size of an item: up to the largest message at once, down slowly.
+// So a batch has no more pops than fdbpq.Batcher.LimitReturned allows.
+func observeSize(expected *atomic.Int64, largest int, items bool) {
+	size := expected.Load()
+	if int64(largest) > size {
+		expected.Store(int64(largest))
+	} else if items {
+		expected.Store(size - (size-int64(largest)+7)/8)
+	}
+}
+
+// traffic counts items of one queue. The counters of a queue, which batches share, change once for
+// each run of its requests in a batch.
+type traffic struct {
+	queue   *Queue
+	in, out int64
+}
+
+// count counts the results of a request.
+func (t *traffic) count(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
+	if t.queue != q {
+		t.flush()
+		t.queue = q
+	}
+	for i := range ops {
+		if r := &results[i]; r.Err == nil && !r.Duplicate {
+			in, out := itemsMoved(&ops[i], r)
+			t.in += in
+			t.out += out
+		}
+	}
+}
+
+// flush adds what was counted to the counters of the queue.
+func (t *traffic) flush() {
+	if t.in > 0 {
+		t.queue.in.Add(t.in)
+	}
+	if t.out > 0 {
+		t.queue.out.Add(t.out)
+	}
+	*t = traffic{}
+}
+
+// itemsMoved returns how many items an operation that succeeded put into the queue and took out.
+func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
+	switch op.Kind {
+	case fdbpq.OpPush:
+		return 1, 0
+	case fdbpq.OpPop, fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpRedriveItem:
+		return 0, 1
+	case fdbpq.OpPurge:
+		return 0, r.Len
+	}
+	return 0, 0
 }

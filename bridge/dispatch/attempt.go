@@ -3,12 +3,206 @@ package dispatch
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// finishWaiters ends a batch for the lines that had operations in it: it succeeded with these
-// results, or failed. Waiters that have not ended wait on.
+// queueUpLocked puts a request into the line of its queue. If it is the first one there, this batch
+// looks for its items, unless the batch is full. Otherwise the queue is empty or about to be looked
+// at, and the request parks.
+func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
+	w := newWaiter(r, ops)
+	if w.cancelled() && len(w.acks) == 0 {
+		l.joinLocked(w)
+		l.leaveCancelledLocked(w) // before it takes anything
+		return
+	}
+
+	ln := l.lineLocked(r.Queue)
+	first := !full && !w.blocked() && (ln == nil || ln.admitsFirst(w))
+
+	// Acknowledgements do not wait for those in line. The request joins them once they are done.
+	if len(w.acks) > 0 && !first {
+		l.moveWaiter(w, waiterAcking)
+		b.addWaiter(w, w.acks, r.Received)
+		return
+	}
+
+	ln = l.joinLocked(w)
+	if first {
+		l.moveWaiter(w, waiterFirst)
+		ln.guess = true
+		ln.budget += w.wanted
+		l.reserveLocked(b, ln, w.wanted)
+		b.reserved += len(w.acks)
+		b.bytes += r.Size
+		return
+	}
+
+	w.onlyIfEmpty = false // it has not looked, but found others before it
+	l.parkLocked(w)
+	switch {
+	case !w.waits():
+		l.wakeLineLocked(ln, wakeBudget)
+
+	// The others wait for leases or groups, so there may be items for this one.
+	case ln.limit == limitInForce && !w.leases(), ln.blocked > 0:
+		ln.budget, ln.guess = max(ln.budget, w.wanted), true
+		l.makeReadyLocked(ln)
+	}
+}
+
+// admitsFirst reports whether the batch that is being made may look for a new waiter at once:
+// nobody in the line has to come before it.
+func (ln *line) admitsFirst(w *waiter) bool {
+	if ln.inFlight > 0 {
+		return false
+	}
+	allInThisBatch := !ln.waiters.last.state.hasParked()
+	return allInThisBatch || len(w.acks) > 0 && !ln.servable()
+}
+
+// serveLocked has the batch look for the line of a queue too, if a request in it makes items of the
+// queue ready. While the store refuses pushes, they get batches without pops, so the next batch
+// looks.
+func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, refusesPushes bool) {
+	ln := l.lineLocked(r.Queue)
+	if ln == nil {
+		return
+	}
+
+	// These may end a pause, or any number of leases.
+	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) {
+		l.wakeLineLocked(ln, wakeBudget)
+	}
+
+	n := itemsFilled(ops)
+	if ended := leasesEnded(ops); ended > 0 {
+		l.markStaleLocked(ln)
+		if ln.limit != limitUnmet {
+			ln.limit = limitMet
+			n = max(n, ended)
+		}
+
+		// The lease may be of a group at its limit. One free place is enough for any number of
+		// pops.
+		if errors.Is(ln.nothing, fdbpq.ErrGroupLimits) {
+			n = max(n, ended)
+			ln.guess = ln.guess || ln.waiters.n > ln.leases
+		}
+	}
+
+	ln.budget += n
+	looks := n > 0 && !refusesPushes && ln.inFlight == 0 && ln.servable()
+	if looks && !l.d.load.keepsTooMuchOf(ln.queue) {
+		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
+	}
+	l.makeReadyLocked(ln)
+}
+
+// reserveLocked reserves room in the batch for pops of a line.
+func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
+	if ln.state != lineReserved {
+		l.unlistLocked(ln)
+		l.moveLine(ln, lineReserved)
+		b.lines = append(b.lines, ln)
+	}
+	ln.reserved += pops
+	b.reserved += pops
+	b.bytes += pops * l.popCost(ln.queue)
+}
+
+// takeReadyLocked reserves room for the ready lines, up to half of the batch.
+func (l *lane) takeReadyLocked(b *batch) {
+	l.readyHeldLocked()
+	pops, bytes := max(l.d.options.MaxBatch/2, 1), l.d.options.MaxBatchBytes/2
+
+	for l.mu.ready.n > 0 && b.reserved < pops && b.bytes < bytes {
+		ln := l.mu.ready.first
+		if l.d.load.keepsTooMuchOf(ln.queue) {
+			l.mu.ready.remove(ln)
+			l.moveLine(ln, lineHeld)
+			l.mu.held.push(ln)
+			continue
+		}
+
+		// A line without pops could leave the batch empty, and an empty batch is never answered.
+		if !ln.servable() {
+			l.mu.ready.remove(ln)
+			l.moveLine(ln, lineQuiet)
+			continue
+		}
+
+		room := max((bytes-b.bytes)/l.popCost(ln.queue), 1)
+		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
+	}
+}
+
+// readyHeldLocked makes held lines ready again, behind the others, if less is kept than when they
+// were held.
+func (l *lane) readyHeldLocked() {
+	frees := l.d.load.frees.Load()
+	if frees == l.mu.frees {
+		return
+	}
+
+	l.mu.frees = frees
+	for ln := l.mu.held.first; ln != nil; ln = l.mu.held.first {
+		l.mu.held.remove(ln)
+		l.moveLine(ln, lineReady)
+		l.mu.ready.push(ln)
+	}
+}
+
+// addPopsLocked adds the operations of the first waiters of each line.
+func (l *lane) addPopsLocked(b *batch) {
+	now := time.Now()
+	for _, ln := range b.lines {
+		room := ln.reserved
+		ln.attempt = attempt{guess: ln.guess}
+		for w, next := ln.waiters.first, (*waiter)(nil); w != nil && room > 0; w = next {
+			next = w.next
+			if ln.limit == limitInForce && w.state.hasParked() && w.leases() {
+				continue
+			}
+			if w.blocked() {
+				if w.state == waiterFirst { // others in the batch have taken the last credits
+					l.parkLocked(w)
+				}
+				continue
+			}
+
+			// received decides how long the batch may take: see startBatch.
+			n, received := w.wanted, w.request.Received
+			switch w.state {
+			case waiterLate:
+				received = w.request.Wait.Until // w.request.Received leaves too little time
+				l.moveWaiter(w, waiterLateTrying)
+			case waiterParked:
+				if w.waits() {
+					n, received = min(n, room), now // it is in no hurry
+				}
+				l.moveWaiter(w, waiterTrying)
+			}
+
+			n = w.chargeLocked(n)
+			l.popBuffer = w.appendPops(append(l.popBuffer[:0], w.acks...), n)
+			b.addWaiter(w, l.popBuffer, received)
+			room -= n
+			ln.attempt.pops += n
+		}
+
+		ln.attempt.unused = max(ln.budget-ln.attempt.pops, 0)
+		ln.budget, ln.guess, ln.reserved = 0, false, 0
+		ln.inFlight++
+		l.moveLine(ln, lineTrying)
+	}
+	b.reserved = 0
+}
+
+// finishWaiters ends a batch for the lines that had operations in it: with results, or with the
+// error that it failed with. Waiters that have not been answered wait on.
 func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 	l.mu.Lock()
 	at := slices.Index(l.mu.inFlight, b)
@@ -19,6 +213,7 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 		if w == nil {
 			continue
 		}
+
 		w.refundLocked()
 		switch {
 		case w.state == waiterAcking && w.answered:
@@ -34,7 +229,7 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 		}
 	}
 
-	// A line whose requests the batch was split by is done with the last of them.
+	// If damaged data split a batch, the attempt of a line ends with the last part.
 	var ended []ending
 	for _, ln := range b.lines {
 		ln.inFlight--
@@ -55,46 +250,51 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 	}
 }
 
-// endAttemptLocked decides when the line is looked at next. It takes the waiters that do not wait
-// for more out of the line, and appends them to ended.
+// endAttemptLocked decides when the line is looked at next. It takes the waiters that wait no
+// longer out of the line, and appends them to ended.
 func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	f := &ln.attempt
 	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
 		ln.failed = errSettles
 	}
 
+	stale := ln.state == lineStale
 	switch {
-	case f.full != nil && ln.state != lineStale:
+	case f.full != nil && !stale:
 		ln.limit = limitInForce
 	case f.full != nil:
 		ln.limit = limitMet
-	default: // no lease has met it again
+	default: // no lease has met the limit again
 		ln.limit = min(ln.limit, limitMet)
 	}
-	stale := ln.state == lineStale
 	l.moveLine(ln, lineQuiet)
 
 	switch {
 	case f.failed != nil:
 		l.lookByLocked(ln, l.timers.now()+retryPause)
+
 	case f.empty != nil:
 		ln.nothing = asNothing(f.empty)
-		if stale && errors.Is(f.empty, fdbpq.ErrGroupLimits) { // a group may be below its limit by now
+		if stale && errors.Is(f.empty, fdbpq.ErrGroupLimits) { // a lease of a group has ended
 			ln.budget, ln.guess = max(ln.budget, wakeBudget), true
 		}
 		l.lookWhenDueLocked(ln, f.due)
 		ln.emptied = b.number
 		ended = l.removeEndingLocked(ln, f.empty, ended)
+
 	case f.full != nil:
 		ln.nothing = limitError{f.full}
 		l.lookWhenDueLocked(ln, f.due)
 		ln.noLease = b.number
 		ended = l.removeEndingLocked(ln, f.full, ended)
-		if ln.budget = 0; ln.servable() { // it has pops without a lease, or a place may be free by now
+		if ln.budget = 0; ln.servable() { // it has pops, or a place for a lease may be free by now
 			ln.budget, ln.guess = wakeBudget, true
 		}
+
+	// There may be more, so the next batch looks again. Waiters whose time is up need not wait for
+	// it.
 	case f.guess || f.stuck != nil:
-		switch { // it looks again at once, but waiters whose time is up need not wait for that
+		switch {
 		case errors.Is(f.stuck, fdbpq.ErrEmpty):
 			ln.nothing, ln.emptied = f.stuck, b.number
 		case errors.Is(f.stuck, fdbpq.ErrMaxLeased):
@@ -102,6 +302,7 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 		}
 		ln.guess = true
 		ln.budget = max(ln.budget+f.unused, 2*f.pops, wakeBudget)
+
 	default:
 		ln.budget += f.unused
 	}
@@ -111,8 +312,8 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	return ended
 }
 
-// removeEndingLocked takes requests that wait no longer out of the line if nothing was found for
-// them, because of why, and appends them to ended.
+// removeEndingLocked takes the waiters that end when nothing is found out of the line, and appends
+// them to ended, with why nothing was found.
 func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending {
 	for w := ln.waiters.last; w != nil && ln.ending > 0; {
 		before := w.prev
@@ -125,79 +326,13 @@ func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending 
 	return ended
 }
 
-// noteDuesLocked has lines looked at when leases and delays of the batch are over.
+// noteDuesLocked has lines looked at when leases and delays of the batch end.
 func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
 	for r, ops := range b.each() {
 		own := results[:len(ops)]
 		results = results[len(ops):]
 		if ln := l.lineLocked(r.Queue); ln != nil {
 			l.lookWhenDueLocked(ln, nextDue(ops, own))
-		}
-	}
-}
-
-// tellFilled calls Options.Filled for a durable batch, once for each queue.
-func (l *lane) tellFilled(b *batch, results []fdbpq.Result) {
-	filled := l.d.options.Filled
-	if filled == nil {
-		return
-	}
-
-	l.rings++
-	for r, ops := range b.each() {
-		own := results[:len(ops)]
-		results = results[len(ops):]
-		if r.Queue.rung == l.rings {
-			continue
-		}
-		if itemsFilled(ops) > 0 || has(ops, fdbpq.OpConfigure) || freesPlace(own) || !nextDue(ops, own).IsZero() {
-			r.Queue.rung = l.rings
-			filled(r.Queue)
-		}
-	}
-}
-
-// wakeUnlessLooked is wakeLine, unless the batch was one of this lane that has itself found all
-// that it brought back.
-func (l *lane) wakeUnlessLooked(q *Queue, b *batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ln := l.lineLocked(q)
-	if ln == nil {
-		return
-	}
-	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.number
-	if !looked || ln.nothing == nil || hasNoRoom(ln.nothing) {
-		l.wakeLineLocked(ln, wakeBudget)
-	}
-}
-
-// retryLines has the lines of a batch that failed looked at again at once.
-func (l *lane) retryLines(b *batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, ln := range b.lines {
-		l.wakeLineLocked(ln, 1)
-	}
-}
-
-// wakeDoubtful has the lines looked at whose queues may have got items from batches of unknown
-// outcome, whether those committed or were undone.
-func (l *lane) wakeDoubtful() {
-	l.mu.Lock()
-	queues := l.mu.doubtful
-	l.mu.doubtful = nil
-	l.mu.Unlock()
-	wakeQueues(l.d, queues, nil) // those of other lanes may have got dead letters
-}
-
-// wakeQueues wakes the pops that wait for items of queues that b has filled, here and elsewhere. b
-// is nil for what was no batch of a lane, or is not known to be done.
-func wakeQueues(d *shared, queues []*Queue, b *batch) {
-	for _, q := range queues {
-		q.lane.wakeUnlessLooked(q, b)
-		if filled := d.options.Filled; filled != nil {
-			filled(q)
 		}
 	}
 }

@@ -9,26 +9,26 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// batch holds requests that run in one transaction, and their operations in the same
-// order. A waiter is in it as a request that refers to it.
+// batch holds requests that run in one transaction, and their operations in the same order. A
+// waiter is in it as a request that refers to it.
 type batch struct {
 	requests []Request
 	ops      []fdbpq.Op
 
-	number   int64     // of the batches of its lane
+	number   int64     // counts the batches of the lane
 	oldest   time.Time // when the first of the requests arrived
-	lines    []*line   // that have operations in it
-	reserved int       // operations to come for lines
-	bytes    int       // roughly, also of those
-	many     *Queue    // of the last request for several items
+	lines    []*line   // those with operations in the batch
+	reserved int       // operations that addPopsLocked will add for lines
+	bytes    int       // estimate, with those of reserved operations
+	multiPop *Queue    // queue of the last request for several items
 
-	alone     bool // no request may join it
+	exclusive bool // no request may join it
 	silent    bool // has a push without a reply
-	purges    bool // has nothing but purges, and pops of lines
-	writes    bool
-	pushes    bool
+	purges    bool // has only purges, and pops of lines
+	writes    bool // has an operation that writes
+	pushes    bool // has a push
 	nonPushes bool // has operations other than pushes
-	durable   bool // or failed: only the replies are still to be sent
+	durable   bool // durable or failed: only the replies are still to be sent
 
 	pending *fdbpq.Pending
 	cancel  context.CancelFunc
@@ -40,7 +40,7 @@ func (b *batch) add(r *Request, ops []fdbpq.Op) {
 	added.span, added.Pops = r.operations(ops), 0
 	b.ops = appendPops(append(b.ops, ops...), ops[len(ops)-1], r.Pops-1)
 
-	b.alone = b.alone || r.alone
+	b.exclusive = b.exclusive || r.exclusive
 	if len(b.requests) == 1 || r.Received.Before(b.oldest) {
 		b.oldest = r.Received
 	}
@@ -61,7 +61,7 @@ func (b *batch) addWaiter(w *waiter, ops []fdbpq.Op, received time.Time) {
 	b.add(&r, ops)
 }
 
-// each returns the requests and their operations.
+// each yields each request with its operations.
 func (b *batch) each() iter.Seq2[*Request, []fdbpq.Op] {
 	return func(yield func(*Request, []fdbpq.Op) bool) {
 		at := 0
@@ -83,13 +83,13 @@ func (b *batch) empty() {
 	b.requests, b.ops, b.lines = b.requests[:0], b.ops[:0], b.lines[:0]
 }
 
-// backlog is a queue of requests and, in the same order, of their operations.
+// backlog is a queue of requests, and of their operations in the same order.
 type backlog struct {
 	requests fifo[Request]
 	ops      fifo[fdbpq.Op]
 
-	nonPushes  int       // of ops
-	lazy       int       // of ops
+	nonPushes  int       // operations other than pushes
+	lazy       int       // operations of lazy requests
 	operations int       // that the requests will have in their batches
 	latest     time.Time // the latest turnBy of the requests
 }
@@ -97,21 +97,21 @@ type backlog struct {
 // len is the number of requests.
 func (w *backlog) len() int { return w.requests.len() }
 
-// push adds a copy of the request. The original may be one of a batch, which still needs its span,
-// or of a waiter that has ended.
+// push appends a copy of the request. The original keeps its span and waiter: it may still be in a
+// batch, or be that of a waiter that has ended.
 func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	queued := *r
 	queued.span, queued.waiter = len(ops), nil
 	w.requests.push(queued)
-	w.operations += r.operations(ops)
 
+	w.operations += r.operations(ops)
 	if r.turnBy.After(w.latest) {
 		w.latest = r.turnBy
 	}
-
 	if r.Lazy {
 		w.lazy += len(ops)
 	}
+
 	for i := range ops {
 		w.ops.push(ops[i])
 		if ops[i].Kind != fdbpq.OpPush {
@@ -120,8 +120,8 @@ func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	}
 }
 
-// first returns the request that has waited longest and its operations, or nil if there
-// is none. They are valid until the next push or pop.
+// first returns the request that has waited longest and its operations, nil if there is none. They
+// are valid until the next push or pop.
 func (w *backlog) first() (*Request, []fdbpq.Op) {
 	if w.requests.len() == 0 {
 		return nil, nil
@@ -142,60 +142,12 @@ func (w *backlog) pop() {
 		w.lazy -= len(ops)
 	}
 	w.operations -= r.operations(ops)
+
 	w.ops.drop(r.span)
 	w.requests.drop(1)
 	if w.len() == 0 {
 		w.latest = time.Time{}
 	}
-}
-
-// takeLate removes and returns the requests that should have had their turn by now. Unless all is
-// set, it may leave some that have others in front of them.
-func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
-	take := func() {
-		r, ops := w.first()
-		late = append(late, lateRequest{*r, slices.Clone(ops)})
-		w.pop()
-	}
-
-	isLate := func(r *Request) bool { return r != nil && !r.turnBy.After(now) }
-	for r, _ := w.first(); isLate(r); r, _ = w.first() {
-		take()
-	}
-
-	if !all || !w.hasLate(now) {
-		return late
-	}
-
-	// Some are behind others that still have time.
-	var others backlog
-	for r, ops := w.first(); r != nil; r, ops = w.first() {
-		if isLate(r) {
-			take()
-		} else {
-			others.push(r, ops)
-			w.pop()
-		}
-	}
-	*w = others
-	return late
-}
-
-// hasLate reports whether some request should have had its turn by now.
-func (w *backlog) hasLate(now time.Time) bool {
-	left := w.requests.items[w.requests.head:]
-	for i := range left {
-		if !left[i].turnBy.After(now) {
-			return true
-		}
-	}
-	return false
-}
-
-// lateRequest is a request that was removed, with its operations.
-type lateRequest struct {
-	Request
-	ops []fdbpq.Op
 }
 
 // fifo is a slice that grows at the end and shrinks at the front.
@@ -206,8 +158,8 @@ type fifo[T any] struct {
 
 func (f *fifo[T]) len() int { return len(f.items) - f.head }
 
-// push appends an item. It drops the consumed front once that exceeds half of the
-// slice, so that a queue that is never empty does not grow without bound.
+// push appends an item. It drops the consumed front once that exceeds half of the slice, so that a
+// queue that is never empty does not grow without bound.
 func (f *fifo[T]) push(item T) {
 	if n := len(f.items); n == cap(f.items) && f.head > n/2 {
 		f.items = slices.Delete(f.items, 0, f.head)

@@ -12,7 +12,7 @@ import (
 // call is the Replier of a request whose caller waits for the answer.
 type call struct {
 	done    chan struct{} // closed when there is an answer, unless the caller has gone
-	over    atomic.Bool   // there is an answer, or the caller has gone
+	ended   atomic.Bool   // there is an answer, or the caller has gone
 	results []fdbpq.Result
 	err     error
 }
@@ -24,7 +24,7 @@ func (c *call) wait(ctx context.Context) ([]fdbpq.Result, error) {
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		if !c.over.Swap(true) {
+		if !c.ended.Swap(true) {
 			return nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, ctx.Err())
 		}
 		<-c.done
@@ -35,7 +35,7 @@ func (c *call) wait(ctx context.Context) ([]fdbpq.Result, error) {
 // Answer implements Replier.
 func (c *call) Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	c.results = slices.Clone(results)
-	if c.over.Swap(true) {
+	if c.ended.Swap(true) {
 		r.Queue.lane.d.requeueLate(r.Queue, ops, c.results)
 		return
 	}
@@ -45,7 +45,7 @@ func (c *call) Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result) {
 // Fail implements Replier.
 func (c *call) Fail(_ *Request, _ []fdbpq.Op, err error) {
 	c.err = err
-	if !c.over.Swap(true) {
+	if !c.ended.Swap(true) {
 		close(c.done)
 	}
 }

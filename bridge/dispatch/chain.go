@@ -1,6 +1,6 @@
 package dispatch
 
-// chain is a doubly linked list through the links of its elements, which so need no other memory.
+// chain is a doubly linked list through the links of its elements, so it allocates nothing.
 type chain[T any, P linked[T]] struct {
 	first, last *T
 	n           int

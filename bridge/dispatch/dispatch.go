@@ -1,49 +1,49 @@
-// Package dispatch runs requests on queues in batches, and knows nothing of NATS: each [Request]
-// carries its own [Replier].
+// Package dispatch runs requests on queues in batches. It knows nothing of NATS: each [Request] has
+// a [Replier] that answers it.
 //
 // # The life of a request
 //
 // [Dispatcher.Submit] counts a request against the load limits and appends it to the lane of its
-// queue, which is always the same, so requests to one queue run in the order in which they were
-// submitted. Whatever arrived while the previous batch was in flight forms the next one, which the
-// lane starts as one transaction (see fdbpq.Batcher). Once that is durable, the lane calls the
-// Replier of each request.
+// queue. A queue always has the same lane, so requests to one queue run in the order in which they
+// were submitted. What arrives while a batch is in flight forms the next one. The lane starts it as
+// one transaction (fdbpq.Batcher), and calls the Replier of each request once it is durable.
 //
 // # Waiting
 //
-// A request with a [Wait] that finds no item takes its place in the line of its queue, and
-// counts as pending no longer. Those in line are served in the order in which they came, by
-// the transaction that makes items ready if they meet in the lane. Nothing else that pops
-// from the queue runs before them. A lane looks at a line when items of its queue become
-// ready, when a lease or delay is over, and after [Dispatcher.Wake]. The tables in states.go have
-// all moves of lines and of those who wait.
+// A request with a [Wait] that finds no item joins the line of its queue, and no longer counts as
+// pending. The line is served in order, and nothing else that pops from the queue runs before it. A
+// transaction that makes items ready serves the line too, if the two meet in the lane. A lane looks
+// at a line when items of its queue become ready, when a lease or delay ends, and after
+// [Dispatcher.Wake]. The tables in states.go have all moves of lines and of the requests in them.
 //
 // # Failures
 //
-// If a batch fails, the Replier of each of its requests gets the error instead. An
-// error that wraps [ErrUnknownOutcome] means that the store did not say whether the
-// batch was committed; the lane then settles the batch, which puts back what its pops
-// took, before it runs anything else. After any other error the batch has had no
-// effect. Requests that waited before the batch was made do not fail with it: they wait on.
+// If a batch fails, the Repliers of its requests get the error. Usually the batch has then had no
+// effect. An error that wraps [ErrUnknownOutcome] means that the store did not say whether the
+// batch committed. The lane then settles the batch, which puts back what its pops took, before it
+// runs anything else. Requests that waited before the batch was made do not fail with it: they wait
+// on.
 //
 // # Time
 //
-// The timers of a lane answer what is not answered within Options.RequestTimeout. Timers go by the
-// monotonic clock. Items fall due by Options.Now, so while somebody waits they compare the two once a
-// second, and look again when they have parted. The sweeper looks at its agenda every few seconds.
+// Every request gets an answer within Options.RequestTimeout, plus a small grace time. The timers
+// of a lane answer what the store does not. Timers use the monotonic clock, but items fall due by
+// Options.Now, so while somebody waits the timers compare the two clocks once a second, and look
+// again if they have drifted apart. The sweeper looks at its agenda every few seconds.
 //
 // # Where to read
 //
 // Calls go down this list, with few exceptions:
 //
 //	dispatch, sweep, sweeper, retire      what a bridge sees, and what runs beside its requests
-//	run, take, answer                     a batch from the first of its requests to its replies
-//	alarms                                what happens at a certain time
-//	attempt, reply                        what waiting pops get
-//	intake, lines, cost, deadlines        how a lane accepts requests, keeps lines and fills batches
+//	run, take, answer                     a request from Submit through its batch to its reply
+//	failure                               what becomes of a batch that failed
+//	alarms, deadlines                     what happens at a certain time, or too late
+//	attempt, reply                        what a batch does for the lines of its queues
+//	lines                                 joining, leaving and waking a line
 //	lane, batch, line, waiter, states     the data of a lane
 //	shared, queue, timers, chain, health  what lanes are made of
-//	request, call, ops, errors            what goes in and out
+//	request, call, errors                 what goes in and out
 package dispatch
 
 import (
@@ -62,7 +62,7 @@ import (
 type Dispatcher struct {
 	*shared
 	lanes   []*lane
-	poller  *fdbpq.Batcher // reads what poll looks at
+	poller  *fdbpq.Batcher // for poll
 	sweeper *Sweeper
 }
 
@@ -80,10 +80,10 @@ func New(o Options) *Dispatcher {
 	return d
 }
 
-// Run runs requests until Close has been called and all of them are answered. When ctx
-// ends, it cancels the batches in flight and fails the waiting requests. It does not
-// return before Close even then, and fails again and again what a Replier requeues; so
-// call Close before ctx ends, or soon after.
+// Run runs requests until Close has been called and all of them are answered. When ctx ends, it
+// cancels the batches in flight and fails the waiting requests. Even then it does not return before
+// Close, and a request that a Replier requeues fails again; so call Close before ctx ends, or soon
+// after.
 func (d *Dispatcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, l := range d.lanes {
@@ -97,13 +97,15 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	if d.options.PollEvery > 0 {
 		polling.Go(func() { d.poll(polls) })
 	}
+
+	// Lanes end by themselves after Close. Nothing is left to poll for then.
 	running.Wait()
 	stop()
 	polling.Wait()
 }
 
-// poll looks every PollEvery at queues where requests wait, until ctx ends, for the sake of programs
-// that write to the store and call no Wake.
+// poll looks every PollEvery at queues where requests wait, until ctx ends. It finds the items of
+// programs that write to the store and do not call Wake.
 func (d *Dispatcher) poll(ctx context.Context) {
 	for pause(ctx, d.options.PollEvery) {
 		for _, l := range d.lanes {
@@ -124,6 +126,7 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 		pending := d.poller.Start(attempt, ops)
 		results, err := pending.Wait()
 		cancel()
+
 		d.sweeper.noteAhead(pending.Ahead())
 		d.sweeper.noteBehind(pending.Behind())
 		wakeQueues(d.shared, d.filledQueues(pending), nil)
@@ -131,6 +134,7 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 			return
 		}
 
+		// A queue that is not known to be empty may have items for those who wait.
 		for i, q := range page {
 			if err := results[i].Err; !errors.Is(err, fdbpq.ErrEmpty) || hasNoRoom(err) {
 				q.lane.wakeLine(q)
@@ -139,15 +143,17 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 	}
 }
 
-// Submit queues a request and copies its operations; what they point to must not change
-// until the request is answered. It returns ErrOverloaded, or ErrUnavailable after
-// Close, and then does not call the Replier.
+// Submit queues a request and returns at once. It copies the operations; what they point to must
+// not change until the request is answered. Errors wrap ErrOverloaded if too much waits, or
+// ErrUnavailable after Close. After an error, the Replier is not called.
 func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.submit(r, ops) }
 
-// Do runs operations on a queue in one transaction and returns their results, for callers that can
-// wait. It sets the Queue of the operations. The error says that none was done or, if it wraps
-// ErrUnknownOutcome or kv.ErrCommitUnknown, that this is unknown: also if ctx ends first. What a
-// pop or lease takes after that goes to Options.RequeueLate.
+// Do runs operations on a queue in one transaction, waits, and returns a result for each. It sets
+// the Queue of the operations.
+//
+// After an error, no operation was done. If the error wraps ErrUnknownOutcome or
+// kv.ErrCommitUnknown, they may have been done; so it is if ctx ends first. What a pop or lease
+// takes after that goes to Options.RequeueLate.
 func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
 	size := 0
 	for i := range ops {
@@ -156,24 +162,24 @@ func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.
 	}
 
 	c := newCall()
-	if err := d.Submit(&Request{Queue: q, Replier: c, Received: time.Now(), Size: size}, ops); err != nil {
+	r := Request{Queue: q, Replier: c, Received: time.Now(), Size: size}
+	if err := d.Submit(&r, ops); err != nil {
 		return nil, err
 	}
 	return c.wait(ctx)
 }
 
-// Requeue is like Submit but ignores the load limits and works after Close too, for a request that
-// must not be refused: an item that goes back into its queue. Such requests have one batch in three
-// and have what others leave of the rest, because items that wait to go back take memory. It
-// returns ErrUnavailable only once Run has nothing more to do.
+// Requeue is like Submit, for a request that must not be refused: an item that goes back into its
+// queue. It ignores the load limits and works after Close. Such requests are first in one batch of
+// three, and get what other requests leave of the rest, because the items take memory until they
+// are back. The error, which wraps ErrUnavailable, means that Run has ended or is about to.
 func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error {
 	l := r.Queue.lane
 	return l.requeueIn(&l.mu.returns, r, ops)
 }
 
-// Keep counts bytes of items of a queue that were popped and may still have to go back, which are held
-// in memory until then; a negative number counts them no longer. q is nil for what belongs to no queue.
-// See Options.MaxKept.
+// Keep counts bytes of popped items that the caller keeps in memory because they may have to go
+// back; a negative number ends that. q is their queue, or nil. Options.MaxKept limits the sum.
 func (d *Dispatcher) Keep(q *Queue, bytes int) {
 	if q != nil {
 		q.kept.Add(int64(bytes))
@@ -183,9 +189,9 @@ func (d *Dispatcher) Keep(q *Queue, bytes int) {
 	}
 }
 
-// Wake has the waiters of a queue look for items, because there may be some that did not
-// come through this queue's requests: those of other bridges, or dead letters. It costs next
-// to nothing if nobody waits.
+// Wake makes the waiting requests of a queue look for items. Call it for items that did not come
+// through requests to this queue: those of other bridges, or dead letters. It costs next to nothing
+// if nobody waits.
 func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
 
 // WakeAll is Wake for all queues.
@@ -195,21 +201,22 @@ func (d *Dispatcher) WakeAll() {
 	}
 }
 
-// Cancel ends a request that waits, because nobody wants what it waits for. It may be called once
-// Submit has returned. The request's Replier gets a Fail with ErrCancelled, after the items of a
-// batch in flight, unless the request ends in another way before. If it has ended, nothing happens.
+// Cancel ends a request that waits. Call it only after Submit has returned. The Replier gets the
+// items of a batch in flight, if any, and then a Fail with ErrCancelled, unless the request ends in
+// another way first. If the request has ended, Cancel does nothing.
 func (d *Dispatcher) Cancel(w WaitHandle) {
 	if w.wait != nil {
 		w.queue.lane.cancelWait(w.wait)
 	}
 }
 
-// AddCredits adds credits of requests of a queue, or takes them away if n is negative.
+// AddCredits adds n credits for the requests of a queue that share c; a negative n takes them away.
 func (d *Dispatcher) AddCredits(q *Queue, c *Credits, n int) {
 	l := q.lane
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln := l.lineLocked(q)
+
 	before := c.available
 	c.addLocked(ln, n)
 	if before <= 0 && c.available > 0 && c.parked > 0 {
@@ -217,8 +224,8 @@ func (d *Dispatcher) AddCredits(q *Queue, c *Credits, n int) {
 	}
 }
 
-// Hold keeps Run going after Close although all is answered, because there may still be
-// something to requeue, until Release is called as often.
+// Hold keeps Run going after Close, although everything is answered, because there may be something
+// to requeue. Each Hold ends with a Release.
 func (d *Dispatcher) Hold() { d.holds.Add(1) }
 
 // Release ends a Hold.
@@ -234,7 +241,7 @@ func (d *Dispatcher) wakeLanes() {
 	}
 }
 
-// Close makes Submit refuse requests, fails those that wait for items, and lets Run return
+// Close makes Submit refuse requests, fails the requests that wait for items, and lets Run return
 // once everything submitted has been answered.
 func (d *Dispatcher) Close() {
 	for _, l := range d.lanes {
@@ -242,19 +249,20 @@ func (d *Dispatcher) Close() {
 	}
 }
 
-// Queue returns the queue of that name, which it copies. Errors wrap
-// fdbpq.ErrQueueName.
+// Queue returns the queue of that name, which it copies. The queue need not exist in the store.
+// Errors wrap fdbpq.ErrQueueName.
 func (d *Dispatcher) Queue(kind subjects.Kind, name string) (*Queue, error) {
 	return d.queues.get(kind, name)
 }
 
-// Find returns the queue of that name if it is in memory, and otherwise nil.
+// Find returns the queue of that name if it is in memory, nil otherwise.
 func (d *Dispatcher) Find(kind subjects.Kind, name string) *Queue {
 	q, _, _ := d.queues.find(kind, name)
 	return q
 }
 
-// Pending returns the number and the total size of the requests that wait or run.
+// Pending returns how many requests are queued or run, and their total Size in bytes. Requests that
+// wait for items do not count.
 func (d *Dispatcher) Pending() (requests, bytes int64) {
 	return d.load.requests.Load(), d.load.bytes.Load()
 }
@@ -262,7 +270,8 @@ func (d *Dispatcher) Pending() (requests, bytes int64) {
 // Waiters returns the number of requests with a Wait that have not ended.
 func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
 
-// Removed returns how many items were removed so far although no request took or removed them.
+// Removed returns how many items have been removed without a request for them, such as expired
+// ones.
 func (d *Dispatcher) Removed() fdbpq.Removed {
 	sum := d.poller.Removed()
 	for _, l := range d.lanes {
@@ -271,7 +280,7 @@ func (d *Dispatcher) Removed() fdbpq.Removed {
 	return sum
 }
 
-// Conflicts returns how many attempts at batches failed so far because of a conflict.
+// Conflicts returns how many attempts to commit a batch have failed because of a conflict.
 func (d *Dispatcher) Conflicts() int64 {
 	sum := int64(0)
 	for _, l := range d.lanes {
@@ -280,8 +289,8 @@ func (d *Dispatcher) Conflicts() int64 {
 	return sum
 }
 
-// Traffic returns how many items came into and left the queues in use by requests, of up to n of the
-// queues where it was most.
+// Traffic returns how many items requests have put into and taken out of queues, for up to n queues
+// with the most of it. Counts begin when a queue comes into memory.
 func (d *Dispatcher) Traffic(n int) []subjects.QueueTraffic {
 	all := []subjects.QueueTraffic{}
 	for i := range d.queues.shards {
@@ -289,27 +298,31 @@ func (d *Dispatcher) Traffic(n int) []subjects.QueueTraffic {
 		s.RLock()
 		for _, q := range s.queues {
 			if in, out := q.in.Load(), q.out.Load(); in+out > 0 {
-				all = append(all, subjects.QueueTraffic{Kind: q.Kind.Short(), Queue: q.Name, In: in, Out: out})
+				t := subjects.QueueTraffic{Kind: q.Kind.Short(), Queue: q.Name, In: in, Out: out}
+				all = append(all, t)
 			}
 		}
 		s.RUnlock()
 	}
 
 	slices.SortFunc(all, func(a, b subjects.QueueTraffic) int {
-		return cmp.Or(cmp.Compare(b.In+b.Out, a.In+a.Out), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Queue, b.Queue))
+		return cmp.Or(
+			cmp.Compare(b.In+b.Out, a.In+a.Out),
+			cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Queue, b.Queue),
+		)
 	})
 	return all[:min(n, len(all))]
 }
 
-// StoreReady returns nil if the store answers reads and, as far as is known, accepts
-// writes. It does not wait for writers, so a busy store is ready. After a failed write
-// it tries one itself.
+// StoreReady returns nil if the store answers reads and is not known to refuse writes. It does not
+// wait for writers, so a busy store is ready. After a failed write it tries one itself.
 func (d *Dispatcher) StoreReady(ctx context.Context) error {
 	return d.health.check(ctx, d.options.DB, d.options.Keyspace)
 }
 
-// WriteFailure returns the last failure to write to the store, nil if a probe has succeeded since. It
-// does not ask the store.
+// WriteFailure returns the last failure to write to the store, or nil if a probe has succeeded
+// since. It does not ask the store.
 func (d *Dispatcher) WriteFailure() error {
 	if failed := d.health.failed.Load(); failed != nil {
 		return *failed
@@ -317,14 +330,14 @@ func (d *Dispatcher) WriteFailure() error {
 	return nil
 }
 
-// Sweeper returns the sweeper, which works while its Run does.
+// Sweeper returns the sweeper. It works while its Run does.
 func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
 
-// OwnersChanged says that Options.Owns has changed.
+// OwnersChanged says that Options.Owns may give other answers than before.
 func (d *Dispatcher) OwnersChanged() { d.sweeper.planPass(time.Now().Add(ownersPause)) }
 
-// Maintain removes what dead processes left in the store and retires unused queues,
-// until ctx ends. It calls next between the two. The store must be open.
+// Maintain removes what dead processes left in the store, calls next, and then retires unused
+// queues until ctx ends. The store must be open.
 func (d *Dispatcher) Maintain(ctx context.Context, next func()) {
 	r := &retirer{d: d.shared, passes: listPasses}
 	r.sweepReceipts(ctx)

@@ -15,48 +15,54 @@ var (
 	// ErrOverloaded: too many requests are waiting. The request was not run.
 	ErrOverloaded = errors.New("overloaded")
 
-	// ErrUnavailable: the store did not answer in time, or the dispatcher is
-	// closing. The request was not run.
+	// ErrUnavailable: the store did not answer in time, or the dispatcher is closing. The request
+	// was not run.
 	ErrUnavailable = errors.New("unavailable")
 
-	// ErrUnknownOutcome: the store did not say whether the batch was committed. The request may or
-	// may not have been carried out; an item that a pop took goes back to its place.
+	// ErrUnknownOutcome: the store did not say whether the batch committed. The request may or may
+	// not have been carried out; an item that a pop took goes back to its place.
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
 
 	// ErrCancelled: the request was cancelled while it waited.
-	ErrCancelled = fmt.Errorf("%w: nobody received what the request waited for, so it waits no longer: ask again", ErrUnavailable)
+	ErrCancelled = fmt.Errorf("%w: nobody received what the request waited for, "+
+		"so it waits no longer: ask again", ErrUnavailable)
 )
 
 var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
 
 // errSettles is for requests whose time is up while a batch of unknown outcome is not settled.
-var errSettles = fmt.Errorf("%w: the store does not answer, and the request got no item: try again", ErrUnavailable)
+var errSettles = fmt.Errorf(
+	"%w: the store does not answer, and the request got no item: try again", ErrUnavailable)
 
 var errLate = fmt.Errorf("%w: the store does not answer; %s", ErrUnknownOutcome, mayBeDone)
 
-// mayBeDone is true of every request of unknown outcome.
-const mayBeDone = "the request may or may not have been carried out, and what a pop took goes back"
+const (
+	// mayBeDone is true of every request of unknown outcome.
+	mayBeDone = "the request may or may not have been carried out, and what a pop took goes back"
+	notRun    = "the request was not run: try again"
+)
 
-// batchError returns the error of a batch as its requests are to hear it.
+// batchError returns the error that the requests of a failed batch get.
 func batchError(err error) error {
 	switch {
 	case kv.MaybeCommitted(err):
 		return fmt.Errorf("%w: %s: %w", ErrUnknownOutcome, mayBeDone, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: the store did not answer in time, the request was not run: try again", ErrUnavailable)
+		return fmt.Errorf("%w: the store did not answer in time, %s", ErrUnavailable, notRun)
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("%w: the service is shutting down, the request was not run: try again", ErrUnavailable)
+		return fmt.Errorf("%w: the service is shutting down, %s", ErrUnavailable, notRun)
 	}
 	return err
 }
 
-// turnError is the answer to a request that has waited for its turn since then.
+// turnError is the error of a request that has waited too long for its turn, since it arrived.
 func turnError(since time.Time) error {
-	return fmt.Errorf("%w: the request waited %v for its turn and was not run: try again",
-		ErrUnavailable, time.Since(since).Round(time.Millisecond))
+	waited := time.Since(since).Round(time.Millisecond)
+	const text = "%w: the request waited %v for its turn and was not run: try again"
+	return fmt.Errorf(text, ErrUnavailable, waited)
 }
 
-// lateError is the answer to a request in a batch that takes too long.
+// lateError is the error of a request in a batch that takes too long.
 func lateError(ops []fdbpq.Op) error {
 	for i := range ops {
 		if ops[i].Kind.Writes() {
@@ -66,21 +72,19 @@ func lateError(ops []fdbpq.Op) error {
 	return fmt.Errorf("%w: the store did not answer in time: try again", ErrUnavailable)
 }
 
-// limitError tells a request that has waited, or whose acknowledgements are done, that it got
-// nothing because as many items are leased as max_leased allows, or rate is used up.
+// limitError means that a request got nothing because max_leased or rate is used up, although it
+// has waited, or its acknowledgements are done.
 type limitError struct{ error }
 
-// Unwrap returns what it is. To a pop that has waited, it is as if the queue were empty; and the
+// Unwrap makes it ErrEmpty. To a pop that has waited, the queue might as well be empty, and the
 // error of the limit would mean that the request changed nothing.
 func (limitError) Unwrap() error { return fdbpq.ErrEmpty }
 
-// asNothing returns a limitError for fdbpq.ErrMaxLeased and fdbpq.ErrRate, and any other error as it is.
+// asNothing returns a limitError for fdbpq.ErrMaxLeased and fdbpq.ErrRate, and any other error as
+// it is.
 func asNothing(err error) error {
 	if errors.Is(err, fdbpq.ErrMaxLeased) || errors.Is(err, fdbpq.ErrRate) {
 		return limitError{err}
 	}
 	return err
 }
-
-// hasNoRoom reports whether an operation failed with an error that goes away by itself.
-func hasNoRoom(err error) bool { return errors.Is(err, fdbpq.ErrNoRoom) }

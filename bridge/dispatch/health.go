@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -11,10 +12,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// health tracks whether the store accepts writes. It assumes so until a batch fails
-// because of the store; from then on, only a successful probe restores it. Without such
-// a failure it writes nothing. A batch that succeeds after the failure proves less than
-// a probe: a nearly full disk accepts pops and refuses pushes.
+// health tracks whether the store accepts writes. It assumes so until a batch fails because of the
+// store. From then on only a successful probe restores it: a batch that succeeds proves less,
+// because a nearly full disk accepts pops and refuses pushes. Without a failure it writes nothing.
 type health struct {
 	failed  atomic.Pointer[error] // the last failure since the last successful probe
 	probing sync.Mutex
@@ -29,15 +29,14 @@ func (h *health) noteFailure(err error) {
 	}
 }
 
-// blamesStore reports whether a batch failed because of the store, rather than because
-// of a conflict or because the service is shutting down.
+// blamesStore reports whether a batch failed because of the store, and not because of a conflict or
+// a shutdown.
 func blamesStore(err error) bool {
-	for _, cause := range []error{kv.ErrUnavailable, kv.ErrCorrupt, kv.ErrCommitUnknown, kv.ErrClosed, context.DeadlineExceeded} {
-		if errors.Is(err, cause) {
-			return true
-		}
+	causes := []error{
+		kv.ErrUnavailable, kv.ErrCorrupt, kv.ErrCommitUnknown, kv.ErrClosed,
+		context.DeadlineExceeded,
 	}
-	return false
+	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
 // check is Dispatcher.StoreReady.

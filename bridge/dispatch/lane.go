@@ -1,64 +1,68 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// lane runs the requests of its queues in batches: whatever arrived while one batch was
-// in flight forms the next. So an idle lane adds no delay, and a busy one shares each
-// sync to disk among hundreds of requests.
+// lane runs the requests of its queues in batches. What arrives while one batch is in flight forms
+// the next, so an idle lane adds no delay, and a busy one shares each sync to disk among hundreds
+// of requests.
 //
-// run builds batches and starts them, answerBatches waits until they are durable and calls the
-// Repliers. Two may be in flight at once if the engine pipelines, or if it is not serial and both
-// only push. The second starts once it is as large as the first, because many small batches cost
-// more than they gain.
+// Three goroutines serve a lane. run builds batches and starts them. answerBatches waits until they
+// are durable and calls the Repliers. runTimers answers requests whose time is up, and wakes lines.
+//
+// Two batches may be in flight at once if the engine pipelines, or if it is not serial and both
+// only push. The second starts once it is as large as the first.
 type lane struct {
 	d       *shared
 	batcher *fdbpq.Batcher
 	started chan *batch  // run to answerBatches; unbuffered, which bounds the batches in flight
-	popSize atomic.Int64 // expected bytes of an item of a queue of which nothing is known, see observeResults
+	popSize atomic.Int64 // expected bytes of an item of an unknown queue, see observeResults
 	timers  timers
 	watch   *clockWatch   // of the clock by which items fall due
-	over    chan struct{} // closed when run has returned
+	ended   chan struct{} // closed when run has returned
 
-	// calling is held while somebody calls Repliers of requests that wait, or of requests that have
-	// run. So calls for one queue come one at a time. It is never taken by who has mu.
-	calling sync.Mutex
-	rings   int64 // of tellFilled, so far; guarded by calling
+	// calling is held while Repliers are called, for requests that wait or have run, so calls for
+	// one queue come one at a time. Lock calling before mu, never after.
+	calling       sync.Mutex
+	notifications int64 // calls of notifyFilled so far; guarded by calling
 
 	mu struct {
 		sync.Mutex
 		changed sync.Cond // signalled when something that run waits for may have changed
 
-		returns   backlog // what goes back into queues
-		backlog   backlog // all other requests, but for
-		aside     backlog // those of queues that took much of a batch, or of which too much is kept: see takeBatch
-		closed    bool
-		ended     bool     // run accepts nothing more
+		// Requests that no batch has taken yet.
+		returns backlog // items that go back into queues
+		aside   backlog // requests of queues that filled much of a batch, or keep too much
+		backlog backlog // all other requests
+
+		closed  bool
+		ended   bool  // run accepts nothing more
+		overdue alarm // for the first of all requests whose time will be up
+		lazy    alarm // for the first lazy request in the backlog
+		lazyDue bool  // lazy requests have waited long enough
+
+		// Batches, from takeBatch until they are answered.
+		batches   int64    // taken so far
+		inFlight  []*batch // all
+		newest    *batch   // the last one started, nil once it is answered
+		silent    int      // those with pushes that have no reply
 		unsettled bool     // the outcome of a batch is unknown
-		silent    int      // batches in flight with pushes that have no reply
-		newest    *batch   // the batch started last, nil once it is answered
-		inFlight  []*batch // that are taken and not finished
-		overdue   alarm    // for the first of all requests whose time will be up
-		lazy      alarm    // for the first of the lazy requests in the backlog
-		lazyDue   bool     // it went off, or a batch has left some
 		doubtful  []*Queue // queues of the batches whose outcome is unknown
 
-		lines   map[lineKey]*line
-		ready   chain[line, *line] // lines that the next batch looks at, but for
-		held    chain[line, *line] // those that may not be served while too much is kept
-		frees   int64              // load.frees when ready last got those that are held
-		batches int64              // taken so far
+		lines map[lineKey]*line
+		ready chain[line, *line] // lines that the next batch looks at
+		held  chain[line, *line] // lines that wait until less is kept
+		frees int64              // load.frees when held lines were last made ready
 
-		// For runTimers: waiters that were cancelled and are in no line any more.
-		cancelled []*waiter
+		cancelled []*waiter // those that have left their line, for runTimers to end
 	}
-	popBuffer []fdbpq.Op // room for addPopsLocked, guarded by mu
+	popBuffer []fdbpq.Op // reused by addPopsLocked; guarded by mu
 	spare     sync.Pool  // of *batch
 
 	// For tests: called with the lock held. Usually nil.
@@ -66,15 +70,7 @@ type lane struct {
 	lineMoved   func(from, to lineState)
 }
 
-// A batch of lazy requests alone begins lazyTime after the first of them, or once they have maxLazy
-// operations. So they mostly share the batch, and the sync, of a request that somebody waits for.
-const (
-	lazyTime = time.Millisecond
-	maxLazy  = 250
-)
-
-// firstBatchPops limits the pops in a batch while the size of the items is still
-// unknown.
+// firstBatchPops limits the pops in a batch while the size of the items is still unknown.
 const firstBatchPops = 64
 
 func newLane(d *shared) *lane {
@@ -83,7 +79,7 @@ func newLane(d *shared) *lane {
 		batcher: fdbpq.NewBatcher(d.options.DB, d.options.Keyspace),
 		started: make(chan *batch),
 		timers:  newTimers(d.options.Now),
-		over:    make(chan struct{}),
+		ended:   make(chan struct{}),
 	}
 	l.mu.lines = map[lineKey]*line{}
 	l.mu.lazy.of = l
@@ -93,6 +89,7 @@ func newLane(d *shared) *lane {
 	}
 	l.batcher.LimitReturned(min(d.options.MaxBatchBytes, fdbpq.MaxMessageSize))
 	l.batcher.SetNow(d.options.Now)
+
 	l.watch = newClockWatch(d.options.Now)
 	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))
 	l.mu.changed.L = &l.mu
@@ -116,42 +113,25 @@ func (l *lane) wakeRun() {
 	l.mu.changed.Signal()
 }
 
-// doneLocked reports whether run ends, unless something is to be settled.
+// doneLocked reports whether run ends once every outcome is settled.
 func (l *lane) doneLocked(ctx context.Context) bool {
+	if l.d.holds.Load() > 0 && ctx.Err() == nil {
+		return false
+	}
 	waiting := l.mu.returns.len() + l.mu.backlog.len() + l.mu.aside.len() + len(l.mu.lines)
-	return l.mu.closed && l.mu.newest == nil && waiting == 0 && (l.d.holds.Load() == 0 || ctx.Err() != nil)
+	return l.mu.closed && l.mu.newest == nil && waiting == 0
 }
 
-// enoughLocked reports whether it is time to start a batch.
-func (l *lane) enoughLocked() bool {
-	n, newest := l.takeableLocked(), l.mu.newest
-	if lazy := l.mu.backlog.lazy; lazy < maxLazy && !l.mu.lazyDue {
-		n -= lazy
+// lineLocked returns the line of a queue, nil if there is none. It is cheap while nobody waits in
+// the lane.
+func (l *lane) lineLocked(q *Queue) *line {
+	if len(l.mu.lines) == 0 {
+		return nil
 	}
-	if n <= 0 || newest == nil {
-		return n > 0
-	}
-	onlyPushes := !newest.nonPushes && l.mu.returns.len() == 0 && l.mu.backlog.nonPushes+l.mu.aside.nonPushes == 0 &&
-		l.mu.ready.n == 0
-	traits := l.d.options.DB.Traits()
-	return n >= len(newest.ops) && (newest.durable || traits.Pipelines || onlyPushes && !traits.Serial)
+	return l.mu.lines[q.lineKey()]
 }
 
-// takeableLocked is about how many operations the next batch could have.
-func (l *lane) takeableLocked() int {
-	n := l.mu.ready.n
-	if l.mu.frees != l.d.load.frees.Load() {
-		n += l.mu.held.n
-	}
-	for _, from := range l.backlogsLocked() {
-		if l.availableLocked(from) {
-			n += from.operations
-		}
-	}
-	return n
-}
-
-// backlogsLocked returns all backlogs: the one that goes first in the next batch, and then the others.
+// backlogsLocked returns the backlogs in the order in which the next batch takes from them.
 func (l *lane) backlogsLocked() [3]*backlog {
 	switch l.mu.batches % 3 {
 	case 1:
@@ -162,68 +142,13 @@ func (l *lane) backlogsLocked() [3]*backlog {
 	return [3]*backlog{&l.mu.aside, &l.mu.backlog, &l.mu.returns}
 }
 
-// nextLocked returns the backlog that has the next request to run, nil if there is none.
-func (l *lane) nextLocked() *backlog {
-	for _, from := range l.backlogsLocked() {
-		if l.availableLocked(from) {
-			return from
-		}
-	}
-	return nil
-}
+// opOverhead is roughly how many bytes an operation adds to a transaction.
+const opOverhead = 256
 
-// availableLocked reports whether the first request of a backlog may run. Not while it takes items and
-// too much is kept.
-func (l *lane) availableLocked(from *backlog) bool {
-	r, ops := from.first()
-	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
-		return r != nil
-	}
-	return l.d.load.mayTake(from == &l.mu.aside)
-}
+// popCost estimates how many bytes a pop adds to a transaction.
+func (l *lane) popCost(q *Queue) int { return l.itemSize(q) + opOverhead }
 
-// setAsideLocked moves the first request of the backlog to aside.
-func (l *lane) setAsideLocked() {
-	r, ops := l.mu.backlog.first()
-	r.Queue.aside.Add(1)
-	l.mu.aside.push(r, ops)
-	l.mu.backlog.pop()
-}
-
-// removeFirstLocked removes the first request of a backlog.
-func (l *lane) removeFirstLocked(from *backlog) {
-	if from == &l.mu.aside {
-		r, _ := from.first()
-		r.Queue.aside.Add(-1)
-	}
-	from.pop()
-}
-
-// mustWaitLocked reports whether a request has to wait because too much of its queue is kept, or because
-// one in front of it is set aside.
-func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
-	return r.Queue.aside.Load() > 0 || takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
-}
-
-// queueShare is the part of a batch that the requests of a queue may take without those behind them
-// being set aside.
-const queueShare = 4
-
-// exceedsShare reports whether a queue has its part of the batch.
-func (l *lane) exceedsShare(b *batch, q *Queue) bool {
-	return q.shareOf == b.number && q.shareBytes > l.d.options.MaxBatchBytes/queueShare
-}
-
-// countShare counts the bytes of a request against the part of its queue.
-func (b *batch) countShare(q *Queue, bytes int) {
-	if q.shareOf != b.number {
-		q.shareOf, q.shareBytes = b.number, 0
-	}
-	q.shareBytes += bytes
-}
-
-// isAlone reports whether a request must not come behind pops of lines in a batch: it is to have a
-// batch of its own, or to share it with purges alone.
-func isAlone(r *Request, ops []fdbpq.Op) bool {
-	return r != nil && (r.alone || has(ops, fdbpq.OpPurge))
+// itemSize is the expected size of an item that is popped or peeked, in bytes.
+func (l *lane) itemSize(q *Queue) int {
+	return int(cmp.Or(q.itemSize.Load(), l.popSize.Load()))
 }

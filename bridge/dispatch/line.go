@@ -8,10 +8,10 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// line is the requests that wait for items of one queue, at either end, in the order in which they
-// came. While there is a line, the queue was empty when it was last looked at, or the line has a
-// budget, which says that it is to be looked at again. As long as a batch has operations of the first
-// waiters, no other pops from the queue, so nobody is overtaken.
+// line is the requests that wait for items of one queue, from either end, in the order in which
+// they came. A line means that the queue was empty when it was last looked at, unless the line has
+// a budget, which says to look again. While a batch has operations of the first waiters, no other
+// request pops from the queue, so nobody is overtaken.
 //
 // The lane's lock guards a line, except as stated.
 type line struct {
@@ -19,19 +19,19 @@ type line struct {
 
 	queue   *Queue
 	waiters chain[waiter, *waiter]
-	ending  int // of them: see waiter.endsWhenEmpty
-	leases  int // of them
-	blocked int // of those, in no batch and without credits
+	ending  int // waiters that end when nothing is found, see waiter.endsWhenEmpty
+	leases  int // waiters that want leases
+	blocked int // waiters in no batch whose Credits are used up
 	state   lineState
 	limit   leaseLimit
 
-	// budget is how many pops the next batch should have: as many as items may be there. With guess
-	// there may be more.
+	// budget is how many pops the next batch should have: one for each item that may be there. With
+	// guess there may be more items.
 	budget int
 	guess  bool
 
 	reserved int // pops in the batch that is being made
-	inFlight int // batches in flight that have its operations
+	inFlight int // batches in flight with operations of the line
 	attempt  attempt
 	alarm    alarm // when to look again
 
@@ -39,13 +39,13 @@ type line struct {
 	// found nothing to lease.
 	emptied, noLease int64
 
-	// failed is why the last attempt failed, nil if it did not. nothing is why the last that did
-	// not found nothing: fdbpq.ErrEmpty or an error that wraps it; nil if none has.
+	// failed is the error of the last attempt, nil if it succeeded. nothing is why the last attempt
+	// that succeeded found nothing, nil if none has: fdbpq.ErrEmpty or an error that wraps it.
 	failed, nothing error
 }
 
-// lineKey names a queue. There may be two Queue objects for it for a while, if the registry
-// has forgotten the first.
+// lineKey names a queue. There may be two Queue objects for it for a while, if the registry has
+// evicted the first.
 type lineKey struct {
 	kind subjects.Kind
 	name string
@@ -53,21 +53,21 @@ type lineKey struct {
 
 func (q *Queue) lineKey() lineKey { return lineKey{q.Kind, q.Name} }
 
-// servable reports whether a batch can have pops of the line.
+// servable reports whether a batch can have pops of the line: it has waiters that do not want
+// leases, or leases are possible and some waiter has credits.
 func (ln *line) servable() bool {
 	return ln.waiters.n > ln.leases || ln.limit != limitInForce && ln.leases > ln.blocked
 }
 
-// attempt is what the batches in flight have found out for a line. Its owner is the goroutine that may
-// call the Repliers.
+// attempt is what the batches in flight have found out for a line. lane.calling guards it.
 type attempt struct {
 	pops   int
-	unused int  // of the budget
-	guess  bool // as in line
-	failed error
+	unused int       // what the attempt left of the budget
+	guess  bool      // as in line
+	failed error     // of a batch
 	empty  error     // why a pop found nothing; nil if none did
-	stuck  error     // why a pop failed in another way
 	full   error     // why a lease found that too many items are leased
+	stuck  error     // why a pop failed otherwise
 	due    time.Time // when the next item falls due; zero if none does
 }
 

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -14,15 +15,6 @@ const (
 	retryPause = time.Second
 )
 
-// lineLocked returns the line of a queue, nil if there is none. It is cheap while nobody
-// waits in the lane.
-func (l *lane) lineLocked(q *Queue) *line {
-	if len(l.mu.lines) == 0 {
-		return nil
-	}
-	return l.mu.lines[q.lineKey()]
-}
-
 // joinLocked puts a waiter at the end of the line of its queue.
 func (l *lane) joinLocked(w *waiter) *line {
 	q := w.request.Queue
@@ -32,7 +24,7 @@ func (l *lane) joinLocked(w *waiter) *line {
 		ln.alarm.of = ln
 		l.mu.lines[q.lineKey()] = ln
 		if len(l.mu.lines) == 1 {
-			l.timers.wake() // from now on it looks at the clock
+			l.timers.wake() // from now on it watches the clock
 		}
 	}
 
@@ -48,7 +40,7 @@ func (l *lane) joinLocked(w *waiter) *line {
 	return ln
 }
 
-// leaveLocked removes a waiter from its line, and the line if it was the last.
+// leaveLocked removes a waiter from its line, and the line if it is empty then.
 func (l *lane) leaveLocked(w *waiter) {
 	ln := w.line
 	ln.waiters.remove(w)
@@ -80,14 +72,15 @@ func (l *lane) cancelWait(wait *Wait) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wait.cancelled = true
-	// One that has no waiter yet, or is in a batch, leaves when it would park.
+
+	// A request in no line yet, or in a batch, leaves when it would park.
 	if w := wait.waiter; w != nil && w.line != nil && !w.state.inBatch() {
 		l.leaveCancelledLocked(w)
 	}
 }
 
-// leaveCancelledLocked removes a waiter that was cancelled from its line, so that no batch takes
-// more items for it, and has runTimers end it.
+// leaveCancelledLocked removes a cancelled waiter from its line, so that no batch takes more items
+// for it, and has runTimers end it.
 func (l *lane) leaveCancelledLocked(w *waiter) {
 	l.leaveLocked(w)
 	l.mu.cancelled = append(l.mu.cancelled, w)
@@ -96,9 +89,11 @@ func (l *lane) leaveCancelledLocked(w *waiter) {
 
 // dropEmptyLocked removes a line without waiters, once no batch refers to it.
 func (l *lane) dropEmptyLocked(ln *line) {
-	if ln.waiters.n > 0 || ln.state != lineQuiet && ln.state != lineReady && ln.state != lineHeld {
+	inBatch := ln.state != lineQuiet && ln.state != lineReady && ln.state != lineHeld
+	if ln.waiters.n > 0 || inBatch {
 		return
 	}
+
 	l.unlistLocked(ln)
 	l.moveLine(ln, lineGone)
 	delete(l.mu.lines, ln.queue.lineKey())
@@ -108,7 +103,7 @@ func (l *lane) dropEmptyLocked(ln *line) {
 	}
 }
 
-// parkLocked has a waiter in its line wait until an event or its end. One that was cancelled leaves
+// parkLocked has a waiter in its line wait for an event, or for its end. A cancelled waiter leaves
 // instead.
 func (l *lane) parkLocked(w *waiter) {
 	if w.cancelled() {
@@ -132,8 +127,8 @@ func (l *lane) parkLocked(w *waiter) {
 	}
 }
 
-// beginWaitLocked counts a request with a Wait as one that waits for items, and as pending no
-// longer.
+// beginWaitLocked counts a request with a Wait as one that waits for items, and no longer as
+// pending.
 func (l *lane) beginWaitLocked(w *waiter) {
 	l.d.load.release(1, w.request.Size)
 	w.line.queue.waiters.Add(1)
@@ -146,19 +141,18 @@ func (l *lane) beginWaitLocked(w *waiter) {
 func (l *lane) wakeLineLocked(ln *line, pops int) {
 	ln.budget, ln.guess = max(ln.budget, pops), true
 	ln.limit = min(ln.limit, limitMet)
-	l.noteChangeLocked(ln)
+	l.markStaleLocked(ln)
 	l.makeReadyLocked(ln)
 }
 
-// noteChangeLocked records that what the batches in flight find out about a line may be out of
-// date.
-func (l *lane) noteChangeLocked(ln *line) {
+// markStaleLocked records that what the batches in flight find out about a line may be out of date.
+func (l *lane) markStaleLocked(ln *line) {
 	if ln.state == lineTrying {
 		l.moveLine(ln, lineStale)
 	}
 }
 
-// makeReadyLocked has the next batch look at a quiet line if it has a budget.
+// makeReadyLocked has the next batch look at a quiet line that has a budget.
 func (l *lane) makeReadyLocked(ln *line) {
 	if ln.state == lineQuiet && ln.budget > 0 && ln.servable() {
 		l.moveLine(ln, lineReady)
@@ -167,7 +161,7 @@ func (l *lane) makeReadyLocked(ln *line) {
 	}
 }
 
-// unlistLocked takes a line out of the list that it is in, if it is in one. Its state is to change.
+// unlistLocked takes a line out of the list that it is in, if any. The caller changes its state.
 func (l *lane) unlistLocked(ln *line) {
 	switch ln.state {
 	case lineReady:
@@ -195,15 +189,40 @@ func (l *lane) wakeAllLines() {
 	}
 }
 
-// lookWhenDueLocked has the line looked at again when an item falls due, or before; zero is no item.
+// wakeQueues wakes the requests that wait, here and elsewhere, for items of queues that b has
+// filled. b is nil if no batch of a lane filled them, or none that is known to have committed.
+func wakeQueues(d *shared, queues []*Queue, b *batch) {
+	for _, q := range queues {
+		q.lane.wakeUnlessLooked(q, b)
+		if filled := d.options.Filled; filled != nil {
+			filled(q)
+		}
+	}
+}
+
+// wakeUnlessLooked is wakeLine, unless batch b itself has looked at the line and found everything.
+func (l *lane) wakeUnlessLooked(q *Queue, b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.lineLocked(q)
+	if ln == nil {
+		return
+	}
+	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.number
+	if !looked || ln.nothing == nil || hasNoRoom(ln.nothing) {
+		l.wakeLineLocked(ln, wakeBudget)
+	}
+}
+
+// lookWhenDueLocked has the line looked at again when an item falls due, or before. A zero time is
+// no item.
 func (l *lane) lookWhenDueLocked(ln *line, due time.Time) {
 	if !due.IsZero() {
 		l.lookByLocked(ln, l.timers.due(due))
 	}
 }
 
-// lookByLocked has the line looked at again at the given time since the epoch of the timers, or
-// before.
+// lookByLocked has the line looked at again at a time since the epoch of the timers, or before.
 func (l *lane) lookByLocked(ln *line, at time.Duration) {
 	if !ln.alarm.isSet() || at < ln.alarm.at {
 		l.timers.set(&ln.alarm, at)
@@ -229,16 +248,18 @@ func (l *lane) moveLine(ln *line, to lineState) {
 	ln.state = to
 }
 
-// takeQuiet returns the queues with a line that waits for items and that no batch looks at. Lines held
-// up by a pause or another limit are woken instead, because a peek would not see that limit end.
+// takeQuiet returns the queues whose lines wait for items, and that no batch looks at, for poll. A
+// line that a pause or another limit holds up is woken instead: a peek would not see the limit end.
 func (l *lane) takeQuiet() (queues []*Queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var limit limitError
 	for _, ln := range l.mu.lines {
+		limited := errors.Is(ln.nothing, fdbpq.ErrPaused) ||
+			errors.Is(ln.nothing, fdbpq.ErrGroupLimits) || errors.As(ln.nothing, &limit)
 		switch {
 		case ln.state != lineQuiet:
-		case errors.Is(ln.nothing, fdbpq.ErrPaused) || errors.Is(ln.nothing, fdbpq.ErrGroupLimits) || errors.As(ln.nothing, &limit):
+		case limited:
 			l.wakeLineLocked(ln, 1)
 		default:
 			queues = append(queues, ln.queue)

@@ -7,12 +7,13 @@ import (
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
+
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Queue is everything that one process knows about a queue in use. There is one object
-// per queue, wherever its requests come from.
+// Queue is everything that this process knows about a queue in use. All requests of a queue share
+// one Queue. Its methods are safe for concurrent use.
 type Queue struct {
 	Name   string
 	Kind   subjects.Kind
@@ -22,26 +23,27 @@ type Queue struct {
 
 	kept     atomic.Int64 // bytes, see Dispatcher.Keep
 	aside    atomic.Int32 // requests that are set aside; changed with the lane's lock
-	itemSize atomic.Int64 // expected bytes of an item; 0 if no batch has returned one, see lane.observeResults
+	itemSize atomic.Int64 // expected bytes of an item; 0 before a batch has returned one
 	ranOut   atomic.Bool  // the last request for items found nothing, or less than it wanted
 
-	shareOf    int64 // the number of the batch that shareBytes are of; the lane's lock guards both
-	shareBytes int   // see lane.exceedsShare
+	// Bytes of its requests in batch number shareOf. The lane's lock guards both.
+	shareBytes int
+	shareOf    int64
 
-	waiters atomic.Int32 // in line, with a Wait
-	rung    int64        // the last tellFilled that found items for it; belongs to lane.calling
+	waiters  atomic.Int32 // requests in line, with a Wait
+	notified int64        // the last lane.notifications for it; guarded by lane.calling
 
 	in, out atomic.Int64 // items, see Dispatcher.Traffic
 
 	owned  atomic.Pointer[ownership] // the last result of Owner
-	used   atomic.Int64              // round of the registry in which it was used last
-	marked int64                     // round in which it was found empty; only the retirer uses it
+	used   atomic.Int64              // round of the registry in which it was last used
+	marked int64                     // round in which it was found empty; only for the retirer
 }
 
-// Waiters returns how many requests wait for items of the queue.
+// Waiters returns how many requests with a Wait are waiting for items of the queue.
 func (q *Queue) Waiters() int { return int(q.waiters.Load()) }
 
-// busy reports whether requests depend on there being no other object for the queue.
+// busy reports whether requests need this object, so that the registry must keep it.
 func (q *Queue) busy() bool { return q.waiters.Load() > 0 || q.aside.Load() > 0 }
 
 // ownership says which of a list of bridges owns a queue.
@@ -50,20 +52,21 @@ type ownership struct {
 	id string
 }
 
-// Owner returns which of the bridges pops from the queue: the one whose id hashes
-// highest together with the queue's name. So when a bridge comes or goes, only its own
-// queues change owners. The list must not be empty or change afterwards; Owner caches
-// its result for the latest list.
+// Owner returns which of the bridges pops from the queue: the one whose id hashes highest together
+// with the queue's name. So when a bridge comes or goes, only its own queues change owners. The
+// list must not be empty, and must not change afterwards: Owner caches its result for the latest
+// list.
 func (q *Queue) Owner(bridges []string) string {
 	if last := q.owned.Load(); last != nil && last.of == &bridges[0] {
 		return last.id
 	}
+
 	now := &ownership{&bridges[0], Owner(q.Kind, q.Name, bridges)}
 	q.owned.Store(now)
 	return now.id
 }
 
-// Owner is Queue.Owner for a queue that need not be in use.
+// Owner is Queue.Owner for a queue that may not be in use.
 func Owner(kind subjects.Kind, name string, bridges []string) (owner string) {
 	var highest uint64
 	for _, id := range bridges {
@@ -91,22 +94,22 @@ func TargetOf(k *fdbpq.Keyspace, kind subjects.Kind, name string) (fdbpq.Target,
 	return k.PriorityQueue(name)
 }
 
-// registry holds one object for each queue in use. It is safe for concurrent use. It counts time in
+// registry holds a Queue for each queue in use. It is safe for concurrent use. It counts time in
 // rounds, which the retirer begins.
 type registry struct {
 	keyspace *fdbpq.Keyspace
 	lanes    []*lane
 	seed     maphash.Seed
 	round    atomic.Int64
-	evicted  atomic.Bool // a queue was forgotten for lack of room
+	evicted  atomic.Bool // a queue was evicted for lack of room
 
 	shards [2 * registryShards]shard // by kind and hash of the name
 }
 
 const (
 	registryShards = 16
-	// maxQueues limits the queues of one kind in a registry. Beyond it, a new queue
-	// replaces one that has not been used for long.
+	// maxQueues limits the queues of one kind in a registry. Beyond it, a new queue replaces one
+	// that has not been used for long.
 	maxQueues = 1 << 16
 	// evictionSample is how many queues an eviction chooses among.
 	evictionSample = 8
@@ -134,7 +137,7 @@ func (g *registry) get(kind subjects.Kind, name string) (*Queue, error) {
 	return g.add(s, kind, name, hash)
 }
 
-// find returns the queue of that name, nil if it is not there, and where it belongs.
+// find returns the queue of that name, nil if the registry does not have it, and where it belongs.
 func (g *registry) find(kind subjects.Kind, name string) (q *Queue, s *shard, hash uint64) {
 	hash = maphash.String(g.seed, name)
 	s = &g.shards[uint64(kind)*registryShards+hash%registryShards]
@@ -146,7 +149,7 @@ func (g *registry) find(kind subjects.Kind, name string) (q *Queue, s *shard, ha
 	return q, s, hash
 }
 
-// use records that the queue is used in this round, unless that is known already.
+// use records that the queue is used in this round.
 func (q *Queue) use(round int64) {
 	if q.used.Load() != round {
 		q.used.Store(round)
@@ -155,7 +158,8 @@ func (q *Queue) use(round int64) {
 
 func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (*Queue, error) {
 	name = strings.Clone(name) // a substring would keep the whole subject in memory
-	q := &Queue{Name: name, Kind: kind, lane: g.lanes[(hash/registryShards+uint64(kind))%uint64(len(g.lanes))]}
+	lane := g.lanes[(hash/registryShards+uint64(kind))%uint64(len(g.lanes))]
+	q := &Queue{Name: name, Kind: kind, lane: lane}
 
 	var err error
 	if q.Target, err = TargetOf(g.keyspace, kind, name); err != nil {
@@ -173,6 +177,7 @@ func (g *registry) add(s *shard, kind subjects.Kind, name string, hash uint64) (
 		}
 		s.queues[name] = q
 	}
+
 	q.use(g.round.Load())
 	return q, nil
 }
@@ -192,7 +197,9 @@ func (s *shard) evictLocked() {
 			break
 		}
 	}
-	if oldest != nil { // else all are busy, and the number of their requests is bounded as well
+
+	// If all are busy, the limits of load bound their number.
+	if oldest != nil {
 		delete(s.queues, oldest.Name)
 	}
 }
@@ -221,6 +228,7 @@ func (s *shard) evictUnused(queues []*Queue, round int64) {
 			delete(s.queues, q.Name)
 		}
 	}
+
 	if len(s.queues) == 0 {
 		s.queues = map[string]*Queue{} // a map does not shrink
 	}

@@ -10,11 +10,11 @@ import (
 )
 
 // applyResults calls the Replier with the results of an attempt, and sets answered unless the
-// waiter waits on. pops are the last operations, without acknowledgements.
+// waiter waits on. ops are its acknowledgements, if they were not done before, and its pops.
 func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
 	w.request.Answered = now
 
-	// The acknowledgements come first: all are done, or nothing is.
+	// Either all acknowledgements are done, or nothing is.
 	pops, found := ops, results
 	if acks := LeadingAcks(ops); acks > 0 {
 		if err := results[0].Err; err != nil {
@@ -34,6 +34,7 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		}
 	}
 
+	// The first n pops found items. The others follow one that did not.
 	n := 0
 	for n < len(found) && found[n].Err == nil {
 		n++
@@ -44,9 +45,11 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		w.line.attempt.noteResult(&found[n])
 	}
 
+	// Items take their credits with them. finishWaiters refunds the others.
 	if !w.answered {
-		w.charged = max(w.charged-n, 0) // the others are refunded
+		w.charged = max(w.charged-n, 0)
 	}
+
 	switch {
 	case w.answered: // by the timers
 		l.d.requeueLate(w.request.Queue, pops, found)
@@ -69,7 +72,8 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 	w.onlyIfEmpty = false
 }
 
-// deliverPart delivers some of the items that the waiter wants.
+// deliverPart delivers some of the items that the waiter wants. It ends a waiter that must not get
+// more bytes.
 func (l *lane) deliverPart(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
 	if w.pop.maxBytes > 0 {
 		for i := range results {
@@ -88,21 +92,22 @@ func (l *lane) deliverPart(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
 }
 
 // endWithResults ends the waiter with the results of its last attempt, and with err for the items
-// that it did not try to get.
+// that the attempt did not ask for.
 func (l *lane) endWithResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, err error) {
 	w.answered = true
 	if w.wanted+LeadingAcks(ops) > len(ops) {
-		ops = append(slices.Clip(ops), w.op()) // copies, because those of other requests come next
+		ops = append(slices.Clip(ops), w.op()) // a copy: the slice goes on with other requests
 		results = append(slices.Clip(results), fdbpq.Result{Err: err})
 	}
 	w.request.Replier.Answer(&w.request, ops, results)
 }
 
-// endWaiter ends a waiter that is not in a batch: with err, or because there is nothing for it, if
-// err is nil or wraps fdbpq.ErrEmpty.
+// endWaiter ends a waiter that is not in a batch. It fails with err, or gets an answer without
+// items if err is nil or wraps fdbpq.ErrEmpty.
 func (l *lane) endWaiter(w *waiter, err error) {
 	w.answered = true
 	w.request.Answered = time.Now()
+
 	ops := []fdbpq.Op{w.op()}
 	if err = cmp.Or(err, fdbpq.ErrEmpty); !errors.Is(err, fdbpq.ErrEmpty) {
 		w.request.Replier.Fail(&w.request, ops, err)
@@ -111,8 +116,8 @@ func (l *lane) endWaiter(w *waiter, err error) {
 	w.request.Replier.Answer(&w.request, ops, []fdbpq.Result{{Err: err}})
 }
 
-// answerLate ends a waiter that is in a batch: it leaves its line with the batch. The caller may
-// call the Repliers.
+// answerLate fails a waiter whose time is up while it is in a batch. It leaves its line when the
+// batch ends. The caller holds lane.calling.
 func (l *lane) answerLate(w *waiter) {
 	if !w.answered {
 		w.answered = true

@@ -1,57 +1,67 @@
 package dispatch
 
 import (
+	"cmp"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// Request is a span of operations that run in one transaction and are answered
-// together.
+// Request is a list of operations on one queue that run in one transaction and are answered
+// together. The caller sets the exported fields, except Answered. Submit copies the Request.
 type Request struct {
 	// Queue is the queue whose lane runs the request.
 	Queue *Queue
-	// Replier answers the request: it alone, or all of one source.
+	// Replier answers the request. One Replier may answer many requests.
 	Replier Replier
 
-	// Silent says that nobody learns the results, which restricts what may share a batch with its
-	// pushes: later reads see them all the same.
+	// Silent says that nobody learns the results of pushes. Later reads must still see them, so a
+	// batch with such a push takes no reads that count items.
 	Silent bool
-	// Lazy says that nobody waits for the answer, so the request need not begin a batch at once: it
-	// waits up to lazyTime for others.
+	// Lazy says that nobody waits for the answer. The request need not start a batch at once: it
+	// waits up to a millisecond for others.
 	Lazy bool
 	// Received is when the request arrived.
 	Received time.Time
-	// Answered is when its batch finished. It is set before each call of the Replier, and only to
-	// be read during that call.
+	// Answered is when the batch of the request finished. It is set before each call of the
+	// Replier, and may be read only during that call.
 	Answered time.Time
-	// Size is roughly how many bytes the request takes in memory.
+	// Size is roughly how many bytes the request takes in memory. It counts against
+	// Limits.MaxPendingBytes.
 	Size int
 
-	// Pops is how many pops or leases the last operation stands for, each but the first following
-	// the one before it; 0 and 1 are that operation alone. A request for many items is small until
+	// Pops is how many pops or leases the last operation stands for; 0 means 1. Each but the first
+	// follows the one before it (fdbpq.Op.Follows). So a request for many items stays small until
 	// its turn comes.
 	Pops int
-	// Each says that each operation has a result of its own: those that the batch has no room for
-	// are answered with fdbpq.ErrNoRoom, and not tried again. The request shares its batch with
-	// nobody, so that the first has room.
+	// Each says that the operations succeed or fail independently. Those that the batch has no room
+	// for fail with fdbpq.ErrNoRoom and are not tried again. The request gets a batch for itself,
+	// so there is room for the first.
 	Each bool
-	// Wait has a request whose pops find too few items wait for more. nil never waits. Such
-	// a request consists of pops or leases, each but the first following the one before
-	// it; OpAcks that follow each other may come first.
+	// Wait, unless nil, makes pops or leases that find too few items wait for more. The request
+	// then consists of pops or leases, each but the first following the one before it. OpAcks that
+	// follow each other may come first.
 	Wait *Wait
 
-	alone    bool      // it shares its batch with nobody
-	turnBy   time.Time // in the backlog: when it fails unless its batch has begun
-	span     int       // number of operations
-	acked    bool      // an earlier batch has done its acknowledgements
-	waiter   *waiter   // whose request it is or, in a batch, whose operations; nil for others
-	answered bool      // in a batch: before that ended. Belongs to whoever may call the Replier
+	exclusive bool      // gets a batch for itself
+	turnBy    time.Time // in a backlog: when it fails unless its batch has begun
+	span      int       // number of operations
+	acked     bool      // an earlier batch has done its acknowledgements
+	waiter    *waiter   // in a line, or in a batch for a line; else nil
+
+	// answered says that the timers answered the request while its batch ran. Guarded by
+	// lane.calling.
+	answered bool
 }
 
-// WaitHandle is a handle of a request that waits, or may: see Dispatcher.Cancel. It stays valid
-// when the request has ended, and unlike the Request it may be used at any time. The zero
-// WaitHandle is that of a request without a Wait.
+// operations is how many operations the request will have in a batch.
+func (r *Request) operations(ops []fdbpq.Op) int { return len(ops) + max(r.Pops, 1) - 1 }
+
+// WaitHandle refers to a request that waits, or may wait, for Dispatcher.Cancel. Unlike the Request
+// it may be used at any time, even after the request has ended. The zero WaitHandle refers to no
+// request.
 type WaitHandle struct {
 	queue *Queue
 	wait  *Wait
@@ -60,65 +70,199 @@ type WaitHandle struct {
 // WaitHandle returns the handle of the request.
 func (r *Request) WaitHandle() WaitHandle { return WaitHandle{r.Queue, r.Wait} }
 
-// operations is how many operations the request will have in a batch.
-func (r *Request) operations(ops []fdbpq.Op) int { return len(ops) + max(r.Pops, 1) - 1 }
-
-// Wait says how a request waits. It belongs to one request, and must not change once that is
-// submitted.
+// Wait says how a request waits. It belongs to one request, and must not change after Submit.
 type Wait struct {
-	// Until is when the request is answered at the latest.
+	// Until is when the request stops waiting. If no batch has looked for it by then, one still
+	// does.
 	Until time.Time
 	// Heartbeat is how often WaitingReplier.Heartbeat is called while the request waits; 0 is
 	// never.
 	Heartbeat time.Duration
 	// OnlyIfEmpty makes the request wait only if its first attempt finds no item at all.
 	OnlyIfEmpty bool
-	// Retry makes the request wait although its first attempt failed, unless that may have leased
-	// something.
+	// Retry makes the request wait although its first attempt failed, unless that attempt may have
+	// leased something.
 	Retry bool
-	// Credits, unless nil, bound what the request may get. It then wants leases.
+	// Credits, unless nil, limit how many items the request may get. Its operations must be leases.
 	Credits *Credits
-	// ID is how the source knows the request; "" if it does not have to.
+	// ID is how the sender of the request names it, for the Replier; "" if it has no name.
 	ID string
 
-	// All copies of a request share these, and the lock of its lane guards them.
-	waiter    *waiter // once it has one
+	// All copies of a request share these. The lock of its lane guards them.
+	waiter    *waiter // nil until the request joins a line
 	cancelled bool
 }
 
-// Replier answers requests. The last call for each is one Answer or one Fail; for one that waits it
-// may be a Deliver, see WaitingReplier. Calls for one request come one at a time. Answers of one
-// queue come in order and one at a time. Failures of requests that were not run, and calls for
-// other queues, may come at the same time. The methods must not wait for other requests.
+// Replier answers requests. Each request gets one last call: Answer, Fail, or a Deliver that
+// returns false (see WaitingReplier).
+//
+// Calls for one request come one at a time. Answers of one queue come one at a time, in the order
+// of the requests. Failures of requests that were not run, and calls for other queues, may come
+// concurrently. The methods must not wait for other requests.
 type Replier interface {
-	// Answer delivers the results of the request's operations. A result with an Err concerns that
-	// operation alone. Leases that follow acknowledgements which are done, and that max_leased
-	// leaves no place for, have an error that wraps fdbpq.ErrEmpty as well. The slices are valid
-	// until Answer returns; the items and what they point to belong to the Replier.
+	// Answer delivers one result for each operation. A result with an Err concerns only that
+	// operation. The slices are valid until Answer returns; items and what they point to belong to
+	// the Replier.
 	//
-	// For a request that has waited, ops are pops alone. If there are fewer than the items that
-	// were not delivered before, the last result has an error, ErrEmpty if the time is up, which is
-	// that of the others too.
+	// After acknowledgements that succeeded, leases for which max_leased leaves no place fail with
+	// an error that also wraps fdbpq.ErrEmpty.
+	//
+	// For a request that has waited, ops are only pops. If they are fewer than the items it still
+	// wanted, the last result has an error that applies to the rest too: fdbpq.ErrEmpty if the time
+	// is up.
 	Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result)
 
-	// Fail reports that no operation of the request was done or, if err wraps ErrUnknownOutcome or
-	// kv.ErrCommitUnknown, that this is unknown. ops is valid until Fail returns; it is nil for a
-	// request that Submit refused. For a request that has waited, err says why it waits no longer,
-	// and what was delivered before stays delivered. One pop stands for all that are left of it, as
-	// in Submit.
+	// Fail reports that no operation of the request was done. If err wraps ErrUnknownOutcome or
+	// kv.ErrCommitUnknown, they may have been done. ops is valid until Fail returns, and nil if
+	// Submit refused the request.
+	//
+	// For a request that has waited, err says why it waits no longer. Items delivered before stay
+	// delivered. One pop in ops stands for all that were still wanted, as in Submit.
 	Fail(r *Request, ops []fdbpq.Op, err error)
 }
 
-// WaitingReplier is a Replier of requests that wait and gets their items as they come. A request
-// with a Wait whose Replier is none ends with the first items that it gets.
+// WaitingReplier is a Replier that takes the items of a waiting request as they come. With any
+// other Replier, a request with a Wait ends with the first items that it gets.
 type WaitingReplier interface {
 	Replier
 
-	// Deliver delivers items of a request that goes on waiting for more. All results have
-	// an item; otherwise it is as Answer. If it returns false, nobody is there to receive
-	// more: the request ends without another call.
+	// Deliver delivers items of a request that still waits for more. It is like Answer, and every
+	// result has an item. If it returns false, the request ends without another call.
 	Deliver(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (more bool)
 
 	// Heartbeat reports that the request still waits, for the given number of items.
 	Heartbeat(r *Request, wanted int)
+}
+
+// LeadingAcks returns how many acknowledgements the operations of a request begin with. If the
+// first of them fails, all do.
+func LeadingAcks(ops []fdbpq.Op) (n int) {
+	for n < len(ops) && ops[n].Kind == fdbpq.OpAck {
+		n++
+	}
+	return n
+}
+
+func returnsItem(k fdbpq.OpKind) bool {
+	return k == fdbpq.OpPop || k == fdbpq.OpPeek || k == fdbpq.OpLease || k == fdbpq.OpGet
+}
+
+// takesItem reports whether the operation takes items out of reach of others.
+func takesItem(k fdbpq.OpKind) bool { return k == fdbpq.OpPop || k == fdbpq.OpLease }
+
+// movesItem reports whether the operation reads or writes an item that the request does not
+// contain.
+func movesItem(k fdbpq.OpKind) bool {
+	switch k {
+	case fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpExtend, fdbpq.OpMove, fdbpq.OpRelease,
+		fdbpq.OpRedriveItem:
+		return true
+	}
+	return returnsItem(k)
+}
+
+// has reports whether one of the operations is of the kind.
+func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
+	return slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return op.Kind == kind })
+}
+
+// itemsFilled returns how many items the operations may make ready.
+func itemsFilled(ops []fdbpq.Op) (n int) {
+	for i := range ops {
+		switch ops[i].Kind {
+		case fdbpq.OpRestore, fdbpq.OpMove, fdbpq.OpRelease:
+			n++
+		case fdbpq.OpPush, fdbpq.OpNak:
+			// A Backoff, or an Op.At, may turn out to be no delay.
+			if ops[i].Delay <= 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// leasesEnded returns how many leases the operations may end.
+func leasesEnded(ops []fdbpq.Op) (n int) {
+	for i := range ops {
+		switch ops[i].Kind {
+		case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpRelease, fdbpq.OpPurge:
+			n++
+		}
+	}
+	return n
+}
+
+// nextDue returns when the first item that the operations hold back falls due; zero if they hold
+// none back.
+func nextDue(ops []fdbpq.Op, results []fdbpq.Result) (due time.Time) {
+	for i := range ops {
+		if results[i].Err != nil {
+			continue
+		}
+
+		at := results[i].Lease.Until
+		switch ops[i].Kind {
+		case fdbpq.OpNak, fdbpq.OpPush, fdbpq.OpSetSchedule:
+			at = results[i].NextDue
+		}
+		if !at.IsZero() && (due.IsZero() || at.Before(due)) {
+			due = at
+		}
+	}
+	return due
+}
+
+// freesPlace reports whether one of the operations has made room for a lease.
+func freesPlace(results []fdbpq.Result) bool {
+	return slices.ContainsFunc(results, func(r fdbpq.Result) bool { return r.Freed })
+}
+
+// hasNoRoom reports whether a batch had no room for an operation, which a later one will have.
+func hasNoRoom(err error) bool { return errors.Is(err, fdbpq.ErrNoRoom) }
+
+// appendPops appends n operations like the pop or lease before them.
+func appendPops(ops []fdbpq.Op, pop fdbpq.Op, n int) []fdbpq.Op {
+	pop.Follows = true
+	for range n {
+		ops = append(ops, pop)
+	}
+	return ops
+}
+
+// toRetry returns the operations that another batch must try again, because this one had no room
+// for them.
+func toRetry(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
+	// The acknowledgements are done, so only the leases behind them are left.
+	acks := LeadingAcks(ops)
+	if 0 < acks && acks < len(ops) && results[0].Err == nil && hasNoRoom(results[acks].Err) {
+		left = ops[acks:]
+		left[0].Follows = false
+		for i := range left {
+			left[i].Lease = cmp.Or(left[i].Lease, results[0].LeaseLength())
+			left[i].Holder = cmp.Or(left[i].Holder, results[0].LeaseHolder())
+		}
+		return left
+	}
+	if hasNoRoom(results[0].Err) {
+		return ops
+	}
+
+	// Reads can be repeated as a whole, whichever of them had no room.
+	lacksRoom := func(r fdbpq.Result) bool { return hasNoRoom(r.Err) }
+	if !ops[0].Kind.Writes() && slices.ContainsFunc(results, lacksRoom) {
+		return ops
+	}
+	return nil
+}
+
+// sizeOf returns the approximate size of a message in bytes.
+func sizeOf(m *fdbpq.Message) int {
+	n := len(m.Value)
+	for name, values := range m.Headers {
+		for _, value := range values {
+			n += len(name) + len(value)
+		}
+	}
+	return n
 }

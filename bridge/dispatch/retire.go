@@ -8,14 +8,15 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// retirer forgets queues that are no longer used, and removes the empty ones from the list of queues,
-// so that a name used once ends up costing nothing. Rounds are fdbpq.RetireAfter apart. A round
-// checks each queue that was not used during the one before: it marks the queue if it is empty and,
-// if it still is in the next round, removes it from the list. The queue is then forgotten, as is one
-// that was not empty.
+// retirer evicts queues that are no longer used from memory, and removes the empty ones from the
+// list of queues, so that a name used once ends up costing nothing.
 //
-// Names that no bridge remembers, because their bridge ended or had no room for them, are found in
-// the list itself, in two rounds: the first marks, the second removes.
+// Rounds are fdbpq.RetireAfter apart. A round checks each queue that was not used during the one
+// before. If the queue is empty, the round marks it, and the next round removes it from the list if
+// it still is. Then the queue is evicted. One that is not empty is evicted at once.
+//
+// Names that no bridge has in memory, because their bridge ended or had no room for them, are found
+// in the list itself, in two rounds: the first marks, the second removes.
 type retirer struct {
 	d      *shared
 	ripe   fdbpq.Mark // of the previous round
@@ -36,14 +37,16 @@ const sweepAge = 24 * time.Hour
 func (r *retirer) sweepReceipts(ctx context.Context) {
 	err := fdbpq.SweepReceipts(ctx, r.d.options.DB, r.d.options.Keyspace, sweepAge)
 	if err != nil && ctx.Err() == nil {
-		r.d.options.Warn("old receipts could not be removed; the next start tries again", "error", err)
+		const text = "old receipts could not be removed; the next start tries again"
+		r.d.options.Warn(text, "error", err)
 	}
 }
 
 func (r *retirer) run(ctx context.Context) {
 	for {
 		if err := r.runRound(ctx); err != nil && ctx.Err() == nil {
-			r.d.options.Warn("unused queues could not be retired; the next round tries again", "error", err)
+			const text = "unused queues could not be retired; the next round tries again"
+			r.d.options.Warn(text, "error", err)
 		}
 		if !pause(ctx, fdbpq.RetireAfter) {
 			return
@@ -63,8 +66,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// runRound runs one round. After an error it leaves the rest to the next one. Calls must
-// not be concurrent.
+// runRound runs one round. After an error it leaves the rest to the next one. Calls must not be
+// concurrent.
 func (r *retirer) runRound(ctx context.Context) error {
 	queues := r.d.queues
 	round := queues.beginRound()
@@ -102,7 +105,7 @@ func (r *retirer) passList(ctx context.Context, fifo bool, next, ripe fdbpq.Mark
 		var targets []fdbpq.Target
 		for _, name := range queues {
 			after = name.Name
-			if target, err := r.d.target(name); err == nil { // else no bridge can serve it
+			if target, err := r.d.target(name); err == nil { // no bridge serves a bad name
 				targets = append(targets, target)
 			}
 		}
@@ -113,9 +116,10 @@ func (r *retirer) passList(ctx context.Context, fifo bool, next, ripe fdbpq.Mark
 }
 
 // passShard retires queues that were not used in the previous round.
-func (r *retirer) passShard(ctx context.Context, s *shard, round int64, next, ripe fdbpq.Mark) error {
+func (r *retirer) passShard(
+	ctx context.Context, s *shard, round int64, next, ripe fdbpq.Mark,
+) error {
 	for page := range slices.Chunk(s.unused(round-1), listPage) {
-
 		targets := make([]fdbpq.Target, len(page))
 		for i, q := range page {
 			targets[i] = q.Target
@@ -125,24 +129,27 @@ func (r *retirer) passShard(ctx context.Context, s *shard, round int64, next, ri
 			return err
 		}
 
-		var over []*Queue
+		var evicted []*Queue
 		for i, q := range page {
 			if done[i] == fdbpq.Marked && q.marked != round-1 {
-				q.marked = round // check it once more
+				q.marked = round // the next round checks it once more
 			} else {
-				over = append(over, q)
+				evicted = append(evicted, q)
 			}
 		}
-		s.evictUnused(over, round-1)
+		s.evictUnused(evicted, round-1)
 	}
 	return nil
 }
 
 // retire calls fdbpq.Retire for a page of queues, then pauses.
-func (r *retirer) retire(ctx context.Context, targets []fdbpq.Target, next, ripe fdbpq.Mark) ([]fdbpq.Retired, error) {
+func (r *retirer) retire(
+	ctx context.Context, targets []fdbpq.Target, next, ripe fdbpq.Mark,
+) ([]fdbpq.Retired, error) {
 	if len(targets) == 0 {
 		return nil, nil
 	}
+
 	attempt, cancel := context.WithTimeout(ctx, r.d.options.RequestTimeout)
 	defer cancel()
 	done, err := fdbpq.Retire(attempt, r.d.options.DB, targets, next, ripe)

@@ -3,16 +3,88 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// run starts batches until close has been called and everything is done. Once ctx has
-// ended, waiting requests fail.
+// submit is Dispatcher.Submit.
+func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
+	if r.Wait != nil {
+		if l.d.waiters.Add(1) > int64(l.d.options.MaxWaiters) {
+			l.d.waiters.Add(-1)
+			return ErrTooManyWaiters
+		}
+		if l.d.options.Waits != nil {
+			l.d.options.Waits()
+		}
+	}
+
+	if err := l.d.load.admit(r.Size); err != nil {
+		l.d.releaseWaiter(r)
+		return err
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed {
+		l.d.release(r)
+		return errClosed
+	}
+
+	l.pushLocked(&l.mu.backlog, r, ops)
+	if r.Lazy && !l.mu.lazy.isSet() {
+		l.timers.set(&l.mu.lazy, l.timers.now()+lazyTime)
+	}
+	if l.enoughLocked() {
+		l.mu.changed.Signal()
+	}
+	return nil
+}
+
+// runAgain appends a request to the backlog again, regardless of the load limits.
+func (l *lane) runAgain(r *Request, ops []fdbpq.Op) error {
+	return l.requeueIn(&l.mu.backlog, r, ops)
+}
+
+// requeueIn appends a request to a backlog, regardless of the load limits.
+func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.ended {
+		return errClosed
+	}
+
+	l.d.load.add(r.Size)
+	if r.Wait != nil {
+		l.d.waiters.Add(1)
+	}
+	l.pushLocked(to, r, ops)
+	l.mu.changed.Signal()
+	return nil
+}
+
+// pushLocked appends a copy of a request to a backlog, with the time by which its batch must begin.
+func (l *lane) pushLocked(to *backlog, r *Request, ops []fdbpq.Op) {
+	queued := *r
+	queued.exclusive = r.exclusive || r.Each
+
+	queued.turnBy = r.Received.Add(l.turnTime())
+	if r.Wait != nil {
+		if last := r.Wait.Until.Add(l.lateTime() - l.pageTime()); last.Before(queued.turnBy) {
+			queued.turnBy = last
+		}
+	}
+
+	to.push(&queued, ops)
+	l.watchOverdueLocked(l.timers.since(queued.turnBy))
+}
+
+// run starts batches until close has been called and everything is done. Once ctx ends, waiting
+// requests fail.
 func (l *lane) run(ctx context.Context) {
-	defer close(l.over)
+	defer close(l.ended)
 	defer close(l.started)
 	defer context.AfterFunc(ctx, l.wakeRun)()
 
@@ -23,6 +95,7 @@ func (l *lane) run(ctx context.Context) {
 			continue
 		}
 
+		// Damaged data fails a whole batch, so each of its requests gets a batch of its own.
 		l.startBatch(ctx, b)
 		if len(b.requests) > 1 && errors.Is(b.pending.Failed(), kv.ErrCorrupt) {
 			l.startEach(ctx, b)
@@ -37,9 +110,14 @@ func (l *lane) awaitWork(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	// A batch in flight may leave more to do: an outcome to settle, an item to requeue.
-	expires := func() bool { return ctx.Err() != nil && l.mu.backlog.len()+l.mu.aside.len() > 0 } // even if they may not run
-	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) && !expires() {
+	// When ctx ends, the backlogs must fail, even requests that may not run now.
+	expired := func() bool {
+		return ctx.Err() != nil && l.mu.backlog.len()+l.mu.aside.len() > 0
+	}
+
+	// Nothing is done while a batch is in flight: it may leave an outcome to settle, or an item to
+	// put back.
+	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) && !expired() {
 		l.mu.changed.Wait()
 	}
 
@@ -51,18 +129,19 @@ func (l *lane) awaitWork(ctx context.Context) bool {
 	return !l.mu.ended
 }
 
-// startBatch starts the transaction of a batch, which has what is left of the time of its oldest
-// request, and at least what a request has whose turn came late.
+// startBatch starts the transaction of a batch. Its timeout is what is left of the time of its
+// oldest request, but at least a quarter of RequestTimeout.
 func (l *lane) startBatch(ctx context.Context, b *batch) {
 	timeout := l.d.options.RequestTimeout
 	timeout = max(timeout-time.Since(b.oldest), timeout-l.turnTime())
+
 	batchCtx, cancel := context.WithTimeout(ctx, timeout)
 	b.cancel = cancel
 	b.pending = l.batcher.Start(batchCtx, b.ops)
 }
 
-// startEach retries the requests of a batch that met damaged data one by one, so that
-// only those that need the damaged data fail.
+// startEach retries the requests of a batch that met damaged data one by one, so that only those
+// that need the damaged data fail.
 func (l *lane) startEach(ctx context.Context, b *batch) {
 	b.cancel()
 	for _, single := range l.splitBatch(b) {
@@ -85,7 +164,9 @@ func (l *lane) splitBatch(b *batch) (singles []*batch) {
 	defer l.calling.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if b.silent { // they are counted again, one by one
+
+	// makeNewestLocked counts each single batch that is silent.
+	if b.silent {
 		l.mu.silent--
 		b.silent = false
 	}
@@ -95,7 +176,7 @@ func (l *lane) splitBatch(b *batch) (singles []*batch) {
 		single.number = b.number
 		single.add(r, ops)
 		if r.waiter != nil && r.waiter.line != nil {
-			r.waiter.line.inFlight++ // one for each, besides that of b
+			r.waiter.line.inFlight++ // b itself counts until finishWaiters
 			single.lines = append(single.lines, r.waiter.line)
 		}
 		l.mu.inFlight = append(l.mu.inFlight, single)
@@ -105,44 +186,4 @@ func (l *lane) splitBatch(b *batch) (singles []*batch) {
 	clear(b.requests)
 	b.requests = b.requests[:0]
 	return singles
-}
-
-// settleBatches puts back the items that a batch of unknown outcome popped, before anything
-// else runs. Until it succeeds, it fails requests that have waited too long, and all of
-// them while the store reports that it is unavailable.
-func (l *lane) settleBatches(ctx context.Context) {
-	var backoff kv.Backoff
-	for l.takeUnsettled() {
-		attempt, cancel := context.WithTimeout(ctx, l.d.options.RequestTimeout/2)
-		err := l.batcher.Settle(attempt)
-		cancel()
-		if err == nil {
-			l.wakeDoubtful()
-			continue
-		}
-
-		l.d.options.Warn("a batch of unknown outcome is not settled yet", "error", err)
-		if ctx.Err() != nil {
-			return
-		}
-		l.setUnsettled(nil)
-		l.failOverdue(ctx, false)
-		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
-			l.mu.Lock()
-			all := l.takeLateLocked(true, true)
-			l.mu.Unlock()
-			l.failLate(all, fmt.Errorf("%w: the request was not run: try again: %w", ErrUnavailable, err))
-		}
-		_ = backoff.Wait(ctx) // if ctx ends the next attempt fails and is the last
-	}
-}
-
-// takeUnsettled returns the flag and clears it, so that a batch that fails during
-// Settle can set it again.
-func (l *lane) takeUnsettled() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	was := l.mu.unsettled
-	l.mu.unsettled = false
-	return was
 }

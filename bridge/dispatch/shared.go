@@ -12,33 +12,34 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Limits bound what a Dispatcher does at a time. Tags name the variables of pqbridge, and describe
-// them.
+// Limits limit what a Dispatcher does at a time. The tags name and describe the variables of
+// pqbridge.
 type Limits struct {
-	// Lanes is how many batches are built independently of each other, at most 1024. A
-	// queue always belongs to the same lane. More than one is of no use on an engine with
-	// a single writer.
+	// Lanes is how many batches are built independently of each other, at most 1024. A queue always
+	// belongs to the same lane. More than one lane is of no use on an engine with a single writer.
 	Lanes int `envconfig:"PQ_LANES" group:"Batches and limits" desc:"batches built at the same time; 0 means 1 with the embedded store and 4 with fdb"`
-	// MaxBatch limits the operations in one transaction, 1 to 65536; a single request may exceed it.
+	// MaxBatch is the maximum number of operations in one transaction, 1 to 65536. A single request
+	// may exceed it.
 	MaxBatch int `envconfig:"PQ_MAX_BATCH" desc:"maximum number of requests in one transaction"`
-	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and those of the
-	// items that it returns. A single push or item may exceed it. At most 8,000,000, which leaves room
+	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and those of the items
+	// that it returns. A single push or item may exceed it. At most 8,000,000, which leaves room
 	// for keys in a transaction of 10,000,000 bytes.
 	MaxBatchBytes int `envconfig:"PQ_MAX_BATCH_BYTES" desc:"maximum bytes of payload in one transaction, approximately; one larger message still fits"`
-	// LeaseRoom limits the bytes that the leases of one transaction move, see
-	// fdbpq.Batcher.LimitRoom. Tests lower it. 0 is its default, and most, fdbpq.MaxMessageSize.
+	// LeaseRoom is how many bytes the leases of one transaction may move, see
+	// fdbpq.Batcher.LimitRoom. 0 is the default and maximum, fdbpq.MaxMessageSize. Tests lower it.
 	LeaseRoom int `ignored:"true"`
-	// MaxPending limits the requests that wait or run at one time, at most 2^30.
+	// MaxPending is the maximum number of requests that are queued or run at one time, at most
+	// 2^30.
 	MaxPending int `envconfig:"PQ_MAX_PENDING" desc:"maximum number of requests waiting or running; more get 429"`
-	// MaxPendingBytes is the same limit in bytes of payloads and headers, at most 1 TiB. The request
-	// that crosses it is still accepted.
+	// MaxPendingBytes is the same limit in bytes of payloads and headers, at most 1 TiB. The
+	// request that crosses it is still accepted.
 	MaxPendingBytes int `envconfig:"PQ_MAX_PENDING_BYTES" desc:"maximum bytes of requests waiting or running; more get 429"`
-	// MaxWaiters limits the requests with a Wait, from Submit until they end, at most 2^30. They are
-	// not pending.
+	// MaxWaiters is the maximum number of requests with a Wait, from Submit until they end, at most
+	// 2^30. While they wait for items they are not pending.
 	MaxWaiters int `envconfig:"PQ_MAX_WAITERS" desc:"maximum number of pops that wait for items; more get 429"`
-	// RequestTimeout is how long a request takes at most that does not wait for items, 1ms to 24h, but
-	// for a twentieth of it or 250 ms, whichever is less. A request whose batch has not begun after
-	// three quarters of the time has not run, so a batch gets at least a quarter.
+	// RequestTimeout is how long a request takes at most that does not wait for items, 1ms to 24h,
+	// but for a twentieth of it or 250 ms, whichever is less. A request whose batch has not begun
+	// after three quarters of the time has not run, so a batch gets at least a quarter.
 	RequestTimeout time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" desc:"how long a request may take that does not wait for items, before it gets 503"`
 }
 
@@ -46,7 +47,7 @@ type Limits struct {
 type Options struct {
 	DB       kv.Database
 	Keyspace *fdbpq.Keyspace
-	// Now is the clock by which leases end and items fall due; nil is time.Now.
+	// Now is the clock by which leases end and items fall due; the default is time.Now.
 	Now func() time.Time
 
 	Limits
@@ -55,47 +56,46 @@ type Options struct {
 	// set aside: until it is less again, or their time is up. Queues of which little is kept may
 	// exceed it by as much as the batches in flight may: two of each lane. 0 is no limit.
 	MaxKept int
-	// PollEvery is how often queues with waiters are looked at, for items of programs that
-	// call no Wake. 0 never looks, which is right if only this Dispatcher uses the store.
+	// PollEvery is how often the Dispatcher looks at queues where requests wait, for items of
+	// programs that do not call Wake. 0 is never, which is right if only this Dispatcher uses the
+	// store.
 	PollEvery time.Duration
 
 	// Warn logs problems with the store. It may drop messages.
 	Warn func(message string, args ...any)
-	// BatchDone is called with the number of operations of each batch that
-	// succeeded.
+	// BatchDone is called with the number of operations of each batch that succeeded.
 	BatchDone func(operations int)
 
-	// RequeueLate returns an item that a pop or lease took although its request had been answered,
-	// because the batch took longer than RequestTimeout. The result is the callee's, which must be
+	// RequeueLate puts back an item that a pop or lease took although its request had been
+	// answered, because the batch took longer than RequestTimeout. It owns the result, and must be
 	// quick. The bridge sets Outbox.Return, in newDispatcher (bridge/run.go).
 	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
-	// Owns reports whether this Dispatcher is to sweep a queue, because no other that
-	// uses the store is: see Sweeper. nil sweeps all. Call Dispatcher.OwnersChanged when that changes.
+	// Owns reports whether this Dispatcher, of all that use the store, sweeps a queue: see Sweeper.
+	// The default is to sweep all queues. Call Dispatcher.OwnersChanged when its answers change.
 	Owns func(kind subjects.Kind, name string) bool
-	// Source, unless nil, is called for a queue that has a source, whoever owns it: when a pass of the
-	// Sweeper comes by, and with changed when a batch has changed the source, or may have removed it. It
-	// must be quick.
+	// Source, unless nil, is called for a queue that has a source, whoever owns it: when a pass of
+	// the Sweeper comes by, and with changed when a batch has changed the source, or may have
+	// removed it. It must be quick.
 	Source func(queue fdbpq.QueueName, changed bool)
-	// Waits, unless nil, is called for each request with a Wait, which may wait for items that come
-	// without a request of this Dispatcher: see Wake. It must be quick. The bridge sets
-	// Router.Waits of package peers, in newDispatcher (bridge/run.go).
+	// Waits, unless nil, is called for each request with a Wait. Its items may come without a
+	// request of this Dispatcher, so the callee must see that Wake is called. It must be quick. The
+	// bridge sets Router.Waits of package peers, in newDispatcher (bridge/run.go).
 	Waits func()
-	// Filled, unless nil, is called when a durable batch has made items of a queue available
-	// to pops, or has them fall due later: once for each batch and queue. It may be called
-	// without need, and must be quick. The bridge sets Router.Filled, in the same place.
+	// Filled, unless nil, is called for each batch and queue when a durable batch has made items of
+	// the queue available to pops, or has them fall due later. It may also be called without need.
+	// It must be quick. The bridge sets Router.Filled, in the same place.
 	Filled func(q *Queue)
 }
 
-// shared is what the lanes of a Dispatcher have in common with each other and with those that use
-// them.
+// shared is what the lanes, the Sweeper and the other parts of a Dispatcher have in common.
 type shared struct {
 	options Options
 	health  health
 	load    load
 	queues  *registry
 
-	// The Sweeper notes what batches say of what falls due.
+	// noteBatch tells the Sweeper what falls due after a batch.
 	noteBatch func(p *fdbpq.Pending)
 
 	holds   atomic.Int64 // see Dispatcher.Hold
@@ -110,23 +110,25 @@ func newShared(o Options) *shared {
 	if o.Owns == nil {
 		o.Owns = func(subjects.Kind, string) bool { return true }
 	}
+
+	inFlight := 2 * o.Lanes * o.MaxBatchBytes
 	return &shared{
 		options: o,
 		load: load{
 			maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes),
-			maxKept: int64(o.MaxKept), maxKeptByAll: int64(o.MaxKept) + int64(2*o.Lanes*o.MaxBatchBytes),
+			maxKept: int64(o.MaxKept), maxKeptByAll: int64(o.MaxKept + inFlight),
 		},
 	}
 }
 
-// releaseWaiter counts a request that has ended as a waiter no longer, if it was one.
+// releaseWaiter ends the count of a request against MaxWaiters, if it has a Wait.
 func (d *shared) releaseWaiter(r *Request) {
 	if r.Wait != nil {
 		d.waiters.Add(-1)
 	}
 }
 
-// release counts a request that has ended no longer.
+// release ends the count of a request against all limits.
 func (d *shared) release(r *Request) {
 	d.load.release(1, r.Size)
 	d.releaseWaiter(r)
@@ -137,7 +139,7 @@ func (d *shared) queue(name fdbpq.QueueName) (*Queue, error) {
 	return d.queues.get(KindOf(name), name.Name)
 }
 
-// target is queue without the object of the queue.
+// target is like queue, without adding the queue to those in use.
 func (d *shared) target(name fdbpq.QueueName) (fdbpq.Target, error) {
 	return TargetOf(d.options.Keyspace, KindOf(name), name.Name)
 }
@@ -146,7 +148,7 @@ func (d *shared) target(name fdbpq.QueueName) (fdbpq.Target, error) {
 const listPage = 200
 
 // list returns the next queues of a list in the store.
-func (d *shared) list(ctx context.Context, fifo bool, after string) (queues []fdbpq.QueueName, err error) {
+func (d *shared) list(ctx context.Context, fifo bool, after string) ([]fdbpq.QueueName, error) {
 	read := d.options.Keyspace.PriorityQueues
 	if fifo {
 		read = d.options.Keyspace.Queues
@@ -154,27 +156,29 @@ func (d *shared) list(ctx context.Context, fifo bool, after string) (queues []fd
 	names, err := kv.ReadTransact(ctx, d.options.DB, func(r kv.Reader) ([]string, error) {
 		return read(r, after, listPage).Get()
 	})
+
+	var queues []fdbpq.QueueName
 	for _, name := range names {
 		queues = append(queues, fdbpq.QueueName{FIFO: fifo, Name: name})
 	}
 	return queues, err
 }
 
-// filledQueues returns the queues that a batch has filled without an operation that does.
+// filledQueues returns the queues that a batch has filled with what was due, not by an operation.
 func (d *shared) filledQueues(p *fdbpq.Pending) (queues []*Queue) {
 	for _, name := range p.Filled() {
 		q, err := d.queue(name)
-		if err == nil && !slices.Contains(queues, q) { // else not a name that a request can have
+		if err == nil && !slices.Contains(queues, q) { // no request can use a name that fails
 			queues = append(queues, q)
 		}
 	}
 	return queues
 }
 
-// requeueLate returns what a batch took for a request that was answered before.
+// requeueLate puts back what a batch took for a request that had been answered before.
 func (d *shared) requeueLate(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 	for i := range ops {
-		if kind := ops[i].Kind; results[i].Err == nil && (kind == fdbpq.OpPop || kind == fdbpq.OpLease) {
+		if kind := ops[i].Kind; results[i].Err == nil && takesItem(kind) {
 			d.options.RequeueLate(q, kind, &results[i])
 		}
 	}
@@ -186,21 +190,24 @@ type load struct {
 	maxRequests, maxBytes int64
 
 	kept         atomic.Int64 // bytes, see Dispatcher.Keep
-	maxKept      int64        // 0 is no limit
-	maxKeptByAll int64        // above which no queue gives items away
-	frees        atomic.Int64 // how often kept fell to one of the limits
+	maxKept      int64        // above it, only queues that keep little give items; 0 is no limit
+	maxKeptByAll int64        // above it, no queue does
+	frees        atomic.Int64 // how often kept fell to one of these
 }
 
-// smallShare is the part of MaxKept that a queue may have kept and still give items away when all queues
-// together exceed it.
+// smallShare is the part of MaxKept that a queue may have kept and still give items away when all
+// queues together exceed it.
 const smallShare = 16
 
-// Errors of Submit when a limit is reached. They are variables so that callers can
-// prepare the replies: in a flood, refusing a request must cost less than receiving it.
+// Errors of Submit when a limit is reached. They are variables so that callers can prepare the
+// replies: in a flood, refusing a request must cost less than receiving it.
 var (
-	ErrTooManyRequests = fmt.Errorf("%w: too many requests are waiting: try again later", ErrOverloaded)
-	ErrTooManyBytes    = fmt.Errorf("%w: too many bytes of requests are waiting: try again later", ErrOverloaded)
-	ErrTooManyWaiters  = fmt.Errorf("%w: too many pops wait for items: try again later, or without waiting", ErrOverloaded)
+	ErrTooManyRequests = fmt.Errorf(
+		"%w: too many requests are waiting: try again later", ErrOverloaded)
+	ErrTooManyBytes = fmt.Errorf(
+		"%w: too many bytes of requests are waiting: try again later", ErrOverloaded)
+	ErrTooManyWaiters = fmt.Errorf(
+		"%w: too many pops wait for items: try again later, or without waiting", ErrOverloaded)
 )
 
 // admit counts a request, or returns ErrTooManyRequests or ErrTooManyBytes.
@@ -227,7 +234,7 @@ func (l *load) release(requests, bytes int) {
 	l.bytes.Add(int64(-bytes))
 }
 
-// keep is Dispatcher.Keep. It reports whether something that had to wait may be able to run now.
+// keep is Dispatcher.Keep. It reports whether requests that had to wait may be able to run now.
 func (l *load) keep(bytes int) (freed bool) {
 	now := l.kept.Add(int64(bytes))
 	falls := func(to int64) bool { return now <= to && now-int64(bytes) > to }
@@ -238,13 +245,17 @@ func (l *load) keep(bytes int) (freed bool) {
 	return freed
 }
 
-// keepsTooMuchOf reports whether lanes are to take no more items of a queue for now.
+// keepsTooMuchOf reports whether lanes must not take more items of a queue for now.
 func (l *load) keepsTooMuchOf(q *Queue) bool {
 	kept := l.kept.Load()
-	return l.maxKept > 0 && kept > l.maxKept && (kept > l.maxKeptByAll || q.kept.Load() > l.maxKept/smallShare)
+	if l.maxKept == 0 || kept <= l.maxKept {
+		return false
+	}
+	return kept > l.maxKeptByAll || q.kept.Load() > l.maxKept/smallShare
 }
 
-// mayTake reports whether lanes may take items for requests that were set aside, or for others.
+// mayTake reports whether lanes may take items at all: for requests that were set aside, or for
+// others.
 func (l *load) mayTake(aside bool) bool {
 	most := l.maxKeptByAll
 	if aside {

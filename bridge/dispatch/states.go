@@ -1,7 +1,6 @@
 package dispatch
 
-// waiterState says where a waiter is. Only lane.moveWaiter changes it, and only as waiterMoves has
-// it.
+// waiterState says where a waiter is. Only lane.moveWaiter changes it, by the moves in waiterMoves.
 type waiterState uint8
 
 const (
@@ -10,7 +9,7 @@ const (
 	waiterFirst                         // in line, and in its first batch
 	waiterParked                        // in line, and in no batch
 	waiterTrying                        // in line, and again in a batch
-	waiterLate                          // as waiterParked, but its time is over and nobody has looked since it came
+	waiterLate                          // as waiterParked, but its time is up before a look
 	waiterLateTrying                    // as waiterLate, and in a batch
 	waiterLeft                          // in no line any more
 )
@@ -32,8 +31,8 @@ var waiterMoves = [...]move[waiterState]{
 	{waiterFirst, waiterParked, "the batch found too little, or the waiter has no credits"},
 	{waiterFirst, waiterLeft, "it was answered, or cancelled meanwhile"},
 	{waiterParked, waiterTrying, "a batch looks for it again"},
-	{waiterParked, waiterLate, "its time is over, and nobody has looked since it came"},
-	{waiterParked, waiterLeft, "its time is over, it was cancelled, or there is nothing"},
+	{waiterParked, waiterLate, "its time is up, and nobody has looked since it came"},
+	{waiterParked, waiterLeft, "its time is up, it was cancelled, or there is nothing"},
 	{waiterTrying, waiterParked, "the batch found too little"},
 	{waiterTrying, waiterLeft, "it was answered, or cancelled meanwhile"},
 	{waiterLate, waiterLateTrying, "a batch looks for it"},
@@ -53,22 +52,24 @@ func (s waiterState) hasParked() bool { return waiterParked <= s && s <= waiterL
 // isIdle reports whether the waiter is in line and in no batch.
 func (s waiterState) isIdle() bool { return s == waiterParked || s == waiterLate }
 
-// isLate reports whether the time of the waiter is over.
+// isLate reports whether the time of the waiter is up.
 func (s waiterState) isLate() bool { return s == waiterLate || s == waiterLateTrying }
 
 // String returns the name of the state.
 func (s waiterState) String() string {
-	return [...]string{"new", "acking", "first", "parked", "trying", "late", "late and trying", "left"}[s]
+	return [...]string{
+		"new", "acking", "first", "parked", "trying", "late", "late and trying", "left",
+	}[s]
 }
 
-// lineState says whether a line is looked at. Only lane.moveLine changes it, and only as lineMoves
-// has it.
+// lineState says whether a line is looked at. Only lane.moveLine changes it, by the moves in
+// lineMoves.
 type lineState uint8
 
 const (
 	lineQuiet    lineState = iota // it waits for an event
 	lineReady                     // in lane.mu.ready: the next batch looks
-	lineHeld                      // in lane.mu.held: as lineReady, but too much of its queue is kept
+	lineHeld                      // in lane.mu.held: too much of its queue is kept
 	lineReserved                  // the batch that is being made has room for pops of it
 	lineTrying                    // batches in flight have pops of it
 	lineStale                     // as lineTrying, but something has changed since they were made
@@ -78,11 +79,11 @@ const (
 // lineMoves lists all moves of lines. Tests check that there are no others.
 var lineMoves = [...]move[lineState]{
 	{lineQuiet, lineReady, "it was woken, or has a budget"},
-	{lineQuiet, lineReserved, "a request in the batch that is being made fills the queue, or is the first in line"},
+	{lineQuiet, lineReserved, "a request in the new batch fills the queue, or is first in line"},
 	{lineQuiet, lineGone, "the last waiter has left"},
 	{lineReady, lineReserved, "the batch that is being made looks"},
 	{lineReady, lineHeld, "it would be looked at, but too much of its queue is kept"},
-	{lineReady, lineQuiet, "all who wait in it want leases, and max_leased or their credits allow none"},
+	{lineReady, lineQuiet, "all its waiters want leases, and max_leased or credits allow none"},
 	{lineReady, lineGone, "the last waiter has left"},
 	{lineHeld, lineReady, "less is kept"},
 	{lineHeld, lineReserved, "as if it were quiet, because less is kept"},
@@ -98,11 +99,11 @@ func (s lineState) String() string {
 	return [...]string{"quiet", "ready", "held", "reserved", "trying", "stale", "gone"}[s]
 }
 
-// leaseLimit says what a line knows of the max_leased of its queue.
+// leaseLimit is what a line knows of the max_leased of its queue.
 type leaseLimit uint8
 
 const (
 	limitUnmet   leaseLimit = iota // no lease has met it
 	limitMet                       // one has, so the end of another may serve the line
-	limitInForce                   // one has, and nothing has changed since: batches leave out the leases
+	limitInForce                   // one has, nothing has changed, and batches leave out the leases
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// stepPass reads the next page of a pass, if it is time, and reports whether it did.
+// stepPass reads the next page of a pass if it is time, and reports whether it did.
 func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	s.mu.Lock()
 	p := &s.mu.pass
@@ -35,7 +35,7 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case p.began != began: // the owners have changed meanwhile
+	case p.began != began: // a new pass is planned
 	case errors.Is(err, fdbpq.ErrCorrupt):
 		p.at = time.Now().Add(damagedPause)
 	case err != nil:
@@ -68,9 +68,11 @@ func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, aheads []fdbpq.Ahead)
 	}
 }
 
-// readPage returns the next queues of a list, and what is ahead of them: nothing of those that are
-// damaged.
-func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) ([]fdbpq.QueueName, []fdbpq.Ahead, error) {
+// readPage returns the next queues of a list, and what is ahead in each; nothing in a damaged
+// queue.
+func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) (
+	[]fdbpq.QueueName, []fdbpq.Ahead, error,
+) {
 	queues, err := s.d.list(ctx, fifo, after)
 	if err != nil {
 		return nil, nil, err
@@ -85,13 +87,16 @@ func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) ([]fdbp
 	return queues, aheads, err
 }
 
-// readAheads calls note with what is ahead of each queue, or why the queue cannot be read.
-func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.QueueName, note func(i int, a fdbpq.Ahead, err error)) error {
+// readAheads calls note for each queue, with its index and what is ahead in it, or why it cannot be
+// read.
+func (s *Sweeper) readAheads(
+	ctx context.Context, queues []fdbpq.QueueName, note func(i int, a fdbpq.Ahead, err error),
+) error {
 	var targets []fdbpq.Target
 	var places []int // in queues
 	for i, name := range queues {
 		target, err := s.d.target(name)
-		if err != nil { // nobody can use that name through this package
+		if err != nil { // no request can use that name
 			note(i, fdbpq.Ahead{}, err)
 			continue
 		}
@@ -108,7 +113,7 @@ func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.QueueName, note
 		return err
 	}
 
-	// If one of them is damaged, each is read by itself.
+	// If one of them is damaged, read each by itself.
 	for n, i := range places {
 		a, damage := fdbpq.Ahead{}, err
 		if err == nil {
@@ -123,8 +128,8 @@ func (s *Sweeper) readAheads(ctx context.Context, queues []fdbpq.QueueName, note
 	return nil
 }
 
-// sweep looks at the queues of tasks and sweeps those where something is due. It reports whether
-// there may be more to do at once.
+// sweep reads the queues of tasks and sweeps those where something is due. It reports whether there
+// may be more to do at once.
 func (s *Sweeper) sweep(ctx context.Context, tasks []task) (more bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.d.options.RequestTimeout)
 	defer cancel()
@@ -150,25 +155,27 @@ func (s *Sweeper) sweep(ctx context.Context, tasks []task) (more bool) {
 	return s.mu.agenda.isDue(now)
 }
 
-// isDamage reports whether an error is about what is stored, which others need not share.
+// isDamage reports whether an error is about what a queue has stored, so that others may succeed.
 func isDamage(err error) bool {
-	return errors.Is(err, kv.ErrCorrupt) || errors.Is(err, fdbpq.ErrCorrupt) || errors.Is(err, kv.ErrTooLarge)
+	return errors.Is(err, kv.ErrCorrupt) || errors.Is(err, fdbpq.ErrCorrupt) ||
+		errors.Is(err, kv.ErrTooLarge)
 }
 
-// putBackDamaged puts a task back whose queue cannot be swept.
+// putBackDamaged postpones a task whose queue cannot be swept.
 func (s *Sweeper) putBackDamaged(t task, err error, now time.Time) {
 	s.d.options.Warn("a queue cannot be swept", "queue", t.queue.Name, "error", err)
 	t.at = now.Add(damagedPause)
 	s.addTask(t)
 }
 
-// Sweep sweeps queues once, so that later reads find what is due there, unless that is very
-// much.
+// Sweep sweeps queues once and waits for it, so that later reads find what is due there, unless
+// that is very much. It returns the first error.
 func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
 	tasks := make([]task, len(queues))
 	for i, queue := range queues {
 		tasks[i].queue = queue
 	}
+
 	var err error
 	for _, r := range s.runSweeps(ctx, tasks) {
 		err = cmp.Or(err, r.Err)
@@ -176,7 +183,7 @@ func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
 	return err
 }
 
-// runSweeps has the lanes sweep the queues of tasks, and returns how that ended.
+// runSweeps has the lanes sweep the queues of tasks, and returns the results.
 func (s *Sweeper) runSweeps(ctx context.Context, tasks []task) []fdbpq.Result {
 	results := make([]fdbpq.Result, len(tasks))
 	calls := make([]*call, len(tasks))
@@ -184,7 +191,8 @@ func (s *Sweeper) runSweeps(ctx context.Context, tasks []task) []fdbpq.Result {
 		q, err := s.d.queue(t.queue)
 		if err == nil {
 			calls[i] = newCall()
-			r := &Request{Queue: q, Replier: calls[i], Received: time.Now(), alone: t.alone}
+			r := &Request{Queue: q, Replier: calls[i], exclusive: t.exclusive}
+			r.Received = time.Now()
 			err = q.lane.runAgain(r, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q.Target}})
 		}
 		if results[i].Err = err; err == nil {
@@ -205,9 +213,11 @@ func (s *Sweeper) runSweeps(ctx context.Context, tasks []task) []fdbpq.Result {
 	return results
 }
 
-// keepDue returns the tasks whose queues have something due by now. It puts the others back for when
+// keepDue returns the tasks whose queues have something due by now. It postpones the others until
 // something falls due.
-func (s *Sweeper) keepDue(ctx context.Context, tasks []task, now time.Time) (kept []task, err error) {
+func (s *Sweeper) keepDue(
+	ctx context.Context, tasks []task, now time.Time,
+) (kept []task, err error) {
 	queues := make([]fdbpq.QueueName, len(tasks))
 	for i, t := range tasks {
 		queues[i] = t.queue
@@ -229,25 +239,25 @@ func (s *Sweeper) keepDue(ctx context.Context, tasks []task, now time.Time) (kep
 	return kept, err
 }
 
-// putBack puts tasks back after a sweep.
+// putBack puts tasks back after a sweep, with the time of the next one.
 func (s *Sweeper) putBack(ctx context.Context, tasks []task, swept []fdbpq.Result, now time.Time) {
 	var failed error
 	for i, t := range tasks {
 		r := &swept[i]
-		t.alone = false
+		t.exclusive = false
 		switch {
-		case isDamage(r.Err) && !(errors.Is(r.Err, kv.ErrTooLarge) && !tasks[i].alone):
+		case isDamage(r.Err) && !(errors.Is(r.Err, kv.ErrTooLarge) && !tasks[i].exclusive):
 			s.putBackDamaged(t, r.Err, now)
 			continue
 		case errors.Is(r.Err, kv.ErrTooLarge):
-			t.alone = true
+			t.exclusive = true
 		case r.Err != nil:
 			failed = cmp.Or(failed, r.Err)
 			t.at = now.Add(sweepEvery)
 		case r.Swept.More && r.Swept.Done:
-			t.at = now // behind those that have been due for longer
-		case r.Swept.More: // there was no room beside others
-			t.alone = true
+			t.at = now // behind queues that have been due for longer
+		case r.Swept.More: // there was no room beside other queues
+			t.exclusive = true
 		default:
 			t.at = now.Add(sweepEvery) // to find out what comes next
 		}
@@ -259,7 +269,7 @@ func (s *Sweeper) putBack(ctx context.Context, tasks []task, swept []fdbpq.Resul
 	}
 }
 
-// Run sweeps until ctx ends. The store must be open.
+// Run sweeps until ctx ends. The store must be open. Call it at most once.
 func (s *Sweeper) Run(ctx context.Context) {
 	s.planPass(time.Now())
 	s.next = time.Now()
@@ -281,13 +291,14 @@ func (s *Sweeper) Run(ctx context.Context) {
 	}
 }
 
-// step does a small part of the work, and returns how long to wait before the next; false if there
-// is none until something changes.
+// step does a small part of the work, and returns how long to wait before the next part; false if
+// there is none until something changes.
 func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 	began := time.Now()
 	if wait := s.pause.Sub(began); wait > 0 {
 		return wait, true
 	}
+
 	s.mu.Lock()
 	if s.mu.behind {
 		s.mu.behind, s.next = false, began
@@ -307,6 +318,7 @@ func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 		}
 	}
 
+	// Requests have the store for as long as this step took.
 	if worked {
 		pause := max(retirePause, time.Since(began))
 		s.pause = time.Now().Add(pause)
@@ -315,13 +327,13 @@ func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 	return s.untilNext()
 }
 
-// untilNext returns how long nothing has to be done.
+// untilNext returns how long there is nothing to do; false if until something changes.
 func (s *Sweeper) untilNext() (wait time.Duration, any bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.mu.pass.at
-	// The clock of the agenda may be set, so it is looked at every sweepEvery, and not when its first
-	// task is due.
+
+	// The clock by which tasks fall due may be set, so they have no timer: see sweepEvery.
 	if len(s.mu.agenda.heap) > 0 && (next.IsZero() || s.next.Before(next)) {
 		next = s.next
 	}

@@ -9,78 +9,79 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// Sweeper does what falls due in queues that nobody asks: it removes items that have expired and
-// message ids whose window is over, brings items back, and takes dead letters where they belong.
-// Requests to a queue do a share of that first. Where more is due than that, the Sweeper does
-// the rest. What it does is an operation like any other, fdbpq.OpSweep, in the lane of the queue.
+// Sweeper handles what falls due in idle queues: it removes expired items and message ids whose
+// window is over, brings items back, and moves dead letters to their queues. Requests to a queue do
+// a share of that first. If more is due than their share, the Sweeper does the rest. It uses an
+// operation like any other, fdbpq.OpSweep, in the lane of the queue. Its methods are safe for
+// concurrent use.
 //
 // # When it looks
 //
-// It keeps an agenda of queues with the time at which to look at each. It learns the times from the
-// batches of this process, from its own looks, and from passes through the list of queues: one at
-// the start, and one whenever the owners of queues change, because what a dead process knew is
-// nowhere else. In a store that other programs may use, it also makes a pass every passEvery, as long
-// as there are requests or the last pass has found something ahead. So it settles: with nothing
-// ahead, nothing runs.
+// It keeps an agenda of queues, each with the time at which to look. It learns the times from the
+// batches of this process, from its own looks, and from passes through the list of queues. It makes
+// a pass at the start, and when the owners of queues change, because what a dead process knew is
+// nowhere else. In a store that other programs may use, it also makes a pass every passEvery, as
+// long as there are requests or the last pass has found something ahead. So it settles: with
+// nothing ahead, nothing runs.
 //
 // # Who sweeps
 //
-// The owner of a queue, ownerLag after something falls due, so that requests can do it first;
-// or at once, if a batch has found more due than its share. A process that is not the owner but
-// has run the request looks some time later, and does what the owner has not done. Two that sweep
-// the same conflict, which costs time and nothing else.
+// The owner of a queue sweeps it ownerLag after something falls due, so that requests can do it
+// first. If a batch has found more due than its share, the owner sweeps at once. A process that
+// does not own the queue, but ran the request, looks some time later, and does what the owner has
+// not done. Two that sweep the same queue conflict, which costs only time.
 //
 // # How fast
 //
-// One page of queues at a time, with a pause after each that is as long as it took, so that
-// requests have half of the store at least. Queues take turns. Several share a transaction; if it
-// fails because of what is stored, and not because the store is away, each has one of its own, so
-// that only the damaged queue is left alone, for damagedPause.
+// It sweeps one page of queues at a time, with a pause after each that is as long as the page took,
+// so requests have at least half of the store. Queues take turns. Several share a transaction. If
+// that fails because of what is stored, each queue gets its own, and only the damaged queue is left
+// alone, for damagedPause.
 type Sweeper struct {
 	d      *shared
-	woken  chan struct{} // has an element when the times below may have changed
+	woken  chan struct{} // holds an element when the times below may have changed
 	active atomic.Bool   // there were requests since the last pass began
 	sweeps atomic.Int64
 
-	next  time.Time // when to look at the agenda again; only Run uses it
-	pause time.Time // until when not to begin anything; only Run uses it
+	// Only Run uses these.
+	next  time.Time // when to look at the agenda again
+	pause time.Time // before then it begins nothing
 
 	mu struct {
 		sync.Mutex
 		agenda agenda
 		pass   listPass
-		behind bool // a batch has found more due than its share: not to wait for next
+		behind bool // a batch found more due than its share, so look before next
 	}
 }
 
 // listPass is a pass through the list of queues.
 type listPass struct {
-	at    time.Time // when to go on, or to begin the next; zero if there is no reason for one
-	fifo  bool      // how far it has come
-	after string
+	at    time.Time // when to go on, or to begin the next pass; zero if none is planned
+	fifo  bool      // it has come to the FIFO queues
+	after string    // it has come to this name
 	began time.Time // zero if it has not
-	last  time.Time // when the one before it began
+	last  time.Time // when the pass before it began
 	found bool      // something is ahead in one of the queues
-	full  bool      // the agenda had no room
+	full  bool      // the agenda had no room for a queue
 }
 
 const (
-	// sweepEvery is how often the sweeper looks at its agenda at most, so that queues share
-	// transactions.
+	// sweepEvery is the pause between looks at the agenda, so that queues share transactions.
 	sweepEvery = 5 * time.Second
-	// ownerLag is how long it leaves what is due to those who ask for it, and otherLag how much
-	// longer to the owner of the queue. With sweepEvery they keep dead letters within the 30 s that
-	// the protocol promises.
+	// ownerLag is how long it leaves what is due to requests, and otherLag how much longer to the
+	// owner of the queue. With sweepEvery they keep dead letters within the 30 s that the protocol
+	// promises.
 	ownerLag = 5 * time.Second
 	otherLag = 8 * time.Second
-	// msgIDLag is the same for message ids. Pushes remove them as well.
+	// msgIDLag is ownerLag for message ids, which pushes remove as well.
 	msgIDLag = time.Minute
-	// ownersPause is how long it waits after a change of owners, since changes often come together.
+	// ownersPause is how long it waits after a change of owners. Changes often come together.
 	ownersPause = time.Second
-	// passEvery is how often it goes through the list for what other programs have written, or for
-	// what the agenda has no room for.
+	// passEvery is how often it goes through the list, for what other programs have written and for
+	// queues that the agenda has no room for.
 	passEvery = 10 * time.Minute
-	// damagedPause is how long it leaves a queue alone whose data it cannot read.
+	// damagedPause is how long it leaves a queue with unreadable data alone.
 	damagedPause = 10 * time.Minute
 )
 
@@ -101,8 +102,9 @@ func (s *Sweeper) wake() {
 	}
 }
 
-// noteBatch notes that there was a batch of requests, and what it says of what falls due.
+// noteBatch records that there was a batch of requests, and what falls due after it.
 func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
+	// In a shared store, requests are a reason for a pass: other programs may write too.
 	if s.d.options.DB.Traits().Shared && !s.active.Load() && !s.active.Swap(true) {
 		s.mu.Lock()
 		s.planNextLocked()
@@ -114,11 +116,12 @@ func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
 	s.noteBehind(p.Behind())
 }
 
+// owns reports whether this process sweeps the queue first.
 func (s *Sweeper) owns(queue fdbpq.QueueName) bool {
 	return s.d.options.Owns(KindOf(queue), queue.Name)
 }
 
-// noteAhead notes what falls due of what this process has written.
+// noteAhead records when something falls due that this process has written.
 func (s *Sweeper) noteAhead(ahead []fdbpq.QueueAhead) {
 	if len(ahead) == 0 {
 		return
@@ -131,7 +134,7 @@ func (s *Sweeper) noteAhead(ahead []fdbpq.QueueAhead) {
 	}
 }
 
-// noteBehind notes queues where a batch of this process has found more due than its share, so that
+// noteBehind records queues where a batch of this process found more due than its share, so that
 // their owner goes on at once.
 func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 	if len(queues) == 0 {
@@ -148,14 +151,14 @@ func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 	}
 }
 
-// tellSource calls Options.Source, if the queue has a source or this has changed.
+// tellSource calls Options.Source if the queue has a source, or its source has changed.
 func (s *Sweeper) tellSource(queue fdbpq.QueueName, a fdbpq.Ahead, changed bool) {
 	if a.Source && s.d.options.Source != nil {
 		s.d.options.Source(queue, changed)
 	}
 }
 
-// addLocked adds a task for what is ahead.
+// addLocked adds a task for what is ahead in a queue. With found, the list of queues says so.
 func (s *Sweeper) addLocked(queue fdbpq.QueueName, a fdbpq.Ahead, found bool) {
 	var at time.Time
 	if !a.Due.IsZero() {
@@ -169,6 +172,7 @@ func (s *Sweeper) addLocked(queue fdbpq.QueueName, a fdbpq.Ahead, found bool) {
 	}
 }
 
+// addTaskLocked adds a task. If the agenda has no room, a pass will find the queue.
 func (s *Sweeper) addTaskLocked(t task) {
 	first := len(s.mu.agenda.heap) == 0
 	if !s.mu.agenda.add(t) {
@@ -186,7 +190,8 @@ func (s *Sweeper) addTask(t task) {
 	s.addTaskLocked(t)
 }
 
-// takeTasks returns the tasks to be done now, and moves those that others are to do first.
+// takeTasks returns the tasks to do now. It postpones those of queues that another process owns, to
+// give the owner its time.
 func (s *Sweeper) takeTasks() (tasks []task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +207,7 @@ func (s *Sweeper) takeTasks() (tasks []task) {
 	return tasks
 }
 
-// planPass plans a pass through the list from its beginning, as when the owners have changed.
+// planPass plans a pass through the list from its beginning.
 func (s *Sweeper) planPass(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +215,7 @@ func (s *Sweeper) planPass(at time.Time) {
 	s.wake()
 }
 
-// planNextLocked plans the next pass, if none is planned and there is a reason for one.
+// planNextLocked plans the next pass if none is planned and there is a reason for one.
 func (s *Sweeper) planNextLocked() {
 	p := &s.mu.pass
 	foreign := s.d.options.DB.Traits().Shared && (p.found || s.active.Load())
@@ -227,15 +232,15 @@ func (s *Sweeper) warn(ctx context.Context, err error) {
 
 // task is a queue that the sweeper looks at, at a certain time.
 type task struct {
-	queue fdbpq.QueueName
-	at    time.Time // by the clock by which items fall due
-	found bool      // in the list of queues, so its owner knows of it; else by a batch of this process
-	late  bool      // its owner has had its time
-	alone bool      // in a batch of its own, because beside others there was no room
-	alarm alarm
+	queue     fdbpq.QueueName
+	at        time.Time // by the clock by which items fall due
+	found     bool      // in the list of queues, so its owner knows of it; not by a batch
+	late      bool      // its owner has had its time
+	exclusive bool      // gets a batch for itself: beside others there was no room
+	alarm     alarm
 }
 
-// agenda is the tasks, at most one for each queue.
+// agenda holds the tasks, at most one for each queue.
 type agenda struct {
 	byQueue map[fdbpq.QueueName]*task
 	heap    alarms
@@ -243,15 +248,14 @@ type agenda struct {
 }
 
 // maxTasks limits the tasks, to about 70 MB. Beyond it, the sweeper goes through the list of queues
-// again and again.
+// every passEvery.
 const maxTasks = 1 << 18
 
 func newAgenda(limit int) agenda {
 	return agenda{byQueue: map[fdbpq.QueueName]*task{}, limit: limit}
 }
 
-// add adds a task, unless the agenda has one for the queue that is no later. It returns false if
-// there is no room.
+// add adds a task, or merges it with the task of the queue. It returns false if there is no room.
 func (a *agenda) add(t task) bool {
 	known := a.byQueue[t.queue]
 	if known == nil && len(a.heap) >= a.limit {
@@ -264,15 +268,16 @@ func (a *agenda) add(t task) bool {
 		known.alarm = alarm{of: known}
 		a.byQueue[t.queue] = known
 	}
+
 	if t.at.Before(known.at) {
 		known.at, known.late = t.at, t.late
 	}
-	known.found, known.alone = known.found && t.found, known.alone || t.alone
+	known.found, known.exclusive = known.found && t.found, known.exclusive || t.exclusive
 	a.heap.set(&known.alarm, time.Duration(known.at.UnixMicro()))
 	return true
 }
 
-// takeDue takes up to limit tasks that are to be done by now, the earliest first.
+// takeDue takes up to limit tasks whose time has come, the earliest first.
 func (a *agenda) takeDue(now time.Time, limit int) (tasks []task) {
 	for len(tasks) < limit && a.isDue(now) {
 		t := a.heap[0].of.(*task)
@@ -286,7 +291,7 @@ func (a *agenda) takeDue(now time.Time, limit int) (tasks []task) {
 	return tasks
 }
 
-// isDue reports whether there is a task to be done by now.
+// isDue reports whether there is a task whose time has come.
 func (a *agenda) isDue(now time.Time) bool {
 	return len(a.heap) > 0 && !a.heap[0].of.(*task).at.After(now)
 }

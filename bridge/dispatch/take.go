@@ -2,33 +2,15 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// takeBatch returns the next batch, nil if there is none.
+// takeBatch returns the next batch, nil if there is nothing to run.
 //
-// A batch reorders its operations, and one that only reads sees only durable data. Whoever pushes
-// without asking for a reply and then reads could notice. So a len or info never shares a batch with
-// an earlier push that has no reply, and a batch that only reads waits for such pushes.
-//
-// In a batch, a purge runs after the pushes and before the pops. So purges share batches only with
-// each other, and items pushed after a purge stay, even if the client did not wait for its reply.
-//
-// From a push that the store refused to one that it took, pushes have batches of their own:
-// the store may be full, and take pops.
-//
-// A queue whose requests are large, or return large items, must not keep the others waiting. Once it
-// has had its part of a batch, its further requests are set aside. What was set aside, what goes back
-// into queues and the rest take turns at being first. While too much of what may go back is in
-// memory, requests that take items are set aside and stay there: see Options.MaxKept.
-//
-// Requests that wait, and pops of queues where others wait, take their places in line. What
-// the batch has for lines comes after its other operations. Where several pop many items from a
-// queue that ran out of them, those for which the batch has no room form a line: if there is nothing
-// more, all of them end together, instead of each filling a batch.
+// Requests come first in it, then the pops of lines. Three backlogs take turns at going first: the
+// requests that were set aside, the items that go back into their queues, and all other requests.
 func (l *lane) takeBatch(ctx context.Context) *batch {
 	l.failOverdue(ctx, false)
 	l.mu.Lock()
@@ -36,18 +18,21 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	if l.takeableLocked() == 0 {
 		return nil
 	}
+
 	b := l.spare.Get().(*batch)
 	l.mu.batches++
 	b.number = l.mu.batches
 
-	// Lines that are ready get their half first, unless the batch is to have one request alone.
-	if from := l.nextLocked(); from == nil || !isAlone(from.first()) {
+	// Ready lines reserve up to half of the batch before requests fill it, unless the first request
+	// is a purge or wants a batch for itself.
+	if from := l.nextLocked(); from == nil || !excludesPops(from.first()) {
 		l.takeReadyLocked(b)
 	}
 	l.takeRequestsLocked(b)
 	l.addPopsLocked(b)
 
-	l.mu.lazyDue = l.mu.backlog.lazy > 0 // the batch has no room for them
+	// Lazy requests that found no room have waited long enough.
+	l.mu.lazyDue = l.mu.backlog.lazy > 0
 
 	if len(b.ops) == 0 {
 		l.spare.Put(b)
@@ -58,9 +43,10 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	return b
 }
 
-// takeRequestsLocked moves requests from the backlogs into the batch, as many as it may have.
+// takeRequestsLocked moves requests from the backlogs into the batch until it is full, or until the
+// next request must not share a batch with those in it.
 func (l *lane) takeRequestsLocked(b *batch) {
-	options, apart := &l.d.options, l.d.health.refusesPushes.Load()
+	options, refusesPushes := &l.d.options, l.d.health.refusesPushes.Load()
 	for from := l.nextLocked(); from != nil; from = l.nextLocked() {
 		r, ops := from.first()
 		if from == &l.mu.backlog && l.mustWaitLocked(r, ops) {
@@ -69,21 +55,26 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		}
 
 		bytes := l.expectedBytes(r, ops)
-		full := b.bytes+bytes > options.MaxBatchBytes ||
-			len(b.ops)+b.reserved+r.operations(ops) > options.MaxBatch
-		mixes := apart && b.pushes != has(ops, fdbpq.OpPush) || b.purges != has(ops, fdbpq.OpPurge)
-		reads := b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo))
+		operations := len(b.ops) + b.reserved + r.operations(ops)
+		full := operations > options.MaxBatch || b.bytes+bytes > options.MaxBatchBytes
 
-		if full && b.many == r.Queue && r.Queue.ranOut.Load() && r.Wait == nil && r.Pops > 1 && len(ops) == 1 {
+		// Several clients pop many items from a queue that ran out of them. Those for which the
+		// batch has no room form a line: if nothing more comes, all of them end together, instead
+		// of each filling a batch.
+		popsMany := r.Wait == nil && r.Pops > 1 && len(ops) == 1
+		if full && popsMany && b.multiPop == r.Queue && r.Queue.ranOut.Load() {
 			l.queueUpLocked(b, r, ops, true)
 			l.removeFirstLocked(from)
 			continue
 		}
+
+		// A queue whose requests or items are large must not keep the others waiting.
 		if from == &l.mu.backlog && l.exceedsShare(b, r.Queue) {
 			l.setAsideLocked()
 			continue
 		}
-		if len(b.ops)+b.reserved > 0 && (full || mixes || reads || b.alone || r.alone) {
+
+		if len(b.ops)+b.reserved > 0 && (full || b.excludes(r, ops, refusesPushes)) {
 			return
 		}
 
@@ -93,28 +84,52 @@ func (l *lane) takeRequestsLocked(b *batch) {
 			b.add(r, ops)
 			b.bytes += bytes
 			if r.Pops > 1 {
-				b.many = r.Queue
+				b.multiPop = r.Queue
 			}
-			l.serveLocked(b, r, ops, apart)
+			l.serveLocked(b, r, ops, refusesPushes)
 		}
 		b.countShare(r.Queue, bytes)
 		l.removeFirstLocked(from)
 	}
 }
 
-// makeNewestLocked makes b the newest batch, once it may start.
+// excludes reports whether a request must not share the batch with the requests in it.
+func (b *batch) excludes(r *Request, ops []fdbpq.Op, refusesPushes bool) bool {
+	if b.exclusive || r.exclusive {
+		return true
+	}
+
+	// A purge runs after the pushes of its batch. Items pushed after the purge must stay, even if
+	// the client did not wait for its reply.
+	if b.purges != has(ops, fdbpq.OpPurge) {
+		return true
+	}
+
+	// The operations of a batch are reordered, so a read could miss an earlier push of its client.
+	// Only a client that asked for no reply to the push would notice.
+	if b.silent && (has(ops, fdbpq.OpLen) || has(ops, fdbpq.OpInfo)) {
+		return true
+	}
+
+	// The store refused the last push. If it is full, it may still accept pops.
+	return refusesPushes && b.pushes != has(ops, fdbpq.OpPush)
+}
+
+// makeNewestLocked makes b the newest batch. A batch that only reads sees only durable data, so it
+// first waits until all pushes without a reply are durable.
 func (l *lane) makeNewestLocked(b *batch) {
 	for !b.writes && l.mu.silent > 0 {
 		l.mu.changed.Wait()
 	}
+
 	if b.silent {
 		l.mu.silent++
 	}
 	l.mu.newest = b
 }
 
-// queuesUpLocked reports whether the request has to take its place in the line of its queue:
-// it waits, or it pops where others wait.
+// queuesUpLocked reports whether the request has to take its place in the line of its queue,
+// because it waits for items, or pops where others wait.
 func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 	if !takesItem(ops[len(ops)-1].Kind) {
 		return false
@@ -122,175 +137,139 @@ func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 	return r.Wait != nil || l.lineLocked(r.Queue) != nil
 }
 
-// queueUpLocked puts a request into the line of its queue. If nobody was there before it, it
-// looks for items with this batch, unless that has no room for it. Otherwise it waits its turn,
-// because the queue is empty or about to be looked at.
-func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
-	w := newWaiter(r, ops)
-	if w.cancelled() && len(w.acks) == 0 {
-		l.joinLocked(w)
-		l.leaveCancelledLocked(w) // before it takes anything
-		return
+// takeableLocked is about how many operations the next batch could have.
+func (l *lane) takeableLocked() int {
+	n := l.mu.ready.n
+	if l.mu.frees != l.d.load.frees.Load() {
+		n += l.mu.held.n
 	}
-
-	ln := l.lineLocked(r.Queue)
-	first := !full && !w.blocked() &&
-		(ln == nil || ln.inFlight == 0 && (!ln.waiters.last.state.hasParked() || len(w.acks) > 0 && !ln.servable()))
-	if len(w.acks) > 0 && !first {
-		// The acknowledgements do not wait. What they end gets its place once that is done.
-		l.moveWaiter(w, waiterAcking)
-		b.addWaiter(w, w.acks, r.Received)
-		return
-	}
-
-	ln = l.joinLocked(w)
-	if first {
-		l.moveWaiter(w, waiterFirst)
-		ln.guess = true
-		ln.budget += w.wanted
-		l.reserveLocked(b, ln, w.wanted)
-		b.reserved += len(w.acks)
-		b.bytes += r.Size
-		return
-	}
-
-	w.onlyIfEmpty = false // it has not looked, but found others before it
-	l.parkLocked(w)
-	switch {
-	case !w.waits():
-		l.wakeLineLocked(ln, wakeBudget)
-	case ln.limit == limitInForce && !w.leases(), ln.blocked > 0: // others are kept back, but there are items
-		ln.budget, ln.guess = max(ln.budget, w.wanted), true
-		l.makeReadyLocked(ln)
-	}
-}
-
-// serveLocked has the batch serve a line as well if a request in it makes items of its queue
-// ready. Where pushes are kept apart, the next batch does.
-func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, apart bool) {
-	ln := l.lineLocked(r.Queue)
-	if ln == nil {
-		return
-	}
-	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) { // it may end a pause, or any number of leases
-		l.wakeLineLocked(ln, wakeBudget)
-	}
-
-	n := itemsFilled(ops)
-	if ended := leasesEnded(ops); ended > 0 {
-		l.noteChangeLocked(ln)
-		if ln.limit != limitUnmet {
-			ln.limit = limitMet
-			n = max(n, ended)
-		}
-		if errors.Is(ln.nothing, fdbpq.ErrGroupLimits) { // one of a group that is at its limit
-			n = max(n, ended)
-			ln.guess = ln.guess || ln.waiters.n > ln.leases // one free place is enough for any number of pops
+	for _, from := range l.backlogsLocked() {
+		if l.availableLocked(from) {
+			n += from.operations
 		}
 	}
-
-	ln.budget += n
-	if n > 0 && !apart && ln.inFlight == 0 && ln.servable() && !l.d.load.keepsTooMuchOf(ln.queue) {
-		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
-	}
-	l.makeReadyLocked(ln)
+	return n
 }
 
-// reserveLocked reserves room in the batch for pops of a line.
-func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
-	if ln.state != lineReserved {
-		l.unlistLocked(ln)
-		l.moveLine(ln, lineReserved)
-		b.lines = append(b.lines, ln)
-	}
-	ln.reserved += pops
-	b.reserved += pops
-	b.bytes += pops * l.popCost(ln.queue)
-}
-
-// takeReadyLocked reserves room for the lines that are to be looked at, and leaves half of the
-// batch to requests.
-func (l *lane) takeReadyLocked(b *batch) {
-	l.readyHeldLocked()
-	pops, bytes := max(l.d.options.MaxBatch/2, 1), l.d.options.MaxBatchBytes/2
-
-	for l.mu.ready.n > 0 && b.reserved < pops && b.bytes < bytes {
-		ln := l.mu.ready.first
-		if l.d.load.keepsTooMuchOf(ln.queue) {
-			l.mu.ready.remove(ln)
-			l.moveLine(ln, lineHeld)
-			l.mu.held.push(ln)
-			continue
+// nextLocked returns the backlog with the next request to run, nil if there is none.
+func (l *lane) nextLocked() *backlog {
+	for _, from := range l.backlogsLocked() {
+		if l.availableLocked(from) {
+			return from
 		}
-		if !ln.servable() {
-			// A line without pops must not come into a batch, which could end up empty and would
-			// never be answered.
-			l.mu.ready.remove(ln)
-			l.moveLine(ln, lineQuiet)
-			continue
-		}
-		room := max((bytes-b.bytes)/l.popCost(ln.queue), 1)
-		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
 	}
+	return nil
 }
 
-// readyHeldLocked puts the lines that are held behind those that are ready, if less is kept since
-// they were.
-func (l *lane) readyHeldLocked() {
-	frees := l.d.load.frees.Load()
-	if frees == l.mu.frees {
-		return
+// availableLocked reports whether the first request of a backlog may run. A request that takes
+// items may not while too many bytes are kept.
+func (l *lane) availableLocked(from *backlog) bool {
+	r, ops := from.first()
+	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
+		return r != nil
 	}
-
-	l.mu.frees = frees
-	for ln := l.mu.held.first; ln != nil; ln = l.mu.held.first {
-		l.mu.held.remove(ln)
-		l.moveLine(ln, lineReady)
-		l.mu.ready.push(ln)
-	}
+	return l.d.load.mayTake(from == &l.mu.aside)
 }
 
-// addPopsLocked adds the operations of those that are first in line.
-func (l *lane) addPopsLocked(b *batch) {
-	now := time.Now()
-	for _, ln := range b.lines {
-		room := ln.reserved
-		ln.attempt = attempt{guess: ln.guess}
-		for w, next := ln.waiters.first, (*waiter)(nil); w != nil && room > 0; w = next {
-			next = w.next
-			if ln.limit == limitInForce && w.state.hasParked() && w.leases() {
-				continue
-			}
-			if w.blocked() {
-				if w.state == waiterFirst { // others of the batch have taken the last credits
-					l.parkLocked(w)
-				}
-				continue
-			}
-
-			n, received := w.wanted, w.request.Received
-			switch w.state {
-			case waiterLate:
-				received = w.request.Wait.Until // it would leave the others half of their time
-				l.moveWaiter(w, waiterLateTrying)
-			case waiterParked:
-				if w.waits() {
-					n, received = min(n, room), now // it is in no hurry
-				}
-				l.moveWaiter(w, waiterTrying)
-			}
-
-			n = w.chargeLocked(n)
-			l.popBuffer = w.appendPops(append(l.popBuffer[:0], w.acks...), n)
-			b.addWaiter(w, l.popBuffer, received)
-			room -= n
-			ln.attempt.pops += n
-		}
-
-		ln.attempt.unused = max(ln.budget-ln.attempt.pops, 0)
-		ln.budget, ln.guess, ln.reserved = 0, false, 0
-		ln.inFlight++
-		l.moveLine(ln, lineTrying)
+// mustWaitLocked reports whether a request is set aside, because too much of its queue is kept (see
+// Options.MaxKept), or because an earlier request of the queue is set aside.
+func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
+	if r.Queue.aside.Load() > 0 {
+		return true
 	}
-	b.reserved = 0
+	return takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
+}
+
+// setAsideLocked moves the first request of the backlog to aside.
+func (l *lane) setAsideLocked() {
+	r, ops := l.mu.backlog.first()
+	r.Queue.aside.Add(1)
+	l.mu.aside.push(r, ops)
+	l.mu.backlog.pop()
+}
+
+// removeFirstLocked removes the first request of a backlog.
+func (l *lane) removeFirstLocked(from *backlog) {
+	if from == &l.mu.aside {
+		r, _ := from.first()
+		r.Queue.aside.Add(-1)
+	}
+	from.pop()
+}
+
+// queueShare is the fraction of a batch, one in queueShare, that the requests of a queue may fill
+// before its further requests are set aside.
+const queueShare = 4
+
+// exceedsShare reports whether a queue has had its share of the batch.
+func (l *lane) exceedsShare(b *batch, q *Queue) bool {
+	return q.shareOf == b.number && q.shareBytes > l.d.options.MaxBatchBytes/queueShare
+}
+
+// countShare counts the bytes of a request against the share of its queue.
+func (b *batch) countShare(q *Queue, bytes int) {
+	if q.shareOf != b.number {
+		q.shareOf, q.shareBytes = b.number, 0
+	}
+	q.shareBytes += bytes
+}
+
+// excludesPops reports whether the pops of lines must not come before the request in a batch.
+func excludesPops(r *Request, ops []fdbpq.Op) bool {
+	return r != nil && (r.exclusive || has(ops, fdbpq.OpPurge))
+}
+
+const (
+	// sweepBytes is roughly how many bytes all sweeps of a batch add to a transaction.
+	sweepBytes = 1 << 20
+	// sweepPage is how many queues the Sweeper sweeps at a time.
+	sweepPage = 32
+)
+
+// expectedBytes estimates how many bytes the request adds to a transaction.
+func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
+	bytes := r.Size + opOverhead*len(ops)
+	if r.Pops > 1 {
+		bytes += (r.Pops - 1) * l.popCost(r.Queue)
+	}
+
+	for i := range ops {
+		switch kind := ops[i].Kind; {
+		case movesItem(kind):
+			bytes += l.itemSize(r.Queue)
+		case kind == fdbpq.OpSweep:
+			bytes += sweepBytes / sweepPage
+		}
+	}
+	return bytes
+}
+
+const (
+	// lazyTime is how long a lazy request waits for others before a batch starts for it. Mostly it
+	// shares the batch, and the sync, of a request that somebody waits for.
+	lazyTime = time.Millisecond
+	// maxLazy is how many operations of lazy requests start a batch at once.
+	maxLazy = 250
+)
+
+// enoughLocked reports whether it is time to start a batch.
+func (l *lane) enoughLocked() bool {
+	n, newest := l.takeableLocked(), l.mu.newest
+	if lazy := l.mu.backlog.lazy; lazy < maxLazy && !l.mu.lazyDue {
+		n -= lazy
+	}
+	if n <= 0 || newest == nil {
+		return n > 0
+	}
+
+	// A second batch in flight is smaller than the first if it starts too early, and many small
+	// batches cost more than they gain.
+	if n < len(newest.ops) {
+		return false
+	}
+
+	waiting := l.mu.returns.len() + l.mu.backlog.nonPushes + l.mu.aside.nonPushes + l.mu.ready.n
+	onlyPushes := !newest.nonPushes && waiting == 0
+	traits := l.d.options.DB.Traits()
+	return newest.durable || traits.Pipelines || onlyPushes && !traits.Serial
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// timers does what a lane has to do at a certain time rather than on request: it ends waiters,
-// sends heartbeats and has lines looked at. It has one goroutine and one timer, and neither
-// does anything while there is nothing to do.
+// timers is the clock of a lane and its alarms: for what happens at a certain time rather than on
+// request. runTimers, one goroutine with one timer, ends waiters, sends heartbeats and wakes lines.
+// It sleeps while there is nothing to do.
 type timers struct {
 	epoch    time.Time
 	woken    chan struct{}
@@ -23,13 +23,13 @@ func newTimers(storeNow func() time.Time) timers {
 // now returns the time since the timers were made.
 func (s *timers) now() time.Duration { return time.Since(s.epoch) }
 
-// at returns the time since the timers were made for a time.
+// at converts a time to one since the timers were made.
 func (s *timers) at(t time.Time) time.Duration { return s.now() + time.Until(t) }
 
-// since returns the time from when the timers were made to a time that time.Now returned.
+// since is at for a time that time.Now has returned, which has a monotonic reading.
 func (s *timers) since(t time.Time) time.Duration { return t.Sub(s.epoch) }
 
-// due is at for a time from the store, which is by the clock by which items fall due.
+// due is at for a time by the clock by which items fall due.
 func (s *timers) due(t time.Time) time.Duration { return s.now() + t.Sub(s.storeNow()) }
 
 // wake makes runTimers look for something to do.
@@ -48,17 +48,19 @@ func (s *timers) set(a *alarm, at time.Duration) {
 	}
 }
 
-// alarm is a time at which to look at something: runTimers at a waiter, a line, or requests that
-// nothing else may answer in time, and the Sweeper at a queue.
+// alarm is a time at which something happens.
 type alarm struct {
-	at    time.Duration // since the epoch of the timers, or the Unix epoch
+	at    time.Duration // since the epoch of the timers or, for a task, the Unix epoch
 	index int           // in alarms, from 1; 0 if it is not set
-	of    any           // *waiter, *line, *lane, *task; nil for what is in flight: see findWorkLocked, Sweeper
+
+	// of is what to look at: a *waiter, *line or *lane for runTimers, a *task for the Sweeper. nil
+	// stands for requests that nothing else may answer in time.
+	of any
 }
 
 func (a *alarm) isSet() bool { return a.index > 0 }
 
-// alarms is a heap of those that are set, the first to go off in front.
+// alarms is a heap of the alarms that are set, the first to go off in front.
 type alarms []*alarm
 
 // set sets an alarm, or sets it to another time.
@@ -106,19 +108,19 @@ func (s *alarms) Pop() any {
 	return a
 }
 
-// clockWatch notices that the clock by which items fall due was set, or has gone on while this
-// process did not, as when a virtual machine is resumed. Timers go by the monotonic clock, so what
-// they were set for is then wrong. A clockWatch is not safe for concurrent use.
+// clockWatch notices when the clock by which items fall due was set, or went on while this process
+// did not, as after a virtual machine was resumed. Timers use the monotonic clock, so they are
+// wrong then. A clockWatch is not safe for concurrent use.
 type clockWatch struct {
 	now   func() time.Time
 	epoch time.Time
-	ahead time.Duration // of the monotonic clock, when it was looked at last
+	ahead time.Duration // of the monotonic clock, at the last look
 }
 
 const (
-	// watchEvery is how often somebody who waits for the clock looks at it.
+	// watchEvery is how often runTimers compares the clocks while a request waits.
 	watchEvery = time.Second
-	// watchTolerance is how far the clocks may part before timers are set again.
+	// watchTolerance is how far the clocks may drift apart before alarms are set again.
 	watchTolerance = 50 * time.Millisecond
 )
 
@@ -133,7 +135,7 @@ func (c *clockWatch) lead() time.Duration {
 	return c.now().Round(0).Sub(c.epoch.Round(0)) - time.Since(c.epoch)
 }
 
-// parted reports whether the clocks have parted since the last call that returned true.
+// parted reports whether the clocks have drifted apart since the last call that returned true.
 func (c *clockWatch) parted() bool {
 	lead := c.lead()
 	if moved := lead - c.ahead; -watchTolerance < moved && moved < watchTolerance {

@@ -8,16 +8,16 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// waiter is a request in the line of its queue. Most are requests with a Wait. A request
-// without one, which only must not overtake those, ends as soon as the queue
-// turns out to be empty.
+// waiter is a request in the line of its queue. Most are requests with a Wait. A request without
+// one is there only because it must not overtake those, and ends as soon as the queue turns out to
+// be empty.
 //
-// There may be very many of them, so they should stay small.
+// There may be very many waiters, so a waiter should stay small.
 type waiter struct {
 	request Request
 	pop     popOptions
-	acks    []fdbpq.Op // to be done together with its first attempt; usually nil
-	wanted  int        // items that were not delivered yet, at least 1
+	acks    []fdbpq.Op // run with its first attempt; usually nil
+	wanted  int        // items not delivered yet, at least 1
 
 	// The lane's lock guards these.
 	links[waiter]
@@ -25,15 +25,15 @@ type waiter struct {
 	line  *line         // nil unless it is in one
 	alarm alarm         // its end or next heartbeat
 	beat  time.Duration // when the next heartbeat is due
-	since int64         // number of the first batch that looked after it had come
+	since int64         // number of the first batch that may look for it
 
-	// These belong to whoever may call the Replier.
-	answered    bool // the last call was made
+	// lane.calling guards these.
+	answered    bool // the last call of the Replier was made
 	onlyIfEmpty bool // Wait.OnlyIfEmpty, until it has looked or found others in line
-	charged     int  // Credits of the attempt in flight, without those of items that it got
+	charged     int  // credits of the attempt in flight, less those of items that it got
 }
 
-// popOptions is what a waiter's pops or leases have in common: an fdbpq.Op takes much more memory.
+// popOptions is what a waiter's pops or leases have in common. An fdbpq.Op takes much more memory.
 type popOptions struct {
 	kind     fdbpq.OpKind
 	end      fdbpq.End
@@ -57,7 +57,8 @@ func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	acks := LeadingAcks(ops)
 	w := &waiter{request: *r, wanted: r.operations(ops) - acks}
 	w.pop = popOptions{
-		kind: last.Kind, end: last.End, lease: last.Lease, holder: last.Holder, maxBytes: last.MaxBytes, count: last.Count,
+		kind: last.Kind, end: last.End, count: last.Count,
+		lease: last.Lease, holder: last.Holder, maxBytes: last.MaxBytes,
 	}
 
 	w.request.span, w.request.Pops = 0, 0
@@ -82,8 +83,8 @@ func (w *waiter) endsWhenEmpty() bool { return !w.waits() || w.state.isLate() }
 // cancelled reports whether the request was cancelled, see Dispatcher.Cancel.
 func (w *waiter) cancelled() bool { return w.waits() && w.request.Wait.cancelled }
 
-// pending reports whether a request that has not ended counts as pending: one with a Wait does not
-// while it waits.
+// pending reports whether a request that has not ended counts as pending. A request with a Wait
+// does not while it waits.
 func (w *waiter) pending() bool { return !w.waits() || !w.state.hasParked() }
 
 // retries reports whether the request waits on after a batch that failed.
@@ -92,13 +93,13 @@ func (w *waiter) retries() bool { return w.state.hasParked() || w.waits() && w.r
 // leases reports whether the request wants leases.
 func (w *waiter) leases() bool { return w.pop.kind == fdbpq.OpLease }
 
-// takesParts reports whether the request gets its items as they come.
+// takesParts reports whether the Replier takes items as they come.
 func (w *waiter) takesParts() bool {
 	_, ok := w.request.Replier.(WaitingReplier)
 	return ok
 }
 
-// waitedFor returns why a request got nothing, as it is to hear it.
+// waitedFor returns the error for a request that got nothing because of err.
 func (w *waiter) waitedFor(err error) error {
 	if w.waits() || w.request.acked {
 		return asNothing(err)
@@ -106,19 +107,19 @@ func (w *waiter) waitedFor(err error) error {
 	return err
 }
 
-// appendPops appends n of the pops that the waiter wants to ops, which has nothing else but
-// its acknowledgements.
+// appendPops appends n of the pops that the waiter wants to ops, which hold at most its
+// acknowledgements.
 func (w *waiter) appendPops(ops []fdbpq.Op, n int) []fdbpq.Op {
 	op := w.op()
 	op.Follows = len(ops) > 0
 	return appendPops(append(ops, op), op, n-1)
 }
 
-// rest returns all operations that are left to do: the last stands for all pops.
+// rest returns all operations that are left to do. The last one stands for all pops.
 func (w *waiter) rest() []fdbpq.Op { return w.appendPops(slices.Clone(w.acks), 1) }
 
-// waitsOn reports whether the waiter waits for more after an attempt that found n items and
-// then err.
+// waitsOn reports whether the waiter waits for more after an attempt that found n items and then
+// err.
 func (w *waiter) waitsOn(n int, err error, now time.Time) bool {
 	wait := w.request.Wait
 	switch {
@@ -132,32 +133,32 @@ func (w *waiter) waitsOn(n int, err error, now time.Time) bool {
 	return errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased) || hasNoRoom(err)
 }
 
-// lookedLocked reports whether a batch that looked since the waiter came found nothing for it. What
-// others found before it came may be wrong by now: another program may have pushed.
+// lookedLocked reports whether a batch has looked since the waiter came, and found nothing for it.
+// An earlier look does not count: another program may have pushed since.
 func (w *waiter) lookedLocked() bool {
 	return w.since <= w.line.emptied || w.leases() && w.since <= w.line.noLease
 }
 
-// ending is a waiter that has left its line to end, and why: nil, or an error that wraps
-// fdbpq.ErrEmpty, if there is nothing for it.
+// ending is a waiter that has left its line to end, and why: nil or an error that wraps
+// fdbpq.ErrEmpty if there is nothing for it, else the error to fail with.
 type ending struct {
 	waiter *waiter
 	why    error
 }
 
-// Credits bound how many items the requests of one queue that share them may have at a time: each
-// item that one gets takes a credit, which Dispatcher.AddCredits gives back. A request that waits
-// while there are none keeps its place in line, and nobody behind it waits for that.
+// Credits limit how many items the requests of one queue that share them may have at a time. Each
+// item takes a credit, and Dispatcher.AddCredits gives it back. While there are none, requests keep
+// their places in line, and those behind them are served.
 type Credits struct {
 	// The lock of the queue's lane guards these.
-	available int // below 0 if more were taken away than there were
+	available int // below 0 if AddCredits took away more than there were
 	parked    int // requests that share them, in line and in no batch
 }
 
-// NewCredits returns n credits.
+// NewCredits returns n credits. They belong to the requests of one queue.
 func NewCredits(n int) *Credits { return &Credits{available: n} }
 
-// addLocked changes how many are available. The line is that of the queue, nil if nobody waits.
+// addLocked adds n available credits. ln is the line of the queue, nil if nobody waits.
 func (c *Credits) addLocked(ln *line, n int) {
 	before := c.available
 	c.available += n
@@ -169,7 +170,7 @@ func (c *Credits) addLocked(ln *line, n int) {
 	}
 }
 
-// countLocked counts a request that parks, or ends that.
+// countLocked counts a request that parks, or that no longer is parked.
 func (c *Credits) countLocked(ln *line, parks bool) {
 	n := -1
 	if parks {
@@ -181,7 +182,7 @@ func (c *Credits) countLocked(ln *line, parks bool) {
 	}
 }
 
-// credits are those of the request, nil if nothing bounds it.
+// credits returns the Credits of the request, nil if it has no limit.
 func (w *waiter) credits() *Credits {
 	if w.waits() {
 		return w.request.Wait.Credits
@@ -195,7 +196,7 @@ func (w *waiter) blocked() bool {
 	return c != nil && c.available <= 0
 }
 
-// chargeLocked takes credits for up to n pops of an attempt, and returns for how many.
+// chargeLocked takes credits for up to n pops of an attempt, and returns how many pops they allow.
 func (w *waiter) chargeLocked(n int) int {
 	if c := w.credits(); c != nil {
 		n = min(n, c.available)

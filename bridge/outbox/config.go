@@ -34,7 +34,7 @@ type Config struct {
 	Returned func(why Reason)
 	Lost     func(items int)
 
-	// Logger logs what comes rarely. WarnLost is about items that may be lost; it logs, but no flood.
+	// Logger logs what comes rarely. WarnLost logs that items may be lost, and suppresses floods.
 	Logger   *slog.Logger
 	WarnLost func(message string, args ...any)
 }
@@ -47,21 +47,21 @@ const (
 	Gone       Reason = "no_responders" // nobody was subscribed to the reply subject
 	Denied     Reason = "denied"        // NATS does not permit the reply
 	Unsendable Reason = "unsendable"    // the reply could not be handed to NATS
-	Late       Reason = "late"          // the request had been answered, or the lease was over, because that took too long
+	Late       Reason = "late"          // it took so long that the request or its lease was over
 )
 
 // Reasons returns all of them.
 func Reasons() []Reason { return []Reason{Gone, Denied, Unsendable, Late} }
 
-// Content is what a reply carries, and what is to be done if nobody receives it: items go back into
-// their queue, leases end, and a request that waits ends.
+// Content is what a reply carries. If nobody receives it, the items go back into their queue, the
+// leases end, and so does a request that waits.
 type Content struct {
 	// Queue has the items; nil if there are none, or they stay in it.
 	Queue *dispatch.Queue
-	// Item was popped, or leased if there is a Lease.
+	// Item was popped, or something was leased with the token Lease.
 	Item  fdbpq.Item
 	Lease *fdbpq.Token
-	// Popped and Leased are the items of a parcel, in place of Item.
+	// Popped and Leased are for several items in one message, in place of Item and Lease.
 	Popped []fdbpq.Item
 	Leased []fdbpq.Lease
 	// Waits is the request, if it may wait on after this reply.

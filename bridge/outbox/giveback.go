@@ -23,12 +23,13 @@ func (o *Outbox) Return(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Resu
 
 // ReturnAll returns the items of a reply that was not received, if it has any.
 func (o *Outbox) ReturnAll(c *Content, why Reason) {
-	// A request that waits for more ends first: else it would get the item again.
+	// First, or it would get the item again.
 	o.config.Dispatcher.Cancel(c.Waits)
 
 	for i := range c.Popped {
 		o.restore(c.Queue, &c.Popped[i], why)
 	}
+
 	for i := range c.Leased {
 		o.release(c.Queue, &c.Leased[i].Token, why)
 	}
@@ -42,9 +43,10 @@ func (o *Outbox) ReturnAll(c *Content, why Reason) {
 }
 
 // release ends the lease of an item that nobody received, and does not count the delivery. It does
-// nothing if the token does not hold any more. It tries once: otherwise the lease runs out.
+// nothing if the token does not hold any more. It tries once; if that fails, the lease runs out.
 func (o *Outbox) release(q *dispatch.Queue, token *fdbpq.Token, why Reason) {
-	r := dispatch.Request{Queue: q, Replier: &releasing{&o.config, why}, Received: time.Now(), Size: itemOverhead}
+	answer := &releasing{&o.config, why}
+	r := dispatch.Request{Queue: q, Replier: answer, Received: time.Now(), Size: itemOverhead}
 	op := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q.Target, Token: *token, Uncounted: true}
 	_ = o.config.Dispatcher.Requeue(&r, []fdbpq.Op{op}) // only once the bridge has ended
 }
@@ -62,7 +64,7 @@ func (r *releasing) Answer(_ *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Re
 	}
 }
 
-// Fail leaves it to the lease to end.
+// Fail leaves the lease to run out.
 func (r *releasing) Fail(*dispatch.Request, []fdbpq.Op, error) {}
 
 // restore returns a popped item that nobody received to its old place in its queue.
@@ -70,7 +72,8 @@ func (o *Outbox) restore(q *dispatch.Queue, item *fdbpq.Item, why Reason) {
 	i := &restoring{o: o, item: *item, reason: why, bytes: itemOverhead + itemSize(item)}
 	o.config.Dispatcher.Keep(q, i.bytes)
 
-	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: len(item.Value) + wire.HeaderSize(item.Headers)}
+	size := len(item.Value) + wire.HeaderSize(item.Headers)
+	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: size}
 	i.submit(&r, fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item})
 }
 
@@ -112,7 +115,8 @@ func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
 		return
 	}
 
-	again, op := *r, ops[0] // both belong to the dispatcher
+	// Copies, because both belong to the dispatcher.
+	again, op := *r, ops[0]
 	pause := min(firstRestorePause<<min(i.attempts, 10), maxRestorePause)
 	i.attempts++
 
@@ -143,8 +147,8 @@ func (i *restoring) submit(r *dispatch.Request, op fdbpq.Op) {
 
 // lost counts an item that is not put back.
 func (i *restoring) lost(r *dispatch.Request, err error) {
-	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put back: %w",
-		r.Queue.Name, err)
+	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put "+
+		"back: %w", r.Queue.Name, err)
 
 	i.o.config.Dispatcher.Keep(r.Queue, -i.bytes)
 	i.o.config.Lost(1)
@@ -161,11 +165,13 @@ func (o *Outbox) EndRestores() {
 			abandoned++
 		}
 	}
+
 	o.mu.pauses = nil
 	o.mu.Unlock()
 
 	if abandoned > 0 {
 		o.config.Lost(abandoned)
-		o.config.Logger.Error("items that nobody received could not be put back in time and are lost", "count", abandoned)
+		o.config.Logger.Error("items are lost: nobody received them, and time was too short to "+
+			"put them back", "count", abandoned)
 	}
 }

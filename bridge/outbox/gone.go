@@ -11,8 +11,8 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
-// This file finds out which items nobody received. A reply with a popped item has a reply subject
-// of its own:
+// This file finds out which items nobody received. A reply with a popped item carries a reply
+// subject of its own:
 //
 //	_PQ.<bridge>.<number>-<random>
 //
@@ -22,15 +22,17 @@ import (
 // sent later, so the outbox still has the item. Unlike a denial, the 503 says exactly which one it
 // is.
 //
-// A message with several items, leased ones too, has such a subject as well, and all of them go
-// back.
+// A message with several items has one such subject, and all of them go back, leased ones included.
 //
 // A request that waits for more ends, or it would get the item again and again. Heartbeats have
-// such a subject too. So a request also ends if its client goes away before there is an item, or if
-// it leases items in messages of their own, whose reply subjects are for acknowledgements.
+// such a subject as well. So a request also ends if its client goes away before there is an item,
+// or if it leases items in messages of their own, whose reply subjects are for acknowledgements.
 //
 // Clients need no right to publish there. Those that have it can say that they did not receive an
 // item, but not that others did not, because they cannot guess the random part.
+
+// Root is the start of these subjects.
+const Root = "_PQ."
 
 // goneSubjects is how many bytes of subjects are made at a time.
 const goneSubjects = 4096
@@ -43,9 +45,11 @@ func (o *Outbox) Listen(nc *nats.Conn) error {
 	if err != nil {
 		return fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
 	}
+
 	if old := o.gone.Swap(subscription); old != nil {
 		wire.Drain([]*nats.Subscription{old})
 	}
+
 	return nil
 }
 
@@ -56,25 +60,26 @@ func (o *Outbox) NoteDeaf(err error) bool {
 		return false
 	}
 
-	o.deaf.Store(true)
-	if !o.told.Swap(true) {
-		o.config.Logger.Warn("NATS does not say which items nobody received: allow this user to subscribe to " +
-			Root + ">; otherwise an item popped by a client that is gone is lost")
+	o.goneDenied.Store(true)
+	if !o.goneDeniedLog.Swap(true) {
+		o.config.Logger.Warn("NATS does not say which items nobody received: allow this user to " +
+			"subscribe to " + Root + ">; otherwise an item popped by a client that is gone is lost")
 	}
+
 	return true
 }
 
 // Connected notes a new connection, over which NATS is asked for all subscriptions again.
 func (o *Outbox) Connected() {
-	o.deaf.Store(false)
-	o.told.Store(false)
+	o.goneDenied.Store(false)
+	o.goneDeniedLog.Store(false)
 }
 
 // ListenAgain asks NATS again for a subscription that it denied.
 func (o *Outbox) ListenAgain() {
-	if o.deaf.Swap(false) {
+	if o.goneDenied.Swap(false) {
 		if err := o.Listen(o.config.Conn()); err != nil {
-			o.deaf.Store(true)
+			o.goneDenied.Store(true)
 		}
 	}
 }
@@ -113,6 +118,7 @@ func (o *Outbox) hearGone(m *nats.Msg) {
 		o.config.Stray(m)
 		return
 	}
+
 	number, random, ok := o.parseGone(m.Subject)
 	if !ok {
 		return
@@ -125,19 +131,20 @@ func (o *Outbox) hearGone(m *nats.Msg) {
 		return
 	}
 
-	s.subject = ""
+	// Without the lock, a round may delete the chunk and release the dispatcher.
+	s.subject = "" // decided
 	lost := *s
-	o.config.Dispatcher.Hold() // the outbox may delete the item, and with it hold no longer
+	o.config.Dispatcher.Hold()
 	o.mu.Unlock()
 
 	defer o.config.Dispatcher.Release()
 	o.ReturnAll(&lost.Content, Gone)
 
-	// On their way back the items are counted, and should not be twice.
+	// On their way back the items are counted, so they count here no longer.
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if c, s := o.sentItemLocked(number); s != nil {
-		o.forgetLocked(c, s)
+		o.freeLocked(c, s)
 	}
 }
 

@@ -2,10 +2,10 @@
 // received.
 //
 // Clients choose their reply subjects, so the bridge may lack the permission to publish there. The
-// server reports that a moment later, and names nothing but the subject: denied.go. Or nobody is
-// subscribed to it any more, and the server says so: gone.go. So an Outbox keeps each item that it
-// has sent until the server would have said either, and gives back those whose replies were denied
-// or that nobody received: giveback.go.
+// server reports that a moment later, and names nothing but the subject: see round.go. Or nobody is
+// subscribed to the subject any more, and the server says so: gone.go. So an Outbox keeps each item
+// that it has sent until the server would have said either, and gives back those whose replies were
+// denied or that nobody received: giveback.go.
 //
 // The server reports any error about a message before it answers a PING sent later. So while
 // replies are unconfirmed, the outbox works in rounds: it sends a PING, waits for the PONG and for
@@ -21,6 +21,8 @@
 package outbox
 
 import (
+	"math"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,27 +41,31 @@ type Outbox struct {
 	wake   chan struct{} // has an element when something is unconfirmed
 	hurry  chan struct{} // has an element when a lot is unconfirmed
 
-	inbox string                            // start of the reply subjects of items
-	gone  atomic.Pointer[nats.Subscription] // to these subjects, set by Listen
-	deaf  atomic.Bool                       // NATS does not permit that subscription
-	told  atomic.Bool                       // the log says so of this connection
+	inbox         string                            // start of the reply subjects of items
+	gone          atomic.Pointer[nats.Subscription] // to these subjects, set by Listen
+	goneDenied    atomic.Bool                       // NATS does not permit that subscription
+	goneDeniedLog atomic.Bool                       // the log says so of this connection
 
 	mu struct {
 		sync.Mutex
-		chunks    []*chunk       // oldest first; the last may still grow
-		spare     *chunk         // to be used next, or nil
-		bytes     int            // of all chunks
+		chunks []*chunk // oldest first; the last may still grow
+		spare  *chunk   // to be used next, or nil
+		bytes  int      // of all chunks
+		ended  bool
+		// abandoned is how many replies were unconfirmed at the end.
+		abandoned int
+
+		numbered uint64          // items so far; the number of the next
+		subjects strings.Builder // reply subjects of items, the newest at the end
+
 		denials   map[string]int // by subject, not yet attributed to replies
-		heard     error          // the latest permission violation that Heard was told
+		undecided int            // rounds in a row that ended without a decision
+		lastHeard error          // the latest permission violation that Heard was told
 		awaited   error          // the one that a round waits for, nil for none
 		caughtUp  chan struct{}  // closed when Heard was told of it
-		undecided int            // rounds in a row that ended without a decision
-		ended     bool
-		abandoned int             // replies that were unconfirmed at the end
-		numbered  uint64          // items so far; the number of the next
-		subjects  strings.Builder // reply subjects of items, the newest at the end
 
-		pauses map[dispatch.Replier]*time.Timer // of items that go back and wait to try again; nil after EndRestores
+		// pauses are the timers of items that wait to be put back. It is nil after EndRestores.
+		pauses map[dispatch.Replier]*time.Timer
 	}
 }
 
@@ -72,29 +78,61 @@ func New(c Config) *Outbox {
 	return o
 }
 
-// Unconfirmed reports whether NATS may still deny replies that were sent.
-func (o *Outbox) Unconfirmed() bool {
+// Send sends a reply that is safe to lose. It counts and logs the error itself.
+func (o *Outbox) Send(m *nats.Msg) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.mu.chunks) > 0
-}
+	err := o.config.Conn().PublishMsg(m)
+	if err == nil {
+		o.addReplyLocked(m.Subject)
+	}
 
-func (o *Outbox) hasEnded() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.mu.ended
-}
+	o.mu.Unlock()
 
-// signal wakes the reader of a channel with room for one element.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+	if err != nil {
+		o.config.Failed(err)
 	}
 }
 
-// Root is the start of these subjects.
-const Root = "_PQ."
+// SendData sends a reply with that payload. An error means that NATS did not accept it.
+func (o *Outbox) SendData(to string, data []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	err := o.config.Conn().Publish(to, data)
+	if err == nil {
+		o.addReplyLocked(to)
+	}
+	return err
+}
+
+// SendItem sends a reply that may carry items, or keep its request waiting. It makes m.Reply unless
+// there is one. An error means that NATS did not accept the reply.
+func (o *Outbox) SendItem(m *nats.Msg, c Content) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept := c.Queue != nil || c.Waits != dispatch.WaitHandle{}
+
+	// A reply subject of its own makes NATS say if nobody receives the reply. Clients of other
+	// accounts get items without one.
+	var random uint64
+	makeReply := kept && m.Reply == "" && !wire.Imported(m.Subject)
+	if makeReply && !o.mu.ended && !o.goneDenied.Load() {
+		random = 1 + rand.Uint64N(math.MaxUint64)
+		m.Reply = o.goneSubjectLocked(random)
+	}
+
+	// The lock is held, so the replies are kept in the order in which NATS gets them.
+	if err := o.config.Conn().PublishMsg(m); err != nil {
+		return err
+	}
+
+	if kept {
+		o.addItemLocked(sentItem{subject: m.Subject, Content: c, random: random})
+	} else {
+		o.addReplyLocked(m.Subject)
+	}
+
+	return nil
+}
 
 // chunk holds replies that were handed over one after the other.
 type chunk struct {
@@ -116,10 +154,9 @@ type sentItem struct {
 }
 
 const (
-	// Replies are deleted if NATS takes longer than maxUnconfirmedAge to confirm them, or once they
-	// exceed Config.MaxBytes. Above hurryBytes, rounds follow without a pause.
-	maxUnconfirmedAge = 30 * time.Second
-	hurryBytes        = 2 << 20
+	// Above hurryBytes of replies, rounds follow without a pause. Above Config.MaxBytes, the oldest
+	// replies are deleted unconfirmed.
+	hurryBytes = 2 << 20
 	// chunkBytes is the size at which a chunk is full.
 	chunkBytes = 1 << 20
 	// What a reply takes in memory besides the bytes of its item.
@@ -128,26 +165,126 @@ const (
 	leaseOverhead = 80
 )
 
-// recycle returns an empty chunk that reuses the memory of c.
-func (c *chunk) recycle() *chunk {
-	clear(c.replies)
-	clear(c.items)
-	return &chunk{replies: c.replies[:0], items: c.items[:0]}
-}
-
-// eachLocked calls f for all replies; those without an item have no sentItem.
-func (o *Outbox) eachLocked(f func(c *chunk, subject *string, item *sentItem)) {
-	for _, c := range o.mu.chunks {
-		for i := range c.replies {
-			f(c, &c.replies[i], nil)
-		}
-		for i := range c.items {
-			f(c, &c.items[i].subject, &c.items[i])
-		}
-	}
-}
-
 // itemSize estimates the bytes of memory that an item refers to.
 func itemSize(item *fdbpq.Item) int {
 	return len(item.Value) + wire.HeaderSize(item.Headers) + wire.HeaderMemory(item.Headers)
+}
+
+// addItemLocked keeps a reply with items until it is confirmed.
+func (o *Outbox) addItemLocked(sent sentItem) {
+	c := o.openLocked()
+	if c == nil {
+		return
+	}
+
+	if len(c.items) == 0 {
+		c.first = o.mu.numbered
+	}
+
+	sent.bytes = itemSize(&sent.Item) + len(sent.Leased)*leaseOverhead
+	for i := range sent.Popped {
+		sent.bytes += itemOverhead + itemSize(&sent.Popped[i])
+	}
+
+	c.items = append(c.items, sent)
+	o.mu.numbered++
+	o.config.Dispatcher.Keep(sent.Queue, sent.bytes)
+	o.grewLocked(c, sent.bytes, itemOverhead+len(sent.subject))
+}
+
+// addReplyLocked keeps the subject of a reply without items: a denial may be about it.
+func (o *Outbox) addReplyLocked(subject string) {
+	if c := o.openLocked(); c != nil {
+		c.replies = append(c.replies, subject)
+		o.grewLocked(c, 0, replyOverhead+len(subject))
+	}
+}
+
+// openLocked returns the chunk that replies are added to, nil after End.
+func (o *Outbox) openLocked() *chunk {
+	if o.mu.ended {
+		return nil
+	}
+
+	if n := len(o.mu.chunks); n > 0 {
+		if c := o.mu.chunks[n-1]; !c.asked && c.bytes < chunkBytes {
+			return c
+		}
+	}
+
+	c := o.mu.spare
+	if o.mu.spare = nil; c == nil {
+		c = &chunk{}
+	}
+
+	c.began = time.Now()
+	o.mu.chunks = append(o.mu.chunks, c)
+
+	// While there is a chunk, the dispatcher must be there to take items back.
+	if len(o.mu.chunks) == 1 {
+		o.config.Dispatcher.Hold()
+		signal(o.wake)
+	}
+
+	return c
+}
+
+// grewLocked counts what was added to a chunk. The bytes of items were counted as kept.
+func (o *Outbox) grewLocked(c *chunk, items, rest int) {
+	c.bytes += items + rest
+	o.mu.bytes += items + rest
+	o.config.Dispatcher.Keep(nil, rest)
+
+	if o.mu.bytes > o.config.MaxBytes {
+		o.deleteLocked(func(*chunk) bool { return o.mu.bytes > o.config.MaxBytes })
+	}
+
+	if o.mu.bytes > hurryBytes {
+		signal(o.hurry)
+	}
+}
+
+// deleteLocked deletes the chunks for which over, called from the oldest on, returns true.
+func (o *Outbox) deleteLocked(over func(*chunk) bool) {
+	before, kept := len(o.mu.chunks), o.mu.chunks[:0]
+	for _, c := range o.mu.chunks {
+		if !over(c) {
+			kept = append(kept, c)
+			continue
+		}
+
+		for i := range c.items {
+			o.freeLocked(c, &c.items[i])
+		}
+		o.mu.bytes -= c.bytes
+		o.config.Dispatcher.Keep(nil, -c.bytes)
+
+		// The next chunk gets the memory of this one.
+		clear(c.replies)
+		clear(c.items)
+		o.mu.spare = &chunk{replies: c.replies[:0], items: c.items[:0]}
+	}
+
+	clear(o.mu.chunks[len(kept):])
+	o.mu.chunks = kept
+
+	if len(kept) == 0 && before > 0 {
+		o.config.Dispatcher.Release()
+	}
+}
+
+// freeLocked counts the items of a reply no longer, and frees their memory.
+func (o *Outbox) freeLocked(c *chunk, s *sentItem) {
+	c.bytes -= s.bytes
+	o.mu.bytes -= s.bytes
+	o.config.Dispatcher.Keep(s.Queue, -s.bytes)
+	s.Content, s.bytes = Content{}, 0
+}
+
+// signal wakes the reader of a channel with room for one element.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

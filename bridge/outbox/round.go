@@ -8,8 +8,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// roundPause is the time from the end of a round to the next.
-const roundPause = 10 * time.Millisecond
+// This file works in rounds, and finds out in each which replies the server denied.
+
+const (
+	// roundPause is the time from the end of a round to the next.
+	roundPause = 10 * time.Millisecond
+	// maxUndecided limits the rounds that replies wait while it is unclear whether they are the
+	// denied ones.
+	maxUndecided = 4
+	// maxUnconfirmedAge is how long NATS may take to confirm a reply before it is deleted.
+	maxUnconfirmedAge = 30 * time.Second
+)
 
 // Run confirms replies until ctx ends.
 func (o *Outbox) Run(ctx context.Context) {
@@ -62,9 +71,7 @@ func (o *Outbox) round(ctx context.Context) {
 		o.deleteBefore(time.Now().Add(-maxUnconfirmedAge))
 	}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.mu.chunks) > 0 {
+	if o.Unconfirmed() {
 		signal(o.wake)
 	}
 }
@@ -89,6 +96,7 @@ func (o *Outbox) exchange(ctx context.Context) (certain bool, err error) {
 	if err := o.config.Conn().FlushWithContext(ctx); err != nil {
 		return false, err
 	}
+
 	if err := o.awaitGone(ctx); err != nil {
 		return false, err
 	}
@@ -97,11 +105,12 @@ func (o *Outbox) exchange(ctx context.Context) (certain bool, err error) {
 	// goroutine of its own.
 	o.mu.Lock()
 	newest := o.config.Conn().LastError()
-	certain = newest == nil || newest == o.mu.heard
+	certain = newest == nil || newest == o.mu.lastHeard
 	if certain || !errors.Is(newest, nats.ErrPermissionViolation) {
 		o.mu.Unlock()
 		return certain, nil
 	}
+
 	caughtUp := make(chan struct{})
 	o.mu.awaited, o.mu.caughtUp = newest, caughtUp
 	o.mu.Unlock()
@@ -111,6 +120,31 @@ func (o *Outbox) exchange(ctx context.Context) (certain bool, err error) {
 		return true, nil
 	case <-ctx.Done():
 		return false, ctx.Err()
+	}
+}
+
+// NoteDenied records that the server has denied a message to the subject.
+func (o *Outbox) NoteDenied(subject string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.mu.ended {
+		o.mu.denials[subject]++
+	}
+}
+
+// Heard records that the bridge has handled an error that NATS reported, and has called NoteDenied
+// if it is a denial.
+func (o *Outbox) Heard(err error) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.lastHeard = err
+	if err == o.mu.awaited {
+		close(o.mu.caughtUp)
+		o.mu.awaited = nil
 	}
 }
 
@@ -124,8 +158,9 @@ func (o *Outbox) confirm(certain bool) {
 		return
 	}
 
+	// Before the chunks are deleted, because then the lanes may end.
 	for i := range undelivered {
-		o.ReturnAll(&undelivered[i], Denied) // before the chunks are deleted, because then the lanes may end
+		o.ReturnAll(&undelivered[i], Denied)
 	}
 
 	o.mu.Lock()
@@ -136,4 +171,107 @@ func (o *Outbox) confirm(certain bool) {
 		}
 		return c.asked && (certain || c.rounds > 1)
 	})
+}
+
+// decideLocked attributes the denials to replies, and returns what those carried that were
+// certainly denied. It returns false if that takes another round, because the denials of other
+// replies to the same subject may come yet.
+func (o *Outbox) decideLocked(certain bool) (undelivered []Content, decided bool) {
+	if len(o.mu.denials) == 0 {
+		return nil, true
+	}
+
+	sent, complete := map[string]int{}, map[string]bool{}
+	for subject := range o.mu.denials {
+		complete[subject] = certain
+	}
+
+	o.eachLocked(func(c *chunk, subject *string, _ *sentItem) {
+		if o.mu.denials[*subject] > 0 {
+			sent[*subject]++
+			complete[*subject] = complete[*subject] && c.asked
+		}
+	})
+
+	// If in doubt, wait for another round, within bounds.
+	for subject, denied := range o.mu.denials {
+		if denied < sent[subject] && !complete[subject] && o.mu.undecided < maxUndecided {
+			o.mu.undecided++
+			return nil, false
+		}
+	}
+
+	// What cannot be told apart counts as delivered: an item that goes back must not have arrived.
+	o.mu.undecided = 0
+	o.eachLocked(func(_ *chunk, subject *string, item *sentItem) {
+		denied := o.mu.denials[*subject]
+		if denied == 0 {
+			return
+		}
+
+		if item != nil && denied >= sent[*subject] {
+			undelivered = append(undelivered, item.Content)
+		}
+
+		*subject = "" // decided
+	})
+
+	clear(o.mu.denials)
+	return undelivered, true
+}
+
+// eachLocked calls f for all replies; those without an item have no sentItem.
+func (o *Outbox) eachLocked(f func(c *chunk, subject *string, item *sentItem)) {
+	for _, c := range o.mu.chunks {
+		for i := range c.replies {
+			f(c, &c.replies[i], nil)
+		}
+		for i := range c.items {
+			f(c, &c.items[i].subject, &c.items[i])
+		}
+	}
+}
+
+// Unconfirmed reports whether NATS may still deny replies that were sent.
+func (o *Outbox) Unconfirmed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.mu.chunks) > 0
+}
+
+// deleteBefore deletes the replies handed over before a time.
+func (o *Outbox) deleteBefore(t time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.deleteLocked(func(c *chunk) bool { return c.began.Before(t) })
+}
+
+// End deletes all replies, and makes the outbox keep no more of them.
+func (o *Outbox) End() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.ended {
+		return
+	}
+
+	o.mu.ended = true
+	for _, c := range o.mu.chunks {
+		o.mu.abandoned += len(c.replies) + len(c.items)
+	}
+
+	o.deleteLocked(func(*chunk) bool { return true })
+	clear(o.mu.denials)
+}
+
+func (o *Outbox) hasEnded() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.ended
+}
+
+// Abandoned returns how many replies were still unconfirmed at the end.
+func (o *Outbox) Abandoned() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.abandoned
 }

@@ -92,6 +92,7 @@ func (a *account) answered(number uint64) {
 		a.mu.waiting--
 		a.mu.ended = append(a.mu.ended, number)
 	}
+
 	a.mu.changed = true
 	a.mu.answers++
 	enough := a.mu.answers == a.reportAfter
@@ -127,32 +128,8 @@ func (a *account) report() (r Report, due bool, idle int) {
 	for number := range a.mu.pending {
 		r.Pending = append(r.Pending, number)
 	}
+
 	slices.Sort(r.Pending)
 	slices.Sort(r.Ended)
 	return r, due, a.mu.idle
-}
-
-// Origin says which pop of which peer a request is. The zero value is a request that NATS delivered
-// to this bridge.
-type Origin struct {
-	account *account
-	number  uint64
-}
-
-// Forwarded reports whether a peer has forwarded the request, and so has checked it.
-func (o Origin) Forwarded() bool { return o.account != nil }
-
-// NoteWaiting records that the request waits for items.
-func (o Origin) NoteWaiting() {
-	if o.Forwarded() {
-		o.account.waits(o.number)
-	}
-}
-
-// NoteAnswered records that the last reply to the request was handed to NATS. The report that says
-// so is published later on the same connection, so the reply arrives before it.
-func (o Origin) NoteAnswered() {
-	if o.Forwarded() {
-		o.account.answered(o.number)
-	}
 }

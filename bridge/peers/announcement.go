@@ -70,6 +70,7 @@ func overlap(these, those []string) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -79,19 +80,22 @@ func (a *announcement) explain(self *announcement) string {
 	switch {
 	case a.Store != self.Store:
 		wrong = "it has another store, so each would have only some of the items"
-		remedy = "stop one of them, give them different subject prefixes, or let them share one FoundationDB"
+		remedy = "stop one of them, give them different subject prefixes, or let them share one " +
+			"FoundationDB"
 	case a.Group != self.Group:
 		wrong = "it is in another queue group, so each request would be run twice"
 		remedy = "stop one of them, or give them the same queue group"
 	case !slices.Equal(a.Subjects, self.Subjects):
-		wrong = "it has other subject prefixes, so requests would reach a bridge that cannot parse them"
+		wrong = "it has other subject prefixes, so requests would reach a bridge that cannot " +
+			"parse them"
 		remedy = "stop one of them, or give them the same subject prefixes"
 	default:
 		wrong = "its store is a copy of this one's, so each item is in both"
 		remedy = "stop one of them, or give them different subject prefixes"
 	}
 
-	return fmt.Sprintf("%s. It is %s. This one is %s. To solve this, %s", wrong, a.describe(), self.describe(), remedy)
+	return fmt.Sprintf("%s. It is %s. This one is %s. To solve this, %s",
+		wrong, a.describe(), self.describe(), remedy)
 }
 
 // describe says which bridge it is and where it runs.

@@ -12,10 +12,11 @@ import (
 
 // bell tells the bridges on which pops wait that another one has made items available.
 //
-// Each queue has a subject below one wildcard, to which all bridges subscribe. A bridge that has made
-// items available publishes there once they are durable, but only while a peer says in its heartbeats
-// that pops wait on it: otherwise a push costs nothing. If a ring gets lost, the dispatcher finds the
-// items when it next looks for those of programs that do not ring: see dispatch.Options.PollEvery.
+// Each queue has a subject below one wildcard, to which all bridges subscribe. A bridge that has
+// made items available publishes there once they are durable, but only while a peer says in its
+// heartbeats that pops wait on it: otherwise a push costs nothing. If a ring gets lost, the
+// dispatcher finds the items when it next looks for those of programs that do not ring: see
+// dispatch.Options.PollEvery.
 //
 // Nothing is missed when waiting begins. This bridge says "waits"; the peers begin to ring, and say
 // "rings"; then all pops that wait here look once more for what came before.
@@ -34,11 +35,12 @@ type bell struct {
 }
 
 func newBell(p *peering, helloNow chan struct{}) *bell {
-	return &bell{p: p, helloNow: helloNow, waiters: p.config.Dispatcher.Waiters, wakeAll: p.config.Dispatcher.WakeAll}
+	d := p.config.Dispatcher
+	return &bell{p: p, helloNow: helloNow, waiters: d.Waiters, wakeAll: d.WakeAll}
 }
 
-// bellLife is for how many heartbeats, 2 s, peers have to ring after the last pop has waited, because the
-// next one often follows soon.
+// bellLife is how many heartbeats, 2 s, peers go on ringing after the last pop has waited, because
+// the next one often follows soon.
 const bellLife = 8
 
 // began has the peers ring from now on.
@@ -58,7 +60,7 @@ func (l *bell) beat() {
 	}
 }
 
-// filled is Router.Filled. What is due later is rung for at once: the waiters look, and then know when.
+// filled is Router.Filled.
 func (l *bell) filled(q *dispatch.Queue) {
 	if l.peersWait.Load() {
 		l.p.publish(l.root+"bell."+q.Kind.String()+"."+q.Name, []byte(l.p.config.Self.ID))
@@ -74,6 +76,7 @@ func (l *bell) hear(m *nats.Msg) {
 	if string(m.Data) == l.p.config.Self.ID {
 		return // the dispatcher knows
 	}
+
 	kind, queue, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.root+"bell."), ".")
 	for _, k := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
 		if k.String() != kind {

@@ -21,8 +21,8 @@ type Config struct {
 	Self Self
 	// Shared says that other bridges may use the store. Otherwise nothing is forwarded.
 	Shared bool
-	// Limits are those of the bridge: MaxPending and MaxWaiters also limit the pops that are with one
-	// peer, and those of them that wait for items.
+	// Limits are those of the bridge: MaxPending and MaxWaiters also limit the pops that are with
+	// one peer, and those of them that wait for items.
 	dispatch.Limits
 	// Dispatcher runs the pops of this bridge.
 	Dispatcher *dispatch.Dispatcher
@@ -65,8 +65,8 @@ type peering struct {
 	muted  atomic.Bool // NATS does not permit messages between bridges
 }
 
-// publish sends to other bridges, unless NATS does not permit it. It does no harm if the NATS client
-// buffers a message while disconnected and it arrives late.
+// publish sends to other bridges, unless NATS does not permit it. It does no harm if the NATS
+// client buffers a message while disconnected and it arrives late.
 func (p *peering) publish(subject string, data []byte) {
 	if p.muted.Load() || p.config.Conn().IsClosed() {
 		return

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -57,6 +58,7 @@ func (r *Router) hearHeartbeat(m *nats.Msg) {
 		if leaving {
 			return
 		}
+
 		// Numbers never start over, even if the peer was forgotten by mistake and still has an
 		// account of this bridge.
 		p = newPeer(r.root+"to."+id+"."+r.p.config.Self.ID+".", r.mu.number)
@@ -82,6 +84,10 @@ func (r *Router) promiseLocked(id string) {
 	r.publish(r.markSubject(id, number), []byte(lastOne))
 }
 
+// After forwardLife heartbeats, a pop that a peer does not mention, though it is alive,
+// counts as lost.
+func (r *Router) forwardLife() int { return peerLife + int(r.p.config.RequestTimeout/heartbeat) }
+
 // expireEvery is how many heartbeats pass between two searches for pops whose time is over.
 const expireEvery = 16
 
@@ -101,6 +107,7 @@ func (r *Router) agePeers() (lost []failedForward) {
 		if hears {
 			p.silent++
 		}
+
 		if p.silent > peerLife {
 			lost = append(lost, p.abandonAll(errPeerGone)...)
 			r.removeLocked(id)
@@ -113,11 +120,14 @@ func (r *Router) agePeers() (lost []failedForward) {
 		}
 
 		// It should have reported by now, if it got what was forwarded before the last heartbeat.
-		if len(p.forwards) > 0 && p.forwards[0].number <= p.tail && (!p.reported || p.high < p.tail) {
+		open := len(p.forwards) > 0 && p.forwards[0].number <= p.tail
+		if open && (!p.reported || p.high < p.tail) {
 			r.publish(r.markSubject(id, p.last), nil)
 		}
+
 		p.tail, p.reported = p.last, false
 	}
+
 	signal(r.changed)
 	return lost
 }
@@ -147,4 +157,34 @@ func (r *Router) updateBridgesLocked() {
 	r.bridges.Store(&ids)
 	r.p.config.OwnersChanged()
 	r.p.config.Logger.Info("bridges that share the queues", "count", len(ids))
+}
+
+// Waits says that a pop may wait for items on this bridge.
+func (r *Router) Waits() { r.bell.began() }
+
+// Filled says that this bridge has made items of a queue available. Items that are due later ring
+// at once: the waiters look, and then know when.
+func (r *Router) Filled(q *dispatch.Queue) { r.bell.filled(q) }
+
+// noteBellLocked records what a peer says about its bells.
+func (r *Router) noteBellLocked(p *peer, waits, rings bool) {
+	began := rings && !p.rings
+	p.waits, p.rings = waits, rings
+	r.updatePeersWaitLocked()
+
+	// Items may have come before it began.
+	if began {
+		r.bell.recheck()
+	}
+}
+
+// updatePeersWaitLocked rings from now on if a peer waits, or no longer if none does.
+func (r *Router) updatePeersWaitLocked() {
+	waits := false
+	for _, p := range r.mu.peers {
+		waits = waits || p.waits
+	}
+	if r.bell.peersWait.Swap(waits) != waits {
+		signal(r.helloNow)
+	}
 }

@@ -23,9 +23,9 @@ var ErrSubjectsTaken = errors.New("bridge: another pqbridge serves the same subj
 // Members keeps bridges apart that must not serve the same subjects. NATS delivers each request to
 // an arbitrary bridge of each queue group. So bridges that serve the same subjects must share a
 // store, or items would seem to be lost, and a queue group, or requests would run twice. A starting
-// bridge asks which others there are, and does not serve beside one that it conflicts with. Two that
-// meet later decide from the same facts which of them stops serving until the other is gone: see
-// outranks.
+// bridge asks which others there are, and does not serve beside one that it conflicts with. Two
+// that meet later decide from the same facts which of them stops serving until the other is gone:
+// see outranks.
 //
 // Bridges announce themselves periodically on the subject members. A bridge that asks does so with
 // the reply subject members.<its id>, on which the others answer. It subscribes to members only
@@ -37,7 +37,7 @@ type Members struct {
 	asked  chan struct{} // has an element when there is no need to wait for more answers
 	news   chan struct{} // has an element when the result of Rival may have changed
 
-	strangers atomic.Bool // another bridge whose subjects overlap has been heard, and not that it is gone
+	strangers atomic.Bool // another bridge whose subjects overlap was heard, and not to be gone
 
 	mu struct {
 		sync.Mutex
@@ -77,7 +77,13 @@ func newMembers(p *peering) *Members {
 		host = "unknown"
 	}
 
-	m := &Members{p: p, online: make(chan struct{}, 1), asked: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	m := &Members{
+		p:      p,
+		online: make(chan struct{}, 1),
+		asked:  make(chan struct{}, 1),
+		news:   make(chan struct{}, 1),
+	}
+
 	m.mu.members = map[string]*member{}
 
 	self := &p.config.Self
@@ -92,6 +98,7 @@ func newMembers(p *peering) *Members {
 		Started:   self.Started,
 		State:     Starting,
 	}
+
 	return m
 }
 
@@ -142,6 +149,7 @@ func (m *Members) Join(ctx context.Context, store string) error {
 				return err
 			}
 		}
+
 		if rival := m.Rival(); rival != "" {
 			return fmt.Errorf("%w: %s", ErrSubjectsTaken, rival)
 		}
@@ -154,6 +162,7 @@ func (m *Members) Join(ctx context.Context, store string) error {
 			listening = true
 		}
 	}
+
 	return nil
 }
 
@@ -175,6 +184,7 @@ func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) 
 			return false, false
 		}
 	}
+
 	select {
 	case <-m.asked: // an answer to an earlier question
 	default:
@@ -184,9 +194,11 @@ func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) 
 	if err == nil {
 		err = m.p.config.Conn().PublishRequest(membersSubject, inbox, data)
 	}
+
 	if err == nil {
 		err = m.p.config.Flush(ctx)
 	}
+
 	if err != nil {
 		m.p.config.Warn("cannot ask for other bridges; trying again", "error", err)
 		return false, false
@@ -241,6 +253,7 @@ func (m *Members) enroll(a announcement) (unknown bool) {
 		signal(m.news)
 		return false
 	}
+
 	if !overlap(a.Subjects, m.mu.self.Subjects) {
 		return false
 	}
@@ -255,9 +268,11 @@ func (m *Members) enroll(a announcement) (unknown bool) {
 	if a.State == Serving && a.realm() == m.mu.self.realm() {
 		signal(m.asked) // that bridge has asked all others before
 	}
+
 	if known == nil || known.State != a.State {
 		signal(m.news)
 	}
+
 	return known == nil
 }
 
@@ -296,12 +311,17 @@ func (m *Members) Rival() string {
 
 	var rival *announcement
 	for _, other := range m.mu.members {
-		if other.realm() != mine.realm() && other.outranks(mine) && (rival == nil || other.outranks(rival)) {
+		if other.realm() == mine.realm() || !other.outranks(mine) {
+			continue
+		}
+		if rival == nil || other.outranks(rival) {
 			rival = &other.announcement
 		}
 	}
+
 	if rival == nil {
 		return ""
 	}
+
 	return rival.explain(&m.mu.self)
 }

@@ -15,19 +15,19 @@ type forward struct {
 	seen   int    // own heartbeat at which the peer was last known to have it
 }
 
-// failedForward is one that no peer will answer, and what to tell its client.
+// failedForward is a request that no peer will answer, and what to tell its client.
 type failedForward struct {
 	forward
 	err error
 }
 
 var (
-	errPeerGone = fmt.Errorf("%w: the bridge that pops from this queue is gone, the request may or may not have been done",
-		kv.ErrCommitUnknown)
-	errPeerSilent = fmt.Errorf("%w: the bridge that pops from this queue does not say what became of the request, which may or may not have been done",
-		kv.ErrCommitUnknown)
-	errForwardLost = fmt.Errorf("%w: the request did not reach the bridge that pops from this queue and was not run: try again",
-		dispatch.ErrUnavailable)
+	errPeerGone = fmt.Errorf("%w: the bridge that pops from this queue is gone, the request may "+
+		"or may not have been done", kv.ErrCommitUnknown)
+	errPeerSilent = fmt.Errorf("%w: the bridge that pops from this queue does not say what became "+
+		"of the request, which may or may not have been done", kv.ErrCommitUnknown)
+	errForwardLost = fmt.Errorf("%w: the request did not reach the bridge that pops from this "+
+		"queue and was not run: try again", dispatch.ErrUnavailable)
 )
 
 // failLost answers the pops that no peer will answer.
@@ -43,22 +43,23 @@ func failLost(lost []failedForward) {
 type peer struct {
 	silent   int  // own heartbeats since it was last heard
 	leaving  bool // it wants no more pops
-	reported bool // since the last heartbeat
+	reported bool // since this bridge's latest heartbeat
 
 	last     uint64    // number of the pop forwarded last
 	tail     uint64    // last as of the previous heartbeat
 	high     uint64    // the highest number it has reported
-	forwards []forward // in order
-	newWaits int       // of them have a Wait
+	forwards []forward // not answered yet, as far as this bridge knows, in order
+	newWaits int       // how many of the forwards have a Wait
 
-	// waiting are those that wait there for items, as far as is known. There may be many of them, for
-	// long. So the peer does not list them in each report; it only names those that have ended, once.
-	// If that report is lost, they are forgotten when their time is over: as long as the peer lives,
-	// it answers them.
+	// waiting has the pops that wait for items there, as far as this bridge knows. They can be many
+	// and stay for long, so the peer does not list them in each report. It only names those that
+	// have ended, once. If that report is lost, they are forgotten when their time is over: as long
+	// as the peer lives, it answers them.
 	waiting map[uint64]*forward
 
-	waits bool // for items, so this bridge rings
-	rings bool // because somebody waits
+	// What its heartbeats say: see bell.
+	waits bool // pops wait there, so this bridge rings
+	rings bool // it rings when it has made items available
 
 	// subject is that of the pop forwarded last. Its first prefix bytes are the same for
 	// all pops.
@@ -69,7 +70,8 @@ type peer struct {
 // waiterGrace is how much later than promised the peer may answer a pop that waits.
 const waiterGrace = 5 * time.Second
 
-// newPeer returns a peer. Pops forwarded to it get numbers above the given one.
+// newPeer returns a peer to which nothing was forwarded. subject is the start of what goes there.
+// The first pop gets the number after this one.
 func newPeer(subject string, number uint64) *peer {
 	return &peer{
 		last: number, tail: number, high: number, waiting: map[uint64]*forward{},
@@ -109,9 +111,11 @@ func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 		for len(pending) > 0 && pending[0] < f.number {
 			pending = pending[1:]
 		}
+
 		for len(spans) > 0 && spans[0].Last < f.number {
 			spans = spans[1:]
 		}
+
 		for len(ended) > 0 && ended[0] < f.number {
 			ended = ended[1:]
 		}
@@ -132,30 +136,35 @@ func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 			p.waiting[f.number] = &waits
 		}
 	}
+
 	p.keep(kept)
 
 	for _, number := range r.Ended {
 		delete(p.waiting, number)
 	}
+
 	if r.Final {
 		lost = append(lost, p.abandonAll(errPeerGone)...)
 	}
+
 	return lost
 }
 
-// expire removes and returns the pops that the peer was last known to have before the
-// given heartbeat, but for those that may still wait there.
+// expire removes and returns the pops that the peer was last known to have before the given
+// heartbeat, except for those that may still wait there.
 func (p *peer) expire(before int, now time.Time) (lost []failedForward) {
 	kept := p.forwards[:0]
 	for i := range p.forwards {
+		// A peer that lives answers a pop that waits in time.
 		f := &p.forwards[i]
-		waits := f.Wait != nil && now.Before(f.Wait.Until.Add(waiterGrace)) // the peer lives, and answers in time
+		waits := f.Wait != nil && now.Before(f.Wait.Until.Add(waiterGrace))
 		if f.seen < before && !waits {
 			lost = append(lost, failedForward{*f, errPeerSilent})
 		} else {
 			kept = append(kept, *f)
 		}
 	}
+
 	p.keep(kept)
 	return lost
 }

@@ -18,7 +18,8 @@ func (r *Router) receive(m *nats.Msg) {
 	from, rest, _ := strings.Cut(m.Subject[len(r.inbox):], ".")
 	digits, subject, isPop := strings.Cut(rest, ".")
 	number, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || isPop && number == 0 || !r.knows(from) && subjects.ValidateQueueName(from) != nil {
+	named := r.knows(from) || subjects.ValidateQueueName(from) == nil
+	if err != nil || isPop && number == 0 || !named {
 		r.p.config.Warn("another bridge sent a message that cannot be read", "error", errForwarded)
 		return
 	}
@@ -34,6 +35,7 @@ func (r *Router) receive(m *nats.Msg) {
 	if number > 0 {
 		r.sentUpTo(from, number)
 	}
+
 	if string(m.Data) == lastOne {
 		r.notePromise(from)
 	} else {
@@ -86,6 +88,7 @@ func (r *Router) sendReports(final bool) {
 		to string
 		Report
 	}
+
 	var reports []addressed
 
 	r.accounts.Lock()
@@ -99,6 +102,7 @@ func (r *Router) sendReports(final bool) {
 			delete(r.accounts.of, id)
 		}
 	}
+
 	r.accounts.Unlock()
 
 	// Without the lock, because NATS may block.
@@ -115,7 +119,8 @@ func (r *Router) hearReport(m *nats.Msg) {
 	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 	heard, err := ParseReport(m.Data)
 	if err != nil {
-		r.p.config.Warn("another bridge sent a report that cannot be read", "bridge", id, "error", err)
+		r.p.config.Warn("another bridge sent a report that cannot be read",
+			"bridge", id, "error", err)
 		return
 	}
 	failLost(r.applyReport(id, heard))
@@ -136,6 +141,7 @@ func (r *Router) applyReport(id string, heard Report) (lost []failedForward) {
 	if heard.Final {
 		r.removeLocked(id)
 	}
+
 	signal(r.changed)
 	return lost
 }

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Report tells a peer what became of the pops that it forwarded. All numbers from Floor
-// to High that are neither lost nor pending have been answered, or wait for items. A report
-// contains the whole state, so that losing one does no harm; only of the pops that waited it
-// names those that have ended since the last report.
+// Report tells a peer what became of the pops that it forwarded. All numbers from Floor to High
+// that are neither lost nor pending have been answered, or wait for items. A report contains the
+// whole state, so losing one does no harm. The exception is Ended: it names only what ended since
+// the last report.
 type Report struct {
 	Floor   uint64   // nothing is known of lower numbers
 	High    uint64   // the highest number that arrived or was skipped
@@ -29,9 +29,11 @@ func (r Report) split(n int) (parts []Report) {
 		part.Ended, part.Final = ended, false
 		parts = append(parts, part)
 	}
+
 	if len(parts) == 0 {
 		return []Report{r}
 	}
+
 	parts[len(parts)-1].Final = r.Final
 	return parts
 }
@@ -51,6 +53,7 @@ func (r Report) Encode(limit int) []byte {
 			high = number - 1
 			break
 		}
+
 		pending = binary.AppendVarint(pending, int64(number-previous)) // may be below the floor
 		previous = number
 		count++
@@ -60,6 +63,7 @@ func (r Report) Encode(limit int) []byte {
 	if r.Final {
 		flags = flagFinal
 	}
+
 	data := binary.AppendUvarint([]byte{flags}, r.Floor)
 	data = binary.AppendUvarint(data, high)
 	data = binary.AppendUvarint(data, uint64(len(r.Lost)))
@@ -77,6 +81,7 @@ func (r Report) Encode(limit int) []byte {
 		data = binary.AppendVarint(data, int64(number-previous))
 		previous = number
 	}
+
 	return data
 }
 
@@ -96,18 +101,23 @@ func ParseReport(data []byte) (r Report, err error) {
 		first := d.unsigned()
 		r.Lost = append(r.Lost, Span{first, first + d.unsigned()})
 	}
+
 	r.Pending, r.Ended = d.numbers(r.Floor), d.numbers(r.Floor)
 
 	// applyReport relies on the order.
-	ordered := slices.IsSorted(r.Pending) && slices.IsSorted(r.Ended) && slices.IsSortedFunc(r.Lost, func(a, b Span) int {
+	apart := func(a, b Span) int {
 		if a.Last < b.First {
 			return -1
 		}
 		return 1
-	})
+	}
+
+	ordered := slices.IsSorted(r.Pending) && slices.IsSorted(r.Ended) &&
+		slices.IsSortedFunc(r.Lost, apart)
 	if d.bad || len(d.rest) > 0 || !ordered {
 		return Report{}, errReport
 	}
+
 	return r, nil
 }
 

@@ -1,6 +1,8 @@
 package peers
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,33 +16,33 @@ import (
 )
 
 // Router routes the pops of each queue to one bridge. Where several bridges share a store, pops of
-// one queue by two of them conflict, and one of the two transactions is wasted. So the bridges agree
-// by hashing on an owner for each queue, and forward pops to it. Correctness never depends on it: if
-// two pop from one queue, their transactions conflict and are retried.
+// one queue by two of them conflict, and one of the two transactions is wasted. So the bridges
+// agree by hashing on an owner for each queue, and forward pops to it. Correctness never depends on
+// it: if two pop from one queue, their transactions conflict and are retried.
 //
-// A push with a group may go among the first items, where it conflicts with a batch of pops that has
-// read them. So such pushes are forwarded, too, and run in the batches of the pops. Below they are
-// pops like any other.
+// A push with a group may go among the first items, where it conflicts with a batch of pops that
+// has read them. So such pushes are forwarded as well, and run in the batches of the pops. Below
+// they are pops like any other.
 //
 // # The life of a forwarded pop
 //
-//  1. NATS delivers a client's pop to bridge A, whose handler calls Route; bridge B owns the queue. A
-//     numbers the pop, publishes it to B with the client's reply subject, and remembers it: route.go.
+//  1. NATS delivers a client's pop to bridge A, whose handler calls Route; bridge B owns the queue.
+//     A numbers the pop, publishes it to B with the client's reply subject, and remembers it.
 //  2. B enters the number into its account of A's pops and runs the pop like any other: receive.go.
 //     The reply goes straight to the client, and the account notes the number as answered.
 //  3. B reports the account to A with the next heartbeat, or sooner if there is much to report.
-//  4. A forgets the pops that were answered, and answers 503, not run, to those that were lost. A pop
-//     that waits for items stays with B until a report says that it has ended.
+//  4. A forgets the pops that were answered, and answers 503, not run, to those that were lost. A
+//     pop that waits for items stays with B until a report says that it has ended.
 //
 // Until step 4 A is responsible for the pop. If it does not hear B for peerLife heartbeats it
-// answers 503 with an unknown outcome. A bridge that stops says so, waits until each peer has promised
-// to forward nothing more, and sends its last report when it has answered everything.
+// answers 503 with an unknown outcome. A bridge that stops says so, waits until each peer has
+// promised to forward nothing more, and sends its last report when it has answered everything.
 //
 // # Two kinds of heartbeats
 //
 // The announcements of Members go to all bridges on one NATS, once a second and with all that
-// explains a conflict. Heartbeats go only to bridges that share the queues and speak this version of
-// the protocol, so that in a rolling upgrade no bridge forwards to one that would not understand it.
+// explains a conflict. Heartbeats go only to bridges that share the queues and speak this version
+// of the protocol. So in a rolling upgrade no bridge forwards to one that would not understand it.
 // They are a few bytes four times as often, because the clients of a dead peer wait until it is
 // missed: 1.5 s, as docs/operations.md promises.
 //
@@ -55,13 +57,14 @@ import (
 //	                              "last" it promises that no more follow
 //	report.<id>.<from>            what became of the pops from bridge id: see Report
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
-//	cancel                        a pop that waits on some bridge, and that its client has cancelled
+//	cancel                        the client of a pop that waits on some bridge has cancelled it
 type Router struct {
 	p    *peering
 	bell *bell
 
-	phase   atomic.Pointer[phase]
-	bridges atomic.Pointer[[]string] // ids of those that share the queues, this one included, sorted
+	phase atomic.Pointer[phase]
+	// bridges has the ids of those that share the queues, this one included, sorted.
+	bridges atomic.Pointer[[]string]
 
 	root      string         // of the subjects; set by Join
 	inbox     string         // of what peers forward; set by Join
@@ -120,6 +123,7 @@ func newRouter(p *peering) *Router {
 		reportNow: make(chan struct{}, 1),
 		changed:   make(chan struct{}, 1),
 	}
+
 	r.bell = newBell(p, r.helloNow)
 	r.mu.peers = map[string]*peer{}
 	r.accounts.of = map[string]*account{}
@@ -143,7 +147,10 @@ func (r *Router) Owner(q *dispatch.Queue) string {
 
 // Owns reports whether no other bridge owns the queue.
 func (r *Router) Owns(kind subjects.Kind, name string) bool {
-	return r.activePeers() == 0 || dispatch.Owner(kind, name, *r.bridges.Load()) == r.p.config.Self.ID
+	if r.activePeers() == 0 {
+		return true
+	}
+	return dispatch.Owner(kind, name, *r.bridges.Load()) == r.p.config.Self.ID
 }
 
 // activePeers returns the number of other bridges that share the queues.
@@ -160,6 +167,93 @@ func (r *Router) Bridges() []string { return *r.bridges.Load() }
 
 // Count returns how many bridges share the queues at the moment, this one included.
 func (r *Router) Count() int { return 1 + r.activePeers() }
+
+// Origin says which pop of which peer a request is. The zero value is a request that NATS delivered
+// to this bridge.
+type Origin struct {
+	account *account
+	number  uint64
+}
+
+// Forwarded reports whether a peer has forwarded the request, and so has checked it.
+func (o Origin) Forwarded() bool { return o.account != nil }
+
+// NoteWaiting records that the request waits for items.
+func (o Origin) NoteWaiting() {
+	if o.Forwarded() {
+		o.account.waits(o.number)
+	}
+}
+
+// NoteAnswered records that the last reply to the request was handed to NATS. The report that says
+// so is published later on the same connection, so the reply arrives before it.
+func (o Origin) NoteAnswered() {
+	if o.Forwarded() {
+		o.account.answered(o.number)
+	}
+}
+
+// Route forwards a pop, or a push with a group, to the owner of its queue if that is a peer. If it
+// returns false, this bridge runs the request. The error says why it could not be forwarded; then
+// nobody runs it.
+func (r *Router) Route(
+	m *nats.Msg, request *dispatch.Request, o Origin,
+) (forwarded bool, err error) {
+	// What a peer has forwarded is not forwarded again. And NATS would not let this bridge publish
+	// the reply subject of a request from another account.
+	owner := r.Owner(request.Queue)
+	if owner == r.p.config.Self.ID || o.Forwarded() || wire.Imported(m.Reply) {
+		return false, nil
+	}
+
+	return r.forward(m, request, owner)
+}
+
+// forward sends a pop to its owner, unless the owner has just left.
+func (r *Router) forward(
+	m *nats.Msg, request *dispatch.Request, owner string,
+) (forwarded bool, err error) {
+	// The lock is held while publishing, so that the numbers arrive in order.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	config, p := &r.p.config, r.mu.peers[owner]
+	if p == nil || p.leaving {
+		return false, nil
+	}
+
+	if request.Wait != nil {
+		if len(p.waiting)+p.newWaits >= config.MaxWaiters {
+			return false, dispatch.ErrTooManyWaiters
+		}
+	} else if n := len(p.forwards) - p.newWaits; n >= config.MaxPending {
+		return false, fmt.Errorf("%w: %d requests are with the bridge that pops from this queue: "+
+			"try again later", dispatch.ErrOverloaded, n)
+	}
+
+	number := p.last + 1
+	p.subject = strconv.AppendUint(p.subject[:p.prefix], number, 10)
+	p.subject = append(append(p.subject, '.'), m.Subject...)
+
+	// Even a pop that waits is forwarded as it came, because its time has hardly begun. The headers
+	// are those of a push: NATS might act on others with this bridge's permissions.
+	err = config.Conn().PublishMsg(&nats.Msg{
+		Subject: string(p.subject), Reply: m.Reply, Header: m.Header, Data: m.Data,
+	})
+
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return false, nil // the client has written its headers in fewer bytes
+	}
+
+	if err != nil {
+		return false, fmt.Errorf("%w: the bridge that pops from this queue cannot be reached: %w",
+			dispatch.ErrUnavailable, err)
+	}
+
+	p.add(forward{*request, number, r.mu.beats})
+	r.mu.number = max(r.mu.number, number)
+	config.Forwarded()
+	return true, nil
+}
 
 // publish sends to peers.
 func (r *Router) publish(subject string, data []byte) { r.p.publish(r.root+subject, data) }
@@ -178,60 +272,4 @@ func (r *Router) notePromise(id string) {
 	defer r.mu.Unlock()
 	delete(r.mu.awaited, id)
 	signal(r.changed)
-}
-
-// Waits says that a pop may wait for items on this bridge.
-func (r *Router) Waits() { r.bell.began() }
-
-// Filled says that this bridge has made items of a queue available.
-func (r *Router) Filled(q *dispatch.Queue) { r.bell.filled(q) }
-
-// noteBellLocked records what a peer says about its bells.
-func (r *Router) noteBellLocked(p *peer, waits, rings bool) {
-	began := rings && !p.rings
-	p.waits, p.rings = waits, rings
-	r.updatePeersWaitLocked()
-
-	// Items may have come before it began.
-	if began {
-		r.bell.recheck()
-	}
-}
-
-// updatePeersWaitLocked rings from now on if a peer waits, or no longer if none does.
-func (r *Router) updatePeersWaitLocked() {
-	waits := false
-	for _, p := range r.mu.peers {
-		waits = waits || p.waits
-	}
-	if r.bell.peersWait.Swap(waits) != waits {
-		signal(r.helloNow)
-	}
-}
-
-// Forwards returns how many pops that this bridge has forwarded wait on peers, as far as it knows,
-// and how many pops that peers have forwarded it has not answered.
-func (r *Router) Forwards() (waiting, unanswered int) {
-	r.mu.Lock()
-	for _, p := range r.mu.peers {
-		waiting += len(p.waiting) + p.newWaits
-	}
-	r.mu.Unlock()
-
-	r.accounts.Lock()
-	defer r.accounts.Unlock()
-	for _, a := range r.accounts.of {
-		unanswered += a.unanswered()
-	}
-	return waiting, unanswered
-}
-
-// Dropped returns how many messages from peers the NATS client dropped. It never decreases.
-func (r *Router) Dropped() int {
-	return wire.Dropped(*r.subscriptions.Load())
-}
-
-// Backlog returns what peers have sent over the main connection and no callback has handled yet.
-func (r *Router) Backlog() (messages, bytes int) {
-	return wire.Backlog(*r.subscriptions.Load())
 }

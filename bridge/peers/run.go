@@ -9,6 +9,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
 // Join begins to share the queues, for the first time or again after Leave, with the bridges that
@@ -19,7 +21,8 @@ func (r *Router) Join(realm string) error {
 	}
 
 	if r.is(phaseAway) {
-		r.root = fmt.Sprintf("%s%016x.", Root, xxhash.Sum64String(fmt.Sprint(routerVersion, " ", realm)))
+		sum := xxhash.Sum64String(fmt.Sprint(routerVersion, " ", realm))
+		r.root = fmt.Sprintf("%s%016x.", Root, sum)
 		r.inbox = r.root + "to." + r.p.config.Self.ID + "."
 		r.bell.root = r.root
 		if err := r.subscribe(); err != nil {
@@ -54,6 +57,7 @@ func (r *Router) subscribe() error {
 		subscribed := slices.Clone(made)
 		r.subscriptions.Store(&subscribed)
 	}
+
 	return nil
 }
 
@@ -82,6 +86,7 @@ func (r *Router) awaitPromises(ctx context.Context) {
 			r.mu.awaited[id] = struct{}{}
 		}
 	}
+
 	r.enter(phaseLeaving)
 	r.mu.Unlock()
 
@@ -133,6 +138,7 @@ func (r *Router) End(ctx context.Context) {
 	for _, s := range *r.subscriptions.Load() {
 		_ = s.Unsubscribe() // fails if the connection is closed
 	}
+
 	failLost(r.abandonAll())
 	r.sendReports(true)
 }
@@ -170,4 +176,43 @@ func (r *Router) hearCancel(m *nats.Msg) {
 	if from, key, ok := strings.Cut(string(m.Data), " "); ok && from != r.p.config.Self.ID {
 		r.p.config.Cancel(key)
 	}
+}
+
+// Forwards returns how many pops that this bridge has forwarded wait on peers, as far as it knows,
+// and how many pops that peers have forwarded it has not answered.
+func (r *Router) Forwards() (waiting, unanswered int) {
+	r.mu.Lock()
+	for _, p := range r.mu.peers {
+		waiting += len(p.waiting) + p.newWaits
+	}
+
+	r.mu.Unlock()
+
+	r.accounts.Lock()
+	defer r.accounts.Unlock()
+	for _, a := range r.accounts.of {
+		unanswered += a.unanswered()
+	}
+
+	return waiting, unanswered
+}
+
+// Dropped returns how many messages from peers the NATS client dropped. It never decreases.
+func (r *Router) Dropped() int {
+	return wire.Dropped(*r.subscriptions.Load())
+}
+
+// Backlog returns what peers have sent over the main connection and no callback has handled yet.
+func (r *Router) Backlog() (messages, bytes int) {
+	return wire.Backlog(*r.subscriptions.Load())
+}
+
+// abandonAll removes and returns all pops that are with peers, without those that wait there.
+func (r *Router) abandonAll() (lost []failedForward) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.mu.peers {
+		lost = append(lost, p.abandon(errPeerSilent)...)
+	}
+	return lost
 }

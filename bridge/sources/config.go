@@ -18,8 +18,19 @@ const Max = 100
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 10 * time.Second
-	// cleanEvery is between attempts to remove consumers of former sources.
+	// cleanEvery is the time between attempts to remove consumers of former sources.
 	cleanEvery = time.Minute
+)
+
+const (
+	// A transaction has up to maxMessages and about maxBytes of values.
+	maxMessages = 1000
+	maxBytes    = 1 << 20
+	// prefetch is how many messages a puller asks for beyond those that it has returned. Together
+	// they have up to 4 times maxBytes, or the bytes of three of the largest.
+	prefetch = 4 * maxMessages
+	// heartbeat is how often JetStream shows that it still delivers. Two without one are an error.
+	heartbeat = 5 * time.Second
 )
 
 // Config is what Sources needs of the bridge.

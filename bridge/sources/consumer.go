@@ -11,14 +11,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
-// consumerName is the name of a queue's consumer, which says whose it is. In a stream with interest a
-// unique part follows, after unique, which is in no name of a queue.
+// consumerName is the name of a queue's consumer, which says whose it is. In a stream with interest
+// a unique part follows, after unique, which is in no name of a queue.
 func consumerName(store string, queue fdbpq.QueueName) string {
 	if queue.FIFO {
 		return "pq_" + store + "_q_" + queue.Name
@@ -34,99 +33,65 @@ func baseName(name string) string {
 	return base
 }
 
-// makeConsumer makes the consumer, and removes those before it: first, because a work-queue stream has
-// one at a time, and its messages stay. From a stream with interest they go with the last consumer. So
-// there each has a name of its own, and those before it are removed once the state names it: until then
-// another bridge may be the one that draws.
-func (p *session) makeConsumer() error {
-	// From the last message that was drawn on, to see whether it is still the same.
-	c := jetstream.ConsumerConfig{
-		Durable: p.drawer.consumer, Description: "draws for queue " + p.name.Name, FilterSubject: p.source.Filter,
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, MaxDeliver: -1,
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: p.state.Sequence,
-	}
-	if p.state.Newest.IsZero() {
-		c.OptStartSeq++
-	}
-	interest := false
-	switch p.retention {
-	case jetstream.LimitsPolicy:
-		c.AckPolicy = jetstream.AckAllPolicy
-	case jetstream.WorkQueuePolicy:
-		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
-	default:
-		c.Durable += unique + nuid.Next()
-		interest = true
-	}
-
-	before, err := named(p.ctx, p.stream, p.drawer.consumer, p.state.Consumer)
-	if err == nil && !interest {
-		err = p.removeConsumers(p.stream, before)
-	}
-	if err == nil {
-		p.consumer, err = p.stream.CreateConsumer(p.ctx, c)
-	}
-	if err != nil {
-		return err
-	}
-
-	next, was := p.state, p.source
-	next.Consumer = c.Durable
-	if err = p.commit(&next, nil, nil); errors.Is(err, errChanged) || errors.Is(err, fdbpq.ErrNoSource) {
-		// The next session removes it, and has its messages, unless there is none.
-		if err := p.read(); errors.Is(err, fdbpq.ErrNoSource) || err == nil && (p.source.Stream != was.Stream || p.source.Domain != was.Domain) {
-			_ = p.removeConsumers(p.stream, []string{c.Durable})
-		}
-	}
-	if err == nil && interest {
-		err = p.removeConsumers(p.stream, before)
-	}
-	return err
-}
-
-// named returns the consumers of a stream that have one of the names, but for their unique parts.
-func named(ctx context.Context, stream jetstream.Stream, names ...string) (found []string, err error) {
+// named returns the consumers of a stream that have one of the names, whatever their unique parts.
+func named(
+	ctx context.Context, stream jetstream.Stream, names ...string,
+) (found []string, err error) {
 	for i, name := range names {
 		names[i] = baseName(name)
 	}
+
 	list := stream.ConsumerNames(ctx)
 	for name := range list.Name() {
 		if slices.Contains(names, baseName(name)) {
 			found = append(found, name)
 		}
 	}
+
 	return found, list.Err()
 }
 
-// removeConsumers removes consumers, but never one that the state names and that is alone to have its name.
+// removeConsumers removes consumers, except for one with a unique name that the state names.
 func (d *drawer) removeConsumers(stream jetstream.Stream, names []string) error {
 	for _, name := range names {
 		if name == d.state.Consumer && strings.Contains(name, unique) {
 			continue
 		}
-		if err := stream.DeleteConsumer(d.ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		err := stream.DeleteConsumer(d.ctx, name)
+		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// removeFormer removes the consumers of sources that the queue had before. Those that it cannot remove
-// stay in the state.
+// removeFormer removes the consumers of sources that the queue had before. Those that it cannot
+// remove stay in the state. It tries once in cleanEvery, or at once if this source draws from one
+// of their streams.
 func (d *drawer) removeFormer() (err error) {
 	former := d.state.Former
-	if len(former) == 0 || time.Since(d.cleaned) < cleanEvery && !slices.ContainsFunc(former, d.sameStream) {
+	recent := time.Since(d.cleanedAt) < cleanEvery
+	if len(former) == 0 || recent && !slices.ContainsFunc(former, d.sameStream) {
 		return nil
 	}
-	d.cleaned = time.Now()
+
+	d.cleanedAt = time.Now()
+
+	// Streams are cleaned at the same time, but the consumers of a stream one by one, because they
+	// may have one name.
 	failed := make([]error, len(former))
 	var all sync.WaitGroup
 	for i, c := range former {
-		same := func(other settings.SourceConsumer) bool { return other.Stream == c.Stream && other.Domain == c.Domain }
+		same := func(other settings.SourceConsumer) bool {
+			return other.Stream == c.Stream && other.Domain == c.Domain
+		}
+
 		if slices.IndexFunc(former, same) < i {
 			continue
 		}
-		all.Go(func() { // those of a stream in turn, because they may have one name
+
+		all.Go(func() {
 			for j := i; j < len(former); j++ {
 				if same(former[j]) {
 					failed[j] = d.removeOne(former[j])
@@ -134,18 +99,22 @@ func (d *drawer) removeFormer() (err error) {
 			}
 		})
 	}
+
 	all.Wait()
 
 	var left []settings.SourceConsumer
 	for i, c := range former {
 		if failed[i] != nil && !errors.Is(failed[i], jetstream.ErrStreamNotFound) {
 			left = append(left, c)
-			err = fmt.Errorf("the consumer %s of stream %s cannot be removed: %w", c.Name, c.Stream, failed[i])
+			err = fmt.Errorf("the consumer %s of stream %s cannot be removed: %w",
+				c.Name, c.Stream, failed[i])
 		}
 	}
+
 	if len(left) < len(former) {
-		err = errors.Join(err, d.note(func(s *settings.SourceState) { s.Former = left }))
+		err = errors.Join(err, d.change(func(s *settings.SourceState) { s.Former = left }))
 	}
+
 	return err
 }
 
@@ -154,15 +123,18 @@ func (d *drawer) sameStream(c settings.SourceConsumer) bool {
 	return c.Stream == d.source.Stream && c.Domain == d.source.Domain
 }
 
+// removeOne removes a former consumer. In a work queue it also removes what that has drawn.
 func (d *drawer) removeOne(c settings.SourceConsumer) error {
 	js, err := d.jetStream(c.Domain)
 	if err != nil {
 		return err
 	}
+
 	stream, err := js.Stream(d.ctx, c.Stream)
 	if err != nil {
 		return err
 	}
+
 	queue := stream.CachedInfo().Config.Retention == jetstream.WorkQueuePolicy
 	if !queue && baseName(c.Name) == d.consumer && d.sameStream(c) {
 		return nil // the next consumer of this stream replaces it
@@ -172,25 +144,32 @@ func (d *drawer) removeOne(c settings.SourceConsumer) error {
 	if err == nil {
 		err = d.removeConsumers(stream, names)
 	}
+
 	if err != nil || !queue {
 		return err
 	}
+
 	return d.ackDrawn(stream, c)
 }
 
-// ackDrawn acknowledges what was drawn from a work queue and is still there, because its acknowledgement
-// was lost or too late. Otherwise it would be drawn again, by a source that knows nothing of it.
+// ackDrawn acknowledges what was drawn from a work queue and is still there, because its
+// acknowledgement was lost or too late. Otherwise a source that knows nothing of it would draw it
+// again.
 func (d *drawer) ackDrawn(stream jetstream.Stream, c settings.SourceConsumer) error {
 	name := baseName(c.Name)
 	consumer, err := stream.CreateConsumer(d.ctx, jetstream.ConsumerConfig{
-		Durable: name, FilterSubject: c.Filter, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1,
+		Durable: name, FilterSubject: c.Filter,
+		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1,
 	})
+
 	if err == nil && consumer.CachedInfo().NumPending > 0 {
 		err = d.ackUpTo(consumer.CachedInfo(), c)
 	}
+
 	if err == nil {
 		err = d.removeConsumers(stream, []string{name})
 	}
+
 	return err
 }
 
@@ -200,6 +179,7 @@ func (d *drawer) ackUpTo(consumer *jetstream.ConsumerInfo, former settings.Sourc
 	if err != nil {
 		return err
 	}
+
 	defer messages.stop()
 
 	var last *nats.Msg // its answer comes after all acknowledgements
@@ -210,20 +190,43 @@ func (d *drawer) ackUpTo(consumer *jetstream.ConsumerInfo, former settings.Sourc
 		} else if m == nil {
 			break
 		}
+
 		meta, err := m.Metadata()
 		if err != nil || meta.Sequence.Stream > former.Sequence {
 			break
 		}
-		if pending = meta.NumPending; meta.Timestamp.After(former.Newest) { // not the one that was drawn
-			continue
+
+		if pending = meta.NumPending; meta.Timestamp.After(former.Newest) {
+			continue // another message has the sequence of one that was drawn
 		}
+
 		if last != nil {
 			_ = last.Ack()
 		}
+
 		last = m
 	}
+
 	if last == nil {
 		return nil
 	}
+
 	return doubleAck(d.ctx, last)
+}
+
+// ackTimeout is how long doubleAck waits.
+const ackTimeout = 5 * time.Second
+
+// errNotAcked is of a session whose acknowledgements do not arrive.
+var errNotAcked = errors.New("JetStream does not take acknowledgements: " +
+	"has this bridge the right to publish them?")
+
+// doubleAck acknowledges a message and waits until JetStream says that it has.
+func doubleAck(ctx context.Context, m *nats.Msg) error {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	if err := m.AckSync(nats.Context(ctx)); err != nil {
+		return fmt.Errorf("%w (%w)", errNotAcked, err)
+	}
+	return nil
 }

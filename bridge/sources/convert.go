@@ -17,24 +17,26 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// message is one of a stream, as it was delivered.
+// message is a message of a stream, as it was delivered.
 type message struct {
 	*nats.Msg
-	sequence uint64
+	sequence uint64 // in the stream
 	delivery uint64 // the consumer's number of it
 	pending  uint64 // how many more the stream had
 	removed  uint64 // how many before it the stream has no longer
 	time     time.Time
 }
 
-// errTooLarge is of a message that the dead-letter queue cannot have either.
+// errTooLarge is of a message that does not even fit into the dead-letter queue.
 var errTooLarge = errors.New("too large for an item")
 
-// convert makes a message an item, of at most maxPayload bytes. With an error the message is as the dead-letter queue has it.
+// convert makes the push of an item of at most maxPayload bytes from a message. With an error, it
+// is the message of a dead letter.
 func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
 	h, lines, bad := headersOf(m.Msg)
 	source := []string{d.source.Stream + " " + strconv.FormatUint(m.sequence, 10)}
 	h[subjects.HeaderSource] = source
+
 	var group error
 	if f := d.source.Group; f != nil {
 		if text, where := field(f, m); text != "" {
@@ -45,12 +47,17 @@ func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
 			}
 		}
 	}
-	op = fdbpq.Op{Kind: fdbpq.OpPush, Follows: true, Message: fdbpq.Message{Value: m.Data, Headers: h}}
 
-	size, most := max(op.Message.Size(), len(m.Data)+wire.HeaderSize(h)), min(fdbpq.MaxMessageSize, maxPayload)
+	op = fdbpq.Op{Kind: fdbpq.OpPush, Follows: true}
+	op.Message = fdbpq.Message{Value: m.Data, Headers: h}
+
+	// A client gets the item in a message of NATS.
+	size := max(op.Message.Size(), len(m.Data)+wire.HeaderSize(h))
+	most := min(fdbpq.MaxMessageSize, maxPayload)
 	if size > most || lines >= subjects.MaxHeaders {
 		op.Message = fdbpq.Message{Headers: nats.Header{subjects.HeaderSource: source}}
-		return op, fmt.Errorf("%w: %d bytes and %d headers: want at most %d and %d", errTooLarge, size, lines+1, most, subjects.MaxHeaders)
+		return op, fmt.Errorf("%w: %d bytes and %d headers: want at most %d and %d",
+			errTooLarge, size, lines+1, most, subjects.MaxHeaders)
 	}
 
 	if f := d.source.Priority; f != nil && f.Value != nil {
@@ -61,11 +68,12 @@ func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
 			err = fmt.Errorf("%s: %w", where, err)
 		}
 	}
+
 	return op, cmp.Or(bad, err, group)
 }
 
-// headersOf returns the headers that the item of a message has, and how many lines these are. The error
-// says which it ought to have, and cannot: they would be lost on the way to a client.
+// headersOf returns the headers that the item of a message gets, and how many lines these are. The
+// error names headers that it cannot have: they would be lost on the way to a client.
 func headersOf(m *nats.Msg) (h nats.Header, lines int, err error) {
 	h = nats.Header{}
 	var bad []string
@@ -82,23 +90,26 @@ func headersOf(m *nats.Msg) (h nats.Header, lines int, err error) {
 
 	switch slices.Sort(bad); {
 	case len(bad) > 0:
-		err = fmt.Errorf("headers %.80q: want names of letters, digits and any of %s, and no CR in a value", bad, subjects.HeaderPunctuation)
+		err = fmt.Errorf("headers %.80q: want names of letters, digits and any of %s, and no CR "+
+			"in a value", bad, subjects.HeaderPunctuation)
 	case subjects.IsStatus(h, m.Data):
 		delete(h, subjects.HeaderStatus)
-		err = fmt.Errorf("header %s without a value: %s", subjects.HeaderStatus, subjects.WhyNoStatus)
+		err = fmt.Errorf("header %s without a value: %s",
+			subjects.HeaderStatus, subjects.WhyNoStatus)
 	default:
 		err = wire.CheckBlock(m.Header, wire.BlockSize(m), aboutMessage)
 	}
+
 	return h, lines, err
 }
 
-// aboutMessage reports whether a header is one of NATS or of the protocol, which would be about another
-// message than the item.
+// aboutMessage reports whether a header is one of NATS or of the protocol. It is about the message
+// of the stream, not about the item.
 func aboutMessage(name string) bool {
 	return subjects.IsNATS(name) || subjects.IsReserved(name) || subjects.AddedByServer(name)
 }
 
-// field returns what a message has in a field, "" for nothing, and which that is.
+// field returns what a message has in a field, "" for nothing, and where that is.
 func field(f *settings.SourceField, m *message) (text, where string) {
 	if f.Header != "" {
 		return m.Header.Get(f.Header), "header " + f.Header

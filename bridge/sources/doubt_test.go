@@ -346,6 +346,17 @@ func TestConfigured(t *testing.T) {
 	})
 }
 
+// A source says that its server has no JetStream, rather than that nobody answers.
+func TestNoJetStream(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		f := newFixture(t, testenv.Options{NATS: func(o *server.Options) { o.JetStream = false }})
+		f.must(f.set(source("S")))
+		f.eventually(func(s *settings.SourceState) bool {
+			return strings.Contains(s.Waiting, "stream S: this NATS server has no JetStream")
+		})
+	})
+}
+
 // A source that lacks a right says so.
 func TestMissingRights(t *testing.T) {
 	for missing, want := range map[string]string{

@@ -26,12 +26,12 @@ type drawer struct {
 	ctx      context.Context
 	stop     func()
 	ended    sync.WaitGroup
-	shown    atomic.Pointer[settings.SourceState] // nil before the first read
 
-	stored  []byte    // the state
-	cleaned time.Time // when it last tried to remove consumers of before
-	state   settings.SourceState
-	source  settings.Source
+	state     settings.SourceState
+	source    settings.Source                      // of the state
+	stored    []byte                               // the state as it is in the store
+	status    atomic.Pointer[settings.SourceState] // for Each; nil before the first read
+	cleanedAt time.Time                            // when it last tried to remove former consumers
 }
 
 var (
@@ -43,7 +43,8 @@ var (
 // text is an error as the state has it.
 func text(err error) string { return settings.Cut(err.Error(), 500) }
 
-// do runs operations on the queue and returns the state that there is then.
+// do runs operations on the queue, the first of which is an OpSetSource, and returns the state that
+// there is then.
 func (d *drawer) do(ops ...fdbpq.Op) (stored []byte, err error) {
 	results, err := d.config.Dispatcher.Do(d.ctx, d.queue, ops)
 	if err != nil {
@@ -52,64 +53,78 @@ func (d *drawer) do(ops ...fdbpq.Op) (stored []byte, err error) {
 	return results[0].Source, results[0].Err
 }
 
-// read reads the state. ErrNoSource says that there is none.
+// read reads the state. ErrNoSource says that there is none. OpSettings does not return a state
+// that has only former sources, so this is a change that fails.
 func (d *drawer) read() error {
 	var stored []byte
-	_, err := d.do(fdbpq.Op{Kind: fdbpq.OpSetSource, Change: func(old []byte, _ time.Time) ([]byte, error) {
-		stored = old
-		return nil, errRead
-	}})
-	if errors.Is(err, errRead) {
-		err = nil
-	}
-	if err != nil && !errors.Is(err, fdbpq.ErrNoSource) {
+	_, err := d.do(fdbpq.Op{
+		Kind: fdbpq.OpSetSource,
+		Change: func(old []byte, _ time.Time) ([]byte, error) {
+			stored = old
+			return nil, errRead
+		},
+	})
+
+	if err != nil && !errors.Is(err, errRead) && !errors.Is(err, fdbpq.ErrNoSource) {
 		return err
 	}
-	return d.learn(stored)
+
+	return d.setState(stored)
 }
 
-// learn takes a state that is stored, nil for none.
-func (d *drawer) learn(stored []byte) (err error) {
+// setState makes a stored state the drawer's, nil for none.
+func (d *drawer) setState(stored []byte) (err error) {
 	if stored == nil {
-		d.shown.Store(nil)
+		d.status.Store(nil)
 		return fdbpq.ErrNoSource
 	}
+
 	var source settings.Source
 	state, err := settings.ParseSourceState(stored)
 	if err == nil && len(state.Source) > 0 {
 		source, err = settings.ParseSource(string(state.Source))
 	}
+
 	if err != nil {
 		return fmt.Errorf("the state of the source cannot be read: %w", err)
 	}
 
 	d.stored, d.state, d.source = stored, state, source
-	d.shown.Store(nil)
+	d.status.Store(nil)
 	if source.Stream != "" {
-		d.shown.Store(&state)
+		d.status.Store(&state)
 	}
+
 	return nil
 }
 
-// commit changes the state together with pushes and dead letters, or nothing, with errChanged, if it is
-// another one by now.
-func (d *drawer) commit(next *settings.SourceState, pushes []fdbpq.Op, dead []fdbpq.Message) error {
+// commit changes the state together with pushes and dead letters. If it is another one by now, it
+// changes nothing and returns errChanged.
+func (d *drawer) commit(
+	next *settings.SourceState, pushes []fdbpq.Op, dead []fdbpq.Message,
+) error {
 	was, value := d.stored, next.JSON()
-	set := fdbpq.Op{Kind: fdbpq.OpSetSource, Dead: dead, Change: func(old []byte, _ time.Time) ([]byte, error) {
-		if !bytes.Equal(old, was) {
-			return nil, errChanged
-		}
-		return value, nil
-	}}
+	set := fdbpq.Op{
+		Kind: fdbpq.OpSetSource, Dead: dead,
+		Change: func(old []byte, _ time.Time) ([]byte, error) {
+			if !bytes.Equal(old, was) {
+				return nil, errChanged
+			}
+			return value, nil
+		},
+	}
+
 	stored, err := d.do(append([]fdbpq.Op{set}, pushes...)...)
 	if err != nil {
 		return err
 	}
-	return d.learn(stored)
+
+	return d.setState(stored)
 }
 
-// note changes the state alone, if that changes it.
-func (d *drawer) note(change func(s *settings.SourceState)) error {
+// change changes the state without drawing anything. It writes nothing if that leaves the state as
+// it is.
+func (d *drawer) change(change func(s *settings.SourceState)) error {
 	next := d.state
 	change(&next)
 	if bytes.Equal(next.JSON(), d.stored) {
@@ -118,10 +133,10 @@ func (d *drawer) note(change func(s *settings.SourceState)) error {
 	return d.commit(&next, nil, nil)
 }
 
-// stopSource stops the source until it is set again.
+// stopSource stops the source until it is set again. It returns errStopped once the state says so.
 func (d *drawer) stopSource(why string) error {
 	d.config.Warn("a source has stopped", "queue", d.name.Name, "why", why)
-	err := d.note(func(s *settings.SourceState) { s.Stopped, s.Waiting = why, "" })
+	err := d.change(func(s *settings.SourceState) { s.Stopped, s.Waiting = why, "" })
 	if err != nil {
 		return err
 	}

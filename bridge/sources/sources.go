@@ -1,18 +1,19 @@
 // Package sources draws messages from streams of NATS JetStream into queues, each exactly once.
 //
-// A queue with the setting source has a settings.SourceState in the store. The transaction that adds
-// the items of a batch checks that the state is the one that the drawer knows, and writes the next.
-// So a batch that is repeated after an unknown outcome, or comes from a bridge that wrongly thinks it
-// owns the queue, does nothing.
+// A queue with the setting source has a settings.SourceState in the store. The transaction that
+// adds the items of a batch checks that the state is the one that the drawer knows, and writes the
+// next. So a batch that is repeated after an unknown outcome, or comes from a bridge that wrongly
+// thinks it owns the queue, does nothing.
 //
-// A drawer works in sessions. Each begins with the stored state, a look at the stream, and a new
-// consumer, which delivers what comes after the state's sequence and numbers that from 1 on. So a
-// session notices when a delivery was lost on the way, and ends then, as with any other doubt. What
-// is delivered again is passed over. Messages are acknowledged once their items are durable.
+// A drawer works in sessions; run.go has its states. Each session begins with the stored state, a
+// look at the stream, and a new consumer, which delivers what comes after the state's sequence and
+// numbers that from 1 on. So a session notices when a delivery was lost on the way. It ends then,
+// as with any other doubt. It passes over what is delivered again. Messages are acknowledged once
+// their items are durable.
 //
-// The bridge that owns a queue draws for it. It learns of sources from passes of the sweeper and from
-// changes of settings: see dispatch.Options.Source. A source with nothing to draw costs the store
-// nothing.
+// The bridge that owns a queue draws for it. It learns of sources from passes of the sweeper and
+// from changes of settings: see dispatch.Options.Source. A source with nothing to draw costs the
+// store nothing.
 package sources
 
 import (
@@ -46,11 +47,15 @@ type Sources struct {
 
 // New returns Sources, which draws once it has started.
 func New(c Config) *Sources {
-	return &Sources{config: c, slots: make(chan struct{}, Max), drawers: map[fdbpq.QueueName]*drawer{}}
+	return &Sources{
+		config:  c,
+		slots:   make(chan struct{}, Max),
+		drawers: map[fdbpq.QueueName]*drawer{},
+	}
 }
 
-// Start begins to draw, so that Tell has an effect, until ctx ends. The store, which has this id, must
-// be open. The caller must call run, which returns when all is done.
+// Start begins to draw, so that Tell has an effect, until ctx ends. store is the id of the store,
+// which must be open. The caller must call run, which returns when all goroutines have ended.
 func (s *Sources) Start(ctx context.Context, store string) (run func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,13 +69,15 @@ func (s *Sources) run(ctx context.Context) {
 			if err := s.configure(ctx, queue, source); err == nil {
 				delete(left, queue)
 			} else if ctx.Err() == nil {
-				s.config.Warn("a source could not be set; trying again", "queue", queue.Name, "error", err)
+				s.config.Warn("a source could not be set; trying again",
+					"queue", queue.Name, "error", err)
 			}
 		}
 		if len(left) > 0 {
 			wait(ctx, maxPause)
 		}
 	}
+
 	<-ctx.Done()
 
 	s.mu.Lock()
@@ -84,15 +91,19 @@ func (s *Sources) configure(ctx context.Context, queue fdbpq.QueueName, source s
 	if err != nil {
 		return err
 	}
+
 	set := func(s *fdbpq.Settings) { s.Source = settings.WithStartOf(source, s.Source) }
-	results, err := s.config.Dispatcher.Do(ctx, q, []fdbpq.Op{{Kind: fdbpq.OpConfigure, Configure: set}})
+	op := fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: set}
+	results, err := s.config.Dispatcher.Do(ctx, q, []fdbpq.Op{op})
 	if err != nil {
 		return err
 	}
+
 	return results[0].Err
 }
 
 // Tell says that a queue has a source or, if changed is true, that it may have another one or none.
+// It does not block.
 func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
 	owns := s.config.Owns(dispatch.KindOf(queue), queue.Name)
 	s.mu.Lock()
@@ -101,11 +112,13 @@ func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
 	if before != nil && (changed || !owns) {
 		before.stop()
 	}
+
 	if s.ctx == nil || !owns {
 		delete(s.drawers, queue)
 		return
 	}
-	if before != nil && before.ctx.Err() == nil {
+
+	if before != nil && before.ctx.Err() == nil { // it draws, or waits for another attempt
 		return
 	}
 
@@ -114,15 +127,20 @@ func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
 		s.config.Warn("a source cannot be drawn from", "queue", queue.Name, "error", err)
 		return
 	}
-	d := &drawer{config: &s.config, slots: s.slots, name: queue, queue: q, consumer: consumerName(s.store, queue)}
+
+	// A queue has one drawer at a time.
+	d := &drawer{config: &s.config, slots: s.slots, name: queue, queue: q}
+	d.consumer = consumerName(s.store, queue)
 	d.ctx, d.stop = context.WithCancel(s.ctx)
 	s.drawers[queue] = d
 	d.ended.Go(func() {
 		if before != nil {
 			before.ended.Wait()
 		}
+
 		d.run()
 	})
+
 	s.running.Go(d.ended.Wait)
 }
 
@@ -131,13 +149,14 @@ func (s *Sources) Each(f func(queue fdbpq.QueueName, state *settings.SourceState
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, d := range s.drawers {
-		if state := d.shown.Load(); state != nil {
+		if state := d.status.Load(); state != nil {
 			f(name, state)
 		}
 	}
 }
 
-// Parse reads Config.Configured from an object such as {"pq.orders":{"stream":"ORDERS"}}.
+// Parse reads Config.Configured from a JSON object such as {"pq.orders":{"stream":"ORDERS"}}. The
+// error says which member is wrong.
 func Parse(g subjects.Grammar, object []byte) (map[fdbpq.QueueName]string, error) {
 	var members map[string]json.RawMessage
 	if err := strictjson.Unmarshal(object, &members); err != nil {
@@ -148,7 +167,8 @@ func Parse(g subjects.Grammar, object []byte) (map[fdbpq.QueueName]string, error
 	for name, source := range members {
 		r, err := g.Parse(name + "." + subjects.Config.String())
 		if err != nil || r.Verb != subjects.Config {
-			return nil, fmt.Errorf("%q: want a queue as in the subjects of its requests, such as pq.orders", name)
+			return nil, fmt.Errorf("%q: want a queue as in the subjects of its requests, such as "+
+				"pq.orders", name)
 		}
 		s, err := settings.ParseSource(string(source))
 		if err != nil || r.Kind == subjects.FIFO && s.Priority != nil {
@@ -156,8 +176,10 @@ func Parse(g subjects.Grammar, object []byte) (map[fdbpq.QueueName]string, error
 		}
 		var text bytes.Buffer
 		_ = json.Compact(&text, source) // it is JSON
-		configured[fdbpq.QueueName{FIFO: r.Kind == subjects.FIFO, Name: r.Queue}] = text.String()
+		queue := fdbpq.QueueName{FIFO: r.Kind == subjects.FIFO, Name: r.Queue}
+		configured[queue] = text.String()
 	}
+
 	return configured, nil
 }
 

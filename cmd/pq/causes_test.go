@@ -74,7 +74,7 @@ func TestRedriveByCause(t *testing.T) {
 // More than a request takes.
 func TestRedriveOfManyOfACause(t *testing.T) {
 	c, _ := newCLI(t)
-	c.ok("", "config", "jobs", "max_deliver=1")
+	c.ok("", "config", "jobs", "max_deliver=1", "ack_wait=1h")
 	c.ok(strings.Repeat("x\n", 1100), "push", "jobs", "--lines")
 	for range 2 {
 		list, err := client.New(c.conn()).PriorityQueue("jobs").LeaseMinBatch(context.Background(), 550)

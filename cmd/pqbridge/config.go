@@ -23,7 +23,7 @@ type config struct {
 	NATSURL string `envconfig:"PQ_NATS_URL" option:"bridge.NATSURL" group:"NATS connection" desc:"NATS servers of one cluster, separated by commas"`
 	NATS    access `envconfig:"PQ_NATS"`
 
-	LeafURL string `envconfig:"PQ_JETSTREAM_LEAF_URL" option:"bridge.JetStream.LeafURL" group:"JetStream" desc:"leaf node ports of the NATS servers, as nats-leaf://host:7422, separated by commas: lets programs written for JetStream's pull consumers take items; if unset, off; without a login or TLS files of its own, it has those of the client connection"`
+	LeafURL string `envconfig:"PQ_JETSTREAM_LEAF_URL" option:"bridge.JetStream.LeafURL" group:"JetStream" desc:"leaf node ports of the NATS servers, as nats-leaf://host:7422, separated by commas: lets programs written for JetStream's pull consumers take items; if unset, off, or with -dev the port of its server; without a login or TLS files of its own, it has those of the client connection"`
 	Leaf    access `envconfig:"PQ_JETSTREAM_LEAF"`
 
 	SubjectPrefix string `envconfig:"PQ_SUBJECT_PREFIX" group:"Subjects" desc:"first tokens of the subjects of priority queues"`
@@ -37,7 +37,7 @@ type config struct {
 	FIFOKeyPrefix string `envconfig:"PQ_FIFO_KEY_PREFIX" desc:"first element of FIFO queue keys; fixed at the first start; must differ from PQ_KEY_PREFIX, even with -queues, -x or -store appended to either"`
 	ValueFormat   string `envconfig:"PQ_VALUE_FORMAT" desc:"how values are stored: raw (bytes, as Python recipes do) or tuple (packed, as Java recipes do); fixed at the first start"`
 
-	DataDir              string `envconfig:"PQ_DATA_DIR" group:"Embedded store" desc:"folder of the embedded store, created if missing; used by one process at a time"`
+	DataDir              string `envconfig:"PQ_DATA_DIR" group:"Embedded store" desc:"folder of the embedded store, and with it of the streams of -dev; created if missing; used by one process at a time"`
 	EmbeddedCacheSize    int64  `envconfig:"PQ_EMBEDDED_CACHE" option:"pebblekv.CacheSize" desc:"bytes of the embedded store's files to cache in memory"`
 	EmbeddedMemTableSize int64  `envconfig:"PQ_EMBEDDED_MEMTABLE" option:"pebblekv.MemTableSize" desc:"bytes the embedded store collects in memory before it writes a table, 1048576 to 1073741824"`
 	EmbeddedMinFreeSpace int64  `envconfig:"PQ_EMBEDDED_MIN_FREE" option:"pebblekv.MinFreeSpace" desc:"bytes of disk to keep free; with less free, pushes get 503; -1 keeps none"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -18,33 +20,51 @@ import (
 // devStartTime is how long the NATS server may take to start.
 const devStartTime = 10 * time.Second
 
-// startNATS starts a NATS server in this process. Port 0 picks a free one.
-func startNATS(host string, port int, logger *slog.Logger) (*server.Server, error) {
+// startNATS starts the NATS server of -dev in this process, and sets the URLs in c that lead to it.
+//
+// Its JetStream is below PQ_DATA_DIR, which this process must have locked already: nats-server does
+// not. So with FoundationDB, which locks no folder, there is none. The bridge serves JetStream's
+// programs through the leaf node port, unless PQ_JETSTREAM_LEAF_URL leads elsewhere.
+func startNATS(c *config, logger *slog.Logger) (*server.Server, error) {
 	// The server itself would only log that the port is in use.
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	address := net.JoinHostPort(c.DevNATSHost, strconv.Itoa(c.DevNATSPort))
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("the NATS server of -dev cannot listen, set PQ_DEV_NATS_PORT to a free port, and PQ_DEV_NATS_HOST to an address of this machine: %w", err)
+		return nil, fmt.Errorf("the NATS server of -dev cannot listen, set PQ_DEV_NATS_PORT to a free port, "+
+			"and PQ_DEV_NATS_HOST to an address of this machine: %w", err)
 	}
 	if err := listener.Close(); err != nil {
 		return nil, err
 	}
-	if port == 0 {
-		port = server.RANDOM_PORT
-	}
 
-	s, err := server.NewServer(&server.Options{
-		ServerName: "pqbridge-dev", Host: host, Port: port, NoSigs: true,
+	o := &server.Options{
+		ServerName: "pqbridge-dev", Host: c.DevNATSHost, Port: cmp.Or(c.DevNATSPort, server.RANDOM_PORT), NoSigs: true,
 		WriteDeadline: 2 * time.Second, // a client that does not read can stall the bridge this long
-	})
+		JetStream:     c.Store == storeEmbedded, StoreDir: c.DataDir, JetStreamMaxMemory: devHeap / 2,
+	}
+	// Only this process connects to it, so any port will do.
+	o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", server.RANDOM_PORT
+	s, err := server.NewServer(o)
 	if err != nil {
 		return nil, fmt.Errorf("the NATS server of -dev: %w", err)
 	}
 
-	s.SetLogger(natsLog{logger}, false, false)
+	log := &natsLog{logger: logger}
+	s.SetLogger(log, false, false)
 	s.Start()
+	if why := log.fatal.Load(); why != nil {
+		stopNATS(s)
+		return nil, fmt.Errorf("the NATS server of -dev, with its streams in %s: %s; "+
+			"move that folder away to start without them", filepath.Join(c.DataDir, server.JetStreamStoreDir), *why)
+	}
 	if !s.ReadyForConnections(devStartTime) {
 		stopNATS(s)
 		return nil, fmt.Errorf("the NATS server of -dev did not start within %v: see the log above", devStartTime)
+	}
+
+	c.NATSURL = "nats://" + reachable(s.Addr().String())
+	if c.LeafURL == "" && c.prefixesAreDomains() {
+		c.LeafURL = fmt.Sprintf("nats-leaf://127.0.0.1:%d", o.LeafNode.Port)
 	}
 	return s, nil
 }
@@ -56,20 +76,28 @@ func stopNATS(s *server.Server) {
 
 // natsLog is the log of the NATS server. Its notices only matter to somebody who is
 // debugging.
-type natsLog struct{ logger *slog.Logger }
+type natsLog struct {
+	logger *slog.Logger
+	fatal  atomic.Pointer[string] // why the server cannot run, or nil
+}
 
-func (l natsLog) log(level slog.Level, format string, args []any) {
+func (l *natsLog) log(level slog.Level, format string, args []any) {
 	if l.logger.Enabled(context.Background(), level) {
 		l.logger.Log(context.Background(), level, "nats-server: "+fmt.Sprintf(format, args...))
 	}
 }
 
-func (l natsLog) Noticef(format string, args ...any) { l.log(slog.LevelDebug, format, args) }
-func (l natsLog) Warnf(format string, args ...any)   { l.log(slog.LevelWarn, format, args) }
-func (l natsLog) Fatalf(format string, args ...any)  { l.log(slog.LevelError, format, args) }
-func (l natsLog) Errorf(format string, args ...any)  { l.log(slog.LevelError, format, args) }
-func (l natsLog) Debugf(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
-func (l natsLog) Tracef(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
+func (l *natsLog) Noticef(format string, args ...any) { l.log(slog.LevelDebug, format, args) }
+func (l *natsLog) Warnf(format string, args ...any)   { l.log(slog.LevelWarn, format, args) }
+func (l *natsLog) Errorf(format string, args ...any)  { l.log(slog.LevelError, format, args) }
+func (l *natsLog) Debugf(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
+func (l *natsLog) Tracef(format string, args ...any)  { l.log(slog.LevelDebug, format, args) }
+
+// Fatalf notes the reason; the server returns from Start.
+func (l *natsLog) Fatalf(format string, args ...any) {
+	why := fmt.Sprintf(format, args...)
+	l.fatal.CompareAndSwap(nil, &why)
+}
 
 // greet waits until the service is ready, if it serves HTTP, and prints what to try.
 func greet(ctx context.Context, w io.Writer, c *config, httpAddr string) {

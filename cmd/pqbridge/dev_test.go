@@ -1,11 +1,18 @@
 package main
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // TestDevListensWhereItIsTold: in a container published ports do not lead to 127.0.0.1.
@@ -22,6 +29,98 @@ func TestDevListensWhereItIsTold(t *testing.T) {
 		t.Errorf("NATS is at %s: want it at %s", c.nats, host)
 	}
 	request(t, connect(t, c.nats), "pq.jobs.push", "x")
+}
+
+// TestDevServesJetStream: the server of -dev has a JetStream of its own, whose streams outlive the process
+// and feed sources, and the bridge serves programs written for JetStream beside it.
+func TestDevServesJetStream(t *testing.T) {
+	t.Parallel()
+	data := "PQ_DATA_DIR=" + t.TempDir()
+	c := startDev(t, data)
+	streams, err := jetstream.New(connect(t, c.nats))
+	must(t, err)
+	_, err = streams.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*"}})
+	must(t, err)
+	c.stop(syscall.SIGTERM)
+	if strings.Contains(c.stderr.String(), "level=WARN") || strings.Contains(c.stderr.String(), "level=ERROR") {
+		t.Errorf("the log has warnings:\n%s", c.log())
+	}
+
+	c = startDev(t, data)
+	nc := connect(t, c.nats)
+	request(t, nc, "pq.jobs.config", `{"source":{"stream":"ORDERS"}}`)
+	streams, err = jetstream.New(nc)
+	must(t, err)
+	_, err = streams.Publish(t.Context(), "orders.new", []byte("from the stream"))
+	must(t, err)
+
+	queues, err := jetstream.NewWithDomain(nc, "pq")
+	must(t, err)
+	jobs, err := queues.Consumer(t.Context(), "jobs", "min")
+	must(t, err)
+	job, err := jobs.Next(jetstream.FetchMaxWait(testenv.Patience))
+	must(t, err)
+	if string(job.Data()) != "from the stream" {
+		t.Errorf("%q, want the message of the stream", job.Data())
+	}
+	must(t, job.DoubleAck(t.Context()))
+	c.stop(syscall.SIGTERM)
+}
+
+// TestDevWithoutTheFace: prefixes with dots are no domains, and another leaf node port may be given.
+func TestDevWithoutTheFace(t *testing.T) {
+	for name, test := range map[string]struct {
+		variables map[string]string
+		want      string // of the leaf node port
+	}{
+		"dots":      {map[string]string{"PQ_SUBJECT_PREFIX": "a.b"}, ""},
+		"elsewhere": {map[string]string{"PQ_JETSTREAM_LEAF_URL": "nats-leaf://host"}, "nats-leaf://host"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			setenv(t, map[string]string{"PQ_DATA_DIR": t.TempDir(), "PQ_DEV_NATS_PORT": "0"})
+			setenv(t, test.variables)
+			c, err := loadConfig(true)
+			must(t, err)
+			server, err := startNATS(c, slog.New(slog.DiscardHandler))
+			must(t, err)
+			stopNATS(server)
+			if c.LeafURL != test.want {
+				t.Errorf("the leaf node port is %q, want %q", c.LeafURL, test.want)
+			}
+		})
+	}
+}
+
+// TestDevDamagedStreams: the log names the file that is damaged, and the other streams are served.
+func TestDevDamagedStreams(t *testing.T) {
+	data := t.TempDir()
+	setenv(t, map[string]string{"PQ_DATA_DIR": data, "PQ_DEV_NATS_PORT": "0"})
+	var log harness.Transcript
+	// onServer starts the server, and stops it after use.
+	onServer := func(use func(js jetstream.JetStream)) {
+		c, err := loadConfig(true)
+		must(t, err)
+		server, err := startNATS(c, newLogger(c, &log))
+		must(t, err)
+		defer stopNATS(server)
+		js, err := jetstream.New(connect(t, c.NATSURL))
+		must(t, err)
+		use(js)
+	}
+
+	onServer(func(js jetstream.JetStream) {
+		for _, name := range []string{"A", "B"} {
+			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name})
+			must(t, err)
+		}
+	})
+	damaged := filepath.Join(data, "jetstream", "$G", "streams", "A", "meta.inf")
+	must(t, os.WriteFile(damaged, []byte("{}"), 0o600))
+	onServer(func(js jetstream.JetStream) {
+		_, err := js.Stream(t.Context(), "B")
+		must(t, err)
+	})
+	wantWords(t, log.String(), "level=WARN", damaged)
 }
 
 // The commands of the greeting work in another terminal, also if pq was only just built.

@@ -15,7 +15,8 @@ import (
 const helpHead = `pqbridge serves durable priority queues and FIFO queues over NATS.
 
   pqbridge               serve, as the environment variables below say
-  pqbridge -dev          try it: starts a NATS server too, keeps data in ./data
+  pqbridge -dev          try it: starts a NATS server with JetStream too, keeps
+                         data in ./data
   pqbridge -backup DIR   copy the embedded store to the new folder DIR; works
                          while a service uses the store
   pqbridge -migrate fdb  copy the embedded store into an empty FoundationDB;

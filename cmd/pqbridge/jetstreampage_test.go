@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,28 +15,25 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// TestJetStreamPage does all that docs/jetstream.md says, in its order, with its programs, on a server
-// with its configuration.
+// TestJetStreamPage does all that docs/jetstream.md says, in its order, with its programs.
 func TestJetStreamPage(t *testing.T) {
-	env := documentedSystem(t, blockOf(t, "jetstream.md", "sh the system is running"))
 	harness.OnlyNightly(t)
-	g := &guide{T: t, bin: t.TempDir(), env: append(os.Environ(), "NATS_URL="+env.NATS.URL())}
-	g.sh("go build -o bin/ ./cmd/pq\n")
-	t.Cleanup(g.kill)
+	g := newGuide(t)
 	wantWords(t, g.sh("pq doctor\n"), "1 bridge connected for JetStream's programs")
 	g.follow("jetstream.md", func(b block, _ string) {
 		switch b.kind {
-		case "conf the server", "conf rights", "conf accounts": // TestJetStreamRights, TestJetStreamAnotherAccount
+		case "conf the server", "sh the bridge": // TestJetStreamOwnServer
+		case "conf rights", "conf accounts": // TestJetStreamRights, TestJetStreamAnotherAccount
 		default:
 			t.Errorf("what is %q?", b.kind)
 		}
 	})
 }
 
-// documentedSystem runs a server with the page's configuration, and a bridge with the variables of
-// these commands. Only the port is another.
-func documentedSystem(t *testing.T, commands string) *testenv.Env {
-	t.Helper()
+// TestJetStreamOwnServer runs a server with the configuration in docs/jetstream.md, and a bridge with
+// the variables of its commands. Only the port is another.
+func TestJetStreamOwnServer(t *testing.T) {
+	commands := blockOf(t, "jetstream.md", "sh the bridge")
 	for _, m := range regexp.MustCompile(`\b(PQ_[A-Z_]+)=(\S+)`).FindAllStringSubmatch(commands, -1) {
 		t.Setenv(m[1], m[2])
 	}
@@ -47,7 +43,7 @@ func documentedSystem(t *testing.T, commands string) *testenv.Env {
 	must(t, err)
 
 	config := testenv.ServerOptions(t, blockOf(t, "jetstream.md", "conf the server"))
-	return testenv.New(t, testenv.Options{JetStream: true,
+	e := testenv.New(t, testenv.Options{JetStream: true,
 		NATS: func(o *server.Options) {
 			config(o)
 			if o.LeafNode.Port != 7422 || documented.LeafURL != "nats-leaf://127.0.0.1:7422" {
@@ -59,6 +55,8 @@ func documentedSystem(t *testing.T, commands string) *testenv.Env {
 			o.JetStream = documented
 		},
 	})
+	_, err = domain(t, natsUser{Conn: e.Conn}).Consumer(t.Context(), "jobs", "min")
+	must(t, err)
 }
 
 // usersEnv runs a server with the users of a block of the page. Each password is the user's name. The

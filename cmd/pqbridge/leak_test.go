@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
@@ -56,6 +57,11 @@ func TestFailedStartLeavesNoGoroutine(t *testing.T) {
 	must(t, err)
 	noFolder := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(noFolder, nil, 0o600))
+	noStreams := t.TempDir()
+	db, err := pebblekv.Open(noStreams, pebblekv.Options{})
+	must(t, err)
+	must(t, db.Close())
+	must(t, os.WriteFile(filepath.Join(noStreams, "jetstream"), nil, 0o600))
 	served := testenv.New(t, testenv.Options{}).NATS.URL() // by a bridge on a store of its own
 	dev := []string{"-dev"}
 	for name, test := range map[string]struct {
@@ -66,6 +72,7 @@ func TestFailedStartLeavesNoGoroutine(t *testing.T) {
 		"flag":             {[]string{"-devel"}, nil, "-devel"},
 		"configuration":    {dev, map[string]string{"PQ_LANES": "-1"}, "PQ_LANES"},
 		"NATS port in use": {dev, map[string]string{"PQ_DEV_NATS_PORT": takenPort}, takenPort + ": bind: address already in use"},
+		"JetStream":        {dev, map[string]string{"PQ_DATA_DIR": noStreams}, "with its streams in " + noStreams + "/jetstream: Can't start JetStream: storage directory is not a directory; move that folder away"},
 		"store":            {dev, map[string]string{"PQ_DATA_DIR": noFolder}, noFolder},
 		"HTTP port in use": {dev, map[string]string{"PQ_HTTP_ADDR": taken.Addr().String()}, "PQ_HTTP_ADDR is " + taken.Addr().String() + ": want an address to listen on: listen tcp " + taken.Addr().String() + ": bind: address already in use"},
 		"NATS client":      {nil, map[string]string{"PQ_NATS_URL": "nats://127.0.0.1:1,ws://127.0.0.1:1"}, "websocket"},

@@ -34,19 +34,10 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 }
 
 // serveBridge runs the bridge until ctx ends. It closes everything in reverse order: the
-// bridge, the store and, with dev, the NATS server. When the bridge ends for a reason of
+// bridge, with dev the NATS server, and the store. When the bridge ends for a reason of
 // its own serveBridge calls stop, so that closing the rest is subject to the shutdown
 // timeout too.
 func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, dev bool, room int64, logger *slog.Logger, stdout io.Writer) (err error) {
-	if dev {
-		server, err := startNATS(c.DevNATSHost, c.DevNATSPort, logger)
-		if err != nil {
-			return err
-		}
-		defer stopNATS(server)
-		c.NATSURL = "nats://" + reachable(server.Addr().String())
-	}
-
 	db, err := openStore(c, logger)
 	if err != nil {
 		return err
@@ -54,6 +45,14 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if embedded, ok := db.(*pebblekv.DB); ok {
 		defer startControl(c.DataDir, embedded, logger).stop()
+	}
+
+	if dev {
+		server, err := startNATS(c, logger)
+		if err != nil {
+			return err
+		}
+		defer stopNATS(server)
 	}
 
 	options, err := c.optionsFor(db, room, logger)

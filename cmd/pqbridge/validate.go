@@ -59,11 +59,17 @@ func (c *config) validate() error {
 
 	_, err := subjects.New(c.SubjectPrefix, c.FIFOPrefix)
 	check(err == nil, "PQ_SUBJECT_PREFIX and PQ_FIFO_PREFIX: %w", err)
-	check(c.LeafURL == "" || !strings.Contains(c.SubjectPrefix+c.FIFOPrefix, "."),
+	check(c.LeafURL == "" || c.prefixesAreDomains(),
 		"PQ_SUBJECT_PREFIX or PQ_FIFO_PREFIX has a dot: with PQ_JETSTREAM_LEAF_URL they name JetStream domains, which have none")
 	_, err = c.keyspace()
 	problems = append(problems, c.validateZeros(), err, c.validateOptions())
 	return errors.Join(problems...)
+}
+
+// prefixesAreDomains reports whether the subject prefixes can be JetStream domains, which have no
+// dots.
+func (c *config) prefixesAreDomains() bool {
+	return !strings.Contains(c.SubjectPrefix+c.FIFOPrefix, ".")
 }
 
 // isHostPort reports whether addr is a host, which may be empty, and a port.
@@ -135,16 +141,15 @@ func unjoined(err error) (all []error) {
 	return all
 }
 
-// validateDev returns an error for each variable about NATS if -dev starts a server of
-// its own.
+// validateDev returns an error for each variable about the client connection to NATS, if -dev starts
+// a server of its own. The leaf node connection may lead elsewhere.
 func validateDev(dev bool) error {
 	if !dev {
 		return nil
 	}
 	var problems []error
 	for _, v := range variables() {
-		mine := strings.HasPrefix(v.name, natsPrefix) || strings.HasPrefix(v.name, leafPrefix)
-		if _, set := os.LookupEnv(v.name); set && mine {
+		if _, set := os.LookupEnv(v.name); set && strings.HasPrefix(v.name, natsPrefix) {
 			problems = append(problems, fmt.Errorf("%s has no use with -dev, which starts a NATS server of its own: unset it, or leave out -dev", v.name))
 		}
 	}

@@ -25,6 +25,21 @@ func parseEnding(t tuple.Tuple, at int) (ending, error) {
 	return ending{expires, string(key)}, nil
 }
 
+// parseHolder reads the end of the record of a lease with a name: a reason and an ending, both of which
+// may be empty, the name, and when the lease began.
+func parseHolder(t tuple.Tuple, at int, state int64) (e ending, err error) {
+	reason, isReason := elementAt[[]byte](t, at)
+	expires, isTime := elementAt[int64](t, at+1)
+	key, isKey := elementAt[[]byte](t, at+2)
+	name, isName := elementAt[[]byte](t, at+3)
+	since, isSince := elementAt[int64](t, at+4)
+	if !isReason || !isTime || !isKey || len(reason) > 1024 || expires < 0 || len(key) > 512 ||
+		!isName || len(name) == 0 || len(name) > 128 || !isSince || since <= 0 || len(t) != at+5 || state != 0 {
+		return ending{}, fmt.Errorf("malformed lease with a holder %v", t)
+	}
+	return ending{expires, string(key)}, nil
+}
+
 // ending returns that of an item by its ("m") keys.
 func (q *queue) ending(id string) (e ending) {
 	head, _ := splitRecord(q.blobs[id])

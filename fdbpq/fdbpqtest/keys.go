@@ -57,6 +57,8 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 		if state == 1 && end.expires > 0 {
 			due = min(due, end.expires)
 		}
+	case 4:
+		q.ends[what], err = parseHolder(record, 7, state)
 	default:
 		err = errors.New("unknown version")
 	}

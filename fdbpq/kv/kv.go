@@ -1,130 +1,197 @@
 // Package kv is the contract between the queues and their store: an ordered key-value store with
-// strictly serializable transactions. Vocabulary, semantics and limits are FoundationDB's, so
-// FoundationDB itself is a thin engine and every other engine behaves like it.
+// strictly serializable transactions.
+//
+// Vocabulary, semantics and limits are those of FoundationDB. So FoundationDB itself is a thin
+// engine, and every other engine behaves like it. Packages fdbkv, pebblekv and memkv are engines:
+// FoundationDB, a folder on the local disk, and memory.
 //
 // # Transactions
 //
-// [Database.Begin] starts a transaction, which sees one consistent state of the store plus its own
-// writes. Commit makes all of its writes visible at once, or none. Everything a transaction reads
-// is added to its read conflict ranges, except through [Transaction.Snapshot]. Commit fails with
-// [ErrConflict] if another transaction that committed in the meantime wrote into one of those
-// ranges. A serial engine, see [Traits], never reports a conflict but must give the same results.
+// [Transact] runs a function in a transaction, commits it, and retries it after conflicts. [Update]
+// does the same for work without a result, [View] for work that only reads.
 //
-// A transaction that wrote nothing commits without conflict, and its Commit reports
-// success only when everything it read is durable.
+// Below them, [Database.Begin] starts a transaction, which sees one consistent state of the store
+// plus its own writes. Commit makes all of its writes visible at once, or none. What a transaction
+// reads is added to its read conflict ranges, except through [Transaction.Snapshot]. Commit fails
+// with [ErrConflict] if another transaction has written into one of those ranges and committed in
+// the meantime. A serial engine (see [Traits]) never reports a conflict, but gives the same
+// results.
 //
-// [Database.BeginRead] starts a read-only transaction. It sees only what is
-// durable, includes everything committed before it began, waits for no writer and needs no commit.
+// A transaction that wrote nothing commits without conflict. Its Commit reports success only when
+// everything that it read is durable.
+//
+// [Database.BeginRead] starts a read-only transaction. It sees only what is durable, and everything
+// that was committed before it began. It waits for no writer and needs no commit.
 //
 // # Durability
 //
 // When the future returned by Commit is ready without error, the writes survive the end of the
-// process and, in engines that write to disk, a power cut.
+// process. In engines that write to disk they also survive a power cut.
 //
 // # Bytes
 //
-// An engine does not keep or change the slices it is given after the call returns. The slices it
-// returns belong to the caller and stay valid after the transaction has ended.
+// An engine neither keeps nor changes the slices that it is given once the call has returned. The
+// slices that it returns belong to the caller and stay valid after the transaction has ended.
 //
 // # Concurrency
 //
-// A Database is safe for concurrent use. A transaction is used by one goroutine at a time.
+// A Database is safe for concurrent use. Only one goroutine at a time may use a transaction.
+//
+// # Errors
+//
+// Engines wrap the errors of this package; compare with [errors.Is]. [Retryable] and
+// [MaybeCommitted] say what may be done after an error of a commit.
 package kv
 
 import (
 	"bytes"
 	"context"
+	"errors"
 )
 
 // Limits of every engine, in bytes. They are FoundationDB's.
 const (
-	// MaxKeySize is the longest key, in bytes.
+	// MaxKeySize is the length of the longest key, in bytes.
 	MaxKeySize = 10_000
-	// MaxValueSize is the longest value, in bytes.
+
+	// MaxValueSize is the length of the longest value, in bytes.
 	MaxValueSize = 100_000
-	// MaxTransactionSize bounds the total of the keys and values that a transaction
-	// writes and of its conflict ranges, in bytes.
+
+	// MaxTransactionSize bounds the keys and values that a transaction writes and its conflict
+	// ranges, all together, in bytes.
 	MaxTransactionSize = 10_000_000
 )
 
-// Database is one store. A decorator embeds the Database it wraps, so that it forwards
-// whatever it does not change, Traits and Check above all.
+// Errors of every engine. Engines wrap them with details. The text of an error may reach people who
+// have no access to the machine of the store, so it names no files or hosts: see [WithCause].
+var (
+	// ErrConflict: another transaction wrote what this one had read. Nothing was written.
+	// FoundationDB's not_committed (1020).
+	ErrConflict = errors.New("kv: conflict with another transaction")
+
+	// ErrTooOld: the transaction was open for too long (about five seconds) to be checked against
+	// others. Nothing was written. FoundationDB's transaction_too_old (1007).
+	ErrTooOld = errors.New("kv: transaction is too old")
+
+	// ErrThrottled: the store asks to try again later. Nothing was written.
+	ErrThrottled = errors.New("kv: the store asks to try again later")
+
+	// ErrCommitUnknown: the commit may have happened, may not have, or may still happen.
+	// FoundationDB's commit_unknown_result (1021), and any other reason to stop waiting for a
+	// commit that has started.
+	ErrCommitUnknown = errors.New("kv: the commit may or may not have happened")
+
+	// ErrTooLarge: a key, a value or the transaction is over its limit. Nothing was written.
+	ErrTooLarge = errors.New("kv: key, value or transaction is too large")
+
+	// ErrUnavailable: the store cannot be reached, or cannot write, for example because the disk is
+	// full. Nothing was written.
+	ErrUnavailable = errors.New("kv: the store is unavailable")
+
+	// ErrCorrupt: stored data is damaged, missing or cannot be read. Trying again does not help;
+	// somebody has to repair the store. Nothing was written.
+	ErrCorrupt = errors.New("kv: stored data cannot be read")
+
+	// ErrClosed: the database was closed. Nothing was written.
+	ErrClosed = errors.New("kv: the database is closed")
+
+	// ErrUsed: the transaction was already committed or cancelled.
+	ErrUsed = errors.New("kv: the transaction has ended")
+)
+
+// Retryable reports whether err says that nothing was written and that the same work may succeed in
+// a new transaction: ErrConflict, ErrTooOld and ErrThrottled.
+func Retryable(err error) bool {
+	if MaybeCommitted(err) {
+		return false
+	}
+	return errors.Is(err, ErrConflict) || errors.Is(err, ErrTooOld) || errors.Is(err, ErrThrottled)
+}
+
+// MaybeCommitted reports whether the transaction may have committed despite err.
+func MaybeCommitted(err error) bool { return errors.Is(err, ErrCommitUnknown) }
+
+// Database is one store. It is safe for concurrent use.
+//
+// A decorator embeds the Database that it wraps. So it forwards whatever it does not change, above
+// all Traits and Check.
 type Database interface {
 	// Traits says what kind of engine this is. It is cheap and always returns the same value.
 	Traits() Traits
 
-	// Begin starts a transaction, which reads the store as it was before Begin returned. So a time
-	// taken after Begin is no older than the data, however long the process stood still. The
-	// context bounds the whole life of the transaction: when it ends, pending and later calls fail
-	// with the context's error. In a serial engine Begin waits for the writer before it.
+	// Begin starts a transaction. It reads the store as it was at some time before Begin returned,
+	// so a time taken after Begin is no older than the data, however long the process stood still.
+	// In a serial engine Begin waits for the writers before it.
+	//
+	// The context bounds the whole life of the transaction: when it ends, pending and later calls
+	// fail with its error.
 	//
 	// Errors: ErrClosed, ErrThrottled, ErrUnavailable, ErrCorrupt, the context's error.
 	Begin(ctx context.Context, o BeginOptions) (Transaction, error)
 
 	// BeginRead starts a read-only transaction over the durable state. The caller must Cancel it.
-	//
-	// Errors: as Begin.
+	// The context bounds its life as in Begin, and the errors are the same.
 	BeginRead(ctx context.Context) (ReadTransaction, error)
 
-	// Check returns nil as long as nothing is known to be wrong with the store. It reports what a
-	// transaction need not notice: files that were removed, or damage to data the transaction does
-	// not read. It costs next to nothing, so it can be called often.
+	// Check returns nil as long as nothing is known to be wrong with the store. It reports what
+	// transactions may not notice: files that were removed, or damage to data that they do not
+	// read. It costs next to nothing, so it can be called often.
 	//
-	// Errors: ErrClosed; ErrUnavailable while the store cannot write; ErrCorrupt
-	// once some data could not be read, for any reader.
+	// Errors: ErrClosed; ErrUnavailable while the store cannot write; ErrCorrupt once any reader
+	// could not read some data.
 	Check() error
 
-	// Close closes the store. Transactions still open fail with ErrClosed. It is safe
-	// to call more than once.
+	// Close closes the store. Transactions that are still open fail with ErrClosed. It is safe to
+	// call more than once.
 	Close() error
 }
 
 // Traits is what sets an engine apart from others under the same contract.
 type Traits struct {
-	// Pipelines: a transaction that begins after Commit of an earlier one has returned, but before
-	// its future is ready, already sees the earlier one's writes, so the two cannot conflict.
+	// Pipelines: a transaction that begins once Commit of an earlier one has returned sees its
+	// writes, even if the future of the commit is not ready yet. So the two cannot conflict.
 	// Callers use it to overlap work with the wait for durability.
 	Pipelines bool
 
-	// Serial: one writer runs at a time. Begin waits while another transaction is
-	// open, and there are no conflicts. In other engines any number of
-	// transactions may be open, even in one goroutine.
+	// Serial: one writer runs at a time. Begin waits while another transaction is open, and there
+	// are no conflicts. In other engines any number of transactions may be open, even in one
+	// goroutine.
 	Serial bool
 
 	// Shared: others may use the same store at the same time, each through a Database of its own,
-	// for example from other machines. Without it this Database is the only way into its store.
+	// for example from other machines. Without it, this Database is the only way into its store.
 	Shared bool
 }
 
 // BeginOptions says what a transaction is for. The zero value promises nothing.
 type BeginOptions struct {
-	// Blind promises that the transaction never reads what it may have written itself: it is
-	// undefined whether such reads see the writes. Engines save work with it.
+	// Blind promises that the transaction never reads what it may have written itself. Such reads
+	// may or may not see the writes, or fail. Engines save work with it.
 	Blind bool
 
-	// Shrinks says that the transaction removes data, or puts back what was removed,
-	// apart from a few bytes of bookkeeping. An engine that keeps space in reserve
-	// lets it in when the disk is nearly full. Otherwise it makes no difference.
+	// Shrinks says that the transaction removes data, or puts back what was removed, apart from a
+	// few bytes of bookkeeping. An engine that keeps space in reserve admits it even when the disk
+	// is nearly full. Otherwise it makes no difference.
 	Shrinks bool
 }
 
-// Reader reads in a transaction. Reads return futures: an engine may start them at
-// once and run several in parallel. A read sees the writes that the transaction made
-// before the call, and none made later.
+// Reader reads in a transaction. Reads return futures, so an engine may start them at once and run
+// several in parallel. A read sees the writes that the transaction made before the call, and none
+// made later.
 //
-// Errors of the futures: ErrTooOld, ErrThrottled, ErrUnavailable, ErrCorrupt,
-// ErrClosed, ErrUsed, the context's error.
+// Errors of the futures: ErrTooOld, ErrThrottled, ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed,
+// the context's error.
 type Reader interface {
 	// Get returns the value of key, or nil if there is none. An empty value is not nil.
 	Get(key []byte) Future[[]byte]
 
-	// GetRange returns the pairs with r.Begin <= key < r.End in key order, or from the last
-	// to the first if o.Reverse, at most o.Limit of them and, about, o.Bytes. Its read
-	// conflict range covers only the part of r that it had to examine: up to and including
-	// the last key returned if it is o.Full, all of r otherwise.
+	// GetRange returns the pairs of r in the order of their keys, or from the last to the first if
+	// o.Reverse. It stops at the bounds of o.
 	//
-	// A read with o.Bytes may also see writes made after the call and before the first Get
-	// of its future, and has its conflict range only from then on.
+	// Its read conflict range covers only the part of r that it had to examine: up to and including
+	// the last key returned if the result is o.Full, all of r otherwise. With o.Bytes, the read may
+	// also see writes made after the call and before the first Get of its future, and it has its
+	// conflict range only from then on.
 	GetRange(r Range, o RangeOptions) Future[[]KeyValue]
 }
 
@@ -132,20 +199,21 @@ type Reader interface {
 type ReadTransaction interface {
 	Reader
 
-	// Cancel ends the transaction and frees its resources; later reads fail with
-	// ErrUsed. It is safe to call more than once.
+	// Cancel ends the transaction and frees its resources. Later reads fail with ErrUsed. It is
+	// safe to call more than once.
 	Cancel()
 }
 
-// Transaction reads and writes. Writes stay in the transaction until Commit. Limits
-// are checked no later than at Commit: a key, value or transaction over its limit
-// makes Commit fail with ErrTooLarge, and nothing is written. After Commit or Cancel
-// every read and every Commit fails with ErrUsed, and writes do nothing.
+// Transaction reads and writes. Writes stay in the transaction until Commit.
+//
+// Limits are checked at Commit or earlier: if a key, a value or the transaction is over its limit,
+// Commit fails with ErrTooLarge and nothing is written. After Commit or Cancel, every read and
+// every Commit fails with ErrUsed, and writes do nothing.
 type Transaction interface {
 	Reader
 
-	// Snapshot returns a reader of the same state, own writes included, whose
-	// reads add no read conflict range.
+	// Snapshot returns a reader of the same state, own writes included. Its reads add no read
+	// conflict range.
 	Snapshot() Reader
 
 	// Set writes value under key.
@@ -157,43 +225,45 @@ type Transaction interface {
 	// ClearRange removes all keys of r.
 	ClearRange(r Range)
 
-	// Add adds delta to the value of key, a little-endian two's-complement int64 that wraps around;
-	// an absent value counts as 0. It adds no read conflict range, so Adds never conflict with each
-	// other. A value of another length is first truncated to eight bytes or padded with zero bytes.
+	// Add adds delta to the value of key, a little-endian two's-complement int64 that wraps around.
+	// An absent value counts as 0. A value of another length is first truncated to eight bytes or
+	// padded with zero bytes. Add adds no read conflict range, so Adds never conflict with each
+	// other.
 	Add(key []byte, delta int64)
 
-	// CompareAndClear removes key if its value equals value. Like Add it adds
-	// no read conflict range.
+	// CompareAndClear removes key if its value equals value. Like Add it adds no read conflict
+	// range.
 	CompareAndClear(key, value []byte)
 
 	// AddReadConflict acts as if r had been read.
 	AddReadConflict(r Range)
 
-	// AddWriteConflict acts as if r had been written, for the conflict checks
-	// of other transactions; it changes nothing.
+	// AddWriteConflict acts as if r had been written, for the conflict checks of other
+	// transactions. It changes nothing.
 	AddWriteConflict(r Range)
 
-	// Commit ends the transaction and makes its writes visible. The future is ready
-	// when they are durable. The transaction must not be used any more.
+	// Commit ends the transaction and makes its writes visible. The future is ready when they are
+	// durable.
 	//
-	// Errors of the future: ErrConflict, ErrTooOld, ErrThrottled, ErrTooLarge, ErrUnavailable,
-	// ErrCorrupt, ErrClosed, ErrUsed, or the error of a context that had ended before: nothing was
-	// written. ErrCommitUnknown, and any error wrapping it, such as a context that ended during the
-	// commit: the writes were made, were not made, or will be made in a moment.
+	// Nothing was written if the future returns ErrConflict, ErrTooOld, ErrThrottled, ErrTooLarge,
+	// ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed, or the error of a context that had ended
+	// before Commit. With ErrCommitUnknown, the writes were made, were not made, or will be made in
+	// a moment; if the context ended during the commit, its error wraps ErrCommitUnknown.
 	Commit() Future[struct{}]
 
-	// Turn says, in a serial engine that is not shared, whether the store is as an earlier
-	// transaction left it: if that has the turn before this one's, all that it wrote is in the
-	// state that this one reads, and nobody else wrote in between. It grows, from 1 on, by more
-	// than one after a transaction that was not committed. In all other engines it is 0.
+	// Turn tells, in a serial engine that is not shared, whether the store is still as an earlier
+	// transaction left it. Turns grow from 1 on. If the turn of this transaction is the turn of the
+	// earlier one plus one, this one reads everything that the earlier one wrote, and nobody else
+	// has written in between. After a transaction that was not committed, turns grow by more than
+	// one. In all other engines Turn is 0.
 	Turn() int64
 
-	// Cancel ends the transaction without writing. After Commit, or a second
-	// time, it does nothing, so it is safe to defer.
+	// Cancel ends the transaction without writing. After Commit, or a second time, it does nothing,
+	// so it is safe to defer.
 	Cancel()
 }
 
-// Range is the keys k with Begin <= k < End. It is empty if Begin is not below End.
+// Range is all keys k with Begin <= k < End. It is empty if Begin is not below End.
 type Range struct {
 	Begin, End []byte
 }
@@ -201,7 +271,7 @@ type Range struct {
 // Empty reports whether r contains no key.
 func (r Range) Empty() bool { return bytes.Compare(r.Begin, r.End) >= 0 }
 
-// SingleKey returns the range that holds only key.
+// SingleKey returns the range that holds only key. It does not keep key.
 func SingleKey(key []byte) Range {
 	end := make([]byte, len(key)+1)
 	copy(end, key)
@@ -210,18 +280,20 @@ func SingleKey(key []byte) Range {
 
 // RangeOptions says how to read a range.
 type RangeOptions struct {
-	// Limit is the maximum number of pairs to return; 0 means all.
+	// Limit is the maximum number of pairs to return. 0 means no limit.
 	Limit int
-	// Bytes ends the read with the pair with which the values returned have this many bytes
-	// together; 0 means no bound. So a read returns at least one pair if there is one, and
-	// one value may go beyond the bound. Keys do not count.
+
+	// Bytes ends the read once the values returned have this many bytes together. 0 means no bound.
+	// The last value may go beyond the bound, so a read returns at least one pair if there is one.
+	// Keys do not count.
 	Bytes int
+
 	// Reverse returns the last pairs first.
 	Reverse bool
 }
 
-// Full reports whether a read with these options returned as much as it may, so that there can be
-// more in its range than pairs. Otherwise pairs are all that there is.
+// Full reports whether a read with these options that returned pairs has reached a bound, so that
+// its range may hold more. Otherwise pairs are all that there is.
 func (o RangeOptions) Full(pairs []KeyValue) bool {
 	if o.Limit > 0 && len(pairs) == o.Limit {
 		return true
@@ -229,22 +301,27 @@ func (o RangeOptions) Full(pairs []KeyValue) bool {
 	if o.Bytes == 0 {
 		return false
 	}
+
 	size := 0
 	for _, pair := range pairs {
 		size += len(pair.Value)
 	}
+
 	return size >= o.Bytes
 }
 
 // Examined returns the part of r that a read with these options had to examine to return pairs.
+// That is the read conflict range of the read.
 func (o RangeOptions) Examined(r Range, pairs []KeyValue) Range {
 	if !o.Full(pairs) {
 		return r
 	}
+
 	last := SingleKey(pairs[len(pairs)-1].Key)
 	if o.Reverse {
 		return Range{Begin: last.Begin, End: r.End}
 	}
+
 	return Range{Begin: r.Begin, End: last.End}
 }
 
@@ -253,13 +330,14 @@ type KeyValue struct {
 	Key, Value []byte
 }
 
-// Future is a result that may not be known yet. Get waits for it. It may be called
-// more than once, by one goroutine at a time, and always returns the same.
+// Future is a result that may not be known yet.
 type Future[T any] interface {
+	// Get waits for the result. It may be called more than once, by one goroutine at a time, and
+	// always returns the same.
 	Get() (T, error)
 }
 
-// Ready returns a future whose result is known, for engines that answer at once.
+// Ready returns a future whose result is known already, for engines that answer at once.
 func Ready[T any](value T, err error) Future[T] {
 	return ready[T]{value, err}
 }

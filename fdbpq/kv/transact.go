@@ -6,52 +6,61 @@ import (
 	"time"
 )
 
-// Limits of the wait between attempts: the first is random up to minBackoff, and the
-// limit doubles each time up to maxBackoff.
+// Limits of the random wait between attempts. The limit is minBackoff before the second attempt,
+// and doubles each time up to maxBackoff.
 const (
 	minBackoff = time.Millisecond
 	maxBackoff = 500 * time.Millisecond
 )
 
-// Transact runs fn in a transaction, commits it and waits until it is durable.
+// Transact runs fn in a transaction, commits it and waits until it is durable. It returns the
+// result of fn.
 //
-// If fn or the commit fails with a [Retryable] error, which means that nothing was written, fn runs
-// again in a new transaction, after growing pauses, until ctx ends. All other errors are returned
-// unchanged, above all ErrCommitUnknown, because only the caller knows whether running the work
-// twice does harm. See [TransactIdempotent], and [Update] for work without a result.
+// If fn or the commit fails with a [Retryable] error, nothing was written, and fn runs again in a
+// new transaction, after growing pauses, until ctx ends. If ctx ends between attempts, its error
+// or that of the last attempt is returned. All other errors are returned unchanged. That includes
+// ErrCommitUnknown, because only the caller knows whether running the work twice does harm: see
+// [TransactIdempotent].
 //
-// fn may run many times, so it must have no effect outside the transaction, and it
-// must not commit it. If ctx ends between attempts, its error is returned.
+// fn may run many times, so it must have no effect outside the transaction. It must not commit the
+// transaction. [Update] is for work without a result.
 func Transact[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
 	return retry(ctx, Retryable, func() (T, error) { return attempt(ctx, db, fn) })
 }
 
-// TransactIdempotent is Transact for work that may run twice without harm: it also
-// retries ErrCommitUnknown, unless ctx has ended. The first attempt may take effect
-// last, even after TransactIdempotent has returned. Only work that reads what it
-// writes is safe from that, because its attempts conflict with each other.
-func TransactIdempotent[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
+// TransactIdempotent is Transact for work that may run twice without harm: it also retries
+// ErrCommitUnknown, unless ctx has ended.
+//
+// The first attempt may take effect last, even after TransactIdempotent has returned. Only work
+// that reads what it writes is safe from that, because its attempts conflict with each other.
+func TransactIdempotent[T any](
+	ctx context.Context, db Database, fn func(Transaction) (T, error),
+) (T, error) {
 	again := func(err error) bool { return Retryable(err) || MaybeCommitted(err) }
 	return retry(ctx, again, func() (T, error) { return attempt(ctx, db, fn) })
 }
 
 // Update is Transact for work without a result.
 func Update(ctx context.Context, db Database, fn func(Transaction) error) error {
-	_, err := Transact(ctx, db, func(tx Transaction) (struct{}, error) { return struct{}{}, fn(tx) })
+	_, err := Transact(ctx, db, withoutResult(fn))
 	return err
 }
 
 // UpdateIdempotent is TransactIdempotent for work without a result.
 func UpdateIdempotent(ctx context.Context, db Database, fn func(Transaction) error) error {
-	_, err := TransactIdempotent(ctx, db, func(tx Transaction) (struct{}, error) { return struct{}{}, fn(tx) })
+	_, err := TransactIdempotent(ctx, db, withoutResult(fn))
 	return err
 }
 
+func withoutResult[T any](fn func(T) error) func(T) (struct{}, error) {
+	return func(tx T) (struct{}, error) { return struct{}{}, fn(tx) }
+}
+
 // retry repeats attempts whose error allows it, after growing pauses, until ctx ends.
-func retry[T any](ctx context.Context, again func(error) bool, attempt func() (T, error)) (T, error) {
+func retry[T any](ctx context.Context, again func(error) bool, try func() (T, error)) (T, error) {
 	var backoff Backoff
 	for {
-		value, err := attempt()
+		value, err := try()
 		if err == nil || !again(err) || ctx.Err() != nil {
 			return value, err
 		}
@@ -61,7 +70,7 @@ func retry[T any](ctx context.Context, again func(error) bool, attempt func() (T
 	}
 }
 
-// attempt returns no value with an error.
+// attempt is one attempt. With an error it returns no value.
 func attempt[T any](ctx context.Context, db Database, fn func(Transaction) (T, error)) (T, error) {
 	var zero T
 	tx, err := db.Begin(ctx, BeginOptions{})
@@ -77,17 +86,18 @@ func attempt[T any](ctx context.Context, db Database, fn func(Transaction) (T, e
 	if _, err := tx.Commit().Get(); err != nil {
 		return zero, err
 	}
+
 	return value, nil
 }
 
-// ReadTransact runs fn in a read-only transaction. It retries like Transact.
+// ReadTransact runs fn in a read-only transaction and returns its result. It retries like Transact.
 func ReadTransact[T any](ctx context.Context, db Database, fn func(Reader) (T, error)) (T, error) {
 	return retry(ctx, Retryable, func() (T, error) { return readAttempt(ctx, db, fn) })
 }
 
 // View is ReadTransact for work without a result.
 func View(ctx context.Context, db Database, fn func(Reader) error) error {
-	_, err := ReadTransact(ctx, db, func(r Reader) (struct{}, error) { return struct{}{}, fn(r) })
+	_, err := ReadTransact(ctx, db, withoutResult(fn))
 	return err
 }
 
@@ -101,21 +111,23 @@ func readAttempt[T any](ctx context.Context, db Database, fn func(Reader) (T, er
 	return fn(tx)
 }
 
-// Backoff waits longer after each failed attempt, with jitter so that transactions
-// that collided do not collide again. The zero value is ready to use.
+// Backoff waits longer after each failed attempt, for a random time of at most 1 ms at first and at
+// most 500 ms later, so that transactions that collided do not collide again. The zero value is
+// ready to use.
 type Backoff struct {
 	limit time.Duration
 }
 
-// Wait waits, or returns ctx's error if ctx ends first.
+// Wait waits. It returns the error of ctx if that ends first.
 func (b *Backoff) Wait(ctx context.Context) error {
 	b.limit = min(max(minBackoff, b.limit*2), maxBackoff)
 	timer := time.NewTimer(rand.N(b.limit))
 	defer timer.Stop()
+
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
-		return ctx.Err() // both may have come at once
+		return ctx.Err() // Both may have come at once.
 	}
 }

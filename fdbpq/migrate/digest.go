@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,16 +24,19 @@ type Digest struct {
 
 // String implements fmt.Stringer.
 func (d Digest) String() string {
-	return fmt.Sprintf("%d items in %d queues, %d keys, %d bytes, checksum %s", d.Items, d.Queues, d.Keys, d.Bytes, hex.EncodeToString(d.Sum[:8]))
+	return fmt.Sprintf("%d items in %d queues, %d keys, %d bytes, checksum %x",
+		d.Items, d.Queues, d.Keys, d.Bytes, d.Sum[:8])
 }
 
-// digest reads all areas, the last one first.
-func digest(ctx context.Context, db kv.Database, k *codec.Space, areas []kv.Range, progress func(keys, bytes int64)) (Digest, error) {
+// digest reads all areas, the last one first: see codec.Space.DataAreas.
+func (m *migration) digest(ctx context.Context, db kv.Database, read func(Digest)) (Digest, error) {
 	var d Digest
 	sum := sha256.New()
-	queues := []string{string(k.Base.Pack(tuple.Tuple{k.Priority.Root})), string(k.Base.Pack(tuple.Tuple{k.Fifo.Root}))}
-	name := ""
-	for _, area := range slices.Backward(areas) {
+	priority := string(m.k.Base.Pack(tuple.Tuple{m.k.Priority.Root}))
+	fifo := string(m.k.Base.Pack(tuple.Tuple{m.k.Fifo.Root}))
+
+	queue := "" // prefix of the last one
+	for _, area := range slices.Backward(m.areas) {
 		err := scan(ctx, db, area, func(pairs []kv.KeyValue) error {
 			var lengths [8]byte
 			for _, pair := range pairs {
@@ -45,11 +47,10 @@ func digest(ctx context.Context, db kv.Database, k *codec.Space, areas []kv.Rang
 				sum.Write(pair.Value)
 				d.Keys++
 				d.Bytes += int64(len(pair.Key) + len(pair.Value))
-				for _, root := range queues {
-					d.count(string(pair.Key), root, &name)
-				}
+				d.count(string(pair.Key), priority, &queue)
+				d.count(string(pair.Key), fifo, &queue)
 			}
-			progress(d.Keys, d.Bytes)
+			read(d)
 			return nil
 		})
 		if err != nil {
@@ -61,46 +62,51 @@ func digest(ctx context.Context, db kv.Database, k *codec.Space, areas []kv.Rang
 	return d, nil
 }
 
-// count counts the queue and the item of a key below root. prefix is that of the queue of the last
-// key.
-func (d *Digest) count(key, root string, prefix *string) {
+// count counts the queue and the item of a key below a root. last is the prefix of the queue of the
+// key before.
+func (d *Digest) count(key, root string, last *string) {
 	rest, inside := strings.CutPrefix(key, root)
 	if !inside {
 		return
 	}
+
 	_, kind, err := tuple.DecodeString([]byte(rest))
 	if err != nil {
 		return
 	}
 
-	if queue := key[:len(key)-len(kind)]; queue != *prefix {
-		*prefix = queue
+	if queue := key[:len(key)-len(kind)]; queue != *last {
+		*last = queue
 		d.Queues++
 	}
 
-	if name, _, err := tuple.DecodeString(kind); err == nil && (name == codec.KindItem || name == codec.KindHeld) {
+	name, _, err := tuple.DecodeString(kind)
+	if err == nil && (name == codec.KindItem || name == codec.KindHeld) {
 		d.Items++
 	}
 }
 
-// copyRecord is the record of a store that is being filled, in place of the usual record: how
-// far the copy is.
+// copyRecord says how far a copy is. It takes the place of the usual record while the store is
+// being filled.
 type copyRecord struct {
-	id, source  string // of the target and its source
-	area        int64  // the area that is being copied, or restart
-	next        []byte // where to go on in it, nil at its beginning
+	id, source  string // identities of the target and its source
+	area        int64  // being copied, or restart
+	next        []byte // where to continue in the area; nil at its beginning
 	keys, bytes int64  // copied so far
 }
 
-// restart says in copyRecord.area that the copy is of no use.
+// restart in copyRecord.area says that the copy must start over.
 const restart = -1
 
-// encode begins like the record of a store that is ready.
+// encode returns the record, which begins like that of a store that is ready.
 func (c *copyRecord) encode(k *codec.Space) []byte {
-	return tuple.Tuple{int64(codec.UnfinishedVersion), c.id, k.Priority.Root, k.Fifo.Root, k.Format.String(),
-		c.source, c.area, c.next, c.keys, c.bytes}.Pack()
+	return tuple.Tuple{
+		int64(codec.UnfinishedVersion), c.id, k.Priority.Root, k.Fifo.Root, k.Format.String(),
+		c.source, c.area, c.next, c.keys, c.bytes,
+	}.Pack()
 }
 
+// parseCopyRecord reads what encode wrote.
 func parseCopyRecord(value []byte) (c copyRecord, err error) {
 	t, err := tuple.Unpack(value)
 	ok := err == nil && len(t) == 10
@@ -122,10 +128,11 @@ func element[T any](from any, to *T) (ok bool) {
 // copyBytes is about how much is copied in one transaction. FoundationDB advises against more.
 const copyBytes = 1_000_000
 
-// copyPage is how much is read at once.
+// copyPage is how much to read at once.
 var copyPage = kv.RangeOptions{Limit: 2000, Bytes: copyBytes}
 
-// scan calls fn with all pairs of a range, in order, and reads each page in a transaction.
+// scan calls fn with all pairs of a range, in order. It reads each page in a transaction of its
+// own.
 func scan(ctx context.Context, db kv.Database, r kv.Range, fn func([]kv.KeyValue) error) error {
 	for {
 		pairs, err := kv.ReadTransact(ctx, db, func(reader kv.Reader) ([]kv.KeyValue, error) {
@@ -134,6 +141,7 @@ func scan(ctx context.Context, db kv.Database, r kv.Range, fn func([]kv.KeyValue
 		if err == nil {
 			err = fn(pairs)
 		}
+
 		if err != nil || !copyPage.Full(pairs) {
 			return err
 		}

@@ -17,10 +17,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Errors of Migrate, besides ErrUnfinished.
+// Errors of Run. It also returns fdbpq.ErrUnfinished.
 var (
-	// ErrNoStore: there is no store to migrate, or one of an early version that nobody has opened
-	// since.
+	// ErrNoStore: there is no store to migrate, or only one of an early version that nobody has
+	// opened since.
 	ErrNoStore = errors.New("fdbpq: no store was opened here")
 
 	// ErrNotEmpty: the target of a migration has keys that no migration from this source wrote.
@@ -32,49 +32,52 @@ var (
 	// ErrForeignKeys: the source has keys that do not belong to the Keyspace.
 	ErrForeignKeys = errors.New("fdbpq: the store has keys that belong to no queue")
 
-	// ErrDiffers: the copy is not what its source is at the end.
+	// ErrDiffers: in the end, the copy is not the same as its source.
 	ErrDiffers = errors.New("fdbpq: the copy differs from its source")
 )
 
-// Options configure Migrate. The zero value is ready to use.
+// Options configure Run. The zero value is ready to use.
 type Options struct {
-	// Progress is called by one goroutine at a time, after each step.
+	// Progress is called after each step, by one goroutine at a time. nil is no function.
 	Progress func(Progress)
 }
 
 // Progress is how far a migration is.
 type Progress struct {
-	// Checking is whether everything is copied, and both stores are being compared.
+	// Checking says that everything is copied, and both stores are being compared.
 	Checking bool
-	// Keys and Bytes are what was copied, by earlier calls too, or read of the target to compare
-	// it.
+	// Keys and Bytes are how much was copied, also by earlier calls; while Checking, how much of
+	// the target was read.
 	Keys, Bytes int64
 }
 
 // Result is the result of a migration.
 type Result struct {
-	// ID is the identity of the new store, which is not that of the source.
+	// ID is the identity of the new store. It differs from that of the source.
 	ID string
-	// Resumed is whether an earlier call had begun.
+	// Resumed says that an earlier call had begun the copy.
 	Resumed bool
 	// Digest is that of both stores.
 	Digest Digest
 }
 
-// Run copies a Keyspace key by key from one store to another, on any engines. Nobody may use the
-// source meanwhile, and it is not changed. The target has to be empty. What is pushed to it later
-// comes after the items of equal priority that were copied, because the order of items is in their
-// keys, and no engine counts by itself.
+// Run copies a Keyspace key by key from one store to another, on any engines. It does not change
+// the source, which nobody may use meanwhile. The target must be empty. Items that are pushed to it
+// later come after those of equal priority that were copied: the order of items is in their keys,
+// and no engine counts by itself.
 //
-// Until it has ended, OpenStore refuses the target. If Migrate fails, or the process ends, another
-// call continues where it was. In the end Migrate reads both stores again and compares them. It
-// notices what bridges and Batchers did with the source meanwhile, and returns ErrDiffers; then
-// the next call empties the target and starts over. But it may miss what others did.
+// Until the migration has ended, OpenStore refuses the target. If Run fails, or the process ends,
+// another call continues where the first stopped. In the end Run reads both stores again and
+// compares them. If a bridge or a Batcher has used the source meanwhile, it notices and returns
+// ErrDiffers; the next call then empties the target and starts over. It may miss changes by other
+// programs.
 //
 // Errors: ErrNoStore, ErrUnfinished of the source, ErrForeignKeys, ErrNotEmpty, ErrMigrated,
-// ErrDiffers, *MismatchError, ErrStoreVersion, ErrCorrupt, and those of the stores.
+// ErrDiffers, *MismatchError, ErrStoreVersion, ErrCorrupt, those of the stores, and the context's
+// error.
 func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options) (Result, error) {
-	m := &migration{ctx: ctx, from: from, to: to, keyspace: k, k: k.Space(), o: o, areas: k.Space().DataAreas(), newID: rand.Text()}
+	m := &migration{ctx: ctx, from: from, to: to, keyspace: k, k: k.Space(), o: o}
+	m.areas, m.newID = m.k.DataAreas(), rand.Text()
 	if err := m.checkSource(); err != nil {
 		return Result{}, err
 	}
@@ -82,6 +85,7 @@ func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options
 	if err := kv.UpdateIdempotent(ctx, to, m.startOrResume); err != nil {
 		return Result{}, storeError("target", err)
 	}
+
 	if err := m.copyAreas(); err != nil {
 		return Result{}, err
 	}
@@ -91,6 +95,7 @@ func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options
 		return Result{}, err
 	}
 
+	// From now on OpenStore accepts the target.
 	err = m.update(func(tx kv.Transaction) []byte {
 		record := m.k.Record(m.at.id)
 		record.Origin = m.source
@@ -106,20 +111,22 @@ type migration struct {
 	k        *codec.Space // its keys
 	o        Options
 	areas    []kv.Range // what is copied, in this order
-	source   string     // its identity
-	newID    string     // of the target, if this call begins
+	source   string     // identity of the source
+	newID    string     // identity of the target if this call begins the copy
 	resumed  bool
 	at       copyRecord
 }
 
-// checkSource returns an error if the source is no store of the Keyspace.
+// checkSource returns an error if the source is not a store of the Keyspace.
 func (m *migration) checkSource() error {
+	exclusive := !m.from.Traits().Shared
 	store, err := kv.ReadTransact(m.ctx, m.from, func(r kv.Reader) (fdbpq.Store, error) {
-		store, err := m.keyspace.ReadStore(r, fdbpq.StoreOptions{Exclusive: !m.from.Traits().Shared})
+		store, err := m.keyspace.ReadStore(r, fdbpq.StoreOptions{Exclusive: exclusive})
 		if err == nil && store.ID == "" {
 			err = ErrNoStore
 		}
-		if err == nil && !m.from.Traits().Shared {
+
+		if err == nil && exclusive {
 			err = m.checkForeign(r)
 		}
 		return store, err
@@ -128,13 +135,14 @@ func (m *migration) checkSource() error {
 	return storeError("source", err)
 }
 
-// checkForeign returns an error if a store that belongs to the Keyspace alone has other keys,
-// which would not be copied.
+// checkForeign returns an error if a store that belongs to the Keyspace alone has other keys, which
+// would not be copied.
 func (m *migration) checkForeign(r kv.Reader) error {
 	owned := m.k.DataAreas()
 	for _, key := range m.recordKeys() {
 		owned = append(owned, kv.SingleKey(key))
 	}
+
 	slices.SortFunc(owned, func(a, b kv.Range) int { return bytes.Compare(a.Begin, b.Begin) })
 
 	next := []byte{}
@@ -144,13 +152,14 @@ func (m *migration) checkForeign(r kv.Reader) error {
 		}
 		next = keys.End
 	}
+
 	return nil
 }
 
-// lastKey is behind the keys of programs, in every store.
+// lastKey comes after all keys that programs can write, in every store.
 var lastKey = []byte{0xff}
 
-// wantNoKey returns an error that wraps problem if there is a key in a range.
+// wantNoKey returns an error that wraps problem if a range has a key.
 func wantNoKey(r kv.Reader, keys kv.Range, problem error) error {
 	pairs, err := r.GetRange(keys, kv.RangeOptions{Limit: 1}).Get()
 	if err == nil && len(pairs) > 0 {
@@ -166,6 +175,7 @@ func (m *migration) startOrResume(tx kv.Transaction) error {
 		if err != nil {
 			return err
 		}
+
 		if value != nil {
 			return m.resume(tx, value)
 		}
@@ -175,6 +185,7 @@ func (m *migration) startOrResume(tx kv.Transaction) error {
 	if !m.to.Traits().Shared {
 		empty = []kv.Range{{Begin: []byte{}, End: lastKey}}
 	}
+
 	for _, area := range empty {
 		if err := wantNoKey(tx, area, ErrNotEmpty); err != nil {
 			return err
@@ -185,7 +196,7 @@ func (m *migration) startOrResume(tx kv.Transaction) error {
 	return nil
 }
 
-// beginCopy starts at the beginning.
+// beginCopy starts the copy at the beginning.
 func (m *migration) beginCopy(tx kv.Transaction, id string) {
 	m.at = copyRecord{id: id, source: m.source, next: []byte{}}
 	m.setRecord(tx, m.at.encode(m.k))
@@ -197,12 +208,12 @@ func (m *migration) setRecord(tx kv.Transaction, record []byte) {
 	}
 }
 
-// recordKeys is where the record of a store is.
+// recordKeys returns where the record of a store is.
 func (m *migration) recordKeys() [2][]byte {
 	return [...][]byte{m.k.StoreKey(m.k.Priority.Root), m.k.StoreKey(m.k.Fifo.Root)}
 }
 
-// resume goes on where the record of the target says.
+// resume continues where the record of the target says.
 func (m *migration) resume(tx kv.Transaction, value []byte) error {
 	record, err := codec.ParseStoreRecord(value)
 	switch {
@@ -219,10 +230,11 @@ func (m *migration) resume(tx kv.Transaction, value []byte) error {
 	case err != nil:
 		return err
 	case at.source != m.source:
-		return fmt.Errorf("%w: it has an unfinished copy of the store %s, and this source is the store %s",
-			ErrNotEmpty, at.source, m.source)
+		return fmt.Errorf("%w: it has an unfinished copy of the store %s, "+
+			"and this source is the store %s", ErrNotEmpty, at.source, m.source)
 	case !bytes.Equal(at.encode(m.k), value):
-		return fmt.Errorf("%w: it has an unfinished copy that was begun with other settings", ErrNotEmpty)
+		return fmt.Errorf("%w: it has an unfinished copy that was begun with other settings",
+			ErrNotEmpty)
 	}
 
 	m.at, m.resumed = at, at.id != m.newID
@@ -232,10 +244,11 @@ func (m *migration) resume(tx kv.Transaction, value []byte) error {
 		}
 		m.beginCopy(tx, at.id)
 	}
+
 	return nil
 }
 
-// copyAreas copies what is left.
+// copyAreas copies what is left of all areas.
 func (m *migration) copyAreas() error {
 	for m.at.area < int64(len(m.areas)) {
 		area := m.areas[m.at.area]
@@ -261,15 +274,17 @@ func (m *migration) copyAreas() error {
 		if err == nil {
 			err = m.write(batch, size, true)
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// write copies pairs and notes it, in one transaction. end is whether they are the last of
-// their area.
+// write copies pairs and records how far the copy is, in one transaction. end says that they are
+// the last of their area.
 func (m *migration) write(pairs []kv.KeyValue, size int, end bool) error {
 	next := m.at
 	next.keys += int64(len(pairs))
@@ -296,7 +311,8 @@ func (m *migration) write(pairs []kv.KeyValue, size int, end bool) error {
 	return nil
 }
 
-// update runs fn in a transaction of the target, once, and replaces its record by what fn returns.
+// update runs fn in a transaction of the target, and replaces the record by what fn returns. That
+// happens once, even if the outcome of an attempt is unknown.
 func (m *migration) update(fn func(tx kv.Transaction) []byte) error {
 	before := m.at.encode(m.k)
 
@@ -308,8 +324,9 @@ func (m *migration) update(fn func(tx kv.Transaction) []byte) error {
 
 		record := fn(tx)
 		if bytes.Equal(found, record) {
-			return nil // an attempt of unknown outcome has made it; this one writes the same
+			return nil // an earlier attempt has committed; this one writes the same
 		}
+
 		if !bytes.Equal(found, before) {
 			return errors.New("fdbpq: another process migrates to the same target")
 		}
@@ -334,28 +351,30 @@ func (m *migration) progress(p Progress) {
 	}
 }
 
-// compare reads both stores.
+// compare reads both stores, and returns ErrDiffers unless they are the same.
 func (m *migration) compare() (source Digest, err error) {
 	var target Digest
 	both, ctx := errgroup.WithContext(m.ctx)
 	both.Go(func() (err error) {
-		target, err = digest(ctx, m.to, m.k, m.areas, func(keys, bytes int64) {
-			m.progress(Progress{Checking: true, Keys: keys, Bytes: bytes})
+		target, err = m.digest(ctx, m.to, func(d Digest) {
+			m.progress(Progress{Checking: true, Keys: d.Keys, Bytes: d.Bytes})
 		})
 		return storeError("target", err)
 	})
 	both.Go(func() (err error) {
-		source, err = digest(ctx, m.from, m.k, m.areas, func(int64, int64) {})
+		source, err = m.digest(ctx, m.from, func(Digest) {})
 		return storeError("source", err)
 	})
 	if err := both.Wait(); err != nil || target == source {
 		return source, err
 	}
 
+	// The next call starts over.
 	err = m.update(func(kv.Transaction) []byte {
 		again := m.at
 		again.area = restart
 		return again.encode(m.k)
 	})
-	return Digest{}, errors.Join(fmt.Errorf("%w: the copy has %v, the source %v", ErrDiffers, target, source), err)
+	differs := fmt.Errorf("%w: the copy has %v, the source %v", ErrDiffers, target, source)
+	return Digest{}, errors.Join(differs, err)
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// cronFields are those of a cron expression, as in crontab(5).
-const cronFields = cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom
+// cronFields are the fields of a cron expression, as in crontab(5).
+const cronFields = cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow |
+	cron.Descriptor | cron.DowOrDom
 
-// star is set in a field that begins with a star.
+// star is the bit of a field that begins with a star.
 const star = 1 << 63
 
-// horizon is how far ahead a matching time is looked for: a Sunday that is a 29 February can be forty
+// horizon is how far ahead to look for a matching time: a 29 February on a Sunday can be forty
 // years away.
 const horizon = 40 * 366 * 24 * time.Hour
 
@@ -31,16 +32,18 @@ type wallTimes struct {
 	zone *time.Location
 }
 
-// parseCron reads a cron expression, but for @every.
+// parseCron reads a cron expression other than @every.
 func parseCron(text string, zone *time.Location) (wallTimes, error) {
 	if strings.Contains(text, "=") {
 		return wallTimes{}, errors.New("it cannot have a zone")
 	}
+
 	fields := strings.Fields(text)
 	if !strings.HasPrefix(text, "@") {
 		if len(fields) != len(bounds) {
 			return wallTimes{}, fmt.Errorf("it has %d fields", len(fields))
 		}
+
 		for i, field := range fields {
 			var err error
 			if fields[i], err = checkField(field, bounds[i]); err != nil {
@@ -48,75 +51,89 @@ func parseCron(text string, zone *time.Location) (wallTimes, error) {
 			}
 		}
 	}
+
 	parsed, err := cron.MustNewParser(cronFields).Parse(strings.Join(fields, " "))
 	if err != nil {
 		return wallTimes{}, err
 	}
+
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
 		return wallTimes{}, errors.New("it is no time of the clock")
 	}
+
+	// The parser forgets the star of "*/5", which counts as one for the rules below.
 	sets := []*uint64{&spec.Minute, &spec.Hour, &spec.Dom, &spec.Month, &spec.Dow}
-	for i, field := range strings.Fields(text) { // a name is one, and begins otherwise
-		if strings.HasPrefix(field, "*") { // also */5
+	for i, field := range strings.Fields(text) { // a name such as @daily is one, without a star
+		if strings.HasPrefix(field, "*") {
 			*sets[i] |= star
 		}
 	}
+
 	return wallTimes{spec, zone}, nil
 }
 
 // part is a part of a field: a star, a value or a range, and a step.
 var part = regexp.MustCompile(`^(?:\*|(\d+|[A-Za-z]{3})(?:-(\d+|[A-Za-z]{3}))?)(?:/(\d+))?$`)
 
-// checkField refuses what crontab(5) does not have, though the parser guesses what it means. It returns
-// the field as the parser takes it, which refuses steps that leave only the first value.
+// checkField refuses forms that crontab(5) does not have, although the parser accepts them with a
+// meaning of its own. It returns the field as the parser wants it: without steps that leave only
+// the first value, which the parser refuses.
 func checkField(field string, bounds [2]int) (string, error) {
 	parts := strings.Split(field, ",")
 	for i, text := range parts {
 		m := part.FindStringSubmatch(text)
 		if m == nil {
-			return "", fmt.Errorf("%.32q in %.32q is none of \"*\", \"5\", \"1-5\", \"mon\", \"*/15\" and \"1-5/2\"", text, field)
+			return "", fmt.Errorf("%.32q in %.32q is none of "+
+				`"*", "5", "1-5", "mon", "*/15" and "1-5/2"`, text, field)
 		}
 
 		first, last := bounds[0], bounds[1]
 		if m[1] != "" {
 			first = number(m[1])
 		}
+
 		if m[2] != "" {
 			last = number(m[2])
 		}
+
 		if m[2] != "" && first > last {
-			return "", fmt.Errorf("%q goes backwards: write \"22-5\" as \"22-23,0-5\", and \"sat-sun\" as \"6-7\"", text)
+			return "", fmt.Errorf("%q goes backwards: "+
+				`write "22-5" as "22-23,0-5", and "sat-sun" as "6-7"`, text)
 		}
+
 		if step, err := strconv.Atoi(m[3]); err == nil && step > last-first && last <= bounds[1] {
 			parts[i] = cmp.Or(m[1], strconv.Itoa(first))
 		}
 	}
+
 	return strings.Join(parts, ","), nil
 }
 
-// number returns the number of a day of the week or month that may be a name.
+// names are the days of the week, from 0, and the months, from 1.
+const names = "sunmontuewedthufrisatjanfebmaraprmayjunjulaugsepoctnovdec"
+
+// number returns the number of a value that may be the name of a day or a month.
 func number(value string) int {
 	if n, err := strconv.Atoi(value); err == nil {
 		return n
 	}
-	n := strings.Index("sunmontuewedthufrisatjanfebmaraprmayjunjulaugsepoctnovdec", strings.ToLower(value)) / 3
+	n := strings.Index(names, strings.ToLower(value)) / 3
 	if n > 6 {
 		n -= 6
 	}
 	return n
 }
 
-// fixed reports whether each time of the day fires once.
+// fixed reports whether each time fires once a day: there is no star in the minute and the hour.
 func (w wallTimes) fixed() bool { return (w.spec.Minute|w.spec.Hour)&star == 0 }
 
 // day reports whether the date matches.
 func (w wallTimes) day(t time.Time) bool {
 	s := w.spec
 	dom, dow := s.Dom>>t.Day()&1 == 1, s.Dow>>t.Weekday()&1 == 1
-	if (s.Dom|s.Dow)&star == 0 {
-		dom = dom || dow
-		dow = dom
+	if (s.Dom|s.Dow)&star == 0 { // then one of them is enough
+		return w.month(t) && (dom || dow)
 	}
 	return w.month(t) && dom && dow
 }
@@ -127,14 +144,15 @@ func (w wallTimes) hour(t time.Time) bool { return w.spec.Hour>>t.Hour()&1 == 1 
 
 func (w wallTimes) minute(t time.Time) bool { return w.spec.Minute>>t.Minute()&1 == 1 }
 
-// next returns the first time after another, or the zero time if there is none within the horizon.
+// next returns the first matching time after another, or the zero time if there is none within the
+// horizon.
 func (w wallTimes) next(after time.Time) time.Time {
 	t := after.In(w.zone).Truncate(time.Minute).Add(time.Minute)
 	for last := t.Add(horizon); t.Before(last); {
 		switch {
 		case w.fixed() && w.skipped(t):
 			return t
-		case !w.day(t):
+		case !w.day(t): // on to the next date, or to the first that matches by the calendar
 			t = ahead(t, time.Duration(24*60-t.Hour()*60-t.Minute())*time.Minute)
 			if near := w.nearDay(t); near.After(t) {
 				t = near
@@ -147,11 +165,12 @@ func (w wallTimes) next(after time.Time) time.Time {
 			return t
 		}
 	}
+
 	return time.Time{}
 }
 
-// nearDay returns a time at most two days before the first date from t on that matches, by the calendar
-// alone: years of days take microseconds so.
+// nearDay returns a time up to two days before the first matching date from t on. It goes by the
+// calendar alone, without a zone, so that years of days take microseconds.
 func (w wallTimes) nearDay(t time.Time) time.Time {
 	date := time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC)
 	for last := date.Add(horizon); !w.day(date) && date.Before(last); {
@@ -164,16 +183,18 @@ func (w wallTimes) nearDay(t time.Time) time.Time {
 	return time.Date(date.Year(), date.Month(), date.Day()-2, 0, 0, 0, 0, w.zone)
 }
 
-// ahead returns the time after a duration, or earlier, when the clock is changed before that. For the
-// last day of a leap year after 2037 ZoneBounds returns a change before t, which is none.
+// ahead returns the time after a duration, or the time before it at which the clock is changed.
 func ahead(t time.Time, d time.Duration) time.Time {
+	// On the last day of a leap year after 2037, ZoneBounds returns a change before t, which is
+	// wrong.
 	if _, change := t.ZoneBounds(); change.After(t) && change.Before(t.Add(d)) {
 		return change.In(t.Location())
 	}
 	return t.Add(d)
 }
 
-// shift returns by how much the clock was set forward when it was last changed before t.
+// shift returns by how much the clock was set forward at its last change before t; back is
+// negative.
 func shift(t time.Time) time.Duration {
 	changed, _ := t.ZoneBounds()
 	if changed.IsZero() {
@@ -184,7 +205,7 @@ func shift(t time.Time) time.Duration {
 	return time.Duration(now-before) * time.Second
 }
 
-// skipped reports whether the clock was set forward at t, over a time that matches.
+// skipped reports whether the clock was set forward at t and skipped a time that matches.
 func (w wallTimes) skipped(t time.Time) bool {
 	changed, _ := t.ZoneBounds()
 	gap := shift(t)
@@ -192,16 +213,18 @@ func (w wallTimes) skipped(t time.Time) bool {
 		return false
 	}
 
-	shown := time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), 0, 0, time.UTC) // what the clock shows at t
+	// What the clock shows at t, as a time in UTC.
+	shown := time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), 0, 0, time.UTC)
 	for wall := shown.Add(-gap); wall.Before(shown); wall = wall.Add(time.Minute) {
 		if w.day(wall) && w.hour(wall) && w.minute(wall) {
 			return true
 		}
 	}
+
 	return false
 }
 
-// again reports whether the clock, which was set back, shows t for the second time.
+// again reports whether the clock, after it was set back, shows t for the second time.
 func (w wallTimes) again(t time.Time) bool {
 	changed, _ := t.ZoneBounds()
 	return t.Before(changed.Add(-shift(t)))

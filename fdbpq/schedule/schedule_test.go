@@ -18,8 +18,9 @@ func at(t *testing.T, text string) time.Time {
 	return parsed
 }
 
-// Berlin sets its clock forward on 2026-03-29 at 01:00 UTC and back on 2026-10-25 at 01:00 UTC; Lord
-// Howe, by half an hour, back on 2026-04-04 at 15:00 UTC and forward on 2026-10-03 at 15:30 UTC.
+// Berlin sets its clock forward on 2026-03-29 at 01:00 UTC and back on 2026-10-25 at 01:00 UTC;
+// Lord Howe, by half an hour, back on 2026-04-04 at 15:00 UTC and forward on 2026-10-03 at 15:30
+// UTC.
 func TestTimes(t *testing.T) {
 	for _, c := range []struct {
 		cron, zone, after string
@@ -68,7 +69,7 @@ func TestTimes(t *testing.T) {
 		}
 		var got []string
 		for next := at(t, c.after); len(got) < len(c.want); {
-			next = r.next(next)
+			next = r.times()(next)
 			got = append(got, next.Format(time.RFC3339))
 		}
 		if !slices.Equal(got, c.want) {
@@ -178,7 +179,7 @@ func TestFire(t *testing.T) {
 	}
 }
 
-// Times that were missed cost no reading of the expression and the zone each.
+// The expression and the zone are read once, not for each time that was missed.
 func TestFireOfManyMissed(t *testing.T) {
 	start := at(t, "2026-01-01T00:00:00Z")
 	r := Set(nil, &Schedule{Cron: "* * * * *", Zone: "Europe/Berlin"}, start)

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Values at their bounds are accepted, and those beyond refused with what would be right.
+// Values at their bounds are accepted. Values beyond are refused with what is wanted.
 func TestBounds(t *testing.T) {
 	years := func(year int) time.Time { return time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC) }
 	for _, s := range []Settings{
@@ -91,7 +91,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A rate that does not divide its time gives tokens a little later, so that no time has one too many.
+// A rate that does not divide its time gives tokens a little later, so that no time has one too
+// many.
 func TestIntervals(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"10/1s": 100 * time.Millisecond, "7/1s": 142_857_143, "1000000/1s": 1000, "999999/1s": 1001, "1/24h": 24 * time.Hour,

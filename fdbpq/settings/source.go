@@ -13,25 +13,28 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
-// Source is the setting source: a stream of NATS JetStream that a queue draws from, and how messages
-// become items.
+// Source is the setting source: a stream of NATS JetStream that a queue draws from, and how its
+// messages become items.
 type Source struct {
-	Stream string `json:"stream"` // its name
-	Domain string `json:"domain"` // the JetStream domain that it is in, "" for that of the bridge's account
-	Filter string `json:"filter"` // a subject that messages match, with wildcards or without; "" is any
-	// Priority and Group say where an item has them from; nil is priority 0 and no group.
+	// Stream is the name of the stream, and Domain its JetStream domain; "" is the domain of the
+	// bridge's account.
+	Stream string `json:"stream"`
+	Domain string `json:"domain"`
+	// Filter is a subject, with or without wildcards, that messages must match; "" is any.
+	Filter string `json:"filter"`
+	// Priority and Group say where an item gets them from; nil is priority 0 and no group.
 	Priority *SourceField `json:"priority"`
 	Group    *SourceField `json:"group"`
-	// Start is "", "all", "new" or the sequence of the first message. "" is "all".
+	// Start is "all", "new" or the sequence of the first message. "" is "all".
 	Start SourceStart `json:"start"`
-	// OnBad says what becomes of a message that cannot be an item: "", "dead_letter" or "stop". "" is
+	// OnBad says what happens to a message that cannot be an item: "dead_letter" or "stop". "" is
 	// "dead_letter".
 	OnBad string `json:"on_bad"`
-	// WhenFull is "" or "wait": a full queue holds its source back.
+	// WhenFull is "" or "wait": a full queue makes its source wait.
 	WhenFull string `json:"when_full"`
 }
 
-// SourceField is a Header of a message, a Token of its subject, from 1 on, or a fixed Value.
+// SourceField is a header of a message, a token of its subject, counted from 1, or a fixed value.
 type SourceField struct {
 	Header string `json:"header"`
 	Token  int    `json:"token"`
@@ -47,27 +50,30 @@ type SourceState struct {
 	Source json.RawMessage `json:"source,omitempty"`
 	// Created is when the stream was created; zero if nothing was drawn yet.
 	Created time.Time `json:"created,omitzero"`
-	// Sequence is that of the last message that was drawn, or that Start passes over.
+	// Sequence is that of the last message that was drawn, or that Start skips.
 	Sequence uint64 `json:"sequence"`
-	// Drawn and Dead are how many messages became items, and dead letters.
+	// Drawn is how many messages became items, and Dead how many became dead letters.
 	Drawn int64 `json:"drawn"`
 	Dead  int64 `json:"dead"`
-	// Newest is the latest time of a message that was drawn: what is delivered again is not newer.
+	// Newest is the latest time of a message that was drawn. A message that is delivered again is
+	// not newer.
 	Newest time.Time `json:"newest,omitzero"`
-	// Removed is how many messages the stream no longer had, from between others, when they were to be
+	// Removed is how many messages the stream had lost, from between others, before they were
 	// drawn.
 	Removed uint64 `json:"removed,omitempty"`
 	// Lag is how many messages were left when this was written.
 	Lag uint64 `json:"lag"`
-	// Consumer is the name of the consumer, and Former is those of earlier sources that are to be removed.
+	// Consumer is the name of the consumer, and Former the consumers of earlier sources that have
+	// yet to be removed.
 	Consumer string           `json:"consumer,omitempty"`
 	Former   []SourceConsumer `json:"former,omitempty"`
-	// Waiting says why nothing is drawn for now, and Stopped why nothing is until the source is set.
+	// Waiting says why nothing is drawn for now, and Stopped why nothing is drawn until the source
+	// is set again.
 	Waiting string `json:"waiting,omitempty"`
 	Stopped string `json:"stopped,omitempty"`
 }
 
-// SourceConsumer is a consumer of a stream, and what was drawn by it: see SourceState.
+// SourceConsumer is a consumer of a stream, and how far it has drawn: see SourceState.
 type SourceConsumer struct {
 	Stream   string    `json:"stream"`
 	Domain   string    `json:"domain,omitempty"`
@@ -77,7 +83,7 @@ type SourceConsumer struct {
 	Newest   time.Time `json:"newest,omitzero"`
 }
 
-// ParseSource reads a Source. The error says which member is wrong, and what is right.
+// ParseSource reads a Source. The error says which member is wrong, and what is wanted.
 func ParseSource(text string) (s Source, err error) {
 	err = cmp.Or(strictjson.Unmarshal([]byte(text), &s), s.check())
 	if err == nil && len(text) > 2048 {
@@ -85,12 +91,6 @@ func ParseSource(text string) (s Source, err error) {
 	}
 	return s, err
 }
-
-// What the types of members refuse; what they want is said by Want.
-var (
-	errNoField = errors.New("no field of a message")
-	errNoStart = errors.New("no start")
-)
 
 func checkSource(text string) error {
 	_, err := ParseSource(text)
@@ -105,8 +105,9 @@ func (s *Source) check() error {
 		return fmt.Errorf("stream: %+.64q: want the name of a stream", s.Stream)
 	case strings.ContainsAny(s.Domain, ".*> \t\r\n"):
 		return fmt.Errorf("domain: %+.64q: want the name of a JetStream domain", s.Domain)
-	case s.Filter != "" && (strings.ContainsAny(s.Filter, " \t\r\n") || slices.Contains(tokens, "") ||
-		slices.ContainsFunc(tokens, wild) || slices.Contains(tokens[:len(tokens)-1], ">")):
+	case s.Filter != "" && (strings.ContainsAny(s.Filter, " \t\r\n") ||
+		slices.Contains(tokens, "") || slices.ContainsFunc(tokens, wild) ||
+		slices.Contains(tokens[:len(tokens)-1], ">")):
 		return fmt.Errorf("filter: %+.64q: want a subject, with wildcards or without", s.Filter)
 	case s.Group != nil && s.Group.Value != nil:
 		return errors.New(`group: a number: want {"header":name} or {"token":n}`)
@@ -118,14 +119,16 @@ func (s *Source) check() error {
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler. Want says what it wants.
 func (f *SourceField) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &f.Value) == nil {
 		return nil
 	}
+
 	type plain SourceField
-	if err := strictjson.Unmarshal(b, (*plain)(f)); err != nil || (f.Header == "") == (f.Token == 0) || f.Token < 0 || f.Token > 64 {
-		return cmp.Or(err, errNoField)
+	err := strictjson.Unmarshal(b, (*plain)(f))
+	if err != nil || (f.Header == "") == (f.Token == 0) || f.Token < 0 || f.Token > 64 {
+		return cmp.Or(err, errors.New("no field of a message"))
 	}
 	f.Value = nil
 	return nil
@@ -136,19 +139,20 @@ func (SourceField) Want() string {
 	return `a number, {"header":"X-Name"} or {"token":3}, with a token from 1 to 64`
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler. Want says what it wants.
 func (s *SourceStart) UnmarshalJSON(b []byte) error {
 	text := strings.Trim(string(b), `"`)
-	if *s = SourceStart(text); text != "all" && text != "new" && (s.Sequence() == 0 || b[0] == '"') {
-		return errNoStart
+	*s = SourceStart(text)
+	if text == "all" || text == "new" || s.Sequence() > 0 && b[0] != '"' {
+		return nil
 	}
-	return nil
+	return errors.New("no start")
 }
 
 // Want says what UnmarshalJSON reads.
 func (SourceStart) Want() string { return `"all", "new" or a sequence from 1 on` }
 
-// Sequence is the sequence of the first message, 0 without one.
+// Sequence returns the sequence of the first message, 0 without one.
 func (s SourceStart) Sequence() uint64 {
 	n, err := strconv.ParseUint(string(s), 10, 64)
 	if err != nil {
@@ -157,54 +161,55 @@ func (s SourceStart) Sequence() uint64 {
 	return n
 }
 
-func (s SourceStart) json() []byte {
-	if s.Sequence() > 0 {
-		return []byte(s)
-	}
-	return []byte(strconv.Quote(string(s)))
-}
-
-// sameMessages reports whether both draw the same messages, but for where they start.
+// sameMessages reports whether both draw the same messages, wherever they start.
 func (s *Source) sameMessages(other *Source) bool {
 	return s.Stream == other.Stream && s.Domain == other.Domain && s.Filter == other.Filter
 }
 
-// NextSource is the state of a source, as it is stored, when the setting has become another; "" is
-// none. It goes on, also if it has stopped, unless the setting draws other messages, or gives another
-// start. The result is nil if nothing is left.
+// NextSource returns the stored state of a source after the setting has changed; "" is no source.
+// The source continues where it was, even if it had stopped, unless the setting draws other
+// messages or gives another start. The result is nil if nothing is left.
 func NextSource(state []byte, source string) []byte {
 	var s SourceState
-	_ = json.Unmarshal(state, &s)           // what cannot be read starts from the beginning
+	_ = json.Unmarshal(state, &s)           // a state that cannot be read starts from the beginning
 	was, _ := ParseSource(string(s.Source)) // the same
 	is, _ := ParseSource(source)
+
 	if !was.sameMessages(&is) || is.Start != "" && is.Start != cmp.Or(was.Start, "all") {
 		next := SourceState{Former: s.Former}
 		if s.Consumer != "" {
-			next.Former = append(next.Former, SourceConsumer{was.Stream, was.Domain, was.Filter, s.Consumer, s.Sequence, s.Newest})
+			next.Former = append(next.Former, SourceConsumer{
+				was.Stream, was.Domain, was.Filter, s.Consumer, s.Sequence, s.Newest,
+			})
 		}
+
 		if was.Stream == is.Stream && was.Domain == is.Domain {
 			next.Consumer = s.Consumer
 		}
 		s = next
 	}
+
 	s.Source, s.Waiting, s.Stopped = json.RawMessage(source), "", ""
 	return s.JSON()
 }
 
-// WithStartOf returns a source with the start of the one before, if that draws the same messages, so
-// that it goes on.
+// WithStartOf returns a source with the start of the one before, if both draw the same messages. So
+// the source continues where it was.
 func WithStartOf(source, before string) string {
 	is, _ := ParseSource(source)
 	was, err := ParseSource(before)
 	if err != nil || !was.sameMessages(&is) || was.Start == is.Start {
 		return source
 	}
-	var members map[string]json.RawMessage
+
+	var members, earlier map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(source), &members)
+	_ = json.Unmarshal([]byte(before), &earlier)
 	delete(members, "start")
 	if was.Start != "" {
-		members["start"] = was.Start.json()
+		members["start"] = earlier["start"]
 	}
+
 	text, _ := json.Marshal(members) // as it was read
 	return string(text)
 }
@@ -215,7 +220,7 @@ func ParseSourceState(b []byte) (s SourceState, err error) {
 	return s, err
 }
 
-// String says for people how far the source has been drawn.
+// String says how far the source has been drawn, as text for people.
 func (s *SourceState) String() string {
 	text := fmt.Sprintf("drawn to %d, %d left", s.Sequence, s.Lag)
 	switch {
@@ -227,7 +232,7 @@ func (s *SourceState) String() string {
 	return text
 }
 
-// JSON is the state as it is stored, nil if there is none.
+// JSON returns the state as it is stored, nil if there is none.
 func (s *SourceState) JSON() []byte {
 	if len(s.Source) == 0 && len(s.Former) == 0 {
 		return nil

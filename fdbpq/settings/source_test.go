@@ -6,8 +6,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
-// A source goes on with a setting that draws the same messages, and begins again with another start. It
-// knows which consumers it has left behind.
+// A source continues if the new setting draws the same messages, and begins again with another
+// start. It remembers the consumers that it has left behind.
 func TestNextSource(t *testing.T) {
 	const at7 = `,"sequence":7,"drawn":5,"dead":2,"lag":0,"consumer":"c"}`
 	const anew = `,"sequence":0,"drawn":0,"dead":0,"lag":0`
@@ -33,7 +33,7 @@ func TestNextSource(t *testing.T) {
 	}
 }
 
-// A source that goes on has the start that it had.
+// A source that continues keeps its start.
 func TestWithStartOf(t *testing.T) {
 	for _, c := range []struct{ source, before, want string }{
 		{`{"stream":"S","start":3}`, "", `{"stream":"S","start":3}`},

@@ -11,63 +11,65 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
-// Setting is all that is known of a setting, besides what it does. It must not be changed.
+// Setting is a row of the table: all that is known of a setting, except what it does. It must not
+// be changed.
 type Setting struct {
 	Name string
-	// Field returns a pointer to the field. Its type says how the setting is written: it is a
-	// time.Duration, []time.Duration, int64, string or time.Time.
+	// About says what the setting is, in at most 23 letters, for the help of pq config.
+	About string
+	// Field returns a pointer to the field. The type of the field, a time.Duration,
+	// []time.Duration, int64, string or time.Time, says how the setting is written.
 	Field func(*Settings) any
-	// Least and Most are the bounds of a number, of a duration or each one in a list, in
-	// nanoseconds, or of the year of a time. 0 is within the bounds of a duration, whatever they
-	// are.
+	// Least and Most bound a number, a duration or each one in a list, in nanoseconds, or the year
+	// of a time. A duration may always be 0.
 	Least, Most int64
 	// Length is the most elements of a list.
 	Length int
-	// Choices are all values of a text, and CheckText says what is wrong with one; if there is neither,
-	// it is the name of a queue.
+	// Choices are all values of a text, and CheckText says what is wrong with one. With neither,
+	// the text is the name of a queue.
 	Choices   []string
 	CheckText func(string) error
 	// Object says that the text is the JSON of an object.
 	Object bool
 	// Off is the value of a duration for which people write 0; 0 if there is none.
 	Off time.Duration
-	// Default is in force while it is not set; nil is none.
+	// Default is the value while the setting is not set; nil if there is none.
 	Default any
-	// About says what it is, in at most 23 letters: see the help of pq config.
-	About string
 }
 
 // table is in the order in which settings are stored and listed, so new rows come last.
 var table = []*Setting{
-	{Name: "ack_wait", Field: func(s *Settings) any { return &s.AckWait }, About: "length of leases",
-		Least: int64(MinLease), Most: int64(MaxLease), Default: DefaultLease},
-	{Name: "backoff", Field: func(s *Settings) any { return &s.Backoff }, About: "delays after failures",
-		Most: int64(MaxDelay), Length: MaxBackoffs},
-	{Name: "max_deliver", Field: func(s *Settings) any { return &s.MaxDeliver }, About: "deliveries of an item",
-		Most: MaxMaxDeliver},
-	{Name: "dead_letter", Field: func(s *Settings) any { return &s.DeadLetter }, About: "queue of what failed"},
-	{Name: "ttl", Field: func(s *Settings) any { return &s.TTL }, About: "life of an item",
-		Least: int64(MinTTL), Most: int64(MaxDelay)},
-	{Name: "pause_until", Field: func(s *Settings) any { return &s.PauseUntil }, About: "see pq pause",
-		Least: 1970, Most: 9999},
-	{Name: "max_leased", Field: func(s *Settings) any { return &s.MaxLeased }, About: "most leases at a time",
-		Most: MaxCount},
-	{Name: "max_items", Field: func(s *Settings) any { return &s.MaxItems }, About: "most items in the queue",
-		Most: MaxCount},
-	{Name: "max_bytes", Field: func(s *Settings) any { return &s.MaxBytes }, About: "most bytes in the queue",
-		Most: MaxTotalBytes},
-	{Name: "discard", Field: func(s *Settings) any { return &s.Discard }, About: "new or old: what goes",
-		Choices: []string{DiscardNew, DiscardOld}, Default: DiscardNew},
-	{Name: "duplicate_window", Field: func(s *Settings) any { return &s.DuplicateWindow }, About: "how long ids are kept",
-		Least: int64(MinLease), Most: int64(MaxDelay), Off: NoDuplicateWindow, Default: DefaultDuplicateWindow},
-	{Name: "max_leased_per_group", Field: func(s *Settings) any { return &s.MaxLeasedPerGroup }, About: "most leases of a group",
-		Most: MaxCount},
-	{Name: "rate", Field: func(s *Settings) any { return &s.Rate }, About: "deliveries, as 10/1s",
-		CheckText: checkRate},
-	{Name: "rate_per_group", Field: func(s *Settings) any { return &s.RatePerGroup }, About: "deliveries of a group",
-		CheckText: checkRate},
-	{Name: "source", Field: func(s *Settings) any { return &s.Source }, About: "a stream to draw from",
-		CheckText: checkSource, Object: true},
+	{Name: "ack_wait", About: "length of leases", Least: int64(MinLease), Most: int64(MaxLease),
+		Default: DefaultLease, Field: func(s *Settings) any { return &s.AckWait }},
+	{Name: "backoff", About: "delays after failures", Most: int64(MaxDelay), Length: MaxBackoffs,
+		Field: func(s *Settings) any { return &s.Backoff }},
+	{Name: "max_deliver", About: "deliveries of an item", Most: MaxMaxDeliver,
+		Field: func(s *Settings) any { return &s.MaxDeliver }},
+	{Name: "dead_letter", About: "queue of what failed",
+		Field: func(s *Settings) any { return &s.DeadLetter }},
+	{Name: "ttl", About: "life of an item", Least: int64(MinTTL), Most: int64(MaxDelay),
+		Field: func(s *Settings) any { return &s.TTL }},
+	{Name: "pause_until", About: "see pq pause", Least: 1970, Most: 9999,
+		Field: func(s *Settings) any { return &s.PauseUntil }},
+	{Name: "max_leased", About: "most leases at a time", Most: MaxCount,
+		Field: func(s *Settings) any { return &s.MaxLeased }},
+	{Name: "max_items", About: "most items in the queue", Most: MaxCount,
+		Field: func(s *Settings) any { return &s.MaxItems }},
+	{Name: "max_bytes", About: "most bytes in the queue", Most: MaxTotalBytes,
+		Field: func(s *Settings) any { return &s.MaxBytes }},
+	{Name: "discard", About: "new or old: what goes", Choices: []string{DiscardNew, DiscardOld},
+		Default: DiscardNew, Field: func(s *Settings) any { return &s.Discard }},
+	{Name: "duplicate_window", About: "how long ids are kept", Default: DefaultDuplicateWindow,
+		Least: int64(MinLease), Most: int64(MaxDelay), Off: NoDuplicateWindow,
+		Field: func(s *Settings) any { return &s.DuplicateWindow }},
+	{Name: "max_leased_per_group", About: "most leases of a group", Most: MaxCount,
+		Field: func(s *Settings) any { return &s.MaxLeasedPerGroup }},
+	{Name: "rate", About: "deliveries, as 10/1s", CheckText: checkRate,
+		Field: func(s *Settings) any { return &s.Rate }},
+	{Name: "rate_per_group", About: "deliveries of a group", CheckText: checkRate,
+		Field: func(s *Settings) any { return &s.RatePerGroup }},
+	{Name: "source", About: "a stream to draw from", CheckText: checkSource, Object: true,
+		Field: func(s *Settings) any { return &s.Source }},
 }
 
 // All returns the rows of the table, in its order.
@@ -95,12 +97,13 @@ func (row *Setting) IsSet(s *Settings) bool {
 	}
 }
 
-// Copy copies the setting. Both share its memory then.
+// Copy copies the setting from one to the other. The copy shares its memory.
 func (row *Setting) Copy(to, from *Settings) {
 	reflect.ValueOf(row.Field(to)).Elem().Set(reflect.ValueOf(row.Field(from)).Elem())
 }
 
-// Check returns what is wrong with the value, if it is set. It accepts any name of a queue.
+// Check returns what is wrong with the value, nil if the setting is not set. It accepts any name of
+// a queue.
 func (row *Setting) Check(s *Settings) error {
 	if !row.IsSet(s) {
 		return nil
@@ -116,6 +119,7 @@ func (row *Setting) Check(s *Settings) error {
 		if len(*field) > row.Length {
 			return fmt.Errorf("%d durations: want at most %d", len(*field), row.Length)
 		}
+
 		for _, d := range *field {
 			if err := CheckBounds(d, least, most); err != nil {
 				return err
@@ -129,6 +133,7 @@ func (row *Setting) Check(s *Settings) error {
 		if row.Choices != nil && !slices.Contains(row.Choices, *field) {
 			return fmt.Errorf("%+.130q: want %s", *field, row.Choice())
 		}
+
 		if row.CheckText != nil {
 			return row.CheckText(*field)
 		}
@@ -137,10 +142,11 @@ func (row *Setting) Check(s *Settings) error {
 			return fmt.Errorf("%v: want a year from %d to %d", *field, row.Least, row.Most)
 		}
 	}
+
 	return nil
 }
 
-// Choice returns the choices, as an error says what it wants.
+// Choice returns the choices as errors list them.
 func (row *Setting) Choice() string { return `"` + strings.Join(row.Choices, `" or "`) + `"` }
 
 // CheckBounds returns an error unless the duration is 0 or between the bounds.

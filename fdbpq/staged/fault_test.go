@@ -19,11 +19,11 @@ import (
 var popFaults = []faultkv.Fault{faultkv.None, faultkv.Conflict, faultkv.UnknownLost,
 	faultkv.UnknownMade, faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext}
 
-// popUnknowns are those that leave the outcome unknown.
+// popUnknowns are the faults that leave the outcome unknown.
 var popUnknowns = popFaults[2:]
 
-// faulty is a queue of three items, the first of which has a history, in a store that has faults for
-// the Popper p, but not for the fixture.
+// faulty is a queue of three items, the first one with a history. The store has faults for the
+// Popper p, but not for the fixture.
 type faulty struct {
 	*fixture
 	store *faultkv.DB
@@ -97,7 +97,7 @@ func TestFaultsAtEveryCommit(t *testing.T) {
 	for _, path := range []struct {
 		name   string
 		before []faultkv.Fault // these come first
-		n      int             // then so many
+		n      int             // then n more
 		setUp  func(s *faulty)
 		max    bool // if the last of them is none, pop the last
 		want   string
@@ -212,8 +212,8 @@ func TestContextEndsAnywhere(t *testing.T) {
 	})
 }
 
-// A pop that cannot be withdrawn, because the store cannot be reached, says so, and is settled
-// later by Settle or by the next pop.
+// A pop that cannot be withdrawn, because the store cannot be reached, says so. Settle or the next
+// pop settles it.
 func TestSettle(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		list := slices.DeleteFunc(endings(), func(at ending) bool { return at.begin > 0 })

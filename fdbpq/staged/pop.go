@@ -16,18 +16,19 @@ import (
 // PopMin removes and returns the first item, as PriorityQueue.PopMin and Queue.Dequeue do.
 //
 // Errors: ErrEmpty, ErrCorrupt, errors of the store, and the context's error. When the context ends
-// or the store fails, PopMin withdraws its request, which takes up to two seconds. If that fails,
-// the error wraps kv.ErrCommitUnknown: see Settle.
+// or the store fails, PopMin withdraws its request, which takes up to two seconds. If that fails
+// too, the error wraps kv.ErrCommitUnknown, and the pop may have taken an item: see Settle.
 func (p *Popper) PopMin(ctx context.Context) (fdbpq.Item, error) { return p.pop(ctx, fdbpq.Front) }
 
-// PopMax removes and returns the last item, as PriorityQueue.PopMax does. For a Queue it returns
-// ErrOp. Otherwise it is like PopMin.
+// PopMax removes and returns the last item, as PriorityQueue.PopMax does. For a FIFO queue it
+// returns ErrOp. Otherwise it is like PopMin.
 func (p *Popper) PopMax(ctx context.Context) (fdbpq.Item, error) { return p.pop(ctx, fdbpq.Back) }
 
 func (p *Popper) pop(ctx context.Context, end fdbpq.End) (fdbpq.Item, error) {
 	if p.l.Fifo && end == fdbpq.Back {
 		return fdbpq.Item{}, codec.ErrFIFOEnd
 	}
+
 	if err := p.Settle(ctx); err != nil {
 		return fdbpq.Item{}, err
 	}
@@ -43,11 +44,12 @@ func (p *Popper) pop(ctx context.Context, end fdbpq.End) (fdbpq.Item, error) {
 		r.slowest = time.Since(began)
 		result, err = p.awaitAnswer(ctx, r, err)
 	}
+
 	if err != nil {
 		result = &fdbpq.Result{Err: err}
 	}
 
-	// The next pop removes the claim of this one, or those that this one has not removed.
+	// The next pop removes the claim of this one, or the claims that this one has not removed.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if result.Err == nil {
@@ -74,6 +76,7 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *fdbpq.Resul
 	if course != standInLine {
 		p.standing.ledTo(result != nil)
 	}
+
 	if course == standInLine || errors.Is(err, errMayNotSkip) {
 		_, err = p.once(ctx, func(tx kv.Transaction) (*fdbpq.Result, error) {
 			line, claims, err := r.beginLook(tx)()
@@ -83,19 +86,20 @@ func (p *Popper) tryAtOnce(ctx context.Context, r *request) (result *fdbpq.Resul
 			return nil, r.register(tx, line, claims, p.now())
 		})
 	}
+
 	return result, err
 }
 
-// errMayNotSkip ends a transaction that has found a line which it may not skip.
+// errMayNotSkip ends a transaction that has found a line and may not skip it.
 var errMayNotSkip = errors.New("fdbpq: there is a line")
 
-// popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if it may not
-// skip it.
+// popDirectly takes an item. Meanwhile it looks for a line, and returns errMayNotSkip if there is
+// one that it may not skip.
 func (p *Popper) popDirectly(ctx context.Context, r *request) (*fdbpq.Result, error) {
 	result, err := p.once(ctx, func(tx kv.Transaction) (*fdbpq.Result, error) {
 		line := tx.Snapshot().GetRange(p.l.RequestRange(), kv.RangeOptions{Limit: maxSkipped + 1})
-		now := p.now()
-		results, err := fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpPop, End: r.end, Queue: p.q}}, now)
+		now, pop := p.now(), fdbpq.Op{Kind: fdbpq.OpPop, End: r.end, Queue: p.q}
+		results, err := fdbpq.Apply(tx, []fdbpq.Op{pop}, now)
 		if err != nil {
 			return nil, err
 		}
@@ -104,6 +108,7 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (*fdbpq.Result, er
 		if err != nil {
 			return nil, err
 		}
+
 		if !p.standing.maySkip(len(requests)) {
 			return nil, errMayNotSkip
 		}
@@ -114,7 +119,8 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (*fdbpq.Result, er
 		return &results[0], nil
 	})
 
-	if err == nil && errors.Is(result.Err, fdbpq.ErrNoRoom) { // it has made some for the next
+	// Something was due, and left no room for the pop. The next attempt goes on from there.
+	if err == nil && errors.Is(result.Err, fdbpq.ErrNoRoom) {
 		return p.popDirectly(ctx, r)
 	}
 	return result, err
@@ -122,15 +128,17 @@ func (p *Popper) popDirectly(ctx context.Context, r *request) (*fdbpq.Result, er
 
 // awaitAnswer checks for the answer to the request until there is one. err is the error of
 // tryAtOnce.
-func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (result *fdbpq.Result, _ error) {
+func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (*fdbpq.Result, error) {
 	began := p.now()
 	expected := p.standing.expectedWait()
 	waited := time.Duration(0)
 	r.patience += 2 * expected // because it checks only so often
 	var backoff kv.Backoff
 
+	var result *fdbpq.Result
 	for result == nil {
-		lost := errors.Is(err, kv.ErrConflict) // so another transaction has changed the request
+		// After a conflict check at once: another transaction has changed the request.
+		lost := errors.Is(err, kv.ErrConflict)
 		switch {
 		case ctx.Err() != nil:
 			return nil, p.withdraw(ctx, r, ctx.Err())
@@ -159,7 +167,7 @@ func (p *Popper) awaitAnswer(ctx context.Context, r *request, err error) (result
 }
 
 // checkAnswer collects the answer to the request if there is one. Otherwise it makes sure that the
-// request is registered, and serves the line if it is up to this request. Without an answer it
+// request is registered, and serves the line if that is up to this request. Without an answer it
 // returns nil.
 func (p *Popper) checkAnswer(ctx context.Context, r *request) (*fdbpq.Result, error) {
 	return p.once(ctx, func(tx kv.Transaction) (*fdbpq.Result, error) {
@@ -185,6 +193,7 @@ func (p *Popper) checkAnswer(ctx context.Context, r *request) (*fdbpq.Result, er
 		if err != nil {
 			return nil, err
 		}
+
 		if r.collected = value != nil; r.collected {
 			return r.collect(tx, value, p.now())
 		}
@@ -193,9 +202,11 @@ func (p *Popper) checkAnswer(ctx context.Context, r *request) (*fdbpq.Result, er
 		if err != nil {
 			return nil, err
 		}
+
 		if value, err = registered.Get(); err != nil {
 			return nil, err
 		}
+
 		if value == nil { // its place in line may have expired
 			return nil, r.register(tx, line, claims, p.now())
 		}
@@ -204,6 +215,7 @@ func (p *Popper) checkAnswer(ctx context.Context, r *request) (*fdbpq.Result, er
 		if !r.shouldServe(p.now()) {
 			return nil, nil
 		}
+
 		r.first = ""
 		return serve(tx, r, false, p.now())
 	})
@@ -222,6 +234,7 @@ func (r *request) collect(tx kv.Transaction, encoded []byte, now time.Time) (*fd
 		return &fdbpq.Result{Err: fdbpq.ErrEmpty}, nil
 	}
 
+	// All reads take one round trip.
 	g := state.NewLedger(tx, r.l, now, nil)
 	g.BeginSettings() // for MaxBytes
 	read, history := tx.Get(r.valueKey), state.ReadHistory(r.l, tx, a.Item)
@@ -230,11 +243,12 @@ func (r *request) collect(tx kv.Transaction, encoded []byte, now time.Time) (*fd
 	if err != nil {
 		return nil, err
 	}
+
 	if err := s.Load(tx, r.l, value, false); codec.UnlessCorrupt(err) != nil {
 		return nil, err
 	}
 
-	// An item that cannot be read goes back, as if it had not been given.
+	// An item that cannot be read goes back, as if nobody had given it.
 	tx.Clear(r.valueKey)
 	if s.Err != nil {
 		g.Attach(a.Item, value)
@@ -249,9 +263,11 @@ func (r *request) collect(tx kv.Transaction, encoded []byte, now time.Time) (*fd
 }
 
 // Settle withdraws the pops that ended with kv.ErrCommitUnknown. If one of them has taken an item,
-// Settle returns it to its old place, since nobody received it. Pops settle before they do anything
-// else, so call Settle only to have items back before the next pop. Items that are not settled
-// within an hour are lost. Settle does nothing if there is nothing to settle.
+// Settle returns the item to its old place, because nobody received it. Items that are not settled
+// within an hour are lost.
+//
+// Each pop settles before anything else. So call Settle only to have items back before the next
+// pop. It does nothing if there is nothing to settle.
 //
 // Errors: those of the store, and the context's error.
 func (p *Popper) Settle(ctx context.Context) error {
@@ -262,6 +278,7 @@ func (p *Popper) Settle(ctx context.Context) error {
 			p.mu.Unlock()
 			return nil
 		}
+
 		r := p.mu.unsettled[n-1]
 		p.mu.unsettled = p.mu.unsettled[:n-1]
 		p.mu.Unlock()
@@ -286,8 +303,8 @@ func (p *Popper) withdraw(ended context.Context, r *request, err error) error {
 	return err
 }
 
-// erase removes all traces of a request, or leaves it to Settle. If it was given an item, or has
-// taken one, the item returns to its old place.
+// erase removes all traces of a request. If the request was given an item, or has taken one, the
+// item returns to its old place. If erase fails, it leaves the request to Settle.
 func (p *Popper) erase(ctx context.Context, r *request) error {
 	err := kv.UpdateIdempotent(ctx, state.Shrinking{Database: p.db}, func(tx kv.Transaction) error {
 		readAnswer, readClaim := tx.Get(r.answerKey), tx.Get(r.claimKey)
@@ -295,6 +312,7 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 		if err != nil {
 			return err
 		}
+
 		taken, err := r.committedClaim(readClaim)
 		if err != nil {
 			return err
@@ -307,19 +325,22 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 			}
 			state.ClearUntil(p.l, tx, taken.marker.deadline, r.claimKey)
 		}
+
 		if encoded != nil {
 			if err := r.returnAnswer(&g, encoded); err != nil {
 				return err
 			}
 		}
+
 		if err := g.Flush(); err != nil {
 			return err
 		}
 
-		// Also what is not there, so that no attempt on its way commits later.
+		// Even keys that are not there: attempts that are on their way conflict with this.
 		if r.key != nil {
 			tx.Clear(r.key)
 		}
+
 		tx.Clear(r.answerKey)
 		tx.Clear(r.valueKey)
 		tx.Clear(r.claimKey)
@@ -331,15 +352,17 @@ func (p *Popper) erase(ctx context.Context, r *request) error {
 		defer p.mu.Unlock()
 		p.mu.unsettled = append(p.mu.unsettled, r)
 	}
+
 	return err
 }
 
-// returnAnswer returns the item of an answer that is not collected, if it has one.
+// returnAnswer returns the item of an answer that was not collected, if it has one.
 func (r *request) returnAnswer(g *state.Ledger, encoded []byte) error {
 	a, err := codec.ParseAnswer(encoded)
 	if err != nil {
 		return err
 	}
+
 	state.ClearUntil(r.l, g.Tx, a.Deadline, r.answerKey)
 	if a.Item == nil {
 		return nil

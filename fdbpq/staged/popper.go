@@ -1,9 +1,9 @@
-// Package staged pops from queues that many processes pop from at the same time: the published
-// recipe's extension for high contention.
+// Package staged pops from queues that many processes pop from at the same time. It implements the
+// published recipe's extension for high contention.
 //
-//	popper.go   Popper, and whether a pop of it stands in line
-//	pop.go      pops: their first attempts, in line, and given up
-//	serve.go    answers to all requests in line, in one transaction
+//	popper.go   Popper, and how its pops begin
+//	pop.go      a pop: its first attempt, its wait in line, its withdrawal
+//	serve.go    the answers to all requests in line, in one transaction
 //	request.go  what a pop knows of its request; deadlines and limits
 package staged
 
@@ -20,32 +20,32 @@ import (
 
 // Popper pops from a queue that many processes pop from at the same time. Plain pops from one queue
 // conflict, and most of their work is wasted. A pop of a Popper can register a request for an item
-// from its end of the queue, and another pop serves all requests in line in one transaction.
+// from its end of the queue, and another pop then serves all requests in line in one transaction.
 //
-// As long as conflicts are rare, pops need no line. A Popper leads while its pops succeed at the
+// While conflicts are rare, pops need no line. A Popper leads as long as its pops succeed at the
 // first attempt: each takes its item itself, in a single transaction, as a plain pop does. If an
 // attempt loses to a conflict, or a new Popper finds a line, the Popper follows: its pops register
 // at once. It leads again when one of them has served the line. So usually one Popper leads, the
 // others follow, and nothing conflicts.
 //
-// A leader that saw n requests in line, at most 32, skips them with 2n pops of 2n+1, and serves the
-// line with the other one, before it takes its own item. So among few processes two pops of three
-// take a single transaction; among many nearly all stand in line, which gives the highest rate.
-// More than 30n+15 pops skip a request once in a million times.
+// A leader that saw n requests in line, at most 32, skips them with 2n pops of 2n+1. With the other
+// one it serves the line, before it takes its own item. So among few processes two pops of three
+// take a single transaction. Among many, nearly all stand in line, which gives the highest rate. A
+// request is skipped by more than 30n+15 pops once in a million times.
 //
 // A pop in line checks for its answer, an item or "empty", until there is one. It serves the line
-// itself if its request is the first and no other Popper has taken an item between two checks. Nor
-// does it wait for a leader, or for the owner of the first request, longer than about a second.
+// itself if its request is the first and no other Popper has taken an item between two checks. It
+// waits for a leader, or for the owner of the first request, for about a second at most.
 //
-// A process that dies strands nothing. Requests expire after 10 seconds, and an item that is not
-// collected within 30 seconds returns to its old place with the next pop of anybody. These
+// A process that dies strands nothing. Requests expire after 10 seconds. An item that is not
+// collected within 30 seconds returns to its old place with the next pop of any process. These
 // deadlines compare clocks of different machines, which must agree to a few seconds.
 //
-// Order is best effort among items in flight: the pops served by one transaction get the first
+// Order is best effort among items in flight. The pops that one transaction serves get the first
 // items of the queue, but one may return the second item before another has collected the first.
 //
-// A Popper that serves the line does not go by Settings.MaxLeasedPerGroup, Rate and RatePerGroup. Set
-// none of them for a queue that is popped from like this.
+// A Popper that serves the line ignores Settings.MaxLeasedPerGroup, Rate and RatePerGroup. Set none
+// of them for a queue that has Poppers.
 //
 // A Popper is safe for concurrent use.
 type Popper struct {
@@ -57,31 +57,38 @@ type Popper struct {
 
 	mu struct {
 		sync.Mutex
-		oldClaims []expiringKey // of finished pops, to be removed
+		oldClaims []expiringKey // of finished pops; the next pop removes them
 		unsettled []*request    // pops of unknown outcome
 	}
 }
 
 // New returns a Popper for the queue q in db.
 func New(db kv.Database, q fdbpq.Target) *Popper {
-	return &Popper{db: db, q: q, l: q.Layout(), now: time.Now, standing: standing{random: rand.IntN}}
+	p := &Popper{db: db, q: q, l: q.Layout(), now: time.Now}
+	p.standing.random = rand.IntN
+	return p
 }
 
 // SetNow gives the Popper another clock than time.Now. Call it before the first pop.
 func (p *Popper) SetNow(now func() time.Time) { p.now = now }
 
-// once runs fn, a step of a pop, in a transaction, without retries. It returns nil with an error.
-func (p *Popper) once(ctx context.Context, fn func(kv.Transaction) (*fdbpq.Result, error)) (*fdbpq.Result, error) {
+// step is a step of a pop in one transaction. It returns nil if the pop has no result yet.
+type step func(tx kv.Transaction) (*fdbpq.Result, error)
+
+// once runs a step in a transaction, without retries. It returns no result with an error.
+func (p *Popper) once(ctx context.Context, fn step) (*fdbpq.Result, error) {
 	tx, err := p.db.Begin(ctx, kv.BeginOptions{Shrinks: true})
 	if err != nil {
 		return nil, err
 	}
+
 	defer tx.Cancel()
 
 	result, err := fn(tx)
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err = tx.Commit().Get(); err != nil {
 		return nil, err
 	}
@@ -92,22 +99,29 @@ func (p *Popper) once(ctx context.Context, fn func(kv.Transaction) (*fdbpq.Resul
 type course int
 
 const (
-	popDirectly course = iota // take an item, past the line if it may skip that
+	popDirectly course = iota // take an item; past the line, if the pop may skip it
 	serveLine                 // serve all requests in line, then itself
 	standInLine               // register a request
 )
 
-// role is what a Popper has learned from its pops.
+// role is what a Popper has learned from its pops:
+//
+//	from      to        when
+//	newcomer  leader    its first pop took its item itself
+//	newcomer  follower  its first pop lost to a conflict, or found a line
+//	leader    follower  a pop lost to a conflict
+//	follower  leader    a pop in line has served the line
 type role int
 
 const (
-	newcomer role = iota // nothing yet
-	leader               // its last pop took its item itself, or served the line
-	follower             // it lost, and another Popper served it
+	newcomer role = iota
+	leader
+	follower
 )
 
 const (
-	// maxSkipped is the longest line that a leader skips. Beyond that it costs more than it gains.
+	// maxSkipped is the longest line that a leader skips. Skipping a longer one costs more than it
+	// gains.
 	maxSkipped = 32
 	// skipsPerRequest is how many pops skip a line, on average, for each request in it. So about
 	// two items of three go to pops that take a single transaction.
@@ -120,26 +134,27 @@ type standing struct {
 
 	mu        sync.Mutex
 	role      role
-	line      int           // how many requests were in line when a leader or newcomer last looked, at most maxSkipped+1
-	leading   bool          // a pop of this Popper is under way that does not stand in line
+	line      int           // requests that a leader or newcomer last saw, at most maxSkipped+1
+	leading   bool          // a pop of this Popper is under way that is not in line
 	usualWait time.Duration // how long answers have taken lately
 }
 
-// chooseCourse decides about the next pop. Two pops of one Popper would conflict if both tried to
-// take an item.
+// chooseCourse decides how the next pop begins.
 func (s *standing) chooseCourse() course {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leading || s.role == follower {
+	if s.leading || s.role == follower { // two pops that both take an item would conflict
 		return standInLine
 	}
 
 	s.leading = true
-	if s.role == leader && (s.line > maxSkipped || s.line > 0 && s.random(skipsPerRequest*s.line+1) == 0) {
-		s.line = 0
-		return serveLine
+	if s.role != leader || s.line == 0 ||
+		s.line <= maxSkipped && s.random(skipsPerRequest*s.line+1) != 0 {
+		return popDirectly
 	}
-	return popDirectly
+
+	s.line = 0
+	return serveLine
 }
 
 // maySkip records how many requests are in line, and reports whether a pop may skip them.
@@ -150,7 +165,7 @@ func (s *standing) maySkip(line int) bool {
 	return line == 0 || s.role == leader
 }
 
-// ledTo records how the attempt ended that a pop made without standing in line.
+// ledTo records whether a pop that did not stand in line got a result.
 func (s *standing) ledTo(answer bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +175,7 @@ func (s *standing) ledTo(answer bool) {
 	}
 }
 
-// answered records how long a pop waited in line, and whether it has served the line itself.
+// answered records how long a pop waited in line, and whether it served the line itself.
 func (s *standing) answered(wait time.Duration, served bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +185,7 @@ func (s *standing) answered(wait time.Duration, served bool) {
 	}
 }
 
-// expectedWait is about how long the next answer will take.
+// expectedWait returns about how long the next answer will take.
 func (s *standing) expectedWait() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

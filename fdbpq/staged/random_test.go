@@ -30,8 +30,8 @@ var faultRates = map[faultkv.Fault]float64{
 	faultkv.UnknownDuringNext: 0.03,
 }
 
-// randomRun is one random run: processes of several kinds on one queue, in a store with faults for
-// those that pop, with a clock that jumps.
+// randomRun is one random run: processes of several kinds on one queue. The clock jumps, and the
+// store has faults for pops.
 type randomRun struct {
 	*fixture
 	fallible kv.Database // what the pops see
@@ -198,7 +198,7 @@ func (run *randomRun) finish() {
 	slices.Sort(run.popped)
 	wantList(run.T, "all that was popped", run.popped, run.pushed...)
 
-	for run.stored().requests > 0 { // of those who died
+	for run.stored().requests > 0 { // of processes that died
 		run.serve()
 	}
 	run.clock.advance(claimLife + answerLife)

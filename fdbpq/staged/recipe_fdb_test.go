@@ -58,7 +58,7 @@ func (r recipeProgram) pop(max bool) (value string, err error) {
 }
 
 // Items of recipe programs pass through staged pops unchanged: pops get them, and the recipe can
-// pop those that go back, from both ends.
+// pop items that went back, from both ends.
 func TestRecipeItems(t *testing.T) {
 	for name, format := range map[string]fdbpq.ValueFormat{"raw": fdbpq.RawValues, "tuple": fdbpq.TupleValues} {
 		t.Run(name, func(t *testing.T) {

@@ -11,19 +11,19 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// These values come from measurements with BenchmarkContention.
+// Deadlines and limits. They come from measurements with BenchmarkContention.
 const (
-	// requestLife is how long a request waits to be served. After that its owner, if it is still
-	// there, registers it again.
+	// requestLife is how long a request waits to be served. Then its owner, if it is still there,
+	// registers it again.
 	requestLife = 10 * time.Second
 	// answerLife is how long an answer waits to be collected.
 	answerLife = 30 * time.Second
-	// claimLife is how long a pop has to find out that it took an item, for example because the
-	// store cannot be reached.
+	// claimLife is how long a pop has to find out that it took an item, for example while the store
+	// cannot be reached.
 	claimLife = time.Hour
-	// minPatience and maxPatience bound how long the first in line may stay there before a request
-	// serves the line that would leave it to a leader or to the first, in addition to two expected
-	// waits. Each request draws its own, so that not all lose patience at once.
+	// minPatience and maxPatience bound how long a request waits for a leader, or for the first in
+	// line, to serve the line, in addition to two expected waits. Then it serves the line itself.
+	// Each request draws its own patience, so that not all lose it at once.
 	minPatience = 100 * time.Millisecond
 	maxPatience = time.Second
 	// serveLimit is the most requests, and serveBytes about the most bytes of values, that one
@@ -43,21 +43,21 @@ type request struct {
 	end                           fdbpq.End
 	id                            [codec.RandomSize]byte
 	answerKey, valueKey, claimKey []byte
-	oldClaims                     []expiringKey // of earlier pops, to be removed
+	oldClaims                     []expiringKey // of earlier pops; this one removes them
 
 	key     []byte  // its place in line, which never changes; nil before it has one
 	claims  []claim // attempts to take an item, in order
-	claimed *claim  // the one that committed, or the last one
+	claimed *claim  // the attempt that committed, or the last one
 
 	slowest   time.Duration // what its slowest transaction took
 	collected bool          // another pop has answered it
 
-	soonFirst  bool          // the line was empty, so it is probably first
-	first      string        // key of the first in line, when last seen; "" if unknown
-	firstSince time.Time     // when that was first seen
-	lastClaim  string        // key of the newest claim, when last seen
+	soonFirst  bool          // the line was empty when it registered, so it is probably the first
+	first      string        // key of the first in line at the last look; "" if unknown
+	firstSince time.Time     // when that key was first seen
+	lastClaim  string        // key of the newest claim at the last look
 	led        bool          // another Popper took an item between the last two looks
-	patience   time.Duration // with a first in line that does not serve the others
+	patience   time.Duration // see minPatience
 }
 
 // claim is an attempt to take an item.
@@ -95,8 +95,9 @@ func (r *request) fence(tx kv.Transaction) {
 // claim records in tx that this request takes the item.
 func (r *request) claim(tx kv.Transaction, item *fdbpq.Item, now time.Time) {
 	r.fence(tx)
-	c := claim{item, expiringKey{r.claimKey, now.Add(claimLife)}}
-	state.SetUntil(r.l, tx, c.marker.deadline, c.marker.key, codec.EncodeClaim(c.marker.deadline, len(r.claims)))
+	deadline := now.Add(claimLife)
+	c := claim{item, expiringKey{r.claimKey, deadline}}
+	state.SetUntil(r.l, tx, deadline, r.claimKey, codec.EncodeClaim(deadline, len(r.claims)))
 	for _, old := range r.oldClaims {
 		state.ClearUntil(r.l, tx, old.deadline, old.key)
 	}
@@ -104,8 +105,10 @@ func (r *request) claim(tx kv.Transaction, item *fdbpq.Item, now time.Time) {
 	r.claimed = &c
 }
 
-// take takes a detached item, which has been read in full, and whose history is being read.
-func (r *request) take(g *state.Ledger, item *state.Stored, history kv.Future[[]byte]) (*fdbpq.Result, error) {
+// take takes a detached item that has been read in full. history is being read.
+func (r *request) take(
+	g *state.Ledger, item *state.Stored, history kv.Future[[]byte],
+) (*fdbpq.Result, error) {
 	past, err := history.Get()
 	if err != nil {
 		return nil, err
@@ -123,31 +126,39 @@ func (r *request) committedClaim(read kv.Future[[]byte]) (*claim, error) {
 	if err != nil || value == nil {
 		return nil, err
 	}
+
 	_, n, err := codec.ParseClaim(value)
 	if err == nil && (n < 0 || n >= int64(len(r.claims))) {
-		err = fmt.Errorf("%w: claim %d of a request that made %d", fdbpq.ErrCorrupt, n, len(r.claims))
+		err = fmt.Errorf("%w: claim %d of a request that made %d",
+			fdbpq.ErrCorrupt, n, len(r.claims))
 	}
+
 	if err != nil {
 		return nil, err
 	}
 	return &r.claims[n], nil
 }
 
-// beginLook starts to read the first request in line, or the last if r has no place yet, and the
-// newest claim. It returns how to wait for them.
-func (r *request) beginLook(tx kv.Transaction) (wait func() (line, claims []kv.KeyValue, err error)) {
-	inLine := tx.Snapshot().GetRange(r.l.RequestRange(), kv.RangeOptions{Limit: 1, Reverse: r.key == nil})
-	claimed := tx.Snapshot().GetRange(codec.Within(r.l.PartPrefix(codec.PartClaim)), kv.RangeOptions{Limit: 1, Reverse: true})
+// look waits for the pairs of a request in line and of a claim, none or one of each.
+type look func() (line, claims []kv.KeyValue, err error)
+
+// beginLook starts to read the first request in line, or the last one if r has no place yet, and
+// the newest claim.
+func (r *request) beginLook(tx kv.Transaction) look {
+	snapshot, claimed := tx.Snapshot(), codec.Within(r.l.PartPrefix(codec.PartClaim))
+	one := kv.RangeOptions{Limit: 1, Reverse: r.key == nil}
+	inLine := snapshot.GetRange(r.l.RequestRange(), one)
+	newest := snapshot.GetRange(claimed, kv.RangeOptions{Limit: 1, Reverse: true})
 	return func() (line, claims []kv.KeyValue, err error) {
 		if line, err = inLine.Get(); err == nil {
-			claims, err = claimed.Get()
+			claims, err = newest.Get()
 		}
 		return line, claims, err
 	}
 }
 
-// register puts the request in line: at its old place, because an earlier attempt may still commit,
-// or after the last request if it has none. line and claims are what beginLook has read.
+// register puts the request in line: after the last request or, if it has a place, there again,
+// because an earlier attempt may still commit. line and claims are what beginLook has read.
 func (r *request) register(tx kv.Transaction, line, claims []kv.KeyValue, now time.Time) error {
 	if r.key == nil {
 		count := int64(0)
@@ -158,6 +169,7 @@ func (r *request) register(tx kv.Transaction, line, claims []kv.KeyValue, now ti
 			}
 			count = codec.Following(last.Count)
 		}
+
 		r.key = r.l.RequestKey(count, r.id)
 	}
 
@@ -189,8 +201,8 @@ func firstKey(pairs []kv.KeyValue) string {
 	return string(pairs[0].Key)
 }
 
-// shouldServe reports whether this request should serve the line. If a leader is taking items, even
-// the first leaves that to the leader, which would conflict with it.
+// shouldServe reports whether this request should serve the line. While a leader is taking items,
+// even the first request leaves that to the leader, with which it would conflict.
 func (r *request) shouldServe(now time.Time) bool {
 	if r.key == nil || r.first == "" {
 		return false
@@ -198,9 +210,9 @@ func (r *request) shouldServe(now time.Time) bool {
 	return r.first == string(r.key) && !r.led || now.Sub(r.firstSince) > r.patience
 }
 
-// pause returns how long to wait before the next check for an answer, after pauses of the given
-// length altogether: a share of that, so that a long wait takes few checks, but time enough for a
-// leader to take an item.
+// pause returns how long to wait before the next check for an answer. waited is the length of all
+// pauses so far: the pause is a share of it, so that a long wait takes few checks, but long enough
+// for a leader to take an item.
 func (r *request) pause(waited, expected time.Duration) time.Duration {
 	pause := waited / 4
 	if waited == 0 && !r.soonFirst {

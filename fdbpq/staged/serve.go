@@ -23,7 +23,7 @@ type serving struct {
 }
 
 // serve answers the requests in line in tx. own is one of them, or joins them as the last. It
-// returns the result of own, nil if that has to wait for the next serving.
+// returns the result of own, nil if own has to wait for the next serving.
 func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.Result, error) {
 	g, dead := state.NewLedger(tx, own.l, now, nil), due.NewBurials(tx, now, nil)
 	s := &serving{tx: tx, g: &g, own: own}
@@ -40,16 +40,20 @@ func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.R
 	if err := s.items.Arrive(); err != nil {
 		return nil, err
 	}
+
 	room := due.Room{Bytes: due.HeldBytes, Expired: due.MostExpiredBytes}
-	if s.items.Empty() { // then the first large dead letter has room
+	if s.items.Empty() { // there is nothing to give, so the first large dead letter has room
 		room.Fits = func(int) bool { return !d.Done }
 	}
+
 	if err := due.BringBack([]*due.Due{&d}, &room); err != nil {
 		return nil, err
 	}
+
 	if d.Returned {
 		s.readItems()
 	}
+
 	if err := s.items.Arrive(); err != nil {
 		return nil, err
 	}
@@ -60,9 +64,10 @@ func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.R
 	return s.result, cmp.Or(dead.Flush(), g.Flush())
 }
 
-// readLine reads the first requests in line, and removes those that have expired.
+// readLine reads the first requests in line, and removes expired ones.
 func (s *serving) readLine(joins bool) error {
-	pairs, err := s.tx.Snapshot().GetRange(s.g.L.RequestRange(), kv.RangeOptions{Limit: serveLimit}).Get()
+	requests, some := s.g.L.RequestRange(), kv.RangeOptions{Limit: serveLimit}
+	pairs, err := s.tx.Snapshot().GetRange(requests, some).Get()
 	if err != nil {
 		return err
 	}
@@ -72,6 +77,7 @@ func (s *serving) readLine(joins bool) error {
 		if err != nil {
 			return err
 		}
+
 		if w.Deadline.Before(s.g.Now) {
 			s.dequeue(w)
 		} else {
@@ -85,15 +91,16 @@ func (s *serving) readLine(joins bool) error {
 	return nil
 }
 
+// dequeue removes a request from the line.
 func (s *serving) dequeue(w *codec.LineEntry) {
-	if w.Key != nil { // it does not join
+	if w.Key != nil { // else it joins, and has no key
 		s.tx.AddReadConflict(kv.SingleKey(w.Key))
 		s.tx.Clear(w.Key)
 	}
 }
 
 // readItems starts to read as many items from each end as the line wants. It reads without
-// conflict: giving an item conflicts with any other taking of it.
+// conflict: giving an item conflicts with everything else that takes it.
 func (s *serving) readItems() {
 	var want [2]int
 	for _, w := range s.line {
@@ -102,14 +109,15 @@ func (s *serving) readItems() {
 	s.items = state.WalkEnds(s.g.L, s.tx.Snapshot(), want, serveBytes, 0)
 }
 
-// answerLine gives items to the requests in order, until it runs out of either. Only if there is no
-// item at all does it say "empty", because that conflicts with every push, and only if nothing more
-// is due.
+// answerLine gives items to the requests in order, until it runs out of either.
 func (s *serving) answerLine(d *due.Due) error {
 	limits, err := s.g.ReadableSettings()
 	if err != nil {
 		return err
 	}
+
+	// The answer is "empty" only if there is no item at all, because it conflicts with every push,
+	// and only if nothing more is due.
 	var none error
 	switch paused := codec.PausedAt(limits, s.g.Now); {
 	case paused != nil:
@@ -129,21 +137,25 @@ func (s *serving) answerLine(d *due.Due) error {
 			s.sayEmpty(w, none)
 			continue
 		}
+
 		item, err := s.items.Peek(w.End)
 		if err != nil {
 			return err
 		}
+
 		if item == nil || s.bytes > serveBytes {
 			break
 		}
+
 		if err := s.give(w, item); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// sayEmpty answers a request that there is no item. Only the Popper's own request learns why.
+// sayEmpty answers that there is no item. Only the Popper's own request learns why.
 func (s *serving) sayEmpty(w *codec.LineEntry, why error) {
 	s.dequeue(w)
 	if w.ID == s.own.id {
@@ -154,8 +166,8 @@ func (s *serving) sayEmpty(w *codec.LineEntry, why error) {
 	s.answer(w, nil)
 }
 
-// give gives an item to a request. The Popper takes the item of its own request at once, unless it
-// cannot be read.
+// give gives an item to a request. The Popper takes the item of its own request at once, unless the
+// item cannot be read.
 func (s *serving) give(w *codec.LineEntry, item *state.Stored) (err error) {
 	if item.Err != nil {
 		return item.Err
@@ -174,6 +186,7 @@ func (s *serving) give(w *codec.LineEntry, item *state.Stored) (err error) {
 		if err := item.FinishRead(); err != nil {
 			return err
 		}
+
 		if item.Err == nil {
 			s.result, err = s.own.take(s.g, item, history)
 			return err

@@ -33,8 +33,8 @@ func TestServeInOrder(t *testing.T) {
 	wantEqual(t, "length", f.length(), 0)
 }
 
-// A long line is served in pieces, and so is one for values too long for one transaction, whatever
-// their bytes.
+// A long line is served in pieces, and so is a line for values that do not fit into one
+// transaction, whatever their bytes.
 func TestServeInPieces(t *testing.T) {
 	for name, test := range map[string]struct {
 		value  string
@@ -67,8 +67,7 @@ func TestServeInPieces(t *testing.T) {
 	}
 }
 
-// Any pop removes what those of dead Poppers left behind, even if it is more than one transaction
-// handles.
+// Any pop removes what dead Poppers left behind, even if that is more than one transaction handles.
 func TestLeftoversAreRemoved(t *testing.T) {
 	f := onMem(t)
 	const n = due.Page + 50
@@ -119,8 +118,8 @@ func TestExpiredRequests(t *testing.T) {
 	f.wantValues("what is left", "a", "b")
 }
 
-// More falls due than one transaction handles, and the first of it stays back for longer. The rest
-// is found nevertheless, in line and without.
+// More falls due than one transaction handles, and the first of it is held back for longer. Pops
+// still find the rest, in line or not.
 func TestFindsWhatIsDueLate(t *testing.T) {
 	for _, inLine := range []bool{false, true} {
 		t.Run(fmt.Sprint("line=", inLine), func(t *testing.T) {
@@ -153,7 +152,7 @@ func TestFindsWhatIsDueLate(t *testing.T) {
 	}
 }
 
-// taken is an item with a unique key, which a staged pop has been given that nobody collects.
+// taken is an item with a unique key. A staged pop was given it, and nobody collects it.
 func (f *fixture) taken(value string, ttl time.Duration) (pushed fdbpq.Op, old fdbpq.Token) {
 	pushed = push(0, value)
 	pushed.Message.Unique, pushed.TTL = "k", ttl
@@ -168,9 +167,8 @@ func (f *fixture) taken(value string, ttl time.Duration) (pushed fdbpq.Op, old f
 	return pushed, old
 }
 
-// An item that expires while a staged pop has taken it, and that nobody collects, is gone when it
-// comes back, with its unique key, whoever has found its entry of the time index without it
-// meanwhile.
+// An item that expires while a staged pop holds it, and that nobody collects, is gone with its
+// unique key once it comes back, even if its entry of the time index was found and removed before.
 func TestItemExpires(t *testing.T) {
 	for name, looks := range map[string][]time.Duration{
 		"both at once": {claimLife},
@@ -191,8 +189,8 @@ func TestItemExpires(t *testing.T) {
 	}
 }
 
-// An item that comes back from a staged pop before it expires does so at its time, even if a bridge
-// whose clock is ahead has removed its entry of the time index.
+// An item that comes back from a staged pop before it expires still expires in time, even if a
+// bridge whose clock is ahead has removed its entry of the time index.
 func TestItemExpiresLater(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.taken("v", 2*claimLife)
@@ -282,7 +280,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// A large item that is due to die does not keep those in line waiting.
+// A large item that is due to die does not keep the requests in line waiting.
 func TestLargeDeadLetter(t *testing.T) {
 	f := onMem(t)
 	f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.MaxDeliver = 1 }})

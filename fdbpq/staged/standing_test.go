@@ -67,7 +67,8 @@ func TestSkipsOfALine(t *testing.T) {
 	}
 }
 
-// A request serves the line if it is the first, and no leader takes items, or after its patience.
+// A request serves the line if it is the first and no leader takes items, or when its patience is
+// over.
 func TestShouldServe(t *testing.T) {
 	pair := func(key string) []kv.KeyValue { return []kv.KeyValue{{Key: []byte(key)}} }
 	now := time.Unix(1_790_000_000, 0)
@@ -141,8 +142,8 @@ func TestLeaderSkipsOrServes(t *testing.T) {
 	})
 }
 
-// It serves a line that is too long to skip, one request after the other until there are no more
-// items. Then its own goes to the end of the line.
+// A leader serves a line that is too long to skip, request by request, until there are no more
+// items. Then its own request goes to the end of the line.
 func TestLeaderServesLongLine(t *testing.T) {
 	for _, items := range []int{0, 20, maxSkipped + 1, maxSkipped + 2} {
 		t.Run(fmt.Sprint("items=", items), func(t *testing.T) {

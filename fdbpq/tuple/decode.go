@@ -8,17 +8,17 @@ import (
 	"slices"
 )
 
-// ErrMalformed is wrapped by every decoding error: the bytes are truncated, are not in
-// canonical form, or have an unsupported type, an integer that does not fit int64, or a
-// type other than the requested one. The text says which, and at which byte.
+// ErrMalformed is wrapped by every decoding error. The bytes are truncated, are not in canonical
+// form, or have an unsupported type, an integer that does not fit int64, or a type other than the
+// requested one. The text says which, and at which byte.
 var ErrMalformed = errors.New("tuple: malformed")
 
 func malformed(at int, format string, args ...any) error {
 	return fmt.Errorf("%w: at byte %d: %s", ErrMalformed, at, fmt.Sprintf(format, args...))
 }
 
-// Unpack returns the tuple that b encodes, an empty one if b is empty. The
-// result shares no memory with b. Errors wrap [ErrMalformed]; it never panics.
+// Unpack returns the tuple that b encodes, an empty one if b is empty. The result shares no memory
+// with b. Errors wrap [ErrMalformed]; Unpack never panics.
 func Unpack(b []byte) (Tuple, error) {
 	t := Tuple{}
 	for at := 0; at < len(b); {
@@ -39,10 +39,9 @@ func DecodeInt(b []byte) (v int64, rest []byte, err error) {
 	return v, b[next:], err
 }
 
-// DecodeBytes decodes the bytes element at the start of b; rest is what follows it. v
-// shares b's memory, or scratch's if the element contains a zero byte, so copy it if it
-// outlives them. It is allocated if scratch, which may be nil, has too little capacity.
-// Errors wrap [ErrMalformed].
+// DecodeBytes decodes the bytes element at the start of b; rest is what follows it. v shares b's
+// memory, or scratch's if the element contains a zero byte, so copy it if it outlives them. It is
+// allocated if scratch, which may be nil, has too little capacity. Errors wrap [ErrMalformed].
 func DecodeBytes(b, scratch []byte) (v, rest []byte, err error) {
 	v, next, err := decodeEscaped(b, 0, codeBytes, scratch)
 	return v, b[next:], err
@@ -85,6 +84,7 @@ func decodeNested(b []byte, at, depth int) (Tuple, int, error) {
 	if depth > MaxDepth {
 		return nil, 0, malformed(at, "nested deeper than %d", MaxDepth)
 	}
+
 	t := Tuple{}
 	for next := at + 1; next < len(b); {
 		if b[next] != terminator {
@@ -96,12 +96,15 @@ func decodeNested(b []byte, at, depth int) (Tuple, int, error) {
 			next = after
 			continue
 		}
+
 		if next+1 == len(b) || b[next+1] != escape {
 			return t, next + 1, nil
 		}
+
 		t = append(t, nil)
 		next += 2
 	}
+
 	return nil, 0, malformed(at, "the nested tuple has no end")
 }
 
@@ -111,12 +114,15 @@ func decodeEscaped(b []byte, at int, code byte, scratch []byte) (v []byte, next 
 	if at == len(b) || b[at] != code {
 		return nil, 0, unexpected(b, at, describe(code))
 	}
+
+	// Look for a zero byte that is not escaped.
 	start, escapes := at+1, 0
 	for end := start; ; end += 2 {
 		zero := bytes.IndexByte(b[end:], terminator)
 		if zero < 0 {
 			return nil, 0, malformed(at, "%s has no end", describe(code))
 		}
+
 		end += zero
 		if end+1 == len(b) || b[end+1] != escape {
 			return unescape(b[start:end:end], escapes, scratch), end + 1, nil
@@ -143,26 +149,33 @@ func decodeInt(b []byte, at int) (v int64, next int, err error) {
 	if at == len(b) || !isInt(b[at]) {
 		return 0, 0, unexpected(b, at, "an integer")
 	}
+
 	code := int(b[at])
 	if code == codeBigMinus || code == codeBigPlus {
 		return 0, 0, malformed(at, "the integer does not fit int64")
 	}
+
+	// The code says the sign and the number of bytes. Negative numbers are stored as complements.
 	size, flip := code-codeZero, byte(0x00)
 	if size < 0 {
 		size, flip = -size, 0xff
 	}
+
 	next = at + 1 + size
 	if next > len(b) {
 		return 0, 0, malformed(at, "the integer is cut off after %d of %d bytes", len(b)-at-1, size)
 	}
+
 	var magnitude uint64
 	for _, c := range b[at+1 : next] {
 		magnitude = magnitude<<8 | uint64(c^flip)
 	}
+
 	limit := uint64(math.MaxInt64)
 	if flip != 0 {
 		limit++
 	}
+
 	switch {
 	case size > 0 && magnitude>>(8*(size-1)) == 0:
 		return 0, 0, malformed(at, "the integer is not in its shortest form")

@@ -1,10 +1,10 @@
 // Package tuple is FoundationDB's tuple encoding in pure Go: it turns lists of values into byte
-// strings that sort like the lists. It writes and reads the same bytes as FoundationDB's own
-// bindings, for the types the queues need: nil, bytes, strings, int64, bool and nested tuples.
+// strings that sort like the lists. It reads and writes the same bytes as FoundationDB's own
+// bindings, for the types that the queues need: nil, bytes, strings, int64, bool and nested tuples.
 //
-// [Tuple.Pack] and [Unpack] take any mix of them. The Append and Decode functions
-// handle single elements without boxing, for code that runs for every item of a queue.
-// [Subspace] adds a common prefix to tuples.
+// [Tuple.Pack] and [Unpack] take any mix of them. The Append and Decode functions handle single
+// elements without boxing, for code that runs for every item of a queue. [Subspace] adds a common
+// prefix to tuples.
 //
 // # Order
 //
@@ -14,9 +14,9 @@
 //
 // # Canonical form
 //
-// Every tuple has exactly one encoding, and decoding refuses any other: an integer with leading
+// Every tuple has exactly one encoding, and decoding refuses all others: an integer with leading
 // zero bytes, which other bindings accept but never write, is malformed here. So packing a decoded
-// key gives the same key again, and a decoded tuple can be used to find or to clear it.
+// key gives the same key again, and a decoded tuple can be used to find the key or to clear it.
 //
 // As in the official Go binding, strings need not be valid UTF-8.
 //
@@ -110,9 +110,11 @@ func (t Tuple) appendTo(dst []byte, depth int) []byte {
 			dst = v.appendTo(append(dst, codeNested), depth+1)
 			dst = append(dst, terminator)
 		default:
-			panic(fmt.Sprintf("tuple: element %d is of type %T: want nil, []byte, string, int64, int, bool or Tuple", i, v))
+			panic(fmt.Sprintf("tuple: element %d is of type %T: "+
+				"want nil, []byte, string, int64, int, bool or Tuple", i, v))
 		}
 	}
+
 	return dst
 }
 
@@ -145,6 +147,7 @@ func AppendInt(dst []byte, v int64) []byte {
 	if v < 0 {
 		magnitude = -magnitude
 	}
+
 	size := (bits.Len64(magnitude) + 7) / 8
 	if v < 0 {
 		code -= size
@@ -192,8 +195,8 @@ func (s Subspace) Pack(t Tuple) []byte {
 	return t.appendTo(slices.Clone(s.prefix), 0)
 }
 
-// Unpack returns the tuple that Pack turns into key. Errors wrap [ErrOutside] or
-// [ErrMalformed]; positions in their texts count from the end of the prefix.
+// Unpack returns the tuple that Pack turns into key. Errors wrap [ErrOutside] or [ErrMalformed].
+// Positions in their texts count from the end of the prefix.
 func (s Subspace) Unpack(key []byte) (Tuple, error) {
 	packed, found := bytes.CutPrefix(key, s.prefix)
 	if !found {
@@ -202,8 +205,8 @@ func (s Subspace) Unpack(key []byte) (Tuple, error) {
 	return Unpack(packed)
 }
 
-// Range returns the range begin <= key < end of all keys that Pack can return
-// for a tuple with elements. Both belong to the caller.
+// Range returns the range begin <= key < end of all keys that Pack can return for a tuple that is
+// not empty. Both belong to the caller.
 func (s Subspace) Range() (begin, end []byte) {
 	return append(slices.Clip(s.prefix), 0x00), append(slices.Clip(s.prefix), 0xff)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// explain says in words of JSON what is wrong with a value that cannot be read.
+// explain turns an error of the JSON package into one for the author of data, who thinks in JSON
+// and not in Go types.
 func explain(data []byte, to any, err error) error {
 	var wrong *json.SemanticError
 	if !errors.As(err, &wrong) {
@@ -23,13 +24,15 @@ func explain(data []byte, to any, err error) error {
 		return fmt.Errorf("unknown member %s: want %s", name, wanted(wrong.GoType))
 	}
 
+	// The package notices a wrong type before it has read the rest, which may not even be JSON.
 	value, bad := firstValue(data[wrong.ByteOffset:])
-	if bad != nil { // a wrong kind is noticed before the rest is read
+	if bad != nil {
 		return fmt.Errorf("%s: want %s", malformed(data, bad), wanted(reflect.TypeOf(to)))
 	}
 	if wrong.JSONPointer == "" {
 		return fmt.Errorf("%s: want %s", shown(value), wanted(reflect.TypeOf(to)))
 	}
+
 	want := "a value, or leave it out"
 	if wrong.JSONKind != jsontext.KindNull {
 		want = wanted(wrong.GoType)
@@ -41,7 +44,7 @@ func firstValue(data []byte) (jsontext.Value, error) {
 	return jsontext.NewDecoder(bytes.NewReader(data), strict).ReadValue()
 }
 
-// malformed says why a text is not a value of JSON.
+// malformed says why data is not a single JSON value.
 func malformed(data []byte, err error) string {
 	var syntax *jsontext.SyntacticError
 	value, bad := firstValue(data)
@@ -56,7 +59,7 @@ func malformed(data []byte, err error) string {
 	return shown(data) + ": not JSON"
 }
 
-// place is a pointer as people write it, such as backoff: element 3.
+// place returns a pointer as people write it, such as "backoff: element 3".
 func place(p jsontext.Pointer) string {
 	var parts []string
 	for token := range p.Tokens() {
@@ -70,11 +73,12 @@ func place(p jsontext.Pointer) string {
 	return strings.Join(parts, ": ")
 }
 
-// wanted says what a value of a type is in JSON.
+// wanted says how to write a value of a type in JSON.
 func wanted(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+
 	if self, ok := reflect.Zero(t).Interface().(interface{ Want() string }); ok {
 		return self.Want()
 	}
@@ -87,6 +91,7 @@ func wanted(t reflect.Type) string {
 	case reflect.TypeFor[[]byte]():
 		return `Base64 such as "aGk="`
 	}
+
 	switch t.Kind() {
 	case reflect.Bool:
 		return "true or false"
@@ -102,7 +107,7 @@ func wanted(t reflect.Type) string {
 	return "an integer, such as 5"
 }
 
-// ofTexts says more about an array or an object, if it is one of texts.
+// ofTexts returns " of texts" for a slice or map of strings, else "".
 func ofTexts(t reflect.Type) string {
 	if t.Elem().Kind() == reflect.String {
 		return " of texts"
@@ -110,7 +115,7 @@ func ofTexts(t reflect.Type) string {
 	return ""
 }
 
-// names returns those of the members of a struct.
+// names returns the names of the members of a struct.
 func names(t reflect.Type) (list []string) {
 	for _, field := range reflect.VisibleFields(t) {
 		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {

@@ -1,10 +1,13 @@
-// Package strictjson reads the JSON of requests and settings, which clients and operators write. A
-// name counts only as it is spelled, and once; names that are not known, null, and anything after the
-// value are errors. Errors name the member and say what it has to be, in printable ASCII.
+// Package strictjson reads and writes the JSON of requests and settings, which clients and
+// operators write by hand. Names must be spelled exactly and occur once. Unknown names, null, and
+// anything after the value are errors. An error names the member and says what is wanted, in
+// printable ASCII.
 //
-// In a struct, tags name the members. A time.Duration is a text such as "1m30s" or an integer of
-// nanoseconds, and a time.Time is in RFC 3339. A type that reads itself says in errors what it wants
-// by a method Want() string.
+// Tags name the members of a struct, as in encoding/json. A time.Duration is a text such as "1m30s"
+// or an integer of nanoseconds, and a time.Time is in RFC 3339. A type that unmarshals itself says
+// what it wants with a method Want() string, whose result errors show.
+//
+// All functions are safe for concurrent use.
 package strictjson
 
 import (
@@ -19,23 +22,24 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// TimeLayout is how times are written, in UTC.
+// TimeLayout is the layout of times that Marshal writes, in UTC.
 const TimeLayout = "2006-01-02T15:04:05.000000Z"
 
 var (
 	lenient = json.JoinOptions(
-		jsontext.AllowInvalidUTF8(true), // which is replaced
+		jsontext.AllowInvalidUTF8(true), // and replaces it
 		json.WithUnmarshalers(json.UnmarshalFromFunc(readDuration)),
 	)
 	strict  = json.JoinOptions(lenient, json.RejectUnknownMembers(true))
+	writers = json.JoinMarshalers(json.MarshalToFunc(writeDuration), json.MarshalToFunc(writeTime))
 	writing = json.JoinOptions(
 		jsontext.AllowInvalidUTF8(true),
 		json.Deterministic(true),
-		json.WithMarshalers(json.JoinMarshalers(json.MarshalToFunc(writeDuration), json.MarshalToFunc(writeTime))),
+		json.WithMarshalers(writers),
 	)
 )
 
-// Unmarshal reads a value into what to points to.
+// Unmarshal reads data into the value that to points to. Its errors are fit for the author of data.
 func Unmarshal(data []byte, to any) error {
 	err := json.Unmarshal(data, to, strict)
 	if err == nil && bytes.Contains(data, []byte("null")) {
@@ -47,7 +51,7 @@ func Unmarshal(data []byte, to any) error {
 	return nil
 }
 
-// Members reads the members of an object in which null has a meaning.
+// Members reads the members of an object, whose values may be null.
 func Members(data []byte) (members map[string]jsontext.Value, err error) {
 	if err = json.Unmarshal(data, &members, strict); err == nil && members == nil {
 		err = findNull(data)
@@ -58,17 +62,18 @@ func Members(data []byte) (members map[string]jsontext.Value, err error) {
 	return members, nil
 }
 
-// UnmarshalReply reads what a program of another version may have written: it ignores members that
-// are not known. Errors are not for clients.
+// UnmarshalReply reads what another version of this program may have written: it ignores unknown
+// members and takes null. Its errors are those of the JSON package, not fit for clients.
 func UnmarshalReply(data []byte, to any) error { return json.Unmarshal(data, to, lenient) }
 
-// Marshal writes a value that both can read. It must be of a type that JSON has.
+// Marshal writes a value that Unmarshal and UnmarshalReply can read. The members of maps are
+// sorted. It returns nil for a type that JSON cannot represent.
 func Marshal(v any) []byte {
-	data, _ := json.Marshal(v, writing) // fails only for other types
+	data, _ := json.Marshal(v, writing)
 	return data
 }
 
-// DurationText is a duration in ASCII.
+// DurationText returns d.String() in ASCII: microseconds are "us".
 func DurationText(d time.Duration) string { return strings.Replace(d.String(), "µ", "u", 1) }
 
 func readDuration(in *jsontext.Decoder, d *time.Duration) error {
@@ -105,19 +110,22 @@ func findNull(data []byte) error {
 	for {
 		token, err := d.ReadToken()
 		if err != nil {
-			return nil // the end
+			return nil // at the end
 		}
 		if token.Kind() == jsontext.KindNull {
-			at := d.InputOffset() - int64(len("null"))
-			return &json.SemanticError{JSONPointer: d.StackPointer(), ByteOffset: at, JSONKind: jsontext.KindNull}
+			return &json.SemanticError{
+				JSONPointer: d.StackPointer(),
+				ByteOffset:  d.InputOffset() - int64(len("null")),
+				JSONKind:    jsontext.KindNull,
+			}
 		}
 	}
 }
 
-// maxQuoted is how many bytes of a text are shown.
+// maxQuoted is how many bytes of a text errors show.
 const maxQuoted = 64
 
-// Quote makes a text safe to print: quoted, ASCII, and not long.
+// Quote returns text in quotes and in ASCII, cut after 64 bytes, so that it is safe to print.
 func Quote(text string) string {
 	if len(text) > maxQuoted {
 		return fmt.Sprintf("%+q... (%d bytes)", text[:maxQuoted], len(text))
@@ -125,7 +133,7 @@ func Quote(text string) string {
 	return fmt.Sprintf("%+q", text)
 }
 
-// shown is a value as it is written, unless that is unprintable or long.
+// shown returns a value as it is, or quoted if it is long or not printable ASCII.
 func shown(v []byte) string {
 	unprintable := func(c rune) bool { return c < ' ' || c > '~' }
 	if len(v) == 0 || len(v) > maxQuoted || strings.ContainsFunc(string(v), unprintable) {

@@ -7,9 +7,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// FS is a crashable vfs.MemFS whose CrashClone may be called while others use it. That of a MemFS may
-// block for good then: ReuseForWrite takes the same read lock twice, and whoever waits for the write lock in
-// between stops both.
+// FS is a crashable vfs.MemFS whose CrashClone may be called while others use it. That of a MemFS
+// may block for good then: ReuseForWrite takes the same read lock twice, and whoever waits for the
+// write lock in between stops both.
 type FS struct {
 	*vfs.MemFS
 	reusing sync.RWMutex // held by ReuseForWrite for reading
@@ -19,10 +19,10 @@ type FS struct {
 func New() *FS { return &FS{MemFS: vfs.NewCrashableMem()} }
 
 // ReuseForWrite implements vfs.FS.
-func (f *FS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (f *FS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f.reusing.RLock()
 	defer f.reusing.RUnlock()
-	return f.MemFS.ReuseForWrite(oldname, newname, category)
+	return f.MemFS.ReuseForWrite(from, to, category)
 }
 
 // CrashClone returns what is left after a power cut.

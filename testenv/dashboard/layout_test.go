@@ -67,10 +67,18 @@ func TestLayout(t *testing.T) {
 	s.push("jobs", -1<<62, strings.Repeat("W", 5000), deep)
 	s.bury("jobs", strings.Repeat("a long reason ", 15))
 	s.bury("jobs", strings.Repeat("unbreakable", 15))
-	s.lease("jobs")
-	_, err := s.client.PriorityQueue("jobs").Configure(t.Context(), client.Settings{
+	holder := client.Holder(strings.Repeat("worker-of-a-long-name/", 5))
+	_, err := s.client.PriorityQueue("jobs").LeaseMin(t.Context(), client.AckWait(12*time.Hour), holder)
+	must(t, err)
+	_, err = s.client.PriorityQueue("jobs").Configure(t.Context(), client.Settings{
 		PauseUntil: time.Now().Add(1000 * time.Hour), Backoff: []time.Duration{time.Second, time.Hour},
 	})
+	must(t, err)
+	nightly := client.Schedule{ID: strings.Repeat("nightly-report-", 8), Cron: "0,15,30,45 3 1-7 */2 mon-fri", Zone: "America/Argentina/Buenos_Aires"}
+	_, err = s.client.PriorityQueue(long).SetSchedule(t.Context(), nightly)
+	must(t, err)
+	paused := client.Schedule{ID: "each-hour", Every: client.Interval(time.Hour), Paused: true}
+	_, err = s.client.PriorityQueue("jobs").SetSchedule(t.Context(), paused)
 	must(t, err)
 	s.lengths("jobs-dead", 2)
 	dead := s.ids("jobs-dead")
@@ -80,6 +88,8 @@ func TestLayout(t *testing.T) {
 		b.resize(width, 740)
 		for path, acts := range map[string]string{ // and what shows that the page has its actions
 			"/": "", "/bridges": "", "/dead": "#dead button", "/queue/pq/jobs": "#push form",
+			"/busy": "#busy button", "/schedules": "#schedules button", "/schedule": "form button",
+			"/schedule?kind=pq&queue=" + long + "&id=" + nightly.ID: "form button",
 			"/queue/pq/" + long: "#push form", "/queue/pq/jobs/items": "#bulk", "/queue/pq/jobs-dead/items": "#bulk",
 			"/queue/pq/jobs-dead/item/" + dead[0]:             ".acts",
 			"/queue/pq/jobs-dead/item/" + dead[1] + "?as=hex": ".acts",
@@ -146,7 +156,7 @@ func TestKeyboard(t *testing.T) {
 	b.at("/queue/pq/jobs/items")
 
 	// Two keys have to come soon after each other: here they do, however busy the machine is.
-	for key, path := range map[string]string{"b": "/bridges", "d": "/dead", "q": "/"} {
+	for key, path := range map[string]string{"b": "/bridges", "d": "/dead", "y": "/busy", "s": "/schedules", "q": "/"} {
 		b.do(`for (const key of ["g", ` + quoted(key) + `])
 			document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}))`)
 		b.at(path)

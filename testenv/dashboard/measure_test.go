@@ -192,7 +192,7 @@ func measureDead(t *testing.T, s *system) {
 	step := stopwatch(t)
 	b.open("/dead")
 	b.seesIn("#dead", "card declined")
-	step("dead letters by reason, the first")
+	step("dead letters by cause, the first")
 	b.until(`!$("#dead progress")`)
 	step("counted: " + b.text("#dead p"))
 	b.open("/queue/pq/orders-dead/items")
@@ -209,7 +209,7 @@ func measureDead(t *testing.T, s *system) {
 	step("one of them")
 	b.open(list)
 	b.click("[data-pick-match]")
-	b.act("#bulk", "Send home", needles, "sent home")
-	step("all of them sent home")
+	b.act("#bulk", "Redrive", needles, "redriven")
+	step("all of them redriven")
 	s.lengths("orders", needles)
 }

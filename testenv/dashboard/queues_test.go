@@ -11,7 +11,7 @@ import (
 
 // row is the row of a queue in the list, as JavaScript has it.
 func row(name string) string {
-	return fmt.Sprintf(`$$("#rows tr").find(r => r.querySelector("th a").innerText == %s)`, quoted(name))
+	return fmt.Sprintf(`$$("#rows tr").find(r => r.querySelector("th a").textContent == %s)`, quoted(name))
 }
 
 // figures waits until the list shows these texts for a queue, by the classes of the cells.
@@ -41,7 +41,7 @@ func TestQueues(t *testing.T) {
 
 	b := newTab(t, s.url)
 	b.open("/")
-	b.sees("4 queues")
+	b.sees("3 queues")
 	b.figures("jobs", ".c-ready", "2", ".c-leased", "1", ".c-delayed", "0")
 	b.figures("broken", ".c-ready", "1", ".c-dead", "1")
 	b.figures("mail", ".c-ready", "1")
@@ -64,19 +64,19 @@ func TestQueues(t *testing.T) {
 	// Filters as one types, and keeps that while it changes.
 	b.fill("#filter", "ANO")
 	b.has(1, "#rows tr")
-	b.sees("1 of 5 queues")
+	b.sees("1 of 4 queues")
 	s.push("another", 2, "h")
 	b.figures("another", ".c-ready", "2")
 	b.until(`location.search.includes("filter=ANO")`)
 	b.fill("#filter", "nothing like it")
-	b.sees("No queue of 5")
+	b.sees("No queue of 4")
 	b.fill("#filter", "")
-	b.sees("5 queues")
+	b.sees("4 queues")
 
 	b.press("form.filter", "Fifo")
 	b.until(names + ` == "mail"`)
 	b.press("form.filter", "All")
-	b.has(5, "#rows tr")
+	b.has(4, "#rows tr")
 
 	// Sorts by each column, both ways.
 	b.press("thead", "Ready")
@@ -144,7 +144,8 @@ func TestQueue(t *testing.T) {
 }
 
 // TestSchedules: the page of a queue lists its schedules, with what they have pushed so far, and says
-// what its source waits for.
+// what its source waits for. One page has those of all queues, and what can be done to them, with the
+// keyboard alone.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -165,10 +166,44 @@ func TestSchedules(t *testing.T) {
 	b.until(`$$("#schedules tr").find(r => r.innerText.startsWith("each-second")).cells[4].innerText >= 2`)
 	b.seesIn("#totals", "Source\ndrawn to 0, 0 left, waiting: stream ORDERS:")
 
+	b.open("/schedules", `$("#schedules button")`)
+	b.seesIn("#schedules tbody tr:first-child", "each-second", "jobs", "every 1s")
+	b.press("#schedules tbody tr:nth-child(2)", "Resume")
+	b.seesIn("#schedules tbody tr:nth-child(2)", "<b&nightly", "in ", "Pause")
+	b.do(`$("#schedules tbody tr:nth-child(2) [value=run]").focus()`)
+	b.keys("\r")
+	b.until(`$("#schedules tbody tr:nth-child(2)").cells[5].innerText == "1"`)
+
+	b.press("main", "Add a schedule")
+	b.expect("status of 4")
+	b.fill("[name=queue]", "mail")
+	b.fill("[name=id]", "weekly")
+	b.fill("[name=cron]", "0 25 * * *")
+	b.fill("[name=value]", "dear all\nhello")
+	b.press("form.schedule", "Add")
+	b.refuses("form.schedule", map[string]string{"queue": "mail", "cron": "0 25 * * *", "value": "dear all\nhello"})
+	b.fill("[name=cron]", "@weekly")
+	b.press("form.schedule", "Add")
+	b.at("/schedules")
+	b.press("#schedules", "weekly")
+	b.at("/schedule")
+	b.until(`$("[name=cron]").value == "@weekly"`)
+	b.fill("[name=cron]", "")
+	b.fill("[name=every]", "15m")
+	b.press("form.schedule", "Save")
+	b.at("/schedules")
+	b.seesIn("#schedules", "every 15m0s")
+	b.press("#schedules", "weekly")
+	b.press("main", "Remove")
+	b.press("details", "Remove this schedule")
+	b.at("/schedules")
+	b.has(2, "#schedules tbody tr")
+
+	b.open("/queue/pq/jobs")
 	for _, id := range []string{"each-second", "<b&nightly"} {
 		must(t, jobs.Unschedule(t.Context(), id))
 	}
-	b.until(`$("#schedules").innerText == ""`)
+	b.until(`$("#schedules").innerText.trim() == "Add a schedule"`)
 }
 
 func TestBridges(t *testing.T) {

@@ -71,7 +71,6 @@ func TestLookOnly(t *testing.T) {
 		b.has(0, "[name=ids]")
 	}
 	b.open("/queue/pq/jobs")
-	b.press("#settings", "Settings")
 	b.seesIn("#settings", "max_deliver")
 
 	for action, fields := range actions {

@@ -19,29 +19,30 @@ import (
 //
 //	("c") = (1, name, value, name, value, ...)
 //
-// in the order of the table in package settings; durations are in nanoseconds, times in
-// microseconds. Names that this version does not know come last. They stay as they are, because a
-// newer version wrote them.
+// in the order of the table in package settings. Durations are in nanoseconds, times in
+// microseconds. Names that this version does not know come last, and stay as they are: a newer
+// version wrote them.
 //
 // A transaction that changes the state of a queue's items reads the settings, with conflict,
 // together with its other reads. So a change counts for all transactions that commit after it, on
 // every bridge.
 
-// Settings are the settings of a queue. MaxBytes counts an item as Message.Size does. It cannot be set
-// where there are more items than a transaction can count.
+// Settings are the settings of a queue. MaxBytes counts an item as Message.Size does. It cannot be
+// set while the queue has more items than a transaction can count.
 type Settings = settings.Settings
 
-// StoredSettings are the settings of a queue as its key has them.
+// StoredSettings are the settings of a queue as they are stored.
 type StoredSettings struct {
 	Settings
-	Unknown []any // names and values of a newer version
+	Unknown []any // names and values from a newer version
 }
 
 // settingsVersion is the first element of the stored settings.
 const settingsVersion = 1
 
-// CheckChange returns an error if the queue cannot have the settings, as far as they differ from
-// those before. Other versions may have other bounds.
+// CheckChange returns an error that wraps ErrSettings if the queue cannot have the settings. It
+// does not check settings that stay as they were: another version, with other bounds, may have set
+// them.
 func (l *Layout) CheckChange(s, before *Settings) error {
 	for row := range settings.All() {
 		if reflect.DeepEqual(toElement(row, s), toElement(row, before)) {
@@ -52,13 +53,16 @@ func (l *Layout) CheckChange(s, before *Settings) error {
 		if row.Name == "dead_letter" && err == nil {
 			err = l.checkDeadLetter(s.DeadLetter)
 		}
+
 		if row.Name == "source" && err == nil {
 			err = l.checkSource(s.Source)
 		}
+
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrSettings, row.Name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -83,15 +87,19 @@ func ParseSettings(value []byte) (*StoredSettings, error) {
 	if value == nil {
 		return s, nil
 	}
+
 	stored, err := tuple.Unpack(value)
 	if err != nil {
 		return nil, fmt.Errorf("%w: settings: %w", ErrCorrupt, err)
 	}
+
 	if len(stored)%2 == 0 || stored[0] != int64(settingsVersion) {
-		return nil, fmt.Errorf("%w: settings %x are not of version %d", ErrCorrupt, value, settingsVersion)
+		return nil, fmt.Errorf("%w: settings %x are not of version %d",
+			ErrCorrupt, value, settingsVersion)
 	}
 
 	for i := 1; i < len(stored); i += 2 {
+		// Names that this version does not know are kept for the one that wrote them.
 		name, _ := stored[i].(string)
 		row := settings.Find(name)
 		switch {
@@ -101,10 +109,11 @@ func ParseSettings(value []byte) (*StoredSettings, error) {
 			return nil, fmt.Errorf("%w: settings: %v is %v", ErrCorrupt, stored[i], stored[i+1])
 		}
 	}
+
 	return s, nil
 }
 
-// toElement returns a setting as the store has it, nil if it is not set.
+// toElement returns a setting as it is stored, nil if it is not set.
 func toElement(row *settings.Setting, s *Settings) any {
 	if !row.IsSet(s) {
 		return nil
@@ -118,6 +127,7 @@ func toElement(row *settings.Setting, s *Settings) any {
 		for i, d := range *field {
 			list[i] = int64(d)
 		}
+
 		return list
 	case *time.Time:
 		return field.UnixMicro()
@@ -128,7 +138,7 @@ func toElement(row *settings.Setting, s *Settings) any {
 	}
 }
 
-// fromElement sets a setting to what the store has, and reports whether it can be that.
+// fromElement sets a setting to what is stored, and reports whether that has the right type.
 func fromElement(row *settings.Setting, s *Settings, v any) (ok bool) {
 	switch field := row.Field(s).(type) {
 	case *time.Duration:
@@ -140,6 +150,7 @@ func fromElement(row *settings.Setting, s *Settings, v any) (ok bool) {
 		for i := range list {
 			ok = ok && element(list[i], (*int64)(&(*field)[i]))
 		}
+
 		return ok
 	case *time.Time:
 		var micros int64
@@ -153,16 +164,16 @@ func fromElement(row *settings.Setting, s *Settings, v any) (ok bool) {
 	}
 }
 
-// Beside its settings a queue keeps named records:
+// A queue also keeps named records:
 //
-//	("p", name) = JSON     of a consumer, through which programs read the queue with another protocol
-//	("s", id)   = JSON     of a schedule, a schedule.Record
+//	("p", name) = JSON     a consumer, through which programs read the queue with another protocol
+//	("s", id)   = JSON     a schedule, a schedule.Record
 //
-// Of a consumer, only one member means something here: see ConsumerExpires. A consumer that expires
-// and a schedule that fires have an entry in the time index. A queue with a record is in the list of
-// queues, as one with settings is.
+// Of a consumer, this package understands only one member: see ConsumerExpires. A consumer that
+// expires and a schedule that fires have an entry in the time index. A queue with records is in the
+// list of queues, as one with settings is.
 
-// RecordKind is a kind of records, the first element of their keys.
+// RecordKind is a kind of records: the first element of their keys.
 type RecordKind string
 
 // The kinds of records.
@@ -181,66 +192,61 @@ const (
 	MaxRecordName    = 128     // bytes
 )
 
-// String returns what such a record is of.
-func (k RecordKind) String() string {
-	if k == ScheduleRecord {
-		return "schedule"
-	}
-	return "consumer"
+// recordBounds are the name of a kind of records, and its bounds.
+type recordBounds struct {
+	what                      string
+	records, value, allValues int
 }
 
-// Most is how many a queue can have.
-func (k RecordKind) Most() int {
+func (k RecordKind) bounds() recordBounds {
 	if k == ScheduleRecord {
-		return MaxSchedules
+		return recordBounds{"schedule", MaxSchedules, MaxScheduleValue, MaxScheduleBytes}
 	}
-	return MaxConsumers
+	all := MaxConsumers * (MaxRecordName + MaxConsumerValue)
+	return recordBounds{"consumer", MaxConsumers, MaxConsumerValue, all}
 }
 
-// MaxValue is the most bytes of a record.
-func (k RecordKind) MaxValue() int {
-	if k == ScheduleRecord {
-		return MaxScheduleValue
-	}
-	return MaxConsumerValue
-}
+// String returns "consumer" or "schedule".
+func (k RecordKind) String() string { return k.bounds().what }
 
-// MaxBytes is the most bytes that all records of a queue have together.
-func (k RecordKind) MaxBytes() int {
-	if k == ScheduleRecord {
-		return MaxScheduleBytes
-	}
-	return MaxConsumers * (MaxRecordName + MaxConsumerValue)
-}
+// Most returns how many such records a queue can have.
+func (k RecordKind) Most() int { return k.bounds().records }
 
+// MaxValue returns the most bytes of a record.
+func (k RecordKind) MaxValue() int { return k.bounds().value }
+
+// MaxBytes returns the most bytes that all such records of a queue have together.
+func (k RecordKind) MaxBytes() int { return k.bounds().allValues }
+
+// RecordKey is the key of a record.
 func (l *Layout) RecordKey(k RecordKind, name string) []byte {
 	return tuple.AppendString(l.Key(string(k), len(name)+2), name)
 }
 
-// RecordRange is the range of all records of a kind, which are in the order of their names.
+// RecordRange is the range of all records of a kind, in the order of their names.
 func (l *Layout) RecordRange(k RecordKind) kv.Range { return l.KindRange(string(k)) }
 
 // ParseRecordKey returns the name in the key of a record.
 func (l *Layout) ParseRecordKey(key []byte) (name string, err error) {
 	d := decoder{rest: l.Place(key)}
-	name = d.text()
-	if err := d.end(); err != nil {
-		return "", fmt.Errorf("%w: record: key %x: %w", ErrCorrupt, key, err)
-	}
-	return name, nil
+	return finish(&d, d.text(), "record: key", key)
 }
 
-// CheckRecord returns an error unless the name can be a token of a subject.
+// CheckRecord returns an error that wraps ErrOp unless the name can be a token of a subject.
 func CheckRecord(k RecordKind, name string) error {
-	bad := func(r rune) bool { return strings.ContainsRune(".*>", r) || unicode.IsSpace(r) || unicode.IsControl(r) }
-	if len(name) == 0 || len(name) > MaxRecordName || !utf8.ValidString(name) || strings.ContainsFunc(name, bad) {
-		return fmt.Errorf("%w: a %v named %.*q: want 1 to %d bytes of UTF-8 without dots, spaces, *, > and control characters",
+	bad := func(r rune) bool {
+		return strings.ContainsRune(".*>", r) || unicode.IsSpace(r) || unicode.IsControl(r)
+	}
+	if len(name) == 0 || len(name) > MaxRecordName || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, bad) {
+		return fmt.Errorf("%w: a %v named %.*q: "+
+			"want 1 to %d bytes of UTF-8 without dots, spaces, *, > and control characters",
 			ErrOp, k, MaxRecordName, name, MaxRecordName)
 	}
 	return nil
 }
 
-// ConsumerExpires returns when a consumer goes unless its record is changed before: the member
+// ConsumerExpires returns when a consumer goes unless its record changes before: the member
 // "expires" of the record. It is zero if there is none, or if the record is not JSON.
 func ConsumerExpires(value []byte) time.Time {
 	var record struct {
@@ -250,13 +256,15 @@ func ConsumerExpires(value []byte) time.Time {
 	return record.Expires
 }
 
-// A queue with Settings.Source has the JSON of a settings.SourceState in ("k"), and one that had it until
-// the consumer of that is removed. Whoever draws changes it in the transaction that adds the items, and checks that it is the one that
-// it knows. So each message becomes one item, whichever bridge draws it, and however often.
+// A queue with Settings.Source keeps the JSON of a settings.SourceState in ("k"). It stays after
+// the setting is gone until the source's consumer is removed. A bridge that draws from the source
+// changes the state in the transaction that adds the items, and checks that the state is the one
+// that it knows. So each message becomes one item, whichever bridges draw it, and however often.
 
+// SourceKey is the key of the state of the queue's source.
 func (l *Layout) SourceKey() []byte { return l.Key("k", 0) }
 
-// checkSource returns an error if a queue cannot have the source because it is a FIFO queue.
+// checkSource returns an error if the source has a priority and the queue is a FIFO queue.
 func (l *Layout) checkSource(text string) error {
 	if s, err := settings.ParseSource(text); l.Fifo && err == nil && s.Priority != nil {
 		return errors.New("priority: a FIFO queue has none: leave it out")
@@ -264,10 +272,10 @@ func (l *Layout) checkSource(text string) error {
 	return nil
 }
 
-// PausedError is the error of pops and leases of a paused queue.
+// PausedError is the error of pops and leases of a paused queue. It is ErrPaused and ErrEmpty.
 type PausedError struct{ Until time.Time }
 
-// PausedAt returns the error of pops and leases at the given time, nil if they are not paused.
+// PausedAt returns the error of pops and leases at the given time, nil if the queue is not paused.
 func PausedAt(s *Settings, now time.Time) *PausedError {
 	if !s.PauseUntil.After(now) {
 		return nil
@@ -280,5 +288,5 @@ func (e *PausedError) Error() string {
 	return fmt.Sprintf("%v until %s", ErrPaused, e.Until.UTC().Format(time.RFC3339Nano))
 }
 
-// Unwrap returns the errors that this is.
+// Unwrap returns ErrPaused and ErrEmpty.
 func (e *PausedError) Unwrap() []error { return []error{ErrPaused, ErrEmpty} }

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,17 +9,17 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// An item that is given up on, because of OpTerm or after the last of Settings.MaxDeliver
-// deliveries, moves to a dead-letter queue in the same transaction. There it is a new item at the
-// end of its priority: with a new id, but the same push time, value and headers, and a DeadLetter.
-// It has no message id and no unique key any more.
+// An item that is given up, by OpTerm or after the last of Settings.MaxDeliver deliveries, moves to
+// a dead-letter queue in the same transaction. There it is a new item at the end of its priority,
+// with a new id and a DeadLetter. It keeps its push time, value and headers, and loses its message
+// id and unique key.
 //
-// In a Keyspace the dead-letter queue is the one that Settings.DeadLetter names, or else the queue
+// In a Keyspace, the dead-letter queue is the one that Settings.DeadLetter names, or else the queue
 // with "-dead" appended to its name. A queue outside a Keyspace has no name, so its dead-letter
-// queue is inside its own subspace, in ("dead"). Both have settings and dead-letter queues of their
-// own.
+// queue is inside its own subspace, in ("dead"). Dead-letter queues have settings and dead-letter
+// queues of their own.
 
-// DeadLetters returns the dead-letter queue; named is what settings say.
+// DeadLetters returns the dead-letter queue; named is Settings.DeadLetter.
 func (l *Layout) DeadLetters(named string) *Layout {
 	if l.List == nil {
 		return l.sibling(string(l.Key(kindDead, 0)))
@@ -29,7 +28,7 @@ func (l *Layout) DeadLetters(named string) *Layout {
 	return l.named(set.DeadLetterQueue(l.Name()))
 }
 
-// Home returns the queue of a dead letter in this dead-letter queue, nil if there cannot be one.
+// Home returns the queue that a dead letter in this queue came from, nil if there cannot be one.
 func (l *Layout) Home(d *DeadLetter) *Layout {
 	if l.List == nil {
 		prefix, found := strings.CutSuffix(l.Prefix, string(tuple.AppendString(nil, kindDead)))
@@ -55,13 +54,14 @@ func (l *Layout) sibling(prefix string) *Layout {
 	return &Layout{Prefix: prefix, List: l.List, Fifo: l.Fifo, Format: l.Format}
 }
 
-// checkDeadLetter returns what is wrong with the name of a dead-letter queue, "" if it is not set.
+// checkDeadLetter returns what is wrong with the name of a dead-letter queue; "" is not set.
 func (l *Layout) checkDeadLetter(name string) error {
 	switch {
 	case name == "":
 		return nil
 	case l.List == nil:
-		return fmt.Errorf("%.130q: a queue outside a Keyspace has its dead letters in its own subspace: want none", name)
+		return fmt.Errorf("%.130q: a queue outside a Keyspace has its dead letters in its own "+
+			"subspace: want none", name)
 	case len(name) > MaxQueueName:
 		return fmt.Errorf("a name of %d bytes: want at most %d", len(name), MaxQueueName)
 	case name == l.Name():
@@ -73,45 +73,44 @@ func (l *Layout) checkDeadLetter(name string) error {
 // DeadLetterSize is about the most bytes that a DeadLetter and its keys take.
 const DeadLetterSize = 4000
 
-// encode returns the form of a DeadLetter in the ("m") keys.
+// encode returns a DeadLetter as the ("m") keys have it.
 func (d *DeadLetter) encode() tuple.Tuple {
-	return tuple.Tuple{[]byte(d.Queue), []byte(d.Reason), d.At.UnixMicro(), d.Deliveries, []byte(d.Error)}
+	queue, reason, text := []byte(d.Queue), []byte(d.Reason), []byte(d.Error)
+	return tuple.Tuple{queue, reason, d.At.UnixMicro(), d.Deliveries, text}
 }
 
-var errDeadLetter = errors.New("dead letter")
-
-// parseDeadLetter reads what encode wrote.
-func parseDeadLetter(from any) (*DeadLetter, error) {
-	d := &DeadLetter{}
+// parseDeadLetter reads what encode wrote, and reports whether it could.
+func parseDeadLetter(from any) (*DeadLetter, bool) {
 	var queue, reason, text []byte
-	var at int64
+	var at, deliveries int64
 	t, ok := from.(tuple.Tuple)
-	if !ok || len(t) < 5 || !element(t[0], &queue) || !element(t[1], &reason) || !element(t[2], &at) ||
-		!element(t[3], &d.Deliveries) || !element(t[4], &text) {
-		return nil, errDeadLetter
+	if !ok || len(t) < 5 || !element(t[0], &queue) || !element(t[1], &reason) ||
+		!element(t[2], &at) || !element(t[3], &deliveries) || !element(t[4], &text) {
+		return nil, false
 	}
-	d.Queue, d.Reason, d.At, d.Error = string(queue), string(reason), time.UnixMicro(at).UTC(), string(text)
-	return d, nil
+	return &DeadLetter{
+		string(queue), string(reason), time.UnixMicro(at).UTC(), deliveries, string(text),
+	}, true
 }
 
 // DeadLetter says how an item came into a dead-letter queue.
 type DeadLetter struct {
-	// Queue is the name of the queue that the item was in; "" if that is outside a Keyspace.
+	// Queue is the name of the queue that the item came from; "" outside a Keyspace.
 	Queue string
-	// Reason is ReasonMaxDeliver, ReasonTerminated, or what OpTerm gave.
+	// Reason is ReasonMaxDeliver, ReasonTerminated, or the reason that OpTerm gave.
 	Reason string
 	// At is when the item was moved, to the microsecond.
 	At time.Time
 	// Deliveries is how many deliveries the item had.
 	Deliveries int64
-	// Error is the reason of the last negative acknowledgement that gave one.
+	// Error is the reason of the last negative acknowledgement with one.
 	Error string
 }
 
 // ReasonMaxDeliver is the reason of a dead letter that has had its last delivery.
 const ReasonMaxDeliver = "max_deliver"
 
-// size is about the number of bytes that a DeadLetter takes in a transaction.
+// size is about how many bytes a DeadLetter takes in a transaction; 0 for nil.
 func (d *DeadLetter) size() int {
 	if d == nil {
 		return 0

@@ -1,40 +1,40 @@
 package codec
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// A push with a Message.MsgID is done once within a time, Settings.DuplicateWindow, and one with a
-// Message.Unique as long as no other item with that key is in the queue, in whatever state. A
-// second push is a duplicate: it changes nothing, and results in the id of the first. This takes
+// A push is a duplicate if its Message.MsgID was pushed within Settings.DuplicateWindow, or if
+// another item in the queue, in whatever state, has its Message.Unique. A duplicate changes
+// nothing, and its result is the id of the first item. This takes the keys
 //
 //	("d", msg id)        = (priority, count, random, until)
-//	("e", until, msg id) = the same: the ids in the order in which they are over
+//	("e", until, msg id) = the same: the message ids in the order in which they are over
 //	("u", unique key)    = (priority, count, random)
 //
-// with until in microseconds since 1970, and the id of the item, with priority 0 in a FIFO queue.
+// with the id of the item, its priority 0 in a FIFO queue, and until in microseconds since 1970.
 //
-// A push reads the keys of its own ids with conflict, so of concurrent pushes with the same one
-// only one commits, through whichever bridges they come, and others do not conflict. It decides by
-// until, never by whether something has been removed.
+// A push reads the keys of its own ids with conflict. So of concurrent pushes with the same id only
+// one commits, on whichever bridges, and others do not conflict. A push goes by until, never by
+// whether a key has been removed.
 //
 // Message ids that are over are removed by later pushes with ids, a few at a time, by Sweep, and by
-// Retire. They are not in the time index, because nothing changes then that a pop could see. Each
-// entry has the value of its key, and the key is removed if it still has that value, which takes no
-// read and no conflict. A later push of the same id has a later until.
+// Retire. They are not in the time index, because their end changes nothing that a pop could see.
+// The entry ("e") has the value of the key ("d"), and the key is removed if it still has that
+// value, which takes no read and no conflict: a later push of the same id has a later until.
 //
-// The ledger writes the unique key with its item, and when the item leaves the queue removes it, if
-// it still names that item, without a read. So records of held items contain it, and so do the
-// entries of items that expire. Programs that pop with the bare recipe leave keys behind, so a key
-// without an item means nothing. A popped item that nobody received gets its key back, unless
-// another item has it by then.
+// The ledger writes the unique key with its item. When the item leaves the queue, it removes the
+// key if that still names the item, without a read. So records of held items and entries of items
+// that expire contain the unique key. Programs that pop with the bare recipe leave keys behind, so
+// a key without an item means nothing. A popped item that nobody received gets its key back, unless
+// another item has it.
 //
-// An item that moves to another priority, with another id, takes both along.
+// An item that moves to another priority, and so gets another id, takes both along.
 
+// Kinds of the keys of duplicates.
 const (
 	KindMsgID    = "d"
 	KindMsgIDEnd = "e"
@@ -44,15 +44,18 @@ const (
 // MaxKey is the longest Message.MsgID and Message.Unique, in bytes.
 const MaxKey = 512
 
+// MsgIDKey is the key of a message id.
 func (l *Layout) MsgIDKey(msgID string) []byte {
 	return tuple.AppendBytes(l.Key(KindMsgID, len(msgID)+8), []byte(msgID))
 }
 
+// MsgIDEndKey is the entry of a message id that is over at a time.
 func (l *Layout) MsgIDEndKey(until time.Time, msgID string) []byte {
 	key := tuple.AppendInt(l.Key(KindMsgIDEnd, len(msgID)+16), until.UnixMicro())
 	return tuple.AppendBytes(key, []byte(msgID))
 }
 
+// UniqueKey is the key of a unique key.
 func (l *Layout) UniqueKey(key string) []byte {
 	return tuple.AppendBytes(l.Key(KindUnique, len(key)+8), []byte(key))
 }
@@ -64,39 +67,34 @@ func EncodeID(id *ID) []byte {
 	return tuple.AppendBytes(b, id.Random[:])
 }
 
-// Seen is a message id that was pushed.
+// Seen is a message id or a unique key that was pushed.
 type Seen struct {
-	ID    ID // of the item
-	Until time.Time
+	ID    ID        // of the item
+	Until time.Time // when a message id is over
 }
 
+// Encode returns the value of a message id's key and entry.
 func (s *Seen) Encode() []byte { return tuple.AppendInt(EncodeID(&s.ID), s.Until.UnixMicro()) }
 
+// ParseSeen reads what Encode wrote.
 func ParseSeen(data []byte) (Seen, error) {
 	d := decoder{rest: data}
-	s := Seen{ID: d.id(), Until: d.time()}
-	if err := d.end(); err != nil {
-		return Seen{}, fmt.Errorf("%w: message id: value %x: %w", ErrCorrupt, data, err)
-	}
-	return s, nil
+	return finish(&d, Seen{ID: d.id(), Until: d.time()}, "message id: value", data)
 }
 
-// ParseUnique returns the item of a unique key.
+// ParseUnique reads the value of a unique key.
 func ParseUnique(data []byte) (Seen, error) {
 	d := decoder{rest: data}
-	s := Seen{ID: d.id()}
-	if err := d.end(); err != nil {
-		return Seen{}, fmt.Errorf("%w: unique key: value %x: %w", ErrCorrupt, data, err)
-	}
-	return s, nil
+	return finish(&d, Seen{ID: d.id()}, "unique key: value", data)
 }
 
-// OverPage is how many ids that are over a push removes for each id that it adds.
+// OverPage is how many message ids that are over a push removes for each id that it adds.
 const OverPage = 2
 
 // OverRange is the range of the entries of message ids that are over.
 func (l *Layout) OverRange(now time.Time) kv.Range { return l.timesUpTo(KindMsgIDEnd, now) }
 
+// ParseMsgIDEnd reads the key of an entry.
 func (l *Layout) ParseMsgIDEnd(key []byte) (until time.Time, msgID string, err error) {
 	d := decoder{rest: l.Place(key)}
 	until, msgID = d.time(), string(d.bytes())
@@ -118,8 +116,8 @@ func WithoutUnique(i *Item) (*Item, error) {
 	return &bare, nil
 }
 
-// DedupSize is about how many bytes the keys of a message id and unique key take in a transaction,
-// with their conflict ranges.
+// DedupSize is about how many bytes the keys of a message id and a unique key take in a
+// transaction, with their conflict ranges.
 func (l *Layout) DedupSize(m *Message) (size int) {
 	const value = 64
 	if m.MsgID != "" {

@@ -1,15 +1,16 @@
-// Package codec is what is stored: the keys of a queue, ids and tokens, messages, records of items
-// that are held, dead letters, settings, and the record of a store. It reads and writes bytes, and
-// no transaction.
+// Package codec has the stored form of everything: keys, ids and tokens, messages, held items, dead
+// letters, settings, and the record of a store. It reads and writes bytes, and no transaction.
+//
+// A [Layout] makes the keys of one queue. The table of all keys is above it.
 //
 //	layout.go                 the table of all keys of a queue, and the list of queues
-//	keyspace.go               the keys of a Keyspace, and what a store says of itself
 //	id.go                     ids, tokens, and the states of items
-//	message.go, deadletter.go messages as users see them and as they are stored, and how they died
 //	held.go                   items that are leased or delayed, that expire, and the time index
+//	message.go, deadletter.go messages, and how they died
 //	group.go                  the index of groups, turns and rates
 //	dedup.go                  message ids and unique keys
 //	staged_keys.go            staged pops
-//	config.go                 the settings of a queue, and its records of consumers, schedules and its source
-//	errors.go, elements.go    errors, and what the others have in common
+//	config.go                 settings, consumers, schedules and the source of a queue
+//	keyspace.go               the keys of a Keyspace, and what a store says of itself
+//	elements.go               errors, elements of tuples, and what else the files have in common
 package codec

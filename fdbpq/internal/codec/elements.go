@@ -11,6 +11,36 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
+// Errors of package fdbpq, which says when they are returned and has more of its own.
+var (
+	ErrEmpty        = errors.New("fdbpq: the queue is empty")
+	ErrPaused       = errors.New("fdbpq: the queue is paused")
+	ErrFull         = errors.New("fdbpq: the queue is full")
+	ErrFullBytes    = fmt.Errorf("%w by its bytes", ErrFull)
+	ErrKeyspace     = errors.New("fdbpq: invalid key prefixes")
+	ErrQueueName    = errors.New("fdbpq: invalid queue name")
+	ErrID           = errors.New("fdbpq: invalid item id")
+	ErrToken        = errors.New("fdbpq: invalid lease token")
+	ErrItemTooLarge = errors.New("fdbpq: the item is too large")
+	ErrNoRoom       = errors.New("fdbpq: one transaction has no room for all that comes with it: " +
+		"try again")
+	ErrExists    = errors.New("fdbpq: the item is in the queue")
+	ErrNotFound  = errors.New("fdbpq: no such item")
+	ErrManyRates = errors.New("fdbpq: too many groups have a rate in use to purge all at once: " +
+		"purge the states one by one")
+	ErrSettings = errors.New("fdbpq: invalid settings")
+	ErrOp       = errors.New("fdbpq: invalid operation")
+	ErrCorrupt  = errors.New("fdbpq: stored data cannot be read")
+)
+
+// UnlessCorrupt returns nil for ErrCorrupt, and any other error.
+func UnlessCorrupt(err error) error {
+	if errors.Is(err, ErrCorrupt) {
+		return nil
+	}
+	return err
+}
+
 // element stores an element of a tuple in to, if it has the right type.
 func element[T any](from any, to *T) bool {
 	value, ok := from.(T)
@@ -26,8 +56,8 @@ func appendInts(b []byte, fields ...int64) []byte {
 	return b
 }
 
-// decoder reads the elements of a tuple one after the other. err is the first problem; from then on
-// all elements are zero.
+// decoder reads the elements of a tuple one after the other. err is the first error; after it all
+// elements are zero.
 type decoder struct {
 	rest []byte
 	err  error
@@ -40,7 +70,7 @@ func (d *decoder) int() (v int64) {
 	return v
 }
 
-// bytes may share memory with what is read.
+// bytes returns memory that may be shared with what is read.
 func (d *decoder) bytes() (v []byte) {
 	if d.err == nil {
 		v, d.rest, d.err = tuple.DecodeBytes(d.rest, nil)
@@ -71,8 +101,17 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-// MaxNakReason is the longest reason of a negative acknowledgement that is kept, in bytes. The rest of a
-// longer one is cut off.
+// finish returns what d has read of data, or an error that wraps ErrCorrupt, says what data is, and
+// is about the first element that could not be read, or about more that follows.
+func finish[T any](d *decoder, v T, what string, data []byte) (T, error) {
+	if err := d.end(); err != nil {
+		var none T
+		return none, fmt.Errorf("%w: %s %.200x: %w", ErrCorrupt, what, data, err)
+	}
+	return v, nil
+}
+
+// MaxNakReason is how many bytes of the reason of a negative acknowledgement are kept.
 const MaxNakReason = 1024
 
 // CleanText makes a client's text fit for a header: valid UTF-8 without control characters, cut at
@@ -90,10 +129,10 @@ func CleanText(text string, n int) string {
 // textSize is the length of a header name or value in a tuple, where a zero byte takes two.
 func textSize(text string) int { return len(text) + strings.Count(text, "\x00") + 2 }
 
-// Forever is after all times that are stored.
+// Forever is later than all times that are stored.
 var Forever = time.UnixMicro(1<<62 - 1)
 
-// Earliest returns the earlier of two times; zero is none.
+// Earliest returns the earlier of two times; a zero time is none.
 func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -101,10 +140,11 @@ func Earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// Micros is t as it is stored.
+// Micros returns a time as it is stored: in UTC, to the microsecond.
 func Micros(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
-// CheckLease returns an error if the duration cannot be the length of a lease. 0 means the default.
+// CheckLease returns an error that wraps ErrOp if a lease cannot have this length; 0 is the default
+// length.
 func CheckLease(d time.Duration) error {
 	if err := settings.CheckBounds(d, settings.MinLease, settings.MaxLease); err != nil {
 		return fmt.Errorf("%w: a lease of %w", ErrOp, err)

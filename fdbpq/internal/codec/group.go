@@ -3,6 +3,7 @@ package codec
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"time"
@@ -11,28 +12,22 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// A message may have a group. The id of its item has a hash of that, and the group is all items with
-// the same hash. While such an item is in the queue, it has a key in
+// A message may have a group. The id of its item contains a hash of the group, and the group is all
+// items with the same hash. These keys are written together with those of the items:
 //
-//	("w", hash, priority, count, random) = ""      ready
-//	("y", hash, priority, count, random) = ""      held
+//	("w", hash, priority, count, random) = ""      a ready item of the group
+//	("y", hash, priority, count, random) = ""      a held item of the group
+//	("z", hash, 0, priority)             = int64   how many are ready at a priority
+//	("z", hash, 1)                       = int64   how many are leased
+//	("z", hash, 2)                                 never written, see GroupConflictKey
+//	("v", priority)                      = (count) highest count of an item with a group that was
+//	                                               served from the front
 //
-// and while there are some of that group,
+// In a queue that limits groups, items without a group have the same keys, under the hash 0.
+// Programs that do not know groups leave keys of items behind; transactions that meet such a key
+// remove it. The row ("v", priority) may be missing, or be left from items that are gone.
 //
-//	("z", hash, 0, priority) = int64               counts those that are ready, by priority,
-//	("z", hash, 1)           = int64               and those that are leased
-//	("z", hash, 2)                                 is never written, see GroupConflictKey
-//
-// written together with the keys of the item. An item of a queue that limits groups has them without
-// a group, too, under the hash 0. Programs that do not know groups leave keys of items behind; what
-// meets one removes it.
-//
-//	("v", priority) = (count)
-//
-// is the highest count of an item with a group that was served from the front. It may be missing, or
-// be left from items that are gone.
-//
-// In a FIFO queue all of these are without priority. See state.Turns for what they are for.
+// In a FIFO queue all of these are without priority. state.Turns says what they are for.
 
 // groupKey returns the key (kind, hash), with room for more.
 func (l *Layout) groupKey(kind string, hash GroupHash) []byte {
@@ -63,23 +58,20 @@ func (l *Layout) ParseGroupItem(key []byte) (id ID, err error) {
 		id.Priority = d.int()
 	}
 	id.Count, id.Random = d.int(), d.random()
-	if err := d.end(); err != nil {
-		return id, fmt.Errorf("%w: key %x of a group: %w", ErrCorrupt, key, err)
-	}
-	return id, nil
+	return finish(&d, id, "index of groups: key", key)
 }
 
-// GroupReadyKey is the key that counts the ready items of a group at a priority.
+// GroupReadyKey is the counter of the ready items of a group at a priority.
 func (l *Layout) GroupReadyKey(hash GroupHash, priority int64) []byte {
 	return l.appendPriority(tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 0), priority)
 }
 
-// GroupLeasedKey is the key that counts the leased items of a group.
+// GroupLeasedKey is the counter of the leased items of a group.
 func (l *Layout) GroupLeasedKey(hash GroupHash) []byte {
 	return tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 1)
 }
 
-// GroupConflictKey is never written: transactions that lease items of a group conflict by it.
+// GroupConflictKey is never written. Transactions that lease items of a group conflict on it.
 func (l *Layout) GroupConflictKey(hash GroupHash) []byte {
 	return tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 2)
 }
@@ -100,7 +92,7 @@ func (l *Layout) ParseGroupCounter(key []byte) (hash GroupHash, leased bool, err
 	return hash, leased, nil
 }
 
-// GroupBeyond is the range of the ready items of a group that come after the key of an item in ("i")
+// GroupBeyond is the range of the ready items of a group behind the key of an item in ("i"), seen
 // from an end.
 func (l *Layout) GroupBeyond(hash GroupHash, end End, key []byte) kv.Range {
 	prefix := l.groupKey(KindGroupReady, hash)
@@ -113,13 +105,13 @@ func (l *Layout) GroupBeyond(hash GroupHash, end End, key []byte) kv.Range {
 	return r
 }
 
-// TurnKey is the key that says how far groups have been served at a priority.
+// TurnKey is the row that says how far groups have been served at a priority.
 func (l *Layout) TurnKey(priority int64) []byte { return l.priorityKey(kindTurn, priority) }
 
 // EncodeCount returns the value of a TurnKey or a BucketKey.
 func EncodeCount(n int64) []byte { return tuple.AppendInt(nil, n) }
 
-// ParseCount reads what EncodeCount wrote. What is missing or cannot be read is none.
+// ParseCount reads what EncodeCount wrote. It returns none if that is missing or cannot be read.
 func ParseCount(value []byte, none int64) int64 {
 	d := decoder{rest: value}
 	if n := d.int(); d.end() == nil {
@@ -128,11 +120,11 @@ func ParseCount(value []byte, none int64) int64 {
 	return none
 }
 
-// GroupSize is about how many bytes more of a transaction an operation takes if its item has a
+// GroupSize is about how many more bytes of a transaction an operation takes if its item has a
 // group: two keys in the index, with their conflict ranges, and two counters.
 func (l *Layout) GroupSize() int { return 4 * 3 * (len(l.Prefix) + 60) }
 
-// GroupSizeOf is that of an item, 0 if it is not indexed.
+// GroupSizeOf is GroupSize for an item that is indexed, and 0 for others.
 func (l *Layout) GroupSizeOf(id *ID) int {
 	if GroupIn(id) == NotIndexed {
 		return 0
@@ -140,7 +132,7 @@ func (l *Layout) GroupSizeOf(id *ID) int {
 	return l.GroupSize()
 }
 
-// GroupHeader is the header that names the group of a message. It is stored as any other header.
+// GroupHeader is the header that names the group of a message. It is stored like any other header.
 const GroupHeader = "Pq-Group"
 
 // MaxGroup is the longest group, in bytes.
@@ -159,34 +151,37 @@ func CheckGroup(values []string) error {
 	if values == nil {
 		return nil
 	}
-	if len(values) != 1 || len(values[0]) < 1 || len(values[0]) > MaxGroup || strings.ContainsAny(values[0], "\r\n") {
-		return fmt.Errorf("%w: bad %s: want 1 to %d bytes in one line, once", ErrOp, GroupHeader, MaxGroup)
+	if len(values) == 1 && 1 <= len(values[0]) && len(values[0]) <= MaxGroup &&
+		!strings.ContainsAny(values[0], "\r\n") {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: bad %s: want 1 to %d bytes in one line, once",
+		ErrOp, GroupHeader, MaxGroup)
 }
 
-// GroupHash is what ids and keys have of a group: 40 bits of the SHA-256 of its name.
+// GroupHash stands for a group in ids and keys: 40 bits of the SHA-256 of its name.
 type GroupHash int64
 
 const (
-	// NotIndexed is for items whose id says nothing about a group.
+	// NotIndexed is for items that have no keys in the index of groups.
 	NotIndexed GroupHash = -1
-	// NoGroup is for items without a group in queues that limit groups: the search for items that may
-	// be served finds them under it.
+	// NoGroup is for items without a group in queues that limit groups. The search for items that
+	// may be served finds them under it.
 	NoGroup GroupHash = 0
 )
 
 // HashGroup returns the hash of a group. It is never NoGroup.
 func HashGroup(group string) GroupHash {
 	sum := sha256.Sum256([]byte(group))
-	var hash GroupHash
-	for _, b := range sum[:groupSize] {
-		hash = hash<<8 | GroupHash(b)
-	}
-	return max(hash, 1)
+	return max(groupHash(sum[:]), 1)
 }
 
-// GroupOf returns what the id of a message says about its group, in a queue with the settings.
+// groupHash reads a hash of groupSize bytes.
+func groupHash(b []byte) GroupHash {
+	return GroupHash(binary.BigEndian.Uint32(b))<<8 | GroupHash(b[4])
+}
+
+// GroupOf returns the hash for the id of a message in a queue with the settings.
 func GroupOf(m *Message, s *Settings) GroupHash {
 	if group := m.Group(); group != "" {
 		return HashGroup(group)
@@ -197,19 +192,19 @@ func GroupOf(m *Message, s *Settings) GroupHash {
 	return NotIndexed
 }
 
-// A queue with Settings.Rate, or with RatePerGroup, keeps account of deliveries:
+// A queue with Settings.Rate or RatePerGroup counts deliveries:
 //
 //	("q")       = (time)      when the queue may have a full burst again, in nanoseconds
-//	("q", hash) = (time)      the same of a group
+//	("q", hash) = (time)      the same for a group
 //
-// Each delivery moves that time on. A row falls due then, see held.go, because it says nothing any more.
-// A change of the settings removes rows and leaves their entries of the time index. Those may stand
-// for no row, or for one with another time.
+// Each delivery moves that time on. At that time the row falls due, see held.go, because it says
+// nothing any more. A change of the settings removes rows but leaves their entries of the time
+// index. So an entry may stand for no row, or for one with another time.
 
 // KindBucket is the kind of these keys.
 const KindBucket = "q"
 
-// BucketKey is the key of a group or, for NotIndexed, of the queue.
+// BucketKey is the row of a group or, for NotIndexed, of the queue.
 func (l *Layout) BucketKey(hash GroupHash) []byte {
 	if hash == NotIndexed {
 		return l.Key(KindBucket, 0)
@@ -217,20 +212,20 @@ func (l *Layout) BucketKey(hash GroupHash) []byte {
 	return tuple.AppendInt(l.Key(KindBucket, 8), int64(hash))
 }
 
-// ParseBucketKey returns the group of a BucketKey of one.
+// ParseBucketKey returns the group of a row in GroupBuckets.
 func (l *Layout) ParseBucketKey(key []byte) (GroupHash, error) {
 	d := decoder{rest: l.Place(key)}
 	hash := GroupHash(d.int())
 	return hash, d.end()
 }
 
-// GroupBuckets is the range of the keys of groups.
+// GroupBuckets is the range of the rows of groups.
 func (l *Layout) GroupBuckets() kv.Range { return l.KindRange(KindBucket) }
 
-// BucketRowDue is when a row with that value falls due.
+// BucketRowDue returns when a row with the value falls due.
 func BucketRowDue(value []byte) time.Time { return BucketDue(ParseCount(value, 0)) }
 
-// BucketDue is when a row with that time falls due: not before it, to the microsecond.
+// BucketDue returns when a row with the time falls due: then, rounded up to a microsecond.
 func BucketDue(full int64) time.Time { return Micros(time.Unix(0, full+int64(time.Microsecond)-1)) }
 
 // SetGroup sets the group of an id that NewID has made.
@@ -244,46 +239,10 @@ func SetGroup(id *ID, hash GroupHash) {
 	}
 }
 
-// GroupIn returns the group in an id.
+// GroupIn returns the hash in an id.
 func GroupIn(id *ID) GroupHash {
 	if id.Random[flagsAt]&flagGroup == 0 || !Ours(id) {
 		return NotIndexed
 	}
-	var hash GroupHash
-	for _, b := range id.Random[uniqueAt : uniqueAt+groupSize] {
-		hash = hash<<8 | GroupHash(b)
-	}
-	return hash
-}
-
-// PushSize is at least the number of bytes that a push takes in a transaction, if its
-// priority is its alone.
-func (l *Layout) PushSize(m *Message, delays bool) int {
-	// Each key is written, with a conflict range of two keys: that of the item, those of its
-	// parts, and a counter. 64 bytes are for the rest of a key and for what FoundationDB counts
-	// besides keys; a Database that decorates another may have a prefix of 32 bytes.
-	const rest = 3 * (KindSize + 64 + 32)
-	keys := 2
-	if l.NeedsMeta(m) {
-		keys += 1 + m.Size()/ChunkSize
-	}
-	if delays || !m.Expires.IsZero() { // the entry of the time index contains the key of the item
-		keys++
-	}
-
-	size := m.Size() + l.DedupSize(m) + keys*(3*len(l.Prefix)+rest)
-
-	if delays {
-		size += maxRecord
-	}
-	if m.Unique != "" && (delays || !m.Expires.IsZero()) { // they contain it
-		size += textSize(m.Unique)
-	}
-	if m.Group() != "" {
-		size += l.GroupSize()
-	}
-	if l.Format == TupleValues { // zero bytes take two
-		size += bytes.Count(m.Value[:min(len(m.Value), ChunkOf(l.Format))], []byte{0})
-	}
-	return size
+	return groupHash(id.Random[uniqueAt:])
 }

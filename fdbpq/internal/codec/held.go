@@ -11,80 +11,87 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// An item that is leased or delayed is held: it is not in ("i") but, under the same id, in
+// An item that is leased or delayed is held. It leaves ("i") and, under the same id, is in
 //
 //	("h", priority, count, random) = record, then the value as it was stored
 //
-// and returns to its old key. Its ("m") keys stay, and the counter ("n", "leased") or ("n",
-// "delayed") counts it. It falls due: see below. Once back in ("i"), it keeps its history in
+// Its ("m") keys stay, and the counter ("n", "leased") or ("n", "delayed") counts it. When it
+// returns to its old key in ("i"), it keeps its history in
 //
-//	("a", priority, count, random) = (deliveries, fence, wait), with (..., reason)
-//	                                 or (..., reason, expires, unique key)
+//	("a", priority, count, random) = (deliveries, fence, wait)
+//	                               = (deliveries, fence, wait, reason)
+//	                               = (deliveries, fence, wait, reason, expires, unique key)
 //
-// The record is a varint, and a tuple of that length: (1, state, deliveries, fence, due, wait,
-// end), times in microseconds, or the same with 2 and a reason at its end, or with 3, a reason, the
-// time when the item expires, or 0, and its unique key, or "". A lease whose holder gave a name has 4,
-// all of that, the name, and when the lease began. The reason is that of the last negative
-// acknowledgement that gave one; "" is none.
+// The record is a varint, and a tuple of that length:
+//
+//	(1, state, deliveries, fence, due, wait, end)
+//	(2, state, deliveries, fence, due, wait, end, reason)
+//	(3, state, deliveries, fence, due, wait, end, reason, expires, unique key)
+//	(4, state, deliveries, fence, due, wait, end, reason, expires, unique key, holder, since)
+//
+// Times are in microseconds. The reason is that of the last negative acknowledgement that gave one.
+// An item without a reason or a unique key has "", one that does not expire 0. Only a lease whose
+// holder gave a name has version 4; since is when it began.
 //
 // # Why a late acknowledgement never touches a later delivery
 //
-// Each lease of an item has a higher fence than all before it, and a token holds the fence of its
-// lease. Deliveries cannot serve for that, because some are not counted. An operation with a token
-// reads the key of the held item and, unless that is there, the two of the item in the queue. So it
-// conflicts with any other move of the item, and does nothing unless the item is there with the
-// fence of the token, and was leased.
+// Each lease of an item has a higher fence than all leases before it, and a token holds the fence
+// of its lease. The number of deliveries could not serve for that, because some do not count. An
+// operation with a token reads the item's key in ("h") and, if nothing is there, its two keys in
+// ("i") and ("a"). So it conflicts with every other move of the item. It does nothing unless the
+// item is there, was leased, and has the fence of the token.
 
 // Record is an item that is held, or one in ("i") of which only its own keys were read.
 type Record struct {
 	ID ID
 	History
 	State   ItemState // Leased or Delayed; Ready in ("i")
-	Due     time.Time // end of the lease, or of the delay
-	End     End       // that the item was leased from
-	Holder  string    // name that the lease was taken with; "" is none
+	Due     time.Time // when the lease or the delay ends
+	End     End       // the item was leased from here
+	Holder  string    // the name that the lease was taken with; "" is none
 	Since   time.Time // when a lease with a Holder began
 	Value   []byte    // as stored
-	Dropped int       // bytes of the value that are not in Value any more, but count
-	Message *Message  // all of it; nil unless known
+	Dropped int       // bytes of the value that were dropped from Value, but count
+	Message *Message  // in full; nil unless known
 }
 
-// History is what is known of an item from its leases.
+// History is what an item keeps of its leases.
 type History struct {
-	Deliveries int64 // so far; of a leased item, this one included
+	Deliveries int64 // so far, including the current one
 	Fence      int64
 	Wait       time.Duration // length of the last lease
-	Reason     string        // of a negative acknowledgement
+	Reason     string        // of the last negative acknowledgement with one
 	Lasting
 }
 
-// Lasting is what travels with an item through all states. In ("i"), its ("m") keys have it.
+// Lasting is what an item keeps through all states. In ("i"), its ("m") keys have it.
 type Lasting struct {
 	Expires time.Time // when the item expires; zero is never
 	Unique  string    // its unique key; "" is none
 }
 
-// LastingOf returns what travels with an item of the message.
+// LastingOf returns what an item of the message keeps through all states.
 func LastingOf(m *Message) Lasting { return Lasting{Expires: m.Expires, Unique: m.Unique} }
 
-// none reports whether nothing does.
+// none reports whether there is nothing to keep.
 func (l *Lasting) none() bool { return l.Expires.IsZero() && l.Unique == "" }
 
-// MaxHeldValue is the longest stored value that fits behind a record without a reason. Those of
-// this package are shorter, and have room for a reason and a unique key.
-const MaxHeldValue = kv.MaxValueSize - maxRecord
-
-// maxRecord is at least the length of a record without a reason, and of its length.
+// maxRecord is at least the length of a record without a reason, with its varint.
 const maxRecord = 100
 
-var ErrCannotHold = fmt.Errorf("%w: another program wrote it, with more than the %d bytes in one key that can be leased: "+
-	"want a pop without a lease", ErrItemTooLarge, MaxHeldValue)
+// MaxHeldValue is the longest stored value that fits behind a record without a reason. Values of
+// this package are shorter, and leave room for a reason and a unique key.
+const MaxHeldValue = kv.MaxValueSize - maxRecord
+
+// ErrCannotHold is for leases of an item with a longer value.
+var ErrCannotHold = fmt.Errorf("%w: another program wrote it, with more than the %d bytes in one "+
+	"key that can be leased: want a pop without a lease", ErrItemTooLarge, MaxHeldValue)
 
 // HeldStates are the states of held items, by their number in a record.
 var HeldStates = [...]ItemState{Leased, Delayed}
 
-// The first element of a record. Versions of this package that know neither reasons nor what else
-// an item may have read records without.
+// Versions of a record: its first element. Each item gets the lowest that is enough, which earlier
+// versions of this package can read.
 const (
 	heldVersion       = 1
 	heldVersionReason = 2
@@ -92,19 +99,21 @@ const (
 	heldVersionHolder = 4
 )
 
-// holderRoom is what a name takes in a record, at most, beside a reason.
+// holderRoom is the most that a name takes in a record, beside a reason.
 const holderRoom = MaxNakReason + settings.MaxHolder + 16
 
+// HeldKey is the key of a held item.
 func (l *Layout) HeldKey(id *ID) []byte { return l.IDKey(KindHeld, id) }
 
+// HistoryKey is the key of the history of an item in ("i").
 func (l *Layout) HistoryKey(id *ID) []byte { return l.IDKey(KindHistory, id) }
 
-// HeldRange is the range of the held items of one priority.
+// HeldRange is the range of the held items at a priority.
 func (l *Layout) HeldRange(priority int64) kv.Range {
 	return Within(l.priorityKey(KindHeld, priority))
 }
 
-// StateCounterKey is the key that counts the items in the state of a held item.
+// StateCounterKey is the counter of the held items in a state.
 func (l *Layout) StateCounterKey(s ItemState) []byte {
 	return tuple.AppendString(l.Key(KindCounter, 16), s.String())
 }
@@ -122,10 +131,13 @@ func (h *Record) Encode() []byte {
 	}
 
 	var room [maxRecord]byte
-	record := appendInts(room[:0], version, int64(slices.Index(HeldStates[:], h.State)), h.Deliveries, h.Fence, h.Due.UnixMicro(), h.Wait.Microseconds(), int64(h.End))
+	state := int64(slices.Index(HeldStates[:], h.State))
+	record := appendInts(room[:0], version, state, h.Deliveries, h.Fence,
+		h.Due.UnixMicro(), h.Wait.Microseconds(), int64(h.End))
 	if version >= heldVersionReason {
 		record = tuple.AppendBytes(record, []byte(h.Reason))
 	}
+
 	if version >= heldVersionEnd {
 		record = h.Lasting.appendTo(record)
 	}
@@ -133,7 +145,8 @@ func (h *Record) Encode() []byte {
 		record = tuple.AppendInt(tuple.AppendBytes(record, []byte(h.Holder)), h.Since.UnixMicro())
 	}
 
-	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.Value)), uint64(len(record)))
+	b := make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.Value))
+	b = binary.AppendUvarint(b, uint64(len(record)))
 	return append(append(b, record...), h.Value...)
 }
 
@@ -143,6 +156,7 @@ func ParseRecord(id *ID, data []byte) (*Record, error) {
 	if used <= 0 || n > uint64(len(data)-used) {
 		return nil, fmt.Errorf("%w: held item %s: length of its record", ErrCorrupt, id)
 	}
+
 	record, value := data[used:used+int(n)], data[used+int(n):]
 
 	d := decoder{rest: record}
@@ -154,6 +168,7 @@ func ParseRecord(id *ID, data []byte) (*Record, error) {
 	if version >= heldVersionReason {
 		h.Reason = string(d.bytes())
 	}
+
 	if version >= heldVersionEnd {
 		h.Lasting = d.lasting()
 	}
@@ -164,15 +179,19 @@ func ParseRecord(id *ID, data []byte) (*Record, error) {
 	if err := d.end(); err != nil {
 		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
 	}
-	if version < heldVersion || version > heldVersionHolder || state < 0 || state >= int64(len(HeldStates)) ||
-		end < int64(Front) || end > int64(Back) || h.Deliveries < 0 || h.Fence < 1 || !isWait(wait) {
+
+	// Refuse what no version writes.
+	if version < heldVersion || version > heldVersionHolder ||
+		state < 0 || state >= int64(len(HeldStates)) || end < int64(Front) || end > int64(Back) ||
+		h.Deliveries < 0 || h.Fence < 1 || !isWait(wait) {
 		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
 	}
+
 	h.State = HeldStates[state]
 	return h, nil
 }
 
-// appendTo appends it as it is stored behind a reason.
+// appendTo appends the elements that are stored behind a reason.
 func (l *Lasting) appendTo(b []byte) []byte {
 	micros := int64(0)
 	if !l.Expires.IsZero() {
@@ -190,7 +209,7 @@ func (d *decoder) lasting() (l Lasting) {
 	return l
 }
 
-// Past is its history as it is stored, nil if it was never leased.
+// Past returns the item's history as it is stored, nil if the item was never leased.
 func (h *Record) Past() []byte {
 	if h.NeverLeased() {
 		return nil
@@ -198,6 +217,7 @@ func (h *Record) Past() []byte {
 	return h.History.Encode()
 }
 
+// Encode returns the value of the history's key.
 func (h History) Encode() []byte {
 	b := appendInts(nil, h.Deliveries, h.Fence, h.Wait.Microseconds())
 	lasts := !h.Lasting.none()
@@ -210,7 +230,7 @@ func (h History) Encode() []byte {
 	return b
 }
 
-// ParseHistory returns the zero history for an item without one.
+// ParseHistory reads what Encode wrote. nil is the zero history.
 func ParseHistory(id *ID, data []byte) (h History, err error) {
 	if data == nil {
 		return h, nil
@@ -223,6 +243,7 @@ func ParseHistory(id *ID, data []byte) (h History, err error) {
 	if d.more() {
 		h.Reason = string(d.bytes())
 	}
+
 	if d.more() {
 		h.Lasting = d.lasting()
 	}
@@ -233,28 +254,28 @@ func ParseHistory(id *ID, data []byte) (h History, err error) {
 	return h, nil
 }
 
-// isWait reports whether a lease may last that many microseconds. Other versions may have
-// another MaxLease.
+// isWait reports whether a lease may have this length in microseconds. The bound is wider than
+// MaxLease, which may differ in other versions.
 func isWait(micros int64) bool { return micros > 0 && micros <= settings.MaxDelay.Microseconds() }
 
-// NoteReason keeps the reason of a negative acknowledgement, if it has given one, unless the value
-// of another program leaves no room for it.
+// NoteReason keeps the reason of a negative acknowledgement, unless it is empty or the value, which
+// another program wrote, leaves no room for it.
 func (h *Record) NoteReason(reason string) {
 	if reason != "" && len(h.Value) <= MaxHeldValue-MaxNakReason {
 		h.Reason = CleanText(reason, MaxNakReason)
 	}
 }
 
-// SetHolder notes who has taken a lease, and when, if the holder gave a name and the value of another
-// program leaves room for it.
+// SetHolder records who takes the lease, and when, if the holder gave a name. A value that another
+// program stored may leave no room for it.
 func (h *Record) SetHolder(name string, now time.Time) {
 	if name != "" && len(h.Value) <= MaxHeldValue-holderRoom {
 		h.Holder, h.Since = name, now
 	}
 }
 
-// LeasedSince returns when the lease began. Without a Holder that is unknown if the lease was renewed:
-// then it is when it was renewed last.
+// LeasedSince returns when the lease began. Without a Holder the record only says when the lease was
+// last renewed.
 func (h *Record) LeasedSince() time.Time {
 	switch {
 	case h.State != Leased:
@@ -265,24 +286,24 @@ func (h *Record) LeasedSince() time.Time {
 	return h.Due.Add(-h.Wait)
 }
 
-// An item that is pushed with a delay is held from the start, delayed, under its own id. It
-// has never been leased, which its record says with no deliveries and firstFence.
-// Its place is that of its count, so it comes in before items that are pushed meanwhile.
+// An item that is pushed with a delay is held from the start. Its record has no deliveries and
+// firstFence, because it was never leased. Its count is that of its push, so it comes before items
+// that are pushed during the delay.
 
-// firstFence is the fence of an item that was never leased. Any lease has a higher one, or a
-// delivery: earlier versions of this package gave it to the first lease as well.
+// firstFence is the fence of an item that was never leased. A lease has a higher one, or a
+// delivery: earlier versions of this package gave the same fence to the first lease.
 const firstFence = 1
 
 // NewDelayed returns the held item for a push with a delay.
 func NewDelayed(id *ID, m *Message, until time.Time, value []byte) *Record {
-	// Versions of this package without delayed pushes need a wait.
+	// Versions of this package without delayed pushes refuse a record without a wait.
 	return &Record{
 		ID: *id, State: Delayed, Due: until, Value: value,
 		History: History{Fence: firstFence, Wait: settings.DefaultLease, Lasting: LastingOf(m)},
 	}
 }
 
-// NeverLeased reports whether a held item was pushed with a delay and not leased since.
+// NeverLeased reports whether a held item was pushed with a delay, and not leased since.
 func (h *Record) NeverLeased() bool {
 	return h.State == Delayed && h.Deliveries == 0 && h.Fence == firstFence
 }
@@ -292,22 +313,28 @@ func (h *Record) NeverLeased() bool {
 //
 //	("t", due) + (kind, ...) = ""
 //
-// due is in microseconds since 1970, and (kind, ...) is the key that falls due, without the queue's
-// subspace: a held item, or an answer or claim of staged pops. ("x", priority, count, random)
-// stands for an item in ("i") that expires, with its unique key as the value: see below.
-// ("s", id) is a schedule that fires, and ("p", name) a consumer that goes.
+// due is in microseconds since 1970. (kind, ...) is the key that falls due, without the queue's
+// subspace:
 //
-// Nothing runs at the due time itself. There is one way back: each transaction that looks at a
-// queue reads the index up to now and first handles what is due there, at most due.Page entries, in
-// the order in which they fell due. What is left counts as what it was, leased or delayed, and is
-// served once it is back; Pending.Behind names its queue, so that a sweeper can go on with OpSweep,
-// which takes more at a time. An item that has expired is never served, whether it is removed yet
-// or not. An operation that cannot tell yet what its result is, such as a pop that has met nothing
-// but expired items, fails with an error that wraps ErrNoRoom: the next transaction goes on where
-// this one has ended.
+//	("h", priority, count, random)  a lease or delay ends
+//	("x", priority, count, random)  an item in ("i") expires, see below
+//	("f", ...)                      an answer or claim of a staged pop is over
+//	("q"), ("q", group)             a rate allows a full burst again
+//	("s", id)                       a schedule fires
+//	("p", name)                     a consumer goes
+//
+// Nothing runs at the due time itself. Instead, each transaction that looks at a queue reads the
+// index up to now, and first handles what is due, at most due.Page entries, in the order in which
+// they fell due. What it leaves still counts as leased or delayed, and is served once it is back.
+// Pending.Behind names such a queue, so that a sweeper can continue with OpSweep, which handles
+// more at a time.
+//
+// An item that has expired is never served, whether it is removed yet or not. An operation that
+// cannot tell its result yet, such as a pop that has met only expired items, fails with an error
+// that wraps ErrNoRoom: the next transaction continues where this one ended.
 //
 // An entry is removed together with its key, or by a transaction that has read that the key is gone
-// and conflicts with whoever writes it. Versions of this package before the index leave such
+// and conflicts with any that writes it. Versions of this package before the index leave such
 // entries.
 
 // DueKey returns the entry for a key that falls due at the given time.
@@ -321,7 +348,8 @@ func (l *Layout) DueRange(now time.Time) kv.Range { return l.timesUpTo(KindDue, 
 
 // timesUpTo is the range of the keys of a kind that begin with a time in microseconds, up to now.
 func (l *Layout) timesUpTo(kind string, now time.Time) kv.Range {
-	return kv.Range{Begin: l.KindRange(kind).Begin, End: tuple.AppendInt(l.Key(kind, 9), now.UnixMicro()+1)}
+	after := tuple.AppendInt(l.Key(kind, 9), now.UnixMicro()+1)
+	return kv.Range{Begin: l.KindRange(kind).Begin, End: after}
 }
 
 // LaterRange is the range of the entries that are not due yet.
@@ -336,35 +364,30 @@ func (l *Layout) DueTime(entry []byte) (time.Time, error) {
 	return at, d.err
 }
 
-// An item may expire: Message.Expires, in its ("m") keys, says when. While it is in ("i"), it has
-// an entry in the time index, written and removed together with its key in ("i"):
+// An item may expire: Message.Expires, in its ("m") keys, says when. What happens then depends on
+// its state:
 //
-//	("t", expires) + ("x", priority, count, random) = unique key
-//
-// Whoever finds the entry due removes the item, and frees its unique key, without reading the ("m")
-// keys. While it is held, its record says when it expires; a delayed item falls due then, at the
-// latest. A leased one expires when its lease ends: whoever holds it may still acknowledge it.
-// Staged pops, which need not know what they move, leave the entry where it is, and write it again
-// if the item comes back: see state.Ledger.ReturnStaged.
-//
-// A pop, lease or peek that meets an expired item all the same, because its transaction had no room for
-// all that was due, fails with ErrNoRoom: the next one goes on with what is due.
+//	ready    its entry ("t", expires) + ("x", ...) = unique key falls due. The transaction that
+//	         finds it removes the item and frees its unique key, without reading the ("m") keys
+//	delayed  its record says when it expires, and it falls due then at the latest
+//	leased   nothing, until the lease ends: it may still be acknowledged
+//	staged   nothing. Staged pops need not know what they move, so they leave the entry where it
+//	         is, and write it again if the item comes back: see state.Ledger.ReturnStaged
 
-// ExpiryKey is the part of an entry of the time index that names an item in ("i"). There is no such
-// key.
+// ExpiryKey is what names an item in ("i") in an entry of the time index. There is no such key.
 func (l *Layout) ExpiryKey(id *ID) []byte { return l.IDKey(KindExpiry, id) }
 
 // Expired reports whether something that expires at a time has; zero is never.
 func Expired(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
-// Expired reports whether the time of an item is over. It may be leased.
+// Expired reports whether the time of an item is over, even if it is leased.
 func (h *Record) Expired(now time.Time) bool { return Expired(h.Expires, now) }
 
-// Gone reports whether an item counts as gone: it has expired, and nobody has a lease of it, which
-// may be over.
+// Gone reports whether an item counts as gone: it has expired, and has no lease, not even one that
+// is over.
 func (h *Record) Gone(now time.Time) bool { return h.Expired(now) && h.State != Leased }
 
-// FallsDue is when something has to be done about a held item.
+// FallsDue returns when something has to be done about a held item.
 func (h *Record) FallsDue() time.Time {
 	if h.State == Delayed {
 		return Earliest(h.Due, h.Expires)

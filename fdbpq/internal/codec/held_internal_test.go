@@ -9,8 +9,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// The stored forms of held items, histories and headers, as bytes. Those without a reason or a
-// dead letter are as earlier versions write and read them.
+// The stored forms of held items, histories and headers, as bytes. Forms without a reason or a dead
+// letter are as earlier versions write and read them.
 func TestStoredFormsOfLeases(t *testing.T) {
 	id := ID{Priority: 3, Count: 4}
 	h := Record{

@@ -16,8 +16,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// ID identifies an item and its place in its queue. Two items have the same id only if 72 random bits
-// coincide, or 32 of two in one group that were pushed in the same microsecond.
+// ID identifies an item and its place in its queue. Two items have the same id only if 72 random
+// bits coincide, or 32 of two in one group that were pushed in the same microsecond.
 type ID struct {
 	// Priority is the item's priority; 0 in a FIFO queue.
 	Priority int64
@@ -27,8 +27,8 @@ type ID struct {
 	Random [RandomSize]byte
 }
 
-// String returns the id as text of letters, digits, '-' and '_', which ParseID reads. It
-// can be a token of a NATS subject.
+// String returns the id as text of letters, digits, '-' and '_', which ParseID reads. It can be a
+// token of a NATS subject.
 func (id ID) String() string {
 	var b [64]byte
 	return string(id.AppendTo(b[:0]))
@@ -41,31 +41,33 @@ func (id *ID) AppendTo(b []byte) []byte {
 	return base64.RawURLEncoding.AppendEncode(b, packed)
 }
 
-// Compare returns -1, 0 or 1: whether the item comes before the other in a queue, is the same, or comes
-// after it.
+// Compare returns -1 if the item comes before the other in a queue, 0 if it is the same, and 1 if
+// it comes after it.
 func (id *ID) Compare(other *ID) int {
-	return cmp.Or(cmp.Compare(id.Priority, other.Priority), cmp.Compare(id.Count, other.Count),
+	return cmp.Or(
+		cmp.Compare(id.Priority, other.Priority),
+		cmp.Compare(id.Count, other.Count),
 		bytes.Compare(id.Random[:], other.Random[:]))
 }
 
 // ParseID reads an id as String writes it. Errors wrap ErrID.
 func ParseID(text string) (ID, error) {
-	malformed := func() (ID, error) {
-		return ID{}, fmt.Errorf("%w: %.100q: want one as a push or pop returned it", ErrID, text)
-	}
-
-	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
-		return malformed()
-	}
-
-	d := decoder{rest: packed}
+	d := textDecoder(text)
 	id := ID{Priority: d.int(), Count: d.int()}
 	if d.err != nil || len(d.rest) != RandomSize {
-		return malformed()
+		return ID{}, fmt.Errorf("%w: %.100q: want one as a push or pop returned it", ErrID, text)
 	}
 	id.Random = [RandomSize]byte(d.rest)
 	return id, nil
+}
+
+// textDecoder reads the text of an id or a token.
+func textDecoder(text string) (d decoder) {
+	if strings.ContainsAny(text, "\r\n") { // base64 would skip them
+		return decoder{err: errMore}
+	}
+	d.rest, d.err = base64.RawURLEncoding.Strict().DecodeString(text)
+	return d
 }
 
 // The random part of an id is 20 bytes:
@@ -74,11 +76,11 @@ func ParseID(text string) (ID, error) {
 //	       items of the same count
 //	8-9    signature
 //	10     flags
-//	11-19  random, or the hash of the item's group in 11-15, big-endian, and 16-19 random
+//	11-19  random; in a group, 11-15 are the hash of the group, big-endian, and 16-19 random
 //
-// An item without the signature, or with an impossible time, was written by another program
-// with the bare recipe. It is served like any other, but has no push time and no ("m") keys,
-// and is not counted.
+// An item without the signature, or with an impossible time, was written by another program with
+// the bare recipe. It is served like any other, but has no push time and no ("m") keys, and is not
+// counted.
 const (
 	RandomSize = 20
 	signedAt   = 8
@@ -96,8 +98,9 @@ const (
 	LastTime  = 7258118400_000000
 )
 
-// NewID returns the id of an item pushed now. If the clock is far off, the id gets the
-// nearest possible time: otherwise the item would not count as ours, and lose its headers.
+// NewID returns the id of an item pushed now. unique is from UniqueBytes; meta says whether the
+// item has ("m") keys. If the clock is far off, the id gets the nearest possible time: otherwise
+// the item would not count as ours, and lose its headers.
 func NewID(priority, count int64, now time.Time, unique []byte, meta bool) ID {
 	id := ID{Priority: priority, Count: count}
 	micros := min(max(now.Unix(), FirstTime/1e6), LastTime/1e6-1)*1e6 + int64(now.Nanosecond()/1e3)
@@ -123,11 +126,14 @@ func UniqueBytes(n int) []byte {
 // Ours reports whether this package made the id.
 func Ours(id *ID) bool {
 	t := binary.BigEndian.Uint64(id.Random[:])
-	return binary.BigEndian.Uint16(id.Random[signedAt:]) == signature && t >= FirstTime && t < LastTime
+	signed := binary.BigEndian.Uint16(id.Random[signedAt:]) == signature
+	return signed && t >= FirstTime && t < LastTime
 }
 
+// HasMeta reports whether the item has ("m") keys.
 func HasMeta(id *ID) bool { return id.Random[flagsAt]&flagMeta != 0 && Ours(id) }
 
+// PushedAt returns when the item was pushed, the zero time if another program wrote it.
 func PushedAt(id *ID) time.Time {
 	if !Ours(id) {
 		return time.Time{}
@@ -135,12 +141,11 @@ func PushedAt(id *ID) time.Time {
 	return time.UnixMicro(int64(binary.BigEndian.Uint64(id.Random[:]))).UTC()
 }
 
-// Token names one lease of an item. It is all one needs to end or extend the lease.
+// Token names one lease of an item. It is all that it takes to end or extend the lease.
 type Token struct {
-	// ID is that of the item.
-	ID ID
-	// Fence tells this lease from all others of the item. Those grow by random steps, so that
-	// nobody can tell one from the item's id or from an earlier fence.
+	ID ID // of the item
+	// Fence tells this lease from all others of the item. Fences grow by random steps, so nobody
+	// can guess one from the item's id or from an earlier fence.
 	Fence int64
 	// End is the end of the queue that the item was leased from.
 	End End
@@ -166,35 +171,29 @@ func (t *Token) AppendTo(b []byte) []byte {
 
 // ParseToken reads a token as String writes it. Errors wrap ErrToken.
 func ParseToken(text string) (Token, error) {
-	malformed := func() (Token, error) {
-		// A token gives power over the lease, so no more than its start is repeated.
-		return Token{}, fmt.Errorf("%w: %.4q... (%d bytes): want one as a leased item came with it", ErrToken, text, len(text))
-	}
-
-	packed, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder would skip those
-		return malformed()
-	}
-
-	d := decoder{rest: packed}
+	d := textDecoder(text)
 	version, end := d.int(), d.int()
 	t := Token{Fence: d.int(), ID: ID{Priority: d.int(), Count: d.int()}, End: End(end)}
-	if d.err != nil || version != tokenVersion || end < int64(Front) || end > int64(Back) || t.Fence < 1 ||
-		len(d.rest) != RandomSize {
-		return malformed()
+	if d.err != nil || version != tokenVersion || end < int64(Front) || end > int64(Back) ||
+		t.Fence < 1 || len(d.rest) != RandomSize {
+		// A token gives power over the lease, so the error repeats only its start.
+		return Token{}, fmt.Errorf("%w: %.4q... (%d bytes): want one as a leased item came with it",
+			ErrToken, text, len(text))
 	}
+
 	t.ID.Random = [RandomSize]byte(d.rest)
 	return t, nil
 }
 
-// NextFence returns a fence above the given one, 0 for that of an item without any.
+// NextFence returns a fence above the given one; 0 stands for an item without one.
 //
 // The upper bits of a fence count the leases and negative acknowledgements of its item, and the
-// lower 48 are random. An item that comes back 16,000 times and more gets 46 random bits, and
-// so on: always two less in half of the room that is left. That makes 40 for the 400,000th
-// lease and 20 for the 400 millionth, and more leases than there is time for. Versions of this
-// package that add 1 to a fence read all of them, and continue where they find one.
+// lower 48 are random. After 16,000 of them, 46 bits are random, and so on: two fewer each time
+// that half of the remaining room is used up. That leaves 40 bits for the 400,000th lease, 20 for
+// the 400 millionth, and more leases than there is time for. Versions of this package that add 1 to
+// a fence can read all of these, and continue from any of them.
 func NextFence(fence int64) int64 {
+	// Half of the room that is left takes one bit, and with it two random bits.
 	room := bits.Len64(uint64(math.MaxInt64 - fence))
 	random := max(0, 2*room-78) // 48 of 63 bits
 
@@ -211,11 +210,12 @@ type End uint8
 const (
 	// Front is the end with the smallest priority and, among equals, the oldest item.
 	Front End = iota
-	// Back is the end with the largest priority and, among equals, the newest item. A
-	// Queue is not served from its back.
+	// Back is the end with the largest priority and, among equals, the newest item. A FIFO queue is
+	// not served from its back.
 	Back
 )
 
+// ErrFIFOEnd is for pops and peeks at the back of a FIFO queue.
 var ErrFIFOEnd = fmt.Errorf("%w: a FIFO queue has pops and peeks at its front only", ErrOp)
 
 // ItemState is what an item in a queue waits for.
@@ -225,8 +225,8 @@ type ItemState uint8
 const (
 	AnyState ItemState = iota
 	Ready              // to be popped
-	Delayed            // held back until a time
-	Leased             // with a worker
+	Delayed            // until a time
+	Leased             // by a worker
 )
 
 // String returns "any", "ready", "delayed" or "leased". The keys of counters have these names.

@@ -24,7 +24,8 @@ type Branch struct {
 	List *List
 }
 
-// Records about the queues have roots of their own: a queue root with one of these appended.
+// Records about the queues have roots of their own: the root of the queues with one of these
+// appended.
 const (
 	ListSuffix    = "-queues"
 	ReceiptSuffix = "-x"
@@ -47,37 +48,41 @@ func areas(priority, fifo string) []area {
 	}
 }
 
-// CheckAreas returns an error if two areas overlap. No packed string is a prefix of
-// another, so they overlap only if their roots are equal.
+// CheckAreas returns an error that wraps ErrKeyspace if two areas overlap. They overlap only if
+// their roots are equal, because no packed string is a prefix of another.
 func CheckAreas(priority, fifo string) error {
 	if priority == "" || fifo == "" {
-		return fmt.Errorf("%w: %q and %q: want two different roots that are not empty", ErrKeyspace, priority, fifo)
+		return fmt.Errorf("%w: %q and %q: want two different roots that are not empty",
+			ErrKeyspace, priority, fifo)
 	}
 
-	whats := make(map[string]string)
+	byRoot := make(map[string]string)
 	for _, a := range areas(priority, fifo) {
-		if other, taken := whats[a.root]; taken {
-			return fmt.Errorf("%w: %q and %q: %s and %s would both be below %q: want two roots that still differ "+
-				"when %s, %s or %s is appended to either", ErrKeyspace, priority, fifo, other, a.what, a.root,
-				ListSuffix, ReceiptSuffix, StoreSuffix)
+		if other, taken := byRoot[a.root]; taken {
+			return fmt.Errorf("%w: %q and %q: %s and %s would both be below %q: want two roots "+
+				"that still differ when %s, %s or %s is appended to either", ErrKeyspace,
+				priority, fifo, other, a.what, a.root, ListSuffix, ReceiptSuffix, StoreSuffix)
 		}
-		whats[a.root] = a.what
+
+		byRoot[a.root] = a.what
 	}
+
 	return nil
 }
 
+// LayoutOf returns the layout of the queue with a name. The error wraps ErrQueueName.
 func (k *Space) LayoutOf(of *Branch, name string) (*Layout, error) {
-	if len(name) == 0 || len(name) > MaxQueueName {
-		return nil, fmt.Errorf("%w: %d bytes long: want 1 to %d", ErrQueueName, len(name), MaxQueueName)
+	if n := len(name); n == 0 || n > MaxQueueName {
+		return nil, fmt.Errorf("%w: %d bytes long: want 1 to %d", ErrQueueName, n, MaxQueueName)
 	}
 	l := NewLayout(k.Base.Sub(of.Root, name), k.Format, of.Fifo)
 	l.List = of.List
 	return l, nil
 }
 
-// DataAreas returns the ranges of all keys but the records of the store. Every batch of a
-// bridge writes a receipt. So receipts are copied first and compared last, and a batch that ran
-// anywhere in between shows.
+// DataAreas returns the ranges of all keys except the records of the store. Every batch of a bridge
+// writes a receipt. So receipts are copied first and compared last, which shows any batch that ran
+// in between.
 func (k *Space) DataAreas() []kv.Range {
 	var ranges []kv.Range
 	for _, root := range []string{
@@ -94,25 +99,25 @@ func (k *Space) DataAreas() []kv.Range {
 //	("pq-store"), ("q-store") = (version, id, priority root, FIFO root, value format)
 //	                          = (version, id, priority root, FIFO root, value format, origin)
 //
-// The second form is that of a store that Migrate filled; origin is the id of its source. Until
-// Migrate has ended, a record of its own is there instead.
+// A store that a migration has filled has the second form; origin is the id of its source. Until
+// the migration ends, it has a record of its own there.
 //
 // Both are written in one transaction. There are two so that OpenStore notices a root that is
 // reused with another one, or for the other kind of queues.
 
-// storeVersion is the version of the record and of the layout of all keys. It changes when
-// older programs would misread what newer ones write.
+// storeVersion is the version of the record and of the layout of all keys. It changes when older
+// programs would misread what newer ones write.
 const storeVersion = 1
 
-// UnfinishedVersion is the version of the record of a store that Migrate has begun to fill.
-// Programs that do not know it refuse the store as one of a newer version.
+// UnfinishedVersion is the version of the record while a migration fills the store. Programs that
+// do not know it refuse the store as one of a newer version.
 const UnfinishedVersion = 1 << 20
 
 // ErrUnfinished is returned for a store to which a migration has begun and not ended. Nothing may
 // serve it.
 var ErrUnfinished = errors.New("fdbpq: the store is the target of a migration that has not ended")
 
-// ErrStoreVersion is returned by OpenStore for a store that a newer version of this package made.
+// ErrStoreVersion is returned by OpenStore for a store of a newer version of this package.
 var ErrStoreVersion = errors.New("fdbpq: the store needs a newer version of this program")
 
 // Setting is a setting that a store keeps for its whole life.
@@ -152,12 +157,15 @@ type storeRecord struct {
 	Origin                     string // "" if Migrate did not fill it
 }
 
+// Record returns the record of the Keyspace in a store with the id.
 func (k *Space) Record(id string) storeRecord {
-	return storeRecord{ID: id, priority: k.Priority.Root, fifo: k.Fifo.Root, format: k.Format.String()}
+	return storeRecord{id, k.Priority.Root, k.Fifo.Root, k.Format.String(), ""}
 }
 
+// StoreKey is the key of the record below a root.
 func (k *Space) StoreKey(root string) []byte { return k.Base.Pack(tuple.Tuple{root + StoreSuffix}) }
 
+// Encode returns the value of the record.
 func (s storeRecord) Encode() []byte {
 	t := tuple.Tuple{int64(storeVersion), s.ID, s.priority, s.fifo, s.format}
 	if s.Origin != "" {
@@ -166,6 +174,8 @@ func (s storeRecord) Encode() []byte {
 	return t.Pack()
 }
 
+// ParseStoreRecord reads what Encode wrote. Errors wrap ErrUnfinished, ErrStoreVersion or
+// ErrCorrupt.
 func ParseStoreRecord(value []byte) (s storeRecord, err error) {
 	d := decoder{rest: value}
 	version := d.int()
@@ -173,16 +183,19 @@ func ParseStoreRecord(value []byte) (s storeRecord, err error) {
 	case d.err == nil && version == UnfinishedVersion:
 		return s, ErrUnfinished
 	case d.err == nil && version > storeVersion:
-		return s, fmt.Errorf("%w: the store has version %d, this program knows %d", ErrStoreVersion, version, storeVersion)
+		return s, fmt.Errorf("%w: the store has version %d, this program knows %d",
+			ErrStoreVersion, version, storeVersion)
 	}
 
 	s = storeRecord{ID: d.text(), priority: d.text(), fifo: d.text(), format: d.text()}
 	if d.more() {
 		s.Origin = d.text()
 	}
+
 	if d.err == nil && s.ID == "" {
 		d.err = errors.New("no id")
 	}
+
 	if d.err != nil {
 		return s, fmt.Errorf("%w: record of the store %x: %w", ErrCorrupt, value, d.err)
 	}
@@ -200,10 +213,11 @@ func (k *Space) Compare(record storeRecord) error {
 	var differ []Mismatch
 	if record.priority != asked.priority || record.fifo != asked.fifo {
 		stored, wanted := Roots(record.priority, record.fifo), Roots(asked.priority, asked.fifo)
-		differ = append(differ, Mismatch{Setting: SettingRoots, Stored: stored, Asked: wanted})
+		differ = append(differ, Mismatch{SettingRoots, stored, wanted})
 	}
+
 	if record.format != asked.format {
-		differ = append(differ, Mismatch{Setting: SettingValueFormat, Stored: record.format, Asked: asked.format})
+		differ = append(differ, Mismatch{SettingValueFormat, record.format, asked.format})
 	}
 	return &MismatchError{Mismatches: differ}
 }
@@ -217,6 +231,7 @@ func Roots(names ...string) string {
 	return strings.Join(quoted, " and ")
 }
 
+// NewList returns the list of the queues below a root.
 func NewList(base tuple.Subspace, root string) *List {
 	return &List{
 		Prefix: string(base.Pack(tuple.Tuple{root + ListSuffix})),

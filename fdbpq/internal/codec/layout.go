@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 // The keys of a queue are tuples below its own subspace. For a PriorityQueue:
 //
 //	("i", priority, count, random)       = value    an item, exactly the recipe's key
-//	("h", priority, count, random)       = bytes    an item that is leased or delayed, see held.go
+//	("h", priority, count, random)       = record   an item that is leased or delayed, see held.go
 //	("a", priority, count, random)       = history of an item in ("i"), see held.go
 //	("m", priority, count, random, part) = bytes    headers and the rest of a long value
 //	("n")                                = int64    counter: items
@@ -21,40 +20,38 @@ import (
 //	("n", "leased"), ("n", "delayed")    = int64    counters: held items
 //	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
 //	("t", due, kind, ...)                = ""       time index, see held.go
-//	("b"), ("b", "counted")                bytes of all items, with Settings.MaxBytes: see below
+//	("b"), ("b", "counted")                         bytes of all items, see below
 //	("c")                                = settings, see config.go
 //	("p", name)                          = JSON     record of a consumer, see config.go
-//	("s", id)                            = JSON     record of a schedule
-//	("k")                                = JSON     how far Settings.Source is drawn, see config.go
-//	("d", msg id), ("e", until, msg id), ("u", unique key)
-//	                                                pushes done once, see dedup.go
-//	("w", group, priority, count, random) = ""
-//	("y", group, priority, count, random) = ""      index of items by group, see group.go
-//	("z", group, 0, priority), ("z", group, 1)
-//	                                     = int64    counters: ready and leased items of a group
+//	("s", id)                            = JSON     record of a schedule, see config.go
+//	("k")                                = JSON     state of the source, see config.go
+//	("d", msg id), ("e", until, msg id)             message ids of pushes, see dedup.go
+//	("u", unique key)                    = id       unique keys of items, see dedup.go
+//	("w", group, priority, count, random) = ""      index of ready items by group, see group.go
+//	("y", group, priority, count, random) = ""      index of held items by group
+//	("z", group, 0, priority)            = int64    counter: ready items of a group
+//	("z", group, 1)                      = int64    counter: leased items of a group
 //	("v", priority)                      = count    how far groups have been served
-//	("q"), ("q", group)        = time               rates, see group.go
-//	("dead", ...)                                   its dead letters, outside a Keyspace: see deadletter.go
+//	("q"), ("q", group)                  = time     rates, see group.go
+//	("dead", ...)                                   dead letters, see deadletter.go
 //
-// For a Queue, the same without priority:
+// For a Queue, the same without priority, and so on:
 //
 //	("i", index, random)       = value              an item, exactly the recipe's key
 //	("m", index, random, part) = bytes
 //	("n")                      = int64
 //
-// and so on. Kinds from ("u") on keep no queue in the list of queues: see fdbpq.Retire.
+// count is one more than the highest count in use at that priority, held items included, and index
+// one more than the highest index in use. id.go defines random, message.go value and part. Keys of
+// kinds from ("u") on do not keep a queue in the list of queues: see fdbpq.Retire.
 //
-// A Keyspace also has keys below its roots (here "pq"):
+// A Keyspace also has keys below its roots (here "pq"). areas, in keyspace.go, is the table of all
+// roots:
 //
 //	("pq-queues", name)        = (microseconds) or (microseconds, mark), see List
 //	("pq-x", batcherID, batch) = receipt of a committed batch, see fdbpq.Batcher
 //	("pq-x", "probe")          = a receipt without a batch, see fdbpq.Probe
 //	("pq-store")               = identity and settings of the keyspace, see fdbpq.OpenStore
-//
-// areas, in keyspace.go, is the table of all roots of a Keyspace.
-//
-// count is one more than the highest count in use at that priority, held items included, and
-// index one more than the highest index in use. id.go defines random, message.go value and part.
 
 // Kinds of keys: the first element inside a queue's subspace.
 const (
@@ -79,26 +76,28 @@ const (
 	KindSize = len("\x02i\x00")
 )
 
-// ItemKinds are the kinds of keys that are there because of ready and held items, all together:
-// themselves, what counts, orders and indexes them, and the time index, which has others, too. Not
-// among them are keys that items of staged pops need.
+// ItemKinds are the kinds of keys that exist because of ready and held items: the items themselves,
+// and what counts, orders and indexes them. The time index is among them, although it has other
+// entries. Kinds that items of staged pops need are not.
 var ItemKinds = []string{
-	KindItem, KindHeld, KindCounter, KindDue, KindGroupReady, KindGroupHeld, kindGroupCounter, kindTurn,
+	KindItem, KindHeld, KindCounter, KindDue,
+	KindGroupReady, KindGroupHeld, kindGroupCounter, kindTurn,
 }
 
-// Layout builds the keys of one queue. A process can have very many, so it holds nothing
-// that can be computed when needed. Only ListedSince ever changes.
+// Layout builds the keys of one queue. A process can have very many of them, so a Layout holds
+// nothing that can be computed when needed. Only ListedSince ever changes.
 type Layout struct {
-	Prefix string // of all keys of the queue, and its identity
-	List   *List  // that the queue is in; nil outside a Keyspace
+	Prefix string // of all keys of the queue; identifies it
+	List   *List  // the list that the queue is in; nil outside a Keyspace
 	Fifo   bool
 	Format ValueFormat
 
-	// ListedSince is when the newest durable batch began that saw the queue in the list, or put it
-	// there; nil if none has. List says for how long pushes may rely on it.
+	// ListedSince is when the newest durable batch began that saw the queue in the list or put it
+	// there; nil if none has. List says how long pushes may rely on it.
 	ListedSince atomic.Pointer[time.Time]
 }
 
+// NewLayout returns the layout of a queue outside a Keyspace.
 func NewLayout(s Subspace, format ValueFormat, fifo bool) *Layout {
 	return &Layout{Prefix: string(s.Bytes()), Format: format, Fifo: fifo}
 }
@@ -109,10 +108,11 @@ func (l *Layout) Key(kind string, room int) []byte {
 	return tuple.AppendString(append(key, l.Prefix...), kind)
 }
 
-// Within returns the range of all tuples that extend prefix. It owns prefix from then on, and the
-// spare capacity behind it, which has room for both ends if prefix is from KindRange or
+// Within returns the range of all tuples that extend prefix. It takes over prefix and the spare
+// capacity behind it, where both ends of the range find room if prefix is from KindRange or
 // priorityKey.
 func Within(prefix []byte) kv.Range {
+	// Both ends share one piece of memory.
 	n := len(prefix) + 1
 	both := append(append(prefix, 0x00), prefix...)
 	both = append(both, 0xff)
@@ -124,20 +124,21 @@ func (l *Layout) KindRange(kind string) kv.Range {
 	return Within(l.Key(kind, len(l.Prefix)+KindSize+2))
 }
 
-// AllOf is KindRange with the key that is the kind alone.
+// AllOf is KindRange and the key (kind) itself.
 func (l *Layout) AllOf(kind string) kv.Range {
 	return kv.Range{Begin: l.Key(kind, 0), End: append(l.Key(kind, 1), 0xff)}
 }
 
+// ItemRange is the range of the ready items.
 func (l *Layout) ItemRange() kv.Range { return l.KindRange(KindItem) }
 
-// PriorityRange is the range of the items of one priority.
+// PriorityRange is the range of the ready items at a priority.
 func (l *Layout) PriorityRange(priority int64) kv.Range {
 	return Within(l.priorityKey(KindItem, priority))
 }
 
-// priorityKey returns the key (kind, priority), or (kind) in a FIFO queue, in new memory
-// with room for the rest of an item's key, and for the range of the priority.
+// priorityKey returns the key (kind, priority), or (kind) in a FIFO queue, in new memory with room
+// for the rest of an item's key, or for the range of the priority.
 func (l *Layout) priorityKey(kind string, priority int64) []byte {
 	return l.appendPriority(l.Key(kind, max(64, len(l.Prefix)+32)), priority)
 }
@@ -150,46 +151,49 @@ func (l *Layout) appendPriority(key []byte, priority int64) []byte {
 	return tuple.AppendInt(key, priority)
 }
 
+// IDKey returns the key (kind, priority, count, random) of an item.
 func (l *Layout) IDKey(kind string, id *ID) []byte {
 	key := l.priorityKey(kind, id.Priority)
 	key = tuple.AppendInt(key, id.Count)
 	return tuple.AppendBytes(key, id.Random[:])
 }
 
+// ItemKey is the key of a ready item.
 func (l *Layout) ItemKey(id *ID) []byte { return l.IDKey(KindItem, id) }
 
+// MetaRange is the range of the ("m") keys of an item.
 func (l *Layout) MetaRange(id *ID) kv.Range { return Within(l.IDKey(KindMeta, id)) }
 
+// MetaKey is one of the ("m") keys of an item; part counts from 0.
 func (l *Layout) MetaKey(id *ID, part int) []byte {
 	return tuple.AppendInt(l.IDKey(KindMeta, id), int64(part))
 }
 
+// TotalKey is the counter of ready items.
 func (l *Layout) TotalKey() []byte { return l.Key(KindCounter, 0) }
 
+// CounterKey is the counter of ready items at a priority.
 func (l *Layout) CounterKey(priority int64) []byte { return l.priorityKey(KindCounter, priority) }
 
-// ParseItem returns the id in an item's key.
+// ParseItem returns the id in a key that IDKey has made.
 func (l *Layout) ParseItem(key []byte) (id ID, err error) {
 	d := decoder{rest: l.Place(key)}
 	if !l.Fifo {
 		id.Priority = d.int()
 	}
 	id.Count, id.Random = d.int(), d.random()
-	if err := d.end(); err != nil {
-		return id, fmt.Errorf("%w: item key %x: %w", ErrCorrupt, key, err)
-	}
-	return id, nil
+	return finish(&d, id, "item key", key)
 }
 
-// ClearBesideSettings clears all keys but the settings, which pushes read, so it does not conflict
-// with those.
+// ClearBesideSettings clears all keys except the settings. Pushes read the settings, so clearing
+// them would conflict with pushes.
 func (l *Layout) ClearBesideSettings(tx kv.Transaction) {
 	all, settings := Within([]byte(l.Prefix)), kv.SingleKey(l.Key(KindConfig, 0))
 	tx.ClearRange(kv.Range{Begin: all.Begin, End: settings.Begin})
 	tx.ClearRange(kv.Range{Begin: settings.End, End: all.End})
 }
 
-// Before returns the range of key and of all keys that come before it from that end.
+// Before returns the range from an end of the ready items up to a key, and including it.
 func (l *Layout) Before(key []byte, end End) kv.Range {
 	r := l.ItemRange()
 	if end == Back {
@@ -200,26 +204,30 @@ func (l *Layout) Before(key []byte, end End) kv.Range {
 	return r
 }
 
-// A queue with Settings.MaxBytes, and only such a queue, counts the bytes of its items, until they
-// are gone, also while a staged pop has yet to collect them:
+// A queue with Settings.MaxBytes, and no other, counts the bytes of its items in all states, and of
+// items that a staged pop has yet to collect:
 //
-//	("b")            = int64         counter: Message.Size of all items
-//	("b", "counted") = byte, bytes   which items count
+//	("b")            = int64     counter: Message.Size of all items
+//	("b", "counted") = 0         all items count
+//	                 = 1, place  the items up to a place count
+//	                 (missing)   none counts
 //
-// The byte is 0, and then all items count, in whichever state they are. Without the key none counts.
-// Setting MaxBytes counts the items that are there, and resetting it removes both keys. Earlier versions
-// counted a large queue step by step: there the byte is 1, followed by a key of an item without ("i"), and
-// the items up to that place count. A purge ends that.
+// Setting MaxBytes counts the items that are there, and resetting it removes both keys. The form
+// with a place, a key of an item without ("i"), is from earlier versions, which counted a large
+// queue step by step. A purge ends it.
 
 const kindBytes = "b"
 
+// BytesKey is the counter of bytes.
 func (l *Layout) BytesKey() []byte { return l.Key(kindBytes, 0) }
 
+// CountedKey says which items count.
 func (l *Layout) CountedKey() []byte {
 	return tuple.AppendString(l.Key(kindBytes, 16), "counted")
 }
 
-// Place is the key of an item, ready or held, without the queue's subspace and the kind.
+// Place returns a key without the queue's subspace and the kind. That of an item is the same
+// whether it is ready or held.
 func (l *Layout) Place(key []byte) []byte { return key[len(l.Prefix)+KindSize:] }
 
 // MaxQueueName is the longest queue name, in bytes.
@@ -236,8 +244,8 @@ const (
 )
 
 // Subspace is the keys that begin with one prefix: a subspace.Subspace or
-// directory.DirectorySubspace of FoundationDB's Go binding, or a tuple.Subspace of this project.
-// (The Bytes of a directory partition panics: it cannot hold keys. Create a directory inside.)
+// directory.DirectorySubspace of FoundationDB's Go binding, or a tuple.Subspace of this project. A
+// directory partition cannot hold keys, and its Bytes panics; create a directory inside.
 type Subspace interface {
 	// Bytes returns the prefix.
 	Bytes() []byte
@@ -266,7 +274,7 @@ type QueueName struct {
 	Name string
 }
 
-// AppendName appends the name of the queue, if it is in a Keyspace.
+// AppendName appends the name of the queue if it is in a Keyspace.
 func (l *Layout) AppendName(names []QueueName) []QueueName {
 	if l.List == nil {
 		return names
@@ -277,11 +285,11 @@ func (l *Layout) AppendName(names []QueueName) []QueueName {
 // ListKey is the key of the queue in its list.
 func (l *Layout) ListKey() []byte {
 	name := l.Prefix[len(l.List.root):] // packed
-	return append(append(make([]byte, 0, len(l.List.Prefix)+len(name)), l.List.Prefix...), name...)
+	return []byte(l.List.Prefix + name)
 }
 
 // RecentlyListed reports whether a push may rely on the queue being in the list. It compares both
-// the monotonic and the wall clock, because either may have been stopped or set meanwhile.
+// the monotonic and the wall clock, because either may have stopped or been set meanwhile.
 func (l *Layout) RecentlyListed(now time.Time) bool {
 	seen := l.ListedSince.Load()
 	if seen == nil {
@@ -300,25 +308,25 @@ func (l *Layout) RecentlyListed(now time.Time) bool {
 //
 // # Why no queue with items is missing
 //
-// A push must not conflict with other pushes, and should not read the list each time. So it relies
-// on an earlier batch of the same process that has seen the entry, for listedLife from the start of
-// that batch. Otherwise it reads the entry, without conflict, and writes it if it is missing or has
-// a mark.
+// A push must not conflict with other pushes, and should not read the list each time. So for
+// listedLife from its start, a batch that has seen the entry serves later pushes of the same
+// process as well. Other pushes read the entry, without conflict, and write it if it is missing or
+// has a mark.
 //
 // Taking a queue off the list takes two transactions. The first finds the queue empty and leaves a
 // mark. The second, RetireAfter later, finds the queue still empty with the same mark, and removes
 // the entry. Both read the entry and the range of the items, so that they conflict with every
 // change of either.
 //
-// A push that commits before the second transaction is seen by it, or makes it conflict. So let it
-// commit afterwards:
+// If a push commits before the second transaction, that transaction sees it or conflicts with it.
+// If the push commits afterwards, there are two cases:
 //
-//   - If it read the entry, it began after the mark was made, because otherwise it would have ended
-//     by now. So it saw the mark, or no entry, and wrote the entry. Either the second transaction
-//     conflicts with that, or the write restores what it removed.
-//   - If it relied on an earlier batch, that batch began less than listedLife before, so after the
-//     mark was made, too. It saw the entry without a mark, or wrote it: the mark was gone, and the
-//     second transaction did not find it.
+//   - It read the entry. Then it began after the mark was made, or it would have ended by now. So
+//     it saw the mark, or no entry, and wrote the entry. Either the second transaction conflicts
+//     with that, or the write restores what it removed.
+//   - It relied on an earlier batch, which began less than listedLife before, so also after the
+//     mark was made. That batch saw the entry without a mark, or wrote it. So the mark was gone,
+//     and the second transaction did not find it.
 //
 // This holds as long as a transaction ends within RetireAfter - listedLife of its start. All
 // durations are measured by the clock of one process.
@@ -342,20 +350,13 @@ func ParseListEntry(value []byte) (mark Mark, err error) {
 	if d.more() {
 		mark = Mark(d.bytes())
 	}
-	if err := d.end(); err != nil {
-		return "", fmt.Errorf("%w: list of queues: value %x: %w", ErrCorrupt, value, err)
-	}
-	return mark, nil
+	return finish(&d, mark, "list of queues: value", value)
 }
 
 // Name returns the name in the key of an entry.
 func (l *List) Name(key []byte) (string, error) {
 	d := decoder{rest: key[len(l.Prefix):]}
-	name := d.text()
-	if err := d.end(); err != nil {
-		return "", fmt.Errorf("%w: list of queues: key %x: %w", ErrCorrupt, key, err)
-	}
-	return name, nil
+	return finish(&d, d.text(), "list of queues: key", key)
 }
 
 // Mark is what Retire adds to the list entry of a queue that it found empty.

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -11,15 +12,15 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// MaxMessageSize is the largest size of a message, in bytes: its value and headers. Zero
-// bytes in headers count twice, and each header name and value counts two bytes more. The
-// limit leaves room for keys in a transaction.
+// MaxMessageSize is the largest Message.Size of an item, in bytes. It leaves room for keys in a
+// transaction.
 const MaxMessageSize = 9_000_000
 
-// ChunkSize is the most bytes of a value that go into one key. Packing into a tuple can
-// double them, so TupleValues take half as many.
+// ChunkSize is the most bytes of a value that go into one key.
 const ChunkSize = 90_000
 
+// ChunkOf returns the most bytes of a value that go into an item's own key. Packing them into a
+// tuple can double their number.
 func ChunkOf(f ValueFormat) int {
 	if f == TupleValues {
 		return ChunkSize / 2
@@ -27,6 +28,7 @@ func ChunkOf(f ValueFormat) int {
 	return ChunkSize
 }
 
+// EncodeValue returns a value as an item's own key has it.
 func EncodeValue(f ValueFormat, value []byte) []byte {
 	if f == TupleValues {
 		return tuple.AppendBytes(make([]byte, 0, len(value)+2), value)
@@ -34,8 +36,8 @@ func EncodeValue(f ValueFormat, value []byte) []byte {
 	return value
 }
 
-// DecodeValue reverses EncodeValue. Bytes that are not a tuple of one byte string come from a
-// program with another format, and are returned as they are.
+// DecodeValue reverses EncodeValue. It returns bytes that are not a tuple of one byte string as
+// they are: a program with another format wrote them.
 func DecodeValue(f ValueFormat, stored []byte) []byte {
 	if f == TupleValues {
 		if value, rest, err := tuple.DecodeBytes(stored, nil); err == nil && len(rest) == 0 {
@@ -47,11 +49,12 @@ func DecodeValue(f ValueFormat, stored []byte) []byte {
 
 // NeedsMeta reports whether the message needs ("m") keys.
 func (l *Layout) NeedsMeta(m *Message) bool {
-	return len(m.Headers) > 0 || m.DeadLetter != nil || m.needsList() || len(m.Value) > ChunkOf(l.Format)
+	return len(m.Headers) > 0 || m.DeadLetter != nil || m.needsList() ||
+		len(m.Value) > ChunkOf(l.Format)
 }
 
 // The values of the ("m") keys, put together, are a varint, a tuple of that length, and the rest of
-// the item's value. The tuple is one of
+// the item's value. The tuple has a version, properties, and the headers:
 //
 //	(1, (name, value, value...), ...)
 //	(2, dead letter, (name, value, value...), ...)
@@ -62,8 +65,7 @@ const (
 	metaVersionProps = 3
 )
 
-// The properties of a message in version 3: all it has besides headers. One that is only a dead
-// letter has version 2.
+// The properties in version 3. A message whose only property is a dead letter has version 2.
 const (
 	propMsgID   = "msg_id"
 	propUnique  = "unique"
@@ -76,30 +78,33 @@ func (m *Message) needsList() bool {
 	return m.MsgID != "" || m.Unique != "" || !m.Expires.IsZero()
 }
 
-// properties returns what decodeProperties reads.
+// properties returns the properties for version 3.
 func (m *Message) properties() (list tuple.Tuple) {
 	if m.MsgID != "" {
 		list = append(list, propMsgID, []byte(m.MsgID))
 	}
+
 	if m.Unique != "" {
 		list = append(list, propUnique, []byte(m.Unique))
 	}
+
 	if !m.Expires.IsZero() {
 		list = append(list, propExpires, m.Expires.UnixMicro())
 	}
+
 	if m.DeadLetter != nil {
 		list = append(list, propDead, m.DeadLetter.encode())
 	}
 	return list
 }
 
-// decodeProperties sets the properties, and reports whether it knows all of them.
+// decodeProperties sets the properties, and reports whether it could read all of them.
 func (m *Message) decodeProperties(from any) bool {
 	list, ok := from.(tuple.Tuple)
 	for ; ok && len(list) > 1; list = list[2:] {
 		var text []byte
 		var micros int64
-		var err error
+
 		switch list[0] {
 		case propMsgID:
 			ok = element(list[1], &text)
@@ -111,17 +116,18 @@ func (m *Message) decodeProperties(from any) bool {
 			ok = element(list[1], &micros)
 			m.Expires = time.UnixMicro(micros).UTC()
 		case propDead:
-			m.DeadLetter, err = parseDeadLetter(list[1])
-			ok = err == nil
+			m.DeadLetter, ok = parseDeadLetter(list[1])
 		default:
 			return false
 		}
 	}
+
 	return ok && len(list) == 0
 }
 
 // EncodeMeta returns what the ("m") keys hold before the rest of the value.
 func EncodeMeta(m *Message) []byte {
+	// The lowest version that is enough, so that earlier versions of this package can read it.
 	head := tuple.Tuple{int64(metaVersion)}
 	switch {
 	case m.needsList():
@@ -131,7 +137,7 @@ func EncodeMeta(m *Message) []byte {
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		header := tuple.Tuple{[]byte(name)} // as bytes, since it need not be UTF-8
+		header := tuple.Tuple{[]byte(name)} // not a string, which would have to be UTF-8
 		for _, value := range m.Headers[name] {
 			header = append(header, []byte(value))
 		}
@@ -139,21 +145,24 @@ func EncodeMeta(m *Message) []byte {
 	}
 
 	packed := head.Pack()
-	blob := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen32+len(packed)), uint64(len(packed)))
-	return append(blob, packed...)
+	blob := make([]byte, 0, binary.MaxVarintLen32+len(packed))
+	return append(binary.AppendUvarint(blob, uint64(len(packed))), packed...)
 }
 
-// DecodeMeta returns a message without value, and the rest of the value.
+// DecodeMeta reads ("m") keys. It returns the message without its value, and the rest of the value.
+// The error is ErrCorrupt, also if the keys do not contain all headers.
 func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	size := 0
 	for _, part := range parts {
 		size += len(part.Value)
 	}
+
 	blob := make([]byte, 0, size)
 	for _, part := range parts {
 		blob = append(blob, part.Value...)
 	}
 
+	// The length says where the tuple ends and the rest of the value begins.
 	n, used := binary.Uvarint(blob)
 	if used <= 0 || n > uint64(len(blob)-used) {
 		return m, nil, fmt.Errorf("%w: length of headers", ErrCorrupt)
@@ -168,32 +177,40 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 	case len(head) > 0 && head[0] == int64(metaVersion):
 		head = head[1:]
 	case len(head) > 1 && head[0] == int64(metaVersionDead):
-		if m.DeadLetter, err = parseDeadLetter(head[1]); err != nil {
-			return m, nil, fmt.Errorf("%w: headers: %w: %v", ErrCorrupt, err, head[1])
+		var ok bool
+		if m.DeadLetter, ok = parseDeadLetter(head[1]); !ok {
+			return m, nil, fmt.Errorf("%w: headers: dead letter: %v", ErrCorrupt, head[1])
 		}
+
 		head = head[2:]
 	case len(head) > 1 && head[0] == int64(metaVersionProps):
 		if !m.decodeProperties(head[1]) {
 			return m, nil, fmt.Errorf("%w: headers: properties %v", ErrCorrupt, head[1])
 		}
+
 		head = head[2:]
 	default:
-		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d", ErrCorrupt, metaVersion, metaVersionProps)
+		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d",
+			ErrCorrupt, metaVersion, metaVersionProps)
 	}
 
+	// What follows version and properties are the headers.
 	for _, element := range head {
 		name, values, ok := decodeHeader(element)
 		if !ok {
 			return m, nil, fmt.Errorf("%w: header %v", ErrCorrupt, element)
 		}
+
 		if m.Headers == nil {
 			m.Headers = make(map[string][]string, len(head))
 		}
 		m.Headers[name] = values
 	}
+
 	return m, blob[used+int(n):], nil
 }
 
+// decodeHeader reads a header: its name, then its values.
 func decodeHeader(from any) (name string, values []string, ok bool) {
 	header, ok := from.(tuple.Tuple)
 	if !ok || len(header) == 0 {
@@ -208,12 +225,50 @@ func decodeHeader(from any) (name string, values []string, ok bool) {
 		}
 		texts[i] = string(text)
 	}
+
 	return texts[0], texts[1:], true
 }
 
-// Following returns count + 1. At the end of int64, which only another program can
-// reach, it stays there, and the time in the id orders the items.
+// Following returns count + 1. It stays at the end of int64, which only another program can reach.
+// There the times in the ids order the items.
 func Following(count int64) int64 { return max(count, count+1) }
+
+// PushSize returns at least the number of bytes that a push takes in a transaction, if no other
+// push has its priority. delays says that the push has a delay.
+func (l *Layout) PushSize(m *Message, delays bool) int {
+	// Each key is written, and has a conflict range of two keys. 64 bytes are for the rest of a key
+	// and for what FoundationDB counts besides keys, 32 for the prefix that a decorated Database
+	// may add.
+	const rest = 3 * (KindSize + 64 + 32)
+
+	keys := 2 // that of the item, and a counter
+	if l.NeedsMeta(m) {
+		keys += 1 + m.Size()/ChunkSize
+	}
+
+	falls := delays || !m.Expires.IsZero()
+	if falls { // the entry of the time index contains the key of the item
+		keys++
+	}
+
+	size := m.Size() + l.DedupSize(m) + keys*(3*len(l.Prefix)+rest)
+	if delays {
+		size += maxRecord
+	}
+
+	if falls && m.Unique != "" { // the record or the entry contains it
+		size += textSize(m.Unique)
+	}
+
+	if m.Group() != "" {
+		size += l.GroupSize()
+	}
+
+	if l.Format == TupleValues { // zero bytes take two
+		size += bytes.Count(m.Value[:min(len(m.Value), ChunkOf(l.Format))], []byte{0})
+	}
+	return size
+}
 
 // Message is what a push adds to a queue.
 type Message struct {
@@ -221,23 +276,27 @@ type Message struct {
 	Value []byte
 	// Headers travel with the value unchanged. nil means none.
 	Headers map[string][]string
-	// MsgID names the push, so that it is done once: see Settings.DuplicateWindow. "" means none;
-	// at most MaxKey bytes.
+	// MsgID names the push: within Settings.DuplicateWindow, a second push with the same MsgID
+	// changes nothing. "" means none; at most MaxKey bytes.
 	MsgID string
-	// Unique is a key that no other item has as long as this one is in the queue, ready, leased or
+	// Unique is a key that no other item has while this one is in the queue, ready, leased or
 	// delayed. "" means none; at most MaxKey bytes.
 	Unique string
 	// Expires is when the item expires, to the microsecond, by the clock of the process that serves
 	// it; zero is never. A push may set it, but see Op.TTL and Settings.TTL.
 	Expires time.Time
-	// DeadLetter says how the message came into a dead-letter queue; nil for all others.
+	// DeadLetter says how the message came into a dead-letter queue; nil for other messages.
 	DeadLetter *DeadLetter
 }
 
-// Size is how many bytes the message counts with where bytes are limited, as by Op.MaxBytes: the
-// value; the names and values of headers, MsgID and Unique, with two bytes more for each text and
-// zero bytes twice; 9 bytes for Expires; and the texts of DeadLetter, with 38 bytes more. That is
-// about what it takes in a transaction.
+// Size returns how many bytes the message counts for where bytes are limited, as by Op.MaxBytes.
+// That is about what it takes in a transaction:
+//
+//   - the value;
+//   - the names and values of headers, MsgID and Unique: two bytes more for each text, and zero
+//     bytes count twice;
+//   - 9 bytes for Expires;
+//   - the texts of DeadLetter, and 38 bytes more.
 func (m Message) Size() int {
 	n := len(m.Value) + m.DeadLetter.size()
 	for _, key := range [...]string{m.MsgID, m.Unique} {
@@ -245,6 +304,7 @@ func (m Message) Size() int {
 			n += textSize(key)
 		}
 	}
+
 	if !m.Expires.IsZero() {
 		n += 9
 	}
@@ -255,6 +315,7 @@ func (m Message) Size() int {
 			n += textSize(v)
 		}
 	}
+
 	return n
 }
 
@@ -263,19 +324,19 @@ type Item struct {
 	ID ID
 	Message
 	// PushedAt is when the item was pushed, to the microsecond, by the clock of the process that
-	// pushed it. It is the zero time for items that another program wrote with the bare recipe.
+	// pushed it. It is zero for items that another program wrote with the bare recipe.
 	PushedAt time.Time
 
-	kept *Kept // usually nil
+	kept *Kept // nil for most items
 }
 
 // Kept is what restoring an item needs besides what the item says.
 type Kept struct {
-	Value []byte // as stored, of an item that another program wrote
-	Past  []byte // its history, as stored; nil if it has none
+	Value []byte // as stored, if another program wrote the item
+	Past  []byte // the item's history, as stored; nil if it has none
 }
 
-// KeptOf returns what is kept for restoring the item, nil for most.
+// KeptOf returns what is kept for restoring the item, nil for most items.
 func KeptOf(i *Item) *Kept { return i.kept }
 
 // KeepFor keeps what restoring the item needs.

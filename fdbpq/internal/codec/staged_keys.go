@@ -20,47 +20,51 @@ import (
 //	("f", 2, request)     = (deadline, n)      claim: the owner's n'th attempt to take
 //	                                           an item has committed
 //
-// request is 20 random bytes that begin with a time, as those of items, so that the oldest
-// come first. deadline is in microseconds since 1970. Answers and claims fall due then, and
-// have entries in the time index.
+// request is 20 random bytes that begin with a time, as those of items do, so the oldest come
+// first. deadline is in microseconds since 1970. Answers and claims fall due then, and have entries
+// in the time index.
 //
 // # Why no item is lost or taken twice
 //
-// The owner of a request makes four kinds of attempts: to take an item (at once, while serving, or
-// from the answer), to register, to learn that the queue is empty, to withdraw. Each of them reads
-// and writes the key of the answer, or acts as if it did. So attempts of one request conflict:
-// among those of unknown outcome, no earlier one can commit once a later one has. The item is taken
-// if and only if the claim is there, and the claim says by which attempt, so a pop that finds its
-// claim knows its item.
+// The owner of a request makes attempts of four kinds: to take an item (at once, while serving, or
+// from the answer), to register, to learn that the queue is empty, and to withdraw. Each of them
+// reads and writes the key of the answer, or acts as if it did. So attempts of one request
+// conflict: if outcomes are unknown, no earlier attempt can commit once a later one has. The item
+// is taken if and only if the claim is there. The claim says by which attempt, so a pop that finds
+// its claim knows its item.
 //
-// A request keeps the place where its owner first tried to register it, so it is in line at most
+// A request keeps the place where its owner first tried to register it. So it is in line at most
 // once: an earlier attempt that did commit has left the very key that the next one reads.
 //
-// Whoever serves the line reads and removes the requests it answers and their items, so each
-// request gets one answer and each item goes to one request. It conflicts with the withdrawal, and
-// with another serving, of the same requests. Whoever returns an uncollected item reads and removes
-// the answer, and so conflicts with its collection.
+// A transaction that serves the line reads and removes the requests that it answers, and their
+// items. So each request gets one answer, and each item goes to one request. It conflicts with the
+// withdrawal, and with another serving, of the same requests. A transaction that returns an
+// uncollected item reads and removes the answer, and so conflicts with its collection.
 const (
 	PartAnswer = iota
 	PartValue
 	PartClaim
 )
 
+// RequestRange is the range of the requests in line.
 func (l *Layout) RequestRange() kv.Range { return l.KindRange(KindRequest) }
 
+// RequestKey is the key of a request in line.
 func (l *Layout) RequestKey(count int64, id [RandomSize]byte) []byte {
 	return tuple.AppendBytes(tuple.AppendInt(l.Key(KindRequest, 40), count), id[:])
 }
 
+// PartPrefix is the prefix of the keys ("f", part, ...).
 func (l *Layout) PartPrefix(part int64) []byte {
 	return tuple.AppendInt(l.Key(KindAnswer, 40), part)
 }
 
+// PartKey is the key ("f", part, request).
 func (l *Layout) PartKey(part int64, id [RandomSize]byte) []byte {
 	return tuple.AppendBytes(l.PartPrefix(part), id[:])
 }
 
-// LineEntry is a request in line, as every Popper sees it.
+// LineEntry is a request in line as every Popper sees it.
 type LineEntry struct {
 	Key      []byte
 	End      End
@@ -69,16 +73,20 @@ type LineEntry struct {
 	Deadline time.Time
 }
 
-// requestKinds are the kinds of requests, as stored, by End.
+// requestKinds are the stored kinds of requests, by End.
 var requestKinds = [...]int64{Front: 2, Back: 3}
 
+// EncodeRequest returns the value of a request.
 func EncodeRequest(end End, deadline time.Time) []byte {
 	return appendInts(nil, requestKinds[end], deadline.UnixMicro())
 }
 
+// ParseRequest reads a request. The error wraps ErrCorrupt.
 func (l *Layout) ParseRequest(pair kv.KeyValue) (*LineEntry, error) {
 	key, value := decoder{rest: l.Place(pair.Key)}, decoder{rest: pair.Value}
 	w := &LineEntry{Key: pair.Key, Count: key.int(), ID: key.random()}
+
+	// An unknown kind is a Front here, which the check below refuses.
 	kind := value.int()
 	w.Deadline = value.time()
 	if kind == requestKinds[Back] {
@@ -89,6 +97,7 @@ func (l *Layout) ParseRequest(pair kv.KeyValue) (*LineEntry, error) {
 	if err == nil && kind != requestKinds[w.End] {
 		err = errors.New("unknown kind")
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("%w: request %x = %x: %w", ErrCorrupt, pair.Key, pair.Value, err)
 	}
@@ -101,6 +110,7 @@ type Answer struct {
 	Item     *ID // nil: the queue was empty
 }
 
+// Encode returns the value of the answer.
 func (a *Answer) Encode() []byte {
 	b := tuple.AppendInt(nil, a.Deadline.UnixMicro())
 	if a.Item != nil {
@@ -109,6 +119,7 @@ func (a *Answer) Encode() []byte {
 	return b
 }
 
+// ParseAnswer reads what Encode wrote. The error wraps ErrCorrupt.
 func ParseAnswer(value []byte) (*Answer, error) {
 	d := decoder{rest: value}
 	a := &Answer{Deadline: d.time()}
@@ -116,16 +127,15 @@ func ParseAnswer(value []byte) (*Answer, error) {
 		id := d.id()
 		a.Item = &id
 	}
-	if err := d.end(); err != nil {
-		return nil, fmt.Errorf("%w: answer %.100x: %w", ErrCorrupt, value, err)
-	}
-	return a, nil
+	return finish(&d, a, "answer", value)
 }
 
+// EncodeClaim returns the value of a claim of the n'th attempt.
 func EncodeClaim(deadline time.Time, n int) []byte {
 	return appendInts(nil, deadline.UnixMicro(), int64(n))
 }
 
+// ParseClaim reads what EncodeClaim wrote. The error wraps ErrCorrupt.
 func ParseClaim(value []byte) (deadline time.Time, n int64, err error) {
 	d := decoder{rest: value}
 	deadline, n = d.time(), d.int()

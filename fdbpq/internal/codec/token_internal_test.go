@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Fences grow whatever they grow from, also from those of versions that added 1, and stay
-// within what is stored. An item's first 10,000 leases have 48 random bits, and its fences
-// count them: testenv/proof relies on that.
+// Fences grow from any fence, also of versions that added 1, and stay within what is stored. An
+// item's first 10,000 leases have 48 random bits, and its fences count them: testenv/proof relies
+// on that.
 func TestFencesGrow(t *testing.T) {
 	fence := int64(0)
 	for n := int64(1); n <= 10_000; n++ {
@@ -28,7 +28,7 @@ func TestFencesGrow(t *testing.T) {
 	}
 }
 
-// Two items, or one item twice, do not have the same fences.
+// No two items, and no two leases of one item, have the same fence.
 func TestFencesAreRandom(t *testing.T) {
 	seen := map[int64]bool{}
 	for range 1000 {

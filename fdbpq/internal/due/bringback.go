@@ -2,35 +2,120 @@ package due
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// BringBack handles what is due in the given queues, as much as there is room for, and records in
-// each whether items came back. The error is one of the store. What cannot be read stays as it is,
-// and the Due.Err of its queue says why.
+const (
+	// Page is the most entries of one queue that a transaction handles, unless it sweeps the queue.
+	Page = 256
+	// SweepPage is the most entries of all queues that a transaction sweeps, together. A request
+	// that comes meanwhile waits for it, which takes some 30 ms.
+	SweepPage = 2048
+
+	// HeldBytes is about the most bytes of held items that a transaction brings back to all of its
+	// queues, beside a push of MaxMessageSize, and MostHeldBytes where there is room for that.
+	HeldBytes     = 500_000
+	MostHeldBytes = 1_000_000
+	// ExpiredBytes and MostExpiredBytes are the same for the expired items that it removes,
+	// measured by state.ExpiredSize.
+	ExpiredBytes     = 250_000
+	MostExpiredBytes = 4_000_000
+
+	// firstReturn is how many values a transaction reads first of what it brings back, because
+	// nobody knows how large they are. Each later step reads returnGrowth times as many.
+	firstReturn  = 8
+	returnGrowth = 8
+)
+
+// Due is what has fallen due in one queue.
+type Due struct {
+	Ledger  *state.Ledger
+	Dead    *Burials
+	Page    int                      // entries to handle; 0 means the constant
+	Entries kv.Future[[]kv.KeyValue] // nil before ReadIndex
+
+	expired  *state.Expiries // ready items among what is due; nil if there are none
+	Handled  bool
+	Done     bool      // something came back, or was removed
+	Returned bool      // items came back, or expired
+	Next     time.Time // when the first item that a backoff holds back is due
+	More     bool      // there may be more than the transaction has room for
+	Err      error     // ErrCorrupt if something that is due cannot be read
+}
+
+// New returns what is due in the queue of a ledger. Dead letters go to dead; page is how many
+// entries to handle, 0 means Page.
+func New(ledger *state.Ledger, dead *Burials, page int) Due {
+	return Due{Ledger: ledger, Dead: dead, Page: page}
+}
+
+// ReadIndex starts to read what is due, unless that has begun: see Ledger.ReadDue.
+func (d *Due) ReadIndex() {
+	if d.Entries == nil {
+		d.Entries = d.Ledger.ReadDue(d.limit())
+	}
+}
+
+// Again makes the next BringBack read and handle what is due once more.
+func (d *Due) Again() { d.Handled, d.Entries, d.expired, d.More = false, nil, nil, false }
+
+// limit is the most entries to handle.
+func (d *Due) limit() int { return cmp.Or(d.Page, Page) }
+
+// Behind reports whether another transaction may bring back more. It may not while something cannot
+// be read, because that would come first again.
+func (d *Due) Behind() bool { return d.More && d.Err == nil }
+
+// noteUnreadable records an ErrCorrupt, and returns any other error.
+func (d *Due) noteUnreadable(err error) error {
+	if !errors.Is(err, codec.ErrCorrupt) {
+		return err
+	}
+	d.Err = err
+	return nil
+}
+
+// Room is how much of what is due fits into one transaction.
+type Room struct {
+	Bytes   int // about how many are left for items that move
+	Expired int // the same for expired items, which are only removed
+	// Fits reports whether a dead letter of size bytes fits although it exceeds Bytes, and reserves
+	// what it takes. nil means that none does.
+	Fits func(size int) bool
+}
+
+// BringBack handles what is due in the given queues, as far as there is room, and records in each
+// of them what happened. The error is one of the store. What cannot be read stays as it is, and
+// Due.Err of its queue says why.
 func BringBack(queues []*Due, room *Room) error {
 	if err := bringBackPages(queues, room); err != nil {
 		return err
 	}
 
-	// Expired items keep pops and peeks from those behind them, and mostly lie together. So where some
-	// are among more that is due, a transaction does as much as a sweep.
+	// Expired items keep pops and peeks from the items behind them, and mostly lie together. So
+	// where some were due and more follows, the transaction does as much as a sweep.
 	var more []*Due
 	for _, d := range queues {
 		if d.Page == 0 && d.expired != nil && d.Behind() {
 			more = append(more, d)
 		}
 	}
+
 	for _, d := range more {
 		d.Again()
 		d.Page = max(SweepPage/len(more), 1)
 	}
-	room.Fits = nil // something has moved
+
+	room.Fits = nil // something has moved, so no large dead letter comes first any more
+
 	err := bringBackPages(more, room)
 	for _, d := range more {
 		d.Page = 0
@@ -44,68 +129,76 @@ func bringBackPages(queues []*Due, room *Room) error {
 		d.ReadIndex()
 	}
 
-	var staged []*uncollected
-	var gone []*lapsed
-	var byQueue [][]*dueHeld
-	var schedules []*dueSchedule
+	var all findings
 	for _, d := range queues {
 		if d.Handled {
 			continue
 		}
+
 		d.Handled = true
 		entries, err := d.Entries.Get()
 		if err != nil {
 			return err
 		}
-		if len(entries) == 0 {
-			continue
-		}
+
+		// A full page may not be all that is due.
 		d.More = len(entries) == d.limit()
-		var items []*dueHeld
+
+		all.held = append(all.held, nil)
 		for _, entry := range entries {
-			if err := d.resolve(entry, &staged, &gone, &schedules, &items); err != nil {
+			all.any = true
+			if err := all.add(d, entry); err != nil {
 				d.Err = err
 			}
 		}
-		byQueue = append(byQueue, items)
 	}
 
-	if err := returnStaged(staged); err != nil {
+	if !all.any {
+		return nil
+	}
+
+	if err := returnStaged(all.staged); err != nil {
 		return err
 	}
-	if err := removeLapsed(gone); err != nil {
+
+	if err := removeLapsed(all.lapsed); err != nil {
 		return err
 	}
-	if err := returnHeld(inTurns(byQueue), room); err != nil {
+
+	if err := returnHeld(inTurns(all.held), room); err != nil {
 		return err
 	}
-	return fireSchedules(schedules, room) // last, because what has gone may not overlap
+
+	// Schedules come last: their items may not overlap with one that has just gone.
+	return fireSchedules(all.schedules, room)
 }
 
-// inTurns returns the first of each list, then the second of each, and so on: no queue takes the
-// room of the others.
-func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
-	if len(lists) == 1 {
-		return lists[0]
-	}
-
-	for n := 0; ; n++ {
-		before := len(all)
-		for _, list := range lists {
-			if n < len(list) {
-				all = append(all, list[n])
-			}
-		}
-		if len(all) == before {
-			return all
-		}
-	}
+// findings is what the entries of some queues stand for, by kind.
+type findings struct {
+	any       bool
+	staged    []*uncollected
+	lapsed    []*lapsed
+	held      [][]*dueHeld // by queue
+	schedules []*dueSchedule
 }
 
-// resolve adds what an entry stands for to one of the lists.
-func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, gone *[]*lapsed, schedules *[]*dueSchedule, all *[]*dueHeld) error {
-	l, entry := d.Ledger.L, pair.Key
-	_, rest, err := tuple.DecodeInt(entry[len(l.Prefix)+codec.KindSize:])
+// dueRecord is a key that is due, and its entry.
+type dueRecord struct {
+	key, entry []byte
+	says       []byte // the value of the entry
+}
+
+// remove removes both.
+func (r *dueRecord) remove(tx kv.Transaction) {
+	tx.Clear(r.key)
+	tx.Clear(r.entry)
+}
+
+// add adds what an entry stands for, and starts to read it. Claims of staged pops it removes at
+// once. The error is ErrCorrupt.
+func (f *findings) add(d *Due, pair kv.KeyValue) error {
+	g, entry := d.Ledger, pair.Key
+	_, rest, err := tuple.DecodeInt(entry[len(g.L.Prefix)+codec.KindSize:])
 	var kind string
 	var what []byte
 	if err == nil {
@@ -116,42 +209,60 @@ func (d *Due) resolve(pair kv.KeyValue, staged *[]*uncollected, gone *[]*lapsed,
 		return fmt.Errorf("%w: time index: key %x: %w", codec.ErrCorrupt, entry, err)
 	}
 
-	record := dueRecord{key: append([]byte(l.Prefix), rest...), entry: entry, says: pair.Value}
-	if kind == codec.KindAnswer && d.resolveStaged(record, what, staged) {
-		return nil
-	}
-	if kind == codec.KindBucket || kind == string(codec.ConsumerRecord) {
-		until := codec.ConsumerExpires
-		if kind == codec.KindBucket {
-			until = codec.BucketRowDue
-		}
-		*gone = append(*gone, &lapsed{record, d, d.Ledger.Tx.Get(record.key), until})
-		return nil
-	}
-	if kind == string(codec.ScheduleRecord) {
-		id, err := l.ParseRecordKey(record.key)
-		*schedules = append(*schedules, &dueSchedule{dueRecord: record, due: d, id: id, value: d.Ledger.Tx.Get(record.key)})
-		return err
-	}
-	if kind == codec.KindHeld || kind == codec.KindExpiry {
-		id, err := l.ParseItem(record.key)
-		if err != nil {
+	record := dueRecord{key: append([]byte(g.L.Prefix), rest...), entry: entry, says: pair.Value}
+	switch kind {
+	case codec.KindHeld, codec.KindExpiry:
+		item := &dueHeld{dueRecord: record, due: d, ready: kind == codec.KindExpiry}
+		if item.id, err = g.L.ParseItem(record.key); err != nil {
 			return err
 		}
-		item := &dueHeld{dueRecord: record, due: d, id: id, ready: kind == codec.KindExpiry}
-		d.Ledger.BeginSettings() // for leases that have run out, and what expires
 		if item.ready {
-			item.key = l.ItemKey(&id)
+			item.key = g.L.ItemKey(&item.id) // the entry names a key that does not exist
 		}
-		*all = append(*all, item)
+		g.BeginSettings() // leases that have run out need them, and so does what expires
+		last := len(f.held) - 1
+		f.held[last] = append(f.held[last], item)
 		return nil
+	case codec.KindBucket:
+		f.lapsed = append(f.lapsed, &lapsed{record, d, g.Tx.Get(record.key), codec.BucketRowDue})
+		return nil
+	case string(codec.ConsumerRecord):
+		f.lapsed = append(f.lapsed, &lapsed{record, d, g.Tx.Get(record.key), codec.ConsumerExpires})
+		return nil
+	case string(codec.ScheduleRecord):
+		s := &dueSchedule{dueRecord: record, due: d, value: g.Tx.Get(record.key)}
+		f.schedules = append(f.schedules, s)
+		s.id, err = g.L.ParseRecordKey(record.key)
+		return err
+	case codec.KindAnswer:
+		if f.addStaged(d, record, what) {
+			return nil
+		}
 	}
 
-	return fmt.Errorf("%w: time index: key %x: this version cannot handle it", codec.ErrCorrupt, entry)
+	return fmt.Errorf("%w: time index: key %x: this version cannot handle it",
+		codec.ErrCorrupt, entry)
 }
 
-// lapsed is a key that is removed once it is due, and no more: the row of a rate that allows a full
-// burst again (see state.Bucket), or a consumer that nobody uses.
+// inTurns returns the first item of each list, then the second of each, and so on, so that no queue
+// takes the room of the others.
+func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
+	total := 0
+	for _, list := range lists {
+		total += len(list)
+	}
+	for n := 0; len(all) < total; n++ {
+		for _, list := range lists {
+			if n < len(list) {
+				all = append(all, list[n])
+			}
+		}
+	}
+	return all
+}
+
+// lapsed is a key that is only removed when it is due: the row of a rate that allows a full burst
+// again (see state.Bucket), or a consumer that nobody uses.
 type lapsed struct {
 	dueRecord
 	due   *Due
@@ -159,7 +270,8 @@ type lapsed struct {
 	until func(value []byte) time.Time // when it falls due
 }
 
-// removeLapsed removes keys with their entries. An entry whose key has another time goes alone.
+// removeLapsed removes keys with their entries. If a key has another time by now, only the entry
+// goes.
 func removeLapsed(all []*lapsed) error {
 	for _, r := range all {
 		value, err := r.value.Get()
@@ -171,8 +283,10 @@ func removeLapsed(all []*lapsed) error {
 		if value != nil && bytes.Equal(g.L.DueKey(r.until(value), r.key), r.entry) {
 			g.Tx.Clear(r.key)
 		}
+
 		g.Tx.Clear(r.entry)
 		r.due.Done = true
 	}
+
 	return nil
 }

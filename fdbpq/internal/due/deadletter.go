@@ -17,21 +17,21 @@ type Burials struct {
 	count  int64                 // of dead letters
 }
 
-// NewBurials returns the burials of a transaction. known is what need not be read; nil is nothing.
+// NewBurials returns the burials of a transaction. known saves reads; nil knows nothing.
 func NewBurials(tx kv.Transaction, now time.Time, known *state.Known) Burials {
 	return Burials{tx: tx, now: now, known: known}
 }
 
-// DeadQueue is a queue to which a transaction moves items: a dead-letter queue, one that gets
-// items back from it, one with a schedule that fires, or one where items move to another priority.
+// DeadQueue is a queue to which a transaction adds items: a dead-letter queue, a queue that gets
+// items back from there, one with a schedule that fires, or one whose items change their priority.
 type DeadQueue struct {
 	ledger state.Ledger
-	counts map[int64]kv.Future[int64] // the next counts, being read, by priority
-	next   map[int64]int64            // the next counts, once known
-	moved  map[codec.ID]struct{}      // to here
+	counts map[int64]kv.Future[int64] // the next counts being read, by priority
+	next   map[int64]int64            // the next counts that are known
+	moved  map[codec.ID]bool          // items that came here
 }
 
-// Burial is an item that is to be buried, being read.
+// Burial is an item being read in order to bury it.
 type Burial struct {
 	Large bool // it has more than BeginItem reads
 
@@ -40,23 +40,27 @@ type Burial struct {
 	to   *DeadQueue
 }
 
-// BeginBurial starts to read what it takes to bury an item.
+// BeginBurial starts to read what burying an item takes.
 func (b *Burials) BeginBurial(from *state.Ledger, id *codec.ID, s *codec.Settings) *Burial {
 	to := b.Target(from.L.DeadLetters(s.DeadLetter), id.Priority)
 	return &Burial{item: state.BeginItem(from.L, b.tx, id, state.Beginning), from: from, to: to}
 }
 
-// Target returns the queue that items of a priority move to, whose next count it starts to read.
+// Target returns a queue to add items to, and starts to read its next count at a priority.
 func (b *Burials) Target(l *codec.Layout, priority int64) *DeadQueue {
 	to := b.queues[l.Prefix]
 	if to == nil {
 		to = &DeadQueue{
 			ledger: state.NewLedger(b.tx, l, b.now, b.known),
-			counts: map[int64]kv.Future[int64]{}, next: map[int64]int64{}, moved: map[codec.ID]struct{}{},
+			counts: map[int64]kv.Future[int64]{},
+			next:   map[int64]int64{},
+			moved:  map[codec.ID]bool{},
 		}
+
 		if b.queues == nil {
 			b.queues = map[string]*DeadQueue{}
 		}
+
 		b.queues[l.Prefix] = to
 		to.ledger.BeginSettings()
 	}
@@ -67,7 +71,7 @@ func (b *Burials) Target(l *codec.Layout, priority int64) *DeadQueue {
 	return to
 }
 
-// LoadNext waits for the next count of a priority. The error is ErrCorrupt or one of the store.
+// LoadNext waits for the next count at a priority. The error is ErrCorrupt or one of the store.
 func (to *DeadQueue) LoadNext(priority int64) error {
 	if _, known := to.next[priority]; known {
 		return nil
@@ -80,21 +84,26 @@ func (to *DeadQueue) LoadNext(priority int64) error {
 }
 
 // ReadableSettings is Ledger.ReadableSettings of the queue.
-func (to *DeadQueue) ReadableSettings() (*codec.Settings, error) { return to.ledger.ReadableSettings() }
+func (to *DeadQueue) ReadableSettings() (*codec.Settings, error) {
+	return to.ledger.ReadableSettings()
+}
 
-// NewID returns the id of a message that comes to the end of a priority, after LoadNext, as pushed at the
-// given time.
+// NewID returns the id of a message that is added at the end of a priority, with at as the time of
+// its push. Call LoadNext before.
 func (to *DeadQueue) NewID(priority int64, m *codec.Message, at time.Time) codec.ID {
-	id := codec.NewID(priority, to.next[priority], at, codec.UniqueBytes(1), to.ledger.L.NeedsMeta(m))
-	to.next[priority] = codec.Following(to.next[priority])
+	count, meta := to.next[priority], to.ledger.L.NeedsMeta(m)
+	id := codec.NewID(priority, count, at, codec.UniqueBytes(1), meta)
+	to.next[priority] = codec.Following(count)
+
+	// The settings say whether items without a group are indexed.
 	if settings, err := to.ReadableSettings(); err == nil { // else Add reports the error
 		codec.SetGroup(&id, codec.GroupOf(m, settings))
 	}
 	return id
 }
 
-// Push adds a message at the end of a priority, after LoadNext, as pushed at the given time, and
-// lists the queue. Before until the item is delayed.
+// Push adds a message at the end of a priority, with at as the time of its push, and lists the
+// queue. The item is delayed until a time; zero is no delay. Call LoadNext before.
 func (to *DeadQueue) Push(priority int64, m *codec.Message, at, until time.Time) codec.ID {
 	g, id := &to.ledger, to.NewID(priority, m, at)
 	g.AddToList()
@@ -103,12 +112,12 @@ func (to *DeadQueue) Push(priority int64, m *codec.Message, at, until time.Time)
 	} else {
 		g.Add(&id, m)
 	}
-	to.moved[id] = struct{}{}
+	to.moved[id] = true
 	return id
 }
 
-// Load waits for what BeginBurial started, and for the count that the item gets. With rest it also
-// reads the rest of a large item; without, the caller must not bury one. The error wraps
+// Load waits for what BeginBurial started, and for the item's new count. With rest it also reads
+// the rest of a large item; without it the caller must not bury a large item. The error wraps
 // ErrCorrupt if the item cannot be buried, or is one of the store.
 func (p *Burial) Load(h *codec.Record, rest bool) error {
 	err := p.item.Load(p.from.Tx, p.from.L, h.Value, false)
@@ -116,6 +125,7 @@ func (p *Burial) Load(h *codec.Record, rest bool) error {
 	if err == nil && rest && p.item.Cut {
 		err = p.item.Load(p.from.Tx, p.from.L, h.Value, true)
 	}
+
 	if err != nil || p.item.Cut {
 		return err
 	}
@@ -125,36 +135,43 @@ func (p *Burial) Load(h *codec.Record, rest bool) error {
 // Size is about how many bytes burying a loaded item takes in the transaction.
 func (p *Burial) Size() int { return p.item.Item.Message.Size() + codec.DeadLetterSize }
 
-// Bury adds a loaded item to its dead-letter queue. The caller has removed it from its own.
+// Bury adds a loaded item to its dead-letter queue. The caller must have deleted it from its own
+// queue.
 func (b *Burials) Bury(p *Burial, h *codec.Record, reason string) {
 	pushed := codec.PushedAt(&h.ID)
 	if pushed.IsZero() { // another program wrote it
 		pushed = b.now
 	}
 
+	// A dead letter does not expire, and others may reuse its message id and unique key.
 	m := p.item.Item.Message
 	m.MsgID, m.Unique, m.Expires = "", "", time.Time{}
-	m.DeadLetter = &codec.DeadLetter{
-		Queue: p.from.L.Name(), Reason: reason, At: codec.Micros(b.now), Deliveries: h.Deliveries, Error: h.Reason,
-	}
+	m.DeadLetter = b.letter(p.from.L, reason)
+	m.DeadLetter.Deliveries, m.DeadLetter.Error = h.Deliveries, h.Reason
+
 	p.to.Push(h.ID.Priority, &m, pushed, time.Time{})
 	b.count++
 }
 
-// BuryNew adds a message that was in no queue to a dead-letter queue, after LoadNext.
+// letter returns the record of an item that comes from a queue.
+func (b *Burials) letter(of *codec.Layout, reason string) *codec.DeadLetter {
+	return &codec.DeadLetter{Queue: of.Name(), Reason: reason, At: codec.Micros(b.now)}
+}
+
+// BuryNew adds a message that was in no queue to a dead-letter queue. Call LoadNext before.
 func (b *Burials) BuryNew(of *codec.Layout, to *DeadQueue, m codec.Message) {
-	m.DeadLetter = &codec.DeadLetter{Queue: of.Name(), Reason: m.DeadLetter.Reason, At: codec.Micros(b.now)}
+	m.DeadLetter = b.letter(of, m.DeadLetter.Reason)
 	to.Push(0, &m, b.now, time.Time{})
 	b.count++
 }
 
-// Count is how many items were buried.
+// Count returns how many items were buried.
 func (b *Burials) Count() int64 { return b.count }
 
 // Any reports whether any item may have moved.
 func (b *Burials) Any() bool { return len(b.queues) > 0 }
 
-// Flush writes the counters of the dead-letter queues.
+// Flush writes the counters of all queues that Target has returned.
 func (b *Burials) Flush() error {
 	for _, to := range b.queues {
 		if err := to.ledger.Flush(); err != nil {
@@ -164,7 +181,7 @@ func (b *Burials) Flush() error {
 	return nil
 }
 
-// AppendAhead appends what falls due of what has moved.
+// AppendAhead appends when what was added falls due.
 func (b *Burials) AppendAhead(list []state.QueueAhead) []state.QueueAhead {
 	for _, to := range b.queues {
 		list = to.ledger.AppendAhead(list)
@@ -172,7 +189,7 @@ func (b *Burials) AppendAhead(list []state.QueueAhead) []state.QueueAhead {
 	return list
 }
 
-// Ready is how many more items are ready in a queue, by what has moved there, than Flush has written.
+// Ready returns how much Flush will add to the counter of ready items of a queue.
 func (b *Burials) Ready(l *codec.Layout) int64 {
 	if to := b.queues[l.Prefix]; to != nil {
 		return to.ledger.Ready()
@@ -180,14 +197,10 @@ func (b *Burials) Ready(l *codec.Layout) int64 {
 	return 0
 }
 
-// Owns reports whether this transaction has moved the item to the queue.
+// Owns reports whether this transaction has added the item to the queue.
 func (b *Burials) Owns(l *codec.Layout, id *codec.ID) bool {
 	to := b.queues[l.Prefix]
-	if to == nil {
-		return false
-	}
-	_, owns := to.moved[*id]
-	return owns
+	return to != nil && to.moved[*id]
 }
 
 // Reached returns the queues of the Keyspace that got items.

@@ -15,59 +15,67 @@ type dueHeld struct {
 	id    codec.ID
 	ready bool
 
-	read   kv.Future[[]byte] // nil for a ready one: see removeExpired
+	read   kv.Future[[]byte] // nil for a ready item, which removeExpired reads
 	h      *codec.Record     // nil if nothing is due here after all
 	burial *Burial           // if the item has had its last delivery
-	size   int               // of what moves, or removing it takes, about
+	size   int               // about how many bytes moving or removing it takes
 }
 
-// maxReturn is the most items that a step of returnHeld reads: small items may come before many
+// maxReturn is the most items that a step of returnHeld reads: many small items may be followed by
 // large ones.
 const maxReturn = 512
 
 // returnHeld returns held items to their old places, or holds or buries them as their settings say,
-// and removes those that have expired, until that takes about as many bytes as there is room for.
-// It reads few first, and never more than there can be room for.
+// and removes items that have expired, as far as there is room. It reads few first, and never more
+// than there can be room for.
 func returnHeld(all []*dueHeld, room *Room) error {
-	// All is read before the first write: a store may have to look through all that a transaction
-	// has written for each read that follows.
+	// Everything is read before the first write: a store may have to look through all that a
+	// transaction has written for each read that follows.
 	var moves []*dueHeld
-	for next := firstReturn; len(all) > 0 && room.Bytes > 0; next = min(next*returnGrowth, maxReturn) {
-		some := all[:min(next, len(all), room.Bytes/state.RestoreOverhead+1)]
-		all = all[len(some):]
+	step := firstReturn
+	for len(all) > 0 && room.Bytes > 0 {
+		some := all[:min(step, len(all), room.Bytes/state.RestoreOverhead+1)]
+		all, step = all[len(some):], min(step*returnGrowth, maxReturn)
 		for _, d := range some {
-			d.beginRead()
+			if !d.ready {
+				d.read = d.due.Ledger.Tx.Get(d.key)
+			}
 		}
+
 		for _, d := range some {
 			if err := d.finishRead(); err != nil {
 				return err
 			}
 		}
+
 		for _, d := range some {
-			takes, err := d.takeRoom(room, len(moves) == 0)
+			fits, err := d.takeRoom(room, len(moves) == 0)
 			if err != nil {
 				return err
 			}
-			if takes {
+			if fits {
 				moves = append(moves, d)
 			}
 		}
 	}
+
 	for _, d := range all {
 		d.due.More = true
 	}
-
 	if err := removeExpired(moves); err != nil {
 		return err
 	}
+
 	for _, d := range moves {
 		if !d.ready {
 			if err := d.move(); err != nil {
 				return err
 			}
 		}
+
 		d.due.Done = true
 	}
+
 	return nil
 }
 
@@ -78,11 +86,13 @@ func removeExpired(moves []*dueHeld) error {
 		if !d.ready {
 			continue
 		}
+
 		e := d.due.expired
 		if e == nil {
 			e = &state.Expiries{G: d.due.Ledger}
 			d.due.expired, byQueue = e, append(byQueue, e)
 		}
+
 		e.Items = append(e.Items, d.h)
 		d.due.Returned = true
 	}
@@ -90,28 +100,24 @@ func removeExpired(moves []*dueHeld) error {
 	if err := state.RemoveExpired(byQueue...); err != nil {
 		return err
 	}
+
 	for _, d := range moves {
 		if d.ready && len(d.due.expired.Left) > 0 {
 			d.due.More = true
 		}
 	}
+
 	return nil
 }
 
-// beginRead starts to read the item.
-func (d *dueHeld) beginRead() {
-	if !d.ready {
-		d.read = d.due.Ledger.Tx.Get(d.key)
-	}
-}
-
-// finishRead waits for the item, if its record says that it is due, and starts to read what it
-// takes to bury it, if it has to be. The error is one of the store.
+// finishRead waits for the item, and sets h if it is due. If the item has had its last delivery, it
+// starts to read what burying it takes. The error is one of the store.
 func (d *dueHeld) finishRead() error {
 	g := d.due.Ledger
 	if d.ready {
 		expires, err := g.L.DueTime(d.entry)
-		d.h = &codec.Record{ID: d.id, History: codec.History{Lasting: codec.Lasting{Expires: expires, Unique: string(d.says)}}}
+		lasting := codec.Lasting{Expires: expires, Unique: string(d.says)}
+		d.h = &codec.Record{ID: d.id, History: codec.History{Lasting: lasting}}
 		d.size = state.ExpiredSize(g.L, &d.id, string(d.says))
 		return err
 	}
@@ -120,11 +126,13 @@ func (d *dueHeld) finishRead() error {
 	if err != nil {
 		return err
 	}
+
 	if encoded == nil { // this transaction has settled it, or the entry has no key
-		d.dropEntry()
+		g.Tx.Clear(d.entry)
 		return nil
 	}
 
+	// The value moves with the record.
 	d.size = len(encoded) + state.RestoreOverhead + g.L.GroupSizeOf(&d.id)
 	h, err := codec.ParseRecord(&d.id, encoded)
 	if err != nil {
@@ -134,33 +142,36 @@ func (d *dueHeld) finishRead() error {
 
 	// The record may be of a later lease or delay, which has an entry of its own.
 	if !bytes.Equal(g.L.DueKey(h.FallsDue(), d.key), d.entry) {
-		d.dropEntry()
+		g.Tx.Clear(d.entry)
 		return nil
 	}
 
 	d.h = h
+
+	// An expired item is removed, which counts bytes; a delayed one comes back. Neither needs more.
 	if h.Expired(g.Now) {
 		g.BeginSize(&d.id)
-	} else if h.State == codec.Leased {
-		settings, err := g.Settings()
-		if err != nil {
-			return d.noteUnreadable(err)
-		}
-		if settings.Exhausted(h.Deliveries) {
-			d.burial = d.due.Dead.BeginBurial(g, &h.ID, settings)
-		}
+		return nil
+	}
+
+	if h.State != codec.Leased {
+		return nil
+	}
+
+	settings, err := g.Settings()
+	if err != nil {
+		return d.noteUnreadable(err)
+	}
+
+	if settings.Exhausted(h.Deliveries) {
+		d.burial = d.due.Dead.BeginBurial(g, &h.ID, settings)
 	}
 	return nil
 }
 
-// dropEntry removes an entry that stands for nothing.
-func (d *dueHeld) dropEntry() {
-	d.due.Ledger.Tx.Clear(d.entry)
-}
-
-// takeRoom takes the room that the item needs, and reports whether it is to be moved. A large dead
-// letter may only be the first. The error is one of the store.
-func (d *dueHeld) takeRoom(room *Room, first bool) (takes bool, err error) {
+// takeRoom reports whether the item can move, and takes the room for it. A large dead letter can
+// only be the first to move. The error is one of the store.
+func (d *dueHeld) takeRoom(room *Room, first bool) (fits bool, err error) {
 	switch {
 	case d.h == nil:
 		return false, nil
@@ -169,6 +180,7 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (takes bool, err error) {
 			d.due.More = true
 			return false, nil
 		}
+
 		room.Expired -= d.size
 		return true, nil
 	case room.Bytes <= 0:
@@ -179,19 +191,23 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (takes bool, err error) {
 		return true, nil
 	}
 
-	alone := first && room.Fits != nil
-	if err := d.burial.Load(d.h, alone); err != nil {
+	// What is left are dead letters, whose size only reading them shows.
+	mayBeLarge := first && room.Fits != nil
+	if err := d.burial.Load(d.h, mayBeLarge); err != nil {
 		return false, d.noteUnreadable(err)
 	}
+
 	size := d.burial.Size() + d.size
-	if d.burial.Large && !alone || size > room.Bytes && !(alone && room.Fits(size)) {
+	unread := d.burial.Large && !mayBeLarge
+	if unread || size > room.Bytes && !(mayBeLarge && room.Fits(size)) {
 		d.due.More = true
-		if !d.burial.Large { // nor do those that come after it overtake it
+		if !d.burial.Large { // smaller items behind it must not overtake it
 			room.Bytes = 0
 		}
 		return false, nil
 	}
-	room.Bytes = max(room.Bytes-size, 0) // Fits has taken what exceeds it
+
+	room.Bytes = max(room.Bytes-size, 0) // Fits has reserved what exceeds it
 	return true, nil
 }
 
@@ -209,11 +225,13 @@ func (d *dueHeld) move() error {
 		return nil
 	}
 
+	// A lease that has run out counts as a failure, so a backoff may hold the item back.
 	if h.State == codec.Leased {
 		settings, err := g.Settings()
 		if err != nil {
-			return err // finishRead has read them
+			return err // not ErrCorrupt: finishRead has read them
 		}
+
 		if until := h.Due.Add(settings.BackoffAfter(h.Deliveries)); until.After(g.Now) {
 			h.State, h.Due = codec.Delayed, until
 			g.Hold(h)
@@ -221,12 +239,13 @@ func (d *dueHeld) move() error {
 			return nil
 		}
 	}
+
 	g.Requeue(h)
 	d.due.Returned = true
 	return nil
 }
 
-// noteUnreadable records what cannot be read, so that the item stays. It returns any other error.
+// noteUnreadable records an ErrCorrupt, so that the item stays, and returns any other error.
 func (d *dueHeld) noteUnreadable(err error) error {
 	if err = d.due.noteUnreadable(err); err == nil {
 		d.h = nil

@@ -2,6 +2,7 @@ package due
 
 import (
 	"bytes"
+	"maps"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -13,7 +14,7 @@ import (
 // Headers of the items of schedules.
 const (
 	HeaderSchedule    = "Pq-Schedule"     // the id of the schedule
-	HeaderScheduledAt = "Pq-Scheduled-At" // the time that the item is for, in RFC 3339
+	HeaderScheduledAt = "Pq-Scheduled-At" // the time that it fired for, in RFC 3339
 )
 
 // dueSchedule is a schedule whose next time has come.
@@ -23,35 +24,41 @@ type dueSchedule struct {
 	id     string
 	value  kv.Future[[]byte]
 	record *schedule.Record // before it fires
+
+	priority int64 // of its items
 }
 
-// fireSchedules pushes the items of schedules, and writes when they fire next, in the same transaction.
-// They do not count for the limits of the queue, as what comes back does not. The error is one of the
-// store.
+// fireSchedules pushes the items of schedules, and writes when they fire next. As with items that
+// come back, the limits of the queue do not apply. The error is one of the store.
 func fireSchedules(all []*dueSchedule, room *Room) error {
 	for _, s := range all {
 		if err := s.load(); err != nil {
 			return err
 		}
 	}
+
 	for _, s := range all {
 		if s.record == nil {
 			continue
 		}
+
 		if room.Bytes <= 0 {
 			s.due.More = true
 			continue
 		}
+
 		if err := s.fire(room); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// load waits for the record, and starts to read what it takes to push. What cannot be read stays, and
-// an entry that is not that of the record goes.
+// load waits for the record, and starts to read what pushing takes. A record that cannot be read
+// stays. An entry that does not belong to the record goes.
 func (s *dueSchedule) load() error {
+	// The entry may be of an earlier record, or of one that is gone.
 	value, err := s.value.Get()
 	if err != nil {
 		return err
@@ -63,49 +70,52 @@ func (s *dueSchedule) load() error {
 		g.Tx.Clear(s.entry)
 		return nil
 	}
+
 	if err != nil {
 		s.due.Err = codec.ErrCorrupt
 		return nil
 	}
-	s.record = record
-	s.due.Dead.Target(g.L, s.priority())
-	return nil
-}
 
-func (s *dueSchedule) priority() int64 {
-	if s.due.Ledger.L.Fifo {
-		return 0
+	s.record = record
+	if !g.L.Fifo {
+		s.priority = record.Priority
 	}
-	return s.record.Priority
+	s.due.Dead.Target(g.L, s.priority)
+	return nil
 }
 
 // fire pushes an item for each time that is due, as far as there is room.
 func (s *dueSchedule) fire(room *Room) error {
 	g := s.due.Ledger
-	to := s.due.Dead.Target(g.L, s.priority())
-	if err := to.LoadNext(s.priority()); err != nil {
+	to := s.due.Dead.Target(g.L, s.priority)
+	if err := to.LoadNext(s.priority); err != nil {
 		return s.due.noteUnreadable(err)
 	}
+
 	settings, err := to.ReadableSettings()
 	if err != nil {
 		return err
 	}
+
 	once, err := s.overlap()
 	if err != nil {
 		return s.due.noteUnreadable(err)
 	}
 
+	// Fire moves the copy past the times that it returns.
 	set, size := *s.record, s.record.Size()+state.RestoreOverhead
 	for _, at := range set.Fire(g.Now, room.Bytes/size+1) {
-		m := s.message(at, settings)
-		if at.After(set.Last) { // a run by a clock that is behind is not
+		if at.After(set.Last) { // not so if a bridge whose clock is behind runs the schedule now
 			set.Last = at
 		}
+
+		m := s.message(at, settings)
 		if once.First(m) != nil {
 			set.Skipped++
 			continue
 		}
-		id := to.Push(s.priority(), m, g.Now, set.ReadyAt(g.L.Prefix, at))
+
+		id := to.Push(s.priority, m, g.Now, set.ReadyAt(g.L.Prefix, at))
 		once.Pushed(g, &id, m)
 		set.Fired++
 		g.CountFired(g.Now.Sub(at))
@@ -119,31 +129,33 @@ func (s *dueSchedule) fire(room *Room) error {
 	return nil
 }
 
-// overlap finds out whether an item of the schedule is in the queue, if that matters; nil if not.
+// overlap finds out whether an item of the schedule is in the queue. It returns nil if that does
+// not matter.
 func (s *dueSchedule) overlap() (*state.Dedup, error) {
 	if s.record.Overlap != schedule.Skip {
 		return nil, nil
 	}
 	g := s.due.Ledger
 	key := s.unique()
-	once := &state.Dedup{Uniques: map[string]*state.DedupRead{key: {Value: g.Tx.Get(g.L.UniqueKey(key))}}}
+	read := &state.DedupRead{Value: g.Tx.Get(g.L.UniqueKey(key))}
+	once := &state.Dedup{Uniques: map[string]*state.DedupRead{key: read}}
 	return once, once.LoadUniques(g.Tx.Snapshot(), g.L)
 }
 
-// unique is the unique key of the items, of which only one is in the queue.
+// unique is the unique key that all items of the schedule have if they must not overlap.
 func (s *dueSchedule) unique() string { return "schedule:" + s.id }
 
-// message is the item for a time.
+// message returns the message for a time of the schedule.
 func (s *dueSchedule) message(at time.Time, settings *codec.Settings) *codec.Message {
-	m := &codec.Message{Value: s.record.Value, Headers: make(map[string][]string, len(s.record.Headers)+2)}
-	for name, values := range s.record.Headers {
-		m.Headers[name] = values
-	}
+	headers := make(map[string][]string, len(s.record.Headers)+2)
+	maps.Copy(headers, s.record.Headers)
+	m := &codec.Message{Value: s.record.Value, Headers: headers}
 	m.Headers[HeaderSchedule] = []string{s.id}
 	m.Headers[HeaderScheduledAt] = []string{at.Format(time.RFC3339Nano)}
 	if s.record.Overlap == schedule.Skip {
 		m.Unique = s.unique()
 	}
+
 	if settings.TTL > 0 {
 		m.Expires = codec.Micros(s.due.Ledger.Now.Add(settings.TTL))
 	}

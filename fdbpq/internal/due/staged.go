@@ -16,12 +16,12 @@ type uncollected struct {
 	due      *Due
 	encoded  kv.Future[[]byte]
 	valueKey []byte
-	item     *codec.ID // nil if it has none
+	item     *codec.ID // nil if the answer is that there was none
 }
 
-// resolveStaged removes a claim, and adds an answer to all. The rest of the tuple after ("f") says
-// which of them the key is. It reports whether such keys fall due.
-func (d *Due) resolveStaged(record dueRecord, rest []byte, all *[]*uncollected) bool {
+// addStaged adds an answer, or removes a claim. rest is the key behind ("f"). It reports whether
+// keys like this one fall due.
+func (f *findings) addStaged(d *Due, record dueRecord, rest []byte) bool {
 	g := d.Ledger
 	part, request, err := tuple.DecodeInt(rest)
 	switch {
@@ -29,7 +29,7 @@ func (d *Due) resolveStaged(record dueRecord, rest []byte, all *[]*uncollected) 
 		record.remove(g.Tx)
 		return true
 	case err == nil && part == codec.PartAnswer:
-		*all = append(*all, &uncollected{
+		f.staged = append(f.staged, &uncollected{
 			dueRecord: record,
 			due:       d,
 			encoded:   g.Tx.Snapshot().Get(record.key),
@@ -37,11 +37,12 @@ func (d *Due) resolveStaged(record dueRecord, rest []byte, all *[]*uncollected) 
 		})
 		return true
 	}
+
 	return false
 }
 
-// returnStaged returns the items of uncollected answers to their queues, and removes the other
-// answers. One that cannot be read stays.
+// returnStaged returns the items of answers to their queues, and removes answers without one. An
+// answer that cannot be read stays.
 func returnStaged(answers []*uncollected) error {
 	var withItem []*uncollected
 	for _, a := range answers {
@@ -49,6 +50,7 @@ func returnStaged(answers []*uncollected) error {
 		if err != nil {
 			return err
 		}
+
 		if encoded != nil {
 			decoded, err := codec.ParseAnswer(encoded)
 			if err != nil {
@@ -62,23 +64,26 @@ func returnStaged(answers []*uncollected) error {
 			withItem = append(withItem, a)
 			continue
 		}
+
 		tx := a.due.Ledger.Tx
 		tx.AddReadConflict(kv.SingleKey(a.key)) // with its collection
 		a.remove(tx)
 	}
+
 	return returnItems(withItem)
 }
 
-// returnItems returns items to their queues, up to returnBytes. The size of a value is unknown
-// until it is read, so returnItems reads few values first, to read little more than it returns, and
-// more in each step, to take few steps.
+// returnItems returns items to their queues, up to returnBytes. The size of a value is not known
+// before it is read. So the first step reads few values, lest they are large, and each later step
+// more.
 func returnItems(answers []*uncollected) error {
 	bytes := 0
 	for next := firstReturn; len(answers) > 0 && bytes <= returnBytes; next *= returnGrowth {
 		some := answers[:min(next, len(answers))]
 		values, returns := make([]kv.Future[[]byte], len(some)), make([]*state.Stored, len(some))
 		for i, a := range some {
-			values[i], returns[i] = a.due.Ledger.Tx.Get(a.valueKey), a.due.Ledger.BeginReturn(a.item)
+			g := a.due.Ledger
+			values[i], returns[i] = g.Tx.Get(a.valueKey), g.BeginReturn(a.item)
 		}
 
 		for i := 0; i < len(some) && bytes <= returnBytes; i++ {
@@ -103,7 +108,7 @@ func returnItems(answers []*uncollected) error {
 // settle returns the item, unless it has expired, and removes the answer.
 func (a *uncollected) settle(read *state.Stored, value []byte) error {
 	g := a.due.Ledger
-	g.Tx.AddReadConflict(kv.SingleKey(a.key))
+	g.Tx.AddReadConflict(kv.SingleKey(a.key)) // with its collection
 	a.remove(g.Tx)
 	g.Tx.Clear(a.valueKey)
 	a.due.Done, a.due.Returned = true, true

@@ -11,23 +11,23 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Browser reads the items of a queue wherever they stand, ready and held ones merged by their
-// places, a part at a time, and changes nothing. Between parts it only remembers how the keys lie, so
-// a part may be read again.
+// Browser reads the items of a queue in order, ready and held ones merged, a part at a time. It
+// changes nothing. Between parts it only adapts the limits of its pages, so a part may be read
+// again.
 type Browser struct {
 	L     *codec.Layout
 	State codec.ItemState // of the items to return; AnyState is all
 	End   codec.End
 	Now   time.Time
 
-	limits [2]int // of the next pages of ("i") and ("h"); 0 before the first
+	limits [2]int // items of the next pages of ("i") and ("h"); 0 before the first
 }
 
 // Part is what is read in one transaction.
 type Part struct {
 	Items []Standing
-	Place []byte // in the order of keys, up to where it goes: see codec.Layout.Place
-	Ended bool   // there is nothing behind that
+	Place []byte // how far the part goes, in the order of keys: see codec.Layout.Place
+	Ended bool   // nothing comes after the part
 }
 
 // Standing is an item where it stands.
@@ -35,14 +35,14 @@ type Standing struct {
 	codec.Record
 	Item    codec.Item // in full, unless Skipped or Err
 	Skipped bool       // it is in another state, or has expired
-	Bytes   int        // that were read of it, about
+	Bytes   int        // about how many were read of it
 	Err     error      // ErrCorrupt if it cannot be read
 
 	rest Stored
 }
 
 const (
-	// browsePart is about how many bytes a part reads, and browsePage those of each of its pages.
+	// browsePart is about how many bytes a part reads, and browsePage each of its pages.
 	browsePart = 1 << 20
 	browsePage = browsePart / 4
 
@@ -50,30 +50,33 @@ const (
 	minBrowsePage   = 16
 	maxBrowsePage   = 1024
 
-	// browseAtOnce is of how many items the rest is read at once. Each takes up to a value and an ("m") key
-	// of 90 KB.
+	// browseAtOnce is of how many items the rest is read at once. Each takes up to a value and an
+	// ("m") key of 90 KB.
 	browseAtOnce = 32
 )
 
-// ReadPart reads the items behind a place, nil for the first ones: at most so many, and as many as a
-// part has, but at least one if there is one. The error is one of the store.
+// ReadPart reads up to most items after a place; nil is the beginning. A part ends when it is large
+// enough, but has at least one item if there is one. The error is one of the store.
 func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err error) {
 	past := r.GetRange(b.L.KindRange(codec.KindHistory), kv.RangeOptions{Limit: 1})
 	all, p, err := b.ReadPage(r, after, most)
 	if err != nil {
 		return Part{}, err
 	}
-	pasts, err := past.Get()
+
+	pasts, err := past.Get() // usually none, and then no item's history need be read
 	if err != nil {
 		return Part{}, err
 	}
 
+	// Read the rest of the items group by group, until the part is large enough.
 	for size := 0; len(p.Items) < len(all) && size < browsePart; {
 		group := all[len(p.Items):]
 		group = group[:min(len(group), browseAtOnce)]
 		if err := b.beginGroup(r, group, len(pasts) > 0); err != nil {
 			return Part{}, err
 		}
+
 		read, err := b.finishSome(r, group, &size)
 		if err != nil {
 			return Part{}, err
@@ -81,15 +84,16 @@ func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err err
 		p.Items = all[:len(p.Items)+read]
 	}
 
-	if n := len(p.Items); n < len(all) {
+	if n := len(p.Items); n < len(all) { // the part ends before the page
 		p.Place, p.Ended = b.L.Place(b.L.ItemKey(&all[n-1].ID)), false
 	}
+
 	b.adapt(p.Items)
 	return p, nil
 }
 
-// ReadIDs reads the first of some items, as many as a part has. Those that are not in the queue have
-// ErrNotFound. The error is one of the store.
+// ReadIDs reads the first items of a list of ids, as many as a part holds. Items that are not in
+// the queue have ErrNotFound. The error is one of the store.
 func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err error) {
 	for size := 0; len(items) < len(ids) && size < browsePart; {
 		some := ids[len(items):]
@@ -100,6 +104,7 @@ func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err er
 			reads[i].history = r.Get(b.L.HistoryKey(&some[i]))
 			group[i].rest = BeginItem(b.L, r, &some[i], Beginning)
 		}
+
 		for i := range group {
 			if err := group[i].arrive(b.L, &reads[i], &some[i]); err != nil {
 				return nil, err
@@ -112,15 +117,16 @@ func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err er
 		}
 		items = append(items, group[:read]...)
 	}
+
 	return items, nil
 }
 
-// arrive sets the item to what was read with its id. The error is one of the store.
+// arrive waits for the keys of an item that was asked for by its id. The error is one of the store.
 func (s *Standing) arrive(l *codec.Layout, read *Lookup, id *codec.ID) error {
 	h, err := read.Anywhere(id)
 	switch {
 	case err != nil:
-	case h == nil, l.Fifo && id.Priority != 0: // which would be another item
+	case h == nil, l.Fifo && id.Priority != 0: // the keys of a FIFO queue have no priority
 		err = fmt.Errorf("%w: %s", codec.ErrNotFound, id)
 	default:
 		s.Record = *h
@@ -136,6 +142,7 @@ func (s *Standing) arrive(l *codec.Layout, read *Lookup, id *codec.ID) error {
 	if fatal := codec.UnlessCorrupt(err); fatal != nil && !errors.Is(err, codec.ErrNotFound) {
 		return err
 	}
+
 	s.Err = err
 	return nil
 }
@@ -146,38 +153,45 @@ func (s *Standing) setPast(past []byte) (err error) {
 	return err
 }
 
-// ReadPage reads the next items from ("i") and ("h"), as far as a page of both reaches, in one order, and
-// at most so many: their own keys alone. The error is one of the store.
-func (b *Browser) ReadPage(r kv.Reader, after []byte, most int) (items []Standing, p Part, err error) {
-	var found [2][]kv.KeyValue
+// ReadPage reads the own keys of up to most items after a place, from a page of ("i") and a page of
+// ("h"), as far as both reach. The error is one of the store.
+func (b *Browser) ReadPage(
+	r kv.Reader, after []byte, most int,
+) (items []Standing, p Part, err error) {
 	var asked [2]kv.RangeOptions
 	var pages [2]kv.Future[[]kv.KeyValue]
+	back := b.End == codec.Back
 	for n, kind := range [...]string{codec.KindItem, codec.KindHeld} {
 		if b.State != codec.AnyState && (b.State == codec.Ready) != (kind == codec.KindItem) {
 			continue
 		}
+
 		keys := b.L.KindRange(kind)
 		if after != nil {
-			place := append(b.L.Key(kind, len(after)), after...)
-			if b.End == codec.Back {
+			if place := append(b.L.Key(kind, len(after)), after...); back {
 				keys.End = place
 			} else {
 				keys.Begin = kv.SingleKey(place).End
 			}
 		}
-		limit := cmp.Or(b.limits[n], firstBrowsePage)
-		asked[n] = kv.RangeOptions{Limit: min(limit, most+1), Bytes: browsePage, Reverse: b.End == codec.Back}
+
+		limit := min(cmp.Or(b.limits[n], firstBrowsePage), most+1)
+		asked[n] = kv.RangeOptions{Limit: limit, Bytes: browsePage, Reverse: back}
 		pages[n] = r.GetRange(keys, asked[n])
 	}
 
+	// The part goes as far as the page that ends first.
+	var found [2][]kv.KeyValue
 	p.Ended = true
 	for n := range pages {
 		if pages[n] == nil {
 			continue
 		}
+
 		if found[n], err = pages[n].Get(); err != nil {
 			return nil, p, err
 		}
+
 		if asked[n].Full(found[n]) {
 			last := b.L.Place(found[n][len(found[n])-1].Key)
 			if p.Ended || b.before(last, p.Place) {
@@ -185,59 +199,65 @@ func (b *Browser) ReadPage(r kv.Reader, after []byte, most int) (items []Standin
 			}
 		}
 	}
+
 	return b.merge(found, &p, most), p, nil
 }
 
-// before reports whether a key, or a place, comes before another one from the end of the walk.
+// before reports whether a key, or a place, comes before another one, seen from the end of the
+// walk.
 func (b *Browser) before(key, other []byte) bool {
 	order := bytes.Compare(key, other)
 	return b.End == codec.Front && order < 0 || b.End == codec.Back && order > 0
 }
 
-// merge merges pages as far as the part goes, and ends the part there if that would be more than so
-// many items.
+// merge merges two pages as far as the part goes. It ends the part after most items.
 func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []Standing {
 	items := make([]Standing, 0, min(len(found[0])+len(found[1]), most))
+	place := func(n int) []byte { return b.L.Place(found[n][0].Key) }
 	for len(found[0])+len(found[1]) > 0 {
 		n := 0
-		if len(found[0]) == 0 || len(found[1]) > 0 && b.before(b.L.Place(found[1][0].Key), b.L.Place(found[0][0].Key)) {
+		if len(found[0]) == 0 || len(found[1]) > 0 && b.before(place(1), place(0)) {
 			n = 1
 		}
-		pair := found[n][0]
-		place := b.L.Place(pair.Key)
-		if !p.Ended && b.before(p.Place, place) {
+		if !p.Ended && b.before(p.Place, place(n)) {
 			break
 		}
+
+		// There may be more in the pages, so the part ends at the last item that fits.
 		if len(items) == most {
 			p.Place, p.Ended = b.L.Place(b.L.ItemKey(&items[most-1].ID)), false
 			break
 		}
-		found[n] = found[n][1:]
 
+		pair := found[n][0]
+		found[n] = found[n][1:]
 		if id, err := b.L.ParseItem(pair.Key); err == nil {
 			items = append(items, b.standing(id, pair.Value, n == 1))
 		}
 	}
+
 	return items
 }
 
-// standing returns an item of a page, of which the rest is still to be read.
+// standing returns an item of a page. Its rest is still to be read.
 func (b *Browser) standing(id codec.ID, value []byte, held bool) (s Standing) {
 	s = Standing{Record: codec.Record{ID: id, State: codec.Ready, Value: value}, Bytes: len(value)}
 	if !held {
 		return s
 	}
+
 	h, err := codec.ParseRecord(&id, value)
 	if err != nil {
 		s.Record, s.Err = codec.Record{ID: id}, err
 		return s
 	}
+
 	s.Record = *h
 	s.Skipped = b.State != codec.AnyState && b.State != h.State
 	return s
 }
 
-// adapt has the next pages hold a few times as many items as this part had of theirs.
+// adapt makes the next pages hold a few times as many items as this part had of each kind.
 func (b *Browser) adapt(items []Standing) {
 	var used [2]int
 	for i := range items {
@@ -252,8 +272,8 @@ func (b *Browser) adapt(items []Standing) {
 	}
 }
 
-// beginGroup reads the histories of some items, if there may be any, and starts to read what else belongs
-// to them.
+// beginGroup starts to read what belongs to some items, and reads their histories, if there may be
+// any.
 func (b *Browser) beginGroup(r kv.Reader, group []Standing, pasts bool) error {
 	var histories [browseAtOnce]kv.Future[[]byte]
 	for i := range group {
@@ -261,6 +281,7 @@ func (b *Browser) beginGroup(r kv.Reader, group []Standing, pasts bool) error {
 		if s.Skipped || s.Err != nil {
 			continue
 		}
+
 		s.rest = BeginItem(b.L, r, &s.ID, Beginning)
 		if pasts && s.State == codec.Ready {
 			histories[i] = r.Get(b.L.HistoryKey(&s.ID))
@@ -271,17 +292,19 @@ func (b *Browser) beginGroup(r kv.Reader, group []Standing, pasts bool) error {
 		if history == nil {
 			continue
 		}
+
 		past, err := history.Get()
 		if err != nil {
 			return err
 		}
 		group[i].Err = group[i].setPast(past)
 	}
+
 	return nil
 }
 
-// finishSome reads the items of a group in full, one after the other, until the part is large enough,
-// and returns how many. Size is that of the part so far. The error is one of the store.
+// finishSome reads the items of a group in full, one after the other, until the part is large
+// enough. It returns how many, and adds their bytes to size. The error is one of the store.
 func (b *Browser) finishSome(r kv.Reader, group []Standing, size *int) (n int, err error) {
 	for n < len(group) && *size < browsePart {
 		s := &group[n]
@@ -301,13 +324,16 @@ func (b *Browser) finish(r kv.Reader, s *Standing) error {
 		if err := codec.UnlessCorrupt(s.Err); err != nil {
 			return err
 		}
+
 		s.Bytes = s.rest.Read()
 		s.Item = s.rest.Item
 		s.Skipped = s.Err == nil && s.State != codec.Leased && codec.Expired(s.Item.Expires, b.Now)
 	}
+
 	if s.Skipped || s.Err != nil {
 		s.Item = codec.Item{ID: s.ID, PushedAt: codec.PushedAt(&s.ID)}
 	}
-	s.rest, s.Value = Stored{}, nil // they hold values
+
+	s.rest, s.Value = Stored{}, nil // free the values that they hold
 	return nil
 }

@@ -9,6 +9,22 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
+// byteCount is what a transaction knows of the bytes of a queue. Which items count:
+//
+//	on  all  to   counted
+//	no  -    -    none
+//	yes yes  nil  all items
+//	yes no   set  those up to a place; an earlier version stopped there
+//	yes no   nil  none: the key that says which is missing
+type byteCount struct {
+	loaded bool
+	on     bool // the queue has MaxBytes
+	all    bool
+	to     []byte
+	delta  int64                // what Flush adds to the counter
+	sizes  map[codec.ID]*Stored // items whose ("m") keys are read for their size
+}
+
 // The first byte of the key that says which items count: see the table of keys in package codec.
 const (
 	countedAll byte = iota
@@ -18,12 +34,13 @@ const (
 // countedAtOnce is about how many bytes of items ResetBytes reads.
 const countedAtOnce = 4 << 20
 
-// CountsBytes reports whether the queue counts bytes. An error makes Flush fail.
+// CountsBytes reports whether the queue counts bytes. An error of the store makes Flush fail.
 func (g *Ledger) CountsBytes() bool {
 	b := &g.bytes
 	if b.loaded {
 		return b.on
 	}
+
 	b.loaded = true
 
 	settings, err := g.ReadableSettings()
@@ -46,19 +63,15 @@ func (g *Ledger) CountsBytes() bool {
 // addBytes counts an item that comes or, with a negative number, goes.
 func (g *Ledger) addBytes(id *codec.ID, n int) {
 	b := &g.bytes
-	if codec.Ours(id) && (b.all || b.to != nil && bytes.Compare(g.L.Place(g.L.ItemKey(id)), b.to) <= 0) {
+	if !codec.Ours(id) {
+		return
+	}
+	if b.all || b.to != nil && bytes.Compare(g.L.Place(g.L.ItemKey(id)), b.to) <= 0 {
 		b.delta += int64(n)
 	}
 }
 
-// countAdded counts an item that is added.
-func (g *Ledger) countAdded(id *codec.ID, m *codec.Message) {
-	if g.CountsBytes() {
-		g.addBytes(id, m.Size())
-	}
-}
-
-// countRemoved counts an item that goes, whose ("m") keys need not have been read.
+// countRemoved counts an item that goes. Its ("m") keys need not have been read.
 func (g *Ledger) countRemoved(h *codec.Record) {
 	if g.CountsBytes() {
 		size, err := g.SizeOf(h)
@@ -67,7 +80,7 @@ func (g *Ledger) countRemoved(h *codec.Record) {
 	}
 }
 
-// BeginSize starts to read what it takes to know the size of an item, if the queue counts bytes.
+// BeginSize starts to read what SizeOf needs of an item, if the queue counts bytes.
 func (g *Ledger) BeginSize(id *codec.ID) {
 	if codec.HasMeta(id) && g.CountsBytes() && g.bytes.sizes[*id] == nil {
 		s := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
@@ -89,12 +102,13 @@ func (g *Ledger) noteSize(s *Stored) {
 	g.bytes.sizes[s.Item.ID] = s
 }
 
-// SizeOf returns the size of an item, which must still have its ("m") keys unless its message is
-// known. What cannot be read of it does not count. The error is one of the store.
+// SizeOf returns the size of an item. It reads the item's ("m") keys, which must still be there,
+// unless the message is known. What cannot be read does not count. The error is one of the store.
 func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 	if h.Message != nil {
 		return h.Message.Size(), nil
 	}
+
 	size := len(codec.DecodeValue(g.L.Format, h.Value)) + h.Dropped
 	g.BeginSize(&h.ID)
 	s := g.bytes.sizes[h.ID]
@@ -106,35 +120,40 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 	if err := s.FinishRead(); err != nil {
 		return size, err
 	}
+
+	// Too little was read for the headers, and so for their size.
 	if s.headless {
 		if err := s.ReadRest(r, g.L, NoBound); err != nil {
 			return size, err
 		}
 	}
+
 	m, rest, err := codec.DecodeMeta(s.parts)
 	if err != nil {
 		return size, nil
 	}
+
 	size += m.Size() + len(rest)
 	if !s.Cut {
 		return size, nil
 	}
 
-	// All keys but the last are full.
+	// All ("m") keys but the last are full, so its number and its length say how much was not read.
 	last, err := r.GetRange(g.L.MetaRange(&h.ID), kv.RangeOptions{Limit: 1, Reverse: true}).Get()
 	if err != nil || len(last) == 0 {
 		return size, err
 	}
-	read := int64(len(s.parts))
-	if part, _, err := tuple.DecodeInt(last[0].Key[len(g.L.IDKey(codec.KindMeta, &h.ID)):]); err == nil && part >= read {
+
+	read, number := int64(len(s.parts)), last[0].Key[len(g.L.IDKey(codec.KindMeta, &h.ID)):]
+	if part, _, err := tuple.DecodeInt(number); err == nil && part >= read {
 		size += int(part-read)*codec.ChunkSize + len(last[0].Value)
 	}
 	return size, nil
 }
 
-// ResetBytes begins to count bytes, with the items that are there, or ends it. It conflicts with whoever
-// adds, moves or removes an item. The error is ErrSettings if there are more than a transaction can
-// count, or one of the store. Then nothing has changed.
+// ResetBytes begins to count bytes, starting with the items that are there, or stops counting. It
+// conflicts with everything that adds, moves or removes an item. The error is ErrSettings if there
+// are more items than a transaction can count, or one of the store. Then nothing has changed.
 func (g *Ledger) ResetBytes(on bool) error {
 	before := g.bytes
 	g.bytes = byteCount{loaded: true, on: on, all: on}
@@ -162,18 +181,22 @@ func (g *Ledger) setCounted(all bool) {
 
 // countItems counts all items. The errors are those of ResetBytes.
 func (g *Ledger) countItems() error {
+	// Items that staged pops have yet to collect count as well.
 	pairs, err := g.uncollected()
 	if err != nil {
 		return err
 	}
+
 	for _, kind := range [...]string{codec.KindItem, codec.KindHeld} {
 		o := kv.RangeOptions{Limit: SweepItems, Bytes: countedAtOnce}
 		some, err := g.Tx.GetRange(g.L.KindRange(kind), o).Get()
 		if err != nil {
 			return err
 		}
+
 		if o.Full(some) {
-			return fmt.Errorf("%w: max_bytes: the queue has more than %d items, or %d MB: want fewer to set it, or another limit",
+			return fmt.Errorf("%w: max_bytes: the queue has more than %d items, or %d MB: "+
+				"want fewer to set it, or another limit",
 				codec.ErrSettings, SweepItems, countedAtOnce>>20)
 		}
 		pairs = append(pairs, some...)
@@ -186,6 +209,7 @@ func (g *Ledger) countItems() error {
 			items = append(items, h)
 		}
 	}
+
 	for _, h := range items {
 		size, err := g.SizeOf(h)
 		if err != nil {
@@ -193,6 +217,7 @@ func (g *Ledger) countItems() error {
 		}
 		g.addBytes(&h.ID, size)
 	}
+
 	return nil
 }
 
@@ -202,35 +227,36 @@ func (g *Ledger) recordOf(pair kv.KeyValue) *codec.Record {
 	if err != nil {
 		return nil // another program's
 	}
+
 	if !bytes.HasPrefix(pair.Key, g.L.Key(codec.KindHeld, 0)) {
 		return &codec.Record{ID: id, Value: pair.Value}
 	}
-	h, err := codec.ParseRecord(&id, pair.Value)
-	if err != nil {
-		return nil
-	}
+
+	h, _ := codec.ParseRecord(&id, pair.Value) // nil with an error
 	return h
 }
 
-// uncollected returns the items that staged pops have yet to collect, with the keys that they had.
+// uncollected returns the items that staged pops have yet to collect, under the keys that they had.
 func (g *Ledger) uncollected() (pairs []kv.KeyValue, err error) {
-	answers, err := g.Tx.GetRange(codec.Within(g.L.PartPrefix(codec.PartAnswer)), kv.RangeOptions{}).Get()
+	prefix := g.L.PartPrefix(codec.PartAnswer)
+	answers, err := g.Tx.GetRange(codec.Within(bytes.Clone(prefix)), kv.RangeOptions{}).Get()
 	if err != nil {
 		return nil, err
 	}
 
-	prefix := len(g.L.PartPrefix(codec.PartAnswer))
 	for _, pair := range answers {
 		a, err := codec.ParseAnswer(pair.Value)
 		if err != nil || a.Item == nil {
 			continue
 		}
 
-		value, err := g.Tx.Get(append(g.L.PartPrefix(codec.PartValue), pair.Key[prefix:]...)).Get()
+		request := pair.Key[len(prefix):]
+		value, err := g.Tx.Get(append(g.L.PartPrefix(codec.PartValue), request...)).Get()
 		if err != nil {
 			return nil, err
 		}
 		pairs = append(pairs, kv.KeyValue{Key: g.L.ItemKey(a.Item), Value: value})
 	}
+
 	return pairs, nil
 }

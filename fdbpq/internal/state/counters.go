@@ -1,37 +1,51 @@
 package state
 
 import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-var zeroCounter = make([]byte, 8)
-
-// addToCounter adds to a counter, and removes it if it falls to zero, so that a queue with
-// many priorities leaves nothing behind. A transaction that adds and subtracts adds first.
-func addToCounter(tx kv.Transaction, key []byte, delta int64) {
-	if delta == 0 {
-		return
+// ReadCounter waits for a counter. One that is missing is 0.
+func ReadCounter(value kv.Future[[]byte]) (int64, error) {
+	encoded, err := value.Get()
+	if err != nil {
+		return 0, err
 	}
-	tx.Add(key, delta)
-	if delta < 0 {
-		tx.CompareAndClear(key, zeroCounter)
-	}
+	return ParseLength(encoded)
 }
 
-// ReadNextCount starts to read the count of the next item that is pushed at a priority: the last
-// item there that is ready, and the last that is held. A held item returns to its old place, so
-// nothing new may be pushed before it.
+// ParseLength returns the number in a counter, 0 for nil. The error is ErrCorrupt.
+func ParseLength(value []byte) (int64, error) {
+	if value == nil {
+		return 0, nil
+	}
+	if len(value) != 8 {
+		return 0, fmt.Errorf("%w: item counter has %d bytes: want 8", codec.ErrCorrupt, len(value))
+	}
+	return int64(binary.LittleEndian.Uint64(value)), nil
+}
+
+// ReadNextCount starts to read the count of the next item that is pushed at a priority: one more
+// than that of the last item there, ready or held. Held items return to their old places, so
+// nothing new may come before them.
 func ReadNextCount(l *codec.Layout, snapshot kv.Reader, priority int64) kv.Future[int64] {
 	last := kv.RangeOptions{Limit: 1, Reverse: true}
 	reads := [...]kv.Future[[]kv.KeyValue]{
-		snapshot.GetRange(l.PriorityRange(priority), last), snapshot.GetRange(l.HeldRange(priority), last),
+		snapshot.GetRange(l.PriorityRange(priority), last),
+		snapshot.GetRange(l.HeldRange(priority), last),
 	}
+
 	return later[int64](func() (int64, error) {
+		// Ready and held items are read apart, and the larger count leads.
 		count, empty := int64(0), true
 		if l.Fifo { // the recipe of FIFO queues counts from 1
 			count = 1
 		}
+
 		for _, read := range reads {
 			pairs, err := read.Get()
 			if err != nil {
@@ -40,7 +54,6 @@ func ReadNextCount(l *codec.Layout, snapshot kv.Reader, priority int64) kv.Futur
 			if len(pairs) == 0 {
 				continue
 			}
-
 			id, err := l.ParseItem(pairs[0].Key)
 			if err != nil {
 				return 0, err
@@ -49,18 +62,21 @@ func ReadNextCount(l *codec.Layout, snapshot kv.Reader, priority int64) kv.Futur
 				count, empty = next, false
 			}
 		}
+
 		return count, nil
 	})
 }
 
-// Load is what limits limit: a number of items, and their bytes.
+// Load is what MaxItems and MaxBytes limit: a number of items, and their bytes.
 type Load struct{ Items, Bytes int64 }
 
+// Plus returns the sum.
 func (a Load) Plus(b Load) Load { return Load{a.Items + b.Items, a.Bytes + b.Bytes} }
 
+// Minus returns the difference.
 func (a Load) Minus(b Load) Load { return Load{a.Items - b.Items, a.Bytes - b.Bytes} }
 
-// Exceeds returns an error if the limits do not allow this many. They say how many there are.
+// Exceeds returns ErrFull or ErrFullBytes if a queue with the settings may not have this load.
 func (a Load) Exceeds(s *codec.Settings) error {
 	switch {
 	case s.MaxItems > 0 && a.Items > s.MaxItems:
@@ -71,7 +87,8 @@ func (a Load) Exceeds(s *codec.Settings) error {
 	return nil
 }
 
-// BeginLoad starts to read the counters of items in all states, and of their bytes.
+// BeginLoad starts to read the counters of items in all states and, if the queue counts them, of
+// their bytes.
 func (g *Ledger) BeginLoad() (counters []kv.Future[[]byte]) {
 	counters = append(counters, g.Tx.Get(g.L.TotalKey()))
 	for _, s := range codec.HeldStates {
@@ -83,82 +100,39 @@ func (g *Ledger) BeginLoad() (counters []kv.Future[[]byte]) {
 	return counters
 }
 
-// Unwritten is the changes of the counters that Flush will write.
+// Unwritten returns how much Flush will add to the load.
 func (g *Ledger) Unwritten() (n Load) {
-	n.Items = g.ready
+	n.Items, n.Bytes = g.ready, g.bytes.delta
 	for _, delta := range g.held {
 		n.Items += delta
 	}
-	n.Bytes = g.bytes.delta
 	return n
 }
 
-// tally writes the key of an item in the index of its group, or removes it, and counts it. It and
-// tallyHeld alone do that, for all moves of items.
-func (g *Ledger) tally(kind string, id *codec.ID, delta int64) {
-	hash := codec.GroupIn(id)
-	if hash == codec.NotIndexed {
-		return
-	}
+// Held returns how much Flush will add to the counter of a state of held items.
+func (g *Ledger) Held(s codec.ItemState) int64 { return g.held[s] }
 
-	if key := g.L.GroupItemKey(kind, hash, id); delta > 0 {
-		g.Tx.Set(key, []byte{})
-	} else {
-		g.Tx.Clear(key)
-	}
-	if t := (*g.turns())[turnOf{hash, id.Priority}]; t != nil {
-		t.note(g.L, kind, id, delta)
-	}
-	if kind == codec.KindGroupReady {
-		g.countGroup(groupCounter{hash: hash, priority: id.Priority}, delta)
-	}
-}
+// Ready returns how much Flush will add to the counter of ready items.
+func (g *Ledger) Ready() int64 { return g.ready }
 
-// tallyHeld is tally for an item that is held.
-func (g *Ledger) tallyHeld(h *codec.Record, delta int64) {
-	g.tally(codec.KindGroupHeld, &h.ID, delta)
-	if hash := codec.GroupIn(&h.ID); hash != codec.NotIndexed && h.State == codec.Leased {
-		g.countGroup(groupCounter{hash: hash, leased: true}, delta)
-	}
-}
-
-func (g *Ledger) countGroup(c groupCounter, delta int64) {
-	if g.groups == nil {
-		g.groups = map[groupCounter]int64{}
-	}
-	g.groups[c] += delta
-}
-
-// flushGroups writes the changes of the counters of groups.
-func (g *Ledger) flushGroups() {
-	for c, delta := range g.groups {
-		key := g.L.GroupReadyKey(c.hash, c.priority)
-		if c.leased {
-			key = g.L.GroupLeasedKey(c.hash)
-		}
-		addToCounter(g.Tx, key, delta)
-	}
-	clear(g.groups)
-}
-
-// MissReady removes the key of an item from the index of its group, because a program that does not
+// MissReady removes the key of an item from the index of its group, after a program that does not
 // know groups has taken the item.
 func (g *Ledger) MissReady(id *codec.ID) {
 	g.tally(codec.KindGroupReady, id, -1)
 	g.wrote = true
 }
 
-// UnwrittenLeases is how many more items of a group are leased than its counter says.
+// UnwrittenLeases returns how much Flush will add to the counter of a group's leases.
 func (g *Ledger) UnwrittenLeases(hash codec.GroupHash) int64 {
 	return g.groups[groupCounter{hash: hash, leased: true}]
 }
 
-// ConflictLeasing makes the transaction conflict with others that lease items of a group. One that
-// only makes others conflict does not look how many are leased.
+// ConflictLeasing makes the transaction conflict with others that lease items of a group. looks
+// says that it depends on how many are leased; otherwise it only makes others conflict.
 func (g *Ledger) ConflictLeasing(hash codec.GroupHash, looks bool) {
 	key := kv.SingleKey(g.L.GroupConflictKey(hash))
 	if looks {
-		g.Tx.AddReadConflict(key) // before the other: FoundationDB ignores it for what was written
+		g.Tx.AddReadConflict(key) // first: FoundationDB ignores it for keys that were written
 	}
 	g.Tx.AddWriteConflict(key)
 }
@@ -172,86 +146,130 @@ type GroupLoad struct {
 // MostGroupRows is the most counters and rates of groups that are read at once.
 const MostGroupRows = 20_000
 
-// GroupLoads waits for up to limit counters of groups, in the order of their keys. cut says that there
-// may be more, of the last of these groups, too. The error is ErrCorrupt or one of the store.
-func GroupLoads(l *codec.Layout, read kv.Future[[]kv.KeyValue], limit int) (loads []GroupLoad, cut bool, err error) {
+// BeginGroupLoads writes the changes of the groups' counters, and starts to read these for
+// GroupLoads, and the counter of ready items, without conflict. Add pending to the latter: Flush
+// has yet to write it.
+func (g *Ledger) BeginGroupLoads() (
+	loads kv.Future[[]kv.KeyValue], ready kv.Future[[]byte], pending int64,
+) {
+	g.flushGroups()
+	r := g.Tx.Snapshot()
+	loads = r.GetRange(g.L.GroupCounters(), kv.RangeOptions{Limit: MostGroupRows})
+	return loads, r.Get(g.L.TotalKey()), g.ready
+}
+
+// GroupLoads waits for up to limit counters of groups, and returns the groups in the order of their
+// keys. cut says that there may be more groups, and more counters of the last one. The error is
+// ErrCorrupt or one of the store.
+func GroupLoads(l *codec.Layout, read kv.Future[[]kv.KeyValue], limit int) (
+	loads []GroupLoad, cut bool, err error,
+) {
 	pairs, err := read.Get()
 	if err != nil {
 		return nil, false, err
 	}
+
 	for _, pair := range pairs {
 		hash, leased, err := l.ParseGroupCounter(pair.Key)
 		if err != nil {
 			return nil, false, err
 		}
+
 		n, err := ParseLength(pair.Value)
 		if err != nil {
 			return nil, false, err
 		}
 
+		// The counters of a group lie next to each other.
 		if len(loads) == 0 || loads[len(loads)-1].Hash != hash {
 			loads = append(loads, GroupLoad{Hash: hash})
 		}
+
 		if last := &loads[len(loads)-1]; leased {
 			last.Leased += n
 		} else {
 			last.Ready += n
 		}
 	}
+
 	return loads, len(pairs) == limit, nil
 }
 
-// BeginGroupLoads writes what has changed, and starts to read the counters of groups for GroupLoads,
-// and how many items are ready, without conflict. pending is to be added to that.
-func (g *Ledger) BeginGroupLoads() (loads kv.Future[[]kv.KeyValue], ready kv.Future[[]byte], pending int64) {
-	g.flushGroups()
-	for _, delta := range g.deltas {
-		pending += delta
-	}
-	r := g.Tx.Snapshot()
-	return r.GetRange(g.L.GroupCounters(), kv.RangeOptions{Limit: MostGroupRows}), r.Get(g.L.TotalKey()), pending
-}
+// Wrote reports whether the ledger has written anything.
+func (g *Ledger) Wrote() bool { return g.wrote }
 
-// countReady adds to the counters. Items of other programs are not counted.
-func (g *Ledger) countReady(id *codec.ID, delta int64) {
-	g.wrote = true
-	if !codec.Ours(id) {
-		return
-	}
-	if g.deltas == nil {
-		g.deltas = make(map[int64]int64)
-	}
-	g.deltas[id.Priority] += delta
-	g.ready += delta
-	g.tally(codec.KindGroupReady, id, delta)
-}
+// Strays reports whether items of staged pops have come back. They may have any count.
+func (g *Ledger) Strays() bool { return g.strays }
 
-// countHeld adds to the counter of a held item's state.
-func (g *Ledger) countHeld(h *codec.Record, delta int64) {
-	g.wrote = true
-	if codec.Ours(&h.ID) {
-		g.held[h.State] += delta
-		g.tallyHeld(h, delta)
+// Err returns the error that Flush will return.
+func (g *Ledger) Err() error { return g.err }
+
+// fail keeps the first error for Flush.
+func (g *Ledger) fail(err error) {
+	if g.err == nil {
+		g.err = err
 	}
 }
 
-// Flush writes the changes of the counters.
-func (g *Ledger) Flush() error {
-	addToCounter(g.Tx, g.L.BytesKey(), g.bytes.delta)
-	g.bytes.delta = 0
-	for _, s := range codec.HeldStates {
-		addToCounter(g.Tx, g.L.StateCounterKey(s), g.held[s])
-		g.held[s] = 0
-	}
-
-	g.flushGroups()
-	for priority, delta := range g.deltas {
-		if !g.L.Fifo {
-			addToCounter(g.Tx, g.L.CounterKey(priority), delta)
-		}
-	}
-	addToCounter(g.Tx, g.L.TotalKey(), g.ready)
-	clear(g.deltas)
-	g.ready = 0
-	return g.err
+// Ahead is when there is something to do about a queue even if no request comes.
+type Ahead struct {
+	// Due is when the next item falls due: its lease or delay ends, or it expires. Zero if none
+	// does.
+	Due time.Time
+	// Over is when the window of the next message id ends; zero if there is none.
+	Over time.Time
+	// Source says that the queue has a source, or that its source has changed.
+	Source bool
 }
+
+// QueueAhead is the Ahead of a queue of a Keyspace.
+type QueueAhead struct {
+	Queue codec.QueueName
+	Ahead
+}
+
+// AppendAhead appends what lies ahead by what the ledger has written, if anything does.
+func (g *Ledger) AppendAhead(list []QueueAhead) []QueueAhead {
+	if g.ahead == (Ahead{}) || g.L.List == nil {
+		return list
+	}
+	queue := codec.QueueName{FIFO: g.L.Fifo, Name: g.L.Name()}
+	return append(list, QueueAhead{Queue: queue, Ahead: g.ahead})
+}
+
+// NoteSource records that the queue's source has changed.
+func (g *Ledger) NoteSource() { g.ahead.Source = true }
+
+// Removed counts items that left their queues although no operation took or removed them, and items
+// that came although nobody pushed them.
+type Removed struct {
+	Expired   int64 // their time was over
+	Discarded int64 // DiscardOld made room
+	Dead      int64 // they moved to a dead-letter queue
+
+	Fired   int64         // schedules pushed them
+	Skipped int64         // times of schedules without an item
+	Late    time.Duration // how much later than their times items were pushed, summed up
+}
+
+// Add adds the counts of other items.
+func (r *Removed) Add(more Removed) {
+	r.Expired += more.Expired
+	r.Discarded += more.Discarded
+	r.Dead += more.Dead
+	r.Fired += more.Fired
+	r.Skipped += more.Skipped
+	r.Late += more.Late
+}
+
+// Removed returns what has left the queue, or come into it, without an operation.
+func (g *Ledger) Removed() Removed { return g.removed }
+
+// CountFired counts an item that a schedule has pushed this late.
+func (g *Ledger) CountFired(late time.Duration) {
+	g.removed.Fired++
+	g.removed.Late += late
+}
+
+// CountSkipped counts times of schedules without an item.
+func (g *Ledger) CountSkipped(n int64) { g.removed.Skipped += n }

@@ -2,36 +2,44 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Cursor walks a queue from one of its ends. Peek returns the item where it is, and Drop moves it on.
-// The cursor reads pages of as many items as the caller expects to need and nothing beyond, which
-// keeps the transaction's conflict range narrow.
+// Cursor walks a queue from one of its ends, page by page. A page has as many items as the caller
+// expects to need and nothing beyond, which keeps the transaction's conflict range narrow. The
+// cursor is in one of these states:
 //
-// Creating a cursor starts the read of its first page, so that the pages of many cursors
-// take one round trip. The zero value is a finished walk.
+//	state     page  items  more  what Peek does
+//	reading   set   none   -     waits for the page
+//	at        nil   some   -     returns items[0]
+//	between   nil   none   yes   requests the next page
+//	finished  nil   none   no    returns nil
+//
+// Walk begins with reading, so that the first pages of many cursors take one round trip. Arrive
+// moves on from there, Drop and Pass from one item to the next or, after the last one of the page,
+// to between or finished. The zero value is finished.
 type Cursor struct {
 	r        kv.Reader
 	l        *codec.Layout
 	end      codec.End
 	asked    kv.RangeOptions // for a page
-	together int             // items of which the rest is read at once; 0 leaves that to the caller
+	together int             // items whose rest is read at once; 0 leaves that to the caller
 
-	page  kv.Future[[]kv.KeyValue] // being read; nil if none is
-	items []Stored                 // read, from where the cursor is
-	begun int                      // of these: the rest of them is being read
-	last  []byte                   // key of the last item read
-	more  bool                     // there may be items after it
+	page  kv.Future[[]kv.KeyValue]
+	items []Stored // of the page, from where the cursor is
+	begun int      // of these, how many have their rest being read
+	last  []byte   // key of the last item of the page
+	more  bool     // there may be items after it
 
 	passed, passedBytes int // items that were passed over, and the bytes of their values
 }
 
-// Walk starts a walk that will probably need want items, and reads up to about so many bytes of
-// them at once.
+// Walk starts a walk that will probably need want items. A page has about bytes of them, and
+// together is of how many items the rest is read at once.
 func Walk(l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int) Cursor {
 	c := Cursor{r: r, l: l, end: end, together: together}
 	c.asked = kv.RangeOptions{Limit: want, Bytes: max(bytes, 1), Reverse: end == codec.Back}
@@ -57,12 +65,15 @@ func (c *Cursor) Arrive() error {
 	if c.page == nil {
 		return nil
 	}
+
 	pairs, err := c.page.Get()
 	if err != nil {
 		return err
 	}
 
 	c.page = nil
+
+	// A page that is not full has reached the end of the queue.
 	c.more = c.asked.Full(pairs)
 	if len(pairs) == 0 {
 		return nil
@@ -76,8 +87,7 @@ func (c *Cursor) Arrive() error {
 	return nil
 }
 
-// Peek returns the next item, nil after the last. It reads another page once all of this one was
-// dropped.
+// Peek returns the next item, nil after the last.
 func (c *Cursor) Peek() (*Stored, error) {
 	if len(c.items) == 0 && c.page == nil && c.more {
 		c.requestPage()
@@ -86,41 +96,44 @@ func (c *Cursor) Peek() (*Stored, error) {
 	if err := c.Arrive(); err != nil {
 		return nil, err
 	}
+
 	if len(c.items) == 0 {
 		return nil, nil
 	}
+
 	c.BeginReads()
 	return &c.items[0], nil
 }
 
-// Drop goes on behind the item that Peek returned, which stays valid.
+// Drop moves on behind the item that Peek returned, which stays valid.
 func (c *Cursor) Drop() { c.items, c.begun = c.items[1:], max(c.begun-1, 0) }
 
-// BeginReads starts to read the rest of the next items that have arrived, unless that has begun: of
-// a few together, because it is not known how much there is, and of each no more than its part of a
-// page.
+// BeginReads starts to read the rest of the next items of the page, unless that has begun. They are
+// few at a time, because nobody knows how large they are, and each gets its part of a page.
 func (c *Cursor) BeginReads() {
 	if c.begun > 0 || c.together == 0 {
 		return
 	}
 
 	c.begun = min(len(c.items), c.together)
-	some, share := c.items[:c.begun], 0
+
+	// Only items with ("m") keys have a rest, so only they share the page.
+	some, sharers := c.items[:c.begun], 0
 	for i := range some {
 		if codec.HasMeta(&some[i].Item.ID) {
-			share++
+			sharers++
 		}
 	}
 
 	for i := range some {
-		some[i].BeginRead(c.r, c.l, max(c.asked.Bytes/max(share, 1), 1))
+		some[i].BeginRead(c.r, c.l, max(c.asked.Bytes/max(sharers, 1), 1))
 	}
 }
 
 // BeginRead starts to read the rest of an item that Peek returned, unless that has begun.
 func (c *Cursor) BeginRead(s *Stored) { s.BeginRead(c.r, c.l, c.asked.Bytes) }
 
-// Ahead returns the ids of the items that have arrived and were not dropped.
+// Ahead returns the ids of the items of the page that were not dropped.
 func (c *Cursor) Ahead() iter.Seq[*codec.ID] {
 	return func(yield func(*codec.ID) bool) {
 		for i := range c.items {
@@ -131,10 +144,12 @@ func (c *Cursor) Ahead() iter.Seq[*codec.ID] {
 	}
 }
 
-// Pass drops an item because it may not be served, and returns how many were passed over so far, and
-// the bytes of their values. The walk reads more at a time then, and nothing else of those items.
+// Pass drops an item because it may not be served. It returns how many were passed over so far, and
+// the bytes of their values.
 func (c *Cursor) Pass() (items, bytes int) {
 	c.passed, c.passedBytes = c.passed+1, c.passedBytes+len(c.items[0].Pair.Value)
+
+	// More of the same are likely: larger pages, and nothing but the items' own keys.
 	c.together = 0
 	c.asked.Limit = max(c.asked.Limit, min(c.passed, maxPassedPage), minPassedPage)
 	c.asked.Bytes = max(c.asked.Bytes, passedPageBytes)
@@ -142,18 +157,18 @@ func (c *Cursor) Pass() (items, bytes int) {
 	return c.passed, c.passedBytes
 }
 
-// minPassedPage and maxPassedPage bound the pages of a walk that passes over items.
+// Bounds of the pages of a walk that passes over items: items, and bytes.
 const (
-	minPassedPage = 64
-	maxPassedPage = 1024
-
+	minPassedPage   = 64
+	maxPassedPage   = 1024
 	passedPageBytes = 256 << 10
 )
 
-// Ends walks one queue from both ends. Each item can be taken from one end only.
+// Ends walks one queue from both ends. Each item can be taken from one end only: an end is over
+// where the other end has taken the item it comes to.
 type Ends struct {
 	Walks [2]Cursor // by End
-	taken [2][]byte // by End: key of the item taken last
+	taken [2][]byte // by End: key of the item taken last; nil before the first
 }
 
 // WalkEnds starts walks from the ends where items are wanted, as Walk does for one.
@@ -161,7 +176,9 @@ func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) En
 	var e Ends
 	for end, n := range want {
 		if n > 0 {
-			e.Walks[end] = Walk(l, r, codec.End(end), n, bytes*n/(want[codec.Front]+want[codec.Back]), together)
+			// Each end gets its part of the bytes.
+			share := bytes * n / (want[codec.Front] + want[codec.Back])
+			e.Walks[end] = Walk(l, r, codec.End(end), n, share, together)
 		}
 	}
 	return e
@@ -169,21 +186,15 @@ func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) En
 
 // Arrive waits for the pages being read at both ends.
 func (e *Ends) Arrive() error {
-	for end := range e.Walks {
-		if err := e.Walks[end].Arrive(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(e.Walks[codec.Front].Arrive(), e.Walks[codec.Back].Arrive())
 }
 
-// Empty reports whether the pages at both ends have arrived and have no items.
+// Empty reports whether neither end has an item in its page. Both pages must have arrived.
 func (e *Ends) Empty() bool {
 	return len(e.Walks[codec.Front].items)+len(e.Walks[codec.Back].items) == 0
 }
 
-// Peek returns the next item from one end, nil after the last or where the other end has taken the
-// rest.
+// Peek returns the next item from one end, nil after the last or where the ends have met.
 func (e *Ends) Peek(end codec.End) (*Stored, error) {
 	s, err := e.Walks[end].Peek()
 	if err != nil || s == nil || e.Met(end, s.Pair.Key) {
@@ -192,8 +203,8 @@ func (e *Ends) Peek(end codec.End) (*Stored, error) {
 	return s, nil
 }
 
-// Met reports whether the other end has taken the item with the key, or what comes before it from
-// there.
+// Met reports whether a key, seen from one end, is at or behind the item that the other end took
+// last.
 func (e *Ends) Met(end codec.End, key []byte) bool {
 	other := e.taken[1-end]
 	if other == nil {

@@ -7,12 +7,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Dedup is what the pushes of one queue with message ids or unique keys have read and written.
+// Dedup is what the pushes of one queue know of their message ids and unique keys. A nil *Dedup is
+// for pushes without any.
 type Dedup struct {
 	MsgIDs  map[string]*DedupRead
 	Uniques map[string]*DedupRead
 	Over    kv.Future[[]kv.KeyValue] // entries of ids that are over; nil without message ids
-	Window  time.Duration
+	Window  time.Duration            // how long a message id is remembered; 0 or less is not at all
 }
 
 // RereadUniques reads the unique keys again, since what was due may have freed some.
@@ -22,13 +23,14 @@ func (d *Dedup) RereadUniques(tx kv.Reader, l *codec.Layout) {
 	}
 }
 
-// LoadUniques finds out which unique keys are taken. That the items are there is read without conflict:
-// whoever removes one writes its key, too.
+// LoadUniques finds out which unique keys are taken. Whether their items are there is read without
+// conflict: a transaction that removes one writes the unique key as well.
 func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
 	for _, read := range d.Uniques {
 		if err := read.Parse(codec.ParseUnique); err != nil {
 			return err
 		}
+
 		if read.Found {
 			read.item = LookUp(l, snapshot, &read.Seen.ID)
 		}
@@ -38,16 +40,18 @@ func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
 		if !read.Found {
 			continue
 		}
+
 		var err error
 		if read.Found, err = read.item.Exists(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// FreeExpired removes items that have a unique key and have expired, where there was no room for
-// all that is due. The error is one of the store.
+// FreeExpired removes the items that have expired and still hold a unique key of a push, because
+// there was no room for all that is due. The error is one of the store.
 func (d *Dedup) FreeExpired(g *Ledger) error {
 	for _, read := range d.Uniques {
 		if !read.Found {
@@ -59,16 +63,19 @@ func (d *Dedup) FreeExpired(g *Ledger) error {
 		if codec.UnlessCorrupt(err) != nil {
 			return err
 		}
+
 		if h == nil || err != nil {
 			continue
 		}
 
+		// A ready item has its expiry in its ("m") keys; the record of a held one has it.
 		if h.State == codec.Ready {
 			rest := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
 			if h.Lasting, err = rest.Lasting(); err != nil {
 				return err
 			}
 		}
+
 		if !h.Gone(g.Now) {
 			continue
 		}
@@ -80,11 +87,12 @@ func (d *Dedup) FreeExpired(g *Ledger) error {
 		g.DetachAnywhere(h)
 		g.DeleteExpired(h)
 	}
+
 	return nil
 }
 
-// First returns the item that a push is a duplicate of, nil if it is none. The message id comes
-// first.
+// First returns the item that a push duplicates, nil if there is none. The message id takes
+// precedence over the unique key.
 func (d *Dedup) First(m *codec.Message) *codec.ID {
 	if d == nil {
 		return nil
@@ -97,8 +105,8 @@ func (d *Dedup) First(m *codec.Message) *codec.ID {
 	return nil
 }
 
-// OnlyNew returns those of a group of pushes that are no duplicates, of earlier ones or of each
-// other. pushed returns their messages.
+// OnlyNew returns the pushes of a group that duplicate neither earlier pushes nor each other.
+// pushed returns their messages.
 func (d *Dedup) OnlyNew(group []int, pushed func(i int) *codec.Message) (added []int) {
 	if d == nil {
 		return group
@@ -112,22 +120,20 @@ func (d *Dedup) OnlyNew(group []int, pushed func(i int) *codec.Message) (added [
 		}
 
 		added = append(added, i)
-		if m.MsgID != "" && d.Window > 0 {
-			msgIDs[m.MsgID] = true
-		}
-		if m.Unique != "" {
-			uniques[m.Unique] = true
-		}
+		msgIDs[m.MsgID] = m.MsgID != "" && d.Window > 0
+		uniques[m.Unique] = m.Unique != ""
 	}
+
 	return added
 }
 
-// Pushed records a push for those that come after it, here and later. The ledger writes the unique
-// key.
+// Pushed records a push, for later ones in this transaction and in others. The ledger writes the
+// unique key.
 func (d *Dedup) Pushed(g *Ledger, id *codec.ID, m *codec.Message) {
 	if d == nil {
 		return
 	}
+
 	if r := d.Uniques[m.Unique]; r != nil {
 		r.Seen, r.Found = codec.Seen{ID: *id}, true
 	}
@@ -137,7 +143,7 @@ func (d *Dedup) Pushed(g *Ledger, id *codec.ID, m *codec.Message) {
 		return
 	}
 
-	if !r.Seen.Until.IsZero() { // over
+	if !r.Seen.Until.IsZero() { // the id was pushed before, and that is over
 		g.Tx.Clear(g.L.MsgIDEndKey(r.Seen.Until, m.MsgID))
 	}
 
@@ -145,7 +151,8 @@ func (d *Dedup) Pushed(g *Ledger, id *codec.ID, m *codec.Message) {
 	g.setMsgID(m.MsgID, &r.Seen)
 }
 
-// RemoveOver removes ids that are over. What this transaction has pushed has other values.
+// RemoveOver removes message ids that are over. Those that this transaction has pushed again have
+// other values, and stay.
 func (d *Dedup) RemoveOver(g *Ledger) error {
 	if d == nil || d.Over == nil {
 		return nil
@@ -160,8 +167,8 @@ func (d *Dedup) RemoveOver(g *Ledger) error {
 	return nil
 }
 
-// RemoveMsgID removes a message id that is over, given its entry. An entry that cannot be read goes
-// alone.
+// RemoveMsgID removes a message id that is over, given its entry. If the entry cannot be read, only
+// the entry goes.
 func (g *Ledger) RemoveMsgID(entry kv.KeyValue) {
 	if _, msgID, err := g.L.ParseMsgIDEnd(entry.Key); err == nil {
 		g.Tx.CompareAndClear(g.L.MsgIDKey(msgID), entry.Value)
@@ -170,12 +177,13 @@ func (g *Ledger) RemoveMsgID(entry kv.KeyValue) {
 	g.wrote = true
 }
 
-// MoveMsgID makes the message id of an item that moves name its new id, unless that is over. The
-// error is one of the store; a value that cannot be read stays.
+// MoveMsgID makes the message id of an item that moves name the item's new id, unless the message
+// id is over. The error is one of the store; a value that cannot be read stays.
 func (g *Ledger) MoveMsgID(from, to *codec.ID, msgID string) error {
 	if msgID == "" {
 		return nil
 	}
+
 	value, err := g.Tx.Get(g.L.MsgIDKey(msgID)).Get()
 	if value == nil || err != nil {
 		return err
@@ -186,6 +194,7 @@ func (g *Ledger) MoveMsgID(from, to *codec.ID, msgID string) error {
 		return nil
 	}
 
+	// Only the id changes: the window goes on.
 	s.ID = *to
 	g.setMsgID(msgID, &s)
 	return nil
@@ -200,7 +209,7 @@ func (g *Ledger) setMsgID(msgID string, s *codec.Seen) {
 	g.wrote = true
 }
 
-// DedupRead is a message id or a unique key, being read.
+// DedupRead is a message id or a unique key being read.
 type DedupRead struct {
 	Value kv.Future[[]byte]
 	Seen  codec.Seen

@@ -1,16 +1,20 @@
-// Package state owns the states of items: nothing else writes their keys and counters. Ledger has
-// one method for each move of an item, and the table of them.
+// Package state owns the states of items: nothing else writes their keys and counters.
 //
-//	ledger.go                  the ledger of a queue, and its entries of the time index
-//	moves.go, counters.go      the moves of items, and what they count, group by group
-//	turns.go                   whose turn a group's next item has
-//	known.go                   what is known of a queue from the last transaction
-//	settings.go                the settings, records, rates and list entry of a queue
-//	stored.go                  an item being read, and the keys where it may be
-//	cursor.go, room.go         items in their order, from either end; what a transaction has room for
-//	dedup.go                   message ids and unique keys
-//	restore.go, purge.go       popped items on their way back; all items at once
-//	bytes.go                   the bytes of all items
-//	browse.go                  items wherever they are, in their order, to be looked at
-//	expiries.go                expired items, removed in runs
+// A [Ledger] is the state of one queue in one transaction. It has one method for each move of an
+// item, and the table of them. A [Cursor] finds items in their order, a [Stored] is one being read,
+// and a [Lookup] finds one by its id. [Known] carries what a transaction has learned to the next
+// one.
+//
+//	ledger.go               the moves of items, and what Flush adds to the counters
+//	cursor.go, stored.go    items in their order, from either end; an item being read
+//	lookup.go               an item by its id, wherever it is
+//	turn.go, turns.go       how far a group reaches; which count its next item gets
+//	known.go                what is known of a queue from earlier transactions
+//	counters.go, bytes.go   counters, and what a ledger reports; the bytes of all items
+//	settings.go             settings, records, rates and the list entry of a queue
+//	room.go                 what a transaction has room for
+//	dedup.go                message ids and unique keys
+//	expiries.go             expired items, removed in runs
+//	restore.go              popped items on their way back; all items removed at once
+//	browse.go               items wherever they are, in their order, to be looked at
 package state

@@ -8,55 +8,68 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// expiredSingly is the most expired items that are looked for one by one: each may have a value and
-// two ("m") keys of 90 KB.
-const expiredSingly = 64
+const (
+	// minRun is the least number of keys that are cleared as a range, and of items that are looked
+	// for with one. For fewer, single keys are cheaper.
+	minRun = 8
+	// expiredBytes is about how many bytes of items, and of what belongs to them, are read at once.
+	expiredBytes = 1 << 20
+	// expiredSingly is the most expired items that are looked for one by one: each may have a value
+	// and two ("m") keys of 90 KB.
+	expiredSingly = 64
+)
 
-// Expiries is items in ("i") of one queue that have expired, to be removed together. Those that
-// expire together mostly lie next to each other, in the queue as in the time index. So a few range
-// reads find their keys, and what lies between those, and runs of keys are cleared as ranges. To a
-// store, that is a small part of the work of single keys.
+// Expiries removes items in ("i") of one queue that have expired. Items that expire together mostly
+// lie next to each other, in the queue and in the time index. So a few range reads find their keys
+// and what lies between them, and runs of keys are cleared as ranges. For a store, that is a small
+// part of the work of single keys.
 type Expiries struct {
 	G     *Ledger
 	Items []*codec.Record // with id, expires and unique
-	Left  map[string]bool // entries of items that the next transaction is to look for
+	Left  map[string]bool // entries of items that are left to the next transaction
 
-	// ready, unless they are few, and pasts and entries need not be read
+	// The keys of each kind. If the items are few, only metas is read.
 	ready, pasts, metas, entries strip
 
-	single  []kv.Future[[]byte] // by item: read alone; nil if not
-	present []bool              // by item
-	absent  []bool              // by item: the range has shown that it is not there
+	single  []kv.Future[[]byte] // by item: its own key, read alone; nil if it is not
+	present []bool              // by item: it is there
+	absent  []bool              // by item: the range read has shown that it is not there
 }
 
-// RemoveExpired removes the items of some queues with all that belongs to them. An entry of the
-// time index whose item is not there goes alone. The error is one of the store.
+// RemoveExpired removes the items of some queues with everything that belongs to them. Of an item
+// that is not there, only the entry of the time index goes. The error is one of the store.
 func RemoveExpired(queues ...*Expiries) error {
 	for _, e := range queues {
 		e.begin(len(queues))
 	}
+
 	for _, e := range queues {
 		if err := e.arrive(len(queues)); err != nil {
 			return err
 		}
 	}
+
 	for _, e := range queues {
 		if err := e.remove(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// begin starts to read the ranges, for one of so many queues.
+// begin starts to read the ranges. queues is how many queues share what is read at once.
 func (e *Expiries) begin(queues int) {
 	l := e.G.L
 	slices.SortFunc(e.Items, func(a, b *codec.Record) int { return a.ID.Compare(&b.ID) })
 	for _, h := range e.Items {
 		e.entries.add(kv.SingleKey(l.DueKey(h.Expires, l.ExpiryKey(&h.ID))))
 	}
-	slices.SortFunc(e.entries.spans, func(a, b kv.Range) int { return bytes.Compare(a.Begin, b.Begin) })
 
+	byKey := func(a, b kv.Range) int { return bytes.Compare(a.Begin, b.Begin) }
+	slices.SortFunc(e.entries.spans, byKey)
+
+	// An item may have several entries, but has each other key once.
 	e.Items = slices.CompactFunc(e.Items, func(a, b *codec.Record) bool { return a.ID == b.ID })
 	for _, h := range e.Items {
 		e.ready.add(kv.SingleKey(l.ItemKey(&h.ID)))
@@ -65,18 +78,21 @@ func (e *Expiries) begin(queues int) {
 	}
 
 	r, n := e.G.Tx.Snapshot(), len(e.Items)
-	much, short := kv.RangeOptions{Limit: 2 * n, Bytes: expiredBytes / queues}, kv.RangeOptions{Limit: 2 * n}
+	short := kv.RangeOptions{Limit: 2 * n}
+	much := kv.RangeOptions{Limit: 2 * n, Bytes: expiredBytes / queues}
+
 	e.metas.begin(r, much)
-	if n < minRun {
+	if n < minRun { // for few items, single reads are cheaper than ranges
 		return
 	}
+
 	e.ready.begin(r, much)
 	e.pasts.begin(r, short)
 	e.entries.begin(r, short)
 }
 
-// arrive waits for the ranges, and starts to read what they leave open. The error is one of the
-// store.
+// arrive waits for the ranges, and starts to read items one by one where they did not reach. The
+// error is one of the store.
 func (e *Expiries) arrive(queues int) error {
 	for _, s := range []*strip{&e.ready, &e.pasts, &e.metas, &e.entries} {
 		if err := s.arrive(); err != nil {
@@ -86,15 +102,18 @@ func (e *Expiries) arrive(queues int) error {
 
 	e.single = make([]kv.Future[[]byte], len(e.Items))
 	e.present, e.absent = make([]bool, len(e.Items)), make([]bool, len(e.Items))
+	e.Left = map[string]bool{}
 	singly := 0
 	for n, h := range e.Items {
 		isRead := n < len(e.ready.own)
-		if e.absent[n] = isRead && len(e.ready.own[n]) == 0; e.absent[n] {
+		e.absent[n] = isRead && len(e.ready.own[n]) == 0
+		if e.absent[n] {
 			continue
 		}
+
 		if !isRead || !e.isSized(n) { // it may be large
 			if singly++; singly > max(expiredSingly/queues, 1) {
-				e.leave(h)
+				e.Left[string(e.G.L.DueKey(h.Expires, e.G.L.ExpiryKey(&h.ID)))] = true
 				continue
 			}
 		}
@@ -104,26 +123,20 @@ func (e *Expiries) arrive(queues int) error {
 		} else {
 			e.single[n] = e.G.Tx.Get(e.ready.spans[n].Begin)
 		}
+
 		if n < len(e.metas.own) {
 			e.G.knowSize(&h.ID, e.metas.own[n])
 		} else {
 			e.G.BeginSize(&h.ID)
 		}
 	}
+
 	return nil
 }
 
-// isSized reports whether what was read of an item says how large it is, if that has to be known.
+// isSized reports whether the size of an item need not be known, or follows from what was read.
 func (e *Expiries) isSized(n int) bool {
 	return n < len(e.metas.own) || !codec.HasMeta(&e.Items[n].ID) || !e.G.CountsBytes()
-}
-
-// leave leaves an item to the next transaction.
-func (e *Expiries) leave(h *codec.Record) {
-	if e.Left == nil {
-		e.Left = map[string]bool{}
-	}
-	e.Left[string(e.G.L.DueKey(h.Expires, e.G.L.ExpiryKey(&h.ID)))] = true
 }
 
 // remove removes what is there. The error is one of the store.
@@ -146,71 +159,69 @@ func (e *Expiries) remove() error {
 		}
 	}
 
-	// Pushes add at the end of a priority, so they do not conflict with runs within one.
+	// Runs stay within a priority. Pushes add at its end, so they do not conflict.
 	follows := func(n int) bool { return e.Items[n].ID.Priority == e.Items[n-1].ID.Priority }
-	owns := func(n int) bool { return e.present[n] } // a staged pop may hold the others
 	all := func(int) bool { return true }
 	for _, run := range e.ready.runs(follows, all) {
 		g.Tx.AddReadConflict(run.all)
 	}
 
 	e.ready.clear(g.Tx, follows, func(n int) bool { return e.present[n] || e.absent[n] })
+
+	// What belongs to the others a staged pop may hold.
+	owns := func(n int) bool { return e.present[n] }
 	e.pasts.clear(g.Tx, follows, owns)
 	e.metas.clear(g.Tx, follows, owns)
-	e.entries.clear(g.Tx, all, func(n int) bool { return !e.Left[string(e.entries.spans[n].Begin)] })
+	done := func(n int) bool { return !e.Left[string(e.entries.spans[n].Begin)] }
+	e.entries.clear(g.Tx, all, done)
 	return nil
 }
 
-const (
-	// minRun is the least number of keys that are cleared as a range, and of items that are looked
-	// for with one: other ways are cheaper for few.
-	minRun = 8
-	// expiredBytes is about how many bytes of items, and of what belongs to them, are read at once.
-	expiredBytes = 1 << 20
-)
-
-// strip is keys of one kind that are to be removed, and what a range read says of them: which there
-// are, and what others lie between. It is read without conflict.
+// strip is the keys of one kind that are to be removed, and what a range read without conflict has
+// found: which of them are there, and how many other keys lie between them.
 type strip struct {
 	spans  []kv.Range // what is to be removed, in the order of the keys
 	read   kv.Future[[]kv.KeyValue]
 	asked  kv.RangeOptions
-	own    [][]kv.KeyValue // what is in the first of the spans, which were read
-	others []int           // how many others lie before each of these
+	own    [][]kv.KeyValue // what is in each span; shorter than spans if the read did not reach all
+	others []int           // how many other keys lie before each span of own
 }
 
 func (s *strip) add(span kv.Range) { s.spans = append(s.spans, span) }
 
-// begin starts to read the spans and what lies between, as far as the options say.
+// begin starts to read the spans and what lies between them, as far as the options allow.
 func (s *strip) begin(r kv.Reader, o kv.RangeOptions) {
 	s.asked = o
 	s.read = r.GetRange(kv.Range{Begin: s.spans[0].Begin, End: s.spans[len(s.spans)-1].End}, o)
 }
 
-// arrive waits for what begin has started. The error is one of the store.
+// arrive waits for what begin started. The error is one of the store.
 func (s *strip) arrive() error {
 	if s.read == nil {
 		return nil
 	}
+
 	found, err := s.read.Get()
 	if err != nil {
 		return err
 	}
 
+	// Go along the spans and what was found, both in order.
 	full := s.asked.Full(found)
 	for _, span := range s.spans {
 		others := countBefore(found, span.Begin)
 		found, s.others = found[others:], append(s.others, others)
 		own := countBefore(found, span.End)
-		if own == len(found) && full { // there may be more of them
+		if own == len(found) && full { // there may be more in this span
 			break
 		}
 		s.own, found = append(s.own, found[:own:own]), found[own:]
 	}
+
 	return nil
 }
 
-// countBefore returns how many of some pairs, which are in the order of their keys, come before a key.
+// countBefore returns how many of the pairs, which are in order, come before a key.
 func countBefore(pairs []kv.KeyValue, key []byte) (n int) {
 	for n < len(pairs) && bytes.Compare(pairs[n].Key, key) < 0 {
 		n++
@@ -224,14 +235,15 @@ type run struct {
 	found []kv.KeyValue
 }
 
-// runs returns the spans that were read as runs. A span follows the one before it in a run if
-// follows says so; owns says which spans are to be removed after all.
+// runs joins the spans that were read and that owns names to runs. follows says whether a span may
+// be in a run with the one before it.
 func (s *strip) runs(follows, owns func(n int) bool) (runs []run) {
 	last := -2 // span in the last run
 	for n, own := range s.own {
 		if !owns(n) {
 			continue
 		}
+
 		if last == n-1 && s.others[n] == 0 && follows(n) {
 			r := &runs[len(runs)-1]
 			r.all.End, r.found = s.spans[n].End, append(r.found, own...)
@@ -240,11 +252,12 @@ func (s *strip) runs(follows, owns func(n int) bool) (runs []run) {
 		}
 		last = n
 	}
+
 	return runs
 }
 
-// clear removes the spans that owns names. Removing a run as a range conflicts with whoever writes
-// to it.
+// clear removes the spans that owns names. Removing a run as a range conflicts with all writes to
+// the range.
 func (s *strip) clear(tx kv.Transaction, follows, owns func(n int) bool) {
 	for _, r := range s.runs(follows, owns) {
 		if len(r.found) < minRun {
@@ -253,6 +266,7 @@ func (s *strip) clear(tx kv.Transaction, follows, owns func(n int) bool) {
 			}
 			continue
 		}
+
 		tx.AddReadConflict(r.all)
 		tx.ClearRange(r.all)
 	}

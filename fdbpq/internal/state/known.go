@@ -9,49 +9,71 @@ import (
 )
 
 // Known is what a Batcher knows of the store from its own transactions, so that later ones need not
-// read it again. That is only so in a store where nobody else can have written in the meantime, see
-// kv.Transaction.Turn. It is nil if the engine has no turns; then nothing is known.
+// read it again. It holds only where nobody else can have written in between: in a store with
+// turns, see kv.Transaction.Turn. A nil *Known knows nothing.
 type Known struct {
 	turn   int64             // of the last transaction
 	queues map[string]*facts // by prefix
 	leased int               // about the bytes of all facts.leased
 	turns  int               // about the number of all facts.turns
 
-	// counts has next counts, so that pushes need not read the last items of their priorities, twice
-	// each. Counts that are too high do no harm: the order stays the same. So nothing has to be
-	// forgotten when items are taken.
+	// counts spares pushes the reads of the last items of their priorities. Counts that are too
+	// high do no harm, because the order stays the same. So they need not change when items are
+	// taken.
 	counts CountsByQueue
 	size   int // at least the number of counts
 }
 
 const (
-	// maxKnownQueues bounds Known.queues: names may be disposable.
+	// maxKnownQueues bounds Known.queues: programs may use each queue name once.
 	maxKnownQueues = 4096
 	// maxKnownLeased is about the bound of Known.leased; one transaction may exceed it.
 	maxKnownLeased = 4 << 20
-	// maxKnownTurns is the same for Known.turns.
+	// maxKnownTurns bounds Known.turns in the same way.
 	maxKnownTurns = 16 << 10
-	// maxKnownCounts bounds Known.counts: some use each priority once.
+	// maxKnownCounts bounds Known.counts: programs may use each priority once.
 	maxKnownCounts = 4096
 )
 
-// BeginTransaction is called at the beginning of each transaction. Unless that follows on the last
-// one, whose writes are in the store then, all is forgotten.
+// CountsByQueue holds a count for each priority of each queue, by the queue's prefix.
+type CountsByQueue map[string]map[int64]int64
+
+// facts is what is known of one queue, as the open transaction sees it, with its own writes. Code
+// that writes what a fact is about must also change the fact. A nil *facts knows nothing.
+//
+//	fact         unknown          learned by                   changed by
+//	quietUntil   zero             ReadDue that finds nothing   noteDue, to an earlier time
+//	noHistories  false            FirstHistory                 SetHistory
+//	settings     nil              Settings                     SetSettings
+//	leased       not in the map   Hold of a lease              Unhold, Purge
+//	turns        see turn         Turns.Load                   each move of an item, Purge
+type facts struct {
+	known       *Known
+	quietUntil  time.Time                  // nothing falls due before
+	noHistories bool                       // no item has a history
+	settings    *codec.StoredSettings      // must not be changed
+	leased      map[codec.ID]*codec.Record // without values: leases that will be acknowledged soon
+	turns       map[turnOf]*turn
+}
+
+// BeginTransaction must be called at the beginning of each transaction. If other transactions may
+// have written since the last one, it forgets everything.
 func (k *Known) BeginTransaction(tx kv.Transaction) {
 	if k == nil {
 		return
 	}
+
+	// The turn counts transactions: the next one means that nobody else has written in between.
 	turn := tx.Turn()
 	if turn == 0 || turn != k.turn+1 {
 		k.counts, k.size = nil, 0
 		k.forgetQueues()
 	}
 
-	// Not later, because all ledgers of a queue must have the same facts.
+	// Not later, because all ledgers of a queue in one transaction must have the same facts.
 	if len(k.queues) >= maxKnownQueues || k.leased >= maxKnownLeased || k.turns >= maxKnownTurns {
 		k.forgetQueues()
 	}
-
 	k.turn = turn
 }
 
@@ -60,7 +82,7 @@ func (k *Known) forgetQueues() { k.queues, k.leased, k.turns = nil, 0, 0 }
 // Any reports whether anything can be known.
 func (k *Known) Any() bool { return k != nil && k.turn != 0 }
 
-// Counts returns the next counts of a queue, by priority, as far as they are known.
+// Counts returns the next counts of a queue that are known, by priority.
 func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
 	if !k.Any() {
 		return nil
@@ -68,8 +90,8 @@ func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
 	return k.counts[l.Prefix]
 }
 
-// LearnCounts takes the counts after the pushes of a transaction, where anything can be known. If other items may have got
-// higher ones, nothing is known any more.
+// LearnCounts adds the next counts after a transaction, if Any. Unless only pushes of the
+// transaction added items, others may have higher counts, and all counts are forgotten.
 func (k *Known) LearnCounts(after CountsByQueue, onlyPushes bool) {
 	switch {
 	case !onlyPushes:
@@ -94,9 +116,11 @@ func (k *Known) queue(l *codec.Layout) *facts {
 	if !k.Any() {
 		return nil
 	}
+
 	if k.queues == nil {
 		k.queues = map[string]*facts{}
 	}
+
 	f := k.queues[l.Prefix]
 	if f == nil {
 		f = &facts{known: k}
@@ -105,30 +129,22 @@ func (k *Known) queue(l *codec.Layout) *facts {
 	return f
 }
 
-// facts is what is known of a queue, as the open transaction sees it, with its own writes. So
-// whoever writes something that a fact is about also changes the fact. A nil *facts knows nothing.
-type facts struct {
-	known       *Known
-	quietUntil  time.Time             // nothing falls due before; zero is not known
-	noHistories bool                  // no item has a history
-	settings    *codec.StoredSettings // nil is not known; they must not be changed
-
-	leased map[codec.ID]*codec.Record // some leased items, without their values: those that will be acknowledged soon
-	turns  map[turnOf]*turn           // how far items of groups reach
-}
-
 // knowLeased records that a leased item is written.
 func (f *facts) knowLeased(l *codec.Layout, h *codec.Record) {
 	if f == nil {
 		return
 	}
+
 	f.forgetLeased(&h.ID)
 	if f.leased == nil {
 		f.leased = map[codec.ID]*codec.Record{}
 	}
+
+	// A later acknowledgement needs everything but the value, which may be large.
 	known := *h
 	known.Due = codec.Micros(h.Due) // as it is stored
-	known.Dropped, known.Value, known.Message = len(codec.DecodeValue(l.Format, h.Value)), nil, nil
+	known.Dropped = len(codec.DecodeValue(l.Format, h.Value))
+	known.Value, known.Message = nil, nil
 	f.leased[h.ID] = &known
 	f.known.leased += leasedSize(&known)
 }
@@ -156,15 +172,44 @@ func (f *facts) forgetItems() {
 // leasedSize is about how much memory an element of facts.leased takes.
 func leasedSize(h *codec.Record) int { return 300 + len(h.Reason) + len(h.Unique) }
 
-// quiet reports whether nothing can be due.
+// quiet reports whether it is known that nothing is due.
 func (f *facts) quiet(now time.Time) bool { return f != nil && f.quietUntil.After(now) }
 
 // noteDue records that something is written that falls due.
 func (f *facts) noteDue(at time.Time) {
-	at = codec.Micros(at) // as in the time index, and without the monotonic clock, which that does not go by
+	at = codec.Micros(at) // as the time index has it, without a monotonic clock
 	if f != nil && at.Before(f.quietUntil) {
 		f.quietUntil = at
 	}
+}
+
+// ReadDue starts to read the first entries of what is due. It reads without conflict: handling an
+// entry conflicts with everyone who handles the same one.
+func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
+	if g.facts.quiet(g.Now) {
+		return nothing
+	}
+
+	// Not known to be quiet, so the index must be read.
+	head := g.Tx.Snapshot().GetRange(g.L.DueRange(g.Now), kv.RangeOptions{Limit: limit})
+	if g.facts == nil {
+		return head
+	}
+
+	// Nothing is due now, and until the first entry that there is.
+	entries, err := head.Get()
+	if err != nil || len(entries) > 0 {
+		return head
+	}
+	g.facts.quietUntil = time.Time{}
+	all := g.L.KindRange(codec.KindDue)
+	first, err := g.Tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: 1}).Get()
+	if err == nil && len(first) == 0 {
+		g.facts.quietUntil = codec.Forever
+	} else if err == nil {
+		g.facts.quietUntil, _ = g.L.DueTime(first[0].Key)
+	}
+	return head
 }
 
 // noteSettings records the settings, as they were read or are written.
@@ -174,51 +219,5 @@ func (f *facts) noteSettings(s *codec.StoredSettings) {
 	}
 }
 
-// learnDue finds out when the first entry of the time index falls due.
-func (f *facts) learnDue(r kv.Reader, l *codec.Layout) {
-	f.quietUntil = time.Time{}
-	first, err := r.GetRange(l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1}).Get()
-	if err != nil {
-		return
-	}
-	if len(first) == 0 {
-		f.quietUntil = codec.Forever
-	} else if at, err := l.DueTime(first[0].Key); err == nil {
-		f.quietUntil = at
-	}
-}
-
 // nothing is the result of reading a range that is known to be empty.
 var nothing = kv.Ready[[]kv.KeyValue](nil, nil)
-
-// CountsByQueue holds a count for each priority of each queue, by the queue's prefix.
-type CountsByQueue map[string]map[int64]int64
-
-// turnOf names the items of a group at a priority.
-type turnOf struct {
-	hash     codec.GroupHash
-	priority int64
-}
-
-// turn is how far these reach, as the open transaction sees it.
-type turn struct {
-	turnOf
-	weight int // the highest of those that want it in the transaction; 0 if none does
-	reads  *turnReads
-	loaded bool // what follows is right
-
-	rows   int64 // how many keys are in the index; uncounted, or nearly, if that is not known, as with same
-	ready  int64 // how many are ready, as the counter says
-	front  int64 // count of the first ready one or, once that has left, of an earlier one
-	tail   int64 // highest count or, if same is 0, more than that
-	same   int64 // how many have it
-	latest int64 // time of these, in microseconds
-}
-
-// turnReads is a turn being read.
-type turnReads struct {
-	most        int // of the last items that are read
-	ready, held kv.Future[[]kv.KeyValue]
-	first       kv.Future[[]kv.KeyValue] // that is ready
-	length      kv.Future[[]byte]        // how many are ready
-}

@@ -17,8 +17,8 @@ func TestKnownDueByWallClock(t *testing.T) {
 	}
 }
 
-// 128 workers that lease 100 items each are usual, and what is known of so many must fit, however
-// large the items are.
+// What is known of the leases of 128 workers with 100 items each must fit, however large the items
+// are.
 func TestKnownLeasesFit(t *testing.T) {
 	k := &Known{turn: 1}
 	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"jobs"}), codec.RawValues, false)

@@ -1,27 +1,22 @@
 package state
 
 import (
-	"encoding/binary"
-	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Ledger owns the state of one queue's items in one transaction. Nothing else writes
-// their keys or the item counters. An item is
+// Ledger owns the state of one queue's items in one transaction. Nothing else writes their keys or
+// counters. An item is in one of these states:
 //
-//	ready     at its key in ("i"), and counted
-//	detached  not in ("i"), and not counted; its ("m") keys stay, and a staged pop, or
-//	          this transaction, keeps its value
-//	held      at its key in ("h"), and counted as leased or delayed; its ("m") keys stay
-//
-// and in all of these has its unique key, if it has one, or
-//
+//	ready     under its key in ("i"), and counted
+//	held      under its key in ("h"), and counted as leased or delayed
+//	detached  under neither key, and not counted; this transaction or a staged pop keeps its value
 //	gone      without any key
 //
-// and moves between these states like this:
+// In the first three it keeps its ("m") keys and its unique key, if it has them. It moves between
+// the states like this:
 //
 //	      Add               Detach             DeleteRest
 //	(new) ----> ready --------------------> detached ------> gone
@@ -36,99 +31,208 @@ import (
 //	    '-----------------'
 //	          Unhold
 //
-// Pop is Detach and DeleteRest in one, Requeue is Attach with the item's history, and
-// DetachAnywhere gets an item in whichever of these states it is. An item that is buried is
-// detached and deleted here, and added to its dead-letter queue (package due). A new state needs
-// one method for each arrow to it and from it.
+// Pop is Detach and DeleteRest. Requeue is Attach with the item's history. DetachAnywhere detaches
+// an item that is ready or held. An item that is buried is detached and deleted here, and added to
+// its dead-letter queue (package due). A new state needs one method for each arrow to it and from
+// it.
 //
-// Flush writes the counters, so it must be called after all else, and returns an error of the store
-// that a method without one has met.
+// Call Flush last. It writes the counters, and returns the first error of the store that a method
+// without an error result has met.
 type Ledger struct {
-	Tx  kv.Transaction // these three do not change
+	Tx  kv.Transaction // Tx, L and Now do not change
 	L   *codec.Layout
 	Now time.Time
 
-	facts  *facts                  // what is known of the queue; nil is nothing
-	config config                  // its settings
-	deltas map[int64]int64         // changes of the counters, by priority
-	ready  int64                   // all of these together
-	held   [codec.Leased + 1]int64 // the same of held items, by state
-	groups map[groupCounter]int64  // the same of groups
-	own    map[turnOf]*turn        // without facts
+	facts  *facts           // what is known of the queue without a read; nil is nothing
+	own    map[turnOf]*turn // the turns of this transaction if facts is nil
+	config config
 	bytes  byteCount
-	err    error // of the store, for Flush
 
+	// What Flush adds to the counters.
+	readyAt map[int64]int64         // ready items, by priority
+	ready   int64                   // ready items at all priorities
+	held    [codec.Leased + 1]int64 // held items, by state
+	groups  map[groupCounter]int64
+
+	err     error // of the store, for Flush
 	wrote   bool
+	strays  bool // items of staged pops have come back
 	removed Removed
-	ahead   Ahead // what falls due of what it has written
-	strays  bool  // items of staged pops have come back
+	ahead   Ahead // when what the ledger has written falls due
 }
 
-// NewLedger returns the ledger of a queue in a transaction. known is what need not be read; nil is
-// nothing. All ledgers of a queue in one transaction have the same.
+// groupCounter names a counter of a group.
+type groupCounter struct {
+	hash     codec.GroupHash
+	leased   bool
+	priority int64 // 0 for leased items
+}
+
+// NewLedger returns the ledger of a queue in a transaction. known saves reads; nil knows nothing.
+// All ledgers of a queue in one transaction must have the same.
 func NewLedger(tx kv.Transaction, l *codec.Layout, now time.Time, known *Known) Ledger {
 	return Ledger{Tx: tx, L: l, Now: now, facts: known.queue(l)}
 }
 
-// Wrote reports whether anything has changed.
-func (g *Ledger) Wrote() bool { return g.wrote }
-
-// Removed is what has left the queue although no operation took or removed it.
-func (g *Ledger) Removed() Removed { return g.removed }
-
-// CountFired counts an item that a schedule has pushed, late by that much, and CountSkipped times
-// without one.
-func (g *Ledger) CountFired(late time.Duration) {
-	g.removed.Fired++
-	g.removed.Late += late
+// Add writes an item that is ready.
+func (g *Ledger) Add(id *codec.ID, m *codec.Message) {
+	g.Attach(id, g.AddRest(id, m))
+	g.SetExpiry(id, codec.LastingOf(m))
 }
 
-func (g *Ledger) CountSkipped(n int64) { g.removed.Skipped += n }
+// AddDelayed writes an item that is held until a time.
+func (g *Ledger) AddDelayed(id *codec.ID, m *codec.Message, until time.Time) {
+	g.Hold(codec.NewDelayed(id, m, until, g.AddRest(id, m)))
+}
 
-// Strays reports whether items of staged pops have come back. Their counts may be any.
-func (g *Ledger) Strays() bool { return g.strays }
+// AddRest writes what belongs to a new item besides its own key: the unique key, and the ("m") keys
+// if its id says that it has some. It returns the value for the item's own key.
+func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
+	g.keepUnique(id, m.Unique)
+	if g.CountsBytes() {
+		g.addBytes(id, m.Size())
+	}
 
-// Err is the error that Flush will return.
-func (g *Ledger) Err() error { return g.err }
+	if !codec.HasMeta(id) {
+		return codec.EncodeValue(g.L.Format, m.Value)
+	}
 
-// fail keeps an error for Flush.
-func (g *Ledger) fail(err error) {
-	if g.err == nil {
-		g.err = err
+	// What does not fit into the item's own key follows the headers, in chunks.
+	first := min(len(m.Value), codec.ChunkOf(g.L.Format))
+	blob := append(codec.EncodeMeta(m), m.Value[first:]...)
+	for part := 0; len(blob) > 0; part++ {
+		n := min(len(blob), codec.ChunkSize)
+		g.Tx.Set(g.L.MetaKey(id, part), blob[:n])
+		blob = blob[n:]
+	}
+
+	return codec.EncodeValue(g.L.Format, m.Value[:first])
+}
+
+// Detach takes a ready item out of ("i"). Its ("m") keys stay; the caller keeps its value.
+func (g *Ledger) Detach(s *Stored) {
+	g.Tx.Clear(s.Pair.Key)
+	g.countReady(&s.Item.ID, -1)
+}
+
+// Attach writes a new or detached item to its place in ("i"). value is as it is stored.
+func (g *Ledger) Attach(id *codec.ID, value []byte) {
+	g.Tx.Set(g.L.ItemKey(id), value)
+	g.countReady(id, 1)
+}
+
+// Hold writes a detached item to ("h"), with its entry of the time index.
+func (g *Ledger) Hold(h *codec.Record) {
+	SetUntil(g.L, g.Tx, h.FallsDue(), g.L.HeldKey(&h.ID), h.Encode())
+	if h.State == codec.Leased {
+		g.facts.knowLeased(g.L, h)
+	}
+	g.noteDue(h.FallsDue())
+	g.countHeld(h, 1)
+}
+
+// Unhold takes a held item out of ("h").
+func (g *Ledger) Unhold(h *codec.Record) {
+	ClearUntil(g.L, g.Tx, h.FallsDue(), g.L.HeldKey(&h.ID))
+	g.facts.forgetLeased(&h.ID)
+	g.countHeld(h, -1)
+}
+
+// Requeue returns a detached item to its old place, with its history if it was ever leased.
+func (g *Ledger) Requeue(h *codec.Record) {
+	g.Attach(&h.ID, h.Value)
+	g.SetExpiry(&h.ID, h.Lasting)
+	if past := h.Past(); past != nil {
+		g.SetHistory(&h.ID, past)
 	}
 }
 
-// Held is how many more items are in the state of a held item than Flush has written.
-func (g *Ledger) Held(s codec.ItemState) int64 { return g.held[s] }
-
-// Ready is how many more items are ready than Flush has written.
-func (g *Ledger) Ready() int64 { return g.ready }
-
-// AppendAhead appends what falls due of what the ledger has written, if anything does.
-func (g *Ledger) AppendAhead(list []QueueAhead) []QueueAhead {
-	if g.ahead == (Ahead{}) || g.L.List == nil {
-		return list
+// SetHistory writes the history of an item in ("i").
+func (g *Ledger) SetHistory(id *codec.ID, past []byte) {
+	g.Tx.Set(g.L.HistoryKey(id), past)
+	if g.facts != nil {
+		g.facts.noHistories = false
 	}
-	return append(list, QueueAhead{Queue: codec.QueueName{FIFO: g.L.Fifo, Name: g.L.Name()}, Ahead: g.ahead})
 }
 
-// byteCount is what a transaction knows of the bytes of a queue.
-type byteCount struct {
-	loaded bool
-	on     bool                 // the queue counts them
-	all    bool                 // all items count
-	to     []byte               // the place up to which they do, if an earlier version has not counted all; nil if none does
-	delta  int64                // change of the counter
-	sizes  map[codec.ID]*Stored // of which the ("m") keys are read
+// ClearHistory removes the history of a detached item. past is the history as stored; nil means
+// that there is none.
+func (g *Ledger) ClearHistory(id *codec.ID, past []byte) {
+	if past != nil {
+		g.Tx.Clear(g.L.HistoryKey(id))
+	}
 }
 
-// config is the settings of one queue as one transaction sees them.
-type config struct {
-	value    kv.Future[[]byte]     // being read; nil before, and if the settings were known
-	settings *codec.StoredSettings // once read, or changed by the transaction
+// DetachAnywhere detaches an item that is ready or held.
+func (g *Ledger) DetachAnywhere(h *codec.Record) {
+	if h.State != codec.Ready {
+		g.Unhold(h)
+		return
+	}
+
+	g.Tx.Clear(g.L.ItemKey(&h.ID))
+	g.Tx.Clear(g.L.HistoryKey(&h.ID))
+	g.ClearExpiry(&h.ID, h.Expires)
+	g.countReady(&h.ID, -1)
 }
 
-// SetExpiry writes the entry of an item in ("i"), if it expires.
+// Delete removes the rest of a detached item, and frees its unique key. Only h need have been read.
+func (g *Ledger) Delete(h *codec.Record) {
+	g.countRemoved(h) // reads the ("m") keys, so it comes first
+	if codec.HasMeta(&h.ID) {
+		g.Tx.ClearRange(g.L.MetaRange(&h.ID))
+	}
+	g.freeUnique(&h.ID, h.Unique)
+	g.wrote = true
+}
+
+// DeleteExpired removes the rest of a detached item that has expired.
+func (g *Ledger) DeleteExpired(h *codec.Record) {
+	g.Delete(h)
+	g.removed.Expired++
+}
+
+// Discard removes an item to make room for others.
+func (g *Ledger) Discard(h *codec.Record) {
+	g.DetachAnywhere(h)
+	g.Delete(h)
+	g.removed.Discarded++
+}
+
+// DeleteRest removes the rest of a detached item, which must have been read in full.
+func (g *Ledger) DeleteRest(s *Stored) {
+	if g.CountsBytes() {
+		g.addBytes(&s.Item.ID, -s.Item.Message.Size())
+	}
+	for _, part := range s.parts {
+		g.Tx.Clear(part.Key)
+	}
+	g.ClearExpiry(&s.Item.ID, s.Item.Expires)
+	g.freeUnique(&s.Item.ID, s.Item.Unique)
+	g.wrote = true
+}
+
+// Pop removes a ready item, which must have been read in full.
+func (g *Ledger) Pop(s *Stored) {
+	g.Detach(s)
+	g.DeleteRest(s)
+}
+
+// keepUnique writes the unique key of an item that is added.
+func (g *Ledger) keepUnique(id *codec.ID, key string) {
+	if key != "" {
+		g.Tx.Set(g.L.UniqueKey(key), codec.EncodeID(id))
+	}
+}
+
+// freeUnique removes the unique key of an item that leaves the queue, if it still names that item.
+func (g *Ledger) freeUnique(id *codec.ID, key string) {
+	if key != "" {
+		g.Tx.CompareAndClear(g.L.UniqueKey(key), codec.EncodeID(id))
+	}
+}
+
+// SetExpiry writes the entry of the time index for an item in ("i"), if it expires.
 func (g *Ledger) SetExpiry(id *codec.ID, l codec.Lasting) {
 	if !l.Expires.IsZero() {
 		g.Tx.Set(g.L.DueKey(l.Expires, g.L.ExpiryKey(id)), []byte(l.Unique))
@@ -143,137 +247,131 @@ func (g *Ledger) ClearExpiry(id *codec.ID, at time.Time) {
 	}
 }
 
-// SetUntil writes a key that falls due at the given time.
+// SetUntil writes a key that falls due at a time, with its entry of the time index.
 func SetUntil(l *codec.Layout, tx kv.Transaction, at time.Time, key, value []byte) {
 	tx.Set(key, value)
 	tx.Set(l.DueKey(at, key), []byte{})
 }
 
-// ClearUntil removes a key that falls due, or fell due, at the given time.
+// ClearUntil removes a key that falls due, or fell due, at a time, with its entry.
 func ClearUntil(l *codec.Layout, tx kv.Transaction, at time.Time, key []byte) {
 	tx.Clear(key)
 	tx.Clear(l.DueKey(at, key))
 }
 
-// noteDue records that something is written that falls due.
+// noteDue records that the transaction has written something that falls due.
 func (g *Ledger) noteDue(at time.Time) {
 	g.ahead.Due = codec.Earliest(g.ahead.Due, at)
 	g.facts.noteDue(at)
 }
 
-// ReadDue starts to read the first entries of what is due, without conflict: handling it conflicts
-// with everyone who handles the same.
-func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
-	if g.facts.quiet(g.Now) {
-		return nothing
-	}
-	head := g.Tx.Snapshot().GetRange(g.L.DueRange(g.Now), kv.RangeOptions{Limit: limit})
-	if g.facts == nil {
-		return head
+// countReady counts an item that comes into ("i") or, with -1, leaves it. Items of other programs
+// are not counted.
+func (g *Ledger) countReady(id *codec.ID, delta int64) {
+	g.wrote = true
+	if !codec.Ours(id) {
+		return
 	}
 
-	if entries, err := head.Get(); err == nil && len(entries) == 0 {
-		g.facts.learnDue(g.Tx.Snapshot(), g.L)
+	if g.readyAt == nil {
+		g.readyAt = map[int64]int64{}
 	}
-	return head
+	g.readyAt[id.Priority] += delta
+	g.ready += delta
+	g.tally(codec.KindGroupReady, id, delta)
 }
 
-// Ahead is when there will be something to do about a queue that nobody asks for.
-type Ahead struct {
-	// Due is when the next item falls due: a lease or delay is over, or the item expires. Zero if
-	// none will.
-	Due time.Time
-	// Over is when the window of the next message id is over; zero if there is none.
-	Over time.Time
-	// Source says that the queue has a source, or that this has changed.
-	Source bool
-}
-
-// QueueAhead is that of a queue of a Keyspace.
-type QueueAhead struct {
-	Queue codec.QueueName
-	Ahead
-}
-
-// Removed is how many items left their queues although no operation took or removed them, and how
-// many came although none pushed them.
-type Removed struct {
-	Expired   int64 // because they had expired
-	Discarded int64 // because of DiscardOld
-	Dead      int64 // because they moved to a dead-letter queue
-
-	Fired   int64         // items that schedules have pushed
-	Skipped int64         // times of schedules without an item
-	Late    time.Duration // how much later than their times the items were pushed, summed up
-}
-
-// Add adds other items.
-func (r *Removed) Add(more Removed) {
-	r.Expired += more.Expired
-	r.Discarded += more.Discarded
-	r.Dead += more.Dead
-	r.Fired += more.Fired
-	r.Skipped += more.Skipped
-	r.Late += more.Late
-}
-
-// groupCounter names a counter of a group.
-type groupCounter struct {
-	hash     codec.GroupHash
-	leased   bool
-	priority int64 // 0 for leased items
-}
-
-func ReadCounter(value kv.Future[[]byte]) (int64, error) {
-	encoded, err := value.Get()
-	if err != nil {
-		return 0, err
+// countHeld is countReady for ("h"). Leases also count for their group.
+func (g *Ledger) countHeld(h *codec.Record, delta int64) {
+	g.wrote = true
+	if !codec.Ours(&h.ID) {
+		return
 	}
-	return ParseLength(encoded)
-}
 
-func ParseLength(value []byte) (int64, error) {
-	if value == nil {
-		return 0, nil
+	g.held[h.State] += delta
+	g.tally(codec.KindGroupHeld, &h.ID, delta)
+	if hash := codec.GroupIn(&h.ID); hash != codec.NotIndexed && h.State == codec.Leased {
+		g.countGroup(groupCounter{hash: hash, leased: true}, delta)
 	}
-	if len(value) != 8 {
-		return 0, fmt.Errorf("%w: item counter has %d bytes: want 8", codec.ErrCorrupt, len(value))
+}
+
+// tally writes or removes the key of an item in the index of its group, and tells the turn of the
+// group. Every move of an item comes through here.
+func (g *Ledger) tally(kind string, id *codec.ID, delta int64) {
+	hash := codec.GroupIn(id)
+	if hash == codec.NotIndexed {
+		return
 	}
-	return int64(binary.LittleEndian.Uint64(value)), nil
+
+	if key := g.L.GroupItemKey(kind, hash, id); delta > 0 {
+		g.Tx.Set(key, []byte{})
+	} else {
+		g.Tx.Clear(key)
+	}
+
+	if t := (*g.turns())[turnOf{hash, id.Priority}]; t != nil {
+		t.noteKey(g.L, kind, id, delta)
+	}
+
+	if kind == codec.KindGroupReady {
+		g.countGroup(groupCounter{hash: hash, priority: id.Priority}, delta)
+	}
 }
 
-// LookUp starts to read an item with its history, wherever it is.
-func (g *Ledger) LookUp(id *codec.ID) Lookup {
-	k := g.LookUpHeld(id)
-	k.item, k.history = g.Tx.Get(g.L.ItemKey(id)), g.Tx.Get(g.L.HistoryKey(id))
-	return k
+func (g *Ledger) countGroup(c groupCounter, delta int64) {
+	if g.groups == nil {
+		g.groups = map[groupCounter]int64{}
+	}
+	g.groups[c] += delta
 }
 
-// LookUpHeld starts to read an item where it is while it is held.
-func (g *Ledger) LookUpHeld(id *codec.ID) Lookup {
-	return Lookup{held: g.Tx.Get(g.L.HeldKey(id))}
-}
+// Flush writes the changes of the counters.
+func (g *Ledger) Flush() error {
+	addToCounter(g.Tx, g.L.BytesKey(), g.bytes.delta)
+	g.bytes.delta = 0
 
-// LookUpLeased is LookUpHeld for callers that need no value.
-func (g *Ledger) LookUpLeased(id *codec.ID) Lookup {
-	if g.facts != nil {
-		if known := g.facts.leased[*id]; known != nil {
-			return Lookup{known: known}
+	for _, s := range codec.HeldStates {
+		addToCounter(g.Tx, g.L.StateCounterKey(s), g.held[s])
+		g.held[s] = 0
+	}
+
+	g.flushGroups()
+
+	for priority, delta := range g.readyAt {
+		if !g.L.Fifo {
+			addToCounter(g.Tx, g.L.CounterKey(priority), delta)
 		}
 	}
-	return g.LookUpHeld(id)
+
+	clear(g.readyAt)
+
+	addToCounter(g.Tx, g.L.TotalKey(), g.ready)
+	g.ready = 0
+	return g.err
 }
 
-// FirstHistory starts to read the first history of an item in the queue. If there is none, which is
-// usual, pops need not read those of their items. It reads without conflict: see ReadHistory.
-func (g *Ledger) FirstHistory() kv.Future[[]kv.KeyValue] {
-	if g.facts != nil && g.facts.noHistories {
-		return nothing
+// flushGroups writes the changes of the counters of groups.
+func (g *Ledger) flushGroups() {
+	for c, delta := range g.groups {
+		key := g.L.GroupReadyKey(c.hash, c.priority)
+		if c.leased {
+			key = g.L.GroupLeasedKey(c.hash)
+		}
+		addToCounter(g.Tx, key, delta)
 	}
-	first := g.Tx.Snapshot().GetRange(g.L.KindRange(codec.KindHistory), kv.RangeOptions{Limit: 1})
-	if g.facts != nil {
-		pairs, err := first.Get()
-		g.facts.noHistories = err == nil && len(pairs) == 0
-	}
-	return first
+	clear(g.groups)
 }
+
+// addToCounter adds to a counter, and removes one that falls to zero, so that a queue with many
+// priorities leaves nothing behind. A transaction that adds and subtracts must add first.
+func addToCounter(tx kv.Transaction, key []byte, delta int64) {
+	if delta == 0 {
+		return
+	}
+	tx.Add(key, delta)
+	if delta < 0 {
+		tx.CompareAndClear(key, zeroCounter)
+	}
+}
+
+var zeroCounter = make([]byte, 8)

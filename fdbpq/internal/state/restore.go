@@ -1,15 +1,23 @@
 package state
 
-import "github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+import (
+	"bytes"
+	"slices"
+	"time"
 
-// TakenItem is an item that was taken, and its queue.
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+)
+
+// TakenItem is an item that an operation took, and its queue.
 type TakenItem struct {
 	L *codec.Layout
 	*codec.Item
 }
 
-// Taken returns an item that is taken, whose history is given as stored, with all that is
-// needed to restore it. Most items need nothing but themselves.
+// Taken returns the item with all that it takes to restore it, which for most items is nothing
+// else. past is its history as stored.
 func (s *Stored) Taken(l *codec.Layout, past []byte) TakenItem {
 	switch {
 	case !codec.Ours(&s.Item.ID):
@@ -23,9 +31,9 @@ func (s *Stored) Taken(l *codec.Layout, past []byte) TakenItem {
 // RestoreSize is about the number of bytes that restoring the item takes in a transaction.
 func (i *TakenItem) RestoreSize() int { return i.Size() + len(i.L.Prefix) + RestoreOverhead }
 
-// Restore returns a popped item to its old place, as it was stored, with its history, and lists the
-// queue, which may have left the list of queues meanwhile. An item that has expired meanwhile stays
-// away, and one whose unique key another item has by now returns without. The error is ErrCorrupt,
+// Restore returns a popped item to its old place, as it was stored, with its history. It lists the
+// queue, which may have left the list of queues meanwhile. An item that has expired stays away, and
+// one whose unique key belongs to another item by now returns without it. The error is ErrCorrupt,
 // and then nothing has changed, or one of the store.
 func (g *Ledger) Restore(item *codec.Item) error {
 	if codec.Expired(item.Expires, g.Now) {
@@ -41,31 +49,35 @@ func (g *Ledger) Restore(item *codec.Item) error {
 		}
 	}
 
+	// Retire may have taken the queue off the list since the pop.
 	g.AddToList()
 	k := codec.KeptOf(item)
+
+	// What another program wrote goes back byte for byte.
 	if k != nil && !codec.Ours(&item.ID) {
 		g.Attach(&item.ID, k.Value)
 	} else {
 		g.Add(&item.ID, &item.Message)
 	}
+
 	if k != nil && k.Past != nil {
 		g.SetHistory(&item.ID, k.Past)
 	}
 	return nil
 }
 
-// BeginReturn starts to read what it takes to return an item of a staged pop. Such a pop takes an
-// item whose headers nobody has read yet. If nobody collects it, it returns to the queue, where its
-// expiry and its unique key count again. Meanwhile its entry of the time index may have fallen due,
-// with no item to remove, and another item may have got its key.
+// BeginReturn starts to read what ReturnStaged needs. A staged pop takes an item whose headers
+// nobody has read yet. If nobody collects it, it returns to the queue, where its expiry and its
+// unique key count again. Meanwhile its entry of the time index may have fallen due, without an
+// item to remove, and another item may have got its unique key.
 func (g *Ledger) BeginReturn(id *codec.ID) *Stored {
 	s := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
 	return &s
 }
 
 // ReturnStaged returns an item to its old place, with its value as it was stored. One that has
-// expired stays away, and one whose unique key another item has by now returns without. The error
-// is one of the store.
+// expired stays away, and one whose unique key belongs to another item by now returns without it.
+// The error is one of the store.
 func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 	id := &s.Item.ID
 	lasts, err := s.Lasting()
@@ -76,7 +88,8 @@ func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 	if codec.Expired(lasts.Expires, g.Now) {
 		g.Tx.Clear(g.L.HistoryKey(id))
 		g.ClearExpiry(id, lasts.Expires)
-		g.DeleteExpired(&codec.Record{ID: *id, History: codec.History{Lasting: lasts}, Value: value})
+		h := codec.Record{ID: *id, History: codec.History{Lasting: lasts}, Value: value}
+		g.DeleteExpired(&h)
 		return nil
 	}
 
@@ -84,32 +97,36 @@ func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 	if err != nil {
 		return err
 	}
+
 	g.strays = true
 	if taken {
 		return g.returnWithoutUnique(s, value)
 	}
+
 	g.keepUnique(id, lasts.Unique)
 	g.Attach(id, value)
 	g.SetExpiry(id, lasts)
 	return nil
 }
 
-// returnWithoutUnique returns an item whose unique key another one has.
+// returnWithoutUnique returns an item whose unique key belongs to another one.
 func (g *Ledger) returnWithoutUnique(s *Stored, value []byte) error {
 	id, m := &s.Item.ID, &s.Item.Message
 	past, err := ReadHistory(g.L, g.Tx, id).Get()
 	if err != nil {
 		return err
 	}
+
 	if err := s.Load(g.Tx, g.L, value, true); err != nil {
 		return err
 	}
+
 	h, err := codec.ParseHistory(id, past)
 	if err != nil {
 		return err
 	}
 
-	// Both its ("m") keys and its history name the unique key, so they are written anew.
+	// Its ("m") keys and its history name the unique key, so both are written anew.
 	g.countRemoved(&codec.Record{ID: *id, Message: m, Value: value})
 	m.Unique, h.Unique = "", ""
 	g.Tx.ClearRange(g.L.MetaRange(id))
@@ -121,8 +138,7 @@ func (g *Ledger) returnWithoutUnique(s *Stored, value []byte) error {
 	return nil
 }
 
-// takenUnique reports whether another item has got the unique key of an item that is to be
-// restored.
+// takenUnique reports whether another item has the unique key of an item that returns.
 func (g *Ledger) takenUnique(key string) (bool, error) {
 	if key == "" {
 		return false, nil
@@ -131,4 +147,141 @@ func (g *Ledger) takenUnique(key string) (bool, error) {
 	d := Dedup{Uniques: map[string]*DedupRead{key: read}}
 	err := d.LoadUniques(g.Tx.Snapshot(), g.L)
 	return read.Found || read.Err != nil, err
+}
+
+// Purge removes all items, however many, and returns how many there were by the counters. The
+// caller must have flushed all ledgers of the queue. Purge clears ranges, so it also removes what
+// other programs left there. Message ids stay until their window is over, and items that staged
+// pops have yet to collect stay as well.
+//
+// Purge conflicts with everything that changes the number of items. Other changes that commit while
+// it runs are to items that it removes, and go with them. The error is ErrManyRates, and then
+// nothing has changed, or one of the store.
+func (g *Ledger) Purge() (items int64, err error) {
+	for _, counter := range g.BeginLoad()[:1+len(codec.HeldStates)] { // without that of bytes
+		n, err := ReadCounter(counter)
+		if codec.UnlessCorrupt(err) != nil {
+			return 0, err
+		}
+		items += n
+	}
+
+	// What staged pops hold is not among the items, and needs its keys.
+	staged, err := g.uncollected()
+	if err != nil {
+		return 0, err
+	}
+
+	entries, err := g.dueBesideItems()
+	if err != nil {
+		return 0, err
+	}
+
+	// The time index goes with the items, so the other entries are written again.
+	for _, kind := range codec.ItemKinds {
+		g.Tx.ClearRange(g.L.AllOf(kind))
+	}
+
+	for _, entry := range entries {
+		g.Tx.Set(entry, []byte{})
+	}
+
+	g.wrote = true
+	g.facts.forgetItems()
+	clear(*g.turns())
+	return items, g.clearBeside(staged)
+}
+
+// clearBeside clears what belongs to items besides their own keys, except for items that staged
+// pops have yet to collect. Only their bytes count from then on.
+func (g *Ledger) clearBeside(staged []kv.KeyValue) error {
+	counts := g.CountsBytes()
+	g.Tx.Clear(g.L.BytesKey())
+	g.setCounted(counts)
+	g.Tx.ClearRange(g.L.AllOf(codec.KindUnique))
+
+	// Histories and ("m") keys go as the ranges between those of the staged items.
+	slices.SortFunc(staged, func(a, b kv.KeyValue) int { return bytes.Compare(a.Key, b.Key) })
+	histories, metas := g.L.AllOf(codec.KindHistory), g.L.AllOf(codec.KindMeta)
+	for _, pair := range staged {
+		id, err := g.L.ParseItem(pair.Key)
+		if err != nil {
+			return err
+		}
+
+		if counts {
+			size, err := g.SizeOf(&codec.Record{ID: id, Value: pair.Value})
+			if err != nil {
+				return err
+			}
+			g.addBytes(&id, size)
+		}
+
+		rest := BeginItem(g.L, g.Tx, &id, Beginning)
+		lasting, err := rest.Lasting()
+		if codec.UnlessCorrupt(err) != nil {
+			return err
+		}
+
+		g.keepUnique(&id, lasting.Unique)
+
+		histories = g.clearUpTo(histories, g.L.HistoryKey(&id))
+		metas = g.clearUpTo(metas, g.L.IDKey(codec.KindMeta, &id))
+	}
+
+	g.Tx.ClearRange(histories)
+	g.Tx.ClearRange(metas)
+	return nil
+}
+
+// clearUpTo clears the keys of a range before those that begin with kept, and returns the range
+// behind them.
+func (g *Ledger) clearUpTo(keys kv.Range, kept []byte) kv.Range {
+	g.Tx.ClearRange(kv.Range{Begin: keys.Begin, End: kept})
+	return kv.Range{Begin: append(slices.Clone(kept), 0xff), End: keys.End}
+}
+
+// dueBesideItems returns the entries of the time index for everything but items. The error is
+// ErrManyRates if there are too many, or one of the store.
+func (g *Ledger) dueBesideItems() (entries [][]byte, err error) {
+	for _, rows := range []struct {
+		keys kv.Range
+		due  func(value []byte) time.Time // zero for what cannot be read
+	}{
+		{g.L.RecordRange(codec.ScheduleRecord), func(value []byte) (at time.Time) {
+			if r, err := schedule.Parse(value); err == nil {
+				at = r.Next
+			}
+			return at
+		}},
+		{g.L.RecordRange(codec.ConsumerRecord), codec.ConsumerExpires},
+		{g.L.AllOf(codec.KindBucket), codec.BucketRowDue},
+		{codec.Within(g.L.PartPrefix(codec.PartAnswer)), func(value []byte) (at time.Time) {
+			if a, err := codec.ParseAnswer(value); err == nil {
+				at = a.Deadline
+			}
+			return at
+		}},
+		{codec.Within(g.L.PartPrefix(codec.PartClaim)), func(value []byte) time.Time {
+			at, _, _ := codec.ParseClaim(value)
+			return at
+		}},
+	} {
+		pairs, err := g.Tx.GetRange(rows.keys, kv.RangeOptions{Limit: MostGroupRows}).Get()
+		if err != nil {
+			return nil, err
+		}
+
+		if len(pairs) == MostGroupRows {
+			return nil, codec.ErrManyRates
+		}
+
+		for _, pair := range pairs {
+			if at := rows.due(pair.Value); !at.IsZero() {
+				entries = append(entries, g.L.DueKey(at, pair.Key))
+			}
+		}
+	}
+
+	return entries, nil
 }

@@ -9,15 +9,16 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// ItemRoom is the items that the operations of a transaction return, and what it reads for that.
-// All of it is in memory at once, so it is bounded whatever the operations ask for: see
-// Batcher.LimitReturned.
+// ItemRoom bounds the items that the operations of a transaction return, and what it reads for
+// them: all of that is in memory at once. See Batcher.LimitReturned.
 type ItemRoom struct {
 	Most  int // bytes of items, unless there is only one
-	items int // so far
+	items int // admitted so far
 	bytes int // of these
 
-	Refused bool // there was an item without room; nothing more is read to see whether another one has some
+	// Refused is set once an item had no room. Nothing more is read to see whether another one has
+	// some.
+	Refused bool
 }
 
 // maxPage bounds ItemRoom.Page.
@@ -34,8 +35,7 @@ func (r *ItemRoom) Left() int {
 	return r.Most - r.bytes
 }
 
-// Admit reports whether an item of that many bytes may be returned, and counts it. The first always
-// may.
+// Admit reports whether an item of size bytes may be returned, and counts it. The first always may.
 func (r *ItemRoom) Admit(size int) bool {
 	if r.Refused = r.Refused || size > r.Left(); r.Refused {
 		return false
@@ -45,12 +45,13 @@ func (r *ItemRoom) Admit(size int) bool {
 	return true
 }
 
-// Page is how many bytes of values are read together where the next read can follow once it is
-// known how large they are.
+// Page returns how many bytes of values to read at once where more can be read later, once it is
+// known how large the first ones are.
 func (r *ItemRoom) Page() int { return min(r.Most, maxPage) }
 
-// AtOnce is how many values are read together where nothing is known of them: one can have up to
-// kv.MaxValueSize bytes. Most are small, so that is a few times more than fit into a page.
+// AtOnce returns how many values to read at once where nothing is known of their sizes. Each can
+// have kv.MaxValueSize bytes, but most are small, so this is a few times more than surely fit into
+// a page.
 func (r *ItemRoom) AtOnce() int { return max(8*r.Page()/kv.MaxValueSize, 16) }
 
 // Share returns the part of a page for reads that want some of all values.
@@ -59,13 +60,13 @@ func (r *ItemRoom) Share(want, all int) int { return max(r.Page()*want/max(all, 
 // ErrNoRoom is for what the next transaction may have room for.
 var ErrNoRoom = fmt.Errorf("%w: %w", codec.ErrItemTooLarge, codec.ErrNoRoom)
 
-// RoomAlone is how much more than the room for others the first item may take. A transaction has
-// that room because of the difference between MaxMessageSize and kv.MaxTransactionSize.
+// RoomAlone is how many bytes the first item may take beyond the room for others. A transaction has
+// them because kv.MaxTransactionSize is larger than MaxMessageSize.
 const RoomAlone = 100_000
 
-// Shrinking is a store for transactions that remove items or put them back. They must
-// go on when the disk is nearly full: the receipt or claim of a pop can be larger than the
-// item that it removes, and no pop runs before popped items are back.
+// Shrinking is a store for transactions that remove items or put them back. They must go on when
+// the disk is nearly full: the receipt or claim of a pop can be larger than the item that it
+// removes, and no pop runs before popped items are back.
 type Shrinking struct{ kv.Database }
 
 // Begin implements kv.Database.
@@ -74,28 +75,29 @@ func (s Shrinking) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction
 	return s.Database.Begin(ctx, o)
 }
 
-// RestoreOverhead is about the number of bytes that restoring an item takes in a transaction
-// besides what is stored: conflict ranges and counters. Long keys take more.
+// RestoreOverhead is about how many bytes restoring an item takes in a transaction besides what is
+// stored: conflict ranges and counters. Long keys take more.
 const RestoreOverhead = 500
 
 const (
-	// SweepItems and SweepBytes are about how many items a transaction walks, and how many bytes
-	// of them.
+	// SweepItems and SweepBytes are about how many items, and bytes of items, a transaction walks.
 	SweepItems = 2048
 	SweepBytes = 1 << 20
 
+	// MaxSweepPage is the most items of a page of such a walk.
 	MaxSweepPage = 512
 
-	// SweptKeys is about how many keys of its length a removed item takes in a transaction.
+	// SweptKeys is about how many times the length of its key a removed item takes in a
+	// transaction.
 	SweptKeys = 16
 )
 
-// ErrNotYet is for pops and peeks that have found nothing so far. What comes back next may be
-// theirs.
+// ErrNotYet is for pops and peeks that have found nothing so far, while more comes back with the
+// next transaction.
 var ErrNotYet = fmt.Errorf("%w so far: %w", codec.ErrEmpty, codec.ErrNoRoom)
 
-// ErrMoreExpired is for pops and peeks that have met an expired item, because the transaction had no
-// room for all that is due. Behind it there may be live ones, so nobody knows whether the queue is
+// ErrMoreExpired is for pops and peeks that have met an expired item, because the transaction had
+// no room for all that is due. There may be live items behind it, so the queue may or may not be
 // empty.
 var ErrMoreExpired = fmt.Errorf("%w: more items come first that have expired", codec.ErrNoRoom)
 

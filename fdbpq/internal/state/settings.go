@@ -11,7 +11,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// BeginSettings starts to read the settings of the queue, the first time it is called.
+// config is the settings of one queue as one transaction sees them.
+type config struct {
+	value    kv.Future[[]byte]     // being read; nil before, and if the settings were known
+	settings *codec.StoredSettings // once read, or set by the transaction
+}
+
+// BeginSettings starts to read the settings of the queue, unless that has begun.
 func (g *Ledger) BeginSettings() {
 	if !g.SettingsBegun() && g.facts != nil {
 		g.config.settings = g.facts.settings
@@ -29,7 +35,8 @@ func (g *Ledger) ReadSettings(r kv.Reader, l *codec.Layout) {
 // SettingsBegun reports whether the settings are being read, or are known.
 func (g *Ledger) SettingsBegun() bool { return g.config.value != nil || g.config.settings != nil }
 
-// Settings returns the settings of the queue. They must not be changed.
+// Settings returns the settings of the queue. They must not be changed. The error is ErrCorrupt or
+// one of the store.
 func (g *Ledger) Settings() (*codec.Settings, error) {
 	g.BeginSettings()
 	if g.config.settings == nil {
@@ -37,12 +44,32 @@ func (g *Ledger) Settings() (*codec.Settings, error) {
 		if err == nil {
 			g.config.settings, err = codec.ParseSettings(value)
 		}
+
 		if err != nil {
 			return nil, err
 		}
 	}
+
 	g.facts.noteSettings(g.config.settings)
 	return &g.config.settings.Settings, nil
+}
+
+// ReadableSettings returns the settings of the queue, or empty ones if they are corrupt: then
+// nothing limits the queue, because the items themselves may be fine. The error is one of the
+// store.
+func (g *Ledger) ReadableSettings() (*codec.Settings, error) {
+	s, err := g.Settings()
+	if errors.Is(err, codec.ErrCorrupt) {
+		return &codec.Settings{}, nil
+	}
+	return s, err
+}
+
+// LimitsLeased reports whether the queue limits how many items, or items of a group, are leased.
+// Then leases may wait for the end of another.
+func (g *Ledger) LimitsLeased() (bool, error) {
+	settings, err := g.ReadableSettings()
+	return err == nil && (settings.MaxLeased > 0 || settings.MaxLeasedPerGroup > 0), err
 }
 
 // SetSettings writes the settings, in place of those that the ledger has read. A queue with
@@ -53,24 +80,26 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	g.facts.noteSettings(s)
 	g.wrote = true
 
+	// A queue whose settings are all unset has no key.
 	key, value := g.L.Key(codec.KindConfig, 0), s.Encode()
 	if value == nil {
 		g.Tx.Clear(key)
 		return
 	}
+
 	g.Tx.Set(key, value)
 	g.AddToList()
 }
 
-// setRecord writes a record, or removes it if the value is empty, and moves its entry in the time
-// index from one time to another; zero is none. A queue with a record is in the list of queues, as
-// one with settings is.
+// setRecord writes a record, or removes it if the value is empty, and moves its entry of the time
+// index from one time to another; zero is no entry. A queue with a record is in the list of queues.
 func (g *Ledger) setRecord(k codec.RecordKind, name string, value []byte, before, next time.Time) {
 	g.wrote = true
 	key := g.L.RecordKey(k, name)
 	if !before.IsZero() {
 		g.Tx.Clear(g.L.DueKey(before, key))
 	}
+
 	if len(value) == 0 {
 		g.Tx.Clear(key)
 		return
@@ -84,8 +113,8 @@ func (g *Ledger) setRecord(k codec.RecordKind, name string, value []byte, before
 	g.AddToList()
 }
 
-// SetSchedule writes the record of a schedule in place of an old one, with its entry in the time
-// index; nil is none.
+// SetSchedule writes the record of a schedule in place of an old one, with its entry of the time
+// index. nil is no schedule.
 func (g *Ledger) SetSchedule(id string, old, set *schedule.Record) {
 	var before, next time.Time
 	var value []byte
@@ -98,8 +127,8 @@ func (g *Ledger) SetSchedule(id string, old, set *schedule.Record) {
 	g.setRecord(codec.ScheduleRecord, id, value, before, next)
 }
 
-// SetConsumer writes the record of a consumer in place of an old one, with its entry in the time
-// index; an empty one is none.
+// SetConsumer writes the record of a consumer in place of an old one, with its entry of the time
+// index. An empty record is none.
 func (g *Ledger) SetConsumer(name string, old, set []byte) {
 	before, next := codec.ConsumerExpires(old), codec.ConsumerExpires(set)
 	g.setRecord(codec.ConsumerRecord, name, set, before, next)
@@ -115,27 +144,7 @@ func (g *Ledger) SetSource(value []byte) {
 	g.Tx.Set(g.L.SourceKey(), value)
 }
 
-// NoteSource notes that the queue's source has changed.
-func (g *Ledger) NoteSource() { g.ahead.Source = true }
-
-// ReadableSettings returns the settings of the queue, or zero ones if they are corrupt: then nothing
-// limits the queue, because the items themselves may be fine.
-func (g *Ledger) ReadableSettings() (*codec.Settings, error) {
-	s, err := g.Settings()
-	if errors.Is(err, codec.ErrCorrupt) {
-		return &codec.Settings{}, nil
-	}
-	return s, err
-}
-
-// LimitsLeased reports whether the queue limits how many items are leased, of all or of a group, so
-// that leases may wait for the end of another.
-func (g *Ledger) LimitsLeased() (bool, error) {
-	settings, err := g.ReadableSettings()
-	return err == nil && (settings.MaxLeased > 0 || settings.MaxLeasedPerGroup > 0), err
-}
-
-// AddToList lists the queue, without a mark, if it is in a Keyspace.
+// AddToList puts the queue on the list of queues, without a mark, if it is in a Keyspace.
 func (g *Ledger) AddToList() {
 	if g.L.List != nil {
 		g.Tx.Set(g.L.ListKey(), tuple.AppendInt(nil, g.Now.UnixMicro()))
@@ -143,13 +152,15 @@ func (g *Ledger) AddToList() {
 	}
 }
 
-// ListNames starts to read up to limit names after the given one.
+// ListNames starts to read up to limit names of queues after the given one.
 func ListNames(l *codec.List, r kv.Reader, after string, limit int) kv.Future[[]string] {
 	span := codec.Within([]byte(l.Prefix))
 	if after != "" {
 		span.Begin = kv.SingleKey(tuple.AppendString([]byte(l.Prefix), after)).End
 	}
+
 	entries := r.GetRange(span, kv.RangeOptions{Limit: limit})
+
 	return later[[]string](func() ([]string, error) {
 		pairs, err := entries.Get()
 		if err != nil {
@@ -162,45 +173,49 @@ func ListNames(l *codec.List, r kv.Reader, after string, limit int) kv.Future[[]
 				return nil, err
 			}
 		}
+
 		return names, nil
 	})
 }
 
-// Bucket is how many deliveries a rate still allows a queue or a group, in one transaction. It is as
-// a bucket with Count tokens, to which one comes in each Interval: over any time d at most
-// Count + d/Interval deliveries. It needs to know only when it will be full again. A nil Bucket is no
-// limit.
+// Bucket is how many deliveries a rate still allows a queue or a group, in one transaction: a
+// bucket of Count tokens that gets one more in each Interval. So any time d sees at most Count +
+// d/Interval deliveries. The store only has the time when the bucket will be full again. A nil
+// Bucket does not limit.
 type Bucket struct {
 	rate   settings.Rate
 	hash   codec.GroupHash // codec.NotIndexed for that of the queue
 	value  kv.Future[[]byte]
-	stored int64 // nanoseconds, 0 if there is no row
+	stored int64 // when it is full, in nanoseconds; 0 if there is no row
 	full   int64 // the same with the deliveries of the transaction
 	loaded bool
 	taken  bool
 }
 
-// NewBucket returns the bucket of a group or, for codec.NotIndexed, of the queue. Its row is read
-// without conflict, until something is taken.
+// NewBucket returns the bucket of a group or, for codec.NotIndexed, of the queue. The caller reads
+// its row without conflict; Write adds the conflict if something was taken.
 func NewBucket(hash codec.GroupHash, rate settings.Rate, row kv.Future[[]byte]) *Bucket {
 	return &Bucket{rate: rate, hash: hash, value: row}
 }
 
-// Next returns when the next delivery may be, to the microsecond; the zero time if that is now. The
-// error is one of the store.
+// Next returns when the next delivery is allowed, to the microsecond; the zero time if it is now.
+// The error is one of the store.
 func (b *Bucket) Next(now time.Time) (time.Time, error) {
 	if b == nil {
 		return time.Time{}, nil
 	}
+
 	if !b.loaded {
 		row, err := b.value.Get()
 		if err != nil {
 			return time.Time{}, err
 		}
+
 		b.stored, b.loaded = codec.ParseCount(row, 0), true
 		b.full = b.stored
 	}
 
+	// With Count tokens, a delivery is allowed from Count - 1 intervals before the bucket is full.
 	interval := int64(b.rate.Interval())
 	if at := b.full - (b.rate.Count-1)*interval; at > now.UnixNano() {
 		return codec.BucketDue(at), nil
@@ -216,24 +231,26 @@ func (b *Bucket) Take(now time.Time) {
 	}
 }
 
-// Write writes what Take has counted. The transaction conflicts with others that do.
+// Write writes what Take has counted. The transaction conflicts with others that take.
 func (b *Bucket) Write(g *Ledger) {
 	if b == nil || !b.taken {
 		return
 	}
+
 	key := g.L.BucketKey(b.hash)
 	g.Tx.AddReadConflict(kv.SingleKey(key)) // before it is written: see kv.Transaction
 	if b.stored > 0 {
 		g.Tx.Clear(g.L.DueKey(codec.BucketDue(b.stored), key))
 	}
 
+	// The row falls due when it is full, and goes then: see package due.
 	at := codec.BucketDue(b.full)
 	SetUntil(g.L, g.Tx, at, key, codec.EncodeCount(b.full))
 	g.noteDue(at)
 	b.stored, b.taken = b.full, false
 }
 
-// ResetBuckets removes the rows of the queue, or those of all groups, because the rate has changed.
+// ResetBuckets removes the row of the queue, or those of all groups, because the rate has changed.
 func (g *Ledger) ResetBuckets(ofGroups bool) {
 	if ofGroups {
 		g.Tx.ClearRange(g.L.GroupBuckets())

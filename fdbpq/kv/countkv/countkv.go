@@ -1,10 +1,10 @@
-// Package countkv counts, for tests, the reads of each transaction and the round trips
-// they would take if the store were behind a network.
+// Package countkv counts, for tests, the reads of each transaction, and the round trips that they
+// would take if the store were behind a network.
 //
-// Reads started together share a round trip. Each transaction has a clock that counts round trips:
-// a read is ready one round trip after it was started, and waiting for it advances the clock to
-// that time. So starting a hundred reads and then waiting for all of them takes one round trip;
-// waiting for each before starting the next takes a hundred.
+// Reads that are started together share a round trip. Each transaction has a clock that counts
+// round trips: a read is ready one round trip after its start, and waiting for it advances the
+// clock to that time. So starting a hundred reads and then waiting for all of them takes one round
+// trip. Waiting for each before starting the next takes a hundred.
 package countkv
 
 import (
@@ -18,8 +18,9 @@ import (
 type Cost struct {
 	// Reads is the number of calls of Get and GetRange.
 	Reads int
-	// Rounds is the number of round trips spent waiting for reads, without those for
-	// beginning and committing the transaction.
+
+	// Rounds is the number of round trips spent waiting for reads. Those for beginning and
+	// committing the transaction do not count.
 	Rounds int
 }
 
@@ -35,10 +36,11 @@ type DB struct {
 
 var _ kv.Database = (*DB)(nil)
 
-// New counts the transactions of inner. Closing the DB closes inner.
+// New returns a DB that counts the transactions of inner. Closing it closes inner.
 func New(inner kv.Database) *DB { return &DB{Database: inner} }
 
-// Take returns the costs of the transactions begun since the last call, in the order they began.
+// Take returns the costs of the transactions that have begun since the last call, in the order they
+// began.
 func (db *DB) Take() []Cost {
 	db.mu.Lock()
 	defer db.mu.Unlock()

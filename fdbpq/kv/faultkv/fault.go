@@ -9,28 +9,38 @@ import (
 // Fault is a kind of fault.
 type Fault int
 
-// The kinds of faults. None is for scripts: see [DB.Next].
+// The kinds of faults.
 const (
+	// None lets a commit pass in a script: see [DB.Next].
 	None Fault = iota
+
 	// Delay delays the call by a random time up to Options.MaxDelay.
 	Delay
-	// Outage fails the call.
+
+	// Outage fails the call with kv.ErrUnavailable.
 	Outage
-	// TooOld and Throttled fail the transaction.
+
+	// TooOld and Throttled fail the transaction with kv.ErrTooOld and kv.ErrThrottled.
 	TooOld
 	Throttled
-	// Conflict fails the commit.
+
+	// Conflict fails the commit with kv.ErrConflict.
 	Conflict
-	// UnknownLost fails the commit, which was not made.
+
+	// UnknownLost fails the commit with kv.ErrCommitUnknown and does not make it.
 	UnknownLost
-	// UnknownMade fails the commit, which was made. If the store refuses it, the error is the
-	// store's own.
+
+	// UnknownMade makes the commit and fails it with kv.ErrCommitUnknown. If the store refuses the
+	// commit, the error is that of the store.
 	UnknownMade
-	// UnknownBeforeNext fails the commit, which is made before the next transaction begins; in a serial
-	// store at once.
+
+	// UnknownBeforeNext fails the commit with kv.ErrCommitUnknown, and makes it before the next
+	// transaction begins. In a serial store it makes it at once.
 	UnknownBeforeNext
-	// UnknownDuringNext fails the commit, which is made when the next transaction that wrote
-	// commits. Not for serial stores, where that would wait for it indefinitely.
+
+	// UnknownDuringNext fails the commit with kv.ErrCommitUnknown, and makes it when the next
+	// transaction that wrote commits. It is not for serial stores, where that transaction would
+	// wait for this one indefinitely.
 	UnknownDuringNext
 
 	faults
@@ -53,6 +63,7 @@ var kinds = [faults]struct {
 	UnknownDuringNext: {"unknown, made during next", kv.ErrCommitUnknown},
 }
 
+// String returns the name of the fault in messages.
 func (f Fault) String() string { return kinds[f].name }
 
 // commitFaults are the faults of the commit of a transaction that wrote.

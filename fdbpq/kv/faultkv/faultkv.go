@@ -1,26 +1,26 @@
-// Package faultkv injects faults between a caller and any store, for tests: the errors
-// that a distributed store returns now and then, at random from a seed or scripted.
+// Package faultkv injects faults between a caller and any store, for tests: the errors that a
+// distributed store returns now and then, at random from a seed or scripted.
 //
 // # Where faults occur
 //
-//   - [Outage] and [Delay] at every call that may fail: Begin, BeginRead, reads,
-//     Commit.
-//   - [TooOld] and [Throttled] at reads and at the Commit of a transaction that
-//     wrote. As in a real store, all later calls of the transaction fail the same
-//     way.
-//   - [Conflict] and the four kinds of unknown commit at the Commit of a transaction
-//     that wrote.
+//   - [Outage] and [Delay] at every call that may fail: Begin, BeginRead, reads, Commit.
+//   - [TooOld] and [Throttled] at reads, and at the Commit of a transaction that wrote. As in a
+//     real store, all later calls of the transaction fail in the same way.
+//   - [Conflict] and the four kinds of unknown commit at the Commit of a transaction that wrote.
 //
 // # Unknown commits
 //
-// The caller gets ErrCommitUnknown, and the commit was lost, was made, or is made later: before the
-// next transaction begins, or when the next one commits. In the latter case a retry that looked for
-// traces of its first attempt and found none must fail with a conflict. [DB.Land] and Close make
-// the commits still outstanding, even if the contexts of their transactions have ended. They may
-// fail like any other commit.
+// The caller gets kv.ErrCommitUnknown. The commit was lost, was made, or is made later: before the
+// next transaction begins, or when the next one commits. In the last case, a retry that looked for
+// traces of its first attempt and found none must fail with a conflict.
 //
-// A DB is safe for concurrent use. With one goroutine the same seed and the
-// same calls give the same faults.
+// [DB.Land] and Close make the commits that are still outstanding, even if the contexts of their
+// transactions have ended. Such a commit may fail like any other.
+//
+// # Concurrency
+//
+// A DB is safe for concurrent use. With one goroutine, the same seed and the same calls give the
+// same faults.
 package faultkv
 
 import (
@@ -39,8 +39,8 @@ type Options struct {
 	// Seed of the random faults.
 	Seed uint64
 
-	// Rates is the probability of each fault, from 0 to 1, at each call where it can
-	// occur. They add up to at most 1.
+	// Rates is the probability of each fault, from 0 to 1, at each call where it can occur. They
+	// add up to at most 1.
 	Rates map[Fault]float64
 
 	// MaxDelay is the longest Delay. 0 means 10 ms.
@@ -67,7 +67,7 @@ type DB struct {
 
 var _ kv.Database = (*DB)(nil)
 
-// New injects faults in front of inner. Closing the DB closes inner.
+// New returns a DB that injects faults in front of inner. Closing it closes inner.
 func New(inner kv.Database, o Options) *DB {
 	o.MaxDelay = cmp.Or(o.MaxDelay, defaultMaxDelay)
 	db := &DB{Database: inner, options: o}
@@ -76,8 +76,8 @@ func New(inner kv.Database, o Options) *DB {
 	return db
 }
 
-// Next sets the faults of the next commits of transactions that wrote, one for each, instead of
-// random ones; None lets a commit pass. They come after those set before and not yet used.
+// Next sets the faults of the next commits of transactions that wrote, one for each, in place of
+// random ones. None lets a commit pass. Faults set by earlier calls and not yet used come first.
 func (db *DB) Next(script ...Fault) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -98,10 +98,10 @@ func (db *DB) Counts() map[Fault]int {
 	return maps.Clone(db.mu.counts)
 }
 
-// Land makes the commits that were put off.
+// Land makes the commits that were put off. Their errors are lost.
 func (db *DB) Land() { db.land(&db.mu.beforeNext, &db.mu.duringNext) }
 
-// land makes the commits of some lists, whose callers are gone: nobody is left to report an
+// land makes the commits of some lists. Their callers are gone, so nobody is left to report an
 // error to.
 func (db *DB) land(lists ...*[]kv.Transaction) {
 	db.mu.Lock()
@@ -110,6 +110,7 @@ func (db *DB) land(lists ...*[]kv.Transaction) {
 		late = append(late, *list...)
 		*list = nil
 	}
+
 	db.mu.Unlock()
 
 	for _, tx := range late {
@@ -122,6 +123,7 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 	if err := db.strike(ctx, db.pick(Delay, Outage)); err != nil {
 		return nil, err
 	}
+
 	db.land(&db.mu.beforeNext)
 
 	// A commit that is made later must not end with its caller.
@@ -132,7 +134,9 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 		detach()
 		return nil, cmp.Or(ctx.Err(), err)
 	}
-	return &transaction{reader: reader{&session{db: db, ctx: ctx}, tx}, inner: tx, detach: detach}, nil
+
+	r := reader{&session{db: db, ctx: ctx}, tx}
+	return &transaction{reader: r, inner: tx, detach: detach}, nil
 }
 
 // BeginRead implements kv.Database.
@@ -147,8 +151,8 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	return &readTransaction{reader{&session{db: db, ctx: ctx}, tx}, tx}, nil
 }
 
-// Traits implements kv.Database. They are those of the engine without pipelining: a
-// transaction may begin after a commit of unknown outcome that is made only later.
+// Traits implements kv.Database. The traits are those of the engine without pipelining: after a
+// commit of unknown outcome, a transaction may begin before the commit is made.
 func (db *DB) Traits() kv.Traits {
 	traits := db.Database.Traits()
 	traits.Pipelines = false
@@ -183,15 +187,15 @@ func (db *DB) putOff(tx kv.Transaction, fault Fault) {
 	}
 }
 
-// pick picks one of kinds by their rates, or None, and counts it.
+// pick picks one of kinds by their rates, or None. It counts the fault.
 func (db *DB) pick(kinds ...Fault) Fault {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return db.countLocked(db.pickLocked(kinds))
 }
 
-// pickForCommit is pick for the commit of a transaction that wrote. It follows the
-// script if there is one.
+// pickForCommit is pick for the commit of a transaction that wrote. It follows the script if there
+// is one.
 func (db *DB) pickForCommit() Fault {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -207,6 +211,7 @@ func (db *DB) pickLocked(kinds []Fault) Fault {
 	if db.mu.outage {
 		return Outage
 	}
+
 	x := db.mu.random.Float64()
 	for _, kind := range kinds {
 		if x < db.options.Rates[kind] {
@@ -214,6 +219,7 @@ func (db *DB) pickLocked(kinds []Fault) Fault {
 		}
 		x -= db.options.Rates[kind]
 	}
+
 	return None
 }
 
@@ -224,8 +230,8 @@ func (db *DB) countLocked(fault Fault) Fault {
 	return fault
 }
 
-// strike applies fault to a call, which takes time or fails. A context that has ended
-// takes precedence.
+// strike applies fault to a call: the call takes time or fails. A context that has ended takes
+// precedence.
 func (db *DB) strike(ctx context.Context, fault Fault) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -237,6 +243,7 @@ func (db *DB) strike(ctx context.Context, fault Fault) error {
 	db.mu.Lock()
 	d := time.Duration(db.mu.random.Int64N(int64(db.options.MaxDelay)))
 	db.mu.Unlock()
+
 	select {
 	case <-time.After(d):
 		return nil

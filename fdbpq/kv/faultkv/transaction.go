@@ -19,11 +19,13 @@ func (s *session) read() error {
 	if s.err != nil {
 		return s.err
 	}
+
 	fault := s.db.pick(Delay, Outage, TooOld, Throttled)
 	err := s.db.strike(s.ctx, fault)
 	if fault == TooOld || fault == Throttled {
 		s.err = err
 	}
+
 	return err
 }
 
@@ -99,8 +101,8 @@ func (tx *transaction) AddWriteConflict(r kv.Range) {
 	}
 }
 
-// write runs a write unless the transaction has ended: that of the store may still be
-// open, to be committed later.
+// write runs a write unless the transaction has ended. The transaction of the store may still be
+// open then, to be committed later.
 func (tx *transaction) write(do func()) {
 	if !tx.ended {
 		tx.wrote = true
@@ -127,6 +129,7 @@ func (tx *transaction) commit() error {
 		}
 		return tx.commitNow()
 	}
+
 	tx.db.land(&tx.db.mu.duringNext)
 	fault := tx.db.pickForCommit()
 	err := tx.db.strike(tx.ctx, fault)
@@ -136,14 +139,21 @@ func (tx *transaction) commit() error {
 	if !kv.MaybeCommitted(err) {
 		return err
 	}
+
+	// In a serial store the next transaction could not begin before this one has committed.
+	if fault == UnknownBeforeNext && tx.db.Traits().Serial {
+		fault = UnknownMade
+	}
+
 	switch {
 	case fault == UnknownLost:
 		return err
-	case fault == UnknownMade, fault == UnknownBeforeNext && tx.db.Traits().Serial: // there the next one would wait
+	case fault == UnknownMade:
 		return cmp.Or(tx.commitNow(), err)
 	case !tx.detach():
-		return tx.ctx.Err()
+		return tx.ctx.Err() // It has ended the transaction already.
 	}
+
 	tx.ended = true
 	tx.db.putOff(tx.inner, fault)
 	return err

@@ -15,13 +15,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// DB is a FoundationDB cluster as a kv.Database.
+// DB is a FoundationDB cluster as a kv.Database. It is safe for concurrent use.
 type DB struct {
 	handle  fdb.Database
 	options Options
-	// open ends when the DB is closed.
-	open  context.Context
-	close context.CancelFunc
+	open    context.Context // ends when the DB is closed
+	close   context.CancelFunc
 }
 
 var _ kv.Database = (*DB)(nil)
@@ -34,28 +33,33 @@ var opening sync.Mutex
 
 // Open opens the cluster that o names. It does not wait for the cluster to answer; transactions do.
 //
-// Errors: those of Options.Validate, a cluster file that cannot be read, an API version that
-// the installed client library lacks, or one other than this process already uses.
+// Errors: those of Options.Validate; a cluster file that cannot be read; an API version that the
+// installed client library lacks; an API version other than the one this process already uses.
 func Open(o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	o = o.withDefaults()
+
+	// The client library would report this only with the first transaction.
 	if o.ClusterFile != "" {
-		// The client library would only report this with the first transaction.
 		if _, err := os.ReadFile(o.ClusterFile); err != nil {
 			return nil, fmt.Errorf("fdbkv: cluster file: %w", err)
 		}
 	}
+
 	opening.Lock()
 	defer opening.Unlock()
 	if err := selectAPIVersion(o.APIVersion); err != nil {
 		return nil, err
 	}
+
 	handle, err := fdb.OpenDatabase(o.ClusterFile)
 	if err != nil {
 		return nil, fmt.Errorf("fdbkv: open: %w", explain(err))
 	}
+
 	return newDB(handle, o), nil
 }
 
@@ -63,14 +67,15 @@ func Open(o Options) (*DB, error) {
 // Options.TransactionTimeout. Keep the database open for as long as you use the DB. Close ends the
 // transactions of the DB and leaves the database open.
 //
-// Errors: a timeout that Options.Validate refuses, a database that was never opened.
+// Errors: a timeout that Options.Validate refuses; a database that was never opened.
 func New(handle fdb.Database, timeout time.Duration) (*DB, error) {
 	o := Options{TransactionTimeout: timeout}
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if handle == (fdb.Database{}) {
-		return nil, errors.New("fdbkv: the database was never opened: want one from fdb.OpenDatabase")
+		return nil, errors.New("fdbkv: the database was never opened: " +
+			"want one from fdb.OpenDatabase")
 	}
 	return newDB(handle, o.withDefaults()), nil
 }
@@ -92,13 +97,15 @@ func selectAPIVersion(version int) error {
 	return nil
 }
 
-// Begin implements kv.Database. For a blind transaction the client library keeps no
-// map of what was written, which takes it a good part of its time in a large one.
+// Begin implements kv.Database. It waits for the read version, unlike the binding.
 func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	t, err := db.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
+
+	// Otherwise the client library keeps a map of what was written. In a large transaction that
+	// takes a good part of its time.
 	if o.Blind {
 		if err := t.tr.Options().SetReadYourWritesDisable(); err != nil {
 			t.Cancel()
@@ -106,11 +113,12 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 		}
 	}
 
-	// Otherwise the first read gets it. FoundationDB refuses a commit five seconds later.
+	// The five seconds of a transaction begin here. Otherwise the first read would get the version.
 	if _, err := t.tr.GetReadVersion().Get(); err != nil {
 		t.Cancel()
 		return nil, fmt.Errorf("fdbkv: read version: %w", t.readError(err))
 	}
+
 	return t, nil
 }
 
@@ -120,6 +128,7 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	// It never commits, so read conflict ranges would be of no use.
 	return readTransaction{reader{t, t.tr.Snapshot()}}, nil
 }
@@ -129,31 +138,37 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 	if err := t.interrupted(); err != nil {
 		return nil, err
 	}
+
 	var err error
 	if t.tr, err = db.handle.CreateTransaction(); err != nil {
 		return nil, fmt.Errorf("fdbkv: begin: %w", explain(err))
 	}
-	// On each transaction, because others may share the handle of the database.
+
+	// Set on each transaction, because others may share the handle of the database.
 	if err := t.tr.Options().SetTimeout(db.options.TransactionTimeout.Milliseconds()); err != nil {
 		return nil, fmt.Errorf("fdbkv: transaction timeout: %w", explain(err))
 	}
+
 	unbindContext := context.AfterFunc(ctx, t.tr.Cancel)
 	unbindDB := context.AfterFunc(db.open, t.tr.Cancel)
 	t.release = func() {
 		unbindContext()
 		unbindDB()
-		// Otherwise the binding frees a transaction when Go's garbage collector finds
-		// it, and that does not know how much memory it holds outside Go.
+
+		// Otherwise the binding frees the transaction when Go's garbage collector finds it, which
+		// does not know how much memory the transaction holds outside Go.
 		t.tr.Reset()
 	}
+
 	return t, nil
 }
 
-// Traits implements kv.Database. A transaction of FoundationDB sees only what was
-// durable before it began.
+// Traits implements kv.Database. A transaction of FoundationDB sees only what was durable before it
+// began.
 func (db *DB) Traits() kv.Traits { return kv.Traits{Shared: true} }
 
-// Check implements kv.Database. Only transactions tell how the cluster is.
+// Check implements kv.Database. It knows only whether the DB was closed: how the cluster is, only
+// transactions can tell.
 func (db *DB) Check() error {
 	if db.open.Err() != nil {
 		return kv.ErrClosed
@@ -161,8 +176,8 @@ func (db *DB) Check() error {
 	return nil
 }
 
-// Close implements kv.Database. A commit in flight fails with an error that wraps both
-// kv.ErrClosed and kv.ErrCommitUnknown.
+// Close implements kv.Database. It never fails. A commit in progress fails with an error that wraps
+// both kv.ErrClosed and kv.ErrCommitUnknown.
 func (db *DB) Close() error {
 	db.close()
 	return nil

@@ -14,8 +14,9 @@ import (
 // meaning is what an error code says in terms of the contract.
 type meaning struct {
 	err error
-	// notWritten is whether nothing was written even if Commit returned the error. Any
-	// other error of a commit leaves the outcome open.
+
+	// notWritten: nothing was written, even if Commit returned the error. Any other error of a
+	// commit leaves the outcome open.
 	notWritten bool
 }
 
@@ -83,11 +84,12 @@ func notWritten(code int) bool {
 	if m, ok := meanings[code]; ok {
 		return m.notWritten
 	}
-	// Errors from 2000 on are of the client library itself, before it sends anything.
+
+	// The client library itself returns errors from 2000 on, before it sends anything.
 	return code >= 2000 && code < 3000
 }
 
-// isCancelled reports whether err is transaction_cancelled, which does not say why.
+// isCancelled reports whether err is transaction_cancelled. That does not say why.
 func isCancelled(err error) bool {
 	code, _ := errors.AsType[fdb.Error](err)
 	return code.Code == 1025

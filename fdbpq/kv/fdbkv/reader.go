@@ -32,36 +32,44 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 	if o.Bytes > 0 {
 		return r.getBytes(span, o)
 	}
-	// In this mode the client library reads the whole range at once, starting now, so the read does
-	// not see later writes. In other modes the binding reads the rest only when the result is used.
+
+	// In this mode the client library starts reading the whole range now, so the read does not see
+	// later writes. In other modes the binding reads the rest only when the result is used.
 	options := fdb.RangeOptions{Limit: o.Limit, Mode: fdb.StreamingModeExact, Reverse: o.Reverse}
 	if o.Limit == 0 {
 		options.Limit = math.MaxInt32
 	}
+
 	result := r.from.GetRange(keyRange(span), options)
 	return readFuture(r.t, func() ([]kv.KeyValue, error) {
 		pairs, err := result.GetSliceWithError()
 		if err != nil {
 			return nil, err
 		}
+
 		out := make([]kv.KeyValue, len(pairs))
 		for i, pair := range pairs {
 			out[i] = kv.KeyValue{Key: pair.Key, Value: pair.Value}
 		}
+
 		return out, nil
 	})
 }
 
-// getBytes is GetRange with a bound in bytes. The client library reads pieces of about 80,000 bytes. The
-// transaction would conflict with writes anywhere in the last piece, so all of it is read from the
-// snapshot, and the conflict range is that of the pairs returned.
+// getBytes is GetRange with a bound in bytes. The client library reads pieces of about 80,000
+// bytes.
 func (r reader) getBytes(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	span = kv.Range{Begin: bytes.Clone(span.Begin), End: bytes.Clone(span.End)} // read after the call
+	// Most of the reading happens after the call, when the caller may have changed its bytes.
+	span = kv.Range{Begin: bytes.Clone(span.Begin), End: bytes.Clone(span.End)}
+
+	// The transaction would conflict with writes anywhere in the last piece. So all pieces are read
+	// from the snapshot, and the conflict range is that of the pairs returned.
 	options := fdb.RangeOptions{Limit: o.Limit, Mode: fdb.StreamingModeSerial, Reverse: o.Reverse}
 	pieces := r.from.Snapshot().GetRange(keyRange(span), options).Iterator()
 	return readFuture(r.t, func() ([]kv.KeyValue, error) {
 		var pairs []kv.KeyValue
-		for size := 0; size < o.Bytes && (o.Limit == 0 || len(pairs) < o.Limit) && pieces.Advance(); {
+		more := func() bool { return o.Limit == 0 || len(pairs) < o.Limit }
+		for size := 0; size < o.Bytes && more() && pieces.Advance(); {
 			pair, err := pieces.Get()
 			if err != nil {
 				return nil, err
@@ -69,9 +77,11 @@ func (r reader) getBytes(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 			pairs = append(pairs, kv.KeyValue{Key: pair.Key, Value: pair.Value})
 			size += len(pair.Value)
 		}
+
 		if tr, conflicts := r.from.(fdb.Transaction); conflicts {
 			return pairs, tr.AddReadConflictRange(keyRange(o.Examined(span, pairs)))
 		}
+
 		return pairs, nil
 	})
 }
@@ -102,7 +112,8 @@ func (f *future[T]) Get() (T, error) {
 	return f.value, f.err
 }
 
-// keyRange is for ranges that are not empty: FoundationDB refuses one whose begin is above its end.
+// keyRange converts a range that is not empty. FoundationDB refuses a range whose begin is above
+// its end.
 func keyRange(r kv.Range) fdb.KeyRange {
 	return fdb.KeyRange{Begin: fdb.Key(r.Begin), End: fdb.Key(r.End)}
 }

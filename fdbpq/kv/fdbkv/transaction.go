@@ -12,18 +12,15 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// transaction is a kv.Transaction. If a key or value is too long, the client library makes
-// Commit fail.
+// transaction is a kv.Transaction. If a key or value is too long, the client library makes Commit
+// fail.
 type transaction struct {
-	tr fdb.Transaction
-	// The transaction ends with ctx, the caller's context, and with open, the DB's.
-	ctx, open context.Context
-	// release frees what the transaction holds.
-	release func()
-	// ended is set by Commit and Cancel.
-	ended bool
-	// failed is the first error of a method that cannot return one.
-	failed error
+	tr      fdb.Transaction
+	ctx     context.Context // of the caller; the transaction ends with it
+	open    context.Context // of the DB; the transaction ends with it
+	release func()          // frees what the transaction holds
+	ended   bool            // set by Commit and Cancel
+	failed  error           // the first error of a method that cannot return one
 }
 
 // interrupted returns why the transaction was ended from outside, or nil.
@@ -45,7 +42,8 @@ func (t *transaction) usable() error {
 	return t.failed
 }
 
-// readError wraps an error of a read in its meaning.
+// readError wraps an error of a read in its meaning. The client library does not say why a
+// transaction was cancelled.
 func (t *transaction) readError(err error) error {
 	if isCancelled(err) {
 		if why := t.interrupted(); why != nil {
@@ -125,6 +123,7 @@ func (t *transaction) Commit() kv.Future[struct{}] {
 		t.Cancel()
 		return kv.Ready(struct{}{}, err)
 	}
+
 	t.ended = true
 	committed := t.tr.Commit()
 	return &future[struct{}]{wait: func() (struct{}, error) {

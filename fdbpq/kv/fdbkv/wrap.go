@@ -14,22 +14,21 @@ import (
 // together with the program's own reads and writes. The program keeps the transaction: Commit of
 // the result fails with ErrOwnerCommits, and Cancel ends the result but not the transaction.
 //
-// Call it inside the function given to fdb.Database.Transact, once for each attempt, and return the
+// Call it inside the function given to fdb.Database.Transact, once for each attempt. Return the
 // errors of the queues from that function, wrapped or not: they wrap the binding's fdb.Error, so
 // Transact retries what it always retries. That includes error 1021, after which the first attempt
-// may have committed. As with all work done in Transact, doing it twice should do no harm.
+// may have committed. As with all work in Transact, doing it twice should do no harm.
 //
-// Wrap waits until the transaction has its read version: see kv.Database.
+// Wrap waits until the transaction has its read version, so a time taken afterwards is no older
+// than the data.
 func Wrap(tr fdb.Transaction) kv.Transaction {
-	_, _ = tr.GetReadVersion().Get() // a read returns the error
+	_, _ = tr.GetReadVersion().Get() // The first read returns the error.
 	return wrapped{wrap(tr)}
 }
 
-// WrapRead lets the queues read in a transaction of the binding: peek, or count items.
-// It takes what fdb.Database.ReadTransact gives to its function, or a Snapshot. Reads
-// of a Snapshot add no read conflict ranges.
-//
-// Errors are as for Wrap.
+// WrapRead lets the queues read in a transaction of the binding: peek, or count items. It takes
+// what fdb.Database.ReadTransact gives to its function, or a Snapshot. Reads of a Snapshot add no
+// read conflict ranges. Return the errors of the queues as described at Wrap.
 func WrapRead(rt fdb.ReadTransaction) kv.Reader {
 	return reader{wrap(fdb.Transaction{}), rt}
 }

@@ -15,8 +15,8 @@ const (
 	rounds  = 15 // of each worker
 )
 
-// together runs work for all rounds of each worker, the workers at the same time, and fails
-// the test if one of them failed.
+// together runs all rounds of all workers, the workers at the same time. It fails the test if one
+// of them fails.
 func (f *fixture) together(work func(worker int) error) {
 	f.Helper()
 	var wg sync.WaitGroup
@@ -48,6 +48,7 @@ var concurrentTests = []test{
 			_, err = tx.Commit().Get()
 			return err
 		})
+
 		f.wantPairs(f.beginRead(), model{"n": number(workers * rounds)})
 	}},
 	{"Bank", func(f *fixture) {
@@ -55,6 +56,7 @@ var concurrentTests = []test{
 		for i := range accounts {
 			f.write(set(fmt.Sprint("account ", i), number(each)))
 		}
+
 		seed := f.seed()
 		var randoms [workers]*rand.Rand
 		for i := range randoms {
@@ -70,17 +72,19 @@ var concurrentTests = []test{
 				if err != nil || has < amount {
 					return err
 				}
+
 				tx.Set(from, []byte(number(has-amount)))
 				// Read after the write: it may be the same account.
 				has, err = balance(tx, to)
 				tx.Set(to, []byte(number(has+amount)))
 				return err
 			})
+
 			return errors.Join(err, f.audit(accounts*each))
 		})
 	}},
 	{"UniqueTakers", func(f *fixture) {
-		// Each key is taken by exactly one worker, in order: a queue in small.
+		// A small queue: exactly one worker takes each key, in order.
 		const items = workers * rounds / 2
 		f.write(manyOps(items, func(i string) op { return set(i, "") })...)
 		var mu sync.Mutex
@@ -97,16 +101,19 @@ var concurrentTests = []test{
 			if err != nil || name == "" {
 				return err
 			}
+
 			mu.Lock()
 			defer mu.Unlock()
 			taken[name]++
 			return nil
 		})
+
 		for name, times := range taken {
 			if times != 1 {
 				f.Errorf("%q was taken %d times", name, times)
 			}
 		}
+
 		if len(taken) != items {
 			f.Errorf("%d of %d items were taken", len(taken), items)
 		}
@@ -133,6 +140,7 @@ func (f *fixture) audit(want int64) error {
 		if err == nil && sum != want {
 			err = fmt.Errorf("the accounts hold %d, want %d", sum, want)
 		}
+
 		return err
 	})
 }

@@ -12,17 +12,17 @@ import (
 
 // Engine describes the engine under test.
 type Engine struct {
-	// Store prepares a store for one test and returns the function that opens it. A store that was
-	// closed is opened again with the same function; only one that keeps its content and is shared,
-	// see kv.Traits, is opened twice at once. The suite closes what it opens. Failures to prepare
-	// or open are for t.Fatal.
+	// Store prepares a store for one test and returns the function that opens it. After Close, the
+	// same function opens the store again. A store that keeps its content and is shared (see
+	// kv.Traits) is also opened twice at once. The suite closes what it opens. Both functions call
+	// t.Fatal if they fail.
 	Store func(t *testing.T) (open func() kv.Database)
 
 	// Persistent says that the content of the store survives Close.
 	Persistent bool
 }
 
-// prefixSize is the length of the prefix of the keys of a test.
+// prefixSize is the length of the prefix of the keys of a test, in bytes.
 const prefixSize = 18
 
 // patience bounds each test, so that a store that hangs fails in a named test.
@@ -46,15 +46,17 @@ type fixture struct {
 func start(t *testing.T, engine Engine) *fixture {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	f := &fixture{T: t, engine: engine, ctx: ctx, prefix: ("kvtest/" + rand.Text())[:prefixSize-1] + "/"}
+
+	prefix := ("kvtest/" + rand.Text())[:prefixSize-1] + "/"
+	f := &fixture{T: t, engine: engine, ctx: ctx, prefix: prefix}
 	f.open = engine.Store(t)
 	f.db = f.open()
 	t.Cleanup(f.stop)
 	return f
 }
 
-// stop removes what the test wrote, which a store shared with others would
-// keep, and closes the store. A test may have closed it before.
+// stop removes what the test wrote, because a shared store would keep it, and closes the store. The
+// test may have closed it already.
 func (f *fixture) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -62,6 +64,7 @@ func (f *fixture) stop() {
 		tx.ClearRange(f.all())
 		return nil
 	})
+
 	if err != nil && !errors.Is(err, kv.ErrClosed) {
 		f.Errorf("removing the keys of the test: %v", err)
 	}

@@ -6,7 +6,9 @@ var futureTests = []test{
 	{"AnswerTwiceAndIgnoreLaterWrites", func(f *fixture) {
 		f.write(set("a", "1"))
 		tx := f.begin()
-		before, get, getRange := tx.Get(f.key("a")), tx.Get(f.key("a")), tx.GetRange(f.all(), kv.RangeOptions{})
+		before, get := tx.Get(f.key("a")), tx.Get(f.key("a"))
+		getRange := tx.GetRange(f.all(), kv.RangeOptions{})
+
 		check := func() {
 			if got := text(await(f, get)); got != "1" {
 				f.Errorf("Get returned %q, want 1", got)
@@ -15,12 +17,15 @@ var futureTests = []test{
 				f.Errorf("GetRange returned %q, want a=1", got)
 			}
 		}
+
 		check()
 		tx.Set(f.key("a"), []byte("2"))
 		if got := text(await(f, before)); got != "1" {
 			f.Errorf("a Get made before the write returned %q, want 1", got)
 		}
+
 		check()
+
 		commit := tx.Commit()
 		await(f, commit)
 		await(f, commit)
@@ -35,12 +40,14 @@ var futureTests = []test{
 				values = append(values, pair.Value)
 			}
 		}
+
 		reader.Cancel()
 		tx.Cancel()
 		f.write(puts("1", "a", "b")...)
 		if f.engine.Persistent {
 			f.reopen()
 		}
+
 		for i, value := range values {
 			if text(value) != "0" {
 				f.Errorf("result %d became %q, want 0", i, value)
@@ -49,13 +56,15 @@ var futureTests = []test{
 	}},
 	{"ConflictedOrCancelledIsNoConflict", func(f *fixture) {
 		if f.db.Traits().Serial {
-			return // there is never a second transaction open
+			return // There is never a second transaction open.
 		}
+
 		third, second, cancelled := f.begin(), f.begin(), f.begin()
 		f.run(third, model{}, get("b"))
 		f.run(second, model{}, get("a"), set("b", "1"))
 		f.run(cancelled, model{}, set("b", "1"))
 		cancelled.Cancel()
+
 		f.write(set("a", "1"))
 		f.wantCommitFails(second, kv.ErrConflict)
 		f.run(third, model{}, set("c", "1"))
@@ -66,6 +75,7 @@ var futureTests = []test{
 		if !f.db.Traits().Pipelines {
 			return
 		}
+
 		m := modelOf(set("n", number(0)))
 		f.write(set("n", number(0)))
 		var commits []kv.Future[struct{}]
@@ -74,10 +84,11 @@ var futureTests = []test{
 			f.run(tx, m, get("n"), set("n", number(i+1)))
 			commits = append(commits, tx.Commit())
 		}
+
+		// If the reader succeeds, everything that it has read is durable.
 		reader := f.begin()
 		f.run(reader, m, get("n"))
 		await(f, reader.Commit())
-		// The reader's success said that all it had read is durable.
 		f.wantPairs(f.beginRead(), m)
 		for _, commit := range commits {
 			await(f, commit)

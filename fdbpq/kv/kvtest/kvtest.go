@@ -1,5 +1,5 @@
-// Package kvtest is the conformance suite of package kv: every engine and every
-// decorator runs all of it from one of its own tests.
+// Package kvtest is the conformance suite of package kv. Every engine and every decorator runs all
+// of it from one of its own tests.
 //
 //	func TestConformance(t *testing.T) {
 //		kvtest.Run(t, kvtest.Engine{

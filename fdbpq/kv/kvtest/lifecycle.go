@@ -15,7 +15,9 @@ func (f *fixture) wantReadsFail(want error, readers ...kv.Reader) {
 		if value, err := r.Get(f.key("a")).Get(); !errors.Is(err, want) || value != nil {
 			f.Errorf("Get returned %q, %v, want %v", value, err, want)
 		}
-		if pairs, err := r.GetRange(f.all(), kv.RangeOptions{}).Get(); !errors.Is(err, want) || pairs != nil {
+
+		pairs, err := r.GetRange(f.all(), kv.RangeOptions{}).Get()
+		if !errors.Is(err, want) || pairs != nil {
 			f.Errorf("GetRange returned %v, %v, want %v", pairs, err, want)
 		}
 	}
@@ -39,7 +41,7 @@ func (f *fixture) wantCommitFails(tx kv.Transaction, want error) {
 	}
 }
 
-// endings are the ways in which the user of a transaction ends it, after it has set "a" to "1".
+// endings are the ways to end a transaction that has set "a" to "1".
 var endings = []struct {
 	name  string
 	end   func(f *fixture, tx kv.Transaction)
@@ -58,15 +60,17 @@ var endings = []struct {
 	}, false},
 }
 
-// endTests check that a transaction that has ended cannot be used any more, and that trying to
-// does no harm.
+// endTests check that a transaction that has ended cannot be used any more, and that trying does no
+// harm.
 func endTests() (tests []test) {
 	for _, ending := range endings {
 		for _, writes := range []bool{true, false} {
 			if !writes && ending.name == "FailedCommit" {
 				continue
 			}
-			tests = append(tests, test{"UseAfter" + ending.name + map[bool]string{false: "ReadOnly"}[writes], func(f *fixture) {
+
+			name := "UseAfter" + ending.name + map[bool]string{false: "ReadOnly"}[writes]
+			tests = append(tests, test{name, func(f *fixture) {
 				m := model{"a": "0"}
 				f.write(set("a", "0"))
 				tx := f.begin()
@@ -79,20 +83,27 @@ func endTests() (tests []test) {
 					m.apply(set("a", "1"))
 				}
 
-				for _, o := range []op{set("late", "1"), clearKey("a"), clearRange("", "\xff"), add("late", 1),
-					compareAndClear("a", "1"), readConflict("", "\xff"), writeConflict("", "\xff")} {
+				late := []op{
+					set("late", "1"), clearKey("a"), clearRange("", "\xff"), add("late", 1),
+					compareAndClear("a", "1"), readConflict("", "\xff"), writeConflict("", "\xff"),
+				}
+
+				for _, o := range late {
 					_, _ = o.do(f, tx)
 				}
+
 				f.wantReadsFail(kv.ErrUsed, tx, snapshot, tx.Snapshot())
 				for range 2 {
 					f.wantCommitFails(tx, kv.ErrUsed)
 					tx.Cancel()
 					tx.Cancel()
 				}
+
 				f.wantPairs(f.beginRead(), m)
 			}})
 		}
 	}
+
 	return tests
 }
 
@@ -114,7 +125,7 @@ var lifecycleTests = append(endTests(), []test{
 	}},
 	{"BeginFixesTheState", func(f *fixture) {
 		if f.db.Traits().Serial {
-			return // nobody else writes before the transaction has ended
+			return // Nobody else writes before the transaction has ended.
 		}
 		f.write(set("a", "1"))
 		tx := f.begin()
@@ -134,7 +145,7 @@ var lifecycleTests = append(endTests(), []test{
 		f.wantRead(reader, model{}, get("a"))
 
 		cancel()
-		f.write(set("b", "1")) // another one can begin, even if this one was forgotten
+		f.write(set("b", "1")) // Another one can begin, even if this one was forgotten.
 		f.wantReadsFail(context.Canceled, tx, tx.Snapshot(), reader)
 		f.wantCommitFails(tx, context.Canceled)
 		tx.Cancel()
@@ -151,8 +162,9 @@ var lifecycleTests = append(endTests(), []test{
 	}},
 	{"ContextEndsWhileBeginWaits", func(f *fixture) {
 		if !f.db.Traits().Serial {
-			return // Begin never waits
+			return // Begin never waits.
 		}
+
 		tx := f.begin()
 		ctx, cancel := context.WithCancel(f.ctx)
 		begun := f.beginLater(ctx)
@@ -160,7 +172,8 @@ var lifecycleTests = append(endTests(), []test{
 		if err := (<-begun).err; !errors.Is(err, context.Canceled) {
 			f.Errorf("Begin returned %v, want context.Canceled", err)
 		}
-		// The writer before it is not disturbed, nor is the one after it.
+
+		// Neither the writer before it nor the one after it is disturbed.
 		f.run(tx, model{}, set("a", "1"))
 		await(f, tx.Commit())
 		f.write(set("b", "2"))
@@ -174,6 +187,7 @@ var lifecycleTests = append(endTests(), []test{
 		for range 2 {
 			f.close()
 		}
+
 		f.wantReadsFail(kv.ErrClosed, reader, tx, tx.Snapshot())
 		f.wantCommitFails(tx, kv.ErrClosed)
 		reader.Cancel()
@@ -197,23 +211,27 @@ var lifecycleTests = append(endTests(), []test{
 		if !f.db.Traits().Serial {
 			return
 		}
+
 		tx := f.begin()
 		begun := f.beginLater(f.ctx)
 		f.close()
 		if err := (<-begun).err; !errors.Is(err, kv.ErrClosed) {
 			f.Errorf("Begin returned %v, want ErrClosed", err)
 		}
+
 		f.wantCommitFails(tx, kv.ErrClosed)
 	}},
 	{"Reopen", func(f *fixture) {
 		if !f.engine.Persistent {
 			return
 		}
+
 		before := puts("0", "a", "b", "c", "d", "n")
 		f.write(before...)
 		f.reopen()
-		ops := []op{set("a", "1"), set("empty", ""), clearRange("b", "d"), compareAndClear("d", "0"),
-			set("n", number(1)), add("n", 1)}
+
+		ops := []op{set("a", "1"), set("empty", ""), clearRange("b", "d"),
+			compareAndClear("d", "0"), set("n", number(1)), add("n", 1)}
 		f.write(ops...)
 		m := modelOf(append(before, ops...)...)
 		f.run(f.begin(), model{}, set("a", "uncommitted"))
@@ -221,6 +239,7 @@ var lifecycleTests = append(endTests(), []test{
 			f.reopen()
 			f.wantModel(f.beginRead(), m)
 		}
+
 		f.write(set("a", "3"))
 		m.apply(set("a", "3"))
 		f.wantPairs(f.beginRead(), m)
@@ -232,12 +251,14 @@ var lifecycleTests = append(endTests(), []test{
 				f.Errorf("%s Check returned %v", when, err)
 			}
 		}
+
 		check("of an empty store")
 		tx := f.begin()
 		f.run(tx, model{}, set("a", "1"))
 		check("while a transaction is open")
 		await(f, tx.Commit())
 		check("after a commit")
+
 		// A transaction that fails says nothing about the store.
 		tx = f.begin()
 		f.run(tx, model{}, set(long(1), ""))

@@ -30,7 +30,7 @@ func compareAndClear(key, value string) op {
 func readConflict(begin, end string) op  { return op{kind: "read conflict", key: begin, end: end} }
 func writeConflict(begin, end string) op { return op{kind: "write conflict", key: begin, end: end} }
 
-func getRange(begin, end string, o kv.RangeOptions) op {
+func scan(begin, end string, o kv.RangeOptions) op {
 	return op{kind: "range", key: begin, end: end, options: o}
 }
 
@@ -57,8 +57,8 @@ func (o op) isWrite() bool {
 	return true
 }
 
-// do runs o in a transaction and returns what it read. The bytes that it passes are
-// overwritten as soon as the call has returned.
+// do runs o in a transaction and returns what it read. It overwrites the bytes that it has passed
+// as soon as the call has returned.
 func (o op) do(f *fixture, tx kv.Transaction) (string, error) {
 	if o.isRead() && o.snapshot {
 		return o.read(f, tx.Snapshot())
@@ -84,11 +84,13 @@ func (o op) do(f *fixture, tx kv.Transaction) (string, error) {
 	case "write conflict":
 		tx.AddWriteConflict(span)
 	}
+
 	overwrite(key, value, span.Begin, span.End)
 	return "", nil
 }
 
-// read runs a read, and changes what it got once that is in the text: it belongs to the caller.
+// read runs a read and returns the result as text. The bytes of the result belong to the caller, so
+// read overwrites them.
 func (o op) read(f *fixture, r kv.Reader) (string, error) {
 	key, span := f.key(o.key), f.span(o.key, o.end)
 	if o.kind == "get" {
@@ -103,14 +105,18 @@ func (o op) read(f *fixture, r kv.Reader) (string, error) {
 	future := r.GetRange(span, o.options)
 	overwrite(span.Begin, span.End)
 	pairs, err := future.Get()
-	for _, pair := range pairs { // which must not reach the bytes of another
+
+	// Appending must not reach the bytes of another result.
+	for _, pair := range pairs {
 		_ = append(pair.Key, "appended to the key"...)
 		_ = append(pair.Value, "appended to the value"...)
 	}
+
 	got := rangeText(f.pairs(pairs), o.options.Full(pairs))
 	for _, pair := range pairs {
 		overwrite(pair.Key, pair.Value)
 	}
+
 	return got, err
 }
 
@@ -153,7 +159,7 @@ func (m model) names(begin, end string) []string {
 	return list
 }
 
-// apply does o on the model; the string is what it read.
+// apply runs o on the model and returns what it read.
 func (m model) apply(o op) string {
 	switch o.kind {
 	case "get":
@@ -182,12 +188,14 @@ func (m model) apply(o op) string {
 			carry += int(sum[i])
 			sum[i], carry = byte(carry), carry>>8
 		}
+
 		m[o.key] = string(sum)
 	case "compare and clear":
 		if value, ok := m[o.key]; ok && value == o.value {
 			delete(m, o.key)
 		}
 	}
+
 	return ""
 }
 
@@ -207,11 +215,12 @@ func (m model) readRange(o op) string {
 			break
 		}
 	}
+
 	return rangeText(list, full)
 }
 
-// run runs operations in a transaction, which must do what they do on the model, and returns
-// what the last one read.
+// run runs operations in a transaction and returns what the last one read. They must do what they
+// do on the model.
 func (f *fixture) run(tx kv.Transaction, m model, ops ...op) (got string) {
 	f.Helper()
 	for _, o := range ops {
@@ -221,6 +230,7 @@ func (f *fixture) run(tx kv.Transaction, m model, ops ...op) (got string) {
 			f.Fatalf("%.500v returned %.500s, %v, want %.500s", o, got, err, want)
 		}
 	}
+
 	return got
 }
 
@@ -240,19 +250,23 @@ func (f *fixture) write(ops ...op) {
 	}
 }
 
-// wantModel checks what r reads, in both directions, with every limit and with bounds in bytes,
-// alone and with a limit.
+// wantModel checks what r reads, in both directions: with every limit, with bounds in bytes, and
+// with both.
 func (f *fixture) wantModel(r kv.Reader, m model) {
 	f.Helper()
 	for _, reverse := range []bool{false, true} {
 		for limit := range len(m) + 2 {
-			f.wantRead(r, m, getRange("", "\xff", kv.RangeOptions{Limit: limit, Reverse: reverse}))
+			f.wantRead(r, m, scan("", "\xff", kv.RangeOptions{Limit: limit, Reverse: reverse}))
 		}
+
 		for bytes := range 20 {
-			f.wantRead(r, m, getRange("", "\xff", kv.RangeOptions{Bytes: bytes, Reverse: reverse}))
-			f.wantRead(r, m, getRange("", "\xff", kv.RangeOptions{Bytes: bytes, Limit: 3, Reverse: reverse}))
+			o := kv.RangeOptions{Bytes: bytes, Reverse: reverse}
+			f.wantRead(r, m, scan("", "\xff", o))
+			o.Limit = 3
+			f.wantRead(r, m, scan("", "\xff", o))
 		}
 	}
+
 	for _, name := range append(m.names("", "\xff"), "not there") {
 		f.wantRead(r, m, get(name))
 	}
@@ -261,8 +275,8 @@ func (f *fixture) wantModel(r kv.Reader, m model) {
 // wantPairs is wantModel in a few reads.
 func (f *fixture) wantPairs(r kv.Reader, m model) {
 	f.Helper()
-	f.wantRead(r, m, getRange("", "\xff", kv.RangeOptions{}))
-	f.wantRead(r, m, getRange("", "\xff", kv.RangeOptions{Reverse: true}))
+	f.wantRead(r, m, scan("", "\xff", kv.RangeOptions{}))
+	f.wantRead(r, m, scan("", "\xff", kv.RangeOptions{Reverse: true}))
 }
 
 func (f *fixture) wantRead(r kv.Reader, m model, o op) {

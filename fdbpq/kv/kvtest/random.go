@@ -15,7 +15,7 @@ import (
 // seedVariable is the environment variable that fixes the seed of random tests.
 const seedVariable = "KVTEST_SEED"
 
-// seed returns the seed of a random test and logs how to run it again.
+// seed returns the seed of a random test, and logs how to repeat the run.
 func (f *fixture) seed() uint64 {
 	f.Helper()
 	seed := rand.Uint64()
@@ -25,8 +25,10 @@ func (f *fixture) seed() uint64 {
 			f.Fatalf("%s: %v", seedVariable, err)
 		}
 	}
+
 	path := strings.ReplaceAll(f.Name(), "/", "$/^")
-	f.Logf("to run it again, in the same directory: %s=%d go test -count=1 -run '^%s$' .", seedVariable, seed, path)
+	f.Logf("to run it again, in the same directory: %s=%d go test -count=1 -run '^%s$' .",
+		seedVariable, seed, path)
 	return seed
 }
 
@@ -38,13 +40,13 @@ var randomTests = []test{
 			r := startRun(f, random, committed, 0)
 			long := random.IntN(4) == 0
 			for range random.IntN(map[bool]int{false: 12, true: 80}[long]) {
-				// Without cleared ranges an engine may bring the writes into another order.
+				// Without cleared ranges an engine may reorder the writes.
 				if o := randomOp(random); !long || o.kind != "clear range" {
 					r.step(f, o)
 				}
 			}
 
-			// It waits for no writer, and sees one state.
+			// A reader waits for no writer, and sees one state.
 			reader, before := f.beginRead(), committed
 			f.wantPairs(reader, before)
 			switch random.IntN(8) {
@@ -60,6 +62,7 @@ var randomTests = []test{
 				await(f, r.tx.Commit())
 				committed = r.state
 			}
+
 			f.wantPairs(reader, before)
 			reader.Cancel()
 			f.wantPairs(f.beginRead(), committed)
@@ -67,8 +70,9 @@ var randomTests = []test{
 	}},
 	{"Interleaved", func(f *fixture) {
 		if f.db.Traits().Serial {
-			return // there is never a second transaction open
+			return // There is never a second transaction open.
 		}
+
 		random := rand.New(rand.NewPCG(f.seed(), 0))
 		committed, version := model{}, 0
 		var running []*run
@@ -76,17 +80,20 @@ var randomTests = []test{
 			if len(running) < 4 {
 				running = append(running, startRun(f, random, committed, version))
 			}
+
 			i := random.IntN(len(running))
 			if random.IntN(6) > 0 {
 				running[i].step(f, randomOp(random))
 				continue
 			}
+
 			if random.IntN(4) == 0 {
 				running[i].tx.Cancel()
 			} else if running[i].commit(f, committed, version) {
 				committed = running[i].after
 				version++
 			}
+
 			running = slices.Delete(running, i, i+1)
 			f.wantPairs(f.beginRead(), committed)
 		}
@@ -108,12 +115,13 @@ func startRun(f *fixture, random *rand.Rand, committed model, version int) *run 
 	o := kv.BeginOptions{Blind: random.IntN(4) == 0, Shrinks: random.IntN(4) == 0}
 	r := &run{tx: f.beginWith(f.ctx, o), blind: o.Blind, readOnly: random.IntN(4) == 0,
 		state: maps.Clone(committed), began: version}
-	// Fixes the state it sees, even if the store does so with the first read.
+
+	// The first read fixes the state that it sees, in case Begin has not.
 	await(f, r.tx.Snapshot().Get(f.key("")))
 	return r
 }
 
-// step runs an operation, unless it breaks the promise of a blind transaction or writes in one
+// step runs an operation, unless it would break the promise of a blind transaction, or write in one
 // that only reads.
 func (r *run) step(f *fixture, o op) {
 	f.Helper()
@@ -123,9 +131,9 @@ func (r *run) step(f *fixture, o op) {
 	r.ops, r.reads = append(r.ops, o), append(r.reads, f.run(r.tx, r.state, o))
 }
 
-// commit commits and reports success. Then everything the transaction did must give
-// the same results when it is repeated now, in the order of the commits. Without
-// another commit since it began, or without writes, it must succeed.
+// commit commits and reports success. It must succeed if nobody else has committed since it began,
+// or if it wrote nothing. After success, everything that the transaction did must give the same
+// results when it is repeated now, in the order of the commits.
 func (r *run) commit(f *fixture, committed model, version int) bool {
 	f.Helper()
 	_, err := r.tx.Commit().Get()
@@ -139,20 +147,22 @@ func (r *run) commit(f *fixture, committed model, version int) bool {
 	r.after = maps.Clone(committed)
 	for i, o := range r.ops {
 		now := r.after.apply(o)
-		// Reads without a conflict range may return something else now, and so may
-		// all reads if nothing was written.
+		// Reads without a conflict range may return something else now, and so may all reads if
+		// nothing was written.
 		if o.isRead() && !o.snapshot && r.wrote() && now != r.reads[i] {
-			f.Fatalf("%v returned %s, but when the transaction committed it was %s: a conflict was missed", o, r.reads[i], now)
+			f.Fatalf("%v returned %s, but when the transaction committed it was %s: "+
+				"a conflict was missed", o, r.reads[i], now)
 		}
 	}
+
 	return true
 }
 
 func (r *run) wrote() bool { return slices.ContainsFunc(r.ops, op.isWrite) }
 
 func randomOp(random *rand.Rand) op {
-	kinds := []string{"get", "range", "range", "set", "set", "clear", "clear range", "add", "compare and clear",
-		"read conflict", "write conflict"}
+	kinds := []string{"get", "range", "range", "set", "set", "clear", "clear range", "add",
+		"compare and clear", "read conflict", "write conflict"}
 	o := op{
 		kind:     kinds[random.IntN(len(kinds))],
 		snapshot: random.IntN(3) == 0,
@@ -160,13 +170,17 @@ func randomOp(random *rand.Rand) op {
 		end:      randomName(random),
 		value:    []string{"", "1", "2", number(1), number(-1)}[random.IntN(5)],
 		delta:    random.Int64N(3) - 1,
-		options:  kv.RangeOptions{Limit: random.IntN(4), Bytes: max(random.IntN(20)-9, 0), Reverse: random.IntN(2) == 0},
 	}
 
-	// Mostly the right way round; otherwise the range is empty.
+	o.options.Limit = random.IntN(4)
+	o.options.Bytes = max(random.IntN(20)-9, 0)
+	o.options.Reverse = random.IntN(2) == 0
+
+	// Mostly the right way round. Otherwise the range is empty.
 	if o.end < o.key && random.IntN(8) > 0 {
 		o.key, o.end = o.end, o.key
 	}
+
 	return o
 }
 

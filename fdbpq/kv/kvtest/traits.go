@@ -30,22 +30,25 @@ var traitTests = []test{
 			await(f, first.Commit())
 			return
 		}
+
 		ctx, cancel := context.WithTimeout(f.ctx, 20*time.Millisecond)
 		defer cancel()
 		second, err := f.db.Begin(ctx, kv.BeginOptions{})
 		if !errors.Is(err, context.DeadlineExceeded) {
-			f.Errorf("Begin while another transaction is open returned %v, %v, want it to wait", second, err)
+			f.Errorf("Begin while another transaction is open returned %v, %v, want it to wait",
+				second, err)
 		}
+
 		await(f, first.Commit())
 		f.begin().Cancel()
 	}},
 	{"Turn", func(f *fixture) {
-		// Turns count the transactions where one writer runs at a time, and nobody else can write.
-		t := f.db.Traits()
 		first := f.begin()
-		defer first.Cancel()
 		turn := first.Turn()
-		if !t.Serial || t.Shared {
+		first.Cancel()
+
+		// Turns count transactions only where one writer runs at a time and nobody else can write.
+		if t := f.db.Traits(); !t.Serial || t.Shared {
 			if turn != 0 {
 				f.Errorf("Turn returned %d, want 0", turn)
 			}
@@ -54,46 +57,30 @@ var traitTests = []test{
 		if turn < 1 {
 			f.Errorf("Turn returned %d, want at least 1", turn)
 		}
-		first.Cancel()
-		for _, test := range []struct {
-			name    string
-			end     func(tx kv.Transaction)
-			follows bool // the next transaction has the next turn
-		}{
-			{"commits nothing", func(tx kv.Transaction) { await(f, tx.Commit()) }, true},
-			{"commits a write", func(tx kv.Transaction) { tx.Set([]byte("1"), []byte("a")); await(f, tx.Commit()) }, true},
-			{"is cancelled", kv.Transaction.Cancel, false},
-			{"is cancelled after a write", func(tx kv.Transaction) { tx.Set([]byte("1"), nil); tx.Cancel() }, false},
-			{"commits what is too large", func(tx kv.Transaction) {
-				tx.Set(make([]byte, kv.MaxKeySize+1), nil)
-				if _, err := tx.Commit().Get(); err == nil {
-					f.Error("Commit of a key that is too large returned no error")
-				}
-			}, false},
-			{"writes after its context", nil, false},
-		} {
-			ctx, cancel := context.WithCancel(f.ctx)
-			tx := f.beginWith(ctx, kv.BeginOptions{})
-			if test.end == nil {
-				cancel()
-				tx.Set([]byte("2"), nil)
-				test.end = kv.Transaction.Cancel
+
+		for _, ending := range endings {
+			for _, writes := range []bool{false, true} {
+				f.wantTurn(f.ctx, ending.name, ending.wrote, func(tx kv.Transaction) {
+					if writes {
+						tx.Set(f.key("a"), nil)
+					}
+					ending.end(f, tx)
+				})
 			}
-			turn := tx.Turn()
-			test.end(tx)
-			cancel()
-			next := f.begin()
-			if got := next.Turn(); (got == turn+1) != test.follows || got <= turn {
-				f.Errorf("after a transaction that %s Turn returned %d after %d", test.name, got, turn)
-			}
-			await(f, next.Commit())
 		}
+		ctx, cancel := context.WithCancel(f.ctx)
+		f.wantTurn(ctx, "the end of its context", false, func(tx kv.Transaction) {
+			cancel()
+			tx.Set(f.key("a"), nil)
+			tx.Cancel()
+		})
 	}},
 	{"Shared", func(f *fixture) {
 		// What one Database of a shared store commits, another one sees.
 		if !f.db.Traits().Shared || !f.engine.Persistent {
 			return
 		}
+
 		other := f.open()
 		defer func() {
 			if err := other.Close(); err != nil {
@@ -108,4 +95,21 @@ var traitTests = []test{
 		f.db = first
 		f.wantPairs(f.beginRead(), model{"a": "2"})
 	}},
+}
+
+// wantTurn checks the turn of a transaction that begins after another one was ended. It follows if
+// it can rely on what the other one has left.
+func (f *fixture) wantTurn(
+	ctx context.Context, name string, follows bool, end func(tx kv.Transaction),
+) {
+	f.Helper()
+	tx := f.beginWith(ctx, kv.BeginOptions{})
+	turn := tx.Turn()
+	end(tx)
+
+	next := f.begin()
+	if got := next.Turn(); (got == turn+1) != follows || got <= turn {
+		f.Errorf("after %s Turn returned %d after %d", name, got, turn)
+	}
+	await(f, next.Commit())
 }

@@ -1,13 +1,13 @@
-// Package memkv is a store in memory. It is the reference engine for tests: simple
-// enough to be obviously right, and optimistic like FoundationDB, so that conflicts,
-// phantoms and retries occur without a cluster.
+// Package memkv is a store in memory. It is the reference engine for tests: simple enough to be
+// obviously right, and optimistic like FoundationDB, so that conflicts, phantoms and retries occur
+// without a cluster.
 //
-// Every transaction works on a copy-on-write clone of the state it began with, and applies its own
-// writes there at once, which is how it reads them. Commit compares what the transaction read with
-// what others committed in the meantime, and applies its writes again to the newest state. All of
-// that happens under one lock; no goroutine is ever started.
+// Every transaction works on a copy-on-write clone of the state that it began with. It applies its
+// writes to the clone at once, so it can read them. Commit compares what the transaction read with
+// what others have committed in the meantime, and applies the writes again to the newest state. All
+// of that happens under one lock. The package starts no goroutine.
 //
-// Nothing survives the process, so "durable" means committed here.
+// Nothing survives the process, so "durable" here means committed.
 package memkv
 
 import (
@@ -25,9 +25,9 @@ const defaultHistory = 10_000
 
 // Options of a store. The zero value is ready to use.
 type Options struct {
-	// History is how many of the latest commits are kept. A transaction that began
-	// before the oldest of them fails with kv.ErrTooOld, like one that is open for
-	// five seconds in FoundationDB. 0 means 10,000.
+	// History is how many of the latest commits are kept. A transaction that began before the
+	// oldest of them fails with kv.ErrTooOld, as in FoundationDB after five seconds. 0 means
+	// 10,000.
 	History int
 }
 
@@ -46,18 +46,20 @@ type DB struct {
 
 var _ kv.Database = (*DB)(nil)
 
-// state is all pairs by key. Keys and values in it are never changed in place.
+// state is all pairs, by key. Keys and values in it are never changed in place.
 type state = btree.BTreeG[kv.KeyValue]
 
-// New returns an empty store.
+// New returns an empty store. Close it only to make later calls fail: it holds nothing but memory.
 func New(o Options) *DB {
 	db := &DB{history: cmp.Or(o.History, defaultHistory)}
-	db.mu.newest = btree.NewG(32, func(a, b kv.KeyValue) bool { return bytes.Compare(a.Key, b.Key) < 0 })
+	db.mu.newest = btree.NewG(32, func(a, b kv.KeyValue) bool {
+		return bytes.Compare(a.Key, b.Key) < 0
+	})
 	return db
 }
 
-// Begin implements kv.Database. It never waits. Reads of a blind transaction fail
-// once it has written.
+// Begin implements kv.Database. It never waits. Reads of a blind transaction fail once it has
+// written.
 func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	tx, err := db.begin(ctx)
 	if err != nil {
@@ -80,16 +82,18 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.mu.closed {
 		return nil, kv.ErrClosed
 	}
+
 	return &transaction{db: db, ctx: ctx, began: db.mu.version, state: db.mu.newest.Clone()}, nil
 }
 
-// Traits implements kv.Database: those of FoundationDB. In tests several services
-// of one process share a DB as they would a cluster.
+// Traits implements kv.Database. The traits are those of FoundationDB: in a test, several services
+// of one process share a DB as they would share a cluster.
 func (db *DB) Traits() kv.Traits { return kv.Traits{Shared: true} }
 
 // Check implements kv.Database.
@@ -130,8 +134,8 @@ func (db *DB) checkLocked(began int) error {
 // forgottenLocked is the number of commits that are no longer kept.
 func (db *DB) forgottenLocked() int { return db.mu.version - len(db.mu.commits) }
 
-// commit checks tx against those that committed since it began and applies its writes
-// to the newest state.
+// commit checks tx against the transactions that have committed since it began, and applies its
+// writes to the newest state.
 func (db *DB) commit(tx *transaction) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -144,7 +148,8 @@ func (db *DB) commit(tx *transaction) error {
 	if tx.tooLarge || tx.size > kv.MaxTransactionSize {
 		return kv.ErrTooLarge
 	}
-	// Only reads can be outdated: a transaction without any commits at any age.
+
+	// Only reads can be outdated. A transaction without reads may be of any age.
 	if len(tx.reads) > 0 {
 		if err := db.checkLocked(tx.began); err != nil {
 			return err
@@ -155,14 +160,17 @@ func (db *DB) commit(tx *transaction) error {
 			}
 		}
 	}
+
 	for _, mutate := range tx.mutations {
 		mutate(db.mu.newest)
 	}
+
 	db.mu.version++
 	db.mu.commits = append(db.mu.commits, tx.writes)
 	if len(db.mu.commits) > db.history {
 		db.mu.commits = db.mu.commits[1:]
 	}
+
 	return nil
 }
 

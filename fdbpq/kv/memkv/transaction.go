@@ -19,7 +19,7 @@ type transaction struct {
 	began int    // version of the store it began with
 	state *state // the store at that version plus its own writes
 
-	mutations []func(*state) // its own writes in order, to be applied again at commit
+	mutations []func(*state) // its own writes in order, for Commit to apply again
 	reads     []kv.Range     // read conflict ranges
 	writes    []kv.Range     // write conflict ranges, those of the mutations included
 	size      int            // bytes towards kv.MaxTransactionSize
@@ -90,28 +90,33 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 	if err := tx.readable(); err != nil {
 		return nil, err
 	}
+
 	var pairs []kv.KeyValue
 	size := 0
 	add := func(pair kv.KeyValue) bool {
-		pairs = append(pairs, kv.KeyValue{Key: bytes.Clone(pair.Key), Value: bytes.Clone(pair.Value)})
+		key, value := bytes.Clone(pair.Key), bytes.Clone(pair.Value)
+		pairs = append(pairs, kv.KeyValue{Key: key, Value: value})
 		size += len(pair.Value)
 		return len(pairs) != o.Limit && (o.Bytes == 0 || size < o.Bytes)
 	}
+
 	if !o.Reverse {
 		tx.state.AscendRange(kv.KeyValue{Key: r.Begin}, kv.KeyValue{Key: r.End}, add)
 		return pairs, nil
 	}
+
 	tx.state.DescendLessOrEqual(kv.KeyValue{Key: r.End}, func(pair kv.KeyValue) bool {
 		if bytes.Equal(pair.Key, r.End) {
-			return true
+			return true // The end is not part of the range.
 		}
 		return bytes.Compare(pair.Key, r.Begin) >= 0 && add(pair)
 	})
+
 	return pairs, nil
 }
 
 func (tx *transaction) Set(key, value []byte) {
-	// A stored value is never nil, which would read as absent.
+	// A stored value is never nil: that would read as absent.
 	pair := kv.KeyValue{Key: bytes.Clone(key), Value: append([]byte{}, value...)}
 	tx.write(pair.Key, pair.Value, func(s *state) { s.ReplaceOrInsert(pair) })
 }
@@ -145,21 +150,25 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	if tx.ended || r.Empty() {
 		return
 	}
+
 	r = clone(r)
 	tx.AddWriteConflict(r)
 	tx.mutate(len(r.Begin)+len(r.End), func(s *state) {
+		// The tree must not change under the iteration.
 		var doomed []kv.KeyValue
-		s.AscendRange(kv.KeyValue{Key: r.Begin}, kv.KeyValue{Key: r.End}, func(pair kv.KeyValue) bool {
+		begin, end := kv.KeyValue{Key: r.Begin}, kv.KeyValue{Key: r.End}
+		s.AscendRange(begin, end, func(pair kv.KeyValue) bool {
 			doomed = append(doomed, pair)
 			return true
 		})
+
 		for _, pair := range doomed {
 			s.Delete(pair)
 		}
 	})
 }
 
-// write is a mutation of one key with an operand.
+// write makes a mutation of one key with an operand.
 func (tx *transaction) write(key, operand []byte, mutation func(*state)) {
 	if tx.ended {
 		return
@@ -204,7 +213,7 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 }
 
 func (tx *transaction) Cancel() {
-	// This releases the state too: a caller may keep an ended transaction.
+	// This releases the state as well: a caller may keep an ended transaction.
 	*tx = transaction{ended: true}
 }
 

@@ -19,23 +19,23 @@ var ErrBackupRunning = errors.New("pebblekv: another backup is being made")
 
 // Backup describes a copy of a store.
 type Backup struct {
-	Dir   string // absolute
-	Files int
-	Bytes int64
+	Dir   string // the absolute path of the copy
+	Files int    // how many files it has
+	Bytes int64  // their size together
 }
 
-// Backup copies the store to the new folder dest, while it is in use. The copy has every
-// commit whose future was ready when Backup was called, perhaps some later ones, and no part
-// of a transaction. It is a store of its own, which Open opens. Tables are hard links if the file
-// system has them, so they take no space until the store no longer needs them.
+// Backup copies the store to the new folder dest while it is in use. The copy is a store of its
+// own, which Open opens. It has every commit whose future was ready when Backup was called, perhaps
+// some later ones, and no part of a transaction. Tables are hard links if the file system has them,
+// so they take no space until the store no longer needs them.
 //
-// The folder dest appears once the copy is complete and synced, and was opened without an
-// error. Until then the copy is in a folder beside it, whose name ends in .unfinished-backup;
-// Backup removes one that it finds.
+// The folder dest appears once the copy is complete and synced, and was opened without an error.
+// Until then the copy is in a folder beside dest, whose name ends in .unfinished-backup. Backup
+// removes such a folder if it finds one.
 //
-// Errors: dest exists, or its parent does not, or it is inside the store; ErrBackupRunning;
-// too little space; the context's error; kv.ErrClosed, kv.ErrUnavailable; kv.ErrCorrupt if a
-// table is known to be damaged.
+// Errors: dest exists, or its parent does not, or it is inside the store; ErrBackupRunning; too
+// little space, which wraps kv.ErrUnavailable; the context's error; kv.ErrClosed,
+// kv.ErrUnavailable; kv.ErrCorrupt if a table is known to be damaged.
 func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
 	copied, err := db.backup(ctx, dest)
 	if err != nil {
@@ -45,13 +45,16 @@ func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
 }
 
 func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
+	// The copy of a damaged store would be damaged as well.
 	if err := errors.Join(db.Check(), ctx.Err()); err != nil {
-		return Backup{}, err // The copy of a damaged store would be damaged, too.
+		return Backup{}, err
 	}
+
 	dest, err := db.checkDestination(dest)
 	if err != nil {
 		return Backup{}, err
 	}
+
 	s, err := db.healthy()
 	if err != nil {
 		return Backup{}, err
@@ -61,6 +64,7 @@ func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
 		return Backup{}, ErrBackupRunning
 	}
 	defer s.backingUp.Unlock()
+
 	b := &backupRun{db: db, store: s, dest: dest}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	defer b.cancel(nil)
@@ -91,35 +95,36 @@ func (db *DB) checkDestination(dest string) (string, error) {
 
 	parent := files.PathDir(dest)
 	info, err := files.Stat(parent)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
 		return "", fmt.Errorf("the folder %s does not exist: "+
 			"want one that does, with the backup as a new folder in it", parent)
-	case err != nil:
+	}
+	if err != nil {
 		return "", err
-	case !info.IsDir():
-		return "", fmt.Errorf("%s is not a folder", parent)
 	}
 
 	if db.system && isBelow(parent, db.dir) {
-		return "", fmt.Errorf("it is inside the folder of the store, %s: want one elsewhere", db.dir)
+		return "", fmt.Errorf("it is inside the folder of the store %s: want one elsewhere", db.dir)
 	}
+
 	return dest, nil
 }
 
-// isBelow reports whether a folder is another one or below it.
+// isBelow reports whether a folder is top or below it.
 func isBelow(folder, top string) bool {
 	for _, path := range []*string{&folder, &top} {
 		if resolved, err := filepath.EvalSymlinks(*path); err == nil {
 			*path = resolved
 		}
 	}
+
 	relative, err := filepath.Rel(top, folder)
-	return err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))
+	outside := relative == ".." || strings.HasPrefix(relative, ".."+string(filepath.Separator))
+	return err == nil && !outside
 }
 
-// backupRun is a backup under way. It is open like a transaction, so that the end of the store
-// ends it.
+// backupRun is a backup under way. It is registered like a transaction, so that the end of the
+// store ends it.
 type backupRun struct {
 	db     *DB
 	store  *openedStore
@@ -136,21 +141,24 @@ func (b *backupRun) run() (Backup, error) {
 		return Backup{}, err
 	}
 
-	// The lock keeps a backup of another store out.
+	// The lock keeps backups of other stores out.
 	if err := files.MkdirAll(staging, ownerFolder); err != nil {
 		return Backup{}, err
 	}
+
 	lock, err := pebble.LockDirectory(staging, files)
 	if err != nil {
 		return Backup{}, fmt.Errorf("%w to the same folder: %w", ErrBackupRunning, err)
 	}
 	defer func() {
-		_ = files.RemoveAll(staging) // What is left is refused by Open, and removed by the next backup.
+		// Open refuses what is left, and the next backup removes it.
+		_ = files.RemoveAll(staging)
 		_ = lock.Close()
 	}()
 
+	// A process that ended in the middle of a backup may have left something.
 	made := files.PathJoin(staging, "store")
-	if err := files.RemoveAll(made); err != nil { // of a process that ended in the middle
+	if err := files.RemoveAll(made); err != nil {
 		return Backup{}, err
 	}
 
@@ -160,10 +168,11 @@ func (b *backupRun) run() (Backup, error) {
 	if err := b.publish(made); err != nil {
 		return Backup{}, b.reason(err)
 	}
+
 	return b.describe()
 }
 
-// reason prefers the end of the backup to what followed from it.
+// reason returns why the backup was ended, if it was, and err otherwise.
 func (b *backupRun) reason(err error) error {
 	if cause := context.Cause(b.ctx); cause != nil {
 		return cause
@@ -171,7 +180,7 @@ func (b *backupRun) reason(err error) error {
 	return err
 }
 
-// copyTo copies the store to a new folder, and opens it, which reads the logs and turns them
+// copyTo copies the store to a new folder. It opens the copy, which reads the logs and turns them
 // into tables.
 func (b *backupRun) copyTo(made string) error {
 	disk := b.store.disk
@@ -179,8 +188,9 @@ func (b *backupRun) copyTo(made string) error {
 	err := b.store.pdb.Checkpoint(made)
 	disk.backup.Store(nil)
 
+	// On a failed disk Pebble copied what it believes to have written.
 	if failed := b.store.err(); failed != nil {
-		return failed // Then Pebble copied what it believes to have written.
+		return failed
 	}
 	if err == nil {
 		err = b.ctx.Err()
@@ -189,16 +199,19 @@ func (b *backupRun) copyTo(made string) error {
 		return err
 	}
 
+	// No cache and no reserve of space: the copy is closed at once.
 	o := b.db.options
 	if b.db.system {
 		o.FS = nil
 	}
+
 	o.MinFreeSpace, o.CacheSize = -1, 1
 	o.Logger = slog.New(slog.DiscardHandler)
 	opened, err := openDB(made, o)
 	if err != nil {
 		return fmt.Errorf("the copy cannot be opened: %w", err)
 	}
+
 	return opened.Close()
 }
 
@@ -216,6 +229,7 @@ func (b *backupRun) publish(made string) error {
 	if err != nil {
 		return err
 	}
+
 	return errors.Join(parent.Sync(), parent.Close())
 }
 
@@ -235,11 +249,12 @@ func (b *backupRun) describe() (Backup, error) {
 		copied.Files++
 		copied.Bytes += info.Size()
 	}
+
 	return copied, nil
 }
 
-// checkRoom returns an error if the copy would not fit, or would take the space that the
-// store keeps free for itself.
+// checkRoom returns an error if the copy would not fit, or would take the space that the store
+// keeps free for itself.
 func (b *backupRun) checkRoom() error {
 	files, dir, parent := b.db.options.FS, b.db.dir, b.db.options.FS.PathDir(b.dest)
 	usage, err := files.GetDiskUsage(parent)
@@ -251,13 +266,15 @@ func (b *backupRun) checkRoom() error {
 	if err != nil {
 		return err
 	}
+
 	to, err := files.Stat(parent)
 	if err != nil {
 		return err
 	}
 
+	// The logs are copied, and then turned into tables. On the same disk the tables are links.
 	metrics := b.store.pdb.Metrics()
-	need := 2 * metrics.WAL.Size // They are copied, and turned into tables.
+	need := 2 * metrics.WAL.Size
 	if from.DeviceID() == to.DeviceID() {
 		need += uint64(max(b.db.options.MinFreeSpace, 0))
 	} else {
@@ -268,5 +285,6 @@ func (b *backupRun) checkRoom() error {
 		return fmt.Errorf("%w: %d bytes free in %s, about %d needed",
 			kv.ErrUnavailable, usage.AvailBytes, parent, need)
 	}
+
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// backupFS is the file system that Pebble writes a copy to. Unlike a failure of the disk of
-// the store, one of this is told to Pebble. It fails when ctx ends.
+// backupFS is the file system that Pebble writes a copy to. Pebble is told of its failures, unlike
+// those of the disk of the store. It fails when ctx ends.
 type backupFS struct {
 	vfs.FS
 	ctx context.Context
@@ -40,9 +40,9 @@ func (f *backupFile) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-// writtenPart reads the beginning of a log that Pebble writes to: what was written when it
-// was opened. Everything after that may change while it is read, and a copy with a hole in
-// it looks damaged.
+// writtenPart reads a log that Pebble still writes to, up to what had been written when it was
+// opened. Everything after that may change while it is read, and a copy with a hole in it looks
+// damaged.
 type writtenPart struct {
 	vfs.File
 	left int64
@@ -57,29 +57,31 @@ func (f *writtenPart) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// logLengths is how many bytes were written to each log that was begun since the folder
-// was opened. It is safe for concurrent use.
+// logLengths is how many bytes were written to each log that was begun since the folder was opened.
+// It is safe for concurrent use.
 type logLengths struct {
 	mu      sync.Mutex
 	written map[string]*atomic.Int64 // by the name of the log
 }
 
-// add returns what counts the bytes written to a new log, nil if it is another file.
+// add returns the counter of the bytes written to a new log, or nil for any other file.
 func (l *logLengths) add(path string) *atomic.Int64 {
 	if !isLog(path) {
 		return nil
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.written == nil {
 		l.written = make(map[string]*atomic.Int64)
 	}
+
 	n := new(atomic.Int64)
 	l.written[filepath.Base(path)] = n
 	return n
 }
 
-// of returns how much was written to a log, nil for other files and for logs of earlier processes.
+// of returns the counter of a log, or nil for other files and for logs of earlier processes.
 func (l *logLengths) of(path string) *atomic.Int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,26 +12,26 @@ import (
 
 // The commit mark: whether synced commits are still there
 //
-// Pebble takes the first record of its newest log, and of its manifest, that it cannot read for
-// the end, because a crash leaves such an end. Damage looks the same, and would silently drop the
+// In its newest log, and in its manifest, Pebble takes the first record that it cannot read for the
+// end, because a crash leaves such an end. Damage looks the same, and would silently drop the
 // newest commits, or whole tables.
 //
-// So each commit stores its number under commitKey, and the file SYNCED says up to which number
-// commits are synced, and up to which of them tables have taken them over. Open reads the folder
-// without changing it, and refuses it if one of these commits is not found where the file says it
+// So each commit stores its number under commitKey, and the file SYNCED has two numbers: up to
+// which commits are synced, and up to which of them are in tables. Open first reads the folder
+// without changing it. It refuses the folder if one of these commits is not where the file says it
 // is. The second number is for a manifest that has lost its end: the newest commits are still in
 // the log then, but not the tables before them.
 //
-// The first number is written before anybody learns that a commit is synced, and not synced
-// itself: a power cut may leave an older one, which is true as well. The file is synced when the
+// The first number is written before anybody learns that a commit is synced. It is not synced
+// itself: a power cut may leave an older one, which is still true. The file is synced when the
 // second number changes.
 
-// commitKey is behind all keys that the users of the store write or read.
+// commitKey sorts behind all keys that the users of the store write or read.
 var commitKey = []byte("\xff\xff/pqbridge/commit")
 
 const (
-	// commitMarkMagic is how the file begins; its last byte is the version. Version 1 was a
-	// position in a log.
+	// commitMarkMagic is how the file begins. Its last byte is the version of the format; version 1
+	// was a position in a log.
 	commitMarkMagic = "pqsync\x00\x02"
 	commitMarkSize  = len(commitMarkMagic) + 8 + 8 + 4
 
@@ -49,14 +49,15 @@ func (n commitNumbers) encode() [commitMarkSize]byte {
 	b := append(file[:0], commitMarkMagic...)
 	b = binary.LittleEndian.AppendUint64(b, n.newest)
 	b = binary.LittleEndian.AppendUint64(b, n.inTables)
-	binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	sum := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
+	binary.LittleEndian.AppendUint32(b, sum)
 	return file
 }
 
 func commitMarkPath(files vfs.FS, dir string) string { return files.PathJoin(dir, commitMarkName) }
 
-// readCommitMark returns the numbers in the mark of a folder, or none if there is no
-// readable mark: in a new store, in one of an earlier version, and after some power cuts.
+// readCommitMark returns the numbers in the mark of a folder. They are zero if there is no readable
+// mark: in a new store, in one of an earlier version, and after some power cuts.
 func readCommitMark(files vfs.FS, dir string) (commitNumbers, error) {
 	f, err := files.Open(commitMarkPath(files, dir))
 	if err != nil {
@@ -74,6 +75,7 @@ func readCommitMark(files vfs.FS, dir string) (commitNumbers, error) {
 	if n.encode() != file {
 		return commitNumbers{}, nil
 	}
+
 	return n, nil
 }
 
@@ -93,10 +95,11 @@ func findCommits(db *pebble.DB) (n commitNumbers, err error) {
 	return n, err
 }
 
-// newestCommit returns the number of the newest commit in a store, or in its tables, 0 if
-// there is none.
+// newestCommit returns the number of the newest commit in a store, or only in its tables. It is 0
+// if there is none.
 func newestCommit(db *pebble.DB, inTables bool) (number uint64, err error) {
-	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: commitKey, OnlyReadGuaranteedDurable: inTables})
+	o := &pebble.IterOptions{LowerBound: commitKey, OnlyReadGuaranteedDurable: inTables}
+	iter, err := db.NewIter(o)
 	if err != nil {
 		return 0, err
 	}
@@ -106,11 +109,12 @@ func newestCommit(db *pebble.DB, inTables bool) (number uint64, err error) {
 			number = binary.BigEndian.Uint64(value)
 		}
 	}
-	return number, iter.Close() // which returns what went wrong in between
+
+	return number, iter.Close() // It returns what went wrong in between.
 }
 
-// checkCommits returns the numbers in the mark of the folder, and an error wrapping
-// errDamaged if one of these commits has vanished.
+// checkCommits returns the numbers in the mark of the folder. The error wraps errDamaged if one of
+// these commits has vanished.
 func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumbers, err error) {
 	marked, err = readCommitMark(o.FS, dir)
 	if err != nil || marked == (commitNumbers{}) {
@@ -121,37 +125,54 @@ func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumber
 	if err != nil {
 		return marked, explainDamage(err)
 	}
+
 	found, err := findCommits(pdb)
 	_ = pdb.Close() // Nothing was written.
-	switch {
-	case err != nil && passing(err):
+	if err != nil && passing(err) {
 		return marked, err
-	case err != nil:
-		return marked, nil // A table is damaged, which does not keep the rest from being used.
 	}
+	if err != nil {
+		return marked, nil // A table is damaged, but the rest of the store can be used.
+	}
+
 	return marked, explainVanished(found, marked, commitMarkPath(o.FS, dir))
 }
 
-// explainVanished returns an error wrapping errDamaged if a commit that the mark knows was
-// not found. It says what to do.
+// explainVanished returns an error wrapping errDamaged if a commit that the mark knows was not
+// found. The error says what to do.
 func explainVanished(found, marked commitNumbers, mark string) error {
-	switch {
-	case found.newest < marked.newest:
-		return fmt.Errorf("%w: the newest commit found is number %d, but commits up to number %d were synced; "+
-			"the newest file *.log is damaged, cut off or missing: restore the folder from a backup, "+
-			"or give up the commits that are missing and remove %s", errDamaged, found.newest, marked.newest, mark)
-	case found.inTables < marked.inTables:
-		return fmt.Errorf("%w: the newest commit in the tables is number %d, but tables had all up to number %d; "+
-			"the list of the tables, a file %s, is damaged, cut off or an older one: "+
-			"restore the folder from a backup, all of it and into an empty folder; "+
-			"if there is none, see what is left in a copy of the folder, without the file %s",
-			errDamaged, found.inTables, marked.inTables, "MANIFEST-*", mark)
+	if found.newest < marked.newest {
+		return fmt.Errorf("%w: the newest commit found is number %d, but commits up to number %d "+
+			"were synced; the newest file *.log is damaged, cut off or missing: restore the "+
+			"folder from a backup, or give up the commits that are missing and remove %s",
+			errDamaged, found.newest, marked.newest, mark)
 	}
+	if found.inTables < marked.inTables {
+		return fmt.Errorf("%w: the newest commit in the tables is number %d, but tables had all "+
+			"up to number %d; the list of the tables, a file MANIFEST-*, is damaged, cut off or an "+
+			"older one: restore the folder from a backup, all of it and into an empty folder; "+
+			"if there is none, see what is left in a copy of the folder, without the file %s",
+			errDamaged, found.inTables, marked.inTables, mark)
+	}
+
 	return nil
 }
 
-// commitMark writes the mark. Without it commits are as safe, but less damage is noticed.
-// So a failure here is not a failure of the disk. It belongs to the syncer.
+// readOnly are Pebble's options for looking at a folder without changing it.
+func (o Options) readOnly(lock *pebble.Lock) *pebble.Options {
+	return &pebble.Options{
+		FS:                 tableFS{o.FS},
+		Lock:               lock,
+		ReadOnly:           true,
+		CacheSize:          minMemTableSize,
+		MemTableSize:       uint64(o.MemTableSize),
+		FormatMajorVersion: pebble.FormatValueSeparation,
+		Logger:             pebbleLogger{o.Logger, func(error) {}}, // Open fails as well.
+	}
+}
+
+// commitMark writes the mark. Commits are as safe without it, but less damage is noticed, so a
+// failure here is not a failure of the disk. Only the syncer uses it.
 type commitMark struct {
 	file    vfs.File // nil if it cannot be written
 	logger  *slog.Logger
@@ -159,8 +180,8 @@ type commitMark struct {
 	buffer  [commitMarkSize]byte
 }
 
-// openCommitMark opens the mark of a folder, whose commits are synced up to these numbers.
-func openCommitMark(files vfs.FS, dir string, found commitNumbers, logger *slog.Logger) *commitMark {
+// openCommitMark opens the mark of a folder. The commits up to n are synced.
+func openCommitMark(files vfs.FS, dir string, n commitNumbers, logger *slog.Logger) *commitMark {
 	m := &commitMark{logger: logger}
 	f, err := files.OpenReadWrite(commitMarkPath(files, dir), commitMarkCategory)
 	if err != nil {
@@ -169,7 +190,7 @@ func openCommitMark(files vfs.FS, dir string, found commitNumbers, logger *slog.
 	}
 
 	m.file = f
-	m.setInTables(found)
+	m.setInTables(n)
 	return m
 }
 
@@ -179,7 +200,7 @@ func (m *commitMark) setNewest(number uint64) {
 	m.write()
 }
 
-// setInTables is called after a flush, which needs no speed.
+// setInTables is called after a flush. It may take its time.
 func (m *commitMark) setInTables(n commitNumbers) {
 	m.numbers = n
 	if m.write(); m.file != nil {
@@ -199,7 +220,7 @@ func (m *commitMark) write() {
 	}
 }
 
-// giveUp stops writing the mark. The old one stays, and stays true.
+// giveUp stops writing the mark. The old one stays, and remains true.
 func (m *commitMark) giveUp(err error) {
 	m.logger.Warn("pebblekv: cannot write the file that says which commits are synced; "+
 		"the next start may not notice damage", "file", commitMarkName, "error", err)
@@ -208,7 +229,7 @@ func (m *commitMark) giveUp(err error) {
 
 func (m *commitMark) close() {
 	if m.file != nil {
-		_ = m.file.Close() // What counts was synced.
+		_ = m.file.Close() // What matters was synced.
 		m.file = nil
 	}
 }

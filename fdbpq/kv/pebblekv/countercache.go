@@ -6,20 +6,20 @@ type counter struct {
 	exists bool
 }
 
-// maxCounters bounds how many counters are cached, and maxCounterKey the length of
-// their keys in bytes.
 const (
-	maxCounters   = 1 << 15
+	// maxCounters bounds how many counters are cached.
+	maxCounters = 1 << 15
+	// maxCounterKey bounds the length of their keys, in bytes.
 	maxCounterKey = 256
 )
 
-// counterCache has the newest values of recently incremented keys, so that the next
-// Add needs no read: every push and pop changes the item counts of its queue. A transaction of a
-// lane's usual pushes and pops takes 11 % less time of the processor with it. It belongs to whoever
-// holds the writer slot.
+// counterCache has the newest values of recently incremented keys, so that the next Add needs no
+// read: every push and pop changes the item counts of its queue. It takes 11 % off the processor
+// time of a transaction of a lane's usual pushes and pops. Only the holder of the writer slot uses
+// it.
 type counterCache map[string]counter
 
-// apply takes over what a committed transaction did to counters.
+// apply enters what a committed transaction did to counters.
 func (c counterCache) apply(t *counterChanges) {
 	if t.cleared || len(c)+len(t.changed) > maxCounters {
 		clear(c)
@@ -37,7 +37,7 @@ func (c counterCache) apply(t *counterChanges) {
 // counterChange is what a transaction left under a key.
 type counterChange struct {
 	counter
-	known bool // false: the key was written by something other than Add
+	known bool // false if something other than Add wrote the key
 }
 
 // counterChanges is what one transaction did to counters. Its zero value is ready to use.
@@ -46,7 +46,7 @@ type counterChanges struct {
 	cleared bool // a range was cleared, so the cache does not apply any more
 }
 
-// get returns the value that the transaction sees under a key, if it is cached.
+// get returns the value that the transaction sees under key, if it is cached.
 func (t *counterChanges) get(cache counterCache, key []byte) (value counter, ok bool) {
 	if change, changed := t.changed[string(key)]; changed {
 		return change.counter, change.known

@@ -10,15 +10,22 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// diskFS is the file system Pebble writes to. It makes the first failed write look like a power
-// cut: from then on nothing reaches the folder any more.
+// diskFS is the file system that Pebble writes to. It makes the first failed write look like a
+// power cut: from then on nothing reaches the folder.
 //
-// After most failed writes Pebble exits the process, panics with its locks held, or unlocks a
+// After most failed writes Pebble would exit the process, panic with its locks held, or unlock a
 // mutex twice, and it could delete files that a manifest still needs. So Pebble is not told. The
-// failure is recorded before the write returns, and everything after it pretends to succeed:
-// writes to the log and the manifest are dropped, new files are kept in memory, and removals do
-// nothing. Pebble stays consistent in memory, its readers continue, and it can be closed. Its
-// results mean nothing: check err after every sync that is waited for.
+// failure is recorded before the write returns. Everything after it pretends to succeed:
+//
+//	writes to the log and the manifest  are dropped
+//	writes to tables                    fail
+//	new files                           are kept in memory
+//	new tables of a compaction          wait until the store is closed, then fail
+//	removals                            do nothing
+//	reads of what was there before      go on
+//
+// So Pebble stays consistent in memory, its readers continue, and it can be closed. Its results
+// mean nothing: check err after every sync that is waited for.
 type diskFS struct {
 	vfs.FS
 	dir    string
@@ -26,7 +33,7 @@ type diskFS struct {
 	after  *vfs.MemFS // files created after the failure
 
 	logs   logLengths
-	backup atomic.Pointer[backupFS] // where Pebble writes a copy of the folder, nil if it does not
+	backup atomic.Pointer[backupFS] // where Pebble is writing a copy of the folder, or nil
 
 	once     sync.Once
 	cause    error         // set before failed is closed
@@ -44,6 +51,7 @@ func newDisk(dir string, o Options) (*diskFS, error) {
 		failed:   make(chan struct{}),
 		released: make(chan struct{}),
 	}
+
 	return d, d.after.MkdirAll(dir, 0o755)
 }
 
@@ -66,11 +74,11 @@ func (d *diskFS) err() error {
 	}
 }
 
-// release ends the wait of compactions on a failed disk, so that Pebble can be closed. It is called
-// at most once.
+// release ends the wait of compactions on a failed disk, so that Pebble can be closed. Call it only
+// once.
 func (d *diskFS) release() { close(d.released) }
 
-// backupOf returns the file system for a file of a backup, nil for one of the store.
+// backupOf returns the file system of a backup if the file name belongs to one, or nil.
 func (d *diskFS) backupOf(name string) *backupFS {
 	b := d.backup.Load()
 	if b == nil || filepath.Dir(name) == d.dir {
@@ -79,9 +87,7 @@ func (d *diskFS) backupOf(name string) *backupFS {
 	return b
 }
 
-// Create implements vfs.FS. After the failure a compaction would fill the memory, so it waits
-// until the store is closed, but not while Pebble opens the folder and waits for it. Its tables
-// are the only ones that are not part of a flush.
+// Create implements vfs.FS.
 func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if b := d.backupOf(name); b != nil {
 		return b.Create(name, category)
@@ -96,26 +102,29 @@ func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 		d.fail(err)
 	}
 
+	// Only a compaction creates tables that are not part of a flush. Its tables would fill the
+	// memory, so it waits, except while Pebble opens the folder and waits for the compaction.
 	if table && category != categoryFlush {
 		if d.opened.Load() {
 			<-d.released
 		}
 		return nil, d.cause
 	}
+
 	return d.after.Create(name, category)
 }
 
 // ReuseForWrite implements vfs.FS. Pebble reuses old logs with it.
-func (d *diskFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *diskFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.err() == nil {
-		d.logs.forget(oldname)
-		f, err := d.FS.ReuseForWrite(oldname, newname, category)
+		d.logs.forget(from)
+		f, err := d.FS.ReuseForWrite(from, to, category)
 		if err == nil {
-			return &diskFile{File: f, disk: d, written: d.logs.add(newname)}, nil
+			return &diskFile{File: f, disk: d, written: d.logs.add(to)}, nil
 		}
 		d.fail(err)
 	}
-	return d.after.Create(newname, category)
+	return d.after.Create(to, category)
 }
 
 func (d *diskFS) OpenDir(name string) (vfs.File, error) {
@@ -144,15 +153,16 @@ func (d *diskFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 		return f, nil
 	}
 
-	// A backup copies the logs, to which Pebble still writes.
+	// A backup copies the logs while Pebble writes to them.
 	if written := d.logs.of(name); written != nil {
 		return &writtenPart{File: f, left: written.Load()}, nil
 	}
+
 	return f, nil
 }
 
-// Link implements vfs.FS. Only backups link files. Pebble copies a file that cannot be
-// linked, except after some errors that file systems without links also return.
+// Link implements vfs.FS. Only backups link files. Pebble copies a file that cannot be linked, but
+// not after every error that file systems without links return, so all errors become errNoLink.
 func (d *diskFS) Link(oldname, newname string) error {
 	if b := d.backupOf(newname); b != nil && b.ctx.Err() != nil {
 		return errNoLink
@@ -186,12 +196,13 @@ func (d *diskFS) Rename(oldname, newname string) error {
 		}
 		d.fail(err)
 	}
+
 	_ = d.after.Rename(oldname, newname) // The file may be older than the failure.
 	return nil
 }
 
-// Remove implements vfs.FS. A file that cannot be removed does no harm, so that is not
-// a failure of the disk.
+// Remove implements vfs.FS. A file that cannot be removed does no harm, so this is not a failure of
+// the disk.
 func (d *diskFS) Remove(name string) error {
 	if b := d.backupOf(name); b != nil {
 		return b.Remove(name)
@@ -201,6 +212,7 @@ func (d *diskFS) Remove(name string) error {
 	if d.err() == nil {
 		return d.FS.Remove(name)
 	}
+
 	_ = d.after.Remove(name) // The file may be older than the failure.
 	return nil
 }
@@ -211,14 +223,17 @@ func (d *diskFS) Unwrap() vfs.FS { return d.FS }
 type diskFile struct {
 	vfs.File
 	disk *diskFS
-	// table: the file is a table, which is read back. Pretending would make a broken
-	// table look good, and Pebble copes with a table that fails.
+
+	// table: the file is a table. It is read back, so pretending would make a broken table look
+	// good, and Pebble copes with a table that fails.
 	table bool
-	// written counts the bytes of a log, nil for other files.
+
+	// written counts the bytes of a log. It is nil for other files.
 	written *atomic.Int64
 }
 
-// attempt runs a write operation unless the disk has failed, and returns what Pebble is told.
+// attempt runs a write operation unless the disk has failed. It returns the error that Pebble is
+// told.
 func (f *diskFile) attempt(op func() error) error {
 	if f.disk.err() == nil {
 		err := op()
@@ -230,6 +245,7 @@ func (f *diskFile) attempt(op func() error) error {
 	if f.table {
 		return errTable
 	}
+
 	return nil
 }
 
@@ -247,6 +263,7 @@ func (f *diskFile) Write(p []byte) (int, error) {
 	if f.written != nil {
 		f.written.Add(int64(len(p)))
 	}
+
 	return len(p), nil
 }
 
@@ -266,6 +283,6 @@ func (f *diskFile) Preallocate(offset, length int64) error {
 	if f.disk.err() != nil {
 		return nil
 	}
-	// This is an optimization that some file systems do not support.
+	// Some file systems do not support this optimization, so an error is not a failure.
 	return f.File.Preallocate(offset, length)
 }

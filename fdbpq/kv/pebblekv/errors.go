@@ -14,16 +14,20 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// errDamaged says that something that was synced is gone.
+// ErrInUse is returned by Open if another DB of this or another process uses the folder.
+var ErrInUse = errors.New("is in use by another process")
+
+// errDamaged says that something that had been synced is gone.
 var errDamaged = errors.New("transactions that were acknowledged are damaged or missing")
 
 // errGone says that the folder, or its lock, is not the one that was opened.
 var errGone = errors.New("pebblekv: the folder was deleted or replaced while it was in use")
 
-const damagedReason = "a file of the store is damaged, missing or unreadable: see the log of the service"
+const damagedReason = "a file of the store is damaged, missing or unreadable: " +
+	"see the log of the service"
 
-// failure returns the error for the caller of an operation that failed because of
-// cause. Its text names no files.
+// failure returns the error for the caller of an operation that failed because of cause. Its text
+// names no files.
 func failure(cause error) error {
 	if errors.Is(cause, errDamaged) || pebble.IsCorruptionError(cause) {
 		return kv.WithCause(kv.ErrCorrupt, damagedReason, cause)
@@ -47,19 +51,25 @@ func reason(cause error) string {
 	case known:
 		return "the disk failed: " + errno.Error()
 	}
+
 	return "the disk failed"
 }
 
-// passing reports whether a read failed for lack of a resource that may be available
-// again in a moment.
+// passing reports whether a read failed for lack of a resource that may be available again in a
+// moment.
 func passing(err error) bool {
-	errno, ok := errors.AsType[syscall.Errno](err)
-	return ok && (errno == syscall.EMFILE || errno == syscall.ENFILE || errno == syscall.ENOMEM || errno == syscall.EINTR)
+	errno, _ := errors.AsType[syscall.Errno](err)
+	switch errno {
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR:
+		return true
+	}
+	return false
 }
 
-// explainDamage adds to Pebble's error about a damaged folder what to do.
+// explainDamage adds what to do to Pebble's error about a damaged folder.
 func explainDamage(err error) error {
-	if pebble.IsCorruptionError(err) || errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, fs.ErrNotExist) {
+	missing := errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, fs.ErrNotExist)
+	if missing || pebble.IsCorruptionError(err) {
 		return fmt.Errorf("%w: %w: restore the folder from a backup", errDamaged, err)
 	}
 	return err
@@ -95,13 +105,15 @@ func (d *damage) note(what string, err error) {
 	if d.noted == nil {
 		d.noted = make(map[string]struct{})
 	}
+
 	d.noted[what] = struct{}{}
 	if d.first == nil {
 		d.first = kv.WithCause(kv.ErrCorrupt, damagedReason, err)
 	}
 
-	// Pebble's errors would be logged with stacks.
-	d.logger.Error("pebblekv: stored data cannot be read: stop the service, save the folder, and restore a backup",
+	// As a string: Pebble's errors would be logged with stacks.
+	d.logger.Error("pebblekv: stored data cannot be read: "+
+		"stop the service, save the folder, and restore a backup",
 		"what", what, "error", err.Error())
 }
 

@@ -19,12 +19,12 @@ const (
 	commitMarkName = "SYNCED"
 	proofName      = "writable"
 
-	// unfinished ends the name of the folder in which a backup is made. Open refuses what is
-	// in it: a part of a store may look like a store.
+	// unfinished ends the name of the folder in which a backup is made. Open refuses what is in
+	// such a folder, because part of a store may look like a store.
 	unfinished = ".unfinished-backup"
 )
 
-// How Pebble labels what it writes to its log, and to the tables it flushes memtables to.
+// How Pebble labels what it writes: to its log, and to the tables it flushes memtables to.
 const (
 	logCategory   vfs.DiskWriteCategory = "pebble-wal"
 	categoryFlush vfs.DiskWriteCategory = "pebble-memtable-flush"
@@ -51,11 +51,12 @@ func belongsToStore(name string) bool {
 			return true
 		}
 	}
+
 	return name == "LOCK" || name == "CURRENT"
 }
 
-// Exists reports whether there is a store in the folder dir, or parts of one. Open makes
-// one if there is none.
+// Exists reports whether the folder dir has a store in it, or parts of one. If it has none, or does
+// not exist, Open would make a store. The error is that of reading the folder.
 func Exists(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -66,8 +67,8 @@ func Exists(dir string) (bool, error) {
 	}), nil
 }
 
-// refuseForeign refuses a folder that is somebody else's: one with files and no store. Open
-// would fill it, and take it from its other users.
+// refuseForeign refuses a folder that is somebody else's: one with files but no store. Open would
+// fill it, and take it from its other users.
 func refuseForeign(files vfs.FS, dir string) error {
 	names, err := files.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,17 +80,20 @@ func refuseForeign(files vfs.FS, dir string) error {
 
 	foreign := ""
 	for _, name := range names {
-		switch {
-		case belongsToStore(name):
+		if belongsToStore(name) {
 			return nil
-		case name != "lost+found" && !strings.HasPrefix(name, "."): // as in a new file system
+		}
+		// A new file system has these.
+		if name != "lost+found" && !strings.HasPrefix(name, ".") {
 			foreign = name
 		}
 	}
+
 	if foreign != "" {
 		return fmt.Errorf("pebblekv: folder %s has no store in it but other files, such as %q: "+
 			"want an empty folder, or one with a store", dir, foreign)
 	}
+
 	return nil
 }
 
@@ -105,7 +109,7 @@ func refuseUnfinished(dir string) error {
 }
 
 // checkMarker returns an error wrapping errDamaged if the folder has parts of a store but no marker
-// that names its manifest. Pebble would take it for a new folder and delete them.
+// that names its manifest. Pebble would take the folder for a new one, and delete the parts.
 func checkMarker(files vfs.FS, dir string) error {
 	found, err := pebble.Peek(dir, files)
 	if err != nil {
@@ -119,11 +123,15 @@ func checkMarker(files vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, name := range names {
-		if isLog(name) || isTable(name) { // created only after the marker
-			return fmt.Errorf("%w: %s exists, but the file marker.manifest.*, which says what belongs to the "+
-				"store, does not: restore the folder from a backup", errDamaged, files.PathJoin(dir, name))
+		// Pebble creates these only after the marker.
+		if isLog(name) || isTable(name) {
+			return fmt.Errorf("%w: %s exists, but the file marker.manifest.*, which says what "+
+				"belongs to the store, does not: restore the folder from a backup",
+				errDamaged, files.PathJoin(dir, name))
 		}
 	}
+
 	return nil
 }

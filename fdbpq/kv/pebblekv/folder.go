@@ -10,20 +10,25 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 const (
 	ownerFolder fs.FileMode = 0o700
-	// others is the permissions of the group and of everybody else.
-	others fs.FileMode = 0o077
+	// othersMask has the permissions of the group and of everybody else.
+	othersMask fs.FileMode = 0o077
 )
 
-// tighten revokes the permissions of everybody but the owner on a folder, and so on what is in it. In
-// one that belongs to another user, as in many containers, they stay.
+// tighten revokes the permissions of everybody but the owner on a folder, which protects what is in
+// it as well. They stay on a folder that belongs to another user, as in many containers.
 func tighten(dir string, chmod func(string, fs.FileMode) error, logger *slog.Logger) {
 	info, err := os.Stat(dir)
-	if err == nil && info.Mode().Perm()&others != 0 {
-		err = chmod(dir, info.Mode()&^others)
+	if err == nil && info.Mode().Perm()&othersMask != 0 {
+		err = chmod(dir, info.Mode()&^othersMask)
 	}
 	if err != nil {
 		logger.Warn("pebblekv: other users may be able to read the data, "+
@@ -31,16 +36,33 @@ func tighten(dir string, chmod func(string, fs.FileMode) error, logger *slog.Log
 	}
 }
 
+// lockFolder makes the folder if necessary, and locks it.
+func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
+	if err := files.MkdirAll(dir, ownerFolder); err != nil {
+		return nil, fmt.Errorf("pebblekv: make the folder %s: %w", dir, err)
+	}
+
+	lock, err := pebble.LockDirectory(dir, files)
+	if _, isPath := errors.AsType[*fs.PathError](err); isPath {
+		return nil, fmt.Errorf("pebblekv: make the lock of the folder %s: %w", dir, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pebblekv: folder %s %w: %w", dir, ErrInUse, err)
+	}
+
+	return lock, nil
+}
+
 // folderInterval is the shortest time between two checks of the folder.
 const folderInterval = 100 * time.Millisecond
 
-// folderGuard notices when the folder of a store was removed, renamed or replaced, for
-// example by another file system mounted over it. Open files continue to work then,
-// and whatever is written to them is lost. It checks the lock file: without that,
-// another process could use the folder too. It is safe for concurrent use.
+// folderGuard notices when the folder of a store was removed, renamed or replaced, for example by
+// mounting another file system over it. Open files still work then, and whatever is written to
+// them is lost. The guard checks the lock file, because without it another process could use the
+// folder too. It is safe for concurrent use.
 type folderGuard struct {
 	lock string
-	file fs.FileInfo // of the lock
+	file fs.FileInfo // of the lock when it was opened
 	now  func() time.Time
 
 	mu   sync.Mutex
@@ -48,8 +70,8 @@ type folderGuard struct {
 	gone error
 }
 
-// newFolderGuard returns a guard of a folder whose lock is held, and none with an error if the
-// folder is not one of the operating system.
+// newFolderGuard returns a guard of a folder whose lock is held. It fails if the folder is not in
+// the file system of the operating system.
 func newFolderGuard(dir string, now func() time.Time) (*folderGuard, error) {
 	lock := filepath.Join(dir, "LOCK")
 	file, err := os.Stat(lock)
@@ -59,12 +81,13 @@ func newFolderGuard(dir string, now func() time.Time) (*folderGuard, error) {
 	return &folderGuard{lock: lock, file: file, now: now}, nil
 }
 
-// check returns an error wrapping errGone if the folder is gone. It looks at most once
-// in each folderInterval, unless it must. A folder without a guard is never gone.
+// check returns an error wrapping errGone if the folder is gone. Unless must, it looks at most once
+// in each folderInterval. A folder without a guard is never gone.
 func (f *folderGuard) check(must bool) error {
 	if f == nil {
 		return nil
 	}
+
 	now := f.now()
 
 	f.mu.Lock()
@@ -73,6 +96,7 @@ func (f *folderGuard) check(must bool) error {
 		f.next = now.Add(folderInterval)
 		f.gone = f.compareLock()
 	}
+
 	return f.gone
 }
 
@@ -83,9 +107,71 @@ func (f *folderGuard) compareLock() error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%w: %w", errGone, err)
 	case err != nil:
-		return nil // That does not mean that it is gone.
+		return nil // This does not mean that it is gone.
 	case !os.SameFile(file, f.file):
 		return fmt.Errorf("%w: %s is a different file now", errGone, f.lock)
 	}
+
 	return nil
+}
+
+const (
+	// spaceInterval is the shortest time between two queries of the free space.
+	spaceInterval = 100 * time.Millisecond
+
+	// shrinkDivisor: transactions that shrink the store may use the space kept free down to one
+	// shrinkDivisor'th of it. They need some, because removals are logged too, and the bookkeeping
+	// of a removal may be larger than the removed keys.
+	shrinkDivisor = 4
+)
+
+// spaceGuard keeps part of the disk free, so that the store refuses a write before the disk does.
+// It is safe for concurrent use.
+type spaceGuard struct {
+	fs  vfs.FS
+	dir string
+	min uint64 // bytes to keep free
+	now func() time.Time
+
+	mu   sync.Mutex
+	next time.Time // when to query again
+	free uint64    // bytes
+	err  error
+}
+
+// check returns an error wrapping kv.ErrUnavailable if there is too little free space for a
+// transaction that makes the store larger, or for one that does not.
+func (s *spaceGuard) check(grows bool) error {
+	if s == nil {
+		return nil
+	}
+
+	need := s.min
+	if !grows {
+		need /= shrinkDivisor
+	}
+
+	free, err := s.query()
+	if err != nil {
+		return nil // Some file systems do not tell. A full disk will.
+	}
+	if free < need {
+		return fmt.Errorf("%w: disk full: %d bytes free, %d needed", kv.ErrUnavailable, free, need)
+	}
+
+	return nil
+}
+
+// query returns the free space, as it was up to a spaceInterval ago.
+func (s *spaceGuard) query() (free uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.now(); !now.Before(s.next) {
+		s.next = now.Add(spaceInterval)
+		var usage vfs.DiskUsage
+		usage, s.err = s.fs.GetDiskUsage(s.dir)
+		s.free = usage.AvailBytes
+	}
+
+	return s.free, s.err
 }

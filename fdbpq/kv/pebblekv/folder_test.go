@@ -19,7 +19,7 @@ func TestOwnerOnly(t *testing.T) {
 		mustClose(t, openTestDir(t, dir, Options{}))
 		info, err := os.Stat(dir)
 		must(t, err)
-		if rights := info.Mode().Perm(); rights&others != 0 {
+		if rights := info.Mode().Perm(); rights&othersMask != 0 {
 			t.Errorf("the folder has the rights %v", rights)
 		}
 		must(t, os.Chmod(dir, 0o755))

@@ -2,7 +2,6 @@ package pebblekv
 
 import (
 	"bytes"
-	"iter"
 
 	"github.com/google/btree"
 
@@ -12,32 +11,38 @@ import (
 // Gaps: intervals known to be empty
 //
 // A log-structured store does not remove a key, it writes a tombstone over it. Popping a queue at
-// its head leaves one tombstone for each pop, all of them below the next item, and a range read
-// from the head steps over every one of them until a compaction removes them. So the store
-// remembers intervals that hold no key, gaps for short, and range reads skip them.
+// its head leaves a tombstone for each pop, all of them below the next item, and a range read from
+// the head steps over every one until a compaction removes them. So the store remembers intervals
+// that hold no key, gaps for short, and range reads skip them.
 //
-// A gap is found by a range read that steps over many dead keys in a row, or over any between two
-// gaps, and by clearing a range. One in sampleEvery of the dead keys is kept as a sample. Writing
-// a key splits the gap it is in. A part with fewer than minSamples is dropped with its samples:
-// seeking past a gap costs as much as stepping over some ten dead keys, and pushes into an emptied
-// queue would leave a worthless gap between every two items. One sample is not enough: a priority
-// that was emptied counts from the start again, so its items land where earlier ones were.
+// Finding. A range read finds a gap when it steps over many dead keys in a row, or over any between
+// two gaps. Clearing a range makes one. One in sampleEvery of the dead keys is kept as a sample.
 //
-// Transactions see different versions; the version is the number of the newest commit applied. A
-// gap has been empty since a version and up to now, because writes trim it before anybody reads
-// them. The gaps that a transaction finds are published when it commits, as empty since its own
-// version, because it may have cleared the keys itself; the keys it wrote after reading are trimmed
-// from them first. A cancelled transaction publishes nothing, and a read-only one only if nothing
-// was applied since its version and no write transaction has trimmed any yet.
+// Splitting. Writing a key splits the gap it is in. A part with fewer than minSamples is dropped
+// with its samples: seeking past a gap costs as much as stepping over some ten dead keys, and
+// pushes into an emptied queue would leave a worthless gap between every two items. One sample is
+// not enough: a priority that was emptied counts from the start again, so its items land where
+// earlier ones were.
 //
-// Readers are at the durable version, which lags behind the applied one. Hence neighbours found at
-// different versions are joined only once both are durable, so that a reader one pop behind still
-// profits from all earlier pops.
+// Versions. Transactions see different versions; the version is the number of the newest commit
+// applied. A gap has been empty from its version, since, up to now, because writes trim it before
+// anybody reads them.
+//
+// Publishing. A transaction publishes the gaps it found when it commits, as empty since its own
+// version, because it may have cleared the keys itself. Keys that it wrote after reading are
+// trimmed from them first. A cancelled transaction publishes nothing. A read-only transaction
+// publishes only if nothing was applied since its version and the open write transaction has
+// trimmed nothing yet.
+//
+// Joining. Readers are at the durable version, which lags behind the applied one. Hence neighbours
+// of different versions are joined only once both are durable, so that a reader one pop behind
+// still profits from all earlier pops.
 
 const (
 	sampleEvery = 32
 	minSamples  = 2
-	// gapOverhead and sampleOverhead are the bytes they take besides their keys.
+
+	// What a gap and a sample take besides their keys, in bytes.
 	gapOverhead    = 128
 	sampleOverhead = 48
 )
@@ -48,13 +53,13 @@ type gap struct {
 	since      uint64
 }
 
-// gapSet is a set of disjoint gaps and the samples in them, in key order. It keeps
-// the slices it is given and never changes them. It is not safe for concurrent use.
+// gapSet is a set of disjoint gaps and the samples in them, in key order. It keeps the slices it is
+// given and never changes them. It is not safe for concurrent use.
 type gapSet struct {
 	gaps    *btree.BTreeG[gap]
 	samples *btree.BTreeG[[]byte]
 	bytes   int    // of memory
-	hand    []byte // where to evict next
+	evicted []byte // up to where shrink has evicted
 }
 
 func newGapSet() *gapSet {
@@ -97,6 +102,7 @@ func (s *gapSet) countSamples(g gap, max int) (n int, first []byte) {
 		}
 		return n < max
 	})
+
 	return n, first
 }
 
@@ -120,7 +126,7 @@ func (s *gapSet) at(key []byte) (found gap, ok bool) {
 	return found, ok
 }
 
-// before returns the gap that ends at key or contains what is directly below it.
+// before returns the gap that ends at key, or that contains what is directly below key.
 func (s *gapSet) before(key []byte) (found gap, ok bool) {
 	s.gaps.DescendLessOrEqual(gap{begin: key}, func(g gap) bool {
 		if bytes.Equal(g.begin, key) {
@@ -141,8 +147,8 @@ func (s *gapSet) from(key []byte) (found gap, ok bool) {
 	return found, ok
 }
 
-// first returns the first part of r outside all gaps at version. It ends where the
-// next gap begins, and is empty if there is no such part.
+// first returns the first part of r that is outside all gaps at version. It ends where the next gap
+// begins, and is empty if there is no such part.
 func (s *gapSet) first(r kv.Range, version uint64) kv.Range {
 	for {
 		g, ok := s.at(r.Begin)
@@ -162,11 +168,12 @@ func (s *gapSet) first(r kv.Range, version uint64) kv.Range {
 		r.End = g.begin
 		return false
 	})
+
 	return r
 }
 
-// last returns the last part of r outside all gaps at version. It begins where the
-// gap before it ends, and is empty if there is no such part.
+// last returns the last part of r that is outside all gaps at version. It begins where the gap
+// before it ends, and is empty if there is no such part.
 func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
 	for !r.Empty() {
 		g, ok := s.before(r.End)
@@ -186,18 +193,20 @@ func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
 		r.Begin = g.end
 		return false
 	})
+
 	return r
 }
 
 // trim cuts keys, which are in order, out of the gaps they are in. A part with few samples is not
-// worth it.
-func (s *gapSet) trim(keys iter.Seq[[]byte]) {
+// worth keeping.
+func (s *gapSet) trim(keys [][]byte) {
 	var (
-		rest   gap    // of the gap that the last key was in, and not in the set; none if it ends nowhere
+		rest   gap    // what is left of the gap the last key was in, taken out of the set; or none
 		cut    []byte // the last key; nil if rest is a whole gap
 		sample []byte // the first in rest; nil if there is none
-		next   []byte // where the next gap begins, if rest is none; nil if that is not known
+		next   []byte // where the next gap begins, if there is no rest; nil if that is not known
 	)
+
 	keepUpTo := func(end []byte) {
 		part := gap{rest.begin, end, rest.since}
 		if cut != nil {
@@ -210,11 +219,13 @@ func (s *gapSet) trim(keys iter.Seq[[]byte]) {
 		}
 	}
 
-	for key := range keys {
+	for _, key := range keys {
+		// The key is behind the rest: go on to the gap that it is in, if any.
 		if bytes.Compare(key, rest.end) >= 0 {
 			if sample != nil {
 				keepUpTo(rest.end)
 			}
+
 			rest, sample = gap{}, nil
 			if next != nil && bytes.Compare(key, next) < 0 {
 				continue
@@ -229,25 +240,29 @@ func (s *gapSet) trim(keys iter.Seq[[]byte]) {
 				next = after.begin
 				continue
 			}
+
 			s.remove(g)
 			rest, cut, next = g, nil, nil
 			_, sample = s.countSamples(rest, 1)
 		}
 
 		if sample != nil && bytes.Compare(sample, key) <= 0 {
-			keepUpTo(bytes.Clone(key)) // which lies in the memory of a transaction, with all that it has written
+			// The key lies in memory with everything else that its transaction has written.
+			keepUpTo(bytes.Clone(key))
 			s.dropSample(key)
 			_, sample = s.countSamples(gap{begin: key, end: rest.end}, 1)
 		}
+
 		cut = key
 	}
+
 	if sample != nil {
 		keepUpTo(rest.end)
 	}
 }
 
-// add adds the parts of g that are in no gap yet, and the samples that are in g.
-// Existing gaps stay as they are, because they have been empty for longer.
+// add adds the parts of g that are in no gap yet, and the samples that are in g. Existing gaps stay
+// as they are, because they have been empty for longer.
 func (s *gapSet) add(g gap, samples ...[]byte) {
 	begin := g.begin
 	if first, ok := s.at(begin); ok {
@@ -263,6 +278,7 @@ func (s *gapSet) add(g gap, samples ...[]byte) {
 		} else {
 			begin = g.end
 		}
+
 		if bytes.Compare(hole.begin, hole.end) < 0 {
 			s.insert(hole)
 		}
@@ -275,7 +291,7 @@ func (s *gapSet) add(g gap, samples ...[]byte) {
 	}
 }
 
-// join merges g with adjacent gaps that have the same version or are durable too.
+// join merges g with adjacent gaps of the same version, or of any if both are durable.
 func (s *gapSet) join(g gap, durable uint64) {
 	end := g.end
 	g, ok := s.before(g.begin)
@@ -287,7 +303,8 @@ func (s *gapSet) join(g gap, durable uint64) {
 		var next gap
 		next, ok = s.from(g.end)
 		since := max(g.since, next.since)
-		if !ok || !bytes.Equal(g.end, next.begin) || (g.since != next.since && since > durable) {
+		joinable := g.since == next.since || since <= durable
+		if !ok || !bytes.Equal(g.end, next.begin) || !joinable {
 			g = next
 			continue
 		}
@@ -307,22 +324,23 @@ func (s *gapSet) addAll(other *gapSet, since, durable uint64) {
 		s.join(g, durable)
 		return true
 	})
+
 	other.samples.Ascend(func(key []byte) bool {
 		s.addSample(key)
 		return true
 	})
 }
 
-// shrink evicts gaps in key order, going on where it last stopped, until the set
-// takes no more than limit bytes.
+// shrink evicts gaps until the set takes no more than limit bytes. It goes in key order, from where
+// it last stopped.
 func (s *gapSet) shrink(limit int) {
 	for s.bytes > limit {
-		g, ok := s.from(s.hand)
+		g, ok := s.from(s.evicted)
 		if !ok {
 			g, _ = s.gaps.Min()
 		}
 		s.remove(g)
 		s.dropSamples(g)
-		s.hand = g.end
+		s.evicted = g.end
 	}
 }

@@ -139,8 +139,8 @@ func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 			for i := range keys {
 				keys[i] = bytes.Clone(keys[i])
 			}
-			k.noteWrites(slices.Values(keys))
-			s.noteWrites(slices.Values(keys))
+			k.noteWrites(keys)
+			s.noteWrites(keys)
 			for _, key := range keys {
 				clear(key)
 			}

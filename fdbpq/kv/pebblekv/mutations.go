@@ -35,15 +35,20 @@ func (tx *transaction) ClearRange(r kv.Range) {
 		return
 	}
 
-	tx.count(r.Begin, r.End)
-	tx.count(r.Begin, r.End) // once as a write and once as a conflict range
+	// Once as a write and once as a conflict range.
+	tx.countConflict(r.Begin, r.End)
+	tx.countConflict(r.Begin, r.End)
+
+	// What the range holds is not known, so the transaction counts as one that shrinks.
 	tx.growth -= kv.MaxTransactionSize
 	tx.counters.noteClearedRange()
 	tx.writes.clearRange(r.Begin, r.End)
-	tx.finder.addGap(r, append([]byte{}, r.Begin...)) // no sample is nil
+
+	// A cleared range counts as one dead key. No sample is nil.
+	tx.finder.addGap(r, append([]byte{}, r.Begin...))
 }
 
-// Add implements kv.Transaction. There is one writer, so it can read.
+// Add implements kv.Transaction. It may read, because nobody else writes.
 func (tx *transaction) Add(key []byte, delta int64) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -51,6 +56,7 @@ func (tx *transaction) Add(key []byte, delta int64) {
 	if !tx.admit(key, len(stored)) {
 		return
 	}
+
 	old, err := tx.newest(key)
 	if err != nil {
 		tx.invalidate(err)
@@ -64,13 +70,14 @@ func (tx *transaction) Add(key []byte, delta int64) {
 	tx.writes.set(key, stored[:])
 }
 
-// CompareAndClear implements kv.Transaction. There is one writer, so it can read.
+// CompareAndClear implements kv.Transaction. It may read, because nobody else writes.
 func (tx *transaction) CompareAndClear(key, value []byte) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if !tx.admit(key, len(value)) {
 		return
 	}
+
 	old, err := tx.newest(key)
 	if err != nil {
 		tx.invalidate(err)
@@ -92,6 +99,7 @@ func (tx *transaction) newest(key []byte) ([]byte, error) {
 	case !cached.exists:
 		return nil, nil
 	}
+
 	var stored [8]byte
 	binary.LittleEndian.PutUint64(stored[:], cached.value)
 	return tx.copies.clone(stored[:]), nil
@@ -101,29 +109,32 @@ func (tx *transaction) AddReadConflict(r kv.Range) { tx.addConflict(r) }
 
 func (tx *transaction) AddWriteConflict(r kv.Range) { tx.addConflict(r) }
 
+// addConflict only counts r: with one writer at a time there are no conflicts.
 func (tx *transaction) addConflict(r kv.Range) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if !r.Empty() {
-		tx.count(r.Begin, r.End)
+		tx.countConflict(r.Begin, r.End)
 	}
 }
 
-// admit counts a write of key with an operand of n bytes towards the limits and
-// reports whether to do it.
+// admit counts a write of key with an operand of n bytes towards the limits. It reports whether
+// the write may go on.
 func (tx *transaction) admit(key []byte, n int) bool {
 	if tx.check() != nil {
 		return false
 	}
+
 	tx.size += len(key) + n
-	tx.count(key, key)
+	tx.countConflict(key, key)
 	if len(key) > kv.MaxKeySize || n > kv.MaxValueSize || tx.size > kv.MaxTransactionSize {
 		tx.invalid = kv.ErrTooLarge
 	}
+
 	return tx.invalid == nil
 }
 
-// invalidate keeps tx from committing because a read that a write needed failed.
+// invalidate keeps tx from committing because a read that a write needed has failed.
 func (tx *transaction) invalidate(err error) {
 	if !errors.Is(err, kv.ErrCorrupt) && !errors.Is(err, kv.ErrUnavailable) {
 		err = kv.WithCause(kv.ErrUnavailable, "", err)

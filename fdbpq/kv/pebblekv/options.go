@@ -14,27 +14,27 @@ import (
 
 // Options of a store. The zero value is ready to use.
 type Options struct {
-	// CacheSize is how much of the tables on disk is cached in memory, in bytes, at
-	// most 1 TiB. The cache shrinks when there are more than two memtables, and
-	// grows when there are fewer. 0 means DefaultCacheSize.
+	// CacheSize is how much of the tables on disk is cached in memory, in bytes, at most 1 TiB. The
+	// cache shrinks while there are more than two memtables, and grows while there are fewer.
+	// 0 means DefaultCacheSize.
 	CacheSize int64
 
-	// MemTableSize is how much is collected in memory before it is flushed to a table
-	// on disk, in bytes, from 1 MiB to 1 GiB. While the disk is slow up to four
-	// memtables are in memory. 0 means DefaultMemTableSize.
+	// MemTableSize is how much is collected in memory before it is flushed to a table on disk, in
+	// bytes, from 1 MiB to 1 GiB. While the disk is slow, up to four memtables are in memory.
+	// 0 means DefaultMemTableSize.
 	MemTableSize int64
 
-	// MinFreeSpace is how much of the disk to keep free, in bytes, at most 1 PiB. When less is
+	// MinFreeSpace is how much of the disk to keep free, in bytes, at most 1 PiB. While less is
 	// free, transactions that make the store larger fail with kv.ErrUnavailable. All others, and
-	// those that began with kv.BeginOptions.Shrinks, may use three quarters of it. 0 means
-	// DefaultMinFreeSpace, -1 keeps nothing free.
+	// those that began with kv.BeginOptions.Shrinks, may use three quarters of the space kept free.
+	// 0 means DefaultMinFreeSpace, -1 keeps nothing free.
 	MinFreeSpace int64
 
 	// Logger receives the log of the store. nil means slog.Default().
 	Logger *slog.Logger
 
-	// FS is the file system of the store. nil means that of the operating system,
-	// where only its owner has access to the folder.
+	// FS is the file system of the store. nil means that of the operating system, where only its
+	// owner has access to the folder.
 	FS vfs.FS
 
 	// now replaces time.Now in tests.
@@ -59,13 +59,15 @@ const (
 func (o Options) Validate() error {
 	var problems []error
 	check := func(ok bool, field string, value int64, format string, args ...any) {
-		if value != 0 && !ok { // 0 is the default
-			want := fmt.Sprintf(format, args...)
-			problems = append(problems, &kv.OptionError{Package: "pebblekv", Field: field, Value: value, Want: want})
+		if ok || value == 0 { // 0 is the default
+			return
 		}
+		problems = append(problems, &kv.OptionError{Package: "pebblekv",
+			Field: field, Value: value, Want: fmt.Sprintf(format, args...)})
 	}
 
-	check(o.CacheSize >= 1 && o.CacheSize <= maxCacheSize, "CacheSize", o.CacheSize, "1 to %d", maxCacheSize)
+	check(o.CacheSize >= 1 && o.CacheSize <= maxCacheSize,
+		"CacheSize", o.CacheSize, "1 to %d", maxCacheSize)
 	check(o.MemTableSize >= minMemTableSize && o.MemTableSize <= maxMemTableSize,
 		"MemTableSize", o.MemTableSize, "%d to %d", minMemTableSize, maxMemTableSize)
 	check(o.MinFreeSpace >= -1 && o.MinFreeSpace <= maxMinFreeSpace,
@@ -84,5 +86,6 @@ func (o Options) withDefaults() Options {
 	if o.now == nil {
 		o.now = time.Now
 	}
+
 	return o
 }

@@ -1,13 +1,14 @@
-// Package pebblekv is the embedded engine: a store in a local folder, kept by Pebble. Only one
-// DB of one process uses a folder at a time. For bytes and concurrency see package kv; a
-// transaction may also be used by several goroutines, one after the other.
+// Package pebblekv is the embedded engine: a store in a local folder, kept by Pebble.
+//
+// Only one DB of one process uses a folder at a time. Package kv says who owns bytes and what may
+// run at the same time. In addition, several goroutines may use a transaction, one after the other.
 //
 // # Guarantees
 //
-// There is one write transaction at a time; Begin waits for the one before, in the order of the
+// One write transaction runs at a time. Begin waits for the ones before it, in the order of the
 // calls. So there are no conflicts, and conflict ranges only count towards the size of a
-// transaction. The next one may begin when Commit has returned, before its future is ready, and
-// sees what was written. Commits that wait for a sync of the log share it.
+// transaction. The next transaction may begin when Commit has returned, before its future is ready,
+// and sees what was written. Commits that wait for a sync of the log share it.
 //
 // When the future of Commit is ready without error, the writes are in the synced log and survive
 // kill -9 and a power cut. The futures become ready in the order of the commits, whether or not
@@ -15,21 +16,21 @@
 //
 // # Failures
 //
-// The disk fills up: transactions that make the store larger fail with kv.ErrUnavailable while
-// less than Options.MinFreeSpace is free. Those that began with kv.BeginOptions.Shrinks succeed
-// for longer.
+// The disk fills up: while less than Options.MinFreeSpace is free, transactions that make the store
+// larger fail with kv.ErrUnavailable. Those that began with kv.BeginOptions.Shrinks succeed for
+// longer.
 //
 // A write or sync fails: every commit in progress fails with kv.ErrCommitUnknown, because its
 // writes may or may not be found later. From then on nothing is written to the folder, as if the
-// power had been cut. BeginRead continues to show the durable state; everything that writes
-// fails with kv.ErrUnavailable. Begin reopens the folder as soon as a test file can be written
-// to it, which it tries at most four times a second. Then transactions still open fail with
+// power had been cut. BeginRead continues to show the durable state; everything that writes fails
+// with kv.ErrUnavailable. Begin reopens the folder as soon as a test file can be written to it,
+// which it tries at most four times a second. Transactions that are still open then fail with
 // kv.ErrUnavailable, and what survived is synced before it is shown. If the folder cannot be
-// reopened, BeginRead fails too, and also tries again.
+// reopened, BeginRead fails as well, and tries again like Begin.
 //
-// Synced commits have vanished, because a log or the manifest, the list of the tables, is
-// damaged, cut off, missing or an older one: Open fails, its error says what to do, and the
-// folder stays as it is. docs/operations.md says what it cannot know.
+// Synced commits have vanished, because a log or the manifest (the list of the tables) is damaged,
+// cut off, missing or an older one: Open fails with an error that says what to do, and the folder
+// stays as it is. docs/operations.md says what Open cannot notice.
 //
 // A table is damaged, missing or unreadable: reads that need it fail with kv.ErrCorrupt, and so
 // does Check until the store is opened again. The log names the file.
@@ -40,21 +41,17 @@
 //
 // # Backups
 //
-// Backup makes a copy of a store in use, which has every commit that was durable before. A copy
-// of the folder of a store in use is not a backup.
+// Backup copies a store that is in use. The copy has every commit that was durable before. Copying
+// the folder of a store in use by other means does not make a backup.
 package pebblekv
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
-
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -66,18 +63,17 @@ type DB struct {
 
 	closing chan struct{} // closed by Close
 	close   sync.Once
-	closed  error // what Close returns
+	closed  error // returned by Close
 }
 
 var _ kv.Database = (*DB)(nil)
 
-// ErrInUse is returned by Open if another DB of this or another process uses the folder.
-var ErrInUse = errors.New("is in use by another process")
-
-// Open opens the store in the folder dir, which it creates if necessary. It fails if
-// dir is in use by a DB of this or another process, or holds other files and no store. In
-// the file system of the operating system it revokes the permissions of everybody but the
-// owner on dir, if it may; those of files that it makes are up to the umask.
+// Open opens the store in the folder dir, and makes both if necessary. In the file system of the
+// operating system it revokes the permissions of everybody but the owner on dir, if it may. The
+// permissions of the files in it are up to the umask.
+//
+// Errors: those of Options.Validate; ErrInUse; dir has other files but no store, or is an
+// unfinished backup; data that had been synced is damaged or missing.
 func Open(dir string, o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -87,14 +83,15 @@ func Open(dir string, o Options) (*DB, error) {
 			return nil, err
 		}
 	}
+
 	return openDB(dir, o)
 }
 
-// openDB is Open with valid options, also for a folder in an unfinished backup.
+// openDB is Open with valid options. It also opens a folder in an unfinished backup.
 func openDB(dir string, o Options) (*DB, error) {
+	// Pebble tells locks apart by the names of the folders.
 	system := o.FS == nil
 	if system {
-		// The lock is by name.
 		abs, err := filepath.Abs(dir)
 		if err != nil {
 			return nil, fmt.Errorf("pebblekv: folder %s: %w", dir, err)
@@ -106,6 +103,7 @@ func openDB(dir string, o Options) (*DB, error) {
 	if err := refuseForeign(o.FS, dir); err != nil {
 		return nil, err
 	}
+
 	lock, err := lockFolder(dir, o.FS)
 	if err != nil {
 		return nil, err
@@ -113,6 +111,7 @@ func openDB(dir string, o Options) (*DB, error) {
 	if system {
 		tighten(dir, os.Chmod, o.Logger)
 	}
+
 	folder, err := newFolderGuard(dir, o.now)
 	if err != nil && system {
 		return nil, errors.Join(err, lock.Close())
@@ -130,33 +129,22 @@ func openDB(dir string, o Options) (*DB, error) {
 		system:  system,
 		closing: make(chan struct{}),
 	}
+
 	if o.MinFreeSpace > 0 {
 		db.space = &spaceGuard{fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now}
 	}
-	if db.store, err = db.opener.openFresh(); err != nil {
-		return nil, errors.Join(fmt.Errorf("pebblekv: open the store in %s: %w", dir, err), lock.Close())
+	if db.store, err = db.open(); err != nil {
+		err = fmt.Errorf("pebblekv: open the store in %s: %w", dir, err)
+		return nil, errors.Join(err, lock.Close())
 	}
-	return db, nil
-}
 
-func lockFolder(dir string, files vfs.FS) (*pebble.Lock, error) {
-	if err := files.MkdirAll(dir, ownerFolder); err != nil {
-		return nil, fmt.Errorf("pebblekv: make the folder %s: %w", dir, err)
-	}
-	lock, err := pebble.LockDirectory(dir, files)
-	if _, isPath := errors.AsType[*fs.PathError](err); isPath {
-		return nil, fmt.Errorf("pebblekv: make the lock of the folder %s: %w", dir, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("pebblekv: folder %s %w: %w", dir, ErrInUse, err)
-	}
-	return lock, nil
+	return db, nil
 }
 
 // Traits implements kv.Database.
 func (db *DB) Traits() kv.Traits { return kv.Traits{Pipelines: true, Serial: true} }
 
-// Begin implements kv.Database. A blind transaction is like any other here.
+// Begin implements kv.Database. It makes no difference whether a transaction is blind.
 func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	if err := db.checkOpen(ctx); err != nil {
 		return nil, err
@@ -164,16 +152,19 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 	if err := db.writer.acquire(ctx, db.closing); err != nil {
 		return nil, err
 	}
+
 	tx, err := db.beginWriter(ctx, o)
 	if err != nil {
 		db.writer.release()
 		return nil, err
 	}
+
 	return tx, nil
 }
 
 // beginWriter is Begin with the writer slot held.
 func (db *DB) beginWriter(ctx context.Context, o kv.BeginOptions) (*transaction, error) {
+	// The database may have been closed while Begin waited.
 	if err := db.checkOpen(ctx); err != nil {
 		return nil, err
 	}
@@ -188,7 +179,9 @@ func (db *DB) beginWriter(ctx context.Context, o kv.BeginOptions) (*transaction,
 	if err := s.waitRoom(ctx, db.closing); err != nil {
 		return nil, err
 	}
-	return newTransaction(ctx, o, s, db.writer, db.space)
+
+	tx := &transaction{ctx: ctx, store: s, writer: db.writer, space: db.space, shrinks: o.Shrinks}
+	return tx, tx.begin()
 }
 
 // BeginRead implements kv.Database.
@@ -207,23 +200,22 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	tx, err := newReadTransaction(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return tx, nil
+
+	return newReadTransaction(ctx, s)
 }
 
-// reopenForReader lets a reader try to reopen the folder, which could not be opened because
-// of down. Writers try too, but there may be none.
+// reopenForReader lets a reader try to reopen the folder, which could not be reopened because of
+// down. Writers try as well, but there may be none.
 func (db *DB) reopenForReader(ctx context.Context, down error) (*openedStore, error) {
+	// If somebody has the slot, a writer is about to try, or the store is being closed.
 	if !db.writer.tryAcquire() {
-		return nil, down // a writer is about to try, or the store is being closed
+		return nil, down
 	}
 	defer db.writer.release()
 	if err := db.checkOpen(ctx); err != nil {
 		return nil, err
 	}
+
 	return db.repaired()
 }
 
@@ -248,6 +240,7 @@ func (db *DB) Check() error {
 	if _, err := db.healthy(); err != nil {
 		return err
 	}
+
 	return db.damage.err()
 }
 
@@ -255,23 +248,27 @@ func (db *DB) Check() error {
 func (db *DB) Close() error {
 	db.close.Do(func() {
 		close(db.closing)
-		// A write transaction could stay open indefinitely.
+
+		// Otherwise a write transaction could stay open indefinitely.
 		if s, err := db.current(); err == nil {
 			s.abortAll(kv.ErrClosed)
 		}
 
-		// From here on nobody begins one, or reopens the folder.
+		// With the slot held, nobody begins one or reopens the folder.
 		_ = db.writer.acquire(context.Background(), nil) // It waits as long as it takes.
 		defer db.writer.release()
+
 		var err error
 		if s, down := db.current(); down == nil {
 			err = s.close(kv.ErrClosed)
 		}
+
 		db.setCurrent(nil, kv.ErrClosed)
 
 		if err = errors.Join(err, db.lock.Close()); err != nil {
 			db.closed = fmt.Errorf("pebblekv: close the store in %s: %w", db.dir, err)
 		}
 	})
+
 	return db.closed
 }

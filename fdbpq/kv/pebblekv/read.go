@@ -23,16 +23,16 @@ type readTransaction struct {
 	finder gapFinder
 }
 
-var _ kv.ReadTransaction = (*readTransaction)(nil)
-
-func newReadTransaction(ctx context.Context, s *openedStore) (*readTransaction, error) {
+func newReadTransaction(ctx context.Context, s *openedStore) (kv.ReadTransaction, error) {
 	tx := &readTransaction{ctx: ctx, store: s}
-	// The store may abort it as soon as it is registered, and keeps its view until that is done.
+
+	// The store may abort tx as soon as it is registered. It keeps its view until that is done.
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if err := s.register(tx); err != nil {
 		return nil, err
 	}
+
 	tx.view = s.syncer.durableView()
 	return tx, nil
 }
@@ -48,15 +48,17 @@ func (tx *readTransaction) get(key []byte) ([]byte, error) {
 		return nil, err
 	}
 
-	// The limit keeps it from searching for the next key if this one is gone.
+	// If the key is gone, the limit keeps Pebble from searching for the next one.
 	limit := append(bytes.Clone(key), 0)
 	if tx.iter.SeekGEWithLimit(key, limit) != pebble.IterValid || !bytes.Equal(tx.iter.Key(), key) {
 		return nil, tx.store.readError(tx.iter.Error())
 	}
+
 	value, err := tx.iter.ValueAndErr()
 	if err != nil {
 		return nil, tx.store.readError(err)
 	}
+
 	return tx.copies.clone(value), nil
 }
 
@@ -70,9 +72,11 @@ func (tx *readTransaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValu
 	if err := tx.prepare(); err != nil {
 		return nil, err
 	}
-	s := scan{iter: tx.iter, store: tx.store, version: tx.view.version,
+
+	s := scan{iter: tx.iter, index: tx.store.gapIndex, version: tx.view.version,
 		finder: &tx.finder, copies: &tx.copies, whole: r, options: o}
-	return s.read()
+	pairs, err := s.read()
+	return pairs, tx.store.readError(err)
 }
 
 // prepare makes tx.iter ready for use.
@@ -92,6 +96,7 @@ func (tx *readTransaction) prepare() error {
 	if err != nil {
 		return tx.store.readError(err)
 	}
+
 	tx.iter = iter
 	return nil
 }
@@ -109,6 +114,7 @@ func (tx *readTransaction) abort(reason error) {
 	if tx.iter != nil {
 		_ = tx.iter.Close() // Its errors were returned by the reads.
 	}
+
 	tx.store.gapIndex.publishRead(tx.view.version, tx.finder.found)
 	tx.view.unref()
 	tx.store.unregister(tx)

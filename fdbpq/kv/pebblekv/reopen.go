@@ -3,10 +3,8 @@ package pebblekv
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -17,28 +15,6 @@ const (
 	retryInterval = 250 * time.Millisecond
 	proofSize     = 64 << 10 // bytes
 )
-
-// opener opens the folder, again after its disk has failed, and has the store in use.
-type opener struct {
-	dir     string
-	options Options
-	lock    *pebble.Lock
-	folder  *folderGuard // nil if the folder is not one of the operating system
-	damage  damage
-	space   *spaceGuard // nil if nothing is kept free
-
-	writer *writerSlot
-	retry  time.Time // when to try to reopen the folder; belongs to the writer
-
-	mu    sync.Mutex
-	store *openedStore // nil while the folder cannot be reopened
-	down  error        // why store is nil
-}
-
-// openFresh opens the folder as a new store.
-func (p *opener) openFresh() (*openedStore, error) {
-	return openStore(p.dir, p.options, p.lock, p.folder, &p.damage)
-}
 
 // current returns the store, whether or not its disk has failed.
 func (p *opener) current() (*openedStore, error) {
@@ -56,9 +32,9 @@ func (p *opener) setCurrent(s *openedStore, down error) {
 	p.store, p.down = s, down
 }
 
-// checkFolder returns an error wrapping kv.ErrUnavailable if the folder is gone. Then
-// nothing more is written, not even to a folder that took its place. It may rely on a check
-// made a moment ago, unless it must look.
+// checkFolder returns an error wrapping kv.ErrUnavailable if the folder is gone. Then nothing more
+// is written, not even to a folder that took its place. Unless must, a check made a moment ago will
+// do.
 func (p *opener) checkFolder(must bool) error {
 	gone := p.folder.check(must)
 	if gone == nil {
@@ -79,8 +55,8 @@ func (p *opener) healthy() (*openedStore, error) {
 	return s, err
 }
 
-// repaired is healthy, but if the disk has failed it tries to reopen the folder. The caller
-// holds the writer slot.
+// repaired is healthy, but tries to reopen the folder if the disk has failed. The caller holds the
+// writer slot.
 //
 // Going on in the same process is sound, although after a failed sync a file may read differently
 // from what is on the disk: before the store is used, Pebble's recovery writes everything it finds
@@ -95,6 +71,7 @@ func (p *opener) repaired() (*openedStore, error) {
 	if now.Before(p.retry) {
 		return nil, down
 	}
+
 	p.retry = now.Add(retryInterval)
 	if err := p.space.check(true); err != nil {
 		return nil, err
@@ -105,24 +82,26 @@ func (p *opener) repaired() (*openedStore, error) {
 
 	if s != nil {
 		p.setCurrent(nil, fmt.Errorf("%w: the folder is being reopened", kv.ErrUnavailable))
-		// On a failed disk the result of closing means nothing.
-		_ = s.close(down)
+		_ = s.close(down) // On a failed disk its result means nothing.
 	}
-	fresh, err := p.openFresh()
+
+	fresh, err := p.open()
 	if err != nil {
-		p.options.Logger.Error("pebblekv: cannot reopen the folder", "folder", p.dir, "error", err.Error())
+		p.options.Logger.Error("pebblekv: cannot reopen the folder",
+			"folder", p.dir, "error", err.Error())
 		down = failure(err)
 		p.setCurrent(nil, down)
 		return nil, down
 	}
 
-	p.writer.skipTurn() // commits that were not durable may be lost
+	// Commits that were not durable may be lost.
+	p.writer.skipTurn()
 	p.setCurrent(fresh, nil)
 	p.options.Logger.Info("pebblekv: the disk works again", "folder", p.dir)
 	return fresh, nil
 }
 
-// proveWritable writes, syncs and removes a file of the folder.
+// proveWritable writes, syncs and removes a file in the folder.
 func (p *opener) proveWritable() (err error) {
 	files := p.options.FS
 	name := files.PathJoin(p.dir, proofName)
@@ -136,5 +115,6 @@ func (p *opener) proveWritable() (err error) {
 	if err == nil {
 		err = f.Sync()
 	}
+
 	return errors.Join(err, f.Close())
 }

@@ -13,29 +13,29 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// openedStore is one opening of the folder. After a disk failure the DB opens the folder
-// again, as a new store.
+// openedStore is one opening of the folder. After a disk failure the DB opens the folder again, as
+// a new store.
 type openedStore struct {
 	disk     *diskFS
 	pdb      *pebble.DB
-	syncer   *syncer // not started until the folder is open
+	syncer   *syncer // started once the folder is open
 	gapIndex *gapIndex
 
 	folder *folderGuard // of the DB
 	damage *damage
 
-	// These belong to the holder of the writer slot.
-	applied     uint64 // number of the newest commit, which is the version
+	// Only the holder of the writer slot uses these.
+	applied     uint64 // the number of the newest commit, which is the version of the store
 	counters    counterCache
 	spareWrites []write
 
 	backingUp sync.Mutex // held during a backup
 
-	// maxMemory is how many bytes of memtables may wait to be flushed. Counting memtables would not
-	// do: Pebble starts with small ones and flushes none of them until they are worth a table.
+	// maxMemory is how many bytes of memtables may wait to be flushed. A limit on their number
+	// would not do: Pebble starts with small ones and flushes none before they are worth a table.
 	maxMemory uint64
 
-	rotated atomic.Bool   // a memtable was started since waitRoom looked
+	rotated atomic.Bool   // a memtable was started since waitRoom last looked
 	room    chan struct{} // has one element after a flush or compaction
 
 	mu    sync.Mutex
@@ -45,128 +45,11 @@ type openedStore struct {
 
 // aborter is a transaction or a backup.
 type aborter interface {
-	// abort ends it unless it has ended. Later calls fail with the error.
+	// abort ends it unless it has ended. Its later calls fail with the error.
 	abort(error)
 }
 
-// openStore opens the folder dir, whose lock is held.
-func openStore(dir string, o Options, lock *pebble.Lock, folder *folderGuard, damage *damage) (*openedStore, error) {
-	// The folder stays as it is if something that was acknowledged is missing.
-	if err := checkMarker(o.FS, dir); err != nil {
-		return nil, err
-	}
-	marked, err := checkCommits(dir, o, lock)
-	if err != nil {
-		return nil, err
-	}
-
-	disk, err := newDisk(dir, o)
-	if err != nil {
-		return nil, err
-	}
-	s := &openedStore{
-		disk:      disk,
-		syncer:    newSyncer(disk),
-		gapIndex:  newGapIndex(gapIndexSize),
-		folder:    folder,
-		damage:    damage,
-		counters:  make(counterCache),
-		maxMemory: maxMemTables * uint64(o.MemTableSize),
-		room:      make(chan struct{}, 1),
-		live:      make(map[aborter]struct{}),
-	}
-
-	if s.pdb, err = pebble.Open(dir, o.tuned(disk, lock, s.events())); err != nil {
-		_ = s.closePebble()
-		if cause := disk.err(); cause != nil {
-			err = cause // The rest follows from it.
-		}
-		return nil, explainDamage(err)
-	}
-	disk.opened.Store(true)
-
-	// Pebble has flushed what it found in its log, so all of that is durable, even
-	// what was never synced. Unless the flush failed.
-	if err := disk.err(); err != nil {
-		_ = s.closePebble() // On a failed disk its result means nothing.
-		return nil, err
-	}
-	iter, err := s.pdb.NewIter(nil)
-	if err != nil {
-		return nil, errors.Join(err, s.closePebble())
-	}
-	s.beginAt(marked, iter)
-	return s, nil
-}
-
-// events are what the store learns from Pebble.
-func (s *openedStore) events() *pebble.EventListener {
-	return &pebble.EventListener{
-		BackgroundError: func(err error) {
-			s.disk.logger.Warn("pebblekv: background work failed", "error", err.Error())
-		},
-		DataCorruption: func(i pebble.DataCorruptionInfo) { s.damage.note(i.Path, i.Details) },
-		WALCreated:     func(pebble.WALCreateInfo) { s.rotated.Store(true) },
-		FlushEnd: func(pebble.FlushInfo) {
-			s.syncer.noteFlush()
-			s.noteRoom()
-		},
-		CompactionEnd: func(pebble.CompactionInfo) { s.noteRoom() },
-	}
-}
-
-// beginAt continues the numbers of the commits, after those in the store and in its mark,
-// which may have more if a table cannot be read. It starts the syncer.
-func (s *openedStore) beginAt(marked commitNumbers, iter *pebble.Iterator) {
-	found, err := findCommits(s.pdb)
-	if err != nil {
-		_ = s.readError(err) // which notes the damage
-		found = marked
-	}
-	s.applied = found.newest
-	s.gapIndex.publishCommitted(s.applied, s.applied, nil)
-
-	// The mark goes past the disk: if it cannot be written, the disk has not failed.
-	files := s.disk.Unwrap()
-	mark := openCommitMark(files, s.disk.dir, found, s.disk.logger)
-	s.syncer.start(s.pdb, mark, newView(iter, s.applied))
-}
-
-// abortAll ends all transactions with an error, and those that try to begin later.
-func (s *openedStore) abortAll(reason error) {
-	s.mu.Lock()
-	s.ended = reason
-	live := make([]aborter, 0, len(s.live))
-	for tx := range s.live {
-		live = append(live, tx)
-	}
-	s.mu.Unlock()
-
-	// Each of them unregisters itself.
-	for _, tx := range live {
-		tx.abort(reason)
-	}
-}
-
-// close ends all transactions with an error, waits for commits in progress, and
-// closes the folder. It is called once, by a holder of the writer slot.
-func (s *openedStore) close(reason error) error {
-	s.abortAll(reason)
-	s.syncer.stop()    // No transaction is left to commit.
-	s.backingUp.Lock() // abortAll has told it to end
-	return s.closePebble()
-}
-
-// closePebble stops everything that writes to the folder.
-func (s *openedStore) closePebble() error {
-	s.disk.release()
-	if s.pdb == nil {
-		return nil
-	}
-	return s.pdb.Close()
-}
-
-// register lets close end a transaction or backup.
+// register lets abortAll find a transaction or backup. It fails if the store has ended.
 func (s *openedStore) register(tx aborter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,9 +66,11 @@ func (s *openedStore) unregister(tx aborter) {
 	delete(s.live, tx)
 }
 
-// apply makes the writes of batch visible to the next write transaction, passes them
-// to the syncer and returns their future. The caller holds the writer slot.
-func (s *openedStore) apply(ctx context.Context, batch *pebble.Batch, found *gapSet) (*pendingCommit, error) {
+// apply makes the writes of batch visible to the next write transaction and hands them to the
+// syncer. It returns the future of the commit. The caller holds the writer slot.
+func (s *openedStore) apply(
+	ctx context.Context, batch *pebble.Batch, found *gapSet,
+) (*pendingCommit, error) {
 	numberCommit(batch, s.applied+1)
 	if err := s.pdb.ApplyNoSyncWait(batch, pebble.Sync); err != nil {
 		s.disk.fail(err)
@@ -194,20 +79,21 @@ func (s *openedStore) apply(ctx context.Context, batch *pebble.Batch, found *gap
 	s.applied++
 	s.gapIndex.publishCommitted(s.applied, s.syncer.synced.Load(), found)
 
+	// Readers move on to this view once the commit is synced.
 	c := &pendingCommit{ctx: ctx, batch: batch, done: make(chan struct{})}
 	iter, err := s.pdb.NewIter(nil)
 	if err != nil {
-		// Later views hold what this one does.
 		s.disk.fail(err)
 	} else {
-		c.view = newView(iter, s.applied)
+		c.view = &view{iter: iter, version: s.applied}
+		c.view.refs.Store(1)
 	}
 	s.syncer.commits <- c
 	return c, nil
 }
 
-// afterAll returns a future that is ready once everything applied so far is durable.
-// The caller holds the writer slot.
+// afterAll returns a future that is ready once everything applied so far is durable. The caller
+// holds the writer slot.
 func (s *openedStore) afterAll(ctx context.Context) kv.Future[struct{}] {
 	if s.syncer.synced.Load() == s.applied {
 		return kv.Ready(struct{}{}, nil)
@@ -217,47 +103,165 @@ func (s *openedStore) afterAll(ctx context.Context) kv.Future[struct{}] {
 	return c
 }
 
-// err returns an error wrapping kv.ErrUnavailable if the disk has failed.
-func (s *openedStore) err() error {
-	if err := s.disk.err(); err != nil {
-		return failure(err)
-	}
-	return nil
+// pendingCommit is the future of a commit that waits for its sync.
+type pendingCommit struct {
+	ctx   context.Context
+	batch *pebble.Batch // nil if nothing was written
+	view  *view         // the state after it, nil if nothing was written
+
+	done chan struct{} // closed by the syncer
+	err  error         // set before done is closed
+
+	gaveUp error // what Get returned when ctx ended
 }
 
-// readError returns the error for the caller of a read that failed with err, or nil.
-func (s *openedStore) readError(err error) error {
-	if err == nil {
-		return nil
+func (c *pendingCommit) Get() (struct{}, error) {
+	if c.gaveUp != nil {
+		return struct{}{}, c.gaveUp
 	}
 
-	// A folder or disk that is gone says nothing of the data.
-	if gone := s.folder.check(true); gone != nil {
-		s.disk.fail(gone)
-	}
-	if failed := s.disk.err(); failed != nil {
-		return failure(errors.Join(failed, err))
-	}
-	if passing(err) {
-		return failure(err)
+	// A result that is there counts even if ctx has ended.
+	select {
+	case <-c.done:
+		return struct{}{}, c.err
+	default:
 	}
 
-	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
-		err = fmt.Errorf("%s: %w", info.Path, info.Details) // already noted by the event listener
-	} else {
-		what := err.Error()
-		if path, ok := errors.AsType[*fs.PathError](err); ok {
-			what = path.Path
+	select {
+	case <-c.done:
+		return struct{}{}, c.err
+	case <-c.ctx.Done():
+		c.gaveUp = c.ctx.Err()
+		if c.batch != nil {
+			c.gaveUp = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, c.gaveUp)
 		}
-		s.damage.note(what, err)
+		return struct{}{}, c.gaveUp
 	}
-	return kv.WithCause(kv.ErrCorrupt, damagedReason, err)
+}
+
+// view is the store at a version, for readers.
+type view struct {
+	// iter is only cloned, never positioned, so it is safe for concurrent use. It is cheaper than
+	// a snapshot: closing one makes Pebble look for compactions.
+	iter    *pebble.Iterator
+	version uint64
+	refs    atomic.Int32
+}
+
+func (v *view) unref() {
+	if v.refs.Add(-1) == 0 {
+		_ = v.iter.Close() // It reports read errors, and it has read nothing.
+	}
+}
+
+// commitQueue is how many commits can wait for the syncer.
+const commitQueue = 1024
+
+// syncer waits for the syncs of the commits, in order, whether or not anybody waits for their
+// futures. After each it moves the durable view and the commit mark on.
+type syncer struct {
+	pdb  *pebble.DB
+	disk *diskFS
+	mark *commitMark
+
+	commits chan *pendingCommit // in the order they were applied
+	flushed chan struct{}       // has one element after a flush
+	stopped chan struct{}       // closed when run returns
+
+	synced atomic.Uint64 // the version that is durable
+
+	mu      sync.Mutex
+	durable *view
+}
+
+// stop waits for the commits in progress. Nothing may be committed or read any more.
+func (y *syncer) stop() {
+	close(y.commits)
+	<-y.stopped
+	y.mark.close()
+	y.durable.unref()
+}
+
+// durableView returns the durable view with a reference for the caller.
+func (y *syncer) durableView() *view {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.durable.refs.Add(1)
+	return y.durable
+}
+
+func (y *syncer) run() {
+	defer close(y.stopped)
+	for {
+		select {
+		case c, ok := <-y.commits:
+			if !ok {
+				return
+			}
+			y.waitSync(c)
+			close(c.done)
+		case <-y.flushed:
+			y.markFlush()
+		}
+	}
+}
+
+// waitSync waits until a commit is durable, and sets its result.
+func (y *syncer) waitSync(c *pendingCommit) {
+	if c.batch == nil {
+		if failed := y.disk.err(); failed != nil {
+			c.err = failure(failed)
+		}
+		return
+	}
+
+	err := c.batch.SyncWait()
+	// Pebble is not told about a failed disk.
+	if failed := y.disk.err(); failed != nil {
+		err = failed
+	}
+
+	_ = c.batch.Close() // It never fails.
+
+	if err != nil {
+		y.disk.fail(err)
+		c.err = unknownOutcome(err)
+		if c.view != nil {
+			c.view.unref()
+		}
+		return
+	}
+
+	y.advance(c.view)
+}
+
+// advance makes next the durable view.
+func (y *syncer) advance(next *view) {
+	// The mark has to know a commit before anybody learns that it is synced.
+	y.mark.setNewest(next.version)
+
+	y.mu.Lock()
+	old := y.durable
+	y.durable = next
+	y.mu.Unlock()
+
+	y.synced.Store(next.version)
+	old.unref()
+}
+
+// markFlush marks what the tables hold after a flush. On a failed disk they may not hold it.
+func (y *syncer) markFlush() {
+	number, err := newestCommit(y.pdb, true)
+	if err == nil && y.disk.err() == nil {
+		y.mark.setInTables(commitNumbers{newest: y.synced.Load(), inTables: number})
+	}
 }
 
 // waitRoom waits while flushes and compactions lag too far behind the writers. Pebble would wait in
 // the middle of a commit, where no context can end the wait and a failed disk would block it
-// indefinitely. The metrics are read only once for each memtable, because reading them is slow.
+// indefinitely.
 func (s *openedStore) waitRoom(ctx context.Context, closing <-chan struct{}) error {
+	// Reading the metrics is slow, so it is done once for each memtable.
 	if !s.rotated.CompareAndSwap(true, false) {
 		return nil
 	}
@@ -283,10 +287,42 @@ func (s *openedStore) waitRoom(ctx context.Context, closing <-chan struct{}) err
 	}
 }
 
-// noteRoom wakes a writer that waits for room.
-func (s *openedStore) noteRoom() {
-	select {
-	case s.room <- struct{}{}:
-	default:
+// err returns an error wrapping kv.ErrUnavailable if the disk has failed.
+func (s *openedStore) err() error {
+	if err := s.disk.err(); err != nil {
+		return failure(err)
 	}
+	return nil
+}
+
+// readError returns the error for the caller of a read that failed with err. It returns nil if err
+// is nil.
+func (s *openedStore) readError(err error) error {
+	if err == nil {
+		return nil
+	}
+
+	// If the folder or the disk is gone, the data may be intact.
+	if gone := s.folder.check(true); gone != nil {
+		s.disk.fail(gone)
+	}
+	if failed := s.disk.err(); failed != nil {
+		return failure(errors.Join(failed, err))
+	}
+	if passing(err) {
+		return failure(err)
+	}
+
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+		// The event listener has noted it.
+		err = fmt.Errorf("%s: %w", info.Path, info.Details)
+	} else {
+		what := err.Error()
+		if path, ok := errors.AsType[*fs.PathError](err); ok {
+			what = path.Path
+		}
+		s.damage.note(what, err)
+	}
+
+	return kv.WithCause(kv.ErrCorrupt, damagedReason, err)
 }

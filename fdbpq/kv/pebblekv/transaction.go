@@ -3,7 +3,6 @@ package pebblekv
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -11,8 +10,50 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// transaction implements kv.Transaction. It holds the writer slot until it ends. It ends with its
-// context at the latest, so a caller who forgets it does not block all others.
+// writerSlot is held by the one write transaction at a time. It counts the turns of kv.Transaction:
+// one for each transaction, and one more after a transaction whose writes the next one does not
+// see. Only the holder uses turns.
+type writerSlot struct {
+	held  chan struct{} // full while somebody holds the slot
+	turns int64
+}
+
+func newWriterSlot() *writerSlot { return &writerSlot{held: make(chan struct{}, 1)} }
+
+// acquire waits until the slot is free. Callers get it in the order of their calls.
+func (w *writerSlot) acquire(ctx context.Context, closing <-chan struct{}) error {
+	select {
+	case w.held <- struct{}{}:
+		return nil
+	case <-closing:
+		return kv.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tryAcquire acquires the slot if it is free, and reports whether it was.
+func (w *writerSlot) tryAcquire() bool {
+	select {
+	case w.held <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *writerSlot) release() { <-w.held }
+
+func (w *writerSlot) nextTurn() int64 {
+	w.turns++
+	return w.turns
+}
+
+// skipTurn tells the next transaction that it may not see what an earlier one wrote.
+func (w *writerSlot) skipTurn() { w.turns++ }
+
+// transaction implements kv.Transaction. It holds the writer slot until it ends, and it ends with
+// its context at the latest, so a forgotten transaction does not block all others.
 type transaction struct {
 	ctx     context.Context
 	store   *openedStore
@@ -20,41 +61,45 @@ type transaction struct {
 	space   *spaceGuard
 	shrinks bool // see kv.BeginOptions
 	turn    int64
-	stop    func() bool // stops watching ctx
+	unwatch func() bool // stops watching ctx
 
-	mu       sync.Mutex
-	ended    error // nil while it is open
-	writes   writes
-	stored   *pebble.Iterator // of what was there before
-	changed  *pebble.Iterator // the same with the first seen writes
-	seen     int
+	mu     sync.Mutex
+	ended  error // nil while it is open
+	writes writes
+
+	storeIter  *pebble.Iterator // over the store as it was before; nil until a read needs it
+	mergedIter *pebble.Iterator // over the store with the first merged writes; nil if there is none
+	merged     int
+
 	finder   gapFinder
 	counters counterChanges
 	copies   arena
 	size     int   // bytes towards kv.MaxTransactionSize
-	growth   int   // roughly, bytes added to the store
+	growth   int   // bytes added to the store, roughly
 	invalid  error // why it cannot commit
-	applied  bool
-	// committed says that the next transaction sees all that was written, if anything was.
-	committed bool
+
+	// applied: Pebble has the writes, or may have them.
+	// committed: the next transaction sees everything that this one wrote, if anything.
+	applied, committed bool
 }
 
 var _ kv.Transaction = (*transaction)(nil)
 
-// newTransaction begins a transaction of the holder of the writer slot, and takes the slot
-// over if it succeeds.
-func newTransaction(ctx context.Context, o kv.BeginOptions, s *openedStore, w *writerSlot, free *spaceGuard) (*transaction, error) {
-	tx := &transaction{ctx: ctx, store: s, writer: w, space: free,
-		shrinks: o.Shrinks, turn: w.nextTurn(), writes: writes{list: s.spareWrites}}
-
-	// The store may abort it as soon as it is registered.
+// begin registers tx with its store. The caller holds the writer slot, which belongs to tx if
+// begin succeeds.
+func (tx *transaction) begin() error {
+	// The store may abort tx as soon as it is registered.
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if err := s.register(tx); err != nil {
-		return nil, err
+
+	tx.turn = tx.writer.nextTurn()
+	tx.writes.list = tx.store.spareWrites
+	if err := tx.store.register(tx); err != nil {
+		return err
 	}
-	tx.stop = context.AfterFunc(ctx, func() { tx.abort(ctx.Err()) })
-	return tx, nil
+
+	tx.unwatch = context.AfterFunc(tx.ctx, func() { tx.abort(tx.ctx.Err()) })
+	return nil
 }
 
 func (tx *transaction) Turn() int64 { return tx.turn }
@@ -67,13 +112,13 @@ func (tx *transaction) check() error {
 	return tx.ctx.Err()
 }
 
-// count counts a conflict range.
-func (tx *transaction) count(begin, end []byte) { tx.size += len(begin) + len(end) + 1 }
+// countConflict counts a conflict range towards the size of tx.
+func (tx *transaction) countConflict(begin, end []byte) { tx.size += len(begin) + len(end) + 1 }
 
 func (tx *transaction) Get(key []byte) kv.Future[[]byte] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	tx.count(key, key)
+	tx.countConflict(key, key)
 	return kv.Ready(tx.get(key))
 }
 
@@ -83,6 +128,7 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 		return nil, err
 	}
 
+	// The runs of writes do not know cleared ranges. With one, Pebble has to merge.
 	var reader pebble.Reader = tx.store.pdb
 	if tx.writes.ranges > 0 {
 		index, err := tx.writes.getter(tx.store.pdb)
@@ -91,7 +137,7 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 		}
 		reader = index
 	} else {
-		tx.noteWrites()
+		tx.sortWrites()
 		if written := tx.writes.newest(key); written != nil {
 			return written.read(&tx.copies), nil
 		}
@@ -105,6 +151,7 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 		return nil, tx.store.readError(err)
 	}
 
+	// Pebble owns the value until it is closed.
 	value = tx.copies.clone(value)
 	return value, tx.store.readError(closer.Close())
 }
@@ -116,10 +163,11 @@ func (tx *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.Ke
 
 	// The conflict range ends with the last pair if there may be more.
 	if n := len(pairs); n > 0 && o.Full(pairs) {
-		tx.count(r.Begin, pairs[n-1].Key)
+		tx.countConflict(r.Begin, pairs[n-1].Key)
 	} else {
-		tx.count(r.Begin, r.End)
+		tx.countConflict(r.Begin, r.End)
 	}
+
 	return kv.Ready(pairs, err)
 }
 
@@ -127,61 +175,66 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 	if err := tx.check(); err != nil {
 		return nil, err
 	}
+
 	iter, err := tx.iterator(r)
 	if err != nil {
 		return nil, tx.store.readError(err)
 	}
-	s := scan{iter: iter, store: tx.store, version: tx.store.applied,
+
+	s := scan{iter: iter, index: tx.store.gapIndex, version: tx.store.applied,
 		finder: &tx.finder, copies: &tx.copies, whole: r, options: o}
-	return s.read()
+	pairs, err := s.read()
+	return pairs, tx.store.readError(err)
 }
 
-// noteWrites puts the writes so far in order, and takes what was set out of the gaps.
-func (tx *transaction) noteWrites() {
+// sortWrites sorts the writes so far. A key that was set is in no gap any more.
+func (tx *transaction) sortWrites() {
 	if set := tx.writes.sortNew(); len(set) > 0 {
-		tx.store.gapIndex.noteWrites(slices.Values(set))
-		tx.finder.noteWrites(slices.Values(set))
+		tx.store.gapIndex.noteWrites(set)
+		tx.finder.noteWrites(set)
 	}
 }
 
-// iterator returns an iterator of what the transaction sees in a range, which belongs to tx.
-func (tx *transaction) iterator(r kv.Range) (*pebble.Iterator, error) {
+// iterator returns an iterator over what tx sees in r. The iterator belongs to tx.
+func (tx *transaction) iterator(r kv.Range) (_ *pebble.Iterator, err error) {
+	tx.sortWrites()
 	o := &pebble.IterOptions{SkipPoint: tx.finder.step}
-	if tx.noteWrites(); !tx.writes.touch(r) {
-		if tx.stored == nil {
-			iter, err := tx.store.pdb.NewIter(o)
-			tx.stored = iter
-			return iter, err
+
+	// Where tx wrote nothing, it sees what is in the store.
+	if !tx.writes.touch(r) {
+		if tx.storeIter == nil {
+			tx.storeIter, err = tx.store.pdb.NewIter(o)
 		}
-		return tx.stored, nil
+		return tx.storeIter, err
 	}
 
-	n := len(tx.writes.list)
-	if tx.changed != nil && tx.seen == n {
-		return tx.changed, nil
+	if tx.mergedIter != nil && tx.merged == len(tx.writes.list) {
+		return tx.mergedIter, nil
 	}
-	if tx.changed != nil {
-		_ = tx.changed.Close()
-		tx.changed = nil
+
+	// An iterator does not see what was written after it was made.
+	if tx.mergedIter != nil {
+		_ = tx.mergedIter.Close() // Its errors were returned by the reads.
+		tx.mergedIter = nil
 	}
+
 	index, err := tx.writes.reader(tx.store.pdb)
 	if err != nil {
 		return nil, err
 	}
-	iter, err := index.NewIter(o)
-	if err == nil {
-		tx.changed, tx.seen = iter, n
-	}
-	return iter, err
+
+	tx.mergedIter, err = index.NewIter(o)
+	tx.merged = len(tx.writes.list)
+	return tx.mergedIter, err
 }
 
 func (tx *transaction) closeIters() {
-	for _, iter := range []*pebble.Iterator{tx.stored, tx.changed} {
+	for _, iter := range []*pebble.Iterator{tx.storeIter, tx.mergedIter} {
 		if iter != nil {
 			_ = iter.Close() // Its errors were returned by the reads.
 		}
 	}
-	tx.stored, tx.changed = nil, nil
+	tx.storeIter, tx.mergedIter = nil, nil
 }
 
 func (tx *transaction) Snapshot() kv.Reader { return snapshot{tx} }
@@ -203,12 +256,12 @@ func (s snapshot) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValu
 func (tx *transaction) Commit() kv.Future[struct{}] {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	err := tx.check()
 	defer tx.endUsed()
-	if err != nil {
+	if err := tx.check(); err != nil {
 		return kv.Ready(struct{}{}, err)
 	}
 
+	// Nothing was written, but what was read may not be durable yet.
 	if len(tx.writes.list) == 0 && tx.invalid == nil {
 		tx.committed = true
 		return tx.store.afterAll(tx.ctx)
@@ -218,12 +271,13 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 	}
 
 	tx.closeIters()
-	tx.noteWrites()
+	tx.sortWrites()
 	tx.applied = true
 	c, err := tx.store.apply(tx.ctx, tx.writes.batch(tx.store.pdb), tx.finder.found)
 	if err != nil {
 		return kv.Ready(struct{}{}, err)
 	}
+
 	tx.store.counters.apply(&tx.counters)
 	tx.committed = true
 	return c
@@ -240,6 +294,7 @@ func (tx *transaction) admissible() error {
 	if err := tx.store.err(); err != nil {
 		return err
 	}
+
 	return tx.space.check(tx.growth > 0 && !tx.shrinks)
 }
 
@@ -255,29 +310,31 @@ func (tx *transaction) abort(reason error) {
 	tx.end(reason)
 }
 
-// endUsed ends tx for its caller, who is told from now on that it has ended, whatever ended
-// it before.
+// endUsed ends tx for its caller. Later calls fail with kv.ErrUsed, even if tx had been aborted.
 func (tx *transaction) endUsed() {
 	tx.end(kv.ErrUsed)
 	tx.ended = kv.ErrUsed
 }
 
-// end frees what tx holds and lets the next writer begin, unless it has ended.
+// end frees what tx holds and lets the next writer begin, unless tx has ended.
 func (tx *transaction) end(reason error) {
 	if tx.ended != nil {
 		return
 	}
+
 	tx.ended = reason
-	tx.stop()
+	tx.unwatch()
 	tx.closeIters()
 	tx.store.spareWrites = tx.writes.close()
 
+	// Otherwise apply has published the gaps.
 	if !tx.applied {
 		tx.store.gapIndex.noteCancel()
 	}
 	if !tx.committed {
-		tx.writer.skipTurn() // the next one does not see what it wrote
+		tx.writer.skipTurn()
 	}
+
 	tx.store.unregister(tx)
 	tx.writer.release()
 }

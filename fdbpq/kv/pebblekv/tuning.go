@@ -12,10 +12,14 @@ const (
 	// gapIndexSize bounds the gap index, in bytes.
 	gapIndexSize = 16 << 20
 
-	// A writer waits while more memtables are in memory, or while a read has to look
-	// at more tables of the top level.
-	maxMemTables  = 4
-	maxSublevels  = 16
+	// maxMemTables: a writer waits while more memtables are in memory.
+	maxMemTables = 4
+
+	// maxSublevels: a writer waits while a read has to look at more tables of the top level.
+	maxSublevels = 16
+
+	// baseLevelSize is where Pebble begins another level, in bytes. Items are short-lived, so a
+	// store has few levels. Each is another place to search, and to copy to.
 	baseLevelSize = 256 << 20
 
 	// blockSize is how much of a table is read at once, in bytes. Items are read one after the
@@ -23,15 +27,16 @@ const (
 	blockSize      = 16 << 10
 	indexBlockSize = 256 << 10
 
-	// usualMemTables is how many memtables a store in use has: one for the writes, one
-	// being flushed or kept for later. Pebble charges memtables to the cache.
+	// usualMemTables is how many memtables a store in use has: one for the writes, one being
+	// flushed or kept for later. Pebble charges memtables to the cache.
 	usualMemTables = 2
-	// never disables a threshold of Pebble's. See store.waitRoom.
+
+	// never disables a threshold of Pebble's.
 	never = 1 << 20
 )
 
-// tuned are Pebble's options for many small, short-lived items on a machine with few cores
-// and little memory.
+// tuned are Pebble's options for many small, short-lived items on a machine with few cores and
+// little memory.
 func (o Options) tuned(d *diskFS, lock *pebble.Lock, events *pebble.EventListener) *pebble.Options {
 	p := &pebble.Options{
 		FS:            d,
@@ -40,42 +45,33 @@ func (o Options) tuned(d *diskFS, lock *pebble.Lock, events *pebble.EventListene
 		MemTableSize:  uint64(o.MemTableSize),
 		EventListener: events,
 		Logger:        pebbleLogger{o.Logger, d.fail},
+		LBaseMaxBytes: baseLevelSize,
+
 		// Fixed, because a store cannot go back to an older format.
 		FormatMajorVersion: pebble.FormatValueSeparation,
-		// Items are short-lived, so there are few levels: each is another place to
-		// search, and to copy to.
-		LBaseMaxBytes: baseLevelSize,
-		// The store waits itself, see waitRoom.
+
+		// Writers wait in waitRoom instead.
 		MemTableStopWritesThreshold: never,
 		L0StopWritesThreshold:       never,
+
 		// One compaction at a time leaves the other cores to the queues.
 		CompactionConcurrencyRange: func() (lower, upper int) { return 1, 1 },
 	}
 
-	// The processor is the bottleneck, and the block format, which shares the common
-	// prefixes of keys, already saves most of what compression would.
-	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	// The processor is the bottleneck. Blocks share the common prefixes of their keys, which saves
+	// most of what compression would.
+	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings {
+		return pebble.DBCompressionNone
+	})
+
 	for i := range p.Levels {
 		p.Levels[i].BlockSize = blockSize
 		p.Levels[i].IndexBlockSize = indexBlockSize
 	}
 
-	// Reads request no compactions; those worth doing are found without that.
+	// Reads request no compactions. Those worth doing are found without that.
 	p.Experimental.ReadSamplingMultiplier = -1
 	return p
-}
-
-// readOnly are Pebble's options for looking at a folder without changing it.
-func (o Options) readOnly(lock *pebble.Lock) *pebble.Options {
-	return &pebble.Options{
-		FS:                 tableFS{o.FS},
-		Lock:               lock,
-		ReadOnly:           true,
-		CacheSize:          minMemTableSize,
-		MemTableSize:       uint64(o.MemTableSize),
-		FormatMajorVersion: pebble.FormatValueSeparation,
-		Logger:             pebbleLogger{o.Logger, func(error) {}}, // Open fails, too.
-	}
 }
 
 // pebbleLogger forwards Pebble's log. What Pebble calls fatal ends the store, not the process.

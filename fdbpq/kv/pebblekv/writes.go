@@ -14,23 +14,25 @@ import (
 
 // writes collects what a transaction writes. Its zero value is ready to use.
 //
-// Pebble's memtable, a skip list, inserts a key next to the one before it for a fraction of the
-// usual cost, so the batch that is applied has its writes in the order of their keys. They are put
-// in order bit by bit, in runs: what was written since the last read becomes a run, and runs of
-// similar length are merged, so each write is moved only a few times. The runs also say what a read
-// of the transaction sees of them. Only a range in which something was written, and anything once a
-// range is cleared, is read through an index of Pebble's, which costs more than the rest of the batch.
+// Pebble's memtable is a skip list. It inserts a key next to the one before it for a fraction of
+// the usual cost, so the batch is applied in the order of its keys. Sorting happens little by
+// little, in runs: a read makes a run of what was written since the last one, and runs of similar
+// length are merged, so each write is moved only a few times.
+//
+// The runs also answer the reads of the transaction. Only a read of a range with writes in it, and
+// every read once a range was cleared, goes through an index of Pebble's. Building that costs more
+// than the rest of the batch.
 type writes struct {
 	list   []write
 	ranges int // how many of them clear a range
 	copies arena
-	runs   [][]int32 // numbers of the first inRuns of them, each run in the order of keys
+
+	runs   [][]int32 // numbers of the first inRuns writes, each run in the order of keys
 	inRuns int
 
-	index   *pebble.Batch // nil before the first read that needs it
-	indexed int           // how many of the writes are in index
-
-	fragmented int // how many of the cleared ranges index has prepared for reads
+	index      *pebble.Batch // nil before the first read that needs it
+	indexed    int           // how many of the writes are in index
+	fragmented int           // how many of the cleared ranges index has prepared for reads
 }
 
 // write is one write, in Pebble's terms.
@@ -52,40 +54,43 @@ func (w *writes) add(kind pebble.InternalKeyKind, key, value []byte) {
 	w.list = append(w.list, write{kind, w.copies.clone(key), w.copies.clone(value)})
 }
 
-// reader returns what shows db with all writes so far. It belongs to w.
+// reader returns a reader of db with all writes so far. It belongs to w.
 func (w *writes) reader(db *pebble.DB) (*pebble.Batch, error) {
 	if w.index == nil {
 		w.index = db.NewIndexedBatch()
 	}
+
 	for ; w.indexed < len(w.list); w.indexed++ {
 		if err := w.list[w.indexed].addTo(w.index); err != nil {
 			return nil, err
 		}
 	}
+
 	return w.index, nil
 }
 
-// fewRanges is how many cleared ranges cost a read less than to prepare them.
+// fewRanges is up to how many cleared ranges a read is cheaper without preparing them.
 const fewRanges = 16
 
-// getter is reader for a single key. Pebble would sort the cleared ranges anew for each key, but an
-// iterator leaves them sorted.
+// getter is reader for single keys.
 func (w *writes) getter(db *pebble.DB) (*pebble.Batch, error) {
 	reader, err := w.reader(db)
 	if err != nil || w.ranges <= fewRanges || w.fragmented == w.ranges {
 		return reader, err
 	}
 
+	// Pebble would sort the cleared ranges again for each key. An iterator leaves them sorted.
 	iter, err := w.index.NewIter(nil)
 	if err != nil {
 		return nil, err
 	}
+
 	w.fragmented = w.ranges
 	return reader, iter.Close()
 }
 
-// sortNew puts what was written since the last call in order, as a run. It returns, in order, the
-// keys of these writes that were set.
+// sortNew makes a run of what was written since the last call. It returns the keys that were set
+// since then, in order.
 func (w *writes) sortNew() (set [][]byte) {
 	if w.inRuns == len(w.list) {
 		return nil
@@ -100,10 +105,15 @@ func (w *writes) sortNew() (set [][]byte) {
 		}
 	}
 
+	// Each run stays at least twice as long as the next one, so there are only a few.
 	w.runs = append(w.runs, run)
-	for last := len(w.runs) - 1; last > 0 && len(w.runs[last-1]) < 2*len(w.runs[last]); last-- {
+	for last := len(w.runs) - 1; last > 0; last-- {
+		if len(w.runs[last-1]) >= 2*len(w.runs[last]) {
+			break
+		}
 		w.mergeLast()
 	}
+
 	return set
 }
 
@@ -116,15 +126,15 @@ func (w *writes) mergeLast() {
 
 // place is the place of a write in the order of keys.
 type place struct {
-	start  uint64 // 8 bytes of its key, where the keys first differ
+	start  uint64 // the first 8 bytes of its key after the shared prefix
 	number int32  // of the write in the list
 }
 
-// sorted returns the numbers of the writes from one on in the order of their keys, and those of a
-// key in their own. Keys of one queue share a long prefix, so places, which are small, are sorted
-// first. Keys whose places are equal, such as entries for the same time, are usually written in
-// order.
+// sorted returns the numbers of the writes from number from on, in the order of their keys. Writes
+// of the same key stay in the order they were made.
 func (w *writes) sorted(from int) []int32 {
+	// Keys of a queue share a long prefix, so the bytes after it tell most of them apart.
+	// Sorting these places is cheaper than comparing whole keys.
 	shared := w.sharedPrefix(from)
 	order := make([]place, 0, len(w.list)-from)
 	for i := range w.list[from:] {
@@ -132,43 +142,52 @@ func (w *writes) sorted(from int) []int32 {
 		copy(start[:], w.list[from+i].key[shared:])
 		order = append(order, place{binary.BigEndian.Uint64(start[:]), int32(from + i)})
 	}
+
 	slices.SortFunc(order, func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.number, b.number))
 	})
 
-	byKey := func(a, b int32) int {
-		return cmp.Or(bytes.Compare(w.list[a].key[shared:], w.list[b].key[shared:]), cmp.Compare(a, b))
-	}
 	run := make([]int32, len(order))
-	equal := 0 // where the places begin that are equal to that of i
 	for i, p := range order {
 		run[i] = p.number
-		if p.start != order[equal].start {
-			equal = i
+	}
+
+	// Where the starts are equal, whole keys decide. Such keys, for example entries for the same
+	// time, were usually written in order.
+	byKey := func(a, b int32) int {
+		first, second := w.list[a].key[shared:], w.list[b].key[shared:]
+		return cmp.Or(bytes.Compare(first, second), cmp.Compare(a, b))
+	}
+
+	for begin, end := 0, 0; begin < len(order); begin = end {
+		for end < len(order) && order[end].start == order[begin].start {
+			end++
 		}
-		if end := i+1 == len(order) || order[i+1].start != p.start; end && i > equal && !slices.IsSortedFunc(run[equal:i+1], byKey) {
-			slices.SortFunc(run[equal:i+1], byKey)
+		if equal := run[begin:end]; !slices.IsSortedFunc(equal, byKey) {
+			slices.SortFunc(equal, byKey)
 		}
 	}
+
 	return run
 }
 
-// sharedPrefix returns with how many equal bytes all keys from a number on start.
-func (w *writes) sharedPrefix(from int) (n int) {
-	for i := from; i < len(w.list); i++ {
-		first, key := w.list[from].key, w.list[i].key
-		if i == from {
-			n = len(first)
+// sharedPrefix returns how many bytes all keys from a number on have in common at their start.
+func (w *writes) sharedPrefix(from int) int {
+	first := w.list[from].key
+	n := len(first)
+	for _, other := range w.list[from+1:] {
+		key := other.key
+		if len(key) >= n && bytes.Equal(first[:n], key[:n]) {
+			continue
 		}
-		if n > len(key) || !bytes.Equal(first[:n], key[:n]) {
-			for n = 0; n < min(len(first), len(key)) && first[n] == key[n]; n++ {
-			}
+		for n = 0; n < min(len(first), len(key)) && first[n] == key[n]; n++ {
 		}
 	}
+
 	return n
 }
 
-// merged returns the writes of two runs, of which one is older, in one.
+// merged merges two runs. Writes of the same key stay in the order they were made.
 func (w *writes) merged(older, newer []int32) []int32 {
 	all := make([]int32, 0, len(older)+len(newer))
 	for len(older) > 0 && len(newer) > 0 {
@@ -177,29 +196,34 @@ func (w *writes) merged(older, newer []int32) []int32 {
 		if older = older[n:]; len(older) == 0 {
 			break
 		}
+
 		n = w.before(newer, w.list[older[0]].key, false)
 		all = append(all, newer[:n]...)
 		newer = newer[n:]
 	}
+
 	return append(append(all, older...), newer...)
 }
 
-// before returns how many writes of a run come before a key, or before those after it. It looks at
-// few of them if that are few, or if those of another key follow as a whole.
+// before returns how many writes of a run come before key, those of key included if orAt.
 func (w *writes) before(run []int32, key []byte, orAt bool) int {
 	is := func(i int) bool {
 		order := bytes.Compare(w.list[run[i]].key, key)
 		return order < 0 || orAt && order == 0
 	}
+
+	// Doubling finds a place near the start of the run with few comparisons.
 	end := 1
 	for end <= len(run) && is(end-1) {
 		end *= 2
 	}
-	n := end / 2 // of which it is known
-	return n + sort.Search(min(end, len(run))-n, func(i int) bool { return !is(n + i) })
+
+	known := end / 2
+	rest := min(end, len(run)) - known
+	return known + sort.Search(rest, func(i int) bool { return !is(known + i) })
 }
 
-// touch reports whether a write may have changed what is in a range. All must be in runs.
+// touch reports whether a write may have changed what is in r. All writes must be in runs.
 func (w *writes) touch(r kv.Range) bool {
 	return w.ranges > 0 || slices.ContainsFunc(w.runs, func(run []int32) bool {
 		n := w.before(run, r.Begin, false)
@@ -207,8 +231,8 @@ func (w *writes) touch(r kv.Range) bool {
 	})
 }
 
-// newest returns the last write of a key, nil if there is none. All must be in runs, and none may
-// clear a range.
+// newest returns the last write of key, or nil. All writes must be in runs, and none may clear a
+// range.
 func (w *writes) newest(key []byte) *write {
 	for _, run := range slices.Backward(w.runs) {
 		if n := w.before(run, key, true); n > 0 && bytes.Equal(w.list[run[n-1]].key, key) {
@@ -218,25 +242,30 @@ func (w *writes) newest(key []byte) *write {
 	return nil
 }
 
-// batch returns a batch of all writes, which belongs to the caller. All must be in runs.
+// batch returns a batch of all writes. It belongs to the caller. All writes must be in runs.
 func (w *writes) batch(db *pebble.DB) *pebble.Batch {
 	b := db.NewBatch()
-	if w.ranges > 0 { // which have to stay between the writes before them and after them
+
+	// A cleared range has to stay between the writes before it and after it.
+	if w.ranges > 0 {
 		for i := range w.list {
 			_ = w.list[i].addTo(b) // Without an index it never fails.
 		}
 		return b
 	}
+
 	for len(w.runs) > 1 {
 		w.mergeLast()
 	}
+
 	for _, n := range w.runs[0] {
 		_ = w.list[n].addTo(b)
 	}
+
 	return b
 }
 
-// read returns the value that a write leaves under its key, nil for none.
+// read returns the value that the write leaves under its key, or nil for none.
 func (w *write) read(copies *arena) []byte {
 	if w.kind != pebble.InternalKeyKindSet {
 		return nil
@@ -255,8 +284,8 @@ func (w *write) addTo(b *pebble.Batch) error {
 	}
 }
 
-// maxSpareWrites bounds the memory that one transaction leaves to the next: a fifth of what a lane's
-// usual pushes and pops take.
+// maxSpareWrites bounds the memory that one transaction leaves to the next, in writes. It is a
+// fifth of what a lane's usual pushes and pops take.
 const maxSpareWrites = 4096
 
 // close frees the memory, and returns what the next transaction can use for its list.
@@ -268,6 +297,39 @@ func (w *writes) close() (spare []write) {
 		clear(w.list)
 		spare = w.list[:0]
 	}
+
 	*w = writes{}
 	return spare
+}
+
+const (
+	arenaBlock = 4 << 10 // bytes
+
+	// maxShared is the longest slice, in bytes, that shares a block with others. A longer one gets
+	// its own memory, so that little is wasted at the end of a block.
+	maxShared = arenaBlock / 8
+)
+
+// arena copies many small slices with few allocations: 570 instead of 920 in a transaction of a
+// lane's usual pushes and pops, and 9 % less processor time. Each copy belongs to its caller.
+type arena struct{ free []byte }
+
+// clone returns a copy of b. It is never nil.
+func (a *arena) clone(b []byte) []byte {
+	n := len(b)
+	if n == 0 {
+		return []byte{}
+	}
+	if n > maxShared {
+		return bytes.Clone(b)
+	}
+
+	if n > len(a.free) {
+		a.free = make([]byte, arenaBlock)
+	}
+
+	c := a.free[:n:n]
+	a.free = a.free[n:]
+	copy(c, b)
+	return c
 }

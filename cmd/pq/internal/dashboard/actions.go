@@ -59,6 +59,8 @@ func (b *board) done(w http.ResponseWriter, r *http.Request, v *doneView, err er
 		v.Error = err.Error()
 	}
 	b.live.asked.forget(v.Queue) // the next page shows the new counts
+	b.dead.expire()
+	b.busy.expire()
 	b.log(r, v.Action, v.Queue, "items", v.Count, "done", v.Done, "of", v.found, "error", v.Error)
 	b.show(w, codeOf(err), "done", b.newShell(r, v.Queue.Name, "queues"), v)
 }
@@ -113,9 +115,15 @@ var (
 	errNoSearch = errors.New(noSearch)
 )
 
-// chosen returns the items that a form is about. found is the search that it names, nil if it names
-// items.
+// chosen returns the items that a form is about. found is the search that it names, or one for the
+// cause of dead letters that it names; nil if it names items.
 func (b *board) chosen(r *http.Request, q queueRef) (ids []string, found *search, err error) {
+	if cause := r.PostForm.Get("cause"); cause != "" {
+		if found, err = b.findCause(r.Context(), q, cause); err != nil {
+			return nil, nil, err
+		}
+		return found.matches(), found, nil
+	}
 	if id := r.PostForm.Get("search"); id != "" {
 		if found = b.searchOf(id, q); found == nil {
 			return nil, nil, errNoSearch
@@ -147,7 +155,12 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef, a
 
 	dry := r.PostForm.Get("dry") != ""
 	v := &confirmView{Priority: strings.TrimSpace(r.PostForm.Get("priority"))}
-	v.actionView = actionView{Action: action, Queue: q, Count: int64(len(ids)), Search: r.PostForm.Get("search"), Back: r.PostForm.Get("back")}
+	v.actionView = actionView{
+		Action: action, Queue: q, Count: int64(len(ids)), Back: r.PostForm.Get("back"),
+	}
+	if found != nil {
+		v.Search = found.id
+	}
 	if v.Back != "" {
 		v.Back = localPath(v.Back)
 	}

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -22,10 +21,10 @@ func TestPush(t *testing.T) {
 	b := r.browser()
 	b.get("/queue/pq/jobs")
 	const path = "/queue/pq/jobs/push"
-	b.post(path, "value", "a\r\nb", "priority", "-7", "headers", "X-Tenant: acme\r\nX-Tenant: other\r\n", "ttl", "1h", "unique", "k").wants(t, 200, "pushed ")
+	b.post(path, "value", "a\r\nb", "priority", "-7", "headers", "X-Tenant: acme\r\nX-Tenant: other\r\n", "ttl", "1h", "unique", "k", "group", "tenant 7").wants(t, 200, "pushed ")
 	item, err := r.jobs.PopMin(context.Background())
 	must(t, err)
-	if string(item.Value) != "a\nb" || item.Priority != -7 || fmt.Sprint(item.Headers["X-Tenant"]) != "[acme other]" || item.Unique != "k" {
+	if string(item.Value) != "a\nb" || item.Priority != -7 || fmt.Sprint(item.Headers["X-Tenant"]) != "[acme other]" || item.Unique != "k" || item.Group != "tenant 7" {
 		t.Errorf("pushed %q, %d, %v", item.Value, item.Priority, item.Headers)
 	}
 	b.post(path, "value", "later", "delay", "1h", "msg_id", "m").wants(t, 200, "pushed ")
@@ -87,6 +86,43 @@ func TestSettings(t *testing.T) {
 	if !r.info().Settings.PauseUntil.IsZero() {
 		t.Error("still paused")
 	}
+}
+
+// A source is set and changed in fields of its own, and what is wrong with one stands beside it.
+func TestSourceSetting(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	const path = "/queue/pq/jobs/config"
+	fields := func(changed ...string) []string {
+		return append(changed, "source.stream", "", "source.filter", "", "source.domain", "", "source.priority", "", "source.group", "", "source.start", "", "source.on_bad", "")
+	}
+	source := func(want string) {
+		t.Helper()
+		if got := r.info().Settings.Source; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	b.post(path, fields("max_deliver", "3")...).wants(t, 200, "changed")
+	source("")
+	all := []string{"source.stream", "ORDERS", "source.filter", "orders.>", "source.priority", "header X-Urgency", "source.group", "token 2", "source.start", "17", "source.on_bad", "stop"}
+	b.post(path, fields(all...)...).wants(t, 200, "changed")
+	source(`{"stream":"ORDERS","filter":"orders.>","priority":{"header":"X-Urgency"},"group":{"token":2},"start":17,"on_bad":"stop"}`)
+	b.get("/queue/pq/jobs").wants(t, 200, `value="orders.&gt;"`, `value="header X-Urgency"`, `value="token 2"`, `value="17"`, "<option selected>stop")
+	b.post(path, fields(all...)...).wants(t, 200, "nothing to change")
+
+	for name, text := range map[string]string{
+		"stream": "a.b", "filter": "a..b", "domain": "a.b", "priority": "high", "group": "5", "start": "soon", "on_bad": "explode", "stream ": "",
+	} {
+		name = strings.TrimSpace(name)
+		a := b.post(path, fields("source."+name, text, "source.stream", "ORDERS", "source.filter", "x")...).wants(t, 400)
+		if mark := `id="set-source.` + name + `"[^>]*aria-invalid`; name != "on_bad" && !regexp.MustCompile(mark).MatchString(a.body) {
+			t.Errorf("%s %q is not marked: %s", name, text, a.mainText())
+		}
+	}
+	b.post(path, fields("source.stream", "ORDERS", "source.priority", "-5", "source.start", "new")...).wants(t, 200, "changed")
+	source(`{"stream":"ORDERS","priority":-5,"start":"new"}`)
+	b.post(path, fields()...).wants(t, 200, "changed")
+	source("")
 }
 
 // A purge says how many items it is about, and wants the name of the queue.
@@ -161,12 +197,12 @@ func TestActionsOnItems(t *testing.T) {
 	}
 }
 
-// A dead letter is found by its reason and sent home, all with that reason at once.
+// Dead letters are counted by cause, without what differs between them, and all of one cause are redriven or removed.
 func TestDeadLetters(t *testing.T) {
 	r := newRig(t, nil)
 	ctx := context.Background()
-	r.push("one", "two", "three")
-	for _, reason := range []string{"no such user", "no such user", "broken"} {
+	r.push("one", "two", "three", "four")
+	for _, reason := range []string{"no user 17", "no user 4", "broken", "too late"} {
 		d, err := r.jobs.LeaseMin(ctx)
 		must(t, err)
 		must(t, d.Term(ctx, reason))
@@ -174,27 +210,40 @@ func TestDeadLetters(t *testing.T) {
 
 	b := r.browser()
 	// The page asks for itself again, so it soon knows them, though nobody has looked at the queues before.
-	var page answer
-	testenv.Eventually(t, func() error {
-		page = b.get("/dead")
-		if page.StatusCode != http.StatusOK || strings.Contains(page.body, "<progress") || !strings.Contains(page.body, "no such user") {
-			return errors.New("it still counts, or has counted before they died")
-		}
-		return nil
-	})
-	page.wants(t, 200, "no such user", "broken", "jobs-dead", `value="Pq-Dead-Reason: no such user"`)
+	counted := func(words ...string) {
+		t.Helper()
+		testenv.Eventually(t, func() error {
+			r.board.dead.expire()
+			page := b.get("/dead")
+			for _, word := range words {
+				if page.StatusCode != http.StatusOK || strings.Contains(page.body, "<progress") || !strings.Contains(page.body, word) {
+					return fmt.Errorf("it still counts, or has counted before they died, without %s", word)
+				}
+			}
+			return nil
+		})
+	}
+	counted("no user *", "broken", "too late", "/queue/pq/jobs-dead/redrive", `>2</td>`)
 
-	found := b.post("/search", "kind", "pq", "name", "jobs-dead", "header", "Pq-Dead-Reason: no such user").wants(t, 303).Header.Get("Location")
+	found := b.post("/search", "kind", "pq", "name", "jobs-dead", "cause", "no user *").wants(t, 303).Header.Get("Location")
 	_, search, _ := strings.Cut(found, "search=")
-	b.sees(found, "one", "two", `class="c-tries ">1</td>`).lacks(t, "three")
-	r.board.searches.work.Wait()
-	b.post("/queue/pq/jobs-dead/redrive", "search", search, "dry", "1").wants(t, 200, "2", "one")
-	b.post("/queue/pq/jobs-dead/redrive", "search", search).wants(t, 200, "2")
+	b.sees(found, "one", "two", "no user *", `class="c-tries ">1</td>`, "data-pick-match checked").lacks(t, "three")
+	b.post("/search", "kind", "pq", "name", "jobs-dead", "cause", "other").wants(t, 400, errNoCause.Error())
 	b.post("/queue/pq/other/redrive", "search", search).wants(t, 400, errNoSearch.Error())
+	b.get("/queue/pq/jobs-dead/items?header="+url.QueryEscape("Pq-Dead-Reason: broken")).wants(t, 200, "three")
+
+	asked := b.post("/queue/pq/jobs-dead/redrive", "cause", "no user *", "dry", "1", "back", "/dead").wants(t, 200, "Redrive 2 items", "one")
+	kept := regexp.MustCompile(`name="search" value="(\w+)"`).FindStringSubmatch(asked.body)
+	b.post("/queue/pq/jobs-dead/redrive", "search", kept[1], "count", "2", "back", "/dead").wants(t, 200, "2 items redriven", `href="/dead"`)
+	b.post("/queue/pq/jobs-dead/remove", "cause", "too late").wants(t, 200, "1 item removed")
+	b.post("/queue/pq/jobs-dead/remove", "cause", "none").wants(t, 400, errNoCause.Error())
 	if n := r.info().Ready; n != 2 {
 		t.Errorf("%d items are home", n)
 	}
-	b.get("/queue/pq/jobs-dead/items?header="+url.QueryEscape("Pq-Dead-Reason: broken")).wants(t, 200, "three")
+	counted("broken", "1 dead letter")
+	if page := b.get("/dead"); strings.Contains(page.body, "no user") || strings.Contains(page.body, "too late") {
+		t.Errorf("still there: %s", page.mainText())
+	}
 }
 
 // A search goes through the whole queue, can be stopped, and all that it found can be acted on.

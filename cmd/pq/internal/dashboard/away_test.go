@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -86,7 +87,7 @@ func TestRightsAreFoundOut(t *testing.T) {
 	}
 
 	r = newRigAs(t, some...)
-	if got := r.board.gateway.may(t.Context(), queueRef{"pq", "jobs"}); got != (can{true, true, true, true, true, true, true}) {
+	if got := r.board.gateway.may(t.Context(), queueRef{"pq", "jobs"}); got != (can{true, true, true, true, true, true, true, true, true}) {
 		t.Errorf("%+v is offered", got)
 	}
 	r.browser().post("/queue/pq/jobs/purge", "name", "jobs").wants(t, http.StatusForbidden, "may not send requests to pq.jobs.purge")
@@ -202,6 +203,83 @@ func TestThousandsOfQueues(t *testing.T) {
 		if list := l.due(later); len(list) != 2+othersPerTick {
 			t.Errorf("%d are due", len(list))
 		}
+	})
+}
+
+// A dead-letter queue folds into its queue, which stands for it in the list and in the total.
+func TestDeadQueuesFold(t *testing.T) {
+	t.Parallel()
+	l := &live{figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}}}
+	found := map[queueRef]subjects.QueueCounts{}
+	for name, n := range map[string]int64{"jobs": 5, "jobs-dead": 100, "gone-dead": 30, "mail": 2, "bin": 7, "empty-dead": 0} {
+		found[queueRef{"pq", name}] = subjects.QueueCounts{Queue: name, Ready: n}
+	}
+	l.queue(queueRef{"pq", "mail"}).info = &client.QueueInfo{Settings: client.Settings{DeadLetter: "bin"}}
+	l.record(time.Now(), found)
+	d := &board{live: l}
+
+	for filter, want := range map[string]string{
+		"":     "gone 0 jobs 5 mail 2",
+		"dead": "empty-dead 0 gone-dead 30 jobs-dead 100",
+		"i":    "mail 2 bin 7",
+	} {
+		v := d.queuesView(map[string][]string{"filter": {filter}})
+		var rows []string
+		for _, row := range v.Rows {
+			rows = append(rows, fmt.Sprint(row.Name, " ", row.Ready))
+		}
+		if got := strings.Join(rows, " "); got != want || v.Sum.Ready != 7 || *v.Sum.Dead != 137 || v.Total != 3 {
+			t.Errorf("%q: %s, in all %+v of %d, want %s", filter, got, v.Sum, v.Total, want)
+		}
+	}
+	v := d.queuesView(map[string][]string{"sort": {"dead"}, "dir": {"desc"}})
+	if top := v.Rows[0]; top.Name != "jobs" || *top.Dead != 100 || top.DeadQueue.Name != "jobs-dead" || v.Sum.Line[0] != 7 {
+		t.Errorf("%+v, %v", top, v.Sum.Line)
+	}
+}
+
+// A survey is shared, shows a part of the first one only, keeps the last whole one after a failure, and goes on.
+func TestSurvey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan error)
+		took := time.Second
+		s := survey[string]{searches: newSearches(nil)}
+		s.gather = func(_ context.Context, show func(string)) (string, error) {
+			show("part")
+			time.Sleep(took)
+			return time.Now().Format("whole 05"), <-answers
+		}
+		wants := func(result string, running bool, failed error) {
+			t.Helper()
+			if got, state := s.look(t.Context()); got != result || state.running != running || state.err != failed {
+				t.Errorf("%q, %+v: want %q", got, state, result)
+			}
+		}
+		wants("part", true, nil)
+		wants("part", true, nil)
+		answers <- nil
+		synctest.Wait()
+		wants("whole 01", false, nil)
+		time.Sleep(surveyFresh)
+		wants("whole 01", false, nil) // while the next one runs
+		answers <- errAway
+		synctest.Wait()
+		wants("whole 01", false, errAway)
+
+		took = time.Minute
+		s.expire()
+		wants("whole 01", false, errAway)
+		answers <- nil
+		synctest.Wait()
+		time.Sleep(3 * time.Minute) // less than four times as long as it took
+		s.look(t.Context())
+		select {
+		case answers <- nil:
+			t.Error("a survey that takes long is made again at once")
+		default:
+		}
+		s.searches.end()
 	})
 }
 

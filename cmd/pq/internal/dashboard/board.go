@@ -20,8 +20,11 @@ type board struct {
 	gateway  *gateway
 	live     *live
 	searches *searches
-	dead     *deadScan
 	details  memo[queueRef, details]
+
+	dead      survey[deadView]
+	busy      survey[busyView]
+	schedules survey[schedulesView]
 }
 
 const (
@@ -82,6 +85,8 @@ func codeOf(err error) int {
 		return http.StatusForbidden
 	case errors.As(err, &reply) && reply.Code >= 400 && reply.Code < 600:
 		return int(reply.Code)
+	case errors.Is(err, client.ErrBadRequest):
+		return http.StatusBadRequest
 	case errors.Is(err, client.ErrNoBridge), errors.Is(err, client.ErrNotSent):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, context.DeadlineExceeded):

@@ -56,7 +56,9 @@ func New(o Options) (*Dashboard, error) {
 		return nil, err
 	}
 	b.searches = newSearches(b.gateway)
-	b.dead = &deadScan{live: b.live, searches: b.searches}
+	b.dead.searches, b.dead.gather = b.searches, b.countDead
+	b.busy.searches, b.busy.gather = b.searches, b.listBusy
+	b.schedules.searches, b.schedules.gather = b.searches, b.listSchedules
 	return &Dashboard{b, listener}, nil
 }
 
@@ -111,6 +113,10 @@ func (d *Dashboard) routes() http.Handler {
 		"GET /{$}":                              d.getQueues,
 		"GET /bridges":                          d.getBridges,
 		"GET /dead":                             d.getDead,
+		"GET /busy":                             d.getBusy,
+		"GET /schedules":                        d.getSchedules,
+		"GET /schedule":                         d.getSchedule,
+		"POST /schedule":                        d.postSchedule,
 		"GET " + queuePath:                      d.ofQueue(d.getQueue),
 		"GET " + queuePath + "/items":           d.ofQueue(d.getItems),
 		"GET " + queuePath + "/item/{id}":       d.ofQueue(d.getItem),

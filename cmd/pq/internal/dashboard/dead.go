@@ -3,171 +3,136 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
 	"net/http"
-	"slices"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const (
-	// A scan of the dead letters looks at deadPerQueue of each queue and deadAtMost of all, and its
-	// result is shown for deadFresh. There are up to maxReasons different reasons.
-	deadPerQueue = 10_000
-	deadAtMost   = 100_000
-	deadFresh    = 5 * time.Second
-	maxReasons   = 500
-	shownReasons = 100
-	// firstScan is how long the page waits for a scan, most of which take less.
-	firstScan = 200 * time.Millisecond
+	// A survey of the dead letters looks at deadPerQueue of each queue, and at target.MaxLetters of
+	// all. The page shows the shownCauses that have the most.
+	deadPerQueue = maxMatches
+	shownCauses  = 100
 )
 
-// deadScan counts the dead letters of all queues by their reasons.
-type deadScan struct {
-	live     *live
-	searches *searches
-
-	mu          sync.Mutex
-	view        deadView  // without Reasons
-	started, at time.Time // this scan, and the end of the last one
-	done        chan struct{}
-	reasons     map[deadKey]*deadReason
+// Page "dead".
+type deadView struct {
+	// Queues is how many dead-letter queues there are, Total the number of their items.
+	Queues int
+	Total  int64
+	// Counted is how many of them have the causes below, so far while it is Running.
+	Counted int64
+	Running bool
+	// Denied says why some queues cannot be read.
+	Denied string
+	Causes []deadCause
+	Error  string
 }
 
-// deadKey are the dead letters in a queue with a reason.
-type deadKey struct {
-	queue  queueRef
-	reason string
+// deadCause is dead letters of one queue with one cause.
+type deadCause struct {
+	target.Cause
+	Can can
 }
 
-// start begins a scan if the last one is old, and returns a channel that is closed at its end.
-func (s *deadScan) start() (done <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.view.Running || time.Since(s.at) < deadFresh {
-		return s.done
+// In is the dead-letter queue.
+func (c *deadCause) In() queueRef {
+	kind := subjects.Priority
+	if c.FIFO {
+		kind = subjects.FIFO
 	}
-	s.view, s.done, s.started = deadView{Running: true}, make(chan struct{}), time.Now()
-	s.reasons = map[deadKey]*deadReason{}
-	started := s.searches.spawn(func() {
-		err := s.run()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.view.Running, s.at, s.view.err = false, time.Now(), err; err != nil {
-			s.view.Error = err.Error()
-		}
-		close(s.done)
-	})
-	if !started {
-		s.view.Running = false
-		close(s.done)
-	}
-	return s.done
+	return queueRef{kind.Short(), c.Queue}
 }
 
-func (s *deadScan) run() error {
-	ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
-	defer cancel()
-	if err := s.live.awaitList(ctx); err != nil {
-		return err
-	}
-	rows := s.live.deadQueues()
-	for i := range rows {
-		_ = s.live.ask(ctx, rows[i].queueRef) // the list may be older
-		rows[i] = s.live.one(rows[i].queueRef).queueRow
-	}
-	s.mu.Lock()
-	s.view.Queues = len(rows)
-	for i := range rows {
-		s.view.Total += rows[i].All()
-	}
-	s.mu.Unlock()
+// From is the queue that they came from, or In if these are several.
+func (c *deadCause) From() queueRef { return c.In().Named(cmp.Or(c.Home, c.Queue)) }
 
+// Count is how many there are.
+func (c *deadCause) Count() int64 { return int64(len(c.IDs)) }
+
+// ElementID is the id of its row in a page.
+func (c *deadCause) ElementID() string {
+	return fmt.Sprintf("d-%.8x", sha256.Sum256(fmt.Append(nil, c.In(), c.Text)))
+}
+
+var errNoCause = errors.New("no dead letter of this queue has this cause now")
+
+// countDead is the survey of the dead letters of all queues, by their causes.
+func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView, err error) {
+	if err := b.live.awaitList(ctx); err != nil {
+		return v, err
+	}
+	rows := b.live.deadQueues()
 	for i := range rows {
+		_ = b.live.ask(ctx, rows[i].queueRef) // the list may be older
+		rows[i] = b.live.one(rows[i].queueRef).queueRow
+		v.Total += rows[i].All()
+	}
+	v.Queues = len(rows)
+
+	var causes target.Causes
+	for _, row := range rows {
 		scanned := int64(0)
-		err := s.searches.g.scan(ctx, rows[i].queueRef, client.ItemsOptions{}, func(page *client.ItemsPage) bool {
+		note := func(page *client.ItemsPage) bool {
+			more := causes.Add(row.FIFO(), row.Name, page.Items)
 			scanned += page.Scanned
-			return s.note(rows[i].queueRef, page.Items) && scanned < deadPerQueue
-		})
+			v.setCauses(&causes)
+			show(v)
+			return more && scanned < deadPerQueue
+		}
+		err := b.gateway.scan(ctx, row.queueRef, client.ItemsOptions{}, note)
 		if denied := deniedBy(err); denied != "" {
-			s.mu.Lock()
-			s.view.Denied = denied
-			s.mu.Unlock()
+			v.Denied = denied
 		} else if err != nil {
-			return err
+			return v, err
 		}
 	}
-	return nil
+	return v, nil
 }
 
-// note takes in dead letters, and reports whether there is room for more.
-func (s *deadScan) note(q queueRef, items []client.StoredItem) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range items {
-		info, err := subjects.ParseItemHeaders(items[i].Headers)
-		if err != nil || info.DeadLetter == nil {
-			continue
-		}
-
-		letter := info.DeadLetter
-		key := deadKey{q, letter.Reason}
-		r := s.reasons[key]
-		if r == nil && len(s.reasons) == maxReasons {
-			continue
-		}
-		if r == nil {
-			r = &deadReason{Queue: q, Home: q.Named(letter.Queue), Reason: letter.Reason, Oldest: letter.At, Newest: letter.At}
-			s.reasons[key] = r
-		}
-		if r.Home.Name != letter.Queue { // of several queues
-			r.Home = q
-		}
-		r.Count++
-		s.view.Counted++
-		if letter.At.Before(r.Oldest) {
-			r.Oldest = letter.At
-		}
-		if letter.At.After(r.Newest) {
-			r.Newest = letter.At
-		}
+// setCauses takes over what was found so far. Counting may go on.
+func (v *deadView) setCauses(causes *target.Causes) {
+	v.Counted, v.Causes = int64(causes.Letters), nil
+	for _, cause := range causes.List() {
+		v.Causes = append(v.Causes, deadCause{Cause: *cause})
 	}
-	return s.view.Counted < deadAtMost
-}
-
-// current returns what the page shows.
-func (s *deadScan) current() *deadView {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.view
-	if v.asOf = s.at; v.Running {
-		v.asOf = s.started
-	}
-	for _, r := range s.reasons {
-		v.Reasons = append(v.Reasons, *r)
-	}
-	slices.SortFunc(v.Reasons, func(a, b deadReason) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Queue.Name, b.Queue.Name), strings.Compare(a.Reason, b.Reason))
-	})
-	v.Reasons = v.Reasons[:min(len(v.Reasons), shownReasons)]
-	return &v
 }
 
 func (b *board) getDead(w http.ResponseWriter, r *http.Request) {
 	b.live.freshen(r.Context())
-	select {
-	case <-b.dead.start():
-	case <-r.Context().Done():
-	case <-time.After(firstScan):
+	v, state := b.dead.look(r.Context())
+	shown := v.Causes[:min(len(v.Causes), shownCauses)]
+	v.Causes = nil
+	for _, cause := range shown {
+		cause.Can = b.gateway.may(r.Context(), cause.In())
+		v.Causes = append(v.Causes, cause)
 	}
+	if v.Running = state.running; state.err != nil {
+		v.Error = state.err.Error()
+	}
+	b.showSurvey(w, b.newShell(r, "Dead letters", "dead"), "dead", state, &v)
+}
 
-	v := b.dead.current()
-	s := b.newShell(r, "Dead letters", "dead")
-	if s.AsOf = v.asOf; v.Running {
+// findCause returns a search that has found the dead letters of a queue with a cause.
+func (b *board) findCause(ctx context.Context, q queueRef, cause string) (*search, error) {
+	v, _ := b.dead.look(ctx)
+	for i := range v.Causes {
+		if c := &v.Causes[i]; c.In() == q && c.Text == cause {
+			return b.searches.keep(q, itemsFilter{Cause: cause}, c.IDs), nil
+		}
+	}
+	return nil, errNoCause
+}
+
+// showSurvey shows a page of a survey. It soon asks again if it has only a part.
+func (b *board) showSurvey(w http.ResponseWriter, s *shell, page string, state surveyState, view any) {
+	if s.AsOf = state.asOf; state.running {
 		s.Refresh = soonTime
 	}
-	b.show(w, codeOf(v.err), "dead", s, v)
+	b.show(w, codeOf(state.err), page, s, view)
 }

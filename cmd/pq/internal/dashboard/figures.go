@@ -55,11 +55,18 @@ func (f *figures) record(now time.Time, found map[queueRef]subjects.QueueCounts)
 		step = coarseStep
 	}
 	all := point{at: now, in: -1, out: -1}
+	for ref := range found {
+		f.queue(ref)
+	}
+	dead := f.deadNames()
 	for ref, n := range found {
 		q := f.queue(ref)
 		q.QueueCounts, q.listed = n, true
 		p := f.pointOf(now, ref, q)
 		q.history.add(p, step)
+		if _, isDead := dead[ref]; isDead {
+			continue
+		}
 
 		all.ready, all.leased, all.delayed = all.ready+p.ready, all.leased+p.leased, all.delayed+p.delayed
 		if p.in >= 0 {
@@ -151,27 +158,65 @@ func (f *figures) one(ref queueRef) knownQueue {
 	return k
 }
 
-// all returns all queues, in no order and without their lines, and the total of them.
+// all returns all queues, in no order and without their lines, and the total of them. Dead-letter
+// queues do not count: their items are the Dead of the queues they came from.
 func (f *figures) all() (rows []queueRow, sum counts, err error) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	dead := f.deadNames()
 	rows = make([]queueRow, 0, len(f.queues))
+	missing := map[queueRef]bool{} // queues with dead letters, without anything else
+	add := func(ref queueRef, q *queueState) *queueRow {
+		rows = append(rows, f.row(now, ref, q))
+		row := &rows[len(rows)-1]
+		home, isDead := dead[ref]
+		if row.IsDead = isDead; isDead && row.All() > 0 {
+			missing[home] = true
+		}
+		return row
+	}
+
 	var in, out float64
 	for ref, q := range f.queues {
-		row := f.row(now, ref, q)
-		if !q.listed && row.All() == 0 {
+		if !q.listed && q.Ready+q.Leased+q.Delayed == 0 {
 			continue
 		}
-		rows = append(rows, row)
-
+		row := add(ref, q)
+		if row.IsDead {
+			continue
+		}
 		sum.Ready, sum.Leased, sum.Delayed = sum.Ready+row.Ready, sum.Leased+row.Leased, sum.Delayed+row.Delayed
 		if row.In != nil {
 			in, out = in+*row.In, out+*row.Out
 			sum.In, sum.Out = &in, &out
 		}
 	}
+
+	for i := range rows {
+		delete(missing, rows[i].queueRef)
+	}
+	for home := range missing {
+		add(home, &queueState{})
+	}
 	return rows, sum, f.listErr
+}
+
+// deadNames returns the dead-letter queues and the queues they belong to: those that the settings of
+// others name, as far as they are known, and those with the usual name. f.mu is held.
+func (f *figures) deadNames() map[queueRef]queueRef {
+	dead := map[queueRef]queueRef{}
+	for ref := range f.queues {
+		if home, ok := strings.CutSuffix(ref.Name, settings.DeadSuffix); ok && home != "" {
+			dead[ref] = ref.Named(home)
+		}
+	}
+	for ref, q := range f.queues {
+		if q.info != nil && q.info.Settings.DeadLetter != "" {
+			dead[ref.Named(q.info.Settings.DeadLetter)] = ref
+		}
+	}
+	return dead
 }
 
 // row returns a queue without its line. f.mu is held.
@@ -219,28 +264,20 @@ func (f *figures) sumLines() (ready, in, out []int64) {
 	return f.total.line(now, readyOf), f.total.line(now, inOf), f.total.line(now, outOf)
 }
 
-// deadQueues returns the queues that have dead letters: those that the settings of others name, as
-// far as they are known, and those with the usual name.
+// deadQueues returns the queues that have dead letters, by name.
 func (f *figures) deadQueues() (rows []queueRow) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	dead := map[queueRef]bool{}
-	for ref, q := range f.queues {
-		if q.info != nil && q.info.Settings.DeadLetter != "" {
-			dead[ref.Named(q.info.Settings.DeadLetter)] = true
-		}
-		if strings.HasSuffix(ref.Name, settings.DeadSuffix) {
-			dead[ref] = true
-		}
-	}
-	for ref := range dead {
+	for ref := range f.deadNames() {
 		if q := f.queues[ref]; q != nil && q.Ready+q.Leased+q.Delayed > 0 {
 			rows = append(rows, f.row(now, ref, q))
 		}
 	}
-	slices.SortFunc(rows, func(a, b queueRow) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
-	})
+	slices.SortFunc(rows, byName)
 	return rows
+}
+
+func byName(a, b queueRow) int {
+	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
 }

@@ -15,20 +15,20 @@ import (
 )
 
 // none stands for a number that is not known.
-const none = "–"
+const none = "—"
 
 // formats are the functions of the templates. Those of numbers also take nil pointers, as none.
 var formats = template.FuncMap{
 	"num":   orNone(terminal.Grouped),
 	"rate":  orNone(rate),
-	"age":   orNone(terminal.Short),
+	"age":   orNone(age),
 	"took":  orNone(took),
 	"part":  func(part float64) string { return strconv.FormatFloat(100*min(max(part, 0), 1), 'f', 1, 64) },
 	"ratio": func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
 	"size":  func(n int) string { return size(int64(n)) },
 	"count": func(n int) int64 { return int64(n) },
 	"few":   terminal.Plural[int64],
-	"ago":   func(now, t time.Time) string { return terminal.Short(now.Sub(t)) + " ago" },
+	"ago":   func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
 	"until": soon("in ", ""),
 	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
@@ -36,6 +36,7 @@ var formats = template.FuncMap{
 	"spark": spark,
 	"json":  func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
 	"short": short,
+	"ends":  ends,
 	"runs":  func(text string) []run { return runs(text, math.MaxInt) },
 	"clip":  runs,
 	"value": showValue,
@@ -86,11 +87,32 @@ func took(d time.Duration) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
+// age writes a duration: 59s, 1m 5s, 1h 1m, 2d 3h.
+func age(d time.Duration) string {
+	units := []struct {
+		name string
+		unit time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}}
+	d = max(d, 0)
+	for i, large := range units[:3] {
+		if d < large.unit {
+			continue
+		}
+		text := fmt.Sprintf("%d%s", d/large.unit, large.name)
+		small := units[i+1]
+		if rest := d % large.unit / small.unit; rest > 0 {
+			text += fmt.Sprintf(" %d%s", rest, small.name)
+		}
+		return text
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}
+
 // soon writes how long it is until a time, between two words.
 func soon(before, after string) func(now, t time.Time) string {
 	return func(now, t time.Time) string {
 		if d := t.Sub(now); d > 0 {
-			return before + terminal.Short(d) + after
+			return before + age(d) + after
 		}
 		return "due"
 	}
@@ -136,6 +158,17 @@ func short(id string) string {
 	return id[:4] + "…" + id[len(id)-7:]
 }
 
+// ends returns a long name in two parts, of which a page cuts the first one; nil for others.
+func ends(name string) []string {
+	const least, tail = 24, 10
+	runes := []rune(name)
+	if len(runes) <= least {
+		return nil
+	}
+	cut := len(runes) - tail
+	return []string{string(runes[:cut]), string(runes[cut:])}
+}
+
 // faint is the class of numbers that say nothing: 0, or not known.
 func faint(v any) string {
 	value := reflect.ValueOf(v)
@@ -154,7 +187,7 @@ type gloss struct{ Do, Done, Danger string }
 var glosses = map[string]gloss{
 	"remove":  {"Remove", "removed", "They are gone for good."},
 	"move":    {"Move", "moved", ""},
-	"redrive": {"Send home", "sent home", ""},
+	"redrive": {"Redrive", "redriven", ""},
 	"release": {"Release", "released", "Their holders lose them, also those that are alive."},
 	"purge":   {"Purge", "purged", "They are gone for good."},
 }

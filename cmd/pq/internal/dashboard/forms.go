@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
@@ -61,11 +59,11 @@ func (f *form) failed() bool {
 // pushHeaders are the headers that fields of the form for a push stand for.
 var pushHeaders = map[string]string{
 	"priority": subjects.HeaderPriority, "delay": subjects.HeaderDelay, "ttl": subjects.HeaderTTL,
-	"msg_id": subjects.HeaderMsgID, "unique": subjects.HeaderUnique,
+	"group": subjects.HeaderGroup, "msg_id": subjects.HeaderMsgID, "unique": subjects.HeaderUnique,
 }
 
 func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
-	f := typed(r, "value", "priority", "delay", "ttl", "headers", "msg_id", "unique")
+	f := typed(r, "value", "priority", "delay", "ttl", "headers", "group", "msg_id", "unique")
 	m, priority := messageOf(&f, q)
 	code := http.StatusBadRequest
 	if !f.failed() {
@@ -96,10 +94,12 @@ func (b *board) pushMessage(ctx context.Context, q queueRef, priority int64, m c
 	return ask(ctx, b.gateway, q, verb, func(ctx context.Context, q target.Queue) (client.PushAck, error) { return q.Push(ctx, priority, m) })
 }
 
-// messageOf returns the message that a form describes.
-func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
-	value := strings.ReplaceAll(f.Fields["value"].Value, "\r\n", "\n") // as forms have the ends of lines
-	m = client.Message{Value: []byte(value), Headers: nats.Header{}}
+// unixLines returns a text that was typed with the ends of lines that the rest of the world has.
+func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
+
+// headers returns the headers of a form, of which each line is one.
+func (f *form) headers() map[string][]string {
+	headers := map[string][]string{}
 	for line := range strings.Lines(f.Fields["headers"].Value) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
@@ -107,15 +107,20 @@ func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok {
 			f.fail("headers", fmt.Errorf("a line is %.80q: want Name: value", line))
-			return m, 0
+			return headers
 		}
 		name = strings.TrimSpace(name)
-		m.Headers[name] = append(m.Headers[name], strings.TrimSpace(value))
+		headers[name] = append(headers[name], strings.TrimSpace(value))
 	}
-	if err := subjects.CheckHeaders(m.Headers); err != nil {
+	if err := subjects.CheckHeaders(headers); err != nil {
 		f.fail("headers", err)
 	}
+	return headers
+}
 
+// messageOf returns the message that a form describes.
+func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
+	m = client.Message{Value: []byte(unixLines(f.Fields["value"].Value)), Headers: f.headers()}
 	for name, header := range pushHeaders {
 		value := strings.TrimSpace(f.Fields[name].Value)
 		switch {
@@ -142,6 +147,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	}
 	names := map[string]string{}
 	changed := 0
+	var source []settingRow
 	for _, row := range settingsOf(q, info).Rows {
 		values, given := r.PostForm[row.Name]
 		if !given {
@@ -149,6 +155,10 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 		}
 		value := strings.TrimSpace(values[0])
 		f.Fields[row.Name], names[row.Name] = field{Value: value}, row.Name
+		if strings.HasPrefix(row.Name, sourcePrefix) {
+			source = append(source, row)
+			continue
+		}
 		if value == row.Value {
 			continue
 		}
@@ -156,6 +166,9 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 		if err := change.Set(row.Name, value); err != nil {
 			f.fail(row.Name, err)
 		}
+	}
+	if f.source(&change, source) {
+		changed++
 	}
 
 	code := http.StatusBadRequest

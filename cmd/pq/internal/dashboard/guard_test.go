@@ -229,7 +229,7 @@ func TestRoleOfSomeQueues(t *testing.T) {
 		must(t, d.Term(t.Context(), reason))
 	}
 	b := r.browser()
-	b.sees("/", `href="/queue/pq/jobs-dead"`, `class="connected"`)
+	b.sees("/", `href="/queue/pq/jobs-dead/items"`, `class="connected"`)
 	b.sees("/dead", "no such user", "may not send requests to pq.another-dead.items")
 	b.sees("/bridges", "may not send requests to $SRV.STATS")
 

@@ -75,5 +75,5 @@ func charts(points []point) (countsChart, ratesChart series) {
 		}
 	}
 	return series{ID: "counts", At: at, Names: []string{"ready", "leased", "delayed"}, Lines: lines[:3]},
-		series{ID: "rates", At: at, Names: []string{"in", "out"}, Lines: lines[3:]}
+		series{ID: "rates", At: at, Names: []string{"pushed", "popped"}, Lines: lines[3:]}
 }

@@ -140,7 +140,12 @@ func (b *board) postSearch(w http.ResponseWriter, r *http.Request) {
 	filter := filterOf(r.PostForm)
 	options, err := b.optionsOf(filter)
 	var found *search
-	if err == nil {
+	cause := r.PostForm.Get("cause")
+	switch {
+	case err != nil:
+	case cause != "":
+		found, err = b.findCause(r.Context(), q, cause)
+	default:
 		counts := b.live.one(q).counts
 		found, err = b.searches.start(q, filter, options, counts.All())
 	}

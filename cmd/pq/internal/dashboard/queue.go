@@ -49,7 +49,10 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 	v.Settings = settingsOf(q, v.Info)
 
 	more := b.detailsOf(ctx, q)
-	v.Head, v.Schedules = b.rowsOf(q, more.head), more.schedules
+	v.Head = b.rowsOf(q, more.head)
+	for _, record := range more.schedules {
+		v.Schedules = append(v.Schedules, scheduleRow{q, v.Can, record})
+	}
 	v.Exists = len(v.Schedules) > 0 || v.All() > 0 || v.Info == nil && err != nil ||
 		v.Info != nil && len(subjects.SettingTexts(&v.Info.Settings))+len(v.Info.Consumers) > 0
 	return v
@@ -93,6 +96,10 @@ func settingsOf(q queueRef, info *client.QueueInfo) (f settingsForm) {
 		}
 	}
 	for row := range settings.All() {
+		if row.Name == "source" {
+			f.Rows = append(f.Rows, sourceRows(now[row.Name])...)
+			continue
+		}
 		s := settingRow{Setting: row, Value: now[row.Name]}
 		switch {
 		case row.Default != nil:

@@ -50,18 +50,26 @@ func compareKnown[T cmp.Ordered](a, b *T) int {
 func (b *board) queuesView(query url.Values) *queuesView {
 	rows, sum, err := b.live.all()
 	v := &queuesView{
-		Filter: query.Get("filter"), Kind: query.Get("kind"), Sort: query.Get("sort"), Desc: query.Get("dir") == "desc",
-		Total: len(rows), Sum: sum, Denied: deniedBy(err),
+		Filter: query.Get("filter"), Kind: query.Get("kind"),
+		Sort: query.Get("sort"), Desc: query.Get("dir") == "desc",
+		Sum: sum, Denied: deniedBy(err),
+	}
+	for i := range rows {
+		if !rows[i].IsDead {
+			v.Total++
+		}
 	}
 	v.Sum.Dead = new(int64)
-	for _, q := range b.live.deadQueues() { // of queues that are gone, too
+	for _, q := range b.live.deadQueues() { // also of queues that are gone
 		*v.Sum.Dead += q.All()
 	}
 	v.Sum.Line, v.InLine, v.OutLine = b.live.sumLines()
 
 	filter := strings.ToLower(v.Filter)
 	rows = slices.DeleteFunc(rows, func(q queueRow) bool {
-		return v.Kind != "" && q.Kind != v.Kind || !strings.Contains(strings.ToLower(q.Name), filter)
+		// The row of its queue stands for a dead-letter queue, unless somebody looks for it.
+		isHidden := q.IsDead && filter == "" || v.Kind != "" && q.Kind != v.Kind
+		return isHidden || !strings.Contains(strings.ToLower(q.Name), filter)
 	})
 	v.Matching = len(rows)
 	v.sort(rows)
@@ -79,7 +87,13 @@ func (v *queuesView) sort(rows []queueRow) {
 		v.Sort, compare = "name", func(_, _ *queueRow) int { return 0 }
 	}
 	slices.SortFunc(rows, func(a, b queueRow) int {
-		order := cmp.Or(compare(&a, &b), strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
+		switch { // dead-letter queues come last, in either direction
+		case a.IsDead && !b.IsDead:
+			return 1
+		case b.IsDead && !a.IsDead:
+			return -1
+		}
+		order := cmp.Or(compare(&a, &b), byName(a, b))
 		if v.Desc {
 			return -order
 		}

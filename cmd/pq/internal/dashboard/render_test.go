@@ -18,7 +18,7 @@ import (
 // views are those of all pages.
 func views() map[string]any {
 	return map[string]any{
-		"queues": &queuesView{}, "queue": &queueView{}, "items": &itemsView{}, "item": &itemView{}, "dead": &deadView{},
+		"queues": &queuesView{}, "queue": &queueView{}, "items": &itemsView{}, "item": &itemView{}, "dead": &deadView{}, "busy": &busyView{}, "schedules": &schedulesView{}, "schedule": &scheduleView{},
 		"bridges": &bridgesView{}, "login": &loginView{}, "error": &errorView{}, "confirm": &confirmView{}, "done": &doneView{},
 	}
 }
@@ -182,7 +182,7 @@ func TestBidi(t *testing.T) {
 	// A bridge has checked these, or pq has, before anybody could choose them.
 	checked := strings.Fields("Queue Home Kind Name ID IDs Search State End Match Header First Prev Next " +
 		"Title Version Store Action Back Priority")
-	for _, name := range []string{"items", "item", "dead", "bridges", "confirm", "error"} {
+	for _, name := range []string{"items", "item", "dead", "busy", "bridges", "confirm", "error"} {
 		view := views()[name]
 		filler{text: "a\u202eb\u200bc\u0000d\u2066", checked: checked}.fill(reflect.ValueOf(view).Elem())
 		if confirm, is := view.(*confirmView); is {

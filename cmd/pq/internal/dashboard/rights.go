@@ -21,8 +21,11 @@ func (g *gateway) may(ctx context.Context, q queueRef) can {
 		return err == nil && (permissions == nil || permissions.Allows(subject))
 	}
 	return can{
-		Push: allows(subjects.Push) || allows(subjects.Enqueue), Config: allows(subjects.Config), Purge: allows(subjects.Purge),
-		Remove: allows(subjects.Remove), Move: allows(subjects.Move), Redrive: allows(subjects.Redrive), Release: allows(subjects.Release),
+		Push:   allows(subjects.Push) || allows(subjects.Enqueue),
+		Config: allows(subjects.Config), Purge: allows(subjects.Purge),
+		Remove: allows(subjects.Remove), Move: allows(subjects.Move),
+		Redrive: allows(subjects.Redrive), Release: allows(subjects.Release),
+		Schedule: allows(subjects.Schedule), Unschedule: allows(subjects.Unschedule),
 	}
 }
 

@@ -74,17 +74,19 @@ func (s *searches) spawn(work func()) bool {
 }
 
 // start begins a search.
-func (s *searches) start(q queueRef, f itemsFilter, options client.ItemsOptions, total int64) (*search, error) {
+func (s *searches) start(
+	q queueRef, f itemsFilter, options client.ItemsOptions, total int64,
+) (*search, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running >= maxSearches || s.ctx.Err() != nil {
 		return nil, errSearches
 	}
-	s.makeRoom(time.Now())
-	ctx, cancel := context.WithTimeoutCause(s.ctx, longestSearch, errors.New("it took too long"))
-	found := &search{id: rand.Text(), queue: q, filter: f, cancel: cancel}
+	tooLong := errors.New("it took too long")
+	ctx, cancel := context.WithTimeoutCause(s.ctx, longestSearch, tooLong)
+	found := s.add(q, f, cancel)
 	found.at = searchView{Total: total, Started: time.Now(), Running: true}
-	s.all[found.id] = found
+
 	s.running++
 	s.work.Go(func() {
 		defer cancel()
@@ -94,6 +96,25 @@ func (s *searches) start(q queueRef, f itemsFilter, options client.ItemsOptions,
 		s.running--
 	})
 	return found, nil
+}
+
+// keep returns a search that has ended, with what was found without it.
+func (s *searches) keep(q queueRef, f itemsFilter, ids []string) *search {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.add(q, f, func() {})
+	found.ids = ids[:min(len(ids), maxMatches)]
+	n := int64(len(ids))
+	found.at = searchView{Scanned: n, Total: n, Started: time.Now(), Full: n > maxMatches}
+	return found
+}
+
+// add keeps a search. s.mu is held.
+func (s *searches) add(q queueRef, f itemsFilter, cancel context.CancelFunc) *search {
+	s.makeRoom(time.Now())
+	found := &search{id: rand.Text(), queue: q, filter: f, cancel: cancel}
+	s.all[found.id] = found
+	return found
 }
 
 // makeRoom drops searches that are old, or if there are too many all that have ended. s.mu is held.

@@ -92,14 +92,13 @@ func showValue(value []byte, cut bool, as string) shownValue {
 	if cut {
 		whole = terminal.WholeRunes(value)
 	}
-	isText := utf8.Valid(whole) && !bytes.ContainsRune(whole, 0)
 	laidOut := layOut(value)
 
 	v := shownValue{Shown: len(value), JSON: laidOut != nil}
 	switch {
 	case as == "json" && v.JSON, as == "" && v.JSON && isObject(value):
 		v.As, v.Runs = "json", runs(string(laidOut), len(laidOut))
-	case as == "hex", as == "" && !isText:
+	case as == "hex", as == "" && !isText(whole):
 		v.Shown = min(len(value), maxHex)
 		v.As, v.Runs = "hex", []run{{"", hex.Dump(value[:v.Shown])}}
 	default:
@@ -107,6 +106,9 @@ func showValue(value []byte, cut bool, as string) shownValue {
 	}
 	return v
 }
+
+// isText reports whether a value can be shown, and typed, as text.
+func isText(value []byte) bool { return utf8.Valid(value) && !bytes.ContainsRune(value, 0) }
 
 func isObject(value []byte) bool {
 	value = bytes.TrimLeft(value, " \t\r\n")

@@ -1,8 +1,6 @@
 package dashboard
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -20,7 +18,7 @@ import (
 // shell is what every page has besides its view.
 type shell struct {
 	// Title is the name of the page, such as that of a queue. Nav is the page marked in the
-	// navigation: "queues", "dead", "bridges", or "" for none.
+	// navigation: "queues", "dead", "busy", "schedules", "bridges", or "" for none.
 	Title, Nav string
 	// Now is when the view was made; ages are relative to it. AsOf is when what it shows was last known.
 	Now, AsOf time.Time
@@ -74,7 +72,7 @@ func (q queueRef) FIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
 // can is what the NATS user may do to a queue. The zero value may look.
 type can struct {
-	Push, Config, Purge, Remove, Move, Redrive, Release bool
+	Push, Config, Purge, Remove, Move, Redrive, Release, Schedule, Unschedule bool
 }
 
 // Any reports whether there is any action on items.
@@ -125,7 +123,7 @@ type queuesView struct {
 	// Sort is a column: "name", "ready", "leased", "delayed", "dead", "oldest", "in" or "out".
 	Sort string
 	Desc bool
-	// Total counts all queues, Matching those that match the filter.
+	// Total counts all queues but those of dead letters, Matching those that match the filter.
 	Total, Matching int
 	// Sum is of all queues.
 	Sum counts
@@ -141,8 +139,9 @@ type queuesView struct {
 type queueRow struct {
 	queueRef
 	counts
-	// DeadQueue is its dead-letter queue, if that has items.
+	// DeadQueue is its dead-letter queue, if that has items. IsDead says that it is one itself.
 	DeadQueue *queueRef
+	IsDead    bool
 	// Paused says that pops are paused, PausedUntil the end of that.
 	Paused      bool
 	PausedUntil time.Time
@@ -162,9 +161,9 @@ type queueView struct {
 	// Head has the first items, at most 5; nil if the user may not look at them.
 	Head []itemRow
 	// Schedules are those of the queue; nil if the user may not list them.
-	Schedules []*client.ScheduleRecord
-	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), msg_id and unique,
-	// and Pause has for.
+	Schedules []scheduleRow
+	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), group, msg_id
+	// and unique, and Pause has for.
 	Settings    settingsForm
 	Push, Pause form
 
@@ -207,12 +206,16 @@ type itemsFilter struct {
 	Match string
 	// Header is "Name: value", as typed.
 	Header string
+	// Cause is that of the dead letters that were looked for, "" for any items.
+	Cause string
 	// Error is what is wrong with one of them: the text of the bridge.
 	Error string
 }
 
 // Text is what it looks for.
-func (f itemsFilter) Text() string { return strings.TrimSpace(f.Match + " " + f.Header) }
+func (f itemsFilter) Text() string {
+	return strings.TrimSpace(strings.Join([]string{f.Match, f.Header, f.Cause}, " "))
+}
 
 // IsSearch reports whether the items have to be searched for.
 func (f itemsFilter) IsSearch() bool { return f.Text() != "" }
@@ -289,40 +292,6 @@ type itemView struct {
 	Search string
 }
 
-// Page "dead".
-type deadView struct {
-	// Queues is how many dead-letter queues there are, Total the number of their items.
-	Queues int
-	Total  int64
-	// Counted is how many of them the reasons below are of, so far while it is Running.
-	Counted int64
-	Running bool
-	// Denied says why some queues cannot be read.
-	Denied  string
-	Reasons []deadReason
-	Error   string
-
-	err  error // the same
-	asOf time.Time
-}
-
-// deadReason is dead letters of one queue with one reason.
-type deadReason struct {
-	Reason string
-	// Queue is the dead-letter queue, Home where they came from, or Queue too if these are several.
-	Queue, Home    queueRef
-	Count          int64
-	Oldest, Newest time.Time
-}
-
-// ElementID is the id of its row in a page.
-func (r *deadReason) ElementID() string {
-	return fmt.Sprintf("d-%.8x", sha256.Sum256(fmt.Append(nil, r.Queue, r.Reason)))
-}
-
-// Header is what finds them.
-func (r *deadReason) Header() string { return subjects.HeaderDeadReason + ": " + r.Reason }
-
 // Page "bridges".
 type bridgesView struct {
 	Rows []bridgeRow
@@ -392,7 +361,7 @@ type doneView struct {
 	Failures map[string][]string
 	// Homes is how many dead letters went to each queue.
 	Homes map[string]int64
-	// NewID is that of the one item that was moved or sent home, Home its queue.
+	// NewID is that of the one item that was moved or redriven, Home its queue.
 	NewID string
 	Home  queueRef
 }

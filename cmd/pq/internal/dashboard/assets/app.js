@@ -296,6 +296,8 @@
     "?": () => $("#keys").showModal(),
     "g q": () => location.assign("/"),
     "g d": () => location.assign("/dead"),
+    "g y": () => location.assign("/busy"),
+    "g s": () => location.assign("/schedules"),
     "g b": () => location.assign("/bridges"),
   };
 

@@ -3,9 +3,11 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -16,12 +18,12 @@ const (
 	CRLF       = "\r\n"
 )
 
-// importedReplies is the start of the reply subjects of requests that came from another NATS account
-// through an import.
+// importedReplies is the start of the reply subjects of requests that came from another NATS
+// account through an import.
 const importedReplies = "_R_."
 
-// Imported reports whether a reply subject belongs to a request from another NATS account. NATS lets
-// nobody publish with such a reply subject.
+// Imported reports whether a reply subject belongs to a request from another NATS account. NATS
+// lets nobody publish with such a reply subject.
 func Imported(reply string) bool { return strings.HasPrefix(reply, importedReplies) }
 
 // HeaderSize returns the number of bytes that h takes in a message.
@@ -32,7 +34,7 @@ func HeaderSize(h map[string][]string) int {
 	return len(BlockStart) + LinesSize(h) + len(CRLF)
 }
 
-// LinesSize is HeaderSize without what begins and ends the headers.
+// LinesSize is HeaderSize without the first and the last line of the block, which have no header.
 func LinesSize(h map[string][]string) (n int) {
 	for name, values := range h {
 		for _, value := range values {
@@ -42,12 +44,22 @@ func LinesSize(h map[string][]string) (n int) {
 	return n
 }
 
+// HeaderMemory estimates how many more bytes h takes in memory than in a message.
+func HeaderMemory(h map[string][]string) (n int) {
+	const each = 64
+	for _, values := range h {
+		n += each + each/2*len(values)
+	}
+	return n
+}
+
 // BlockSize returns the number of bytes that the headers of a received message took.
 func BlockSize(m *nats.Msg) int { return m.Size() - len(m.Subject) - len(m.Reply) - len(m.Data) }
 
-// CheckBlock refuses headers that a NATS server may have parsed differently from the NATS client, which
-// would hide a header from one of them: lines that end in LF alone, lines without a name, spaces before
-// a value, a status.
+// CheckBlock refuses headers that a NATS server may have parsed differently from the NATS client,
+// which would hide a header from one of them: lines that end in LF alone, lines without a name,
+// spaces before a value, a status. size is that of the block; added reports whether a server adds
+// headers of that name.
 //
 // The client does not expose the raw block, only its size. The size must be that of lines
 // "name: value" that end in CR LF, or smaller by the spaces after the colons if the sender writes
@@ -75,6 +87,7 @@ func CheckBlock(h nats.Header, size int, added func(name string) bool) error {
 		}
 	}
 
+	// Each line without a space after its colon makes the block a byte smaller.
 	missing := len(BlockStart) + LinesSize(h) + len(CRLF) - size
 	if withSpaces := 0 <= missing && missing <= ofServer; withSpaces {
 		return nil
@@ -84,15 +97,6 @@ func CheckBlock(h nats.Header, size int, added func(name string) bool) error {
 	}
 	return errors.New("the headers can be read in more than one way: " +
 		"want lines \"name: value\" or lines \"name:value\" that end in CR LF, and no status")
-}
-
-// HeaderMemory estimates the bytes that h takes in memory beyond those in a message.
-func HeaderMemory(h map[string][]string) (n int) {
-	const each = 64
-	for _, values := range h {
-		n += each + each/2*len(values)
-	}
-	return n
 }
 
 // Shorten limits text that clients chose before it is logged.
@@ -105,8 +109,8 @@ func Shorten(text string) string {
 	return text
 }
 
-// WithoutToken shortens the token of a lease in text that may contain the subject of an acknowledgement. Whoever reads
-// a token could acknowledge the item.
+// WithoutToken shortens the token of a lease in text that may contain the subject of an
+// acknowledgement. With the whole token, anybody could acknowledge the item.
 func WithoutToken(text string) string {
 	const verb, shown = ".ack.", 4
 	before, token, found := strings.Cut(text, verb)
@@ -114,4 +118,49 @@ func WithoutToken(text string) string {
 		return text
 	}
 	return before + verb + token[:shown] + "..."
+}
+
+// Backlog returns what was delivered to subscriptions but not yet handled by a callback.
+func Backlog(subscriptions []*nats.Subscription) (messages, bytes int) {
+	for _, s := range subscriptions {
+		if m, n, err := s.Pending(); err == nil { // otherwise it has ended
+			messages += m
+			bytes += n
+		}
+	}
+	return messages, bytes
+}
+
+// Await returns when callbacks have handled everything that was delivered. If ctx ends first, it
+// returns how many messages are left.
+func Await(ctx context.Context, subscriptions []*nats.Subscription) (left int) {
+	for {
+		if left, _ = Backlog(subscriptions); left == 0 || ctx.Err() != nil {
+			return left
+		}
+
+		// The NATS client does not say when a callback has returned.
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// Dropped returns how many messages the NATS client has dropped because the callbacks of the
+// subscriptions were too slow. A subscription forgets its number when it ends.
+func Dropped(subscriptions []*nats.Subscription) (total int) {
+	for _, s := range subscriptions {
+		if n, err := s.Dropped(); err == nil {
+			total += n
+		}
+	}
+	return total
+}
+
+// Drain ends subscriptions. Messages already delivered to them are still handled.
+func Drain(subscriptions []*nats.Subscription) {
+	for _, s := range subscriptions {
+		_ = s.Drain() // fails if it has ended with its connection
+	}
 }

@@ -1,0 +1,111 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	// A survey of the leased items looks at busyPerQueue of each queue and at busyAtMost of all, of
+	// which the page shows pageRows.
+	busyPerQueue = 10_000
+	busyAtMost   = 50_000
+)
+
+// Page "busy".
+type busyView struct {
+	// Total is how many items are leased, in Queues queues. Counted were looked at, so far while it is
+	// Running.
+	Total, Counted int64
+	Queues         int
+	Running        bool
+	// Rows are those that were leased longest, at most 100.
+	Rows []busyRow
+	// Denied says why some queues cannot be read.
+	Denied, Error string
+}
+
+// busyRow is a leased item.
+type busyRow struct {
+	Queue queueRef
+	Can   can
+	client.StoredItem
+}
+
+// listBusy is the survey of what is leased, in all queues.
+func (b *board) listBusy(ctx context.Context, show func(busyView)) (v busyView, err error) {
+	if err := b.live.awaitList(ctx); err != nil {
+		return v, err
+	}
+	rows, _, _ := b.live.all()
+	rows = slices.DeleteFunc(rows, func(row queueRow) bool { return row.Leased == 0 })
+	for i := range rows {
+		v.Total += rows[i].Leased
+	}
+
+	leased := client.ItemsOptions{State: subjects.StateLeased}
+	for _, row := range rows {
+		scanned := int64(0)
+		note := func(page *client.ItemsPage) bool {
+			scanned += page.Scanned
+			v.add(row.queueRef, page.Items)
+			show(v)
+			return scanned < busyPerQueue && v.Counted < busyAtMost
+		}
+		err := b.gateway.scan(ctx, row.queueRef, leased, note)
+		if denied := deniedBy(err); denied != "" {
+			v.Denied = denied
+		} else if err != nil {
+			return v, err
+		}
+		v.Queues++
+	}
+	v.Total = max(v.Total, v.Counted) // the list may be older
+	return v, nil
+}
+
+// add takes in leased items of a queue. The page may show the rows of before.
+func (v *busyView) add(q queueRef, items []client.StoredItem) {
+	v.Counted += int64(len(items))
+	v.Rows = slices.Clone(v.Rows)
+	for _, item := range items {
+		item.ID, item.Headers = shorten(item.ID), nil // what answers may not be a bridge
+		v.Rows = append(v.Rows, busyRow{Queue: q, StoredItem: item})
+	}
+	slices.SortFunc(v.Rows, func(a, b busyRow) int {
+		return cmp.Or(
+			since(a).Compare(since(b)),
+			strings.Compare(a.Queue.Name, b.Queue.Name),
+			strings.Compare(a.ID, b.ID),
+		)
+	})
+	v.Rows = v.Rows[:min(len(v.Rows), pageRows)]
+}
+
+// since is when an item was leased. Of those that do not say it, the oldest come first.
+func since(row busyRow) time.Time {
+	if row.LeasedAt == nil {
+		return time.Time{}
+	}
+	return *row.LeasedAt
+}
+
+func (b *board) getBusy(w http.ResponseWriter, r *http.Request) {
+	b.live.freshen(r.Context())
+	v, state := b.busy.look(r.Context())
+	v.Rows = slices.Clone(v.Rows) // others show them too
+	for i := range v.Rows {
+		v.Rows[i].Can = b.gateway.may(r.Context(), v.Rows[i].Queue)
+	}
+	if v.Running = state.running; state.err != nil {
+		v.Error = state.err.Error()
+	}
+	b.showSurvey(w, b.newShell(r, "Busy", "busy"), "busy", state, &v)
+}

@@ -1,0 +1,126 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// sourcePrefix begins the names of the inputs for the members of a source, which is one setting.
+const sourcePrefix = "source."
+
+// sourceJSON is a source as it is set.
+type sourceJSON struct {
+	Stream   string `json:"stream"`
+	Domain   string `json:"domain,omitempty"`
+	Filter   string `json:"filter,omitempty"`
+	Priority any    `json:"priority,omitempty"`
+	Group    any    `json:"group,omitempty"`
+	Start    any    `json:"start,omitempty"`
+	OnBad    string `json:"on_bad,omitempty"`
+}
+
+// sourceRows are the inputs for a source, filled with the one that is set.
+func sourceRows(text string) []settingRow {
+	s, _ := settings.ParseSource(text) // it was checked when it was set; "" is none
+	row := func(name, about, value, without string, choices ...string) settingRow {
+		setting := &settings.Setting{Name: sourcePrefix + name, About: about, Choices: choices}
+		return settingRow{Setting: setting, Value: value, Without: without}
+	}
+	return []settingRow{
+		row("stream", "stream to draw from", s.Stream, ""),
+		row("filter", "subjects to draw", s.Filter, "all"),
+		row("domain", "its JetStream domain", s.Domain, ""),
+		row("priority", "5, header X or token 3", sourceField(s.Priority), "0"),
+		row("group", "header X or token 3", sourceField(s.Group), ""),
+		row("start", "all, new or a sequence", string(s.Start), "all"),
+		row("on_bad", "what is no item", s.OnBad, "dead_letter", "dead_letter", "stop"),
+	}
+}
+
+// sourceField is where an item has its priority or group from, as it is typed.
+func sourceField(f *settings.SourceField) string {
+	switch {
+	case f == nil:
+		return ""
+	case f.Value != nil:
+		return strconv.FormatInt(*f.Value, 10)
+	case f.Header != "":
+		return "header " + f.Header
+	}
+	return fmt.Sprintf("token %d", f.Token)
+}
+
+// parseField reads what sourceField writes. nil is nothing.
+func parseField(text string) (any, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, nil
+	}
+	kind, name, _ := strings.Cut(text, " ")
+	name = strings.TrimSpace(name)
+	token, err := strconv.Atoi(name)
+	switch {
+	case text == "":
+		return nil, nil
+	case kind == "header" && name != "":
+		return map[string]string{"header": name}, nil
+	case kind == "token" && err == nil:
+		return map[string]int{"token": token}, nil
+	}
+	return nil, errors.New("want a number, header and its name, or token and its number")
+}
+
+// source adds the source that the inputs describe to a change, unless it is the one that is set. rows
+// are what is set, of the inputs that were sent.
+func (f *form) source(change *subjects.Change, rows []settingRow) (changed bool) {
+	member := map[string]string{}
+	isSet := false
+	for _, row := range rows {
+		typed := f.Fields[row.Name]
+		member[strings.TrimPrefix(row.Name, sourcePrefix)] = typed.Value
+		changed = changed || typed.Value != row.Value
+		isSet = isSet || typed.Value != ""
+	}
+	if !changed {
+		return false
+	}
+	if !isSet {
+		_ = change.Set("source", "") // a reset cannot fail
+		return true
+	}
+
+	s := sourceJSON{
+		Stream: member["stream"], Domain: member["domain"], Filter: member["filter"], OnBad: member["on_bad"],
+	}
+	var err error
+	if s.Priority, err = parseField(member["priority"]); err != nil {
+		f.fail(sourcePrefix+"priority", err)
+	}
+	if s.Group, err = parseField(member["group"]); err != nil {
+		f.fail(sourcePrefix+"group", err)
+	}
+	if start := member["start"]; start != "" {
+		s.Start = start
+		if n, err := strconv.ParseUint(start, 10, 64); err == nil {
+			s.Start = n
+		}
+	}
+
+	text, _ := json.Marshal(s) // never returns an error
+	if err := change.Set("source", string(text)); err != nil && !f.failed() {
+		for name := range member {
+			if strings.Contains(err.Error(), name+": ") {
+				f.fail(sourcePrefix+name, err)
+			}
+		}
+		if !f.failed() {
+			f.fail(sourcePrefix+"stream", err)
+		}
+	}
+	return changed
+}

@@ -1,0 +1,101 @@
+package dashboard
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// surveyFresh is how long a survey is shown at least, before a page begins another one. One that
+	// took long is shown surveyShare times as long as it took.
+	surveyFresh = 5 * time.Second
+	surveyShare = 4
+	// firstWait is how long a page waits for a survey. Most take less.
+	firstWait = 200 * time.Millisecond
+)
+
+// survey goes through many queues in the background, for all pages that show the result.
+type survey[V any] struct {
+	searches *searches
+	// gather does it. It calls show with what it has so far, which must not change afterwards.
+	gather func(ctx context.Context, show func(V)) (V, error)
+
+	mu       sync.Mutex
+	result   V
+	state    surveyState
+	complete bool // result is of a whole survey
+	ended    time.Time
+	pause    time.Duration // from ended until the next one
+	done     chan struct{}
+}
+
+// surveyState says how far a result is to be believed.
+type surveyState struct {
+	asOf    time.Time
+	running bool // and the result is only a part
+	err     error
+}
+
+// look returns the last result. A new survey begins if that is old, and replaces it when it ends.
+func (s *survey[V]) look(ctx context.Context) (V, surveyState) {
+	select {
+	case <-s.start():
+	case <-ctx.Done():
+	case <-time.After(firstWait):
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.result, s.state
+}
+
+// start begins a survey if the last one is old, and returns a channel that is closed at its end.
+func (s *survey[V]) start() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	began := time.Now()
+	if isRunning := s.done != nil && s.ended.IsZero(); isRunning || began.Sub(s.ended) < s.pause {
+		return s.done
+	}
+
+	done := make(chan struct{})
+	s.done, s.ended = done, time.Time{}
+	if !s.complete {
+		s.state = surveyState{asOf: began, running: true}
+	}
+	spawned := s.searches.spawn(func() {
+		ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
+		defer cancel()
+		result, err := s.gather(ctx, func(part V) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !s.complete {
+				s.result = part
+			}
+		})
+		s.end(began, result, err)
+		close(done)
+	})
+	if !spawned { // the dashboard ends
+		close(done)
+	}
+	return done
+}
+
+// end keeps a result. After an error, that of the last whole survey stays.
+func (s *survey[V]) end(began time.Time, result V, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = time.Now()
+	s.pause = max(surveyFresh, surveyShare*s.ended.Sub(began))
+	if s.state.running, s.state.err = false, err; err == nil || !s.complete {
+		s.result, s.state.asOf, s.complete = result, began, err == nil
+	}
+}
+
+// expire makes the next page wait for a new survey, because somebody has changed something.
+func (s *survey[V]) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pause = 0
+}

@@ -1,0 +1,81 @@
+package fdbpq
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+)
+
+// giveBack returns a detached item to its queue, at once or after the delay, unless it has expired.
+// The time is when the delay is over, zero without one.
+func (q *queueTxn) giveBack(op *Op, h *codec.Record, settings *Settings) (nextDue time.Time) {
+	if h.Expired(q.now) {
+		q.ledger.DeleteExpired(h)
+		return time.Time{}
+	}
+
+	h.Fence = codec.NextFence(h.Fence) // ends the token
+	if op.Uncounted || op.Kind == OpRelease {
+		h.Deliveries--
+	}
+	if op.Kind == OpNak {
+		h.NoteReason(op.Reason)
+	}
+
+	delay := op.Delay
+	if delay == Backoff {
+		delay = settings.BackoffAfter(h.Deliveries)
+	}
+	if delay <= 0 {
+		q.ledger.Requeue(h)
+		return time.Time{}
+	}
+	h.State, h.Due = Delayed, q.now.Add(delay)
+	q.ledger.Hold(h)
+	return codec.Micros(h.Due)
+}
+
+// endsItem reports whether the operation not only ends a lease, but sends the item to its
+// dead-letter queue.
+func (op *Op) endsItem(h *codec.Record, s *Settings, now time.Time) bool {
+	last := !op.Uncounted && s.Exhausted(h.Deliveries) // of the deliveries that the settings allow
+	return op.Kind == OpTerm || op.Kind == OpNak && last && !h.Expired(now)
+}
+
+// bury moves an item whose token holds to its dead-letter queue.
+func (q *queueTxn) bury(i int, h *codec.Record, b *due.Burial) error {
+	op, result := &q.ops[i], &q.results[i]
+	if op.Kind == OpNak {
+		h.NoteReason(op.Reason)
+	}
+
+	// Once there is no room, no large item is read only to find that it does not fit.
+	if err := b.Load(h, !q.moving.full); err != nil {
+		return err
+	}
+	if b.Large && q.moving.full || !q.moving.fits(b.Size()) {
+		q.moving.full = true
+		result.Err = state.ErrNoRoom
+		return nil
+	}
+
+	reason := ReasonMaxDeliver
+	if op.Kind == OpTerm {
+		reason = cmp.Or(codec.CleanText(op.Reason, MaxTermReason), ReasonTerminated)
+	}
+	var err error
+	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {
+		return err
+	}
+
+	q.ledger.DetachAnywhere(h)
+	q.ledger.Delete(h)
+	if op.Uncounted {
+		h.Deliveries--
+	}
+	q.dead.Bury(b, h, reason)
+	return nil
+}

@@ -1,0 +1,193 @@
+package subjects
+
+import (
+	"errors"
+	"fmt"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+)
+
+// ErrTiming: the delay, schedule or TTL of a push is not valid.
+var ErrTiming = errors.New("bad time")
+
+// ParseDelay reads the value of [HeaderDelay], a duration with a unit from 0 to [MaxDelay]. Errors
+// wrap [ErrTiming].
+func ParseDelay(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > MaxDelay {
+		const want = "want a duration with a unit, such as 10s or 1h30m, from 0s to %v"
+		return 0, fmt.Errorf("%w: %s: "+want, ErrTiming, quote(text), MaxDelay)
+	}
+	return d, nil
+}
+
+// scheduleAt begins a schedule with a single time.
+const scheduleAt = "@at "
+
+const scheduleExample = `such as "@at 2030-01-02T15:04:05Z"`
+
+// ParseSchedule reads the value of [HeaderSchedule], "@at " and a time in RFC 3339 at most
+// [MaxDelay] after now. It returns the time in UTC. Errors wrap [ErrTiming].
+func ParseSchedule(text string, now time.Time) (time.Time, error) {
+	at, isAt := strings.CutPrefix(text, scheduleAt)
+	if !isAt {
+		const want = "a push has only %q and a time in RFC 3339, " + scheduleExample +
+			": the verb %v sets what is pushed again and again"
+		return time.Time{}, fmt.Errorf("%w: %s: "+want,
+			ErrTiming, quote(text), scheduleAt, Schedule)
+	}
+
+	t, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: %s: want a time in RFC 3339, "+scheduleExample,
+			ErrTiming, quote(text))
+	}
+	if t.Sub(now) > MaxDelay { // Sub saturates
+		return time.Time{}, fmt.Errorf("%w: %s: want a time in at most ten years (%v)",
+			ErrTiming, quote(text), MaxDelay)
+	}
+	return t.UTC(), nil
+}
+
+// MinTTL is the shortest time after which an item can expire. The longest is [MaxDelay].
+const MinTTL = settings.MinTTL
+
+// TTLNever is the value of [HeaderTTL] for an item that does not expire.
+const TTLNever = "never"
+
+// ParseTTL reads the value of [HeaderTTL]: a duration with a unit or a whole number of seconds,
+// from [MinTTL] to [MaxDelay], or [TTLNever] in any case, for which it returns 0. Errors wrap
+// [ErrTiming].
+func ParseTTL(text string) (time.Duration, error) {
+	if strings.EqualFold(text, TTLNever) {
+		return 0, nil
+	}
+
+	d, err := time.ParseDuration(text)
+	if seconds, notInt := strconv.ParseUint(text, 10, 32); notInt == nil {
+		d, err = time.Duration(seconds)*time.Second, nil
+	}
+	if err != nil || d < MinTTL || d > MaxDelay {
+		const want = "want a duration such as 90s or 1h30m, a number of seconds, or never"
+		return 0, fmt.Errorf("%w: %s: %s; from %v to %v",
+			ErrTiming, quote(text), want, MinTTL, MaxDelay)
+	}
+	return d, nil
+}
+
+// FormatSchedule returns the value of [HeaderSchedule] for a time.
+func FormatSchedule(at time.Time) string { return scheduleAt + at.UTC().Format(time.RFC3339Nano) }
+
+// MaxKey is the longest message id and unique key, in bytes.
+const MaxKey = 512
+
+// ErrKey: the message id or unique key of a push is not valid.
+var ErrKey = errors.New("bad key")
+
+// KeysOfPush returns [HeaderMsgID] and [HeaderUnique] of a push, each "" if it is absent. Each may
+// be given once, with at most MaxKey bytes. Errors wrap [ErrKey].
+func KeysOfPush(h map[string][]string) (msgID, unique string, err error) {
+	if msgID, err = key(h, HeaderMsgID); err == nil {
+		unique, err = key(h, HeaderUnique)
+	}
+	if err != nil {
+		return "", "", err
+	}
+
+	// Streams ignore a message id in another spelling, but its author relies on it.
+	for name := range h {
+		if strings.EqualFold(name, HeaderMsgID) && name != HeaderMsgID {
+			return "", "", fmt.Errorf("%w: header %s: want it spelled %s",
+				ErrKey, quote(name), HeaderMsgID)
+		}
+	}
+	return msgID, unique, nil
+}
+
+func key(h map[string][]string, name string) (string, error) {
+	values, given := h[name]
+	if !given {
+		return "", nil
+	}
+	if len(values) != 1 {
+		return "", fmt.Errorf("%w: header %s is given %d times: want one",
+			ErrKey, name, len(values))
+	}
+	if n := len(values[0]); n == 0 || n > MaxKey {
+		return "", fmt.Errorf("%w: header %s has %d bytes: want 1 to %d", ErrKey, name, n, MaxKey)
+	}
+	return values[0], nil
+}
+
+// AppendDuplicate adds "duplicate":true to the reply to a push, with which b ends.
+func AppendDuplicate(b []byte) []byte { return append(b[:len(b)-1], `,"duplicate":true}`...) }
+
+// AppendDuplicates adds the indexes of duplicates to the reply to a batch of pushes, with which b
+// ends.
+func AppendDuplicates(b []byte, indexes []int) []byte {
+	if len(indexes) == 0 {
+		return b
+	}
+	b = append(b[:len(b)-1], `,"duplicates":[`...)
+	return append(appendList(b, indexes), "]}"...)
+}
+
+// appendList appends numbers with commas in between.
+func appendList(b []byte, list []int) []byte {
+	for i, n := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(n), 10)
+	}
+	return b
+}
+
+// MaxDuplicates is the most bytes that AppendDuplicates adds for a batch of n pushes.
+func MaxDuplicates(n int) int { return len(`,"duplicates":[]`) + n*len("4095,") }
+
+// MaxGroup is the longest group, in bytes, and MaxWeight the largest weight of a push.
+const (
+	MaxGroup  = 128
+	MaxWeight = 100
+)
+
+// What can be wrong with the group of a push.
+var (
+	ErrGroup  = errors.New("bad " + HeaderGroup)
+	ErrWeight = errors.New("bad " + HeaderWeight)
+)
+
+// GroupOfPush checks [HeaderGroup] in the headers of a push, trims it in place, and returns the
+// weight in [HeaderWeight], 1 to MaxWeight, or 0 if there is none. Errors wrap [ErrGroup] or
+// [ErrWeight].
+func GroupOfPush(h map[string][]string) (weight int, err error) {
+	groups, given := h[HeaderGroup]
+	if len(groups) == 1 { // as NATS trims it in replies
+		groups[0] = textproto.TrimString(groups[0])
+	}
+
+	valid := len(groups) == 1 && groups[0] != "" && len(groups[0]) <= MaxGroup &&
+		!strings.ContainsAny(groups[0], "\r\n")
+	if given && !valid {
+		return 0, fmt.Errorf("%w: want 1 to %d bytes in one line, once", ErrGroup, MaxGroup)
+	}
+
+	weights, weighted := h[HeaderWeight]
+	if !weighted {
+		return 0, nil
+	}
+
+	text := strings.Join(weights, ", ")
+	weight, err = strconv.Atoi(text)
+	plain := err == nil && strconv.Itoa(weight) == text // without "+" or leading zeros
+	if !plain || weight < 1 || weight > MaxWeight || !given {
+		return 0, fmt.Errorf("%w %s: want an integer from 1 to %d, beside %s",
+			ErrWeight, quote(text), MaxWeight, HeaderGroup)
+	}
+	return weight, nil
+}

@@ -45,7 +45,8 @@ needs an empty queue and empties it; the exit code is 1 if it fails.`,
 	set.IntVar(&b.Size, "size", 128, "`BYTES` of a value")
 	set.IntVar(&b.Priorities, "priorities", 10, "`N` priorities, from 0 up")
 	set.Float64Var(&b.Rate, "rate", 0, "`N` items per second at most; 0 means no limit")
-	set.DurationVar(&b.Duration, "duration", 10*time.Second, "run for `DURATION`; 0 is until --count")
+	set.DurationVar(&b.Duration, "duration", 10*time.Second,
+		"run for `DURATION`; 0 is until --count")
 	set.Int64Var(&b.Count, "count", 0, "`N` items; 0 is until --duration")
 	set.BoolVar(&b.Verify, "verify", false, "count what is lost, popped twice or out of order")
 	set.BoolVar(&b.json, "json", false, "print the result as JSON, times in seconds")

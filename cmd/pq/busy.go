@@ -62,7 +62,9 @@ func (b *browsing) listBusy(ctx context.Context, s *session) error {
 }
 
 // longestHeld returns as many leased items as are to be printed, those held for the longest.
-func (b *browsing) longestHeld(ctx context.Context, s *session, list []counted) (longest []held, err error) {
+func (b *browsing) longestHeld(
+	ctx context.Context, s *session, list []counted,
+) (longest []held, err error) {
 	defer b.bar.Clear()
 	b.options.State = client.Leased
 	for _, q := range list {
@@ -72,7 +74,8 @@ func (b *browsing) longestHeld(ctx context.Context, s *session, list []counted) 
 			for _, it := range page.Items {
 				longest = append(longest, held{of, it})
 			}
-			slices.SortStableFunc(longest, func(a, b held) int { return timeOf(a.LeasedAt).Compare(timeOf(b.LeasedAt)) })
+			slices.SortStableFunc(longest,
+				func(a, b held) int { return timeOf(a.LeasedAt).Compare(timeOf(b.LeasedAt)) })
 			longest = longest[:min(len(longest), b.left, mostHeld)]
 
 			b.scanned += page.Scanned
@@ -99,11 +102,13 @@ func (b *browsing) printHeld(list []held, now time.Time) error {
 
 	t := terminal.NewTable(out, "ID", "QUEUE~", "HOLDER~", "HELD>", "LEFT>", "TRY>")
 	for _, h := range list {
-		since, until, none := timeText(timeOf(h.LeasedAt)), timeText(timeOf(h.Due)), "-"
+		from, to, none := timeOf(h.LeasedAt), timeOf(h.Due), "-"
+		since, until := timeText(from), timeText(to)
 		if terminal.Is(out) {
-			since, until, none = terminal.Short(now.Sub(timeOf(h.LeasedAt))), terminal.Short(timeOf(h.Due).Sub(now)), "—"
+			since, until, none = terminal.Short(now.Sub(from)), terminal.Short(to.Sub(now)), "—"
 		}
-		t.Row(h.ID, h.queue.name, cmp.Or(terminal.Plain(h.Holder), none), cmp.Or(since, none), cmp.Or(until, none), h.Deliveries)
+		t.Row(h.ID, h.queue.name, cmp.Or(terminal.Plain(h.Holder), none), cmp.Or(since, none),
+			cmp.Or(until, none), h.Deliveries)
 	}
 	return t.Print()
 }

@@ -23,7 +23,10 @@ import (
 
 // byIDs does something with items by the ids in the arguments, in requests for up to a thousand. do
 // enters the result of each in the tally, and returns those ids for which there was no room.
-func (q *queue) byIDs(args []string, unknown string, t *tally, do func(context.Context, *session, []string) (again []string, err error)) error {
+func (q *queue) byIDs(
+	args []string, unknown string, t *tally,
+	do func(context.Context, *session, []string) (again []string, err error),
+) error {
 	ids, err := idArguments(q.cmd, args)
 	if err != nil {
 		return err
@@ -94,7 +97,8 @@ func (t *tally) add(id string, err error) {
 	}
 	t.last = err
 	if t.all > 1 && !t.quiet {
-		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", id, err) // the exit code says so too
+		// The exit code says so too.
+		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", id, err)
 	}
 }
 
@@ -120,7 +124,8 @@ func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 		if len(args) > 1 {
 			return nil, exit.Usagef("- stands for the ids in standard input: leave out the others")
 		}
-		if args, err = interrupt.Await(cmd.Context(), func() ([]string, error) { return firstWords(cmd.InOrStdin()) }); err != nil {
+		read := func() ([]string, error) { return firstWords(cmd.InOrStdin()) }
+		if args, err = interrupt.Await(cmd.Context(), read); err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
 	}
@@ -163,12 +168,12 @@ func (e *edit) command(cmd *cobra.Command, run func(args []string) error) *cobra
 // some.
 func (e *edit) run(args []string) error {
 	t := &tally{done: e.done, quiet: e.json}
-	return e.byIDs(args, "items may have been "+e.done, t, func(ctx context.Context, s *session, ids []string) (again []string, err error) {
+	do := func(ctx context.Context, s *session, ids []string) (again []string, err error) {
 		results, err := e.do(s.queue, ctx, ids)
 		if refused := malformed(ids, err); refused != nil {
 			failure := subjects.Failure{Code: refused.Code, Text: refused.Text}
-			results = []client.ItemResult{{ItemResult: subjects.ItemResult{ID: ids[0], Failure: failure}}}
-			err = nil
+			result := subjects.ItemResult{ID: ids[0], Failure: failure}
+			results, err = []client.ItemResult{{ItemResult: result}}, nil
 		}
 		results, again = target.WithoutRoom(results)
 		var text bytes.Buffer
@@ -187,7 +192,8 @@ func (e *edit) run(args []string) error {
 			_, err = e.cmd.OutOrStdout().Write(text.Bytes())
 		}
 		return again, err
-	})
+	}
+	return e.byIDs(args, "items may have been "+e.done, t, do)
 }
 
 func newRm(a *app) *cobra.Command {

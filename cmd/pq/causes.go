@@ -14,26 +14,30 @@ import (
 )
 
 // countCauses counts the dead letters of queues by cause, and tells people if it stops early.
-func (b *browsing) countCauses(ctx context.Context, s *session, queues []*queue, c *target.Causes) error {
+func (b *browsing) countCauses(
+	ctx context.Context, s *session, queues []*queue, c *target.Causes,
+) error {
 	defer b.bar.Clear()
 	for i, q := range queues {
 		ask := s.pager(ctx, target.New(s.client, q.fifo, q.name))
-		more, err := c.Walk(q.fifo, q.name, b.options, func(o client.ItemsOptions) (client.ItemsPage, error) {
+		counted := func(o client.ItemsOptions) (client.ItemsPage, error) {
 			page, err := ask(o)
 			b.scanned += page.Scanned
 			b.found = int64(c.Letters)
 			b.showProgress()
 			return page, err
-		})
+		}
+		more, err := c.Walk(q.fifo, q.name, b.options, counted)
 		if err != nil {
 			return err
 		}
 
 		if !more {
 			b.bar.Clear()
-			b.say("stopped after %s, in %s: there is room for %s dead letters of %s causes; %s not looked at",
-				terminal.Plural(c.Letters, "dead letter"), q.name, terminal.Grouped(target.MaxLetters),
-				terminal.Grouped(target.MaxCauses), terminal.Plural(len(queues)-i-1, "other queue"))
+			b.say("stopped after %s, in %s, at %s dead letters or %s causes: %s not looked at",
+				terminal.Plural(c.Letters, "dead letter"), q.name,
+				terminal.Grouped(target.MaxLetters), terminal.Grouped(target.MaxCauses),
+				terminal.Plural(len(queues)-i-1, "other queue"))
 			return nil
 		}
 	}
@@ -75,7 +79,8 @@ func causeText(c *target.Cause, width int) string {
 	}
 
 	// The cause is not cut: it is what to give to --error.
-	text := fmt.Sprintf("%6s  %s, newest %s, oldest %s\n        %s\n", terminal.Grouped(int64(c.Count)), c.Queue,
+	text := fmt.Sprintf("%6s  %s, newest %s, oldest %s\n        %s\n",
+		terminal.Grouped(int64(c.Count)), c.Queue,
 		terminal.Short(time.Since(c.Newest)), terminal.Short(time.Since(c.Oldest)), c.Text)
 	if c.Example != c.Text {
 		text += terminal.Clip("        "+c.ExampleID+": "+terminal.Plain(c.Example), width) + "\n"

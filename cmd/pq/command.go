@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -46,21 +46,27 @@ func (q *queue) addFlags(cmd *cobra.Command) {
 const patience = time.Second
 
 // complete completes the name of the queue or the id of a schedule, if somebody answers.
-func (q *queue) complete(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-	ofSchedule := len(args) == 1 && strings.HasSuffix(cmd.Use, " QUEUE ID") && cmd.Parent().Name() == "schedule"
+func (q *queue) complete(
+	cmd *cobra.Command, args []string, _ string,
+) (names []string, _ cobra.ShellCompDirective) {
+	takesID := strings.HasSuffix(cmd.Use, " QUEUE ID") && cmd.Parent().Name() == "schedule"
+	ofSchedule := takesID && len(args) == 1
 	if len(args) > 0 && !ofSchedule || q.FromEnv(cmd.Flags()) != nil { // which cobra has not called
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	q.Timeout = min(q.Timeout, patience)
 	if ofSchedule {
 		q.name = args[0]
-		list, _ := ask(q, "", func(ctx context.Context, s *session) ([]*client.ScheduleRecord, error) { return s.queue.Schedules(ctx) })
+		list, _ := askQueue(q, target.Queue.Schedules)
 		for _, r := range list {
 			names = append(names, r.ID)
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, _ := ask(q, "", func(ctx context.Context, s *session) ([]subjects.QueueCounts, error) { return s.list(ctx, q.kind()) })
+
+	list, _ := ask(q, "", func(ctx context.Context, s *session) ([]subjects.QueueCounts, error) {
+		return s.list(ctx, q.kind())
+	})
 	for _, found := range list {
 		names = append(names, found.Queue)
 	}
@@ -69,10 +75,13 @@ func (q *queue) complete(cmd *cobra.Command, args []string, _ string) (names []s
 
 // request makes cmd a command of one request, whose reply it prints. If the request changes
 // something, unknown says what an unknown outcome may mean.
-func (q *queue) request(cmd *cobra.Command, unknown string, do func(context.Context, *session, []string) (reply, error)) *cobra.Command {
+func (q *queue) request(
+	cmd *cobra.Command, unknown string, do func(context.Context, *session, []string) (reply, error),
+) *cobra.Command {
 	var asJSON bool
 	q.command(cmd, func(args []string) error {
-		answer, err := ask(q, unknown, func(ctx context.Context, s *session) (reply, error) { return do(ctx, s, args) })
+		answer, err := ask(q, unknown,
+			func(ctx context.Context, s *session) (reply, error) { return do(ctx, s, args) })
 		if err != nil {
 			return err
 		}

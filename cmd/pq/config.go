@@ -96,9 +96,10 @@ func settingsReply(now *client.Settings) reply {
 
 // applySettings changes settings and returns all that are set.
 func (q *queue) applySettings(change *subjects.Change) (client.Settings, error) {
-	return ask(q, "the settings may have changed", func(ctx context.Context, s *session) (client.Settings, error) {
+	do := func(ctx context.Context, s *session) (client.Settings, error) {
 		return s.queue.Configure(ctx, change.Settings, change.Reset...)
-	})
+	}
+	return ask(q, "the settings may have changed", do)
 }
 
 // noteDefaults says that there is nothing to print.

@@ -40,11 +40,14 @@ logged on standard error. An address that other machines can reach needs
 
 	set := cmd.Flags()
 	set.SortFlags = false
-	set.StringVar(&d.options.Listen, "listen", "127.0.0.1:8423", "`ADDRESS`, else 127.0.0.1:8423; port 0 is any")
+	set.StringVar(&d.options.Listen, "listen", "127.0.0.1:8423",
+		"`ADDRESS`, else 127.0.0.1:8423; port 0 is any")
 	set.StringVar(&d.tokenFile, "token-file", "", "`FILE` with the token to log in with")
-	set.StringVar(&d.options.ProxyUser, "trust-proxy-user", "", "`HEADER` in which a proxy names the user")
+	set.StringVar(&d.options.ProxyUser, "trust-proxy-user", "",
+		"`HEADER` in which a proxy names the user")
 	set.StringArrayVar(&d.options.Hosts, "host", nil, "`NAME` that browsers use; may be repeated")
-	set.BoolVar(&d.options.HideValues, "hide-values", false, "do not show values and headers of items")
+	set.BoolVar(&d.options.HideValues, "hide-values", false,
+		"do not show values and headers of items")
 	flags.WithoutDefault(set, "listen")
 	set.Lookup("host").DefValue = "[]" // which pflag does not print
 	cmd.ValidArgsFunction = cobra.NoFileCompletions

@@ -39,7 +39,8 @@ addresses. pq redrive sends dead letters back, pq rm removes them.`,
 	b.addFilters(cmd)
 	cmd.Flags().StringVar(&by, "by", "", "count by `WHAT`: cause")
 	flags.Completes(cmd, "by", "cause")
-	cmd.Flags().StringVar(&b.died, "error", "", "only those with this error, `TEXT`, or of this cause")
+	cmd.Flags().StringVar(&b.died, "error", "",
+		"only those with this error, `TEXT`, or of this cause")
 	return cmd
 }
 
@@ -136,12 +137,13 @@ func (b *browsing) deadRow(q *queue, it *client.StoredItem, width int) string {
 
 	failure, value := terminal.Plain(d.Error), shown(it)
 	if width == 0 {
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", it.ID, q.name, d.Queue, terminal.Plain(d.Reason), failure,
-			d.Deliveries, cmp.Or(timeText(d.At), "-"), value)
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", it.ID, q.name, d.Queue,
+			terminal.Plain(d.Reason), failure, d.Deliveries, cmp.Or(timeText(d.At), "-"), value)
 	}
 
 	why := terminal.Plain((&deadLetter{Reason: d.Reason, Deliveries: d.Deliveries}).why())
-	lines := terminal.Clip(fmt.Sprintf("%s  %4s  %s: %s", it.ID, terminal.Short(time.Since(d.At)), d.Queue, why), width) + "\n"
+	title := fmt.Sprintf("%s  %4s  %s: %s", it.ID, terminal.Short(time.Since(d.At)), d.Queue, why)
+	lines := terminal.Clip(title, width) + "\n"
 	for _, text := range []string{failure, value} {
 		if text != "" {
 			lines += terminal.Clip("    "+text, width) + "\n"

@@ -77,7 +77,8 @@ func (d *diagnosis) run(ctx context.Context) error {
 	if d.queue.name != "" {
 		last = d.checkQueue
 	}
-	for _, check := range []func(*session){d.checkServer, d.checkPermissions, d.checkBridges, last} {
+	checks := []func(*session){d.checkServer, d.checkPermissions, d.checkBridges, last}
+	for _, check := range checks {
 		if check(s); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -92,10 +93,12 @@ func (d *diagnosis) run(ctx context.Context) error {
 func (d *diagnosis) checkServer(s *session) {
 	took, err := s.nc.RTT()
 	if err != nil {
-		d.report(wrong, "nats", "the server does not answer: "+err.Error(), "look at the network between here and "+d.Server)
+		d.report(wrong, "nats", "the server does not answer: "+err.Error(),
+			"look at the network between here and "+d.Server)
 		return
 	}
-	d.report(fine, "nats", fmt.Sprintf("NATS %s at %s answers in %v", s.nc.ConnectedServerVersion(), s.nc.ConnectedUrlRedacted(), took.Round(time.Microsecond)), "")
+	d.report(fine, "nats", fmt.Sprintf("NATS %s at %s answers in %v", s.nc.ConnectedServerVersion(),
+		s.nc.ConnectedUrlRedacted(), took.Round(time.Microsecond)), "")
 }
 
 // checkPermissions finds out what the server would refuse. A user with few permissions may be meant
@@ -103,7 +106,8 @@ func (d *diagnosis) checkServer(s *session) {
 func (d *diagnosis) checkPermissions(s *session) {
 	user, err := discovery.LoggedIn(s.usable, s.nc)
 	if err != nil {
-		d.report(notable, "permissions", "they cannot be looked up: "+err.Error(), "allow "+discovery.UserSubject+" to see them here")
+		d.report(notable, "permissions", "they cannot be looked up: "+err.Error(),
+			"allow "+discovery.UserSubject+" to see them here")
 		return
 	}
 
@@ -111,7 +115,8 @@ func (d *diagnosis) checkPermissions(s *session) {
 	for _, e := range s.grammar.Endpoints() {
 		subject := e.Subject
 		if d.queue.name != "" {
-			if e.Kind != d.queue.kind() || e.Verb == subjects.List { // which who works on one queue does not need
+			// To work on one queue, nobody needs the list.
+			if e.Kind != d.queue.kind() || e.Verb == subjects.List {
 				continue
 			}
 			subject = strings.Replace(subject, "*", d.queue.name, 1)
@@ -121,9 +126,12 @@ func (d *diagnosis) checkPermissions(s *session) {
 		}
 	}
 
-	who := strings.Join(strings.Fields(fmt.Sprintf("user %s of account %s", user.User, user.Account)), " ") // without a login it has no name
+	// Without a login the user has no name, which would leave two blanks.
+	who := fmt.Sprintf("user %s of account %s", user.User, user.Account)
+	who = strings.Join(strings.Fields(who), " ")
 	if len(refused) > 0 {
-		d.report(notable, "permissions", who+" may not publish to "+strings.Join(refused, ", "), "allow those that are needed")
+		d.report(notable, "permissions", who+" may not publish to "+strings.Join(refused, ", "),
+			"allow those that are needed")
 		return
 	}
 	d.report(fine, "permissions", who+" may make all requests", "")
@@ -133,20 +141,25 @@ func (d *diagnosis) checkBridges(s *session) {
 	all, err := discovery.Bridges(s.usable, s.nc)
 	switch {
 	case errors.Is(err, client.ErrNoBridge):
-		d.report(wrong, "bridges", "no bridge is there", "start pqbridge, or log in to the account that it uses (pq help connection)")
+		d.report(wrong, "bridges", "no bridge is there",
+			"start pqbridge, or log in to the account that it uses (pq help connection)")
 		return
 	case errors.Is(err, nats.ErrPermissionViolation):
-		d.report(notable, "bridges", "they cannot be looked for: "+err.Error(), "allow $SRV.INFO.pqbridge to see them here")
+		d.report(notable, "bridges", "they cannot be looked for: "+err.Error(),
+			"allow $SRV.INFO.pqbridge to see them here")
 		return
 	case err != nil:
-		d.report(wrong, "bridges", "they cannot be looked for: "+err.Error(), "look at the log of pqbridge")
+		d.report(wrong, "bridges", "they cannot be looked for: "+err.Error(),
+			"look at the log of pqbridge")
 		return
 	}
 
 	versions := distinct(all, func(b discovery.Bridge) string { return b.Version })
-	d.report(fine, "bridges", fmt.Sprintf("%s found, version %s", terminal.Plural(len(all), "bridge"), strings.Join(versions, ", ")), "")
+	d.report(fine, "bridges", fmt.Sprintf("%s found, version %s",
+		terminal.Plural(len(all), "bridge"), strings.Join(versions, ", ")), "")
 	if len(versions) > 1 {
-		d.report(notable, "versions", "they differ", "upgrade all bridges before you use what is new")
+		d.report(notable, "versions", "they differ",
+			"upgrade all bridges before you use what is new")
 	}
 
 	for i := range all {
@@ -168,12 +181,15 @@ func (d *diagnosis) checkJetStream(all []discovery.Bridge) {
 			connected++
 		default:
 			failed = true
-			d.report(wrong, "jetstream", fmt.Sprintf("bridge %s does not serve JetStream's programs: %s", b.ID, said),
-				"look at PQ_JETSTREAM_LEAF_URL, at the leafnodes block of the NATS server, and at the logs of both")
+			d.report(wrong, "jetstream",
+				fmt.Sprintf("bridge %s does not serve JetStream's programs: %s", b.ID, said),
+				"look at PQ_JETSTREAM_LEAF_URL, at the leafnodes block of the NATS server, "+
+					"and at the logs of both")
 		}
 	}
 	if connected > 0 && !failed {
-		d.report(fine, "jetstream", terminal.Plural(connected, "bridge")+" connected for JetStream's programs", "")
+		d.report(fine, "jetstream",
+			terminal.Plural(connected, "bridge")+" connected for JetStream's programs", "")
 	}
 }
 
@@ -201,12 +217,14 @@ func (d *diagnosis) checkSubjects(s *session, b *discovery.Bridge) {
 		if known {
 			unknown = append(unknown, missing...)
 		} else {
-			d.report(wrong, "subjects", fmt.Sprintf("bridge %s serves nothing like %s", b.ID, missing[0]), "name its prefixes with --prefix and --fifo-prefix")
+			d.report(wrong, "subjects", fmt.Sprintf("bridge %s serves nothing like %s", b.ID,
+				missing[0]), "name its prefixes with --prefix and --fifo-prefix")
 		}
 	}
 
 	if len(unknown) > 0 {
-		d.report(wrong, "versions", fmt.Sprintf("bridge %s, version %s, does not know %s", b.ID, b.Version, strings.Join(unknown, ", ")), "upgrade it")
+		d.report(wrong, "versions", fmt.Sprintf("bridge %s, version %s, does not know %s", b.ID,
+			b.Version, strings.Join(unknown, ", ")), "upgrade it")
 	}
 }
 
@@ -229,16 +247,21 @@ func (d *diagnosis) checkTogether(all []discovery.Bridge) {
 
 	switch {
 	case unknown > 0:
-		d.report(notable, "stores", terminal.Plural(unknown, "bridge")+" of an earlier version: the store is unknown", "upgrade all bridges")
+		d.report(notable, "stores",
+			terminal.Plural(unknown, "bridge")+" of an earlier version: the store is unknown",
+			"upgrade all bridges")
 	case len(stores) > 1:
-		d.report(wrong, "stores", fmt.Sprintf("%d stores: each bridge has only some of the items", len(stores)),
+		d.report(wrong, "stores",
+			fmt.Sprintf("%d stores: each bridge has only some of the items", len(stores)),
 			"let the bridges share one FoundationDB, or give them different subject prefixes")
 	default:
 		d.report(fine, "stores", "one store", "")
 	}
 
 	if len(groups) > 1 {
-		d.report(wrong, "groups", "queue groups "+strings.Join(groups, ", ")+": each request would be run more than once", "set the same PQ_QUEUE_GROUP everywhere")
+		d.report(wrong, "groups",
+			"queue groups "+strings.Join(groups, ", ")+": each request would be run more than once",
+			"set the same PQ_QUEUE_GROUP everywhere")
 	}
 }
 
@@ -266,9 +289,11 @@ func (d *diagnosis) checkClocks(all []discovery.Bridge) {
 	case known == 0:
 		d.report(notable, "clocks", "no bridge says what its clock says", "upgrade the bridges")
 	case most-least > maxSkew:
-		d.report(wrong, "clocks", fmt.Sprintf("those of the bridges are %v apart", (most-least).Round(time.Millisecond)), toDo)
+		d.report(wrong, "clocks", fmt.Sprintf("those of the bridges are %v apart",
+			(most-least).Round(time.Millisecond)), toDo)
 	case max(most, -least) > maxSkew:
-		d.report(notable, "clocks", fmt.Sprintf("the bridges are %v ahead of the clock here", most.Round(time.Millisecond)), toDo)
+		d.report(notable, "clocks", fmt.Sprintf("the bridges are %v ahead of the clock here",
+			most.Round(time.Millisecond)), toDo)
 	default:
 		d.report(fine, "clocks", "less than a second apart", "")
 	}
@@ -301,7 +326,8 @@ func (d *diagnosis) checkQueue(s *session) {
 	began := time.Now()
 	n, err := s.queue.Len(s.usable)
 	if err == nil {
-		d.report(fine, "queue", fmt.Sprintf("%s answers in %s: %s", q.name, roundTrip(began), items(n, "ready")), "")
+		d.report(fine, "queue",
+			fmt.Sprintf("%s answers in %s: %s", q.name, roundTrip(began), items(n, "ready")), "")
 		if info, err := s.queue.Info(s.usable); err == nil && info.Source != nil {
 			r, toDo := fine, ""
 			if info.Source.Stopped+info.Source.Waiting != "" {
@@ -328,9 +354,12 @@ func roundTrip(began time.Time) string {
 func (d *diagnosis) reportUnanswered(s *session, check, subject string, err error) {
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
-		d.report(notable, check, "it cannot be tried: "+err.Error(), "allow "+subject+" to see it here")
+		d.report(notable, check, "it cannot be tried: "+err.Error(),
+			"allow "+subject+" to see it here")
 	case errors.Is(err, client.ErrNoBridge):
-		d.report(wrong, check, "no bridge takes requests on "+subject, "see above; one that waits for its store or for another bridge says so in its log and at /readyz")
+		d.report(wrong, check, "no bridge takes requests on "+subject,
+			"see above; one that waits for its store or for another bridge "+
+				"says so in its log and at /readyz")
 	case errors.Is(err, client.ErrUnavailable):
 		d.report(wrong, check, err.Error(), "look at the log of pqbridge, and at /readyz")
 	default:

@@ -78,5 +78,6 @@ func (f *findings) lines(r result, check, what, toDo string) string {
 		lines[i] = strings.TrimRight(line, " ")
 	}
 
-	return fmt.Sprintf("%-6s%-12s%s\n", r, check, strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
+	return fmt.Sprintf("%-6s%-12s%s\n", r, check,
+		strings.Join(lines, "\n"+strings.Repeat(" ", indent)))
 }

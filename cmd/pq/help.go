@@ -42,7 +42,8 @@ func addHelp(root *cobra.Command, groups []group) {
 
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		out := cmd.OutOrStdout()
-		_, _ = fmt.Fprintf(out, "%s\n\n", cmp.Or(cmd.Long, cmd.Short)) // as cobra does, nobody hears of failures
+		// As cobra does, nobody hears of failures.
+		_, _ = fmt.Fprintf(out, "%s\n\n", cmp.Or(cmd.Long, cmd.Short))
 		switch {
 		case cmd == root:
 			var list strings.Builder
@@ -55,7 +56,8 @@ func addHelp(root *cobra.Command, groups []group) {
 			}
 			_, _ = fmt.Fprintf(out, rootUsage, list.String(), root.Example)
 		case cmd.HasSubCommands() || cmd.Name() == connectionTopic:
-			_, _ = fmt.Fprintf(out, "Flags:\n%s\nExamples:\n%s\n", cmd.InheritedFlags().FlagUsages(), cmd.Example)
+			_, _ = fmt.Fprintf(out, "Flags:\n%s\nExamples:\n%s\n",
+				cmd.InheritedFlags().FlagUsages(), cmd.Example)
 		default:
 			_, _ = fmt.Fprint(out, usage(cmd))
 		}

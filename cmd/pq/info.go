@@ -134,11 +134,13 @@ func priorityLine(i *client.QueueInfo, width int) string {
 // how many are leased.
 func groupLine(i *client.QueueInfo, width int) string {
 	names := slices.SortedFunc(maps.Keys(i.Groups), func(a, b string) int {
-		return cmp.Or(cmp.Compare(i.Groups[b].Ready+i.Groups[b].Leased, i.Groups[a].Ready+i.Groups[a].Leased), cmp.Compare(a, b))
+		ofA, ofB := i.Groups[a].Ready+i.Groups[a].Leased, i.Groups[b].Ready+i.Groups[b].Leased
+		return cmp.Or(cmp.Compare(ofB, ofA), cmp.Compare(a, b))
 	})
 	var counts []string
 	for _, name := range names {
-		count := fmt.Sprintf("%s: %s", strings.Trim(strconv.QuoteToASCII(name), `"`), terminal.Grouped(i.Groups[name].Ready))
+		count := fmt.Sprintf("%s: %s", strings.Trim(strconv.QuoteToASCII(name), `"`),
+			terminal.Grouped(i.Groups[name].Ready))
 		if leased := i.Groups[name].Leased; leased > 0 {
 			count += fmt.Sprintf(" (%s leased)", terminal.Grouped(leased))
 		}

@@ -74,7 +74,7 @@ or - for ids from standard input, a newline follows each value.`,
 // get prints items by their ids, and says which are not there.
 func (q *queue) get(p *printer, args []string) error {
 	t := &tally{done: "printed"}
-	return q.byIDs(args, "", t, func(ctx context.Context, s *session, ids []string) (_ []string, err error) {
+	do := func(ctx context.Context, s *session, ids []string) (_ []string, err error) {
 		list := []client.StoredItem{{ID: ids[0], ValueCut: true}} // one alone comes as a whole
 		if t.all > 1 {
 			list, err = s.queue.GetItems(ctx, ids, subjects.MaxValueBytes)
@@ -91,7 +91,8 @@ func (q *queue) get(p *printer, args []string) error {
 			}
 		}
 		return nil, err
-	})
+	}
+	return q.byIDs(args, "", t, do)
 }
 
 func newRank(a *app) *cobra.Command {
@@ -109,6 +110,7 @@ if there may be more, which can be from 10,000 on.`,
 		if atLeast {
 			more = "+"
 		}
-		return reply{fmt.Sprintf("%d%s\n", n, more), subjects.Ranked{Rank: n, AtLeast: atLeast}}, s.absent(ctx, err)
+		answer := reply{fmt.Sprintf("%d%s\n", n, more), subjects.Ranked{Rank: n, AtLeast: atLeast}}
+		return answer, s.absent(ctx, err)
 	})
 }

@@ -37,7 +37,8 @@ type browsing struct {
 
 func (b *browsing) addFilters(cmd *cobra.Command) {
 	set := cmd.Flags()
-	set.StringVar(&b.options.Match, "match", "", "only items with this `TEXT` in value, headers or id")
+	set.StringVar(&b.options.Match, "match", "",
+		"only items with this `TEXT` in value, headers or id")
 	set.StringArrayVarP(&b.headers, "header", "H", nil, "only items with this header, `NAME:VALUE`")
 	set.IntVarP(&b.limit, "limit", "n", 100, "print up to `N`, 100 unless it says otherwise")
 	set.BoolVar(&b.all, "all", false, "print all, however many")
@@ -66,13 +67,17 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 	}
 
 	b.bar = terminal.NewProgress(b.cmd.ErrOrStderr(), -1)
-	_, err = ask(&b.queue, "", func(ctx context.Context, s *session) (struct{}, error) { return struct{}{}, list(ctx, s) })
+	_, err = ask(&b.queue, "", func(ctx context.Context, s *session) (none struct{}, err error) {
+		return none, list(ctx, s)
+	})
 	return err
 }
 
 // walk prints items of a queue, each as JSON or else with row, which returns "" for those that are
 // not asked for. The items after the one that it returns were not looked at.
-func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string) (after string, err error) {
+func (b *browsing) walk(
+	ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string,
+) (after string, err error) {
 	defer b.bar.Clear()
 	page := s.pager(ctx, target.New(s.client, q.fifo, q.name))
 	ask := func(o client.ItemsOptions) (client.ItemsPage, error) {
@@ -86,7 +91,8 @@ func (b *browsing) walk(ctx context.Context, s *session, q *queue, row func(*cli
 			case line == "":
 				continue
 			case b.json:
-				_ = json.NewEncoder(&text).Encode(newStored(q, &page.Items[i])) // never returns an error for this type
+				// Never returns an error for this type.
+				_ = json.NewEncoder(&text).Encode(newStored(q, &page.Items[i]))
 			default:
 				text.WriteString(line)
 			}
@@ -120,7 +126,8 @@ func (s *session) pager(
 }
 
 func (b *browsing) showProgress() {
-	b.bar.Show(b.scanned, fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), terminal.Grouped(b.found)))
+	b.bar.Show(b.scanned,
+		fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), terminal.Grouped(b.found)))
 }
 
 // noteMore tells people how to see the rest.
@@ -183,8 +190,9 @@ func (r *itemRows) row(it *client.StoredItem) string {
 		priority = "-"
 	}
 	if r.width == 0 {
-		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", it.ID, priority, state, it.Deliveries, it.Size,
-			cmp.Or(timeText(timeOf(it.PushedAt)), "-"), cmp.Or(timeText(timeOf(it.Due)), "-"), value)
+		pushed, due := timeText(timeOf(it.PushedAt)), timeText(timeOf(it.Due))
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", it.ID, priority, state,
+			it.Deliveries, it.Size, cmp.Or(pushed, "-"), cmp.Or(due, "-"), value)
 	}
 
 	age := ""
@@ -195,7 +203,8 @@ func (r *itemRows) row(it *client.StoredItem) string {
 		state += " " + terminal.Short(it.Due.Sub(r.now))
 	}
 	line := func(columns ...any) string {
-		return terminal.Clip(fmt.Sprintf("%-*s  %4s  %-11s  %4s  %3s  %s", append([]any{r.id}, columns...)...), r.width) + "\n"
+		text := fmt.Sprintf("%-*s  %4s  %-11s  %4s  %3s  %s", append([]any{r.id}, columns...)...)
+		return terminal.Clip(text, r.width) + "\n"
 	}
 
 	title := ""
@@ -216,13 +225,14 @@ func shown(it *client.StoredItem) string {
 
 // addState adds the flag --state.
 func addState(cmd *cobra.Command, state *client.State) {
-	cmd.Flags().StringVar((*string)(state), "state", "", "only items in this `STATE`: ready, delayed or leased")
-	flags.Completes(cmd, "state", string(client.Ready), string(client.Delayed), string(client.Leased))
+	cmd.Flags().StringVar((*string)(state), "state", "",
+		"only items in this `STATE`: ready, delayed or leased")
+	flags.Completes(cmd, "state", "ready", "delayed", "leased")
 }
 
 func checkState(state client.State) error {
 	if !slices.Contains([]client.State{"", client.Ready, client.Delayed, client.Leased}, state) {
-		return exit.Usagef("--state is %q: want %s, %s or %s", state, client.Ready, client.Delayed, client.Leased)
+		return exit.Usagef("--state is %q: want ready, delayed or leased", state)
 	}
 	return nil
 }

@@ -39,7 +39,8 @@ over; then it comes back, unless it was acknowledged. pq work does all of it.`,
 	}, func([]string) error { return l.run() })
 
 	set := cmd.Flags()
-	set.DurationVar(&l.ackWait, "ack-wait", 0, "lease for `DURATION`; else as pq config says, or 30s")
+	set.DurationVar(&l.ackWait, "ack-wait", 0,
+		"lease for `DURATION`; else as pq config says, or 30s")
 	set.DurationVar(&l.wait, "wait", 0, "wait `DURATION` for an item; else not at all")
 	set.StringVar(&l.holder, "holder", "", "`NAME` for pq busy to show; else that of the process")
 	flags.WithoutDefault(set, "ack-wait", "wait")
@@ -87,7 +88,9 @@ func (l *leasing) run() error {
 }
 
 // newSettle makes a command that acknowledges an item in some way.
-func newSettle(a *app, cmd *cobra.Command, settle func(context.Context, *client.Delivery, []string) error) *cobra.Command {
+func newSettle(
+	a *app, cmd *cobra.Command, settle func(context.Context, *client.Delivery, []string) error,
+) *cobra.Command {
 	cmd.Args = arguments
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	cmd.Flags().SortFlags = false
@@ -98,13 +101,14 @@ func newSettle(a *app, cmd *cobra.Command, settle func(context.Context, *client.
 		}
 
 		q := &queue{app: a, cmd: cmd, fifo: kind == subjects.FIFO}
-		_, err = ask(q, "it may count: try again", func(ctx context.Context, s *session) (struct{}, error) {
-			err := settle(ctx, s.client.Delivery(args[0]), args[1:])
+		do := func(ctx context.Context, s *session) (none struct{}, err error) {
+			err = settle(ctx, s.client.Delivery(args[0]), args[1:])
 			if errors.Is(err, client.ErrLeaseLost) {
-				err = fmt.Errorf("%w: it was done, given back or given up before, or somebody else has it now", err)
+				err = fmt.Errorf("%w: it was done, given back or given up, or another has it", err)
 			}
-			return struct{}{}, err
-		})
+			return none, err
+		}
+		_, err = ask(q, "it may count: try again", do)
 		return err
 	}
 
@@ -126,7 +130,8 @@ func (a *app) checkReceipt(receipt string) (subjects.Kind, error) {
 	}
 	r, err := g.Parse(receipt)
 	if err != nil || r.Verb != subjects.AckLease {
-		return 0, exit.Usagef("%q is no receipt: want what pq lease printed, such as %s", receipt, g.Ack(subjects.Priority, "jobs", "TOKEN"))
+		return 0, exit.Usagef("%q is no receipt: want what pq lease printed, such as %s", receipt,
+			g.Ack(subjects.Priority, "jobs", "TOKEN"))
 	}
 	return r.Kind, nil
 }

@@ -54,7 +54,8 @@ a pipe, tabs separate the columns, and there is no heading.`,
 
 func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 	all := &queue{app: a, cmd: cmd, fifo: fifoOnly}
-	queues, err := ask(all, "", func(ctx context.Context, s *session) ([]counted, error) { return s.queues(ctx, fifoOnly) })
+	queues, err := ask(all, "",
+		func(ctx context.Context, s *session) ([]counted, error) { return s.queues(ctx, fifoOnly) })
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,8 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed)
 	}
 	if len(queues) == 0 && terminal.Is(cmd.ErrOrStderr()) {
-		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "pq: no queue has items or settings: pq push makes one")
+		_, err = fmt.Fprintln(cmd.ErrOrStderr(),
+			"pq: no queue has items or settings: pq push makes one")
 		return err
 	}
 	return t.Print()
@@ -88,7 +90,8 @@ func encodeLines[T any](out io.Writer, values []T) error {
 
 // list returns all queues of a kind.
 func (s *session) list(ctx context.Context, kind subjects.Kind) ([]subjects.QueueCounts, error) {
-	return target.List(s.client, kind == subjects.FIFO, func(request func(context.Context) error) error { return request(ctx) })
+	return target.List(s.client, kind == subjects.FIFO,
+		func(request func(context.Context) error) error { return request(ctx) })
 }
 
 // queues returns all queues, or only the FIFO queues.
@@ -115,7 +118,8 @@ func (s *session) infos(ctx context.Context, list []counted) ([]*client.QueueInf
 
 // each asks something about queues, several at a time.
 func each[T any](
-	ctx context.Context, s *session, list []counted, ask func(target.Queue, context.Context) (T, error),
+	ctx context.Context, s *session, list []counted,
+	ask func(target.Queue, context.Context) (T, error),
 ) ([]T, error) {
 	answers := make([]T, len(list))
 	group, ctx := errgroup.WithContext(ctx)

@@ -69,10 +69,10 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 func priorityLast(root *cobra.Command, args []string) []string {
 	last := len(args) - 1
 	cmd, _, err := root.Find(args)
-	if err != nil || cmd.Name() != "mv" || !strings.HasPrefix(args[last], "-") || slices.Contains(args, "--") {
+	if err != nil || cmd.Name() != "mv" || slices.Contains(args, "--") {
 		return args
 	}
-	if _, err := subjects.ParsePriority(args[last]); err != nil {
+	if _, err := subjects.ParsePriority(args[last]); err != nil || !strings.HasPrefix(args[last], "-") {
 		return args
 	}
 	return slices.Insert(slices.Clone(args), last, "--")

@@ -99,7 +99,7 @@ func TestPrintedButNotAcknowledged(t *testing.T) {
 	r.fail(r.next(), true)
 	p.ends(exitError)
 	p.printed("a\nb\n")
-	p.says("pq: 2 items printed, but not acknowledged, so that they may come back within 1m0s: made up (503): they may be removed\n")
+	p.says("pq: 2 items printed, but not acknowledged: they may come back within 1m0s: made up (503): they may be removed\n")
 	c.prints("pq\tjobs\t0\t2\t0\n", "ls")
 }
 

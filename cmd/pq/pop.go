@@ -101,7 +101,9 @@ const (
 
 // printLeased prints items, and returns how many: until a signal comes, or printing has taken so
 // long that the leases of the others may soon be over.
-func (p *popping) printLeased(list []*client.Delivery, begun time.Time, only bool) (printed int, err error) {
+func (p *popping) printLeased(
+	list []*client.Delivery, begun time.Time, only bool,
+) (printed int, err error) {
 	for i, d := range list {
 		if i > 0 && (p.cmd.Context().Err() != nil || time.Since(begun) > popLease/2) {
 			return i, nil
@@ -131,12 +133,14 @@ func (p *popping) settle(s *session, list []*client.Delivery, printed int, print
 
 	switch {
 	case lost > 0:
-		return fmt.Errorf("%s printed, but not acknowledged, so that they may come back within %v: %w",
-			items(int64(lost), ""), popLease, s.explain(why, "they may be removed"))
+		why = s.explain(why, "they may be removed")
+		return fmt.Errorf("%s printed, but not acknowledged: they may come back within %v: %w",
+			items(int64(lost), ""), popLease, why)
 	case printErr == nil:
 		return nil
 	case printed > kept:
-		report += ", also what was printed since nobody may have read it: " + items(int64(printed), "")
+		report += ", also what was printed since nobody may have read it: "
+		report += items(int64(printed), "")
 	}
 	return fmt.Errorf("cannot print (%w): %s", printErr, report)
 }

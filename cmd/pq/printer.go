@@ -109,7 +109,8 @@ func (p *printer) print(cmd *cobra.Command, it *item, only bool) error {
 
 func newItem(q *queue, from *client.Item) *item {
 	it := &item{
-		Queue: q.name, ID: from.ID, Group: from.Group, Headers: from.Headers, PushedAt: timeText(from.PushedAt), bytes: from.Value,
+		Queue: q.name, ID: from.ID, Group: from.Group, PushedAt: timeText(from.PushedAt),
+		Headers: from.Headers, bytes: from.Value,
 	}
 
 	if hasPriority(q, from) {
@@ -124,7 +125,7 @@ func newItem(q *queue, from *client.Item) *item {
 	}
 
 	if d := from.DeadLetter; d != nil {
-		it.DeadLetter = &deadLetter{Queue: d.Queue, Reason: d.Reason, Error: d.Error, Deliveries: d.Deliveries, At: timeText(d.At)}
+		it.DeadLetter = &deadLetter{d.Queue, d.Reason, d.Error, d.Deliveries, timeText(d.At)}
 	}
 	return it
 }
@@ -141,8 +142,10 @@ func newStored(q *queue, from *client.StoredItem) *item {
 		value = terminal.WholeRunes(value)
 	}
 
-	it := newItem(q, &client.Item{ItemInfo: info.ItemInfo, Message: client.Message{Value: value, Headers: headers}})
-	it.State, it.Deliveries, it.Reason, it.ValueCut, it.Failure = from.State, from.Deliveries, from.Reason, from.ValueCut, from.Failure
+	message := client.Message{Value: value, Headers: headers}
+	it := newItem(q, &client.Item{ItemInfo: info.ItemInfo, Message: message})
+	it.State, it.Deliveries, it.Reason = from.State, from.Deliveries, from.Reason
+	it.ValueCut, it.Failure = from.ValueCut, from.Failure
 	if it.Code == 0 {
 		it.Size = &from.Size
 	}

@@ -46,7 +46,8 @@ disk. If --lines fails, standard error has a sed command for the other lines.`,
 
 	set := cmd.Flags()
 	set.VarP(&p.priority, "priority", "p", "decimal `PRIORITY`; pop takes the smallest first")
-	set.StringArrayVarP(&p.headers, "header", "H", nil, "`NAME:VALUE` to store with the item; repeat for more")
+	set.StringArrayVarP(&p.headers, "header", "H", nil,
+		"`NAME:VALUE` to store with the item; repeat for more")
 	set.DurationVar(&p.delay, "delay", 0, "hold the item back for `DURATION`")
 	set.DurationVar(&p.ttl, "ttl", 0, "`DURATION` after which it expires; 0 is never")
 	set.StringVar(&p.msgID, "msg-id", "", "push it once: `ID` of the message")
@@ -84,7 +85,8 @@ func (p *pushing) run(values []string) error {
 		return err
 	}
 
-	ack, err := s.queue.Push(s.usable, int64(p.priority), client.Message{Value: value, Headers: header})
+	ack, err := s.queue.Push(s.usable, int64(p.priority),
+		client.Message{Value: value, Headers: header})
 	if err != nil {
 		return s.explain(err, oneUnknown)
 	}
@@ -98,9 +100,11 @@ func (p *pushing) read(s *session, asked bool) ([]byte, error) {
 	if terminal.Is(in) {
 		p.say("reading the value from the terminal: Ctrl-D at the beginning of a line ends it")
 	}
-	value, err := interrupt.Await(p.cmd.Context(), func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
+	value, err := interrupt.Await(p.cmd.Context(),
+		func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
 	if err == nil && len(value) == 0 && !asked {
-		err = exit.InputError{Err: errors.New("standard input is empty: to push an empty item, name it with -")}
+		err = errors.New("standard input is empty: to push an empty item, name it with -")
+		return nil, exit.InputError{Err: err}
 	}
 	return value, err
 }
@@ -136,7 +140,8 @@ func headerFlag(text string) (name, value string, err error) {
 	name, value, ok := strings.Cut(text, ":")
 	switch {
 	case !ok || !subjects.ValidHeaderName(name):
-		return "", "", fmt.Errorf("--header %q: want NAME:VALUE, with a name of letters, digits and -", text)
+		const want = "--header %q: want NAME:VALUE, with a name of letters, digits and -"
+		return "", "", fmt.Errorf(want, text)
 	case strings.ContainsAny(value, "\r\n"):
 		return "", "", fmt.Errorf("--header %q: a header is one line", text)
 	}
@@ -170,13 +175,16 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 		if o.flag == "group" {
 			most = subjects.MaxGroup
 		}
-		if value := cmd.Flag(o.flag).Value; value.Type() == "string" && (value.String() == "" || len(value.String()) > most) {
-			return fmt.Errorf("--%s has %d bytes: want 1 to %d", o.flag, len(value.String()), most)
+		value := cmd.Flag(o.flag).Value
+		size := len(value.String())
+		if value.Type() == "string" && (size == 0 || size > most) {
+			return fmt.Errorf("--%s has %d bytes: want 1 to %d", o.flag, size, most)
 		}
 
 		for name, values := range (client.Message{}).With(o.option).Headers {
 			if header[name] != nil {
-				return fmt.Errorf("--%s and --header %s say the same thing: leave out one", o.flag, name)
+				const both = "--%s and --header %s say the same thing: leave out one"
+				return fmt.Errorf(both, o.flag, name)
 			}
 			header[name] = values
 		}

@@ -65,18 +65,21 @@ func pushLines(s *session, priority int64, header nats.Header, asJSON bool) erro
 		return nil
 	}
 	bar.Clear()
-	_, err := fmt.Fprintf(out, "%s pushed to %s in %s\n", items(int64(done), ""), s.of.name, terminal.InWords(time.Since(begun)))
+	_, err := fmt.Fprintf(out, "%s pushed to %s in %s\n", items(int64(done), ""), s.of.name,
+		terminal.InWords(time.Since(begun)))
 	return err
 }
 
 // pushBatch pushes the lines after the first done ones, and returns the error of each. err is that
 // of the first line that is not in the queue, or whose id could not be printed.
 func pushBatch(
-	s *session, priority int64, header nats.Header, done int, values [][]byte, printed func(line int, ack client.PushAck) error,
+	s *session, priority int64, header nats.Header, done int, values [][]byte,
+	printed func(line int, ack client.PushAck) error,
 ) (failed []error, err error) {
 	list := make([]client.PushItem, len(values))
 	for i, value := range values {
-		list[i] = client.PushItem{Priority: priority, Message: client.Message{Value: value, Headers: header}}
+		list[i] = client.PushItem{Priority: priority,
+			Message: client.Message{Value: value, Headers: header}}
 	}
 	results, unknown := make([]client.PushResult, 1), oneUnknown
 	if len(list) == 1 { // which may fill a message, so that a batch has no room for it
@@ -125,7 +128,8 @@ func printPushed(q *queue, line int, ack client.PushAck, asJSON bool) (err error
 	}
 
 	if err != nil {
-		return fmt.Errorf("the item is in the queue as %s, but its id cannot be printed: %w", ack.ID, err)
+		return fmt.Errorf("the item is in the queue as %s, but its id cannot be printed: %w",
+			ack.ID, err)
 	}
 	return nil
 }

@@ -19,14 +19,17 @@ import (
 type app struct {
 	login.Connection
 	priorityPrefix, fifoPrefix string
-	ignore                     func(error) bool // which errors of the connection do not end a session; nil for none
+	// Which errors of the connection do not end a session; nil for none.
+	ignore func(error) bool
 }
 
 func (a *app) addFlags(set *pflag.FlagSet) {
 	set.SortFlags = false
 	a.Connection.AddFlags(set)
-	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix, "subject `PREFIX` of priority queues, pq by default")
-	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix, "subject `PREFIX` of FIFO queues, q by default")
+	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix,
+		"subject `PREFIX` of priority queues, pq by default")
+	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix,
+		"subject `PREFIX` of FIFO queues, q by default")
 	flags.WithoutDefault(set, "prefix", "fifo-prefix")
 }
 
@@ -89,7 +92,8 @@ func (q *queue) check() error {
 	if err != nil {
 		return err
 	}
-	if _, err := g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Len, Queue: q.name}); err != nil {
+	_, err = g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Len, Queue: q.name})
+	if err != nil {
 		return exit.UsageError{Err: err}
 	}
 	return nil
@@ -108,5 +112,6 @@ func arguments(cmd *cobra.Command, args []string) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%s: want %s", problem, strings.Join(append([]string{cmd.CommandPath()}, names...), " "))
+	return fmt.Errorf("%s: want %s", problem,
+		strings.Join(append([]string{cmd.CommandPath()}, names...), " "))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -52,7 +53,8 @@ func newPurge(a *app) *cobra.Command {
 	}
 	m.question = func(i *client.QueueInfo) (string, int64) {
 		n := map[client.State]int64{
-			"": i.Ready + i.Leased + i.Delayed, client.Ready: i.Ready, client.Leased: i.Leased, client.Delayed: i.Delayed,
+			"":           i.Ready + i.Leased + i.Delayed,
+			client.Ready: i.Ready, client.Leased: i.Leased, client.Delayed: i.Delayed,
 		}[state]
 		return fmt.Sprintf("Remove %s of %s?", items(n, string(state)), m.name), n
 	}
@@ -102,9 +104,9 @@ without a question, and print a new id and a queue for each.`,
 		byError := m.cmd.Flags().Changed("error")
 		switch {
 		case (len(ids) > 0 || byError) && m.cmd.Flags().Changed("max"):
-			return exit.Usagef("--max is for all dead letters, without ids and --error: leave it out")
+			return exit.Usagef("--max is for all dead letters, not ids or --error: leave it out")
 		case len(ids) > 0 && byError:
-			return exit.Usagef("--error is for all dead letters, without ids: leave it out")
+			return exit.Usagef("--error is for all dead letters, not for ids: leave it out")
 		case byError && text == "":
 			return exit.Usagef("--error is empty: want the text of an error")
 		case byError:
@@ -112,13 +114,14 @@ without a question, and print a new id and a queue for each.`,
 		case len(ids) > 0:
 			return m.redriveIDs(ids)
 		case most < 1 || most > subjects.MaxRedrive:
-			return exit.Usagef("--max is %d: want at least 1, and at most %d", most, subjects.MaxRedrive)
+			return exit.Usagef("--max is %d: want 1 to %d", most, subjects.MaxRedrive)
 		}
 		return m.run(nil)
 	})
 	cmd.Flags().IntVar(&most, "max", 1000, "send up to `N` back, 1,000 unless it says otherwise")
 	flags.WithoutDefault(cmd.Flags(), "max")
-	cmd.Flags().StringVar(&text, "error", "", "send those with this error, `TEXT`, or of this cause")
+	cmd.Flags().StringVar(&text, "error", "",
+		"send those with this error, `TEXT`, or of this cause")
 	return cmd
 }
 
@@ -183,7 +186,7 @@ var errDeclined = errors.New("nothing was done, because the answer was not yes")
 
 // confirm asks the question, if there is anything to do.
 func (m *bulk) confirm() error {
-	info, err := ask(&m.queue, "", func(ctx context.Context, s *session) (*client.QueueInfo, error) { return s.queue.Info(ctx) })
+	info, err := askQueue(&m.queue, target.Queue.Info)
 	if err != nil {
 		return err
 	}
@@ -201,7 +204,8 @@ func confirm(cmd *cobra.Command, question string) error {
 		return err
 	}
 
-	answer, err := interrupt.Await(cmd.Context(), func() (string, error) { return bufio.NewReader(cmd.InOrStdin()).ReadString('\n') })
+	answer, err := interrupt.Await(cmd.Context(),
+		func() (string, error) { return bufio.NewReader(cmd.InOrStdin()).ReadString('\n') })
 	if err == nil && cmd.Context().Err() != nil { // Ctrl-C ends the line, too
 		err = context.Cause(cmd.Context())
 	}

@@ -36,13 +36,21 @@ func newRoot() (root *cobra.Command, started *bool) {
 	}
 
 	a.addFlags(root.PersistentFlags())
+	type commands = []*cobra.Command
 	groups := []group{
-		{"items", []*cobra.Command{newPush(a), newPop(a), newPeek(a), newLen(a), newItems(a), newDead(a)}},
-		{"workers", []*cobra.Command{newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a), newBusy(a)}},
-		{"items by their ids", []*cobra.Command{newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)}},
-		{"queues", []*cobra.Command{newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a), newRedrive(a)}},
-		{"what is pushed again", []*cobra.Command{newSchedule(a)}},
-		{"the tool", []*cobra.Command{newDashboard(a), newDoctor(a), newBench(a), newCompletion(), newVersion()}},
+		{"items", commands{newPush(a), newPop(a), newPeek(a), newLen(a), newItems(a), newDead(a)}},
+		{"workers", commands{
+			newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a), newBusy(a),
+		}},
+		{"items by their ids", commands{newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)}},
+		{"queues", commands{
+			newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a),
+			newRedrive(a),
+		}},
+		{"what is pushed again", commands{newSchedule(a)}},
+		{"the tool", commands{
+			newDashboard(a), newDoctor(a), newBench(a), newCompletion(), newVersion(),
+		}},
 	}
 
 	for _, g := range groups {
@@ -82,11 +90,13 @@ func refuseUnknown(cmd *cobra.Command) {
 		}
 		switch {
 		case len(names) > 0 && len(args) > 0:
-			return fmt.Errorf("unknown command %q: want one of %s", args[0], strings.Join(names, ", "))
+			return fmt.Errorf("unknown command %q: want one of %s", args[0],
+				strings.Join(names, ", "))
 		case len(names) > 0:
 			return fmt.Errorf("the command is missing: want one of %s", strings.Join(names, ", "))
 		case len(args) > 0:
-			return fmt.Errorf("unknown command %q: %s is a page of help", args[0], cmd.CommandPath())
+			return fmt.Errorf("unknown command %q: %s is a page of help", args[0],
+				cmd.CommandPath())
 		}
 		return nil
 	}
@@ -96,6 +106,7 @@ func refuseUnknown(cmd *cobra.Command) {
 // offline reports whether a command needs no server, so that nothing in the environment can be
 // wrong. The completion of a queue's name reads the environment itself.
 func offline(cmd *cobra.Command) bool {
-	names := []string{"completion", "help", "version", connectionTopic, cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
+	names := []string{"completion", "help", "version", connectionTopic, cobra.ShellCompRequestCmd,
+		cobra.ShellCompNoDescRequestCmd}
 	return slices.Contains(names, cmd.Name())
 }

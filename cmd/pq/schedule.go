@@ -29,33 +29,41 @@ add, ls, run, pause, resume, rm. See pq schedule COMMAND --help.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
   pq schedule ls`,
 	}
-	set := func(name, short, did string, do func(context.Context, *session, string) (any, error)) *cobra.Command {
+	set := func(name, short, did string, do setSchedule) *cobra.Command {
 		q := &queue{app: a}
-		return q.request(&cobra.Command{
-			Use: name + " QUEUE ID", Short: short, Long: short + ".", Example: "  pq schedule " + name + " jobs nightly",
-		}, "the schedule may be "+did, func(ctx context.Context, s *session, args []string) (reply, error) {
-			answer, err := do(ctx, s, args[0])
+		run := func(ctx context.Context, s *session, args []string) (reply, error) {
+			answer, err := do(s.queue, ctx, args[0])
 			if answer == nil {
 				answer = subjects.Removed{Queue: q.name, ID: args[0]}
 			}
 			return reply{json: answer}, err
-		})
+		}
+		return q.request(&cobra.Command{
+			Use: name + " QUEUE ID", Short: short, Long: short + ".",
+			Example: "  pq schedule " + name + " jobs nightly",
+		}, "the schedule may be "+did, run)
+	}
+	pause := func(paused bool) setSchedule {
+		return func(q target.Queue, ctx context.Context, id string) (any, error) {
+			return q.PauseSchedule(ctx, id, paused)
+		}
+	}
+	run := func(q target.Queue, ctx context.Context, id string) (any, error) {
+		return q.RunSchedule(ctx, id)
+	}
+	remove := func(q target.Queue, ctx context.Context, id string) (any, error) {
+		return nil, q.Unschedule(ctx, id)
 	}
 	cmd.AddCommand(newScheduleAdd(a), newScheduleList(a),
-		set("run", "Push an item of a schedule now", "run", func(ctx context.Context, s *session, id string) (any, error) {
-			return s.queue.RunSchedule(ctx, id)
-		}),
-		set("pause", "Keep a schedule from pushing items", "paused", func(ctx context.Context, s *session, id string) (any, error) {
-			return s.queue.PauseSchedule(ctx, id, true)
-		}),
-		set("resume", "Let a paused schedule go on", "resumed", func(ctx context.Context, s *session, id string) (any, error) {
-			return s.queue.PauseSchedule(ctx, id, false)
-		}),
-		set("rm", "Remove a schedule", "removed", func(ctx context.Context, s *session, id string) (any, error) {
-			return nil, s.queue.Unschedule(ctx, id)
-		}))
+		set("run", "Push an item of a schedule now", "run", run),
+		set("pause", "Keep a schedule from pushing items", "paused", pause(true)),
+		set("resume", "Let a paused schedule go on", "resumed", pause(false)),
+		set("rm", "Remove a schedule", "removed", remove))
 	return cmd
 }
+
+// setSchedule changes a schedule, and returns what --json prints, nil for one that was removed.
+type setSchedule func(q target.Queue, ctx context.Context, id string) (any, error)
 
 func newScheduleAdd(a *app) *cobra.Command {
 	q := &queue{app: a}
@@ -71,13 +79,14 @@ func newScheduleAdd(a *app) *cobra.Command {
 there. A schedule with the same ID is replaced.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
   pq schedule add jobs poll --every 15m --overlap skip --priority -5`,
-	}, "the schedule may be set", func(ctx context.Context, session *session, _ []string) (reply, error) {
-		record, err := session.queue.SetSchedule(ctx, s)
+	}, "the schedule may be set", func(ctx context.Context, at *session, _ []string) (reply, error) {
+		record, err := at.queue.SetSchedule(ctx, s)
 		return reply{text: fmt.Sprintln(timeOrDash(record.Next)), json: record}, err
 	})
 	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
 		s.ID, s.Value = args[1], []byte(strings.Join(args[2:], " "))
-		s.Priority, s.Every, s.Jitter = int64(priority), schedule.Duration(every), schedule.Duration(jitter)
+		s.Priority = int64(priority)
+		s.Every, s.Jitter = schedule.Duration(every), schedule.Duration(jitter)
 		for _, h := range headers {
 			name, value, err := headerFlag(h)
 			if err != nil {
@@ -96,7 +105,8 @@ there. A schedule with the same ID is replaced.`,
 			s.Until = at
 		}
 		if err := checkSchedule(s, time.Now()); err != nil {
-			return exit.UsageError{Err: flags.Named(cmd, err, strings.TrimPrefix(err.Error(), badSchedule))}
+			text := strings.TrimPrefix(err.Error(), badSchedule)
+			return exit.UsageError{Err: flags.Named(cmd, err, text)}
 		}
 		return nil
 	}
@@ -105,9 +115,11 @@ there. A schedule with the same ID is replaced.`,
 	set.DurationVar(&every, "every", 0, "push at an interval of `DURATION`")
 	set.StringVar(&s.Zone, "zone", "", "time `ZONE` of --cron; UTC by default")
 	set.VarP(&priority, "priority", "p", "decimal `PRIORITY` of the items")
-	set.StringArrayVarP(&headers, "header", "H", nil, "`NAME:VALUE` to store with the items; repeat for more")
+	set.StringArrayVarP(&headers, "header", "H", nil,
+		"`NAME:VALUE` to store with the items; repeat for more")
 	set.DurationVar(&jitter, "jitter", 0, "up to `DURATION` later, each by another part")
-	set.StringVar(&s.IfMissed, "if-missed", "", "`WHAT` of missed times: once (default), skip or all")
+	set.StringVar(&s.IfMissed, "if-missed", "",
+		"`WHAT` of missed times: once (default), skip or all")
 	set.StringVar(&s.Overlap, "overlap", "", "`WHAT` if the last is there: allow (default) or skip")
 	set.StringVar(&until, "until", "", "`TIME` after which it ends, in RFC 3339")
 	flags.WithoutDefault(set, "every", "jitter")
@@ -122,7 +134,7 @@ var badSchedule = schedule.ErrInvalid.Error() + ": "
 // checkSchedule returns what a bridge would refuse. A zone that is unknown here may be known there.
 func checkSchedule(s client.Schedule, now time.Time) error {
 	if (s.Cron == "") == (s.Every == 0) {
-		return errors.New(`want --cron or --every, and not both: such as --cron "0 3 * * *", or --every 15m`)
+		return errors.New(`want --cron or --every: such as --cron "0 3 * * *", or --every 15m`)
 	}
 	if _, err := time.LoadLocation(s.Zone); err != nil {
 		s.Zone = ""
@@ -207,7 +219,8 @@ func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Tab
 		if r.Paused {
 			next = "paused"
 		}
-		t.Row(r.Queue, terminal.Plain(r.ID), terminal.Plain(r.When()), next, last, r.Fired, r.Skipped)
+		t.Row(r.Queue, terminal.Plain(r.ID), terminal.Plain(r.When()), next, last, r.Fired,
+			r.Skipped)
 	}
 	return t
 }

@@ -56,7 +56,7 @@ func TestSchedule(t *testing.T) {
 
 	away := &cli{t: t, server: "nats://127.0.0.1:1"} // what is wrong is noticed before anything is sent
 	away.fails(exitUsage, "pq: --cron: \"0 3 * *\": it has 4 fields", "schedule", "add", "jobs", "a", "--cron", "0 3 * *")
-	away.fails(exitUsage, "pq: want --cron or --every, and not both: such as", "schedule", "add", "jobs", "a")
+	away.fails(exitUsage, "pq: want --cron or --every: such as", "schedule", "add", "jobs", "a")
 	away.fails(exitUsage, "pq: --if-missed: \"no\": want", strings.Fields("schedule add jobs a --every 1s --if-missed no")...)
 	away.fails(exitUsage, "pq: --until: 2020-01-01T00:00:00Z: the schedule has no time before that", strings.Fields("schedule add jobs a --every 1s --until 2020-01-01T00:00:00Z")...)
 	away.fails(exitUsage, "pq: --every: ", "schedule", "add", "jobs", "a", "--every", "1ms")

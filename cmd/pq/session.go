@@ -62,12 +62,14 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 
 	s := &session{app: a, grammar: grammar}
 	s.renew()
-	options = append(options, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	end := func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if a.ignore == nil || !a.ignore(err) {
 			s.end(err)
 		}
-	}))
-	s.nc, err = interrupt.Await(ctx, func() (*nats.Conn, error) { return a.Connect(append(options, more...)) })
+	}
+	options = append(options, nats.ErrorHandler(end))
+	s.nc, err = interrupt.Await(ctx,
+		func() (*nats.Conn, error) { return a.Connect(append(options, more...)) })
 	if err != nil {
 		s.end(err)
 		return nil, err
@@ -108,7 +110,8 @@ func (q *queue) lease(
 	for {
 		begun = time.Now()
 		left := until.Sub(begun)
-		options := []client.LeaseOption{client.AckWait(ackWait), client.NoWait(), cmp.Or(holder, client.DefaultHolder(s.nc))}
+		options := []client.LeaseOption{client.AckWait(ackWait), client.NoWait(),
+			cmp.Or(holder, client.DefaultHolder(s.nc))}
 		if wait > 0 {
 			options = append(options, client.Expires(min(max(left, time.Millisecond), longestPop)))
 		}
@@ -132,19 +135,23 @@ func (s *session) explain(err error, unknown string) error {
 	var reply *client.Error
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation): // the server did not pass the request on
-		return fmt.Errorf("%w: give this user the permission, or log in as another (pq help connection)", context.Cause(s.usable))
+		const text = "%w: give this user the permission, or log in as another (pq help connection)"
+		return fmt.Errorf(text, context.Cause(s.usable))
 	case errors.Is(err, client.ErrBadRequest):
 		text := strings.TrimPrefix(err.Error(), badSchedule)
-		return flags.Named(s.of.cmd, err, strings.TrimPrefix(text, subjects.ErrOptions.Error()+": "))
+		return flags.Named(s.of.cmd, err,
+			strings.TrimPrefix(text, subjects.ErrOptions.Error()+": "))
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return fmt.Errorf("%w: %s", err, unknown)
 	case errors.Is(err, client.ErrNoBridge):
 		return withoutBridge(err)
-	case errors.Is(err, client.ErrEmpty) && errors.As(err, &reply) && strings.HasSuffix(reply.Text, client.ErrEmpty.Error()):
-		return client.ErrEmpty // without its code; a queue that is paused has another text
-	default:
-		return err
+	case errors.Is(err, client.ErrEmpty) && errors.As(err, &reply):
+		// Without the code. A queue that is paused has another text.
+		if strings.HasSuffix(reply.Text, client.ErrEmpty.Error()) {
+			return client.ErrEmpty
+		}
 	}
+	return err
 }
 
 // withoutBridge adds to ErrNoBridge what the user can do.
@@ -164,8 +171,9 @@ func (s *session) endpoint(verb subjects.Verb, kind subjects.Kind) string {
 
 // ask connects and makes the one request of a command. A signal ends it at once, unless it changes
 // something: then unknown says what an unknown outcome may mean.
-func ask[T any](q *queue, unknown string, request func(context.Context, *session) (T, error)) (T, error) {
-	var none T
+func ask[T any](
+	q *queue, unknown string, request func(context.Context, *session) (T, error),
+) (none T, err error) {
 	ctx := q.cmd.Context()
 	s, err := q.open(ctx)
 	if err != nil {
@@ -183,10 +191,16 @@ func ask[T any](q *queue, unknown string, request func(context.Context, *session
 	return answer, s.explain(err, unknown)
 }
 
+// askQueue asks the queue of a command something.
+func askQueue[T any](q *queue, do func(target.Queue, context.Context) (T, error)) (T, error) {
+	return ask(q, "", func(ctx context.Context, s *session) (T, error) { return do(s.queue, ctx) })
+}
+
 // isUnused reports whether a queue has no items, settings or consumers. Nothing else tells a queue
 // from a misspelt name.
 func isUnused(i *client.QueueInfo) bool {
-	return i.Ready+i.Leased+i.Delayed == 0 && reflect.ValueOf(i.Settings).IsZero() && len(i.Consumers) == 0
+	items := i.Ready + i.Leased + i.Delayed
+	return items == 0 && reflect.ValueOf(i.Settings).IsZero() && len(i.Consumers) == 0
 }
 
 // suggest returns what may be wrong with the name of a queue that is not used, and "" for one that
@@ -229,7 +243,8 @@ func (s *session) absent(ctx context.Context, err error) error {
 	if text := s.suggest(ctx); text != "" {
 		return fmt.Errorf("%w: %s", errNoItem, text)
 	}
-	return fmt.Errorf("%w: it was popped, removed or moved, or the id is misspelt (pq peek %s --json prints ids)", errNoItem, s.of.name)
+	const text = "%w: it was popped, removed or moved, or the id is misspelt (pq items %s prints ids)"
+	return fmt.Errorf(text, errNoItem, s.of.name)
 }
 
 // notFound is ErrNotFound with another text.

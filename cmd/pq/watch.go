@@ -49,7 +49,8 @@ two looks is at least 100ms.`,
 
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&w.fifoOnly, "fifo", "q", false, "only FIFO queues")
-	cmd.Flags().DurationVar(&w.every, "every", 2*time.Second, "`DURATION` between two looks, 2s unless it says otherwise")
+	cmd.Flags().DurationVar(&w.every, "every", 2*time.Second,
+		"`DURATION` between two looks, 2s unless it says otherwise")
 	cmd.Flags().IntVar(&w.count, "count", 0, "end after `N` looks; else a signal ends it")
 	cmd.Flags().BoolVar(&w.json, "json", false, "print a line of JSON for each queue each time")
 	flags.WithoutDefault(cmd.Flags(), "every")
@@ -176,9 +177,11 @@ func (w *watch) show(out io.Writer, now, last *look) error {
 
 	t := terminal.NewTable(out, slices.Concat(countColumns, []string{"CHANGE/S>", "OLDEST>"})...)
 	for _, q := range now.queues {
-		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, changeText("%+.1f", now.change(last, q)), terminal.InWords(q.age()))
+		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed,
+			changeText("%+.1f", now.change(last, q)), terminal.InWords(q.age()))
 	}
-	return terminal.Redraw(out, fmt.Sprintf("%s   %s\n\n%s", now.at.Format(time.TimeOnly), terminal.Plural(len(now.queues), "queue"), t))
+	return terminal.Redraw(out, fmt.Sprintf("%s   %s\n\n%s", now.at.Format(time.TimeOnly),
+		terminal.Plural(len(now.queues), "queue"), t))
 }
 
 // age is that of the oldest ready item, 0 without one.

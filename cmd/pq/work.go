@@ -61,7 +61,8 @@ exits with 0. A later one ends them, and their items go back.`,
 	set.IntVarP(&w.jobs, "jobs", "j", 1, "run up to `N` commands at once, else one")
 	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `CODES` that make the item a dead letter")
 	set.DurationVar(&w.ackWait, "ack-wait", 0, "lease for `DURATION`; else as config says, or 30s")
-	set.DurationVar(&w.retry.first, "retry-delay", time.Second, "pause `DURATION` if there is no backoff; else 1s")
+	set.DurationVar(&w.retry.first, "retry-delay", time.Second,
+		"pause `DURATION` if there is no backoff; else 1s")
 	set.DurationVar(&w.timeout, "job-timeout", 0, "end a command after `DURATION`; it failed then")
 	set.BoolVar(&w.max, "max", false, "take the last item: largest priority, newest")
 	flags.WithoutDefault(set, "jobs", "ack-wait", "retry-delay", "job-timeout")
@@ -93,7 +94,8 @@ func (w *work) run(command []string) error {
 
 	blindfold := w.ackWait != 0 // then nobody needs the settings
 	w.ignore = func(err error) bool {
-		return !errors.Is(err, nats.ErrPermissionViolation) || blindfold && w.retry.refused(&w.queue, err)
+		return !errors.Is(err,
+			nats.ErrPermissionViolation) || blindfold && w.retry.refused(&w.queue, err)
 	}
 	s, err := w.open(cmd.Context(), nats.MaxReconnects(-1))
 	if err != nil {
@@ -148,8 +150,10 @@ func waitText(name string, i *client.QueueInfo, now time.Time) string {
 	case i.Ready > 0:
 		return fmt.Sprintf("%s in %s", items(i.Ready, "ready"), name)
 	case i.NextDue != nil && i.Leased+i.Delayed > 0:
-		return fmt.Sprintf("no ready item in %s, %s leased, %s delayed: waiting for others, or %s for the next of these",
-			name, terminal.Grouped(i.Leased), terminal.Grouped(i.Delayed), terminal.InWords(max(i.NextDue.Sub(now), 0)))
+		const text = "no ready item in %s, %s leased, %s delayed: " +
+			"waiting for others, or %s for the next of these"
+		return fmt.Sprintf(text, name, terminal.Grouped(i.Leased), terminal.Grouped(i.Delayed),
+			terminal.InWords(max(i.NextDue.Sub(now), 0)))
 	}
 	return name + " is empty: waiting for items"
 }

@@ -52,7 +52,8 @@ func (r *runner) do(cmd *cobra.Command, s *session) client.Work {
 		}
 
 		err = c.Start()
-		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) { // too long are the headers of this item
+		// Too long are the headers of this item.
+		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) {
 			said.End()
 			return r.notStarted(ctx, cmd, err)
 		}
@@ -64,8 +65,8 @@ func (r *runner) do(cmd *cobra.Command, s *session) client.Work {
 		said.End()
 		var exit *exec.ExitError
 		switch {
-		case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has ended well, but left a process behind
-			return nil
+		case err == nil, errors.Is(err, exec.ErrWaitDelay):
+			return nil // with ErrWaitDelay it has ended well, but left a process behind
 		case ctx.Err() != nil && context.Cause(ctx) != client.ErrTimedOut:
 			return context.Cause(ctx)
 		case terminal.NoReader(cmd.OutOrStdout(), false): // which is not the item's fault
@@ -100,7 +101,8 @@ const startAgain = time.Second
 // notStarted gives an item back, later and uncounted, because it is not the item's fault that the
 // command cannot be started: somebody may be replacing it.
 func (r *runner) notStarted(ctx context.Context, cmd *cobra.Command, err error) error {
-	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: cannot start the command, trying again in %v: %v\n", startAgain, err)
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: cannot start the command, trying again in %v: %v\n",
+		startAgain, err)
 	select {
 	case <-ctx.Done():
 	case <-time.After(startAgain):
@@ -110,7 +112,8 @@ func (r *runner) notStarted(ctx context.Context, cmd *cobra.Command, err error) 
 
 // environment returns what a command is told about its item.
 func environment(q *queue, job *client.Job) []string {
-	values := []string{"PQ_QUEUE=" + job.Queue, "PQ_ID=" + job.ID, "PQ_DELIVERIES=" + strconv.FormatInt(job.Deliveries, 10),
+	values := []string{"PQ_QUEUE=" + job.Queue, "PQ_ID=" + job.ID,
+		"PQ_DELIVERIES=" + strconv.FormatInt(job.Deliveries, 10),
 		"PQ_PUSHED_AT=" + timeText(job.PushedAt)}
 
 	if hasPriority(q, &job.Item) {
@@ -120,12 +123,14 @@ func environment(q *queue, job *client.Job) []string {
 		values = append(values, "PQ_GROUP="+withoutNUL(job.Group))
 	}
 	if d := job.DeadLetter; d != nil {
-		values = append(values, "PQ_DEAD_QUEUE="+d.Queue, "PQ_DEAD_REASON="+d.Reason, "PQ_DEAD_ERROR="+d.Error,
+		values = append(values, "PQ_DEAD_QUEUE="+d.Queue, "PQ_DEAD_REASON="+d.Reason,
+			"PQ_DEAD_ERROR="+d.Error,
 			"PQ_DEAD_DELIVERIES="+strconv.FormatInt(d.Deliveries, 10), "PQ_DEAD_AT="+timeText(d.At))
 	}
 
 	for name, texts := range job.Headers {
-		values = append(values, "PQ_HEADER_"+variableName(name)+"="+withoutNUL(strings.Join(texts, "\n")))
+		values = append(values,
+			"PQ_HEADER_"+variableName(name)+"="+withoutNUL(strings.Join(texts, "\n")))
 	}
 	return values
 }
@@ -137,9 +142,8 @@ func withoutNUL(text string) string { return strings.ReplaceAll(text, "\x00", ""
 // about its own item.
 func inherited(environment []string) []string {
 	return slices.DeleteFunc(environment, func(variable string) bool {
-		return slices.ContainsFunc([]string{"PQ_HEADER_", "PQ_DEAD_", "PQ_PRIORITY=", "PQ_GROUP="}, func(name string) bool {
-			return strings.HasPrefix(variable, name)
-		})
+		ofItem := []string{"PQ_HEADER_", "PQ_DEAD_", "PQ_PRIORITY=", "PQ_GROUP="}
+		return slices.ContainsFunc(ofItem, func(name string) bool { return strings.HasPrefix(variable, name) })
 	})
 }
 

@@ -53,7 +53,8 @@ func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger
 		log = log.With("max_deliver", set.MaxDeliver)
 	}
 	if set.Exhausted(job.Deliveries) {
-		log.Warn("a job has had its last delivery: it becomes a dead letter", "in", set.DeadLetterQueue(job.Queue))
+		log.Warn("a job has had its last delivery: it becomes a dead letter", "in",
+			set.DeadLetterQueue(job.Queue))
 		return err
 	}
 

@@ -68,5 +68,6 @@ func Bridges(ctx context.Context, nc *nats.Conn) (all []Bridge, err error) {
 
 // Serves reports whether the bridge has an endpoint for a subject with wildcards.
 func (b *Bridge) Serves(subject string) bool {
-	return slices.ContainsFunc(b.Endpoints, func(e micro.EndpointInfo) bool { return e.Subject == subject })
+	return slices.ContainsFunc(b.Endpoints,
+		func(e micro.EndpointInfo) bool { return e.Subject == subject })
 }

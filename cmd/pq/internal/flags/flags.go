@@ -16,7 +16,8 @@ func Explain(err error) error {
 	var unknown *pflag.NotExistError
 	switch {
 	case errors.As(err, &invalid):
-		return fmt.Errorf("--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid))
+		return fmt.Errorf("--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(),
+			wanted(invalid))
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
 		return fmt.Errorf("%w: what begins with - and is no flag comes after --", err)
 	}
@@ -60,7 +61,9 @@ func Named(cmd *cobra.Command, err error, text string) error {
 
 // Completes lets a shell complete the values of a flag that cmd has.
 func Completes(cmd *cobra.Command, flag string, values ...string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails without the flag
+	// Fails without the flag.
+	_ = cmd.RegisterFlagCompletionFunc(flag,
+		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // WithoutDefault keeps the defaults of flags out of the help, where their lines

@@ -27,7 +27,8 @@ func Value(in io.Reader, max int64) ([]byte, error) {
 
 // TooLarge is the error of a value that NATS does not carry.
 func TooLarge(max int64) error {
-	return fmt.Errorf("%w: the NATS server takes %d bytes at most, headers included", client.ErrTooLarge, max)
+	return fmt.Errorf("%w: the NATS server takes %d bytes at most, headers included",
+		client.ErrTooLarge, max)
 }
 
 // Lines reads lines of limited length, which only a line feed ends. Unlike a bufio.Scanner it

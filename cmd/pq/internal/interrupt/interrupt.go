@@ -48,7 +48,8 @@ func Notify(signals chan<- os.Signal) {
 func Say(cmd *cobra.Command, cost string) (stop func() bool) {
 	return context.AfterFunc(cmd.Context(), func() {
 		// There is nowhere to report a failure.
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %v: finishing what is under way; another signal ends pq at once, and %s\n",
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+			"pq: %v: finishing what is under way; another signal ends pq at once, and %s\n",
 			context.Cause(cmd.Context()), cost)
 	})
 }

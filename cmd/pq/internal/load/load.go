@@ -37,7 +37,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	r := &run{Options: o, name: newRun(), ops: map[string]*measured{}}
 	for _, name := range o.operations() {
-		r.ops[name] = &measured{latency: hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)}
+		latency := hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)
+		r.ops[name] = &measured{latency: latency}
 	}
 	if o.Rate > 0 {
 		r.limiter = rate.NewLimiter(rate.Limit(o.Rate), o.Batch)
@@ -195,7 +196,8 @@ func (r *run) next(ended context.Context) bool {
 
 // passes reports whether the same request may succeed later.
 func passes(err error) bool {
-	return errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknownOutcome)
+	return errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnavailable) ||
+		errors.Is(err, client.ErrUnknownOutcome)
 }
 
 // rest waits before a client tries again.

@@ -112,7 +112,8 @@ func (r *run) work(ended context.Context, q *queue, concurrency int) error {
 	ended, stop := context.WithCancelCause(ended)
 	defer stop(nil)
 
-	idle := make(chan time.Duration, concurrency) // when those without a job were done with the last
+	// When those without a job were done with the last.
+	idle := make(chan time.Duration, concurrency)
 	for range concurrency {
 		idle <- 0
 	}
@@ -133,7 +134,8 @@ func (r *run) work(ended context.Context, q *queue, concurrency int) error {
 		return nil
 	}
 
-	worker, err := q.NewWorker(do, client.WorkerOptions{Concurrency: concurrency, Logger: slog.New(slog.DiscardHandler)})
+	worker, err := q.NewWorker(do,
+		client.WorkerOptions{Concurrency: concurrency, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

@@ -81,13 +81,17 @@ func (o *Options) Validate() error {
 		}
 	}
 
-	check(slices.Contains(Modes, o.Mode), "mode %q: want one of %s", o.Mode, strings.Trim(fmt.Sprint(Modes), "[]"))
-	check(o.Batch >= 1 && o.Batch <= subjects.MaxPopBatch, "batch is %d: want 1 to %d", o.Batch, subjects.MaxPopBatch)
-	check(o.Batch == 1 || o.Mode != Work, "mode %s with a batch: Workers decide what they ask for", Work)
+	check(slices.Contains(Modes, o.Mode), "mode %q: want one of %s", o.Mode,
+		strings.Trim(fmt.Sprint(Modes), "[]"))
+	check(o.Batch >= 1 && o.Batch <= subjects.MaxPopBatch, "batch is %d: want 1 to %d", o.Batch,
+		subjects.MaxPopBatch)
+	check(o.Batch == 1 || o.Mode != Work, "mode %s with a batch: Workers decide what they ask for",
+		Work)
 	check(o.Connections >= 1, "connections is %d: want at least 1", o.Connections)
 	check(o.Clients >= o.Connections,
 		"%d clients cannot share %d connections: want at least one client each", o.Clients, o.Connections)
-	check(o.Size >= markSize, "size is %d: want at least %d bytes, which mark the items of the load", o.Size, markSize)
+	check(o.Size >= markSize,
+		"size is %d: want at least %d bytes, which mark the items of the load", o.Size, markSize)
 	check(o.Priorities >= 1, "priorities is %d: want at least 1", o.Priorities)
 	check(o.Rate >= 0, "rate is %v: want 0 or more items per second", o.Rate)
 	check(o.Duration >= 0 && o.Count >= 0 && (o.Duration > 0 || o.Count > 0),

@@ -55,12 +55,14 @@ func (r *run) report() *Report {
 // Write prints the report as a table.
 func (r *Report) Write(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s of queue %s: %.1f s, %d clients on %d connections; latencies in ms\n\n", r.Mode, r.Queue, r.Seconds, r.Clients, r.Connections)
+	fmt.Fprintf(&b, "%s of queue %s: %.1f s, %d clients on %d connections; latencies in ms\n\n",
+		r.Mode, r.Queue, r.Seconds, r.Clients, r.Connections)
 
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "\tcount\tper second\tp50\tp90\tp99\tp99.9\tmax\terrors\t")
 	for _, row := range r.Operations {
-		fmt.Fprintf(table, "%s\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t\n", row.Name, row.Count, row.Rate,
+		fmt.Fprintf(table, "%s\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t\n", row.Name, row.Count,
+			row.Rate,
 			millis(row.P50), millis(row.P90), millis(row.P99), millis(row.P999), millis(row.Max), row.Errors)
 	}
 	if err := table.Flush(); err != nil {

@@ -123,8 +123,10 @@ func outOfOrder(items []served) (n int64) {
 			arrivals = append(arrivals, item)
 		}
 	}
-	slices.SortFunc(arrivals, func(a, b served) int { return cmp.Compare(a.push.replied, b.push.replied) })
-	slices.SortFunc(items, func(a, b served) int { return cmp.Compare(a.pop.replied, b.pop.replied) })
+	slices.SortFunc(arrivals,
+		func(a, b served) int { return cmp.Compare(a.push.replied, b.push.replied) })
+	slices.SortFunc(items,
+		func(a, b served) int { return cmp.Compare(a.pop.replied, b.pop.replied) })
 
 	waiting := map[int64][]served{} // by priority, oldest first
 	for _, y := range items {

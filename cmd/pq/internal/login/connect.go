@@ -67,7 +67,8 @@ func validPort(port string) bool {
 func (c *Connection) ConnectAny(options []nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(c.Server, options...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", redacted(c.Server), c.whyNot(err))
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w", redacted(c.Server),
+			c.whyNot(err))
 	}
 	return nc, nil
 }
@@ -93,23 +94,28 @@ func (c *Connection) whyNot(err error) error {
 	isTimeout := errors.As(err, &slow) && slow.Timeout()
 	switch {
 	case errors.Is(err, nats.ErrNoServers):
-		return errors.New("no server answers there: start one with pqbridge -dev, or name another with --server")
+		return errors.New("no server answers there: " +
+			"start one with pqbridge -dev, or name another with --server")
 	case errors.As(err, &unknownName):
 		return fmt.Errorf("%w: name another with --server", err)
 	case isTimeout && errors.As(err, &dialed) && dialed.Op == "dial":
-		return fmt.Errorf("nothing answers there within %v: look at the address and the network, or name another with --server", c.connectTimeout())
+		return fmt.Errorf("nothing answers there within %v: look at the address and the network, "+
+			"or name another with --server", c.connectTimeout())
 	case isTimeout, errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("it accepts the connection, but does not speak as a NATS server within %v: it may be overloaded, "+
 			"something else, or want TLS first (tls_first of a context)", c.connectTimeout())
 	case errors.Is(err, nats.ErrNoInfoReceived):
-		return errors.New("something answers there, but that is no NATS server: name another with --server")
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
+		return errors.New("something answers there, but that is no NATS server: " +
+			"name another with --server")
+	case errors.Is(err, nats.ErrAuthorization),
+		errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
 		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
 		return fmt.Errorf("%w: %s", err, login)
 	case errors.Is(err, nats.ErrSecureConnWanted):
 		return fmt.Errorf("%w: the server has no TLS: leave out --tlsca, --tlscert and tls://", err)
 	case isCertificate(err):
-		return fmt.Errorf("%w: name the authority of the server's certificate with --tlsca, and the server as its certificate does", err)
+		return fmt.Errorf("%w: name the authority of the server's certificate with --tlsca, "+
+			"and the server as its certificate does", err)
 	case errors.As(err, new(tls.AlertError)):
 		return fmt.Errorf("%w: the server may want a client certificate (--tlscert, --tlskey)", err)
 	}
@@ -118,6 +124,7 @@ func (c *Connection) whyNot(err error) error {
 
 // isCertificate reports whether the certificate of the server was not accepted.
 func isCertificate(err error) bool {
-	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(x509.UnknownAuthorityError)) ||
+	return errors.As(err, new(*tls.CertificateVerificationError)) ||
+		errors.As(err, new(x509.UnknownAuthorityError)) ||
 		errors.As(err, new(x509.HostnameError)) || errors.As(err, new(x509.CertificateInvalidError))
 }

@@ -74,15 +74,18 @@ func loadContext(name string) (*stored, error) {
 	file := filepath.Join(dir, "context", name+".json")
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) && isSelected {
-		return nil, fmt.Errorf("the context %s is selected, but it was deleted (there is no file %s): select another with nats context select, or name one with --context", name, file)
+		return nil, fmt.Errorf("the context %s is selected, but it was deleted (there is no file %s): "+
+			"select another with nats context select, or name one with --context", name, file)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no context %s, because there is no file %s: nats context ls lists those that are there", name, file)
+		return nil, fmt.Errorf("there is no context %s, because there is no file %s: "+
+			"nats context ls lists those that are there", name, file)
 	}
 
 	c := &stored{}
 	if err == nil && json.Unmarshal(text, c) != nil {
-		err = fmt.Errorf("the file %s is no JSON object of texts: save the context again with nats context save", file)
+		err = fmt.Errorf("the file %s is no JSON object of texts: "+
+			"save the context again with nats context save", file)
 	}
 	if err == nil {
 		err = c.check()
@@ -99,9 +102,12 @@ func loadContext(name string) (*stored, error) {
 
 // check returns what pq cannot do.
 func (c *stored) check() error {
-	for field, value := range map[string]string{"nsc": c.NSC, "socks_proxy": c.SocksProxy, "windows_cert_store": c.WinCertStore} {
+	for field, value := range map[string]string{
+		"nsc": c.NSC, "socks_proxy": c.SocksProxy, "windows_cert_store": c.WinCertStore,
+	} {
 		if value != "" {
-			return fmt.Errorf("pq does not know %s: use a context without, such as one with the creds that nsc generate creds prints", field)
+			return fmt.Errorf("pq does not know %s: use a context without, "+
+				"such as one with the creds that nsc generate creds prints", field)
 		}
 	}
 	if (c.Cert == "") != (c.Key == "") {
@@ -158,7 +164,8 @@ func secret(field, text string) (string, error) {
 			value = []byte(data)
 		}
 	default:
-		err = fmt.Errorf("pq does not run op or nsc: put the secret into a file or a variable, and name that")
+		err = errors.New("pq does not run op or nsc: " +
+			"put the secret into a file or a variable, and name that")
 	}
 
 	if err != nil {

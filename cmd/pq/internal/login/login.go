@@ -68,7 +68,8 @@ func (c *Connection) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&c.tlsCA, "tlsca", "", "`FILE` with the authorities to trust")
 	set.StringVar(&c.tlsCert, "tlscert", "", "`FILE` with the TLS client certificate")
 	set.StringVar(&c.tlsKey, "tlskey", "", "`FILE` with its key")
-	set.StringVar(&c.inboxPrefix, "inbox-prefix", "", "subject `PREFIX` of replies, _INBOX by default")
+	set.StringVar(&c.inboxPrefix, "inbox-prefix", "",
+		"subject `PREFIX` of replies, _INBOX by default")
 	set.DurationVar(&c.Timeout, "timeout", 10*time.Second, "wait `DURATION` for a reply; else 10s")
 
 	for _, e := range Variables {
@@ -136,8 +137,10 @@ func (c *Connection) Options() ([]nats.Option, error) {
 	}
 
 	if c.inboxPrefix != "" {
-		if slices.ContainsFunc(strings.Split(c.inboxPrefix, "."), func(token string) bool { return token == "" || strings.ContainsAny(token, "*> \t\r\n") }) {
-			return nil, exit.InputError{Err: fmt.Errorf("the inbox prefix %q: want a subject without wildcards, such as _INBOX_worker", c.inboxPrefix)}
+		bad := func(token string) bool { return token == "" || strings.ContainsAny(token, "*> \t\r\n") }
+		if slices.ContainsFunc(strings.Split(c.inboxPrefix, "."), bad) {
+			return nil, exit.InputError{Err: fmt.Errorf("the inbox prefix %q: "+
+				"want a subject without wildcards, such as _INBOX_worker", c.inboxPrefix)}
 		}
 		options = append(options, nats.CustomInboxPrefix(c.inboxPrefix))
 	}
@@ -160,7 +163,8 @@ func (c *Connection) Connect(options []nats.Option) (*nats.Conn, error) {
 	}
 
 	if refused := nc.LastError(); err == nil && errors.Is(refused, nats.ErrPermissionViolation) {
-		err = fmt.Errorf("%w: allow that, or name the prefix that this user may subscribe to with --inbox-prefix", refused)
+		err = fmt.Errorf("%w: allow that, "+
+			"or name the prefix that this user may subscribe to with --inbox-prefix", refused)
 	}
 	if err == nil {
 		err = sub.Unsubscribe()

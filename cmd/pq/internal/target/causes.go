@@ -53,7 +53,8 @@ type causeKey struct {
 // Walk adds the dead letters among the items of a queue that ask returns page by page, as o says,
 // and reports whether there is room for those of another queue.
 func (c *Causes) Walk(
-	fifo bool, queue string, o client.ItemsOptions, ask func(client.ItemsOptions) (client.ItemsPage, error),
+	fifo bool, queue string, o client.ItemsOptions,
+	ask func(client.ItemsOptions) (client.ItemsPage, error),
 ) (more bool, err error) {
 	more = true
 	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues

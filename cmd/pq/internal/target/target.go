@@ -18,7 +18,9 @@ type Queue interface {
 	// PopItems takes up to n items, the first ones.
 	PopItems(ctx context.Context, n int) ([]*client.Item, error)
 	// LeaseItems leases up to n items, the first ones; with max, the last ones.
-	LeaseItems(ctx context.Context, n int, max bool, options ...client.LeaseOption) ([]*client.Delivery, error)
+	LeaseItems(
+		ctx context.Context, n int, max bool, options ...client.LeaseOption,
+	) ([]*client.Delivery, error)
 	// PeekItem returns the item that LeaseItems would lease.
 	PeekItem(ctx context.Context, max bool) (*client.Item, error)
 	// RankItem returns how many items come before the one with this id, or at least that many.
@@ -57,7 +59,9 @@ func New(c *client.Client, fifo bool, name string) Queue {
 
 type priorityQueue struct{ *client.PriorityQueue }
 
-func (q priorityQueue) Push(ctx context.Context, priority int64, m client.Message) (client.PushAck, error) {
+func (q priorityQueue) Push(
+	ctx context.Context, priority int64, m client.Message,
+) (client.PushAck, error) {
 	return q.PushMsg(ctx, priority, m)
 }
 
@@ -68,7 +72,9 @@ func (q priorityQueue) PopItems(ctx context.Context, n int) ([]*client.Item, err
 	return one(q.PopMin(ctx))
 }
 
-func (q priorityQueue) LeaseItems(ctx context.Context, n int, max bool, options ...client.LeaseOption) ([]*client.Delivery, error) {
+func (q priorityQueue) LeaseItems(
+	ctx context.Context, n int, max bool, options ...client.LeaseOption,
+) ([]*client.Delivery, error) {
 	switch {
 	case n > 1 && max:
 		return q.LeaseMaxBatch(ctx, n, options...)
@@ -108,7 +114,9 @@ func (q fifoQueue) Push(ctx context.Context, _ int64, m client.Message) (client.
 	return q.EnqueueMsg(ctx, m)
 }
 
-func (q fifoQueue) PushMany(ctx context.Context, items []client.PushItem) ([]client.PushResult, error) {
+func (q fifoQueue) PushMany(
+	ctx context.Context, items []client.PushItem,
+) ([]client.PushResult, error) {
 	list := make([]client.Message, len(items))
 	for i := range items {
 		list[i] = items[i].Message
@@ -123,7 +131,9 @@ func (q fifoQueue) PopItems(ctx context.Context, n int) ([]*client.Item, error) 
 	return one(q.Dequeue(ctx))
 }
 
-func (q fifoQueue) LeaseItems(ctx context.Context, n int, _ bool, options ...client.LeaseOption) ([]*client.Delivery, error) {
+func (q fifoQueue) LeaseItems(
+	ctx context.Context, n int, _ bool, options ...client.LeaseOption,
+) ([]*client.Delivery, error) {
 	if n > 1 {
 		return q.LeaseBatch(ctx, n, options...)
 	}

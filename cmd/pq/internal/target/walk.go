@@ -12,7 +12,9 @@ import (
 var Forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // List returns all queues of a kind. send makes each request.
-func List(c *client.Client, fifo bool, send func(request func(context.Context) error) error) (all []subjects.QueueCounts, err error) {
+func List(
+	c *client.Client, fifo bool, send func(request func(context.Context) error) error,
+) (all []subjects.QueueCounts, err error) {
 	list := c.ListPriorityQueues
 	if fifo {
 		list = c.ListQueues
@@ -35,7 +37,8 @@ func List(c *client.Client, fifo bool, send func(request func(context.Context) e
 // Pages calls do with the items of a queue that ask returns, page by page, until there are no more
 // or do has enough. The items after the one that it returns were not looked at.
 func Pages(
-	o client.ItemsOptions, ask func(client.ItemsOptions) (client.ItemsPage, error), do func(*client.ItemsPage) (more bool, err error),
+	o client.ItemsOptions, ask func(client.ItemsOptions) (client.ItemsPage, error),
+	do func(*client.ItemsPage) (more bool, err error),
 ) (after string, err error) {
 	for {
 		page, err := ask(o)

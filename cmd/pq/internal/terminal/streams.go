@@ -25,7 +25,8 @@ func Writable(w io.Writer) error {
 		return nil
 	}
 	if _, err := f.Read(make([]byte, 1)); err == io.EOF {
-		return errors.New("it is closed, or the null device opened for reading and writing (to discard items, use >" + os.DevNull + ")")
+		return errors.New("it is closed, or the null device opened for reading and writing " +
+			"(to discard items, use >" + os.DevNull + ")")
 	}
 	return nil
 }

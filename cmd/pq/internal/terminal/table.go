@@ -24,8 +24,9 @@ type Table struct {
 	rows    [][]string // for people, the first is the heading
 }
 
-// NewTable returns a table without rows, which Print writes to out. The columns are their titles, with
-// a > behind those of numbers, and a ~ behind those of names, which are cut where there is no room.
+// NewTable returns a table without rows, which Print writes to out. The columns are their titles,
+// with a > behind those of numbers, and a ~ behind those of names, which are cut where there is no
+// room.
 func NewTable(out io.Writer, columns ...string) *Table {
 	t := &Table{out: out, columns: columns}
 	if Is(out) {

@@ -13,7 +13,12 @@ func (l *lane) answerBatches() {
 	for b := range l.started {
 		results, err := b.pending.Wait()
 		b.cancel()
-		l.setDurable(b)
+
+		// Only the replies are still to be sent, so the next batch need not wait for this one.
+		l.mu.Lock()
+		b.durable = true
+		l.mu.changed.Signal()
+		l.mu.Unlock()
 
 		if err == nil {
 			l.answerBatch(b, results)
@@ -25,14 +30,6 @@ func (l *lane) answerBatches() {
 		l.finishBatch(b)
 		l.batcher.Reuse(results)
 	}
-}
-
-// setDurable records that only the replies of the batch are still to be sent.
-func (l *lane) setDurable(b *batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b.durable = true
-	l.mu.changed.Signal()
 }
 
 // answerBatch answers the requests of a batch that is durable.

@@ -28,7 +28,15 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 
 	ctx, cancel := context.WithTimeout(ctx, s.d.options.RequestTimeout)
 	defer cancel()
-	queues, aheads, err := s.readPage(ctx, fifo, after)
+	queues, err := s.d.list(ctx, fifo, after)
+	aheads := make([]fdbpq.Ahead, len(queues)) // nothing of a damaged queue
+	if err == nil {
+		err = s.readAheads(ctx, queues, func(i int, a fdbpq.Ahead, err error) {
+			if aheads[i] = a; err != nil {
+				s.d.options.Warn("a queue cannot be swept", "queue", queues[i].Name, "error", err)
+			}
+		})
+	}
 	if err != nil {
 		s.warn(ctx, err)
 	}
@@ -69,25 +77,6 @@ func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, aheads []fdbpq.Ahead)
 		*p = listPass{last: p.began, found: p.found, full: p.full}
 		s.planNextLocked()
 	}
-}
-
-// readPage returns the next queues of a list, and what is ahead in each; nothing in a damaged
-// queue.
-func (s *Sweeper) readPage(ctx context.Context, fifo bool, after string) (
-	[]fdbpq.QueueName, []fdbpq.Ahead, error,
-) {
-	queues, err := s.d.list(ctx, fifo, after)
-	if err != nil {
-		return nil, nil, err
-	}
-
-	aheads := make([]fdbpq.Ahead, len(queues))
-	err = s.readAheads(ctx, queues, func(i int, a fdbpq.Ahead, err error) {
-		if aheads[i] = a; err != nil {
-			s.d.options.Warn("a queue cannot be swept", "queue", queues[i].Name, "error", err)
-		}
-	})
-	return queues, aheads, err
 }
 
 // readAheads calls note for each queue, with its index and what is ahead in it, or why it cannot be

@@ -113,8 +113,8 @@ func (b *batch) excludes(r *Request, ops []fdbpq.Op, refusesPushes bool) bool {
 		return true
 	}
 
-	// The store refused the last push. If it is full, it may still accept pops, so pushes get batches
-	// of their own until it accepts one.
+	// The store refused the last push. If it is full, it may still accept pops, so pushes get
+	// batches of their own until it accepts one.
 	return refusesPushes && b.pushes != has(ops, fdbpq.OpPush)
 }
 

@@ -76,7 +76,11 @@ func (o *accounts) accountLocked(c *consumer) *account {
 	a := o.byConsumer[c.key()]
 	if a == nil {
 		if len(o.byConsumer) >= o.limit {
-			o.dropIdleLocked()
+			idle := func(_ consumerKey, a *account) bool { return a.pulls+len(a.leases) == 0 }
+			maps.DeleteFunc(o.byConsumer, idle)
+
+			// If most are in use, do not look again with each new consumer.
+			o.limit = max(maxAccounts, 2*len(o.byConsumer))
 		}
 		a = &account{
 			consumer: c, credits: dispatch.NewCredits(c.maxOutstanding()),
@@ -86,15 +90,6 @@ func (o *accounts) accountLocked(c *consumer) *account {
 	}
 	o.updateLocked(a, c)
 	return a
-}
-
-// dropIdleLocked drops the accounts of consumers with no pull and nothing outstanding.
-func (o *accounts) dropIdleLocked() {
-	idle := func(_ consumerKey, a *account) bool { return a.pulls == 0 && len(a.leases) == 0 }
-	maps.DeleteFunc(o.byConsumer, idle)
-
-	// If most are in use, do not look again with each new consumer.
-	o.limit = max(maxAccounts, 2*len(o.byConsumer))
 }
 
 // updateLocked records what the consumer is now, and reports whether it has changed.

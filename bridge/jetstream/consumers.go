@@ -72,8 +72,7 @@ func checkName(name string) error {
 
 // checkConfig returns why a queue cannot have a consumer, whatever its name and filter.
 func checkConfig(c *consumerConfig) error {
-	err := cmp.Or(checkDelivery(c), checkGroups(c), checkOptions(c))
-	if err != nil {
+	if err := cmp.Or(checkDelivery(c), checkGroups(c), checkOptions(c)); err != nil {
 		return err
 	}
 	if err := settings.CheckBounds(c.AckWait, fdbpq.MinLease, fdbpq.MaxLease); err != nil {

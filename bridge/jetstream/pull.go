@@ -45,7 +45,8 @@ const (
 //	asking    asking    it got items and wants more
 //	asking    asking    its consumer has changed, which cancelled the request
 //	asking    ended     it has all, its time is up, or its request failed
-//	asking    leaving   nobody listens, its consumer is gone, or the bridge stops
+//	asking    leaving   nobody listens, its consumer is gone, another bridge serves its
+//	                    queue, the connection is lost, or the bridge stops
 //	leaving   ended     its request has ended; items that this got were sent
 type pull struct {
 	f        *pulls

@@ -5,13 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// An item that is given up (Term) moves to the queue with "-dead" after its name, under another
-// id. Its account begins anew there, with the mark dead. A redrive sends it back to its queue, again under
-// another id, where its account begins anew with the mark back. It is not given up once more then. So an item
-// has up to three lives, 0 to 2. Operations of an earlier life may be entered after that of a later one.
+// An item that is given up (Term) moves to the queue with "-dead" after its name, under another id.
+// Its account begins anew there, with the mark dead. A redrive sends it back to its queue, again
+// under another id, where its account begins anew with the mark back. It is not given up once more
+// then. So an item has up to three lives, 0 to 2. Operations of an earlier life may be entered
+// after that of a later one.
 //
-// In queues to which items are redriven none are moved, so that an id says which life it is of, and none are purged, so that
-// an item that was redriven must be there.
+// In queues to which items are redriven none are moved, so that an id says which life it is of, and
+// none are purged, so that an item that was redriven must be there.
 
 // lives are the marks that say in which of the queues an item may be.
 const lives = mayBury | buried | dead | back
@@ -63,7 +64,7 @@ func (b *Books) bury(e *entry, op *Operation) {
 	case !left && e.marks&settled != 0:
 		b.problem("settled twice: %q, the second time by %s", op.Value, op)
 	case !left && int64(e.fence) != op.Fence:
-		b.problem("given up with fence %d, and delivered with fence %d: %q", op.Fence, e.fence, op.Value)
+		b.problem("given up with fence %d, delivered with %d: %q", op.Fence, e.fence, op.Value)
 	}
 	e.marks |= buried
 }
@@ -74,6 +75,7 @@ func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
 	if life <= e.life() {
 		return
 	}
+
 	mark := dead
 	switch {
 	case e.marks&lives == 0 && !b.diedAlone(e, value, at):
@@ -85,9 +87,11 @@ func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
 		b.graves.backs.Add(1)
 		mark |= back
 	}
+
 	if e.fence > 0 {
 		b.graves.fences.Add(b.checkCounts(b.number(value), e))
 	}
+
 	b.unmark(e, mayAck|vanishing)
 	*e = entry{
 		marks:   e.marks&(pushed|refused|settled|lives|keyed|crowded) | mark,
@@ -98,7 +102,7 @@ func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
 // outLate records an item that came out in an earlier life, after it was seen in a later one.
 func (b *Books) outLate(e *entry, op *Operation, item Item) {
 	if op.Kind.Pops() || millis(op.Call) > e.arrived {
-		b.problem("in two queues: %q, seen in another queue at %d ms, and in %s", item.Value, e.arrived, op)
+		b.problem("in two queues: %q, in another at %d ms, and in %s", item.Value, e.arrived, op)
 	}
 	b.graves.fences.Add(-1) // its fence was one of no known lease
 }
@@ -116,9 +120,6 @@ func (b *Books) useLate(op *Operation) {
 // IsBack reports whether the item was redriven, so that it is not to be given up again.
 func (b *Books) IsBack(value string) bool {
 	e, unlock := b.entry(value)
-	if e == nil {
-		return false
-	}
 	defer unlock()
 	return e.marks&back != 0
 }

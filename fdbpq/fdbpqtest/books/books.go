@@ -3,7 +3,6 @@ package books
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -349,37 +348,6 @@ func (b *Books) out(op *Operation, item Item) {
 	case op.Kind.Leases():
 		b.lease(e, op, item)
 	}
-}
-
-// identify notes the id of an item. Only a move changes it, apart from a bridge that cannot send
-// the reply to a pop, and pushes the item again: that begins a new life.
-func (b *Books) identify(e *entry, id string, call int32) {
-	sum := hash(id)
-	switch {
-	case e.id == 0 || e.id == sum || e.moves > 0:
-	case e.renamed > 0 && call <= e.renamed: // recorded late
-		return
-	default:
-		b.again.Add(1)
-		b.unmark(e, mayAck)
-		const kept = pushed | settled | lives | mayRemove | vanishing | keyed | mortal | crowded
-		*e = entry{
-			marks: e.marks & kept, arrived: e.arrived, first: e.first,
-			expires: e.expires, uses: e.uses,
-		}
-	}
-
-	e.id = sum
-	if e.life() == 0 && e.first == 0 {
-		e.first = sum
-	}
-}
-
-// hash returns a hash of an id, which is not 0.
-func hash(id string) uint32 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(id))
-	return h.Sum32() | 1
 }
 
 // settle records that an item is gone for good.

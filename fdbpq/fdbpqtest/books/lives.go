@@ -1,6 +1,7 @@
 package books
 
 import (
+	"hash/fnv"
 	"strings"
 	"sync/atomic"
 )
@@ -126,3 +127,34 @@ func (b *Books) IsBack(value string) bool {
 
 // hasLeft reports whether a move has given the item another id.
 func (e *entry) hasLeft(id string) bool { return e.renamed > 0 && e.moves == 0 && e.id != hash(id) }
+
+// identify notes the id of an item. Only a move changes it, apart from a bridge that cannot send
+// the reply to a pop, and pushes the item again: that begins a new life.
+func (b *Books) identify(e *entry, id string, call int32) {
+	sum := hash(id)
+	switch {
+	case e.id == 0 || e.id == sum || e.moves > 0:
+	case e.renamed > 0 && call <= e.renamed: // recorded late
+		return
+	default:
+		b.again.Add(1)
+		b.unmark(e, mayAck)
+		const kept = pushed | settled | lives | mayRemove | vanishing | keyed | mortal | crowded
+		*e = entry{
+			marks: e.marks & kept, arrived: e.arrived, first: e.first,
+			expires: e.expires, uses: e.uses,
+		}
+	}
+
+	e.id = sum
+	if e.life() == 0 && e.first == 0 {
+		e.first = sum
+	}
+}
+
+// hash returns a hash of an id, which is not 0.
+func hash(id string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return h.Sum32() | 1
+}

@@ -23,9 +23,8 @@ type Bridge struct {
 	err     error
 }
 
-// StartBridge starts a bridge on the environment's store, the first or another one. It
-// does not wait until the bridge is ready: see WaitReady. The changes are applied after
-// Options.Bridge.
+// StartBridge starts a bridge on the environment's store, the first or another one. It does not
+// wait until the bridge is ready: see WaitReady. The changes are applied after Options.Bridge.
 func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 	e.t.Helper()
 	o := bridge.Options{
@@ -40,19 +39,23 @@ func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 		// No test fails because the machine is slow.
 		Limits: dispatch.Limits{RequestTimeout: Patience},
 	}
+
 	if isBubble(e.t) {
 		o.HTTPAddr = ""
 	}
 	if e.options.Bridge != nil {
 		e.options.Bridge(&o)
 	}
+
 	for _, change := range changes {
 		change(&o)
 	}
+
 	b, err := bridge.New(o)
 	if err != nil {
 		e.t.Fatalf("testenv: bridge: %v", err)
 	}
+
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Bridge{Bridge: b, t: e.t, stop: stop, answers: e.answers, done: make(chan struct{})}
 	go func() {
@@ -68,6 +71,7 @@ func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 			}
 		}
 	})
+
 	return s
 }
 
@@ -105,16 +109,19 @@ func (b *Bridge) Ready() (ready bool, reasons []string, err error) {
 	if err != nil {
 		return false, nil, err
 	}
+
 	var answer struct {
 		Ready   bool     `json:"ready"`
 		Reasons []string `json:"reasons"`
 	}
+
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return false, nil, fmt.Errorf("body %q: %w", body, err)
 	}
 	if answer.Ready != (status == http.StatusOK) {
 		return false, nil, fmt.Errorf("status %d with body %s", status, body)
 	}
+
 	return answer.Ready, answer.Reasons, nil
 }
 
@@ -123,13 +130,16 @@ func (b *Bridge) Ready() (ready bool, reasons []string, err error) {
 func (b *Bridge) Get(path string) (status int, body []byte, err error) {
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
 	defer transport.CloseIdleConnections()
-	reply, err := (&http.Client{Transport: transport, Timeout: Patience}).Get("http://" + b.Addr() + path)
+	client := &http.Client{Transport: transport, Timeout: Patience}
+	reply, err := client.Get("http://" + b.Addr() + path)
 	if err != nil {
 		return 0, nil, err
 	}
+
 	body, err = io.ReadAll(reply.Body)
 	if closeErr := reply.Body.Close(); err == nil {
 		err = closeErr
 	}
+
 	return reply.StatusCode, body, err
 }

@@ -17,18 +17,18 @@ var bubbles sync.Map
 var bubbleTime = time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Bubble runs a test in a bubble of testing/synctest. Its clock stands still while anybody has
-// something to do, so nothing times out on a slow machine, and no wait takes long. New makes systems
-// in it that have no sockets, and bridges without an HTTP server.
+// something to do, so nothing times out on a slow machine, and no wait takes long. New makes
+// systems in it that have no sockets, and bridges without an HTTP server.
 //
-// Nobody in it may wait for something else than time, a channel and the like, such as a mutex, while
-// others sleep: that would never end.
+// While others sleep, nobody in the bubble may wait for anything but time, a channel and the like.
+// Waiting for a mutex would never end.
 func Bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	ats.Register() // the clock of JetStream, which all servers of the process share, is outside
+	ats.Register() // The clock of JetStream, which all servers of the process share, is outside.
 	defer func() {
 		ats.Unregister()
-		// The NATS client keeps timers in a sync.Pool. Others must not get those of this bubble: two
-		// collections empty it.
+		// The NATS client keeps timers in a sync.Pool, which two collections empty. Others must not
+		// get the timers of this bubble.
 		runtime.GC()
 		runtime.GC()
 	}()
@@ -37,7 +37,7 @@ func Bubble(t *testing.T, test func(t *testing.T)) {
 		time.Sleep(time.Until(bubbleTime))
 		t.Cleanup(func() {
 			bubbles.Delete(t)
-			time.Sleep(time.Minute) // what ends by itself, such as a pause, has to end in the bubble
+			time.Sleep(time.Minute) // What ends by itself, such as a pause, has to end here.
 		})
 		test(t)
 	})

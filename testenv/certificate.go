@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// selfSigned returns the files of a certificate for the loopback interface, which is its own
-// authority, and of its key.
+// selfSigned makes a certificate for the loopback interface that is its own authority. It returns
+// the files of the certificate and of its key.
 func selfSigned(t testing.TB, name string) (certFile, keyFile string) {
 	t.Helper()
 	certificate := &x509.Certificate{
@@ -25,13 +25,16 @@ func selfSigned(t testing.TB, name string) (certFile, keyFile string) {
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
+
+	certificate.ExtKeyUsage = append(certificate.ExtKeyUsage,
+		x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
 
 	key := made(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	signed := made(x509.CreateCertificate(rand.Reader, certificate, certificate, key.Public(), key))
 	encoded := made(x509.MarshalPKCS8PrivateKey(key))
-	return writePEM(t, "cert.pem", "CERTIFICATE", signed), writePEM(t, "key.pem", "PRIVATE KEY", encoded)
+	certFile = writePEM(t, "cert.pem", "CERTIFICATE", signed)
+	return certFile, writePEM(t, "key.pem", "PRIVATE KEY", encoded)
 }
 
 func writePEM(t testing.TB, name, kind string, der []byte) string {

@@ -29,12 +29,14 @@ func FDB(tb testing.TB) kv.Database {
 	if err != nil {
 		tb.Fatalf("FoundationDB: %v", err)
 	}
+
 	prefix := keyPrefix("pqtest/" + rand.Text()[:16] + "/")
 	tb.Cleanup(func() {
 		if err := errors.Join(db.Close(), removeAll(options, prefix)); err != nil {
 			tb.Errorf("FoundationDB: removing the test's keys: %v", err)
 		}
 	})
+
 	return prefixed{db, prefix}
 }
 
@@ -66,16 +68,18 @@ func FDBClusterFile(tb testing.TB) string {
 		}
 		return file
 	}
+
 	requireFDBInstalled(tb)
 	sharedFDB.Do(func() { sharedFDB.server, sharedFDB.err = startFDB(harness.Port(tb), FDBMemory) })
 	if sharedFDB.err != nil {
 		tb.Fatalf("FoundationDB: %v", sharedFDB.err)
 	}
+
 	return sharedFDB.server.ClusterFile()
 }
 
-// FDBDiskClusterFile is FDBClusterFile for what measures: if no cluster is named, it starts a server
-// with the ssd engine, which ends with the test.
+// FDBDiskClusterFile is FDBClusterFile for what measures: if no cluster is named, it starts a
+// server with the ssd engine, which ends with the test.
 func FDBDiskClusterFile(tb testing.TB) string {
 	tb.Helper()
 	if os.Getenv(fdbClusterVariable) != "" {
@@ -109,7 +113,8 @@ var sharedFDB struct {
 // process once it has used FoundationDB. The shared server ends with the tests.
 func FDBGoroutines() []goleak.Option {
 	return []goleak.Option{
-		goleak.IgnoreAnyFunction("github.com/apple/foundationdb/bindings/go/src/fdb.executeWithRunningNetworkThread.func1"),
+		goleak.IgnoreAnyFunction("github.com/apple/foundationdb/bindings/go/src/" +
+			"fdb.executeWithRunningNetworkThread.func1"),
 		goleak.IgnoreAnyFunction("github.com/pqbridge/pqbridge/testenv.(*FDBServer).wait"),
 		goleak.Cleanup(func(code int) {
 			if server := sharedFDB.server; server != nil {

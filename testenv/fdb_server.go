@@ -27,9 +27,9 @@ const (
 	FDBSSD    FDBStorage = "ssd"
 )
 
-// FDBServer is a private FoundationDB cluster of one process on the loopback interface, with its data
-// in a temporary folder. Only one goroutine may use it at a time. It ends with the process that
-// started it.
+// FDBServer is a private FoundationDB cluster of one process on the loopback interface, with its
+// data in a temporary folder. Only one goroutine may use it at a time. It ends with the process
+// that started it.
 type FDBServer struct {
 	dir     string
 	address string
@@ -48,11 +48,13 @@ func StartFDB(tb testing.TB, storage FDBStorage) *FDBServer {
 	if err != nil {
 		tb.Fatalf("FoundationDB: %v", err)
 	}
+
 	tb.Cleanup(func() {
 		if err := server.stop(); err != nil {
 			tb.Errorf("FoundationDB: %v", err)
 		}
 	})
+
 	return server
 }
 
@@ -83,6 +85,7 @@ func startFDB(port int, storage FDBStorage) (*FDBServer, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	s := &FDBServer{dir: dir, address: "127.0.0.1:" + strconv.Itoa(port)}
 	err = os.WriteFile(s.ClusterFile(), []byte("pqtest:pqtest@"+s.address), 0o600)
 	if err == nil {
@@ -97,6 +100,7 @@ func startFDB(port int, storage FDBStorage) (*FDBServer, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
+
 	return s, nil
 }
 
@@ -106,6 +110,7 @@ func (s *FDBServer) configure(storage FDBStorage) error {
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := s.whileRunning()
 	defer cancel()
 	out, err := exec.CommandContext(ctx, program, "-C", s.ClusterFile(), "--timeout", "60",
@@ -113,6 +118,7 @@ func (s *FDBServer) configure(storage FDBStorage) error {
 	if err != nil {
 		return s.describe(fmt.Errorf("fdbcli: %w: %s", err, out))
 	}
+
 	return nil
 }
 
@@ -122,18 +128,21 @@ func (s *FDBServer) launch() error {
 	if err != nil {
 		return err
 	}
+
 	output, err := os.OpenFile(s.outputFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer output.Close()
-	cmd := harness.Command(program, "--public-address", s.address, "--cluster-file", s.ClusterFile(),
+	cmd := harness.Command(program,
+		"--public-address", s.address, "--cluster-file", s.ClusterFile(),
 		"--datadir", filepath.Join(s.dir, "data"), "--logdir", filepath.Join(s.dir, "log"),
 		"--memory", "4GiB", "--cache-memory", "256MiB", "--storage-memory", "1GiB")
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+
 	s.process, s.exited = cmd.Process, make(chan struct{})
 	go s.wait(cmd, s.exited)
 	return nil

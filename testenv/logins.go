@@ -51,6 +51,7 @@ func ServerOptions(t testing.TB, config string) func(*server.Options) {
 	if err != nil {
 		t.Fatalf("testenv: NATS configuration: %v\n%s", err, config)
 	}
+
 	return func(o *server.Options) {
 		host, port := o.Host, o.Port
 		*o = *parsed
@@ -68,7 +69,8 @@ func nkeyLogin(t testing.TB) Login {
 
 // credsLogin returns the login of a user of an account of an operator.
 func credsLogin(t testing.TB) Login {
-	operator, account, user := newKey(nkeys.CreateOperator), newKey(nkeys.CreateAccount), newKey(nkeys.CreateUser)
+	operator, user := newKey(nkeys.CreateOperator), newKey(nkeys.CreateUser)
+	account := newKey(nkeys.CreateAccount)
 	claims := []struct {
 		jwt.Claims
 		issuer key
@@ -77,14 +79,17 @@ func credsLogin(t testing.TB) Login {
 		{jwt.NewAccountClaims(account.public), operator},
 		{jwt.NewUserClaims(user.public), account},
 	}
+
 	var signed []string
 	for _, c := range claims {
 		signed = append(signed, made(c.Encode(c.issuer.pair)))
 	}
+
 	creds := made(jwt.FormatUserConfig(signed[2], user.seed))
 	return Login{
 		Name: "creds", CredsFile: writeFile(t, "user.creds", creds),
-		Config: fmt.Sprintf("operator: %s\nresolver: MEMORY\nresolver_preload: { %s: %s }", signed[0], account.public, signed[1]),
+		Config: fmt.Sprintf("operator: %s\nresolver: MEMORY\nresolver_preload: { %s: %s }",
+			signed[0], account.public, signed[1]),
 	}
 }
 
@@ -96,7 +101,9 @@ func tlsLogin(t testing.TB, name string, verify bool) Login {
 		l.CertFile, l.KeyFile = selfSigned(t, "bridge")
 		clients = l.CertFile
 	}
-	l.Config = fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: %t }", cert, key, clients, verify)
+
+	l.Config = fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: %t }",
+		cert, key, clients, verify)
 	return l
 }
 
@@ -112,7 +119,7 @@ func newKey(create func() (nkeys.KeyPair, error)) key {
 	return key{pair, made(pair.PublicKey()), made(pair.Seed())}
 }
 
-// made returns what fails only without random numbers.
+// made returns a value that can always be made, or cannot be made only without random numbers.
 func made[T any](value T, err error) T {
 	if err != nil {
 		panic(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// StartProgram starts a pqbridge of any revision in a process of its own, for tests that measure, and
-// returns its id when it answers. The store is embedded and empty, and all subjects and keys begin with
-// the prefix, unless the environment says otherwise. It ends with the test.
+// StartProgram starts a pqbridge of any revision in a process of its own, for tests that measure,
+// and returns its id when it answers. The store is embedded and empty, and all subjects and keys
+// begin with the prefix, unless the environment says otherwise. It ends with the test.
 func (e *Env) StartProgram(program, prefix string, environment ...string) (pid int) {
 	e.t.Helper()
 	cmd := harness.Command(program)
@@ -32,7 +32,8 @@ func (e *Env) StartProgram(program, prefix string, environment ...string) (pid i
 	e.t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // fails only if it has exited
 		if err := <-exited; err != nil {
-			e.t.Errorf("testenv: %s: %v\n%s", program, err, harness.Shorten("pqbridge", log.String()))
+			tail := harness.Shorten("pqbridge", log.String())
+			e.t.Errorf("testenv: %s: %v\n%s", program, err, tail)
 		}
 	})
 
@@ -48,6 +49,7 @@ func (e *Env) StartProgram(program, prefix string, environment ...string) (pid i
 		_, err := nc.Request(prefix+".any.len", nil, nats.DefaultTimeout)
 		return err
 	})
+
 	return cmd.Process.Pid
 }
 
@@ -57,9 +59,11 @@ func ProcessorTime(pid int) time.Duration {
 	if err != nil {
 		return 0
 	}
+
 	stat, err := process.Stat()
 	if err != nil {
 		return 0
 	}
+
 	return time.Duration(stat.CPUTime() * float64(time.Second))
 }

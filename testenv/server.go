@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -28,18 +27,20 @@ type Server struct {
 
 func newServer(t testing.TB, change func(*server.Options)) *Server {
 	s := &Server{t: t, options: server.Options{
-		Host: "127.0.0.1", Port: harness.Port(t), NoSigs: true, NoLog: true, DontListen: isBubble(t),
+		Host: "127.0.0.1", Port: harness.Port(t), NoSigs: true, NoLog: true,
 	}}
+	s.options.DontListen = isBubble(t)
 	if change != nil {
 		change(&s.options)
 	}
+
 	PatientLogins(&s.options)
 	t.Cleanup(s.Stop)
 	return s
 }
 
-// PatientLogins gives clients and leaf nodes as long as they need to log in: a busy machine can take
-// longer than the server's default of two seconds.
+// PatientLogins gives clients and leaf nodes as long as they need to log in: a busy machine can
+// take longer than the server's default of two seconds.
 func PatientLogins(o *server.Options) {
 	o.AuthTimeout = Patience.Seconds()
 	o.LeafNode.AuthTimeout = Patience.Seconds()
@@ -47,8 +48,7 @@ func PatientLogins(o *server.Options) {
 
 // URL returns the server's address, even while it is stopped.
 func (s *Server) URL() string {
-	u := url.URL{Scheme: "nats", Host: net.JoinHostPort(s.options.Host, strconv.Itoa(s.options.Port))}
-	return u.String()
+	return "nats://" + net.JoinHostPort(s.options.Host, strconv.Itoa(s.options.Port))
 }
 
 // connectOptions are those of clients of this server.
@@ -76,6 +76,7 @@ func (s *Server) Start() {
 	if err != nil {
 		s.t.Fatalf("testenv: NATS server: %v", err)
 	}
+
 	s.running = running
 	s.inProcess.Store(running)
 	running.Start()
@@ -114,8 +115,8 @@ func (s *Server) Reload() {
 // Change changes the options for the next Start or Reload.
 func (s *Server) Change(change func(*server.Options)) { change(&s.options) }
 
-// Knows waits until the server knows that somebody, on any server of its cluster, is subscribed to a
-// subject, or that nobody is.
+// Knows waits until the server knows that somebody, on any server of its cluster, is subscribed to
+// a subject, or that nobody is.
 func (s *Server) Knows(subject string, subscribed bool) {
 	s.t.Helper()
 	Eventually(s.t, func() error {

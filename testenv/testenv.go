@@ -23,6 +23,11 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
+const (
+	priorityPrefix = subjects.DefaultPriorityPrefix
+	fifoPrefix     = subjects.DefaultFIFOPrefix
+)
+
 // Patience is how long the environment waits for something that should happen at once
 // before the test fails.
 const Patience = 2 * time.Minute
@@ -76,22 +81,16 @@ func New(t testing.TB, o Options) *Env {
 	if o.JetStream {
 		o = withLeafNodes(t, o)
 	}
-	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
-	if err != nil {
-		t.Fatalf("testenv: grammar: %v", err)
-	}
-	keyspace, err := fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues)
-	if err != nil {
-		t.Fatalf("testenv: keyspace: %v", err)
-	}
+
 	e := &Env{
 		NATS:     newServer(t, o.NATS),
 		DB:       o.Engine.Open(t),
-		Keyspace: keyspace,
-		Grammar:  grammar,
+		Keyspace: made(fdbpq.NewKeyspace(priorityPrefix, fifoPrefix, fdbpq.RawValues)),
+		Grammar:  made(subjects.New(priorityPrefix, fifoPrefix)),
 		t:        t,
 		options:  o,
 	}
+
 	e.served = e.DB
 	if o.Wrap != nil {
 		e.served = o.Wrap(e.DB)
@@ -99,6 +98,7 @@ func New(t testing.TB, o Options) *Env {
 	if o.Stopped {
 		return e
 	}
+
 	e.NATS.Start()
 	e.Bridge = e.StartBridge()
 	e.Conn = e.Connect()
@@ -115,12 +115,14 @@ func withLeafNodes(t testing.TB, o Options) Options {
 		}
 		n.LeafNode.Host, n.LeafNode.Port = "127.0.0.1", port
 	}
+
 	o.Bridge = func(b *bridge.Options) {
 		b.JetStream.LeafURL = "nats-leaf://127.0.0.1:" + strconv.Itoa(port)
 		if changeBridge != nil {
 			changeBridge(b)
 		}
 	}
+
 	return o
 }
 
@@ -160,10 +162,12 @@ func (e *Env) Request(subject string, headers nats.Header, payload []byte) *nats
 	// RequestMsg would use a timer that another test has left, and a bubble cannot wait for that.
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	reply, err := e.Conn.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: headers, Data: payload})
+	m := &nats.Msg{Subject: subject, Header: headers, Data: payload}
+	reply, err := e.Conn.RequestMsgWithContext(ctx, m)
 	if err != nil {
 		e.t.Fatalf("testenv: request %s: %v", subject, err)
 	}
+
 	return reply
 }
 
@@ -179,6 +183,7 @@ func Eventually(t testing.TB, check func() error) {
 		if err == nil {
 			return
 		}
+
 		select {
 		case <-time.After(pause):
 			pause = min(pause*5/4, 50*time.Millisecond) // checks cost time that others need

@@ -12,7 +12,8 @@ import (
 func Files(t testing.TB, root string) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && slices.Contains([]string{".git", "node_modules", "bin", "data", "dist"}, entry.Name()) {
+		made := []string{".git", "node_modules", "bin", "data", "dist"}
+		if err == nil && entry.IsDir() && slices.Contains(made, entry.Name()) {
 			return fs.SkipDir
 		}
 		if err == nil && !entry.IsDir() {
@@ -23,6 +24,7 @@ func Files(t testing.TB, root string) (files []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return files
 }
 
@@ -40,5 +42,6 @@ func Documents(t testing.TB, root string) map[string]string {
 		}
 		texts[path] = string(text)
 	}
+
 	return texts
 }

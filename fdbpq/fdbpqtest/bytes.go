@@ -8,29 +8,32 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// byteCount is what a queue with max_bytes has stored of it.
+// byteCount is what a queue with max_bytes has stored about its bytes.
 type byteCount struct {
-	limited bool              // it has max_bytes
-	total   int64             // the counter
-	counted []byte            // which items count; nil if none do
-	values  map[string][]byte // values of own items as stored, by id
-	staged  map[string][]byte // values of items that staged pops have yet to collect, by request
-	answers map[string]string // their ids, by request
+	limited bool          // the queue has max_bytes
+	total   int64         // the counter
+	counted []byte        // which items count; nil if none do
+	values  table[[]byte] // values of own items as stored, by id
+	staged  table[[]byte] // values of items that staged pops have yet to collect, by request
+	answers table[string] // their ids, by request
 }
 
 // countKey takes the key of the counter of bytes, or of what it counts.
 func (q *queue) countKey(key tuple.Tuple, value []byte) error {
-	switch name, _ := elementAt[string](key, 0); {
+	name, _ := elementAt[string](key, 0)
+	isCounted := len(key) == 1 && name == "counted" && len(value) > 0
+	switch {
 	case len(key) == 0 && len(value) == 8:
 		q.bytes.total = int64(binary.LittleEndian.Uint64(value))
 		if q.bytes.total <= 0 {
 			return fmt.Errorf("number of bytes is %d", q.bytes.total)
 		}
-	case len(key) == 1 && name == "counted" && len(value) > 0 && value[0] <= 1 && (value[0] == 1) == (len(value) > 1):
+	case isCounted && value[0] <= 1 && (value[0] == 1) == (len(value) > 1):
 		q.bytes.counted = value
 	default:
 		return fmt.Errorf("malformed count of bytes: value %x", value)
 	}
+
 	return nil
 }
 
@@ -40,19 +43,23 @@ func (b *byteCount) counts(id string) bool {
 }
 
 // checkBytes compares the counter of bytes with the items.
-func (c *checker) checkBytes(q *queue) {
+func (q *queue) checkBytes() {
 	b := &q.bytes
 	if !b.limited && (b.total != 0 || b.counted != nil) {
-		c.problem("queue %s: %d bytes, counted %x, without max_bytes", q.name, b.total, b.counted)
+		q.problem("%d bytes, counted %x, without max_bytes", b.total, b.counted)
 	}
+
 	for request, id := range b.answers {
-		b.values[id] = b.staged[request]
+		b.values.set(id, b.staged[request])
 	}
-	var raw, packed int64 // whichever format its values have
+
+	// The values of the queue have one of two formats.
+	var raw, asTuples int64
 	for id, value := range b.values {
 		if !b.counts(id) {
 			continue
 		}
+
 		rest := metaSize(q.blobs[id])
 		raw += int64(len(value)) + rest
 		if content, err := tuple.Unpack(value); err == nil && len(content) == 1 {
@@ -60,20 +67,24 @@ func (c *checker) checkBytes(q *queue) {
 				value = text
 			}
 		}
-		packed += int64(len(value)) + rest
+
+		asTuples += int64(len(value)) + rest
 	}
-	if b.total != raw && b.total != packed {
-		c.problem("queue %s: number of bytes is %d, there are %d or %d", q.name, b.total, raw, packed)
+
+	if b.total != raw && b.total != asTuples {
+		q.problem("number of bytes is %d, there are %d or %d", b.total, raw, asTuples)
 	}
 }
 
-// metaSize is how many bytes the ("m") keys of an item count with: those of its value and headers.
+// metaSize returns how many bytes of the ("m") keys of an item count: those of its value and
+// headers.
 func metaSize(blob []byte) (size int64) {
 	head, value := splitRecord(blob)
 	version, ok := elementAt[int64](head, 0)
 	if !ok {
 		return 0
 	}
+
 	head, size = head[1:], int64(len(value))
 	if version > 1 {
 		content, _ := elementAt[tuple.Tuple](head, 0)
@@ -81,6 +92,7 @@ func metaSize(blob []byte) (size int64) {
 		if version == 2 {
 			content = tuple.Tuple{"dead", content}
 		}
+
 		for ; len(content) > 1; content = content[2:] {
 			switch property := content[1].(type) {
 			case []byte:
@@ -92,14 +104,17 @@ func metaSize(blob []byte) (size int64) {
 			}
 		}
 	}
+
 	for _, header := range head {
 		texts, _ := header.(tuple.Tuple)
 		size += textsSize(texts)
 	}
+
 	return size
 }
 
-// splitRecord returns the tuple that bytes begin with after its length, nil if there is none, and the rest.
+// splitRecord returns the tuple that bytes begin with after its length, nil if there is none, and
+// the rest.
 func splitRecord(b []byte) (record tuple.Tuple, rest []byte) {
 	n, used := binary.Uvarint(b)
 	if used <= 0 || n > uint64(len(b)-used) {

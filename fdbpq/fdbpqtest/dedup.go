@@ -7,8 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// ending is how a record or a history ends, and the same by its ("m") keys: when the item expires, 0 if it
-// does not, and its unique key.
+// ending is how a record or a history ends, and the same by its ("m") keys: when the item expires,
+// 0 if it does not, and its unique key.
 type ending struct {
 	expires int64
 	unique  string
@@ -19,33 +19,39 @@ func parseEnding(t tuple.Tuple, at int) (ending, error) {
 	reason, isReason := elementAt[[]byte](t, at)
 	expires, isTime := elementAt[int64](t, at+1)
 	key, isKey := elementAt[[]byte](t, at+2)
-	if !isReason || !isTime || !isKey || len(reason) > 1024 || expires < 0 || len(key) > 512 || len(t) != at+3 || expires == 0 && len(key) == 0 {
+	complete := isReason && isTime && isKey && len(t) == at+3
+	isEmpty := expires == 0 && len(key) == 0
+	if !complete || isEmpty || len(reason) > 1024 || expires < 0 || len(key) > 512 {
 		return ending{}, fmt.Errorf("malformed reason, expiry or unique key %v", t)
 	}
+
 	return ending{expires, string(key)}, nil
 }
 
-// parseHolder reads the end of the record of a lease with a name: a reason and an ending, both of which
-// may be empty, the name, and when the lease began.
+// parseHolder reads the end of the record of a lease with a holder: a reason and an ending, both of
+// which may be empty, the holder's name, and when the lease began.
 func parseHolder(t tuple.Tuple, at int, state int64) (e ending, err error) {
 	reason, isReason := elementAt[[]byte](t, at)
 	expires, isTime := elementAt[int64](t, at+1)
 	key, isKey := elementAt[[]byte](t, at+2)
 	name, isName := elementAt[[]byte](t, at+3)
 	since, isSince := elementAt[int64](t, at+4)
+
 	if !isReason || !isTime || !isKey || len(reason) > 1024 || expires < 0 || len(key) > 512 ||
-		!isName || len(name) == 0 || len(name) > 128 || !isSince || since <= 0 || len(t) != at+5 || state != 0 {
+		!isName || len(name) == 0 || len(name) > 128 || !isSince || since <= 0 ||
+		len(t) != at+5 || state != 0 {
 		return ending{}, fmt.Errorf("malformed lease with a holder %v", t)
 	}
 	return ending{expires, string(key)}, nil
 }
 
-// ending returns that of an item by its ("m") keys.
+// ending returns the ending of an item according to its ("m") keys.
 func (q *queue) ending(id string) (e ending) {
 	head, _ := splitRecord(q.blobs[id])
 	if version, _ := elementAt[int64](head, 0); version != 3 {
 		return e
 	}
+
 	list, _ := elementAt[tuple.Tuple](head, 1)
 	for ; len(list) > 1; list = list[2:] {
 		switch list[0] {
@@ -56,6 +62,7 @@ func (q *queue) ending(id string) (e ending) {
 			e.unique = string(key)
 		}
 	}
+
 	return e
 }
 
@@ -70,7 +77,8 @@ func (q *queue) msgID(key tuple.Tuple, value []byte) error {
 	if _, err := parseID(content[:3], false); err != nil {
 		return err
 	}
-	q.msgIDs[string(tuple.Tuple{until, id}.Pack())] = string(value)
+
+	q.msgIDs.set(string(tuple.Tuple{until, id}.Pack()), string(value))
 	return nil
 }
 
@@ -80,7 +88,7 @@ func (q *queue) msgIDEnd(key tuple.Tuple, value []byte) error {
 	if _, isID := elementAt[[]byte](key, 1); !isTime || !isID || len(key) != 2 {
 		return errors.New("malformed entry of a message id")
 	}
-	q.msgIDEnds[string(key.Pack())] = string(value)
+	q.msgIDEnds.set(string(key.Pack()), string(value))
 	return nil
 }
 
@@ -94,28 +102,32 @@ func (q *queue) unique(key tuple.Tuple, value []byte) error {
 	if err != nil || !isKey || len(key) != 1 || len(content) != 3 {
 		return fmt.Errorf("malformed unique key: value %x: %w", value, err)
 	}
+
 	if q.fifo {
 		content = content[1:]
 	}
+
 	item := string(content.Pack())
 	if other, twice := q.uniques[item]; twice {
 		return fmt.Errorf("its item has another unique key: %q", other)
 	}
-	q.uniques[item] = string(unique)
+
+	q.uniques.set(item, string(unique))
 	return nil
 }
 
 // checkDedup compares message ids with their entries, and unique keys with items.
-func (c *checker) checkDedup(q *queue) {
-	compare(c, q, "ends of message ids", q.msgIDEnds, q.msgIDs)
+func (q *queue) checkDedup() {
+	compare(q, "ends of message ids", q.msgIDEnds, q.msgIDs)
 	for id := range q.metas {
 		if e := q.ending(id); e.unique != q.uniques[id] {
-			c.problem("queue %s: item %x has the unique key %q, and that of it is %q", q.name, id, e.unique, q.uniques[id])
+			q.problem("item %x has the unique key %q, stored %q", id, e.unique, q.uniques[id])
 		}
 	}
+
 	for item, key := range q.uniques {
 		if _, isHeld := q.held[item]; !isHeld && !q.all[item] && !q.staged[item] {
-			c.problem("queue %s: unique key %q of no item: %x", q.name, key, item)
+			q.problem("unique key %q of no item: %x", key, item)
 		}
 	}
 }

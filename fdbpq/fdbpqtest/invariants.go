@@ -26,21 +26,20 @@ type Contents struct {
 //
 //   - every key decodes, and is of a kind that the layout has;
 //   - every item that fdbpq pushed has the ("m") keys that its id calls for, numbered from 0
-//     without gaps, and there are no others (held items and items of staged pops count, too);
-//   - no item is both ready and held, and only ready items and those of staged pops have a
-//     history;
-//   - the counters match the items, ready and held, and none is zero; so does the number of bytes in a queue
-//     with max_bytes, and no other has one;
-//   - every item whose id has a group is in the index of that group, ready or held, and nothing else
-//     is; the counters of groups match;
+//     without gaps, and there are no others (held items and items of staged pops count as well);
+//   - no item is both ready and held, and only ready items and items of staged pops have a history;
+//   - the counters match the items, ready and held, and none is zero;
+//   - a queue with max_bytes has the number of its bytes, and no other queue has one;
+//   - every item whose id has a group is in the index of that group, ready or held, and nothing
+//     else is; the counters of groups match;
 //   - every queue with settings, consumers or items that fdbpq pushed is in the list of queues;
-//   - every queue with a source, and no other, has the state of one, but for consumers that are still
-//     to be removed;
-//   - settings decode, and none is the default; consumers are as many as a queue may have, and as long
-//     as they may be;
-//   - every key that falls due and every ready item that expires has exactly one entry in the time
-//     index of its queue, at its time, and there are no other entries, but items of staged pops may
-//     have theirs;
+//   - every queue with a source has its state, and no other queue has one, except for the consumers
+//     that are still to be removed;
+//   - settings decode, and none is the default; there are no more consumers than a queue may have,
+//     and none is too long;
+//   - every key that falls due, and every ready item that expires, has exactly one entry in the
+//     time index of its queue, at its time; there are no other entries, but items of staged pops
+//     may have theirs;
 //   - items that are held, or have a history, expire when their ("m") keys say;
 //   - every receipt decodes.
 //
@@ -53,13 +52,15 @@ func CheckInvariants(ctx context.Context, db kv.Database, priority, fifo string)
 				return Contents{}, err
 			}
 		}
-		if err := c.each(r, tuple.Tuple{priority + "-x"}, c.receipt); err != nil {
+		if err := c.each(r, priority+"-x", c.receipt); err != nil {
 			return Contents{}, err
 		}
+
 		for _, q := range c.queues {
 			c.contents.Items += len(q.all)
-			c.checkQueue(q)
+			q.checkQueue()
 		}
+
 		return c.contents, errors.Join(c.problems...)
 	})
 }
@@ -72,28 +73,30 @@ type checker struct {
 
 // queue is what one queue holds.
 type queue struct {
+	checker *checker
+
 	name   string // for messages
 	fifo   bool
-	listed bool
-	config bool               // it has settings
-	items  map[string]int64   // own items' priority, by the bytes of their id in a key
-	parts  map[string][]int64 // numbers of ("m") keys, likewise
-	blobs  map[string][]byte  // their values, put together, likewise
-	counts map[string]int64   // by the packed priority, "" for the total
-	metas  map[string]bool    // whether the id of an own item calls for ("m") keys
-	staged map[string]bool    // items of staged pops
-	held   map[string]int64   // state of held items, 0 leased and 1 delayed, by id
-	ends   map[string]ending  // their expiry and unique key by their records and histories, by id
-	past   map[string]bool    // items with a history, by id
-	// heldOwn counts the held items that fdbpq pushed, by state.
-	heldOwn [2]int64
-	all     map[string]bool   // ready items, by id
-	falls   map[string]int64  // when each key falls due, by (kind, ...), packed
-	due     map[string]int64  // the same, according to the time index
-	says    map[string]string // the values there
+	listed bool           // it is in the list of queues
+	config bool           // it has settings
+	items  table[int64]   // own items' priority, by the bytes of their id in a key
+	parts  table[[]int64] // numbers of ("m") keys, likewise
+	blobs  table[[]byte]  // their values, put together, likewise
+	counts table[int64]   // by the packed priority, "" for the total
+	metas  table[bool]    // whether the id of an own item calls for ("m") keys
+	staged table[bool]    // items of staged pops
+	held   table[int64]   // state of held items, 0 leased and 1 delayed, by id
+	ends   table[ending]  // their expiry and unique key by their records and histories, by id
+	past   table[bool]    // items with a history, by id
 
-	msgIDs, msgIDEnds map[string]string // values of message ids, and of their entries
-	uniques           map[string]string // unique keys by the item that has them, by id
+	heldOwn [2]int64      // how many held items fdbpq pushed, by state
+	all     table[bool]   // ready items, by id
+	falls   table[int64]  // when each key falls due, by (kind, ...), packed
+	due     table[int64]  // the same, according to the time index
+	says    table[string] // the values there
+
+	msgIDs, msgIDEnds table[string] // values of message ids, and of their entries
+	uniques           table[string] // unique keys by the item that has them, by id
 
 	bytes  byteCount
 	groups groups
@@ -102,58 +105,56 @@ type queue struct {
 	hasSource, hasState bool // by its settings, and by the state of a source
 }
 
+// table has something by key. It is made with the first key.
+type table[V any] map[string]V
+
+func (t *table[V]) set(key string, value V) {
+	if *t == nil {
+		*t = table[V]{}
+	}
+	(*t)[key] = value
+}
+
 func (c *checker) problem(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Errorf(format, args...))
+}
+
+func (q *queue) problem(format string, args ...any) {
+	q.checker.problem("queue %s: %w", q.name, fmt.Errorf(format, args...))
 }
 
 func (c *checker) queue(root string, fifo bool, name string) *queue {
 	id := string(tuple.Tuple{root, name}.Pack())
 	q := c.queues[id]
 	if q == nil {
-		q = &queue{
-			name:   fmt.Sprintf("%s %q", root, name),
-			fifo:   fifo,
-			items:  map[string]int64{},
-			parts:  map[string][]int64{},
-			blobs:  map[string][]byte{},
-			ends:   map[string]ending{},
-			counts: map[string]int64{},
-			metas:  map[string]bool{},
-			staged: map[string]bool{},
-			held:   map[string]int64{},
-			past:   map[string]bool{},
-			all:    map[string]bool{},
-			falls:  map[string]int64{},
-			due:    map[string]int64{},
-			says:   map[string]string{},
-
-			msgIDs: map[string]string{}, msgIDEnds: map[string]string{}, uniques: map[string]string{},
-			bytes:  byteCount{values: map[string][]byte{}, staged: map[string][]byte{}, answers: map[string]string{}},
-			groups: newGroups(),
-		}
+		q = &queue{checker: c, name: fmt.Sprintf("%s %q", root, name), fifo: fifo}
 		c.queues[id] = q
 	}
+
 	return q
 }
 
-// each calls fn for all keys that begin with prefix, with the rest of the key.
-func (c *checker) each(r kv.Reader, prefix tuple.Tuple, fn func(key tuple.Tuple, value []byte)) error {
-	space := tuple.NewSubspace(prefix)
-	begin, end := space.Range()
+// each calls take for all keys that begin with prefix, with the rest of the key.
+func (c *checker) each(r kv.Reader, prefix string, take func(key tuple.Tuple, value []byte)) error {
+	space := tuple.NewSubspace(tuple.Tuple{prefix})
+	var rest kv.Range
+	rest.Begin, rest.End = space.Range()
 	for {
-		pairs, err := r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1000}).Get()
+		pairs, err := r.GetRange(rest, kv.RangeOptions{Limit: 1000}).Get()
 		if err != nil {
 			return err
 		}
+
 		for _, pair := range pairs {
 			key, err := space.Unpack(pair.Key)
 			if err != nil {
 				c.problem("key %x: %w", pair.Key, err)
 				continue
 			}
-			fn(key, pair.Value)
-			begin = kv.SingleKey(pair.Key).End
+			take(key, pair.Value)
+			rest.Begin = kv.SingleKey(pair.Key).End
 		}
+
 		if len(pairs) < 1000 {
 			return nil
 		}
@@ -161,23 +162,28 @@ func (c *checker) each(r kv.Reader, prefix tuple.Tuple, fn func(key tuple.Tuple,
 }
 
 func (c *checker) readRoot(r kv.Reader, root string, fifo bool) error {
-	err := c.each(r, tuple.Tuple{root}, func(key tuple.Tuple, value []byte) { c.queueKey(root, fifo, key, value) })
+	err := c.each(r, root, func(key tuple.Tuple, value []byte) {
+		c.queueKey(root, fifo, key, value)
+	})
 	if err != nil {
 		return err
 	}
-	return c.each(r, tuple.Tuple{root + "-queues"}, func(key tuple.Tuple, value []byte) {
+
+	return c.each(r, root+"-queues", func(key tuple.Tuple, value []byte) {
 		name, ok := elementAt[string](key, 0)
 		if !ok || len(key) != 1 {
 			c.problem("list of queues: key %v", key)
 			return
 		}
+
 		c.contents.Queues++
 		c.queue(root, fifo, name).listed = true
 		content, err := tuple.Unpack(value)
 		micros, isTime := elementAt[int64](content, 0)
 		_, isMark := elementAt[[]byte](content, 1)
-		if err != nil || !isTime || micros <= 0 || len(content) > 2 || len(content) == 2 && !isMark {
-			c.problem("list of queues: %q: value %x is no time, with or without a mark", name, value)
+		extra := len(content) > 2 || len(content) == 2 && !isMark
+		if err != nil || !isTime || micros <= 0 || extra {
+			c.problem("list of queues: %q: value %x is no time, or has a bad mark", name, value)
 		}
 	})
 }
@@ -190,35 +196,39 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 		c.problem("%s: key %v: want (name, kind, ...)", root, key)
 		return
 	}
+
 	q, rest := c.queue(root, fifo, name), key[2:]
 	take := kinds[kind]
 	if take == nil {
-		c.problem("queue %s: key %v: unknown kind of key", q.name, key[1:])
+		q.problem("key %v: unknown kind of key", key[1:])
 		return
 	}
 	if err := take(q, rest, value); err != nil {
-		c.problem("queue %s: key %v: %w", q.name, key[1:], err)
+		q.problem("key %v: %w", key[1:], err)
 	}
 }
 
-// kinds is what takes the keys of each kind.
+// kinds has the function that takes the keys of each kind.
 var kinds = map[string]func(q *queue, key tuple.Tuple, value []byte) error{
-	"i": (*queue).item, "h": (*queue).heldItem, "a": (*queue).history, "m": (*queue).part, "n": (*queue).count, "b": (*queue).countKey,
-	"c": (*queue).settings, "p": (*queue).consumer, "k": (*queue).source, "s": (*queue).schedule, "t": (*queue).dueKey, "d": (*queue).msgID, "e": (*queue).msgIDEnd, "u": (*queue).unique,
-	"r": (*queue).request, "f": (*queue).answer,
-	"w": (*queue).groupReady, "y": (*queue).groupHeld, "z": (*queue).groupCount, "v": (*queue).turn, "q": (*queue).bucket,
+	"i": (*queue).item, "h": (*queue).heldItem, "a": (*queue).history, "m": (*queue).part,
+	"n": (*queue).count, "b": (*queue).countKey, "c": (*queue).settings, "p": (*queue).consumer,
+	"k": (*queue).source, "s": (*queue).schedule, "t": (*queue).dueKey, "d": (*queue).msgID,
+	"e": (*queue).msgIDEnd, "u": (*queue).unique, "r": (*queue).request, "f": (*queue).answer,
+	"w": groupRow("w"), "y": groupRow("y"), "z": (*queue).groupCount,
+	"v": (*queue).turn, "q": (*queue).bucket,
 }
 
 func (c *checker) receipt(key tuple.Tuple, value []byte) {
 	batcherID, isID := elementAt[[]byte](key, 0)
 	_, isBatch := elementAt[int64](key, 1)
 	content, err := tuple.Unpack(value)
-	if probe, ok := elementAt[string](key, 0); ok && probe == "probe" && len(key) == 1 && err == nil { // see fdbpq.Probe
-		return
+	if probe, _ := elementAt[string](key, 0); probe == "probe" && len(key) == 1 && err == nil {
+		return // of fdbpq.Probe
 	}
 	if !isID || !isBatch || len(key) != 2 || err != nil || len(content) < 2 {
 		c.problem("receipt %v: value %x", key, value)
 		return
 	}
+
 	c.contents.Receipts[string(batcherID)]++
 }

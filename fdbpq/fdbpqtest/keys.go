@@ -23,13 +23,16 @@ func (q *queue) item(key tuple.Tuple, value []byte) error {
 	if len(key) != idLength(q.fifo) {
 		return errors.New("too long for an item")
 	}
-	q.all[string(key.Pack())] = true
+
+	what := string(key.Pack())
+	q.all.set(what, true)
 	if isOwn(id) {
-		q.items[string(key.Pack())] = id.Priority
-		q.metas[string(key.Pack())] = id.Random[10]&1 != 0
-		q.bytes.values[string(key.Pack())] = value
+		q.items.set(what, id.Priority)
+		q.metas.set(what, id.Random[10]&1 != 0)
+		q.bytes.values.set(what, value)
 		q.groups.has(q, "w", id, key, false)
 	}
+
 	return nil
 }
 
@@ -39,12 +42,14 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 	if err != nil || len(key) != idLength(q.fifo) {
 		return errors.Join(errors.New("malformed id of a held item"), err)
 	}
+
 	record, rest := splitRecord(value)
 	version, _ := elementAt[int64](record, 0)
 	state, isState := elementAt[int64](record, 1)
 	deliveries, _ := elementAt[int64](record, 2)
 	fence, _ := elementAt[int64](record, 3)
 	due, isTime := elementAt[int64](record, 4)
+
 	what := string(key.Pack())
 	switch version {
 	case 1:
@@ -53,7 +58,7 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 	case 3:
 		var end ending
 		end, err = parseEnding(record, 7)
-		q.ends[what] = end
+		q.ends.set(what, end)
 		if state == 1 && end.expires > 0 {
 			due = min(due, end.expires)
 		}
@@ -62,17 +67,22 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 	default:
 		err = errors.New("unknown version")
 	}
-	if err != nil || !isState || state < 0 || state > 1 || fence < 1 || deliveries < 0 || deliveries > fence || !isTime {
+
+	wrongState := !isState || state < 0 || state > 1
+	wrongCount := fence < 1 || deliveries < 0 || deliveries > fence
+	if err != nil || wrongState || wrongCount || !isTime {
 		return fmt.Errorf("malformed record %x: %w", value, err)
 	}
-	q.falls[string(append(tuple.Tuple{"h"}, key...).Pack())] = due
-	q.held[what] = state
+
+	q.falls.set(packed("h", key), due)
+	q.held.set(what, state)
 	if isOwn(id) {
-		q.metas[what] = id.Random[10]&1 != 0
+		q.metas.set(what, id.Random[10]&1 != 0)
 		q.heldOwn[state]++
-		q.bytes.values[what] = rest
+		q.bytes.values.set(what, rest)
 		q.groups.has(q, "y", id, key, state == 0)
 	}
+
 	return nil
 }
 
@@ -85,19 +95,25 @@ func (q *queue) history(key tuple.Tuple, value []byte) error {
 		err = checkReason(content, 3)
 		content = content[:3]
 	} else if err == nil && len(content) == 6 {
-		q.ends[string(key.Pack())], err = parseEnding(content, 3)
+		var end ending
+		end, err = parseEnding(content, 3)
+		q.ends.set(string(key.Pack()), end)
 		content = content[:3]
 	}
-	if err != nil || len(content) != 3 || !isInt || !isFence || deliveries < 0 || deliveries > fence {
+
+	wrongCount := !isInt || !isFence || deliveries < 0 || deliveries > fence
+	if err != nil || len(content) != 3 || wrongCount {
 		return fmt.Errorf("malformed history: value %x", value)
 	}
-	q.past[string(key.Pack())] = true
+
+	q.past.set(string(key.Pack()), true)
 	return nil
 }
 
 // checkReason checks that the last element of a tuple is the reason of a negative acknowledgement.
 func checkReason(t tuple.Tuple, at int) error {
-	if reason, ok := elementAt[[]byte](t, at); !ok || len(reason) == 0 || len(reason) > 1024 || len(t) != at+1 {
+	reason, _ := elementAt[[]byte](t, at)
+	if len(reason) == 0 || len(reason) > 1024 || len(t) != at+1 {
 		return fmt.Errorf("malformed reason %v", t)
 	}
 	return nil
@@ -111,6 +127,7 @@ func (q *queue) settings(key tuple.Tuple, value []byte) error {
 	if err != nil || len(key) > 0 || version != 1 || len(content)%2 == 0 || len(content) == 1 {
 		return fmt.Errorf("malformed settings: value %x", value)
 	}
+
 	seen := map[string]bool{}
 	for i := 1; i < len(content); i += 2 {
 		name, ok := elementAt[string](content, i)
@@ -121,6 +138,7 @@ func (q *queue) settings(key tuple.Tuple, value []byte) error {
 		q.hasSource = q.hasSource || name == "source"
 		q.bytes.limited = q.bytes.limited || name == "max_bytes"
 	}
+
 	return nil
 }
 
@@ -137,17 +155,20 @@ func (q *queue) source(key tuple.Tuple, value []byte) error {
 // consumer takes the key of the record of a consumer.
 func (q *queue) consumer(key tuple.Tuple, value []byte) error {
 	q.consumers++
-	name, ok := elementAt[string](key, 0)
-	if !ok || len(key) != 1 || len(name) == 0 || len(name) > 128 || len(value) == 0 || len(value) > 4096 {
+	name, _ := elementAt[string](key, 0)
+	wrongName := len(key) != 1 || len(name) == 0 || len(name) > 128
+	if wrongName || len(value) == 0 || len(value) > 4096 {
 		return fmt.Errorf("malformed consumer: value of %d bytes", len(value))
 	}
+
 	var record struct{ Expires time.Time }
 	if json.Unmarshal(value, &record) == nil && !record.Expires.IsZero() {
-		q.falls[string(append(tuple.Tuple{"p"}, key...).Pack())] = record.Expires.UnixMicro()
+		q.falls.set(packed("p", key), record.Expires.UnixMicro())
 	}
 	if q.consumers > 200 {
 		return fmt.Errorf("there are %d consumers and schedules", q.consumers)
 	}
+
 	return nil
 }
 
@@ -160,8 +181,9 @@ func (q *queue) schedule(key tuple.Tuple, value []byte) error {
 		return fmt.Errorf("malformed schedule %q: %w", value, err)
 	}
 	if !record.Next.IsZero() {
-		q.falls[string(append(tuple.Tuple{"s"}, key...).Pack())] = record.Next.UnixMicro()
+		q.falls.set(packed("s", key), record.Next.UnixMicro())
 	}
+
 	return nil
 }
 
@@ -169,6 +191,7 @@ func (q *queue) part(key tuple.Tuple, value []byte) error {
 	if _, err := parseID(key, q.fifo); err != nil {
 		return err
 	}
+
 	n := idLength(q.fifo)
 	part, ok := elementAt[int64](key, n)
 	if !ok || len(key) != n+1 {
@@ -177,26 +200,30 @@ func (q *queue) part(key tuple.Tuple, value []byte) error {
 	if len(value) == 0 {
 		return errors.New("empty part")
 	}
+
 	id := string(key[:n].Pack())
-	q.parts[id] = append(q.parts[id], part)
-	q.blobs[id] = append(q.blobs[id], value...)
+	q.parts.set(id, append(q.parts[id], part))
+	q.blobs.set(id, append(q.blobs[id], value...))
 	return nil
 }
 
 func (q *queue) count(key tuple.Tuple, value []byte) error {
 	_, isInt := elementAt[int64](key, 0)
 	state, _ := elementAt[string](key, 0)
-	if len(key) > 1 || len(key) == 1 && state != "leased" && state != "delayed" && (q.fifo || !isInt) {
+	isKnown := state == "leased" || state == "delayed" || isInt && !q.fifo
+	if len(key) > 1 || len(key) == 1 && !isKnown {
 		return errors.New("unknown number of items")
 	}
 	if len(value) != 8 {
 		return fmt.Errorf("value %x is no number", value)
 	}
+
 	n := int64(binary.LittleEndian.Uint64(value))
 	if n <= 0 {
 		return fmt.Errorf("number of items is %d", n)
 	}
-	q.counts[string(key.Pack())] = n
+
+	q.counts.set(string(key.Pack()), n)
 	return nil
 }
 
@@ -220,45 +247,54 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 		return fmt.Errorf("malformed answer: value %x", value)
 	}
 	if part == 1 {
-		q.bytes.staged[string(request)] = value
+		q.bytes.staged.set(string(request), value)
 		return nil
 	}
+
 	content, err := tuple.Unpack(value)
 	deadline, isTime := elementAt[int64](content, 0)
 	if err != nil || !isTime || (part == 2) != (len(content) == 2) {
 		return fmt.Errorf("malformed answer: value %x", value)
 	}
-	q.falls[string(append(tuple.Tuple{"f"}, key...).Pack())] = deadline
+
+	q.falls.set(packed("f", key), deadline)
 	if len(content) <= 2 { // "empty", or a claim
 		return nil
 	}
+
 	id := content[1:]
 	if q.fifo {
-		id = id[1:] // has no priority in its keys
+		id = id[1:] // The keys of a FIFO queue have no priority.
 	}
-	q.staged[string(id.Pack())] = true
+
+	q.staged.set(string(id.Pack()), true)
 	own, err := parseID(id, q.fifo)
 	if isOwn(own) {
-		q.bytes.answers[string(request)] = string(id.Pack())
+		q.bytes.answers.set(string(request), string(id.Pack()))
 	}
+
 	return err
 }
 
 // dueKey takes the key (due, kind, ...) of the time index.
 func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
 	due, isTime := elementAt[int64](key, 0)
-	if kind, isKind := elementAt[string](key, 1); !isTime || !isKind || len(value) > 0 && kind != "x" {
+	kind, isKind := elementAt[string](key, 1)
+	if !isTime || !isKind || len(value) > 0 && kind != "x" {
 		return fmt.Errorf("malformed entry of the time index: value %x", value)
 	}
+
 	what := string(key[1:].Pack())
-	if key[1] == "q" { // some may stand for a row that is gone
-		q.groups.bucketsDue[fmt.Sprint(what, due)] = true
+	if kind == "q" { // Some may stand for a row that is gone.
+		q.groups.bucketsDue.set(fmt.Sprint(what, due), true)
 		return nil
 	}
 	if _, twice := q.due[what]; twice {
 		return errors.New("there is another entry for the same key")
 	}
-	q.due[what], q.says[what] = due, string(value)
+
+	q.due.set(what, due)
+	q.says.set(what, string(value))
 	return nil
 }
 
@@ -275,6 +311,7 @@ func parseID(key tuple.Tuple, fifo bool) (id fdbpq.ID, err error) {
 	if fifo {
 		ints = ints[1:]
 	}
+
 	for i, p := range ints {
 		n, ok := elementAt[int64](key, i)
 		if !ok {
@@ -282,21 +319,29 @@ func parseID(key tuple.Tuple, fifo bool) (id fdbpq.ID, err error) {
 		}
 		*p = n
 	}
+
 	random, ok := elementAt[[]byte](key, len(ints))
 	if !ok || len(random) != len(id.Random) {
 		return id, errors.New("random part of the id is not 20 bytes")
 	}
+
 	copy(id.Random[:], random)
 	return id, nil
 }
 
-// isOwn reports whether fdbpq made the id: whether it has the signature, and a time between
-// 2020 and 2200.
+// isOwn reports whether fdbpq made the id: it has the signature, and a time between 2020 and 2200.
 func isOwn(id fdbpq.ID) bool {
 	micros := binary.BigEndian.Uint64(id.Random[:])
-	return bytes.Equal(id.Random[8:10], []byte{0x9d, 0x51}) && micros >= 1577836800e6 && micros < 7258118400e6
+	signed := bytes.Equal(id.Random[8:10], []byte{0x9d, 0x51})
+	return signed && micros >= 1577836800e6 && micros < 7258118400e6
 }
 
+// packed returns a kind of key and the rest of the key, packed.
+func packed(kind string, key tuple.Tuple) string {
+	return string(append(tuple.Tuple{kind}, key...).Pack())
+}
+
+// elementAt returns an element of a tuple, and whether there is one of type T.
 func elementAt[T any](t tuple.Tuple, i int) (value T, ok bool) {
 	if i >= len(t) {
 		return value, false

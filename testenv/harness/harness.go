@@ -44,24 +44,26 @@ func OnlyClients(t testing.TB) {
 // logLines is how many lines of a log a failed test shows.
 const logLines = 30
 
-// Logger returns a logger for what a test starts. If the test fails, it shows the last lines and names a
-// file with all of them; with -v it writes them at once.
+// Logger returns a logger for what a test starts. If the test fails, it shows the last lines and
+// names a file with all of them; with -v it writes them at once.
 func Logger(t testing.TB, level slog.Level) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if testing.Verbose() {
 		return slog.New(slog.NewTextHandler(t.Output(), options))
 	}
+
 	log := &Transcript{}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(Shorten("log", log.String()))
 		}
 	})
+
 	return slog.New(slog.NewTextHandler(log, options))
 }
 
-// Shorten returns the last lines of a long text, and the name of a file that has all of it. A short text
-// it returns as it is. What names the text in the file's name.
+// Shorten returns the last lines of a long text, and the name of a file that has all of it. A short
+// text it returns as it is. What names the text in the file's name.
 func Shorten(what, text string) string {
 	lines := strings.SplitAfter(text, "\n")
 	if len(lines) <= logLines {
@@ -81,10 +83,12 @@ func save(what string, content []byte) string {
 	if _, err := f.Write(content); err != nil {
 		return err.Error()
 	}
+
 	return f.Name()
 }
 
-// RaceTimes returns how often a test repeats something: n times, or under times with the race detector.
+// RaceTimes returns how often a test repeats something: n times, or under times with the race
+// detector.
 func RaceTimes(n, under int) int {
 	if Race {
 		return under

@@ -13,9 +13,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main runs the tests of a package for its TestMain, and exits. It fails if a goroutine is left at the end.
-// If the tests take longer than -timeout, it names those that still run, and a file with the stacks of all
-// goroutines, instead of printing thousands of lines.
+// Main runs the tests of a package for its TestMain, and exits. It fails if a goroutine is left at
+// the end. If the tests take longer than -timeout, it names those that still run, and a file with
+// the stacks of all goroutines, instead of printing thousands of lines.
 func Main(m goleak.TestingM, options ...goleak.Option) {
 	flag.Parse()
 	if f := flag.Lookup("test.timeout"); f != nil {

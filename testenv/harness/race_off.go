@@ -2,5 +2,6 @@
 
 package harness
 
-// Race says whether the race detector is on. Pebble then checks itself too, which makes it 20 times slower.
+// Race says whether the race detector is on. Pebble then checks itself too, which makes it 20 times
+// slower.
 const Race = false

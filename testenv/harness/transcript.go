@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Transcript collects text that is read meanwhile, such as a log. Its methods are safe for concurrent use.
+// Transcript collects text that is read meanwhile, such as a log. Its methods are safe for
+// concurrent use.
 type Transcript struct {
 	mu   sync.Mutex
 	text bytes.Buffer

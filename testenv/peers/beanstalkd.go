@@ -16,7 +16,8 @@ func beanstalkd() Peer {
 		Name: "beanstalkd", Missing: missing, Without: []string{Pop, PushMany, PopMany, WorkMany},
 		Start: func(tb testing.TB, folder string) *Server {
 			port := freePort(tb)
-			s := start(tb, port, nil, program, "-l", "127.0.0.1", "-p", port, "-b", folder, "-f", "0")
+			s := start(tb, port, nil, program,
+				"-l", "127.0.0.1", "-p", port, "-b", folder, "-f", "0")
 			s.await(func() error {
 				c, err := beanstalk.Dial("tcp", s.address)
 				if err != nil {
@@ -29,11 +30,12 @@ func beanstalkd() Peer {
 				for range clients {
 					c, err := beanstalk.Dial("tcp", s.address)
 					must(tb, err)
-					s.onStop(func() { _ = c.Close() }) // nothing is under way any more
+					s.onStop(func() { _ = c.Close() }) // Nothing is under way any more.
 					all = append(all, beanstalkClient(c, queueName(priorities)))
 				}
 				return all
 			}
+
 			return s
 		},
 	}

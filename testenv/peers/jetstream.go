@@ -11,9 +11,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// jetStream is a work queue in a stream with file storage. It has no priorities, and no pop without an
-// acknowledgement. Clients use Publish, for work FetchNoWait from one pull consumer and DoubleAck, for
-// batches PublishAsync of all items, a fetch of all and an Ack for each, of which the last is answered.
+// jetStream is a work queue in a stream with file storage. It has no priorities, and no pop without
+// an acknowledgement. Clients use Publish, for work FetchNoWait from one pull consumer and
+// DoubleAck, for batches PublishAsync of all items, a fetch of all and an Ack for each, of which
+// the last is answered.
 func jetStream(program string) Peer {
 	_, missing := find(program)
 	return Peer{
@@ -23,35 +24,43 @@ func jetStream(program string) Peer {
 			text := fmt.Sprintf("jetstream {store_dir: %q, sync_interval: always}\n", folder)
 			must(tb, os.WriteFile(config, []byte(text), 0o644))
 			port := freePort(tb)
-			s := start(tb, port, nil, program, "--config", config, "--addr", "127.0.0.1", "--port", port)
+			s := start(tb, port, nil, program,
+				"--config", config, "--addr", "127.0.0.1", "--port", port)
 			s.await(func() error {
 				nc, err := nats.Connect(s.address)
 				if err != nil {
 					return err
 				}
 				defer nc.Close()
+
+				// This fails until JetStream has recovered its streams.
 				js, err := jetstream.New(nc)
 				if err == nil {
-					_, err = js.AccountInfo(tb.Context()) // fails until JetStream has recovered its streams
+					_, err = js.AccountInfo(tb.Context())
 				}
+
 				return err
 			})
 
 			s.Connect = func(clients, connections, priorities int) (all []*Client) {
 				name := queueName(priorities)
-				conns, consumers := make([]*nats.Conn, connections), make([]jetstream.Consumer, connections)
+				conns := make([]*nats.Conn, connections)
+				consumers := make([]jetstream.Consumer, connections)
 				for i := range conns {
 					conns[i], consumers[i] = bindConsumer(s, name)
 				}
+
 				for i := range clients {
 					k := i % connections
-					// One for each client, because each bounds what is published and not answered.
+					// One for each client, because each bounds what is published without an answer.
 					js, err := jetstream.New(conns[k], patient)
 					must(tb, err)
 					all = append(all, jetStreamClient(js, name, consumers[k]))
 				}
+
 				return all
 			}
+
 			return s
 		},
 	}
@@ -61,7 +70,7 @@ func jetStream(program string) Peer {
 // clients take more than the default of five seconds.
 var patient = jetstream.WithDefaultTimeout(leaseTime)
 
-// bindConsumer connects to the server and creates the stream and its consumer, unless they are there.
+// bindConsumer connects to the server, and creates the stream and its consumer if necessary.
 func bindConsumer(s *Server, name string) (*nats.Conn, jetstream.Consumer) {
 	nc, err := nats.Connect(s.address)
 	must(s.tb, err)
@@ -70,12 +79,16 @@ func bindConsumer(s *Server, name string) (*nats.Conn, jetstream.Consumer) {
 	must(s.tb, err)
 
 	_, err = js.CreateOrUpdateStream(s.tb.Context(), jetstream.StreamConfig{
-		Name: name, Subjects: []string{name}, Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
+		Name: name, Subjects: []string{name},
+		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
 	})
+
 	must(s.tb, err)
 	consumer, err := js.CreateOrUpdateConsumer(s.tb.Context(), name, jetstream.ConsumerConfig{
-		Durable: "workers", AckPolicy: jetstream.AckExplicitPolicy, AckWait: leaseTime, MaxAckPending: -1,
+		Durable: "workers", AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: leaseTime, MaxAckPending: -1,
 	})
+
 	must(s.tb, err)
 	return nc, consumer
 }
@@ -96,6 +109,7 @@ func jetStreamClient(js jetstream.JetStream, subject string, consumer jetstream.
 				}
 				futures = append(futures, f)
 			}
+
 			for _, f := range futures {
 				select {
 				case <-f.Ok():
@@ -105,6 +119,7 @@ func jetStreamClient(js jetstream.JetStream, subject string, consumer jetstream.
 					return context.Cause(ctx)
 				}
 			}
+
 			return nil
 		},
 		Work: func(ctx context.Context, n int) ([][]byte, error) {
@@ -117,6 +132,7 @@ func jetStreamClient(js jetstream.JetStream, subject string, consumer jetstream.
 			for m := range batch.Messages() {
 				all = append(all, m)
 			}
+
 			done, err := values(all, jetstream.Msg.Data)
 			if err := errors.Join(err, batch.Error()); err != nil {
 				return nil, err
@@ -126,6 +142,7 @@ func jetStreamClient(js jetstream.JetStream, subject string, consumer jetstream.
 			for _, m := range all[:last] {
 				err = errors.Join(err, m.Ack())
 			}
+
 			return done, errors.Join(err, all[last].DoubleAck(ctx))
 		},
 	}

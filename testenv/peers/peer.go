@@ -1,9 +1,10 @@
-// Package peers compares a pqbridge with other programs that queues are kept in: the same load at the
-// same durability, each answer after a sync of the disk where the peer can, all in turns within one
-// run. Servers are started for the run, with their data in a temporary folder; those that are not
-// installed are named and left out.
+// Package peers compares a pqbridge with other programs that queues are kept in: the same load at
+// the same durability, each answer after a sync of the disk where the peer can, all in turns within
+// one run. Servers are started for the run, with their data in a temporary folder; those that are
+// not installed are named and left out.
 //
-// It is a module of its own, because the client libraries of others are none of the programs' business.
+// It is a module of its own, because the client libraries of others are none of the programs'
+// business.
 package peers
 
 import (
@@ -41,8 +42,8 @@ type Peer struct {
 	Missing string
 	// Without are the operations that it does not have.
 	Without []string
-	// Start starts the server with its data in a folder, which may have the data of an earlier start.
-	// The server syncs the disk before it answers. It ends with the test.
+	// Start starts the server with its data in a folder, which may have the data of an earlier
+	// start. The server syncs the disk before it answers. It ends with the test.
 	Start func(tb testing.TB, folder string) *Server
 }
 
@@ -61,11 +62,11 @@ type Client struct {
 	Push func(ctx context.Context, items []Item) error
 	// Pop removes at most n items and returns their values, or ErrEmpty.
 	Pop func(ctx context.Context, n int) ([][]byte, error)
-	// Work reserves at most n items, acknowledges them, and returns their values, or ErrEmpty. A worker
-	// that dies between the two leaves the items to others.
+	// Work reserves at most n items, acknowledges them, and returns their values, or ErrEmpty. A
+	// worker that dies between the two leaves the items to others.
 	Work func(ctx context.Context, n int) ([][]byte, error)
-	// Rest, if not nil, is called at the end of a turn: the client gives back items that it was sent
-	// and did not ask for yet.
+	// Rest, if not nil, is called at the end of a turn: the client gives back items that it was
+	// sent and did not ask for yet.
 	Rest func() error
 }
 
@@ -75,8 +76,8 @@ const leaseTime = time.Minute
 // Server is a running server of a peer.
 type Server struct {
 	Version string // if it matters to the adapter
-	// Connect returns clients of a queue that is meant for that many priorities. Those of one call may
-	// share connections.
+	// Connect returns clients of a queue that is meant for that many priorities. Those of one call
+	// may share connections.
 	Connect func(clients, connections, priorities int) []*Client
 
 	tb      testing.TB
@@ -98,10 +99,12 @@ func start(tb testing.TB, port string, setup func(*exec.Cmd), name string, args 
 		tb: tb, address: net.JoinHostPort("127.0.0.1", port), signal: syscall.SIGTERM,
 		cmd: harness.Command(name, args...), exited: make(chan struct{}),
 	}
+
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	if setup != nil {
 		setup(s.cmd)
 	}
+
 	must(tb, s.cmd.Start())
 
 	go func() {
@@ -141,8 +144,8 @@ func (s *Server) Stop() {
 	<-s.exited
 }
 
-// find returns the path of a program, or else says that it is missing. Folders may be patterns; PATH
-// comes last.
+// find returns the path of a program, or else says that it is missing. Folders may be patterns;
+// PATH comes last.
 func find(program string, folders ...string) (path, missing string) {
 	for _, folder := range folders {
 		matches, err := filepath.Glob(filepath.Join(folder, program))
@@ -150,10 +153,12 @@ func find(program string, folders ...string) (path, missing string) {
 			return matches[len(matches)-1], ""
 		}
 	}
+
 	path, err := exec.LookPath(program)
 	if err != nil {
 		return "", fmt.Sprintf("%s is not in PATH", program)
 	}
+
 	return path, ""
 }
 

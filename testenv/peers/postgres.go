@@ -22,8 +22,8 @@ import (
 // that transactions can share a sync.
 const poolSize = 16
 
-// postgreSQL keeps a queue in a table with an index. A lease is an open transaction, which ends with
-// the connection.
+// postgreSQL keeps a queue in a table with an index. A lease is an open transaction, which ends
+// with the connection.
 func postgreSQL() Peer {
 	program, missing := find("postgres", "/usr/lib/postgresql/*/bin")
 	initdb, _ := find("initdb", filepath.Dir(program))
@@ -32,17 +32,20 @@ func postgreSQL() Peer {
 		Start: func(tb testing.TB, folder string) *Server {
 			data, notRoot := filepath.Join(folder, "data"), asPostgres(tb, folder)
 			if _, err := os.Stat(data); err != nil {
-				cmd := harness.Command(initdb, "-D", data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale")
+				cmd := harness.Command(initdb, "-D", data,
+					"-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale")
 				notRoot(cmd)
 				if out, err := cmd.CombinedOutput(); err != nil {
-					tb.Fatalf("%v: the user postgres must be able to reach the folder, which is below TMPDIR\n%s", err, out)
+					tb.Fatalf("%v: can the user postgres reach TMPDIR?\n%s", err, out)
 				}
 			}
 
 			port := freePort(tb)
-			s := start(tb, port, notRoot, program, "-D", data, "-c", "listen_addresses=127.0.0.1", "-c", "port="+port,
-				"-c", "unix_socket_directories=", "-c", "fsync=on", "-c", "synchronous_commit=on", "-c", "shared_buffers=1GB")
-			s.signal = syscall.SIGINT // at SIGTERM it would wait for clients
+			s := start(tb, port, notRoot, program, "-D", data,
+				"-c", "listen_addresses=127.0.0.1", "-c", "port="+port,
+				"-c", "unix_socket_directories=", "-c", "fsync=on",
+				"-c", "synchronous_commit=on", "-c", "shared_buffers=1GB")
+			s.signal = syscall.SIGINT // At SIGTERM it would wait for clients.
 			url := "postgres://bench@" + s.address + "/postgres"
 			s.await(func() error {
 				c, err := pgx.Connect(tb.Context(), url)
@@ -53,20 +56,24 @@ func postgreSQL() Peer {
 			})
 
 			s.Connect = func(clients, _, priorities int) []*Client {
-				pool, err := pgxpool.New(tb.Context(), fmt.Sprintf("%s?pool_max_conns=%d", url, poolSize))
+				config := fmt.Sprintf("%s?pool_max_conns=%d", url, poolSize)
+				pool, err := pgxpool.New(tb.Context(), config)
 				must(tb, err)
 				s.onStop(pool.Close)
 				table := queueName(priorities)
 				for _, sql := range []string{
-					"CREATE TABLE IF NOT EXISTS %[1]s (id bigserial PRIMARY KEY, priority int NOT NULL, value bytea NOT NULL)",
+					"CREATE TABLE IF NOT EXISTS %[1]s " +
+						"(id bigserial PRIMARY KEY, priority int NOT NULL, value bytea NOT NULL)",
 					"CREATE INDEX IF NOT EXISTS %[1]s_order ON %[1]s (priority, id)",
-					"ANALYZE %[1]s", // a database in use has statistics
+					"ANALYZE %[1]s", // A database in use has statistics.
 				} {
 					_, err := pool.Exec(tb.Context(), fmt.Sprintf(sql, table))
 					must(tb, err)
 				}
+
 				return slices.Repeat([]*Client{postgresClient(pool, table)}, clients)
 			}
+
 			return s
 		},
 	}
@@ -88,7 +95,7 @@ func asPostgres(tb testing.TB, folder string) func(*exec.Cmd) {
 	must(tb, os.Chown(folder, uid, gid))
 
 	return func(cmd *exec.Cmd) {
-		cmd.Dir = folder // it cannot be in a folder that it must not read
+		cmd.Dir = folder // It cannot be in a folder that it must not read.
 		if cmd.SysProcAttr == nil {
 			cmd.SysProcAttr = &syscall.SysProcAttr{}
 		}
@@ -99,12 +106,14 @@ func asPostgres(tb testing.TB, folder string) func(*exec.Cmd) {
 func postgresClient(pool *pgxpool.Pool, table string) *Client {
 	first := fmt.Sprintf("FROM %s ORDER BY priority, id LIMIT $1 FOR UPDATE SKIP LOCKED", table)
 	remove := fmt.Sprintf("DELETE FROM %s WHERE id = ANY($1)", table)
-	popMany := fmt.Sprintf("DELETE FROM %s WHERE id = ANY(ARRAY(SELECT id %s)) RETURNING value", table, first)
+	const pop = "DELETE FROM %s WHERE id = ANY(ARRAY(SELECT id %s)) RETURNING value"
+	popMany := fmt.Sprintf(pop, table, first)
 
 	type item struct {
 		ID    int64
 		Value []byte
 	}
+
 	return &Client{
 		Push: postgresPush(pool, table),
 		Pop: func(ctx context.Context, n int) ([][]byte, error) {
@@ -112,10 +121,12 @@ func postgresClient(pool *pgxpool.Pool, table string) *Client {
 			if err != nil {
 				return nil, err
 			}
+
 			popped, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
 			if err != nil {
 				return nil, err
 			}
+
 			return values(popped, func(value []byte) []byte { return value })
 		},
 		Work: func(ctx context.Context, n int) (done [][]byte, err error) {
@@ -124,6 +135,7 @@ func postgresClient(pool *pgxpool.Pool, table string) *Client {
 				if err != nil {
 					return err
 				}
+
 				items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
 				if err != nil {
 					return err
@@ -136,9 +148,11 @@ func postgresClient(pool *pgxpool.Pool, table string) *Client {
 				for i := range items {
 					ids[i] = items[i].ID
 				}
+
 				_, err = tx.Exec(ctx, remove, ids)
 				return err
 			})
+
 			return done, err
 		},
 	}
@@ -147,7 +161,8 @@ func postgresClient(pool *pgxpool.Pool, table string) *Client {
 // postgresPush has a statement for one item, and one for many.
 func postgresPush(pool *pgxpool.Pool, table string) func(context.Context, []Item) error {
 	insert := fmt.Sprintf("INSERT INTO %s (priority, value) VALUES ($1, $2)", table)
-	insertMany := fmt.Sprintf("INSERT INTO %s (priority, value) SELECT * FROM unnest($1::int[], $2::bytea[])", table)
+	insertMany := fmt.Sprintf(
+		"INSERT INTO %s (priority, value) SELECT * FROM unnest($1::int[], $2::bytea[])", table)
 	return func(ctx context.Context, items []Item) error {
 		if len(items) == 1 {
 			_, err := pool.Exec(ctx, insert, items[0].Priority, items[0].Value)
@@ -158,6 +173,7 @@ func postgresPush(pool *pgxpool.Pool, table string) func(context.Context, []Item
 		for i, item := range items {
 			priorities[i], values[i] = item.Priority, item.Value
 		}
+
 		_, err := pool.Exec(ctx, insertMany, priorities, values)
 		return err
 	}

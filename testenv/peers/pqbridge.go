@@ -16,8 +16,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// pqbridge has for each connection a Producer and a Worker, for pop PopMin, and for batches PushBatch,
-// PopMinBatch, and LeaseMinBatch with AckAll.
+// pqbridge has for each connection a Producer and a Worker, for pop PopMin, and for batches
+// PushBatch, PopMinBatch, and LeaseMinBatch with AckAll.
 func pqbridge(program string) Peer {
 	_, missing := find(program)
 	return Peer{
@@ -26,8 +26,8 @@ func pqbridge(program string) Peer {
 			env := testenv.New(tb, testenv.Options{Stopped: true})
 			env.NATS.Start()
 			s := start(tb, freePort(tb), func(cmd *exec.Cmd) {
-				cmd.Env = append(os.Environ(),
-					"PQ_NATS_URL="+env.NATS.URL(), "PQ_HTTP_ADDR=off", "PQ_DATA_DIR="+folder, "PQ_STORE=embedded")
+				cmd.Env = append(os.Environ(), "PQ_NATS_URL="+env.NATS.URL(),
+					"PQ_HTTP_ADDR=off", "PQ_DATA_DIR="+folder, "PQ_STORE=embedded")
 			}, program)
 
 			nc := env.Connect()
@@ -35,34 +35,39 @@ func pqbridge(program string) Peer {
 				_, err := client.New(nc).PriorityQueue("any").Len(tb.Context())
 				return err
 			})
+
 			nc.Close()
 
 			s.Connect = func(clients, connections, priorities int) []*Client {
-				return connectPqbridge(s, env, clients, connections, priorities)
+				return connectPqbridge(s, env.NATS.URL(), clients, connections, priorities)
 			}
+
 			return s
 		},
 	}
 }
 
-func connectPqbridge(s *Server, env *testenv.Env, clients, connections, priorities int) (all []*Client) {
+func connectPqbridge(s *Server, url string, clients, connections, priorities int) (all []*Client) {
 	shared := make([]*pqConnection, connections)
 	for i := range shared {
-		nc, err := nats.Connect(env.NATS.URL())
+		nc, err := nats.Connect(url)
 		must(s.tb, err)
 		s.onStop(nc.Close)
 
 		c := client.New(nc)
-		p := &pqConnection{client: c, queue: c.PriorityQueue(queueName(priorities)), clients: (clients + connections - 1) / connections}
+		p := &pqConnection{client: c, queue: c.PriorityQueue(queueName(priorities))}
+		p.clients = (clients + connections - 1) / connections
 		p.producer, err = p.queue.NewProducer(client.ProducerOptions{})
 		must(s.tb, err)
-		s.onStop(func() { _ = p.producer.Close(s.tb.Context()) }) // nothing is under way any more
+		s.onStop(func() { _ = p.producer.Close(s.tb.Context()) }) // Nothing is under way.
 		shared[i] = p
 	}
+
 	for i := range clients {
 		p := shared[i%connections]
 		all = append(all, &Client{Push: p.push, Pop: p.pop, Work: p.work, Rest: p.rest})
 	}
+
 	return all
 }
 
@@ -80,7 +85,8 @@ type pqConnection struct {
 
 func (p *pqConnection) push(ctx context.Context, items []Item) error {
 	if len(items) == 1 {
-		pushed, err := p.producer.PushAsync(ctx, int64(items[0].Priority), client.Message{Value: items[0].Value})
+		m := client.Message{Value: items[0].Value}
+		pushed, err := p.producer.PushAsync(ctx, int64(items[0].Priority), m)
 		if err == nil {
 			_, err = pushed.Wait(ctx)
 		}
@@ -89,8 +95,10 @@ func (p *pqConnection) push(ctx context.Context, items []Item) error {
 
 	batch := make([]client.PushItem, len(items))
 	for i, item := range items {
-		batch[i] = client.PushItem{Priority: int64(item.Priority), Message: client.Message{Value: item.Value}}
+		batch[i].Priority = int64(item.Priority)
+		batch[i].Message.Value = item.Value
 	}
+
 	_, err := p.queue.PushBatch(ctx, batch)
 	return err
 }
@@ -104,9 +112,11 @@ func (p *pqConnection) pop(ctx context.Context, n int) ([][]byte, error) {
 	} else {
 		items, err = p.queue.PopMinBatch(ctx, n)
 	}
+
 	if err != nil {
 		return nil, emptyOf(err)
 	}
+
 	return values(items, func(item *client.Item) []byte { return item.Value })
 }
 
@@ -114,6 +124,7 @@ func (p *pqConnection) work(ctx context.Context, n int) ([][]byte, error) {
 	if n == 1 {
 		return p.workOne(ctx)
 	}
+
 	leased, err := p.queue.LeaseMinBatch(ctx, n, client.AckWait(leaseTime))
 	if err == nil {
 		err = errors.Join(p.client.AckAll(ctx, leased...)...)
@@ -121,6 +132,7 @@ func (p *pqConnection) work(ctx context.Context, n int) ([][]byte, error) {
 	if err != nil {
 		return nil, emptyOf(err)
 	}
+
 	return values(leased, func(d *client.Delivery) []byte { return d.Value })
 }
 
@@ -130,6 +142,7 @@ func (p *pqConnection) workOne(ctx context.Context) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	select {
 	case value := <-jobs:
 		return [][]byte{value}, nil
@@ -156,7 +169,8 @@ func (p *pqConnection) startWorker() (chan []byte, error) {
 		case <-ctx.Done():
 			return client.Snooze(0)
 		}
-	}, client.WorkerOptions{Concurrency: p.clients, AckWait: leaseTime, Logger: slog.New(slog.DiscardHandler)})
+	}, client.WorkerOptions{Concurrency: p.clients, AckWait: leaseTime,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		cancel()
 		return nil, err
@@ -169,6 +183,7 @@ func (p *pqConnection) startWorker() (chan []byte, error) {
 		cancel()
 		return <-ended
 	}
+
 	return jobs, nil
 }
 

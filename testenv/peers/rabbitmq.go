@@ -18,11 +18,11 @@ import (
 // than a busy server takes to send the first.
 const emptyAfter = 2 * time.Second
 
-// rabbitMQ returns RabbitMQ twice, since it has two types of queues with priorities: classic ones, and
-// quorum queues, whose log is replicated by Raft, here with one replica. A channel for each client;
-// persistent messages with publisher confirms; for pop basic.get without acknowledgement; for work a
-// consumer with a prefetch of 1 and basic.ack, which has no answer; for batches 100 messages before
-// their confirms, and a prefetch of 100 with one basic.ack.
+// rabbitMQ returns RabbitMQ twice, since it has two types of queues with priorities: classic ones,
+// and quorum queues, whose log is replicated by Raft, here with one replica. A channel for each
+// client; persistent messages with publisher confirms; for pop basic.get without acknowledgement;
+// for work a consumer with a prefetch of 1 and basic.ack, which has no answer; for batches 100
+// messages before their confirms, and a prefetch of 100 with one basic.ack.
 func rabbitMQ() []Peer {
 	// The one in PATH may be a wrapper that changes the user and the folders.
 	program, missing := find("rabbitmq-server", "/usr/lib/rabbitmq/bin")
@@ -34,9 +34,12 @@ func rabbitMQ() []Peer {
 	peer := func(name string, declare declaration) Peer {
 		return Peer{
 			Name: name, Missing: missing, Without: []string{PopMany},
-			Start: func(tb testing.TB, folder string) *Server { return startRabbitMQ(tb, program, epmd, folder, declare) },
+			Start: func(tb testing.TB, folder string) *Server {
+				return startRabbitMQ(tb, program, epmd, folder, declare)
+			},
 		}
 	}
+
 	return []Peer{peer("RabbitMQ_classic", classic), peer("RabbitMQ_quorum", quorum)}
 }
 
@@ -54,7 +57,7 @@ func classic(_ string, priorities int) (arguments amqp.Table, levels, lowest int
 // level and the others another.
 func quorum(version string, priorities int) (arguments amqp.Table, levels, lowest int) {
 	var major, minor int
-	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // a version that cannot be read is an old one
+	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // An unreadable version is an old one.
 	levels, lowest = 1, 0
 	switch {
 	case major > 4 || major == 4 && minor >= 3:
@@ -62,6 +65,7 @@ func quorum(version string, priorities int) (arguments amqp.Table, levels, lowes
 	case major == 4:
 		levels, lowest = 2, 4
 	}
+
 	return amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}, min(priorities, levels), lowest
 }
 
@@ -96,7 +100,7 @@ func startRabbitMQ(tb testing.TB, program, epmd, folder string, declare declarat
 			var err error
 			conns[i], err = dial()
 			must(tb, err)
-			s.onStop(func() { _ = conns[i].Close() }) // nothing is under way any more
+			s.onStop(func() { _ = conns[i].Close() }) // Nothing is under way any more.
 		}
 
 		for i := range clients {
@@ -107,8 +111,10 @@ func startRabbitMQ(tb testing.TB, program, epmd, folder string, declare declarat
 			must(tb, c.open(arguments))
 			all = append(all, &Client{Push: c.push, Pop: c.pop, Work: c.work, Rest: c.rest})
 		}
+
 		return all
 	}
+
 	return s
 }
 
@@ -129,13 +135,15 @@ func startNode(tb testing.TB, program, folder, epmd string) *Server {
 			"RABBITMQ_NODE_PORT="+port,
 			"RABBITMQ_DIST_PORT="+freePort(tb),
 			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
-			"RABBITMQ_CONF_ENV_FILE="+filepath.Join(folder, "rabbitmq-env.conf"), // no such file, so none from /etc
+			// There is no such file, so none from /etc is used.
+			"RABBITMQ_CONF_ENV_FILE="+filepath.Join(folder, "rabbitmq-env.conf"),
 			"RABBITMQ_CONFIG_FILE="+filepath.Join(folder, "rabbitmq"),
 			"RABBITMQ_ENABLED_PLUGINS_FILE="+plugins,
 			"RABBITMQ_MNESIA_BASE="+filepath.Join(folder, "data"),
 			"RABBITMQ_LOG_BASE="+filepath.Join(folder, "log"),
 			"RABBITMQ_PID_FILE="+filepath.Join(folder, "pid"),
-			"RUNNING_UNDER_SYSTEMD=true", // the script becomes the server, without a shell in between
+			// The script becomes the server, without a shell in between.
+			"RUNNING_UNDER_SYSTEMD=true",
 		)
 	}, program)
 }
@@ -172,9 +180,9 @@ func (c *rabbitClient) open(arguments amqp.Table) (err error) {
 func (c *rabbitClient) push(ctx context.Context, items []Item) error {
 	confirms := make([]*amqp.DeferredConfirmation, 0, len(items))
 	for _, item := range items {
-		confirm, err := c.channel.PublishWithDeferredConfirmWithContext(ctx, "", c.queue, false, false, amqp.Publishing{
-			DeliveryMode: amqp.Persistent, Priority: c.priority(item), Body: item.Value,
-		})
+		m := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: item.Value}
+		m.Priority = c.priority(item)
+		confirm, err := c.channel.PublishWithDeferredConfirm("", c.queue, false, false, m)
 		if err != nil {
 			return err
 		}
@@ -190,6 +198,7 @@ func (c *rabbitClient) push(ctx context.Context, items []Item) error {
 			return errors.New("a message was refused")
 		}
 	}
+
 	return nil
 }
 
@@ -215,6 +224,7 @@ func (c *rabbitClient) consume(prefetch int) (err error) {
 	if err = c.consuming.Qos(prefetch, 0, false); err == nil {
 		c.deliveries, err = c.consuming.Consume(c.queue, "", false, false, false, false, nil)
 	}
+
 	c.timer = time.NewTimer(emptyAfter)
 	return err
 }
@@ -249,9 +259,11 @@ func (c *rabbitClient) work(ctx context.Context, n int) (values [][]byte, err er
 		if err != nil {
 			return nil, err
 		}
+
 		last = d
 		values = append(values, d.Body)
 	}
+
 	return values, last.Ack(n > 1)
 }
 

@@ -13,16 +13,17 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// redis keeps a queue in a sorted set. Members begin with a number, because a set has each value once,
-// and so that those of equal score come oldest first. The library pipelines the commands of all
-// clients over a few connections.
+// redis keeps a queue in a sorted set. Members begin with a number, because a set has each value
+// once, and so that those of equal score come oldest first. The library pipelines the commands of
+// all clients over a few connections.
 func redis() Peer {
 	program, missing := find("redis-server")
 	return Peer{
 		Name: "Redis", Missing: missing,
 		Start: func(tb testing.TB, folder string) *Server {
 			port := freePort(tb)
-			s := start(tb, port, nil, program, "--bind", "127.0.0.1", "--port", port, "--dir", folder,
+			s := start(tb, port, nil, program,
+				"--bind", "127.0.0.1", "--port", port, "--dir", folder,
 				"--save", "", "--appendonly", "yes", "--appendfsync", "always")
 			connect := func(connections int) (rueidis.Client, error) {
 				return rueidis.NewClient(rueidis.ClientOption{
@@ -31,13 +32,16 @@ func redis() Peer {
 					PipelineMultiplex: bits.Len(uint(connections - 1)), // a power of two
 				})
 			}
+
 			s.await(func() error {
 				client, err := connect(1)
 				if err != nil {
 					return err
 				}
 				defer client.Close()
-				return client.Do(tb.Context(), client.B().Ping().Build()).Error() // fails while it loads
+
+				// This fails while the server loads its data.
+				return client.Do(tb.Context(), client.B().Ping().Build()).Error()
 			})
 
 			s.Connect = func(clients, connections, priorities int) []*Client {
@@ -46,6 +50,7 @@ func redis() Peer {
 				s.onStop(client.Close)
 				return slices.Repeat([]*Client{redisClient(client, queueName(priorities))}, clients)
 			}
+
 			return s
 		},
 	}
@@ -79,7 +84,8 @@ func redisClient(client rueidis.Client, key string) *Client {
 			return client.Do(ctx, add.Build()).Error()
 		},
 		Pop: func(ctx context.Context, n int) ([][]byte, error) {
-			items, err := client.Do(ctx, client.B().Zpopmin().Key(key).Count(int64(n)).Build()).AsZScores()
+			pop := client.B().Zpopmin().Key(key).Count(int64(n)).Build()
+			items, err := client.Do(ctx, pop).AsZScores()
 			if err != nil {
 				return nil, err
 			}
@@ -87,14 +93,16 @@ func redisClient(client rueidis.Client, key string) *Client {
 		},
 		Work: func(ctx context.Context, n int) ([][]byte, error) {
 			until := strconv.FormatInt(time.Now().Add(leaseTime).UnixMilli(), 10)
-			reply := reserve.Exec(ctx, client, []string{key, working}, []string{strconv.Itoa(n), until})
-			items, err := reply.AsStrSlice()
+			arguments := []string{strconv.Itoa(n), until}
+			items, err := reserve.Exec(ctx, client, []string{key, working}, arguments).AsStrSlice()
 			if err == nil && len(items) > 0 {
-				err = client.Do(ctx, client.B().Zrem().Key(working).Member(items...).Build()).Error()
+				remove := client.B().Zrem().Key(working).Member(items...).Build()
+				err = client.Do(ctx, remove).Error()
 			}
 			if err != nil {
 				return nil, err
 			}
+
 			return values(items, valueOf)
 		},
 	}

@@ -15,6 +15,7 @@ import (
 // account is what the model has to know of the operations of one queue. Books judge them.
 type account struct {
 	queue    string
+	ops      []*books.Operation
 	pushes   map[string]*books.Operation // by value
 	ids      map[string][]fdbpq.ID       // all that clients were told, by value, oldest first
 	settled  map[string]*books.Operation // by value: what popped or acknowledged the item
@@ -47,11 +48,13 @@ func (a *account) problem(format string, args ...any) {
 // newAccount reads the operations of one queue.
 func (h *History) newAccount(queue string, ops []*books.Operation) *account {
 	a := &account{
-		queue: queue, pushes: map[string]*books.Operation{}, ids: map[string][]fdbpq.ID{},
+		queue: queue, ops: ops, pushes: map[string]*books.Operation{}, ids: map[string][]fdbpq.ID{},
 		settled: map[string]*books.Operation{}, maybe: map[string]bool{}, gone: map[fdbpq.ID]bool{},
 		leases: map[fdbpq.ID]fences{}, naks: map[lease]bool{}, extended: map[lease]bool{},
-		openFrom: math.MaxInt64, tolerance: h.Skew + books.ClockSlack, maxLeased: h.MaxLeased[queue],
+		openFrom: math.MaxInt64, maxLeased: h.MaxLeased[queue],
+		tolerance: h.Skew + books.ClockSlack,
 	}
+
 	for _, op := range ops {
 		a.last = max(a.last, op.Return)
 		if op.Kind == books.Push {
@@ -69,6 +72,7 @@ func (h *History) newAccount(queue string, ops []*books.Operation) *account {
 			}
 		}
 	}
+
 	for _, op := range ops {
 		for _, item := range op.Got() {
 			a.out(op, item)
@@ -79,18 +83,24 @@ func (h *History) newAccount(queue string, ops []*books.Operation) *account {
 			}
 		}
 	}
+
 	for _, ids := range a.ids {
-		slices.SortFunc(ids, func(x, y fdbpq.ID) int { return slices.Compare(x.Random[:], y.Random[:]) })
+		slices.SortFunc(ids, func(x, y fdbpq.ID) int {
+			return slices.Compare(x.Random[:], y.Random[:])
+		})
 	}
+
 	for _, known := range a.leases {
 		slices.Sort(known)
 	}
+
 	return a
 }
 
-// expiry returns when the item of a push expires, by the clock of the history. One bridge reckons from
-// the push on, and another one may serve the item. Unless simple, what a pop of unknown outcome took
-// may come back too late; and where groups have a limit, nobody knows which item it took.
+// expiry returns when the item of a push expires, by the clock of the history. One bridge counts
+// from the push on, and another one may serve the item. Unless simple, what a pop of unknown
+// outcome took may come back too late, and where groups have a limit, nobody knows which item it
+// took.
 func (a *account) expiry(push *books.Operation, simple bool) hold {
 	if push.TTL == 0 {
 		never := hold{math.MaxInt64, math.MaxInt64}
@@ -99,14 +109,17 @@ func (a *account) expiry(push *books.Operation, simple bool) hold {
 		}
 		return never
 	}
+
 	answered := push.Return
 	if push.Open() {
 		answered = math.MaxInt64
 	}
+
 	h := hold{push.Call + push.TTL - 2*a.tolerance, later(later(answered, push.TTL), 2*a.tolerance)}
 	if !simple {
 		h.from = min(h.from, a.openFrom)
 	}
+
 	return h
 }
 
@@ -120,11 +133,12 @@ func (a *account) certain() bool {
 func (a *account) out(op *books.Operation, item books.Item) {
 	push := a.pushes[item.Value]
 	if push == nil {
-		return // the books know of it
+		return // The books know of it.
 	}
 	if item.Size != push.Size {
-		a.problem("%s returned %q with %d bytes, pushed with %d", op.Kind, item.Value, item.Size, push.Size)
+		a.problem("%s returned %q of %d bytes, want %d", op.Kind, item.Value, item.Size, push.Size)
 	}
+
 	switch id := a.see(op, item); {
 	case op.Kind.Pops():
 		a.settled[item.Value], a.gone[id] = op, true
@@ -144,6 +158,7 @@ func (a *account) see(op *books.Operation, item books.Item) fdbpq.ID {
 	if !slices.Contains(a.ids[item.Value], id) {
 		a.ids[item.Value] = append(a.ids[item.Value], id)
 	}
+
 	return id
 }
 
@@ -153,6 +168,7 @@ func (a *account) use(op *books.Operation) {
 	if err != nil {
 		a.problem("%s: its token names no item: %v", op, err)
 	}
+
 	l := lease{id, op.Fence}
 	counts := op.Outcome == books.Done || op.Outcome == books.Empty || op.Outcome == books.TooLarge
 	switch {
@@ -181,6 +197,7 @@ func (a *account) mayCount(op *books.Operation) bool {
 	if op.Kind != books.Nak {
 		return true
 	}
+
 	_, next := slices.BinarySearch(a.leases[id], uint16(op.Fence+1))
 	acked := end != nil && end.Kind.Acks() && end.ID == op.ID && end.Fence == op.Fence
 	return !next && !acked && !a.naks[lease{id, op.Fence}]
@@ -196,23 +213,24 @@ func (a *account) missing() []string {
 			missing = append(missing, value)
 		}
 	}
+
 	slices.Sort(missing)
 	return missing
 }
 
-// audit enters the operations of a queue in books, as they were sent and answered, and what is left of it by a time. It
-// returns all that is wrong, but for the order of items.
-func (h *History) audit(a *account, ops []*books.Operation, left []books.Item, at int64, final bool) error {
+// audit enters the operations of a queue in books, as they were sent and answered, and what is left
+// of it by a time. It returns all that is wrong, but for the order of items.
+func (h *History) audit(a *account, left []books.Item, at int64, final bool) error {
 	b := books.Named(h.Skew)
 	type event struct {
 		at    int64
 		enter func()
 	}
 	var events []event
-	for _, op := range ops {
+	for _, op := range a.ops {
 		entry, intent := *op, books.Intent{}
 		if final && !h.Mortal && op.Kind.Pops() && op.Outcome == books.Unknown {
-			entry.Outcome = books.Gone // whoever answered that has put the items back by now
+			entry.Outcome = books.Gone // The bridge that answered so has put the items back by now.
 		}
 		events = append(events, event{op.Call, func() { intent = b.Begin(&entry) }},
 			event{op.Return, func() { b.End(&entry, intent) }})
@@ -238,40 +256,41 @@ func (h *History) byQueue() (names []string, ops map[string][]*books.Operation) 
 	return slices.Sorted(maps.Keys(ops)), ops
 }
 
-// auditOf is the audit of a history that has just ended. Leases of unknown outcome may hold items even now, if a request
-// was handled long after its client gave it up.
-func (h *History) auditOf(a *account, ops []*books.Operation) error {
+// auditOf is the audit of a history that has just ended. Leases of unknown outcome may hold items
+// even now, if a request was handled long after its client gave it up.
+func (h *History) auditOf(a *account) error {
 	var held []books.Item
 	missing := a.missing()
 	for _, value := range missing[:min(len(missing), a.openLeases)] {
 		held = append(held, books.Item{Value: value, ID: a.ids[value][0].String()})
 	}
-	return h.audit(a, ops, held, a.last, false)
+	return h.audit(a, held, a.last, false)
 }
 
-// CheckLeft compares what was found in the queues after everything had ended, by queue,
-// with what clients saw. Only operations of unknown outcome can leave anything; see also Settled.
+// CheckLeft compares what was found in the queues after everything had ended, by queue, with what
+// clients saw. Only operations of unknown outcome can leave anything; see also Settled.
 func (h *History) CheckLeft(left map[string][]books.Item) error {
 	var problems []error
 	names, ops := h.byQueue()
 	for _, name := range names {
 		a := h.newAccount(name, ops[name])
 		for _, item := range left[name] {
-			if push := a.pushes[item.Value]; push != nil && push.Outcome == books.Done && a.certain() {
+			push := a.pushes[item.Value]
+			if push != nil && push.Outcome == books.Done && a.certain() {
 				a.problem("left: %q, after the queue was said to be empty", item.Value)
 			}
 		}
-		if err := h.audit(a, ops[name], left[name], math.MaxInt32*1_000_000, true); err != nil {
+		if err := h.audit(a, left[name], math.MaxInt32*1_000_000, true); err != nil {
 			problems = append(problems, fmt.Errorf("queue %s: %w", name, err))
 		}
 	}
+
 	return errors.Join(problems...)
 }
 
-// Settled reports whether all operations have a known outcome, so that nothing can be
-// left.
+// Settled reports whether all operations have a known outcome, so that nothing can be left.
 func (h *History) Settled() bool {
 	return !slices.ContainsFunc(h.Operations, func(op books.Operation) bool {
-		return op.Open() && (op.Kind == books.Push || op.Kind.Pops() || op.Kind.Leases() || op.Kind.Settles())
+		return op.Open() && (op.Kind == books.Push || op.Kind.Takes() || op.Kind.Settles())
 	})
 }

@@ -22,15 +22,16 @@ const (
 
 // queueModel is the sequential model of one queue.
 type queueModel struct {
-	ids      []fdbpq.ID // of the items, in order
-	values   []string   // of the items; equal for items that were stored again
-	sizes    []int64    // of the values
-	groups   []string   // of the items, "" for none
-	acked    []int64    // when the push of each item was acknowledged
-	settled  []bool     // whether anybody got, or acknowledged, the item
-	next     []fences   // of the leases that clients know of
-	holds    []hold     // when held items come back
-	expiry   []hold     // when items expire: maybe gone from from on, certainly after by
+	ids      []fdbpq.ID       // of the items, in order
+	numbers  map[fdbpq.ID]int // of the items: their places in ids
+	values   []string         // of the items; equal for items that were stored again
+	sizes    []int64          // of the values
+	groups   []string         // of the items, "" for none
+	acked    []int64          // when the push of each item was acknowledged
+	settled  []bool           // whether anybody got, or acknowledged, the item
+	next     []fences         // of the leases that clients know of
+	holds    []hold           // when held items come back
+	expiry   []hold           // when items expire: maybe gone from from on, certainly after by
 	oneByOne bool
 	ordered  bool // no item comes back from a pop, so the order of pushes can be checked
 
@@ -83,7 +84,8 @@ func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
 		switch {
 		case s.holdsAll(p.tokens) && !s.over:
 			ok = m.settle(&s, p)
-		default: // simple: it waits until it can do something, or until all is over
+		default:
+			// In the simple model it waits until it can do something, or until all is over.
 			ok = !m.simple || s.over
 		}
 	case stepMayTake, stepMayLease:
@@ -98,6 +100,7 @@ func (m *queueModel) apply(s state, p *step) (ok bool, after state) {
 	case stepRestore:
 		ok = m.restore(&s, p.item)
 	}
+
 	return ok, s
 }
 
@@ -110,26 +113,32 @@ func (m *queueModel) restore(s *state, item int) bool {
 		s.push(item)
 		return true
 	}
-	for i := range m.ids { // the pop took it when it may have been back, or expired: see mayTake
+
+	// The pop may have taken the item when it was back, or had expired: see mayTake.
+	for i := range m.ids {
 		expires := m.expiry[i].from != math.MaxInt64
-		if !m.simple && same(i) && (s.items[i].held() || expires && s.items[i].status == ready) && s.items[item].status == away {
+		mayBeTaken := s.items[i].held() || expires && s.items[i].status == ready
+		if !m.simple && same(i) && mayBeTaken && s.items[item].status == away {
 			s.take(i)
 			s.push(item)
 			return true
 		}
 	}
+
 	return false
 }
 
 // mustBeThere reports whether an item is served to all requests that are sent and answered at these
 // times.
 func (m *queueModel) mustBeThere(item int, i itemState, sent, answered int64) bool {
-	return (i.status == ready || i.held() && m.holds[i.hold].by < sent) && answered < m.expiry[item].from
+	isBack := i.status == ready || i.held() && m.holds[i.hold].by < sent
+	return isBack && answered < m.expiry[item].from
 }
 
 // mayBeThere reports whether an item can be served to a request sent and answered at these times.
 func (m *queueModel) mayBeThere(item int, i itemState, sent, answered int64) bool {
-	return (i.status == ready || i.held() && m.holds[i.hold].from <= answered) && sent <= m.expiry[item].by
+	mayBeBack := i.status == ready || i.held() && m.holds[i.hold].from <= answered
+	return mayBeBack && sent <= m.expiry[item].by
 }
 
 // mayHaveExpired reports whether the item of a token may have been removed because it had expired.
@@ -157,6 +166,7 @@ func (m *queueModel) isNext(s *state, p *step, want int) bool {
 			return false
 		}
 	}
+
 	return want < 0
 }
 
@@ -166,10 +176,12 @@ func (m *queueModel) serve(s *state, p *step) bool {
 	if p.item >= 0 && s.items[p.item].status != away {
 		return false
 	}
+
 	for _, got := range p.served {
 		if !m.isNext(s, p, got.item) {
 			return false
 		}
+
 		switch {
 		case got.fence > 0:
 			if got.fence <= s.items[got.item].fence {
@@ -182,9 +194,11 @@ func (m *queueModel) serve(s *state, p *step) bool {
 			s.take(got.item)
 		}
 	}
+
 	if p.cut {
 		return m.isCut(s, p)
 	}
+
 	return len(p.served) == p.asked || m.isNext(s, p, -1)
 }
 
@@ -193,6 +207,7 @@ func (m *queueModel) settle(s *state, p *step) bool {
 	if !s.holdsAll(p.tokens) {
 		return false
 	}
+
 	for _, t := range p.tokens {
 		switch p.use {
 		case books.Nak:
@@ -203,6 +218,7 @@ func (m *queueModel) settle(s *state, p *step) bool {
 			s.take(t.item)
 		}
 	}
+
 	return true
 }
 
@@ -211,10 +227,12 @@ func (m *queueModel) stale(s *state, p *step) bool {
 	for _, t := range p.tokens {
 		i := s.items[t.item]
 		lost := !i.holds(t.fence)
-		if lost != t.lost && !(t.lost && (m.mayHaveExpired(i, t.item, p) || !m.simple && m.openFrom <= p.end)) {
+		mayBeGone := m.mayHaveExpired(i, t.item, p) || !m.simple && m.openFrom <= p.end
+		if lost != t.lost && !(t.lost && mayBeGone) {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -229,6 +247,7 @@ func (m *queueModel) count(s *state, p *step) bool {
 			most++
 		}
 	}
+
 	return least <= p.n && p.n <= most
 }
 
@@ -237,6 +256,7 @@ func (m *queueModel) mayTake(s *state, p *step) bool {
 	if s.over {
 		return true
 	}
+
 	end := -1
 	for n := range m.ids {
 		if i := m.order(n, p.back); m.mustServe(s, p, i, p.call) {
@@ -244,6 +264,7 @@ func (m *queueModel) mayTake(s *state, p *step) bool {
 			break
 		}
 	}
+
 	if m.simple && (end < 0 || !m.wanted(s, p, end)) {
 		return false
 	}
@@ -253,6 +274,7 @@ func (m *queueModel) mayTake(s *state, p *step) bool {
 		s.take(end)
 		s.taken[p.slot] = uint16(end + 1)
 	}
+
 	return true
 }
 
@@ -272,24 +294,32 @@ func (m *queueModel) inOrder(s *state, p *step) bool {
 	if !m.ordered {
 		return true
 	}
-	for later := p.item + 1; later < len(m.ids) && m.ids[later].Priority == m.ids[p.item].Priority; later++ {
+
+	for later := p.item + 1; later < len(m.ids); later++ {
+		if m.ids[later].Priority != m.ids[p.item].Priority {
+			break
+		}
 		if group := m.groups[p.item]; group != "" && group != m.groups[later] {
 			continue
 		}
+
+		// The later item may be gone, and the counts begin again.
 		i := s.items[later]
-		if p.end >= m.expiry[later].from { // it may be gone, and the counts begin anew
+		if p.end >= m.expiry[later].from {
 			continue
 		}
 		if (i.status == ready || m.simple && i.held()) && (m.oneByOne || m.acked[later] < p.call) {
 			return false
 		}
 	}
+
 	return true
 }
 
 // newModel numbers the items.
-func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int, error) {
-	m := &queueModel{oneByOne: oneByOne, ordered: oneByOne || a.open == 0, simple: simple, openFrom: a.openFrom, maxLeased: a.maxLeased}
+func newModel(a *account, oneByOne, simple bool) (*queueModel, error) {
+	m := &queueModel{oneByOne: oneByOne, ordered: oneByOne || a.open == 0, simple: simple}
+	m.openFrom, m.maxLeased = a.openFrom, a.maxLeased
 	values := map[fdbpq.ID]string{}
 	for value, ids := range a.ids {
 		for _, id := range ids {
@@ -297,14 +327,17 @@ func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int,
 			m.ids = append(m.ids, id)
 		}
 	}
+
 	if open := a.open + a.openLeases; len(m.ids) > maxItems || open > MaxOpen {
-		return nil, nil, fmt.Errorf("%w: %d items, and %d that pops and leases of unknown outcome may have taken: the model has room for %d and %d",
+		return nil, fmt.Errorf("%w: %d items, and %d that pops and leases of unknown outcome "+
+			"may have taken: the model has room for %d and %d",
 			ErrUndecided, len(m.ids), open, maxItems, MaxOpen)
 	}
+
 	slices.SortFunc(m.ids, func(a, b fdbpq.ID) int { return a.Compare(&b) })
-	numbers := make(map[fdbpq.ID]int, len(m.ids))
+	m.numbers = make(map[fdbpq.ID]int, len(m.ids))
 	for i, id := range m.ids {
-		numbers[id] = i
+		m.numbers[id] = i
 		value := values[id]
 		m.values = append(m.values, value)
 		m.sizes = append(m.sizes, a.pushes[value].Size)
@@ -313,12 +346,14 @@ func newModel(a *account, oneByOne, simple bool) (*queueModel, map[fdbpq.ID]int,
 		if push := a.pushes[value]; push.Outcome == books.Done && push.ID == id.String() {
 			acked = push.Return
 		}
+
 		m.acked = append(m.acked, acked)
 		m.settled = append(m.settled, a.gone[id])
 		m.expiry = append(m.expiry, a.expiry(a.pushes[value], simple))
 		m.next = append(m.next, a.leases[id])
 	}
-	return m, numbers, nil
+
+	return m, nil
 }
 
 // porcupine returns the model in the form that porcupine wants.
@@ -343,8 +378,10 @@ func (m *queueModel) describeState(s state) string {
 	for n, i := range s.items {
 		if i.status != away {
 			status := [...]string{ready: "ready", leased: "leased", delayed: "delayed"}[i.status]
-			there = append(there, fmt.Sprintf("%d:%s %s fence %d", m.ids[n].Priority, m.values[n], status, i.fence))
+			there = append(there, fmt.Sprintf("%d:%s %s fence %d",
+				m.ids[n].Priority, m.values[n], status, i.fence))
 		}
 	}
+
 	return "[" + strings.Join(there, ", ") + "]"
 }

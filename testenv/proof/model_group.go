@@ -1,10 +1,10 @@
 package proof
 
-// Queues may limit how many items of a group are leased at a time. Pops and leases pass over the items of a group that is at
-// its limit, and peeks do not.
+// Queues may limit how many items of a group are leased at a time. Pops and leases pass over the
+// items of a group that is at its limit, and peeks do not.
 
-// mustServe reports whether an item is served to the request of a step, if it is answered then and no other item comes
-// before.
+// mustServe reports whether an item is served to the request of a step, if it is answered then and
+// no other item comes before.
 func (m *queueModel) mustServe(s *state, p *step, item int, answered int64) bool {
 	if !m.mustBeThere(item, s.items[item], p.call, answered) {
 		return false
@@ -22,12 +22,13 @@ func (m *queueModel) mayServe(s *state, p *step, item int) bool {
 	return m.maxLeased == 0 || least < m.maxLeased
 }
 
-// leased returns how many items of the group of an item count as leased for the request of a step, if it is answered then,
-// at least and at most. Which those are may depend on the bridge.
+// leased returns how many items of the group of an item count as leased for the request of a step,
+// if it is answered then, at least and at most. Which those are may depend on the bridge.
 func (m *queueModel) leased(s *state, p *step, item int, answered int64) (least, most int) {
 	if m.maxLeased == 0 || m.groups[item] == "" || p.peek {
 		return 0, 0
 	}
+
 	for other, i := range s.items {
 		if i.status != leased || m.groups[other] != m.groups[item] {
 			continue
@@ -39,17 +40,19 @@ func (m *queueModel) leased(s *state, p *step, item int, answered int64) (least,
 			most++
 		}
 	}
+
 	return least, most
 }
 
-// Pops and leases return fewer items than there are if the next one exceeds MaxBytes, or if it finds no room in
-// their transaction beside what else that returns or moves. The latter depends on requests of others, so what is checked is
-// only that there was a next item.
+// Pops and leases return fewer items than there are if the next one exceeds MaxBytes, or if it
+// finds no room in their transaction beside what else that returns or moves. The latter depends on
+// requests of others, so what is checked is only that there was a next item.
 
 // headerBytes is more than the headers have that count towards MaxBytes besides the value.
 const headerBytes = 1000
 
-// isCut reports whether there can be a next item that is too large for what is left, or that found no room.
+// isCut reports whether there can be a next item that is too large for what is left, or that found
+// no room.
 func (m *queueModel) isCut(s *state, p *step) bool {
 	mayLackRoom := len(p.served) > 0
 	for n := range m.ids {
@@ -64,5 +67,6 @@ func (m *queueModel) isCut(s *state, p *step) bool {
 			return false
 		}
 	}
+
 	return false
 }

@@ -35,14 +35,18 @@ type token struct {
 
 // holdsAll reports whether all tokens are good.
 func (s *state) holdsAll(tokens []token) bool {
-	return !slices.ContainsFunc(tokens, func(t token) bool { return !s.items[t.item].holds(t.fence) })
+	isLost := func(t token) bool { return !s.items[t.item].holds(t.fence) }
+	return !slices.ContainsFunc(tokens, isLost)
 }
 
 // state is the state of a queue. Items are numbered in the order of their ids.
 type state struct {
-	items []itemState     // shared with earlier states: see set
-	taken [MaxOpen]uint16 // by what a pop of unknown outcome may have taken: the item's number, plus 1
-	over  bool            // all operations with a known outcome are done
+	items []itemState // shared with earlier states: see set
+
+	// taken has what pops of unknown outcome may have taken: the number of the item, plus 1.
+	taken [MaxOpen]uint16
+
+	over bool // all operations with a known outcome are done
 }
 
 func (s *state) set(i int, to itemState) {
@@ -52,22 +56,19 @@ func (s *state) set(i int, to itemState) {
 
 // The transitions of an item, each from the states that the model has made sure of.
 
-func (s *state) push(i int)                      { s.set(i, itemState{status: ready}) }
-func (s *state) delay(i int, hold uint16)        { s.set(i, itemState{status: delayed, hold: hold}) }
-func (s *state) take(i int)                      { s.set(i, itemState{fence: s.items[i].fence}) }
-func (s *state) comeBack(i int)                  { s.set(i, itemState{status: ready, fence: s.items[i].fence}) }
+func (s *state) push(i int)                      { s.set(i, itemState{ready, 0, 0}) }
+func (s *state) delay(i int, hold uint16)        { s.set(i, itemState{delayed, 0, hold}) }
+func (s *state) take(i int)                      { s.set(i, itemState{away, s.items[i].fence, 0}) }
+func (s *state) comeBack(i int)                  { s.set(i, itemState{ready, s.items[i].fence, 0}) }
 func (s *state) lease(i int, fence, hold uint16) { s.set(i, itemState{leased, fence, hold}) }
-func (s *state) nak(i int, delay bool, hold uint16) {
-	s.set(i, nakked(s.items[i].fence+1, delay, hold))
-}
-func (s *state) extend(i int, hold uint16) { s.set(i, itemState{leased, s.items[i].fence, hold}) }
+func (s *state) extend(i int, hold uint16)       { s.lease(i, s.items[i].fence, hold) }
 
-// nakked is the state after a negative acknowledgement.
-func nakked(fence uint16, delay bool, hold uint16) itemState {
-	if !delay {
-		return itemState{status: ready, fence: fence}
+func (s *state) nak(i int, delay bool, hold uint16) {
+	to := itemState{ready, s.items[i].fence + 1, 0}
+	if delay {
+		to.status, to.hold = delayed, hold
 	}
-	return itemState{delayed, fence, hold}
+	s.set(i, to)
 }
 
 func (s *state) equal(o *state) bool {
@@ -80,11 +81,14 @@ func (s *state) hash() uint64 {
 	for _, i := range s.items {
 		mix(uint64(i.status) | uint64(i.fence)<<8 | uint64(i.hold)<<24)
 	}
+
 	for _, x := range s.taken {
 		mix(uint64(x))
 	}
+
 	if s.over {
 		mix(1)
 	}
+
 	return h
 }

@@ -60,28 +60,31 @@ const (
 
 // translation turns the operations of a queue into steps.
 type translation struct {
-	a       *account
-	m       *queueModel
-	numbers map[fdbpq.ID]int
-	unseen  []int64
-	slots   int
-	last    int64 // when the last operation of known outcome was answered
-	list    []porcupine.Operation
+	a      *account
+	m      *queueModel
+	unseen []int64
+	slots  int
+	last   int64 // when the last operation of known outcome was answered
+	list   []porcupine.Operation
 }
 
 // steps translates the operations of a queue, for a simple model or for the full one.
-func steps(a *account, ops []*books.Operation, m *queueModel, numbers map[fdbpq.ID]int) []porcupine.Operation {
-	t := &translation{a: a, m: m, numbers: numbers, unseen: a.unseen(ops)}
+func steps(a *account, m *queueModel) []porcupine.Operation {
+	t := &translation{a: a, m: m, unseen: a.unseen()}
 	m.holds = m.holds[:0]
-	for _, op := range ops {
+	for _, op := range a.ops {
 		if !op.Open() {
 			t.last = max(t.last, op.Return)
 		}
 		t.translate(op)
 	}
+
 	if m.simple {
-		t.list = append(t.list, porcupine.Operation{Input: &step{kind: stepOver, item: -1}, Call: t.last + 1, Return: t.last + 2})
+		over := &step{kind: stepOver, item: -1}
+		t.list = append(t.list,
+			porcupine.Operation{Input: over, Call: t.last + 1, Return: t.last + 2})
 	}
+
 	return t.list
 }
 
@@ -92,7 +95,8 @@ func (t *translation) add(op *books.Operation, end int64, p step) {
 	if p.text == "" {
 		p.text = op.String()
 	}
-	t.list = append(t.list, porcupine.Operation{ClientId: op.Client, Input: &p, Call: op.Call, Return: end})
+	t.list = append(t.list,
+		porcupine.Operation{ClientId: op.Client, Input: &p, Call: op.Call, Return: end})
 }
 
 func (t *translation) translate(op *books.Operation) {
@@ -124,13 +128,14 @@ func (t *translation) translate(op *books.Operation) {
 // number returns the number of an item, whose id was parsed before.
 func (t *translation) number(id string) int {
 	parsed, _ := fdbpq.ParseID(id)
-	return t.numbers[parsed]
+	return t.m.numbers[parsed]
 }
 
 // tokens returns those that an operation uses.
 func (t *translation) tokens(op *books.Operation) (list []token) {
 	for _, part := range op.Parts() {
-		list = append(list, token{t.number(part.ID), uint16(part.Fence), part.Outcome == books.Stale})
+		isLost := part.Outcome == books.Stale
+		list = append(list, token{t.number(part.ID), uint16(part.Fence), isLost})
 	}
 	return list
 }
@@ -141,28 +146,36 @@ func (t *translation) push(op *books.Operation) {
 	if len(ids) == 0 {
 		return
 	}
+
 	end := op.Return
 	if op.Open() {
 		end = math.MaxInt64
 	}
-	p := step{kind: stepPush, item: t.numbers[ids[0]], delayed: op.Delay > 0}
+
+	p := step{kind: stepPush, item: t.m.numbers[ids[0]], delayed: op.Delay > 0}
 	if p.delayed {
 		p.hold = t.delayHold(op.Call+op.Delay, later(end, op.Delay))
 	}
+
 	t.add(op, end, p)
 	for _, id := range ids[1:] {
-		t.add(op, math.MaxInt64, step{kind: stepRestore, item: t.numbers[id], text: "push again what a lost pop took: " + op.Value})
+		t.add(op, math.MaxInt64, step{kind: stepRestore, item: t.m.numbers[id],
+			text: "push again what a lost pop took: " + op.Value})
 	}
 }
 
 // serve adds an operation that returned items.
 func (t *translation) serve(op *books.Operation, asked int) {
-	p := step{kind: stepServe, item: -1, asked: asked, peek: op.Kind.Peeks(), cut: op.IsCut(), left: op.LeftOfMaxBytes()}
+	p := step{kind: stepServe, item: -1, asked: asked, peek: op.Kind.Peeks()}
+	p.cut, p.left = op.IsCut(), op.LeftOfMaxBytes()
+
+	// One transaction does both, but other operations in it may come in between.
 	if op.Kind.Nexts() {
-		// One transaction does both, but other operations in it may come in between.
 		p.item = t.number(op.ID)
-		t.add(op, op.Return, step{kind: stepSettle, item: -1, tokens: t.tokens(op), use: books.Ack, text: "the ack of " + op.String()})
+		t.add(op, op.Return, step{kind: stepSettle, item: -1, tokens: t.tokens(op),
+			use: books.Ack, text: "the ack of " + op.String()})
 	}
+
 	for _, item := range op.Got() {
 		got := served{item: t.number(item.ID)}
 		if op.Kind.Leases() {
@@ -170,6 +183,7 @@ func (t *translation) serve(op *books.Operation, asked int) {
 		}
 		p.served = append(p.served, got)
 	}
+
 	t.add(op, op.Return, p)
 }
 
@@ -189,22 +203,27 @@ func (t *translation) settle(op *books.Operation, kind stepKind, answered int64)
 			p.hold = t.delayHold(op.Call+op.Wait, op.Return+op.Wait)
 			break
 		}
+
 		p.hold = t.leaseHold(books.Item{ID: op.ID, Fence: op.Fence, Until: op.Until})
 	}
+
 	return p
 }
 
-// maySettle adds what an operation with a token may have done, unless what happened to the
-// item shows that it did nothing. An Extend of unknown outcome also makes the end of the
-// lease before it uncertain: see account.extended.
+// maySettle adds what an operation with a token may have done, unless what happened to the item
+// shows that it did nothing. An Extend of unknown outcome also makes the end of the lease before it
+// uncertain: see account.extended.
 func (t *translation) maySettle(op *books.Operation) {
-	if slices.ContainsFunc(op.Parts(), func(part *books.Operation) bool { return !t.a.mayCount(part) }) {
+	cannotCount := func(part *books.Operation) bool { return !t.a.mayCount(part) }
+	if slices.ContainsFunc(op.Parts(), cannotCount) {
 		return
 	}
+
 	p := t.settle(op, stepMaySettle, math.MaxInt64)
 	if op.Kind.Nexts() {
 		p.use = books.Ack
 	}
+
 	t.add(op, math.MaxInt64, p)
 }
 
@@ -212,14 +231,18 @@ func (t *translation) maySettle(op *books.Operation) {
 func (t *translation) mayTake(op *books.Operation) {
 	for range op.Untold() {
 		if op.Kind.Leases() {
-			hold := t.delayHold(op.Call, math.MaxInt64) // a lease that nobody receives ends at once
+			// A lease that nobody receives ends at once.
+			hold := t.delayHold(op.Call, math.MaxInt64)
 			t.add(op, math.MaxInt64, step{kind: stepMayLease, item: -1, hold: hold})
 			continue
 		}
+
 		t.add(op, math.MaxInt64, step{kind: stepMayTake, item: -1, slot: t.slots})
 		if !t.m.simple {
-			t.add(op, math.MaxInt64, step{kind: stepGiveBack, item: -1, slot: t.slots, text: "put back what " + op.String() + " took"})
+			t.add(op, math.MaxInt64, step{kind: stepGiveBack, item: -1, slot: t.slots,
+				text: "put back what " + op.String() + " took"})
 		}
+
 		t.slots++
 	}
 }
@@ -266,27 +289,30 @@ func (t *translation) slack(op *books.Operation) int64 {
 			slack++
 		}
 	}
-	for value, push := range t.a.pushes { // it may have expired before anybody saw it
+
+	// An item may have expired before anybody saw it.
+	for value, push := range t.a.pushes {
 		if push.TTL > 0 && push.Open() && len(t.a.ids[value]) == 0 && push.Call < op.Return {
 			slack++
 		}
 	}
+
 	return int64(slack)
 }
 
-// unseen returns the times since when there may have been items whose ids no client was
-// told: those of pushes without an answer, and those that one pop pushed again and
-// another took. Each must have been taken by an open pop, so there were at most as many
-// as open pops.
-func (a *account) unseen(ops []*books.Operation) []int64 {
+// unseen returns the times since when there may have been items whose ids no client was told: items
+// of pushes without an answer, and items that one pop pushed again and another took. An open pop
+// must have taken each of them, so there were at most as many as open pops.
+func (a *account) unseen() []int64 {
 	var calls []int64
 	missing := a.missing()
-	for _, op := range ops {
+	for _, op := range a.ops {
 		again := a.open > 1 && (len(a.ids[op.Value]) > 1 || slices.Contains(missing, op.Value))
 		if op.Kind == books.Push && (op.Open() || again) {
 			calls = append(calls, op.Call)
 		}
 	}
+
 	return calls
 }
 
@@ -298,10 +324,13 @@ func (t *translation) pull(op *books.Operation) {
 		got.served = []served{{t.number(item.ID), uint16(item.Fence), t.leaseHold(item)}}
 		t.add(op, op.Return, got)
 	}
+
 	if op.Open() {
 		t.mayTake(op)
 	}
-	if few := op.Outcome == books.Empty || op.Outcome == books.Done && len(op.Items) < op.Asked(); few && op.Expires == 0 && !op.Cut {
+
+	few := op.Outcome == books.Empty || op.Outcome == books.Done && len(op.Items) < op.Asked()
+	if few && op.Expires == 0 && !op.Cut {
 		t.add(op, op.Return, one)
 	}
 }

@@ -56,14 +56,17 @@ func (q Queue) Pop(tr fdb.Transaction, max bool) ([]byte, error) {
 // next returns one more than the first element of the last key below s, or first if
 // there is none.
 func next(tr fdb.Transaction, s subspace.Subspace, first int64) (int64, error) {
-	last, err := tr.Snapshot().GetRange(s, fdb.RangeOptions{Limit: 1, Reverse: true}).GetSliceWithError()
+	o := fdb.RangeOptions{Limit: 1, Reverse: true}
+	last, err := tr.Snapshot().GetRange(s, o).GetSliceWithError()
 	if err != nil || len(last) == 0 {
 		return first, err
 	}
+
 	t, err := s.Unpack(last[0].Key)
 	if err != nil {
 		return 0, err
 	}
+
 	return t[0].(int64) + 1, nil
 }
 

@@ -22,16 +22,18 @@ type Balance struct {
 	AtLimit, AtRate  int64 // groups that came to a limit, and deliveries at a rate
 }
 
-// Close adds everything up, after all that was left has been entered, which was done at a time in milliseconds: until then
-// items may have expired. It returns everything that is wrong.
+// Close adds everything up, after all that was left has been entered, which was done at a time in
+// milliseconds: until then items may have expired. It returns everything that is wrong.
 func (b *Books) Close(at int64) (Balance, error) {
 	b.completeBatches()
 	halves := b.undoTogether()
 	sum := Balance{
-		Items: b.items.Load(), Takes: b.takes.Load(), Again: b.again.Load(), MayFences: b.fences.Load(),
-		Fences: b.graves.fences.Load(), Buried: b.graves.letters.Load(), Gone: b.gone.Load(),
-		Halves: halves, Keys: int64(len(b.keys.items)), Duplicates: int64(len(b.keys.duplicates)),
+		Items: b.items.Load(), Takes: b.takes.Load(), Again: b.again.Load(),
+		Fences: b.graves.fences.Load(), MayFences: b.fences.Load(),
+		Buried: b.graves.letters.Load(), Gone: b.gone.Load(), Halves: halves,
+		Keys: int64(len(b.keys.items)), Duplicates: int64(len(b.keys.duplicates)),
 	}
+
 	var swept, maySwept int64 // from queues that are purged
 	for n := range sum.Items {
 		e := b.at(n)
@@ -58,23 +60,28 @@ func (b *Books) Close(at int64) (Balance, error) {
 			sum.Redelivered++
 		}
 	}
+
 	b.checkSweeps(&sum, swept, maySwept)
 	b.checkDeaths()
 	b.checkLimits(&sum)
 	if sum.Again > sum.Takes {
-		b.problem("stored again under another id: %d items, and only %d pops can have done that", sum.Again, sum.Takes)
+		b.problem("stored again under another id: %d items by %d pops", sum.Again, sum.Takes)
 	}
 	if sum.Fences > sum.MayFences {
-		b.problem("%d fences are of no known lease, and only %d operations can have used one", sum.Fences, sum.MayFences)
+		b.problem("%d fences are of no known lease, %d can be", sum.Fences, sum.MayFences)
 	}
+
 	var takes int64
 	if sum.Overlaps, takes = b.keys.check(b); sum.Overlaps > takes {
-		b.problem("two items with one unique key, or one without its key, %d times, and only %d pops can have freed a key for a while", sum.Overlaps, takes)
+		b.problem("two items with one unique key, or one without its key, %d times, "+
+			"and only %d pops can have freed a key for a while", sum.Overlaps, takes)
 	}
+
 	return sum, b.Problems()
 }
 
-// mayVanish returns in which ways the item may be gone. Those that were given up are in a dead-letter queue.
+// mayVanish returns in which ways the item may be gone. Those that were given up are in a
+// dead-letter queue.
 func (e *entry) mayVanish() marks {
 	if e.isBuried() {
 		return 0
@@ -97,26 +104,26 @@ func (b *Books) checkCounts(n int64, e *entry) (unknown int64) {
 	if e.marks&snoozed != 0 {
 		snoozes--
 	}
+
 	unknown = int64(e.fence) - int64(e.leases) - naks
 	counted := int64(e.leases) - snoozes
 	if d := int64(e.deliveries); unknown < 0 || d < counted-unknown || d > counted+unknown {
-		b.problem("item %d: fence %d and %d deliveries, after %d leases, %d negative acknowledgements and %d snoozes",
+		b.problem("item %d: fence %d and %d deliveries, after %d leases, %d naks and %d snoozes",
 			n, e.fence, d, e.leases, naks, snoozes)
 	}
+
 	return max(unknown, 0)
 }
 
 // Left records an item that was found in the store after all had ended.
 func (b *Books) Left(queue, value, id string) {
 	e, unlock := b.entry(value)
-	if e == nil {
-		return
-	}
 	defer unlock()
 	if e.left(queue, id) || !isDead(queue) && e.lifeOf(queue, id) == 0 && e.marks&buried != 0 {
 		b.problem("given up and left: %q, in %s", value, queue)
 		return
 	}
+
 	b.arrive(e, queue, id, value, 0)
 	b.identify(e, id, math.MaxInt32)
 	switch {
@@ -125,10 +132,12 @@ func (b *Books) Left(queue, value, id string) {
 	case e.marks&refused != 0:
 		b.problem("refused, but left: %q", value)
 	}
+
 	b.checkDenied(e, value)
 	if e.marks&settled == 0 {
 		b.ended.Add(1)
 	}
+
 	b.keys.left(e, value)
 	b.unmark(e, vanishing)
 	e.marks |= popped

@@ -3,15 +3,14 @@ package books
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"strconv"
 	"sync"
 	"sync/atomic"
 )
 
-// Books keeps accounts of very many items: which were pushed, who got them, what became of
-// them. It judges each operation when it ends and then forgets it, so it knows nothing of
-// order, and takes 48 bytes an item. What it finds:
+// Books keeps accounts of very many items: which were pushed, who got them, and what became of
+// them. It judges each operation when it ends and then forgets it, so it knows nothing of order,
+// and takes 48 bytes an item. What it finds:
 //
 //   - an item that is settled twice, or comes out after it was settled;
 //   - an item that two clients have at once, or that comes back before its lease is over;
@@ -20,8 +19,8 @@ import (
 //   - an item that comes back under another id than its own, so at another place;
 //   - deliveries that are counted wrong;
 //   - an item that nobody pushed, whose push was refused, or that is missing;
-//   - a lease that is said to be lost and is not, or the other way round, and an acknowledgement of several leases
-//     that counts for some of them;
+//   - a lease that is said to be lost and is not, or the other way round;
+//   - an acknowledgement of several leases that counts only for some of them;
 //   - a delayed item that comes too early, one that has expired and is served, or that is gone
 //     before;
 //   - two items with one unique key, and a push that is told to be the duplicate of an item that
@@ -32,15 +31,16 @@ import (
 //   - more items gone from a queue than were purged, or fewer;
 //   - a request that was told too early that there is nothing more to wait for;
 //   - more leases of a group, or deliveries in any time, than the queue allows;
-//   - more bytes than a request asked for, and one that is told that items are too large, though it did not limit them.
+//   - more bytes than a request asked for, and a request that is told that items are too large,
+//     though it did not limit them.
 //
 // An item that nobody received is not missing unless something was broken: see [Gone].
 //
-// Operations of unknown outcome may or may not have happened, as in a history: each can
-// explain one missing item, one unknown fence, and so on, in all queues together.
+// Operations of unknown outcome may or may not have happened, as in a history. Each can explain one
+// missing item, one unknown fence, and so on, in all queues together.
 //
-// The value of an item is its number, which [Books.New] returns, unless the items are [Named]. All methods are safe for
-// concurrent use.
+// The value of an item is its number, which [Books.New] returns, unless the items are [Named]. All
+// methods are safe for concurrent use.
 type Books struct {
 	tolerance int32            // ms
 	names     map[string]int64 // the numbers of items that are Named
@@ -60,8 +60,8 @@ type Books struct {
 	gone         atomic.Int64 // items that nobody was there to receive
 	graves       afterlife
 	sweeps       sweeps
-	keys         keys
-	limits       limits
+	keys         *keys
+	limits       *limits
 
 	mu struct {
 		sync.Mutex
@@ -82,19 +82,27 @@ type chunk [chunkSize]entry
 
 // entry is the account of one item. Times are in milliseconds of the history's clock.
 type entry struct {
-	until   int32  // when the newest lease, or the delay after it or of the push, is over, at the earliest
-	got     int32  // when a client had that lease, or the popped or removed item
-	arrived int32  // when a client first had it in the queue that it is in now, if it was in another
+	// until is when the newest lease is over, or the delay after it, or that of the push, at the
+	// earliest.
+	until int32
+	// got is when a client had that lease, or the popped or removed item.
+	got int32
+	// arrived is when a client first saw the item in the queue that it is in now, if it was in
+	// another before.
+	arrived int32
 	renamed int32  // when it got its id by a move
-	expires span   // when it does
+	expires span   // when it expires
 	id      uint32 // a hash of the item's id, 0 if nobody knows it
-	first   uint32 // that of the queue that it was pushed to
+	first   uint32 // a hash of its id in the queue that it was pushed to
 	marks   marks
-	// fence and deliveries are those of the newest lease; leases, naks and snoozes count
-	// those that clients know of. A snooze is also a nak.
+
+	// fence and deliveries are those of the newest lease. leases, naks and snoozes are how many
+	// clients know of. A snooze is also a nak.
 	fence, deliveries     uint16
 	leases, naks, snoozes uint16
-	moves, uses           uint8 // those that may have happened, or are under way, and were not answered
+
+	// moves and uses are how many may have happened, or are under way, without an answer.
+	moves, uses uint8
 }
 
 // span is a time that is not known exactly; from is 0 if it never is.
@@ -132,7 +140,9 @@ const (
 )
 
 // New returns empty books, for bridges whose clocks are wrong by skew nanoseconds at most.
-func New(skew int64) *Books { return &Books{tolerance: millis(skew+ClockSlack) + 2} }
+func New(skew int64) *Books {
+	return &Books{tolerance: millis(skew+ClockSlack) + 2, keys: newKeys(), limits: newLimits()}
+}
 
 // Named returns books in which values name the items, whatever they are.
 func Named(skew int64) *Books {
@@ -188,23 +198,26 @@ func (b *Books) number(value string) int64 {
 		}
 		return -1
 	}
+
 	b.named.RLock()
 	defer b.named.RUnlock()
 	if n, known := b.names[value]; known {
 		return n
 	}
+
 	return -1
 }
 
 // at returns the account of an item by its number.
 func (b *Books) at(n int64) *entry { return &b.chunk(n)[n%chunkSize] }
 
-// entry returns the account of an item, locked, nil if there is none.
+// entry returns the account of an item, locked. An item that nobody pushed gets an empty account,
+// which nobody looks at again.
 func (b *Books) entry(value string) (e *entry, unlock func()) {
 	n := b.number(value)
 	if n < 0 {
 		b.problem("invented: %q, which nobody pushed", value)
-		return nil, nil
+		return &entry{}, func() {}
 	}
 	lock := &b.locks[n%int64(len(b.locks))]
 	lock.Lock()
@@ -221,7 +234,8 @@ func (b *Books) problem(format string, args ...any) {
 	b.mu.problems = append(b.mu.problems, fmt.Errorf(format, args...))
 }
 
-// Problems returns everything that is wrong so far, joined; of very much only the first.
+// Problems returns everything that is wrong so far, joined: the first 20 problems, and how many
+// more there are.
 func (b *Books) Problems() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,8 +255,8 @@ type Intent struct {
 	together bool // it is one of these
 }
 
-// Begin is called before an operation is sent, but after its Call was set; End when its outcome is
-// known.
+// Begin is called before an operation is sent, but after its Call was set. End is called when its
+// outcome is known.
 func (b *Books) Begin(op *Operation) (i Intent) {
 	switch {
 	case op.Kind == Push:
@@ -260,6 +274,7 @@ func (b *Books) Begin(op *Operation) (i Intent) {
 		}
 		return i
 	}
+
 	return b.beginUse(op)
 }
 
@@ -279,8 +294,10 @@ func (b *Books) End(op *Operation, i Intent) {
 	case op.Kind.Settles():
 		b.use(op, i)
 	}
+
 	if op.gaveUp() {
-		b.problem("gave up early: %s after %d ms, and was to wait for %d", op, millis(op.Return-op.Call), millis(op.Expires))
+		waited := millis(op.Return - op.Call)
+		b.problem("gave up early: %s after %d ms of %d ms", op, waited, millis(op.Expires))
 	}
 	if wrong := op.wrongSize(); wrong != "" {
 		b.problem("%s: %s", wrong, op)
@@ -288,12 +305,14 @@ func (b *Books) End(op *Operation, i Intent) {
 	if op.Outcome == Gone {
 		b.gone.Add(int64(op.Asked()))
 	}
+
 	n := int64(op.Untold())
 	if op.Kind.Pops() {
 		b.takes.Add(n)
 	} else {
 		b.mayDeliver(op, n)
 	}
+
 	b.keys.take(op, n)
 	for _, item := range op.Got() {
 		b.out(op, item)
@@ -303,9 +322,6 @@ func (b *Books) End(op *Operation, i Intent) {
 // out records an item that was popped or leased.
 func (b *Books) out(op *Operation, item Item) {
 	e, unlock := b.entry(item.Value)
-	if e == nil {
-		return
-	}
 	defer unlock()
 	if e.marks&refused != 0 {
 		b.problem("refused, but done: %s returned %q", op.Kind, item.Value)
@@ -314,6 +330,7 @@ func (b *Books) out(op *Operation, item Item) {
 		b.outLate(e, op, item)
 		return
 	}
+
 	b.arrive(e, op.Queue, item.ID, item.Value, millis(op.Return))
 	b.identify(e, item.ID, millis(op.Call))
 	if e.marks&expiring != 0 && e.expires.to > 0 && millis(op.Call) > e.expires.to+2*b.tolerance {
@@ -322,6 +339,7 @@ func (b *Books) out(op *Operation, item Item) {
 	if e.life() > 0 && item.Unique != "" {
 		b.problem("given up, and has a unique key: %q, %q, by %s", item.Value, item.Unique, op)
 	}
+
 	b.keys.out(e, op, item)
 	b.limits.out(op, item, b.tolerance)
 	switch {
@@ -330,35 +348,6 @@ func (b *Books) out(op *Operation, item Item) {
 	case op.Kind.Leases():
 		b.lease(e, op, item)
 	}
-}
-
-// identify notes the id of an item. Only a move changes it, apart from a bridge that cannot send the
-// reply to a pop, and pushes the item again: that begins a new life.
-func (b *Books) identify(e *entry, id string, call int32) {
-	sum := hash(id)
-	switch {
-	case e.id == 0 || e.id == sum || e.moves > 0:
-	case e.renamed > 0 && call <= e.renamed: // recorded late
-		return
-	default:
-		b.again.Add(1)
-		b.unmark(e, mayAck)
-		*e = entry{
-			marks:   e.marks & (pushed | settled | lives | mayRemove | vanishing | keyed | mortal | crowded),
-			arrived: e.arrived, first: e.first, expires: e.expires, uses: e.uses,
-		}
-	}
-	e.id = sum
-	if e.life() == 0 && e.first == 0 {
-		e.first = sum
-	}
-}
-
-// hash returns a hash of an id, which is not 0.
-func hash(id string) uint32 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(id))
-	return h.Sum32() | 1
 }
 
 // settle records that an item is gone for good.

@@ -2,27 +2,29 @@ package books
 
 import "strings"
 
-// A pull through the JetStream face is a lease, and its acknowledgements are those of the lease, with these differences:
+// A pull through the JetStream face is a lease, and its acknowledgements are those of the lease,
+// with these differences:
 //
-//   - A pull may get its items in several transactions (Spread). Then the model takes it for as many leases of one item,
-//     which all begin with the request.
-//   - A pull that waits and then ends with 408 does not say that there was nothing: while the store was away, nobody
-//     looked. One that does not wait and ends with 404 does.
-//   - With MaxBytes, an item that turns out too large goes back, which takes two fences that nobody hears of.
-//   - An acknowledgement is answered if it counted, and otherwise not at all. So one without an answer is of unknown
+//   - A pull may get its items in several transactions (Spread). Then the model takes it for as
+//     many leases of one item, which all begin with the request.
+//   - A pull that waits and then ends with 408 does not say that there was nothing: while the store
+//     was away, nobody looked. A pull that does not wait and ends with 404 says so.
+//   - With MaxBytes, an item that turns out too large goes back. That takes two fences that no
+//     client hears of.
+//   - An acknowledgement is answered only if it counted, so one without an answer is of unknown
 //     outcome. An answer to Extend does not say until when the lease is.
-//   - +NXT is two operations that need not both happen: an Ack that nobody answers, and a pull.
+//   - +NXT is two operations that need not both happen: an Ack without an answer, and a pull.
 //
-// A consumer may limit how many items are delivered and not acknowledged. An acknowledgement frees such a place when it
-// arrives, so a place is taken for certain from the time that the client has the item until an acknowledgement is sent, or
-// until the lease that it was told of is over. Only one bridge counts them, and forgets them when it ends.
+// A consumer may limit how many items are delivered and not acknowledged. An acknowledgement frees
+// a place when it arrives. So a place is taken for certain from the time that the client has the
+// item until an acknowledgement is sent, or until the lease that the client was told of is over.
+// Only one bridge counts the places, and it forgets them when it ends.
 
 // consumer is one of a queue.
 type consumer struct{ queue, name string }
 
 // LimitConsumer says how many items a consumer may have outstanding, before any operation.
 func (b *Books) LimitConsumer(queue, name string, most int) {
-	b.limits.open()
 	b.limits.consumers[consumer{queue, name}] = most
 }
 
@@ -64,14 +66,12 @@ func (o *Operation) returned() int {
 // First reports whether no acknowledgement of the newest lease of the item was sent before.
 func (i Intent) First() bool { return i.fresh == mayAck }
 
-// Acknowledged reports whether only an acknowledgement whose outcome is unknown can have removed its item. Close was
-// called before.
+// Acknowledged reports whether only an acknowledgement whose outcome is unknown can have removed
+// its item. Close was called before.
 func (b *Books) Acknowledged(op *Operation) bool {
 	e, unlock := b.entry(op.Value)
-	if e == nil {
-		return false
-	}
 	defer unlock()
 	const others = settled | vanishing | mayBury | buried | mayRemove
-	return b.takes.Load() == 0 && e.marks&(mayAck|others) == mayAck && e.id == hash(op.ID) && int64(e.fence) == op.Fence
+	newest := e.id == hash(op.ID) && int64(e.fence) == op.Fence
+	return newest && b.takes.Load() == 0 && e.marks&(mayAck|others) == mayAck
 }

@@ -10,23 +10,23 @@ func (b *Books) pop(e *entry, op *Operation, value string) {
 	e.got = millis(op.Return)
 }
 
-// checkFree checks that the newest lease, or the delay after it, can have ended when a client
-// got the item.
+// checkFree checks that the newest lease, or the delay after it, can have ended when a client got
+// the item.
 func (b *Books) checkFree(e *entry, got int32, value string, op *Operation) {
 	switch {
 	case e.fence == 0:
 		if got < e.until-2*b.tolerance {
-			b.problem("too early: %q, by %s at %d ms, and pushed with a delay until %d ms", value, op, got, e.until)
+			b.problem("too early: %q, by %s at %d ms, ready only at %d ms", value, op, got, e.until)
 		}
 	case e.marks&naked != 0 && got < e.until-2*b.tolerance:
-		b.problem("too early: %q, by %s at %d ms, and delayed until %d ms", value, op, got, e.until)
+		b.problem("too early: %q, by %s at %d ms, delayed until %d ms", value, op, got, e.until)
 	case e.marks&mayNak == 0 && got < e.until-b.tolerance:
-		b.problem("held by two: %q, by %s at %d ms, and leased until %d ms", value, op, got, e.until)
+		b.problem("held by two: %q, by %s at %d ms, leased until %d ms", value, op, got, e.until)
 	}
 }
 
 func (b *Books) lease(e *entry, op *Operation, item Item) {
-	fence, got := uint16(item.Fence), millis(op.Return)
+	fence, got, until := uint16(item.Fence), millis(op.Return), millis(item.Until)
 	b.checkMortal(e, op, item)
 	b.checkUntil(op, item.Value, item.Until)
 	newer := fence > e.fence
@@ -39,17 +39,18 @@ func (b *Books) lease(e *entry, op *Operation, item Item) {
 		b.problem("two deliveries of %q with one fence: %s", item.Value, op)
 	case newer && e.marks&popped == 0:
 		b.checkFree(e, got, item.Value, op)
-	case !newer && e.got < millis(item.Until)-b.tolerance: // recorded late
-		b.problem("held by two: %q, at %d ms, and by %s until %d ms", item.Value, e.got, op, millis(item.Until))
+	case !newer && e.got < until-b.tolerance: // recorded late
+		b.problem("held by two: %q, at %d ms, and by %s until %d ms", item.Value, e.got, op, until)
 	}
 	e.leases++
 	if !newer {
 		return
 	}
+
 	b.checkNext(e, op, item)
 	b.checkDenied(e, item.Value)
 	e.fence, e.deliveries = fence, uint16(item.Deliveries)
-	e.until = e.backAfter(millis(item.Until))
+	e.until = e.backAfter(until)
 	b.unmark(e, mayAck|mayNak|naked|snoozed|ackedAlone)
 	if e.marks&dead == 0 {
 		b.unmark(e, mayBury)
@@ -67,10 +68,12 @@ func (b *Books) extend(e *entry, op *Operation, newest, alone bool) {
 	if !newest || e.marks&naked != 0 {
 		return
 	}
+
 	until := e.backAfter(b.extendedTo(op))
 	if !alone {
 		until = min(until, e.until)
 	}
+
 	e.until = until
 	b.limits.extend(op, b.tolerance)
 }
@@ -80,39 +83,40 @@ func (b *Books) checkUntil(op *Operation, value string, until int64) {
 	tolerance := int64(b.tolerance) * 1_000_000
 	least, most := op.Call+op.Wait-tolerance, op.Return+op.Wait+tolerance
 	if until < least || until > most {
-		b.problem("%s: the lease of %q is over at %d ms, want %d to %d", op, value, millis(until), millis(least), millis(most))
+		b.problem("%s: the lease of %q is over at %d ms, want %d to %d",
+			op, value, millis(until), millis(least), millis(most))
 	}
 }
 
-// checkNext checks that a lease counts on from the newest one, whatever came in between that is not known.
+// checkNext checks that a lease counts on from the newest one, whatever came in between that is not
+// known.
 func (b *Books) checkNext(e *entry, op *Operation, item Item) {
 	unknown, want := item.Fence-int64(e.fence)-1, int64(e.counted()+1)
 	if e.marks&naked != 0 {
 		unknown--
 	}
 	if unknown < 0 {
-		b.problem("two deliveries of %q, and a token that holds for both: %s, after fence %d", item.Value, op, e.fence)
+		b.problem("two deliveries of %q, one token: %s, after fence %d", item.Value, op, e.fence)
 	} else if d := item.Deliveries; d < want-unknown || d > want+unknown {
-		b.problem("delivery %d of %q in %s, want %d, give or take %d", d, item.Value, op, want, unknown)
+		b.problem("delivery %d of %q in %s, want %d ± %d", d, item.Value, op, want, unknown)
 	}
 }
 
 // beginUse is Begin of an operation with a token.
 func (b *Books) beginUse(op *Operation) (i Intent) {
 	e, unlock := b.entry(op.Value)
-	if e == nil {
-		return i
-	}
 	defer unlock()
 	b.limits.use(op)
 	if e.uses++; e.uses > 1 {
 		e.marks |= crowded
 	}
+
 	newest := int64(e.fence) == op.Fence
-	i.lost = int64(e.fence) > op.Fence || newest && e.marks&(settled|naked) != 0 || e.ended(op) || e.hasLeft(op.ID)
+	used := newest && e.marks&(settled|naked) != 0
+	i.lost = used || int64(e.fence) > op.Fence || e.ended(op) || e.hasLeft(op.ID)
 	switch {
 	case !newest || e.left(op.Queue, op.ID):
-	case op.Kind == Extend: // a clock that is behind makes the lease shorter
+	case op.Kind == Extend: // A clock that is behind makes the lease shorter.
 		e.until = min(e.until, millis(op.Call+op.Wait)-b.tolerance)
 	default:
 		mark := mayNak
@@ -122,27 +126,27 @@ func (b *Books) beginUse(op *Operation) (i Intent) {
 		case op.Kind == Term:
 			mark = mayBury
 		}
+
 		i.fresh = mark &^ e.marks
 		if e.marks |= mark; i.fresh == mayAck {
 			b.mayEnds.Add(1)
 		}
 	}
+
 	return i
 }
 
 // use judges an operation with a token.
 func (b *Books) use(op *Operation, i Intent) {
 	e, unlock := b.entry(op.Value)
-	if e == nil {
-		return
-	}
 	defer unlock()
 	left := e.left(op.Queue, op.ID)
 	newest := int64(e.fence) == op.Fence && !left
-	alone := e.marks&crowded == 0 // else nobody knows which use came first
+	alone := e.marks&crowded == 0 // Otherwise nobody knows which use came first.
 	if e.uses--; e.uses == 0 {
 		e.marks &^= crowded
 	}
+
 	switch {
 	case op.Open():
 		if op.Kind == Nak {
@@ -163,6 +167,7 @@ func (b *Books) use(op *Operation, i Intent) {
 	case i.lost:
 		b.problem("a lost token counts: %s", op)
 	}
+
 	b.keys.use(e, op)
 	switch {
 	case op.Kind == Term:
@@ -181,7 +186,7 @@ func (b *Books) use(op *Operation, i Intent) {
 // ack judges an acknowledgement that counts.
 func (b *Books) ack(e *entry, op *Operation, newest bool) {
 	if !newest {
-		b.problem("acknowledged with fence %d, and delivered with fence %d: %q", op.Fence, e.fence, op.Value)
+		b.problem("acknowledged with fence %d, delivered with %d: %q", op.Fence, e.fence, op.Value)
 	}
 	b.checkDenied(e, op.Value)
 	b.settle(e, op, op.Value, acked)
@@ -196,10 +201,12 @@ func (b *Books) nak(e *entry, op *Operation, newest bool) {
 	if !newest {
 		return
 	}
+
 	e.marks |= naked
 	e.until = millis(op.Call + op.Delay)
 	if op.Snooze {
 		e.marks |= snoozed
 	}
+
 	b.diedOfNak(e, op)
 }

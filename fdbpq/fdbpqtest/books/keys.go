@@ -8,17 +8,23 @@ import (
 	"sync"
 )
 
-// keys has the items with unique keys. Unlike the rest of the books, it keeps all of them to the end, because
-// it takes two operations to see that a key was used twice.
+// keys has the items with unique keys. Unlike the rest of the books, it keeps all of them to the
+// end, because it takes two operations to see that a key was used twice.
 type keys struct {
 	mu         sync.Mutex
 	items      map[string]*uniqueItem // by value
 	duplicates []Operation
-	// takes has by queue the items that pops of unknown outcome may have taken, and so freed their keys for a while,
-	// mayHold whether leases of unknown outcome may hold items that have expired.
+	// takes has by queue the items that pops of unknown outcome may have taken, and so freed their
+	// keys for a while, mayHold whether leases of unknown outcome may hold items that have expired.
 	takes   map[string]int64
 	mayHold map[string]bool
 	without int64 // sightings of items that have lost their keys
+}
+
+func newKeys() *keys {
+	return &keys{
+		items: map[string]*uniqueItem{}, takes: map[string]int64{}, mayHold: map[string]bool{},
+	}
 }
 
 // uniqueItem is an item with a unique key. Times are in nanoseconds.
@@ -37,11 +43,9 @@ func (k *keys) take(op *Operation, n int64) {
 	if n == 0 {
 		return
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.takes == nil {
-		k.takes, k.mayHold = map[string]int64{}, map[string]bool{}
-	}
 	if op.Kind.Pops() {
 		k.takes[op.Queue] += n
 	} else {
@@ -60,10 +64,8 @@ func keyOf(op *Operation) string { return op.Queue + " " + op.Unique }
 func (k *keys) announce(op *Operation) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.items == nil {
-		k.items = map[string]*uniqueItem{}
-	}
-	k.items[op.Value] = &uniqueItem{value: op.Value, key: keyOf(op), call: op.Call, gone: math.MaxInt64}
+	i := &uniqueItem{value: op.Value, key: keyOf(op), call: op.Call, gone: math.MaxInt64}
+	k.items[op.Value] = i
 }
 
 // push records the outcome of a push.
@@ -91,6 +93,7 @@ func (k *keys) out(e *entry, op *Operation, item Item) {
 	if e.marks&keyed == 0 {
 		return
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i := k.items[item.Value]
@@ -116,12 +119,14 @@ func (k *keys) use(e *entry, op *Operation) {
 	if e.marks&keyed == 0 || e.life() > 0 {
 		return
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i := k.items[op.Value]
 	if i == nil {
 		return
 	}
+
 	i.there = max(i.there, op.Call)
 	if op.Kind.Acks() || op.Kind == Term || op.Kind == Remove {
 		i.gone = min(i.gone, op.Return)
@@ -137,8 +142,9 @@ func (k *keys) left(e *entry, value string) {
 	}
 }
 
-// check returns how many items were there while another one with their key was, for certain, or had lost their
-// keys, and how many pops can have freed a key for a while. It adds problems for pushes that were duplicates of nothing.
+// check returns how many items were there while another one with their key was, for certain, or had
+// lost their keys, and how many pops can have freed a key for a while. It adds problems for pushes
+// that were duplicates of nothing.
 func (k *keys) check(b *Books) (overlaps, takes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,21 +156,26 @@ func (k *keys) check(b *Books) (overlaps, takes int64) {
 			i.gone = min(i.gone, i.expires)
 		}
 	}
+
 	for _, op := range k.duplicates {
 		i := byID[op.ID]
-		unseen := slices.ContainsFunc(byKey[keyOf(&op)], func(i *uniqueItem) bool { return i.id == "" })
-		if i == nil && unseen {
+		isUnseen := func(i *uniqueItem) bool { return i.id == "" }
+		if i == nil && slices.ContainsFunc(byKey[keyOf(&op)], isUnseen) {
 			continue
 		}
 		if i == nil || i.key != keyOf(&op) || i.call > op.Return || i.gone < op.Call {
 			b.problem("a duplicate of an item that is not there: %s is told %s: %+v", &op, op.ID, i)
 		}
 	}
+
 	queues := map[string]bool{}
 	for _, items := range byKey {
 		queues[items[0].queue()] = true
 		items = slices.DeleteFunc(items, func(i *uniqueItem) bool { return !i.pushed })
-		slices.SortFunc(items, func(x, y *uniqueItem) int { return cmp.Compare(x.answered, y.answered) })
+		slices.SortFunc(items, func(x, y *uniqueItem) int {
+			return cmp.Compare(x.answered, y.answered)
+		})
+
 		for n, i := range items {
 			for _, later := range items[n+1:] {
 				if later.answered > i.there {
@@ -176,8 +187,10 @@ func (k *keys) check(b *Books) (overlaps, takes int64) {
 			}
 		}
 	}
+
 	for queue := range queues {
 		takes += k.takes[queue]
 	}
+
 	return overlaps + k.without, takes
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
-// limits is what Books know of queues that limit the leases of groups, or how often items are delivered. Unlike the rest of
-// the books, it keeps all deliveries of these queues to the end, because it takes several to see that there are too many.
+// limits is what Books know of queues that limit the leases of groups, or how often items are
+// delivered. Unlike the rest of the books, it keeps all deliveries of these queues to the end,
+// because it takes several to see that there are too many.
 type limits struct {
 	queues map[string]queueLimits
 
@@ -41,8 +42,8 @@ type line struct{ queue, group string }
 // delivered says when an item was delivered: at some time between these, in milliseconds.
 type delivered struct{ from, to int32 }
 
-// leaseSpan says how long an item certainly was leased: since a client had it, until its lease may have been over, or an
-// operation was sent that may have ended it.
+// leaseSpan says how long an item certainly was leased: since a client had it, until its lease may
+// have been over, or an operation was sent that may have ended it.
 type leaseSpan struct {
 	value      string
 	from, to   int32
@@ -56,17 +57,15 @@ const maxWindow = 256
 func (b *Books) Limit(queue string, s settings.Settings) error {
 	rate, err := settings.ParseRate(s.Rate)
 	perGroup, errPerGroup := settings.ParseRate(s.RatePerGroup)
-	b.limits.open()
 	b.limits.queues[queue] = queueLimits{int(s.MaxLeasedPerGroup), rate, perGroup}
 	return errors.Join(err, errPerGroup)
 }
 
-// open makes room.
-func (l *limits) open() {
-	if l.queues == nil {
-		l.queues, l.consumers = map[string]queueLimits{}, map[consumer]int{}
-		l.deliveries, l.leases = map[line][]delivered{}, map[line][]*leaseSpan{}
-		l.held, l.removes = map[heldLease][]*leaseSpan{}, map[string]int32{}
+func newLimits() *limits {
+	return &limits{
+		queues: map[string]queueLimits{}, consumers: map[consumer]int{},
+		deliveries: map[line][]delivered{}, leases: map[line][]*leaseSpan{},
+		held: map[heldLease][]*leaseSpan{}, removes: map[string]int32{},
 	}
 }
 
@@ -78,10 +77,12 @@ func (l *limits) out(op *Operation, item Item, tolerance int32) {
 	if !limited && !limitedThere {
 		return
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	span := leaseSpan{value: item.Value, from: millis(op.Return) + 1, to: millis(item.Until) - tolerance}
+	span := leaseSpan{value: item.Value, from: millis(op.Return) + 1}
+	span.to = millis(item.Until) - tolerance
 	if limitedThere {
 		there := span
 		there.ofConsumer = true
@@ -90,6 +91,7 @@ func (l *limits) out(op *Operation, item Item, tolerance int32) {
 	if !limited {
 		return
 	}
+
 	at := delivered{millis(op.Call), millis(op.Return) + 1}
 	if limits.rate.Count > 0 {
 		whole := line{op.Queue, ""}
@@ -98,6 +100,7 @@ func (l *limits) out(op *Operation, item Item, tolerance int32) {
 	if item.Group == "" {
 		return
 	}
+
 	group := line{op.Queue, item.Group}
 	if limits.ratePerGroup.Count > 0 {
 		l.deliveries[group] = append(l.deliveries[group], at)
@@ -126,11 +129,13 @@ func (l *limits) use(op *Operation) {
 	}
 }
 
-// extend records that a lease was extended. If it was over before, the item may have been leased beyond the limit.
+// extend records that a lease was extended. If it was over before, the item may have been leased
+// beyond the limit.
 func (l *limits) extend(op *Operation, tolerance int32) {
 	if l.queues[op.Queue].maxLeased == 0 || op.Until == 0 {
 		return
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, span := range l.held[heldLease{op.ID, op.Fence}] {
@@ -152,12 +157,14 @@ func (l *limits) remove(op *Operation) {
 	}
 }
 
-// checkLimits adds a problem for each group that had too many items leased at a time, and for too many deliveries.
+// checkLimits adds a problem for each group that had too many items leased at a time, and for too
+// many deliveries.
 func (b *Books) checkLimits(sum *Balance) {
-	l := &b.limits
+	l := b.limits
 	for group, spans := range l.leases {
 		b.checkLeased(group, spans, l.most(group), sum)
 	}
+
 	for group, times := range l.deliveries {
 		rate := l.queues[group.queue].ratePerGroup
 		if group.group == "" {
@@ -174,6 +181,7 @@ func (b *Books) checkLeased(group line, spans []*leaseSpan, limit int, sum *Bala
 		ends bool
 		span *leaseSpan
 	}
+
 	var events []event
 	for _, s := range spans {
 		if removed, ok := b.limits.removes[s.value]; ok {
@@ -183,6 +191,7 @@ func (b *Books) checkLeased(group line, spans []*leaseSpan, limit int, sum *Bala
 			events = append(events, event{s.from, false, s}, event{s.to, true, s})
 		}
 	}
+
 	slices.SortFunc(events, func(x, y event) int {
 		if x.at == y.at && x.ends != y.ends {
 			if x.ends {
@@ -204,13 +213,14 @@ func (b *Books) checkLeased(group line, spans []*leaseSpan, limit int, sum *Bala
 			sum.AtLimit++
 		}
 		if len(at) > limit {
-			b.problem("too many leased: %q of group %q of %s at %d ms, and at most %d may be", at, group.group, group.queue, e.at, limit)
+			b.problem("too many leased: %q of %q at %d ms, limit %d", at, group, e.at, limit)
 		}
 	}
 }
 
-// checkRate checks deliveries over all times that begin with one, up to maxWindow of them. Clocks of bridges differ: that may
-// let through more once, and again each time that a clock which is ahead finds that a full burst may be delivered.
+// checkRate checks deliveries over all times that begin with one, up to maxWindow of them. Clocks
+// of bridges differ: that may let through more once, and again each time that a clock which is
+// ahead finds that a full burst may be delivered.
 func (b *Books) checkRate(group line, times []delivered, rate settings.Rate, sum *Balance) {
 	slices.SortFunc(times, func(x, y delivered) int { return cmp.Compare(x.from, y.from) })
 	apart := 2 * time.Duration(b.tolerance) * time.Millisecond
@@ -220,12 +230,14 @@ func (b *Books) checkRate(group line, times []delivered, rate settings.Rate, sum
 		for _, d := range times[i:min(i+maxWindow, len(times))] {
 			ends = append(ends, d.to)
 		}
+
 		slices.Sort(ends)
 		for n, end := range ends {
 			took := time.Duration(end-first.from) * time.Millisecond
 			bursts := time.Duration(int64(n)/rate.Count) + 1
 			if most := rate.Count + int64((took+bursts*apart)/rate.Interval()); int64(n) >= most {
-				b.problem("too many deliveries: %d of group %q of %s within %v from %d ms on, and at most %d may be", n+1, group.group, group.queue, took, first.from, most)
+				b.problem("too many deliveries: %d of %q within %v from %d ms on, limit %d",
+					n+1, group, took, first.from, most)
 				return
 			}
 			if int64(n) >= rate.Count && took < rate.Per {

@@ -1,17 +1,19 @@
 package books
 
 import (
+	"hash/fnv"
 	"strings"
 	"sync/atomic"
 )
 
-// An item that is given up (Term) moves to the queue with "-dead" after its name, under another
-// id. Its account begins anew there, with the mark dead. A redrive sends it back to its queue, again under
-// another id, where its account begins anew with the mark back. It is not given up once more then. So an item
-// has up to three lives, 0 to 2. Operations of an earlier life may be entered after that of a later one.
+// An item that is given up (Term) moves to the queue with "-dead" after its name, under another id.
+// Its account begins anew there, with the mark dead. A redrive sends it back to its queue, again
+// under another id, where its account begins anew with the mark back. It is not given up once more
+// then. So an item has up to three lives, 0 to 2. Operations of an earlier life may be entered
+// after that of a later one.
 //
-// In queues to which items are redriven none are moved, so that an id says which life it is of, and none are purged, so that
-// an item that was redriven must be there.
+// In queues to which items are redriven none are moved, so that an id says which life it is of, and
+// none are purged, so that an item that was redriven must be there.
 
 // lives are the marks that say in which of the queues an item may be.
 const lives = mayBury | buried | dead | back
@@ -63,7 +65,7 @@ func (b *Books) bury(e *entry, op *Operation) {
 	case !left && e.marks&settled != 0:
 		b.problem("settled twice: %q, the second time by %s", op.Value, op)
 	case !left && int64(e.fence) != op.Fence:
-		b.problem("given up with fence %d, and delivered with fence %d: %q", op.Fence, e.fence, op.Value)
+		b.problem("given up with fence %d, delivered with %d: %q", op.Fence, e.fence, op.Value)
 	}
 	e.marks |= buried
 }
@@ -74,6 +76,7 @@ func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
 	if life <= e.life() {
 		return
 	}
+
 	mark := dead
 	switch {
 	case e.marks&lives == 0 && !b.diedAlone(e, value, at):
@@ -85,9 +88,11 @@ func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
 		b.graves.backs.Add(1)
 		mark |= back
 	}
+
 	if e.fence > 0 {
 		b.graves.fences.Add(b.checkCounts(b.number(value), e))
 	}
+
 	b.unmark(e, mayAck|vanishing)
 	*e = entry{
 		marks:   e.marks&(pushed|refused|settled|lives|keyed|crowded) | mark,
@@ -98,7 +103,7 @@ func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
 // outLate records an item that came out in an earlier life, after it was seen in a later one.
 func (b *Books) outLate(e *entry, op *Operation, item Item) {
 	if op.Kind.Pops() || millis(op.Call) > e.arrived {
-		b.problem("in two queues: %q, seen in another queue at %d ms, and in %s", item.Value, e.arrived, op)
+		b.problem("in two queues: %q, in another at %d ms, and in %s", item.Value, e.arrived, op)
 	}
 	b.graves.fences.Add(-1) // its fence was one of no known lease
 }
@@ -116,12 +121,40 @@ func (b *Books) useLate(op *Operation) {
 // IsBack reports whether the item was redriven, so that it is not to be given up again.
 func (b *Books) IsBack(value string) bool {
 	e, unlock := b.entry(value)
-	if e == nil {
-		return false
-	}
 	defer unlock()
 	return e.marks&back != 0
 }
 
 // hasLeft reports whether a move has given the item another id.
 func (e *entry) hasLeft(id string) bool { return e.renamed > 0 && e.moves == 0 && e.id != hash(id) }
+
+// identify notes the id of an item. Only a move changes it, apart from a bridge that cannot send
+// the reply to a pop, and pushes the item again: that begins a new life.
+func (b *Books) identify(e *entry, id string, call int32) {
+	sum := hash(id)
+	switch {
+	case e.id == 0 || e.id == sum || e.moves > 0:
+	case e.renamed > 0 && call <= e.renamed: // recorded late
+		return
+	default:
+		b.again.Add(1)
+		b.unmark(e, mayAck)
+		const kept = pushed | settled | lives | mayRemove | vanishing | keyed | mortal | crowded
+		*e = entry{
+			marks: e.marks & kept, arrived: e.arrived, first: e.first,
+			expires: e.expires, uses: e.uses,
+		}
+	}
+
+	e.id = sum
+	if e.life() == 0 && e.first == 0 {
+		e.first = sum
+	}
+}
+
+// hash returns a hash of an id, which is not 0.
+func hash(id string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return h.Sum32() | 1
+}

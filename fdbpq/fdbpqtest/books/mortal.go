@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// In queues whose names begin with d- or fifo-d- items are given up after MaxDeliver deliveries, and come back after
-// Backoff: whoever runs the operations has to configure the queues so. Nobody is told when the last lease of an
-// item runs out. So it may be in the dead-letter queue then, if its lease was over, and if clients know of its deliveries,
-// or of operations without an answer that can have been the others.
+// In queues whose names begin with d- or fifo-d- items are given up after MaxDeliver deliveries,
+// and come back after Backoff: whoever runs the operations has to configure the queues so. Nobody
+// is told when the last lease of an item runs out. So it may be in the dead-letter queue then, if
+// its lease was over, and if clients know of its deliveries, or of operations without an answer
+// that can have been the others.
 
 // MaxDeliver is the max_deliver of such a queue.
 const MaxDeliver = 3
@@ -41,7 +42,8 @@ func (e *entry) counted() int {
 	return int(e.deliveries)
 }
 
-// backAfter returns when the item is back if its newest lease, which ends then, runs out, in milliseconds.
+// backAfter returns when the item is back if its newest lease, which ends then, runs out, in
+// milliseconds.
 func (e *entry) backAfter(until int32) int32 {
 	if !e.isMortal() || e.deliveries >= MaxDeliver {
 		return until
@@ -52,7 +54,7 @@ func (e *entry) backAfter(until int32) int32 {
 // checkMortal checks a delivery.
 func (b *Books) checkMortal(e *entry, op *Operation, item Item) {
 	if e.isMortal() && item.Deliveries > MaxDeliver {
-		b.problem("delivered too often: %q, for the %dth time, by %s", item.Value, item.Deliveries, op)
+		b.problem("delivered too often: %q, %d times, by %s", item.Value, item.Deliveries, op)
 	}
 }
 
@@ -74,12 +76,12 @@ func (b *Books) mayDeliver(op *Operation, n int64) {
 // checkDeaths compares the items that died too early with the deliveries that nobody knows.
 func (b *Books) checkDeaths() {
 	if early, may := b.graves.early.Load(), b.mortalFences.Load(); early > may {
-		b.problem("died too early: %d deliveries of dead letters are not known, and only %d operations can have been some", early, may)
+		b.problem("died too early: %d unknown deliveries of dead letters, %d can be", early, may)
 	}
 }
 
-// diedAlone takes an item that is in the dead-letter queue at a time, or in the end if that is 0, though no operation is
-// known that gave it up. It reports whether it can be there.
+// diedAlone takes an item that is in the dead-letter queue at a time, or in the end if that is 0,
+// though no operation is known that gave it up. It reports whether it can be there.
 func (b *Books) diedAlone(e *entry, value string, at int32) bool {
 	if !e.isMortal() {
 		return false
@@ -87,6 +89,7 @@ func (b *Books) diedAlone(e *entry, value string, at int32) bool {
 	if at > 0 && e.fence > 0 && e.marks&(naked|mayNak) == 0 && at < e.until-b.tolerance {
 		b.problem("dead too early: %q, seen at %d ms, and leased until %d ms", value, at, e.until)
 	}
+
 	unknown := int64(max(0, MaxDeliver-e.counted()))
 	b.graves.fences.Add(unknown)
 	b.graves.early.Add(unknown)

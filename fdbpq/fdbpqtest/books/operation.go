@@ -1,5 +1,6 @@
-// Package books keeps the accounts of items: who pushed them, who had them with which fence until when, and
-// what became of them. It knows what queues promise, and neither stores nor NATS, so tests of every level use it.
+// Package books keeps the accounts of items: who pushed them, who had them with which fence until
+// when, and what became of them. It knows what queues promise, and neither stores nor NATS, so
+// tests of every level use it.
 package books
 
 import (
@@ -71,8 +72,8 @@ const (
 	// Empty: the answer says that there is no item. NextMin and NextMax have acknowledged
 	// theirs then.
 	Empty Outcome = "empty"
-	// TooLarge: the answer says that the next item exceeds MaxBytes (413). It stays, but NextMin and NextMax have
-	// acknowledged theirs.
+	// TooLarge: the answer says that the next item exceeds MaxBytes (413). It stays, but NextMin
+	// and NextMax have acknowledged theirs.
 	TooLarge Outcome = "too large"
 	// Stale: the answer says that the token is not good any more, or that the item of a Move is
 	// leased (409).
@@ -102,16 +103,16 @@ type Operation struct {
 	Value string `json:"value,omitempty"`
 	// ID is the id of the item, if Outcome is Done, or that of the token.
 	ID string `json:"id,omitempty"`
-	// Batch is how many items pops and leases ask for; 0 means one. Items has those that
-	// were leased, or that came out of a pop with a Batch, in order, even if the reply broke
-	// off after them. If Outcome is Done and there are fewer than Batch, the queue was empty
-	// then, unless Cut. A push with a Batch pushes Items at once. It is also the most items of a Redrive.
+	// Batch is how many items pops and leases ask for; 0 means one. Items has those that were
+	// leased, or that came out of a pop with a Batch, in order, even if the reply broke off after
+	// them. If Outcome is Done and there are fewer than Batch, the queue was empty then, unless
+	// Cut. A push with a Batch pushes Items at once. It is also the most items of a Redrive.
 	Batch int    `json:"batch,omitempty"`
 	Items []Item `json:"items,omitempty"`
 	// MaxBytes is the most bytes of items that pops and leases ask for; 0 is no limit.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
-	// Cut says that there were more items than Items, and the next one exceeded MaxBytes or, if it was to be leased, had no
-	// room in the transaction.
+	// Cut says that there were more items than Items, and the next one exceeded MaxBytes or, if it
+	// was to be leased, had no room in the transaction.
 	Cut bool `json:"cut,omitempty"`
 	// Size is how many bytes the value of a Push has, or of what a pop without a Batch returned.
 	Size int64 `json:"size,omitempty"`
@@ -119,8 +120,8 @@ type Operation struct {
 	Expires int64 `json:"expires,omitempty"`
 	// Fence is that of the token.
 	Fence int64 `json:"fence,omitempty"`
-	// Also are the items, with fences, of further leases that an Ack, NextMin or NextMax names. If the Outcome is
-	// Stale, Lost says which leases are lost, counted as in the header.
+	// Also are the items, with fences, of further leases that an Ack, NextMin or NextMax names. If
+	// the Outcome is Stale, Lost says which leases are lost, counted as in the header.
 	Also []Item `json:"also,omitempty"`
 	Lost []int  `json:"lost,omitempty"`
 	// Wait is the length of the leases that are asked for, or of that which is extended.
@@ -128,8 +129,8 @@ type Operation struct {
 	// Delay is that of Push and Nak, Snooze that of Nak.
 	Delay  int64 `json:"delay,omitempty"`
 	Snooze bool  `json:"snooze,omitempty"`
-	// JetStream says that the operation went through the JetStream face: a pull, or an acknowledgement there. Consumer is
-	// that of a pull. See consumers.go.
+	// JetStream says that the operation went through the JetStream face: a pull, or an
+	// acknowledgement there. Consumer is that of a pull. See consumers.go.
 	JetStream bool   `json:"jetstream,omitempty"`
 	Consumer  string `json:"consumer,omitempty"`
 	// Spread says that a pull may have got its items in several transactions.
@@ -191,8 +192,9 @@ func (o *Operation) Untold() int {
 	return o.Asked() - len(o.Items)
 }
 
-// untoldFences returns how many fences the operation may have used that no client knows. A bridge ends leases that nobody
-// received, or that it answered for before the store did, which takes one more.
+// untoldFences returns how many fences the operation may have used that no client knows. A bridge
+// ends leases that nobody received, or that it answered for before the store did, which takes one
+// more.
 func (o *Operation) untoldFences() int {
 	n := o.Untold() + o.returned()
 	if o.Kind.Leases() {
@@ -229,7 +231,8 @@ func (o *Operation) LeftOfMaxBytes() int64 {
 	return left
 }
 
-// wrongSize returns what is wrong with the sizes of the items, or with an answer that says they are too large.
+// wrongSize returns what is wrong with the sizes of the items, or with an answer that says they are
+// too large.
 func (o *Operation) wrongSize() string {
 	switch {
 	case o.LeftOfMaxBytes() < 0:
@@ -254,6 +257,7 @@ func (op *Operation) String() string {
 		}
 		b.WriteString(")")
 	}
+
 	switch {
 	case op.Cut:
 		b.WriteString(" → cut off after")
@@ -265,11 +269,13 @@ func (op *Operation) String() string {
 	case op.Kind == Len:
 		fmt.Fprintf(&b, " → %d", op.Len)
 	}
+
 	for _, item := range op.Got() {
 		fmt.Fprintf(&b, " → %s", item.Value)
 		if item.Fence > 0 {
 			fmt.Fprintf(&b, " (fence %d)", item.Fence)
 		}
 	}
+
 	return b.String()
 }

@@ -23,9 +23,6 @@ func (b *Books) announce(op *Operation) {
 	for _, value := range op.pushes() {
 		b.name(value)
 		e, unlock := b.entry(value)
-		if e == nil {
-			continue
-		}
 		if op.Delay > 0 {
 			e.until = millis(op.Call + op.Delay)
 		}
@@ -46,6 +43,7 @@ func (b *Books) announce(op *Operation) {
 			e.marks |= keyed
 			b.keys.announce(op)
 		}
+
 		unlock()
 	}
 }
@@ -53,13 +51,11 @@ func (b *Books) announce(op *Operation) {
 // push judges the push of one item.
 func (b *Books) push(op *Operation) {
 	e, unlock := b.entry(op.Value)
-	if e == nil {
-		return
-	}
 	defer unlock()
 	if e.marks&keyed != 0 {
 		b.keys.push(op, b.tolerance)
 	}
+
 	done := op.Outcome != Refused && op.Outcome != Duplicate
 	if !done {
 		b.unmark(e, vanishing)
@@ -67,6 +63,7 @@ func (b *Books) push(op *Operation) {
 	if op.Outcome != Done && e.marks&vanishing == 0 {
 		b.mayPushes.Add(1)
 	}
+
 	switch {
 	case op.Outcome == Done:
 		e.marks |= pushed
@@ -87,23 +84,30 @@ func (b *Books) push(op *Operation) {
 func (b *Books) pushBatch(op *Operation) {
 	type line struct {
 		priority int64
-		group    string // "" for all items, which those without a group come after
+		group    string // "" for all items; an item without a group comes after all of them
 	}
+
 	newest := map[line]fdbpq.ID{}
 	for _, item := range op.Items {
-		b.push(&Operation{Kind: Push, Queue: op.Queue, Value: item.Value, ID: item.ID, Outcome: op.Outcome})
+		single := Operation{Kind: Push, Queue: op.Queue, Value: item.Value, ID: item.ID}
+		single.Outcome = op.Outcome
+		b.push(&single)
 		if op.Outcome != Done {
 			continue
 		}
+
 		id, err := fdbpq.ParseID(item.ID)
-		if before, ok := newest[line{id.Priority, item.Group}]; err != nil || ok && before.Compare(&id) >= 0 {
-			b.problem("a batch in the wrong order: %q is %s, after %s: %v", item.Value, item.ID, before, err)
+		at := line{id.Priority, item.Group}
+		if before, ok := newest[at]; err != nil || ok && before.Compare(&id) >= 0 {
+			b.problem("a batch in the wrong order: %s %v after %v: %v", item.Value, id, before, err)
 		}
-		newest[line{id.Priority, item.Group}] = id
+
+		newest[at] = id
 		if last, ok := newest[line{id.Priority, ""}]; !ok || last.Compare(&id) < 0 {
 			newest[line{id.Priority, ""}] = id
 		}
 	}
+
 	if op.Open() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -124,6 +128,7 @@ func (b *Books) completeBatches() {
 			entries = append(entries, e)
 			seen = seen || e.id != 0 || e.marks&settled != 0
 		}
+
 		for _, e := range entries {
 			if seen {
 				e.marks |= pushed

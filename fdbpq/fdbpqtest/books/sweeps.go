@@ -16,8 +16,8 @@ type sweeps struct {
 	mayRedrive atomic.Int64 // more, by redrives of unknown outcome
 }
 
-// isPurged reports whether a queue may be purged, so that its items can be gone. Its dead-letter queue
-// is not.
+// isPurged reports whether a queue may be purged, so that its items can be gone. Its dead-letter
+// queue is not.
 func isPurged(queue string) bool { return strings.HasSuffix(queue, "-purged") }
 
 // sweep records a purge or redrive. An error does not say that nothing was done.
@@ -39,9 +39,6 @@ func (b *Books) sweep(op *Operation) {
 // beginEdit is Begin of a remove or move.
 func (b *Books) beginEdit(op *Operation) (i Intent) {
 	e, unlock := b.entry(op.Value)
-	if e == nil {
-		return i
-	}
 	defer unlock()
 	b.limits.remove(op)
 	i.lost = e.marks&settled != 0 || e.ended(op) || e.hasLeft(op.ID)
@@ -54,13 +51,11 @@ func (b *Books) beginEdit(op *Operation) (i Intent) {
 // edit judges a remove or move.
 func (b *Books) edit(op *Operation, i Intent) {
 	e, unlock := b.entry(op.Value)
-	if e == nil {
-		return
-	}
 	defer unlock()
 	if op.Kind == Move && !op.Open() {
 		e.moves--
 	}
+
 	switch {
 	case op.Open() && op.Kind == Remove:
 		e.marks |= mayRemove
@@ -76,6 +71,7 @@ func (b *Books) edit(op *Operation, i Intent) {
 		e.got = max(e.got, millis(op.Return))
 		return
 	}
+
 	e.renamed = max(e.renamed, millis(op.Return))
 	if e.id == 0 || e.id == hash(op.ID) { // else somebody has seen a newer one
 		e.id = hash(op.Moved)
@@ -87,7 +83,7 @@ func (b *Books) checkSweeps(sum *Balance, swept, maySwept int64) {
 	sum.Purged, sum.Redriven = b.sweeps.purged.Load(), b.graves.backs.Load()
 	if more := swept - sum.Purged; more > 0 && !b.sweeps.mayPurge.Load() {
 		if sum.Missing += more; sum.Missing > sum.Takes {
-			b.problem("lost: %d items are gone from queues that %d were purged from", swept, sum.Purged)
+			b.problem("lost: %d items are gone, and %d were purged", swept, sum.Purged)
 		}
 	}
 	if sum.Purged > maySwept {

@@ -2,8 +2,8 @@ package books
 
 import "slices"
 
-// An acknowledgement may name further leases (Also). It counts for all of them or for none, so the books judge it as
-// one use of each token, and check besides that these agree.
+// An acknowledgement may name further leases (Also). It counts for all of them or for none, so the
+// books judge it as one use of each token, and check besides that these agree.
 
 // Leases returns those that an operation with a token names.
 func (o *Operation) Leases() []Item {
@@ -15,20 +15,25 @@ func (o *Operation) Parts() []*Operation {
 	if len(o.Also) == 0 {
 		return []*Operation{o}
 	}
+
 	parts := make([]*Operation, 0, 1+len(o.Also))
 	for n, item := range o.Leases() {
 		part := &Operation{
-			Client: o.Client, Queue: o.Queue, Kind: Ack, Value: item.Value, ID: item.ID, Fence: item.Fence,
+			Client: o.Client, Queue: o.Queue, Kind: Ack,
+			Value: item.Value, ID: item.ID, Fence: item.Fence,
 			Outcome: o.Outcome, Text: o.Text, Call: o.Call, Return: o.Return,
 		}
+
 		switch {
 		case o.Outcome == Stale && !slices.Contains(o.Lost, n):
 			part.Outcome = Refused // because of the others
 		case len(o.Items) > 0:
 			part.Outcome = Done // else there would be no next items
 		}
+
 		parts = append(parts, part)
 	}
+
 	return parts
 }
 
@@ -50,6 +55,7 @@ func (b *Books) useParts(op *Operation, i Intent) {
 	if op.Outcome != Done && op.Outcome != Empty && !op.Open() && len(op.Items) > 0 {
 		b.problem("leased, though nothing was acknowledged: %s", op)
 	}
+
 	var open together
 	for n, part := range op.Parts() {
 		if op.Outcome == Stale && part.Outcome == Refused && i.parts[n].lost {
@@ -60,6 +66,7 @@ func (b *Books) useParts(op *Operation, i Intent) {
 			open = append(open, heldBy{b.number(part.Value), hash(part.ID), uint16(part.Fence)})
 		}
 	}
+
 	if open != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -67,13 +74,14 @@ func (b *Books) useParts(op *Operation, i Intent) {
 	}
 }
 
-// outlived reports whether the item was there after the acknowledgement of the lease, which so did not count.
+// outlived reports whether the item was there after the acknowledgement of the lease, which so did
+// not count.
 func (e *entry) outlived(l heldBy) bool {
 	return e.marks&settled != 0 || e.id != l.id || e.fence != l.fence
 }
 
-// undoTogether takes back what acknowledgements of several leases may have done, if they did not count for
-// one of them. It returns how many items are missing that had no other.
+// undoTogether takes back what acknowledgements of several leases may have done, if they did not
+// count for one of them. It returns how many items are missing that had no other.
 func (b *Books) undoTogether() (halves int64) {
 	at := func(l heldBy) *entry { return b.at(l.item) }
 	b.mu.Lock()
@@ -87,9 +95,12 @@ func (b *Books) undoTogether() (halves int64) {
 			}
 		}
 	}
+
 	for _, t := range all {
 		for _, l := range t {
-			if e := at(l); !mayCount[l.item] && !e.outlived(l) && e.marks&(mayAck|ackedAlone) == mayAck {
+			e := at(l)
+			alone := e.marks&(mayAck|ackedAlone) != mayAck
+			if !mayCount[l.item] && !e.outlived(l) && !alone {
 				b.unmark(e, mayAck)
 				if b.isMissing(e) && e.mayVanish() == 0 {
 					halves++
@@ -97,14 +108,16 @@ func (b *Books) undoTogether() (halves int64) {
 			}
 		}
 	}
+
 	return halves
 }
 
-// deny records that the newest lease of an item is said to be lost, though it cannot be over. Only a remove, whose answer
-// may come later, can have ended it.
+// deny records that the newest lease of an item is said to be lost, though it cannot be over. Only
+// a remove, whose answer may come later, can have ended it.
 func (b *Books) deny(e *entry, op *Operation) {
 	const excuses = settled | mayAck | mayNak | naked | mayBury | buried | mayRemove | purgeable
-	if e.marks&excuses == 0 && e.moves == 0 && e.id == hash(op.ID) && millis(op.Return) < e.until-b.tolerance {
+	excused := e.marks&excuses != 0 || e.moves > 0 || e.id != hash(op.ID)
+	if !excused && millis(op.Return) < e.until-b.tolerance {
 		e.marks |= denied
 	}
 }
@@ -113,6 +126,6 @@ func (b *Books) deny(e *entry, op *Operation) {
 func (b *Books) checkDenied(e *entry, value string) {
 	if e.marks&denied != 0 {
 		e.marks &^= denied
-		b.problem("said to be lost, and not: the lease of %q until %d ms, with fence %d", value, e.until, e.fence)
+		b.problem("said to be lost, and not: %q until %d ms, fence %d", value, e.until, e.fence)
 	}
 }

@@ -149,8 +149,8 @@ func explainVanished(found, marked commitNumbers, mark string) error {
 	}
 	if found.inTables < marked.inTables {
 		return fmt.Errorf("%w: the newest commit in the tables is number %d, but tables had all "+
-			"up to number %d; the list of the tables, a file MANIFEST-*, is damaged, cut off or an "+
-			"older one: restore the folder from a backup, all of it and into an empty folder; "+
+			"up to number %d; the list of the tables, a file MANIFEST-*, is damaged, cut off or "+
+			"an older one: restore the folder from a backup, all of it and into an empty folder; "+
 			"if there is none, see what is left in a copy of the folder, without the file %s",
 			errDamaged, found.inTables, marked.inTables, mark)
 	}

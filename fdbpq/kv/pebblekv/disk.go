@@ -164,10 +164,8 @@ func (d *diskFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 // Link implements vfs.FS. Only backups link files. Pebble copies a file that cannot be linked, but
 // not after every error that file systems without links return, so all errors become errNoLink.
 func (d *diskFS) Link(oldname, newname string) error {
-	if b := d.backupOf(newname); b != nil && b.ctx.Err() != nil {
-		return errNoLink
-	}
-	if err := d.FS.Link(oldname, newname); err != nil {
+	b := d.backupOf(newname)
+	if b != nil && b.ctx.Err() != nil || d.FS.Link(oldname, newname) != nil {
 		return errNoLink
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -59,11 +60,8 @@ func reason(cause error) string {
 // moment.
 func passing(err error) bool {
 	errno, _ := errors.AsType[syscall.Errno](err)
-	switch errno {
-	case syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR:
-		return true
-	}
-	return false
+	passes := []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR}
+	return slices.Contains(passes, errno)
 }
 
 // explainDamage adds what to do to Pebble's error about a damaged folder.

@@ -252,7 +252,6 @@ func (s *gapSet) trim(keys [][]byte) {
 			s.dropSample(key)
 			_, sample = s.countSamples(gap{begin: key, end: rest.end}, 1)
 		}
-
 		cut = key
 	}
 

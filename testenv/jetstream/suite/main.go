@@ -1,11 +1,12 @@
 // Suite runs tests that nats.go has for JetStream's pull consumers and messages against a bridge:
-// make jetstream-suite. It takes them from the module cache as they are, adapts names of streams and
-// subjects, and builds them together with package test, whose helpers start a bridge where theirs
-// start a server with JetStream. Nothing of them is kept. The client library is that of go.mod.
+// make jetstream-suite. It takes them from the module cache as they are, adapts names of streams
+// and subjects, and builds them together with package test, whose helpers start a bridge where
+// theirs start a server with JetStream. Nothing of them is kept. The client library is that of
+// go.mod.
 //
-// skipped.txt lists those that a queue cannot pass, and why; they are not run. Some of the others give what
-// happens only milliseconds, or count pulls that depend on which of two gets a message, so those that fail
-// are run again, alone.
+// skipped.txt lists those that a queue cannot pass, and why; they are not run. Some of the others
+// give what happens only milliseconds, or count pulls that depend on which of two gets a message,
+// so those that fail are run again, alone.
 package main
 
 import (
@@ -36,8 +37,8 @@ const home = "testenv/jetstream/suite/test"
 var files = []string{"pull_test.go", "message_test.go", "consumer_test.go"}
 
 // replacements adapt the text of the tests: the domain, and one queue in place of their streams. A
-// queue takes items at one subject, and needs no other configuration. Limits in bytes are those of as
-// many items, since one of ten bytes takes about 310 with its headers and the subject for its
+// queue takes items at one subject, and needs no other configuration. Limits in bytes are those of
+// as many items, since one of ten bytes takes about 310 with its headers and the subject for its
 // acknowledgement, and a message of theirs takes 60.
 var replacements = []struct {
 	pattern *regexp.Regexp
@@ -48,7 +49,8 @@ var replacements = []struct {
 	{regexp.MustCompile(`(Subjects:\s*\[\]string)\{"[^"]*"\}`), `$1{"pq.foo.push"}`},
 	{regexp.MustCompile(`"FOO\.[^"]*"`), `"pq.foo.push"`},
 	{regexp.MustCompile(`(Publish\(ctx, )"foo"`), `$1"pq.foo.push"`},
-	{regexp.MustCompile(`(Name:\s*|CreateOrUpdateConsumer\(ctx, |name := )"(FOO|TEST|test|test-stream|cluster)"`), `$1"foo"`},
+	{regexp.MustCompile(`(Name:\s*|CreateOrUpdateConsumer\(ctx, |name := )` +
+		`"(FOO|TEST|test|test-stream|cluster)"`), `$1"foo"`},
 	{regexp.MustCompile(`(Consumer\(ctx, )"TEST"`), `$1"foo"`},
 	{regexp.MustCompile(`PullMaxBytes\(60\)`), `PullMaxBytes(400)`},
 	{regexp.MustCompile(`PullMaxBytes\(150\)`), `PullMaxBytes(800)`},
@@ -75,6 +77,7 @@ func suite(run string) error {
 	if err != nil {
 		return err
 	}
+
 	dir, err := os.MkdirTemp("", "jetstream-suite-")
 	if err != nil {
 		return err
@@ -85,11 +88,13 @@ func suite(run string) error {
 	if err != nil {
 		return err
 	}
+
 	failed, err := runTests(overlay, "-run", run, "-skip", matching(skipped()))
 	for attempt := 0; attempt < 2 && len(failed) > 0; attempt++ {
 		fmt.Printf("again, because they failed: %s\n", strings.Join(failed, ", "))
 		failed, err = runTests(overlay, "-run", matching(failed))
 	}
+
 	return err
 }
 
@@ -113,6 +118,7 @@ func matching(names []string) string {
 		}
 		patterns = append(patterns, strings.Join(parts, "/"))
 	}
+
 	return strings.Join(patterns, "|")
 }
 
@@ -123,12 +129,14 @@ func download() (string, error) {
 	if broken := json.Unmarshal(out, &module); broken != nil {
 		return "", fmt.Errorf("go mod download %s: %w", version, errors.Join(err, broken))
 	}
+
 	switch {
 	case module.Error != "":
 		return "", fmt.Errorf("go mod download %s: %s", version, module.Error)
 	case module.Sum != sum:
 		return "", fmt.Errorf("%s has the hash %s, want %s", version, module.Sum, sum)
 	}
+
 	return module.Dir, nil
 }
 
@@ -139,6 +147,7 @@ func adapt(source, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var overlay struct{ Replace map[string]string }
 	overlay.Replace = map[string]string{}
 	for _, name := range files {
@@ -146,13 +155,16 @@ func adapt(source, dir string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		for _, r := range replacements {
 			text = r.pattern.ReplaceAll(text, []byte(r.text))
 		}
+
 		to := filepath.Join(dir, name)
 		if err := os.WriteFile(to, text, 0o600); err != nil {
 			return "", err
 		}
+
 		overlay.Replace[filepath.Join(root, name)] = to
 	}
 
@@ -160,15 +172,19 @@ func adapt(source, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	name := filepath.Join(dir, "overlay.json")
 	return name, os.WriteFile(name, list, 0o600)
 }
 
 var failure = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
 
-// runTests runs tests, and returns the names of those that failed, without the tests that these are part of.
+// runTests runs tests, and returns the names of those that failed, without the tests that these are
+// part of.
 func runTests(overlay string, args ...string) (failed []string, err error) {
-	cmd := exec.Command("go", append([]string{"test", "-count=1", "-timeout", "20m", "-tags", "natsgo", "-overlay", overlay, "./" + home}, args...)...)
+	test := []string{"test", "-count=1", "-timeout", "20m", "-tags", "natsgo"}
+	test = append(test, "-overlay", overlay, "./"+home)
+	cmd := exec.Command("go", append(test, args...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, &out), os.Stderr
 	err = cmd.Run()
@@ -183,5 +199,6 @@ func runTests(overlay string, args ...string) (failed []string, err error) {
 		}
 		failed = append(failed, found[1])
 	}
+
 	return failed, err
 }

@@ -81,7 +81,6 @@ func (p *Popper) once(ctx context.Context, fn step) (*fdbpq.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	defer tx.Cancel()
 
 	result, err := fn(tx)

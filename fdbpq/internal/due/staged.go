@@ -4,7 +4,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // returnBytes is about the most bytes of values that one transaction returns to all of its queues.
@@ -17,28 +16,6 @@ type uncollected struct {
 	encoded  kv.Future[[]byte]
 	valueKey []byte
 	item     *codec.ID // nil if the answer is that there was none
-}
-
-// addStaged adds an answer, or removes a claim. rest is the key behind ("f"). It reports whether
-// keys like this one fall due.
-func (f *findings) addStaged(d *Due, record dueRecord, rest []byte) bool {
-	g := d.Ledger
-	part, request, err := tuple.DecodeInt(rest)
-	switch {
-	case err == nil && part == codec.PartClaim:
-		record.remove(g.Tx)
-		return true
-	case err == nil && part == codec.PartAnswer:
-		f.staged = append(f.staged, &uncollected{
-			dueRecord: record,
-			due:       d,
-			encoded:   g.Tx.Snapshot().Get(record.key),
-			valueKey:  append(g.L.PartPrefix(codec.PartValue), request...),
-		})
-		return true
-	}
-
-	return false
 }
 
 // returnStaged returns the items of answers to their queues, and removes answers without one. An

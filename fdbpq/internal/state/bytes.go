@@ -9,22 +9,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// byteCount is what a transaction knows of the bytes of a queue. Which items count:
-//
-//	on  all  to   counted
-//	no  -    -    none
-//	yes yes  nil  all items
-//	yes no   set  those up to a place; an earlier version stopped there
-//	yes no   nil  none: the key that says which is missing
-type byteCount struct {
-	loaded bool
-	on     bool // the queue has MaxBytes
-	all    bool
-	to     []byte
-	delta  int64                // what Flush adds to the counter
-	sizes  map[codec.ID]*Stored // items whose ("m") keys are read for their size
-}
-
 // The first byte of the key that says which items count: see the table of keys in package codec.
 const (
 	countedAll byte = iota

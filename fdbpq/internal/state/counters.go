@@ -1,33 +1,11 @@
 package state
 
 import (
-	"encoding/binary"
-	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
-
-// ReadCounter waits for a counter. One that is missing is 0.
-func ReadCounter(value kv.Future[[]byte]) (int64, error) {
-	encoded, err := value.Get()
-	if err != nil {
-		return 0, err
-	}
-	return ParseLength(encoded)
-}
-
-// ParseLength returns the number in a counter, 0 for nil. The error is ErrCorrupt.
-func ParseLength(value []byte) (int64, error) {
-	if value == nil {
-		return 0, nil
-	}
-	if len(value) != 8 {
-		return 0, fmt.Errorf("%w: item counter has %d bytes: want 8", codec.ErrCorrupt, len(value))
-	}
-	return int64(binary.LittleEndian.Uint64(value)), nil
-}
 
 // ReadNextCount starts to read the count of the next item that is pushed at a priority: one more
 // than that of the last item there, ready or held. Held items return to their old places, so
@@ -204,30 +182,6 @@ func (g *Ledger) Strays() bool { return g.strays }
 // Err returns the error that Flush will return.
 func (g *Ledger) Err() error { return g.err }
 
-// fail keeps the first error for Flush.
-func (g *Ledger) fail(err error) {
-	if g.err == nil {
-		g.err = err
-	}
-}
-
-// Ahead is when there is something to do about a queue even if no request comes.
-type Ahead struct {
-	// Due is when the next item falls due: its lease or delay ends, or it expires. Zero if none
-	// does.
-	Due time.Time
-	// Over is when the window of the next message id ends; zero if there is none.
-	Over time.Time
-	// Source says that the queue has a source, or that its source has changed.
-	Source bool
-}
-
-// QueueAhead is the Ahead of a queue of a Keyspace.
-type QueueAhead struct {
-	Queue codec.QueueName
-	Ahead
-}
-
 // AppendAhead appends what lies ahead by what the ledger has written, if anything does.
 func (g *Ledger) AppendAhead(list []QueueAhead) []QueueAhead {
 	if g.ahead == (Ahead{}) || g.L.List == nil {
@@ -239,28 +193,6 @@ func (g *Ledger) AppendAhead(list []QueueAhead) []QueueAhead {
 
 // NoteSource records that the queue's source has changed.
 func (g *Ledger) NoteSource() { g.ahead.Source = true }
-
-// Removed counts items that left their queues although no operation took or removed them, and items
-// that came although nobody pushed them.
-type Removed struct {
-	Expired   int64 // their time was over
-	Discarded int64 // DiscardOld made room
-	Dead      int64 // they moved to a dead-letter queue
-
-	Fired   int64         // schedules pushed them
-	Skipped int64         // times of schedules without an item
-	Late    time.Duration // how much later than their times items were pushed, summed up
-}
-
-// Add adds the counts of other items.
-func (r *Removed) Add(more Removed) {
-	r.Expired += more.Expired
-	r.Discarded += more.Discarded
-	r.Dead += more.Dead
-	r.Fired += more.Fired
-	r.Skipped += more.Skipped
-	r.Late += more.Late
-}
 
 // Removed returns what has left the queue, or come into it, without an operation.
 func (g *Ledger) Removed() Removed { return g.removed }

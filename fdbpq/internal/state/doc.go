@@ -9,10 +9,10 @@
 //	cursor.go, stored.go    items in their order, from either end; an item being read
 //	lookup.go               an item by its id, wherever it is
 //	turn.go, turns.go       how far a group reaches; which count its next item gets
-//	known.go                what is known of a queue from earlier transactions
-//	counters.go, bytes.go   counters, and what a ledger reports; the bytes of all items
+//	known.go                what is known of a queue without a read
+//	counters.go, bytes.go   counters; the bytes of all items
 //	settings.go             settings, records, rates and the list entry of a queue
-//	room.go                 what a transaction has room for
+//	room.go                 what a transaction has room for, and what it reports
 //	dedup.go                message ids and unique keys
 //	expiries.go             expired items, removed in runs
 //	restore.go              popped items on their way back; all items removed at once

@@ -183,35 +183,6 @@ func (f *facts) noteDue(at time.Time) {
 	}
 }
 
-// ReadDue starts to read the first entries of what is due. It reads without conflict: handling an
-// entry conflicts with everyone who handles the same one.
-func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
-	if g.facts.quiet(g.Now) {
-		return nothing
-	}
-
-	// Not known to be quiet, so the index must be read.
-	head := g.Tx.Snapshot().GetRange(g.L.DueRange(g.Now), kv.RangeOptions{Limit: limit})
-	if g.facts == nil {
-		return head
-	}
-
-	// Nothing is due now, and until the first entry that there is.
-	entries, err := head.Get()
-	if err != nil || len(entries) > 0 {
-		return head
-	}
-	g.facts.quietUntil = time.Time{}
-	all := g.L.KindRange(codec.KindDue)
-	first, err := g.Tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: 1}).Get()
-	if err == nil && len(first) == 0 {
-		g.facts.quietUntil = codec.Forever
-	} else if err == nil {
-		g.facts.quietUntil, _ = g.L.DueTime(first[0].Key)
-	}
-	return head
-}
-
 // noteSettings records the settings, as they were read or are written.
 func (f *facts) noteSettings(s *codec.StoredSettings) {
 	if f != nil {
@@ -221,3 +192,25 @@ func (f *facts) noteSettings(s *codec.StoredSettings) {
 
 // nothing is the result of reading a range that is known to be empty.
 var nothing = kv.Ready[[]kv.KeyValue](nil, nil)
+
+// config is the settings of one queue as one transaction sees them.
+type config struct {
+	value    kv.Future[[]byte]     // being read; nil before, and if the settings were known
+	settings *codec.StoredSettings // once read, or set by the transaction
+}
+
+// byteCount is what a transaction knows of the bytes of a queue. Which items count:
+//
+//	on  all  to   counted
+//	no  -    -    none
+//	yes yes  nil  all items
+//	yes no   set  those up to a place; an earlier version stopped there
+//	yes no   nil  none: the key that says which is missing
+type byteCount struct {
+	loaded bool
+	on     bool // the queue has MaxBytes
+	all    bool
+	to     []byte
+	delta  int64                // what Flush adds to the counter
+	sizes  map[codec.ID]*Stored // items whose ("m") keys are read for their size
+}

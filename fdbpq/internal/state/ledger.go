@@ -375,3 +375,10 @@ func addToCounter(tx kv.Transaction, key []byte, delta int64) {
 }
 
 var zeroCounter = make([]byte, 8)
+
+// fail keeps the first error for Flush.
+func (g *Ledger) fail(err error) {
+	if g.err == nil {
+		g.err = err
+	}
+}

@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -185,8 +186,31 @@ func (g *Ledger) FirstHistory() kv.Future[[]kv.KeyValue] {
 	return first
 }
 
-// later is a future that Get computes.
-type later[T any] func() (T, error)
+// ReadDue starts to read the first entries of what is due. It reads without conflict: handling an
+// entry conflicts with everyone who handles the same one.
+func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
+	if g.facts.quiet(g.Now) {
+		return nothing
+	}
 
-// Get implements kv.Future.
-func (f later[T]) Get() (T, error) { return f() }
+	// Not known to be quiet, so the index must be read.
+	head := g.Tx.Snapshot().GetRange(g.L.DueRange(g.Now), kv.RangeOptions{Limit: limit})
+	if g.facts == nil {
+		return head
+	}
+
+	// Nothing is due now, and until the first entry that there is.
+	entries, err := head.Get()
+	if err != nil || len(entries) > 0 {
+		return head
+	}
+	g.facts.quietUntil = time.Time{}
+	all := g.L.KindRange(codec.KindDue)
+	first, err := g.Tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: 1}).Get()
+	if err == nil && len(first) == 0 {
+		g.facts.quietUntil = codec.Forever
+	} else if err == nil {
+		g.facts.quietUntil, _ = g.L.DueTime(first[0].Key)
+	}
+	return head
+}

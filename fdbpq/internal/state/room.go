@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -109,4 +110,43 @@ func ExpiredSize(l *codec.Layout, id *codec.ID, unique string) int {
 		rest = 40 // of a key, behind the prefix
 	)
 	return keys*(len(l.Prefix)+rest) + 6*len(unique) + l.GroupSizeOf(id)
+}
+
+// Ahead is when there is something to do about a queue even if no request comes.
+type Ahead struct {
+	// Due is when the next item falls due: its lease or delay ends, or it expires. Zero if none
+	// does.
+	Due time.Time
+	// Over is when the window of the next message id ends; zero if there is none.
+	Over time.Time
+	// Source says that the queue has a source, or that its source has changed.
+	Source bool
+}
+
+// QueueAhead is the Ahead of a queue of a Keyspace.
+type QueueAhead struct {
+	Queue codec.QueueName
+	Ahead
+}
+
+// Removed counts items that left their queues although no operation took or removed them, and items
+// that came although nobody pushed them.
+type Removed struct {
+	Expired   int64 // their time was over
+	Discarded int64 // DiscardOld made room
+	Dead      int64 // they moved to a dead-letter queue
+
+	Fired   int64         // schedules pushed them
+	Skipped int64         // times of schedules without an item
+	Late    time.Duration // how much later than their times items were pushed, summed up
+}
+
+// Add adds the counts of other items.
+func (r *Removed) Add(more Removed) {
+	r.Expired += more.Expired
+	r.Discarded += more.Discarded
+	r.Dead += more.Dead
+	r.Fired += more.Fired
+	r.Skipped += more.Skipped
+	r.Late += more.Late
 }

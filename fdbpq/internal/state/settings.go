@@ -11,12 +11,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// config is the settings of one queue as one transaction sees them.
-type config struct {
-	value    kv.Future[[]byte]     // being read; nil before, and if the settings were known
-	settings *codec.StoredSettings // once read, or set by the transaction
-}
-
 // BeginSettings starts to read the settings of the queue, unless that has begun.
 func (g *Ledger) BeginSettings() {
 	if !g.SettingsBegun() && g.facts != nil {

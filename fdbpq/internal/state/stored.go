@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -216,3 +217,29 @@ func (s *Stored) Read() int {
 func (s *Stored) Release() {
 	s.metas, s.parts, s.Pair.Value = nil, nil, nil
 }
+
+// ReadCounter waits for a counter. One that is missing is 0.
+func ReadCounter(value kv.Future[[]byte]) (int64, error) {
+	encoded, err := value.Get()
+	if err != nil {
+		return 0, err
+	}
+	return ParseLength(encoded)
+}
+
+// ParseLength returns the number in a counter, 0 for nil. The error is ErrCorrupt.
+func ParseLength(value []byte) (int64, error) {
+	if value == nil {
+		return 0, nil
+	}
+	if len(value) != 8 {
+		return 0, fmt.Errorf("%w: item counter has %d bytes: want 8", codec.ErrCorrupt, len(value))
+	}
+	return int64(binary.LittleEndian.Uint64(value)), nil
+}
+
+// later is a future that Get computes.
+type later[T any] func() (T, error)
+
+// Get implements kv.Future.
+func (f later[T]) Get() (T, error) { return f() }

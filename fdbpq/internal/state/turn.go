@@ -49,33 +49,6 @@ type turnReads struct {
 	length      kv.Future[[]byte]        // how many are ready
 }
 
-// turns returns the turns that are known. Without facts they are only of this transaction.
-func (g *Ledger) turns() *map[turnOf]*turn {
-	if g.facts != nil {
-		return &g.facts.turns
-	}
-	return &g.own
-}
-
-// turnOf returns the turn of a group at a priority. It may have to be read.
-func (g *Ledger) turnOf(hash codec.GroupHash, priority int64) *turn {
-	turns, of := g.turns(), turnOf{hash, priority}
-	if *turns == nil {
-		*turns = map[turnOf]*turn{}
-	}
-
-	t := (*turns)[of]
-	if t == nil {
-		t = &turn{turnOf: of}
-		(*turns)[of] = t
-		if g.facts != nil {
-			g.facts.known.turns++
-		}
-	}
-
-	return t
-}
-
 // empty goes by the rows, not by the counter, which programs that do not know groups leave wrong.
 func (t *turn) empty() bool { return t.rows == 0 }
 
@@ -85,20 +58,20 @@ func (t *turn) isKnown() bool {
 }
 
 // beginRead starts to read the turn, unless it is known or being read.
-func (t *turn) beginRead(g *Ledger) {
+func (t *turn) beginRead(r kv.Reader, l *codec.Layout) {
 	if t.isKnown() || t.reads != nil {
 		return
 	}
 
 	// Up to weight items share a count, so the last weight rows show the whole tail.
-	r, last := g.Tx.Snapshot(), kv.RangeOptions{Limit: t.weight, Reverse: true}
-	ready := g.L.GroupRange(codec.KindGroupReady, t.hash, t.priority)
+	last := kv.RangeOptions{Limit: t.weight, Reverse: true}
+	ready := l.GroupRange(codec.KindGroupReady, t.hash, t.priority)
 	t.reads = &turnReads{
 		most:   t.weight,
 		ready:  r.GetRange(ready, last),
-		held:   r.GetRange(g.L.GroupRange(codec.KindGroupHeld, t.hash, t.priority), last),
+		held:   r.GetRange(l.GroupRange(codec.KindGroupHeld, t.hash, t.priority), last),
 		first:  r.GetRange(ready, kv.RangeOptions{Limit: 1}),
-		length: r.Get(g.L.GroupReadyKey(t.hash, t.priority)),
+		length: r.Get(l.GroupReadyKey(t.hash, t.priority)),
 	}
 }
 
@@ -194,63 +167,4 @@ func (t *turn) noteKey(l *codec.Layout, kind string, id *codec.ID, delta int64) 
 		t.front = id.Count
 	}
 	t.ready += delta
-}
-
-// Served records, for Turns, up to which counts the pops of a transaction serve groups from the
-// front.
-type Served struct {
-	g     *Ledger
-	reads map[int64]*servedRead // by priority
-}
-
-type servedRead struct {
-	ready, row kv.Future[[]byte] // how many items are ready, and which count is recorded
-	count      int64             // highest that was served
-}
-
-// Begin starts to read what is recorded, without conflict, the first time that it is called for an
-// item with a group at this priority.
-func (s *Served) Begin(g *Ledger, id *codec.ID) {
-	if codec.GroupIn(id) <= codec.NoGroup || s.reads[id.Priority] != nil {
-		return
-	}
-	if s.reads == nil {
-		s.g, s.reads = g, map[int64]*servedRead{}
-	}
-	r := g.Tx.Snapshot()
-	ready, row := r.Get(g.L.CounterKey(id.Priority)), r.Get(g.L.TurnKey(id.Priority))
-	s.reads[id.Priority] = &servedRead{ready, row, math.MinInt64}
-}
-
-// Note records that an item was taken.
-func (s *Served) Note(id *codec.ID) {
-	if read := s.reads[id.Priority]; read != nil && codec.GroupIn(id) > codec.NoGroup {
-		read.count = max(read.count, id.Count)
-	}
-}
-
-// Write writes what has changed, before the ledger's Flush. The error is one of the store.
-func (s *Served) Write() error {
-	for priority, read := range s.reads {
-		ready, err := ReadCounter(read.ready)
-		if codec.UnlessCorrupt(err) != nil {
-			return err
-		}
-
-		row, err := read.row.Get()
-		if err != nil {
-			return err
-		}
-
-		switch key := s.g.L.TurnKey(priority); {
-		case ready+s.g.readyAt[priority] <= 0: // a priority without items leaves nothing behind
-			if row != nil {
-				s.g.Tx.Clear(key)
-			}
-		case read.count > codec.ParseCount(row, math.MinInt64):
-			s.g.Tx.Set(key, codec.EncodeCount(read.count))
-		}
-	}
-
-	return nil
 }

@@ -116,7 +116,7 @@ type Op struct {
 	// error of that one.
 	//
 	//	OpPush after OpPush or OpSetSource  all or nothing: all fail with the first error
-	//	OpAck after OpAck                   all or nothing: a lost lease fails all, with LostLeases
+	//	OpAck after OpAck                   all or nothing: a lost lease fails all: LostLeases
 	//	OpLease after OpAck                 only if all acknowledgements of the chain succeeded
 	//	OpPop after OpPop                   they share MaxBytes
 	//	OpLease after OpLease               the same

@@ -59,13 +59,13 @@
 // Each file knows mostly those below it:
 //
 //	retire.go                        leaving the list of queues; the list with counts
-//	batcher_report.go                what a Batcher can be told, and what it and its batches report
+//	batcher_report.go                what a Batcher can be told, and what it reports
 //	batcher.go                       group commit: a batch, its attempts, its commit
 //	receipt.go                       receipts, commits of unknown outcome, and restored items
 //	read.go, apply.go                the families, and their order, in a transaction that only
 //	                                 reads, and in any other
 //	handle.go, keyspace.go           handles of queues, their names, and the store of a Keyspace
-//	look.go, info.go                 lengths, infos, an item by its id, and how many come before it
+//	look.go, info.go                 lengths, infos, an item by its id, and its rank
 //	peek.go                          peeks
 //	pop.go, pop_side.go, limits_pop.go
 //	                                 pops and leases: find the next item from an end that may be
@@ -78,8 +78,7 @@
 //	browse.go                        items where they stand, in transactions of its own
 //	sweep.go                         what falls due in queues that are not used
 //	config.go, records.go            settings and the source; consumers and schedules
-//	op.go                            operations; the transaction and its queues, as all families see
-//	                                 them
+//	op.go                            operations; the transaction as all families see it
 //	room.go                          how much a transaction may move
 //	result.go, names.go, errors.go   results; public names of what internal packages have; errors
 //

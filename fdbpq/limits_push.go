@@ -161,18 +161,16 @@ func (p *pushLimits) removedBytes(id *ID) int {
 // tooMany is for a chain of pushes for which more would have to go than the transaction has room
 // for. If that is because the limits are exceeded already, it evicts what it can, and left is what
 // the queue has then.
-func (p *pushLimits) tooMany(
-	refused error, planned int, left state.Load, alone bool,
-) (_, err error) {
+func (p *pushLimits) tooMany(why error, planned int, left state.Load, alone bool) (error, error) {
 	switch {
 	case planned > 0 && p.have.Exceeds(p.settings) != nil:
 		p.have = left
-		return notYet(refused), p.victims.evict(planned)
+		return notYet(why), p.victims.evict(planned)
 	case !alone:
-		return notYet(refused), nil // the next transaction may have room
+		return notYet(why), nil // the next transaction may have room
 	}
 	const text = "%w: more would have to be discarded than a transaction has room for"
-	return fmt.Errorf(text, refused), nil
+	return fmt.Errorf(text, why), nil
 }
 
 // evicts reports whether items may be evicted for pushes.

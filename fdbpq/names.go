@@ -24,13 +24,13 @@ type (
 	//
 	//	Value       []byte               // the payload, which may be empty
 	//	Headers     map[string][]string  // travel with the value unchanged; nil means none
-	//	MsgID       string               // names the push, so that it happens once; at most MaxKey
-	//	                                 // bytes; "" means none: see Settings.DuplicateWindow
+	//	MsgID       string               // names the push, so that it happens once; at most
+	//	                                 // MaxKey bytes; "" is none: see Settings.DuplicateWindow
 	//	Unique      string               // a key that no other item has while this one is in the
-	//	                                 // queue, in any state; at most MaxKey bytes; "" means none
+	//	                                 // queue, in any state; at most MaxKey bytes; "" is none
 	//	Expires     time.Time            // to the microsecond, by the clock of the process that
 	//	                                 // serves the item; zero is never: see also Op.TTL
-	//	DeadLetter  *DeadLetter          // how it came into a dead-letter queue; nil for all others
+	//	DeadLetter  *DeadLetter          // how it came into a dead-letter queue; otherwise nil
 	//
 	// Size returns what the message counts where bytes are limited, as by MaxMessageSize and
 	// Op.MaxBytes: the bytes of the value and of all texts, and a few for each. That is about what
@@ -52,8 +52,8 @@ type (
 	// token may end or extend the lease.
 	//
 	//	ID     ID     // the id of the item
-	//	Fence  int64  // tells this lease from all others of the item; it cannot be guessed from the
-	//	              // ID or an earlier fence
+	//	Fence  int64  // tells this lease from all others of the item; it cannot be guessed from
+	//	              // the ID or an earlier fence
 	//	End    End    // the end of the queue that the item was leased from
 	//
 	// String returns it as text, AppendTo appends that text to bytes, and ParseToken reads it.

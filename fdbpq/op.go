@@ -92,11 +92,8 @@ const (
 
 // Writes reports whether the operation can change the queue.
 func (k OpKind) Writes() bool {
-	switch k {
-	case OpPeek, OpLen, OpInfo, OpGet, OpRank, OpSettings, OpConsumers, OpSchedules:
-		return false
-	}
-	return true
+	return k != OpPeek && k != OpLen && k != OpInfo && k != OpGet && k != OpRank &&
+		k != OpSettings && k != OpConsumers && k != OpSchedules
 }
 
 // recordKind returns the kind of records that an operation is about, "" if it is about none.
@@ -119,7 +116,7 @@ type Op struct {
 	// error of that one.
 	//
 	//	OpPush after OpPush or OpSetSource  all or nothing: all fail with the first error
-	//	OpAck after OpAck                   all or nothing: lost leases fail all with one LostLeases
+	//	OpAck after OpAck                   all or nothing: a lost lease fails all: LostLeases
 	//	OpLease after OpAck                 only if all acknowledgements of the chain succeeded
 	//	OpPop after OpPop                   they share MaxBytes
 	//	OpLease after OpLease               the same

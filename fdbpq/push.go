@@ -314,7 +314,8 @@ func (q *queuePushes) checkSize(chain []int, settings *Settings) error {
 		size += q.l.PushSize(&m, q.ops[i].delays())
 	}
 	if size > maxChain {
-		const text = "%w: %d items take %d bytes in a transaction: want at most %d: push them in several"
+		const text = "%w: %d items take %d bytes in a transaction: " +
+			"want at most %d: push them in several"
 		return fmt.Errorf(text, ErrMessageTooLarge, len(chain), size, maxChain)
 	}
 	return nil

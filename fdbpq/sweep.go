@@ -50,8 +50,7 @@ func (q *queueSweeps) finish() error {
 		q.ledger.RemoveMsgID(entry)
 	}
 
-	swept := Swept{MsgIDs: len(entries)}
-	swept.More, swept.Done = more || q.due.Behind(), q.due.Done || len(entries) > 0
+	swept := Swept{more || q.due.Behind(), q.due.Done || len(entries) > 0, len(entries)}
 	for _, i := range q.indexes {
 		q.results[i].Err, q.results[i].Swept = q.due.Err, swept
 	}

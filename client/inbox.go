@@ -151,6 +151,7 @@ func (i *inbox) markEnded() {
 
 	close(i.closed)
 
+	// It may be among the idle ones, which must not be used any more.
 	rest := slices.DeleteFunc(idleInboxes.of[i.nc], func(other *inbox) bool { return other == i })
 	if len(rest) > 0 {
 		idleInboxes.of[i.nc] = rest

@@ -263,7 +263,8 @@ func (r *popReply) read(m *nats.Msg, receive receiver) (more bool, err error) {
 		return true, nil
 	}
 
-	r.received++ // the message is an item
+	// Anything else is an item without a frame.
+	r.received++
 	err = receive(receivedIn(m))
 	return err == nil, err
 }

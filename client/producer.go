@@ -203,7 +203,7 @@ func (p *Producer) takePending() []*PushFuture {
 func (p *Producer) pushInOrder(rest []*PushFuture) {
 	var retry pause
 	for n := len(rest); len(rest) > 0; {
-		if p.killed.Err() != nil {
+		if p.killed.Err() != nil { // Close waits no longer, and these were not sent
 			p.failAll(rest, fmt.Errorf("%w: %w", ErrNotSent, ErrProducerClosed))
 			return
 		}
@@ -216,7 +216,7 @@ func (p *Producer) pushInOrder(rest []*PushFuture) {
 			n = 2 * len(batch)
 			retry.last = 0
 
-		case isRefused(err) && len(batch) > 1:
+		case isRefused(err) && len(batch) > 1: // look for the item at fault
 			n = len(batch) / 2
 
 		case isPassing(err), p.killed.Err() != nil:

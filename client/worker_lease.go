@@ -20,7 +20,7 @@ func (s *source) lease(n int) []*heldJob {
 	for s.stopping.Err() == nil {
 		list, err := s.tryLease(n)
 		switch {
-		case len(list) > 0:
+		case len(list) > 0: // even with an error, which the next request meets again
 			return list
 		case errors.Is(err, ErrEmpty):
 			p = pause{}

@@ -34,6 +34,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, w.stop)()
 	defer context.AfterFunc(w.stopping, w.shares.wakeAll)()
 
+	// Leases need their length, and requests a time after which they are slow.
 	for _, s := range w.sources {
 		if err := s.findSettings(); err != nil {
 			return err
@@ -74,6 +75,7 @@ func (w *Worker) runStrictly() {
 			}
 		}
 
+		// The job may have come while the worker was stopping.
 		s := h.source
 		if w.stopping.Err() != nil {
 			s.giveBack(h)

@@ -336,6 +336,7 @@ func (o *itemObject) object() any {
 // a redrive may be empty. It returns the defaults for a ValueBytes and Most that are not given, and
 // NoValues if the request wants 0 bytes. Errors wrap [ErrOptions].
 func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
+	// A redrive may say nothing: then it sends back DefaultRedrive items.
 	wire := itemObject{verb: v}
 	if v != Redrive || len(payload) > 0 {
 		if err := cmp.Or(strictjson.Unmarshal(payload, wire.object()), wire.check()); err != nil {
@@ -371,6 +372,7 @@ func (o *itemObject) check() error {
 		return errOnlyWithIDs
 	}
 
+	// With an id twice, two results would be about one item.
 	places := make(map[string]int, len(o.IDs))
 	for i, id := range o.IDs {
 		if other, again := places[id]; again {

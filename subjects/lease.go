@@ -219,6 +219,7 @@ func (a Ack) Encode() []byte {
 		verb, b = "+NXT", a.Next.object()
 	}
 
+	// A -NAK is for one lease, and the others that get here may name more.
 	b.put("also", len(a.Also) > 0 && a.Kind != AckNak, a.Also)
 	if b == nil {
 		return []byte(verb)

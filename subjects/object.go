@@ -31,6 +31,7 @@ func plainTexts(v []byte) (list []string, ok bool) {
 		return nil, false
 	}
 
+	// At most MaxFrames at first, however many commas a client sends.
 	list = make([]string, 0, min(bytes.Count(v, []byte{','})+1, MaxFrames))
 	for rest := v[1:]; rest[0] == '"'; rest = rest[1:] {
 		text, after, _ := bytes.Cut(rest[1:], []byte{'"'})

@@ -131,6 +131,8 @@ func ParsePushedBatch(payload []byte) (PushedBatch, error) {
 	if strictjson.UnmarshalReply(payload, &reply) != nil {
 		return PushedBatch{}, notReply(payload)
 	}
+
+	// The outer IDs, which are read faster, hide those of PushedBatch.
 	reply.PushedBatch.IDs = reply.IDs
 	return reply.PushedBatch, nil
 }

@@ -46,6 +46,7 @@ func ParseChange(payload []byte) (*Change, error) {
 		}
 	}
 
+	// In the order of the table, so that the first error is always the same one.
 	c := &Change{}
 	for row := range settings.All() {
 		if v, given := members[row.Name]; given {
@@ -74,6 +75,7 @@ func (c *Change) set(row *settings.Setting, v []byte) error {
 		}
 	}
 
+	// 0 and [] leave the setting unset, which resets it.
 	row.Copy(&c.Settings, &s)
 	if !row.IsSet(&s) {
 		c.Reset = append(c.Reset, row.Name)

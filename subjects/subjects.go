@@ -145,6 +145,7 @@ func (g Grammar) Parse(subject string) (Request, error) {
 		return Request{}, err
 	}
 
+	// A single token after the prefix can only be the list of queues.
 	queue, tail, found := strings.Cut(rest, ".")
 	if !found && queue == listName {
 		return Request{Kind: kind, Verb: List}, nil
@@ -205,6 +206,7 @@ func parseVerb(k Kind, text string) (row *verbRow, tail string, hasTail bool, er
 			return row, "", false, nil
 		}
 
+		// push.batch is a verb of its own, not a push with the priority "batch".
 		mayHaveTail := row.token || row.priority && rest != batchEnd
 		if found && rest != "" && rest[0] == '.' && mayHaveTail {
 			return row, rest[1:], true, nil

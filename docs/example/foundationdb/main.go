@@ -1,7 +1,7 @@
 //go:build fdb
 
-// Keeps a shop's packing jobs in a queue beside the shop's own data, and changes both in one
-// transaction of FoundationDB's Go binding.
+// Keeps a shop's packing jobs in a queue beside the shop's own data, and changes both in
+// one transaction of FoundationDB's Go binding.
 package main
 
 import (
@@ -28,8 +28,8 @@ func main() {
 	}
 }
 
-// shop is the data of a shop: orders, what each worker is packing, and the jobs that nobody has
-// started.
+// shop is the data of a shop: orders, what each worker is packing, and the jobs
+// that nobody has started.
 type shop struct {
 	db              fdb.Database
 	orders, packing subspace.Subspace
@@ -62,8 +62,8 @@ func (s *shop) place(number, priority int64, goods string) error {
 	return err
 }
 
-// start gives a worker the most urgent job, or the one it already has, and returns the goods to
-// pack.
+// start gives a worker the most urgent job, or the one it already has, and returns the
+// goods to pack.
 func (s *shop) start(worker string) (string, error) {
 	mine := s.packing.Pack(tuple.Tuple{worker})
 	goods, err := s.db.Transact(func(tr fdb.Transaction) (any, error) {
@@ -78,7 +78,6 @@ func (s *shop) start(worker string) (string, error) {
 		}
 		return string(tr.Get(fdb.Key(order)).MustGet()), nil
 	})
-
 	if err != nil {
 		return "", err
 	}
@@ -96,7 +95,8 @@ func (s *shop) waiting() (int64, error) {
 	return n.(int64), nil
 }
 
-// dispatch takes the most urgent job in a way that suits many processes doing so at the same time.
+// dispatch takes the most urgent job in a way that suits many processes doing so at the
+// same time.
 func (s *shop) dispatch(ctx context.Context) (fdbpq.Item, error) {
 	store, err := fdbkv.New(s.db, 0)
 	if err != nil {
@@ -111,29 +111,24 @@ func run(db fdb.Database, path []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-
 	for number, goods := range []string{"a globe", "two books", "an umbrella"} {
 		if err := s.place(int64(number), int64(-number), goods); err != nil {
 			return err
 		}
 	}
-
 	goods, err := s.start("Ada")
 	if err != nil {
 		return err
 	}
-
 	n, err := s.waiting()
 	if err != nil {
 		return err
 	}
-
 	fmt.Fprintf(out, "Ada packs %s, %d jobs are waiting\n", goods, n)
 	job, err := s.dispatch(context.Background())
 	if err != nil {
 		return err
 	}
-
 	fmt.Fprintf(out, "the next one had priority %d\n", job.ID.Priority)
 	return nil
 }

@@ -61,7 +61,7 @@ func (b *browsing) listBusy(ctx context.Context, s *session) error {
 	return b.printHeld(longest, time.Now())
 }
 
-// longestHeld returns as many leased items as are to be printed, those held for the longest.
+// longestHeld returns the leased items to print: those held for the longest.
 func (b *browsing) longestHeld(
 	ctx context.Context, s *session, list []counted,
 ) (longest []held, err error) {

@@ -44,8 +44,8 @@ func (q *queue) byIDs(
 				return again, err
 			}
 
-			// An id that is none fails the request before anything is done. Find it, to let it fail
-			// alone.
+			// A malformed id fails the whole request, before anything is done. Find it, so that the
+			// others do not fail with it.
 			first, err := each(part[:len(part)/2])
 			if err != nil {
 				return nil, err
@@ -65,7 +65,7 @@ func (q *queue) byIDs(
 	return err
 }
 
-// malformed returns the error of a request for one id alone that is none, nil for other errors.
+// malformed returns the error of a request for a single id that is malformed, nil for other errors.
 func malformed(ids []string, err error) *client.Error {
 	var reply *client.Error
 	if len(ids) > 1 || !errors.Is(err, client.ErrBadRequest) || !errors.As(err, &reply) {
@@ -205,8 +205,8 @@ func newRm(a *app) *cobra.Command {
 		SuggestFor: []string{"delete", "del"},
 		Short:      "Remove items by their ids",
 		Long: `Remove items by their ids, whichever state they are in; - stands for ids from
-standard input, the first word of each line. Who has leased one gets an error
-when it acknowledges it.`,
+standard input, the first word of each line. A worker that has leased one gets
+an error when it acknowledges it.`,
 		Example: `  pq rm jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
   pq items jobs --match acme --all | pq rm jobs -`,
 	}, e.run)

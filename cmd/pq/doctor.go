@@ -319,7 +319,7 @@ func (d *diagnosis) checkStore(s *session) {
 	d.report(fine, "store", "it answers in "+roundTrip(began), "")
 }
 
-// checkQueue asks a queue what nobody minds. Who may only push to it may ask nothing.
+// checkQueue asks a queue harmless questions. A user who may only push to it may ask none.
 func (d *diagnosis) checkQueue(s *session) {
 	q := &d.queue
 	s.use(q)

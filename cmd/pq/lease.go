@@ -32,8 +32,8 @@ func newLease(a *app) *cobra.Command {
 		Use:   "lease QUEUE",
 		Short: "Take the first item for a time, and print it with a receipt",
 		Long: `Lease the first item of a queue. Print a line with a receipt, for pq ack and the
-like, and then the value as it is. Nobody else gets the item until the lease is
-over; then it comes back, unless it was acknowledged. pq work does all of it.`,
+like, and then the value as it is. No other worker gets the item until the lease
+is over; then it comes back, unless it was acknowledged. pq work does all this.`,
 		Example: `  pq lease jobs --ack-wait 5m
   pq lease jobs --wait 1m --holder nightly-report --json`,
 	}, func([]string) error { return l.run() })
@@ -201,9 +201,9 @@ func newExtend(a *app) *cobra.Command {
 	var cmd *cobra.Command
 	cmd = newSettle(a, &cobra.Command{
 		Use:   "extend RECEIPT",
-		Short: "Make the lease of an item begin anew",
-		Long: `Make a lease begin anew, with the length that it had, by the receipt that pq
-lease printed. Print when it is over then.`,
+		Short: "Restart the lease of an item",
+		Long: `Restart a lease, with the length that it had, by the receipt that pq lease
+printed. Print when it ends.`,
 		Example: "  pq extend " + receiptExample,
 	}, func(ctx context.Context, d *client.Delivery, _ []string) error {
 		until, err := d.Extend(ctx)

@@ -184,7 +184,7 @@ func (w *watch) show(out io.Writer, now, last *look) error {
 		terminal.Plural(len(now.queues), "queue"), t))
 }
 
-// age is that of the oldest ready item, 0 without one.
+// age is the age of the oldest ready item, 0 if none is ready.
 func (q *seen) age() time.Duration { return *cmp.Or(q.oldest, new(time.Duration)) }
 
 func (q *seen) items() int64 { return q.Ready + q.Leased + q.Delayed }

@@ -10,7 +10,7 @@ import (
 )
 
 // NoReader reports whether nobody can read any more what is written to w, a pipe or a socket. With
-// wait, it returns once that is so. Who does not write does not notice it otherwise.
+// wait, it returns once that is so. A process that does not write would not notice.
 func NoReader(w io.Writer, wait bool) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -58,6 +58,7 @@ func (b *browsing) listBusy(ctx context.Context, s *session) error {
 	case b.scanned == 0 && b.name != "":
 		s.noteUnused(ctx)
 	}
+
 	return b.printHeld(longest, time.Now())
 }
 
@@ -87,6 +88,7 @@ func (b *browsing) longestHeld(
 			return nil, err
 		}
 	}
+
 	return longest, nil
 }
 
@@ -110,5 +112,6 @@ func (b *browsing) printHeld(list []held, now time.Time) error {
 		t.Row(h.ID, h.queue.name, cmp.Or(terminal.Plain(h.Holder), none), cmp.Or(since, none),
 			cmp.Or(until, none), h.Deliveries)
 	}
+
 	return t.Print()
 }

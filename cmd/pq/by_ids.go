@@ -31,6 +31,7 @@ func (q *queue) byIDs(
 	if err != nil {
 		return err
 	}
+
 	t.cmd, t.all = q.cmd, len(ids)
 
 	_, err = ask(q, unknown, func(ctx context.Context, s *session) (none struct{}, err error) {
@@ -91,10 +92,12 @@ func (t *tally) add(id string, err error) {
 		t.succeeded++
 		return
 	}
+
 	if errors.Is(err, client.ErrNotFound) {
 		t.missing++
 		err = errNoItem
 	}
+
 	t.last = err
 	if t.all > 1 && !t.quiet {
 		// The exit code says so too.
@@ -114,6 +117,7 @@ func (t *tally) verdict(s *session) error {
 	case t.missing == failed:
 		return notFound(text)
 	}
+
 	return errors.New(text)
 }
 
@@ -137,6 +141,7 @@ func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 		}
 		seen[id] = true
 	}
+
 	return ids, nil
 }
 
@@ -193,6 +198,7 @@ func (e *edit) run(args []string) error {
 		}
 		return again, err
 	}
+
 	return e.byIDs(args, "items may have been "+e.done, t, do)
 }
 

@@ -53,12 +53,15 @@ func (l *leasing) run() error {
 	if err := flags.CheckWait(l.wait); err != nil {
 		return err
 	}
+
 	if err := flags.CheckAckWait(l.ackWait); err != nil {
 		return err
 	}
+
 	if err := settings.CheckHolder(l.holder); err != nil {
 		return exit.Usagef("--holder: %w", err)
 	}
+
 	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was leased", err)
 	}
@@ -67,6 +70,7 @@ func (l *leasing) run() error {
 	if err != nil {
 		return err
 	}
+
 	defer s.close()
 	defer interrupt.Say(cmd, "an item may be leased, and come back when that is over")()
 	list, _, err := l.queue.lease(s, 1, l.wait, l.ackWait, client.Holder(l.holder))
@@ -84,6 +88,7 @@ func (l *leasing) run() error {
 		}
 		return fmt.Errorf("cannot print the leased item (%w): %s", err, became)
 	}
+
 	return nil
 }
 
@@ -125,14 +130,17 @@ func (a *app) checkReceipt(receipt string) (subjects.Kind, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	if strings.HasPrefix(receipt, importedReply) && !strings.ContainsAny(receipt, "*> \t\r\n") {
 		return subjects.Priority, nil
 	}
+
 	r, err := g.Parse(receipt)
 	if err != nil || r.Verb != subjects.AckLease {
 		return 0, exit.Usagef("%q is no receipt: want what pq lease printed, such as %s", receipt,
 			g.Ack(subjects.Priority, "jobs", "TOKEN"))
 	}
+
 	return r.Kind, nil
 }
 

@@ -16,6 +16,7 @@ func NoReader(w io.Writer, wait bool) bool {
 	if !ok {
 		return false
 	}
+
 	if info, err := f.Stat(); err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
 		return false
 	}
@@ -24,6 +25,7 @@ func NoReader(w io.Writer, wait bool) bool {
 	if wait {
 		timeout = -1
 	}
+
 	for {
 		// Without events to wait for, it returns for errors only.
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(f.Fd())}}, timeout)

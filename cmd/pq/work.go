@@ -223,14 +223,12 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) err
 	if another == nil {
 		return finished(err)
 	}
-
 	time.AfterFunc(sigonce.Window, release) // then the next one kills
 	release = func() {}
 	w.kill(s, worker, ended)
 	if number, ok := another.(syscall.Signal); ok {
 		return interrupt.Error{Signal: number}
 	}
-
 	return nil
 }
 

@@ -64,6 +64,7 @@ func (b *benchmark) run() error {
 	if o.Count > 0 && !cmd.Flags().Changed("duration") {
 		o.Duration = 0
 	}
+
 	if err := o.Validate(); err != nil {
 		return exit.UsageError{Err: err}
 	}
@@ -72,6 +73,7 @@ func (b *benchmark) run() error {
 	if err != nil {
 		return err
 	}
+
 	o.Dial = func() (*nats.Conn, error) { return b.ConnectAny(options) }
 
 	bar := b.showProgress(cmd.ErrOrStderr(), &o)
@@ -80,6 +82,7 @@ func (b *benchmark) run() error {
 	if errors.Is(err, client.ErrNoBridge) {
 		return withoutBridge(err)
 	}
+
 	if err != nil {
 		return err
 	}
@@ -93,6 +96,7 @@ func (b *benchmark) run() error {
 	if err == nil && report.Verify != nil && !report.Verify.OK() {
 		err = errors.New("the service broke a promise: see the last lines")
 	}
+
 	return err
 }
 
@@ -112,5 +116,6 @@ func (b *benchmark) showProgress(stderr io.Writer, o *load.Options) *terminal.Pr
 		}
 		bar.Show(done, terminal.Rate(items, "items", elapsed))
 	}
+
 	return bar
 }

@@ -58,10 +58,11 @@ func (b *browsing) listBusy(ctx context.Context, s *session) error {
 	case b.scanned == 0 && b.name != "":
 		s.noteUnused(ctx)
 	}
+
 	return b.printHeld(longest, time.Now())
 }
 
-// longestHeld returns as many leased items as are to be printed, those held for the longest.
+// longestHeld returns the leased items to print: those held for the longest.
 func (b *browsing) longestHeld(
 	ctx context.Context, s *session, list []counted,
 ) (longest []held, err error) {
@@ -87,6 +88,7 @@ func (b *browsing) longestHeld(
 			return nil, err
 		}
 	}
+
 	return longest, nil
 }
 
@@ -110,5 +112,6 @@ func (b *browsing) printHeld(list []held, now time.Time) error {
 		t.Row(h.ID, h.queue.name, cmp.Or(terminal.Plain(h.Holder), none), cmp.Or(since, none),
 			cmp.Or(until, none), h.Deliveries)
 	}
+
 	return t.Print()
 }

@@ -31,6 +31,7 @@ func (q *queue) byIDs(
 	if err != nil {
 		return err
 	}
+
 	t.cmd, t.all = q.cmd, len(ids)
 
 	_, err = ask(q, unknown, func(ctx context.Context, s *session) (none struct{}, err error) {
@@ -44,8 +45,8 @@ func (q *queue) byIDs(
 				return again, err
 			}
 
-			// An id that is none fails the request before anything is done. Find it, to let it fail
-			// alone.
+			// A malformed id fails the whole request, before anything is done. Find it, so that the
+			// others do not fail with it.
 			first, err := each(part[:len(part)/2])
 			if err != nil {
 				return nil, err
@@ -65,7 +66,7 @@ func (q *queue) byIDs(
 	return err
 }
 
-// malformed returns the error of a request for one id alone that is none, nil for other errors.
+// malformed returns the error of a request for a single id that is malformed, nil for other errors.
 func malformed(ids []string, err error) *client.Error {
 	var reply *client.Error
 	if len(ids) > 1 || !errors.Is(err, client.ErrBadRequest) || !errors.As(err, &reply) {
@@ -91,10 +92,12 @@ func (t *tally) add(id string, err error) {
 		t.succeeded++
 		return
 	}
+
 	if errors.Is(err, client.ErrNotFound) {
 		t.missing++
 		err = errNoItem
 	}
+
 	t.last = err
 	if t.all > 1 && !t.quiet {
 		// The exit code says so too.
@@ -114,6 +117,7 @@ func (t *tally) verdict(s *session) error {
 	case t.missing == failed:
 		return notFound(text)
 	}
+
 	return errors.New(text)
 }
 
@@ -137,6 +141,7 @@ func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 		}
 		seen[id] = true
 	}
+
 	return ids, nil
 }
 
@@ -193,6 +198,7 @@ func (e *edit) run(args []string) error {
 		}
 		return again, err
 	}
+
 	return e.byIDs(args, "items may have been "+e.done, t, do)
 }
 
@@ -205,8 +211,8 @@ func newRm(a *app) *cobra.Command {
 		SuggestFor: []string{"delete", "del"},
 		Short:      "Remove items by their ids",
 		Long: `Remove items by their ids, whichever state they are in; - stands for ids from
-standard input, the first word of each line. Who has leased one gets an error
-when it acknowledges it.`,
+standard input, the first word of each line. A worker that has leased one gets
+an error when it acknowledges it.`,
 		Example: `  pq rm jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
   pq items jobs --match acme --all | pq rm jobs -`,
 	}, e.run)

@@ -41,6 +41,7 @@ func (b *browsing) countCauses(
 			return nil
 		}
 	}
+
 	return nil
 }
 
@@ -50,10 +51,12 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+
 	var causes target.Causes
 	if err := b.countCauses(ctx, s, queues, &causes); err != nil {
 		return err
 	}
+
 	if causes.Letters == 0 {
 		b.noteNoLetters(ctx, s)
 	}
@@ -62,11 +65,13 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 	if b.json {
 		return encodeLines(out, causes.List())
 	}
+
 	for _, c := range causes.List() {
 		if _, err := io.WriteString(out, causeText(c, terminal.Width(out))); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -85,6 +90,7 @@ func causeText(c *target.Cause, width int) string {
 	if c.Example != c.Text {
 		text += terminal.Clip("        "+c.ExampleID+": "+terminal.Plain(c.Example), width) + "\n"
 	}
+
 	return text
 }
 
@@ -107,9 +113,11 @@ func (m *bulk) redriveCause(text string) error {
 		n := terminal.Plural(len(causes.Matching), "dead letter")
 		err = confirm(m.cmd, fmt.Sprintf("Send %s of %s back?", n, m.name))
 	}
+
 	if err != nil {
 		return err
 	}
+
 	return m.redriveIDs(causes.Matching)
 }
 
@@ -138,9 +146,11 @@ func (m *bulk) noSuchCause(ctx context.Context, s *session, list []*target.Cause
 	for _, c := range list[:min(len(list), shown)] {
 		text += fmt.Sprintf("\n%6d  %s", c.Count, c.Text)
 	}
+
 	if more := len(list) - shown; more > 0 {
 		text += fmt.Sprintf("\nand %d more: pq dead --by cause lists them", more)
 	}
+
 	return notFound(text)
 }
 

@@ -18,6 +18,7 @@ func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobr
 	if cmd.Args == nil {
 		cmd.Args = arguments
 	}
+
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return run(nil)
@@ -28,6 +29,7 @@ func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobr
 		}
 		return run(args[1:])
 	}
+
 	return cmd
 }
 
@@ -54,6 +56,7 @@ func (q *queue) complete(
 	if len(args) > 0 && !ofSchedule || q.FromEnv(cmd.Flags()) != nil { // which cobra has not called
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+
 	q.Timeout = min(q.Timeout, patience)
 	if ofSchedule {
 		q.name = args[0]
@@ -70,6 +73,7 @@ func (q *queue) complete(
 	for _, found := range list {
 		names = append(names, found.Queue)
 	}
+
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -47,6 +47,7 @@ func listSettings() string {
 			lines[i-half] = fmt.Sprintf("%-36s%-21s%s", lines[i-half], s.Name, s.About)
 		}
 	}
+
 	return strings.Join(lines, "\n")
 }
 
@@ -83,6 +84,7 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+
 	return q.print(settingsReply(&now), asJSON)
 }
 

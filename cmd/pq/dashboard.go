@@ -65,10 +65,12 @@ func (d *dashboardFlags) run(cmd *cobra.Command) error {
 		}
 		d.options.Token = strings.TrimSpace(string(token))
 	}
+
 	grammar, err := d.grammar()
 	if err != nil {
 		return err
 	}
+
 	login, err := d.Options()
 	if err != nil {
 		return err
@@ -80,6 +82,7 @@ func (d *dashboardFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+
 	defer nc.Close()
 
 	d.options.Conn, d.options.Grammar, d.options.Timeout = nc, grammar, d.Timeout
@@ -91,8 +94,10 @@ func (d *dashboardFlags) run(cmd *cobra.Command) error {
 	case err != nil:
 		return fmt.Errorf("cannot serve the dashboard: %w", err)
 	}
+
 	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "pq dashboard: %s\n", board.URL()); err != nil {
 		return err
 	}
+
 	return board.Run(cmd.Context())
 }

@@ -50,6 +50,7 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+
 	width := terminal.Width(b.cmd.OutOrStdout())
 	for i, q := range queues {
 		heading := ""
@@ -75,6 +76,7 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 	if b.found == 0 {
 		b.noteNoLetters(ctx, s)
 	}
+
 	return nil
 }
 
@@ -108,6 +110,7 @@ func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, 
 	if err != nil {
 		return nil, err
 	}
+
 	infos, err := s.infos(ctx, list)
 	if err != nil {
 		return nil, err
@@ -117,6 +120,7 @@ func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, 
 	for i, q := range list {
 		chosen[queue{fifo: q.isFIFO(), name: infos[i].Settings.DeadLetter}] = true
 	}
+
 	var queues []*queue
 	for _, q := range list {
 		named := queue{fifo: q.isFIFO(), name: q.Queue}
@@ -124,6 +128,7 @@ func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, 
 			queues = append(queues, &named)
 		}
 	}
+
 	return queues, nil
 }
 
@@ -149,5 +154,6 @@ func (b *browsing) deadRow(q *queue, it *client.StoredItem, width int) string {
 			lines += terminal.Clip("    "+text, width) + "\n"
 		}
 	}
+
 	return lines
 }

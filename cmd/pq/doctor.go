@@ -70,6 +70,7 @@ func (d *diagnosis) run(ctx context.Context) error {
 		d.report(wrong, "nats", err.Error(), "")
 		return d.verdict()
 	}
+
 	defer s.close()
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 
@@ -77,6 +78,7 @@ func (d *diagnosis) run(ctx context.Context) error {
 	if d.queue.name != "" {
 		last = d.checkQueue
 	}
+
 	checks := []func(*session){d.checkServer, d.checkPermissions, d.checkBridges, last}
 	for _, check := range checks {
 		if check(s); ctx.Err() != nil {
@@ -87,6 +89,7 @@ func (d *diagnosis) run(ctx context.Context) error {
 		}
 		s.renew() // the server may have refused something
 	}
+
 	return d.verdict()
 }
 
@@ -134,6 +137,7 @@ func (d *diagnosis) checkPermissions(s *session) {
 			"allow those that are needed")
 		return
 	}
+
 	d.report(fine, "permissions", who+" may make all requests", "")
 }
 
@@ -165,6 +169,7 @@ func (d *diagnosis) checkBridges(s *session) {
 	for i := range all {
 		d.checkSubjects(s, &all[i])
 	}
+
 	d.checkTogether(all)
 	d.checkClocks(all)
 	d.checkJetStream(all)
@@ -187,6 +192,7 @@ func (d *diagnosis) checkJetStream(all []discovery.Bridge) {
 					"and at the logs of both")
 		}
 	}
+
 	if connected > 0 && !failed {
 		d.report(fine, "jetstream",
 			terminal.Plural(connected, "bridge")+" connected for JetStream's programs", "")
@@ -319,7 +325,7 @@ func (d *diagnosis) checkStore(s *session) {
 	d.report(fine, "store", "it answers in "+roundTrip(began), "")
 }
 
-// checkQueue asks a queue what nobody minds. Who may only push to it may ask nothing.
+// checkQueue asks a queue harmless questions. A user who may only push to it may ask none.
 func (d *diagnosis) checkQueue(s *session) {
 	q := &d.queue
 	s.use(q)

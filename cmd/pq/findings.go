@@ -52,12 +52,14 @@ func (f *findings) report(r result, check, what, toDo string) {
 	if r == wrong {
 		f.failed++
 	}
+
 	var err error
 	if f.json {
 		err = json.NewEncoder(f.out).Encode(finding{r, check, what, toDo})
 	} else {
 		_, err = io.WriteString(f.out, f.lines(r, check, what, toDo))
 	}
+
 	if f.err == nil {
 		f.err = err
 	}

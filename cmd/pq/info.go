@@ -73,6 +73,7 @@ func scheduleLines(list []*client.ScheduleRecord, err error) string {
 		text += infoLine(name, terminal.Plain(fmt.Sprintf("%s: %s, %s", r.ID, r.When(), next)))
 		name = ""
 	}
+
 	return text
 }
 
@@ -89,9 +90,11 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 	if i.OldestAge != nil {
 		line("oldest", terminal.InWords(*i.OldestAge))
 	}
+
 	if i.NextDue != nil {
 		line("next due", "in "+terminal.InWords(max(i.NextDue.Sub(now), 0)))
 	}
+
 	if len(i.Priorities) > 0 {
 		line("priorities", priorityLine(i, 80-12))
 	}
@@ -99,6 +102,7 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 	if len(i.Groups) > 0 {
 		line("groups", groupLine(i, 80-12))
 	}
+
 	if i.GroupsAtLimit > 0 {
 		line("at a limit", terminal.Plural(i.GroupsAtLimit, "group"))
 	}
@@ -118,6 +122,7 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 		line(name, text)
 		name = ""
 	}
+
 	return b.String()
 }
 
@@ -146,6 +151,7 @@ func groupLine(i *client.QueueInfo, width int) string {
 		}
 		counts = append(counts, count)
 	}
+
 	return firstOf(counts, width, i.GroupsMore)
 }
 
@@ -156,15 +162,19 @@ func consumerText(c *client.QueueConsumer) string {
 	if c.AckWait > 0 {
 		text += fmt.Sprintf(", ack_wait=%v", c.AckWait)
 	}
+
 	if c.MaxDeliver > 0 {
 		text += fmt.Sprintf(", max_deliver=%d", c.MaxDeliver)
 	}
+
 	if c.MaxAckPending > 0 {
 		text += fmt.Sprintf(", max_ack_pending=%d", c.MaxAckPending)
 	}
+
 	if c.Description != "" {
 		text += ", " + terminal.Plain(c.Description)
 	}
+
 	return text
 }
 
@@ -178,8 +188,10 @@ func firstOf(texts []string, width int, others bool) string {
 		}
 		line = strings.TrimPrefix(line+", "+text, ", ")
 	}
+
 	if others {
 		line += more
 	}
+
 	return line
 }

@@ -50,6 +50,7 @@ func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, er
 	if err != nil {
 		return nil, err
 	}
+
 	it := newItem(s.of, found)
 	it.State = state
 	return it, nil
@@ -92,6 +93,7 @@ func (q *queue) get(p *printer, args []string) error {
 		}
 		return nil, err
 	}
+
 	return q.byIDs(args, "", t, do)
 }
 

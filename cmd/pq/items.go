@@ -54,6 +54,7 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 	if b.left, err = flags.OrAll(b.cmd, "limit", b.limit, b.all); err != nil {
 		return err
 	}
+
 	b.options.Headers = map[string]string{}
 	for _, h := range b.headers {
 		name, value, err := headerFlag(h)
@@ -62,6 +63,7 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 		}
 		b.options.Headers[name] = value
 	}
+
 	if !b.json {
 		b.options.ValueBytes = shownValue
 	}
@@ -84,6 +86,7 @@ func (b *browsing) walk(
 		o.Limit = min(b.left, subjects.MaxItems)
 		return page(o)
 	}
+
 	return target.Pages(b.options, ask, func(page *client.ItemsPage) (bool, error) {
 		var text bytes.Buffer
 		for i := range page.Items {
@@ -173,6 +176,7 @@ func (b *browsing) list(ctx context.Context, s *session) error {
 	case b.scanned == 0 && b.options.After == "":
 		s.noteUnused(ctx)
 	}
+
 	return nil
 }
 
@@ -189,6 +193,7 @@ func (r *itemRows) row(it *client.StoredItem) string {
 	if r.fifo {
 		priority = "-"
 	}
+
 	if r.width == 0 {
 		pushed, due := timeText(timeOf(it.PushedAt)), timeText(timeOf(it.Due))
 		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", it.ID, priority, state,
@@ -199,9 +204,11 @@ func (r *itemRows) row(it *client.StoredItem) string {
 	if it.PushedAt != nil {
 		age = terminal.Short(r.now.Sub(*it.PushedAt))
 	}
+
 	if it.Due != nil {
 		state += " " + terminal.Short(it.Due.Sub(r.now))
 	}
+
 	line := func(columns ...any) string {
 		text := fmt.Sprintf("%-*s  %4s  %-11s  %4s  %3s  %s", append([]any{r.id}, columns...)...)
 		return terminal.Clip(text, r.width) + "\n"
@@ -212,6 +219,7 @@ func (r *itemRows) row(it *client.StoredItem) string {
 		r.id = len(it.ID)
 		title = line("ID", "PRIO", "STATE", "AGE", "TRY", "VALUE")
 	}
+
 	return title + line(it.ID, priority, state, age, strconv.FormatInt(it.Deliveries, 10), value)
 }
 

@@ -32,8 +32,8 @@ func newLease(a *app) *cobra.Command {
 		Use:   "lease QUEUE",
 		Short: "Take the first item for a time, and print it with a receipt",
 		Long: `Lease the first item of a queue. Print a line with a receipt, for pq ack and the
-like, and then the value as it is. Nobody else gets the item until the lease is
-over; then it comes back, unless it was acknowledged. pq work does all of it.`,
+like, and then the value as it is. No other worker gets the item until the lease
+is over; then it comes back, unless it was acknowledged. pq work does all this.`,
 		Example: `  pq lease jobs --ack-wait 5m
   pq lease jobs --wait 1m --holder nightly-report --json`,
 	}, func([]string) error { return l.run() })
@@ -53,12 +53,15 @@ func (l *leasing) run() error {
 	if err := flags.CheckWait(l.wait); err != nil {
 		return err
 	}
+
 	if err := flags.CheckAckWait(l.ackWait); err != nil {
 		return err
 	}
+
 	if err := settings.CheckHolder(l.holder); err != nil {
 		return exit.Usagef("--holder: %w", err)
 	}
+
 	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was leased", err)
 	}
@@ -67,6 +70,7 @@ func (l *leasing) run() error {
 	if err != nil {
 		return err
 	}
+
 	defer s.close()
 	defer interrupt.Say(cmd, "an item may be leased, and come back when that is over")()
 	list, _, err := l.queue.lease(s, 1, l.wait, l.ackWait, client.Holder(l.holder))
@@ -84,6 +88,7 @@ func (l *leasing) run() error {
 		}
 		return fmt.Errorf("cannot print the leased item (%w): %s", err, became)
 	}
+
 	return nil
 }
 
@@ -125,14 +130,17 @@ func (a *app) checkReceipt(receipt string) (subjects.Kind, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	if strings.HasPrefix(receipt, importedReply) && !strings.ContainsAny(receipt, "*> \t\r\n") {
 		return subjects.Priority, nil
 	}
+
 	r, err := g.Parse(receipt)
 	if err != nil || r.Verb != subjects.AckLease {
 		return 0, exit.Usagef("%q is no receipt: want what pq lease printed, such as %s", receipt,
 			g.Ack(subjects.Priority, "jobs", "TOKEN"))
 	}
+
 	return r.Kind, nil
 }
 
@@ -201,9 +209,9 @@ func newExtend(a *app) *cobra.Command {
 	var cmd *cobra.Command
 	cmd = newSettle(a, &cobra.Command{
 		Use:   "extend RECEIPT",
-		Short: "Make the lease of an item begin anew",
-		Long: `Make a lease begin anew, with the length that it had, by the receipt that pq
-lease printed. Print when it is over then.`,
+		Short: "Restart the lease of an item",
+		Long: `Restart a lease, with the length that it had, by the receipt that pq lease
+printed. Print when it ends.`,
 		Example: "  pq extend " + receiptExample,
 	}, func(ctx context.Context, d *client.Delivery, _ []string) error {
 		until, err := d.Extend(ctx)

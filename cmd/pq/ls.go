@@ -69,11 +69,13 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 	for _, q := range queues {
 		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed)
 	}
+
 	if len(queues) == 0 && terminal.Is(cmd.ErrOrStderr()) {
 		_, err = fmt.Fprintln(cmd.ErrOrStderr(),
 			"pq: no queue has items or settings: pq push makes one")
 		return err
 	}
+
 	return t.Print()
 }
 
@@ -108,6 +110,7 @@ func (s *session) queues(ctx context.Context, fifoOnly bool) (all []counted, err
 			all = append(all, counted{kind.Short(), q})
 		}
 	}
+
 	return all, nil
 }
 
@@ -130,5 +133,6 @@ func each[T any](
 			return err
 		})
 	}
+
 	return answers, group.Wait()
 }

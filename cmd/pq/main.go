@@ -52,6 +52,7 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if err == nil {
 		return nil
 	}
+
 	// What fails before a command's own code runs are its flags and arguments.
 	if !*started && !errors.As(err, new(exit.InputError)) {
 		err = exit.UsageError{Err: err}
@@ -61,6 +62,7 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if errors.As(err, new(exit.UsageError)) {
 		_, _ = fmt.Fprintln(stderr, "See "+cmd.CommandPath()+" --help.")
 	}
+
 	return err
 }
 

@@ -56,9 +56,11 @@ func (p *popping) run() error {
 	if err == nil {
 		err = flags.CheckWait(p.wait)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("standard output: %w: nothing was popped", err)
 	}
@@ -68,6 +70,7 @@ func (p *popping) run() error {
 	if err != nil {
 		return err
 	}
+
 	defer s.close()
 	defer interrupt.Say(cmd, "items that it has printed may come back")()
 
@@ -89,6 +92,7 @@ func (p *popping) run() error {
 		}
 		n += printed
 	}
+
 	return nil
 }
 
@@ -112,6 +116,7 @@ func (p *popping) printLeased(
 			return i, err
 		}
 	}
+
 	return len(list), nil
 }
 
@@ -129,6 +134,7 @@ func (p *popping) settle(s *session, list []*client.Delivery, printed int, print
 			lost, why = lost+1, err
 		}
 	}
+
 	report := giveBack(s, list[kept:])
 
 	switch {
@@ -142,6 +148,7 @@ func (p *popping) settle(s *session, list []*client.Delivery, printed int, print
 		report += ", also what was printed since nobody may have read it: "
 		report += items(int64(printed), "")
 	}
+
 	return fmt.Errorf("cannot print (%w): %s", printErr, report)
 }
 
@@ -157,5 +164,6 @@ func giveBack(s *session, list []*client.Delivery) string {
 	if group.Wait() != nil {
 		report += fmt.Sprintf(", or will within %v", popLease)
 	}
+
 	return report
 }

@@ -99,6 +99,7 @@ func (p *printer) print(cmd *cobra.Command, it *item, only bool) error {
 	if it.Receipt != "" {
 		line = append([]byte(it.Receipt+"\n"), line...)
 	}
+
 	if !only || terminal.Is(out) {
 		line = append(line, '\n')
 	}
@@ -127,6 +128,7 @@ func newItem(q *queue, from *client.Item) *item {
 	if d := from.DeadLetter; d != nil {
 		it.DeadLetter = &deadLetter{d.Queue, d.Reason, d.Error, d.Deliveries, timeText(d.At)}
 	}
+
 	return it
 }
 
@@ -149,6 +151,7 @@ func newStored(q *queue, from *client.StoredItem) *item {
 	if it.Code == 0 {
 		it.Size = &from.Size
 	}
+
 	it.Due, it.Expires = timeText(timeOf(from.Due)), timeText(timeOf(from.Expires))
 	it.Holder, it.LeasedAt = from.Holder, timeText(timeOf(from.LeasedAt))
 	return it

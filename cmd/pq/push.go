@@ -72,6 +72,7 @@ func (p *pushing) run(values []string) error {
 	if err != nil {
 		return err
 	}
+
 	defer s.close()
 	if p.lines {
 		return pushLines(s, int64(p.priority), header, p.json)
@@ -90,6 +91,7 @@ func (p *pushing) run(values []string) error {
 	if err != nil {
 		return s.explain(err, oneUnknown)
 	}
+
 	return printPushed(&p.queue, 0, ack, p.json)
 }
 
@@ -100,12 +102,14 @@ func (p *pushing) read(s *session, asked bool) ([]byte, error) {
 	if terminal.Is(in) {
 		p.say("reading the value from the terminal: Ctrl-D at the beginning of a line ends it")
 	}
+
 	value, err := interrupt.Await(p.cmd.Context(),
 		func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
 	if err == nil && len(value) == 0 && !asked {
 		err = errors.New("standard input is empty: to push an empty item, name it with -")
 		return nil, exit.InputError{Err: err}
 	}
+
 	return value, err
 }
 
@@ -132,6 +136,7 @@ func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, erro
 	if err := p.addOptions(cmd, header); err != nil {
 		return nil, err
 	}
+
 	return header, nil
 }
 
@@ -153,6 +158,7 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 	if err := flags.InBounds("delay", p.delay, 0, subjects.MaxDelay); err != nil {
 		return err
 	}
+
 	if err := flags.InBounds("ttl", p.ttl, subjects.MinTTL, subjects.MaxDelay); err != nil {
 		return err
 	}
@@ -193,5 +199,6 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 	if _, err := subjects.GroupOfPush(header); errors.Is(err, subjects.ErrWeight) {
 		return err
 	}
+
 	return nil
 }

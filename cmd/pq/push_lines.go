@@ -42,6 +42,7 @@ func pushLines(s *session, priority int64, header nats.Header, asJSON bool) erro
 		cmd.SetErr(bar)
 		defer bar.Clear()
 	}
+
 	defer interrupt.Say(cmd, pushInterrupted)()
 
 	lines, done, begun := input.NewLines(in, int(s.nc.MaxPayload())), 0, time.Now()
@@ -64,6 +65,7 @@ func pushLines(s *session, priority int64, header nats.Header, asJSON bool) erro
 	if printIDs {
 		return nil
 	}
+
 	bar.Clear()
 	_, err := fmt.Fprintf(out, "%s pushed to %s in %s\n", items(int64(done), ""), s.of.name,
 		terminal.InWords(time.Since(begun)))
@@ -81,6 +83,7 @@ func pushBatch(
 		list[i] = client.PushItem{Priority: priority,
 			Message: client.Message{Value: value, Headers: header}}
 	}
+
 	results, unknown := make([]client.PushResult, 1), oneUnknown
 	if len(list) == 1 { // which may fill a message, so that a batch has no room for it
 		results[0].PushAck, results[0].Err = s.queue.Push(s.usable, priority, list[0].Message)
@@ -102,6 +105,7 @@ func pushBatch(
 			err = fmt.Errorf("line %d: %w", done+1+i, err)
 		}
 	}
+
 	return failed, err
 }
 
@@ -131,5 +135,6 @@ func printPushed(q *queue, line int, ack client.PushAck, asJSON bool) (err error
 		return fmt.Errorf("the item is in the queue as %s, but its id cannot be printed: %w",
 			ack.ID, err)
 	}
+
 	return nil
 }

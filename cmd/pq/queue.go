@@ -88,14 +88,17 @@ func (q *queue) check() error {
 	if q.max && q.fifo {
 		return exit.Usagef("a FIFO queue has one end to read from: leave out --max or --fifo")
 	}
+
 	g, err := q.grammar()
 	if err != nil {
 		return err
 	}
+
 	_, err = g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Len, Queue: q.name})
 	if err != nil {
 		return exit.UsageError{Err: err}
 	}
+
 	return nil
 }
 
@@ -112,6 +115,7 @@ func arguments(cmd *cobra.Command, args []string) error {
 	default:
 		return nil
 	}
+
 	return fmt.Errorf("%s: want %s", problem,
 		strings.Join(append([]string{cmd.CommandPath()}, names...), " "))
 }

@@ -139,6 +139,7 @@ func (m *bulk) run([]string) error {
 	if err := m.mayAsk(); err != nil {
 		return err
 	}
+
 	if !m.yes {
 		if err := m.confirm(); err != nil {
 			return err
@@ -149,6 +150,7 @@ func (m *bulk) run([]string) error {
 	if err != nil && n > 0 {
 		return fmt.Errorf("%w; before that, %s %s %s", err, items(n, ""), m.done, m.name)
 	}
+
 	if err != nil {
 		return err
 	}
@@ -157,6 +159,7 @@ func (m *bulk) run([]string) error {
 	if terminal.Is(m.cmd.OutOrStdout()) {
 		text = fmt.Sprintf("%s %s %s\n", items(n, ""), m.done, m.name)
 	}
+
 	return m.print(reply{text, map[string]int64{m.member: n}}, m.json)
 }
 
@@ -175,9 +178,11 @@ func (m *bulk) untilDone(ctx context.Context, s *session) (n int64, err error) {
 			err = context.Cause(m.cmd.Context())
 		}
 	}
+
 	if err == nil && n == 0 && !s.noteUnused(ctx) && m.nothing != nil {
 		m.nothing(ctx, s)
 	}
+
 	return n, err
 }
 
@@ -209,9 +214,11 @@ func confirm(cmd *cobra.Command, question string) error {
 	if err == nil && cmd.Context().Err() != nil { // Ctrl-C ends the line, too
 		err = context.Cause(cmd.Context())
 	}
+
 	if err != nil { // the cursor is behind the question
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr())
 	}
+
 	if err != nil && err != io.EOF {
 		return fmt.Errorf("%w: nothing was changed", err)
 	}
@@ -220,5 +227,6 @@ func confirm(cmd *cobra.Command, question string) error {
 	case "y", "yes":
 		return nil
 	}
+
 	return errDeclined
 }

@@ -100,6 +100,7 @@ func refuseUnknown(cmd *cobra.Command) {
 		}
 		return nil
 	}
+
 	cmd.RunE = func(*cobra.Command, []string) error { return cmd.Help() }
 }
 

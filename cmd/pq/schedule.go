@@ -179,10 +179,12 @@ func (q *queue) listSchedules(asJSON bool) error {
 	if asJSON {
 		return encodeLines(out, list)
 	}
+
 	if len(list) == 0 {
 		q.say("no schedules")
 		return nil
 	}
+
 	return scheduleTable(out, list, time.Now()).Print()
 }
 
@@ -194,12 +196,14 @@ func (q *queue) schedules(ctx context.Context, s *session) (all []scheduled, err
 			return nil, err
 		}
 	}
+
 	records, err := each(ctx, s, list, target.Queue.Schedules)
 	for i, of := range records {
 		for _, r := range of {
 			all = append(all, scheduled{list[i].Kind, list[i].Queue, r})
 		}
 	}
+
 	return all, err
 }
 
@@ -222,6 +226,7 @@ func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Tab
 		t.Row(r.Queue, terminal.Plain(r.ID), terminal.Plain(r.When()), next, last, r.Fired,
 			r.Skipped)
 	}
+
 	return t
 }
 

@@ -67,6 +67,7 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 			s.end(err)
 		}
 	}
+
 	options = append(options, nats.ErrorHandler(end))
 	s.nc, err = interrupt.Await(ctx,
 		func() (*nats.Conn, error) { return a.Connect(append(options, more...)) })
@@ -151,6 +152,7 @@ func (s *session) explain(err error, unknown string) error {
 			return client.ErrEmpty
 		}
 	}
+
 	return err
 }
 
@@ -179,6 +181,7 @@ func ask[T any](
 	if err != nil {
 		return none, err
 	}
+
 	defer s.close()
 
 	if unknown == "" {
@@ -210,6 +213,7 @@ func (s *session) suggest(ctx context.Context) string {
 	if info, err := s.queue.Info(ctx); err != nil || !isUnused(info) {
 		return ""
 	}
+
 	if list, err := s.queue.Schedules(ctx); err != nil || len(list) > 0 {
 		return ""
 	}

@@ -65,6 +65,7 @@ func (w *watch) run(cmd *cobra.Command) error {
 	case w.count < 0, w.count == 0 && cmd.Flags().Changed("count"):
 		return exit.Usagef("--count is %d: want at least 1", w.count)
 	}
+
 	for _, name := range w.names {
 		if err := (&queue{app: w.app, name: name}).check(); err != nil {
 			return err
@@ -76,6 +77,7 @@ func (w *watch) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+
 	defer s.close()
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 
@@ -129,6 +131,7 @@ func (w *watch) look(s *session) (*look, error) {
 	for _, name := range w.names {
 		list = append(list, (&queue{fifo: w.fifoOnly, name: name}).counted())
 	}
+
 	if len(list) == 0 {
 		var err error
 		if list, err = s.queues(ctx, w.fifoOnly); err != nil {
@@ -140,10 +143,12 @@ func (w *watch) look(s *session) (*look, error) {
 	if err != nil {
 		return nil, s.explain(err, "")
 	}
+
 	for i, info := range infos {
 		list[i].Ready, list[i].Leased, list[i].Delayed = info.Ready, info.Leased, info.Delayed
 		l.queues = append(l.queues, seen{list[i], info.OldestAge})
 	}
+
 	return l, nil
 }
 
@@ -180,11 +185,12 @@ func (w *watch) show(out io.Writer, now, last *look) error {
 		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed,
 			changeText("%+.1f", now.change(last, q)), terminal.InWords(q.age()))
 	}
+
 	return terminal.Redraw(out, fmt.Sprintf("%s   %s\n\n%s", now.at.Format(time.TimeOnly),
 		terminal.Plural(len(now.queues), "queue"), t))
 }
 
-// age is that of the oldest ready item, 0 without one.
+// age is the age of the oldest ready item, 0 if none is ready.
 func (q *seen) age() time.Duration { return *cmp.Or(q.oldest, new(time.Duration)) }
 
 func (q *seen) items() int64 { return q.Ready + q.Leased + q.Delayed }
@@ -195,12 +201,14 @@ func (l *look) change(last *look, q seen) *float64 {
 	if last == nil || !l.at.After(last.at) {
 		return nil
 	}
+
 	before := int64(0)
 	for i := range last.queues {
 		if b := &last.queues[i]; b.Kind == q.Kind && b.Queue == q.Queue {
 			before = b.items()
 		}
 	}
+
 	change := float64(q.items()-before) / l.at.Sub(last.at).Seconds()
 	return &change
 }

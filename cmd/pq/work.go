@@ -75,6 +75,7 @@ func (w *work) run(command []string) error {
 	if err := flags.AtLeastOne("jobs", w.jobs); err != nil {
 		return err
 	}
+
 	switch {
 	case slices.ContainsFunc(w.dropOn, func(code int) bool { return code < 1 || code > 255 }):
 		return exit.Usagef("--drop-on: want exit codes from 1 to 255")
@@ -85,9 +86,11 @@ func (w *work) run(command []string) error {
 	if err := flags.CheckAckWait(w.ackWait); err != nil {
 		return err
 	}
+
 	if err := flags.InBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay); err != nil {
 		return err
 	}
+
 	if _, err := exec.LookPath(w.program[0]); err != nil {
 		return exit.Usagef("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))
 	}
@@ -97,10 +100,12 @@ func (w *work) run(command []string) error {
 		return !errors.Is(err,
 			nats.ErrPermissionViolation) || blindfold && w.retry.refused(&w.queue, err)
 	}
+
 	s, err := w.open(cmd.Context(), nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
+
 	defer s.close()
 	if err := w.prepare(cmd.Context(), s); err != nil {
 		return err
@@ -114,6 +119,7 @@ func (w *work) run(command []string) error {
 	if err != nil {
 		return s.explain(err, "")
 	}
+
 	return w.finish(cmd, s, worker)
 }
 
@@ -129,6 +135,7 @@ func (w *work) prepare(ctx context.Context, s *session) error {
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w; with --ack-wait pq work needs no settings", s.explain(err, ""))
 	}
+
 	if err != nil {
 		return s.explain(err, "")
 	}
@@ -155,6 +162,7 @@ func waitText(name string, i *client.QueueInfo, now time.Time) string {
 		return fmt.Sprintf(text, name, terminal.Grouped(i.Leased), terminal.Grouped(i.Delayed),
 			terminal.InWords(max(i.NextDue.Sub(now), 0)))
 	}
+
 	return name + " is empty: waiting for items"
 }
 
@@ -182,6 +190,7 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) err
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 			"pq: %v: finishing what is under way; %s signal ends the commands\n", why, another)
 	}
+
 	select {
 	case err := <-ended:
 		return s.explain(err, "")
@@ -194,6 +203,7 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) err
 	case <-cmd.Context().Done():
 		say(context.Cause(cmd.Context()), "another")
 	}
+
 	stop()
 
 	finished := func(err error) error {
@@ -202,11 +212,13 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) err
 		}
 		return err
 	}
+
 	select {
 	case err := <-ended:
 		return finished(err)
 	case <-time.After(sigonce.Window):
 	}
+
 	another, err := anotherSignal(signals, ended)
 	if another == nil {
 		return finished(err)
@@ -249,6 +261,7 @@ func (w *work) kill(s *session, worker *client.Worker, ended <-chan error) {
 	if !s.nc.IsConnected() {
 		s.nc.Close() // so that no request waits
 	}
+
 	select {
 	case <-ended:
 	case <-time.After(endCommand + lastRequests):

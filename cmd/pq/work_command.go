@@ -119,9 +119,11 @@ func environment(q *queue, job *client.Job) []string {
 	if hasPriority(q, &job.Item) {
 		values = append(values, "PQ_PRIORITY="+strconv.FormatInt(job.Priority, 10))
 	}
+
 	if job.Group != "" {
 		values = append(values, "PQ_GROUP="+withoutNUL(job.Group))
 	}
+
 	if d := job.DeadLetter; d != nil {
 		values = append(values, "PQ_DEAD_QUEUE="+d.Queue, "PQ_DEAD_REASON="+d.Reason,
 			"PQ_DEAD_ERROR="+d.Error,
@@ -132,6 +134,7 @@ func environment(q *queue, job *client.Job) []string {
 		values = append(values,
 			"PQ_HEADER_"+variableName(name)+"="+withoutNUL(strings.Join(texts, "\n")))
 	}
+
 	return values
 }
 

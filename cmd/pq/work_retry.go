@@ -52,6 +52,7 @@ func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger
 	if set.MaxDeliver > 0 {
 		log = log.With("max_deliver", set.MaxDeliver)
 	}
+
 	if set.Exhausted(job.Deliveries) {
 		log.Warn("a job has had its last delivery: it becomes a dead letter", "in",
 			set.DeadLetterQueue(job.Queue))
@@ -63,6 +64,7 @@ func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger
 		delay = r.after(job.Deliveries)
 		err = client.RetryAfter(delay, err)
 	}
+
 	log.Info("a job is tried again", "after", delay)
 	return err
 }

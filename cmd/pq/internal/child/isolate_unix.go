@@ -18,6 +18,7 @@ func Isolate(c *exec.Cmd) (killRest func()) {
 		cancelled = true
 		return syscall.Kill(-c.Process.Pid, syscall.SIGTERM)
 	}
+
 	return func() {
 		if cancelled {
 			_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // fails if there are none

@@ -33,6 +33,7 @@ func NewStderr(c *exec.Cmd, to io.Writer) (*Stderr, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c.Stderr = write
 
 	s := &Stderr{to: to, mine: write, done: make(chan struct{})}
@@ -73,9 +74,11 @@ func (s *Stderr) Tail(n int) string {
 	if len(text) <= n {
 		return text
 	}
+
 	text = text[len(text)-n:]
 	if _, lines, found := strings.Cut(text, "\n"); found {
 		return strings.TrimSpace(lines)
 	}
+
 	return strings.ToValidUTF8(text, "") // which may begin within a character
 }

@@ -36,6 +36,7 @@ func Bridges(ctx context.Context, nc *nats.Conn) (all []Bridge, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer func() { _ = answers.Unsubscribe() }() // fails only if the connection has ended
 	asked := time.Now()
 	if err := nc.PublishRequest("$SRV.INFO.pqbridge", inbox, nil); err != nil {

@@ -42,9 +42,11 @@ func LoggedIn(ctx context.Context, nc *nats.Conn) (*User, error) {
 	var answer struct {
 		Data *User `json:"data"`
 	}
+
 	if err := json.Unmarshal(reply.Data, &answer); err != nil || answer.Data == nil {
 		return nil, fmt.Errorf("%w: %.64q", client.ErrBadReply, reply.Data)
 	}
+
 	return answer.Data, nil
 }
 
@@ -81,5 +83,6 @@ func match(pattern, other string, either bool) bool {
 			return false
 		}
 	}
+
 	return len(these) == len(those)
 }

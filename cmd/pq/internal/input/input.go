@@ -58,6 +58,7 @@ func (l *Lines) Next() ([]byte, error) {
 	if len(line) > l.max {
 		return nil, fmt.Errorf("line %d: %w", l.number+1, TooLarge(int64(l.max)))
 	}
+
 	l.number++
 	return bytes.Clone(line), nil
 }
@@ -82,6 +83,7 @@ func (l *Lines) NextBatch() ([][]byte, error) {
 		}
 		batch = append(batch, line)
 	}
+
 	return batch, nil
 }
 
@@ -93,6 +95,7 @@ func Report(done int, failed []error) string {
 	if done > 0 {
 		in = []span{{1, done}}
 	}
+
 	for i, err := range failed {
 		list := &out
 		switch {
@@ -103,6 +106,7 @@ func Report(done int, failed []error) string {
 		}
 		*list = add(*list, done+1+i)
 	}
+
 	out = add(out, done+len(failed)+1) // and all that was not read
 	out[len(out)-1].last = 0
 
@@ -126,6 +130,7 @@ func Report(done int, failed []error) string {
 		}
 		text += "\npq: lines " + part.words + strings.Join(texts, part.separator) + part.end
 	}
+
 	return text
 }
 

@@ -62,6 +62,7 @@ func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		value T
 		err   error
 	}
+
 	done := make(chan result, 1)
 	go func() {
 		value, err := f()

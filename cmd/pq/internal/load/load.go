@@ -35,11 +35,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.FIFO {
 		o.Priorities = 1
 	}
+
 	r := &run{Options: o, name: newRun(), ops: map[string]*measured{}}
 	for _, name := range o.operations() {
 		latency := hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)
 		r.ops[name] = &measured{latency: latency}
 	}
+
 	if o.Rate > 0 {
 		r.limiter = rate.NewLimiter(rate.Limit(o.Rate), o.Batch)
 	}
@@ -57,6 +59,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.check(ctx, queues[0]); err != nil {
 		return nil, fmt.Errorf("queue %s: %w", o.Queue, err)
 	}
+
 	if err := r.clients(ctx, queues); err != nil {
 		return nil, err
 	}
@@ -69,6 +72,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 		report.Verify = r.events.verify()
 	}
+
 	return report, nil
 }
 
@@ -120,6 +124,7 @@ func (r *run) clients(ctx context.Context, queues []*queue) error {
 			}
 		})
 	}
+
 	if r.Mode == Work {
 		for i, q := range queues {
 			jobs := (r.Clients + len(queues) - 1 - i) / len(queues)
@@ -182,6 +187,7 @@ func (r *run) client(ended context.Context, q *queue) error {
 			name = opPush
 		}
 	}
+
 	return nil
 }
 

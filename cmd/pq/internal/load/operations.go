@@ -44,6 +44,7 @@ func (r *run) request(ctx context.Context, q *queue, name string) error {
 		}
 		return nil
 	}
+
 	r.note(name, items, sent, time.Since(r.begun), err)
 	return err
 }
@@ -56,10 +57,12 @@ func (r *run) push(ctx context.Context, q *queue) ([]event, error) {
 		pushed[i].Priority = items[i].priority
 		pushed[i].Message.Value = value(r.name, number, r.Size)
 	}
+
 	if r.Batch > 1 {
 		_, err := q.PushMany(ctx, pushed)
 		return items, err
 	}
+
 	_, err := q.Push(ctx, pushed[0].Priority, pushed[0].Message)
 	return items, err
 }
@@ -78,6 +81,7 @@ func (r *run) pop(ctx context.Context, q *queue) (items []event, err error) {
 			err = fmt.Errorf("%w: item %s could not be put back: %w", err, item.ID, failed)
 		}
 	}
+
 	return items, err
 }
 
@@ -87,6 +91,7 @@ func (r *run) lease(ctx context.Context, q *queue) (items []event, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for _, d := range leased {
 		e, err := r.own(&d.Item)
 		if err != nil {
@@ -94,6 +99,7 @@ func (r *run) lease(ctx context.Context, q *queue) (items []event, err error) {
 		}
 		items = append(items, e)
 	}
+
 	return items, errors.Join(q.client.AckAll(ctx, leased...)...)
 }
 
@@ -139,12 +145,15 @@ func (r *run) work(ended context.Context, q *queue, concurrency int) error {
 	if err != nil {
 		return err
 	}
+
 	if err := worker.Run(ended); err != nil {
 		return err
 	}
+
 	if err := context.Cause(ended); errors.Is(err, errForeign) {
 		return err
 	}
+
 	return nil
 }
 

@@ -85,6 +85,7 @@ func (o *Options) check(ctx context.Context, q *queue) error {
 	if _, _, err := parse(item.Value); err != nil {
 		return err
 	}
+
 	if !o.Verify {
 		return nil
 	}
@@ -93,5 +94,6 @@ func (o *Options) check(ctx context.Context, q *queue) error {
 	if err == nil {
 		err = fmt.Errorf("the queue has %d items of an earlier load: it must be empty to be verified", n)
 	}
+
 	return err
 }

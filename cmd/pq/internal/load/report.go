@@ -41,6 +41,7 @@ func (r *run) report() *Report {
 		Queue: r.Queue, Mode: r.Mode, Batch: r.Batch, Clients: r.Clients, Connections: r.Connections,
 		Seconds: r.elapsed.Seconds(), RanDry: r.dry.Load(),
 	}
+
 	for _, name := range r.operations() {
 		m := r.ops[name]
 		quantile := func(q float64) float64 { return time.Duration(m.latency.ValueAtQuantile(q)).Seconds() }
@@ -49,6 +50,7 @@ func (r *run) report() *Report {
 			P50: quantile(50), P90: quantile(90), P99: quantile(99), P999: quantile(99.9), Max: quantile(100),
 		})
 	}
+
 	return report
 }
 
@@ -65,6 +67,7 @@ func (r *Report) Write(w io.Writer) error {
 			row.Rate,
 			millis(row.P50), millis(row.P90), millis(row.P99), millis(row.P999), millis(row.Max), row.Errors)
 	}
+
 	if err := table.Flush(); err != nil {
 		return err
 	}
@@ -72,6 +75,7 @@ func (r *Report) Write(w io.Writer) error {
 	if r.RanDry {
 		b.WriteString("\nThe queue ran empty.\n")
 	}
+
 	if v := r.Verify; v != nil {
 		fmt.Fprintf(&b, "\n%d pushed, %d popped: %d lost, %d duplicates, %d unexpected, %d out of order,\n%d of unknown outcome\n",
 			v.Pushed, v.Popped, v.Lost, v.Duplicates, v.Unexpected, v.OutOfOrder, v.Unknown)

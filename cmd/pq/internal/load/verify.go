@@ -29,6 +29,7 @@ func (e *events) add(name string, items []event, sent, replied time.Duration, er
 	if err != nil && !unknown {
 		return
 	}
+
 	if unknown && name == opPop {
 		e.lostPops++
 		return
@@ -123,6 +124,7 @@ func outOfOrder(items []served) (n int64) {
 			arrivals = append(arrivals, item)
 		}
 	}
+
 	slices.SortFunc(arrivals,
 		func(a, b served) int { return cmp.Compare(a.push.replied, b.push.replied) })
 	slices.SortFunc(items,
@@ -156,5 +158,6 @@ func outOfOrder(items []served) (n int64) {
 			}
 		}
 	}
+
 	return n
 }

@@ -37,6 +37,7 @@ func (c *Connection) checkOptions(options []nats.Option) error {
 			return exit.InputError{Err: fmt.Errorf("the credentials: %w", err)}
 		}
 	}
+
 	return nil
 }
 
@@ -55,6 +56,7 @@ func checkURL(server string) error {
 	case !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme):
 		return fmt.Errorf("the address %q begins with %s://: %s", u.Redacted(), u.Scheme, want)
 	}
+
 	return nil
 }
 
@@ -119,6 +121,7 @@ func (c *Connection) whyNot(err error) error {
 	case errors.As(err, new(tls.AlertError)):
 		return fmt.Errorf("%w: the server may want a client certificate (--tlscert, --tlskey)", err)
 	}
+
 	return err
 }
 

@@ -77,6 +77,7 @@ func loadContext(name string) (*stored, error) {
 		return nil, fmt.Errorf("the context %s is selected, but it was deleted (there is no file %s): "+
 			"select another with nats context select, or name one with --context", name, file)
 	}
+
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no context %s, because there is no file %s: "+
 			"nats context ls lists those that are there", name, file)
@@ -87,9 +88,11 @@ func loadContext(name string) (*stored, error) {
 		err = fmt.Errorf("the file %s is no JSON object of texts: "+
 			"save the context again with nats context save", file)
 	}
+
 	if err == nil {
 		err = c.check()
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("context %s: %w", name, err)
 	}
@@ -97,6 +100,7 @@ func loadContext(name string) (*stored, error) {
 	for _, path := range []*string{&c.Creds, &c.NKey, &c.CA, &c.Cert, &c.Key} {
 		*path = expandPath(*path)
 	}
+
 	return c, nil
 }
 
@@ -110,9 +114,11 @@ func (c *stored) check() error {
 				"such as one with the creds that nsc generate creds prints", field)
 		}
 	}
+
 	if (c.Cert == "") != (c.Key == "") {
 		return errors.New("cert and key go together")
 	}
+
 	return nil
 }
 
@@ -171,6 +177,7 @@ func secret(field, text string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s of the context: %w", field, err)
 	}
+
 	return strings.TrimRight(string(value), "\r\n"), nil
 }
 
@@ -187,11 +194,13 @@ func (c *Connection) useContext(set *pflag.FlagSet) error {
 			*field = value
 		}
 	}
+
 	take("server", &c.Server, from.URL)
 	take("tlsca", &c.tlsCA, from.CA)
 	if !set.Changed("tlscert") && !set.Changed("tlskey") {
 		c.tlsCert, c.tlsKey = from.Cert, from.Key
 	}
+
 	take("inbox-prefix", &c.inboxPrefix, from.InboxPrefix)
 	c.tlsFirst = from.TLSFirst
 
@@ -200,6 +209,7 @@ func (c *Connection) useContext(set *pflag.FlagSet) error {
 			return nil
 		}
 	}
+
 	return c.logIn(from)
 }
 
@@ -227,6 +237,7 @@ func (c *Connection) logIn(from *stored) (err error) {
 			c.seed, err = secret("user_seed", from.UserSeed)
 		}
 	}
+
 	return err
 }
 
@@ -240,6 +251,7 @@ func (c *Connection) contextOptions() []nats.Option {
 	if c.credsText != "" {
 		options = append(options, nats.UserCredentialBytes([]byte(c.credsText)))
 	}
+
 	switch {
 	case c.jwt != "" && c.seed != "":
 		options = append(options, nats.UserJWTAndSeed(c.jwt, c.seed))
@@ -248,5 +260,6 @@ func (c *Connection) contextOptions() []nats.Option {
 			func() (string, error) { return c.jwt, nil },
 			func([]byte) ([]byte, error) { return nil, nil }))
 	}
+
 	return options
 }

@@ -75,6 +75,7 @@ func (c *Connection) AddFlags(set *pflag.FlagSet) {
 	for _, e := range Variables {
 		set.Lookup(e.Flag).Usage += " (" + e.Variable + ")"
 	}
+
 	flags.WithoutDefault(set, "server", "timeout")
 }
 
@@ -98,9 +99,11 @@ func (c *Connection) FromEnv(set *pflag.FlagSet) error {
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		return errors.New("--tlscert and --tlskey go together")
 	}
+
 	if c.Timeout <= 0 {
 		return fmt.Errorf("--timeout is %v: want a duration above zero, such as 5s", c.Timeout)
 	}
+
 	return nil
 }
 
@@ -111,6 +114,7 @@ func (c *Connection) Options() ([]nats.Option, error) {
 	if c.creds != "" {
 		options = append(options, nats.UserCredentials(c.creds))
 	}
+
 	if c.nkey != "" {
 		nkey, err := nats.NkeyOptionFromSeed(c.nkey)
 		if err != nil {
@@ -125,6 +129,7 @@ func (c *Connection) Options() ([]nats.Option, error) {
 	case c.user != "": // as the nats tool has it
 		options = append(options, nats.Token(c.user))
 	}
+
 	if c.token != "" {
 		options = append(options, nats.Token(c.token))
 	}
@@ -132,6 +137,7 @@ func (c *Connection) Options() ([]nats.Option, error) {
 	if c.tlsCA != "" {
 		options = append(options, nats.RootCAs(c.tlsCA))
 	}
+
 	if c.tlsCert != "" {
 		options = append(options, nats.ClientCert(c.tlsCert, c.tlsKey))
 	}
@@ -166,6 +172,7 @@ func (c *Connection) Connect(options []nats.Option) (*nats.Conn, error) {
 		err = fmt.Errorf("%w: allow that, "+
 			"or name the prefix that this user may subscribe to with --inbox-prefix", refused)
 	}
+
 	if err == nil {
 		err = sub.Unsubscribe()
 	}
@@ -174,5 +181,6 @@ func (c *Connection) Connect(options []nats.Option) (*nats.Conn, error) {
 		nc.Close()
 		return nil, fmt.Errorf("cannot receive replies from NATS at %s: %w", c.Server, err)
 	}
+
 	return nc, nil
 }

@@ -84,6 +84,7 @@ func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) (
 	if c.Letters == MaxLetters || group == nil && len(c.list) == MaxCauses {
 		return false
 	}
+
 	c.Letters++
 	if c.Error != "" && (c.Error == text || c.Error == key.text) {
 		c.Matching = append(c.Matching, id)
@@ -110,12 +111,15 @@ func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) (
 	case group.Home != letter.Queue:
 		group.Home = ""
 	}
+
 	if letter.At.Before(group.Oldest) {
 		group.Oldest = letter.At
 	}
+
 	if letter.At.After(group.Newest) {
 		group.Newest, group.ExampleID, group.Example = letter.At, id, text
 	}
+
 	return true
 }
 

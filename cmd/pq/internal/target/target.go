@@ -83,6 +83,7 @@ func (q priorityQueue) LeaseItems(
 	case max:
 		return one(q.LeaseMax(ctx, options...))
 	}
+
 	return one(q.LeaseMin(ctx, options...))
 }
 

@@ -19,6 +19,7 @@ func List(
 	if fifo {
 		list = c.ListQueues
 	}
+
 	for after := new(string); after != nil; {
 		var page client.QueueList
 		err := send(func(ctx context.Context) (err error) {
@@ -31,6 +32,7 @@ func List(
 		all = append(all, page.Queues...)
 		after = page.Next
 	}
+
 	return all, nil
 }
 
@@ -66,6 +68,7 @@ func ByIDs(ids []string, maxPayload int64, do func([]string) (again []string, er
 	for most > 1 && int64(subjects.MaxItemResults(most)) > maxPayload {
 		most /= 2
 	}
+
 	for len(ids) > 0 {
 		n := min(len(ids), most)
 		again, err := do(ids[:n])
@@ -74,6 +77,7 @@ func ByIDs(ids []string, maxPayload int64, do func([]string) (again []string, er
 		}
 		ids = append(again, ids[n:]...)
 	}
+
 	return nil
 }
 

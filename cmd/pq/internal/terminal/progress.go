@@ -37,6 +37,7 @@ func (p *Progress) Show(done int64, text string) {
 	if p == nil {
 		return
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -44,13 +45,16 @@ func (p *Progress) Show(done int64, text string) {
 	if now.Sub(p.drawn) < redrawEvery {
 		return
 	}
+
 	p.drawn = now
 	if p.whole > 0 {
 		text = fmt.Sprintf("%d%%, %s", 100*min(done, p.whole)/p.whole, text)
 	}
+
 	if width := Width(p.terminal); width > 0 {
 		text = Clip(text, width-1) // the last column is for the cursor
 	}
+
 	p.clearLocked()
 	p.width = utf8.RuneCountInString(text)
 	_, _ = io.WriteString(p.terminal, text) // a line that cannot be drawn is no reason to stop

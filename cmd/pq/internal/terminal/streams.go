@@ -15,6 +15,7 @@ func Writable(w io.Writer) error {
 	if !ok {
 		return nil
 	}
+
 	if _, err := f.Write(nil); err != nil { // it is open for reading only
 		return err
 	}
@@ -24,10 +25,12 @@ func Writable(w io.Writer) error {
 	if nullErr != nil || err != nil || !os.SameFile(info, null) {
 		return nil
 	}
+
 	if _, err := f.Read(make([]byte, 1)); err == io.EOF {
 		return errors.New("it is closed, or the null device opened for reading and writing " +
 			"(to discard items, use >" + os.DevNull + ")")
 	}
+
 	return nil
 }
 

@@ -10,12 +10,13 @@ import (
 )
 
 // NoReader reports whether nobody can read any more what is written to w, a pipe or a socket. With
-// wait, it returns once that is so. Who does not write does not notice it otherwise.
+// wait, it returns once that is so. A process that does not write would not notice.
 func NoReader(w io.Writer, wait bool) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
 	}
+
 	if info, err := f.Stat(); err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
 		return false
 	}
@@ -24,6 +25,7 @@ func NoReader(w io.Writer, wait bool) bool {
 	if wait {
 		timeout = -1
 	}
+
 	for {
 		// Without events to wait for, it returns for errors only.
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(f.Fd())}}, timeout)

@@ -74,6 +74,7 @@ func (t *Table) String() string {
 		}
 		b.WriteString(strings.TrimRight(strings.Join(line, between), " ") + "\n")
 	}
+
 	return b.String()
 }
 
@@ -98,5 +99,6 @@ func (t *Table) widths() []int {
 			widths[i] = narrow
 		}
 	}
+
 	return widths
 }

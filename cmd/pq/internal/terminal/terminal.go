@@ -36,6 +36,7 @@ func Redraw(out io.Writer, text string) error {
 			width, height = w, h
 		}
 	}
+
 	if room := height - 1; len(lines) > room { // the last line is for the cursor
 		lines = append(lines[:room-1], fmt.Sprintf("and %d more", len(lines)-room+1))
 	}
@@ -45,6 +46,7 @@ func Redraw(out io.Writer, text string) error {
 	for _, line := range lines {
 		frame += Clip(line, width) + clearLine + "\n"
 	}
+
 	_, err := io.WriteString(out, frame+clearRest)
 	return err
 }

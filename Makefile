@@ -83,7 +83,7 @@ fmt-check:
 	@files=$$(gofmt -l bridge client cmd docs fdbpq subjects testenv); \
 	if [ -n "$$files" ]; then echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi
 	@find bridge client cmd docs fdbpq subjects testenv -name '*.go' ! -name '*_test.go' -exec awk '{ line = $$0; gsub(/\t/, "    ", line); \
-		if (length(line) > 100) { print FILENAME ":" FNR ": more than 100 columns, a tab being 4"; wide = 1 } } END { exit wide }' {} +
+		if (length(line) > 100 && line !~ /`[a-z]+:".*`$$/) { print FILENAME ":" FNR ": more than 100 columns, a tab being 4"; wide = 1 } } END { exit wide }' {} +
 
 # Without cgo, as the tests are built, so nothing is compiled twice.
 vet:

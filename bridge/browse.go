@@ -237,9 +237,9 @@ func (p *itemPage) render(item *fdbpq.Browsed) *subjects.StoredItem {
 	id := &item.ID
 	stored := &subjects.StoredItem{
 		ID: id.String(), Priority: id.Priority, State: subjects.State(item.State.String()),
-		PushedAt: timeOrNil(item.PushedAt), Due: timeOrNil(item.Due), Expires: timeOrNil(item.Expires),
-		LeasedAt: timeOrNil(item.LeasedSince), Holder: item.Holder,
-		Deliveries: item.Deliveries, Reason: item.Reason,
+		PushedAt: timeOrNil(item.PushedAt), Due: timeOrNil(item.Due),
+		Expires: timeOrNil(item.Expires), LeasedAt: timeOrNil(item.LeasedSince),
+		Holder: item.Holder, Deliveries: item.Deliveries, Reason: item.Reason,
 		Size: len(item.Value), Headers: p.e.header, Value: []byte{},
 	}
 

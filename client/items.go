@@ -101,7 +101,7 @@ func (q *handle) rank(ctx context.Context, o subjects.ItemOptions) (int64, bool,
 //	State      State               // Ready, Delayed or Leased
 //	PushedAt   *time.Time          // nil for an item that another program wrote to the store
 //	Due        *time.Time          // when the lease or the delay ends, nil if it is ready
-//	LeasedAt   *time.Time          // when the lease began; without a Holder, when it was last renewed
+//	LeasedAt   *time.Time          // when the lease began or, without a Holder, was renewed
 //	Holder     string              // the name that the lease was taken with; "" is none
 //	Expires    *time.Time          // nil if it does not expire
 //	Deliveries int64               // how often it was delivered

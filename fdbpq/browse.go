@@ -19,8 +19,8 @@ type Browsed struct {
 	State ItemState
 	// Due is when the lease or the delay is over, zero for a ready item. It may have passed.
 	Due time.Time
-	// LeasedSince is when the lease was taken, zero unless State is Leased. Without a Holder it is when
-	// the lease was renewed last, if it was.
+	// LeasedSince is when the lease was taken, zero unless State is Leased. Without a Holder it is
+	// when the lease was last renewed, if it was.
 	LeasedSince time.Time
 	// Holder is the Op.Holder of the lease; "" is none.
 	Holder string

@@ -149,9 +149,9 @@ type Op struct {
 	// decides; otherwise Settings.AckWait. SettingsLease means Settings.AckWait in any case. For
 	// OpExtend, 0 means the length that the lease had.
 	Lease time.Duration
-	// Holder is the name of who takes an OpLease: up to MaxHolder bytes of UTF-8 without control
-	// characters, for people who look at the queue. "" means that of the lease before, if it follows an
-	// OpAck, and otherwise no name.
+	// Holder is the name of who takes an OpLease, for people who look at the queue: up to MaxHolder
+	// bytes of UTF-8 without control characters. "" means the holder of the lease before, if the
+	// OpLease follows one as described at Lease, and no name otherwise.
 	Holder string
 	// Token says which lease OpAck, OpNak, OpExtend and OpTerm are about.
 	Token Token

@@ -208,8 +208,8 @@ func (q *queuePops) leaseLength(i int) (time.Duration, error) {
 	return settings.LeaseWait(), nil
 }
 
-// leaseBefore returns the result with the lease that an OpLease follows: the one before it, or the one
-// that the first of a chain of acknowledgements ended. nil if it follows none.
+// leaseBefore returns the result with the lease that an OpLease follows: the one before it, or the
+// one that the first of a chain of acknowledgements ended. nil if it follows none.
 func (q *queuePops) leaseBefore(i int) *Result {
 	if !q.ops[i].Follows || i == 0 {
 		return nil

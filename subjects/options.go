@@ -42,8 +42,8 @@ const (
 //	 "idle_heartbeat": "5s", "no_wait": true, "frames": true, "id": "Q7..."}
 //	{"cancel": "Q7..."}
 //
-// JetStream's pull requests have the same names, except ack_wait, frames, id, holder and cancel. Durations
-// are integers in nanoseconds, as there, or texts such as "30s".
+// JetStream's pull requests have the same names, except ack_wait, frames, id, holder and cancel.
+// Durations are integers in nanoseconds, as there, or texts such as "30s".
 type PopOptions struct {
 	// Batch is the most items to return, 1 to MaxPopBatch; 0 if it was not given, which means 1.
 	Batch int
@@ -153,7 +153,8 @@ func ParsePopOptions(payload []byte) (PopOptions, error) {
 		return PopOptions{}, err
 	}
 	if p.Holder != "" && p.AckWait == nil {
-		return PopOptions{}, fmt.Errorf("%w: holder without ack_wait: only a lease has a holder: want both or neither", ErrOptions)
+		return PopOptions{}, fmt.Errorf("%w: holder without ack_wait: "+
+			"only a lease has a holder: want both or neither", ErrOptions)
 	}
 	return p.options(), nil
 }

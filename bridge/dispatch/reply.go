@@ -27,9 +27,8 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 			return
 		}
 
-		if w.pop.lease == 0 { // then it is as long as the lease that it follows
-			w.pop.lease = results[0].LeaseLength()
-		}
+		// What the pops do not say is as in the lease that they follow.
+		w.pop.lease = cmp.Or(w.pop.lease, results[0].LeaseLength())
 		w.pop.holder = cmp.Or(w.pop.holder, results[0].LeaseHolder())
 		w.acks, w.request.acked = nil, true
 		pops, found = ops[acks:], results[acks:]

@@ -47,7 +47,8 @@ type popOptions struct {
 func (w *waiter) op() fdbpq.Op {
 	return fdbpq.Op{
 		Kind: w.pop.kind, Queue: w.request.Queue.Target, End: w.pop.end,
-		Lease: w.pop.lease, Holder: w.pop.holder, MaxBytes: w.pop.maxBytes, Waits: true, Count: w.pop.count,
+		Lease: w.pop.lease, Holder: w.pop.holder, MaxBytes: w.pop.maxBytes,
+		Waits: true, Count: w.pop.count,
 	}
 }
 

@@ -59,6 +59,7 @@ func TestExactlyOnce(t *testing.T) {
 			publish(2*n+1, 3*n)
 			f.drawn(uint64(2*n + n/2))
 			f.NATS.Restart()
+			store.Next(faultkv.UnknownLost, faultkv.UnknownMade, faultkv.Conflict) // at least one of each
 			testenv.Eventually(t, f.Conn.Flush)
 			publish(3*n+1, 4*n)
 			f.drawn(uint64(4 * n))

@@ -74,7 +74,9 @@ func priorityLast(root *cobra.Command, args []string) []string {
 	if err != nil || cmd.Name() != "mv" || slices.Contains(args, "--") {
 		return args
 	}
-	if _, err := subjects.ParsePriority(args[last]); err != nil || !strings.HasPrefix(args[last], "-") {
+
+	_, err = subjects.ParsePriority(args[last])
+	if err != nil || !strings.HasPrefix(args[last], "-") {
 		return args
 	}
 	return slices.Insert(slices.Clone(args), last, "--")

@@ -79,7 +79,9 @@ func newScheduleAdd(a *app) *cobra.Command {
 there. A schedule with the same ID is replaced.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
   pq schedule add jobs poll --every 15m --overlap skip --priority -5`,
-	}, "the schedule may be set", func(ctx context.Context, at *session, _ []string) (reply, error) {
+	}, "the schedule may be set", func(
+		ctx context.Context, at *session, _ []string,
+	) (reply, error) {
 		record, err := at.queue.SetSchedule(ctx, s)
 		return reply{text: fmt.Sprintln(timeOrDash(record.Next)), json: record}, err
 	})
@@ -87,15 +89,9 @@ there. A schedule with the same ID is replaced.`,
 		s.ID, s.Value = args[1], []byte(strings.Join(args[2:], " "))
 		s.Priority = int64(priority)
 		s.Every, s.Jitter = schedule.Duration(every), schedule.Duration(jitter)
-		for _, h := range headers {
-			name, value, err := headerFlag(h)
-			if err != nil {
-				return exit.UsageError{Err: err}
-			}
-			if s.Headers == nil {
-				s.Headers = map[string][]string{}
-			}
-			s.Headers[name] = append(s.Headers[name], value)
+		var err error
+		if s.Headers, err = headersOf(headers); err != nil {
+			return exit.UsageError{Err: err}
 		}
 		if until != "" {
 			at, err := time.Parse(time.RFC3339, until)
@@ -126,6 +122,21 @@ there. A schedule with the same ID is replaced.`,
 	flags.Completes(cmd, "if-missed", schedule.Once, schedule.Skip, schedule.All)
 	flags.Completes(cmd, "overlap", schedule.Allow, schedule.Skip)
 	return cmd
+}
+
+// headersOf returns the headers that flags give as NAME:VALUE; nil if there are none.
+func headersOf(list []string) (headers map[string][]string, err error) {
+	for _, h := range list {
+		name, value, err := headerFlag(h)
+		if err != nil {
+			return nil, err
+		}
+		if headers == nil {
+			headers = map[string][]string{}
+		}
+		headers[name] = append(headers[name], value)
+	}
+	return headers, nil
 }
 
 // badSchedule begins errors about schedules, before the member.

@@ -247,7 +247,8 @@ func (s *session) absent(ctx context.Context, err error) error {
 	if text := s.suggest(ctx); text != "" {
 		return fmt.Errorf("%w: %s", errNoItem, text)
 	}
-	const text = "%w: it was popped, removed or moved, or the id is misspelt (pq items %s prints ids)"
+	const text = "%w: it was popped, removed or moved, or the id is misspelt " +
+		"(pq items %s prints ids)"
 	return fmt.Errorf(text, errNoItem, s.of.name)
 }
 

@@ -146,7 +146,9 @@ func withoutNUL(text string) string { return strings.ReplaceAll(text, "\x00", ""
 func inherited(environment []string) []string {
 	return slices.DeleteFunc(environment, func(variable string) bool {
 		ofItem := []string{"PQ_HEADER_", "PQ_DEAD_", "PQ_PRIORITY=", "PQ_GROUP="}
-		return slices.ContainsFunc(ofItem, func(name string) bool { return strings.HasPrefix(variable, name) })
+		return slices.ContainsFunc(ofItem, func(name string) bool {
+			return strings.HasPrefix(variable, name)
+		})
 	})
 }
 

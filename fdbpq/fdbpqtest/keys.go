@@ -63,7 +63,9 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 			due = min(due, end.expires)
 		}
 	case 4:
-		q.ends[what], err = parseHolder(record, 7, state)
+		var end ending
+		end, err = parseHolder(record, 7, state)
+		q.ends.set(what, end)
 	default:
 		err = errors.New("unknown version")
 	}

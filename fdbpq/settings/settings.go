@@ -218,9 +218,10 @@ const MaxHolder = 128
 
 // CheckHolder returns an error if the text cannot be the name of a lease's holder. "" is none.
 func CheckHolder(name string) error {
-	if len(name) > MaxHolder || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return fmt.Errorf("a holder %.140q: want at most %d bytes of UTF-8 without control characters",
-			name, MaxHolder)
+	clean := utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+	if len(name) > MaxHolder || !clean {
+		return fmt.Errorf("a holder %.140q: "+
+			"want at most %d bytes of UTF-8 without control characters", name, MaxHolder)
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func TestCheckerOfSizes(t *testing.T) {
 		"a large one is skipped":               {wrong, two + "pop kind=pop.max max_bytes=500; take 1"},
 		"there is no next":                     {wrong, two + "take 0; hold 1 cut=true; later 1h; take 1"},
 		"+NXT says empty, and it is not":       {wrong, held + "next 1 empty max_bytes=500; take 1"},
-		"an item with another number of bytes": {"with 7 bytes", two + "pop size=7; take 1"},
+		"an item with another number of bytes": {"of 7 bytes", two + "pop size=7; take 1"},
 	})
 }
 

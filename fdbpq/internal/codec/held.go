@@ -274,8 +274,8 @@ func (h *Record) SetHolder(name string, now time.Time) {
 	}
 }
 
-// LeasedSince returns when the lease began. Without a Holder the record only says when the lease was
-// last renewed.
+// LeasedSince returns when the lease began. Without a Holder the record only says when the lease
+// was last renewed.
 func (h *Record) LeasedSince() time.Time {
 	switch {
 	case h.State != Leased:

@@ -89,7 +89,8 @@ func (o *Options) Validate() error {
 		Work)
 	check(o.Connections >= 1, "connections is %d: want at least 1", o.Connections)
 	check(o.Clients >= o.Connections,
-		"%d clients cannot share %d connections: want at least one client each", o.Clients, o.Connections)
+		"%d clients cannot share %d connections: want at least one client each",
+		o.Clients, o.Connections)
 	check(o.Size >= markSize,
 		"size is %d: want at least %d bytes, which mark the items of the load", o.Size, markSize)
 	check(o.Priorities >= 1, "priorities is %d: want at least 1", o.Priorities)
@@ -97,6 +98,7 @@ func (o *Options) Validate() error {
 	check(o.Duration >= 0 && o.Count >= 0 && (o.Duration > 0 || o.Count > 0),
 		"duration is %v and count is %d: want one of them above 0", o.Duration, o.Count)
 	check(!o.Verify || !o.Mode.takes() && o.Batch == 1,
-		"only %s and %s of single items can be verified: with the others there is nothing to compare with", Push, Mixed)
+		"only %s and %s of single items can be verified: "+
+			"with the others there is nothing to compare with", Push, Mixed)
 	return errors.Join(problems...)
 }

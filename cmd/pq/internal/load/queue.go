@@ -92,7 +92,8 @@ func (o *Options) check(ctx context.Context, q *queue) error {
 
 	n, err := q.Len(ctx)
 	if err == nil {
-		err = fmt.Errorf("the queue has %d items of an earlier load: it must be empty to be verified", n)
+		err = fmt.Errorf("the queue has %d items of an earlier load: "+
+			"it must be empty to be verified", n)
 	}
 
 	return err

@@ -38,16 +38,21 @@ type Row struct {
 
 func (r *run) report() *Report {
 	report := &Report{
-		Queue: r.Queue, Mode: r.Mode, Batch: r.Batch, Clients: r.Clients, Connections: r.Connections,
+		Queue: r.Queue, Mode: r.Mode, Batch: r.Batch,
+		Clients: r.Clients, Connections: r.Connections,
 		Seconds: r.elapsed.Seconds(), RanDry: r.dry.Load(),
 	}
 
 	for _, name := range r.operations() {
 		m := r.ops[name]
-		quantile := func(q float64) float64 { return time.Duration(m.latency.ValueAtQuantile(q)).Seconds() }
+		quantile := func(q float64) float64 {
+			return time.Duration(m.latency.ValueAtQuantile(q)).Seconds()
+		}
 		report.Operations = append(report.Operations, Row{
-			Name: name, Count: m.items, Errors: m.errors, Rate: float64(m.items) / max(r.elapsed.Seconds(), 1e-9),
-			P50: quantile(50), P90: quantile(90), P99: quantile(99), P999: quantile(99.9), Max: quantile(100),
+			Name: name, Count: m.items, Errors: m.errors,
+			Rate: float64(m.items) / max(r.elapsed.Seconds(), 1e-9),
+			P50:  quantile(50), P90: quantile(90), P99: quantile(99),
+			P999: quantile(99.9), Max: quantile(100),
 		})
 	}
 
@@ -65,7 +70,8 @@ func (r *Report) Write(w io.Writer) error {
 	for _, row := range r.Operations {
 		fmt.Fprintf(table, "%s\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t\n", row.Name, row.Count,
 			row.Rate,
-			millis(row.P50), millis(row.P90), millis(row.P99), millis(row.P999), millis(row.Max), row.Errors)
+			millis(row.P50), millis(row.P90), millis(row.P99), millis(row.P999), millis(row.Max),
+			row.Errors)
 	}
 
 	if err := table.Flush(); err != nil {
@@ -77,7 +83,8 @@ func (r *Report) Write(w io.Writer) error {
 	}
 
 	if v := r.Verify; v != nil {
-		fmt.Fprintf(&b, "\n%d pushed, %d popped: %d lost, %d duplicates, %d unexpected, %d out of order,\n%d of unknown outcome\n",
+		fmt.Fprintf(&b, "\n%d pushed, %d popped: %d lost, %d duplicates, %d unexpected, "+
+			"%d out of order,\n%d of unknown outcome\n",
 			v.Pushed, v.Popped, v.Lost, v.Duplicates, v.Unexpected, v.OutOfOrder, v.Unknown)
 	}
 

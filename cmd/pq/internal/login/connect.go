@@ -104,8 +104,9 @@ func (c *Connection) whyNot(err error) error {
 		return fmt.Errorf("nothing answers there within %v: look at the address and the network, "+
 			"or name another with --server", c.connectTimeout())
 	case isTimeout, errors.Is(err, nats.ErrTimeout):
-		return fmt.Errorf("it accepts the connection, but does not speak as a NATS server within %v: it may be overloaded, "+
-			"something else, or want TLS first (tls_first of a context)", c.connectTimeout())
+		return fmt.Errorf("it accepts the connection, but does not speak as a NATS server "+
+			"within %v: it may be overloaded, something else, or want TLS first "+
+			"(tls_first of a context)", c.connectTimeout())
 	case errors.Is(err, nats.ErrNoInfoReceived):
 		return errors.New("something answers there, but that is no NATS server: " +
 			"name another with --server")

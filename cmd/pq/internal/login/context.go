@@ -74,8 +74,9 @@ func loadContext(name string) (*stored, error) {
 	file := filepath.Join(dir, "context", name+".json")
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) && isSelected {
-		return nil, fmt.Errorf("the context %s is selected, but it was deleted (there is no file %s): "+
-			"select another with nats context select, or name one with --context", name, file)
+		return nil, fmt.Errorf("the context %s is selected, but it was deleted "+
+			"(there is no file %s): select another with nats context select, "+
+			"or name one with --context", name, file)
 	}
 
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +130,8 @@ func expandPath(path string) string {
 	if scheme(path) != "" || path == "" {
 		return path
 	}
-	if rest, found := strings.CutPrefix(path, "~"); found && (rest == "" || os.IsPathSeparator(rest[0])) {
+	rest, found := strings.CutPrefix(path, "~")
+	if found && (rest == "" || os.IsPathSeparator(rest[0])) {
 		if home, err := os.UserHomeDir(); err == nil {
 			path = home + rest
 		}
@@ -140,8 +142,9 @@ func expandPath(path string) string {
 // scheme returns the scheme of a reference to a secret, "" for what is a secret or a file itself.
 func scheme(text string) string {
 	before, _, found := strings.Cut(text, ":")
-	if found && slices.Contains([]string{"file", "env", "data", "op", "nsc"}, strings.ToLower(before)) {
-		return strings.ToLower(before)
+	before = strings.ToLower(before)
+	if found && slices.Contains([]string{"file", "env", "data", "op", "nsc"}, before) {
+		return before
 	}
 	return ""
 }

@@ -143,7 +143,9 @@ func (c *Connection) Options() ([]nats.Option, error) {
 	}
 
 	if c.inboxPrefix != "" {
-		bad := func(token string) bool { return token == "" || strings.ContainsAny(token, "*> \t\r\n") }
+		bad := func(token string) bool {
+			return token == "" || strings.ContainsAny(token, "*> \t\r\n")
+		}
 		if slices.ContainsFunc(strings.Split(c.inboxPrefix, "."), bad) {
 			return nil, exit.InputError{Err: fmt.Errorf("the inbox prefix %q: "+
 				"want a subject without wildcards, such as _INBOX_worker", c.inboxPrefix)}

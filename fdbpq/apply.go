@@ -39,13 +39,13 @@ type txOps struct {
 	pops        pops
 	peeks       peeks
 
-	readFrom time.Time // by when it had not read anything yet; zero outside a Batcher
+	readFrom time.Time // a time before the first read; zero outside a Batcher
 	wrote    bool
 	removed  Removed
 }
 
-// newTxOps returns the operations of a transaction, to be applied. There are as many results, all
-// zero.
+// newTxOps returns the operations of a transaction, to be applied. results has an element for each
+// operation, all zero.
 func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txOps {
 	t := &txOps{txn: txn{
 		tx: tx, snapshot: tx.Snapshot(), now: now, asOf: now, ops: ops, results: results,
@@ -273,13 +273,13 @@ func inOrder(steps ...func() error) error {
 	return nil
 }
 
-// lookAndPush runs the sweeps, looks and pushes. They read before anything but what is due is
-// written, so looks do not count what this transaction pushes or pops.
+// lookAndPush runs the sweeps, looks and pushes. Looks read after due items have come back, and
+// before this transaction pushes or pops, so they do not count what it pushes or pops.
 func (t *txOps) lookAndPush() error {
 	t.pushes.beginReads()
 	t.sweeps.beginReads()
 
-	// What is due comes back first in the queues that are looked at; the pops see to the others.
+	// In the queues that are looked at, due items come back first; the pops bring back the others.
 	var looked []*due.Due
 	for _, q := range t.queues {
 		if q.looked {
@@ -294,13 +294,14 @@ func (t *txOps) lookAndPush() error {
 		t.sweeps.finish,
 		t.reread,
 		t.looks.readItems,
-		t.pushes.beginLimits, // what they need takes the same round trip as the lens
+		t.pushes.beginLimits, // reads in the same round trip as the lens
 		t.looks.finishLens,
 		t.pushes.run,
 	)
 }
 
-// reread writes the counters of what has come back, and starts to read again what that has changed.
+// reread writes the counters of the items that have come back, and starts to read again what that
+// has changed.
 func (t *txOps) reread() error {
 	if err := t.dead.Flush(); err != nil {
 		return err
@@ -322,8 +323,8 @@ func (t *txOps) reread() error {
 
 // flush writes the counters of all queues.
 func (t *txOps) flush() error {
-	// Counters add before they subtract, and the pops may have taken dead letters of this
-	// transaction.
+	// Dead letters come first: the pops may have taken some that this transaction added, and
+	// counters must be added to before they are subtracted from.
 	if err := t.dead.Flush(); err != nil {
 		return err
 	}
@@ -339,8 +340,7 @@ func (t *txOps) flush() error {
 	return nil
 }
 
-// onlyPushesAdd reports whether every count that came into use, or into use again, is below those
-// in pushes.nextCounts, or below those that were known before.
+// onlyPushesAdd reports whether nothing but pushes can have raised the next count of a priority.
 func (t *txOps) onlyPushesAdd() bool {
 	for i := range t.ops {
 		switch t.ops[i].Kind {
@@ -356,8 +356,8 @@ func (t *txOps) onlyPushesAdd() bool {
 	return !t.dead.Any()
 }
 
-// filledAndBehind returns the queues of the Keyspace to which items came although no operation on
-// them adds any, because items came back or became dead letters, and the queues where more is due
+// filledAndBehind returns two lists of queues of the Keyspace. Those in filled got items that no
+// operation on them adds: items that came back, or dead letters. In those in behind, more is due
 // than this transaction has handled.
 func (t *txOps) filledAndBehind() (filled, behind []QueueName) {
 	filled = t.dead.Reached()

@@ -136,8 +136,8 @@ func (b *Batcher) startEarly(p *Pending) (early *txOps) {
 		return nil
 	}
 
-	// The reads of p matter only for the counts in use. Those that the earlier batch adds are in
-	// b.nextCounts, but for the counts of groups.
+	// p does not see the counts that the earlier batch takes. They are in b.nextCounts, except the
+	// counts of groups. Message ids are read with conflict. Limits are checked for below.
 	if before.pushes && p.pushes && !p.grouped && !b.db.Traits().Serial {
 		early, _ = p.runOps(b.nextCounts) // the regular attempt reports an error
 	}
@@ -157,24 +157,24 @@ type Pending struct {
 	ops       []Op
 	onlyReads bool
 	pushes    bool     // only pushes, all without unique keys
-	grouped   bool     // the same, and one has a group
-	notBlind  bool     // it turned out that they read what they may have written
-	shrinks   bool     // nothing makes the store larger, but for dead letters
+	grouped   bool     // pushes is set, and one of them has a group
+	notBlind  bool     // an attempt turned out to read what it may have written
+	shrinks   bool     // nothing makes the store larger, except dead letters
 	receipt   []byte   // nil for a batch that only reads
 	obsolete  [][]byte // receipts of earlier batches, which this one removes
 
 	backoff kv.Backoff
-	last    attempt   // or the one that has committed
+	last    attempt   // the last one or, once known, the one that has committed
 	unknown []attempt // those whose outcome is unknown
 
 	wrote    bool                // the attempt being committed wrote something
 	commit   kv.Future[struct{}] // nil once the batch has ended
 	waited   sync.Once
 	ahead    []QueueAhead    // of all attempts
-	filled   []QueueName     // the same
+	filled   []QueueName     // of all attempts
 	behind   []QueueName     // by the last attempt
 	listed   []*codec.Layout // queues that it found in the list of queues, or added
-	readFrom time.Time       // by when it had not read anything yet
+	readFrom time.Time       // a time before the first read of the last attempt
 	err      error
 }
 

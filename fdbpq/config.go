@@ -16,7 +16,7 @@ type queueConfigs struct {
 	source  int   // one more than the index of what changes the state of the source; 0 is nothing
 }
 
-// configs is those of all queues.
+// configs holds the operations on the settings of all queues.
 type configs []*queueConfigs
 
 // run reads the settings, and changes them.

@@ -44,7 +44,7 @@ func (op *Op) checkManaging(l *codec.Layout) error {
 	return nil
 }
 
-// edits is those of all queues.
+// edits holds the edits of all queues.
 type edits []*queueEdits
 
 // run reads the items of a few operations at a time, and edits them.

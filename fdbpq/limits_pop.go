@@ -22,16 +22,16 @@ type popLimits struct {
 	queue     quota
 	groups    map[codec.GroupHash]*quota // nil without limits of groups
 
-	keptPlaces int64     // for leases that follow the acknowledgements that freed them
-	passedOver bool      // some items were, because of their groups
-	next       time.Time // when the first rate that is used up gives the next token
+	keptPlaces int64     // reserved for leases that follow the acknowledgements that freed them
+	passedOver bool      // pops passed over items because of their groups
+	next       time.Time // earliest time at which a rate that is used up gives a token
 }
 
 // quota is what is left of the limits of the queue, or of one group.
 type quota struct {
 	maxLeased  int64             // 0 is no limit
-	counter    kv.Future[[]byte] // of leased items, until it is read
-	leased     int64             // what is to be added to the counter, then all
+	counter    kv.Future[[]byte] // of leased items; nil without a limit, and once it is read
+	leased     int64             // until counter is read, what this transaction adds; then all
 	conflicted bool              // the transaction has leased an item of the group
 	bucket     *state.Bucket     // nil without a rate
 }
@@ -61,7 +61,7 @@ func (p *popLimits) setUp(set *Settings) {
 	p.set = set
 	if set.LimitsGroups() {
 		p.groups = map[codec.GroupHash]*quota{}
-		// What only another version can read is no limit.
+		// A rate that this version cannot parse is ignored.
 		p.groupRate, _ = settings.ParseRate(set.RatePerGroup)
 	}
 }
@@ -76,7 +76,7 @@ func (p *popLimits) begin(indexes []int, ends *state.Ends) error {
 
 	p.setUp(set)
 	rate, err := settings.ParseRate(set.Rate)
-	if err == nil && rate.Count > 0 { // else another version wrote it
+	if err == nil && rate.Count > 0 { // a rate that cannot be parsed is ignored here too
 		row := p.snapshot.Get(p.l.BucketKey(codec.NotIndexed))
 		p.queue.bucket = state.NewBucket(codec.NotIndexed, rate, row)
 	}
@@ -112,13 +112,13 @@ func (p *popLimits) closed() error {
 	return err
 }
 
-// hasPlace reports whether an operation is a lease for which one of the acknowledgements that it
-// follows has freed a place. The place is kept for it, whichever leases come before it.
+// hasPlace reports whether an operation is a lease that follows acknowledgements, one of which has
+// freed a place for it. The place stays reserved for it while other leases run.
 func (p *popLimits) hasPlace(i int) bool {
 	return p.ops[i].Kind == OpLease && p.results[i].place
 }
 
-// releasePlaces gives the places that were kept for operation i, and those that follow it, to them.
+// releasePlaces stops reserving places for operation i and those that follow it, which run now.
 func (p *popLimits) releasePlaces(i int) {
 	for ; i < len(p.ops) && p.hasPlace(i); i++ {
 		p.keptPlaces--
@@ -133,19 +133,19 @@ func (p *popLimits) checkLease() (refused, err error) {
 		return nil, err
 	}
 	refused = fmt.Errorf("%w: %d", ErrMaxLeased, p.queue.maxLeased)
-	if p.due.Behind() { // leases that count may be over
+	if p.due.Behind() { // some of the leases may have run out
 		refused = notYet(refused)
 	}
 	return refused, nil
 }
 
-// isKnown reports whether what limits a group is known or being read, or nothing limits it.
+// isKnown reports whether the limits of a group are known or being read, or it has none.
 func (p *popLimits) isKnown(hash codec.GroupHash) bool {
 	return p.groups == nil || hash <= codec.NoGroup || p.groups[hash] != nil
 }
 
-// beginGroups starts to read what limits the groups of some items, without conflict: see
-// countDelivery.
+// beginGroups starts to read the counters and rates of the groups of some items. It reads without
+// conflict; countDelivery makes leases conflict.
 func (p *popLimits) beginGroups(ids iter.Seq[*ID]) {
 	for id := range ids {
 		p.beginGroup(codec.GroupIn(id))
@@ -211,7 +211,7 @@ func (u *quota) countDelivery(now time.Time, lease bool) {
 	}
 }
 
-// write writes what the deliveries have left of the rates.
+// write writes the buckets of the rates, from which the deliveries have taken tokens.
 func (p *popLimits) write() {
 	p.queue.bucket.Write(&p.ledger)
 	for _, u := range p.groups {
@@ -219,8 +219,8 @@ func (p *popLimits) write() {
 	}
 }
 
-// noneServed is the error of pops that find nothing that may be served, nil if they find nothing at
-// all.
+// noneServed is the error of pops that found only items that they had to pass over, nil if they
+// passed over none.
 func (p *popLimits) noneServed() error {
 	if !p.passedOver {
 		return nil

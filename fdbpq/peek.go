@@ -20,7 +20,7 @@ type queuePeeks struct {
 	errs    [2]error         // by End: why it is not known which item is the first
 }
 
-// peeks is those of all queues.
+// peeks holds the peeks of all queues.
 type peeks []*queuePeeks
 
 // run reads the first items of a few queues at a time.

@@ -64,7 +64,7 @@ func (t *txn) leadsPops(i int) bool {
 	return !t.ops[i].Follows || i == 0 || t.ops[i-1].Kind != t.ops[i].Kind
 }
 
-// pops is those of all queues.
+// pops holds the pops and leases of all queues.
 type pops []*queuePops
 
 // run takes items from a few queues at a time.

@@ -17,9 +17,9 @@ const (
 	maxGapBytes = 1 << 20
 )
 
-// search finds the items of groups that may be served, in order, behind what a walk has passed
-// over. What lies between belongs to other groups, so the search never reads that. It reads ahead
-// without conflict, and conflicts with pushes to a group up to the next item that it has looked at.
+// search finds the items of groups that may be served, in order, after those that a walk has passed
+// over. It never reads the items of other groups between them. It reads ahead without conflict, and
+// conflicts with pushes to a group up to the last item of the group that it has looked at.
 type search struct {
 	*side
 	heads []*head // of groups that may be served, in the order of their items
@@ -29,17 +29,17 @@ type search struct {
 // head is the next item of a group.
 type head struct {
 	hash codec.GroupHash
-	rest kv.Range      // what is left of the group behind rows
-	rows []kv.KeyValue // the next ones, behind this one, as far as they are read
+	rest kv.Range      // the keys of the group after this item
+	rows []kv.KeyValue // the first of these, as far as they are read
 
 	id    ID
 	value kv.Future[[]byte] // nil unless the item is being read
-	item  *state.Stored     // the same; it has its own key once it has been returned
-	taken bool              // the one behind it is next
+	item  *state.Stored     // valid if value is set; has its Pair.Key once next has returned it
+	taken bool              // the search goes on to the item after it
 }
 
-// beginSearch starts a search behind the key of an item in ("i"). It returns nil the first time if
-// there are items that are in no index: the walk has to go on.
+// beginSearch starts a search after the key of an item in ("i"). If some items are in no index, it
+// returns nil the first time: the walk has to go on.
 func (s *side) beginSearch(after []byte) (*search, error) {
 	counters, total, pending := s.ledger.BeginGroupLoads()
 	loads, _, err := s.limits.loadGroups(counters, state.MostGroupRows)
@@ -66,8 +66,8 @@ func (s *side) beginSearch(after []byte) (*search, error) {
 	return found, found.readHeads()
 }
 
-// conflictWithOthers makes the transaction conflict with any other that adds an item to a group
-// that has none that is ready: it might be the next one.
+// conflictWithOthers makes the transaction conflict with others that add an item to a group without
+// ready items, because such an item may be the next to serve.
 func (s *search) conflictWithOthers() {
 	others := s.l.KindRange(codec.KindGroupReady)
 	if len(s.heads)*(len(others.Begin)+len(others.End)) > maxGapBytes {
@@ -75,8 +75,7 @@ func (s *search) conflictWithOthers() {
 		return
 	}
 
-	// Such groups belong between the others in the index; the heads are still in the order of its
-	// keys.
+	// In the index, such groups lie between the heads, which are still in the order of its keys.
 	for _, h := range s.heads {
 		group := s.l.GroupItems(codec.KindGroupReady, h.hash)
 		s.tx.AddReadConflict(kv.Range{Begin: others.Begin, End: group.Begin})
@@ -87,7 +86,7 @@ func (s *search) conflictWithOthers() {
 
 // readHeads reads the first item of each group that may be served.
 func (s *search) readHeads() error {
-	// Groups that may not be served now may not later in the transaction either.
+	// A group that may not be served now cannot be served later in the transaction either.
 	var open []*head
 	for _, h := range s.heads {
 		if served, err := s.limits.mayServe(h.hash); err != nil {
@@ -123,7 +122,7 @@ func (s *search) readHeads() error {
 	return nil
 }
 
-// beginRows starts to read the next items of a group, unless some are there.
+// beginRows starts to read the next keys of a group, unless some are left from an earlier read.
 func (s *search) beginRows(h *head) kv.Future[[]kv.KeyValue] {
 	if len(h.rows) > 0 {
 		return kv.Ready(h.rows, nil)
@@ -202,8 +201,8 @@ func (s *search) next() (*state.Stored, error) {
 	return nil, nil
 }
 
-// removeMissing removes what an item has left, unless the search from the other end, which has read
-// the same, did.
+// removeMissing removes the stale index key of an item that is gone, unless the search from the
+// other end, which may have read the key too, already has.
 func (s *search) removeMissing(h *head) error {
 	row, err := s.snapshot.Get(s.l.GroupItemKey(codec.KindGroupReady, h.hash, &h.id)).Get()
 	if row != nil {
@@ -213,7 +212,7 @@ func (s *search) removeMissing(h *head) error {
 	return err
 }
 
-// goOn puts the first group where its next item is, if it may still be served.
+// goOn moves the first group to the place of its next item, if it may still be served.
 func (s *search) goOn() error {
 	h := s.heads[0]
 	s.heads = s.heads[1:]

@@ -16,8 +16,8 @@ const (
 	maxPassedUnindexed = 20_000
 )
 
-// side is the items of a queue from one of its ends. Pops take them in their order or, once a
-// search has begun, only those of groups that may be served.
+// side is the items of a queue from one of its ends. Pops walk them in order until a search begins,
+// which finds only items of groups that may be served.
 type side struct {
 	*queuePops
 	end       End
@@ -28,8 +28,8 @@ type side struct {
 
 func (s *side) walk() *state.Cursor { return &s.ends.Walks[s.end] }
 
-// find returns the next item that may be served, in full or as far as it is read at once, nil if
-// there is none. The error is ErrCorrupt, ErrMoreExpired or one of the store.
+// find returns the next item that may be served, nil if there is none. It need not be complete: see
+// Stored.ReadRest. The error is ErrCorrupt, ErrMoreExpired or one of the store.
 func (s *side) find() (*state.Stored, error) {
 	for {
 		item, err := s.next()
@@ -60,7 +60,7 @@ func (s *side) find() (*state.Stored, error) {
 			return item, err
 		}
 
-		// Usually what is due comes back first, and that removes it.
+		// Usually it was removed before, together with all else that is due.
 		if s.due.Behind() || s.due.Err != nil {
 			return nil, s.moreExpired()
 		}
@@ -76,7 +76,7 @@ func (s *side) next() (*state.Stored, error) {
 	return s.ends.Peek(s.end)
 }
 
-// pass goes on behind an item whose group may not be served.
+// pass skips an item whose group may not be served.
 func (s *side) pass(item *state.Stored) (err error) {
 	if s.search != nil { // the whole group is out
 		s.search.heads = s.search.heads[1:]
@@ -92,7 +92,7 @@ func (s *side) pass(item *state.Stored) (err error) {
 	return err
 }
 
-// dropTaken goes on behind an item that was taken.
+// dropTaken continues after an item that was taken.
 func (s *side) dropTaken(item *state.Stored) {
 	s.ends.NoteTaken(s.end, item.Pair.Key)
 	if s.end == Front {
@@ -103,7 +103,7 @@ func (s *side) dropTaken(item *state.Stored) {
 	s.want--
 }
 
-// drop goes on behind the item that next has returned.
+// drop continues after the item that next has returned.
 func (s *side) drop() {
 	if s.search != nil {
 		s.search.heads[0].taken = true
@@ -118,12 +118,12 @@ func (s *side) removeExpired(item *state.Stored) {
 	h.Lasting = codec.LastingOf(&item.Item.Message)
 	s.ledger.DetachAnywhere(h)
 	s.ledger.DeleteExpired(h)
-	s.ends.NoteTaken(s.end, item.Pair.Key) // the other end may have read it
+	s.ends.NoteTaken(s.end, item.Pair.Key) // the walk from the other end may have read it
 	s.drop()
 }
 
 // check reads all of an item. It returns why the operation cannot have it, nil if it can. The error
-// is one of the store, or ErrCorrupt: an item that cannot be read stays, and so do those behind it,
+// is one of the store, or ErrCorrupt: an item that cannot be read stays, and so do those after it,
 // because serving them would break the order.
 func (s *side) check(op *Op, item *state.Stored, roomBytes *int) (refused, err error) {
 	if item.Err != nil {
@@ -150,8 +150,8 @@ func (s *side) check(op *Op, item *state.Stored, roomBytes *int) (refused, err e
 	return nil, nil
 }
 
-// complete reads all of an item, and takes it from roomBytes, what is left of MaxBytes. It returns
-// why a pop or lease cannot have it, nil if it can.
+// complete reads all of an item, and subtracts its size from roomBytes, which is what is left of
+// MaxBytes. It returns why a pop or lease cannot have the item, nil if it can.
 func (s *side) complete(op *Op, item *state.Stored, roomBytes *int) (refused, err error) {
 	most := s.returned.Left()
 	if op.MaxBytes > 0 {
@@ -161,7 +161,7 @@ func (s *side) complete(op *Op, item *state.Stored, roomBytes *int) (refused, er
 		return state.ErrNoRoom, nil
 	}
 
-	// Of an item that is too large, this reads no more than it takes to know that.
+	// If the item is too large, this stops reading as soon as that is known.
 	if err := item.ReadRest(s.tx, s.l, most); err != nil {
 		return nil, err
 	}

@@ -235,7 +235,7 @@ type queueRestores struct {
 	reads   []state.Lookup
 }
 
-// restores is those of all queues.
+// restores holds the restores of all queues.
 type restores []*queueRestores
 
 // run finds out which items are in their queues, and puts the others back.

@@ -39,7 +39,7 @@ type queueRecords struct {
 	fired   bool // what was due has fired, as much as fits into the transaction
 }
 
-// records is those of all queues.
+// records holds the operations on the records of all queues.
 type records []*queueRecords
 
 // atOnce is how many queues are read together. The records of one can be as long as several values.

@@ -9,24 +9,24 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// queueSettlements is the operations with tokens of one queue. They run before the pops, so that
-// what they end is settled, and what they give back can be popped. Spans of them are read and run
-// one after the other, which bounds the values in memory.
+// queueSettlements is the operations with tokens of one queue. They run before the pops, which can
+// take the items that they give back. They are read and run in spans, one after the other, which
+// bounds the values in memory.
 type queueSettlements struct {
 	*queueTxn
 	indexes []int           // into txn.ops; a place is an index into this
 	reads   []state.Lookup  // by place
-	burials []*due.Burial   // by place; nil unless the item seems to die
+	burials []*due.Burial   // by place; nil unless the item will probably be buried
 	found   []*codec.Record // of one chain
 
 	from, to int        // the places of the span
 	done     map[ID]int // items that were found, by the last place, counted from 1
 }
 
-// settlements is those of all queues.
+// settlements holds the operations with tokens of all queues.
 type settlements []*queueSettlements
 
-// checkToken returns an error if the operation cannot have its delay or length.
+// checkToken returns an error if the delay, or the length of the lease, is out of bounds.
 func (op *Op) checkToken() error {
 	if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
 		return badOp("a delay of %v: want 0 to %v", op.Delay, MaxDelay)
@@ -37,7 +37,7 @@ func (op *Op) checkToken() error {
 // run reads and settles the items of a few operations at a time.
 func (s settlements) run() error {
 	for {
-		var queues settlements // with operations that are next
+		var queues settlements // that have a span to run
 		left := s[0].returned.AtOnce()
 		for _, q := range s {
 			if left > 0 && q.to < len(q.indexes) {
@@ -69,10 +69,11 @@ func (s settlements) runSpans() error {
 	return each(s, (*queueSettlements).runSpan)
 }
 
-// nextSpan chooses the next operations, about most of them and whole chains, and returns how many.
-func (q *queueSettlements) nextSpan(most int) (n int) {
+// nextSpan chooses the operations of the next span, up to about limit, and returns how many. It
+// never splits a chain.
+func (q *queueSettlements) nextSpan(limit int) (n int) {
 	q.from = q.to
-	for q.to < len(q.indexes) && q.to-q.from < most {
+	for q.to < len(q.indexes) && q.to-q.from < limit {
 		q.to++
 		for q.to < len(q.indexes) && tied(q.ops, q.indexes[q.to]) {
 			q.to++
@@ -89,8 +90,8 @@ func (q *queueSettlements) beginReads() error {
 		q.burials = make([]*due.Burial, len(q.indexes))
 	}
 
-	// Only a chain of acknowledgements, which ends the span, makes that longer than AtOnce. It has
-	// no more values in memory at once either.
+	// A span exceeds AtOnce only if its last chain does. Such a chain is read in parts, and the
+	// values of one part are dropped before the next is read.
 	atOnce := q.returned.AtOnce()
 	for from := q.from; from < q.to; from += atOnce {
 		to := min(from+atOnce, q.to)
@@ -105,11 +106,11 @@ func (q *queueSettlements) beginReads() error {
 			break
 		}
 
-		// Drop the values of these before the next are read.
+		// Acknowledgements need no values.
 		q.readReady(from, to)
 		for n := from; n < to; n++ {
 			op := q.opAt(n)
-			if op.Kind != OpAck { // before the chain, and moves the value
+			if op.Kind != OpAck { // it comes before the chain, and needs the value
 				continue
 			}
 			if err := q.reads[n].Shrink(q.l, &op.Token.ID); err != nil {
@@ -139,8 +140,8 @@ func (q *queueSettlements) lookUp(op *Op) state.Lookup {
 	return q.ledger.LookUpHeld(&op.Token.ID)
 }
 
-// beginBurials starts to read what it takes to bury the items of the span that die, together for
-// all, and the sizes of items where bytes are counted.
+// beginBurials starts to read, in one round trip, what the burials of the span need, and the sizes
+// of the items if the queue counts bytes.
 func (q *queueSettlements) beginBurials() error {
 	if !q.ledger.SettingsBegun() { // no operation can be the end of an item
 		return nil
@@ -212,7 +213,7 @@ func (q *queueSettlements) runChain(n int, chain []int) error {
 		}
 	}
 
-	// The OpLeases that follow have the places of the leases that have ended.
+	// The OpLeases that follow take the places of the leases that have ended.
 	for i := chain[len(chain)-1] + 1; ended > 0 && i < len(q.ops); i++ {
 		if q.ops[i].Kind != OpLease || !q.ops[i].Follows {
 			break
@@ -223,8 +224,8 @@ func (q *queueSettlements) runChain(n int, chain []int) error {
 	return nil
 }
 
-// findChain finds the items of a chain, into q.found. It returns why the chain fails, nil if it
-// does not. The error is one of the store.
+// findChain finds the items of a chain and puts them into q.found. It returns why the chain fails,
+// nil if it does not. The error is one of the store.
 func (q *queueSettlements) findChain(n int, chain []int) (failed, err error) {
 	q.found = q.found[:0]
 	var lost []int
@@ -278,8 +279,8 @@ func (q *queueSettlements) find(first, n int) (*codec.Record, error) {
 	return h, err
 }
 
-// settle moves an item whose token holds. b is nil unless begun for it. If there is an error,
-// nothing has changed; it is ErrCorrupt or one of the store.
+// settle ends or extends the lease of an item whose token holds. b is nil unless beginBurials has
+// begun it. The error is ErrCorrupt or one of the store; then nothing has changed.
 func (q *queueSettlements) settle(i int, h *codec.Record, b *due.Burial) error {
 	op, result := &q.ops[i], &q.results[i]
 	if op.Kind == OpAck {
@@ -330,8 +331,8 @@ func (q *queueSettlements) extend(op *Op, h *codec.Record, result *Result) {
 		h.Wait = op.Lease
 	}
 
-	// Where the lease had run out, this is a new one: it conflicts with what counts those of the
-	// group.
+	// If the lease had run out, this grants a new one, so transactions that check how many items of
+	// the group are leased must conflict with it.
 	if hash := codec.GroupIn(&h.ID); h.State != Leased && hash > codec.NoGroup {
 		q.ledger.ConflictLeasing(hash, false)
 	}

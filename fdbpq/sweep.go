@@ -20,7 +20,7 @@ type queueSweeps struct {
 // sweptMsgIDs is the most message ids that all OpSweeps of a transaction remove.
 const sweptMsgIDs = 512
 
-// sweeps is those of all queues.
+// sweeps holds the OpSweeps of all queues.
 type sweeps []*queueSweeps
 
 // beginReads divides what one transaction may remove among the queues, and starts to read it. It

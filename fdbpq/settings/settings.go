@@ -58,13 +58,13 @@ const (
 
 // Settings are the settings of a queue. The zero value of a field means that it is not set.
 type Settings struct {
-	// AckWait is how long a lease lasts if its request does not say, MinLease to MaxLease. Default:
+	// AckWait is how long a lease lasts if its request does not say: MinLease to MaxLease. Default:
 	// DefaultLease.
 	AckWait time.Duration
 	// Backoff is how long an item is held back when its lease has run out, or after a negative
-	// acknowledgement that does not say. The first element is for the first delivery, and so on;
-	// the last one is for all later deliveries. At most MaxBackoffs elements, 0 to MaxDelay.
-	// Default: the item comes back at once.
+	// acknowledgement without a delay. The first element is for the first delivery, and so on; the
+	// last one is for all later deliveries. At most MaxBackoffs elements, 0 to MaxDelay. Default:
+	// the item comes back at once.
 	Backoff []time.Duration
 	// MaxDeliver is how many deliveries an item may have, up to MaxMaxDeliver. When the last one
 	// has failed, the item moves to the dead-letter queue. Default: no limit.
@@ -72,12 +72,12 @@ type Settings struct {
 	// DeadLetter is the name of the dead-letter queue, which is of the same kind and in the same
 	// keyspace. Default: the name of the queue with "-dead" appended.
 	DeadLetter string
-	// TTL is how long after their push or redrive items expire, MinTTL to MaxDelay. It is for items
-	// that come after it was set and do not say themselves. Dead letters do not expire. Default: no
-	// item expires.
+	// TTL is how long after their push or redrive items expire, MinTTL to MaxDelay. It applies to
+	// items that come after it was set and have no TTL of their own. Dead letters do not expire.
+	// Default: no item expires.
 	TTL time.Duration
 	// PauseUntil is when pops and leases continue, to the microsecond, in a year from 1970 to 9999.
-	// Until then they find nothing. Not set, or past, they are not paused.
+	// Until then they find nothing. An unset or past time means that they are not paused.
 	PauseUntil time.Time
 	// MaxLeased is how many items may be leased at a time, up to MaxCount. Default: no limit.
 	MaxLeased int64

@@ -27,19 +27,20 @@ type Cursor struct {
 	l        *codec.Layout
 	end      codec.End
 	asked    kv.RangeOptions // for a page
-	together int             // items whose rest is read at once; 0 leaves that to the caller
+	together int             // for how many items the rest is read at once; 0: the caller reads it
 
 	page  kv.Future[[]kv.KeyValue]
 	items []Stored // of the page, from where the cursor is
-	begun int      // of these, how many have their rest being read
+	begun int      // for how many of these BeginReads has begun to read the rest
 	last  []byte   // key of the last item of the page
 	more  bool     // there may be items after it
 
 	passed, passedBytes int // items that were passed over, and the bytes of their values
 }
 
-// Walk starts a walk that will probably need want items. A page has about bytes of them, and
-// together is of how many items the rest is read at once.
+// Walk starts a walk that will probably need want items. A page has up to want items and about the
+// given bytes. The rest of an item, which is under its ("m") keys, is read for together items at
+// once.
 func Walk(l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int) Cursor {
 	c := Cursor{r: r, l: l, end: end, together: together}
 	c.asked = kv.RangeOptions{Limit: want, Bytes: max(bytes, 1), Reverse: end == codec.Back}
@@ -105,11 +106,11 @@ func (c *Cursor) Peek() (*Stored, error) {
 	return &c.items[0], nil
 }
 
-// Drop moves on behind the item that Peek returned, which stays valid.
+// Drop moves on to the item after the one that Peek returned, which stays valid.
 func (c *Cursor) Drop() { c.items, c.begun = c.items[1:], max(c.begun-1, 0) }
 
-// BeginReads starts to read the rest of the next items of the page, unless that has begun. They are
-// few at a time, because nobody knows how large they are, and each gets its part of a page.
+// BeginReads starts to read the rest of the next items of the page, unless that has begun. It reads
+// only a few at a time, because their sizes are unknown. They share the bytes of a page.
 func (c *Cursor) BeginReads() {
 	if c.begun > 0 || c.together == 0 {
 		return
@@ -164,19 +165,19 @@ const (
 	passedPageBytes = 256 << 10
 )
 
-// Ends walks one queue from both ends. Each item can be taken from one end only: an end is over
-// where the other end has taken the item it comes to.
+// Ends walks one queue from both ends. Each item can be taken from one end only: a walk stops at an
+// item that the other walk has taken.
 type Ends struct {
 	Walks [2]Cursor // by End
 	taken [2][]byte // by End: key of the item taken last; nil before the first
 }
 
-// WalkEnds starts walks from the ends where items are wanted, as Walk does for one.
+// WalkEnds starts a walk from each end where items are wanted: see Walk.
 func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) Ends {
 	var e Ends
 	for end, n := range want {
 		if n > 0 {
-			// Each end gets its part of the bytes.
+			// The ends share the bytes.
 			share := bytes * n / (want[codec.Front] + want[codec.Back])
 			e.Walks[end] = Walk(l, r, codec.End(end), n, share, together)
 		}
@@ -203,8 +204,8 @@ func (e *Ends) Peek(end codec.End) (*Stored, error) {
 	return s, nil
 }
 
-// Met reports whether a key, seen from one end, is at or behind the item that the other end took
-// last.
+// Met reports whether a walk from one end that comes to the key has reached the item that the other
+// end took last.
 func (e *Ends) Met(end codec.End, key []byte) bool {
 	other := e.taken[1-end]
 	if other == nil {

@@ -8,48 +8,63 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// turnOf names the items of a group at a priority.
+// turnOf names the items of a group at a priority: they share one turn.
 type turnOf struct {
 	hash     codec.GroupHash
 	priority int64
 }
 
-// turn is how far these items reach, as the open transaction sees it. The next item of the group is
-// pushed behind the tail. A turn is in one of these states:
+// turn is what Turns.Next must know of these items to choose the count of the next one, as the open
+// transaction sees them. The items of a group have consecutive counts, so that groups take turns.
+// In a group of weight w, up to w items share each count, and their times order them. The highest
+// count is the tail. The next item joins the tail while fewer than w items have that count, and
+// otherwise gets a later count.
+//
+// Each item, ready or held, has a row in the index of its group. Rows are read from the end, and
+// only as many as can share the tail. If there may be more, their number is unknown: see uncounted.
+//
+// A turn is in one of these states:
 //
 //	new      not loaded, no reads   nothing is known
 //	reading  reads                  beginRead has started to read it
 //	known    loaded, no reads       there are no rows, or same is exact and not 0
-//	vague    loaded, no reads       there were too many rows to count, or those at the tail left
+//	vague    loaded, no reads       items that were not read may share the tail, or it is empty
 //
 // beginRead moves a turn that is new or vague to reading, finishRead from there to known or vague.
 // noteKey keeps a loaded turn up to date, which may make it vague.
 type turn struct {
 	turnOf
-	weight int // highest weight of the items that the transaction pushes; 0 before the first
-	reads  *turnReads
-	loaded bool // the fields below are right
+	weight int        // highest weight of the items that the transaction pushes; 0 before the first
+	reads  *turnReads // set while the turn is being read
+	loaded bool       // the fields below are valid
 
-	rows   int64 // keys in the index of the group; about uncounted or more if not all were read
-	ready  int64 // items that are ready, by the counter
-	front  int64 // count of the first ready item or, once that has left, of an earlier one
-	tail   int64 // highest count or, if same is 0, more than that
-	same   int64 // items with that count; as with rows
+	rows  int64 // number of items, ready and held; near uncounted if not all were read
+	ready int64 // number of ready items, by the counter
+
+	// front is the count of the first ready item. It is not raised when that item leaves, so it may
+	// be too low afterwards.
+	front int64
+
+	tail   int64 // highest count; if same is 0, all items with it have left, and it is too high
+	same   int64 // number of items with that count; near uncounted if not all were read
 	latest int64 // time of the newest of these, in microseconds
 }
 
-// uncounted is twice as much as there can be. It stands for items that were not all read.
+// uncounted stands for the number of items that were not all read. noteKey still adds to it and
+// subtracts from it. It is twice the most items that a queue can have, so a number below
+// uncounted/2 is exact.
 const uncounted = 1 << 40
 
 // turnReads is a turn being read.
 type turnReads struct {
-	most        int // of the last items that are read
-	ready, held kv.Future[[]kv.KeyValue]
-	first       kv.Future[[]kv.KeyValue] // that is ready
-	length      kv.Future[[]byte]        // how many are ready
+	most        int                      // bound of the rows in ready, and of those in held
+	ready, held kv.Future[[]kv.KeyValue] // the last rows
+	first       kv.Future[[]kv.KeyValue] // the first row of a ready item
+	length      kv.Future[[]byte]        // how many items are ready
 }
 
-// empty goes by the rows, not by the counter, which programs that do not know groups leave wrong.
+// empty reports whether the group has no items. It goes by the rows, because programs that do not
+// know groups leave the counter wrong.
 func (t *turn) empty() bool { return t.rows == 0 }
 
 // isKnown reports whether the turn need not be read.
@@ -97,7 +112,7 @@ func (t *turn) finishRead(l *codec.Layout) error {
 		return err
 	}
 
-	// The tail is the last items of both, as many as share a count.
+	// The tail may have ready items and held ones.
 	read := turn{turnOf: t.turnOf, weight: t.weight, loaded: true}
 	for _, pair := range slices.Concat(ready, held) {
 		id, err := l.ParseGroupItem(pair.Key)
@@ -107,7 +122,7 @@ func (t *turn) finishRead(l *codec.Layout) error {
 		read.extendTo(&id)
 	}
 
-	// Rows beyond those that were read may belong to the tail as well.
+	// If all rows that were read may be of the tail, there may be more of it.
 	if read.same >= int64(reads.most) {
 		read.same = uncounted
 	}
@@ -133,7 +148,7 @@ func (t *turn) finishRead(l *codec.Layout) error {
 	return nil
 }
 
-// extendTo includes an item in the tail.
+// extendTo counts an item that is at the tail, or makes it the new tail if its count is higher.
 func (t *turn) extendTo(id *codec.ID) {
 	switch {
 	case t.same == 0 && (t.empty() || id.Count >= t.tail), id.Count > t.tail:
@@ -162,7 +177,7 @@ func (t *turn) noteKey(l *codec.Layout, kind string, id *codec.ID, delta int64) 
 		return
 	}
 
-	// front may fall behind when the first item leaves.
+	// A first item that leaves does not raise front.
 	if delta > 0 && (t.ready == 0 || id.Count < t.front) {
 		t.front = id.Count
 	}

@@ -218,6 +218,10 @@ func (s *Served) Note(id *codec.ID) {
 }
 
 // Write writes what has changed, before the ledger's Flush. The error is one of the store.
+//
+// The rows are read without conflict, so transactions that run at the same time may overwrite or
+// remove them. That is safe: a row only decides where a group that comes new begins, so a wrong one
+// costs some fairness. The order within a group goes by its tail.
 func (s *Served) Write() error {
 	for priority, read := range s.reads {
 		ready, err := ReadCounter(read.ready)

@@ -157,8 +157,7 @@ func TestHeadersThatGrow(t *testing.T) {
 	}
 }
 
-// An item stored while the server carried larger messages is answered 413, and is not
-// lost.
+// An item stored when max_payload was larger is answered 413, and is not lost.
 func TestMaxPayloadLowered(t *testing.T) {
 	e := start(t, testenv.Options{})
 	push(t, e, "pq.jobs.push.3", nil, strings.Repeat("x", 10_000))
@@ -167,7 +166,7 @@ func TestMaxPayloadLowered(t *testing.T) {
 	e.Bridge.WaitReady()
 	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.min"} {
-		if err := refused(t, e, 413, subject, nil, nil); !strings.Contains(err.Text, "larger messages") {
+		if err := refused(t, e, 413, subject, nil, nil); !strings.Contains(err.Text, "max_payload was larger") {
 			t.Errorf("%v", err)
 		}
 	}

@@ -146,8 +146,8 @@ func applyOptions(c *clientReplier, r *dispatch.Request, last *fdbpq.Op, o subje
 		c.batch, r.Pops = o.Batch, o.Batch
 	}
 
-	// One plain item needs no frame. Clients of other accounts may know no subject for
-	// acknowledgements but reply subjects.
+	// A single popped item needs no frame. A client in another account may be able to acknowledge
+	// only through a message's reply subject, which leased items in frames do not have.
 	if plain := last.Kind == fdbpq.OpPop; plain {
 		c.frames = o.Frames && o.Batch > 1
 	} else {

@@ -260,8 +260,9 @@ func keysSize(m *fdbpq.Message) int {
 	return wire.HeaderSize(keys)
 }
 
-// keysMemory estimates how many more bytes than their own the keys of a push take in a transaction.
-// It writes the store's keys for them several times, conflict ranges included.
+// keysMemory estimates how many bytes the MsgID and the unique key of a push add to a transaction,
+// besides their own. Package fdbpq writes several store keys that contain them, and the transaction
+// holds conflict ranges for these as well.
 func keysMemory(m *fdbpq.Message) (n int) {
 	const writes, rest = 20, 64
 	for _, key := range []string{m.MsgID, m.Unique} {

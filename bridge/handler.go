@@ -94,7 +94,7 @@ func (h *handler) submit(
 	m *nats.Msg, c *clientReplier, r *dispatch.Request, parsed *subjects.Request,
 	span []fdbpq.Op, headers nats.Header,
 ) (err error) {
-	// A push whose headers were not kept, because there was no other bridge a moment ago, runs
+	// If this was the only bridge when the push arrived, its headers were not saved, so it runs
 	// here.
 	verb := c.endpoint.verb
 	kept := headers != nil || verb.op != fdbpq.OpPush || verb.several
@@ -149,9 +149,9 @@ func routed(v *verb, span []fdbpq.Op) bool {
 	return span[0].Kind == fdbpq.OpConfigure || span[len(span)-1].Kind == fdbpq.OpLease
 }
 
-// forwardable returns the headers that a push is forwarded with, which are its own without those
-// that a NATS server has added. Other requests are forwarded without: their headers were for NATS,
-// which must not act on them twice.
+// forwardable returns the headers to forward a push with: its own, without those that a NATS server
+// has added. Other requests are forwarded without headers: theirs were for NATS, which must not act
+// on them twice.
 func (h *handler) forwardable(m *nats.Msg, v *verb) nats.Header {
 	grouped := v.op == fdbpq.OpPush && !v.several && m.Header[subjects.HeaderGroup] != nil
 	if !grouped || h.b.peers.Router.Count() == 1 {
@@ -297,8 +297,8 @@ func (h *handler) measurePushed(r *dispatch.Request, pushed *fdbpq.Message) erro
 	return nil
 }
 
-// refuseAck answers a client that acknowledges an item which it has popped, not leased. A client
-// that does not ask for an answer gets none.
+// refuseAck answers a client that acknowledges an item it popped, not leased. A client that does
+// not ask for an answer gets none.
 func (h *handler) refuseAck(m *nats.Msg) {
 	if m.Reply == "" {
 		return
@@ -309,8 +309,7 @@ func (h *handler) refuseAck(m *nats.Msg) {
 
 	err := h.checkReply(m, c)
 	if err == nil {
-		err = badRequest("the item was popped, not leased, so it is not acknowledged: " +
-			"want nothing here")
+		err = badRequest("this item was popped, not leased: do not acknowledge it")
 	}
 
 	r.Answered = time.Now()

@@ -212,9 +212,9 @@ func (o Options) pollEvery() time.Duration {
 // MaxPendingBytes, which a program with little memory lowers.
 func (o Options) maxKept() int { return min(16<<20, max(o.MaxPendingBytes/4, 1)) }
 
-// maxUnconfirmed returns at how many bytes the outbox forgets replies. It has room for what queues
-// may keep of which little is kept, and then for what the batches in flight take: see
-// dispatch.Options.MaxKept.
+// maxUnconfirmed returns above how many bytes the outbox deletes its oldest replies. Pops stop at
+// maxKept plus all that may be in flight, see dispatch.Options.MaxKept, and then the batches in
+// flight may add as much again.
 func (o Options) maxUnconfirmed() int { return o.maxKept() + 4*o.Lanes*o.MaxBatchBytes }
 
 func moduleVersion() string {

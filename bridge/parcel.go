@@ -87,7 +87,7 @@ func (c *clientReplier) end(p *parcel, err error) {
 
 	// The parcel itself can say that there are no more, but not why with an error.
 	if p.n > 0 {
-		last := err == nil || foundNothing(err)
+		last := err == nil || isNotFound(err)
 		if failed := p.send(last); failed != nil {
 			err = failed
 		} else if last {
@@ -100,7 +100,7 @@ func (c *clientReplier) end(p *parcel, err error) {
 	c.endpoint.items.Observe(float64(c.sent))
 	end := nats.Msg{Subject: c.reply, Header: nats.Header{}}
 	var f *failure
-	if err != nil && (c.sent == 0 || !foundNothing(err)) {
+	if err != nil && (c.sent == 0 || !isNotFound(err)) {
 		f = failureOf(err)
 		maps.Copy(end.Header, f.header)
 	}
@@ -116,8 +116,9 @@ func (c *clientReplier) end(p *parcel, err error) {
 	c.b.outbox.Send(&end)
 }
 
-// foundNothing reports whether a pop ended because there is nothing, not because of a limit.
-func foundNothing(err error) bool {
+// isNotFound reports whether the error of a pop has the code 404: it ended because there was
+// nothing, not because of a limit.
+func isNotFound(err error) bool {
 	return classify(err).code == subjects.CodeNotFound
 }
 

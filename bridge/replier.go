@@ -88,8 +88,9 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	c.replied(r, err)
 }
 
-// replied counts a request whose reply was sent or, with an error, could not be. The client can be
-// told what is wrong with the item or the reply, but not that NATS takes none.
+// replied counts a request whose reply was sent or, with an error, could not be sent. The client is
+// told of an error about the item or the reply, but cannot be told that NATS refuses to send
+// anything.
 func (c *clientReplier) replied(r *dispatch.Request, err error) {
 	switch {
 	case err == nil:
@@ -196,8 +197,8 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	case err == nil && op.Kind == fdbpq.OpLease:
 		c.b.metrics.delivered(result.Lease.Deliveries)
 	case errors.Is(err, nats.ErrMaxPayload):
-		err = fmt.Errorf("%w: item %s of queue %s is from when the server carried larger "+
-			"messages; %s: %w", errTooLarge, item.ID, r.Queue.Name, fate, err)
+		err = fmt.Errorf("%w: item %s of queue %s was stored when max_payload was larger, and no "+
+			"longer fits; %s: %w", errTooLarge, item.ID, r.Queue.Name, fate, err)
 	case errors.Is(err, nats.ErrBadHeaderMsg):
 		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that "+
 			"it cannot carry; %s: %w", errInternal, item.ID, r.Queue.Name, fate, err)
@@ -250,7 +251,8 @@ func (c *clientReplier) fail(r *dispatch.Request, err error) {
 		return
 	}
 
-	// A client that pushes reads the payload. What has no verb may be meant as a push.
+	// Publishers look for errors in the payload. A subject that cannot be parsed may have been
+	// meant as a push.
 	m := nats.Msg{Subject: c.reply, Header: f.header}
 	if verb := c.endpoint.verb; verb == nil || verb.op == fdbpq.OpPush {
 		m.Data = f.payload()

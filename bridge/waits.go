@@ -32,13 +32,13 @@ const (
 	maxEarly  = 4096
 )
 
-// cancelled is the error of a request that its client has cancelled. It ends like one whose time is
-// over.
+// cancelled is the error of a request that its client has cancelled. Such a request ends like one
+// whose time is up.
 type cancelled struct{}
 
 // Error implements error.
 func (cancelled) Error() string {
-	return "the request was cancelled: want nothing more, or ask again"
+	return "the request was cancelled: send it again if you still want an item"
 }
 
 // Unwrap returns fdbpq.ErrEmpty.

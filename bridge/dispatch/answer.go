@@ -92,7 +92,7 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 // queue is empty or full, or max_leased is reached.
 func (l *lane) endsWithoutRoom(r *Request, results []fdbpq.Result, now time.Time) bool {
 	last := results[len(results)-1].Err
-	known := foundNothing(last) || errors.Is(last, fdbpq.ErrFull)
+	known := emptyOrMaxLeased(last) || errors.Is(last, fdbpq.ErrFull)
 	return known && now.Sub(r.Received) >= l.d.options.RequestTimeout*3/4
 }
 
@@ -157,7 +157,7 @@ func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 		countTraffic(r.Queue, ops, own)
 
 		if last := len(ops) - 1; takesItem(ops[last].Kind) {
-			if out := foundNothing(own[last].Err); out != r.Queue.ranOut.Load() {
+			if out := emptyOrMaxLeased(own[last].Err); out != r.Queue.ranOut.Load() {
 				r.Queue.ranOut.Store(out)
 			}
 		}
@@ -171,8 +171,8 @@ func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 	observeSize(&l.popSize, largest, items)
 }
 
-// foundNothing reports whether a pop or lease failed because there was nothing for it.
-func foundNothing(err error) bool {
+// emptyOrMaxLeased reports whether a pop or lease failed because there was nothing for it.
+func emptyOrMaxLeased(err error) bool {
 	return err != nil && (errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased))
 }
 

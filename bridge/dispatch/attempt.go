@@ -63,9 +63,9 @@ func (ln *line) admitsFirst(w *waiter) bool {
 	return allInThisBatch || len(w.acks) > 0 && !ln.servable()
 }
 
-// serveLocked has the batch look for the line of a queue too, if a request in it makes items of the
-// queue ready. While the store refuses pushes, they get batches without pops, so the next batch
-// looks.
+// serveLocked makes the batch also pop for the line of a queue if a request in it makes items ready
+// there. While the store refuses pushes, batches with pushes have no pops, so the next batch pops
+// for the line.
 func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, refusesPushes bool) {
 	ln := l.lineLocked(r.Queue)
 	if ln == nil {
@@ -251,8 +251,9 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 	}
 }
 
-// endAttemptLocked decides when the line is looked at next. It takes the waiters that wait no
-// longer out of the line, and appends them to ended.
+// endAttemptLocked decides when the line is looked at next, and with what budget. The attempt began
+// with a budget of 0, so the line now has only what was added during it. The waiters that end now
+// leave the line, and are appended to ended.
 func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	f := &ln.attempt
 	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
@@ -272,29 +273,35 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	l.moveLine(ln, lineQuiet)
 
 	switch {
+	// The store may fail again at once, so the line waits for its alarm, which sets a budget.
 	case f.failed != nil:
 		l.lookByLocked(ln, l.timers.now()+retryPause)
 
+	// The queue has nothing but what became ready during the attempt, and the budget has that. But
+	// if a lease of a group at its limit may have ended, any number of its items may be available.
 	case f.empty != nil:
 		ln.nothing = asNothing(f.empty)
-		if stale && errors.Is(f.empty, fdbpq.ErrGroupLimits) { // a lease of a group has ended
+		if stale && errors.Is(f.empty, fdbpq.ErrGroupLimits) {
 			ln.budget, ln.guess = max(ln.budget, wakeBudget), true
 		}
 		l.lookWhenDueLocked(ln, f.due)
 		ln.emptied = b.number
 		ended = l.removeEndingLocked(ln, f.empty, ended)
 
+	// Items are left, but leases cannot have them, so the budget is 0. If the line has pops, or a
+	// place for a lease may be free by now, any number of items may be available to it.
 	case f.full != nil:
 		ln.nothing = limitError{f.full}
 		l.lookWhenDueLocked(ln, f.due)
 		ln.noLease = b.number
 		ended = l.removeEndingLocked(ln, f.full, ended)
-		if ln.budget = 0; ln.servable() { // it has pops, or a place for a lease may be free by now
+		if ln.budget = 0; ln.servable() {
 			ln.budget, ln.guess = wakeBudget, true
 		}
 
-	// There may be more, so the next batch looks again. Waiters whose time is up need not wait for
-	// it.
+	// No pop found the queue empty, and the number of items was a guess, or the batch had no room
+	// for more. So the next batch tries twice as many pops. Waiters whose time is up need not wait
+	// for it.
 	case f.guess || f.stuck != nil:
 		switch {
 		case errors.Is(f.stuck, fdbpq.ErrEmpty):
@@ -305,6 +312,7 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 		ln.guess = true
 		ln.budget = max(ln.budget+f.unused, 2*f.pops, wakeBudget)
 
+	// Every pop found an item, and their number was known. The rest of it is still to be popped.
 	default:
 		ln.budget += f.unused
 	}

@@ -12,9 +12,20 @@
 //
 // A request with a [Wait] that finds no item joins the line of its queue, and no longer counts as
 // pending. The line is served in order, and nothing else that pops from the queue runs before it. A
-// transaction that makes items ready serves the line too, if the two meet in the lane. A lane looks
-// at a line when items of its queue become ready, when a lease or delay ends, and after
-// [Dispatcher.Wake]. The tables in states.go have all moves of lines and of the requests in them.
+// transaction that makes items ready serves the line too, if the two meet in the lane.
+//
+// A lane looks at a line when items of its queue become ready, when a lease or delay ends, and
+// after [Dispatcher.Wake]. To look is to put pops for the first requests of the line into the next
+// batch. Those pops are an attempt of the line, and line.attempt says what they found. Attempts to
+// commit are something else: fdbpq.Batcher repeats them within one batch, and
+// [Dispatcher.Conflicts] counts those that failed. The tables in states.go have all moves of lines
+// and of the requests in them.
+//
+// # Kept bytes
+//
+// An item that was popped must stay in memory until its delivery is confirmed, because it may have
+// to go back. These are the kept bytes, and the caller counts them with [Dispatcher.Keep]. While
+// too many are kept, lanes set pops and leases aside: see Options.MaxKept.
 //
 // # Failures
 //
@@ -152,9 +163,9 @@ func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.l
 // Do runs operations on a queue in one transaction, waits, and returns a result for each. It sets
 // the Queue of the operations.
 //
-// After an error, no operation was done. If the error wraps ErrUnknownOutcome or
-// kv.ErrCommitUnknown, they may have been done; so it is if ctx ends first. What a pop or lease
-// takes after that goes to Options.RequeueLate.
+// After an error, no operation was done, unless it wraps ErrUnknownOutcome or kv.ErrCommitUnknown:
+// then they may have been done. The same holds if ctx ends first: the error then wraps
+// ErrUnknownOutcome, and what a pop or lease still takes goes to Options.RequeueLate.
 func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
 	size := 0
 	for i := range ops {
@@ -171,16 +182,17 @@ func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.
 }
 
 // Requeue is like Submit, for a request that must not be refused: an item that goes back into its
-// queue. It ignores the load limits and works after Close. Such requests are first in one batch of
-// three, and get what other requests leave of the rest, because the items take memory until they
-// are back. The error, which wraps ErrUnavailable, means that Run has ended or is about to.
+// queue. It ignores the load limits and works after Close. Such requests come first in every third
+// batch, so that the memory of their items is freed soon, and last in the others. The error, which
+// wraps ErrUnavailable, means that Run has ended or is about to.
 func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error {
 	l := r.Queue.lane
 	return l.requeueIn(&l.mu.returns, r, ops)
 }
 
-// Keep counts bytes of popped items that the caller keeps in memory because they may have to go
-// back; a negative number ends that. q is their queue, or nil. Options.MaxKept limits the sum.
+// Keep adds bytes to the kept bytes: those that the caller keeps in memory until the delivery of
+// popped items is confirmed, because the items may have to go back. A negative number subtracts
+// them. q is the queue of the items, nil for other memory. Options.MaxKept limits the sum.
 func (d *Dispatcher) Keep(q *Queue, bytes int) {
 	if q != nil {
 		q.kept.Add(int64(bytes))

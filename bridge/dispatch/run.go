@@ -117,8 +117,8 @@ func (l *lane) awaitWork(ctx context.Context) bool {
 		return ctx.Err() != nil && l.mu.backlog.len()+l.mu.aside.len() > 0
 	}
 
-	// Nothing is done while a batch is in flight: it may leave an outcome to settle, or an item to
-	// put back.
+	// The lane is not done while a batch is in flight: it may leave an outcome to settle, or an
+	// item to put back.
 	for !l.enoughLocked() && !l.mu.unsettled && !l.doneLocked(ctx) && !expired() {
 		l.mu.changed.Wait()
 	}

@@ -22,7 +22,7 @@ type Limits struct {
 	Lanes int `envconfig:"PQ_LANES" group:"Batches and limits" desc:"batches built at the same time; 0 means 1 with the embedded store and 4 with fdb"`
 	// MaxBatch is the maximum number of operations in one transaction, 1 to 65536. A single request
 	// may exceed it.
-	MaxBatch int `envconfig:"PQ_MAX_BATCH" desc:"maximum number of requests in one transaction"`
+	MaxBatch int `envconfig:"PQ_MAX_BATCH" desc:"maximum number of operations in one transaction"`
 	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and those of the items
 	// that it returns. A single push or item may exceed it. At most 8,000,000, which leaves room
 	// for keys in a transaction of 10,000,000 bytes.
@@ -39,10 +39,11 @@ type Limits struct {
 	// MaxWaiters is the maximum number of requests with a Wait, from Submit until they end, at most
 	// 2^30. While they wait for items they are not pending.
 	MaxWaiters int `envconfig:"PQ_MAX_WAITERS" desc:"maximum number of pops that wait for items; more get 429"`
-	// RequestTimeout is how long a request takes at most that does not wait for items, 1ms to 24h,
-	// but for a twentieth of it or 250 ms, whichever is less. A request whose batch has not begun
-	// after three quarters of the time has not run, so a batch gets at least a quarter.
-	RequestTimeout time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" desc:"how long a request may take that does not wait for items, before it gets 503"`
+	// RequestTimeout is the time limit of a request that does not wait for items, 1ms to 24h. An
+	// answer may exceed it by a twentieth, but by at most 250 ms. A request fails without being run
+	// if its batch has not begun after three quarters of the time, so a batch gets at least a
+	// quarter.
+	RequestTimeout time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" desc:"time limit of a request that does not wait for items; past it, the answer is 503"`
 }
 
 // Options configure a Dispatcher. All fields are required, except as stated.
@@ -54,9 +55,10 @@ type Options struct {
 
 	Limits
 
-	// MaxKept is how many bytes Repliers may keep, see Dispatcher.Keep, before pops and leases are
-	// set aside: until it is less again, or their time is up. Queues of which little is kept may
-	// exceed it by as much as the batches in flight may: two of each lane. 0 is no limit.
+	// MaxKept limits the kept bytes, see Dispatcher.Keep. Above it, pops and leases are set aside
+	// until fewer bytes are kept, or until their time is up. A queue whose own kept bytes are at
+	// most a sixteenth of MaxKept still gives items, until all kept bytes exceed MaxKept plus the
+	// MaxBatchBytes of all batches that may be in flight, two for each lane. 0 is no limit.
 	MaxKept int
 	// PollEvery is how often the Dispatcher looks at queues where requests wait, for items of
 	// programs that do not call Wake. 0 is never, which is right if only this Dispatcher uses the
@@ -73,8 +75,9 @@ type Options struct {
 	// quick. The bridge sets Outbox.Return, in newDispatcher (bridge/run.go).
 	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
-	// Owns reports whether this Dispatcher, of all that use the store, sweeps a queue: see Sweeper.
-	// The default is to sweep all queues. Call Dispatcher.OwnersChanged when its answers change.
+	// Owns decides only which Dispatcher, of all that use the store, sweeps a queue first: see
+	// Sweeper. It has no effect on requests. The default is to sweep all queues. Call
+	// Dispatcher.OwnersChanged when its answers change.
 	Owns func(kind subjects.Kind, name string) bool
 	// Source, unless nil, is called for a queue that has a source, whoever owns it: when a pass of
 	// the Sweeper comes by, and with changed when a batch has changed the source, or may have
@@ -193,13 +196,13 @@ type load struct {
 	maxRequests, maxBytes int64
 
 	kept         atomic.Int64 // bytes, see Dispatcher.Keep
-	maxKept      int64        // above it, only queues that keep little give items; 0 is no limit
-	maxKeptByAll int64        // above it, no queue does
-	frees        atomic.Int64 // how often kept fell to one of these
+	maxKept      int64        // above it, only queues with few kept bytes give items; 0 is no limit
+	maxKeptByAll int64        // above it, no queue gives items
+	frees        atomic.Int64 // how often kept fell to one of the two limits
 }
 
-// smallShare is the part of MaxKept that a queue may have kept and still give items away when all
-// queues together exceed it.
+// smallShare is a divisor: while all queues together exceed MaxKept, a queue still gives items if
+// its kept bytes are at most MaxKept/smallShare.
 const smallShare = 16
 
 // Errors of Submit when a limit is reached. They are variables so that callers can prepare the

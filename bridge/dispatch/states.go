@@ -9,7 +9,7 @@ const (
 	waiterFirst                         // in line, and in its first batch
 	waiterParked                        // in line, and in no batch
 	waiterTrying                        // in line, and again in a batch
-	waiterLate                          // as waiterParked, but its time is up before a look
+	waiterLate                          // as waiterParked, but its time is up and no batch looked
 	waiterLateTrying                    // as waiterLate, and in a batch
 	waiterLeft                          // in no line any more
 )

@@ -166,7 +166,7 @@ func (l *lane) nextLocked() *backlog {
 }
 
 // availableLocked reports whether the first request of a backlog may run. A request that takes
-// items may not while too many bytes are kept.
+// items must not run while too many bytes are kept, see Options.MaxKept.
 func (l *lane) availableLocked(from *backlog) bool {
 	r, ops := from.first()
 	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
@@ -201,13 +201,13 @@ func (l *lane) removeFirstLocked(from *backlog) {
 	from.pop()
 }
 
-// queueShare is the fraction of a batch, one in queueShare, that the requests of a queue may fill
-// before its further requests are set aside.
-const queueShare = 4
+// queueShareDivisor gives a queue its share of a batch. Once the requests of a queue exceed
+// MaxBatchBytes/queueShareDivisor, its further requests are set aside.
+const queueShareDivisor = 4
 
 // exceedsShare reports whether a queue has had its share of the batch.
 func (l *lane) exceedsShare(b *batch, q *Queue) bool {
-	return q.shareOf == b.number && q.shareBytes > l.d.options.MaxBatchBytes/queueShare
+	return q.shareOf == b.number && q.shareBytes > l.d.options.MaxBatchBytes/queueShareDivisor
 }
 
 // countShare counts the bytes of a request against the share of its queue.

@@ -103,8 +103,8 @@ func (f *core) settle(q *dispatch.Queue, op *fdbpq.Op, reply string) {
 	}
 }
 
-// discard ends the lease of an item that the consumer has had as often as it allows. It does not
-// count as a delivery, as if the lease before had been the last.
+// discard dead-letters an item that was already delivered max_deliver times. No client got the
+// lease that this ends, so it does not count as a delivery.
 func (f *core) discard(q *dispatch.Queue, token *fdbpq.Token) {
 	op := fdbpq.Op{
 		Kind: fdbpq.OpTerm, Token: *token, Reason: fdbpq.ReasonMaxDeliver, Uncounted: true,
@@ -112,9 +112,9 @@ func (f *core) discard(q *dispatch.Queue, token *fdbpq.Token) {
 	f.settle(q, &op, "")
 }
 
-// settlement is the dispatch.Replier of an acknowledgement. Once that is durable, it confirms it to
-// a client that asks for this. If the lease was lost, the client hears nothing, because it could
-// take any answer for a yes.
+// settlement is the dispatch.Replier of an acknowledgement. Once the acknowledgement is durable, it
+// sends the confirmation if the client requested one. If the acknowledgement fails, for example
+// because the lease was lost, it sends nothing: clients could take any answer as success.
 type settlement struct {
 	f     *core
 	reply string // the subject, "" for none
@@ -138,7 +138,7 @@ func (s *settlement) Fail(_ *dispatch.Request, _ []fdbpq.Op, err error) {
 
 func (s *settlement) failed(err error) {
 	s.f.config.Counted(countedAck, true)
-	s.f.config.Warn("an acknowledgement failed: its item will be delivered again", "error", err)
+	s.f.config.Warn("an acknowledgement failed: its item may be delivered again", "error", err)
 }
 
 // submit passes a request of one operation to the dispatcher. Its Replier must call answered.

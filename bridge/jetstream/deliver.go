@@ -22,8 +22,8 @@ var (
 	errMaxBytes = errors.New("the item exceeds max_bytes")
 )
 
-// baseOverhead is about how many bytes an item takes of max_bytes besides its own, for our headers
-// and the subject of its acknowledgement, without the names in that.
+// baseOverhead is about how many bytes of max_bytes an item takes besides its own: for our headers,
+// and for the subject of its acknowledgement without the names in it.
 const baseOverhead = 320
 
 // overhead is more than most items take besides their own bytes. Those that take more go back if
@@ -32,8 +32,8 @@ func (p *pull) overhead() int {
 	return baseOverhead + 2*len(p.consumer.stream.name) + len(p.consumer.name)
 }
 
-// deliver sends the items of a request, and discards those that the consumer has had too often. It
-// returns why it did not send all. The items that it did not send go back.
+// deliver sends the items of a request, and discards those that were already delivered max_deliver
+// times. If it cannot send all the others, it returns why, and those not sent go back.
 func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error) {
 	now, clock := time.Now(), p.f.config.Now()
 	maxDeliver := int64(p.consumer.config.MaxDeliver)
@@ -82,7 +82,7 @@ func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error)
 	return unsent
 }
 
-// message is one item after the other, on its way.
+// message is a reusable buffer for the item being sent.
 type message struct {
 	leaf.Message
 	header, reply []byte // reused

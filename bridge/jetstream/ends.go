@@ -33,7 +33,7 @@ var (
 	completed     = &ending{code: 409, text: "Batch Completed", pending: true}
 )
 
-// endingUnsent is how a pull ends that could not send an item, nil if it could send all.
+// endingUnsent returns how a pull that could not send an item ends, nil if it could send all.
 func (p *pull) endingUnsent(unsent error) *ending {
 	is := func(target error) bool { return errors.Is(unsent, target) }
 	switch {
@@ -50,7 +50,7 @@ func (p *pull) endingUnsent(unsent error) *ending {
 	return p.endingAfter(unsent)
 }
 
-// endingDone is how a pull ends that has all that it may have, nil if it may have more.
+// endingDone returns how a pull that has everything it may have ends, nil if it may have more.
 func (p *pull) endingDone() *ending {
 	switch {
 	case p.Batch > 0 && p.limited && p.MaxBytes <= 0:
@@ -64,8 +64,8 @@ func (p *pull) endingDone() *ending {
 	return silent
 }
 
-// endingAfter is how a pull ends after an error. The status is never 503: whatever its text,
-// clients take that for "nobody is there", but the pull may have leased items.
+// endingAfter returns how a pull ends after an error. The status is never 503: whatever its text,
+// clients take a 503 to mean "nobody is there", but the pull may have leased items.
 func (p *pull) endingAfter(err error) *ending {
 	switch {
 	case errors.Is(err, fdbpq.ErrEmpty), errors.Is(err, fdbpq.ErrMaxLeased):
@@ -83,8 +83,8 @@ func (p *pull) endingAfter(err error) *ending {
 	return &ending{code: code, text: text}
 }
 
-// noRoom is how a pull ends that there is no room for. As in JetStream, clients that expect
-// heartbeats are not told. They pull again when they miss those, and not at once.
+// noRoom returns how a pull ends if there is no room for it. As in JetStream, clients that expect
+// heartbeats are not told. They pull again once heartbeats are missing, not at once.
 func (p *pull) noRoom() *ending {
 	if p.pullRequest.Heartbeat > 0 {
 		return silent

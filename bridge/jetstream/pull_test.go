@@ -162,17 +162,17 @@ func TestDecodeAck(t *testing.T) {
 		"+TERM no good ": {Kind: fdbpq.OpTerm, Reason: "no good"},
 	} {
 		var op fdbpq.Op
-		if !decodeAck([]byte(payload), &op) || op.Kind != want.Kind || op.Delay != want.Delay || op.Reason != want.Reason {
+		if !decodeAckPayload([]byte(payload), &op) || op.Kind != want.Kind || op.Delay != want.Delay || op.Reason != want.Reason {
 			t.Errorf("%q: got kind %d, delay %v, reason %q", payload, op.Kind, op.Delay, op.Reason)
 		}
 	}
 	var long fdbpq.Op // of which little waits
-	known := decodeAck([]byte("+TERM "+strings.Repeat("x", 1<<20)), &long)
+	known := decodeAckPayload([]byte("+TERM "+strings.Repeat("x", 1<<20)), &long)
 	if n := len(long.Reason); !known || n < fdbpq.MaxTermReason || n > maxAckPayload {
 		t.Errorf("%d bytes of a long reason wait", n)
 	}
 	for _, payload := range []string{"x", "+", "+AC", "ACK", "-nak", "\x00"} {
-		if decodeAck([]byte(payload), new(fdbpq.Op)) {
+		if decodeAckPayload([]byte(payload), new(fdbpq.Op)) {
 			t.Errorf("%q is an acknowledgement", payload)
 		}
 	}

@@ -67,7 +67,7 @@ func (f *Face) ack(m *leaf.Message, forwarded bool) {
 	}
 
 	op := fdbpq.Op{Token: a.token}
-	if err != nil || !decodeAck(m.Payload, &op) {
+	if err != nil || !decodeAckPayload(m.Payload, &op) {
 		f.config.Counted(countedAck, true)
 		return
 	}
@@ -131,9 +131,9 @@ const maxAckPayload = 1 << 10
 
 var ackNext = []byte("+NXT")
 
-// decodeAck completes the operation of an acknowledgement. It returns false for a payload that
-// JetStream does not know either.
-func decodeAck(payload []byte, op *fdbpq.Op) bool {
+// decodeAckPayload completes the operation of an acknowledgement, whose token is in the subject. It
+// returns false for a payload that JetStream does not know either.
+func decodeAckPayload(payload []byte, op *fdbpq.Op) bool {
 	payload = payload[:min(len(payload), maxAckPayload)]
 	is := func(word string) bool { return bytes.HasPrefix(payload, []byte(word)) }
 	switch {

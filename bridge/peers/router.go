@@ -15,14 +15,18 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Router routes the pops of each queue to one bridge. Where several bridges share a store, pops of
-// one queue by two of them conflict, and one of the two transactions is wasted. So the bridges
-// agree by hashing on an owner for each queue, and forward pops to it. Correctness never depends on
-// it: if two pop from one queue, their transactions conflict and are retried.
+// Router forwards requests to the bridge that owns their queue. Where several bridges share a
+// store, pops of one queue by two of them conflict, and one of the two transactions is wasted. So
+// the bridges agree by hashing on an owner for each queue, and forward to it:
 //
-// A push with a group may go among the first items, where it conflicts with a batch of pops that
-// has read them. So such pushes are forwarded as well, and run in the batches of the pops. Below
-// they are pops like any other.
+//   - pops, with and without a lease
+//   - acknowledgements with +NXT, because they lease the next item
+//   - pushes with a group: an item may go among the first ones, where it would conflict with a
+//     batch of pops that has read them
+//   - changes of settings, because the owner draws from the source in them
+//
+// Below, "pop" means any of these. Correctness never depends on forwarding: if two bridges pop from
+// one queue, their transactions conflict and are retried.
 //
 // # The life of a forwarded pop
 //
@@ -193,9 +197,9 @@ func (o Origin) NoteAnswered() {
 	}
 }
 
-// Route forwards a pop, or a push with a group, to the owner of its queue if that is a peer. If it
-// returns false, this bridge runs the request. The error says why it could not be forwarded; then
-// nobody runs it.
+// Route forwards a request of the kinds that Router lists to the owner of its queue if that is a
+// peer. If it returns false, this bridge runs the request. The error says why it could not be
+// forwarded; then nobody runs it.
 func (r *Router) Route(
 	m *nats.Msg, request *dispatch.Request, o Origin,
 ) (forwarded bool, err error) {

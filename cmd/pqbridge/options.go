@@ -136,7 +136,8 @@ func (c *config) optionsFor(db kv.Database, room int64,
 	return o, err
 }
 
-// openStore opens the configured store. This is the only place that chooses an engine.
+// openStore opens the configured store, to serve or migrate it. Limits, messages and other commands
+// depend on c.Store as well.
 func openStore(c *config, logger *slog.Logger) (kv.Database, error) {
 	if c.Store == storeFDB {
 		db, err := fdbkv.Open(c.fdbOptions())

@@ -250,7 +250,7 @@ each line. An item that is leased cannot be moved.`,
 	}, func(args []string) error {
 		ids, last := args[:len(args)-1], args[len(args)-1]
 		if e.fifo {
-			return exit.Usagef("a FIFO queue has no priorities: leave out --fifo")
+			return exit.Usagef("a FIFO queue has no priorities, so nothing can be moved in one")
 		}
 		if err := priority.Set(last); err != nil {
 			return exit.UsageError{Err: err}

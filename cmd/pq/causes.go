@@ -34,9 +34,8 @@ func (b *browsing) countCauses(
 
 		if !more {
 			b.bar.Clear()
-			b.say("stopped after %s, in %s, at %s dead letters or %s causes: %s not looked at",
-				terminal.Plural(c.Letters, "dead letter"), q.name,
-				terminal.Grouped(target.MaxLetters), terminal.Grouped(target.MaxCauses),
+			b.say("stopped in %s, after %s, which is the most; %s not looked at", q.name,
+				terminal.Plural(c.Letters, "dead letter"),
 				terminal.Plural(len(queues)-i-1, "other queue"))
 			return nil
 		}
@@ -66,6 +65,10 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 		return encodeLines(out, causes.List())
 	}
 
+	if causes.Unlisted > 0 {
+		b.say("%s of other causes, because a list has at most %s",
+			terminal.Plural(causes.Unlisted, "dead letter"), terminal.Grouped(target.MaxCauses))
+	}
 	for _, c := range causes.List() {
 		if _, err := io.WriteString(out, causeText(c, terminal.Width(out))); err != nil {
 			return err

@@ -33,6 +33,8 @@ type bulk struct {
 	nothing func(ctx context.Context, s *session)
 	// part makes a request, after others that did something with that many items.
 	part func(ctx context.Context, s *session, before int64) (n int64, more bool, err error)
+	// limit, if not nil, is how many items it stops at.
+	limit *int
 }
 
 func (m *bulk) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
@@ -77,7 +79,7 @@ func newRedrive(a *app) *cobra.Command {
 	var most int
 	var text string
 	m := &bulk{
-		queue:  queue{app: a},
+		queue: queue{app: a}, limit: &most,
 		member: "redriven", done: "sent back from", unknown: "some items may have been sent back",
 		part: func(ctx context.Context, s *session, before int64) (int64, bool, error) {
 			return s.queue.RedrivePart(ctx, most-int(before))
@@ -153,6 +155,9 @@ func (m *bulk) run([]string) error {
 
 	if err != nil {
 		return err
+	}
+	if m.limit != nil && n == int64(*m.limit) && !m.cmd.Flags().Changed("max") {
+		m.say("stopped after %d: --max sends more back", n)
 	}
 
 	text := fmt.Sprintln(n) // for programs

@@ -25,6 +25,9 @@ func newRoot() (root *cobra.Command, started *bool) {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flags.CheckEmpty(cmd); err != nil {
+				return err
+			}
 			if !offline(cmd) {
 				if err := a.FromEnv(cmd.Flags()); err != nil {
 					return err

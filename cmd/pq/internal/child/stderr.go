@@ -10,7 +10,7 @@ import (
 )
 
 // leftBehind is how long the output of processes that a command has left behind counts as its own.
-const leftBehind = 100 * time.Millisecond
+const leftBehind = 2 * time.Second
 
 // tailSize is how much of the end of a command's standard error is kept, in bytes.
 const tailSize = 1024

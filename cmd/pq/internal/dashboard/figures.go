@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -246,7 +247,10 @@ func (f *figures) row(now time.Time, ref queueRef, q *queueState) queueRow {
 		}
 	}
 
-	row.Paused, row.PausedUntil = set.PauseUntil.After(now), set.PauseUntil
+	row.Paused = set.PauseUntil.After(now)
+	if !set.PauseUntil.Equal(target.Forever) {
+		row.PausedUntil = set.PauseUntil
+	}
 
 	dead := ref.Named(set.DeadLetterQueue(ref.Name))
 	if other := f.queues[dead]; other != nil {

@@ -200,6 +200,6 @@ var glosses = map[string]gloss{
 	"remove":  {"Remove", "removed", "They are gone for good."},
 	"move":    {"Move", "moved", ""},
 	"redrive": {"Redrive", "redriven", ""},
-	"release": {"Release", "released", "Their holders lose them, also those that are alive."},
+	"release": {"Release", "released", "A holder that is still at work loses its lease."},
 	"purge":   {"Purge", "purged", "They are gone for good."},
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -22,6 +23,17 @@ func InBounds(flag string, value, least, most time.Duration) error {
 // CheckAckWait checks the length of a lease.
 func CheckAckWait(d time.Duration) error {
 	return InBounds("ack-wait", d, subjects.MinAckWait, subjects.MaxAckWait)
+}
+
+// CheckEmpty returns a usage error if a text flag of the command was given without a text: a script
+// whose variable is empty must not do more than it was meant to.
+func CheckEmpty(cmd *cobra.Command) (err error) {
+	cmd.LocalNonPersistentFlags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = exit.Usagef("--%s is empty: give it a value, or leave it out", f.Name)
+		}
+	})
+	return err
 }
 
 // AtLeastOne returns a usage error unless a flag is 1 or more.

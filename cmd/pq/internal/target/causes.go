@@ -40,9 +40,10 @@ type Causes struct {
 	Error    string
 	Matching []string
 
-	Letters int // that were added
-	list    []*Cause
-	byKey   map[causeKey]*Cause
+	Letters  int // that were added
+	Unlisted int // of these, the ones of causes beyond the first MaxCauses
+	list     []*Cause
+	byKey    map[causeKey]*Cause
 }
 
 type causeKey struct {
@@ -81,7 +82,7 @@ func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) (
 	text := causeOf(letter)
 	key := causeKey{fifo, queue, Fold(text)}
 	group := c.byKey[key]
-	if c.Letters == MaxLetters || group == nil && len(c.list) == MaxCauses {
+	if c.Letters == MaxLetters {
 		return false
 	}
 
@@ -90,6 +91,10 @@ func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) (
 		c.Matching = append(c.Matching, id)
 	}
 
+	if group == nil && len(c.list) == MaxCauses {
+		c.Unlisted++
+		return true
+	}
 	if group == nil {
 		if c.byKey == nil {
 			c.byKey = map[causeKey]*Cause{}

@@ -63,23 +63,24 @@ func TestCauses(t *testing.T) {
 
 // Neither many causes nor many letters take more memory than some megabytes.
 func TestBoundsOfCauses(t *testing.T) {
-	for want, text := range map[int]func(int) string{
-		MaxCauses: func(n int) string { // words without digits, which Fold keeps
-			word := []byte(strconv.Itoa(n))
-			for i := range word {
-				word[i] += 'a' - '0'
-			}
-			return string(word)
-		},
-		MaxLetters: func(n int) string { return strconv.Itoa(n) },
-	} {
-		var c Causes
+	words := func(n int) string { // without digits, which Fold replaces
+		word := []byte(strconv.Itoa(n))
+		for i := range word {
+			word[i] += 'a' - '0'
+		}
+		return string(word)
+	}
+	for listed, text := range map[int]func(int) string{MaxCauses: words, 1: strconv.Itoa} {
+		c := Causes{Error: "no " + text(MaxLetters-1)} // that of the last
 		n := 0
 		for c.Add(false, "jobs-dead", []client.StoredItem{letter(strconv.Itoa(n), "jobs", "no "+text(n), 1)}) {
 			n++
 		}
-		if n != want || c.Letters != want {
-			t.Errorf("room for %d, with %d letters, want %d", n, c.Letters, want)
+		if n != MaxLetters || c.Letters != MaxLetters || len(c.List()) != listed || len(c.Matching) != 1 {
+			t.Errorf("%d letters, %d causes, %d matching", n, len(c.List()), len(c.Matching))
+		}
+		if listed == MaxCauses && c.Unlisted != MaxLetters-MaxCauses {
+			t.Errorf("%d are not listed", c.Unlisted)
 		}
 	}
 }

@@ -190,12 +190,6 @@ type StoredItem struct {
 	Failure
 }
 
-// Failure is the error for one of several ids; the zero value means success.
-type Failure struct {
-	Code Code   `json:"code,omitempty"`
-	Text string `json:"error,omitempty"`
-}
-
 // ItemResults is the payload of the reply to a remove, move, redrive or release of several ids.
 type ItemResults struct {
 	Queue string `json:"queue"`

@@ -277,3 +277,9 @@ func (d *DeadLetter) Headers(h map[string][]string) {
 		h[HeaderDeadError] = []string{d.Error}
 	}
 }
+
+// Failure is the error for one of several ids; the zero value means success.
+type Failure struct {
+	Code Code   `json:"code,omitempty"`
+	Text string `json:"error,omitempty"`
+}

@@ -261,15 +261,7 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	}
 
 	stale := ln.state == lineStale
-	switch {
-	case f.full != nil && !stale:
-		ln.limit = limitInForce
-	case f.full != nil:
-		ln.limit = limitMet
-	default: // no lease has met the limit again
-		ln.limit = min(ln.limit, limitMet)
-	}
-
+	ln.noteLimit(stale)
 	l.moveLine(ln, lineQuiet)
 
 	switch {
@@ -320,6 +312,18 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	l.makeReadyLocked(ln)
 	l.dropEmptyLocked(ln)
 	return ended
+}
+
+// noteLimit sets what the line knows of a limit of leases after an attempt.
+func (ln *line) noteLimit(stale bool) {
+	switch full := ln.attempt.full != nil; {
+	case full && !stale:
+		ln.limit = limitInForce
+	case full:
+		ln.limit = limitMet
+	default: // no lease has met the limit again
+		ln.limit = min(ln.limit, limitMet)
+	}
 }
 
 // removeEndingLocked takes the waiters that end when nothing is found out of the line, and appends

@@ -53,7 +53,10 @@ func (b *board) listBusy(ctx context.Context, show func(busyView)) (v busyView, 
 	}
 
 	v.Denied, err = b.gateway.scanAll(ctx, rows, leased, note)
-	v.Total = max(v.Total, v.Counted) // the list may be older
+	if err == nil && v.Denied == "" && v.Counted < maxBusy {
+		v.Total = v.Counted // the list of queues is older
+	}
+	v.Total = max(v.Total, v.Counted)
 	return v, err
 }
 

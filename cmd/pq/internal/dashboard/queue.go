@@ -65,7 +65,9 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 
 func (b *board) detailsOf(ctx context.Context, q queueRef) details {
 	return b.details.get(q, func() (details, time.Duration) {
-		first := client.ItemsOptions{Limit: headItems, ValueBytes: b.valueBytes(rowBytes)}
+		first := client.ItemsOptions{
+			State: subjects.StateReady, Limit: headItems, ValueBytes: b.valueBytes(rowBytes),
+		}
 		page, _ := b.gateway.items(ctx, q, first)
 		schedules, _ := b.gateway.schedules(ctx, q) // what the user may not see, is left out
 		if ctx.Err() != nil {

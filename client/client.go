@@ -133,12 +133,6 @@ type connection struct{ nc *nats.Conn }
 // errAway is why a request was not sent.
 var errAway = errors.New("the connection to NATS is away")
 
-// isAway reports whether the connection is down and may come back.
-func isAway(nc *nats.Conn) bool {
-	status := nc.Status()
-	return status == nats.RECONNECTING || status == nats.CONNECTING
-}
-
 // awaitConnection returns nil once the connection is up or closed, or an error if ctx ends first.
 // The error names the subject.
 func (c connection) awaitConnection(ctx context.Context, subject string) error {

@@ -45,6 +45,9 @@ func (r *received) item() *Item {
 	return &Item{ItemInfo: r.headers.ItemInfo, Message: r.message}
 }
 
+// receiver is called with each item of a reply. It must not keep the received.
+type receiver func(*received) error
+
 // readFrames calls receive for each item of a message with items in frames, until it returns an
 // error. The received is reused for the next item. acks is the subject of acknowledgements up to
 // the token. More items than limit are an error, because callers have no place for them. readFrames

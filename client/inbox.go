@@ -274,3 +274,9 @@ func noResponders(m *nats.Msg) error {
 	}
 	return nil
 }
+
+// isAway reports whether the connection is down and may come back.
+func isAway(nc *nats.Conn) bool {
+	status := nc.Status()
+	return status == nats.RECONNECTING || status == nats.CONNECTING
+}

@@ -175,9 +175,6 @@ func (c *Client) cancelPop(p *popRequest, o subjects.PopOptions) {
 	})
 }
 
-// receiver is called with each item of a reply. It must not keep the received.
-type receiver func(*received) error
-
 // popReply reads the reply to a pop: items, heartbeats and, if the pop asked for several items, a
 // message that ends the reply and may have items too.
 type popReply struct {

@@ -10,28 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// turn is a job that is done but not yet acknowledged.
-type turn struct {
-	*heldJob
-	next *heldJob // the job leased in its place, or nil
-
-	unacked bool // the shared request did not acknowledge it
-	unknown bool // but may have
-
-	// batch tells a waiting turn what happens to it. It receives the turns to send, itself first,
-	// if it makes the next request; it is closed once another turn has sent this one.
-	batch chan []*turn
-}
-
-// sharedAcks lets jobs that end while requests are under way share the next request.
-type sharedAcks struct {
-	mu      sync.Mutex
-	busy    int     // requests under way that are not slow, up to maxUnderWay
-	waiting []*turn // for the next request
-
-	slow time.Duration // after which a request is slow
-}
-
 // maxUnderWay is the most shared requests under way: while the store syncs one, the next is on its
 // way. With only one, a single worker is slower than with a request for each job; more would save
 // fewer messages.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -157,4 +158,26 @@ func (s *source) askSettings(timeout time.Duration) (Settings, error) {
 
 	s.asked.Store(0)
 	return Settings{}, err
+}
+
+// turn is a job that is done but not yet acknowledged.
+type turn struct {
+	*heldJob
+	next *heldJob // the job leased in its place, or nil
+
+	unacked bool // the shared request did not acknowledge it
+	unknown bool // but may have
+
+	// batch tells a waiting turn what happens to it. It receives the turns to send, itself first,
+	// if it makes the next request; it is closed once another turn has sent this one.
+	batch chan []*turn
+}
+
+// sharedAcks lets jobs that end while requests are under way share the next request.
+type sharedAcks struct {
+	mu      sync.Mutex
+	busy    int     // requests under way that are not slow, up to maxUnderWay
+	waiting []*turn // for the next request
+
+	slow time.Duration // after which a request is slow
 }

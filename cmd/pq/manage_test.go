@@ -159,6 +159,13 @@ func TestPurgeAndRedrive(t *testing.T) {
 	}
 	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "redrive", "jobs-dead")
 	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "purge", "jobs")
+	for _, args := range [][]string{ // a script whose variable is empty
+		{"purge", "jobs", "--state", "", "--yes"},
+		{"dead", "jobs", "--error", ""},
+		{"items", "jobs", "--after="},
+	} {
+		c.fails(exitUsage, "is empty: give it a value, or leave it out", args...)
+	}
 	if stdout, stderr, code := c.run("", "redrive", "jobs", "--yes"); stdout != "0\n" || code != exitOK ||
 		stderr != "pq: jobs has no dead letters: what dies in it goes to jobs-dead\n" {
 		t.Errorf("printed %q, %q, exit code %d", stdout, stderr, code)

@@ -28,8 +28,8 @@ func CheckAckWait(d time.Duration) error {
 // CheckEmpty returns a usage error if a text flag of the command was given without a text: a script
 // whose variable is empty must not do more than it was meant to.
 func CheckEmpty(cmd *cobra.Command) (err error) {
-	cmd.LocalNonPersistentFlags().Visit(func(f *pflag.Flag) {
-		if f.Value.Type() == "string" && f.Value.String() == "" {
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed && f.Value.Type() == "string" && f.Value.String() == "" {
 			err = exit.Usagef("--%s is empty: give it a value, or leave it out", f.Name)
 		}
 	})

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
-	"unicode"
 
 	"github.com/nats-io/nats.go"
 
@@ -93,11 +91,5 @@ func DefaultHolder(nc *nats.Conn) Holder {
 	}
 
 	// The names of hosts and connections may contain anything.
-	name = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(name, "\uFFFD"))
-	return Holder(settings.Cut(name, settings.MaxHolder))
+	return Holder(settings.CleanText(name, settings.MaxHolder))
 }

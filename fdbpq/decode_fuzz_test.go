@@ -13,6 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -213,7 +214,7 @@ func FuzzReason(f *testing.F) {
 	f.Add(strings.Repeat("ä", 2000), 255)
 	f.Fuzz(func(t *testing.T, text string, n int) {
 		n = max(n, 0) % 2000
-		clean := codec.CleanText(text, n)
+		clean := settings.CleanText(text, n)
 		if len(clean) > n || !utf8.ValidString(clean) || strings.IndexFunc(clean, unicode.IsControl) >= 0 {
 			t.Fatalf("%q, cut at %d, is %q", text, n, clean)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
 // giveBack returns a detached item to its queue, at once or after the delay, unless it has expired.
@@ -64,7 +65,7 @@ func (q *queueTxn) bury(i int, h *codec.Record, b *due.Burial) error {
 
 	reason := ReasonMaxDeliver
 	if op.Kind == OpTerm {
-		reason = cmp.Or(codec.CleanText(op.Reason, MaxTermReason), ReasonTerminated)
+		reason = cmp.Or(settings.CleanText(op.Reason, MaxTermReason), ReasonTerminated)
 	}
 	var err error
 	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {

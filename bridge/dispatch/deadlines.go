@@ -11,7 +11,7 @@ import (
 // A lane answers each request within Options.RequestTimeout, whatever the store does:
 //
 //	turnTime    A request whose batch has not begun by then fails, and has not run.
-//	the rest    The batch runs. Then its context ends, and it reports what became of it.
+//	the rest    The batch may run. After that its context ends, and the batch reports its outcome.
 //	graceTime   If the store ignores the context, the timers answer that the outcome is unknown.
 //	            What the batch takes goes back to its place once it ends.
 

@@ -18,7 +18,7 @@
 // after [Dispatcher.Wake]. To look is to put pops for the first requests of the line into the next
 // batch. Those pops are an attempt of the line, and line.attempt says what they found. Attempts to
 // commit are something else: fdbpq.Batcher repeats them within one batch, and
-// [Dispatcher.Conflicts] counts those that failed. The tables in states.go have all moves of lines
+// [Dispatcher.Conflicts] counts the failed ones. The tables in states.go have all moves of lines
 // and of the requests in them.
 //
 // # Kept bytes
@@ -146,7 +146,7 @@ func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
 			return
 		}
 
-		// A queue that is not known to be empty may have items for those who wait.
+		// Unless the queue is known to be empty, it may have items for its waiters.
 		for i, q := range page {
 			if err := results[i].Err; !errors.Is(err, fdbpq.ErrEmpty) || hasNoRoom(err) {
 				q.lane.wakeLine(q)
@@ -190,7 +190,7 @@ func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error {
 	return l.requeueIn(&l.mu.returns, r, ops)
 }
 
-// Keep adds bytes to the kept bytes: those that the caller keeps in memory until the delivery of
+// Keep adds bytes to the kept bytes, which the caller keeps in memory until the delivery of
 // popped items is confirmed, because the items may have to go back. A negative number subtracts
 // them. q is the queue of the items, nil for other memory. Options.MaxKept limits the sum.
 func (d *Dispatcher) Keep(q *Queue, bytes int) {

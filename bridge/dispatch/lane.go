@@ -60,7 +60,7 @@ type lane struct {
 		held  chain[line, *line] // lines that wait until less is kept
 		frees int64              // load.frees when held lines were last made ready
 
-		cancelled []*waiter // those that have left their line, for runTimers to end
+		cancelled []*waiter // they left their line; runTimers ends them
 	}
 	popBuffer []fdbpq.Op // reused by addPopsLocked; guarded by mu
 	spare     sync.Pool  // of *batch

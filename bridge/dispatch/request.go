@@ -36,9 +36,9 @@ type Request struct {
 	// follows the one before it (fdbpq.Op.Follows). So a request for many items stays small until
 	// its turn comes.
 	Pops int
-	// Each says that the operations succeed or fail independently. Those that the batch has no room
-	// for fail with fdbpq.ErrNoRoom and are not tried again. The request gets a batch for itself,
-	// so there is room for the first.
+	// Each says that the operations succeed or fail independently. An operation that the batch has
+	// no room for fails with fdbpq.ErrNoRoom and is not tried again. The request gets a batch for
+	// itself, so there is room for the first.
 	Each bool
 	// Wait, unless nil, makes pops or leases that find too few items wait for more. The request
 	// then consists of pops or leases, each but the first following the one before it. OpAcks that

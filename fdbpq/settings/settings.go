@@ -226,6 +226,18 @@ func CheckHolder(name string) error {
 	return nil
 }
 
+// CleanText makes a client's text fit for a header: valid UTF-8 without control characters, cut at
+// n bytes.
+func CleanText(text string, n int) string {
+	text = strings.ToValidUTF8(Cut(text, n), "\uFFFD")
+	return Cut(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text), n)
+}
+
 // Cut cuts a text at n bytes, or before a rune that goes across.
 func Cut(text string, n int) string {
 	if len(text) <= n {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -113,18 +112,6 @@ func finish[T any](d *decoder, v T, what string, data []byte) (T, error) {
 
 // MaxNakReason is how many bytes of the reason of a negative acknowledgement are kept.
 const MaxNakReason = 1024
-
-// CleanText makes a client's text fit for a header: valid UTF-8 without control characters, cut at
-// n bytes.
-func CleanText(text string, n int) string {
-	text = strings.ToValidUTF8(settings.Cut(text, n), "\uFFFD")
-	return settings.Cut(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, text), n)
-}
 
 // textSize is the length of a header name or value in a tuple, where a zero byte takes two.
 func textSize(text string) int { return len(text) + strings.Count(text, "\x00") + 2 }

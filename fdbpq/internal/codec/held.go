@@ -262,7 +262,7 @@ func isWait(micros int64) bool { return micros > 0 && micros <= settings.MaxDela
 // another program wrote, leaves no room for it.
 func (h *Record) NoteReason(reason string) {
 	if reason != "" && len(h.Value) <= MaxHeldValue-MaxNakReason {
-		h.Reason = CleanText(reason, MaxNakReason)
+		h.Reason = settings.CleanText(reason, MaxNakReason)
 	}
 }
 

@@ -142,8 +142,10 @@ func TestSchedulePolicies(t *testing.T) {
 		wantError(f.T, at(3*time.Minute, fdbpq.Op{Kind: fdbpq.OpNak, Token: lease.Lease.Token, Delay: 2 * time.Minute}).Err, nil)
 		wantEqual(f.T, "while delayed", at(4*time.Minute, fdbpq.Op{Kind: fdbpq.OpLen}).Len, 0)
 		wantEqual(f.T, "counted", fmt.Sprint(f.schedules(q, begin)[0].Fired, f.schedules(q, begin)[0].Skipped), "1 3")
+		wantEqual(f.T, "outcome", f.schedules(q, begin)[0].Outcome, schedule.Overlapped)
 		wantList(f.T, "with the old one", fired(5*time.Minute), "c 1m0s ")
 		wantList(f.T, "without it", fired(6*time.Minute), "c 6m0s ")
+		wantEqual(f.T, "outcome", f.schedules(q, begin)[0].Outcome, schedule.Pushed)
 		remove("c")
 
 		f.setSchedule(q, schedule.Schedule{ID: "d", Every: minutely, Jitter: schedule.Duration(50 * time.Second)}, begin)

@@ -36,6 +36,13 @@ const (
 	Allow = "allow" // Overlap: another item
 )
 
+// Values of Record.Outcome.
+const (
+	Pushed     = "pushed"     // an item was pushed
+	Overlapped = "overlapped" // no item, because an earlier one was still in the queue
+	Missed     = "missed"     // no item, because IfMissed is Skip and the time was missed
+)
+
 // ErrInvalid is wrapped by all errors about what a schedule says.
 var ErrInvalid = errors.New("bad schedule")
 
@@ -78,7 +85,11 @@ type Record struct {
 	Since time.Time `json:"since"`         // when it was set; intervals count from here
 	Next  time.Time `json:"next,omitzero"` // when it fires next; zero if it is paused or over
 	Last  time.Time `json:"last,omitzero"` // the time that it last fired for
-	Fired int64     `json:"fired"`         // how many items were pushed
+	// Outcome is what became of the latest time, which is after Last if it was missed: Pushed,
+	// Overlapped or Missed. It is empty before the first time, and until then in a record that an
+	// earlier version wrote.
+	Outcome string `json:"outcome,omitempty"`
+	Fired   int64  `json:"fired"` // how many items were pushed
 	// Skipped is how many times had no item. If more than 1,000 are missed at once, 1,000 count.
 	Skipped int64 `json:"skipped"`
 }
@@ -229,7 +240,7 @@ func (r *Record) times() func(time.Time) time.Time {
 func Set(old *Record, s *Schedule, now time.Time) *Record {
 	r := &Record{Schedule: *s, Since: now.Truncate(time.Microsecond).UTC()}
 	if old != nil {
-		r.Last, r.Fired, r.Skipped = old.Last, old.Fired, old.Skipped
+		r.Last, r.Outcome, r.Fired, r.Skipped = old.Last, old.Outcome, old.Fired, old.Skipped
 		if old.Every == s.Every && old.Cron == s.Cron {
 			r.Since = old.Since
 		}
@@ -288,6 +299,7 @@ func (r *Record) Fire(now time.Time, limit int) (times []time.Time) {
 
 		for n := 0; missed(); n++ {
 			from := r.Next
+			r.Outcome = Missed
 			if n >= mostCounted {
 				from = now.Add(-MissedAfter - time.Microsecond)
 			} else {

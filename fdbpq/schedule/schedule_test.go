@@ -176,6 +176,9 @@ func TestFire(t *testing.T) {
 		if !slices.Equal(got, c.want) || r.Skipped != c.skipped || next != c.next {
 			t.Errorf("%s: %v, %d skipped, next %v; want %v, %d, %v", c.name, got, r.Skipped, next, c.want, c.skipped, c.next)
 		}
+		if missed := r.Outcome == Missed; missed != (r.Skipped > 0) {
+			t.Errorf("%s: outcome %q with %d skipped", c.name, r.Outcome, r.Skipped)
+		}
 	}
 }
 
@@ -196,10 +199,10 @@ func TestChanges(t *testing.T) {
 	start := at(t, "2026-01-01T00:00:00Z")
 	hourly := Schedule{ID: "a", Every: Duration(time.Hour)}
 	r := Set(nil, &hourly, start)
-	r.Last, r.Fired, r.Skipped = start, 7, 3
+	r.Last, r.Outcome, r.Fired, r.Skipped = start, Pushed, 7, 3
 
 	again := Set(r, &Schedule{ID: "a", Every: hourly.Every, Priority: 2}, start.Add(90*time.Minute))
-	if again.Priority != 2 || again.Fired != 7 || again.Skipped != 3 || !again.Last.Equal(start) || !again.Next.Equal(start.Add(2*time.Hour)) {
+	if again.Priority != 2 || again.Fired != 7 || again.Skipped != 3 || again.Outcome != Pushed || !again.Last.Equal(start) || !again.Next.Equal(start.Add(2*time.Hour)) {
 		t.Errorf("set again: %+v", again)
 	}
 	if other := Set(r, &Schedule{ID: "a", Every: 2 * hourly.Every}, start.Add(time.Minute)); !other.Next.Equal(start.Add(121 * time.Minute)) {

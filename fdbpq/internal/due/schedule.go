@@ -111,12 +111,14 @@ func (s *dueSchedule) fire(room *Room) error {
 
 		m := s.message(at, settings)
 		if once.First(m) != nil {
+			set.Outcome = schedule.Overlapped
 			set.Skipped++
 			continue
 		}
 
 		id := to.Push(s.priority, m, g.Now, set.ReadyAt(g.L.Prefix, at))
 		once.Pushed(g, &id, m)
+		set.Outcome = schedule.Pushed
 		set.Fired++
 		g.CountFired(g.Now.Sub(at))
 		room.Bytes -= size

@@ -181,7 +181,7 @@ func seriesOf(metrics string) string {
 
 // TestDeployedAgainstABridge asks a bridge for what probes, Prometheus and KEDA will ask for.
 func TestDeployedAgainstABridge(t *testing.T) {
-	env := testenv.New(t, testenv.Options{})
+	env := testenv.New(t, testenv.Options{JetStream: true})
 	withSource(t, env)
 	golden := filepath.Join(rendered, "metrics.txt")
 	got := seriesOf(metricsOf(t, env.Bridge))

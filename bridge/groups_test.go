@@ -109,6 +109,31 @@ func TestMaxLeasedPerGroup(t *testing.T) {
 	})
 }
 
+// A paused group is passed over, and pushes go on. When it is resumed, a pop that waits gets its item, on either bridge.
+func TestPausedGroups(t *testing.T) {
+	eachPair(t, func(t *testing.T, e *testenv.Env, _ *testenv.Bridge) {
+		for _, kind := range kinds {
+			for _, item := range []string{"a1", "b1"} {
+				push(t, e, kind.push, ofGroup(item[:1]), item)
+			}
+			configured(t, e, kind.queue, `{"paused_groups":{"a":true}}`, `{"paused_groups":["a"]}`)
+			configured(t, e, kind.queue, `{"paused_groups":{"c":true}}`, `{"paused_groups":["a","c"]}`)
+			push(t, e, kind.push, ofGroup("a"), "a2")
+			wantData(t, ok(t, e, kind.pop, nil, ""), "b1")
+			if err := refused(t, e, 404, kind.pop, nil, nil); !strings.Contains(err.Text, "the groups of the ready items are paused") {
+				t.Error(err)
+			}
+			refused(t, e, 400, kind.queue+".config", nil, []byte(`{"paused_groups":["a","a"]}`))
+
+			waits := ask(t, e.Conn, kind.pop, `{"ack_wait":"1h","expires":"1h"}`)
+			configured(t, e, kind.queue, `{"paused_groups":{"c":false}}`, `{"paused_groups":["a"]}`)
+			configured(t, e, kind.queue, `{"paused_groups":{"a":false}}`, `{}`)
+			wantData(t, acked(t, e, got(t, waits, "a1").Reply, "+NXT"), "a2")
+			ok(t, e, kind.queue+".purge", nil, "")
+		}
+	})
+}
+
 // A queue, or a group, that has used up its rate says so, until when, and goes on then.
 func TestRate(t *testing.T) {
 	clock := newSteppedClock()

@@ -55,7 +55,7 @@ type QueueConsumer = subjects.QueueConsumer
 //	PrioritiesMore bool            // there are more, between the smallest and the largest
 //	Groups         map[string]GroupCount // items of each group, nil without groups
 //	GroupsMore     bool            // there are more groups; those with the most items are shown
-//	GroupsAtLimit  int             // groups with ready items that pops skip because of a limit
+//	GroupsAtLimit  int             // groups with ready items that pops skip: at a limit, or paused
 //	OldestAge      *time.Duration  // since the push of the oldest ready item, nil without one
 //	NextDue        *time.Time      // when something next falls due, nil if nothing will
 //	Settings       Settings        // those that are set
@@ -88,6 +88,7 @@ func (q *handle) Info(ctx context.Context) (*QueueInfo, error) {
 //	Rate              string          // of deliveries, such as "10/1s"; default no limit
 //	RatePerGroup      string          // of deliveries of each group; default no limit
 //	Source            string          // JSON of the stream to draw from; default none
+//	PausedGroups      []string        // whose items pops and leases pass over; default none
 type Settings = settings.Settings
 
 // Settings returns the settings of the queue. It asks for an Info, so it needs no right to change
@@ -111,8 +112,20 @@ func (q *handle) Settings(ctx context.Context) (Settings, error) {
 // that every call can return. It does no harm to call it again.
 func (q *handle) Configure(ctx context.Context, change Settings,
 	reset ...string) (Settings, error) {
-	payload := (&subjects.Change{Settings: change, Reset: reset}).Encode()
-	s, err := query(ctx, q, subjects.Config, payload, subjects.ParseSettings)
+	return q.ChangeSettings(ctx, &subjects.Change{Settings: change, Reset: reset})
+}
+
+// ChangeSettings is Configure for any change. This one pauses a group, and other paused groups stay
+// as they are, even if somebody else pauses or resumes one at the same moment:
+//
+//	change := &subjects.Change{Groups: map[string]bool{"acme": true}} // false resumes it
+//	now, err := jobs.ChangeSettings(ctx, change)
+//
+// Pops and leases pass over the items of a paused group, which keep their places.
+//
+// Errors: those of Configure.
+func (q *handle) ChangeSettings(ctx context.Context, c *subjects.Change) (Settings, error) {
+	s, err := query(ctx, q, subjects.Config, c.Encode(), subjects.ParseSettings)
 	if err != nil {
 		return Settings{}, err
 	}

@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -23,8 +24,8 @@ var (
 	ErrRate = errors.New("fdbpq: the queue's rate is used up")
 
 	// ErrGroupLimits is returned by pops and leases if there are items, but none of a group that
-	// may be served now: see Settings.MaxLeasedPerGroup and Settings.RatePerGroup. It comes as a
-	// GroupLimitsError, wrapped together with ErrEmpty.
+	// may be served now: see Settings.MaxLeasedPerGroup, RatePerGroup and PausedGroups. It comes as
+	// a GroupLimitsError, wrapped together with ErrEmpty.
 	ErrGroupLimits = errors.New("fdbpq: nothing may be served now")
 
 	// ErrMaxLeased is returned by leases of a queue that has Settings.MaxLeased items leased.
@@ -159,19 +160,24 @@ func (e *RateError) Unwrap() []error { return []error{ErrRate, ErrEmpty} }
 type GroupLimitsError struct {
 	MaxLeasedPerGroup int64  // as the settings have it
 	RatePerGroup      string // the same
+	Paused            bool   // some groups are paused
 }
 
 // Error implements error.
 func (e *GroupLimitsError) Error() string {
-	leased := fmt.Sprintf("have max_leased_per_group %d leased", e.MaxLeasedPerGroup)
-	used := "have used up rate_per_group " + e.RatePerGroup
-	switch {
-	case e.RatePerGroup == "":
-		used = leased
-	case e.MaxLeasedPerGroup > 0:
-		used = leased + " or " + used
+	var reasons []string
+	if e.MaxLeasedPerGroup > 0 {
+		const text = "have max_leased_per_group %d leased"
+		reasons = append(reasons, fmt.Sprintf(text, e.MaxLeasedPerGroup))
 	}
-	return fmt.Sprintf("%v: the groups of the ready items %s", ErrGroupLimits, used)
+	if e.RatePerGroup != "" {
+		reasons = append(reasons, "have used up rate_per_group "+e.RatePerGroup)
+	}
+	if e.Paused {
+		reasons = append(reasons, "are paused")
+	}
+	const text = "%v: the groups of the ready items %s"
+	return fmt.Sprintf(text, ErrGroupLimits, strings.Join(reasons, " or "))
 }
 
 // Unwrap returns ErrGroupLimits and ErrEmpty.

@@ -29,6 +29,7 @@ type popLimits struct {
 
 // quota is what is left of the limits of the queue, or of one group.
 type quota struct {
+	paused     bool              // a group in Settings.PausedGroups: nothing else counts
 	maxLeased  int64             // 0 is no limit
 	counter    kv.Future[[]byte] // of leased items; nil without a limit, and once it is read
 	leased     int64             // until counter is read, what this transaction adds; then all
@@ -63,6 +64,9 @@ func (p *popLimits) setUp(set *Settings) {
 		p.groups = map[codec.GroupHash]*quota{}
 		// A rate that this version cannot parse is ignored.
 		p.groupRate, _ = settings.ParseRate(set.RatePerGroup)
+		for _, name := range set.PausedGroups {
+			p.groups[codec.HashGroup(name)] = &quota{paused: true}
+		}
 	}
 }
 
@@ -182,7 +186,7 @@ func (p *popLimits) mayServe(hash codec.GroupHash) (bool, error) {
 		return false, err
 	}
 	at, err := p.nextToken(u)
-	served := (u.maxLeased == 0 || n < u.maxLeased) && at.IsZero()
+	served := !u.paused && (u.maxLeased == 0 || n < u.maxLeased) && at.IsZero()
 	p.passedOver = p.passedOver || !served
 	return served, err
 }
@@ -225,5 +229,7 @@ func (p *popLimits) noneServed() error {
 	if !p.passedOver {
 		return nil
 	}
-	return &GroupLimitsError{p.set.MaxLeasedPerGroup, p.set.RatePerGroup}
+	return &GroupLimitsError{
+		p.set.MaxLeasedPerGroup, p.set.RatePerGroup, len(p.set.PausedGroups) > 0,
+	}
 }

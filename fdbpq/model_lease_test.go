@@ -304,6 +304,9 @@ func (q *modelQueue) may(i *modelItem) bool {
 	if group == "" {
 		return true
 	}
+	if slices.Contains(q.settings.PausedGroups, group) {
+		return false
+	}
 	leased := q.inOrder(func(other *modelItem) bool { return other.state == fdbpq.Leased && other.Group() == group })
 	return q.token(group).IsZero() && (q.settings.MaxLeasedPerGroup == 0 || int64(len(leased)) < q.settings.MaxLeasedPerGroup)
 }
@@ -382,7 +385,7 @@ func (b *modelBatch) nextToken(err error) (next time.Time) {
 	}
 	if errors.Is(err, fdbpq.ErrGroupLimits) {
 		for _, i := range b.inOrder(isReady) {
-			if i.Group() != "" {
+			if i.Group() != "" && !slices.Contains(b.settings.PausedGroups, i.Group()) {
 				next = earlier(next, b.token(i.Group()))
 			}
 		}

@@ -204,12 +204,13 @@ func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 
 // configure draws a change of settings, now and then one that is refused.
 func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
-	n, field, until := r.random.Int64N(5), r.random.IntN(14), r.m.now.Add(r.millis(2000)+999)
+	n, field, until := r.random.Int64N(5), r.random.IntN(16), r.m.now.Add(r.millis(2000)+999)
 	dead := []string{"", "failed", q.name + "-dead", q.name}[r.random.IntN(4)]
 	items, size := r.random.Int64N(12), []int64{0, 0, 1 + r.random.Int64N(400), 100_000 + r.random.Int64N(600_000)}[r.random.IntN(4)]
 	discard := []string{"", fdbpq.DiscardNew, fdbpq.DiscardOld, fdbpq.DiscardOld}[r.random.IntN(4)]
 	window := []time.Duration{0, fdbpq.NoDuplicateWindow, 3 * time.Second, 20 * time.Second}[r.random.IntN(4)]
 	rate := []string{"", "", "1/1s", "3/1s", "2/3s"}[r.random.IntN(5)]
+	paused := [][]string{nil, {"a"}, {"b", "c\x00"}}[r.random.IntN(3)]
 	var backoff []time.Duration
 	for range n {
 		backoff = append(backoff, r.millis(3000))
@@ -244,6 +245,8 @@ func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
 			s.RatePerGroup = rate
 		case 12:
 			s.Rate = rate
+		case 14:
+			s.PausedGroups = paused
 		default:
 			s.DuplicateWindow = window
 		}

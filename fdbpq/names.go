@@ -210,7 +210,7 @@ const (
 	// the pushes. Settings may limit what a group gets. Message.Group returns it.
 	GroupHeader = codec.GroupHeader
 	// MaxGroup is the longest group, in bytes.
-	MaxGroup = codec.MaxGroup
+	MaxGroup = settings.MaxGroup
 	// MaxWeight is the largest Op.Weight.
 	MaxWeight = 100
 	// MaxKey is the longest Message.MsgID and Message.Unique, in bytes.

@@ -228,6 +228,7 @@ func TestSettings(t *testing.T) {
 		want := fdbpq.Settings{
 			AckWait: time.Minute, Backoff: []time.Duration{time.Second, 0}, MaxDeliver: 3, DeadLetter: "failed", TTL: time.Hour,
 			PauseUntil: time.UnixMicro(5).UTC(), MaxLeased: 6, MaxItems: 7, MaxBytes: 8, Discard: "old", DuplicateWindow: fdbpq.NoDuplicateWindow,
+			PausedGroups: []string{"b", "a"},
 		}
 		got := must(do(f, func(tx kv.Transaction) (fdbpq.Settings, error) {
 			return q.Configure(tx, func(s *fdbpq.Settings) { *s = want })
@@ -236,7 +237,7 @@ func TestSettings(t *testing.T) {
 		golden := tuple.Tuple{
 			int64(1), "ack_wait", int64(60e9), "backoff", tuple.Tuple{int64(1e9), int64(0)}, "max_deliver", int64(3), "dead_letter", "failed",
 			"ttl", int64(3600e9), "pause_until", int64(5), "max_leased", int64(6), "max_items", int64(7), "max_bytes", int64(8), "discard", "old",
-			"duplicate_window", int64(-1),
+			"duplicate_window", int64(-1), "paused_groups", tuple.Tuple{"b", "a"},
 		}
 		f.wantStored(key, golden.Pack())
 		f.wantListed("with settings", "jobs")

@@ -116,7 +116,7 @@ type Info struct {
 	// GroupCount is how many groups have ready or leased items.
 	GroupCount int
 	// GroupsAtLimit is how many of these have ready items, but pops pass over them because of
-	// Settings.MaxLeasedPerGroup or Settings.RatePerGroup.
+	// Settings.MaxLeasedPerGroup, RatePerGroup or PausedGroups.
 	GroupsAtLimit int
 	// MoreGroups says that the queue has more groups than Groups. If there are very many, not all
 	// of them are counted.

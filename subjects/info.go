@@ -32,7 +32,7 @@ type QueueInfo struct {
 	// that there are others.
 	Groups     map[string]GroupCount `json:"groups,omitzero"`
 	GroupsMore bool                  `json:"groups_more,omitzero"`
-	// GroupsAtLimit is how many groups with ready items pops pass over because of a limit.
+	// GroupsAtLimit is how many groups with ready items pops pass over: at a limit, or paused.
 	GroupsAtLimit int `json:"groups_at_limit,omitzero"`
 	// OldestAge is the time since the push of the oldest ready item, nil if there is none.
 	OldestAge *time.Duration `json:"-"`

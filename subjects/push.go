@@ -152,7 +152,7 @@ func MaxDuplicates(n int) int { return len(`,"duplicates":[]`) + n*len("4095,") 
 
 // MaxGroup is the longest group, in bytes, and MaxWeight the largest weight of a push.
 const (
-	MaxGroup  = 128
+	MaxGroup  = settings.MaxGroup
 	MaxWeight = 100
 )
 

@@ -28,7 +28,13 @@ type Change struct {
 	// Reset has the names of settings to reset to their defaults. It has no effect on those in
 	// Settings.
 	Reset []string
+	// Groups are to be paused, or resumed if the value is false, and the other paused groups stay:
+	// {"paused_groups":{"acme":true}}. It is for a change that has not all PausedGroups.
+	Groups map[string]bool
 }
+
+// pausedGroups is the setting that a Change can change in part.
+const pausedGroups = "paused_groups"
 
 var null = []byte("null")
 
@@ -69,6 +75,11 @@ func settingNames() string {
 // set adds a setting to the change, in place of what it said about that setting.
 func (c *Change) set(row *settings.Setting, v []byte) error {
 	var s Settings
+	if row.Name == pausedGroups {
+		if c.Groups = nil; v[0] == '{' {
+			return c.setGroups(v)
+		}
+	}
 	if !bytes.Equal(v, null) {
 		if err := readSetting(row, &s, v); err != nil {
 			return err
@@ -79,6 +90,20 @@ func (c *Change) set(row *settings.Setting, v []byte) error {
 	row.Copy(&c.Settings, &s)
 	if !row.IsSet(&s) {
 		c.Reset = append(c.Reset, row.Name)
+	}
+	return nil
+}
+
+// setGroups reads which groups to pause and to resume.
+func (c *Change) setGroups(v []byte) error {
+	if err := strictjson.Unmarshal(v, &c.Groups); err != nil {
+		return err
+	}
+
+	for _, group := range slices.Sorted(maps.Keys(c.Groups)) {
+		if err := settings.CheckGroup(group); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -142,6 +167,8 @@ func (c *Change) Encode() []byte {
 			o.add(row.Name, settingJSON(row, &c.Settings))
 		} else if slices.Contains(c.Reset, row.Name) {
 			o.add(row.Name, null)
+		} else if row.Name == pausedGroups && len(c.Groups) > 0 {
+			o.add(row.Name, strictjson.Marshal(c.Groups))
 		}
 	}
 
@@ -159,6 +186,10 @@ func (c *Change) Apply(s *Settings) {
 		if row.IsSet(&c.Settings) || slices.Contains(c.Reset, row.Name) {
 			row.Copy(s, &c.Settings)
 		}
+	}
+
+	for _, group := range slices.Sorted(maps.Keys(c.Groups)) {
+		s.PauseGroup(group, c.Groups[group])
 	}
 }
 
@@ -206,7 +237,10 @@ func valueOf(row *settings.Setting, text string) json.RawMessage {
 	}
 
 	switch row.Field(&Settings{}).(type) {
-	case *[]time.Duration:
+	case *[]time.Duration, *[]string:
+		if strings.ContainsAny(text[:1], "[{") { // as the protocol has it
+			return json.RawMessage(text)
+		}
 		return strictjson.Marshal(strings.Split(text, ","))
 	case *int64:
 		if json.Valid([]byte(text)) && strings.Trim(text, "0123456789.+-") == "" {
@@ -234,7 +268,8 @@ func textOf(value json.RawMessage) string {
 	switch {
 	case json.Unmarshal(value, &text) == nil:
 		return text
-	case json.Unmarshal(value, &list) == nil:
+	case json.Unmarshal(value, &list) == nil &&
+		!strings.ContainsAny(strings.Join(list, ""), ",[{"): // in names
 		return strings.Join(list, ",")
 	default:
 		return string(value)

@@ -16,10 +16,10 @@ import (
 const (
 	all = `{"ack_wait":"1m0s","backoff":["1s","10s"],"max_deliver":5,"dead_letter":"123","ttl":"1h0m0s",` +
 		`"pause_until":"2030-01-31T12:00:00.000000Z","max_leased":3,"max_items":4,"max_bytes":5,"discard":"old","duplicate_window":"0s",` +
-		`"max_leased_per_group":6,"rate":"10/1s","rate_per_group":"1/24h"}`
+		`"max_leased_per_group":6,"rate":"10/1s","rate_per_group":"1/24h","paused_groups":["acme","tenant 7"]}`
 	allReset = `{"ack_wait":null,"backoff":null,"max_deliver":null,"dead_letter":null,"ttl":null,` +
 		`"pause_until":null,"max_leased":null,"max_items":null,"max_bytes":null,"discard":null,"duplicate_window":null,` +
-		`"max_leased_per_group":null,"rate":null,"rate_per_group":null}`
+		`"max_leased_per_group":null,"rate":null,"rate_per_group":null,"paused_groups":null}`
 )
 
 // allSet is what all stands for.
@@ -27,6 +27,7 @@ var allSet = subjects.Settings{
 	AckWait: time.Minute, Backoff: []time.Duration{time.Second, 10 * time.Second}, MaxDeliver: 5, DeadLetter: "123", TTL: time.Hour,
 	PauseUntil: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), MaxLeased: 3, MaxItems: 4, MaxBytes: 5, Discard: settings.DiscardOld,
 	DuplicateWindow: settings.NoDuplicateWindow, MaxLeasedPerGroup: 6, Rate: "10/1s", RatePerGroup: "1/24h",
+	PausedGroups: []string{"acme", "tenant 7"},
 }
 
 // A change is read as it is written, and replies have what it comes to.
@@ -38,6 +39,9 @@ func TestChange(t *testing.T) {
 		`{"ttl":"0s","duplicate_window":0}`:                     `{"ttl":null,"duplicate_window":"0s"}`,
 		`{"max_deliver":1000000,"max_items":1000000000}`:        "",
 		`{"max_bytes":1125899906842624,"discard":"new"}`:        "",
+		`{"paused_groups":{"b":true,"a":false}}`:                `{"paused_groups":{"a":false,"b":true}}`,
+		`{"paused_groups":{}}`:                                  `{}`,
+		`{"paused_groups":[]}`:                                  `{"paused_groups":null}`,
 		`{"pause_until":"2030-01-31T13:00:00.000001+01:00"}`:    `{"pause_until":"2030-01-31T12:00:00.000001Z"}`,
 		`{"pause_until":"2030-01-31T12:00:00.000000001Z"}`:      `{"pause_until":"2030-01-31T12:00:00.000001Z"}`,
 	} {
@@ -58,6 +62,11 @@ func TestChange(t *testing.T) {
 	(&subjects.Change{Settings: subjects.Settings{MaxItems: 8, Discard: "new"}, Reset: []string{"ttl"}}).Apply(&now)
 	if want := (subjects.Settings{MaxItems: 8, Discard: "new"}); !reflect.DeepEqual(now, want) {
 		t.Errorf("changed to %+v, want %+v", now, want)
+	}
+	some := subjects.Settings{PausedGroups: []string{"b", "a"}}
+	(&subjects.Change{Groups: map[string]bool{"a": true, "b": false, "c": true, "d": false}}).Apply(&some)
+	if want := []string{"a", "c"}; !reflect.DeepEqual(some.PausedGroups, want) {
+		t.Errorf("paused %q, want %q", some.PausedGroups, want)
 	}
 	// A newer bridge may know what this package does not.
 	later := subjects.Change{Reset: []string{`a"b`}}
@@ -90,6 +99,13 @@ func TestBadChange(t *testing.T) {
 		`{"rate":"1000001/1s"}`:                              `1 to 1000000`,
 		`{"rate_per_group":"10/0s"}`:                         `rate_per_group: "10/0s"`,
 		`{"max_leased_per_group":1000000001}`:                "want 0 to 1000000000",
+		`{"paused_groups":"acme"}`:                           `paused_groups: "acme": want an array of texts`,
+		`{"paused_groups":["a","a"]}`:                        `paused_groups: "a" is there twice`,
+		`{"paused_groups":["a",5]}`:                          `paused_groups: element 1: 5: want a text in quotes`,
+		`{"paused_groups":[" a"]}`:                           `paused_groups: a group " a": want 1 to 128 bytes in one line, without blanks around it`,
+		`{"paused_groups":{"":true}}`:                        `paused_groups: a group "": want 1 to 128 bytes`,
+		`{"paused_groups":{"a":1}}`:                          `paused_groups: a: 1: want true or false`,
+		`{"paused_groups":{"a":null}}`:                       `paused_groups: a: null: want`,
 		`{"pause_until":"1h"}`:                               `want a time such as "2030-01-31T12:00:00Z"`,
 		`{"pause_until":"1969-12-31T23:59:59Z"}`:             "a year from 1970 to 9999",
 		`{"pause_until":"9999-12-31T23:59:59-01:00"}`:        "a year from 1970 to 9999",
@@ -106,6 +122,7 @@ func TestBadChange(t *testing.T) {
 func FuzzSettings(f *testing.F) {
 	f.Add([]byte(all))
 	f.Add([]byte(allReset))
+	f.Add([]byte(`{"paused_groups":{"b":true,"a":false}}`))
 	f.Add([]byte(`{"ack_wait":0,"backoff":["1s",5],"duplicate_window":0}`))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		c, err := subjects.ParseChange(payload)
@@ -143,7 +160,8 @@ func TestSettingsReply(t *testing.T) {
 func TestSettingsAsText(t *testing.T) {
 	texts := subjects.SettingTexts(&allSet)
 	const want = "ack_wait=1m0s backoff=1s,10s max_deliver=5 dead_letter=123 ttl=1h0m0s pause_until=2030-01-31T12:00:00.000000Z " +
-		"max_leased=3 max_items=4 max_bytes=5 discard=old duplicate_window=0s max_leased_per_group=6 rate=10/1s rate_per_group=1/24h"
+		"max_leased=3 max_items=4 max_bytes=5 discard=old duplicate_window=0s max_leased_per_group=6 rate=10/1s rate_per_group=1/24h " +
+		"paused_groups=acme,tenant 7"
 	if got := strings.Join(texts, " "); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -159,7 +177,18 @@ func TestSettingsAsText(t *testing.T) {
 		t.Errorf("%s, and %s", set.Encode(), reset.Encode())
 	}
 
+	// Names that a list cannot have are JSON.
+	for _, names := range [][]string{{"a,b", "c"}, {"[a"}, {`{"a":1}`}, {"a", `"b"`, "ü"}} {
+		var c subjects.Change
+		text := strings.TrimPrefix(subjects.SettingTexts(&subjects.Settings{PausedGroups: names})[0], "paused_groups=")
+		if err := c.Set("paused_groups", text); err != nil || !reflect.DeepEqual(c.Settings.PausedGroups, names) {
+			t.Errorf("%q is %s, then %q, %v", names, text, c.Settings.PausedGroups, err)
+		}
+	}
+
 	for _, bad := range []struct{ name, value, words string }{
+		{"paused_groups", "[a", "paused_groups: "},
+		{"paused_groups", "a,", `a group ""`},
 		{"ack_weight", "1m", `no setting "ack_weight": want one of ack_wait, backoff, `},
 		{"ack_wait", "30", `"30": want a duration with a unit such as "30s"`},
 		{"backoff", "1s,soon", "element 1"},

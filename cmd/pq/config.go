@@ -13,6 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -91,7 +92,7 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 func settingsReply(now *client.Settings) reply {
 	text := ""
 	for _, line := range subjects.SettingTexts(now) {
-		text += line + "\n"
+		text += terminal.Plain(line) + "\n"
 	}
 	return reply{text, subjects.EncodeSettings(now)}
 }
@@ -99,7 +100,7 @@ func settingsReply(now *client.Settings) reply {
 // applySettings changes settings and returns all that are set.
 func (q *queue) applySettings(change *subjects.Change) (client.Settings, error) {
 	do := func(ctx context.Context, s *session) (client.Settings, error) {
-		return s.queue.Configure(ctx, change.Settings, change.Reset...)
+		return s.queue.ChangeSettings(ctx, change)
 	}
 	return ask(q, "the settings may have changed", do)
 }
@@ -112,41 +113,59 @@ func (q *queue) noteDefaults() {
 func newPause(a *app) *cobra.Command {
 	q := &queue{app: a}
 	var during time.Duration
+	var group string
 	cmd := q.command(&cobra.Command{
 		Use:   "pause QUEUE",
 		Short: "Let pops and leases find nothing",
 		Long: `Let pops and leases of a queue find nothing until pq resume, or for a time.
-Those that wait go on waiting; pushes and acknowledgements go on too.`,
+Those that wait go on waiting; pushes and acknowledgements go on too. With
+--group, items of the other groups are served, and so are items without one.`,
 		Example: `  pq pause jobs
-  pq pause jobs --for 10m`,
-	}, func([]string) error { return q.pause(during) })
+  pq pause jobs --for 10m
+  pq pause jobs --group acme`,
+	}, func([]string) error { return q.pause(group, during) })
 
+	cmd.Flags().StringVar(&group, "group", "", "only items of this group, until pq resume")
 	cmd.Flags().DurationVar(&during, "for", 0, "`DURATION` after which pops go on")
 	flags.WithoutDefault(cmd.Flags(), "for")
 	return cmd
 }
 
-func (q *queue) pause(during time.Duration) error {
-	until := target.Forever
-	if q.cmd.Flags().Changed("for") {
-		if during <= 0 {
-			return exit.Usagef("--for is %v: want a duration above zero, such as 10m", during)
-		}
-		until = time.Now().Add(during).UTC()
+func (q *queue) pause(group string, during time.Duration) error {
+	change := &subjects.Change{Settings: client.Settings{PauseUntil: target.Forever}}
+	switch timed := q.cmd.Flags().Changed("for"); {
+	case timed && group != "":
+		return exit.Usagef("--group is paused until pq resume: leave out --for")
+	case timed && during <= 0:
+		return exit.Usagef("--for is %v: want a duration above zero, such as 10m", during)
+	case timed:
+		change.Settings.PauseUntil = time.Now().Add(during).UTC()
+	case group != "":
+		change = &subjects.Change{Groups: map[string]bool{group: true}}
 	}
-	_, err := q.applySettings(&subjects.Change{Settings: client.Settings{PauseUntil: until}})
+	_, err := q.applySettings(change)
 	return err
 }
 
 func newResume(a *app) *cobra.Command {
 	q := &queue{app: a}
-	return q.command(&cobra.Command{
-		Use:     "resume QUEUE",
-		Short:   "End a pause",
-		Long:    "Let pops and leases of a queue that is paused go on.",
-		Example: "  pq resume jobs",
+	var group string
+	cmd := q.command(&cobra.Command{
+		Use:   "resume QUEUE",
+		Short: "End a pause",
+		Long: `Let pops and leases of a queue that is paused go on. Paused groups stay paused:
+resume each with --group.`,
+		Example: `  pq resume jobs
+  pq resume jobs --group acme`,
 	}, func([]string) error {
-		_, err := q.applySettings(&subjects.Change{Reset: []string{"pause_until"}})
+		change := &subjects.Change{Reset: []string{"pause_until"}}
+		if group != "" {
+			change = &subjects.Change{Groups: map[string]bool{group: false}}
+		}
+		_, err := q.applySettings(change)
 		return err
 	})
+
+	cmd.Flags().StringVar(&group, "group", "", "only this paused group")
+	return cmd
 }

@@ -104,7 +104,7 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 	}
 
 	if i.GroupsAtLimit > 0 {
-		line("at a limit", terminal.Plural(i.GroupsAtLimit, "group"))
+		line("passed over", terminal.Plural(i.GroupsAtLimit, "group"))
 	}
 
 	name := "consumers"
@@ -119,7 +119,7 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 
 	name = "settings"
 	for _, text := range subjects.SettingTexts(&i.Settings) {
-		line(name, text)
+		line(name, terminal.Plain(text))
 		name = ""
 	}
 

@@ -76,7 +76,7 @@ func TestInfo(t *testing.T) {
 
 	// And for many groups, those with the most first.
 	few := &client.QueueInfo{Groups: map[string]client.GroupCount{"b": {Ready: 1}, "a\n": {Ready: 2000, Leased: 2}}, GroupsAtLimit: 1}
-	if text := infoText(few, time.Now()); !strings.Contains(text, "groups      a\\n: 2,000 (2 leased), b: 1\nat a limit  1 group\n") {
+	if text := infoText(few, time.Now()); !strings.Contains(text, "groups      a\\n: 2,000 (2 leased), b: 1\npassed over 1 group\n") {
 		t.Errorf("%q", text)
 	}
 	many.Groups, many.GroupsMore = map[string]client.GroupCount{}, true
@@ -116,6 +116,23 @@ func TestPauseAndResume(t *testing.T) {
 		c.ok("", "resume", "jobs")
 	}
 	c.prints("a", "pop", "jobs")
+
+	c.ok("", "push", "jobs", "urgent", "--group", "acme", "-p", "1")
+	c.ok("", "push", "jobs", "other", "--group", "b\x1b,c", "-p", "2")
+	c.ok("", "pause", "jobs", "--group", "acme")
+	c.ok("", "pause", "jobs", "--group", "acme") // twice is once
+	c.prints("other", "pop", "jobs")
+	c.fails(exitEmpty, "the groups of the ready items are paused", "pop", "jobs")
+	c.ok("", "pause", "jobs", "--group", "b\x1b,c")
+	c.prints(`paused_groups=["acme","b\u001b,c"]`+"\n", "config", "jobs")
+	c.ok("", "resume", "jobs", "--group", "b\x1b,c")
+	c.prints("paused_groups=acme\n", "config", "jobs")
+	c.ok("", "resume", "jobs", "--group", "acme")
+	c.prints("urgent", "pop", "jobs")
+	c.prints("", "resume", "jobs", "--group", "never paused")
+	c.fails(exitUsage, "leave out --for", "pause", "jobs", "--group", "acme", "--for", "1h")
+	c.fails(exitUsage, "--group is empty", "pause", "jobs", "--group", "")
+	c.fails(exitError, "want 1 to 128 bytes", "pause", "jobs", "--group", " acme")
 	c.prints("ttl=1h0m0s\n", "config", "jobs", "ttl=1h")
 }
 

@@ -10,6 +10,7 @@ package settings
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,9 @@ const (
 	MaxCount = 1_000_000_000
 	// MaxTotalBytes bounds MaxBytes.
 	MaxTotalBytes = 1 << 50
+	// MaxPausedGroups is the most names in PausedGroups, MaxGroup the longest one, in bytes.
+	MaxPausedGroups = 64
+	MaxGroup        = 128
 )
 
 // Defaults of settings whose zero value does not mean none.
@@ -107,15 +111,30 @@ type Settings struct {
 	RatePerGroup string
 	// Source is the JSON of a Source, from which the queue draws. Default: none.
 	Source string
+	// PausedGroups are names of groups, up to MaxPausedGroups, each once. Pops and leases pass over
+	// their items. Default: none.
+	PausedGroups []string
 }
 
-// LimitsGroups reports whether there is a limit for each group.
-func (s *Settings) LimitsGroups() bool { return s.MaxLeasedPerGroup > 0 || s.RatePerGroup != "" }
+// LimitsGroups reports whether there are groups that pops and leases may have to pass over.
+func (s *Settings) LimitsGroups() bool {
+	return s.MaxLeasedPerGroup > 0 || s.RatePerGroup != "" || len(s.PausedGroups) > 0
+}
+
+// PauseGroup adds a group to PausedGroups, or removes it.
+func (s *Settings) PauseGroup(group string, paused bool) {
+	others := func(name string) bool { return name == group }
+	s.PausedGroups = slices.DeleteFunc(slices.Clone(s.PausedGroups), others)
+	if paused {
+		s.PausedGroups = append(s.PausedGroups, group)
+	}
+}
 
 // Clone returns a copy that shares no memory.
 func (s *Settings) Clone() *Settings {
 	c := *s
 	c.Backoff = append([]time.Duration(nil), s.Backoff...) // nil if it is empty
+	c.PausedGroups = append([]string(nil), s.PausedGroups...)
 	return &c
 }
 
@@ -222,6 +241,17 @@ func CheckHolder(name string) error {
 	if len(name) > MaxHolder || !clean {
 		return fmt.Errorf("a holder %.140q: "+
 			"want at most %d bytes of UTF-8 without control characters", name, MaxHolder)
+	}
+	return nil
+}
+
+// CheckGroup returns an error if the text cannot be the name of a group, as a push has it in its
+// header: blanks around it do not count there.
+func CheckGroup(name string) error {
+	if len(name) < 1 || len(name) > MaxGroup || strings.ContainsAny(name, "\r\n") ||
+		strings.Trim(name, " \t") != name {
+		return fmt.Errorf("a group %+.130q: want 1 to %d bytes in one line, without blanks around it",
+			name, MaxGroup)
 	}
 	return nil
 }

@@ -12,12 +12,17 @@ import (
 // Values at their bounds are accepted. Values beyond are refused with what is wanted.
 func TestBounds(t *testing.T) {
 	years := func(year int) time.Time { return time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC) }
+	var many []string
+	for i := range MaxPausedGroups + 1 {
+		many = append(many, strings.Repeat("x", 1+i))
+	}
 	for _, s := range []Settings{
 		{AckWait: 100 * time.Millisecond, Backoff: make([]time.Duration, 100), MaxDeliver: 1_000_000, DeadLetter: "x"},
 		{AckWait: 12 * time.Hour, Backoff: []time.Duration{87600 * time.Hour}, TTL: time.Second, PauseUntil: years(1970)},
 		{TTL: 87600 * time.Hour, PauseUntil: years(9999), Discard: "new", DuplicateWindow: 100 * time.Millisecond},
 		{MaxLeased: 1e9, MaxItems: 1e9, MaxBytes: 1 << 50, Discard: "old", DuplicateWindow: NoDuplicateWindow},
-		{DuplicateWindow: 87600 * time.Hour},
+		{DuplicateWindow: 87600 * time.Hour, PausedGroups: many[:MaxPausedGroups]},
+		{PausedGroups: []string{strings.Repeat("x", 128), "tenant 7", "a,[\x00"}},
 	} {
 		for row := range All() {
 			if err := row.Check(&s); err != nil {
@@ -27,6 +32,7 @@ func TestBounds(t *testing.T) {
 	}
 
 	const hours = "87600h0m0s"
+	const name = ": want 1 to 128 bytes in one line, without blanks around it"
 	for want, s := range map[string]Settings{
 		"ack_wait: 99ms: want 100ms to 12h0m0s":                                      {AckWait: 99 * time.Millisecond},
 		"ack_wait: 12h0m0.000000001s: want 100ms to 12h0m0s":                         {AckWait: 12*time.Hour + 1},
@@ -46,6 +52,11 @@ func TestBounds(t *testing.T) {
 		"duplicate_window: 87600h0m0.000000001s: want 100ms to " + hours:             {DuplicateWindow: MaxDelay + 1},
 		"pause_until: 1969-06-01 00:00:00 +0000 UTC: want a year from 1970 to 9999":  {PauseUntil: years(1969)},
 		"pause_until: 10000-06-01 00:00:00 +0000 UTC: want a year from 1970 to 9999": {PauseUntil: years(10_000)},
+		"paused_groups: 65 names: want at most 64":                                   {PausedGroups: many},
+		`paused_groups: "é" is there twice`:                                          {PausedGroups: []string{"é", "b", "é"}},
+		`paused_groups: a group ""` + name:                                           {PausedGroups: []string{""}},
+		`paused_groups: a group "\u00e9 "` + name:                                    {PausedGroups: []string{"b", "é "}},
+		`paused_groups: a group "a\nb"` + name:                                       {PausedGroups: []string{"a\nb"}},
 	} {
 		var got []string
 		for row := range All() {

@@ -18,15 +18,15 @@ type Setting struct {
 	// About says what the setting is, in at most 23 letters, for the help of pq config.
 	About string
 	// Field returns a pointer to the field. The type of the field, a time.Duration,
-	// []time.Duration, int64, string or time.Time, says how the setting is written.
+	// []time.Duration, int64, string, []string or time.Time, says how the setting is written.
 	Field func(*Settings) any
 	// Least and Most bound a number, a duration or each one in a list, in nanoseconds, or the year
 	// of a time. A duration may always be 0.
 	Least, Most int64
 	// Length is the most elements of a list.
 	Length int
-	// Choices are all values of a text, and CheckText says what is wrong with one. With neither,
-	// the text is the name of a queue.
+	// Choices are all values of a text, and CheckText says what is wrong with one, or with an
+	// element of a list of texts. With neither, the text is the name of a queue.
 	Choices   []string
 	CheckText func(string) error
 	// Object says that the text is the JSON of an object.
@@ -70,6 +70,8 @@ var table = []*Setting{
 		Field: func(s *Settings) any { return &s.RatePerGroup }},
 	{Name: "source", About: "a stream to draw from", CheckText: checkSource, Object: true,
 		Field: func(s *Settings) any { return &s.Source }},
+	{Name: "paused_groups", About: "groups passed over", CheckText: CheckGroup,
+		Length: MaxPausedGroups, Field: func(s *Settings) any { return &s.PausedGroups }},
 }
 
 // All returns the rows of the table, in its order.
@@ -87,14 +89,12 @@ func Find(name string) *Setting {
 
 // IsSet reports whether the setting is set.
 func (row *Setting) IsSet(s *Settings) bool {
-	switch field := row.Field(s).(type) {
-	case *[]time.Duration:
-		return len(*field) > 0
-	case *time.Time:
-		return !field.IsZero()
-	default:
-		return !reflect.ValueOf(field).Elem().IsZero()
+	field := row.Field(s)
+	if at, ok := field.(*time.Time); ok {
+		return !at.IsZero()
 	}
+	value := reflect.ValueOf(field).Elem()
+	return !value.IsZero() && !(value.Kind() == reflect.Slice && value.Len() == 0)
 }
 
 // Copy copies the setting from one to the other. The copy shares its memory.
@@ -125,6 +125,8 @@ func (row *Setting) Check(s *Settings) error {
 				return err
 			}
 		}
+	case *[]string:
+		return row.checkTexts(*field)
 	case *int64:
 		if *field < row.Least || *field > row.Most {
 			return fmt.Errorf("%d: want %d to %d", *field, row.Least, row.Most)
@@ -143,6 +145,23 @@ func (row *Setting) Check(s *Settings) error {
 		}
 	}
 
+	return nil
+}
+
+// checkTexts returns what is wrong with a list of texts.
+func (row *Setting) checkTexts(list []string) error {
+	if len(list) > row.Length {
+		return fmt.Errorf("%d names: want at most %d", len(list), row.Length)
+	}
+
+	for i, text := range list {
+		if slices.Contains(list[:i], text) {
+			return fmt.Errorf("%.130q is there twice", text)
+		}
+		if err := row.CheckText(text); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

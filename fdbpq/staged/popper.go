@@ -44,8 +44,8 @@ import (
 // Order is best effort among items in flight. The pops that one transaction serves get the first
 // items of the queue, but one may return the second item before another has collected the first.
 //
-// A Popper that serves the line ignores Settings.MaxLeasedPerGroup, Rate and RatePerGroup. Set none
-// of them for a queue that has Poppers.
+// A Popper that serves the line ignores Settings.MaxLeasedPerGroup, Rate, RatePerGroup and
+// PausedGroups. Set none of them for a queue that has Poppers.
 //
 // A Popper is safe for concurrent use.
 type Popper struct {

@@ -123,12 +123,9 @@ func toElement(row *settings.Setting, s *Settings) any {
 	case *time.Duration:
 		return int64(*field)
 	case *[]time.Duration:
-		list := make(tuple.Tuple, len(*field))
-		for i, d := range *field {
-			list[i] = int64(d)
-		}
-
-		return list
+		return toList(*field, func(d time.Duration) any { return int64(d) })
+	case *[]string:
+		return toList(*field, func(text string) any { return text })
 	case *time.Time:
 		return field.UnixMicro()
 	case *int64:
@@ -136,6 +133,14 @@ func toElement(row *settings.Setting, s *Settings) any {
 	default:
 		return *field.(*string)
 	}
+}
+
+// toList returns a list as it is stored.
+func toList[E any](list []E, stored func(E) any) (elements tuple.Tuple) {
+	for _, e := range list {
+		elements = append(elements, stored(e))
+	}
+	return elements
 }
 
 // fromElement sets a setting to what is stored, and reports whether that has the right type.
@@ -149,6 +154,15 @@ func fromElement(row *settings.Setting, s *Settings, v any) (ok bool) {
 		*field = make([]time.Duration, len(list))
 		for i := range list {
 			ok = ok && element(list[i], (*int64)(&(*field)[i]))
+		}
+
+		return ok
+	case *[]string:
+		var list tuple.Tuple
+		ok = element(v, &list)
+		*field = make([]string, len(list))
+		for i := range list {
+			ok = ok && element(list[i], &(*field)[i])
 		}
 
 		return ok

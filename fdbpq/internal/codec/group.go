@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -135,9 +136,6 @@ func (l *Layout) GroupSizeOf(id *ID) int {
 // GroupHeader is the header that names the group of a message. It is stored like any other header.
 const GroupHeader = "Pq-Group"
 
-// MaxGroup is the longest group, in bytes.
-const MaxGroup = 128
-
 // Group returns the group of the message, "" if it has none.
 func (m Message) Group() string {
 	if values := m.Headers[GroupHeader]; len(values) == 1 && CheckGroup(values) == nil {
@@ -151,12 +149,12 @@ func CheckGroup(values []string) error {
 	if values == nil {
 		return nil
 	}
-	if len(values) == 1 && 1 <= len(values[0]) && len(values[0]) <= MaxGroup &&
+	if len(values) == 1 && 1 <= len(values[0]) && len(values[0]) <= settings.MaxGroup &&
 		!strings.ContainsAny(values[0], "\r\n") {
 		return nil
 	}
 	return fmt.Errorf("%w: bad %s: want 1 to %d bytes in one line, once",
-		ErrOp, GroupHeader, MaxGroup)
+		ErrOp, GroupHeader, settings.MaxGroup)
 }
 
 // GroupHash stands for a group in ids and keys: 40 bits of the SHA-256 of its name.

@@ -86,6 +86,16 @@ func TestSettings(t *testing.T) {
 	if !r.info().Settings.PauseUntil.IsZero() {
 		t.Error("still paused")
 	}
+
+	b.post("/queue/pq/jobs/push", "value", "x", "group", "acme & co").wants(t, 200, "pushed ")
+	b.post("/queue/pq/jobs/pause", "group", " acme & co ").wants(t, 200, "acme &amp; co</bdi> is passed over", "/resume")
+	b.post("/queue/pq/jobs/pause", "group", "b").wants(t, 200, "b</bdi> is passed over")
+	b.get("/queue/pq/jobs").wants(t, 200, "(paused)", "At a limit or paused: 1 of the groups", `value="acme &amp; co,b"`)
+	b.post("/queue/pq/jobs/pause", "group", " ").wants(t, 400, "want 1 to 128 bytes")
+	b.post("/queue/pq/jobs/resume", "group", "acme & co").wants(t, 200).lacks(t, "co</bdi> is passed over")
+	if paused := r.info().Settings.PausedGroups; fmt.Sprint(paused) != "[b]" {
+		t.Errorf("paused %q", paused)
+	}
 }
 
 // A source is set and changed in fields of its own, and what is wrong with one stands beside it.

@@ -210,7 +210,7 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 // change changes settings. The next page asks what is in force then.
 func (b *board) change(r *http.Request, q queueRef, action string, c *subjects.Change) error {
 	configure := func(q target.Queue, ctx context.Context) (client.Settings, error) {
-		return q.Configure(ctx, c.Settings, c.Reset...)
+		return q.ChangeSettings(ctx, c)
 	}
 	_, err := ask(r.Context(), b.gateway, q, subjects.Config, configure)
 	b.log(r, action, q, "change", string(c.Encode()), "error", err)
@@ -240,14 +240,23 @@ func (b *board) resume(w http.ResponseWriter, r *http.Request, q queueRef) {
 	b.setPause(w, r, q, form{}, "resume", &subjects.Change{Reset: []string{"pause_until"}})
 }
 
+// setPause changes whether the queue is paused or, if the form names one, a group.
 func (b *board) setPause(
 	w http.ResponseWriter, r *http.Request, q queueRef, f form, action string, c *subjects.Change,
 ) {
+	if r.PostForm.Has("group") {
+		f = typed(r, "group")
+		group := strings.TrimSpace(f.Fields["group"].Value)
+		c = &subjects.Change{Groups: map[string]bool{group: action == "pause"}}
+	}
+
 	code := http.StatusBadRequest
 	if !f.failed() {
 		err := b.change(r, q, action, c)
 		if code = codeOf(err); err != nil {
 			f.Error = err.Error()
+		} else {
+			f = form{}
 		}
 	}
 	v := b.queueView(r, q)

@@ -79,14 +79,16 @@ func (b *board) detailsOf(ctx context.Context, q queueRef) details {
 
 // groupRow is a group of a queue.
 type groupRow struct {
-	Group string
+	Group  string
+	Paused bool
 	subjects.GroupCount
 }
 
 // Groups are the groups with the most items, the largest first.
 func (v *queueView) Groups() (rows []groupRow) {
 	for name, n := range v.Info.Groups {
-		rows = append(rows, groupRow{Group: name, GroupCount: n})
+		paused := slices.Contains(v.Info.Settings.PausedGroups, name)
+		rows = append(rows, groupRow{name, paused, n})
 	}
 	slices.SortFunc(rows, func(a, b groupRow) int {
 		order := cmp.Or(cmp.Compare(b.Ready, a.Ready), cmp.Compare(b.Leased, a.Leased))

@@ -165,7 +165,7 @@ type queueView struct {
 	// Schedules are those of the queue; nil if the user may not list them.
 	Schedules []scheduleRow
 	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), group,
-	// msg_id and unique, and Pause has for.
+	// msg_id and unique, and Pause has for and group.
 	Settings    settingsForm
 	Push, Pause form
 

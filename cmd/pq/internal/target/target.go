@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Queue is a queue of either kind. A FIFO queue has no priorities, so there
@@ -34,7 +35,7 @@ type Queue interface {
 	Settings(ctx context.Context) (client.Settings, error)
 	Items(ctx context.Context, o client.ItemsOptions) (client.ItemsPage, error)
 	GetItems(ctx context.Context, ids []string, valueBytes int) ([]client.StoredItem, error)
-	Configure(ctx context.Context, change client.Settings, reset ...string) (client.Settings, error)
+	ChangeSettings(ctx context.Context, c *subjects.Change) (client.Settings, error)
 	Get(ctx context.Context, id string) (*client.Item, client.State, error)
 	RemoveItems(ctx context.Context, ids []string) ([]client.ItemResult, error)
 	RedriveItems(ctx context.Context, ids []string) ([]client.ItemResult, error)

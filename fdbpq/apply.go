@@ -150,7 +150,7 @@ func (t *txOps) add(q *queueOps, i int) {
 	case OpPeek:
 		p := join(&q.peeks, &t.peeks, queuePeeks{queueTxn: &q.queueTxn})
 		p.indexes[op.End] = append(p.indexes[op.End], i)
-		q.looked, q.peeked = true, true
+		q.looked = true
 
 	case OpLen, OpInfo, OpGet, OpRank:
 		if q.looks.queueTxn == nil {

@@ -279,7 +279,7 @@ func (q *queueEdits) addAs(id *ID, h *codec.Record, past []byte) {
 	if past != nil {
 		g.SetHistory(id, past)
 	}
-	q.notePushed(id)
+	q.pushed = true
 }
 
 // redriveItem pushes a dead letter again to the queue that it was in.

@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -13,9 +14,7 @@ type looks struct {
 	*txn
 	queues []*queueLooks
 	infos  []*infos
-
-	unread []inspection // OpGets and OpRanks that have no result yet, in order
-	begun  int          // how many of them are being read
+	single []inspection
 }
 
 // queueLooks is the lens and infos of one queue.
@@ -42,9 +41,9 @@ func (k *looks) add(q *queueLooks, i int) {
 	case OpInfo:
 		join(&q.infos, &k.infos, infos{queueTxn: q.queueTxn}).add(i, op.MaxPriorities)
 	case OpGet:
-		k.unread = append(k.unread, &get{queueTxn: q.queueTxn, index: i, id: op.ID})
+		k.single = append(k.single, &get{queueTxn: q.queueTxn, index: i, id: op.ID})
 	case OpRank:
-		k.unread = append(k.unread, &rank{queueTxn: q.queueTxn, index: i, id: op.ID, end: op.End})
+		k.single = append(k.single, &rank{queueTxn: q.queueTxn, index: i, id: op.ID, end: op.End})
 	}
 }
 
@@ -64,12 +63,7 @@ func (q *queueLooks) finishLens() error {
 	if len(q.lens) == 0 {
 		return nil
 	}
-	value, err := q.length.Get()
-	if err != nil {
-		return err
-	}
-
-	n, err := state.ParseLength(value)
+	n, err := state.ReadCounter(q.length)
 	if err != nil {
 		return q.failOps(err, q.lens...)
 	}
@@ -79,55 +73,27 @@ func (q *queueLooks) finishLens() error {
 	return nil
 }
 
-// readItems runs the infos, OpGets and OpRanks.
+// readItems runs the infos, OpGets and OpRanks. The error is one of the store.
 func (k *looks) readItems() error {
-	k.beginItems()
-	return k.finishItems()
-}
-
-// beginItems starts the first reads of the infos, OpGets and OpRanks.
-func (k *looks) beginItems() {
 	for _, n := range k.infos {
 		n.beginCounters()
-	}
-	k.inspectNext()
-}
-
-// finishItems sets the results of the infos, OpGets and OpRanks. The error is one of the store.
-func (k *looks) finishItems() error {
-	if err := each(k.infos, (*infos).finishCounters); err != nil {
-		return err
-	}
-
-	// The first items of priorities are values, so those of all queues share the room.
-	most := k.returned.AtOnce()
-	for _, n := range k.infos {
-		most -= n.beginFirsts(most)
 	}
 	if err := each(k.infos, (*infos).finish); err != nil {
 		return err
 	}
 
-	for ; len(k.unread) > 0; k.unread, k.begun = k.unread[1:], k.begun-1 {
-		if k.begun == 0 {
-			k.inspectNext()
+	// Each of the others takes up to three values to begin with.
+	for some := range slices.Chunk(k.single, (k.returned.AtOnce()+2)/3) {
+		share := k.returned.Share(1, len(some))
+		for _, one := range some {
+			one.beginReads(share)
 		}
-		if err := k.unread[0].finish(); err != nil {
+		if err := each(some, inspection.finish); err != nil {
 			return err
 		}
-		k.unread[0] = nil // it holds values
+		clear(some) // they hold values
 	}
 	return nil
-}
-
-// inspectNext starts the reads of the next OpGets and OpRanks. They are read a few at a time: each
-// takes up to three values to begin with.
-func (k *looks) inspectNext() {
-	k.begun = min(len(k.unread), (k.returned.AtOnce()+2)/3)
-	share := k.returned.Share(1, k.begun)
-	for _, one := range k.unread[:k.begun] {
-		one.beginReads(share)
-	}
 }
 
 // get is an OpGet.
@@ -187,7 +153,6 @@ func (g *get) find() error {
 		return nil
 	}
 	result.Item, result.State = item, h.State
-	g.where = state.Lookup{} // it holds the value
 	return nil
 }
 

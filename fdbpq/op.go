@@ -295,21 +295,9 @@ type queueTxn struct {
 	ledger state.Ledger
 	due    due.Due
 
-	looked bool            // an operation other than a pop depends on which items are ready
-	takes  bool            // there are pops, operations with tokens or edits
-	peeked bool            // there are peeks
-	pushed map[ID]struct{} // ready items that this transaction added; only kept if peeked
-}
-
-// notePushed records an item that this transaction added, for peeks.
-func (q *queueTxn) notePushed(id *ID) {
-	if !q.peeked {
-		return
-	}
-	if q.pushed == nil {
-		q.pushed = map[ID]struct{}{}
-	}
-	q.pushed[*id] = struct{}{}
+	looked bool // an operation other than a pop depends on which items are ready
+	takes  bool // there are pops, operations with tokens or edits
+	pushed bool // this transaction has added a ready item
 }
 
 // moreExpired is the error of pops and peeks that meet an item that has expired, because not all

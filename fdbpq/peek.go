@@ -128,9 +128,9 @@ func (q *queuePeeks) complete(s *state.Stored, end End) (Item, error) {
 		}
 	}
 
-	// An item that this transaction has added is not in the store, so reading it conflicts with
-	// nothing. Until the transaction commits, nobody may push an item before it.
-	if _, own := q.pushed[s.Item.ID]; own || q.dead.Owns(q.l, &s.Item.ID) {
+	// The item may be one that this transaction has added. Reading it conflicts with nothing, because
+	// it is not in the store. Until the transaction commits, nobody may push an item before it.
+	if q.pushed || q.dead.Reaches(q.l) {
 		q.tx.AddReadConflict(q.l.Before(s.Pair.Key, end))
 	}
 	return s.Whole(q.reader(), q.l, &q.returned)

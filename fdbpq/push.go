@@ -229,7 +229,7 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	until := op.heldUntil(q.now)
 	if until.IsZero() {
 		q.ledger.Add(&id, &m)
-		q.notePushed(&id)
+		q.pushed = true
 	} else {
 		q.ledger.AddDelayed(&id, &m, until)
 		result.NextDue = until

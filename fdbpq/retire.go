@@ -108,9 +108,7 @@ func retireEmpty(tx kv.Transaction, queues []Target, next, ripe Mark) ([]Retired
 		}
 
 		// The second: no push has removed the mark.
-		if state.leftovers { // clearing an empty range is not free
-			l.ClearBesideSettings(tx) // it has none
-		}
+		l.ClearBesideSettings(tx) // it has none
 		tx.Clear(l.ListKey())
 		done[i] = NotListed
 	}
@@ -121,10 +119,6 @@ func retireEmpty(tx kv.Transaction, queues []Target, next, ripe Mark) ([]Retired
 type emptiness struct {
 	entry []byte // nil if it is not in the list
 	used  bool
-	// leftovers says that there are keys that mean nothing without an item: message ids whose
-	// window is over, or counters, histories, ("m") keys or unique keys, which a program that pops
-	// with the bare recipe leaves behind.
-	leftovers bool
 }
 
 func (e emptiness) retired() Retired {
@@ -140,10 +134,9 @@ func (e emptiness) retired() Retired {
 
 // emptyReads is what readEmptiness reads of a queue: of each range of keys the first.
 type emptyReads struct {
-	entry     kv.Future[[]byte]
-	leftovers [4]kv.Future[[]kv.KeyValue]
-	used      [4]kv.Future[[]kv.KeyValue]
-	lastID    kv.Future[[]kv.KeyValue] // the message id whose window is over last
+	entry  kv.Future[[]byte]
+	used   [4]kv.Future[[]kv.KeyValue]
+	lastID kv.Future[[]kv.KeyValue] // the message id whose window is over last
 }
 
 // readEmptiness reads all queues in one round trip.
@@ -163,8 +156,9 @@ func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, er
 	return found, nil
 }
 
-// beginEmptiness starts the reads of a queue. Its keys are ranges of leftovers and of what is in
-// use, in turns.
+// beginEmptiness starts the reads of a queue. Some keys mean nothing without an item: message ids
+// whose window is over, and counters, histories, ("m") keys and unique keys, which a program that
+// pops with the bare recipe leaves behind. Between those are the keys that are in use.
 func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
 	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
 		return r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1})
@@ -172,7 +166,6 @@ func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
 
 	// Histories come before everything else, unique keys after. ("m") keys and counters are next to
 	// each other, and message ids and their entries almost.
-	all := codec.Within([]byte(l.Prefix))
 	histories := append(l.Key(codec.KindHistory, 1), 0xff)
 	ids, entries := l.KindRange(codec.KindMsgID), l.KindRange(codec.KindMsgIDEnd)
 	metas, counters := l.Key(codec.KindMeta, 0), append(l.Key(codec.KindCounter, 1), 0xff)
@@ -180,10 +173,6 @@ func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
 
 	return emptyReads{
 		entry: r.Get(l.ListKey()),
-		leftovers: [4]kv.Future[[]kv.KeyValue]{
-			first(all.Begin, histories), first(ids.Begin, ids.End),
-			first(metas, counters), first(uniques, all.End),
-		},
 		used: [4]kv.Future[[]kv.KeyValue]{
 			first(histories, ids.Begin), first(ids.End, entries.Begin),
 			first(entries.End, metas), first(counters, uniques),
@@ -195,12 +184,10 @@ func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
 // finish waits for the reads.
 func (r *emptyReads) finish(l *codec.Layout, now time.Time) (e emptiness, err error) {
 	e.entry, err = r.entry.Get()
-	for n := range r.used {
-		leftovers, leftErr := r.leftovers[n].Get()
-		used, usedErr := r.used[n].Get()
-		e.leftovers = e.leftovers || len(leftovers) > 0
+	for _, read := range r.used {
+		used, usedErr := read.Get()
 		e.used = e.used || len(used) > 0
-		err = errors.Join(err, leftErr, usedErr)
+		err = errors.Join(err, usedErr)
 	}
 
 	// Message ids are in use until their window is over.
@@ -208,7 +195,6 @@ func (r *emptyReads) finish(l *codec.Layout, now time.Time) (e emptiness, err er
 	if err = errors.Join(err, lastErr); len(last) > 0 {
 		until, _, keyErr := l.ParseMsgIDEnd(last[0].Key)
 		e.used = e.used || keyErr == nil && until.After(now)
-		e.leftovers = true
 	}
 	return e, err
 }

@@ -74,7 +74,7 @@ type queueOps struct {
 	settlements *queueSettlements
 	edits       *queueEdits
 	pops        *queuePops
-	peeks       *queuePeeks
+	peeks       [2]*queuePeeks // by End
 }
 
 // group gives each family its operations. Operations that their queue does not support get their
@@ -148,8 +148,9 @@ func (t *txOps) add(q *queueOps, i int) {
 		q.takes = true
 
 	case OpPeek:
-		p := join(&q.peeks, &t.peeks, queuePeeks{queueTxn: &q.queueTxn})
-		p.indexes[op.End] = append(p.indexes[op.End], i)
+		fresh := queuePeeks{queueTxn: &q.queueTxn, end: op.End}
+		p := join(&q.peeks[op.End], &t.peeks, fresh)
+		p.indexes = append(p.indexes, i)
 		q.looked = true
 
 	case OpLen, OpInfo, OpGet, OpRank:
@@ -232,9 +233,6 @@ func (t *txOps) apply() error {
 	}
 	for _, q := range t.pops {
 		q.ledger.BeginSettings()
-	}
-	if len(t.records) > 0 {
-		t.records.begin()
 	}
 
 	looked := slices.ContainsFunc(t.queues, func(q *queueTxn) bool { return q.looked })
@@ -334,7 +332,7 @@ func (t *txOps) flush() error {
 			return err
 		}
 		t.wrote = t.wrote || q.ledger.Wrote()
-		t.removed.Add(q.ledger.Removed())
+		t.removed.Add(q.ledger.Removed)
 	}
 	t.removed.Dead += t.dead.Count()
 	return nil

@@ -176,7 +176,7 @@ func (q *queueConfigs) configureSource(source string) error {
 	old, err := q.tx.Get(q.l.SourceKey()).Get()
 	if err == nil {
 		q.ledger.SetSource(settings.NextSource(old, source))
-		q.ledger.NoteSource()
+		q.ledger.Ahead.Source = true
 	}
 	return err
 }

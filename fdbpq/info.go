@@ -257,13 +257,8 @@ func (n *infos) nameGroups(loads []state.GroupLoad) error {
 		}
 
 		for i, load := range some {
-			if _, err := items[i].Lasting(); err != nil {
+			if err := items[i].ReadHeaders(n.snapshot, n.l); err != nil {
 				return err
-			}
-			if items[i].Cut && items[i].Item.Headers == nil { // very large headers
-				if err := items[i].ReadRest(n.snapshot, n.l, state.SweepBytes); err != nil {
-					return err
-				}
 			}
 			if name := items[i].Item.Group(); name != "" {
 				name = strings.Clone(name) // it shares the bytes of the item

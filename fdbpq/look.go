@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -117,41 +116,32 @@ func (g *get) beginReads(bytes int) {
 }
 
 // finish implements inspection.
-func (g *get) finish() error {
-	if !g.begun {
-		g.results[g.index].Err = state.ErrNoRoom
-		return nil
-	}
-	return g.failOps(g.find(), g.index)
-}
+func (g *get) finish() error { return g.failOps(g.find(), g.index) }
 
-// find sets the result. The error is ErrCorrupt or one of the store.
+// find sets the result. The error is that of the operation, or one of the store.
 func (g *get) find() error {
-	result := &g.results[g.index]
+	if !g.begun {
+		return state.ErrNoRoom
+	}
 	h, err := g.where.Anywhere(&g.id)
 	if err != nil {
 		return err
 	}
 	if h == nil {
-		result.Err = notFound(&g.id)
-		return nil
+		return notFound(&g.id)
 	}
 
 	g.rest.SetOwn(g.l, h.Value)
 	item, err := g.rest.Whole(g.snapshot, g.l, &g.returned)
-	if errors.Is(err, ErrNoRoom) {
-		result.Err = err
-		return nil
-	}
 	if err != nil {
 		return err
 	}
 
 	// What is leased never expires.
 	if h.State != Leased && codec.Expired(item.Expires, g.now) {
-		result.Err = notFound(&g.id)
-		return nil
+		return notFound(&g.id)
 	}
+	result := &g.results[g.index]
 	result.Item, result.State = item, h.State
 	return nil
 }
@@ -177,8 +167,7 @@ const (
 	// maxRankBytes limits the values that it reads, because counting items reads their values.
 	maxRankBytes = 64 << 20
 
-	firstRankPage = 64
-	maxRankPage   = 1024
+	rankPage = 1024
 )
 
 // beginReads implements inspection.
@@ -192,7 +181,7 @@ func (k *rank) beginReads(bytes int) {
 	} else {
 		k.rest.Begin = kv.SingleKey(key).End
 	}
-	k.asked = kv.RangeOptions{Limit: firstRankPage, Bytes: bytes}
+	k.asked = kv.RangeOptions{Limit: rankPage, Bytes: bytes}
 	k.page = r.GetRange(k.rest, k.asked)
 
 	if l.Fifo {
@@ -216,7 +205,7 @@ const firstNotText = 0x03
 // finish implements inspection.
 func (k *rank) finish() error { return k.failOps(k.count(), k.index) }
 
-// count sets the result. The error is ErrCorrupt or one of the store.
+// count sets the result. The error is that of the operation, or one of the store.
 func (k *rank) count() error {
 	result := &k.results[k.index]
 	exists, err := k.item.Exists()
@@ -224,8 +213,7 @@ func (k *rank) count() error {
 		return err
 	}
 	if !exists {
-		result.Err = notFound(&k.id)
-		return nil
+		return notFound(&k.id)
 	}
 
 	if k.counters != nil {
@@ -270,10 +258,8 @@ func (k *rank) countOwn() (n int64, all bool, err error) {
 			return min(n, MaxRank), false, nil
 		}
 
-		// Pages grow, so that a small rank reads little.
 		k.rest.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
-		limit := min(4*k.asked.Limit, maxRankPage)
-		k.asked = kv.RangeOptions{Limit: limit, Bytes: k.returned.Page()}
+		k.asked.Bytes = k.returned.Page()
 		k.page = k.snapshot.GetRange(k.rest, k.asked)
 	}
 }

@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -309,10 +310,16 @@ func (q *queueTxn) moreExpired() error {
 	return state.ErrMoreExpired
 }
 
-// failOps makes an error about one queue the result of the operations at the given indexes. It
-// returns any other error, which ends the whole transaction.
+// ofOps are the errors of operations. Any other error is one of the store.
+var ofOps = []error{
+	ErrCorrupt, ErrNoRoom, ErrNotFound, ErrExists, ErrLeased, ErrNotLeased, ErrNotDeadLetter,
+	ErrManyRates,
+}
+
+// failOps makes an error of operations the result of those at the given indexes. It returns an error
+// of the store, which ends the whole transaction.
 func (t *txn) failOps(err error, indexes ...int) error {
-	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNoRoom) {
+	if err == nil || !slices.ContainsFunc(ofOps, func(e error) bool { return errors.Is(err, e) }) {
 		return err
 	}
 	t.failAll(indexes, err)

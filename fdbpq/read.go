@@ -57,7 +57,6 @@ func read(
 	}
 
 	t.looks.beginLens()
-	t.records.begin()
 	for _, q := range t.configs {
 		q.ledger.ReadSettings(r, q.l)
 	}

@@ -260,14 +260,10 @@ func (q *queueRestores) finish() error {
 		restored[item.ID] = true
 
 		err := read.WantFree(&item.ID)
-		switch {
-		case errors.Is(err, ErrExists):
-			q.results[i].Err = err
-			continue
-		case err != nil:
-			return err
+		if err == nil {
+			err = q.ledger.Restore(item)
 		}
-		if err := q.failOps(q.ledger.Restore(item), i); err != nil {
+		if err = q.failOps(err, i); err != nil {
 			return err
 		}
 	}

@@ -51,21 +51,11 @@ func (r records) atOnce() int {
 	return (values + longest - 1) / longest
 }
 
-// begin starts to read the records of the first queues, so that they take no round trip of their
-// own.
-func (r records) begin() {
-	for _, q := range r[:min(len(r), r.atOnce())] {
-		q.beginRead()
-	}
-}
-
 // run reads the records, of a few queues at a time, and changes them.
 func (r records) run() error {
 	for some := range slices.Chunk(r, r.atOnce()) {
 		for _, q := range some {
-			if q.stored == nil {
-				q.beginRead()
-			}
+			q.beginRead()
 		}
 		if err := each(some, (*queueRecords).finish); err != nil {
 			return err

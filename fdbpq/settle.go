@@ -280,7 +280,7 @@ func (q *queueSettlements) find(first, n int) (*codec.Record, error) {
 }
 
 // settle ends or extends the lease of an item whose token holds. b is nil unless beginBurials has
-// begun it. The error is ErrCorrupt or one of the store; then nothing has changed.
+// begun it. The error is ErrCorrupt, ErrNoRoom or one of the store; then nothing has changed.
 func (q *queueSettlements) settle(i int, h *codec.Record, b *due.Burial) error {
 	op, result := &q.ops[i], &q.results[i]
 	if op.Kind == OpAck {
@@ -302,8 +302,7 @@ func (q *queueSettlements) settle(i int, h *codec.Record, b *due.Burial) error {
 	}
 
 	if !q.moving.fits(len(h.Value)) {
-		result.Err = state.ErrNoRoom
-		return nil
+		return state.ErrNoRoom
 	}
 	q.ledger.DetachAnywhere(h)
 	if op.Kind == OpNak {

@@ -93,8 +93,6 @@ func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err er
 		group, reads := make([]Standing, len(some)), make([]Lookup, len(some))
 		for i := range some {
 			reads[i] = LookUp(b.L, r, &some[i])
-			reads[i].history = r.Get(b.L.HistoryKey(&some[i]))
-			group[i].rest = BeginItem(b.L, r, &some[i], Beginning)
 		}
 
 		for i := range group {
@@ -103,6 +101,9 @@ func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err er
 			}
 		}
 
+		if err := b.beginGroup(r, group, true); err != nil {
+			return nil, err
+		}
 		read, err := b.finishSome(r, group, &size)
 		if err != nil {
 			return nil, err
@@ -122,12 +123,6 @@ func (s *Standing) arrive(l *codec.Layout, read *Lookup, id *codec.ID) error {
 		err = fmt.Errorf("%w: %s", codec.ErrNotFound, id)
 	default:
 		s.Record = *h
-		if h.State == codec.Ready {
-			var past []byte
-			if past, err = read.Past(); err == nil {
-				err = s.setPast(past)
-			}
-		}
 	}
 
 	s.ID = *id
@@ -137,12 +132,6 @@ func (s *Standing) arrive(l *codec.Layout, read *Lookup, id *codec.ID) error {
 
 	s.Err = err
 	return nil
-}
-
-// setPast sets the history of a ready item, given as stored. The error is ErrCorrupt.
-func (s *Standing) setPast(past []byte) (err error) {
-	s.History, err = codec.ParseHistory(&s.ID, past)
-	return err
 }
 
 // ReadPage reads the own keys of up to most items after a place, from a page of ("i") and a page of
@@ -274,7 +263,7 @@ func (b *Browser) beginGroup(r kv.Reader, group []Standing, pasts bool) error {
 		if err != nil {
 			return err
 		}
-		group[i].Err = group[i].setPast(past)
+		group[i].History, group[i].Err = codec.ParseHistory(&group[i].ID, past)
 	}
 
 	return nil

@@ -101,15 +101,8 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 	}
 
 	r := g.Tx.Snapshot()
-	if err := s.FinishRead(); err != nil {
+	if err := s.ReadHeaders(r, g.L); err != nil {
 		return size, err
-	}
-
-	// Too little was read for the headers, and so for their size.
-	if s.headless {
-		if err := s.ReadRest(r, g.L, NoBound); err != nil {
-			return size, err
-		}
 	}
 
 	m, rest, err := codec.DecodeMeta(s.parts)

@@ -164,7 +164,7 @@ func (g *Ledger) setMsgID(msgID string, s *codec.Seen) {
 	value := s.Encode()
 	g.Tx.Set(g.L.MsgIDKey(msgID), value)
 	g.Tx.Set(g.L.MsgIDEndKey(s.Until, msgID), value)
-	g.ahead.Over = codec.Earliest(g.ahead.Over, s.Until)
+	g.Ahead.Over = codec.Earliest(g.Ahead.Over, s.Until)
 	g.wrote = true
 }
 

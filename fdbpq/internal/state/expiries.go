@@ -155,7 +155,7 @@ func (e *Expiries) remove() error {
 			g.countRemoved(h)
 			g.freeUnique(&h.ID, h.Unique)
 			g.countReady(&h.ID, -1)
-			g.removed.Expired++
+			g.Removed.Expired++
 		}
 	}
 

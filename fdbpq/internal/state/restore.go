@@ -35,7 +35,7 @@ func (i *TakenItem) RestoreSize() int { return i.Size() + len(i.L.Prefix) + Rest
 // and then nothing has changed, or one of the store.
 func (g *Ledger) Restore(item *codec.Item) error {
 	if codec.Expired(item.Expires, g.Now) {
-		g.removed.Expired++
+		g.Removed.Expired++
 		return nil
 	}
 
@@ -141,10 +141,14 @@ func (g *Ledger) takenUnique(key string) (bool, error) {
 	if key == "" {
 		return false, nil
 	}
-	read := &DedupRead{Value: g.Tx.Get(g.L.UniqueKey(key))}
-	d := Dedup{Uniques: map[string]*DedupRead{key: read}}
-	err := d.LoadUniques(g.Tx.Snapshot(), g.L)
-	return read.Found || read.Err != nil, err
+	d, err := g.ReadUnique(key)
+	return d.Uniques[key].Found || d.Uniques[key].Err != nil, err
+}
+
+// ReadUnique finds out whether an item has a unique key.
+func (g *Ledger) ReadUnique(key string) (*Dedup, error) {
+	d := &Dedup{Uniques: map[string]*DedupRead{key: {Value: g.Tx.Get(g.L.UniqueKey(key))}}}
+	return d, d.LoadUniques(g.Tx.Snapshot(), g.L)
 }
 
 // Purge removes all items, however many, and returns how many there were by the counters. The

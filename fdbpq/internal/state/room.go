@@ -81,9 +81,8 @@ func (s Shrinking) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction
 const RestoreOverhead = 500
 
 const (
-	// SweepItems and SweepBytes are about how many items, and bytes of items, a transaction walks.
+	// SweepItems is about how many items a transaction walks.
 	SweepItems = 2048
-	SweepBytes = 1 << 20
 
 	// MaxSweepPage is the most items of a page of such a walk.
 	MaxSweepPage = 512

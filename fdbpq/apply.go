@@ -224,7 +224,7 @@ func (t *txOps) apply() error {
 	t.dead = due.NewBurials(t.tx, t.now, t.known)
 	for _, q := range t.queues {
 		q.ledger = state.NewLedger(t.tx, q.l, t.now, t.known)
-		q.due = due.New(&q.ledger, &t.dead, t.duePage)
+		q.due = due.Due{Ledger: &q.ledger, Dead: &t.dead, Page: t.duePage}
 	}
 
 	// Settings may limit the pushes, pause the queues and limit the leases.

@@ -303,8 +303,7 @@ func TestLateLeasesAndMaxLeased(t *testing.T) {
 	m.check()
 }
 
-// A push with a unique key need not wait for what is due, unless the key is that of something which expires with it; and
-// that frees it.
+// A push with a unique key need not wait for what is due, unless an item has the key, which may expire with it.
 func TestUniquePushToLateQueue(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"ready": 0, "delayed": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -315,7 +314,8 @@ func TestUniquePushToLateQueue(t *testing.T) {
 			first := m.apply(unique)[0]
 			wantError(t, first.Err, nil)
 			m.clock.advance(time.Hour)
-			second := m.apply(unique)[0]
+			wantError(t, m.apply(opPushOnce(m.q, "", "free"))[0].Err, nil)
+			second, _ := m.until(unique)
 			wantError(t, second.Err, nil)
 			wantEqual(t, "duplicate", second.Duplicate, false)
 			wantEqual(t, "duplicate of the second", m.apply(unique)[0].Item.ID, second.Item.ID)

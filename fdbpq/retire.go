@@ -132,34 +132,28 @@ func (e emptiness) retired() Retired {
 	}
 }
 
-// emptyReads is what readEmptiness reads of a queue: of each range of keys the first.
-type emptyReads struct {
-	entry  kv.Future[[]byte]
-	used   [4]kv.Future[[]kv.KeyValue]
-	lastID kv.Future[[]kv.KeyValue] // the message id whose window is over last
-}
-
 // readEmptiness reads all queues in one round trip.
 func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, error) {
-	begun := make([]emptyReads, len(queues))
+	begun := make([]func() (emptiness, error), len(queues))
 	for i, queue := range queues {
-		begun[i] = beginEmptiness(r, queue.Layout())
+		begun[i] = beginEmptiness(r, queue.Layout(), now)
 	}
 
 	found := make([]emptiness, len(queues))
-	for i := range begun {
+	for i, finish := range begun {
 		var err error
-		if found[i], err = begun[i].finish(queues[i].Layout(), now); err != nil {
+		if found[i], err = finish(); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
 }
 
-// beginEmptiness starts the reads of a queue. Some keys mean nothing without an item: message ids
-// whose window is over, and counters, histories, ("m") keys and unique keys, which a program that
-// pops with the bare recipe leaves behind. Between those are the keys that are in use.
-func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
+// beginEmptiness starts the reads of a queue, and returns a function that waits for them. Some keys
+// mean nothing without an item: message ids whose window is over, and counters, histories, ("m")
+// keys and unique keys, which a program that pops with the bare recipe leaves behind. Between those
+// are the keys that are in use.
+func beginEmptiness(r kv.Reader, l *codec.Layout, now time.Time) func() (emptiness, error) {
 	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
 		return r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1})
 	}
@@ -171,32 +165,29 @@ func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
 	metas, counters := l.Key(codec.KindMeta, 0), append(l.Key(codec.KindCounter, 1), 0xff)
 	uniques := l.Key(codec.KindUnique, 0)
 
-	return emptyReads{
-		entry: r.Get(l.ListKey()),
-		used: [4]kv.Future[[]kv.KeyValue]{
-			first(histories, ids.Begin), first(ids.End, entries.Begin),
-			first(entries.End, metas), first(counters, uniques),
-		},
-		lastID: r.GetRange(entries, kv.RangeOptions{Limit: 1, Reverse: true}),
+	entry := r.Get(l.ListKey())
+	used := [...]kv.Future[[]kv.KeyValue]{
+		first(histories, ids.Begin), first(ids.End, entries.Begin),
+		first(entries.End, metas), first(counters, uniques),
 	}
-}
+	lastID := r.GetRange(entries, kv.RangeOptions{Limit: 1, Reverse: true})
 
-// finish waits for the reads.
-func (r *emptyReads) finish(l *codec.Layout, now time.Time) (e emptiness, err error) {
-	e.entry, err = r.entry.Get()
-	for _, read := range r.used {
-		used, usedErr := read.Get()
-		e.used = e.used || len(used) > 0
-		err = errors.Join(err, usedErr)
-	}
+	return func() (e emptiness, err error) {
+		e.entry, err = entry.Get()
+		for _, read := range used {
+			pairs, usedErr := read.Get()
+			e.used = e.used || len(pairs) > 0
+			err = errors.Join(err, usedErr)
+		}
 
-	// Message ids are in use until their window is over.
-	last, lastErr := r.lastID.Get()
-	if err = errors.Join(err, lastErr); len(last) > 0 {
-		until, _, keyErr := l.ParseMsgIDEnd(last[0].Key)
-		e.used = e.used || keyErr == nil && until.After(now)
+		// Message ids are in use until their window is over.
+		last, lastErr := lastID.Get()
+		if err = errors.Join(err, lastErr); len(last) > 0 {
+			until, _, keyErr := l.ParseMsgIDEnd(last[0].Key)
+			e.used = e.used || keyErr == nil && until.After(now)
+		}
+		return e, err
 	}
-	return e, err
 }
 
 // QueueCounts is a queue of a Keyspace, and how many items it has in each state.

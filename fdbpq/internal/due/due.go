@@ -49,12 +49,6 @@ type Due struct {
 	Err      error     // ErrCorrupt if something that is due cannot be read
 }
 
-// New returns what is due in the queue of a ledger. Dead letters go to dead; page is how many
-// entries to handle, 0 means Page.
-func New(ledger *state.Ledger, dead *Burials, page int) Due {
-	return Due{Ledger: ledger, Dead: dead, Page: page}
-}
-
 // ReadIndex starts to read what is due, unless that has begun: see Ledger.ReadDue.
 func (d *Due) ReadIndex() {
 	if d.Entries == nil {

@@ -261,16 +261,6 @@ func (t *txOps) apply() error {
 	return t.flush()
 }
 
-// inOrder runs steps until one fails.
-func inOrder(steps ...func() error) error {
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // lookAndPush runs the sweeps, looks and pushes. Looks read after due items have come back, and
 // before this transaction pushes or pops, so they do not count what it pushes or pops.
 func (t *txOps) lookAndPush() error {
@@ -287,7 +277,7 @@ func (t *txOps) lookAndPush() error {
 	}
 	t.looks.beginLens()
 
-	return inOrder(
+	return state.InOrder(
 		func() error { return t.moving.bringBack(looked) },
 		t.sweeps.finish,
 		t.reread,
@@ -306,12 +296,9 @@ func (t *txOps) reread() error {
 	}
 
 	// Lens and infos read the counters in this transaction.
-	for _, q := range t.queues {
-		if q.ledger.Wrote() {
-			if err := q.ledger.Flush(); err != nil {
-				return err
-			}
-		}
+	flush := func(q *queueTxn) error { return q.ledger.Flush() }
+	if err := state.Each(t.queues, flush); err != nil {
+		return err
 	}
 
 	t.looks.beginLens()

@@ -60,7 +60,7 @@ func (n *infos) beginCounters() {
 // finish waits for the counters, reads what else there is, and sets the results. The error is one
 // of the store.
 func (n *infos) finish() error {
-	err := inOrder(n.finishCounters, n.findOldest, n.finishGroups)
+	err := state.InOrder(n.finishCounters, n.findOldest, n.finishGroups)
 	if err == nil { // all OpInfos on the queue have one result
 		for _, i := range n.indexes {
 			n.results[i].Info = &n.info

@@ -55,7 +55,7 @@ func (k *looks) beginLens() {
 	}
 }
 
-func (k *looks) finishLens() error { return each(k.queues, (*queueLooks).finishLens) }
+func (k *looks) finishLens() error { return state.Each(k.queues, (*queueLooks).finishLens) }
 
 // finishLens sets the results of the lens.
 func (q *queueLooks) finishLens() error {
@@ -77,7 +77,7 @@ func (k *looks) readItems() error {
 	for _, n := range k.infos {
 		n.beginCounters()
 	}
-	if err := each(k.infos, (*infos).finish); err != nil {
+	if err := state.Each(k.infos, (*infos).finish); err != nil {
 		return err
 	}
 
@@ -87,7 +87,7 @@ func (k *looks) readItems() error {
 		for _, one := range some {
 			one.beginReads(share)
 		}
-		if err := each(some, inspection.finish); err != nil {
+		if err := state.Each(some, inspection.finish); err != nil {
 			return err
 		}
 		clear(some) // they hold values

@@ -332,13 +332,3 @@ func (t *txn) failAll(indexes []int, err error) {
 		t.results[i].Err = err
 	}
 }
-
-// each runs a step for each queue, or part, of a family, until one fails.
-func each[Q any](family []Q, step func(Q) error) error {
-	for _, q := range family {
-		if err := step(q); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -45,7 +45,7 @@ func (p peeks) run() error {
 				return err
 			}
 		}
-		if err := each(some, (*queuePeeks).finish); err != nil {
+		if err := state.Each(some, (*queuePeeks).finish); err != nil {
 			return err
 		}
 	}

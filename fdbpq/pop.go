@@ -106,14 +106,14 @@ func (p pops) runSome(t *txn) error {
 			q.ends.Walks[end].BeginReads()
 		}
 	}
-	return each(p, (*queuePops).takeItems)
+	return state.Each(p, (*queuePops).takeItems)
 }
 
 // bringBackDue brings back what is due in the queues, and reads the items again where some came
 // back.
 func (p pops) bringBackDue(t *txn) error {
 	arrive := func(q *queuePops) error { return q.ends.Arrive() }
-	if err := each(p, arrive); err != nil {
+	if err := state.Each(p, arrive); err != nil {
 		return err
 	}
 
@@ -130,7 +130,7 @@ func (p pops) bringBackDue(t *txn) error {
 			q.beginWalks()
 		}
 	}
-	return each(p, arrive)
+	return state.Each(p, arrive)
 }
 
 // beginReads starts to read the items and what is due. all is how many items the queues that are

@@ -72,7 +72,7 @@ func (p *pushes) beginLimits() error {
 }
 
 // run waits for the reads and adds the items, queue by queue.
-func (p *pushes) run() error { return each(p.queues, (*queuePushes).run) }
+func (p *pushes) run() error { return state.Each(p.queues, (*queuePushes).run) }
 
 // unique reports whether a push has a unique key.
 func (q *queuePushes) unique() bool { return q.dedup != nil && len(q.dedup.Uniques) > 0 }

@@ -66,11 +66,11 @@ func read(
 		}
 	}
 
-	err = inOrder(
+	err = state.InOrder(
 		t.looks.readItems,
 		t.peeks.run,
 		t.looks.finishLens,
-		func() error { return each(t.configs, (*queueConfigs).configure) },
+		func() error { return state.Each(t.configs, (*queueConfigs).configure) },
 		t.records.run,
 	)
 	for _, q := range t.queues {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 )
@@ -57,7 +58,7 @@ func (r records) run() error {
 		for _, q := range some {
 			q.beginRead()
 		}
-		if err := each(some, (*queueRecords).finish); err != nil {
+		if err := state.Each(some, (*queueRecords).finish); err != nil {
 			return err
 		}
 	}

@@ -56,17 +56,17 @@ func (s settlements) run() error {
 
 // runSpans runs the operations of the spans.
 func (s settlements) runSpans() error {
-	if err := each(s, (*queueSettlements).beginReads); err != nil {
+	if err := state.Each(s, (*queueSettlements).beginReads); err != nil {
 		return err
 	}
 	// A token may be of an item that is ready again, because its lease has run out.
 	for _, q := range s {
 		q.readReady(q.from, q.to)
 	}
-	if err := each(s, (*queueSettlements).beginBurials); err != nil {
+	if err := state.Each(s, (*queueSettlements).beginBurials); err != nil {
 		return err
 	}
-	return each(s, (*queueSettlements).runSpan)
+	return state.Each(s, (*queueSettlements).runSpan)
 }
 
 // nextSpan chooses the operations of the next span, up to about limit, and returns how many. It

@@ -105,23 +105,19 @@ type lapsed struct {
 	until func(value []byte) time.Time // when it falls due
 }
 
-// removeLapsed removes keys with their entries. If a key has another time by now, only the entry
-// goes.
-func removeLapsed(all []*lapsed) error {
-	for _, r := range all {
-		value, err := r.value.Get()
-		if err != nil {
-			return err
-		}
-
-		g := r.due.Ledger
-		if value != nil && bytes.Equal(g.L.DueKey(r.until(value), r.key), r.entry) {
-			g.Tx.Clear(r.key)
-		}
-
-		g.Tx.Clear(r.entry)
-		r.due.Done = true
+// expire removes the key with its entry. If the key has another time by now, only the entry goes.
+func (r *lapsed) expire() error {
+	value, err := r.value.Get()
+	if err != nil {
+		return err
 	}
 
+	g := r.due.Ledger
+	if value != nil && bytes.Equal(g.L.DueKey(r.until(value), r.key), r.entry) {
+		g.Tx.Clear(r.key)
+	}
+
+	g.Tx.Clear(r.entry)
+	r.due.Done = true
 	return nil
 }

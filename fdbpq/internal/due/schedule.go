@@ -31,10 +31,8 @@ type dueSchedule struct {
 // fireSchedules pushes the items of schedules, and writes when they fire next. As with items that
 // come back, the limits of the queue do not apply. The error is one of the store.
 func fireSchedules(all []*dueSchedule, room *Room) error {
-	for _, s := range all {
-		if err := s.load(); err != nil {
-			return err
-		}
+	if err := state.Each(all, (*dueSchedule).load); err != nil {
+		return err
 	}
 
 	for _, s := range all {

@@ -165,23 +165,6 @@ func TestMuchFallsDueWithFaults(t *testing.T) {
 	}
 }
 
-// Methods that work in the caller's transaction do their share as well.
-func TestMuchFallsDuePlainly(t *testing.T) {
-	m := newMuchFixture(onMem(t))
-	m.clock.advance(-2 * time.Hour)
-	const n = 100
-	m.leaseAll(n, 90_000)
-	got := map[int64]bool{}
-	for range n {
-		item, err := m.take(m.q.PopMin)
-		if err != nil || got[item.ID.Priority] {
-			t.Fatalf("item %d, %v", item.ID.Priority, err)
-		}
-		got[item.ID.Priority] = true
-	}
-	wantError(t, errOf(m.take(m.q.PopMin)), fdbpq.ErrEmpty)
-}
-
 // A transaction has no room to lease, extend or give back very many large items. Those that
 // do not fit are told so, and stay.
 func TestMuchIsLeased(t *testing.T) {

@@ -40,8 +40,8 @@ const (
 //
 // Call it for queues that seem to be unused, and again RetireAfter later. A push in between keeps
 // the queue on the list, or lists it again, and does not conflict with Retire unless it has a MsgID
-// or Unique key. Items are safe in any case. But a push whose transaction stays open for almost RetireAfter may leave its queue unlisted
-// until the next push.
+// or Unique key. Items are safe in any case. But a push whose transaction stays open for almost
+// RetireAfter may leave its queue unlisted until the next push.
 //
 // Queues in use are only read. All others are written in one transaction, so pass a few hundred
 // queues at a time, all of one Keyspace. The result says what became of each.

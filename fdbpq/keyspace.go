@@ -160,8 +160,8 @@ func (k *Keyspace) ReadStore(r kv.Reader, o StoreOptions) (Store, error) {
 // maxRoots is how many roots checkAlone reads at most. A Keyspace has seven.
 const maxRoots = 64
 
-// checkAlone returns an error if there is the record of a Keyspace with other roots. It reads one key
-// of each root.
+// checkAlone returns an error if there is the record of a Keyspace with other roots. It reads one
+// key of each root.
 func (k *Keyspace) checkAlone(r kv.Reader) error {
 	prefix := len(k.s.Base.Bytes())
 	next := k.s.Base.Pack(tuple.Tuple{""})[:prefix+1] // where tuples that begin with a string start

@@ -316,8 +316,8 @@ var ofOps = []error{
 	ErrNotLeased, ErrNotDeadLetter, ErrManyRates,
 }
 
-// failOps makes an error of operations the result of those at the given indexes. It returns an error
-// of the store, which ends the whole transaction.
+// failOps makes an error of operations the result of those at the given indexes. It returns an
+// error of the store, which ends the whole transaction.
 func (t *txn) failOps(err error, indexes ...int) error {
 	if err == nil || !slices.ContainsFunc(ofOps, func(e error) bool { return errors.Is(err, e) }) {
 		return err

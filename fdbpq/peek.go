@@ -8,8 +8,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// queuePeeks is the peeks at one end of a queue, which share one result. They run after all else, so
-// they see what the transaction has pushed and popped.
+// queuePeeks is the peeks at one end of a queue, which share one result. They run after all else,
+// so they see what the transaction has pushed and popped.
 type queuePeeks struct {
 	*queueTxn
 	end     End
@@ -76,8 +76,8 @@ func (q *queuePeeks) finish() error {
 	return q.failOps(err, q.indexes...)
 }
 
-// complete returns the first item with the rest of it. The error is that of the peeks, or one of the
-// store.
+// complete returns the first item with the rest of it. The error is that of the peeks, or one of
+// the store.
 func (q *queuePeeks) complete() (Item, error) {
 	s, err := q.walk.Peek()
 	switch {

@@ -76,8 +76,8 @@ const (
 	KindSize = len("\x02i\x00")
 )
 
-// ItemKinds are the kinds of keys that exist because of items: the items themselves, what belongs to
-// them, and what counts, orders and indexes them. The time index is among them, although it has
+// ItemKinds are the kinds of keys that exist because of items: the items themselves, what belongs
+// to them, and what counts, orders and indexes them. The time index is among them, although it has
 // other entries.
 var ItemKinds = []string{
 	KindItem, KindHeld, KindHistory, KindMeta, KindUnique, KindCounter, KindDue,

@@ -162,8 +162,8 @@ func (s *Stored) Expired(r kv.Reader, l *codec.Layout, now time.Time, bytes int)
 	return err == nil && s.Err == nil && codec.Expired(s.Item.Expires, now), err
 }
 
-// ReadHeaders waits for what BeginRead started, and reads on if that was too little for the headers.
-// The error is one of the store.
+// ReadHeaders waits for what BeginRead started, and reads on if that was too little for the
+// headers. The error is one of the store.
 func (s *Stored) ReadHeaders(r kv.Reader, l *codec.Layout) error {
 	if err := s.FinishRead(); err != nil || !s.headless {
 		return err

@@ -312,8 +312,8 @@ func (q *queueTxn) moreExpired() error {
 
 // ofOps are the errors of operations. Any other error is one of the store.
 var ofOps = []error{
-	ErrCorrupt, ErrNoRoom, ErrFull, ErrLeaseLost, ErrOp, ErrNotFound, ErrExists, ErrLeased,
-	ErrNotLeased, ErrNotDeadLetter, ErrManyRates,
+	ErrEmpty, ErrCorrupt, ErrNoRoom, ErrFull, ErrLeaseLost, ErrOp, ErrNotFound, ErrExists,
+	ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrManyRates,
 }
 
 // failOps makes an error of operations the result of those at the given indexes. It returns an

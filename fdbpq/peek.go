@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -66,10 +65,6 @@ func (q *queuePeeks) reader() kv.Reader {
 // finish waits for the rest of the item and sets the results.
 func (q *queuePeeks) finish() error {
 	item, err := q.complete()
-	if errors.Is(err, ErrEmpty) {
-		q.failAll(q.indexes, err)
-		return nil
-	}
 	for _, i := range q.indexes {
 		q.results[i].Item = item
 	}

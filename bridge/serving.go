@@ -147,11 +147,7 @@ func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 }
 
 func (b *Bridge) logStore(store fdbpq.Store) {
-	switch {
-	case store.Adopted:
-		b.options.Logger.Info("the store has queues of an earlier version; these settings are now "+
-			"recorded in it", "store", store.ID)
-	case store.New:
+	if store.New {
 		b.options.Logger.Info("a new store, or new key prefixes in it: there are no queues yet",
 			"store", store.ID)
 	}

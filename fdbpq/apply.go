@@ -74,7 +74,7 @@ type queueOps struct {
 	settlements *queueSettlements
 	edits       *queueEdits
 	pops        *queuePops
-	peeks       *queuePeeks
+	peeks       [2]*queuePeeks // by End
 }
 
 // group gives each family its operations. Operations that their queue does not support get their
@@ -148,9 +148,10 @@ func (t *txOps) add(q *queueOps, i int) {
 		q.takes = true
 
 	case OpPeek:
-		p := join(&q.peeks, &t.peeks, queuePeeks{queueTxn: &q.queueTxn})
-		p.indexes[op.End] = append(p.indexes[op.End], i)
-		q.looked, q.peeked = true, true
+		fresh := queuePeeks{queueTxn: &q.queueTxn, end: op.End}
+		p := join(&q.peeks[op.End], &t.peeks, fresh)
+		p.indexes = append(p.indexes, i)
+		q.looked = true
 
 	case OpLen, OpInfo, OpGet, OpRank:
 		if q.looks.queueTxn == nil {
@@ -223,7 +224,7 @@ func (t *txOps) apply() error {
 	t.dead = due.NewBurials(t.tx, t.now, t.known)
 	for _, q := range t.queues {
 		q.ledger = state.NewLedger(t.tx, q.l, t.now, t.known)
-		q.due = due.New(&q.ledger, &t.dead, t.duePage)
+		q.due = due.Due{Ledger: &q.ledger, Dead: &t.dead, Page: t.duePage}
 	}
 
 	// Settings may limit the pushes, pause the queues and limit the leases.
@@ -232,9 +233,6 @@ func (t *txOps) apply() error {
 	}
 	for _, q := range t.pops {
 		q.ledger.BeginSettings()
-	}
-	if len(t.records) > 0 {
-		t.records.begin()
 	}
 
 	looked := slices.ContainsFunc(t.queues, func(q *queueTxn) bool { return q.looked })
@@ -263,16 +261,6 @@ func (t *txOps) apply() error {
 	return t.flush()
 }
 
-// inOrder runs steps until one fails.
-func inOrder(steps ...func() error) error {
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // lookAndPush runs the sweeps, looks and pushes. Looks read after due items have come back, and
 // before this transaction pushes or pops, so they do not count what it pushes or pops.
 func (t *txOps) lookAndPush() error {
@@ -289,7 +277,7 @@ func (t *txOps) lookAndPush() error {
 	}
 	t.looks.beginLens()
 
-	return inOrder(
+	return state.InOrder(
 		func() error { return t.moving.bringBack(looked) },
 		t.sweeps.finish,
 		t.reread,
@@ -308,12 +296,9 @@ func (t *txOps) reread() error {
 	}
 
 	// Lens and infos read the counters in this transaction.
-	for _, q := range t.queues {
-		if q.ledger.Wrote() {
-			if err := q.ledger.Flush(); err != nil {
-				return err
-			}
-		}
+	flush := func(q *queueTxn) error { return q.ledger.Flush() }
+	if err := state.Each(t.queues, flush); err != nil {
+		return err
 	}
 
 	t.looks.beginLens()
@@ -334,7 +319,7 @@ func (t *txOps) flush() error {
 			return err
 		}
 		t.wrote = t.wrote || q.ledger.Wrote()
-		t.removed.Add(q.ledger.Removed())
+		t.removed.Add(q.ledger.Removed)
 	}
 	t.removed.Dead += t.dead.Count()
 	return nil

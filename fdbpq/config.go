@@ -6,6 +6,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
@@ -24,7 +25,7 @@ func (c configs) run() error {
 	for _, q := range c {
 		q.ledger.BeginSettings()
 	}
-	return each(c, (*queueConfigs).configure)
+	return state.Each(c, (*queueConfigs).configure)
 }
 
 // configure runs the operations of a queue in their order. In a transaction that only reads, those
@@ -176,7 +177,7 @@ func (q *queueConfigs) configureSource(source string) error {
 	old, err := q.tx.Get(q.l.SourceKey()).Get()
 	if err == nil {
 		q.ledger.SetSource(settings.NextSource(old, source))
-		q.ledger.NoteSource()
+		q.ledger.Ahead.Source = true
 	}
 	return err
 }

@@ -290,23 +290,6 @@ func TestManySmallItemsDie(t *testing.T) {
 	m.check()
 }
 
-// In a transaction of the caller's, a dying item that is too large for it waits for a Batcher.
-func TestLargeItemDiesPlainly(t *testing.T) {
-	m := newMuchFixture(onMem(t))
-	m.configure(m.q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
-	m.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: m.q, Message: largeMessage(3_000_000)})
-	m.push(m.q, 5, "b")
-	m.push(m.q, 6, "c")
-	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: m.q, Lease: time.Second}
-	m.applyAt(m.clock.now(), lease, lease)
-	m.clock.advance(time.Hour)
-	wantEqual(t, "popped", string(m.applyAt(m.clock.now(), op(opPopMin, m.q))[0].Item.Value), "c")
-	wantEqual(t, "dead", m.length(m.q.DeadLetters()), int64(1))
-	m.check()
-	wantError(t, m.apply(op(opPopMin, m.q))[0].Err, fdbpq.ErrEmpty)
-	wantEqual(t, "dead", m.length(m.q.DeadLetters()), int64(2))
-}
-
 // Burials do not fit beside the largest push: the token still holds then, and the next attempt works.
 func TestNoRoomForBurial(t *testing.T) {
 	f := onMem(t)

@@ -1,7 +1,7 @@
 package fdbpq
 
 import (
-	"errors"
+	"maps"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -92,8 +92,8 @@ func (q *queueEdits) readItem(i int) {
 	q.reads[i] = &editRead{q.ledger.LookUp(id), state.BeginItem(q.l, q.tx, id, state.Beginning)}
 }
 
-// run runs the operation at an index. The error is ErrCorrupt, and then nothing has changed, or one
-// of the store.
+// run runs the operation at an index. The error is that of the operation, and then nothing has
+// changed, or one of the store. So are the errors below.
 func (q *queueEdits) run(i int) error {
 	defer delete(q.reads, i)
 	if q.ops[i].Kind == OpPurge {
@@ -105,7 +105,7 @@ func (q *queueEdits) run(i int) error {
 	}
 
 	h, err := q.find(i)
-	if err != nil || h == nil {
+	if err != nil {
 		return err
 	}
 	switch q.ops[i].Kind {
@@ -119,7 +119,7 @@ func (q *queueEdits) run(i int) error {
 	return q.remove(i, h)
 }
 
-// find returns the item of an operation, nil if there is none; then the result says so.
+// find returns the item of an operation.
 func (q *queueEdits) find(i int) (*codec.Record, error) {
 	op := &q.ops[i]
 	if q.stale[op.ID] || q.purged {
@@ -131,8 +131,7 @@ func (q *queueEdits) find(i int) (*codec.Record, error) {
 		return nil, err
 	}
 	if h == nil || op.State != AnyState && op.State != h.State {
-		q.results[i].Err = notFound(&op.ID)
-		return nil, nil
+		return nil, notFound(&op.ID)
 	}
 
 	if h.State == Ready {
@@ -141,8 +140,7 @@ func (q *queueEdits) find(i int) (*codec.Record, error) {
 		}
 	}
 	if h.Gone(q.now) {
-		q.results[i].Err = notFound(&op.ID)
-		return nil, nil
+		return nil, notFound(&op.ID)
 	}
 	return h, nil
 }
@@ -166,11 +164,7 @@ func (q *queueEdits) purge(result *Result) (err error) {
 	if err := q.ledger.Flush(); err != nil {
 		return err
 	}
-	switch result.Len, err = q.ledger.Purge(); {
-	case errors.Is(err, ErrManyRates):
-		result.Err = err
-		return nil
-	case err != nil:
+	if result.Len, err = q.ledger.Purge(); err != nil {
 		return err
 	}
 	q.purged = true
@@ -178,13 +172,11 @@ func (q *queueEdits) purge(result *Result) (err error) {
 	return err
 }
 
-// readMoved reads the rest of an item that moves, if it may and there is room. If not, it returns
-// nil, and the result says why.
+// readMoved reads the rest of an item that moves, if it may and there is room.
 func (q *queueEdits) readMoved(i int, h *codec.Record) (*Message, error) {
-	result, rest := &q.results[i], &q.reads[i].rest
+	rest := &q.reads[i].rest
 	if h.State == Leased {
-		result.Err = ErrLeased
-		return nil, nil
+		return nil, ErrLeased
 	}
 	// Once there is no room, no large item is read only to find that it does not fit.
 	if err := rest.Load(q.tx, q.l, h.Value, !q.moving.full); err != nil {
@@ -192,8 +184,7 @@ func (q *queueEdits) readMoved(i int, h *codec.Record) (*Message, error) {
 	}
 	if rest.Cut || !q.moving.fits(rest.Item.Message.Size()+q.l.GroupSizeOf(&h.ID)) {
 		q.moving.full = true
-		result.Err = state.ErrNoRoom
-		return nil, nil
+		return nil, state.ErrNoRoom
 	}
 	return &rest.Item.Message, nil
 }
@@ -202,12 +193,10 @@ func (q *queueEdits) readMoved(i int, h *codec.Record) (*Message, error) {
 func (q *queueEdits) release(i int, h *codec.Record) (err error) {
 	op, result := &q.ops[i], &q.results[i]
 	if h.State != Leased {
-		result.Err = ErrNotLeased
-		return nil
+		return ErrNotLeased
 	}
 	if !q.moving.fits(len(h.Value)) {
-		result.Err = state.ErrNoRoom
-		return nil
+		return state.ErrNoRoom
 	}
 	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {
 		return err
@@ -226,7 +215,7 @@ func (q *queueEdits) release(i int, h *codec.Record) (err error) {
 func (q *queueEdits) move(i int, h *codec.Record) error {
 	op, result, read := &q.ops[i], &q.results[i], q.reads[i]
 	m, err := q.readMoved(i, h)
-	if m == nil || err != nil {
+	if err != nil {
 		return err
 	}
 
@@ -279,14 +268,14 @@ func (q *queueEdits) addAs(id *ID, h *codec.Record, past []byte) {
 	if past != nil {
 		g.SetHistory(id, past)
 	}
-	q.notePushed(id)
+	q.pushed = true
 }
 
 // redriveItem pushes a dead letter again to the queue that it was in.
 func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 	op, result := &q.ops[i], &q.results[i]
 	m, err := q.readMoved(i, h)
-	if m == nil || err != nil {
+	if err != nil {
 		return err
 	}
 
@@ -295,8 +284,7 @@ func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 		home = q.l.Home(m.DeadLetter)
 	}
 	if home == nil {
-		result.Err = ErrNotDeadLetter
-		return nil
+		return ErrNotDeadLetter
 	}
 	to := q.dead.Target(home, op.ID.Priority)
 	if err := to.LoadNext(op.ID.Priority); err != nil {
@@ -322,15 +310,9 @@ func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 
 // kept is the message of a dead letter as it comes back to its queue.
 func (op *Op) kept(m *Message) *Message {
-	kept := &Message{Value: m.Value}
-	for name, values := range m.Headers {
-		if op.DropHeader != nil && op.DropHeader(name) {
-			continue
-		}
-		if kept.Headers == nil {
-			kept.Headers = make(map[string][]string, len(m.Headers))
-		}
-		kept.Headers[name] = values
-	}
+	kept := &Message{Value: m.Value, Headers: maps.Clone(m.Headers)}
+	maps.DeleteFunc(kept.Headers, func(name string, _ []string) bool {
+		return op.DropHeader != nil && op.DropHeader(name)
+	})
 	return kept
 }

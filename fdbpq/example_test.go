@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -40,6 +41,50 @@ func ExamplePriorityQueue_Push() {
 	}
 	fmt.Printf("priority %d: %s\n", job.ID.Priority, job.Value)
 	// Output: priority 5: pack order 4711
+}
+
+// A worker leases a job, and acknowledges it in the transaction that stores the result: both happen
+// or neither. If the worker dies, the job comes back when the lease is over.
+func ExamplePriorityQueue_LeaseMin() {
+	ctx := context.Background()
+	db := memkv.New(memkv.Options{})
+	defer db.Close()
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	if err != nil {
+		log.Fatal(err)
+	}
+	jobs, err := keyspace.PriorityQueue("packing")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	var job fdbpq.Item
+	var lease fdbpq.Lease
+	err = kv.Update(ctx, db, func(tx kv.Transaction) error {
+		_, err := jobs.Push(tx, 5, fdbpq.Message{Value: []byte("pack order 4711")})
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = kv.Update(ctx, db, func(tx kv.Transaction) (err error) {
+		job, lease, err = jobs.LeaseMin(tx, time.Minute)
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("delivery %d: %s\n", lease.Deliveries, job.Value)
+
+	// The work is done outside of transactions.
+	err = kv.Update(ctx, db, func(tx kv.Transaction) error {
+		tx.Set(tuple.Tuple{"packed", 4711}.Pack(), []byte("two books"))
+		return jobs.Ack(tx, lease.Token)
+	})
+	fmt.Println("acknowledged:", err == nil) // fdbpq.ErrLeaseLost if somebody else has the job by now
+	// Output:
+	// delivery 1: pack order 4711
+	// acknowledged: true
 }
 
 // A Batcher runs the operations of many callers in one transaction, and handles commits of

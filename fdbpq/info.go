@@ -19,14 +19,11 @@ type infos struct {
 	limit   int   // of priorities, from either end; 0 without priorities
 
 	total       kv.Future[[]byte]
-	front, back kv.Future[[]kv.KeyValue]   // counters
-	next        kv.Future[[]kv.KeyValue]   // the first entry of the time index
-	groups      kv.Future[[]kv.KeyValue]   // counters of groups; nil without priorities
-	unread      []kv.Range                 // priorities whose first item is not being read yet
-	firsts      []kv.Future[[]kv.KeyValue] // first items that are being read
+	front, back kv.Future[[]kv.KeyValue] // counters
+	next        kv.Future[[]kv.KeyValue] // the first entry of the time index
+	groups      kv.Future[[]kv.KeyValue] // counters of groups; nil without priorities
 
 	info Info
-	err  error // ErrCorrupt
 }
 
 // add adds an operation.
@@ -60,14 +57,23 @@ func (n *infos) beginCounters() {
 	n.groups = r.GetRange(n.l.GroupCounters(), kv.RangeOptions{Limit: infoGroupRows})
 }
 
-// finishCounters waits for the counters. The error is one of the store.
-func (n *infos) finishCounters() error {
-	total, err := n.total.Get()
-	if err != nil {
-		return err
+// finish waits for the counters, reads what else there is, and sets the results. The error is one
+// of the store.
+func (n *infos) finish() error {
+	err := state.InOrder(n.finishCounters, n.findOldest, n.finishGroups)
+	if err == nil { // all OpInfos on the queue have one result
+		for _, i := range n.indexes {
+			n.results[i].Info = &n.info
+		}
 	}
-	if n.info.Ready, n.err = state.ParseLength(total); n.err != nil {
-		return nil
+	return n.failOps(err, n.indexes...)
+}
+
+// finishCounters waits for the counters. The error is ErrCorrupt or one of the store, here and
+// below.
+func (n *infos) finishCounters() (err error) {
+	if n.info.Ready, err = state.ReadCounter(n.total); err != nil {
+		return err
 	}
 	if err := n.countPriorities(); err != nil {
 		return err
@@ -92,14 +98,6 @@ func (n *infos) finishCounters() error {
 			n.info.NextDue = due
 		}
 	}
-
-	// Oldest needs the first item of each priority, whose values share a room: see beginFirsts.
-	if n.l.Fifo {
-		n.unread = append(n.unread, n.l.ItemRange())
-	}
-	for _, p := range n.info.Priorities {
-		n.unread = append(n.unread, n.l.PriorityRange(p.Priority))
-	}
 	return nil
 }
 
@@ -116,68 +114,62 @@ func (n *infos) countPriorities() error {
 		}
 	}
 
+	// front may have more, because it has room for the counters of states. back is in reverse, and
+	// repeats what front has unless there are more between them.
+	slices.Reverse(back)
 	var last []byte // key added
-	for _, pair := range front {
-		// front may have more, because it has room for the counters of states.
-		if n.limit > 0 && len(n.info.Priorities) == n.limit {
-			break
+	for i, pair := range slices.Concat(front, back) {
+		isFull := n.limit > 0 && len(n.info.Priorities) == n.limit
+		if i < len(front) && isFull || i >= len(front) && bytes.Compare(pair.Key, last) <= 0 {
+			continue
 		}
-		n.addCounter(pair)
+		if err := n.addCounter(pair); err != nil {
+			return err
+		}
 		last = pair.Key
-	}
-
-	// back is in reverse, and repeats what front has unless there are more between them.
-	for i := len(back) - 1; i >= 0; i-- {
-		if bytes.Compare(back[i].Key, last) > 0 {
-			n.addCounter(back[i])
-		}
 	}
 	return nil
 }
 
-// beginFirsts starts to read the first items, which have values, of at most that many priorities.
-// It returns of how many.
-func (n *infos) beginFirsts(most int) int {
-	some := n.unread[:min(len(n.unread), most)]
-	n.unread = n.unread[len(some):]
-	n.firsts = n.firsts[:0]
-	for _, keys := range some {
-		n.firsts = append(n.firsts, n.snapshot.GetRange(keys, kv.RangeOptions{Limit: 1}))
-	}
-	return len(some)
-}
-
 // addCounter adds a counter to the result.
-func (n *infos) addCounter(pair kv.KeyValue) {
+func (n *infos) addCounter(pair kv.KeyValue) error {
 	count, err := state.ParseLength(pair.Value)
 	if err != nil {
-		n.err = err
-		return
+		return err
 	}
 
 	rest := pair.Key[len(n.l.Prefix)+codec.KindSize:]
-	if state, _, err := tuple.DecodeString(rest); err == nil {
-		switch state {
-		case codec.Leased.String():
-			n.info.Leased = count
-		case codec.Delayed.String():
-			n.info.Delayed = count
-		}
-		return
-	}
-
 	if priority, _, err := tuple.DecodeInt(rest); err == nil {
 		n.info.Priorities = append(n.info.Priorities, PriorityCount{priority, count})
+		return nil
 	}
+
+	switch name, _, _ := tuple.DecodeString(rest); name {
+	case codec.Leased.String():
+		n.info.Leased = count
+	case codec.Delayed.String():
+		n.info.Delayed = count
+	}
+	return nil
 }
 
-// finish waits for the first items of priorities, starts to read those that had no room, and sets
-// the results. The error is one of the store.
-func (n *infos) finish() error {
-	for more := true; more; more = n.err == nil && n.beginFirsts(n.returned.AtOnce()) > 0 {
-		for i, first := range n.firsts {
-			n.firsts[i] = nil // it holds a value
-			pairs, err := first.Get()
+// findOldest reads the first item of each priority, a few at a time because they have values.
+func (n *infos) findOldest() error {
+	var firsts []kv.Range
+	if n.l.Fifo && n.limit > 0 {
+		firsts = append(firsts, n.l.ItemRange())
+	}
+	for _, p := range n.info.Priorities {
+		firsts = append(firsts, n.l.PriorityRange(p.Priority))
+	}
+
+	for some := range slices.Chunk(firsts, n.returned.AtOnce()) {
+		reads := make([]kv.Future[[]kv.KeyValue], len(some))
+		for i, keys := range some {
+			reads[i] = n.snapshot.GetRange(keys, kv.RangeOptions{Limit: 1})
+		}
+		for _, read := range reads {
+			pairs, err := read.Get()
 			if err != nil {
 				return err
 			}
@@ -187,22 +179,9 @@ func (n *infos) finish() error {
 
 			id, err := n.l.ParseItem(pairs[0].Key)
 			if err != nil {
-				n.err = err
-				break
+				return err
 			}
 			n.info.Oldest = codec.Earliest(n.info.Oldest, codec.PushedAt(&id))
-		}
-	}
-
-	// All OpInfos on the queue have one result.
-	err := n.finishGroups()
-	if codec.UnlessCorrupt(err) != nil {
-		return err
-	}
-	n.err = cmp.Or(n.err, err)
-	for _, i := range n.indexes {
-		if n.results[i].Err = n.err; n.err == nil {
-			n.results[i].Info = &n.info
 		}
 	}
 	return nil
@@ -211,7 +190,7 @@ func (n *infos) finish() error {
 // infoGroupRows is the most counters of groups that an OpInfo reads.
 const infoGroupRows = 2_000
 
-// finishGroups sets what the result says of groups. The error is ErrCorrupt or one of the store.
+// finishGroups sets what the result says of groups.
 func (n *infos) finishGroups() error {
 	if n.groups == nil {
 		return nil
@@ -278,13 +257,8 @@ func (n *infos) nameGroups(loads []state.GroupLoad) error {
 		}
 
 		for i, load := range some {
-			if _, err := items[i].Lasting(); err != nil {
+			if err := items[i].ReadHeaders(n.snapshot, n.l); err != nil {
 				return err
-			}
-			if items[i].Cut && items[i].Item.Headers == nil { // very large headers
-				if err := items[i].ReadRest(n.snapshot, n.l, state.SweepBytes); err != nil {
-					return err
-				}
 			}
 			if name := items[i].Item.Group(); name != "" {
 				name = strings.Clone(name) // it shares the bytes of the item

@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"slices"
@@ -90,9 +91,6 @@ type Store struct {
 	ID string
 	// New says that this call wrote the record.
 	New bool
-	// Adopted says that there were queues before, from a version of this package that wrote no
-	// record.
-	Adopted bool
 }
 
 // StoreOptions configure OpenStore.
@@ -105,9 +103,8 @@ type StoreOptions struct {
 // none. Any number of programs may call it at the same time; all get the same ID. It retries errors
 // that are [kv.Retryable], and commits of unknown outcome, until ctx ends.
 //
-// Queues without a record, from an earlier version, are assumed to have the settings of the
-// Keyspace. The exception is a Keyspace of TupleValues in a store where some value is certainly
-// raw: that is a MismatchError.
+// Queues without a record, from a version that wrote none, are assumed to have the settings of the
+// Keyspace.
 //
 // Errors: *MismatchError, ErrStoreVersion, ErrUnfinished, ErrCorrupt. After any other error, which
 // is one of the store or the context's, it can be called again.
@@ -122,7 +119,12 @@ func OpenStore(ctx context.Context, db kv.Database, k *Keyspace, o StoreOptions)
 		if err != nil || s.ID != "" {
 			return s, err // another program was faster
 		}
-		return k.makeStore(tx)
+
+		record := k.s.Record(rand.Text())
+		for _, root := range []string{k.s.Priority.Root, k.s.Fifo.Root} {
+			tx.Set(k.s.StoreKey(root), record.Encode())
+		}
+		return Store{ID: record.ID, New: true}, nil
 	})
 }
 
@@ -158,22 +160,18 @@ func (k *Keyspace) ReadStore(r kv.Reader, o StoreOptions) (Store, error) {
 // maxRoots is how many roots checkAlone reads at most. A Keyspace has seven.
 const maxRoots = 64
 
-// checkAlone returns an error if there are queues below other roots. It reads one key of
-// each root.
+// checkAlone returns an error if there is the record of a Keyspace with other roots. It reads one
+// key of each root.
 func (k *Keyspace) checkAlone(r kv.Reader) error {
 	prefix := len(k.s.Base.Bytes())
 	next := k.s.Base.Pack(tuple.Tuple{""})[:prefix+1] // where tuples that begin with a string start
 	end := slices.Clone(next)
 	end[prefix]++
 
-	var others []string
 	for range maxRoots {
 		pairs, err := r.GetRange(kv.Range{Begin: next, End: end}, kv.RangeOptions{Limit: 1}).Get()
-		if err != nil {
+		if err != nil || len(pairs) == 0 {
 			return err
-		}
-		if len(pairs) == 0 {
-			break
 		}
 
 		first, _, err := tuple.DecodeString(pairs[0].Key[prefix:])
@@ -181,98 +179,11 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 			next = kv.SingleKey(pairs[0].Key).End // not a key of ours
 			continue
 		}
+		if strings.HasSuffix(first, codec.StoreSuffix) {
+			record, err := codec.ParseStoreRecord(pairs[0].Value)
+			return cmp.Or(err, k.s.Compare(record))
+		}
 		next = codec.Within(k.s.Base.Pack(tuple.Tuple{first})).End
-
-		root, registered := strings.CutSuffix(first, codec.ListSuffix)
-		if registered && root != k.s.Priority.Root && root != k.s.Fifo.Root {
-			others = append(others, root)
-		}
-		if root, recorded := strings.CutSuffix(first, codec.StoreSuffix); recorded {
-			if record, err := codec.ParseStoreRecord(pairs[0].Value); err == nil {
-				return k.s.Compare(record)
-			}
-			others = append(others, root)
-		}
-	}
-
-	if len(others) == 0 {
-		return nil
-	}
-	slices.Sort(others)
-	stored := codec.Roots(slices.Compact(others)...)
-	return mismatch(SettingRoots, stored, codec.Roots(k.s.Priority.Root, k.s.Fifo.Root))
-}
-
-func mismatch(s Setting, stored, asked string) error {
-	return &MismatchError{Mismatches: []Mismatch{{Setting: s, Stored: stored, Asked: asked}}}
-}
-
-// makeStore writes the record.
-func (k *Keyspace) makeStore(tx kv.Transaction) (Store, error) {
-	layouts, err := k.firstQueues(tx.Snapshot())
-	if err != nil {
-		return Store{}, err
-	}
-	if err := k.checkValues(tx, layouts); err != nil {
-		return Store{}, err
-	}
-
-	record := k.s.Record(rand.Text())
-	for _, root := range []string{k.s.Priority.Root, k.s.Fifo.Root} {
-		tx.Set(k.s.StoreKey(root), record.Encode())
-	}
-	return Store{ID: record.ID, New: true, Adopted: len(layouts) > 0}, nil
-}
-
-// Before it adopts queues, makeStore checks sampleItems of sampleQueues of each kind.
-const (
-	sampleQueues = 16
-	sampleItems  = 4
-)
-
-// firstQueues returns the first sampleQueues of each kind.
-func (k *Keyspace) firstQueues(r kv.Reader) (layouts []*codec.Layout, err error) {
-	for _, of := range []*codec.Branch{&k.s.Priority, &k.s.Fifo} {
-		queues, err := state.ListNames(of.List, r, "", sampleQueues).Get()
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range queues {
-			l, err := k.s.LayoutOf(of, name)
-			if err != nil {
-				return nil, err
-			}
-			layouts = append(layouts, l)
-		}
-	}
-	return layouts, nil
-}
-
-// checkValues returns an error if the Keyspace wants tuples and this package has stored values that
-// are none. The opposite cannot be detected: any bytes can be a raw value.
-func (k *Keyspace) checkValues(tx kv.Transaction, layouts []*codec.Layout) error {
-	if k.s.Format != TupleValues {
-		return nil
-	}
-	reads := make([]kv.Future[[]kv.KeyValue], len(layouts))
-	for i, l := range layouts {
-		reads[i] = tx.Snapshot().GetRange(l.ItemRange(), kv.RangeOptions{Limit: sampleItems})
-	}
-
-	for i, read := range reads {
-		pairs, err := read.Get()
-		if err != nil {
-			return err
-		}
-		for _, pair := range pairs {
-			id, err := layouts[i].ParseItem(pair.Key)
-			if err != nil || !codec.Ours(&id) {
-				continue
-			}
-			if _, rest, err := tuple.DecodeBytes(pair.Value, nil); err != nil || len(rest) > 0 {
-				return mismatch(SettingValueFormat, RawValues.String(), TupleValues.String())
-			}
-		}
 	}
 	return nil
 }

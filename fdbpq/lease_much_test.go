@@ -165,23 +165,6 @@ func TestMuchFallsDueWithFaults(t *testing.T) {
 	}
 }
 
-// Methods that work in the caller's transaction do their share as well.
-func TestMuchFallsDuePlainly(t *testing.T) {
-	m := newMuchFixture(onMem(t))
-	m.clock.advance(-2 * time.Hour)
-	const n = 100
-	m.leaseAll(n, 90_000)
-	got := map[int64]bool{}
-	for range n {
-		item, err := m.take(m.q.PopMin)
-		if err != nil || got[item.ID.Priority] {
-			t.Fatalf("item %d, %v", item.ID.Priority, err)
-		}
-		got[item.ID.Priority] = true
-	}
-	wantError(t, errOf(m.take(m.q.PopMin)), fdbpq.ErrEmpty)
-}
-
 // A transaction has no room to lease, extend or give back very many large items. Those that
 // do not fit are told so, and stay.
 func TestMuchIsLeased(t *testing.T) {
@@ -303,8 +286,7 @@ func TestLateLeasesAndMaxLeased(t *testing.T) {
 	m.check()
 }
 
-// A push with a unique key need not wait for what is due, unless the key is that of something which expires with it; and
-// that frees it.
+// A push with a unique key need not wait for what is due, unless an item has the key, which may expire with it.
 func TestUniquePushToLateQueue(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"ready": 0, "delayed": 3 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -315,7 +297,8 @@ func TestUniquePushToLateQueue(t *testing.T) {
 			first := m.apply(unique)[0]
 			wantError(t, first.Err, nil)
 			m.clock.advance(time.Hour)
-			second := m.apply(unique)[0]
+			wantError(t, m.apply(opPushOnce(m.q, "", "free"))[0].Err, nil)
+			second, _ := m.until(unique)
 			wantError(t, second.Err, nil)
 			wantEqual(t, "duplicate", second.Duplicate, false)
 			wantEqual(t, "duplicate of the second", m.apply(unique)[0].Item.ID, second.Item.ID)

@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -95,33 +96,33 @@ func (p *pushLimits) loadOfPushes(pushes []int) (n state.Load) {
 	return n
 }
 
-// makeRoom counts a chain of pushes, and evicts what has to go for it. refused says why that is not
-// possible. err is ErrCorrupt or one of the store, and then nothing has changed.
-func (p *pushLimits) makeRoom(chain []int) (refused, err error) {
+// makeRoom counts a chain of pushes, and evicts what has to go for it. The error says why that is
+// not possible, or it is ErrCorrupt or one of the store, and then nothing has changed.
+func (p *pushLimits) makeRoom(chain []int) error {
 	more := p.loadOfPushes(chain)
 	all := p.have.Plus(more)
 	full := all.Exceeds(p.settings)
 	if full == nil {
 		p.have = all
-		return nil, nil
+		return nil
 	}
 
-	refused = p.describe(full, more)
+	refused := p.describe(full, more)
 	if p.due.Behind() { // items may leave the queue next
-		return notYet(refused), nil
+		return notYet(refused)
 	}
 	if p.settings.Discard != DiscardOld {
-		return refused, nil
+		return refused
 	}
 	if more.Exceeds(p.settings) != nil {
-		return fmt.Errorf("%w: nothing that could be discarded makes room for this", refused), nil
+		return fmt.Errorf("%w: nothing that could be discarded makes room for this", refused)
 	}
 	return p.evict(chain, more, refused)
 }
 
 // evict removes items until the queue has room for a chain of pushes, which adds more. If it cannot
 // have room, it returns refused, completed.
-func (p *pushLimits) evict(chain []int, more state.Load, refused error) (error, error) {
+func (p *pushLimits) evict(chain []int, more state.Load, refused error) error {
 	// A push evicts nothing that would be served before it.
 	last := p.ops[chain[0]].Priority
 	for _, i := range chain {
@@ -135,11 +136,11 @@ func (p *pushLimits) evict(chain []int, more state.Load, refused error) (error, 
 		next, err := v.next(planned)
 		switch {
 		case err != nil:
-			return nil, err
+			return err
 		case next == nil || !p.l.Fifo && next.item.ID.Priority <= last:
 			p.moving = before
 			const text = "%w: nothing would be discarded before it but what is leased"
-			return fmt.Errorf(text, refused), nil
+			return fmt.Errorf(text, refused)
 		case v.readBytes > victimBytes && planned > 0,
 			!p.moving.fits(p.removedBytes(&next.item.ID)):
 			return p.tooMany(refused, planned, all.Minus(more), before.moves == 0)
@@ -148,7 +149,7 @@ func (p *pushLimits) evict(chain []int, more state.Load, refused error) (error, 
 		planned++
 		if all = all.Minus(next.load); all.Exceeds(p.settings) == nil {
 			p.have = all
-			return nil, v.evict(planned)
+			return v.evict(planned)
 		}
 	}
 }
@@ -161,16 +162,16 @@ func (p *pushLimits) removedBytes(id *ID) int {
 // tooMany is for a chain of pushes for which more would have to go than the transaction has room
 // for. If that is because the limits are exceeded already, it evicts what it can, and left is what
 // the queue has then.
-func (p *pushLimits) tooMany(why error, planned int, left state.Load, alone bool) (error, error) {
+func (p *pushLimits) tooMany(why error, planned int, left state.Load, alone bool) error {
 	switch {
 	case planned > 0 && p.have.Exceeds(p.settings) != nil:
 		p.have = left
-		return notYet(why), p.victims.evict(planned)
+		return cmp.Or(p.victims.evict(planned), notYet(why))
 	case !alone:
-		return notYet(why), nil // the next transaction may have room
+		return notYet(why) // the next transaction may have room
 	}
 	const text = "%w: more would have to be discarded than a transaction has room for"
-	return fmt.Errorf(text, why), nil
+	return fmt.Errorf(text, why)
 }
 
 // evicts reports whether items may be evicted for pushes.

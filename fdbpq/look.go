@@ -1,7 +1,7 @@
 package fdbpq
 
 import (
-	"errors"
+	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -13,9 +13,7 @@ type looks struct {
 	*txn
 	queues []*queueLooks
 	infos  []*infos
-
-	unread []inspection // OpGets and OpRanks that have no result yet, in order
-	begun  int          // how many of them are being read
+	single []inspection
 }
 
 // queueLooks is the lens and infos of one queue.
@@ -42,9 +40,9 @@ func (k *looks) add(q *queueLooks, i int) {
 	case OpInfo:
 		join(&q.infos, &k.infos, infos{queueTxn: q.queueTxn}).add(i, op.MaxPriorities)
 	case OpGet:
-		k.unread = append(k.unread, &get{queueTxn: q.queueTxn, index: i, id: op.ID})
+		k.single = append(k.single, &get{queueTxn: q.queueTxn, index: i, id: op.ID})
 	case OpRank:
-		k.unread = append(k.unread, &rank{queueTxn: q.queueTxn, index: i, id: op.ID, end: op.End})
+		k.single = append(k.single, &rank{queueTxn: q.queueTxn, index: i, id: op.ID, end: op.End})
 	}
 }
 
@@ -57,19 +55,14 @@ func (k *looks) beginLens() {
 	}
 }
 
-func (k *looks) finishLens() error { return each(k.queues, (*queueLooks).finishLens) }
+func (k *looks) finishLens() error { return state.Each(k.queues, (*queueLooks).finishLens) }
 
 // finishLens sets the results of the lens.
 func (q *queueLooks) finishLens() error {
 	if len(q.lens) == 0 {
 		return nil
 	}
-	value, err := q.length.Get()
-	if err != nil {
-		return err
-	}
-
-	n, err := state.ParseLength(value)
+	n, err := state.ReadCounter(q.length)
 	if err != nil {
 		return q.failOps(err, q.lens...)
 	}
@@ -79,55 +72,27 @@ func (q *queueLooks) finishLens() error {
 	return nil
 }
 
-// readItems runs the infos, OpGets and OpRanks.
+// readItems runs the infos, OpGets and OpRanks. The error is one of the store.
 func (k *looks) readItems() error {
-	k.beginItems()
-	return k.finishItems()
-}
-
-// beginItems starts the first reads of the infos, OpGets and OpRanks.
-func (k *looks) beginItems() {
 	for _, n := range k.infos {
 		n.beginCounters()
 	}
-	k.inspectNext()
-}
-
-// finishItems sets the results of the infos, OpGets and OpRanks. The error is one of the store.
-func (k *looks) finishItems() error {
-	if err := each(k.infos, (*infos).finishCounters); err != nil {
+	if err := state.Each(k.infos, (*infos).finish); err != nil {
 		return err
 	}
 
-	// The first items of priorities are values, so those of all queues share the room.
-	most := k.returned.AtOnce()
-	for _, n := range k.infos {
-		most -= n.beginFirsts(most)
-	}
-	if err := each(k.infos, (*infos).finish); err != nil {
-		return err
-	}
-
-	for ; len(k.unread) > 0; k.unread, k.begun = k.unread[1:], k.begun-1 {
-		if k.begun == 0 {
-			k.inspectNext()
+	// Each of the others takes up to three values to begin with.
+	for some := range slices.Chunk(k.single, (k.returned.AtOnce()+2)/3) {
+		share := k.returned.Share(1, len(some))
+		for _, one := range some {
+			one.beginReads(share)
 		}
-		if err := k.unread[0].finish(); err != nil {
+		if err := state.Each(some, inspection.finish); err != nil {
 			return err
 		}
-		k.unread[0] = nil // it holds values
+		clear(some) // they hold values
 	}
 	return nil
-}
-
-// inspectNext starts the reads of the next OpGets and OpRanks. They are read a few at a time: each
-// takes up to three values to begin with.
-func (k *looks) inspectNext() {
-	k.begun = min(len(k.unread), (k.returned.AtOnce()+2)/3)
-	share := k.returned.Share(1, k.begun)
-	for _, one := range k.unread[:k.begun] {
-		one.beginReads(share)
-	}
 }
 
 // get is an OpGet.
@@ -151,43 +116,33 @@ func (g *get) beginReads(bytes int) {
 }
 
 // finish implements inspection.
-func (g *get) finish() error {
-	if !g.begun {
-		g.results[g.index].Err = state.ErrNoRoom
-		return nil
-	}
-	return g.failOps(g.find(), g.index)
-}
+func (g *get) finish() error { return g.failOps(g.find(), g.index) }
 
-// find sets the result. The error is ErrCorrupt or one of the store.
+// find sets the result. The error is that of the operation, or one of the store.
 func (g *get) find() error {
-	result := &g.results[g.index]
+	if !g.begun {
+		return state.ErrNoRoom
+	}
 	h, err := g.where.Anywhere(&g.id)
 	if err != nil {
 		return err
 	}
 	if h == nil {
-		result.Err = notFound(&g.id)
-		return nil
+		return notFound(&g.id)
 	}
 
 	g.rest.SetOwn(g.l, h.Value)
 	item, err := g.rest.Whole(g.snapshot, g.l, &g.returned)
-	if errors.Is(err, ErrNoRoom) {
-		result.Err = err
-		return nil
-	}
 	if err != nil {
 		return err
 	}
 
 	// What is leased never expires.
 	if h.State != Leased && codec.Expired(item.Expires, g.now) {
-		result.Err = notFound(&g.id)
-		return nil
+		return notFound(&g.id)
 	}
+	result := &g.results[g.index]
 	result.Item, result.State = item, h.State
-	g.where = state.Lookup{} // it holds the value
 	return nil
 }
 
@@ -212,8 +167,7 @@ const (
 	// maxRankBytes limits the values that it reads, because counting items reads their values.
 	maxRankBytes = 64 << 20
 
-	firstRankPage = 64
-	maxRankPage   = 1024
+	rankPage = 1024
 )
 
 // beginReads implements inspection.
@@ -227,7 +181,7 @@ func (k *rank) beginReads(bytes int) {
 	} else {
 		k.rest.Begin = kv.SingleKey(key).End
 	}
-	k.asked = kv.RangeOptions{Limit: firstRankPage, Bytes: bytes}
+	k.asked = kv.RangeOptions{Limit: rankPage, Bytes: bytes}
 	k.page = r.GetRange(k.rest, k.asked)
 
 	if l.Fifo {
@@ -251,7 +205,7 @@ const firstNotText = 0x03
 // finish implements inspection.
 func (k *rank) finish() error { return k.failOps(k.count(), k.index) }
 
-// count sets the result. The error is ErrCorrupt or one of the store.
+// count sets the result. The error is that of the operation, or one of the store.
 func (k *rank) count() error {
 	result := &k.results[k.index]
 	exists, err := k.item.Exists()
@@ -259,8 +213,7 @@ func (k *rank) count() error {
 		return err
 	}
 	if !exists {
-		result.Err = notFound(&k.id)
-		return nil
+		return notFound(&k.id)
 	}
 
 	if k.counters != nil {
@@ -305,10 +258,8 @@ func (k *rank) countOwn() (n int64, all bool, err error) {
 			return min(n, MaxRank), false, nil
 		}
 
-		// Pages grow, so that a small rank reads little.
 		k.rest.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
-		limit := min(4*k.asked.Limit, maxRankPage)
-		k.asked = kv.RangeOptions{Limit: limit, Bytes: k.returned.Page()}
+		k.asked.Bytes = k.returned.Page()
 		k.page = k.snapshot.GetRange(k.rest, k.asked)
 	}
 }

@@ -59,8 +59,7 @@ func (q *queueTxn) bury(i int, h *codec.Record, b *due.Burial) error {
 	}
 	if b.Large && q.moving.full || !q.moving.fits(b.Size()) {
 		q.moving.full = true
-		result.Err = state.ErrNoRoom
-		return nil
+		return state.ErrNoRoom
 	}
 
 	reason := ReasonMaxDeliver

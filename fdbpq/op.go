@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -295,21 +296,9 @@ type queueTxn struct {
 	ledger state.Ledger
 	due    due.Due
 
-	looked bool            // an operation other than a pop depends on which items are ready
-	takes  bool            // there are pops, operations with tokens or edits
-	peeked bool            // there are peeks
-	pushed map[ID]struct{} // ready items that this transaction added; only kept if peeked
-}
-
-// notePushed records an item that this transaction added, for peeks.
-func (q *queueTxn) notePushed(id *ID) {
-	if !q.peeked {
-		return
-	}
-	if q.pushed == nil {
-		q.pushed = map[ID]struct{}{}
-	}
-	q.pushed[*id] = struct{}{}
+	looked bool // an operation other than a pop depends on which items are ready
+	takes  bool // there are pops, operations with tokens or edits
+	pushed bool // this transaction has added a ready item
 }
 
 // moreExpired is the error of pops and peeks that meet an item that has expired, because not all
@@ -321,10 +310,16 @@ func (q *queueTxn) moreExpired() error {
 	return state.ErrMoreExpired
 }
 
-// failOps makes an error about one queue the result of the operations at the given indexes. It
-// returns any other error, which ends the whole transaction.
+// ofOps are the errors of operations. Any other error is one of the store.
+var ofOps = []error{
+	ErrEmpty, ErrCorrupt, ErrNoRoom, ErrFull, ErrLeaseLost, ErrOp, ErrNotFound, ErrExists,
+	ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrManyRates,
+}
+
+// failOps makes an error of operations the result of those at the given indexes. It returns an
+// error of the store, which ends the whole transaction.
 func (t *txn) failOps(err error, indexes ...int) error {
-	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNoRoom) {
+	if err == nil || !slices.ContainsFunc(ofOps, func(e error) bool { return errors.Is(err, e) }) {
 		return err
 	}
 	t.failAll(indexes, err)
@@ -336,14 +331,4 @@ func (t *txn) failAll(indexes []int, err error) {
 	for _, i := range indexes {
 		t.results[i].Err = err
 	}
-}
-
-// each runs a step for each queue, or part, of a family, until one fails.
-func each[Q any](family []Q, step func(Q) error) error {
-	for _, q := range family {
-		if err := step(q); err != nil {
-			return err
-		}
-	}
-	return nil
 }

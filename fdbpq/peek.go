@@ -1,23 +1,19 @@
 package fdbpq
 
 import (
-	"cmp"
-	"errors"
 	"slices"
 
-	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// queuePeeks is the peeks of one queue. Those at the same end share one result. They run after all
-// else, so they see what the transaction has pushed and popped.
+// queuePeeks is the peeks at one end of a queue, which share one result. They run after all else,
+// so they see what the transaction has pushed and popped.
 type queuePeeks struct {
 	*queueTxn
-	indexes [2][]int // into txn.ops, by End
-	walks   [2]state.Cursor
-	items   [2]*state.Stored // nil if there is no item, or no peek at that end
-	errs    [2]error         // by End: why it is not known which item is the first
+	end     End
+	indexes []int // into txn.ops
+	walk    state.Cursor
 }
 
 // peeks holds the peeks of all queues.
@@ -32,20 +28,23 @@ func (p peeks) run() error {
 	for some := range slices.Chunk(p, returned.AtOnce()) {
 		if returned.Refused {
 			for _, q := range some {
-				q.failAll(q.indexes[Front], state.ErrNoRoom)
-				q.failAll(q.indexes[Back], state.ErrNoRoom)
+				q.failAll(q.indexes, state.ErrNoRoom)
 			}
 			continue
 		}
 
 		share := returned.Share(1, len(some))
 		for _, q := range some {
-			q.beginWalks(share)
+			q.walk = state.Walk(q.l, q.reader(), q.end, 1, share, 1)
 		}
-		if err := each(some, (*queuePeeks).findItems); err != nil {
-			return err
+
+		// Peek also starts to read the rest of the item.
+		for _, q := range some {
+			if _, err := q.walk.Peek(); err != nil {
+				return err
+			}
 		}
-		if err := each(some, (*queuePeeks).finish); err != nil {
+		if err := state.Each(some, (*queuePeeks).finish); err != nil {
 			return err
 		}
 	}
@@ -63,61 +62,28 @@ func (q *queuePeeks) reader() kv.Reader {
 	return q.snapshot
 }
 
-// beginWalks starts to read the first item at each end that has peeks.
-func (q *queuePeeks) beginWalks(bytes int) {
-	r := q.reader()
-	for end, indexes := range q.indexes {
-		if len(indexes) > 0 {
-			q.walks[end] = state.Walk(q.l, r, End(end), 1, bytes, 1)
-		}
-	}
-}
-
-// findItems waits for the items, and starts to read the rest of them.
-func (q *queuePeeks) findItems() error {
-	for end := range q.walks {
-		walk := &q.walks[end]
-		s, err := walk.Peek()
-		if err != nil {
-			return err
-		}
-
-		if s != nil {
-			walk.BeginRead(s)
-		} else if q.due.Behind() { // something may come back next
-			q.errs[end] = state.ErrNotYet
-		}
-		q.items[end] = s
-	}
-	return nil
-}
-
-// finish waits for the rest of the items and sets the results.
+// finish waits for the rest of the item and sets the results.
 func (q *queuePeeks) finish() error {
-	for end, indexes := range q.indexes {
-		if len(indexes) == 0 {
-			continue
-		}
-
-		result := Result{Err: cmp.Or(q.errs[end], ErrEmpty)}
-		if s := q.items[end]; s != nil {
-			var err error
-			result.Item, err = q.complete(s, End(end))
-			if fatal := codec.UnlessCorrupt(err); fatal != nil && !errors.Is(err, ErrNoRoom) {
-				return err
-			}
-			result.Err = err
-		}
-		for _, i := range indexes {
-			q.results[i] = result
-		}
+	item, err := q.complete()
+	for _, i := range q.indexes {
+		q.results[i].Item = item
 	}
-	return nil
+	return q.failOps(err, q.indexes...)
 }
 
-// complete returns the first item from an end with the rest of it. The error is that of the peeks,
-// which is ErrCorrupt or wraps ErrNoRoom, or one of the store.
-func (q *queuePeeks) complete(s *state.Stored, end End) (Item, error) {
+// complete returns the first item with the rest of it. The error is that of the peeks, or one of
+// the store.
+func (q *queuePeeks) complete() (Item, error) {
+	s, err := q.walk.Peek()
+	switch {
+	case err != nil:
+		return Item{}, err
+	case s == nil && q.due.Behind(): // something may come back next
+		return Item{}, state.ErrNotYet
+	case s == nil:
+		return Item{}, ErrEmpty
+	}
+
 	if q.due.More || q.due.Err != nil { // otherwise all that has expired is gone
 		expired, err := s.Expired(q.reader(), q.l, q.now, q.returned.Page())
 		if err == nil && expired {
@@ -128,10 +94,10 @@ func (q *queuePeeks) complete(s *state.Stored, end End) (Item, error) {
 		}
 	}
 
-	// An item that this transaction has added is not in the store, so reading it conflicts with
-	// nothing. Until the transaction commits, nobody may push an item before it.
-	if _, own := q.pushed[s.Item.ID]; own || q.dead.Owns(q.l, &s.Item.ID) {
-		q.tx.AddReadConflict(q.l.Before(s.Pair.Key, end))
+	// The item may be one that this transaction has added. Reading it conflicts with nothing, because
+	// it is not in the store. Until the transaction commits, nobody may push an item before it.
+	if q.pushed || q.dead.Reaches(q.l) {
+		q.tx.AddReadConflict(q.l.Before(s.Pair.Key, q.end))
 	}
 	return s.Whole(q.reader(), q.l, &q.returned)
 }

@@ -106,14 +106,14 @@ func (p pops) runSome(t *txn) error {
 			q.ends.Walks[end].BeginReads()
 		}
 	}
-	return each(p, (*queuePops).takeItems)
+	return state.Each(p, (*queuePops).takeItems)
 }
 
 // bringBackDue brings back what is due in the queues, and reads the items again where some came
 // back.
 func (p pops) bringBackDue(t *txn) error {
 	arrive := func(q *queuePops) error { return q.ends.Arrive() }
-	if err := each(p, arrive); err != nil {
+	if err := state.Each(p, arrive); err != nil {
 		return err
 	}
 
@@ -130,7 +130,7 @@ func (p pops) bringBackDue(t *txn) error {
 			q.beginWalks()
 		}
 	}
-	return each(p, arrive)
+	return state.Each(p, arrive)
 }
 
 // beginReads starts to read the items and what is due. all is how many items the queues that are
@@ -187,8 +187,8 @@ func (q *queuePops) takeItems() error {
 		}
 
 		err := q.takeItem(i, &roomBytes, len(pasts) > 0)
-		if op.Count && err == nil {
-			err = q.countReady(i)
+		if op.Count && (err == nil || errors.Is(err, ErrEmpty)) {
+			err = cmp.Or(q.countReady(i), err)
 		}
 		if err = q.failOps(err, i); err != nil {
 			return err
@@ -204,14 +204,11 @@ func (q *queuePops) takeItems() error {
 }
 
 // takeItem gives a pop or lease an item, or an error in its result. roomBytes is what is left of
-// MaxBytes; pasts says whether items may have histories. The error is one of the store, ErrCorrupt
-// or ErrNoRoom.
+// MaxBytes; pasts says whether items may have histories. The error is one of the store, ErrCorrupt,
+// ErrNoRoom or ErrEmpty.
 func (q *queuePops) takeItem(i int, roomBytes *int, pasts bool) error {
 	op, result := &q.ops[i], &q.results[i]
-	if err := q.limits.closed(); errors.Is(err, ErrEmpty) {
-		result.Err = err
-		return nil
-	} else if err != nil {
+	if err := q.limits.closed(); err != nil {
 		return err
 	}
 	length, err := q.leaseLength(i)
@@ -226,8 +223,7 @@ func (q *queuePops) takeItem(i int, roomBytes *int, pasts bool) error {
 		return err
 	}
 	if s == nil {
-		result.Err = q.foundNothing()
-		return nil
+		return q.foundNothing()
 	}
 
 	// Check.

@@ -72,7 +72,7 @@ func (p *pushes) beginLimits() error {
 }
 
 // run waits for the reads and adds the items, queue by queue.
-func (p *pushes) run() error { return each(p.queues, (*queuePushes).run) }
+func (p *pushes) run() error { return state.Each(p.queues, (*queuePushes).run) }
 
 // unique reports whether a push has a unique key.
 func (q *queuePushes) unique() bool { return q.dedup != nil && len(q.dedup.Uniques) > 0 }
@@ -147,9 +147,10 @@ func (q *queuePushes) addItems(settings *Settings) error {
 		if q.results[chain[0]].Err != nil { // as the others
 			continue
 		}
-		if admitted, err := q.admit(chain); err != nil {
-			return err
-		} else if !admitted {
+		if err := q.admit(chain); err != nil {
+			if err = q.failOps(err, chain...); err != nil {
+				return err
+			}
 			continue
 		}
 
@@ -161,25 +162,17 @@ func (q *queuePushes) addItems(settings *Settings) error {
 	return nil
 }
 
-// admit reports whether the queue has room for a chain of pushes, or gets it, and fails them
-// otherwise. The error is one of the store.
-func (q *queuePushes) admit(chain []int) (bool, error) {
+// admit finds or makes room for a chain of pushes. The error is that of the pushes, or one of the
+// store.
+func (q *queuePushes) admit(chain []int) error {
 	if q.limits.settings == nil {
-		return true, nil
+		return nil
 	}
 	added := q.dedup.OnlyNew(chain, func(i int) *Message { return &q.ops[i].Message })
 	if len(added) == 0 { // duplicates take no room
-		return true, nil
+		return nil
 	}
-
-	refused, err := q.limits.makeRoom(added)
-	if errors.Is(err, ErrCorrupt) {
-		refused, err = err, nil
-	}
-	if refused != nil {
-		q.failAll(chain, refused)
-	}
-	return refused == nil, err
+	return q.limits.makeRoom(added)
 }
 
 // findCounts completes q.next, and returns an error for each priority whose items are corrupt:
@@ -229,7 +222,7 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	until := op.heldUntil(q.now)
 	if until.IsZero() {
 		q.ledger.Add(&id, &m)
-		q.notePushed(&id)
+		q.pushed = true
 	} else {
 		q.ledger.AddDelayed(&id, &m, until)
 		result.NextDue = until

@@ -151,12 +151,6 @@ func (q *queueTxn) loadDedup(d *state.Dedup, indexes []int) error {
 	if err := d.LoadUniques(q.snapshot, q.l); err != nil {
 		return err
 	}
-	if q.due.Behind() { // the items that have a key may have expired
-		if err := d.FreeExpired(&q.ledger); err != nil {
-			return err
-		}
-	}
-
 	for _, i := range indexes {
 		m, result := &q.ops[i].Message, &q.results[i]
 		if m.MsgID != "" && result.Err == nil {
@@ -166,7 +160,10 @@ func (q *queueTxn) loadDedup(d *state.Dedup, indexes []int) error {
 			}
 		}
 		if m.Unique != "" && result.Err == nil {
-			result.Err = d.Uniques[m.Unique].Err
+			unique := d.Uniques[m.Unique]
+			if result.Err = unique.Err; unique.Found && q.due.Behind() { // its item may have expired
+				result.Err = ErrNoRoom
+			}
 		}
 	}
 	return nil

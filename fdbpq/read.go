@@ -13,8 +13,8 @@ var errReadOnly = fmt.Errorf(
 	"%w: it is not a peek, len, info, OpGet, OpRank, OpSettings, OpConsumers or OpSchedules", ErrOp)
 
 // Read runs operations that only read (see OpKind.Writes) in the caller's transaction, and returns
-// one Result for each, in the order of ops. It starts all reads before it waits for the first, so
-// many take hardly more time than one.
+// one Result for each, in the order of ops. It starts the reads of many operations before it waits
+// for the first, so many take hardly more time than one.
 //
 // Read cannot write, so it does not see items that have fallen due and that no pop, lease, or batch
 // of a Batcher has brought back yet.
@@ -56,9 +56,7 @@ func read(
 		}
 	}
 
-	// All reads begin before the first ends.
 	t.looks.beginLens()
-	t.records.begin()
 	for _, q := range t.configs {
 		q.ledger.ReadSettings(r, q.l)
 	}
@@ -67,14 +65,13 @@ func read(
 			q.due.Entries = r.GetRange(q.l.DueRange(*now), kv.RangeOptions{Limit: 1})
 		}
 	}
-	t.looks.beginItems()
 
-	err = inOrder(
+	err = state.InOrder(
+		t.looks.readItems,
 		t.peeks.run,
 		t.looks.finishLens,
-		func() error { return each(t.configs, (*queueConfigs).configure) },
+		func() error { return state.Each(t.configs, (*queueConfigs).configure) },
 		t.records.run,
-		t.looks.finishItems,
 	)
 	for _, q := range t.queues {
 		if err == nil && q.due.Entries != nil {

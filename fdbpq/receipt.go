@@ -246,7 +246,7 @@ func (r restores) run() error {
 			q.reads = append(q.reads, state.LookUp(q.l, q.tx, &q.ops[i].Item.ID))
 		}
 	}
-	return each(r, (*queueRestores).finish)
+	return state.Each(r, (*queueRestores).finish)
 }
 
 // finish puts back the items of a queue that are not in it.
@@ -259,15 +259,13 @@ func (q *queueRestores) finish() error {
 		}
 		restored[item.ID] = true
 
-		err := read.WantFree(&item.ID)
-		switch {
-		case errors.Is(err, ErrExists):
-			q.results[i].Err = err
-			continue
-		case err != nil:
-			return err
+		exists, err := read.Exists()
+		if exists { // restoring it would overwrite it
+			err = fmt.Errorf("%w: %s", ErrExists, item.ID)
+		} else if err == nil {
+			err = q.ledger.Restore(item)
 		}
-		if err := q.failOps(q.ledger.Restore(item), i); err != nil {
+		if err = q.failOps(err, i); err != nil {
 			return err
 		}
 	}

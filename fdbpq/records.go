@@ -10,6 +10,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 )
@@ -51,23 +52,13 @@ func (r records) atOnce() int {
 	return (values + longest - 1) / longest
 }
 
-// begin starts to read the records of the first queues, so that they take no round trip of their
-// own.
-func (r records) begin() {
-	for _, q := range r[:min(len(r), r.atOnce())] {
-		q.beginRead()
-	}
-}
-
 // run reads the records, of a few queues at a time, and changes them.
 func (r records) run() error {
 	for some := range slices.Chunk(r, r.atOnce()) {
 		for _, q := range some {
-			if q.stored == nil {
-				q.beginRead()
-			}
+			q.beginRead()
 		}
-		if err := each(some, (*queueRecords).finish); err != nil {
+		if err := state.Each(some, (*queueRecords).finish); err != nil {
 			return err
 		}
 	}

@@ -39,9 +39,9 @@ const (
 // is no mark.
 //
 // Call it for queues that seem to be unused, and again RetireAfter later. A push in between keeps
-// the queue on the list, or lists it again, and never conflicts with Retire. Items are safe in any
-// case. But a push whose transaction stays open for almost RetireAfter may leave its queue unlisted
-// until the next push.
+// the queue on the list, or lists it again, and does not conflict with Retire unless it has a MsgID
+// or Unique key. Items are safe in any case. But a push whose transaction stays open for almost
+// RetireAfter may leave its queue unlisted until the next push.
 //
 // Queues in use are only read. All others are written in one transaction, so pass a few hundred
 // queues at a time, all of one Keyspace. The result says what became of each.
@@ -108,9 +108,7 @@ func retireEmpty(tx kv.Transaction, queues []Target, next, ripe Mark) ([]Retired
 		}
 
 		// The second: no push has removed the mark.
-		if state.leftovers { // clearing an empty range is not free
-			l.ClearBesideSettings(tx) // it has none
-		}
+		l.ClearBesideSettings(tx) // it has none
 		tx.Clear(l.ListKey())
 		done[i] = NotListed
 	}
@@ -121,10 +119,6 @@ func retireEmpty(tx kv.Transaction, queues []Target, next, ripe Mark) ([]Retired
 type emptiness struct {
 	entry []byte // nil if it is not in the list
 	used  bool
-	// leftovers says that there are keys that mean nothing without an item: message ids whose
-	// window is over, or counters, histories, ("m") keys or unique keys, which a program that pops
-	// with the bare recipe leaves behind.
-	leftovers bool
 }
 
 func (e emptiness) retired() Retired {
@@ -138,79 +132,62 @@ func (e emptiness) retired() Retired {
 	}
 }
 
-// emptyReads is what readEmptiness reads of a queue: of each range of keys the first.
-type emptyReads struct {
-	entry     kv.Future[[]byte]
-	leftovers [4]kv.Future[[]kv.KeyValue]
-	used      [4]kv.Future[[]kv.KeyValue]
-	lastID    kv.Future[[]kv.KeyValue] // the message id whose window is over last
-}
-
 // readEmptiness reads all queues in one round trip.
 func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, error) {
-	begun := make([]emptyReads, len(queues))
+	begun := make([]func() (emptiness, error), len(queues))
 	for i, queue := range queues {
-		begun[i] = beginEmptiness(r, queue.Layout())
+		begun[i] = beginEmptiness(r, queue.Layout(), now)
 	}
 
 	found := make([]emptiness, len(queues))
-	for i := range begun {
+	for i, finish := range begun {
 		var err error
-		if found[i], err = begun[i].finish(queues[i].Layout(), now); err != nil {
+		if found[i], err = finish(); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
 }
 
-// beginEmptiness starts the reads of a queue. Its keys are ranges of leftovers and of what is in
-// use, in turns.
-func beginEmptiness(r kv.Reader, l *codec.Layout) emptyReads {
+// beginEmptiness starts the reads of a queue, and returns a function that waits for them. Some keys
+// mean nothing without an item: message ids whose window is over, and counters, histories, ("m")
+// keys and unique keys, which a program that pops with the bare recipe leaves behind. Between those
+// are the keys that are in use.
+func beginEmptiness(r kv.Reader, l *codec.Layout, now time.Time) func() (emptiness, error) {
 	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
 		return r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1})
 	}
 
 	// Histories come before everything else, unique keys after. ("m") keys and counters are next to
 	// each other, and message ids and their entries almost.
-	all := codec.Within([]byte(l.Prefix))
 	histories := append(l.Key(codec.KindHistory, 1), 0xff)
 	ids, entries := l.KindRange(codec.KindMsgID), l.KindRange(codec.KindMsgIDEnd)
 	metas, counters := l.Key(codec.KindMeta, 0), append(l.Key(codec.KindCounter, 1), 0xff)
 	uniques := l.Key(codec.KindUnique, 0)
 
-	return emptyReads{
-		entry: r.Get(l.ListKey()),
-		leftovers: [4]kv.Future[[]kv.KeyValue]{
-			first(all.Begin, histories), first(ids.Begin, ids.End),
-			first(metas, counters), first(uniques, all.End),
-		},
-		used: [4]kv.Future[[]kv.KeyValue]{
-			first(histories, ids.Begin), first(ids.End, entries.Begin),
-			first(entries.End, metas), first(counters, uniques),
-		},
-		lastID: r.GetRange(entries, kv.RangeOptions{Limit: 1, Reverse: true}),
+	entry := r.Get(l.ListKey())
+	used := [...]kv.Future[[]kv.KeyValue]{
+		first(histories, ids.Begin), first(ids.End, entries.Begin),
+		first(entries.End, metas), first(counters, uniques),
 	}
-}
+	lastID := r.GetRange(entries, kv.RangeOptions{Limit: 1, Reverse: true})
 
-// finish waits for the reads.
-func (r *emptyReads) finish(l *codec.Layout, now time.Time) (e emptiness, err error) {
-	e.entry, err = r.entry.Get()
-	for n := range r.used {
-		leftovers, leftErr := r.leftovers[n].Get()
-		used, usedErr := r.used[n].Get()
-		e.leftovers = e.leftovers || len(leftovers) > 0
-		e.used = e.used || len(used) > 0
-		err = errors.Join(err, leftErr, usedErr)
-	}
+	return func() (e emptiness, err error) {
+		e.entry, err = entry.Get()
+		for _, read := range used {
+			pairs, usedErr := read.Get()
+			e.used = e.used || len(pairs) > 0
+			err = errors.Join(err, usedErr)
+		}
 
-	// Message ids are in use until their window is over.
-	last, lastErr := r.lastID.Get()
-	if err = errors.Join(err, lastErr); len(last) > 0 {
-		until, _, keyErr := l.ParseMsgIDEnd(last[0].Key)
-		e.used = e.used || keyErr == nil && until.After(now)
-		e.leftovers = true
+		// Message ids are in use until their window is over.
+		last, lastErr := lastID.Get()
+		if err = errors.Join(err, lastErr); len(last) > 0 {
+			until, _, keyErr := l.ParseMsgIDEnd(last[0].Key)
+			e.used = e.used || keyErr == nil && until.After(now)
+		}
+		return e, err
 	}
-	return e, err
 }
 
 // QueueCounts is a queue of a Keyspace, and how many items it has in each state.

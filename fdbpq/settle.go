@@ -56,17 +56,17 @@ func (s settlements) run() error {
 
 // runSpans runs the operations of the spans.
 func (s settlements) runSpans() error {
-	if err := each(s, (*queueSettlements).beginReads); err != nil {
+	if err := state.Each(s, (*queueSettlements).beginReads); err != nil {
 		return err
 	}
 	// A token may be of an item that is ready again, because its lease has run out.
 	for _, q := range s {
 		q.readReady(q.from, q.to)
 	}
-	if err := each(s, (*queueSettlements).beginBurials); err != nil {
+	if err := state.Each(s, (*queueSettlements).beginBurials); err != nil {
 		return err
 	}
-	return each(s, (*queueSettlements).runSpan)
+	return state.Each(s, (*queueSettlements).runSpan)
 }
 
 // nextSpan chooses the operations of the next span, up to about limit, and returns how many. It
@@ -193,13 +193,8 @@ func (q *queueSettlements) runSpan() error {
 // runChain runs operations that are done together or not at all; the first has the place n. A chain
 // of several has only acknowledgements.
 func (q *queueSettlements) runChain(n int, chain []int) error {
-	failed, err := q.findChain(n, chain)
-	if err != nil {
-		return err
-	}
-	if failed != nil {
-		q.failAll(chain, failed)
-		return nil
+	if err := q.findChain(n, chain); err != nil {
+		return q.failOps(err, chain...)
 	}
 
 	ended := 0
@@ -224,16 +219,16 @@ func (q *queueSettlements) runChain(n int, chain []int) error {
 	return nil
 }
 
-// findChain finds the items of a chain and puts them into q.found. It returns why the chain fails,
-// nil if it does not. The error is one of the store.
-func (q *queueSettlements) findChain(n int, chain []int) (failed, err error) {
+// findChain finds the items of a chain and puts them into q.found. The error says why the chain
+// fails, or is one of the store.
+func (q *queueSettlements) findChain(n int, chain []int) (failed error) {
 	q.found = q.found[:0]
 	var lost []int
 	for k := range chain {
 		h, err := q.find(n, n+k)
 		switch {
 		case err != nil && codec.UnlessCorrupt(err) != nil && !errors.Is(err, ErrOp):
-			return nil, err
+			return err
 		case err != nil && failed == nil && len(chain) > 1:
 			failed = fmt.Errorf("lease %d: %w", k, err)
 		case err != nil && failed == nil:
@@ -246,11 +241,11 @@ func (q *queueSettlements) findChain(n int, chain []int) (failed, err error) {
 
 	switch {
 	case failed != nil || lost == nil:
-		return failed, nil
+		return failed
 	case len(chain) > 1:
-		return &LostLeases{Lost: lost, Of: len(chain)}, nil
+		return &LostLeases{Lost: lost, Of: len(chain)}
 	default:
-		return ErrLeaseLost, nil
+		return ErrLeaseLost
 	}
 }
 
@@ -280,7 +275,7 @@ func (q *queueSettlements) find(first, n int) (*codec.Record, error) {
 }
 
 // settle ends or extends the lease of an item whose token holds. b is nil unless beginBurials has
-// begun it. The error is ErrCorrupt or one of the store; then nothing has changed.
+// begun it. The error is ErrCorrupt, ErrNoRoom or one of the store; then nothing has changed.
 func (q *queueSettlements) settle(i int, h *codec.Record, b *due.Burial) error {
 	op, result := &q.ops[i], &q.results[i]
 	if op.Kind == OpAck {
@@ -302,8 +297,7 @@ func (q *queueSettlements) settle(i int, h *codec.Record, b *due.Burial) error {
 	}
 
 	if !q.moving.fits(len(h.Value)) {
-		result.Err = state.ErrNoRoom
-		return nil
+		return state.ErrNoRoom
 	}
 	q.ledger.DetachAnywhere(h)
 	if op.Kind == OpNak {

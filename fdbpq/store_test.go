@@ -102,21 +102,15 @@ func TestStoreOfOneKeyspace(t *testing.T) {
 				tx.Set([]byte{0x02, 'x'}, nil)
 				tx.Set(tuple.Tuple{"zz", "y"}.Pack(), nil)
 			})
-			f.push(f.queue("jobs"), 1, "item")
-			refused := func(what string) {
-				t.Helper()
-				_, err := f.open(other, own)
-				var mismatch *fdbpq.MismatchError
-				if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), `"`+f.priority+`"`) {
-					t.Errorf("%s: %v", what, err)
-				}
-			}
-			refused("queues without a record")
-			if s, err := f.open(f.Keyspace, own); err != nil || !s.New || !s.Adopted {
+			if s, err := f.open(f.Keyspace, own); err != nil || !s.New {
 				t.Errorf("%+v, %v", s, err)
 			}
-			refused("queues with a record")
-			if s, err := f.open(other, fdbpq.StoreOptions{}); err != nil || !s.New || s.Adopted {
+			_, err := f.open(other, own)
+			var mismatch *fdbpq.MismatchError
+			if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), `"`+f.priority+`"`) {
+				t.Error(err)
+			}
+			if s, err := f.open(other, fdbpq.StoreOptions{}); err != nil || !s.New {
 				t.Errorf("a store of several: %+v, %v", s, err)
 			}
 			if s, err := f.open(f.Keyspace, own); err != nil || s.New {
@@ -124,19 +118,6 @@ func TestStoreOfOneKeyspace(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A store with raw values does not become one of tuples when it gets its record.
-func TestStoreAdoptsOnlyWhatItCanRead(t *testing.T) {
-	onEngines(t, func(f *fixture) {
-		f.push(f.queue("jobs"), 1, "item")
-		swapped := must(fdbpq.NewKeyspace(f.priority, f.fifo, otherFormat(f.format)))
-		_, err := f.open(swapped, fdbpq.StoreOptions{})
-		var mismatch *fdbpq.MismatchError
-		if refused := errors.As(err, &mismatch); refused != (f.format == fdbpq.RawValues) {
-			f.Errorf("stored %v, opened as %v: %v", f.format, otherFormat(f.format), err)
-		}
-	})
 }
 
 func TestStoreRecordThatCannotBeRead(t *testing.T) {
@@ -160,7 +141,7 @@ func TestStoreRecordBytes(t *testing.T) {
 	f := onMem(t)
 	s := must(f.open(f.Keyspace, fdbpq.StoreOptions{}))
 	again := must(f.open(f.Keyspace, fdbpq.StoreOptions{}))
-	wantEqual(t, "new, adopted", fmt.Sprint(s.New, s.Adopted, again.New), "true false false")
+	wantEqual(t, "new", fmt.Sprint(s.New, again.New), "true false")
 	if again.ID != s.ID || len(s.ID) < 20 {
 		t.Errorf("%q, then %q", s.ID, again.ID)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -33,7 +34,7 @@ func (s sweeps) beginReads() {
 	}
 }
 
-func (s sweeps) finish() error { return each(s, (*queueSweeps).finish) }
+func (s sweeps) finish() error { return state.Each(s, (*queueSweeps).finish) }
 
 // finish sets the results, once what is due was handled. The error is one of the store.
 func (q *queueSweeps) finish() error {

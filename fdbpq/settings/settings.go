@@ -140,10 +140,7 @@ func (s *Settings) Clone() *Settings {
 
 // LeaseWait returns how long a lease lasts if its request does not say.
 func (s *Settings) LeaseWait() time.Duration {
-	if s.AckWait > 0 {
-		return s.AckWait
-	}
-	return DefaultLease
+	return cmp.Or(max(s.AckWait, 0), DefaultLease)
 }
 
 // BackoffAfter returns the delay after the given number of deliveries.

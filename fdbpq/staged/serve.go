@@ -27,7 +27,7 @@ type serving struct {
 func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.Result, error) {
 	g, dead := state.NewLedger(tx, own.l, now, nil), due.NewBurials(tx, now, nil)
 	s := &serving{tx: tx, g: &g, own: own}
-	d := due.New(s.g, &dead, 0)
+	d := due.Due{Ledger: s.g, Dead: &dead}
 
 	// The line takes one round trip with the settings and what is due.
 	g.BeginSettings()

@@ -212,8 +212,7 @@ func (k *Space) Compare(record storeRecord) error {
 
 	var differ []Mismatch
 	if record.priority != asked.priority || record.fifo != asked.fifo {
-		stored, wanted := Roots(record.priority, record.fifo), Roots(asked.priority, asked.fifo)
-		differ = append(differ, Mismatch{SettingRoots, stored, wanted})
+		differ = append(differ, Mismatch{SettingRoots, record.roots(), asked.roots()})
 	}
 
 	if record.format != asked.format {
@@ -222,14 +221,8 @@ func (k *Space) Compare(record storeRecord) error {
 	return &MismatchError{Mismatches: differ}
 }
 
-// Roots returns names as errors show them.
-func Roots(names ...string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = fmt.Sprintf("%q", name)
-	}
-	return strings.Join(quoted, " and ")
-}
+// roots returns the roots as errors show them.
+func (s *storeRecord) roots() string { return fmt.Sprintf("%q and %q", s.priority, s.fifo) }
 
 // NewList returns the list of the queues below a root.
 func NewList(base tuple.Subspace, root string) *List {

@@ -76,11 +76,11 @@ const (
 	KindSize = len("\x02i\x00")
 )
 
-// ItemKinds are the kinds of keys that exist because of ready and held items: the items themselves,
-// and what counts, orders and indexes them. The time index is among them, although it has other
-// entries. Kinds that items of staged pops need are not.
+// ItemKinds are the kinds of keys that exist because of items: the items themselves, what belongs
+// to them, and what counts, orders and indexes them. The time index is among them, although it has
+// other entries.
 var ItemKinds = []string{
-	KindItem, KindHeld, KindCounter, KindDue,
+	KindItem, KindHeld, KindHistory, KindMeta, KindUnique, KindCounter, KindDue,
 	KindGroupReady, KindGroupHeld, kindGroupCounter, kindTurn,
 }
 

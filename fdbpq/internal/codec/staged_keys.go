@@ -40,6 +40,7 @@ import (
 // items. So each request gets one answer, and each item goes to one request. It conflicts with the
 // withdrawal, and with another serving, of the same requests. A transaction that returns an
 // uncollected item reads and removes the answer, and so conflicts with its collection.
+// A purge of the queue removes answers with their values: the owners then register again.
 const (
 	PartAnswer = iota
 	PartValue

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -73,20 +74,13 @@ func bringBackPages(queues []*Due, room *Room) error {
 		return nil
 	}
 
-	if err := returnStaged(all.staged); err != nil {
-		return err
-	}
-
-	if err := removeLapsed(all.lapsed); err != nil {
-		return err
-	}
-
-	if err := returnHeld(inTurns(all.held), room); err != nil {
-		return err
-	}
-
 	// Schedules come last: their items may not overlap with one that has just gone.
-	return fireSchedules(all.schedules, room)
+	return state.InOrder(
+		func() error { return returnStaged(all.staged) },
+		func() error { return state.Each(all.lapsed, (*lapsed).expire) },
+		func() error { return returnHeld(inTurns(all.held), room) },
+		func() error { return fireSchedules(all.schedules, room) },
+	)
 }
 
 // findings is what the entries of some queues stand for, by kind.

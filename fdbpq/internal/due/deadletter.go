@@ -28,7 +28,7 @@ type DeadQueue struct {
 	ledger state.Ledger
 	counts map[int64]kv.Future[int64] // the next counts being read, by priority
 	next   map[int64]int64            // the next counts that are known
-	moved  map[codec.ID]bool          // items that came here
+	moved  bool                       // items came here
 }
 
 // Burial is an item being read in order to bury it.
@@ -54,7 +54,6 @@ func (b *Burials) Target(l *codec.Layout, priority int64) *DeadQueue {
 			ledger: state.NewLedger(b.tx, l, b.now, b.known),
 			counts: map[int64]kv.Future[int64]{},
 			next:   map[int64]int64{},
-			moved:  map[codec.ID]bool{},
 		}
 
 		if b.queues == nil {
@@ -112,7 +111,7 @@ func (to *DeadQueue) Push(priority int64, m *codec.Message, at, until time.Time)
 	} else {
 		g.Add(&id, m)
 	}
-	to.moved[id] = true
+	to.moved = true
 	return id
 }
 
@@ -197,16 +196,16 @@ func (b *Burials) Ready(l *codec.Layout) int64 {
 	return 0
 }
 
-// Owns reports whether this transaction has added the item to the queue.
-func (b *Burials) Owns(l *codec.Layout, id *codec.ID) bool {
+// Reaches reports whether this transaction has added items to the queue.
+func (b *Burials) Reaches(l *codec.Layout) bool {
 	to := b.queues[l.Prefix]
-	return to != nil && to.moved[*id]
+	return to != nil && to.moved
 }
 
 // Reached returns the queues of the Keyspace that got items.
 func (b *Burials) Reached() (names []codec.QueueName) {
 	for _, to := range b.queues {
-		if len(to.moved) > 0 {
+		if to.moved {
 			names = to.ledger.L.AppendName(names)
 		}
 	}

@@ -49,12 +49,6 @@ type Due struct {
 	Err      error     // ErrCorrupt if something that is due cannot be read
 }
 
-// New returns what is due in the queue of a ledger. Dead letters go to dead; page is how many
-// entries to handle, 0 means Page.
-func New(ledger *state.Ledger, dead *Burials, page int) Due {
-	return Due{Ledger: ledger, Dead: dead, Page: page}
-}
-
 // ReadIndex starts to read what is due, unless that has begun: see Ledger.ReadDue.
 func (d *Due) ReadIndex() {
 	if d.Entries == nil {
@@ -111,23 +105,19 @@ type lapsed struct {
 	until func(value []byte) time.Time // when it falls due
 }
 
-// removeLapsed removes keys with their entries. If a key has another time by now, only the entry
-// goes.
-func removeLapsed(all []*lapsed) error {
-	for _, r := range all {
-		value, err := r.value.Get()
-		if err != nil {
-			return err
-		}
-
-		g := r.due.Ledger
-		if value != nil && bytes.Equal(g.L.DueKey(r.until(value), r.key), r.entry) {
-			g.Tx.Clear(r.key)
-		}
-
-		g.Tx.Clear(r.entry)
-		r.due.Done = true
+// expire removes the key with its entry. If the key has another time by now, only the entry goes.
+func (r *lapsed) expire() error {
+	value, err := r.value.Get()
+	if err != nil {
+		return err
 	}
 
+	g := r.due.Ledger
+	if value != nil && bytes.Equal(g.L.DueKey(r.until(value), r.key), r.entry) {
+		g.Tx.Clear(r.key)
+	}
+
+	g.Tx.Clear(r.entry)
+	r.due.Done = true
 	return nil
 }

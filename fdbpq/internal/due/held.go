@@ -42,10 +42,8 @@ func returnHeld(all []*dueHeld, room *Room) error {
 			}
 		}
 
-		for _, d := range some {
-			if err := d.finishRead(); err != nil {
-				return err
-			}
+		if err := state.Each(some, (*dueHeld).finishRead); err != nil {
+			return err
 		}
 
 		for _, d := range some {

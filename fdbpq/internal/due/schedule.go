@@ -31,10 +31,8 @@ type dueSchedule struct {
 // fireSchedules pushes the items of schedules, and writes when they fire next. As with items that
 // come back, the limits of the queue do not apply. The error is one of the store.
 func fireSchedules(all []*dueSchedule, room *Room) error {
-	for _, s := range all {
-		if err := s.load(); err != nil {
-			return err
-		}
+	if err := state.Each(all, (*dueSchedule).load); err != nil {
+		return err
 	}
 
 	for _, s := range all {
@@ -120,11 +118,12 @@ func (s *dueSchedule) fire(room *Room) error {
 		once.Pushed(g, &id, m)
 		set.Outcome = schedule.Pushed
 		set.Fired++
-		g.CountFired(g.Now.Sub(at))
+		g.Removed.Fired++
+		g.Removed.Late += g.Now.Sub(at)
 		room.Bytes -= size
 	}
 
-	g.CountSkipped(set.Skipped - s.record.Skipped)
+	g.Removed.Skipped += set.Skipped - s.record.Skipped
 	g.SetSchedule(s.id, s.record, &set)
 	s.due.Done, s.due.Returned = true, true
 	s.due.More = s.due.More || set.Due(g.Now)
@@ -137,11 +136,7 @@ func (s *dueSchedule) overlap() (*state.Dedup, error) {
 	if s.record.Overlap != schedule.Skip {
 		return nil, nil
 	}
-	g := s.due.Ledger
-	key := s.unique()
-	read := &state.DedupRead{Value: g.Tx.Get(g.L.UniqueKey(key))}
-	once := &state.Dedup{Uniques: map[string]*state.DedupRead{key: read}}
-	return once, once.LoadUniques(g.Tx.Snapshot(), g.L)
+	return s.due.Ledger.ReadUnique(s.unique())
 }
 
 // unique is the unique key that all items of the schedule have if they must not overlap.

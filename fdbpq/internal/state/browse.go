@@ -2,7 +2,6 @@ package state
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -12,15 +11,12 @@ import (
 )
 
 // Browser reads the items of a queue in order, ready and held ones merged, a part at a time. It
-// changes nothing. Between parts it only adapts the limits of its pages, so a part may be read
-// again.
+// changes nothing.
 type Browser struct {
 	L     *codec.Layout
 	State codec.ItemState // of the items to return; AnyState is all
 	End   codec.End
 	Now   time.Time
-
-	limits [2]int // items of the next pages of ("i") and ("h"); 0 before the first
 }
 
 // Part is what is read in one transaction.
@@ -42,13 +38,11 @@ type Standing struct {
 }
 
 const (
-	// browsePart is about how many bytes a part reads, and browsePage each of its pages.
-	browsePart = 1 << 20
-	browsePage = browsePart / 4
-
-	firstBrowsePage = 128
-	minBrowsePage   = 16
-	maxBrowsePage   = 1024
+	// browsePart is about how many bytes a part reads, and browsePage each of its pages, which have
+	// at most maxBrowsePage items.
+	browsePart    = 1 << 20
+	browsePage    = browsePart / 4
+	maxBrowsePage = 1024
 
 	// browseAtOnce is of how many items the rest is read at once. Each takes up to a value and an
 	// ("m") key of 90 KB.
@@ -87,8 +81,6 @@ func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err err
 	if n := len(p.Items); n < len(all) { // the part ends before the page
 		p.Place, p.Ended = b.L.Place(b.L.ItemKey(&all[n-1].ID)), false
 	}
-
-	b.adapt(p.Items)
 	return p, nil
 }
 
@@ -101,8 +93,6 @@ func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err er
 		group, reads := make([]Standing, len(some)), make([]Lookup, len(some))
 		for i := range some {
 			reads[i] = LookUp(b.L, r, &some[i])
-			reads[i].history = r.Get(b.L.HistoryKey(&some[i]))
-			group[i].rest = BeginItem(b.L, r, &some[i], Beginning)
 		}
 
 		for i := range group {
@@ -111,6 +101,9 @@ func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err er
 			}
 		}
 
+		if err := b.beginGroup(r, group, true); err != nil {
+			return nil, err
+		}
 		read, err := b.finishSome(r, group, &size)
 		if err != nil {
 			return nil, err
@@ -130,12 +123,6 @@ func (s *Standing) arrive(l *codec.Layout, read *Lookup, id *codec.ID) error {
 		err = fmt.Errorf("%w: %s", codec.ErrNotFound, id)
 	default:
 		s.Record = *h
-		if h.State == codec.Ready {
-			var past []byte
-			if past, err = read.Past(); err == nil {
-				err = s.setPast(past)
-			}
-		}
 	}
 
 	s.ID = *id
@@ -145,12 +132,6 @@ func (s *Standing) arrive(l *codec.Layout, read *Lookup, id *codec.ID) error {
 
 	s.Err = err
 	return nil
-}
-
-// setPast sets the history of a ready item, given as stored. The error is ErrCorrupt.
-func (s *Standing) setPast(past []byte) (err error) {
-	s.History, err = codec.ParseHistory(&s.ID, past)
-	return err
 }
 
 // ReadPage reads the own keys of up to most items after a place, from a page of ("i") and a page of
@@ -175,7 +156,7 @@ func (b *Browser) ReadPage(
 			}
 		}
 
-		limit := min(cmp.Or(b.limits[n], firstBrowsePage), most+1)
+		limit := min(maxBrowsePage, most+1)
 		asked[n] = kv.RangeOptions{Limit: limit, Bytes: browsePage, Reverse: back}
 		pages[n] = r.GetRange(keys, asked[n])
 	}
@@ -257,21 +238,6 @@ func (b *Browser) standing(id codec.ID, value []byte, held bool) (s Standing) {
 	return s
 }
 
-// adapt makes the next pages hold a few times as many items as this part had of each kind.
-func (b *Browser) adapt(items []Standing) {
-	var used [2]int
-	for i := range items {
-		if items[i].State == codec.Ready {
-			used[0]++
-		} else {
-			used[1]++
-		}
-	}
-	for n := range used {
-		b.limits[n] = min(max(4*used[n], minBrowsePage), maxBrowsePage)
-	}
-}
-
 // beginGroup starts to read what belongs to some items, and reads their histories, if there may be
 // any.
 func (b *Browser) beginGroup(r kv.Reader, group []Standing, pasts bool) error {
@@ -297,7 +263,7 @@ func (b *Browser) beginGroup(r kv.Reader, group []Standing, pasts bool) error {
 		if err != nil {
 			return err
 		}
-		group[i].Err = group[i].setPast(past)
+		group[i].History, group[i].Err = codec.ParseHistory(&group[i].ID, past)
 	}
 
 	return nil

@@ -101,15 +101,8 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 	}
 
 	r := g.Tx.Snapshot()
-	if err := s.FinishRead(); err != nil {
+	if err := s.ReadHeaders(r, g.L); err != nil {
 		return size, err
-	}
-
-	// Too little was read for the headers, and so for their size.
-	if s.headless {
-		if err := s.ReadRest(r, g.L, NoBound); err != nil {
-			return size, err
-		}
 	}
 
 	m, rest, err := codec.DecodeMeta(s.parts)
@@ -166,34 +159,34 @@ func (g *Ledger) setCounted(all bool) {
 // countItems counts all items. The errors are those of ResetBytes.
 func (g *Ledger) countItems() error {
 	// Items that staged pops have yet to collect count as well.
-	pairs, err := g.uncollected()
+	items, err := g.uncollected()
 	if err != nil {
 		return err
 	}
 
-	for _, kind := range [...]string{codec.KindItem, codec.KindHeld} {
-		o := kv.RangeOptions{Limit: SweepItems, Bytes: countedAtOnce}
-		some, err := g.Tx.GetRange(g.L.KindRange(kind), o).Get()
+	browser, place := Browser{L: g.L}, []byte(nil)
+	for ended, size := false, 0; !ended; {
+		page, part, err := browser.ReadPage(g.Tx, place, SweepItems)
 		if err != nil {
 			return err
 		}
-
-		if o.Full(some) {
+		for i := range page {
+			size += page[i].Bytes
+			if page[i].Err == nil { // else it cannot be read
+				items = append(items, &page[i].Record)
+			}
+		}
+		if len(items) > SweepItems || size > countedAtOnce {
 			return fmt.Errorf("%w: max_bytes: the queue has more than %d items, or %d MB: "+
 				"want fewer to set it, or another limit",
 				codec.ErrSettings, SweepItems, countedAtOnce>>20)
 		}
-		pairs = append(pairs, some...)
+		place, ended = part.Place, part.Ended
 	}
 
-	var items []*codec.Record
-	for _, pair := range pairs {
-		if h := g.recordOf(pair); h != nil {
-			g.BeginSize(&h.ID)
-			items = append(items, h)
-		}
+	for _, h := range items {
+		g.BeginSize(&h.ID)
 	}
-
 	for _, h := range items {
 		size, err := g.SizeOf(h)
 		if err != nil {
@@ -205,23 +198,8 @@ func (g *Ledger) countItems() error {
 	return nil
 }
 
-// recordOf returns the item of a pair, nil if it cannot be read.
-func (g *Ledger) recordOf(pair kv.KeyValue) *codec.Record {
-	id, err := g.L.ParseItem(pair.Key)
-	if err != nil {
-		return nil // another program's
-	}
-
-	if !bytes.HasPrefix(pair.Key, g.L.Key(codec.KindHeld, 0)) {
-		return &codec.Record{ID: id, Value: pair.Value}
-	}
-
-	h, _ := codec.ParseRecord(&id, pair.Value) // nil with an error
-	return h
-}
-
-// uncollected returns the items that staged pops have yet to collect, under the keys that they had.
-func (g *Ledger) uncollected() (pairs []kv.KeyValue, err error) {
+// uncollected returns the items that staged pops have yet to collect.
+func (g *Ledger) uncollected() (items []*codec.Record, err error) {
 	prefix := g.L.PartPrefix(codec.PartAnswer)
 	answers, err := g.Tx.GetRange(codec.Within(bytes.Clone(prefix)), kv.RangeOptions{}).Get()
 	if err != nil {
@@ -239,8 +217,8 @@ func (g *Ledger) uncollected() (pairs []kv.KeyValue, err error) {
 		if err != nil {
 			return nil, err
 		}
-		pairs = append(pairs, kv.KeyValue{Key: g.L.ItemKey(a.Item), Value: value})
+		items = append(items, &codec.Record{ID: *a.Item, Value: value})
 	}
 
-	return pairs, nil
+	return items, nil
 }

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"time"
-
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -184,24 +182,9 @@ func (g *Ledger) Err() error { return g.err }
 
 // AppendAhead appends what lies ahead by what the ledger has written, if anything does.
 func (g *Ledger) AppendAhead(list []QueueAhead) []QueueAhead {
-	if g.ahead == (Ahead{}) || g.L.List == nil {
+	if g.Ahead == (Ahead{}) || g.L.List == nil {
 		return list
 	}
 	queue := codec.QueueName{FIFO: g.L.Fifo, Name: g.L.Name()}
-	return append(list, QueueAhead{Queue: queue, Ahead: g.ahead})
+	return append(list, QueueAhead{Queue: queue, Ahead: g.Ahead})
 }
-
-// NoteSource records that the queue's source has changed.
-func (g *Ledger) NoteSource() { g.ahead.Source = true }
-
-// Removed returns what has left the queue, or come into it, without an operation.
-func (g *Ledger) Removed() Removed { return g.removed }
-
-// CountFired counts an item that a schedule has pushed this late.
-func (g *Ledger) CountFired(late time.Duration) {
-	g.removed.Fired++
-	g.removed.Late += late
-}
-
-// CountSkipped counts times of schedules without an item.
-func (g *Ledger) CountSkipped(n int64) { g.removed.Skipped += n }

@@ -131,9 +131,6 @@ func (c *Cursor) BeginReads() {
 	}
 }
 
-// BeginRead starts to read the rest of an item that Peek returned, unless that has begun.
-func (c *Cursor) BeginRead(s *Stored) { s.BeginRead(c.r, c.l, c.asked.Bytes) }
-
 // Ahead returns the ids of the items of the page that were not dropped.
 func (c *Cursor) Ahead() iter.Seq[*codec.ID] {
 	return func(yield func(*codec.ID) bool) {

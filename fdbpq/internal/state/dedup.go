@@ -50,47 +50,6 @@ func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
 	return nil
 }
 
-// FreeExpired removes the items that have expired and still hold a unique key of a push, because
-// there was no room for all that is due. The error is one of the store.
-func (d *Dedup) FreeExpired(g *Ledger) error {
-	for _, read := range d.Uniques {
-		if !read.Found {
-			continue
-		}
-
-		id := &read.Seen.ID
-		h, err := read.item.Anywhere(id)
-		if codec.UnlessCorrupt(err) != nil {
-			return err
-		}
-
-		if h == nil || err != nil {
-			continue
-		}
-
-		// A ready item has its expiry in its ("m") keys; the record of a held one has it.
-		if h.State == codec.Ready {
-			rest := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
-			if h.Lasting, err = rest.Lasting(); err != nil {
-				return err
-			}
-		}
-
-		if !h.Gone(g.Now) {
-			continue
-		}
-
-		// The item was read without conflict.
-		read.Found = false
-		g.Tx.AddReadConflict(kv.SingleKey(g.L.ItemKey(id)))
-		g.Tx.AddReadConflict(kv.SingleKey(g.L.HeldKey(id)))
-		g.DetachAnywhere(h)
-		g.DeleteExpired(h)
-	}
-
-	return nil
-}
-
 // First returns the item that a push duplicates, nil if there is none. The message id takes
 // precedence over the unique key.
 func (d *Dedup) First(m *codec.Message) *codec.ID {
@@ -205,7 +164,7 @@ func (g *Ledger) setMsgID(msgID string, s *codec.Seen) {
 	value := s.Encode()
 	g.Tx.Set(g.L.MsgIDKey(msgID), value)
 	g.Tx.Set(g.L.MsgIDEndKey(s.Until, msgID), value)
-	g.ahead.Over = codec.Earliest(g.ahead.Over, s.Until)
+	g.Ahead.Over = codec.Earliest(g.Ahead.Over, s.Until)
 	g.wrote = true
 }
 

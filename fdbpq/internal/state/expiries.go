@@ -43,19 +43,11 @@ func RemoveExpired(queues ...*Expiries) error {
 		e.begin(len(queues))
 	}
 
-	for _, e := range queues {
-		if err := e.arrive(len(queues)); err != nil {
-			return err
-		}
+	arrive := func(e *Expiries) error { return e.arrive(len(queues)) }
+	if err := Each(queues, arrive); err != nil {
+		return err
 	}
-
-	for _, e := range queues {
-		if err := e.remove(); err != nil {
-			return err
-		}
-	}
-
-	return nil
+	return Each(queues, (*Expiries).remove)
 }
 
 // begin starts to read the ranges. queues is how many queues share what is read at once.
@@ -94,10 +86,9 @@ func (e *Expiries) begin(queues int) {
 // arrive waits for the ranges, and starts to read items one by one where they did not reach. The
 // error is one of the store.
 func (e *Expiries) arrive(queues int) error {
-	for _, s := range []*strip{&e.ready, &e.pasts, &e.metas, &e.entries} {
-		if err := s.arrive(); err != nil {
-			return err
-		}
+	strips := []*strip{&e.ready, &e.pasts, &e.metas, &e.entries}
+	if err := Each(strips, (*strip).arrive); err != nil {
+		return err
 	}
 
 	e.single = make([]kv.Future[[]byte], len(e.Items))
@@ -155,7 +146,7 @@ func (e *Expiries) remove() error {
 			g.countRemoved(h)
 			g.freeUnique(&h.ID, h.Unique)
 			g.countReady(&h.ID, -1)
-			g.removed.Expired++
+			g.Removed.Expired++
 		}
 	}
 

@@ -54,11 +54,12 @@ type Ledger struct {
 	held    [codec.Leased + 1]int64 // held items, by state
 	groups  map[groupCounter]int64
 
-	err     error // of the store, for Flush
-	wrote   bool
-	strays  bool // items of staged pops have come back
-	removed Removed
-	ahead   Ahead // when what the ledger has written falls due
+	err    error // of the store, for Flush
+	wrote  bool
+	strays bool // items of staged pops have come back
+
+	Removed Removed // what has left the queue, or come into it, without an operation
+	Ahead   Ahead   // when what the ledger has written falls due; whether the source has changed
 }
 
 // groupCounter names a counter of a group.
@@ -189,14 +190,14 @@ func (g *Ledger) Delete(h *codec.Record) {
 // DeleteExpired removes the rest of a detached item that has expired.
 func (g *Ledger) DeleteExpired(h *codec.Record) {
 	g.Delete(h)
-	g.removed.Expired++
+	g.Removed.Expired++
 }
 
 // Discard removes an item to make room for others.
 func (g *Ledger) Discard(h *codec.Record) {
 	g.DetachAnywhere(h)
 	g.Delete(h)
-	g.removed.Discarded++
+	g.Removed.Discarded++
 }
 
 // DeleteRest removes the rest of a detached item, which must have been read in full.
@@ -261,7 +262,7 @@ func ClearUntil(l *codec.Layout, tx kv.Transaction, at time.Time, key []byte) {
 
 // noteDue records that the transaction has written something that falls due.
 func (g *Ledger) noteDue(at time.Time) {
-	g.ahead.Due = codec.Earliest(g.ahead.Due, at)
+	g.Ahead.Due = codec.Earliest(g.Ahead.Due, at)
 	g.facts.noteDue(at)
 }
 

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -154,15 +153,6 @@ func (k *Lookup) Exists() (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// WantFree returns ErrExists if the item is in the queue, where restoring it would overwrite it.
-func (k *Lookup) WantFree(id *codec.ID) error {
-	exists, err := k.Exists()
-	if err == nil && exists {
-		err = fmt.Errorf("%w: %s", codec.ErrExists, id)
-	}
-	return err
 }
 
 // ReadHistory starts to read the history of an item that an operation is about to take. It reads

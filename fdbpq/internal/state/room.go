@@ -81,9 +81,8 @@ func (s Shrinking) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction
 const RestoreOverhead = 500
 
 const (
-	// SweepItems and SweepBytes are about how many items, and bytes of items, a transaction walks.
+	// SweepItems is about how many items a transaction walks.
 	SweepItems = 2048
-	SweepBytes = 1 << 20
 
 	// MaxSweepPage is the most items of a page of such a walk.
 	MaxSweepPage = 512
@@ -149,4 +148,19 @@ func (r *Removed) Add(more Removed) {
 	r.Fired += more.Fired
 	r.Skipped += more.Skipped
 	r.Late += more.Late
+}
+
+// Each runs a step for each queue, or part, until one fails.
+func Each[Q any](parts []Q, step func(Q) error) error {
+	for _, q := range parts {
+		if err := step(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// InOrder runs steps until one fails.
+func InOrder(steps ...func() error) error {
+	return Each(steps, func(step func() error) error { return step() })
 }

@@ -158,15 +158,17 @@ func (s *Stored) SetOwn(l *codec.Layout, value []byte) {
 // BeginRead. The error is one of the store.
 func (s *Stored) Expired(r kv.Reader, l *codec.Layout, now time.Time, bytes int) (bool, error) {
 	s.BeginRead(r, l, bytes) // usually a no-op
-	if err := s.FinishRead(); err != nil {
-		return false, err
+	err := s.ReadHeaders(r, l)
+	return err == nil && s.Err == nil && codec.Expired(s.Item.Expires, now), err
+}
+
+// ReadHeaders waits for what BeginRead started, and reads on if that was too little for the
+// headers. The error is one of the store.
+func (s *Stored) ReadHeaders(r kv.Reader, l *codec.Layout) error {
+	if err := s.FinishRead(); err != nil || !s.headless {
+		return err
 	}
-	if s.headless {
-		if err := s.ReadRest(r, l, NoBound); err != nil {
-			return false, err
-		}
-	}
-	return s.Err == nil && codec.Expired(s.Item.Expires, now), nil
+	return s.ReadRest(r, l, NoBound)
 }
 
 // Lasting waits for what BeginItem started, and returns what travels with the item. If that cannot

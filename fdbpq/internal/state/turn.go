@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -97,18 +98,10 @@ func (t *turn) finishRead(l *codec.Layout) error {
 		return nil
 	}
 
-	ready, err := reads.ready.Get()
-	if err != nil {
-		return err
-	}
-
-	held, err := reads.held.Get()
-	if err != nil {
-		return err
-	}
-
-	first, err := reads.first.Get()
-	if err != nil {
+	ready, readyErr := reads.ready.Get()
+	held, heldErr := reads.held.Get()
+	first, firstErr := reads.first.Get()
+	if err := cmp.Or(readyErr, heldErr, firstErr); err != nil {
 		return err
 	}
 
@@ -140,12 +133,11 @@ func (t *turn) finishRead(l *codec.Layout) error {
 		read.front = id.Count
 	}
 
-	if read.ready, err = ReadCounter(reads.length); err != nil {
-		return err
+	var err error
+	if read.ready, err = ReadCounter(reads.length); err == nil {
+		*t = read
 	}
-
-	*t = read
-	return nil
+	return err
 }
 
 // extendTo counts an item that is at the tail, or makes it the new tail if its count is higher.

@@ -101,13 +101,9 @@ func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
 
 // finishRead finds out the count. next is the next count without groups.
 func (v *virtualTime) finishRead(l *codec.Layout, next int64) error {
-	first, err := v.first.Get()
-	if err != nil {
-		return err
-	}
-
-	served, err := v.served.Get()
-	if err != nil {
+	first, firstErr := v.first.Get()
+	served, servedErr := v.served.Get()
+	if err := cmp.Or(firstErr, servedErr); err != nil {
 		return err
 	}
 

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"cmp"
-	"maps"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -41,9 +40,7 @@ func (c *clientReplier) Deliver(
 	p.close()
 
 	if err != nil {
-		if c.cancellable != nil {
-			c.cancellable.remove()
-		}
+		c.cancellable.remove()
 		c.ended()
 	}
 
@@ -102,7 +99,7 @@ func (c *clientReplier) end(p *parcel, err error) {
 	var f *failure
 	if err != nil && (c.sent == 0 || !isNotFound(err)) {
 		f = failureOf(err)
-		maps.Copy(end.Header, f.header)
+		end.Header = f.header
 	}
 
 	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(c.sent)}

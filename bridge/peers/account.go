@@ -103,13 +103,6 @@ func (a *account) answered(number uint64) {
 	}
 }
 
-// unanswered returns how many pops have arrived and were not answered.
-func (a *account) unanswered() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.mu.pending) + a.mu.waiting
-}
-
 // report returns the state of all numbers. due says whether the peer may not know it yet, and idle
 // how many calls in a row were not due.
 func (a *account) report() (r Report, due bool, idle int) {

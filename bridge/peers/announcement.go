@@ -4,21 +4,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // announcement is what a bridge tells all others on the same NATS.
 type announcement struct {
-	ID        string    `json:"id"`
-	Store     string    `json:"store"` // identity, see fdbpq.OpenStore
-	Group     string    `json:"group"`
-	Subjects  []string  `json:"subjects"`            // wildcards
-	Exclusive bool      `json:"exclusive,omitempty"` // only one process can use the store
-	Host      string    `json:"host"`
-	Process   int       `json:"process"`
-	Location  string    `json:"location"` // of the store, for people
-	Started   time.Time `json:"started"`
-	State     State     `json:"state"`
+	Self
+	Store   string `json:"store"` // identity, see fdbpq.OpenStore
+	Host    string `json:"host"`
+	Process int    `json:"process"`
+	State   State  `json:"state"`
 }
 
 // State says how far a bridge is that wants to serve.

@@ -67,10 +67,6 @@ func (l *bell) filled(q *dispatch.Queue) {
 	}
 }
 
-// recheck has all pops look for items, because some may have come without a ring: there is a new
-// connection, or a peer has begun to ring.
-func (l *bell) recheck() { l.wakeAll() }
-
 // hear has the pops of a queue look for items after a ring.
 func (l *bell) hear(m *nats.Msg) {
 	if string(m.Data) == l.p.config.Self.ID {
@@ -78,12 +74,11 @@ func (l *bell) hear(m *nats.Msg) {
 	}
 
 	kind, queue, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.root+"bell."), ".")
-	for _, k := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
-		if k.String() != kind {
-			continue
-		}
-		if q := l.p.config.Dispatcher.Find(k, queue); q != nil {
-			l.p.config.Dispatcher.Wake(q)
-		}
+	k := subjects.Priority
+	if kind == subjects.FIFO.String() {
+		k = subjects.FIFO
+	}
+	if q := l.p.config.Dispatcher.Find(k, queue); q != nil {
+		l.p.config.Dispatcher.Wake(q)
 	}
 }

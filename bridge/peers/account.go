@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"maps"
 	"slices"
 	"sync"
 )
@@ -117,12 +118,7 @@ func (a *account) report() (r Report, due bool, idle int) {
 	}
 
 	r = Report{Floor: a.mu.floor, High: a.mu.high, Lost: slices.Clone(a.mu.lost), Ended: a.mu.ended}
-	a.mu.ended = nil
-	for number := range a.mu.pending {
-		r.Pending = append(r.Pending, number)
-	}
-
-	slices.Sort(r.Pending)
+	r.Pending, a.mu.ended = slices.Sorted(maps.Keys(a.mu.pending)), nil
 	slices.Sort(r.Ended)
 	return r, due, a.mu.idle
 }

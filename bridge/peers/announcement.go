@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,13 +46,11 @@ func (a *announcement) realm() string {
 // have restarted it. Among equals the older bridge comes first. A realm has the rank of its best
 // bridge.
 func (a *announcement) outranks(other *announcement) bool {
-	if mine, its := a.State.rank(), other.State.rank(); mine != its {
-		return mine > its
-	}
-	if !a.Started.Equal(other.Started) {
-		return a.Started.Before(other.Started)
-	}
-	return a.ID < other.ID
+	return cmp.Or(
+		cmp.Compare(other.State.rank(), a.State.rank()),
+		a.Started.Compare(other.Started),
+		cmp.Compare(a.ID, other.ID),
+	) < 0
 }
 
 // overlap reports whether any subject matches both lists of wildcards, which have the form "a.b.>".

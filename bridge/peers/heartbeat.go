@@ -160,12 +160,20 @@ func (r *Router) updateBridgesLocked() {
 	r.p.config.Logger.Info("bridges that share the queues", "count", len(ids))
 }
 
-// Waits says that a pop may wait for items on this bridge.
-func (r *Router) Waits() { r.bell.began() }
+// Waits says that a pop may wait for items on this bridge, so the peers ring from now on.
+func (r *Router) Waits() {
+	if !r.bell.waits.Swap(true) {
+		signal(r.helloNow)
+	}
+}
 
 // Filled says that this bridge has made items of a queue available. Items that are due later ring
 // at once: the waiters look, and then know when.
-func (r *Router) Filled(q *dispatch.Queue) { r.bell.filled(q) }
+func (r *Router) Filled(q *dispatch.Queue) {
+	if r.bell.peersWait.Load() {
+		r.publish("bell."+q.Kind.String()+"."+q.Name, []byte(r.p.config.Self.ID))
+	}
+}
 
 // noteBellLocked records what a peer says about its bells.
 func (r *Router) noteBellLocked(p *peer, waits, rings bool) {

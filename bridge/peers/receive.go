@@ -35,11 +35,15 @@ func (r *Router) receive(m *nats.Msg) {
 		r.sentUpTo(from, number)
 	}
 
-	if string(m.Data) == lastOne {
-		r.notePromise(from)
-	} else {
+	if string(m.Data) != lastOne {
 		signal(r.reportNow)
+		return
 	}
+
+	r.mu.Lock()
+	delete(r.mu.awaited, from)
+	r.mu.Unlock()
+	signal(r.changed)
 }
 
 // arrive enters a pop into the account of the peer that forwarded it. run is false if the

@@ -128,7 +128,7 @@ func newRouter(p *peering) *Router {
 		changed:   make(chan struct{}, 1),
 	}
 
-	r.bell = newBell(p, r.helloNow)
+	r.bell = newBell(p)
 	r.mu.peers = map[string]*peer{}
 	r.accounts.of = map[string]*account{}
 	r.subscriptions.Store(&[]*nats.Subscription{})
@@ -268,12 +268,4 @@ const lastOne = "last"
 // to it. With the client's subject it is that of the pop itself.
 func (r *Router) pathOf(id string, number uint64) string {
 	return "to." + id + "." + r.p.config.Self.ID + "." + strconv.FormatUint(number, 10)
-}
-
-// notePromise records that a peer forwards nothing more.
-func (r *Router) notePromise(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.mu.awaited, id)
-	signal(r.changed)
 }

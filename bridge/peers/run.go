@@ -3,7 +3,6 @@ package peers
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +40,7 @@ func (r *Router) Join(realm string) error {
 
 func (r *Router) subscribe() error {
 	var made []*nats.Subscription
+	defer func() { r.subscriptions.Store(&made) }()
 	for subject, handle := range map[string]nats.MsgHandler{
 		r.root + "members": r.hearHeartbeat,
 		r.root + "report." + r.p.config.Self.ID + ".*": r.hearReport,
@@ -52,10 +52,7 @@ func (r *Router) subscribe() error {
 		if err != nil {
 			return err
 		}
-
 		made = append(made, s)
-		subscribed := slices.Clone(made)
-		r.subscriptions.Store(&subscribed)
 	}
 
 	return nil

@@ -95,14 +95,8 @@ const (
 	maxShown  = time.Minute
 )
 
-// Describe implements prometheus.Collector.
-func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- queuesTruncatedDesc
-	ch <- queuesReadDesc
-	for _, g := range queueGauges {
-		ch <- g.desc
-	}
-}
+// Describe implements prometheus.Collector. It does not read the store to find out.
+func (c *queueCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {

@@ -118,29 +118,19 @@ func (p *queuePages) read(ctx context.Context, query listQuery) (loads queueLoad
 			return loads, err
 		}
 
-		if left == 0 && len(page.Queues) > 0 {
-			loads.setNext()
-			return loads, nil
-		}
-
-		for _, q := range page.Queues {
+		for _, q := range page.Queues[:min(left, len(page.Queues))] {
 			loads.Queues = append(loads.Queues, namedLoad{kind.Short(), q, q.Ready + q.Leased})
 		}
 
-		if page.Next != nil {
-			loads.setNext()
-			return loads, nil
+		if page.Next != nil || left < len(page.Queues) {
+			last := loads.Queues[len(loads.Queues)-1]
+			next := last.Kind + "/" + last.Queue
+			loads.Next = &next
+			break
 		}
 	}
 
 	return loads, nil
-}
-
-// setNext says that more may come after these.
-func (l *queueLoads) setNext() {
-	last := l.Queues[len(l.Queues)-1]
-	next := last.Kind + "/" + last.Queue
-	l.Next = &next
 }
 
 // page answers with what read returns. An error has the same code and text as in a reply over NATS.

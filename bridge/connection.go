@@ -71,11 +71,11 @@ func (b *Bridge) connect(ctx context.Context) error {
 // subscribeTo subscribes to requests on a subject as a member of the queue group.
 func (b *Bridge) subscribeTo(subject string) (*nats.Subscription, error) {
 	subscription, err := b.nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
+	if err == nil {
+		err = subscription.SetPendingLimits(backlogMessages, backlogBytes)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
-	}
-	if err := subscription.SetPendingLimits(backlogMessages, backlogBytes); err != nil {
-		return nil, fmt.Errorf("bridge: subscription to %s: %w", subject, err)
 	}
 	return subscription, nil
 }

@@ -67,7 +67,7 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 			if failed = p.send(false); failed != nil {
 				c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
 			} else if !p.add(op, result) { // it needs a message of its own
-				if failed = c.send(p.r, op, results[i:i+1]); failed == nil {
+				if failed = c.send(p.r, ops[i:i+1], results[i:i+1]); failed == nil {
 					c.sent++
 				}
 			}

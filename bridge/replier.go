@@ -70,7 +70,7 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	// Operations on several items succeed or fail one by one.
 	if r.Each {
 		c.endpoint.items.Observe(float64(len(results)))
-		c.replied(r, c.sendResults(r, ops, results))
+		c.replied(r, c.send(r, ops, results))
 		return
 	}
 
@@ -82,8 +82,7 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	}
 
 	c.b.metrics.noteDuplicates(results)
-	err := c.send(r, &ops[0], results)
-	c.replied(r, err)
+	c.replied(r, c.send(r, ops, results))
 }
 
 // replied counts a request whose reply was sent or, with an error, could not be sent. The client is
@@ -104,13 +103,13 @@ func (c *clientReplier) replied(r *dispatch.Request, err error) {
 
 // send sends the result of one operation, or of several that share a reply. If that fails, a popped
 // item goes back, and a lease ends.
-func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) error {
+func (c *clientReplier) send(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) error {
 	if c.reply == "" {
 		return nil
 	}
 
 	// Somebody else may have an item whose lease is over.
-	result := &results[0]
+	op, result := &ops[0], &results[0]
 	if leaseOver(op, result, c.b.options.Now()) {
 		c.b.outbox.Return(r.Queue, op.Kind, result, outbox.Late)
 		return errLeaseOver
@@ -135,7 +134,7 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.
 		m := nats.Msg{Subject: c.reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
 		err = c.b.outbox.SendItem(&m, outbox.Content{})
 	default:
-		err = c.sendPayload(r, op, results)
+		err = c.sendPayload(r, ops, results)
 	}
 
 	if err != nil {

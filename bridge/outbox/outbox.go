@@ -76,15 +76,7 @@ func New(c Config) *Outbox {
 
 // Send sends a reply that is safe to lose. It counts and logs the error itself.
 func (o *Outbox) Send(m *nats.Msg) {
-	o.mu.Lock()
-	err := o.config.Conn().PublishMsg(m)
-	if err == nil {
-		o.addReplyLocked(m.Subject)
-	}
-
-	o.mu.Unlock()
-
-	if err != nil {
+	if err := o.SendItem(m, Content{}); err != nil {
 		o.config.Failed(err)
 	}
 }

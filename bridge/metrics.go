@@ -120,6 +120,9 @@ var limitErrors = []struct {
 	{fdbpq.ErrRate, "rate"},
 }
 
+// returned counts an item that nobody received and that went back.
+func (m *metrics) returned(why outbox.Reason) { m.givenBack.WithLabelValues(string(why)).Inc() }
+
 // noteRefused counts an error that is about a limit.
 func (m *metrics) noteRefused(err error) {
 	for _, limit := range limitErrors {

@@ -58,8 +58,9 @@ func (o *Outbox) round(ctx context.Context) {
 		return
 	}
 
-	// If the connection is down, or the server busy, the next round asks again. Errors that a broken
-	// connection did not deliver are lost, and so are the items whose replies the server denied.
+	// If the connection is down, or the server busy, the next round asks again. Errors that a
+	// broken connection did not deliver are lost, and so are the items whose replies the server
+	// denied.
 	certain, err := o.exchange(ctx)
 	if err == nil {
 		o.confirm(certain)

@@ -102,24 +102,6 @@ func TestBellAcrossBridges(t *testing.T) {
 	})
 }
 
-// Items given back, those that fall due, and pushes with a delay, wake pops on other bridges as well.
-func TestBellForWhatComesBack(t *testing.T) {
-	t.Parallel()
-	e, second := pair(t, testenv.Mem())
-	names, replies := waitOn(t, e, second, e.Bridge, 1, `{"expires":"1h","ack_wait":"1h"}`)
-	subject := "pq." + names[0]
-	push(t, e, subject+".push", nil, "a")
-	ack := got(t, replies[0], "a").Reply
-	for _, payload := range []string{"-NAK", "-NAK 100ms"} {
-		again := forwardedTo(t, e, second, names[0], "pop.min", `{"expires":"1h","ack_wait":"1h"}`)
-		acked(t, e, ack, payload) // runs on the first bridge
-		ack = got(t, again, "a").Reply
-	}
-	delayed := forwardedTo(t, e, second, names[0], "pop.min", `{"expires":"1h"}`)
-	push(t, e, subject+".push", nats.Header{subjects.HeaderDelay: {"200ms"}}, "b") // runs on the first bridge
-	got(t, delayed, "b")
-}
-
 // Without pops that wait nobody rings, and soon after the last one nobody does any more.
 func TestBellIsSilentWithoutWaiters(t *testing.T) {
 	t.Parallel()

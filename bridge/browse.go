@@ -37,12 +37,8 @@ func (i *inspector) items(
 	ctx context.Context, kind subjects.Kind, name string,
 	walk *fdbpq.Browse, filter *itemFilter, page *itemPage,
 ) (payload []byte, err error) {
-	q, err := dispatch.TargetOf(i.options.Keyspace, kind, name)
+	q, err := i.swept(ctx, kind, name)
 	if err != nil {
-		return nil, err
-	}
-
-	if err := i.sweep(ctx, q); err != nil {
 		return nil, err
 	}
 
@@ -96,7 +92,7 @@ func (i *inspector) walk(
 		}
 
 		enough := int(end.Scanned) >= all.MaxItems || end.Bytes >= all.MaxBytes
-		if err != nil || stopped || !end.More || enough || i.isEnding() {
+		if err != nil || stopped || !end.More || enough || i.ending.Err() != nil {
 			return end, nil
 		}
 
@@ -112,7 +108,7 @@ func (i *inspector) paced(ctx context.Context, part func() error) error {
 		defer rest.Stop()
 		select {
 		case <-rest.C:
-		case <-i.ending:
+		case <-i.ending.Done():
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -128,15 +124,22 @@ func (i *inspector) paced(ctx context.Context, part func() error) error {
 	})
 }
 
-// sweep sweeps a queue if something is due there. It does not wait for long, because a store that
-// cannot be written can still be browsed.
-func (i *inspector) sweep(ctx context.Context, q fdbpq.Target) error {
+// swept returns a queue, after what is due there was swept. It does not wait for long, because a
+// store that cannot be written can still be browsed.
+func (i *inspector) swept(
+	ctx context.Context, kind subjects.Kind, name string,
+) (fdbpq.Target, error) {
+	q, err := dispatch.TargetOf(i.options.Keyspace, kind, name)
+	if err != nil {
+		return nil, err
+	}
+
 	readDue := func(r kv.Reader) (due []fdbpq.QueueName, err error) {
 		_, due, err = fdbpq.ReadDue(r, []fdbpq.Op{{Kind: fdbpq.OpLen, Queue: q}}, i.options.Now())
 		return due, err
 	}
 
-	return i.run(ctx, i.browse, func() error {
+	return q, i.run(ctx, i.browse, func() error {
 		due, err := kv.ReadTransact(ctx, i.options.DB, readDue)
 		if err == nil && len(due) > 0 {
 			early, cancel := context.WithTimeout(ctx, min(pageTime, i.options.RequestTimeout/4))

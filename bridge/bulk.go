@@ -31,9 +31,9 @@ func (e *bulkEdit) inspection(
 	i *inspector, r *subjects.Request, encode func(done int64, more bool) []byte,
 ) *inspection {
 	e.kind, e.queue = r.Kind, r.Queue
-	return &inspection{bulkLimit, func(ctx context.Context) ([]byte, error) {
+	return &inspection{i.bulkEdits, func(ctx context.Context) ([]byte, error) {
 		more, err := e.run(ctx, i)
-		unknown := err != nil && newFailure(err).Unknown
+		unknown := err != nil && failureOf(err).Unknown
 		switch {
 		case unknown && e.done > 0:
 			err = fmt.Errorf("%w; before that, %d items were done", err, e.done)
@@ -50,7 +50,7 @@ func (e *bulkEdit) run(ctx context.Context, i *inspector) (more bool, err error)
 	until := time.Now().Add(i.options.RequestTimeout / 2)
 	q, err := i.dispatcher.Queue(e.kind, e.queue)
 	if err == nil {
-		err = i.sweep(ctx, q.Target)
+		_, err = i.swept(ctx, e.kind, e.queue)
 	}
 
 	walk := fdbpq.Browse{State: e.state, MaxItems: maxLooked, MaxBytes: partBytes}

@@ -36,7 +36,8 @@ func (b *Bridge) connect(ctx context.Context) error {
 		nats.IgnoreAuthErrorAbort(), // an operator may correct the server's accounts
 	}, b.options.NATSOptions...)
 
-	// After the others: the cable takes over what those say about dialing.
+	// After the others: the cable takes over what those say about dialing. A bridge must hear its
+	// own heartbeats, and shutdown waits for a callback.
 	options = append(options,
 		nats.ConnectHandler(b.connected),
 		nats.ReconnectHandler(b.connected),
@@ -45,6 +46,10 @@ func (b *Bridge) connect(ctx context.Context) error {
 		nats.ErrorHandler(b.asyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
 		b.cable.option,
+		func(o *nats.Options) error {
+			o.NoEcho, o.NoCallbacksAfterClientClose = false, false
+			return nil
+		},
 	)
 
 	release := context.AfterFunc(ctx, b.cable.cut)
@@ -66,11 +71,11 @@ func (b *Bridge) connect(ctx context.Context) error {
 // subscribeTo subscribes to requests on a subject as a member of the queue group.
 func (b *Bridge) subscribeTo(subject string) (*nats.Subscription, error) {
 	subscription, err := b.nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
+	if err == nil {
+		err = subscription.SetPendingLimits(backlogMessages, backlogBytes)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("bridge: subscribe to %s: %w", subject, err)
-	}
-	if err := subscription.SetPendingLimits(backlogMessages, backlogBytes); err != nil {
-		return nil, fmt.Errorf("bridge: subscription to %s: %w", subject, err)
 	}
 	return subscription, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -17,7 +16,7 @@ func decodeList(payload []byte, kind subjects.Kind, c *clientReplier) error {
 	}
 
 	i := c.b.inspector
-	c.inspection = &inspection{listLimit, func(ctx context.Context) ([]byte, error) {
+	c.inspection = &inspection{i.lists, func(ctx context.Context) ([]byte, error) {
 		list, err := i.list(ctx, kind, o, true)
 		return list.Encode(), err
 	}}
@@ -51,7 +50,7 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *clientRepli
 	}
 
 	b := c.b
-	c.inspection = &inspection{browseLimit, func(ctx context.Context) ([]byte, error) {
+	c.inspection = &inspection{b.inspector.browses, func(ctx context.Context) ([]byte, error) {
 		page := newItemPage(o.ValueBytes, b.nc.MaxPayload())
 		return b.inspector.items(ctx, kind, name, &walk, &itemFilter{&o}, page)
 	}}
@@ -62,11 +61,8 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *clientRepli
 // what reply makes of the result.
 func (c *clientReplier) look(r *subjects.Request, op fdbpq.Op, reply func(*fdbpq.Result) []byte) {
 	i, kind, name := c.b.inspector, r.Kind, r.Queue
-	c.inspection = &inspection{browseLimit, func(ctx context.Context) (payload []byte, err error) {
-		if op.Queue, err = dispatch.TargetOf(i.options.Keyspace, kind, name); err != nil {
-			return nil, err
-		}
-		if err := i.sweep(ctx, op.Queue); err != nil {
+	c.inspection = &inspection{i.browses, func(ctx context.Context) (payload []byte, err error) {
+		if op.Queue, err = i.swept(ctx, kind, name); err != nil {
 			return nil, err
 		}
 		err = i.paced(ctx, func() error {
@@ -88,14 +84,8 @@ func rankReply(result *fdbpq.Result) []byte {
 func getItems(
 	c *clientReplier, kind subjects.Kind, name string, ids []fdbpq.ID, valueBytes int,
 ) *inspection {
-	b := c.b
-	return &inspection{browseLimit, func(ctx context.Context) (payload []byte, err error) {
-		i := b.inspector
-		q, err := dispatch.TargetOf(i.options.Keyspace, kind, name)
-		if err != nil {
-			return nil, err
-		}
-
+	b, i := c.b, c.b.inspector
+	return &inspection{i.browses, func(ctx context.Context) ([]byte, error) {
 		page, looked := newItemPage(valueBytes, b.nc.MaxPayload()), 0
 		noRoomFor := func(id *fdbpq.ID) { page.append(failedItem(id, errNoRoomForReply).Encode()) }
 		visit := func(n int, item *fdbpq.Browsed) bool {
@@ -106,12 +96,11 @@ func getItems(
 			return looked < maxLookedBytes
 		}
 
-		read := func() error {
-			return fdbpq.ReadItems(ctx, i.options.DB, q, ids, i.options.Now(), visit)
-		}
-
-		if err = i.sweep(ctx, q); err == nil {
-			err = i.paced(ctx, read)
+		q, err := i.swept(ctx, kind, name)
+		if err == nil {
+			err = i.paced(ctx, func() error {
+				return fdbpq.ReadItems(ctx, i.options.DB, q, ids, i.options.Now(), visit)
+			})
 		}
 
 		for n := len(page.items); n < len(ids); n++ {

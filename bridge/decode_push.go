@@ -272,14 +272,3 @@ func keysMemory(m *fdbpq.Message) (n int) {
 	}
 	return n
 }
-
-// maxPushedReply is the largest size of the reply to a batch of pushes.
-func maxPushedReply(ops []fdbpq.Op) int {
-	size := subjects.MaxPushedBatch(len(ops))
-	for i := range ops {
-		if m := &ops[i].Message; m.MsgID != "" || m.Unique != "" {
-			return size + subjects.MaxDuplicates(len(ops))
-		}
-	}
-	return size
-}

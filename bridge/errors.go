@@ -95,50 +95,11 @@ func classify(err error) wireError {
 // failure is an error with the headers of the reply that reports it.
 type failure struct {
 	subjects.Error
-	header nats.Header // must not be changed
-	of     error       // if it is prepared
-	toPush []byte      // the payload for a push, if it is prepared
+	header nats.Header
 }
 
-// payload returns the payload of the reply to a failed push. It must not be changed.
-func (f *failure) payload() []byte {
-	if f.toPush != nil {
-		return f.toPush
-	}
-	return f.Payload()
-}
-
-// prepared holds the failures of errors that come in floods, because refusing a request
-// must cost less than receiving it.
-var prepared = [...]*failure{
-	prepare(dispatch.ErrTooManyRequests),
-	prepare(dispatch.ErrTooManyBytes),
-	prepare(dispatch.ErrTooManyWaiters),
-}
-
-func prepare(err error) *failure {
-	f := newFailure(err)
-	f.of, f.toPush = err, f.Payload()
-	return f
-}
-
-// failureOf returns the failure of an error; nil for nil.
+// failureOf returns the failure of an error.
 func failureOf(err error) *failure {
-	if err == nil {
-		return nil
-	}
-
-	for _, f := range prepared {
-		if f.of == err {
-			return f
-		}
-	}
-
-	return newFailure(err)
-}
-
-// newFailure makes the failure of an error.
-func newFailure(err error) *failure {
 	row := classify(err)
 	text := withoutPackages(err.Error())
 	told := subjects.Error{Code: row.code, Unknown: row.unknown, Text: text}
@@ -170,7 +131,7 @@ func itemFailure(err error) subjects.Failure {
 		err = errNoRoomForItem
 	}
 
-	f := newFailure(err)
+	f := failureOf(err)
 	text := f.Text
 	if len(text) > subjects.MaxFailureText {
 		text = strings.ToValidUTF8(text[:subjects.MaxFailureText], "")
@@ -181,6 +142,6 @@ func itemFailure(err error) subjects.Failure {
 
 // pageFailure returns the code and the text of an error, the same as those of a reply over NATS.
 func pageFailure(err error) (code int, text string) {
-	f := newFailure(err)
+	f := failureOf(err)
 	return int(f.Code), f.Text
 }

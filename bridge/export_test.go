@@ -109,18 +109,6 @@ func (b *Bridge) MostBacklog() (messages, bytes int) {
 	return messages, bytes
 }
 
-// ForwardedWaiters returns how many pops b has forwarded that, as far as it knows, wait on peers.
-func (b *Bridge) ForwardedWaiters() int {
-	waiting, _ := b.peers.Router.Forwards()
-	return waiting
-}
-
-// UnansweredForwards returns how many pops that peers forwarded b has not answered.
-func (b *Bridge) UnansweredForwards() int {
-	_, unanswered := b.peers.Router.Forwards()
-	return unanswered
-}
-
 // Unconfirmed reports whether NATS may still deny replies that were sent.
 func (b *Bridge) Unconfirmed() bool { return b.outbox.Unconfirmed() }
 

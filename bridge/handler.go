@@ -264,7 +264,9 @@ func (h *handler) measure(c *clientReplier, r *dispatch.Request, ops []fdbpq.Op)
 		return h.measurePushed(r, &ops[0].Message) // nothing else has headers
 	}
 
-	size, most := maxPushedReply(ops), h.b.nc.MaxPayload()
+	// All of them may be duplicates.
+	size := subjects.MaxPushedBatch(len(ops)) + subjects.MaxDuplicates(len(ops))
+	most := h.b.nc.MaxPayload()
 	if c.reply != "" && int64(size) > most {
 		return fmt.Errorf("%w: a reply with %d ids can have %d bytes, and the server carries at "+
 			"most %d: send fewer items at once", errTooLarge, len(ops), size, most)

@@ -31,30 +31,30 @@ type inspector struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu struct {
-		sync.Mutex
-		waiting map[*inspectionLimit]int // over NATS, that wait or run
-	}
-	ending    chan struct{}  // closed, with the lock held, when no more of these may begin
-	answering sync.WaitGroup // these
+	lists, browses, bulkEdits inspectionLimit
+
+	mu        sync.Mutex
+	ending    context.Context // over, with the lock held, when no more over NATS may begin
+	refuse    context.CancelFunc
+	answering sync.WaitGroup // those over NATS
 }
 
 // inspection is a question that came over NATS.
 type inspection struct {
-	limit *inspectionLimit
+	limit inspectionLimit
 	// reply returns the payload of the reply.
 	reply func(ctx context.Context) ([]byte, error)
 }
 
 // inspectionLimit bounds how many questions over NATS wait or run.
 type inspectionLimit struct {
-	max int
-	err error
+	places chan struct{} // an element for each
+	err    error
 }
 
-func newLimit(most int, what string) *inspectionLimit {
+func newLimit(most int, what string) inspectionLimit {
 	err := fmt.Errorf("%w: %d %s: try again", dispatch.ErrOverloaded, most, what)
-	return &inspectionLimit{most, err}
+	return inspectionLimit{make(chan struct{}, most), err}
 }
 
 const (
@@ -67,25 +67,23 @@ const (
 )
 
 func newInspector(o *Options, d *dispatch.Dispatcher) *inspector {
-	i := &inspector{options: o, dispatcher: d, ending: make(chan struct{})}
+	i := &inspector{options: o, dispatcher: d}
 	i.slots, i.browse = make(chan struct{}, maxInspections), make(chan struct{}, 1)
 
-	i.mu.waiting = map[*inspectionLimit]int{}
+	i.lists = newLimit(maxLists, "lists wait")
+	i.browses = newLimit(maxBrowses, "requests for items, ranks and schedules wait")
+	i.bulkEdits = newLimit(maxBulkEdits, "purges and redrives run")
 	i.ctx, i.cancel = context.WithCancel(context.Background())
+	i.ending, i.refuse = context.WithCancel(i.ctx)
 	return i
 }
 
-var (
-	listLimit   = newLimit(maxLists, "lists wait")
-	browseLimit = newLimit(maxBrowses, "requests for items, ranks and schedules wait")
-	bulkLimit   = newLimit(maxBulkEdits, "purges and redrives run")
-	errEnded    = fmt.Errorf("%w: the service is shutting down: try again", dispatch.ErrUnavailable)
-)
+var errEnded = fmt.Errorf("%w: the service is shutting down: try again", dispatch.ErrUnavailable)
 
 // end ends the questions over NATS: they have until ctx ends.
 func (i *inspector) end(ctx context.Context) {
 	i.mu.Lock()
-	close(i.ending)
+	i.refuse()
 	i.mu.Unlock()
 
 	defer context.AfterFunc(ctx, i.cancel)()
@@ -93,36 +91,26 @@ func (i *inspector) end(ctx context.Context) {
 	i.cancel()
 }
 
-func (i *inspector) isEnding() bool {
-	select {
-	case <-i.ending:
-		return true
-	default:
-		return false
-	}
-}
-
 // answer calls reply with the answer from a goroutine of its own, unless too many wait.
 func (i *inspector) answer(asked *inspection, reply func(payload []byte, err error)) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	switch {
-	case i.isEnding():
+	if i.ending.Err() != nil {
 		return errEnded
-	case i.mu.waiting[asked.limit] >= asked.limit.max:
+	}
+
+	select {
+	case asked.limit.places <- struct{}{}:
+	default:
 		return asked.limit.err
 	}
 
 	// Under the lock, so end waits for it.
-	i.mu.waiting[asked.limit]++
 	i.answering.Go(func() {
+		defer func() { <-asked.limit.places }()
 		ctx, cancel := context.WithTimeout(i.ctx, i.options.RequestTimeout)
 		defer cancel()
 		reply(asked.reply(ctx))
-
-		i.mu.Lock()
-		i.mu.waiting[asked.limit]--
-		i.mu.Unlock()
 	})
 
 	return nil

@@ -158,7 +158,7 @@ func (j *jetStream) config(store string) jetstream.Config {
 
 // jetStreamFailure returns what JetStream's clients are told of an error.
 func jetStreamFailure(err error) (code int, text string) {
-	f := newFailure(err)
+	f := failureOf(err)
 	if f.Code == subjects.CodeTooLarge { // which JetStream does not have
 		return int(subjects.CodeBadRequest), f.Text
 	}

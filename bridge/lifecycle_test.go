@@ -219,7 +219,6 @@ func TestOptionsBounds(t *testing.T) {
 	for name, o := range map[string]bridge.Options{
 		"NATSURL":           {NATSURL: "nats://host:99999"},
 		"QueueGroup":        {QueueGroup: "a b"},
-		"Version":           {Version: "one"},
 		"HTTPTimeout":       {HTTPTimeout: 24*time.Hour + 1},
 		"JetStream.LeafURL": {JetStream: bridge.JetStreamOptions{LeafURL: "http://host"}},
 		"Grammar":           {Grammar: dotted, JetStream: bridge.JetStreamOptions{LeafURL: "host"}},
@@ -249,22 +248,5 @@ func TestOptionsBounds(t *testing.T) {
 		if required := []string{"bridge: DB ", "bridge: Keyspace ", "bridge: Grammar "}; !slices.ContainsFunc(required, func(s string) bool { return strings.HasPrefix(line, s) }) {
 			t.Errorf("the smallest values are refused: %s", line)
 		}
-	}
-}
-
-// Options of the NATS client that the bridge cannot work with are refused.
-func TestBadNATSOptions(t *testing.T) {
-	for word, option := range map[string]nats.Option{
-		"nats.NoEcho":                      nats.NoEcho(),
-		"nats.NoCallbacksAfterClientClose": nats.NoCallbacksAfterClientClose(),
-	} {
-		err := bridge.Options{NATSOptions: []nats.Option{nil, nats.Name("x"), option}}.Validate()
-		if err == nil || !strings.Contains(err.Error(), "NATSOptions is "+word) {
-			t.Errorf("%q is not in:\n%v", word, err)
-		}
-	}
-	good := bridge.Options{NATSOptions: []nats.Option{nil, nats.Name("x")}}.Validate()
-	if good == nil || strings.Contains(good.Error(), "NATSOptions") {
-		t.Errorf("valid options are refused: %v", good)
 	}
 }

@@ -33,8 +33,8 @@ type metrics struct {
 	deliveries    prometheus.Counter
 	redeliveries  prometheus.Counter
 	duplicates    prometheus.Counter
-	givenBack     map[outbox.Reason]prometheus.Counter
-	refused       map[string]prometheus.Counter // by setting
+	givenBack     *prometheus.CounterVec // by outbox.Reason
+	refused       *prometheus.CounterVec // by setting
 }
 
 // series makes the series of a registry.
@@ -63,9 +63,7 @@ func newMetrics() *metrics {
 	auto := series{promauto.With(registry)}
 
 	m := &metrics{
-		registry:  registry,
-		givenBack: map[outbox.Reason]prometheus.Counter{},
-		refused:   map[string]prometheus.Counter{},
+		registry: registry,
 		requests: auto.counters("pq_requests_total",
 			"Requests that were answered, errors included, by operation.", "operation"),
 		errors: auto.counters("pq_errors_total",
@@ -94,19 +92,18 @@ func newMetrics() *metrics {
 			"Items delivered with a lease that had been delivered before."),
 		duplicates: auto.counter("pq_duplicates_total",
 			"Pushes that changed nothing because they were duplicates, each of a batch."),
+		givenBack: auto.counters("pq_given_back_total", "Popped items that nobody received and "+
+			"that went back to their places, by reason.", "reason"),
+		refused: auto.counters("pq_refused_total", "Requests that were refused because of a limit "+
+			"of their queue, by setting.", "reason"),
 	}
 
 	// These labels are known in advance, so their series exist from the start.
-	givenBack := auto.counters("pq_given_back_total", "Popped items that nobody received and that "+
-		"went back to their places, by reason.", "reason")
 	for _, why := range outbox.Reasons() {
-		m.givenBack[why] = givenBack.WithLabelValues(string(why))
+		m.givenBack.WithLabelValues(string(why))
 	}
-
-	refused := auto.counters("pq_refused_total", "Requests that were refused because of a limit "+
-		"of their queue, by setting.", "reason")
 	for _, limit := range limitErrors {
-		m.refused[limit.setting] = refused.WithLabelValues(limit.setting)
+		m.refused.WithLabelValues(limit.setting)
 	}
 
 	return m
@@ -123,11 +120,14 @@ var limitErrors = []struct {
 	{fdbpq.ErrRate, "rate"},
 }
 
+// returned counts an item that nobody received and that went back.
+func (m *metrics) returned(why outbox.Reason) { m.givenBack.WithLabelValues(string(why)).Inc() }
+
 // noteRefused counts an error that is about a limit.
 func (m *metrics) noteRefused(err error) {
 	for _, limit := range limitErrors {
 		if errors.Is(err, limit.err) && classify(err).code == subjects.CodeOverloaded {
-			m.refused[limit.setting].Inc()
+			m.refused.WithLabelValues(limit.setting).Inc()
 			return
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net/url"
-	"regexp"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -51,10 +50,9 @@ type Options struct {
 	// separated by commas. Default DefaultNATSURL.
 	NATSURL string
 	// NATSOptions are applied to the connection after the bridge's own: credentials,
-	// TLS, a name. They must not set the connection's handlers (error, disconnect,
-	// reconnect, close), nor NoEcho or NoCallbacksAfterClientClose. The bridge resolves
-	// and dials the servers unless a CustomDialer is set; shutdown waits for one that
-	// blocks.
+	// TLS, a name. The bridge overrides the connection's handlers (error, disconnect,
+	// reconnect, close), NoEcho and NoCallbacksAfterClientClose. It resolves and dials
+	// the servers unless a CustomDialer is set; shutdown waits for one that blocks.
 	NATSOptions []nats.Option
 	// QueueGroup is the NATS queue group of all bridges that share one store, so
 	// that each request goes to one of them. Default DefaultQueueGroup.
@@ -136,12 +134,6 @@ func (o *JetStreamOptions) leafConfig() leaf.Config {
 		}
 	}
 	return c
-}
-
-// validURLs reports whether package leaf takes the URLs.
-func (o *JetStreamOptions) validURLs() bool {
-	_, err := leaf.New(o.leafConfig())
-	return err == nil
 }
 
 // bounded is an option that is a number, with its default and bounds. Most bounds only refuse
@@ -241,18 +233,6 @@ func (o Options) Validate() error {
 
 	check(validURLs(o.NATSURL), "NATSURL", redacted(o.NATSURL),
 		"nats://host:port, or several separated by commas")
-	client := nats.GetDefaultOptions()
-	for _, option := range o.NATSOptions {
-		if option != nil {
-			_ = option(&client) // Run returns the error
-		}
-	}
-
-	check(!client.NoEcho, "NATSOptions", "nats.NoEcho",
-		"options without it: a bridge must hear its own heartbeats")
-	check(!client.NoCallbacksAfterClientClose, "NATSOptions", "nats.NoCallbacksAfterClientClose",
-		"options without it: shutdown waits for a callback")
-
 	check(o.DB != nil, "DB", o.DB, "a store")
 	check(o.Keyspace != nil, "Keyspace", o.Keyspace, "a keyspace")
 	check(o.Grammar != subjects.Grammar{}, "Grammar", "empty", "a grammar")
@@ -260,7 +240,8 @@ func (o Options) Validate() error {
 		"QueueGroup", strconv.Quote(o.QueueGroup), "1 to 128 letters, digits, '-' and '_'")
 
 	if o.JetStream.LeafURL != "" {
-		check(o.JetStream.validURLs(), "JetStream.LeafURL", redacted(o.JetStream.LeafURL),
+		_, err := leaf.New(o.JetStream.leafConfig())
+		check(err == nil, "JetStream.LeafURL", redacted(o.JetStream.LeafURL),
 			"nats-leaf://host:7422, nats://host:7422 or tls://host:7422, or several separated by "+
 				"commas")
 		prefixes := o.Grammar.Prefix(subjects.Priority) + " and " + o.Grammar.Prefix(subjects.FIFO)
@@ -280,8 +261,6 @@ func (o Options) Validate() error {
 	timeout("HTTPTimeout", o.HTTPTimeout, time.Millisecond, "1ms to 24h")
 	timeout("RequestTimeout", o.RequestTimeout, time.Millisecond, "1ms to 24h")
 	timeout("ShutdownTimeout", o.ShutdownTimeout, 1, "more than 0, at most 24h")
-	check(semver.MatchString(o.Version), "Version", strconv.Quote(o.Version),
-		"a semantic version such as 1.2.3")
 	return errors.Join(problems...)
 }
 
@@ -314,15 +293,11 @@ func validPort(text string) bool {
 	return text == "" || err == nil && port > 0
 }
 
-// credentials matches user and password in a list of URLs. An unescaped password may
-// contain anything, so it matches up to the last '@'.
-var credentials = regexp.MustCompile(`(?s)^.*@`)
-
-// redacted returns a list of URLs in quotes, without user and password.
+// redacted returns a list of URLs in quotes, without users and passwords. An unescaped password may
+// contain anything, so everything up to the last '@' goes.
 func redacted(list string) string {
-	return strconv.Quote(credentials.ReplaceAllString(list, "xxxxx@"))
+	if at := strings.LastIndex(list, "@"); at >= 0 {
+		list = "xxxxx" + list[at:]
+	}
+	return strconv.Quote(list)
 }
-
-// semver matches the versions that service discovery accepts.
-var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
-	`(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)

@@ -84,36 +84,6 @@ func TestRefusedReplies(t *testing.T) {
 	})
 }
 
-// The same holds for pops answered by another bridge than the one that NATS delivered
-// them to.
-func TestRefusedRepliesOfForwardedPops(t *testing.T) {
-	e := start(t, restricted(inboxesOnly(), testenv.Options{}))
-	both := []*testenv.Bridge{e.Bridge, newBridge(e)}
-	together(t, both...)
-	const queues = 32
-	for i := range queues {
-		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "x")
-		publish(t, e, fmt.Sprintf("pq.jobs-%d.pop.min", i), "elsewhere."+fmt.Sprint(i), "")
-	}
-	testenv.Eventually(t, func() error {
-		var sum, forwarded float64
-		for _, b := range both {
-			sum += count(t, b, "pq_reply_failures_total")
-			forwarded += count(t, b, "pq_passed_total")
-		}
-		if sum != queues || forwarded == 0 {
-			return fmt.Errorf("%v failures, %v forwarded pops", sum, forwarded)
-		}
-		return nil
-	})
-	for i := range queues {
-		testenv.Eventually(t, func() error {
-			m := e.Request(fmt.Sprintf("pq.jobs-%d.pop.min", i), nil, nil)
-			return bridge.ErrorFromHeaders(m.Header)
-		})
-	}
-}
-
 // A bridge that shuts down puts back the items whose replies were refused last.
 func TestRefusedReplyAtTheEnd(t *testing.T) {
 	e := start(t, restricted(inboxesOnly(), testenv.Options{}))

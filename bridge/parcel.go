@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"cmp"
-	"maps"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -41,9 +40,7 @@ func (c *clientReplier) Deliver(
 	p.close()
 
 	if err != nil {
-		if c.cancellable != nil {
-			c.cancellable.remove()
-		}
+		c.cancellable.remove()
 		c.ended()
 	}
 
@@ -70,7 +67,7 @@ func (c *clientReplier) deliver(p *parcel, ops []fdbpq.Op, results []fdbpq.Resul
 			if failed = p.send(false); failed != nil {
 				c.b.outbox.Return(p.r.Queue, op.Kind, result, outbox.Unsendable)
 			} else if !p.add(op, result) { // it needs a message of its own
-				if failed = c.send(p.r, op, results[i:i+1]); failed == nil {
+				if failed = c.send(p.r, ops[i:i+1], results[i:i+1]); failed == nil {
 					c.sent++
 				}
 			}
@@ -102,7 +99,7 @@ func (c *clientReplier) end(p *parcel, err error) {
 	var f *failure
 	if err != nil && (c.sent == 0 || !isNotFound(err)) {
 		f = failureOf(err)
-		maps.Copy(end.Header, f.header)
+		end.Header = f.header
 	}
 
 	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(c.sent)}

@@ -86,44 +86,6 @@ func TestGoneReceiverOfFrames(t *testing.T) {
 	})
 }
 
-// The next in line gets the leased items of frames that nobody received.
-func TestGoneWaiterForFrames(t *testing.T) {
-	e := start(t, testenv.Options{})
-	gone := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":5,"frames":true,"ack_wait":"1h"}`)
-	following := asked(t, e, "jobs", "pop.min", `{"expires":"1h","batch":2,"frames":true,"ack_wait":"1h","no_wait":true}`)
-	leave(t, e, gone)
-	pushTogether(t, e, "jobs", "a", "b")
-	list, _ := inFrames(t, "pq.jobs", following, "")
-	if valuesOf(list) != "a b" || list[1].header.Get(subjects.HeaderDeliveries) != "1" {
-		t.Errorf("got %v", list)
-	}
-	wantMetric(t, e.Bridge, noResponders, 2)
-	wantMetric(t, e.Bridge, "pq_waiters", 0)
-}
-
-// NATS may refuse the reply subject: all messages of a reply with frames, or none.
-func TestDeniedFrames(t *testing.T) {
-	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
-		e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{Engine: engine}))
-		back := 0
-		for name, values := range map[string][]string{"one": {"a", "b", "c", "d", "e"}, "several": inSeveral(5)} {
-			ids := pushTogether(t, e, name, values...)
-			for _, options := range []string{
-				`{"batch":5,"frames":true}`, `{"batch":5,"frames":true,"ack_wait":"1h"}`,
-				`{"batch":9,"frames":true,"expires":"1h","ack_wait":"1h"}`, `{"batch":9,"frames":true,"expires":"1h"}`,
-			} {
-				publish(t, e, "pq."+name+".pop.min", "elsewhere", options)
-				back += 5
-				wantMetric(t, e.Bridge, `pq_given_back_total{reason="denied"}`, float64(back))
-				waiters(t, e.Bridge, name, 0)
-				firsts(t, e, name, ids, values)
-			}
-		}
-		wantMetric(t, e.Bridge, noResponders, 0)
-		consistent(t, e)
-	})
-}
-
 // Clients of another account get popped items in frames, but leased ones with a reply subject each: they may know no
 // other way to acknowledge.
 func TestFramesForAnotherAccount(t *testing.T) {

@@ -51,9 +51,7 @@ func (c *clientReplier) ended() {
 // Answer sends the results: one reply, or for a pop of several items one for each item and one that
 // ends them.
 func (c *clientReplier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	if c.cancellable != nil { // first: once it has the answer, the client may use the id again
-		c.cancellable.remove()
-	}
+	c.cancellable.remove() // first: once it has the answer, the client may use the id again
 	c.answer(r, ops, results)
 	c.ended()
 }
@@ -72,7 +70,7 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	// Operations on several items succeed or fail one by one.
 	if r.Each {
 		c.endpoint.items.Observe(float64(len(results)))
-		c.replied(r, c.sendResults(r, ops, results))
+		c.replied(r, c.send(r, ops, results))
 		return
 	}
 
@@ -84,8 +82,7 @@ func (c *clientReplier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fd
 	}
 
 	c.b.metrics.noteDuplicates(results)
-	err := c.send(r, &ops[0], results)
-	c.replied(r, err)
+	c.replied(r, c.send(r, ops, results))
 }
 
 // replied counts a request whose reply was sent or, with an error, could not be sent. The client is
@@ -106,13 +103,13 @@ func (c *clientReplier) replied(r *dispatch.Request, err error) {
 
 // send sends the result of one operation, or of several that share a reply. If that fails, a popped
 // item goes back, and a lease ends.
-func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) error {
+func (c *clientReplier) send(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) error {
 	if c.reply == "" {
 		return nil
 	}
 
 	// Somebody else may have an item whose lease is over.
-	result := &results[0]
+	op, result := &ops[0], &results[0]
 	if leaseOver(op, result, c.b.options.Now()) {
 		c.b.outbox.Return(r.Queue, op.Kind, result, outbox.Late)
 		return errLeaseOver
@@ -137,7 +134,7 @@ func (c *clientReplier) send(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.
 		m := nats.Msg{Subject: c.reply, Header: nats.Header{subjects.HeaderLeaseUntil: {until}}}
 		err = c.b.outbox.SendItem(&m, outbox.Content{})
 	default:
-		err = c.sendPayload(r, op, results)
+		err = c.sendPayload(r, ops, results)
 	}
 
 	if err != nil {
@@ -168,16 +165,17 @@ func (c *clientReplier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbp
 	var content outbox.Content
 	var fate string
 	switch op.Kind {
-	case fdbpq.OpPop:
-		content = outbox.Content{Queue: r.Queue, Item: *item, Waits: r.WaitHandle()}
+	case fdbpq.OpPop: // the outbox gets copies: the results belong to the dispatcher
+		popped := []fdbpq.Item{*item}
+		content = outbox.Content{Queue: r.Queue, Popped: popped, Waits: r.WaitHandle()}
 		fate = "it goes back into the queue"
 		e.item(r.Queue, item)
 	case fdbpq.OpLease:
-		token := result.Lease.Token // a copy: the results belong to the dispatcher
-		content = outbox.Content{Queue: r.Queue, Lease: &token, Waits: r.WaitHandle()}
+		leased := []fdbpq.Lease{result.Lease}
+		content = outbox.Content{Queue: r.Queue, Leased: leased, Waits: r.WaitHandle()}
 		fate = "its lease ends"
 		e.leased(r.Queue, item, &result.Lease)
-		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, token.String())
+		m.Reply = c.b.grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
 	default:
 		fate = "it stays in the queue"
 		e.item(r.Queue, item)
@@ -227,11 +225,8 @@ func (c *clientReplier) Heartbeat(r *dispatch.Request, wanted int) {
 
 // Fail sends the error.
 func (c *clientReplier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) {
-	if c.cancellable != nil {
-		c.cancellable.remove()
-		err = c.cancellable.why(err)
-	}
-	c.fail(r, err)
+	c.cancellable.remove()
+	c.fail(r, c.cancellable.why(err))
 	c.ended()
 }
 
@@ -255,7 +250,7 @@ func (c *clientReplier) fail(r *dispatch.Request, err error) {
 	// meant as a push.
 	m := nats.Msg{Subject: c.reply, Header: f.header}
 	if verb := c.endpoint.verb; verb == nil || verb.op == fdbpq.OpPush {
-		m.Data = f.payload()
+		m.Data = f.Payload()
 	}
 
 	c.b.outbox.Send(&m)

@@ -13,46 +13,54 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// sendPayload answers all but items and acknowledgements. The results are those of operations that
-// share the reply.
+// sendPayload answers all but items and acknowledgements. The operations share the reply.
 func (c *clientReplier) sendPayload(
-	r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result,
+	r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result,
 ) error {
 	e := c.b.encoders.Get().(*encoder)
 	defer c.b.encoders.Put(e)
 
-	q, result := r.Queue, &results[0]
-	var payload []byte
-	switch op.Kind {
-	case fdbpq.OpPush:
-		payload = e.pushed(q, results, c.endpoint.verb.several)
-	case fdbpq.OpLen:
-		payload = subjects.EncodeReply(subjects.Length{Queue: q.Name, Len: result.Len})
-	case fdbpq.OpSettings, fdbpq.OpConfigure:
-		payload = subjects.EncodeSettings(result.Settings)
-	case fdbpq.OpInfo: // and OpSettings and OpConsumers
-		payload = infoReply(q, results, c.b.options.Now()).Encode()
-	case fdbpq.OpSetSchedule:
-		if payload = result.Records[0].Value; payload == nil {
-			payload = subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.Record})
-		}
-	case fdbpq.OpRemove, fdbpq.OpRelease:
-		payload = subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.ID.String()})
-	case fdbpq.OpMove:
-		moved := subjects.Moved{Queue: q.Name, ID: result.Item.ID.String(), Priority: op.Priority}
-		payload = subjects.EncodeReply(moved)
-	case fdbpq.OpPurge:
-		payload = subjects.EncodeReply(subjects.Purged{Purged: result.Len})
-	}
-
 	// measure has refused what does not fit, but the server may carry less by now.
-	err := c.sendData(payload)
-	if op.Kind == fdbpq.OpPush && errors.Is(err, errTooLarge) {
-		err = fmt.Errorf("%w: the items are in the queue, but their ids do not fit into a reply: "+
-			"%w", dispatch.ErrUnknownOutcome, err)
+	err := c.sendData(c.payload(e, r, ops, results))
+	if (ops[0].Kind == fdbpq.OpPush || r.Each) && errors.Is(err, errTooLarge) {
+		err = fmt.Errorf("%w: the request is done, but its results do not fit into a reply: %w",
+			dispatch.ErrUnknownOutcome, err)
 	}
 
 	return err
+}
+
+// payload returns what sendPayload sends. It may be in the memory of the encoder.
+func (c *clientReplier) payload(
+	e *encoder, r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result,
+) []byte {
+	q, op, result := r.Queue, &ops[0], &results[0]
+	if r.Each {
+		return resultsOf(q, ops, results)
+	}
+
+	switch op.Kind {
+	case fdbpq.OpPush:
+		return e.pushed(q, results, c.endpoint.verb.several)
+	case fdbpq.OpLen:
+		return subjects.EncodeReply(subjects.Length{Queue: q.Name, Len: result.Len})
+	case fdbpq.OpSettings, fdbpq.OpConfigure:
+		return subjects.EncodeSettings(result.Settings)
+	case fdbpq.OpInfo: // and OpSettings and OpConsumers
+		return infoReply(q, results, c.b.options.Now()).Encode()
+	case fdbpq.OpSetSchedule:
+		if set := result.Records[0].Value; set != nil {
+			return set
+		}
+		return subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.Record})
+	case fdbpq.OpMove:
+		moved := subjects.Moved{Queue: q.Name, ID: result.Item.ID.String(), Priority: op.Priority}
+		return subjects.EncodeReply(moved)
+	case fdbpq.OpPurge:
+		return subjects.EncodeReply(subjects.Purged{Purged: result.Len})
+	default: // OpRemove and OpRelease
+		return subjects.EncodeReply(subjects.Removed{Queue: q.Name, ID: op.ID.String()})
+	}
 }
 
 // pushed returns the payload of the reply to a push, or to a batch of them.
@@ -90,10 +98,8 @@ func duplicatesOf(results []fdbpq.Result) (at time.Time, duplicates []int) {
 	return at, duplicates
 }
 
-// sendResults answers a request for several items with the result of each.
-func (c *clientReplier) sendResults(
-	r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result,
-) error {
+// resultsOf returns the payload of the reply to a request for several items: the result of each.
+func resultsOf(q *dispatch.Queue, ops []fdbpq.Op, results []fdbpq.Result) []byte {
 	all := make([]subjects.ItemResult, len(results))
 	for i := range results {
 		op, result := &ops[i], &results[i]
@@ -106,18 +112,7 @@ func (c *clientReplier) sendResults(
 		}
 	}
 
-	reply := subjects.ItemResults{Queue: r.Queue.Name, Results: all}
-	err := c.sendData(subjects.EncodeReply(&reply))
-	if errors.Is(err, errTooLarge) {
-		err = fmt.Errorf("%w: the items are changed, but the results do not fit into a reply: %w",
-			dispatch.ErrUnknownOutcome, err)
-	}
-
-	if err != nil {
-		c.b.replyFailed(err)
-	}
-
-	return err
+	return subjects.EncodeReply(&subjects.ItemResults{Queue: q.Name, Results: all})
 }
 
 // answerData answers a request that has no lane.

@@ -164,7 +164,7 @@ func (b *Bridge) newOutbox() *outbox.Outbox {
 		Stopping:   b.stopping.Load,
 		Failed:     b.replyFailed,
 		Stray:      newHandler(b).refuseAck,
-		Returned:   func(why outbox.Reason) { b.metrics.givenBack[why].Inc() },
+		Returned:   b.metrics.returned,
 		Lost:       func(items int) { b.metrics.lostItems.Add(float64(items)) },
 		Logger:     b.options.Logger,
 		WarnLost:   b.quiet.lost.warn,

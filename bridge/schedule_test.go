@@ -92,7 +92,7 @@ func TestScheduleBadInput(t *testing.T) {
 		`{"id":"a","cron":"@daily","headers":{"Pq-Group":["a","b"]}}`:           "headers: ",
 		`{"id":"a","cron":"@daily","headers":{"Nats-Rollup":["all"]}}`:          "headers: ",
 		`{"id":"a","cron":"@daily","headers":{"A":["b\r\nC: d"]}}`:              "values of one line",
-		`{"id":"a","cron":"@daily","headers":{"A b":["c"]}}`:                    "printable ASCII",
+		`{"id":"a","cron":"@daily","headers":{"A b":["c"]}}`:                    "want a name of letters",
 		`{"id":"a","cron":"@daily","headers":{"Status":["409"]}}`:               "header Status without a value",
 		`{"id":"a","cron":"@daily","headers":{"Nats-Trace-Hop":["1"]}}`:         "it is not stored",
 	} {

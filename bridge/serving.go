@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -217,7 +216,7 @@ func (b *Bridge) stopServing(ctx context.Context) error {
 	b.peers.Router.Leave(ctx)
 	err := errors.Join(b.unsubscribe(ctx), b.jetStream.leave(ctx), b.jetStream.end(ctx))
 	if n := b.awaitHandlers(ctx); n > 0 {
-		err = errors.Join(err, errUnseen(n))
+		err = errors.Join(err, fmt.Errorf("bridge: %d %s", n, unseen))
 	}
 	return err
 }
@@ -240,7 +239,7 @@ func (b *Bridge) askAgain() {
 // requestAgain replaces the subscription to requests on a subject. What it has received is still
 // handled.
 func (b *Bridge) requestAgain(subject string) error {
-	again, err := b.subscribeTo(subject) // without the lock, because NATS may block
+	again, err := b.subscribeTo(subject)
 	if err != nil {
 		return err
 	}
@@ -254,8 +253,7 @@ func (b *Bridge) requestAgain(subject string) error {
 	}
 
 	ended := []*nats.Subscription{old}
-	b.serving.dropped += wire.Dropped(ended)
-	b.serving.ending = append(slices.DeleteFunc(b.serving.ending, hasEnded), old)
+	b.endLocked(ended)
 	b.serving.mu.Unlock()
 
 	wire.Drain(ended)

@@ -196,10 +196,8 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) bool {
 func (b *Bridge) unsubscribe(ctx context.Context) error {
 	b.serving.mu.Lock()
 	ending := b.serving.subscriptions
-	b.serving.dropped += wire.Dropped(ending) // a subscription forgets the number when it ends
-
-	earlier := slices.DeleteFunc(b.serving.ending, hasEnded) // of another call
-	b.serving.subscriptions, b.serving.ending = nil, slices.Concat(ending, earlier)
+	b.endLocked(ending)
+	b.serving.subscriptions = nil
 	b.serving.mu.Unlock()
 
 	wire.Drain(ending)
@@ -210,7 +208,14 @@ func (b *Bridge) unsubscribe(ctx context.Context) error {
 	return b.nc.FlushWithContext(ctx)
 }
 
-func hasEnded(s *nats.Subscription) bool { return !s.IsValid() }
+// endLocked notes subscriptions that the caller will drain, without the lock, because NATS may
+// block.
+func (b *Bridge) endLocked(ending []*nats.Subscription) {
+	b.serving.dropped += wire.Dropped(ending) // a subscription forgets the number when it ends
+
+	hasEnded := func(s *nats.Subscription) bool { return !s.IsValid() }
+	b.serving.ending = append(slices.DeleteFunc(b.serving.ending, hasEnded), ending...)
+}
 
 // awaitHandlers returns when the handlers have seen every message delivered. They do not block,
 // unless NATS accepts no replies. If ctx ends first, it returns the number of messages not seen.
@@ -251,30 +256,24 @@ func (s *shutdownSummary) sent() int64 {
 
 // end logs the summary, and returns the cause and what was left undone.
 func (s *shutdownSummary) end() error {
-	unsent := s.b.unsent.Load()
-	left := int64(s.unseen) + s.undone + unsent
-	answered := s.sent()
-
+	answered, left := s.sent(), int64(0)
 	problems := []error{s.cause, s.leaf}
-	add := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf(format, args...))
-	}
-
-	if s.unseen > 0 {
-		problems = append(problems, errUnseen(s.unseen))
-	}
-
-	if s.undone > 0 {
-		add("bridge: %d requests were not done in time", s.undone)
-	}
-
-	if unsent > 0 {
-		add("bridge: %d replies could not be sent: NATS is away", unsent)
+	for _, of := range []struct {
+		count int64
+		what  string
+	}{
+		{int64(s.unseen), unseen},
+		{s.undone, "requests were not done in time"},
+		{s.b.unsent.Load(), "replies could not be sent: NATS is away"},
+	} {
+		if left += of.count; of.count > 0 {
+			problems = append(problems, fmt.Errorf("bridge: %d %s", of.count, of.what))
+		}
 	}
 
 	if s.unconfirmed != nil {
-		add("bridge: NATS did not confirm that it has the replies to %d requests: %w",
-			answered, s.unconfirmed)
+		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm that it has the "+
+			"replies to %d requests: %w", answered, s.unconfirmed))
 	}
 
 	level := slog.LevelInfo
@@ -288,9 +287,7 @@ func (s *shutdownSummary) end() error {
 	return errors.Join(problems...)
 }
 
-func errUnseen(messages int) error {
-	return fmt.Errorf("bridge: %d messages from NATS were not handled in time", messages)
-}
+const unseen = "messages from NATS were not handled in time"
 
 // running is what Run has started.
 type running struct {

@@ -55,7 +55,7 @@ func waitKey(r *subjects.Request, id string) string {
 	return r.Kind.String() + " " + r.Queue + " " + id
 }
 
-// cancellable is a request with an id.
+// cancellable is a request with an id, nil for one without.
 type cancellable struct {
 	waits   *waits
 	key     string
@@ -114,6 +114,10 @@ func (w *waits) expireLocked() {
 
 // remove removes a request that has ended.
 func (c *cancellable) remove() {
+	if c == nil {
+		return
+	}
+
 	w := c.waits
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +128,7 @@ func (c *cancellable) remove() {
 
 // why returns the error of a request that ends with err, as its client hears it.
 func (c *cancellable) why(err error) error {
-	if c.cancelled.Load() && errors.Is(err, dispatch.ErrCancelled) {
+	if c != nil && c.cancelled.Load() && errors.Is(err, dispatch.ErrCancelled) {
 		return cancelled{}
 	}
 	return err

@@ -116,6 +116,8 @@ func (q *queueConfigs) checkSource(i int) error {
 	switch {
 	case state == nil:
 		result.Err = ErrNoSource
+	case op.Change == nil:
+		return nil
 	case q.source > 0:
 		result.Err = fmt.Errorf("%w: a source changes once in a transaction", ErrNoRoom)
 	default:

@@ -183,7 +183,8 @@ type Op struct {
 	// of OpSetSource. It gets the present value, nil if there is none, and the time of the
 	// transaction, and returns the new value, which must not be changed later; an empty one removes
 	// the record. If it returns an error, the operation fails with that, and the record stays as it
-	// is. It may be called more than once, with what there is at the time.
+	// is. It may be called more than once, with what there is at the time. Without it, an
+	// OpSetSource only reads.
 	Change func(old []byte, now time.Time) (value []byte, err error)
 	// MaxBytes is the most bytes, as Message.Size counts them, that an OpPop or OpLease and those
 	// that follow it return together; 0 means no limit. The first item that exceeds it stays in the

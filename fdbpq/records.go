@@ -21,8 +21,6 @@ func (op *Op) checkChange() error {
 	switch {
 	case op.Kind == OpConfigure && op.Configure == nil:
 		return badOp("nothing says what to configure")
-	case op.Kind == OpSetSource && op.Change == nil:
-		return badOp("nothing says what becomes of the source")
 	case kind != "" && op.Change == nil:
 		return badOp("nothing says what becomes of the %v", kind)
 	case kind != "":

@@ -133,11 +133,17 @@ func TestSourceDeadLetters(t *testing.T) {
 	wantEqual(t, "items", f.length(q), 2)
 }
 
-// OpSetSource needs a Change, and a source a stream.
-func TestBadSourceOps(t *testing.T) {
+// Without a Change an OpSetSource only reads, and a source needs a stream.
+func TestSourceOps(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
-	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetSource, Queue: q})[0].Err, fdbpq.ErrOp)
+	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetSource, Queue: q})[0].Err, fdbpq.ErrNoSource)
+	f.configure(q, func(s *fdbpq.Settings) { s.Source = `{"stream":"S"}` })
+	stored := f.apply(fdbpq.Op{Kind: fdbpq.OpSetSource, Queue: q}, fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})
+	wantErrors(t, stored, nil, nil)
+	if len(stored[0].Source) == 0 || string(stored[0].Source) != string(stored[1].Source) {
+		t.Errorf("%s is read, want %s", stored[0].Source, stored[1].Source)
+	}
 	bad := f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Source = "{}" }})[0].Err
 	if !errors.Is(bad, fdbpq.ErrSettings) || !strings.Contains(bad.Error(), "source: stream") {
 		t.Errorf("bad source: %v", bad)

@@ -58,10 +58,7 @@ func Reasons() []Reason { return []Reason{Gone, Denied, Unsendable, Late} }
 type Content struct {
 	// Queue has the items; nil if there are none, or they stay in it.
 	Queue *dispatch.Queue
-	// Item was popped, or something was leased with the token Lease.
-	Item  fdbpq.Item
-	Lease *fdbpq.Token
-	// Popped and Leased are for several items in one message, in place of Item and Lease.
+	// Popped are items that were popped, and Leased are leases.
 	Popped []fdbpq.Item
 	Leased []fdbpq.Lease
 	// Waits is the request, if it may wait on after this reply.

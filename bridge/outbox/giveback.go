@@ -33,13 +33,6 @@ func (o *Outbox) ReturnAll(c *Content, why Reason) {
 	for i := range c.Leased {
 		o.release(c.Queue, &c.Leased[i].Token, why)
 	}
-
-	switch {
-	case c.Lease != nil:
-		o.release(c.Queue, c.Lease, why)
-	case c.Queue != nil && len(c.Popped)+len(c.Leased) == 0:
-		o.restore(c.Queue, &c.Item, why)
-	}
 }
 
 // release ends the lease of an item that nobody received, and does not count the delivery. It does

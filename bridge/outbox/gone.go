@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -33,9 +32,6 @@ import (
 
 // Root is the start of these subjects.
 const Root = "_PQ."
-
-// goneSubjects is how many bytes of subjects are made at a time.
-const goneSubjects = 4096
 
 // Listen subscribes to what NATS says of items that nobody received, in place of an earlier
 // subscription.
@@ -86,20 +82,9 @@ func (o *Outbox) ListenAgain() {
 
 // goneSubjectLocked returns the reply subject of the item that will be remembered next.
 func (o *Outbox) goneSubjectLocked(random uint64) string {
-	b := &o.mu.subjects
-	const longest = 2*13 + 1 // two numbers of 64 bits
-	if b.Cap()-b.Len() < len(o.inbox)+longest {
-		*b = strings.Builder{} // the subjects made before stay as they are
-		b.Grow(goneSubjects)
-	}
-
-	start := b.Len()
-	var digits [longest]byte
-	token := strconv.AppendUint(digits[:0], o.mu.numbered, 36)
-	token = strconv.AppendUint(append(token, '-'), random, 36)
-	b.WriteString(o.inbox)
-	b.Write(token)
-	return b.String()[start:]
+	var room [96]byte // longer than most
+	subject := strconv.AppendUint(append(room[:0], o.inbox...), o.mu.numbered, 36)
+	return string(strconv.AppendUint(append(subject, '-'), random, 36))
 }
 
 // parseGone returns what is in a subject that goneSubjectLocked made.
@@ -156,14 +141,6 @@ func (o *Outbox) sentItemLocked(number uint64) (*chunk, *sentItem) {
 		}
 	}
 	return nil, nil
-}
-
-// awaitGone returns when hearGone has handled all messages that have arrived.
-func (o *Outbox) awaitGone(ctx context.Context) error {
-	if wire.Await(ctx, o.listening()) > 0 {
-		return ctx.Err()
-	}
-	return nil
 }
 
 // Backlog returns what has arrived and hearGone has not handled yet.

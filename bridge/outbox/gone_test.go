@@ -3,7 +3,6 @@ package outbox
 import (
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -75,14 +74,14 @@ func TestGoneFindsTheItem(t *testing.T) {
 	kept := 0
 	for _, c := range o.mu.chunks {
 		for i := range c.items {
-			c.items[i].Item.ID.Count = int64(c.first) + int64(i)
+			c.items[i].Popped[0].ID.Count = int64(c.first) + int64(i)
 			kept++
 		}
 	}
 	for n, subject := range subjects {
 		number, _, _ := o.parseGone(subject)
 		_, s := o.sentItemLocked(number)
-		if forgotten := n < len(subjects)-kept; (s == nil) != forgotten || s != nil && s.Item.ID.Count != int64(n) {
+		if forgotten := n < len(subjects)-kept; (s == nil) != forgotten || s != nil && s.Popped[0].ID.Count != int64(n) {
 			t.Errorf("item %d of %d, %d of them kept, is %+v", n, len(subjects), kept, s)
 		}
 	}
@@ -95,7 +94,7 @@ func TestGoneFindsTheItem(t *testing.T) {
 	o.hearGone(nobody(subjects[39]))
 	o.hearGone(nobody(subjects[39]))
 	givenBack(1)
-	o.deleteBefore(time.Now().Add(time.Hour))
+	o.forget()
 	o.hearGone(nobody(subjects[38]))
 	givenBack(1)
 }
@@ -128,7 +127,7 @@ func TestGoneLeaseHasNoSubject(t *testing.T) {
 	subject := o.rememberGone(1)
 	number, _, _ := o.parseGone(subject)
 	_, s := o.sentItemLocked(number)
-	s.Lease, s.random = &fdbpq.Token{Fence: 7}, 0
+	s.Popped, s.Leased, s.random = nil, []fdbpq.Lease{{Token: fdbpq.Token{Fence: 7}}}, 0
 	o.hearGone(nobody(o.inbox + strconv.FormatUint(number, 36) + "-0"))
 	o.hearGone(nobody(subject))
 	if n, _ := o.dispatcher.Pending(); n != 0 || s.subject == "" {
@@ -145,7 +144,7 @@ func TestGoneCountsOnce(t *testing.T) {
 	if n, _ := o.dispatcher.Pending(); n != 1 || o.mu.bytes >= size || o.mu.chunks[0].bytes != o.mu.bytes {
 		t.Errorf("%d items go back, and %d bytes are kept besides, %d in the chunk", n, o.mu.bytes, o.mu.chunks[0].bytes)
 	}
-	o.deleteBefore(time.Now().Add(time.Hour))
+	o.forget()
 	if o.mu.bytes != 0 {
 		t.Errorf("%d bytes are left", o.mu.bytes)
 	}

@@ -23,7 +23,6 @@ package outbox
 import (
 	"math"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +38,6 @@ import (
 type Outbox struct {
 	config Config
 	wake   chan struct{} // has an element when something is unconfirmed
-	hurry  chan struct{} // has an element when a lot is unconfirmed
 
 	inbox         string                            // start of the reply subjects of items
 	gone          atomic.Pointer[nats.Subscription] // to these subjects, set by Listen
@@ -55,8 +53,7 @@ type Outbox struct {
 		// abandoned is how many replies were unconfirmed at the end.
 		abandoned int
 
-		numbered uint64          // items so far; the number of the next
-		subjects strings.Builder // reply subjects of items, the newest at the end
+		numbered uint64 // items so far; the number of the next
 
 		denials   map[string]int // by subject, not yet attributed to replies
 		undecided int            // rounds in a row that ended without a decision
@@ -71,8 +68,7 @@ type Outbox struct {
 
 // New returns an outbox that keeps nothing yet. Run confirms what it sends.
 func New(c Config) *Outbox {
-	o := &Outbox{config: c, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
-	o.inbox = Root + c.ID + "."
+	o := &Outbox{config: c, wake: make(chan struct{}, 1), inbox: Root + c.ID + "."}
 	o.mu.denials = map[string]int{}
 	o.mu.pauses = map[dispatch.Replier]*time.Timer{}
 	return o
@@ -80,15 +76,7 @@ func New(c Config) *Outbox {
 
 // Send sends a reply that is safe to lose. It counts and logs the error itself.
 func (o *Outbox) Send(m *nats.Msg) {
-	o.mu.Lock()
-	err := o.config.Conn().PublishMsg(m)
-	if err == nil {
-		o.addReplyLocked(m.Subject)
-	}
-
-	o.mu.Unlock()
-
-	if err != nil {
+	if err := o.SendItem(m, Content{}); err != nil {
 		o.config.Failed(err)
 	}
 }
@@ -140,9 +128,8 @@ type chunk struct {
 	items   []sentItem
 	first   uint64 // number of the first item
 	bytes   int
-	began   time.Time // when the first was handed over
-	asked   bool      // a PING was sent after the last
-	rounds  int       // rounds that confirmed it without certainty
+	asked   bool // a PING was sent after the last
+	rounds  int  // rounds that confirmed it without certainty
 }
 
 // sentItem is a reply that carries items, or after which its request waits.
@@ -154,15 +141,13 @@ type sentItem struct {
 }
 
 const (
-	// Above hurryBytes of replies, rounds follow without a pause. Above Config.MaxBytes, the oldest
-	// replies are deleted unconfirmed.
-	hurryBytes = 2 << 20
-	// chunkBytes is the size at which a chunk is full.
+	// chunkBytes is the size at which a chunk is full. Above Config.MaxBytes in all of them, the
+	// oldest replies are deleted unconfirmed.
 	chunkBytes = 1 << 20
-	// What a reply takes in memory besides the bytes of its item.
+	// What a reply takes in memory, an item besides its own bytes, and a lease.
 	replyOverhead = 96
-	itemOverhead  = 400
-	leaseOverhead = 80
+	itemOverhead  = 320
+	leaseOverhead = 160
 )
 
 // itemSize estimates the bytes of memory that an item refers to.
@@ -182,7 +167,7 @@ func (o *Outbox) addItemLocked(sent sentItem) {
 		c.first = o.mu.numbered
 	}
 
-	sent.bytes = itemSize(&sent.Item) + len(sent.Leased)*leaseOverhead
+	sent.bytes = len(sent.Leased) * leaseOverhead
 	for i := range sent.Popped {
 		sent.bytes += itemOverhead + itemSize(&sent.Popped[i])
 	}
@@ -190,7 +175,7 @@ func (o *Outbox) addItemLocked(sent sentItem) {
 	c.items = append(c.items, sent)
 	o.mu.numbered++
 	o.config.Dispatcher.Keep(sent.Queue, sent.bytes)
-	o.grewLocked(c, sent.bytes, itemOverhead+len(sent.subject))
+	o.grewLocked(c, sent.bytes, 2*replyOverhead+len(sent.subject))
 }
 
 // addReplyLocked keeps the subject of a reply without items: a denial may be about it.
@@ -219,7 +204,6 @@ func (o *Outbox) openLocked() *chunk {
 		c = &chunk{}
 	}
 
-	c.began = time.Now()
 	o.mu.chunks = append(o.mu.chunks, c)
 
 	// While there is a chunk, the dispatcher must be there to take items back.
@@ -239,10 +223,6 @@ func (o *Outbox) grewLocked(c *chunk, items, rest int) {
 
 	if o.mu.bytes > o.config.MaxBytes {
 		o.deleteLocked(func(*chunk) bool { return o.mu.bytes > o.config.MaxBytes })
-	}
-
-	if o.mu.bytes > hurryBytes {
-		signal(o.hurry)
 	}
 }
 

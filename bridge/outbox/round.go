@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
 // This file works in rounds, and finds out in each which replies the server denied.
@@ -16,8 +18,6 @@ const (
 	// maxUndecided limits the rounds that replies wait while it is unclear whether they are the
 	// denied ones.
 	maxUndecided = 4
-	// maxUnconfirmedAge is how long NATS may take to confirm a reply before it is deleted.
-	maxUnconfirmedAge = 30 * time.Second
 )
 
 // Run confirms replies until ctx ends.
@@ -36,7 +36,6 @@ func (o *Outbox) Run(ctx context.Context) {
 		pause.Reset(roundPause)
 		select {
 		case <-pause.C:
-		case <-o.hurry:
 		case <-ctx.Done():
 			return
 		}
@@ -59,16 +58,14 @@ func (o *Outbox) round(ctx context.Context) {
 		return
 	}
 
+	// If the connection is down, or the server busy, the next round asks again. Errors that a
+	// broken connection did not deliver are lost, and so are the items whose replies the server
+	// denied.
 	certain, err := o.exchange(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		o.confirm(certain)
-	case stopping:
+	} else if stopping {
 		o.End()
-	default:
-		// The connection is down, or the server is busy. Errors that a broken connection did
-		// not deliver are lost, and so are the items whose replies the server denied.
-		o.deleteBefore(time.Now().Add(-maxUnconfirmedAge))
 	}
 
 	if o.Unconfirmed() {
@@ -97,8 +94,8 @@ func (o *Outbox) exchange(ctx context.Context) (certain bool, err error) {
 		return false, err
 	}
 
-	if err := o.awaitGone(ctx); err != nil {
-		return false, err
+	if wire.Await(ctx, o.listening()) > 0 {
+		return false, ctx.Err()
 	}
 
 	// The client sets LastError before it reads on, and reports errors in the same order from a
@@ -237,13 +234,6 @@ func (o *Outbox) Unconfirmed() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.mu.chunks) > 0
-}
-
-// deleteBefore deletes the replies handed over before a time.
-func (o *Outbox) deleteBefore(t time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.deleteLocked(func(c *chunk) bool { return c.began.Before(t) })
 }
 
 // End deletes all replies, and makes the outbox keep no more of them.

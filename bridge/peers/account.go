@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"maps"
 	"slices"
 	"sync"
 )
@@ -103,13 +104,6 @@ func (a *account) answered(number uint64) {
 	}
 }
 
-// unanswered returns how many pops have arrived and were not answered.
-func (a *account) unanswered() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.mu.pending) + a.mu.waiting
-}
-
 // report returns the state of all numbers. due says whether the peer may not know it yet, and idle
 // how many calls in a row were not due.
 func (a *account) report() (r Report, due bool, idle int) {
@@ -124,12 +118,7 @@ func (a *account) report() (r Report, due bool, idle int) {
 	}
 
 	r = Report{Floor: a.mu.floor, High: a.mu.high, Lost: slices.Clone(a.mu.lost), Ended: a.mu.ended}
-	a.mu.ended = nil
-	for number := range a.mu.pending {
-		r.Pending = append(r.Pending, number)
-	}
-
-	slices.Sort(r.Pending)
+	r.Pending, a.mu.ended = slices.Sorted(maps.Keys(a.mu.pending)), nil
 	slices.Sort(r.Ended)
 	return r, due, a.mu.idle
 }

@@ -1,24 +1,19 @@
 package peers
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // announcement is what a bridge tells all others on the same NATS.
 type announcement struct {
-	ID        string    `json:"id"`
-	Store     string    `json:"store"` // identity, see fdbpq.OpenStore
-	Group     string    `json:"group"`
-	Subjects  []string  `json:"subjects"`            // wildcards
-	Exclusive bool      `json:"exclusive,omitempty"` // only one process can use the store
-	Host      string    `json:"host"`
-	Process   int       `json:"process"`
-	Location  string    `json:"location"` // of the store, for people
-	Started   time.Time `json:"started"`
-	State     State     `json:"state"`
+	Self
+	Store   string `json:"store"` // identity, see fdbpq.OpenStore
+	Host    string `json:"host"`
+	Process int    `json:"process"`
+	State   State  `json:"state"`
 }
 
 // State says how far a bridge is that wants to serve.
@@ -51,13 +46,11 @@ func (a *announcement) realm() string {
 // have restarted it. Among equals the older bridge comes first. A realm has the rank of its best
 // bridge.
 func (a *announcement) outranks(other *announcement) bool {
-	if mine, its := a.State.rank(), other.State.rank(); mine != its {
-		return mine > its
-	}
-	if !a.Started.Equal(other.Started) {
-		return a.Started.Before(other.Started)
-	}
-	return a.ID < other.ID
+	return cmp.Or(
+		cmp.Compare(other.State.rank(), a.State.rank()),
+		a.Started.Compare(other.Started),
+		cmp.Compare(a.ID, other.ID),
+	) < 0
 }
 
 // overlap reports whether any subject matches both lists of wildcards, which have the form "a.b.>".

@@ -6,7 +6,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -22,10 +21,9 @@ import (
 // "rings"; then all pops that wait here look once more for what came before.
 type bell struct {
 	p         *peering
-	root      string        // of the subjects; set by Join
-	helloNow  chan struct{} // has an element when a heartbeat is wanted at once
-	waits     atomic.Bool   // peers have to ring
-	peersWait atomic.Bool   // a peer waits, so this bridge rings
+	root      string      // of the subjects; set by Join
+	waits     atomic.Bool // peers have to ring
+	peersWait atomic.Bool // a peer waits, so this bridge rings
 
 	beats int // heartbeats since a pop waited here; only Router.run uses it
 
@@ -34,21 +32,14 @@ type bell struct {
 	wakeAll func()
 }
 
-func newBell(p *peering, helloNow chan struct{}) *bell {
+func newBell(p *peering) *bell {
 	d := p.config.Dispatcher
-	return &bell{p: p, helloNow: helloNow, waiters: d.Waiters, wakeAll: d.WakeAll}
+	return &bell{p: p, waiters: d.Waiters, wakeAll: d.WakeAll}
 }
 
 // bellLife is how many heartbeats, 2 s, peers go on ringing after the last pop has waited, because
 // the next one often follows soon.
 const bellLife = 8
-
-// began has the peers ring from now on.
-func (l *bell) began() {
-	if !l.waits.Swap(true) {
-		signal(l.helloNow)
-	}
-}
 
 // beat is called once per heartbeat. It ends the ringing a while after the last pop has waited.
 func (l *bell) beat() {
@@ -60,17 +51,6 @@ func (l *bell) beat() {
 	}
 }
 
-// filled is Router.Filled.
-func (l *bell) filled(q *dispatch.Queue) {
-	if l.peersWait.Load() {
-		l.p.publish(l.root+"bell."+q.Kind.String()+"."+q.Name, []byte(l.p.config.Self.ID))
-	}
-}
-
-// recheck has all pops look for items, because some may have come without a ring: there is a new
-// connection, or a peer has begun to ring.
-func (l *bell) recheck() { l.wakeAll() }
-
 // hear has the pops of a queue look for items after a ring.
 func (l *bell) hear(m *nats.Msg) {
 	if string(m.Data) == l.p.config.Self.ID {
@@ -78,12 +58,11 @@ func (l *bell) hear(m *nats.Msg) {
 	}
 
 	kind, queue, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.root+"bell."), ".")
-	for _, k := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
-		if k.String() != kind {
-			continue
-		}
-		if q := l.p.config.Dispatcher.Find(k, queue); q != nil {
-			l.p.config.Dispatcher.Wake(q)
-		}
+	k := subjects.Priority
+	if kind == subjects.FIFO.String() {
+		k = subjects.FIFO
+	}
+	if q := l.p.config.Dispatcher.Find(k, queue); q != nil {
+		l.p.config.Dispatcher.Wake(q)
 	}
 }

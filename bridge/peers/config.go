@@ -51,12 +51,12 @@ type Config struct {
 
 // Self is what a bridge tells others about itself.
 type Self struct {
-	ID        string
-	Group     string   // the queue group
-	Subjects  []string // wildcards
-	Exclusive bool     // only one process can use the store
-	Location  string   // of the store, for people
-	Started   time.Time
+	ID        string    `json:"id"`
+	Group     string    `json:"group"`               // the queue group
+	Subjects  []string  `json:"subjects"`            // wildcards
+	Exclusive bool      `json:"exclusive,omitempty"` // only one process can use the store
+	Location  string    `json:"location"`            // of the store, for people
+	Started   time.Time `json:"started"`
 }
 
 // peering is what Members, Router and bell share.

@@ -31,7 +31,7 @@ type forwarding struct {
 
 // forwardedTo returns a peer to which the pops with those numbers were forwarded.
 func forwardedTo(numbers ...uint64) *peer {
-	p := newPeer("", 0)
+	p := newPeer(0)
 	for _, n := range numbers {
 		p.add(forward{number: n})
 	}
@@ -110,7 +110,7 @@ func TestForwardsAreAnsweredOnce(t *testing.T) {
 	for range harness.Times(60, 300) {
 		seed := rand.Uint64()
 		f := &forwarding{
-			random: rand.New(rand.NewPCG(seed, 0)), peer: newPeer("", 0),
+			random: rand.New(rand.NewPCG(seed, 0)), peer: newPeer(0),
 			running: map[uint64]bool{}, answered: map[uint64]bool{}, failed: map[uint64]error{},
 		}
 		first := 1 + f.random.Uint64N(1000)
@@ -251,7 +251,7 @@ func FuzzReport(f *testing.F) {
 // A pop that has ended without a report is forgotten some time after its end. If the other
 // bridge may not have got it, it is answered then.
 func TestForwardedWaitersExpire(t *testing.T) {
-	p := newPeer("", 0)
+	p := newPeer(0)
 	until := time.Unix(1000, 0)
 	for n := range uint64(4) {
 		p.add(waiterAt(n+1, until.Add(time.Duration(n)*time.Minute)))
@@ -349,7 +349,7 @@ func TestWhoIsAStranger(t *testing.T) {
 		{"leaving", subjects.DefaultPriorityPrefix + ".>", gone, silenceTime},
 		{"there", subjects.DefaultPriorityPrefix + ".>", Starting, strangersTime},
 	} {
-		m.enroll(announcement{ID: step.id, Subjects: []string{step.subjects}, State: step.state})
+		m.enroll(announcement{Self: Self{ID: step.id, Subjects: []string{step.subjects}}, State: step.state})
 		if got := m.waitTime(); got != step.want {
 			t.Errorf("%s: it waits %v, want %v", step.id, got, step.want)
 		}

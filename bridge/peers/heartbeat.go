@@ -62,7 +62,7 @@ func (r *Router) hearHeartbeat(m *nats.Msg) {
 
 		// Numbers never start over, even if the peer was forgotten by mistake and still has an
 		// account of this bridge.
-		p = newPeer(r.root+"to."+id+"."+r.p.config.Self.ID+".", r.mu.number)
+		p = newPeer(r.mu.number)
 		r.mu.peers[id] = p
 		signal(r.helloNow) // it may not know this bridge either
 	}
@@ -82,7 +82,7 @@ func (r *Router) promiseLocked(id string) {
 	if p := r.mu.peers[id]; p != nil {
 		number = p.last
 	}
-	r.publish(r.markSubject(id, number), []byte(lastOne))
+	r.publish(r.pathOf(id, number), []byte(lastOne))
 }
 
 // After forwardLife heartbeats, a pop that a peer does not mention, though it is alive,
@@ -123,7 +123,7 @@ func (r *Router) agePeers() (lost []failedForward) {
 		// It should have reported by now, if it got what was forwarded before the last heartbeat.
 		open := len(p.forwards) > 0 && p.forwards[0].number <= p.tail
 		if open && (!p.reported || p.high < p.tail) {
-			r.publish(r.markSubject(id, p.last), nil)
+			r.publish(r.pathOf(id, p.last), nil)
 		}
 
 		p.tail, p.reported = p.last, false
@@ -160,12 +160,20 @@ func (r *Router) updateBridgesLocked() {
 	r.p.config.Logger.Info("bridges that share the queues", "count", len(ids))
 }
 
-// Waits says that a pop may wait for items on this bridge.
-func (r *Router) Waits() { r.bell.began() }
+// Waits says that a pop may wait for items on this bridge, so the peers ring from now on.
+func (r *Router) Waits() {
+	if !r.bell.waits.Swap(true) {
+		signal(r.helloNow)
+	}
+}
 
 // Filled says that this bridge has made items of a queue available. Items that are due later ring
 // at once: the waiters look, and then know when.
-func (r *Router) Filled(q *dispatch.Queue) { r.bell.filled(q) }
+func (r *Router) Filled(q *dispatch.Queue) {
+	if r.bell.peersWait.Load() {
+		r.publish("bell."+q.Kind.String()+"."+q.Name, []byte(r.p.config.Self.ID))
+	}
+}
 
 // noteBellLocked records what a peer says about its bells.
 func (r *Router) noteBellLocked(p *peer, waits, rings bool) {
@@ -175,7 +183,7 @@ func (r *Router) noteBellLocked(p *peer, waits, rings bool) {
 
 	// Items may have come before it began.
 	if began {
-		r.bell.recheck()
+		r.bell.wakeAll()
 	}
 }
 

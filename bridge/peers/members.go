@@ -83,19 +83,9 @@ func newMembers(p *peering) *Members {
 
 	m.mu.members = map[string]*member{}
 
-	self := &p.config.Self
-	m.mu.self = announcement{
-		ID:        self.ID,
-		Group:     self.Group,
-		Subjects:  self.Subjects,
-		Exclusive: self.Exclusive,
-		Host:      host,
-		Process:   os.Getpid(),
-		Location:  self.Location[:min(len(self.Location), maxLocation)],
-		Started:   self.Started,
-		State:     Starting,
-	}
-
+	self := p.config.Self
+	self.Location = self.Location[:min(len(self.Location), maxLocation)]
+	m.mu.self = announcement{Self: self, Host: host, Process: os.Getpid(), State: Starting}
 	return m
 }
 

@@ -60,23 +60,15 @@ type peer struct {
 	// What its heartbeats say: see bell.
 	waits bool // pops wait there, so this bridge rings
 	rings bool // it rings when it has made items available
-
-	// subject is that of the pop forwarded last. Its first prefix bytes are the same for
-	// all pops.
-	subject []byte
-	prefix  int
 }
 
 // waiterGrace is how much later than promised the peer may answer a pop that waits.
 const waiterGrace = 5 * time.Second
 
-// newPeer returns a peer to which nothing was forwarded. subject is the start of what goes there.
-// The first pop gets the number after this one.
-func newPeer(subject string, number uint64) *peer {
-	return &peer{
-		last: number, tail: number, high: number, waiting: map[uint64]*forward{},
-		subject: []byte(subject), prefix: len(subject),
-	}
+// newPeer returns a peer to which nothing was forwarded. The first pop gets the number after this
+// one.
+func newPeer(number uint64) *peer {
+	return &peer{last: number, tail: number, high: number, waiting: map[uint64]*forward{}}
 }
 
 // add remembers a pop that was forwarded just now.

@@ -20,7 +20,7 @@ func New(c Config) *Peers {
 func (p *Peers) Connected() {
 	p.muted.Store(false)
 	signal(p.Members.online)
-	p.Router.bell.recheck()
+	p.Router.bell.wakeAll() // items may have come without a ring
 }
 
 // Mute records that NATS does not permit messages between bridges. Until Connected, this bridge

@@ -18,8 +18,7 @@ func (r *Router) receive(m *nats.Msg) {
 	from, rest, _ := strings.Cut(m.Subject[len(r.inbox):], ".")
 	digits, subject, isPop := strings.Cut(rest, ".")
 	number, err := strconv.ParseUint(digits, 10, 64)
-	named := r.knows(from) || subjects.ValidateQueueName(from) == nil
-	if err != nil || isPop && number == 0 || !named {
+	if err != nil || isPop && number == 0 || subjects.ValidateQueueName(from) != nil {
 		r.p.config.Warn("another bridge sent a message that cannot be read", "error", errForwarded)
 		return
 	}
@@ -36,18 +35,15 @@ func (r *Router) receive(m *nats.Msg) {
 		r.sentUpTo(from, number)
 	}
 
-	if string(m.Data) == lastOne {
-		r.notePromise(from)
-	} else {
+	if string(m.Data) != lastOne {
 		signal(r.reportNow)
+		return
 	}
-}
 
-// knows reports whether there is an account of the peer.
-func (r *Router) knows(from string) bool {
-	r.accounts.Lock()
-	defer r.accounts.Unlock()
-	return r.accounts.of[from] != nil
+	r.mu.Lock()
+	delete(r.mu.awaited, from)
+	r.mu.Unlock()
+	signal(r.changed)
 }
 
 // arrive enters a pop into the account of the peer that forwarded it. run is false if the

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -95,7 +96,7 @@ func ParseReport(data []byte) (r Report, err error) {
 
 	// Each reads on from where the one before ended.
 	r.Final = data[0]&flagFinal != 0
-	d := varints{rest: data[1:]}
+	d := varints{Reader: bytes.NewReader(data[1:])}
 	r.Floor, r.High = d.unsigned(), d.unsigned()
 	for range d.count() {
 		first := d.unsigned()
@@ -114,28 +115,22 @@ func ParseReport(data []byte) (r Report, err error) {
 
 	ordered := slices.IsSorted(r.Pending) && slices.IsSorted(r.Ended) &&
 		slices.IsSortedFunc(r.Lost, apart)
-	if d.bad || len(d.rest) > 0 || !ordered {
+	if d.bad || d.Len() > 0 || !ordered {
 		return Report{}, errReport
 	}
 
 	return r, nil
 }
 
-// varints reads numbers. After the first error, which sets bad, all are 0.
+// varints reads numbers. An error sets bad.
 type varints struct {
-	rest []byte
-	bad  bool
+	*bytes.Reader
+	bad bool
 }
 
 func (v *varints) unsigned() uint64 {
-	n, used := binary.Uvarint(v.rest)
-	v.skip(used)
-	return n
-}
-
-func (v *varints) signed() int64 {
-	n, used := binary.Varint(v.rest)
-	v.skip(used)
+	n, err := binary.ReadUvarint(v)
+	v.bad = v.bad || err != nil
 	return n
 }
 
@@ -143,25 +138,19 @@ func (v *varints) signed() int64 {
 // first to previous.
 func (v *varints) numbers(previous uint64) (all []uint64) {
 	for range v.count() {
-		previous += uint64(v.signed())
+		more, err := binary.ReadVarint(v)
+		v.bad = v.bad || err != nil
+		previous += uint64(more)
 		all = append(all, previous)
 	}
 	return all
 }
 
-func (v *varints) skip(used int) {
-	if used <= 0 {
-		v.rest, v.bad = nil, true
-		return
-	}
-	v.rest = v.rest[used:]
-}
-
 // count reads the number of elements that follow, each of at least one byte.
 func (v *varints) count() uint64 {
 	n := v.unsigned()
-	if n > uint64(len(v.rest)) {
-		v.rest, v.bad = nil, true
+	if n > uint64(v.Len()) {
+		v.bad = true
 		return 0
 	}
 	return n

@@ -128,7 +128,7 @@ func newRouter(p *peering) *Router {
 		changed:   make(chan struct{}, 1),
 	}
 
-	r.bell = newBell(p, r.helloNow)
+	r.bell = newBell(p)
 	r.mu.peers = map[string]*peer{}
 	r.accounts.of = map[string]*account{}
 	r.subscriptions.Store(&[]*nats.Subscription{})
@@ -235,13 +235,12 @@ func (r *Router) forward(
 	}
 
 	number := p.last + 1
-	p.subject = strconv.AppendUint(p.subject[:p.prefix], number, 10)
-	p.subject = append(append(p.subject, '.'), m.Subject...)
 
 	// Even a pop that waits is forwarded as it came, because its time has hardly begun. The headers
 	// are those of a push: NATS might act on others with this bridge's permissions.
 	err = config.Conn().PublishMsg(&nats.Msg{
-		Subject: string(p.subject), Reply: m.Reply, Header: m.Header, Data: m.Data,
+		Subject: r.root + r.pathOf(owner, number) + "." + m.Subject,
+		Reply:   m.Reply, Header: m.Header, Data: m.Data,
 	})
 
 	if errors.Is(err, nats.ErrMaxPayload) {
@@ -265,15 +264,8 @@ func (r *Router) publish(subject string, data []byte) { r.p.publish(r.root+subje
 // lastOne is the payload that promises that no more pops will be forwarded.
 const lastOne = "last"
 
-// markSubject returns the subject that tells a peer that pops up to a number were sent to it.
-func (r *Router) markSubject(id string, number uint64) string {
+// pathOf returns the subject, below the root, that tells a peer that pops up to a number were sent
+// to it. With the client's subject it is that of the pop itself.
+func (r *Router) pathOf(id string, number uint64) string {
 	return "to." + id + "." + r.p.config.Self.ID + "." + strconv.FormatUint(number, 10)
-}
-
-// notePromise records that a peer forwards nothing more.
-func (r *Router) notePromise(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.mu.awaited, id)
-	signal(r.changed)
 }

@@ -3,7 +3,6 @@ package peers
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +40,7 @@ func (r *Router) Join(realm string) error {
 
 func (r *Router) subscribe() error {
 	var made []*nats.Subscription
+	defer func() { r.subscriptions.Store(&made) }()
 	for subject, handle := range map[string]nats.MsgHandler{
 		r.root + "members": r.hearHeartbeat,
 		r.root + "report." + r.p.config.Self.ID + ".*": r.hearReport,
@@ -52,10 +52,7 @@ func (r *Router) subscribe() error {
 		if err != nil {
 			return err
 		}
-
 		made = append(made, s)
-		subscribed := slices.Clone(made)
-		r.subscriptions.Store(&subscribed)
 	}
 
 	return nil
@@ -140,7 +137,15 @@ func (r *Router) End(ctx context.Context) {
 		_ = s.Unsubscribe() // fails if the connection is closed
 	}
 
-	failLost(r.abandonAll())
+	// A peer that lives answers the pops that wait there itself.
+	r.mu.Lock()
+	var lost []failedForward
+	for _, p := range r.mu.peers {
+		lost = append(lost, p.abandon(errPeerSilent)...)
+	}
+	r.mu.Unlock()
+
+	failLost(lost)
 	r.sendReports(true)
 }
 
@@ -179,25 +184,6 @@ func (r *Router) hearCancel(m *nats.Msg) {
 	}
 }
 
-// Forwards returns how many pops that this bridge has forwarded wait on peers, as far as it knows,
-// and how many pops that peers have forwarded it has not answered.
-func (r *Router) Forwards() (waiting, unanswered int) {
-	r.mu.Lock()
-	for _, p := range r.mu.peers {
-		waiting += len(p.waiting) + p.newWaits
-	}
-
-	r.mu.Unlock()
-
-	r.accounts.Lock()
-	defer r.accounts.Unlock()
-	for _, a := range r.accounts.of {
-		unanswered += a.unanswered()
-	}
-
-	return waiting, unanswered
-}
-
 // Dropped returns how many messages from peers the NATS client dropped. It never decreases.
 func (r *Router) Dropped() int {
 	return wire.Dropped(*r.subscriptions.Load())
@@ -206,14 +192,4 @@ func (r *Router) Dropped() int {
 // Backlog returns what peers have sent over the main connection and no callback has handled yet.
 func (r *Router) Backlog() (messages, bytes int) {
 	return wire.Backlog(*r.subscriptions.Load())
-}
-
-// abandonAll removes and returns all pops that are with peers, except for pops that wait there.
-func (r *Router) abandonAll() (lost []failedForward) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.mu.peers {
-		lost = append(lost, p.abandon(errPeerSilent)...)
-	}
-	return lost
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -78,36 +77,13 @@ func (d *drawer) removeFormer() (err error) {
 
 	d.cleanedAt = time.Now()
 
-	// Streams are cleaned at the same time, but the consumers of a stream one by one, because they
-	// may have one name.
-	failed := make([]error, len(former))
-	var all sync.WaitGroup
-	for i, c := range former {
-		same := func(other settings.SourceConsumer) bool {
-			return other.Stream == c.Stream && other.Domain == c.Domain
-		}
-
-		if slices.IndexFunc(former, same) < i {
-			continue
-		}
-
-		all.Go(func() {
-			for j := i; j < len(former); j++ {
-				if same(former[j]) {
-					failed[j] = d.removeOne(former[j])
-				}
-			}
-		})
-	}
-
-	all.Wait()
-
 	var left []settings.SourceConsumer
-	for i, c := range former {
-		if failed[i] != nil && !errors.Is(failed[i], jetstream.ErrStreamNotFound) {
+	for _, c := range former {
+		failed := d.removeOne(c)
+		if failed != nil && !errors.Is(failed, jetstream.ErrStreamNotFound) {
 			left = append(left, c)
 			err = fmt.Errorf("the consumer %s of stream %s cannot be removed: %w",
-				c.Name, c.Stream, failed[i])
+				c.Name, c.Stream, failed)
 		}
 	}
 

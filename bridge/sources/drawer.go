@@ -37,7 +37,6 @@ type drawer struct {
 var (
 	errChanged = errors.New("somebody else has changed the state of the source")
 	errStopped = errors.New("the source has stopped")
-	errRead    = errors.New("this only reads")
 )
 
 // text is an error as the state has it.
@@ -54,17 +53,10 @@ func (d *drawer) do(ops ...fdbpq.Op) (stored []byte, err error) {
 }
 
 // read reads the state. ErrNoSource says that there is none. OpSettings does not return a state
-// that has only former sources, so this is a change that fails.
+// that has only former sources.
 func (d *drawer) read() error {
-	var stored []byte
-	_, err := d.do(fdbpq.Op{
-		Kind: fdbpq.OpSetSource,
-		Change: func(old []byte, _ time.Time) ([]byte, error) {
-			stored = old
-			return nil, errRead
-		},
-	})
-	if err != nil && !errors.Is(err, errRead) && !errors.Is(err, fdbpq.ErrNoSource) {
+	stored, err := d.do(fdbpq.Op{Kind: fdbpq.OpSetSource})
+	if err != nil && !errors.Is(err, fdbpq.ErrNoSource) {
 		return err
 	}
 

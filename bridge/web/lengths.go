@@ -95,14 +95,8 @@ const (
 	maxShown  = time.Minute
 )
 
-// Describe implements prometheus.Collector.
-func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- queuesTruncatedDesc
-	ch <- queuesReadDesc
-	for _, g := range queueGauges {
-		ch <- g.desc
-	}
-}
+// Describe implements prometheus.Collector. It does not read the store to find out.
+func (c *queueCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
@@ -218,7 +212,6 @@ func (c *queueCollector) readPage(r kv.Reader, l *lengths) (p page, err error) {
 		return p, err
 	}
 
-	var lens []fdbpq.Op
 	for _, name := range p.names {
 		if !c.config.Owns(l.kind, name) {
 			continue
@@ -228,50 +221,48 @@ func (c *queueCollector) readPage(r kv.Reader, l *lengths) (p page, err error) {
 			return p, err
 		}
 		p.owned = append(p.owned, queueLength{name: name, target: q})
-		lens = append(lens, fdbpq.Op{Kind: fdbpq.OpLen, Queue: q})
 	}
 
-	setLength := func(q *queueLength, result *fdbpq.Result) { q.length = result.Len }
-	return p, readAll(r, p.owned, lens, setLength)
+	results, err := readAll(r, p.owned, fdbpq.Op{Kind: fdbpq.OpLen})
+	for i := range results {
+		p.owned[i].length = results[i].Len
+	}
+
+	return p, err
 }
 
 // inspect reads the other figures of the longest queues, page by page.
 func (c *queueCollector) inspect(ctx context.Context, l *lengths) error {
-	setInfo := func(q *queueLength, result *fdbpq.Result) { q.info = result.Info }
+	op := fdbpq.Op{Kind: fdbpq.OpInfo, MaxPriorities: agePriorities}
 	for page := range slices.Chunk(l.longest, infosPage) {
-		ops := make([]fdbpq.Op, len(page))
-		for i := range page {
-			of := page[i].target
-			ops[i] = fdbpq.Op{Kind: fdbpq.OpInfo, Queue: of, MaxPriorities: agePriorities}
-		}
-		_, err := kv.ReadTransact(ctx, c.config.DB, func(r kv.Reader) (struct{}, error) {
-			return struct{}{}, readAll(r, page, ops, setInfo)
-		})
+		infos := func(r kv.Reader) ([]fdbpq.Result, error) { return readAll(r, page, op) }
+		results, err := kv.ReadTransact(ctx, c.config.DB, infos)
 		if err != nil {
 			return err
+		}
+		for i := range results {
+			page[i].info = results[i].Info
 		}
 	}
 
 	return nil
 }
 
-// readAll runs an operation on each queue, and calls set with each result.
-func readAll(
-	r kv.Reader, queues []queueLength, ops []fdbpq.Op, set func(*queueLength, *fdbpq.Result),
-) error {
-	results, err := fdbpq.Read(r, ops)
-	if err != nil {
-		return err
+// readAll runs an operation on each queue.
+func readAll(r kv.Reader, queues []queueLength, op fdbpq.Op) ([]fdbpq.Result, error) {
+	ops := slices.Repeat([]fdbpq.Op{op}, len(queues))
+	for i := range ops {
+		ops[i].Queue = queues[i].target
 	}
 
+	results, err := fdbpq.Read(r, ops)
 	for i := range results {
 		if err := results[i].Err; err != nil {
-			return fmt.Errorf("queue %s: %w", queues[i].name, err)
+			return nil, fmt.Errorf("queue %s: %w", queues[i].name, err)
 		}
-		set(&queues[i], &results[i])
 	}
 
-	return nil
+	return results, err
 }
 
 // add merges a page and keeps the longest queues; of queues of the same length, those

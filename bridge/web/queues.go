@@ -48,26 +48,22 @@ func parsePath(kind, name string) (subjects.Kind, error) {
 }
 
 // queue answers GET /queues/<kind>/<name>. A queue that was never used has zeros.
-func (p *queuePages) queue(w http.ResponseWriter, r *http.Request) {
+func (p *queuePages) queue(ctx context.Context, r *http.Request) (any, error) {
 	name := r.PathValue("name")
 	kind, err := parsePath(r.PathValue("kind"), name)
 	if err != nil {
-		p.writeError(w, err)
-		return
+		return nil, err
 	}
 
-	ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
-	defer cancel()
 	info, at, err := p.config.Info(ctx, kind, name)
 	if err != nil {
-		p.writeError(w, err)
-		return
+		return nil, err
 	}
 
-	writeJSON(w, http.StatusOK, queueLoad{
+	return queueLoad{
 		Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
 		OldestAge: age(info.Oldest, at), Work: info.Ready + info.Leased,
-	})
+	}, nil
 }
 
 // listQuery is the query of /queues.
@@ -102,37 +98,18 @@ func parseQuery(query url.Values) (q listQuery, err error) {
 
 // list answers GET /queues?after=<kind>/<name>&limit=<n>: the queues with items or settings, those
 // of kind pq before those of kind q.
-func (p *queuePages) list(w http.ResponseWriter, r *http.Request) {
+func (p *queuePages) list(ctx context.Context, r *http.Request) (any, error) {
 	query, err := parseQuery(r.URL.Query())
 	if err != nil {
-		p.writeError(w, err)
-		return
+		return nil, err
 	}
-
-	ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
-	defer cancel()
-	loads, err := p.read(ctx, query)
-	if err != nil {
-		p.writeError(w, err)
-		return
-	}
-
-	writeJSON(w, http.StatusOK, loads)
+	return p.read(ctx, query)
 }
 
 // read reads one page, which may have queues of both kinds.
 func (p *queuePages) read(ctx context.Context, query listQuery) (loads queueLoads, err error) {
 	loads.Queues = []namedLoad{}
-	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
-		if kind < query.kind {
-			continue
-		}
-
-		after := ""
-		if kind == query.kind {
-			after = query.after
-		}
-
+	for kind, after := query.kind, query.after; kind <= subjects.FIFO; kind, after = kind+1, "" {
 		// A page that is full already reads one more, to know whether there is a next one.
 		left := query.limit - len(loads.Queues)
 		o := subjects.ListOptions{After: after, Limit: max(left, 1)}
@@ -141,38 +118,39 @@ func (p *queuePages) read(ctx context.Context, query listQuery) (loads queueLoad
 			return loads, err
 		}
 
-		if left == 0 && len(page.Queues) > 0 {
-			loads.setNext()
-			return loads, nil
-		}
-
-		for _, q := range page.Queues {
+		for _, q := range page.Queues[:min(left, len(page.Queues))] {
 			loads.Queues = append(loads.Queues, namedLoad{kind.Short(), q, q.Ready + q.Leased})
 		}
 
-		if page.Next != nil {
-			loads.setNext()
-			return loads, nil
+		if page.Next != nil || left < len(page.Queues) {
+			last := loads.Queues[len(loads.Queues)-1]
+			next := last.Kind + "/" + last.Queue
+			loads.Next = &next
+			break
 		}
 	}
 
 	return loads, nil
 }
 
-// setNext says that more may come after these.
-func (l *queueLoads) setNext() {
-	last := l.Queues[len(l.Queues)-1]
-	next := last.Kind + "/" + last.Queue
-	l.Next = &next
-}
-
-// writeError answers with an error, with the same code and text as a reply over NATS.
-func (p *queuePages) writeError(w http.ResponseWriter, err error) {
-	code, text := http.StatusBadRequest, err.Error()
-	if !errors.Is(err, errBadRequest) {
-		code, text = p.config.Failure(err)
+// page answers with what read returns. An error has the same code and text as in a reply over NATS.
+func (p *queuePages) page(
+	read func(context.Context, *http.Request) (any, error),
+) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
+		defer cancel()
+		body, err := read(ctx, r)
+		switch {
+		case err == nil:
+			writeJSON(w, http.StatusOK, body)
+		case errors.Is(err, errBadRequest):
+			writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
+		default:
+			code, text := p.config.Failure(err)
+			writeJSON(w, code, map[string]string{"error": text})
+		}
 	}
-	writeJSON(w, code, map[string]string{"error": text})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

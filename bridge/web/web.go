@@ -132,8 +132,8 @@ func (s *Server) routes() http.Handler {
 
 	mux.HandleFunc("GET /readyz", s.readyz)
 	queues := &queuePages{&s.config}
-	mux.HandleFunc("GET /queues", queues.list)
-	mux.HandleFunc("GET /queues/{kind}/{name}", queues.queue)
+	mux.HandleFunc("GET /queues", queues.page(queues.list))
+	mux.HandleFunc("GET /queues/{kind}/{name}", queues.page(queues.queue))
 
 	// With a Timeout, promhttp writes to memory first: nobody takes a place by reading slowly.
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"time"
 
@@ -51,7 +52,7 @@ func (l *cable) option(o *nats.Options) error {
 		d.single = *o.Dialer
 	}
 	o.CustomDialer = d
-	o.SkipHostLookup = true // the client's lookup cannot be interrupted; that of dialer can
+	o.SkipHostLookup = true // the client's lookup cannot be interrupted; dialer does its own
 	return nil
 }
 
@@ -84,11 +85,33 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return c, nil
 }
 
-func (d *dialer) dial(network, address string) (net.Conn, error) {
+// dial tries all addresses of a host in random order, as the NATS client does.
+func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
 	if d.custom != nil {
 		return d.custom.Dial(network, address)
 	}
-	return d.single.DialContext(d.cable.whole, network, address)
+
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+
+	addresses, err := net.DefaultResolver.LookupHost(d.cable.whole, host)
+	if err != nil {
+		return nil, err
+	}
+
+	single := d.single
+	single.Timeout /= time.Duration(len(addresses))
+	for _, i := range rand.Perm(len(addresses)) {
+		address := addresses[i]
+		conn, err = single.DialContext(d.cable.whole, network, net.JoinHostPort(address, port))
+		if err == nil {
+			return conn, nil
+		}
+	}
+
+	return nil, err
 }
 
 // cableConn is a connection over a cable.

@@ -89,7 +89,7 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 	}
 	l.mu.cancelled = nil
 
-	if work.waiting = len(l.mu.lines) > 0; work.waiting && l.watch.parted() {
+	if work.waiting = len(l.mu.lines) > 0; work.waiting && l.timers.clocksParted() {
 		l.lookAgainLocked()
 	}
 

@@ -61,7 +61,6 @@ package dispatch
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -74,7 +73,6 @@ import (
 type Dispatcher struct {
 	*shared
 	lanes   []*lane
-	poller  *fdbpq.Batcher // for poll
 	sweeper *Sweeper
 }
 
@@ -87,8 +85,6 @@ func New(o Options) *Dispatcher {
 	d.queues = newRegistry(o.Keyspace, d.lanes)
 	d.sweeper = newSweeper(d.shared)
 	d.noteBatch = d.sweeper.noteBatch
-	d.poller = fdbpq.NewBatcher(o.DB, o.Keyspace)
-	d.poller.SetNow(d.options.Now)
 	return d
 }
 
@@ -120,38 +116,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 // programs that write to the store and do not call Wake.
 func (d *Dispatcher) poll(ctx context.Context) {
 	for pause(ctx, d.options.PollEvery) {
-		for _, l := range d.lanes {
-			d.pollLane(ctx, l)
-		}
-	}
-}
-
-// pollLane looks at the queues of one lane. Errors do not matter: the next round comes soon.
-func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
-	for page := range slices.Chunk(l.takeQuiet(), d.options.MaxBatch) {
-		ops := make([]fdbpq.Op, len(page))
-		for i, q := range page {
-			ops[i] = fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q.Target}
-		}
-
-		attempt, cancel := context.WithTimeout(ctx, d.options.RequestTimeout)
-		pending := d.poller.Start(attempt, ops)
-		results, err := pending.Wait()
-		cancel()
-
-		d.sweeper.noteAhead(pending.Ahead())
-		d.sweeper.noteBehind(pending.Behind())
-		wakeQueues(d.shared, d.filledQueues(pending), nil)
-		if err != nil {
-			return
-		}
-
-		// Unless the queue is known to be empty, it may have items for its waiters.
-		for i, q := range page {
-			if err := results[i].Err; !errors.Is(err, fdbpq.ErrEmpty) || hasNoRoom(err) {
-				q.lane.wakeLine(q)
-			}
-		}
+		d.WakeAll()
 	}
 }
 
@@ -205,7 +170,7 @@ func (d *Dispatcher) Keep(q *Queue, bytes int) {
 // Wake makes the waiting requests of a queue look for items. Call it for items that did not come
 // through requests to this queue: those of other bridges, or dead letters. It costs next to nothing
 // if nobody waits.
-func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
+func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q, nil) }
 
 // WakeAll is Wake for all queues.
 func (d *Dispatcher) WakeAll() {
@@ -286,8 +251,7 @@ func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
 
 // Removed returns how many items have been removed without a request for them, such as expired
 // ones.
-func (d *Dispatcher) Removed() fdbpq.Removed {
-	sum := d.poller.Removed()
+func (d *Dispatcher) Removed() (sum fdbpq.Removed) {
 	for _, l := range d.lanes {
 		sum.Add(l.batcher.Removed())
 	}

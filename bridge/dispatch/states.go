@@ -62,7 +62,6 @@ type lineState uint8
 const (
 	lineQuiet    lineState = iota // it waits for an event
 	lineReady                     // in lane.mu.ready: the next batch looks
-	lineHeld                      // in lane.mu.held: too much of its queue is kept
 	lineReserved                  // the batch that is being made has room for pops of it
 	lineTrying                    // batches in flight have pops of it
 	lineStale                     // as lineTrying, but something has changed since they were made
@@ -75,12 +74,8 @@ var lineMoves = [...]move[lineState]{
 	{lineQuiet, lineReserved, "a request in the new batch fills the queue, or is first in line"},
 	{lineQuiet, lineGone, "the last waiter has left"},
 	{lineReady, lineReserved, "the batch that is being made looks"},
-	{lineReady, lineHeld, "it would be looked at, but too much of its queue is kept"},
-	{lineReady, lineQuiet, "all its waiters want leases, and max_leased or credits allow none"},
+	{lineReady, lineQuiet, "max_leased or credits allow no lease, or too much of its queue is kept"},
 	{lineReady, lineGone, "the last waiter has left"},
-	{lineHeld, lineReady, "less is kept"},
-	{lineHeld, lineReserved, "as if it were quiet, because less is kept"},
-	{lineHeld, lineGone, "the last waiter has left"},
 	{lineReserved, lineTrying, "the batch is made"},
 	{lineTrying, lineStale, "the line was woken, or a lease has ended"},
 	{lineTrying, lineQuiet, "the batches have ended"},

@@ -269,15 +269,8 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 		}
 
 	// No pop found the queue empty, and the number of items was a guess, or the batch had no room
-	// for more. So the next batch tries twice as many pops. Waiters whose time is up need not wait
-	// for it.
+	// for more. So the next batch tries twice as many pops.
 	case f.guess || f.stuck != nil:
-		switch {
-		case errors.Is(f.stuck, fdbpq.ErrEmpty):
-			ln.nothing, ln.emptied = f.stuck, b.number
-		case errors.Is(f.stuck, fdbpq.ErrMaxLeased):
-			ln.nothing, ln.noLease = limitError{f.stuck}, b.number
-		}
 		ln.guess = true
 		ln.budget = max(ln.budget+f.unused, 2*f.pops, wakeBudget)
 

@@ -103,21 +103,18 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	polls, stop := context.WithCancel(ctx)
 	var polling sync.WaitGroup
 	if d.options.PollEvery > 0 {
-		polling.Go(func() { d.poll(polls) })
+		// This finds the items of programs that write to the store and do not call Wake.
+		polling.Go(func() {
+			for pause(polls, d.options.PollEvery) {
+				d.WakeAll()
+			}
+		})
 	}
 
 	// Lanes end by themselves after Close. Nothing is left to poll for then.
 	running.Wait()
 	stop()
 	polling.Wait()
-}
-
-// poll looks every PollEvery at queues where requests wait, until ctx ends. It finds the items of
-// programs that write to the store and do not call Wake.
-func (d *Dispatcher) poll(ctx context.Context) {
-	for pause(ctx, d.options.PollEvery) {
-		d.WakeAll()
-	}
 }
 
 // Submit queues a request and returns at once. It copies the operations; what they point to must
@@ -172,10 +169,14 @@ func (d *Dispatcher) Keep(q *Queue, bytes int) {
 // if nobody waits.
 func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q, nil) }
 
-// WakeAll is Wake for all queues.
+// WakeAll is Wake for all queues. Most have nothing, so one pop looks at first.
 func (d *Dispatcher) WakeAll() {
 	for _, l := range d.lanes {
-		l.wakeAllLines()
+		l.mu.Lock()
+		for _, ln := range l.mu.lines {
+			l.wakeLineLocked(ln, 1)
+		}
+		l.mu.Unlock()
 	}
 }
 

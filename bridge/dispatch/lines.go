@@ -168,16 +168,6 @@ func (l *lane) unlistLocked(ln *line) {
 	}
 }
 
-// wakeAllLines is Dispatcher.WakeAll for the lane. Most lines have nothing, so one pop looks.
-func (l *lane) wakeAllLines() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	for _, ln := range l.mu.lines {
-		l.wakeLineLocked(ln, 1)
-	}
-}
-
 // wakeQueues wakes the requests that wait, here and elsewhere, for items of queues that b has
 // filled. b is nil if no batch of a lane filled them, or none that is known to have committed.
 func wakeQueues(d *shared, queues []*Queue, b *batch) {
@@ -201,7 +191,7 @@ func (l *lane) wakeLine(q *Queue, b *batch) {
 	}
 
 	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.number
-	if !looked || ln.nothing == nil || hasNoRoom(ln.nothing) {
+	if !looked || ln.nothing == nil {
 		l.wakeLineLocked(ln, wakeBudget)
 	}
 }

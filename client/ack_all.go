@@ -57,9 +57,9 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 
 	// If some leases are lost, the others are not acknowledged yet.
 	several := reply != nil && len(group) > 1
-	var lost []int
+	var lost []int // if it is nil, each is acknowledged on its own
 	if several && errors.Is(err, ErrLeaseLost) {
-		lost, _ = subjects.ParseLost(reply.Header, len(group)) // nil has each acknowledged on its own
+		lost, _ = subjects.ParseLost(reply.Header, len(group))
 	}
 	if lost != nil {
 		var held []int

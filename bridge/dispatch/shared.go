@@ -74,9 +74,9 @@ type Options struct {
 	// quick. The bridge sets Outbox.Return, in newDispatcher (bridge/run.go).
 	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
-	// Owns decides only which Dispatcher, of all that use the store, sweeps what is found in the list
-	// of queues: see Sweeper. It has no effect on requests. The default is to sweep all queues. Call
-	// Dispatcher.OwnersChanged when its answers change.
+	// Owns decides only which Dispatcher, of all that use the store, sweeps what is found in the
+	// list of queues: see Sweeper. It has no effect on requests. The default is to sweep all queues.
+	// Call Dispatcher.OwnersChanged when its answers change.
 	Owns func(kind subjects.Kind, name string) bool
 	// Source, unless nil, is called for a queue that has a source, also if another Dispatcher owns
 	// it: when a pass of the Sweeper comes by, and with changed when a batch has changed the

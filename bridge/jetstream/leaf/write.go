@@ -324,8 +324,9 @@ func (p *permissions) publish(subject string) bool {
 	return allow == nil || allow.HasInterest(subject)
 }
 
-// WithoutGateway returns the inbox of a request, and whether the request came through a gateway. The
-// gateway makes the inbox "_GR_.<cluster>.<server>.<inbox>", and forgets that name after a while.
+// WithoutGateway returns the inbox of a request, and whether the request came through a gateway.
+// The gateway makes the inbox "_GR_.<cluster>.<server>.<inbox>", and forgets that name after a
+// while.
 func WithoutGateway(reply string) (inbox string, via bool) {
 	if parts := strings.SplitN(reply, ".", 4); len(parts) == 4 && parts[0] == "_GR_" {
 		return parts[3], true

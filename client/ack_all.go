@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -58,7 +56,12 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 	reply, err := group[0].settle(ctx, ack)
 
 	// If some leases are lost, the others are not acknowledged yet.
-	if lost := lostOf(reply, err, len(group)); lost != nil {
+	several := reply != nil && len(group) > 1
+	var lost []int // if it is nil, each is acknowledged on its own
+	if several && errors.Is(err, ErrLeaseLost) {
+		lost, _ = subjects.ParseLost(reply.Header, len(group))
+	}
+	if lost != nil {
 		var held []int
 		for n, i := range indexes {
 			if slices.Contains(lost, n) {
@@ -77,7 +80,7 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 	// If the bridge refused the request, for example because of a malformed token, each delivery is
 	// acknowledged on its own. Without a reply, the error may be the cause of a context, which says
 	// nothing about the leases.
-	single := reply != nil && len(group) > 1 && isAny(err, ErrLeaseLost, ErrBadRequest, ErrInternal)
+	single := several && isAny(err, ErrLeaseLost, ErrBadRequest, ErrInternal)
 	for n, i := range indexes {
 		if single {
 			err = group[n].Ack(ctx)
@@ -87,15 +90,6 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 		failed = failed || err != nil
 	}
 	return failed
-}
-
-// lostOf returns the indexes of lost leases, or nil if the reply to their acknowledgement has none.
-func lostOf(reply *nats.Msg, err error, leases int) []int {
-	if reply == nil || !errors.Is(err, ErrLeaseLost) || leases == 1 {
-		return nil
-	}
-	lost, _ := subjects.ParseLost(reply.Header, leases) // nil has each acknowledged on its own
-	return lost
 }
 
 // ackNext acknowledges deliveries of one queue, all or none, and leases at most as many items.

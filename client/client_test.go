@@ -124,29 +124,6 @@ func TestErrorsCompare(t *testing.T) {
 	check(&client.Error{Code: 599}, nil)
 }
 
-func TestErrors(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
-	_, err := c.PriorityQueue("no.good").Push(t.Context(), 1, nil)
-	if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), `"no.good"`) {
-		t.Errorf("a bad name: %v", err)
-	}
-	_, err = c.PriorityQueue("jobs").PushMsg(t.Context(), 1, client.Message{Headers: nats.Header{"Pq-Odd": {"1"}}})
-	var wire *client.Error
-	if !errors.As(err, &wire) || wire.Code != subjects.CodeBadRequest || !strings.Contains(wire.Text, "Pq-Odd") {
-		t.Errorf("a reserved header: %v", err)
-	}
-	_, err = c.PriorityQueue("jobs").Push(t.Context(), 1, make([]byte, e.Conn.MaxPayload()+1))
-	if !errors.Is(err, client.ErrTooLarge) {
-		t.Errorf("too large: %v", err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err = c.Queue("mail").Dequeue(ended); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnknownOutcome) {
-		t.Errorf("a context that had ended: %v", err)
-	}
-}
-
 // What is refused is shown as the caller wrote it, with what would be right.
 func TestBadRequestsAreReadable(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
@@ -206,6 +183,8 @@ func TestBadRequestsAreReadable(t *testing.T) {
 			_, err := q.PushMsg(ctx, 1, client.Message{Headers: nats.Header{"a\nb": {""}}})
 			return err
 		}, `header "a\nb": want a name of letters`},
+		{func() error { _, err := c.PriorityQueue("no.good").Len(ctx); return err }, `"no.good"`},
+		{batch(nats.Header{"Pq-Odd": {""}}), `Pq-Odd`},
 		{batch(nats.Header{"": {""}}), `item 0: header "": want a name of letters`},
 		{push(client.MsgID("a\nb")), `header Nats-Msg-Id: "a\nb": want one line without spaces at either end`},
 		{batch(nats.Header{"Nats-Msg-Id": {"a\r"}}), `item 0: header Nats-Msg-Id: "a\r": want one line without spaces at either end`},

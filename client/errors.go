@@ -132,12 +132,17 @@ func tooLarge(format string, args ...any) error {
 	return &Error{Code: subjects.CodeTooLarge, Text: fmt.Sprintf(format, args...)}
 }
 
-// badOptions returns an ErrBadRequest that lists the problems, or nil if there are none.
-func badOptions(problems []string) error {
-	if len(problems) == 0 {
+// problems are what is wrong with options.
+type problems []string
+
+func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
+
+// err returns an ErrBadRequest that lists the problems, or nil if there are none.
+func (p problems) err() error {
+	if len(p) == 0 {
 		return nil
 	}
-	return badRequest("%s", strings.Join(problems, "; "))
+	return badRequest("%s", strings.Join(p, "; "))
 }
 
 // badReply returns the error of a request that can change a queue and whose reply cannot be read,

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -97,11 +98,9 @@ func query[T any](ctx context.Context, q *handle, verb subjects.Verb, payload []
 }
 
 // canChange reports whether a request with this verb can change a queue.
-func canChange(verb subjects.Verb) bool {
-	switch verb {
-	case subjects.PeekMin, subjects.PeekMax, subjects.Peek, subjects.Len, subjects.Info,
-		subjects.Get, subjects.Rank, subjects.List, subjects.Items, subjects.Schedules:
-		return false
-	}
-	return true
+func canChange(verb subjects.Verb) bool { return !slices.Contains(readVerbs, verb) }
+
+var readVerbs = []subjects.Verb{
+	subjects.PeekMin, subjects.PeekMax, subjects.Peek, subjects.Len, subjects.Info,
+	subjects.Get, subjects.Rank, subjects.List, subjects.Items, subjects.Schedules,
 }

@@ -82,74 +82,68 @@ type retry struct {
 
 func (r *retry) Unwrap() error { return r.error }
 
-// delayOf returns the delay of the Nak for an error of Work.
-func delayOf(err error) time.Duration {
-	var r *retry
-	if errors.As(err, &r) {
-		return r.delay
-	}
-	return Backoff
-}
-
 // ErrTimedOut is the cause of the context of a job that takes longer than
 // [WorkerOptions.JobTimeout].
 var ErrTimedOut = errors.New("timed out")
 
-// timedOut turns an error of plainOutcome into that of a job that has timed out.
-func timedOut(err error) error {
-	var again *retry
-	switch {
-	case errors.As(err, &again):
-		return &retry{timedOut(again.error), again.delay}
-	case IsSnooze(err), IsDrop(err):
-		return err // Work has decided what happens to the job
-	}
-
-	switch text := err.Error(); text {
-	case ErrTimedOut.Error(), context.DeadlineExceeded.Error(), context.Canceled.Error():
-		return ErrTimedOut
-	default:
-		return fmt.Errorf("%w: %s", ErrTimedOut, text)
-	}
+// workFailure says what becomes of a job whose Work has failed.
+type workFailure struct {
+	text         string        // of the error, or the reason of a Drop
+	delay        time.Duration // until the job comes back, or Backoff
+	snooze, drop bool
 }
 
-// callSafely calls Work, and turns a panic into an error.
-func (w Work) callSafely(ctx context.Context, job *Job) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicked(p)
-		}
-	}()
-	return plainOutcome(w(ctx, job))
-}
-
-// plainOutcome turns an error of Work into a snoozed, a dropped, a retry, or an error with only the
-// text. The methods of other errors may panic, such as those of a nil pointer in a non-nil error.
-// Here, that counts as a panic of the job.
-func plainOutcome(err error) error {
+// workFailureOf returns what becomes of a job whose Work returned an error. The methods of errors
+// may panic, such as those of a nil pointer in a non-nil error. In callSafely, that counts as a
+// panic of the job.
+func workFailureOf(err error) *workFailure {
 	var snooze *snoozed
 	var drop *dropped
 	var again *retry
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &snooze):
-		return snooze
+		return &workFailure{text: snooze.Error(), delay: snooze.delay, snooze: true}
 	case errors.As(err, &drop):
-		return drop
+		return &workFailure{text: drop.reason, drop: true}
 	case errors.As(err, &again):
-		return &retry{errors.New(err.Error()), again.delay}
+		return &workFailure{text: err.Error(), delay: again.delay}
 	}
-	return errors.New(err.Error())
+	return &workFailure{text: err.Error(), delay: Backoff}
+}
+
+// timeOut is for a job that has timed out. If Work has decided what happens to the job, that counts
+// all the same.
+func (o *workFailure) timeOut() {
+	switch o.text {
+	case ErrTimedOut.Error(), context.DeadlineExceeded.Error(), context.Canceled.Error():
+		o.text = ErrTimedOut.Error()
+	default:
+		if !o.snooze && !o.drop {
+			o.text = fmt.Sprintf("%v: %s", ErrTimedOut, o.text)
+		}
+	}
+}
+
+// callSafely calls Work, and says what becomes of the job if it fails or panics.
+func (w Work) callSafely(ctx context.Context, job *Job) (failed *workFailure) {
+	defer func() {
+		if p := recover(); p != nil {
+			failed = &workFailure{text: panicText(p), delay: Backoff}
+		}
+	}()
+	if err := w(ctx, job); err != nil {
+		return workFailureOf(err)
+	}
+	return nil
 }
 
 // maxPanicText is the most bytes of a panic's text, so that the reason of a dead letter has room
 // for the stack.
 const maxPanicText = 300
 
-// panicked returns the error of a job that has panicked. The function that recovers must call it.
-// The innermost calls come first, because the reason of a dead letter is cut.
-func panicked(value any) error {
+// panicText says how a job has panicked. The function that recovers must call it. The innermost
+// calls come first, because the reason of a dead letter is cut.
+func panicText(value any) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "panic: %s", cut(fmt.Sprint(value), maxPanicText))
 
@@ -163,5 +157,5 @@ func panicked(value any) error {
 			fmt.Fprintf(&b, "\n%s (%s:%d)", name, path.Base(frame.File), frame.Line)
 		}
 	}
-	return errors.New(b.String())
+	return b.String()
 }

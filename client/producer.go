@@ -331,19 +331,16 @@ const (
 
 // complete replaces zeros by defaults. The error lists all options that are out of bounds.
 func (o *ProducerOptions) complete() error {
-	var problems []string
-	atLeast0 := func(name string, n, byDefault int) {
-		if n < 0 {
-			problem := fmt.Sprintf("%s is %d: want 1 or more, or 0 for %d", name, n, byDefault)
-			problems = append(problems, problem)
-		}
+	var wrong problems
+	if o.MaxItems < 0 {
+		wrong.add("MaxItems is %d: want 1 or more, or 0 for %d", o.MaxItems, defaultMaxItems)
 	}
-
-	atLeast0("MaxItems", o.MaxItems, defaultMaxItems)
-	atLeast0("MaxBytes", o.MaxBytes, defaultMaxBytes)
+	if o.MaxBytes < 0 {
+		wrong.add("MaxBytes is %d: want 1 or more, or 0 for %d", o.MaxBytes, defaultMaxBytes)
+	}
 
 	o.MaxItems = cmp.Or(o.MaxItems, defaultMaxItems)
 	o.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
 	o.RetryFor = cmp.Or(o.RetryFor, defaultRetryFor)
-	return badOptions(problems)
+	return wrong.err()
 }

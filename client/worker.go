@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -63,27 +62,64 @@ const idleHeartbeat = 5 * time.Second
 // [ErrBadRequest]; its text lists all options that are out of bounds and what would be right. For
 // several queues, use the function [NewWorker].
 func (q *handle) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
-	return newWorker(work, o, []WeightedQueue{{q, 1}})
+	return NewWorker(work, o, q.Weight(1))
 }
 
-func newWorker(work Work, o WorkerOptions, queues []WeightedQueue) (*Worker, error) {
-	kind := subjects.Priority
+// NewWorker returns a Worker of several queues. Call [Worker.Run] to start it. While all queues
+// have jobs, the worker does jobs of each in proportion to the weights:
+//
+//	client.NewWorker(work, client.WorkerOptions{Concurrency: 8}, urgent.Weight(9), mail.Weight(1))
+//
+// Concurrency is for all queues together, and Prefetch must be 0. Within each queue the order is
+// strict. An empty queue takes nothing from the others; it costs one waiting request. If that
+// request gets a job while the worker is fully busy, the job goes back until its queue has its
+// turn, and the delivery does not count.
+//
+// The error is [ErrBadRequest]; its text lists all problems.
+func NewWorker(work Work, o WorkerOptions, queues ...WeightedQueue) (*Worker, error) {
+	var wrong problems
+	if len(queues) == 0 {
+		wrong.add("no queue: want one or more")
+	}
+	if len(queues) > 1 && o.Prefetch > 0 {
+		wrong.add("Prefetch is %d: want 0 for several queues", o.Prefetch)
+	}
+
+	known := map[handle]bool{}
 	for _, q := range queues {
-		if _, err := q.queue.subject(q.queue.popVerb()); err != nil {
-			return nil, err
+		if q.queue == nil {
+			wrong.add("a WeightedQueue without a queue: want one of the method Weight")
+			continue
 		}
-		if q.queue.kind == subjects.FIFO {
-			kind = subjects.FIFO // so Max is not allowed
+		if err := subjects.ValidateQueueName(q.queue.name); err != nil {
+			wrong.add("%v", err)
 		}
+		if q.weight < 1 || q.weight > maxWeight {
+			wrong.add("the weight of %s is %d: want 1 to %d", q.queue.name, q.weight, maxWeight)
+		}
+		if known[*q.queue] {
+			wrong.add("the queue %s is there twice: want each once", q.queue.name)
+		}
+		if o.Max && q.queue.kind == subjects.FIFO {
+			wrong.add("Max with the FIFO queue %s, which is served from one end: "+
+				"want false, or a priority queue", q.queue.name)
+		}
+		known[*q.queue] = true
 	}
 
-	if err := o.check(kind, work); err != nil {
+	o.check(&wrong, work)
+	if err := wrong.err(); err != nil {
 		return nil, err
 	}
+	return o.newWorker(work, queues)
+}
 
-	work, err := o.wrap(work)
-	if err != nil {
-		return nil, err
+// newWorker returns a Worker whose options are valid.
+func (o WorkerOptions) newWorker(work Work, queues []WeightedQueue) (*Worker, error) {
+	for i, wrap := range slices.Backward(o.Middleware) {
+		if work = wrap(work); work == nil {
+			return nil, badRequest("Middleware[%d] returned nil: want a function", i)
+		}
 	}
 
 	o.Concurrency = cmp.Or(o.Concurrency, 1)
@@ -173,56 +209,37 @@ type WorkerOptions struct {
 // maxHeldJobs is the most jobs that one worker leases at a time.
 const maxHeldJobs = 100_000
 
-// check returns an error that lists all problems of the options for a queue of this kind.
-func (o *WorkerOptions) check(kind subjects.Kind, work Work) error {
-	var problems []string
-	add := func(format string, args ...any) {
-		problems = append(problems, fmt.Sprintf(format, args...))
-	}
-
+// check adds what is wrong with the options, except beside certain queues.
+func (o *WorkerOptions) check(wrong *problems, work Work) {
 	if work == nil {
-		add("the Work is nil: want a function")
+		wrong.add("the Work is nil: want a function")
 	}
 	if o.Concurrency < 0 {
-		add("Concurrency is %d: want 1 or more, or 0 for 1", o.Concurrency)
+		wrong.add("Concurrency is %d: want 1 or more, or 0 for 1", o.Concurrency)
 	}
 	if o.Prefetch < 0 {
-		add("Prefetch is %d: want 0 or more", o.Prefetch)
+		wrong.add("Prefetch is %d: want 0 or more", o.Prefetch)
 	}
 	if o.Concurrency > maxHeldJobs || o.Prefetch > maxHeldJobs-max(o.Concurrency, 1) {
 		const want = "want at most %d together"
-		add("Concurrency %d and Prefetch %d: "+want, o.Concurrency, o.Prefetch, maxHeldJobs)
+		wrong.add("Concurrency %d and Prefetch %d: "+want, o.Concurrency, o.Prefetch, maxHeldJobs)
 	}
 
 	const least, most = subjects.MinAckWait, subjects.MaxAckWait
 	if o.AckWait != 0 && (o.AckWait < least || o.AckWait > most) {
 		const want = "want %v to %v, or 0 for what the settings of the queue say"
-		add("AckWait is %v: "+want, o.AckWait, least, most)
+		wrong.add("AckWait is %v: "+want, o.AckWait, least, most)
 	}
 	if err := settings.CheckHolder(string(o.Holder)); err != nil {
-		add("Holder: %v", err)
+		wrong.add("Holder: %v", err)
 	}
 	if o.JobTimeout < 0 {
-		add("JobTimeout is %v: want more than 0, or 0 for none", o.JobTimeout)
-	}
-	if o.Max && kind == subjects.FIFO {
-		add("Max with a FIFO queue, which is served from one end: want false, or a priority queue")
+		wrong.add("JobTimeout is %v: want more than 0, or 0 for none", o.JobTimeout)
 	}
 
 	for i, wrap := range o.Middleware {
 		if wrap == nil {
-			add("Middleware[%d] is nil: want a function", i)
+			wrong.add("Middleware[%d] is nil: want a function", i)
 		}
 	}
-	return badOptions(problems)
-}
-
-// wrap returns the Work inside its middleware.
-func (o *WorkerOptions) wrap(work Work) (Work, error) {
-	for i, wrap := range slices.Backward(o.Middleware) {
-		if work = wrap(work); work == nil {
-			return nil, badRequest("Middleware[%d] returned nil: want a function", i)
-		}
-	}
-	return work, nil
 }

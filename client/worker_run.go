@@ -58,7 +58,13 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	all.Wait()
 	w.background.Wait()
-	w.giveBackAhead()
+
+	// No loop is left for the jobs that were leased ahead.
+	for _, s := range w.sources {
+		if s.share.ahead != nil {
+			s.giveBack(s.share.ahead)
+		}
+	}
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,8 +88,8 @@ func (w *Worker) runStrictly() {
 			return
 		}
 
-		if err := s.do(h); err != nil {
-			s.settleFailed(h, err)
+		if failed := s.do(h); failed != nil {
+			s.settleFailed(h, failed)
 			h = nil
 		} else {
 			h = s.finish(h)
@@ -130,10 +136,10 @@ func (s *source) runPrefetched(all *sync.WaitGroup) {
 				}
 
 				// Settle the job while this loop does the next.
-				err := s.do(h)
+				failed := s.do(h)
 				all.Go(func() {
-					if err != nil {
-						s.settleFailed(h, err)
+					if failed != nil {
+						s.settleFailed(h, failed)
 					} else {
 						s.acknowledge(h, s.ackOnly)
 					}

@@ -5,28 +5,26 @@ import (
 	"errors"
 )
 
-// settleFailed settles a job whose Work has returned an error.
-func (s *source) settleFailed(h *heldJob, err error) {
+// settleFailed settles a job whose Work has failed.
+func (s *source) settleFailed(h *heldJob, o *workFailure) {
 	killed := errors.Is(context.Cause(h.ctx), ErrStopped)
 	lost := h.letGo()
 
 	log := s.log.With("id", h.ID)
-	var snooze *snoozed
-	var drop *dropped
 	switch {
 	case lost:
-		s.logLostBefore(h, err)
-	case errors.As(err, &snooze):
-		s.settle(h, false, func(ctx context.Context) error { return h.Snooze(ctx, snooze.delay) })
-	case errors.As(err, &drop):
-		log.Warn("dropped a job", "reason", drop.reason)
-		s.settle(h, false, func(ctx context.Context) error { return h.Term(ctx, drop.reason) })
+		s.logLostBefore(h)
+	case o.snooze:
+		s.settle(h, false, func(ctx context.Context) error { return h.Snooze(ctx, o.delay) })
+	case o.drop:
+		log.Warn("dropped a job", "reason", o.text)
+		s.settle(h, false, func(ctx context.Context) error { return h.Term(ctx, o.text) })
 	case killed:
 		s.giveBack(h)
 	default:
-		log.Warn("a job failed", "deliveries", h.Deliveries, "error", err)
+		log.Warn("a job failed", "deliveries", h.Deliveries, "error", o.text)
 		s.settle(h, false, func(ctx context.Context) error {
-			return h.Nak(ctx, delayOf(err), Reason(err.Error()))
+			return h.Nak(ctx, o.delay, Reason(o.text))
 		})
 	}
 }
@@ -76,9 +74,9 @@ func (s *source) sendAck(send func(context.Context) error) error {
 	return send(ctx)
 }
 
-func (s *source) logLostBefore(h *heldJob, err error) {
+func (s *source) logLostBefore(h *heldJob) {
 	const text = "the lease of a job was lost before it was done: somebody else does it"
-	s.log.Warn(text, "id", h.ID, "error", err)
+	s.log.Warn(text, "id", h.ID)
 }
 
 func (s *source) logLost(h *heldJob) {

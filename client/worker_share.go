@@ -85,7 +85,7 @@ func (s *source) acknowledge(h *heldJob, send func([]*turn)) (next *heldJob) {
 func (s *source) letGoAll(batch []*turn) (held []*turn, done []*Delivery) {
 	for _, t := range batch {
 		if t.letGo() {
-			s.logLostBefore(t.heldJob, nil)
+			s.logLostBefore(t.heldJob)
 			continue
 		}
 		held, done = append(held, t), append(done, t.Delivery)

@@ -62,23 +62,22 @@ func (s *source) patience() time.Duration {
 	return min(max(s.ackWait/3, lateReply), s.queue.client.timeout)
 }
 
-// do calls the Work.
-func (s *source) do(h *heldJob) error {
+// do calls the Work, and says what becomes of the job if it has failed.
+func (s *source) do(h *heldJob) *workFailure {
 	s.refreshSettings()
 	ctx, done := h.limit(s.o.JobTimeout)
 	defer done()
 
-	err := s.work.callSafely(ctx, &Job{
+	failed := s.work.callSafely(ctx, &Job{
 		Item:       h.Item,
 		Queue:      s.queue.name,
 		Deliveries: h.Deliveries,
 		MaxDeliver: s.maxDeliver.Load(),
 	})
-
-	if err != nil && errors.Is(context.Cause(ctx), ErrTimedOut) {
-		return timedOut(err)
+	if failed != nil && errors.Is(context.Cause(ctx), ErrTimedOut) {
+		failed.timeOut()
 	}
-	return err
+	return failed
 }
 
 const (

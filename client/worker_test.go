@@ -227,7 +227,7 @@ func TestWorkerBadOptions(t *testing.T) {
 			"the weight of a is 0: want 1 to 1000; the weight of b is 1001"},
 		{client.WorkerOptions{}, of(jobs, jobs), "the queue jobs is there twice"},
 		{client.WorkerOptions{Prefetch: 1}, of(jobs, mail), "Prefetch is 1: want 0"},
-		{client.WorkerOptions{Max: true}, of(jobs, mail), "Max with a FIFO queue"},
+		{client.WorkerOptions{Max: true}, of(jobs, mail), "Max with the FIFO queue"},
 		{client.WorkerOptions{}, of(jobs, bad), "bad queue name"},
 	} {
 		w, err := client.NewWorker(doNothing, test.o, test.queues...)
@@ -236,7 +236,7 @@ func TestWorkerBadOptions(t *testing.T) {
 		}
 	}
 	_, err := c.Queue("mail").NewWorker(nil, client.WorkerOptions{Max: true, Prefetch: -1})
-	want := "nil: want a function; Prefetch is -1: want 0 or more; Max"
+	want := "a priority queue; the Work is nil: want a function; Prefetch is -1: want 0 or more"
 	if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), want) {
 		t.Errorf("want %q, got %v", want, err)
 	}

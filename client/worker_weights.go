@@ -1,9 +1,6 @@
 package client
 
-import (
-	"fmt"
-	"sync"
-)
+import "sync"
 
 // WeightedQueue is one of several queues of a [Worker]: see [NewWorker].
 type WeightedQueue struct {
@@ -16,51 +13,6 @@ func (q *handle) Weight(n int) WeightedQueue { return WeightedQueue{q, n} }
 
 // maxWeight is the largest weight.
 const maxWeight = 1000
-
-// NewWorker returns a Worker of several queues. Call [Worker.Run] to start it. While all queues
-// have jobs, the worker does jobs of each in proportion to the weights:
-//
-//	client.NewWorker(work, client.WorkerOptions{Concurrency: 8}, urgent.Weight(9), mail.Weight(1))
-//
-// Concurrency is for all queues together, and Prefetch must be 0. Within each queue the order is
-// strict. An empty queue takes nothing from the others; it costs one waiting request. If that
-// request gets a job while the worker is fully busy, the job goes back until its queue has its
-// turn, and the delivery does not count.
-//
-// The error is [ErrBadRequest]; its text lists all problems.
-func NewWorker(work Work, o WorkerOptions, queues ...WeightedQueue) (*Worker, error) {
-	var problems []string
-	add := func(format string, args ...any) {
-		problems = append(problems, fmt.Sprintf(format, args...))
-	}
-
-	if len(queues) == 0 {
-		add("no queue: want one or more")
-	}
-	if len(queues) > 1 && o.Prefetch > 0 {
-		add("Prefetch is %d: want 0 for several queues", o.Prefetch)
-	}
-
-	known := map[handle]bool{}
-	for _, q := range queues {
-		if q.queue == nil {
-			add("a WeightedQueue without a queue: want one of the method Weight")
-			continue
-		}
-		if q.weight < 1 || q.weight > maxWeight {
-			add("the weight of %s is %d: want 1 to %d", q.queue.name, q.weight, maxWeight)
-		}
-		if known[*q.queue] {
-			add("the queue %s is there twice: want each once", q.queue.name)
-		}
-		known[*q.queue] = true
-	}
-
-	if err := badOptions(problems); err != nil {
-		return nil, err
-	}
-	return newWorker(work, o, queues)
-}
 
 // shares gives turns to several queues in proportion to their weights: the next turn is that of the
 // queue with the fewest turns, divided by its weight.
@@ -217,13 +169,4 @@ func (s *source) awaitJob() {
 	s.share.empty = false
 	s.share.turns = max(s.share.turns, s.shares.passed) // an empty queue saves up no turns
 	s.shares.wakeOne()
-}
-
-// giveBackAhead returns the jobs that were leased ahead to their queues, once the loops have ended.
-func (w *Worker) giveBackAhead() {
-	for _, s := range w.sources {
-		if s.share.ahead != nil {
-			s.giveBack(s.share.ahead)
-		}
-	}
 }

@@ -89,7 +89,7 @@ func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 	}
 	l.mu.cancelled = nil
 
-	if work.waiting = len(l.mu.lines) > 0; work.waiting && l.watch.parted() {
+	if work.waiting = len(l.mu.lines) > 0; work.waiting && l.timers.clocksParted() {
 		l.lookAgainLocked()
 	}
 
@@ -134,9 +134,6 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 		l.leaveToEndLocked(w, work, nil)
 		return
 
-	case w.endsWhenEmpty() && hasNoRoom(w.line.nothing) && w.lookedLocked():
-		l.leaveToEndLocked(w, work, w.line.nothing)
-		return
 	case w.endsWhenEmpty():
 		l.leaveToEndLocked(w, work, turnError(w.request.Received))
 		return

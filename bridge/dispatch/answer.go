@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -71,10 +70,8 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 	r.acked = r.acked || LeadingAcks(ops) > 0 && results[0].Err == nil
 
 	left := toRetry(ops, results)
-	if len(left) > 0 && !r.Each && !l.endsWithoutRoom(r, results, now) {
-		if l.runAgain(r, left) == nil {
-			return
-		}
+	if len(left) > 0 && !r.Each && l.runAgain(r, left) == nil {
+		return
 	}
 
 	// The limit's own error would say that the request changed nothing.
@@ -85,15 +82,6 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 	}
 	r.Answered = now
 	r.Replier.Answer(r, ops, results)
-}
-
-// endsWithoutRoom reports whether a request that no batch had room for ends now, instead of running
-// again. It does if its time is nearly up and the batch found out why it would get nothing: the
-// queue is empty or full, or max_leased is reached.
-func (l *lane) endsWithoutRoom(r *Request, results []fdbpq.Result, now time.Time) bool {
-	last := results[len(results)-1].Err
-	known := emptyOrMaxLeased(last) || errors.Is(last, fdbpq.ErrFull)
-	return known && now.Sub(r.Received) >= l.d.options.RequestTimeout*3/4
 }
 
 // notifyFilled calls Options.Filled for a durable batch, once for each queue.
@@ -147,20 +135,13 @@ func (l *lane) finishBatch(b *batch) {
 	l.spare.Put(b)
 }
 
-// observeResults learns from a batch how large items are and which queues ran out of them, and
-// counts the items that came and went.
+// observeResults learns from a batch how large items are, and counts the items that came and went.
 func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 	largest, items := 0, false
 	for r, ops := range b.each() {
 		own := results[:len(ops)]
 		results = results[len(ops):]
 		countTraffic(r.Queue, ops, own)
-
-		if last := len(ops) - 1; takesItem(ops[last].Kind) {
-			if out := emptyOrMaxLeased(own[last].Err); out != r.Queue.ranOut.Load() {
-				r.Queue.ranOut.Store(out)
-			}
-		}
 
 		size, got := largestItem(r, ops, own)
 		if got || r.Queue.itemSize.Load() > 0 {
@@ -169,11 +150,6 @@ func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
 		largest, items = max(largest, size), items || got
 	}
 	observeSize(&l.popSize, largest, items)
-}
-
-// emptyOrMaxLeased reports whether a pop or lease failed because there was nothing for it.
-func emptyOrMaxLeased(err error) bool {
-	return err != nil && (errors.Is(err, fdbpq.ErrEmpty) || errors.Is(err, fdbpq.ErrMaxLeased))
 }
 
 // largestItem returns the size of the largest item that a request pushed or got, and whether it got

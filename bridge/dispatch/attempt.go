@@ -9,9 +9,9 @@ import (
 )
 
 // queueUpLocked puts a request into the line of its queue. If it is the first one there, this batch
-// looks for its items, unless the batch is full. Otherwise the queue is empty or about to be looked
-// at, and the request parks.
-func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
+// looks for its items. Otherwise the queue is empty or about to be looked at, and the request
+// parks.
+func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 	w := newWaiter(r, ops)
 	if w.cancelled() && len(w.acks) == 0 {
 		l.joinLocked(w)
@@ -20,7 +20,7 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op, full bool) {
 	}
 
 	ln := l.lineLocked(r.Queue)
-	first := !full && !w.blocked() && (ln == nil || ln.admitsFirst(w))
+	first := !w.blocked() && (ln == nil || ln.admitsFirst(w))
 
 	// Acknowledgements do not wait for those in line. The request joins them once they are done.
 	if len(w.acks) > 0 && !first {
@@ -115,20 +115,13 @@ func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
 
 // takeReadyLocked reserves room for the ready lines, up to half of the batch.
 func (l *lane) takeReadyLocked(b *batch) {
-	l.readyHeldLocked()
 	pops, bytes := max(l.d.options.MaxBatch/2, 1), l.d.options.MaxBatchBytes/2
 
 	for l.mu.ready.n > 0 && b.reserved < pops && b.bytes < bytes {
 		ln := l.mu.ready.first
-		if l.d.load.keepsTooMuchOf(ln.queue) {
-			l.mu.ready.remove(ln)
-			l.moveLine(ln, lineHeld)
-			l.mu.held.push(ln)
-			continue
-		}
 
 		// A line without pops could leave the batch empty, and an empty batch is never answered.
-		if !ln.servable() {
+		if !ln.servable() || l.d.load.keepsTooMuchOf(ln.queue) {
 			l.mu.ready.remove(ln)
 			l.moveLine(ln, lineQuiet)
 			continue
@@ -136,22 +129,6 @@ func (l *lane) takeReadyLocked(b *batch) {
 
 		room := max((bytes-b.bytes)/l.popCost(ln.queue), 1)
 		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
-	}
-}
-
-// readyHeldLocked makes held lines ready again, behind the others, if less is kept than when they
-// were held.
-func (l *lane) readyHeldLocked() {
-	frees := l.d.load.frees.Load()
-	if frees == l.mu.frees {
-		return
-	}
-
-	l.mu.frees = frees
-	for ln := l.mu.held.first; ln != nil; ln = l.mu.held.first {
-		l.mu.held.remove(ln)
-		l.moveLine(ln, lineReady)
-		l.mu.ready.push(ln)
 	}
 }
 
@@ -292,15 +269,8 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 		}
 
 	// No pop found the queue empty, and the number of items was a guess, or the batch had no room
-	// for more. So the next batch tries twice as many pops. Waiters whose time is up need not wait
-	// for it.
+	// for more. So the next batch tries twice as many pops.
 	case f.guess || f.stuck != nil:
-		switch {
-		case errors.Is(f.stuck, fdbpq.ErrEmpty):
-			ln.nothing, ln.emptied = f.stuck, b.number
-		case errors.Is(f.stuck, fdbpq.ErrMaxLeased):
-			ln.nothing, ln.noLease = limitError{f.stuck}, b.number
-		}
 		ln.guess = true
 		ln.budget = max(ln.budget+f.unused, 2*f.pops, wakeBudget)
 

@@ -20,7 +20,6 @@ type batch struct {
 	lines    []*line   // those with operations in the batch
 	reserved int       // operations that addPopsLocked will add for lines
 	bytes    int       // estimate, with those of reserved operations
-	multiPop *Queue    // queue of the last request for several items
 
 	exclusive bool // no request may join it
 	silent    bool // has a push without a reply
@@ -88,10 +87,9 @@ type backlog struct {
 	requests fifo[Request]
 	ops      fifo[fdbpq.Op]
 
-	nonPushes  int       // operations other than pushes
-	lazy       int       // operations of lazy requests
-	operations int       // that the requests will have in their batches
-	latest     time.Time // the latest turnBy of the requests
+	nonPushes  int // operations other than pushes
+	lazy       int // operations of lazy requests
+	operations int // that the requests will have in their batches
 }
 
 // len is the number of requests.
@@ -105,9 +103,6 @@ func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	w.requests.push(queued)
 
 	w.operations += r.operations(ops)
-	if r.turnBy.After(w.latest) {
-		w.latest = r.turnBy
-	}
 	if r.Lazy {
 		w.lazy += len(ops)
 	}
@@ -146,9 +141,6 @@ func (w *backlog) pop() {
 
 	w.ops.drop(r.span)
 	w.requests.drop(1)
-	if w.len() == 0 {
-		w.latest = time.Time{}
-	}
 }
 
 // fifo is a slice that grows at the end and shrinks at the front.

@@ -136,13 +136,11 @@ func (l *lane) failOverdue(ctx context.Context, all bool) {
 // takeLateLocked takes the requests whose turn has not come in time out of the backlogs; with any,
 // it takes all requests.
 func (l *lane) takeLateLocked(any, all bool) (late []lateRequest) {
-	now := time.Now()
+	by := time.Now()
+	if any {
+		by = by.Add(l.d.options.RequestTimeout) // no turn is that late
+	}
 	for _, from := range l.backlogsLocked() {
-		by := now
-		if any {
-			by = from.latest
-		}
-
 		some := from.takeLate(by, any || all)
 		if from == &l.mu.aside {
 			for i := range some {
@@ -179,36 +177,25 @@ type lateRequest struct {
 // takeLate removes and returns the requests that should have had their turn by now. Unless all is
 // set, it may leave some behind requests that still have time.
 func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
-	take := func() {
-		r, ops := w.first()
-		late = append(late, lateRequest{*r, slices.Clone(ops)})
-		w.pop()
-	}
-
-	isLate := func(r *Request) bool { return r != nil && !r.turnBy.After(now) }
-	for r, _ := w.first(); isLate(r); r, _ = w.first() {
-		take()
-	}
-	if !all || !w.hasLate(now) {
-		return late
+	left := w.requests.items[w.requests.head:]
+	isLate := func(r Request) bool { return !r.turnBy.After(now) }
+	if all && !slices.ContainsFunc(left, isLate) {
+		return nil
 	}
 
 	var others backlog
 	for r, ops := w.first(); r != nil; r, ops = w.first() {
-		if isLate(r) {
-			take()
-		} else {
+		switch {
+		case isLate(*r):
+			late = append(late, lateRequest{*r, slices.Clone(ops)})
+		case all:
 			others.push(r, ops)
-			w.pop()
+		default:
+			return late
 		}
+		w.pop()
 	}
 
 	*w = others
 	return late
-}
-
-// hasLate reports whether some request should have had its turn by now.
-func (w *backlog) hasLate(now time.Time) bool {
-	left := w.requests.items[w.requests.head:]
-	return slices.ContainsFunc(left, func(r Request) bool { return !r.turnBy.After(now) })
 }

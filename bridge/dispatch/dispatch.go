@@ -61,7 +61,6 @@ package dispatch
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -74,7 +73,6 @@ import (
 type Dispatcher struct {
 	*shared
 	lanes   []*lane
-	poller  *fdbpq.Batcher // for poll
 	sweeper *Sweeper
 }
 
@@ -87,8 +85,6 @@ func New(o Options) *Dispatcher {
 	d.queues = newRegistry(o.Keyspace, d.lanes)
 	d.sweeper = newSweeper(d.shared)
 	d.noteBatch = d.sweeper.noteBatch
-	d.poller = fdbpq.NewBatcher(o.DB, o.Keyspace)
-	d.poller.SetNow(d.options.Now)
 	return d
 }
 
@@ -107,52 +103,18 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	polls, stop := context.WithCancel(ctx)
 	var polling sync.WaitGroup
 	if d.options.PollEvery > 0 {
-		polling.Go(func() { d.poll(polls) })
+		// This finds the items of programs that write to the store and do not call Wake.
+		polling.Go(func() {
+			for pause(polls, d.options.PollEvery) {
+				d.WakeAll()
+			}
+		})
 	}
 
 	// Lanes end by themselves after Close. Nothing is left to poll for then.
 	running.Wait()
 	stop()
 	polling.Wait()
-}
-
-// poll looks every PollEvery at queues where requests wait, until ctx ends. It finds the items of
-// programs that write to the store and do not call Wake.
-func (d *Dispatcher) poll(ctx context.Context) {
-	for pause(ctx, d.options.PollEvery) {
-		for _, l := range d.lanes {
-			d.pollLane(ctx, l)
-		}
-	}
-}
-
-// pollLane looks at the queues of one lane. Errors do not matter: the next round comes soon.
-func (d *Dispatcher) pollLane(ctx context.Context, l *lane) {
-	for page := range slices.Chunk(l.takeQuiet(), d.options.MaxBatch) {
-		ops := make([]fdbpq.Op, len(page))
-		for i, q := range page {
-			ops[i] = fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q.Target}
-		}
-
-		attempt, cancel := context.WithTimeout(ctx, d.options.RequestTimeout)
-		pending := d.poller.Start(attempt, ops)
-		results, err := pending.Wait()
-		cancel()
-
-		d.sweeper.noteAhead(pending.Ahead())
-		d.sweeper.noteBehind(pending.Behind())
-		wakeQueues(d.shared, d.filledQueues(pending), nil)
-		if err != nil {
-			return
-		}
-
-		// Unless the queue is known to be empty, it may have items for its waiters.
-		for i, q := range page {
-			if err := results[i].Err; !errors.Is(err, fdbpq.ErrEmpty) || hasNoRoom(err) {
-				q.lane.wakeLine(q)
-			}
-		}
-	}
 }
 
 // Submit queues a request and returns at once. It copies the operations; what they point to must
@@ -205,12 +167,16 @@ func (d *Dispatcher) Keep(q *Queue, bytes int) {
 // Wake makes the waiting requests of a queue look for items. Call it for items that did not come
 // through requests to this queue: those of other bridges, or dead letters. It costs next to nothing
 // if nobody waits.
-func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q) }
+func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q, nil) }
 
-// WakeAll is Wake for all queues.
+// WakeAll is Wake for all queues. Most have nothing, so one pop looks at first.
 func (d *Dispatcher) WakeAll() {
 	for _, l := range d.lanes {
-		l.wakeAllLines()
+		l.mu.Lock()
+		for _, ln := range l.mu.lines {
+			l.wakeLineLocked(ln, 1)
+		}
+		l.mu.Unlock()
 	}
 }
 
@@ -286,8 +252,7 @@ func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
 
 // Removed returns how many items have been removed without a request for them, such as expired
 // ones.
-func (d *Dispatcher) Removed() fdbpq.Removed {
-	sum := d.poller.Removed()
+func (d *Dispatcher) Removed() (sum fdbpq.Removed) {
 	for _, l := range d.lanes {
 		sum.Add(l.batcher.Removed())
 	}

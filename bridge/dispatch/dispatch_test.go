@@ -197,27 +197,6 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 	}
 }
 
-// After a batch of pushes, a lane expects items of the size of its largest item, not of the
-// whole batch: otherwise the next pops would get transactions of their own.
-func TestExpectedSizeAfterAPushOfSeveral(t *testing.T) {
-	d := newTest(t)
-	q := getQueue(t, d.queues, subjects.Priority, "jobs")
-	stop := run(t, d)
-	ops := make([]fdbpq.Op, 100)
-	for i := range ops {
-		ops[i] = push(q, "small")
-		ops[i].Follows = i > 0
-	}
-	d.lanes[0].popSize.Store(0)
-	if _, err := d.Do(t.Context(), q, ops); err != nil {
-		t.Fatal(err)
-	}
-	stop()
-	if size := d.lanes[0].popSize.Load(); size != int64(len("small")) {
-		t.Errorf("items of %d bytes are expected", size)
-	}
-}
-
 // Do returns the results of its operations, or why none was done.
 func TestDo(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {

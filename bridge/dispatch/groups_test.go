@@ -168,21 +168,3 @@ func TestWhoMeetsRate(t *testing.T) {
 		w.want("when time is up", "104: waited")
 	})
 }
-
-// Polling looks at a queue at a limit of groups or rates with one transaction each time, and finds what nobody said.
-func TestPollLeavesGroups(t *testing.T) {
-	const rounds = 20
-	inBubble(t, func(o *Options) { o.PollEvery = time.Second }, func(w *waiting) {
-		w.atGroupLimit("a")
-		w.park(pop(w.q)) // 101
-		time.Sleep(2 * time.Second)
-		w.transactions()
-		time.Sleep(rounds * time.Second)
-		if n := w.transactions(); n > rounds+1 {
-			t.Errorf("%d transactions in %d s", n, rounds)
-		}
-		w.elsewhere(w.settle(fdbpq.OpAck, 0))
-		time.Sleep(time.Second)
-		w.want("a second later", "101: a2")
-	})
-}

@@ -24,7 +24,6 @@ type lane struct {
 	started chan *batch  // run to answerBatches; unbuffered, which bounds the batches in flight
 	popSize atomic.Int64 // expected bytes of an item of an unknown queue, see observeResults
 	timers  timers
-	watch   *clockWatch   // of the clock by which items fall due
 	ended   chan struct{} // closed when run has returned
 
 	// calling is held while Repliers are called, for requests that wait or have run, so calls for
@@ -57,8 +56,6 @@ type lane struct {
 
 		lines map[lineKey]*line
 		ready chain[line, *line] // lines that the next batch looks at
-		held  chain[line, *line] // lines that wait until less is kept
-		frees int64              // load.frees when held lines were last made ready
 
 		cancelled []*waiter // they left their line; runTimers ends them
 	}
@@ -90,7 +87,6 @@ func newLane(d *shared) *lane {
 	l.batcher.LimitReturned(min(d.options.MaxBatchBytes, fdbpq.MaxMessageSize))
 	l.batcher.SetNow(d.options.Now)
 
-	l.watch = newClockWatch(d.options.Now)
 	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))
 	l.mu.changed.L = &l.mu
 	l.spare.New = func() any { return &batch{} }
@@ -107,10 +103,14 @@ func (l *lane) close() {
 	l.timers.wake()
 }
 
-// wakeRun makes run check again whether there is something to do.
+// wakeRun makes run check again whether there is something to do, maybe because less is kept.
 func (l *lane) wakeRun() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
+	for _, ln := range l.mu.lines {
+		l.makeReadyLocked(ln)
+	}
 	l.mu.changed.Signal()
 }
 

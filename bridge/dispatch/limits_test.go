@@ -183,51 +183,6 @@ func TestNextWithoutAPlace(t *testing.T) {
 	})
 }
 
-// Polling looks at a paused queue, and at one where as many items are leased as may be, with one transaction each
-// time, and wakes nobody before that can help. Then it does, though another program made the change.
-func TestPollLeavesLimitedQueues(t *testing.T) {
-	const rounds = 20
-	inBubble(t, func(o *Options) { o.PollEvery = time.Second }, func(w *waiting) {
-		elsewhere := func(change func(*fdbpq.Settings)) {
-			t.Helper()
-			w.elsewhere(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: w.q.Target, Configure: change})
-		}
-		quiet := func(what string) {
-			t.Helper()
-			time.Sleep(2 * time.Second) // one look finds out what the line waits for
-			w.transactions()
-			time.Sleep(rounds * time.Second)
-			if n := w.transactions(); n > rounds+1 {
-				t.Errorf("%s: %d transactions in %d s", what, n, rounds)
-			}
-		}
-		w.push("a")
-		w.configure(func(s *fdbpq.Settings) { s.PauseUntil = time.Now().Add(time.Hour) })
-		w.park(pop(w.q)) // 3
-		quiet("paused")
-		w.want("paused")
-		elsewhere(func(s *fdbpq.Settings) { s.PauseUntil = time.Time{} })
-		time.Sleep(time.Second)
-		w.want("it goes on", "3: a")
-
-		w.push("b")
-		w.push("c")
-		w.configure(func(s *fdbpq.Settings) { s.MaxLeased = 1 })
-		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour}) // 7
-		w.park(w.lease())                                                                 // 8
-		quiet("max_leased")
-		w.want("max_leased", "7: b")
-		w.park(w.lease()) // 9
-		w.push("d")       // 10
-		elsewhere(func(s *fdbpq.Settings) { s.MaxLeased = 2 })
-		time.Sleep(time.Second)
-		w.want("there is a place", "8: c")
-		w.elsewhere(w.settle(fdbpq.OpAck, 0))
-		time.Sleep(time.Second)
-		w.want("there is another", "9: d")
-	})
-}
-
 // An acknowledgement with a lease that follows it is done at once, also in a line whose leases are left out and
 // where a pop waits before it.
 func TestNextBehindPopAtMaxLeased(t *testing.T) {

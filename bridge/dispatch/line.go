@@ -15,7 +15,7 @@ import (
 //
 // The lane's lock guards a line, except as stated.
 type line struct {
-	links[line] // in lane.mu.ready or lane.mu.held
+	links[line] // in lane.mu.ready
 
 	queue   *Queue
 	waiters chain[waiter, *waiter]

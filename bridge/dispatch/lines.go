@@ -1,11 +1,8 @@
 package dispatch
 
 import (
-	"errors"
 	"slices"
 	"time"
-
-	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
 const (
@@ -90,7 +87,7 @@ func (l *lane) leaveCancelledLocked(w *waiter) {
 
 // dropEmptyLocked removes a line without waiters, once no batch refers to it.
 func (l *lane) dropEmptyLocked(ln *line) {
-	inBatch := ln.state != lineQuiet && ln.state != lineReady && ln.state != lineHeld
+	inBatch := ln.state != lineQuiet && ln.state != lineReady
 	if ln.waiters.n > 0 || inBatch {
 		return
 	}
@@ -153,42 +150,21 @@ func (l *lane) markStaleLocked(ln *line) {
 	}
 }
 
-// makeReadyLocked has the next batch look at a quiet line that has a budget.
+// makeReadyLocked has the next batch look at a quiet line that has a budget. While too much of its
+// queue is kept, the line stays quiet: see wakeRun.
 func (l *lane) makeReadyLocked(ln *line) {
-	if ln.state == lineQuiet && ln.budget > 0 && ln.servable() {
+	looks := ln.state == lineQuiet && ln.budget > 0 && ln.servable()
+	if looks && !l.d.load.keepsTooMuchOf(ln.queue) {
 		l.moveLine(ln, lineReady)
 		l.mu.ready.push(ln)
 		l.mu.changed.Signal()
 	}
 }
 
-// unlistLocked takes a line out of the list that it is in, if any. The caller changes its state.
+// unlistLocked takes a line out of the ready ones. The caller changes its state.
 func (l *lane) unlistLocked(ln *line) {
-	switch ln.state {
-	case lineReady:
+	if ln.state == lineReady {
 		l.mu.ready.remove(ln)
-	case lineHeld:
-		l.mu.held.remove(ln)
-	}
-}
-
-// wakeLine is Dispatcher.Wake.
-func (l *lane) wakeLine(q *Queue) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	if ln := l.lineLocked(q); ln != nil {
-		l.wakeLineLocked(ln, wakeBudget)
-	}
-}
-
-// wakeAllLines is Dispatcher.WakeAll for the lane.
-func (l *lane) wakeAllLines() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	for _, ln := range l.mu.lines {
-		l.wakeLineLocked(ln, wakeBudget)
 	}
 }
 
@@ -196,15 +172,16 @@ func (l *lane) wakeAllLines() {
 // filled. b is nil if no batch of a lane filled them, or none that is known to have committed.
 func wakeQueues(d *shared, queues []*Queue, b *batch) {
 	for _, q := range queues {
-		q.lane.wakeUnlessLooked(q, b)
+		q.lane.wakeLine(q, b)
 		if filled := d.options.Filled; filled != nil {
 			filled(q)
 		}
 	}
 }
 
-// wakeUnlessLooked is wakeLine, unless batch b itself has looked at the line and found everything.
-func (l *lane) wakeUnlessLooked(q *Queue, b *batch) {
+// wakeLine wakes the line of a queue, unless batch b itself has looked at it and found everything.
+// b may be nil.
+func (l *lane) wakeLine(q *Queue, b *batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
@@ -214,7 +191,7 @@ func (l *lane) wakeUnlessLooked(q *Queue, b *batch) {
 	}
 
 	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.number
-	if !looked || ln.nothing == nil || hasNoRoom(ln.nothing) {
+	if !looked || ln.nothing == nil {
 		l.wakeLineLocked(ln, wakeBudget)
 	}
 }
@@ -251,26 +228,4 @@ func (l *lane) moveLine(ln *line, to lineState) {
 		l.lineMoved(ln.state, to)
 	}
 	ln.state = to
-}
-
-// takeQuiet returns the queues whose lines wait for items, and that no batch looks at, for poll. A
-// line that a pause or another limit holds up is woken instead: a peek would not see the limit end.
-func (l *lane) takeQuiet() (queues []*Queue) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	var limit limitError
-	for _, ln := range l.mu.lines {
-		limited := errors.Is(ln.nothing, fdbpq.ErrPaused) ||
-			errors.Is(ln.nothing, fdbpq.ErrGroupLimits) || errors.As(ln.nothing, &limit)
-		switch {
-		case ln.state != lineQuiet:
-		case limited:
-			l.wakeLineLocked(ln, 1)
-		default:
-			queues = append(queues, ln.queue)
-		}
-	}
-
-	return queues
 }

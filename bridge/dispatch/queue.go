@@ -24,7 +24,6 @@ type Queue struct {
 	kept     atomic.Int64 // bytes, see Dispatcher.Keep
 	aside    atomic.Int32 // requests that are set aside; changed with the lane's lock
 	itemSize atomic.Int64 // expected bytes of an item; 0 before a batch has returned one
-	ranOut   atomic.Bool  // the last request for items found nothing, or less than it wanted
 
 	// Bytes of its requests in batch number shareOf. The lane's lock guards both.
 	shareBytes int

@@ -60,9 +60,8 @@ type Options struct {
 	// most a sixteenth of MaxKept still gives items, until all kept bytes exceed MaxKept plus the
 	// MaxBatchBytes of all batches that may be in flight, two for each lane. 0 is no limit.
 	MaxKept int
-	// PollEvery is how often the Dispatcher looks at queues where requests wait, for items of
-	// programs that do not call Wake. 0 is never, which is right if only this Dispatcher uses the
-	// store.
+	// PollEvery is how often the Dispatcher calls WakeAll, for items of programs that do not call
+	// Wake. 0 is never, which is right if only this Dispatcher uses the store.
 	PollEvery time.Duration
 
 	// Warn logs problems with the store. It may drop messages.
@@ -75,9 +74,9 @@ type Options struct {
 	// quick. The bridge sets Outbox.Return, in newDispatcher (bridge/run.go).
 	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
-	// Owns decides only which Dispatcher, of all that use the store, sweeps a queue first: see
-	// Sweeper. It has no effect on requests. The default is to sweep all queues. Call
-	// Dispatcher.OwnersChanged when its answers change.
+	// Owns decides only which Dispatcher, of all that use the store, sweeps what is found in the
+	// list of queues: see Sweeper. It has no effect on requests. The default is to sweep all queues.
+	// Call Dispatcher.OwnersChanged when its answers change.
 	Owns func(kind subjects.Kind, name string) bool
 	// Source, unless nil, is called for a queue that has a source, also if another Dispatcher owns
 	// it: when a pass of the Sweeper comes by, and with changed when a batch has changed the
@@ -198,7 +197,6 @@ type load struct {
 	kept         atomic.Int64 // bytes, see Dispatcher.Keep
 	maxKept      int64        // above it, only queues with few kept bytes give items; 0 is no limit
 	maxKeptByAll int64        // above it, no queue gives items
-	frees        atomic.Int64 // how often kept fell to one of the two limits
 }
 
 // smallShare is a divisor: while all queues together exceed MaxKept, a queue still gives items if
@@ -245,11 +243,7 @@ func (l *load) release(requests, bytes int) {
 func (l *load) keep(bytes int) (freed bool) {
 	now := l.kept.Add(int64(bytes))
 	falls := func(to int64) bool { return now <= to && now-int64(bytes) > to }
-	freed = l.maxKept > 0 && (falls(l.maxKept) || falls(l.maxKeptByAll))
-	if freed {
-		l.frees.Add(1)
-	}
-	return freed
+	return l.maxKept > 0 && (falls(l.maxKept) || falls(l.maxKeptByAll))
 }
 
 // keepsTooMuchOf reports whether lanes must not take more items of a queue for now.

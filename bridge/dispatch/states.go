@@ -1,6 +1,26 @@
 package dispatch
 
-// waiterState says where a waiter is. Only lane.moveWaiter changes it, by the moves in waiterMoves.
+// waiterState says where a waiter is. Only lane.moveWaiter changes it. A test checks that a waiter
+// makes no other moves than these:
+//
+//	from        to          when
+//	new         first       nobody waits, so the batch that is being made looks for it
+//	new         acking      others wait, and its acknowledgements do not
+//	new         parked      others wait
+//	new         left        it was cancelled before it took anything
+//	acking      parked      the acknowledgements are done, and it takes its place
+//	acking      left        they failed, or it was cancelled meanwhile
+//	first       parked      the batch found too little, or the waiter has no credits
+//	first       left        it was answered, or cancelled meanwhile
+//	parked      trying      a batch looks for it again
+//	parked      late        its time is up, and nobody has looked since it came
+//	parked      left        its time is up, it was cancelled, or there is nothing
+//	trying      parked      the batch found too little
+//	trying      left        it was answered, or cancelled meanwhile
+//	late        lateTrying  a batch looks for it
+//	late        left        nobody looked in time either, or it was cancelled
+//	lateTrying  late        the batch had no room
+//	lateTrying  left        it was answered, the batch failed, or it was cancelled meanwhile
 type waiterState uint8
 
 const (
@@ -13,33 +33,6 @@ const (
 	waiterLateTrying                    // as waiterLate, and in a batch
 	waiterLeft                          // in no line any more
 )
-
-// move is a row of waiterMoves or lineMoves.
-type move[State any] struct {
-	from, to State
-	when     string
-}
-
-// waiterMoves lists all moves of waiters. Tests check that there are no others.
-var waiterMoves = [...]move[waiterState]{
-	{waiterNew, waiterFirst, "nobody waits, so the batch that is being made looks for it"},
-	{waiterNew, waiterAcking, "others wait, and its acknowledgements do not"},
-	{waiterNew, waiterParked, "others wait, or the batch that is being made has no room"},
-	{waiterNew, waiterLeft, "it was cancelled before it took anything"},
-	{waiterAcking, waiterParked, "the acknowledgements are done, and it takes its place"},
-	{waiterAcking, waiterLeft, "they failed, or it was cancelled meanwhile"},
-	{waiterFirst, waiterParked, "the batch found too little, or the waiter has no credits"},
-	{waiterFirst, waiterLeft, "it was answered, or cancelled meanwhile"},
-	{waiterParked, waiterTrying, "a batch looks for it again"},
-	{waiterParked, waiterLate, "its time is up, and nobody has looked since it came"},
-	{waiterParked, waiterLeft, "its time is up, it was cancelled, or there is nothing"},
-	{waiterTrying, waiterParked, "the batch found too little"},
-	{waiterTrying, waiterLeft, "it was answered, or cancelled meanwhile"},
-	{waiterLate, waiterLateTrying, "a batch looks for it"},
-	{waiterLate, waiterLeft, "nobody looked in time either, or it was cancelled"},
-	{waiterLateTrying, waiterLate, "the batch failed, or had no room"},
-	{waiterLateTrying, waiterLeft, "it was answered, or cancelled meanwhile"},
-}
 
 // inBatch reports whether operations of the waiter are in a batch.
 func (s waiterState) inBatch() bool {
@@ -55,37 +48,30 @@ func (s waiterState) isIdle() bool { return s == waiterParked || s == waiterLate
 // isLate reports whether the time of the waiter is up.
 func (s waiterState) isLate() bool { return s == waiterLate || s == waiterLateTrying }
 
-// lineState says whether a line is looked at. Only lane.moveLine changes it, by the moves in
-// lineMoves.
+// lineState says whether a line is looked at. Only lane.moveLine changes it. A test checks that a
+// line makes no other moves than these:
+//
+//	from      to        when
+//	quiet     ready     it was woken, or has a budget
+//	quiet     reserved  a request in the new batch fills the queue, or is first in line
+//	quiet     gone      the last waiter has left
+//	ready     reserved  the batch that is being made looks
+//	ready     quiet     max_leased or credits allow no lease, or too much of its queue is kept
+//	ready     gone      the last waiter has left
+//	reserved  trying    the batch is made
+//	trying    stale     the line was woken, or a lease has ended
+//	trying    quiet     the batches have ended
+//	stale     quiet     the batches have ended
 type lineState uint8
 
 const (
 	lineQuiet    lineState = iota // it waits for an event
 	lineReady                     // in lane.mu.ready: the next batch looks
-	lineHeld                      // in lane.mu.held: too much of its queue is kept
 	lineReserved                  // the batch that is being made has room for pops of it
 	lineTrying                    // batches in flight have pops of it
 	lineStale                     // as lineTrying, but something has changed since they were made
 	lineGone                      // nobody waits; a new line takes its place if somebody does
 )
-
-// lineMoves lists all moves of lines. Tests check that there are no others.
-var lineMoves = [...]move[lineState]{
-	{lineQuiet, lineReady, "it was woken, or has a budget"},
-	{lineQuiet, lineReserved, "a request in the new batch fills the queue, or is first in line"},
-	{lineQuiet, lineGone, "the last waiter has left"},
-	{lineReady, lineReserved, "the batch that is being made looks"},
-	{lineReady, lineHeld, "it would be looked at, but too much of its queue is kept"},
-	{lineReady, lineQuiet, "all its waiters want leases, and max_leased or credits allow none"},
-	{lineReady, lineGone, "the last waiter has left"},
-	{lineHeld, lineReady, "less is kept"},
-	{lineHeld, lineReserved, "as if it were quiet, because less is kept"},
-	{lineHeld, lineGone, "the last waiter has left"},
-	{lineReserved, lineTrying, "the batch is made"},
-	{lineTrying, lineStale, "the line was woken, or a lease has ended"},
-	{lineTrying, lineQuiet, "the batches have ended"},
-	{lineStale, lineQuiet, "the batches have ended"},
-}
 
 // leaseLimit is what a line knows of the max_leased of its queue.
 type leaseLimit uint8

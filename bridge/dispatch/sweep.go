@@ -64,8 +64,8 @@ func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, aheads []fdbpq.Ahead)
 		p.after = queue.Name
 		p.found = p.found || !aheads[i].Due.IsZero() || !aheads[i].Over.IsZero()
 		s.tellSource(queue, aheads[i], false)
-		if s.owns(queue) {
-			s.addLocked(queue, aheads[i], true)
+		if s.d.options.Owns(KindOf(queue), queue.Name) {
+			s.addLocked(queue, aheads[i])
 		}
 	}
 
@@ -227,7 +227,7 @@ func (s *Sweeper) keepDue(
 			kept = append(kept, t)
 		default:
 			s.mu.Lock()
-			s.addLocked(t.queue, a, t.found)
+			s.addLocked(t.queue, a)
 			s.mu.Unlock()
 		}
 	})
@@ -305,7 +305,9 @@ func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 
 	worked := s.stepPass(ctx, began)
 	if !began.Before(s.next) {
-		tasks := s.takeTasks()
+		s.mu.Lock()
+		tasks := s.mu.agenda.takeDue(s.d.options.Now(), sweepPage)
+		s.mu.Unlock()
 		if len(tasks) > 0 {
 			worked = true
 			if !s.sweep(ctx, tasks) {

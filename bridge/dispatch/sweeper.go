@@ -26,10 +26,10 @@ import (
 //
 // # Who sweeps
 //
-// The owner of a queue sweeps it ownerLag after something falls due, so that requests can do it
-// first. If a batch has found more due than its share, the owner sweeps at once. A process that
-// does not own the queue, but ran the request, looks some time later, and does what the owner has
-// not done. Two that sweep the same queue conflict, which costs only time.
+// Each process sweeps what its own batches know of, and what its passes find in queues that it
+// owns. It leaves sweepLag to requests, unless a batch has found more due than its share. Before it
+// sweeps, it reads whether another process has. Two that sweep the same queue at the same time
+// conflict, which costs only time.
 //
 // # How fast
 //
@@ -69,12 +69,10 @@ type listPass struct {
 const (
 	// sweepEvery is the pause between looks at the agenda, so that queues share transactions.
 	sweepEvery = 5 * time.Second
-	// ownerLag is how long it leaves what is due to requests, and otherLag how much longer to the
-	// owner of the queue. With sweepEvery they keep dead letters within the 30 s that the protocol
-	// promises.
-	ownerLag = 5 * time.Second
-	otherLag = 8 * time.Second
-	// msgIDLag is ownerLag for message ids, which pushes remove as well.
+	// sweepLag is how long it leaves what is due to requests. With sweepEvery it keeps dead letters
+	// within the 30 s that the protocol promises.
+	sweepLag = 5 * time.Second
+	// msgIDLag is sweepLag for message ids, which pushes remove as well.
 	msgIDLag = time.Minute
 	// ownersPause is how long it waits after a change of owners. Changes often come together.
 	ownersPause = time.Second
@@ -116,11 +114,6 @@ func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
 	s.noteBehind(p.Behind())
 }
 
-// owns reports whether this process sweeps the queue first.
-func (s *Sweeper) owns(queue fdbpq.QueueName) bool {
-	return s.d.options.Owns(KindOf(queue), queue.Name)
-}
-
 // noteAhead records when something falls due that this process has written.
 func (s *Sweeper) noteAhead(ahead []fdbpq.QueueAhead) {
 	if len(ahead) == 0 {
@@ -131,12 +124,11 @@ func (s *Sweeper) noteAhead(ahead []fdbpq.QueueAhead) {
 
 	for _, a := range ahead {
 		s.tellSource(a.Queue, a.Ahead, true)
-		s.addLocked(a.Queue, a.Ahead, false)
+		s.addLocked(a.Queue, a.Ahead)
 	}
 }
 
-// noteBehind records queues where a batch of this process found more due than its share, so that
-// their owner goes on at once.
+// noteBehind goes on at once with queues where a batch found more due than its share.
 func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 	if len(queues) == 0 {
 		return
@@ -147,12 +139,9 @@ func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 
 	for _, queue := range queues {
 		s.addTaskLocked(task{queue: queue, at: s.d.options.Now()})
-		s.mu.behind = s.mu.behind || s.owns(queue)
 	}
-
-	if s.mu.behind {
-		s.wake()
-	}
+	s.mu.behind = true
+	s.wake()
 }
 
 // tellSource calls Options.Source if the queue has a source, or its source has changed.
@@ -162,17 +151,17 @@ func (s *Sweeper) tellSource(queue fdbpq.QueueName, a fdbpq.Ahead, changed bool)
 	}
 }
 
-// addLocked adds a task for what is ahead in a queue. With found, the list of queues says so.
-func (s *Sweeper) addLocked(queue fdbpq.QueueName, a fdbpq.Ahead, found bool) {
+// addLocked adds a task for what is ahead in a queue.
+func (s *Sweeper) addLocked(queue fdbpq.QueueName, a fdbpq.Ahead) {
 	var at time.Time
 	if !a.Due.IsZero() {
-		at = a.Due.Add(ownerLag)
+		at = a.Due.Add(sweepLag)
 	}
 	if over := a.Over.Add(msgIDLag); !a.Over.IsZero() && (at.IsZero() || over.Before(at)) {
 		at = over
 	}
 	if !at.IsZero() {
-		s.addTaskLocked(task{queue: queue, at: at, found: found})
+		s.addTaskLocked(task{queue: queue, at: at})
 	}
 }
 
@@ -192,25 +181,6 @@ func (s *Sweeper) addTask(t task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.addTaskLocked(t)
-}
-
-// takeTasks returns the tasks to do now. It postpones those of queues that another process owns, to
-// give the owner its time.
-func (s *Sweeper) takeTasks() (tasks []task) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	for _, t := range s.mu.agenda.takeDue(s.d.options.Now(), sweepPage) {
-		switch {
-		case t.late || s.owns(t.queue):
-			tasks = append(tasks, t)
-		case !t.found:
-			t.late, t.at = true, t.at.Add(otherLag)
-			s.addTaskLocked(t)
-		}
-	}
-
-	return tasks
 }
 
 // planPass plans a pass through the list from its beginning.
@@ -240,8 +210,6 @@ func (s *Sweeper) warn(ctx context.Context, err error) {
 type task struct {
 	queue     fdbpq.QueueName
 	at        time.Time // by the clock by which items fall due
-	found     bool      // in the list of queues, so its owner knows of it; not by a batch
-	late      bool      // its owner has had its time
 	exclusive bool      // gets a batch for itself: beside others there was no room
 	alarm     alarm
 }
@@ -276,9 +244,9 @@ func (a *agenda) add(t task) bool {
 	}
 
 	if t.at.Before(known.at) {
-		known.at, known.late = t.at, t.late
+		known.at = t.at
 	}
-	known.found, known.exclusive = known.found && t.found, known.exclusive || t.exclusive
+	known.exclusive = known.exclusive || t.exclusive
 	a.heap.set(&known.alarm, time.Duration(known.at.UnixMicro()))
 	return true
 }

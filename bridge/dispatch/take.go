@@ -60,16 +60,6 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		operations := len(b.ops) + b.reserved + r.operations(ops)
 		full := operations > options.MaxBatch || b.bytes+bytes > options.MaxBatchBytes
 
-		// Several clients pop many items from a queue that ran out of them. Those for which the
-		// batch has no room form a line: if nothing more comes, all of them end together, instead
-		// of each filling a batch.
-		popsMany := r.Wait == nil && r.Pops > 1 && len(ops) == 1
-		if full && popsMany && b.multiPop == r.Queue && r.Queue.ranOut.Load() {
-			l.queueUpLocked(b, r, ops, true)
-			l.removeFirstLocked(from)
-			continue
-		}
-
 		// A queue whose requests or items are large must not keep the others waiting.
 		if from == &l.mu.backlog && l.exceedsShare(b, r.Queue) {
 			l.setAsideLocked()
@@ -81,13 +71,10 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		}
 
 		if l.queuesUpLocked(r, ops) {
-			l.queueUpLocked(b, r, ops, false)
+			l.queueUpLocked(b, r, ops)
 		} else {
 			b.add(r, ops)
 			b.bytes += bytes
-			if r.Pops > 1 {
-				b.multiPop = r.Queue
-			}
 			l.serveLocked(b, r, ops, refusesPushes)
 		}
 		b.countShare(r.Queue, bytes)
@@ -143,9 +130,6 @@ func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
 // takeableLocked is about how many operations the next batch could have.
 func (l *lane) takeableLocked() int {
 	n := l.mu.ready.n
-	if l.mu.frees != l.d.load.frees.Load() {
-		n += l.mu.held.n
-	}
 	for _, from := range l.backlogsLocked() {
 		if l.availableLocked(from) {
 			n += from.operations

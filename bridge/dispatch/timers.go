@@ -13,11 +13,15 @@ type timers struct {
 	woken    chan struct{}
 	storeNow func() time.Time // the clock by which items fall due
 
-	alarms // guarded by the lane's lock
+	// The lane's lock guards these.
+	lead time.Duration // of that clock over the monotonic one, as alarms take it to be
+	alarms
 }
 
 func newTimers(storeNow func() time.Time) timers {
-	return timers{epoch: time.Now(), woken: make(chan struct{}, 1), storeNow: storeNow}
+	s := timers{epoch: time.Now(), woken: make(chan struct{}, 1), storeNow: storeNow}
+	s.clocksParted()
+	return s
 }
 
 // now returns the time since the timers were made.
@@ -108,15 +112,6 @@ func (s *alarms) Pop() any {
 	return a
 }
 
-// clockWatch notices when the clock by which items fall due was set, or went on while this process
-// did not, as after a virtual machine was resumed. Timers use the monotonic clock, so they are
-// wrong then. A clockWatch is not safe for concurrent use.
-type clockWatch struct {
-	now   func() time.Time
-	epoch time.Time
-	ahead time.Duration // of the monotonic clock, at the last look
-}
-
 const (
 	// watchEvery is how often runTimers compares the clocks while a request waits.
 	watchEvery = time.Second
@@ -124,23 +119,14 @@ const (
 	watchTolerance = 50 * time.Millisecond
 )
 
-func newClockWatch(now func() time.Time) *clockWatch {
-	c := &clockWatch{now: now, epoch: time.Now()}
-	c.ahead = c.lead()
-	return c
-}
-
-// lead returns how far the clock is ahead of the monotonic one.
-func (c *clockWatch) lead() time.Duration {
-	return c.now().Round(0).Sub(c.epoch.Round(0)) - time.Since(c.epoch)
-}
-
-// parted reports whether the clocks have drifted apart since the last call that returned true.
-func (c *clockWatch) parted() bool {
-	lead := c.lead()
-	if moved := lead - c.ahead; -watchTolerance < moved && moved < watchTolerance {
+// clocksParted reports whether the clocks have drifted apart since the last call that returned
+// true: because the one by which items fall due was set, or went on while this process did not, as
+// after a virtual machine was resumed. Alarms use the monotonic clock, so they are wrong then.
+func (s *timers) clocksParted() bool {
+	lead := s.storeNow().Round(0).Sub(s.epoch.Round(0)) - s.now()
+	if (lead - s.lead).Abs() < watchTolerance {
 		return false
 	}
-	c.ahead = lead
+	s.lead = lead
 	return true
 }

@@ -3,7 +3,6 @@ package jetstream
 import (
 	"maps"
 	"math"
-	"reflect"
 	"sync"
 	"time"
 
@@ -21,12 +20,11 @@ type accounts struct {
 	*core
 	mu         sync.Mutex // guards all of this, and pulls; held in calls of dispatcher and leaf
 	byConsumer map[consumerKey]*account
-	limit      int // with so many accounts, the idle ones go
 	stopped    bool
 }
 
 const (
-	// maxAccounts is how many accounts there are before idle ones go for the first time.
+	// maxAccounts is how many accounts there are before idle ones go.
 	maxAccounts = 4096
 	// expiryPause is how often an account drops leases that have ended.
 	expiryPause = time.Second
@@ -75,12 +73,9 @@ func (c *consumer) maxOutstanding() int {
 func (o *accounts) accountLocked(c *consumer) *account {
 	a := o.byConsumer[c.key()]
 	if a == nil {
-		if len(o.byConsumer) >= o.limit {
+		if len(o.byConsumer) >= maxAccounts {
 			idle := func(_ consumerKey, a *account) bool { return a.pulls+len(a.leases) == 0 }
 			maps.DeleteFunc(o.byConsumer, idle)
-
-			// If most are in use, do not look again with each new consumer.
-			o.limit = max(maxAccounts, 2*len(o.byConsumer))
 		}
 		a = &account{
 			consumer: c, credits: dispatch.NewCredits(c.maxOutstanding()),
@@ -92,14 +87,19 @@ func (o *accounts) accountLocked(c *consumer) *account {
 	return a
 }
 
-// updateLocked records what the consumer is now, and reports whether it has changed.
-func (o *accounts) updateLocked(a *account, c *consumer) bool {
-	was := a.consumer
-	a.consumer = c
-	if more := c.maxOutstanding() - was.maxOutstanding(); more != 0 {
-		o.creditLocked(a, more)
+// consumerChanged records what a consumer is now. Pulls that wait keep what they have asked for.
+func (o *accounts) consumerChanged(c *consumer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if a := o.byConsumer[c.key()]; a != nil {
+		o.updateLocked(a, c)
 	}
-	return was != c && !reflect.DeepEqual(was.config, c.config)
+}
+
+func (o *accounts) updateLocked(a *account, c *consumer) {
+	more := c.maxOutstanding() - a.consumer.maxOutstanding()
+	a.consumer = c
+	o.creditLocked(a, more)
 }
 
 // credit gives a consumer n credits.
@@ -170,20 +170,6 @@ func (o *accounts) release(k consumerKey, key leaseKey, extended bool) {
 	default:
 		delete(a.leases, key)
 		o.creditLocked(a, 1)
-	}
-}
-
-// purged ends the deliveries of a queue's consumers, because a purge has ended its leases.
-func (o *accounts) purged(s stream) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	for k, a := range o.byConsumer {
-		if k.stream == s {
-			n := len(a.leases)
-			clear(a.leases)
-			o.creditLocked(a, n)
-		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -188,19 +187,9 @@ func (f *core) pushSubject(s stream) string {
 // mayReply reports whether a client may be answered on a subject. A leaf node may publish where
 // clients may not, and a client must not use it for that.
 func (f *core) mayReply(subject string) bool {
-	inbox, _ := withoutGateway(subject)
-	_, again := withoutGateway(inbox) // no server makes that
+	inbox, _ := leaf.WithoutGateway(subject)
+	_, again := leaf.WithoutGateway(inbox) // no server makes that
 	return !again && f.config.MayReply(inbox)
-}
-
-// withoutGateway returns the inbox of a request, and whether the request came through a gateway.
-// The gateway makes the inbox "_GR_.<cluster>.<server>.<inbox>", and forgets that name after a
-// while.
-func withoutGateway(reply string) (inbox string, via bool) {
-	if parts := strings.SplitN(reply, ".", 4); len(parts) == 4 && parts[0] == "_GR_" {
-		return parts[3], true
-	}
-	return reply, false
 }
 
 // status sends a status, with further headers as pairs of name and value.

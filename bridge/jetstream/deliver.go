@@ -179,7 +179,7 @@ type inbox struct {
 
 // inboxOf returns the inbox of a pull with that reply subject.
 func inboxOf(reply string, out sender) inbox {
-	subject, via := withoutGateway(reply)
+	subject, via := leaf.WithoutGateway(reply)
 	b := inbox{out: out, subject: subject, received: time.Now()}
 	b.hidden = via || wire.Imported(subject)
 	b.seen = out.HasInterest(subject)

@@ -126,25 +126,6 @@ func (f *pulls) endMatching(e *ending, match func(*pull) bool) {
 // dropPulls ends all pulls because the connection is lost: clients pull again.
 func (f *pulls) dropPulls() { f.endMatching(silent, func(*pull) bool { return true }) }
 
-// consumerChanged makes the pulls of a consumer ask again, if it is not what they asked for.
-func (f *pulls) consumerChanged(c *consumer) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-
-	a := f.byConsumer[c.key()]
-	if a == nil || !f.updateLocked(a, c) {
-		return
-	}
-
-	for _, pulls := range f.inboxes {
-		for p := range pulls {
-			if p.account == a {
-				f.config.Dispatcher.Cancel(p.waits)
-			}
-		}
-	}
-}
-
 // consumerDeleted ends the pulls of a consumer that is gone.
 func (f *pulls) consumerDeleted(k consumerKey) {
 	f.endMatching(deleted, func(p *pull) bool { return p.consumer.key() == k })

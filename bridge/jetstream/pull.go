@@ -43,7 +43,6 @@ const (
 //	new       ended     its payload, max_waiting or the stop of the bridge refuses it
 //	new       asking    otherwise
 //	asking    asking    it got items and wants more
-//	asking    asking    its consumer has changed, which cancelled the request
 //	asking    ended     it has all, its time is up, or its request failed
 //	asking    leaving   nobody listens, its consumer is gone, another bridge serves its
 //	                    queue, the connection is lost, or the bridge stops
@@ -74,7 +73,7 @@ type pulls struct {
 
 func newPulls(f *core) *pulls {
 	return &pulls{
-		accounts: accounts{core: f, byConsumer: map[consumerKey]*account{}, limit: maxAccounts},
+		accounts: accounts{core: f, byConsumer: map[consumerKey]*account{}},
 		inboxes:  map[string]map[*pull]bool{},
 	}
 }
@@ -186,12 +185,9 @@ func (p *pull) Fail(_ *dispatch.Request, _ []fdbpq.Op, err error) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 
-	switch {
-	case p.leaving != nil:
+	if p.leaving != nil {
 		p.closeLocked(p.leaving)
-	case errors.Is(err, dispatch.ErrCancelled): // consumerChanged
-		p.askLocked(maxAtOnce)
-	default:
+	} else {
 		p.closeLocked(p.endingAfter(err))
 	}
 }

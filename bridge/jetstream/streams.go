@@ -267,6 +267,5 @@ func (f *Face) streamPurge(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 
-	f.purged(r.stream)
 	return map[string]any{"success": true, "purged": results[0].Len}, nil
 }

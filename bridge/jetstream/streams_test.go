@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -160,15 +158,4 @@ func TestStreamPageOfMany(t *testing.T) {
 	same(t, "names", length(r.Streams), maxNames)
 	same(t, "total", r.Total, maxNames+1)
 	same(t, "lists", asked, 2)
-}
-
-// What was delivered before a purge takes no place of its consumer any more.
-func TestPurgeFreesPlaces(t *testing.T) {
-	s := newSystem(t)
-	s.push("jobs", "a")
-	s.pullAs(jetstream.ConsumerConfig{MaxAckPending: 1}, `{"batch":2,"expires":3600000000000}`)
-	s.nextItem("a")
-	same(t, "purged", s.succeeds("pq.API.STREAM.PURGE.jobs", "").Purged, 1)
-	s.push("jobs", "b")
-	s.nextItem("b")
 }

@@ -28,7 +28,7 @@ type frame struct {
 	op             string // its name; LMSG stands for HMSG too
 	message        *Message
 	subject, queue string // of LS+ and LS-
-	text           []byte // of INFO and -ERR, until the next frame is read
+	text           []byte // behind any other op, until the next frame is read
 }
 
 // parser reads frames. A violation of the protocol ends it with an error.
@@ -65,14 +65,8 @@ func (p *parser) next() (frame, error) {
 		return p.subscription("LS+", 3, string(args))
 	case "LS-":
 		return p.subscription("LS-", 2, string(args))
-	case "PING":
-		return frame{op: "PING"}, nil
-	case "PONG":
-		return frame{op: "PONG"}, nil
-	case "INFO":
-		return frame{op: "INFO", text: args}, nil
-	case "-ERR":
-		return frame{op: "-ERR", text: args}, nil
+	case "PING", "PONG", "INFO", "-ERR":
+		return frame{op: string(name), text: args}, nil
 	}
 
 	return frame{}, fmt.Errorf("%w: unknown line %s", errProtocol, snippet(line))

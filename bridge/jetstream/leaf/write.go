@@ -312,11 +312,7 @@ func (p *permissions) publish(subject string) bool {
 		return true
 	}
 
-	if strings.HasPrefix(subject, "_GR_.") {
-		if parts := strings.SplitN(subject, ".", 4); len(parts) == 4 {
-			subject = parts[3]
-		}
-	}
+	subject, _ = WithoutGateway(subject)
 	if strings.HasPrefix(subject, "_R_.") {
 		return true
 	}
@@ -326,6 +322,16 @@ func (p *permissions) publish(subject string) bool {
 		return false
 	}
 	return allow == nil || allow.HasInterest(subject)
+}
+
+// WithoutGateway returns the inbox of a request, and whether the request came through a gateway.
+// The gateway makes the inbox "_GR_.<cluster>.<server>.<inbox>", and forgets that name after a
+// while.
+func WithoutGateway(reply string) (inbox string, via bool) {
+	if parts := strings.SplitN(reply, ".", 4); len(parts) == 4 && parts[0] == "_GR_" {
+		return parts[3], true
+	}
+	return reply, false
 }
 
 // subscribe reports whether any part of a subject, most of which end in >, may be subscribed to.

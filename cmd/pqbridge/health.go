@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -21,19 +20,10 @@ func checkReady(ctx context.Context, addr string) error {
 		return errors.New("PQ_HTTP_ADDR is off: there is nothing to ask")
 	}
 
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return fmt.Errorf("PQ_HTTP_ADDR is %q: %w", addr, err)
-	}
-
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost" // it listens on all addresses of the machine
-	}
-
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 
-	url := "http://" + net.JoinHostPort(host, port) + "/readyz"
+	url := "http://" + reachable(addr) + "/readyz"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err

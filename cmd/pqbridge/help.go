@@ -114,7 +114,7 @@ func (c *config) variables() []variable {
 	return appendVariables(nil, "", reflect.ValueOf(c).Elem())
 }
 
-// wordEnd is where envconfig splits the name of a field.
+// wordEnd is where the name of a variable has an underscore and that of its field has not.
 var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // appendVariables appends the variables of the fields of a struct. Their names begin with prefix

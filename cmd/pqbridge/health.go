@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -44,4 +45,13 @@ func checkReady(ctx context.Context, addr string) error {
 	const enough = 4096
 	body, err := io.ReadAll(io.LimitReader(response.Body, enough))
 	return errors.Join(fmt.Errorf("not ready: %s", strings.TrimSpace(string(body))), err)
+}
+
+// reachable returns the host and port to connect to, given those of a listener.
+func reachable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
 }

@@ -192,13 +192,3 @@ func TestUnusableClusterFile(t *testing.T) {
 }
 
 const builtWithout = "built without FoundationDB"
-
-// TestFDBHasOneProblem: without a cluster file, a program that could not use one says only that.
-func TestFDBHasOneProblem(t *testing.T) {
-	t.Setenv("PQ_STORE", storeFDB)
-	t.Setenv("PQ_FDB_CLUSTER_FILE", "absent.cluster")
-	text := configurationError(t).Error()
-	if without, missing := strings.Contains(text, builtWithout), strings.Contains(text, "absent.cluster"); without == fdbkv.Built || missing != fdbkv.Built {
-		t.Errorf("built with FoundationDB: %v; the error is\n%s", fdbkv.Built, text)
-	}
-}

@@ -220,7 +220,8 @@ func parseVerb(k Kind, text string) (row *verbRow, tail string, hasTail bool, er
 
 func validateToken(token string) error {
 	if problem := tokenProblem(token); problem != "" {
-		return fmt.Errorf("%w %s: it %s", ErrToken, strictjson.QuoteStart(token, maxQuotedToken), problem)
+		return fmt.Errorf("%w %s: it %s", ErrToken,
+			strictjson.QuoteStart(token, maxQuotedToken), problem)
 	}
 	return nil
 }

@@ -49,7 +49,8 @@ func main() {
 		check(err)
 		served[item.Group]++
 	}
-	fmt.Printf("%d items, %d of each of %d tenants\n", tenants*each, served["tenant 99"], len(served))
+	fmt.Printf("%d items, %d of each of %d tenants\n",
+		tenants*each, served["tenant 99"], len(served))
 
 	_, err = q.Purge(ctx, "")
 	check(err)

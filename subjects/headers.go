@@ -246,12 +246,9 @@ const headerRequestInfo = "Nats-Request-Info"
 // setByServer reports whether a server set HeaderTraceDest: to TraceDisabled, or to the subject
 // through which traces go to another account.
 func setByServer(values []string) bool {
-	for _, value := range values {
-		if value != TraceDisabled && !strings.HasPrefix(value, "_R_.") {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(values, func(value string) bool {
+		return value != TraceDisabled && !strings.HasPrefix(value, "_R_.")
+	})
 }
 
 // AddedByServer reports whether a NATS server may have added the header to a request on its way.

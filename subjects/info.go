@@ -153,16 +153,3 @@ type QueueConsumer struct {
 	// Description is the start of its description.
 	Description string `json:"description,omitzero"`
 }
-
-// MarshalJSON implements json.Marshaler.
-func (c QueueConsumer) MarshalJSON() ([]byte, error) {
-	type plain QueueConsumer
-	return strictjson.Marshal(plain(c)), nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler. It ignores members that it does not know.
-func (c *QueueConsumer) UnmarshalJSON(data []byte) error {
-	type plain QueueConsumer
-	*c = QueueConsumer{}
-	return strictjson.UnmarshalReply(data, (*plain)(c))
-}

@@ -60,7 +60,7 @@ type itemsObject struct {
 	State      knownState        `json:"state,omitzero"`
 	End        queueEnd          `json:"end,omitzero"`
 	After      string            `json:"after,omitzero"`
-	Limit      *int              `json:"limit,omitzero"`
+	Limit      int               `json:"limit,omitzero"`
 	ValueBytes *int              `json:"value_bytes,omitzero"`
 	Match      string            `json:"match,omitzero"`
 	Headers    map[string]string `json:"headers,omitempty"`
@@ -70,15 +70,15 @@ type itemsObject struct {
 // defaults for a Limit and ValueBytes that are not given, and NoValues if the request wants 0
 // bytes. Errors wrap [ErrOptions].
 func ParseItemsOptions(payload []byte) (ItemsOptions, error) {
-	var o itemsObject
+	o := itemsObject{Limit: DefaultItems}
 	if len(payload) > 0 {
 		if err := readObject(payload, &o); err != nil {
 			return ItemsOptions{}, err
 		}
 	}
 	return ItemsOptions{
-		State: State(o.State), Max: o.End == "max", Limit: cmp.Or(deref(o.Limit), DefaultItems),
-		After: o.After, ValueBytes: valueBytes(o.ValueBytes), Match: o.Match, Headers: o.Headers,
+		State: State(o.State), Max: o.End == "max", Limit: o.Limit, After: o.After,
+		ValueBytes: valueBytes(o.ValueBytes), Match: o.Match, Headers: o.Headers,
 	}, nil
 }
 
@@ -106,19 +106,15 @@ func wireBytes(n int) *int {
 
 // Encode returns the payload that [ParseItemsOptions] reads.
 func (o ItemsOptions) Encode() []byte {
-	wire := itemsObject{
-		State: knownState(o.State), End: endOf(o.Max), After: o.After,
+	return strictjson.Marshal(itemsObject{
+		State: knownState(o.State), End: endOf(o.Max), After: o.After, Limit: o.Limit,
 		ValueBytes: wireBytes(o.ValueBytes), Match: o.Match, Headers: o.Headers,
-	}
-	if o.Limit != 0 {
-		wire.Limit = &o.Limit
-	}
-	return strictjson.Marshal(wire)
+	})
 }
 
 func (o *itemsObject) check() error {
 	err := cmp.Or(
-		within("limit", o.Limit, 1, MaxItems),
+		within("limit", &o.Limit, 1, MaxItems),
 		within("value_bytes", o.ValueBytes, 0, MaxValueBytes),
 		checkMatch("match", o.Match),
 	)
@@ -262,68 +258,14 @@ type ItemOptions struct {
 	Most int
 }
 
-// itemObject is ItemOptions as JSON. Its method object returns the members that its verb has.
+// itemObject is ItemOptions as JSON.
 type itemObject struct {
-	verb Verb
-	idMember
-	idsMember
-	endMember
-	priorityMember
-	bytesMember
-	mostMember
-}
-
-type (
-	idMember struct {
-		ID *string `json:"id,omitzero"`
-	}
-	idsMember struct {
-		IDs texts `json:"ids,omitzero"`
-	}
-	endMember struct {
-		End queueEnd `json:"end,omitzero"`
-	}
-	priorityMember struct {
-		Priority *int64 `json:"priority,omitzero"`
-	}
-	bytesMember struct {
-		ValueBytes *int `json:"value_bytes,omitzero"`
-	}
-	mostMember struct {
-		Most *int `json:"max,omitzero"`
-	}
-)
-
-// object returns a pointer to a struct with the members of the verb.
-func (o *itemObject) object() any {
-	switch o.verb {
-	case Rank:
-		return &struct {
-			*idMember
-			*endMember
-		}{&o.idMember, &o.endMember}
-	case Redrive:
-		return &struct {
-			*idsMember
-			*mostMember
-		}{&o.idsMember, &o.mostMember}
-	case Get:
-		return &struct {
-			*idMember
-			*idsMember
-			*bytesMember
-		}{&o.idMember, &o.idsMember, &o.bytesMember}
-	case Move:
-		return &struct {
-			*idMember
-			*idsMember
-			*priorityMember
-		}{&o.idMember, &o.idsMember, &o.priorityMember}
-	}
-	return &struct {
-		*idMember
-		*idsMember
-	}{&o.idMember, &o.idsMember}
+	ID         *string  `json:"id,omitzero"`
+	IDs        texts    `json:"ids,omitzero"`
+	End        queueEnd `json:"end,omitzero"`
+	Priority   *int64   `json:"priority,omitzero"`
+	ValueBytes *int     `json:"value_bytes,omitzero"`
+	Most       *int     `json:"max,omitzero"`
 }
 
 // ParseItemOptions reads the payload of a get, remove, rank, move, release or redrive; only that of
@@ -331,9 +273,9 @@ func (o *itemObject) object() any {
 // NoValues if the request wants 0 bytes. Errors wrap [ErrOptions].
 func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
 	// A redrive may say nothing: then it sends back DefaultRedrive items.
-	wire := itemObject{verb: v}
+	var wire itemObject
 	if v != Redrive || len(payload) > 0 {
-		if err := cmp.Or(strictjson.Unmarshal(payload, wire.object()), wire.check()); err != nil {
+		if err := cmp.Or(strictjson.Unmarshal(payload, &wire), wire.check(v)); err != nil {
 			return ItemOptions{}, fmt.Errorf("%w: %w", ErrOptions, err)
 		}
 	}
@@ -349,18 +291,35 @@ func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
 	return o, nil
 }
 
-// check returns an error if members do not go together or are out of bounds.
-func (o *itemObject) check() error {
+// check returns an error if the verb lacks a member, or members do not go together or are out of
+// bounds.
+func (o *itemObject) check(v Verb) error {
+	for _, member := range []struct {
+		name         string
+		given, known bool
+	}{
+		{"id", o.ID != nil, v != Redrive},
+		{"ids", o.IDs != nil, v != Rank},
+		{"end", o.End != "", v == Rank},
+		{"priority", o.Priority != nil, v == Move},
+		{"value_bytes", o.ValueBytes != nil, v == Get},
+		{"max", o.Most != nil, v == Redrive},
+	} {
+		if member.given && !member.known {
+			return fmt.Errorf("unknown member %q: %v has none, leave it out", member.name, v)
+		}
+	}
+
 	switch {
 	case o.ID != nil && o.IDs != nil:
 		return errBothIDs
 	case o.IDs != nil && o.Most != nil:
 		return errBothRedrives
-	case o.ID == nil && o.IDs == nil && o.verb != Redrive:
+	case o.ID == nil && o.IDs == nil && v != Redrive:
 		return errNoID
 	case o.IDs != nil && len(o.IDs) == 0:
 		return errNoIDs
-	case o.verb == Move && o.Priority == nil:
+	case v == Move && o.Priority == nil:
 		return errNoPriority
 	case o.ID != nil && o.ValueBytes != nil:
 		return errOnlyWithIDs
@@ -383,15 +342,15 @@ func (o *itemObject) check() error {
 
 // Encode returns the payload that [ParseItemOptions] reads for a verb.
 func (o ItemOptions) Encode(v Verb) []byte {
-	wire := itemObject{verb: v}
-	wire.IDs, wire.End, wire.Priority = o.IDs, endOf(o.Max), &o.Priority
-	if o.IDs == nil {
+	wire := itemObject{IDs: o.IDs, End: endOf(o.Max), ValueBytes: wireBytes(o.ValueBytes)}
+	if o.IDs == nil && v != Redrive {
 		wire.ID = &o.ID
-	} else {
-		wire.ValueBytes = wireBytes(o.ValueBytes)
+	}
+	if v == Move {
+		wire.Priority = &o.Priority
 	}
 	if o.Most != 0 {
 		wire.Most = &o.Most
 	}
-	return strictjson.Marshal(wire.object())
+	return strictjson.Marshal(wire)
 }

@@ -120,7 +120,7 @@ func TestItemOptions(t *testing.T) {
 		verb           subjects.Verb
 		payload, words string
 	}{
-		{subjects.Get, ``, "want a JSON object with members of id, ids, value_bytes"},
+		{subjects.Get, ``, "want a JSON object with members of id, ids, end, priority, value_bytes, max"},
 		{subjects.Get, `{}`, `no id: want {"id":"..."}`},
 		{subjects.Get, `{"id":5}`, "want a text"},
 		{subjects.Get, `{"ID":"x"}`, `unknown member "ID": want a JSON object with members of id`},
@@ -134,7 +134,7 @@ func TestItemOptions(t *testing.T) {
 		{subjects.Remove, `{"ids":["x",5]}`, "ids: element 1: 5: want a text in quotes"},
 		{subjects.Remove, `{"ids":["x","y","x"]}`, "ids: elements 0 and 2 are the same"},
 		{subjects.Remove, `{"ids":["x"],"id":"y"}`, "id and ids: want one of them"},
-		{subjects.Remove, `{"ids":["x"],"value_bytes":5}`, "unknown member"},
+		{subjects.Remove, `{"ids":["x"],"value_bytes":5}`, `unknown member "value_bytes": remove has none`},
 		{subjects.Redrive, `{"id":"x"}`, "unknown member"},
 		{subjects.Redrive, `{"ids":[]}`, "no ids"},
 		{subjects.Move, `{"ids":["x"]}`, "no priority"},

@@ -30,8 +30,8 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 		}
 	}
 	for payload, words := range map[string]string{
-		`[[`: "[[: not JSON", `1`: "1: want a JSON object with members of ids, max", `{"max":null}`: "max: null: want a value", `{"max":0}`: "1 to 1000000", `{"max":-1}`: "1 to 1000000", `{"max":1000001}`: "1 to 1000000",
-		`{"max":"5"}`: "want an integer", `{"n":1}`: "members of ids, max", `{"ids":["x"`: "members of ids, max",
+		`[[`: "[[: not JSON", `1`: "1: want a JSON object with members of id, ids, end, priority, value_bytes, max", `{"max":null}`: "max: null: want a value", `{"max":0}`: "1 to 1000000", `{"max":-1}`: "1 to 1000000", `{"max":1000001}`: "1 to 1000000",
+		`{"max":"5"}`: "want an integer", `{"n":1}`: "members of id, ids, end, priority, value_bytes, max", `{"ids":["x"`: "members of id, ids, end, priority, value_bytes, max",
 		`{"ids":["x"],"max":1}`: "ids and max: want one of them", `{"max":2,"ids":["x"]}`: "ids and max: want one of them",
 	} {
 		got, err := subjects.ParseItemOptions(subjects.Redrive, []byte(payload))

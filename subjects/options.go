@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -89,7 +88,7 @@ func CheckRequestID(id string) error {
 
 // popObject is PopOptions as JSON. PopOptions.object writes the same.
 type popObject struct {
-	Batch         popBatch       `json:"batch"`
+	Batch         *int           `json:"batch"`
 	AckWait       *time.Duration `json:"ack_wait"`
 	MaxBytes      int            `json:"max_bytes"`
 	Expires       time.Duration  `json:"expires"`
@@ -100,18 +99,6 @@ type popObject struct {
 	Holder        holderName     `json:"holder"`
 	Cancel        requestID      `json:"cancel"`
 }
-
-// popBatch is 1 to MaxPopBatch.
-type popBatch int
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (b *popBatch) UnmarshalJSON(v []byte) error {
-	n, err := strconv.Atoi(string(v))
-	*b = popBatch(n)
-	return cmp.Or(err, within("batch", &n, 1, MaxPopBatch))
-}
-
-func (popBatch) Want() string { return fmt.Sprintf("an integer from 1 to %d", MaxPopBatch) }
 
 // requestID is a text that CheckRequestID accepts.
 type requestID string
@@ -161,7 +148,7 @@ func ParsePopOptions(payload []byte) (PopOptions, error) {
 
 func (p *popObject) options() PopOptions {
 	return PopOptions{
-		Batch: int(p.Batch), Lease: p.AckWait != nil, AckWait: deref(p.AckWait), NoWait: p.NoWait,
+		Batch: deref(p.Batch), Lease: p.AckWait != nil, AckWait: deref(p.AckWait), NoWait: p.NoWait,
 		MaxBytes: p.MaxBytes, Expires: p.Expires, IdleHeartbeat: p.IdleHeartbeat, Frames: p.Frames,
 		ID: string(p.ID), Holder: string(p.Holder), Cancel: string(p.Cancel),
 	}
@@ -169,6 +156,7 @@ func (p *popObject) options() PopOptions {
 
 func (p *popObject) check() error {
 	err := cmp.Or(
+		within("batch", p.Batch, 1, MaxPopBatch),
 		durationWithin("ack_wait", deref(p.AckWait), MinAckWait, MaxAckWait),
 		within("max_bytes", &p.MaxBytes, 0, 1<<40),
 		durationWithin("expires", p.Expires, MinExpires, MaxExpires),

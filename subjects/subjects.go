@@ -59,6 +59,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // Prefixes used unless configured otherwise.
@@ -213,12 +215,13 @@ func parseVerb(k Kind, text string) (row *verbRow, tail string, hasTail bool, er
 		}
 	}
 	return nil, "", false, fmt.Errorf("%w %s: want one of %s",
-		ErrVerb, quoteStart(text, maxQuotedVerb), verbList(k))
+		ErrVerb, strictjson.QuoteStart(text, maxQuotedVerb), verbList(k))
 }
 
 func validateToken(token string) error {
 	if problem := tokenProblem(token); problem != "" {
-		return fmt.Errorf("%w %s: it %s", ErrToken, quoteStart(token, maxQuotedToken), problem)
+		return fmt.Errorf("%w %s: it %s", ErrToken,
+			strictjson.QuoteStart(token, maxQuotedToken), problem)
 	}
 	return nil
 }

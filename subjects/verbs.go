@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // Kind is a kind of queue.
@@ -294,7 +296,6 @@ func checkToken(token string) error {
 // How many bytes of client input an error repeats. Anybody who reads the token of a lease in a log
 // could acknowledge the item, so errors show only the start of tokens, and of what may be one.
 const (
-	maxQuoted      = 64
 	maxQuotedVerb  = 16
 	maxQuotedToken = 4
 
@@ -304,18 +305,10 @@ const (
 // quotePriority quotes a priority. What is longer than any priority may be a token.
 func quotePriority(text string) string {
 	if len(text) > longestPriority {
-		return quoteStart(text, maxQuotedToken)
+		return strictjson.QuoteStart(text, maxQuotedToken)
 	}
 	return quote(text)
 }
 
 // quote makes client input safe to print: quoted, ASCII, and not long.
-func quote(s string) string { return quoteStart(s, maxQuoted) }
-
-// quoteStart is quote with a limit of most bytes.
-func quoteStart(s string, most int) string {
-	if len(s) > most {
-		return fmt.Sprintf("%+q... (%d bytes)", s[:most], len(s))
-	}
-	return fmt.Sprintf("%+q", s)
-}
+func quote(s string) string { return strictjson.Quote(s) }

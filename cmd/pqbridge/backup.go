@@ -35,29 +35,28 @@ func backUp(ctx context.Context, c *config, dest string, logger *slog.Logger,
 	}
 
 	began := time.Now()
-	made, err := askForBackup(ctx, c.DataDir, dest)
+	err = askForBackup(ctx, c.DataDir, dest)
 	if errors.Is(err, errNoService) {
-		made, err = backUpStopped(ctx, c, dest, logger)
+		err = backUpStopped(ctx, c, dest, logger)
 	}
 	if err != nil {
 		return err
 	}
 
 	took := time.Since(began).Round(time.Millisecond)
-	_, err = fmt.Fprintf(stdout, "backup in %s: %d files, %d bytes, %v\n",
-		made.Dir, made.Files, made.Bytes, took)
+	_, err = fmt.Fprintf(stdout, "backup in %s, made in %v\n", dest, took)
 	return err
 }
 
 // backUpStopped copies a store that no service uses.
 func backUpStopped(ctx context.Context, c *config, dest string,
-	logger *slog.Logger) (made pebblekv.Backup, err error) {
+	logger *slog.Logger) (err error) {
 	if err := wantStore(c.DataDir); err != nil {
-		return made, err
+		return err
 	}
 	db, err := pebblekv.Open(c.DataDir, c.pebbleOptions(logger))
 	if err != nil {
-		return made, fmt.Errorf("no service takes requests for backups in PQ_DATA_DIR %s, "+
+		return fmt.Errorf("no service takes requests for backups in PQ_DATA_DIR %s, "+
 			"and the store there cannot be opened: %w", c.DataDir, err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
@@ -93,7 +92,6 @@ type backupRequest struct {
 }
 
 type backupReply struct {
-	pebblekv.Backup
 	Error string `json:"error,omitempty"`
 }
 
@@ -154,7 +152,6 @@ func (c *control) stop() {
 
 func serveBackup(w http.ResponseWriter, r *http.Request, db *pebblekv.DB, logger *slog.Logger) {
 	var request backupRequest
-	var reply backupReply
 	err := json.NewDecoder(io.LimitReader(r.Body, maxReply)).Decode(&request)
 
 	if err == nil && !filepath.IsAbs(request.Dir) {
@@ -162,15 +159,15 @@ func serveBackup(w http.ResponseWriter, r *http.Request, db *pebblekv.DB, logger
 	}
 	if err == nil {
 		logger.Info("making a backup", "folder", request.Dir)
-		reply.Backup, err = db.Backup(r.Context(), request.Dir)
+		err = db.Backup(r.Context(), request.Dir)
 	}
 
+	var reply backupReply
 	if err != nil {
 		logger.Warn("the backup failed", "folder", request.Dir, "error", err)
 		reply.Error = err.Error()
 	} else {
-		logger.Info("the backup is complete",
-			"folder", reply.Dir, "files", reply.Files, "bytes", reply.Bytes)
+		logger.Info("the backup is complete", "folder", request.Dir)
 	}
 
 	_ = json.NewEncoder(w).Encode(reply) // the client may be gone
@@ -178,11 +175,11 @@ func serveBackup(w http.ResponseWriter, r *http.Request, db *pebblekv.DB, logger
 
 // askForBackup asks the service that uses the store in dir for a backup. It returns errNoService if
 // no service takes requests there.
-func askForBackup(ctx context.Context, dir, dest string) (pebblekv.Backup, error) {
+func askForBackup(ctx context.Context, dir, dest string) error {
 	var dialer net.Dialer
 	connection, err := dialer.DialContext(ctx, "unix", filepath.Join(dir, socketName))
 	if err != nil {
-		return pebblekv.Backup{}, errors.Join(errNoService, ctx.Err())
+		return errors.Join(errNoService, ctx.Err())
 	}
 	defer connection.Close()
 
@@ -192,13 +189,13 @@ func askForBackup(ctx context.Context, dir, dest string) (pebblekv.Backup, error
 
 	body, err := json.Marshal(backupRequest{dest})
 	if err != nil {
-		return pebblekv.Backup{}, err
+		return err
 	}
 
 	const url = "http://pqbridge/backup"
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
-		return pebblekv.Backup{}, err
+		return err
 	}
 
 	var reply backupReply
@@ -210,15 +207,13 @@ func askForBackup(ctx context.Context, dir, dest string) (pebblekv.Backup, error
 
 	switch {
 	case ctx.Err() != nil:
-		err := fmt.Errorf("%w: the service stops making the backup", context.Cause(ctx))
-		return pebblekv.Backup{}, err
+		return fmt.Errorf("%w: the service stops making the backup", context.Cause(ctx))
 	case err != nil:
-		err := fmt.Errorf("the service ended before it had made the backup: %w", err)
-		return pebblekv.Backup{}, err
+		return fmt.Errorf("the service ended before it had made the backup: %w", err)
 	case reply.Error != "":
-		return pebblekv.Backup{}, errors.New(reply.Error)
+		return errors.New(reply.Error)
 	}
-	return reply.Backup, nil
+	return nil
 }
 
 // listenIn creates the socket in the folder of a store that this process has opened. The system

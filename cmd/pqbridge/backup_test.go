@@ -107,7 +107,7 @@ func TestServiceEndsDuringBackup(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	if _, err := askForBackup(t.Context(), dir, "/nowhere"); err == nil || !strings.Contains(err.Error(), "the service ended") {
+	if err := askForBackup(t.Context(), dir, "/nowhere"); err == nil || !strings.Contains(err.Error(), "the service ended") {
 		t.Errorf("%v", err)
 	}
 	<-asked

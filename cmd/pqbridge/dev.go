@@ -168,12 +168,3 @@ func pathToPQ(folder string) string {
 	}
 	return fmt.Sprintf("  export PATH=\"%s:$PATH\"\n", folder)
 }
-
-// reachable returns the host and port to connect to, given those of a listener.
-func reachable(addr string) string {
-	host, port, err := net.SplitHostPort(addr)
-	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
-		return net.JoinHostPort("127.0.0.1", port)
-	}
-	return addr
-}

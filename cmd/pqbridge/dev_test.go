@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/testenv"
-	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // TestDevListensWhereItIsTold: in a container published ports do not lead to 127.0.0.1.
@@ -89,38 +88,6 @@ func TestDevWithoutTheFace(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestDevDamagedStreams: the log names the file that is damaged, and the other streams are served.
-func TestDevDamagedStreams(t *testing.T) {
-	data := t.TempDir()
-	setenv(t, map[string]string{"PQ_DATA_DIR": data, "PQ_DEV_NATS_PORT": "0"})
-	var log harness.Transcript
-	// onServer starts the server, and stops it after use.
-	onServer := func(use func(js jetstream.JetStream)) {
-		c, err := loadConfig(true)
-		must(t, err)
-		server, err := startNATS(c, newLogger(c, &log))
-		must(t, err)
-		defer stopNATS(server)
-		js, err := jetstream.New(connect(t, c.NATSURL))
-		must(t, err)
-		use(js)
-	}
-
-	onServer(func(js jetstream.JetStream) {
-		for _, name := range []string{"A", "B"} {
-			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name})
-			must(t, err)
-		}
-	})
-	damaged := filepath.Join(data, "jetstream", "$G", "streams", "A", "meta.inf")
-	must(t, os.WriteFile(damaged, []byte("{}"), 0o600))
-	onServer(func(js jetstream.JetStream) {
-		_, err := js.Stream(t.Context(), "B")
-		must(t, err)
-	})
-	wantWords(t, log.String(), "level=WARN", damaged)
 }
 
 // The commands of the greeting work in another terminal, also if pq was only just built.

@@ -9,8 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/kelseyhightower/envconfig"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -22,61 +21,46 @@ func loadConfig(dev bool) (*config, error) {
 	problems := unknownVariables(os.Environ())
 	c := defaultConfig()
 
-	for {
-		err := envconfig.Process("", c)
-		var wrong *envconfig.ParseError
-		if !errors.As(err, &wrong) {
-			problems = append(problems, err)
-			break
+	for _, v := range c.variables() {
+		if text, set := os.LookupEnv(v.name); set {
+			if want := v.parse(text); want != "" {
+				// validate then checks the default.
+				problems = append(problems, fmt.Errorf("%s is %q: want %s", v.name, text, want))
+			}
 		}
-
-		problems = append(problems, fmt.Errorf("%s is %q: want %s",
-			wrong.KeyName, wrong.Value, wanted(wrong.TypeName)))
-
-		// envconfig stops at the first value that it cannot parse. Hide that variable to get to the
-		// others; validate then checks its default.
-		defer hide(wrong.KeyName)()
 	}
 
 	c.NATS.url, c.Leaf.url = c.NATSURL, c.LeafURL
-	problems = append(problems, leadingZeros(), c.validate(), validateDev(dev))
+	problems = append(problems, c.validate(), validateDev(dev))
 	return c, errors.Join(problems...)
 }
 
-// hide removes a variable from the environment until restore is called.
-func hide(name string) (restore func()) {
-	value := os.Getenv(name)
-	_ = os.Unsetenv(name) // fails only for names that no variable can have
-	return func() { _ = os.Setenv(name, value) }
-}
-
-// wanted says how to write a value of a type. Strings are not among them: any text is one.
-func wanted(typeName string) string {
-	switch typeName {
-	case "time.Duration":
-		return "a time such as 500ms, 5s or 1m"
-	case "main.logLevel":
-		return "debug, info, warn or error"
-	default:
-		return "a whole number without a unit, at most 9223372036854775807"
-	}
-}
-
-// leadingZero matches a number that Go reads as octal.
+// leadingZero matches a number that Go reads as octal: port 04222 would be 2194.
 var leadingZero = regexp.MustCompile(`^[+-]?0[0-9_]+$`)
 
-// leadingZeros returns an error for each number with a leading zero: envconfig would take port
-// 04222 for 2194.
-func leadingZeros() error {
-	var problems []error
-	for _, v := range variables() {
-		_, err := strconv.Atoi(v.text())
-		if text := os.Getenv(v.name); err == nil && leadingZero.MatchString(text) {
-			const want = "want a whole number without a leading zero"
-			problems = append(problems, fmt.Errorf("%s is %q: %s", v.name, text, want))
+// parse sets the value to what a text says. If it says none, parse returns how to write one.
+func (v *variable) parse(text string) (want string) {
+	switch value := v.value.Addr().Interface().(type) {
+	case *string:
+		*value = text
+	case *logLevel:
+		if value.UnmarshalText([]byte(text)) != nil {
+			return "debug, info, warn or error"
 		}
+	case *time.Duration:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return "a time such as 500ms, 5s or 1m"
+		}
+		*value = d
+	default:
+		n, err := strconv.ParseInt(text, 0, v.value.Type().Bits())
+		if err != nil || leadingZero.MatchString(text) {
+			return "a whole number without a unit or a leading zero, at most 9223372036854775807"
+		}
+		v.value.SetInt(n)
 	}
-	return errors.Join(problems...)
+	return ""
 }
 
 // testVariables is the prefix of variables that only this project's tests read.
@@ -87,28 +71,21 @@ const testVariables = "PQ_TEST_"
 func unknownVariables(environ []string) (problems []error) {
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "PQ_") || strings.HasPrefix(name, testVariables) {
-			continue
-		}
-
-		if slices.ContainsFunc(variables(), func(v variable) bool { return v.name == name }) {
+		known := func(v variable) bool { return v.name == name }
+		if !strings.HasPrefix(name, "PQ_") || strings.HasPrefix(name, testVariables) ||
+			slices.ContainsFunc(variables(), known) {
 			continue
 		}
 
 		problem := fmt.Errorf("%s is not a variable of pqbridge: pqbridge -help lists them", name)
-		if serviceLink.MatchString(name) {
-			problem = fmt.Errorf("%w. Kubernetes sets such a variable for a Service "+
+		if os.Getenv("KUBERNETES_SERVICE_HOST") != "" { // this is a pod
+			problem = fmt.Errorf("%w. Kubernetes sets such variables for a Service "+
 				"whose name begins with pq, unless the pod has enableServiceLinks: false", problem)
 		}
 		problems = append(problems, problem)
 	}
 	return problems
 }
-
-// serviceLink matches the variables that Kubernetes sets in pods for a Service whose name is or
-// begins with pq.
-var serviceLink = regexp.MustCompile(`^PQ_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|` +
-	`PORT(_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)?)$`)
 
 // maxPrefixLength keeps subjects within what NATS servers take by default, and keys within what
 // FoundationDB takes.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -43,7 +42,7 @@ func (c *config) sources() (map[fdbpq.QueueName]string, error) {
 		configured, err = sources.Parse(grammar, object)
 	}
 	if err != nil {
-		return nil, fileProblem("PQ_SOURCES", c.Sources, err)
+		return nil, fmt.Errorf("PQ_SOURCES %s: %w", c.Sources, err)
 	}
 	return configured, nil
 }
@@ -58,17 +57,20 @@ func (c *config) checkFDB() error {
 	return checkClusterFile(c.FDBClusterFile)
 }
 
-// secret matches a secret in the place of the path of its file: an nkey seed, or a block of PEM.
-var secret = regexp.MustCompile(`(^|\s)S[A-Z2-7]{50,}|-----BEGIN|\n`)
-
-// fileProblem returns an error about the file that a variable names. It does not show a value that
-// may be the secret itself.
-func fileProblem(variable, path string, err error) error {
-	if secret.MatchString(path) {
-		return fmt.Errorf("%s is not a path: "+
-			"want the name of the file that holds the secret, not the secret", variable)
+// secretProblem returns an error about the file with a secret that a variable names, unless err is
+// nil. It shows the value only if that is a path, because the value may be the secret itself.
+func secretProblem(variable, path string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return fmt.Errorf("%s %s: %w", variable, path, err)
+	if strings.ContainsRune(path, os.PathSeparator) && !strings.Contains(path, "-----BEGIN") {
+		return fmt.Errorf("%s %s: %w", variable, path, err)
+	}
+	if reason, ok := errors.AsType[*os.PathError](err); ok {
+		err = reason.Err
+	}
+	return fmt.Errorf("%s: %w: want the path of the file that holds the secret, not the secret",
+		variable, err)
 }
 
 // readSecret returns the secret in a file. The line break that editors and echo append is not part
@@ -89,29 +91,6 @@ func readSecret(path string) (string, error) {
 	return secret, nil
 }
 
-// checkSecret returns why the file that a variable names cannot be used. It does not show a name
-// without a slash, which may well be the secret itself.
-func checkSecret(variable, path string) error {
-	if path == "" {
-		return nil
-	}
-
-	_, err := readSecret(path)
-	switch {
-	case err == nil:
-		return nil
-	case strings.ContainsRune(path, os.PathSeparator):
-		return fileProblem(variable, path, err)
-	}
-
-	var reason *os.PathError
-	if errors.As(err, &reason) {
-		err = reason.Err
-	}
-	return fmt.Errorf("%s: %w: want the path of the file that holds the secret, not the secret",
-		variable, err)
-}
-
 // secretFile returns a function that reads a secret, for each connection, so that the file may be
 // replaced while the service runs. If the file cannot be read, it returns the last secret.
 func secretFile(path string) func() string {
@@ -124,9 +103,6 @@ func secretFile(path string) func() string {
 		return secret
 	}
 }
-
-// maxClusterFile is how much of a cluster file FoundationDB's client reads, in bytes.
-const maxClusterFile = 60000
 
 var errNoClusterFile = errors.New("not a FoundationDB cluster file")
 
@@ -149,13 +125,7 @@ func clusterFile(configured string) (path, chosenBy string) {
 // readClusterFile returns the description and id of the cluster in a cluster file. The error wraps
 // errNoClusterFile unless the file cannot be read.
 func readClusterFile(path string) (name string, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-
-	text, err := io.ReadAll(io.LimitReader(file, maxClusterFile)) // it may be the path of anything
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
@@ -183,8 +153,7 @@ func clusterName(configured string) string {
 }
 
 var (
-	comments   = regexp.MustCompile(`#[^\n\r]*`)
-	whiteSpace = regexp.MustCompile(`[ \t\n\r]`)
+	comments = regexp.MustCompile(`#[^\n\r]*`)
 	// clusterText is description:id@ and coordinators. The client itself writes (fromHostname)
 	// behind addresses that it has looked up.
 	clusterText = regexp.MustCompile(
@@ -197,7 +166,7 @@ const coordinator = `([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}(:tls)?(\(fromHostname\
 // parseClusterFile returns the description and id in the text of a cluster file. Like
 // FoundationDB's client, it ignores white space and comments.
 func parseClusterFile(text string) (name string, err error) {
-	text = whiteSpace.ReplaceAllString(comments.ReplaceAllString(text, ""), "")
+	text = strings.Join(strings.Fields(comments.ReplaceAllString(text, "")), "")
 	found := clusterText.FindStringSubmatch(text)
 	if found == nil {
 		return "", errNoClusterFile

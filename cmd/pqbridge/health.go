@@ -21,19 +21,10 @@ func checkReady(ctx context.Context, addr string) error {
 		return errors.New("PQ_HTTP_ADDR is off: there is nothing to ask")
 	}
 
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return fmt.Errorf("PQ_HTTP_ADDR is %q: %w", addr, err)
-	}
-
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost" // it listens on all addresses of the machine
-	}
-
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 
-	url := "http://" + net.JoinHostPort(host, port) + "/readyz"
+	url := "http://" + reachable(addr) + "/readyz"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -54,4 +45,13 @@ func checkReady(ctx context.Context, addr string) error {
 	const enough = 4096
 	body, err := io.ReadAll(io.LimitReader(response.Body, enough))
 	return errors.Join(fmt.Errorf("not ready: %s", strings.TrimSpace(string(body))), err)
+}
+
+// reachable returns the host and port to connect to, given those of a listener.
+func reachable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
 }

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/jedib0t/go-pretty/v6/text"
+
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/cmd/internal/buildinfo"
 )
@@ -58,7 +60,7 @@ func printHelp(w io.Writer) error {
 		}
 
 		name := "  " + v.name
-		for _, line := range wrap(description, helpWidth-helpName) {
+		for line := range strings.SplitSeq(text.WrapSoft(description, helpWidth-helpName), "\n") {
 			fmt.Fprintf(&b, "%-*s%s\n", helpName, name, line)
 			name = ""
 		}
@@ -67,23 +69,6 @@ func printHelp(w io.Writer) error {
 	b.WriteString(helpFoot)
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// wrap breaks text into lines of at most width bytes, but does not break words.
-func wrap(text string, width int) []string {
-	lines := []string{""}
-	for _, word := range strings.Fields(text) {
-		last := &lines[len(lines)-1]
-		switch {
-		case *last == "":
-			*last = word
-		case len(*last)+1+len(word) <= width:
-			*last += " " + word
-		default:
-			lines = append(lines, word)
-		}
-	}
-	return lines
 }
 
 // variable is an environment variable as people see it.
@@ -114,7 +99,7 @@ func (c *config) variables() []variable {
 	return appendVariables(nil, "", reflect.ValueOf(c).Elem())
 }
 
-// wordEnd is where envconfig splits the name of a field.
+// wordEnd is where the name of a variable has an underscore and that of its field has not.
 var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // appendVariables appends the variables of the fields of a struct. Their names begin with prefix

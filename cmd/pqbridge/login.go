@@ -75,39 +75,52 @@ func (a *access) validate() error {
 // checkFiles returns what is wrong with the files, joined.
 func (a *access) checkFiles() error {
 	var problems []error
-	if a.Creds != "" {
-		text, err := os.ReadFile(a.Creds)
-		if err == nil {
-			_, err = nkeys.ParseDecoratedUserNKey(text)
-		}
-		if err != nil {
-			problems = append(problems, fileProblem(a.prefix+"CREDS", a.Creds, err))
+	for _, file := range []struct {
+		name, path string
+		read       func(path string) error
+	}{
+		{"CREDS", a.Creds, readCreds},
+		{"NKEY", a.Nkey, readNkey},
+		{"PASSWORD_FILE", a.PasswordFile, checkSecret},
+		{"TOKEN_FILE", a.TokenFile, checkSecret},
+	} {
+		if file.path != "" {
+			err := file.read(file.path)
+			problems = append(problems, secretProblem(a.prefix+file.name, file.path, err))
 		}
 	}
-
-	if a.Nkey != "" {
-		if _, err := nats.NkeyOptionFromSeed(a.Nkey); err != nil {
-			problems = append(problems, fileProblem(a.prefix+"NKEY", a.Nkey, err))
-		}
-	}
-
-	problems = append(problems,
-		checkSecret(a.prefix+"PASSWORD_FILE", a.PasswordFile),
-		checkSecret(a.prefix+"TOKEN_FILE", a.TokenFile))
 
 	if a.TLS.CA != "" {
-		if _, err := a.roots(); err != nil {
-			problems = append(problems, err)
-		}
+		_, err := a.roots()
+		problems = append(problems, err)
 	}
 
 	if a.TLS.Cert != "" && a.TLS.Key != "" { // else validate complains
 		if _, err := tls.LoadX509KeyPair(a.TLS.Cert, a.TLS.Key); err != nil {
-			variables := a.prefix + "TLS_CERT with " + a.prefix + "TLS_KEY"
-			problems = append(problems, fileProblem(variables, a.TLS.Cert+" "+a.TLS.Key, err))
+			const variables = "%[1]sTLS_CERT with %[1]sTLS_KEY %[2]s %[3]s: %[4]w"
+			err = fmt.Errorf(variables, a.prefix, a.TLS.Cert, a.TLS.Key, err)
+			problems = append(problems, err)
 		}
 	}
 	return errors.Join(problems...)
+}
+
+func readCreds(path string) error {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		_, err = nkeys.ParseDecoratedUserNKey(text)
+	}
+	return err
+}
+
+func readNkey(path string) error {
+	_, err := nats.NkeyOptionFromSeed(path)
+	return err
+}
+
+func checkSecret(path string) error {
+	_, err := readSecret(path)
+	return err
 }
 
 // roots returns the certificates to trust.
@@ -123,26 +136,11 @@ func (a *access) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// login returns the first login that is set. It reads the login in the URL only if ofURL is set.
-func (a *access) login(ofURL bool) (l leaf.Login) {
-	switch {
-	case a.Creds != "":
-		l.CredsFile = a.Creds
-	case a.Nkey != "":
-		l.NkeyFile = a.Nkey
-	case a.User != "":
-		l.User, l.Password, l.PasswordFile = a.User, a.Password, a.PasswordFile
-	case a.Token != "":
-		l.Token = a.Token
-	case a.TokenFile != "":
-		l.TokenFile = a.TokenFile
-	case ofURL:
-		first, _, _ := strings.Cut(a.url, ",")
-		if u, err := url.Parse(strings.TrimSpace(first)); err == nil {
-			l = leaf.LoginOf(u)
-		}
+func (a *access) login() leaf.Login {
+	return leaf.Login{
+		User: a.User, Password: a.Password, PasswordFile: a.PasswordFile,
+		Token: a.Token, TokenFile: a.TokenFile, NkeyFile: a.Nkey, CredsFile: a.Creds,
 	}
-	return l
 }
 
 // tls returns the configuration for TLS, or nil if no file is set. The file of a certificate may be
@@ -174,9 +172,15 @@ func (c *config) jetStreamOptions() (o bridge.JetStreamOptions, err error) {
 	}
 
 	own, client := c.Leaf, &c.NATS
-	if o.Login = own.login(false); !strings.Contains(o.LeafURL, "@") {
-		o.Login = cmp.Or(o.Login, client.login(true))
+	if o.Login = own.login(); !strings.Contains(o.LeafURL, "@") {
+		first, _, _ := strings.Cut(client.url, ",")
+		u, err := url.Parse(strings.TrimSpace(first))
+		if err != nil {
+			u = &url.URL{} // a host and port alone
+		}
+		o.Login = cmp.Or(o.Login, client.login(), leaf.LoginOf(u))
 	}
+
 	if own.TLS.CA+own.TLS.Cert == "" {
 		own.TLS = client.TLS
 	}

@@ -27,6 +27,9 @@ func main() {
 	keepOthersOut()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup does
+		signal.Notify(signals, syscall.SIGHUP) // the terminal was closed; a service ignores it
+	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, os.Args[1:], os.Stdout, os.Stderr) }()

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/fdbpq/migrate"
 )
 
@@ -46,13 +44,13 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 		return err
 	}
 
-	db, err := openToMigrate(&from, logger)
+	db, err := openStore(&from, logger)
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 
-	targetDB, err := openToMigrate(&to, logger)
+	targetDB, err := openStore(&to, logger)
 	if err != nil {
 		return fmt.Errorf("target: %w", err)
 	}
@@ -70,15 +68,6 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 	_, err = fmt.Fprintf(stdout, "complete and compared: %v, in %v. Serve it with PQ_STORE=%s, "+
 		"and never serve the old one beside it.\n", result.Digest, took, target)
 	return err
-}
-
-// openToMigrate opens a store, which nobody else may use.
-func openToMigrate(c *config, logger *slog.Logger) (kv.Database, error) {
-	db, err := openStore(c, logger)
-	if err != nil && c.Store == storeEmbedded && errors.Is(err, pebblekv.ErrInUse) {
-		return nil, fmt.Errorf("%w: stop pqbridge first", err)
-	}
-	return db, err
 }
 
 // printProgress returns a function that prints the progress of a migration from time to time.

@@ -39,7 +39,7 @@ func TestMigrateCommand(t *testing.T) {
 		request(t, connect(t, c.nats), "pq.jobs.push", value)
 		request(t, connect(t, c.nats), "q.line.enqueue", value)
 		if len(more) == 1 {
-			migrate("fdb", more[0], "stop pqbridge first", true)
+			migrate("fdb", more[0], "has to end first", true)
 		}
 		c.stop(syscall.SIGTERM)
 	}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -177,31 +176,18 @@ func (c *config) storeLocation() string {
 	return c.DataDir
 }
 
-// settingVariables are the variables of the settings that a store never changes.
-var settingVariables = map[fdbpq.Setting]string{
-	fdbpq.SettingRoots:       "PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX",
-	fdbpq.SettingValueFormat: "PQ_VALUE_FORMAT",
-}
-
-// explainStore names the variables that do not match the store, if err says that some do not.
+// explainStore says what to do if err says that the store was made with other settings.
 func (c *config) explainStore(err error) error {
 	var mismatch *fdbpq.MismatchError
 	if !errors.As(err, &mismatch) {
 		return err
 	}
 
-	var parts []string
-	for _, m := range mismatch.Mismatches {
-		part := fmt.Sprintf("%s: the store has %s, not %s",
-			settingVariables[m.Setting], m.Stored, m.Asked)
-		parts = append(parts, part)
-	}
-
 	where := "other prefixes"
 	if c.Store == storeEmbedded {
 		where = "another PQ_DATA_DIR"
 	}
-	return fmt.Errorf("the store %s was created with other settings, which cannot be changed:\n"+
-		"%s\nset them back, or use %s for new queues",
-		c.storeLocation(), strings.Join(parts, "\n"), where)
+	return fmt.Errorf("%w\nPQ_KEY_PREFIX, PQ_FIFO_KEY_PREFIX and PQ_VALUE_FORMAT of the store %s "+
+		"cannot be changed: set them back, or use %s for new queues",
+		err, c.storeLocation(), where)
 }

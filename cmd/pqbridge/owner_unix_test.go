@@ -32,10 +32,3 @@ func TestFolderOfSomebodyElse(t *testing.T) {
 		"runs as user "+strings.Replace(own, ":", " and group ", 1),
 		"chown -R "+own+" "+c.DataDir, "docker run --user", "--tmpfs "+c.DataDir+":uid=")
 }
-
-func TestOtherErrorsHaveNoOwner(t *testing.T) {
-	err := &fs.PathError{Op: "open", Path: "/", Err: fs.ErrNotExist}
-	if got := explainPermission(err, "/"); got != error(err) {
-		t.Errorf("%v became %v", err, got)
-	}
-}

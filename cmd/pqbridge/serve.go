@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os/signal"
 	"sync"
+	"syscall"
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
@@ -22,13 +24,19 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 	tuneGC(c, dev, room)
 	tuneMalloc()
 
+	// It comes when nobody reads the log or standard output any more. What is written there
+	// afterwards is lost.
+	signal.Ignore(syscall.SIGPIPE)
+	if !dev {
+		// It asks many services to reload their configuration, but this one has nothing to reload.
+		signal.Ignore(syscall.SIGHUP)
+	}
+
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 
+	// In here, because a log that nobody reads can block it.
 	return endWithin(ctx, c.ShutdownTimeout, func() error {
-		// In here, because a log that nobody reads can block it.
-		defer surviveSignals(dev, stop, logger)()
-
 		err := serveBridge(ctx, stop, c, dev, room, logger, stdout)
 		logger.Info("pqbridge has ended")
 		return err

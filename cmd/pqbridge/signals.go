@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -49,41 +47,6 @@ func (s signalError) Error() string {
 		return "SIGHUP"
 	}
 	return s.String()
-}
-
-// surviveSignals keeps SIGHUP and SIGPIPE, which by default kill a program, from stopping the
-// service until end is called.
-//
-// SIGPIPE comes when nobody reads the log or standard output any more. What is written there
-// afterwards is lost.
-//
-// SIGHUP asks many services to reload their configuration, but this one has nothing to reload. With
-// -dev it means that the terminal was closed, so surviveSignals calls stop. A process that was
-// started with SIGHUP ignored, as by nohup, keeps ignoring it.
-func surviveSignals(dev bool, stop context.CancelCauseFunc, logger *slog.Logger) (end func()) {
-	signal.Ignore(syscall.SIGPIPE)
-	if signal.Ignored(syscall.SIGHUP) {
-		return func() {}
-	}
-
-	hangups, over := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(hangups, syscall.SIGHUP)
-	go func() {
-		defer close(over)
-		for s := range hangups {
-			if dev {
-				stop(signalError{s})
-			} else {
-				logger.Info("SIGHUP changes nothing: a changed configuration needs a restart")
-			}
-		}
-	}()
-
-	return func() {
-		signal.Stop(hangups)
-		close(hangups)
-		<-over
-	}
 }
 
 // errStuck means that a shutdown took too long.

@@ -15,10 +15,8 @@ import (
 const (
 	// throughputInterval is the time between two measurements of how busy the process is.
 	throughputInterval = 250 * time.Millisecond
-	// busyShare is the part of one processor above which the process is busy.
-	busyShare = 0.25
-	// calmTime is the time without being busy after which the threads return to their class.
-	calmTime = 5 * time.Second
+	// busyTime is how much processor time in that makes it busy: a quarter of a processor.
+	busyTime = throughputInterval / 4
 
 	// threadsDir lists the threads of this process.
 	threadsDir = "/proc/self/task"
@@ -39,17 +37,16 @@ func chooseClass(ctx context.Context, logger *slog.Logger) {
 
 	ticker := time.NewTicker(throughputInterval)
 	defer ticker.Stop()
-	var busy busyness
-	for class := uint32(unix.SCHED_NORMAL); ; {
-		var now time.Time
+	class, used := uint32(unix.SCHED_NORMAL), processorTime()
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now = <-ticker.C:
+		case <-ticker.C:
 		}
 
-		want := uint32(unix.SCHED_NORMAL)
-		if busy.look(now, processorTime()) {
+		want, before := uint32(unix.SCHED_NORMAL), used
+		if used = processorTime(); used-before >= busyTime {
 			want = unix.SCHED_BATCH
 		}
 		if want == class {
@@ -68,20 +65,6 @@ func processorTime() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // always works
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// busyness tells whether the process is busy, or was a short time ago.
-type busyness struct {
-	at, lastBusy time.Time
-	used         time.Duration // at that time
-}
-
-func (b *busyness) look(now time.Time, used time.Duration) bool {
-	if !b.at.IsZero() && float64(used-b.used) >= busyShare*float64(now.Sub(b.at)) {
-		b.lastBusy = now
-	}
-	b.at, b.used = now, used
-	return !b.lastBusy.IsZero() && now.Sub(b.lastBusy) < calmTime
 }
 
 // setClass puts all threads into a class. A new thread has the class of the thread that starts it,

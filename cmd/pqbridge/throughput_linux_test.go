@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,33 +67,5 @@ func expectClass(t *testing.T, want uint32) {
 	}
 	if seen < 4 {
 		t.Errorf("looked at %d threads, want at least the four of this test", seen)
-	}
-}
-
-func TestBusyness(t *testing.T) {
-	now, used := time.Unix(1000, 0), time.Hour // of before
-	var b busyness
-	// look goes on by that much time, of which the process computed a share.
-	look := func(what string, passed time.Duration, share float64, want bool) {
-		t.Helper()
-		now = now.Add(passed)
-		used += time.Duration(share * float64(passed))
-		if got := b.look(now, used); got != want {
-			t.Errorf("%s: busy %v, want %v", what, got, want)
-		}
-	}
-
-	look("the first look knows nothing", throughputInterval, 0, false)
-	look("not busy", throughputInterval, 0.2, false)
-	look("busy", throughputInterval, 0.3, true)
-	look("still busy", throughputInterval, 1.9, true)
-	for range int(calmTime/throughputInterval) - 1 {
-		look("calm, but not for long", throughputInterval, 0.1, true)
-	}
-	look("calm", throughputInterval, 0.1, false)
-	look("calm for an hour", time.Hour, 0.24, false)
-	look("busy again", throughputInterval, 0.25, true)
-
-	for before := processorTime(); processorTime() == before; { // it goes on
 	}
 }

@@ -126,9 +126,12 @@ func findNull(data []byte) error {
 const maxQuoted = 64
 
 // Quote returns text in quotes and in ASCII, cut after 64 bytes, so that it is safe to print.
-func Quote(text string) string {
-	if len(text) > maxQuoted {
-		return fmt.Sprintf("%+q... (%d bytes)", text[:maxQuoted], len(text))
+func Quote(text string) string { return QuoteStart(text, maxQuoted) }
+
+// QuoteStart is Quote with another limit than 64 bytes.
+func QuoteStart(text string, most int) string {
+	if len(text) > most {
+		return fmt.Sprintf("%+q... (%d bytes)", text[:most], len(text))
 	}
 	return fmt.Sprintf("%+q", text)
 }

@@ -43,20 +43,14 @@ func main() {
 	_, err = q.PushMany(ctx, items)
 	check(err)
 
-	served, left := map[string]int{}, tenants-1
-	for n := 1; left > 0; n++ {
+	served := map[string]int{}
+	for range tenants * each {
 		item, err := q.PopMin(ctx)
 		check(err)
-		if served[item.Group]++; served[item.Group] == each && item.Group != "tenant 0" {
-			left--
-		}
-		if n == tenants {
-			fmt.Printf("after %d items, %d tenants have had one\n", n, len(served))
-		}
-		if left == 0 {
-			fmt.Printf("after %d items, all but the first have had their %d\n", n, each)
-		}
+		served[item.Group]++
 	}
+	fmt.Printf("%d items, %d of each of %d tenants\n",
+		tenants*each, served["tenant 99"], len(served))
 
 	_, err = q.Purge(ctx, "")
 	check(err)

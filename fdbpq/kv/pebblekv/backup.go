@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -16,13 +15,6 @@ import (
 
 // ErrBackupRunning is returned by Backup while another one runs.
 var ErrBackupRunning = errors.New("pebblekv: another backup is being made")
-
-// Backup describes a copy of a store.
-type Backup struct {
-	Dir   string // the absolute path of the copy
-	Files int    // how many files it has
-	Bytes int64  // their size together
-}
 
 // Backup copies the store to the new folder dest while it is in use. The copy is a store of its
 // own, which Open opens. It has every commit whose future was ready when Backup was called, perhaps
@@ -36,32 +28,31 @@ type Backup struct {
 // Errors: dest exists, or its parent does not, or it is inside the store; ErrBackupRunning; too
 // little space, which wraps kv.ErrUnavailable; the context's error; kv.ErrClosed,
 // kv.ErrUnavailable; kv.ErrCorrupt if a table is known to be damaged.
-func (db *DB) Backup(ctx context.Context, dest string) (Backup, error) {
-	copied, err := db.backup(ctx, dest)
-	if err != nil {
-		return Backup{}, fmt.Errorf("pebblekv: backup to %s: %w", dest, err)
+func (db *DB) Backup(ctx context.Context, dest string) error {
+	if err := db.backup(ctx, dest); err != nil {
+		return fmt.Errorf("pebblekv: backup to %s: %w", dest, err)
 	}
-	return copied, nil
+	return nil
 }
 
-func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
+func (db *DB) backup(ctx context.Context, dest string) error {
 	// The copy of a damaged store would be damaged as well.
 	if err := errors.Join(db.Check(), ctx.Err()); err != nil {
-		return Backup{}, err
+		return err
 	}
 
 	dest, err := db.checkDestination(dest)
 	if err != nil {
-		return Backup{}, err
+		return err
 	}
 
 	s, err := db.healthy()
 	if err != nil {
-		return Backup{}, err
+		return err
 	}
 
 	if !s.backingUp.TryLock() {
-		return Backup{}, ErrBackupRunning
+		return ErrBackupRunning
 	}
 	defer s.backingUp.Unlock()
 
@@ -69,7 +60,7 @@ func (db *DB) backup(ctx context.Context, dest string) (Backup, error) {
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	defer b.cancel(nil)
 	if err := s.register(b); err != nil {
-		return Backup{}, err
+		return err
 	}
 	defer s.unregister(b)
 	return b.run()
@@ -119,8 +110,7 @@ func isBelow(folder, top string) bool {
 	}
 
 	relative, err := filepath.Rel(top, folder)
-	outside := relative == ".." || strings.HasPrefix(relative, ".."+string(filepath.Separator))
-	return err == nil && !outside
+	return err == nil && filepath.IsLocal(relative)
 }
 
 // backupRun is a backup under way. It is registered like a transaction, so that the end of the
@@ -135,20 +125,20 @@ type backupRun struct {
 
 func (b *backupRun) abort(reason error) { b.cancel(reason) }
 
-func (b *backupRun) run() (Backup, error) {
+func (b *backupRun) run() error {
 	files, staging := b.db.options.FS, b.dest+unfinished
 	if err := b.checkRoom(); err != nil {
-		return Backup{}, err
+		return err
 	}
 
 	// The lock keeps backups of other stores out.
 	if err := files.MkdirAll(staging, ownerFolder); err != nil {
-		return Backup{}, err
+		return err
 	}
 
 	lock, err := pebble.LockDirectory(staging, files)
 	if err != nil {
-		return Backup{}, fmt.Errorf("%w to the same folder: %w", ErrBackupRunning, err)
+		return fmt.Errorf("%w to the same folder: %w", ErrBackupRunning, err)
 	}
 	defer func() {
 		// Open refuses what is left, and the next backup removes it.
@@ -159,22 +149,16 @@ func (b *backupRun) run() (Backup, error) {
 	// A process that ended in the middle of a backup may have left something.
 	made := files.PathJoin(staging, "store")
 	if err := files.RemoveAll(made); err != nil {
-		return Backup{}, err
+		return err
 	}
 
-	if err := b.copyTo(made); err != nil {
-		return Backup{}, b.reason(err)
-	}
-	if err := b.publish(made); err != nil {
-		return Backup{}, b.reason(err)
+	err = b.copyTo(made)
+	if err == nil {
+		err = b.publish(made)
 	}
 
-	return b.describe()
-}
-
-// reason returns why the backup was ended, if it was, and err otherwise.
-func (b *backupRun) reason(err error) error {
-	if cause := context.Cause(b.ctx); cause != nil {
+	// If the backup was ended, that is why.
+	if cause := context.Cause(b.ctx); err != nil && cause != nil {
 		return cause
 	}
 	return err
@@ -231,26 +215,6 @@ func (b *backupRun) publish(made string) error {
 	}
 
 	return errors.Join(parent.Sync(), parent.Close())
-}
-
-func (b *backupRun) describe() (Backup, error) {
-	files := b.db.options.FS
-	copied := Backup{Dir: b.dest}
-	names, err := files.List(b.dest)
-	if err != nil {
-		return Backup{}, err
-	}
-
-	for _, name := range names {
-		info, err := files.Stat(files.PathJoin(b.dest, name))
-		if err != nil {
-			return Backup{}, err
-		}
-		copied.Files++
-		copied.Bytes += info.Size()
-	}
-
-	return copied, nil
 }
 
 // checkRoom returns an error if the copy would not fit, or would take the space that the store

@@ -16,7 +16,7 @@ import (
 )
 
 // ErrInUse is returned by Open if another DB of this or another process uses the folder.
-var ErrInUse = errors.New("is in use by another process")
+var ErrInUse = errors.New("is in use by another process, which has to end first")
 
 // errDamaged says that something that had been synced is gone.
 var errDamaged = errors.New("transactions that were acknowledged are damaged or missing")

@@ -194,7 +194,7 @@ func TestFolderGone(t *testing.T) {
 				wantNoPaths(t, err, lock)
 			}
 			wantGone("Check", db.Check())
-			wantErr(t, "Backup", errOf(db.Backup(t.Context(), dir+".copy")), kv.ErrUnavailable)
+			wantErr(t, "Backup", db.Backup(t.Context(), dir+".copy"), kv.ErrUnavailable)
 			for range 3 {
 				time.advance(retryInterval)
 				wantGone("Begin", errOf(db.Begin(context.Background(), kv.BeginOptions{})))

@@ -192,7 +192,7 @@ func TestSchedules(t *testing.T) {
 	b.fill("[name=every]", "15m")
 	b.press("form.schedule", "Save")
 	b.at("/schedules")
-	b.seesIn("#schedules", "every 15m0s")
+	b.seesIn("#schedules", "every 15m")
 	b.press("#schedules", "weekly")
 	b.press("main", "Remove")
 	b.press("details", "Remove this schedule")

@@ -94,7 +94,7 @@ func TestSourceSetting(t *testing.T) {
 	b := r.browser()
 	const path = "/queue/pq/jobs/config"
 	fields := func(changed ...string) []string {
-		return append(changed, "source.stream", "", "source.filter", "", "source.domain", "", "source.priority", "", "source.group", "", "source.start", "", "source.on_bad", "")
+		return append(changed, "source.stream", "", "source.filter", "", "source.domain", "", "source.priority", "", "source.group", "", "source.start", "", "source.on_bad", "", "source.when_full", "")
 	}
 	source := func(want string) {
 		t.Helper()
@@ -104,9 +104,9 @@ func TestSourceSetting(t *testing.T) {
 	}
 	b.post(path, fields("max_deliver", "3")...).wants(t, 200, "changed")
 	source("")
-	all := []string{"source.stream", "ORDERS", "source.filter", "orders.>", "source.priority", "header X-Urgency", "source.group", "token 2", "source.start", "17", "source.on_bad", "stop"}
+	all := []string{"source.stream", "ORDERS", "source.filter", "orders.>", "source.priority", "header X-Urgency", "source.group", "token 2", "source.start", "17", "source.on_bad", "stop", "source.when_full", "wait"}
 	b.post(path, fields(all...)...).wants(t, 200, "changed")
-	source(`{"stream":"ORDERS","filter":"orders.>","priority":{"header":"X-Urgency"},"group":{"token":2},"start":17,"on_bad":"stop"}`)
+	source(`{"filter":"orders.>","group":{"token":2},"on_bad":"stop","priority":{"header":"X-Urgency"},"start":17,"stream":"ORDERS","when_full":"wait"}`)
 	b.get("/queue/pq/jobs").wants(t, 200, `value="orders.&gt;"`, `value="header X-Urgency"`, `value="token 2"`, `value="17"`, "<option selected>stop")
 	b.post(path, fields(all...)...).wants(t, 200, "nothing to change")
 
@@ -120,7 +120,7 @@ func TestSourceSetting(t *testing.T) {
 		}
 	}
 	b.post(path, fields("source.stream", "ORDERS", "source.priority", "-5", "source.start", "new")...).wants(t, 200, "changed")
-	source(`{"stream":"ORDERS","priority":-5,"start":"new"}`)
+	source(`{"priority":-5,"start":"new","stream":"ORDERS"}`)
 	b.post(path, fields()...).wants(t, 200, "changed")
 	source("")
 }
@@ -174,7 +174,7 @@ func TestActionsOnItems(t *testing.T) {
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "dry", "1").wants(t, 200, `name="priority"`)
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "up").wants(t, 400, `value="up"`)
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 200)
-	b.post("/queue/q/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 404)
+	b.post("/queue/q/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 400)
 	item, err := r.jobs.PeekMin(ctx)
 	must(t, err)
 	if string(item.Value) != "third" || item.Priority != -3 {

@@ -34,7 +34,6 @@ type bridgeState struct {
 	bridgeRow
 	missed   int                // questions since it answered
 	rates    map[queueRef]rates // of its queues, known only after two answers
-	history  history            // point.in is requests
 	counters map[queueRef]subjects.QueueTraffic
 }
 
@@ -109,7 +108,6 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 
 		all := perSecond(next.Requests, b.Requests)
 		next.In, next.Out, next.PerSecond = &sum.in, &sum.out, &all
-		b.history.add(point{at: now, in: float32(all)}, fineStep)
 	}
 
 	b.bridgeRow, b.counters, b.missed = next, counters, 0
@@ -117,15 +115,9 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 
 // addEndpoints sums up what the bridge counts for each of its endpoints.
 func (row *bridgeRow) addEndpoints() {
-	var took time.Duration
 	for _, e := range row.Endpoints {
 		row.Requests, row.Errors = row.Requests+int64(e.NumRequests), row.Errors+int64(e.NumErrors)
 		row.LastError = shorten(cmp.Or(e.LastError, row.LastError))
-		took += e.ProcessingTime
-	}
-	if row.Requests > 0 {
-		took /= time.Duration(row.Requests)
-		row.Took = &took
 	}
 }
 
@@ -170,10 +162,9 @@ func (all bridges) status() status {
 }
 
 // rows returns what the page of the bridges shows.
-func (all bridges) rows(now time.Time) (rows []bridgeRow) {
+func (all bridges) rows() (rows []bridgeRow) {
 	for _, b := range all {
 		row := b.bridgeRow
-		row.Line = b.history.line(now, inOf)
 		if b.isGone() {
 			row.Ready, row.Why = false, "it does not answer"
 			row.In, row.Out, row.PerSecond = nil, nil, nil

@@ -50,9 +50,6 @@ func (c *deadCause) In() queueRef {
 // From is the queue that they came from, or In if these are several.
 func (c *deadCause) From() queueRef { return c.In().Named(cmp.Or(c.Home, c.Queue)) }
 
-// Count is how many there are.
-func (c *deadCause) Count() int64 { return int64(len(c.IDs)) }
-
 // ElementID is the id of its row in a page.
 func (c *deadCause) ElementID() string {
 	return fmt.Sprintf("d-%.8x", sha256.Sum256(fmt.Append(nil, c.In(), c.Text)))
@@ -110,13 +107,17 @@ func (b *board) getDead(w http.ResponseWriter, r *http.Request) {
 
 // findCause returns a search that has found the dead letters of a queue with a cause.
 func (b *board) findCause(ctx context.Context, q queueRef, cause string) (*search, error) {
-	v, _ := b.dead.look(ctx)
-	for i := range v.Causes {
-		if c := &v.Causes[i]; c.In() == q && c.Text == cause {
-			return b.searches.keep(q, itemsFilter{Cause: cause}, c.IDs), nil
+	for {
+		v, state := b.dead.look(ctx)
+		for i := range v.Causes {
+			if c := &v.Causes[i]; c.In() == q && c.Text == cause {
+				return b.searches.keep(q, itemsFilter{Cause: cause}, c.IDs), nil
+			}
+		}
+		if !state.Running || ctx.Err() != nil {
+			return nil, errNoCause
 		}
 	}
-	return nil, errNoCause
 }
 
 // showSurvey shows a page of a survey. It soon asks again if it has only a part.
@@ -126,5 +127,5 @@ func (b *board) showSurvey(
 	if s.AsOf = state.asOf; state.Running {
 		s.Refresh = soonTime
 	}
-	b.show(w, codeOf(state.err), page, s, view)
+	b.show(w, codeOf(state.Err), page, s, view)
 }

@@ -51,22 +51,24 @@ type figures struct {
 
 // record adds what was found to the histories. f.mu is held.
 func (f *figures) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
-	step := fineStep
-	if len(found) > fineQueues {
-		step = coarseStep
-	}
-
 	all := point{at: now, in: -1, out: -1}
 	for ref := range found {
 		f.queue(ref)
 	}
 
 	dead := f.deadNames()
+	for ref, home := range dead {
+		n, isFound := found[ref]
+		if _, isListed := found[home]; isFound && !isListed && n.Ready+n.Leased+n.Delayed > 0 {
+			found[home] = subjects.QueueCounts{} // its dead letters are all that it has
+		}
+	}
+
 	for ref, n := range found {
 		q := f.queue(ref)
 		q.QueueCounts, q.listed = n, true
 		p := f.pointOf(now, ref, q)
-		q.history.add(p, step)
+		q.history.add(p)
 		if _, isDead := dead[ref]; isDead {
 			continue
 		}
@@ -79,7 +81,7 @@ func (f *figures) record(now time.Time, found map[queueRef]subjects.QueueCounts)
 		}
 	}
 
-	f.total.add(all, fineStep)
+	f.total.add(all)
 }
 
 // queue returns what is known of a queue. If there are too many, it is not kept. f.mu is held.
@@ -156,8 +158,9 @@ func (f *figures) one(ref queueRef) knownQueue {
 	}
 
 	now := time.Now()
+	q.shown = now
 	k := knownQueue{f.row(now, ref, q), q.info, q.infoAt, slices.Clone(q.history.points)}
-	if k.asOf.IsZero() {
+	if k.asOf.IsZero() && q.listed {
 		k.asOf = f.listed
 	}
 
@@ -173,23 +176,14 @@ func (f *figures) all() (rows []queueRow, sum counts, err error) {
 	defer f.mu.Unlock()
 	dead := f.deadNames()
 	rows = make([]queueRow, 0, len(f.queues))
-	missing := map[queueRef]bool{} // queues with dead letters, without anything else
-	add := func(ref queueRef, q *queueState) *queueRow {
-		rows = append(rows, f.row(now, ref, q))
-		row := &rows[len(rows)-1]
-		home, isDead := dead[ref]
-		if row.IsDead = isDead; isDead && row.All() > 0 {
-			missing[home] = true
-		}
-		return row
-	}
-
 	var in, out float64
 	for ref, q := range f.queues {
 		if !q.listed && q.Ready+q.Leased+q.Delayed == 0 {
 			continue
 		}
-		row := add(ref, q)
+		row := f.row(now, ref, q)
+		_, row.IsDead = dead[ref]
+		rows = append(rows, row)
 		if row.IsDead {
 			continue
 		}
@@ -200,14 +194,6 @@ func (f *figures) all() (rows []queueRow, sum counts, err error) {
 			in, out = in+*row.In, out+*row.Out
 			sum.In, sum.Out = &in, &out
 		}
-	}
-
-	for i := range rows {
-		delete(missing, rows[i].queueRef)
-	}
-
-	for home := range missing {
-		add(home, &queueState{})
 	}
 
 	return rows, sum, f.listErr

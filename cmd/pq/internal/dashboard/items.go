@@ -79,7 +79,7 @@ func (b *board) getItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 		b.fail(w, r, http.StatusNotFound, "No search", noSearch)
 		return
 	}
-	b.showItems(w, r, codeOf(v.err), v)
+	b.showItems(w, r, codeOf(v.Err), v)
 }
 
 // addItems adds the items from a place on.
@@ -97,7 +97,7 @@ func (b *board) addItems(ctx context.Context, v *itemsView, query url.Values) {
 		v.Filter.Error = err.Error()
 		return
 	case err != nil:
-		v.Error, v.err = err.Error(), err
+		v.Err = err
 		return
 	}
 
@@ -120,10 +120,7 @@ func (b *board) addMatches(ctx context.Context, v *itemsView, f *search, query u
 	ids := found[from:min(from+pageRows, len(found))]
 	v.Pager = pagerOf(v.Queue.Items(""), query, from, len(ids), len(found))
 	rows, err := b.rowsByID(ctx, v.Queue, ids, rowBytes)
-	if err != nil {
-		v.Error, v.err = err.Error(), err
-	}
-	v.Rows = slices.DeleteFunc(rows, isGone)
+	v.Rows, v.Err = slices.DeleteFunc(rows, isGone), err
 }
 
 func isGone(row itemRow) bool { return row.Code == subjects.CodeNotFound }
@@ -172,6 +169,6 @@ func (b *board) postStop(w http.ResponseWriter, r *http.Request) {
 		b.fail(w, r, http.StatusNotFound, "No search", noSearch)
 		return
 	}
-	f.end()
+	f.cancel(errStopped)
 	http.Redirect(w, r, f.queue.Items("")+"?search="+f.id, http.StatusSeeOther)
 }

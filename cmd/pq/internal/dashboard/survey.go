@@ -33,10 +33,9 @@ type survey[V any] struct {
 
 // surveyState says how far a result is to be believed.
 type surveyState struct {
-	Running bool   // and the result is only a part
-	Error   string // of the last survey
+	Running bool  // and the result is only a part
+	Err     error // of the last survey
 	asOf    time.Time
-	err     error // the same as Error
 }
 
 // look returns the last result. A new survey begins if that is old, and replaces it when it ends.
@@ -93,12 +92,12 @@ func (s *survey[V]) end(began time.Time, result V, err error) {
 	defer s.mu.Unlock()
 	s.ended = time.Now()
 	s.pause = max(surveyFresh, surveyShare*s.ended.Sub(began))
-	s.state = surveyState{asOf: s.state.asOf, err: err}
-	if err != nil {
-		s.state.Error = err.Error()
-	}
-	if err == nil || !s.complete {
-		s.result, s.state.asOf, s.complete = result, began, err == nil
+	s.state = surveyState{asOf: s.state.asOf, Err: err}
+	switch {
+	case err == nil:
+		s.result, s.state.asOf, s.complete = result, began, true
+	case !s.complete: // nobody knows how much that is of what there is
+		s.result, s.state.asOf = result, time.Time{}
 	}
 }
 

@@ -48,6 +48,7 @@ func (b *tab) act(form, action string, n int, done string) {
 	b.do("window.before = true")
 	b.press("#act", "Close")
 	b.until(`!window.before && document.readyState == "complete"`) // the list is loaded again
+	b.until(`document.activeElement.closest("main")`)
 }
 
 func TestItems(t *testing.T) {
@@ -283,8 +284,15 @@ func TestDeadLetters(t *testing.T) {
 	b.expect("status of 404") // once it is gone
 	b.press("#dead tbody tr:first-child", "out of paper")
 	b.has(2, "#items tbody tr")
+	b.keys("u")
+	b.at("/dead")
+	b.press("#dead tbody tr:first-child", "out of paper")
+	b.has(2, "#items tbody tr")
 	b.press("#items tbody tr", "")
 	b.seesIn("#value", "a1")
+	b.press(".facts", "All that died of the same")
+	b.has(2, "#items tbody tr")
+	b.press("#items tbody tr", "")
 	b.sees("Died", "Because of")
 	b.open(b.location(), `$("main .acts button")`)
 	b.act("main .acts", "Redrive", 1, "redriven")

@@ -173,6 +173,8 @@ func TestSchedules(t *testing.T) {
 	b.do(`$("#schedules tbody tr:nth-child(2) [value=run]").focus()`)
 	b.keys("\r")
 	b.until(`$("#schedules tbody tr:nth-child(2)").cells[5].innerText == "1"`)
+	b.until(`document.activeElement.value == "run" && document.activeElement.closest("tr:nth-child(2)")`)
+	b.until(`$$("#schedules [data-local]").every(e => /^[A-Z]/.test(e.textContent) && e.title.endsWith(" UTC"))`)
 
 	b.press("main", "Add a schedule")
 	b.expect("status of 4")
@@ -217,6 +219,11 @@ func TestBridges(t *testing.T) {
 	b.until(`$$(".c-ok").filter(c => c.innerText == "yes").length == 2`)
 	must(t, second.Stop())
 	b.seesIn("#bridges", "it does not answer")
+
+	// A phone has the same figures, with what they are.
+	b.resize(390, 740)
+	b.until(`$$("#bridges td[data-label]").length == 14 && $$("#bridges td[data-label]")
+		.every(c => c.checkVisibility() && getComputedStyle(c, "::before").content.includes(c.dataset.label))`)
 
 	// A pop that waits is counted.
 	ctx, cancel := context.WithCancel(t.Context())

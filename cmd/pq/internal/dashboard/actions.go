@@ -107,10 +107,7 @@ func (b *board) purgeItems(ctx context.Context, v *doneView, state client.State)
 	}
 }
 
-var (
-	errNothing  = errors.New("no items are selected")
-	errNoSearch = errors.New(noSearch)
-)
+var errNothing = errors.New("no items are selected")
 
 // chosen returns the items that a form is about. found is the search that it names, or one for the
 // cause of dead letters that it names; nil if it names items.
@@ -166,13 +163,9 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 		v.Search = found.id
 	}
 
-	if v.Back != "" {
-		v.Back = localPath(v.Back)
-	}
-
 	if action == "move" {
 		_ = b.live.ask(r.Context(), q)
-		if info := b.live.one(q).info; info != nil && len(info.Priorities) > 0 {
+		if info := b.live.one(q).Info; info != nil && len(info.Priorities) > 0 {
 			v.Least = &info.Priorities[0].Priority
 		}
 	}

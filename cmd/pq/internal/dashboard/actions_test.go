@@ -12,6 +12,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -146,6 +147,12 @@ func TestPurge(t *testing.T) {
 	if n := r.info().Ready; n != 0 {
 		t.Errorf("%d items are left", n)
 	}
+	stats, err := r.Conn.Request(statsSubject, []byte(subjects.StatsOfQueues), testenv.Patience)
+	must(t, err)
+	said, err := subjects.ParseBridgeStats(stats.Data)
+	if err != nil || len(said.Queues) != 1 || said.Queues[0].In != 3 || said.Queues[0].Out != 0 {
+		t.Errorf("what was purged counts as popped: %+v, %v", said, err)
+	}
 	if !strings.Contains(r.log.String(), "action=purge queue=pq.jobs") || !strings.Contains(r.log.String(), "done=3") {
 		t.Errorf("logged %s", r.log)
 	}
@@ -171,7 +178,7 @@ func TestActionsOnItems(t *testing.T) {
 		t.Fatalf("%d items are left", n)
 	}
 
-	b.post("/queue/pq/jobs/move", "ids", ids[2], "dry", "1").wants(t, 200, `name="priority"`)
+	b.post("/queue/pq/jobs/move", "ids", ids[2], "dry", "1").wants(t, 200, `name="priority"`, "The smallest of a ready item here is 5.")
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "up").wants(t, 400, `value="up"`)
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 200)
 	b.post("/queue/q/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 400)
@@ -227,7 +234,8 @@ func TestDeadLetters(t *testing.T) {
 
 	found := b.post("/search", "kind", "pq", "name", "jobs-dead", "cause", "no user *").wants(t, 303).Header.Get("Location")
 	_, search, _ := strings.Cut(found, "search=")
-	b.sees(found, "one", "two", "no user *", `class="c-tries ">1</td>`, "data-pick-match checked").lacks(t, "three")
+	b.sees(found, "one", "two", "no user *", `class="c-tries ">1</td>`, "data-pick-match checked", `href="/dead" data-up`).lacks(t, "three")
+	b.get("/queue/pq/jobs-dead/item/"+r.idsOf("jobs-dead")[0]).wants(t, 200, `name="cause" value="no user *"`)
 	b.post("/search", "kind", "pq", "name", "jobs-dead", "cause", "other").wants(t, 400, errNoCause.Error())
 	b.post("/queue/pq/other/redrive", "search", search).wants(t, 400, errNoSearch.Error())
 	b.get("/queue/pq/jobs-dead/items?header="+url.QueryEscape("Pq-Dead-Reason: broken")).wants(t, 200, "three")
@@ -271,7 +279,7 @@ func TestSearch(t *testing.T) {
 	b.post("/search", "kind", "pq", "name", "jobs", "header", "no colon").wants(t, 400, `value="no colon"`)
 	b.get("/queue/pq/jobs/items?search=none").wants(t, 404)
 	b.post("/search/none/stop").wants(t, 404)
-	b.get("/queue/pq/jobs/items?match="+strings.Repeat("x", 300)).wants(t, 200, "want at most 256")
+	b.get("/queue/pq/jobs/items?match="+strings.Repeat("x", 300)).wants(t, 400, "want at most 256")
 }
 
 // Searches are bounded, and those that have ended make room.

@@ -106,8 +106,6 @@ func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
 	c := callerOf(r)
 	name := q.Kind + "." + q.Name
 	args := []any{"action", action, "queue", name, "user", c.name, "from", r.RemoteAddr}
-	// Enough to tell two browsers apart, and too little to log in with.
-	rest = append(rest, "session", c.session[:min(len(c.session), 6)])
 	for pair := range slices.Chunk(rest, 2) {
 		if pair[1] != nil && pair[1] != "" {
 			args = append(args, pair...)

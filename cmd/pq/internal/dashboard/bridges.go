@@ -43,13 +43,6 @@ type rates struct{ in, out float64 }
 // bridges are those that have answered, by their ids.
 type bridges map[string]*bridgeState
 
-// noteAsked counts a question to all.
-func (all bridges) noteAsked() {
-	for _, b := range all {
-		b.missed++
-	}
-}
-
 // note takes in what a bridge says.
 func (all bridges) note(now time.Time, data []byte) {
 	var stats micro.Stats
@@ -94,20 +87,17 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 		perSecond := func(now, before int64) float64 {
 			return float64(max(now-before, 0)) / elapsed
 		}
-		var sum rates
 		b.rates = map[queueRef]rates{}
 		for q, n := range counters {
 			before, known := b.counters[q]
 			if !known && n.In+n.Out > 0 {
 				continue // it was not among the busiest
 			}
-			r := rates{perSecond(n.In, before.In), perSecond(n.Out, before.Out)}
-			b.rates[q] = r
-			sum.in, sum.out = sum.in+r.in, sum.out+r.out
+			b.rates[q] = rates{perSecond(n.In, before.In), perSecond(n.Out, before.Out)}
 		}
 
 		all := perSecond(next.Requests, b.Requests)
-		next.In, next.Out, next.PerSecond = &sum.in, &sum.out, &all
+		next.PerSecond = &all
 	}
 
 	b.bridgeRow, b.counters, b.missed = next, counters, 0
@@ -146,11 +136,13 @@ func (all bridges) ratesOf(q queueRef) (in, out *float64) {
 	return &sum.in, &sum.out
 }
 
-// status returns how the bridges are: connected if one is ready, or all are unknown.
+// status returns how the bridges are: connected if one is ready, or none is known.
 func (all bridges) status() status {
 	s := status{State: stateConnected}
 	for _, b := range all { // those that answer, and are not ready, refuse requests
 		switch {
+		case b.isGone() && s.Text == "":
+			s = status{stateAway, "no bridge answers"}
 		case b.isGone():
 		case b.Ready:
 			return status{State: stateConnected}
@@ -166,8 +158,7 @@ func (all bridges) rows() (rows []bridgeRow) {
 	for _, b := range all {
 		row := b.bridgeRow
 		if b.isGone() {
-			row.Ready, row.Why = false, "it does not answer"
-			row.In, row.Out, row.PerSecond = nil, nil, nil
+			row.Ready, row.Why, row.PerSecond = false, "it does not answer", nil
 		}
 		rows = append(rows, row)
 	}

@@ -7,16 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
-)
-
-const (
-	// shownCauses are those with the most letters. A survey looks at target.MaxLetters of all
-	// queues.
-	shownCauses = 100
 )
 
 // Page "dead".
@@ -28,6 +23,7 @@ type deadView struct {
 	Counted int64
 	// Denied says why some queues cannot be read.
 	Denied string
+	// Causes are those with the most letters, of the target.MaxLetters that a survey looks at.
 	Causes []deadCause
 	surveyState
 }
@@ -95,11 +91,9 @@ func (v *deadView) setCauses(causes *target.Causes) {
 func (b *board) getDead(w http.ResponseWriter, r *http.Request) {
 	b.live.freshen(r.Context())
 	v, state := b.dead.look(r.Context())
-	shown := v.Causes[:min(len(v.Causes), shownCauses)]
-	v.Causes = nil
-	for _, cause := range shown {
-		cause.Can = b.gateway.may(r.Context(), cause.In())
-		v.Causes = append(v.Causes, cause)
+	v.Causes = slices.Clone(v.Causes[:min(len(v.Causes), pageRows)]) // others show them too
+	for i := range v.Causes {
+		v.Causes[i].Can = b.gateway.may(r.Context(), v.Causes[i].In())
 	}
 	v.surveyState = state
 	b.showSurvey(w, b.newShell(r, "Dead letters", "dead"), "dead", state, &v)

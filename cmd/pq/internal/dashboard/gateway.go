@@ -193,7 +193,7 @@ func ask[T any](
 ) (answer T, err error) {
 	subject, err := g.subject(q, verb)
 	if err != nil {
-		return answer, err
+		return answer, fmt.Errorf("%w: %w", client.ErrBadRequest, err)
 	}
 	err = g.send(ctx, subject, func(ctx context.Context) (err error) {
 		answer, err = request(target.New(g.client, q.FIFO(), q.Name), ctx)

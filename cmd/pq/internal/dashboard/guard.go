@@ -18,8 +18,7 @@ import (
 // Bounds of what a browser may ask for.
 const (
 	maxHeaderBytes = 32 << 10
-	maxBody        = 256 << 10
-	maxPushBody    = 4 << 20 // a value of 1 MiB, encoded as a form
+	maxBody        = 4 << 20 // a value of 1 MiB, encoded as a form
 	maxOpenBody    = 4 << 10 // before somebody has logged in
 	maxForms       = 6 << 20 // held at a time: the largest, and a login on each connection
 	maxConnections = 320
@@ -33,7 +32,6 @@ const (
 	staticPath = "/static/"
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
-	pushEnd    = "/push" // of a queue
 )
 
 // policy lets a page load what this server serves, and nothing else. Values of items are only ever
@@ -80,8 +78,9 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 			return
 		}
 		if !g.isHost(r.Host) {
-			http.Error(w, "This dashboard is not served as "+shorten(r.Host)+
-				". Start pq dashboard with --host to allow that name.", http.StatusMisdirectedRequest)
+			text := "This dashboard is not served as " + shorten(r.Host) +
+				". Start pq dashboard with --host to allow that name."
+			http.Error(w, text, http.StatusMisdirectedRequest)
 			return
 		}
 		if g.origins.Check(r) != nil || isEmbedded(r) {
@@ -130,7 +129,7 @@ func setHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "same-origin")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin") // which counts with HTTPS, and on this machine
+	h.Set("Cross-Origin-Opener-Policy", "same-origin") // for HTTPS, and this machine
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 }
@@ -164,14 +163,11 @@ func isOpen(r *http.Request) bool {
 // askToLogIn answers a request of somebody who has not logged in. The page with a form stays as it
 // is, so that nothing typed is lost: its user logs in from another tab.
 func (g *guard) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
-	isForm := r.Method == http.MethodPost
-	switch {
-	case g.logins.hasForm() && !isForm && r.Header.Get("HX-Request") == "":
+	switch isForm := r.Method == http.MethodPost; {
+	case g.logins.hasForm() && !isForm:
 		next := url.QueryEscape(r.URL.RequestURI())
 		http.Redirect(w, r, loginPath+"?next="+next, http.StatusSeeOther)
 		return
-	case g.logins.hasForm() && !isForm:
-		w.Header().Set("HX-Redirect", loginPath) // the session is over
 	case g.logins.hasForm():
 		err = fmt.Errorf("%w, in another tab, and try again", err)
 	}
@@ -196,11 +192,8 @@ func (g *guard) readForm(r *http.Request) (release func(), err error) {
 	}
 
 	limit := int64(maxBody)
-	switch {
-	case isOpen(r):
+	if isOpen(r) {
 		limit = maxOpenBody
-	case strings.HasSuffix(r.URL.Path, pushEnd):
-		limit = maxPushBody
 	}
 
 	size := r.ContentLength

@@ -17,7 +17,7 @@ import (
 // deadPrefix begins the names of the headers that say how an item became a dead letter.
 const deadPrefix = "Pq-Dead-"
 
-const noSearch = "this search is no longer kept: search again"
+var errNoSearch = errors.New("this search is no longer kept: search again")
 
 // filterOf returns the items that a query asks for.
 func filterOf(query url.Values) itemsFilter {
@@ -57,10 +57,9 @@ func (b *board) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsView 
 }
 
 func (b *board) showItems(w http.ResponseWriter, r *http.Request, code int, v *itemsView) {
-	for i := range v.Rows {
-		v.IsDead = v.IsDead || v.Rows[i].Dead != nil
-	}
-	v.IsDead = v.IsDead || len(v.Rows) == 0 && strings.HasSuffix(v.Queue.Name, settings.DeadSuffix)
+	isDead := func(row itemRow) bool { return row.Dead != nil }
+	v.IsDead = slices.ContainsFunc(v.Rows, isDead) ||
+		len(v.Rows) == 0 && strings.HasSuffix(v.Queue.Name, settings.DeadSuffix)
 	s := b.newShell(r, v.Queue.Name, "queues")
 	if v.Search != nil && v.Search.Running && s.Refresh > 0 {
 		s.Refresh = soonTime
@@ -76,7 +75,7 @@ func (b *board) getItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 	} else if f := b.searchOf(id, q); f != nil {
 		b.addMatches(r.Context(), v, f, query)
 	} else {
-		b.fail(w, r, http.StatusNotFound, "No search", noSearch)
+		b.fail(w, r, http.StatusNotFound, "No search", errNoSearch.Error())
 		return
 	}
 	b.showItems(w, r, codeOf(v.Err), v)
@@ -92,11 +91,7 @@ func (b *board) addItems(ctx context.Context, v *itemsView, query url.Values) {
 
 	o.After, o.Limit, o.ValueBytes = query.Get("after"), pageRows, b.valueBytes(rowBytes)
 	page, err := b.gateway.items(ctx, v.Queue, o)
-	switch {
-	case errors.Is(err, client.ErrBadRequest):
-		v.Filter.Error = err.Error()
-		return
-	case err != nil:
+	if err != nil {
 		v.Err = err
 		return
 	}
@@ -166,7 +161,7 @@ func (b *board) postSearch(w http.ResponseWriter, r *http.Request) {
 func (b *board) postStop(w http.ResponseWriter, r *http.Request) {
 	f := b.searches.find(r.PathValue("id"))
 	if f == nil {
-		b.fail(w, r, http.StatusNotFound, "No search", noSearch)
+		b.fail(w, r, http.StatusNotFound, "No search", errNoSearch.Error())
 		return
 	}
 	f.cancel(errStopped)

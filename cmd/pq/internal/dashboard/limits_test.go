@@ -34,8 +34,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	const form = "value="
-	large(http.MethodPost, "/queue/pq/jobs/remove", form+strings.Repeat("x", maxBody), "", http.StatusRequestEntityTooLarge)
-	large(http.MethodPost, "/queue/pq/jobs/push", form+strings.Repeat("x", maxPushBody), "", http.StatusRequestEntityTooLarge)
+	large(http.MethodPost, "/queue/pq/jobs/push", form+strings.Repeat("x", maxBody), "", http.StatusRequestEntityTooLarge)
 	large(http.MethodGet, "/", "", strings.Repeat("x", maxHeaderBytes+10_000), http.StatusRequestHeaderFieldsTooLarge)
 	if n := r.info().Ready; n != 0 {
 		t.Errorf("%d items were pushed", n)
@@ -93,11 +92,11 @@ func TestMemoryOfForms(t *testing.T) {
 	if _, status := r.dial("%sTransfer-Encoding: chunked\r\n\r\n", form); status != "403" {
 		t.Errorf("a form of any length has status %s", status)
 	}
-	sender, status := r.dial("%sContent-Length: %d\r\n\r\n", form, maxPushBody)
+	sender, status := r.dial("%sContent-Length: %d\r\n\r\n", form, maxBody)
 	if status != "100" { // the server reads the form
 		t.Errorf("status %s", status)
 	}
-	if _, status := r.dial("%sContent-Length: %d\r\n\r\n", form, maxPushBody); status != "503" {
+	if _, status := r.dial("%sContent-Length: %d\r\n\r\n", form, maxBody); status != "503" {
 		t.Errorf("one more has status %s", status)
 	}
 	b.post("/queue/pq/jobs/push", "value", "x").wants(t, http.StatusOK) // there is room for small ones

@@ -83,7 +83,9 @@ func (l *live) look(ctx context.Context, now time.Time) {
 	if l.g.nc.IsConnected() {
 		l.mu.Lock()
 		l.looked = now
-		l.bridges.noteAsked()
+		for _, b := range l.bridges {
+			b.missed++
+		}
 		l.mu.Unlock()
 		if l.g.refusal(statsSubject) == nil { // if the connection is gone, the status says so
 			question := []byte(subjects.StatsOfQueues)
@@ -236,8 +238,6 @@ func (l *live) status() status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.g.nc.IsClosed():
-		return status{stateAway, "the connection to NATS is closed: start pq dashboard again"}
 	case !l.g.nc.IsConnected():
 		text := "NATS is away, and the dashboard reconnects"
 		if err := l.g.nc.LastError(); err != nil {

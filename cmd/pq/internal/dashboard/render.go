@@ -61,9 +61,9 @@ func (r *renderer) page(w io.Writer, name string, s *shell, view any) error {
 
 // static serves the assets. Errors are not cached: net/http takes the header back.
 func (r *renderer) static() http.Handler {
-	serve := http.StripPrefix(r.root, http.FileServerFS(r.assets))
-	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+	serve := http.FileServerFS(r.assets)
+	return http.StripPrefix(r.root, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 		serve.ServeHTTP(w, q)
-	})
+	}))
 }

@@ -89,7 +89,7 @@ func (s *searches) start(
 	within, end := context.WithTimeoutCause(s.ctx, longestSearch, errTooLong)
 	ctx, cancel := context.WithCancelCause(within)
 	found := s.add(q, f, cancel)
-	found.at = searchView{Total: total, Started: time.Now(), Running: true}
+	found.at = searchView{Total: total, Running: true}
 
 	s.running++
 	s.work.Go(func() {
@@ -109,8 +109,7 @@ func (s *searches) keep(q queueRef, f itemsFilter, ids []string) *search {
 	defer s.mu.Unlock()
 	found := s.add(q, f, func(error) {})
 	found.ids = ids[:min(len(ids), maxMatches)]
-	n := int64(len(ids))
-	found.at = searchView{Scanned: n, Total: n, Started: time.Now(), Full: n > maxMatches}
+	found.at = searchView{Scanned: int64(len(ids)), Full: len(ids) > maxMatches}
 	return found
 }
 
@@ -139,7 +138,7 @@ func (f *search) run(ctx context.Context, g *gateway, o client.ItemsOptions) {
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.at.Running, f.at.Took = false, time.Since(f.at.Started)
+	f.at.Running = false
 	switch {
 	case errors.Is(context.Cause(ctx), errStopped):
 		f.at.Stopped = true
@@ -172,9 +171,6 @@ func (f *search) view() *searchView {
 	defer f.mu.Unlock()
 	v := f.at
 	v.ID, v.Found, v.Total = f.id, int64(len(f.ids)), max(v.Total, v.Scanned)
-	if v.Running {
-		v.Took = time.Since(v.Started)
-	}
 	return &v
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -152,15 +151,13 @@ type queueRow struct {
 
 // Page "queue".
 type queueView struct {
-	queueRow
+	knownQueue
 	Can can
 	// Exists is false for a queue without items, settings and consumers. Denied says why it cannot
 	// be read, and Err why nothing is known of it.
 	Exists bool
 	Denied string
 	Err    error
-	// Info is what the bridge says, nil if it did not.
-	Info *client.QueueInfo
 	// CountsChart has ready, leased and delayed items, RatesChart pushes and pops.
 	CountsChart, RatesChart series
 	// Head has the first items, at most 5; nil if the user may not look at them.
@@ -171,8 +168,6 @@ type queueView struct {
 	// msg_id and unique, and Pause has for.
 	Settings    settingsForm
 	Push, Pause form
-
-	asOf time.Time
 }
 
 // Deepest is the largest number of items with one priority.
@@ -277,8 +272,6 @@ type searchView struct {
 	ID string
 	// Scanned of about Total items were looked at, and Found match.
 	Scanned, Total, Found int64
-	Started               time.Time
-	Took                  time.Duration
 	// Running, or else Stopped by somebody, Full because it found as much as is kept, or done.
 	Running, Stopped, Full bool
 	Error                  string
@@ -310,9 +303,8 @@ type bridgesView struct {
 type bridgeRow struct {
 	micro.Stats
 	subjects.BridgeStats
-	Seen time.Time // when it last answered
-	// In, Out and PerSecond are pushes, pops and all requests a second.
-	In, Out, PerSecond *float64
+	Seen      time.Time // when it last answered
+	PerSecond *float64  // requests
 	// Requests and Errors are those since it started.
 	Requests, Errors int64
 	LastError        string

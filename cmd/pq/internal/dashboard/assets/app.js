@@ -242,7 +242,7 @@
   document.addEventListener("htmx:beforeSwap", (e) => {
     const { target, xhr, requestConfig } = e.detail;
     if (requestConfig.verb === "get") { // a filter
-      if (xhr.status >= 400) e.detail.shouldSwap = false;
+      if (xhr.status >= 400 || !parsed(xhr.responseText).getElementById(target.id)) e.detail.shouldSwap = false;
       return;
     }
     // A form whose answer is no form, such as when the session has ended, keeps what was typed.

@@ -2,11 +2,9 @@ package dashboard
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -83,6 +81,9 @@ func TestKilledBridge(t *testing.T) {
 		b.fits()
 		tabs[path] = b
 	}
+	tabs["/"].has(100, "#rows tr")
+	tabs["/"].press(".pager", "Next")
+	tabs["/"].sees("queue-0150")
 
 	kill()
 	for path, b := range tabs {

@@ -89,28 +89,6 @@ func TestQueues(t *testing.T) {
 	b.seesIn("h1", "jobs")
 }
 
-// TestManyQueues: pages of them, and all can be filtered.
-func TestManyQueues(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
-	const n = 230
-	for i := range n {
-		s.push(fmt.Sprintf("queue-%03d", i), 0, "x")
-	}
-	b := newTab(t, s.url)
-	b.open("/")
-	b.sees("230 queues", "queue-000", "queue-099")
-	b.has(100, "#rows tr")
-	b.press(".pager", "Next")
-	b.sees("queue-100", "queue-199")
-	b.press(".pager", "Next")
-	b.has(30, "#rows tr")
-	s.push("queue-229", 0, "y")
-	b.figures("queue-229", ".c-ready", "2")
-	b.fill("#filter", "queue-00")
-	b.has(10, "#rows tr")
-}
-
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

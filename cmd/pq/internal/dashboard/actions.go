@@ -165,7 +165,7 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 
 	if action == "move" {
 		_ = b.live.ask(r.Context(), q)
-		if info := b.live.one(q).Info; info != nil && len(info.Priorities) > 0 {
+		if info := b.live.one(q).info; info != nil && len(info.Priorities) > 0 {
 			v.Least = &info.Priorities[0].Priority
 		}
 	}

@@ -143,7 +143,7 @@ func (f *figures) listedAt() time.Time {
 // knownQueue is what is known of a queue as of a time, and its history.
 type knownQueue struct {
 	queueRow
-	Info   *client.QueueInfo // nil if it is not known
+	info   *client.QueueInfo // nil if it is not known
 	asOf   time.Time
 	points []point
 }

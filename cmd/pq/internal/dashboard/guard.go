@@ -83,7 +83,7 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 			http.Error(w, text, http.StatusMisdirectedRequest)
 			return
 		}
-		if g.origins.Check(r) != nil || isEmbedded(r) {
+		if g.origins.Check(r) != nil {
 			http.Error(w, "Another site sent this request.", http.StatusForbidden)
 			return
 		}
@@ -145,14 +145,6 @@ func (g *guard) isHost(host string) bool {
 	}
 	_, err := netip.ParseAddr(name)
 	return err == nil || isAllowed("localhost") || slices.ContainsFunc(g.hosts, isAllowed)
-}
-
-// isEmbedded reports whether another site asks for something in the background. Only its links may
-// lead here.
-func isEmbedded(r *http.Request) bool {
-	site := r.Header.Get("Sec-Fetch-Site")
-	isOther := site == "cross-site" || site == "same-site"
-	return isOther && r.Header.Get("Sec-Fetch-Mode") != "navigate"
 }
 
 // isOpen reports whether a request needs no login.

@@ -44,14 +44,16 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 	ctx := r.Context()
 	b.live.freshen(ctx)
 	err := b.live.ask(ctx, q)
+	known := b.live.one(q)
 	v := &queueView{
-		knownQueue: b.live.one(q), Denied: deniedBy(err), Can: b.gateway.may(ctx, q),
+		queueRow: known.queueRow, Info: known.info, asOf: known.asOf,
+		Denied: deniedBy(err), Can: b.gateway.may(ctx, q),
 	}
 	if v.asOf.IsZero() {
 		v.Err = err
 	}
 
-	v.CountsChart, v.RatesChart = charts(v.points)
+	v.CountsChart, v.RatesChart = charts(known.points)
 	v.Settings = settingsOf(q, v.Info)
 
 	more := b.detailsOf(ctx, q)

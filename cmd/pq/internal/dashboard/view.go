@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -151,13 +152,15 @@ type queueRow struct {
 
 // Page "queue".
 type queueView struct {
-	knownQueue
+	queueRow
 	Can can
 	// Exists is false for a queue without items, settings and consumers. Denied says why it cannot
 	// be read, and Err why nothing is known of it.
 	Exists bool
 	Denied string
 	Err    error
+	// Info is what the bridge says, nil if it did not.
+	Info *client.QueueInfo
 	// CountsChart has ready, leased and delayed items, RatesChart pushes and pops.
 	CountsChart, RatesChart series
 	// Head has the first items, at most 5; nil if the user may not look at them.
@@ -168,6 +171,8 @@ type queueView struct {
 	// msg_id and unique, and Pause has for.
 	Settings    settingsForm
 	Push, Pause form
+
+	asOf time.Time
 }
 
 // Deepest is the largest number of items with one priority.

@@ -56,13 +56,6 @@ func TestForms(t *testing.T) {
 	push("value", "dear all")
 	b.seesIn("#push", "ushed")
 	b.has(0, "[name=priority]")
-	b.open(path + "/items")
-	b.has(1, "#items tbody tr")
-	b.press("#items tbody", "")
-	b.seesIn("#value", "dear all")
-	b.open(b.location(), `$("main .acts button")`)
-	b.act("main", "Remove", 1, "removed")
-	b.has(0, "#items tbody tr")
 	path = "/queue/pq/jobs"
 
 	b.open(path, `$("#settings form")`)

@@ -109,16 +109,6 @@ func TestQueue(t *testing.T) {
 	b.sees("neither items nor settings")
 	s.push("absent", 0, "now it is there")
 	b.seesIn("#totals", "Ready\n1")
-
-	b.expect("status of 400")
-	b.open("/queue/pq/..")
-	b.open("/queue/pq/a%20b")
-	b.sees("No queue")
-	b.expect("status of 404")
-	b.open("/queue/zz/jobs")
-	b.sees("No queue")
-	b.open("/nothing")
-	b.sees("Not found")
 }
 
 // TestSchedules: the page of a queue lists its schedules, with what they have pushed so far, and says

@@ -78,17 +78,10 @@ func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
 		return
 	}
 
-	counts := map[subjects.State]int64{
+	v.Count = map[subjects.State]int64{
 		"": info.Ready + info.Delayed + info.Leased, subjects.StateReady: info.Ready,
 		subjects.StateDelayed: info.Delayed, subjects.StateLeased: info.Leased,
-	}
-
-	var ok bool
-	if v.Count, ok = counts[v.State]; !ok {
-		b.fail(w, r, http.StatusBadRequest, "No state", "Want ready, delayed or leased.")
-		return
-	}
-
+	}[v.State]
 	b.confirm(w, r, v)
 }
 
@@ -112,31 +105,21 @@ var errNothing = errors.New("no items are selected")
 // chosen returns the items that a form is about. found is the search that it names, or one for the
 // cause of dead letters that it names; nil if it names items.
 func (b *board) chosen(r *http.Request, q queueRef) (ids []string, found *search, err error) {
-	if cause := r.PostForm.Get("cause"); cause != "" {
-		if found, err = b.findCause(r.Context(), q, cause); err != nil {
-			return nil, nil, err
-		}
-		return found.matches(), found, nil
+	cause, id := r.PostForm.Get("cause"), r.PostForm.Get("search")
+	switch {
+	case cause != "":
+		found, err = b.findCause(r.Context(), q, cause)
+	case id != "":
+		found, err = b.searches.find(id, q)
+	case !r.PostForm.Has("ids"):
+		err = errNothing
 	}
 
-	if id := r.PostForm.Get("search"); id != "" {
-		if found = b.searchOf(id, q); found == nil {
-			return nil, nil, errNoSearch
-		}
-		return found.matches(), found, nil
+	if err != nil || found == nil {
+		return r.PostForm["ids"], nil, err
 	}
 
-	for _, id := range r.PostForm["ids"] { // a reply of the bridge names an id that is none
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-
-	if len(ids) == 0 {
-		return nil, nil, errNothing
-	}
-
-	return ids, nil, nil
+	return found.matches(), found, nil
 }
 
 func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
@@ -191,9 +174,6 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 
 	if found == nil {
 		v.IDs = ids
-	} else {
-		search := found.view()
-		v.More = search.Running || search.Full
 	}
 
 	rows, err := b.rowsByID(r.Context(), q, ids[:min(len(ids), sampleItems)], rowBytes)

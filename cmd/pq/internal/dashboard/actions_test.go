@@ -232,11 +232,11 @@ func TestDeadLetters(t *testing.T) {
 	}
 	counted("no user *", "broken", "too late", "/queue/pq/jobs-dead/redrive", `>2</td>`)
 
-	found := b.post("/search", "kind", "pq", "name", "jobs-dead", "cause", "no user *").wants(t, 303).Header.Get("Location")
+	found := b.post("/queue/pq/jobs-dead/search", "cause", "no user *").wants(t, 303).Header.Get("Location")
 	_, search, _ := strings.Cut(found, "search=")
 	b.sees(found, "one", "two", "no user *", `class="c-tries ">1</td>`, "data-pick-match checked", `href="/dead" data-up`).lacks(t, "three")
 	b.get("/queue/pq/jobs-dead/item/"+r.idsOf("jobs-dead")[0]).wants(t, 200, `name="cause" value="no user *"`)
-	b.post("/search", "kind", "pq", "name", "jobs-dead", "cause", "other").wants(t, 400, errNoCause.Error())
+	b.post("/queue/pq/jobs-dead/search", "cause", "other").wants(t, 400, errNoCause.Error())
 	b.post("/queue/pq/other/redrive", "search", search).wants(t, 400, errNoSearch.Error())
 	b.get("/queue/pq/jobs-dead/items?header="+url.QueryEscape("Pq-Dead-Reason: broken")).wants(t, 200, "three")
 
@@ -262,12 +262,12 @@ func TestSearch(t *testing.T) {
 	}
 	b := r.browser()
 	b.get("/queue/pq/jobs/items")
-	a := b.post("/search", "kind", "pq", "name", "jobs", "match", "of acme").wants(t, http.StatusSeeOther)
+	a := b.post("/queue/pq/jobs/search", "match", "of acme").wants(t, http.StatusSeeOther)
 	found := a.Header.Get("Location")
 	b.sees(found, "number 27 of acme").lacks(t, "of other")
 
 	_, id, _ := strings.Cut(found, "search=")
-	b.post("/search/"+id+"/stop").wants(t, http.StatusSeeOther)
+	b.post("/queue/pq/jobs/stop/"+id).wants(t, http.StatusSeeOther)
 	b.post("/queue/pq/jobs/remove", "search", id, "dry", "1").wants(t, 200, "10")
 	b.post("/queue/pq/jobs/remove", "search", id).wants(t, 200, "10")
 	if n := r.info().Ready; n != 20 {
@@ -275,10 +275,9 @@ func TestSearch(t *testing.T) {
 	}
 	b.get(found).lacks(t, "number 27")
 
-	b.post("/search", "kind", "x", "name", "jobs").wants(t, 404)
-	b.post("/search", "kind", "pq", "name", "jobs", "header", "no colon").wants(t, 400, `value="no colon"`)
+	b.post("/queue/x/jobs/search").wants(t, 404)
+	b.post("/queue/pq/jobs/search", "header", "no colon").wants(t, 400, `value="no colon"`)
 	b.get("/queue/pq/jobs/items?search=none").wants(t, 404)
-	b.post("/search/none/stop").wants(t, 404)
 	b.get("/queue/pq/jobs/items?match="+strings.Repeat("x", 300)).wants(t, 400, "want at most 256")
 }
 
@@ -300,7 +299,7 @@ func TestSearchLimits(t *testing.T) {
 	s.running = maxSearches
 	b := r.browser()
 	b.get("/queue/pq/jobs/items")
-	b.post("/search", "kind", "pq", "name", "jobs", "match", "typed").wants(t, 400, "too many searches", `value="typed"`)
+	b.post("/queue/pq/jobs/search", "match", "typed").wants(t, 400, "too many searches", `value="typed"`)
 }
 
 // A value is downloaded as it is, and never as a page.
@@ -348,6 +347,6 @@ func TestHiddenValues(t *testing.T) {
 	}
 	b.get("/queue/pq/jobs/item/"+ack.ID+"/value").wants(t, 403)
 	b.get("/queue/pq/jobs/items?header=X-Key:sesame").wants(t, 200, "hidden here").lacks(t, ack.ID)
-	b.post("/search", "kind", "pq", "name", "jobs", "match", "sword").wants(t, 400, "hidden here")
+	b.post("/queue/pq/jobs/search", "match", "sword").wants(t, 400, "hidden here")
 	b.post("/queue/pq/jobs/remove", "ids", ack.ID, "dry", "1").wants(t, 200).lacks(t, "swordfish", "sesame")
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -109,12 +108,6 @@ func (row *bridgeRow) addEndpoints() {
 		row.Requests, row.Errors = row.Requests+int64(e.NumRequests), row.Errors+int64(e.NumErrors)
 		row.LastError = shorten(cmp.Or(e.LastError, row.LastError))
 	}
-}
-
-// forget drops those that have been gone for long.
-func (all bridges) forget(now time.Time) {
-	isOld := func(_ string, b *bridgeState) bool { return now.Sub(b.Seen) > forgetAfter }
-	maps.DeleteFunc(all, isOld)
 }
 
 // ratesOf returns the rates of a queue, nil if no bridge counts them.

@@ -59,7 +59,10 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 		return v, err
 	}
 
-	rows := b.live.deadQueues()
+	rows, _, _ := b.live.all()
+	isOther := func(row queueRow) bool { return !row.IsDead || row.All() == 0 }
+	rows = slices.DeleteFunc(rows, isOther)
+	slices.SortFunc(rows, byName)
 	for i := range rows {
 		_ = b.live.ask(ctx, rows[i].queueRef) // the list may be older
 		rows[i] = b.live.one(rows[i].queueRef).queueRow
@@ -71,21 +74,16 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 	var causes target.Causes
 	note := func(q queueRef, page *client.ItemsPage) bool {
 		more := causes.Add(q.FIFO(), q.Name, page.Items)
-		v.setCauses(&causes)
+		v.Counted, v.Causes = int64(causes.Letters), nil // what was shown stays
+		for _, cause := range causes.List() {
+			v.Causes = append(v.Causes, deadCause{Cause: *cause})
+		}
 		show(v)
 		return more
 	}
 
 	v.Denied, err = b.gateway.scanAll(ctx, rows, client.ItemsOptions{}, note)
 	return v, err
-}
-
-// setCauses takes over what was found so far. Counting may go on.
-func (v *deadView) setCauses(causes *target.Causes) {
-	v.Counted, v.Causes = int64(causes.Letters), nil
-	for _, cause := range causes.List() {
-		v.Causes = append(v.Causes, deadCause{Cause: *cause})
-	}
 }
 
 func (b *board) getDead(w http.ResponseWriter, r *http.Request) {

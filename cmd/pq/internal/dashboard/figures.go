@@ -20,7 +20,6 @@ const (
 	// turns, othersPerTick at each tick. The page of a queue asks by itself.
 	viewTime      = 5 * time.Second
 	othersPerTick = 10
-	maxInfos      = 200 // each tick
 	maxQueues     = 50_000
 	// tick is the time between two looks while somebody looks at pages.
 	tick = time.Second
@@ -130,7 +129,7 @@ func (f *figures) due(now time.Time) []queueRef {
 	byAge := func(a, b queueRef) int { return f.queues[a].asked.Compare(f.queues[b].asked) }
 	slices.SortFunc(shown, byAge)
 	slices.SortFunc(others, byAge)
-	return append(shown[:min(len(shown), maxInfos)], others[:min(len(others), othersPerTick)]...)
+	return append(shown, others[:min(len(others), othersPerTick)]...)
 }
 
 // listedAt is when all queues were last listed.
@@ -176,6 +175,7 @@ func (f *figures) all() (rows []queueRow, sum counts, err error) {
 	defer f.mu.Unlock()
 	dead := f.deadNames()
 	rows = make([]queueRow, 0, len(f.queues))
+	sum.Dead = new(int64)
 	var in, out float64
 	for ref, q := range f.queues {
 		if !q.listed && q.Ready+q.Leased+q.Delayed == 0 {
@@ -185,6 +185,7 @@ func (f *figures) all() (rows []queueRow, sum counts, err error) {
 		_, row.IsDead = dead[ref]
 		rows = append(rows, row)
 		if row.IsDead {
+			*sum.Dead += row.All()
 			continue
 		}
 		sum.Ready += row.Ready
@@ -267,20 +268,6 @@ func (f *figures) sumLines() (ready, in, out []int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.total.line(now, readyOf), f.total.line(now, inOf), f.total.line(now, outOf)
-}
-
-// deadQueues returns the queues that have dead letters, by name.
-func (f *figures) deadQueues() (rows []queueRow) {
-	now := time.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for ref := range f.deadNames() {
-		if q := f.queues[ref]; q != nil && q.Ready+q.Leased+q.Delayed > 0 {
-			rows = append(rows, f.row(now, ref, q))
-		}
-	}
-	slices.SortFunc(rows, byName)
-	return rows
 }
 
 func byName(a, b queueRow) int {

@@ -243,7 +243,7 @@ func TestNothingMatches(t *testing.T) {
 	b := r.browser()
 	b.get("/queue/pq/jobs/items")
 	search := func(match string) string {
-		to := b.post("/search", "kind", "pq", "name", "jobs", "match", match).Header.Get("Location")
+		to := b.post("/queue/pq/jobs/search", "match", match).Header.Get("Location")
 		r.board.searches.work.Wait()
 		return to
 	}

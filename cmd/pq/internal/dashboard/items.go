@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,8 +15,6 @@ import (
 
 // deadPrefix begins the names of the headers that say how an item became a dead letter.
 const deadPrefix = "Pq-Dead-"
-
-var errNoSearch = errors.New("this search is no longer kept: search again")
 
 // filterOf returns the items that a query asks for.
 func filterOf(query url.Values) itemsFilter {
@@ -72,10 +69,10 @@ func (b *board) getItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 	v := b.newItems(r, q, filterOf(query))
 	if id := query.Get("search"); id == "" {
 		b.addItems(r.Context(), v, query)
-	} else if f := b.searchOf(id, q); f != nil {
+	} else if f, err := b.searches.find(id, q); err == nil {
 		b.addMatches(r.Context(), v, f, query)
 	} else {
-		b.fail(w, r, http.StatusNotFound, "No search", errNoSearch.Error())
+		b.fail(w, r, http.StatusNotFound, "No search", err.Error())
 		return
 	}
 	b.showItems(w, r, codeOf(v.Err), v)
@@ -120,22 +117,7 @@ func (b *board) addMatches(ctx context.Context, v *itemsView, f *search, query u
 
 func isGone(row itemRow) bool { return row.Code == subjects.CodeNotFound }
 
-// searchOf returns a search of a queue, nil if it is not kept.
-func (b *board) searchOf(id string, q queueRef) *search {
-	f := b.searches.find(id)
-	if f == nil || f.queue != q {
-		return nil
-	}
-	return f
-}
-
-func (b *board) postSearch(w http.ResponseWriter, r *http.Request) {
-	q := queueRef{r.PostForm.Get("kind"), r.PostForm.Get("name")}
-	if err := b.gateway.check(q); err != nil {
-		b.fail(w, r, http.StatusNotFound, "No queue", err.Error())
-		return
-	}
-
+func (b *board) postSearch(w http.ResponseWriter, r *http.Request, q queueRef) {
 	filter := filterOf(r.PostForm)
 	options, err := b.optionsOf(filter)
 	var found *search
@@ -158,12 +140,10 @@ func (b *board) postSearch(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, q.Items("")+"?search="+found.id, http.StatusSeeOther)
 }
 
-func (b *board) postStop(w http.ResponseWriter, r *http.Request) {
-	f := b.searches.find(r.PathValue("id"))
-	if f == nil {
-		b.fail(w, r, http.StatusNotFound, "No search", errNoSearch.Error())
-		return
+func (b *board) postStop(w http.ResponseWriter, r *http.Request, q queueRef) {
+	id := r.PathValue("id")
+	if f, err := b.searches.find(id, q); err == nil {
+		f.cancel(errStopped)
 	}
-	f.cancel(errStopped)
-	http.Redirect(w, r, f.queue.Items("")+"?search="+f.id, http.StatusSeeOther)
+	http.Redirect(w, r, q.Items("")+"?search="+url.QueryEscape(id), http.StatusSeeOther)
 }

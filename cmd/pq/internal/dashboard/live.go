@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -108,7 +109,8 @@ func (l *live) look(ctx context.Context, now time.Time) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.bridges.forget(now)
+	isOld := func(_ string, b *bridgeState) bool { return now.Sub(b.Seen) > forgetAfter }
+	maps.DeleteFunc(l.bridges, isOld)
 	close(l.ended)
 	l.ended = make(chan struct{})
 }

@@ -57,11 +57,6 @@ func (b *board) queuesView(query url.Values) *queuesView {
 		}
 	}
 
-	v.Sum.Dead = new(int64)
-	for _, q := range b.live.deadQueues() { // also of queues that are gone
-		*v.Sum.Dead += q.All()
-	}
-
 	v.Sum.Line, v.InLine, v.OutLine = b.live.sumLines()
 
 	filter := strings.ToLower(v.Filter)

@@ -46,11 +46,8 @@ func newRenderer() (*renderer, error) {
 	return r, err
 }
 
-// page writes a whole page. That of the login says nothing about where it leads.
+// page writes a whole page.
 func (r *renderer) page(w io.Writer, name string, s *shell, view any) error {
-	if name == "login" {
-		s = &shell{Title: s.Title, Nav: name, Now: s.Now}
-	}
 	var main strings.Builder
 	if err := r.templates.ExecuteTemplate(&main, "page-"+name, frame{s, view}); err != nil {
 		return err

@@ -49,6 +49,7 @@ var (
 	errSearches = errors.New("too many searches are running: stop one, or try again in a moment")
 	errTooLong  = errors.New("it took too long")
 	errStopped  = errors.New("somebody stopped it")
+	errNoSearch = errors.New("this search is no longer kept: search again")
 )
 
 func newSearches(g *gateway) *searches {
@@ -125,11 +126,14 @@ func (s *searches) add(q queueRef, f itemsFilter, cancel context.CancelCauseFunc
 	return found
 }
 
-// find returns a search, nil if it is not kept.
-func (s *searches) find(id string) *search {
+// find returns a search of a queue.
+func (s *searches) find(id string, q queueRef) (*search, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.all[id]
+	if f := s.all[id]; f != nil && f.queue == q {
+		return f, nil
+	}
+	return nil, errNoSearch
 }
 
 // run looks through the queue.

@@ -104,14 +104,13 @@ func (f *form) source(change *subjects.Change, rows []settingRow) (changed bool)
 
 	text, _ := json.Marshal(source) // never returns an error
 	if err := change.Set("source", string(text)); err != nil && !f.failed() {
+		about := "stream"
 		for name := range member {
 			if strings.Contains(err.Error(), name+": ") {
-				f.fail(sourcePrefix+name, err)
+				about = name
 			}
 		}
-		if !f.failed() {
-			f.fail(sourcePrefix+"stream", err)
-		}
+		f.fail(sourcePrefix+about, err)
 	}
 
 	return changed

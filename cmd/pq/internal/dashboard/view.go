@@ -175,14 +175,6 @@ type queueView struct {
 	asOf time.Time
 }
 
-// Deepest is the largest number of items with one priority.
-func (v *queueView) Deepest() (most int64) {
-	for _, p := range v.Info.Priorities {
-		most = max(most, p.Count)
-	}
-	return most
-}
-
 // series is a chart. It is the JSON of the attribute data-series.
 type series struct {
 	ID    string       `json:"id"`    // "counts" or "rates"
@@ -315,11 +307,8 @@ type bridgeRow struct {
 	LastError        string
 }
 
-// Page "login".
-type loginView struct {
-	Next  string // where to go then
-	Error string
-}
+// Page "login". Next is where to go then.
+type loginView struct{ Next, Error string }
 
 // Page "error": something else than what was asked for.
 type errorView struct{ Title, Text string }
@@ -342,8 +331,6 @@ type actionView struct {
 // Page "confirm", or a dialog: an action that waits for a yes, after a dry run.
 type confirmView struct {
 	actionView
-	// More says that more match than are kept.
-	More bool
 	// IDs or Search or State (of a purge) say which ones; they are posted back, without dry.
 	IDs   []string
 	State subjects.State

@@ -44,7 +44,7 @@ func TestKilledBridge(t *testing.T) {
 	env := testenv.New(t, testenv.Options{Stopped: true})
 	env.NATS.Start()
 	env.Conn = env.Connect()
-	s := systemIn(t, env)
+	s := systemIn(t, env, "--timeout", "10s") // what was asked of the bridge that is killed
 	folder := t.TempDir()
 	kill := s.startBridge(program, folder)
 
@@ -81,6 +81,7 @@ func TestKilledBridge(t *testing.T) {
 		b.fits()
 		tabs[path] = b
 	}
+	tabs["/schedules"].has(0, "progress")
 	tabs["/"].has(100, "#rows tr")
 	tabs["/"].press(".pager", "Next")
 	tabs["/"].sees("queue-0150")
@@ -93,7 +94,7 @@ func TestKilledBridge(t *testing.T) {
 		b.fits()
 	}
 	late := newTab(t, s.url)
-	late.expect("status of 5")
+	late.expect("status of ")
 	for _, path := range []string{"/queue/pq/absent", "/queue/pq/events/items", "/queue/pq/events/item/x"} {
 		late.open(path)
 		late.seesIn("main", client.ErrNoBridge.Error())

@@ -95,17 +95,6 @@ func (r *rig) push(values ...string) (ids []string) {
 	return ids
 }
 
-// idsOf returns those of a queue, in order.
-func (r *rig) idsOf(queue string) (ids []string) {
-	r.t.Helper()
-	page, err := client.New(r.Conn).PriorityQueue(queue).Items(context.Background(), client.ItemsOptions{})
-	must(r.t, err)
-	for _, item := range page.Items {
-		ids = append(ids, item.ID)
-	}
-	return ids
-}
-
 func (r *rig) info() *client.QueueInfo {
 	r.t.Helper()
 	info, err := r.jobs.Info(context.Background())

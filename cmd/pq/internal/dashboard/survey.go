@@ -8,7 +8,8 @@ import (
 
 const (
 	// A survey is shown for surveyFresh at least before a page begins another, and for surveyShare
-	// times as long as it took: so surveys take a fifth of the time at most.
+	// times as long as it took: so surveys take a fifth of the time at most. One that failed is
+	// soon followed by another.
 	surveyFresh = 5 * time.Second
 	surveyShare = 4
 	// firstWait is how long a page waits for a survey. Most take less.
@@ -91,7 +92,10 @@ func (s *survey[V]) end(began time.Time, result V, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = time.Now()
-	s.pause = max(surveyFresh, surveyShare*s.ended.Sub(began))
+	s.pause = surveyFresh
+	if err == nil {
+		s.pause = max(surveyFresh, surveyShare*s.ended.Sub(began))
+	}
 	s.state = surveyState{asOf: s.state.asOf, Err: err}
 	switch {
 	case err == nil:

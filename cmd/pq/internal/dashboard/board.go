@@ -103,9 +103,8 @@ func codeOf(err error) int {
 
 // log notes an action: who did what, with how many. Of the rest, it leaves out what is "" or nil.
 func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
-	c := callerOf(r)
 	name := q.Kind + "." + q.Name
-	args := []any{"action", action, "queue", name, "user", c.name, "from", r.RemoteAddr}
+	args := []any{"action", action, "queue", name, "user", callerOf(r).name, "from", r.RemoteAddr}
 	for pair := range slices.Chunk(rest, 2) {
 		if pair[1] != nil && pair[1] != "" {
 			args = append(args, pair...)

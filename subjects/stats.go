@@ -30,8 +30,7 @@ type QueueTraffic struct {
 	// Kind is what [Kind.Short] returns.
 	Kind  string `json:"kind"`
 	Queue string `json:"queue"`
-	// In is how many items were pushed, and Out how many were popped, acknowledged, dropped,
-	// removed or redriven.
+	// In is how many items were pushed, and Out how many were popped, acknowledged or terminated.
 	In  int64 `json:"in"`
 	Out int64 `json:"out"`
 }

@@ -181,7 +181,7 @@ func observeSize(expected *atomic.Int64, largest int, items bool) {
 	}
 }
 
-// countTraffic counts the items that a request put into its queue and took out.
+// countTraffic counts the items that a request pushed, and those that it popped or settled.
 func countTraffic(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 	in, out := int64(0), int64(0)
 	for i := range ops {
@@ -199,15 +199,14 @@ func countTraffic(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 	}
 }
 
-// itemsMoved returns how many items an operation that succeeded put into the queue and took out.
+// itemsMoved returns how many items an operation that succeeded has pushed, and how many it has
+// popped or settled. Those that somebody purged, removed or redrove are no work that was done.
 func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
 	switch op.Kind {
 	case fdbpq.OpPush:
 		return 1, 0
-	case fdbpq.OpPop, fdbpq.OpAck, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpRedriveItem:
+	case fdbpq.OpPop, fdbpq.OpAck, fdbpq.OpTerm:
 		return 0, 1
-	case fdbpq.OpPurge:
-		return 0, r.Len
 	}
 
 	return 0, 0

@@ -86,7 +86,7 @@ func TestSchedulesOnATerminal(t *testing.T) {
 	for i, want := range []string{
 		`QUEUE     ID          WHEN                        NEXT \(UTC\)   LAST  FIRED  SKIP`,
 		`jobs      nightly     0 3 1 1 \* Europe/Berlin     01-01 \d\d:\d\d     -      0     0`,
-		`jobs      often       every 1h0m0s                paused          -      0     0`,
+		`jobs      often       every 1h                    paused          -      0     0`,
 		`long-na~  long-name~  0 3 1 1 \* America/New_York  01-01 \d\d:\d\d     -      0     0`,
 	} {
 		if len(lines) != 4 || !regexp.MustCompile("^"+want+"$").MatchString(lines[i]) {

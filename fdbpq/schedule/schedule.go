@@ -165,7 +165,13 @@ func (s *Schedule) Check() error {
 // When returns when the schedule fires, as text for people.
 func (s *Schedule) When() string {
 	if s.Every > 0 {
-		return "every " + time.Duration(s.Every).String()
+		text := time.Duration(s.Every).String()
+		for _, end := range []string{"m0s", "h0m"} {
+			if begin, ok := strings.CutSuffix(text, end); ok {
+				text = begin + end[:1]
+			}
+		}
+		return "every " + text
 	}
 	return strings.TrimSpace(s.Cron + " " + s.Zone)
 }

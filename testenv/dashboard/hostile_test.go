@@ -166,7 +166,6 @@ func TestHostileQueues(t *testing.T) {
 		s.push(name, 0, "x")
 	}
 	b := newTab(t, s.url)
-	b.expect("status of 404") // of items that were removed
 	b.open("/")
 	b.sees(fmt.Sprintf("%d queues", len(names)))
 	b.unharmed()
@@ -178,12 +177,7 @@ func TestHostileQueues(t *testing.T) {
 		b.open("/queue/pq/" + name)
 		b.seesIn("#totals", "Ready\n1")
 		b.unharmed()
-		b.unharmed()
 		b.open("/queue/pq/" + name + "/items")
 		b.has(1, "#items tbody tr")
-		b.open(eval[string](b, `$("#items tbody th a").href`), `$("main .acts button")`)
-		b.seesIn("#value", "x")
-		b.act("main", "Remove", 1, "removed")
-		s.lengths(name, 0)
 	}
 }

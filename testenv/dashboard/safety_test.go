@@ -80,6 +80,7 @@ func TestRebinding(t *testing.T) {
 	s.push("jobs", 0, "secret-value")
 	b := newTab(t, s.url)
 	b.expect("status of 4")
+	b.expect("Cross-Origin-Opener-Policy") // which counts with HTTPS
 	at := func(host string) string {
 		return strings.Replace(s.url, "127.0.0.1", host, 1) + "/queue/pq/jobs/items"
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -31,22 +30,6 @@ var itemActions = map[string]itemAction{
 	"redrive": {subjects.Redrive, target.Queue.RedriveItems},
 	"release": {subjects.Release, target.Queue.ReleaseItems},
 	"move":    {verb: subjects.Move}, // to a priority
-}
-
-func (b *board) postAction(w http.ResponseWriter, r *http.Request, q queueRef) {
-	forms := map[string]queuePage{
-		"push": b.push, "config": b.configure,
-		"pause": b.pause, "resume": b.resume, "purge": b.purge,
-	}
-
-	action := r.PathValue("action")
-	if page := forms[action]; page != nil {
-		page(w, r, q)
-	} else if do, ok := itemActions[action]; ok && !(action == "move" && q.FIFO()) {
-		b.actOnItems(w, r, q, action, do)
-	} else {
-		b.notFound(w, r)
-	}
 }
 
 // confirm shows what an action would do, or why it cannot.
@@ -95,17 +78,10 @@ func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
 		return
 	}
 
-	counts := map[subjects.State]int64{
+	v.Count = map[subjects.State]int64{
 		"": info.Ready + info.Delayed + info.Leased, subjects.StateReady: info.Ready,
 		subjects.StateDelayed: info.Delayed, subjects.StateLeased: info.Leased,
-	}
-
-	var ok bool
-	if v.Count, ok = counts[v.State]; !ok {
-		b.fail(w, r, http.StatusBadRequest, "No state", "Want ready, delayed or leased.")
-		return
-	}
-
+	}[v.State]
 	b.confirm(w, r, v)
 }
 
@@ -124,49 +100,36 @@ func (b *board) purgeItems(ctx context.Context, v *doneView, state client.State)
 	}
 }
 
-var (
-	errNothing  = errors.New("no items are selected")
-	errNoSearch = errors.New(noSearch)
-)
+var errNothing = errors.New("no items are selected")
 
 // chosen returns the items that a form is about. found is the search that it names, or one for the
 // cause of dead letters that it names; nil if it names items.
 func (b *board) chosen(r *http.Request, q queueRef) (ids []string, found *search, err error) {
-	if cause := r.PostForm.Get("cause"); cause != "" {
-		if found, err = b.findCause(r.Context(), q, cause); err != nil {
-			return nil, nil, err
-		}
-		return found.matches(), found, nil
+	cause, id := r.PostForm.Get("cause"), r.PostForm.Get("search")
+	switch {
+	case cause != "":
+		found, err = b.findCause(r.Context(), q, cause)
+	case id != "":
+		found, err = b.searches.find(id, q)
+	case !r.PostForm.Has("ids"):
+		err = errNothing
 	}
 
-	if id := r.PostForm.Get("search"); id != "" {
-		if found = b.searchOf(id, q); found == nil {
-			return nil, nil, errNoSearch
-		}
-		// A search may have found more since the dialog said how many there are.
-		ids = found.matches()
-		if count, err := strconv.Atoi(r.PostForm.Get("count")); err == nil {
-			ids = ids[:min(max(count, 0), len(ids))]
-		}
-		return ids, found, nil
+	if err != nil || found == nil {
+		return r.PostForm["ids"], nil, err
 	}
 
-	for _, id := range r.PostForm["ids"] { // a reply of the bridge names an id that is none
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-
-	if len(ids) == 0 {
-		return nil, nil, errNothing
-	}
-
-	return ids, nil, nil
+	return found.matches(), found, nil
 }
 
-func (b *board) actOnItems(
-	w http.ResponseWriter, r *http.Request, q queueRef, action string, do itemAction,
-) {
+func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
+	action := r.PathValue("action")
+	do, ok := itemActions[action]
+	if !ok {
+		b.notFound(w, r)
+		return
+	}
+
 	ids, found, err := b.chosen(r, q)
 	if err != nil {
 		b.fail(w, r, http.StatusBadRequest, "Nothing to do", err.Error())
@@ -183,8 +146,11 @@ func (b *board) actOnItems(
 		v.Search = found.id
 	}
 
-	if v.Back != "" {
-		v.Back = localPath(v.Back)
+	if action == "move" {
+		_ = b.live.ask(r.Context(), q)
+		if info := b.live.one(q).info; info != nil && len(info.Priorities) > 0 {
+			v.Least = &info.Priorities[0].Priority
+		}
 	}
 
 	if action == "move" && (v.Priority != "" || !dry) {
@@ -208,9 +174,6 @@ func (b *board) actOnItems(
 
 	if found == nil {
 		v.IDs = ids
-	} else {
-		search := found.view()
-		v.More = search.Running || search.Full
 	}
 
 	rows, err := b.rowsByID(r.Context(), q, ids[:min(len(ids), sampleItems)], rowBytes)
@@ -225,7 +188,7 @@ func (b *board) actOnItems(
 // act runs an action on items, and counts the results.
 func (b *board) act(ctx context.Context, v *doneView, do itemAction, ids []string) error {
 	v.Failures, v.Homes = map[string][]string{}, map[string]int64{}
-	err := target.ByIDs(ids, b.Conn.MaxPayload(), func(part []string) (again []string, err error) {
+	return target.ByIDs(ids, b.Conn.MaxPayload(), func(part []string) (again []string, err error) {
 		request := func(q target.Queue, ctx context.Context) (resultsOf, error) {
 			return do.do(q, ctx, part)
 		}
@@ -238,18 +201,10 @@ func (b *board) act(ctx context.Context, v *doneView, do itemAction, ids []strin
 				continue
 			}
 			v.Done++
-			v.NewID, v.Home = result.NewID, v.Queue
 			if result.Home != "" {
-				v.Home = v.Queue.Named(result.Home)
 				v.Homes[result.Home]++
 			}
 		}
 		return again, err
 	})
-
-	if v.Count > 1 {
-		v.NewID = ""
-	}
-
-	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -104,7 +105,7 @@ func TestSourceSetting(t *testing.T) {
 	b := r.browser()
 	const path = "/queue/pq/jobs/config"
 	fields := func(changed ...string) []string {
-		return append(changed, "source.stream", "", "source.filter", "", "source.domain", "", "source.priority", "", "source.group", "", "source.start", "", "source.on_bad", "")
+		return append(changed, "source.stream", "", "source.filter", "", "source.domain", "", "source.priority", "", "source.group", "", "source.start", "", "source.on_bad", "", "source.when_full", "")
 	}
 	source := func(want string) {
 		t.Helper()
@@ -114,9 +115,9 @@ func TestSourceSetting(t *testing.T) {
 	}
 	b.post(path, fields("max_deliver", "3")...).wants(t, 200, "changed")
 	source("")
-	all := []string{"source.stream", "ORDERS", "source.filter", "orders.>", "source.priority", "header X-Urgency", "source.group", "token 2", "source.start", "17", "source.on_bad", "stop"}
+	all := []string{"source.stream", "ORDERS", "source.filter", "orders.>", "source.priority", "header X-Urgency", "source.group", "token 2", "source.start", "17", "source.on_bad", "stop", "source.when_full", "wait"}
 	b.post(path, fields(all...)...).wants(t, 200, "changed")
-	source(`{"stream":"ORDERS","filter":"orders.>","priority":{"header":"X-Urgency"},"group":{"token":2},"start":17,"on_bad":"stop"}`)
+	source(`{"filter":"orders.>","group":{"token":2},"on_bad":"stop","priority":{"header":"X-Urgency"},"start":17,"stream":"ORDERS","when_full":"wait"}`)
 	b.get("/queue/pq/jobs").wants(t, 200, `value="orders.&gt;"`, `value="header X-Urgency"`, `value="token 2"`, `value="17"`, "<option selected>stop")
 	b.post(path, fields(all...)...).wants(t, 200, "nothing to change")
 
@@ -130,7 +131,7 @@ func TestSourceSetting(t *testing.T) {
 		}
 	}
 	b.post(path, fields("source.stream", "ORDERS", "source.priority", "-5", "source.start", "new")...).wants(t, 200, "changed")
-	source(`{"stream":"ORDERS","priority":-5,"start":"new"}`)
+	source(`{"priority":-5,"start":"new","stream":"ORDERS"}`)
 	b.post(path, fields()...).wants(t, 200, "changed")
 	source("")
 }
@@ -155,6 +156,12 @@ func TestPurge(t *testing.T) {
 	b.post(path, "name", "jobs").wants(t, 200)
 	if n := r.info().Ready; n != 0 {
 		t.Errorf("%d items are left", n)
+	}
+	stats, err := r.Conn.Request(statsSubject, []byte(subjects.StatsOfQueues), testenv.Patience)
+	must(t, err)
+	said, err := subjects.ParseBridgeStats(stats.Data)
+	if err != nil || len(said.Queues) != 1 || said.Queues[0].In != 3 || said.Queues[0].Out != 0 {
+		t.Errorf("what was purged counts as popped: %+v, %v", said, err)
 	}
 	if !strings.Contains(r.log.String(), "action=purge queue=pq.jobs") || !strings.Contains(r.log.String(), "done=3") {
 		t.Errorf("logged %s", r.log)
@@ -181,10 +188,10 @@ func TestActionsOnItems(t *testing.T) {
 		t.Fatalf("%d items are left", n)
 	}
 
-	b.post("/queue/pq/jobs/move", "ids", ids[2], "dry", "1").wants(t, 200, `name="priority"`)
+	b.post("/queue/pq/jobs/move", "ids", ids[2], "dry", "1").wants(t, 200, `name="priority"`, "The smallest of a ready item here is 5.")
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "up").wants(t, 400, `value="up"`)
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 200)
-	b.post("/queue/q/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 404)
+	b.post("/queue/q/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 400)
 	item, err := r.jobs.PeekMin(ctx)
 	must(t, err)
 	if string(item.Value) != "third" || item.Priority != -3 {
@@ -235,10 +242,12 @@ func TestDeadLetters(t *testing.T) {
 	}
 	counted("no user *", "broken", "too late", "/queue/pq/jobs-dead/redrive", `>2</td>`)
 
-	found := b.post("/search", "kind", "pq", "name", "jobs-dead", "cause", "no user *").wants(t, 303).Header.Get("Location")
+	found := b.post("/queue/pq/jobs-dead/search", "cause", "no user *").wants(t, 303).Header.Get("Location")
 	_, search, _ := strings.Cut(found, "search=")
-	b.sees(found, "one", "two", "no user *", `class="c-tries ">1</td>`, "data-pick-match checked").lacks(t, "three")
-	b.post("/search", "kind", "pq", "name", "jobs-dead", "cause", "other").wants(t, 400, errNoCause.Error())
+	b.sees(found, "one", "two", "no user *", `class="c-tries ">1</td>`, "data-pick-match checked", `href="/dead" data-up`).lacks(t, "three")
+	item := regexp.MustCompile(`href="(/queue/pq/jobs-dead/item/[^"?]+)`).FindStringSubmatch(b.get(found).body)[1]
+	b.get(item).wants(t, 200, `name="cause" value="no user *"`)
+	b.post("/queue/pq/jobs-dead/search", "cause", "other").wants(t, 400, errNoCause.Error())
 	b.post("/queue/pq/other/redrive", "search", search).wants(t, 400, errNoSearch.Error())
 	b.get("/queue/pq/jobs-dead/items?header="+url.QueryEscape("Pq-Dead-Reason: broken")).wants(t, 200, "three")
 
@@ -264,12 +273,12 @@ func TestSearch(t *testing.T) {
 	}
 	b := r.browser()
 	b.get("/queue/pq/jobs/items")
-	a := b.post("/search", "kind", "pq", "name", "jobs", "match", "of acme").wants(t, http.StatusSeeOther)
+	a := b.post("/queue/pq/jobs/search", "match", "of acme").wants(t, http.StatusSeeOther)
 	found := a.Header.Get("Location")
 	b.sees(found, "number 27 of acme").lacks(t, "of other")
 
 	_, id, _ := strings.Cut(found, "search=")
-	b.post("/search/"+id+"/stop").wants(t, http.StatusSeeOther)
+	b.post("/queue/pq/jobs/stop/"+id).wants(t, http.StatusSeeOther)
 	b.post("/queue/pq/jobs/remove", "search", id, "dry", "1").wants(t, 200, "10")
 	b.post("/queue/pq/jobs/remove", "search", id).wants(t, 200, "10")
 	if n := r.info().Ready; n != 20 {
@@ -277,11 +286,10 @@ func TestSearch(t *testing.T) {
 	}
 	b.get(found).lacks(t, "number 27")
 
-	b.post("/search", "kind", "x", "name", "jobs").wants(t, 404)
-	b.post("/search", "kind", "pq", "name", "jobs", "header", "no colon").wants(t, 400, `value="no colon"`)
+	b.post("/queue/x/jobs/search").wants(t, 404)
+	b.post("/queue/pq/jobs/search", "header", "no colon").wants(t, 400, `value="no colon"`)
 	b.get("/queue/pq/jobs/items?search=none").wants(t, 404)
-	b.post("/search/none/stop").wants(t, 404)
-	b.get("/queue/pq/jobs/items?match="+strings.Repeat("x", 300)).wants(t, 200, "want at most 256")
+	b.get("/queue/pq/jobs/items?match="+strings.Repeat("x", 300)).wants(t, 400, "want at most 256")
 }
 
 // Searches are bounded, and those that have ended make room.
@@ -302,7 +310,7 @@ func TestSearchLimits(t *testing.T) {
 	s.running = maxSearches
 	b := r.browser()
 	b.get("/queue/pq/jobs/items")
-	b.post("/search", "kind", "pq", "name", "jobs", "match", "typed").wants(t, 400, "too many searches", `value="typed"`)
+	b.post("/queue/pq/jobs/search", "match", "typed").wants(t, 400, "too many searches", `value="typed"`)
 }
 
 // A value is downloaded as it is, and never as a page.
@@ -350,6 +358,6 @@ func TestHiddenValues(t *testing.T) {
 	}
 	b.get("/queue/pq/jobs/item/"+ack.ID+"/value").wants(t, 403)
 	b.get("/queue/pq/jobs/items?header=X-Key:sesame").wants(t, 200, "hidden here").lacks(t, ack.ID)
-	b.post("/search", "kind", "pq", "name", "jobs", "match", "sword").wants(t, 400, "hidden here")
+	b.post("/queue/pq/jobs/search", "match", "sword").wants(t, 400, "hidden here")
 	b.post("/queue/pq/jobs/remove", "ids", ack.ID, "dry", "1").wants(t, 200).lacks(t, "swordfish", "sesame")
 }

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -51,6 +50,10 @@ func (b *board) newShell(r *http.Request, title, nav string) *shell {
 // show writes a page. The answer to a form is a whole page as well: the page with the form takes a
 // part of it.
 func (b *board) show(w http.ResponseWriter, code int, page string, s *shell, view any) {
+	if code >= http.StatusInternalServerError && s.AsOf.Equal(s.Now) {
+		s.AsOf = time.Time{} // it shows nothing that is known
+	}
+
 	var html bytes.Buffer
 	if err := b.pages.page(&html, page, s, view); err != nil {
 		b.Log.Error("cannot show a page", "page", page, "error", err)
@@ -83,7 +86,7 @@ func codeOf(err error) int {
 	switch {
 	case err == nil:
 		return http.StatusOK
-	case errors.As(err, new(*refusedError)):
+	case errors.Is(err, errRefused):
 		return http.StatusForbidden
 	case errors.As(err, &reply) && reply.Code >= 400 && reply.Code < 600:
 		return int(reply.Code)
@@ -100,11 +103,8 @@ func codeOf(err error) int {
 
 // log notes an action: who did what, with how many. Of the rest, it leaves out what is "" or nil.
 func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
-	c := callerOf(r)
 	name := q.Kind + "." + q.Name
-	args := []any{"action", action, "queue", name, "user", c.name, "from", r.RemoteAddr}
-	// Enough to tell two browsers apart, and too little to log in with.
-	rest = append(rest, "session", c.session[:min(len(c.session), 6)])
+	args := []any{"action", action, "queue", name, "user", callerOf(r).name, "from", r.RemoteAddr}
 	for pair := range slices.Chunk(rest, 2) {
 		if pair[1] != nil && pair[1] != "" {
 			args = append(args, pair...)
@@ -138,14 +138,7 @@ func (b *board) getBridges(w http.ResponseWriter, r *http.Request) {
 
 // getReady answers probes: whether NATS is there.
 func (b *board) getReady(w http.ResponseWriter, _ *http.Request) {
-	answer := struct {
-		Ready   bool     `json:"ready"`
-		Reasons []string `json:"reasons,omitempty"`
-	}{Ready: b.Conn.IsConnected()}
-	w.Header().Set("Content-Type", "application/json")
-	if !answer.Ready {
-		answer.Reasons = []string{"NATS is away"}
-		w.WriteHeader(http.StatusServiceUnavailable)
+	if !b.Conn.IsConnected() {
+		http.Error(w, "NATS is away", http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(answer) // fails if the client is gone
 }

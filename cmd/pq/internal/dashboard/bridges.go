@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -34,7 +33,6 @@ type bridgeState struct {
 	bridgeRow
 	missed   int                // questions since it answered
 	rates    map[queueRef]rates // of its queues, known only after two answers
-	history  history            // point.in is requests
 	counters map[queueRef]subjects.QueueTraffic
 }
 
@@ -43,13 +41,6 @@ type rates struct{ in, out float64 }
 
 // bridges are those that have answered, by their ids.
 type bridges map[string]*bridgeState
-
-// noteAsked counts a question to all.
-func (all bridges) noteAsked() {
-	for _, b := range all {
-		b.missed++
-	}
-}
 
 // note takes in what a bridge says.
 func (all bridges) note(now time.Time, data []byte) {
@@ -95,21 +86,17 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 		perSecond := func(now, before int64) float64 {
 			return float64(max(now-before, 0)) / elapsed
 		}
-		var sum rates
 		b.rates = map[queueRef]rates{}
 		for q, n := range counters {
 			before, known := b.counters[q]
 			if !known && n.In+n.Out > 0 {
 				continue // it was not among the busiest
 			}
-			r := rates{perSecond(n.In, before.In), perSecond(n.Out, before.Out)}
-			b.rates[q] = r
-			sum.in, sum.out = sum.in+r.in, sum.out+r.out
+			b.rates[q] = rates{perSecond(n.In, before.In), perSecond(n.Out, before.Out)}
 		}
 
 		all := perSecond(next.Requests, b.Requests)
-		next.In, next.Out, next.PerSecond = &sum.in, &sum.out, &all
-		b.history.add(point{at: now, in: float32(all)}, fineStep)
+		next.PerSecond = &all
 	}
 
 	b.bridgeRow, b.counters, b.missed = next, counters, 0
@@ -117,22 +104,10 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 
 // addEndpoints sums up what the bridge counts for each of its endpoints.
 func (row *bridgeRow) addEndpoints() {
-	var took time.Duration
 	for _, e := range row.Endpoints {
 		row.Requests, row.Errors = row.Requests+int64(e.NumRequests), row.Errors+int64(e.NumErrors)
 		row.LastError = shorten(cmp.Or(e.LastError, row.LastError))
-		took += e.ProcessingTime
 	}
-	if row.Requests > 0 {
-		took /= time.Duration(row.Requests)
-		row.Took = &took
-	}
-}
-
-// forget drops those that have been gone for long.
-func (all bridges) forget(now time.Time) {
-	isOld := func(_ string, b *bridgeState) bool { return now.Sub(b.Seen) > forgetAfter }
-	maps.DeleteFunc(all, isOld)
 }
 
 // ratesOf returns the rates of a queue, nil if no bridge counts them.
@@ -154,11 +129,13 @@ func (all bridges) ratesOf(q queueRef) (in, out *float64) {
 	return &sum.in, &sum.out
 }
 
-// status returns how the bridges are: connected if one is ready, or all are unknown.
+// status returns how the bridges are: connected if one is ready, or none is known.
 func (all bridges) status() status {
 	s := status{State: stateConnected}
 	for _, b := range all { // those that answer, and are not ready, refuse requests
 		switch {
+		case b.isGone() && s.Text == "":
+			s = status{stateAway, "no bridge answers"}
 		case b.isGone():
 		case b.Ready:
 			return status{State: stateConnected}
@@ -170,13 +147,11 @@ func (all bridges) status() status {
 }
 
 // rows returns what the page of the bridges shows.
-func (all bridges) rows(now time.Time) (rows []bridgeRow) {
+func (all bridges) rows() (rows []bridgeRow) {
 	for _, b := range all {
 		row := b.bridgeRow
-		row.Line = b.history.line(now, inOf)
 		if b.isGone() {
-			row.Ready, row.Why = false, "it does not answer"
-			row.In, row.Out, row.PerSecond = nil, nil, nil
+			row.Ready, row.Why, row.PerSecond = false, "it does not answer", nil
 		}
 		rows = append(rows, row)
 	}

@@ -48,7 +48,7 @@ func TestBusy(t *testing.T) {
 	}
 	b.get("/queue/pq/jobs/item/"+held.ID).wants(t, 200, "Held by", "host-&lt;1&gt;/worker", "since ")
 
-	b.post("/queue/pq/jobs/release", "ids", held.ID, "dry", "1", "back", "/busy").wants(t, 200, "Release 1 item", `value="/busy"`)
+	b.post("/queue/pq/jobs/release", "ids", held.ID, "dry", "1", "back", "/busy").wants(t, 200, "Release 1 item", `value="/busy"`, "held by host-&lt;1&gt;/worker")
 	b.post("/queue/pq/jobs/release", "ids", held.ID, "back", "/busy").wants(t, 200, "1 item released", `href="/busy"`)
 	b.sees("/busy", "2 items").lacks(t, held.ID)
 }

@@ -7,16 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
-)
-
-const (
-	// shownCauses are those with the most letters. A survey looks at target.MaxLetters of all
-	// queues.
-	shownCauses = 100
 )
 
 // Page "dead".
@@ -28,6 +23,7 @@ type deadView struct {
 	Counted int64
 	// Denied says why some queues cannot be read.
 	Denied string
+	// Causes are those with the most letters, of the target.MaxLetters that a survey looks at.
 	Causes []deadCause
 	surveyState
 }
@@ -50,9 +46,6 @@ func (c *deadCause) In() queueRef {
 // From is the queue that they came from, or In if these are several.
 func (c *deadCause) From() queueRef { return c.In().Named(cmp.Or(c.Home, c.Queue)) }
 
-// Count is how many there are.
-func (c *deadCause) Count() int64 { return int64(len(c.IDs)) }
-
 // ElementID is the id of its row in a page.
 func (c *deadCause) ElementID() string {
 	return fmt.Sprintf("d-%.8x", sha256.Sum256(fmt.Append(nil, c.In(), c.Text)))
@@ -66,7 +59,10 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 		return v, err
 	}
 
-	rows := b.live.deadQueues()
+	rows, _, _ := b.live.all()
+	isOther := func(row queueRow) bool { return !row.IsDead || row.All() == 0 }
+	rows = slices.DeleteFunc(rows, isOther)
+	slices.SortFunc(rows, byName)
 	for i := range rows {
 		_ = b.live.ask(ctx, rows[i].queueRef) // the list may be older
 		rows[i] = b.live.one(rows[i].queueRef).queueRow
@@ -78,7 +74,10 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 	var causes target.Causes
 	note := func(q queueRef, page *client.ItemsPage) bool {
 		more := causes.Add(q.FIFO(), q.Name, page.Items)
-		v.setCauses(&causes)
+		v.Counted, v.Causes = int64(causes.Letters), nil // what was shown stays
+		for _, cause := range causes.List() {
+			v.Causes = append(v.Causes, deadCause{Cause: *cause})
+		}
 		show(v)
 		return more
 	}
@@ -87,22 +86,12 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 	return v, err
 }
 
-// setCauses takes over what was found so far. Counting may go on.
-func (v *deadView) setCauses(causes *target.Causes) {
-	v.Counted, v.Causes = int64(causes.Letters), nil
-	for _, cause := range causes.List() {
-		v.Causes = append(v.Causes, deadCause{Cause: *cause})
-	}
-}
-
 func (b *board) getDead(w http.ResponseWriter, r *http.Request) {
 	b.live.freshen(r.Context())
 	v, state := b.dead.look(r.Context())
-	shown := v.Causes[:min(len(v.Causes), shownCauses)]
-	v.Causes = nil
-	for _, cause := range shown {
-		cause.Can = b.gateway.may(r.Context(), cause.In())
-		v.Causes = append(v.Causes, cause)
+	v.Causes = slices.Clone(v.Causes[:min(len(v.Causes), pageRows)]) // others show them too
+	for i := range v.Causes {
+		v.Causes[i].Can = b.gateway.may(r.Context(), v.Causes[i].In())
 	}
 	v.surveyState = state
 	b.showSurvey(w, b.newShell(r, "Dead letters", "dead"), "dead", state, &v)
@@ -110,13 +99,17 @@ func (b *board) getDead(w http.ResponseWriter, r *http.Request) {
 
 // findCause returns a search that has found the dead letters of a queue with a cause.
 func (b *board) findCause(ctx context.Context, q queueRef, cause string) (*search, error) {
-	v, _ := b.dead.look(ctx)
-	for i := range v.Causes {
-		if c := &v.Causes[i]; c.In() == q && c.Text == cause {
-			return b.searches.keep(q, itemsFilter{Cause: cause}, c.IDs), nil
+	for {
+		v, state := b.dead.look(ctx)
+		for i := range v.Causes {
+			if c := &v.Causes[i]; c.In() == q && c.Text == cause {
+				return b.searches.keep(q, itemsFilter{Cause: cause}, c.IDs), nil
+			}
+		}
+		if !state.Running || ctx.Err() != nil {
+			return nil, errNoCause
 		}
 	}
-	return nil, errNoCause
 }
 
 // showSurvey shows a page of a survey. It soon asks again if it has only a part.
@@ -126,5 +119,5 @@ func (b *board) showSurvey(
 	if s.AsOf = state.asOf; state.Running {
 		s.Refresh = soonTime
 	}
-	b.show(w, codeOf(state.err), page, s, view)
+	b.show(w, codeOf(state.Err), page, s, view)
 }

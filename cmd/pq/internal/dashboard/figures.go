@@ -20,7 +20,6 @@ const (
 	// turns, othersPerTick at each tick. The page of a queue asks by itself.
 	viewTime      = 5 * time.Second
 	othersPerTick = 10
-	maxInfos      = 200 // each tick
 	maxQueues     = 50_000
 	// tick is the time between two looks while somebody looks at pages.
 	tick = time.Second
@@ -51,22 +50,24 @@ type figures struct {
 
 // record adds what was found to the histories. f.mu is held.
 func (f *figures) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
-	step := fineStep
-	if len(found) > fineQueues {
-		step = coarseStep
-	}
-
 	all := point{at: now, in: -1, out: -1}
 	for ref := range found {
 		f.queue(ref)
 	}
 
 	dead := f.deadNames()
+	for ref, home := range dead {
+		n, isFound := found[ref]
+		if _, isListed := found[home]; isFound && !isListed && n.Ready+n.Leased+n.Delayed > 0 {
+			found[home] = subjects.QueueCounts{} // its dead letters are all that it has
+		}
+	}
+
 	for ref, n := range found {
 		q := f.queue(ref)
 		q.QueueCounts, q.listed = n, true
 		p := f.pointOf(now, ref, q)
-		q.history.add(p, step)
+		q.history.add(p)
 		if _, isDead := dead[ref]; isDead {
 			continue
 		}
@@ -79,7 +80,7 @@ func (f *figures) record(now time.Time, found map[queueRef]subjects.QueueCounts)
 		}
 	}
 
-	f.total.add(all, fineStep)
+	f.total.add(all)
 }
 
 // queue returns what is known of a queue. If there are too many, it is not kept. f.mu is held.
@@ -128,7 +129,7 @@ func (f *figures) due(now time.Time) []queueRef {
 	byAge := func(a, b queueRef) int { return f.queues[a].asked.Compare(f.queues[b].asked) }
 	slices.SortFunc(shown, byAge)
 	slices.SortFunc(others, byAge)
-	return append(shown[:min(len(shown), maxInfos)], others[:min(len(others), othersPerTick)]...)
+	return append(shown, others[:min(len(others), othersPerTick)]...)
 }
 
 // listedAt is when all queues were last listed.
@@ -156,8 +157,9 @@ func (f *figures) one(ref queueRef) knownQueue {
 	}
 
 	now := time.Now()
+	q.shown = now
 	k := knownQueue{f.row(now, ref, q), q.info, q.infoAt, slices.Clone(q.history.points)}
-	if k.asOf.IsZero() {
+	if k.asOf.IsZero() && q.listed {
 		k.asOf = f.listed
 	}
 
@@ -173,24 +175,17 @@ func (f *figures) all() (rows []queueRow, sum counts, err error) {
 	defer f.mu.Unlock()
 	dead := f.deadNames()
 	rows = make([]queueRow, 0, len(f.queues))
-	missing := map[queueRef]bool{} // queues with dead letters, without anything else
-	add := func(ref queueRef, q *queueState) *queueRow {
-		rows = append(rows, f.row(now, ref, q))
-		row := &rows[len(rows)-1]
-		home, isDead := dead[ref]
-		if row.IsDead = isDead; isDead && row.All() > 0 {
-			missing[home] = true
-		}
-		return row
-	}
-
+	sum.Dead = new(int64)
 	var in, out float64
 	for ref, q := range f.queues {
 		if !q.listed && q.Ready+q.Leased+q.Delayed == 0 {
 			continue
 		}
-		row := add(ref, q)
+		row := f.row(now, ref, q)
+		_, row.IsDead = dead[ref]
+		rows = append(rows, row)
 		if row.IsDead {
+			*sum.Dead += row.All()
 			continue
 		}
 		sum.Ready += row.Ready
@@ -200,14 +195,6 @@ func (f *figures) all() (rows []queueRow, sum counts, err error) {
 			in, out = in+*row.In, out+*row.Out
 			sum.In, sum.Out = &in, &out
 		}
-	}
-
-	for i := range rows {
-		delete(missing, rows[i].queueRef)
-	}
-
-	for home := range missing {
-		add(home, &queueState{})
 	}
 
 	return rows, sum, f.listErr
@@ -281,20 +268,6 @@ func (f *figures) sumLines() (ready, in, out []int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.total.line(now, readyOf), f.total.line(now, inOf), f.total.line(now, outOf)
-}
-
-// deadQueues returns the queues that have dead letters, by name.
-func (f *figures) deadQueues() (rows []queueRow) {
-	now := time.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for ref := range f.deadNames() {
-		if q := f.queues[ref]; q != nil && q.Ready+q.Leased+q.Delayed > 0 {
-			rows = append(rows, f.row(now, ref, q))
-		}
-	}
-	slices.SortFunc(rows, byName)
-	return rows
 }
 
 func byName(a, b queueRow) int {

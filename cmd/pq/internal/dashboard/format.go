@@ -22,7 +22,6 @@ var formats = template.FuncMap{
 	"num":   orNone(terminal.Grouped),
 	"rate":  orNone(rate),
 	"age":   orNone(age),
-	"took":  orNone(took),
 	"part":  func(part float64) string { return fmt.Sprintf("%.1f", 100*min(max(part, 0), 1)) },
 	"ratio": func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
 	"size":  func(n int) string { return size(int64(n)) },
@@ -31,7 +30,6 @@ var formats = template.FuncMap{
 	"ago":   func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
 	"until": soon("in ", ""),
 	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-	"clock": clock,
 	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"left":  soon("", " left"),
 	"spark": spark,
@@ -80,14 +78,6 @@ func rate(f float64) string {
 	return terminal.Grouped(int64(math.Round(f)))
 }
 
-// took writes how long something took: 3ms, 1.4s.
-func took(d time.Duration) string {
-	if d < time.Second {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(100 * time.Millisecond).String()
-}
-
 // age writes a duration: 59s, 1m 5s, 1h 1m, 2d 3h.
 func age(d time.Duration) string {
 	units := []struct {
@@ -118,15 +108,6 @@ func soon(before, after string) func(now, t time.Time) string {
 		}
 		return "due"
 	}
-}
-
-// clock writes a time without its date, unless that is another day.
-func clock(now, t time.Time) string {
-	now, t = now.UTC(), t.UTC()
-	if now.YearDay() == t.YearDay() && now.Year() == t.Year() {
-		return t.Format("15:04:05")
-	}
-	return t.Format("2006-01-02 15:04:05")
 }
 
 // size writes a number of bytes: 812 B, 3.4 kB.

@@ -74,7 +74,14 @@ func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 	m, priority := messageOf(&f, q)
 	code := http.StatusBadRequest
 	if !f.failed() {
-		ack, err := b.pushMessage(r.Context(), q, priority, m)
+		verb := subjects.Push
+		if q.FIFO() {
+			verb = subjects.Enqueue
+		}
+		push := func(q target.Queue, ctx context.Context) (client.PushAck, error) {
+			return q.Push(ctx, priority, m)
+		}
+		ack, err := ask(r.Context(), b.gateway, q, verb, push)
 		b.log(r, "push", q, "id", ack.ID, "bytes", len(m.Value), "error", err)
 		code = codeOf(err)
 		switch {
@@ -92,19 +99,6 @@ func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 	v := b.queueView(r, q)
 	v.Push, v.Can.Push = f, v.Can.Push || f.failed() // nothing that was typed is lost
 	b.showQueue(w, r, code, v)
-}
-
-func (b *board) pushMessage(
-	ctx context.Context, q queueRef, priority int64, m client.Message,
-) (client.PushAck, error) {
-	verb := subjects.Push
-	if q.FIFO() {
-		verb = subjects.Enqueue
-	}
-	push := func(q target.Queue, ctx context.Context) (client.PushAck, error) {
-		return q.Push(ctx, priority, m)
-	}
-	return ask(ctx, b.gateway, q, verb, push)
 }
 
 // unixLines returns a text that was typed with the ends of lines that the rest of the world has.

@@ -46,10 +46,8 @@ type call struct {
 	cancel  context.CancelCauseFunc
 }
 
-// refusedError is the error of a request that the NATS server refuses.
-type refusedError struct{ text string }
-
-func (e *refusedError) Error() string { return e.text }
+// errRefused begins the errors of requests that the NATS server refuses.
+var errRefused = errors.New("the NATS user may not")
 
 // refusal is an error until a time.
 type refusal struct {
@@ -69,9 +67,8 @@ func (g *gateway) refusal(subject string) error {
 
 // deniedBy returns why there will be no answer, "" if there only is none now.
 func deniedBy(err error) string {
-	var refused *refusedError
-	if errors.As(err, &refused) {
-		return refused.Error()
+	if errors.Is(err, errRefused) {
+		return err.Error()
 	}
 	return ""
 }
@@ -107,7 +104,7 @@ func (g *gateway) noteRefusal(err error) {
 	}
 
 	if m := publishTo.FindStringSubmatch(err.Error()); m != nil {
-		refused := &refusedError{fmt.Sprintf("the NATS user may not send requests to %s", m[1])}
+		refused := fmt.Errorf("%w send requests to %s", errRefused, m[1])
 		g.endCalls(m[1], refused)
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -116,7 +113,7 @@ func (g *gateway) noteRefusal(err error) {
 		}
 		g.refused[m[1]] = refusal{refused, time.Now().Add(rightTime)}
 	} else {
-		g.endCalls("", &refusedError{"the NATS user cannot receive replies: " + err.Error()})
+		g.endCalls("", fmt.Errorf("%w receive replies: %w", errRefused, err))
 	}
 }
 
@@ -131,8 +128,8 @@ func (g *gateway) endCalls(subject string, err error) {
 	}
 }
 
-// send calls request, which sends a request to the subject. The error is a *refusedError if the
-// server refuses it.
+// send calls request, which sends a request to the subject. The error wraps errRefused if
+// the server refuses it.
 func (g *gateway) send(
 	ctx context.Context, subject string, request func(context.Context) error,
 ) error {
@@ -167,9 +164,8 @@ func (g *gateway) send(
 	}()
 
 	err := request(ctx)
-	var refused *refusedError
-	if err != nil && errors.As(context.Cause(ctx), &refused) {
-		return refused
+	if why := context.Cause(ctx); err != nil && errors.Is(why, errRefused) {
+		return why
 	}
 
 	return err
@@ -177,18 +173,11 @@ func (g *gateway) send(
 
 // subject returns that of requests with a verb, or an error if there cannot be such a queue.
 func (g *gateway) subject(q queueRef, verb subjects.Verb) (string, error) {
-	kind, err := kindOf(q.Kind)
-	if err != nil {
-		return "", err
+	kind, known := subjects.ParseShort(q.Kind)
+	if !known {
+		return "", errors.New("a kind of queues is pq or q")
 	}
 	return g.grammar.Build(subjects.Request{Kind: kind, Verb: verb, Queue: q.Name})
-}
-
-func kindOf(kind string) (subjects.Kind, error) {
-	if k, known := subjects.ParseShort(kind); known {
-		return k, nil
-	}
-	return 0, errors.New("a kind of queues is pq or q")
 }
 
 // check returns an error if there cannot be such a queue.
@@ -204,7 +193,7 @@ func ask[T any](
 ) (answer T, err error) {
 	subject, err := g.subject(q, verb)
 	if err != nil {
-		return answer, err
+		return answer, fmt.Errorf("%w: %w", client.ErrBadRequest, err)
 	}
 	err = g.send(ctx, subject, func(ctx context.Context) (err error) {
 		answer, err = request(target.New(g.client, q.FIFO(), q.Name), ctx)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -20,11 +18,9 @@ import (
 // Bounds of what a browser may ask for.
 const (
 	maxHeaderBytes = 32 << 10
-	maxBody        = 256 << 10
-	maxPushBody    = 4 << 20 // a value of 1 MiB, encoded as a form
+	maxBody        = 4 << 20 // a value of 1 MiB, encoded as a form
 	maxOpenBody    = 4 << 10 // before somebody has logged in
 	maxForms       = 6 << 20 // held at a time: the largest, and a login on each connection
-	maxFields      = 2_000
 	maxConnections = 320
 	maxRequests    = 64 // that run at a time
 	requestTime    = 30 * time.Second
@@ -36,7 +32,6 @@ const (
 	staticPath = "/static/"
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
-	pushEnd    = "/push" // of a queue
 )
 
 // policy lets a page load what this server serves, and nothing else. Values of items are only ever
@@ -54,14 +49,10 @@ type guard struct {
 }
 
 func newGuard(o *Options, port int) *guard {
-	g := &guard{
-		origins: http.NewCrossOriginProtection(), logins: newLogins(o, port),
+	return &guard{
+		hosts: o.Hosts, origins: http.NewCrossOriginProtection(), logins: newLogins(o, port),
 		slots: make(chan struct{}, maxRequests), forms: semaphore.NewWeighted(maxForms),
 	}
-	for _, host := range o.Hosts {
-		g.hosts = append(g.hosts, strings.ToLower(host))
-	}
-	return g
 }
 
 // caller is who sent a request.
@@ -80,14 +71,20 @@ func callerOf(r *http.Request) caller {
 // wrap returns a handler that calls next for requests that are allowed.
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		setHeaders(w.Header(), isHTTPS(r) || isLocal(r.Host))
+		setHeaders(w.Header())
 		isProbe := r.URL.Path == healthPath || r.URL.Path == readyPath
 		if isProbe && r.Method == http.MethodGet { // probes know no names
 			next.ServeHTTP(w, r)
 			return
 		}
-		if text, code := g.refuse(r); text != "" {
-			http.Error(w, text, code)
+		if !g.isHost(r.Host) {
+			text := "This dashboard is not served as " + shorten(r.Host) +
+				". Start pq dashboard with --host to allow that name."
+			http.Error(w, text, http.StatusMisdirectedRequest)
+			return
+		}
+		if g.origins.Check(r) != nil {
+			http.Error(w, "Another site sent this request.", http.StatusForbidden)
 			return
 		}
 		c, err := g.logins.caller(r)
@@ -101,7 +98,7 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 
 // serve calls next with the form of the request, once there is room for both.
 func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	release, err := g.readForm(w, r)
+	release, err := g.readForm(r)
 	defer release()
 	if err != nil {
 		refuseForm(w, err)
@@ -127,67 +124,27 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
-func setHeaders(h http.Header, secure bool) {
+func setHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "same-origin")
-	if secure { // otherwise browsers complain that they ignore it
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	}
+	h.Set("Cross-Origin-Opener-Policy", "same-origin") // for HTTPS, and this machine
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-}
-
-// refuse returns why a request is refused for any sender, "" if it is not.
-func (g *guard) refuse(r *http.Request) (text string, code int) {
-	if !g.isHost(r.Host) {
-		return "This dashboard is not served as " + shorten(r.Host) +
-			". Start pq dashboard with --host to allow that name.", http.StatusMisdirectedRequest
-	}
-	if g.origins.Check(r) != nil || isEmbedded(r) {
-		return "Another site sent this request.", http.StatusForbidden
-	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost {
-		return "Want GET or POST.", http.StatusMethodNotAllowed
-	}
-	return "", 0
 }
 
 // isHost reports whether a Host header names this server. Otherwise a name of another site may
 // resolve to this address, which lets the scripts of that site read what is served here.
 func (g *guard) isHost(host string) bool {
-	if slices.Contains(g.hosts, strings.ToLower(host)) {
-		return true
-	}
-
 	// An address is no name: nobody else decides where it leads. Ports say nothing, because proxies
 	// and containers have their own.
-	name := nameOf(host)
-	_, err := netip.ParseAddr(name)
-	return err == nil || name == "localhost" || slices.Contains(g.hosts, name)
-}
-
-// nameOf returns a host without its port.
-func nameOf(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+	name := (&url.URL{Host: host}).Hostname()
+	isAllowed := func(allowed string) bool {
+		return strings.EqualFold(allowed, host) || strings.EqualFold(allowed, name)
 	}
-	return strings.ToLower(strings.Trim(host, "[]"))
-}
-
-// isLocal reports whether a host is this machine, which browsers trust without HTTPS.
-func isLocal(host string) bool {
-	addr, _ := netip.ParseAddr(nameOf(host))
-	return addr.IsLoopback() || nameOf(host) == "localhost"
-}
-
-// isEmbedded reports whether another site asks for something in the background. Only its links may
-// lead here.
-func isEmbedded(r *http.Request) bool {
-	site := r.Header.Get("Sec-Fetch-Site")
-	isOther := site == "cross-site" || site == "same-site"
-	return isOther && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+	_, err := netip.ParseAddr(name)
+	return err == nil || isAllowed("localhost") || slices.ContainsFunc(g.hosts, isAllowed)
 }
 
 // isOpen reports whether a request needs no login.
@@ -198,14 +155,11 @@ func isOpen(r *http.Request) bool {
 // askToLogIn answers a request of somebody who has not logged in. The page with a form stays as it
 // is, so that nothing typed is lost: its user logs in from another tab.
 func (g *guard) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
-	isForm := r.Method == http.MethodPost
-	switch {
-	case g.logins.hasForm() && !isForm && r.Header.Get("HX-Request") == "":
+	switch isForm := r.Method == http.MethodPost; {
+	case g.logins.hasForm() && !isForm:
 		next := url.QueryEscape(r.URL.RequestURI())
 		http.Redirect(w, r, loginPath+"?next="+next, http.StatusSeeOther)
 		return
-	case g.logins.hasForm() && !isForm:
-		w.Header().Set("HX-Redirect", loginPath) // the session is over
 	case g.logins.hasForm():
 		err = fmt.Errorf("%w, in another tab, and try again", err)
 	}
@@ -214,60 +168,38 @@ func (g *guard) askToLogIn(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 var (
-	errBusy   = errors.New("the dashboard has too many requests to answer: try again")
-	errSize   = errors.New("the form is too large")
-	errFields = errors.New("the form has too many fields")
-	errForm   = errors.New("want a form, as this dashboard sends it")
+	errBusy = errors.New("the dashboard has too many requests to answer: try again")
+	errSize = errors.New("the form is too large")
+	errForm = errors.New("want a form, as this dashboard sends it")
 )
 
 // readForm reads the form of a POST, and no other body. Its bytes count against maxForms from
-// before the first is read until release is called.
-func (g *guard) readForm(w http.ResponseWriter, r *http.Request) (release func(), err error) {
+// before the first is read until release is called. net/http reads no more than the header says,
+// and net/url no more than 10,000 fields.
+func (g *guard) readForm(r *http.Request) (release func(), err error) {
 	release = func() {}
 	if r.Method != http.MethodPost {
 		r.Body = http.NoBody // a handler that asks for a field would read what there is
 		return release, nil
 	}
 
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
-		return release, errForm
-	}
-
 	limit := int64(maxBody)
-	switch {
-	case isOpen(r):
+	if isOpen(r) {
 		limit = maxOpenBody
-	case strings.HasSuffix(r.URL.Path, pushEnd):
-		limit = maxPushBody
 	}
 
 	size := r.ContentLength
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
+	case size < 0, size > 0 && kind != "application/x-www-form-urlencoded":
+		return release, errForm
 	case size > limit:
 		return release, errSize
-	case size < 0: // it is not said
-		size = limit
-	}
-
-	if !g.forms.TryAcquire(size) {
+	case !g.forms.TryAcquire(size):
 		return release, errBusy
 	}
 
-	release = func() { g.forms.Release(size) }
-
-	var text strings.Builder
-	text.Grow(int(size))
-	if _, err := io.Copy(&text, http.MaxBytesReader(w, r.Body, limit)); err != nil {
-		return release, err
-	}
-
-	if strings.Count(text.String(), "&") >= maxFields { // before each takes memory of its own
-		return release, errFields
-	}
-
-	r.PostForm, err = url.ParseQuery(text.String())
-	return release, err
+	return func() { g.forms.Release(size) }, r.ParseForm()
 }
 
 // refuseForm answers a request whose form was not read, or that there is no room for.
@@ -277,8 +209,7 @@ func refuseForm(w http.ResponseWriter, err error) {
 	case errors.Is(err, errBusy):
 		w.Header().Set("Retry-After", "1")
 		code = http.StatusServiceUnavailable
-	case errors.Is(err, errSize), errors.Is(err, errFields),
-		errors.As(err, new(*http.MaxBytesError)):
+	case errors.Is(err, errSize):
 		code = http.StatusRequestEntityTooLarge
 	}
 	http.Error(w, err.Error(), code)

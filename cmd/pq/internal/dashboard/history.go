@@ -8,11 +8,9 @@ const (
 	historyTime = 10 * time.Minute
 	lineTime    = 5 * time.Minute
 	lineSteps   = 60
-	// Two points of a history are fineStep apart at least, or coarseStep with more than fineQueues
-	// queues. The histories of 10,000 queues take 30 MB.
-	fineStep   = 2 * time.Second
-	coarseStep = 10 * time.Second
-	fineQueues = 500
+	// Two points of a history are pointStep apart at least. However many queues there are, their
+	// histories take some 15 MB, because thousands are listed more rarely.
+	pointStep = 2 * time.Second
 )
 
 // point is what was seen of a queue, or of all together, at one time.
@@ -25,9 +23,9 @@ type point struct {
 // history is what was seen lately, oldest first.
 type history struct{ points []point }
 
-// add adds a point, unless the last one is younger than step.
-func (h *history) add(p point, step time.Duration) {
-	if n := len(h.points); n > 0 && p.at.Sub(h.points[n-1].at) < step-step/10 {
+// add adds a point, unless the last one is too young.
+func (h *history) add(p point) {
+	if n := len(h.points); n > 0 && p.at.Sub(h.points[n-1].at) < pointStep-pointStep/10 {
 		return
 	}
 	old := 0

@@ -83,19 +83,15 @@ func (b *board) rank(ctx context.Context, row *itemRow) *int64 {
 		return nil
 	}
 
-	count := func(q target.Queue, ctx context.Context) (*int64, error) {
+	count := func(q target.Queue, ctx context.Context) (rank *int64, err error) {
 		n, atLeast, err := q.RankItem(ctx, row.ID, false)
-		if atLeast {
-			return nil, err
+		if err == nil && !atLeast {
+			rank = &n
 		}
-		return &n, err
+		return rank, err
 	}
 
-	rank, err := ask(ctx, b.gateway, row.Queue, subjects.Rank, count)
-	if err != nil {
-		return nil
-	}
-
+	rank, _ := ask(ctx, b.gateway, row.Queue, subjects.Rank, count) // then it is not known
 	return rank
 }
 

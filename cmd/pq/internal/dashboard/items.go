@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,8 +15,6 @@ import (
 
 // deadPrefix begins the names of the headers that say how an item became a dead letter.
 const deadPrefix = "Pq-Dead-"
-
-const noSearch = "this search is no longer kept: search again"
 
 // filterOf returns the items that a query asks for.
 func filterOf(query url.Values) itemsFilter {
@@ -57,10 +54,9 @@ func (b *board) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsView 
 }
 
 func (b *board) showItems(w http.ResponseWriter, r *http.Request, code int, v *itemsView) {
-	for i := range v.Rows {
-		v.IsDead = v.IsDead || v.Rows[i].Dead != nil
-	}
-	v.IsDead = v.IsDead || len(v.Rows) == 0 && strings.HasSuffix(v.Queue.Name, settings.DeadSuffix)
+	isDead := func(row itemRow) bool { return row.Dead != nil }
+	v.IsDead = slices.ContainsFunc(v.Rows, isDead) ||
+		len(v.Rows) == 0 && strings.HasSuffix(v.Queue.Name, settings.DeadSuffix)
 	s := b.newShell(r, v.Queue.Name, "queues")
 	if v.Search != nil && v.Search.Running && s.Refresh > 0 {
 		s.Refresh = soonTime
@@ -73,13 +69,13 @@ func (b *board) getItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 	v := b.newItems(r, q, filterOf(query))
 	if id := query.Get("search"); id == "" {
 		b.addItems(r.Context(), v, query)
-	} else if f := b.searchOf(id, q); f != nil {
+	} else if f, err := b.searches.find(id, q); err == nil {
 		b.addMatches(r.Context(), v, f, query)
 	} else {
-		b.fail(w, r, http.StatusNotFound, "No search", noSearch)
+		b.fail(w, r, http.StatusNotFound, "No search", err.Error())
 		return
 	}
-	b.showItems(w, r, codeOf(v.err), v)
+	b.showItems(w, r, codeOf(v.Err), v)
 }
 
 // addItems adds the items from a place on.
@@ -92,12 +88,8 @@ func (b *board) addItems(ctx context.Context, v *itemsView, query url.Values) {
 
 	o.After, o.Limit, o.ValueBytes = query.Get("after"), pageRows, b.valueBytes(rowBytes)
 	page, err := b.gateway.items(ctx, v.Queue, o)
-	switch {
-	case errors.Is(err, client.ErrBadRequest):
-		v.Filter.Error = err.Error()
-		return
-	case err != nil:
-		v.Error, v.err = err.Error(), err
+	if err != nil {
+		v.Err = err
 		return
 	}
 
@@ -120,30 +112,12 @@ func (b *board) addMatches(ctx context.Context, v *itemsView, f *search, query u
 	ids := found[from:min(from+pageRows, len(found))]
 	v.Pager = pagerOf(v.Queue.Items(""), query, from, len(ids), len(found))
 	rows, err := b.rowsByID(ctx, v.Queue, ids, rowBytes)
-	if err != nil {
-		v.Error, v.err = err.Error(), err
-	}
-	v.Rows = slices.DeleteFunc(rows, isGone)
+	v.Rows, v.Err = slices.DeleteFunc(rows, isGone), err
 }
 
 func isGone(row itemRow) bool { return row.Code == subjects.CodeNotFound }
 
-// searchOf returns a search of a queue, nil if it is not kept.
-func (b *board) searchOf(id string, q queueRef) *search {
-	f := b.searches.find(id)
-	if f == nil || f.queue != q {
-		return nil
-	}
-	return f
-}
-
-func (b *board) postSearch(w http.ResponseWriter, r *http.Request) {
-	q := queueRef{r.PostForm.Get("kind"), r.PostForm.Get("name")}
-	if err := b.gateway.check(q); err != nil {
-		b.fail(w, r, http.StatusNotFound, "No queue", err.Error())
-		return
-	}
-
+func (b *board) postSearch(w http.ResponseWriter, r *http.Request, q queueRef) {
 	filter := filterOf(r.PostForm)
 	options, err := b.optionsOf(filter)
 	var found *search
@@ -166,12 +140,10 @@ func (b *board) postSearch(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, q.Items("")+"?search="+found.id, http.StatusSeeOther)
 }
 
-func (b *board) postStop(w http.ResponseWriter, r *http.Request) {
-	f := b.searches.find(r.PathValue("id"))
-	if f == nil {
-		b.fail(w, r, http.StatusNotFound, "No search", noSearch)
-		return
+func (b *board) postStop(w http.ResponseWriter, r *http.Request, q queueRef) {
+	id := r.PathValue("id")
+	if f, err := b.searches.find(id, q); err == nil {
+		f.cancel(errStopped)
 	}
-	f.end()
-	http.Redirect(w, r, f.queue.Items("")+"?search="+f.id, http.StatusSeeOther)
+	http.Redirect(w, r, q.Items("")+"?search="+url.QueryEscape(id), http.StatusSeeOther)
 }

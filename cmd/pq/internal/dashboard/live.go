@@ -1,22 +1,22 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const (
-	// After the last page was closed, looks go on every slowTick for keepTime, so that histories
-	// have no gap when somebody comes back.
-	slowTick = 10 * time.Second
+	// After the last page was closed, looks go on for keepTime, so that histories have no gap when
+	// somebody comes back.
 	keepTime = 5 * time.Minute
 	// pollTime bounds each request of a look, and those about single queues together.
 	pollTime = 3 * time.Second
@@ -33,14 +33,11 @@ type live struct {
 	g       *gateway
 	answers *nats.Subscription
 	wake    chan struct{}
-	asked   memo[queueRef, outcome]
+	asked   memo[queueRef, error] // how the last question went
 
 	ended   chan struct{} // closed when the next look ends
 	watched time.Time     // when somebody last looked
 }
-
-// outcome is how a question went.
-type outcome struct{ err error }
 
 func newLive(g *gateway) (*live, error) {
 	l := &live{
@@ -67,26 +64,19 @@ func (l *live) run(ctx context.Context) {
 		}
 
 		began := time.Now()
-		pause := l.interest(began)
-		if pause == 0 { // until somebody comes
+		if !l.isWatched(began) { // until somebody comes
 			continue
 		}
 		l.look(ctx, began)
-		timer.Reset(max(pause-time.Since(began), pause/4))
+		timer.Reset(max(tick-time.Since(began), tick/4))
 	}
 }
 
-// interest returns how often to look, 0 for not at all.
-func (l *live) interest(now time.Time) time.Duration {
+// isWatched reports whether somebody looks, or did lately.
+func (l *live) isWatched(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch age := now.Sub(l.watched); {
-	case age < freshFor:
-		return tick
-	case age < keepTime:
-		return slowTick
-	}
-	return 0
+	return now.Sub(l.watched) < keepTime
 }
 
 // look brings everything up to date that is due.
@@ -94,7 +84,9 @@ func (l *live) look(ctx context.Context, now time.Time) {
 	if l.g.nc.IsConnected() {
 		l.mu.Lock()
 		l.looked = now
-		l.bridges.noteAsked()
+		for _, b := range l.bridges {
+			b.missed++
+		}
 		l.mu.Unlock()
 		if l.g.refusal(statsSubject) == nil { // if the connection is gone, the status says so
 			question := []byte(subjects.StatsOfQueues)
@@ -117,7 +109,8 @@ func (l *live) look(ctx context.Context, now time.Time) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.bridges.forget(now)
+	isOld := func(_ string, b *bridgeState) bool { return now.Sub(b.Seen) > forgetAfter }
+	maps.DeleteFunc(l.bridges, isOld)
 	close(l.ended)
 	l.ended = make(chan struct{})
 }
@@ -139,10 +132,10 @@ func (l *live) list(ctx context.Context) {
 	var refusals []error
 	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
 		all, err := l.g.list(ctx, kind)
-		if errors.As(err, new(*refusedError)) {
+		if errors.Is(err, errRefused) {
 			refusals = append(refusals, err)
 		} else {
-			failed = errors.Join(failed, err)
+			failed = cmp.Or(failed, err)
 		}
 		for _, q := range all {
 			found[queueRef{kind.Short(), q.Queue}] = q
@@ -161,6 +154,7 @@ func (l *live) list(ctx context.Context) {
 	}
 
 	l.listed = now
+	l.record(now, found)
 	for ref, q := range l.queues {
 		if _, ok := found[ref]; !ok && failed == nil {
 			if q.listed = false; now.Sub(q.asked) > viewTime { // nobody looks at its page
@@ -168,18 +162,16 @@ func (l *live) list(ctx context.Context) {
 			}
 		}
 	}
-
-	l.record(now, found)
 }
 
 // ask brings a queue up to date. All who ask in the same tick share the answer.
 func (l *live) ask(ctx context.Context, ref queueRef) error {
-	return l.asked.get(ref, func() (outcome, time.Duration) {
+	return l.asked.get(ref, func() (error, time.Duration) {
 		within, cancel := context.WithTimeout(ctx, pollTime)
 		defer cancel()
 		info, err := l.g.info(within, ref)
 		if ctx.Err() != nil { // who asked is gone
-			return outcome{err}, 0
+			return err, 0
 		}
 
 		now := time.Now()
@@ -189,12 +181,12 @@ func (l *live) ask(ctx context.Context, ref queueRef) error {
 		if q.asked = now; err == nil {
 			q.info, q.infoAt = info, now
 			q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
-			q.history.add(l.pointOf(now, ref, q), fineStep)
+			q.history.add(l.pointOf(now, ref, q))
 		} else if deniedBy(err) != "" {
 			l.refused = now
 		}
-		return outcome{err}, tick - tick/4
-	}).err
+		return err, tick - tick/4
+	})
 }
 
 // freshen notes that somebody looks, and waits a moment for new figures if the known ones are old.
@@ -248,18 +240,14 @@ func (l *live) status() status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.g.nc.IsClosed():
-		return status{stateAway, "the connection to NATS is closed: start pq dashboard again"}
 	case !l.g.nc.IsConnected():
 		text := "NATS is away, and the dashboard reconnects"
 		if err := l.g.nc.LastError(); err != nil {
 			text = fmt.Sprintf("%s: %v", text, err)
 		}
 		return status{stateAway, text}
-	case errors.As(l.listErr, new(*refusedError)):
+	case errors.Is(l.listErr, errRefused):
 		return status{stateDenied, l.listErr.Error()}
-	case errors.Is(l.listErr, client.ErrNoBridge):
-		return status{stateAway, client.ErrNoBridge.Error()}
 	case l.listErr != nil:
 		return status{stateAway, l.listErr.Error()}
 	}
@@ -271,7 +259,7 @@ func (l *live) status() status {
 func (l *live) bridgesView() (*bridgesView, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v := &bridgesView{Rows: l.bridges.rows(time.Now())}
+	v := &bridgesView{Rows: l.bridges.rows()}
 	if refused := l.g.refusal(statsSubject); len(v.Rows) == 0 {
 		v.Denied = deniedBy(refused)
 	}

@@ -127,7 +127,8 @@ func (b *board) showLogin(w http.ResponseWriter, r *http.Request, code int, next
 		http.Redirect(w, r, "/", http.StatusSeeOther)
 		return
 	}
-	b.show(w, code, "login", b.newShell(r, "Log in", ""), &loginView{next, text})
+	s := &shell{Title: "Log in", Nav: "login"} // which says nothing about where that leads
+	b.show(w, code, "login", s, &loginView{next, text})
 }
 
 func (b *board) postLogin(w http.ResponseWriter, r *http.Request) {

@@ -29,7 +29,8 @@ type details struct {
 }
 
 func (b *board) getQueue(w http.ResponseWriter, r *http.Request, q queueRef) {
-	b.showQueue(w, r, http.StatusOK, b.queueView(r, q))
+	v := b.queueView(r, q)
+	b.showQueue(w, r, codeOf(v.Err), v)
 }
 
 func (b *board) showQueue(w http.ResponseWriter, r *http.Request, code int, v *queueView) {
@@ -48,6 +49,9 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 		queueRow: known.queueRow, Info: known.info, asOf: known.asOf,
 		Denied: deniedBy(err), Can: b.gateway.may(ctx, q),
 	}
+	if v.asOf.IsZero() {
+		v.Err = err
+	}
 
 	v.CountsChart, v.RatesChart = charts(known.points)
 	v.Settings = settingsOf(q, v.Info)
@@ -55,8 +59,9 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 	more := b.detailsOf(ctx, q)
 	v.Head = b.rowsOf(q, more.head)
 	for _, record := range more.schedules {
-		v.Schedules = append(v.Schedules, scheduleRow{q, v.Can, record})
+		v.Schedules = append(v.Schedules, scheduleRow{q, v.Paused, v.Can, record})
 	}
+	slices.SortFunc(v.Schedules, byNext)
 
 	v.Exists = len(v.Schedules) > 0 || v.All() > 0 || v.Info == nil && err != nil ||
 		v.Info != nil && len(subjects.SettingTexts(&v.Info.Settings))+len(v.Info.Consumers) > 0

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // pageRows is how many rows a table has.
@@ -22,28 +23,23 @@ func (b *board) getQueues(w http.ResponseWriter, r *http.Request) {
 	b.show(w, http.StatusOK, "queues", s, b.queuesView(r.URL.Query()))
 }
 
-// queueColumns compare rows by the columns that a table can be sorted by, besides the name.
-var queueColumns = map[string]func(a, b *queueRow) int{
-	"ready":   func(a, b *queueRow) int { return cmp.Compare(a.Ready, b.Ready) },
-	"leased":  func(a, b *queueRow) int { return cmp.Compare(a.Leased, b.Leased) },
-	"delayed": func(a, b *queueRow) int { return cmp.Compare(a.Delayed, b.Delayed) },
-	"dead":    func(a, b *queueRow) int { return compareKnown(a.Dead, b.Dead) },
-	"oldest":  func(a, b *queueRow) int { return compareKnown(a.Oldest, b.Oldest) },
-	"in":      func(a, b *queueRow) int { return compareKnown(a.In, b.In) },
-	"out":     func(a, b *queueRow) int { return compareKnown(a.Out, b.Out) },
+// queueColumns are the numbers that a table can be sorted by, besides the name.
+var queueColumns = map[string]func(*queueRow) float64{
+	"ready":   func(q *queueRow) float64 { return float64(q.Ready) },
+	"leased":  func(q *queueRow) float64 { return float64(q.Leased) },
+	"delayed": func(q *queueRow) float64 { return float64(q.Delayed) },
+	"dead":    func(q *queueRow) float64 { return orLeast(q.Dead) },
+	"oldest":  func(q *queueRow) float64 { return orLeast(q.Oldest) },
+	"in":      func(q *queueRow) float64 { return orLeast(q.In) },
+	"out":     func(q *queueRow) float64 { return orLeast(q.Out) },
 }
 
-// compareKnown compares numbers, of which those that are not known are the least.
-func compareKnown[T cmp.Ordered](a, b *T) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
+// orLeast returns a number, less than all others if it is not known.
+func orLeast[T int64 | float64 | time.Duration](n *T) float64 {
+	if n == nil {
 		return -1
-	case b == nil:
-		return 1
 	}
-	return cmp.Compare(*a, *b)
+	return float64(*n)
 }
 
 // queuesView returns the part of the table of queues that a query asks for.
@@ -59,11 +55,6 @@ func (b *board) queuesView(query url.Values) *queuesView {
 		if !rows[i].IsDead {
 			v.Total++
 		}
-	}
-
-	v.Sum.Dead = new(int64)
-	for _, q := range b.live.deadQueues() { // also of queues that are gone
-		*v.Sum.Dead += q.All()
 	}
 
 	v.Sum.Line, v.InLine, v.OutLine = b.live.sumLines()
@@ -86,9 +77,9 @@ func (b *board) queuesView(query url.Values) *queuesView {
 }
 
 func (v *queuesView) sort(rows []queueRow) {
-	compare := queueColumns[v.Sort]
-	if compare == nil {
-		v.Sort, compare = "name", func(_, _ *queueRow) int { return 0 }
+	number := queueColumns[v.Sort]
+	if number == nil {
+		v.Sort, number = "name", func(*queueRow) float64 { return 0 }
 	}
 
 	slices.SortFunc(rows, func(a, b queueRow) int {
@@ -98,7 +89,7 @@ func (v *queuesView) sort(rows []queueRow) {
 		case b.IsDead && !a.IsDead:
 			return -1
 		}
-		order := cmp.Or(compare(&a, &b), byName(a, b))
+		order := cmp.Or(cmp.Compare(number(&a), number(&b)), byName(a, b))
 		if v.Desc {
 			return -order
 		}

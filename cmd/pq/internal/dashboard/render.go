@@ -1,14 +1,12 @@
 package dashboard
 
 import (
-	"crypto/sha256"
+	"crypto/rand"
 	"embed"
-	"fmt"
 	"html/template"
 	"io"
 	"io/fs"
 	"net/http"
-	"path"
 	"strings"
 )
 
@@ -19,7 +17,8 @@ var files embed.FS
 type renderer struct {
 	templates *template.Template
 	assets    fs.FS
-	// root is where the assets are served from. It changes whenever one of them does.
+	// root is where the assets are served from. It changes with each start, and so whenever one of
+	// them does.
 	root string
 }
 
@@ -36,21 +35,7 @@ func newRenderer() (*renderer, error) {
 		return nil, err
 	}
 
-	sum := sha256.New()
-	err = fs.WalkDir(assets, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := fs.ReadFile(assets, name)
-		sum.Write(data) // never returns an error
-		return err
-	})
-
-	if err != nil {
-		return nil, err
-	}
-
-	r := &renderer{assets: assets, root: fmt.Sprintf("/static/%.6x/", sum.Sum(nil))}
+	r := &renderer{assets: assets, root: staticPath + rand.Text() + "/"}
 	funcs := template.FuncMap{
 		"asset": func(name string) string { return r.root + name },
 		"sub":   func(f frame, view any) frame { return frame{f.shell, view} },
@@ -61,11 +46,8 @@ func newRenderer() (*renderer, error) {
 	return r, err
 }
 
-// page writes a whole page. That of the login says nothing about where it leads.
+// page writes a whole page.
 func (r *renderer) page(w io.Writer, name string, s *shell, view any) error {
-	if name == "login" {
-		s = &shell{Title: s.Title, Nav: name, Now: s.Now}
-	}
 	var main strings.Builder
 	if err := r.templates.ExecuteTemplate(&main, "page-"+name, frame{s, view}); err != nil {
 		return err
@@ -74,16 +56,11 @@ func (r *renderer) page(w io.Writer, name string, s *shell, view any) error {
 	return r.templates.ExecuteTemplate(w, "layout", frame{s, escaped})
 }
 
-// static serves the assets.
+// static serves the assets. Errors are not cached: net/http takes the header back.
 func (r *renderer) static() http.Handler {
-	serve := http.StripPrefix(r.root, http.FileServerFS(r.assets))
-	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		isFolder, isOld := path.Ext(q.URL.Path) == "", !strings.HasPrefix(q.URL.Path, r.root)
-		if isFolder || isOld {
-			http.NotFound(w, q)
-			return
-		}
+	serve := http.FileServerFS(r.assets)
+	return http.StripPrefix(r.root, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 		serve.ServeHTTP(w, q)
-	})
+	}))
 }

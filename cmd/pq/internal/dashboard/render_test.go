@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http/httptest"
@@ -58,6 +59,8 @@ func (f filler) fill(v reflect.Value) {
 		v.SetInt(1234567)
 	case reflect.Float64:
 		v.SetFloat(0.4)
+	case reflect.Interface:
+		v.Set(reflect.ValueOf(errors.New(f.text)))
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		f.fill(v.Elem())
@@ -204,7 +207,7 @@ func TestStatic(t *testing.T) {
 	r := parsed(t)
 	for path, want := range map[string]int{
 		r.root + "app.css": 200, r.root + "app.js": 200, r.root + "vendor/htmx.min.js": 200, r.root + "icon.svg": 200,
-		r.root: 404, r.root + "vendor/": 404, r.root + "none.js": 404, "/static/000000000000/app.css": 404,
+		r.root + "none.js": 404, "/static/000000000000/app.css": 404,
 		r.root + "../templates/layout.html": 404,
 	} {
 		w := httptest.NewRecorder()

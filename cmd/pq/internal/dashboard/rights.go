@@ -12,6 +12,9 @@ import (
 // rightTime is how long it is remembered what the user may do.
 const rightTime = time.Minute
 
+// anyQueue stands for a queue that nobody has named.
+var anyQueue = queueRef{subjects.Priority.Short(), "any"}
+
 // may returns what the NATS user may do to a queue. If the server does not say that, pages offer
 // everything, and the server refuses it when somebody tries.
 func (g *gateway) may(ctx context.Context, q queueRef) can {

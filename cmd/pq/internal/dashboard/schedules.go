@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -34,23 +35,38 @@ type schedulesView struct {
 	Pager pager
 	// Asked of Queues queues have said their schedules, so far while it is Running.
 	Asked, Queues int64
-	// Denied says why some queues cannot be asked.
+	// Denied says why some queues cannot be asked. CanAdd offers to add a schedule.
 	Denied string
+	CanAdd bool
 	surveyState
 }
 
-// scheduleRow is a schedule of a queue.
+// scheduleRow is a schedule of a queue, whose items wait if QueuePaused.
 type scheduleRow struct {
-	Queue queueRef
-	Can   can
+	Queue       queueRef
+	QueuePaused bool
+	Can         can
 	*client.ScheduleRecord
 }
 
-// Path is the address of its page.
-func (r scheduleRow) Path() string { return schedulePath(r.Queue, r.ID) }
+// byNext orders schedules by when they fire next. Those that do not fire come last.
+func byNext(a, b scheduleRow) int {
+	next := func(r scheduleRow) time.Time {
+		if r.Next.IsZero() {
+			return target.Forever
+		}
+		return r.Next
+	}
+	return cmp.Or(
+		next(a).Compare(next(b)), strings.Compare(a.Queue.Name, b.Queue.Name),
+		strings.Compare(a.ID, b.ID),
+	)
+}
 
-func schedulePath(q queueRef, id string) string {
-	return "/schedule?" + url.Values{"kind": {q.Kind}, "queue": {q.Name}, "id": {id}}.Encode()
+// Path is the address of its page.
+func (r scheduleRow) Path() string {
+	query := url.Values{"kind": {r.Queue.Kind}, "queue": {r.Queue.Name}, "id": {r.ID}}
+	return "/schedule?" + query.Encode()
 }
 
 // Page "schedule": the form that sets one.
@@ -105,23 +121,9 @@ func (b *board) listSchedules(
 	return v.sorted(), err
 }
 
-// sorted returns the view as the page shows it: what fires next first, and what does not fire last.
+// sorted returns the view as the page shows it.
 func (v schedulesView) sorted() schedulesView {
-	v.Rows, v.Count = slices.Clone(v.Rows), len(v.Rows)
-	slices.SortFunc(v.Rows, func(a, b scheduleRow) int {
-		switch {
-		case a.Next.IsZero() && !b.Next.IsZero():
-			return 1
-		case b.Next.IsZero() && !a.Next.IsZero():
-			return -1
-		}
-		return cmp.Or(
-			a.Next.Compare(b.Next),
-			strings.Compare(a.Queue.Name, b.Queue.Name),
-			strings.Compare(a.ID, b.ID),
-		)
-	})
-
+	v.Rows, v.Count = slices.SortedFunc(slices.Values(v.Rows), byNext), len(v.Rows)
 	return v
 }
 
@@ -131,8 +133,12 @@ func (b *board) getSchedules(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	from := clampFrom(query, v.Count)
 	v.Rows = slices.Clone(v.Rows[from:min(from+pageRows, v.Count)]) // others show them too
+	v.CanAdd = b.gateway.may(r.Context(), anyQueue).Schedule
 	for i := range v.Rows {
-		v.Rows[i].Can = b.gateway.may(r.Context(), v.Rows[i].Queue)
+		row := &v.Rows[i]
+		row.Can = b.gateway.may(r.Context(), row.Queue)
+		row.QueuePaused = b.live.one(row.Queue).Paused
+		v.CanAdd = v.CanAdd || row.Can.Schedule
 	}
 	v.Pager = pagerOf("/schedules", query, from, len(v.Rows), v.Count)
 	v.surveyState = state
@@ -153,7 +159,7 @@ func (b *board) scheduleOf(
 
 func (b *board) getSchedule(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	v := &scheduleView{Queue: queueRef{cmp.Or(query.Get("kind"), "pq"), query.Get("queue")}}
+	v := &scheduleView{Queue: queueRef{query.Get("kind"), query.Get("queue")}}
 	v.Fields = map[string]field{"queue": {Value: v.Queue.Name}}
 	if id := query.Get("id"); id != "" {
 		record, err := b.scheduleOf(r.Context(), v.Queue, id)
@@ -173,11 +179,12 @@ func (b *board) getSchedule(w http.ResponseWriter, r *http.Request) {
 }
 
 func (b *board) showSchedule(w http.ResponseWriter, r *http.Request, code int, v *scheduleView) {
-	v.Can = can{Schedule: true, Unschedule: true} // in a queue that is not known yet
-	title := "New schedule"
+	q, title := cmp.Or(v.Queue, anyQueue), "New schedule"
 	if v.Record != nil {
-		v.Can, title = b.gateway.may(r.Context(), v.Queue), v.Record.ID
+		title = v.Record.ID
 	}
+	v.Can = b.gateway.may(r.Context(), q)
+	v.Can.Schedule = v.Can.Schedule || v.failed() // nothing that was typed is lost
 	b.show(w, code, "schedule", b.newShell(r, title, "schedules"), v)
 }
 

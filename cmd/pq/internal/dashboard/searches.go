@@ -12,12 +12,11 @@ import (
 )
 
 const (
-	// maxSearches run at a time. keptSearches are kept for searchTime, each with up to maxMatches
-	// ids that it found.
+	// maxSearches run at a time. keptSearches are kept, each with up to maxMatches ids that it
+	// found.
 	maxSearches  = 8
 	keptSearches = 64
 	maxMatches   = 10_000
-	searchTime   = 30 * time.Minute
 	// longestSearch is how long one may run.
 	longestSearch = 10 * time.Minute
 )
@@ -39,14 +38,19 @@ type search struct {
 	id     string
 	queue  queueRef
 	filter itemsFilter
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 
 	mu  sync.Mutex
 	ids []string
 	at  searchView // without what view adds
 }
 
-var errSearches = errors.New("too many searches are running: stop one, or try again in a moment")
+var (
+	errSearches = errors.New("too many searches are running: stop one, or try again in a moment")
+	errTooLong  = errors.New("it took too long")
+	errStopped  = errors.New("somebody stopped it")
+	errNoSearch = errors.New("this search is no longer kept: search again")
+)
 
 func newSearches(g *gateway) *searches {
 	s := &searches{g: g, all: map[string]*search{}}
@@ -83,14 +87,14 @@ func (s *searches) start(
 		return nil, errSearches
 	}
 
-	tooLong := errors.New("it took too long")
-	ctx, cancel := context.WithTimeoutCause(s.ctx, longestSearch, tooLong)
+	within, end := context.WithTimeoutCause(s.ctx, longestSearch, errTooLong)
+	ctx, cancel := context.WithCancelCause(within)
 	found := s.add(q, f, cancel)
-	found.at = searchView{Total: total, Started: time.Now(), Running: true}
+	found.at = searchView{Total: total, Running: true}
 
 	s.running++
 	s.work.Go(func() {
-		defer cancel()
+		defer end()
 		found.run(ctx, s.g, options)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -104,34 +108,32 @@ func (s *searches) start(
 func (s *searches) keep(q queueRef, f itemsFilter, ids []string) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found := s.add(q, f, func() {})
+	found := s.add(q, f, func(error) {})
 	found.ids = ids[:min(len(ids), maxMatches)]
-	n := int64(len(ids))
-	found.at = searchView{Scanned: n, Total: n, Started: time.Now(), Full: n > maxMatches}
+	found.at = searchView{Scanned: int64(len(ids)), Full: len(ids) > maxMatches}
 	return found
 }
 
-// add keeps a search. s.mu is held.
-func (s *searches) add(q queueRef, f itemsFilter, cancel context.CancelFunc) *search {
-	s.makeRoom(time.Now())
+// add keeps a search. If there are too many, it drops all that have ended. s.mu is held.
+func (s *searches) add(q queueRef, f itemsFilter, cancel context.CancelCauseFunc) *search {
+	if len(s.all) >= keptSearches {
+		hasEnded := func(_ string, f *search) bool { return !f.view().Running }
+		maps.DeleteFunc(s.all, hasEnded)
+	}
+
 	found := &search{id: rand.Text(), queue: q, filter: f, cancel: cancel}
 	s.all[found.id] = found
 	return found
 }
 
-// makeRoom drops searches that are old, or if there are too many all that have ended. s.mu is held.
-func (s *searches) makeRoom(now time.Time) {
-	isFull := len(s.all) >= keptSearches
-	maps.DeleteFunc(s.all, func(_ string, f *search) bool {
-		return !f.view().Running && (isFull || now.Sub(f.at.Started) > searchTime)
-	})
-}
-
-// find returns a search, nil if it is not kept.
-func (s *searches) find(id string) *search {
+// find returns a search of a queue.
+func (s *searches) find(id string, q queueRef) (*search, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.all[id]
+	if f := s.all[id]; f != nil && f.queue == q {
+		return f, nil
+	}
+	return nil, errNoSearch
 }
 
 // run looks through the queue.
@@ -140,9 +142,10 @@ func (f *search) run(ctx context.Context, g *gateway, o client.ItemsOptions) {
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.at.Running, f.at.Took = false, time.Since(f.at.Started)
+	f.at.Running = false
 	switch {
-	case f.at.Stopped: // by somebody
+	case errors.Is(context.Cause(ctx), errStopped):
+		f.at.Stopped = true
 	case err == nil && !f.at.Full:
 		f.at.Total = f.at.Scanned // items came and went meanwhile
 	case err != nil && ctx.Err() != nil:
@@ -163,15 +166,7 @@ func (f *search) note(page *client.ItemsPage) bool {
 		}
 		f.ids = append(f.ids, page.Items[i].ID)
 	}
-	return !f.at.Full && !f.at.Stopped
-}
-
-// end stops the search.
-func (f *search) end() {
-	f.mu.Lock()
-	f.at.Stopped = f.at.Stopped || f.at.Running
-	f.mu.Unlock()
-	f.cancel()
+	return !f.at.Full
 }
 
 // view returns what the page shows of it.
@@ -180,9 +175,6 @@ func (f *search) view() *searchView {
 	defer f.mu.Unlock()
 	v := f.at
 	v.ID, v.Found, v.Total = f.id, int64(len(f.ids)), max(v.Total, v.Scanned)
-	if v.Running {
-		v.Took = time.Since(v.Started)
-	}
 	return &v
 }
 

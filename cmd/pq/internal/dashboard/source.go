@@ -14,17 +14,6 @@ import (
 // sourcePrefix begins the names of the inputs for the members of a source, which is one setting.
 const sourcePrefix = "source."
 
-// sourceJSON is a source as it is set.
-type sourceJSON struct {
-	Stream   string `json:"stream"`
-	Domain   string `json:"domain,omitempty"`
-	Filter   string `json:"filter,omitempty"`
-	Priority any    `json:"priority,omitempty"`
-	Group    any    `json:"group,omitempty"`
-	Start    any    `json:"start,omitempty"`
-	OnBad    string `json:"on_bad,omitempty"`
-}
-
 // sourceRows are the inputs for a source, filled with the one that is set.
 func sourceRows(text string) []settingRow {
 	s, _ := settings.ParseSource(text) // it was checked when it was set; "" is none
@@ -41,6 +30,7 @@ func sourceRows(text string) []settingRow {
 		row("group", "header X or token 3", sourceField(s.Group), ""),
 		row("start", "all, new or a sequence", string(s.Start), "all"),
 		row("on_bad", "what is no item", s.OnBad, "dead_letter", "dead_letter", "stop"),
+		row("when_full", "while the queue is full", s.WhenFull, "", "wait"),
 	}
 }
 
@@ -57,7 +47,7 @@ func sourceField(f *settings.SourceField) string {
 	return fmt.Sprintf("token %d", f.Token)
 }
 
-// parseField reads what sourceField writes. nil is nothing.
+// parseField reads what sourceField writes.
 func parseField(text string) (any, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, nil
@@ -67,8 +57,6 @@ func parseField(text string) (any, error) {
 	name = strings.TrimSpace(name)
 	token, err := strconv.Atoi(name)
 	switch {
-	case text == "":
-		return nil, nil
 	case kind == "header" && name != "":
 		return map[string]string{"header": name}, nil
 	case kind == "token" && err == nil:
@@ -99,37 +87,30 @@ func (f *form) source(change *subjects.Change, rows []settingRow) (changed bool)
 		return true
 	}
 
-	s := sourceJSON{
-		Stream: member["stream"], Domain: member["domain"],
-		Filter: member["filter"], OnBad: member["on_bad"],
-	}
-
-	var err error
-	if s.Priority, err = parseField(member["priority"]); err != nil {
-		f.fail(sourcePrefix+"priority", err)
-	}
-
-	if s.Group, err = parseField(member["group"]); err != nil {
-		f.fail(sourcePrefix+"group", err)
-	}
-
-	if start := member["start"]; start != "" {
-		s.Start = start
-		if n, err := strconv.ParseUint(start, 10, 64); err == nil {
-			s.Start = n
-		}
-	}
-
-	text, _ := json.Marshal(s) // never returns an error
-	if err := change.Set("source", string(text)); err != nil && !f.failed() {
-		for name := range member {
-			if strings.Contains(err.Error(), name+": ") {
+	source := map[string]any{}
+	for name, text := range member {
+		switch n, err := strconv.ParseUint(text, 10, 64); {
+		case text == "":
+		case name == "priority", name == "group":
+			if source[name], err = parseField(text); err != nil {
 				f.fail(sourcePrefix+name, err)
 			}
+		case name == "start" && err == nil:
+			source[name] = n
+		default:
+			source[name] = text
 		}
-		if !f.failed() {
-			f.fail(sourcePrefix+"stream", err)
+	}
+
+	text, _ := json.Marshal(source) // never returns an error
+	if err := change.Set("source", string(text)); err != nil && !f.failed() {
+		about := "stream"
+		for name := range member {
+			if strings.Contains(err.Error(), name+": ") {
+				about = name
+			}
 		}
+		f.fail(sourcePrefix+about, err)
 	}
 
 	return changed

@@ -8,7 +8,8 @@ import (
 
 const (
 	// A survey is shown for surveyFresh at least before a page begins another, and for surveyShare
-	// times as long as it took: so surveys take a fifth of the time at most.
+	// times as long as it took: so surveys take a fifth of the time at most. One that failed is
+	// soon followed by another.
 	surveyFresh = 5 * time.Second
 	surveyShare = 4
 	// firstWait is how long a page waits for a survey. Most take less.
@@ -33,10 +34,9 @@ type survey[V any] struct {
 
 // surveyState says how far a result is to be believed.
 type surveyState struct {
-	Running bool   // and the result is only a part
-	Error   string // of the last survey
+	Running bool  // and the result is only a part
+	Err     error // of the last survey
 	asOf    time.Time
-	err     error // the same as Error
 }
 
 // look returns the last result. A new survey begins if that is old, and replaces it when it ends.
@@ -92,13 +92,16 @@ func (s *survey[V]) end(began time.Time, result V, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = time.Now()
-	s.pause = max(surveyFresh, surveyShare*s.ended.Sub(began))
-	s.state = surveyState{asOf: s.state.asOf, err: err}
-	if err != nil {
-		s.state.Error = err.Error()
+	s.pause = surveyFresh
+	if err == nil {
+		s.pause = max(surveyFresh, surveyShare*s.ended.Sub(began))
 	}
-	if err == nil || !s.complete {
-		s.result, s.state.asOf, s.complete = result, began, err == nil
+	s.state = surveyState{asOf: s.state.asOf, Err: err}
+	switch {
+	case err == nil:
+		s.result, s.state.asOf, s.complete = result, began, true
+	case !s.complete: // nobody knows how much that is of what there is
+		s.result, s.state.asOf = result, time.Time{}
 	}
 }
 

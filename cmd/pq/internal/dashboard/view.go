@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/url"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -153,9 +155,10 @@ type queueView struct {
 	queueRow
 	Can can
 	// Exists is false for a queue without items, settings and consumers. Denied says why it cannot
-	// be read.
+	// be read, and Err why nothing is known of it.
 	Exists bool
 	Denied string
+	Err    error
 	// Info is what the bridge says, nil if it did not.
 	Info *client.QueueInfo
 	// CountsChart has ready, leased and delayed items, RatesChart pushes and pops.
@@ -170,14 +173,6 @@ type queueView struct {
 	Push, Pause form
 
 	asOf time.Time
-}
-
-// Deepest is the largest number of items with one priority.
-func (v *queueView) Deepest() (most int64) {
-	for _, p := range v.Info.Priorities {
-		most = max(most, p.Count)
-	}
-	return most
 }
 
 // series is a chart. It is the JSON of the attribute data-series.
@@ -234,10 +229,8 @@ type itemsView struct {
 	Pager  pager
 	// Search is the search whose matches are shown, nil for a plain look.
 	Search *searchView
-	// Error is why there are no items, such as that the user may not look at them.
-	Error string
-
-	err error // the same
+	// Err is why there are no items, such as that the user may not look at them.
+	Err error
 }
 
 // itemRow is an item of a queue. Dead is set for a dead letter.
@@ -254,6 +247,9 @@ func (r itemRow) Tries() int64 {
 	}
 	return r.Deliveries
 }
+
+// Cause is that of a dead letter, as the page of all dead letters has it.
+func (r itemRow) Cause() string { return target.Fold(cmp.Or(r.Dead.Error, r.Dead.Reason)) }
 
 // Why is why it is a dead letter or, if it is none, the last reason that anybody gave.
 func (r itemRow) Why() string {
@@ -273,8 +269,6 @@ type searchView struct {
 	ID string
 	// Scanned of about Total items were looked at, and Found match.
 	Scanned, Total, Found int64
-	Started               time.Time
-	Took                  time.Duration
 	// Running, or else Stopped by somebody, Full because it found as much as is kept, or done.
 	Running, Stopped, Full bool
 	Error                  string
@@ -306,21 +300,15 @@ type bridgesView struct {
 type bridgeRow struct {
 	micro.Stats
 	subjects.BridgeStats
-	Seen time.Time // when it last answered
-	// In, Out and PerSecond are pushes, pops and all requests a second.
-	In, Out, PerSecond *float64
-	Line               []int64 // requests a second lately
-	// Requests and Errors are those since it started, Took what a request took on average.
+	Seen      time.Time // when it last answered
+	PerSecond *float64  // requests
+	// Requests and Errors are those since it started.
 	Requests, Errors int64
 	LastError        string
-	Took             *time.Duration
 }
 
-// Page "login".
-type loginView struct {
-	Next  string // where to go then
-	Error string
-}
+// Page "login". Next is where to go then.
+type loginView struct{ Next, Error string }
 
 // Page "error": something else than what was asked for.
 type errorView struct{ Title, Text string }
@@ -343,13 +331,13 @@ type actionView struct {
 // Page "confirm", or a dialog: an action that waits for a yes, after a dry run.
 type confirmView struct {
 	actionView
-	// More says that more match than are kept.
-	More bool
 	// IDs or Search or State (of a purge) say which ones; they are posted back, without dry.
 	IDs   []string
 	State subjects.State
-	// Priority of a move, and Name of the queue to purge, are as typed.
+	// Priority of a move, and Name of the queue to purge, are as typed. Least is the smallest
+	// priority of a ready item, nil if there is none.
 	Priority, Name string
+	Least          *int64
 	// Sample has some of the items.
 	Sample []itemRow
 }
@@ -364,7 +352,4 @@ type doneView struct {
 	Failures map[string][]string
 	// Homes is how many dead letters went to each queue.
 	Homes map[string]int64
-	// NewID is that of the one item that was moved or redriven, Home its queue.
-	NewID string
-	Home  queueRef
 }

@@ -36,7 +36,9 @@
     if (sessionEnded && !$$("form").some(inUse)) return location.reload();
     if (page?.getElementById("status")) {
       // What could not be found out stays as it was, and says as of when.
+      const at = place($("#main"));
       for (const id of answer.status >= 500 ? ["status"] : ["status", "as-of", "main"]) morph(document.getElementById(id), page.getElementById(id));
+      land($("#main"), at);
       ready();
     } else {
       lost(sessionEnded ? "The login is over: log in again, in another tab." : "The dashboard does not answer. What is shown is as of the time above.");
@@ -153,6 +155,44 @@
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => showCharts(true));
 
+  // --- Times of schedules are those of the viewer; the title has UTC.
+
+  const local = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
+
+  function showLocal() {
+    $$("time[data-local]").forEach((el) => {
+      const text = local.format(new Date(el.dateTime));
+      if (el.textContent !== text) el.textContent = text;
+    });
+  }
+
+  // --- Focus stays where it was when what had it is replaced: on the same stop of the Tab key, or the last one.
+
+  const stops = (scope) => $$("a[href], summary, input:not([type=hidden]), select, textarea, button", scope)
+    .filter((el) => !el.disabled && el.checkVisibility());
+  const place = (scope) => stops(scope).indexOf(document.activeElement);
+
+  function land(scope, at) {
+    if (at < 0 || document.activeElement !== document.body) return;
+    const all = stops(scope), main = $("#main");
+    main.tabIndex = -1;
+    (all[Math.min(at, all.length - 1)] ?? main).focus({ preventScroll: true });
+  }
+
+  // held is where the focus was when a form was sent: the id of an element, and the stop in it.
+  let held = null;
+
+  document.addEventListener("htmx:beforeRequest", (e) => {
+    const { target, requestConfig } = e.detail, scope = target === act ? $("#main") : target;
+    if (requestConfig.verb !== "get" && !act.open) held = { id: scope.id, at: place(scope) };
+  });
+
+  function landHeld() {
+    const scope = held && document.getElementById(held.id);
+    if (scope) land(scope, held.at);
+    held = null;
+  }
+
   // --- Selection of items
 
   let lastPicked = null;
@@ -202,7 +242,7 @@
   document.addEventListener("htmx:beforeSwap", (e) => {
     const { target, xhr, requestConfig } = e.detail;
     if (requestConfig.verb === "get") { // a filter
-      if (xhr.status >= 400) e.detail.shouldSwap = false;
+      if (xhr.status >= 400 || !parsed(xhr.responseText).getElementById(target.id)) e.detail.shouldSwap = false;
       return;
     }
     // A form whose answer is no form, such as when the session has ended, keeps what was typed.
@@ -225,7 +265,8 @@
   act.addEventListener("close", () => {
     const done = $("[data-done]", act);
     act.replaceChildren();
-    if (!done) return;
+    if (!done) return landHeld();
+    sessionStorage.setItem("held", JSON.stringify(held));
     if ($("#bulk") || $("#purge")) location.reload();
     else location.assign(done.querySelector("[data-close]").href);
   });
@@ -319,11 +360,15 @@
     $$("button[hidden][data-open], button[hidden][data-copy]").forEach((b) => { b.hidden = false; });
     showPicked();
     showCharts(false);
+    showLocal();
     if (window.htmx) htmx.process(document.body);
   }
 
-  document.addEventListener("htmx:afterSettle", ready);
+  document.addEventListener("htmx:afterSettle", () => { ready(); if (!act.open) landHeld(); });
 
   ready();
+  held = JSON.parse(sessionStorage.getItem("held"));
+  sessionStorage.removeItem("held");
+  landHeld();
   refreshSoon();
 })();

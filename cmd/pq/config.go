@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,50 +64,33 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 		}
 	}
 
+	unknown, unused := "", false
 	if len(changes) > 0 {
-		now, err := q.applySettings(&change)
-		if err != nil {
-			return err
-		}
-		if !asJSON && len(subjects.SettingTexts(&now)) == 0 {
-			q.noteDefaults()
-		}
-		return q.print(settingsReply(&now), asJSON)
+		unknown = "the settings may have changed"
 	}
 
-	now, err := ask(q, "", func(ctx context.Context, s *session) (client.Settings, error) {
-		now, err := s.queue.Settings(ctx)
-		if err == nil && len(subjects.SettingTexts(&now)) == 0 && !s.noteUnused(ctx) {
-			q.noteDefaults()
+	now, err := ask(q, unknown, func(ctx context.Context, s *session) (client.Settings, error) {
+		if len(changes) > 0 {
+			return s.queue.Configure(ctx, change.Settings, change.Reset...)
 		}
+		now, err := s.queue.Settings(ctx)
+		unused = err == nil && s.noteUnused(ctx)
 		return now, err
 	})
 	if err != nil {
 		return err
 	}
 
-	return q.print(settingsReply(&now), asJSON)
-}
+	texts := subjects.SettingTexts(&now)
+	if len(texts) == 0 && !asJSON && !unused {
+		q.say("%s has no settings: the defaults are in force", q.name)
+	}
 
-func settingsReply(now *client.Settings) reply {
 	text := ""
-	for _, line := range subjects.SettingTexts(now) {
+	for _, line := range texts {
 		text += line + "\n"
 	}
-	return reply{text, subjects.EncodeSettings(now)}
-}
-
-// applySettings changes settings and returns all that are set.
-func (q *queue) applySettings(change *subjects.Change) (client.Settings, error) {
-	do := func(ctx context.Context, s *session) (client.Settings, error) {
-		return s.queue.Configure(ctx, change.Settings, change.Reset...)
-	}
-	return ask(q, "the settings may have changed", do)
-}
-
-// noteDefaults says that there is nothing to print.
-func (q *queue) noteDefaults() {
-	q.say("%s has no settings: the defaults are in force", q.name)
+	return q.print(reply{text, subjects.EncodeSettings(&now)}, asJSON)
 }
 
 func newPause(a *app) *cobra.Command {
@@ -116,9 +100,9 @@ func newPause(a *app) *cobra.Command {
 		Use:   "pause QUEUE",
 		Short: "Let pops and leases find nothing",
 		Long: `Let pops and leases of a queue find nothing until pq resume, or for a time.
-Those that wait go on waiting; pushes and acknowledgements go on too.`,
-		Example: `  pq pause jobs
-  pq pause jobs --for 10m`,
+Those that wait go on waiting; pushes and acknowledgements go on too. The queue
+must be in use: pq config QUEUE pause_until=TIME pauses one that is to come.`,
+		Example: "  pq pause jobs --for 10m",
 	}, func([]string) error { return q.pause(during) })
 
 	cmd.Flags().DurationVar(&during, "for", 0, "`DURATION` after which pops go on")
@@ -134,19 +118,27 @@ func (q *queue) pause(during time.Duration) error {
 		}
 		until = time.Now().Add(during).UTC()
 	}
-	_, err := q.applySettings(&subjects.Change{Settings: client.Settings{PauseUntil: until}})
+	return q.setPause(client.Settings{PauseUntil: until})
+}
+
+// setPause sets or resets the pause of a queue that is in use: the name of another is misspelt.
+func (q *queue) setPause(change client.Settings, reset ...string) error {
+	_, err := ask(q, "the pause may have changed",
+		func(ctx context.Context, s *session) (none client.Settings, err error) {
+			if text := s.suggest(ctx); text != "" {
+				return none, errors.New(text)
+			}
+			return s.queue.Configure(ctx, change, reset...)
+		})
 	return err
 }
 
 func newResume(a *app) *cobra.Command {
 	q := &queue{app: a}
 	return q.command(&cobra.Command{
-		Use:     "resume QUEUE",
-		Short:   "End a pause",
-		Long:    "Let pops and leases of a queue that is paused go on.",
-		Example: "  pq resume jobs",
-	}, func([]string) error {
-		_, err := q.applySettings(&subjects.Change{Reset: []string{"pause_until"}})
-		return err
-	})
+		Use:        "resume QUEUE",
+		SuggestFor: []string{"unpause", "continue"},
+		Short:      "Let pops and leases of a queue that is paused go on",
+		Example:    "  pq resume jobs",
+	}, func([]string) error { return q.setPause(client.Settings{}, "pause_until") })
 }

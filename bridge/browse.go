@@ -170,7 +170,7 @@ func (f *itemFilter) matches(item *fdbpq.Browsed, e *encoder) bool {
 		}
 	}
 
-	return bytes.Contains(item.Value, []byte(f.Match)) ||
+	return bytes.Contains(item.Value, []byte(f.Match)) || strings.Contains(item.Holder, f.Match) ||
 		strings.Contains(item.ID.String(), f.Match) || f.inHeaders(e)
 }
 

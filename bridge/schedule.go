@@ -56,8 +56,8 @@ func decodeSchedule(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.O
 		}
 
 		if sets || value == nil {
-			return value, fmt.Errorf("%w: %q: want the id of one that the verb %v lists",
-				errNoSchedule, id, subjects.Schedules)
+			return value, fmt.Errorf("%w: %q: want the id of one that pq schedule ls lists",
+				errNoSchedule, id)
 		}
 
 		return nil, nil

@@ -66,7 +66,7 @@ func TestSchedule(t *testing.T) {
 			refused(t, e, 404, kind.queue+".unschedule", nil, []byte(`{"id":"often"}`))
 			refused(t, e, 404, kind.queue+".schedule", nil, []byte(`{"id":"often","run":true}`))
 			err := refused(t, e, 404, kind.queue+".schedule", nil, []byte(`{"id":"often","paused":true}`))
-			if !strings.Contains(err.Text, `"often": want the id of one that the verb schedules lists`) {
+			if !strings.Contains(err.Text, `"often": want the id of one that pq schedule ls lists`) {
 				t.Error(err)
 			}
 			same(t, "left", len(listed(t, e, kind.queue)), 1)

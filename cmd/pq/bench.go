@@ -55,12 +55,7 @@ needs an empty queue and empties it; the exit code is 1 if it fails.`,
 
 func (b *benchmark) run() error {
 	cmd, o := b.cmd, b.Options
-	o.Queue, o.FIFO = b.name, b.fifo
-	var err error
-	if o.Grammar, err = b.grammar(); err != nil {
-		return err
-	}
-
+	o.Queue, o.FIFO, o.Grammar = b.name, b.fifo, b.grammar
 	if o.Count > 0 && !cmd.Flags().Changed("duration") {
 		o.Duration = 0
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"io"
 	"slices"
 	"time"
 
@@ -20,8 +21,7 @@ func newBusy(a *app) *cobra.Command {
 		Short: "List what is leased, and who holds it",
 		Long: `List the leased items of a queue, or of all, those that are held for the longest
 first: the id, who holds it, for how long, how long the lease still is, and the
-number of the delivery. Into a pipe, tabs separate id, queue, holder, since
-when, until when, and delivery. pq release ends leases.`,
+number of the delivery. pq release ends leases.`,
 		Example: `  pq busy
   pq busy jobs --limit 1 | pq release jobs -`,
 	}, func([]string) error { return b.run(b.listBusy) })
@@ -113,5 +113,6 @@ func (b *browsing) printHeld(list []held, now time.Time) error {
 			cmp.Or(until, none), h.Deliveries)
 	}
 
-	return t.Print()
+	_, err := io.WriteString(out, t.String())
+	return err
 }

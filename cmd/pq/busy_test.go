@@ -29,7 +29,7 @@ func TestBusy(t *testing.T) {
 	one := row(mail.ID, "mail", `\S+ pid \d+ pq.*`)
 	for args, want := range map[string]string{
 		"busy": jobs1 + one + jobs2, "busy jobs": jobs1 + jobs2, "busy --fifo": one, "busy --fifo mail": one,
-		"busy --limit 2": jobs1 + one, "busy jobs --match two! --all": jobs2,
+		"busy --limit 2": jobs1 + one, "busy --match first": jobs1, "busy jobs --match two! --all": jobs2,
 	} {
 		if got := c.ok("", strings.Fields(args)...); !regexp.MustCompile("^" + want + "$").MatchString(got) {
 			t.Errorf("pq %s printed %q, want %s", args, got, want)

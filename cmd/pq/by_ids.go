@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -128,9 +127,17 @@ func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 		if len(args) > 1 {
 			return nil, exit.Usagef("- stands for the ids in standard input: leave out the others")
 		}
-		read := func() ([]string, error) { return firstWords(cmd.InOrStdin()) }
-		if args, err = interrupt.Await(cmd.Context(), read); err != nil {
+		text, err := interrupt.Await(cmd.Context(),
+			func() ([]byte, error) { return io.ReadAll(cmd.InOrStdin()) })
+		if err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
+		}
+
+		args = nil
+		for line := range strings.Lines(string(text)) {
+			if words := strings.Fields(line); len(words) > 0 {
+				args = append(args, words[0])
+			}
 		}
 	}
 
@@ -143,16 +150,6 @@ func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 	}
 
 	return ids, nil
-}
-
-func firstWords(in io.Reader) (words []string, err error) {
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		if fields := strings.Fields(lines.Text()); len(fields) > 0 {
-			words = append(words, fields[0])
-		}
-	}
-	return words, lines.Err()
 }
 
 // edit is the command line of what changes items by their ids.
@@ -205,10 +202,8 @@ func (e *edit) run(args []string) error {
 func newRm(a *app) *cobra.Command {
 	e := &edit{queue: &queue{app: a}, done: "removed", do: target.Queue.RemoveItems}
 	return e.command(&cobra.Command{
-		Use:     "rm QUEUE ID...",
-		Aliases: []string{"remove"},
-
-		SuggestFor: []string{"delete", "del"},
+		Use:        "rm QUEUE ID...",
+		SuggestFor: []string{"delete", "del", "remove"},
 		Short:      "Remove items by their ids",
 		Long: `Remove items by their ids, whichever state they are in; - stands for ids from
 standard input, the first word of each line. A worker that has leased one gets
@@ -239,9 +234,9 @@ func newMv(a *app) *cobra.Command {
 		return q.MoveItems(ctx, ids, int64(priority))
 	}
 	return e.command(&cobra.Command{
-		Use:     "mv QUEUE ID... PRIORITY",
-		Aliases: []string{"move"},
-		Short:   "Move items to another priority",
+		Use:        "mv QUEUE ID... PRIORITY",
+		SuggestFor: []string{"move"},
+		Short:      "Move items to another priority",
 		Long: `Move items of a priority queue to the end of another priority, and print the ids
 that they have there; - stands for ids from standard input, the first word of
 each line. An item that is leased cannot be moved.`,

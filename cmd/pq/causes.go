@@ -13,38 +13,8 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
-// countCauses counts the dead letters of queues by cause, and tells people if it stops early.
-func (b *browsing) countCauses(
-	ctx context.Context, s *session, queues []*queue, c *target.Causes,
-) error {
-	defer b.bar.Clear()
-	for i, q := range queues {
-		ask := s.pager(ctx, target.New(s.client, q.fifo, q.name))
-		counted := func(o client.ItemsOptions) (client.ItemsPage, error) {
-			page, err := ask(o)
-			b.scanned += page.Scanned
-			b.found = int64(c.Letters)
-			b.showProgress()
-			return page, err
-		}
-		more, err := c.Walk(q.fifo, q.name, b.options, counted)
-		if err != nil {
-			return err
-		}
-
-		if !more {
-			b.bar.Clear()
-			b.say("stopped in %s, after %s, which is the most; %s not looked at", q.name,
-				terminal.Plural(c.Letters, "dead letter"),
-				terminal.Plural(len(queues)-i-1, "other queue"))
-			return nil
-		}
-	}
-
-	return nil
-}
-
-// listCauses prints the causes of the dead letters of the queue that is named, or of all.
+// listCauses prints the causes of the dead letters of the queue that is named, or of all, and tells
+// people if it stops early.
 func (b *browsing) listCauses(ctx context.Context, s *session) error {
 	queues, err := b.deadLetterQueues(ctx, s)
 	if err != nil {
@@ -52,10 +22,31 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 	}
 
 	var causes target.Causes
-	if err := b.countCauses(ctx, s, queues, &causes); err != nil {
-		return err
+	defer b.bar.Clear()
+	for i, q := range queues {
+		ask := s.pager(ctx, target.New(s.client, q.fifo, q.name))
+		counted := func(o client.ItemsOptions) (client.ItemsPage, error) {
+			page, err := ask(o)
+			b.scanned += page.Scanned
+			b.found = int64(causes.Letters)
+			b.showProgress()
+			return page, err
+		}
+
+		more, err := causes.Walk(q.fifo, q.name, b.options, counted)
+		if err != nil {
+			return err
+		}
+		if !more {
+			b.bar.Clear()
+			b.say("stopped in %s, after %s, which is the most; %s not looked at", q.name,
+				terminal.Plural(causes.Letters, "dead letter"),
+				terminal.Plural(len(queues)-i-1, "other queue"))
+			break
+		}
 	}
 
+	b.bar.Clear()
 	if causes.Letters == 0 {
 		b.noteNoLetters(ctx, s)
 	}
@@ -97,23 +88,31 @@ func causeText(c *target.Cause, width int) string {
 	return text
 }
 
-// redriveCause sends the dead letters back that died of an error.
-func (m *bulk) redriveCause(text string) error {
+// redriveCause sends the dead letters back that died of an error, up to most.
+func (m *bulk) redriveCause(text string, most int) error {
 	if err := m.mayAsk(); err != nil {
 		return err
 	}
 
-	causes := target.Causes{Error: text}
-	b := &browsing{queue: m.queue, limit: 1}
+	var ids []string
+	b := &browsing{queue: m.queue, all: true, json: true,
+		options: client.ItemsOptions{ValueBytes: client.NoValues}}
 	err := b.run(func(ctx context.Context, s *session) error {
-		err := b.countCauses(ctx, s, []*queue{&m.queue}, &causes)
-		if err == nil && len(causes.Matching) == 0 {
-			err = m.noSuchCause(ctx, s, causes.List())
+		_, err := b.walk(ctx, s, &b.queue, func(it *client.StoredItem) string {
+			d := target.DeadLetter(it)
+			if d != nil && target.DiedOf(d, text) && len(ids) < most {
+				ids = append(ids, it.ID)
+			}
+			return ""
+		})
+		if err == nil && len(ids) == 0 {
+			return notFound(cmp.Or(s.suggest(ctx), "no dead letter of "+m.name+
+				" has this error: pq dead --by cause lists the causes there are"))
 		}
 		return err
 	})
 	if err == nil && !m.yes {
-		n := terminal.Plural(len(causes.Matching), "dead letter")
+		n := terminal.Plural(len(ids), "dead letter")
 		err = confirm(m.cmd, fmt.Sprintf("Send %s of %s back?", n, m.name))
 	}
 
@@ -121,40 +120,12 @@ func (m *bulk) redriveCause(text string) error {
 		return err
 	}
 
-	return m.redriveIDs(causes.Matching)
+	return m.redriveIDs(ids)
 }
 
 // redriveIDs sends dead letters back.
 func (m *bulk) redriveIDs(ids []string) error {
 	return (&edit{&m.queue, m.json, "sent back", target.Queue.RedriveItems}).run(ids)
-}
-
-// noLetters says that a queue has no dead letters, and where its own are.
-func (m *bulk) noLetters(ctx context.Context, s *session) string {
-	text := m.name + " has no dead letters"
-	if set, err := s.queue.Settings(ctx); err == nil {
-		text += ": what dies in it goes to " + set.DeadLetterQueue(m.name)
-	}
-	return text
-}
-
-// noSuchCause names the causes there are.
-func (m *bulk) noSuchCause(ctx context.Context, s *session, list []*target.Cause) error {
-	if len(list) == 0 {
-		return notFound(cmp.Or(s.suggest(ctx), m.noLetters(ctx, s)))
-	}
-
-	const shown = 10
-	text := fmt.Sprintf("no dead letter of %s has this error. These are there:", m.name)
-	for _, c := range list[:min(len(list), shown)] {
-		text += fmt.Sprintf("\n%6d  %s", c.Count, c.Text)
-	}
-
-	if more := len(list) - shown; more > 0 {
-		text += fmt.Sprintf("\nand %d more: pq dead --by cause lists them", more)
-	}
-
-	return notFound(text)
 }
 
 // checkBy returns the mistakes in the flags that choose between letters and causes.

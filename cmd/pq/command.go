@@ -53,7 +53,7 @@ func (q *queue) complete(
 ) (names []string, _ cobra.ShellCompDirective) {
 	takesID := strings.HasSuffix(cmd.Use, " QUEUE ID") && cmd.Parent().Name() == "schedule"
 	ofSchedule := takesID && len(args) == 1
-	if len(args) > 0 && !ofSchedule || q.FromEnv(cmd.Flags()) != nil { // which cobra has not called
+	if len(args) > 0 && !ofSchedule || q.prepare(cmd.Flags()) != nil { // which cobra has not called
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 

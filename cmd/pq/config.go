@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,50 +65,33 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 		}
 	}
 
+	unknown, unused := "", false
 	if len(changes) > 0 {
-		now, err := q.applySettings(&change)
-		if err != nil {
-			return err
-		}
-		if !asJSON && len(subjects.SettingTexts(&now)) == 0 {
-			q.noteDefaults()
-		}
-		return q.print(settingsReply(&now), asJSON)
+		unknown = "the settings may have changed"
 	}
 
-	now, err := ask(q, "", func(ctx context.Context, s *session) (client.Settings, error) {
-		now, err := s.queue.Settings(ctx)
-		if err == nil && len(subjects.SettingTexts(&now)) == 0 && !s.noteUnused(ctx) {
-			q.noteDefaults()
+	now, err := ask(q, unknown, func(ctx context.Context, s *session) (client.Settings, error) {
+		if len(changes) > 0 {
+			return s.queue.ChangeSettings(ctx, &change)
 		}
+		now, err := s.queue.Settings(ctx)
+		unused = err == nil && s.noteUnused(ctx)
 		return now, err
 	})
 	if err != nil {
 		return err
 	}
 
-	return q.print(settingsReply(&now), asJSON)
-}
+	texts := subjects.SettingTexts(&now)
+	if len(texts) == 0 && !asJSON && !unused {
+		q.say("%s has no settings: the defaults are in force", q.name)
+	}
 
-func settingsReply(now *client.Settings) reply {
 	text := ""
-	for _, line := range subjects.SettingTexts(now) {
+	for _, line := range texts {
 		text += terminal.Plain(line) + "\n"
 	}
-	return reply{text, subjects.EncodeSettings(now)}
-}
-
-// applySettings changes settings and returns all that are set.
-func (q *queue) applySettings(change *subjects.Change) (client.Settings, error) {
-	do := func(ctx context.Context, s *session) (client.Settings, error) {
-		return s.queue.ChangeSettings(ctx, change)
-	}
-	return ask(q, "the settings may have changed", do)
-}
-
-// noteDefaults says that there is nothing to print.
-func (q *queue) noteDefaults() {
-	q.say("%s has no settings: the defaults are in force", q.name)
+	return q.print(reply{text, subjects.EncodeSettings(&now)}, asJSON)
 }
 
 func newPause(a *app) *cobra.Command {
@@ -119,7 +103,9 @@ func newPause(a *app) *cobra.Command {
 		Short: "Let pops and leases find nothing",
 		Long: `Let pops and leases of a queue find nothing until pq resume, or for a time.
 Those that wait go on waiting; pushes and acknowledgements go on too. With
---group, items of the other groups are served, and so are items without one.`,
+--group, items of the other groups are served, and so are items without one.
+The queue must be in use: pq config QUEUE pause_until=TIME pauses one that is
+to come.`,
 		Example: `  pq pause jobs
   pq pause jobs --for 10m
   pq pause jobs --group acme`,
@@ -143,7 +129,18 @@ func (q *queue) pause(group string, during time.Duration) error {
 	case group != "":
 		change = &subjects.Change{Groups: map[string]bool{group: true}}
 	}
-	_, err := q.applySettings(change)
+	return q.setPause(change)
+}
+
+// setPause changes what is paused of a queue that is in use: the name of another is misspelt.
+func (q *queue) setPause(change *subjects.Change) error {
+	_, err := ask(q, "the pause may have changed",
+		func(ctx context.Context, s *session) (none client.Settings, err error) {
+			if text := s.suggest(ctx); text != "" {
+				return none, errors.New(text)
+			}
+			return s.queue.ChangeSettings(ctx, change)
+		})
 	return err
 }
 
@@ -151,8 +148,9 @@ func newResume(a *app) *cobra.Command {
 	q := &queue{app: a}
 	var group string
 	cmd := q.command(&cobra.Command{
-		Use:   "resume QUEUE",
-		Short: "End a pause",
+		Use:        "resume QUEUE",
+		SuggestFor: []string{"unpause", "continue"},
+		Short:      "End a pause",
 		Long: `Let pops and leases of a queue that is paused go on. Paused groups stay paused:
 resume each with --group.`,
 		Example: `  pq resume jobs
@@ -162,8 +160,7 @@ resume each with --group.`,
 		if group != "" {
 			change = &subjects.Change{Groups: map[string]bool{group: false}}
 		}
-		_, err := q.applySettings(change)
-		return err
+		return q.setPause(change)
 	})
 
 	cmd.Flags().StringVar(&group, "group", "", "only this paused group")

@@ -34,12 +34,10 @@ logged on standard error. An address that other machines can reach needs
 --token-file or --trust-proxy-user.`,
 		Example: `  pq dashboard
   pq dashboard --listen 0.0.0.0:8423 --token-file token --host pq.example.com`,
-		Args: arguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd) },
 	}
 
 	set := cmd.Flags()
-	set.SortFlags = false
 	set.StringVar(&d.options.Listen, "listen", "127.0.0.1:8423",
 		"`ADDRESS`, else 127.0.0.1:8423; port 0 is any")
 	set.StringVar(&d.tokenFile, "token-file", "", "`FILE` with the token to log in with")
@@ -50,7 +48,6 @@ logged on standard error. An address that other machines can reach needs
 		"do not show values and headers of items")
 	flags.WithoutDefault(set, "listen")
 	set.Lookup("host").DefValue = "[]" // which pflag does not print
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
@@ -64,11 +61,6 @@ func (d *dashboardFlags) run(cmd *cobra.Command) error {
 			return exit.InputError{Err: fmt.Errorf("the file with the token: %w", err)}
 		}
 		d.options.Token = strings.TrimSpace(string(token))
-	}
-
-	grammar, err := d.grammar()
-	if err != nil {
-		return err
 	}
 
 	login, err := d.Options()
@@ -85,7 +77,7 @@ func (d *dashboardFlags) run(cmd *cobra.Command) error {
 
 	defer nc.Close()
 
-	d.options.Conn, d.options.Grammar, d.options.Timeout = nc, grammar, d.Timeout
+	d.options.Conn, d.options.Grammar, d.options.Timeout = nc, d.grammar, d.Timeout
 	d.options.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	board, err := dashboard.New(d.options)
 	switch {

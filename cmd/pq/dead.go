@@ -80,16 +80,16 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 	return nil
 }
 
-// noteNoLetters tells people who named a queue why nothing was printed, if its name may be wrong:
-// it may be the queue that the dead letters are in.
+// noteNoLetters tells people who named a queue that nothing was printed, and why if the name is
+// wrong: it may be that of the queue that the dead letters are in.
 func (b *browsing) noteNoLetters(ctx context.Context, s *session) {
-	if b.name == "" || s.noteUnused(ctx) {
-		return
-	}
-	first, err := s.queue.PeekItem(ctx, false)
-	if err == nil && first.DeadLetter != nil {
-		home := first.DeadLetter.Queue
+	home, isDead := strings.CutSuffix(b.name, settings.DeadSuffix)
+	switch {
+	case b.name == "":
+	case isDead:
 		b.say("%s is where dead letters of %s are: pq dead %s lists them", b.name, home, home)
+	case !s.noteUnused(ctx):
+		b.say("no such dead letters of %s: pq dead lists those of all queues", b.name)
 	}
 }
 

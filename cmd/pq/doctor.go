@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,7 @@ permissions, the bridges, their versions, stores and clocks, and whether the
 store answers. Say for each what to do. Nothing is changed. The exit code is 1
 if something is wrong. With QUEUE, the permissions are those for this queue, and
 it is the queue that is asked for something.`,
-		Example: `  pq doctor
-  pq doctor jobs --json`,
-		Args: arguments,
+		Example: "  pq doctor jobs --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				d.queue.name = args[0]
@@ -58,10 +57,6 @@ it is the queue that is asked for something.`,
 }
 
 func (d *diagnosis) run(ctx context.Context) error {
-	if _, err := d.grammar(); err != nil {
-		return err
-	}
-
 	s, err := d.open(ctx)
 	if err != nil {
 		if ctx.Err() != nil || errors.As(err, new(exit.InputError)) {
@@ -87,7 +82,7 @@ func (d *diagnosis) run(ctx context.Context) error {
 		if d.err != nil {
 			break
 		}
-		s.renew() // the server may have refused something
+		s.renew("") // the server may have refused something
 	}
 
 	return d.verdict()
@@ -116,15 +111,8 @@ func (d *diagnosis) checkPermissions(s *session) {
 
 	var refused []string
 	for _, e := range s.grammar.Endpoints() {
-		subject := e.Subject
-		if d.queue.name != "" {
-			// To work on one queue, nobody needs the list.
-			if e.Kind != d.queue.kind() || e.Verb == subjects.List {
-				continue
-			}
-			subject = strings.Replace(subject, "*", d.queue.name, 1)
-		}
-		if !user.Permissions.Publish.Allows(subject) {
+		subject := strings.Replace(e.Subject, "*", cmp.Or(d.queue.name, "QUEUE"), 1)
+		if d.concerns(e) && !user.Permissions.Publish.Allows(subject) {
 			refused = append(refused, subject)
 		}
 	}
@@ -139,6 +127,12 @@ func (d *diagnosis) checkPermissions(s *session) {
 	}
 
 	d.report(fine, "permissions", who+" may make all requests", "")
+}
+
+// concerns reports whether requests on an endpoint are for the queue that is named, if one is: to
+// work on that, nobody needs the list.
+func (d *diagnosis) concerns(e subjects.Endpoint) bool {
+	return d.queue.name == "" || e.Kind == d.queue.kind() && e.Verb != subjects.List
 }
 
 func (d *diagnosis) checkBridges(s *session) {
@@ -158,150 +152,70 @@ func (d *diagnosis) checkBridges(s *session) {
 		return
 	}
 
-	versions := distinct(all, func(b discovery.Bridge) string { return b.Version })
-	d.report(fine, "bridges", fmt.Sprintf("%s found, version %s",
-		terminal.Plural(len(all), "bridge"), strings.Join(versions, ", ")), "")
-	if len(versions) > 1 {
-		d.report(notable, "versions", "they differ",
-			"upgrade all bridges before you use what is new")
-	}
-
+	d.report(fine, "bridges", terminal.Plural(len(all), "bridge")+" found", "")
 	for i := range all {
-		d.checkSubjects(s, &all[i])
+		d.checkBridge(s, &all[i])
 	}
 
-	d.checkTogether(all)
-	d.checkClocks(all)
-	d.checkJetStream(all)
-}
-
-// checkJetStream checks that bridges which serve JetStream's programs are connected for that.
-func (d *diagnosis) checkJetStream(all []discovery.Bridge) {
-	connected := 0
-	failed := false
-	for _, b := range all {
-		switch said := b.Metadata[subjects.MetadataJetStream]; said {
-		case "":
-		case subjects.MetadataConnected:
-			connected++
-		default:
-			failed = true
-			d.report(wrong, "jetstream",
-				fmt.Sprintf("bridge %s does not serve JetStream's programs: %s", b.ID, said),
-				"look at PQ_JETSTREAM_LEAF_URL, at the leafnodes block of the NATS server, "+
-					"and at the logs of both")
+	for _, same := range []struct {
+		result           result
+		check, say, toDo string
+		of               func(discovery.Bridge) string
+	}{
+		{notable, "versions", "the versions differ", "upgrade all bridges before you use what is new",
+			func(b discovery.Bridge) string { return b.Version }},
+		{wrong, "stores", "they differ: each bridge has only some of the items",
+			"let the bridges share one FoundationDB, or give them different subject prefixes",
+			func(b discovery.Bridge) string { return b.Metadata[subjects.MetadataStore] }},
+		{wrong, "groups", "the queue groups differ: each request would be run more than once",
+			"set the same PQ_QUEUE_GROUP everywhere",
+			func(b discovery.Bridge) string { return b.QueueGroup() }},
+	} {
+		if values := distinct(all, same.of); len(values) > 1 {
+			d.report(same.result, same.check, same.say+": "+strings.Join(values, ", "), same.toDo)
 		}
-	}
-
-	if connected > 0 && !failed {
-		d.report(fine, "jetstream",
-			terminal.Plural(connected, "bridge")+" connected for JetStream's programs", "")
-	}
-}
-
-// checkSubjects checks that a bridge knows all requests of this pq, for the kind of the queue or
-// for both kinds.
-func (d *diagnosis) checkSubjects(s *session, b *discovery.Bridge) {
-	var unknown []string
-	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
-		if d.queue.name != "" && kind != d.queue.kind() {
-			continue
-		}
-
-		var missing []string
-		known := false
-		for _, e := range s.grammar.Endpoints() {
-			switch {
-			case e.Kind != kind:
-			case b.Serves(e.Subject):
-				known = true
-			default:
-				missing = append(missing, e.Subject)
-			}
-		}
-
-		if known {
-			unknown = append(unknown, missing...)
-		} else {
-			d.report(wrong, "subjects", fmt.Sprintf("bridge %s serves nothing like %s", b.ID,
-				missing[0]), "name its prefixes with --prefix and --fifo-prefix")
-		}
-	}
-
-	if len(unknown) > 0 {
-		d.report(wrong, "versions", fmt.Sprintf("bridge %s, version %s, does not know %s", b.ID,
-			b.Version, strings.Join(unknown, ", ")), "upgrade it")
-	}
-}
-
-// checkTogether checks that the bridges can serve the same subjects.
-func (d *diagnosis) checkTogether(all []discovery.Bridge) {
-	unknown := 0
-	stores := distinct(all, func(b discovery.Bridge) string {
-		if b.Metadata[subjects.MetadataStore] == "" {
-			unknown++
-		}
-		return b.Metadata[subjects.MetadataStore]
-	})
-
-	groups := distinct(all, func(b discovery.Bridge) string {
-		if len(b.Endpoints) == 0 {
-			return ""
-		}
-		return b.Endpoints[0].QueueGroup
-	})
-
-	switch {
-	case unknown > 0:
-		d.report(notable, "stores",
-			terminal.Plural(unknown, "bridge")+" of an earlier version: the store is unknown",
-			"upgrade all bridges")
-	case len(stores) > 1:
-		d.report(wrong, "stores",
-			fmt.Sprintf("%d stores: each bridge has only some of the items", len(stores)),
-			"let the bridges share one FoundationDB, or give them different subject prefixes")
-	default:
-		d.report(fine, "stores", "one store", "")
-	}
-
-	if len(groups) > 1 {
-		d.report(wrong, "groups",
-			"queue groups "+strings.Join(groups, ", ")+": each request would be run more than once",
-			"set the same PQ_QUEUE_GROUP everywhere")
 	}
 }
 
 // maxSkew is how far clocks may be apart.
 const maxSkew = time.Second
 
-// checkClocks compares the clocks of the bridges with the one here, and so with each other.
-func (d *diagnosis) checkClocks(all []discovery.Bridge) {
-	var least, most time.Duration
-	known := 0
-	for _, b := range all {
-		at, err := time.Parse(subjects.TimeLayout, b.Metadata[subjects.MetadataTime])
-		if err != nil {
-			continue
+// checkBridge checks what a bridge says about itself: that it knows all requests of this pq, its
+// clock, and that it is connected for JetStream's programs if it is to serve them.
+func (d *diagnosis) checkBridge(s *session, b *discovery.Bridge) {
+	var unknown []string
+	for _, e := range s.grammar.Endpoints() {
+		if d.concerns(e) && !b.Serves(e.Subject) {
+			unknown = append(unknown, e.Subject)
 		}
-		ahead := skew(at, b.Asked, b.Arrived)
-		if known++; known == 1 {
-			least, most = ahead, ahead
-		}
-		least, most = min(least, ahead), max(most, ahead)
 	}
 
-	const toDo = "let NTP set the clocks: leases, delays and expiry go by those of the bridges"
-	switch {
-	case known == 0:
-		d.report(notable, "clocks", "no bridge says what its clock says", "upgrade the bridges")
-	case most-least > maxSkew:
-		d.report(wrong, "clocks", fmt.Sprintf("those of the bridges are %v apart",
-			(most-least).Round(time.Millisecond)), toDo)
-	case max(most, -least) > maxSkew:
-		d.report(notable, "clocks", fmt.Sprintf("the bridges are %v ahead of the clock here",
-			most.Round(time.Millisecond)), toDo)
-	default:
-		d.report(fine, "clocks", "less than a second apart", "")
+	who, failed := fmt.Sprintf("bridge %s, version %s", b.ID, b.Version), d.failed
+	if len(unknown) > 0 {
+		d.report(wrong, "subjects", who+", does not serve "+firstOf(unknown, 200, false),
+			"upgrade it, or name its prefixes with --prefix and --fifo-prefix")
+	}
+
+	at, err := time.Parse(subjects.TimeLayout, b.Metadata[subjects.MetadataTime])
+	if ahead := skew(at, b.Asked, b.Arrived); err == nil && ahead.Abs() > maxSkew {
+		d.report(wrong, "clocks", fmt.Sprintf("%s, is %v ahead of the clock here", who,
+			ahead.Round(time.Millisecond)), "let NTP set the clocks of the bridges and of this "+
+			"machine: leases, delays and expiry go by those of the bridges")
+	}
+
+	jetStream := b.Metadata[subjects.MetadataJetStream]
+	if jetStream != "" && jetStream != subjects.MetadataConnected {
+		d.report(wrong, "jetstream", who+", does not serve JetStream's programs: "+jetStream,
+			"look at PQ_JETSTREAM_LEAF_URL, at the leafnodes block of the NATS server, "+
+				"and at the logs of both")
+	}
+
+	if d.failed == failed {
+		text := who + ", its clock less than a second off"
+		if jetStream != "" {
+			text += ", connected for JetStream's programs"
+		}
+		d.report(fine, "bridge", text, "")
 	}
 }
 
@@ -319,7 +233,8 @@ func skew(at, asked, arrived time.Time) time.Duration {
 func (d *diagnosis) checkStore(s *session) {
 	began := time.Now()
 	if _, err := s.client.ListPriorityQueues(s.usable, "", 0); err != nil {
-		d.reportUnanswered(s, "store", s.endpoint(subjects.List, subjects.Priority), err)
+		list := subjects.Request{Kind: subjects.Priority, Verb: subjects.List}
+		d.reportUnanswered("store", list, err)
 		return
 	}
 	d.report(fine, "store", "it answers in "+roundTrip(began), "")
@@ -347,8 +262,8 @@ func (d *diagnosis) checkQueue(s *session) {
 		return
 	}
 
-	subject := strings.Replace(s.endpoint(subjects.Len, q.kind()), "*", q.name, 1)
-	d.reportUnanswered(s, "queue", subject, err)
+	length := subjects.Request{Kind: q.kind(), Verb: subjects.Len, Queue: q.name}
+	d.reportUnanswered("queue", length, err)
 }
 
 // roundTrip is the time since then.
@@ -356,8 +271,9 @@ func roundTrip(began time.Time) string {
 	return time.Since(began).Round(10 * time.Microsecond).String()
 }
 
-// reportUnanswered reports that a request on a subject failed.
-func (d *diagnosis) reportUnanswered(s *session, check, subject string, err error) {
+// reportUnanswered reports that a request failed.
+func (d *diagnosis) reportUnanswered(check string, request subjects.Request, err error) {
+	subject, _ := d.grammar.Build(request) // whose name has been checked
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
 		d.report(notable, check, "it cannot be tried: "+err.Error(),
@@ -366,10 +282,8 @@ func (d *diagnosis) reportUnanswered(s *session, check, subject string, err erro
 		d.report(wrong, check, "no bridge takes requests on "+subject,
 			"see above; one that waits for its store or for another bridge "+
 				"says so in its log and at /readyz")
-	case errors.Is(err, client.ErrUnavailable):
-		d.report(wrong, check, err.Error(), "look at the log of pqbridge, and at /readyz")
 	default:
-		d.report(wrong, check, err.Error(), "look at the log of pqbridge")
+		d.report(wrong, check, err.Error(), "look at the log of pqbridge, and at /readyz")
 	}
 }
 

@@ -1,18 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
-
-	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // an id, as a bridge makes them.
@@ -47,7 +41,7 @@ var everyCommand = []struct {
 	{args: "busy jbos", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "dead jbos", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "dead jbos --by cause", words: "no queue jbos is in use: pq ls lists those that are"},
-	{args: "get jobs " + someID, misspelt: exitEmpty, words: "no item has this id: it was popped, removed or moved, or the id is misspelt"},
+	{args: "get jobs " + someID, misspelt: exitEmpty, words: "or it is a dead letter, which has another id (pq dead jobs prints those)"},
 	{args: "get jobs x", misspelt: exitError, words: "(400)"},
 	{args: "ls"},
 	{args: "watch jbos --count 1"},
@@ -55,8 +49,8 @@ var everyCommand = []struct {
 	{args: "info jbos", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "config jbos", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "config jbos ttl=1h"},
-	{args: "pause jbos"},
-	{args: "resume jbos"},
+	{args: "pause jbos", misspelt: exitError, words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "resume jbos", misspelt: exitError, words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "purge jbos --yes", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "redrive jbos --yes", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "redrive jbos --error x --yes", misspelt: exitEmpty, words: "no queue jbos is in use: pq ls lists those that are"},
@@ -147,33 +141,6 @@ func TestEveryCommandWithoutPermission(t *testing.T) {
 			t.Errorf("pq %s: exit code %d, %q", command.args, code, stderr)
 		}
 	}
-}
-
-// newOlderBridge stands for a bridge that does not have these endpoints. It answers every request
-// as bridges answer those that they do not know.
-func newOlderBridge(t *testing.T, missing ...string) *cli {
-	t.Helper()
-	env := testenv.New(t, testenv.Options{Stopped: true})
-	env.NATS.Start()
-	info := micro.Info{ServiceIdentity: micro.ServiceIdentity{Name: "pqbridge", ID: "OLD", Version: "0.1.0"}}
-	for _, e := range env.Grammar.Endpoints() {
-		if !slices.Contains(missing, e.Name) {
-			info.Endpoints = append(info.Endpoints, micro.EndpointInfo{Name: e.Name, Subject: e.Subject, QueueGroup: "pqbridge"})
-		}
-	}
-	answer, err := json.Marshal(info)
-	must(t, err)
-	nc := env.Connect()
-	refusal := &subjects.Error{Code: subjects.CodeBadRequest, Text: "unknown verb"}
-	for subject, reply := range map[string]*nats.Msg{
-		"$SRV.INFO.pqbridge": {Data: answer}, "$SRV.STATS.pqbridge": {Data: answer},
-		"pq.>": {Header: refusal.Headers()}, "q.>": {Header: refusal.Headers()},
-	} {
-		_, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.RespondMsg(reply) })
-		must(t, err)
-	}
-	must(t, nc.Flush())
-	return &cli{t: t, server: env.NATS.URL()}
 }
 
 func TestEveryCommandWithAMisspeltName(t *testing.T) {

@@ -19,7 +19,8 @@ Commands:
 Examples, for a service that make run or pqbridge -dev has started:
 %s
 
-More: pq COMMAND --help, and pq help connection to reach another server.
+More: pq COMMAND --help, pq help connection to reach another server, and
+pq completion SHELL --help to complete commands and names in a shell.
 
 Exit codes: 0 on success, 1 on failure, 2 for a usage error, 3 if the queue is
 empty, 128 and the signal's number if a signal ended pq early (130 for Ctrl-C).
@@ -102,39 +103,6 @@ set comes from the context that is named, or else the one that nats context
 select has selected. The server is nats://127.0.0.1:4222 unless one is named.`,
 		Example: `  pq len jobs --server nats://queues.example.com:4222 --creds worker.creds
   pq len jobs --timeout 30s`,
-	}
-}
-
-// newCompletion replaces cobra's own, whose help is longer than a screen.
-func newCompletion() *cobra.Command {
-	return &cobra.Command{
-		Use:   "completion bash|zsh|fish|powershell",
-		Short: "Print a script that completes pq commands in a shell",
-		Long: `Print a script with which a shell completes commands, flags and the names of
-queues.
-
-  bash        source <(pq completion bash)          in ~/.bashrc, after
-                                                    bash-completion
-  zsh         source <(pq completion zsh)           in ~/.zshrc
-  fish        pq completion fish | source           in config.fish
-  powershell  pq completion powershell | Out-String | Invoke-Expression`,
-		Example:   "  pq completion bash",
-		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
-		Args:      arguments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			root, out := cmd.Root(), cmd.OutOrStdout()
-			switch args[0] {
-			case "bash":
-				return root.GenBashCompletionV2(out, true)
-			case "zsh":
-				return root.GenZshCompletion(out)
-			case "fish":
-				return root.GenFishCompletion(out, true)
-			case "powershell":
-				return root.GenPowerShellCompletionWithDesc(out)
-			}
-			return exit.Usagef("no completion for %q: want bash, zsh, fish or powershell", args[0])
-		},
 	}
 }
 

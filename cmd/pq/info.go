@@ -20,11 +20,9 @@ import (
 func newLen(a *app) *cobra.Command {
 	q := &queue{app: a}
 	cmd := q.request(&cobra.Command{
-		Use:   "len QUEUE",
-		Short: "Print the number of items",
-		Long:  "Print the number of items in a queue.",
-		Example: `  pq len jobs
-  pq len --fifo mail --json`,
+		Use:     "len QUEUE",
+		Short:   "Print the number of items in a queue",
+		Example: "  pq len --fifo mail --json",
 	}, "", func(ctx context.Context, s *session, _ []string) (reply, error) {
 		n, err := s.queue.Len(ctx)
 		return reply{fmt.Sprintln(n), subjects.Length{Queue: q.name, Len: n}}, err
@@ -41,8 +39,7 @@ func newInfo(a *app) *cobra.Command {
 		Short:      "Print what is known about a queue",
 		Long: `Print how many items of a queue are ready, leased and delayed, how old the
 oldest is, when something falls due next, the schedules and the settings.`,
-		Example: `  pq info jobs
-  pq info --fifo mail --json`,
+		Example: "  pq info --fifo mail --json",
 	}, "", func(ctx context.Context, s *session, _ []string) (reply, error) {
 		info, err := s.queue.Info(ctx)
 		if err != nil {
@@ -53,7 +50,8 @@ oldest is, when something falls due next, the schedules and the settings.`,
 		if isUnused(info) && len(list) == 0 {
 			s.noteUnused(ctx)
 		}
-		return reply{text + scheduleLines(list, err), info.Encode()}, nil
+		text += scheduleLines(list, err) + terminal.AsOf(q.cmd.OutOrStdout())
+		return reply{text, info.Encode()}, nil
 	})
 }
 
@@ -159,20 +157,18 @@ func groupLine(i *client.QueueInfo, width int) string {
 // without what it leaves to the settings of the queue.
 func consumerText(c *client.QueueConsumer) string {
 	text := terminal.Plain(c.Name) + ": " + c.Order
-	if c.AckWait > 0 {
-		text += fmt.Sprintf(", ack_wait=%v", c.AckWait)
-	}
-
-	if c.MaxDeliver > 0 {
-		text += fmt.Sprintf(", max_deliver=%d", c.MaxDeliver)
-	}
-
-	if c.MaxAckPending > 0 {
-		text += fmt.Sprintf(", max_ack_pending=%d", c.MaxAckPending)
-	}
-
-	if c.Description != "" {
-		text += ", " + terminal.Plain(c.Description)
+	for _, set := range []struct {
+		is   bool
+		text string
+	}{
+		{c.AckWait > 0, fmt.Sprintf("ack_wait=%v", c.AckWait)},
+		{c.MaxDeliver > 0, fmt.Sprintf("max_deliver=%d", c.MaxDeliver)},
+		{c.MaxAckPending > 0, fmt.Sprintf("max_ack_pending=%d", c.MaxAckPending)},
+		{c.Description != "", terminal.Plain(c.Description)},
+	} {
+		if set.is {
+			text += ", " + set.text
+		}
 	}
 
 	return text

@@ -21,17 +21,13 @@ on a terminal, a newline follows. pq items lists several.`,
 		Example: `  pq peek jobs
   pq items jobs --state ready --limit 20 | pq get jobs -`,
 	}, func([]string) error {
-		it, err := ask(q, "", func(ctx context.Context, s *session) (*item, error) {
-			first, err := s.queue.PeekItem(ctx, q.max)
-			if err != nil {
-				return nil, err
-			}
-			return newItem(q, first), nil
+		first, err := ask(q, "", func(ctx context.Context, s *session) (*client.Item, error) {
+			return s.queue.PeekItem(ctx, q.max)
 		})
 		if err != nil {
 			return err
 		}
-		return p.print(q.cmd, it, true)
+		return p.print(q.cmd, newItem(q, first), true)
 	})
 	p.addFlags(cmd)
 	return cmd

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
 	"strconv"
 	"time"
 
@@ -55,13 +55,14 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 		return err
 	}
 
+	headers, err := headersOf(b.headers)
+	if err != nil {
+		return exit.UsageError{Err: err}
+	}
+
 	b.options.Headers = map[string]string{}
-	for _, h := range b.headers {
-		name, value, err := headerFlag(h)
-		if err != nil {
-			return exit.UsageError{Err: err}
-		}
-		b.options.Headers[name] = value
+	for name := range headers {
+		b.options.Headers[name] = headers.Get(name)
 	}
 
 	if !b.json {
@@ -72,6 +73,9 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 	_, err = ask(&b.queue, "", func(ctx context.Context, s *session) (none struct{}, err error) {
 		return none, list(ctx, s)
 	})
+	if err == nil && !b.json {
+		_, err = io.WriteString(b.cmd.OutOrStdout(), terminal.AsOf(b.cmd.OutOrStdout()))
+	}
 	return err
 }
 
@@ -147,11 +151,9 @@ func newItems(a *app) *cobra.Command {
 		Short: "List the items of a queue, or search them",
 		Long: `List items in the order in which they would be served, and leave them there: id,
 priority, state and until when, age, deliveries, and the beginning of the value.
-A search may take a while, and prints what it finds at once. Into a pipe, tabs
-separate id, priority, state, deliveries, size, push time, due time and value.`,
+A search may take a while, and prints what it finds at once.`,
 		Example: `  pq items jobs --state delayed --match acme --all --json
   pq items jobs-dead --header "X-Tenant: acme" --all | pq redrive jobs-dead -`,
-		PreRunE: func(*cobra.Command, []string) error { return checkState(b.options.State) },
 	}, func([]string) error { return b.run(b.list) })
 
 	set := cmd.Flags()
@@ -236,11 +238,4 @@ func addState(cmd *cobra.Command, state *client.State) {
 	cmd.Flags().StringVar((*string)(state), "state", "",
 		"only items in this `STATE`: ready, delayed or leased")
 	flags.Completes(cmd, "state", "ready", "delayed", "leased")
-}
-
-func checkState(state client.State) error {
-	if !slices.Contains([]client.State{"", client.Ready, client.Delayed, client.Leased}, state) {
-		return exit.Usagef("--state is %q: want ready, delayed or leased", state)
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -53,9 +52,9 @@ func TestItemsOnATerminal(t *testing.T) {
 		args  string
 		words []string
 	}{
-		{"items jobs --limit 2", []string{"ID      ", "first", "second", "pq: there may be more: --all, or --after "}},
-		{"items jobs --max", []string{"ID      ", "delayed ", "second", "leased "}},
-		{"busy", []string{"QUEUE  HOLDER  HELD  LEFT  TRY", "  jobs   —"}},
+		{"items jobs --limit 2", []string{"ID      ", "first", "second", "pq: there may be more: --all, or --after ", "as of "}},
+		{"items jobs --max", []string{"ID      ", "delayed ", "second", "leased ", "as of "}},
+		{"busy", []string{"QUEUE  HOLDER  HELD  LEFT  TRY", "  jobs   —", "as of "}},
 		{"dead jobs --by cause", []string{"     1  jobs-dead, newest ", "        the disk is full"}},
 		{"dead jobs", []string{"jobs-dead:", "jobs: max_deliver after 1 delivery", "    the disk is full", "    x"}},
 	} {
@@ -98,32 +97,18 @@ func TestWhyAnItemIsADeadLetter(t *testing.T) {
 	}
 }
 
-// On a terminal, people see it too; what programs read is the value alone.
-func TestDeadLetterOnATerminal(t *testing.T) {
+// On a terminal, people see it too, and commands of pq work hear of it.
+func TestWhoHearsOfDeadLetters(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "x")
 	c.bury("the disk is full")
+	const script = `echo "$PQ_DEAD_QUEUE, $PQ_DEAD_REASON, $PQ_DEAD_ERROR, $PQ_DEAD_DELIVERIES, ${PQ_DEAD_AT%%-*}"; exit 1`
+	p := c.start(nil, "work", "jobs-dead", "--retry-delay", "0", "--", "sh", "-c", script)
+	p.sees(&p.stdout, "jobs, max_deliver, the disk is full, 1, 2")
+	p.stop()
 	c.prints("x", "peek", "jobs-dead")
 	term := newTerminal(t, 80)
 	term.start(c, nil, "pop", "jobs-dead").ends(exitOK)
 	term.sees("x\r\n")
 	term.shows("pq: a dead letter of jobs: max_deliver after 1 delivery: the disk is full", "x")
-}
-
-// Commands of pq work hear of it, but not of another item that pq work itself is run for.
-func TestWorkOnDeadLetters(t *testing.T) {
-	c, _ := newCLI(t)
-	c.ok("", "push", "jobs", "x")
-	c.bury("the disk is full")
-	within := func(cmd *exec.Cmd) {
-		cmd.Env = append(cmd.Env, "PQ_DEAD_REASON=another", "PQ_PRIORITY=9", "PQ_GROUP=another", "PQ_HEADER_X=another")
-	}
-	const script = `echo "$PQ_DEAD_QUEUE, $PQ_DEAD_REASON, $PQ_DEAD_ERROR, $PQ_DEAD_DELIVERIES, ${PQ_DEAD_AT%%-*}, $PQ_HEADER_X"`
-	p := c.start(within, "work", "jobs-dead", "--", "sh", "-c", script)
-	p.sees(&p.stdout, "jobs, max_deliver, the disk is full, 1, 2")
-	p.stop()
-	c.ok("", "push", "--fifo", "mail", "x")
-	p = c.start(within, "work", "--fifo", "mail", "--", "sh", "-c", `echo "got $PQ_PRIORITY$PQ_GROUP$PQ_DEAD_REASON$PQ_HEADER_X."`)
-	p.sees(&p.stdout, "got .\n")
-	p.stop()
 }

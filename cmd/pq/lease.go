@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,6 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -50,20 +49,9 @@ is over; then it comes back, unless it was acknowledged. pq work does all this.`
 
 func (l *leasing) run() error {
 	cmd := l.cmd
-	if err := flags.CheckWait(l.wait); err != nil {
+	err := cmp.Or(flags.CheckWait("wait", l.wait), flags.CheckAckWait(l.ackWait))
+	if err != nil {
 		return err
-	}
-
-	if err := flags.CheckAckWait(l.ackWait); err != nil {
-		return err
-	}
-
-	if err := settings.CheckHolder(l.holder); err != nil {
-		return exit.Usagef("--holder: %w", err)
-	}
-
-	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
-		return fmt.Errorf("standard output: %w: nothing was leased", err)
 	}
 
 	s, err := l.open(cmd.Context())
@@ -96,16 +84,11 @@ func (l *leasing) run() error {
 func newSettle(
 	a *app, cmd *cobra.Command, settle func(context.Context, *client.Delivery, []string) error,
 ) *cobra.Command {
-	cmd.Args = arguments
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	cmd.Flags().SortFlags = false
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		kind, err := a.checkReceipt(args[0])
-		if err != nil {
+		if err := a.checkReceipt(args[0]); err != nil {
 			return err
 		}
 
-		q := &queue{app: a, cmd: cmd, fifo: kind == subjects.FIFO}
 		do := func(ctx context.Context, s *session) (none struct{}, err error) {
 			err = settle(ctx, s.client.Delivery(args[0]), args[1:])
 			if errors.Is(err, client.ErrLeaseLost) {
@@ -113,7 +96,7 @@ func newSettle(
 			}
 			return none, err
 		}
-		_, err = ask(q, "it may count: try again", do)
+		_, err := ask(&queue{app: a, cmd: cmd}, "it may count: try again", do)
 		return err
 	}
 
@@ -125,23 +108,19 @@ func newSettle(
 const importedReply = "_R_."
 
 // checkReceipt refuses subjects on which there are no acknowledgements.
-func (a *app) checkReceipt(receipt string) (subjects.Kind, error) {
-	g, err := a.grammar()
-	if err != nil {
-		return 0, err
+func (a *app) checkReceipt(receipt string) error {
+	imported := strings.HasPrefix(receipt, importedReply)
+	if imported && !strings.ContainsAny(receipt, "*> \t\r\n") {
+		return nil
 	}
 
-	if strings.HasPrefix(receipt, importedReply) && !strings.ContainsAny(receipt, "*> \t\r\n") {
-		return subjects.Priority, nil
-	}
-
-	r, err := g.Parse(receipt)
+	r, err := a.grammar.Parse(receipt)
 	if err != nil || r.Verb != subjects.AckLease {
-		return 0, exit.Usagef("%q is no receipt: want what pq lease printed, such as %s", receipt,
-			g.Ack(subjects.Priority, "jobs", "TOKEN"))
+		return exit.Usagef("%q is no receipt: want what pq lease printed, such as %s", receipt,
+			a.grammar.Ack(subjects.Priority, "jobs", "TOKEN"))
 	}
 
-	return r.Kind, nil
+	return nil
 }
 
 // receiptExample is a receipt as pq lease prints it.
@@ -150,8 +129,7 @@ const receiptExample = "pq.jobs.ack.AQAABmDC4gd9-J1RAQBh"
 func newAck(a *app) *cobra.Command {
 	return newSettle(a, &cobra.Command{
 		Use:     "ack RECEIPT",
-		Short:   "Acknowledge a leased item: it is done",
-		Long:    "Acknowledge an item by the receipt that pq lease printed: it is removed.",
+		Short:   "Acknowledge an item by its receipt of pq lease: it is done, and removed",
 		Example: "  pq ack " + receiptExample,
 	}, func(ctx context.Context, d *client.Delivery, _ []string) error { return d.Ack(ctx) })
 }
@@ -168,14 +146,13 @@ func newNak(a *app) *cobra.Command {
 place, or after its last delivery into the dead-letter queue.`,
 		Example: "  pq nak " + receiptExample + " --delay 1m --reason \"disk full\"",
 	}, func(ctx context.Context, d *client.Delivery, _ []string) error {
-		switch given := cmd.Flags().Changed("delay"); {
-		case snooze:
+		if snooze {
 			return d.Snooze(ctx, delay)
-		case given:
-			return d.Nak(ctx, delay, client.Reason(reason))
-		default:
-			return d.Nak(ctx, client.Backoff, client.Reason(reason))
 		}
+		if !cmd.Flags().Changed("delay") {
+			delay = client.Backoff
+		}
+		return d.Nak(ctx, delay, client.Reason(reason))
 	})
 
 	set := cmd.Flags()
@@ -195,10 +172,8 @@ place, or after its last delivery into the dead-letter queue.`,
 
 func newTerm(a *app) *cobra.Command {
 	return newSettle(a, &cobra.Command{
-		Use:   "term RECEIPT [REASON]",
-		Short: "Give a leased item up: it goes to the dead-letter queue",
-		Long: `Give an item up, by the receipt that pq lease printed: it moves to the
-dead-letter queue, with the reason.`,
+		Use:     "term RECEIPT [REASON]",
+		Short:   "Give a leased item up: it moves to the dead-letter queue",
 		Example: "  pq term " + receiptExample + " \"no such user\"",
 	}, func(ctx context.Context, d *client.Delivery, reason []string) error {
 		return d.Term(ctx, strings.Join(reason, ""))

@@ -79,16 +79,3 @@ func TestInputThatIsTooLarge(t *testing.T) {
 	}
 	c.prints("whole\n", "pop", "some", "--all")
 }
-
-func TestNumbersAreDecimal(t *testing.T) {
-	c, _ := newCLI(t)
-	for text, want := range map[string]int64{"010": 10, "-010": -10, "-9223372036854775808": -1 << 63} {
-		c.ok("", "push", "jobs", "x", "--priority", text)
-		if it := c.item("pop", "jobs"); *it.Priority != want {
-			t.Errorf("-p %s pushed %+v", text, it)
-		}
-	}
-	for _, text := range []string{"0x10", "1_000", "0o7", "+5", "1e3", "", "9223372036854775808"} {
-		c.fails(exitUsage, "priority", "push", "jobs", "x", "-p", text)
-	}
-}

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -29,54 +29,65 @@ func (q *queue) counted() counted {
 func (q counted) isFIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
 // countColumns are the columns of a table of what was counted.
-var countColumns = []string{"KIND", "QUEUE~", "READY>", "LEASED>", "DELAYED>"}
+var countColumns = []string{"KIND", "QUEUE~", "READY>", "LEASED>", "DELAYED>", ""}
 
 func newLs(a *app) *cobra.Command {
 	var asJSON, fifoOnly bool
 	cmd := &cobra.Command{
-		Use:   "ls",
-		Short: "List the queues",
+		Use:        "ls",
+		SuggestFor: []string{"list", "queues"},
+		Short:      "List the queues",
 		Long: `List the queues that have items or settings, and how many items are ready,
-leased and delayed. The kind is pq for priority queues, q for FIFO queues. Into
-a pipe, tabs separate the columns, and there is no heading.`,
-		Example: `  pq ls
-  pq ls --fifo --json`,
-		Args: arguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.ls(cmd, fifoOnly, asJSON) },
+leased and delayed. The kind is pq for priority queues, q for FIFO queues. A
+terminal also shows which are paused.`,
+		Example: "  pq ls --fifo --json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.ls(cmd, fifoOnly, asJSON) },
 	}
 
-	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&fifoOnly, "fifo", "q", false, "only FIFO queues")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each queue")
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
 func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 	all := &queue{app: a, cmd: cmd, fifo: fifoOnly}
-	queues, err := ask(all, "",
-		func(ctx context.Context, s *session) ([]counted, error) { return s.queues(ctx, fifoOnly) })
-	if err != nil {
-		return err
-	}
-
 	out := cmd.OutOrStdout()
-	if asJSON {
+	var infos []*client.QueueInfo
+	queues, err := ask(all, "", func(ctx context.Context, s *session) ([]counted, error) {
+		queues, err := s.queues(ctx, fifoOnly)
+		if err == nil && !asJSON && terminal.Is(out) {
+			infos, _ = s.infos(ctx, queues) // a user may have the right to list alone
+		}
+		return queues, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
 		return encodeLines(out, queues)
+	case len(queues) == 0 && terminal.Is(cmd.ErrOrStderr()):
+		all.say("no queue has items or settings: pq push makes one")
+		return nil
 	}
 
 	t := terminal.NewTable(out, countColumns...)
-	for _, q := range queues {
-		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed)
-	}
-
-	if len(queues) == 0 && terminal.Is(cmd.ErrOrStderr()) {
-		_, err = fmt.Fprintln(cmd.ErrOrStderr(),
-			"pq: no queue has items or settings: pq push makes one")
-		return err
+	for i, q := range queues {
+		row := []any{q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed}
+		if terminal.Is(out) {
+			row = append(row, paused(infos, i))
+		}
+		t.Row(row...)
 	}
 
 	return t.Print()
+}
+
+// paused says so of a queue that is, if anything is known of it.
+func paused(infos []*client.QueueInfo, i int) string {
+	if i < len(infos) && infos[i] != nil && infos[i].Settings.PauseUntil.After(time.Now()) {
+		return "paused"
+	}
+	return ""
 }
 
 // encodeLines prints a line of JSON for each value.

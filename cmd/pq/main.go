@@ -47,6 +47,10 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.InitDefaultCompletionCmd() // which prints to the output set until then
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		refuseUnknown(completion)
+	}
 
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {

@@ -53,19 +53,25 @@ func TestLsOnATerminal(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok(strings.Repeat("x\n", 1234), "push", "jobs", "--lines")
 	c.ok("", "push", "--fifo", strings.Repeat("long-name", 10), "x")
+	c.ok("", "pause", "jobs")
 	term := newTerminal(t, 80)
 	term.start(c, nil, "ls").ends(exitOK)
-	term.sees("DELAYED")
-	term.sees("\nq ")
+	term.sees("\nas of ")
 	lines := slices.DeleteFunc(term.screen(), func(line string) bool { return line == "" })
 	want := []string{
-		"KIND  QUEUE                                               READY  LEASED  DELAYED",
-		"pq    jobs                                                1,234       0        0",
-		"q     long-namelong-namelong-namelong-namelong-namelong~      1       0        0",
+		"KIND  QUEUE                                       READY  LEASED  DELAYED",
+		"pq    jobs                                        1,234       0        0  paused",
+		"q     long-namelong-namelong-namelong-namelong-~      1       0        0",
 	}
-	if !slices.Equal(lines, want) {
+	if len(lines) != 4 || !slices.Equal(lines[:3], want) {
 		t.Errorf("the screen shows\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 	}
+	if got := c.ok("", "ls"); strings.Contains(got, "paused") || strings.Contains(got, "as of") {
+		t.Errorf("into a pipe: %q", got)
+	}
+	term = newTerminal(t, 80)
+	term.start(c, nil, "watch", "jobs", "--count", "1").ends(exitOK)
+	term.sees("  paused")
 }
 
 // No zone wraps at 80 columns: names are cut first.
@@ -81,15 +87,15 @@ func TestSchedulesOnATerminal(t *testing.T) {
 	c.ok("", "schedule", "pause", "jobs", "often")
 	term := newTerminal(t, 80)
 	term.start(c, nil, "schedule", "ls").ends(exitOK)
-	term.sees("\nlong")
+	term.sees("\nas of ")
 	lines := slices.DeleteFunc(term.screen(), func(line string) bool { return line == "" })
 	for i, want := range []string{
-		`QUEUE     ID          WHEN                        NEXT \(UTC\)   LAST  FIRED  SKIP`,
-		`jobs      nightly     0 3 1 1 \* Europe/Berlin     01-01 \d\d:\d\d     -      0     0`,
-		`jobs      often       every 1h                    paused          -      0     0`,
-		`long-na~  long-name~  0 3 1 1 \* America/New_York  01-01 \d\d:\d\d     -      0     0`,
+		`QUEUE +ID +WHEN +NEXT +LAST  FIRED  SKIP`,
+		`jobs +nightly +0 3 1 1 \* Europe/Berlin +01-01 \d\d:\d\d     -      0     0`,
+		`long-n\S*~  long-n\S*~  0 3 1 1 \* America/New_York  01-01 \d\d:\d\d     -      0     0`,
+		`jobs +often +every 1h +paused          -      0     0`,
 	} {
-		if len(lines) != 4 || !regexp.MustCompile("^"+want+"$").MatchString(lines[i]) {
+		if len(lines) != 5 || !regexp.MustCompile("^"+want+"$").MatchString(lines[i]) {
 			t.Errorf("%d lines, %q, want %s", len(lines), lines[min(i, len(lines)-1)], want)
 		}
 	}

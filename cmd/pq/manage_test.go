@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -30,24 +28,6 @@ func TestLs(t *testing.T) {
 	c.ok("", "push", "--fifo", "mail", "x")
 	c.prints("pq\tjobs\t1\t1\t1\nq\tmail\t1\t0\t0\n", "ls")
 	c.prints(`{"kind":"q","queue":"mail","ready":1,"leased":0,"delayed":0}`+"\n", "ls", "--fifo", "--json")
-}
-
-// A list longer than a page of the protocol is complete.
-func TestLsOfManyQueues(t *testing.T) {
-	c, r := newRelay(t)
-	p := c.start(nil, "ls", "--prefix", "relay")
-	next := "jobs"
-	for _, page := range []subjects.QueueList{
-		{Queues: []subjects.QueueCounts{{Queue: "jobs", Ready: 1}}, Next: &next}, {Queues: []subjects.QueueCounts{{Queue: "mail"}}},
-	} {
-		m := r.next()
-		if after := strings.Contains(string(m.Data), `"after":"jobs"`); after != (page.Next == nil) {
-			t.Errorf("it asks for %s", m.Data)
-		}
-		r.respond(m, &nats.Msg{Data: page.Encode()})
-	}
-	p.ends(exitOK)
-	p.printed("pq\tjobs\t1\t0\t0\npq\tmail\t0\t0\t0\n")
 }
 
 func TestInfo(t *testing.T) {
@@ -184,7 +164,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 		c.fails(exitUsage, "is empty: give it a value, or leave it out", args...)
 	}
 	if stdout, stderr, code := c.run("", "redrive", "jobs", "--yes"); stdout != "0\n" || code != exitOK ||
-		stderr != "pq: jobs has no dead letters: what dies in it goes to jobs-dead\n" {
+		stderr != "pq: jobs has no dead letters: pq dead lists those there are, by the queues they are in\n" {
 		t.Errorf("printed %q, %q, exit code %d", stdout, stderr, code)
 	}
 	for _, flags := range [][]string{nil, {"--by", "cause"}} {

@@ -53,16 +53,9 @@ loses the connection, these items come back within a minute.`,
 func (p *popping) run() error {
 	cmd := p.cmd
 	count, err := flags.OrAll(cmd, "number", p.count, p.all)
-	if err == nil {
-		err = flags.CheckWait(p.wait)
-	}
-
+	err = cmp.Or(err, flags.CheckWait("wait", p.wait))
 	if err != nil {
 		return err
-	}
-
-	if err := terminal.Writable(cmd.OutOrStdout()); err != nil {
-		return fmt.Errorf("standard output: %w: nothing was popped", err)
 	}
 
 	ctx := cmd.Context()

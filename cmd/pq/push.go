@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -82,7 +83,7 @@ func (p *pushing) run(values []string) error {
 	var value []byte
 	if len(values) > 0 && values[0] != "-" {
 		value = []byte(values[0])
-	} else if value, err = p.read(s, len(values) > 0); err != nil {
+	} else if value, err = s.readValue(len(values) > 0); err != nil {
 		return err
 	}
 
@@ -95,15 +96,15 @@ func (p *pushing) run(values []string) error {
 	return printPushed(&p.queue, 0, ack, p.json)
 }
 
-// read reads the value from standard input. An empty one is most likely a mistake, unless it is
-// asked for.
-func (p *pushing) read(s *session, asked bool) ([]byte, error) {
-	in := p.cmd.InOrStdin()
+// readValue reads the value of an item from standard input. An empty one is most likely a mistake,
+// unless it is asked for.
+func (s *session) readValue(asked bool) ([]byte, error) {
+	in := s.of.cmd.InOrStdin()
 	if terminal.Is(in) {
-		p.say("reading the value from the terminal: Ctrl-D at the beginning of a line ends it")
+		s.of.say("reading the value from the terminal: Ctrl-D at the beginning of a line ends it")
 	}
 
-	value, err := interrupt.Await(p.cmd.Context(),
+	value, err := interrupt.Await(s.of.cmd.Context(),
 		func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
 	if err == nil && len(value) == 0 && !asked {
 		err = errors.New("standard input is empty: to push an empty item, name it with -")
@@ -115,16 +116,10 @@ func (p *pushing) read(s *session, asked bool) ([]byte, error) {
 
 // header returns the headers of the items, or the mistake in the flags.
 func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, error) {
-	header := nats.Header{}
-	for _, h := range p.headers {
-		name, value, err := headerFlag(h)
-		if err != nil {
-			return nil, err
-		}
-		header.Add(name, value)
-	}
-
+	header, err := headersOf(p.headers)
 	switch {
+	case err != nil:
+		return nil, err
 	case p.fifo && cmd.Flags().Changed("priority"):
 		return nil, errors.New("a FIFO queue has no priorities: leave out --priority or --fifo")
 	case header.Get(subjects.HeaderPriority) != "": // which the client would ignore
@@ -133,11 +128,20 @@ func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, erro
 		return nil, errors.New("--lines reads the items from standard input: leave out VALUE")
 	}
 
-	if err := p.addOptions(cmd, header); err != nil {
-		return nil, err
-	}
+	return header, p.addOptions(cmd, header)
+}
 
-	return header, nil
+// headersOf returns the headers that flags give as NAME:VALUE.
+func headersOf(list []string) (nats.Header, error) {
+	headers := nats.Header{}
+	for _, h := range list {
+		name, value, err := headerFlag(h)
+		if err != nil {
+			return nil, err
+		}
+		headers.Add(name, value)
+	}
+	return headers, nil
 }
 
 // headerFlag reads the value of a flag --header.
@@ -155,11 +159,9 @@ func headerFlag(text string) (name, value string, err error) {
 
 // addOptions adds the headers that other flags stand for.
 func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
-	if err := flags.InBounds("delay", p.delay, 0, subjects.MaxDelay); err != nil {
-		return err
-	}
-
-	if err := flags.InBounds("ttl", p.ttl, subjects.MinTTL, subjects.MaxDelay); err != nil {
+	err := cmp.Or(flags.InBounds("delay", p.delay, 0, subjects.MaxDelay),
+		flags.InBounds("ttl", p.ttl, subjects.MinTTL, subjects.MaxDelay))
+	if err != nil {
 		return err
 	}
 
@@ -177,15 +179,6 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 		if p.lines && (o.flag == "msg-id" || o.flag == "unique") {
 			return fmt.Errorf("--%s names one item: leave out --lines", o.flag)
 		}
-		most := subjects.MaxKey
-		if o.flag == "group" {
-			most = subjects.MaxGroup
-		}
-		value := cmd.Flag(o.flag).Value
-		size := len(value.String())
-		if value.Type() == "string" && (size == 0 || size > most) {
-			return fmt.Errorf("--%s has %d bytes: want 1 to %d", o.flag, size, most)
-		}
 
 		for name, values := range (client.Message{}).With(o.option).Headers {
 			if header[name] != nil {
@@ -194,10 +187,6 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 			}
 			header[name] = values
 		}
-	}
-
-	if _, err := subjects.GroupOfPush(header); errors.Is(err, subjects.ErrWeight) {
-		return err
 	}
 
 	return nil

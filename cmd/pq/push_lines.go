@@ -36,13 +36,6 @@ func pushLines(s *session, priority int64, header nats.Header, asJSON bool) erro
 		return printPushed(s.of, line, ack, asJSON)
 	}
 
-	var bar *terminal.Progress
-	if stderr := cmd.ErrOrStderr(); !printIDs && terminal.Is(stderr) {
-		bar = terminal.NewProgress(stderr, -1)
-		cmd.SetErr(bar)
-		defer bar.Clear()
-	}
-
 	defer interrupt.Say(cmd, pushInterrupted)()
 
 	lines, done, begun := input.NewLines(in, int(s.nc.MaxPayload())), 0, time.Now()
@@ -59,14 +52,12 @@ func pushLines(s *session, priority int64, header nats.Header, asJSON bool) erro
 			return fmt.Errorf("%w%s", err, input.Report(done, failed))
 		}
 		done += len(values)
-		bar.Show(0, terminal.Rate(int64(done), "items", time.Since(begun)))
 	}
 
 	if printIDs {
 		return nil
 	}
 
-	bar.Clear()
 	_, err := fmt.Fprintf(out, "%s pushed to %s in %s\n", items(int64(done), ""), s.of.name,
 		terminal.InWords(time.Since(begun)))
 	return err

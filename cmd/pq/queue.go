@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,8 +20,7 @@ import (
 type app struct {
 	login.Connection
 	priorityPrefix, fifoPrefix string
-	// Which errors of the connection do not end a session; nil for none.
-	ignore func(error) bool
+	grammar                    subjects.Grammar // of the bridge, with these prefixes
 }
 
 func (a *app) addFlags(set *pflag.FlagSet) {
@@ -33,13 +33,10 @@ func (a *app) addFlags(set *pflag.FlagSet) {
 	flags.WithoutDefault(set, "prefix", "fifo-prefix")
 }
 
-// grammar returns the subjects of the bridge.
-func (a *app) grammar() (subjects.Grammar, error) {
-	g, err := subjects.New(a.priorityPrefix, a.fifoPrefix)
-	if err != nil {
-		return g, exit.UsageError{Err: err}
-	}
-	return g, nil
+// prepare sets flags that were not given from the environment, and checks the global flags.
+func (a *app) prepare(set *pflag.FlagSet) (err error) {
+	a.grammar, err = subjects.New(a.priorityPrefix, a.fifoPrefix)
+	return cmp.Or(err, a.FromEnv(set))
 }
 
 // queue is the queue that a command works on: its first argument and its flags.
@@ -89,13 +86,8 @@ func (q *queue) check() error {
 		return exit.Usagef("a FIFO queue has one end to read from: leave out --max or --fifo")
 	}
 
-	g, err := q.grammar()
-	if err != nil {
-		return err
-	}
-
-	_, err = g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Len, Queue: q.name})
-	if err != nil {
+	r := subjects.Request{Kind: q.kind(), Verb: subjects.Len, Queue: q.name}
+	if _, err := q.grammar.Build(r); err != nil {
 		return exit.UsageError{Err: err}
 	}
 

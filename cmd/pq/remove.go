@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,12 +30,10 @@ type bulk struct {
 	unknown string // what an unknown outcome may mean
 	// question asks whether to go on, with as many items as it may be about.
 	question func(*client.QueueInfo) (string, int64)
-	// nothing, if not nil, says why nothing was done with a queue that is in use.
-	nothing func(ctx context.Context, s *session)
+	// nothing, if not "", says why nothing was done with a queue, whose name it follows.
+	nothing string
 	// part makes a request, after others that did something with that many items.
 	part func(ctx context.Context, s *session, before int64) (n int64, more bool, err error)
-	// limit, if not nil, is how many items it stops at.
-	limit *int
 }
 
 func (m *bulk) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
@@ -69,7 +68,6 @@ func newPurge(a *app) *cobra.Command {
 were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
 		Example: `  pq purge jobs
   pq purge jobs --state delayed --yes`,
-		PreRunE: func(*cobra.Command, []string) error { return checkState(state) },
 	}, m.run)
 	addState(cmd, &state)
 	return cmd
@@ -79,49 +77,50 @@ func newRedrive(a *app) *cobra.Command {
 	var most int
 	var text string
 	m := &bulk{
-		queue: queue{app: a}, limit: &most,
+		queue:  queue{app: a},
 		member: "redriven", done: "sent back from", unknown: "some items may have been sent back",
-		part: func(ctx context.Context, s *session, before int64) (int64, bool, error) {
-			return s.queue.RedrivePart(ctx, most-int(before))
-		},
+		nothing: "has no dead letters: pq dead lists those there are, by the queues they are in",
 	}
-	m.nothing = func(ctx context.Context, s *session) { m.say("%s", m.noLetters(ctx, s)) }
+	m.part = func(ctx context.Context, s *session, before int64) (int64, bool, error) {
+		request := min(most-int(before), subjects.MaxRedrive)
+		n, more, err := s.queue.RedrivePart(ctx, request)
+		return n, (more || n == int64(request)) && before+n < int64(most), err
+	}
 	m.question = func(i *client.QueueInfo) (string, int64) {
 		n := min(i.Ready, int64(most))
 		return fmt.Sprintf("Send the dead letters among %s of %s back?", items(n, ""), m.name), n
 	}
 
 	cmd := m.command(&cobra.Command{
-		Use:   "redrive QUEUE [ID...]",
-		Short: "Send dead letters back to their queues",
+		Use:        "redrive QUEUE [ID...]",
+		SuggestFor: []string{"retry", "requeue", "replay"},
+		Short:      "Send dead letters back to their queues",
 		Long: `Send the dead letters in a queue, such as jobs-dead, back to the queues that
 they come from, and print how many that were. On a terminal it asks first;
 elsewhere it needs --yes. --error chooses those with an error, or of a cause as
 pq dead prints it. With ids, or - for ids from standard input, send those alone,
-without a question, and print a new id and a queue for each.`,
+without a question. --error and ids print a new id and a queue for each.`,
 		Example: `  pq redrive jobs-dead --max 10 --yes
   pq redrive jobs-dead --error "dial tcp *: i/o timeout"
   pq dead jobs --match acme --all | pq redrive jobs-dead -`,
 	}, func(ids []string) error {
-		byError := m.cmd.Flags().Changed("error")
+		limited := m.cmd.Flags().Changed("max")
+		if !limited {
+			most = math.MaxInt
+		}
 		switch {
-		case (len(ids) > 0 || byError) && m.cmd.Flags().Changed("max"):
-			return exit.Usagef("--max is for all dead letters, not ids or --error: leave it out")
-		case len(ids) > 0 && byError:
-			return exit.Usagef("--error is for all dead letters, not for ids: leave it out")
-		case byError && text == "":
-			return exit.Usagef("--error is empty: want the text of an error")
-		case byError:
-			return m.redriveCause(text)
+		case len(ids) > 0 && (limited || text != ""):
+			return exit.Usagef("ids say which to send back: leave out --max and --error")
 		case len(ids) > 0:
 			return m.redriveIDs(ids)
-		case most < 1 || most > subjects.MaxRedrive:
-			return exit.Usagef("--max is %d: want 1 to %d", most, subjects.MaxRedrive)
+		case most < 1:
+			return flags.AtLeastOne("max", most)
+		case text != "":
+			return m.redriveCause(text, most)
 		}
 		return m.run(nil)
 	})
-	cmd.Flags().IntVar(&most, "max", 1000, "send up to `N` back, 1,000 unless it says otherwise")
-	flags.WithoutDefault(cmd.Flags(), "max")
+	cmd.Flags().IntVar(&most, "max", 0, "send up to `N` back; else all")
 	cmd.Flags().StringVar(&text, "error", "",
 		"send those with this error, `TEXT`, or of this cause")
 	return cmd
@@ -143,26 +142,30 @@ func (m *bulk) run([]string) error {
 	}
 
 	if !m.yes {
-		if err := m.confirm(); err != nil {
+		info, err := askQueue(&m.queue, target.Queue.Info)
+		if err != nil {
+			return err
+		}
+		if text, n := m.question(info); n > 0 {
+			err = confirm(m.cmd, text)
+		}
+		if err != nil {
 			return err
 		}
 	}
 
 	n, err := ask(&m.queue, m.unknown, m.untilDone)
-	if err != nil && n > 0 {
-		return fmt.Errorf("%w; before that, %s %s %s", err, items(n, ""), m.done, m.name)
-	}
-
-	if err != nil {
+	done := fmt.Sprintf("%s %s %s", items(n, ""), m.done, m.name)
+	switch {
+	case err != nil && n > 0:
+		return fmt.Errorf("%w; before that, %s", err, done)
+	case err != nil:
 		return err
-	}
-	if m.limit != nil && n == int64(*m.limit) && !m.cmd.Flags().Changed("max") {
-		m.say("stopped after %d: --max sends more back", n)
 	}
 
 	text := fmt.Sprintln(n) // for programs
 	if terminal.Is(m.cmd.OutOrStdout()) {
-		text = fmt.Sprintf("%s %s %s\n", items(n, ""), m.done, m.name)
+		text = done + "\n"
 	}
 
 	return m.print(reply{text, map[string]int64{m.member: n}}, m.json)
@@ -184,8 +187,8 @@ func (m *bulk) untilDone(ctx context.Context, s *session) (n int64, err error) {
 		}
 	}
 
-	if err == nil && n == 0 && !s.noteUnused(ctx) && m.nothing != nil {
-		m.nothing(ctx, s)
+	if err == nil && n == 0 && !s.noteUnused(ctx) && m.nothing != "" {
+		m.say("%s %s", m.name, m.nothing)
 	}
 
 	return n, err
@@ -193,20 +196,6 @@ func (m *bulk) untilDone(ctx context.Context, s *session) (n int64, err error) {
 
 // errDeclined is the answer no.
 var errDeclined = errors.New("nothing was done, because the answer was not yes")
-
-// confirm asks the question, if there is anything to do.
-func (m *bulk) confirm() error {
-	info, err := askQueue(&m.queue, target.Queue.Info)
-	if err != nil {
-		return err
-	}
-
-	text, n := m.question(info)
-	if n == 0 {
-		return nil
-	}
-	return confirm(m.cmd, text)
-}
 
 // confirm asks somebody at the terminal.
 func confirm(cmd *cobra.Command, question string) error {
@@ -216,7 +205,7 @@ func confirm(cmd *cobra.Command, question string) error {
 
 	answer, err := interrupt.Await(cmd.Context(),
 		func() (string, error) { return bufio.NewReader(cmd.InOrStdin()).ReadString('\n') })
-	if err == nil && cmd.Context().Err() != nil { // Ctrl-C ends the line, too
+	if cmd.Context().Err() != nil { // Ctrl-C ends the line, too
 		err = context.Cause(cmd.Context())
 	}
 
@@ -224,12 +213,10 @@ func confirm(cmd *cobra.Command, question string) error {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr())
 	}
 
-	if err != nil && err != io.EOF {
+	switch answer = strings.ToLower(strings.TrimSpace(answer)); {
+	case err != nil && err != io.EOF:
 		return fmt.Errorf("%w: nothing was changed", err)
-	}
-
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
+	case answer == "y" || answer == "yes":
 		return nil
 	}
 

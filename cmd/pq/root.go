@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 				return err
 			}
 			if !offline(cmd) {
-				if err := a.FromEnv(cmd.Flags()); err != nil {
+				if err := a.prepare(cmd.Flags()); err != nil {
 					return err
 				}
 			}
@@ -52,7 +53,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 		}},
 		{"what is pushed again", commands{newSchedule(a)}},
 		{"the tool", commands{
-			newDashboard(a), newDoctor(a), newBench(a), newCompletion(), newVersion(),
+			newDashboard(a), newDoctor(a), newBench(a), newVersion(),
 		}},
 	}
 
@@ -61,9 +62,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 	}
 	root.AddCommand(newConnectionTopic())
 	for _, cmd := range root.Commands() {
-		if !cmd.Runnable() {
-			refuseUnknown(cmd)
-		}
+		setDefaults(cmd)
 	}
 	addHelp(root, groups)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Explain(err) })
@@ -75,7 +74,6 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of pq",
 		Example: "  pq version",
-		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "pq", cmd.Root().Version)
 			return err
@@ -83,23 +81,38 @@ func newVersion() *cobra.Command {
 	}
 }
 
+// setDefaults sets what most commands have in common.
+func setDefaults(cmd *cobra.Command) {
+	cmd.Flags().SortFlags = false
+	if !cmd.Runnable() {
+		refuseUnknown(cmd)
+	}
+	if cmd.Args == nil {
+		cmd.Args = arguments
+	}
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+}
+
 // refuseUnknown makes a group of commands, or a page of help, refuse what it does not know. By
 // itself cobra would print its help.
 func refuseUnknown(cmd *cobra.Command) {
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	want := "want " + cmd.CommandPath() + " alone"
+	if len(names) > 0 {
+		want = "want one of " + strings.Join(names, ", ")
+	}
+
 	cmd.Args = func(_ *cobra.Command, args []string) error {
-		var names []string
-		for _, c := range cmd.Commands() {
-			names = append(names, c.Name())
-		}
 		switch {
-		case len(names) > 0 && len(args) > 0:
-			return fmt.Errorf("unknown command %q: want one of %s", args[0],
-				strings.Join(names, ", "))
-		case len(names) > 0:
-			return fmt.Errorf("the command is missing: want one of %s", strings.Join(names, ", "))
 		case len(args) > 0:
-			return fmt.Errorf("unknown command %q: %s is a page of help", args[0],
-				cmd.CommandPath())
+			return fmt.Errorf("unknown command %q: %s", args[0], want)
+		case len(names) > 0:
+			return errors.New("the command is missing: " + want)
 		}
 		return nil
 	}
@@ -112,5 +125,5 @@ func refuseUnknown(cmd *cobra.Command) {
 func offline(cmd *cobra.Command) bool {
 	names := []string{"completion", "help", "version", connectionTopic, cobra.ShellCompRequestCmd,
 		cobra.ShellCompNoDescRequestCmd}
-	return slices.Contains(names, cmd.Name())
+	return slices.Contains(names, cmd.Name()) || slices.Contains(names, cmd.Parent().Name())
 }

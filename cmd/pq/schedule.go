@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,31 +22,36 @@ import (
 // newSchedule returns the command whose subcommands work on schedules.
 func newSchedule(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "schedule",
-		Short: "Push an item again and again",
+		Use:        "schedule",
+		SuggestFor: []string{"cron", "schedules"},
+		Short:      "Push an item again and again",
 		Long: `Have a queue push an item at the times of a cron expression, or at an interval:
 add, ls, run, pause, resume, rm. See pq schedule COMMAND --help.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
   pq schedule ls`,
 	}
-	set := func(name, short, did string, do setSchedule) *cobra.Command {
+	set := func(
+		name, short string, do func(target.Queue, context.Context, string) (any, error),
+	) *cobra.Command {
 		q := &queue{app: a}
-		run := func(ctx context.Context, s *session, args []string) (reply, error) {
+		return q.request(&cobra.Command{
+			Use: name + " QUEUE ID", Short: short,
+			Example: "  pq schedule " + name + " jobs nightly",
+		}, "the schedule may have changed", func(
+			ctx context.Context, s *session, args []string,
+		) (reply, error) {
 			answer, err := do(s.queue, ctx, args[0])
 			if answer == nil {
 				answer = subjects.Removed{Queue: q.name, ID: args[0]}
 			}
 			return reply{json: answer}, err
-		}
-		return q.request(&cobra.Command{
-			Use: name + " QUEUE ID", Short: short, Long: short + ".",
-			Example: "  pq schedule " + name + " jobs nightly",
-		}, "the schedule may be "+did, run)
+		})
 	}
-	pause := func(paused bool) setSchedule {
-		return func(q target.Queue, ctx context.Context, id string) (any, error) {
-			return q.PauseSchedule(ctx, id, paused)
-		}
+	pause := func(q target.Queue, ctx context.Context, id string) (any, error) {
+		return q.PauseSchedule(ctx, id, true)
+	}
+	resume := func(q target.Queue, ctx context.Context, id string) (any, error) {
+		return q.PauseSchedule(ctx, id, false)
 	}
 	run := func(q target.Queue, ctx context.Context, id string) (any, error) {
 		return q.RunSchedule(ctx, id)
@@ -55,15 +60,12 @@ add, ls, run, pause, resume, rm. See pq schedule COMMAND --help.`,
 		return nil, q.Unschedule(ctx, id)
 	}
 	cmd.AddCommand(newScheduleAdd(a), newScheduleList(a),
-		set("run", "Push an item of a schedule now", "run", run),
-		set("pause", "Keep a schedule from pushing items", "paused", pause(true)),
-		set("resume", "Let a paused schedule go on", "resumed", pause(false)),
-		set("rm", "Remove a schedule", "removed", remove))
+		set("run", "Push an item of a schedule now", run),
+		set("pause", "Keep a schedule from pushing items", pause),
+		set("resume", "Let a paused schedule go on", resume),
+		set("rm", "Remove a schedule", remove))
 	return cmd
 }
-
-// setSchedule changes a schedule, and returns what --json prints, nil for one that was removed.
-type setSchedule func(q target.Queue, ctx context.Context, id string) (any, error)
 
 func newScheduleAdd(a *app) *cobra.Command {
 	q := &queue{app: a}
@@ -73,36 +75,38 @@ func newScheduleAdd(a *app) *cobra.Command {
 	var headers []string
 	var until string
 	cmd := q.request(&cobra.Command{
-		Use:   "add QUEUE ID [VALUE]",
+		Use:   "add QUEUE ID [VALUE|-]",
 		Short: "Set a schedule",
-		Long: `Push an item with VALUE at each time of a schedule, once, whichever bridges are
-there. A schedule with the same ID is replaced.`,
+		Long: `Push an item with VALUE, or for - standard input, at each time of a schedule,
+once, whichever bridges are there. A schedule with the same ID is replaced.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
   pq schedule add jobs poll --every 15m --overlap skip --priority -5`,
 	}, "the schedule may be set", func(
-		ctx context.Context, at *session, _ []string,
-	) (reply, error) {
+		ctx context.Context, at *session, args []string,
+	) (_ reply, err error) {
+		s.ID, s.Value = args[0], []byte(strings.Join(args[1:], ""))
+		if string(s.Value) == "-" {
+			if s.Value, err = at.readValue(true); err != nil {
+				return reply{}, err
+			}
+		}
 		record, err := at.queue.SetSchedule(ctx, s)
 		return reply{text: fmt.Sprintln(timeOrDash(record.Next)), json: record}, err
 	})
-	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
-		s.ID, s.Value = args[1], []byte(strings.Join(args[2:], " "))
+	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
 		s.Priority = int64(priority)
 		s.Every, s.Jitter = schedule.Duration(every), schedule.Duration(jitter)
-		var err error
 		if s.Headers, err = headersOf(headers); err != nil {
 			return exit.UsageError{Err: err}
 		}
 		if until != "" {
-			at, err := time.Parse(time.RFC3339, until)
-			if err != nil {
+			if s.Until, err = time.Parse(time.RFC3339, until); err != nil {
 				return exit.Usagef("--until: want a time such as 2030-01-02T15:04:05Z")
 			}
-			s.Until = at
 		}
-		if err := checkSchedule(s, time.Now()); err != nil {
-			text := strings.TrimPrefix(err.Error(), badSchedule)
-			return exit.UsageError{Err: flags.Named(cmd, err, text)}
+		if (s.Cron == "") == (s.Every == 0) {
+			const want = `want --cron or --every: such as --cron "0 3 * * *", or --every 15m`
+			return exit.Usagef(want)
 		}
 		return nil
 	}
@@ -124,37 +128,8 @@ there. A schedule with the same ID is replaced.`,
 	return cmd
 }
 
-// headersOf returns the headers that flags give as NAME:VALUE; nil if there are none.
-func headersOf(list []string) (headers map[string][]string, err error) {
-	for _, h := range list {
-		name, value, err := headerFlag(h)
-		if err != nil {
-			return nil, err
-		}
-		if headers == nil {
-			headers = map[string][]string{}
-		}
-		headers[name] = append(headers[name], value)
-	}
-	return headers, nil
-}
-
 // badSchedule begins errors about schedules, before the member.
 var badSchedule = schedule.ErrInvalid.Error() + ": "
-
-// checkSchedule returns what a bridge would refuse. A zone that is unknown here may be known there.
-func checkSchedule(s client.Schedule, now time.Time) error {
-	if (s.Cron == "") == (s.Every == 0) {
-		return errors.New(`want --cron or --every: such as --cron "0 3 * * *", or --every 15m`)
-	}
-	if _, err := time.LoadLocation(s.Zone); err != nil {
-		s.Zone = ""
-	}
-	if err := s.Check(); err != nil {
-		return err
-	}
-	return schedule.Set(nil, &s, now).CheckUntil(now)
-}
 
 func newScheduleList(a *app) *cobra.Command {
 	q := &queue{app: a}
@@ -162,11 +137,9 @@ func newScheduleList(a *app) *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:   "ls [QUEUE]",
 		Short: "List the schedules of a queue or of all",
-		Long: `List the schedules of a queue, or of all: when they fire, the next and the last
-time, and how many times an item was pushed or skipped. Into a pipe, tabs
-separate queue, id, when, next, last, fired and skipped.`,
-		Example: `  pq schedule ls
-  pq schedule ls jobs --json`,
+		Long: `List the schedules of a queue, or of all, the next to fire first: when they
+fire, the next and the last time, and how many items were pushed or skipped.`,
+		Example: "  pq schedule ls jobs --json",
 	}, func([]string) error { return q.listSchedules(asJSON) })
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each schedule")
 	return cmd
@@ -215,18 +188,27 @@ func (q *queue) schedules(ctx context.Context, s *session) (all []scheduled, err
 		}
 	}
 
+	slices.SortStableFunc(all, func(a, b scheduled) int { return a.due().Compare(b.due()) })
 	return all, err
+}
+
+// due is when the schedule fires next, and after all times for one that does not.
+func (s *scheduled) due() time.Time {
+	if s.Paused || s.Next.IsZero() {
+		return target.Forever
+	}
+	return s.Next
 }
 
 // scheduleTable is a table of schedules. For people, times are short, and names are cut before
 // WHEN.
 func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Table {
 	people := terminal.Is(out)
-	t := terminal.NewTable(out, "QUEUE~", "ID~", "WHEN~", "NEXT (UTC)", "LAST>", "FIRED>", "SKIP>")
+	t := terminal.NewTable(out, "QUEUE~", "ID~", "WHEN~", "NEXT", "LAST>", "FIRED>", "SKIP>")
 	for _, r := range list {
 		next, last := timeOrDash(r.Next), timeOrDash(r.Last)
 		if people && !r.Next.IsZero() {
-			next = r.Next.UTC().Format("01-02 15:04")
+			next = r.Next.Local().Format("01-02 15:04")
 		}
 		if people && !r.Last.IsZero() {
 			last = terminal.Short(now.Sub(r.Last))

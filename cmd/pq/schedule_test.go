@@ -55,13 +55,22 @@ func TestSchedule(t *testing.T) {
 	}
 
 	away := &cli{t: t, server: "nats://127.0.0.1:1"} // what is wrong is noticed before anything is sent
-	away.fails(exitUsage, "pq: --cron: \"0 3 * *\": it has 4 fields", "schedule", "add", "jobs", "a", "--cron", "0 3 * *")
 	away.fails(exitUsage, "pq: want --cron or --every: such as", "schedule", "add", "jobs", "a")
-	away.fails(exitUsage, "pq: --if-missed: \"no\": want", strings.Fields("schedule add jobs a --every 1s --if-missed no")...)
-	away.fails(exitUsage, "pq: --until: 2020-01-01T00:00:00Z: the schedule has no time before that", strings.Fields("schedule add jobs a --every 1s --until 2020-01-01T00:00:00Z")...)
-	away.fails(exitUsage, "pq: --every: ", "schedule", "add", "jobs", "a", "--every", "1ms")
 	away.fails(exitUsage, "header", strings.Fields("schedule add jobs a --every 1s -H x")...)
 	away.fails(exitUsage, "want a time such as 2030", strings.Fields("schedule add jobs a --every 1s --until soon")...)
+	// The bridge refuses the rest, and pq names the flag.
+	c.fails(exitError, "pq: --cron: \"0 3 * *\": it has 4 fields", "schedule", "add", "jobs", "a", "--cron", "0 3 * *")
+	for words, flags := range map[string]string{
+		"pq: --if-missed: \"no\": want": "--every 1s --if-missed no", "pq: --every: ": "--every 1ms",
+		"pq: --until: 2020-01-01T00:00:00Z: the schedule has no time before that": "--every 1s --until 2020-01-01T00:00:00Z",
+	} {
+		c.fails(exitError, words, strings.Fields("schedule add jobs a "+flags)...)
+	}
+	c.fails(exitEmpty, "want the id of one that pq schedule ls lists", "schedule", "run", "jobs", "a")
+
+	c.ok("from stdin", strings.Fields("schedule add reports a - --every 1h")...)
+	c.ok("", "schedule", "run", "reports", "a")
+	c.prints("from stdin", "pop", "reports")
 }
 
 // Without a queue, all have their schedules in one list.

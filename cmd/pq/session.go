@@ -16,54 +16,53 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // session is a connection for the requests of one command. It is safe for concurrent use.
 type session struct {
 	*app
-	nc      *nats.Conn
-	client  *client.Client
-	grammar subjects.Grammar
-	queue   target.Queue // of the command, nil if it works on none
-	of      *queue       // the same, as the command line has it
+	nc     *nats.Conn
+	client *client.Client
+	queue  target.Queue // of the command, nil if it works on none
+	of     *queue       // the same, as the command line has it
 	// usable ends, with the reason, once the server has refused something.
 	usable context.Context
 
-	mu     sync.Mutex
-	cancel context.CancelCauseFunc // of usable
+	mu       sync.Mutex
+	cancel   context.CancelCauseFunc // of usable
+	unneeded string                  // a subject that may be refused, in quotes; "" for none
 }
 
 // end ends what is under way, for a reason.
 func (s *session) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cancel(err)
+	if s.unneeded == "" || !strings.Contains(err.Error(), s.unneeded) {
+		s.cancel(err)
+	}
 }
 
 // renew makes the session usable again. Nothing must be under way.
-func (s *session) renew() {
+func (s *session) renew(unneeded string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unneeded = unneeded
 	s.usable, s.cancel = context.WithCancelCause(context.Background())
 }
 
 // open connects to the servers, unless ctx ends first.
 func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
-	grammar, err := a.grammar()
-	if err != nil {
-		return nil, err
-	}
-
 	options, err := a.Options()
 	if err != nil {
 		return nil, err
 	}
 
-	s := &session{app: a, grammar: grammar}
-	s.renew()
+	s := &session{app: a}
+	s.renew("")
 	end := func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if a.ignore == nil || !a.ignore(err) {
+		if errors.Is(err, nats.ErrPermissionViolation) { // others fail the request themselves
 			s.end(err)
 		}
 	}
@@ -76,7 +75,7 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 		return nil, err
 	}
 
-	s.client = client.New(s.nc, client.WithGrammar(grammar), client.WithTimeout(a.Timeout))
+	s.client = client.New(s.nc, client.WithGrammar(a.grammar), client.WithTimeout(a.Timeout))
 	return s, nil
 }
 
@@ -161,16 +160,6 @@ func withoutBridge(err error) error {
 	return fmt.Errorf("%w: is pqbridge running? pq doctor looks for the reason", err)
 }
 
-// endpoint returns the subject, with wildcards, of requests with this verb.
-func (s *session) endpoint(verb subjects.Verb, kind subjects.Kind) string {
-	for _, e := range s.grammar.Endpoints() {
-		if e.Kind == kind && e.Verb == verb {
-			return e.Subject
-		}
-	}
-	return ""
-}
-
 // ask connects and makes the one request of a command. A signal ends it at once, unless it changes
 // something: then unknown says what an unknown outcome may mean.
 func ask[T any](
@@ -247,9 +236,9 @@ func (s *session) absent(ctx context.Context, err error) error {
 	if text := s.suggest(ctx); text != "" {
 		return fmt.Errorf("%w: %s", errNoItem, text)
 	}
-	const text = "%w: it was popped, removed or moved, or the id is misspelt " +
-		"(pq items %s prints ids)"
-	return fmt.Errorf(text, errNoItem, s.of.name)
+	const text = "%w: it was popped, removed or moved, the id is misspelt (pq items %[2]s prints " +
+		"ids), or it is a dead letter, which has another id (pq dead %[3]s prints those)"
+	return fmt.Errorf(text, errNoItem, s.of.name, strings.TrimSuffix(s.of.name, settings.DeadSuffix))
 }
 
 // notFound is ErrNotFound with another text.

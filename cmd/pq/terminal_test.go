@@ -11,12 +11,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
 
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
@@ -98,74 +96,7 @@ func (term *fakeTerminal) shows(lines ...string) {
 	}
 }
 
-// pushUntilBar types lines into a pipe until there is a progress line. It returns how many.
-func (term *fakeTerminal) pushUntilBar(p *process, r *relay) int {
-	term.t.Helper()
-	for n := 1; ; n++ {
-		p.write("line\n")
-		r.forward(r.next())
-		if bar := regexp.MustCompile(`items, `); bar.MatchString(term.output.String()) {
-			return n
-		}
-	}
-}
-
-var summary = regexp.MustCompile(`^([0-9,]+) items? pushed to jobs in [0-9.]+ s$`)
-
-// startLines pushes n lines, until a terminal shows a progress bar.
-func startLines(t *testing.T) (p *process, r *relay, term *fakeTerminal, n int) {
-	c, r := newRelay(t)
-	term = newTerminal(t, 80)
-	p = term.start(c, nil, "push", "jobs", "--lines", "--prefix", "relay")
-	n = term.pushUntilBar(p, r)
-	return p, r, term, n
-}
-
-func TestLinesOnATerminal(t *testing.T) {
-	p, _, term, n := startLines(t)
-	must(t, p.stdin.Close())
-	p.ends(exitOK)
-	term.sees("pushed")
-	lines := term.screen()
-	if m := summary.FindStringSubmatch(lines[0]); len(lines) != 2 || m == nil || m[1] != terminal.Grouped(int64(n)) {
-		t.Errorf("pushed %d lines, the screen shows %q", n, lines)
-	}
-}
-
-// A failure shows which lines are in the queue, and leaves no bar behind.
-func TestFailureOnATerminal(t *testing.T) {
-	p, r, term, n := startLines(t)
-	p.write("line\n")
-	r.fail(r.next(), false)
-	p.ends(exitError)
-	term.sees("$p'\r\n")
-	term.shows(
-		fmt.Sprintf("pq: line %d: made up (503)", n+1),
-		"pq: lines in the queue: "+strings.TrimSuffix(fmt.Sprintf("1-%d", n), "-1"),
-		fmt.Sprintf("pq: lines not in the queue: sed -n '%d,$p'", n+1),
-	)
-}
-
-func TestInterruptOnATerminal(t *testing.T) {
-	p, r, term, n := startLines(t)
-	p.write("line\n")
-	last := r.next()
-	if _, err := term.keys.WriteString("\x03"); err != nil { // Ctrl-C
-		t.Fatal(err)
-	}
-	term.sees(finishing)
-	r.forward(last)
-	p.ends(exitSignal + int(syscall.SIGINT))
-	term.sees("$p'\r\n")
-	term.shows(
-		"pq: stopped by a signal (interrupt): "+finishing+"; another signal ends pq at once, and "+pushInterrupted,
-		"pq: stopped by a signal (interrupt)",
-		fmt.Sprintf("pq: lines in the queue: 1-%d", n+1),
-		fmt.Sprintf("pq: lines not in the queue: sed -n '%d,$p'", n+2),
-	)
-}
-
-// Ids are printed for scripts, and for lines that somebody types.
+// Ids are printed for scripts; a terminal shows how many there were.
 func TestIDsInsteadOfProgress(t *testing.T) {
 	c, _ := newCLI(t)
 	id := regexp.MustCompile(`\b[A-Za-z0-9_-]{24,36}\b`)
@@ -190,23 +121,14 @@ func TestIDsInsteadOfProgress(t *testing.T) {
 	term.sees(`"line":2`)
 
 	term = newTerminal(t, 80)
+	term.start(c, input, "push", "jobs", "--lines").ends(exitOK)
+	term.sees("2 items pushed to jobs in ")
+
+	term = newTerminal(t, 80)
 	p = term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, "push", "jobs")
 	term.sees("pq: reading the value from the terminal: Ctrl-D at the beginning of a line ends it")
 	if _, err := term.keys.WriteString("typed\n\x04"); err != nil { // Ctrl-D
 		t.Fatal(err)
 	}
 	p.ends(exitOK)
-
-	term = newTerminal(t, 80)
-	p = term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, "push", "jobs", "--lines")
-	if _, err := term.keys.WriteString("a\nb\n\x04"); err != nil { // Ctrl-D
-		t.Fatal(err)
-	}
-	p.ends(exitOK)
-	testenv.Eventually(t, func() error {
-		if got := term.output.String(); len(id.FindAllString(got, -1)) != 2 {
-			return fmt.Errorf("typed: %q, want two ids", got)
-		}
-		return nil
-	})
 }

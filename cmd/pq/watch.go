@@ -34,27 +34,21 @@ func newWatch(a *app) *cobra.Command {
 		Short: "Show the queues, and how they change",
 		Long: `Show the queues, all or those named, and how they change: items in each state,
 how many more or fewer a second, and the age of the oldest ready item. Into a
-pipe, print a line for each queue each time, with tabs between time, kind, name,
-ready, leased, delayed, change per second and age in seconds. The time between
-two looks is at least 100ms.`,
-		Example: `  pq watch
-  pq watch jobs mail --every 10s
+pipe, print a line for each queue each time.`,
+		Example: `  pq watch jobs mail --every 10s
   pq watch jobs --count 2 --json`,
-		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.names = args
 			return w.run(cmd)
 		},
 	}
 
-	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVarP(&w.fifoOnly, "fifo", "q", false, "only FIFO queues")
 	cmd.Flags().DurationVar(&w.every, "every", 2*time.Second,
 		"`DURATION` between two looks, 2s unless it says otherwise")
 	cmd.Flags().IntVar(&w.count, "count", 0, "end after `N` looks; else a signal ends it")
 	cmd.Flags().BoolVar(&w.json, "json", false, "print a line of JSON for each queue each time")
 	flags.WithoutDefault(cmd.Flags(), "every")
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
@@ -85,14 +79,18 @@ func (w *watch) run(cmd *cobra.Command) error {
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
 	for n := 1; ; n++ {
+		before := last
+		slow := time.AfterFunc(silence, func() { sayLast(cmd, before, "no answer yet") })
 		now, err := w.look(s)
+		slow.Stop()
 		switch {
 		case s.usable.Err() != nil:
 			return s.explain(context.Cause(s.usable), "")
 		case err != nil && last == nil:
 			return err
 		case err != nil: // it may pass
-			_, err = fmt.Fprintln(cmd.ErrOrStderr(), "pq:", err)
+			sayLast(cmd, last, err.Error())
+			err = nil
 		default:
 			err = w.show(cmd.OutOrStdout(), now, last)
 			last = now
@@ -109,10 +107,22 @@ func (w *watch) run(cmd *cobra.Command) error {
 	}
 }
 
+// silence is how long a look may take before people are told that it does.
+const silence = 3 * time.Second
+
+// sayLast says why there are no newer figures than those of the last look, if there was one.
+func sayLast(cmd *cobra.Command, last *look, why string) {
+	if last != nil { // there is nowhere to report a failure
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %s: the figures are of %s\n", why,
+			last.at.Format(time.TimeOnly))
+	}
+}
+
 // seen is a queue at one look.
 type seen struct {
 	counted
 	oldest *time.Duration // since the push of the oldest ready item, if there is one
+	paused string         // that it is, or ""
 }
 
 // look is what was seen at one time.
@@ -146,7 +156,7 @@ func (w *watch) look(s *session) (*look, error) {
 
 	for i, info := range infos {
 		list[i].Ready, list[i].Leased, list[i].Delayed = info.Ready, info.Leased, info.Delayed
-		l.queues = append(l.queues, seen{list[i], info.OldestAge})
+		l.queues = append(l.queues, seen{list[i], info.OldestAge, paused(infos, i)})
 	}
 
 	return l, nil
@@ -171,21 +181,25 @@ func (w *watch) show(out io.Writer, now, last *look) error {
 		return nil
 	}
 
-	if !terminal.Is(out) {
-		t := terminal.NewTable(out)
-		for _, q := range now.queues {
-			t.Row(at, q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed,
-				changeText("%.1f", now.change(last, q)), fmt.Sprintf("%.1f", q.age().Seconds()))
+	people := terminal.Is(out)
+	t := terminal.NewTable(out, slices.Concat(countColumns[:5],
+		[]string{"CHANGE/S>", "OLDEST>", ""})...)
+	for _, q := range now.queues {
+		change := "-"
+		if c := now.change(last, q); c != nil {
+			change = fmt.Sprintf("%+.1f", *c)
 		}
+		row := []any{q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, change}
+		if people {
+			t.Row(append(row, terminal.InWords(q.age()), q.paused)...)
+		} else {
+			t.Row(append([]any{at}, append(row, fmt.Sprintf("%.1f", q.age().Seconds()))...)...)
+		}
+	}
+
+	if !people {
 		return t.Print()
 	}
-
-	t := terminal.NewTable(out, slices.Concat(countColumns, []string{"CHANGE/S>", "OLDEST>"})...)
-	for _, q := range now.queues {
-		t.Row(q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed,
-			changeText("%+.1f", now.change(last, q)), terminal.InWords(q.age()))
-	}
-
 	return terminal.Redraw(out, fmt.Sprintf("%s   %s\n\n%s", now.at.Format(time.TimeOnly),
 		terminal.Plural(len(now.queues), "queue"), t))
 }
@@ -203,20 +217,11 @@ func (l *look) change(last *look, q seen) *float64 {
 	}
 
 	before := int64(0)
-	for i := range last.queues {
-		if b := &last.queues[i]; b.Kind == q.Kind && b.Queue == q.Queue {
-			before = b.items()
-		}
+	same := func(b seen) bool { return b.Kind == q.Kind && b.Queue == q.Queue }
+	if i := slices.IndexFunc(last.queues, same); i >= 0 {
+		before = last.queues[i].items()
 	}
 
 	change := float64(q.items()-before) / l.at.Sub(last.at).Seconds()
 	return &change
-}
-
-// changeText writes a change, "-" if it is not known.
-func changeText(format string, change *float64) string {
-	if change == nil {
-		return "-"
-	}
-	return fmt.Sprintf(format, *change)
 }

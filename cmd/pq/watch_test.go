@@ -15,7 +15,7 @@ func TestWatchLines(t *testing.T) {
 	c.ok("", "push", "jobs", "later", "--delay", "1h")
 	c.ok("", "push", "--fifo", "mail", "x")
 	want := regexp.MustCompile("^" + at + "\tpq\tjobs\t2\t0\t1\t-\t\\d+\\.\\d\n" + at + "\tq\tmail\t1\t0\t0\t-\t\\d+\\.\\d\n" +
-		at + "\tpq\tjobs\t2\t0\t1\t0\\.0\t\\d+\\.\\d\n" + at + "\tq\tmail\t1\t0\t0\t0\\.0\t\\d+\\.\\d\n$")
+		at + "\tpq\tjobs\t2\t0\t1\t\\+0\\.0\t\\d+\\.\\d\n" + at + "\tq\tmail\t1\t0\t0\t\\+0\\.0\t\\d+\\.\\d\n$")
 	if got := c.ok("", "watch", "--count", "2", "--every", "100ms"); !want.MatchString(got) {
 		t.Errorf("printed %q, want %v", got, want)
 	}
@@ -28,6 +28,18 @@ func TestWatchLines(t *testing.T) {
 	if line.Kind != "pq" || line.Queue != "jobs" || line.Ready != 2 || line.Delayed != 1 || line.Change != nil || line.Time == "" {
 		t.Errorf("printed %+v", line)
 	}
+}
+
+// Figures that are not new say so.
+func TestWatchWithoutAnswers(t *testing.T) {
+	c, r := newRelay(t)
+	p := c.start(nil, "watch", "jobs", "--every", "100ms", "--prefix", "relay")
+	r.forward(r.next())
+	p.sees(&p.stdout, "\tjobs\t")
+	m := r.next()
+	p.sees(&p.stderr, "pq: no answer yet: the figures are of ")
+	r.fail(m, false)
+	p.sees(&p.stderr, "pq: made up (503): the figures are of ")
 }
 
 func TestChangeOfWatch(t *testing.T) {

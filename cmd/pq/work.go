@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -72,33 +74,22 @@ exits with 0. A later one ends them, and their items go back.`,
 func (w *work) run(command []string) error {
 	cmd := w.cmd
 	w.program = command
-	if err := flags.AtLeastOne("jobs", w.jobs); err != nil {
+	err := cmp.Or(
+		flags.AtLeastOne("jobs", w.jobs),
+		flags.CheckAckWait(w.ackWait),
+		flags.CheckWait("job-timeout", w.timeout),
+		flags.InBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay),
+	)
+	if err != nil {
 		return err
 	}
 
-	switch {
-	case slices.ContainsFunc(w.dropOn, func(code int) bool { return code < 1 || code > 255 }):
+	if slices.ContainsFunc(w.dropOn, func(code int) bool { return code < 1 || code > 255 }) {
 		return exit.Usagef("--drop-on: want exit codes from 1 to 255")
-	case w.timeout < 0:
-		return exit.Usagef("--job-timeout is %v: want a duration, such as 10m", w.timeout)
-	}
-
-	if err := flags.CheckAckWait(w.ackWait); err != nil {
-		return err
-	}
-
-	if err := flags.InBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay); err != nil {
-		return err
 	}
 
 	if _, err := exec.LookPath(w.program[0]); err != nil {
 		return exit.Usagef("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))
-	}
-
-	blindfold := w.ackWait != 0 // then nobody needs the settings
-	w.ignore = func(err error) bool {
-		return !errors.Is(err,
-			nats.ErrPermissionViolation) || blindfold && w.retry.refused(&w.queue, err)
 	}
 
 	s, err := w.open(cmd.Context(), nats.MaxReconnects(-1))
@@ -125,45 +116,40 @@ func (w *work) run(command []string) error {
 
 // prepare finds out early what makes the work impossible, and how long leases are.
 func (w *work) prepare(ctx context.Context, s *session) error {
-	if w.ackWait != 0 { // needs no permission to read the settings
-		w.say("waiting for items of %s", w.name)
-		return nil
-	}
-
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 	info, err := s.queue.Info(s.usable)
-	if errors.Is(err, nats.ErrPermissionViolation) {
+	switch refused := errors.Is(err, nats.ErrPermissionViolation); {
+	case refused && w.ackWait != 0:
+		w.retry.blind = true
+		subject, _ := w.grammar.Build(
+			subjects.Request{Kind: w.kind(), Verb: subjects.Info, Queue: w.name})
+		s.renew(strconv.Quote(subject)) // the Worker asks for them, too
+		w.say("waiting for items of %s", w.name)
+		return nil
+	case refused:
 		return fmt.Errorf("%w; with --ack-wait pq work needs no settings", s.explain(err, ""))
-	}
-
-	if err != nil {
+	case err != nil:
 		return s.explain(err, "")
 	}
 
-	w.ackWait = info.Settings.LeaseWait()
+	w.ackWait = cmp.Or(w.ackWait, info.Settings.LeaseWait())
 	w.say("%s", waitText(w.name, info, time.Now()))
 	return nil
 }
 
 // waitText says what there is to do in a queue, or what keeps pq work waiting.
 func waitText(name string, i *client.QueueInfo, now time.Time) string {
+	text := fmt.Sprintf("%s in %s, %s leased, %s delayed", items(i.Ready, "ready"), name,
+		terminal.Grouped(i.Leased), terminal.Grouped(i.Delayed))
 	switch until := i.Settings.PauseUntil; {
 	case until.Equal(target.Forever):
-		return name + " is paused: waiting for pq resume"
+		return fmt.Sprintf("%s is paused until pq resume: %s", name, text)
 	case until.After(now):
-		return fmt.Sprintf("%s is paused until %s: waiting for that", name, timeText(until))
+		return fmt.Sprintf("%s is paused until %s: %s", name, timeText(until), text)
 	case isUnused(i):
 		return fmt.Sprintf("no queue %s is in use yet: waiting for items", name)
-	case i.Ready > 0:
-		return fmt.Sprintf("%s in %s", items(i.Ready, "ready"), name)
-	case i.NextDue != nil && i.Leased+i.Delayed > 0:
-		const text = "no ready item in %s, %s leased, %s delayed: " +
-			"waiting for others, or %s for the next of these"
-		return fmt.Sprintf(text, name, terminal.Grouped(i.Leased), terminal.Grouped(i.Delayed),
-			terminal.InWords(max(i.NextDue.Sub(now), 0)))
 	}
-
-	return name + " is empty: waiting for items"
+	return text
 }
 
 // errNoReader ends pq work whose output nobody reads, as it would end other tools.
@@ -174,77 +160,58 @@ var errNoReader = errors.New("standard output: the reader has gone (broken pipe)
 func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) error {
 	signals := make(chan os.Signal, 1)
 	interrupt.Notify(signals)
-	release := func() { signal.Stop(signals) }
-	defer func() { release() }()
+	defer signal.Stop(signals)
 
 	ended := make(chan error, 1)
 	running, leaseNoMore := context.WithCancel(context.WithoutCancel(cmd.Context()))
 	defer leaseNoMore()
 	go func() { ended <- worker.Run(running) }()
-	stop := func() {
-		leaseNoMore()
-		close(w.stopped)
-	}
 
-	say := func(why error, another string) {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-			"pq: %v: finishing what is under way; %s signal ends the commands\n", why, another)
-	}
-
+	var why error
 	select {
 	case err := <-ended:
 		return s.explain(err, "")
 	case <-s.usable.Done():
-		stop()
+	case <-terminal.ReaderGone(cmd.OutOrStdout()):
+		why = errNoReader
+	case <-cmd.Context().Done():
+		why = context.Cause(cmd.Context())
+	}
+
+	leaseNoMore()
+	close(w.stopped)
+	if why == nil {
 		w.kill(s, worker, ended) // nothing can be acknowledged any more
 		return s.explain(context.Cause(s.usable), "")
-	case <-terminal.ReaderGone(cmd.OutOrStdout()):
-		say(errNoReader, "a")
-	case <-cmd.Context().Done():
-		say(context.Cause(cmd.Context()), "another")
 	}
 
-	stop()
-
-	finished := func(err error) error {
-		if err == nil && cmd.Context().Err() == nil { // Ctrl-C may have ended the reader as well
-			return errors.New("ended, because nobody reads standard output any more")
-		}
-		return err
-	}
-
-	select {
-	case err := <-ended:
-		return finished(err)
-	case <-time.After(sigonce.Window):
-	}
-
+	w.say("%v: finishing what is under way; another signal ends the commands", why)
 	another, err := anotherSignal(signals, ended)
-	if another == nil {
-		return finished(err)
-	}
-	time.AfterFunc(sigonce.Window, release) // then the next one kills
-	release = func() {}
-	w.kill(s, worker, ended)
-	if number, ok := another.(syscall.Signal); ok {
+	switch {
+	case another != nil:
+		time.AfterFunc(sigonce.Window, func() { signal.Stop(signals) }) // then the next one kills
+		w.kill(s, worker, ended)
+		number, _ := another.(syscall.Signal)
 		return interrupt.Error{Signal: number}
+	case err == nil && cmd.Context().Err() == nil: // Ctrl-C may have ended the reader as well
+		return errors.New("ended, because nobody reads standard output any more")
 	}
-	return nil
+	return err
 }
 
 // anotherSignal waits for a signal after the first, or until the work has ended.
 func anotherSignal(signals <-chan os.Signal, ended <-chan error) (os.Signal, error) {
-	// What came until now was the same interruption.
-	select {
-	case <-signals:
-	default:
-	}
-
-	select {
-	case err := <-ended:
-		return nil, err
-	case another := <-signals:
-		return another, nil
+	for same := time.After(sigonce.Window); ; {
+		select {
+		case err := <-ended:
+			return nil, err
+		case another := <-signals:
+			if same == nil {
+				return another, nil
+			}
+		case <-same:
+			same = nil
+		}
 	}
 }
 

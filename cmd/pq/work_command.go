@@ -43,7 +43,7 @@ func (r *runner) do(cmd *cobra.Command, s *session) client.Work {
 
 		c := exec.CommandContext(ctx, r.program[0], r.program[1:]...)
 		c.Stdin, c.Stdout = bytes.NewReader(job.Value), cmd.OutOrStdout()
-		c.Env = append(inherited(os.Environ()), environment(s.of, job)...)
+		c.Env = append(os.Environ(), environment(s.of, job)...)
 		c.WaitDelay = endCommand
 		killRest := child.Isolate(c)
 		said, err := child.NewStderr(c, cmd.ErrOrStderr())
@@ -141,27 +141,12 @@ func environment(q *queue, job *client.Job) []string {
 // withoutNUL returns a text without what no environment can have.
 func withoutNUL(text string) string { return strings.ReplaceAll(text, "\x00", "") }
 
-// inherited returns the environment without what another pq work, which runs this one, has said
-// about its own item.
-func inherited(environment []string) []string {
-	return slices.DeleteFunc(environment, func(variable string) bool {
-		ofItem := []string{"PQ_HEADER_", "PQ_DEAD_", "PQ_PRIORITY=", "PQ_GROUP="}
-		return slices.ContainsFunc(ofItem, func(name string) bool {
-			return strings.HasPrefix(variable, name)
-		})
-	})
-}
-
 // variableName returns a header's name as it stands in the environment.
 func variableName(header string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
-		default:
-			return '_'
 		}
-	}, header)
+		return '_'
+	}, strings.ToUpper(header))
 }

@@ -3,21 +3,17 @@ package main
 import (
 	"context"
 	"log/slog"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // retryDelay is how long an item stays back after its command has failed, if the backoff of its
 // queue does not say: after the first delivery this long, and twice as long after each further one.
 type retryDelay struct {
 	first time.Duration // 0 for none
-	// blind says that this user may not read the settings of the queue.
-	blind atomic.Bool
+	blind bool          // this user may not read the settings of the queue
 }
 
 // longestRetry bounds the delay, unless the first one is longer.
@@ -40,11 +36,11 @@ func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger
 	log.Warn(jobFailed, "error", err)
 
 	var set client.Settings
-	if !r.blind.Load() {
+	if !r.blind {
 		ctx, cancel := context.WithTimeout(s.usable, discovery.FirstAnswer)
 		defer cancel()
 		var unknown error
-		if set, unknown = s.queue.Settings(ctx); unknown != nil && !r.blind.Load() {
+		if set, unknown = s.queue.Settings(ctx); unknown != nil {
 			return err
 		}
 	}
@@ -67,21 +63,6 @@ func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger
 
 	log.Info("a job is tried again", "after", delay)
 	return err
-}
-
-// refused reports whether an error of the NATS server says no more than that the settings cannot be
-// read, and remembers that.
-func (r *retryDelay) refused(q *queue, err error) bool {
-	g, bad := q.grammar()
-	if bad != nil {
-		return false
-	}
-	subject, bad := g.Build(subjects.Request{Kind: q.kind(), Verb: subjects.Info, Queue: q.name})
-	if bad != nil || !strings.Contains(err.Error(), `"`+subject+`"`) {
-		return false
-	}
-	r.blind.Store(true)
-	return true
 }
 
 // jobFailed is what a Worker logs when a job has failed.

@@ -72,3 +72,11 @@ func (b *Bridge) Serves(subject string) bool {
 	return slices.ContainsFunc(b.Endpoints,
 		func(e micro.EndpointInfo) bool { return e.Subject == subject })
 }
+
+// QueueGroup is the group of bridges of which one gets each request.
+func (b *Bridge) QueueGroup() string {
+	if len(b.Endpoints) == 0 {
+		return ""
+	}
+	return b.Endpoints[0].QueueGroup
+}

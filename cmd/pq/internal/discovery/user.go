@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -50,39 +51,26 @@ func LoggedIn(ctx context.Context, nc *nats.Conn) (*User, error) {
 	return answer.Data, nil
 }
 
-// Allows reports whether all subjects are allowed that match a subject with wildcards.
+// Allows reports whether a subject, without wildcards, is allowed.
 func (p *Permissions) Allows(subject string) bool {
-	allowed := len(p.Allow) == 0
-	for _, pattern := range p.Allow {
-		allowed = allowed || covers(pattern, subject)
-	}
-	for _, pattern := range p.Deny {
-		allowed = allowed && !overlap(pattern, subject)
-	}
-	return allowed
+	matches := func(pattern string) bool { return match(pattern, subject) }
+	return (len(p.Allow) == 0 || slices.ContainsFunc(p.Allow, matches)) &&
+		!slices.ContainsFunc(p.Deny, matches)
 }
 
-// covers reports whether a pattern matches all subjects that another one matches.
-func covers(pattern, other string) bool { return match(pattern, other, false) }
-
-// overlap reports whether there are subjects that both match.
-func overlap(pattern, other string) bool { return match(pattern, other, true) }
-
-func match(pattern, other string, either bool) bool {
-	these, those := strings.Split(pattern, "."), strings.Split(other, ".")
-	for i, this := range these {
-		if i >= len(those) {
-			return false
-		}
-		that := those[i]
+// match reports whether a subject is one of those that a pattern with wildcards stands for.
+func match(pattern, subject string) bool {
+	tokens := strings.Split(subject, ".")
+	patterns := strings.Split(pattern, ".")
+	for i, p := range patterns {
 		switch {
-		case this == ">", either && that == ">":
+		case i >= len(tokens):
+			return false
+		case p == ">":
 			return true
-		case this == that && that != ">", this == "*" && that != ">", either && that == "*":
-		default:
+		case p != "*" && p != tokens[i]:
 			return false
 		}
 	}
-
-	return len(these) == len(those)
+	return len(patterns) == len(tokens)
 }

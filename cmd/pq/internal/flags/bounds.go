@@ -55,10 +55,10 @@ func OrAll(cmd *cobra.Command, flag string, n int, all bool) (int, error) {
 	return n, AtLeastOne(flag, n)
 }
 
-// CheckWait checks how long to wait for items.
-func CheckWait(d time.Duration) error {
+// CheckWait returns a usage error for a flag that says how long to wait, unless it is 0 or more.
+func CheckWait(flag string, d time.Duration) error {
 	if d < 0 {
-		return exit.Usagef("--wait is %v: want a duration, such as 30s", d)
+		return exit.Usagef("--%s is %v: want a duration, such as 30s", flag, d)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@
 package flags
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,23 +27,17 @@ func Explain(err error) error {
 
 // wanted says what would be a valid value.
 func wanted(e *pflag.InvalidValueError) string {
-	switch value := e.GetFlag().Value.(type) {
-	case *Priority:
+	value := e.GetFlag().Value
+	if _, ok := value.(*Priority); ok {
 		return e.Unwrap().Error()
-	default:
-		switch value.Type() {
-		case "duration":
-			return "want a duration with a unit, such as 30s or 1h30m"
-		case "bool":
-			return "want true or false"
-		case "intSlice":
-			return "want decimal numbers with commas between, such as 65,66"
-		case "float64":
-			return "want a decimal number, such as 0.5"
-		default:
-			return "want a decimal number"
-		}
 	}
+
+	return cmp.Or(map[string]string{
+		"duration": "want a duration with a unit, such as 30s or 1h30m",
+		"bool":     "want true or false",
+		"intSlice": "want decimal numbers with commas between, such as 65,66",
+		"float64":  "want a decimal number, such as 0.5",
+	}[value.Type()], "want a decimal number")
 }
 
 // Named returns an error that begins with the member of a request, such as "if_missed: want ...",

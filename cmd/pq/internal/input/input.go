@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -91,76 +93,61 @@ func (l *Lines) NextBatch() ([][]byte, error) {
 // others, when no push is under way: the first done lines are there, and failed has the errors of
 // those after them, nil for a line that is there too.
 func Report(done int, failed []error) string {
-	var in, unsure, out []span
+	in, unsure, out := lines{}, lines{}, lines{}
 	if done > 0 {
-		in = []span{{1, done}}
+		in.add(1, done)
 	}
-
 	for i, err := range failed {
-		list := &out
+		line := done + 1 + i
 		switch {
 		case err == nil:
-			list = &in
+			in.add(line, line)
 		case errors.Is(err, client.ErrUnknownOutcome):
-			list = &unsure
+			unsure.add(line, line)
+		default:
+			out.add(line, line)
 		}
-		*list = add(*list, done+1+i)
 	}
-
-	out = add(out, done+len(failed)+1) // and all that was not read
-	out[len(out)-1].last = 0
+	out.add(done+len(failed)+1, toEnd)
 
 	text := ""
-	for _, part := range []struct {
-		words, separator string
-		spans            []span
-		format           func(span) string
-		end              string
-	}{
-		{"in the queue: ", ",", in, span.String, ""},
-		{"that may be in the queue: ", ",", unsure, span.String, ""},
-		{"not in the queue: sed -n '", ";", out, span.sed, "'"},
-	} {
-		if len(part.spans) == 0 {
-			continue
+	if len(in) > 0 {
+		text += "\npq: lines in the queue: " + in.join("-", "", ",")
+	}
+	if len(unsure) > 0 {
+		text += "\npq: lines that may be in the queue: " + unsure.join("-", "", ",")
+	}
+	return text + "\npq: lines not in the queue: sed -n '" + out.join(",", "p", ";") + "'"
+}
+
+// toEnd as the last line of a range is that of the input.
+const toEnd = math.MaxInt
+
+// lines are ranges of lines, each the first and the last.
+type lines [][2]int
+
+// add adds a range behind the others.
+func (l *lines) add(first, last int) {
+	if n := len(*l) - 1; n >= 0 && (*l)[n][1] == first-1 {
+		(*l)[n][1] = last
+		return
+	}
+	*l = append(*l, [2]int{first, last})
+}
+
+// join writes each range with a text between its ends and one after it.
+func (l lines) join(to, end, separator string) string {
+	var texts []string
+	for _, r := range l {
+		text := strconv.Itoa(r[0])
+		switch r[1] {
+		case r[0]:
+		case toEnd:
+			text += to + "$"
+		default:
+			text += to + strconv.Itoa(r[1])
 		}
-		texts := make([]string, len(part.spans))
-		for i, s := range part.spans {
-			texts[i] = part.format(s)
-		}
-		text += "\npq: lines " + part.words + strings.Join(texts, part.separator) + part.end
+		texts = append(texts, text+end)
 	}
-
-	return text
-}
-
-// span is a range of lines. If last is 0 it has no end.
-type span struct{ first, last int }
-
-// add adds the line behind the others.
-func add(all []span, n int) []span {
-	if last := len(all) - 1; last >= 0 && all[last].last == n-1 {
-		all[last].last = n
-		return all
-	}
-	return append(all, span{n, n})
-}
-
-func (s span) String() string {
-	if s.first == s.last {
-		return fmt.Sprint(s.first)
-	}
-	return fmt.Sprintf("%d-%d", s.first, s.last)
-}
-
-// sed returns the command of sed that prints the lines.
-func (s span) sed() string {
-	switch s.last {
-	case s.first:
-		return fmt.Sprintf("%dp", s.first)
-	case 0:
-		return fmt.Sprintf("%d,$p", s.first)
-	default:
-		return fmt.Sprintf("%d,%dp", s.first, s.last)
-	}
+	return strings.Join(texts, separator)
 }

@@ -1,6 +1,7 @@
 package login
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -28,7 +29,7 @@ func (c *Connection) checkOptions(options []nats.Option) error {
 	var o nats.Options
 	for _, option := range options {
 		if err := option(&o); err != nil {
-			return exit.InputError{Err: fmt.Errorf("the files for TLS and the login: %w", err)}
+			return exit.InputError{Err: fmt.Errorf("the files for TLS, --inbox-prefix or the login: %w", err)}
 		}
 	}
 
@@ -50,19 +51,15 @@ func checkURL(server string) error {
 	}
 
 	u, err := url.Parse(text)
-	switch {
-	case err != nil || u.Hostname() == "" || !validPort(u.Port()):
-		return fmt.Errorf("the address %q: %s", server, want)
-	case !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme):
-		return fmt.Errorf("the address %q begins with %s://: %s", u.Redacted(), u.Scheme, want)
+	if err == nil {
+		_, err = strconv.ParseUint(cmp.Or(u.Port(), "4222"), 10, 16)
+	}
+	if err != nil || u.Hostname() == "" ||
+		!slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+		return fmt.Errorf("the address %q: %s", redacted(server), want)
 	}
 
 	return nil
-}
-
-func validPort(port string) bool {
-	_, err := strconv.ParseUint(port, 10, 16)
-	return port == "" || err == nil
 }
 
 // ConnectAny returns a connection whose permissions nobody has checked.

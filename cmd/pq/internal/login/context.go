@@ -1,18 +1,16 @@
 package login
 
 import (
-	"encoding/base64"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 )
 
@@ -25,8 +23,6 @@ type stored struct {
 	Token       string `json:"token"`
 	Creds       string `json:"creds"`
 	NKey        string `json:"nkey"`
-	UserJWT     string `json:"user_jwt"`
-	UserSeed    string `json:"user_seed"`
 	CA          string `json:"ca"`
 	Cert        string `json:"cert"`
 	Key         string `json:"key"`
@@ -37,6 +33,7 @@ type stored struct {
 	NSC          string `json:"nsc"`
 	SocksProxy   string `json:"socks_proxy"`
 	WinCertStore string `json:"windows_cert_store"`
+	UserJWT      string `json:"user_jwt"`
 }
 
 // configDir is where the nats tool keeps contexts.
@@ -58,8 +55,7 @@ func loadContext(name string) (*stored, error) {
 		return nil, fmt.Errorf("context %s: %w", name, err)
 	}
 
-	isSelected := name == ""
-	if isSelected {
+	if name == "" {
 		selected, err := os.ReadFile(filepath.Join(dir, "context.txt"))
 		name = strings.TrimSpace(string(selected))
 		if err != nil || name == "" {
@@ -73,15 +69,9 @@ func loadContext(name string) (*stored, error) {
 
 	file := filepath.Join(dir, "context", name+".json")
 	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) && isSelected {
-		return nil, fmt.Errorf("the context %s is selected, but it was deleted "+
-			"(there is no file %s): select another with nats context select, "+
-			"or name one with --context", name, file)
-	}
-
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no context %s, because there is no file %s: "+
-			"nats context ls lists those that are there", name, file)
+		return nil, fmt.Errorf("there is no context %s, because there is no file %s: select "+
+			"another with nats context select, or name one with --context", name, file)
 	}
 
 	c := &stored{}
@@ -90,11 +80,7 @@ func loadContext(name string) (*stored, error) {
 			"save the context again with nats context save", file)
 	}
 
-	if err == nil {
-		err = c.check()
-	}
-
-	if err != nil {
+	if err = cmp.Or(err, c.check()); err != nil {
 		return nil, fmt.Errorf("context %s: %w", name, err)
 	}
 
@@ -107,17 +93,21 @@ func loadContext(name string) (*stored, error) {
 
 // check returns what pq cannot do.
 func (c *stored) check() error {
-	for field, value := range map[string]string{
+	refused := map[string]string{
 		"nsc": c.NSC, "socks_proxy": c.SocksProxy, "windows_cert_store": c.WinCertStore,
-	} {
+		"user_jwt": c.UserJWT,
+	}
+	for field, value := range refused {
 		if value != "" {
 			return fmt.Errorf("pq does not know %s: use a context without, "+
 				"such as one with the creds that nsc generate creds prints", field)
 		}
 	}
 
-	if (c.Cert == "") != (c.Key == "") {
-		return errors.New("cert and key go together")
+	secrets := []string{c.Password, c.Token, c.Creds, c.NKey}
+	if slices.ContainsFunc(secrets, isReference) {
+		return errors.New("pq does not follow references such as env: or file: to a secret: " +
+			"use a context with the secret or the name of its file")
 	}
 
 	return nil
@@ -127,9 +117,6 @@ func (c *stored) check() error {
 // alone.
 func expandPath(path string) string {
 	path = strings.TrimPrefix(path, "file://")
-	if scheme(path) != "" || path == "" {
-		return path
-	}
 	rest, found := strings.CutPrefix(path, "~")
 	if found && (rest == "" || os.IsPathSeparator(rest[0])) {
 		if home, err := os.UserHomeDir(); err == nil {
@@ -139,49 +126,11 @@ func expandPath(path string) string {
 	return os.ExpandEnv(path)
 }
 
-// scheme returns the scheme of a reference to a secret, "" for what is a secret or a file itself.
-func scheme(text string) string {
-	before, _, found := strings.Cut(text, ":")
-	before = strings.ToLower(before)
-	if found && slices.Contains([]string{"file", "env", "data", "op", "nsc"}, before) {
-		return before
-	}
-	return ""
-}
-
-// secret returns the secret that a text is, or refers to.
-func secret(field, text string) (string, error) {
-	var value []byte
-	var err error
-
-	_, rest, _ := strings.Cut(text, ":")
-	switch name := strings.TrimPrefix(rest, "//"); scheme(text) {
-	case "":
-		return text, nil
-	case "file":
-		value, err = os.ReadFile(expandPath(name))
-	case "env":
-		if value = []byte(os.Getenv(name)); len(value) == 0 {
-			err = fmt.Errorf("the variable %s is not set", name)
-		}
-	case "data":
-		kind, data, _ := strings.Cut(rest, ",")
-		if strings.HasSuffix(kind, ";base64") {
-			value, err = base64.StdEncoding.DecodeString(data)
-		} else {
-			data, err = url.PathUnescape(data)
-			value = []byte(data)
-		}
-	default:
-		err = errors.New("pq does not run op or nsc: " +
-			"put the secret into a file or a variable, and name that")
-	}
-
-	if err != nil {
-		return "", fmt.Errorf("%s of the context: %w", field, err)
-	}
-
-	return strings.TrimRight(string(value), "\r\n"), nil
+// isReference reports whether a text refers to a secret elsewhere, as the nats tool has it.
+func isReference(text string) bool {
+	scheme, _, found := strings.Cut(text, ":")
+	known := []string{"file", "env", "data", "op", "nsc"}
+	return found && slices.Contains(known, strings.ToLower(scheme))
 }
 
 // useContext takes from a context what no flag and no variable says. If any of them says who logs
@@ -213,56 +162,16 @@ func (c *Connection) useContext(set *pflag.FlagSet) error {
 		}
 	}
 
-	return c.logIn(from)
-}
-
-// logIn takes the login of a context: the first that it has, as the nats tool does, and the token.
-func (c *Connection) logIn(from *stored) (err error) {
-	if c.token, err = secret("token", from.Token); err != nil {
-		return err
-	}
-
+	// The login is the first that the context has, as for the nats tool, and the token.
+	c.token = from.Token
 	switch {
 	case from.User != "":
-		c.user = from.User
-		c.password, err = secret("password", from.Password)
-		c.userOnly = c.password == ""
-	case from.Creds != "" && scheme(from.Creds) != "":
-		c.credsText, err = secret("creds", from.Creds)
+		c.user, c.password, c.userOnly = from.User, from.Password, from.Password == ""
 	case from.Creds != "":
 		c.creds = from.Creds
-	case from.NKey != "" && scheme(from.NKey) != "":
-		err = errors.New("the nkey of the context: want the name of a file")
-	case from.NKey != "":
+	default:
 		c.nkey = from.NKey
-	case from.UserJWT != "":
-		if c.jwt, err = secret("user_jwt", from.UserJWT); err == nil {
-			c.seed, err = secret("user_seed", from.UserSeed)
-		}
 	}
 
-	return err
-}
-
-// contextOptions returns the options for what only contexts have.
-func (c *Connection) contextOptions() []nats.Option {
-	var options []nats.Option
-	if c.tlsFirst {
-		options = append(options, nats.TLSHandshakeFirst())
-	}
-
-	if c.credsText != "" {
-		options = append(options, nats.UserCredentialBytes([]byte(c.credsText)))
-	}
-
-	switch {
-	case c.jwt != "" && c.seed != "":
-		options = append(options, nats.UserJWTAndSeed(c.jwt, c.seed))
-	case c.jwt != "": // of a bearer, who signs nothing
-		options = append(options, nats.UserJWT(
-			func() (string, error) { return c.jwt, nil },
-			func([]byte) ([]byte, error) { return nil, nil }))
-	}
-
-	return options
+	return nil
 }

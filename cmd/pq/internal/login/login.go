@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,10 +27,9 @@ type Connection struct {
 	inboxPrefix            string
 
 	// context names a context of the nats tool. The rest has only a context.
-	context              string
-	userOnly             bool // and no password, though it is not a token
-	credsText, jwt, seed string
-	tlsFirst             bool
+	context  string
+	userOnly bool // and no password, though it is not a token
+	tlsFirst bool
 }
 
 // connectTimeout bounds the attempt to connect to one server, so that a wrong address is noticed
@@ -143,17 +140,13 @@ func (c *Connection) Options() ([]nats.Option, error) {
 	}
 
 	if c.inboxPrefix != "" {
-		bad := func(token string) bool {
-			return token == "" || strings.ContainsAny(token, "*> \t\r\n")
-		}
-		if slices.ContainsFunc(strings.Split(c.inboxPrefix, "."), bad) {
-			return nil, exit.InputError{Err: fmt.Errorf("the inbox prefix %q: "+
-				"want a subject without wildcards, such as _INBOX_worker", c.inboxPrefix)}
-		}
 		options = append(options, nats.CustomInboxPrefix(c.inboxPrefix))
 	}
 
-	options = append(options, c.contextOptions()...)
+	if c.tlsFirst {
+		options = append(options, nats.TLSHandshakeFirst())
+	}
+
 	return options, c.checkOptions(options)
 }
 

@@ -35,11 +35,6 @@ type Cause struct {
 // Causes groups dead letters by their causes. The zero value has none. It is not safe for
 // concurrent use.
 type Causes struct {
-	// Error is the error of the letters that Matching has the ids of, as it stands or folded; ""
-	// for none.
-	Error    string
-	Matching []string
-
 	Letters  int // that were added
 	Unlisted int // of these, the ones of causes beyond the first MaxCauses
 	list     []*Cause
@@ -87,10 +82,6 @@ func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) (
 	}
 
 	c.Letters++
-	if c.Error != "" && (c.Error == text || c.Error == key.text) {
-		c.Matching = append(c.Matching, id)
-	}
-
 	if group == nil && len(c.list) == MaxCauses {
 		c.Unlisted++
 		return true

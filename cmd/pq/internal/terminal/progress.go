@@ -12,8 +12,8 @@ import (
 // redrawEvery is the least time between two drawings of a progress line.
 const redrawEvery = 100 * time.Millisecond
 
-// Progress is a line on a terminal that says how far something is. It gives way to messages that
-// are written to it. A nil Progress shows nothing. It is safe for concurrent use.
+// Progress is a line on a terminal that says how far something is. A nil Progress shows nothing. It
+// is safe for concurrent use.
 type Progress struct {
 	terminal io.Writer
 	whole    int64 // -1 if unknown
@@ -75,12 +75,4 @@ func (p *Progress) clearLocked() {
 		_, _ = io.WriteString(p.terminal, "\r"+strings.Repeat(" ", p.width)+"\r")
 		p.width = 0
 	}
-}
-
-// Write writes a message to the terminal in place of the line.
-func (p *Progress) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clearLocked()
-	return p.terminal.Write(b)
 }

@@ -48,22 +48,24 @@ func (t *Table) Row(values ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// Print prints the table.
+// Print prints the table, and for people as of when it is.
 func (t *Table) Print() error {
-	_, err := io.WriteString(t.out, t.String())
+	_, err := io.WriteString(t.out, t.String()+AsOf(t.out))
 	return err
 }
 
 // String returns the table.
 func (t *Table) String() string {
 	var b strings.Builder
-	people, widths := Is(t.out), t.widths()
-	for _, row := range t.rows {
-		if !people {
+	if !Is(t.out) {
+		for _, row := range t.rows {
 			b.WriteString(strings.Join(row, "\t") + "\n")
-			continue
 		}
+		return b.String()
+	}
 
+	widths := t.widths()
+	for _, row := range t.rows {
 		line := slices.Clone(row)
 		for i, col := range t.columns {
 			align := text.AlignLeft

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +41,14 @@ func InWords(d time.Duration) string {
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	}
 	return d.Round(time.Second).String()
+}
+
+// AsOf is a line that says what time it is, "" unless out is a terminal.
+func AsOf(out io.Writer) string {
+	if !Is(out) {
+		return ""
+	}
+	return time.Now().Format("as of 15:04:05 MST\n")
 }
 
 // Short writes a duration with one unit, of which there are at least two: 119s, 3m, 40h, 12d.

@@ -30,9 +30,8 @@ func newBench(a *app) *cobra.Command {
 		Use:   "bench QUEUE [push|pop|mixed|lease|work]",
 		Short: "Put load on a queue and print rates and latencies",
 		Long: `Put load on a queue and print rates and latencies. mixed, the default, pushes
-and pops; pop, lease (and ack) and work (Workers) take what push left. --verify
-needs an empty queue and empties it; the exit code is 1 if it fails.`,
-		Example: `  pq bench try --rate 2000 --duration 1m --verify`,
+and pops; pop, lease (and ack) and work (Workers) take what push left.`,
+		Example: `  pq bench try --rate 2000 --duration 1m`,
 	}, func(mode []string) error {
 		b.Mode = load.Mode(cmp.Or(strings.Join(mode, ""), string(load.Mixed)))
 		return b.run()
@@ -48,7 +47,6 @@ needs an empty queue and empties it; the exit code is 1 if it fails.`,
 	set.DurationVar(&b.Duration, "duration", 10*time.Second,
 		"run for `DURATION`; 0 is until --count")
 	set.Int64Var(&b.Count, "count", 0, "`N` items; 0 is until --duration")
-	set.BoolVar(&b.Verify, "verify", false, "count what is lost, popped twice or out of order")
 	set.BoolVar(&b.json, "json", false, "print the result as JSON, times in seconds")
 	return cmd
 }
@@ -83,16 +81,9 @@ func (b *benchmark) run() error {
 	}
 
 	if b.json {
-		err = json.NewEncoder(cmd.OutOrStdout()).Encode(report)
-	} else {
-		err = report.Write(cmd.OutOrStdout())
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(report)
 	}
-
-	if err == nil && report.Verify != nil && !report.Verify.OK() {
-		err = errors.New("the service broke a promise: see the last lines")
-	}
-
-	return err
+	return report.Write(cmd.OutOrStdout())
 }
 
 // showProgress draws how many of the items are done, or how much of the time is over if only that

@@ -143,14 +143,13 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"together", "len jobs --tlscert file"},
 		{`mode "pull"`, "bench try pull"},
 		{"--size", "bench try --size big"},
-		{"size is 1: want at least 28 bytes", "bench try --size 1"},
+		{"size is 1: want at least 8 bytes", "bench try --size 1"},
 		{"batch is 0: want 1 to 1000", "bench try --batch 0"},
 		{"Workers decide", "bench try work --batch 2"},
 		{"at least one client each", "bench try --clients 1 --connections 2"},
 		{"priorities is 0", "bench try --priorities 0"},
 		{"rate is -1", "bench try --rate -1"},
 		{"one of them above 0", "bench try --duration 0"},
-		{"nothing to compare", "bench try pop --verify"},
 	} {
 		stdout, stderr, code := c.run("", strings.Fields(m.args)...)
 		if code != exitUsage || !strings.Contains(stderr, m.words) || stdout != "" {
@@ -218,8 +217,8 @@ func decode(t *testing.T, text string, v any) {
 
 func TestBench(t *testing.T) {
 	c, _ := newCLI(t)
-	table := c.ok("", "bench", "try", "--count", "100", "--clients", "4", "--connections", "2", "--verify")
-	for _, want := range []string{"mixed of queue try", "push", "pop", "p99.9", "0 lost, 0 duplicates"} {
+	table := c.ok("", "bench", "mixture", "--count", "100", "--clients", "4", "--connections", "2")
+	for _, want := range []string{"mixed of queue mixture", "push", "pop", "p99.9"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in\n%s", want, table)
 		}

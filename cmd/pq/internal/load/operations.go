@@ -27,7 +27,7 @@ func (o *Options) operations() []string {
 // request does one step of a client, and notes it.
 func (r *run) request(ctx context.Context, q *queue, name string) error {
 	sent := time.Since(r.begun)
-	var items []event
+	var items int
 	var err error
 	switch Mode(name) {
 	case Push:
@@ -49,67 +49,54 @@ func (r *run) request(ctx context.Context, q *queue, name string) error {
 	return err
 }
 
-func (r *run) push(ctx context.Context, q *queue) ([]event, error) {
-	items, pushed := make([]event, r.Batch), make([]client.PushItem, r.Batch)
+func (r *run) push(ctx context.Context, q *queue) (int, error) {
+	items := make([]client.PushItem, r.Batch)
 	for i := range items {
-		number := r.pushed.Add(1)
-		items[i] = event{number: number, priority: number % int64(r.Priorities)}
-		pushed[i].Priority = items[i].priority
-		pushed[i].Message.Value = value(r.name, number, r.Size)
+		items[i].Priority = r.pushed.Add(1) % int64(r.Priorities)
+		items[i].Message.Value = r.value
 	}
 
+	var err error
 	if r.Batch > 1 {
-		_, err := q.PushMany(ctx, pushed)
-		return items, err
+		_, err = q.PushMany(ctx, items)
+	} else {
+		_, err = q.Push(ctx, items[0].Priority, items[0].Message)
 	}
 
-	_, err := q.Push(ctx, pushed[0].Priority, pushed[0].Message)
-	return items, err
+	return r.Batch, err
 }
 
-// pop pops items of this load or, without Verify, of any.
-func (r *run) pop(ctx context.Context, q *queue) (items []event, err error) {
+// pop pops items of any load. It puts back those of other programs.
+func (r *run) pop(ctx context.Context, q *queue) (n int, err error) {
 	popped, err := q.PopItems(ctx, r.Batch)
 	for _, item := range popped {
-		e, foreign := r.own(item)
-		if foreign == nil {
-			items = append(items, e)
+		if isOurs(item) {
+			n++
 			continue
 		}
-		err = foreign
+		err = errForeign
 		if _, failed := q.Push(ctx, item.Priority, item.Message); failed != nil {
 			err = fmt.Errorf("%w: item %s could not be put back: %w", err, item.ID, failed)
 		}
 	}
 
-	return items, err
+	return n, err
 }
 
 // lease leases items and acknowledges them.
-func (r *run) lease(ctx context.Context, q *queue) (items []event, err error) {
+func (r *run) lease(ctx context.Context, q *queue) (int, error) {
 	leased, err := q.LeaseItems(ctx, r.Batch, false)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 
 	for _, d := range leased {
-		e, err := r.own(&d.Item)
-		if err != nil {
-			return nil, errors.Join(err, d.Snooze(ctx, 0))
+		if !isOurs(&d.Item) {
+			return 0, errors.Join(errForeign, d.Snooze(ctx, 0))
 		}
-		items = append(items, e)
 	}
 
-	return items, errors.Join(q.client.AckAll(ctx, leased...)...)
-}
-
-// own returns what an item says, or an error if it is not the load's.
-func (r *run) own(item *client.Item) (event, error) {
-	name, number, err := parse(item.Value)
-	if err == nil && r.Verify && name != r.name {
-		err = errForeign
-	}
-	return event{number: number, priority: item.Priority}, err
+	return len(leased), errors.Join(q.client.AckAll(ctx, leased...)...)
 }
 
 // work runs a Worker until ended ends. The latency of a job is the time since the one before it was
@@ -125,14 +112,17 @@ func (r *run) work(ended context.Context, q *queue, concurrency int) error {
 	}
 
 	do := func(_ context.Context, job *client.Job) error {
-		e, err := r.own(&job.Item)
-		if err != nil || !r.next(ended) {
-			stop(err)
+		if !isOurs(&job.Item) {
+			stop(errForeign)
+			return client.Snooze(0)
+		}
+		if !r.next(ended) {
+			stop(nil)
 			return client.Snooze(0)
 		}
 
 		sent, replied := <-idle, time.Since(r.begun)
-		r.note(string(Work), []event{e}, sent, replied, nil)
+		r.note(string(Work), 1, sent, replied, nil)
 		idle <- replied
 		if r.Count > 0 && r.answered.Load() >= r.Count {
 			stop(nil)
@@ -155,22 +145,4 @@ func (r *run) work(ended context.Context, q *queue, concurrency int) error {
 	}
 
 	return nil
-}
-
-// drain pops what is left, one item at a time.
-func (r *run) drain(ctx context.Context, q *queue) error {
-	for {
-		sent := time.Since(r.begun)
-		items, err := r.pop(ctx, q)
-		if errors.Is(err, client.ErrEmpty) {
-			return nil
-		}
-
-		r.events.add(opPop, items, sent, time.Since(r.begun), err)
-		if passes(err) {
-			rest(ctx)
-		} else if err != nil {
-			return err
-		}
-	}
 }

@@ -1,6 +1,4 @@
-// Package load puts load on one queue of a running service and measures the
-// replies. With Verify it also checks, as a client can see it, that nothing was
-// lost, served twice or served out of order.
+// Package load puts load on one queue of a running service and measures the replies.
 //
 // Items carry a mark, so that the load takes only its own. It refuses a queue with
 // other items, and puts back one that turns up later.
@@ -60,10 +58,6 @@ type Options struct {
 	// limit, and one of them must be set.
 	Duration time.Duration
 	Count    int64
-	// Verify checks what was popped. The queue must be empty at the start, and
-	// is emptied at the end.
-	Verify bool
-
 	// Progress, if not nil, is called a few times a second with the number of items so
 	// far.
 	Progress func(items int64, elapsed time.Duration)
@@ -91,14 +85,11 @@ func (o *Options) Validate() error {
 	check(o.Clients >= o.Connections,
 		"%d clients cannot share %d connections: want at least one client each",
 		o.Clients, o.Connections)
-	check(o.Size >= markSize,
-		"size is %d: want at least %d bytes, which mark the items of the load", o.Size, markSize)
+	check(o.Size >= len(mark),
+		"size is %d: want at least %d bytes, which mark the items of the load", o.Size, len(mark))
 	check(o.Priorities >= 1, "priorities is %d: want at least 1", o.Priorities)
 	check(o.Rate >= 0, "rate is %v: want 0 or more items per second", o.Rate)
 	check(o.Duration >= 0 && o.Count >= 0 && (o.Duration > 0 || o.Count > 0),
 		"duration is %v and count is %d: want one of them above 0", o.Duration, o.Count)
-	check(!o.Verify || !o.Mode.takes() && o.Batch == 1,
-		"only %s and %s of single items can be verified: "+
-			"with the others there is nothing to compare with", Push, Mixed)
 	return errors.Join(problems...)
 }

@@ -1,12 +1,9 @@
 package load
 
 import (
+	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"strconv"
 
 	"github.com/nats-io/nats.go"
 
@@ -25,27 +22,12 @@ func openQueue(nc *nats.Conn, o *Options) *queue {
 	return &queue{target.New(c, o.FIFO, o.Queue), c}
 }
 
-// A value begins with mark, the run and the item's number in that run, both in
-// hexadecimal.
-const (
-	mark     = "pq-bench"
-	runSize  = 8
-	hexSize  = 12
-	markSize = len(mark) + runSize + hexSize
-)
+// mark begins the values of all loads.
+const mark = "pq-bench"
 
-// newRun names a run, which tells its items from those of earlier runs.
-func newRun() string {
-	b := make([]byte, runSize/2)
-	for i := range b {
-		b[i] = byte(rand.Uint32())
-	}
-	return hex.EncodeToString(b)
-}
-
-// value is the value of an item, of the given size.
-func value(run string, number int64, size int) []byte {
-	b := fmt.Appendf(make([]byte, 0, size), "%s%s%0*x", mark, run, hexSize, number)
+// value returns a value of the given size.
+func value(size int) []byte {
+	b := append(make([]byte, 0, size), mark...)
 	for len(b) < size {
 		b = append(b, 'a'+byte(len(b)%26))
 	}
@@ -55,22 +37,12 @@ func value(run string, number int64, size int) []byte {
 // errForeign means that the queue has items of other programs.
 var errForeign = errors.New("the queue has items that pq bench did not push: name another queue")
 
-// parse returns the run and the number of an item.
-func parse(value []byte) (run string, number int64, err error) {
-	if len(value) < markSize || string(value[:len(mark)]) != mark {
-		return "", 0, errForeign
-	}
-	run = string(value[len(mark):][:runSize])
-	number, err = strconv.ParseInt(string(value[len(mark)+runSize:][:hexSize]), 16, 64)
-	if err != nil {
-		return "", 0, errForeign
-	}
-	return run, number, nil
-}
+// isOurs reports whether a load pushed the item.
+func isOurs(item *client.Item) bool { return bytes.HasPrefix(item.Value, []byte(mark)) }
 
 // check refuses a queue whose items are not the load's to take.
 func (o *Options) check(ctx context.Context, q *queue) error {
-	if o.Mode == Push && !o.Verify {
+	if o.Mode == Push {
 		return nil
 	}
 
@@ -78,22 +50,8 @@ func (o *Options) check(ctx context.Context, q *queue) error {
 	switch {
 	case errors.Is(err, client.ErrEmpty):
 		return nil
-	case err != nil:
-		return err
-	}
-
-	if _, _, err := parse(item.Value); err != nil {
-		return err
-	}
-
-	if !o.Verify {
-		return nil
-	}
-
-	n, err := q.Len(ctx)
-	if err == nil {
-		err = fmt.Errorf("the queue has %d items of an earlier load: "+
-			"it must be empty to be verified", n)
+	case err == nil && !isOurs(item):
+		return errForeign
 	}
 
 	return err

@@ -17,9 +17,8 @@ type Report struct {
 	Connections int     `json:"connections"`
 	Seconds     float64 `json:"seconds"`
 	// RanDry means that the queue became empty before the load was over.
-	RanDry     bool    `json:"ran_dry,omitempty"`
-	Operations []Row   `json:"operations"`
-	Verify     *Verify `json:"verify,omitempty"`
+	RanDry     bool  `json:"ran_dry,omitempty"`
+	Operations []Row `json:"operations"`
 }
 
 // Row is one operation. Latencies are of requests that succeeded; with Lease that is a lease and
@@ -80,12 +79,6 @@ func (r *Report) Write(w io.Writer) error {
 
 	if r.RanDry {
 		b.WriteString("\nThe queue ran empty.\n")
-	}
-
-	if v := r.Verify; v != nil {
-		fmt.Fprintf(&b, "\n%d pushed, %d popped: %d lost, %d duplicates, %d unexpected, "+
-			"%d out of order,\n%d of unknown outcome\n",
-			v.Pushed, v.Popped, v.Lost, v.Duplicates, v.Unexpected, v.OutOfOrder, v.Unknown)
 	}
 
 	_, err := io.WriteString(w, b.String())

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -60,77 +61,12 @@ func (q *queue) checkBytes() {
 			continue
 		}
 
-		rest := metaSize(q.blobs[id])
+		rest := int64(q.messages[id].Size())
 		raw += int64(len(value)) + rest
-		if content, err := tuple.Unpack(value); err == nil && len(content) == 1 {
-			if text, ok := content[0].([]byte); ok {
-				value = text
-			}
-		}
-
-		asTuples += int64(len(value)) + rest
+		asTuples += int64(len(codec.DecodeValue(codec.TupleValues, value))) + rest
 	}
 
 	if b.total != raw && b.total != asTuples {
 		q.problem("number of bytes is %d, there are %d or %d", b.total, raw, asTuples)
 	}
 }
-
-// metaSize returns how many bytes of the ("m") keys of an item count: those of its value and
-// headers.
-func metaSize(blob []byte) (size int64) {
-	head, value := splitRecord(blob)
-	version, ok := elementAt[int64](head, 0)
-	if !ok {
-		return 0
-	}
-
-	head, size = head[1:], int64(len(value))
-	if version > 1 {
-		content, _ := elementAt[tuple.Tuple](head, 0)
-		head = head[1:]
-		if version == 2 {
-			content = tuple.Tuple{"dead", content}
-		}
-
-		for ; len(content) > 1; content = content[2:] {
-			switch property := content[1].(type) {
-			case []byte:
-				size += textSize(property)
-			case int64:
-				size += 9
-			case tuple.Tuple:
-				size += 32 + textsSize(property)
-			}
-		}
-	}
-
-	for _, header := range head {
-		texts, _ := header.(tuple.Tuple)
-		size += textsSize(texts)
-	}
-
-	return size
-}
-
-// splitRecord returns the tuple that bytes begin with after its length, nil if there is none, and
-// the rest.
-func splitRecord(b []byte) (record tuple.Tuple, rest []byte) {
-	n, used := binary.Uvarint(b)
-	if used <= 0 || n > uint64(len(b)-used) {
-		return nil, nil
-	}
-	record, _ = tuple.Unpack(b[used : used+int(n)])
-	return record, b[used+int(n):]
-}
-
-func textsSize(t tuple.Tuple) (size int64) {
-	for _, element := range t {
-		if text, ok := element.([]byte); ok {
-			size += textSize(text)
-		}
-	}
-	return size
-}
-
-func textSize(text []byte) int64 { return int64(len(text) + bytes.Count(text, []byte{0}) + 2) }

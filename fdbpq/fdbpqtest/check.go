@@ -4,11 +4,22 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // checkQueue compares the keys of a queue with each other.
 func (q *queue) checkQueue() {
+	for id, blob := range q.blobs {
+		message, rest, err := codec.DecodeMeta([]kv.KeyValue{{Value: blob}})
+		if err != nil {
+			q.problem("item %x: %w", id, err)
+		}
+		message.Value = rest
+		q.messages.set(id, message)
+	}
+
 	for key := range q.held {
 		if q.all[key] {
 			q.problem("item %x is both ready and held", key)
@@ -24,7 +35,7 @@ func (q *queue) checkQueue() {
 	if q.hasSource != q.hasState {
 		q.problem("source %v, state of one %v", q.hasSource, q.hasState)
 	}
-	if !q.listed && (q.config || q.consumers > 0 || len(q.items) > 0 || q.heldOwn != [2]int64{}) {
+	if !q.listed && (q.config || q.consumers > 0 || len(q.items)+len(q.heldOwn) > 0) {
 		q.problem("has items, settings or consumers and is not listed")
 	}
 
@@ -69,9 +80,7 @@ func (q *queue) checkCounts() {
 	}
 
 	for state, n := range q.heldOwn {
-		if n > 0 {
-			counts[string(tuple.Tuple{[]string{"leased", "delayed"}[state]}.Pack())] = n
-		}
+		counts[string(tuple.Tuple{state}.Pack())] = n
 	}
 
 	compare(q, "number of items", q.counts, counts)
@@ -81,19 +90,19 @@ func (q *queue) checkCounts() {
 // with their unique keys, and held ones have the same in their records.
 func (q *queue) checkExpiry() {
 	for id := range q.items {
-		if end := q.ending(id); end.expires > 0 {
+		if m := q.messages[id]; !m.Expires.IsZero() {
 			key, _ := tuple.Unpack([]byte(id))
 			what := packed("x", key)
-			q.falls.set(what, end.expires)
-			if says := q.says[what]; says != end.unique {
-				q.problem("item %x has unique key %q, in the time index %q", id, end.unique, says)
+			q.falls.set(what, m.Expires.UnixMicro())
+			if says := q.says[what]; says != m.Unique {
+				q.problem("item %x has unique key %q, in the time index %q", id, m.Unique, says)
 			}
 		}
 	}
 
 	for id := range q.metas {
-		end := q.ending(id)
-		if _, isHeld := q.held[id]; (isHeld || q.past[id]) && q.ends[id] != end {
+		m := q.messages[id]
+		if end := codec.LastingOf(&m); (q.held[id] || q.past[id]) && q.ends[id] != end {
 			q.problem("item %x has %+v, but its record says %+v", id, end, q.ends[id])
 		}
 	}
@@ -103,7 +112,7 @@ func (q *queue) checkExpiry() {
 // it.
 func (q *queue) stagedExpires(key string, due int64) bool {
 	id, isExpiry := strings.CutPrefix(key, string(tuple.Tuple{"x"}.Pack()))
-	return isExpiry && q.staged[id] && q.ending(id).expires == due
+	return isExpiry && q.staged[id] && q.messages[id].Expires.UnixMicro() == due
 }
 
 // checkDue compares the time index of a queue with what falls due there.

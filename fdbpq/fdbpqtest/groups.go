@@ -1,12 +1,12 @@
 package fdbpqtest
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -21,11 +21,12 @@ type groups struct {
 
 // has takes an item that fdbpq pushed. key is its id as in its key.
 func (g *groups) has(q *queue, kind string, id fdbpq.ID, key tuple.Tuple, leased bool) {
-	if id.Random[10]&2 == 0 {
+	group := codec.GroupIn(&id)
+	if group == codec.NotIndexed {
 		return
 	}
 
-	hash := fiveBytes(id.Random[11:16])
+	hash := int64(group)
 	g.hashes.set(string(key.Pack()), hash)
 	g.wantRows.set(string(append(tuple.Tuple{kind, hash}, key...).Pack()), true)
 
@@ -98,32 +99,12 @@ func (q *queue) checkGroups() {
 	}
 
 	for id := range q.metas {
-		group, want := groupOf(q.blobs[id]), int64(0)
+		group, want := q.messages[id].Group(), codec.NoGroup
 		if group != "" {
-			sum := sha256.Sum256([]byte(group))
-			want = max(fiveBytes(sum[:5]), 1)
+			want = codec.HashGroup(group)
 		}
-		if hash := g.hashes[id]; hash != want {
+		if hash := g.hashes[id]; hash != int64(want) {
 			q.problem("item %x of the group %q has the hash %x", id, group, hash)
 		}
 	}
-}
-
-func fiveBytes(b []byte) int64 {
-	return int64(binary.BigEndian.Uint64(append([]byte{0, 0, 0}, b...)))
-}
-
-// groupOf returns the group that the ("m") keys of an item name, "" for none.
-func groupOf(blob []byte) string {
-	head, _ := splitRecord(blob)
-	for _, element := range head {
-		if header, ok := element.(tuple.Tuple); ok && len(header) == 2 {
-			name, _ := elementAt[[]byte](header, 0)
-			if value, _ := elementAt[[]byte](header, 1); string(name) == "Pq-Group" {
-				return string(value)
-			}
-		}
-	}
-
-	return ""
 }

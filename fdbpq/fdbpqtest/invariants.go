@@ -1,5 +1,6 @@
-// Package fdbpqtest checks stored queues against the layout that package fdbpq documents. It
-// shares no code with the queues, so that it does not repeat their mistakes.
+// Package fdbpqtest checks stored queues against the layout that package fdbpq documents. It reads
+// values with package codec, whose bytes tests pin, and otherwise shares no code with the queues, so
+// that it does not repeat their mistakes.
 package fdbpqtest
 
 import (
@@ -7,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
@@ -85,15 +87,17 @@ type queue struct {
 	counts table[int64]   // by the packed priority, "" for the total
 	metas  table[bool]    // whether the id of an own item calls for ("m") keys
 	staged table[bool]    // items of staged pops
-	held   table[int64]   // state of held items, 0 leased and 1 delayed, by id
-	ends   table[ending]  // their expiry and unique key by their records and histories, by id
+	held   table[bool]    // held items, by id
 	past   table[bool]    // items with a history, by id
 
-	heldOwn [2]int64      // how many held items fdbpq pushed, by state
-	all     table[bool]   // ready items, by id
-	falls   table[int64]  // when each key falls due, by (kind, ...), packed
-	due     table[int64]  // the same, according to the time index
-	says    table[string] // the values there
+	messages table[codec.Message] // what blobs say; the Value is the rest of the item's
+	ends     table[codec.Lasting] // what records and histories say, by id
+	heldOwn  table[int64]         // how many held items fdbpq pushed, by state
+
+	all   table[bool]   // ready items, by id
+	falls table[int64]  // when each key falls due, by (kind, ...), packed
+	due   table[int64]  // the same, according to the time index
+	says  table[string] // the values there
 
 	msgIDs, msgIDEnds table[string] // values of message ids, and of their entries
 	uniques           table[string] // unique keys by the item that has them, by id
@@ -178,12 +182,8 @@ func (c *checker) readRoot(r kv.Reader, root string, fifo bool) error {
 
 		c.contents.Queues++
 		c.queue(root, fifo, name).listed = true
-		content, err := tuple.Unpack(value)
-		micros, isTime := elementAt[int64](content, 0)
-		_, isMark := elementAt[[]byte](content, 1)
-		extra := len(content) > 2 || len(content) == 2 && !isMark
-		if err != nil || !isTime || micros <= 0 || extra {
-			c.problem("list of queues: %q: value %x is no time, or has a bad mark", name, value)
+		if _, err := codec.ParseListEntry(value); err != nil {
+			c.problem("%q: %w", name, err)
 		}
 	})
 }

@@ -3,12 +3,10 @@ package fdbpqtest
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -26,9 +24,9 @@ func (q *queue) item(key tuple.Tuple, value []byte) error {
 
 	what := string(key.Pack())
 	q.all.set(what, true)
-	if isOwn(id) {
+	if codec.Ours(&id) {
 		q.items.set(what, id.Priority)
-		q.metas.set(what, id.Random[10]&1 != 0)
+		q.metas.set(what, codec.HasMeta(&id))
 		q.bytes.values.set(what, value)
 		q.groups.has(q, "w", id, key, false)
 	}
@@ -43,46 +41,28 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 		return errors.Join(errors.New("malformed id of a held item"), err)
 	}
 
-	record, rest := splitRecord(value)
-	version, _ := elementAt[int64](record, 0)
-	state, isState := elementAt[int64](record, 1)
-	deliveries, _ := elementAt[int64](record, 2)
-	fence, _ := elementAt[int64](record, 3)
-	due, isTime := elementAt[int64](record, 4)
-
-	what := string(key.Pack())
-	switch version {
-	case 1:
-	case 2:
-		err = checkReason(record, 7)
-	case 3:
-		var end ending
-		end, err = parseEnding(record, 7)
-		q.ends.set(what, end)
-		if state == 1 && end.expires > 0 {
-			due = min(due, end.expires)
-		}
-	case 4:
-		var end ending
-		end, err = parseHolder(record, 7, state)
-		q.ends.set(what, end)
-	default:
-		err = errors.New("unknown version")
+	record, err := codec.ParseRecord(&id, value)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(record.Encode(), value) || record.Deliveries > record.Fence {
+		return fmt.Errorf("malformed record %x", value)
 	}
 
-	wrongState := !isState || state < 0 || state > 1
-	wrongCount := fence < 1 || deliveries < 0 || deliveries > fence
-	if err != nil || wrongState || wrongCount || !isTime {
-		return fmt.Errorf("malformed record %x: %w", value, err)
+	what, leased := string(key.Pack()), record.State == codec.Leased
+	due := record.Due
+	if !leased && !record.Expires.IsZero() && record.Expires.Before(due) {
+		due = record.Expires
 	}
 
-	q.falls.set(packed("h", key), due)
-	q.held.set(what, state)
-	if isOwn(id) {
-		q.metas.set(what, id.Random[10]&1 != 0)
-		q.heldOwn[state]++
-		q.bytes.values.set(what, rest)
-		q.groups.has(q, "y", id, key, state == 0)
+	q.falls.set(packed("h", key), due.UnixMicro())
+	q.held.set(what, true)
+	q.ends.set(what, record.Lasting)
+	if codec.Ours(&id) {
+		q.metas.set(what, codec.HasMeta(&id))
+		q.heldOwn.set(record.State.String(), q.heldOwn[record.State.String()]+1)
+		q.bytes.values.set(what, record.Value)
+		q.groups.has(q, "y", id, key, leased)
 	}
 
 	return nil
@@ -90,57 +70,27 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 
 // history takes the key of the history of an item that was leased before.
 func (q *queue) history(key tuple.Tuple, value []byte) error {
-	content, err := tuple.Unpack(value)
-	deliveries, isInt := elementAt[int64](content, 0)
-	fence, isFence := elementAt[int64](content, 1)
-	if err == nil && len(content) == 4 {
-		err = checkReason(content, 3)
-		content = content[:3]
-	} else if err == nil && len(content) == 6 {
-		var end ending
-		end, err = parseEnding(content, 3)
-		q.ends.set(string(key.Pack()), end)
-		content = content[:3]
+	history, err := codec.ParseHistory(&codec.ID{}, value)
+	if err != nil {
+		return err
 	}
-
-	wrongCount := !isInt || !isFence || deliveries < 0 || deliveries > fence
-	if err != nil || len(content) != 3 || wrongCount {
+	if !bytes.Equal(history.Encode(), value) || history.Deliveries > history.Fence {
 		return fmt.Errorf("malformed history: value %x", value)
 	}
 
+	q.ends.set(string(key.Pack()), history.Lasting)
 	q.past.set(string(key.Pack()), true)
-	return nil
-}
-
-// checkReason checks that the last element of a tuple is the reason of a negative acknowledgement.
-func checkReason(t tuple.Tuple, at int) error {
-	reason, _ := elementAt[[]byte](t, at)
-	if len(reason) == 0 || len(reason) > 1024 || len(t) != at+1 {
-		return fmt.Errorf("malformed reason %v", t)
-	}
 	return nil
 }
 
 // settings takes the key of the settings.
 func (q *queue) settings(key tuple.Tuple, value []byte) error {
 	q.config = true
-	content, err := tuple.Unpack(value)
-	version, _ := elementAt[int64](content, 0)
-	if err != nil || len(key) > 0 || version != 1 || len(content)%2 == 0 || len(content) == 1 {
-		return fmt.Errorf("malformed settings: value %x", value)
+	stored, err := codec.ParseSettings(value)
+	if err != nil || len(key) > 0 || !bytes.Equal(stored.Encode(), value) {
+		return fmt.Errorf("malformed settings %x, or a default: %w", value, err)
 	}
-
-	seen := map[string]bool{}
-	for i := 1; i < len(content); i += 2 {
-		name, ok := elementAt[string](content, i)
-		if !ok || seen[name] || content[i+1] == int64(0) || content[i+1] == "" {
-			return fmt.Errorf("setting %v given twice, or a default: %v", content[i], content)
-		}
-		seen[name] = true
-		q.hasSource = q.hasSource || name == "source"
-		q.bytes.limited = q.bytes.limited || name == "max_bytes"
-	}
-
+	q.hasSource, q.bytes.limited = stored.Source != "", stored.MaxBytes > 0
 	return nil
 }
 
@@ -163,9 +113,8 @@ func (q *queue) consumer(key tuple.Tuple, value []byte) error {
 		return fmt.Errorf("malformed consumer: value of %d bytes", len(value))
 	}
 
-	var record struct{ Expires time.Time }
-	if json.Unmarshal(value, &record) == nil && !record.Expires.IsZero() {
-		q.falls.set(packed("p", key), record.Expires.UnixMicro())
+	if expires := codec.ConsumerExpires(value); !expires.IsZero() {
+		q.falls.set(packed("p", key), expires.UnixMicro())
 	}
 	if q.consumers > 200 {
 		return fmt.Errorf("there are %d consumers and schedules", q.consumers)
@@ -245,37 +194,37 @@ func (q *queue) request(key tuple.Tuple, value []byte) error {
 func (q *queue) answer(key tuple.Tuple, value []byte) error {
 	part, isPart := elementAt[int64](key, 0)
 	request, _ := elementAt[[]byte](key, 1)
-	if !isPart || part < 0 || part > 2 || len(request) != 20 || len(key) != 2 {
+	if !isPart || part < 0 || part > codec.PartClaim || len(request) != 20 || len(key) != 2 {
 		return fmt.Errorf("malformed answer: value %x", value)
 	}
-	if part == 1 {
+	if part == codec.PartValue {
 		q.bytes.staged.set(string(request), value)
 		return nil
 	}
 
-	content, err := tuple.Unpack(value)
-	deadline, isTime := elementAt[int64](content, 0)
-	if err != nil || !isTime || (part == 2) != (len(content) == 2) {
-		return fmt.Errorf("malformed answer: value %x", value)
+	if part == codec.PartClaim {
+		deadline, _, err := codec.ParseClaim(value)
+		q.falls.set(packed("f", key), deadline.UnixMicro())
+		return err
 	}
 
-	q.falls.set(packed("f", key), deadline)
-	if len(content) <= 2 { // "empty", or a claim
+	answer, err := codec.ParseAnswer(value)
+	if err != nil {
+		return err
+	}
+
+	q.falls.set(packed("f", key), answer.Deadline.UnixMicro())
+	if answer.Item == nil {
 		return nil
 	}
 
-	id := content[1:]
-	if q.fifo {
-		id = id[1:] // The keys of a FIFO queue have no priority.
+	id := q.idKey(answer.Item)
+	q.staged.set(id, true)
+	if codec.Ours(answer.Item) {
+		q.bytes.answers.set(string(request), id)
 	}
 
-	q.staged.set(string(id.Pack()), true)
-	own, err := parseID(id, q.fifo)
-	if isOwn(own) {
-		q.bytes.answers.set(string(request), string(id.Pack()))
-	}
-
-	return err
+	return nil
 }
 
 // dueKey takes the key (due, kind, ...) of the time index.
@@ -308,7 +257,7 @@ func idLength(fifo bool) int {
 }
 
 // parseID reads (priority, count, random) or, in a FIFO queue, (index, random).
-func parseID(key tuple.Tuple, fifo bool) (id fdbpq.ID, err error) {
+func parseID(key tuple.Tuple, fifo bool) (id codec.ID, err error) {
 	ints := []*int64{&id.Priority, &id.Count}
 	if fifo {
 		ints = ints[1:]
@@ -331,11 +280,10 @@ func parseID(key tuple.Tuple, fifo bool) (id fdbpq.ID, err error) {
 	return id, nil
 }
 
-// isOwn reports whether fdbpq made the id: it has the signature, and a time between 2020 and 2200.
-func isOwn(id fdbpq.ID) bool {
-	micros := binary.BigEndian.Uint64(id.Random[:])
-	signed := bytes.Equal(id.Random[8:10], []byte{0x9d, 0x51})
-	return signed && micros >= 1577836800e6 && micros < 7258118400e6
+// idKey returns the bytes of an id in a key.
+func (q *queue) idKey(id *codec.ID) string {
+	key := tuple.Tuple{id.Priority, id.Count, id.Random[:]}
+	return string(key[len(key)-idLength(q.fifo):].Pack())
 }
 
 // packed returns a kind of key and the rest of the key, packed.

@@ -28,6 +28,7 @@ import (
 	"context"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,7 +121,7 @@ func (db *DB) land(lists ...*[]kv.Transaction) {
 
 // Begin implements kv.Database.
 func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	if err := db.strike(ctx, db.pick(Delay, Outage)); err != nil {
+	if err := db.strike(ctx, db.pick(false, Delay, Outage)); err != nil {
 		return nil, err
 	}
 
@@ -141,7 +142,7 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 
 // BeginRead implements kv.Database.
 func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	if err := db.strike(ctx, db.pick(Delay, Outage)); err != nil {
+	if err := db.strike(ctx, db.pick(false, Delay, Outage)); err != nil {
 		return nil, err
 	}
 	tx, err := db.Database.BeginRead(ctx)
@@ -187,43 +188,27 @@ func (db *DB) putOff(tx kv.Transaction, fault Fault) {
 	}
 }
 
-// pick picks one of kinds by their rates, or None. It counts the fault.
-func (db *DB) pick(kinds ...Fault) Fault {
+// pick picks one of kinds by their rates, or None, and counts the fault. The script, if it applies,
+// comes before random faults.
+func (db *DB) pick(scripted bool, kinds ...Fault) (fault Fault) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	return db.countLocked(db.pickLocked(kinds))
-}
-
-// pickForCommit is pick for the commit of a transaction that wrote. It follows the script if there
-// is one.
-func (db *DB) pickForCommit() Fault {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if len(db.mu.script) > 0 && !db.mu.outage {
-		fault := db.mu.script[0]
-		db.mu.script = db.mu.script[1:]
-		return db.countLocked(fault)
-	}
-	return db.countLocked(db.pickLocked(commitFaults))
-}
-
-func (db *DB) pickLocked(kinds []Fault) Fault {
-	if db.mu.outage {
-		return Outage
-	}
-
-	x := db.mu.random.Float64()
-	for _, kind := range kinds {
-		if x < db.options.Rates[kind] {
-			return kind
+	switch {
+	case db.mu.outage:
+		fault = Outage
+	case scripted && len(db.mu.script) > 0:
+		fault, db.mu.script = db.mu.script[0], db.mu.script[1:]
+	default:
+		x := db.mu.random.Float64()
+		i := slices.IndexFunc(kinds, func(kind Fault) bool {
+			x -= db.options.Rates[kind]
+			return x < 0
+		})
+		if i >= 0 {
+			fault = kinds[i]
 		}
-		x -= db.options.Rates[kind]
 	}
 
-	return None
-}
-
-func (db *DB) countLocked(fault Fault) Fault {
 	if fault != None {
 		db.mu.counts[fault]++
 	}

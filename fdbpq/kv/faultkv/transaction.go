@@ -20,7 +20,7 @@ func (s *session) read() error {
 		return s.err
 	}
 
-	fault := s.db.pick(Delay, Outage, TooOld, Throttled)
+	fault := s.db.pick(false, Delay, Outage, TooOld, Throttled)
 	err := s.db.strike(s.ctx, fault)
 	if fault == TooOld || fault == Throttled {
 		s.err = err
@@ -124,14 +124,14 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 
 func (tx *transaction) commit() error {
 	if !tx.wrote {
-		if err := tx.db.strike(tx.ctx, tx.db.pick(Delay, Outage)); err != nil {
+		if err := tx.db.strike(tx.ctx, tx.db.pick(false, Delay, Outage)); err != nil {
 			return err
 		}
 		return tx.commitNow()
 	}
 
 	tx.db.land(&tx.db.mu.duringNext)
-	fault := tx.db.pickForCommit()
+	fault := tx.db.pick(true, commitFaults...)
 	err := tx.db.strike(tx.ctx, fault)
 	if err == nil {
 		return tx.commitNow()

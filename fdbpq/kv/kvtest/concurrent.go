@@ -83,41 +83,6 @@ var concurrentTests = []test{
 			return errors.Join(err, f.audit(accounts*each))
 		})
 	}},
-	{"UniqueTakers", func(f *fixture) {
-		// A small queue: exactly one worker takes each key, in order.
-		const items = workers * rounds / 2
-		f.write(manyOps(items, func(i string) op { return set(i, "") })...)
-		var mu sync.Mutex
-		taken := map[string]int{}
-		f.together(func(int) error {
-			name, err := kv.Transact(f.ctx, f.db, func(tx kv.Transaction) (string, error) {
-				pairs, err := tx.GetRange(f.all(), kv.RangeOptions{Limit: 1}).Get()
-				if err != nil || len(pairs) == 0 {
-					return "", err
-				}
-				tx.Clear(pairs[0].Key)
-				return string(pairs[0].Key), nil
-			})
-			if err != nil || name == "" {
-				return err
-			}
-
-			mu.Lock()
-			defer mu.Unlock()
-			taken[name]++
-			return nil
-		})
-
-		for name, times := range taken {
-			if times != 1 {
-				f.Errorf("%q was taken %d times", name, times)
-			}
-		}
-
-		if len(taken) != items {
-			f.Errorf("%d of %d items were taken", len(taken), items)
-		}
-	}},
 }
 
 // balance reads a number as Add stores it.

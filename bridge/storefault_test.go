@@ -65,7 +65,7 @@ func newEmbeddedWith(t *testing.T, dir string, o testenv.Options) *embedded {
 	e.db, err = pebblekv.Open(dir, pebblekv.Options{FS: files, Logger: logger, MinFreeSpace: 1 << 20})
 	must(t, err)
 	t.Cleanup(func() { _ = e.db.Close() }) // Its files may be gone.
-	o.Engine = testenv.Opened(e.db)
+	o.Engine.Open = func(testing.TB) kv.Database { return e.db }
 	change := o.Bridge
 	o.Bridge = func(o *bridge.Options) {
 		o.Logger = logger

@@ -16,15 +16,10 @@ type Engine struct {
 	Open func(t testing.TB) kv.Database
 }
 
-// Engines returns all engines. Opening one that this machine does not have skips the
-// test: see FDB.
-func Engines() []Engine {
-	return []Engine{Mem(), Pebble(), {Name: "fdb", Open: FDB}}
-}
-
-// Each runs a test on every engine, as subtests.
+// Each runs a test on every engine, as subtests. Those on an engine that this machine does not have
+// are skipped: see FDB.
 func Each(t *testing.T, test func(t *testing.T, e Engine)) {
-	for _, e := range Engines() {
+	for _, e := range []Engine{Mem(), Pebble(), {Name: "fdb", Open: FDB}} {
 		t.Run(e.Name, func(t *testing.T) { test(t, e) })
 	}
 }
@@ -48,12 +43,6 @@ func Pebble() Engine {
 		closeLater(t, db)
 		return db
 	}}
-}
-
-// Opened is an engine that returns a store that is already open. The caller that opened the
-// store closes it.
-func Opened(db kv.Database) Engine {
-	return Engine{Name: "opened", Open: func(testing.TB) kv.Database { return db }}
 }
 
 func closeLater(t testing.TB, db kv.Database) {

@@ -54,18 +54,15 @@ func removeAll(options fdbkv.Options, prefix keyPrefix) error {
 	})
 }
 
-// FDBClusterFile returns the cluster file of a cluster that answers: the one named by
-// FDB_CLUSTER_FILE, or else a private server that all tests of the process share and
-// that ends with them. Others use that cluster too, so stay below a random prefix.
+// FDBClusterFile returns the cluster file of a cluster: the one named by FDB_CLUSTER_FILE, or else a
+// private server that all tests of the process share and that ends with them. Others use that cluster
+// too, so stay below a random prefix.
 //
-// The test fails if the named cluster does not answer. If none is named and
-// FoundationDB is not installed, it fails if PQ_TEST_FDB=1 and is skipped otherwise.
+// If none is named and FoundationDB is not installed, the test fails if PQ_TEST_FDB=1 and is skipped
+// otherwise.
 func FDBClusterFile(tb testing.TB) string {
 	tb.Helper()
 	if file := os.Getenv(fdbClusterVariable); file != "" {
-		if err := askedCluster(file); err != nil {
-			tb.Fatalf("FoundationDB: the cluster of %s=%s: %v", fdbClusterVariable, file, err)
-		}
 		return file
 	}
 
@@ -87,20 +84,6 @@ func FDBDiskClusterFile(tb testing.TB) string {
 	}
 	return StartFDB(tb, FDBSSD).ClusterFile()
 }
-
-// askedCluster waits until the cluster answers, once for each process.
-var askedCluster = func() func(file string) error {
-	var once sync.Once
-	var err error
-	return func(file string) error {
-		once.Do(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), Patience)
-			defer cancel()
-			err = awaitFDB(ctx, file)
-		})
-		return err
-	}
-}()
 
 // sharedFDB is the server that the tests of a process share.
 var sharedFDB struct {

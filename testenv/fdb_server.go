@@ -104,16 +104,14 @@ func startFDB(port int, storage FDBStorage) (*FDBServer, error) {
 	return s, nil
 }
 
-// configure makes the database. fdbcli waits for the server.
+// configure makes the database. fdbcli waits for the server, a minute at most.
 func (s *FDBServer) configure(storage FDBStorage) error {
 	program, err := fdbProgram("fdbcli")
 	if err != nil {
 		return err
 	}
 
-	ctx, cancel := s.whileRunning()
-	defer cancel()
-	out, err := exec.CommandContext(ctx, program, "-C", s.ClusterFile(), "--timeout", "60",
+	out, err := exec.Command(program, "-C", s.ClusterFile(), "--timeout", "60",
 		"--exec", "configure new single "+string(storage)).CombinedOutput()
 	if err != nil {
 		return s.describe(fmt.Errorf("fdbcli: %w: %s", err, out))
@@ -153,40 +151,24 @@ func (s *FDBServer) wait(cmd *exec.Cmd, exited chan<- struct{}) {
 	close(exited)
 }
 
-// whileRunning returns a context that ends when the server does, or after Patience.
-func (s *FDBServer) whileRunning() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	go func(exited <-chan struct{}) {
-		select {
-		case <-exited:
-			cancel()
-		case <-ctx.Done():
-		}
-	}(s.exited)
-	return ctx, cancel
-}
-
 // await waits until the server answers.
 func (s *FDBServer) await() error {
-	ctx, cancel := s.whileRunning()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	if err := awaitFDB(ctx, s.ClusterFile()); err != nil {
-		return s.describe(fmt.Errorf("waiting for fdbserver: %w", err))
-	}
-	return nil
-}
-
-// awaitFDB waits until the cluster has answered a read.
-func awaitFDB(ctx context.Context, clusterFile string) error {
-	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: Patience})
+	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: s.ClusterFile(), TransactionTimeout: Patience})
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	return kv.View(ctx, db, func(r kv.Reader) error {
+	err = kv.View(ctx, db, func(r kv.Reader) error {
 		_, err := r.Get([]byte("pqtest")).Get()
 		return err
 	})
+	if err != nil {
+		return s.describe(fmt.Errorf("waiting for fdbserver: %w", err))
+	}
+
+	return nil
 }
 
 // describe adds what the server printed to err.

@@ -3,16 +3,10 @@
 package testenv_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -112,51 +106,6 @@ func TestFDBServerPaused(t *testing.T) {
 	must(t, server.Resume())
 	patient := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile()})
 	must(t, set(t.Context(), patient, "later"))
-}
-
-// childVariable makes TestFDBServerChild start a server and print its cluster
-// file.
-const childVariable = "PQ_TEST_FDB_CHILD"
-
-func TestFDBServerChild(t *testing.T) {
-	if os.Getenv(childVariable) == "" {
-		t.Skip("run by TestFDBServerEndsWithItsProcess")
-	}
-	fmt.Println("cluster file:", testenv.StartFDB(t, testenv.FDBMemory).ClusterFile())
-	io.Copy(io.Discard, os.Stdin) // until killed
-}
-
-// TestFDBServerEndsWithItsProcess: a server does not outlive the process that
-// started it, even if that is killed.
-func TestFDBServerEndsWithItsProcess(t *testing.T) {
-	testenv.FDBClusterFile(t) // skips the test where there is no FoundationDB
-	child := exec.Command(os.Args[0], "-test.run", "^TestFDBServerChild$")
-	child.Env = append(os.Environ(), childVariable+"=1")
-	in, err := child.StdinPipe()
-	must(t, err)
-	defer in.Close()
-	var stderr bytes.Buffer
-	child.Stderr = &stderr
-	out, err := child.StdoutPipe()
-	must(t, err)
-	must(t, child.Start())
-	var clusterFile string
-	_, scanErr := fmt.Fscanf(out, "cluster file: %s\n", &clusterFile)
-	content, readErr := os.ReadFile(clusterFile)
-	child.Process.Kill()
-	child.Wait()
-	if err := errors.Join(scanErr, readErr); err != nil {
-		t.Fatalf("the child did not start a server: %v %s", err, &stderr)
-	}
-	_, address, _ := strings.Cut(string(content), "@")
-	testenv.Eventually(t, func() error {
-		if conn, err := net.Dial("tcp", address); err == nil {
-			conn.Close()
-			return errors.New("the server still listens")
-		}
-		return nil
-	})
-	must(t, os.RemoveAll(filepath.Dir(clusterFile)))
 }
 
 func must(t *testing.T, err error) {

@@ -5,9 +5,8 @@ import (
 	"os/exec"
 )
 
-// Command is exec.Command for a child that is killed when this process ends, in whatever way: after
-// a panic, a time-out or kill -9 no clean-up of a test runs. The child keeps its own process id and
-// signals.
+// Command is exec.Command for a child that, on Linux, is killed when this process ends, in whatever
+// way: after a panic, a time-out or kill -9 no clean-up of a test runs.
 func Command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	tie(cmd)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -65,23 +66,19 @@ func (q *queue) groupCount(key tuple.Tuple, value []byte) error {
 // bucket takes the key of a rate. It falls due at its time, in nanoseconds, or less than a
 // microsecond later.
 func (q *queue) bucket(key tuple.Tuple, value []byte) error {
-	content, err := tuple.Unpack(value)
-	full, isTime := elementAt[int64](content, 0)
 	_, isHash := elementAt[int64](key, 0)
-	if err != nil || !isTime || len(content) != 1 || len(key) > 1 || len(key) == 1 && !isHash {
+	if codec.ParseCount(value, -1) < 0 || len(key) > 1 || len(key) == 1 && !isHash {
 		return fmt.Errorf("malformed rate: value %x", value)
 	}
-	q.groups.buckets.set(packed("q", key), (full+999)/1000)
+	q.groups.buckets.set(packed("q", key), codec.BucketRowDue(value).UnixMicro())
 	return nil
 }
 
 // turn takes the key that says how far groups have been served. It may say anything.
 func (q *queue) turn(key tuple.Tuple, value []byte) error {
-	count, err := tuple.Unpack(value)
-	_, isCount := elementAt[int64](count, 0)
 	_, isPriority := elementAt[int64](key, 0)
 	wrongKey := q.fifo && len(key) > 0 || !q.fifo && (!isPriority || len(key) != 1)
-	if err != nil || !isCount || len(count) != 1 || wrongKey {
+	if codec.ParseCount(value, math.MinInt64) == math.MinInt64 || wrongKey {
 		return errors.New("malformed count of what was served")
 	}
 	return nil

@@ -1,0 +1,248 @@
+package books
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
+)
+
+// limits is what Books know of queues that limit the leases of groups, or how often items are
+// delivered. Unlike the rest of the books, it keeps all deliveries of these queues to the end,
+// because it takes several to see that there are too many.
+type limits struct {
+	queues map[string]queueLimits
+
+	consumers map[consumer]int // how many items each may have outstanding
+
+	mu         sync.Mutex
+	deliveries map[line][]delivered // of rates; those of a whole queue have the group ""
+	leases     map[line][]*leaseSpan
+	held       map[heldLease][]*leaseSpan // that of its group, and that of its consumer
+	removes    map[string]int32           // by value: when the first remove of an item was sent
+}
+
+type queueLimits struct {
+	maxLeased          int // of each group
+	rate, ratePerGroup settings.Rate
+}
+
+// heldLease names a lease. They may be recorded in any order.
+type heldLease struct {
+	id    string
+	fence int64
+}
+
+// line is a group of a queue.
+type line struct{ queue, group string }
+
+// delivered says when an item was delivered: at some time between these, in milliseconds.
+type delivered struct{ from, to int32 }
+
+// leaseSpan says how long an item certainly was leased: since a client had it, until its lease may
+// have been over, or an operation was sent that may have ended it.
+type leaseSpan struct {
+	value      string
+	from, to   int32
+	ofConsumer bool // it counts for a consumer, and not for a group
+}
+
+// maxWindow limits how many deliveries the check of a rate looks at together.
+const maxWindow = 256
+
+// Limit says what limits a queue, before any operation.
+func (b *Books) Limit(queue string, s settings.Settings) error {
+	rate, err := settings.ParseRate(s.Rate)
+	perGroup, errPerGroup := settings.ParseRate(s.RatePerGroup)
+	b.limits.queues[queue] = queueLimits{int(s.MaxLeasedPerGroup), rate, perGroup}
+	return errors.Join(err, errPerGroup)
+}
+
+func newLimits() *limits {
+	return &limits{
+		queues: map[string]queueLimits{}, consumers: map[consumer]int{},
+		deliveries: map[line][]delivered{}, leases: map[line][]*leaseSpan{},
+		held: map[heldLease][]*leaseSpan{}, removes: map[string]int32{},
+	}
+}
+
+// out records an item that was popped or leased.
+func (l *limits) out(op *Operation, item Item, tolerance int32) {
+	limits, limited := l.queues[op.Queue]
+	by := consumer{op.Queue, op.Consumer}
+	_, limitedThere := l.consumers[by]
+	if !limited && !limitedThere {
+		return
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	span := leaseSpan{value: item.Value, from: millis(op.Return) + 1}
+	span.to = millis(item.Until) - tolerance
+	if limitedThere {
+		there := span
+		there.ofConsumer = true
+		l.lease(by.line(), item, there)
+	}
+	if !limited {
+		return
+	}
+
+	at := delivered{millis(op.Call), millis(op.Return) + 1}
+	if limits.rate.Count > 0 {
+		whole := line{op.Queue, ""}
+		l.deliveries[whole] = append(l.deliveries[whole], at)
+	}
+	if item.Group == "" {
+		return
+	}
+
+	group := line{op.Queue, item.Group}
+	if limits.ratePerGroup.Count > 0 {
+		l.deliveries[group] = append(l.deliveries[group], at)
+	}
+	if limits.maxLeased > 0 && op.Kind.Leases() {
+		l.lease(group, item, span)
+	}
+}
+
+// lease records a lease of a line.
+func (l *limits) lease(at line, item Item, span leaseSpan) {
+	l.leases[at] = append(l.leases[at], &span)
+	key := heldLease{item.ID, item.Fence}
+	l.held[key] = append(l.held[key], &span)
+}
+
+// use records that an operation with a token is sent.
+func (l *limits) use(op *Operation) {
+	if !l.limitsLeases(op.Queue) || op.Kind == Extend {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, span := range l.held[heldLease{op.ID, op.Fence}] {
+		span.to = min(span.to, millis(op.Call))
+	}
+}
+
+// extend records that a lease was extended. If it was over before, the item may have been leased
+// beyond the limit.
+func (l *limits) extend(op *Operation, tolerance int32) {
+	if l.queues[op.Queue].maxLeased == 0 || op.Until == 0 {
+		return
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, span := range l.held[heldLease{op.ID, op.Fence}] {
+		if !span.ofConsumer && millis(op.Return) < span.to {
+			span.to = millis(op.Until) - tolerance
+		}
+	}
+}
+
+// remove records that a remove of an item is sent.
+func (l *limits) remove(op *Operation) {
+	if !l.limitsLeases(op.Queue) || op.Kind != Remove {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, again := l.removes[op.Value]; !again {
+		l.removes[op.Value] = millis(op.Call)
+	}
+}
+
+// checkLimits adds a problem for each group that had too many items leased at a time, and for too
+// many deliveries.
+func (b *Books) checkLimits(sum *Balance) {
+	l := b.limits
+	for group, spans := range l.leases {
+		b.checkLeased(group, spans, l.most(group), sum)
+	}
+
+	for group, times := range l.deliveries {
+		rate := l.queues[group.queue].ratePerGroup
+		if group.group == "" {
+			rate = l.queues[group.queue].rate
+		}
+		b.checkRate(group, times, rate, sum)
+	}
+}
+
+// checkLeased checks the leases of a group.
+func (b *Books) checkLeased(group line, spans []*leaseSpan, limit int, sum *Balance) {
+	type event struct {
+		at   int32
+		ends bool
+		span *leaseSpan
+	}
+
+	var events []event
+	for _, s := range spans {
+		if removed, ok := b.limits.removes[s.value]; ok {
+			s.to = min(s.to, removed)
+		}
+		if s.from < s.to {
+			events = append(events, event{s.from, false, s}, event{s.to, true, s})
+		}
+	}
+
+	slices.SortFunc(events, func(x, y event) int {
+		if x.at == y.at && x.ends != y.ends {
+			if x.ends {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(x.at, y.at)
+	})
+
+	var at []string // leased
+	for _, e := range events {
+		if e.ends {
+			n := slices.Index(at, e.span.value)
+			at = slices.Delete(at, n, n+1)
+			continue
+		}
+		if at = append(at, e.span.value); len(at) == limit {
+			sum.AtLimit++
+		}
+		if len(at) > limit {
+			b.problem("too many leased: %q of %q at %d ms, limit %d", at, group, e.at, limit)
+		}
+	}
+}
+
+// checkRate checks deliveries over all times that begin with one, up to maxWindow of them. Clocks
+// of bridges differ: that may let through more once, and again each time that a clock which is
+// ahead finds that a full burst may be delivered.
+func (b *Books) checkRate(group line, times []delivered, rate settings.Rate, sum *Balance) {
+	slices.SortFunc(times, func(x, y delivered) int { return cmp.Compare(x.from, y.from) })
+	apart := 2 * time.Duration(b.tolerance) * time.Millisecond
+	var ends []int32
+	for i, first := range times {
+		ends = ends[:0]
+		for _, d := range times[i:min(i+maxWindow, len(times))] {
+			ends = append(ends, d.to)
+		}
+
+		slices.Sort(ends)
+		for n, end := range ends {
+			took := time.Duration(end-first.from) * time.Millisecond
+			bursts := time.Duration(int64(n)/rate.Count) + 1
+			if most := rate.Count + int64((took+bursts*apart)/rate.Interval()); int64(n) >= most {
+				b.problem("too many deliveries: %d of %q within %v from %d ms on, limit %d",
+					n+1, group, took, first.from, most)
+				return
+			}
+			if int64(n) >= rate.Count && took < rate.Per {
+				sum.AtRate++
+			}
+		}
+	}
+}

@@ -55,7 +55,7 @@ type QueueConsumer = subjects.QueueConsumer
 //	PrioritiesMore bool            // there are more, between the smallest and the largest
 //	Groups         map[string]GroupCount // items of each group, nil without groups
 //	GroupsMore     bool            // there are more groups; those with the most items are shown
-//	GroupsAtLimit  int             // groups with ready items that pops skip: at a limit, or paused
+//	GroupsAtLimit  int             // with ready items that pops skip: at a limit or paused
 //	OldestAge      *time.Duration  // since the push of the oldest ready item, nil without one
 //	NextDue        *time.Time      // when something next falls due, nil if nothing will
 //	Settings       Settings        // those that are set

@@ -74,9 +74,9 @@ var (
 	//   - ErrItemTooLarge: the item had no room beside the other operations;
 	//   - ErrEmpty: a pop or peek has found nothing so far, but more is coming back;
 	//   - ErrMaxLeased, ErrFull: leases that are over, or items that have expired, still count;
-	//   - nothing: a pop or peek has met an expired item, behind which there may be others; an OpPush
-	//     has a unique key whose item may have expired; or an OpSetSchedule, while times of the
-	//     schedule are still due.
+	//   - nothing: a pop or peek has met an expired item, behind which there may be others; an
+	//     OpPush has a unique key whose item may have expired; or an OpSetSchedule, while times of
+	//     the schedule are still due.
 	ErrNoRoom = codec.ErrNoRoom
 
 	// ErrExists is returned by OpRestore for an item that is in the queue.

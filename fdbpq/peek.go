@@ -94,8 +94,9 @@ func (q *queuePeeks) complete() (Item, error) {
 		}
 	}
 
-	// The item may be one that this transaction has added. Reading it conflicts with nothing, because
-	// it is not in the store. Until the transaction commits, nobody may push an item before it.
+	// The item may be one that this transaction has added. Reading it conflicts with nothing,
+	// because it is not in the store. Until the transaction commits, nobody may push an item
+	// before it.
 	if q.pushed || q.dead.Reaches(q.l) {
 		q.tx.AddReadConflict(q.l.Before(s.Pair.Key, q.end))
 	}

@@ -161,7 +161,8 @@ func (q *queueTxn) loadDedup(d *state.Dedup, indexes []int) error {
 		}
 		if m.Unique != "" && result.Err == nil {
 			unique := d.Uniques[m.Unique]
-			if result.Err = unique.Err; unique.Found && q.due.Behind() { // its item may have expired
+			result.Err = unique.Err
+			if unique.Found && q.due.Behind() { // its item may have expired
 				result.Err = ErrNoRoom
 			}
 		}

@@ -54,12 +54,12 @@ func removeAll(options fdbkv.Options, prefix keyPrefix) error {
 	})
 }
 
-// FDBClusterFile returns the cluster file of a cluster: the one named by FDB_CLUSTER_FILE, or else a
-// private server that all tests of the process share and that ends with them. Others use that cluster
-// too, so stay below a random prefix.
+// FDBClusterFile returns the cluster file of a cluster: the one named by FDB_CLUSTER_FILE, or else
+// a private server that all tests of the process share and that ends with them. Others use that
+// cluster too, so stay below a random prefix.
 //
-// If none is named and FoundationDB is not installed, the test fails if PQ_TEST_FDB=1 and is skipped
-// otherwise.
+// If none is named and FoundationDB is not installed, the test fails if PQ_TEST_FDB=1 and is
+// skipped otherwise.
 func FDBClusterFile(tb testing.TB) string {
 	tb.Helper()
 	if file := os.Getenv(fdbClusterVariable); file != "" {

@@ -75,8 +75,8 @@ type Options struct {
 	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
 	// Owns decides only which Dispatcher, of all that use the store, sweeps what is found in the
-	// list of queues: see Sweeper. It has no effect on requests. The default is to sweep all queues.
-	// Call Dispatcher.OwnersChanged when its answers change.
+	// list of queues: see Sweeper. It has no effect on requests. The default is to sweep all
+	// queues. Call Dispatcher.OwnersChanged when its answers change.
 	Owns func(kind subjects.Kind, name string) bool
 	// Source, unless nil, is called for a queue that has a source, also if another Dispatcher owns
 	// it: when a pass of the Sweeper comes by, and with changed when a batch has changed the

@@ -162,7 +162,8 @@ func (d *diagnosis) checkBridges(s *session) {
 		check, say, toDo string
 		of               func(discovery.Bridge) string
 	}{
-		{notable, "versions", "the versions differ", "upgrade all bridges before you use what is new",
+		{notable, "versions", "the versions differ",
+			"upgrade all bridges before you use what is new",
 			func(b discovery.Bridge) string { return b.Version }},
 		{wrong, "stores", "they differ: each bridge has only some of the items",
 			"let the bridges share one FoundationDB, or give them different subject prefixes",

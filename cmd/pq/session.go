@@ -236,9 +236,10 @@ func (s *session) absent(ctx context.Context, err error) error {
 	if text := s.suggest(ctx); text != "" {
 		return fmt.Errorf("%w: %s", errNoItem, text)
 	}
-	const text = "%w: it was popped, removed or moved, the id is misspelt (pq items %[2]s prints " +
-		"ids), or it is a dead letter, which has another id (pq dead %[3]s prints those)"
-	return fmt.Errorf(text, errNoItem, s.of.name, strings.TrimSuffix(s.of.name, settings.DeadSuffix))
+	home := strings.TrimSuffix(s.of.name, settings.DeadSuffix)
+	return fmt.Errorf("%w: it was popped, removed or moved, the id is misspelt (pq items %s "+
+		"prints ids), or it is a dead letter, which has another id (pq dead %s prints those)",
+		errNoItem, s.of.name, home)
 }
 
 // notFound is ErrNotFound with another text.

@@ -1,6 +1,6 @@
 // Package fdbpqtest checks stored queues against the layout that package fdbpq documents. It reads
-// values with package codec, whose bytes tests pin, and otherwise shares no code with the queues, so
-// that it does not repeat their mistakes.
+// values with package codec, whose bytes tests pin, and otherwise shares no code with the queues,
+// so that it does not repeat their mistakes.
 package fdbpqtest
 
 import (

@@ -247,8 +247,8 @@ func CheckHolder(name string) error {
 func CheckGroup(name string) error {
 	if len(name) < 1 || len(name) > MaxGroup || strings.ContainsAny(name, "\r\n") ||
 		strings.Trim(name, " \t") != name {
-		return fmt.Errorf("a group %+.130q: want 1 to %d bytes in one line, without blanks around it",
-			name, MaxGroup)
+		return fmt.Errorf("a group %+.130q: want 1 to %d bytes in one line, "+
+			"without blanks around it", name, MaxGroup)
 	}
 	return nil
 }

@@ -147,20 +147,7 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 	}
 
 	if action == "move" {
-		_ = b.live.ask(r.Context(), q)
-		if info := b.live.one(q).info; info != nil && len(info.Priorities) > 0 {
-			v.Least = &info.Priorities[0].Priority
-		}
-	}
-
-	if action == "move" && (v.Priority != "" || !dry) {
-		priority, err := subjects.ParsePriority(v.Priority)
-		if err != nil {
-			v.Error = err.Error()
-		}
-		do.do = func(q target.Queue, ctx context.Context, ids []string) (resultsOf, error) {
-			return q.MoveItems(ctx, ids, priority)
-		}
+		b.prepareMove(r.Context(), v, &do, dry)
 	}
 
 	if !dry && v.Error == "" {
@@ -183,6 +170,25 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 	}
 
 	b.confirm(w, r, v)
+}
+
+// prepareMove looks up the smallest priority, and reads the one to move to unless it is asked for.
+func (b *board) prepareMove(ctx context.Context, v *confirmView, do *itemAction, dry bool) {
+	_ = b.live.ask(ctx, v.Queue)
+	if info := b.live.one(v.Queue).info; info != nil && len(info.Priorities) > 0 {
+		v.Least = &info.Priorities[0].Priority
+	}
+	if v.Priority == "" && dry {
+		return
+	}
+
+	priority, err := subjects.ParsePriority(v.Priority)
+	if err != nil {
+		v.Error = err.Error()
+	}
+	do.do = func(q target.Queue, ctx context.Context, ids []string) (resultsOf, error) {
+		return q.MoveItems(ctx, ids, priority)
+	}
 }
 
 // act runs an action on items, and counts the results.

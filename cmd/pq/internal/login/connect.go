@@ -29,7 +29,8 @@ func (c *Connection) checkOptions(options []nats.Option) error {
 	var o nats.Options
 	for _, option := range options {
 		if err := option(&o); err != nil {
-			return exit.InputError{Err: fmt.Errorf("the files for TLS, --inbox-prefix or the login: %w", err)}
+			err = fmt.Errorf("the files for TLS, --inbox-prefix or the login: %w", err)
+			return exit.InputError{Err: err}
 		}
 	}
 

@@ -249,7 +249,7 @@ func TestBridgeStats(t *testing.T) {
 	got, err := subjects.ParseBridgeStats(reply.Data)
 	must(t, err)
 	want := &subjects.BridgeStats{Ready: true, Waiters: 1, Store: "mem", Queues: []subjects.QueueTraffic{
-		{Kind: "pq", Queue: "jobs", In: 6, Out: 6}, {Kind: "q", Queue: "mail", In: 1},
+		{Kind: "pq", Queue: "jobs", In: 6, Out: 3}, {Kind: "q", Queue: "mail", In: 1},
 	}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s: want %+v", reply.Data, want)

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -158,4 +159,24 @@ func TestRate(t *testing.T) {
 		wantPopped(t, e, kind.pop, "d")
 	}
 	wantMetric(t, e.Bridge, refusals, 4)
+}
+
+// A group that has used up its rate is passed over until then.
+func TestRatePerGroup(t *testing.T) {
+	clock := newSteppedClock()
+	e := start(t, testenv.Options{Bridge: clock.options})
+	for _, kind := range kinds {
+		configured(t, e, kind.queue, `{"rate_per_group":"1/1m"}`, `{"rate_per_group":"1/1m"}`)
+		for _, item := range []string{"a1", "a2", "b1"} {
+			push(t, e, kind.push, ofGroup(item[:1]), item)
+		}
+		popped := popAll(t, e, kind.pop) // whose turn is equal, so which is the first is chance
+		slices.Sort(popped)
+		same(t, "popped", fmt.Sprint(popped), "[a1 b1]")
+		if err := refused(t, e, 404, kind.pop, nil, nil); !strings.Contains(err.Text, "have used up rate_per_group 1/1m") {
+			t.Error(err)
+		}
+		clock.step(time.Minute + time.Second)
+		wantPopped(t, e, kind.pop, "a2")
+	}
 }

@@ -111,3 +111,31 @@ func TestBytesOfAnItem(t *testing.T) {
 	acked(t, e, ok(t, e, "pq.jobs.pop.min", nil, `{"ack_wait":"1h"}`).Reply, "+TERM why")
 	popsWith("a dead letter", "pq.jobs-dead.pop.min", len("value")+len("jobs")+len("why")+38)
 }
+
+// Bytes are limited as items are. With discard "old" the push is done, and others go; a batch is done as a whole or
+// not at all.
+func TestMaxBytesAndDiscard(t *testing.T) {
+	e := start(t, testenv.Options{})
+	for _, metric := range []string{`pq_refused_total{reason="max_bytes"}`, "pq_discarded_total"} {
+		wantMetric(t, e.Bridge, metric, 0)
+	}
+	for _, kind := range kinds {
+		push(t, e, kind.push, nil, "abc") // before the setting
+		configured(t, e, kind.queue, `{"max_bytes":5}`, `{"max_bytes":5}`)
+		err := refused(t, e, 429, kind.push, nil, []byte("def"))
+		if want := "have 3 bytes, with those that are leased or delayed, no room for 3 more, and max_bytes is 5"; !strings.Contains(err.Text, want) {
+			t.Errorf("%v: want %q", err, want)
+		}
+		refused(t, e, 429, kind.push+".batch", nil, []byte(frames(frame(0, "", "d"), frame(0, "", "ef"))))
+		configured(t, e, kind.queue, `{"discard":"old"}`, `{"max_bytes":5,"discard":"old"}`)
+		refused(t, e, 429, kind.push, nil, []byte("longer"))
+		var more nats.Header
+		if kind.queue == "pq.jobs" {
+			refused(t, e, 429, kind.push, nil, []byte("def")) // at the same priority, so it would have to go
+			more = nats.Header{"Pq-Priority": {"-1"}}
+		}
+		push(t, e, kind.push, more, "def")
+		wantPopped(t, e, kind.pop, "def")
+	}
+	wantMetric(t, e.Bridge, "pq_discarded_total", 2)
+}

@@ -109,6 +109,8 @@ func TestPauseAndResume(t *testing.T) {
 	c.prints("paused_groups=acme\n", "config", "jobs")
 	c.ok("", "resume", "jobs", "--group", "acme")
 	c.prints("urgent", "pop", "jobs")
+	c.fails(exitError, "no queue jobs is in use", "resume", "jobs", "--group", "acme")
+	c.ok("", "push", "jobs", "x")
 	c.prints("", "resume", "jobs", "--group", "never paused")
 	c.fails(exitUsage, "leave out --for", "pause", "jobs", "--group", "acme", "--for", "1h")
 	c.fails(exitUsage, "--group is empty", "pause", "jobs", "--group", "")

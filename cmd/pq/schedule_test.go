@@ -33,7 +33,7 @@ func TestSchedule(t *testing.T) {
 		}
 
 		lines := strings.Split(c.ok("", "schedule", "ls", "jobs", flag), "\n")
-		if len(lines) != 3 || !strings.HasPrefix(lines[0], "jobs\tnightly\t0 3 * * * Europe/Berlin\t"+printed+"\t20") || !strings.HasSuffix(lines[0], "\t1\t0") || lines[1] != "jobs\toften\tevery 1h0m0s\tpaused\t-\t0\t0" {
+		if len(lines) != 3 || !strings.HasPrefix(lines[0], "jobs\tnightly\t0 3 * * * Europe/Berlin\t"+printed+"\t20") || !strings.HasSuffix(lines[0], "\t1\t0") || lines[1] != "jobs\toften\tevery 1h\tpaused\t-\t0\t0" {
 			t.Errorf("listed %q", lines)
 		}
 		var record client.ScheduleRecord

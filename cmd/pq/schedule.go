@@ -212,6 +212,9 @@ func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Tab
 		}
 		if people && !r.Last.IsZero() {
 			last = terminal.Short(now.Sub(r.Last))
+			if r.Outcome != schedule.Pushed {
+				last = strings.TrimSpace(last + " " + r.Outcome)
+			}
 		}
 		if r.Paused {
 			next = "paused"

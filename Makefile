@@ -88,6 +88,7 @@ fmt-check:
 # Without cgo, as the tests are built, so nothing is compiled twice.
 vet:
 	CGO_ENABLED=0 go vet $(BUILD_FLAGS) ./...
+	PQ_TEST_VET=1 $(TEST) -run '^TestTaggedCodeTypeChecks$$' ./fdbpq/kv/fdbkv
 	$(if $(TAGS),go vet $(BUILD_FLAGS) $(TAG_FLAGS) ./...)
 
 staticcheck:

@@ -16,8 +16,9 @@ import (
 //
 // Each field names its variable and, if a package below has an option with its value, that option.
 // The first field of a group has the group's heading. variables.txt describes the variables:
-// meaning, unit and special values, as -help prints them. The variables of a struct's fields begin
-// with its own name. Defaults are in defaultConfig, the checks in validate.
+// meaning, unit and special values, as -help prints them. Names are spelled out because envconfig
+// would otherwise also read variables without the prefix PQ_; those of a struct's fields begin with
+// its own. Defaults are in defaultConfig, the checks in validate.
 type config struct {
 	NATSURL string `envconfig:"PQ_NATS_URL" option:"bridge.NATSURL" group:"NATS connection"`
 	NATS    access `envconfig:"PQ_NATS"`

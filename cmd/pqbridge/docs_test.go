@@ -187,7 +187,7 @@ func TestDocumentsNameRealVariables(t *testing.T) {
 	known := []string{
 		// read by tests
 		"PQ_TEST_FDB", "PQ_TEST_NPM", "PQ_TEST_CHROMIUM", "PQ_TEST_NATS_SERVER", "PQ_TEST_PEAK", "PQ_TEST_PEAK_MEMORY",
-		"PQ_TEST_NIGHTLY", "PQ_TEST_CLIENTS",
+		"PQ_TEST_NIGHTLY", "PQ_TEST_CLIENTS", "PQ_TEST_VET",
 		"PQ_SERVICE_HOST", "PQ_PORT_80_TCP", // set by Kubernetes
 		// set by pq work
 		"PQ_QUEUE", "PQ_ID", "PQ_PRIORITY", "PQ_GROUP", "PQ_DELIVERIES", "PQ_PUSHED_AT", "PQ_HEADER_", "PQ_HEADER_TRACE_ID",

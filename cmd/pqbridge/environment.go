@@ -9,7 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/kelseyhightower/envconfig"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -21,46 +22,61 @@ func loadConfig(dev bool) (*config, error) {
 	problems := unknownVariables(os.Environ())
 	c := defaultConfig()
 
-	for _, v := range c.variables() {
-		if text, set := os.LookupEnv(v.name); set {
-			if want := v.parse(text); want != "" {
-				// validate then checks the default.
-				problems = append(problems, fmt.Errorf("%s is %q: want %s", v.name, text, want))
-			}
+	for {
+		err := envconfig.Process("", c)
+		var wrong *envconfig.ParseError
+		if !errors.As(err, &wrong) {
+			problems = append(problems, err)
+			break
 		}
+
+		problems = append(problems, fmt.Errorf("%s is %q: want %s",
+			wrong.KeyName, wrong.Value, wanted(wrong.TypeName)))
+
+		// envconfig stops at the first value that it cannot parse. Hide that variable to get to the
+		// others; validate then checks its default.
+		defer hide(wrong.KeyName)()
 	}
 
 	c.NATS.url, c.Leaf.url = c.NATSURL, c.LeafURL
-	problems = append(problems, c.validate(), validateDev(dev))
+	problems = append(problems, leadingZeros(), c.validate(), validateDev(dev))
 	return c, errors.Join(problems...)
 }
 
-// leadingZero matches a number that Go reads as octal: port 04222 would be 2194.
+// hide removes a variable from the environment until restore is called.
+func hide(name string) (restore func()) {
+	value := os.Getenv(name)
+	_ = os.Unsetenv(name) // fails only for names that no variable can have
+	return func() { _ = os.Setenv(name, value) }
+}
+
+// wanted says how to write a value of a type. Strings are not among them: any text is one.
+func wanted(typeName string) string {
+	switch typeName {
+	case "time.Duration":
+		return "a time such as 500ms, 5s or 1m"
+	case "main.logLevel":
+		return "debug, info, warn or error"
+	default:
+		return "a whole number without a unit, at most 9223372036854775807"
+	}
+}
+
+// leadingZero matches a number that Go reads as octal.
 var leadingZero = regexp.MustCompile(`^[+-]?0[0-9_]+$`)
 
-// parse sets the value to what a text says. If it says none, parse returns how to write one.
-func (v *variable) parse(text string) (want string) {
-	switch value := v.value.Addr().Interface().(type) {
-	case *string:
-		*value = text
-	case *logLevel:
-		if value.UnmarshalText([]byte(text)) != nil {
-			return "debug, info, warn or error"
+// leadingZeros returns an error for each number with a leading zero: envconfig would take port
+// 04222 for 2194.
+func leadingZeros() error {
+	var problems []error
+	for _, v := range variables() {
+		_, err := strconv.Atoi(v.text())
+		if text := os.Getenv(v.name); err == nil && leadingZero.MatchString(text) {
+			const want = "want a whole number without a leading zero"
+			problems = append(problems, fmt.Errorf("%s is %q: %s", v.name, text, want))
 		}
-	case *time.Duration:
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return "a time such as 500ms, 5s or 1m"
-		}
-		*value = d
-	default:
-		n, err := strconv.ParseInt(text, 0, v.value.Type().Bits())
-		if err != nil || leadingZero.MatchString(text) {
-			return "a whole number without a unit or a leading zero, at most 9223372036854775807"
-		}
-		v.value.SetInt(n)
 	}
-	return ""
+	return errors.Join(problems...)
 }
 
 // testVariables is the prefix of variables that only this project's tests read.
@@ -71,9 +87,11 @@ const testVariables = "PQ_TEST_"
 func unknownVariables(environ []string) (problems []error) {
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		known := func(v variable) bool { return v.name == name }
-		if !strings.HasPrefix(name, "PQ_") || strings.HasPrefix(name, testVariables) ||
-			slices.ContainsFunc(variables(), known) {
+		if !strings.HasPrefix(name, "PQ_") || strings.HasPrefix(name, testVariables) {
+			continue
+		}
+
+		if slices.ContainsFunc(variables(), func(v variable) bool { return v.name == name }) {
 			continue
 		}
 

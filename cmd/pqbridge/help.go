@@ -99,7 +99,7 @@ func (c *config) variables() []variable {
 	return appendVariables(nil, "", reflect.ValueOf(c).Elem())
 }
 
-// wordEnd is where the name of a variable has an underscore and that of its field has not.
+// wordEnd is where envconfig splits the name of a field.
 var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // appendVariables appends the variables of the fields of a struct. Their names begin with prefix

@@ -149,6 +149,20 @@ func TestSpecialAndExtremeValues(t *testing.T) {
 	}
 }
 
+// TestLoadingLeavesTheEnvironment: what loadConfig hides from envconfig is there again
+// afterwards.
+func TestLoadingLeavesTheEnvironment(t *testing.T) {
+	setenv(t, map[string]string{"PQ_LANES": "many", "PQ_HTTP_TIMEOUT": "5", "PQ_DEV_NATS_PORT": "tcp://10.43.12.8:4222"})
+	_, first := loadConfig(false)
+	_, second := loadConfig(false)
+	if first == nil || second == nil || first.Error() != second.Error() {
+		t.Errorf("first:\n%v\nthen:\n%v", first, second)
+	}
+	if got := os.Getenv("PQ_DEV_NATS_PORT"); got != "tcp://10.43.12.8:4222" {
+		t.Errorf("PQ_DEV_NATS_PORT is %q", got)
+	}
+}
+
 func TestClusterFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"docker:Ab12@10.0.0.1:4500":                               "docker:Ab12",
@@ -192,3 +206,13 @@ func TestUnusableClusterFile(t *testing.T) {
 }
 
 const builtWithout = "built without FoundationDB"
+
+// TestFDBHasOneProblem: without a cluster file, a program that could not use one says only that.
+func TestFDBHasOneProblem(t *testing.T) {
+	t.Setenv("PQ_STORE", storeFDB)
+	t.Setenv("PQ_FDB_CLUSTER_FILE", "absent.cluster")
+	text := configurationError(t).Error()
+	if without, missing := strings.Contains(text, builtWithout), strings.Contains(text, "absent.cluster"); without == fdbkv.Built || missing != fdbkv.Built {
+		t.Errorf("built with FoundationDB: %v; the error is\n%s", fdbkv.Built, text)
+	}
+}

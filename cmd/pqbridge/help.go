@@ -61,7 +61,7 @@ func printHelp(w io.Writer) error {
 
 		name := "  " + v.name
 		for line := range strings.SplitSeq(text.WrapSoft(description, helpWidth-helpName), "\n") {
-			fmt.Fprintf(&b, "%-*s%s\n", helpName, name, line)
+			fmt.Fprintf(&b, "%-*s%s\n", helpName, name, strings.TrimRight(line, " "))
 			name = ""
 		}
 	}

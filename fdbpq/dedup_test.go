@@ -11,6 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 )
 
 // opPushOnce is a push with a message id and a unique key.
@@ -107,6 +108,25 @@ func TestUnknownPushOnce(t *testing.T) {
 			f.wantDuplicate("again", f.apply(opPushOnce(q, "", "b"))[0], first)
 			wantEqual(t, "items", f.length(q), 1)
 		})
+	}
+}
+
+// An item that comes back to the queue, or that a schedule pushes, conflicts with a push of its unique key that commits
+// first, and with no other push.
+func TestUniqueKeysConflict(t *testing.T) {
+	for _, key := range []string{"schedule:s", "other"} {
+		f := onMem(t)
+		q := f.queue("jobs")
+		before := time.Now().Add(-time.Hour)
+		push := func() { wantError(t, f.one(before, opPushOnce(q, "", key)).Err, nil) }
+
+		f.apply(opPushOnce(q, "", "schedule:s"))
+		popped := f.apply(op(opPopMin, q))[0].Item
+		f.wantConflict(key != "other", push, opRestore(q, popped))
+		f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
+
+		f.setSchedule(q, schedule.Schedule{ID: "s", Every: minutely, Overlap: schedule.Skip}, before)
+		f.wantConflict(key != "other", push, op(opLen, q))
 	}
 }
 

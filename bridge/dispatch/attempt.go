@@ -110,7 +110,16 @@ func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
 	}
 	ln.reserved += pops
 	b.reserved += pops
-	b.bytes += pops * l.popCost(ln.queue)
+	b.bytes += pops * l.lineCost(ln)
+}
+
+// lineCost is the popCost of a line. A probe costs little, or large items elsewhere in the lane
+// would split the probes of many queues among very many batches. The Batcher has limits of its own.
+func (l *lane) lineCost(ln *line) int {
+	if ln.probe && ln.budget == 1 {
+		return opOverhead
+	}
+	return l.popCost(ln.queue)
 }
 
 // takeReadyLocked reserves room for the ready lines, up to half of the batch.
@@ -127,7 +136,7 @@ func (l *lane) takeReadyLocked(b *batch) {
 			continue
 		}
 
-		room := max((bytes-b.bytes)/l.popCost(ln.queue), 1)
+		room := max((bytes-b.bytes)/l.lineCost(ln), 1)
 		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
 	}
 }
@@ -171,7 +180,7 @@ func (l *lane) addPopsLocked(b *batch) {
 		}
 
 		ln.attempt.unused = max(ln.budget-ln.attempt.pops, 0)
-		ln.budget, ln.guess, ln.reserved = 0, false, 0
+		ln.budget, ln.guess, ln.probe, ln.reserved = 0, false, false, 0
 		ln.inFlight++
 		l.moveLine(ln, lineTrying)
 	}

@@ -29,6 +29,7 @@ type line struct {
 	// guess there may be more items.
 	budget int
 	guess  bool
+	probe  bool // the budget is that of WakeAll, and there is probably nothing
 
 	reserved int // pops in the batch that is being made
 	inFlight int // batches in flight with operations of the line

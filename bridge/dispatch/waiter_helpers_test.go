@@ -295,5 +295,5 @@ func (s waiterState) String() string {
 
 // String returns the name of the state.
 func (s lineState) String() string {
-	return [...]string{"quiet", "ready", "held", "reserved", "trying", "stale", "gone"}[s]
+	return [...]string{"quiet", "ready", "reserved", "trying", "stale", "gone"}[s]
 }

@@ -2,7 +2,9 @@ package dispatch
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -299,6 +301,30 @@ func TestItemsOfOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A look at many empty queues takes few transactions, however large the items of others are.
+func TestPollOfManyQueues(t *testing.T) {
+	inBubble(t, func(o *Options) { o.PollEvery, o.MaxWaiters = time.Second, 2000 }, func(w *waiting) {
+		w.push(strings.Repeat("x", 1<<20))
+		w.submit(nil, pop(w.q))
+		synctest.Wait()
+		w.log.take()
+		for i := range 1000 {
+			w.q = getQueue(t, w.d.queues, subjects.Priority, fmt.Sprint("queue", i))
+			w.submit(w.minute(), pop(w.q))
+		}
+		synctest.Wait()
+		w.transactions()
+		time.Sleep(time.Second)
+		w.want("nothing is there")
+		if n := w.transactions(); n > 5 {
+			t.Errorf("%d transactions to look at 1000 queues", n)
+		}
+		w.pushElsewhere("a")
+		time.Sleep(time.Second)
+		w.want("the last queue has an item", "1002: a")
+	})
 }
 
 // Requests that share credits get no more items than there are credits, and hold up no others.

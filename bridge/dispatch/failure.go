@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -23,12 +24,14 @@ func (l *lane) failBatch(b *batch, err error) {
 	err = batchError(err)
 	l.d.options.Warn("a batch failed", "requests", len(b.requests), "error", err)
 
-	// A full store refuses pushes, and with them the rest of their batch. From now on pushes have
-	// batches of their own: see batch.excludes.
+	// A full store refuses pushes, and with them the rest of their batch. The rest runs again, in
+	// batches without pushes: see batch.excludes.
 	unknown := errors.Is(err, ErrUnknownOutcome)
-	if b.pushes && errors.Is(err, kv.ErrUnavailable) && !unknown {
+	refused := b.pushes && errors.Is(err, kv.ErrUnavailable) && !unknown
+	if refused {
 		l.d.health.refusesPushes.Store(true)
 	}
+	runsAgain := refused && b.nonPushes
 
 	for r, ops := range b.each() {
 		w := r.waiter
@@ -36,20 +39,35 @@ func (l *lane) failBatch(b *batch, err error) {
 			continue
 		}
 
+		pops := 0
 		if w != nil {
-			// It waits on, unless its time is up, or it may have an item that nobody would put
-			// back.
+			// It waits on, unless it may have an item that nobody would put back. A waiter that
+			// ends when the queue is empty waits only if the next batch looks at once.
 			mayHaveItem := unknown && w.leases()
-			if w.retries() && !w.endsWhenEmpty() && !mayHaveItem {
+			if w.retries() && (!w.endsWhenEmpty() || runsAgain) && !mayHaveItem {
 				continue
 			}
+
+			// The Replier has no call for the waiter yet, so its request may run again as a new
+			// one.
 			w.answered = true
-			r, ops = &w.request, w.rest()
+			r, ops, pops = &w.request, w.rest(), w.wanted
+		}
+
+		if runsAgain && !has(ops, fdbpq.OpPush) {
+			again := *r
+			again.Pops = pops
+			if l.runAgain(&again, ops) == nil {
+				continue
+			}
 		}
 		r.fail(ops, err)
 	}
 
 	l.finishWaiters(b, nil, err)
+	if runsAgain {
+		l.retryLines(b)
+	}
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 }
 
@@ -124,4 +142,14 @@ func (l *lane) wakeDoubtful() {
 	l.mu.doubtful = nil
 	l.mu.Unlock()
 	wakeQueues(l.d, queues, nil) // queues of other lanes may have got dead letters
+}
+
+// retryLines has the lines of a failed batch looked at again at once.
+func (l *lane) retryLines(b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	for _, ln := range b.lines {
+		l.wakeLineLocked(ln, 1)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -273,5 +274,28 @@ func TestOldRequestsBehindOthers(t *testing.T) {
 		if b.pop(); b.len() == 0 && (b.operations != 0 || b.nonPushes != 0) {
 			t.Errorf("seed %d: in the end %+v", seed, b)
 		}
+	}
+}
+
+// A store that refuses pushes takes the last look of a pop, though both came into one batch.
+func TestLastLookBesideAPushThatIsRefused(t *testing.T) {
+	for _, items := range []int{2, 1} {
+		withHeld(t, nil, func(w *waiting, db *heldDB) {
+			w.park(pop(w.q))                          // 1
+			w.submit(until(20*time.Second), pop(w.q)) // 2
+			synctest.Wait()
+			w.pushElsewhere([]string{"a", "b"}[:items]...)
+			time.Sleep(19 * time.Second)
+			db.full.Store(true)
+			w.while(db, func() { // 3
+				time.Sleep(time.Second)
+				w.submit(nil, push(w.q, strings.Repeat("x", tooLarge+1))) // 4
+			})
+			want := []string{"4: failed 1, unavailable", "1: a", "2: b"}
+			if items == 1 {
+				want[2] = "2: empty"
+			}
+			w.want("the disk is full", want...)
+		})
 	}
 }

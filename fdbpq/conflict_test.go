@@ -34,6 +34,21 @@ func TestBatchesOfPushesDoNotConflict(t *testing.T) {
 	wantEqual(t, "items", f.length(q)+f.length(fifo), 40)
 }
 
+// A push beside a peek conflicts with a more urgent push of somebody else only if the peek returned
+// the item that was pushed.
+func TestPushBesidePeek(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("a")
+	f.push(q, 10, "first")
+	urgent := func(priority int64) func() {
+		return func() {
+			must(fdbpq.NewBatcher(f.db, f.Keyspace).Apply(f.ctx, []fdbpq.Op{opPush(q, priority, "urgent")}))
+		}
+	}
+	f.wantConflict(false, urgent(9), opPush(q, 20, "v"), op(opPeekMin, q))
+	f.wantConflict(true, urgent(7), opPush(q, 8, "v"), op(opPeekMin, q))
+}
+
 // wantConflict applies operations in a transaction that others get ahead of before its commit, which then conflicts or
 // does not.
 func (f *fixture) wantConflict(want bool, meanwhile func(), ops ...fdbpq.Op) []fdbpq.Result {

@@ -79,8 +79,9 @@ func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
 // minutes: see Retire. An OpPush of Apply can also hold an item back, and says whether it is a
 // duplicate.
 //
-// Errors: ErrMessageTooLarge, ErrFull, ErrNoRoom while bytes have to be counted, ErrOp for a MsgID
-// or Unique that is too long, ErrCorrupt and errors of the store.
+// Errors: ErrMessageTooLarge, ErrFull; ErrNoRoom while bytes have to be counted, or while more is
+// due than one transaction handles and the item that has the Unique key may have expired; ErrOp for
+// a MsgID or Unique that is too long, ErrCorrupt and errors of the store.
 func (q *PriorityQueue) Push(tx kv.Transaction, priority int64, m Message) (ID, error) {
 	return applyOne(tx, Op{Kind: OpPush, Queue: q, Priority: priority, Message: m}).id()
 }

@@ -94,11 +94,21 @@ func (q *queuePeeks) complete() (Item, error) {
 		}
 	}
 
-	// The item may be one that this transaction has added. Reading it conflicts with nothing,
-	// because it is not in the store. Until the transaction commits, nobody may push an item
-	// before it.
-	if q.pushed || q.dead.Reaches(q.l) {
+	// Reading an item that this transaction has added conflicts with nothing, because it is not in
+	// the store. Until the transaction commits, nobody may push an item before it.
+	if q.pushed && q.added(&s.Item.ID) || q.dead.Reaches(q.l) {
 		q.tx.AddReadConflict(q.l.Before(s.Pair.Key, q.end))
 	}
 	return s.Whole(q.reader(), q.l, &q.returned)
+}
+
+// added reports whether an operation of this transaction has added the item. Pushes beside a peek
+// of another item must not conflict with pushes of other transactions.
+func (q *queuePeeks) added(id *ID) bool {
+	for i := range q.ops {
+		if q.ops[i].Kind.Writes() && q.results[i].Item.ID == *id {
+			return true
+		}
+	}
+	return false
 }

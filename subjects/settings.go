@@ -100,6 +100,11 @@ func (c *Change) setGroups(v []byte) error {
 		return err
 	}
 
+	// No more can be paused. Apply, which holds up the queue, takes long for very many.
+	if n := len(c.Groups); n > settings.MaxPausedGroups {
+		return fmt.Errorf("%d names: want at most %d", n, settings.MaxPausedGroups)
+	}
+
 	for _, group := range slices.Sorted(maps.Keys(c.Groups)) {
 		if err := settings.CheckGroup(group); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,7 @@ func TestBadChange(t *testing.T) {
 		`{"paused_groups":[" a"]}`:                           `paused_groups: a group " a": want 1 to 128 bytes in one line, without blanks around it`,
 		`{"paused_groups":{"":true}}`:                        `paused_groups: a group "": want 1 to 128 bytes`,
 		`{"paused_groups":{"a":1}}`:                          `paused_groups: a: 1: want true or false`,
+		manyGroups(settings.MaxPausedGroups + 1):             "paused_groups: 65 names: want at most 64",
 		`{"paused_groups":{"a":null}}`:                       `paused_groups: a: null: want`,
 		`{"pause_until":"1h"}`:                               `want a time such as "2030-01-31T12:00:00Z"`,
 		`{"pause_until":"1969-12-31T23:59:59Z"}`:             "a year from 1970 to 9999",
@@ -115,6 +117,15 @@ func TestBadChange(t *testing.T) {
 			t.Errorf("%s: %v, want %q", payload, err, words)
 		}
 	}
+}
+
+// manyGroups is a change that pauses n groups and leaves the others as they are.
+func manyGroups(n int) string {
+	groups := map[string]bool{}
+	for i := range n {
+		groups[strconv.Itoa(i)] = true
+	}
+	return string((&subjects.Change{Groups: groups}).Encode())
 }
 
 // FuzzSettings: a change of settings is within the bounds and encodes to one that says the same, or

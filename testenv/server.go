@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -49,9 +50,14 @@ func (s *Server) URL() string {
 	return "nats://" + net.JoinHostPort(s.options.Host, strconv.Itoa(s.options.Port))
 }
 
-// connectOptions are those of clients of this server.
+// connectOptions are those of clients of this server, which soon notice that it is back.
 func (s *Server) connectOptions() []nats.Option {
-	o := impatient()
+	o := []nats.Option{
+		nats.Timeout(Patience),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(10 * time.Millisecond),
+		nats.ReconnectJitter(0, 0),
+	}
 	if s.options.DontListen {
 		o = append(o, nats.InProcessServer(s))
 	}

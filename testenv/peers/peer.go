@@ -50,7 +50,7 @@ type Peer struct {
 	// dial opens a connection, which ends with the server, to a queue that is meant for that many
 	// priorities. It returns what makes the clients that share the connection. It fails until the
 	// server is ready.
-	dial func(s *Server, queue string, priorities int) (newClient func() (*Client, error), err error)
+	dial func(s *Server, queue string, priorities int) (func() (*Client, error), error)
 }
 
 // Item is an item to push. The most urgent priority is 0.
@@ -135,7 +135,7 @@ func (s *Server) dial(priorities int) (newClient func() (*Client, error), err er
 	return s.peer.dial(s, fmt.Sprintf("queue_%d", priorities), priorities)
 }
 
-// Connect returns clients of a queue that is meant for that many priorities. They share connections.
+// Connect returns clients that share connections to a queue that is meant for that many priorities.
 func (s *Server) Connect(clients, connections, priorities int) []*Client {
 	s.tb.Helper()
 	dialed := make([]func() (*Client, error), connections)

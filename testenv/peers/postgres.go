@@ -95,30 +95,27 @@ func postgresClient(pool *pgxpool.Pool, table string) *Client {
 	pop := fmt.Sprintf(
 		"DELETE FROM %s WHERE id = ANY(ARRAY(SELECT id %s)) RETURNING value", table, first)
 
-	type item struct {
-		ID    int64
-		Value []byte
-	}
+	lock := fmt.Sprintf(
+		"WITH first AS (SELECT id, value %s) SELECT array_agg(id), array_agg(value) FROM first",
+		first)
 
 	return &Client{
 		Push: postgresPush(pool, table),
 		Pop: func(ctx context.Context, n int) ([][]byte, error) {
-			rows, _ := pool.Query(ctx, pop, n) // its error is that of CollectRows, too
+			// CollectRows returns the error of Query, too.
+			rows, _ := pool.Query(ctx, pop, n)
 			popped, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
 			return values(popped, err, func(value []byte) []byte { return value })
 		},
 		Work: func(ctx context.Context, n int) (done [][]byte, err error) {
 			err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-				rows, _ := tx.Query(ctx, "SELECT id, value "+first, n)
-				items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
-				done, err = values(items, err, func(i item) []byte { return i.Value })
+				var ids []int64
+				err := tx.QueryRow(ctx, lock, n).Scan(&ids, &done)
+				if err == nil && len(ids) == 0 {
+					err = ErrEmpty
+				}
 				if err != nil {
 					return err
-				}
-
-				ids := make([]int64, len(items))
-				for i := range items {
-					ids[i] = items[i].ID
 				}
 
 				_, err = tx.Exec(ctx, remove, ids)

@@ -3,6 +3,7 @@ package testenv
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -128,18 +129,15 @@ func (b *Bridge) Ready() (ready bool, reasons []string, err error) {
 // Get reads a page of the bridge's HTTP server. It may be called from any
 // goroutine.
 func (b *Bridge) Get(path string) (status int, body []byte, err error) {
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: Patience}
+	client := &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true},
+		Timeout:   Patience,
+	}
 	reply, err := client.Get("http://" + b.Addr() + path)
 	if err != nil {
 		return 0, nil, err
 	}
 
 	body, err = io.ReadAll(reply.Body)
-	if closeErr := reply.Body.Close(); err == nil {
-		err = closeErr
-	}
-
-	return reply.StatusCode, body, err
+	return reply.StatusCode, body, errors.Join(err, reply.Body.Close())
 }

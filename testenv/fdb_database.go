@@ -49,7 +49,7 @@ func removeAll(options fdbkv.Options, prefix keyPrefix) error {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	return kv.UpdateIdempotent(ctx, db, func(tx kv.Transaction) error {
-		tx.ClearRange(prefix.all())
+		tx.ClearRange(prefix.span(kv.Range{End: []byte{0xff}}))
 		return nil
 	})
 }

@@ -4,6 +4,7 @@ package testenv
 
 import (
 	"context"
+	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -15,20 +16,12 @@ type prefixed struct {
 	keyPrefix
 }
 
-// keyPrefix is not empty and does not end in \xff.
 type keyPrefix string
 
 func (p keyPrefix) key(key []byte) []byte { return append([]byte(p), key...) }
 
 func (p keyPrefix) span(r kv.Range) kv.Range {
 	return kv.Range{Begin: p.key(r.Begin), End: p.key(r.End)}
-}
-
-// all returns the range of all keys with the prefix.
-func (p keyPrefix) all() kv.Range {
-	end := []byte(p)
-	end[len(end)-1]++
-	return kv.Range{Begin: []byte(p), End: end}
 }
 
 func (p prefixed) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
@@ -55,23 +48,20 @@ type prefixedReader struct {
 func (r prefixedReader) Get(key []byte) kv.Future[[]byte] { return r.Reader.Get(r.key(key)) }
 
 func (r prefixedReader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
-	return &stripped{Future: r.Reader.GetRange(r.span(span), o), n: len(r.keyPrefix)}
+	return stripped{r.Reader.GetRange(r.span(span), o), len(r.keyPrefix)}
 }
 
 // stripped cuts n bytes off each key.
 type stripped struct {
 	kv.Future[[]kv.KeyValue]
-	n    int
-	done bool
+	n int
 }
 
-func (s *stripped) Get() ([]kv.KeyValue, error) {
+func (s stripped) Get() ([]kv.KeyValue, error) {
 	pairs, err := s.Future.Get()
-	if !s.done {
-		s.done = true
-		for i := range pairs {
-			pairs[i].Key = pairs[i].Key[s.n:]
-		}
+	pairs = slices.Clone(pairs) // Get may be called again
+	for i := range pairs {
+		pairs[i].Key = pairs[i].Key[s.n:]
 	}
 	return pairs, err
 }

@@ -61,7 +61,7 @@ func StartFDB(tb testing.TB, storage FDBStorage) *FDBServer {
 func requireFDBInstalled(tb testing.TB) {
 	tb.Helper()
 	for _, name := range []string{"fdbserver", "fdbcli"} {
-		if _, err := fdbProgram(name); err != nil {
+		if _, err := exec.LookPath(fdbProgram(name)); err != nil {
 			noFDB(tb, fmt.Sprintf("%s is not installed: %v", name, err))
 		}
 	}
@@ -69,14 +69,11 @@ func requireFDBInstalled(tb testing.TB) {
 
 // fdbProgram returns the path of one of FoundationDB's programs. Packages put
 // the server where only root's PATH finds it.
-func fdbProgram(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		if path, err := exec.LookPath(filepath.Join("/usr/sbin", name)); err == nil {
-			return path, nil
-		}
+func fdbProgram(name string) string {
+	if path, err := exec.LookPath(name); err == nil {
+		return path
 	}
-	return path, err
+	return filepath.Join("/usr/sbin", name)
 }
 
 // startFDB starts a server on a port. It returns when the server answers.
@@ -106,12 +103,7 @@ func startFDB(port int, storage FDBStorage) (*FDBServer, error) {
 
 // configure makes the database. fdbcli waits for the server, a minute at most.
 func (s *FDBServer) configure(storage FDBStorage) error {
-	program, err := fdbProgram("fdbcli")
-	if err != nil {
-		return err
-	}
-
-	out, err := exec.Command(program, "-C", s.ClusterFile(), "--timeout", "60",
+	out, err := exec.Command(fdbProgram("fdbcli"), "-C", s.ClusterFile(), "--timeout", "60",
 		"--exec", "configure new single "+string(storage)).CombinedOutput()
 	if err != nil {
 		return s.describe(fmt.Errorf("fdbcli: %w: %s", err, out))
@@ -122,17 +114,12 @@ func (s *FDBServer) configure(storage FDBStorage) error {
 
 // launch starts the process and does not wait for it to answer.
 func (s *FDBServer) launch() error {
-	program, err := fdbProgram("fdbserver")
-	if err != nil {
-		return err
-	}
-
 	output, err := os.OpenFile(s.outputFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer output.Close()
-	cmd := harness.Command(program,
+	cmd := harness.Command(fdbProgram("fdbserver"),
 		"--public-address", s.address, "--cluster-file", s.ClusterFile(),
 		"--datadir", filepath.Join(s.dir, "data"), "--logdir", filepath.Join(s.dir, "log"),
 		"--memory", "4GiB", "--cache-memory", "256MiB", "--storage-memory", "1GiB")

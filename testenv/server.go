@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -20,9 +21,7 @@ import (
 type Server struct {
 	t       testing.TB
 	options server.Options
-	running *server.Server // nil when stopped
-
-	inProcess atomic.Pointer[server.Server] // running, for connections without sockets
+	running atomic.Pointer[server.Server] // nil when stopped
 }
 
 func newServer(t testing.TB, change func(*server.Options)) *Server {
@@ -51,9 +50,14 @@ func (s *Server) URL() string {
 	return "nats://" + net.JoinHostPort(s.options.Host, strconv.Itoa(s.options.Port))
 }
 
-// connectOptions are those of clients of this server.
+// connectOptions are those of clients of this server, which soon notice that it is back.
 func (s *Server) connectOptions() []nats.Option {
-	o := impatient()
+	o := []nats.Option{
+		nats.Timeout(Patience),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(10 * time.Millisecond),
+		nats.ReconnectJitter(0, 0),
+	}
 	if s.options.DontListen {
 		o = append(o, nats.InProcessServer(s))
 	}
@@ -62,7 +66,7 @@ func (s *Server) connectOptions() []nats.Option {
 
 // InProcessConn implements nats.InProcessConnProvider, whichever server runs.
 func (s *Server) InProcessConn() (net.Conn, error) {
-	if running := s.inProcess.Load(); running != nil {
+	if running := s.running.Load(); running != nil {
 		return running.InProcessConn()
 	}
 	return nil, errors.New("the NATS server is stopped")
@@ -77,8 +81,7 @@ func (s *Server) Start() {
 		s.t.Fatalf("testenv: NATS server: %v", err)
 	}
 
-	s.running = running
-	s.inProcess.Store(running)
+	s.running.Store(running)
 	running.Start()
 	if !running.ReadyForConnections(Patience) {
 		s.t.Fatalf("testenv: the NATS server did not start")
@@ -87,13 +90,10 @@ func (s *Server) Start() {
 
 // Stop stops the server, if it runs, and waits until it is gone.
 func (s *Server) Stop() {
-	if s.running == nil {
-		return
+	if running := s.running.Swap(nil); running != nil {
+		running.Shutdown()
+		running.WaitForShutdown()
 	}
-	s.inProcess.Store(nil)
-	s.running.Shutdown()
-	s.running.WaitForShutdown()
-	s.running = nil
 }
 
 // Restart is Stop and Start.
@@ -107,7 +107,7 @@ func (s *Server) Restart() {
 func (s *Server) Reload() {
 	s.t.Helper()
 	options := s.options
-	if err := s.running.ReloadOptions(&options); err != nil {
+	if err := s.running.Load().ReloadOptions(&options); err != nil {
 		s.t.Fatalf("testenv: NATS server: %v", err)
 	}
 }
@@ -120,7 +120,7 @@ func (s *Server) Change(change func(*server.Options)) { change(&s.options) }
 func (s *Server) Knows(subject string, subscribed bool) {
 	s.t.Helper()
 	Eventually(s.t, func() error {
-		if s.running.GlobalAccount().Interest(subject) > 0 != subscribed {
+		if s.running.Load().GlobalAccount().Interest(subject) > 0 != subscribed {
 			return fmt.Errorf("subscribed to %s: want %t", subject, subscribed)
 		}
 		return nil

@@ -23,11 +23,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-const (
-	priorityPrefix = subjects.DefaultPriorityPrefix
-	fifoPrefix     = subjects.DefaultFIFOPrefix
-)
-
 // Patience is how long the environment waits for something that should happen at once
 // before the test fails.
 const Patience = 2 * time.Minute
@@ -82,11 +77,12 @@ func New(t testing.TB, o Options) *Env {
 		o = withLeafNodes(t, o)
 	}
 
+	priority, fifo := subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix
 	e := &Env{
 		NATS:     newServer(t, o.NATS),
 		DB:       o.Engine.Open(t),
-		Keyspace: made(fdbpq.NewKeyspace(priorityPrefix, fifoPrefix, fdbpq.RawValues)),
-		Grammar:  made(subjects.New(priorityPrefix, fifoPrefix)),
+		Keyspace: made(fdbpq.NewKeyspace(priority, fifo, fdbpq.RawValues)),
+		Grammar:  made(subjects.New(priority, fifo)),
 		t:        t,
 		options:  o,
 	}
@@ -143,16 +139,6 @@ func (e *Env) Connect(options ...nats.Option) *nats.Conn {
 	}
 	e.t.Cleanup(nc.Close)
 	return nc
-}
-
-// impatient returns options for connections that soon notice that the server is back.
-func impatient() []nats.Option {
-	return []nats.Option{
-		nats.Timeout(Patience),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(10 * time.Millisecond),
-		nats.ReconnectJitter(0, 0),
-	}
 }
 
 // Request sends a request and returns the reply, which may be an error: see

@@ -125,11 +125,9 @@ func element[T any](from any, to *T) (ok bool) {
 	return ok
 }
 
-// copyBytes is about how much is copied in one transaction. FoundationDB advises against more.
-const copyBytes = 1_000_000
-
-// copyPage is how much to read at once.
-var copyPage = kv.RangeOptions{Limit: 2000, Bytes: copyBytes}
+// copyPage is how much to read at once, and to write in one transaction: about 1 MB, as
+// FoundationDB advises, unless keys are long. They are shorter than 2 KB.
+var copyPage = kv.RangeOptions{Limit: 2000, Bytes: 1_000_000}
 
 // scan calls fn with all pairs of a range, in order. It reads each page in a transaction of its
 // own.

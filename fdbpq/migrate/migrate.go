@@ -78,6 +78,10 @@ type Result struct {
 func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options) (Result, error) {
 	m := &migration{ctx: ctx, from: from, to: to, keyspace: k, k: k.Space(), o: o}
 	m.areas, m.newID = m.k.DataAreas(), rand.Text()
+	if o.Progress == nil {
+		m.o.Progress = func(Progress) {}
+	}
+
 	if err := m.checkSource(); err != nil {
 		return Result{}, err
 	}
@@ -256,25 +260,7 @@ func (m *migration) copyAreas() error {
 			area.Begin = m.at.next
 		}
 
-		var batch []kv.KeyValue
-		size := 0
-		err := scan(m.ctx, m.from, area, func(pairs []kv.KeyValue) error {
-			for _, pair := range pairs {
-				add := len(pair.Key) + len(pair.Value)
-				if size+add > copyBytes && len(batch) > 0 {
-					if err := m.write(batch, size, false); err != nil {
-						return err
-					}
-					batch, size = batch[:0], 0
-				}
-				batch, size = append(batch, pair), size+add
-			}
-			return nil
-		})
-		if err == nil {
-			err = m.write(batch, size, true)
-		}
-
+		err := scan(m.ctx, m.from, area, m.write)
 		if err != nil {
 			return err
 		}
@@ -283,21 +269,22 @@ func (m *migration) copyAreas() error {
 	return nil
 }
 
-// write copies pairs and records how far the copy is, in one transaction. end says that they are
-// the last of their area.
-func (m *migration) write(pairs []kv.KeyValue, size int, end bool) error {
+// write copies a page and records how far the copy is, in one transaction.
+func (m *migration) write(page []kv.KeyValue) error {
 	next := m.at
-	next.keys += int64(len(pairs))
-	next.bytes += int64(size)
+	next.keys += int64(len(page))
+	for _, pair := range page {
+		next.bytes += int64(len(pair.Key) + len(pair.Value))
+	}
 
-	if end {
-		next.area, next.next = next.area+1, []byte{}
+	if copyPage.Full(page) {
+		next.next = kv.SingleKey(page[len(page)-1].Key).End
 	} else {
-		next.next = kv.SingleKey(pairs[len(pairs)-1].Key).End
+		next.area, next.next = next.area+1, []byte{}
 	}
 
 	err := m.update(func(tx kv.Transaction) []byte {
-		for _, pair := range pairs {
+		for _, pair := range page {
 			tx.Set(pair.Key, pair.Value)
 		}
 		return next.encode(m.k)
@@ -307,7 +294,7 @@ func (m *migration) write(pairs []kv.KeyValue, size int, end bool) error {
 	}
 
 	m.at = next
-	m.progress(Progress{Keys: next.keys, Bytes: next.bytes})
+	m.o.Progress(Progress{Keys: next.keys, Bytes: next.bytes})
 	return nil
 }
 
@@ -345,19 +332,13 @@ func storeError(store string, err error) error {
 	return fmt.Errorf("%s: %w", store, err)
 }
 
-func (m *migration) progress(p Progress) {
-	if m.o.Progress != nil {
-		m.o.Progress(p)
-	}
-}
-
 // compare reads both stores, and returns ErrDiffers unless they are the same.
 func (m *migration) compare() (source Digest, err error) {
 	var target Digest
 	both, ctx := errgroup.WithContext(m.ctx)
 	both.Go(func() (err error) {
 		target, err = m.digest(ctx, m.to, func(d Digest) {
-			m.progress(Progress{Checking: true, Keys: d.Keys, Bytes: d.Bytes})
+			m.o.Progress(Progress{Checking: true, Keys: d.Keys, Bytes: d.Bytes})
 		})
 		return storeError("target", err)
 	})

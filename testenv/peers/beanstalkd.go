@@ -3,45 +3,37 @@ package peers
 import (
 	"context"
 	"errors"
-	"testing"
+	"os/exec"
 
 	"github.com/beanstalkd/go-beanstalk"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // beanstalkd has a connection for each client; put, and for work reserve and delete. It has no pop
 // without a reservation and no batches.
 func beanstalkd() Peer {
-	program, missing := find("beanstalkd", "/usr/bin")
+	program, missing := find("beanstalkd")
 	return Peer{
 		Name: "beanstalkd", Missing: missing, Without: []string{Pop, PushMany, PopMany, WorkMany},
-		Start: func(tb testing.TB, folder string) *Server {
-			port := freePort(tb)
-			s := start(tb, port, nil, program,
-				"-l", "127.0.0.1", "-p", port, "-b", folder, "-f", "0")
-			s.await(func() error {
-				c, err := beanstalk.Dial("tcp", s.address)
-				if err != nil {
-					return err
-				}
-				return c.Close()
-			})
-
-			s.Connect = func(clients, _, priorities int) (all []*Client) {
-				for range clients {
-					c, err := beanstalk.Dial("tcp", s.address)
-					must(tb, err)
-					s.onStop(func() { _ = c.Close() }) // Nothing is under way any more.
-					all = append(all, beanstalkClient(c, queueName(priorities)))
-				}
-				return all
-			}
-
-			return s
+		command: func(_ *Server, folder, port string) *exec.Cmd {
+			return harness.Command(program, "-l", "127.0.0.1", "-p", port, "-b", folder, "-f", "0")
+		},
+		dial: func(s *Server, queue string, _ int) (func() (*Client, error), error) {
+			newClient := func() (*Client, error) { return beanstalkClient(s, queue) }
+			_, err := newClient()
+			return newClient, err
 		},
 	}
 }
 
-func beanstalkClient(c *beanstalk.Conn, tube string) *Client {
+func beanstalkClient(s *Server, tube string) (*Client, error) {
+	c, err := beanstalk.Dial("tcp", s.address)
+	if err != nil {
+		return nil, err
+	}
+
+	s.onStop(func() { _ = c.Close() })
 	put, reserve := beanstalk.NewTube(c, tube), beanstalk.NewTubeSet(c, tube)
 	return &Client{
 		Push: func(_ context.Context, items []Item) error {
@@ -51,12 +43,11 @@ func beanstalkClient(c *beanstalk.Conn, tube string) *Client {
 		Work: func(context.Context, int) ([][]byte, error) {
 			id, value, err := reserve.Reserve(0)
 			if errors.Is(err, beanstalk.ErrTimeout) {
-				return nil, ErrEmpty
+				err = ErrEmpty
+			} else if err == nil {
+				err = c.Delete(id)
 			}
-			if err != nil {
-				return nil, err
-			}
-			return [][]byte{value}, c.Delete(id)
+			return [][]byte{value}, err
 		},
-	}
+	}, nil
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"testing"
+	"os/exec"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // jetStream is a work queue in a stream with file storage. It has no priorities, and no pop without
@@ -16,52 +18,14 @@ import (
 // DoubleAck, for batches PublishAsync of all items, a fetch of all and an Ack for each, of which
 // the last is answered.
 func jetStream(program string) Peer {
-	_, missing := find(program)
 	return Peer{
-		Name: "JetStream", Missing: missing, Without: []string{Pop, PopMany},
-		Start: func(tb testing.TB, folder string) *Server {
+		Name: "JetStream", Without: []string{Pop, PopMany}, dial: dialJetStream,
+		command: func(s *Server, folder, port string) *exec.Cmd {
 			config := folder + "/nats.conf"
 			text := fmt.Sprintf("jetstream {store_dir: %q, sync_interval: always}\n", folder)
-			must(tb, os.WriteFile(config, []byte(text), 0o644))
-			port := freePort(tb)
-			s := start(tb, port, nil, program,
+			must(s.tb, os.WriteFile(config, []byte(text), 0o644))
+			return harness.Command(program,
 				"--config", config, "--addr", "127.0.0.1", "--port", port)
-			s.await(func() error {
-				nc, err := nats.Connect(s.address)
-				if err != nil {
-					return err
-				}
-				defer nc.Close()
-
-				// This fails until JetStream has recovered its streams.
-				js, err := jetstream.New(nc)
-				if err == nil {
-					_, err = js.AccountInfo(tb.Context())
-				}
-
-				return err
-			})
-
-			s.Connect = func(clients, connections, priorities int) (all []*Client) {
-				name := queueName(priorities)
-				conns := make([]*nats.Conn, connections)
-				consumers := make([]jetstream.Consumer, connections)
-				for i := range conns {
-					conns[i], consumers[i] = bindConsumer(s, name)
-				}
-
-				for i := range clients {
-					k := i % connections
-					// One for each client, because each bounds what is published without an answer.
-					js, err := jetstream.New(conns[k], patient)
-					must(tb, err)
-					all = append(all, jetStreamClient(js, name, consumers[k]))
-				}
-
-				return all
-			}
-
-			return s
 		},
 	}
 }
@@ -70,27 +34,37 @@ func jetStream(program string) Peer {
 // clients take more than the default of five seconds.
 var patient = jetstream.WithDefaultTimeout(leaseTime)
 
-// bindConsumer connects to the server, and creates the stream and its consumer if necessary.
-func bindConsumer(s *Server, name string) (*nats.Conn, jetstream.Consumer) {
+// dialJetStream creates the stream and its consumer if necessary.
+func dialJetStream(s *Server, name string, _ int) (func() (*Client, error), error) {
 	nc, err := nats.Connect(s.address)
-	must(s.tb, err)
+	if err != nil {
+		return nil, err
+	}
+
 	s.onStop(nc.Close)
 	js, err := jetstream.New(nc, patient)
-	must(s.tb, err)
+	if err != nil {
+		return nil, err
+	}
 
-	_, err = js.CreateOrUpdateStream(s.tb.Context(), jetstream.StreamConfig{
+	// This fails until JetStream has recovered its streams.
+	stream, err := js.CreateOrUpdateStream(s.tb.Context(), jetstream.StreamConfig{
 		Name: name, Subjects: []string{name},
 		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
 	})
+	if err != nil {
+		return nil, err
+	}
 
-	must(s.tb, err)
-	consumer, err := js.CreateOrUpdateConsumer(s.tb.Context(), name, jetstream.ConsumerConfig{
+	consumer, err := stream.CreateOrUpdateConsumer(s.tb.Context(), jetstream.ConsumerConfig{
 		Durable: "workers", AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: leaseTime, MaxAckPending: -1,
 	})
-
-	must(s.tb, err)
-	return nc, consumer
+	return func() (*Client, error) {
+		// One for each client, because each bounds what is published without an answer.
+		js, err := jetstream.New(nc, patient)
+		return jetStreamClient(js, name, consumer), err
+	}, err
 }
 
 func jetStreamClient(js jetstream.JetStream, subject string, consumer jetstream.Consumer) *Client {
@@ -133,8 +107,8 @@ func jetStreamClient(js jetstream.JetStream, subject string, consumer jetstream.
 				all = append(all, m)
 			}
 
-			done, err := values(all, jetstream.Msg.Data)
-			if err := errors.Join(err, batch.Error()); err != nil {
+			done, err := values(all, batch.Error(), jetstream.Msg.Data)
+			if err != nil {
 				return nil, err
 			}
 

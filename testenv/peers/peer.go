@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
@@ -42,9 +43,14 @@ type Peer struct {
 	Missing string
 	// Without are the operations that it does not have.
 	Without []string
-	// Start starts the server with its data in a folder, which may have the data of an earlier
-	// start. The server syncs the disk before it answers. It ends with the test.
-	Start func(tb testing.TB, folder string) *Server
+
+	// command returns the command of a server on a port of 127.0.0.1, with its data in a folder.
+	// The server syncs the disk before it answers.
+	command func(s *Server, folder, port string) *exec.Cmd
+	// dial opens a connection, which ends with the server, to a queue that is meant for that many
+	// priorities. It returns what makes the clients that share the connection. It fails until the
+	// server is ready.
+	dial func(s *Server, queue string, priorities int) (func() (*Client, error), error)
 }
 
 // Item is an item to push. The most urgent priority is 0.
@@ -54,7 +60,7 @@ type Item struct {
 }
 
 // ErrEmpty means that there is no item.
-var ErrEmpty = errors.New("the queue is empty")
+var ErrEmpty = client.ErrEmpty
 
 // Client is one client, used by one goroutine at a time.
 type Client struct {
@@ -73,38 +79,36 @@ type Client struct {
 // leaseTime is longer than any step.
 const leaseTime = time.Minute
 
+// emptyAfter is how long a consumer waits for an item before it takes the queue for empty: longer
+// than a busy server takes to send the first.
+const emptyAfter = 2 * time.Second
+
 // Server is a running server of a peer.
 type Server struct {
 	Version string // if it matters to the adapter
-	// Connect returns clients of a queue that is meant for that many priorities. Those of one call
-	// may share connections.
-	Connect func(clients, connections, priorities int) []*Client
 
+	peer    Peer
 	tb      testing.TB
 	cmd     *exec.Cmd
-	log     harness.Transcript
 	address string
 	signal  os.Signal // ends it
 	exited  chan struct{}
-	stops   []func() // what comes before the end of the process; the last first
+	closers []func() // of connections; the last is closed first
 }
 
-// freePort returns a port of 127.0.0.1 that nobody else gets.
-func freePort(tb testing.TB) string { return strconv.Itoa(harness.Port(tb)) }
-
-// start starts a server that is to listen on a port. Setup, if not nil, changes the command before.
-func start(tb testing.TB, port string, setup func(*exec.Cmd), name string, args ...string) *Server {
+// Start starts the server with its data in a folder, which may have the data of an earlier start.
+// It ends with the test.
+func (p Peer) Start(tb testing.TB, folder string) *Server {
 	tb.Helper()
+	port := freePort(tb)
 	s := &Server{
-		tb: tb, address: net.JoinHostPort("127.0.0.1", port), signal: syscall.SIGTERM,
-		cmd: harness.Command(name, args...), exited: make(chan struct{}),
+		peer: p, tb: tb, address: net.JoinHostPort("127.0.0.1", port), signal: syscall.SIGTERM,
+		exited: make(chan struct{}),
 	}
 
-	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
-	if setup != nil {
-		setup(s.cmd)
-	}
-
+	var log harness.Transcript
+	s.cmd = p.command(s, folder, port)
+	s.cmd.Stdout, s.cmd.Stderr = &log, &log
 	must(tb, s.cmd.Start())
 
 	go func() {
@@ -112,69 +116,109 @@ func start(tb testing.TB, port string, setup func(*exec.Cmd), name string, args 
 		close(s.exited)
 	}()
 	tb.Cleanup(s.Stop)
+
+	testenv.Eventually(tb, func() error {
+		select {
+		case <-s.exited:
+			tb.Fatalf("%s has ended:\n%s", s.cmd.Path, harness.Shorten("peer", log.String()))
+		default:
+		}
+		_, err := s.dial(1)
+		s.disconnect()
+		return err
+	})
 	return s
 }
 
-// await waits until ready returns nil.
-func (s *Server) await(ready func() error) {
+// dial opens a connection to the queue that is meant for that many priorities.
+func (s *Server) dial(priorities int) (newClient func() (*Client, error), err error) {
+	return s.peer.dial(s, fmt.Sprintf("queue_%d", priorities), priorities)
+}
+
+// Connect returns clients that share connections to a queue that is meant for that many priorities.
+func (s *Server) Connect(clients, connections, priorities int) []*Client {
 	s.tb.Helper()
-	testenv.Eventually(s.tb, func() error {
-		select {
-		case <-s.exited:
-			s.tb.Fatalf("%s has ended:\n%s", s.cmd.Path, harness.Shorten("peer", s.log.String()))
-		default:
-		}
-		return ready()
-	})
+	dialed := make([]func() (*Client, error), connections)
+	all := make([]*Client, clients)
+	var err error
+	for i := range dialed {
+		dialed[i], err = s.dial(priorities)
+		must(s.tb, err)
+	}
+
+	for i := range all {
+		all[i], err = dialed[i%connections]()
+		must(s.tb, err)
+	}
+
+	return all
 }
 
 // PID returns the id of the process.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// onStop adds what Stop does before it stops the process.
-func (s *Server) onStop(stop func()) { s.stops = append(s.stops, stop) }
+// onStop adds what closes a connection. Nothing is under way on it any more.
+func (s *Server) onStop(closer func()) { s.closers = append(s.closers, closer) }
+
+func (s *Server) disconnect() {
+	for _, closer := range slices.Backward(s.closers) {
+		closer()
+	}
+	s.closers = nil
+}
 
 // Stop disconnects the clients and stops the process; it leaves the data. It may be called again.
 func (s *Server) Stop() {
-	for _, stop := range slices.Backward(s.stops) {
-		stop()
-	}
-	s.stops = nil
+	s.disconnect()
 	_ = s.cmd.Process.Signal(s.signal) // fails only if it has exited
 	<-s.exited
 }
 
+// freePort returns a port of 127.0.0.1 that nobody else gets.
+func freePort(tb testing.TB) string { return strconv.Itoa(harness.Port(tb)) }
+
 // find returns the path of a program, or else says that it is missing. Folders may be patterns;
 // PATH comes last.
 func find(program string, folders ...string) (path, missing string) {
-	for _, folder := range folders {
+	for _, folder := range append(folders, filepath.SplitList(os.Getenv("PATH"))...) {
 		matches, err := filepath.Glob(filepath.Join(folder, program))
 		if err == nil && len(matches) > 0 {
 			return matches[len(matches)-1], ""
 		}
 	}
 
-	path, err := exec.LookPath(program)
-	if err != nil {
-		return "", fmt.Sprintf("%s is not in PATH", program)
-	}
-
-	return path, ""
+	return "", program + " is not in PATH"
 }
 
-// queueName is the name of a queue that is meant for that many priorities.
-func queueName(priorities int) string { return "queue_" + strconv.Itoa(priorities) }
-
-// values returns the values of items, or ErrEmpty if there are none.
-func values[T any](items []T, value func(T) []byte) ([][]byte, error) {
-	if len(items) == 0 {
-		return nil, ErrEmpty
+// values returns the values of items that were taken, or ErrEmpty if there are none.
+func values[T any](items []T, err error, value func(T) []byte) ([][]byte, error) {
+	if err == nil && len(items) == 0 {
+		err = ErrEmpty
 	}
+	if err != nil {
+		return nil, err
+	}
+
 	all := make([][]byte, len(items))
 	for i, item := range items {
 		all[i] = value(item)
 	}
 	return all, nil
+}
+
+// receive returns the next item that a consumer is sent, or ErrEmpty if none comes.
+func receive[T any](ctx context.Context, from <-chan T) (item T, err error) {
+	select {
+	case item, ok := <-from:
+		if !ok {
+			err = errors.New("the consumer was cancelled")
+		}
+		return item, err
+	case <-time.After(emptyAfter):
+		return item, ErrEmpty
+	case <-ctx.Done():
+		return item, context.Cause(ctx)
+	}
 }
 
 func must(tb testing.TB, err error) {

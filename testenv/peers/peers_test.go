@@ -236,7 +236,7 @@ func TestOrder(t *testing.T) {
 		}
 
 		want := map[string]int{"RabbitMQ_classic": 256, "JetStream": 1, "RabbitMQ_quorum": 1}[p.Name]
-		if _, levels, _ := quorum(server.Version, priorities); p.Name == "RabbitMQ_quorum" && levels > 2 {
+		if _, levels, _ := declaration(true, server.Version, priorities); p.Name == "RabbitMQ_quorum" && levels > 2 {
 			want = levels // the two of version 4.2 and before are mixed
 		}
 		levels, inversions := order(popped)

@@ -7,8 +7,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"syscall"
 	"testing"
 
@@ -18,65 +16,54 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// poolSize is how many connections the clients of PostgreSQL share: several for each processor, so
-// that transactions can share a sync.
-const poolSize = 16
+// poolSize is how many connections to PostgreSQL take the place of one: by default that makes
+// several for each processor, so that transactions can share a sync.
+const poolSize = 4
 
 // postgreSQL keeps a queue in a table with an index. A lease is an open transaction, which ends
 // with the connection.
 func postgreSQL() Peer {
 	program, missing := find("postgres", "/usr/lib/postgresql/*/bin")
-	initdb, _ := find("initdb", filepath.Dir(program))
 	return Peer{
-		Name: "PostgreSQL", Missing: missing,
-		Start: func(tb testing.TB, folder string) *Server {
-			data, notRoot := filepath.Join(folder, "data"), asPostgres(tb, folder)
+		Name: "PostgreSQL", Missing: missing, dial: dialPostgres,
+		command: func(s *Server, folder, port string) *exec.Cmd {
+			data, notRoot := filepath.Join(folder, "data"), asPostgres(s.tb, folder)
 			if _, err := os.Stat(data); err != nil {
-				cmd := harness.Command(initdb, "-D", data,
+				cmd := harness.Command(filepath.Join(filepath.Dir(program), "initdb"), "-D", data,
 					"-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale")
 				notRoot(cmd)
 				if out, err := cmd.CombinedOutput(); err != nil {
-					tb.Fatalf("%v: can the user postgres reach TMPDIR?\n%s", err, out)
+					s.tb.Fatalf("%v: can the user postgres reach TMPDIR?\n%s", err, out)
 				}
 			}
 
-			port := freePort(tb)
-			s := start(tb, port, notRoot, program, "-D", data,
+			s.signal = syscall.SIGINT // At SIGTERM it would wait for clients.
+			cmd := harness.Command(program, "-D", data,
 				"-c", "listen_addresses=127.0.0.1", "-c", "port="+port,
 				"-c", "unix_socket_directories=", "-c", "fsync=on",
 				"-c", "synchronous_commit=on", "-c", "shared_buffers=1GB")
-			s.signal = syscall.SIGINT // At SIGTERM it would wait for clients.
-			url := "postgres://bench@" + s.address + "/postgres"
-			s.await(func() error {
-				c, err := pgx.Connect(tb.Context(), url)
-				if err != nil {
-					return err
-				}
-				return c.Close(tb.Context())
-			})
-
-			s.Connect = func(clients, _, priorities int) []*Client {
-				config := fmt.Sprintf("%s?pool_max_conns=%d", url, poolSize)
-				pool, err := pgxpool.New(tb.Context(), config)
-				must(tb, err)
-				s.onStop(pool.Close)
-				table := queueName(priorities)
-				for _, sql := range []string{
-					"CREATE TABLE IF NOT EXISTS %[1]s " +
-						"(id bigserial PRIMARY KEY, priority int NOT NULL, value bytea NOT NULL)",
-					"CREATE INDEX IF NOT EXISTS %[1]s_order ON %[1]s (priority, id)",
-					"ANALYZE %[1]s", // A database in use has statistics.
-				} {
-					_, err := pool.Exec(tb.Context(), fmt.Sprintf(sql, table))
-					must(tb, err)
-				}
-
-				return slices.Repeat([]*Client{postgresClient(pool, table)}, clients)
-			}
-
-			return s
+			notRoot(cmd)
+			return cmd
 		},
 	}
+}
+
+// dialPostgres creates the table if necessary.
+func dialPostgres(s *Server, table string, _ int) (func() (*Client, error), error) {
+	pool, err := pgxpool.New(s.tb.Context(),
+		fmt.Sprintf("postgres://bench@%s/postgres?pool_max_conns=%d", s.address, poolSize))
+	if err != nil {
+		return nil, err
+	}
+
+	s.onStop(pool.Close)
+	// A database in use has statistics.
+	_, err = pool.Exec(s.tb.Context(), fmt.Sprintf(`
+		CREATE TABLE IF NOT EXISTS %[1]s
+			(id bigserial PRIMARY KEY, priority int NOT NULL, value bytea NOT NULL);
+		CREATE INDEX IF NOT EXISTS %[1]s_order ON %[1]s (priority, id);
+		ANALYZE %[1]s`, table))
+	return func() (*Client, error) { return postgresClient(pool, table), nil }, err
 }
 
 // asPostgres makes a command run as the user postgres if it would run as root, which PostgreSQL
@@ -88,65 +75,47 @@ func asPostgres(tb testing.TB, folder string) func(*exec.Cmd) {
 
 	u, err := user.Lookup("postgres")
 	must(tb, err)
-	uid, err := strconv.Atoi(u.Uid)
+	credential := &syscall.Credential{}
+	_, err = fmt.Sscan(u.Uid+" "+u.Gid, &credential.Uid, &credential.Gid)
 	must(tb, err)
-	gid, err := strconv.Atoi(u.Gid)
-	must(tb, err)
-	must(tb, os.Chown(folder, uid, gid))
+	must(tb, os.Chown(folder, int(credential.Uid), int(credential.Gid)))
 
 	return func(cmd *exec.Cmd) {
 		cmd.Dir = folder // It cannot be in a folder that it must not read.
 		if cmd.SysProcAttr == nil {
 			cmd.SysProcAttr = &syscall.SysProcAttr{}
 		}
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		cmd.SysProcAttr.Credential = credential
 	}
 }
 
 func postgresClient(pool *pgxpool.Pool, table string) *Client {
 	first := fmt.Sprintf("FROM %s ORDER BY priority, id LIMIT $1 FOR UPDATE SKIP LOCKED", table)
 	remove := fmt.Sprintf("DELETE FROM %s WHERE id = ANY($1)", table)
-	const pop = "DELETE FROM %s WHERE id = ANY(ARRAY(SELECT id %s)) RETURNING value"
-	popMany := fmt.Sprintf(pop, table, first)
+	pop := fmt.Sprintf(
+		"DELETE FROM %s WHERE id = ANY(ARRAY(SELECT id %s)) RETURNING value", table, first)
 
-	type item struct {
-		ID    int64
-		Value []byte
-	}
+	lock := fmt.Sprintf(
+		"WITH first AS (SELECT id, value %s) SELECT array_agg(id), array_agg(value) FROM first",
+		first)
 
 	return &Client{
 		Push: postgresPush(pool, table),
 		Pop: func(ctx context.Context, n int) ([][]byte, error) {
-			rows, err := pool.Query(ctx, popMany, n)
-			if err != nil {
-				return nil, err
-			}
-
+			// CollectRows returns the error of Query, too.
+			rows, _ := pool.Query(ctx, pop, n)
 			popped, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-			if err != nil {
-				return nil, err
-			}
-
-			return values(popped, func(value []byte) []byte { return value })
+			return values(popped, err, func(value []byte) []byte { return value })
 		},
 		Work: func(ctx context.Context, n int) (done [][]byte, err error) {
 			err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-				rows, err := tx.Query(ctx, "SELECT id, value "+first, n)
+				var ids []int64
+				err := tx.QueryRow(ctx, lock, n).Scan(&ids, &done)
+				if err == nil && len(ids) == 0 {
+					err = ErrEmpty
+				}
 				if err != nil {
 					return err
-				}
-
-				items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
-				if err != nil {
-					return err
-				}
-				if done, err = values(items, func(i item) []byte { return i.Value }); err != nil {
-					return err
-				}
-
-				ids := make([]int64, len(items))
-				for i := range items {
-					ids[i] = items[i].ID
 				}
 
 				_, err = tx.Exec(ctx, remove, ids)

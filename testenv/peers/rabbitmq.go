@@ -1,22 +1,20 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-)
 
-// emptyAfter is how long a consumer waits for an item before it takes the queue for empty: longer
-// than a busy server takes to send the first.
-const emptyAfter = 2 * time.Second
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
+)
 
 // rabbitMQ returns RabbitMQ twice, since it has two types of queues with priorities: classic ones,
 // and quorum queues, whose log is replicated by Raft, here with one replica. A channel for each
@@ -27,35 +25,36 @@ func rabbitMQ() []Peer {
 	// The one in PATH may be a wrapper that changes the user and the folders.
 	program, missing := find("rabbitmq-server", "/usr/lib/rabbitmq/bin")
 	epmd, missingEpmd := find("epmd")
-	if missing == "" {
-		missing = missingEpmd
-	}
-
-	peer := func(name string, declare declaration) Peer {
+	peer := func(name string, quorum bool) Peer {
 		return Peer{
-			Name: name, Missing: missing, Without: []string{PopMany},
-			Start: func(tb testing.TB, folder string) *Server {
-				return startRabbitMQ(tb, program, epmd, folder, declare)
+			Name: name, Missing: cmp.Or(missing, missingEpmd), Without: []string{PopMany},
+			command: func(s *Server, folder, port string) *exec.Cmd {
+				epmdPort := startEpmd(s.tb, epmd)
+				return rabbitMQCommand(s.tb, program, folder, port, epmdPort)
+			},
+			dial: func(s *Server, queue string, priorities int) (func() (*Client, error), error) {
+				return dialRabbitMQ(s, queue, priorities, quorum)
 			},
 		}
 	}
 
-	return []Peer{peer("RabbitMQ_classic", classic), peer("RabbitMQ_quorum", quorum)}
+	return []Peer{peer("RabbitMQ_classic", false), peer("RabbitMQ_quorum", true)}
 }
 
-// declaration is how a queue for that many priorities is declared in a version of RabbitMQ, how
+// declaration returns how a queue for that many priorities is declared in a version of RabbitMQ, how
 // many levels of priority it then has, and the lowest of them, the least urgent.
-type declaration func(version string, priorities int) (arguments amqp.Table, levels, lowest int)
-
-func classic(_ string, priorities int) (arguments amqp.Table, levels, lowest int) {
-	levels = min(priorities, 256)
-	return amqp.Table{"x-max-priority": int32(max(levels-1, 1))}, levels, 0
-}
-
-// quorum queues take messages without a priority for those with 4. The library sends no priority
+//
+// Quorum queues take messages without a priority for those with 4. The library sends no priority
 // for 0, so of the 32 that there are from version 4.3 on it has 31. Before, 4 and less were one
 // level and the others another.
-func quorum(version string, priorities int) (arguments amqp.Table, levels, lowest int) {
+func declaration(
+	quorum bool, version string, priorities int,
+) (arguments amqp.Table, levels, lowest int) {
+	if !quorum {
+		levels = min(priorities, 256)
+		return amqp.Table{"x-max-priority": int32(max(levels-1, 1))}, levels, 0
+	}
+
 	var major, minor int
 	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // An unreadable version is an old one.
 	levels, lowest = 1, 0
@@ -69,101 +68,74 @@ func quorum(version string, priorities int) (arguments amqp.Table, levels, lowes
 	return amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}, min(priorities, levels), lowest
 }
 
-// startRabbitMQ starts epmd, by which Erlang's nodes find each other, and the server. Erlang would
-// leave an epmd behind.
-func startRabbitMQ(tb testing.TB, program, epmd, folder string, declare declaration) *Server {
-	port := freePort(tb)
-	mapper := start(tb, port, nil, epmd, "-address", "127.0.0.1", "-port", port)
-	mapper.await(func() error {
-		c, err := net.Dial("tcp", mapper.address)
-		if err == nil {
-			err = c.Close()
-		}
-		return err
+// startEpmd starts the program by which Erlang's nodes find each other, and returns its port.
+// Erlang would leave it behind.
+func startEpmd(tb testing.TB, program string) (port string) {
+	port = freePort(tb)
+	cmd := harness.CommandContext(tb.Context(), program, "-address", "127.0.0.1", "-port", port)
+	must(tb, cmd.Start())
+	tb.Cleanup(func() { _ = cmd.Wait() }) // it is killed by then
+	testenv.Eventually(tb, func() error {
+		return harness.Command(program, "-port", port, "-names").Run()
 	})
-
-	s := startNode(tb, program, folder, mapper.address)
-	dial := func() (*amqp.Connection, error) { return amqp.Dial("amqp://guest:guest@" + s.address) }
-	s.await(func() error {
-		c, err := dial()
-		if err != nil {
-			return err
-		}
-		s.Version, _ = c.Properties["version"].(string)
-		return c.Close()
-	})
-
-	s.Connect = func(clients, connections, priorities int) (all []*Client) {
-		arguments, levels, lowest := declare(s.Version, priorities)
-		conns := make([]*amqp.Connection, connections)
-		for i := range conns {
-			var err error
-			conns[i], err = dial()
-			must(tb, err)
-			s.onStop(func() { _ = conns[i].Close() }) // Nothing is under way any more.
-		}
-
-		for i := range clients {
-			c := &rabbitClient{
-				connection: conns[i%connections], queue: queueName(priorities),
-				priorities: priorities, levels: levels, lowest: lowest,
-			}
-			must(tb, c.open(arguments))
-			all = append(all, &Client{Push: c.push, Pop: c.pop, Work: c.work, Rest: c.rest})
-		}
-
-		return all
-	}
-
-	return s
+	return port
 }
 
-func startNode(tb testing.TB, program, folder, epmd string) *Server {
-	_, epmdPort, err := net.SplitHostPort(epmd)
-	must(tb, err)
-	plugins := filepath.Join(folder, "enabled_plugins")
-	must(tb, os.WriteFile(plugins, []byte("[].\n"), 0o644))
+func rabbitMQCommand(tb testing.TB, program, folder, port, epmdPort string) *exec.Cmd {
+	cmd := harness.Command(program)
+	cmd.Env = append(os.Environ(),
+		"HOME="+folder, // of the cookie
+		"ERL_EPMD_ADDRESS=127.0.0.1",
+		"ERL_EPMD_PORT="+epmdPort,
+		"RABBITMQ_NODENAME=peers@localhost",
+		"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
+		"RABBITMQ_NODE_PORT="+port,
+		"RABBITMQ_DIST_PORT="+freePort(tb),
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
+		// There are no such files, so none from /etc are used.
+		"RABBITMQ_CONF_ENV_FILE="+filepath.Join(folder, "rabbitmq-env.conf"),
+		"RABBITMQ_CONFIG_FILE="+filepath.Join(folder, "rabbitmq"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(folder, "enabled_plugins"),
+		"RABBITMQ_MNESIA_BASE="+filepath.Join(folder, "data"),
+		"RABBITMQ_LOG_BASE="+filepath.Join(folder, "log"),
+		// The script becomes the server, without a shell in between.
+		"RUNNING_UNDER_SYSTEMD=true",
+	)
+	return cmd
+}
 
-	port := freePort(tb)
-	return start(tb, port, func(cmd *exec.Cmd) {
-		cmd.Env = append(os.Environ(),
-			"HOME="+folder, // of the cookie
-			"ERL_EPMD_ADDRESS=127.0.0.1",
-			"ERL_EPMD_PORT="+epmdPort,
-			"RABBITMQ_NODENAME=peers@localhost",
-			"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
-			"RABBITMQ_NODE_PORT="+port,
-			"RABBITMQ_DIST_PORT="+freePort(tb),
-			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
-			// There is no such file, so none from /etc is used.
-			"RABBITMQ_CONF_ENV_FILE="+filepath.Join(folder, "rabbitmq-env.conf"),
-			"RABBITMQ_CONFIG_FILE="+filepath.Join(folder, "rabbitmq"),
-			"RABBITMQ_ENABLED_PLUGINS_FILE="+plugins,
-			"RABBITMQ_MNESIA_BASE="+filepath.Join(folder, "data"),
-			"RABBITMQ_LOG_BASE="+filepath.Join(folder, "log"),
-			"RABBITMQ_PID_FILE="+filepath.Join(folder, "pid"),
-			// The script becomes the server, without a shell in between.
-			"RUNNING_UNDER_SYSTEMD=true",
-		)
-	}, program)
+// dialRabbitMQ opens a connection, on which each client has a channel.
+func dialRabbitMQ(
+	s *Server, queue string, priorities int, quorum bool,
+) (func() (*Client, error), error) {
+	connection, err := amqp.Dial("amqp://guest:guest@" + s.address)
+	if err != nil {
+		return nil, err
+	}
+
+	s.onStop(func() { _ = connection.Close() })
+	s.Version, _ = connection.Properties["version"].(string)
+	arguments, levels, lowest := declaration(quorum, s.Version, priorities)
+	return func() (*Client, error) {
+		c := &rabbitClient{connection: connection, queue: queue}
+		c.priority = func(p int) uint8 { return uint8(lowest + levels - 1 - p*levels/priorities) }
+		if err := c.open(arguments); err != nil {
+			return nil, err
+		}
+		return &Client{Push: c.push, Pop: c.pop, Work: c.work, Rest: c.rest}, nil
+	}, nil
 }
 
 // rabbitClient is one client. Its consumer has a channel of its own, and lives as long as a turn,
 // since it is sent items before it asks for them.
 type rabbitClient struct {
-	connection                 *amqp.Connection
-	channel                    *amqp.Channel
-	queue                      string
-	priorities, levels, lowest int
+	connection *amqp.Connection
+	channel    *amqp.Channel
+	queue      string
+	priority   func(int) uint8 // of a message; RabbitMQ has the most urgent last
 
 	consuming  *amqp.Channel // nil if there is no consumer
 	deliveries <-chan amqp.Delivery
-	timer      *time.Timer
-}
-
-// priority is the message's priority of an item. RabbitMQ has the most urgent last.
-func (c *rabbitClient) priority(item Item) uint8 {
-	return uint8(c.lowest + c.levels - 1 - item.Priority*c.levels/c.priorities)
 }
 
 // open opens the channel and declares the queue.
@@ -181,7 +153,7 @@ func (c *rabbitClient) push(ctx context.Context, items []Item) error {
 	confirms := make([]*amqp.DeferredConfirmation, 0, len(items))
 	for _, item := range items {
 		m := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: item.Value}
-		m.Priority = c.priority(item)
+		m.Priority = c.priority(item.Priority)
 		confirm, err := c.channel.PublishWithDeferredConfirm("", c.queue, false, false, m)
 		if err != nil {
 			return err
@@ -207,10 +179,7 @@ func (c *rabbitClient) pop(context.Context, int) ([][]byte, error) {
 	if err == nil && !ok {
 		err = ErrEmpty
 	}
-	if err != nil {
-		return nil, err
-	}
-	return [][]byte{m.Body}, nil
+	return [][]byte{m.Body}, err
 }
 
 // consume starts the client's consumer unless it has one.
@@ -224,25 +193,7 @@ func (c *rabbitClient) consume(prefetch int) (err error) {
 	if err = c.consuming.Qos(prefetch, 0, false); err == nil {
 		c.deliveries, err = c.consuming.Consume(c.queue, "", false, false, false, false, nil)
 	}
-
-	c.timer = time.NewTimer(emptyAfter)
 	return err
-}
-
-// receive returns the next item, or ErrEmpty if none comes.
-func (c *rabbitClient) receive(ctx context.Context) (amqp.Delivery, error) {
-	c.timer.Reset(emptyAfter)
-	select {
-	case d, ok := <-c.deliveries:
-		if !ok {
-			return d, errors.New("the consumer was cancelled")
-		}
-		return d, nil
-	case <-c.timer.C:
-		return amqp.Delivery{}, ErrEmpty
-	case <-ctx.Done():
-		return amqp.Delivery{}, context.Cause(ctx)
-	}
 }
 
 func (c *rabbitClient) work(ctx context.Context, n int) (values [][]byte, err error) {
@@ -252,7 +203,7 @@ func (c *rabbitClient) work(ctx context.Context, n int) (values [][]byte, err er
 
 	var last amqp.Delivery
 	for len(values) < n {
-		d, err := c.receive(ctx)
+		d, err := receive(ctx, c.deliveries)
 		if errors.Is(err, ErrEmpty) && len(values) > 0 {
 			break
 		}

@@ -3,55 +3,41 @@ package peers
 import (
 	"context"
 	"fmt"
-	"math/bits"
-	"slices"
+	"os/exec"
 	"strconv"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // redis keeps a queue in a sorted set. Members begin with a number, because a set has each value
 // once, and so that those of equal score come oldest first. The library pipelines the commands of
-// all clients over a few connections.
+// the clients that share a connection.
 func redis() Peer {
 	program, missing := find("redis-server")
 	return Peer{
 		Name: "Redis", Missing: missing,
-		Start: func(tb testing.TB, folder string) *Server {
-			port := freePort(tb)
-			s := start(tb, port, nil, program,
-				"--bind", "127.0.0.1", "--port", port, "--dir", folder,
+		command: func(_ *Server, folder, port string) *exec.Cmd {
+			return harness.Command(program, "--bind", "127.0.0.1", "--port", port, "--dir", folder,
 				"--save", "", "--appendonly", "yes", "--appendfsync", "always")
-			connect := func(connections int) (rueidis.Client, error) {
-				return rueidis.NewClient(rueidis.ClientOption{
-					InitAddress:       []string{s.address},
-					DisableCache:      true,
-					PipelineMultiplex: bits.Len(uint(connections - 1)), // a power of two
-				})
-			}
-
-			s.await(func() error {
-				client, err := connect(1)
-				if err != nil {
-					return err
-				}
-				defer client.Close()
-
-				// This fails while the server loads its data.
-				return client.Do(tb.Context(), client.B().Ping().Build()).Error()
+		},
+		dial: func(s *Server, queue string, _ int) (func() (*Client, error), error) {
+			client, err := rueidis.NewClient(rueidis.ClientOption{
+				InitAddress:       []string{s.address},
+				DisableCache:      true,
+				PipelineMultiplex: -1, // one connection
 			})
-
-			s.Connect = func(clients, connections, priorities int) []*Client {
-				client, err := connect(connections)
-				must(tb, err)
-				s.onStop(client.Close)
-				return slices.Repeat([]*Client{redisClient(client, queueName(priorities))}, clients)
+			if err != nil {
+				return nil, err
 			}
 
-			return s
+			s.onStop(client.Close)
+			newClient := func() (*Client, error) { return redisClient(client, queue), nil }
+			// This fails while the server loads its data.
+			return newClient, client.Do(s.tb.Context(), client.B().Ping().Build()).Error()
 		},
 	}
 }
@@ -86,10 +72,7 @@ func redisClient(client rueidis.Client, key string) *Client {
 		Pop: func(ctx context.Context, n int) ([][]byte, error) {
 			pop := client.B().Zpopmin().Key(key).Count(int64(n)).Build()
 			items, err := client.Do(ctx, pop).AsZScores()
-			if err != nil {
-				return nil, err
-			}
-			return values(items, func(item rueidis.ZScore) []byte { return valueOf(item.Member) })
+			return values(items, err, func(item rueidis.ZScore) []byte { return valueOf(item.Member) })
 		},
 		Work: func(ctx context.Context, n int) ([][]byte, error) {
 			until := strconv.FormatInt(time.Now().Add(leaseTime).UnixMilli(), 10)
@@ -99,11 +82,7 @@ func redisClient(client rueidis.Client, key string) *Client {
 				remove := client.B().Zrem().Key(working).Member(items...).Build()
 				err = client.Do(ctx, remove).Error()
 			}
-			if err != nil {
-				return nil, err
-			}
-
-			return values(items, valueOf)
+			return values(items, err, valueOf)
 		},
 	}
 }

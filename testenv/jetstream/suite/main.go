@@ -148,8 +148,7 @@ func adapt(source, dir string) (string, error) {
 		return "", err
 	}
 
-	var overlay struct{ Replace map[string]string }
-	overlay.Replace = map[string]string{}
+	replaced := map[string]string{}
 	for _, name := range files {
 		text, err := os.ReadFile(filepath.Join(source, "jetstream", "test", name))
 		if err != nil {
@@ -165,10 +164,10 @@ func adapt(source, dir string) (string, error) {
 			return "", err
 		}
 
-		overlay.Replace[filepath.Join(root, name)] = to
+		replaced[filepath.Join(root, name)] = to
 	}
 
-	list, err := json.Marshal(overlay)
+	list, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
 		return "", err
 	}

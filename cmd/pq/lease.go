@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -49,7 +50,8 @@ is over; then it comes back, unless it was acknowledged. pq work does all this.`
 
 func (l *leasing) run() error {
 	cmd := l.cmd
-	err := cmp.Or(flags.CheckWait("wait", l.wait), flags.CheckAckWait(l.ackWait))
+	err := cmp.Or(flags.CheckWait("wait", l.wait), flags.CheckAckWait(l.ackWait),
+		terminal.Writable(cmd.OutOrStdout()))
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,9 @@ func TestBadContexts(t *testing.T) {
 		c.save("bad", map[string]any{field: "env://x"})
 		bare.fails(exitUsage, "context bad: "+words, "len", "jobs")
 	}
+	// The secret of a context is of no use to somebody else.
+	c.save("bad", map[string]any{"user_jwt": "x", "password": "env://x"})
+	bare.fails(exitError, "", "len", "jobs", "--server", "nats://127.0.0.1:1", "--token", "t")
 	c.save("bad", map[string]any{"cert": "x"})
 	bare.fails(exitUsage, "--tlscert and --tlskey go together", "len", "jobs")
 	must(t, os.WriteFile(filepath.Join(c.dir, "context", "bad.json"), []byte("{"), 0o600))

@@ -14,7 +14,9 @@ import (
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "precious")
-	redirections := map[string]string{"1</dev/null": "bad file descriptor"}
+	redirections := map[string]string{
+		"1</dev/null": "bad file descriptor", ">&-": "standard output is closed",
+	}
 	if runtime.GOOS == "linux" { // other systems have no such device
 		redirections[">/dev/full"] = "no space left on device"
 	}
@@ -23,6 +25,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		p.ends(exitError)
 		p.says(words)
 	}
+	c.start(shell("", ">&-"), "lease", "jobs").ends(exitError)
 	c.start(shell("", ">/dev/null"), "pop", "jobs").ends(exitOK)
 	c.fails(exitEmpty, "empty", "pop", "jobs")
 }

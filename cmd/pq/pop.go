@@ -53,7 +53,7 @@ loses the connection, these items come back within a minute.`,
 func (p *popping) run() error {
 	cmd := p.cmd
 	count, err := flags.OrAll(cmd, "number", p.count, p.all)
-	err = cmp.Or(err, flags.CheckWait("wait", p.wait))
+	err = cmp.Or(err, flags.CheckWait("wait", p.wait), terminal.Writable(cmd.OutOrStdout()))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -43,7 +44,8 @@ func (r *runner) do(cmd *cobra.Command, s *session) client.Work {
 
 		c := exec.CommandContext(ctx, r.program[0], r.program[1:]...)
 		c.Stdin, c.Stdout = bytes.NewReader(job.Value), cmd.OutOrStdout()
-		c.Env = append(os.Environ(), environment(s.of, job)...)
+		c.Env = slices.DeleteFunc(os.Environ(), ofSomeItems.MatchString)
+		c.Env = append(c.Env, environment(s.of, job)...)
 		c.WaitDelay = endCommand
 		killRest := child.Isolate(c)
 		said, err := child.NewStderr(c, cmd.ErrOrStderr())
@@ -109,6 +111,10 @@ func (r *runner) notStarted(ctx context.Context, cmd *cobra.Command, err error) 
 	}
 	return client.Snooze(0)
 }
+
+// ofSomeItems matches what environment sets for some items only. Those in pq work's own environment
+// are of another item: that of a pq work which runs this one.
+var ofSomeItems = regexp.MustCompile(`^PQ_(HEADER_|DEAD_|PRIORITY=|GROUP=)`)
 
 // environment returns what a command is told about its item.
 func environment(q *queue, job *client.Job) []string {

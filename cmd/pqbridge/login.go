@@ -97,8 +97,8 @@ func (a *access) checkFiles() error {
 
 	if a.TLS.Cert != "" && a.TLS.Key != "" { // else validate complains
 		if _, err := tls.LoadX509KeyPair(a.TLS.Cert, a.TLS.Key); err != nil {
-			const variables = "%[1]sTLS_CERT with %[1]sTLS_KEY %[2]s %[3]s: %[4]w"
-			err = fmt.Errorf(variables, a.prefix, a.TLS.Cert, a.TLS.Key, err)
+			variables := fmt.Sprintf("%[1]sTLS_CERT with %[1]sTLS_KEY", a.prefix)
+			err = secretProblem(variables, a.TLS.Cert+" "+a.TLS.Key, err)
 			problems = append(problems, err)
 		}
 	}

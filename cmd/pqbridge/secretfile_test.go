@@ -60,6 +60,17 @@ func TestSecretFile(t *testing.T) {
 	}
 }
 
+// A key in the place of its file is not in the error.
+func TestKeyInsteadOfItsFile(t *testing.T) {
+	t.Setenv("PQ_NATS_TLS_CERT", "/cert.pem")
+	t.Setenv("PQ_NATS_TLS_KEY", "-----BEGIN PRIVATE KEY-----\nhunter2/\n-----END PRIVATE KEY-----")
+	err := configurationError(t)
+	want := "PQ_NATS_TLS_CERT with PQ_NATS_TLS_KEY: "
+	if text := err.Error(); strings.Contains(text, "hunter") || !strings.Contains(text, want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // TestSecretFileMistakes: each gets an error that says what is wrong, without the secret.
 func TestSecretFileMistakes(t *testing.T) {
 	dir := t.TempDir()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -119,7 +120,13 @@ func (b *board) chosen(r *http.Request, q queueRef) (ids []string, found *search
 		return r.PostForm["ids"], nil, err
 	}
 
-	return found.matches(), found, nil
+	// A search may have found more since the dialog said how many there are.
+	ids = found.matches()
+	if n, err := strconv.Atoi(r.PostForm.Get("count")); err == nil {
+		ids = ids[:min(max(n, 0), len(ids))]
+	}
+
+	return ids, found, nil
 }
 
 func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {

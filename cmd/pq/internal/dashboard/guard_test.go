@@ -256,3 +256,22 @@ func TestNothingMatches(t *testing.T) {
 	b.post("/queue/pq/jobs/remove", "ids", ids[0], "back", back).wants(t, 200, `href="`+found+`" data-close`)
 	b.get(found).wants(t, 200, "They are no longer here.")
 }
+
+// An action is about as many items as the dialog has said, whatever a search has found since.
+func TestCountOfDialog(t *testing.T) {
+	r := newRig(t, nil)
+	ids := r.push("a", "b", "c")
+	f := r.board.searches.keep(queueRef{"pq", "jobs"}, itemsFilter{}, ids[:1])
+	b := r.browser()
+	b.get("/queue/pq/jobs/items")
+	dialog := b.post("/queue/pq/jobs/remove", "search", f.id, "dry", "1").wants(t, 200, "Remove 1 item")
+	count := regexp.MustCompile(`name="count" value="(.*?)"`).FindStringSubmatch(dialog.body)
+
+	f.mu.Lock()
+	f.ids = ids
+	f.mu.Unlock()
+	b.post("/queue/pq/jobs/remove", "search", f.id, "count", count[1]).wants(t, 200)
+	if n := r.info().Ready; n != 2 {
+		t.Errorf("%d items are left", n)
+	}
+}

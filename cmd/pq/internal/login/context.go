@@ -17,6 +17,8 @@ import (
 // stored is a context of the nats command line tool: a file that says how to reach a server and how
 // to log in. docs/decisions says why pq reads it itself.
 type stored struct {
+	name string
+
 	URL         string `json:"url"`
 	User        string `json:"user"`
 	Password    string `json:"password"`
@@ -74,7 +76,7 @@ func loadContext(name string) (*stored, error) {
 			"another with nats context select, or name one with --context", name, file)
 	}
 
-	c := &stored{}
+	c := &stored{name: name}
 	if err == nil && json.Unmarshal(text, c) != nil {
 		err = fmt.Errorf("the file %s is no JSON object of texts: "+
 			"save the context again with nats context save", file)
@@ -91,17 +93,27 @@ func loadContext(name string) (*stored, error) {
 	return c, nil
 }
 
+const unknownField = "pq does not know %s: use a context without, " +
+	"such as one with the creds that nsc generate creds prints"
+
 // check returns what pq cannot do.
 func (c *stored) check() error {
 	refused := map[string]string{
 		"nsc": c.NSC, "socks_proxy": c.SocksProxy, "windows_cert_store": c.WinCertStore,
-		"user_jwt": c.UserJWT,
 	}
 	for field, value := range refused {
 		if value != "" {
-			return fmt.Errorf("pq does not know %s: use a context without, "+
-				"such as one with the creds that nsc generate creds prints", field)
+			return fmt.Errorf(unknownField, field)
 		}
+	}
+
+	return nil
+}
+
+// checkLogin returns how pq cannot log in.
+func (c *stored) checkLogin() error {
+	if c.UserJWT != "" {
+		return fmt.Errorf(unknownField, "user_jwt")
 	}
 
 	secrets := []string{c.Password, c.Token, c.Creds, c.NKey}
@@ -160,6 +172,10 @@ func (c *Connection) useContext(set *pflag.FlagSet) error {
 		if set.Changed(login) {
 			return nil
 		}
+	}
+
+	if err := from.checkLogin(); err != nil {
+		return fmt.Errorf("context %s: %w", from.name, err)
 	}
 
 	// The login is the first that the context has, as for the nats tool, and the token.

@@ -24,6 +24,7 @@ type infos struct {
 	groups      kv.Future[[]kv.KeyValue] // counters of groups; nil without priorities
 
 	info Info
+	err  error
 }
 
 // add adds an operation.
@@ -57,10 +58,12 @@ func (n *infos) beginCounters() {
 	n.groups = r.GetRange(n.l.GroupCounters(), kv.RangeOptions{Limit: infoGroupRows})
 }
 
-// finish waits for the counters, reads what else there is, and sets the results. The error is one
-// of the store.
+// finish reads what is left, and sets the results. The error is one of the store.
 func (n *infos) finish() error {
-	err := state.InOrder(n.finishCounters, n.findOldest, n.finishGroups)
+	err := n.err
+	if err == nil {
+		err = n.finishGroups()
+	}
 	if err == nil { // all OpInfos on the queue have one result
 		for _, i := range n.indexes {
 			n.results[i].Info = &n.info
@@ -153,38 +156,36 @@ func (n *infos) addCounter(pair kv.KeyValue) error {
 	return nil
 }
 
-// findOldest reads the first item of each priority, a few at a time because they have values.
-func (n *infos) findOldest() error {
-	var firsts []kv.Range
+// firstItem is the read of the first item of a queue, or of one of its priorities.
+type firstItem struct {
+	*infos
+	keys kv.Range
+	read kv.Future[[]kv.KeyValue]
+}
+
+// firstItems returns what to read to find the oldest item.
+func (n *infos) firstItems() (all []firstItem) {
 	if n.l.Fifo && n.limit > 0 {
-		firsts = append(firsts, n.l.ItemRange())
+		all = append(all, firstItem{infos: n, keys: n.l.ItemRange()})
 	}
 	for _, p := range n.info.Priorities {
-		firsts = append(firsts, n.l.PriorityRange(p.Priority))
+		all = append(all, firstItem{infos: n, keys: n.l.PriorityRange(p.Priority)})
+	}
+	return all
+}
+
+// finish notes the age of the item. The error is ErrCorrupt or one of the store.
+func (f *firstItem) finish() error {
+	pairs, err := f.read.Get()
+	if err != nil || len(pairs) == 0 {
+		return err
 	}
 
-	for some := range slices.Chunk(firsts, n.returned.AtOnce()) {
-		reads := make([]kv.Future[[]kv.KeyValue], len(some))
-		for i, keys := range some {
-			reads[i] = n.snapshot.GetRange(keys, kv.RangeOptions{Limit: 1})
-		}
-		for _, read := range reads {
-			pairs, err := read.Get()
-			if err != nil {
-				return err
-			}
-			if len(pairs) == 0 {
-				continue
-			}
-
-			id, err := n.l.ParseItem(pairs[0].Key)
-			if err != nil {
-				return err
-			}
-			n.info.Oldest = codec.Earliest(n.info.Oldest, codec.PushedAt(&id))
-		}
+	id, err := f.l.ParseItem(pairs[0].Key)
+	if err == nil {
+		f.info.Oldest = codec.Earliest(f.info.Oldest, codec.PushedAt(&id))
 	}
-	return nil
+	return err
 }
 
 // infoGroupRows is the most counters of groups that an OpInfo reads.

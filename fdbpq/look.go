@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -72,12 +73,34 @@ func (q *queueLooks) finishLens() error {
 	return nil
 }
 
-// readItems runs the infos, OpGets and OpRanks. The error is one of the store.
-func (k *looks) readItems() error {
+// readInfos runs the infos, those of all queues together. The error is one of the store.
+func (k *looks) readInfos() error {
 	for _, n := range k.infos {
 		n.beginCounters()
 	}
-	if err := state.Each(k.infos, (*infos).finish); err != nil {
+
+	var firsts []firstItem
+	for _, n := range k.infos {
+		n.err = n.finishCounters()
+		firsts = append(firsts, n.firstItems()...)
+	}
+
+	// A few at a time, because they have values.
+	for some := range slices.Chunk(firsts, k.returned.AtOnce()) {
+		for i := range some {
+			some[i].read = k.snapshot.GetRange(some[i].keys, kv.RangeOptions{Limit: 1})
+		}
+		for i := range some {
+			some[i].err = cmp.Or(some[i].err, some[i].finish())
+		}
+		clear(some)
+	}
+	return state.Each(k.infos, (*infos).finish)
+}
+
+// readItems runs the infos, OpGets and OpRanks. The error is one of the store.
+func (k *looks) readItems() error {
+	if err := k.readInfos(); err != nil {
 		return err
 	}
 

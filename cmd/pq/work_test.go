@@ -45,7 +45,8 @@ func TestWork(t *testing.T) {
 	script := `read -r value
 echo "$value $PQ_QUEUE $PQ_PRIORITY $PQ_DELIVERIES $PQ_HEADER_TRACE_ID$PQ_GROUP ${#PQ_ID} $PQ_PUSHED_AT" | sed 's/ [0-9T:.-]*Z$/ then/; s/ 3[0-9] then/ id then/'
 case $value in bad) exit 1;; worse) exit 65;; esac`
-	p := c.start(nil, "work", "jobs", "--retry-delay", "0", "--drop-on", "65", "--", "sh", "-c", script)
+	inherited := shell("export PQ_GROUP=outer PQ_PRIORITY=9 PQ_HEADER_TRACE_ID=outer; ", "")
+	p := c.start(inherited, "work", "jobs", "--retry-delay", "0", "--drop-on", "65", "--", "sh", "-c", script)
 	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t2\t0\t0\n")
 	p.stop()
 	want := "good jobs 1 1 abcacme id then\nbad jobs 2 1  id then\nbad jobs 2 2  id then\nworse jobs 3 1  id then\n"

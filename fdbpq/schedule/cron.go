@@ -152,8 +152,11 @@ func (w wallTimes) next(after time.Time) time.Time {
 		switch {
 		case w.fixed() && w.skipped(t):
 			return t
-		case !w.day(t): // on to the next date
+		case !w.day(t): // on to the next date, or to the first that matches by the calendar
 			t = ahead(t, time.Duration(24*60-t.Hour()*60-t.Minute())*time.Minute)
+			if near := w.nearDay(t); near.After(t) {
+				t = near
+			}
 		case !w.hour(t):
 			t = ahead(t, time.Duration(60-t.Minute())*time.Minute)
 		case !w.minute(t), w.fixed() && shift(t) < 0 && w.again(t):
@@ -164,6 +167,20 @@ func (w wallTimes) next(after time.Time) time.Time {
 	}
 
 	return time.Time{}
+}
+
+// nearDay returns a time up to two days before the first matching date from t on. It goes by the
+// calendar alone, without a zone, so that years of days take microseconds.
+func (w wallTimes) nearDay(t time.Time) time.Time {
+	date := time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC)
+	for last := date.Add(horizon); !w.day(date) && date.Before(last); {
+		if w.month(date) {
+			date = date.Add(24 * time.Hour)
+		} else {
+			date = time.Date(date.Year(), date.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+		}
+	}
+	return time.Date(date.Year(), date.Month(), date.Day()-2, 0, 0, 0, 0, w.zone)
 }
 
 // ahead returns the time after a duration, or the time before it at which the clock is changed.

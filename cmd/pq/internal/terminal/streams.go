@@ -10,6 +10,9 @@ import (
 // device in its place, for reading as well, which a redirection to it does not.
 func Writable(w io.Writer) error {
 	if f, ok := w.(*os.File); ok {
+		if _, err := f.Write(nil); err != nil { // it is open for reading only
+			return err
+		}
 		null, nullErr := os.Stat(os.DevNull)
 		info, err := f.Stat()
 		if nullErr == nil && err == nil && os.SameFile(info, null) {

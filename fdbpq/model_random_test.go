@@ -322,7 +322,11 @@ func (r *modelRun) finish() {
 		for _, target := range slices.SortedFunc(maps.Keys(r.m.queues), func(a, b fdbpq.Target) int {
 			return cmp.Compare(r.m.queues[a].name, r.m.queues[b].name)
 		}) {
-			for q := r.m.queues[target]; len(q.items) > 0; more = true {
+			q := r.m.queues[target]
+			if len(q.items) > 0 { // none of its groups stays paused
+				r.applyBy(r.main, []modelPart{{q, r.on(q, fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { *s = fdbpq.Settings{} }})}})
+			}
+			for ; len(q.items) > 0; more = true {
 				r.applyBy(r.main, []modelPart{{q, r.on(q, opPopMin)}})
 				r.findAllArrived()
 				r.m.now = r.m.now.Add(time.Minute)

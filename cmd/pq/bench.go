@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"io"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/load"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // benchmark is the command line of pq bench.
@@ -69,9 +67,7 @@ func (b *benchmark) run() error {
 
 	o.Dial = func() (*nats.Conn, error) { return b.ConnectAny(options) }
 
-	bar := b.showProgress(cmd.ErrOrStderr(), &o)
 	report, err := load.Run(cmd.Context(), o)
-	bar.Clear()
 	if errors.Is(err, client.ErrNoBridge) {
 		return withoutBridge(err)
 	}
@@ -84,24 +80,4 @@ func (b *benchmark) run() error {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(report)
 	}
 	return report.Write(cmd.OutOrStdout())
-}
-
-// showProgress draws how many of the items are done, or how much of the time is over if only that
-// is limited.
-func (b *benchmark) showProgress(stderr io.Writer, o *load.Options) *terminal.Progress {
-	whole := o.Count
-	if whole == 0 {
-		whole = o.Duration.Milliseconds()
-	}
-
-	bar := terminal.NewProgress(stderr, whole)
-	o.Progress = func(items int64, elapsed time.Duration) {
-		done := items
-		if o.Count == 0 {
-			done = elapsed.Milliseconds()
-		}
-		bar.Show(done, terminal.Rate(items, "items", elapsed))
-	}
-
-	return bar
 }

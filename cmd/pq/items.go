@@ -69,7 +69,7 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 		b.options.ValueBytes = shownValue
 	}
 
-	b.bar = terminal.NewProgress(b.cmd.ErrOrStderr(), -1)
+	b.bar = terminal.NewProgress(b.cmd.ErrOrStderr())
 	_, err = ask(&b.queue, "", func(ctx context.Context, s *session) (none struct{}, err error) {
 		return none, list(ctx, s)
 	})
@@ -133,8 +133,8 @@ func (s *session) pager(
 }
 
 func (b *browsing) showProgress() {
-	b.bar.Show(b.scanned,
-		fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), terminal.Grouped(b.found)))
+	found := terminal.Grouped(b.found)
+	b.bar.Show(fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), found))
 }
 
 // noteMore tells people how to see the rest.

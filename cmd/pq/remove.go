@@ -174,14 +174,14 @@ func (m *bulk) run([]string) error {
 // untilDone makes as many requests as it takes, with a progress bar on a terminal, and returns how
 // many items that were. A signal ends it after a request.
 func (m *bulk) untilDone(ctx context.Context, s *session) (n int64, err error) {
-	bar := terminal.NewProgress(m.cmd.ErrOrStderr(), -1)
+	bar := terminal.NewProgress(m.cmd.ErrOrStderr())
 	defer bar.Clear()
 
 	for more := true; more && err == nil; {
 		var part int64
 		part, more, err = m.part(ctx, s, n)
 		n += part
-		bar.Show(n, items(n, ""))
+		bar.Show(items(n, ""))
 		if more && err == nil {
 			err = context.Cause(m.cmd.Context())
 		}

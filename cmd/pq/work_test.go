@@ -30,8 +30,6 @@ func (c *cli) has(want string) {
 
 func TestWork(t *testing.T) {
 	c, _ := newCLI(t)
-	t.Setenv("PQ_GROUP", "of another pq work")
-	t.Setenv("PQ_HEADER_TRACE_ID", "of another pq work")
 	c.ok("", "config", "jobs", "max_deliver=2")
 	c.ok("", "push", "jobs", "good", "-p", "1", "-H", "Trace-Id:abc", "--group", "acme")
 	if it := c.item("peek", "jobs"); it.Group != "acme" {

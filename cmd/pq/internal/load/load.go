@@ -14,12 +14,8 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 )
 
-const (
-	// progressEvery is the time between two reports of progress.
-	progressEvery = 200 * time.Millisecond
-	// pause is how long a client waits after an error that may pass.
-	pause = 20 * time.Millisecond
-)
+// pause is how long a client waits after an error that may pass.
+const pause = 20 * time.Millisecond
 
 // Run puts the load on the queue and returns what it measured. If ctx ends early,
 // Run finishes the requests under way and returns what it has measured so far.
@@ -129,30 +125,9 @@ func (r *run) clients(ctx context.Context, queues []*queue) error {
 		}
 	}
 
-	stop := make(chan struct{})
-	var reporting sync.WaitGroup
-	if r.Progress != nil {
-		reporting.Go(func() { r.reportProgress(stop) })
-	}
-
 	running.Wait()
-	close(stop)
-	reporting.Wait()
 	close(failures)
 	return <-failures // the first, or nil
-}
-
-func (r *run) reportProgress(stop <-chan struct{}) {
-	ticker := time.NewTicker(progressEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-ticker.C:
-			r.Progress(r.answered.Load(), time.Since(r.begun))
-		}
-	}
 }
 
 // client makes one request after another until ended ends. It finishes the request

@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -120,13 +121,14 @@ func TestRateAndDuration(t *testing.T) {
 // An interrupt ends the load with what was measured.
 func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	o := options(testenv.New(t, testenv.Options{}))
-	o.Count, o.Duration = 0, time.Hour
-	o.Progress = func(answered int64, _ time.Duration) {
-		if answered > 0 {
-			cancel()
+	e := testenv.New(t, testenv.Options{})
+	o := options(e)
+	o.Mode, o.Count, o.Duration = Push, 0, time.Hour
+	go func() {
+		defer cancel()
+		for n := 0; n == 0; n, _ = strconv.Atoi(string(e.Request("pq.try.len", nil, nil).Data)) {
 		}
-	}
+	}()
 	report, err := Run(ctx, o)
 	if err != nil || report.Operations[0].Count == 0 {
 		t.Fatalf("%+v, %v", report, err)

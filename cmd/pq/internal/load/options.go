@@ -58,9 +58,6 @@ type Options struct {
 	// limit, and one of them must be set.
 	Duration time.Duration
 	Count    int64
-	// Progress, if not nil, is called a few times a second with the number of items so
-	// far.
-	Progress func(items int64, elapsed time.Duration)
 }
 
 // takes reports whether the mode takes items that are in the queue already.
@@ -81,10 +78,10 @@ func (o *Options) Validate() error {
 		subjects.MaxPopBatch)
 	check(o.Batch == 1 || o.Mode != Work, "mode %s with a batch: Workers decide what they ask for",
 		Work)
-	check(o.Connections >= 1, "connections is %d: want at least 1", o.Connections)
-	check(o.Clients >= o.Connections,
-		"%d clients cannot share %d connections: want at least one client each",
-		o.Clients, o.Connections)
+	check(o.Connections >= 1 && o.Connections <= 1000, "connections is %d: want 1 to 1000",
+		o.Connections)
+	check(o.Clients >= o.Connections && o.Clients <= 10_000,
+		"clients is %d: want one for each connection, at most 10000", o.Clients)
 	check(o.Size >= len(mark),
 		"size is %d: want at least %d bytes, which mark the items of the load", o.Size, len(mark))
 	check(o.Priorities >= 1, "priorities is %d: want at least 1", o.Priorities)

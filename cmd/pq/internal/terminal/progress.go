@@ -1,7 +1,6 @@
 package terminal
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -16,24 +15,22 @@ const redrawEvery = 100 * time.Millisecond
 // is safe for concurrent use.
 type Progress struct {
 	terminal io.Writer
-	whole    int64 // -1 if unknown
 
 	mu    sync.Mutex
 	drawn time.Time // last
 	width int       // of what is to be seen, 0 for nothing
 }
 
-// NewProgress returns a line that begins with the share of whole that is done, unless whole is -1,
-// and nil without a terminal. What is over quickly has no line.
-func NewProgress(terminal io.Writer, whole int64) *Progress {
+// NewProgress returns a line, nil without a terminal. What is over quickly has no line.
+func NewProgress(terminal io.Writer) *Progress {
 	if !Is(terminal) {
 		return nil
 	}
-	return &Progress{terminal: terminal, whole: whole, drawn: time.Now()}
+	return &Progress{terminal: terminal, drawn: time.Now()}
 }
 
-// Show draws the line with what is done so far, unless it was drawn just now.
-func (p *Progress) Show(done int64, text string) {
+// Show draws the line, unless it was drawn just now.
+func (p *Progress) Show(text string) {
 	if p == nil {
 		return
 	}
@@ -47,10 +44,6 @@ func (p *Progress) Show(done int64, text string) {
 	}
 
 	p.drawn = now
-	if p.whole > 0 {
-		text = fmt.Sprintf("%d%%, %s", 100*min(done, p.whole)/p.whole, text)
-	}
-
 	if width := Width(p.terminal); width > 0 {
 		text = Clip(text, width-1) // the last column is for the cursor
 	}

@@ -29,12 +29,6 @@ func Plural[T int | int64](n T, thing string) string {
 	return Grouped(int64(n)) + " " + thing + "s"
 }
 
-// Rate says how many things were done in a time, and how many per second.
-func Rate(n int64, things string, in time.Duration) string {
-	perSecond := int64(float64(n) / max(in.Seconds(), 1e-3))
-	return fmt.Sprintf("%s %s, %s/s", Grouped(n), things, Grouped(perSecond))
-}
-
 // InWords writes a duration for people: 0.3 s, 2m5s.
 func InWords(d time.Duration) string {
 	if d < time.Minute {

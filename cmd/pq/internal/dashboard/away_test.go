@@ -120,7 +120,15 @@ func TestAway(t *testing.T) {
 	b.sees("/", `class="connected"`)
 	r.Bridge.BeginStop()
 	<-r.Bridge.Done()
-	b.sees("/", client.ErrNoBridge.Error())
+	b.sees("/", "no bridge answers")
+	b.post("/queue/pq/jobs/push", "value", "keep this").wants(t, 503, "no bridge answers: nothing was changed", "keep this")
+	b.post("/queue/pq/jobs/pause").wants(t, 503, "no bridge answers: nothing was changed", `id="schedules">
+<h2>Schedules</h2>
+<p class="hint">Not known.`)
+	a := b.get("/queue/pq/jobs/items").wants(t, 503, "Not known.")
+	if n := strings.Count(a.body, "no bridge answers"); n != 1 || strings.Contains(a.body, "is listening") {
+		t.Errorf("said %d times: %s", n, a.body)
+	}
 	r.StartBridge().WaitReady()
 	b.sees("/", `class="connected"`)
 	b.get("/queue/pq/jobs/items").wants(t, 200, `class="connected"`)

@@ -110,7 +110,12 @@ func TestAway(t *testing.T) {
 	b.get("/queue/pq/jobs/item/x").wants(t, 503)
 	b.get("/readyz").wants(t, 503, "NATS is away")
 	b.get("/healthz").wants(t, 200)
-	r.board.details.all[queueRef{"pq", "jobs"}].until = time.Time{} // too old, and there is nothing newer
+	r.board.details.mu.Lock()
+	last := r.board.details.all[queueRef{"pq", "jobs"}]
+	r.board.details.mu.Unlock()
+	last.mu.Lock()
+	last.until = time.Time{} // too old, and there is nothing newer
+	last.mu.Unlock()
 	b.get("/queue/pq/jobs").wants(t, 200, "<bdi>a</bdi>")
 	b.post("/queue/pq/jobs/purge", "name", "jobs").wants(t, 503, "NATS is away")
 	b.post("/queue/pq/jobs/push", "value", "keep this").wants(t, 503, "NATS is away", "keep this")

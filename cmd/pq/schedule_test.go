@@ -106,7 +106,7 @@ func TestInfoNamesSchedules(t *testing.T) {
 	}
 	c.ok("", "schedule", "pause", "jobs", "poll-01")
 	got := c.ok("", "info", "jobs")
-	for _, want := range []string{"schedules   poll-00: @yearly, next 20", "            poll-01: @yearly, paused\n"} {
+	for _, want := range []string{"schedules   poll-00: @yearly UTC, next 20", "            poll-01: @yearly UTC, paused\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("printed %q, want %q", got, want)
 		}

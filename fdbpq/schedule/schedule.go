@@ -173,7 +173,10 @@ func (s *Schedule) When() string {
 		}
 		return "every " + text
 	}
-	return strings.TrimSpace(s.Cron + " " + s.Zone)
+	if strings.HasPrefix(s.Cron, everyPrefix) {
+		return s.Cron
+	}
+	return s.Cron + " " + cmp.Or(s.Zone, "UTC")
 }
 
 // Size returns about how many bytes the value and headers of an item have.

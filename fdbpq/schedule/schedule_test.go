@@ -254,3 +254,17 @@ func TestChanges(t *testing.T) {
 		t.Errorf("%d different jitters", len(seen))
 	}
 }
+
+// When names the time zone of an expression, which an interval does not have.
+func TestWhen(t *testing.T) {
+	for want, s := range map[string]Schedule{
+		"0 3 * * * UTC":        {Cron: "0 3 * * *"},
+		"@daily Europe/Berlin": {Cron: "@daily", Zone: "Europe/Berlin"},
+		"@every 90s":           {Cron: "@every 90s"},
+		"every 1h":             {Every: Duration(time.Hour)},
+	} {
+		if got := s.When(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -47,7 +47,7 @@ func TestForms(t *testing.T) {
 	for field, text := range map[string]string{"ttl": "1ms", "headers": "Pq-Id: mine"} {
 		push("value", "kept <&>", "unique", "kept", field, text)
 		b.refuses("#push", map[string]string{"value": "kept <&>", "unique": "kept", field: text})
-		b.until(`$("#push [name=` + field + `]").ariaInvalid == "true"`)
+		b.until(`$("#push [name=` + field + `]").ariaInvalid == "true" && document.activeElement.name == "` + field + `"`)
 	}
 	s.lengths("jobs", 0, 0, 1)
 
@@ -87,8 +87,10 @@ func TestPauseAndPurge(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	jobs := s.client.PriorityQueue("jobs")
-	s.push("jobs", 0, "a", "b", "c")
-	_, err := jobs.Push(t.Context(), 0, []byte("d"), client.Delay(1000*time.Hour))
+	s.push("jobs", 0, "a", "b")
+	_, err := jobs.Push(t.Context(), 0, []byte("c"), client.Group("acme"))
+	must(t, err)
+	_, err = jobs.Push(t.Context(), 0, []byte("d"), client.Delay(1000*time.Hour))
 	must(t, err)
 	b := newTab(t, s.url)
 	b.expect("status of 4")
@@ -100,6 +102,16 @@ func TestPauseAndPurge(t *testing.T) {
 	if set := s.settings("jobs"); !set.PauseUntil.IsZero() {
 		t.Errorf("still paused until %v", set.PauseUntil)
 	}
+
+	b.seesIn("#depth", "acme")
+	b.press("#depth", "Pause")
+	b.seesIn("#depth", "(paused)", "Resume")
+	b.seesIn("#pause", "Group acme is passed over.")
+	b.seesIn("#head", "Paused groups are passed over: acme.")
+	b.until(`document.activeElement.closest("#depth button")`)
+	b.press("#depth", "Resume")
+	b.until(`!$("#pause").innerText.includes("acme")`)
+
 	began := time.Now()
 	b.fill("#pause [name=for]", "1000h")
 	b.press("#pause", "Pause")

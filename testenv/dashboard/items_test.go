@@ -115,7 +115,7 @@ func TestItemActions(t *testing.T) {
 	b.refuses("#act", map[string]string{"priority": "soon"})
 	b.fill("#act [name=priority]", "-2")
 	b.press("#act", "Move 1 item")
-	b.seesIn("#act", "1 item moved")
+	b.seesIn("#act", "1 item moved to priority -2")
 
 	// All on the page.
 	pick()

@@ -70,6 +70,8 @@ func TestLayout(t *testing.T) {
 	holder := client.Holder(strings.Repeat("worker-of-a-long-name/", 5))
 	_, err := s.client.PriorityQueue("jobs").LeaseMin(t.Context(), client.AckWait(12*time.Hour), holder)
 	must(t, err)
+	_, err = s.client.PriorityQueue("jobs").Push(t.Context(), 0, nil, client.Group(strings.Repeat("a-tenant-", 14)))
+	must(t, err)
 	_, err = s.client.PriorityQueue("jobs").Configure(t.Context(), client.Settings{
 		PauseUntil: time.Now().Add(1000 * time.Hour), Backoff: []time.Duration{time.Second, time.Hour},
 	})

@@ -97,7 +97,8 @@ func TestKilledBridge(t *testing.T) {
 	late.expect("status of ")
 	for _, path := range []string{"/queue/pq/absent", "/queue/pq/events/items", "/queue/pq/events/item/x"} {
 		late.open(path)
-		late.seesIn("main", client.ErrNoBridge.Error())
+		late.seesIn("#status", "no bridge answers")
+		late.seesIn("main", "Not known.")
 		late.seesIn("#as-of", "not known yet")
 		late.fits()
 	}

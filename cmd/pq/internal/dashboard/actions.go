@@ -39,7 +39,7 @@ func (b *board) confirm(w http.ResponseWriter, r *http.Request, v *confirmView) 
 	if v.Error != "" {
 		code = http.StatusBadRequest
 	}
-	b.show(w, code, "confirm", b.newShell(r, v.Queue.Name, "queues"), v)
+	b.show(w, code, "confirm", b.newShell(r, v.Queue.Name, navOf(v.Queue)), v)
 }
 
 // done shows what an action has done.
@@ -50,8 +50,9 @@ func (b *board) done(w http.ResponseWriter, r *http.Request, v *doneView, err er
 	b.live.asked.forget(v.Queue) // the next page shows the new counts
 	b.dead.expire()
 	b.busy.expire()
-	b.log(r, v.Action, v.Queue, "items", v.Count, "done", v.Done, "of", v.found, "error", v.Error)
-	b.show(w, codeOf(err), "done", b.newShell(r, v.Queue.Name, "queues"), v)
+	b.log(r, v.Action, v.Queue, "items", v.Count, "done", v.Done, "of", v.found,
+		"priority", v.Priority, "error", v.Error)
+	b.show(w, codeOf(err), "done", b.newShell(r, v.Queue.Name, navOf(v.Queue)), v)
 }
 
 func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
@@ -144,16 +145,16 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 	}
 
 	dry := r.PostForm.Get("dry") != ""
-	v := &confirmView{Priority: strings.TrimSpace(r.PostForm.Get("priority"))}
-	v.actionView = actionView{
+	v := &confirmView{actionView: actionView{
 		Action: action, Queue: q, Count: int64(len(ids)), Back: r.PostForm.Get("back"),
-	}
+	}}
 
 	if found != nil {
 		v.Search = found.id
 	}
 
 	if action == "move" {
+		v.Priority = strings.TrimSpace(r.PostForm.Get("priority"))
 		b.prepareMove(r.Context(), v, &do, dry)
 	}
 

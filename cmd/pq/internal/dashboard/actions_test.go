@@ -37,7 +37,7 @@ func TestPush(t *testing.T) {
 	for name, value := range map[string]string{"headers ": "Pq-Id: mine", "priority": "1.5", "delay": "soon", "ttl": "1ms", "unique": strings.Repeat("u", 600), "headers": "no colon", "msg_id": strings.Repeat("m", 600)} {
 		name = strings.TrimSpace(name) // a second one of headers
 		a := b.post(path, "value", "typed value", name, value).wants(t, 400, "typed value", value)
-		if regexp.MustCompile(`name="`+name+`"[^>]*aria-invalid`).FindString(a.body) == "" {
+		if regexp.MustCompile(`name="`+name+`"[^>]*aria-invalid="true" aria-describedby="err-`+name+`"(?s:.*)<span class="err" id="err-`+name+`"`).FindString(a.body) == "" {
 			t.Errorf("%s is not marked: %s", name, a.body)
 		}
 	}
@@ -75,7 +75,7 @@ func TestSettings(t *testing.T) {
 
 	b.post("/queue/pq/jobs/pause", "for", "soon").wants(t, 400, "soon", "want a duration")
 	b.post("/queue/pq/jobs/pause", "for", "0s").wants(t, 400, "above zero")
-	b.post("/queue/pq/jobs/pause", "for", "10m").wants(t, 200, "Resume")
+	b.post("/queue/pq/jobs/pause", "for", "10m").wants(t, 200, "Resume", "Paused: nothing is served.")
 	if left := time.Until(r.info().Settings.PauseUntil); left < 9*time.Minute || left > 10*time.Minute {
 		t.Errorf("paused for %v", left)
 	}
@@ -88,10 +88,13 @@ func TestSettings(t *testing.T) {
 		t.Error("still paused")
 	}
 
-	b.post("/queue/pq/jobs/push", "value", "x", "group", "acme & co").wants(t, 200, "pushed ")
-	b.post("/queue/pq/jobs/pause", "group", " acme & co ").wants(t, 200, "acme &amp; co</bdi> is passed over", "/resume")
-	b.post("/queue/pq/jobs/pause", "group", "b").wants(t, 200, "b</bdi> is passed over")
-	b.get("/queue/pq/jobs").wants(t, 200, "(paused)", "At a limit or paused: 1 of the groups", `value="acme &amp; co,b"`)
+	b.post("/queue/pq/jobs/push", "value", "of the paused", "group", "acme & co").wants(t, 200, "pushed ")
+	b.post("/queue/pq/jobs/push", "value", "of nobody").wants(t, 200, "pushed ")
+	b.sees("/queue/pq/jobs", "of the paused", "of nobody", `<option value="acme &amp; co">`, "Pause<span")
+	b.post("/queue/pq/jobs/pause", "group", " acme & co ").wants(t, 200, "acme &amp; co</bdi> is passed over", "/resume").lacks(t, "No item of this group")
+	b.post("/queue/pq/jobs/pause", "group", "b").wants(t, 200, "b</bdi> is passed over. <span class=\"hint\">No item of this group")
+	b.get("/").wants(t, 200, "2 groups paused")
+	b.get("/queue/pq/jobs").wants(t, 200, "(paused)", "At a limit or paused: 1 of the groups", `value="acme &amp; co,b"`, "of nobody", "passed over: <bdi>acme &amp; co</bdi>, <bdi>b</bdi>", "Resume<span").lacks(t, "of the paused")
 	b.post("/queue/pq/jobs/pause", "group", " ").wants(t, 400, "want 1 to 128 bytes")
 	b.post("/queue/pq/jobs/resume", "group", "acme & co").wants(t, 200).lacks(t, "co</bdi> is passed over")
 	if paused := r.info().Settings.PausedGroups; fmt.Sprint(paused) != "[b]" {
@@ -190,7 +193,7 @@ func TestActionsOnItems(t *testing.T) {
 
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "dry", "1").wants(t, 200, `name="priority"`, "The smallest of a ready item here is 5.")
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "up").wants(t, 400, `value="up"`)
-	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 200)
+	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 200, "1 item moved to priority -3")
 	b.post("/queue/q/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 400)
 	item, err := r.jobs.PeekMin(ctx)
 	must(t, err)
@@ -209,7 +212,7 @@ func TestActionsOnItems(t *testing.T) {
 	b.get("/queue/pq/jobs/item/none").wants(t, 400)
 	b.get("/queue/x/jobs").wants(t, 404)
 	b.get("/queue/pq/"+url.PathEscape("a b")).wants(t, 404)
-	if !strings.Contains(r.log.String(), "action=remove queue=pq.jobs") || !strings.Contains(r.log.String(), "items=2 done=1") {
+	if !strings.Contains(r.log.String(), "action=remove queue=pq.jobs") || !strings.Contains(r.log.String(), "items=2 done=1") || !strings.Contains(r.log.String(), "done=1 priority=-3") {
 		t.Errorf("logged %s", r.log)
 	}
 }
@@ -260,6 +263,9 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("%d items are home", n)
 	}
 	counted("broken", "1 dead letter")
+	b.get("/queue/pq/jobs-dead").wants(t, 200, `href="/dead" aria-current="page"`, ">By cause<")
+	none := b.post("/queue/pq/jobs/search", "match", "three").wants(t, 303).Header.Get("Location")
+	b.sees(none, "Nothing matches.", "/queue/pq/jobs-dead/search", `name="match" value="three"`, "Search its 1 dead letters")
 	if page := b.get("/dead"); strings.Contains(page.body, "no user") || strings.Contains(page.body, "too late") {
 		t.Errorf("still there: %s", page.mainText())
 	}
@@ -287,7 +293,7 @@ func TestSearch(t *testing.T) {
 	b.get(found).lacks(t, "number 27")
 
 	b.post("/queue/x/jobs/search").wants(t, 404)
-	b.post("/queue/pq/jobs/search", "header", "no colon").wants(t, 400, `value="no colon"`)
+	b.post("/queue/pq/jobs/search", "header", "no colon").wants(t, 400, `value="no colon"`).lacks(t, "No items here")
 	b.get("/queue/pq/jobs/items?search=none").wants(t, 404)
 	b.get("/queue/pq/jobs/items?match="+strings.Repeat("x", 300)).wants(t, 400, "want at most 256")
 }

@@ -110,6 +110,13 @@ func TestAway(t *testing.T) {
 	b.get("/queue/pq/jobs/item/x").wants(t, 503)
 	b.get("/readyz").wants(t, 503, "NATS is away")
 	b.get("/healthz").wants(t, 200)
+	r.board.details.mu.Lock()
+	last := r.board.details.all[queueRef{"pq", "jobs"}]
+	r.board.details.mu.Unlock()
+	last.mu.Lock()
+	last.until = time.Time{} // too old, and there is nothing newer
+	last.mu.Unlock()
+	b.get("/queue/pq/jobs").wants(t, 200, "<bdi>a</bdi>")
 	b.post("/queue/pq/jobs/purge", "name", "jobs").wants(t, 503, "NATS is away")
 	b.post("/queue/pq/jobs/push", "value", "keep this").wants(t, 503, "NATS is away", "keep this")
 	if after := asOf(b.get("/")); after != before {
@@ -120,7 +127,15 @@ func TestAway(t *testing.T) {
 	b.sees("/", `class="connected"`)
 	r.Bridge.BeginStop()
 	<-r.Bridge.Done()
-	b.sees("/", client.ErrNoBridge.Error())
+	b.sees("/", "no bridge answers")
+	b.post("/queue/pq/jobs/push", "value", "keep this").wants(t, 503, "no bridge answers: nothing was changed", "keep this")
+	b.post("/queue/pq/jobs/pause").wants(t, 503, "no bridge answers: nothing was changed", `id="schedules">
+<h2>Schedules</h2>
+<p class="hint">Not known.`)
+	a := b.get("/queue/pq/jobs/items").wants(t, 503, "Not known.")
+	if n := strings.Count(a.body, "no bridge answers"); n != 1 || strings.Contains(a.body, "is listening") {
+		t.Errorf("said %d times: %s", n, a.body)
+	}
 	r.StartBridge().WaitReady()
 	b.sees("/", `class="connected"`)
 	b.get("/queue/pq/jobs/items").wants(t, 200, `class="connected"`)

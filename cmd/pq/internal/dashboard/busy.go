@@ -82,10 +82,7 @@ func (v *busyView) add(q queueRef, items []client.StoredItem) {
 
 // since is when an item was leased. Of those that do not say it, the oldest come first.
 func since(row busyRow) time.Time {
-	if row.LeasedAt == nil {
-		return time.Time{}
-	}
-	return *row.LeasedAt
+	return *cmp.Or(row.LeasedAt, &time.Time{})
 }
 
 func (b *board) getBusy(w http.ResponseWriter, r *http.Request) {

@@ -234,7 +234,7 @@ func (f *figures) row(now time.Time, ref queueRef, q *queueState) queueRow {
 		}
 	}
 
-	row.Paused = set.PauseUntil.After(now)
+	row.Paused, row.PausedGroups = set.PauseUntil.After(now), set.PausedGroups
 	if !set.PauseUntil.Equal(target.Forever) {
 		row.PausedUntil = set.PauseUntil
 	}

@@ -164,11 +164,7 @@ func ends(name string) []string {
 
 // faint is the class of numbers that say nothing: 0, or not known.
 func faint(v any) string {
-	value := reflect.ValueOf(v)
-	if value.Kind() == reflect.Pointer {
-		value = value.Elem()
-	}
-	if !value.IsValid() || value.IsZero() {
+	if value := reflect.Indirect(reflect.ValueOf(v)); !value.IsValid() || value.IsZero() {
 		return "z"
 	}
 	return ""

@@ -209,6 +209,7 @@ func (b *board) change(r *http.Request, q queueRef, action string, c *subjects.C
 	_, err := ask(r.Context(), b.gateway, q, subjects.Config, configure)
 	b.log(r, action, q, "change", string(c.Encode()), "error", err)
 	b.live.asked.forget(q)
+	b.details.forget(q)
 	return err
 }
 

@@ -76,6 +76,9 @@ func deniedBy(err error) string {
 // errAway is the error of all requests while the connection is down.
 var errAway = fmt.Errorf("%w: NATS is away: try again when it is back", client.ErrNotSent)
 
+// errNoBridge is client.ErrNoBridge without the subject: none listens on any.
+var errNoBridge = errors.New("no bridge answers")
+
 func newGateway(o *Options) *gateway {
 	g := &gateway{
 		nc: o.Conn, grammar: o.Grammar, timeout: o.Timeout,
@@ -164,6 +167,10 @@ func (g *gateway) send(
 	}()
 
 	err := request(ctx)
+	if errors.Is(err, client.ErrNoBridge) {
+		return errNoBridge
+	}
+
 	if why := context.Cause(ctx); err != nil && errors.Is(why, errRefused) {
 		return why
 	}

@@ -74,7 +74,7 @@ func (b *board) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
 		v.Rank = b.rank(r.Context(), &rows[0])
 	}
 
-	b.show(w, code, "item", b.newShell(r, q.Name, "queues"), v)
+	b.show(w, code, "item", b.newShell(r, q.Name, navOf(q)), v)
 }
 
 // rank returns how many items would be served before one, nil if that is not known.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -48,16 +47,18 @@ func (b *board) optionsOf(f itemsFilter) (o client.ItemsOptions, err error) {
 // newItems returns a list of items that has none yet.
 func (b *board) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsView {
 	_ = b.live.ask(r.Context(), q) // the list itself says what is wrong
+	known := b.live.one(q)
 	return &itemsView{
-		Queue: q, Filter: f, Can: b.gateway.may(r.Context(), q), Counts: b.live.one(q).counts,
+		Queue: q, Filter: f, Can: b.gateway.may(r.Context(), q),
+		Counts: known.counts, DeadQueue: known.DeadQueue,
 	}
 }
 
 func (b *board) showItems(w http.ResponseWriter, r *http.Request, code int, v *itemsView) {
 	isDead := func(row itemRow) bool { return row.Dead != nil }
-	v.IsDead = slices.ContainsFunc(v.Rows, isDead) ||
-		len(v.Rows) == 0 && strings.HasSuffix(v.Queue.Name, settings.DeadSuffix)
-	s := b.newShell(r, v.Queue.Name, "queues")
+	nav := navOf(v.Queue)
+	v.IsDead = slices.ContainsFunc(v.Rows, isDead) || len(v.Rows) == 0 && nav == "dead"
+	s := b.newShell(r, v.Queue.Name, nav)
 	if v.Search != nil && v.Search.Running && s.Refresh > 0 {
 		s.Refresh = soonTime
 	}

@@ -21,9 +21,9 @@ type kept[V any] struct {
 	until time.Time
 }
 
-// get returns what is kept for a key. If there is nothing, or it is too old, get calls ask, which
-// returns a value and how long to keep it.
-func (m *memo[K, V]) get(key K, ask func() (V, time.Duration)) V {
+// get returns what is kept for a key. If there is nothing, or it is too old, get calls ask with
+// that, which returns a value and how long to keep it.
+func (m *memo[K, V]) get(key K, ask func(V) (V, time.Duration)) V {
 	m.mu.Lock()
 	if m.all == nil || len(m.all) >= maxKept {
 		m.all = map[K]*kept[V]{}
@@ -40,7 +40,7 @@ func (m *memo[K, V]) get(key K, ask func() (V, time.Duration)) V {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !time.Now().Before(k.until) {
-		value, lasts := ask()
+		value, lasts := ask(k.value)
 		k.value, k.until = value, time.Now().Add(lasts)
 	}
 

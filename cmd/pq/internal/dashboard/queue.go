@@ -22,10 +22,12 @@ const (
 )
 
 // details are what the page of a queue shows besides its info: the first items, and the schedules.
-// They are nil if the user may not look at them.
+// They are nil if the user may not look at them, and the last ones that are known if a bridge did
+// not say them now.
 type details struct {
-	head      []client.StoredItem
-	schedules []*client.ScheduleRecord
+	head                          []client.StoredItem
+	schedules                     []*client.ScheduleRecord
+	headUnknown, schedulesUnknown bool
 }
 
 func (b *board) getQueue(w http.ResponseWriter, r *http.Request, q queueRef) {
@@ -34,7 +36,7 @@ func (b *board) getQueue(w http.ResponseWriter, r *http.Request, q queueRef) {
 }
 
 func (b *board) showQueue(w http.ResponseWriter, r *http.Request, code int, v *queueView) {
-	s := b.newShell(r, v.Name, "queues")
+	s := b.newShell(r, v.Name, navOf(v.queueRef))
 	s.AsOf = v.asOf
 	b.show(w, code, "queue", s, v)
 }
@@ -56,8 +58,9 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 	v.CountsChart, v.RatesChart = charts(known.points)
 	v.Settings = settingsOf(q, v.Info)
 
-	more := b.detailsOf(ctx, q)
+	more := b.detailsOf(ctx, known.queueRow)
 	v.Head = b.rowsOf(q, more.head)
+	v.HeadUnknown, v.SchedulesUnknown = more.headUnknown, more.schedulesUnknown
 	for _, record := range more.schedules {
 		v.Schedules = append(v.Schedules, scheduleRow{q, v.Paused, v.Can, record})
 	}
@@ -68,17 +71,32 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 	return v
 }
 
-func (b *board) detailsOf(ctx context.Context, q queueRef) details {
-	return b.details.get(q, func() (details, time.Duration) {
+func (b *board) detailsOf(ctx context.Context, row queueRow) details {
+	q, paused := row.queueRef, row.PausedGroups
+	return b.details.get(q, func(d details) (details, time.Duration) {
 		first := client.ItemsOptions{
 			State: subjects.StateReady, Limit: headItems, ValueBytes: b.valueBytes(rowBytes),
 		}
-		page, _ := b.gateway.items(ctx, q, first)
-		schedules, _ := b.gateway.schedules(ctx, q) // what the user may not see, is left out
-		if ctx.Err() != nil {
-			return details{}, 0 // nobody waits for it
+		if len(paused) > 0 { // their items are passed over
+			first.Limit = pageRows
 		}
-		return details{page.Items, schedules}, detailTime
+
+		page, err := b.gateway.items(ctx, q, first)
+		if d.headUnknown = err != nil && deniedBy(err) == ""; !d.headUnknown {
+			items := slices.DeleteFunc(page.Items, func(item client.StoredItem) bool {
+				return slices.Contains(paused, cmp.Or(item.Headers[subjects.HeaderGroup]...))
+			})
+			d.head = items[:min(len(items), headItems)]
+		}
+
+		schedules, err := b.gateway.schedules(ctx, q)
+		if d.schedulesUnknown = err != nil && deniedBy(err) == ""; !d.schedulesUnknown {
+			d.schedules = schedules // what the user may not see, is left out
+		}
+		if ctx.Err() != nil {
+			return d, 0 // nobody waits for it
+		}
+		return d, detailTime
 	})
 }
 

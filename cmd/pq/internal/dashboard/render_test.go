@@ -106,7 +106,7 @@ var (
 	attrs = regexp.MustCompile(`([^\s"'=<>]+)(?:=("[^"]*"|'[^']*'|[^\s"'>]+))?`)
 	// known are the elements of the templates. Style attributes and handlers are what the policy of the
 	// dashboard forbids.
-	known = regexp.MustCompile(`^/?(html|head|meta|title|link|script|body|a|header|nav|main|div|section|h1|h2|p|span|dl|dt|dd|ul|li|` +
+	known = regexp.MustCompile(`^/?(html|head|meta|title|link|script|body|a|header|nav|main|div|section|datalist|h1|h2|p|span|dl|dt|dd|ul|li|` +
 		`form|label|input|select|option|textarea|button|fieldset|legend|noscript|table|caption|thead|tbody|tr|th|td|time|svg|rect|` +
 		`polyline|figure|figcaption|details|summary|dialog|footer|kbd|code|strong|abbr|bdi|q|br|pre|progress)$`)
 	forbidden = regexp.MustCompile(`(?i)^(on.*|style|srcdoc|.*hostile.*)$`)

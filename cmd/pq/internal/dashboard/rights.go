@@ -36,7 +36,8 @@ func (g *gateway) may(ctx context.Context, q queueRef) can {
 // permissions returns what the NATS server says that the user may publish, nil if it may not ask
 // that.
 func (g *gateway) permissions(ctx context.Context) *discovery.Permissions {
-	return g.allowed.get(struct{}{}, func() (*discovery.Permissions, time.Duration) {
+	type allowed = *discovery.Permissions
+	return g.allowed.get(struct{}{}, func(allowed) (allowed, time.Duration) {
 		var user *discovery.User
 		err := g.send(ctx, discovery.UserSubject, func(ctx context.Context) (err error) {
 			user, err = discovery.LoggedIn(ctx, g.nc)

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -51,15 +50,9 @@ type scheduleRow struct {
 
 // byNext orders schedules by when they fire next. Those that do not fire come last.
 func byNext(a, b scheduleRow) int {
-	next := func(r scheduleRow) time.Time {
-		if r.Next.IsZero() {
-			return target.Forever
-		}
-		return r.Next
-	}
 	return cmp.Or(
-		next(a).Compare(next(b)), strings.Compare(a.Queue.Name, b.Queue.Name),
-		strings.Compare(a.ID, b.ID),
+		cmp.Or(a.Next, target.Forever).Compare(cmp.Or(b.Next, target.Forever)),
+		strings.Compare(a.Queue.Name, b.Queue.Name), strings.Compare(a.ID, b.ID),
 	)
 }
 

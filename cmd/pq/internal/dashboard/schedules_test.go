@@ -53,7 +53,7 @@ func TestSchedules(t *testing.T) {
 	if slices.SortFunc(rows, byNext); !rows[0].Next.Equal(now) || !rows[2].Next.IsZero() {
 		t.Errorf("the order is %v, %v, %v", rows[0].Next, rows[1].Next, rows[2].Next)
 	}
-	b.get("/schedule?kind=pq&queue=jobs&id=nightly").wants(t, 200, `value="0 3 * * *"`, `value="Europe/Berlin"`, "a\nreport", "X-Tenant: acme", `value="g"`, `value="-7"`, "0 pushed")
+	b.get("/schedule?kind=pq&queue=jobs&id=nightly").wants(t, 200, `/ <a href="/queue/pq/jobs">jobs</a>`, `value="0 3 * * *"`, `value="Europe/Berlin"`, "a\nreport", "X-Tenant: acme", `value="g"`, `value="-7"`, "0 pushed")
 
 	for fields, says := range map[string]string{ // the first of two with a name counts
 		"cron=0 3 * *": "0 3 * *", "every=1ms": "1s to ten years", "every=soon": "want a duration", "cron=@daily&every=15m": "not both",

@@ -61,6 +61,14 @@ func (q queueRef) Items(state string) string {
 	return q.Path() + "/items?state=" + url.QueryEscape(state)
 }
 
+// navOf is the page marked in the navigation on the pages of a queue.
+func navOf(q queueRef) string {
+	if strings.HasSuffix(q.Name, settings.DeadSuffix) {
+		return "dead"
+	}
+	return "queues"
+}
+
 // Named is another queue of the same kind.
 func (q queueRef) Named(name string) queueRef { return queueRef{q.Kind, name} }
 
@@ -145,9 +153,11 @@ type queueRow struct {
 	// DeadQueue is its dead-letter queue, if that has items. IsDead says that it is one itself.
 	DeadQueue *queueRef
 	IsDead    bool
-	// Paused says that pops are paused, PausedUntil the end of that.
-	Paused      bool
-	PausedUntil time.Time
+	// Paused says that pops are paused, PausedUntil the end of that. PausedGroups are
+	// the groups that are.
+	Paused       bool
+	PausedUntil  time.Time
+	PausedGroups []string
 }
 
 // Page "queue".
@@ -163,10 +173,13 @@ type queueView struct {
 	Info *client.QueueInfo
 	// CountsChart has ready, leased and delayed items, RatesChart pushes and pops.
 	CountsChart, RatesChart series
-	// Head has the first items, at most 5; nil if the user may not look at them.
+	// Head has the first items but those of paused groups, at most 5; nil if the user may not look
+	// at them.
 	Head []itemRow
 	// Schedules are those of the queue; nil if the user may not list them.
 	Schedules []scheduleRow
+	// HeadUnknown and SchedulesUnknown say that no bridge has said them now.
+	HeadUnknown, SchedulesUnknown bool
 	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), group,
 	// msg_id and unique, and Pause has for and group.
 	Settings    settingsForm
@@ -222,11 +235,12 @@ type itemsView struct {
 	Queue  queueRef
 	Can    can
 	IsDead bool // the items are dead letters
-	// Counts are those of the queue.
-	Counts counts
-	Filter itemsFilter
-	Rows   []itemRow
-	Pager  pager
+	// Counts are those of the queue, and DeadQueue is where its dead letters are, if it has any.
+	Counts    counts
+	DeadQueue *queueRef
+	Filter    itemsFilter
+	Rows      []itemRow
+	Pager     pager
 	// Search is the search whose matches are shown, nil for a plain look.
 	Search *searchView
 	// Err is why there are no items, such as that the user may not look at them.
@@ -324,6 +338,8 @@ type actionView struct {
 	Search string
 	// Back is the page to go to then, "" for the list of the items.
 	Back string
+	// Priority of a move is as typed.
+	Priority string
 	// Error is what is wrong with what was typed or, once it ran, why it ended early.
 	Error string
 }
@@ -334,10 +350,10 @@ type confirmView struct {
 	// IDs or Search or State (of a purge) say which ones; they are posted back, without dry.
 	IDs   []string
 	State subjects.State
-	// Priority of a move, and Name of the queue to purge, are as typed. Least is the smallest
-	// priority of a ready item, nil if there is none.
-	Priority, Name string
-	Least          *int64
+	// Name of the queue to purge is as typed. Least is the smallest priority of a ready item, nil
+	// if there is none.
+	Name  string
+	Least *int64
 	// Sample has some of the items.
 	Sample []itemRow
 }

@@ -179,8 +179,11 @@
     (all[Math.min(at, all.length - 1)] ?? main).focus({ preventScroll: true });
   }
 
-  // held is where the focus was when a form was sent: the id of an element, and the stop in it.
+  // held is where the focus was when a form was sent: the id of an element, and the stop in it. The first field with
+  // an error goes before that.
   let held = null;
+
+  const invalid = '[aria-invalid="true"]';
 
   document.addEventListener("htmx:beforeRequest", (e) => {
     const { target, requestConfig } = e.detail, scope = target === act ? $("#main") : target;
@@ -189,7 +192,9 @@
 
   function landHeld() {
     const scope = held && document.getElementById(held.id);
-    if (scope) land(scope, held.at);
+    const wrong = scope && $(invalid, scope);
+    if (wrong) wrong.focus();
+    else if (scope) land(scope, held.at);
     held = null;
   }
 
@@ -370,5 +375,6 @@
   held = JSON.parse(sessionStorage.getItem("held"));
   sessionStorage.removeItem("held");
   landHeld();
+  if (document.activeElement === document.body) $(invalid)?.focus();
   refreshSoon();
 })();

@@ -138,7 +138,7 @@ func (r *run) client(ended context.Context, q *queue) error {
 		err := r.request(context.WithoutCancel(ended), q, name)
 		switch {
 		case passes(err):
-			rest(ended)
+			time.Sleep(pause)
 		case err != nil:
 			return err
 		}
@@ -169,16 +169,6 @@ func (r *run) next(ended context.Context) bool {
 func passes(err error) bool {
 	return errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnavailable) ||
 		errors.Is(err, client.ErrUnknownOutcome)
-}
-
-// rest waits before a client tries again.
-func rest(ended context.Context) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ended.Done():
-	}
 }
 
 // note counts a request.

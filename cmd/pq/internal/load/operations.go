@@ -136,13 +136,9 @@ func (r *run) work(ended context.Context, q *queue, concurrency int) error {
 		return err
 	}
 
-	if err := worker.Run(ended); err != nil {
-		return err
+	err = worker.Run(ended)
+	if err == nil && errors.Is(context.Cause(ended), errForeign) {
+		err = errForeign
 	}
-
-	if err := context.Cause(ended); errors.Is(err, errForeign) {
-		return err
-	}
-
-	return nil
+	return err
 }

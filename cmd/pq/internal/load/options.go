@@ -81,7 +81,7 @@ func (o *Options) Validate() error {
 	check(o.Connections >= 1 && o.Connections <= 1000, "connections is %d: want 1 to 1000",
 		o.Connections)
 	check(o.Clients >= o.Connections && o.Clients <= 10_000,
-		"clients is %d: want one for each connection, at most 10000", o.Clients)
+		"clients is %d: want at least one client each for connections, at most 10000", o.Clients)
 	check(o.Size >= len(mark),
 		"size is %d: want at least %d bytes, which mark the items of the load", o.Size, len(mark))
 	check(o.Priorities >= 1, "priorities is %d: want at least 1", o.Priorities)

@@ -3,7 +3,6 @@ package terminal
 import (
 	"io"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -11,14 +10,11 @@ import (
 // redrawEvery is the least time between two drawings of a progress line.
 const redrawEvery = 100 * time.Millisecond
 
-// Progress is a line on a terminal that says how far something is. A nil Progress shows nothing. It
-// is safe for concurrent use.
+// Progress is a line on a terminal that says how far something is. A nil Progress shows nothing.
 type Progress struct {
 	terminal io.Writer
-
-	mu    sync.Mutex
-	drawn time.Time // last
-	width int       // of what is to be seen, 0 for nothing
+	drawn    time.Time // last
+	width    int       // of what is to be seen, 0 for nothing
 }
 
 // NewProgress returns a line, nil without a terminal. What is over quickly has no line.
@@ -35,9 +31,6 @@ func (p *Progress) Show(text string) {
 		return
 	}
 
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
 	now := time.Now()
 	if now.Sub(p.drawn) < redrawEvery {
 		return
@@ -48,23 +41,14 @@ func (p *Progress) Show(text string) {
 		text = Clip(text, width-1) // the last column is for the cursor
 	}
 
-	p.clearLocked()
+	p.Clear()
 	p.width = utf8.RuneCountInString(text)
 	_, _ = io.WriteString(p.terminal, text) // a line that cannot be drawn is no reason to stop
 }
 
 // Clear removes the line. The next call of Show draws it again.
 func (p *Progress) Clear() {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clearLocked()
-}
-
-func (p *Progress) clearLocked() {
-	if p.width > 0 {
+	if p != nil && p.width > 0 {
 		_, _ = io.WriteString(p.terminal, "\r"+strings.Repeat(" ", p.width)+"\r")
 		p.width = 0
 	}

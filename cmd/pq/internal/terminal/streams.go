@@ -17,8 +17,7 @@ func Writable(w io.Writer) error {
 		info, err := f.Stat()
 		if nullErr == nil && err == nil && os.SameFile(info, null) {
 			if _, err := f.Read(make([]byte, 1)); err == io.EOF {
-				return errors.New("standard output is closed: to discard items, use >" +
-					os.DevNull)
+				return errors.New("standard output is closed: to discard items, use >/dev/null")
 			}
 		}
 	}

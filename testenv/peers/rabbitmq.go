@@ -41,8 +41,8 @@ func rabbitMQ() []Peer {
 	return []Peer{peer("RabbitMQ_classic", false), peer("RabbitMQ_quorum", true)}
 }
 
-// declaration returns how a queue for that many priorities is declared in a version of RabbitMQ, how
-// many levels of priority it then has, and the lowest of them, the least urgent.
+// declaration returns how a queue for that many priorities is declared in a version of RabbitMQ,
+// how many levels of priority it then has, and the lowest of them, the least urgent.
 //
 // Quorum queues take messages without a priority for those with 4. The library sends no priority
 // for 0, so of the 32 that there are from version 4.3 on it has 31. Before, 4 and less were one

@@ -72,7 +72,9 @@ func redisClient(client rueidis.Client, key string) *Client {
 		Pop: func(ctx context.Context, n int) ([][]byte, error) {
 			pop := client.B().Zpopmin().Key(key).Count(int64(n)).Build()
 			items, err := client.Do(ctx, pop).AsZScores()
-			return values(items, err, func(item rueidis.ZScore) []byte { return valueOf(item.Member) })
+			return values(items, err, func(item rueidis.ZScore) []byte {
+				return valueOf(item.Member)
+			})
 		},
 		Work: func(ctx context.Context, n int) ([][]byte, error) {
 			until := strconv.FormatInt(time.Now().Add(leaseTime).UnixMilli(), 10)

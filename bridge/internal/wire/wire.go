@@ -18,13 +18,9 @@ const (
 	CRLF       = "\r\n"
 )
 
-// importedReplies is the start of the reply subjects of requests that came from another NATS
-// account through an import.
-const importedReplies = "_R_."
-
-// Imported reports whether a reply subject belongs to a request from another NATS account. NATS
-// lets nobody publish with such a reply subject.
-func Imported(reply string) bool { return strings.HasPrefix(reply, importedReplies) }
+// Imported reports whether a reply subject belongs to a request that came from another NATS account
+// through an import. NATS lets nobody publish with such a reply subject.
+func Imported(reply string) bool { return strings.HasPrefix(reply, "_R_.") }
 
 // HeaderSize returns the number of bytes that h takes in a message.
 func HeaderSize(h map[string][]string) int {

@@ -47,12 +47,11 @@ func (o *Options) check(ctx context.Context, q *queue) error {
 	}
 
 	item, err := q.PeekItem(ctx, false)
-	switch {
-	case errors.Is(err, client.ErrEmpty):
+	if errors.Is(err, client.ErrEmpty) {
 		return nil
-	case err == nil && !isOurs(item):
-		return errForeign
 	}
-
+	if err == nil && !isOurs(item) {
+		err = errForeign
+	}
 	return err
 }

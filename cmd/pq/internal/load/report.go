@@ -73,9 +73,7 @@ func (r *Report) Write(w io.Writer) error {
 			row.Errors)
 	}
 
-	if err := table.Flush(); err != nil {
-		return err
-	}
+	_ = table.Flush() // a Builder takes it all
 
 	if r.RanDry {
 		b.WriteString("\nThe queue ran empty.\n")

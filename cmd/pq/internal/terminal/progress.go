@@ -27,16 +27,11 @@ func NewProgress(terminal io.Writer) *Progress {
 
 // Show draws the line, unless it was drawn just now.
 func (p *Progress) Show(text string) {
-	if p == nil {
+	if p == nil || time.Since(p.drawn) < redrawEvery {
 		return
 	}
 
-	now := time.Now()
-	if now.Sub(p.drawn) < redrawEvery {
-		return
-	}
-
-	p.drawn = now
+	p.drawn = time.Now()
 	if width := Width(p.terminal); width > 0 {
 		text = Clip(text, width-1) // the last column is for the cursor
 	}

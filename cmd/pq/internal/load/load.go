@@ -14,9 +14,6 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 )
 
-// pause is how long a client waits after an error that may pass.
-const pause = 20 * time.Millisecond
-
 // Run puts the load on the queue and returns what it measured. If ctx ends early,
 // Run finishes the requests under way and returns what it has measured so far.
 //
@@ -138,7 +135,7 @@ func (r *run) client(ended context.Context, q *queue) error {
 		err := r.request(context.WithoutCancel(ended), q, name)
 		switch {
 		case passes(err):
-			time.Sleep(pause)
+			time.Sleep(20 * time.Millisecond)
 		case err != nil:
 			return err
 		}

@@ -11,10 +11,7 @@ import (
 )
 
 // Names of the operations that a load mixes. Others have the name of the mode.
-const (
-	opPush = string(Push)
-	opPop  = string(Pop)
-)
+const opPush, opPop = string(Push), string(Pop)
 
 // operations are the names of the operations of the load.
 func (o *Options) operations() []string {

@@ -53,7 +53,7 @@ var table = []*Setting{
 		Field: func(s *Settings) any { return &s.PauseUntil }},
 	{Name: "max_leased", About: "most leases at a time", Most: MaxCount,
 		Field: func(s *Settings) any { return &s.MaxLeased }},
-	{Name: "max_items", About: "most items in the queue", Most: MaxCount,
+	{Name: "max_items", About: "most items in a queue", Most: MaxCount,
 		Field: func(s *Settings) any { return &s.MaxItems }},
 	{Name: "max_bytes", About: "most bytes in the queue", Most: MaxTotalBytes,
 		Field: func(s *Settings) any { return &s.MaxBytes }},

@@ -166,6 +166,7 @@ func (l *live) list(ctx context.Context) {
 
 // ask brings a queue up to date. All who ask in the same tick share the answer.
 func (l *live) ask(ctx context.Context, ref queueRef) error {
+	//lint:ignore ST1008 the error is what the memo keeps, for that duration
 	return l.asked.get(ref, func(error) (error, time.Duration) {
 		within, cancel := context.WithTimeout(ctx, pollTime)
 		defer cancel()

@@ -3,13 +3,13 @@ package load
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
@@ -126,7 +126,8 @@ func TestInterrupt(t *testing.T) {
 	o.Mode, o.Count, o.Duration = Push, 0, time.Hour
 	go func() {
 		defer cancel()
-		for n := 0; n == 0; n, _ = strconv.Atoi(string(e.Request("pq.try.len", nil, nil).Data)) {
+		for err := error(client.ErrEmpty); errors.Is(err, client.ErrEmpty); {
+			_, err = client.New(e.Conn).PriorityQueue("try").PeekMin(ctx)
 		}
 	}()
 	report, err := Run(ctx, o)

@@ -300,6 +300,7 @@ func (b *tab) fill(selector, text string) {
 // use for it.
 func (b *tab) keys(keys string) {
 	b.Helper()
+	b.until(`document.readyState == "complete"`) // the program that takes keys runs
 	for _, key := range keys {
 		press := input.DispatchKeyEventParams{Key: string(key), Text: string(key)}
 		switch key {

@@ -149,9 +149,9 @@ func routed(v *verb, span []fdbpq.Op) bool {
 	return span[0].Kind == fdbpq.OpConfigure || span[len(span)-1].Kind == fdbpq.OpLease
 }
 
-// forwardable returns the headers to forward a push with: its own, without those that a NATS server
-// has added. Other requests are forwarded without headers: theirs were for NATS, which must not act
-// on them twice.
+// forwardable returns the headers with which a push is forwarded: its own, except what a NATS
+// server has added. Other requests are forwarded without headers: theirs were for NATS, which must
+// not act on them twice.
 func (h *handler) forwardable(m *nats.Msg, v *verb) nats.Header {
 	grouped := v.op == fdbpq.OpPush && !v.several && m.Header[subjects.HeaderGroup] != nil
 	if !grouped || h.b.peers.Router.Count() == 1 {

@@ -31,8 +31,8 @@ func (q *Queue) Lease(ctx context.Context, options ...LeaseOption) (*Delivery, e
 	return q.lease(ctx, subjects.Dequeue, options)
 }
 
-// LeaseMinBatch leases up to n items, 1 to 1,000, in one transaction: those that n calls of
-// LeaseMin would lease. Acknowledge each of them, or all with [Client.AckAll]. Its results and
+// LeaseMinBatch leases up to n items, 1 to 1,000, in one transaction: the same items as n calls of
+// LeaseMin. Acknowledge each of them, or all with [Client.AckAll]. Its results and
 // errors are those of [PriorityQueue.PopMinBatch].
 func (q *PriorityQueue) LeaseMinBatch(ctx context.Context, n int,
 	options ...LeaseOption) ([]*Delivery, error) {

@@ -181,7 +181,7 @@ func observeSize(expected *atomic.Int64, largest int, items bool) {
 	}
 }
 
-// countTraffic counts the items that a request pushed, and those that it popped or settled.
+// countTraffic counts the items that a request pushed, popped or settled.
 func countTraffic(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 	in, out := int64(0), int64(0)
 	for i := range ops {
@@ -200,7 +200,7 @@ func countTraffic(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 }
 
 // itemsMoved returns how many items an operation that succeeded has pushed, and how many it has
-// popped or settled. Those that somebody purged, removed or redrove are no work that was done.
+// popped or settled. Purged, removed and redriven items do not count: nobody worked on them.
 func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
 	switch op.Kind {
 	case fdbpq.OpPush:

@@ -217,7 +217,7 @@ func TestNextOwnerSweeps(t *testing.T) {
 	}
 }
 
-// A bridge sweeps what only it knows of, whoever owns the queue.
+// A bridge sweeps what it alone knows of, even if another one owns the queue.
 func TestOtherBridgesSweep(t *testing.T) {
 	inSweeping(t, false, func(w *sweeping) {
 		a, b := w.start(0, nil), w.start(1, nil)

@@ -32,8 +32,8 @@ func (p *pull) overhead() int {
 	return baseOverhead + 2*len(p.consumer.stream.name) + len(p.consumer.name)
 }
 
-// deliver sends the items of a request, and discards those that were already delivered max_deliver
-// times. If it cannot send all the others, it returns why, and those not sent go back.
+// deliver sends the items of a request. An item that was already delivered max_deliver times is
+// discarded. If an item cannot be sent, deliver returns why, and the rest go back.
 func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error) {
 	now, clock := time.Now(), p.f.config.Now()
 	maxDeliver := int64(p.consumer.config.MaxDeliver)

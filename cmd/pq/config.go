@@ -102,8 +102,8 @@ func newPause(a *app) *cobra.Command {
 		Use:   "pause QUEUE",
 		Short: "Let pops and leases find nothing",
 		Long: `Let pops and leases of a queue find nothing until pq resume, or for a time.
-Those that wait go on waiting; pushes and acknowledgements go on too. With
---group, items of the other groups are served, and so are items without one.
+Pops that wait keep waiting; pushes and acknowledgements go on. With --group,
+items of the other groups are served, and so are items without one.
 The queue must be in use: pq config QUEUE pause_until=TIME pauses one that is
 to come.`,
 		Example: `  pq pause jobs

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 // A child ends with a test that is killed.
 func TestChildEndsWithItsParent(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux ends it")
+		t.Skip("only Linux ends children with their parent")
 	}
 	parent := Command(os.Args[0])
 	parent.Env = append(os.Environ(), parentVariable+"=1")

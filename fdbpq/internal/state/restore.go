@@ -202,9 +202,11 @@ func (g *Ledger) dueBesideItems() (entries [][]byte, err error) {
 		keys kv.Range
 		due  func(value []byte) time.Time // zero for what cannot be read
 	}{
-		{g.L.RecordRange(codec.ScheduleRecord), func(value []byte) time.Time {
-			r, _ := schedule.Parse(value)
-			return r.Next
+		{g.L.RecordRange(codec.ScheduleRecord), func(value []byte) (at time.Time) {
+			if r, err := schedule.Parse(value); err == nil {
+				at = r.Next
+			}
+			return at
 		}},
 		{g.L.RecordRange(codec.ConsumerRecord), codec.ConsumerExpires},
 		{g.L.AllOf(codec.KindBucket), codec.BucketRowDue},

@@ -131,7 +131,7 @@ func (r *run) clients(ctx context.Context, queues []*queue) error {
 // under way: that has a context of its own.
 func (r *run) client(ended context.Context, q *queue) error {
 	name := r.operations()[0]
-	for r.next(ended) {
+	for !r.dry.Load() && r.next(ended) {
 		err := r.request(context.WithoutCancel(ended), q, name)
 		switch {
 		case passes(err):
@@ -140,9 +140,6 @@ func (r *run) client(ended context.Context, q *queue) error {
 			return err
 		}
 
-		if r.dry.Load() {
-			return nil
-		}
 		if r.Mode == Mixed && name == opPush {
 			name = opPop
 		} else if r.Mode == Mixed {

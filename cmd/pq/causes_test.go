@@ -47,10 +47,14 @@ func TestDeadByCause(t *testing.T) {
 		t.Errorf("printed %+v", line)
 	}
 	// A cause, as it is printed, is opened with --error.
-	for text, want := range map[string]int{line.Text: 2, line.Example: 1, "no such user": 2, "no such": 0} {
+	for text, want := range map[string]int{line.Text: 2, line.Example: 1, "no such user": 2} {
 		if got := c.ok("", "dead", "--error", text); strings.Count(got, "\n") != want {
 			t.Errorf("--error %q printed %q, want %d lines", text, got, want)
 		}
+	}
+	const none = "pq: no dead letter has this error or cause: pq dead --by cause lists those there are\n"
+	if stdout, stderr, code := c.run("", "dead", "--error", "no such"); stdout != "" || stderr != none || code != exitOK {
+		t.Errorf("of no cause: %q, %q, exit code %d", stdout, stderr, code)
 	}
 }
 

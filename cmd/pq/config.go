@@ -105,7 +105,7 @@ func newPause(a *app) *cobra.Command {
 Pops that wait keep waiting; pushes and acknowledgements go on. With --group,
 items of the other groups are served, and so are items without one.
 The queue must be in use: pq config QUEUE pause_until=TIME pauses one that is
-to come.`,
+to come. It prints what is paused now.`,
 		Example: `  pq pause jobs
   pq pause jobs --for 10m
   pq pause jobs --group acme`,
@@ -132,16 +132,27 @@ func (q *queue) pause(group string, during time.Duration) error {
 	return q.setPause(change)
 }
 
-// setPause changes what is paused of a queue that is in use: the name of another is misspelt.
+// setPause changes what is paused of a queue that is in use, the name of another is misspelt, and
+// prints what is paused now.
 func (q *queue) setPause(change *subjects.Change) error {
-	_, err := ask(q, "the pause may have changed",
+	now, err := ask(q, "the pause may have changed",
 		func(ctx context.Context, s *session) (none client.Settings, err error) {
 			if text := s.suggest(ctx); text != "" {
 				return none, errors.New(text)
 			}
 			return s.queue.ChangeSettings(ctx, change)
 		})
-	return err
+	if err != nil {
+		return err
+	}
+
+	text := ""
+	for _, line := range subjects.SettingTexts(&now) {
+		if strings.HasPrefix(line, "pause") {
+			text += terminal.Plain(line) + "\n"
+		}
+	}
+	return q.print(reply{text: text}, false)
 }
 
 func newResume(a *app) *cobra.Command {

@@ -80,12 +80,14 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 	return nil
 }
 
-// noteNoLetters tells people who named a queue that nothing was printed, and why if the name is
-// wrong: it may be that of the queue that the dead letters are in.
+// noteNoLetters tells people who named a queue or an error that nothing was printed, and why if the
+// name is wrong: it may be that of the queue that the dead letters are in.
 func (b *browsing) noteNoLetters(ctx context.Context, s *session) {
 	home, isDead := strings.CutSuffix(b.name, settings.DeadSuffix)
 	switch {
+	case b.name == "" && b.died == "":
 	case b.name == "":
+		b.say("no dead letter has this error or cause: pq dead --by cause lists those there are")
 	case isDead:
 		b.say("%s is where dead letters of %s are: pq dead %s lists them", b.name, home, home)
 	case !s.noteUnused(ctx):

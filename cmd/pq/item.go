@@ -17,7 +17,8 @@ func newPeek(a *app) *cobra.Command {
 		Use:   "peek QUEUE",
 		Short: "Print the first item, and leave it in the queue",
 		Long: `Print the value of the item that pq pop would take, and leave it in the queue;
-on a terminal, a newline follows. pq items lists several.`,
+on a terminal, a newline follows and control characters are escaped. pq items
+lists several.`,
 		Example: `  pq peek jobs
   pq items jobs --state ready --limit 20 | pq get jobs -`,
 	}, func([]string) error {

@@ -100,15 +100,15 @@ func TestWhyAnItemIsADeadLetter(t *testing.T) {
 // On a terminal, people see it too, and commands of pq work hear of it.
 func TestWhoHearsOfDeadLetters(t *testing.T) {
 	c, _ := newCLI(t)
-	c.ok("", "push", "jobs", "x")
+	c.ok("", "push", "jobs", "x\x1b]0;y\a")
 	c.bury("the disk is full")
 	const script = `echo "$PQ_DEAD_QUEUE, $PQ_DEAD_REASON, $PQ_DEAD_ERROR, $PQ_DEAD_DELIVERIES, ${PQ_DEAD_AT%%-*}"; exit 1`
 	p := c.start(nil, "work", "jobs-dead", "--retry-delay", "0", "--", "sh", "-c", script)
 	p.sees(&p.stdout, "jobs, max_deliver, the disk is full, 1, 2")
 	p.stop()
-	c.prints("x", "peek", "jobs-dead")
+	c.prints("x\x1b]0;y\a", "peek", "jobs-dead")
 	term := newTerminal(t, 80)
 	term.start(c, nil, "pop", "jobs-dead").ends(exitOK)
-	term.sees("x\r\n")
-	term.shows("pq: a dead letter of jobs: max_deliver after 1 delivery: the disk is full", "x")
+	term.sees("y\\a\r\n")
+	term.shows("pq: a dead letter of jobs: max_deliver after 1 delivery: the disk is full", `x\x1b]0;y\a`)
 }

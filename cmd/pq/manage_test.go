@@ -99,8 +99,8 @@ func TestPauseAndResume(t *testing.T) {
 
 	c.ok("", "push", "jobs", "urgent", "--group", "acme", "-p", "1")
 	c.ok("", "push", "jobs", "other", "--group", "b\x1b,c", "-p", "2")
-	c.ok("", "pause", "jobs", "--group", "acme")
-	c.ok("", "pause", "jobs", "--group", "acme") // twice is once
+	c.prints("paused_groups=acme\n", "pause", "jobs", "--group", "acme")
+	c.prints("paused_groups=acme\n", "pause", "jobs", "--group", "acme") // twice is once
 	c.prints("other", "pop", "jobs")
 	c.fails(exitEmpty, "the groups of the ready items are paused", "pop", "jobs")
 	c.ok("", "pause", "jobs", "--group", "b\x1b,c")

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -84,7 +86,7 @@ func (d *deadLetter) String() string {
 }
 
 // print prints an item in a single write. A newline follows a value unless it is the only one and
-// is not printed on a terminal.
+// is not printed on a terminal, which gets control characters escaped.
 func (p *printer) print(cmd *cobra.Command, it *item, only bool) error {
 	out := cmd.OutOrStdout()
 	if p.json {
@@ -104,9 +106,18 @@ func (p *printer) print(cmd *cobra.Command, it *item, only bool) error {
 		line = append(line, '\n')
 	}
 
+	if terminal.Is(out) {
+		line = controls.ReplaceAllFunc(line, func(c []byte) []byte {
+			return []byte(strings.Trim(strconv.Quote(string(c)), `"`))
+		})
+	}
+
 	_, err := out.Write(line)
 	return err
 }
+
+// controls are the characters that a terminal can take for commands.
+var controls = regexp.MustCompile(`[^\P{Cc}\n\t]`)
 
 func newItem(q *queue, from *client.Item) *item {
 	it := &item{

@@ -214,7 +214,7 @@ func TestLinearizable(t *testing.T) {
 		})
 		f.calm()
 		wantFIFO(t, history)
-		switch porcupine.CheckOperationsTimeout(sequentialQueue, history, 2*time.Second) {
+		switch porcupine.CheckOperationsTimeout(sequentialQueue, history, 20*time.Second) {
 		case porcupine.Illegal:
 			t.Fatalf("round %d: no order of the %d operations explains their results", round, len(history))
 		case porcupine.Unknown:

@@ -19,7 +19,7 @@ import (
 func TestJetStreamPage(t *testing.T) {
 	harness.OnlyNightly(t)
 	g := newGuide(t)
-	wantWords(t, g.sh("pq doctor\n"), "1 bridge connected for JetStream's programs")
+	wantWords(t, g.sh("pq doctor\n"), "off, connected for JetStream's programs")
 	g.follow("jetstream.md", func(b block, _ string) {
 		switch b.kind {
 		case "conf the server", "sh the bridge": // TestJetStreamOwnServer

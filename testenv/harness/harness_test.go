@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		fmt.Println(child.Process.Pid)
-		select {}
+		time.Sleep(time.Hour) // select {} would be a deadlock, which ends it
 	}
 	Main(m)
 }

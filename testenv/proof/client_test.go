@@ -35,7 +35,7 @@ func newLine(t *testing.T, url string) *line {
 	l := &line{}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	nc, err := nats.Connect(url,
-		nats.MaxReconnects(-1), nats.ReconnectWait(5*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(5*time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { l.giveUp() }),
 		nats.SyncQueueLen(1024), // by default each pop of several items allocates half a megabyte
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // cut connections leave broken messages

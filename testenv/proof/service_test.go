@@ -28,6 +28,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
@@ -86,6 +87,7 @@ func serveNATS(ctx context.Context, c *serviceConfig) error {
 		return err
 	}
 	o := &server.Options{Host: host, NoSigs: true, NoLog: true, JetStream: c.StoreDir != "", StoreDir: c.StoreDir}
+	testenv.PatientLogins(o)
 	if c.Strangers {
 		keepApart(o)
 	}

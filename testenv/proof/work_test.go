@@ -74,15 +74,16 @@ type shop struct {
 var workQueues = []string{"work", "fifo-work"}
 
 func (s *shop) run() {
-	ctx := context.Background()
 	change := client.Settings{
 		MaxDeliver: maxDeliver, Backoff: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond},
 		DuplicateWindow: 24 * time.Hour, // producers repeat pushes until they count, even if they were suspended meanwhile
 	}
 	c := s.clients[0]
 	for _, queue := range workQueues {
-		_, err := queueOf(c.client, queue).managed().Configure(ctx, change)
-		must(s.t, err)
+		c.insist("settings", func(ctx context.Context) error {
+			_, err := queueOf(c.client, queue).managed().Configure(ctx, change)
+			return err
+		})
 		for _, o := range []client.WorkerOptions{
 			{Concurrency: 4, AckWait: workLease},
 			{Concurrency: 2, Prefetch: 4, AckWait: workLease + workLease/2},
@@ -183,6 +184,9 @@ func (s *shop) checkDead() {
 			}
 			if errors.Is(err, client.ErrEmpty) {
 				break
+			}
+			if errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrUnknownOutcome) {
+				continue // a slow disk
 			}
 			must(s.t, err)
 		}

@@ -97,6 +97,7 @@ func writeFile(t *testing.T, files vfs.FS, path string, content []byte) {
 func TestDamagedManifest(t *testing.T) {
 	s := newDamagedStore(t)
 	s.flushed(4)
+	s.files = s.killed() // with which no compaction goes on
 	path, original := manifest(t, s.files)
 	opened := 0
 	spoil := func(content []byte, what string) {
@@ -136,6 +137,7 @@ func TestDamagedManifest(t *testing.T) {
 func TestTornManifest(t *testing.T) {
 	s := newDamagedStore(t)
 	s.flushed(4)
+	s.files = s.killed() // with which no compaction goes on
 	path, content := manifest(t, s.files)
 	begins := records(t, content)
 	last := content[begins[len(begins)-1]:]

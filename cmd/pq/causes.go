@@ -47,9 +47,7 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 	}
 
 	b.bar.Clear()
-	if causes.Letters == 0 {
-		b.noteNoLetters(ctx, s)
-	}
+	b.noteNoLetters(ctx, s)
 
 	out := b.cmd.OutOrStdout()
 	if b.json {

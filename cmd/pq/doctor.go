@@ -222,13 +222,7 @@ func (d *diagnosis) checkBridge(s *session, b *discovery.Bridge) {
 
 // skew returns how far a clock is ahead, at least: it was read at some time between two others.
 func skew(at, asked, arrived time.Time) time.Duration {
-	switch {
-	case at.After(arrived):
-		return at.Sub(arrived)
-	case at.Before(asked):
-		return at.Sub(asked)
-	}
-	return 0
+	return max(at.Sub(arrived), 0) + min(at.Sub(asked), 0)
 }
 
 func (d *diagnosis) checkStore(s *session) {
@@ -238,7 +232,8 @@ func (d *diagnosis) checkStore(s *session) {
 		d.reportUnanswered("store", list, err)
 		return
 	}
-	d.report(fine, "store", "it answers in "+roundTrip(began), "")
+	took := time.Since(began).Round(10 * time.Microsecond)
+	d.report(fine, "store", fmt.Sprintf("it answers in %v", took), "")
 }
 
 // checkQueue asks a queue harmless questions. A user who may only push to it may ask none.
@@ -247,9 +242,10 @@ func (d *diagnosis) checkQueue(s *session) {
 	s.use(q)
 	began := time.Now()
 	n, err := s.queue.Len(s.usable)
+	took := time.Since(began).Round(10 * time.Microsecond)
 	if err == nil {
 		d.report(fine, "queue",
-			fmt.Sprintf("%s answers in %s: %s", q.name, roundTrip(began), items(n, "ready")), "")
+			fmt.Sprintf("%s answers in %v: %s", q.name, took, items(n, "ready")), "")
 		if info, err := s.queue.Info(s.usable); err == nil && info.Source != nil {
 			r, toDo := fine, ""
 			if info.Source.Stopped+info.Source.Waiting != "" {
@@ -265,11 +261,6 @@ func (d *diagnosis) checkQueue(s *session) {
 
 	length := subjects.Request{Kind: q.kind(), Verb: subjects.Len, Queue: q.name}
 	d.reportUnanswered("queue", length, err)
-}
-
-// roundTrip is the time since then.
-func roundTrip(began time.Time) string {
-	return time.Since(began).Round(10 * time.Microsecond).String()
 }
 
 // reportUnanswered reports that a request failed.

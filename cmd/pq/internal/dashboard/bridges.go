@@ -75,7 +75,12 @@ func (b *bridgeState) isGone() bool { return b.missed > maxMissed }
 
 func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.BridgeStats) {
 	next := bridgeRow{Stats: stats, BridgeStats: said, Seen: now}
-	next.addEndpoints()
+	for _, e := range stats.Endpoints {
+		next.Requests += int64(e.NumRequests)
+		next.Errors += int64(e.NumErrors)
+		next.LastError = shorten(cmp.Or(e.LastError, next.LastError))
+	}
+
 	counters := map[queueRef]subjects.QueueTraffic{}
 	for _, q := range said.Queues {
 		counters[queueRef{q.Kind, q.Queue}] = q
@@ -100,14 +105,6 @@ func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.Bri
 	}
 
 	b.bridgeRow, b.counters, b.missed = next, counters, 0
-}
-
-// addEndpoints sums up what the bridge counts for each of its endpoints.
-func (row *bridgeRow) addEndpoints() {
-	for _, e := range row.Endpoints {
-		row.Requests, row.Errors = row.Requests+int64(e.NumRequests), row.Errors+int64(e.NumErrors)
-		row.LastError = shorten(cmp.Or(e.LastError, row.LastError))
-	}
 }
 
 // ratesOf returns the rates of a queue, nil if no bridge counts them.

@@ -11,6 +11,8 @@ const (
 	// Two points of a history are pointStep apart at least. However many queues there are, their
 	// histories take some 15 MB, because thousands are listed more rarely.
 	pointStep = 2 * time.Second
+	// outage without a point is a gap in a chart.
+	outage = time.Minute
 )
 
 // point is what was seen of a queue, or of all together, at one time.
@@ -32,8 +34,7 @@ func (h *history) add(p point) {
 	for old < len(h.points) && p.at.Sub(h.points[old].at) > historyTime {
 		old++
 	}
-	h.points = append(h.points[:0], h.points[old:]...)
-	h.points = append(h.points, p)
+	h.points = append(append(h.points[:0], h.points[old:]...), p)
 }
 
 // line returns a number at even intervals until now, as far back as there are any.
@@ -67,9 +68,10 @@ func charts(points []point) (countsChart, ratesChart series) {
 
 	for i, p := range points {
 		at[i] = p.at.Unix()
+		afterGap := i > 0 && p.at.Sub(points[i-1].at) > outage
 		counts := []float64{float64(p.ready), float64(p.leased), float64(p.delayed)}
 		for line, n := range append(counts, float64(p.in), float64(p.out)) {
-			if n >= 0 {
+			if n >= 0 && !afterGap {
 				lines[line][i] = &n
 			}
 		}

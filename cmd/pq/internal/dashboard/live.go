@@ -153,7 +153,9 @@ func (l *live) list(ctx context.Context) {
 		return
 	}
 
-	l.listed = now
+	if failed == nil {
+		l.listed = now
+	}
 	l.record(now, found)
 	for ref, q := range l.queues {
 		if _, ok := found[ref]; !ok && failed == nil {

@@ -105,17 +105,14 @@ func (l *logins) logOut(w http.ResponseWriter, r *http.Request, session string) 
 }
 
 // setCookie gives the browser the session. The browser also sends it when it follows a link from
-// another site; the guard refuses anything else that comes from there.
+// another site; the guard refuses anything else that comes from there. A proxy says whether the
+// browser uses HTTPS. Forging that only locks out the forger.
 func (l *logins) setCookie(w http.ResponseWriter, r *http.Request, session string) {
 	http.SetCookie(w, &http.Cookie{
 		Name: l.cookie, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
-		Secure: isHTTPS(r),
+		Secure: r.Header.Get("X-Forwarded-Proto") == "https",
 	})
 }
-
-// isHTTPS reports whether a proxy says that the browser uses HTTPS. Forging it only locks out the
-// forger.
-func isHTTPS(r *http.Request) bool { return r.Header.Get("X-Forwarded-Proto") == "https" }
 
 func (b *board) getLogin(w http.ResponseWriter, r *http.Request) {
 	b.showLogin(w, r, http.StatusOK, localPath(r.FormValue("next")), "")

@@ -117,8 +117,7 @@ func (s *searches) keep(q queueRef, f itemsFilter, ids []string) *search {
 // add keeps a search. If there are too many, it drops all that have ended. s.mu is held.
 func (s *searches) add(q queueRef, f itemsFilter, cancel context.CancelCauseFunc) *search {
 	if len(s.all) >= keptSearches {
-		hasEnded := func(_ string, f *search) bool { return !f.view().Running }
-		maps.DeleteFunc(s.all, hasEnded)
+		maps.DeleteFunc(s.all, func(_ string, f *search) bool { return !f.view().Running })
 	}
 
 	found := &search{id: rand.Text(), queue: q, filter: f, cancel: cancel}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -69,19 +70,10 @@ func escaped(r rune, bytes string) string {
 	switch {
 	case r == utf8.RuneError && len(bytes) == 1:
 		return fmt.Sprintf(`\x%02x`, bytes[0])
-	case r == '\n', r == '\t':
+	case r == '\n', r == '\t', unicode.IsPrint(r) && !unicode.In(r, invisible...):
 		return ""
-	case r == '\r':
-		return `\r`
-	case r < 0x80 && !unicode.IsPrint(r):
-		return fmt.Sprintf(`\x%02x`, r)
-	case unicode.IsPrint(r) && !unicode.In(r, invisible...):
-		return ""
-	case r > 0xffff:
-		return fmt.Sprintf(`\U%08x`, r)
 	}
-
-	return fmt.Sprintf(`\u%04x`, r)
+	return strings.Trim(strconv.QuoteRuneToASCII(r), "'")
 }
 
 // shownValue is a value as a page shows it.
@@ -128,24 +120,19 @@ func isObject(value []byte) bool {
 // layOut indents JSON; nil if it is none, or would be too large. Depth is checked first, because
 // indentation grows with its square.
 func layOut(value []byte) []byte {
-	depth, deepest, quoted := 0, 0, false
-	for i := 0; i < len(value); i++ {
-		switch c := value[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{', c == '[':
+	depth, d := 0, json.NewDecoder(bytes.NewReader(value))
+	d.UseNumber() // of any size
+	for t, err := d.Token(); err == nil && depth <= maxDepth; t, err = d.Token() {
+		switch t {
+		case json.Delim('{'), json.Delim('['):
 			depth++
-			deepest = max(deepest, depth)
-		case c == '}', c == ']':
+		case json.Delim('}'), json.Delim(']'):
 			depth--
 		}
 	}
 
 	var b bytes.Buffer
-	if deepest > maxDepth || !utf8.Valid(value) {
+	if depth > maxDepth || !utf8.Valid(value) {
 		return nil
 	}
 

@@ -164,7 +164,7 @@ func TestMaxPayloadLowered(t *testing.T) {
 	e.NATS.Change(func(o *server.Options) { o.MaxPayload = 4096 })
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
-	must(t, e.Conn.FlushTimeout(testenv.Patience))
+	testenv.Eventually(t, e.Conn.Flush)
 	for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.min"} {
 		if err := refused(t, e, 413, subject, nil, nil); !strings.Contains(err.Text, "max_payload was larger") {
 			t.Errorf("%v", err)
@@ -177,7 +177,7 @@ func TestMaxPayloadLowered(t *testing.T) {
 	e.NATS.Change(func(o *server.Options) { o.MaxPayload = 1 << 20 })
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
-	must(t, e.Conn.FlushTimeout(testenv.Patience))
+	testenv.Eventually(t, e.Conn.Flush)
 	if got := ok(t, e, "pq.jobs.pop.min", nil, ""); len(got.Data) != 10_000 || got.Header.Get(subjects.HeaderPriority) != "3" {
 		t.Errorf("%d bytes with %v came back", len(got.Data), got.Header)
 	}

@@ -197,10 +197,12 @@ func TestItems(t *testing.T) {
 			ok(t, e, kind.queue+".remove", nil, itemOf(*first.Next, ""))
 			same(t, "the second page", values(page(t, e, kind.queue, fmt.Sprintf(`{"limit":3,"after":%q}`, *first.Next))), "four, five")
 
-			// What is due is ready, and what has expired is passed over.
+			// What is due is ready, and what has expired is passed over. A page would not wait for long until it is swept.
 			clock.step(2 * time.Minute)
+			ok(t, e, kind.queue+".len", nil, "")
 			same(t, "due", values(page(t, e, kind.queue, "")), "one leased true, two, four, five")
 			clock.step(10 * time.Hour)
+			ok(t, e, kind.queue+".len", nil, "")
 			if last := page(t, e, kind.queue, ""); len(last.Items) != 0 || last.Next != nil {
 				t.Errorf("after all have expired: %+v", last)
 			}

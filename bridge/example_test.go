@@ -68,7 +68,7 @@ func Example() {
 
 // pushAndPop is a client, which could be in any other program.
 func pushAndPop(url string) error {
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.RetryOnFailedConnect(true)) // a busy machine may take too long at first
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func TestPushesWithGroupsAreForwarded(t *testing.T) {
 	same(t, "id of a duplicate", push(t, e, subject("push"), all, "again").ID, id)
 	push(t, e, subject("push"), group, "first")
 	ok(t, e, subject("push.batch"), nil, frames(frame(3, "Pq-Group: acme\r\n", "third"), frame(3, "", "fourth")))
-	same(t, "pushes at the owner with groups", ran(), 4)
+	comes(t, "pushes at the owner with groups", func() bool { return ran() == 4 }) // it counts them after the replies
 
 	// A server's note about one takes more room than there is, so that one stays.
 	large := strings.Repeat("x", int(e.Conn.MaxPayload())-len("NATS/1.0\r\nPq-Group: acme\r\n\r\n"))

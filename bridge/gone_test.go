@@ -276,6 +276,7 @@ func TestGoneWithoutPermission(t *testing.T) {
 	e.NATS.Change(func(o *server.Options) { o.Users[0].Permissions.Subscribe = nil })
 	e.NATS.Start()
 	e.Bridge.WaitReady()
+	testenv.Eventually(t, e.Conn.Flush)
 	push(t, e, "pq.jobs.push", nil, "d")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), "")
 	wantMetric(t, e.Bridge, noResponders, 1)

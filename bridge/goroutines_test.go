@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"runtime"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // goroutines returns the stacks of all goroutines by id.
@@ -98,6 +100,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 		"NATS goes away": func(t *testing.T, e *testenv.Env) {
 			b := newBridge(e, slow)
 			e.NATS.Stop()
+			wantMetric(t, b, "pq_nats_connected", 0) // before that /readyz may wait for NATS
 			notReady(t, b, "nats")
 			ends(t, b)
 		},
@@ -170,11 +173,11 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			e.NATS.Start()
 			known := goroutines()
 			run(t, e)
-			must(t, onlyKnown(known, "/pqbridge/bridge."))
-			// Libraries do not wait for their goroutines, which have nothing more to
+			must(t, onlyKnown(known, "/pqbridge/bridge.("))
+			// Libraries, and waitFor, do not wait for their goroutines, which have nothing more to
 			// do.
 			testenv.Eventually(t, func() error {
-				return onlyKnown(known, "nats%2ego.(", "net/http.(*conn)", "net/http.(*Server)")
+				return onlyKnown(known, "/pqbridge/bridge.", "nats%2ego.(", "net/http.(*conn)", "net/http.(*Server)")
 			})
 		})
 	}
@@ -183,7 +186,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 // A bridge that is not run keeps its address until it is closed. Another one that is to have it says so.
 func TestCloseWithoutRun(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Stopped: true})
-	b, err := bridge.New(bridge.Options{DB: e.DB, Keyspace: e.Keyspace, Grammar: e.Grammar, HTTPAddr: "127.0.0.1:0"})
+	b, err := bridge.New(bridge.Options{DB: e.DB, Keyspace: e.Keyspace, Grammar: e.Grammar, HTTPAddr: fmt.Sprint("127.0.0.1:", harness.Port(t))})
 	must(t, err)
 	address := b.Addr()
 	_, err = bridge.New(bridge.Options{DB: e.DB, Keyspace: e.Keyspace, Grammar: e.Grammar, HTTPAddr: address})

@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,14 +26,22 @@ func newJetStreamEnv(t *testing.T, o testenv.Options) *testenv.Env {
 	return start(t, o)
 }
 
-// minOf returns the consumer min of the queue "jobs".
-func minOf(t testing.TB, nc *nats.Conn) jetstream.Consumer {
+// jetStreamOf returns the client's JetStream of the priority queues, which waits as long as tests do.
+func jetStreamOf(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.NewWithDomain(nc, "pq")
+	js, err := jetstream.NewWithDomain(nc, "pq", jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
-	var c jetstream.Consumer
-	testenv.Eventually(t, func() error { // the server may tell others of the leaf node a little later
-		c, err = js.Consumer(t.Context(), "jobs", "min")
+	return js
+}
+
+// minOf returns the consumer min of the queue "jobs".
+func minOf(t testing.TB, nc *nats.Conn) (c jetstream.Consumer) {
+	t.Helper()
+	js := jetStreamOf(t, nc)
+	testenv.Eventually(t, func() (err error) { // the server may tell others of the leaf node a little later
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		c, err = js.Consumer(ctx, "jobs", "min")
 		return err
 	})
 	return c
@@ -40,8 +49,7 @@ func minOf(t testing.TB, nc *nats.Conn) jetstream.Consumer {
 
 func TestJetStream(t *testing.T) {
 	e := newJetStreamEnv(t, testenv.Options{})
-	js, err := jetstream.NewWithDomain(e.Conn, "pq")
-	must(t, err)
+	js := jetStreamOf(t, e.Conn)
 	ack, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "pq.jobs.push.7", Data: []byte("a"), Header: nats.Header{"X": {"y"}}})
 	must(t, err)
 	same(t, "stream", ack.Stream, "jobs")
@@ -49,7 +57,7 @@ func TestJetStream(t *testing.T) {
 
 	c := minOf(t, e.Conn)
 	for _, want := range []struct{ value, priority, header string }{{"b", "1", ""}, {"a", "7", "y"}} {
-		m, err := c.Next()
+		m, err := c.Next(jetstream.FetchMaxWait(testenv.Patience))
 		must(t, err)
 		same(t, "value", string(m.Data()), want.value)
 		same(t, "priority", m.Headers().Get("Pq-Priority"), want.priority)
@@ -108,9 +116,7 @@ func TestJetStreamGivesUp(t *testing.T) {
 	ok(t, e, "pq.jobs.config", nil, `{"max_deliver":5,"ack_wait":"30s"}`)
 	fetch(minOf(t, e.Conn), "ab")
 	clock.step(time.Minute)
-	js, err := jetstream.NewWithDomain(e.Conn, "pq")
-	must(t, err)
-	c, err := js.CreateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{
+	c, err := jetStreamOf(t, e.Conn).CreateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{
 		Durable: "w", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 1})
 	must(t, err)
 	pushAll(t, e, "pq.jobs.push", "c", "d", "e")
@@ -131,8 +137,7 @@ func TestJetStreamOwnerIsAway(t *testing.T) {
 		newBridge(e, without)
 	}
 	wantMetric(t, e.Bridge, "pq_bridges", 4)
-	js, err := jetstream.NewWithDomain(e.Conn, "pq")
-	must(t, err)
+	js := jetStreamOf(t, e.Conn)
 	minOf(t, e.Conn)
 
 	for i := range 20 { // one of four owns each
@@ -176,7 +181,7 @@ func TestJetStreamDomainTaken(t *testing.T) {
 func TestJetStreamShutdown(t *testing.T) {
 	e := newJetStreamEnv(t, testenv.Options{})
 	store(t, e, 0, fdbpq.Message{Value: []byte("a")})
-	m, err := minOf(t, e.Conn).Next()
+	m, err := minOf(t, e.Conn).Next(jetstream.FetchMaxWait(testenv.Patience))
 	must(t, err)
 	inbox := e.Conn.NewInbox()
 	s := subscribe(t, e.Conn, inbox)
@@ -237,7 +242,7 @@ func TestJetStreamItemTooLarge(t *testing.T) {
 	store(t, e, 0, fdbpq.Message{Value: make([]byte, 4096), Headers: nil})
 	store(t, e, 1, fdbpq.Message{Value: make([]byte, 4097)})
 	c := minOf(t, e.Conn)
-	m, err := c.Next()
+	m, err := c.Next(jetstream.FetchMaxWait(testenv.Patience))
 	must(t, err)
 	same(t, "headers of one without room for them", len(m.Headers()), 0)
 	must(t, m.DoubleAck(t.Context()))
@@ -276,9 +281,8 @@ func TestJetStreamWildcardInbox(t *testing.T) {
 func TestJetStreamStatuses(t *testing.T) {
 	e := newJetStreamEnv(t, testenv.Options{})
 	minOf(t, e.Conn)
-	js, err := jetstream.NewWithDomain(e.Conn, "pq")
-	must(t, err)
-	_, err = js.CreateOrUpdateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{Durable: "w", AckPolicy: jetstream.AckExplicitPolicy,
+	js := jetStreamOf(t, e.Conn)
+	_, err := js.CreateOrUpdateConsumer(t.Context(), "jobs", jetstream.ConsumerConfig{Durable: "w", AckPolicy: jetstream.AckExplicitPolicy,
 		MaxRequestBatch: 10, MaxRequestExpires: time.Hour, MaxRequestMaxBytes: 1000, MaxWaiting: 1})
 	must(t, err)
 	pull := func(payload string) *nats.Subscription {

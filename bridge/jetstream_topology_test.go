@@ -208,11 +208,12 @@ func defaultDomain(t *testing.T) *landscape {
 // jetStream returns the client's JetStream, once it hears of the queues.
 func (l *landscape) jetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.NewWithDomain(nc, "pq")
+	js := jetStreamOf(t, nc)
 	if l.prefix != "" {
-		js, err = jetstream.New(nc)
+		var err error
+		js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(testenv.Patience))
+		must(t, err)
 	}
-	must(t, err)
 	testenv.Eventually(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -302,7 +303,7 @@ func waitsAsJetStream(t *testing.T, l *landscape, bridges []*testenv.Bridge, js 
 		m = next(t, s)
 	}
 	same(t, "what came", string(m.Data), "x")
-	must(t, m.AckSync())
+	must(t, m.AckSync(nats.AckWait(testenv.Patience)))
 
 	pull(`{"expires":200000000}`)
 	same(t, "the end", next(t, s).Header.Get("Status"), "408")
@@ -322,7 +323,7 @@ func TestJetStreamBesideAnother(t *testing.T) {
 	l := alone(t, withJetStream(t, ""))
 	_, nc := l.start(t)
 	worksAsJetStream(t, l.jetStream(t, nc))
-	own, err := jetstream.New(nc)
+	own, err := jetstream.New(nc, jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
 	ctx := t.Context()
 	_, err = own.CreateStream(ctx, jetstream.StreamConfig{Name: "pq", Subjects: []string{"orders"}, Storage: jetstream.MemoryStorage})
@@ -331,7 +332,7 @@ func TestJetStreamBesideAnother(t *testing.T) {
 	must(t, err)
 	_, err = own.Publish(ctx, "orders", []byte("a"))
 	must(t, err)
-	m, err := c.Next()
+	m, err := c.Next(jetstream.FetchMaxWait(testenv.Patience))
 	must(t, err)
 	must(t, m.DoubleAck(ctx))
 	info, err := c.Info(ctx)

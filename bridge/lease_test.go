@@ -175,6 +175,7 @@ func TestHolders(t *testing.T) {
 			same(t, "next", string(acked(t, e, ack, "+NXT").Data), "b")
 			held("b me, at home+1h0m0s ")
 			clock.step(time.Hour)
+			ok(t, e, kind.queue+".len", nil, "") // a page would not wait for long until it is swept
 			held("b - ")
 
 			ack = leased(t, e, kind.pop, `{"ack_wait":"1h","holder":"you"}`, "b")

@@ -77,9 +77,11 @@ func TestNATSRestarts(t *testing.T) {
 		for i := range 2 {
 			push(t, e, "pq.jobs.push", nil, "x")
 			e.NATS.Stop()
+			wantMetric(t, e.Bridge, "pq_nats_connected", 0) // before that /readyz may wait for NATS
 			notReady(t, e.Bridge, "nats")
 			e.NATS.Start()
 			e.Bridge.WaitReady()
+			testenv.Eventually(t, e.Conn.Flush) // the client is back, too
 			wantLen(t, e, "pq", "jobs", i+1)
 		}
 	})
@@ -161,7 +163,7 @@ func TestRequestTimeout(t *testing.T) {
 	})
 	close(s.free)
 	wantSettled(t, e)
-	wantLen(t, e, "pq", "jobs", 0)
+	wantQueued(t, e, 0)
 }
 
 func next(t *testing.T, replies *nats.Subscription) *nats.Msg {
@@ -176,7 +178,7 @@ func next(t *testing.T, replies *nats.Subscription) *nats.Msg {
 // Requests delivered before the shutdown are run and answered.
 func TestShutdownFinishes(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
-		e, s := stick(t, testenv.Options{Engine: engine})
+		e, s := stick(t, testenv.Options{Engine: engine, Bridge: func(o *bridge.Options) { o.ShutdownTimeout = time.Minute }})
 		var replies []*nats.Subscription
 		for range 50 {
 			replies = append(replies, ask(t, e.Conn, "pq.jobs.push", "x"))
@@ -200,7 +202,7 @@ func TestShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Lanes = 1
-		o.ShutdownTimeout = 5 * time.Second // a quarter of which is for the answers
+		o.ShutdownTimeout = 8 * time.Second // a quarter of which is for the answers
 	}})
 	first := ask(t, e.Conn, "pq.jobs.push", "begun")
 	<-s.entered

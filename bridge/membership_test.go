@@ -79,9 +79,7 @@ func TestConflictingBridge(t *testing.T) {
 		}
 		pushNumbers(t, e, "pq.jobs.push", n)
 		wantLen(t, e, "pq", "jobs", n)
-		if ready, reasons, err := e.Bridge.Ready(); !ready {
-			t.Errorf("the first bridge: %v, %v", reasons, err)
-		}
+		e.Bridge.WaitReady()
 	})
 }
 
@@ -154,7 +152,7 @@ func TestNetworksAreJoined(t *testing.T) {
 			older = append(older, e.StartBridge(at(one), on(e.DB, "/older")))
 			older[1].WaitReady()
 
-			nc, err := nats.Connect(two.ClientURL())
+			nc, err := nats.Connect(two.ClientURL(), nats.Timeout(testenv.Patience))
 			must(t, err)
 			t.Cleanup(nc.Close)
 			e.Conn = nc

@@ -176,6 +176,7 @@ func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
+	testenv.Eventually(t, e.Conn.Flush)
 	ok(t, e, "pq.jobs.len", nil, "")
 	seen := map[string]int{}
 	for {
@@ -214,6 +215,7 @@ func TestPermissionsComeBack(t *testing.T) {
 	change(e, inboxesOnly())
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
+	testenv.Eventually(t, e.Conn.Flush)
 	push(t, e, "pq.jobs.push", nil, "a")
 
 	change(e, less)

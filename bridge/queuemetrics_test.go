@@ -1,8 +1,10 @@
 package bridge_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -99,10 +101,14 @@ func TestOwnersShowQueues(t *testing.T) {
 // two round trips to the store, for the names, then for all lengths.
 func TestScrapesShareFigures(t *testing.T) {
 	const queues = 20
-	free := make(chan struct{})
+	begun, free := make(chan struct{}), make(chan struct{})
 	var held atomic.Bool
+	begin := sync.OnceFunc(func() { close(begun) })
 	slow := hooked{read: func(ctx context.Context) error {
 		if held.Load() {
+			if bytes.Contains(debug.Stack(), []byte("queueCollector")) { // the sweeper reads, too
+				begin()
+			}
 			<-free
 		}
 		return nil
@@ -130,6 +136,7 @@ func TestScrapesShareFigures(t *testing.T) {
 			}
 		})
 	}
+	<-begun
 	time.AfterFunc(500*time.Millisecond, func() { close(free) }) // it is shown for ten times as long
 	wg.Wait()
 	want, reads := countkv.Cost{Reads: 1 + queues, Rounds: 2}, 0

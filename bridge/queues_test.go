@@ -90,20 +90,21 @@ func TestListOfMany(t *testing.T) {
 		if _, err := batcher.Apply(t.Context(), ops[:n-1]); err != nil {
 			t.Fatal(err)
 		}
-		counts.Take()
-		answers(t, e, "pq.list", `{"limit":1}`, fmt.Sprintf(`{"queues":[{"queue":"q%04d","ready":1,"leased":0,"delayed":0}],"next":null}`, n-1))
-		rounds := 0
-		for _, cost := range counts.Take() {
-			rounds += cost.Rounds
+		list := func(limit int) []countkv.Cost {
+			counts.Take()
+			answers(t, e, "pq.list", fmt.Sprintf(`{"limit":%d}`, limit), fmt.Sprintf(`{"queues":[{"queue":"q%04d","ready":1,"leased":0,"delayed":0}],"next":null}`, n-1))
+			return counts.Take()
 		}
-		// 15 pages of names, of each the names, the counts, and which of the queues are unused.
-		if rounds > 60 {
-			t.Errorf("%d round trips", rounds)
-		}
-		answers(t, e, "pq.list", `{"limit":1000}`, fmt.Sprintf(`{"queues":[{"queue":"q%04d","ready":1,"leased":0,"delayed":0}],"next":null}`, n-1))
-		if len(counts.Take()) > 8 {
-			t.Error("a full page takes too many transactions")
-		}
+		// 15 pages of names, of each the names, the counts, and which of the queues are unused. The sweeper reads all
+		// of them at the start, which counts as well.
+		comes(t, "a page with few round trips", func() bool {
+			rounds := 0
+			for _, cost := range list(1) {
+				rounds += cost.Rounds
+			}
+			return rounds <= 60
+		})
+		comes(t, "a full page in few transactions", func() bool { return len(list(1000)) <= 8 })
 	})
 }
 

@@ -42,6 +42,7 @@ func TestShutdownNATSFrozen(t *testing.T) {
 	t.Parallel()
 	e, w := onWire(t, time.Minute)
 	push(t, e, "pq.jobs.push", nil, "x")
+	wantMetric(t, e.Bridge, `pq_requests_total{operation="push"}`, 1) // the reply does not count as one of the shutdown
 	comes(t, "a confirmed reply", func() bool { return !e.Bridge.Unconfirmed() })
 	w.freeze()
 	if err := stops(t, e.Bridge); err != nil {
@@ -124,7 +125,7 @@ func TestShutdownPutsBackPops(t *testing.T) {
 	t.Parallel()
 	var log syncLog
 	e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) {
-		o.Lanes = 1
+		o.Lanes, o.ShutdownTimeout = 1, time.Minute
 		o.Logger = log.logger()
 	}})
 	pushed := ask(t, e.Conn, "pq.jobs.push", "kept")
@@ -132,6 +133,7 @@ func TestShutdownPutsBackPops(t *testing.T) {
 	_ = ask(t, e.Conn, "pq.jobs.pop.min", "")
 	wantMetric(t, e.Bridge, "pq_pending_requests", 2)
 	e.NATS.Stop()
+	wantMetric(t, e.Bridge, "pq_nats_connected", 0)
 	notReady(t, e.Bridge, "nats: not connected")
 	e.Bridge.BeginStop()
 	testenv.Eventually(t, func() error { return log.says("NATS is away") })

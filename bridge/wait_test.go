@@ -107,13 +107,10 @@ func TestWaitWhileNATSRestarts(t *testing.T) {
 	e := start(t, testenv.Options{})
 	one := asked(t, e, "jobs", "pop.min", `{"expires":"1h"}`)
 	several := asked(t, e, "other", "pop.min", `{"expires":"1h","batch":2}`)
+	before := e.Conn.Stats().Reconnects
 	e.NATS.Restart()
-	testenv.Eventually(t, func() error { // both connections are back
-		if !e.Conn.IsConnected() {
-			return errors.New("the client is not connected")
-		}
-		return metricIs(e.Bridge, "pq_nats_connected", 1)
-	})
+	comes(t, "the client's connection", func() bool { return e.Conn.Stats().Reconnects > before })
+	e.Bridge.WaitReady()
 	testenv.Eventually(t, func() error {
 		_, err := e.Conn.Request("pq.jobs.len", nil, testenv.Patience)
 		return err

@@ -71,7 +71,7 @@ func listen(t testing.TB, nc *nats.Conn, subject string, f nats.MsgHandler) *nat
 	t.Helper()
 	s, err := nc.Subscribe(subject, f)
 	if err == nil {
-		err = nc.Flush() // messages may come from other connections
+		err = nc.FlushTimeout(testenv.Patience) // messages may come from other connections
 	}
 	ok(t, err)
 	return s
@@ -137,12 +137,13 @@ func refusal(code subjects.Code) *nats.Msg {
 // contents removes all items of queue jobs, and returns their values.
 func contents(t *testing.T, e *testenv.Env) (values []string) {
 	t.Helper()
-	q := client.New(e.Conn).PriorityQueue("jobs")
+	q := client.New(e.Conn, client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
 	for {
 		items, err := q.PopMinBatch(t.Context(), 1000)
-		if err != nil {
+		if errors.Is(err, client.ErrEmpty) {
 			return values
 		}
+		ok(t, err)
 		for _, item := range items {
 			values = append(values, string(item.Value))
 		}

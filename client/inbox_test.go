@@ -32,7 +32,7 @@ func TestBatchesOnASmallConnection(t *testing.T) {
 		}
 		_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{subjects.HeaderBatchCount: {fmt.Sprint(n)}}})
 	})
-	small, err := nats.Connect(nc.ConnectedUrl(), nats.SyncQueueLen(1))
+	small, err := nats.Connect(nc.ConnectedUrl(), nats.SyncQueueLen(1), nats.Timeout(testenv.Patience))
 	ok(t, err)
 	defer small.Close()
 	q := client.New(small).PriorityQueue("jobs")
@@ -49,29 +49,32 @@ func TestBatchesOnASmallConnection(t *testing.T) {
 
 // A call that waits returns when its connection is closed, with what had arrived.
 func TestWaitOnAConnectionThatCloses(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	nc := e.Connect()
-	q := client.New(nc).PriorityQueue("jobs")
-	pushed(t, client.New(e.Conn).PriorityQueue("jobs"), 1, "a")
-	done := async(func() (string, error) {
-		items, err := q.PopMinBatch(t.Context(), 2, client.Expires(time.Hour))
-		return fmt.Sprint(len(items)), err
+	testenv.Bubble(t, func(t *testing.T) {
+		e := testenv.New(t, testenv.Options{})
+		nc := e.Connect()
+		q := client.New(nc).PriorityQueue("jobs")
+		pushed(t, client.New(e.Conn).PriorityQueue("jobs"), 1, "a")
+		done := async(func() (string, error) {
+			items, err := q.PopMinBatch(t.Context(), 2, client.Expires(time.Hour))
+			return fmt.Sprint(len(items)), err
+		})
+		comes(t, "an item", func() bool { return nc.Stats().InMsgs > 0 }) // a pop counts as waiting before it has its first item
+		if err := nc.Flush(); err != nil {                                // so the pop has it as well
+			t.Fatal(err)
+		}
+		nc.Close()
+		got := <-done
+		if !errors.Is(got.err, nats.ErrConnectionClosed) || !errors.Is(got.err, client.ErrUnknownOutcome) || got.values != "1" || !strings.Contains(got.err.Error(), "after 1 items") {
+			t.Errorf("got %s items, %v", got.values, got.err)
+		}
 	})
-	comes(t, "an item", func() bool { return nc.Stats().InMsgs > 0 }) // a pop counts as waiting before it has its first item
-	if err := nc.Flush(); err != nil {                                // so the pop has it as well
-		t.Fatal(err)
-	}
-	nc.Close()
-	got := <-done
-	if !errors.Is(got.err, nats.ErrConnectionClosed) || !errors.Is(got.err, client.ErrUnknownOutcome) || got.values != "1" || !strings.Contains(got.err.Error(), "after 1 items") {
-		t.Errorf("got %s items, %v", got.values, got.err)
-	}
 }
 
 // slowLink is a connection to NATS that holds back what the server says, from its first message on.
 type slowLink struct {
 	net.Conn
-	until string // what the client sends to end that
+	server *testenv.Server
+	until  string // what the client sends to end that
 
 	held, gone        chan struct{}
 	holdOnce, endOnce sync.Once
@@ -79,12 +82,12 @@ type slowLink struct {
 
 // dialSlowly returns a client's connection over a slowLink.
 func dialSlowly(t *testing.T, e *testenv.Env, until string) (*nats.Conn, *slowLink) {
-	l := &slowLink{until: until, held: make(chan struct{}), gone: make(chan struct{})}
-	return e.Connect(nats.SetCustomDialer(l)), l
+	l := &slowLink{server: e.NATS, until: until, held: make(chan struct{}), gone: make(chan struct{})}
+	return e.Connect(nats.InProcessServer(l)), l
 }
 
-func (l *slowLink) Dial(network, address string) (_ net.Conn, err error) {
-	l.Conn, err = net.Dial(network, address)
+func (l *slowLink) InProcessConn() (_ net.Conn, err error) {
+	l.Conn, err = l.server.InProcessConn()
 	return l, err
 }
 
@@ -115,7 +118,7 @@ func (l *slowLink) end() { l.endOnce.Do(func() { close(l.gone) }) }
 // An item that is on its way from NATS when its pop is given up cannot go back, so the pop returns it.
 func TestItemUnderWayAsItsPopIsGivenUp(t *testing.T) {
 	for name, pop := range pops {
-		t.Run(name, func(t *testing.T) {
+		subtest(t, name, func(t *testing.T) {
 			e := testenv.New(t, testenv.Options{})
 			pushed(t, client.New(e.Conn).PriorityQueue("jobs"), 1, "a")
 			nc, link := dialSlowly(t, e, "UNSUB ")

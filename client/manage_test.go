@@ -60,8 +60,8 @@ func TestManage(t *testing.T) {
 		ok(t, err)
 		ids[0], ids[1] = append(ids[0], pushed.ID), append(ids[1], queued.ID)
 	}
-	succeeds(t)(jobs.LeaseMin(t.Context()))
-	succeeds(t)(mail.Lease(t.Context()))
+	succeeds(t)(jobs.LeaseMin(t.Context(), client.AckWait(time.Hour)))
+	succeeds(t)(mail.Lease(t.Context(), client.AckWait(time.Hour)))
 	for kind, q := range []managed{jobs, mail} {
 		own := ids[kind]
 		for n, want := range []client.State{client.Leased, client.Ready, client.Ready} {
@@ -95,7 +95,7 @@ func TestManage(t *testing.T) {
 	if item, _, getErr := jobs.Get(t.Context(), id); err != nil || getErr != nil || item.Priority != -1 {
 		t.Errorf("moved: %+v, %v, %v", item, err, getErr)
 	}
-	succeeds(t)(jobs.LeaseMin(t.Context()))
+	succeeds(t)(jobs.LeaseMin(t.Context(), client.AckWait(time.Hour)))
 	if _, err := jobs.Move(t.Context(), id, 1); !errors.Is(err, client.ErrLeased) || errors.Is(err, client.ErrLeaseLost) {
 		t.Errorf("moved while it is leased: %v", err)
 	}

@@ -53,7 +53,7 @@ func TestPushBatch(t *testing.T) {
 
 func TestPushBatchRefuses(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c, ctx := client.New(e.Conn), t.Context()
+	c, ctx := client.New(e.Conn, client.WithTimeout(testenv.Patience)), t.Context()
 	q, mail := c.PriorityQueue("jobs"), c.Queue("mail")
 	withHeader := func(name string) []client.PushItem {
 		return []client.PushItem{pushItem(1, "x"), {Message: client.Message{Headers: nats.Header{name: {"x"}}}}}
@@ -119,7 +119,7 @@ func TestPushMany(t *testing.T) {
 		nats    func(*server.Options)
 	}{"number": {9000, 0, nil}, "bytes": {400, 10_000, nil}, "reply": {2000, 0, small}, "none": {0, 0, nil}} {
 		e := testenv.New(t, testenv.Options{NATS: test.nats})
-		q := client.New(e.Conn).PriorityQueue("jobs")
+		q := client.New(e.Conn, client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
 		items, want := numbered(test.n, test.size)
 		results, err := q.PushMany(t.Context(), items)
 		if in, _, _ := outcomes(t, results); err != nil || in != test.n || len(results) != test.n {
@@ -148,7 +148,8 @@ func TestPushManyRefused(t *testing.T) {
 		"by the client": {client.Message{Headers: nats.Header{"a\r\nb": {"x"}}}, client.ErrBadRequest, "item 4500: header"},
 		"its size":      {client.Message{Value: make([]byte, 1<<20)}, client.ErrTooLarge, "1048576 bytes"},
 	} {
-		e, q := newQueue(t)
+		e := testenv.New(t, testenv.Options{})
+		q := client.New(e.Conn, client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
 		items, want := numbered(5000, 0)
 		items[4500].Message = test.bad
 		results, err := q.PushMany(t.Context(), items)
@@ -226,7 +227,7 @@ func TestPushManySplits(t *testing.T) {
 			return refusal(subjects.CodeTooLarge)
 		}
 		return pass()
-	})
+	}, client.WithTimeout(testenv.Patience))
 	items, want := numbered(100, 0)
 	succeeds(t)(q.PushMany(t.Context(), items))
 	if got := contents(t, e); !slices.Equal(got, want) || requests != 4+17 {

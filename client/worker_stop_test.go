@@ -171,6 +171,7 @@ func TestWorkerContextHasEnded(t *testing.T) {
 			w := must(s.jobs.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Second, Concurrency: 10})))
 			ok(t, w.Run(ctx))
 		}
+		time.Sleep(time.Millisecond) // until all that was sent is there
 		if n, _, err := heard.Pending(); n > 0 || err != nil {
 			t.Errorf("%d requests, %v", n, err)
 		}

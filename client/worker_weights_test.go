@@ -37,8 +37,8 @@ func TestWeights(t *testing.T) {
 		stop := s.start(w)
 		s.empty()
 		testenv.Eventually(t, func() error {
-			if n, err := mail.Len(t.Context()); n > 0 || err != nil {
-				return fmt.Errorf("%d left, %v", n, err)
+			if info, err := mail.Info(t.Context()); err != nil || info.Ready+info.Leased+info.Delayed > 0 {
+				return fmt.Errorf("%+v, %v", info, err)
 			}
 			return nil
 		})

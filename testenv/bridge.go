@@ -38,7 +38,8 @@ func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 		Logger:      logger(e.t),
 		Version:     "0.0.1",
 		// No test fails because the machine is slow.
-		Limits: dispatch.Limits{RequestTimeout: Patience},
+		Limits:      dispatch.Limits{RequestTimeout: Patience},
+		HTTPTimeout: Patience,
 	}
 
 	if isBubble(e.t) {

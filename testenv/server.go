@@ -43,6 +43,7 @@ func newServer(t testing.TB, change func(*server.Options)) *Server {
 func PatientLogins(o *server.Options) {
 	o.AuthTimeout = Patience.Seconds()
 	o.LeafNode.AuthTimeout = Patience.Seconds()
+	o.TLSTimeout, o.LeafNode.TLSTimeout = Patience.Seconds(), Patience.Seconds()
 }
 
 // URL returns the server's address, even while it is stopped.

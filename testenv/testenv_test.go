@@ -36,6 +36,8 @@ func TestEnv(t *testing.T) {
 			if err != nil || n != int64(i+1) {
 				t.Errorf("%d items, %v: want %d", n, err, i+1)
 			}
+			// Until the client has noticed that its server was away.
+			testenv.Eventually(t, func() error { return e.Conn.FlushTimeout(testenv.Patience) })
 		}
 	})
 }

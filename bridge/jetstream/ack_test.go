@@ -3,6 +3,7 @@ package jetstream
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -103,7 +104,9 @@ func TestAckWaitOfTheQueue(t *testing.T) {
 }
 
 // Items for a client that is gone go back, as not received.
-func TestNobodyHears(t *testing.T) {
+func TestNobodyHears(t *testing.T) { synctest.Test(t, testNobodyHears) }
+
+func testNobodyHears(t *testing.T) {
 	returned := make(chan bool, 1)
 	s := newSystem(t, func(c *Config) {
 		c.Return = func(_ *dispatch.Queue, _ *fdbpq.Result, unheard bool) { returned <- unheard }

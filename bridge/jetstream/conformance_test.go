@@ -93,7 +93,7 @@ type both struct {
 
 func newBoth(t *testing.T) *both {
 	n := newServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
-	nc, err := nats.Connect(n.ClientURL())
+	nc, err := nats.Connect(n.ClientURL(), nats.Timeout(patience))
 	must(t, err)
 	t.Cleanup(nc.Close)
 	texts := map[string]string{}
@@ -267,7 +267,7 @@ func wrongPayloads() (all []asked) {
 	for _, p := range [][2]string{
 		{"batch of text", `{"batch":"x"}`}, {"batch negative", `{"batch":-1}`}, {"batch fraction", `{"batch":1.5}`}, {"batch beyond int64", `{"batch":9223372036854775808}`}, {"number negative", `-5`}, {"number huge", strings.Repeat("9", 40)},
 		{"expires of text", `{"batch":1,"expires":"x"}`}, {"expires negative", `{"batch":1,"expires":-1}`}, {"heartbeat too large", `{"batch":1,"expires":100000000,"idle_heartbeat":90000000}`},
-		{"heartbeat without expires", `{"batch":1,"idle_heartbeat":1000000}`}, {"heartbeat negative", `{"batch":1,"expires":100000000,"idle_heartbeat":-1}`}, {"max_bytes negative", `{"batch":1,"max_bytes":-1}`},
+		{"heartbeat without expires", `{"batch":1,"idle_heartbeat":1000000}`}, {"heartbeat negative", `{"batch":1,"expires":3600000000000,"idle_heartbeat":-1}`}, {"max_bytes negative", `{"batch":1,"max_bytes":-1}`},
 		{"max_bytes of one", `{"batch":1,"max_bytes":1}`}, {"no_wait of text", `{"no_wait":"x"}`}, {"group", `{"group":"a"}`}, {"min_pending", `{"min_pending":1}`}, {"min_ack_pending", `{"min_ack_pending":1}`}, {"id", `{"id":"x"}`},
 		{"priority", `{"priority":5}`}, {"priority negative", `{"priority":-1}`}, {"priority large", `{"priority":10}`},
 	} {

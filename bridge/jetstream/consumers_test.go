@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -167,6 +168,10 @@ func TestInactiveConsumers(t *testing.T) {
 
 // Pulls that do not wait count as use of their consumer.
 func TestPullsThatDoNotWaitUseTheirConsumer(t *testing.T) {
+	synctest.Test(t, testPullsThatDoNotWaitUseTheirConsumer)
+}
+
+func testPullsThatDoNotWaitUseTheirConsumer(t *testing.T) {
 	s := newSystem(t)
 	s.succeeds("pq.API.CONSUMER.CREATE.jobs.w", create(`{}`))
 	for range 5 {
@@ -197,7 +202,9 @@ func TestPullOfNobody(t *testing.T) {
 }
 
 // A consumer that another bridge creates is there for the next pull, even if the pull before missed it.
-func TestConsumerOfAnotherBridge(t *testing.T) {
+func TestConsumerOfAnotherBridge(t *testing.T) { synctest.Test(t, testConsumerOfAnotherBridge) }
+
+func testConsumerOfAnotherBridge(t *testing.T) {
 	s := newSystem(t)
 	other, err := newFace(s.config)
 	must(t, err)
@@ -231,16 +238,22 @@ func TestChangeReachesPulls(t *testing.T) {
 	pull := func() {
 		s.receive(&leaf.Message{Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", Reply: "_INBOX.pull", Payload: []byte(`{"expires":60000000000}`)})
 	}
+	waits := func(delivered int) { // a pull, once those before are through
+		t.Helper()
+		s.settles(counts{Delivered: uint64(delivered), AckPending: delivered})
+		pull()
+		s.settles(counts{Delivered: uint64(delivered), AckPending: delivered, Waiting: 1})
+	}
 	s.succeeds("pq.API.CONSUMER.CREATE.jobs.w", create(`{"durable_name":"w","max_ack_pending":1}`))
 	s.push("jobs", "a", "b", "c")
 	pull()
 	s.nextItem("a")
-	pull()
+	waits(1)
 	change := create(`{"durable_name":"w","max_ack_pending":2}`)
 	s.receive(&leaf.Message{Subject: "$JS.pq.API.CONSUMER.CREATE.jobs.w", Payload: []byte(change)})
 	s.nextItem("b")
 
-	pull()
+	waits(2)
 	other, err := newFace(s.config)
 	must(t, err)
 	t.Cleanup(func() { other.tasks.end(context.Background()) })

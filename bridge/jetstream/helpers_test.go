@@ -337,14 +337,14 @@ func connected(t testing.TB) (*system, *nats.Conn) {
 		must(t, <-ended)
 	})
 
-	nc, err := nats.Connect(n.ClientURL())
+	nc, err := nats.Connect(n.ClientURL(), nats.Timeout(patience))
 	must(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.NewWithDomain(nc, "pq")
 	must(t, err)
 	eventually(t, "an answer", func() bool { // the client hears of the face a little after it is connected
 		_, err := js.AccountInfo(context.Background())
-		return err == nil
+		return err == nil && s.Ready() == nil
 	})
 	return s, nc
 }

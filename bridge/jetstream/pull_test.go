@@ -88,7 +88,9 @@ func TestPlaceIsFreeAfterTheLease(t *testing.T) {
 }
 
 // max_ack_pending bounds what a consumer has, and an acknowledgement lets it have more.
-func TestMaxAckPending(t *testing.T) {
+func TestMaxAckPending(t *testing.T) { synctest.Test(t, testMaxAckPending) }
+
+func testMaxAckPending(t *testing.T) {
 	s := newSystem(t)
 	c := jetstream.ConsumerConfig{MaxAckPending: 2, AckWait: time.Hour}
 	s.push("jobs", "a", "b", "c", "d", "e")
@@ -194,7 +196,9 @@ func TestMaxDeliver(t *testing.T) {
 
 // A pull that does not wait gets what is there, also if that takes several requests, and all its
 // acknowledgements arrive.
-func TestBurstOfAcknowledgements(t *testing.T) {
+func TestBurstOfAcknowledgements(t *testing.T) { synctest.Test(t, testBurstOfAcknowledgements) }
+
+func testBurstOfAcknowledgements(t *testing.T) {
 	const n = 2*maxAtOnce + 100
 	s := newSystem(t)
 	s.push("jobs", make([]string, n)...)
@@ -329,6 +333,7 @@ func TestPullAfterAFailure(t *testing.T) {
 		p.Fail(nil, nil, err)
 		s.nextStatus(want)
 		s.dispatcher.Cancel(p.waits)
+		s.nextStatus("409 " + dispatch.ErrCancelled.Error()) // of its request, which went on
 	}
 }
 

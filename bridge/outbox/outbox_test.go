@@ -175,21 +175,23 @@ func (o *testOutbox) wantLost(t *testing.T, what string, want int64) {
 
 // Items that cannot be put back are counted as lost.
 func TestLostItemsAreCounted(t *testing.T) {
-	o := newTest(t)
-	q := o.queue
-	fail := func(err error) {
-		// After that many attempts the next one comes late enough for this test.
-		i := &restoring{o: o.Outbox, reason: Denied, attempts: 10}
-		i.Fail(&dispatch.Request{Queue: q}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}}, err)
-	}
-	fail(dispatch.ErrUnknownOutcome)
-	o.wantLost(t, "that the dispatcher sees to", 0)
-	fail(dispatch.ErrUnavailable)
-	o.wantLost(t, "to be tried again", 0)
-	o.EndRestores()
-	o.wantLost(t, "given up", 1)
-	fail(dispatch.ErrUnavailable)
-	o.wantLost(t, "after the end", 2)
+	synctest.Test(t, func(t *testing.T) {
+		o := newTest(t)
+		q := o.queue
+		fail := func(err error) {
+			// After that many attempts the next one comes after a while.
+			i := &restoring{o: o.Outbox, reason: Denied, attempts: 10}
+			i.Fail(&dispatch.Request{Queue: q}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}}, err)
+		}
+		fail(dispatch.ErrUnknownOutcome)
+		o.wantLost(t, "that the dispatcher sees to", 0)
+		fail(dispatch.ErrUnavailable)
+		o.wantLost(t, "to be tried again", 0)
+		o.EndRestores()
+		o.wantLost(t, "given up", 1)
+		fail(dispatch.ErrUnavailable)
+		o.wantLost(t, "after the end", 2)
+	})
 }
 
 // An item that cannot be put back any more is counted.

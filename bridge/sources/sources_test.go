@@ -153,8 +153,8 @@ func TestFullQueue(t *testing.T) {
 		f := newFixture(t, testenv.Options{})
 		f.stream("S", jetstream.WorkQueuePolicy)
 		f.Request("pq.jobs.config", nil, []byte(`{"max_items":700}`))
-		f.must(f.set(`{"stream":"S"}`))
 		f.publish("S", 1, 1500)
+		f.must(f.set(`{"stream":"S"}`))
 
 		var got []string
 		for _, full := range []uint64{700, 1400} {
@@ -378,6 +378,8 @@ func TestRights(t *testing.T) {
 				Allow: []string{"pq.>", "q.>", "$SRV.>", "_PQ.>", "_pqbridge.>", "_INBOX.>"},
 			},
 		}))
+		f.js, err = jetstream.New(f.Conn, jetstream.WithDefaultTimeout(testenv.Patience))
+		f.must(err)
 		f.stream("ORDERS", retention)
 		f.must(f.set(source("ORDERS", `"filter":"ORDERS.*"`)))
 		f.consumers("ORDERS", 1)

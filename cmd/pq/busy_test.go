@@ -18,8 +18,8 @@ func TestBusy(t *testing.T) {
 	c.prints("", "busy")
 	c.ok("one!\ntwo!\n", "push", "jobs", "--lines")
 	c.ok("", "push", "--fifo", "mail", "x")
-	first := c.item("lease", "jobs", "--holder", "the first")
-	mail := c.item("lease", "--fifo", "mail")
+	first := c.item("lease", "jobs", "--holder", "the first", "--ack-wait", "1h")
+	mail := c.item("lease", "--fifo", "mail", "--ack-wait", "1h")
 	second := c.leased("jobs") // in nobody's name
 
 	row := func(id, queue, holder string) string {

@@ -47,7 +47,7 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 	}
 
 	b.bar.Clear()
-	b.noteNoLetters(ctx, s)
+	b.noteNoLetters(ctx, s, int64(causes.Letters))
 
 	out := b.cmd.OutOrStdout()
 	if b.json {

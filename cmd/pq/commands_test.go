@@ -168,22 +168,23 @@ func TestPopWaits(t *testing.T) {
 	c, r := newRelay(t)
 	c.fails(exitEmpty, "the queue is empty", "pop", "jobs", "--wait", "20ms")
 	c.fails(exitEmpty, "the queue is empty", "pop", "--fifo", "mail", "--wait", "20ms")
+	c.ok("", "push", "jobs", "a") // of which pq does not know yet
 	printed := make(chan string, 1)
 	go func() {
 		stdout, stderr, _ := c.run("", "pop", "jobs", "--wait", "1h", "-n", "2", "--prefix", "relay")
 		printed <- stdout + stderr
 	}()
 	empty := &subjects.Error{Code: subjects.CodeNotFound, Text: client.ErrEmpty.Error()}
-	for _, value := range []string{"a", "b"} {
+	for _, later := range []string{"b", "c"} {
 		m := r.next()
 		if !strings.Contains(string(m.Data), `"expires":"1s"`) {
 			t.Errorf("it waits for %s", m.Data)
 		}
 		r.respond(m, &nats.Msg{Header: empty.Headers()})
-		m = r.next()
-		c.ok("", "push", "jobs", value)
+		r.forward(r.next())
+		m = r.next() // the acknowledgement, for which it waits longer than for an item
+		c.ok("", "push", "jobs", later)
 		r.forward(m)
-		r.forward(r.next()) // the acknowledgement
 	}
 	if got := <-printed; got != "a\nb\n" {
 		t.Errorf("printed %q", got)

@@ -73,16 +73,16 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 		}
 	}
 
-	b.noteNoLetters(ctx, s)
+	b.noteNoLetters(ctx, s, b.found)
 	return nil
 }
 
-// noteNoLetters tells people who named a queue or an error if nothing was found, and why if the name
-// is wrong: it may be that of the queue that the dead letters are in.
-func (b *browsing) noteNoLetters(ctx context.Context, s *session) {
+// noteNoLetters tells people who named a queue or an error if nothing was found, and why if the
+// name is wrong: it may be that of the queue that the dead letters are in.
+func (b *browsing) noteNoLetters(ctx context.Context, s *session, found int64) {
 	home, isDead := strings.CutSuffix(b.name, settings.DeadSuffix)
 	switch {
-	case b.found > 0, b.name == "" && b.died == "":
+	case found > 0, b.name == "" && b.died == "":
 	case b.name == "":
 		b.say("no dead letter has this error or cause: pq dead --by cause lists those there are")
 	case isDead:

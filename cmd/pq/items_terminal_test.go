@@ -106,6 +106,7 @@ func TestWhoHearsOfDeadLetters(t *testing.T) {
 	p := c.start(nil, "work", "jobs-dead", "--retry-delay", "0", "--", "sh", "-c", script)
 	p.sees(&p.stdout, "jobs, max_deliver, the disk is full, 1, 2")
 	p.stop()
+	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t1\t0\t0\n")
 	c.prints("x\x1b]0;y\a", "peek", "jobs-dead")
 	term := newTerminal(t, 80)
 	term.start(c, nil, "pop", "jobs-dead").ends(exitOK)

@@ -8,10 +8,10 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// lease leases the first item of a queue, and returns its receipt and its value.
+// lease leases the first item of a queue, for longer than any test takes, and returns its receipt and its value.
 func (c *cli) lease(args ...string) (receipt, value string) {
 	c.t.Helper()
-	receipt, value, found := strings.Cut(c.ok("", append([]string{"lease"}, args...)...), "\n")
+	receipt, value, found := strings.Cut(c.ok("", append([]string{"lease", "--ack-wait", "1h"}, args...)...), "\n")
 	if !found {
 		c.t.Fatalf("no receipt in %q", receipt)
 	}
@@ -21,7 +21,7 @@ func (c *cli) lease(args ...string) (receipt, value string) {
 func TestLeaseAndSettle(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("two\nlines", "push", "jobs", "-H", "Trace:abc")
-	receipt, value := c.lease("jobs", "--ack-wait", "1h")
+	receipt, value := c.lease("jobs")
 	if value != "two\nlines" {
 		t.Errorf("leased %q", value)
 	}
@@ -32,7 +32,7 @@ func TestLeaseAndSettle(t *testing.T) {
 	c.ok("", "nak", receipt, "--delay", "0s")
 	c.fails(exitError, "the lease is lost or the item is settled (409): it was done, given back", "ack", receipt)
 
-	it := c.item("lease", "jobs")
+	it := c.item("lease", "jobs", "--ack-wait", "1h")
 	if it.Deliveries != 2 || it.LeaseUntil == "" || *it.Value != "two\nlines" || it.Headers.Get("Trace") != "abc" {
 		t.Errorf("leased %+v", it)
 	}

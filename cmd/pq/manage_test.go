@@ -9,12 +9,14 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// leased leases the first item of a queue.
+// leased leases the first item of a queue, for longer than any test takes.
 func (c *cli) leased(queue string) *client.Delivery {
 	c.t.Helper()
-	d, err := client.New(c.conn()).PriorityQueue(queue).LeaseMin(context.Background())
+	jobs := client.New(c.conn(), client.WithTimeout(testenv.Patience)).PriorityQueue(queue)
+	d, err := jobs.LeaseMin(context.Background(), client.AckWait(time.Hour))
 	must(c.t, err)
 	return d
 }

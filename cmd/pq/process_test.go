@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/cmd/internal/sigonce"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
@@ -91,18 +91,19 @@ func (p *process) signal(s syscall.Signal) {
 }
 
 // signalsUntilEnd repeats a signal until the process has ended: one that comes soon after another
-// counts as the same.
+// counts as the same, and one that comes while pq ends because of another kills it.
 func (p *process) signalsUntilEnd(s syscall.Signal) {
 	p.t.Helper()
-	testenv.Eventually(p.t, func() error {
+	for range 4 {
+		time.Sleep(2 * sigonce.Window)
+		_ = p.cmd.Process.Signal(s) // fails if it has ended
 		select {
 		case <-p.ended:
-			return nil
-		default:
-			_ = p.cmd.Process.Signal(s) // fails if it has ended
-			return fmt.Errorf("pq goes on: %s", p.stderr.String())
+			return
+		case <-time.After(testenv.Patience / 4):
 		}
-	})
+	}
+	p.t.Fatalf("pq goes on: %s", p.stderr.String())
 }
 
 // write adds to standard input.

@@ -126,7 +126,7 @@ func TestSchedulesPage(t *testing.T) {
 	if err != nil || !found {
 		t.Fatalf("%q: %v", block, err)
 	}
-	record, err := client.New(c.conn()).PriorityQueue("jobs").SetSchedule(context.Background(), s)
+	record, err := client.New(c.conn(), client.WithTimeout(testenv.Patience)).PriorityQueue("jobs").SetSchedule(context.Background(), s)
 	if err != nil || string(record.Value) != "report" || record.Next.IsZero() {
 		t.Errorf("%+v, %v", record, err)
 	}

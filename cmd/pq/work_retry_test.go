@@ -33,7 +33,7 @@ func TestRetryDelayGrows(t *testing.T) {
 // dueIn waits until an item of jobs stays back, and returns for how long.
 func (c *cli) dueIn() time.Duration {
 	c.t.Helper()
-	jobs := client.New(c.conn()).PriorityQueue("jobs")
+	jobs := client.New(c.conn(), client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
 	var info *client.QueueInfo
 	testenv.Eventually(c.t, func() (err error) {
 		if info, err = jobs.Info(c.t.Context()); err == nil && info.Delayed != 1 {

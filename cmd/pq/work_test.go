@@ -69,6 +69,7 @@ func TestWorkSaysWhatBecomesOfItems(t *testing.T) {
 echo looking >&2; echo "the disk is full" >&2; exit 1`
 	p := c.start(nil, "work", "jobs", "--", "sh", "-c", script)
 	c.has("pq\tjobs\t0\t0\t0\npq\tjobs-dead\t1\t0\t0\n")
+	p.sees(&p.stderr, "in=jobs-dead\n")
 	log := p.stderr.String()
 	if failed := strings.Index(log, `msg="a job failed" queue=jobs id=`); strings.Count(log, "a job failed") != 2 || failed > strings.Index(log, "a job is tried again") {
 		t.Errorf("it logs %s", log)

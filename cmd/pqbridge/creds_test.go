@@ -146,7 +146,7 @@ func worksAsLeaf(t *testing.T, e *testenv.Env) {
 	must(t, err)
 	nc := e.Connect(append(options, nats.Timeout(testenv.Patience))...)
 	defer nc.Close()
-	js, err := jetstream.NewWithDomain(nc, "pq")
+	js, err := jetstream.NewWithDomain(nc, "pq", jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
 	testenv.Eventually(t, func() error { // the service may be connected and not yet subscribed
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

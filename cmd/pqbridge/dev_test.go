@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,24 +37,26 @@ func TestDevServesJetStream(t *testing.T) {
 	t.Parallel()
 	data := "PQ_DATA_DIR=" + t.TempDir()
 	c := startDev(t, data)
-	streams, err := jetstream.New(connect(t, c.nats))
+	streams, err := jetstream.New(connect(t, c.nats), jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
 	_, err = streams.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*"}})
 	must(t, err)
 	c.stop(syscall.SIGTERM)
-	if strings.Contains(c.stderr.String(), "level=WARN") || strings.Contains(c.stderr.String(), "level=ERROR") {
+	// Of a busy machine, and of a leaf node that has gone while it wrote, says NATS:
+	busy := regexp.MustCompile(`.*(Readloop processing time|took too long|Error flushing).*`)
+	if log := busy.ReplaceAllString(c.stderr.String(), ""); strings.Contains(log, "level=WARN") || strings.Contains(log, "level=ERROR") {
 		t.Errorf("the log has warnings:\n%s", c.log())
 	}
 
 	c = startDev(t, data)
 	nc := connect(t, c.nats)
 	request(t, nc, "pq.jobs.config", `{"source":{"stream":"ORDERS"}}`)
-	streams, err = jetstream.New(nc)
+	streams, err = jetstream.New(nc, jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
 	_, err = streams.Publish(t.Context(), "orders.new", []byte("from the stream"))
 	must(t, err)
 
-	queues, err := jetstream.NewWithDomain(nc, "pq")
+	queues, err := jetstream.NewWithDomain(nc, "pq", jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
 	jobs, err := queues.Consumer(t.Context(), "jobs", "min")
 	must(t, err)

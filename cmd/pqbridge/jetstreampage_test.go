@@ -145,7 +145,7 @@ func TestJetStreamAnotherAccount(t *testing.T) {
 // domain returns JetStream as the bridges serve it.
 func domain(t *testing.T, user natsUser) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.NewWithDomain(user.Conn, "pq")
+	js, err := jetstream.NewWithDomain(user.Conn, "pq", jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
 	return js
 }
@@ -155,7 +155,7 @@ func takes(t *testing.T, js jetstream.JetStream, queue, consumer string) {
 	t.Helper()
 	c, err := js.Consumer(t.Context(), queue, consumer)
 	must(t, err)
-	job, err := c.Next()
+	job, err := c.Next(jetstream.FetchMaxWait(testenv.Patience))
 	must(t, err)
 	must(t, job.DoubleAck(t.Context()))
 }
@@ -170,7 +170,7 @@ func TestDefaultDomain(t *testing.T) {
 	e, _ := usersEnv(t, account+line[1], "bridge")
 	e.StartBridge().WaitReady()
 
-	js, err := jetstream.New(connectAs(t, e, "bridge", strings.TrimSuffix(nats.InboxPrefix, ".")).Conn)
+	js, err := jetstream.New(connectAs(t, e, "bridge", strings.TrimSuffix(nats.InboxPrefix, ".")).Conn, jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
 	_, err = js.Publish(t.Context(), "pq.jobs.push", []byte("an item"))
 	must(t, err)

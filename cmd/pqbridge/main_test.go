@@ -43,7 +43,7 @@ type command struct {
 }
 
 // environment is the environment of this process without any PQ_ variables, plus those
-// given.
+// given. No test fails because the machine is slow.
 func environment(variables ...string) []string {
 	var env []string
 	for _, entry := range os.Environ() {
@@ -51,7 +51,9 @@ func environment(variables ...string) []string {
 			env = append(env, entry)
 		}
 	}
-	return append(append(env, mainVariable+"=1", "PQ_HTTP_ADDR=127.0.0.1:0", "PQ_DEV_NATS_PORT=0"), variables...)
+	patience := testenv.Patience.String()
+	env = append(env, mainVariable+"=1", "PQ_HTTP_ADDR=127.0.0.1:0", "PQ_DEV_NATS_PORT=0", "PQ_REQUEST_TIMEOUT="+patience, "PQ_HTTP_TIMEOUT="+patience)
+	return append(env, variables...)
 }
 
 // newCommand returns pqbridge with variables, which has not begun.

@@ -21,7 +21,7 @@ import (
 
 func connect(t *testing.T, url string) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(url, nats.NoReconnect())
+	nc, err := nats.Connect(url, nats.NoReconnect(), nats.Timeout(testenv.Patience))
 	must(t, err)
 	t.Cleanup(nc.Close)
 	return nc

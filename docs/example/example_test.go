@@ -296,7 +296,7 @@ func TestJetStreamConsumer(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	env := jetStream(t)
-	js, err := jetstream.NewWithDomain(env.Conn, "pq")
+	js, err := jetstream.NewWithDomain(env.Conn, "pq", jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
 	jobs := client.New(env.Conn).PriorityQueue("jobs")
 	for priority := range int64(3) {

@@ -172,8 +172,9 @@ func TestRefresh(t *testing.T) {
 	// So does the page of an item, until it is gone.
 	b.open("/queue/pq/jobs/item/" + ids[1])
 	b.do(`getSelection().selectAllChildren($("#value"))`)
-	delivery := s.lease("jobs")
 	b.seesIn(".facts", "Served after\n2 items")
+	delivery := s.lease("jobs")
+	b.seesIn(".facts", "Served after\n1 item")
 	b.until(`getSelection().toString() == "b"`)
 	must(t, delivery.Ack(t.Context()))
 	b.expect("status of 4")

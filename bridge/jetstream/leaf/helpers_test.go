@@ -52,10 +52,12 @@ func newHub(t testing.TB, config, leafnodes string) *hub {
 	return h
 }
 
-// configure writes the configuration for the next start or reload.
+// configure writes the configuration for the next start or reload. A login may take more than the usual
+// 2 seconds, as it does on a busy machine.
 func (h *hub) configure(config, leafnodes string) {
 	h.t.Helper()
-	text := fmt.Sprintf("server_name: hub\nlisten: 127.0.0.1:%d\n%s\nleafnodes {\nlisten: 127.0.0.1:%d\n%s\n}\n",
+	leafnodes = strings.Replace(leafnodes, "tls {", "tls { timeout: 60,", 1)
+	text := fmt.Sprintf("server_name: hub\nlisten: 127.0.0.1:%d\n%s\nleafnodes {\nlisten: 127.0.0.1:%d\nauthorization { timeout: 60 }\n%s\n}\n",
 		h.clientPort, config, h.leafPort, leafnodes)
 	must(h.t, os.WriteFile(h.file, []byte(text), 0o600))
 }
@@ -110,6 +112,7 @@ func (h *hub) leafURL() string { return fmt.Sprintf("nats-leaf://127.0.0.1:%d", 
 
 func (h *hub) client(options ...nats.Option) *nats.Conn {
 	h.t.Helper()
+	options = append([]nats.Option{nats.Timeout(testenv.Patience)}, options...)
 	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", h.clientPort), options...)
 	must(h.t, err)
 	h.t.Cleanup(nc.Close)
@@ -129,7 +132,7 @@ type running struct {
 // run starts a connection; change may set what else it needs.
 func run(t testing.TB, url string, change func(*leaf.Config)) *running {
 	t.Helper()
-	return runLimited(t, url, change, leaf.Limits{})
+	return runLimited(t, url, change, leaf.Limits{Login: testenv.Patience})
 }
 
 // runLimited is run with other limits than usual.

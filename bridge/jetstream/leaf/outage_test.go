@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
+	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
@@ -25,7 +28,7 @@ func TestRestart(t *testing.T) {
 	if s := r.connected(); s.Server != "hub" || !strings.Contains(h.leafURL(), s.Address) {
 		t.Errorf("connected to %+v", s)
 	}
-	subscribe(t, h.client(), "_INBOX.a")
+	subscribe(t, h.client(nats.NoReconnect()), "_INBOX.a")
 	r.interest("_INBOX.a", true)
 
 	h.stop()
@@ -147,7 +150,7 @@ func TestHalfOpen(t *testing.T) {
 	}
 	r := runLimited(t, h.leafURL(), func(c *leaf.Config) {
 		c.Subjects = []leaf.Subscription{{Subject: "a", Queue: "q"}}
-	}, leaf.Limits{Dial: dial})
+	}, leaf.Limits{Dial: dial, Login: testenv.Patience})
 	r.connected()
 	close(swallow)
 	r.fails("closed the connection")

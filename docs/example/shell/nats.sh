@@ -21,6 +21,7 @@ lease() {
 	tenths=0 # give up five seconds after expires: a bridge that is killed says nothing
 	until grep -q 'with reply\|Nats-Service-Error' "$tmp/leased" || [ $tenths -ge 150 ]; do sleep 0.1; tenths=$((tenths + 1)); done
 	kill $!
+	wait $! 2>/dev/null || : # or it may print into the file of the next
 	if grep Nats-Service-Error "$tmp/leased" >&2; then return 1; fi
 	if [ $tenths -ge 150 ]; then echo "no answer: the lease may have begun, and will end" >&2; return 1; fi
 	reply=$(sed -n 's/.*with reply "\(.*\)"$/\1/p' "$tmp/leased")

@@ -61,7 +61,7 @@ assert.equal(last.info.pending, 2);
 assert.equal(await last.ackAck(), true);
 const own = await js.consumers.get("jobs", "js");
 const fetched = [];
-for await (const m of await own.fetch({ max_messages: 5, expires: 1000 })) {
+for await (const m of await own.fetch({ max_messages: 2, expires: 30000 })) {
   fetched.push(m.string());
   m.ack();
 }
@@ -105,11 +105,11 @@ assert.equal(dead.headers.get("Pq-Dead-Reason"), "no good");
 assert.equal(await dead.ackAck(), true);
 
 // One that is at work keeps its message for longer than ack_wait.
-await jsm.consumers.add("jobs", { durable_name: "short", ack_policy: AckPolicy.Explicit, ack_wait: 2e9 });
+await jsm.consumers.add("jobs", { durable_name: "short", ack_policy: AckPolicy.Explicit, ack_wait: 10e9 });
 const short = await js.consumers.get("jobs", "short");
 await push("i");
 m = await short.next();
-for (let i = 0; i < 6; i++) {
+for (let i = 0; i < 24; i++) {
   await new Promise((resolve) => setTimeout(resolve, 500));
   m.working();
 }

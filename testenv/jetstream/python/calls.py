@@ -14,8 +14,8 @@ from nats.js.errors import NotFoundError
 
 
 async def main():
-    nc = await nats.connect(os.environ["NATS_URL"])
-    js = nc.jetstream(domain="pq")
+    nc = await nats.connect(os.environ["NATS_URL"], connect_timeout=120)
+    js = nc.jetstream(domain="pq", timeout=120)
 
     async def push(*values):
         """Puts values into the queue, the first the most urgent."""

@@ -42,7 +42,7 @@ func TestPush(t *testing.T) {
 		}
 	}
 	b.post("/queue/q/mail/push", "value", "x").wants(t, 200, "pushed ")
-	if n, err := client.New(r.Conn).Queue("mail").Len(context.Background()); n != 1 || err != nil {
+	if n, err := client.New(r.Conn, client.WithTimeout(testenv.Patience)).Queue("mail").Len(context.Background()); n != 1 || err != nil {
 		t.Errorf("%d items, %v", n, err)
 	}
 	if !strings.Contains(r.log.String(), "action=push queue=pq.jobs") {

@@ -55,7 +55,11 @@ func TestBlindRole(t *testing.T) {
 	] }
 	no_auth_user: all`)})
 	for user, sees := range map[string]string{"lister": "jobs", "nobody": "may not", "deaf": "may not receive replies"} {
-		r := serve(t, env, env.Connect(nats.UserInfo(user, user)), func(o *Options) { o.Timeout = time.Second })
+		r := serve(t, env, env.Connect(nats.UserInfo(user, user)), func(o *Options) {
+			if user == "deaf" {
+				o.Timeout = time.Second // no reply would come later
+			}
+		})
 		id := r.push("secret-value")[0]
 		b := r.browser()
 		b.sees("/", sees)
@@ -65,7 +69,7 @@ func TestBlindRole(t *testing.T) {
 				page.lacks(t, "/push", "/config", "/pause", "/purge", "formaction")
 			}
 		}
-		b.get("/dead").wants(t, 200)
+		b.sees("/dead", "Dead letters")
 		b.get("/bridges").wants(t, 200)
 	}
 }
@@ -356,5 +360,10 @@ func TestHistory(t *testing.T) {
 	c, rates := charts(h.points)
 	if len(c.At) != len(c.Lines[2]) || rates.Lines[0][0] != nil || *c.Lines[1][0] != 0 {
 		t.Errorf("%+v, %+v", c, rates)
+	}
+	h.add(point{at: last.Add(2 * outage)})
+	c, _ = charts(h.points)
+	if line := c.Lines[0]; line[len(line)-1] != nil || line[len(line)-2] == nil {
+		t.Error("a line goes across an outage")
 	}
 }

@@ -17,16 +17,16 @@ func TestBusy(t *testing.T) {
 	ctx := context.Background()
 	b := r.browser()
 	b.sees("/busy", "Nothing is leased")
-	mail := client.New(r.Conn).Queue("mail")
+	mail := client.New(r.Conn, client.WithTimeout(testenv.Patience)).Queue("mail")
 	_, err := mail.Enqueue(ctx, []byte("dear all"))
 	must(t, err)
 	r.push("secret", "later", "ready")
 
 	held, err := r.jobs.LeaseMin(ctx, client.Holder("host-<1>/worker"), client.AckWait(time.Hour))
 	must(t, err)
-	_, err = mail.Lease(ctx)
+	_, err = mail.Lease(ctx, client.AckWait(time.Hour))
 	must(t, err)
-	_, err = r.jobs.LeaseMin(ctx)
+	_, err = r.jobs.LeaseMin(ctx, client.AckWait(time.Hour))
 	must(t, err)
 
 	var page string

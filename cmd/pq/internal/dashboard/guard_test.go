@@ -190,7 +190,7 @@ func TestOpenAddressIsRefused(t *testing.T) {
 func TestRoleOfSomeQueues(t *testing.T) {
 	t.Parallel()
 	r := newRigAs(t, "pq.list", "*.*.info", "pq.jobs-dead.items")
-	queues := client.New(r.Conn)
+	queues := client.New(r.Conn, client.WithTimeout(testenv.Patience))
 	for name, reason := range map[string]string{"another": "hidden", "jobs": "no such user"} {
 		_, err := queues.PriorityQueue(name).Push(t.Context(), 0, []byte("x"))
 		must(t, err)

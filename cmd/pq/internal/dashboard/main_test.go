@@ -63,7 +63,7 @@ func serve(t *testing.T, env *testenv.Env, nc *nats.Conn, change func(*Options))
 	t.Helper()
 	r := &rig{Env: env, t: t, log: &harness.Transcript{}}
 	if env.Conn != nil {
-		r.jobs = client.New(env.Conn).PriorityQueue("jobs")
+		r.jobs = client.New(env.Conn, client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
 	}
 	o := Options{Listen: "127.0.0.1:0", Conn: nc, Grammar: env.Grammar, Timeout: testenv.Patience, Log: slog.New(slog.NewTextHandler(r.log, nil))}
 	if change != nil {

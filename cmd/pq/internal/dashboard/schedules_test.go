@@ -39,7 +39,7 @@ func TestSchedules(t *testing.T) {
 		first.Until.Year() != 2100 || first.Overlap != "skip" || fmt.Sprint(first.Headers) != "map[Pq-Group:[g] X-Tenant:[acme]]" {
 		t.Errorf("%+v", first)
 	}
-	_, err := client.New(r.Conn).Queue("mail").SetSchedule(ctx, client.Schedule{ID: "<often", Every: client.Interval(time.Hour)})
+	_, err := client.New(r.Conn, client.WithTimeout(testenv.Patience)).Queue("mail").SetSchedule(ctx, client.Schedule{ID: "<often", Every: client.Interval(time.Hour)})
 	must(t, err)
 	b.sees("/schedules", "nightly", "jobs", "0 3 * * * Europe/Berlin", "&lt;often", "every 1h", "mail")
 	_, err = r.jobs.Configure(ctx, client.Settings{PauseUntil: time.Now().Add(time.Hour)})

@@ -37,9 +37,9 @@ func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 		HTTPAddr:    "127.0.0.1:0",
 		Logger:      logger(e.t),
 		Version:     "0.0.1",
-		// No test fails because the machine is slow.
+		// No test fails because the machine is slow. What asks over HTTP asks again.
 		Limits:      dispatch.Limits{RequestTimeout: Patience},
-		HTTPTimeout: Patience,
+		HTTPTimeout: Patience / 6,
 	}
 
 	if isBubble(e.t) {

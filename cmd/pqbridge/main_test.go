@@ -51,8 +51,7 @@ func environment(variables ...string) []string {
 			env = append(env, entry)
 		}
 	}
-	patience := testenv.Patience.String()
-	env = append(env, mainVariable+"=1", "PQ_HTTP_ADDR=127.0.0.1:0", "PQ_DEV_NATS_PORT=0", "PQ_REQUEST_TIMEOUT="+patience, "PQ_HTTP_TIMEOUT="+patience)
+	env = append(env, mainVariable+"=1", "PQ_HTTP_ADDR=127.0.0.1:0", "PQ_DEV_NATS_PORT=0", "PQ_REQUEST_TIMEOUT="+testenv.Patience.String(), "PQ_HTTP_TIMEOUT=20s")
 	return append(env, variables...)
 }
 

@@ -42,7 +42,7 @@ func (o *outage) begin() {
 func (o *outage) end(before func()) {
 	o.Helper()
 	o.e.NATS.Start()
-	testenv.Eventually(o, func() error {
+	testenv.Eventually(o.T, func() error {
 		_, err := client.New(o.e.Conn, client.WithTimeout(time.Second)).PriorityQueue("jobs").Len(o.Context())
 		return err
 	})

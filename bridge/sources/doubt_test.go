@@ -99,7 +99,7 @@ func (f *fixture) drawing(retention jetstream.RetentionPolicy, n int) jetstream.
 // publishAnyway publishes once the server is back.
 func (f *fixture) publishAnyway(from, to int) {
 	f.Helper()
-	testenv.Eventually(f, func() error {
+	testenv.Eventually(f.TB, func() error {
 		_, err := f.js.Stream(f.Context(), "S")
 		return err
 	})

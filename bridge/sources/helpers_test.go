@@ -128,7 +128,7 @@ func (f *fixture) state() (s settings.SourceState, err error) {
 // eventually waits until the state of the source is right, and returns it.
 func (f *fixture) eventually(right func(s *settings.SourceState) bool) (s settings.SourceState) {
 	f.Helper()
-	testenv.Eventually(f, func() (err error) {
+	testenv.Eventually(f.TB, func() (err error) {
 		if s, err = f.state(); err == nil && !right(&s) {
 			err = fmt.Errorf("the source is %s", s.JSON())
 		}
@@ -167,7 +167,7 @@ func (f *fixture) acknowledged(stream string) {
 
 func (f *fixture) has(stream string, want int, of string, count func(s *jetstream.StreamState) int) {
 	f.Helper()
-	testenv.Eventually(f, func() error {
+	testenv.Eventually(f.TB, func() error {
 		s, err := f.js.Stream(f.Context(), stream)
 		if err != nil {
 			return err

@@ -320,6 +320,7 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 		for _, i := range gone {
 			b.lose(i, "purged")
 		}
+		b.rates.forgetStale()
 	case i == nil || i.state != fdbpq.Leased && b.expired(i) || o.State != fdbpq.AnyState && o.State != i.state:
 		b.wantErr(o, r, fdbpq.ErrNotFound)
 	case o.Kind == fdbpq.OpRemove:

@@ -344,6 +344,14 @@ func (r *modelRates) end(e modelEntry) {
 	}
 }
 
+// forgetStale removes the entries of times that no rate has any more, as a purge does.
+func (r *modelRates) forgetStale() {
+	maps.DeleteFunc(r.entries, func(e modelEntry, _ bool) bool {
+		full, there := r.full[e.group]
+		return !there || entryOf(e.group, full) != e
+	})
+}
+
 // changeRates lets rates that have changed begin anew.
 func (q *modelQueue) changeRates(to *fdbpq.Settings) {
 	for group := range q.rates.full {

@@ -169,17 +169,17 @@ type Pending struct {
 
 	wrote    bool                // the attempt being committed wrote something
 	commit   kv.Future[struct{}] // nil once the batch has ended
-	waited   sync.Once
-	ahead    []QueueAhead    // of all attempts
-	filled   []QueueName     // of all attempts
-	behind   []QueueName     // by the last attempt
-	listed   []*codec.Layout // queues that it found in the list of queues, or added
-	readFrom time.Time       // a time before the first read of the last attempt
+	waiting  chan struct{}       // holds the goroutine that waits for it: others wait for that one
+	ahead    []QueueAhead        // of all attempts
+	filled   []QueueName         // of all attempts
+	behind   []QueueName         // by the last attempt
+	listed   []*codec.Layout     // queues that it found in the list of queues, or added
+	readFrom time.Time           // a time before the first read of the last attempt
 	err      error
 }
 
 func newPending(b *Batcher, ctx context.Context, ops []Op) *Pending {
-	p := &Pending{batcher: b, ctx: ctx, ops: ops}
+	p := &Pending{batcher: b, ctx: ctx, ops: ops, waiting: make(chan struct{}, 1)}
 	p.onlyReads, p.pushes, p.shrinks = true, len(ops) > 0, true
 	unique := false
 	for i := range ops {
@@ -227,14 +227,11 @@ func (p *Pending) runReadOnly() (ended bool) {
 // After an error (kv.ErrUnavailable, kv.ErrClosed, the context's error) no operation took effect,
 // unless the error wraps kv.ErrCommitUnknown: then the pushes may have happened, and Settle undoes
 // the pops and completes the restores.
+//
+// On an engine that does not pipeline, it makes further attempts if necessary, because no later
+// batch has started.
 func (p *Pending) Wait() ([]Result, error) {
-	p.waited.Do(p.finish)
-	return p.last.results, p.err
-}
-
-// finish waits for the commit. On an engine that does not pipeline, it makes further attempts if
-// necessary, because no later batch has started.
-func (p *Pending) finish() {
+	p.waiting <- struct{}{}
 	for p.commit != nil {
 		_, err := p.commit.Get()
 		p.commit = nil
@@ -248,6 +245,9 @@ func (p *Pending) finish() {
 			p.commitUntilOrdered()
 		}
 	}
+
+	<-p.waiting
+	return p.last.results, p.err
 }
 
 // commitUntilOrdered makes attempts until one is being committed, or the batch has ended. It

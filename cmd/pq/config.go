@@ -87,11 +87,15 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 		q.say("%s has no settings: the defaults are in force", q.name)
 	}
 
-	text := ""
-	for _, line := range texts {
-		text += terminal.Plain(line) + "\n"
+	return q.print(reply{plainLines(texts), subjects.EncodeSettings(&now)}, asJSON)
+}
+
+// plainLines returns settings as they are printed.
+func plainLines(texts []string) (lines string) {
+	for _, text := range texts {
+		lines += terminal.Plain(text) + "\n"
 	}
-	return q.print(reply{text, subjects.EncodeSettings(&now)}, asJSON)
+	return lines
 }
 
 func newPause(a *app) *cobra.Command {
@@ -146,13 +150,9 @@ func (q *queue) setPause(change *subjects.Change) error {
 		return err
 	}
 
-	text := ""
-	for _, line := range subjects.SettingTexts(&now) {
-		if strings.HasPrefix(line, "pause") {
-			text += terminal.Plain(line) + "\n"
-		}
-	}
-	return q.print(reply{text: text}, false)
+	isOther := func(text string) bool { return !strings.HasPrefix(text, "pause") }
+	paused := slices.DeleteFunc(subjects.SettingTexts(&now), isOther)
+	return q.print(reply{text: plainLines(paused)}, false)
 }
 
 func newResume(a *app) *cobra.Command {

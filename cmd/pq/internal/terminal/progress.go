@@ -14,7 +14,7 @@ const redrawEvery = 100 * time.Millisecond
 type Progress struct {
 	terminal io.Writer
 	drawn    time.Time // last
-	width    int       // of what is to be seen, 0 for nothing
+	width    int       // columns of the line that is drawn, 0 without one
 }
 
 // NewProgress returns a line, nil without a terminal. What is over quickly has no line.

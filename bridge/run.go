@@ -128,7 +128,12 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 		Owns: func(kind subjects.Kind, name string) bool {
 			return b.peers.Router.Owns(kind, name)
 		},
-		Source: func(queue fdbpq.QueueName, changed bool) { b.sources.Tell(queue, changed) },
+		Source: func(queue fdbpq.QueueName, changed bool) {
+			b.sources.Tell(queue, changed)
+			if changed {
+				b.peers.Router.SourceChanged(queue)
+			}
+		},
 		RequeueLate: func(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Result) {
 			b.outbox.Return(q, kind, result, outbox.Late)
 		},
@@ -186,14 +191,15 @@ func (b *Bridge) newPeers() *peers.Peers {
 			b.dispatcher.OwnersChanged()
 			b.jetStream.ownersChanged()
 		},
-		Conn:      func() *nats.Conn { return b.nc },
-		Online:    b.online.Load,
-		Flush:     b.flush,
-		Receive:   h.receive,
-		Cancel:    b.waits.end,
-		Forwarded: b.metrics.forwarded.Inc,
-		Logger:    o.Logger,
-		Warn:      b.quiet.nats.warn,
+		SourceChanged: func(queue fdbpq.QueueName) { b.sources.Tell(queue, true) },
+		Conn:          func() *nats.Conn { return b.nc },
+		Online:        b.online.Load,
+		Flush:         b.flush,
+		Receive:       h.receive,
+		Cancel:        b.waits.end,
+		Forwarded:     b.metrics.forwarded.Inc,
+		Logger:        o.Logger,
+		Warn:          b.quiet.nats.warn,
 	})
 }
 

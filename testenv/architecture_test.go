@@ -53,16 +53,22 @@ type room struct {
 }
 
 var rooms = map[string]room{
-	"bridge/dispatch":       {},
+	"bridge/dispatch":       {uses: []string{signal}},
+	signal:                  {},
 	"bridge/internal/wire":  {nats: true},
-	"bridge/jetstream":      {uses: []string{"bridge/dispatch", "bridge/internal/wire", "bridge/jetstream/leaf"}, nats: true},
-	"bridge/jetstream/leaf": {nats: true}, // of that only logins, ids and the tree of subjects
-	"bridge/outbox":         {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
-	"bridge/peers":          {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
-	"bridge/sources":        {uses: []string{"bridge/dispatch", "bridge/internal/wire"}, nats: true},
+	"bridge/jetstream":      {uses: append(slices.Clip(most), "bridge/jetstream/leaf"), nats: true},
+	"bridge/jetstream/leaf": {uses: []string{signal}, nats: true}, // of that only logins, ids and the tree of subjects
+	"bridge/outbox":         {uses: most, nats: true},
+	"bridge/peers":          {uses: most, nats: true},
+	"bridge/sources":        {uses: most, nats: true},
 	"bridge/web":            {uses: []string{"bridge/web/connlimit"}, metrics: true},
 	"bridge/web/connlimit":  {},
 }
+
+const signal = "bridge/internal/signal"
+
+// most are the rooms that most of the others use.
+var most = []string{"bridge/dispatch", "bridge/internal/wire", signal}
 
 // below fdbpq, what a package may use besides the contract of stores, tuples, settings and schedules. Packages that are not
 // named may use none of these.

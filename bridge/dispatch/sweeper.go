@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
@@ -93,12 +94,7 @@ func newSweeper(d *shared) *Sweeper {
 func (s *Sweeper) Sweeps() int64 { return s.sweeps.Load() }
 
 // wake makes Run look for something to do.
-func (s *Sweeper) wake() {
-	select {
-	case s.woken <- struct{}{}:
-	default:
-	}
-}
+func (s *Sweeper) wake() { signal.To(s.woken) }
 
 // noteBatch records that there was a batch of requests, and what falls due after it.
 func (s *Sweeper) noteBatch(p *fdbpq.Pending) {

@@ -3,6 +3,8 @@ package dispatch
 import (
 	"container/heap"
 	"time"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 )
 
 // timers is the clock of a lane and its alarms: for what happens at a certain time rather than on
@@ -37,12 +39,7 @@ func (s *timers) since(t time.Time) time.Duration { return t.Sub(s.epoch) }
 func (s *timers) due(t time.Time) time.Duration { return s.now() + t.Sub(s.storeNow()) }
 
 // wake makes runTimers look for something to do.
-func (s *timers) wake() {
-	select {
-	case s.woken <- struct{}{}:
-	default:
-	}
-}
+func (s *timers) wake() { signal.To(s.woken) }
 
 // set sets an alarm, or sets it to another time.
 func (s *timers) set(a *alarm, at time.Duration) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -151,12 +152,8 @@ func (f *core) submit(r *dispatch.Request, op fdbpq.Op) error {
 }
 
 func (f *core) answered() {
-	if f.requests.Add(-1) > 0 {
-		return
-	}
-	select {
-	case f.idle <- struct{}{}:
-	default: // Flush has not seen the last one
+	if f.requests.Add(-1) == 0 {
+		signal.To(f.idle)
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
@@ -209,7 +210,7 @@ func (o *Outbox) openLocked() *chunk {
 	// While there is a chunk, the dispatcher must be there to take items back.
 	if len(o.mu.chunks) == 1 {
 		o.config.Dispatcher.Hold()
-		signal(o.wake)
+		signal.To(o.wake)
 	}
 
 	return c
@@ -261,12 +262,4 @@ func (o *Outbox) freeLocked(c *chunk, s *sentItem) {
 	o.mu.bytes -= s.bytes
 	o.config.Dispatcher.Keep(s.Queue, -s.bytes)
 	s.Content, s.bytes = Content{}, 0
-}
-
-// signal wakes the reader of a channel with room for one element.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 )
 
@@ -69,7 +70,7 @@ func (o *Outbox) round(ctx context.Context) {
 	}
 
 	if o.Unconfirmed() {
-		signal(o.wake)
+		signal.To(o.wake)
 	}
 }
 

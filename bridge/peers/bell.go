@@ -32,11 +32,6 @@ type bell struct {
 	wakeAll func()
 }
 
-func newBell(p *peering) *bell {
-	d := p.config.Dispatcher
-	return &bell{p: p, waiters: d.Waiters, wakeAll: d.WakeAll}
-}
-
 // bellLife is how many heartbeats, 2 s, peers go on ringing after the last pop has waited, because
 // the next one often follows soon.
 const bellLife = 8

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
 // Root is the start of the subjects between bridges.
@@ -41,6 +42,9 @@ type Config struct {
 	// Cancel ends a request that waits on this bridge; a peer says that its client has cancelled
 	// it. The bridge sets waits.end.
 	Cancel func(key string)
+	// SourceChanged is told that a peer has changed the source of a queue that it does not own. The
+	// bridge sets Sources.Tell.
+	SourceChanged func(queue fdbpq.QueueName)
 	// Forwarded counts a pop that was forwarded.
 	Forwarded func()
 
@@ -73,13 +77,5 @@ func (p *peering) publish(subject string, data []byte) {
 	}
 	if err := p.config.Conn().Publish(subject, data); err != nil {
 		p.config.Warn("cannot reach the other bridges", "error", err)
-	}
-}
-
-// signal wakes the reader of a channel with room for one element.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -64,7 +65,7 @@ func (r *Router) hearHeartbeat(m *nats.Msg) {
 		// account of this bridge.
 		p = newPeer(r.mu.number)
 		r.mu.peers[id] = p
-		signal(r.helloNow) // it may not know this bridge either
+		signal.To(r.helloNow) // it may not know this bridge either
 	}
 
 	p.silent = 0
@@ -129,7 +130,7 @@ func (r *Router) agePeers() (lost []failedForward) {
 		p.tail, p.reported = p.last, false
 	}
 
-	signal(r.changed)
+	signal.To(r.changed)
 	return lost
 }
 
@@ -163,7 +164,7 @@ func (r *Router) updateBridgesLocked() {
 // Waits says that a pop may wait for items on this bridge, so the peers ring from now on.
 func (r *Router) Waits() {
 	if !r.bell.waits.Swap(true) {
-		signal(r.helloNow)
+		signal.To(r.helloNow)
 	}
 }
 
@@ -194,6 +195,6 @@ func (r *Router) updatePeersWaitLocked() {
 		waits = waits || p.waits
 	}
 	if r.bell.peersWait.Swap(waits) != waits {
-		signal(r.helloNow)
+		signal.To(r.helloNow)
 	}
 }

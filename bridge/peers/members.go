@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -212,7 +213,7 @@ func (m *Members) announce(subject string) {
 // hear handles announcements, and NATS's report that there are no responders.
 func (m *Members) hear(msg *nats.Msg) {
 	if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
-		signal(m.asked)
+		signal.To(m.asked)
 		return
 	}
 
@@ -237,7 +238,7 @@ func (m *Members) enroll(a announcement) (unknown bool) {
 	defer m.mu.Unlock()
 	if a.State == gone {
 		delete(m.mu.members, a.ID)
-		signal(m.news)
+		signal.To(m.news)
 		return false
 	}
 
@@ -253,11 +254,11 @@ func (m *Members) enroll(a announcement) (unknown bool) {
 
 	m.mu.members[a.ID] = &member{announcement: a}
 	if a.State == Serving && a.realm() == m.mu.self.realm() {
-		signal(m.asked) // that bridge has asked all others before
+		signal.To(m.asked) // that bridge has asked all others before
 	}
 
 	if known == nil || known.State != a.State {
-		signal(m.news)
+		signal.To(m.news)
 	}
 
 	return known == nil

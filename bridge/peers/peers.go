@@ -3,6 +3,8 @@
 // how soon a pop that waits gets its item, but never whether an item is lost or served twice.
 package peers
 
+import "github.com/pqbridge/pqbridge/bridge/internal/signal"
+
 // Peers are the other bridges on the same NATS.
 type Peers struct {
 	*peering
@@ -19,7 +21,7 @@ func New(c Config) *Peers {
 // Connected notes that there is a new connection.
 func (p *Peers) Connected() {
 	p.muted.Store(false)
-	signal(p.Members.online)
+	signal.To(p.Members.online)
 	p.Router.bell.wakeAll() // items may have come without a ring
 }
 
@@ -27,5 +29,5 @@ func (p *Peers) Connected() {
 // acts as if it were alone.
 func (p *Peers) Mute() {
 	p.muted.Store(true)
-	signal(p.Members.asked)
+	signal.To(p.Members.asked)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -36,14 +37,14 @@ func (r *Router) receive(m *nats.Msg) {
 	}
 
 	if string(m.Data) != lastOne {
-		signal(r.reportNow)
+		signal.To(r.reportNow)
 		return
 	}
 
 	r.mu.Lock()
 	delete(r.mu.awaited, from)
 	r.mu.Unlock()
-	signal(r.changed)
+	signal.To(r.changed)
 }
 
 // arrive enters a pop into the account of the peer that forwarded it. run is false if the
@@ -65,7 +66,7 @@ func (r *Router) sentUpTo(from string, number uint64) {
 func (r *Router) accountLocked(from string, first uint64) *account {
 	a := r.accounts.of[from]
 	if a == nil {
-		a = newAccount(first, r.p.config.MaxPending/4, func() { signal(r.reportNow) })
+		a = newAccount(first, r.p.config.MaxPending/4, func() { signal.To(r.reportNow) })
 		r.accounts.of[strings.Clone(from)] = a // a substring would keep the whole subject in memory
 	}
 	return a
@@ -138,6 +139,6 @@ func (r *Router) applyReport(id string, heard Report) (lost []failedForward) {
 		r.removeLocked(id)
 	}
 
-	signal(r.changed)
+	signal.To(r.changed)
 	return lost
 }

@@ -62,6 +62,8 @@ import (
 //	report.<id>.<from>            what became of the pops from bridge id: see Report
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
 //	cancel                        the client of a pop that waits on some bridge has cancelled it
+//	source                        "<kind> <queue>": a bridge that does not own it has changed its
+//	                              source
 type Router struct {
 	p    *peering
 	bell *bell
@@ -128,7 +130,8 @@ func newRouter(p *peering) *Router {
 		changed:   make(chan struct{}, 1),
 	}
 
-	r.bell = newBell(p)
+	d := p.config.Dispatcher
+	r.bell = &bell{p: p, waiters: d.Waiters, wakeAll: d.WakeAll}
 	r.mu.peers = map[string]*peer{}
 	r.accounts.of = map[string]*account{}
 	r.subscriptions.Store(&[]*nats.Subscription{})

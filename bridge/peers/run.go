@@ -9,7 +9,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Join begins to share the queues, for the first time or again after Leave, with the bridges that
@@ -34,7 +38,7 @@ func (r *Router) Join(realm string) error {
 	}
 
 	r.enter(phaseHere)
-	signal(r.helloNow)
+	signal.To(r.helloNow)
 	return nil
 }
 
@@ -45,6 +49,7 @@ func (r *Router) subscribe() error {
 		r.root + "members": r.hearHeartbeat,
 		r.root + "report." + r.p.config.Self.ID + ".*": r.hearReport,
 		r.root + "cancel": r.hearCancel,
+		r.root + "source": r.hearSource,
 		r.root + "bell.>": r.bell.hear,
 		r.inbox + ">":     r.receive,
 	} {
@@ -67,7 +72,7 @@ func (r *Router) Leave(ctx context.Context) {
 	}
 	r.awaitPromises(ctx)
 	r.enter(phaseLeft)
-	signal(r.helloNow)
+	signal.To(r.helloNow)
 }
 
 // awaitPromises returns when all peers have promised to forward nothing more, ctx ends, or
@@ -88,7 +93,7 @@ func (r *Router) awaitPromises(ctx context.Context) {
 	r.mu.Unlock()
 
 	// The heartbeat is the question. Without a connection nobody would hear it.
-	signal(r.helloNow)
+	signal.To(r.helloNow)
 	if !r.p.muted.Load() {
 		r.await(ctx, func() bool { return len(r.mu.awaited) == 0 })
 	}
@@ -182,6 +187,20 @@ func (r *Router) hearCancel(m *nats.Msg) {
 	if from, key, ok := strings.Cut(string(m.Data), " "); ok && from != r.p.config.Self.ID {
 		r.p.config.Cancel(key)
 	}
+}
+
+// SourceChanged tells peers that this bridge has changed the source of a queue, which the owner may
+// have looked for before.
+func (r *Router) SourceChanged(queue fdbpq.QueueName) {
+	if kind := dispatch.KindOf(queue); !r.Owns(kind, queue.Name) {
+		r.publish("source", []byte(kind.String()+" "+queue.Name))
+	}
+}
+
+// hearSource handles a change of a source by a bridge that does not own the queue.
+func (r *Router) hearSource(m *nats.Msg) {
+	kind, name, _ := strings.Cut(string(m.Data), " ")
+	r.p.config.SourceChanged(fdbpq.QueueName{FIFO: kind == subjects.FIFO.String(), Name: name})
 }
 
 // Dropped returns how many messages from peers the NATS client dropped. It never decreases.

@@ -12,8 +12,8 @@
 // their items are durable.
 //
 // The bridge that owns a queue draws for it. It learns of sources from passes of the sweeper and
-// from changes of settings: see dispatch.Options.Source. A source with nothing to draw costs the
-// store nothing.
+// from changes of settings, its own and those of peers: see dispatch.Options.Source and
+// peers.Router.SourceChanged. A source with nothing to draw costs the store nothing.
 package sources
 
 import (

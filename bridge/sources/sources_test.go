@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -251,6 +252,52 @@ func TestTwoDrawers(t *testing.T) {
 			f.wantItems(1, 100*rounds)
 		})
 	}
+}
+
+// turns is a store whose transactions that may write begin while there is a turn.
+type turns struct {
+	kv.Database
+	turn chan struct{}
+}
+
+func (d turns) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	<-d.turn
+	d.turn <- struct{}{}
+	return d.Database.Begin(ctx, o)
+}
+
+// Sources of queues that go to another bridge while they are being set are drawn from by that one,
+// although it has looked for sources before they were there.
+func TestOwnerChangesMeanwhile(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		const queues = 16
+		turn := make(chan struct{}, 1)
+		turn <- struct{}{}
+		f := newFixture(t, testenv.Options{
+			Wrap:   func(db kv.Database) kv.Database { return turns{db, turn} },
+			Bridge: func(o *bridge.Options) { o.RequestTimeout = testenv.Patience },
+		})
+		f.stream("S", jetstream.LimitsPolicy)
+		<-turn
+		inbox := f.Conn.NewInbox()
+		answers, err := f.Conn.SubscribeSync(inbox)
+		f.must(err)
+		for i := range queues {
+			config := []byte(`{"source":` + source("S") + `}`)
+			f.must(f.Conn.PublishRequest(fmt.Sprintf("pq.q-%d.config", i), inbox, config))
+		}
+		f.StartBridge(func(o *bridge.Options) { o.DB = f.DB }).WaitReady()
+		<-time.After(10 * time.Second) // it looks for sources
+		turn <- struct{}{}
+		for range queues {
+			m, err := answers.NextMsg(testenv.Patience)
+			f.must(err)
+			if err := subjects.ErrorFromHeaders(m.Header); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.consumers("S", queues)
+	})
 }
 
 // A bridge that does not know yet that another one has gone on draws nothing, and goes on behind that.

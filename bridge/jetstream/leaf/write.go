@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server/gsl"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 )
 
 const (
@@ -137,7 +139,7 @@ func (s *session) publish(m *Message) error {
 	line := appendLine(s.buffer, m)
 	s.buffer = append(append(append(line, m.Header...), m.Payload...), "\r\n"...)
 	s.biggest = max(s.biggest, size)
-	s.wakeUp()
+	signal.To(s.wake)
 	return nil
 }
 
@@ -158,13 +160,6 @@ func appendLine(to []byte, m *Message) []byte {
 	return append(strconv.AppendInt(to, int64(len(m.Header)+len(m.Payload)), 10), "\r\n"...)
 }
 
-func (s *session) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // the writer is about to look
-	}
-}
-
 // command sends a line.
 func (s *session) command(parts ...string) {
 	s.mu.Lock()
@@ -180,7 +175,7 @@ func (s *session) commandLocked(parts ...string) {
 	if len(s.buffer) > s.conn.limits.pending+commandRoom {
 		s.abort(ErrPending)
 	}
-	s.wakeUp()
+	signal.To(s.wake)
 }
 
 // ping sends PING. The reader calls answered when the PONG arrives.

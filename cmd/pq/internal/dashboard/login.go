@@ -97,13 +97,6 @@ func (l *logins) logIn(w http.ResponseWriter, r *http.Request, token string) err
 	return nil
 }
 
-func (l *logins) logOut(w http.ResponseWriter, r *http.Request, session string) {
-	l.mu.Lock()
-	delete(l.sessions, session)
-	l.mu.Unlock()
-	l.setCookie(w, r, "")
-}
-
 // setCookie gives the browser the session. The browser also sends it when it follows a link from
 // another site; the guard refuses anything else that comes from there. A proxy says whether the
 // browser uses HTTPS. Forging that only locks out the forger.
@@ -150,6 +143,10 @@ func localPath(next string) string {
 }
 
 func (b *board) postLogout(w http.ResponseWriter, r *http.Request) {
-	b.guard.logins.logOut(w, r, callerOf(r).session)
+	l := b.guard.logins
+	l.mu.Lock()
+	delete(l.sessions, callerOf(r).session)
+	l.mu.Unlock()
+	l.setCookie(w, r, "")
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }

@@ -125,13 +125,6 @@ func (j *jetStream) ready() error {
 	return nil
 }
 
-// ownersChanged says that queues may have another owner.
-func (j *jetStream) ownersChanged() {
-	if face := j.current(); face != nil {
-		face.OwnersChanged()
-	}
-}
-
 // config is what the face needs of the bridge.
 func (j *jetStream) config(store string) jetstream.Config {
 	b, g := j.b, j.b.grammar

@@ -189,7 +189,9 @@ func (b *Bridge) newPeers() *peers.Peers {
 		Dispatcher: b.dispatcher,
 		OwnersChanged: func() {
 			b.dispatcher.OwnersChanged()
-			b.jetStream.ownersChanged()
+			if face := b.jetStream.current(); face != nil {
+				face.OwnersChanged()
+			}
 		},
 		SourceChanged: func(queue fdbpq.QueueName) { b.sources.Tell(queue, true) },
 		Conn:          func() *nats.Conn { return b.nc },

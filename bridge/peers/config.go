@@ -27,7 +27,8 @@ type Config struct {
 	dispatch.Limits
 	// Dispatcher runs the pops of this bridge.
 	Dispatcher *dispatch.Dispatcher
-	// OwnersChanged is told that queues may have another owner. It must not block.
+	// OwnersChanged is told that queues may have another owner, or that the former one has gone or
+	// a message was missed. It must not block.
 	OwnersChanged func()
 
 	// Conn returns the connection, nil before there is one. Online reports whether it is connected,
@@ -42,8 +43,8 @@ type Config struct {
 	// Cancel ends a request that waits on this bridge; a peer says that its client has cancelled
 	// it. The bridge sets waits.end.
 	Cancel func(key string)
-	// SourceChanged is told that a peer has changed the source of a queue that it does not own. The
-	// bridge sets Sources.Tell.
+	// SourceChanged is told that a peer has changed the source of a queue. The bridge sets
+	// Sources.Tell.
 	SourceChanged func(queue fdbpq.QueueName)
 	// Forwarded counts a pop that was forwarded.
 	Forwarded func()

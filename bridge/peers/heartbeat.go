@@ -140,6 +140,7 @@ func (r *Router) removeLocked(id string) {
 	r.updatePeersWaitLocked()
 	delete(r.mu.awaited, id)
 	r.updateBridgesLocked()
+	r.p.config.OwnersChanged() // while it was leaving, it may have changed what its peers had seen
 }
 
 // updateBridgesLocked shares the queues among the present peers.

@@ -23,6 +23,7 @@ func (p *Peers) Connected() {
 	p.muted.Store(false)
 	signal.To(p.Members.online)
 	p.Router.bell.wakeAll() // items may have come without a ring
+	p.config.OwnersChanged()
 }
 
 // Mute records that NATS does not permit messages between bridges. Until Connected, this bridge

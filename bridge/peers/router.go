@@ -61,9 +61,8 @@ import (
 //	                              "last" it promises that no more follow
 //	report.<id>.<from>            what became of the pops from bridge id: see Report
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
-//	cancel                        the client of a pop that waits on some bridge has cancelled it
-//	source                        "<kind> <queue>": a bridge that does not own it has changed its
-//	                              source
+//	cancel                        "<id> <key>": the client of a pop that waits has cancelled it
+//	source                        "<id> <kind> <queue>": that bridge has changed the queue's source
 type Router struct {
 	p    *peering
 	bell *bell
@@ -130,8 +129,7 @@ func newRouter(p *peering) *Router {
 		changed:   make(chan struct{}, 1),
 	}
 
-	d := p.config.Dispatcher
-	r.bell = &bell{p: p, waiters: d.Waiters, wakeAll: d.WakeAll}
+	r.bell = &bell{p: p, waiters: p.config.Dispatcher.Waiters, wakeAll: p.config.Dispatcher.WakeAll}
 	r.mu.peers = map[string]*peer{}
 	r.accounts.of = map[string]*account{}
 	r.subscriptions.Store(&[]*nats.Subscription{})

@@ -38,6 +38,7 @@ func (r *Router) Join(realm string) error {
 	}
 
 	r.enter(phaseHere)
+	r.p.config.OwnersChanged()
 	signal.To(r.helloNow)
 	return nil
 }
@@ -176,9 +177,18 @@ func (r *Router) run(ctx context.Context) {
 }
 
 // Cancel tells peers that the client of a request that waits, maybe there, has cancelled it.
-func (r *Router) Cancel(key string) {
+func (r *Router) Cancel(key string) { r.tell("cancel", key) }
+
+// SourceChanged tells peers that this bridge has changed the source of a queue. The owner, which may
+// be another one than this bridge thinks, may have looked for sources before.
+func (r *Router) SourceChanged(queue fdbpq.QueueName) {
+	r.tell("source", dispatch.KindOf(queue).String()+" "+queue.Name)
+}
+
+// tell sends peers the id of this bridge and what there is to tell.
+func (r *Router) tell(subject, what string) {
 	if r.p.config.Shared && !r.is(phaseAway) {
-		r.publish("cancel", []byte(r.p.config.Self.ID+" "+key))
+		r.publish(subject, []byte(r.p.config.Self.ID+" "+what))
 	}
 }
 
@@ -189,18 +199,12 @@ func (r *Router) hearCancel(m *nats.Msg) {
 	}
 }
 
-// SourceChanged tells peers that this bridge has changed the source of a queue, which the owner may
-// have looked for before.
-func (r *Router) SourceChanged(queue fdbpq.QueueName) {
-	if kind := dispatch.KindOf(queue); !r.Owns(kind, queue.Name) {
-		r.publish("source", []byte(kind.String()+" "+queue.Name))
-	}
-}
-
-// hearSource handles a change of a source by a bridge that does not own the queue.
+// hearSource handles a change of a source by another bridge.
 func (r *Router) hearSource(m *nats.Msg) {
-	kind, name, _ := strings.Cut(string(m.Data), " ")
-	r.p.config.SourceChanged(fdbpq.QueueName{FIFO: kind == subjects.FIFO.String(), Name: name})
+	from, queue, _ := strings.Cut(string(m.Data), " ")
+	if kind, name, ok := strings.Cut(queue, " "); ok && from != r.p.config.Self.ID {
+		r.p.config.SourceChanged(fdbpq.QueueName{FIFO: kind == subjects.FIFO.String(), Name: name})
+	}
 }
 
 // Dropped returns how many messages from peers the NATS client dropped. It never decreases.

@@ -55,9 +55,10 @@ func (d *drawer) run() {
 			d.config.Warn("a source cannot be drawn from; trying again",
 				"queue", d.name.Name, "error", err)
 
-			// What lasts only a moment is not shown in the state.
+			// What lasts only a moment is not shown in the state, nor what only this bridge knows,
+			// because its peers go on.
 			lasts := errors.Is(err, errNotAcked) || errors.Is(err, jetstream.ErrNoHeartbeat)
-			if pause > minPause || lasts {
+			if lasts || pause > minPause && !errors.Is(err, nats.ErrDisconnected) {
 				_ = d.change(func(s *settings.SourceState) { s.Waiting = text(err) })
 			}
 		}

@@ -266,37 +266,59 @@ func (d turns) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, er
 	return d.Database.Begin(ctx, o)
 }
 
+// inTurns are options of systems whose bridges are patient and share the turns.
+func inTurns() (testenv.Options, chan struct{}) {
+	turn := make(chan struct{}, 1)
+	turn <- struct{}{}
+	return testenv.Options{
+		Wrap:   func(db kv.Database) kv.Database { return turns{db, turn} },
+		Bridge: func(o *bridge.Options) { o.RequestTimeout, o.ShutdownTimeout = testenv.Patience, testenv.Patience },
+	}, turn
+}
+
+// setSlowly sets the sources of several queues. Before they are in the store, meanwhile is called, and
+// the bridges look for sources.
+func (f *fixture) setSlowly(turn chan struct{}, meanwhile func()) {
+	f.Helper()
+	const queues = 16
+	f.stream("S", jetstream.LimitsPolicy)
+	<-turn
+	inbox := f.Conn.NewInbox()
+	answers, err := f.Conn.SubscribeSync(inbox)
+	f.must(err)
+	for i := range queues {
+		config := []byte(`{"source":` + source("S") + `}`)
+		f.must(f.Conn.PublishRequest(fmt.Sprintf("pq.q-%d.config", i), inbox, config))
+	}
+	<-time.After(time.Second)
+	meanwhile()
+	<-time.After(10 * time.Second)
+	turn <- struct{}{}
+	for range queues {
+		m, err := answers.NextMsg(testenv.Patience)
+		f.must(err)
+		if err := subjects.ErrorFromHeaders(m.Header); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.consumers("S", queues)
+}
+
 // Sources of queues that go to another bridge while they are being set are drawn from by that one,
 // although it has looked for sources before they were there.
 func TestOwnerChangesMeanwhile(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		const queues = 16
-		turn := make(chan struct{}, 1)
-		turn <- struct{}{}
-		f := newFixture(t, testenv.Options{
-			Wrap:   func(db kv.Database) kv.Database { return turns{db, turn} },
-			Bridge: func(o *bridge.Options) { o.RequestTimeout = testenv.Patience },
-		})
-		f.stream("S", jetstream.LimitsPolicy)
-		<-turn
-		inbox := f.Conn.NewInbox()
-		answers, err := f.Conn.SubscribeSync(inbox)
-		f.must(err)
-		for i := range queues {
-			config := []byte(`{"source":` + source("S") + `}`)
-			f.must(f.Conn.PublishRequest(fmt.Sprintf("pq.q-%d.config", i), inbox, config))
-		}
-		f.StartBridge(func(o *bridge.Options) { o.DB = f.DB }).WaitReady()
-		<-time.After(10 * time.Second) // it looks for sources
-		turn <- struct{}{}
-		for range queues {
-			m, err := answers.NextMsg(testenv.Patience)
-			f.must(err)
-			if err := subjects.ErrorFromHeaders(m.Header); err != nil {
-				t.Fatal(err)
-			}
-		}
-		f.consumers("S", queues)
+	subtest(t, "another bridge comes", func(t *testing.T) {
+		options, turn := inTurns()
+		f := newFixture(t, options)
+		f.setSlowly(turn, func() { f.StartBridge(func(o *bridge.Options) { o.DB = f.DB }).WaitReady() })
+	})
+	subtest(t, "the bridge leaves", func(t *testing.T) {
+		options, turn := inTurns()
+		f := newFixture(t, options)
+		f.StartBridge().WaitReady()
+		<-time.After(10 * time.Second)
+		f.setSlowly(turn, f.Bridge.BeginStop)
+		<-f.Bridge.Done()
 	})
 }
 

@@ -155,8 +155,8 @@ func TestFramesOfWaiters(t *testing.T) {
 				}
 				// The time may be over before there are enough, or any.
 				pushTogether(t, e, queue, "i", "j")
-				list, _ = popFramed(t, e, "pq."+queue+".pop.min", 9, `,"expires":"50ms"`, "")
-				popFramed(t, e, "pq."+queue+".pop.min", 9, `,"expires":"50ms"`, "404")
+				list, _ = popFramed(t, e, "pq."+queue+".pop.min", 9, `,"expires":"1s"`, "")
+				popFramed(t, e, "pq."+queue+".pop.min", 9, `,"expires":"1s"`, "404")
 				if valuesOf(list) != "i j" {
 					t.Errorf("%s: got %q", queue, valuesOf(list))
 				}
@@ -227,7 +227,7 @@ func TestEndsOfBatches(t *testing.T) {
 			until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 			e.Request("pq.jobs.config", nil, fmt.Appendf(nil, `{"pause_until":%q,"max_leased":null}`, until))
 			check(4, "", "404", "")
-			check(4, `,"ack_wait":"1h","expires":"20ms"`, "404", "")
+			check(4, `,"ack_wait":"1h","expires":"1s"`, "404", "")
 			e.Request("pq.jobs.config", nil, []byte(`{"pause_until":null}`))
 			check(3, "", "", "ccccc d")
 			if m := e.Request("pq.jobs.pop.min", nil, []byte(`{"batch":1}`)); m.Header.Get(subjects.HeaderBatchCount) != "" {

@@ -24,7 +24,7 @@ import (
 // The cluster is that of FDBClusterFile.
 func FDB(tb testing.TB) kv.Database {
 	tb.Helper()
-	options := fdbkv.Options{ClusterFile: FDBClusterFile(tb)}
+	options := fdbkv.Options{ClusterFile: FDBClusterFile(tb), TransactionTimeout: Patience}
 	db, err := fdbkv.Open(options)
 	if err != nil {
 		tb.Fatalf("FoundationDB: %v", err)

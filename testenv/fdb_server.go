@@ -101,9 +101,9 @@ func startFDB(port int, storage FDBStorage) (*FDBServer, error) {
 	return s, nil
 }
 
-// configure makes the database. fdbcli waits for the server, a minute at most.
+// configure makes the database. fdbcli waits for the server, two minutes at most.
 func (s *FDBServer) configure(storage FDBStorage) error {
-	out, err := exec.Command(fdbProgram("fdbcli"), "-C", s.ClusterFile(), "--timeout", "60",
+	out, err := exec.Command(fdbProgram("fdbcli"), "-C", s.ClusterFile(), "--timeout", "120",
 		"--exec", "configure new single "+string(storage)).CombinedOutput()
 	if err != nil {
 		return s.describe(fmt.Errorf("fdbcli: %w: %s", err, out))
@@ -122,7 +122,8 @@ func (s *FDBServer) launch() error {
 	cmd := harness.Command(fdbProgram("fdbserver"),
 		"--public-address", s.address, "--cluster-file", s.ClusterFile(),
 		"--datadir", filepath.Join(s.dir, "data"), "--logdir", filepath.Join(s.dir, "log"),
-		"--memory", "4GiB", "--cache-memory", "256MiB", "--storage-memory", "1GiB")
+		"--memory", "4GiB", "--cache-memory", "256MiB", "--storage-memory", "1GiB",
+		"--knob_min_available_space_ratio=0.001") // it slows down below 5 % of the disk
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
 		return err

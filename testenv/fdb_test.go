@@ -70,13 +70,14 @@ func TestFDBDatabasesAreApart(t *testing.T) {
 
 func TestFDBServerKilled(t *testing.T) {
 	server := testenv.StartFDB(t, testenv.FDBSSD)
-	db := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: 100 * time.Millisecond})
-	must(t, set(t.Context(), db, "before"))
+	patient := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: testenv.Patience})
+	must(t, set(t.Context(), patient, "before"))
 	must(t, server.Kill())
 	if server.Running() {
 		t.Error("Running returned true for a killed server")
 	}
-	err := kv.View(t.Context(), db, func(r kv.Reader) error {
+	hasty := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: 100 * time.Millisecond})
+	err := kv.View(t.Context(), hasty, func(r kv.Reader) error {
 		_, err := r.Get([]byte("before")).Get()
 		return err
 	})
@@ -84,7 +85,6 @@ func TestFDBServerKilled(t *testing.T) {
 		t.Errorf("while it is down a read returned %v, want ErrUnavailable", err)
 	}
 	must(t, server.Restart())
-	patient := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile()})
 	must(t, set(t.Context(), patient, "later"))
 	if got := fmt.Sprint(keys(t, patient)); got != "[before later]" {
 		t.Errorf("after the restart it holds %s, want [before later]", got)
@@ -93,8 +93,9 @@ func TestFDBServerKilled(t *testing.T) {
 
 func TestFDBServerPaused(t *testing.T) {
 	server := testenv.StartFDB(t, testenv.FDBMemory)
+	patient := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: testenv.Patience})
+	must(t, set(t.Context(), patient, "before"))
 	db := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: 5 * time.Second})
-	must(t, set(t.Context(), db, "before"))
 	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 	must(t, err)
 	defer tx.Cancel()
@@ -104,7 +105,6 @@ func TestFDBServerPaused(t *testing.T) {
 		t.Errorf("while it is paused Commit returned %v, want ErrCommitUnknown", err)
 	}
 	must(t, server.Resume())
-	patient := openFDB(t, fdbkv.Options{ClusterFile: server.ClusterFile()})
 	must(t, set(t.Context(), patient, "later"))
 }
 

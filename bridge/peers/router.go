@@ -62,7 +62,7 @@ import (
 //	report.<id>.<from>            what became of the pops from bridge id: see Report
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
 //	cancel                        "<id> <key>": the client of a pop that waits has cancelled it
-//	source                        "<id> <kind> <queue>": that bridge has changed the queue's source
+//	source                        "<id> <kind> <queue>": that bridge has changed its source
 type Router struct {
 	p    *peering
 	bell *bell

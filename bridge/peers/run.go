@@ -179,8 +179,8 @@ func (r *Router) run(ctx context.Context) {
 // Cancel tells peers that the client of a request that waits, maybe there, has cancelled it.
 func (r *Router) Cancel(key string) { r.tell("cancel", key) }
 
-// SourceChanged tells peers that this bridge has changed the source of a queue. The owner, which may
-// be another one than this bridge thinks, may have looked for sources before.
+// SourceChanged tells peers that this bridge has changed the source of a queue. The owner, which
+// may be another one than this bridge thinks, may have looked for sources before.
 func (r *Router) SourceChanged(queue fdbpq.QueueName) {
 	r.tell("source", dispatch.KindOf(queue).String()+" "+queue.Name)
 }

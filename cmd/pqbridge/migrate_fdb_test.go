@@ -61,7 +61,7 @@ func TestMigrateCommand(t *testing.T) {
 
 // clearRoots removes what the test stored in a cluster that others may use.
 func clearRoots(t *testing.T, cluster, root string) {
-	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: cluster})
+	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: cluster, TransactionTimeout: testenv.Patience})
 	if err != nil {
 		t.Error(err)
 		return

@@ -36,7 +36,7 @@ func openRecipe(tb testing.TB, clusterFile string, s tuple.Subspace, packed bool
 // onRecipe is a fixture in FoundationDB, and a program that uses its queue.
 func onRecipe(t *testing.T, format fdbpq.ValueFormat) (*fixture, recipeProgram) {
 	file := testenv.FDBClusterFile(t)
-	f := newFixture(t, must(fdbkv.Open(fdbkv.Options{ClusterFile: file})), format)
+	f := newFixture(t, must(fdbkv.Open(fdbkv.Options{ClusterFile: file, TransactionTimeout: testenv.Patience})), format)
 	f.foreign = true // recipe programs do not count items, so the counters may be wrong
 	return f, openRecipe(t, file, tuple.NewSubspace(tuple.Tuple{f.root, "jobs"}), format == fdbpq.TupleValues)
 }

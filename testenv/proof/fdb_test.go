@@ -77,7 +77,7 @@ func startFDB(bridges int) func(*rig) {
 			for _, s := range services {
 				s.stop()
 			}
-			db, err := fdbkv.Open(fdbkv.Options{ClusterFile: server.ClusterFile()})
+			db, err := fdbkv.Open(fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: patience})
 			must(r.t, err)
 			r.t.Cleanup(func() { must(r.t, db.Close()) })
 			return db

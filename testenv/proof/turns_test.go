@@ -54,13 +54,13 @@ type fair struct {
 }
 
 func (f *fair) run() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	defer cancel()
 	jobs := func(n int) *client.PriorityQueue { return f.clients[n].client.PriorityQueue("turns") }
 	_, err := jobs(0).Configure(ctx, client.Settings{MaxLeasedPerGroup: 1})
 	must(f.t, err)
 	must(f.t, f.push(ctx, jobs(0), "x", 1, turnItems))
-	_, err = jobs(0).LeaseMin(ctx, client.AckWait(patience)) // x is at its limit until the end
+	_, err = jobs(0).LeaseMin(ctx, client.AckWait(5*patience)) // x is at its limit until the end
 	must(f.t, err)
 
 	for _, some := range weightsOf {
@@ -78,7 +78,7 @@ func (f *fair) run() {
 		pushing.Wait()
 		for range min(1+f.random.IntN(2*turnBatch*turnPushes), f.count(names)) {
 			if lease == nil {
-				lease, err = jobs(0).LeaseMin(ctx, client.AckWait(patience))
+				lease, err = jobs(0).LeaseMin(ctx, client.AckWait(5*patience))
 			} else {
 				lease, err = lease.Next(ctx)
 			}

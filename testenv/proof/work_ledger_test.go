@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
 // ledger knows what became of each job. Its problems are those of the system, found by the work itself.
@@ -256,17 +257,17 @@ func (l *ledger) done(n int) {
 }
 
 // dead notes a dead letter.
-func (l *ledger) dead(item *client.Item) {
+func (l *ledger) dead(item *fdbpq.Item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.numberOf(item.Value)
+	n := l.numberOf(item.Message.Value)
 	if n < 0 {
 		return
 	}
-	j := &l.jobs[n]
+	j, letter := &l.jobs[n], item.Message.DeadLetter
 	want := map[plan]string{failAlways: "max_deliver", drop: "no use for it"}[planOf(n)]
-	if j.dead || want == "" || item.DeadLetter == nil || item.DeadLetter.Reason != want {
-		l.problem("job %d, after %d runs, is a dead letter: %+v, %+v", n, j.runs, *j, item.DeadLetter)
+	if j.dead || want == "" || letter == nil || letter.Reason != want {
+		l.problem("job %d, after %d runs, is a dead letter: %+v, %+v", n, j.runs, *j, letter)
 	}
 	j.dead = true
 	l.count["dead letters"]++

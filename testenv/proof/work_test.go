@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
 // The load of TestWork.
@@ -110,8 +109,10 @@ func (s *shop) run() {
 		for _, c := range s.crews {
 			c.end()
 		}
-		s.checkDead()
 		ctx, db := s.shut(patience)
+		for _, queue := range workQueues {
+			must(s.t, empty(ctx, db, queue+"-dead", s.dead))
+		}
 		s.scan(ctx, db, 0)
 		for _, problem := range s.balance() {
 			s.t.Error(problem)
@@ -170,27 +171,6 @@ func (s *shop) left() (n int64, err error) {
 		n += info.Ready + info.Leased + info.Delayed
 	}
 	return n, nil
-}
-
-// checkDead takes all dead letters, and enters them.
-func (s *shop) checkDead() {
-	for _, queue := range workQueues {
-		h := queueOf(s.clients[0].client, queue+"-dead")
-		pop := choose(h, books.PopMin, h.fifo.DequeueBatch, h.jobs.PopMinBatch, nil)
-		for {
-			items, err := pop(context.Background(), 100)
-			for _, item := range items {
-				s.dead(item)
-			}
-			if errors.Is(err, client.ErrEmpty) {
-				break
-			}
-			if errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrUnknownOutcome) {
-				continue // a slow disk
-			}
-			must(s.t, err)
-		}
-	}
 }
 
 // crew is a worker, and others that take its place.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // silentCluster returns the cluster file of a cluster that takes connections
@@ -184,7 +185,7 @@ func TestCancelEndsReads(t *testing.T) {
 // open returns a database that the caller closes.
 func open(t *testing.T, clusterFile string) *fdbkv.DB {
 	t.Helper()
-	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile})
+	db, err := fdbkv.Open(fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: testenv.Patience})
 	must(t, err)
 	return db
 }

@@ -26,7 +26,7 @@ type Engine struct {
 const prefixSize = 18
 
 // patience bounds each test, so that a store that hangs fails in a named test.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 type test struct {
 	name string

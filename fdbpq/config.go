@@ -78,6 +78,10 @@ func (q *queueConfigs) change(op *Op, before *Settings) (*Settings, error) {
 	}
 	q.ledger.SetSettings(changed)
 
+	// Who draws looks again even if the source stays as it is. This may repeat a request that has
+	// changed it, and has committed after its outcome was reported as unknown.
+	q.ledger.Ahead.Source = q.ledger.Ahead.Source || before.Source+changed.Source != ""
+
 	// A changed source or rate starts over.
 	if before.Source != changed.Source {
 		if err := q.configureSource(changed.Source); err != nil {
@@ -179,7 +183,6 @@ func (q *queueConfigs) configureSource(source string) error {
 	old, err := q.tx.Get(q.l.SourceKey()).Get()
 	if err == nil {
 		q.ledger.SetSource(settings.NextSource(old, source))
-		q.ledger.Ahead.Source = true
 	}
 	return err
 }

@@ -250,6 +250,9 @@ func TestAheadOfABatch(t *testing.T) {
 			if !a.Over.IsZero() {
 				text += fmt.Sprint(" over ", a.Over.Sub(clock.now()))
 			}
+			if a.Source {
+				text += " source"
+			}
 			texts = append(texts, text)
 		}
 		return fmt.Sprint(texts)
@@ -261,6 +264,16 @@ func TestAheadOfABatch(t *testing.T) {
 	f.configure(q, func(s *fdbpq.Settings) { s.Backoff = []time.Duration{10 * time.Second} })
 	clock.advance(time.Second)
 	wantEqual(t, "a backoff", ahead(op(opPopMin, q)), "[falsejobs due 10s]")
+
+	set := func(source string) fdbpq.Op {
+		change := func(s *fdbpq.Settings) { s.Source = source }
+		return fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: change}
+	}
+	for range 2 { // the second time as a client does that does not know the outcome
+		wantEqual(t, "a source", ahead(set(`{"stream":"S"}`)), "[falsejobs source]")
+	}
+	wantEqual(t, "removed and once more", ahead(set(""), set("")), "[falsejobs source]")
+	wantEqual(t, "no source", ahead(set("")), "[]")
 }
 
 // What cannot be read stays, is reported, and keeps nothing else from being swept.

@@ -79,8 +79,8 @@ type Options struct {
 	// queues. Call Dispatcher.OwnersChanged when its answers change.
 	Owns func(kind subjects.Kind, name string) bool
 	// Source, unless nil, is called for a queue that has a source, also if another Dispatcher owns
-	// it: when a pass of the Sweeper comes by, and with changed when a batch has changed the
-	// source, or may have removed it. It must be quick.
+	// it: when a pass of the Sweeper comes by, and with changed when a batch has changed settings,
+	// and so may have set or removed the source. It must be quick.
 	Source func(queue fdbpq.QueueName, changed bool)
 	// Waits, unless nil, is called for each request with a Wait. Its items may come without a
 	// request of this Dispatcher, so the callee must see that Wake is called. It must be quick. The

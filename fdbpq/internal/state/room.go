@@ -118,7 +118,7 @@ type Ahead struct {
 	Due time.Time
 	// Over is when the window of the next message id ends; zero if there is none.
 	Over time.Time
-	// Source says that the queue has a source, or that its source has changed.
+	// Source says that the queue has a source, or that its source may have changed.
 	Source bool
 }
 

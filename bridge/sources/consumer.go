@@ -15,8 +15,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/settings"
 )
 
-// consumerName is the name of a queue's consumer, which says whose it is. In a stream with interest
-// a unique part follows, after unique, which is in no name of a queue.
+// consumerName is the name of a queue's consumers, which says whose they are. A part of its own
+// follows in that of each, after unique, which is in no name of a queue.
 func consumerName(store string, queue fdbpq.QueueName) string {
 	if queue.FIFO {
 		return "pq_" + store + "_q_" + queue.Name
@@ -50,12 +50,9 @@ func named(
 	return found, list.Err()
 }
 
-// removeConsumers removes consumers, except for one with a unique name that the state names.
+// removeConsumers removes consumers that may be gone already.
 func (d *drawer) removeConsumers(stream jetstream.Stream, names []string) error {
 	for _, name := range names {
-		if name == d.state.Consumer && strings.Contains(name, unique) {
-			continue
-		}
 		err := stream.DeleteConsumer(d.ctx, name)
 		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return err

@@ -119,8 +119,8 @@ func (s *session) compare(info *jetstream.StreamInfo) error {
 	case info.State.LastSeq < state.Sequence:
 		why = fmt.Sprintf("stream %s ends with message %d, and %d was drawn: it was restored, or "+
 			"has lost messages: %s", name, info.State.LastSeq, state.Sequence, setAgain)
-	case strings.Contains(state.Consumer, unique):
-		// Only an interest stream has such a consumer. It keeps messages for the consumers it has.
+	case s.retention == jetstream.InterestPolicy && strings.Contains(state.Consumer, unique):
+		// Such a stream keeps messages for the consumers it has.
 		_, err := s.stream.Consumer(s.ctx, state.Consumer)
 		if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return err
@@ -161,7 +161,8 @@ func (s *session) missing(info *jetstream.StreamInfo, from uint64) string {
 func (s *session) makeConsumer() error {
 	// It delivers the last message that was drawn once more, to see whether it is still the same.
 	c := jetstream.ConsumerConfig{
-		Durable: s.drawer.consumer, Description: "draws for queue " + s.name.Name,
+		Durable:       s.drawer.consumer + unique + nuid.Next(),
+		Description:   "draws for queue " + s.name.Name,
 		FilterSubject: s.source.Filter, MaxAckPending: -1, MaxDeliver: -1,
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait,
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.state.Sequence,
@@ -171,21 +172,19 @@ func (s *session) makeConsumer() error {
 		c.OptStartSeq++
 	}
 
-	interest := false
 	switch s.retention {
 	case jetstream.LimitsPolicy:
 		c.AckPolicy = jetstream.AckAllPolicy
 	case jetstream.WorkQueuePolicy:
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
-	default:
-		c.Durable += unique + nuid.Next()
-		interest = true
 	}
 
-	// A work queue has one consumer at a time, and its messages stay: the old one goes first. From
-	// a stream with interest they go with the last consumer. So there each has a name of its own,
-	// and those before it go once the state names it: until then another bridge may be the one that
-	// draws.
+	// Each has a name of its own. Otherwise another bridge that draws could go on with the
+	// deliveries of this one, whose number may be just the one it expects. A work queue has one
+	// consumer at a time, and its messages stay: the old one goes first. From a stream with
+	// interest they go with the last consumer. So there those before it go once the state names it:
+	// until then another bridge may be the one that draws.
+	interest := s.retention == jetstream.InterestPolicy
 	before, err := named(s.ctx, s.stream, s.drawer.consumer, s.state.Consumer)
 	if err == nil && !interest {
 		err = s.removeConsumers(s.stream, before)

@@ -254,6 +254,24 @@ func TestTwoDrawers(t *testing.T) {
 	}
 }
 
+// Each session has a consumer with a name of its own, so that no other drawer goes on with its deliveries.
+func TestConsumerOfASession(t *testing.T) {
+	for _, retention := range retentions {
+		subtest(t, retention.String(), func(t *testing.T) {
+			f := newFixture(t, testenv.Options{})
+			f.drawing(retention, 5)
+			s, err := f.state()
+			f.must(err)
+			f.must(f.set(source("S")))
+			f.eventually(func(now *settings.SourceState) bool { return now.Consumer != s.Consumer })
+			f.publish("S", 6, 10)
+			f.drawn(10)
+			f.wantItems(1, 10)
+			f.consumers("S", 1)
+		})
+	}
+}
+
 // turns is a store whose transactions that may write begin while there is a turn.
 type turns struct {
 	kv.Database

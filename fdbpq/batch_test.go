@@ -213,7 +213,7 @@ func TestLargePushGroup(t *testing.T) {
 				run = onEngines
 			}
 			run(t, func(f *fixture) {
-				if f.slow && !harness.Race && shape.n > 2048 {
+				if f.brief && shape.n > 2048 {
 					f.Skip("so many items take longer than FoundationDB lets a transaction live")
 				}
 				q := f.queue(strings.Repeat("n", 128))

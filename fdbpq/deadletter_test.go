@@ -207,7 +207,7 @@ func TestLargeDeadLetters(t *testing.T) {
 		if f.format == fdbpq.TupleValues {
 			largest = 5_000_000
 		}
-		if f.slow { // it has to be written within five seconds
+		if f.brief {
 			largest = 2_000_000
 		}
 		for _, size := range []int{100, 89_000, 200_000, 600_000, largest} {

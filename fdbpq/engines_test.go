@@ -79,6 +79,7 @@ type fixture struct {
 	batcher        *fdbpq.Batcher
 
 	slow    bool // each transaction takes milliseconds, so random tests make fewer
+	brief   bool // a transaction may live for five seconds
 	corrupt bool // the test leaves keys behind that break the invariants
 }
 
@@ -97,7 +98,8 @@ func on(t *testing.T, engines []engine, run func(f *fixture)) {
 			}
 			t.Run(e.name+"/"+name, func(t *testing.T) {
 				f := newFixture(t, e.open(t), fdbpq.ValueFormat(format))
-				f.slow = e.name == "fdb" || harness.Race
+				f.brief = e.name == "fdb"
+				f.slow = f.brief || harness.Race
 				run(f)
 			})
 		}

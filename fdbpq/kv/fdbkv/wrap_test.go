@@ -98,7 +98,7 @@ func TestOwnersLoopRetriesConflicts(t *testing.T) {
 		tx.Set(key, []byte("ours"))
 		return nil
 	})
-	if attempts < 2 { // more if FoundationDB is slow
+	if attempts != 2 {
 		t.Errorf("it took %d attempts, want 2", attempts)
 	}
 }
@@ -132,7 +132,7 @@ func TestWrapRead(t *testing.T) {
 	if got, err := db.ReadTransact(peek); err != nil || got != "first" {
 		t.Errorf("PeekMin returned %q, %v, want first", got, err)
 	}
-	attempts, began := 0, time.Now()
+	attempts := 0
 	db.transact(t, func(tr fdb.Transaction) error {
 		attempts++
 		if got, err := peek(tr.Snapshot()); err != nil || got != "first" {
@@ -148,7 +148,7 @@ func TestWrapRead(t *testing.T) {
 		tr.Set(fdb.Key(db.subspace.Pack(tuple.Tuple{"other"})), nil)
 		return nil
 	})
-	if attempts != 1 && time.Since(began) < 5*time.Second { // else it was too old
+	if attempts != 1 {
 		t.Errorf("a read through a snapshot made the transaction conflict")
 	}
 }

@@ -118,10 +118,16 @@ func (b *both) reset(withMin bool) {
 	}
 }
 
-// server returns the code and err_code of the server's answer, or "ok".
+// server returns the code and err_code of the server's answer, or "ok". Each request has a
+// subscription of its own: nats.Conn.Request takes a message that JetStream still delivers to an
+// earlier pull, whose subject is the stream's, for the answer to the only request that waits.
 func (b *both) server(a asked) string {
 	b.T.Helper()
-	m, err := b.nc.Request("$JS.API."+a.call+a.args, []byte(a.payload), patience)
+	answers, err := b.nc.SubscribeSync(b.nc.NewInbox())
+	must(b.T, err)
+	defer answers.Unsubscribe()
+	must(b.T, b.nc.PublishRequest("$JS.API."+a.call+a.args, answers.Subject, []byte(a.payload)))
+	m, err := answers.NextMsg(patience)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return "503"
 	}
@@ -169,9 +175,6 @@ func (b *both) compare(a asked) bool {
 	b.T.Helper()
 	want := b.server(a)
 	got, text := b.face(a)
-	if got != want && a.call == countedPull { // a busy server has answered "{} x" as if it were "{}"
-		want = b.server(a)
-	}
 	_, code, _ := strings.Cut(got, " ")
 	if says := b.texts[code]; !strings.Contains(text, `"description":"`+says) && code != "" {
 		b.Errorf("%s %q: got %.300q, want %q and what would be right", a.call, a.kind, text, says)

@@ -33,6 +33,15 @@ func (r *rig) startBridge(url string, db kv.Database, timeout time.Duration) *te
 	})
 }
 
+// stopBridge ends a bridge, whose connection may just have been cut. On a busy machine NATS may not
+// answer within the time that a shutdown waits for it.
+func (r *rig) stopBridge(b *testenv.Bridge) {
+	if err := b.Stop(); err != nil && !strings.Contains(err.Error(), "replies") &&
+		!strings.Contains(err.Error(), "deadline exceeded") {
+		r.t.Error(err)
+	}
+}
+
 // startMem starts two or four bridges on one store in memory with every kind of fault.
 func startMem(r *rig) {
 	startBridges(r, map[faultkv.Fault]float64{
@@ -52,12 +61,6 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	start := func() *testenv.Bridge {
 		return r.startBridge(toNATS.url(), db, r.requestTimeout(100*time.Millisecond))
 	}
-	stop := func(b *testenv.Bridge) {
-		// Its connection may just have been cut.
-		if err := b.Stop(); err != nil && !strings.Contains(err.Error(), "replies") {
-			r.t.Error(err)
-		}
-	}
 	var bridges []*testenv.Bridge
 	r.bridges = 2 + 2*r.random.IntN(2)
 	for range r.bridges {
@@ -71,13 +74,13 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 		}},
 		fault{"connections of bridges cut", toNATS.cut},
 		fault{"bridge stopped and another started", func() {
-			stop(bridges[0])
+			r.stopBridge(bridges[0])
 			bridges = append(bridges[1:], start())
 		}},
 	)
 	r.stop = func() kv.Database {
 		for _, b := range bridges {
-			stop(b)
+			r.stopBridge(b)
 		}
 		db.Land()
 		for kind, n := range db.Counts() {
@@ -183,7 +186,7 @@ func startDisk(r *rig) {
 		fault{"disk nearly full", while(0, nil, true)},
 	)
 	r.stop = func() kv.Database {
-		must(r.t, b.Stop())
+		r.stopBridge(b)
 		r.tally.add("disk: single writes that failed", disk.mu.failed)
 		return db
 	}
@@ -216,7 +219,7 @@ func startPower(r *rig) {
 	}
 	r.faults = append(r.faults, cut(0), cut(50), cut(100))
 	r.stop = func() kv.Database {
-		must(r.t, b.Stop())
+		r.stopBridge(b)
 		return db
 	}
 }

@@ -104,9 +104,7 @@ func TestBridgesThatMayNotTalk(t *testing.T) {
 		}
 		bridges = append(bridges, e.StartBridge(quiet))
 	}
-	if !strings.Contains(log.String(), "allow this user to publish and subscribe to _pqbridge.>") {
-		t.Errorf("the log does not say what is missing:\n%s", log.String())
-	}
+	awaitLog(t, &log, "allow this user to publish and subscribe to _pqbridge.>")
 }
 
 // TestBridgeNeedsItsPermissions: the bridge needs every permission in the recipe, and says

@@ -153,9 +153,10 @@ func TestOrderlyEnd(t *testing.T) {
 func TestHealthcheck(t *testing.T) {
 	t.Parallel()
 	c := startDev(t, "PQ_DATA_DIR="+t.TempDir())
-	if _, stderr, err := runCommand(t, []string{"-healthcheck"}, []string{"PQ_HTTP_ADDR=" + c.http}); err != nil {
-		t.Errorf("of a service that is ready: %v\n%s", err, stderr)
-	}
+	testenv.Eventually(t, func() error { // it waits for five seconds only
+		_, _, err := runCommand(t, []string{"-healthcheck"}, []string{"PQ_HTTP_ADDR=" + c.http})
+		return err
+	})
 	c.stop(syscall.SIGTERM)
 	refuses(t, []string{"-healthcheck"}, []string{"PQ_HTTP_ADDR=" + c.http}) // a service that is not there
 	if err := checkReady(context.Background(), httpOff); err == nil {

@@ -59,7 +59,7 @@ var everyCommand = []struct {
 	{args: "schedule ls jbos", words: "no schedules"},
 	{args: "schedule ls", misspelt: -1}, // others make some
 	{args: "schedule run jbos nightly", misspelt: exitEmpty, words: "no such schedule"},
-	{args: "doctor jbos"},
+	{args: "doctor jbos", misspelt: -1}, // TestDoctorOfAHealthySystem
 }
 
 // failsEverywhere runs every command, and checks that its error is one sentence with these words.

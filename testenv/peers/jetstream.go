@@ -36,7 +36,7 @@ var patient = jetstream.WithDefaultTimeout(leaseTime)
 
 // dialJetStream creates the stream and its consumer if necessary.
 func dialJetStream(s *Server, name string, _ int) (func() (*Client, error), error) {
-	nc, err := nats.Connect(s.address)
+	nc, err := nats.Connect(s.address, nats.Timeout(leaseTime))
 	if err != nil {
 		return nil, err
 	}

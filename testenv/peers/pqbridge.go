@@ -25,7 +25,7 @@ func pqbridge(program string) Peer {
 			env.NATS.Start()
 			s.address = env.NATS.URL()
 			cmd := harness.Command(program)
-			cmd.Env = append(os.Environ(), "PQ_NATS_URL="+s.address,
+			cmd.Env = append(os.Environ(), "PQ_NATS_URL="+s.address, "PQ_REQUEST_TIMEOUT=1m",
 				"PQ_HTTP_ADDR=off", "PQ_DATA_DIR="+folder, "PQ_STORE=embedded")
 			return cmd
 		},
@@ -33,14 +33,14 @@ func pqbridge(program string) Peer {
 }
 
 func dialPqbridge(s *Server, queue string, _ int) (func() (*Client, error), error) {
-	nc, err := nats.Connect(s.address)
+	nc, err := nats.Connect(s.address, nats.Timeout(leaseTime))
 	if err != nil {
 		return nil, err
 	}
 
 	s.onStop(nc.Close)
-	p := &pqConnection{client: client.New(nc), jobs: make(chan []byte)}
-	p.queue = p.client.PriorityQueue(queue)
+	c := client.New(nc, client.WithTimeout(leaseTime))
+	p := &pqConnection{client: c, queue: c.PriorityQueue(queue), jobs: make(chan []byte)}
 	if _, err := p.queue.Len(s.tb.Context()); err != nil {
 		return nil, err
 	}

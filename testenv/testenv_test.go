@@ -15,7 +15,8 @@ func TestEnv(t *testing.T) {
 		e := testenv.New(t, testenv.Options{Engine: engine})
 		url := e.NATS.URL()
 		for i := range 2 {
-			if _, err := client.New(e.Conn).PriorityQueue("jobs").Push(t.Context(), 0, []byte("x")); err != nil {
+			jobs := client.New(e.Conn, client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
+			if _, err := jobs.Push(t.Context(), 0, []byte("x")); err != nil {
 				t.Fatal(err)
 			}
 			e.NATS.Restart()

@@ -51,7 +51,7 @@ and pops; pop, lease (and ack) and work (Workers) take what push left.`,
 
 func (b *benchmark) run() error {
 	cmd, o := b.cmd, b.Options
-	o.Queue, o.FIFO, o.Grammar = b.name, b.fifo, b.grammar
+	o.Queue, o.FIFO, o.Grammar, o.Timeout = b.name, b.fifo, b.grammar, b.Connection.Timeout
 	if o.Count > 0 && !cmd.Flags().Changed("duration") {
 		o.Duration = 0
 	}

@@ -175,7 +175,7 @@ func (r *run) note(name string, items int, sent, replied time.Duration, err erro
 	if err == nil {
 		r.answered.Add(int64(items))
 		m.items += int64(items)
-		_ = m.latency.RecordValue(int64(replied - sent)) // a minute at most: requests end before
+		_ = m.latency.RecordValue(int64(min(replied-sent, time.Minute))) // more it has no room for
 	} else {
 		m.errors++
 	}

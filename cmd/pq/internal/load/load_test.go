@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { harness.Main(m, testenv.FDBGoroutines()...) }
 func options(e *testenv.Env) Options {
 	return Options{
 		Dial:    func() (*nats.Conn, error) { return nats.Connect(e.NATS.URL(), nats.Timeout(testenv.Patience)) },
-		Grammar: e.Grammar, Queue: "try", Mode: Mixed,
+		Grammar: e.Grammar, Queue: "try", Mode: Mixed, Timeout: testenv.Patience,
 		Batch: 1, Clients: 8, Connections: 2, Size: 100, Priorities: 3, Count: 400,
 	}
 }

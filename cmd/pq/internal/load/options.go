@@ -48,12 +48,12 @@ type Options struct {
 	Clients, Connections int
 	// Size is that of a value, in bytes.
 	Size int
-	// Priorities is the number of different priorities pushed, from 0 up. A FIFO
-	// queue ignores it.
+	// Priorities is how many different ones are pushed, from 0 up. A FIFO queue ignores it.
 	Priorities int
-	// Rate is the most items per second of all clients together; 0 means as many as
-	// the service answers.
+	// Rate is the most items per second of all clients together; 0 means no limit.
 	Rate float64
+	// Timeout bounds each request. Required.
+	Timeout time.Duration
 	// Duration and Count, of items, end the load, whichever comes first; 0 means no
 	// limit, and one of them must be set.
 	Duration time.Duration

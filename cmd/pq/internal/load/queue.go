@@ -18,7 +18,7 @@ type queue struct {
 }
 
 func openQueue(nc *nats.Conn, o *Options) *queue {
-	c := client.New(nc, client.WithGrammar(o.Grammar))
+	c := client.New(nc, client.WithGrammar(o.Grammar), client.WithTimeout(o.Timeout))
 	return &queue{target.New(c, o.FIFO, o.Queue), c}
 }
 

@@ -140,7 +140,7 @@ func (s *service) turn(b *testing.B, o Options) (*Report, time.Duration) {
 }
 
 func (s *service) run(b *testing.B, o Options) *Report {
-	o.Grammar = s.grammar
+	o.Grammar, o.Timeout = s.grammar, testenv.Patience
 	o.Dial = func() (*nats.Conn, error) { return nats.Connect(s.env.NATS.URL(), nats.Timeout(testenv.Patience)) }
 	report, err := Run(b.Context(), o)
 	if err != nil {

@@ -83,10 +83,8 @@ func (j *jetStream) leave(ctx context.Context) error {
 	if face == nil {
 		return nil
 	}
-	if err := face.Stop(ctx); err != nil {
-		return fmt.Errorf("bridge: the leaf node connection: %w", err)
-	}
-	return nil
+
+	return face.Stop(ctx)
 }
 
 // end ends the connection, once NATS has what was sent.
@@ -100,11 +98,11 @@ func (j *jetStream) end(ctx context.Context) error {
 	j.stop()
 	j.running.Wait()
 	j.face.Store(nil)
-	if err != nil && !errors.Is(err, leaf.ErrOffline) {
-		return fmt.Errorf("bridge: NATS did not confirm what was sent as a leaf node: %w", err)
+	if errors.Is(err, leaf.ErrOffline) {
+		return nil
 	}
 
-	return nil
+	return err
 }
 
 // ready returns why JetStream's programs are not served, nil if they are or if the face is off.

@@ -257,7 +257,7 @@ func (s *shutdownSummary) sent() int64 {
 // end logs the summary, and returns the cause and what was left undone.
 func (s *shutdownSummary) end() error {
 	answered, left := s.sent(), int64(0)
-	problems := []error{s.cause, s.leaf}
+	problems := []error{s.cause}
 	for _, of := range []struct {
 		count int64
 		what  string
@@ -274,6 +274,11 @@ func (s *shutdownSummary) end() error {
 	if s.unconfirmed != nil {
 		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm that it has the "+
 			"replies to %d requests: %w", answered, s.unconfirmed))
+	}
+
+	if s.leaf != nil {
+		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm that it has what was "+
+			"sent as a leaf node: %w", s.leaf))
 	}
 
 	level := slog.LevelInfo

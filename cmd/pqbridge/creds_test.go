@@ -48,11 +48,11 @@ func startService(t *testing.T, url string) *service {
 	return s
 }
 
-// end stops the service, which must leave nothing undone, unless there is noAnswer.
+// end stops the service, which must leave nothing undone, unless that is unconfirmed.
 func (s *service) end() {
 	s.t.Helper()
 	s.stop()
-	if err := <-s.ended; err != nil && !strings.HasSuffix(err.Error(), noAnswer) {
+	if err := <-s.ended; err != nil && !strings.Contains(err.Error(), unconfirmed) {
 		s.t.Errorf("%v\n%s", err, s.log.String())
 	}
 }

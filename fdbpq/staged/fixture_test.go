@@ -194,16 +194,17 @@ func (f *fixture) popperOf(db kv.Database) *Popper {
 func (f *fixture) line(ends ...fdbpq.End) {
 	f.Helper()
 	for _, end := range ends {
-		f.write(func(tx kv.Transaction) {
+		err := kv.UpdateIdempotent(f.ctx, f.db, func(tx kv.Transaction) error {
 			r := newRequest(f.target.Layout(), end, f.clock.now())
 			line, claims, err := r.beginLook(tx)()
 			if err == nil {
 				err = r.register(tx, line, claims, f.clock.now())
 			}
-			if err != nil {
-				f.Fatalf("joining the line: %v", err)
-			}
+			return err
 		})
+		if err != nil {
+			f.Fatalf("joining the line: %v", err)
+		}
 	}
 }
 

@@ -255,7 +255,9 @@ func TestPopThatCannotBegin(t *testing.T) {
 }
 
 // An item stored in another format is returned as it was stored.
-func TestWithdrawnItemKeepsItsBytes(t *testing.T) {
+func TestWithdrawnItemKeepsItsBytes(t *testing.T) { testenv.Bubble(t, withdrawnItemKeepsItsBytes) }
+
+func withdrawnItemKeepsItsBytes(t *testing.T) {
 	f := newFixture(t, openMem(t), fdbpq.TupleValues)
 	f.foreign = true
 	l := f.q.Layout()

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -199,6 +199,10 @@ func TestInterference(t *testing.T) {
 // Nobody is told "empty" if there is a push meanwhile, and a request that is withdrawn meanwhile
 // gets nothing.
 func TestServingMeetsPushAndWithdrawal(t *testing.T) {
+	testenv.Bubble(t, servingMeetsPushAndWithdrawal)
+}
+
+func servingMeetsPushAndWithdrawal(t *testing.T) {
 	f := onMem(t)
 	f.line(fdbpq.Front) // dead, so that the next one waits behind it
 	waiting := f.popper()
@@ -209,7 +213,7 @@ func TestServingMeetsPushAndWithdrawal(t *testing.T) {
 		wantError(t, err, context.Canceled)
 	})
 	for f.stored().requests < 2 {
-		runtime.Gosched()
+		time.Sleep(time.Millisecond)
 	}
 
 	p := f.popperOf(&meddled{Database: f.db, write: func(n int, tx *meddledTransaction) error {

@@ -66,7 +66,7 @@ func openPebble(t *testing.T, fs vfs.FS) kv.Database {
 }
 
 // patience bounds each test, so that a test that hangs fails under its own name.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // fixture is a keyspace for one test.
 type fixture struct {

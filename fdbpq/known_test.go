@@ -46,7 +46,7 @@ func TestKnownLeases(t *testing.T) {
 	var tokens []fdbpq.Token
 	for range 60 { // more than 5 MB
 		f.apply(opPush(q, 1, strings.Repeat("x", 90_000)))
-		tokens = append(tokens, f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute})[0].Lease.Token)
+		tokens = append(tokens, f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})[0].Lease.Token)
 	}
 	for i, token := range tokens {
 		if i%2 == 0 {

@@ -32,7 +32,7 @@ func TestInfoOfManyPriorities(t *testing.T) {
 		}
 		f.apply(pushes...)
 		f.wantPriorities(q, 0, fdbpq.Info{Ready: 30}) // without the counters of other states
-		leases := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
+		leases := f.apply(leaseOf(q, fdbpq.Front), leaseOf(q, fdbpq.Front))
 		f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[1].Lease.Token, Delay: time.Hour})
 		f.wantPriorities(q, 2, fdbpq.Info{Ready: 28, Leased: 1, Delayed: 1})
 	})

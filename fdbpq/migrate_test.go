@@ -66,7 +66,7 @@ func (f *fixture) populate() fdbpq.Token {
 		ops = append(ops, opPush(jobs, int64(i%3), fmt.Sprintf("%d/%02d", i%3, i)), opPush(line, 0, fmt.Sprintf("%02d", i)))
 	}
 	f.apply(ops...)
-	f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: jobs, Configure: func(s *fdbpq.Settings) { s.MaxBytes = 100 << 20 }})
+	f.configure(jobs, func(s *fdbpq.Settings) { s.MaxBytes, s.DuplicateWindow = 100<<20, time.Hour })
 	f.setConsumer(f.fifoQueue("read"), "reader", "record")
 	once := opPush(jobs, 9, "once")
 	once.Message.MsgID, once.Message.Unique = "id", "key"

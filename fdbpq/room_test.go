@@ -20,7 +20,7 @@ func TestLimitRoom(t *testing.T) {
 		for range 5 {
 			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: largeMessage(10_000)})
 		}
-		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}
+		lease := leaseOf(q, fdbpq.Front)
 		results := f.apply(lease, lease, lease)
 		wantErrors(t, results, nil, nil, fdbpq.ErrNoRoom)
 		if text := results[2].Err.Error(); errors.Is(results[2].Err, fdbpq.ErrMaxBytes) || strings.Contains(text, "asked") {
@@ -42,7 +42,7 @@ func TestLimitReturned(t *testing.T) {
 			f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Message: largeMessage(240_000)})
 		}
 		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: 1, Message: largeMessage(2_000_000)})
-		pop, lease, peek := op(opPopMin, q), fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q, End: fdbpq.Back}
+		pop, lease, peek := op(opPopMin, q), leaseOf(q, fdbpq.Front), fdbpq.Op{Kind: fdbpq.OpPeek, Queue: q, End: fdbpq.Back}
 		results := f.apply(pop, lease, pop, lease)
 		wantErrors(t, results, nil, nil, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom)
 		results = f.apply(pop, peek)

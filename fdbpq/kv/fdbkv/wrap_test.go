@@ -157,7 +157,7 @@ func TestWrapRead(t *testing.T) {
 func TestNewOnAnOpenDatabase(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})
-	store, err := fdbkv.New(db.Database, 0)
+	store, err := fdbkv.New(db.Database, testenv.Patience)
 	must(t, err)
 	set := func(value []byte) error {
 		_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -155,7 +156,9 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 }
 
 // Everything that removes items or puts them back says so, and nothing that pushes does.
-func TestShrinks(t *testing.T) {
+func TestShrinks(t *testing.T) { synctest.Test(t, testShrinks) } // A pop has two seconds to withdraw.
+
+func testShrinks(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})
 	q, fifo := f.queue("a"), f.fifoQueue("a")
 	f.apply(opPush(q, 1, "1"), opPush(q, 2, "2"), opPush(q, 3, "3"), opPush(fifo, 0, "f"))
@@ -183,7 +186,7 @@ func TestShrinks(t *testing.T) {
 		_, err := f.batcher.Apply(f.ctx, ops)
 		wantError(t, err, kv.ErrUnavailable)
 	}
-	wantError(t, fdbpq.SweepReceipts(f.ctx, nearlyFull, f.Keyspace, 0), nil)
+	wantError(t, fdbpq.SweepReceipts(f.ctx, nearlyFull, f.Keyspace, -time.Second), nil)
 	wantEqual(t, "receipts", len(f.stored(f.priority+"-x")), 0)
 
 	p := staged.New(nearlyFull, q)

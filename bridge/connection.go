@@ -82,9 +82,9 @@ func (b *Bridge) subscribeTo(subject string) (*nats.Subscription, error) {
 
 func (b *Bridge) connected(nc *nats.Conn) {
 	// Each new connection subscribes again, and NATS reports any denial again.
-	b.online.Store(true)
 	b.denials.takeAll()
 	b.outbox.Connected()
+	b.online.Store(true)
 	b.peers.Connected()
 	b.options.Logger.Info("connected to NATS",
 		"url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())

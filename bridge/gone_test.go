@@ -273,6 +273,7 @@ func TestGoneWithoutPermission(t *testing.T) {
 
 	// A new connection may have it.
 	e.NATS.Stop()
+	wantMetric(t, e.Bridge, "pq_nats_connected", 0) // else it may still be ready as it was before
 	e.NATS.Change(func(o *server.Options) { o.Users[0].Permissions.Subscribe = nil })
 	e.NATS.Start()
 	e.Bridge.WaitReady()

@@ -224,6 +224,8 @@ func TestPermissionsComeBack(t *testing.T) {
 	push(t, e, "q.jobs.enqueue", nil, "served as ever")
 	e.Bridge.AskAgain() // before it is permitted
 	notReady(t, e.Bridge, "pq.>")
+	publish(t, e, "q.jobs.peek", "elsewhere", "") // once this is refused, it has heard of _PQ.>, too
+	wantMetric(t, e.Bridge, "pq_reply_failures_total", 1)
 
 	change(e, inboxesOnly())
 	e.NATS.Reload()

@@ -77,7 +77,7 @@ func TestLeases(t *testing.T) {
 			refused(t, e, 404, kind.pop, nil, []byte(`{"ack_wait":"1s"}`))
 			consistent(t, e)
 		}
-	})
+	}, newSteppedClock().options)
 }
 
 // clockedStore is a store whose commits take as long as the test says.

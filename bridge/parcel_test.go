@@ -250,7 +250,7 @@ func TestFramesOfLeases(t *testing.T) {
 		wantMetric(t, e.Bridge, "pq_deliveries_total", 2*(5+3+4+2))
 		wantMetric(t, e.Bridge, noResponders, 0)
 		consistent(t, e)
-	})
+	}, newSteppedClock().options)
 }
 
 // Whatever the sizes of items and messages, all items come in their order, and no message is larger than it may be.

@@ -74,7 +74,7 @@ func TestWaitersOfABridgeThatForwarded(t *testing.T) {
 // Pops that wait stay where they are when another bridge comes to own their queue.
 func TestWaitersWhenABridgeJoins(t *testing.T) {
 	eachShared(t, func(t *testing.T, engine testenv.Engine) {
-		const n = 16
+		const n = 32
 		e := testenv.New(t, testenv.Options{Engine: engine})
 		var replies []*nats.Subscription
 		name := func(i int) string { return fmt.Sprintf("jobs-%d", i) }

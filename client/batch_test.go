@@ -58,7 +58,7 @@ func is(t *testing.T, what, got, want string) {
 
 func TestBatches(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
+	c := newClient(e.Conn)
 	q, mail, ctx := c.PriorityQueue("jobs"), c.Queue("mail"), t.Context()
 	for i := range 9 {
 		v := fmt.Sprint(i)
@@ -248,7 +248,7 @@ func TestBadFrames(t *testing.T) {
 	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
 		_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: reply.Load().Header, Data: reply.Load().Data}) // else the test has no reply
 	})
-	q, ctx := client.New(nc).PriorityQueue("jobs"), t.Context()
+	q, ctx := newClient(nc).PriorityQueue("jobs"), t.Context()
 	good := framesOf(t, "a", "b")
 	noHeaders := subjects.AppendFrame(nil, subjects.Frame{Value: []byte("0")})
 	badHeaders := subjects.AppendFrame(nil, subjects.Frame{Headers: []byte("NATS/1.0\r\nno colon\r\n\r\n"), Value: []byte("0")})
@@ -303,7 +303,7 @@ func FuzzBatchReply(f *testing.F) {
 	nc := fake(f, "pq.>", func(_ *nats.Conn, m *nats.Msg) {
 		_ = m.RespondMsg(&nats.Msg{Header: reply.Load().Header, Data: reply.Load().Data}) // else the test has no reply
 	})
-	q := client.New(nc).PriorityQueue("jobs")
+	q := newClient(nc).PriorityQueue("jobs")
 	f.Fuzz(func(t *testing.T, count, sent uint16, asked uint8, payload []byte) {
 		n := int(asked)%5 + 2
 		reply.Store(&nats.Msg{Header: nats.Header{subjects.HeaderFrames: {fmt.Sprint(count)}, subjects.HeaderBatchCount: {fmt.Sprint(sent)}}, Data: payload})

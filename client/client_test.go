@@ -77,7 +77,7 @@ func TestPriorityQueue(t *testing.T) {
 
 func TestQueueAndHeaders(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	q := client.New(e.Conn).Queue("mail")
+	q := newClient(e.Conn).Queue("mail")
 	headers := nats.Header{"Trace": {"a", "b"}}
 	ack, err := q.EnqueueMsg(t.Context(), client.Message{Value: []byte("one"), Headers: headers})
 	if err != nil || ack.ID == "" {
@@ -127,10 +127,10 @@ func TestErrorsCompare(t *testing.T) {
 // What is refused is shown as the caller wrote it, with what would be right.
 func TestBadRequestsAreReadable(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
+	c := newClient(e.Conn)
 	q := c.PriorityQueue("jobs")
 	pushed(t, q, 1, "a")
-	d := leaseOne(t, q)
+	d := leaseOne(t, q, client.AckWait(time.Hour))
 	ctx := t.Context()
 	push := func(options ...client.PushOption) func() error {
 		return func() error { _, err := q.Push(ctx, 1, nil, options...); return err }

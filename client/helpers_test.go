@@ -22,11 +22,16 @@ func subtest(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { testenv.Bubble(t, test) })
 }
 
+// newClient is client.New for tests without a bubble: no call gives up because the machine is slow.
+func newClient(nc *nats.Conn) *client.Client {
+	return client.New(nc, client.WithTimeout(testenv.Patience))
+}
+
 // newQueue returns a new system, and its queue jobs.
 func newQueue(t *testing.T) (*testenv.Env, *client.PriorityQueue) {
 	t.Helper()
 	e := testenv.New(t, testenv.Options{})
-	return e, client.New(e.Conn).PriorityQueue("jobs")
+	return e, newClient(e.Conn).PriorityQueue("jobs")
 }
 
 // ok ends the test if err is not nil.
@@ -137,7 +142,7 @@ func refusal(code subjects.Code) *nats.Msg {
 // contents removes all items of queue jobs, and returns their values.
 func contents(t *testing.T, e *testenv.Env) (values []string) {
 	t.Helper()
-	q := client.New(e.Conn, client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
+	q := newClient(e.Conn).PriorityQueue("jobs")
 	for {
 		items, err := q.PopMinBatch(t.Context(), 1000)
 		if errors.Is(err, client.ErrEmpty) {

@@ -134,10 +134,10 @@ func TestItemUnderWayAsItsPopIsGivenUp(t *testing.T) {
 // A call whose context has ended returns, even if NATS says nothing any more.
 func TestGivenUpWithoutNATS(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	pushed(t, client.New(e.Conn).PriorityQueue("jobs"), 1, "a")
+	pushed(t, newClient(e.Conn).PriorityQueue("jobs"), 1, "a")
 	nc, link := dialSlowly(t, e, "never sent")
 	ctx, cancel := context.WithCancel(t.Context())
-	done := async(func() (string, error) { return one(client.New(nc).PriorityQueue("jobs").PopMin(ctx)) })
+	done := async(func() (string, error) { return one(newClient(nc).PriorityQueue("jobs").PopMin(ctx)) })
 	<-link.held
 	cancel()
 	if got := <-done; !errors.Is(got.err, context.Canceled) || !errors.Is(got.err, client.ErrUnknownOutcome) {

@@ -126,6 +126,7 @@ func TestLease(t *testing.T) {
 
 func TestLeaseMaxAndOptions(t *testing.T) {
 	_, q := newQueue(t)
+	succeeds(t)(q.Configure(t.Context(), client.Settings{AckWait: time.Hour}))
 	for i, v := range []string{"low", "mid", "high"} {
 		pushed(t, q, int64(i), v)
 	}

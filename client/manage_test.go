@@ -19,7 +19,7 @@ import (
 
 func TestInfo(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
+	c := newClient(e.Conn)
 	jobs := c.PriorityQueue("jobs")
 	for _, priority := range []int64{5, -1, 5} {
 		succeeds(t)(jobs.Push(t.Context(), priority, nil))
@@ -50,7 +50,7 @@ type managed interface {
 
 func TestManage(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
+	c := newClient(e.Conn)
 	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
 	var ids [2][]string
 	for range 3 {
@@ -117,7 +117,7 @@ func TestPurgeGoesOn(t *testing.T) {
 		}
 		_ = m.RespondMsg(reply) // else the test has no reply
 	})
-	jobs := client.New(nc).PriorityQueue("jobs")
+	jobs := newClient(nc).PriorityQueue("jobs")
 	if n, err := jobs.Purge(t.Context(), client.Ready); n != 6 || !errors.Is(err, client.ErrOverloaded) {
 		t.Errorf("purged %d, %v", n, err)
 	}
@@ -132,7 +132,7 @@ func TestPurgeGoesOn(t *testing.T) {
 
 func TestList(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
+	c := newClient(e.Conn)
 	for _, name := range []string{"b", "a", "c"} {
 		succeeds(t)(c.PriorityQueue(name).Push(t.Context(), 1, nil))
 	}
@@ -162,7 +162,7 @@ func text(s client.Settings, err error) string {
 // Settings are read and changed, and bad ones are refused.
 func TestSettings(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
+	c := newClient(e.Conn)
 	for _, q := range []interface {
 		Settings(context.Context) (client.Settings, error)
 		Configure(context.Context, client.Settings, ...string) (client.Settings, error)
@@ -197,10 +197,10 @@ func TestSettings(t *testing.T) {
 // Term, Reason and Backoff, and what the dead letter says afterwards.
 func TestDeadLetters(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
+	c := newClient(e.Conn)
 	jobs := c.PriorityQueue("jobs")
-	hour := []time.Duration{time.Hour}
-	succeeds(t)(jobs.Configure(t.Context(), client.Settings{Backoff: hour, MaxDeliver: 2}))
+	set := client.Settings{AckWait: time.Hour, Backoff: []time.Duration{time.Hour}, MaxDeliver: 2}
+	succeeds(t)(jobs.Configure(t.Context(), set))
 	for _, value := range []string{"a", "b", "c"} {
 		pushed(t, jobs, 1, value)
 	}
@@ -231,7 +231,7 @@ func TestItemResults(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	jobs := client.New(nc).PriorityQueue("jobs")
+	jobs := newClient(nc).PriorityQueue("jobs")
 	for verb, test := range map[string]struct {
 		call     func() ([]client.ItemResult, error)
 		conflict error

@@ -87,7 +87,7 @@ func TestOutcomes(t *testing.T) {
 func TestCauses(t *testing.T) {
 	arrived := make(chan struct{}, 1)
 	nc := fake(t, "q.>", func(*nats.Conn, *nats.Msg) { arrived <- struct{}{} })
-	q := client.New(nc).Queue("mail")
+	q := newClient(nc).Queue("mail")
 	cause := errors.New("going home")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {

@@ -21,7 +21,7 @@ import (
 // What one goroutine pushes is served in its order, and acknowledged once it is durable.
 func TestProducer(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c := client.New(e.Conn)
+	c := newClient(e.Conn)
 	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
 	p := must(jobs.NewProducer(client.ProducerOptions{MaxItems: 100}))
 	m := must(mail.NewProducer(client.ProducerOptions{MaxBytes: 500}))
@@ -270,7 +270,8 @@ func TestProducerEnds(t *testing.T) {
 		arrived <- struct{}{}
 		return nil
 	}
-	p := must(between(t, e, silent).NewProducer(client.ProducerOptions{}))
+	q := between(t, e, silent, client.WithTimeout(testenv.Patience))
+	p := must(q.NewProducer(client.ProducerOptions{}))
 	sent := pushAsync(t, p, 1, client.Message{}, client.MsgID("a"))
 	<-arrived
 	waiting := pushAsync(t, p, 1, client.Message{})
@@ -309,7 +310,7 @@ func TestProducerNoBridge(t *testing.T) {
 // Many goroutines share a producer.
 func TestProducerConcurrently(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	p := must(client.New(e.Conn).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 10, MaxBytes: 200}))
+	p := must(newClient(e.Conn).PriorityQueue("jobs").NewProducer(client.ProducerOptions{MaxItems: 10, MaxBytes: 200}))
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {

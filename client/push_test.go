@@ -24,7 +24,7 @@ func pushItem(priority int64, value string) client.PushItem {
 
 func TestPushBatch(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c, ctx := client.New(e.Conn), t.Context()
+	c, ctx := newClient(e.Conn), t.Context()
 	q, mail := c.PriorityQueue("jobs"), c.Queue("mail")
 	headers := nats.Header{"a": {"1", "2"}, subjects.HeaderPriority: {"ignored"}}
 	acks, err := q.PushBatch(ctx, []client.PushItem{
@@ -53,7 +53,7 @@ func TestPushBatch(t *testing.T) {
 
 func TestPushBatchRefuses(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c, ctx := client.New(e.Conn, client.WithTimeout(testenv.Patience)), t.Context()
+	c, ctx := newClient(e.Conn), t.Context()
 	q, mail := c.PriorityQueue("jobs"), c.Queue("mail")
 	withHeader := func(name string) []client.PushItem {
 		return []client.PushItem{pushItem(1, "x"), {Message: client.Message{Headers: nats.Header{name: {"x"}}}}}
@@ -119,7 +119,7 @@ func TestPushMany(t *testing.T) {
 		nats    func(*server.Options)
 	}{"number": {9000, 0, nil}, "bytes": {400, 10_000, nil}, "reply": {2000, 0, small}, "none": {0, 0, nil}} {
 		e := testenv.New(t, testenv.Options{NATS: test.nats})
-		q := client.New(e.Conn, client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
+		q := newClient(e.Conn).PriorityQueue("jobs")
 		items, want := numbered(test.n, test.size)
 		results, err := q.PushMany(t.Context(), items)
 		if in, _, _ := outcomes(t, results); err != nil || in != test.n || len(results) != test.n {
@@ -149,7 +149,7 @@ func TestPushManyRefused(t *testing.T) {
 		"its size":      {client.Message{Value: make([]byte, 1<<20)}, client.ErrTooLarge, "1048576 bytes"},
 	} {
 		e := testenv.New(t, testenv.Options{})
-		q := client.New(e.Conn, client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
+		q := newClient(e.Conn).PriorityQueue("jobs")
 		items, want := numbered(5000, 0)
 		items[4500].Message = test.bad
 		results, err := q.PushMany(t.Context(), items)
@@ -238,7 +238,7 @@ func TestPushManySplits(t *testing.T) {
 // Options of pushes hold items back, alone and in batches, and leave the caller's headers alone.
 func TestPushDelay(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c, ctx := client.New(e.Conn), t.Context()
+	c, ctx := newClient(e.Conn), t.Context()
 	q, mail := c.PriorityQueue("jobs"), c.Queue("mail")
 	hour, past := client.Delay(time.Hour), client.At(time.Now().Add(-time.Minute))
 	headers := nats.Header{"a": {"b"}}
@@ -283,7 +283,7 @@ func TestPushDelay(t *testing.T) {
 // A push is done once for each message id in the window, and for each unique key until its item is done.
 func TestPushOnce(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	c, ctx := client.New(e.Conn), t.Context()
+	c, ctx := newClient(e.Conn), t.Context()
 	jobs, mail := c.PriorityQueue("jobs"), c.Queue("mail")
 	first := must(jobs.Push(ctx, 5, []byte("a"), client.MsgID("1"), client.Unique("k")))
 	want := client.PushAck{Queue: "jobs", ID: first.ID, Priority: 5, Duplicate: true}
@@ -296,7 +296,7 @@ func TestPushOnce(t *testing.T) {
 			t.Errorf("pushed %+v, then %+v", first, again)
 		}
 	}
-	item, err := jobs.LeaseMin(ctx)
+	item, err := jobs.LeaseMin(ctx, client.AckWait(time.Hour))
 	if err != nil || item.Headers.Get("Nats-Msg-Id") != "1" || item.Unique != "k" {
 		t.Fatalf("leased %+v, %v", item, err)
 	}

@@ -112,7 +112,8 @@ func (o *observed) sums(name, by string) map[string]int64 {
 // A push, its wait and its jobs are one trace, through NATS and the queue.
 func TestTrace(t *testing.T) {
 	o := newObserved(t)
-	jobs := client.New(testenv.New(t, testenv.Options{}).Conn).PriorityQueue("jobs")
+	nc := testenv.New(t, testenv.Options{}).Conn
+	jobs := client.New(nc, client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
 	ack, err := o.Pusher(jobs).Push(t.Context(), 5, []byte("hello"), client.Type("letter"))
 	must(t, err)
 
@@ -221,7 +222,8 @@ func TestOutcomes(t *testing.T) {
 // Pushes fail in the trace as well, and Link is for those without a span.
 func TestPushes(t *testing.T) {
 	o := newObserved(t)
-	mail := client.New(testenv.New(t, testenv.Options{}).Conn).Queue("mail")
+	nc := testenv.New(t, testenv.Options{}).Conn
+	mail := client.New(nc, client.WithTimeout(testenv.Patience)).Queue("mail")
 	if _, err := o.Enqueuer(mail).EnqueueMsg(t.Context(), client.Message{Headers: nats.Header{"Pq-Odd": {"1"}}}); err == nil {
 		t.Error("a reserved header was pushed")
 	}

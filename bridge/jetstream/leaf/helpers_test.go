@@ -71,6 +71,7 @@ func (h *hub) start() {
 		options, err := server.ProcessConfigFile(h.file)
 		if err == nil {
 			options.NoSigs, options.NoLog = true, true
+			options.DisableShortFirstPing = true // an unread PONG would reset the connection
 			h.server, err = server.NewServer(options)
 		}
 		must(h.t, err)

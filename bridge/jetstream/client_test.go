@@ -107,7 +107,7 @@ func TestStop(t *testing.T) {
 	defer cancel()
 	must(t, s.Stop(ctx))
 	must(t, s.Flush(ctx))
-	must(t, nc.Flush())
+	must(t, nc.FlushTimeout(patience))
 	told, _, err := sub.Pending()
 	must(t, err)
 	same(t, "pulls that were told", told, n)

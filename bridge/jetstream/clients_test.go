@@ -27,6 +27,12 @@ func consumerOf(t testing.TB, nc *nats.Conn, domain, stream, name string) jetstr
 	return c
 }
 
+// patiently has a fetch go on while the bridge is slow: by default it fails when not even a
+// heartbeat has come for ten seconds.
+var patiently = []jetstream.FetchOpt{
+	jetstream.FetchMaxWait(patience), jetstream.FetchHeartbeat(patience / 2),
+}
+
 // values returns the values of a batch, and fails if it has an error.
 func values(t testing.TB, batch jetstream.MessageBatch, err error) (all []string) {
 	t.Helper()
@@ -51,7 +57,7 @@ func TestClientFetches(t *testing.T) {
 	s.push("jobs", "a", "b", "c")
 	c := consumerOf(t, nc, "pq", "jobs", "min")
 
-	batch, err := c.Fetch(2)
+	batch, err := c.Fetch(2, patiently...)
 	same(t, "the first", strings.Join(values(t, batch, err), " "), "a b")
 	eventually(t, "their acknowledgements", func() bool { _, leased := s.count("jobs"); return leased == 0 })
 	var rest string
@@ -76,7 +82,7 @@ func TestClientMetadata(t *testing.T) {
 	s.push("jobs", "a", "b", "c")
 	c := consumerOf(t, nc, "pq", "jobs", "min")
 	for i := range uint64(3) {
-		m, err := c.Next()
+		m, err := c.Next(patiently...)
 		must(t, err)
 		about, err := m.Metadata()
 		must(t, err)
@@ -110,7 +116,8 @@ func TestClientConsumes(t *testing.T) {
 		if err := m.Ack(); err != nil {
 			t.Error(err)
 		}
-	}, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { t.Error(err) }))
+	}, jetstream.PullExpiry(patience), jetstream.PullHeartbeat(patience/4),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { t.Error(err) }))
 	must(t, err)
 	eventually(t, "a pull that waits", func() bool { return s.counts(jobsMin).Waiting == 1 })
 	s.push("jobs", want...)
@@ -166,7 +173,7 @@ func TestClientGone(t *testing.T) {
 	must(t, sub.Unsubscribe())
 	eventually(t, "its end", func() bool { return s.counts(jobsMin).Waiting == 0 })
 	s.push("jobs", "a")
-	m, err := consumerOf(t, nc, "pq", "jobs", "min").Next()
+	m, err := consumerOf(t, nc, "pq", "jobs", "min").Next(patiently...)
 	must(t, err)
 	about, err := m.Metadata()
 	must(t, err)
@@ -177,7 +184,7 @@ func TestClientGone(t *testing.T) {
 func TestClientAckNext(t *testing.T) {
 	s, nc := connected(t)
 	s.push("jobs", "a", "b")
-	m, err := consumerOf(t, nc, "pq", "jobs", "max").Next()
+	m, err := consumerOf(t, nc, "pq", "jobs", "max").Next(patiently...)
 	must(t, err)
 	same(t, "the last", string(m.Data()), "b")
 	next, err := nc.Request(m.Reply(), []byte(`+NXT {"batch":1,"expires":60000000000}`), patience)
@@ -197,7 +204,7 @@ func TestClientAckNext(t *testing.T) {
 func TestClientFIFO(t *testing.T) {
 	s, nc := connected(t)
 	s.do(subjects.FIFO, "mail", fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("a")}})
-	m, err := consumerOf(t, nc, "q", "mail", "min").Next()
+	m, err := consumerOf(t, nc, "q", "mail", "min").Next(patiently...)
 	must(t, err)
 	same(t, "the subject", m.Subject(), "q.mail.enqueue")
 	must(t, m.DoubleAck(t.Context()))

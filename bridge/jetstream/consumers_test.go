@@ -236,7 +236,7 @@ func testConsumerOfAnotherBridge(t *testing.T) {
 func TestChangeReachesPulls(t *testing.T) {
 	s := newSystem(t)
 	pull := func() {
-		s.receive(&leaf.Message{Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", Reply: "_INBOX.pull", Payload: []byte(`{"expires":60000000000}`)})
+		s.receive(&leaf.Message{Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", Reply: "_INBOX.pull", Payload: []byte(hour)})
 	}
 	waits := func(delivered int) { // a pull, once those before are through
 		t.Helper()

@@ -18,11 +18,11 @@ import (
 // the stacks of all goroutines, instead of printing thousands of lines.
 func Main(m goleak.TestingM, options ...goleak.Option) {
 	flag.Parse()
-	if f := flag.Lookup("test.timeout"); f != nil {
-		if limit, ok := f.Value.(flag.Getter).Get().(time.Duration); ok && limit > 0 {
-			time.AfterFunc(limit-min(limit/10, 10*time.Second), func() { timedOut(limit) })
-		}
+	limit, _ := flag.Lookup("test.timeout").Value.(flag.Getter).Get().(time.Duration)
+	if limit > 0 {
+		time.AfterFunc(limit-min(limit/10, 10*time.Second), func() { timedOut(limit) })
 	}
+
 	goleak.VerifyTestMain(m, options...)
 }
 
@@ -40,10 +40,8 @@ var testFrame = regexp.MustCompile(`(?m)^\S+\.((?:Test|Fuzz|Example)\w*)(?:\(|\.
 // running returns the names of the test functions that stacks show.
 func running(stacks string) (names []string) {
 	for _, found := range testFrame.FindAllStringSubmatch(stacks, -1) {
-		if !slices.Contains(names, found[1]) {
-			names = append(names, found[1])
-		}
+		names = append(names, found[1])
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }

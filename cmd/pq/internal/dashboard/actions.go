@@ -211,7 +211,8 @@ func (b *board) act(ctx context.Context, v *doneView, do itemAction, ids []strin
 		results, again = target.WithoutRoom(results)
 		for _, result := range results {
 			if result.Code != 0 {
-				v.Failures[result.Text] = append(v.Failures[result.Text], result.ID)
+				why := strings.TrimSuffix(result.Text, ": "+result.ID)
+				v.Failures[why] = append(v.Failures[why], result.ID)
 				continue
 			}
 			v.Done++

@@ -186,7 +186,8 @@ func TestActionsOnItems(t *testing.T) {
 		t.Fatalf("%d items are left", n)
 	}
 	must(t, r.jobs.Remove(ctx, ids[1]))
-	b.post("/queue/pq/jobs/remove", "ids", ids[0], "ids", ids[1]).wants(t, 200, "no such item")
+	b.post("/queue/pq/jobs/remove", "ids", ids[0], "ids", ids[1]).wants(t, 200, "<p>1: no such item</p>")
+	b.post("/queue/pq/jobs/remove", "ids", ids[0], "ids", ids[1]).wants(t, 200, "<p>2: no such item</p>")
 	if n := r.info().Ready; n != 2 {
 		t.Fatalf("%d items are left", n)
 	}

@@ -254,7 +254,7 @@ func TestNothingMatches(t *testing.T) {
 	item := b.get("/queue/pq/jobs/item/"+ids[0]+"?"+id).wants(t, 200, `href="`+found+`" data-up`, `as=hex&amp;`+id)
 	back := regexp.MustCompile(`name="back" value="(.*?)"`).FindStringSubmatch(item.body)[1]
 	b.post("/queue/pq/jobs/remove", "ids", ids[0], "back", back).wants(t, 200, `href="`+found+`" data-close`)
-	b.get(found).wants(t, 200, "They have moved or are gone.")
+	b.get(found).wants(t, 200, "Found <strong>1 item</strong>, moved or gone since. Looked at all 1.").lacks(t, "matches")
 }
 
 // An action is about as many items as the dialog has said, whatever a search has found since.

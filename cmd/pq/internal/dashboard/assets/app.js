@@ -258,6 +258,16 @@
     }
   });
 
+  // The second click of a double click is not one on the button that the answer to the first has put there.
+  let answered = -Infinity;
+  document.addEventListener("htmx:afterSwap", (e) => { if (e.detail.requestConfig.verb !== "get") answered = e.timeStamp; });
+  document.addEventListener("click", (e) => {
+    const isPointer = e.detail > 0, isButton = e.target.closest("form button");
+    if (!isPointer || !isButton || e.timeStamp - answered > 500) return;
+    e.preventDefault();
+    e.stopImmediatePropagation();
+  }, true);
+
   // --- Dialogs
 
   document.addEventListener("htmx:afterSwap", (e) => {

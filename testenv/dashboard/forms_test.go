@@ -59,6 +59,12 @@ func TestForms(t *testing.T) {
 	path = "/queue/pq/jobs"
 
 	b.open(path, `$("#settings form")`)
+	b.fill("#set-ttl", "3h")
+	b.fill("#set-ttl", "") // what is as it was, somebody else may change
+	b.do(`document.activeElement.blur()`)
+	_, err = s.client.PriorityQueue("jobs").Configure(t.Context(), client.Settings{TTL: 2 * time.Hour})
+	must(t, err)
+	b.until(`$("#set-ttl").value == "2h0m0s" && $("[name='before.ttl']").value == "2h0m0s"`)
 	b.fill("#set-max_deliver", "5")
 	b.fill("#set-backoff", "1s,10s")
 	b.press("#settings", "Save")

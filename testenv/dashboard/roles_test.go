@@ -70,7 +70,7 @@ func TestLookOnly(t *testing.T) {
 	b.seesIn("#settings", "max_deliver")
 
 	for _, action := range actions {
-		fields := url.Values{"ids": ids, "priority": {"7"}, "value": {"x"}, "name": {"jobs"}, "max_deliver": {"7"}}
+		fields := url.Values{"ids": ids, "priority": {"7"}, "value": {"x"}, "name": {"jobs"}, "max_deliver": {"7"}, "before.max_deliver": {""}}
 		code, body := s.post("/queue/pq/jobs/"+action, fields)
 		if code < 400 || code >= 500 || !strings.Contains(body, "may not") {
 			t.Errorf("%s: %d %s", action, code, mainOf(body))
@@ -100,7 +100,7 @@ func TestOperator(t *testing.T) {
 		{"jobs/push", url.Values{"value": {"x"}, "priority": {"3"}}},
 		{"jobs/pause", url.Values{"for": {"1h"}}},
 		{"jobs/resume", url.Values{}},
-		{"jobs/config", url.Values{"max_deliver": {"7"}}},
+		{"jobs/config", url.Values{"max_deliver": {"7"}, "before.max_deliver": {""}}},
 		{"jobs/release", url.Values{"ids": ids[:1]}},
 		{"jobs/move", url.Values{"ids": ids[1:2], "priority": {"7"}}},
 		{"jobs/remove", url.Values{"ids": ids[2:]}},

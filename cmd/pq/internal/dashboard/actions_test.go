@@ -55,20 +55,19 @@ func TestSettings(t *testing.T) {
 	r := newRig(t, nil)
 	b := r.browser()
 	b.get("/queue/pq/jobs")
-	const path = "/queue/pq/jobs/config"
-	b.post(path, "ack_wait", "2m", "backoff", "1s,10s", "max_deliver", "5", "ttl", "", "discard", "old").wants(t, 200, "changed")
+	b.save("ack_wait", "2m", "backoff", "1s,10s", "max_deliver", "5", "ttl", "", "discard", "old").wants(t, 200, "changed")
 	if s := r.info().Settings; s.AckWait != 2*time.Minute || len(s.Backoff) != 2 || s.MaxDeliver != 5 || s.Discard != "old" {
 		t.Errorf("%+v", s)
 	}
-	b.post(path, "max_deliver", "").wants(t, 200, "changed")
+	b.save("max_deliver", "").wants(t, 200, "changed")
 	if s := r.info().Settings; s.MaxDeliver != 0 || s.AckWait != 2*time.Minute {
 		t.Errorf("%+v", s)
 	}
-	b.post(path, "ack_wait", "2m0s").wants(t, 200, "nothing to change")
+	b.save("ack_wait", "2m0s").wants(t, 200, "nothing to change")
 
-	b.post(path, "ack_wait", "1ms", "max_items", "many", "ttl", "90s").wants(t, 400, "want 100ms to 12h0m0s", "want an integer", `value="90s"`, `value="many"`)
-	b.post(path, "dead_letter", "not a name").wants(t, 400, "dead_letter: ", `value="not a name"`)
-	b.post(path, "dead_letter", "jobs").wants(t, 400, `value="jobs"`) // which only the bridge refuses
+	b.save("ack_wait", "1ms", "max_items", "many", "ttl", "90s").wants(t, 400, "want 100ms to 12h0m0s", "want an integer", `value="90s"`, `value="many"`)
+	b.save("dead_letter", "not a name").wants(t, 400, "dead_letter: ", `value="not a name"`)
+	b.save("dead_letter", "jobs").wants(t, 400, `value="jobs"`) // which only the bridge refuses
 	if s := r.info().Settings; s.TTL != 0 || s.AckWait != 2*time.Minute {
 		t.Errorf("%+v", s)
 	}
@@ -102,11 +101,45 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// A form changes what was edited in it, and nothing that others have changed since it was rendered.
+func TestSettingsOfOthers(t *testing.T) {
+	r := newRig(t, nil)
+	ctx := context.Background()
+	_, err := r.jobs.Configure(ctx, client.Settings{PausedGroups: []string{"acme"}, Source: `{"stream":"ORDERS","filter":"a"}`})
+	must(t, err)
+	b := r.browser()
+	const path = "/queue/pq/jobs/config"
+	page := b.get("/queue/pq/jobs").wants(t, 200, `value="ORDERS"`)
+
+	_, err = r.jobs.ChangeSettings(ctx, &subjects.Change{Groups: map[string]bool{"globex": true}, Settings: client.Settings{TTL: 2 * time.Hour, MaxDeliver: 3}})
+	must(t, err)
+	b.post(path, page.edited()...).wants(t, 200, "nothing to change")
+	wrong := b.post(path, page.edited("max_deliver", "many")...).wants(t, 400, `value="many"`, `value="2h0m0s"`)
+	b.post(path, wrong.edited("max_deliver", "9")...).wants(t, 200, "changed")
+	b.post(path, page.edited("max_deliver", "8")...).wants(t, 200, "changed") // the last one counts
+	if s := r.info().Settings; s.MaxDeliver != 8 || s.TTL != 2*time.Hour || fmt.Sprint(s.PausedGroups) != "[acme globex]" {
+		t.Errorf("%+v", s)
+	}
+	if log := r.log.String(); !strings.Contains(log, `change="{\"max_deliver\":9}"`) {
+		t.Errorf("logged %s", log)
+	}
+
+	_, err = r.jobs.Configure(ctx, client.Settings{Source: `{"stream":"ORDERS","filter":"b"}`})
+	must(t, err)
+	b.post(path, page.edited("source.group", "token 2")...).wants(t, 200, "changed")
+	if s := r.info().Settings.Source; !strings.Contains(s, `"filter":"b"`) || !strings.Contains(s, `"group":{"token":2}`) {
+		t.Errorf("source %s", s)
+	}
+	b.post(path, "max_deliver", "7", "ttl", "").wants(t, 400, "reload the page")
+	if s := r.info().Settings; s.MaxDeliver != 8 || s.TTL == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // A source is set and changed in fields of its own, and what is wrong with one stands beside it.
 func TestSourceSetting(t *testing.T) {
 	r := newRig(t, nil)
 	b := r.browser()
-	const path = "/queue/pq/jobs/config"
 	fields := func(changed ...string) []string {
 		return append(changed, "source.stream", "", "source.filter", "", "source.domain", "", "source.priority", "", "source.group", "", "source.start", "", "source.on_bad", "", "source.when_full", "")
 	}
@@ -116,26 +149,26 @@ func TestSourceSetting(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	b.post(path, fields("max_deliver", "3")...).wants(t, 200, "changed")
+	b.save(fields("max_deliver", "3")...).wants(t, 200, "changed")
 	source("")
 	all := []string{"source.stream", "ORDERS", "source.filter", "orders.>", "source.priority", "header X-Urgency", "source.group", "token 2", "source.start", "17", "source.on_bad", "stop", "source.when_full", "wait"}
-	b.post(path, fields(all...)...).wants(t, 200, "changed")
+	b.save(fields(all...)...).wants(t, 200, "changed")
 	source(`{"filter":"orders.>","group":{"token":2},"on_bad":"stop","priority":{"header":"X-Urgency"},"start":17,"stream":"ORDERS","when_full":"wait"}`)
 	b.get("/queue/pq/jobs").wants(t, 200, `value="orders.&gt;"`, `value="header X-Urgency"`, `value="token 2"`, `value="17"`, "<option selected>stop")
-	b.post(path, fields(all...)...).wants(t, 200, "nothing to change")
+	b.save(fields(all...)...).wants(t, 200, "nothing to change")
 
 	for name, text := range map[string]string{
 		"stream": "a.b", "filter": "a..b", "domain": "a.b", "priority": "high", "group": "5", "start": "soon", "on_bad": "explode", "stream ": "",
 	} {
 		name = strings.TrimSpace(name)
-		a := b.post(path, fields("source."+name, text, "source.stream", "ORDERS", "source.filter", "x")...).wants(t, 400)
+		a := b.save(fields("source."+name, text, "source.stream", "ORDERS", "source.filter", "x")...).wants(t, 400)
 		if mark := `id="set-source.` + name + `"[^>]*aria-invalid`; name != "on_bad" && !regexp.MustCompile(mark).MatchString(a.body) {
 			t.Errorf("%s %q is not marked: %s", name, text, a.mainText())
 		}
 	}
-	b.post(path, fields("source.stream", "ORDERS", "source.priority", "-5", "source.start", "new")...).wants(t, 200, "changed")
+	b.save(fields("source.stream", "ORDERS", "source.priority", "-5", "source.start", "new")...).wants(t, 200, "changed")
 	source(`{"priority":-5,"start":"new","stream":"ORDERS"}`)
-	b.post(path, fields()...).wants(t, 200, "changed")
+	b.save(fields()...).wants(t, 200, "changed")
 	source("")
 }
 

@@ -35,7 +35,7 @@ func TestReadOnlyRole(t *testing.T) {
 		"push": "push", "config": "config", "pause": "config", "resume": "config", "purge": "purge",
 		"remove": "remove", "move": "move", "redrive": "redrive", "release": "release",
 	} {
-		b.post("/queue/pq/jobs/"+action, "ids", id, "priority", "5", "name", "jobs", "value", "x", "max_deliver", "7").
+		b.post("/queue/pq/jobs/"+action, "ids", id, "priority", "5", "name", "jobs", "value", "x", "max_deliver", "7", "before.max_deliver", "").
 			wants(t, http.StatusForbidden, "may not send requests to pq.jobs."+verb)
 	}
 	after := r.info()

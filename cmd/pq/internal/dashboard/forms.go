@@ -147,7 +147,12 @@ func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
 	return m, priority
 }
 
-// configure changes the settings that are not as the form has them.
+// beforePrefix begins the names of the hidden inputs that say what each setting was when the form
+// was rendered.
+const beforePrefix = "before."
+
+// configure changes the settings that were edited in a form. Others may have changed the rest since
+// it was rendered.
 func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	var change subjects.Change
 	f := form{Fields: map[string]field{}}
@@ -156,37 +161,41 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 		f.Error = err.Error()
 	}
 
-	changed := 0
 	var source []settingRow
 	for _, row := range settingsOf(q, info).Rows {
-		values, given := r.PostForm[row.Name]
-		if !given {
+		hidden := beforePrefix + row.Name
+		if !r.PostForm.Has(row.Name) {
 			continue
 		}
-		value := strings.TrimSpace(values[0])
-		f.Fields[row.Name] = field{Value: value}
-		if strings.HasPrefix(row.Name, sourcePrefix) {
+		if !r.PostForm.Has(hidden) { // a page of an earlier version
+			http.Error(w, "This form is out of date: reload the page.", http.StatusBadRequest)
+			return
+		}
+
+		value := strings.TrimSpace(r.PostForm.Get(row.Name))
+		before := strings.TrimSpace(r.PostForm.Get(hidden))
+		if value == before && err == nil { // not edited
+			value, before = row.Value, row.Value
+		}
+		f.Fields[row.Name], f.Fields[hidden] = field{Value: value}, field{Value: before}
+
+		switch {
+		case strings.HasPrefix(row.Name, sourcePrefix):
 			source = append(source, row)
-			continue
-		}
-		if value == row.Value {
-			continue
-		}
-		changed++
-		if err := change.Set(row.Name, value); err != nil {
-			f.fail(row.Name, err)
+		case value != before:
+			if err := change.Set(row.Name, value); err != nil {
+				f.fail(row.Name, err)
+			}
 		}
 	}
 
-	if f.source(&change, source) {
-		changed++
-	}
+	f.source(&change, source)
 
 	code := http.StatusBadRequest
 	switch {
 	case f.failed():
-	case changed == 0:
-		code, f.Done = http.StatusOK, "nothing to change"
+	case string(change.Encode()) == "{}":
+		code, f = http.StatusOK, form{Done: "nothing to change"}
 	default:
 		err := b.change(r, q, "config", &change)
 		if code = codeOf(err); err != nil {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"html"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -174,6 +176,22 @@ func (b *browser) post(path string, fields ...string) answer {
 		form.Add(fields[i], fields[i+1])
 	}
 	return b.do(http.MethodPost, path, form.Encode())
+}
+
+// edited is the form of the settings on a page, with what somebody has typed; lists to choose from are left out.
+func (a answer) edited(typed ...string) []string {
+	_, form, _ := strings.Cut(a.body, `<section id="settings"`)
+	form, _, _ = strings.Cut(form, "</section>")
+	for _, input := range regexp.MustCompile(`name="([^"]+)" value="([^"]*)"`).FindAllStringSubmatch(form, -1) {
+		typed = append(typed, input[1], html.UnescapeString(input[2])) // the first of a name counts
+	}
+	return typed
+}
+
+// save edits the settings of jobs as they are now.
+func (b *browser) save(typed ...string) answer {
+	b.t.Helper()
+	return b.post("/queue/pq/jobs/config", b.get("/queue/pq/jobs").edited(typed...)...)
 }
 
 // wants checks an answer for its status and words.

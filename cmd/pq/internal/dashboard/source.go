@@ -67,10 +67,11 @@ func parseField(text string) (any, error) {
 }
 
 // source adds the source that the inputs describe to a change, unless it is the one that is set.
-// rows are what is set, of the inputs that were sent.
-func (f *form) source(change *subjects.Change, rows []settingRow) (changed bool) {
+// rows are what is set, of the inputs that were sent. It is one setting, so members that were not
+// edited are those that are set.
+func (f *form) source(change *subjects.Change, rows []settingRow) {
 	member := map[string]string{}
-	isSet := false
+	changed, isSet := false, false
 	for _, row := range rows {
 		typed := f.Fields[row.Name]
 		member[strings.TrimPrefix(row.Name, sourcePrefix)] = typed.Value
@@ -79,12 +80,12 @@ func (f *form) source(change *subjects.Change, rows []settingRow) (changed bool)
 	}
 
 	if !changed {
-		return false
+		return
 	}
 
 	if !isSet {
 		_ = change.Set("source", "") // a reset cannot fail
-		return true
+		return
 	}
 
 	source := map[string]any{}
@@ -112,6 +113,4 @@ func (f *form) source(change *subjects.Change, rows []settingRow) (changed bool)
 		}
 		f.fail(sourcePrefix+about, err)
 	}
-
-	return changed
 }

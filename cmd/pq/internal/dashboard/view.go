@@ -202,7 +202,8 @@ type settingsForm struct {
 	form
 }
 
-// settingRow is a setting. Its input has its name; Fields has what was typed if that is not Value.
+// settingRow is a setting. Its input has its name, and a hidden one with beforePrefix what was set
+// when it was rendered. If a change failed, Fields has both.
 type settingRow struct {
 	*settings.Setting
 	// Value is what is set, as pq config reads it, Without what is in force without; "" is none.

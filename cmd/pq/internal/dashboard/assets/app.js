@@ -73,12 +73,18 @@
       else if (same && same.nodeValue !== node.nodeValue) same.nodeValue = node.nodeValue;
     }
     while (at) { const rest = at; at = at.nextSibling; rest.remove(); }
+    if (was.matches("select")) was.selectedIndex = preset(was); // also one that was changed, and changed back
+    else if (was.defaultValue !== undefined) was.value = was.defaultValue;
     if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true }); // it was moved
   }
 
+  // preset is the choice that a page came with.
+  const preset = (select) => Math.max([...select.options].findIndex((o) => o.defaultSelected), 0);
+
   // inUse says whether somebody is filling in a form, or reads what came of it.
   function inUse(form) {
-    const typed = (i) => i === document.activeElement || (i.defaultValue !== undefined && i.value !== i.defaultValue);
+    const changed = (i) => i.matches("select") ? i.selectedIndex !== preset(i) : i.defaultValue !== undefined && i.value !== i.defaultValue;
+    const typed = (i) => i === document.activeElement || changed(i);
     return $(".err, .done", form) || $$("input:not([type=hidden], [type=checkbox], [type=radio]), textarea, select", form).some(typed);
   }
 

@@ -67,17 +67,14 @@ func (b *benchmark) run() error {
 
 	o.Dial = func() (*nats.Conn, error) { return b.ConnectAny(options) }
 
-	report, err := load.Run(cmd.Context(), o)
-	if errors.Is(err, client.ErrNoBridge) {
+	switch report, err := load.Run(cmd.Context(), o); {
+	case errors.Is(err, client.ErrNoBridge):
 		return withoutBridge(err)
-	}
-
-	if err != nil {
+	case err != nil:
 		return err
-	}
-
-	if b.json {
+	case b.json:
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(report)
+	default:
+		return report.Write(cmd.OutOrStdout())
 	}
-	return report.Write(cmd.OutOrStdout())
 }

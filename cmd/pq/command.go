@@ -14,9 +14,12 @@ import (
 // command makes cmd work on a queue, which may be optional. run gets the arguments that follow the
 // name.
 func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
-	q.addFlags(cmd)
-	if cmd.Args == nil {
-		cmd.Args = arguments
+	q.cmd = cmd
+	cmd.ValidArgsFunction = q.complete
+	cmd.Flags().BoolVarP(&q.fifo, "fifo", "q", false,
+		"QUEUE is a FIFO queue, which has no priorities")
+	if q.maxHelp != "" {
+		cmd.Flags().BoolVar(&q.max, "max", false, q.maxHelp)
 	}
 
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
@@ -31,17 +34,6 @@ func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobr
 	}
 
 	return cmd
-}
-
-func (q *queue) addFlags(cmd *cobra.Command) {
-	q.cmd = cmd
-	cmd.ValidArgsFunction = q.complete
-	set := cmd.Flags()
-	set.SortFlags = false
-	set.BoolVarP(&q.fifo, "fifo", "q", false, "QUEUE is a FIFO queue, which has no priorities")
-	if q.maxHelp != "" {
-		set.BoolVar(&q.max, "max", false, q.maxHelp)
-	}
 }
 
 // patience is how long somebody who has pressed the tab key waits.

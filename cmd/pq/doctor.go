@@ -28,7 +28,7 @@ type diagnosis struct {
 
 func newDoctor(a *app) *cobra.Command {
 	d := &diagnosis{app: a, queue: queue{app: a}}
-	cmd := &cobra.Command{
+	cmd := d.queue.command(&cobra.Command{
 		Use:   "doctor [QUEUE]",
 		Short: "Look for what is wrong, and say what to do",
 		Long: `Look at everything that a request needs: the NATS server and the login, the
@@ -37,21 +37,13 @@ store answers. Say for each what to do. Nothing is changed. The exit code is 1
 if something is wrong. With QUEUE, the permissions are those for this queue, and
 it is the queue that is asked for something.`,
 		Example: "  pq doctor jobs --json",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				d.queue.name = args[0]
-				if err := d.queue.check(); err != nil {
-					return err
-				}
-			} else if d.queue.fifo {
-				return exit.Usagef("--fifo says what QUEUE is: name one, or leave it out")
-			}
-			d.out = cmd.OutOrStdout()
-			return d.run(cmd.Context())
-		},
-	}
-
-	d.queue.addFlags(cmd)
+	}, func([]string) error {
+		if d.queue.fifo && d.queue.name == "" {
+			return exit.Usagef("--fifo says what QUEUE is: name one, or leave it out")
+		}
+		d.out = d.queue.cmd.OutOrStdout()
+		return d.run(d.queue.cmd.Context())
+	})
 	cmd.Flags().BoolVar(&d.json, "json", false, "print a line of JSON for each check")
 	return cmd
 }

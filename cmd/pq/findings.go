@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 // findings prints what pq doctor finds.
@@ -39,10 +41,8 @@ func (f *findings) verdict() error {
 	switch {
 	case f.err != nil:
 		return f.err
-	case f.failed == 1:
-		return errors.New("one check failed")
-	case f.failed > 1:
-		return fmt.Errorf("%d checks failed", f.failed)
+	case f.failed > 0:
+		return errors.New(terminal.Plural(f.failed, "check") + " failed")
 	}
 	return nil
 }

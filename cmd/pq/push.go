@@ -135,26 +135,17 @@ func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, erro
 func headersOf(list []string) (nats.Header, error) {
 	headers := nats.Header{}
 	for _, h := range list {
-		name, value, err := headerFlag(h)
-		if err != nil {
-			return nil, err
+		name, value, ok := strings.Cut(h, ":")
+		switch {
+		case !ok || !subjects.ValidHeaderName(name):
+			const want = "--header %q: want NAME:VALUE, with a name of letters, digits and -"
+			return nil, fmt.Errorf(want, h)
+		case strings.ContainsAny(value, "\r\n"):
+			return nil, fmt.Errorf("--header %q: a header is one line", h)
 		}
-		headers.Add(name, value)
+		headers.Add(name, strings.TrimSpace(value))
 	}
 	return headers, nil
-}
-
-// headerFlag reads the value of a flag --header.
-func headerFlag(text string) (name, value string, err error) {
-	name, value, ok := strings.Cut(text, ":")
-	switch {
-	case !ok || !subjects.ValidHeaderName(name):
-		const want = "--header %q: want NAME:VALUE, with a name of letters, digits and -"
-		return "", "", fmt.Errorf(want, text)
-	case strings.ContainsAny(value, "\r\n"):
-		return "", "", fmt.Errorf("--header %q: a header is one line", text)
-	}
-	return name, strings.TrimSpace(value), nil
 }
 
 // addOptions adds the headers that other flags stand for.

@@ -61,9 +61,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 		root.AddCommand(g.commands...)
 	}
 	root.AddCommand(newConnectionTopic())
-	for _, cmd := range root.Commands() {
-		setDefaults(cmd)
-	}
+	setDefaults(root)
 	addHelp(root, groups)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Explain(err) })
 	return root, started
@@ -81,17 +79,20 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// setDefaults sets what most commands have in common.
-func setDefaults(cmd *cobra.Command) {
-	cmd.Flags().SortFlags = false
-	if !cmd.Runnable() {
-		refuseUnknown(cmd)
-	}
-	if cmd.Args == nil {
-		cmd.Args = arguments
-	}
-	if cmd.ValidArgsFunction == nil {
-		cmd.ValidArgsFunction = cobra.NoFileCompletions
+// setDefaults sets what most commands of a group have in common.
+func setDefaults(group *cobra.Command) {
+	for _, cmd := range group.Commands() {
+		cmd.Flags().SortFlags = false
+		if !cmd.Runnable() {
+			refuseUnknown(cmd)
+		}
+		if cmd.Args == nil {
+			cmd.Args = arguments
+		}
+		if cmd.ValidArgsFunction == nil {
+			cmd.ValidArgsFunction = cobra.NoFileCompletions
+		}
+		setDefaults(cmd)
 	}
 }
 

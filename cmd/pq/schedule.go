@@ -30,40 +30,30 @@ add, ls, run, pause, resume, rm. See pq schedule COMMAND --help.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
   pq schedule ls`,
 	}
-	set := func(
-		name, short string, do func(target.Queue, context.Context, string) (any, error),
-	) *cobra.Command {
+	set := func(name, short string) *cobra.Command {
 		q := &queue{app: a}
 		return q.request(&cobra.Command{
 			Use: name + " QUEUE ID", Short: short,
 			Example: "  pq schedule " + name + " jobs nightly",
 		}, "the schedule may have changed", func(
 			ctx context.Context, s *session, args []string,
-		) (reply, error) {
-			answer, err := do(s.queue, ctx, args[0])
-			if answer == nil {
-				answer = subjects.Removed{Queue: q.name, ID: args[0]}
+		) (r reply, err error) {
+			switch id := args[0]; name {
+			case "run":
+				r.json, err = s.queue.RunSchedule(ctx, id)
+			case "rm":
+				r.json, err = subjects.Removed{Queue: q.name, ID: id}, s.queue.Unschedule(ctx, id)
+			default:
+				r.json, err = s.queue.PauseSchedule(ctx, id, name == "pause")
 			}
-			return reply{json: answer}, err
+			return r, err
 		})
 	}
-	pause := func(q target.Queue, ctx context.Context, id string) (any, error) {
-		return q.PauseSchedule(ctx, id, true)
-	}
-	resume := func(q target.Queue, ctx context.Context, id string) (any, error) {
-		return q.PauseSchedule(ctx, id, false)
-	}
-	run := func(q target.Queue, ctx context.Context, id string) (any, error) {
-		return q.RunSchedule(ctx, id)
-	}
-	remove := func(q target.Queue, ctx context.Context, id string) (any, error) {
-		return nil, q.Unschedule(ctx, id)
-	}
 	cmd.AddCommand(newScheduleAdd(a), newScheduleList(a),
-		set("run", "Push an item of a schedule now", run),
-		set("pause", "Keep a schedule from pushing items", pause),
-		set("resume", "Let a paused schedule go on", resume),
-		set("rm", "Remove a schedule", remove))
+		set("run", "Push an item of a schedule now"),
+		set("pause", "Keep a schedule from pushing items"),
+		set("resume", "Let a paused schedule go on"),
+		set("rm", "Remove a schedule"))
 	return cmd
 }
 

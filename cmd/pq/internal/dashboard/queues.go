@@ -105,11 +105,8 @@ func clampFrom(query url.Values, n int) int {
 
 // pagerOf returns the links to the parts of a table of which n rows from a place are shown.
 func pagerOf(path string, query url.Values, from, n, all int) (p pager) {
-	link := func(to int) string {
-		if to == 0 {
-			return linkTo(path, query, "from", "")
-		}
-		return linkTo(path, query, "from", strconv.Itoa(to))
+	link := func(to int) string { // the first part has no number
+		return linkTo(path, query, "from", strings.TrimPrefix(strconv.Itoa(to), "0"))
 	}
 
 	if n > 0 {

@@ -130,20 +130,14 @@ func (r *run) clients(ctx context.Context, queues []*queue) error {
 // client makes one request after another until ended ends. It finishes the request
 // under way: that has a context of its own.
 func (r *run) client(ended context.Context, q *queue) error {
-	name := r.operations()[0]
-	for !r.dry.Load() && r.next(ended) {
-		err := r.request(context.WithoutCancel(ended), q, name)
+	names := r.operations()
+	for i := 0; !r.dry.Load() && r.next(ended); i++ {
+		err := r.request(context.WithoutCancel(ended), q, names[i%len(names)])
 		switch {
 		case passes(err):
 			time.Sleep(20 * time.Millisecond)
 		case err != nil:
 			return err
-		}
-
-		if r.Mode == Mixed && name == opPush {
-			name = opPop
-		} else if r.Mode == Mixed {
-			name = opPush
 		}
 	}
 

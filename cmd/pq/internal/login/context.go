@@ -98,10 +98,9 @@ const unknownField = "pq does not know %s: use a context without, " +
 
 // check returns what pq cannot do.
 func (c *stored) check() error {
-	refused := map[string]string{
+	for field, value := range map[string]string{
 		"nsc": c.NSC, "socks_proxy": c.SocksProxy, "windows_cert_store": c.WinCertStore,
-	}
-	for field, value := range refused {
+	} {
 		if value != "" {
 			return fmt.Errorf(unknownField, field)
 		}
@@ -168,10 +167,9 @@ func (c *Connection) useContext(set *pflag.FlagSet) error {
 	take("inbox-prefix", &c.inboxPrefix, from.InboxPrefix)
 	c.tlsFirst = from.TLSFirst
 
-	for _, login := range []string{"creds", "nkey", "user", "password", "token"} {
-		if set.Changed(login) {
-			return nil
-		}
+	logins := []string{"creds", "nkey", "user", "password", "token"}
+	if slices.ContainsFunc(logins, set.Changed) {
+		return nil
 	}
 
 	if err := from.checkLogin(); err != nil {

@@ -108,10 +108,13 @@ func (c *Connection) FromEnv(set *pflag.FlagSet) error {
 func (c *Connection) Options() ([]nats.Option, error) {
 	options := []nats.Option{nats.Name("pq"), nats.Timeout(c.connectTimeout())}
 
-	if c.creds != "" {
-		options = append(options, nats.UserCredentials(c.creds))
+	add := func(is bool, option nats.Option) {
+		if is {
+			options = append(options, option)
+		}
 	}
 
+	add(c.creds != "", nats.UserCredentials(c.creds))
 	if c.nkey != "" {
 		nkey, err := nats.NkeyOptionFromSeed(c.nkey)
 		if err != nil {
@@ -120,33 +123,14 @@ func (c *Connection) Options() ([]nats.Option, error) {
 		options = append(options, nkey)
 	}
 
-	switch {
-	case c.password != "" || c.user != "" && (c.userOnly || c.token != ""):
-		options = append(options, nats.UserInfo(c.user, c.password))
-	case c.user != "": // as the nats tool has it
-		options = append(options, nats.Token(c.user))
-	}
-
-	if c.token != "" {
-		options = append(options, nats.Token(c.token))
-	}
-
-	if c.tlsCA != "" {
-		options = append(options, nats.RootCAs(c.tlsCA))
-	}
-
-	if c.tlsCert != "" {
-		options = append(options, nats.ClientCert(c.tlsCert, c.tlsKey))
-	}
-
-	if c.inboxPrefix != "" {
-		options = append(options, nats.CustomInboxPrefix(c.inboxPrefix))
-	}
-
-	if c.tlsFirst {
-		options = append(options, nats.TLSHandshakeFirst())
-	}
-
+	isUser := c.password != "" || c.user != "" && (c.userOnly || c.token != "")
+	add(isUser, nats.UserInfo(c.user, c.password))
+	add(c.user != "" && !isUser, nats.Token(c.user)) // as the nats tool has it
+	add(c.token != "", nats.Token(c.token))
+	add(c.tlsCA != "", nats.RootCAs(c.tlsCA))
+	add(c.tlsCert != "", nats.ClientCert(c.tlsCert, c.tlsKey))
+	add(c.inboxPrefix != "", nats.CustomInboxPrefix(c.inboxPrefix))
+	add(c.tlsFirst, nats.TLSHandshakeFirst())
 	return options, c.checkOptions(options)
 }
 

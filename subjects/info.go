@@ -56,6 +56,11 @@ type GroupCount struct {
 	Leased int64 `json:"leased"`
 }
 
+// MayHaveGroup reports whether an item of a group may be ready or leased.
+func (i *QueueInfo) MayHaveGroup(name string) bool {
+	return i.GroupsMore || i.Groups[name] != GroupCount{}
+}
+
 // queueInfo is a QueueInfo as JSON.
 type queueInfo struct {
 	*QueueInfo

@@ -103,7 +103,7 @@ func TestBadChange(t *testing.T) {
 		`{"paused_groups":"acme"}`:                           `paused_groups: "acme": want an array of texts`,
 		`{"paused_groups":["a","a"]}`:                        `paused_groups: "a" is there twice`,
 		`{"paused_groups":["a",5]}`:                          `paused_groups: element 1: 5: want a text in quotes`,
-		`{"paused_groups":[" a"]}`:                           `paused_groups: a group " a": want 1 to 128 bytes in one line, without blanks around it`,
+		`{"paused_groups":[" a"]}`:                           `paused_groups: a group " a": want 1 to 128 bytes of UTF-8 in one line, without blanks around it`,
 		`{"paused_groups":{"":true}}`:                        `paused_groups: a group "": want 1 to 128 bytes`,
 		`{"paused_groups":{"a":1}}`:                          `paused_groups: a: 1: want true or false`,
 		manyGroups(settings.MaxPausedGroups + 1):             "paused_groups: 65 names: want at most 64",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,21 +131,41 @@ func (q *queue) pause(group string, during time.Duration) error {
 		return exit.Usagef("--for is %v: want a duration above zero, such as 10m", during)
 	case timed:
 		change.Settings.PauseUntil = time.Now().Add(during).UTC()
-	case group != "":
-		change = &subjects.Change{Groups: map[string]bool{group: true}}
 	}
-	return q.setPause(change)
+	return q.setPause(change, group, true)
 }
 
-// setPause changes what is paused of a queue that is in use, the name of another is misspelt, and
-// prints what is paused now.
-func (q *queue) setPause(change *subjects.Change) error {
+// setPause makes a change, or with a group pauses or resumes that instead, of a queue that is in
+// use, the name of another is misspelt. It prints what is paused now.
+func (q *queue) setPause(change *subjects.Change, group string, pause bool) error {
+	if group != "" {
+		change = &subjects.Change{Groups: map[string]bool{group: pause}}
+		if err := settings.CheckGroup(group); err != nil {
+			return exit.Usagef("--group: %w", err)
+		}
+	}
+
 	now, err := ask(q, "the pause may have changed",
-		func(ctx context.Context, s *session) (none client.Settings, err error) {
+		func(ctx context.Context, s *session) (now client.Settings, err error) {
 			if text := s.suggest(ctx); text != "" {
-				return none, errors.New(text)
+				return now, errors.New(text)
 			}
-			return s.queue.ChangeSettings(ctx, change)
+			info, err := s.queue.Info(ctx)
+			if err != nil {
+				return now, err
+			}
+
+			paused := info.Settings.PausedGroups
+			if group != "" && !pause && !slices.Contains(paused, group) {
+				names := cmp.Or(terminal.Plain(strings.Join(paused, ", ")), "none")
+				return now, fmt.Errorf("%+q is not among the paused groups of %s, which are: %s",
+					group, q.name, names)
+			}
+			now, err = s.queue.ChangeSettings(ctx, change)
+			if err == nil && change.Groups[group] && !info.MayHaveGroup(group) {
+				q.say("no item of this group is ready or leased in %s now", q.name)
+			}
+			return now, err
 		})
 	if err != nil {
 		return err
@@ -167,11 +188,7 @@ resume each with --group.`,
 		Example: `  pq resume jobs
   pq resume jobs --group acme`,
 	}, func([]string) error {
-		change := &subjects.Change{Reset: []string{"pause_until"}}
-		if group != "" {
-			change = &subjects.Change{Groups: map[string]bool{group: false}}
-		}
-		return q.setPause(change)
+		return q.setPause(&subjects.Change{Reset: []string{"pause_until"}}, group, false)
 	})
 
 	cmd.Flags().StringVar(&group, "group", "", "only this paused group")

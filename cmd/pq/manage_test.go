@@ -105,7 +105,12 @@ func TestPauseAndResume(t *testing.T) {
 	c.prints("paused_groups=acme\n", "pause", "jobs", "--group", "acme") // twice is once
 	c.prints("other", "pop", "jobs")
 	c.fails(exitEmpty, "the groups of the ready items are paused", "pop", "jobs")
-	c.ok("", "pause", "jobs", "--group", "b\x1b,c")
+	// Others of a group whose name is right may come later. One that is misspelt goes on.
+	stdout, stderr, code := c.run("", "pause", "jobs", "--group", "b\x1b,c")
+	if stdout != `paused_groups=["acme","b\u001b,c"]`+"\n" || stderr != "pq: no item of this group is ready or leased in jobs now\n" || code != exitOK {
+		t.Errorf("printed %q, %q, exit code %d", stdout, stderr, code)
+	}
+	c.fails(exitError, `pq: "acm" is not among the paused groups of jobs, which are: acme, b.,c`+"\n", "resume", "jobs", "--group", "acm")
 	c.prints(`paused_groups=["acme","b\u001b,c"]`+"\n", "config", "jobs")
 	c.ok("", "resume", "jobs", "--group", "b\x1b,c")
 	c.prints("paused_groups=acme\n", "config", "jobs")
@@ -113,10 +118,13 @@ func TestPauseAndResume(t *testing.T) {
 	c.prints("urgent", "pop", "jobs")
 	c.fails(exitError, "no queue jobs is in use", "resume", "jobs", "--group", "acme")
 	c.ok("", "push", "jobs", "x")
-	c.prints("", "resume", "jobs", "--group", "never paused")
+	c.fails(exitError, "which are: none\n", "resume", "jobs", "--group", "acme")
 	c.fails(exitUsage, "leave out --for", "pause", "jobs", "--group", "acme", "--for", "1h")
 	c.fails(exitUsage, "--group is empty", "pause", "jobs", "--group", "")
-	c.fails(exitError, "want 1 to 128 bytes", "pause", "jobs", "--group", " acme")
+	c.fails(exitUsage, "--group: a group \" acme\": want 1 to 128 bytes", "pause", "jobs", "--group", " acme")
+	for _, command := range []string{"pause", "resume"} {
+		c.fails(exitUsage, `--group: a group "\xff": want 1 to 128 bytes of UTF-8`, command, "jobs", "--group", "\xff")
+	}
 	c.prints("ttl=1h0m0s\n", "config", "jobs", "ttl=1h")
 }
 

@@ -246,8 +246,8 @@ func CheckHolder(name string) error {
 // header: blanks around it do not count there.
 func CheckGroup(name string) error {
 	if len(name) < 1 || len(name) > MaxGroup || strings.ContainsAny(name, "\r\n") ||
-		strings.Trim(name, " \t") != name {
-		return fmt.Errorf("a group %+.130q: want 1 to %d bytes in one line, "+
+		strings.Trim(name, " \t") != name || !utf8.ValidString(name) {
+		return fmt.Errorf("a group %+.130q: want 1 to %d bytes of UTF-8 in one line, "+
 			"without blanks around it", name, MaxGroup)
 	}
 	return nil

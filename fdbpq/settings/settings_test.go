@@ -32,7 +32,7 @@ func TestBounds(t *testing.T) {
 	}
 
 	const hours = "87600h0m0s"
-	const name = ": want 1 to 128 bytes in one line, without blanks around it"
+	const name = ": want 1 to 128 bytes of UTF-8 in one line, without blanks around it"
 	for want, s := range map[string]Settings{
 		"ack_wait: 99ms: want 100ms to 12h0m0s":                                      {AckWait: 99 * time.Millisecond},
 		"ack_wait: 12h0m0.000000001s: want 100ms to 12h0m0s":                         {AckWait: 12*time.Hour + 1},
@@ -56,6 +56,7 @@ func TestBounds(t *testing.T) {
 		`paused_groups: "é" is there twice`:                                          {PausedGroups: []string{"é", "b", "é"}},
 		`paused_groups: a group ""` + name:                                           {PausedGroups: []string{""}},
 		`paused_groups: a group "\u00e9 "` + name:                                    {PausedGroups: []string{"b", "é "}},
+		`paused_groups: a group "\xff"` + name:                                       {PausedGroups: []string{"\xff"}},
 		`paused_groups: a group "a\nb"` + name:                                       {PausedGroups: []string{"a\nb"}},
 	} {
 		var got []string

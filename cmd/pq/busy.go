@@ -40,14 +40,13 @@ const mostHeld = 100_000
 
 // listBusy prints the leased items of the queue that is named, or of all.
 func (b *browsing) listBusy(ctx context.Context, s *session) error {
-	list := []counted{b.counted()}
-	if b.name == "" {
-		all, err := s.queues(ctx, b.fifo)
-		if err != nil {
-			return err
-		}
-		list = slices.DeleteFunc(all, func(q counted) bool { return q.Leased == 0 })
+	list, err := b.listed(ctx, s)
+	if err != nil {
+		return err
 	}
+
+	idle := func(q counted) bool { return b.name == "" && q.Leased == 0 }
+	list = slices.DeleteFunc(list, idle)
 
 	longest, err := b.longestHeld(ctx, s, list)
 	switch {

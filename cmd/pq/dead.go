@@ -105,7 +105,7 @@ func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, 
 		return []*queue{{fifo: b.fifo, name: info.Settings.DeadLetterQueue(b.name)}}, nil
 	}
 
-	list, err := s.queues(ctx, b.fifo)
+	list, err := b.listed(ctx, s)
 	if err != nil {
 		return nil, err
 	}

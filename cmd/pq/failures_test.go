@@ -44,7 +44,7 @@ var everyCommand = []struct {
 	{args: "get jobs " + someID, misspelt: exitEmpty, words: "or it is a dead letter, which has another id (pq dead jobs prints those)"},
 	{args: "get jobs x", misspelt: exitError, words: "(400)"},
 	{args: "ls"},
-	{args: "watch jbos --count 1"},
+	{args: "watch jbos --count 1", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "watch --count 1"},
 	{args: "info jbos", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "config jbos", words: "no queue jbos is in use: pq ls lists those that are"},
@@ -56,7 +56,7 @@ var everyCommand = []struct {
 	{args: "redrive jbos --error x --yes", misspelt: exitEmpty, words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "schedule add jbos nightly --cron @daily", misspelt: exitOK, words: ""},
 	{args: "schedule rm jbos nightly", misspelt: exitEmpty, words: "no such schedule"},
-	{args: "schedule ls jbos", words: "no schedules"},
+	{args: "schedule ls jbos", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "schedule ls", misspelt: -1}, // others make some
 	{args: "schedule run jbos nightly", misspelt: exitEmpty, words: "no such schedule"},
 	{args: "doctor jbos", misspelt: -1}, // TestDoctorOfAHealthySystem

@@ -54,7 +54,7 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	var infos []*client.QueueInfo
 	queues, err := ask(all, "", func(ctx context.Context, s *session) ([]counted, error) {
-		queues, err := s.queues(ctx, fifoOnly)
+		queues, err := all.listed(ctx, s)
 		if err == nil && !asJSON && terminal.Is(out) {
 			infos, _ = s.infos(ctx, queues) // a user may have the right to list alone
 		}
@@ -107,18 +107,22 @@ func (s *session) list(ctx context.Context, kind subjects.Kind) ([]subjects.Queu
 		func(request func(context.Context) error) error { return request(ctx) })
 }
 
-// queues returns all queues, or only the FIFO queues.
-func (s *session) queues(ctx context.Context, fifoOnly bool) (all []counted, err error) {
+// listed returns the queue, or if it has no name all queues, or only the FIFO queues.
+func (q *queue) listed(ctx context.Context, s *session) (all []counted, err error) {
+	if q.name != "" {
+		return []counted{q.counted()}, nil
+	}
+
 	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
-		if fifoOnly && kind == subjects.Priority {
+		if q.fifo && kind == subjects.Priority {
 			continue
 		}
 		list, err := s.list(ctx, kind)
 		if err != nil {
 			return nil, err
 		}
-		for _, q := range list {
-			all = append(all, counted{kind.Short(), q})
+		for _, of := range list {
+			all = append(all, counted{kind.Short(), of})
 		}
 	}
 

@@ -145,30 +145,22 @@ type scheduled struct {
 // listSchedules prints the schedules of the queue that is named, or of all.
 func (q *queue) listSchedules(asJSON bool) error {
 	list, err := ask(q, "", q.schedules)
-	if err != nil {
+	switch out := q.cmd.OutOrStdout(); {
+	case err != nil:
 		return err
-	}
-
-	out := q.cmd.OutOrStdout()
-	if asJSON {
+	case asJSON, len(list) == 0:
 		return encodeLines(out, list)
+	default:
+		return scheduleTable(out, list, time.Now()).Print()
 	}
-
-	if len(list) == 0 {
-		q.say("no schedules")
-		return nil
-	}
-
-	return scheduleTable(out, list, time.Now()).Print()
 }
 
-// schedules returns the schedules of the queue that is named, or of all.
+// schedules returns the schedules of the queue that is named, or of all, and says so if there are
+// none.
 func (q *queue) schedules(ctx context.Context, s *session) (all []scheduled, err error) {
-	list := []counted{q.counted()}
-	if q.name == "" {
-		if list, err = s.queues(ctx, q.fifo); err != nil {
-			return nil, err
-		}
+	list, err := q.listed(ctx, s)
+	if err != nil {
+		return nil, err
 	}
 
 	records, err := each(ctx, s, list, target.Queue.Schedules)
@@ -176,6 +168,10 @@ func (q *queue) schedules(ctx context.Context, s *session) (all []scheduled, err
 		for _, r := range of {
 			all = append(all, scheduled{list[i].Kind, list[i].Queue, r})
 		}
+	}
+
+	if err == nil && len(all) == 0 && (q.name == "" || !s.noteUnused(ctx)) {
+		q.say("no schedules")
 	}
 
 	slices.SortStableFunc(all, func(a, b scheduled) int { return a.due().Compare(b.due()) })

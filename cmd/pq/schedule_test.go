@@ -49,6 +49,7 @@ func TestSchedule(t *testing.T) {
 		for _, id := range []string{"nightly", "often"} {
 			c.prints(`{"queue":"jobs","id":"`+id+"\"}\n", "schedule", "rm", "jobs", id, "--json", flag)
 		}
+		c.ok("", "push", "jobs", "x", flag)
 		if _, stderr, code := c.run("", "schedule", "ls", "jobs", flag); code != exitOK || stderr != "pq: no schedules\n" {
 			t.Errorf("exit code %d, %q", code, stderr)
 		}

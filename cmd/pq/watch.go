@@ -20,7 +20,7 @@ import (
 // watch is the command line of pq watch.
 type watch struct {
 	*app
-	names    []string // of the queues, none for all
+	named    []*queue // none for all
 	fifoOnly bool
 	every    time.Duration
 	count    int
@@ -37,10 +37,7 @@ how many more or fewer a second, and the age of the oldest ready item. Into a
 pipe, print a line for each queue each time.`,
 		Example: `  pq watch jobs mail --every 10s
   pq watch jobs --count 2 --json`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			w.names = args
-			return w.run(cmd)
-		},
+		RunE: w.run,
 	}
 
 	cmd.Flags().BoolVarP(&w.fifoOnly, "fifo", "q", false, "only FIFO queues")
@@ -52,7 +49,7 @@ pipe, print a line for each queue each time.`,
 	return cmd
 }
 
-func (w *watch) run(cmd *cobra.Command) error {
+func (w *watch) run(cmd *cobra.Command, names []string) error {
 	switch {
 	case w.every < 100*time.Millisecond:
 		return exit.Usagef("--every is %v: want 100ms or more", w.every)
@@ -60,10 +57,12 @@ func (w *watch) run(cmd *cobra.Command) error {
 		return exit.Usagef("--count is %d: want at least 1", w.count)
 	}
 
-	for _, name := range w.names {
-		if err := (&queue{app: w.app, name: name}).check(); err != nil {
+	for _, name := range names {
+		q := &queue{app: w.app, cmd: cmd, fifo: w.fifoOnly, name: name}
+		if err := q.check(); err != nil {
 			return err
 		}
+		w.named = append(w.named, q)
 	}
 
 	ctx := cmd.Context()
@@ -93,6 +92,9 @@ func (w *watch) run(cmd *cobra.Command) error {
 			err = nil
 		default:
 			err = w.show(cmd.OutOrStdout(), now, last)
+			if last == nil {
+				w.noteUnused(now)
+			}
 			last = now
 		}
 		if err != nil || n == w.count {
@@ -101,8 +103,19 @@ func (w *watch) run(cmd *cobra.Command) error {
 
 		select {
 		case <-ticker.C:
-		case <-s.usable.Done():
-			return s.explain(context.Cause(s.usable), "")
+		case <-s.usable.Done(): // the next look fails, and says why
+		}
+	}
+}
+
+// noteUnused tells people which of the queues that they named are not in use. It has connections of
+// its own: the server ends one where this user may not ask for that.
+func (w *watch) noteUnused(first *look) {
+	for i, q := range w.named {
+		if first.queues[i].items() == 0 {
+			_, _ = ask(q, "", func(ctx context.Context, s *session) (bool, error) {
+				return s.noteUnused(ctx), nil
+			})
 		}
 	}
 }
@@ -127,24 +140,22 @@ type seen struct {
 
 // look is what was seen at one time.
 type look struct {
-	at     time.Time
+	at     time.Time // when the answers were there, which may take long to come
 	queues []seen
 }
 
 // look takes a look at the queues.
-func (w *watch) look(s *session) (*look, error) {
+func (w *watch) look(s *session) (_ *look, err error) {
 	ctx, cancel := context.WithTimeout(s.usable, s.Timeout)
 	defer cancel()
-	l := &look{at: time.Now()}
 
 	var list []counted
-	for _, name := range w.names {
-		list = append(list, (&queue{fifo: w.fifoOnly, name: name}).counted())
+	for _, q := range w.named {
+		list = append(list, q.counted())
 	}
 
 	if len(list) == 0 {
-		var err error
-		if list, err = s.queues(ctx, w.fifoOnly); err != nil {
+		if list, err = (&queue{fifo: w.fifoOnly}).listed(ctx, s); err != nil {
 			return nil, s.explain(err, "")
 		}
 	}
@@ -154,6 +165,7 @@ func (w *watch) look(s *session) (*look, error) {
 		return nil, s.explain(err, "")
 	}
 
+	l := &look{at: time.Now()}
 	for i, info := range infos {
 		list[i].Ready, list[i].Leased, list[i].Delayed = info.Ready, info.Leased, info.Delayed
 		l.queues = append(l.queues, seen{list[i], info.OldestAge, paused(infos, i)})

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,10 +35,17 @@ func TestWatchLines(t *testing.T) {
 // Figures that are not new say so.
 func TestWatchWithoutAnswers(t *testing.T) {
 	c, r := newRelay(t)
+	c.ok("", "push", "jobs", "x")
 	p := c.start(nil, "watch", "jobs", "--every", "100ms", "--prefix", "relay")
-	r.forward(r.next())
-	p.sees(&p.stdout, "\tjobs\t")
 	m := r.next()
+	before := time.Now().Truncate(time.Microsecond)
+	r.forward(m)
+	p.sees(&p.stdout, "\tjobs\t")
+	text, _, _ := strings.Cut(p.stdout.String(), "\t")
+	if at, err := time.Parse(subjects.TimeLayout, text); err != nil || at.Before(before) {
+		t.Errorf("the figures are of %s, before they came: %v", text, before)
+	}
+	m = r.next()
 	p.sees(&p.stderr, "pq: no answer yet: the figures are of ")
 	r.fail(m, false)
 	p.sees(&p.stderr, "pq: made up (503): the figures are of ")

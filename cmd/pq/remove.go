@@ -17,6 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -115,7 +116,16 @@ without a question. --error and ids print a new id and a queue for each.`,
 			return m.redriveIDs(ids)
 		case most < 1:
 			return flags.AtLeastOne("max", most)
-		case text != "":
+		}
+
+		// For jobs-dead it would be of no use, and this user may not be allowed to ask.
+		if !strings.HasSuffix(m.name, settings.DeadSuffix) {
+			where, err := ask(&m.queue, "", m.elsewhere)
+			if err == nil && where != "" {
+				return errors.New(where)
+			}
+		}
+		if text != "" {
 			return m.redriveCause(text, most)
 		}
 		return m.run(nil)
@@ -124,6 +134,27 @@ without a question. --error and ids print a new id and a queue for each.`,
 	cmd.Flags().StringVar(&text, "error", "",
 		"send those with this error, `TEXT`, or of this cause")
 	return cmd
+}
+
+// elsewhere says where the dead letters of the queue are, "" if it has those of another queue.
+func (m *bulk) elsewhere(ctx context.Context, s *session) (text string, err error) {
+	info, err := s.queue.Info(ctx)
+	if err != nil {
+		return "", err
+	}
+
+	dead := info.Settings.DeadLetterQueue(m.name)
+	inUse, err := (&browsing{queue: queue{fifo: m.fifo}}).deadLetterQueues(ctx, s)
+	for _, q := range inUse {
+		switch *q {
+		case queue{fifo: m.fifo, name: m.name}:
+			return "", nil
+		case queue{fifo: m.fifo, name: dead}:
+			text = fmt.Sprintf("the dead letters of %s are in %s", m.name, dead)
+		}
+	}
+
+	return text, err
 }
 
 // mayAsk refuses to go on without --yes if there is nobody to ask.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -99,8 +100,9 @@ func (t *tally) add(id string, err error) {
 
 	t.last = err
 	if t.all > 1 && !t.quiet {
+		quoted := strconv.Quote(id) // without the quotes: it may be what no id has in it
 		// The exit code says so too.
-		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", id, err)
+		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", quoted[1:len(quoted)-1], err)
 	}
 }
 
@@ -234,9 +236,8 @@ func newMv(a *app) *cobra.Command {
 		return q.MoveItems(ctx, ids, int64(priority))
 	}
 	return e.command(&cobra.Command{
-		Use:        "mv QUEUE ID... PRIORITY",
-		SuggestFor: []string{"move"},
-		Short:      "Move items to another priority",
+		Use:   "mv QUEUE ID... PRIORITY",
+		Short: "Move items to another priority",
 		Long: `Move items of a priority queue to the end of another priority, and print the ids
 that they have there; - stands for ids from standard input, the first word of
 each line. An item that is leased cannot be moved.`,

@@ -124,6 +124,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"what begins with - and is no flag comes after --", "mv jobs id -1 -2"},
 		{"leave out one", "busy --limit 5 --all"},
 		{"--ack-wait is 1ms: want 100ms to 12h0m0s", "lease jobs --ack-wait 1ms"},
+		{`--holder: a holder "xxx`, "lease jobs --holder " + strings.Repeat("x", 129)},
+		{`--holder: a holder "\xff\xfe": want at most 128 bytes of UTF-8`, "lease jobs --holder \xff\xfe"},
 		{"--delay is -1s: want 0s to", "push jobs x --delay -1s"},
 		{"--ttl is 1ms: want 1s to", "push jobs x --ttl 1ms"},
 		{"--group and --header Pq-Group say the same", "push jobs x --group a --header Pq-Group:b"},
@@ -199,7 +201,7 @@ func TestErrors(t *testing.T) {
 	c.fails(exitError, "no bridge is listening on other.jobs.info: is pqbridge running?", "work", "jobs", "--prefix", "other", "--", "true")
 	for words, args := range map[string]string{
 		"Pq-Unknown": "push jobs x --header Pq-Unknown:1", "want an integer from 1 to 100, beside Pq-Group": "push jobs x --weight 3",
-		"state: ": "items jobs --state gone", "holder: ": "lease jobs --holder " + strings.Repeat("x", 129),
+		"state: ": "items jobs --state gone",
 	} {
 		c.fails(exitError, words, strings.Fields(args)...)
 	}

@@ -98,6 +98,17 @@ func TestUnknownCommands(t *testing.T) {
 			}
 		}
 	}
+	root.SuggestionsMinimumDistance = 2 // as cobra has it
+	names := []string{"list", "move", "pub", "schedules"}
+	for _, cmd := range root.Commands() {
+		names = append(names, cmd.SuggestFor...)
+	}
+	for _, name := range names {
+		list := root.SuggestionsFor(name)
+		if slices.Sort(list); len(list) == 0 || len(list) > len(slices.Compact(slices.Clone(list))) {
+			t.Errorf("%s: did you mean %q", name, list)
+		}
+	}
 	c.fails(exitUsage, "want one of add, ls, pause, resume, rm, run", "schedule")
 	c.ok("", "connection")
 }

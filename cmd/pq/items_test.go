@@ -131,6 +131,9 @@ func TestManyIDs(t *testing.T) {
 	}
 	c.prints("0\n", "len", "jobs")
 	c.prints("", "rm", "jobs", "-") // nothing to do
+	if _, stderr, _ := c.run("a\x00b\n\x1b[31mx\n", "rm", "jobs", "-"); !strings.HasPrefix(stderr, `pq: a\x00b: `) || !strings.Contains(stderr, "\n"+`pq: \x1b[31mx: `) {
+		t.Errorf("a terminal gets %q", stderr)
+	}
 }
 
 // What is no id fails alone.

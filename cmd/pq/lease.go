@@ -15,6 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -54,6 +55,10 @@ func (l *leasing) run() error {
 		terminal.Writable(cmd.OutOrStdout()))
 	if err != nil {
 		return err
+	}
+
+	if err := settings.CheckHolder(l.holder); err != nil {
+		return exit.Usagef("--holder: %w", err)
 	}
 
 	s, err := l.open(cmd.Context())

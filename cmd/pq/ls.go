@@ -35,7 +35,7 @@ func newLs(a *app) *cobra.Command {
 	var asJSON, fifoOnly bool
 	cmd := &cobra.Command{
 		Use:        "ls",
-		SuggestFor: []string{"list", "queues"},
+		SuggestFor: []string{"queues"},
 		Short:      "List the queues",
 		Long: `List the queues that have items or settings, and how many items are ready,
 leased and delayed. The kind is pq for priority queues, q for FIFO queues. A

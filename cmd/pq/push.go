@@ -38,7 +38,7 @@ func newPush(a *app) *cobra.Command {
 	p := &pushing{queue: queue{app: a}}
 	cmd := p.command(&cobra.Command{
 		Use:        "push QUEUE [VALUE|-]",
-		SuggestFor: []string{"publish", "pub", "add", "enqueue", "send"},
+		SuggestFor: []string{"publish", "add", "enqueue", "send"},
 		Short:      "Add an item, or one for each line of input",
 		Long: `Add an item, VALUE or all of standard input, and print its id once it is on
 disk. If --lines fails, standard error has a sed command for the other lines.`,

@@ -23,7 +23,7 @@ import (
 func newSchedule(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "schedule",
-		SuggestFor: []string{"cron", "schedules"},
+		SuggestFor: []string{"cron"},
 		Short:      "Push an item again and again",
 		Long: `Have a queue push an item at the times of a cron expression, or at an interval:
 add, ls, run, pause, resume, rm. See pq schedule COMMAND --help.`,

@@ -110,7 +110,7 @@ func TestAway(t *testing.T) {
 	r.NATS.Stop()
 	b.sees("/", `class="away"`, "NATS is away", "jobs")
 	before := asOf(b.get("/"))
-	b.get("/queue/pq/jobs/items").wants(t, 503, "NATS is away") // so that an open page keeps what it has
+	b.get("/queue/pq/jobs/items").wants(t, 503, "NATS is away").lacks(t, "not sent") // so that an open page keeps what it has
 	b.get("/queue/pq/jobs/item/x").wants(t, 503)
 	b.get("/readyz").wants(t, 503, "NATS is away")
 	b.get("/healthz").wants(t, 200)
@@ -122,7 +122,7 @@ func TestAway(t *testing.T) {
 	last.mu.Unlock()
 	b.get("/queue/pq/jobs").wants(t, 200, "<bdi>a</bdi>")
 	b.post("/queue/pq/jobs/purge", "name", "jobs").wants(t, 503, "NATS is away")
-	b.post("/queue/pq/jobs/push", "value", "keep this").wants(t, 503, "NATS is away", "keep this")
+	b.post("/queue/pq/jobs/push", "value", "keep this").wants(t, 503, "NATS is away: nothing was changed", "keep this")
 	if after := asOf(b.get("/")); after != before {
 		t.Errorf("figures of %s are shown as of %s", before, after)
 	}

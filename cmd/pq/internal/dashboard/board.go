@@ -92,7 +92,7 @@ func codeOf(err error) int {
 		return int(reply.Code)
 	case errors.Is(err, client.ErrBadRequest):
 		return http.StatusBadRequest
-	case errors.Is(err, errNoBridge), errors.Is(err, client.ErrNotSent):
+	case errors.Is(err, errNoBridge), errors.Is(err, errAway), errors.Is(err, client.ErrNotSent):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout

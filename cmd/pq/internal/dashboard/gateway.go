@@ -73,8 +73,8 @@ func deniedBy(err error) string {
 	return ""
 }
 
-// errAway is the error of all requests while the connection is down.
-var errAway = fmt.Errorf("%w: NATS is away: try again when it is back", client.ErrNotSent)
+// errAway is the error of all requests while the connection is down: they are not sent.
+var errAway = errors.New("NATS is away")
 
 // errNoBridge is client.ErrNoBridge without the subject: none listens on any.
 var errNoBridge = errors.New("no bridge answers")

@@ -155,7 +155,7 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 
 	if action == "move" {
 		v.Priority = strings.TrimSpace(r.PostForm.Get("priority"))
-		b.prepareMove(r.Context(), v, &do, dry)
+		b.prepareMove(v, &do, dry)
 	}
 
 	if !dry && v.Error == "" {
@@ -180,9 +180,9 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 	b.confirm(w, r, v)
 }
 
-// prepareMove looks up the smallest priority, and reads the one to move to unless it is asked for.
-func (b *board) prepareMove(ctx context.Context, v *confirmView, do *itemAction, dry bool) {
-	_ = b.live.ask(ctx, v.Queue)
+// prepareMove takes the smallest priority from what is known, which is no reason to keep a move
+// waiting, and reads the one to move to unless it is asked for.
+func (b *board) prepareMove(v *confirmView, do *itemAction, dry bool) {
 	if info := b.live.one(v.Queue).info; info != nil && len(info.Priorities) > 0 {
 		v.Least = &info.Priorities[0].Priority
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -31,6 +32,9 @@ const (
 	// incomplete.
 	refreshTime = 2 * time.Second
 	soonTime    = 500 * time.Millisecond
+	// All requests of a page together may take pageTime. With refreshTime, that is how late an open
+	// page says that nothing answers.
+	pageTime = 7 * time.Second
 )
 
 // newShell returns what every page has.
@@ -39,7 +43,7 @@ func (b *board) newShell(r *http.Request, title, nav string) *shell {
 	s := &shell{
 		Title: title, Nav: nav, Now: now, AsOf: now, User: callerOf(r).name,
 		Server: b.Conn.ConnectedUrlRedacted(), LogOut: b.guard.logins.hasForm(),
-		HideValues: b.HideValues, Status: b.live.status(),
+		HideValues: b.HideValues, Status: b.live.status(r.Context()),
 	}
 	if r.Method == http.MethodGet { // the answer to a form stays as it is
 		s.Refresh = refreshTime
@@ -113,6 +117,17 @@ func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
 	b.Log.Info("action", args...)
 }
 
+// within calls page with one context for all its requests: what they do not find out in time is
+// not known.
+func (b *board) within(d time.Duration, page http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeoutCause(r.Context(), d, fmt.Errorf("waited %v", d))
+		defer cancel()
+		b.live.freshen(ctx)
+		page(w, r.WithContext(ctx))
+	}
+}
+
 // queuePage is a handler of pages of a queue.
 type queuePage func(w http.ResponseWriter, r *http.Request, q queueRef)
 
@@ -129,7 +144,6 @@ func (b *board) ofQueue(page queuePage) http.HandlerFunc {
 }
 
 func (b *board) getBridges(w http.ResponseWriter, r *http.Request) {
-	b.live.freshen(r.Context())
 	s := b.newShell(r, "Bridges", "bridges")
 	var v *bridgesView
 	v, s.AsOf = b.live.bridgesView()

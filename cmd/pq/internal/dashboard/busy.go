@@ -86,7 +86,6 @@ func since(row busyRow) time.Time {
 }
 
 func (b *board) getBusy(w http.ResponseWriter, r *http.Request) {
-	b.live.freshen(r.Context())
 	v, state := b.busy.look(r.Context())
 	v.Rows = slices.Clone(v.Rows) // others show them too
 	for i := range v.Rows {

@@ -87,7 +87,6 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 }
 
 func (b *board) getDead(w http.ResponseWriter, r *http.Request) {
-	b.live.freshen(r.Context())
 	v, state := b.dead.look(r.Context())
 	v.Causes = slices.Clone(v.Causes[:min(len(v.Causes), pageRows)]) // others show them too
 	for i := range v.Causes {

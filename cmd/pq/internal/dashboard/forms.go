@@ -210,15 +210,13 @@ func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	b.showQueue(w, r, code, v)
 }
 
-// change changes settings. The next page asks what is in force then.
+// change changes settings.
 func (b *board) change(r *http.Request, q queueRef, action string, c *subjects.Change) error {
 	configure := func(q target.Queue, ctx context.Context) (client.Settings, error) {
 		return q.ChangeSettings(ctx, c)
 	}
 	_, err := ask(r.Context(), b.gateway, q, subjects.Config, configure)
 	b.log(r, action, q, "change", string(c.Encode()), "error", err)
-	b.live.asked.forget(q)
-	b.details.forget(q)
 	return err
 }
 

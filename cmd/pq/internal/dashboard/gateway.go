@@ -76,7 +76,8 @@ func deniedBy(err error) string {
 // errAway is the error of all requests while the connection is down: they are not sent.
 var errAway = errors.New("NATS is away")
 
-// errNoBridge is client.ErrNoBridge without the subject: none listens on any.
+// errNoBridge is client.ErrNoBridge without the subject: none listens on any. It is also the error
+// of a request that changes nothing and was not answered in time.
 var errNoBridge = errors.New("no bridge answers")
 
 func newGateway(o *Options) *gateway {
@@ -151,7 +152,7 @@ func (g *gateway) send(
 	case g.slots <- struct{}{}:
 		defer func() { <-g.slots }()
 	case <-ctx.Done():
-		return fmt.Errorf("not sent: too many requests are under way: %w", context.Cause(ctx))
+		return errNoBridge
 	}
 
 	ctx, end := context.WithCancelCause(ctx)
@@ -167,12 +168,12 @@ func (g *gateway) send(
 	}()
 
 	err := request(ctx)
-	if errors.Is(err, client.ErrNoBridge) {
-		return errNoBridge
-	}
-
-	if why := context.Cause(ctx); err != nil && errors.Is(why, errRefused) {
+	switch why := context.Cause(ctx); {
+	case err != nil && errors.Is(why, errRefused):
 		return why
+	case errors.Is(err, client.ErrUnknownOutcome):
+	case errors.Is(err, client.ErrNoBridge), errors.Is(err, context.DeadlineExceeded):
+		return errNoBridge
 	}
 
 	return err

@@ -22,8 +22,8 @@ const (
 	maxOpenBody    = 4 << 10 // before somebody has logged in
 	maxForms       = 6 << 20 // held at a time: the largest, and a login on each connection
 	maxConnections = 320
-	maxRequests    = 64 // that run at a time
-	requestTime    = 30 * time.Second
+	maxRequests    = 64               // that run at a time
+	requestTime    = 30 * time.Second // that one may take
 )
 
 // Paths that the guard knows.
@@ -119,9 +119,7 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	// A browser that reads slowly does not keep the slot. The server has deadlines, so this
 	// succeeds.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * requestTime))
-	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
-	defer cancel()
-	next.ServeHTTP(w, r.WithContext(ctx))
+	next.ServeHTTP(w, r)
 }
 
 func setHeaders(h http.Header) {

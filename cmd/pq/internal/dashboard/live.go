@@ -18,7 +18,7 @@ const (
 	// After the last page was closed, looks go on for keepTime, so that histories have no gap when
 	// somebody comes back.
 	keepTime = 5 * time.Minute
-	// pollTime bounds each request of a look, and those about single queues together.
+	// pollTime bounds the requests of a look about single queues together; the list has twice that.
 	pollTime = 3 * time.Second
 	// A page waits up to firstLook for figures if nobody looked for freshFor. Then it shows what
 	// there is, and asks again.
@@ -170,7 +170,7 @@ func (l *live) list(ctx context.Context) {
 func (l *live) ask(ctx context.Context, ref queueRef) error {
 	//lint:ignore ST1008 the error is what the memo keeps, for that duration
 	return l.asked.get(ref, func(error) (error, time.Duration) {
-		within, cancel := context.WithTimeout(ctx, pollTime)
+		within, cancel := context.WithTimeout(ctx, pageTime)
 		defer cancel()
 		info, err := l.g.info(within, ref)
 		if ctx.Err() != nil { // who asked is gone
@@ -238,8 +238,8 @@ func (l *live) awaitList(ctx context.Context) error {
 	return l.listErr
 }
 
-// status returns how the connection is.
-func (l *live) status() status {
+// status returns how the connection is. If the time of a page is over, it was not answered.
+func (l *live) status(page context.Context) status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -251,8 +251,8 @@ func (l *live) status() status {
 		return status{stateAway, text}
 	case errors.Is(l.listErr, errRefused):
 		return status{stateDenied, l.listErr.Error()}
-	case l.listErr != nil:
-		return status{stateAway, l.listErr.Error()}
+	case l.listErr != nil || page.Err() != nil:
+		return status{stateAway, cmp.Or(l.listErr, errNoBridge).Error()}
 	}
 
 	return l.bridges.status()

@@ -44,7 +44,11 @@ func (b *board) showQueue(w http.ResponseWriter, r *http.Request, code int, v *q
 // queueView returns the page of a queue.
 func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 	ctx := r.Context()
-	b.live.freshen(ctx)
+	if r.Method == http.MethodPost { // figures are others now, and nobody waits for pages that ask
+		b.live.asked.forget(q)
+		b.details.forget(q)
+	}
+
 	err := b.live.ask(ctx, q)
 	known := b.live.one(q)
 	v := &queueView{
@@ -92,9 +96,6 @@ func (b *board) detailsOf(ctx context.Context, row queueRow) details {
 		schedules, err := b.gateway.schedules(ctx, q)
 		if d.schedulesUnknown = err != nil && deniedBy(err) == ""; !d.schedulesUnknown {
 			d.schedules = schedules // what the user may not see, is left out
-		}
-		if ctx.Err() != nil {
-			return d, 0 // nobody waits for it
 		}
 		return d, detailTime
 	})

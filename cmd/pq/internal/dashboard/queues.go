@@ -15,7 +15,6 @@ import (
 const pageRows = 100
 
 func (b *board) getQueues(w http.ResponseWriter, r *http.Request) {
-	b.live.freshen(r.Context())
 	s := b.newShell(r, "Queues", "queues")
 	if s.AsOf = b.live.listedAt(); s.AsOf.IsZero() && s.Status.State == stateConnected {
 		s.Refresh = soonTime

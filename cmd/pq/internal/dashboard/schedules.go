@@ -121,7 +121,6 @@ func (v schedulesView) sorted() schedulesView {
 }
 
 func (b *board) getSchedules(w http.ResponseWriter, r *http.Request) {
-	b.live.freshen(r.Context())
 	v, state := b.schedules.look(r.Context())
 	query := r.URL.Query()
 	from := clampFrom(query, v.Count)

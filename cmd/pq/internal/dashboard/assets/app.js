@@ -27,7 +27,7 @@
     const url = location.href, mine = ++turn;
     let answer, page;
     try {
-      answer = await fetch(url, { redirect: "manual", cache: "no-store", signal: AbortSignal.timeout(30000) });
+      answer = await fetch(url, { redirect: "manual", cache: "no-store", signal: AbortSignal.timeout(10000) });
       page = parsed(await answer.text());
     } catch {}
     if (mine !== turn || document.hidden || url !== location.href) return refreshSoon(); // or the answer is about something else

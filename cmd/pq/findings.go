@@ -38,13 +38,10 @@ const (
 
 // verdict is the error of the command.
 func (f *findings) verdict() error {
-	switch {
-	case f.err != nil:
-		return f.err
-	case f.failed > 0:
+	if f.err == nil && f.failed > 0 {
 		return errors.New(terminal.Plural(f.failed, "check") + " failed")
 	}
-	return nil
+	return f.err
 }
 
 // report prints a finding.

@@ -59,7 +59,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	silence := b.endDelivery(requests, &toNATS, summary)
 	summary.leaf = toNATS.call(b.jetStream.leave)
 	b.endRequests(requests, started, summary)
-	summary.leaf = errors.Join(summary.leaf, toNATS.call(b.jetStream.end))
+	summary.leaf = cmp.Or(summary.leaf, toNATS.call(b.jetStream.end))
 
 	// Peers answer the pops forwarded to them, but only this bridge can answer for a peer that
 	// dies.
@@ -277,8 +277,8 @@ func (s *shutdownSummary) end() error {
 	}
 
 	if s.leaf != nil {
-		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm that it has what was "+
-			"sent as a leaf node: %w", s.leaf))
+		problems = append(problems, fmt.Errorf("bridge: NATS did not confirm what was sent "+
+			"as a leaf node: %w", s.leaf))
 	}
 
 	level := slog.LevelInfo

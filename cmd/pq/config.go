@@ -151,13 +151,13 @@ func (q *queue) setPause(change *subjects.Change, group string, pause bool) erro
 				return now, errors.New(text)
 			}
 			info, err := s.queue.Info(ctx)
-			if err != nil {
+			if err != nil && group != "" {
 				return now, err
 			}
 
-			paused := info.Settings.PausedGroups
-			if group != "" && !pause && !slices.Contains(paused, group) {
-				names := cmp.Or(terminal.Plain(strings.Join(paused, ", ")), "none")
+			if group != "" && !pause && !slices.Contains(info.Settings.PausedGroups, group) {
+				paused := strings.Join(info.Settings.PausedGroups, ", ")
+				names := cmp.Or(terminal.Plain(paused), "none")
 				return now, fmt.Errorf("%+q is not among the paused groups of %s, which are: %s",
 					group, q.name, names)
 			}

@@ -120,10 +120,7 @@ without a question. --error and ids print a new id and a queue for each.`,
 
 		// For jobs-dead it would be of no use, and this user may not be allowed to ask.
 		if !strings.HasSuffix(m.name, settings.DeadSuffix) {
-			where, err := ask(&m.queue, "", m.elsewhere)
-			if err == nil && where != "" {
-				return errors.New(where)
-			}
+			_, _ = ask(&m.queue, "", m.noteElsewhere)
 		}
 		if text != "" {
 			return m.redriveCause(text, most)
@@ -136,25 +133,20 @@ without a question. --error and ids print a new id and a queue for each.`,
 	return cmd
 }
 
-// elsewhere says where the dead letters of the queue are, "" if it has those of another queue.
-func (m *bulk) elsewhere(ctx context.Context, s *session) (text string, err error) {
+// noteElsewhere tells people who name a queue whose own dead letters are in another one.
+func (m *bulk) noteElsewhere(ctx context.Context, s *session) (none struct{}, err error) {
 	info, err := s.queue.Info(ctx)
 	if err != nil {
-		return "", err
+		return none, err
 	}
 
-	dead := info.Settings.DeadLetterQueue(m.name)
-	inUse, err := (&browsing{queue: queue{fifo: m.fifo}}).deadLetterQueues(ctx, s)
-	for _, q := range inUse {
-		switch *q {
-		case queue{fifo: m.fifo, name: m.name}:
-			return "", nil
-		case queue{fifo: m.fifo, name: dead}:
-			text = fmt.Sprintf("the dead letters of %s are in %s", m.name, dead)
-		}
+	dead := queue{fifo: m.fifo, name: info.Settings.DeadLetterQueue(m.name)}
+	infos, err := s.infos(ctx, []counted{dead.counted()})
+	if err == nil && !isUnused(infos[0]) {
+		m.say("the dead letters of %s are in %s", m.name, dead.name)
 	}
 
-	return text, err
+	return none, err
 }
 
 // mayAsk refuses to go on without --yes if there is nobody to ask.

@@ -52,7 +52,7 @@ func startService(t *testing.T, url string) *service {
 func (s *service) end() {
 	s.t.Helper()
 	s.stop()
-	if err := <-s.ended; err != nil && !strings.Contains(err.Error(), unconfirmed) {
+	if err := <-s.ended; err != nil && !testenv.Unconfirmed.MatchString(err.Error()) {
 		s.t.Errorf("%v\n%s", err, s.log.String())
 	}
 }

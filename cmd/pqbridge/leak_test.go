@@ -118,7 +118,7 @@ func TestSignalDuringStartLeavesNoGoroutine(t *testing.T) {
 			}
 			t.Setenv("PQ_LOG_LEVEL", "debug")
 			err := runHere(t, ctx, log, []string{"-dev"}, nil)
-			if err != nil && !strings.Contains(err.Error(), unconfirmed) {
+			if err != nil && !testenv.Unconfirmed.MatchString(err.Error()) {
 				t.Errorf("%v\n%s", err, log.String())
 			}
 			if ctx.Err() == nil || !strings.Contains(log.String(), "pqbridge has ended") {

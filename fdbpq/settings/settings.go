@@ -242,8 +242,9 @@ func CheckHolder(name string) error {
 	return nil
 }
 
-// CheckGroup returns an error if the text cannot be the name of a group, as a push has it in its
-// header: blanks around it do not count there.
+// CheckGroup returns an error if the text cannot be the name of a group in a setting. A push names
+// its group in a header, where blanks around it do not count, and which need not be UTF-8, as JSON
+// has to be: such a group cannot be paused.
 func CheckGroup(name string) error {
 	if len(name) < 1 || len(name) > MaxGroup || strings.ContainsAny(name, "\r\n") ||
 		strings.Trim(name, " \t") != name || !utf8.ValidString(name) {

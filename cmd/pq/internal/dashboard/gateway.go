@@ -77,7 +77,8 @@ func deniedBy(err error) string {
 var errAway = errors.New("NATS is away")
 
 // errNoBridge is client.ErrNoBridge without the subject: none listens on any. It is also the error
-// of a request that changes nothing and was not answered in time.
+// of a request that changes nothing and was not answered in time, or that was not sent in time
+// because too many are under way.
 var errNoBridge = errors.New("no bridge answers")
 
 func newGateway(o *Options) *gateway {

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -96,6 +97,9 @@ func (b *board) detailsOf(ctx context.Context, row queueRow) details {
 		schedules, err := b.gateway.schedules(ctx, q)
 		if d.schedulesUnknown = err != nil && deniedBy(err) == ""; !d.schedulesUnknown {
 			d.schedules = schedules // what the user may not see, is left out
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return d, 0 // who asked is gone
 		}
 		return d, detailTime
 	})

@@ -27,7 +27,7 @@
     const url = location.href, mine = ++turn;
     let answer, page;
     try {
-      answer = await fetch(url, { redirect: "manual", cache: "no-store", signal: AbortSignal.timeout(10000) });
+      answer = await fetch(url, { redirect: "manual", cache: "no-store", signal: AbortSignal.timeout(15000) });
       page = parsed(await answer.text());
     } catch {}
     if (mine !== turn || document.hidden || url !== location.href) return refreshSoon(); // or the answer is about something else
@@ -268,7 +268,7 @@
   let answered = -Infinity;
   document.addEventListener("htmx:afterSwap", (e) => { if (e.detail.requestConfig.verb !== "get") answered = e.timeStamp; });
   document.addEventListener("click", (e) => {
-    const isPointer = e.detail > 0, isButton = e.target.closest("form button");
+    const isPointer = e.detail > 0, isButton = e.target.closest("form button, a.button");
     if (!isPointer || !isButton || e.timeStamp - answered > 500) return;
     e.preventDefault();
     e.stopImmediatePropagation();

@@ -150,17 +150,22 @@ func (q *queue) setPause(change *subjects.Change, group string, pause bool) erro
 			if text := s.suggest(ctx); text != "" {
 				return now, errors.New(text)
 			}
+			if group == "" {
+				return s.queue.ChangeSettings(ctx, change)
+			}
+
 			info, err := s.queue.Info(ctx)
-			if err != nil && group != "" {
+			if err != nil {
 				return now, err
 			}
 
-			if group != "" && !pause && !slices.Contains(info.Settings.PausedGroups, group) {
+			if !pause && !slices.Contains(info.Settings.PausedGroups, group) {
 				paused := strings.Join(info.Settings.PausedGroups, ", ")
 				names := cmp.Or(terminal.Plain(paused), "none")
 				return now, fmt.Errorf("%+q is not among the paused groups of %s, which are: %s",
 					group, q.name, names)
 			}
+
 			now, err = s.queue.ChangeSettings(ctx, change)
 			if err == nil && change.Groups[group] && !info.MayHaveGroup(group) {
 				q.say("no item of this group is ready or leased in %s now", q.name)

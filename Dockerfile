@@ -5,8 +5,8 @@
 #
 # See docs/operations.md for the build arguments.
 
-# Set it to the same tag with @sha256:<digest> to pin the image by its content.
-ARG GO_IMAGE=golang:1.26.8-bookworm
+# The digest counts; docker buildx imagetools inspect golang:1.26.8-bookworm prints the present one.
+ARG GO_IMAGE=golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
 ARG VERSION=
 ARG REVISION=
 
@@ -26,9 +26,10 @@ RUN --mount=type=cache,target=/go/pkg/mod \
     go mod download
 COPY . .
 
-# What both images hold: the client, the certificate authorities for TLS, and a
-# folder for the embedded store. Its group is 0 because some platforms choose the
-# user themselves, always with that group.
+# What both images hold: the client, the certificate authorities for TLS, and
+# folders for the embedded store and for a volume with its backups, whose owner a
+# new volume gets: without one, backups are refused (-X main.inImage). Their group
+# is 0 because some platforms choose the user themselves, always with that group.
 FROM source AS build-common
 ARG VERSION
 ARG TARGETOS
@@ -41,7 +42,8 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     install -D -m 644 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt; \
     install -D -m 644 LICENSE /image/usr/share/doc/pqbridge/LICENSE; \
     install -d -m 1777 /image/tmp; \
-    install -d -m 2770 -o 65532 -g 0 /image/data
+    install -d -m 2770 -o 65532 -g 0 /image/data; \
+    install -d -m 2770 -o 65532 -g 0 /image/backup
 
 FROM source AS build-embedded
 ARG VERSION
@@ -51,7 +53,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     set -eu; umask 022; \
     mkdir -p /image/usr/local/bin; \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
-      -ldflags "-s -w ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pqbridge
+      -ldflags "-s -w -X main.inImage=yes ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pqbridge
 
 FROM ${GO_IMAGE} AS build-fdb
 
@@ -91,7 +93,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
     set -eu; umask 022; \
     mkdir -p /image/usr/local/bin; \
     CGO_ENABLED=1 go build -trimpath -tags fdb,netgo,osusergo \
-      -ldflags "-s -w ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pqbridge; \
+      -ldflags "-s -w -X main.inImage=yes ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pqbridge; \
     for library in $(ldd /image/usr/local/bin/pqbridge | grep -o '/[^ ]*'); do \
       install -D "$library" "/image$library"; \
     done; \
@@ -112,7 +114,7 @@ LABEL org.opencontainers.image.title="pqbridge" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 
-# All but /data can be read-only. With -dev, NATS listens on all addresses,
+# All but /data, and a volume at /backup, can be read-only. With -dev, NATS listens on all addresses,
 # because published ports do not lead to 127.0.0.1 of the container.
 ENV PATH=/usr/local/bin \
     PQ_DATA_DIR=/data \

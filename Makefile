@@ -22,12 +22,18 @@ PACKAGES = $(if $(filter -p=%,$(GOFLAGS)),,$(shell n=$${GOMAXPROCS:-$$(nproc 2>/
 	[ "$${n:-9}" -gt 8 ] || echo "-p $$((2 * n))"))
 # The compiler takes a quarter less processor time if it collects its garbage less often.
 BUILD_FLAGS = -toolexec "env GOGC=400"
-# Tests need no cgo, which halves what is compiled, and no debug information. make vet has vetted them.
+# Tests need neither cgo, without which half as much is compiled, nor debug information. make vet has vetted them.
 TEST_FLAGS = $(BUILD_FLAGS) -vet=off -ldflags="-s -w" -timeout $(TIMEOUT) $(PACKAGES) $(if $(RUN),-run '$(RUN)')
 TEST       = CGO_ENABLED=$(if $(RACE),1,0) go test $(TEST_FLAGS) $(if $(RACE),-race)
 # The race detector else asks the system for new pages for what it knows of each large block, a fifth of the
 # time of tests with large messages, and waits a second at the end of each program.
 export GORACE ?= clear_shadow_mmap_threshold=1073741824 atexit_sleep_ms=100
+# $(call patiently,doing,command) runs the command, and says every half minute that it does, because the compiler says
+# nothing for minutes. What says so ends within a second of the command, or of a kill of this shell.
+EVERY := 30
+patiently = (trap exit TERM; n=0; while sleep 1; kill -0 $$$$ 2>/dev/null; do \
+	n=$$((n + 1)); [ $$((n % $(EVERY))) -ne 0 ] || echo "$(1): $$n s so far"; done) & t=$$!; \
+	trap 'kill $$t 2>/dev/null' EXIT; trap 'exit 130' INT TERM; $(2)
 # The rounds and engines that test leaves out.
 NIGHTLY = PQ_TEST_NIGHTLY=1
 
@@ -42,8 +48,8 @@ help: ## list the targets
 ##@ Use
 
 run: ## start the service and a NATS server, data in ./data
-	@[ -x bin/pqbridge ] || echo "building pqbridge and pq: the first time this compiles Pebble and a NATS server, 1 to 3 minutes"
-	@$(MAKE) --no-print-directory -s build
+	@[ -x bin/pqbridge ] || echo "building pqbridge and pq: the first time this compiles Pebble and a NATS server, 3 to 8 minutes"
+	@$(call patiently,compiling,$(MAKE) --no-print-directory -s build)
 	@exec bin/pqbridge -dev
 
 build: ## build the programs into ./bin
@@ -60,12 +66,12 @@ dist: ## build a release into ./dist: VERSION=v1.2.3
 		mkdir -p dist/$$name; \
 		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath \
 			-ldflags "-s -w -X main.version=$(NUMBER)" -o dist/$$name/ ./cmd/pqbridge ./cmd/pq; \
-		cp LICENSE README.md CHANGELOG.md dist/$$name/; \
+		cp -R LICENSE $(wildcard *.md) docs deploy dist/$$name/; \
 		tar -C dist -czf dist/$$name.tar.gz --owner=0 --group=0 $$name; \
 		rm -r dist/$$name; \
 	done
 
-clean: ## remove what was built; ./data stays
+clean: ## remove build results; ./data stays
 	rm -rf bin dist
 
 ##@ Check
@@ -74,7 +80,7 @@ check: fmt-check vet staticcheck test ## what has to pass before a change goes i
 
 test: ## run the tests; needs only Go: PKG= RUN= RACE=1
 	@echo "testing: with an empty build cache this first compiles 500 packages, Pebble and a NATS server among them, for minutes"
-	$(TEST) $(PKG)
+	@$(call patiently,compiling and testing,$(TEST) $(PKG))
 
 fmt: ## format the code
 	gofmt -w bridge client cmd docs fdbpq subjects testenv
@@ -82,12 +88,12 @@ fmt: ## format the code
 fmt-check:
 	@files=$$(gofmt -l bridge client cmd docs fdbpq subjects testenv); \
 	if [ -n "$$files" ]; then echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi
-	@find bridge client cmd docs fdbpq subjects testenv -name '*.go' ! -name '*_test.go' -exec awk '{ line = $$0; gsub(/\t/, "    ", line); \
+	@find bridge client cmd docs fdbpq subjects testenv -name '*.go' -exec awk '{ line = $$0; gsub(/\t/, "    ", line); \
 		if (length(line) > 100 && line !~ /`[a-z]+:".*`$$/) { print FILENAME ":" FNR ": more than 100 columns, a tab being 4"; wide = 1 } } END { exit wide }' {} +
 
-# Without cgo, as the tests are built, so nothing is compiled twice.
+# Without cgo, as the tests are built, so nothing is compiled twice; with the tests of the image, which else nothing compiles.
 vet:
-	CGO_ENABLED=0 go vet $(BUILD_FLAGS) ./...
+	CGO_ENABLED=0 go vet $(BUILD_FLAGS) -tags image ./...
 	PQ_TEST_VET=1 $(TEST) -run '^TestTaggedCodeTypeChecks$$' ./fdbpq/kv/fdbkv
 	$(if $(TAGS),go vet $(BUILD_FLAGS) $(TAG_FLAGS) ./...)
 
@@ -102,6 +108,7 @@ NO_BROWSER   = test-browser needs Chromium or Chrome; PQ_TEST_CHROMIUM names the
 test-browser: ## test pq dashboard in Chromium
 	$(if $(BROWSER),$(BROWSER_TEST),@echo "$(NO_BROWSER)"; exit 1)
 
+FDB_LIBRARY = $(firstword $(wildcard /usr/lib/libfdb_c.so /usr/local/lib/libfdb_c.so))
 FDB_SERVER = $(shell PATH="$$PATH:/usr/sbin" command -v fdbserver)
 NO_FDB     = $(strip $(if $(TAGS),,FoundationDB's client package and a C compiler) $(if $(FDB_SERVER)$(FDB_CLUSTER_FILE),,fdbserver))
 FDB_PKG    = ./bridge ./bridge/dispatch ./cmd/pqbridge ./docs/example/... ./fdbpq/... ./testenv ./testenv/proof
@@ -109,6 +116,11 @@ test-fdb: TIMEOUT = 60m
 test-fdb: ## test on FoundationDB: PKG= RUN= RACE=1
 	$(if $(NO_FDB),@echo "test-fdb needs $(NO_FDB)"; exit 1,PQ_TEST_FDB=1 go test $(TAG_FLAGS) $(TEST_FLAGS) \
 		$(if $(RACE),-race) $(if $(filter-out ./...,$(PKG)),$(PKG),$(FDB_PKG)))
+	@# Once more with a second client library, as in an upgrade of FoundationDB.
+	$(if $(filter ./...,$(PKG)),set -e; folder=$$(mktemp -d); trap "rm -r $$folder" EXIT; \
+		cp $(FDB_LIBRARY) $$folder/libfdb_c_second.so; \
+		FDB_NETWORK_OPTION_EXTERNAL_CLIENT_DIRECTORY=$$folder PQ_TEST_FDB=1 go test $(TAG_FLAGS) $(TEST_FLAGS) -count=1 \
+			./fdbpq/kv/fdbkv)
 
 NO_CLIENTS = $(strip $(foreach program,node python3 rustc nats,$(if $(shell command -v $(program)),,$(program))))
 test-clients: ## test the examples in other languages, those installed
@@ -186,7 +198,7 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 
 # PQBRIDGE is the build to measure, by default of this checkout, and AGAINST another one, in turns with it; a ratio is
 # PQBRIDGE's figure divided by AGAINST's. BENCH chooses workloads, a regular expression; FLAGS are more flags, such as
-# -clients=32 -size=10240. The data go below TMPDIR: that has to be on the kind of disk that the service will use.
+# -clients=32 -size=10240 -groups=1000. The data go below TMPDIR: that has to be on the kind of disk that the service will use.
 PQBRIDGE = $(CURDIR)/bin/pqbridge
 AGAINST :=
 STORE   := embedded
@@ -201,9 +213,9 @@ bench: build ## measure the service: AGAINST=another build, STORE= BENCH= TURNS=
 		-pqbridge $(abspath $(PQBRIDGE)) $(if $(AGAINST),-against $(abspath $(AGAINST))) -seconds $(SECONDS) $(FLAGS) | tee bin/bench.txt
 	@grep -q '^PASS' bin/bench.txt && go tool benchstat bin/bench.txt
 
-# What is not installed of the other queues is named and left out. On Debian and Ubuntu
-# apt install redis-server beanstalkd postgresql rabbitmq-server has all of it; the servers that these packages
-# start are not used: systemctl disable --now redis-server beanstalkd postgresql rabbitmq-server ends them.
+# Queues that are not installed are named and left out. On Debian and Ubuntu
+# apt install redis-server beanstalkd postgresql rabbitmq-server installs all of them. The benchmark does not use the servers
+# that these packages start: systemctl disable --now redis-server beanstalkd postgresql rabbitmq-server ends them.
 QUEUES := .
 bench-peers: ## measure other queues beside it: QUEUES= BENCH= TURNS= SECONDS=
 	@mkdir -p bin

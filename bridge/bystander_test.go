@@ -13,11 +13,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// bystand is an honest client that pushes to a queue of its own and pops from it, one request after the
-// other, until it is stopped.
+// bystand is an honest client that pushes to a queue of its own and pops from it, one request after
+// the other, until it is stopped.
 func bystand(t *testing.T, e *testenv.Env) (stop func()) {
 	stopped, ended, nc := make(chan struct{}), make(chan struct{}), e.Connect()
 	go func() {
@@ -28,6 +29,7 @@ func bystand(t *testing.T, e *testenv.Env) (stop func()) {
 				return
 			default:
 			}
+
 			value := strconv.Itoa(i)
 			insist(t, nc, "pq.bystander.push", value)
 			if got := insist(t, nc, "pq.bystander.pop.min", ""); got != value {
@@ -36,6 +38,7 @@ func bystand(t *testing.T, e *testenv.Env) (stop func()) {
 			}
 		}
 	}()
+
 	return func() { close(stopped); <-ended }
 }
 
@@ -44,10 +47,11 @@ func insist(t *testing.T, nc *nats.Conn, subject, payload string) string {
 	for {
 		reply, err := nc.Request(subject, []byte(payload), testenv.Patience)
 		if err == nil {
-			err = bridge.ErrorFromHeaders(reply.Header)
+			err = replyError(reply.Header)
 		}
+
 		switch {
-		case errors.Is(err, bridge.ErrOverloaded) || errors.Is(err, bridge.ErrUnavailable):
+		case errors.Is(err, dispatch.ErrOverloaded) || errors.Is(err, dispatch.ErrUnavailable):
 		case err != nil:
 			t.Errorf("%s: %v", subject, err)
 			return ""
@@ -57,7 +61,7 @@ func insist(t *testing.T, nc *nats.Conn, subject, payload string) string {
 	}
 }
 
-// Whatever hostile clients send, an honest one gets what it asks for meanwhile, and everything is as
+// An honest client gets what it asks for whatever hostile ones send meanwhile, and everything is as
 // before once they are gone.
 func TestHostileClients(t *testing.T) {
 	const maxPending = 256
@@ -65,9 +69,11 @@ func TestHostileClients(t *testing.T) {
 		NATS:   func(o *server.Options) { o.MaxPending = 16 << 20 },
 		Bridge: func(o *bridge.Options) { o.MaxPending = maxPending },
 	})
+
 	push(t, e, "pq.big.push", nil, strings.Repeat("x", 64<<10))
 	stop := bystand(t, e)
 	c := dialRaw(t, e)
+
 	for _, a := range []struct {
 		what, subject, reply, payload string
 		n                             int
@@ -82,27 +88,35 @@ func TestHostileClients(t *testing.T) {
 		{"searches", "pq.quiet.items", "raw.x", `{"match":"x"}`, 500},
 	} {
 		for i := range a.n {
-			c.write(message(strings.Replace(a.subject, "%d", strconv.Itoa(i), 1), a.reply, "", a.payload))
+			c.write(message(strings.Replace(a.subject, "%d", strconv.Itoa(i), 1), a.reply, "",
+				a.payload))
 			if a.reply == "raw.x" && i%100 == 99 {
 				c.request("pq.quiet.len", "", "") // which reads the replies to the others
 			}
 		}
+
 		c.request("pq.quiet.len", "", "")
 		insist(t, e.Conn, "pq.quiet.len", "")
 		t.Log(a.what)
 	}
+
 	// One that does not read its replies loses its connection, perhaps before it has sent all.
 	const unread = 500
 	_, _ = c.Write([]byte(strings.Repeat(message("pq.big.peek.min", "raw.x", "", ""), unread)))
 	testenv.Eventually(t, func() error {
-		if n, err := metric(e.Bridge, `pq_requests_total{operation="peek-min"}`); err != nil || n < unread/2 {
+		n, err := metric(e.Bridge, `pq_requests_total{operation="peek-min"}`)
+		if err != nil || n < unread/2 {
 			return fmt.Errorf("%v large items were peeked at, %w", n, err)
 		}
 		return nil
 	})
+
 	stop()
 	e.Bridge.WaitReady()
-	for _, series := range []string{"pq_pending_requests", "pq_pending_bytes", "pq_dropped_total", "pq_reply_failures_total"} {
+
+	for _, series := range []string{
+		"pq_pending_requests", "pq_pending_bytes", "pq_dropped_total", "pq_reply_failures_total",
+	} {
 		wantMetric(t, e.Bridge, series, 0)
 	}
 }
@@ -131,8 +145,8 @@ func (l stuckLog) Handle(_ context.Context, r slog.Record) error {
 
 func (l stuckLog) Enabled(context.Context, slog.Level) bool { return true }
 
-// The NATS client keeps only a limited backlog for a slow callback, and drops nothing: the connection is
-// not read meanwhile.
+// The NATS client keeps only a limited backlog for a slow callback, and drops nothing: the
+// connection is not read meanwhile.
 func TestFloodInFrontOfACallback(t *testing.T) {
 	const step = 64 << 10 // read between two checks
 	for _, c := range []struct {
@@ -145,25 +159,31 @@ func TestFloodInFrontOfACallback(t *testing.T) {
 		t.Run(fmt.Sprintf("%d of %d bytes", c.n, c.size), func(t *testing.T) {
 			log := newStuckLog("reply subject") // blocks the callback of the subscription
 			e := start(t, testenv.Options{
-				NATS: func(o *server.Options) { // which waits for as long as the bridge does not read
+				// Which waits for as long as the bridge does not read.
+				NATS: func(o *server.Options) {
 					o.MaxPending, o.WriteDeadline = 64<<20, testenv.Patience
 				},
 				Bridge: func(o *bridge.Options) { o.Logger = slog.New(log) },
 			})
+
 			payload := strings.Repeat("x", c.size)
 			for range c.n {
 				publish(t, e, "pq.jobs.no-such-verb", "", payload)
 			}
 			must(t, e.Conn.FlushTimeout(testenv.Patience))
+
 			testenv.Eventually(t, func() error {
 				if messages, bytes := e.Bridge.MostBacklog(); !c.reached(messages, bytes) {
-					return fmt.Errorf("%d messages, %d bytes wait for the callback", messages, bytes)
+					return fmt.Errorf("%d messages, %d bytes wait for the callback", messages,
+						bytes)
 				}
 				return nil
 			})
+
 			close(log.free)
 			wantMetric(t, e.Bridge, "pq_unanswered_total", float64(c.n))
 			wantMetric(t, e.Bridge, "pq_dropped_total", 0)
+
 			messages, bytes := e.Bridge.MostBacklog()
 			if messages > bridge.IntakeMessages+step/20 || bytes > bridge.IntakeBytes+step+c.size {
 				t.Errorf("%d messages, %d bytes waited for the callback", messages, bytes)

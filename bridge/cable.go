@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"math/rand/v2"
 	"net"
 	"time"
 
@@ -52,7 +51,7 @@ func (l *cable) option(o *nats.Options) error {
 		d.single = *o.Dialer
 	}
 	o.CustomDialer = d
-	o.SkipHostLookup = true // the client's lookup cannot be interrupted; dialer does its own
+	o.SkipHostLookup = true // the client's lookup cannot be interrupted; net.Dialer's can
 	return nil
 }
 
@@ -69,49 +68,24 @@ type dialer struct {
 }
 
 // Dial implements nats.CustomDialer.
-func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	if err := d.cable.whole.Err(); err != nil {
-		return nil, err
+func (d *dialer) Dial(network, address string) (conn net.Conn, err error) {
+	whole := d.cable.whole
+	switch {
+	case whole.Err() != nil:
+		return nil, whole.Err()
+	case d.custom != nil:
+		conn, err = d.custom.Dial(network, address)
+	default:
+		conn, err = d.single.DialContext(whole, network, address)
 	}
-
-	conn, err := d.dial(network, address)
 	if err != nil {
 		return nil, err
 	}
 
 	c := &cableConn{Conn: conn, cable: d.cable}
-	c.open, c.closed = context.WithCancel(d.cable.whole)
-	c.release = context.AfterFunc(d.cable.whole, func() { _ = conn.Close() })
+	c.open, c.closed = context.WithCancel(whole)
+	c.release = context.AfterFunc(whole, func() { _ = conn.Close() })
 	return c, nil
-}
-
-// dial tries all addresses of a host in random order, as the NATS client does.
-func (d *dialer) dial(network, address string) (conn net.Conn, err error) {
-	if d.custom != nil {
-		return d.custom.Dial(network, address)
-	}
-
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-
-	addresses, err := net.DefaultResolver.LookupHost(d.cable.whole, host)
-	if err != nil {
-		return nil, err
-	}
-
-	single := d.single
-	single.Timeout /= time.Duration(len(addresses))
-	for _, i := range rand.Perm(len(addresses)) {
-		address := addresses[i]
-		conn, err = single.DialContext(d.cable.whole, network, net.JoinHostPort(address, port))
-		if err == nil {
-			return conn, nil
-		}
-	}
-
-	return nil, err
 }
 
 // cableConn is a connection over a cable.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -11,11 +12,17 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/bridge/outage"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 )
 
 const (
 	reconnectWait = 500 * time.Millisecond
+
+	// A NATS server that stands still counts as gone after three of these, which is a loss of the
+	// connection for pq_nats_connected and the log. The NATS client's default takes minutes. It is
+	// not shorter, because a busy server may answer late.
+	pingInterval = 10 * time.Second
 
 	// The NATS client drops messages when a subscription's callback is this far behind:
 	// much more than intake admits, and more than any single message.
@@ -33,6 +40,7 @@ func (b *Bridge) connect(ctx context.Context) error {
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
+		nats.PingInterval(pingInterval),
 		nats.IgnoreAuthErrorAbort(), // an operator may correct the server's accounts
 	}, b.options.NATSOptions...)
 
@@ -42,10 +50,10 @@ func (b *Bridge) connect(ctx context.Context) error {
 		nats.ConnectHandler(b.connected),
 		nats.ReconnectHandler(b.connected),
 		nats.DisconnectErrHandler(b.disconnected),
-		nats.ReconnectErrHandler(b.notConnected),
 		nats.ErrorHandler(b.asyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
 		b.cable.option,
+		outage.Hear(b.notConnected),
 		func(o *nats.Options) error {
 			o.NoEcho, o.NoCallbacksAfterClientClose = false, false
 			return nil
@@ -70,7 +78,8 @@ func (b *Bridge) connect(ctx context.Context) error {
 
 // subscribeTo subscribes to requests on a subject as a member of the queue group.
 func (b *Bridge) subscribeTo(subject string) (*nats.Subscription, error) {
-	subscription, err := b.nc.QueueSubscribe(subject, b.options.QueueGroup, newHandler(b).handle)
+	receive := func(m *nats.Msg) { b.handler.Receive(m, peers.Origin{}) }
+	subscription, err := b.nc.QueueSubscribe(subject, b.options.QueueGroup, receive)
 	if err == nil {
 		err = subscription.SetPendingLimits(backlogMessages, backlogBytes)
 	}
@@ -82,25 +91,40 @@ func (b *Bridge) subscribeTo(subject string) (*nats.Subscription, error) {
 
 func (b *Bridge) connected(nc *nats.Conn) {
 	// Each new connection subscribes again, and NATS reports any denial again.
-	b.denials.takeAll()
+	b.denials.clear()
 	b.outbox.Connected()
+	b.away.Store(nil)
 	b.online.Store(true)
 	b.peers.Connected()
-	b.options.Logger.Info("connected to NATS",
+	b.quiet.log(slog.LevelInfo, "connected to NATS",
 		"url", nc.ConnectedUrlRedacted(), "server", nc.ConnectedServerName())
 }
 
-func (b *Bridge) disconnected(_ *nats.Conn, err error) {
+func (b *Bridge) disconnected(nc *nats.Conn, err error) {
 	b.online.Store(false)
+	b.peers.Disconnected(nc)
 	if !b.stopping.Load() {
-		b.options.Logger.Warn("disconnected from NATS; trying to reconnect", "error", err)
+		b.quiet.warn("disconnected from NATS; trying to reconnect", "error", err)
 	}
 }
 
-func (b *Bridge) notConnected(_ *nats.Conn, err error) {
-	if b.cable.whole.Err() == nil {
-		b.quiet.nats.warn("NATS cannot be reached; trying again", "error", err)
+// notConnected notes why an attempt to connect failed.
+func (b *Bridge) notConnected(err error) {
+	if b.cable.whole.Err() != nil {
+		return // shutdown has ended the attempt
 	}
+
+	what := "NATS cannot be reached"
+	switch {
+	case outage.IsRefused(err):
+		what = "NATS refuses the login"
+	case outage.IsTLS(err):
+		what = "TLS with NATS is refused"
+	}
+
+	why := what + ": " + err.Error()
+	b.away.Store(&why)
+	b.quiet.warn(what+"; trying again", "error", err)
 }
 
 // asyncError handles errors that no call returns: missing permissions, dropped
@@ -108,12 +132,15 @@ func (b *Bridge) notConnected(_ *nats.Conn, err error) {
 func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	defer b.outbox.Heard(err)
 	b.metrics.natsErrors.Inc()
+	if outage.IsRefused(err) && !b.online.Load() {
+		return // notConnected is told, as before the first connection
+	}
 
-	// What a source sends to JetStream is no reply, nor is what goes to other bridges.
+	// Messages of sources to JetStream, and between bridges, are no replies.
 	to, denied := deniedSubject(err)
 	if denied && !strings.HasPrefix(to, peers.Root) && !strings.HasPrefix(to, "$JS.") {
 		b.metrics.replyFailures.Inc()
-		b.quiet.replies.warn("NATS refused a reply: this service may not publish to the subject "+
+		b.quiet.warn("NATS refused a reply: this service may not publish to the subject "+
 			"that the client chose", "subject", wire.Shorten(to))
 		b.outbox.NoteDenied(to)
 		return
@@ -129,7 +156,7 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	}
 
 	text := err.Error()
-	b.quiet.nats.warn("NATS reports an error", "error", wire.Shorten(text), "subject", subject)
+	b.quiet.warn("NATS reports an error", "error", wire.Shorten(text), "subject", subject)
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
@@ -138,14 +165,14 @@ func (b *Bridge) asyncError(_ *nats.Conn, s *nats.Subscription, err error) {
 	// excludes reply subjects of clients that contain peers.Root further on.
 	if strings.Contains(text, `to "`+peers.Root) {
 		b.peers.Mute()
-		b.quiet.nats.warn("NATS does not permit messages between bridges: allow this user to " +
+		b.quiet.warn("NATS does not permit messages between bridges: allow this user to " +
 			"publish and subscribe to " + peers.Root + ">; otherwise a bridge that serves the " +
 			"same subjects from another store goes unnoticed, and bridges that pop from the same " +
 			"queue conflict")
 	}
 
 	// The subscription is nil, so the server's text must tell which one it was.
-	for _, wildcard := range b.grammar.Wildcards() {
+	for _, wildcard := range b.options.Grammar.Wildcards() {
 		if strings.Contains(text, fmt.Sprintf("Subscription to %q", wildcard)) {
 			b.denials.add(wildcard, text)
 		}

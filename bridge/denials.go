@@ -2,22 +2,25 @@ package bridge
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
-// denials are the subjects of requests that NATS does not let this bridge subscribe to, with what
-// it says.
+// denials are the request subjects that NATS does not let this bridge subscribe to, with the error
+// for each.
 //
-// NATS ends a subscription when an operator takes the permission away, and does not make it again
-// when the permission comes back. So the bridge asks again from time to time. On a new connection
-// it subscribes to everything anyway.
+// NATS ends a subscription when an operator revokes the permission, and does not restore it when
+// the permission comes back. So the bridge asks again from time to time. A new connection
+// subscribes to everything anyway.
 type denials struct {
-	mu sync.Mutex
-	of map[string]string
+	mu    sync.Mutex
+	of    map[string]string
+	asked []string // by the last retry
 }
 
 // deniedRetry is the time between two attempts.
@@ -32,22 +35,38 @@ func (d *denials) add(subject, text string) {
 	d.of[subject] = text
 }
 
-// takeAll returns the subjects, and forgets them.
-func (d *denials) takeAll() []string {
+// clear forgets everything.
+func (d *denials) clear() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	subjects := slices.Sorted(maps.Keys(d.of))
-	d.of = nil
-	return subjects
+	d.of, d.asked = nil, nil
+}
+
+// retry returns the denied subjects, to ask for them again, and forgets them. permitted are the
+// subjects of the previous retry that NATS has not denied since.
+func (d *denials) retry() (denied, permitted []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	denied = slices.Sorted(maps.Keys(d.of))
+	again := func(subject string) bool { return slices.Contains(denied, subject) }
+	permitted = slices.DeleteFunc(d.asked, again)
+	d.of, d.asked = nil, slices.Clone(denied)
+	return denied, permitted
 }
 
 // err returns an error that says what NATS denied, nil if nothing.
 func (d *denials) err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var errs []error
-	for _, subject := range slices.Sorted(maps.Keys(d.of)) {
-		errs = append(errs, fmt.Errorf("nats: %s", d.of[subject]))
+	if len(d.of) == 0 {
+		return nil
 	}
-	return errors.Join(errs...)
+
+	// As NATS has it, without quotes, which JSON would escape, and what its client puts first.
+	var texts []string
+	for _, subject := range slices.Sorted(maps.Keys(d.of)) {
+		text := strings.ReplaceAll(d.of[subject], `"`, "")
+		texts = append(texts, strings.TrimPrefix(text, nats.ErrPermissionViolation.Error()+": "))
+	}
+	return errors.New("nats: " + strings.Join(texts, "; "))
 }

@@ -1,14 +1,18 @@
 package bridge
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/pqbridge/pqbridge/bridge/requests"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -44,17 +48,13 @@ func (b *Bridge) discoverable() (made []*nats.Subscription, err error) {
 }
 
 func (b *Bridge) discover(m *nats.Msg, answer any) {
-	if m.Reply == "" || b.unanswerable(m.Reply) != "" {
+	if m.Reply == "" || b.handler.Unanswerable(m.Reply) != "" {
 		return
 	}
 
 	data, encoded := answer.([]byte)
 	if !encoded {
-		var err error
-		if data, err = json.Marshal(answer); err != nil {
-			b.replyFailed(err)
-			return
-		}
+		data, _ = json.Marshal(answer) // never returns an error for these types
 	}
 
 	b.outbox.Send(&nats.Msg{Subject: m.Reply, Data: data})
@@ -64,6 +64,10 @@ func (b *Bridge) identity() micro.ServiceIdentity {
 	metadata := map[string]string{}
 	if store := b.peers.Members.Store(); store != "" {
 		metadata[subjects.MetadataStore] = store
+	}
+	if b.options.Host != "" {
+		metadata[subjects.MetadataHost] = b.options.Host
+		metadata[subjects.MetadataProcess] = strconv.Itoa(os.Getpid())
 	}
 	return micro.ServiceIdentity{
 		Name: serviceName, ID: b.id, Version: b.options.Version, Metadata: metadata,
@@ -77,6 +81,9 @@ func (b *Bridge) ping() micro.Ping {
 func (b *Bridge) info() micro.Info {
 	identity := b.identity()
 	identity.Metadata[subjects.MetadataTime] = b.options.Now().UTC().Format(subjects.TimeLayout)
+	if why := b.whyNotReady(); why != "" {
+		identity.Metadata[subjects.MetadataNotReady] = why
+	}
 	if b.jetStream != nil {
 		identity.Metadata[subjects.MetadataJetStream] = subjects.MetadataConnected
 		if err := b.jetStream.ready(); err != nil {
@@ -90,9 +97,9 @@ func (b *Bridge) info() micro.Info {
 		Description:     "Durable priority queues",
 	}
 
-	for _, e := range b.endpoints.all {
+	for _, e := range b.endpoints {
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
-			Name: e.name, Subject: e.subject,
+			Name: e.Name, Subject: e.Subject,
 			QueueGroup: b.options.QueueGroup, Metadata: map[string]string{},
 		})
 	}
@@ -107,17 +114,17 @@ func (b *Bridge) stats() micro.Stats {
 		Started:         b.created,
 	}
 
-	for _, e := range b.endpoints.all {
-		requests, took := e.requests.Load(), e.nanoseconds.Load()
+	for _, e := range b.endpoints {
+		answered, took := e.requests.Load(), e.nanoseconds.Load()
 		stats.Endpoints = append(stats.Endpoints, &micro.EndpointStats{
-			Name:                  e.name,
-			Subject:               e.subject,
+			Name:                  e.Name,
+			Subject:               e.Subject,
 			QueueGroup:            b.options.QueueGroup,
-			NumRequests:           int(requests),
+			NumRequests:           int(answered),
 			NumErrors:             int(e.errors.Load()),
 			LastError:             *e.lastError.Load(),
 			ProcessingTime:        time.Duration(took),
-			AverageProcessingTime: time.Duration(took / max(requests, 1)),
+			AverageProcessingTime: time.Duration(took / max(answered, 1)),
 		})
 	}
 
@@ -126,8 +133,12 @@ func (b *Bridge) stats() micro.Stats {
 
 // statsFor answers a STATS request with that payload.
 func (b *Bridge) statsFor(payload []byte) any {
-	if !subjects.WantsBridgeStats(payload) {
+	asked, wanted := subjects.ParseStatsRequest(payload)
+	switch {
+	case !wanted:
 		return b.stats()
+	case asked.Queue != "":
+		return b.encodeStats(b.bridgeStatsOf(&asked))
 	}
 
 	last := &b.statsOfQueues
@@ -138,33 +149,80 @@ func (b *Bridge) statsFor(payload []byte) any {
 		return last.reply
 	}
 
-	// The reply has as many queues as there is room for beside the endpoints.
-	const row, others = 256, 64 << 10
-	room := (b.nc.MaxPayload() - others) / row
-	last.reply, _ = json.Marshal(struct { // never returns an error for these types
-		micro.Stats
-		Bridge *subjects.BridgeStats `json:"bridge"`
-	}{b.stats(), b.bridgeStats(int(min(max(room, 0), subjects.MaxStatsQueues)))})
-	last.until = time.Now().Add(restFactor * time.Since(began))
+	stats := b.bridgeStats()
+	stats.Total, stats.Queues, stats.More = b.dispatcher.Traffic(subjects.MaxStatsQueues)
+	last.reply = b.encodeStats(stats)
+	if excess := len(last.reply) - int(b.nc.MaxPayload()); excess > 0 {
+		// Leave out the least busy.
+		stats.More = true
+		n := len(stats.Queues)
+		for excess += len(`,"more":true`); excess > 0 && n > 0; n-- {
+			row, _ := json.Marshal(&stats.Queues[n-1])
+			excess -= len(row) + len(",")
+		}
+		stats.Queues = stats.Queues[:n]
+		last.reply = b.encodeStats(stats)
+	}
+	last.until = time.Now().Add(requests.RestFactor * time.Since(began))
 	return last.reply
 }
 
-// bridgeStats returns what is known without asking the store, with at most that many queues.
-func (b *Bridge) bridgeStats(queues int) *subjects.BridgeStats {
+// encodeStats returns the reply to a STATS request for BridgeStats.
+func (b *Bridge) encodeStats(stats *subjects.BridgeStats) []byte {
+	reply, _ := json.Marshal(struct { // never returns an error for these types
+		micro.Stats
+		Bridge *subjects.BridgeStats `json:"bridge"`
+	}{b.stats(), stats})
+	return reply
+}
+
+// bridgeStats returns the figures that need no look at the store, without queues.
+func (b *Bridge) bridgeStats() *subjects.BridgeStats {
 	pending, _ := b.dispatcher.Pending()
 	stats := &subjects.BridgeStats{
 		Waiters: b.dispatcher.Waiters(), Pending: pending, Store: b.options.Engine,
-		Queues: b.dispatcher.Traffic(queues),
+		Bridges: b.peers.Router.Count(), Queues: []subjects.QueueTraffic{},
 	}
 
-	err := errors.Join(b.denials.err(), b.dispatcher.WriteFailure(), b.servingReady())
-	if b.stopping.Load() {
-		err = errors.New("shutting down")
-	}
-
-	if stats.Ready = err == nil; err != nil {
-		stats.Why = failureOf(err).Text
-	}
-
+	stats.Why = b.whyNotReady()
+	stats.Ready = stats.Why == ""
 	return stats
+}
+
+// bridgeStatsOf is bridgeStats with the queue that a request names. The queue is missing if its
+// name is not valid, or if it has no counters of its own.
+func (b *Bridge) bridgeStatsOf(asked *subjects.StatsRequest) *subjects.BridgeStats {
+	stats := b.bridgeStats()
+	kind, known := subjects.ParseShort(asked.Kind)
+	if !known || subjects.ValidateQueueName(asked.Queue) != nil {
+		return stats
+	}
+
+	total, queue, counted := b.dispatcher.TrafficOf(kind, asked.Queue)
+	if stats.Total = total; counted {
+		stats.Queues = append(stats.Queues, queue)
+	}
+	return stats
+}
+
+// whyNotReady says why this bridge is not ready, "" if it is. It does not ask the store.
+func (b *Bridge) whyNotReady() string {
+	if b.stopping.Load() {
+		return "shutting down"
+	}
+
+	var reasons []string
+	store := cmp.Or(b.dispatcher.WriteFailure(), b.options.DB.Check())
+	for _, err := range []error{b.denials.err(), store, b.servingReady()} {
+		if err != nil {
+			reasons = append(reasons, requests.Failure(err).Text)
+		}
+	}
+
+	return strings.Join(reasons, "; ")
+}
+
+// knownReady reports what notReady would, without asking NATS and the store.
+func (b *Bridge) knownReady() bool {
+	return b.online.Load() && b.jetStream.ready() == nil && b.whyNotReady() == ""
 }

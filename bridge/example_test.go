@@ -21,10 +21,12 @@ import (
 // A program can run the whole service itself: a NATS server, a store and a bridge. For
 // a store on disk, use package pebblekv in place of memkv.
 func Example() {
-	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+	nats, err := server.NewServer(
+		&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	nats.Start()
 	defer nats.WaitForShutdown()
 	defer nats.Shutdown()
@@ -35,10 +37,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	grammar, err := subjects.New("pq", "q")
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	b, err := bridge.New(bridge.Options{
 		NATSURL:  nats.ClientURL(),
 		DB:       store,
@@ -49,6 +53,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx) }()
@@ -68,33 +73,40 @@ func Example() {
 
 // pushAndPop is a client, which could be in any other program.
 func pushAndPop(url string) error {
-	nc, err := nats.Connect(url, nats.RetryOnFailedConnect(true)) // a busy machine may take too long at first
+	// A busy machine may take too long at first.
+	nc, err := nats.Connect(url, nats.RetryOnFailedConnect(true))
 	if err != nil {
 		return err
 	}
+
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	jobs := client.New(nc).PriorityQueue("jobs")
+
 	push := func(priority int64, job string) error {
 		_, err := jobs.Push(ctx, priority, []byte(job))
 		for errors.Is(err, client.ErrNoBridge) && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond) // the bridge has only just been started
 			_, err = jobs.Push(ctx, priority, []byte(job))
 		}
+
 		return err
 	}
+
 	if err := errors.Join(push(5, "write the report"), push(1, "put out the fire")); err != nil {
 		return err
 	}
+
 	for {
-		job, err := jobs.PopMin(ctx)
+		job, err := jobs.Pop(ctx)
 		if errors.Is(err, client.ErrEmpty) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
+
 		fmt.Printf("%s\n", job.Value)
 	}
 }

@@ -3,7 +3,7 @@ package bridge_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,12 +13,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/testenv"
 )
+
+// frameHead is how many bytes a frame has besides its headers and value.
+const frameHead = 16
 
 // frames returns the payload of a batch of pushes.
 func frames(list ...subjects.Frame) string {
@@ -26,15 +29,17 @@ func frames(list ...subjects.Frame) string {
 	for _, f := range list {
 		payload = subjects.AppendFrame(payload, f)
 	}
+
 	return string(payload)
 }
 
-// frame is a frame whose headers are lines.
+// frame returns a frame whose headers are these lines.
 func frame(priority int64, lines, value string) subjects.Frame {
 	f := subjects.Frame{Priority: priority, Value: []byte(value)}
 	if lines != "" {
 		f.Headers = []byte("NATS/1.0\r\n" + lines + "\r\n")
 	}
+
 	return f
 }
 
@@ -42,101 +47,183 @@ func frame(priority int64, lines, value string) subjects.Frame {
 func pushedIDs(t *testing.T, queue string, n int, reply []byte) []string {
 	t.Helper()
 	got, err := subjects.ParsePushedBatch(reply)
-	if err != nil || len(got.IDs) != n || got.Queue != queue || got.Stream != queue || got.Seq == 0 || got.Seq >= 1<<53 {
+	if err != nil || len(got.IDs) != n || got.Queue != queue || got.Stream != queue ||
+		got.Seq == 0 || got.Seq >= 1<<53 {
 		t.Fatalf("reply %.300q: %+v, %v", reply, got, err)
 	}
+
 	return got.IDs
 }
 
-// Each item of a batch has its own priority and headers, and comes back as if it had been
-// pushed by itself.
+// Each item of a batch has its own priority and headers, and comes back in its order, among others,
+// as if it had been pushed by itself.
 func TestPushBatch(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		push(t, e, "pq.jobs.push.2", nil, "old")
 		batch := []subjects.Frame{
-			frame(3, "", "e"), frame(2, "a: 1\r\nb: 2\r\na: 3\r\n", "c"), frame(-9223372036854775808, "Pq-Priority: -9223372036854775808\r\n", "a"),
-			frame(2, "a:1\r\n", ""), frame(9223372036854775807, "Nats-Msg-Id: 5\r\n", "f"), frame(1, "Nats-Expected-Stream: jobs\r\n", "b"),
+			frame(3, "", "e"),
+			frame(2, "a: 1\r\nb: 2\r\na: 3\r\n", "c"),
+			frame(math.MinInt64, "Pq-Priority: -9223372036854775808\r\n", "a"),
+			frame(2, "a:1\r\n", ""),
+			frame(math.MaxInt64, "Nats-Msg-Id: 5\r\n", "f"),
+			frame(1, "Nats-Expected-Stream: jobs\r\n", "b"),
 		}
+
 		ids := pushedIDs(t, "jobs", 6, ok(t, e, "pq.jobs.push.batch", nil, frames(batch...)).Data)
 		for _, want := range []struct {
-			at      int
+			at      int // the index in the batch, -1 for the item that was there before
 			value   string
 			headers nats.Header
 		}{
-			{2, "a", nil}, {5, "b", nil}, {-1, "old", nil}, {1, "c", nats.Header{"a": {"1", "3"}, "b": {"2"}}},
-			{3, "", nats.Header{"a": {"1"}}}, {0, "e", nil}, {4, "f", nats.Header{"Nats-Msg-Id": {"5"}}},
+			{2, "a", nil},
+			{5, "b", nil},
+			{-1, "old", nil},
+			{1, "c", nats.Header{"a": {"1", "3"}, "b": {"2"}}},
+			{3, "", nats.Header{"a": {"1"}}},
+			{0, "e", nil},
+			{4, "f", nats.Header{"Nats-Msg-Id": {"5"}}},
 		} {
 			m := ok(t, e, "pq.jobs.pop.min", nil, "")
-			id, priority := m.Header.Get(subjects.HeaderID), m.Header.Get(subjects.HeaderPriority)
-			if string(m.Data) != want.value || want.at >= 0 && (id != ids[want.at] || priority != strconv.FormatInt(batch[want.at].Priority, 10)) {
-				t.Errorf("got %q with %v, want item %d, %q", m.Data, m.Header, want.at, want.value)
+			wantData(t, m, want.value)
+			if want.at >= 0 {
+				priority := strconv.FormatInt(batch[want.at].Priority, 10)
+				same(t, "id", m.Header.Get(subjects.HeaderID), ids[want.at])
+				same(t, "priority", m.Header.Get(subjects.HeaderPriority), priority)
 			}
-			for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt} {
-				delete(m.Header, name)
-			}
-			if got, want := fmt.Sprint(m.Header), fmt.Sprint(want.headers); got != want {
-				t.Errorf("headers %s, want %s", got, want)
-			}
+
+			wantHeaders(t, m, want.headers)
 		}
 		wantLen(t, e, "pq", "jobs", 0)
-		if got := string(ok(t, e, "pq.jobs.push.batch", nil, frames(frame(0, "", "one"))).Data); !strings.HasPrefix(got, `{"queue":"jobs","ids":["`) {
+
+		// The reply to a batch of one is that of a batch.
+		got := string(ok(t, e, "pq.jobs.push.batch", nil, frames(frame(0, "", "one"))).Data)
+		if !strings.HasPrefix(got, `{"queue":"jobs","ids":["`) {
 			t.Errorf("reply %s", got)
 		}
 	})
 }
 
-// The largest batch, in the worst order, with a priority for each item.
+// The largest batch is pushed even in the worst order of priorities, and one item more is refused.
 func TestLargestPushBatch(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine})
 		var list []subjects.Frame
 		for i := range subjects.MaxFrames {
-			list = append(list, frame(int64(-i), "", strconv.Itoa(i)))
+			list = append(list, frame(int64(-i), "", strconv.Itoa(i))) // each before the last
 		}
-		ids := pushedIDs(t, "jobs", len(list), ok(t, e, "pq.jobs.push.batch", nil, frames(list...)).Data)
+
+		reply := ok(t, e, "pq.jobs.push.batch", nil, frames(list...))
+
+		ids := pushedIDs(t, "jobs", len(list), reply.Data)
 		wantLen(t, e, "pq", "jobs", len(list))
+
 		for i := len(list) - 1; i > len(list)-20; i-- {
-			if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != strconv.Itoa(i) || m.Header.Get(subjects.HeaderID) != ids[i] {
+			m := ok(t, e, "pq.jobs.pop.min", nil, "")
+			if string(m.Data) != strconv.Itoa(i) || m.Header.Get(subjects.HeaderID) != ids[i] {
 				t.Fatalf("got %q, want %d", m.Data, i)
 			}
 		}
-		err := refused(t, e, 413, "pq.more.push.batch", nil, []byte(frames(append(list, list[0])...)))
-		if !strings.Contains(err.Text, "more than 4096 items") || !errors.Is(err, subjects.ErrTooManyFrames) {
+
+		err := refused(t, e, 413, "pq.more.push.batch", nil,
+			[]byte(frames(append(list, list[0])...)))
+		tooMany := errors.Is(err, subjects.ErrTooManyFrames)
+		if !tooMany || !strings.Contains(err.Text, "more than 4096 items") {
 			t.Errorf("%v", err)
 		}
 		wantLen(t, e, "pq", "more", 0)
-		consistent(t, e)
+		checkStore(t, e)
 	})
 }
 
-// Bad batches, through nats.go and as bytes of the protocol, change nothing.
+// A bad batch is refused with what is wrong, in which item, whether nats.go sends it or a client
+// without a library. It changes nothing. Headers of the batch that are not ours do not matter.
 func TestBadPushBatch(t *testing.T) {
 	e := start(t, testenv.Options{})
 	good := frame(0, "", "good")
 	c := dialRaw(t, e)
+
 	for _, test := range []struct {
 		name, subject, headers, payload string
 		is                              error
 		text                            string
 	}{
-		{"empty", "pq.jobs.push.batch", "", "", subjects.ErrFrame, "it is empty: want 1 to 4096 items"},
-		{"cut value", "pq.jobs.push.batch", "", frames(good, good)[:39], subjects.ErrFrame, "item 1 has a value of 4 bytes according to its lengths, but only 3"},
-		{"priority differs", "pq.jobs.push.batch", "", frames(good, frame(1, "Pq-Priority: 2\r\n", "x")), subjects.ErrPriority, "item 1: bad priority: given twice and different, 1 and 2"},
-		{"priority of FIFO", "q.jobs.enqueue.batch", "", frames(good, good, frame(7, "", "x")), subjects.ErrPriority, "item 2: bad priority: 7 in a FIFO queue: want 0"},
-		{"priority header of FIFO", "q.jobs.enqueue.batch", "", frames(good, frame(0, "Pq-Priority: 0\r\n", "x")), bridge.ErrBadRequest, "item 1: bad request: header Pq-Priority with enqueue"},
-		{"unknown Pq- header", "pq.jobs.push.batch", "", frames(good, frame(0, "Pq-Wait: 5\r\n", "x")), bridge.ErrBadRequest, `item 1: bad request: unknown header "Pq-Wait"`},
-		{"condition", "pq.jobs.push.batch", "", frames(good, frame(0, "Nats-Expected-Last-Sequence: 5\r\n", "x")), bridge.ErrBadRequest, "item 1: bad request: header \"Nats-Expected-Last-Sequence\": it is a condition"},
-		{"status", "pq.jobs.push.batch", "", frames(subjects.Frame{Headers: []byte("NATS/1.0 503\r\n\r\n")}), bridge.ErrBadRequest, "more than one way"},
-		{"name", "pq.jobs.push.batch", "", frames(frame(0, "a b: x\r\n", "x")), bridge.ErrBadRequest, "want a name of letters"},
-		{"no colon", "pq.jobs.push.batch", "", frames(good, frame(0, "x\r\n", "x")), bridge.ErrBadRequest, "item 1: bad request: the headers cannot be read"},
-		{"CR in a value", "pq.jobs.push.batch", "", frames(frame(0, "a: b\rc\r\n", "x")), bridge.ErrBadRequest, "has a CR in it"},
-		{"long key", "pq.jobs.push.batch", "", frames(good, frame(0, "Pq-Unique: "+strings.Repeat("x", 513)+"\r\n", "")), subjects.ErrKey, "item 1: bad key: header Pq-Unique has 513"},
-		{"weight", "q.jobs.enqueue.batch", "", frames(good, frame(0, "Pq-Group: g\r\nPq-Weight: 101\r\n", "x")), subjects.ErrWeight, `item 1: bad Pq-Weight "101"`},
-		{"delay", "pq.jobs.push.batch", "", frames(good, frame(0, "Pq-Delay: 5\r\n", "x")), subjects.ErrTiming, "item 1: header Pq-Delay"},
-		{"Pq- header of the batch", "pq.jobs.push.batch", "Pq-Priority: 0\r\n", frames(good), bridge.ErrBadRequest, "header Pq-Priority with push.batch"},
-		{"Nats- header of the batch", "pq.jobs.push.batch", "Nats-Msg-Id: 1\r\n", frames(good), bridge.ErrBadRequest, "give them to the items in it"},
-		{"a priority in the subject", "pq.jobs.push.batch.5", "", frames(good), subjects.ErrPriority, `bad priority "batch.5"`},
-		{"FIFO verb", "pq.jobs.enqueue.batch", "", frames(good), subjects.ErrVerb, "push.batch"},
+		{
+			"empty", "pq.jobs.push.batch", "", "", subjects.ErrFrame,
+			"it is empty: want 1 to 4096 items",
+		},
+		{
+			"cut value", "pq.jobs.push.batch", "", frames(good, good)[:2*(frameHead+len("good"))-1],
+			subjects.ErrFrame,
+			"item 1 has a value of 4 bytes according to its lengths, but only 3",
+		},
+		{
+			"priority differs", "pq.jobs.push.batch", "",
+			frames(good, frame(1, "Pq-Priority: 2\r\n", "x")), subjects.ErrPriority,
+			"item 1: bad priority: given twice and different, 1 and 2",
+		},
+		{
+			"priority of FIFO", "q.jobs.push.batch", "", frames(good, good, frame(7, "", "x")),
+			subjects.ErrPriority, "item 2: bad priority: 7 in a FIFO queue: want 0",
+		},
+		{
+			"priority header of FIFO", "q.jobs.push.batch", "",
+			frames(good, frame(0, "Pq-Priority: 0\r\n", "x")), errBadRequest,
+			"item 1: bad request: header Pq-Priority with push",
+		},
+		{
+			"unknown Pq- header", "pq.jobs.push.batch", "",
+			frames(good, frame(0, "Pq-Wait: 5\r\n", "x")), errBadRequest,
+			`item 1: bad request: unknown header "Pq-Wait"`,
+		},
+		{
+			"condition", "pq.jobs.push.batch", "",
+			frames(good, frame(0, "Nats-Expected-Last-Sequence: 5\r\n", "x")), errBadRequest,
+			"item 1: bad request: header \"Nats-Expected-Last-Sequence\": it is a condition",
+		},
+		{
+			"status", "pq.jobs.push.batch", "",
+			frames(subjects.Frame{Headers: []byte("NATS/1.0 503\r\n\r\n")}), errBadRequest,
+			"more than one way",
+		},
+		{
+			"name", "pq.jobs.push.batch", "", frames(frame(0, "a b: x\r\n", "x")), errBadRequest,
+			"want a name of letters",
+		},
+		{
+			"no colon", "pq.jobs.push.batch", "", frames(good, frame(0, "x\r\n", "x")),
+			errBadRequest, "item 1: bad request: the headers cannot be read",
+		},
+		{
+			"CR in a value", "pq.jobs.push.batch", "", frames(frame(0, "a: b\rc\r\n", "x")),
+			errBadRequest, "has a CR in it",
+		},
+		{
+			"long key", "pq.jobs.push.batch", "",
+			frames(good, frame(0, "Pq-Unique: "+strings.Repeat("x", 513)+"\r\n", "")),
+			subjects.ErrKey, "item 1: bad key: header Pq-Unique has 513",
+		},
+		{
+			"weight", "q.jobs.push.batch", "",
+			frames(good, frame(0, "Pq-Group: g\r\nPq-Weight: 101\r\n", "x")),
+			subjects.ErrWeight, `item 1: bad Pq-Weight "101"`,
+		},
+		{
+			"delay", "pq.jobs.push.batch", "", frames(good, frame(0, "Pq-Delay: 5\r\n", "x")),
+			subjects.ErrTiming, "item 1: header Pq-Delay",
+		},
+		{
+			"Pq- header of the batch", "pq.jobs.push.batch", "Pq-Priority: 0\r\n", frames(good),
+			errBadRequest, "header Pq-Priority with push.batch",
+		},
+		{
+			"Nats- header of the batch", "pq.jobs.push.batch", "Nats-Msg-Id: 1\r\n", frames(good),
+			errBadRequest, "give them to the items in it",
+		},
+		{
+			"a priority in the subject", "pq.jobs.push.batch.5", "", frames(good),
+			subjects.ErrPriority, `bad priority "batch.5"`,
+		},
+		{"unknown verb", "pq.jobs.pop.batch", "", frames(good), subjects.ErrVerb, "push.batch"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			block, h := "", nats.Header(nil)
@@ -144,18 +231,22 @@ func TestBadPushBatch(t *testing.T) {
 				block = "NATS/1.0\r\n" + test.headers + "\r\n"
 				h = decoded(t, block)
 			}
+
 			err := refused(t, e, 400, test.subject, h, []byte(test.payload))
 			if !errors.Is(err, test.is) || !strings.Contains(err.Text, test.text) {
 				t.Errorf("%v: want it to say %q", err, test.text)
 			}
+
 			c.t = t
 			m := c.request(test.subject, block, test.payload)
-			if got := bridge.ErrorFromHeaders(decoded(t, m.headers)); got == nil || got.Error() != err.Error() {
+			if got := replyError(decoded(t, m.headers)); got == nil || got.Error() != err.Error() {
 				t.Errorf("over TCP: %v, want %v", got, err)
 			}
+
 			var body struct{ Error struct{ Code int } }
-			if err := json.Unmarshal([]byte(m.payload), &body); err != nil || body.Error.Code != 400 {
-				t.Errorf("payload %q: %v", m.payload, err)
+			must(t, json.Unmarshal([]byte(m.payload), &body))
+			if body.Error.Code != 400 {
+				t.Errorf("payload %q", m.payload)
 			}
 		})
 	}
@@ -163,35 +254,49 @@ func TestBadPushBatch(t *testing.T) {
 	wantLen(t, e, "q", "jobs", 0)
 	wantMetric(t, e.Bridge, "pq_pending_requests", 0)
 	wantMetric(t, e.Bridge, "pq_pending_bytes", 0)
-	// What is for NATS, or from it, is no business of the queue.
-	ok(t, e, "pq.jobs.push.batch", nats.Header{"traceparent": {"x"}, "Nats-Request-Info": {"{}"}, "Other": {"x"}}, frames(good))
+
+	ok(t, e, "pq.jobs.push.batch", nats.Header{
+		"traceparent":       {"x"},
+		"Nats-Request-Info": {"{}"},
+		"Other":             {"x"},
+	}, frames(good))
 	if m := ok(t, e, "pq.jobs.pop.min", nil, ""); len(m.Header) != 3 {
 		t.Errorf("headers %v", m.Header)
 	}
 }
 
-// A batch may be as large as the server allows. What would not fit on its way back is
-// refused: an item with its headers, and the ids.
+// A batch may be as large as the server allows. It is refused if an item with its headers, or the
+// ids in the reply, would not fit into a message, but it may have any number of items without a
+// reply.
 func TestPushBatchAndMaxPayload(t *testing.T) {
 	const most = 8192
 	e := start(t, testenv.Options{NATS: func(o *server.Options) { o.MaxPayload = most }})
-	one := frame(0, "", strings.Repeat("x", most-2*16-1))
-	pushedIDs(t, "jobs", 2, ok(t, e, "pq.jobs.push.batch", nil, frames(frame(0, "", "y"), one)).Data)
+	one := frame(0, "", strings.Repeat("x", most-2*frameHead-len("y"))) // beside "y"
+	reply := ok(t, e, "pq.jobs.push.batch", nil, frames(frame(0, "", "y"), one))
+	pushedIDs(t, "jobs", 2, reply.Data)
 	ok(t, e, "pq.jobs.pop.min", nil, "")
+
 	if m := ok(t, e, "pq.jobs.pop.min", nil, ""); len(m.Data) != len(one.Value) {
 		t.Errorf("%d bytes came back", len(m.Data))
 	}
+
+	// It just fits into the batch, but not, with its headers, into a message.
 	lines := strings.Repeat("a:b\r\n", 40)
-	err := refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(frames(frame(0, lines, strings.Repeat("x", most-16-len(lines)-12)))))
-	if !errors.Is(err, bridge.ErrTooLarge) || !strings.Contains(err.Text, "item 0: ") {
+	around := len("NATS/1.0\r\n") + len("\r\n")
+	value := strings.Repeat("x", most-frameHead-len(lines)-around)
+	err := refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(frames(frame(0, lines, value))))
+	if !errors.Is(err, errTooLarge) || !strings.Contains(err.Text, "item 0: ") {
 		t.Errorf("%v", err)
 	}
+
 	many := frames(slices.Repeat([]subjects.Frame{frame(0, "", "")}, 300)...)
 	err = refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(many))
-	if !errors.Is(err, bridge.ErrTooLarge) || !strings.Contains(err.Text, "a reply with 300 ids can have") {
+	if !errors.Is(err, errTooLarge) ||
+		!strings.Contains(err.Text, "a reply with 300 ids can have") {
 		t.Errorf("%v", err)
 	}
 	wantLen(t, e, "pq", "jobs", 0)
+
 	publish(t, e, "pq.jobs.push.batch", "", many) // needs no room for a reply
 	wantQueued(t, e, 300)
 }
@@ -202,54 +307,64 @@ func TestMaxPushedBatch(t *testing.T) {
 	for i := range id.Random {
 		id.Random[i] = 0xff
 	}
-	name := strings.Repeat("n", subjects.MaxQueueName)
+
+	name := strings.Repeat("n", settings.MaxQueueName)
 	latest := time.UnixMicro(1<<63 - 1)
+
 	for _, n := range []int{1, 2, subjects.MaxFrames} {
-		reply := subjects.AppendPushedBatch(nil, name, n, func(b []byte, _ int) []byte { return id.AppendTo(b) }, latest)
+		reply := subjects.AppendPushedBatch(nil, name, n,
+			func(b []byte, _ int) []byte { return id.AppendTo(b) }, latest)
 		if got, limit := len(reply), subjects.MaxPushedBatch(n); got > limit || got < limit-10 {
 			t.Errorf("%d ids take %d bytes, the bound is %d", n, got, limit)
 		}
 	}
 }
 
-// A batch that no transaction has room for is refused, with the limit, and does not hurt
-// others.
+// A batch that exceeds any transaction is refused, with the limit, and harms no other request.
 func TestPushBatchTooLargeForATransaction(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine, NATS: func(o *server.Options) {
 			o.MaxPayload = 12 << 20
 			o.MaxPending = 64 << 20
 		}})
+
 		item := frame(0, "", strings.Repeat("x", 1<<20))
 		large := frames(slices.Repeat([]subjects.Frame{item}, 10)...)
 		refusal := ask(t, e.Conn, "pq.jobs.push.batch", large)
 		others := ask(t, e.Conn, "pq.jobs.push", "x")
-		err := isError(t, 413, "push.batch", next(t, refusal))
-		if !strings.Contains(err.Text, "10 items take") || !strings.Contains(err.Text, "at most 9900000") {
+
+		err := wantError(t, 413, "push.batch", next(t, refusal))
+		if !strings.Contains(err.Text, "10 items take") ||
+			!strings.Contains(err.Text, "at most 9900000") {
 			t.Errorf("%v", err)
 		}
-		must(t, bridge.ErrorFromHeaders(next(t, others).Header))
+		must(t, replyError(next(t, others).Header))
+
 		wantLen(t, e, "pq", "jobs", 1)
+
 		large = frames(frame(0, "", "y"), frame(0, "", strings.Repeat("x", fdbpq.MaxMessageSize+1)))
-		if err := refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(large)); !strings.Contains(err.Text, "item 1: ") {
+		err = refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(large))
+		if !strings.Contains(err.Text, "item 1: ") {
 			t.Errorf("%v", err)
 		}
 		wantLen(t, e, "pq", "jobs", 1)
+
 		ok(t, e, "pq.jobs.push.batch", nil, frames(slices.Repeat([]subjects.Frame{item}, 9)...))
 		wantLen(t, e, "pq", "jobs", 10)
 	})
 }
 
-// A batch without a reply subject is pushed, and a len behind it counts it. If it fails, that
-// is counted.
+// A batch without a reply subject is pushed, and a len behind it counts its items. If it fails, a
+// metric counts it.
 func TestPushBatchWithoutReply(t *testing.T) {
 	e := start(t, testenv.Options{})
 	for n := range 20 {
 		publish(t, e, "pq.jobs.push.batch", "", frames(frame(1, "", "a"), frame(2, "", "b")))
 		wantLen(t, e, "pq", "jobs", 2*(n+1))
 	}
+
 	publish(t, e, "pq.jobs.push.batch", "", "bad")
-	publish(t, e, "q.jobs.enqueue.batch", "pq.jobs.push", frames(frame(0, "", "x")))
+	publish(t, e, "q.jobs.push.batch", "pq.jobs.push", frames(frame(0, "", "x")))
 	wantMetric(t, e.Bridge, "pq_unanswered_total", 2)
 	wantLen(t, e, "q", "jobs", 0)
 }
@@ -259,23 +374,28 @@ func TestPushBatchBesideDamage(t *testing.T) {
 	e := start(t, testenv.Options{})
 	id := store(t, e, 5, fdbpq.Message{Value: []byte("v")})
 	must(t, kv.Update(t.Context(), e.DB, func(tx kv.Transaction) error { return damage(tx, id) }))
-	refusal := refused(t, e, 500, "pq.jobs.push.batch", nil, []byte(frames(frame(1, "", "a"), frame(5, "", "b"), frame(9, "", "c"))))
+
+	refusal := refused(t, e, 500, "pq.jobs.push.batch", nil,
+		[]byte(frames(frame(1, "", "a"), frame(5, "", "b"), frame(9, "", "c"))))
 	if !strings.Contains(refusal.Text, "item 1: ") {
 		t.Errorf("%v", refusal)
 	}
 	wantLen(t, e, "pq", "jobs", 1)
+
 	ok(t, e, "pq.jobs.push.batch", nil, frames(frame(1, "", "a"), frame(9, "", "c")))
 	wantLen(t, e, "pq", "jobs", 3)
 }
 
-// damage writes a key behind that of an item that no item can have.
+// damage writes a key right behind an item, of a form that no item has.
 func damage(tx kv.Transaction, id fdbpq.ID) error {
-	pairs, err := tx.GetRange(kv.Range{Begin: []byte{0}, End: []byte{0xff}}, kv.RangeOptions{}).Get()
+	all := kv.Range{Begin: []byte{0}, End: []byte{0xff}}
+	pairs, err := tx.GetRange(all, kv.RangeOptions{}).Get()
 	for _, pair := range pairs {
 		if strings.Contains(string(pair.Key), string(id.Random[8:10])) {
 			tx.Set(append(slices.Clone(pair.Key), 0x15, 1), []byte("x"))
 			return nil
 		}
 	}
+
 	return errors.Join(err, errors.New("no such item"))
 }

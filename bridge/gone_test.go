@@ -24,14 +24,16 @@ func popAll(t *testing.T, e *testenv.Env, subject string) (values []string) {
 	t.Helper()
 	for {
 		m := e.Request(subject, nil, nil)
-		if bridge.ErrorFromHeaders(m.Header) != nil {
-			isError(t, 404, subject, m)
+		if replyError(m.Header) != nil {
+			wantError(t, 404, subject, m)
 			return values
 		}
+
 		values = append(values, string(m.Data))
 	}
 }
 
+// wantPopped pops until the queue is empty, and compares the values.
 func wantPopped(t *testing.T, e *testenv.Env, subject string, want ...string) {
 	t.Helper()
 	if got := popAll(t, e, subject); !slices.Equal(got, want) {
@@ -47,23 +49,31 @@ func TestGoneReceiver(t *testing.T) {
 		for _, kind := range kinds {
 			var pushed []subjects.Pushed
 			for _, value := range []string{"a", "b", "c", "d"} {
-				pushed = append(pushed, push(t, e, kind.push, nats.Header{"Own": {value, "x"}}, value))
+				own := nats.Header{"Own": {value, "x"}}
+				pushed = append(pushed, push(t, e, kind.push, own, value))
 			}
-			acked(t, e, leased(t, e, kind.pop, `{"ack_wait":"1h"}`, "a"), "-NAK")
+
+			acknowledge(t, e, leaseOne(t, e, kind.pop, `{"ack_wait":"1h"}`, "a"), "-NAK")
 			for range 5 {
 				publish(t, e, kind.pop, nats.NewInbox(), "")
 				back++
 				wantMetric(t, e.Bridge, noResponders, float64(back))
 			}
+
 			m := e.Request(kind.pop, nil, []byte(`{"ack_wait":"1h"}`))
-			if string(m.Data) != "a" || m.Header.Get(subjects.HeaderDeliveries) != "2" || m.Header.Get(subjects.HeaderID) != pushed[0].ID {
+			if string(m.Data) != "a" || m.Header.Get(subjects.HeaderDeliveries) != "2" ||
+				m.Header.Get(subjects.HeaderID) != pushed[0].ID {
 				t.Errorf("leased %q with %v, want delivery 2 of %q", m.Data, m.Header, pushed[0].ID)
 			}
-			acked(t, e, m.Reply, "-NAK")
-			if m := ok(t, e, kind.pop, nil, ""); string(m.Data) != "a" || m.Header.Get(subjects.HeaderID) != pushed[0].ID || len(m.Header["Own"]) != 2 {
+
+			acknowledge(t, e, m.Reply, "-NAK")
+			m = ok(t, e, kind.pop, nil, "")
+			if string(m.Data) != "a" ||
+				m.Header.Get(subjects.HeaderID) != pushed[0].ID || len(m.Header["Own"]) != 2 {
 				t.Errorf("popped %q with %v, want %q", m.Data, m.Header, pushed[0].ID)
 			}
-			// Several items at once, of which nobody receives any.
+
+			// Several items at once, and nobody receives any.
 			publish(t, e, kind.pop, nats.NewInbox(), `{"batch":2}`)
 			back += 2
 			wantMetric(t, e.Bridge, noResponders, float64(back))
@@ -71,7 +81,7 @@ func TestGoneReceiver(t *testing.T) {
 		}
 		wantMetric(t, e.Bridge, "pq_lost_items_total", 0)
 		wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)
-		consistent(t, e)
+		checkStore(t, e)
 	})
 }
 
@@ -83,6 +93,7 @@ func subscribeFor(t *testing.T, e *testenv.Env, messages int) *nats.Subscription
 		err = s.AutoUnsubscribe(messages)
 	}
 	must(t, err)
+
 	return s
 }
 
@@ -91,14 +102,18 @@ func subscribeFor(t *testing.T, e *testenv.Env, messages int) *nats.Subscription
 func TestGoneBehindAWildcard(t *testing.T) {
 	e := start(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "lost")
+
 	inbox := nats.NewInbox()
 	if _, err := e.Conn.SubscribeSync(inbox + ".*"); err != nil {
 		t.Fatal(err)
 	}
+
 	publish(t, e, "pq.jobs.pop.min", inbox+".x", "")
 	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
-	publish(t, e, "pq.jobs.peek.min", nats.NewInbox(), "") // has no item to give back
-	restart(t, e)                                          // all is confirmed by then
+
+	// A peek has no item to give back. Once the bridge has ended, all is confirmed.
+	publish(t, e, "pq.jobs.peek.min", nats.NewInbox(), "")
+	restart(t, e)
 	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
 }
 
@@ -109,74 +124,98 @@ func TestGoneReceiverOfALease(t *testing.T) {
 	e := start(t, testenv.Options{Bridge: clock.options})
 	push(t, e, "pq.jobs.push", nil, "stays")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"ack_wait":"1h"}`)
+
 	refused(t, e, 404, "pq.jobs.pop.min", nil, nil)
+
 	clock.step(time.Hour)
 	m := ok(t, e, "pq.jobs.pop.min", nil, `{"ack_wait":"1h"}`)
 	wantData(t, m, "stays")
 	same(t, "deliveries", m.Header.Get(subjects.HeaderDeliveries), "2")
+
 	// Nor does what a client forges.
 	c := dialRaw(t, e)
 	for _, block := range []string{
-		"NATS/1.0 503\r\n\r\n", "NATS/1.0 503\r\nNats-Subject: x\r\n\r\n", "NATS/1.0 503 No Responders\r\n\r\n", "NATS/1.0 100\r\n\r\n",
-		"NATS/1.0 503\r\nA:         b\r\n\r\n", "NATS/1.0 503\r\nStatus:x\r\nA:       b\r\n\r\n", "NATS/1.0\r\nStatus: 503\r\n\r\n", "NATS/1.0\r\nstatus:503\r\n\r\n",
+		"NATS/1.0 503\r\n\r\n",
+		"NATS/1.0 503\r\nNats-Subject: x\r\n\r\n",
+		"NATS/1.0 503 No Responders\r\n\r\n",
+		"NATS/1.0 100\r\n\r\n",
+		"NATS/1.0 503\r\nA:         b\r\n\r\n",
+		"NATS/1.0 503\r\nStatus:x\r\nA:       b\r\n\r\n",
+		"NATS/1.0\r\nStatus: 503\r\n\r\n",
+		"NATS/1.0\r\nstatus:503\r\n\r\n",
 	} {
 		if got := c.request(m.Reply, block, ""); !strings.Contains(got.headers, "400") {
 			t.Errorf("%q is answered with %q", block, got.headers)
 		}
 	}
-	acked(t, e, m.Reply, "+WPI")
+
+	acknowledge(t, e, m.Reply, "+WPI")
 	wantMetric(t, e.Bridge, noResponders, 0)
 	wantMetric(t, e.Bridge, "pq_unanswered_total", 0)
 }
 
-// If it asks for frames, a lease that nobody receives ends at once, and the delivery does not count: also one
-// that has waited, and that of a +NXT.
+// A lease with frames that nobody receives ends at once, and the delivery does not count, also
+// after a wait or a +NXT.
 func TestGoneReceiverOfAFramedLease(t *testing.T) {
 	e := start(t, testenv.Options{})
 	back := func(n float64) {
 		t.Helper()
 		wantMetric(t, e.Bridge, noResponders, n)
 	}
+
 	push(t, e, "pq.jobs.push", nil, "a")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"ack_wait":"1h","frames":true}`)
 	back(1)
-	first := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
-	gone := asked(t, e, "jobs", "pop.min", `{"ack_wait":"1h","frames":true,"expires":"1h"}`)
+	first := leaseOne(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
+	gone := askAndWait(t, e, "jobs", "pop.min", `{"ack_wait":"1h","frames":true,"expires":"1h"}`)
 	must(t, gone.Unsubscribe())
+
 	push(t, e, "pq.jobs.push", nil, "b")
 	back(2)
 	publish(t, e, first, nats.NewInbox(), `+NXT {"frames":true}`)
 	back(3)
+
 	m := e.Request("pq.jobs.pop.min", nil, []byte(`{"ack_wait":"1h"}`))
 	if string(m.Data) != "b" || m.Header.Get(subjects.HeaderDeliveries) != "1" {
 		t.Errorf("leased %q with %v", m.Data, m.Header)
 	}
 }
 
-// Only the server's word counts, and the receiver's own.
+// An item goes back only on the word of the server or of the receiver, never on that of a third
+// client.
 func TestGoneIsNotForged(t *testing.T) {
 	e := start(t, testenv.Options{})
 	push(t, e, "pq.jobs.push", nil, "a")
 	const status = "NATS/1.0 503\r\n\r\n"
 	m := ok(t, e, "pq.jobs.pop.min", nil, "")
+
 	root, token, _ := strings.Cut(m.Reply, "-")
 	if !strings.HasPrefix(root, "_PQ.") || len(token) < 8 {
 		t.Fatalf("the reply subject is %q", m.Reply)
 	}
+
 	c := dialRaw(t, e)
-	for _, subject := range []string{m.Reply, root + "-", root + "-1", root, root + "-" + token + "0", root + "9-" + token, root + "--" + token, root + "+1-" + token} {
-		c.write(message(subject, "", "NATS/1.0\r\nStatus: 200\r\n\r\n", "") + message(subject, "", status, "x") + message(subject, "", "", "done"))
+	for _, subject := range []string{
+		m.Reply, root + "-", root + "-1", root, root + "-" + token + "0", root + "9-" + token,
+		root + "--" + token, root + "+1-" + token,
+	} {
+		c.write(message(subject, "", "NATS/1.0\r\nStatus: 200\r\n\r\n", "") +
+			message(subject, "", status, "x") + message(subject, "", "", "done"))
 		c.write(message(subject, "", "NATS/1.0 100\r\n\r\n", "") + "PUB " + subject + " 0\r\n\r\n")
+
 		if subject != m.Reply {
 			c.write(message(subject, "", status, ""))
 		}
 	}
+
 	c.request("pq.jobs.len", "", "")
 	for _, payload := range []string{"", "+ACK", "-NAK"} { // as if it were leased
-		if err := refused(t, e, 400, m.Reply, nil, []byte(payload)); !strings.Contains(err.Text, "not leased") {
+		err := refused(t, e, 400, m.Reply, nil, []byte(payload))
+		if !strings.Contains(err.Text, "not leased") {
 			t.Error(err)
 		}
 	}
+
 	publish(t, e, m.Reply, "pq.jobs.push", "")
 	publish(t, e, m.Reply, m.Reply, "")
 	wantMetric(t, e.Bridge, "pq_unanswered_total", 2)
@@ -188,21 +227,24 @@ func TestGoneIsNotForged(t *testing.T) {
 	publish(t, e, "pq.jobs.pop.min", m.Reply, "")
 	publish(t, e, "pq.jobs.peek.min", "_PQ.x.1", "")
 	publish(t, e, "$SRV.PING", "_PQ.x.1", "")
+
 	wantMetric(t, e.Bridge, "pq_unanswered_total", 4)
 	wantPopped(t, e, "pq.jobs.pop.min", "b")
 }
 
-// The server of the receiver may be another than the bridge's.
+// An item that nobody receives goes back even if the client is at another server than the bridge.
 func TestGoneInACluster(t *testing.T) {
 	port := harness.Port(t)
 	e := start(t, testenv.Options{NATS: func(o *server.Options) {
 		clustered(o)
 		o.Cluster.Port = port
 	}})
+
 	other := testenv.New(t, testenv.Options{Stopped: true, NATS: func(o *server.Options) {
 		clustered(o)
 		o.Routes = []*url.URL{{Scheme: "nats-route", Host: fmt.Sprint("127.0.0.1:", port)}}
 	}})
+
 	other.NATS.Start()
 	client := other.Connect()
 	other.NATS.Knows("pq.jobs.pop.min", true)
@@ -210,16 +252,20 @@ func TestGoneInACluster(t *testing.T) {
 	inbox := nats.NewInbox()
 	s := subscribe(t, client, inbox)
 	e.NATS.Knows(inbox, true)
+
 	pop := func(options string) {
 		t.Helper()
-		must(t, client.PublishMsg(&nats.Msg{Subject: "pq.jobs.pop.min", Reply: inbox, Data: []byte(options)}))
+		must(t, client.PublishRequest("pq.jobs.pop.min", inbox, []byte(options)))
 	}
+
 	pop("")
 	wantData(t, next(t, s), "a")
 	must(t, s.Unsubscribe())
+
 	e.NATS.Knows(inbox, false)
 	pop("")
 	wantMetric(t, e.Bridge, noResponders, 1)
+
 	pop(`{"batch":2}`)
 	wantMetric(t, e.Bridge, noResponders, 3)
 
@@ -230,12 +276,16 @@ func TestGoneInACluster(t *testing.T) {
 		if err == nil && string(m.Data) != `{"queue":"jobs","len":2}` {
 			err = fmt.Errorf("len: %q", m.Data)
 		}
+
 		return err
 	})
+
 	pop("")
 	wantMetric(t, e.Bridge, noResponders, 4)
+
 	for _, want := range []string{"b", "c"} {
-		if m, err := client.Request("pq.jobs.pop.min", nil, testenv.Patience); err != nil || string(m.Data) != want {
+		m, err := client.Request("pq.jobs.pop.min", nil, testenv.Patience)
+		if err != nil || string(m.Data) != want {
 			t.Errorf("got %v, %v: want %q", m, err, want)
 		}
 	}
@@ -249,21 +299,24 @@ func clustered(o *server.Options) {
 	o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: server.RANDOM_PORT}
 }
 
-// Without the permission to hear of receivers that are gone everything else works.
+// Without the permission to hear of missing receivers, everything else works.
 func TestGoneWithoutPermission(t *testing.T) {
 	p := inboxesOnly()
 	p.Subscribe = &server.SubjectPermission{Deny: []string{"_PQ.>"}}
 	var log syncLog
+
 	e := start(t, restricted(p, testenv.Options{
 		NATS:   clustered,
 		Bridge: func(o *bridge.Options) { o.Logger = log.logger() },
 	}))
 	testenv.Eventually(t, func() error { return log.says("allow this user to subscribe to _PQ.>") })
+
 	pushAll(t, e, "pq.jobs.push", "a", "b")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), "")
 	if m := ok(t, e, "pq.jobs.pop.min", nil, ""); string(m.Data) != "b" || m.Reply != "" {
 		t.Errorf("popped %q, reply subject %q", m.Data, m.Reply)
 	}
+
 	push(t, e, "pq.jobs.push", nil, "c")
 	publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
 	wantMetric(t, e.Bridge, `pq_given_back_total{reason="denied"}`, 1)
@@ -274,25 +327,30 @@ func TestGoneWithoutPermission(t *testing.T) {
 	// A new connection may have it.
 	e.NATS.Stop()
 	wantMetric(t, e.Bridge, "pq_nats_connected", 0) // else it may still be ready as it was before
+
 	e.NATS.Change(func(o *server.Options) { o.Users[0].Permissions.Subscribe = nil })
 	e.NATS.Start()
 	e.Bridge.WaitReady()
+
 	testenv.Eventually(t, e.Conn.Flush)
+
 	push(t, e, "pq.jobs.push", nil, "d")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), "")
 	wantMetric(t, e.Bridge, noResponders, 1)
 	wantPopped(t, e, "pq.jobs.pop.min", "d")
 }
 
-// Where the bridge may publish only answers, the same holds.
+// Items that nobody receives go back also where the bridge may publish only answers.
 func TestGoneWithAllowResponses(t *testing.T) {
 	p := &server.Permissions{
 		Publish:  &server.SubjectPermission{Allow: []string{"_pqbridge.>"}},
 		Response: &server.ResponsePermission{MaxMsgs: 10, Expires: time.Minute},
 	}
+
 	e := start(t, restricted(p, testenv.Options{}))
 	pushAll(t, e, "pq.jobs.push", "a", "b")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), `{"batch":2}`)
+
 	wantMetric(t, e.Bridge, noResponders, 2)
 	wantPopped(t, e, "pq.jobs.pop.min", "a", "b")
 	wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)

@@ -24,22 +24,26 @@ import (
 func goroutines() map[string]string {
 	buffer := make([]byte, 1<<20)
 	n := runtime.Stack(buffer, true)
+
 	for n == len(buffer) {
 		buffer = make([]byte, 2*len(buffer))
 		n = runtime.Stack(buffer, true)
 	}
+
 	stacks := map[string]string{}
 	for stack := range strings.SplitSeq(string(buffer[:n]), "\n\n") {
 		id, _, _ := strings.Cut(stack, " [")
 		stacks[id] = stack
 	}
+
 	return stacks
 }
 
 // outermost returns the function that a goroutine was started with.
 func outermost(stack string) (function string) {
 	for line := range strings.Lines(stack) {
-		if !strings.HasPrefix(line, "\t") && !strings.HasPrefix(line, "created by ") && !strings.HasPrefix(line, "sync.(*WaitGroup).Go") {
+		if !strings.HasPrefix(line, "\t") && !strings.HasPrefix(line, "created by ") &&
+			!strings.HasPrefix(line, "sync.(*WaitGroup).Go") {
 			function = line
 		}
 	}
@@ -52,8 +56,10 @@ func onlyKnown(known map[string]string, functions ...string) error {
 		if _, ok := known[id]; ok {
 			continue
 		}
+
 		started := outermost(stack)
-		if slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(started, f) }) {
+		ours := func(f string) bool { return strings.Contains(started, f) }
+		if slices.ContainsFunc(functions, ours) {
 			return errors.New("a goroutine is left behind:\n" + stack)
 		}
 	}
@@ -67,14 +73,15 @@ func slow(o *bridge.Options) {
 	o.NATSOptions = append(o.NATSOptions, nats.Timeout(time.Hour))
 }
 
-// However Run ends, it leaves no goroutine behind and does not wait for timeouts.
+// Run leaves no goroutine behind, however it ends, and does not wait for timeouts.
 func TestRunLeavesNoGoroutine(t *testing.T) {
 	ends := func(t *testing.T, b *testenv.Bridge) {
 		t.Helper()
-		if err := stops(t, b); err != nil {
+		if err := stopBridge(t, b); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	}
+
 	fails := func(t *testing.T, b *testenv.Bridge, words string) {
 		t.Helper()
 		<-b.Done()
@@ -82,6 +89,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			t.Errorf("Run: %v, want an error with %q", err, words)
 		}
 	}
+
 	for name, run := range map[string]func(*testing.T, *testenv.Env){
 		"orderly": func(t *testing.T, e *testenv.Env) {
 			b := newBridge(e, slow)
@@ -101,6 +109,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			b := newBridge(e, slow)
 			e.NATS.Stop()
 			wantMetric(t, b, "pq_nats_connected", 0) // before that /readyz may wait for NATS
+
 			notReady(t, b, "nats")
 			ends(t, b)
 		},
@@ -108,18 +117,23 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			w := newWire(t, e)
 			behind := func(o *bridge.Options) { w.use(o); o.ShutdownTimeout = time.Second }
 			bridges := []*testenv.Bridge{e.StartBridge(slow, behind), e.StartBridge(slow, behind)}
+
 			for _, b := range bridges {
 				b.WaitReady()
 			}
+
 			w.freeze()
 			for _, b := range bridges {
-				_ = stops(t, b) // the last replies are not confirmed
+				_ = stopBridge(t, b) // the last replies are not confirmed
 			}
+
 			w.kill()
 		},
 		"an option of NATS fails": func(t *testing.T, e *testenv.Env) {
 			bad := func(*nats.Options) error { return errors.New("bad option") }
-			fails(t, e.StartBridge(slow, func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, bad) }), "bad option")
+			fails(t, e.StartBridge(slow, func(o *bridge.Options) {
+				o.NATSOptions = append(o.NATSOptions, bad)
+			}), "bad option")
 		},
 		"the HTTP listener fails": func(t *testing.T, e *testenv.Env) {
 			b := newBridge(e, slow)
@@ -129,25 +143,31 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 		"HTTP requests are being answered": func(t *testing.T, e *testenv.Env) {
 			var broken atomic.Bool
 			reading := make(chan struct{}, 64) // an element for each read that has begun since
+
 			u := &hooked{Database: e.DB, read: func(ctx context.Context) error {
 				if !broken.Load() {
 					return nil
 				}
+
 				reading <- struct{}{}
 				<-ctx.Done()
 				return ctx.Err()
 			}}
+
 			b := newBridge(e, slow, func(o *bridge.Options) { o.DB, o.HTTPTimeout = u, time.Hour })
 			broken.Store(true)
+
 			for _, page := range []string{"/readyz", "/metrics"} {
 				over := make(chan struct{})
 				go func() {
 					defer close(over)
 					_, _, _ = b.Get(page) // is cut, unless its read is cancelled sooner
 				}()
+
 				<-reading
 				defer func() { <-over }()
 			}
+
 			ends(t, b)
 		},
 		"the store never answers": func(t *testing.T, e *testenv.Env) {
@@ -157,14 +177,20 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			ends(t, b)
 		},
 		"the store is another one": func(t *testing.T, e *testenv.Env) {
-			ends(t, func() *testenv.Bridge { b := e.StartBridge(slow); b.WaitReady(); return b }())
-			fails(t, e.StartBridge(slow, func(o *bridge.Options) { o.Keyspace = newKeyspace(t, "q", "pq") }), "root prefixes")
+			b := e.StartBridge(slow)
+			b.WaitReady()
+			ends(t, b)
+			fails(t, e.StartBridge(slow, func(o *bridge.Options) {
+				o.Keyspace = newKeyspace(t, "q", "pq")
+			}), "root prefixes")
 		},
 		"the subjects are taken": func(t *testing.T, e *testenv.Env) {
 			other := memkv.New(memkv.Options{})
 			t.Cleanup(func() { _ = other.Close() })
 			b := newBridge(e, slow)
+
 			fails(t, e.StartBridge(slow, on(other, "")), "serves the same subjects")
+
 			ends(t, b)
 		},
 	} {
@@ -173,32 +199,49 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			e.NATS.Start()
 			known := goroutines()
 			run(t, e)
-			must(t, onlyKnown(known, "/pqbridge/bridge.("))
+			must(t, onlyKnown(known, "/pqbridge/bridge.(", "/pqbridge/bridge/requests.("))
+
 			// Libraries, and waitFor, do not wait for their goroutines, which have nothing more to
 			// do.
 			testenv.Eventually(t, func() error {
-				return onlyKnown(known, "/pqbridge/bridge.", "nats%2ego.(", "net/http.(*conn)", "net/http.(*Server)")
+				return onlyKnown(known, "/pqbridge/bridge.", "/pqbridge/bridge/requests.",
+					"nats%2ego.(", "net/http.(*conn)", "net/http.(*Server)")
 			})
 		})
 	}
 }
 
-// A bridge that is not run keeps its address until it is closed. Another one that is to have it says so.
+// A bridge that is not run keeps its address until it is closed. Another one for the same address
+// says so.
 func TestCloseWithoutRun(t *testing.T) {
 	e := testenv.New(t, testenv.Options{Stopped: true})
-	b, err := bridge.New(bridge.Options{DB: e.DB, Keyspace: e.Keyspace, Grammar: e.Grammar, HTTPAddr: fmt.Sprint("127.0.0.1:", harness.Port(t))})
+	b, err := bridge.New(bridge.Options{
+		DB:       e.DB,
+		Keyspace: e.Keyspace,
+		Grammar:  e.Grammar,
+		HTTPAddr: fmt.Sprint("127.0.0.1:", harness.Port(t)),
+	})
 	must(t, err)
+
 	address := b.Addr()
-	_, err = bridge.New(bridge.Options{DB: e.DB, Keyspace: e.Keyspace, Grammar: e.Grammar, HTTPAddr: address})
+	_, err = bridge.New(bridge.Options{
+		DB:       e.DB,
+		Keyspace: e.Keyspace,
+		Grammar:  e.Grammar,
+		HTTPAddr: address,
+	})
 	if err == nil || !strings.Contains(err.Error(), address) {
 		t.Errorf("a second one: %v, want an error with %s", err, address)
 	}
+
 	for range 2 {
 		must(t, b.Close())
 	}
+
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatalf("the address is still taken: %v", err)
 	}
+
 	_ = listener.Close()
 }

@@ -3,24 +3,28 @@ package bridge_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
+// A push with a header that NATS would act on is refused, whatever its case. Headers that NATS adds
+// on the way are not stored.
 func TestHeadersThatNATSActsOn(t *testing.T) {
 	e := start(t, testenv.Options{})
-	for name, values := range bridge.ActedOn {
+	for name, values := range harness.NATSActsOn {
 		for _, name := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
-			for _, subject := range []string{"pq.jobs.push", "q.jobs.enqueue"} {
+			for _, subject := range []string{"pq.jobs.push", "q.jobs.push"} {
 				h := nats.Header{name: values, "Other": {"x"}}
-				if err := refused(t, e, 400, subject, h, []byte("x")); !strings.Contains(err.Text, name) {
+				err := refused(t, e, 400, subject, h, []byte("x"))
+				if !strings.Contains(err.Text, name) {
 					t.Errorf("%s with %s: %v", subject, name, err)
 				}
 			}
@@ -28,24 +32,28 @@ func TestHeadersThatNATSActsOn(t *testing.T) {
 	}
 	wantLen(t, e, "pq", "jobs", 0)
 	wantLen(t, e, "q", "jobs", 0)
-	for name, values := range bridge.Noted {
+
+	for name, values := range harness.NATSAdds {
 		for _, name := range []string{name, strings.ToLower(name)} {
 			push(t, e, "pq.jobs.push", nats.Header{name: values, "Other": {"x"}}, "x")
 			wantHeaders(t, ok(t, e, "pq.jobs.pop.min", nil, ""), nats.Header{"Other": {"x"}})
 		}
 	}
+
 	// Requests that store nothing may have them: they concern the request alone.
-	for name, values := range bridge.ActedOn {
+	for name, values := range harness.NATSActsOn {
 		if !strings.HasPrefix(name, "Nats-Trace") {
 			ok(t, e, "pq.jobs.len", nats.Header{name: values}, "")
 		}
 	}
 }
 
-// wantHeaders compares the headers of an item without those that are ours.
+// wantHeaders compares the headers of an item, without our own.
 func wantHeaders(t *testing.T, m *nats.Msg, want nats.Header) {
 	t.Helper()
-	for _, name := range []string{subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt} {
+	for _, name := range []string{
+		subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt,
+	} {
 		m.Header.Del(name)
 	}
 	if fmt.Sprint(m.Header) != fmt.Sprint(want) {
@@ -53,30 +61,46 @@ func wantHeaders(t *testing.T, m *nats.Msg, want nats.Header) {
 	}
 }
 
-// Items stored with such headers, by another program or an earlier version, are sent
-// without them, and NATS does nothing because of them.
+// Items that another program stored with such headers are sent without them, and NATS does nothing
+// because of them.
 func TestStoredHeadersThatNATSActsOn(t *testing.T) {
 	e := start(t, testenv.Options{})
 	seen := subscribe(t, e.Conn, "pq.other.>")
-	for _, headers := range []nats.Header{bridge.ActedOn, bridge.Noted} {
+
+	for _, headers := range []nats.Header{harness.NATSActsOn, harness.NATSAdds} {
 		for name, values := range headers {
-			h := map[string][]string{name: values, strings.ToLower(name): values, "Other": {"x"}, "Nats-Msg-Id": {"7"}}
+			h := map[string][]string{
+				name:                  values,
+				strings.ToLower(name): values,
+				"Other":               {"x"},
+				"Nats-Msg-Id":         {"7"},
+			}
+
 			h["Nats-Trace-Dest"] = []string{"pq.other.push"}
 			store(t, e, 0, fdbpq.Message{Value: []byte(name), Headers: h})
+
 			for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.max"} {
-				wantHeaders(t, ok(t, e, subject, nil, ""), nats.Header{"Other": {"x"}, "Nats-Msg-Id": {"7"}})
+				wantHeaders(t, ok(t, e, subject, nil, ""),
+					nats.Header{"Other": {"x"}, "Nats-Msg-Id": {"7"}})
 			}
 		}
 	}
+
 	// An item as large as the server carries comes without our headers, and without
 	// those.
 	large := fdbpq.Message{
-		Value:   make([]byte, e.Conn.MaxPayload()-40),
-		Headers: map[string][]string{"Nats-Trace-Dest": {"pq.other.push"}, "Traceparent": {"00-a-b-01"}, "A": {"b"}},
+		Value: make([]byte, e.Conn.MaxPayload()-40),
+		Headers: map[string][]string{
+			"Nats-Trace-Dest": {"pq.other.push"},
+			"Traceparent":     {"00-a-b-01"},
+			"A":               {"b"},
+		},
 	}
+
 	store(t, e, 0, large)
 	m := ok(t, e, "pq.jobs.pop.min", nil, "")
 	m.Data = nil
+
 	wantHeaders(t, m, nats.Header{"A": {"b"}})
 
 	if n, _, err := seen.Pending(); n > 0 || err != nil {
@@ -97,19 +121,30 @@ func TestTraceContext(t *testing.T) {
 				{ user: client, password: p }
 			]
 		} }`)
+
 	traces := subscribe(t, e.Conn, "traces")
 	for _, name := range []string{"traceparent", "Traceparent", "TRACEPARENT"} {
-		h := nats.Header{name: {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, "tracestate": {"a=b"}}
+		h := nats.Header{
+			name:         {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+			"tracestate": {"a=b"},
+		}
+
 		push(t, e, "pq.jobs.push", h, "x")
-		want := nats.Header{"tracestate": h["tracestate"], name: h[name], subjects.HeaderTraceDest: {subjects.TraceDisabled}}
+		want := nats.Header{
+			"tracestate":             h["tracestate"],
+			name:                     h[name],
+			subjects.HeaderTraceDest: {subjects.TraceDisabled},
+		}
 		for _, subject := range []string{"pq.jobs.peek.min", "pq.jobs.pop.min"} {
 			wantHeaders(t, ok(t, e, subject, nil, ""), want)
 		}
+
 		// A worker that forwards what it received causes no trace, and is not refused.
 		push(t, e, "pq.jobs.push", want, "x")
 		wantHeaders(t, ok(t, e, "pq.jobs.pop.max", nil, ""), want)
 	}
 	wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)
+
 	for range 3 { // one for each push that was sampled
 		m, err := traces.NextMsg(testenv.Patience)
 		must(t, err)
@@ -122,12 +157,13 @@ func TestTraceContext(t *testing.T) {
 	}
 }
 
-// Header blocks that the client cannot parse, which NATS delivers as if there were none, or that a NATS server may parse
-// differently, are refused.
+// Header blocks are refused if the client cannot parse them, in which case NATS delivers them as if
+// there were none, or if a NATS server may parse them differently.
 func TestHeaderBlocks(t *testing.T) {
 	e := start(t, testenv.Options{})
 	c := dialRaw(t, e)
 	const begin, end = "NATS/1.0\r\n", "\r\n"
+
 	for block, good := range map[string]bool{
 		begin + end:                                      true,
 		begin + "a: b\r\nc: d\r\n" + end:                 true,
@@ -170,10 +206,11 @@ func TestHeaderBlocks(t *testing.T) {
 	} {
 		for _, subject := range []string{"pq.jobs.push", "pq.jobs.len"} {
 			m := c.request(subject, block, "")
-			err := bridge.ErrorFromHeaders(decoded(t, m.headers))
-			// If the size is right, the names are checked, provided that the headers
-			// are stored.
-			if good != (err == nil) && !(err == nil && subject == "pq.jobs.len") || err != nil && !errors.Is(err, bridge.ErrBadRequest) {
+			err := replyError(decoded(t, m.headers))
+
+			// If the size is right, the names are checked, provided that the headers are stored.
+			if good != (err == nil) && !(err == nil && subject == "pq.jobs.len") ||
+				err != nil && !errors.Is(err, errBadRequest) {
 				t.Errorf("%s with %q: %v", subject, block, err)
 			}
 		}
@@ -190,14 +227,23 @@ func TestHeaderBlocks(t *testing.T) {
 func TestRepliesToNATS(t *testing.T) {
 	e := start(t, testenv.Options{})
 	seen := subscribe(t, e.Conn, "$>")
-	replies := []string{"$JS.API.STREAM.PURGE.S", "$KV.bucket.key", "$SYS.REQ.SERVER.PING", "$SRV.PING", "$JS.FC.S.C.x", "$", "$x", "$JS.ACKS.x"}
+
+	replies := []string{
+		"$JS.API.STREAM.PURGE.S", "$KV.bucket.key", "$SYS.REQ.SERVER.PING", "$SRV.PING",
+		"$JS.FC.S.C.x", "$", "$x", "$JS.ACKS.x",
+	}
+
 	push(t, e, "pq.jobs.push", nil, "stays")
 	for _, reply := range replies {
-		for _, subject := range []string{"pq.jobs.push", "pq.jobs.peek.min", "pq.jobs.pop.min", "pq.jobs.len", "pq.jobs.nonsense", "$SRV.PING"} {
+		for _, subject := range []string{
+			"pq.jobs.push", "pq.jobs.peek.min", "pq.jobs.pop.min", "pq.jobs.len",
+			"pq.jobs.nonsense", "$SRV.PING",
+		} {
 			publish(t, e, subject, reply, "")
 		}
 	}
 	wantLen(t, e, "pq", "jobs", 1)
+
 	for n, _, err := seen.Pending(); n > 0; n, _, err = seen.Pending() {
 		m, nextErr := seen.NextMsg(testenv.Patience)
 		if err = errors.Join(err, nextErr); err != nil {
@@ -214,15 +260,20 @@ func TestRepliesToNATS(t *testing.T) {
 func TestTooManyHeaders(t *testing.T) {
 	e := start(t, testenv.Options{})
 	c := dialRaw(t, e)
-	block := func(lines int) string { return "NATS/1.0\r\n" + strings.Repeat("#:\r\n", lines) + "\r\n" }
+	block := func(lines int) string {
+		return "NATS/1.0\r\n" + strings.Repeat("#:\r\n", lines) + "\r\n"
+	}
 	batch := func(lines int) string {
 		return frames(subjects.Frame{Headers: []byte(block(lines)), Value: []byte("b")})
 	}
+
 	for _, request := range []struct{ subject, headers, payload string }{
-		{"pq.jobs.push", block(subjects.MaxHeaders), "a"}, {"pq.jobs.push.batch", "", batch(subjects.MaxHeaders)},
+		{"pq.jobs.push", block(subjects.MaxHeaders), "a"},
+		{"pq.jobs.push.batch", "", batch(subjects.MaxHeaders)},
 		{"pq.jobs.len", block(subjects.MaxHeaders), ""},
 	} {
-		if err := bridge.ErrorFromHeaders(decoded(t, c.request(request.subject, request.headers, request.payload).headers)); err != nil {
+		m := c.request(request.subject, request.headers, request.payload)
+		if err := replyError(decoded(t, m.headers)); err != nil {
 			t.Errorf("%s: %v", request.subject, err)
 		}
 	}
@@ -230,11 +281,17 @@ func TestTooManyHeaders(t *testing.T) {
 	const many = 150_000
 	for _, lines := range []int{subjects.MaxHeaders + 1, many} {
 		for _, request := range []struct{ subject, headers, payload string }{
-			{"pq.jobs.push", block(lines), "x"}, {"pq.jobs.push.batch", "", batch(lines)},
-			{"pq.jobs.push.batch", block(lines), batch(0)}, {"pq.jobs.pop.min", block(lines), ""}, {"pq.jobs.len", block(lines), ""},
+			{"pq.jobs.push", block(lines), "x"},
+			{"pq.jobs.push.batch", "", batch(lines)},
+			{"pq.jobs.push.batch", block(lines), batch(0)},
+			{"pq.jobs.pop.min", block(lines), ""},
+			{"pq.jobs.len", block(lines), ""},
 		} {
-			err := bridge.ErrorFromHeaders(decoded(t, c.request(request.subject, request.headers, request.payload).headers))
-			if !errors.Is(err, bridge.ErrTooLarge) || !strings.Contains(err.Error(), fmt.Sprintf("%d header lines: want at most 1000", lines)) {
+			m := c.request(request.subject, request.headers, request.payload)
+
+			err := replyError(decoded(t, m.headers))
+			want := fmt.Sprintf("%d header lines: want at most 1000", lines)
+			if !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s with %d headers: %v", request.subject, lines, err)
 			}
 		}
@@ -244,4 +301,22 @@ func TestTooManyHeaders(t *testing.T) {
 	if string(m.Data) != "a" || len(m.Header["#"]) != subjects.MaxHeaders {
 		t.Errorf("popped %q with %d headers", m.Data, len(m.Header["#"]))
 	}
+}
+
+// A batch of pushes with very many headers in all is refused, though no item has too many.
+func TestTooManyHeadersOfABatch(t *testing.T) {
+	e := start(t, testenv.Options{})
+	block := "NATS/1.0\r\n" + strings.Repeat("#:\r\n", subjects.MaxHeaders) + "\r\n"
+	items := slices.Repeat([]subjects.Frame{{Headers: []byte(block)}},
+		subjects.MaxBatchHeaders/subjects.MaxHeaders)
+
+	ok(t, e, "pq.jobs.push.batch", nil, frames(items...))
+	tooMany := append(items, subjects.Frame{Headers: []byte("NATS/1.0\r\na: b\r\n\r\n")})
+
+	err := refused(t, e, 413, "pq.jobs.push.batch", nil, []byte(frames(tooMany...)))
+
+	if !strings.Contains(err.Text, "more than 50000 header lines in all") {
+		t.Errorf("the answer is %q", err.Text)
+	}
+	wantLen(t, e, "pq", "jobs", len(items))
 }

@@ -16,10 +16,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/requests"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
@@ -38,8 +40,8 @@ func subscribe(t testing.TB, nc *nats.Conn, subject string) *nats.Subscription {
 	return s
 }
 
-// comes waits until something is so.
-func comes(t testing.TB, what string, is func() bool) {
+// waitUntil waits until something is so.
+func waitUntil(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
 		if !is() {
@@ -83,7 +85,8 @@ func jobsOf(t testing.TB, e *testenv.Env) *fdbpq.PriorityQueue {
 // store pushes to the queue "jobs" past the bridge.
 func store(t testing.TB, e *testenv.Env, priority int64, m fdbpq.Message) fdbpq.ID {
 	t.Helper()
-	id, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (fdbpq.ID, error) { return jobsOf(t, e).Push(tx, priority, m) })
+	id, err := kv.Transact(t.Context(), e.DB,
+		func(tx kv.Transaction) (fdbpq.ID, error) { return jobsOf(t, e).Push(tx, priority, m) })
 	must(t, err)
 	return id
 }
@@ -94,6 +97,7 @@ func metricIs(b *testenv.Bridge, series string, want float64) error {
 	if err == nil && got != want {
 		err = fmt.Errorf("%s is %v, want %v", series, got, want)
 	}
+
 	return err
 }
 
@@ -102,11 +106,13 @@ func metric(b *testenv.Bridge, series string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	for line := range strings.Lines(string(body)) {
 		if value, found := strings.CutPrefix(line, series+" "); found {
 			return strconv.ParseFloat(strings.TrimSpace(value), 64)
 		}
 	}
+
 	return 0, fmt.Errorf("no series %s", series)
 }
 
@@ -123,8 +129,9 @@ func wantMetric(t *testing.T, b *testenv.Bridge, series string, want float64) {
 	testenv.Eventually(t, func() error { return metricIs(b, series, want) })
 }
 
-// eachEngine runs a test on the store in memory and, if it is there, on FoundationDB; with harness.Nightly
-// on the embedded store as well. What the engines do with the same queues is tested below this package.
+// eachEngine runs a test on the store in memory and, if it is there, on FoundationDB; with
+// harness.Nightly on the embedded store as well. What the engines do with the same queues is tested
+// below this package.
 func eachEngine(t *testing.T, test func(t *testing.T, e testenv.Engine)) {
 	t.Parallel()
 	testenv.Each(t, func(t *testing.T, e testenv.Engine) {
@@ -154,24 +161,29 @@ func each(t *testing.T, test func(t *testing.T, e *testenv.Env), changes ...func
 	})
 }
 
-// start starts a system for a test that needs nothing else, so that others may run at the same time.
+// start starts a system for a test that needs nothing else, so that others may run at the same
+// time.
 func start(t *testing.T, o testenv.Options) *testenv.Env {
 	t.Helper()
 	t.Parallel()
 	return testenv.New(t, o)
 }
 
-// withAccounts returns a system whose NATS has these accounts. The bridge is their user bridge, the test
-// their user client.
+// withAccounts returns a system whose NATS has these accounts. The bridge is their user bridge, the
+// test their user client.
 func withAccounts(t *testing.T, accounts string) *testenv.Env {
 	e := start(t, testenv.Options{
 		Stopped: true,
 		NATS:    testenv.ServerOptions(t, accounts+"\nno_auth_user: client"),
-		Bridge:  func(o *bridge.Options) { o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p")) },
+		Bridge: func(o *bridge.Options) {
+			o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "p"))
+		},
 	})
+
 	e.NATS.Start()
 	e.Bridge = newBridge(e)
 	e.Conn = e.Connect()
+
 	return e
 }
 
@@ -182,8 +194,8 @@ func restart(t *testing.T, e *testenv.Env) {
 	e.Bridge = newBridge(e)
 }
 
-// together waits until these bridges share the queues.
-func together(t *testing.T, bridges ...*testenv.Bridge) {
+// waitForPeers waits until these bridges share the queues.
+func waitForPeers(t *testing.T, bridges ...*testenv.Bridge) {
 	t.Helper()
 	for _, b := range bridges {
 		wantMetric(t, b, "pq_bridges", float64(len(bridges)))
@@ -206,14 +218,15 @@ func pushNumbers(t *testing.T, e *testenv.Env, subject string, n int) {
 	}
 }
 
-// consistent checks every key of the store against the layout.
-func consistent(t *testing.T, e *testenv.Env) {
+// checkStore checks every key of the store against the layout.
+func checkStore(t *testing.T, e *testenv.Env) {
 	t.Helper()
 	if _, err := fdbpqtest.CheckInvariants(t.Context(), e.DB, "pq", "q"); err != nil {
 		t.Error(err)
 	}
 }
 
+// newKeyspace returns the Keyspace with these prefixes.
 func newKeyspace(t testing.TB, priority, fifo string) *fdbpq.Keyspace {
 	t.Helper()
 	k, err := fdbpq.NewKeyspace(priority, fifo, fdbpq.RawValues)
@@ -221,7 +234,8 @@ func newKeyspace(t testing.TB, priority, fifo string) *fdbpq.Keyspace {
 	return k
 }
 
-// hooked is a store that calls a test before transactions begin and commit, unless a function is nil.
+// hooked is a store that calls a test before transactions begin and commit, unless a function is
+// nil.
 type hooked struct {
 	kv.Database
 	begin, read func(context.Context) error // of those that may write, and of those that only read
@@ -239,10 +253,12 @@ func (h *hooked) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, 
 			return nil, err
 		}
 	}
+
 	tx, err := h.Database.Begin(ctx, o)
 	if h.commit != nil && err == nil {
 		tx = hookedTransaction{tx, h.commit}
 	}
+
 	return tx, err
 }
 
@@ -273,7 +289,8 @@ func (l *syncLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l,
 // says returns an error unless the words are in the log.
 func (l *syncLog) says(words string) error {
 	if text := l.String(); !strings.Contains(text, words) {
-		return fmt.Errorf("%q is not in the log, which ends:\n%s", words, text[max(0, len(text)-3000):])
+		return fmt.Errorf("%q is not in the log, which ends:\n%s", words,
+			text[max(0, len(text)-3000):])
 	}
 	return nil
 }
@@ -313,7 +330,8 @@ func dialRaw(t testing.TB, e *testenv.Env) *rawConn {
 	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	c := &rawConn{Conn: conn, t: t, in: bufio.NewReader(conn)}
-	c.write("CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true}\r\nSUB raw.> 1\r\n")
+	c.write(`CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}` +
+		"\r\nSUB raw.> 1\r\n")
 	return c
 }
 
@@ -332,7 +350,8 @@ func message(subject, reply, headers, payload string) string {
 	if headers == "" {
 		return fmt.Sprintf("PUB %s %s %d\r\n%s\r\n", subject, reply, len(payload), payload)
 	}
-	return fmt.Sprintf("HPUB %s %s %d %d\r\n%s%s\r\n", subject, reply, len(headers), len(headers)+len(payload), headers, payload)
+	return fmt.Sprintf("HPUB %s %s %d %d\r\n%s%s\r\n", subject, reply, len(headers),
+		len(headers)+len(payload), headers, payload)
 }
 
 // request sends a request and returns the reply. It skips other messages that come
@@ -342,6 +361,7 @@ func (c *rawConn) request(subject, headers, payload string) rawMsg {
 	c.replies++
 	reply := "raw." + strconv.Itoa(c.replies)
 	c.write(message(subject, reply, headers, payload))
+
 	for {
 		if m := c.next(); m.subject == reply {
 			return m
@@ -357,6 +377,7 @@ func (c *rawConn) next() rawMsg {
 		if err != nil {
 			c.t.Fatalf("no message: %v", err)
 		}
+
 		fields := strings.Fields(line)
 		switch fields[0] {
 		case "-ERR":
@@ -373,14 +394,45 @@ func (c *rawConn) body(fields []string) rawMsg {
 	c.t.Helper()
 	size, err := strconv.Atoi(fields[len(fields)-1])
 	must(c.t, err)
+
 	headers := 0
 	if fields[0] == "HMSG" {
 		headers, err = strconv.Atoi(fields[len(fields)-2])
 		must(c.t, err)
 	}
+
 	body := make([]byte, size+len("\r\n"))
 	if _, err := io.ReadFull(c.in, body); err != nil {
 		c.t.Fatal(err)
 	}
+
 	return rawMsg{fields[1], string(body[:headers]), string(body[headers:size])}
+}
+
+// refusal is the error of a reply. In the sense of errors.Is, it is every error that replies say
+// with its code, reason and outcome.
+type refusal subjects.Error
+
+var (
+	errBadRequest = &refusal{Code: subjects.CodeBadRequest}
+	errTooLarge   = &refusal{Code: subjects.CodeTooLarge, Reason: subjects.ReasonSize}
+)
+
+// replyError returns the *refusal in the headers of a reply, nil if the request succeeded.
+func replyError(h nats.Header) error {
+	if told := subjects.ErrorFromHeaders(h); told != nil {
+		return (*refusal)(told)
+	}
+	return nil
+}
+
+func (r *refusal) Error() string { return (*subjects.Error)(r).Error() }
+
+func (r *refusal) Is(target error) bool {
+	want, ok := target.(*refusal)
+	if !ok {
+		want = (*refusal)(requests.Failure(target))
+	}
+
+	return r.Code == want.Code && r.Reason == want.Reason && r.Unknown == want.Unknown
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/jetstream"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
+	"github.com/pqbridge/pqbridge/bridge/requests"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// jetStream runs the JetStream face while the bridge serves. nil is one that is off.
+// jetStream runs the JetStream face while the bridge serves. It is nil if the face is off.
 type jetStream struct {
 	b *Bridge
 
@@ -77,7 +78,7 @@ func (j *jetStream) current() *jetstream.Face {
 	return j.face.Load()
 }
 
-// leave takes no more requests. What has arrived is answered while the lanes run.
+// leave takes no more requests. Requests that have arrived are answered while the lanes run.
 func (j *jetStream) leave(ctx context.Context) error {
 	face := j.current()
 	if face == nil {
@@ -87,7 +88,7 @@ func (j *jetStream) leave(ctx context.Context) error {
 	return face.Stop(ctx)
 }
 
-// end ends the connection, once NATS has what was sent.
+// end closes the connection, once NATS has received everything sent.
 func (j *jetStream) end(ctx context.Context) error {
 	face := j.current()
 	if face == nil {
@@ -125,7 +126,7 @@ func (j *jetStream) ready() error {
 
 // config is what the face needs of the bridge.
 func (j *jetStream) config(store string) jetstream.Config {
-	b, g := j.b, j.b.grammar
+	b, g := j.b, j.b.options.Grammar
 	return jetstream.Config{
 		Leaf: b.options.JetStream.leafConfig(), Group: b.options.QueueGroup, Identity: store,
 		Self: b.id, Owner: b.peers.Router.Owner,
@@ -133,8 +134,9 @@ func (j *jetStream) config(store string) jetstream.Config {
 			subjects.Priority: g.Prefix(subjects.Priority), subjects.FIFO: g.Prefix(subjects.FIFO),
 		},
 		Grammar: g, Dispatcher: b.dispatcher, RequestTimeout: b.options.RequestTimeout,
-		List: b.inspector.listStored, ErrorText: jetStreamFailure, AppendHeader: j.appendHeader,
-		Counted: j.counted, Delivered: b.metrics.delivered,
+		List: b.handler.Inspector.List, ErrorText: jetStreamFailure,
+		AppendHeader: b.handler.AppendHeader,
+		Counted:      j.counted, Delivered: b.metrics.delivered,
 		Return: func(q *dispatch.Queue, result *fdbpq.Result, gone bool) {
 			why := outbox.Unsendable
 			if gone {
@@ -142,39 +144,18 @@ func (j *jetStream) config(store string) jetstream.Config {
 			}
 			b.outbox.Return(q, fdbpq.OpLease, result, why)
 		},
-		MayReply: func(subject string) bool { return b.unanswerable(subject) == "" },
-		Now:      b.options.Now, Logger: b.options.Logger, Warn: b.quiet.nats.warn,
+		MayReply: func(subject string) bool { return b.handler.Unanswerable(subject) == "" },
+		Now:      b.options.Now, Logger: b.options.Logger, Warn: b.quiet.warn,
 	}
 }
 
 // jetStreamFailure returns what JetStream's clients are told of an error.
 func jetStreamFailure(err error) (code int, text string) {
-	f := failureOf(err)
+	f := requests.Failure(err)
 	if f.Code == subjects.CodeTooLarge { // which JetStream does not have
 		return int(subjects.CodeBadRequest), f.Text
 	}
 	return int(f.Code), f.Text
-}
-
-// appendHeader appends the headers of an item: without a lease only the pusher's.
-func (j *jetStream) appendHeader(
-	to []byte, q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease,
-) ([]byte, error) {
-	e := j.b.encoders.Get().(*encoder)
-	defer j.b.encoders.Put(e)
-	if lease != nil {
-		e.leased(q, item, lease)
-	} else if len(e.itemAlone(item)) == 0 {
-		return to, nil
-	}
-
-	block, err := e.headerBlock()
-	if err != nil {
-		return to, fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers "+
-			"that it cannot carry; its lease ends: %w", errInternal, item.ID, q.Name, err)
-	}
-
-	return append(to, block...), nil
 }
 
 // counted counts a call.

@@ -24,7 +24,7 @@ import (
 func flood(t *testing.T, e *testenv.Env, n int, subject, payload string) map[int]int {
 	t.Helper()
 	defer wantMetric(t, e.Bridge, "pq_pending_requests", 0)
-	return collect(t, askMany(t, e, n, subject, payload), n)
+	return countAnswers(t, askMany(t, e, n, subject, payload), n)
 }
 
 // Each request of a flood gets one reply, and pops of many items each are no exception.
@@ -36,16 +36,20 @@ func TestFlood(t *testing.T) {
 			t.Errorf("pushes: %v", pushed)
 		}
 		wantLen(t, e, "pq", "jobs", pushed[0])
+
 		popped := flood(t, e, n, "pq.jobs.pop.max", "")
 		if popped[0]+popped[404]+popped[429] != n || popped[0] == 0 {
 			t.Errorf("pops: %v", popped)
 		}
 		wantLen(t, e, "pq", "jobs", pushed[0]-popped[0])
-		if many := flood(t, e, n, "pq.empty.pop.min", `{"batch":1000}`); many[404]+many[429] != n || many[404] == 0 {
+
+		many := flood(t, e, n, "pq.empty.pop.min", `{"batch":1000}`)
+		if many[404]+many[429] != n || many[404] == 0 {
 			t.Errorf("pops of many items: %v", many)
 		}
 		wantMetric(t, e.Bridge, "pq_pending_bytes", 0)
 		wantMetric(t, e.Bridge, "pq_dropped_total", 0)
+
 		e.Bridge.WaitReady()
 	}, func(o *bridge.Options) { o.MaxPending = 500 })
 }
@@ -53,17 +57,22 @@ func TestFlood(t *testing.T) {
 // Requests above the limits are refused at once, while the others wait.
 func TestOverload(t *testing.T) {
 	t.Parallel()
+
 	t.Run("requests", func(t *testing.T) {
-		e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 5 }})
+		e, s := startStuck(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPending = 5 }})
 		overload(t, e, s, "x")
 	})
+
 	t.Run("bytes", func(t *testing.T) {
 		// The request that crosses the limit is still accepted.
-		e, s := stick(t, testenv.Options{Bridge: func(o *bridge.Options) { o.MaxPendingBytes = 4_500 }})
+		e, s := startStuck(t, testenv.Options{Bridge: func(o *bridge.Options) {
+			o.MaxPendingBytes = 4_500
+		}})
 		overload(t, e, s, strings.Repeat("x", 1000))
 	})
 }
 
+// overload sends more requests with this payload than may wait.
 func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
 	t.Helper()
 	var waiting []*nats.Subscription
@@ -71,12 +80,14 @@ func overload(t *testing.T, e *testenv.Env, s stuck, payload string) {
 		waiting = append(waiting, ask(t, e.Conn, "pq.jobs.push", payload))
 	}
 	wantMetric(t, e.Bridge, "pq_pending_requests", 5)
+
 	for range 3 {
 		refused(t, e, 429, "pq.jobs.push", nil, []byte(payload))
 	}
+
 	close(s.free)
 	for _, r := range waiting {
-		must(t, bridge.ErrorFromHeaders(next(t, r).Header))
+		must(t, replyError(next(t, r).Header))
 	}
 	wantMetric(t, e.Bridge, "pq_pending_requests", 0) // they count a little longer
 	wantLen(t, e, "pq", "jobs", 5)
@@ -90,6 +101,7 @@ func TestPopsOfLargeItems(t *testing.T) {
 		for range n {
 			push(t, e, "pq.big.push", nil, strings.Repeat("x", 1<<20))
 		}
+
 		restart(t, e) // the next one does not know the size of the items
 		if popped := flood(t, e, 2*n, "pq.big.pop.min", ""); popped[0] != n || popped[404] != n {
 			t.Errorf("pops: %v", popped)
@@ -101,17 +113,19 @@ func TestPopsOfLargeItems(t *testing.T) {
 func request(t *testing.T, nc *nats.Conn, subject, payload string) string {
 	reply, err := nc.Request(subject, []byte(payload), testenv.Patience)
 	if err == nil {
-		err = bridge.ErrorFromHeaders(reply.Header)
+		err = replyError(reply.Header)
 	}
 	if err != nil {
 		t.Errorf("%s: %v", subject, err)
 		return ""
 	}
+
 	return string(reply.Data)
 }
 
-// A request of unknown outcome is answered as such. What it popped returns to its old place, without a further request,
-// and a batch of pushes or acknowledgements is done as a whole or not at all.
+// A request of unknown outcome is answered as such. What it popped returns to its old place,
+// without a further request, and a batch of pushes or acknowledgements is done as a whole or not at
+// all.
 func TestUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownLost} {
@@ -121,16 +135,22 @@ func TestUnknownOutcome(t *testing.T) {
 			var faults *faultkv.DB
 			var left, commits atomic.Int64 // how many transactions may begin, and were committed
 			left.Store(many)
-			gate := hooked{commit: func() { commits.Add(1) }, begin: func(context.Context) error {
-				if left.Add(-1) < 0 {
-					return kv.ErrUnavailable
-				}
-				return nil
-			}}
+
+			gate := hooked{
+				commit: func() { commits.Add(1) },
+				begin: func(context.Context) error {
+					if left.Add(-1) < 0 {
+						return kv.ErrUnavailable
+					}
+					return nil
+				},
+			}
+
 			e := testenv.New(t, testenv.Options{Wrap: func(db kv.Database) kv.Database {
 				faults = faultkv.New(db, faultkv.Options{})
 				return gate.wrap(faults)
 			}})
+
 			unsure := func(subject, payload string) {
 				t.Helper()
 				// The commit gets no answer, and the store cannot be asked for a while.
@@ -139,45 +159,60 @@ func TestUnknownOutcome(t *testing.T) {
 				if err := refused(t, e, 503, subject, nil, []byte(payload)); !err.Unknown {
 					t.Errorf("%v: not unknown", err)
 				}
+
 				left.Store(many)
 			}
 
-			comes(t, "the sweep of old receipts", func() bool { return commits.Load() >= 2 }) // it must not get a fault
+			// It must not get a fault.
+			waitUntil(t, "the sweep of old receipts", func() bool { return commits.Load() >= 2 })
+
 			first := push(t, e, "pq.jobs.push", nil, "first")
 			push(t, e, "pq.jobs.push", nil, "second")
 			unsure("pq.jobs.pop.min", "")
+
 			wantQueued(t, e, 2)
-			wantSettled(t, e)
+			wantSettled(t, e, "jobs")
 			wantItem(t, e, "pq.jobs.pop.min", "first", first)
 
-			unsure("pq.jobs.push.batch", frames(frame(1, "", "a"), frame(2, "", "b"), frame(3, "", "c")))
-			wantQueued(t, e, map[bool]int64{true: 4, false: 1}[made])
-			wantSettled(t, e)
-
-			acks := leasedMany(t, e, "more", 3)
-			unsure(acks[0], also("+ACK", acks[1:]))
-			wantSettled(t, e)
-			m := e.Request(acks[0], nil, []byte(also("+ACK", acks[1:])))
-			if lost, want := m.Header.Get(subjects.HeaderLost), map[bool]string{true: "0,1,2"}[made]; lost != want {
-				t.Errorf("lost are %q, want %q: %v", lost, want, m.Header)
+			unsure("pq.jobs.push.batch",
+				frames(frame(1, "", "a"), frame(2, "", "b"), frame(3, "", "c")))
+			queued := int64(1)
+			if made {
+				queued += 3
 			}
-			consistent(t, e)
+			wantQueued(t, e, queued)
+			wantSettled(t, e, "jobs")
+
+			acks := pushAndLease(t, e, "more", 3)
+			unsure(acks[0], alsoPayload("+ACK", acks[1:]))
+			wantSettled(t, e, "more")
+
+			m := e.Request(acks[0], nil, []byte(alsoPayload("+ACK", acks[1:])))
+			lost := ""
+			if made {
+				lost = "0,1,2"
+			}
+			same(t, "lost leases", m.Header.Get(subjects.HeaderLost), lost)
+			checkStore(t, e)
 		})
 	}
 }
 
-// wantSettled waits for the bridge to settle what is unknown: until it has, it refuses requests.
-func wantSettled(t *testing.T, e *testenv.Env) {
+// wantSettled waits for the lane of a queue to settle its last batch: until it has, it refuses
+// requests. Other lanes answer meanwhile.
+func wantSettled(t *testing.T, e *testenv.Env, queue string) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
-		err := bridge.ErrorFromHeaders(e.Request("pq.jobs.peek.min", nil, nil).Header)
+		err := replyError(e.Request("pq."+queue+".peek.min", nil, nil).Header)
 		if errors.Is(err, fdbpq.ErrEmpty) {
 			return nil
 		}
+
 		return err
 	})
 }
 
+// wantQueued waits until the queue "jobs" has n items in the store.
 func wantQueued(t *testing.T, e *testenv.Env, n int64) {
 	t.Helper()
 	q := jobsOf(t, e)
@@ -186,16 +221,18 @@ func wantQueued(t *testing.T, e *testenv.Env, n int64) {
 		if err == nil && got != n {
 			err = fmt.Errorf("%d items are queued, want %d", got, n)
 		}
+
 		return err
 	})
 }
 
-// /metrics has all series from the start, counts repeated attempts at batches, and shows the longest queues: those whose
-// names sort first do not displace others.
+// /metrics has all series from the start, counts repeated attempts at batches, and shows the
+// longest queues, whatever their names.
 func TestMetrics(t *testing.T) {
 	var faults *faultkv.DB
 	var commits atomic.Int64
 	counts := hooked{commit: func() { commits.Add(1) }}
+
 	e := start(t, testenv.Options{
 		Bridge: func(o *bridge.Options) { o.MetricQueues = 2 },
 		Wrap: func(db kv.Database) kv.Database {
@@ -203,40 +240,59 @@ func TestMetrics(t *testing.T) {
 			return counts.wrap(faults)
 		},
 	})
-	comes(t, "the sweep of old receipts", func() bool { return commits.Load() >= 2 }) // it must not get a fault
+	// It must not get a fault.
+	waitUntil(t, "the sweep of old receipts", func() bool { return commits.Load() >= 2 })
+
 	_, first, err := e.Bridge.Get("/metrics")
 	must(t, err)
+
 	for _, endpoint := range e.Grammar.Endpoints() {
-		for _, series := range []string{`requests_total{operation=%q} 0`, `errors_total{code="503",operation=%q} 0`, `request_seconds_count{operation=%q} 0`} {
-			if line := fmt.Sprintf("\npq_"+series+"\n", endpoint.Name); !bytes.Contains(first, []byte(line)) {
+		for _, series := range []string{
+			`requests_total{operation=%q} 0`, `errors_total{code="503",operation=%q} 0`,
+			`request_seconds_count{operation=%q} 0`,
+		} {
+			line := fmt.Sprintf("\npq_"+series+"\n", endpoint.Name)
+			if !bytes.Contains(first, []byte(line)) {
 				t.Errorf("%q is missing", line)
 			}
 		}
 	}
+
 	for _, queue := range []string{"a", "b", "c", "c"} {
 		push(t, e, "pq."+queue+".push", nil, "x")
 	}
-	push(t, e, "q.a.enqueue", nil, "x")
+
+	push(t, e, "q.a.push", nil, "x")
 	for series, want := range map[string]float64{
-		`pq_requests_total{operation="push"}`:           4,
-		`pq_request_seconds_count{operation="enqueue"}`: 1,
-		`pq_queue_length{kind="priority",queue="c"}`:    2,
-		`pq_queue_length{kind="priority",queue="a"}`:    1,
-		`pq_queue_length{kind="fifo",queue="a"}`:        1,
-		`pq_queue_length_truncated{kind="priority"}`:    1,
-		`pq_queue_length_truncated{kind="fifo"}`:        0,
-		"pq_queue_length_up":                            1,
-		"pq_batch_requests_count":                       5,
-		"pq_conflicts_total":                            0,
+		`pq_requests_total{operation="push"}`:             4,
+		`pq_request_seconds_count{operation="fifo-push"}`: 1,
+		`pq_queue_length{kind="priority",queue="c"}`:      2,
+		`pq_queue_length{kind="priority",queue="a"}`:      1,
+		`pq_queue_length{kind="fifo",queue="a"}`:          1,
+		`pq_queue_length_truncated{kind="priority"}`:      1,
+		// The first queues that are used have counters of their own.
+		`pq_queue_pushed_total{kind="priority",queue="a"}`: 1,
+		`pq_queue_pushed_total{kind="priority",queue="b"}`: 1,
+		`pq_queue_failed_total{kind="priority",queue="b"}`: 0,
+		`pq_queue_pushed_total{kind="*",queue="*"}`:        3,
+		`pq_build_info{engine="",version="0.0.1"}`:         1,
+		`pq_queue_length_truncated{kind="fifo"}`:           0,
+		"pq_queue_length_up":                               1,
+		"pq_batch_requests_count":                          5,
+		"pq_conflicts_total":                               0,
 	} {
 		wantMetric(t, e.Bridge, series, want)
 	}
+
 	_, body, err := e.Bridge.Get("/metrics")
-	if err != nil || bytes.Contains(body, []byte(`queue="b"`)) || bytes.Contains(body, []byte("jetstream")) || !bytes.Contains(body, []byte("process_cpu_seconds_total")) {
+	if err != nil || bytes.Contains(body, []byte(`pq_queue_length{kind="priority",queue="b"}`)) ||
+		bytes.Contains(body, []byte("jetstream")) || bytes.Contains(body, []byte("pq_store_")) ||
+		!bytes.Contains(body, []byte("process_cpu_seconds_total")) {
 		t.Errorf("%v\n%s", err, harness.Shorten("metrics", string(body)))
 	}
 
-	faults.Next(faultkv.Conflict, faultkv.Conflict, faultkv.TooOld) // which fails for another reason
+	// Which fails for another reason.
+	faults.Next(faultkv.Conflict, faultkv.Conflict, faultkv.TooOld)
 	e.Request("pq.jobs.push", nil, nil)
 	wantMetric(t, e.Bridge, "pq_conflicts_total", 2)
 }

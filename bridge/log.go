@@ -3,41 +3,57 @@ package bridge
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// quietLog writes at most one line a second, after a burst of ten, so that a
-// flood of bad requests does not become a flood of log lines. Each line
-// says how many were suppressed before it.
+// quietLog writes each message ten times in quick succession, and after that once a minute. So
+// neither a flood of bad requests nor an outage of days fills up the log, in which the actions of
+// users are too. Each line says how many like it were suppressed before.
 type quietLog struct {
-	logger     *slog.Logger
-	limiter    *rate.Limiter
-	suppressed atomic.Int64
+	logger *slog.Logger
+
+	mu   sync.Mutex
+	said map[string]*repeated // by message: constants of the code, so there are few
 }
 
-func (q *quietLog) warn(message string, args ...any) {
-	if !q.limiter.Allow() {
-		q.suppressed.Add(1)
+// repeated is a message that may come often.
+type repeated struct {
+	limiter    *rate.Limiter
+	suppressed int
+}
+
+func newQuietLog(logger *slog.Logger) *quietLog {
+	return &quietLog{logger: logger, said: map[string]*repeated{}}
+}
+
+// warn logs a warning.
+func (q *quietLog) warn(message string, args ...any) { q.log(slog.LevelWarn, message, args...) }
+
+// log logs a message, which must be a constant: what varies is in args.
+func (q *quietLog) log(level slog.Level, message string, args ...any) {
+	q.mu.Lock()
+	r := q.said[message]
+	if r == nil {
+		r = &repeated{limiter: rate.NewLimiter(rate.Every(time.Minute), 10)}
+		q.said[message] = r
+	}
+	if !r.limiter.Allow() {
+		r.suppressed++
+		q.mu.Unlock()
 		return
 	}
-	if n := q.suppressed.Swap(0); n > 0 {
-		args = append(args, "suppressed", n)
+	if r.suppressed > 0 {
+		args = append(args, "suppressed", r.suppressed)
+		r.suppressed = 0
 	}
-	q.logger.Warn(message, args...)
-}
+	q.mu.Unlock()
 
-// quietLogs has one quietLog for each cause, so that none hides another.
-type quietLogs struct {
-	unanswered, replies, lost, store, nats *quietLog
-}
-
-func newQuietLogs(logger *slog.Logger) quietLogs {
-	one := func() *quietLog { return &quietLog{logger: logger, limiter: rate.NewLimiter(1, 10)} }
-	return quietLogs{one(), one(), one(), one(), one()}
+	q.logger.Log(context.Background(), level, message, args...)
 }
 
 // withDetails returns a logger that logs errors in full detail, which is more than

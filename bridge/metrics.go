@@ -11,6 +11,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
+	"github.com/pqbridge/pqbridge/bridge/requests"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -37,6 +38,15 @@ type metrics struct {
 	refused       *prometheus.CounterVec // by setting
 }
 
+// collector makes series each time that /metrics is asked for.
+type collector func(chan<- prometheus.Metric)
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) { c(ch) }
+
 // series makes the series of a registry.
 type series struct{ promauto.Factory }
 
@@ -48,8 +58,7 @@ func (s series) counters(name, help string, labels ...string) *prometheus.Counte
 	return s.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// histograms makes histograms by operation, each bucket of which is twice as wide as the one
-// before.
+// histograms makes histograms by operation. Each bucket is twice as wide as the one before.
 func (s series) histograms(name, help string, start float64, buckets int) *prometheus.HistogramVec {
 	doubling := prometheus.ExponentialBuckets(start, 2, buckets)
 	o := prometheus.HistogramOpts{Name: name, Help: help, Buckets: doubling}
@@ -126,18 +135,9 @@ func (m *metrics) returned(why outbox.Reason) { m.givenBack.WithLabelValues(stri
 // noteRefused counts an error that is about a limit.
 func (m *metrics) noteRefused(err error) {
 	for _, limit := range limitErrors {
-		if errors.Is(err, limit.err) && classify(err).code == subjects.CodeOverloaded {
+		if errors.Is(err, limit.err) && requests.Failure(err).Code == subjects.CodeOverloaded {
 			m.refused.WithLabelValues(limit.setting).Inc()
 			return
-		}
-	}
-}
-
-// noteDuplicates counts pushes that changed nothing.
-func (m *metrics) noteDuplicates(results []fdbpq.Result) {
-	for i := range results {
-		if results[i].Duplicate {
-			m.duplicates.Inc()
 		}
 	}
 }
@@ -150,10 +150,9 @@ func (m *metrics) delivered(deliveries int64) {
 	}
 }
 
-// endpoint is one form of request, with statistics about those received.
+// endpoint counts the requests of one endpoint. It implements requests.Endpoint.
 type endpoint struct {
-	name, subject string
-	verb          *verb
+	subjects.Endpoint
 
 	// For service discovery.
 	requests, errors, nanoseconds atomic.Int64
@@ -167,82 +166,57 @@ type endpoint struct {
 }
 
 // endpoint makes the series of an endpoint.
-func (m *metrics) endpoint(name, subject string) *endpoint {
+func (m *metrics) endpoint(of subjects.Endpoint) *endpoint {
 	e := &endpoint{
-		name:    name,
-		subject: subject,
-		total:   m.requests.WithLabelValues(name),
-		seconds: m.seconds.WithLabelValues(name),
-		items:   m.items.WithLabelValues(name),
-		failed:  map[subjects.Code]prometheus.Counter{},
+		Endpoint: of,
+		total:    m.requests.WithLabelValues(of.Name),
+		seconds:  m.seconds.WithLabelValues(of.Name),
+		items:    m.items.WithLabelValues(of.Name),
+		failed:   map[subjects.Code]prometheus.Counter{},
 	}
 
 	e.lastError.Store(new(string))
 	for _, code := range subjects.Codes() {
-		e.failed[code] = m.errors.WithLabelValues(name, strconv.Itoa(int(code)))
+		e.failed[code] = m.errors.WithLabelValues(of.Name, strconv.Itoa(int(code)))
 	}
 
 	return e
 }
 
-// done counts an answered request. f is nil if it succeeded.
-func (e *endpoint) done(r *dispatch.Request, f *failure) {
+// String returns the name.
+func (e *endpoint) String() string { return e.Name }
+
+// Done counts an answered request.
+func (e *endpoint) Done(r *dispatch.Request, failed *subjects.Error) {
 	e.requests.Add(1)
 	e.total.Inc()
 
-	// Of one that waits for items, the time says nothing about the service.
+	// Skip requests that wait for items: their time says nothing about the service.
 	if r.Wait == nil {
-		took := r.Answered.Sub(r.Received)
+		took := r.Answered.Sub(r.Received) - r.Waited
 		e.nanoseconds.Add(int64(took))
 		e.seconds.Observe(took.Seconds())
 	}
 
-	if f == nil {
+	if failed == nil {
 		return
 	}
 
-	if f.Code != subjects.CodeNotFound { // an empty queue is nobody's fault
+	if failed.Code != subjects.CodeNotFound { // an empty queue is nobody's fault
 		e.errors.Add(1)
-		e.lastError.Store(&f.Text)
+		e.lastError.Store(&failed.Text)
 	}
 
-	e.failed[f.Code].Inc()
+	e.failed[failed.Code].Inc()
 }
 
-// endpoints finds the endpoint of a request.
-type endpoints struct {
-	all []*endpoint // as the grammar lists them
-
-	// byRequest is indexed by kind, verb and whether the subject has a priority.
-	byRequest [2][][2]*endpoint
-	// unknown counts requests that match no endpoint.
-	unknown *endpoint
-}
-
-func newEndpoints(m *metrics, g subjects.Grammar) *endpoints {
-	es := &endpoints{unknown: m.endpoint("unknown", "")}
-	for kind := range es.byRequest {
-		es.byRequest[kind] = make([][2]*endpoint, len(verbs))
-	}
-
-	for _, ge := range g.Endpoints() {
-		e := m.endpoint(ge.Name, ge.Subject)
-		e.verb = &verbs[ge.Verb]
-		es.all = append(es.all, e)
-		es.byRequest[ge.Kind][ge.Verb][oneIf(ge.HasPriority)] = e
-	}
-
-	return es
-}
-
-func (es *endpoints) of(r *subjects.Request) *endpoint {
-	return es.byRequest[r.Kind][r.Verb][oneIf(r.HasPriority)]
-}
+// Items counts the items of a request for several.
+func (e *endpoint) Items(n int) { e.items.Observe(float64(n)) }
 
 // answered returns the number of requests answered.
-func (es *endpoints) answered() int64 {
-	n := es.unknown.requests.Load()
-	for _, e := range es.all {
+func (b *Bridge) answered() int64 {
+	n := b.unknown.requests.Load()
+	for _, e := range b.endpoints {
 		n += e.requests.Load()
 	}
 	return n

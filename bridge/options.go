@@ -51,8 +51,9 @@ type Options struct {
 	NATSURL string
 	// NATSOptions are applied to the connection after the bridge's own: credentials,
 	// TLS, a name. The bridge overrides the connection's handlers (error, disconnect,
-	// reconnect, close), NoEcho and NoCallbacksAfterClientClose. It resolves and dials
-	// the servers unless a CustomDialer is set; shutdown waits for one that blocks.
+	// reconnect, close), CustomReconnectDelay, NoEcho and NoCallbacksAfterClientClose.
+	// It resolves and dials the servers unless a CustomDialer is set; shutdown waits for
+	// one that blocks.
 	NATSOptions []nats.Option
 	// QueueGroup is the NATS queue group of all bridges that share one store, so
 	// that each request goes to one of them. Default DefaultQueueGroup.
@@ -66,9 +67,8 @@ type Options struct {
 	Grammar subjects.Grammar
 	// Now is the clock by which leases end and items fall due. Default time.Now.
 	Now func() time.Time
-	// Exclusive promises that only this process uses DB, and only for this Keyspace.
-	// Run then refuses a store that holds other queues, or of which another process
-	// serves a copy.
+	// Exclusive promises that only this process uses DB, and only for this Keyspace. Run then
+	// refuses a store that holds other queues, or whose copy another process serves.
 	Exclusive bool
 	// Location describes for people where the store is. Other bridges show it if they
 	// serve the same subjects from another store.
@@ -80,6 +80,8 @@ type Options struct {
 
 	// Engine is the kind of the store, such as "embedded", for the statistics in service discovery.
 	Engine string
+	// Host is the name of this machine, likewise.
+	Host string
 
 	// HTTPAddr is the host:port that serves /healthz, /readyz, /metrics and /queues.
 	// Port 0 picks a free one, see Bridge.Addr. Empty disables HTTP.
@@ -87,10 +89,13 @@ type Options struct {
 	// HTTPTimeout limits one check of /readyz, and reading the queue lengths for
 	// /metrics; 1ms to 24h. Default DefaultHTTPTimeout.
 	HTTPTimeout time.Duration
-	// MetricQueues is how many queues of each kind /metrics shows of those that
-	// the bridge owns, longest first, at most 1,000,000; -1 shows none. Default
-	// DefaultMetricQueues.
+	// MetricQueues limits how many queues of each kind /metrics shows: the longest that the bridge
+	// owns, at most 1,000,000; -1 shows none. Default DefaultMetricQueues. As many queues have
+	// counters of their own, but at most subjects.MaxStatsQueues of both kinds together.
 	MetricQueues int
+	// Space, unless nil, is shown by /metrics, with Reserve, the bytes that the store keeps free.
+	Space   Space
+	Reserve int64
 
 	// Limits bound what the bridge does at a time. The defaults are the constants above. Requests
 	// over a limit get 429, and requests that take too long get 503.
@@ -114,13 +119,14 @@ type Options struct {
 // JetStreamOptions say how programs that were written for JetStream's pull consumers are served,
 // see package bridge/jetstream. Without LeafURL they are not.
 type JetStreamOptions struct {
-	// LeafURL is the leaf node port of a NATS server in the account of those programs, or those of
-	// several servers of one cluster, separated by commas.
+	// LeafURL is the leaf node port of a NATS server in the account of those programs, or a list of
+	// ports of one cluster, separated by commas.
 	LeafURL string
 	// Login is how to log in there, if not as the URL says.
 	Login leaf.Login
-	// TLS demands TLS, as a URL with tls:// does.
-	TLS *tls.Config
+	// TLS demands TLS, as a URL with tls:// does. It is called at each connect. Default nil: TLS is
+	// used if the server wants it.
+	TLS func() (*tls.Config, error)
 	// Memory is about how many bytes the connection takes at most; 0 is leaf.MostMemory.
 	Memory int
 }

@@ -22,9 +22,13 @@ import (
 // permissions and clients have all.
 func restricted(p *server.Permissions, o testenv.Options) testenv.Options {
 	o.NATS = func(s *server.Options) {
-		s.Users = []*server.User{{Username: "bridge", Password: "p", Permissions: p}, {Username: "client", Password: "p"}}
+		s.Users = []*server.User{
+			{Username: "bridge", Password: "p", Permissions: p},
+			{Username: "client", Password: "p"},
+		}
 		s.NoAuthUser = "client"
 	}
+
 	change := o.Bridge
 	o.Bridge = func(b *bridge.Options) {
 		b.NATSOptions = append(b.NATSOptions, nats.UserInfo("bridge", "p"))
@@ -32,46 +36,61 @@ func restricted(p *server.Permissions, o testenv.Options) testenv.Options {
 			change(b)
 		}
 	}
+
 	return o
 }
 
 // inboxesOnly lets the bridge publish only what it must.
 func inboxesOnly() *server.Permissions {
-	return &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"_INBOX.>", "raw.>", "_pqbridge.>"}}}
+	return &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: []string{"_INBOX.>", "raw.>", "_pqbridge.>"}},
+	}
 }
 
-// An item is pushed again if NATS refuses its reply, whatever subject the client chose,
-// and the failure is counted.
+// An item goes back if NATS refuses its reply, whatever subject the client chose, and the failure
+// is counted.
 func TestRefusedReplies(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, restricted(inboxesOnly(), testenv.Options{Engine: engine}))
 		c := dialRaw(t, e)
+
 		replies := []string{
-			"elsewhere", "Else.Where", "else.where", `quotes."x"`, `back\slash\n`, "apostrophe'", "größe.日本", "\x00\xff\x7f", ">", "a.*.b",
-			`Permissions."violation"`, "'", `to"_pqbridge.x"`, strings.Repeat("x", 2048), strings.Repeat("\x01", 2048), "_INBOX", "same", "same",
+			"elsewhere", "Else.Where", "else.where", `quotes."x"`, `back\slash\n`, "apostrophe'",
+			"größe.日本", "\x00\xff\x7f", ">", "a.*.b", `Permissions."violation"`, "'",
+			`to"_pqbridge.x"`, strings.Repeat("x", 2048), strings.Repeat("\x01", 2048), "_INBOX",
+			"same", "same",
 		}
+
 		h := nats.Header{subjects.HeaderPriority: {"7"}, "Trace": {"a", "b"}}
+
 		var want []string
 		for i := range replies {
 			push(t, e, "pq.jobs.push", h, fmt.Sprint(i))
-			push(t, e, "q.jobs.enqueue", nil, fmt.Sprint(i))
+			push(t, e, "q.jobs.push", nil, fmt.Sprint(i))
 			want = append(want, fmt.Sprint(i))
 		}
+
 		for _, reply := range replies {
-			c.write(message("pq.jobs.pop.min", reply, "", "") + message("q.jobs.dequeue", reply, "", "") +
-				message("pq.jobs.peek.min", reply, "", "") + message("pq.jobs.pop.fastest", reply, "", ""))
+			c.write(
+				message("pq.jobs.pop.min", reply, "", "") + message("q.jobs.pop", reply, "", "") +
+					message("pq.jobs.peek.min", reply, "", "") + message("pq.jobs.pop.fastest",
+					reply, "", ""))
 		}
+
 		n := len(replies)
-		wantQueued(t, e, int64(n))
 		wantMetric(t, e.Bridge, "pq_reply_failures_total", float64(4*n))
 		wantMetric(t, e.Bridge, "pq_nats_errors_total", float64(4*n))
 		wantMetric(t, e.Bridge, `pq_requests_total{operation="pop-min"}`, float64(n))
-		for _, subject := range []string{"pq.jobs.pop.min", "q.jobs.dequeue"} {
+		// After all pops: an item is back a moment after its failure counts.
+		wantQueued(t, e, int64(n))
+
+		for _, subject := range []string{"pq.jobs.pop.min", "q.jobs.pop"} {
 			got := map[string]bool{}
 			for range n {
 				m := ok(t, e, subject, nil, "")
 				got[string(m.Data)] = true
-				if strings.HasPrefix(subject, "pq") && (m.Header.Get(subjects.HeaderPriority) != "7" || len(m.Header["Trace"]) != 2) {
+				if strings.HasPrefix(subject, "pq") &&
+					(m.Header.Get(subjects.HeaderPriority) != "7" || len(m.Header["Trace"]) != 2) {
 					t.Errorf("%q came back with %v", m.Data, m.Header)
 				}
 			}
@@ -88,41 +107,52 @@ func TestRefusedReplies(t *testing.T) {
 func TestRefusedReplyAtTheEnd(t *testing.T) {
 	e := start(t, restricted(inboxesOnly(), testenv.Options{}))
 	push(t, e, "pq.jobs.push", nil, "stays")
+
 	for range harness.Times(3, 20) {
 		publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
 		ok(t, e, "pq.jobs.len", nil, "") // the bridge has it
 		must(t, e.Bridge.Stop())
+
 		wantQueued(t, e, 1)
+
 		e.Bridge = newBridge(e)
 	}
 }
 
-// A delivered item is not pushed again because other replies to the same subject were
-// refused: it would come twice.
+// A delivered item does not go back because other replies to the same subject were refused: it
+// would come twice.
 func TestSomeRepliesRefused(t *testing.T) {
 	p := &server.Permissions{
 		Publish: &server.SubjectPermission{Allow: []string{"_pqbridge.>"}},
 		// The server counts the second request for as much as a reply.
 		Response: &server.ResponsePermission{MaxMsgs: 2, Expires: time.Minute},
 	}
+
 	e := start(t, restricted(p, testenv.Options{}))
 	c := dialRaw(t, e)
+
 	var delivered []string
-	for i, second := range []string{"pq.jobs.pop.min", "pq.jobs.peek.min", "pq.jobs.len", "pq.jobs.nonsense", "pq.empty.pop.min"} {
+	for i, second := range []string{
+		"pq.jobs.pop.min", "pq.jobs.peek.min", "pq.jobs.len", "pq.jobs.nonsense",
+		"pq.empty.pop.min",
+	} {
 		first := fmt.Sprint(i)
 		push(t, e, "pq.jobs.push", nil, first)
 		// Both requests are there before one is answered, so one answer is refused.
 		reply := "raw.twice." + first
 		c.write(message("pq.jobs.pop.min", reply, "", "") + message(second, reply, "", ""))
+
 		if c.next().payload == first {
 			delivered = append(delivered, first)
 		}
 		wantMetric(t, e.Bridge, "pq_reply_failures_total", float64(i+1))
+
 		e.Request("pq.jobs.pop.min", nil, nil) // the next one finds the queue empty
 	}
 	if len(delivered) == 0 {
 		t.Error("no item was delivered")
 	}
+
 	restart(t, e) // any item to push again has been pushed by then
 	for _, value := range popAll(t, e, "pq.jobs.pop.min") {
 		if slices.Contains(delivered, value) {
@@ -131,8 +161,8 @@ func TestSomeRepliesRefused(t *testing.T) {
 	}
 }
 
-// The NATS client reports a refusal from a goroutine of its own. However late that is,
-// the item is pushed again.
+// An item goes back however late the NATS client reports the refusal, which it does from a
+// goroutine of its own.
 func TestRefusalHeardLate(t *testing.T) {
 	log := newStuckLog("NATS refused a reply")
 	e := start(t, restricted(inboxesOnly(), testenv.Options{
@@ -142,9 +172,11 @@ func TestRefusalHeardLate(t *testing.T) {
 	publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
 	<-log.begun
 	publish(t, e, "pq.jobs.pop.min", "elsewhere.too", "")
+
 	for range 300 { // many confirmed replies
 		ok(t, e, "pq.jobs.len", nil, "")
 	}
+
 	close(log.free)
 	wantQueued(t, e, 2)
 }
@@ -154,6 +186,7 @@ func TestRefusalsAmongOtherErrors(t *testing.T) {
 	e := start(t, restricted(inboxesOnly(), testenv.Options{}))
 	c := dialRaw(t, e)
 	push(t, e, "pq.jobs.push", nil, "stays")
+
 	for i := range 20 {
 		c.write(message("pq.jobs.pop.min", "elsewhere", "", ""))
 		c.write(message("pq.jobs.push", "raw.0", "NATS/1.0\r\nno colon\r\n\r\n", "x"))
@@ -170,14 +203,18 @@ func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 	pushNumbers(t, e, "pq.jobs.push", n)
 	inbox := nats.NewInbox()
 	replies := subscribe(t, e.Conn, inbox)
+
 	for range n / 2 {
 		publish(t, e, "pq.jobs.pop.min", inbox, "")
 	}
 	must(t, e.Conn.FlushTimeout(testenv.Patience))
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
+
 	testenv.Eventually(t, e.Conn.Flush)
+
 	ok(t, e, "pq.jobs.len", nil, "")
+
 	seen := map[string]int{}
 	for {
 		m, err := replies.NextMsg(time.Millisecond)
@@ -185,11 +222,14 @@ func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 			break
 		}
 		must(t, err)
+
 		seen[string(m.Data)]++
 	}
+
 	for _, value := range popAll(t, e, "pq.jobs.pop.min") {
 		seen[value]++
 	}
+
 	for value, times := range seen {
 		if times > 1 {
 			t.Errorf("%q came %d times", value, times)
@@ -197,45 +237,65 @@ func TestUnconfirmedWhenNATSGoes(t *testing.T) {
 	}
 }
 
-// An operator takes permissions away, before the bridge starts or while it runs, and gives them back. NATS does not make
-// the subscriptions again that it has ended, but on a new connection. What is permitted works meanwhile.
+// A bridge serves again once an operator gives permissions back that were missing at the start or
+// taken away later. Meanwhile it serves what is permitted.
 func TestPermissionsComeBack(t *testing.T) {
 	less := inboxesOnly()
 	less.Subscribe = &server.SubjectPermission{Deny: []string{"pq.>", "_PQ.>"}}
 	change := func(e *testenv.Env, p *server.Permissions) {
 		e.NATS.Change(func(o *server.Options) { restricted(p, testenv.Options{}).NATS(o) })
 	}
-	o := restricted(less, testenv.Options{Stopped: true})
+	var log syncLog
+
+	o := restricted(less, testenv.Options{
+		Stopped: true,
+		Bridge:  func(o *bridge.Options) { o.Logger = log.logger() },
+	})
+
 	e := start(t, o)
 	e.NATS.Start()
 	e.Bridge = e.StartBridge()
 	notReady(t, e.Bridge, "pq.>")
 	e.Conn = e.Connect()
-	push(t, e, "q.jobs.enqueue", nil, "permitted")
+	push(t, e, "q.jobs.push", nil, "permitted")
 	change(e, inboxesOnly())
 	e.NATS.Restart()
 	e.Bridge.WaitReady()
+
 	testenv.Eventually(t, e.Conn.Flush)
+
 	push(t, e, "pq.jobs.push", nil, "a")
 
 	change(e, less)
 	e.NATS.Reload()
-	notReady(t, e.Bridge, "pq.>")
-	push(t, e, "q.jobs.enqueue", nil, "served as ever")
+	notReady(t, e.Bridge, "nats: Permissions Violation for Subscription to pq.>")
+
+	wantMetric(t, e.Bridge, "pq_ready", 0)
+
+	push(t, e, "q.jobs.push", nil, "served as ever")
 	e.Bridge.AskAgain() // before it is permitted
 	notReady(t, e.Bridge, "pq.>")
-	publish(t, e, "q.jobs.peek", "elsewhere", "") // once this is refused, it has heard of _PQ.>, too
+	// Once this is refused, it has heard of _PQ.>, too.
+	publish(t, e, "q.jobs.peek", "elsewhere", "")
+
 	wantMetric(t, e.Bridge, "pq_reply_failures_total", 1)
 
 	change(e, inboxesOnly())
 	e.NATS.Reload()
 	e.Bridge.AskAgain()
 	e.Bridge.WaitReady()
+
+	wantMetric(t, e.Bridge, "pq_ready", 1)
+
+	e.Bridge.AskAgain() // which denied nothing
+	must(t, log.says(`msg="NATS permits requests again" subjects=[pq.>]`))
 	wantPopped(t, e, "pq.jobs.pop.min", "a")
+
 	push(t, e, "pq.jobs.push", nil, "b")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), "")
 	wantMetric(t, e.Bridge, noResponders, 1)
 	wantPopped(t, e, "pq.jobs.pop.min", "b")
+
 	serving, _ := e.Bridge.Subscriptions()
 	if slices.ContainsFunc(serving, func(s *nats.Subscription) bool { return !s.IsValid() }) {
 		t.Error("the bridge still counts on subscriptions that have ended")

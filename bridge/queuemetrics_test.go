@@ -17,57 +17,84 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+// /metrics counts deliveries and repeated ones, and says how many items of a queue are in each
+// state and how old the oldest ready one is.
 func TestMetricsOfLeases(t *testing.T) {
 	clock := newSteppedClock()
 	clock.step(-time.Hour)
 	e := start(t, testenv.Options{Bridge: clock.options})
+
 	for _, value := range []string{"a", "b", "c"} {
 		push(t, e, "pq.jobs.push", nil, value)
-		push(t, e, "q.jobs.enqueue", nil, value)
+		push(t, e, "q.jobs.push", nil, value)
 	}
-	ack := leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
+
+	ack := leaseOne(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
 	e.Request(ack, nil, []byte("-NAK"))
-	leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
-	delayed := leased(t, e, "pq.jobs.pop.max", `{"ack_wait":"1h"}`, "c")
+	leaseOne(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
+	delayed := leaseOne(t, e, "pq.jobs.pop.max", `{"ack_wait":"1h"}`, "c")
 	e.Request(delayed, nil, []byte("-NAK 1h"))
 
 	wantMetric(t, e.Bridge, "pq_deliveries_total", 3)
 	wantMetric(t, e.Bridge, "pq_redeliveries_total", 1)
-	for name, want := range map[string][2]float64{"length": {1, 3}, "leased": {1, 0}, "delayed": {1, 0}} {
+
+	for name, want := range map[string][2]float64{
+		"length":  {1, 3},
+		"leased":  {1, 0},
+		"delayed": {1, 0},
+	} {
 		wantMetric(t, e.Bridge, `pq_queue_`+name+`{kind="priority",queue="jobs"}`, want[0])
 		wantMetric(t, e.Bridge, `pq_queue_`+name+`{kind="fifo",queue="jobs"}`, want[1])
 	}
+
 	age, err := metric(e.Bridge, `pq_queue_oldest_seconds{kind="priority",queue="jobs"}`)
 	if most := 2 * time.Hour; err != nil || age < time.Hour.Seconds() || age > most.Seconds() {
 		t.Errorf("the oldest item is %v s old, %v: want an hour", age, err)
 	}
 
-	leased(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "b")
+	leaseOne(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "b")
 	wantMetric(t, e.Bridge, `pq_queue_oldest_seconds{kind="priority",queue="jobs"}`, 0)
 
-	wantMetric(t, e.Bridge, `pq_request_items_count{operation="dequeue"}`, 0)
-	must(t, e.Conn.PublishRequest("q.jobs.dequeue", e.Conn.NewRespInbox(), []byte(`{"batch":3}`)))
-	wantMetric(t, e.Bridge, `pq_request_items_count{operation="dequeue"}`, 1)
-	wantMetric(t, e.Bridge, `pq_request_items_sum{operation="dequeue"}`, 3)
+	wantMetric(t, e.Bridge, `pq_request_items_count{operation="fifo-pop"}`, 0)
+	must(t, e.Conn.PublishRequest("q.jobs.pop", e.Conn.NewRespInbox(), []byte(`{"batch":3}`)))
+	wantMetric(t, e.Bridge, `pq_request_items_count{operation="fifo-pop"}`, 1)
+	wantMetric(t, e.Bridge, `pq_request_items_sum{operation="fifo-pop"}`, 3)
 }
 
-// Each of several bridges shows the queues that it owns, and no other does. One that stops leaves its own to the others.
+// A queue shows in the metrics that it is paused, until the pause is over.
+func TestMetricsOfPauses(t *testing.T) {
+	e := start(t, testenv.Options{})
+	push(t, e, "pq.jobs.push", nil, "a")
+	wantMetric(t, e.Bridge, `pq_queue_paused{kind="priority",queue="jobs"}`, 0)
+
+	ok(t, e, "pq.jobs.config", nil, `{"pause_until":"2999-01-01T00:00:00Z"}`)
+	wantMetric(t, e.Bridge, `pq_queue_paused{kind="priority",queue="jobs"}`, 1)
+
+	ok(t, e, "pq.jobs.config", nil, `{"pause_until":"2001-01-01T00:00:00Z"}`)
+	wantMetric(t, e.Bridge, `pq_queue_paused{kind="priority",queue="jobs"}`, 0)
+}
+
+// Each of several bridges shows the queues that it owns, and no other does. One that stops leaves
+// its own to the others.
 func TestOwnersShowQueues(t *testing.T) {
 	eachShared(t, func(t *testing.T, engine testenv.Engine) {
 		e := testenv.New(t, testenv.Options{Engine: engine})
 		second := e.StartBridge()
-		together(t, e.Bridge, second)
+		waitForPeers(t, e.Bridge, second)
 		const queues = 20
+
 		for i := range queues {
 			push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "a")
 		}
 
-		// shown returns how many times each length is shown, and how many of them by the second bridge.
+		// shown returns how many times each length is shown, and how many of them by the second
+		// bridge.
 		shown := func() (times map[string]int, bySecond int) {
 			times = map[string]int{}
 			for n, b := range []*testenv.Bridge{e.Bridge, second} {
 				_, body, err := b.Get("/metrics")
 				must(t, err)
+
 				for line := range strings.Lines(string(body)) {
 					if strings.HasPrefix(line, "pq_queue_length{") {
 						times[line]++
@@ -75,6 +102,7 @@ func TestOwnersShowQueues(t *testing.T) {
 					}
 				}
 			}
+
 			return times, bySecond
 		}
 		testenv.Eventually(t, func() error {
@@ -84,26 +112,31 @@ func TestOwnersShowQueues(t *testing.T) {
 					return fmt.Errorf("%d bridges show %s", n, line)
 				}
 			}
+
 			if len(times) != queues || bySecond == 0 || bySecond == queues {
-				return fmt.Errorf("%d queues are shown, %d of them by the second bridge", len(times), bySecond)
+				return fmt.Errorf("%d queues are shown, %d of them by the second bridge",
+					len(times), bySecond)
 			}
+
 			return nil
 		})
 
 		must(t, e.Bridge.Stop())
 		for i := range queues {
-			wantMetric(t, second, fmt.Sprintf(`pq_queue_length{kind="priority",queue="jobs-%d"}`, i), 1)
+			length := fmt.Sprintf(`pq_queue_length{kind="priority",queue="jobs-%d"}`, i)
+			wantMetric(t, second, length, 1)
 		}
 	})
 }
 
-// Scrapes that come together, or soon after one that took long, read the lengths once: all of a kind in
-// two round trips to the store, for the names, then for all lengths.
+// Scrapes at the same time, or soon after a slow one, read the lengths once: each kind in two round
+// trips to the store, one for the names and one for the lengths.
 func TestScrapesShareFigures(t *testing.T) {
 	const queues = 20
 	begun, free := make(chan struct{}), make(chan struct{})
 	var held atomic.Bool
 	begin := sync.OnceFunc(func() { close(begun) })
+
 	slow := hooked{read: func(ctx context.Context) error {
 		if held.Load() {
 			if bytes.Contains(debug.Stack(), []byte("queueCollector")) { // the sweeper reads, too
@@ -113,6 +146,7 @@ func TestScrapesShareFigures(t *testing.T) {
 		}
 		return nil
 	}}
+
 	var store *countkv.DB
 	e := start(t, testenv.Options{
 		Wrap: func(db kv.Database) kv.Database {
@@ -121,12 +155,15 @@ func TestScrapesShareFigures(t *testing.T) {
 		},
 		Bridge: func(o *bridge.Options) { o.HTTPTimeout = testenv.Patience },
 	})
+
 	for i := range queues {
 		push(t, e, fmt.Sprintf("pq.jobs-%d.push", i), nil, "a")
-		push(t, e, fmt.Sprintf("q.jobs-%d.enqueue", i), nil, "a")
+		push(t, e, fmt.Sprintf("q.jobs-%d.push", i), nil, "a")
 	}
+
 	store.Take()
 	held.Store(true)
+
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
@@ -136,11 +173,14 @@ func TestScrapesShareFigures(t *testing.T) {
 			}
 		})
 	}
+
 	<-begun
-	time.AfterFunc(500*time.Millisecond, func() { close(free) }) // it is shown for ten times as long
+	// It is shown for ten times as long.
+	time.AfterFunc(500*time.Millisecond, func() { close(free) })
 	wg.Wait()
 	want, reads := countkv.Cost{Reads: 1 + queues, Rounds: 2}, 0
 	costs := store.Take()
+
 	for _, cost := range costs {
 		if cost == want {
 			reads++

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,14 +14,15 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
+	"github.com/pqbridge/pqbridge/bridge/requests"
 	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// New checks the options and opens the HTTP listener. Call Close if Run will not be called. It
-// returns the errors of Options.Validate, or that of the listener.
+// New checks the options and opens the HTTP listener. Call Close if Run will not be called. The
+// error comes from Options.Validate or from the listener.
 func New(o Options) (*Bridge, error) {
 	o = o.WithDefaults()
 	o.Logger = withDetails(o.Logger)
@@ -29,27 +31,28 @@ func New(o Options) (*Bridge, error) {
 	}
 
 	b := &Bridge{
-		options: o, grammar: o.Grammar, quiet: newQuietLogs(o.Logger),
+		options: o, quiet: newQuietLog(o.Logger),
 		id: nuid.Next(), created: time.Now().UTC(),
 		metrics: newMetrics(), closed: make(chan struct{}),
 	}
 
-	b.encoders.New = func() any { return new(encoder) }
-	b.spans.New = func() any { return new([]fdbpq.Op) }
-	b.repliers.New = func() any { return new(clientReplier) }
 	b.cable = newCable(b.backlog)
-	b.endpoints = newEndpoints(b.metrics, o.Grammar)
 	b.notServing("starting: the store has not answered yet")
 
 	// The dispatcher first, because the others give it work. It calls them only once it runs.
 	b.dispatcher = b.newDispatcher()
-	b.inspector = newInspector(&b.options, b.dispatcher)
-	b.waits = newWaits(b.dispatcher)
 	b.outbox = b.newOutbox()
 	b.peers = b.newPeers()
+	b.handler = b.newHandler()
 	b.jetStream = b.newJetStream()
 	b.sources = b.newSources()
-	b.metrics.registry.MustRegister(sourceMetrics{b.sources})
+	b.metrics.registry.MustRegister(collector(b.collectSources))
+	if o.MetricQueues >= 0 {
+		b.metrics.registry.MustRegister(collector(b.collectTraffic))
+	}
+	if o.Space != nil {
+		b.metrics.registry.MustRegister(collector(b.collectStore))
+	}
 	b.registerGauges()
 
 	var err error
@@ -74,7 +77,7 @@ func (b *Bridge) Addr() string { return b.web.Addr() }
 // all its goroutines have ended, within the shutdown timeout unless the store takes longer to
 // cancel a batch. One goroutine may outlive it: an attempt to connect by a CustomDialer that does
 // not return. Call Run once. The error is nil after an orderly shutdown; otherwise it says why the
-// bridge could not start or continue, or what was left undone.
+// bridge could not start or continue, or how much it left undone.
 func (b *Bridge) Run(ctx context.Context) error {
 	// Accepted requests outlive ctx: see shutdown.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -84,6 +87,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	started := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}}
 	started.dispatcher.Go(func() { b.dispatcher.Run(work) })
 	started.others.Go(func() { b.outbox.Run(work) })
+	started.others.Go(func() { b.handler.Acts.Run(work) })
 
 	err := b.connect(ctx)
 	b.web.Start(started.failed) // after connect, because it uses the connection
@@ -119,10 +123,10 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 	o := &b.options
 	lanes := dispatch.Options{
 		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Limits: o.Limits,
-		MaxKept: o.maxKept(), PollEvery: o.pollEvery(),
-		Warn: b.quiet.store.warn,
+		MaxKept: o.maxKept(), PollEvery: o.pollEvery(), MetricQueues: o.MetricQueues,
+		Warn: b.quiet.warn,
 		BatchDone: func(operations int) {
-			b.inspector.batches.Add(1)
+			b.handler.Inspector.Batches.Add(1)
 			b.metrics.batchSize.Observe(float64(operations))
 		},
 		Owns: func(kind subjects.Kind, name string) bool {
@@ -154,7 +158,7 @@ func (b *Bridge) newSources() *sources.Sources {
 		Conn:       func() *nats.Conn { return b.nc },
 		Owns:       b.peers.Router.Owns,
 		Configured: b.options.Sources,
-		Warn:       b.quiet.nats.warn,
+		Warn:       b.quiet.warn,
 	})
 }
 
@@ -168,20 +172,22 @@ func (b *Bridge) newOutbox() *outbox.Outbox {
 		Patience:   min(natsPatience, b.options.ShutdownTimeout/4),
 		Stopping:   b.stopping.Load,
 		Failed:     b.replyFailed,
-		Stray:      newHandler(b).refuseAck,
+		Stray:      func(m *nats.Msg) { b.handler.RefuseAck(m) },
+		Relays:     func(subject string) bool { return strings.HasPrefix(subject, peers.Root) },
+		Tell:       func(fate string, tokens ...string) { b.peers.Router.Tell(fate, tokens...) },
 		Returned:   b.metrics.returned,
 		Lost:       func(items int) { b.metrics.lostItems.Add(float64(items)) },
 		Logger:     b.options.Logger,
-		WarnLost:   b.quiet.lost.warn,
+		WarnLost:   b.quiet.warn,
 	})
 }
 
 // newPeers gives package peers what it needs of the bridge.
 func (b *Bridge) newPeers() *peers.Peers {
-	o, h := &b.options, newHandler(b)
+	o := &b.options
 	return peers.New(peers.Config{
 		Self: peers.Self{
-			ID: b.id, Group: o.QueueGroup, Subjects: b.grammar.Wildcards(),
+			ID: b.id, Group: o.QueueGroup, Subjects: o.Grammar.Wildcards(),
 			Exclusive: o.Exclusive, Location: o.Location, Started: b.created,
 		},
 		Shared:     o.DB.Traits().Shared,
@@ -197,11 +203,40 @@ func (b *Bridge) newPeers() *peers.Peers {
 		Conn:          func() *nats.Conn { return b.nc },
 		Online:        b.online.Load,
 		Flush:         b.flush,
-		Receive:       h.receive,
-		Cancel:        b.waits.end,
+		Receive:       func(m *nats.Msg, from peers.Origin) { b.handler.Receive(m, from) },
+		Cancel:        func(key string) { b.handler.Waits.End(key) },
+		Relay:         requests.Relay,
+		Settle:        b.outbox.Settle,
 		Forwarded:     b.metrics.forwarded.Inc,
 		Logger:        o.Logger,
-		Warn:          b.quiet.nats.warn,
+		Warn:          b.quiet.warn,
+	})
+}
+
+// newHandler gives package requests what it needs of the bridge.
+func (b *Bridge) newHandler() *requests.Handler {
+	o := &b.options
+	b.unknown = b.metrics.endpoint(subjects.Endpoint{Name: "unknown"})
+	return requests.New(requests.Config{
+		Grammar: o.Grammar, DB: o.DB, Keyspace: o.Keyspace, Now: o.Now,
+		RequestTimeout: o.RequestTimeout,
+		Dispatcher:     b.dispatcher,
+		Outbox:         b.outbox,
+		Peers:          b.peers,
+		MaxPayload:     func() int64 { return b.nc.MaxPayload() },
+		Endpoint: func(of subjects.Endpoint) requests.Endpoint {
+			e := b.metrics.endpoint(of)
+			b.endpoints = append(b.endpoints, e)
+			return e
+		},
+		Unknown:     b.unknown,
+		Delivered:   b.metrics.delivered,
+		Duplicate:   b.metrics.duplicates.Inc,
+		Refused:     b.metrics.noteRefused,
+		Unanswered:  b.metrics.unanswered.Inc,
+		ReplyFailed: b.replyFailed,
+		Logger:      o.Logger,
+		Warn:        b.quiet.warn,
 	})
 }
 
@@ -211,13 +246,16 @@ func (b *Bridge) newWeb() (*web.Server, error) {
 	server, err := web.New(web.Config{
 		Addr: o.HTTPAddr, Timeout: o.HTTPTimeout,
 		Ready:  b.notReady,
-		Queues: b.inspector.listStored, Info: b.inspector.info,
+		Queues: b.handler.Inspector.List, Info: b.handler.Inspector.Info,
 		Registry: b.metrics.registry,
 		DB:       o.DB, Keyspace: o.Keyspace, MetricQueues: o.MetricQueues,
-		Owns:    b.peers.Router.Owns,
-		Owners:  b.peers.Router.Bridges,
-		Failure: pageFailure,
-		Warn:    b.quiet.store.warn,
+		Owns:   b.peers.Router.Owns,
+		Owners: b.peers.Router.Bridges,
+		Failure: func(err error) (code int, text string) {
+			told := requests.Failure(err)
+			return int(told.Code), told.Text
+		},
+		Warn: b.quiet.warn,
 	})
 	if err != nil {
 		return nil, optionError("HTTPAddr", o.HTTPAddr, "an address to listen on: "+err.Error())
@@ -229,53 +267,65 @@ func (b *Bridge) newWeb() (*web.Server, error) {
 // registerGauges adds to /metrics what the parts of the bridge count themselves.
 func (b *Bridge) registerGauges() {
 	auto := promauto.With(b.metrics.registry)
-	gauge := func(name, help string, value func() int64) {
-		float := func() float64 { return float64(value()) }
-		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, float)
-	}
-
-	counter := func(name, help string, value func() int64) {
-		float := func() float64 { return float64(value()) }
-		auto.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, float)
-	}
-
 	d := b.dispatcher
+	auto.NewGauge(prometheus.GaugeOpts{
+		Name: "pq_build_info", Help: "1, with the version of pqbridge and the kind of its store.",
+		ConstLabels: prometheus.Labels{"version": b.options.Version, "engine": b.options.Engine},
+	}).Set(1)
 
-	gauge("pq_pending_requests", "Requests that wait or run.",
-		func() int64 { n, _ := d.Pending(); return n })
-	gauge("pq_pending_bytes", "Bytes of the requests that wait or run.",
-		func() int64 { _, n := d.Pending(); return n })
-	gauge("pq_waiters", "Pops that wait for items.", func() int64 { return int64(d.Waiters()) })
-	gauge("pq_bridges",
-		"Bridges that share the queues as far as this one knows, itself included.",
-		func() int64 { return int64(b.peers.Router.Count()) })
-	gauge("pq_nats_connected", "1 if connected to NATS.",
-		func() int64 { return int64(oneIf(b.online.Load())) })
-	gauge("pq_serving", "1 if subscribed to requests.",
-		func() int64 { return int64(oneIf(b.servingReady() == nil)) })
+	for _, gauge := range []struct {
+		name, help string
+		value      func() int64
+	}{
+		{"pq_pending_requests", "Requests that wait or run.",
+			func() int64 { n, _ := d.Pending(); return n }},
+		{"pq_pending_bytes", "Bytes of the requests that wait or run.",
+			func() int64 { _, n := d.Pending(); return n }},
+		{"pq_waiters", "Pops that wait for items.",
+			func() int64 { return int64(d.Waiters()) }},
+		{"pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",
+			func() int64 { return int64(b.peers.Router.Count()) }},
+		{"pq_nats_connected", "1 if connected to NATS.",
+			func() int64 { return int64(oneIf(b.online.Load())) }},
+		{"pq_serving", "1 if subscribed to requests.",
+			func() int64 { return int64(oneIf(b.servingReady() == nil)) }},
+		{"pq_ready", "1 if ready, as far as is known without asking NATS and the store: /readyz " +
+			"asks them, and says why not.",
+			func() int64 { return int64(oneIf(b.knownReady())) }},
+	} {
+		opts := prometheus.GaugeOpts{Name: gauge.name, Help: gauge.help}
+		auto.NewGaugeFunc(opts, func() float64 { return float64(gauge.value()) })
+	}
 
-	counter("pq_sweeps_total",
-		"Transactions that did what had fallen due in queues that nobody asked.",
-		d.Sweeper().Sweeps)
-	counter("pq_conflicts_total", "Attempts at batches that failed because another transaction "+
-		"changed what they read, and were repeated.", d.Conflicts)
-	counter("pq_dropped_total",
-		"Messages dropped by the NATS client because the bridge fell behind.", b.dropped)
-
-	counter("pq_expired_total", "Items that were removed because they had expired.",
-		func() int64 { return d.Removed().Expired })
-	counter("pq_dead_total", "Items that moved to a dead-letter queue.",
-		func() int64 { return d.Removed().Dead })
-	counter("pq_discarded_total", "Items that were discarded to make room for others, because of "+
-		"a limit of their queue.", func() int64 { return d.Removed().Discarded })
-
-	counter("pq_schedule_fired_total", "Items that schedules have pushed.",
-		func() int64 { return d.Removed().Fired })
-	counter("pq_schedule_skipped_total", "Times of schedules without an item, because they were "+
-		"missed or the item before was still there.",
-		func() int64 { return d.Removed().Skipped })
-	auto.NewCounterFunc(prometheus.CounterOpts{
-		Name: "pq_schedule_late_seconds_total",
-		Help: "How much later than their times schedules have pushed items, summed up.",
-	}, func() float64 { return d.Removed().Late.Seconds() })
+	for _, counter := range []struct {
+		name, help string
+		value      func() float64
+	}{
+		{"pq_sweeps_total",
+			"Transactions that did what had fallen due in queues that nobody asked.",
+			func() float64 { return float64(d.Sweeper().Sweeps()) }},
+		{"pq_conflicts_total", "Attempts at batches that failed because another transaction " +
+			"changed what they read, and were repeated.",
+			func() float64 { return float64(d.Conflicts()) }},
+		{"pq_dropped_total", "Messages dropped by the NATS client because the bridge fell behind.",
+			func() float64 { return float64(b.dropped()) }},
+		{"pq_expired_total", "Items that were removed because they had expired.",
+			func() float64 { return float64(d.Removed().Expired) }},
+		{"pq_dead_total", "Items that moved to a dead-letter queue.",
+			func() float64 { return float64(d.Removed().Dead) }},
+		{"pq_discarded_total", "Items that were discarded to make room for others, because of a " +
+			"limit of their queue.",
+			func() float64 { return float64(d.Removed().Discarded) }},
+		{"pq_schedule_fired_total", "Items that schedules have pushed.",
+			func() float64 { return float64(d.Removed().Fired) }},
+		{"pq_schedule_skipped_total", "Times of schedules without an item, because they were " +
+			"missed or the item before was still there.",
+			func() float64 { return float64(d.Removed().Skipped) }},
+		{"pq_schedule_late_seconds_total",
+			"How much later than their times schedules have pushed items, summed up.",
+			func() float64 { return d.Removed().Late.Seconds() }},
+	} {
+		opts := prometheus.CounterOpts{Name: counter.name, Help: counter.help}
+		auto.NewCounterFunc(opts, counter.value)
+	}
 }

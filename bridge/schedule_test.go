@@ -11,26 +11,25 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/schedule"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// scheduled sends a change of a schedule, and returns the record of the reply.
-func scheduled(t *testing.T, e *testenv.Env, queue, payload string) schedule.Record {
+// setSchedule sends a change of a schedule, and returns the record of the reply.
+func setSchedule(t *testing.T, e *testenv.Env, queue, payload string) schedule.Record {
 	t.Helper()
-	record, err := subjects.ParseReply[schedule.Record](ok(t, e, queue+".schedule", nil, payload).Data)
-	must(t, err)
-	return record
+	return parsed[schedule.Record](t, e, queue+".schedule", payload)
 }
 
-func listed(t *testing.T, e *testenv.Env, queue string) []*schedule.Record {
+// listSchedules returns the first page of the schedules of a queue.
+func listSchedules(t *testing.T, e *testenv.Env, queue string) []*schedule.Record {
 	t.Helper()
-	list, err := subjects.ParseReply[subjects.ScheduleList](ok(t, e, queue+".schedules", nil, "").Data)
-	must(t, err)
-	return list.Schedules
+	return parsed[subjects.ScheduleList](t, e, queue+".schedules", "").Schedules
 }
 
+// A schedule can be set, paused, run at once, listed and removed, and pushes items when its time is
+// there.
 func TestSchedule(t *testing.T) {
 	clock := newSteppedClock()
 	each(t, func(t *testing.T, e *testenv.Env) {
@@ -39,68 +38,98 @@ func TestSchedule(t *testing.T) {
 			if kind.queue == "pq.jobs" {
 				priority = `"priority":5,`
 			}
-			set := scheduled(t, e, kind.queue, `{"id":"nightly","cron":"0 3 * * *","zone":"Europe/Berlin",`+priority+`"value":"aGk=","headers":{"A":["b"],"Pq-Group":["g"]}}`)
+
+			set := setSchedule(t, e, kind.queue,
+				`{"id":"nightly","cron":"0 3 * * *","zone":"Europe/Berlin",`+priority+
+					`"value":"aGk=","headers":{"A":["b"],"Pq-Group":["g"]}}`)
 			if left := set.Next.Sub(clock.now()); left <= 0 || left > 26*time.Hour {
 				t.Errorf("next %v", set.Next)
 			}
-			same(t, "paused", scheduled(t, e, kind.queue, `{"id":"nightly","paused":true}`).Next.IsZero(), true)
-			ran := scheduled(t, e, kind.queue, `{"id":"nightly","run":true}`)
-			same(t, "run", fmt.Sprint(ran.Fired, ran.Last.IsZero(), ran.Next.IsZero()), "1 false true")
+
+			paused := setSchedule(t, e, kind.queue, `{"id":"nightly","paused":true}`)
+			same(t, "paused", paused.Next.IsZero(), true)
+
+			ran := setSchedule(t, e, kind.queue, `{"id":"nightly","run":true}`)
+			same(t, "run", fmt.Sprint(ran.Fired, ran.Last.IsZero(), ran.Next.IsZero()),
+				"1 false true")
+
 			m := ok(t, e, kind.pop, nil, "")
-			same(t, "item", fmt.Sprint(string(m.Data), m.Header["A"], m.Header["Pq-Group"], m.Header["Pq-Schedule"]), "hi[b] [g] [nightly]")
+			same(t, "item", fmt.Sprint(string(m.Data), m.Header["A"], m.Header["Pq-Group"],
+				m.Header["Pq-Schedule"]), "hi[b] [g] [nightly]")
+
 			if _, err := time.Parse(time.RFC3339, m.Header.Get("Pq-Scheduled-At")); err != nil {
 				t.Error(err)
 			}
+
 			if kind.queue == "pq.jobs" {
 				same(t, "priority", m.Header.Get("Pq-Priority"), "5")
 			}
-			list := listed(t, e, kind.queue)
-			same(t, "list", fmt.Sprint(len(list), list[0].ID, list[0].Paused, list[0].Next.IsZero(), list[0].Fired), "1nightlytrue true 1")
+
+			list := listSchedules(t, e, kind.queue)
+			same(t, "list", fmt.Sprint(len(list), list[0].ID, list[0].Paused, list[0].Next.IsZero(),
+				list[0].Fired), "1nightlytrue true 1")
 
 			// It comes when its time is there.
-			scheduled(t, e, kind.queue, `{"id":"often","every":"1m","overlap":"skip","if_missed":"skip"}`)
+			setSchedule(t, e, kind.queue,
+				`{"id":"often","every":"1m","overlap":"skip","if_missed":"skip"}`)
 			clock.step(time.Minute)
 			same(t, "due", ok(t, e, kind.pop, nil, "").Header.Get("Pq-Schedule"), "often")
 
-			same(t, "removed", string(ok(t, e, kind.queue+".unschedule", nil, `{"id":"often"}`).Data), `{"queue":"jobs","id":"often"}`)
+			wantAnswer(t, e, kind.queue+".unschedule", `{"id":"often"}`,
+				`{"queue":"jobs","id":"often"}`)
 			refused(t, e, 404, kind.queue+".unschedule", nil, []byte(`{"id":"often"}`))
 			refused(t, e, 404, kind.queue+".schedule", nil, []byte(`{"id":"often","run":true}`))
-			err := refused(t, e, 404, kind.queue+".schedule", nil, []byte(`{"id":"often","paused":true}`))
-			if !strings.Contains(err.Text, `"often": want the id of one that pq schedule ls lists`) {
+
+			err := refused(t, e, 404, kind.queue+".schedule", nil,
+				[]byte(`{"id":"often","paused":true}`))
+			const words = `"often": want the id of one that pq schedule ls lists`
+			if !strings.Contains(err.Text, words) {
 				t.Error(err)
 			}
-			same(t, "left", len(listed(t, e, kind.queue)), 1)
-			same(t, "next", scheduled(t, e, kind.queue, `{"id":"nightly","paused":false}`).Next.IsZero(), false)
+			same(t, "left", len(listSchedules(t, e, kind.queue)), 1)
+
+			resumed := setSchedule(t, e, kind.queue, `{"id":"nightly","paused":false}`)
+			same(t, "resumed", resumed.Next.IsZero(), false)
 		}
 	}, clock.options)
 }
 
+// The error of a bad request about schedules names the mistake, and no schedule changes.
 func TestScheduleBadInput(t *testing.T) {
 	e := start(t, testenv.Options{})
-	good := scheduled(t, e, "pq.jobs", `{"id":"a","cron":"@daily"}`)
-	for payload, words := range map[string]string{
-		``:                                      `it is empty: want a JSON object with members of id, cron,`,
-		`{"id":"a","run":1}`:                    "run: 1: want true or false",
-		`{"id":"a","run":true,"cron":"@daily"}`: "run: want nothing else beside the id",
-		`{"id":"a"}`:                            "want cron or every to set one",
-		`{"id":"a","cron":"@daily","until":"2026-01-01T00:00:00Z"}`:             "until: 2026-01-01T00:00:00Z: the schedule has no time before that: want a later one",
-		`{"id":"a","every":"10s","until":"2026-01-01T00:00:00Z","paused":true}`: "until: ",
-		`{"id":"a","cron":"@dayly"}`:                                            `want five fields such as "0 3 * * *"`,
-		`{"id":"a","cron":"@daily","headers":{"Pq-Delay":["1s"]}}`:              `headers: "Pq-Delay": want none about the push itself but Pq-Group`,
-		`{"id":"a","cron":"@daily","headers":{"Nats-Msg-Id":["1"]}}`:            "want none about the push",
-		`{"id":"a","cron":"@daily","headers":{"nats-schedule":["1"]}}`:          "want none about the push",
-		`{"id":"a","cron":"@daily","headers":{"Pq-Group":["a","b"]}}`:           "headers: ",
-		`{"id":"a","cron":"@daily","headers":{"Nats-Rollup":["all"]}}`:          "headers: ",
-		`{"id":"a","cron":"@daily","headers":{"A":["b\r\nC: d"]}}`:              "values of one line",
-		`{"id":"a","cron":"@daily","headers":{"A b":["c"]}}`:                    "want a name of letters",
-		`{"id":"a","cron":"@daily","headers":{"Status":["409"]}}`:               "header Status without a value",
-		`{"id":"a","cron":"@daily","headers":{"Nats-Trace-Hop":["1"]}}`:         "it is not stored",
+	good := setSchedule(t, e, "pq.jobs", `{"id":"a","cron":"@daily"}`)
+
+	const daily = `{"id":"a","cron":"@daily",`
+	for _, test := range []struct{ payload, words string }{
+		{``, `it is empty: want a JSON object with members of id, cron,`},
+		{`{"id":"a","run":1}`, "run: 1: want true or false"},
+		{`{"id":"a","run":true,"cron":"@daily"}`, "run: want nothing else beside the id"},
+		{`{"id":"a"}`, "want cron or every to set one"},
+		{`{"id":"a","cron":"@dayly"}`, `want five fields such as "0 3 * * *"`},
+		{`{"id":"a","every":"10s","until":"2026-01-01T00:00:00Z","paused":true}`, "until: "},
+		{
+			daily + `"until":"2026-01-01T00:00:00Z"}`,
+			"until: 2026-01-01T00:00:00Z: the schedule has no time before that: want a later one",
+		},
+		{
+			daily + `"headers":{"Pq-Delay":["1s"]}}`,
+			`headers: "Pq-Delay": want none about the push itself but Pq-Group`,
+		},
+		{daily + `"headers":{"Nats-Msg-Id":["1"]}}`, "want none about the push"},
+		{daily + `"headers":{"nats-schedule":["1"]}}`, "want none about the push"},
+		{daily + `"headers":{"Pq-Group":["a","b"]}}`, "headers: "},
+		{daily + `"headers":{"Nats-Rollup":["all"]}}`, "headers: "},
+		{daily + `"headers":{"A":["b\r\nC: d"]}}`, "values of one line"},
+		{daily + `"headers":{"A b":["c"]}}`, "want a name of letters"},
+		{daily + `"headers":{"Status":["409"]}}`, "header Status without a value"},
+		{daily + `"headers":{"Nats-Trace-Hop":["1"]}}`, "it is not stored"},
 	} {
-		err := refused(t, e, 400, "pq.jobs.schedule", nil, []byte(payload))
-		if !strings.Contains(err.Text, words) {
-			t.Errorf("%s: %v: want %q", payload, err, words)
+		err := refused(t, e, 400, "pq.jobs.schedule", nil, []byte(test.payload))
+		if !strings.Contains(err.Text, test.words) {
+			t.Errorf("%s: %v: want %q", test.payload, err, test.words)
 		}
 	}
+
 	for payload, words := range map[string]string{
 		``:             `it is empty: want a JSON object with members of id`,
 		`{}x`:          "something comes after the object",
@@ -108,44 +137,62 @@ func TestScheduleBadInput(t *testing.T) {
 		`{"id":1}`:     `id: 1: want a text in quotes`,
 		`{"name":"a"}`: `unknown member "name": want a JSON object with members of id`,
 	} {
-		if err := refused(t, e, 400, "pq.jobs.unschedule", nil, []byte(payload)); !strings.Contains(err.Text, words) {
+		err := refused(t, e, 400, "pq.jobs.unschedule", nil, []byte(payload))
+		if !strings.Contains(err.Text, words) {
 			t.Errorf("%s: %v: want %q", payload, err, words)
 		}
 	}
-	if err := refused(t, e, 400, "q.jobs.schedule", nil, []byte(`{"id":"a","cron":"@daily","priority":5}`)); !strings.Contains(err.Text, "priority: 5: a FIFO queue has none") {
+	err := refused(t, e, 400, "q.jobs.schedule", nil,
+		[]byte(`{"id":"a","cron":"@daily","priority":5}`))
+	if !strings.Contains(err.Text, "priority: 5: a FIFO queue has none") {
 		t.Error(err)
 	}
+
 	refused(t, e, 400, "pq.jobs.schedules", nil, []byte(`{"before":"a"}`))
-	refused(t, e, 400, "pq.jobs.schedule", nats.Header{"Pq-Priority": {"1"}}, []byte(`{"id":"a","cron":"@daily"}`))
-	list := listed(t, e, "pq.jobs")
+	refused(t, e, 400, "pq.jobs.schedule", nats.Header{"Pq-Priority": {"1"}},
+		[]byte(`{"id":"a","cron":"@daily"}`))
+
+	list := listSchedules(t, e, "pq.jobs")
 	if len(list) != 1 || string(list[0].Encode()) != string(good.Encode()) {
 		t.Errorf("changed: %+v", list)
 	}
 
-	err := refused(t, e, 400, "pq.jobs.push", nats.Header{"Nats-Schedule": {"@every 5m"}}, []byte("x"))
-	if !errors.Is(err, subjects.ErrTiming) || !strings.Contains(err.Text, "the verb schedule sets") {
+	err = refused(t, e, 400, "pq.jobs.push", nats.Header{"Nats-Schedule": {"@every 5m"}},
+		[]byte("x"))
+	if !errors.Is(err, subjects.ErrTiming) ||
+		!strings.Contains(err.Text, "the verb schedule sets") {
 		t.Error(err)
 	}
 }
 
-// The list comes in pages of what fits into a reply, or of a limit, beside the lanes.
+// A list of schedules comes in pages, as large as a message or a limit allows, and does not go
+// through the lanes.
 func TestSchedulePages(t *testing.T) {
 	e := start(t, testenv.Options{})
 	value, err := json.Marshal(make([]byte, 30_000))
 	must(t, err)
+
 	for i := range 40 {
-		scheduled(t, e, "pq.jobs", fmt.Sprintf(`{"id":"%02d","cron":"@daily","value":%s}`, i, value))
+		setSchedule(t, e, "pq.jobs",
+			fmt.Sprintf(`{"id":"%02d","cron":"@daily","value":%s}`, i, value))
 	}
+
 	batches := e.Bridge.Batches()
-	for payload, want := range map[string]string{"": "26 00 25", `{"after":"25"}`: "14 26 ", `{"after":"25","limit":2}`: "2 26 27", `{"after":"x"}`: "0"} {
-		list, err := subjects.ParseReply[subjects.ScheduleList](ok(t, e, "pq.jobs.schedules", nil, payload).Data)
-		must(t, err)
+	for payload, want := range map[string]string{
+		"":                         "26 00 25",
+		`{"after":"25"}`:           "14 26 ",
+		`{"after":"25","limit":2}`: "2 26 27",
+		`{"after":"x"}`:            "0",
+	} {
+		list := parsed[subjects.ScheduleList](t, e, "pq.jobs.schedules", payload)
 		got := fmt.Sprint(len(list.Schedules))
+
 		if len(list.Schedules) > 0 {
 			next := ""
 			if list.Next != nil {
 				next = *list.Next
 			}
+
 			got += " " + list.Schedules[0].ID + " " + next
 			same(t, "value", len(list.Schedules[0].Value), 30_000)
 		}
@@ -153,5 +200,6 @@ func TestSchedulePages(t *testing.T) {
 	}
 	refused(t, e, 404, "pq.jobs.rank", nil, []byte(itemOf(fdbpq.ID{}.String(), "")))
 	same(t, "batches", e.Bridge.Batches(), batches)
-	refused(t, e, 400, "pq.jobs.schedule", nil, fmt.Appendf(nil, `{"id":"x","cron":"@daily","value":%q}`, strings.Repeat("aaaa", 11_000)))
+	refused(t, e, 400, "pq.jobs.schedule", nil,
+		fmt.Appendf(nil, `{"id":"x","cron":"@daily","value":%q}`, strings.Repeat("aaaa", 11_000)))
 }

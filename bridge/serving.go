@@ -16,10 +16,14 @@ import (
 )
 
 // serve serves until ctx ends, once the store has answered and while no other bridge conflicts with
-// this one. At other times it has no subscriptions to requests, so NATS delivers them to other
-// bridges or answers "no responders". It calls opened with the id of the store once that has
-// answered. The error says why this bridge cannot serve at all.
+// this one. At other times it answers service discovery alone, which says why it does not serve:
+// NATS delivers requests to other bridges or answers "no responders". It calls opened with the id
+// of the store once that has answered. The error says why this bridge cannot serve at all.
 func (b *Bridge) serve(ctx context.Context, opened func(store string)) error {
+	if err := b.listen(b.discoverable); err != nil {
+		return err
+	}
+
 	store, err := b.openStore(ctx)
 	if err == nil {
 		opened(store.ID)
@@ -73,6 +77,7 @@ func (b *Bridge) yield(ctx context.Context, store string) error {
 		if err := b.stopServing(ctx); err != nil {
 			b.options.Logger.Warn("not all subscriptions ended in time", "error", err)
 		}
+		return b.listen(b.discoverable)
 	case rival == "" && !serving:
 		b.options.Logger.Info("the other pqbridge is gone; serving again")
 		return b.startServing(ctx, store)
@@ -108,6 +113,9 @@ func (b *Bridge) notReady(ctx context.Context) (reasons []error) {
 // natsReady makes a round trip to the server.
 func (b *Bridge) natsReady(ctx context.Context) error {
 	if !b.online.Load() {
+		if why := b.away.Load(); why != nil {
+			return fmt.Errorf("nats: not connected: %s", *why)
+		}
 		return errors.New("nats: not connected")
 	}
 	if err := b.nc.FlushWithContext(ctx); err != nil {
@@ -129,7 +137,10 @@ func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 		cancel()
 
 		if err == nil {
-			b.logStore(store)
+			if store.New {
+				b.options.Logger.Info("a new store, or new key prefixes in it: there are no "+
+					"queues yet", "store", store.ID)
+			}
 			return store, nil
 		}
 		if isFinal(err) {
@@ -137,18 +148,12 @@ func (b *Bridge) openStore(ctx context.Context) (fdbpq.Store, error) {
 		}
 
 		if ctx.Err() == nil {
-			b.quiet.store.warn("the store cannot be opened yet; trying again", "error", err)
+			b.notServing("starting: the store cannot be opened yet: " + err.Error())
+			b.quiet.warn("the store cannot be opened yet; trying again", "error", err)
 		}
 		if err := backoff.Wait(ctx); err != nil {
 			return store, err
 		}
-	}
-}
-
-func (b *Bridge) logStore(store fdbpq.Store) {
-	if store.New {
-		b.options.Logger.Info("a new store, or new key prefixes in it: there are no queues yet",
-			"store", store.ID)
 	}
 }
 
@@ -162,16 +167,12 @@ func isFinal(err error) bool {
 
 // startServing subscribes to requests.
 func (b *Bridge) startServing(ctx context.Context, store string) error {
-	realm := append([]string{store, b.options.QueueGroup}, b.grammar.Wildcards()...)
+	realm := append([]string{store, b.options.QueueGroup}, b.options.Grammar.Wildcards()...)
 	if err := b.peers.Router.Join(strings.Join(realm, " ")); err != nil {
 		return err
 	}
 
-	subscriptions, err := b.subscribe()
-	b.serving.mu.Lock()
-	b.serving.subscriptions = subscriptions
-	b.serving.mu.Unlock()
-	if err != nil {
+	if err := b.listen(b.subscribe); err != nil {
 		return err
 	}
 
@@ -181,7 +182,7 @@ func (b *Bridge) startServing(ctx context.Context, store string) error {
 
 	b.peers.Members.Enter(peers.Serving)
 	if err := b.flush(ctx); err == nil { // else NATS gets the subscriptions on reconnect
-		b.options.Logger.Info("taking requests", "subjects", b.grammar.Wildcards())
+		b.options.Logger.Info("taking requests", "subjects", b.options.Grammar.Wildcards())
 	}
 
 	b.idle.Store(nil)
@@ -195,10 +196,19 @@ func (b *Bridge) flush(ctx context.Context) error {
 	return b.nc.FlushWithContext(ctx)
 }
 
+// listen notes the subscriptions that a function has made, also if it returns an error.
+func (b *Bridge) listen(subscribe func() ([]*nats.Subscription, error)) error {
+	made, err := subscribe()
+	b.serving.mu.Lock()
+	defer b.serving.mu.Unlock()
+	b.serving.subscriptions = append(b.serving.subscriptions, made...)
+	return err
+}
+
 // subscribe makes the subscriptions to requests. After an error it returns those made
 // before.
 func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
-	for _, subject := range b.grammar.Wildcards() {
+	for _, subject := range b.options.Grammar.Wildcards() {
 		subscription, err := b.subscribeTo(subject)
 		if err != nil {
 			return made, err
@@ -206,8 +216,7 @@ func (b *Bridge) subscribe() (made []*nats.Subscription, err error) {
 		made = append(made, subscription)
 	}
 
-	discovery, err := b.discoverable()
-	return append(made, discovery...), err
+	return made, nil
 }
 
 // stopServing ends what startServing began. When it returns, no more requests arrive
@@ -227,7 +236,12 @@ func (b *Bridge) askAgain() {
 		return // the next connection asks
 	}
 
-	for _, subject := range b.denials.takeAll() {
+	denied, permitted := b.denials.retry()
+	if len(permitted) > 0 {
+		b.options.Logger.Info("NATS permits requests again", "subjects", permitted)
+	}
+
+	for _, subject := range denied {
 		if err := b.requestAgain(subject); err != nil {
 			b.denials.add(subject, err.Error())
 		}
@@ -236,8 +250,8 @@ func (b *Bridge) askAgain() {
 	b.outbox.ListenAgain()
 }
 
-// requestAgain replaces the subscription to requests on a subject. What it has received is still
-// handled.
+// requestAgain replaces the subscription to requests on a subject. Messages that the old one has
+// received are still handled.
 func (b *Bridge) requestAgain(subject string) error {
 	again, err := b.subscribeTo(subject)
 	if err != nil {

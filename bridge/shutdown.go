@@ -19,14 +19,14 @@ import (
 // shutdown timeout if that is less.
 const natsPatience = 2 * time.Second
 
-// shutdown ends what Run started, within the shutdown timeout. Each step depends on those before
-// it. The reason is cause or, if that is nil, the end of ctx. It returns cause and what was left
-// undone.
+// shutdown ends everything that Run started, within the shutdown timeout. Each step depends on the
+// steps before it. The reason is cause or, if that is nil, the end of ctx. The error joins cause
+// and all that could not be finished.
 func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) error {
 	// From here on /readyz answers 503, so that no more traffic is sent here.
 	b.stopping.Store(true)
 	summary := &shutdownSummary{
-		b: b, cause: cause, began: time.Now(), before: b.endpoints.answered(),
+		b: b, cause: cause, began: time.Now(), before: b.answered(),
 	}
 
 	timeout := b.options.ShutdownTimeout
@@ -80,6 +80,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	// HTTP last: until here it can be asked about the shutdown.
 	b.web.Stop()
 	started.others.Wait()
+	b.handler.Acts.EndWindow()
 	return summary.end()
 }
 
@@ -112,16 +113,16 @@ func (b *Bridge) endDelivery(
 	return silence
 }
 
-// endRequests ends the lanes, once they have run and answered all their requests, and what answers
-// beside them. When the time for requests is up, it cancels the batches in flight; the rest is
-// answered 503, which takes no time because it does not need the store.
+// endRequests ends the lanes once they have answered all their requests, and the Inspector. When
+// the time for requests is up, it cancels the batches in flight. The rest is answered 503, which
+// takes no time because it does not need the store.
 func (b *Bridge) endRequests(requests context.Context, started *running, summary *shutdownSummary) {
 	b.dispatcher.Close()
 	if !waitFor(requests, &started.dispatcher) {
 		summary.undone, _ = b.dispatcher.Pending()
 	}
 
-	b.inspector.end(requests)
+	b.handler.Inspector.End(requests)
 
 	started.stop()
 	started.dispatcher.Wait()
@@ -157,8 +158,8 @@ type patience struct {
 	late  sync.WaitGroup // calls that NATS has blocked for longer
 }
 
-// call calls f and returns its error, or that of its context if NATS blocks f for too long. f then
-// continues in late.
+// call calls f and returns its error. If NATS blocks f for too long, call returns the error of the
+// context, and f continues in late.
 func (p *patience) call(f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(p.total, p.each)
 	defer cancel()
@@ -226,7 +227,7 @@ func (b *Bridge) awaitHandlers(ctx context.Context) (unseen int) {
 	return wire.Await(ctx, ending)
 }
 
-// disconnect flushes what was written and closes the connection.
+// disconnect closes the connection, which flushes it.
 func (b *Bridge) disconnect() {
 	if b.nc != nil {
 		b.nc.Close()
@@ -245,16 +246,16 @@ type shutdownSummary struct {
 	undone      int64 // requests that the lanes did not finish in time
 	abandoned   int   // replies sent before the shutdown that NATS did not confirm
 	unconfirmed error // why it is unknown whether the replies have arrived
-	leaf        error // the same of what was sent as a leaf node
+	leaf        error // the same for the leaf node connection
 }
 
-// sent returns how many requests were answered since the beginning, with replies that were handed
-// to NATS.
+// sent returns how many requests were answered during the shutdown, with replies that NATS
+// accepted.
 func (s *shutdownSummary) sent() int64 {
-	return max(0, s.b.endpoints.answered()-s.before-s.undone-s.b.unsent.Load())
+	return max(0, s.b.answered()-s.before-s.undone-s.b.unsent.Load())
 }
 
-// end logs the summary, and returns the cause and what was left undone.
+// end logs the summary. It returns the cause joined with all that could not be finished.
 func (s *shutdownSummary) end() error {
 	answered, left := s.sent(), int64(0)
 	problems := []error{s.cause}
@@ -294,7 +295,7 @@ func (s *shutdownSummary) end() error {
 
 const unseen = "messages from NATS were not handled in time"
 
-// running is what Run has started.
+// running has everything that Run has started.
 type running struct {
 	dispatcher  sync.WaitGroup
 	serving     sync.WaitGroup // serve

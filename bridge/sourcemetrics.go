@@ -4,13 +4,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
-
-// sourceMetrics shows the sources that this bridge draws from, or would.
-type sourceMetrics struct{ sources *sources.Sources }
 
 func sourceDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, []string{"kind", "queue"}, nil)
@@ -18,19 +14,16 @@ func sourceDesc(name, help string) *prometheus.Desc {
 
 var (
 	sourceLag = sourceDesc("pq_source_lag", "Messages of a stream that its queue has yet to draw, "+
-		"when it last drew some or was held back.")
+		"when it last drew some or looked for some.")
 	sourceDrawn = sourceDesc("pq_source_drawn_total",
 		"Messages that a queue has drawn from its stream, dead letters included.")
 	sourceStopped = sourceDesc("pq_source_stopped",
 		"1 if a source has stopped or cannot draw for now: info says why.")
 )
 
-// Describe implements prometheus.Collector.
-func (m sourceMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
-
-// Collect implements prometheus.Collector.
-func (m sourceMetrics) Collect(ch chan<- prometheus.Metric) {
-	m.sources.Each(func(queue fdbpq.QueueName, s *settings.SourceState) {
+// collectSources shows the sources that this bridge draws from, or would.
+func (b *Bridge) collectSources(ch chan<- prometheus.Metric) {
+	b.sources.Each(func(queue fdbpq.QueueName, s *settings.SourceState) {
 		show := func(desc *prometheus.Desc, of prometheus.ValueType, value float64) {
 			kind := dispatch.KindOf(queue).String()
 			ch <- prometheus.MustNewConstMetric(desc, of, value, kind, queue.Name)

@@ -24,6 +24,11 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+const (
+	minFreeSpace  = 1 << 20 // bytes that the store needs
+	plentyOfSpace = 1 << 40
+)
+
 // embedded is a system on an embedded store whose files fail on demand.
 type embedded struct {
 	*testenv.Env
@@ -53,35 +58,41 @@ func newEmbedded(t *testing.T, dir string, wrap func(kv.Database) kv.Database) *
 // newEmbeddedWith is newEmbedded with other options of the environment.
 func newEmbeddedWith(t *testing.T, dir string, o testenv.Options) *embedded {
 	e := &embedded{dir: dir}
-	e.free.Store(1 << 40)
+	e.free.Store(plentyOfSpace)
 	logger := e.log.logger()
+
 	files := usageFS{errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if fault := e.fault.Load(); fault != nil {
 			return (*fault)(op)
 		}
 		return nil
 	})), &e.free}
+
 	var err error
-	e.db, err = pebblekv.Open(dir, pebblekv.Options{FS: files, Logger: logger, MinFreeSpace: 1 << 20})
+	e.db, err = pebblekv.Open(dir,
+		pebblekv.Options{FS: files, Logger: logger, MinFreeSpace: minFreeSpace})
 	must(t, err)
+
 	t.Cleanup(func() { _ = e.db.Close() }) // Its files may be gone.
 	o.Engine.Open = func(testing.TB) kv.Database { return e.db }
 	change := o.Bridge
+
 	o.Bridge = func(o *bridge.Options) {
 		o.Logger = logger
 		// Nothing here waits for it.
 		o.RequestTimeout = 10 * testenv.Patience
+
 		if change != nil {
 			change(o)
 		}
 	}
+
 	e.Env = testenv.New(t, o)
 	return e
 }
 
-// fail makes operations on files with that suffix fail with errors like those of the
-// system.
-func (e *embedded) fail(suffix string, errno syscall.Errno, kinds ...errorfs.OpKind) {
+// failFiles makes operations on files with that suffix fail as the system would.
+func (e *embedded) failFiles(suffix string, errno syscall.Errno, kinds ...errorfs.OpKind) {
 	fault := func(op errorfs.Op) error {
 		for _, kind := range kinds {
 			if op.Kind == kind && strings.HasSuffix(op.Path, suffix) {
@@ -103,42 +114,50 @@ func newStuckEmbedded(t *testing.T, dir string) (*embedded, stuck) {
 		s.Database = db
 		return s
 	})
+
 	return e, s
 }
 
-// noPaths checks that text does not reveal where the store is.
-func (e *embedded) noPaths(t *testing.T, text string) {
+// wantNoPaths checks that text does not reveal where the store is.
+func (e *embedded) wantNoPaths(t *testing.T, text string) {
 	t.Helper()
-	for _, part := range []string{e.dir, "/" + filepath.Base(e.dir), filepath.Base(e.dir) + "/", ".sst", ".log"} {
+	for _, part := range []string{
+		e.dir, "/" + filepath.Base(e.dir), filepath.Base(e.dir) + "/", ".sst", ".log",
+	} {
 		if strings.Contains(text, part) {
 			t.Errorf("%q has %q", text, part)
 		}
 	}
 }
 
-// wantTrouble checks what clients, /readyz, the statistics and the log say while the
-// store has a fault.
+// wantTrouble makes a request while the store has a fault. It has to be refused with the code and
+// the reason, and be counted. /readyz has to say the reason too, and the log what is logged. Only
+// the log says where the store is.
 func (e *embedded) wantTrouble(t *testing.T, code int, subject, reason, logged string) {
 	t.Helper()
 	series := fmt.Sprintf(`pq_errors_total{code="%d",operation="%s"}`, code, map[string]string{
-		"pq.jobs.push": "push", "pq.jobs.pop.min": "pop-min", "pq.jobs.peek.min": "peek-min"}[subject])
+		"pq.jobs.push": "push", "pq.jobs.pop.min": "pop-min",
+		"pq.jobs.peek.min": "peek-min"}[subject])
 	before, err := metric(e.Bridge, series)
 	if err != nil {
 		t.Error(err)
 	}
+
 	refusal := refused(t, e.Env, code, subject, nil, nil)
 	if !strings.Contains(refusal.Text, reason) {
 		t.Errorf("the refusal is %q, without %q", refusal.Text, reason)
 	}
-	e.noPaths(t, refusal.Text)
+	e.wantNoPaths(t, refusal.Text)
 	wantMetric(t, e.Bridge, series, before+1)
+
 	notReady(t, e.Bridge, reason)
 	_, reasons, err := e.Bridge.Ready()
 	if err != nil {
 		t.Error(err)
 	}
-	e.noPaths(t, strings.Join(reasons, "; "))
-	e.noPaths(t, string(e.Request("$SRV.STATS.pqbridge", nil, nil).Data))
+
+	e.wantNoPaths(t, strings.Join(reasons, "; "))
+	e.wantNoPaths(t, string(e.Request("$SRV.STATS.pqbridge", nil, nil).Data))
 	must(t, e.log.says(logged))
 }
 
@@ -149,73 +168,88 @@ func (e *embedded) wantWell(t *testing.T) {
 	push(t, e.Env, "pq.jobs.push", nil, "well")
 }
 
-// When less than the required space is free, pushes are refused and pops are not.
-// /readyz says so as long as that lasts, even if nobody pushes any more.
+// When less than the required space is free, pushes are refused and pops are not. /readyz says so,
+// even if nobody pushes any more, until there is space again.
 func TestNearlyFullDisk(t *testing.T) {
 	t.Parallel()
+
 	e := newEmbedded(t, t.TempDir(), nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
-	e.free.Store(1<<20 - 1)
+	e.free.Store(minFreeSpace - 1)
+
 	// The store checks the space now and then.
 	testenv.Eventually(t, func() error {
-		err := bridge.ErrorFromHeaders(e.Request("pq.jobs.push", nil, nil).Header)
+		err := replyError(e.Request("pq.jobs.push", nil, nil).Header)
 		if !errors.Is(err, kv.ErrUnavailable) {
 			return fmt.Errorf("pushed with %v", err)
 		}
+
 		return nil
 	})
-	e.wantTrouble(t, 503, "pq.jobs.push", "disk full: 1048575 bytes free, 1048576 needed", "disk full")
-	if err := bridge.ErrorFromHeaders(e.Request("pq.jobs.pop.min", nil, nil).Header); err != nil {
+	e.wantTrouble(t, 503, "pq.jobs.push", "disk full: 1048575 bytes free, 1048576 needed",
+		"disk full")
+
+	if err := replyError(e.Request("pq.jobs.pop.min", nil, nil).Header); err != nil {
 		t.Errorf("pop: %v", err)
 	}
+
 	notReady(t, e.Bridge, "disk full")
-	e.free.Store(1 << 40)
+	e.free.Store(plentyOfSpace)
 	e.wantWell(t)
 }
 
-// A failed write leaves its outcome open. From then on every request is told at once
-// that the disk is full, and /readyz notices when it no longer is.
+// The outcome of a write that failed is unknown. From then on every request is refused because the
+// disk is full, until it no longer is.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
+
 	e := newEmbedded(t, t.TempDir(), nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
-	e.fail("", syscall.ENOSPC, errorfs.OpFileWrite, errorfs.OpCreate)
-	if err := refused(t, e.Env, 503, "pq.jobs.push", nil, nil); !err.Unknown || !strings.Contains(err.Text, "disk full") {
+	e.failFiles("", syscall.ENOSPC, errorfs.OpFileWrite, errorfs.OpCreate)
+
+	err := refused(t, e.Env, 503, "pq.jobs.push", nil, nil)
+	if !err.Unknown || !strings.Contains(err.Text, "disk full") {
 		t.Errorf("the push whose write failed: %v", err)
 	}
-	for range 3 {
+
+	for range 3 { // it stays so
 		e.wantTrouble(t, 503, "pq.jobs.push", "disk full", e.dir)
 		e.wantTrouble(t, 503, "pq.jobs.pop.min", "disk full", e.dir)
 	}
+
 	e.repair()
 	e.wantWell(t)
 }
 
-// The folder is deleted, and comes back.
+// A store whose folder is deleted refuses every request, and serves again once the folder is back.
 func TestFolderTakenAway(t *testing.T) {
 	t.Parallel()
+
 	dir := filepath.Join(t.TempDir(), "thefolder")
 	e := newEmbedded(t, dir, nil)
 	push(t, e.Env, "pq.jobs.push", nil, "x")
 	must(t, os.Rename(dir, dir+".away"))
+
 	notReady(t, e.Bridge, "deleted or replaced") // before any request
 	for _, subject := range []string{"pq.jobs.push", "pq.jobs.pop.min", "pq.jobs.peek.min"} {
 		e.wantTrouble(t, 503, subject, "deleted or replaced", dir)
 	}
 	must(t, os.Rename(dir+".away", dir))
+
 	e.wantWell(t)
 	wantLen(t, e.Env, "pq", "jobs", 2)
 }
 
-// tables makes a store with items of the queue "jobs", all of which are in tables and
-// not only in the log, and returns the tables.
-func tables(t *testing.T, dir string) []string {
+// newTables makes a store whose items, in the queue "jobs", are in tables and not only in the log.
+// It returns the files of the tables.
+func newTables(t *testing.T, dir string) []string {
 	t.Helper()
 	e := newEmbedded(t, dir, nil)
 	for range 20 { // The list of queues, which /readyz reads, is in another block.
 		push(t, e.Env, "pq.jobs.push", nil, strings.Repeat("x", 50_000))
 	}
 	must(t, e.Bridge.Stop())
+
 	for range 2 { // What is in the log goes to a table when it is opened again.
 		must(t, e.db.Close())
 		var err error
@@ -227,29 +261,36 @@ func tables(t *testing.T, dir string) []string {
 	if err != nil || len(tables) == 0 {
 		t.Fatal("no table", err)
 	}
+
 	return tables
 }
 
-// Clients are not told to try again if a table cannot be read.
+// If a table cannot be read or is damaged, requests that need it get 500, which is no reason to try
+// again. The log has an error that names the table.
 func TestUnreadableTable(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"read error", "damaged"} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "thefolder")
-			tables := tables(t, dir)
-			// What the bridge does at its start must not read the items before.
+			tables := newTables(t, dir)
+
+			// The store is stuck, so that the bridge reads no items at its start.
 			e, s := newStuckEmbedded(t, dir)
+
 			for _, table := range tables {
 				if name == "damaged" {
 					spoil(t, table)
 				}
 			}
+
 			if name == "read error" {
-				e.fail(".sst", syscall.EIO, errorfs.OpFileReadAt, errorfs.OpOpen)
+				e.failFiles(".sst", syscall.EIO, errorfs.OpFileReadAt, errorfs.OpOpen)
 			}
+
 			close(s.free)
 			for _, subject := range []string{"pq.jobs.pop.min", "pq.jobs.peek.min"} {
-				e.wantTrouble(t, 500, subject, "stored data cannot be read", filepath.Base(tables[0]))
+				e.wantTrouble(t, 500, subject, "stored data cannot be read",
+					filepath.Base(tables[0]))
 			}
 			if n := strings.Count(e.log.String(), "level=ERROR"); n == 0 {
 				t.Error("nothing was logged as an error")
@@ -258,25 +299,31 @@ func TestUnreadableTable(t *testing.T) {
 	}
 }
 
-// Requests in one batch with a request that needs damaged data do not fail with it.
+// A request that meets damaged data fails alone, even in one batch with requests to another queue,
+// which all succeed.
 func TestDamageOfOneQueue(t *testing.T) {
 	t.Parallel()
+
 	dir := t.TempDir()
-	tables := tables(t, dir)
+	tables := newTables(t, dir)
 	e, s := newStuckEmbedded(t, dir)
+
 	for _, table := range tables {
 		spoil(t, table)
 	}
+
 	replies := []*nats.Subscription{ask(t, e.Conn, "pq.other.push", "x")}
 	const n = 20
+
 	for range n {
 		replies = append(replies, ask(t, e.Conn, "pq.jobs.pop.min", ""))
 		replies = append(replies, ask(t, e.Conn, "pq.other.push", "x"))
 	}
 	wantMetric(t, e.Bridge, "pq_pending_requests", 1+2*n)
+
 	close(s.free)
 	for i, r := range replies {
-		err := bridge.ErrorFromHeaders(next(t, r).Header)
+		err := replyError(next(t, r).Header)
 		if damaged := i%2 == 1; errors.Is(err, kv.ErrCorrupt) != damaged || err != nil && !damaged {
 			t.Errorf("request %d: %v", i, err)
 		}
@@ -286,14 +333,16 @@ func TestDamageOfOneQueue(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_pending_bytes", 0)
 }
 
-// spoil overwrites the items of a table.
+// spoil overwrites the first half of a table, which has its items.
 func spoil(t *testing.T, table string) {
 	t.Helper()
 	data, err := os.ReadFile(table)
 	must(t, err)
+
 	for i := range len(data) / 2 {
 		data[i] ^= 0xff
 	}
+
 	f, err := os.OpenFile(table, os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.Write(data)
@@ -302,53 +351,71 @@ func spoil(t *testing.T, table string) {
 	must(t, err)
 }
 
-// /readyz writes nothing unless the last write failed because of the store; a conflict
-// does not count.
+// /readyz writes nothing unless the last write failed. Then it writes until one succeeds, and the
+// bridge is ready again.
 func TestReadyWritesNothing(t *testing.T) {
 	var begun atomic.Int64
 	var current atomic.Pointer[error]
+
 	counts := hooked{begin: func(context.Context) error {
 		begun.Add(1)
 		if err := current.Load(); err != nil {
 			return *err
 		}
+
 		return nil
 	}}
+
 	e := start(t, testenv.Options{
-		Wrap:   counts.wrap,
-		Bridge: func(o *bridge.Options) { o.RequestTimeout, o.HTTPTimeout = 200*time.Millisecond, testenv.Patience },
+		Wrap: counts.wrap,
+		Bridge: func(o *bridge.Options) {
+			o.RequestTimeout = 200 * time.Millisecond
+			o.HTTPTimeout = testenv.Patience
+		},
 	})
-	ask := func(want bool) int64 {
+
+	// writesOfReady asks /readyz, and returns how many transactions that began.
+	writesOfReady := func(want bool) int64 {
 		t.Helper()
 		before := begun.Load()
 		if ready, reasons, err := e.Bridge.Ready(); err != nil || ready != want {
 			t.Errorf("ready: %t, %q, %v", ready, reasons, err)
 		}
+
 		return begun.Load() - before
 	}
+
 	// Only the sweep of old receipts begins by itself.
-	comes(t, "a sweep", func() bool { return begun.Load() >= 2 })
-	same(t, "transactions of a healthy bridge", ask(true), 0)
-	fail := func(err error) {
+	waitUntil(t, "a sweep", func() bool { return begun.Load() >= 2 })
+	same(t, "transactions of a healthy bridge", writesOfReady(true), 0)
+
+	// failWrites makes transactions fail with an error, and waits until a batch has.
+	failWrites := func(err error) {
 		t.Helper()
 		current.Store(&err)
+
 		// One that waits too long for its turn is refused as well, and no batch fails.
-		comes(t, "a failed batch", func() bool {
+		waitUntil(t, "a failed batch", func() bool {
 			before := begun.Load()
 			return !refused(t, e, 503, "pq.jobs.push", nil, nil).Unknown && begun.Load() > before
 		})
 	}
-	fail(kv.ErrThrottled) // until the time is over
+
+	failWrites(kv.ErrThrottled) // until the request's time is over
 	current.Store(nil)
-	ask(true)
-	comes(t, "no more transactions after the probe", func() bool { return ask(true) == 0 })
-	fail(kv.ErrUnavailable)
-	if n := ask(false); n == 0 {
+	writesOfReady(true)
+
+	const none = "no more transactions after the probe"
+	waitUntil(t, none, func() bool { return writesOfReady(true) == 0 })
+
+	failWrites(kv.ErrUnavailable)
+	if n := writesOfReady(false); n == 0 {
 		t.Error("no write was tried")
 	}
+
 	current.Store(nil)
-	if n := ask(true); n == 0 {
+	if n := writesOfReady(true); n == 0 {
 		t.Error("/readyz says ready although nothing was written since the failure")
 	}
-	comes(t, "no more transactions after the probe", func() bool { return ask(true) == 0 })
+	waitUntil(t, none, func() bool { return writesOfReady(true) == 0 })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -13,8 +14,8 @@ import (
 // the others. If the bridge refuses a request for another reason, each delivery is acknowledged on
 // its own.
 //
-// It returns nil if all were acknowledged, or else an error for each delivery, in the same order:
-// those of [Delivery.Ack]. Call it again with the deliveries whose error is [ErrUnknownOutcome]:
+// It returns nil if all were acknowledged, or else the error of [Delivery.Ack] for each delivery,
+// in the same order. Call it again with the deliveries whose error is [ErrUnknownOutcome]:
 // ErrLeaseLost then most likely means that the first call counted.
 func (c *Client) AckAll(ctx context.Context, deliveries ...*Delivery) (errs []error) {
 	errs = make([]error, len(deliveries))
@@ -65,7 +66,11 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 		var held []int
 		for n, i := range indexes {
 			if slices.Contains(lost, n) {
-				errs[i] = &Error{Code: subjects.CodeConflict, Text: ErrLeaseLost.Error()}
+				errs[i] = &Error{
+					Code:   subjects.CodeConflict,
+					Reason: subjects.ReasonLost,
+					Text:   ErrLeaseLost.Error(),
+				}
 			} else {
 				held = append(held, i)
 			}
@@ -92,9 +97,13 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 	return failed
 }
 
-// ackNext acknowledges deliveries of one queue, all or none, and leases at most as many items.
-func ackNext(ctx context.Context, done []*Delivery) (next []*Delivery, err error) {
+// ackNext acknowledges deliveries of one queue, all or none, and leases at most as many items for
+// the given time, or as the settings say if that is 0.
+func ackNext(
+	ctx context.Context, done []*Delivery, ackWait time.Duration,
+) (next []*Delivery, err error) {
 	a := subjects.Ack{Kind: subjects.AckNext}
+	a.Next.Lease, a.Next.AckWait = true, ackWait
 	if len(done) > 1 {
 		a.Next.Batch, a.Also = len(done), tokens(done[1:])
 	}

@@ -25,15 +25,18 @@ func values(t *testing.T, want error) func([]*client.Item, error) string {
 		if !errors.Is(err, want) {
 			t.Errorf("got error %v, want %v", err, want)
 		}
-		return joined(items)
+
+		return joinValues(items)
 	}
 }
 
-func joined(items []*client.Item) string {
+// joinValues returns the values of items, joined by spaces.
+func joinValues(items []*client.Item) string {
 	var texts []string
 	for _, item := range items {
 		texts = append(texts, string(item.Value))
 	}
+
 	return strings.Join(texts, " ")
 }
 
@@ -45,49 +48,61 @@ func leasedValues(t *testing.T, want error) func([]*client.Delivery, error) stri
 		for _, d := range deliveries {
 			items = append(items, &d.Item)
 		}
+
 		return values(t, want)(items, err)
 	}
 }
 
-func is(t *testing.T, what, got, want string) {
+// wantText fails the test unless got is the text that is wanted.
+func wantText(t *testing.T, what, got, want string) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s: got %q, want %q", what, got, want)
 	}
 }
 
+// A batch has the items that as many single calls would have got, from either end, as many as there
+// are and fit. Without any, the call returns ErrEmpty. Leases of a batch end like any others.
 func TestBatches(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
 	c := newClient(e.Conn)
-	q, mail, ctx := c.PriorityQueue("jobs"), c.Queue("mail"), t.Context()
+	q, mail, ctx := c.PriorityQueue("jobs"), c.FIFOQueue("mail"), t.Context()
+
 	for i := range 9 {
 		v := fmt.Sprint(i)
-		pushed(t, q, 1, v)
-		succeeds(t)(mail.Enqueue(ctx, []byte(v)))
+		pushOne(t, q, 1, v)
+		succeeds(t)(mail.Push(ctx, 0, []byte(v)))
 	}
-	is(t, "pop min", values(t, nil)(q.PopMinBatch(ctx, 2)), "0 1")
-	is(t, "pop max", values(t, nil)(q.PopMaxBatch(ctx, 2)), "8 7")
-	is(t, "one", values(t, nil)(q.PopMinBatch(ctx, 1)), "2")
-	is(t, "few bytes", values(t, nil)(q.PopMinBatch(ctx, 1000, client.MaxBytes(2))), "3 4")
-	deliveries, err := q.LeaseMinBatch(ctx, 5, client.AckWait(time.Hour))
-	is(t, "fewer items than asked for", leasedValues(t, nil)(deliveries, err), "5 6")
+
+	wantText(t, "pop min", values(t, nil)(q.PopBatch(ctx, 2)), "0 1")
+	wantText(t, "pop max", values(t, nil)(q.PopMaxBatch(ctx, 2)), "8 7")
+	wantText(t, "one", values(t, nil)(q.PopBatch(ctx, 1)), "2")
+
+	// Each value has one byte.
+	wantText(t, "few bytes", values(t, nil)(q.PopBatch(ctx, 1000, client.MaxBytes(2))), "3 4")
+
+	deliveries, err := q.LeaseBatch(ctx, 5, client.AckWait(time.Hour))
+	wantText(t, "fewer items than asked for", leasedValues(t, nil)(deliveries, err), "5 6")
 	for _, d := range deliveries {
 		if d.Deliveries != 1 || time.Until(d.Until) < 59*time.Minute {
 			t.Errorf("leased %+v", d)
 		}
 	}
-	is(t, "empty", values(t, client.ErrEmpty)(q.PopMinBatch(ctx, 5)), "")
-	is(t, "empty", leasedValues(t, client.ErrEmpty)(q.LeaseMaxBatch(ctx, 5)), "")
-	is(t, "empty, one", values(t, client.ErrEmpty)(q.PopMinBatch(ctx, 1)), "")
+
+	wantText(t, "empty", values(t, client.ErrEmpty)(q.PopBatch(ctx, 5)), "")
+	wantText(t, "empty", leasedValues(t, client.ErrEmpty)(q.LeaseMaxBatch(ctx, 5)), "")
+	wantText(t, "empty, one", values(t, client.ErrEmpty)(q.PopBatch(ctx, 1)), "")
+
 	ok(t, deliveries[0].Ack(ctx))
 	ok(t, deliveries[1].Nak(ctx, 0))
-	is(t, "given back", leasedValues(t, nil)(q.LeaseMaxBatch(ctx, 2)), "6")
+	wantText(t, "given back", leasedValues(t, nil)(q.LeaseMaxBatch(ctx, 2)), "6")
 
-	is(t, "dequeue", values(t, nil)(mail.DequeueBatch(ctx, 4)), "0 1 2 3")
-	is(t, "lease", leasedValues(t, nil)(mail.LeaseBatch(ctx, 4)), "4 5 6 7")
+	wantText(t, "FIFO pop", values(t, nil)(mail.PopBatch(ctx, 4)), "0 1 2 3")
+	wantText(t, "FIFO lease", leasedValues(t, nil)(mail.LeaseBatch(ctx, 4)), "4 5 6 7")
 }
 
-// What becomes of replies that break off or say that something failed.
+// If the reply to a batch breaks off or says that something failed, the call returns the items that
+// came, and an error that says whether more may be lost.
 func TestBatchOutcomes(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		header := func(count string, e *subjects.Error) nats.Header {
@@ -95,72 +110,108 @@ func TestBatchOutcomes(t *testing.T) {
 			if e != nil {
 				h = e.Headers()
 			}
+
 			if count != "" {
 				h.Set(subjects.HeaderBatchCount, count)
 			}
+
 			return h
 		}
+
 		refused := &subjects.Error{Code: subjects.CodeUnavailable, Text: "away"}
 		unknown := &subjects.Error{Code: subjects.CodeUnavailable, Text: "who knows", Unknown: true}
 		large := &subjects.Error{Code: subjects.CodeTooLarge, Text: "too large"}
+
+		// answer is what the bridge answers a call for three items.
 		type answer struct {
 			items int
-			end   nats.Header // nil means none
+			end   nats.Header // of the message that ends the reply; nil if there is none
 		}
+
 		var next atomic.Pointer[answer]
-		nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
+		nc := fakeBridge(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
 			a := next.Load()
 			for i := range a.items {
-				_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: "pq.jobs.ack.token", Data: fmt.Append(nil, i)}) // else the test fails
+				// If this fails, the test misses an item.
+				_ = nc.PublishMsg(&nats.Msg{
+					Subject: m.Reply,
+					Reply:   "pq.jobs.ack.token",
+					Data:    fmt.Append(nil, i),
+				})
 			}
+
 			if a.end != nil {
 				_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: a.end})
 			}
 		})
+
 		for _, c := range []struct {
 			what  string
 			items int
 			end   nats.Header
-			want  string
+			want  string // the items of the call, and below its error; nil for success
 			err   error
-			not   error // an error that it is not, or nil
+			not   error // an error that it must not be; nil for any
 		}{
 			{"all, without the end", 3, nil, "0 1 2", nil, nil},
 			{"nothing at all", 0, nil, "", client.ErrUnknownOutcome, nil},
 			{"without the end", 2, nil, "0 1", client.ErrUnknownOutcome, nil},
 			{"one is missing", 1, header("2", nil), "0", client.ErrUnknownOutcome, nil},
 			{"a bad count", 1, header("x", nil), "0", client.ErrBadReply, nil},
-			{"empty", 0, header("0", &subjects.Error{Code: subjects.CodeNotFound}), "", client.ErrEmpty, nil},
-			{"refused", 0, header("0", refused), "", client.ErrUnavailable, client.ErrUnknownOutcome},
-			{"refused as a whole", 0, header("", refused), "", client.ErrUnavailable, client.ErrUnknownOutcome},
-			{"unknown", 0, header("", unknown), "", client.ErrUnknownOutcome, client.ErrUnavailable},
-			{"refused later", 2, header("2", refused), "0 1", client.ErrUnavailable, client.ErrUnknownOutcome},
+			{
+				"empty", 0, header("0", &subjects.Error{Code: subjects.CodeNotFound}), "",
+				client.ErrEmpty, nil,
+			},
+			{
+				"refused", 0, header("0", refused), "", client.ErrUnavailable,
+				client.ErrUnknownOutcome,
+			},
+			{
+				"refused as a whole", 0, header("", refused), "", client.ErrUnavailable,
+				client.ErrUnknownOutcome,
+			},
+			{
+				"unknown", 0, header("", unknown), "", client.ErrUnknownOutcome,
+				client.ErrUnavailable,
+			},
+			{
+				"refused later", 2, header("2", refused), "0 1", client.ErrUnavailable,
+				client.ErrUnknownOutcome,
+			},
 			{"the first is too large", 0, header("0", large), "", client.ErrTooLarge, nil},
 			{"no room for more", 2, header("2", large), "0 1", nil, nil},
 			{"more arrived than were sent", 2, header("1", nil), "0 1", client.ErrBadReply, nil},
-			{"ended by another bridge", 2, header("0", unknown), "0 1", client.ErrUnknownOutcome, client.ErrBadReply},
+			{
+				"ended by another bridge", 2, header("0", unknown), "0 1", client.ErrUnknownOutcome,
+				client.ErrBadReply,
+			},
 		} {
 			next.Store(&answer{c.items, c.end})
 			timeout := client.DefaultTimeout
+
 			if c.end == nil && c.err != nil {
 				timeout = 2 * time.Second // the items must arrive before
 			}
+
 			q := client.New(nc, client.WithTimeout(timeout)).PriorityQueue("jobs")
-			popped, err := q.PopMinBatch(t.Context(), 3)
-			is(t, c.what, values(t, c.err)(popped, err), c.want)
+			popped, err := q.PopBatch(t.Context(), 3)
+			wantText(t, c.what, values(t, c.err)(popped, err), c.want)
+
 			if c.not != nil && errors.Is(err, c.not) {
 				t.Errorf("%s: %v", c.what, err)
 			}
 			if c.end == nil && c.err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: %v", c.what, err)
 			}
-			leases, err := q.LeaseMinBatch(t.Context(), 3)
-			is(t, c.what+", leased", leasedValues(t, c.err)(leases, err), c.want)
+
+			leases, err := q.LeaseBatch(t.Context(), 3)
+			wantText(t, c.what+", leased", leasedValues(t, c.err)(leases, err), c.want)
 		}
 	})
 }
 
-// Batches come in few messages, and their items are those of many. None shares memory with another.
+// A batch of a hundred items comes in three messages at most, each item with its own ID, priority,
+// time, headers and lease. No item shares memory with another.
 func TestBatchesInFrames(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		e := testenv.New(t, testenv.Options{})
@@ -169,65 +220,87 @@ func TestBatchesInFrames(t *testing.T) {
 		q := c.PriorityQueue("jobs")
 		const n = 100
 		var pushes []client.PushItem
+
 		for i := range n {
 			pushes = append(pushes, client.PushItem{
-				Priority: int64(i - 5), Message: client.Message{Value: fmt.Appendf(nil, "value %d", i), Headers: nats.Header{"Own": {fmt.Sprint(i), "x"}}},
+				Priority: int64(i - 5),
+				Message: client.Message{
+					Value:   fmt.Appendf(nil, "value %d", i),
+					Headers: nats.Header{"Own": {fmt.Sprint(i), "x"}},
+				},
 			})
 		}
+
 		acks, err := q.PushBatch(ctx, pushes)
 		ok(t, err)
-		check := func(what string, items []*client.Item) {
+
+		// wantOwn compares each item, and then overwrites all of it, which must not show in others.
+		wantOwn := func(what string, items []*client.Item) {
 			t.Helper()
 			for i, item := range items {
-				if item.ID != acks[i].ID || item.Priority != int64(i-5) || string(item.Value) != fmt.Sprint("value ", i) || time.Since(item.PushedAt).Abs() > time.Minute ||
-					len(item.Headers) != 1 || !slices.Equal(item.Headers["Own"], []string{fmt.Sprint(i), "x"}) {
+				if item.ID != acks[i].ID || item.Priority != int64(i-5) ||
+					string(item.Value) != fmt.Sprint("value ", i) ||
+					time.Since(item.PushedAt).Abs() > time.Minute || len(item.Headers) != 1 ||
+					!slices.Equal(item.Headers["Own"], []string{fmt.Sprint(i), "x"}) {
 					t.Fatalf("%s: item %d is %+v", what, i, item)
 				}
+
 				spoil := item.Value[:cap(item.Value)]
 				for j := range spoil {
 					spoil[j] = '!'
 				}
+
 				item.Headers["Own"][0], item.Headers["More"] = "!", nil
 			}
 		}
+
 		before := nc.Stats().InMsgs
-		deliveries, err := q.LeaseMinBatch(ctx, n, client.AckWait(time.Hour))
+		deliveries, err := q.LeaseBatch(ctx, n, client.AckWait(time.Hour))
 		if err != nil || len(deliveries) != n {
 			t.Fatalf("leased %d items, %v", len(deliveries), err)
 		}
+
 		if messages := nc.Stats().InMsgs - before; messages > 3 {
 			t.Errorf("%d items came in %d messages", n, messages)
 		}
+
 		var leased []*client.Item
 		for _, d := range deliveries {
 			leased = append(leased, &d.Item)
-			if left := time.Until(d.Until); d.Deliveries != 1 || left < 59*time.Minute || left > time.Hour {
+			left := time.Until(d.Until)
+			if d.Deliveries != 1 || left < 59*time.Minute || left > time.Hour {
 				t.Errorf("leased %+v", d.LeaseInfo)
 			}
 		}
-		check("leased", leased)
+		wantOwn("leased", leased)
 		if !strings.HasPrefix(deliveries[3].AckSubject(), "pq.jobs.ack.") {
 			t.Errorf("acknowledgements go to %s", deliveries[3].AckSubject())
 		}
-		if errs := c.AckAll(ctx, deliveries[50:]...); errs != nil {
+
+		// The second half is acknowledged, and the first comes back.
+		if errs := c.AckAll(ctx, deliveries[n/2:]...); errs != nil {
 			t.Errorf("acknowledged together: %v", errs)
 		}
-		for _, d := range deliveries[:50] {
+
+		for _, d := range deliveries[:n/2] {
 			ok(t, d.Nak(ctx, 0))
 		}
+
 		before = nc.Stats().InMsgs
-		items, err := q.PopMinBatch(ctx, n, client.Expires(50*time.Millisecond))
-		if err != nil || len(items) != 50 {
+		items, err := q.PopBatch(ctx, n, client.Expires(50*time.Millisecond))
+		if err != nil || len(items) != n/2 {
 			t.Fatalf("popped %d items, %v", len(items), err)
 		}
-		check("popped", items)
+		wantOwn("popped", items)
+
 		if messages := nc.Stats().InMsgs - before; messages > 3 {
 			t.Errorf("%d items came in %d messages", len(items), messages)
 		}
 	})
 }
 
-// framesOf returns the payload of a message with frames: of leased items with these tokens.
+// framesOf returns the payload of a message with frames: an item for each token, which is leased
+// unless its token is empty. The values are 0, 1 and so on.
 func framesOf(t testing.TB, tokens ...string) (payload []byte) {
 	t.Helper()
 	for i, token := range tokens {
@@ -235,26 +308,38 @@ func framesOf(t testing.TB, tokens ...string) (payload []byte) {
 		if token != "" {
 			h[subjects.HeaderToken] = []string{token}
 		}
+
 		payload = subjects.AppendFrame(payload, subjects.Frame{
-			Priority: int64(i), Headers: must(subjects.AppendHeaders(nil, h)), Value: fmt.Append(nil, i),
+			Priority: int64(i),
+			Headers:  must(subjects.AppendHeaders(nil, h)),
+			Value:    fmt.Append(nil, i),
 		})
 	}
+
 	return payload
 }
 
-// Frames that are not as they should be are an error, which says that items may be lost.
+// Frames that are not as they should be are an error: items may be lost, or the reply is bad. The
+// call returns the items that are right.
 func TestBadFrames(t *testing.T) {
 	var reply atomic.Pointer[nats.Msg]
-	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
-		_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: reply.Load().Header, Data: reply.Load().Data}) // else the test has no reply
+	nc := fakeBridge(t, "pq.>", func(_ *nats.Conn, m *nats.Msg) {
+		// If this fails, the test misses the reply.
+		_ = m.RespondMsg(&nats.Msg{Header: reply.Load().Header, Data: reply.Load().Data})
 	})
+
 	q, ctx := newClient(nc).PriorityQueue("jobs"), t.Context()
 	good := framesOf(t, "a", "b")
 	noHeaders := subjects.AppendFrame(nil, subjects.Frame{Value: []byte("0")})
-	badHeaders := subjects.AppendFrame(nil, subjects.Frame{Headers: []byte("NATS/1.0\r\nno colon\r\n\r\n"), Value: []byte("0")})
+	badHeaders := subjects.AppendFrame(nil,
+		subjects.Frame{Headers: []byte("NATS/1.0\r\nno colon\r\n\r\n"), Value: []byte("0")})
+	emptyToken := subjects.AppendFrame(nil,
+		subjects.Frame{Headers: []byte("NATS/1.0\r\nPq-Token: \r\n\r\n"), Value: []byte("0")})
+
+	// Each call asks for two items.
 	for _, c := range []struct {
 		what       string
-		count, end string
+		count, end string // how many frames a header announces, and how many were sent
 		payload    []byte
 		pops       string // what a pop and a lease get before the error
 		leases     string
@@ -274,44 +359,65 @@ func TestBadFrames(t *testing.T) {
 		{"an end that is no number", "2", "x", good, "0 1", "0 1", false},
 		{"no token", "2", "2", framesOf(t, "a", ""), "0 1", "0", true},
 		{"no headers", "1", "1", noHeaders, "0", "", true},
-		{"an empty token", "1", "1", subjects.AppendFrame(nil, subjects.Frame{Headers: []byte("NATS/1.0\r\nPq-Token: \r\n\r\n"), Value: []byte("0")}), "0", "", true},
+		{"an empty token", "1", "1", emptyToken, "0", "", true},
 	} {
-		reply.Store(&nats.Msg{Header: nats.Header{subjects.HeaderFrames: {c.count}, subjects.HeaderBatchCount: {c.end}}, Data: c.payload})
+		reply.Store(&nats.Msg{
+			Header: nats.Header{
+				subjects.HeaderFrames:     {c.count},
+				subjects.HeaderBatchCount: {c.end},
+			},
+			Data: c.payload,
+		})
+
 		want := client.ErrUnknownOutcome
 		if c.what == "more arrived than were sent" || c.what == "an end that is no number" {
 			want = client.ErrBadReply
 		}
+
 		var popErr error
 		if !c.noLease {
 			popErr = want
 		}
-		items, err := q.PopMinBatch(ctx, 2)
-		is(t, c.what+", popped", values(t, popErr)(items, err), c.pops)
-		deliveries, err := q.LeaseMinBatch(ctx, 2)
-		is(t, c.what+", leased", leasedValues(t, want)(deliveries, err), c.leases)
+
+		items, err := q.PopBatch(ctx, 2)
+		wantText(t, c.what+", popped", values(t, popErr)(items, err), c.pops)
+		deliveries, err := q.LeaseBatch(ctx, 2)
+		wantText(t, c.what+", leased", leasedValues(t, want)(deliveries, err), c.leases)
 	}
 }
 
-// FuzzBatchReply: whatever answers a batch, it returns at most as many items as it asked for, or an error.
+// FuzzBatchReply: whatever answers a batch, it returns at most as many items as it asked for, or an
+// error.
 func FuzzBatchReply(f *testing.F) {
 	good := framesOf(f, "a", "b")
 	f.Add(uint16(2), uint16(2), uint8(2), good)
 	f.Add(uint16(1), uint16(1), uint8(3), good[:len(good)/2])
 	f.Add(uint16(0), uint16(7), uint8(0), []byte{})
-	f.Add(uint16(2), uint16(2), uint8(2), subjects.AppendFrame(subjects.AppendFrame(nil, subjects.Frame{Headers: []byte("NATS/1.0 503\r\n\r\n")}), subjects.Frame{}))
+	f.Add(uint16(2), uint16(2), uint8(2), subjects.AppendFrame(subjects.AppendFrame(nil,
+		subjects.Frame{Headers: []byte("NATS/1.0 503\r\n\r\n")}), subjects.Frame{}))
 	var reply atomic.Pointer[nats.Msg]
-	nc := fake(f, "pq.>", func(_ *nats.Conn, m *nats.Msg) {
-		_ = m.RespondMsg(&nats.Msg{Header: reply.Load().Header, Data: reply.Load().Data}) // else the test has no reply
+
+	nc := fakeBridge(f, "pq.>", func(_ *nats.Conn, m *nats.Msg) {
+		// If this fails, the test misses the reply.
+		_ = m.RespondMsg(&nats.Msg{Header: reply.Load().Header, Data: reply.Load().Data})
 	})
+
 	q := newClient(nc).PriorityQueue("jobs")
 	f.Fuzz(func(t *testing.T, count, sent uint16, asked uint8, payload []byte) {
 		n := int(asked)%5 + 2
-		reply.Store(&nats.Msg{Header: nats.Header{subjects.HeaderFrames: {fmt.Sprint(count)}, subjects.HeaderBatchCount: {fmt.Sprint(sent)}}, Data: payload})
-		items, err := q.PopMinBatch(t.Context(), n)
-		if len(items) > n || len(items) > int(count) || err == nil && len(items) != int(sent) || err != nil && !errors.Is(err, client.ErrBadReply) && !errors.Is(err, client.ErrUnknownOutcome) {
+		reply.Store(&nats.Msg{Header: nats.Header{
+			subjects.HeaderFrames:     {fmt.Sprint(count)},
+			subjects.HeaderBatchCount: {fmt.Sprint(sent)},
+		}, Data: payload})
+
+		items, err := q.PopBatch(t.Context(), n)
+		if len(items) > n || len(items) > int(count) || err == nil && len(items) != int(sent) ||
+			err != nil && !errors.Is(err, client.ErrBadReply) &&
+				!errors.Is(err, client.ErrUnknownOutcome) {
 			t.Fatalf("%d items, %v", len(items), err)
 		}
-		deliveries, err := q.LeaseMinBatch(t.Context(), n)
+
+		deliveries, err := q.LeaseBatch(t.Context(), n)
 		if len(deliveries) > len(items) || err == nil && len(deliveries) != len(items) {
 			t.Fatalf("%d leases of %d items, %v", len(deliveries), len(items), err)
 		}

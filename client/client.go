@@ -20,6 +20,7 @@ type Client struct {
 	connection // send, awaitConnection, explain
 	grammar    subjects.Grammar
 	timeout    time.Duration
+	name       string // what it says of itself, "" for the default
 }
 
 // Option changes a Client.
@@ -32,15 +33,31 @@ func WithGrammar(g subjects.Grammar) Option { return func(c *Client) { c.grammar
 // [ErrBadRequest].
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
+// WithName replaces [DefaultHolder] as what this client says of itself when it changes items,
+// settings or a schedule by a request, which the bridges log. It is cut at 128 bytes.
+func WithName(name string) Option { return func(c *Client) { c.name = name } }
+
 // New returns a Client that sends its requests over nc. If nc is nil, all calls return
 // nats.ErrInvalidConnection.
+//
+// The first New for a connection puts a handler in front of its error handler, to learn which
+// requests the NATS server refuses: see the package's section Permissions. The error handler still
+// gets every error. One that is set later replaces both, so set it before.
 func New(nc *nats.Conn, options ...Option) *Client {
 	g, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	if err != nil {
 		panic(err) // the defaults are valid
 	}
 
-	c := &Client{connection: connection{nc}, grammar: g, timeout: DefaultTimeout}
+	c := &Client{
+		connection: connection{nc: nc},
+		grammar:    g,
+		timeout:    DefaultTimeout,
+	}
+
+	if nc != nil {
+		c.link = linkOf(nc)
+	}
 	for _, option := range options {
 		option(c)
 	}
@@ -106,13 +123,21 @@ func (c *Client) sendFrom(ctx context.Context, m *nats.Msg, n int) (*inbox, erro
 		return nil, err
 	}
 
-	inbox, err := openInbox(c.nc, n)
+	inbox, err := openInbox(c.connection, n)
 	if err != nil {
 		return nil, notSent(m.Subject, err)
 	}
 
+	if inbox.requests == 1 {
+		if err := c.checkReplies(ctx, inbox); err != nil {
+			inbox.state = givenUp
+			inbox.release(err)
+			return nil, notSent(m.Subject, err)
+		}
+	}
+
 	m.Reply = inbox.subject
-	if err := c.send(ctx, m); err != nil {
+	if err := c.send(ctx, m, inbox); err != nil {
 		inbox.release(err)
 		return nil, err
 	}
@@ -121,14 +146,17 @@ func (c *Client) sendFrom(ctx context.Context, m *nats.Msg, n int) (*inbox, erro
 
 // connection publishes requests only while the NATS connection is up.
 //
-// While it reconnects, the NATS client buffers what is published and sends it afterwards, even
-// requests that were given up long before. Those would take items for nobody. So a request is
-// published only once the connection is up. The NATS client does not repeat what it published
-// before the connection was lost.
+// While it reconnects, the NATS client buffers messages and sends them afterwards, even requests
+// that were given up long before, which would take items for nobody. So a request is published only
+// once the connection is up. The NATS client does not repeat what it published before the
+// connection was lost.
 //
 // The connection may be lost between the check and the publishing. Then the request arrives late.
 // If it was given up by then, nobody is subscribed to its inbox, and its items go back.
-type connection struct{ nc *nats.Conn }
+type connection struct {
+	nc   *nats.Conn
+	link *link // nil if nc is
+}
 
 // errAway is why a request was not sent.
 var errAway = errors.New("the connection to NATS is away")
@@ -153,16 +181,17 @@ func (c connection) awaitConnection(ctx context.Context, subject string) error {
 	return nil
 }
 
-// send publishes a request once the connection is up.
-func (c connection) send(ctx context.Context, m *nats.Msg) error {
+// send publishes a request once the connection is up. The inbox is for its reply.
+func (c connection) send(ctx context.Context, m *nats.Msg, i *inbox) error {
 	for {
 		if err := c.awaitConnection(ctx, m.Subject); err != nil {
 			return err
 		}
 
-		err := c.nc.PublishMsg(m)
+		err := c.publish(m, i)
 		switch {
 		case errors.Is(err, nats.ErrReconnectBufExceeded): // it is away again, with a full buffer
+			i.decide()
 			continue
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return notSent(m.Subject, err)
@@ -176,9 +205,12 @@ func (c connection) send(ctx context.Context, m *nats.Msg) error {
 // explain returns the error of a request that failed in the NATS client with err. A request that
 // only reads has no unknown outcome.
 func (c connection) explain(ctx context.Context, m *nats.Msg, writes bool, err error) error {
+	subject := subjects.HideTokens(m.Subject)
 	switch {
+	case errors.Is(err, ErrNotSent): // the server has refused it
+		return err
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w on %s", ErrNoBridge, m.Subject)
+		return fmt.Errorf("%w on %s", ErrNoBridge, subject)
 	case errors.Is(err, nats.ErrMaxPayload):
 		const limit = "the NATS server takes %d bytes at most, headers included"
 		return fmt.Errorf("%w: a value of %d bytes, and "+limit+" (%w)",
@@ -186,14 +218,15 @@ func (c connection) explain(ctx context.Context, m *nats.Msg, writes bool, err e
 	case isAny(err, nats.ErrInvalidConnection, nats.ErrHeadersNotSupported, nats.ErrBadSubject,
 		nats.ErrBadHeaderMsg, nats.ErrConnectionDraining): // the NATS client did not send it
 		return notSent(m.Subject, err)
+	case errors.Is(err, nats.ErrPermissionViolation): // the server has refused the subscription
 	case ctx.Err() != nil:
 		err = endOf(ctx)
 	}
 
 	if writes {
-		return fmt.Errorf("%w: no reply on %s: %w", ErrUnknownOutcome, m.Subject, err)
+		return fmt.Errorf("%w: no reply on %s: %w", ErrUnknownOutcome, subject, err)
 	}
-	return fmt.Errorf("no reply on %s: %w", m.Subject, err)
+	return fmt.Errorf("no reply on %s: %w", subject, err)
 }
 
 // maxPayload returns the server's max_payload, or 0 without a connection, when requests fail

@@ -20,21 +20,17 @@ import (
 // item. After [ErrUnknownOutcome], call the method again: ErrLeaseLost then most likely means that
 // the first call counted.
 //
-// Besides the fields of [Item] it has these, which are zero if the message left no room for them in
-// the reply:
-//
-//	Deliveries int64     // how many times the item was delivered, this time included
-//	Until      time.Time // when the lease ends, by the clock of the bridge
+// The fields of LeaseInfo are zero if the message left no room for them in the reply.
 type Delivery struct {
 	Item
 	subjects.LeaseInfo
 
-	queue      *handle // has no name if Client.Delivery made this
+	queue      *Queue // has no name if Client.Delivery made this
 	ackSubject string
 }
 
 // delivery returns a received item as a Delivery.
-func (q *handle) delivery(r *received) (*Delivery, error) {
+func (q *Queue) delivery(r *received) (*Delivery, error) {
 	if r.ack == "" {
 		err := fmt.Errorf("a leased item without a reply subject: %.64q", r.message.Value)
 		return nil, badReply(err)
@@ -47,10 +43,10 @@ func (q *handle) delivery(r *received) (*Delivery, error) {
 	}, nil
 }
 
-// Delivery returns a delivery with this AckSubject, so that another process than the one that
-// leased the item can acknowledge it. Its Item is zero.
+// Delivery returns a delivery with this AckSubject, so that a process can acknowledge an item that
+// another one leased. Its Item is zero.
 func (c *Client) Delivery(ackSubject string) *Delivery {
-	return &Delivery{queue: &handle{client: c}, ackSubject: ackSubject}
+	return &Delivery{queue: &Queue{client: c}, ackSubject: ackSubject}
 }
 
 // AckSubject returns the subject of acknowledgements of this delivery, for [Client.Delivery] in
@@ -78,7 +74,7 @@ func (d *Delivery) ackPrefix() string {
 
 // Ack removes the item: it is done.
 //
-// Errors: [ErrLeaseLost] and those that every call can return.
+// Errors: [ErrLeaseLost] and the errors of any request.
 func (d *Delivery) Ack(ctx context.Context) error {
 	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckDone})
 	return err
@@ -88,15 +84,15 @@ func (d *Delivery) Ack(ctx context.Context) error {
 // after [Backoff]. If this was the last delivery that the settings of the queue allow, the item
 // moves to the dead-letter queue instead.
 //
-// Errors: those of Ack, [ErrBadRequest] for the delay, and [ErrTooLarge] if there was no room
-// beside other requests: try again.
+// Errors: as for Ack, [ErrBadRequest] for the delay, and [ErrTooLarge] if there was no room beside
+// other requests: try again.
 func (d *Delivery) Nak(ctx context.Context, delay time.Duration, options ...NakOption) error {
 	a := subjects.Ack{Kind: subjects.AckNak}
 	if delay != Backoff {
 		a.Delay, a.HasDelay = delay, true
 	}
 	for _, option := range options {
-		option.nak(&a)
+		option(&a)
 	}
 
 	_, err := d.settle(ctx, a)
@@ -111,7 +107,7 @@ func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
 }
 
 // Term moves the item to the dead-letter queue with the reason, which may be "" and is cut at 256
-// bytes. Its errors are those of Nak.
+// bytes. Its errors are as for Nak.
 func (d *Delivery) Term(ctx context.Context, reason string) error {
 	a := subjects.Ack{Kind: subjects.AckTerm, Reason: cut(reason, maxSentReason)}
 	_, err := d.settle(ctx, a)
@@ -119,7 +115,7 @@ func (d *Delivery) Term(ctx context.Context, reason string) error {
 }
 
 // Extend restarts the lease with its old length, and returns the new end. It does not change Until.
-// Its errors are those of Nak.
+// Its errors are as for Nak.
 func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 	reply, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckProgress})
 	if err != nil {
@@ -152,7 +148,7 @@ func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error
 //     had no room beside other requests.
 //   - [ErrLeaseLost]: nothing was leased.
 //   - [ErrInternal]: the item may or may not be acknowledged. Call Ack to be sure.
-//   - [ErrNoHeartbeat], and those that every call can return.
+//   - [ErrNoHeartbeat], and the errors of any request.
 func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (next *Delivery, err error) {
 	o := leaseOptions(0, options)
 	o.Lease = false // it leases anyway, and then an AckWait of 0 means the length of this lease
@@ -170,7 +166,7 @@ func (d *Delivery) fetchNext(ctx context.Context, a subjects.Ack, receive func(*
 	}
 
 	if d.queue.name != "" {
-		p.cancels, _ = d.queue.subject(d.queue.popVerb()) // a queue with a valid name
+		p.cancels, _ = d.queue.subject(subjects.Pop) // a queue with a valid name
 	}
 
 	return d.queue.client.fetchPop(ctx, p, a.Next, func(r *received) error {

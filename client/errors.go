@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -28,12 +28,12 @@ var (
 	// Nothing was done.
 	ErrLeaseLost = errors.New("the lease is lost or the item is settled")
 
-	// ErrLeased is returned by Move of an item that is leased.
+	// ErrLeased is returned by Move, and by RedriveItems for an item that is leased.
 	ErrLeased = errors.New("the item is leased")
 
-	// ErrTooLarge: the message is larger than the store or the NATS server takes. A pop returns it
-	// if the item exceeds MaxBytes, and a lease if there was no room beside other requests; then
-	// the text says to try again.
+	// ErrTooLarge: the message is larger than the store or the NATS server takes, or than the queue
+	// may be. A pop returns it if the item exceeds MaxBytes, and a lease if there was no room
+	// beside other requests; then the text says to try again.
 	ErrTooLarge = errors.New("the message is too large")
 
 	// ErrOverloaded: too many requests are waiting, the queue is full, too many of its items are
@@ -58,7 +58,8 @@ var (
 	ErrNoHeartbeat = errors.New("no heartbeat")
 
 	// ErrNotSent: the request was certainly not sent, because the connection was down until the
-	// context ended, or is closed. PushMany returns it for items after the one that failed, and a
+	// context ended, or is closed, or because the NATS server refused it: then it comes with
+	// nats.ErrPermissionViolation. PushMany returns it for the items after a failed one, and a
 	// Producer for pushes that it had not sent when it was closed. None of these is in the queue.
 	ErrNotSent = errors.New("not sent")
 
@@ -78,48 +79,33 @@ var sentinels = map[subjects.Code]error{
 	subjects.CodeUnavailable: ErrUnavailable,
 }
 
-// Error is an error that a bridge replied with.
-type Error struct {
-	Code    subjects.Code
-	Unknown bool   // the request may have been carried out; see ErrUnknownOutcome
-	Text    string // what was wrong, and what would be right
-
-	verb subjects.Verb // of the request, if it went to a queue
-}
+// Error is an error that a bridge replied with. If Unknown is set, it is an [ErrUnknownOutcome].
+type Error subjects.Error
 
 // replyError returns the error in a reply, or nil if there is none.
 func replyError(reply *nats.Msg) error {
-	failure := subjects.ErrorFromHeaders(reply.Header)
-	if failure == nil {
-		return nil
+	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
+		return (*Error)(failure)
 	}
-	return &Error{Code: failure.Code, Unknown: failure.Unknown, Text: failure.Text}
+	return nil
 }
 
 // Error implements error.
-func (e *Error) Error() string {
-	return (&subjects.Error{Code: e.Code, Text: e.Text}).Error()
-}
+func (e *Error) Error() string { return (*subjects.Error)(e).Error() }
 
-// Is reports whether target is the variable of this package that stands for the error's code and
-// outcome.
+// Is reports whether target is the variable of this package that stands for the error's code,
+// reason and outcome.
 func (e *Error) Is(target error) bool {
 	sentinel, known := sentinels[e.Code]
 	switch {
 	case e.Unknown:
 		return target == ErrUnknownOutcome
-	case e.Code == subjects.CodeConflict && e.verb == subjects.Move:
+	case e.Reason == subjects.ReasonLeased:
 		sentinel = ErrLeased
-	case e.Code == subjects.CodeNotFound && slices.Contains(itemVerbs, e.verb):
+	case e.Reason == subjects.ReasonMissing:
 		sentinel = ErrNotFound
 	}
 	return known && target == sentinel
-}
-
-// itemVerbs are the verbs of requests that name items or schedules.
-var itemVerbs = []subjects.Verb{
-	subjects.Get, subjects.Rank, subjects.Remove, subjects.Move, subjects.Redrive, subjects.Release,
-	subjects.Schedule, subjects.Unschedule,
 }
 
 // badRequest returns an ErrBadRequest of the client itself.
@@ -127,12 +113,22 @@ func badRequest(format string, args ...any) error {
 	return &Error{Code: subjects.CodeBadRequest, Text: fmt.Sprintf(format, args...)}
 }
 
+// wantUTF8 returns an ErrBadRequest for a text that is not UTF-8. JSON would carry another text.
+func wantUTF8(texts ...string) error {
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return badRequest("%+.70q is not UTF-8: want text in UTF-8", text)
+		}
+	}
+	return nil
+}
+
 // tooLarge returns an ErrTooLarge of the client itself.
 func tooLarge(format string, args ...any) error {
 	return &Error{Code: subjects.CodeTooLarge, Text: fmt.Sprintf(format, args...)}
 }
 
-// problems are what is wrong with options.
+// problems are texts about bad options.
 type problems []string
 
 func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
@@ -156,8 +152,14 @@ func badReply(err error) error {
 
 // notSent returns the error of a request that was not sent because of err.
 func notSent(subject string, err error) error {
-	return fmt.Errorf("%w: a request on %s: %w", ErrNotSent, subject, err)
+	return fmt.Errorf("%w: a request on %s: %w", ErrNotSent, subjects.HideTokens(subject), err)
 }
+
+// withoutToken has the text of an error of the NATS client, but hides tokens of leases.
+type withoutToken struct{ error }
+
+func (e withoutToken) Error() string { return subjects.HideTokens(e.error.Error()) }
+func (e withoutToken) Unwrap() error { return e.error }
 
 // contextEnded has the text of the cause of a context's end. It wraps the context's error too.
 type contextEnded struct{ cause, err error }

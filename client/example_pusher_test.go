@@ -7,7 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 )
 
-// Shop is a program that pushes. In production, its Jobs is a *client.PriorityQueue.
+// Shop is a program that pushes. In production, its Jobs is a *client.Queue.
 type Shop struct{ Jobs client.Pusher }
 
 func (s *Shop) Order(ctx context.Context, what string) error {
@@ -21,7 +21,9 @@ type FakeQueue struct {
 	Pushed []client.Message
 }
 
-func (f *FakeQueue) Push(_ context.Context, _ int64, value []byte, options ...client.PushOption) (client.PushAck, error) {
+func (f *FakeQueue) Push(
+	_ context.Context, _ int64, value []byte, options ...client.PushOption,
+) (client.PushAck, error) {
 	f.Pushed = append(f.Pushed, client.Message{Value: value}.With(options...))
 	return client.PushAck{Queue: "jobs", ID: fmt.Sprint(len(f.Pushed))}, nil
 }
@@ -31,6 +33,7 @@ func ExamplePusher() {
 	queue := &FakeQueue{}
 	shop := &Shop{Jobs: queue}
 	err := shop.Order(context.Background(), "a cake")
+
 	for _, m := range queue.Pushed {
 		fmt.Printf("%s %s, %v\n", m.Headers.Get(client.HeaderType), m.Value, err)
 	}

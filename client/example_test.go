@@ -26,16 +26,18 @@ func Example() {
 	if _, err := jobs.Push(ctx, 5, []byte("write the report")); err != nil {
 		log.Fatal(err)
 	}
-	item, err := jobs.PopMin(ctx)
+
+	item, err := jobs.Pop(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Printf("%s (priority %d)\n", item.Value, item.Priority)
 	// Output: write the report (priority 5)
 }
 
-// Each job is leased for a minute. If this program dies, somebody else gets the job. A Worker does the same with less
-// code.
+// Each job is leased for a minute. If this program dies, somebody else gets the job. A Worker does
+// the same with less code.
 func ExampleDelivery() {
 	nc, err := nats.Connect(url)
 	if err != nil {
@@ -45,19 +47,22 @@ func ExampleDelivery() {
 	ctx := context.Background()
 
 	jobs := client.New(nc).PriorityQueue("leased-jobs")
-	if _, err := jobs.PushBatch(ctx, []client.PushItem{job("write the report"), job("file it")}); err != nil {
+	items := []client.PushItem{job("write the report"), job("file it")}
+	if _, err := jobs.PushBatch(ctx, items); err != nil {
 		log.Fatal(err)
 	}
-	d, err := jobs.LeaseMin(ctx, client.AckWait(time.Minute))
+
+	d, err := jobs.Lease(ctx, client.AckWait(time.Minute))
 	for err == nil {
 		if work(d.Value) == nil {
 			d, err = d.Next(ctx) // done with this one
 			continue
 		}
 		if err = d.Nak(ctx, 10*time.Second); err == nil { // again in ten seconds
-			d, err = jobs.LeaseMin(ctx, client.AckWait(time.Minute))
+			d, err = jobs.Lease(ctx, client.AckWait(time.Minute))
 		}
 	}
+
 	if !errors.Is(err, client.ErrEmpty) {
 		log.Fatal(err)
 	}
@@ -78,6 +83,7 @@ func work(value []byte) error {
 	case "square the circle":
 		return errNonsense
 	}
+
 	fmt.Printf("%s: done\n", value)
 	return nil
 }
@@ -86,7 +92,7 @@ var errBusy, errNonsense = errors.New("busy"), errors.New("nonsense")
 
 // On SIGINT the worker finishes the jobs under way, and begins no others.
 func ExampleWorker() {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -115,6 +121,7 @@ func ExampleWorker() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	if err := worker.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -125,7 +132,7 @@ func ExampleWorker() {
 
 // One worker for two queues: of ten jobs, nine are urgent as long as there are that many.
 func ExampleNewWorker() {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -133,7 +140,8 @@ func ExampleNewWorker() {
 	ctx, stop := context.WithCancel(context.Background())
 
 	c := client.New(nc)
-	urgent, mail := c.PriorityQueue("urgent"), c.Queue("mail")
+	urgent, mail := c.PriorityQueue("urgent"), c.FIFOQueue("mail")
+
 	worker, err := client.NewWorker(func(_ context.Context, job *client.Job) error {
 		fmt.Printf("%s: %s\n", job.Queue, job.Value)
 		stop()
@@ -143,9 +151,10 @@ func ExampleNewWorker() {
 		log.Fatal(err)
 	}
 
-	if _, err := mail.Enqueue(ctx, []byte("hello")); err != nil {
+	if _, err := mail.Push(ctx, 0, []byte("hello")); err != nil {
 		log.Fatal(err)
 	}
+
 	if err := worker.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -164,9 +173,9 @@ func untilHome(stop func()) func(client.Work) client.Work {
 	}
 }
 
-// More items than fit into one batch. With message ids, what failed can be pushed again, even if nobody knows
-// whether it is in the queue.
-func ExamplePriorityQueue_PushMany() {
+// More items than fit into one batch. With message ids, what failed can be pushed again, even if
+// nobody knows whether it is in the queue.
+func ExampleQueue_PushMany() {
 	nc, err := nats.Connect(url)
 	if err != nil {
 		log.Fatal(err)
@@ -178,17 +187,21 @@ func ExamplePriorityQueue_PushMany() {
 	var items []client.PushItem
 	for i := range 10_000 {
 		m := client.Message{Value: fmt.Appendf(nil, "job %d", i)}
-		items = append(items, client.PushItem{Priority: 5, Message: m.With(client.MsgID(fmt.Sprint("job-", i)))})
+		m = m.With(client.MsgID(fmt.Sprint("job-", i)))
+		items = append(items, client.PushItem{Priority: 5, Message: m})
 	}
+
 	for attempt := 0; len(items) > 0; attempt++ {
 		results, err := jobs.PushMany(ctx, items)
 		if err != nil && (attempt == 10 || errors.Is(err, client.ErrBadRequest)) {
 			log.Fatal(err) // its text has how many are in the queue
 		}
+
 		for len(results) > 0 && results[0].Err == nil { // the first are
 			items, results = items[1:], results[1:]
 		}
 	}
+
 	n, err := jobs.Len(ctx)
 	fmt.Println(n, err)
 	// Output: 10000 <nil>
@@ -196,18 +209,20 @@ func ExamplePriorityQueue_PushMany() {
 
 // Items are pushed as they come, without waiting for each.
 func ExampleProducer() {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
 	ctx := context.Background()
 
+	// PushAsync waits while 1,000 pushes are under way.
 	jobs := client.New(nc).PriorityQueue("async-jobs")
-	producer, err := jobs.NewProducer(client.ProducerOptions{MaxItems: 1000}) // then PushAsync waits
+	producer, err := jobs.NewProducer(client.ProducerOptions{MaxItems: 1000})
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	var pushes []*client.PushFuture
 	for i := range 5000 {
 		m := client.Message{Value: fmt.Appendf(nil, "job %d", i)}
@@ -215,16 +230,20 @@ func ExampleProducer() {
 		if err != nil {
 			log.Fatal(err)
 		}
+
 		pushes = append(pushes, push)
 	}
+
 	if err := producer.Close(ctx); err != nil {
 		log.Fatal(err)
 	}
+
 	for i, push := range pushes {
 		if _, err := push.Wait(ctx); err != nil {
 			log.Printf("job %d: %v", i, err)
 		}
 	}
+
 	n, err := jobs.Len(ctx)
 	fmt.Println(n, err)
 	// Output: 5000 <nil>

@@ -12,9 +12,6 @@ func (w *Worker) Waiting() int {
 // SetSlow sets after how long a shared request counts as slow.
 func (w *Worker) SetSlow(d time.Duration) { w.sources[0].acks.slow = d }
 
-// SetSettingsAge sets how old the settings may be that jobs are told.
-func (w *Worker) SetSettingsAge(d time.Duration) { w.settingsAge = d }
-
 // SetHeartbeat sets how often the bridge confirms that the worker waits for a job.
 func (w *Worker) SetHeartbeat(d time.Duration) { w.heartbeat = d }
 

@@ -58,8 +58,8 @@ func readFrames(m *nats.Msg, acks string, limit int, receive receiver) (n int, e
 	}
 
 	frames, err := subjects.ParseFrames(m.Data)
-	if err == nil && frames.Len() != n {
-		err = fmt.Errorf("%d frames: want %d", frames.Len(), n)
+	if err == nil && len(frames) != n {
+		err = fmt.Errorf("%d frames: want %d", len(frames), n)
 	}
 	if err == nil && n > limit {
 		err = fmt.Errorf("%d items: want at most %d", n, limit)
@@ -69,7 +69,7 @@ func readFrames(m *nats.Msg, acks string, limit int, receive receiver) (n int, e
 	}
 
 	var r received
-	for i, frame := range frames.All() {
+	for i, frame := range frames {
 		// A copy of the value, because otherwise an item that is kept would keep the whole message.
 		r = received{message: Message{Value: bytes.Clone(frame.Value), Headers: nats.Header{}}}
 		if err := r.readHeaders(frame.Headers); err != nil {
@@ -99,20 +99,11 @@ func (r *received) readHeaders(block []byte) error {
 		if line, rest, ok = strings.Cut(rest, "\r\n"); ok {
 			name, value, ok = strings.Cut(line, ":")
 		}
-		r.header(name, trim(value))
+		r.header(name, textproto.TrimString(value))
 	}
 
 	if !ok {
 		return errHeaders
 	}
 	return nil
-}
-
-// trim is textproto.TrimString, but faster for a value after one space.
-func trim(value string) string {
-	value = strings.TrimPrefix(value, " ")
-	if value != "" && (value[0] <= ' ' || value[len(value)-1] <= ' ') {
-		return textproto.TrimString(value)
-	}
-	return value
 }

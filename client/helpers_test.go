@@ -28,7 +28,7 @@ func newClient(nc *nats.Conn) *client.Client {
 }
 
 // newQueue returns a new system, and its queue jobs.
-func newQueue(t *testing.T) (*testenv.Env, *client.PriorityQueue) {
+func newQueue(t *testing.T) (*testenv.Env, *client.Queue) {
 	t.Helper()
 	e := testenv.New(t, testenv.Options{})
 	return e, newClient(e.Conn).PriorityQueue("jobs")
@@ -60,8 +60,8 @@ func failsWith(t *testing.T, what string, want error) func(any, error) {
 	}
 }
 
-// comes waits until something is so.
-func comes(t testing.TB, what string, is func() bool) {
+// waitFor waits until something is so.
+func waitFor(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
 		if !is() {
@@ -78,30 +78,33 @@ func listen(t testing.TB, nc *nats.Conn, subject string, f nats.MsgHandler) *nat
 	if err == nil {
 		err = nc.FlushTimeout(testenv.Patience) // messages may come from other connections
 	}
+
 	ok(t, err)
 	return s
 }
 
-// fake answers the requests that match a subject. There is no bridge.
-func fake(t testing.TB, subject string, answer func(nc *nats.Conn, m *nats.Msg)) *nats.Conn {
+// fakeBridge answers the requests that match a subject. There is no bridge.
+func fakeBridge(t testing.TB, subject string, answer func(nc *nats.Conn, m *nats.Msg)) *nats.Conn {
 	t.Helper()
 	e := testenv.New(t, testenv.Options{Stopped: true})
 	e.NATS.Start()
 	nc := e.Connect()
 	listen(t, nc, subject, func(m *nats.Msg) { answer(nc, m) })
+
 	return nc
 }
 
 // leaseOne leases the first item of a queue.
-func leaseOne(t *testing.T, q *client.PriorityQueue, options ...client.LeaseOption) *client.Delivery {
+func leaseOne(t *testing.T, q *client.Queue, options ...client.LeaseOption) *client.Delivery {
 	t.Helper()
-	d, err := q.LeaseMin(t.Context(), options...)
+	d, err := q.Lease(t.Context(), options...)
 	ok(t, err)
 	return d
 }
 
 // pushAsync begins to push an item.
-func pushAsync(t *testing.T, p *client.Producer, priority int64, m client.Message, options ...client.PushOption) *client.PushFuture {
+func pushAsync(t *testing.T, p *client.Producer, priority int64, m client.Message,
+	options ...client.PushOption) *client.PushFuture {
 	t.Helper()
 	f, err := p.PushAsync(t.Context(), priority, m, options...)
 	ok(t, err)
@@ -119,35 +122,42 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// between returns a client of queue jobs whose batches of pushes go through a function, which may pass them on to the
-// bridge and then has the reply, and which returns what the client is told, nil for nothing. They are numbered from 0.
-func between(t *testing.T, e *testenv.Env, on func(n int, pass func() *nats.Msg) *nats.Msg, options ...client.Option) *client.PriorityQueue {
+// intercept returns queue jobs with a function between client and bridge: on gets the batches of
+// pushes, numbered from 0. It may pass one on, which returns the bridge's reply. The client gets
+// what on returns, nothing for nil.
+func intercept(t *testing.T, e *testenv.Env, on func(n int, pass func() *nats.Msg) *nats.Msg,
+	options ...client.Option) *client.Queue {
 	t.Helper()
 	nc, n := e.Connect(), 0
 	listen(t, nc, "far.jobs.push.batch", func(m *nats.Msg) {
 		reply := on(n, func() *nats.Msg { return e.Request("pq.jobs.push.batch", nil, m.Data) })
 		n++
+
 		if reply != nil {
-			_ = m.RespondMsg(&nats.Msg{Header: reply.Header, Data: reply.Data}) // else the test has no reply
+			// If this fails, the test misses the reply.
+			_ = m.RespondMsg(&nats.Msg{Header: reply.Header, Data: reply.Data})
 		}
 	})
-	return client.New(e.Conn, append(options, client.WithGrammar(must(subjects.New("far", "q"))))...).PriorityQueue("jobs")
+
+	options = append(options, client.WithGrammar(must(subjects.New("far", "q"))))
+	return client.New(e.Conn, options...).PriorityQueue("jobs")
 }
 
-// refusal is a reply with an error.
-func refusal(code subjects.Code) *nats.Msg {
+// errorReply is a reply with an error.
+func errorReply(code subjects.Code) *nats.Msg {
 	return &nats.Msg{Header: (&subjects.Error{Code: code, Text: "not now"}).Headers()}
 }
 
-// contents removes all items of queue jobs, and returns their values.
-func contents(t *testing.T, e *testenv.Env) (values []string) {
+// popAll removes all items of queue jobs, and returns their values.
+func popAll(t *testing.T, e *testenv.Env) (values []string) {
 	t.Helper()
 	q := newClient(e.Conn).PriorityQueue("jobs")
 	for {
-		items, err := q.PopMinBatch(t.Context(), 1000)
+		items, err := q.PopBatch(t.Context(), 1000)
 		if errors.Is(err, client.ErrEmpty) {
 			return values
 		}
+
 		ok(t, err)
 		for _, item := range items {
 			values = append(values, string(item.Value))
@@ -159,8 +169,8 @@ func contents(t *testing.T, e *testenv.Env) (values []string) {
 type workshop struct {
 	*testing.T
 	e    *testenv.Env
-	jobs *client.PriorityQueue
-	dead *client.PriorityQueue
+	jobs *client.Queue
+	dead *client.Queue
 }
 
 func newWorkshop(t *testing.T) *workshop {
@@ -181,12 +191,13 @@ func (s *workshop) configure(change client.Settings) {
 	succeeds(s.T)(s.jobs.Configure(s.Context(), change))
 }
 
-// start runs a worker until the test ends, or stop is called, which waits for its end. The jobs have to be
-// done by then.
+// start runs a worker until the test ends, or stop is called, which waits for its end. The jobs
+// have to be done by then.
 func (s *workshop) start(w *client.Worker) (stop func()) {
 	s.Helper()
 	done := make(chan error, 1)
 	go func() { done <- w.Run(s.Context()) }()
+
 	stop = sync.OnceFunc(func() {
 		kill(w) // without waiting for more jobs
 		select {
@@ -198,6 +209,7 @@ func (s *workshop) start(w *client.Worker) (stop func()) {
 			s.Error("the worker does not stop")
 		}
 	})
+
 	s.Cleanup(stop)
 	return stop
 }
@@ -208,20 +220,22 @@ func quiet(o client.WorkerOptions) client.WorkerOptions {
 	return o
 }
 
-// empty waits until all items are gone.
-func (s *workshop) empty() {
+// waitUntilEmpty waits until all items are gone.
+func (s *workshop) waitUntilEmpty() {
 	s.Helper()
 	testenv.Eventually(s.T, func() error {
 		info, err := s.jobs.Info(s.Context())
 		if err == nil && info.Ready+info.Leased+info.Delayed > 0 {
-			err = fmt.Errorf("%d ready, %d leased, %d delayed", info.Ready, info.Leased, info.Delayed)
+			err = fmt.Errorf("%d ready, %d leased, %d delayed", info.Ready, info.Leased,
+				info.Delayed)
 		}
+
 		return err
 	})
 }
 
-// untilLeased waits until that many items are leased.
-func (s *workshop) untilLeased(n int64) {
+// waitUntilLeased waits until that many items are leased.
+func (s *workshop) waitUntilLeased(n int64) {
 	s.Helper()
 	testenv.Eventually(s.T, func() error {
 		if info, err := s.jobs.Info(s.Context()); err != nil || info.Leased != n {
@@ -255,10 +269,12 @@ func (s *workshop) overhear() *nats.Subscription {
 	nc := s.e.Connect()
 	all := must(nc.SubscribeSync("pq.>"))
 	ok(s.T, nc.Flush())
+
 	return all
 }
 
-// run starts a worker, and returns what says that Run has returned, and what ends the context of Run.
+// run starts a worker. It returns a channel that gets the error of Run, and what ends the context
+// of Run.
 func run(w *client.Worker) (<-chan error, context.CancelFunc) {
 	ctx, stop := context.WithCancel(context.WithValue(context.Background(), runs{}, true))
 	done := make(chan error, 1)
@@ -266,7 +282,7 @@ func run(w *client.Worker) (<-chan error, context.CancelFunc) {
 	return done, stop
 }
 
-type runs struct{} // is the key of a value of such a context
+type runs struct{} // the key of a value in such a context
 
 // kill ends the jobs of a worker at once.
 func kill(w *client.Worker) {
@@ -275,7 +291,7 @@ func kill(w *client.Worker) {
 	_ = w.Shutdown(ctx) // has no time
 }
 
-// warnings are those of a worker.
+// warnings receives what a worker logs.
 type warnings chan string
 
 func (c warnings) Enabled(context.Context, slog.Level) bool { return true }

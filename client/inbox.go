@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,6 +17,7 @@ import (
 // whatever the limits of the connection: a dropped message would lose its items.
 type inbox struct {
 	nc           *nats.Conn
+	link         *link
 	subscription *nats.Subscription
 	prefix       string // of the subjects of all its requests
 	requests     int    // how many it has served
@@ -27,13 +27,19 @@ type inbox struct {
 	why      error // the request was given up
 	messages chan *nats.Msg
 	closed   chan struct{} // closed when the subscription has ended
+
+	// What the server refuses: see link.refuse.
+	refused   chan error // has room for one
+	published string     // the subject of the current request while it is under way
+	before    error      // the last refusal before that request, or before the inbox
 }
 
 // waitState says how the current request of an inbox waits for messages. It makes these moves:
 //
 //	from       to         when
 //	waiting    cancelled  the Worker stops, or its connection is back (popReply.receiveAll)
-//	waiting    given up   the context or the subscription ends, or two heartbeats are missing
+//	waiting    given up   the context or the subscription ends, two heartbeats are missing, or the
+//	                      server refuses the request
 //	cancelled  given up   cancelTime is over, or the context or the subscription ends
 //	any        released   the reply is complete, an error has come, or none of a request that was
 //	                      given up is left to read
@@ -66,23 +72,16 @@ const (
 	drainTime = 500 * time.Millisecond
 )
 
-// idleInboxes keeps the inboxes without a request, of all connections, for later requests. A new
-// subscription for each request would cost a connection a sixth of its pops, because with each one
-// the NATS server forgets where other subjects lead. Requests under way cannot share an inbox: as
-// long as somebody is subscribed, an item counts as received, even if its own request was given up.
-//
-// Call no method of a connection while holding the lock, because closing a connection waits for it.
-var idleInboxes = struct {
-	sync.Mutex
-	of map[*nats.Conn][]*inbox
-}{of: map[*nats.Conn][]*inbox{}}
-
 // openInbox returns an inbox for a request with up to n messages of reply.
-func openInbox(nc *nats.Conn, n int) (*inbox, error) {
-	i := takeIdle(nc, n)
+func openInbox(c connection, n int) (*inbox, error) {
+	i := c.takeIdle(n)
+	if i != nil && len(i.refused) > 0 { // since the connection was lost
+		_ = i.subscription.Unsubscribe() // fails only if the connection has ended
+		i = nil
+	}
 	if i == nil {
 		var err error
-		if i, err = newInbox(nc, max(n, idleMessages)); err != nil {
+		if i, err = newInbox(c, max(n, idleMessages)); err != nil {
 			return nil, err
 		}
 	}
@@ -94,46 +93,52 @@ func openInbox(nc *nats.Conn, n int) (*inbox, error) {
 	return i, nil
 }
 
-// takeIdle returns an idle inbox with room for n messages, or nil.
-func takeIdle(nc *nats.Conn, n int) *inbox {
-	if n > idleMessages || nc.IsDraining() { // a draining connection receives nothing more
+// takeIdle returns an idle inbox with room for n messages, or nil. A new subscription for each
+// request would cost a connection a sixth of its pops, because with each one the NATS server
+// forgets where other subjects lead. Requests under way cannot share an inbox: as long as somebody
+// is subscribed, an item counts as received, even if its own request was given up.
+func (c connection) takeIdle(n int) *inbox {
+	if n > idleMessages || c.nc.IsDraining() { // a draining connection receives nothing more
 		return nil
 	}
 
-	idleInboxes.Lock()
-	defer idleInboxes.Unlock()
-
-	list := idleInboxes.of[nc]
-	if len(list) == 0 {
+	c.link.Lock()
+	defer c.link.Unlock()
+	last := len(c.link.idle) - 1
+	if last < 0 {
 		return nil
 	}
-
-	last := len(list) - 1
-	i := list[last]
-	list[last] = nil
-	idleInboxes.of[nc] = list[:last]
+	i := c.link.idle[last]
+	c.link.idle = slices.Delete(c.link.idle, last, last+1)
 	return i
 }
 
-func newInbox(nc *nats.Conn, n int) (*inbox, error) {
+func newInbox(c connection, n int) (*inbox, error) {
 	i := &inbox{
-		nc:       nc,
-		prefix:   nc.NewInbox() + ".",
+		nc:       c.nc,
+		link:     c.link,
+		prefix:   c.nc.NewInbox() + ".",
+		before:   refusalIn(c.nc),
 		messages: make(chan *nats.Msg, n),
 		closed:   make(chan struct{}),
+		refused:  make(chan error, 1),
 	}
 
+	i.link.Lock()
+	i.link.inboxes[i.prefix+"*"] = i
+	i.link.Unlock()
 	var err error
-	if i.subscription, err = nc.ChanSubscribe(i.prefix+"*", i.messages); err != nil {
+	if i.subscription, err = c.nc.ChanSubscribe(i.prefix+"*", i.messages); err != nil {
+		i.markEnded()
 		return nil, err
 	}
 
-	i.watch()
+	i.onEnd()
 	return i, nil
 }
 
-// watch calls markEnded when the subscription ends.
-func (i *inbox) watch() {
+// onEnd calls markEnded when the subscription ends.
+func (i *inbox) onEnd() {
 	i.subscription.SetClosedHandler(func(string) { i.markEnded() })
 	if !i.subscription.IsValid() { // it ended before it had the handler
 		i.markEnded()
@@ -142,21 +147,13 @@ func (i *inbox) watch() {
 
 // markEnded notes that the subscription has ended, so the inbox can no longer be used.
 func (i *inbox) markEnded() {
-	idleInboxes.Lock()
-	defer idleInboxes.Unlock()
+	i.link.Lock()
+	defer i.link.Unlock()
 
-	if i.hasEnded() {
-		return
-	}
-
-	close(i.closed)
-
-	// It may be among the idle ones, which must not be used any more.
-	rest := slices.DeleteFunc(idleInboxes.of[i.nc], func(other *inbox) bool { return other == i })
-	if len(rest) > 0 {
-		idleInboxes.of[i.nc] = rest
-	} else {
-		delete(idleInboxes.of, i.nc)
+	if !i.hasEnded() {
+		close(i.closed)
+		delete(i.link.inboxes, i.prefix+"*")
+		i.link.idle = slices.DeleteFunc(i.link.idle, func(o *inbox) bool { return o == i })
 	}
 }
 
@@ -172,7 +169,8 @@ func (i *inbox) hasEnded() bool {
 // release ends the request, which returned err. If part of the reply may be missing, the
 // subscription ends too: then NATS tells the bridge that nobody is there, and the items go back.
 func (i *inbox) release(err error) {
-	partial := i.state == givenUp || errors.Is(err, ErrUnknownOutcome)
+	i.decide()
+	partial := i.state == givenUp || errors.Is(err, ErrUnknownOutcome) || len(i.refused) > 0
 	if partial || !i.becomeIdle() {
 		_ = i.subscription.Unsubscribe() // fails only if the connection has ended
 	}
@@ -185,15 +183,12 @@ func (i *inbox) becomeIdle() bool {
 		return false
 	}
 
-	idleInboxes.Lock()
-	defer idleInboxes.Unlock()
-
-	list := idleInboxes.of[i.nc]
-	if i.hasEnded() || len(list) == maxIdle {
+	i.link.Lock()
+	defer i.link.Unlock()
+	if i.hasEnded() || len(i.link.idle) == maxIdle {
 		return false
 	}
-
-	idleInboxes.of[i.nc] = append(list, i)
+	i.link.idle = append(i.link.idle, i)
 	return true
 }
 
@@ -226,22 +221,34 @@ func (i *inbox) next(ctx context.Context, heartbeat time.Duration,
 	}
 
 	done, closed := ctx.Done(), (<-chan struct{})(i.closed)
+	refused := i.refused
+	if i.state == cancelled { // the request was carried out, and only its end was refused
+		refused = nil
+	}
 	for i.state != givenUp || len(i.messages) > 0 {
 		if i.state == givenUp { // a nil channel is never ready: this only reads messages
-			done, closed, silence, on = nil, nil, nil, interrupts{}
+			done, closed, refused, silence, on = nil, nil, nil, nil, interrupts{}
 		}
 
 		select {
 		case m := <-i.messages:
 			if m.Subject == i.subject {
+				i.decide()
 				return m, noResponders(m)
 			}
 		case <-on.stopping:
 			return nil, errInterrupted
 		case <-on.reconnected:
 			return nil, errInterrupted
+		case err := <-refused:
+			i.giveUp(err)
 		case <-done:
-			i.giveUp(ctx.Err())
+			err := i.ended(ctx)
+			select { // the connection's error handler may have ended ctx because of a refusal
+			case err = <-refused:
+			default:
+			}
+			i.giveUp(err)
 		case <-silence:
 			i.giveUp(fmt.Errorf("%w for %v", ErrNoHeartbeat, 2*heartbeat))
 		case <-closed:
@@ -261,9 +268,14 @@ func (i *inbox) giveUp(err error) {
 
 	timer := time.NewTimer(drainTime)
 	defer timer.Stop()
+	exact := false
 	select {
-	case <-i.closed:
+	case <-i.closed: // after all refusals of what was published before
+		exact = i.link.hasHandled(i.nc.LastError())
 	case <-timer.C:
+	}
+	if i.decide() && !exact {
+		i.link.doubt()
 	}
 }
 

@@ -22,24 +22,35 @@ import (
 // arrive at once.
 func TestBatchesOnASmallConnection(t *testing.T) {
 	const n = 1000
-	nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
+	nc := fakeBridge(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
 		beat := &nats.Msg{Subject: m.Reply, Header: nats.Header{subjects.HeaderHeartbeat: {"1"}}}
 		for range 600 { // as many as there can be
-			_ = nc.PublishMsg(beat) // else the test fails
+			_ = nc.PublishMsg(beat) // if this fails, so does the test
 		}
+
 		for i := range n {
 			_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Data: fmt.Append(nil, i)})
 		}
-		_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{subjects.HeaderBatchCount: {fmt.Sprint(n)}}})
+
+		_ = nc.PublishMsg(&nats.Msg{
+			Subject: m.Reply,
+			Header:  nats.Header{subjects.HeaderBatchCount: {fmt.Sprint(n)}},
+		})
 	})
-	small, err := nats.Connect(nc.ConnectedUrl(), nats.SyncQueueLen(1), nats.Timeout(testenv.Patience))
+
+	small, err := nats.Connect(nc.ConnectedUrl(), nats.SyncQueueLen(1),
+		nats.Timeout(testenv.Patience))
 	ok(t, err)
 	defer small.Close()
 	q := client.New(small).PriorityQueue("jobs")
-	items, err := q.PopMinBatch(t.Context(), n, client.Expires(time.Hour), client.IdleHeartbeat(time.Hour/600))
+
+	items, err := q.PopBatch(t.Context(), n, client.Expires(time.Hour),
+		client.IdleHeartbeat(time.Hour/600))
+
 	if len(items) != n || err != nil {
 		t.Fatalf("got %d items, %v", len(items), err)
 	}
+
 	for i, item := range items {
 		if string(item.Value) != fmt.Sprint(i) {
 			t.Fatalf("item %d is %q", i, item.Value)
@@ -53,18 +64,23 @@ func TestWaitOnAConnectionThatCloses(t *testing.T) {
 		e := testenv.New(t, testenv.Options{})
 		nc := e.Connect()
 		q := client.New(nc).PriorityQueue("jobs")
-		pushed(t, client.New(e.Conn).PriorityQueue("jobs"), 1, "a")
+		pushOne(t, client.New(e.Conn).PriorityQueue("jobs"), 1, "a")
+
 		done := async(func() (string, error) {
-			items, err := q.PopMinBatch(t.Context(), 2, client.Expires(time.Hour))
+			items, err := q.PopBatch(t.Context(), 2, client.Expires(time.Hour))
 			return fmt.Sprint(len(items)), err
 		})
-		comes(t, "an item", func() bool { return nc.Stats().InMsgs > 0 }) // a pop counts as waiting before it has its first item
-		if err := nc.Flush(); err != nil {                                // so the pop has it as well
-			t.Fatal(err)
-		}
+		// A pop counts as waiting before it has its first item.
+		waitFor(t, "an item", func() bool { return nc.Stats().InMsgs > 0 })
+
+		ok(t, nc.Flush()) // so the pop has it as well
+
 		nc.Close()
+
 		got := <-done
-		if !errors.Is(got.err, nats.ErrConnectionClosed) || !errors.Is(got.err, client.ErrUnknownOutcome) || got.values != "1" || !strings.Contains(got.err.Error(), "after 1 items") {
+		if got.values != "1" || !errors.Is(got.err, nats.ErrConnectionClosed) ||
+			!errors.Is(got.err, client.ErrUnknownOutcome) ||
+			!strings.Contains(got.err.Error(), "after 1 items") {
 			t.Errorf("got %s items, %v", got.values, got.err)
 		}
 	})
@@ -82,7 +98,12 @@ type slowLink struct {
 
 // dialSlowly returns a client's connection over a slowLink.
 func dialSlowly(t *testing.T, e *testenv.Env, until string) (*nats.Conn, *slowLink) {
-	l := &slowLink{server: e.NATS, until: until, held: make(chan struct{}), gone: make(chan struct{})}
+	l := &slowLink{
+		server: e.NATS,
+		until:  until,
+		held:   make(chan struct{}),
+		gone:   make(chan struct{}),
+	}
 	return e.Connect(nats.InProcessServer(l)), l
 }
 
@@ -97,6 +118,7 @@ func (l *slowLink) Read(b []byte) (int, error) {
 		l.holdOnce.Do(func() { close(l.held) })
 		<-l.gone
 	}
+
 	return n, err
 }
 
@@ -105,6 +127,7 @@ func (l *slowLink) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte(l.until)) {
 		l.end()
 	}
+
 	return n, err
 }
 
@@ -115,18 +138,23 @@ func (l *slowLink) Close() error {
 
 func (l *slowLink) end() { l.endOnce.Do(func() { close(l.gone) }) }
 
-// An item that is on its way from NATS when its pop is given up cannot go back, so the pop returns it.
+// An item that is on its way from NATS when its pop is given up cannot go back, so the pop returns
+// it.
 func TestItemUnderWayAsItsPopIsGivenUp(t *testing.T) {
 	for name, pop := range pops {
 		subtest(t, name, func(t *testing.T) {
 			e := testenv.New(t, testenv.Options{})
-			pushed(t, client.New(e.Conn).PriorityQueue("jobs"), 1, "a")
+			pushOne(t, client.New(e.Conn).PriorityQueue("jobs"), 1, "a")
 			nc, link := dialSlowly(t, e, "UNSUB ")
 			ctx, cancel := context.WithCancel(t.Context())
-			done := async(func() (string, error) { return pop(ctx, client.New(nc).PriorityQueue("jobs")) })
+			done := async(func() (string, error) {
+				return pop(ctx, client.New(nc).PriorityQueue("jobs"))
+			})
 			<-link.held
+
 			cancel()
-			ends(t, "a pop", <-done, nil, "a")
+
+			wantOutcome(t, "a pop", <-done, nil, "a")
 		})
 	}
 }
@@ -134,14 +162,20 @@ func TestItemUnderWayAsItsPopIsGivenUp(t *testing.T) {
 // A call whose context has ended returns, even if NATS says nothing any more.
 func TestGivenUpWithoutNATS(t *testing.T) {
 	e := testenv.New(t, testenv.Options{})
-	pushed(t, newClient(e.Conn).PriorityQueue("jobs"), 1, "a")
+	pushOne(t, newClient(e.Conn).PriorityQueue("jobs"), 1, "a")
 	nc, link := dialSlowly(t, e, "never sent")
 	ctx, cancel := context.WithCancel(t.Context())
-	done := async(func() (string, error) { return one(newClient(nc).PriorityQueue("jobs").PopMin(ctx)) })
+	done := async(func() (string, error) {
+		return valueOf(newClient(nc).PriorityQueue("jobs").Pop(ctx))
+	})
 	<-link.held
+
 	cancel()
-	if got := <-done; !errors.Is(got.err, context.Canceled) || !errors.Is(got.err, client.ErrUnknownOutcome) {
+
+	got := <-done
+	if !errors.Is(got.err, context.Canceled) || !errors.Is(got.err, client.ErrUnknownOutcome) {
 		t.Errorf("got %q, %v", got.values, got.err)
 	}
+
 	nc.Close()
 }

@@ -18,9 +18,8 @@ type Job struct {
 	// Deliveries is how many times the item was delivered, this time included; 0 if the message
 	// left no room for that in the reply.
 	Deliveries int64
-	// MaxDeliver is how many deliveries the settings of the queue allow; 0 if there is no limit, or
-	// the connection may not read the settings (pq.<name>.info). The worker reads them when Run
-	// begins and once a minute while it does jobs. The first job after a rest has the old value.
+	// MaxDeliver is how many deliveries the settings of the queue allowed when the job was leased;
+	// 0 if there is no limit, or the message left no room for it in the reply.
 	MaxDeliver int64
 }
 
@@ -93,9 +92,9 @@ type workFailure struct {
 	snooze, drop bool
 }
 
-// workFailureOf returns what becomes of a job whose Work returned an error. The methods of errors
-// may panic, such as those of a nil pointer in a non-nil error. In callSafely, that counts as a
-// panic of the job.
+// workFailureOf returns what becomes of a job whose Work returned an error. Methods of errors may
+// panic, for example on a nil pointer in a non-nil error. In callSafely, that counts as a panic of
+// the job.
 func workFailureOf(err error) *workFailure {
 	var snooze *snoozed
 	var drop *dropped

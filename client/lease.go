@@ -7,50 +7,40 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
-// LeaseMin leases the item that PopMin would remove. Unless it is acknowledged, it returns to its
-// old place when the lease ends, even if the reply was lost and nobody knows of the lease.
+// Lease leases the item that Pop would remove. Unless it is acknowledged, it returns to its old
+// place when the lease ends, even if the reply was lost and nobody knows of the lease.
 //
 // Errors: [ErrEmpty], [ErrBadRequest] for a bad option, [ErrTooLarge] for an item that exceeds
-// [MaxBytes] or had no room beside other requests, as the text says, [ErrNoHeartbeat], and those
-// that every call can return.
-func (q *PriorityQueue) LeaseMin(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
-	return q.lease(ctx, subjects.PopMin, options)
+// [MaxBytes] or had no room beside other requests, as the text says, [ErrNoHeartbeat], and the
+// errors of any request.
+func (q *Queue) Lease(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
+	return q.lease(ctx, subjects.Pop, options)
 }
 
-// LeaseMax leases the item that PopMax would remove. See [PriorityQueue.LeaseMin].
-func (q *PriorityQueue) LeaseMax(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
+// LeaseMax leases the item that PopMax would remove. See [Queue.Lease].
+func (q *Queue) LeaseMax(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
 	return q.lease(ctx, subjects.PopMax, options)
 }
 
-// Lease leases the item that Dequeue would remove. See [PriorityQueue.LeaseMin].
-func (q *Queue) Lease(ctx context.Context, options ...LeaseOption) (*Delivery, error) {
-	return q.lease(ctx, subjects.Dequeue, options)
-}
-
-// LeaseMinBatch leases up to n items, 1 to 1,000, in one transaction: the same items as n calls of
-// LeaseMin. Acknowledge each of them, or all with [Client.AckAll]. Its results and
-// errors are those of [PriorityQueue.PopMinBatch].
-func (q *PriorityQueue) LeaseMinBatch(ctx context.Context, n int,
+// LeaseBatch leases up to n items, 1 to 1,000, in one transaction: the same items as n calls of
+// Lease. Acknowledge each of them, or all with [Client.AckAll]. Results and errors are as for
+// [Queue.PopBatch].
+func (q *Queue) LeaseBatch(ctx context.Context, n int,
 	options ...LeaseOption) ([]*Delivery, error) {
-	return q.leaseBatch(ctx, subjects.PopMin, n, options)
+	return q.leaseBatch(ctx, subjects.Pop, n, options)
 }
 
-// LeaseMaxBatch is [PriorityQueue.LeaseMinBatch] for the items that LeaseMax would lease.
-func (q *PriorityQueue) LeaseMaxBatch(ctx context.Context, n int,
+// LeaseMaxBatch is [Queue.LeaseBatch] for the items that LeaseMax would lease.
+func (q *Queue) LeaseMaxBatch(ctx context.Context, n int,
 	options ...LeaseOption) ([]*Delivery, error) {
 	return q.leaseBatch(ctx, subjects.PopMax, n, options)
 }
 
-// LeaseBatch leases up to n items. See [PriorityQueue.LeaseMinBatch].
-func (q *Queue) LeaseBatch(ctx context.Context, n int, opts ...LeaseOption) ([]*Delivery, error) {
-	return q.leaseBatch(ctx, subjects.Dequeue, n, opts)
-}
-
-func (q *handle) lease(ctx context.Context, verb subjects.Verb,
+func (q *Queue) lease(ctx context.Context, verb subjects.Verb,
 	options []LeaseOption) (*Delivery, error) {
 	reply, err := q.fetchOne(ctx, verb, leaseOptions(0, options))
 	if err != nil {
@@ -59,7 +49,7 @@ func (q *handle) lease(ctx context.Context, verb subjects.Verb,
 	return q.delivery(reply)
 }
 
-func (q *handle) leaseBatch(ctx context.Context, verb subjects.Verb, n int,
+func (q *Queue) leaseBatch(ctx context.Context, verb subjects.Verb, n int,
 	options []LeaseOption) (deliveries []*Delivery, err error) {
 	err = q.fetchBatch(ctx, verb, leaseOptions(n, options), func(r *received) error {
 		d, err := q.delivery(r)
@@ -71,16 +61,9 @@ func (q *handle) leaseBatch(ctx context.Context, verb subjects.Verb, n int,
 	return deliveries, err
 }
 
-// Holder is the name of who takes a lease, which Items, pq busy and the dashboard show: up to 128
-// bytes of UTF-8 without control characters. "", the default, is no name. The lease of a
-// [Delivery.Next] keeps the name of the lease before.
-type Holder string
-
-func (h Holder) apply(o *subjects.PopOptions) { o.Holder = string(h) }
-
 // DefaultHolder names this process: its host, its process id and, if nc has one, the name of the
 // connection (nats.Name). nc may be nil.
-func DefaultHolder(nc *nats.Conn) Holder {
+func DefaultHolder(nc *nats.Conn) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
@@ -91,5 +74,5 @@ func DefaultHolder(nc *nats.Conn) Holder {
 	}
 
 	// The names of hosts and connections may contain anything.
-	return Holder(settings.CleanText(name, settings.MaxHolder))
+	return settings.CleanText(name, settings.MaxHolder)
 }

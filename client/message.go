@@ -30,9 +30,10 @@ func MsgID(id string) PushOption { return header(subjects.HeaderMsgID, id) }
 // ready, leased or delayed, other pushes with the key are duplicates, which change nothing.
 func Unique(key string) PushOption { return header(subjects.HeaderUnique, key) }
 
-// Group gives an item a group, such as the name of a customer: 1 to 128 bytes in one line, without
-// spaces at either end. Among items of equal priority, groups take turns, and within a group the
-// oldest item comes first. The settings MaxLeasedPerGroup and RatePerGroup limit what a group gets.
+// Group gives an item a group, such as the name of a customer: 1 to 128 bytes of UTF-8 in one line,
+// without spaces at either end. Among items of equal priority, groups take turns, and within a
+// group the oldest item comes first. The settings MaxLeasedPerGroup and RatePerGroup limit what a
+// group gets.
 func Group(name string) PushOption { return header(subjects.HeaderGroup, name) }
 
 // Weight is how many items of a [Group] have a turn together, 1 to 100, by default 1. It should be
@@ -79,26 +80,8 @@ func (m Message) With(options ...PushOption) Message {
 }
 
 // Item is a message from a queue, and what the bridge says about it. It belongs to the caller. All
-// but Value and Headers is zero if the message left no room for it in the reply:
-//
-//	Value      []byte
-//	Headers    nats.Header
-//	ID         string
-//	Priority   int64       // 0 in a FIFO queue
-//	PushedAt   time.Time   // zero for an item that another program wrote
-//	Unique     string      // key of the push, "" for none
-//	Group      string      // of the push, "" for none
-//	DeadLetter *DeadLetter // how it became a dead letter, nil if it is none
+// but Value and Headers is zero if the message left no room for it in the reply.
 type Item struct {
 	subjects.ItemInfo
 	Message
 }
-
-// DeadLetter says how an item became a dead letter:
-//
-//	Queue      string    // where the item was before
-//	Reason     string    // "max_deliver", "terminated", or the text of the worker that dropped it
-//	At         time.Time // when it became a dead letter
-//	Deliveries int64     // how many the item had
-//	Error      string    // reason of the last failure that gave one
-type DeadLetter = subjects.DeadLetter

@@ -16,6 +16,7 @@ func TestMux(t *testing.T) {
 	does := func(want string) client.Work {
 		return func(context.Context, *client.Job) error { return errors.New(want) }
 	}
+
 	check := func(jobType, want string) {
 		t.Helper()
 		job := &client.Job{Item: client.Item{Message: client.Message{}.With(client.Type(jobType))}}
@@ -26,17 +27,21 @@ func TestMux(t *testing.T) {
 			t.Errorf("type %q: %v, want %s", jobType, err, want)
 		}
 	}
+
 	mux.Handle("email", does("email"))
 	check("email", "email")
 	check("fax", `nobody handles jobs of type "fax"`)
 	check("", "nobody handles jobs without the header Type")
+
 	mux.NotFound(does("other"))
 	check("fax", "other")
 	check("", "other")
+
 	mux.Handle("", does("plain"))
 	check("", "plain")
 }
 
+// Handle panics without a Work, and for a type that has one already.
 func TestMuxPanics(t *testing.T) {
 	for name, handle := range map[string]func(*client.Mux){
 		"nil":   func(m *client.Mux) { m.Handle("email", nil) },
@@ -53,12 +58,15 @@ func TestMuxPanics(t *testing.T) {
 	}
 }
 
+// IsSnooze and IsDrop know the errors of Snooze and Drop, even wrapped, and no others.
 func TestErrorsOfWork(t *testing.T) {
 	snooze, drop := client.Snooze(time.Second), client.Drop("why")
-	if !client.IsSnooze(fmt.Errorf("wrapped: %w", snooze)) || client.IsSnooze(drop) || client.IsSnooze(nil) {
+	if !client.IsSnooze(fmt.Errorf("wrapped: %w", snooze)) || client.IsSnooze(drop) ||
+		client.IsSnooze(nil) {
 		t.Error("IsSnooze")
 	}
-	if !client.IsDrop(fmt.Errorf("wrapped: %w", drop)) || client.IsDrop(snooze) || client.IsDrop(nil) {
+	if !client.IsDrop(fmt.Errorf("wrapped: %w", drop)) || client.IsDrop(snooze) ||
+		client.IsDrop(nil) {
 		t.Error("IsDrop")
 	}
 }

@@ -21,14 +21,16 @@ type outage struct {
 	*testing.T
 	e    *testenv.Env
 	nc   *nats.Conn
-	jobs *client.PriorityQueue // of nc
+	jobs *client.Queue // of nc
 	lost chan struct{}
 }
 
 func newOutage(t *testing.T, options ...client.Option) *outage {
 	o := &outage{T: t, e: testenv.New(t, testenv.Options{}), lost: make(chan struct{}, 9)}
-	o.nc = o.e.Connect(nats.ReconnectWait(time.Hour), nats.DisconnectErrHandler(func(*nats.Conn, error) { o.lost <- struct{}{} }))
+	o.nc = o.e.Connect(nats.ReconnectWait(time.Hour),
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { o.lost <- struct{}{} }))
 	o.jobs = client.New(o.nc, options...).PriorityQueue("jobs")
+
 	return o
 }
 
@@ -42,10 +44,12 @@ func (o *outage) begin() {
 func (o *outage) end(before func()) {
 	o.Helper()
 	o.e.NATS.Start()
+	near := client.New(o.e.Conn, client.WithTimeout(time.Second)).PriorityQueue("jobs")
 	testenv.Eventually(o.T, func() error {
-		_, err := client.New(o.e.Conn, client.WithTimeout(time.Second)).PriorityQueue("jobs").Len(o.Context())
+		_, err := near.Len(o.Context())
 		return err
 	})
+
 	before()
 	ok(o.T, o.nc.ForceReconnect())
 }
@@ -54,54 +58,66 @@ func (o *outage) push(n int) (values []string) {
 	o.Helper()
 	for i := range n {
 		values = append(values, fmt.Sprint(i))
-		pushed(o.T, client.New(o.e.Conn).PriorityQueue("jobs"), int64(i), values[i])
+		pushOne(o.T, client.New(o.e.Conn).PriorityQueue("jobs"), int64(i), values[i])
 	}
+
 	return values
 }
 
 // pops are calls that pop or lease, and return the values.
-var pops = map[string]func(context.Context, *client.PriorityQueue) (string, error){
-	"pop": func(ctx context.Context, q *client.PriorityQueue) (string, error) { return one(q.PopMin(ctx)) },
-	"wait": func(ctx context.Context, q *client.PriorityQueue) (string, error) {
-		return one(q.PopMin(ctx, client.Expires(time.Hour), client.IdleHeartbeat(rarely)))
+var pops = map[string]func(context.Context, *client.Queue) (string, error){
+	"pop": func(ctx context.Context, q *client.Queue) (string, error) {
+		return valueOf(q.Pop(ctx))
 	},
-	"batch": func(ctx context.Context, q *client.PriorityQueue) (string, error) {
-		items, err := q.PopMinBatch(ctx, 2)
-		return joined(items), err
+	"wait": func(ctx context.Context, q *client.Queue) (string, error) {
+		return valueOf(q.Pop(ctx, client.Expires(time.Hour), client.IdleHeartbeat(rarely)))
 	},
-	"lease": func(ctx context.Context, q *client.PriorityQueue) (string, error) {
-		return oneLeased(q.LeaseMin(ctx, client.AckWait(time.Hour)))
+	"batch": func(ctx context.Context, q *client.Queue) (string, error) {
+		items, err := q.PopBatch(ctx, 2)
+		return joinValues(items), err
+	},
+	"lease": func(ctx context.Context, q *client.Queue) (string, error) {
+		return valueAcked(q.Lease(ctx, client.AckWait(time.Hour)))
 	},
 }
 
-// A program that goes on asking while NATS is away loses nothing: what it has given up is never sent.
+// A program that goes on asking while NATS is away loses nothing: what it has given up is never
+// sent.
 func TestPopsThroughAnOutage(t *testing.T) {
 	for name, pop := range pops {
 		subtest(t, name, func(t *testing.T) {
 			o := newOutage(t)
 			want := o.push(10)
-			if n, err := o.jobs.Len(t.Context()); n != 10 || err != nil { // which leaves a subscription for later requests
+			// This leaves a subscription for later requests.
+			if n, err := o.jobs.Len(t.Context()); n != 10 || err != nil {
 				t.Fatal(n, err)
 			}
+
 			o.begin()
 			for range 5 {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 				_, err := pop(ctx, o.jobs)
 				cancel()
-				if !errors.Is(err, client.ErrNotSent) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnknownOutcome) {
+
+				if !errors.Is(err, client.ErrNotSent) ||
+					!errors.Is(err, context.DeadlineExceeded) ||
+					errors.Is(err, client.ErrUnknownOutcome) {
 					t.Errorf("while NATS is away: %v", err)
 				}
 			}
 			if n, err := o.nc.Buffered(); n > 0 || err != nil {
 				t.Errorf("%d bytes wait to be sent, %v", n, err)
 			}
+
 			o.end(func() {})
 			var got []string
+
 			for len(got) < len(want) {
 				value, err := pop(t.Context(), o.jobs)
 				if err != nil {
 					t.Fatalf("after %d items: %v", len(got), err)
 				}
+
 				got = append(got, strings.Fields(value)...)
 			}
 			if !slices.Equal(got, want) {
@@ -111,60 +127,87 @@ func TestPopsThroughAnOutage(t *testing.T) {
 	}
 }
 
-// What comes for a request that was given up goes back at once, also while an older one waits for its answer.
+// What comes for a request that was given up goes back at once, also while an older one waits for
+// its answer.
 func TestGivenUpRequestsGiveBack(t *testing.T) {
 	type far struct {
-		*client.PriorityQueue
+		*client.Queue
 		held *client.Delivery
 	}
+
 	requests := map[string]func(context.Context, far) error{
-		"pop":         func(ctx context.Context, q far) error { _, err := q.PopMin(ctx); return err },
-		"batch":       func(ctx context.Context, q far) error { _, err := q.PopMinBatch(ctx, 2); return err },
-		"large batch": func(ctx context.Context, q far) error { _, err := q.PopMinBatch(ctx, 1000); return err },
-		"lease":       func(ctx context.Context, q far) error { _, err := q.LeaseMin(ctx); return err },
-		"lease batch": func(ctx context.Context, q far) error { _, err := q.LeaseMinBatch(ctx, 2); return err },
-		"next":        func(ctx context.Context, q far) error { _, err := q.held.Next(ctx); return err },
+		"pop": func(ctx context.Context, q far) error {
+			_, err := q.Pop(ctx)
+			return err
+		},
+		"batch": func(ctx context.Context, q far) error {
+			_, err := q.PopBatch(ctx, 2)
+			return err
+		},
+		"large batch": func(ctx context.Context, q far) error {
+			_, err := q.PopBatch(ctx, 1000)
+			return err
+		},
+		"lease": func(ctx context.Context, q far) error {
+			_, err := q.Lease(ctx)
+			return err
+		},
+		"lease batch": func(ctx context.Context, q far) error {
+			_, err := q.LeaseBatch(ctx, 2)
+			return err
+		},
+		"next": func(ctx context.Context, q far) error {
+			_, err := q.held.Next(ctx)
+			return err
+		},
 		"wait": func(ctx context.Context, q far) error {
-			_, err := q.LeaseMin(ctx, client.Expires(time.Hour))
+			_, err := q.Lease(ctx, client.Expires(time.Hour))
 			return err
 		},
 	}
+
 	for name, request := range requests {
 		subtest(t, name, func(t *testing.T) {
 			e := testenv.New(t, testenv.Options{})
 			near := client.New(e.Conn).PriorityQueue("jobs")
-			sent, late := hold(t, e)
+			sent, late := holdRequests(t, e)
 			c := client.New(e.Conn, client.WithGrammar(must(subjects.New("far", "q"))))
 			var queues []far
+
 			for range 2 {
-				pushed(t, near, 0, "held")
+				pushOne(t, near, 0, "held")
 				d := leaseOne(t, near, client.AckWait(time.Hour))
 				ack := "far" + strings.TrimPrefix(d.AckSubject(), "pq")
 				queues = append(queues, far{c.PriorityQueue("jobs"), c.Delivery(ack)})
 			}
-			pushed(t, near, 1, "a")
+
+			pushOne(t, near, 1, "a")
 
 			patient := async(func() (string, error) { return "", request(t.Context(), queues[0]) })
 			first := <-sent
 			ctx, cancel := context.WithCancel(t.Context())
 			done := async(func() (string, error) { return "", request(ctx, queues[1]) })
 			second := <-sent
+
 			cancel()
-			if got := <-done; !errors.Is(got.err, context.Canceled) || !errors.Is(got.err, client.ErrUnknownOutcome) {
+			if got := <-done; !errors.Is(got.err, context.Canceled) ||
+				!errors.Is(got.err, client.ErrUnknownOutcome) {
 				t.Errorf("given up with %v", got.err)
 			}
 
 			late(second)
 			testenv.Eventually(t, func() error {
-				d, err := near.LeaseMin(t.Context(), client.AckWait(time.Hour))
+				d, err := near.Lease(t.Context(), client.AckWait(time.Hour))
 				if err != nil {
 					return err
 				}
 				if string(d.Value) != "a" || d.Deliveries != 1 {
 					t.Errorf("back is %q, delivery %d", d.Value, d.Deliveries)
 				}
+
 				return d.Snooze(t.Context(), 0)
 			})
+
 			late(first)
 			if got := <-patient; got.err != nil {
 				t.Errorf("the older request: %v", got.err)
@@ -173,12 +216,14 @@ func TestGivenUpRequestsGiveBack(t *testing.T) {
 	}
 }
 
-// hold returns the requests on subjects that begin with "far", and a function that passes one on to the bridge.
-func hold(t *testing.T, e *testenv.Env) (sent <-chan *nats.Msg, pass func(*nats.Msg)) {
+// holdRequests returns the requests on subjects that begin with "far", and a function that passes
+// one on to the bridge.
+func holdRequests(t *testing.T, e *testenv.Env) (sent <-chan *nats.Msg, pass func(*nats.Msg)) {
 	t.Helper()
 	nc, held := e.Connect(), make(chan *nats.Msg, 9)
 	succeeds(t)(nc.ChanSubscribe("far.>", held))
 	ok(t, nc.Flush())
+
 	return held, func(m *nats.Msg) {
 		t.Helper()
 		ok(t, e.Conn.PublishRequest("pq"+strings.TrimPrefix(m.Subject, "far"), m.Reply, m.Data))
@@ -189,20 +234,23 @@ func hold(t *testing.T, e *testenv.Env) (sent <-chan *nats.Msg, pass func(*nats.
 func TestGivenUpWaitsEnd(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		e, jobs := newQueue(t)
-		pushed(t, jobs, 1, "held")
+		pushOne(t, jobs, 1, "held")
 		held := leaseOne(t, jobs, client.AckWait(time.Hour))
+
 		for _, wait := range []func(context.Context) (string, error){
 			func(ctx context.Context) (string, error) { return pops["wait"](ctx, jobs) },
 			func(ctx context.Context) (string, error) {
-				return oneLeased(held.Next(ctx, client.Expires(time.Hour)))
+				return valueAcked(held.Next(ctx, client.Expires(time.Hour)))
 			},
 		} {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := async(func() (string, error) { return wait(ctx) })
-			waiting(t, e, 1)
+			waitForPops(t, e, 1)
+
 			cancel()
-			ends(t, "given up", <-done, context.Canceled, "")
-			waiting(t, e, 0)
+
+			wantOutcome(t, "given up", <-done, context.Canceled, "")
+			waitForPops(t, e, 0)
 		}
 	})
 }

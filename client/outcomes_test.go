@@ -16,84 +16,160 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// Calls that may have counted are told from those that did not, and from those that only read: without a reply, after a
-// reply that does not know, and after that of a stream that captures the subjects too.
+// An error says whether the call may have counted, which calls that only read never do: without a
+// reply, after a reply that does not know, and if a stream that captures the subjects replies.
 func TestOutcomes(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		var reply atomic.Pointer[nats.Msg] // nil means none
-		nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
+		nc := fakeBridge(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
 			if r := reply.Load(); r != nil {
-				_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: r.Reply, Header: r.Header, Data: r.Data}) // else the test has no reply
+				_ = nc.PublishMsg(&nats.Msg{ // if this fails, the test misses the reply
+					Subject: m.Reply,
+					Reply:   r.Reply,
+					Header:  r.Header,
+					Data:    r.Data,
+				})
 			}
 		})
+
 		c := client.New(nc, client.WithTimeout(20*time.Millisecond))
 		q := c.PriorityQueue("jobs")
 		reply.Store(&nats.Msg{Reply: "pq.jobs.ack.token", Data: []byte("a")})
-		d, err := client.New(nc).PriorityQueue("jobs").LeaseMin(t.Context())
-		if err != nil || string(d.Value) != "a" || d.Deliveries != 0 || !d.Until.IsZero() || d.ID != "" {
+
+		d, err := client.New(nc).PriorityQueue("jobs").Lease(t.Context())
+		if err != nil || string(d.Value) != "a" || d.Deliveries != 0 || !d.Until.IsZero() ||
+			d.ID != "" {
 			t.Fatalf("an item that left no room for headers: %+v, %v", d, err)
 		}
+
 		d = c.Delivery(d.AckSubject())
 
-		told := &subjects.Error{Code: subjects.CodeUnavailable, Unknown: true, Text: "the store did not say"}
+		told := &subjects.Error{
+			Code:    subjects.CodeUnavailable,
+			Unknown: true,
+			Text:    "the store did not say",
+		}
+
+		const streamAck = `{"stream":"ALL","seq":1}`
+
 		for what, test := range map[string]struct {
 			call    func(context.Context) error
 			changes bool   // a queue
 			foreign string // a reply that is not that of a bridge, "" if any could be
 		}{
-			"push": {func(ctx context.Context) error { _, err := q.Push(ctx, 1, nil); return err }, true, `{"stream":"ALL","seq":1}`},
-			"batch": {func(ctx context.Context) error {
-				_, err := q.PushBatch(ctx, make([]client.PushItem, 2))
-				return err
-			}, true, `{"queue":"jobs","ids":["a"]}`},
-			"pop":    {func(ctx context.Context) error { _, err := q.PopMin(ctx); return err }, true, ""},
-			"lease":  {func(ctx context.Context) error { _, err := q.LeaseMin(ctx); return err }, true, `{"stream":"ALL","seq":1}`},
-			"ack":    {d.Ack, true, ""},
-			"nak":    {func(ctx context.Context) error { return d.Nak(ctx, 0) }, true, ""},
-			"extend": {func(ctx context.Context) error { _, err := d.Extend(ctx); return err }, true, `{"stream":"ALL","seq":1}`},
-			"next":   {func(ctx context.Context) error { _, err := d.Next(ctx); return err }, true, `{"stream":"ALL","seq":1}`},
-			"configure": {func(ctx context.Context) error {
-				_, err := q.Configure(ctx, client.Settings{MaxItems: 1})
-				return err
-			}, true, "+OK"},
-			"settings": {func(ctx context.Context) error { _, err := q.Settings(ctx); return err }, false, "+OK"},
-			"len":      {func(ctx context.Context) error { _, err := q.Len(ctx); return err }, false, `{"stream":"ALL","seq":1}`},
-			"peek":     {func(ctx context.Context) error { _, err := q.PeekMin(ctx); return err }, false, ""},
+			"push": {
+				call: func(ctx context.Context) error {
+					_, err := q.Push(ctx, 1, nil)
+					return err
+				},
+				changes: true,
+				foreign: streamAck,
+			},
+			"batch": {
+				call: func(ctx context.Context) error {
+					_, err := q.PushBatch(ctx, make([]client.PushItem, 2))
+					return err
+				},
+				changes: true,
+				foreign: `{"queue":"jobs","ids":["a"]}`,
+			},
+			"pop": {
+				call:    func(ctx context.Context) error { _, err := q.Pop(ctx); return err },
+				changes: true,
+			},
+			"lease": {
+				call:    func(ctx context.Context) error { _, err := q.Lease(ctx); return err },
+				changes: true,
+				foreign: streamAck,
+			},
+			"ack": {
+				call:    d.Ack,
+				changes: true,
+			},
+			"nak": {
+				call:    func(ctx context.Context) error { err := d.Nak(ctx, 0); return err },
+				changes: true,
+			},
+			"extend": {
+				call:    func(ctx context.Context) error { _, err := d.Extend(ctx); return err },
+				changes: true,
+				foreign: streamAck,
+			},
+			"next": {
+				call:    func(ctx context.Context) error { _, err := d.Next(ctx); return err },
+				changes: true,
+				foreign: streamAck,
+			},
+			"configure": {
+				call: func(ctx context.Context) error {
+					_, err := q.Configure(ctx, client.Settings{MaxItems: 1})
+					return err
+				},
+				changes: true,
+				foreign: "+OK",
+			},
+			"settings": {
+				call:    func(ctx context.Context) error { _, err := q.Settings(ctx); return err },
+				foreign: "+OK",
+			},
+			"len": {
+				call:    func(ctx context.Context) error { _, err := q.Len(ctx); return err },
+				foreign: streamAck,
+			},
+			"peek": {
+				call: func(ctx context.Context) error { _, err := q.Peek(ctx); return err },
+			},
 		} {
 			reply.Store(nil)
-			if err := test.call(t.Context()); errors.Is(err, client.ErrUnknownOutcome) != test.changes ||
-				!errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no reply on pq.jobs.") || !strings.Contains(err.Error(), ": waited 20ms") {
+
+			err := test.call(t.Context())
+
+			if errors.Is(err, client.ErrUnknownOutcome) != test.changes ||
+				!errors.Is(err, context.DeadlineExceeded) ||
+				!strings.Contains(err.Error(), "no reply on pq.jobs.") ||
+				!strings.Contains(err.Error(), ": waited 20ms") {
 				t.Errorf("%s without a reply: %v", what, err)
 			}
 
 			patient, cancel := context.WithTimeout(t.Context(), client.DefaultTimeout)
 			reply.Store(&nats.Msg{Header: told.Headers()})
+
+			err = test.call(patient)
+
 			var wire *client.Error
-			if err := test.call(patient); !errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrLeaseLost) ||
-				!errors.As(err, &wire) || wire.Code != told.Code || !wire.Unknown || wire.Text != told.Text {
+			if !errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrLeaseLost) ||
+				!errors.As(err, &wire) || wire.Code != told.Code || !wire.Unknown ||
+				wire.Text != told.Text {
 				t.Errorf("%s of unknown outcome: %v", what, err)
 			}
 
 			reply.Store(&nats.Msg{Data: []byte(test.foreign)})
-			if err := test.call(patient); test.foreign != "" && (!errors.Is(err, client.ErrBadReply) || errors.Is(err, client.ErrUnknownOutcome) != test.changes) {
+
+			err = test.call(patient)
+
+			if test.foreign != "" && (!errors.Is(err, client.ErrBadReply) ||
+				errors.Is(err, client.ErrUnknownOutcome) != test.changes) {
 				t.Errorf("%s, answered by a stream: %v", what, err)
 			}
+
 			cancel()
 		}
 	})
 }
 
-// The error of a call whose context ends is that of the context, and its cause.
+// A call whose context ends returns the error of the context, and its cause.
 func TestCauses(t *testing.T) {
 	arrived := make(chan struct{}, 1)
-	nc := fake(t, "q.>", func(*nats.Conn, *nats.Msg) { arrived <- struct{}{} })
-	q := newClient(nc).Queue("mail")
+	nc := fakeBridge(t, "q.>", func(*nats.Conn, *nats.Msg) { arrived <- struct{}{} })
+	q := newClient(nc).FIFOQueue("mail")
 	cause := errors.New("going home")
 	ctx, cancel := context.WithCancelCause(t.Context())
+
 	go func() {
 		<-arrived
 		cancel(cause)
 	}()
+
 	for _, when := range []string{"under way", "before"} {
 		if _, err := q.Peek(ctx); !errors.Is(err, cause) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", when, err)
@@ -108,15 +184,16 @@ var changes = map[string]func(context.Context, *client.Client) error{
 		return err
 	},
 	"pop": func(ctx context.Context, c *client.Client) error {
-		_, err := c.PriorityQueue("jobs").PopMin(ctx)
+		_, err := c.PriorityQueue("jobs").Pop(ctx)
 		return err
 	},
 	"batch": func(ctx context.Context, c *client.Client) error {
-		_, err := c.PriorityQueue("jobs").LeaseMinBatch(ctx, 2)
+		_, err := c.PriorityQueue("jobs").LeaseBatch(ctx, 2)
 		return err
 	},
 	"wait": func(ctx context.Context, c *client.Client) error {
-		_, err := c.PriorityQueue("jobs").LeaseMin(ctx, client.Expires(time.Minute), client.IdleHeartbeat(time.Minute))
+		_, err := c.PriorityQueue("jobs").Lease(ctx, client.Expires(time.Minute),
+			client.IdleHeartbeat(time.Minute))
 		return err
 	},
 	"many": func(ctx context.Context, c *client.Client) error {
@@ -125,30 +202,38 @@ var changes = map[string]func(context.Context, *client.Client) error{
 	},
 }
 
-// What was not sent before its connection was closed has not been done, and the error says so.
+// A request that was not sent before its connection was closed is an ErrNotSent.
 func TestClosedBeforeSending(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		for name, change := range changes {
 			e := testenv.New(t, testenv.Options{Stopped: true})
 			e.NATS.Start()
 			down := make(chan struct{})
-			nc := e.Connect(nats.DisconnectErrHandler(func(*nats.Conn, error) { close(down) }), nats.ReconnectWait(time.Hour))
+			nc := e.Connect(nats.DisconnectErrHandler(func(*nats.Conn, error) { close(down) }),
+				nats.ReconnectWait(time.Hour))
 			e.NATS.Stop()
 			<-down
 			failed := make(chan error)
 			go func() { failed <- change(t.Context(), client.New(nc)) }()
+
 			nc.Close()
-			if err := <-failed; !errors.Is(err, nats.ErrConnectionClosed) || !errors.Is(err, client.ErrNotSent) || errors.Is(err, client.ErrUnknownOutcome) {
-				t.Errorf("%s, on a connection that is down and is then closed: %v", name, err)
-			}
-			if err := change(t.Context(), client.New(nc)); !errors.Is(err, nats.ErrConnectionClosed) || !errors.Is(err, client.ErrNotSent) || errors.Is(err, client.ErrUnknownOutcome) {
-				t.Errorf("%s, on a closed connection: %v", name, err)
+
+			for when, err := range map[string]error{
+				"down and then closed": <-failed,
+				"closed":               change(t.Context(), client.New(nc)),
+			} {
+				if !errors.Is(err, nats.ErrConnectionClosed) ||
+					!errors.Is(err, client.ErrNotSent) ||
+					errors.Is(err, client.ErrUnknownOutcome) {
+					t.Errorf("%s, on a connection that is %s: %v", name, when, err)
+				}
 			}
 		}
 	})
 }
 
-// What may have been sent has an unknown outcome, also if the connection was down when the call began.
+// A request that may have been sent has an unknown outcome, even if the connection was down when
+// the call began.
 func TestClosedAfterSending(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		for name, change := range changes {
@@ -156,19 +241,21 @@ func TestClosedAfterSending(t *testing.T) {
 				e := testenv.New(t, testenv.Options{Stopped: true})
 				e.NATS.Start()
 				silent := e.Connect()
-				heard, err := silent.SubscribeSync("pq.>")
-				if err == nil {
-					err = silent.Flush()
-				}
-				ok(t, err)
+				heard := must(silent.SubscribeSync("pq.>"))
+				ok(t, silent.Flush())
+
 				down := make(chan struct{}, 2)
-				nc := e.Connect(nats.ReconnectWait(time.Hour), nats.DisconnectErrHandler(func(*nats.Conn, error) { down <- struct{}{} }))
+				nc := e.Connect(nats.ReconnectWait(time.Hour),
+					nats.DisconnectErrHandler(func(*nats.Conn, error) { down <- struct{}{} }))
+
 				if restart {
 					e.NATS.Stop()
 					<-down
 				}
+
 				failed := make(chan error)
 				go func() { failed <- change(t.Context(), client.New(nc)) }()
+
 				if restart {
 					e.NATS.Start()
 					testenv.Eventually(t, func() error { return silent.FlushTimeout(time.Second) })
@@ -177,8 +264,10 @@ func TestClosedAfterSending(t *testing.T) {
 				if _, err := heard.NextMsg(testenv.Patience); err != nil {
 					t.Fatal(name, restart, err)
 				}
+
 				nc.Close()
-				failsWith(t, name+", sent before the connection was closed", client.ErrUnknownOutcome)(nil, <-failed)
+
+				failsWith(t, name+", then closed", client.ErrUnknownOutcome)(nil, <-failed)
 			}
 		}
 	})
@@ -188,21 +277,25 @@ func TestClosedAfterSending(t *testing.T) {
 func TestUnusableClients(t *testing.T) {
 	nc := testenv.New(t, testenv.Options{}).Conn
 	for name, change := range changes {
-		if err := change(t.Context(), client.New(nil)); !errors.Is(err, nats.ErrInvalidConnection) || errors.Is(err, client.ErrUnknownOutcome) {
+		err := change(t.Context(), client.New(nil))
+		if !errors.Is(err, nats.ErrInvalidConnection) || errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("%s without a connection: %v", name, err)
 		}
+
 		for _, d := range []time.Duration{0, -time.Second} {
-			failsWith(t, fmt.Sprintf("%s with a timeout of %v", name, d), client.ErrBadRequest)(nil, change(t.Context(), client.New(nc, client.WithTimeout(d))))
+			err := change(t.Context(), client.New(nc, client.WithTimeout(d)))
+			failsWith(t, fmt.Sprintf("%s with timeout %v", name, d), client.ErrBadRequest)(nil, err)
 		}
 	}
-	p := must(client.New(nil).Queue("mail").NewProducer(client.ProducerOptions{}))
+
+	p := must(client.New(nil).FIFOQueue("mail").NewProducer(client.ProducerOptions{}))
 	f, err := p.PushAsync(t.Context(), 0, client.Message{})
 	if err == nil {
 		_, err = f.Wait(t.Context())
 	}
-	if !errors.Is(err, nats.ErrInvalidConnection) {
-		t.Errorf("a Producer without a connection: %v", err)
-	}
-	w := must(client.New(nil).Queue("mail").NewWorker(doNothing, client.WorkerOptions{}))
-	failsWith(t, "a Worker without a connection", nats.ErrInvalidConnection)(nil, w.Run(t.Context()))
+	failsWith(t, "a Producer without a connection", nats.ErrInvalidConnection)(nil, err)
+
+	w := must(client.New(nil).FIFOQueue("mail").NewWorker(doNothing, client.WorkerOptions{}))
+	err = w.Run(t.Context())
+	failsWith(t, "a Worker without a connection", nats.ErrInvalidConnection)(nil, err)
 }

@@ -39,7 +39,7 @@ type popRequest struct {
 }
 
 // newPop returns a request with a verb that pops.
-func (q *handle) newPop(verb subjects.Verb) (*popRequest, error) {
+func (q *Queue) newPop(verb subjects.Verb) (*popRequest, error) {
 	subject, err := q.subject(verb)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (q *handle) newPop(verb subjects.Verb) (*popRequest, error) {
 }
 
 // fetch pops with the options and calls receive for each item of the reply.
-func (q *handle) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions,
+func (q *Queue) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions,
 	receive receiver) error {
 	p, err := q.newPop(verb)
 	if err != nil {
@@ -63,7 +63,7 @@ func (q *handle) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOp
 }
 
 // fetchOne is fetch for a pop of one item, which it returns.
-func (q *handle) fetchOne(ctx context.Context, verb subjects.Verb,
+func (q *Queue) fetchOne(ctx context.Context, verb subjects.Verb,
 	o subjects.PopOptions) (item *received, err error) {
 	err = q.fetch(ctx, verb, o, func(r *received) error {
 		item = r
@@ -73,10 +73,13 @@ func (q *handle) fetchOne(ctx context.Context, verb subjects.Verb,
 }
 
 // fetchBatch is fetch for a pop of several items.
-func (q *handle) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions,
+func (q *Queue) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions,
 	receive receiver) error {
 	if o.Batch < 1 {
 		return badRequest("a batch of %d: want 1 to %d items", o.Batch, subjects.MaxPopBatch)
+	}
+	if o.Batch == 1 {
+		o.Batch = 0 // the default, which makes a smaller request
 	}
 	return q.fetch(ctx, verb, o, receive)
 }
@@ -85,6 +88,10 @@ func (q *handle) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.
 // reply. It lets the bridge put several items into a message, and makes the request cancellable.
 func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOptions,
 	receive receiver) error {
+	if err := wantUTF8(o.Holder); err != nil {
+		return err
+	}
+
 	// In frames, a lease that nobody receives ends at once.
 	o.Frames = o.Batch > 1 || o.Lease || p.mustLease
 	if o.Expires > 0 && p.cancels != "" {
@@ -114,7 +121,7 @@ func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOpti
 	r := &popReply{client: c, inbox: inbox, pop: p, o: o}
 	err = r.receiveAll(ctx, m, receive)
 
-	if inbox.state == givenUp {
+	if inbox.state == givenUp && !errors.Is(err, ErrNotSent) {
 		c.cancelPop(p, o)
 	}
 
@@ -168,6 +175,7 @@ func (c *Client) cancelPop(p *popRequest, o subjects.PopOptions) {
 
 	// The answer says nothing, so nobody reads it. If the request is lost, the pop ends when it
 	// would have ended anyway.
+	c.link.doubt() // a refusal of it may come at any time
 	_ = c.nc.PublishMsg(&nats.Msg{
 		Subject: p.cancels,
 		Reply:   c.nc.NewInbox(),

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -34,13 +35,15 @@ var ErrProducerClosed = errors.New("the producer is closed")
 //     [ErrNoBridge], no connection) is retried for RetryFor. Batches get smaller as a queue fills
 //     up.
 //   - After [ErrUnknownOutcome], only items with a [MsgID] are retried, which is safe because the
-//     first attempt counts. Other items end with this error, and so does an item of which an
-//     earlier attempt may have counted.
-//   - If the bridge refuses a batch because of an item, the batch is split until the item fails
-//     alone, with [ErrBadRequest] or [ErrTooLarge].
-//   - Any other error, such as a closed connection, fails the items of the batch at once.
+//     first attempt counts. Other items end with this error, and so does an item if an earlier
+//     attempt may have counted.
+//   - If the bridge refuses a batch because of an item, or because the queue may not have as many,
+//     the batch is split until it is small enough or the item fails alone, with [ErrBadRequest] or
+//     [ErrTooLarge].
+//   - Any other error, such as a closed connection or a missing permission, fails the items of the
+//     batch at once.
 type Producer struct {
-	queue *handle
+	queue *Queue
 	o     ProducerOptions
 
 	items, bytes *semaphore.Weighted // room for pushes under way
@@ -57,8 +60,8 @@ type Producer struct {
 
 // NewProducer returns a Producer for this queue. Close it when done. The error is [ErrBadRequest];
 // its text lists all options that are out of bounds and what would be right.
-func (q *handle) NewProducer(o ProducerOptions) (*Producer, error) {
-	if _, err := q.subject(q.pushBatchVerb()); err != nil {
+func (q *Queue) NewProducer(o ProducerOptions) (*Producer, error) {
+	if _, err := q.subject(subjects.PushBatch); err != nil {
 		return nil, err
 	}
 	if err := o.complete(); err != nil {
@@ -109,25 +112,22 @@ func (p *Producer) PushAsync(ctx context.Context, priority int64, m Message,
 }
 
 func (p *Producer) newFuture(priority int64, m Message) (*PushFuture, error) {
-	if p.queue.kind == subjects.FIFO && priority != 0 {
-		return nil, badRequest("priority %d in a FIFO queue: want 0", priority)
-	}
-
-	frame, err := p.queue.appendFrame(nil, &PushItem{priority, m})
+	frame, err := p.queue.frame(&PushItem{priority, m})
 	if err != nil {
 		return nil, badRequest("%v", err)
 	}
-	if most := p.queue.client.maxPayload(); most > 0 && int64(len(frame)) > most {
-		batch := len(frame) - len(m.Value)
+	size := frame.Size()
+	if most := p.queue.client.maxPayload(); most > 0 && int64(size) > most {
 		return nil, tooLarge("a value of %d bytes: the NATS server takes %d bytes at most, "+
-			"headers and %d bytes for the batch included", len(m.Value), most, batch)
+			"headers and %d bytes for the batch included",
+			len(m.Value), most, size-len(m.Value))
 	}
 
+	frame.Value = bytes.Clone(frame.Value)
 	return &PushFuture{
-		priority: priority,
 		frame:    frame,
 		hasMsgID: len(m.Headers[subjects.HeaderMsgID]) > 0,
-		room:     int64(min(len(frame), p.o.MaxBytes)),
+		room:     int64(min(size, p.o.MaxBytes)),
 		done:     make(chan struct{}),
 	}, nil
 }
@@ -178,7 +178,7 @@ func (p *Producer) Close(ctx context.Context) error {
 	return err
 }
 
-// sendPending pushes what is pending, until nothing is.
+// sendPending pushes pending items until there are none.
 func (p *Producer) sendPending() {
 	for list := p.takePending(); len(list) > 0; list = p.takePending() {
 		p.pushInOrder(list)
@@ -208,8 +208,7 @@ func (p *Producer) pushInOrder(rest []*PushFuture) {
 			return
 		}
 
-		batch := rest[:p.fitting(rest, n)]
-		err := p.pushBatch(batch)
+		batch, err := p.pushBatch(rest[:min(n, len(rest))])
 		switch {
 		case err == nil:
 			rest = rest[len(batch):]
@@ -236,44 +235,28 @@ func (p *Producer) pushInOrder(rest []*PushFuture) {
 	}
 }
 
-// fitting returns how many of the first n pushes go into one batch.
-func (p *Producer) fitting(list []*PushFuture, n int) int {
-	maxPayload := p.queue.client.maxPayload()
-	n = min(n, len(list), maxBatchItems(maxPayload))
-
-	bytes := 0
-	for i, f := range list[:n] {
-		if bytes += len(f.frame); bytes > maxBatchBytes(maxPayload) {
-			return max(1, i)
-		}
+// pushBatch makes one attempt to push as many as fit into one batch, which it returns. If that
+// succeeds, it ends these pushes.
+func (p *Producer) pushBatch(list []*PushFuture) (batch []*PushFuture, err error) {
+	frames := make([]subjects.Frame, len(list))
+	for i, f := range list {
+		frames[i] = f.frame
 	}
-	return max(1, n)
-}
-
-// pushBatch makes one attempt to push a batch, and ends its pushes if that succeeds.
-func (p *Producer) pushBatch(batch []*PushFuture) error {
-	var payload []byte
-	for _, f := range batch {
-		payload = append(payload, f.frame...)
-	}
+	n := p.queue.client.fitting(frames)
+	batch = list[:n]
 
 	// A batch that Close gives up has an unknown outcome, unless it was not sent.
-	acks, err := p.queue.pushFrames(p.killed, len(batch), payload)
+	acks, err := p.queue.pushFrames(p.killed, frames[:n])
 	if errors.Is(err, ErrUnknownOutcome) {
 		for _, f := range batch {
 			f.unknown = true
 		}
 	}
 
-	if err != nil {
-		return err
+	for i, ack := range acks {
+		p.end(batch[i], ack, nil)
 	}
-
-	for i, f := range batch {
-		acks[i].Priority = f.priority
-		p.end(f, acks[i], nil)
-	}
-	return nil
+	return batch, err
 }
 
 // failOverdue ends those pushes that must not be tried again, and returns the others.

@@ -24,100 +24,104 @@ type PushItem struct {
 // acknowledgement has the priority of this push.
 //
 // Items of one priority are served in the order of the slice. A batch is never split: if its items
-// do not fit into a message of NATS or a transaction, the error is ErrTooLarge and its text has the
-// limit.
+// do not fit into a message of NATS, a transaction or the limits of the queue, the error is
+// ErrTooLarge and its text has the limit.
 //
 // Errors: [ErrBadRequest], whose text has the index of the item, [ErrTooLarge], [ErrOverloaded] if
-// the queue is full, and those that every call can return.
-func (q *PriorityQueue) PushBatch(ctx context.Context, items []PushItem) ([]PushAck, error) {
-	return q.pushBatch(ctx, items)
-}
-
-// EnqueueBatch adds 1 to 4,096 items at the end. See [PriorityQueue.PushBatch].
-func (q *Queue) EnqueueBatch(ctx context.Context, items []Message) ([]PushAck, error) {
-	return q.pushBatch(ctx, pushItems(items))
-}
-
-func pushItems(messages []Message) []PushItem {
-	items := make([]PushItem, len(messages))
-	for i, m := range messages {
-		items[i].Message = m
-	}
-	return items
-}
-
-func (q *handle) pushBatch(ctx context.Context, items []PushItem) (acks []PushAck, err error) {
+// the queue is full, and the errors of any request.
+func (q *Queue) PushBatch(ctx context.Context, items []PushItem) ([]PushAck, error) {
 	if len(items) > subjects.MaxFrames { // the bridge would refuse them too, once it has them all
 		return nil, tooLarge("a batch of %d items: want at most %d", len(items), subjects.MaxFrames)
 	}
 
-	var payload []byte
-	for i := range items {
-		if payload, err = q.appendFrame(payload, &items[i]); err != nil {
-			return nil, badRequest("item %d: %v", i, err)
-		}
+	frames, err := q.frames(items)
+	if err != nil {
+		return nil, badRequest("item %d: %v", len(frames), err)
 	}
-
-	acks, err = q.pushFrames(ctx, len(items), payload)
-	for i := range acks {
-		acks[i].Priority = items[i].Priority
-	}
-	return acks, err
+	return q.pushFrames(ctx, frames)
 }
 
-// appendFrame appends the frame of an item.
-func (q *handle) appendFrame(b []byte, item *PushItem) ([]byte, error) {
+// frames returns the frames of items, up to the first that cannot be pushed.
+func (q *Queue) frames(items []PushItem) (frames []subjects.Frame, err error) {
+	frames = make([]subjects.Frame, 0, len(items))
+	for i := range items {
+		f, err := q.frame(&items[i])
+		if err != nil {
+			return frames, err
+		}
+		frames = append(frames, f)
+	}
+	return frames, nil
+}
+
+// frame returns the frame of an item, which shares the memory of its value.
+func (q *Queue) frame(item *PushItem) (subjects.Frame, error) {
+	if err := q.checkPriority(item.Priority); err != nil {
+		return subjects.Frame{}, err
+	}
+
 	h := item.Headers
-	if _, given := h[subjects.HeaderPriority]; given && q.kind == subjects.Priority {
+	if _, given := h[subjects.HeaderPriority]; given {
 		h = maps.Clone(h) // item.Priority counts instead, as for PushMsg
 		delete(h, subjects.HeaderPriority)
 	}
 
 	headers, err := subjects.AppendHeaders(nil, h)
-	if err != nil {
-		return b, err
-	}
-
-	frame := subjects.Frame{Priority: item.Priority, Headers: headers, Value: item.Value}
-	return subjects.AppendFrame(b, frame), nil
+	return subjects.Frame{Priority: item.Priority, Headers: headers, Value: item.Value}, err
 }
 
-// pushFrames pushes n items whose frames are the payload. It does not set the priorities of the
-// acknowledgements.
-func (q *handle) pushFrames(ctx context.Context, n int, payload []byte) ([]PushAck, error) {
-	reply, err := q.request(ctx, q.pushBatchVerb(), nil, payload)
+// pushFrames pushes a batch.
+func (q *Queue) pushFrames(ctx context.Context, frames []subjects.Frame) ([]PushAck, error) {
+	var payload []byte
+	for _, f := range frames {
+		payload = subjects.AppendFrame(payload, f)
+	}
+
+	reply, err := q.request(ctx, subjects.PushBatch, nil, payload)
 	if err != nil {
 		return nil, err
 	}
 
 	pushed, err := subjects.ParsePushedBatch(reply.Data)
-	if err != nil || len(pushed.IDs) != n {
+	if err != nil || len(pushed.IDs) != len(frames) {
 		return nil, badReply(fmt.Errorf("%.64q", reply.Data))
 	}
 
-	acks := make([]PushAck, n)
+	acks := make([]PushAck, len(frames))
 	for i, id := range pushed.IDs {
-		acks[i] = PushAck{Queue: q.name, ID: id}
+		acks[i] = PushAck{Queue: q.name, ID: id, Priority: frames[i].Priority}
 	}
 
 	for _, i := range pushed.Duplicates {
-		if i >= 0 && i < n {
+		if i >= 0 && i < len(acks) {
 			acks[i].Duplicate = true
 		}
 	}
 	return acks, nil
 }
 
-// maxBatchBytes is the most bytes of a batch of PushMany and Producer.
-func maxBatchBytes(maxPayload int64) int {
-	const most = 4 << 20 // larger batches are no faster, and a bridge has to hold them
-	return int(min(maxPayload, most))
-}
+// maxBatchBytes bounds a batch of PushMany and Producer: larger ones are no faster, and a bridge
+// has to hold them.
+const maxBatchBytes = 4 << 20
 
 // maxBatchItems is the most items of a batch whose reply, with all ids, fits into a message.
 func maxBatchItems(maxPayload int64) int {
-	const each, rest = 54, 512 // bytes in the reply
-	return max(1, int((maxPayload-rest)/each))
+	const each, rest = 59, 512 // bytes in the reply, if all items are duplicates
+	return min(max(1, int((maxPayload-rest)/each)), subjects.MaxFrames)
+}
+
+// fitting returns how many of the frames go into one batch, at least one.
+func (c connection) fitting(frames []subjects.Frame) int {
+	most := int(min(c.maxPayload(), maxBatchBytes))
+	n := min(len(frames), maxBatchItems(c.maxPayload()))
+
+	bytes := 0
+	for i, f := range frames[:n] {
+		if bytes += f.Size(); bytes > most {
+			return max(1, i)
+		}
+	}
+	return n
 }
 
 // PushResult says what became of one item of several.
@@ -134,80 +138,58 @@ type PushResult struct {
 // Items of one priority are served in the order of the slice.
 //
 // There is a result for each item, in the same order: first the items that are in the queue, then
-// those of the batch that failed, then those with [ErrNotSent]. After [ErrUnknownOutcome], either
-// all items of the batch are in the queue, or none. To go on, call PushMany with the items that are
-// not in the queue. Items of unknown outcome may be among them if they have a [MsgID] (see
+// the batch that failed, then items with [ErrNotSent]. After [ErrUnknownOutcome], either all items
+// of the batch are in the queue, or none. To go on, call PushMany with the items that are not in
+// the queue. Items of unknown outcome may be among them if they have a [MsgID] (see
 // [Message.With]), within the duplicate window of the queue. The result of a duplicate has the ID
 // of the item that was pushed before, and the priority of this push.
 //
 // PushMany does not retry. But it splits a batch that the bridge refuses as too large or because of
 // a bad item, so that such an item fails alone. The text of the error has its index.
 //
-// The error is that of the batch that failed: see [PriorityQueue.PushBatch]. The context bounds the
-// whole call. If it has no deadline, the timeout of the client bounds each batch.
-func (q *PriorityQueue) PushMany(ctx context.Context, items []PushItem) ([]PushResult, error) {
-	return q.pushMany(ctx, items)
-}
+// The error says why the batch failed: see [Queue.PushBatch]. The context bounds the whole call. If
+// it has no deadline, the timeout of the client bounds each batch.
+func (q *Queue) PushMany(ctx context.Context, items []PushItem) ([]PushResult, error) {
+	results := make([]PushResult, len(items))
+	frames, wrong := q.frames(items)
 
-// EnqueueMany adds any number of items at the end. See [PriorityQueue.PushMany].
-func (q *Queue) EnqueueMany(ctx context.Context, items []Message) ([]PushResult, error) {
-	return q.pushMany(ctx, pushItems(items))
-}
-
-func (q *handle) pushMany(ctx context.Context, items []PushItem) ([]PushResult, error) {
-	n := len(items)
-	results := make([]PushResult, n)
-	limit := subjects.MaxFrames
-	for i := 0; i < n; {
-		end, err := q.pushNext(ctx, results, i, items[:min(i+limit, n)])
+	i, limit := 0, len(items)
+	for i < len(frames) {
+		n := q.client.fitting(frames[i:min(i+limit, len(frames))])
+		acks, err := q.pushFrames(ctx, frames[i:i+n])
 		switch {
 		case err == nil:
-			i = end
-
-		case isRefused(err) && end > i+1: // nothing was pushed: look for the item at fault
-			limit = (end - i) / 2
-
+			for _, ack := range acks {
+				results[i].PushAck = ack
+				i++
+			}
+		case isRefused(err) && n > 1: // nothing was pushed: look for the item at fault
+			limit = n / 2
 		default:
-			err = nameItem(err, i, end)
-			for k := range results[i:end] {
-				results[i+k].Err = err
-			}
-			// The rest does not wrap err, which is about the items before it.
-			notSent := fmt.Errorf("%w because of an earlier item: %v", ErrNotSent, err)
-			for k := range results[end:] {
-				results[end+k].Err = notSent
-			}
-			return results, fmt.Errorf("of %d items %d are in the queue: %w", n, i, err)
+			return results, failFrom(results, i, n, err)
 		}
+	}
+
+	if wrong != nil {
+		return results, failFrom(results, i, 1, badRequest("%v", wrong))
 	}
 	return results, nil
 }
 
-// pushNext pushes the items from i on that fit into one batch, and returns the end of the batch.
-func (q *handle) pushNext(ctx context.Context, results []PushResult, i int,
-	items []PushItem) (end int, err error) {
-	maxPayload := q.client.maxPayload()
-	maxBytes := maxBatchBytes(maxPayload)
-	limit := min(len(items), i+maxBatchItems(maxPayload))
-
-	var payload []byte
-	for end = i; end < limit; end++ {
-		longer, err := q.appendFrame(payload, &items[end])
-		if err != nil && end == i {
-			return end + 1, badRequest("%v", err)
-		}
-		if err != nil || len(longer) > maxBytes && end > i { // the items before this one go first
-			break
-		}
-		payload = longer
+// failFrom sets the errors of n items from i on, whose batch has failed, and of those after them,
+// which were not sent. It returns the error of the whole call.
+func failFrom(results []PushResult, i, n int, err error) error {
+	err = nameItem(err, i, i+n)
+	for k := range results[i : i+n] {
+		results[i+k].Err = err
 	}
 
-	acks, err := q.pushFrames(ctx, end-i, payload)
-	for k, ack := range acks {
-		ack.Priority = items[i+k].Priority
-		results[i+k].PushAck = ack
+	// The rest does not wrap err, which is about the items before it.
+	notSent := fmt.Errorf("%w because of an earlier item: %v", ErrNotSent, err)
+	for k := range results[i+n:] {
+		results[i+n+k].Err = notSent
 	}
-	return end, err
+	return fmt.Errorf("of %d items %d are in the queue: %w", len(results), i, err)
 }
 
 // nameItem returns the error of the items from i to end. If there is only one, the text has its

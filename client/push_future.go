@@ -3,12 +3,13 @@ package client
 import (
 	"context"
 	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // PushFuture is the outcome of a push that is under way. Its methods are safe for concurrent use.
 type PushFuture struct {
-	priority int64
-	frame    []byte
+	frame    subjects.Frame
 	hasMsgID bool
 
 	room     int64     // its bytes of MaxBytes

@@ -16,8 +16,14 @@ func isAny(err error, targets ...error) bool {
 
 // isHopeless reports whether no further attempt can succeed.
 func isHopeless(err error) bool {
-	return isAny(err, ErrBadRequest,
+	return lacksPermission(err) || isAny(err, ErrBadRequest,
 		nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrInvalidConnection)
+}
+
+// lacksPermission reports whether the server has refused just this request. Without ErrNotSent, the
+// refusal may be of an earlier one, and the permission may be there by now.
+func lacksPermission(err error) bool {
+	return errors.Is(err, nats.ErrPermissionViolation) && errors.Is(err, ErrNotSent)
 }
 
 // isPassing reports whether a failed push may succeed later.

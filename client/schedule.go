@@ -1,10 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 
-	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/schedule"
 )
 
 // Schedule says what a queue pushes again and again, and when: see [schedule.Schedule].
@@ -21,55 +22,79 @@ type ScheduleRecord = schedule.Record
 // push its items, each exactly once, as long as one of them runs.
 //
 // Errors: [ErrBadRequest] if the schedule is not valid, or the queue has as many as it can have;
-// and those that every call can return.
-func (q *handle) SetSchedule(ctx context.Context, s Schedule) (ScheduleRecord, error) {
-	return q.changeSchedule(ctx, subjects.ScheduleChange{Schedule: s}.Encode())
+// and the errors of any request.
+func (q *Queue) SetSchedule(ctx context.Context, s Schedule) (ScheduleRecord, error) {
+	var err error
+	for name, values := range s.Headers {
+		err = cmp.Or(err, wantUTF8(name), wantUTF8(values...))
+	}
+	if err != nil {
+		return ScheduleRecord{}, err
+	}
+
+	return q.changeSchedule(ctx, s.ID, subjects.ScheduleChange{Schedule: s}.Encode())
 }
 
 // PauseSchedule pauses a schedule, or resumes it with its next time from now.
 //
-// Errors: [ErrNotFound], and those that every call can return.
-func (q *handle) PauseSchedule(ctx context.Context, id string,
-	paused bool) (ScheduleRecord, error) {
-	return q.changeSchedule(ctx, subjects.EncodePause(id, paused))
+// Errors: [ErrNotFound], and the errors of any request.
+func (q *Queue) PauseSchedule(ctx context.Context, id string, paused bool) (ScheduleRecord, error) {
+	return q.changeSchedule(ctx, id, subjects.EncodePause(id, paused))
 }
 
 // RunSchedule fires a schedule now, in addition to its times, even if it is paused. After an
 // [ErrUnknownOutcome] it may have fired.
 //
-// Errors: those of PauseSchedule.
-func (q *handle) RunSchedule(ctx context.Context, id string) (ScheduleRecord, error) {
+// Errors: as for PauseSchedule.
+func (q *Queue) RunSchedule(ctx context.Context, id string) (ScheduleRecord, error) {
 	run := subjects.ScheduleChange{Schedule: Schedule{ID: id}, Run: true}
-	return q.changeSchedule(ctx, run.Encode())
+	return q.changeSchedule(ctx, id, run.Encode())
 }
 
-func (q *handle) changeSchedule(ctx context.Context, payload []byte) (ScheduleRecord, error) {
+func (q *Queue) changeSchedule(
+	ctx context.Context, id string, payload []byte,
+) (ScheduleRecord, error) {
+	if err := wantUTF8(id); err != nil {
+		return ScheduleRecord{}, err
+	}
 	return query(ctx, q, subjects.Schedule, payload, subjects.ParseReply[schedule.Record])
 }
 
 // Schedules returns all schedules of the queue, sorted by ID. It sends as many requests as it
 // takes.
 //
-// Errors: those that every call can return.
-func (q *handle) Schedules(ctx context.Context) ([]*ScheduleRecord, error) {
+// Errors: as for any request.
+func (q *Queue) Schedules(ctx context.Context) ([]*ScheduleRecord, error) {
 	var all []*ScheduleRecord
-	parse := subjects.ParseReply[subjects.ScheduleList]
-	for o := (subjects.ListOptions{}); ; {
-		page, err := query(ctx, q, subjects.Schedules, o.Encode(), parse)
+	for after := ""; ; {
+		page, err := q.SchedulesPage(ctx, after)
 		if err != nil {
 			return nil, err
 		}
 		if all = append(all, page.Schedules...); page.Next == nil {
 			return all, nil
 		}
-		o.After = *page.Next
+		after = *page.Next
 	}
+}
+
+// SchedulesPage is one request of Schedules, for callers that do not keep all of them: those after
+// an ID, "" for the first, as many as fit into a message.
+//
+// Errors: as for any request.
+func (q *Queue) SchedulesPage(ctx context.Context, after string) (subjects.ScheduleList, error) {
+	payload := subjects.ListOptions{After: after}.Encode()
+	return query(ctx, q, subjects.Schedules, payload, subjects.ParseReply[subjects.ScheduleList])
 }
 
 // Unschedule removes a schedule. The items that it has pushed stay.
 //
-// Errors: [ErrNotFound], and those that every call can return.
-func (q *handle) Unschedule(ctx context.Context, id string) error {
+// Errors: [ErrNotFound], and the errors of any request.
+func (q *Queue) Unschedule(ctx context.Context, id string) error {
+	if err := wantUTF8(id); err != nil {
+		return err
+	}
+
 	payload := subjects.EncodeUnschedule(id)
 	_, err := query(ctx, q, subjects.Unschedule, payload, subjects.ParseReply[subjects.Removed])
 	return err

@@ -29,22 +29,24 @@ func async(f func() (string, error)) <-chan outcome {
 		values, err := f()
 		done <- outcome{values, err}
 	}()
+
 	return done
 }
 
-// ends compares what a call returned.
-func ends(t *testing.T, what string, got outcome, err error, values string) {
+// wantOutcome compares what a call returned.
+func wantOutcome(t *testing.T, what string, got outcome, err error, values string) {
 	t.Helper()
 	if !errors.Is(got.err, err) || got.values != values {
 		t.Errorf("%s: got %q, %v; want %q, %v", what, got.values, got.err, values, err)
 	}
 }
 
-// rarely is a time between heartbeats that a slow machine keeps, too: a call ends when they stay away for twice as long.
+// rarely is a time between heartbeats that a slow machine keeps, too: a call ends when they stay
+// away for twice as long.
 const rarely = testenv.Patience
 
-// waiting waits until that many pops of a queue wait.
-func waiting(t *testing.T, e *testenv.Env, n int) {
+// waitForPops waits until that many pops of a queue wait.
+func waitForPops(t *testing.T, e *testenv.Env, n int) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
 		if now := e.Bridge.Waiters(); now != n {
@@ -54,18 +56,20 @@ func waiting(t *testing.T, e *testenv.Env, n int) {
 	})
 }
 
-func one(item *client.Item, err error) (string, error) {
+// valueOf returns the value of an item that a call returned.
+func valueOf(item *client.Item, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
 	return string(item.Value), nil
 }
 
-func oneLeased(d *client.Delivery, err error) (string, error) {
+// valueAcked acknowledges a delivery that a call returned, and returns its value.
+func valueAcked(d *client.Delivery, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return one(&d.Item, d.Ack(context.Background()))
+	return valueOf(&d.Item, d.Ack(context.Background()))
 }
 
 // Each call that pops or leases waits if it is told to.
@@ -73,35 +77,57 @@ func TestWaits(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		e := testenv.New(t, testenv.Options{})
 		c := client.New(e.Conn)
-		q, mail, ctx := c.PriorityQueue("jobs"), c.Queue("mail"), t.Context()
+		q, mail, ctx := c.PriorityQueue("jobs"), c.FIFOQueue("mail"), t.Context()
 		hour, beats := client.Expires(time.Hour), client.IdleHeartbeat(rarely)
-		toJobs := func(value string) { pushed(t, q, 1, value) }
-		toMail := func(value string) { succeeds(t)(mail.Enqueue(ctx, []byte(value))) }
+		minute := client.AckWait(time.Minute)
+		toJobs := func(value string) { pushOne(t, q, 1, value) }
+		toMail := func(value string) { succeeds(t)(mail.Push(ctx, 0, []byte(value))) }
+
 		for what, test := range map[string]struct {
 			push func(value string)
 			call func() (string, error)
 		}{
-			"pop min":             {toJobs, func() (string, error) { return one(q.PopMin(ctx, hour)) }},
-			"pop max, heartbeats": {toJobs, func() (string, error) { return one(q.PopMax(ctx, hour, beats)) }},
-			"lease min":           {toJobs, func() (string, error) { return oneLeased(q.LeaseMin(ctx, hour)) }},
-			"lease max, heartbeats": {toJobs, func() (string, error) {
-				return oneLeased(q.LeaseMax(ctx, hour, beats, client.AckWait(time.Minute), client.NoWait()))
-			}},
-			"a batch of one": {toJobs, func() (string, error) {
-				items, err := q.PopMinBatch(ctx, 1, hour, beats)
-				if len(items) != 1 {
-					return "", err
-				}
-				return one(items[0], err)
-			}},
-			"dequeue": {toMail, func() (string, error) { return one(mail.Dequeue(ctx, hour)) }},
-			"lease":   {toMail, func() (string, error) { return oneLeased(mail.Lease(ctx, hour)) }},
+			"pop min": {
+				toJobs,
+				func() (string, error) { return valueOf(q.Pop(ctx, hour)) },
+			},
+			"pop max, heartbeats": {
+				toJobs,
+				func() (string, error) { return valueOf(q.PopMax(ctx, hour, beats)) },
+			},
+			"lease min": {
+				toJobs,
+				func() (string, error) { return valueAcked(q.Lease(ctx, hour)) },
+			},
+			"lease max, heartbeats": {
+				toJobs,
+				func() (string, error) {
+					return valueAcked(q.LeaseMax(ctx, hour, beats, minute, client.NoWait()))
+				},
+			},
+			"a batch of one": {
+				toJobs,
+				func() (string, error) {
+					items, err := q.PopBatch(ctx, 1, hour, beats)
+					return joinValues(items), err
+				},
+			},
+			"FIFO pop": {
+				toMail,
+				func() (string, error) { return valueOf(mail.Pop(ctx, hour)) },
+			},
+			"FIFO lease": {
+				toMail,
+				func() (string, error) { return valueAcked(mail.Lease(ctx, hour)) },
+			},
 		} {
 			done := async(test.call)
-			waiting(t, e, 1)
+			waitForPops(t, e, 1)
+
 			test.push(what)
-			ends(t, what, <-done, nil, what)
-			waiting(t, e, 0)
+
+			wantOutcome(t, what, <-done, nil, what)
+			waitForPops(t, e, 0)
 		}
 	})
 }
@@ -111,31 +137,36 @@ func TestWaitForBatches(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		e := testenv.New(t, testenv.Options{})
 		q, ctx := client.New(e.Conn).PriorityQueue("jobs"), t.Context()
+
 		batch := func(n int, options ...client.PopOption) <-chan outcome {
 			return async(func() (string, error) {
-				items, err := q.PopMinBatch(ctx, n, options...)
-				return joined(items), err
+				items, err := q.PopBatch(ctx, n, options...)
+				return joinValues(items), err
 			})
 		}
+
 		done := batch(3, client.Expires(time.Hour), client.IdleHeartbeat(rarely))
 		for _, value := range []string{"a", "b", "c"} {
-			waiting(t, e, 1)
-			pushed(t, q, 1, value)
+			waitForPops(t, e, 1)
+			pushOne(t, q, 1, value)
 		}
-		ends(t, "all", <-done, nil, "a b c")
-		pushed(t, q, 1, "d")
-		ends(t, "some", <-batch(3, client.Expires(50*time.Millisecond)), nil, "d")
-		ends(t, "none", <-batch(3, client.Expires(50*time.Millisecond)), client.ErrEmpty, "")
-		pushed(t, q, 1, "e")
-		ends(t, "what is there", <-batch(3, client.Expires(time.Hour), client.NoWait()), nil, "e")
+
+		wantOutcome(t, "all", <-done, nil, "a b c")
+		pushOne(t, q, 1, "d")
+		wantOutcome(t, "some", <-batch(3, client.Expires(50*time.Millisecond)), nil, "d")
+		wantOutcome(t, "none", <-batch(3, client.Expires(50*time.Millisecond)), client.ErrEmpty, "")
+		pushOne(t, q, 1, "e")
+		wantOutcome(t, "what is there", <-batch(3, client.Expires(time.Hour), client.NoWait()), nil,
+			"e")
+
 		// What had arrived when the bridge went comes with the error.
-		waiting(t, e, 0)
+		waitForPops(t, e, 0)
 		done = batch(3, client.Expires(time.Hour))
-		waiting(t, e, 1)
-		pushed(t, q, 1, "f")
-		waiting(t, e, 1)
+		waitForPops(t, e, 1)
+		pushOne(t, q, 1, "f")
+		waitForPops(t, e, 1)
 		e.Bridge.BeginStop()
-		ends(t, "a shutdown", <-done, client.ErrUnavailable, "f")
+		wantOutcome(t, "a shutdown", <-done, client.ErrUnavailable, "f")
 	})
 }
 
@@ -144,8 +175,9 @@ func TestNextWaits(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		e := testenv.New(t, testenv.Options{})
 		q, ctx := client.New(e.Conn).PriorityQueue("jobs"), t.Context()
-		pushed(t, q, 1, "a")
+		pushOne(t, q, 1, "a")
 		d := leaseOne(t, q)
+
 		for _, options := range [][]client.LeaseOption{
 			{client.Expires(time.Hour)},
 			{client.Expires(time.Hour), client.IdleHeartbeat(rarely)},
@@ -155,16 +187,21 @@ func TestNextWaits(t *testing.T) {
 				next, err = d.Next(ctx, options...)
 				return "", err
 			})
-			waiting(t, e, 1)
+
+			waitForPops(t, e, 1)
 			failsWith(t, "it is acknowledged", client.ErrLeaseLost)(nil, d.Ack(ctx))
-			pushed(t, q, 1, "b")
+			pushOne(t, q, 1, "b")
+
 			if got := <-done; got.err != nil || string(next.Value) != "b" {
 				t.Fatalf("got %+v, %v", next, got.err)
 			}
-			waiting(t, e, 0) // it is counted until the batch that answered it ends
+
+			waitForPops(t, e, 0) // it is counted until the batch that answered it ends
 			d = next
 		}
-		failsWith(t, "nothing comes", client.ErrEmpty)(d.Next(ctx, client.Expires(time.Millisecond)))
+
+		_, err := d.Next(ctx, client.Expires(time.Millisecond))
+		failsWith(t, "nothing comes", client.ErrEmpty)(nil, err)
 	})
 }
 
@@ -172,31 +209,45 @@ func TestNextWaits(t *testing.T) {
 func TestWaitsEnd(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		var beats atomic.Int64
-		nc := fake(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
+		nc := fakeBridge(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
 			if o, _ := subjects.ParsePopOptions(m.Data); o.IdleHeartbeat == 0 {
 				return
 			}
 			for range beats.Load() {
-				_ = nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{subjects.HeaderHeartbeat: {"1"}}}) // else the test fails
+				_ = nc.PublishMsg(&nats.Msg{ // if this fails, so does the test
+					Subject: m.Reply,
+					Header:  nats.Header{subjects.HeaderHeartbeat: {"1"}},
+				})
 			}
 		})
+
 		q := client.New(nc, client.WithTimeout(time.Hour)).PriorityQueue("jobs")
 		ctx := t.Context()
+
 		for n := range int64(3) {
 			beats.Store(n)
 			began := time.Now()
-			_, err := q.PopMin(ctx, client.Expires(time.Hour), client.IdleHeartbeat(100*time.Millisecond))
-			if !errors.Is(err, client.ErrNoHeartbeat) || !errors.Is(err, client.ErrUnknownOutcome) || time.Since(began) < 200*time.Millisecond {
+
+			beat := client.IdleHeartbeat(100 * time.Millisecond)
+			_, err := q.Pop(ctx, client.Expires(time.Hour), beat)
+
+			if !errors.Is(err, client.ErrNoHeartbeat) ||
+				!errors.Is(err, client.ErrUnknownOutcome) ||
+				time.Since(began) < 200*time.Millisecond {
 				t.Errorf("%d heartbeats: %v after %v", n, err, time.Since(began))
 			}
 		}
+
 		long, cancel := context.WithTimeout(ctx, time.Hour)
 		defer cancel()
 		began := time.Now()
-		_, err := q.PopMin(long, client.Expires(time.Millisecond))
-		if took := time.Since(began); !errors.Is(err, client.ErrUnknownOutcome) || took < 5*time.Second || took > testenv.Patience {
+
+		_, err := q.Pop(long, client.Expires(time.Millisecond))
+		if took := time.Since(began); !errors.Is(err, client.ErrUnknownOutcome) ||
+			took < 5*time.Second || took > testenv.Patience {
 			t.Errorf("no answer: %v after %v", err, took)
 		}
+
 		if want := "waited 5.001s"; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

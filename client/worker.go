@@ -9,16 +9,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // Worker does the jobs of a queue, or of several: see [NewWorker]. It leases one job after the
 // other, waits while there is none, and survives restarts of bridges and NATS servers. Each job is
 // done at least once, and by one worker at a time as long as that worker extends its lease in time.
 //
-// The connection should reconnect indefinitely: nats.MaxReconnects(-1). Otherwise the NATS client
-// closes it after two minutes without a server, and Run returns.
+// The connection should reconnect indefinitely: nats.MaxReconnects(-1) and
+// nats.IgnoreAuthErrorAbort(). Otherwise the NATS client closes it after two minutes without a
+// server, or at the second time that the server refuses the login, and Run returns.
 //
 // # Requests
 //
@@ -36,19 +37,27 @@ type Worker struct {
 	sources []*source
 	shares  shares // if there are several sources
 
-	jobs        context.Context // parent of the contexts of jobs
-	stopping    context.Context // ends when no more jobs should be leased
-	stop        context.CancelFunc
-	killed      context.Context // ends when the jobs under way should end
-	kill        context.CancelCauseFunc
-	heartbeat   time.Duration  // of requests that wait for jobs
-	settingsAge time.Duration  // after which a job has the settings read again
-	background  sync.WaitGroup // requests for settings, and for jobs of empty queues
+	jobs       context.Context // parent of the contexts of jobs
+	stopping   context.Context // ends when no more jobs should be leased
+	stop       context.CancelFunc
+	killed     context.Context // ends when the jobs under way should end
+	kill       context.CancelCauseFunc
+	overdue    context.Context // ends settleTime after stopping
+	setOverdue context.CancelCauseFunc
+	ending     context.Context // ends with killed and overdue: only last attempts are made
+	heartbeat  time.Duration   // of requests that wait for jobs
+	background sync.WaitGroup  // requests for jobs of empty queues
 
-	mu    sync.Mutex
-	ended chan struct{} // closed when Run returns; nil before it begins
-	err   error         // why Run ends
+	mu        sync.Mutex
+	ended     chan struct{} // closed when Run returns; nil before it begins
+	err       error         // why Run ends
+	unsettled unsettled
 }
+
+// ErrUnsettled is returned by [Worker.Run] if jobs could not be acknowledged or given back before
+// it ended. Its text has their number and the ids of up to ten. A job whose acknowledgement counted
+// after all does not come back.
+var ErrUnsettled = errors.New("jobs that are not settled come back when their leases end")
 
 // ErrStopped is the cause of the context of jobs that are still under way when the context of
 // [Worker.Shutdown] ends.
@@ -61,7 +70,7 @@ const idleHeartbeat = 5 * time.Second
 // NewWorker returns a Worker of this queue. Call [Worker.Run] to start it. The error is
 // [ErrBadRequest]; its text lists all options that are out of bounds and what would be right. For
 // several queues, use the function [NewWorker].
-func (q *handle) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
+func (q *Queue) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
 	return NewWorker(work, o, q.Weight(1))
 }
 
@@ -85,7 +94,7 @@ func NewWorker(work Work, o WorkerOptions, queues ...WeightedQueue) (*Worker, er
 		wrong.add("Prefetch is %d: want 0 for several queues", o.Prefetch)
 	}
 
-	known := map[handle]bool{}
+	known := map[Queue]bool{}
 	for _, q := range queues {
 		if q.queue == nil {
 			wrong.add("a WeightedQueue without a queue: want one of the method Weight")
@@ -124,10 +133,14 @@ func (o WorkerOptions) newWorker(work Work, queues []WeightedQueue) (*Worker, er
 
 	o.Concurrency = cmp.Or(o.Concurrency, 1)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat, settingsAge: settingsAge}
+	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat}
 	w.shares.changed = sync.NewCond(&w.shares.mu)
 	w.stopping, w.stop = context.WithCancel(context.Background())
 	w.killed, w.kill = context.WithCancelCause(context.Background())
+	w.overdue, w.setOverdue = context.WithCancelCause(context.Background())
+	ending, end := context.WithCancel(w.overdue)
+	context.AfterFunc(w.killed, end)
+	w.ending = ending
 	for _, q := range queues {
 		w.sources = append(w.sources, w.newSource(q))
 	}
@@ -140,8 +153,17 @@ func (o WorkerOptions) newWorker(work Work, queues []WeightedQueue) (*Worker, er
 // Jobs that then return an error go back to the queue, and the delivery does not count. Wait for
 // Run: if the program exits earlier, they come back only when their leases end. A Run that begins
 // after Shutdown returns at once.
+//
+// A Work must not wait for its own end. With the context of a job of this worker, Shutdown returns
+// [ErrBadRequest] once the worker has stopped leasing. With another context, it waits until that
+// ends.
 func (w *Worker) Shutdown(ctx context.Context) error {
 	w.stop()
+	if ctx.Value(jobsOf{w}) != nil {
+		return badRequest("Shutdown with the context of a job that it would wait for: " +
+			"the worker leases no more, and ends once Work has returned")
+	}
+
 	w.mu.Lock()
 	ended := w.ended
 	w.mu.Unlock()
@@ -180,14 +202,12 @@ type WorkerOptions struct {
 
 	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends a lease whenever a third
 	// of it has passed, so a job may take as long as it needs. If the worker dies, others get its
-	// jobs after this time. 0 means the setting of the queue when Run begins, or 30 s if it has
-	// none. Set it if this connection may not read the settings (pq.<name>.info): otherwise Run
-	// waits until two requests have timed out, and takes 30 s.
+	// jobs after this time. 0 means the setting of the queue, or 30 s if it has none.
 	AckWait time.Duration
 
 	// Holder is the name that the leases are taken with: up to 128 bytes of UTF-8 without control
 	// characters. "" means DefaultHolder.
-	Holder Holder
+	Holder string
 
 	// JobTimeout is how long a job may take; 0 means no limit. After that, the context of its Work
 	// ends with the cause [ErrTimedOut]; its Deadline says so in advance. If Work then returns an
@@ -209,7 +229,7 @@ type WorkerOptions struct {
 // maxHeldJobs is the most jobs that one worker leases at a time.
 const maxHeldJobs = 100_000
 
-// check adds what is wrong with the options, except beside certain queues.
+// check adds the problems of the options that do not depend on the queues.
 func (o *WorkerOptions) check(wrong *problems, work Work) {
 	if work == nil {
 		wrong.add("the Work is nil: want a function")
@@ -225,12 +245,12 @@ func (o *WorkerOptions) check(wrong *problems, work Work) {
 		wrong.add("Concurrency %d and Prefetch %d: "+want, o.Concurrency, o.Prefetch, maxHeldJobs)
 	}
 
-	const least, most = subjects.MinAckWait, subjects.MaxAckWait
+	const least, most = settings.MinLease, settings.MaxLease
 	if o.AckWait != 0 && (o.AckWait < least || o.AckWait > most) {
 		const want = "want %v to %v, or 0 for what the settings of the queue say"
 		wrong.add("AckWait is %v: "+want, o.AckWait, least, most)
 	}
-	if err := settings.CheckHolder(string(o.Holder)); err != nil {
+	if err := settings.CheckHolder(o.Holder); err != nil {
 		wrong.add("Holder: %v", err)
 	}
 	if o.JobTimeout < 0 {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,7 @@ func (s *source) lease(n int) []*heldJob {
 	return nil
 }
 
-// tryLease makes one attempt to lease up to n jobs: those that are there, or else the first that
-// comes.
+// tryLease makes one attempt to lease up to n jobs. If there are none, it waits for one.
 func (s *source) tryLease(n int) ([]*heldJob, error) {
 	// Only one loop of a queue waits at a time.
 	select {
@@ -86,8 +86,11 @@ func (s *source) leaseOnce(o subjects.PopOptions) (list []*heldJob, err error) {
 	defer nc.RemoveStatusListener(reconnected)
 
 	p.stop, p.reconnected = s.stopping, reconnected
-	heard := time.Now() // from the bridge: leases begin later
-	p.onHeartbeat = func() { heard = time.Now() }
+
+	// Leases begin later. The bridge sent each heartbeat at least an interval after the one before.
+	// When the worker reads it says little: the worker may have stood still.
+	began := time.Now()
+	p.onHeartbeat = func() { began = began.Add(o.IdleHeartbeat) }
 
 	ctx := context.Background()
 	if o.Expires == 0 {
@@ -102,11 +105,10 @@ func (s *source) leaseOnce(o subjects.PopOptions) (list []*heldJob, err error) {
 			return err
 		}
 
-		// If heartbeats are missing, this process or the reply was delayed, so the lease may be
-		// old.
-		began := time.Now()
-		if o.Expires == 0 || began.After(heard.Add(s.heartbeat)) {
-			began = heard
+		if time.Since(began) >= cmp.Or(d.AckWait, s.leaseLength()) {
+			if began, err = s.extendNow(d); err != nil {
+				return err
+			}
 		}
 
 		list = append(list, s.hold(d, began))
@@ -115,10 +117,21 @@ func (s *source) leaseOnce(o subjects.PopOptions) (list []*heldJob, err error) {
 	return list, err
 }
 
+// extendNow extends a lease that may be over before its job is begun. The new lease begins at the
+// time it returns, or later. On an error, somebody else may have the job.
+func (s *source) extendNow(d *Delivery) (began time.Time, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.patience())
+	defer cancel()
+	began = time.Now()
+	_, err = d.Extend(ctx)
+	return began, err
+}
+
 // heldJob is a job that a worker has leased. The worker extends the lease until the job is done.
 type heldJob struct {
 	*Delivery
 	source *source
+	length time.Duration   // of its lease
 	ctx    context.Context // of the Work, without its timeout
 	cancel context.CancelCauseFunc
 
@@ -137,12 +150,15 @@ var (
 
 // hold returns a job whose lease the worker extends. The lease began at that time or later.
 func (s *source) hold(d *Delivery, began time.Time) *heldJob {
-	h := &heldJob{Delivery: d, source: s, extended: make(chan struct{})}
+	if d.AckWait > 0 {
+		s.ackWait.Store(int64(d.AckWait))
+	}
+	h := &heldJob{Delivery: d, source: s, length: s.leaseLength(), extended: make(chan struct{})}
 	h.ctx, h.cancel = context.WithCancelCause(s.jobs)
 
 	extending, stop := context.WithCancel(context.Background())
 	h.stopExtending = stop
-	h.timer = time.AfterFunc(time.Until(began.Add(s.ackWait/3)), func() {
+	h.timer = time.AfterFunc(time.Until(began.Add(h.length/3)), func() {
 		defer close(h.extended)
 		h.keepExtending(extending, began)
 	})
@@ -152,7 +168,7 @@ func (s *source) hold(d *Delivery, began time.Time) *heldJob {
 // keepExtending extends the lease now and then regularly, until ctx ends. It ends the context of
 // the job when the lease is lost, or may be lost.
 func (h *heldJob) keepExtending(ctx context.Context, began time.Time) {
-	length, log := h.source.ackWait, h.source.log.With("id", h.ID)
+	length, log := h.length, h.source.log.With("id", h.ID)
 	every, until := length/3, began.Add(length)
 	timer := time.NewTimer(0)
 	defer timer.Stop()

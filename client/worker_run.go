@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // Run does jobs until ctx ends or [Worker.Shutdown] is called. Then it leases no more jobs, and
@@ -12,9 +13,14 @@ import (
 // end with it. An idle worker returns once the bridge has confirmed that no job is on its way,
 // after at most two seconds. A worker can run once.
 //
+// While NATS or the bridge is away, jobs cannot be acknowledged. Run keeps trying for 30 s after it
+// began to stop. A job that ends later has one more attempt, which takes no longer than the timeout
+// of the client. Then Run returns [ErrUnsettled], which names these jobs.
+//
 // Run also returns if it cannot go on: with nats.ErrConnectionClosed or nats.ErrConnectionDraining,
+// with nats.ErrPermissionViolation if the connection may not lease, acknowledge or receive replies,
 // or with [ErrBadRequest] if the bridge has other bounds than this package. It logs all other
-// errors and tries again.
+// errors and tries again, even a refusal that may be of an earlier request.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	again := w.ended != nil
@@ -33,17 +39,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer context.AfterFunc(ctx, w.stop)()
 	defer context.AfterFunc(w.stopping, w.shares.wakeAll)()
+	defer context.AfterFunc(w.stopping, func() {
+		time.AfterFunc(settleTime, func() { w.setOverdue(errOverdue) })
+	})()
 
-	// Leases need their length, and requests a time after which they are slow.
 	for _, s := range w.sources {
-		if err := s.findSettings(); err != nil {
-			return err
-		}
 		s.acks.slow = cmp.Or(s.acks.slow, s.patience()/4)
 	}
 
 	// The contexts of jobs have the values of ctx, and end with Shutdown.
-	jobs, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	jobs := context.WithValue(context.WithoutCancel(ctx), jobsOf{w}, true)
+	jobs, end := context.WithCancelCause(jobs)
 	defer context.AfterFunc(w.killed, func() { end(context.Cause(w.killed)) })()
 	w.jobs = jobs
 
@@ -62,14 +68,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	// No loop is left for the jobs that were leased ahead.
 	for _, s := range w.sources {
 		if s.share.ahead != nil {
-			s.giveBack(s.share.ahead)
+			all.Go(func() { s.giveBack(s.share.ahead) })
 		}
 	}
 
+	all.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.err
+	return w.unsettled.result(w.err)
 }
+
+// jobsOf is the key of a value in the contexts of a worker's jobs.
+type jobsOf struct{ *Worker }
 
 // runStrictly does one job after the other. One request acknowledges a job and leases the next.
 func (w *Worker) runStrictly() {

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"runtime"
 	"sync"
@@ -68,14 +67,19 @@ func (a *sharedAcks) startNext(n int) {
 // ackOnly. It returns the next job if send has leased one.
 func (s *source) acknowledge(h *heldJob, send func([]*turn)) (next *heldJob) {
 	t := &turn{heldJob: h}
-	if _, ok := h.token(); s.o.Concurrency+s.o.Prefetch > 1 && ok {
+	switch _, ok := h.token(); {
+	case s.ending.Err() != nil: // this is the last attempt
+		if held, _ := s.letGoAll([]*turn{t}); len(held) > 0 {
+			s.settle(h, nil, false, h.Ack)
+		}
+	case ok && s.o.Concurrency+s.o.Prefetch > 1:
 		s.acks.share(t, s.queue.client.maxSharedAcks(), send)
-	} else {
+	default:
 		send([]*turn{t})
 	}
 
-	if t.unacked {
-		s.settle(h, t.unknown, h.Ack)
+	if t.err != nil {
+		s.settle(h, t.err, t.unknown, h.Ack)
 	}
 	return t.next
 }
@@ -96,7 +100,7 @@ func (s *source) letGoAll(batch []*turn) (held []*turn, done []*Delivery) {
 // ackOnly acknowledges the jobs.
 func (s *source) ackOnly(batch []*turn) {
 	held, done := s.letGoAll(batch)
-	ctx, cancel := context.WithTimeout(context.Background(), s.patience())
+	ctx, cancel := s.attempt()
 	defer cancel()
 
 	for i, err := range s.queue.client.AckAll(ctx, done...) {
@@ -105,7 +109,7 @@ func (s *source) ackOnly(batch []*turn) {
 		case errors.Is(err, ErrLeaseLost):
 			s.logLost(t.heldJob)
 		default:
-			t.unacked, t.unknown = true, errors.Is(err, ErrUnknownOutcome)
+			t.err, t.unknown = err, errors.Is(err, ErrUnknownOutcome)
 		}
 	}
 }
@@ -122,10 +126,10 @@ func (s *source) ackAndLease(batch []*turn) {
 		return
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), s.patience())
+	ctx, cancel := s.attempt()
 	defer cancel()
 	began := time.Now() // leases begin later
-	next, err := ackNext(ctx, done)
+	next, err := ackNext(ctx, done, s.o.AckWait)
 	for i, d := range next {
 		held[i].next = s.hold(d, began)
 	}
@@ -143,6 +147,6 @@ func (s *source) ackAndLease(batch []*turn) {
 	// job failed.
 	unknown := !isAny(err, ErrLeaseLost, ErrBadRequest)
 	for _, t := range held {
-		t.unacked, t.unknown = true, unknown
+		t.err, t.unknown = err, unknown
 	}
 }

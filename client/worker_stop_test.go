@@ -25,31 +25,38 @@ func TestWorkerStops(t *testing.T) {
 			s := newWorkshop(t)
 			s.push("a", "b", "c", "d", "e", "f")
 			begun, finish := make(chan string, 10), make(chan struct{})
+
 			w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
 				begun <- string(job.Value)
 				if string(job.Value) == "a" {
 					<-finish
 					return nil
 				}
+
 				<-ctx.Done()
 				if context.Cause(ctx) != client.ErrStopped || ctx.Value(runs{}) != true {
 					t.Errorf("the cause is %v, the value %v", context.Cause(ctx), ctx.Value(runs{}))
 				}
+
 				return ctx.Err()
 			}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch})))
+
 			done, stop := run(w)
 			<-begun
 			<-begun
+
 			stop()
 			<-w.Stopping() // before one of the two leases, or begins, another
 			close(finish)
-			s.untilLeased(1)
+			s.waitUntilLeased(1)
 			kill(w)
+
 			if err := <-done; err != nil || len(begun) > 0 {
 				t.Errorf("Run: %v, and %d more jobs were begun", err, len(begun))
 			}
+
 			for _, value := range []string{"b", "c", "d", "e", "f"} {
-				d, err := s.jobs.LeaseMin(t.Context())
+				d, err := s.jobs.Lease(t.Context())
 				if err != nil || string(d.Value) != value || d.Deliveries != 1 {
 					t.Fatalf("leased %+v, %v; want %s", d, err, value)
 				}
@@ -64,11 +71,13 @@ func TestShutdown(t *testing.T) {
 		s := newWorkshop(t)
 		s.push("a")
 		begun, finish := make(chan context.Context), make(chan struct{})
+
 		work := func(ctx context.Context, _ *client.Job) error {
 			begun <- ctx
 			<-finish
 			return nil
 		}
+
 		w := must(s.jobs.NewWorker(work, client.WorkerOptions{}))
 		done, _ := run(w)
 		ctx := <-begun
@@ -83,7 +92,7 @@ func TestShutdown(t *testing.T) {
 		close(finish)
 		ok(t, (<-patient).err)
 		ok(t, <-done)
-		s.empty() // what is done in spite of that is done
+		s.waitUntilEmpty() // what is done in spite of that is done
 		kill(w)
 		ok(t, w.Shutdown(t.Context()))
 
@@ -96,26 +105,36 @@ func TestShutdown(t *testing.T) {
 // A Shutdown gives a job back, and not to the worker's own wait for another one.
 func TestShutdownWithFreeSlots(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		for _, o := range []client.WorkerOptions{{Concurrency: 2}, {Concurrency: 4}, {Concurrency: 2, Prefetch: 2}} {
+		for _, o := range []client.WorkerOptions{
+			{Concurrency: 2},
+			{Concurrency: 4},
+			{Concurrency: 2, Prefetch: 2},
+		} {
 			s := newWorkshop(t)
 			s.push("a")
 			begun := make(chan struct{})
 			o.AckWait = time.Hour
+
 			w := must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
 				close(begun)
 				<-ctx.Done()
 				return ctx.Err()
 			}, quiet(o)))
+
 			done, _ := run(w)
 			<-begun
-			waiting(t, s.e, 1)
+			waitForPops(t, s.e, 1)
+
 			kill(w)
+
 			ok(t, <-done)
-			d, err := s.jobs.LeaseMin(t.Context())
+
+			d, err := s.jobs.Lease(t.Context())
 			if err != nil || d.Deliveries != 1 {
 				t.Errorf("%+v: the job is not back: %+v, %v", o, d, err)
 			}
-			waiting(t, s.e, 0)
+
+			waitForPops(t, s.e, 0)
 		}
 	})
 }
@@ -128,24 +147,30 @@ func TestIdleWorkerStops(t *testing.T) {
 		queues := []client.WeightedQueue{
 			s.jobs.Weight(1), client.New(s.e.Conn).PriorityQueue("other").Weight(2),
 		}
+
 		for i := range 30 {
 			n := 1 + i%2
 			var jobs atomic.Int64
+
 			w := must(client.NewWorker(func(context.Context, *client.Job) error {
 				jobs.Add(1)
 				return nil
 			}, quiet(client.WorkerOptions{AckWait: time.Hour, Concurrency: n}), queues[:n]...))
+
 			done, stop := run(w)
-			waiting(t, s.e, n)
+			waitForPops(t, s.e, n)
+
 			pushed := async(func() (string, error) {
 				_, err := s.jobs.PushBatch(t.Context(), make([]client.PushItem, 3))
 				return "", err
 			})
+
 			stop()
 			ok(t, <-done)
-			waiting(t, s.e, 0)
+			waitForPops(t, s.e, 0)
 			ok(t, (<-pushed).err)
-			items, err := s.jobs.LeaseMinBatch(t.Context(), 3)
+
+			items, err := s.jobs.LeaseBatch(t.Context(), 3)
 			for _, d := range items {
 				if d.Deliveries != 1 {
 					t.Errorf("round %d: delivery %d", i, d.Deliveries)
@@ -167,10 +192,13 @@ func TestWorkerContextHasEnded(t *testing.T) {
 		heard := s.overhear()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
+
 		for range 20 {
-			w := must(s.jobs.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Second, Concurrency: 10})))
+			o := client.WorkerOptions{AckWait: time.Second, Concurrency: 10}
+			w := must(s.jobs.NewWorker(doNothing, quiet(o)))
 			ok(t, w.Run(ctx))
 		}
+
 		time.Sleep(time.Millisecond) // until all that was sent is there
 		if n, _, err := heard.Pending(); n > 0 || err != nil {
 			t.Errorf("%d requests, %v", n, err)
@@ -178,29 +206,34 @@ func TestWorkerContextHasEnded(t *testing.T) {
 	})
 }
 
-// Jobs that were leased ahead go back together when the worker stops, however long NATS takes for each.
+// Jobs that were leased ahead go back together when the worker stops, however long NATS takes for
+// each.
 func TestWorkerStopsWithoutNATS(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		succeeds(t)(s.jobs.PushBatch(t.Context(), make([]client.PushItem, 101)))
 		begun, finish := make(chan struct{}, 1), make(chan struct{})
 		jobs := client.New(s.e.Conn, client.WithTimeout(100*time.Millisecond)).PriorityQueue("jobs")
+
 		w := must(jobs.NewWorker(func(context.Context, *client.Job) error {
 			begun <- struct{}{}
 			<-finish
 			return nil
 		}, quiet(client.WorkerOptions{Prefetch: 100, AckWait: time.Minute})))
+
 		done, _ := run(w)
 		<-begun
-		s.untilLeased(101)
+		s.waitUntilLeased(101)
 		s.e.NATS.Stop()
 		kill(w)
 		close(finish)
+
 		select {
 		case <-done:
 		case <-time.After(5 * time.Second): // one after the other they would take 10 s
 			t.Error("the worker takes too long to stop")
 		}
+
 		s.e.NATS.Start()
 	})
 }
@@ -209,11 +242,14 @@ func TestWorkerStopsWithoutNATS(t *testing.T) {
 func TestStopWithoutAConnection(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		o := newOutage(t, client.WithTimeout(time.Hour))
-		w := must(o.jobs.NewWorker(func(context.Context, *client.Job) error { return errors.New("no job was pushed") },
-			quiet(client.WorkerOptions{AckWait: 12 * time.Hour})))
+		w := must(o.jobs.NewWorker(func(context.Context, *client.Job) error {
+			return errors.New("no job was pushed")
+		}, quiet(client.WorkerOptions{AckWait: 12 * time.Hour})))
 		o.begin()
 		done, stop := run(w)
+
 		stop()
+
 		ok(t, <-done)
 		o.end(func() {}) // or the bridge may end with replies that nobody confirms
 	})
@@ -229,13 +265,20 @@ func TestWorkerConnectionClosed(t *testing.T) {
 			s := newWorkshop(t)
 			s.push("a")
 			nc := s.e.Connect()
-			w := must(client.New(nc).PriorityQueue("jobs").NewWorker(func(context.Context, *client.Job) error { return end(nc) },
-				quiet(client.WorkerOptions{})))
-			if err := w.Run(t.Context()); !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrConnectionDraining) {
+
+			jobs := client.New(nc).PriorityQueue("jobs")
+			work := func(context.Context, *client.Job) error { return end(nc) }
+			w := must(jobs.NewWorker(work, quiet(client.WorkerOptions{})))
+
+			err := w.Run(t.Context())
+
+			if !errors.Is(err, nats.ErrConnectionClosed) &&
+				!errors.Is(err, nats.ErrConnectionDraining) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if err := must(client.New(nc).PriorityQueue("jobs").NewWorker(doNothing,
-				quiet(client.WorkerOptions{}))).Run(t.Context()); err == nil {
+
+			w = must(jobs.NewWorker(doNothing, quiet(client.WorkerOptions{})))
+			if err := w.Run(t.Context()); err == nil {
 				t.Errorf("%s: a worker ran without a connection", name)
 			}
 		}
@@ -247,44 +290,53 @@ func TestWorkerWithoutHeartbeats(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		var asked atomic.Int64
+
 		q := s.relayed(func(m *nats.Msg) *nats.Msg {
-			if o, err := subjects.ParsePopOptions(m.Data); err == nil && o.Expires > 0 && asked.Add(1) == 1 {
-				return &nats.Msg{Header: nats.Header{subjects.HeaderHeartbeat: {"1"}}} // and nothing more
+			if o, err := subjects.ParsePopOptions(m.Data); err == nil && o.Expires > 0 &&
+				asked.Add(1) == 1 {
+				// One heartbeat, and nothing more.
+				return &nats.Msg{Header: nats.Header{subjects.HeaderHeartbeat: {"1"}}}
 			}
 			return nil
 		})
+
 		said := make(warnings, 10)
 		o := client.WorkerOptions{AckWait: time.Hour, Logger: slog.New(said)}
 		w := must(q.NewWorker(doNothing, o))
 		w.SetHeartbeat(300 * time.Millisecond)
 		s.start(w)
-		waiting(t, s.e, 1)
+		waitForPops(t, s.e, 1)
 		s.push("a")
-		s.empty()
+		s.waitUntilEmpty()
 		if len(said) != 1 || <-said != "cannot lease a job" {
 			t.Error("it did not say so once")
 		}
 	})
 }
 
-// An idle worker costs few messages: a heartbeat every five seconds, a request and its end every five
-// minutes.
+// An idle worker costs few messages: a heartbeat every five seconds, a request and its end every
+// five minutes.
 func TestIdleWorkersAreCheap(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		before := s.e.Conn.Stats()
+
 		messages := func() int {
 			now := s.e.Conn.Stats()
 			return int(now.InMsgs - before.InMsgs + now.OutMsgs - before.OutMsgs)
 		}
+
 		const workers = 20
 		for range workers {
-			s.start(must(s.jobs.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Minute}))))
+			o := client.WorkerOptions{AckWait: time.Minute}
+			s.start(must(s.jobs.NewWorker(doNothing, quiet(o))))
 		}
-		waiting(t, s.e, workers)
+
+		waitForPops(t, s.e, workers)
 		if n := messages(); n > 3*workers {
 			t.Errorf("%d messages until %d workers waited", n, workers)
 		}
+
 		begun := messages()
 		time.Sleep(10*time.Minute + time.Second)
 		if n := messages() - begun; n < 100*workers || n > 130*workers {

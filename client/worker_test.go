@@ -21,56 +21,68 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// A worker does the jobs in their order, also those that come later, and acknowledges each. Without Prefetch it leases one
-// at a time, so what is more urgent comes next, even if it is pushed at the last moment.
+// A worker does jobs in their order, even later ones, and acknowledges each. Without Prefetch it
+// leases one at a time, so a more urgent job comes next even if it is pushed at the last moment. A
+// worker runs only once.
 func TestWorker(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		s.push("a", "b", "c")
 		var r record
+
 		w := must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 			r.add(job)
-			if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 1 || job.Queue != "jobs" || job.ID == "" {
+			if info, err := s.jobs.Info(t.Context()); err != nil || info.Leased != 1 ||
+				job.Queue != "jobs" || job.ID == "" {
 				t.Errorf("job %+v: %d jobs are leased, %v", job, info.Leased, err)
 			}
+
 			if string(job.Value) == "b" {
 				_, err := s.jobs.Push(t.Context(), -1, []byte("urgent"))
 				return err
 			}
+
 			return nil
 		}, client.WorkerOptions{}))
+
 		stop := s.start(w)
-		s.empty()
+		s.waitUntilEmpty()
 		s.push("d")
-		s.empty()
+		s.waitUntilEmpty()
 		stop()
-		if got, want := r.all(), []string{"a 1", "b 1", "urgent 1", "c 1", "d 1"}; !slices.Equal(got, want) {
+
+		// Each with its number of deliveries.
+		got, want := r.all(), []string{"a 1", "b 1", "urgent 1", "c 1", "d 1"}
+		if !slices.Equal(got, want) {
 			t.Errorf("done: %q, want %q", got, want)
 		}
+
 		if err := w.Run(t.Context()); err == nil {
 			t.Error("a worker ran twice")
 		}
 	})
 }
 
-// A worker that has work to do makes one request for each job, and one that has not waits.
+// A worker with work to do makes one request for each job, which acknowledges the last and leases
+// the next. A worker without work waits in a pop.
 func TestWorkerRequests(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		s.push("a", "b", "c")
 		heard := s.overhear()
-		stop := s.start(must(s.jobs.NewWorker(doNothing,
-			client.WorkerOptions{AckWait: 10 * time.Second})))
+		o := client.WorkerOptions{AckWait: 10 * time.Second}
+		stop := s.start(must(s.jobs.NewWorker(doNothing, o)))
+
 		var got []string
+
 		for len(got) < 5 {
 			m, err := heard.NextMsg(testenv.Patience)
 			ok(t, err)
-			verb := strings.Split(m.Subject, ".")[2]
-			if verb == "info" {
-				continue // once, when it begins
-			}
-			got = append(got, fmt.Sprintf("%s, next %t, waits %t", verb, strings.HasPrefix(string(m.Data), "+NXT"), strings.Contains(string(m.Data), "expires")))
+			verb, data := strings.Split(m.Subject, ".")[2], string(m.Data)
+			got = append(got, fmt.Sprintf("%s, next %t, waits %t",
+				verb, strings.HasPrefix(data, "+NXT"), strings.Contains(data, "expires")))
 		}
+
 		stop()
 		pop, next := "pop, next false, waits true", "ack, next true, waits false"
 		if want := []string{pop, next, next, next, pop}; !slices.Equal(got, want) {
@@ -79,25 +91,30 @@ func TestWorkerRequests(t *testing.T) {
 	})
 }
 
-// A worker takes no more than the queue allows, and waits for that without complaint.
+// While other workers have as many jobs as the queue allows, a worker waits, and logs nothing.
 func TestWorkerMaxLeased(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		s.configure(client.Settings{MaxLeased: 2})
 		s.push("a", "b", "c", "d", "e", "f")
 		complaints := make(warnings, 100)
-		s.start(must(s.jobs.NewWorker(doNothing,
-			client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)})))
+		o := client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)}
+		s.start(must(s.jobs.NewWorker(doNothing, o)))
+
+		// Jobs of the second worker last until finish is closed.
 		begun, finish := make(chan struct{}), make(chan struct{})
+
 		s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
 			select {
 			case begun <- struct{}{}:
 			case <-finish:
 			}
+
 			<-finish
 			return nil
 		}, client.WorkerOptions{Concurrency: 3, Prefetch: 2, Logger: slog.New(complaints)})))
-		for waits := true; waits; { // the other one may be faster
+
+		for waits := true; waits; { // push until it has a job, as the first may be faster
 			select {
 			case <-begun:
 				waits = false
@@ -105,19 +122,22 @@ func TestWorkerMaxLeased(t *testing.T) {
 				s.push("g", "h", "i", "j", "k", "l")
 			}
 		}
+
 		close(finish)
-		s.empty()
+		s.waitUntilEmpty()
 		if len(complaints) > 0 {
 			t.Errorf("a worker said %q", <-complaints)
 		}
 	})
 }
 
+// The first Middleware is outermost, and the Work innermost.
 func TestWorkerMiddleware(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		s.push("a")
 		var order []string
+
 		named := func(name string) func(client.Work) client.Work {
 			return func(work client.Work) client.Work {
 				return func(ctx context.Context, job *client.Job) error {
@@ -126,11 +146,14 @@ func TestWorkerMiddleware(t *testing.T) {
 				}
 			}
 		}
+
+		wraps := []func(client.Work) client.Work{named("outer"), named("inner")}
 		stop := s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
 			order = append(order, "work")
 			return nil
-		}, client.WorkerOptions{Middleware: []func(client.Work) client.Work{named("outer"), named("inner")}})))
-		s.empty()
+		}, client.WorkerOptions{Middleware: wraps})))
+
+		s.waitUntilEmpty()
 		stop()
 		if want := []string{"outer", "inner", "work"}; !slices.Equal(order, want) {
 			t.Errorf("called %q, want %q", order, want)
@@ -138,68 +161,73 @@ func TestWorkerMiddleware(t *testing.T) {
 	})
 }
 
-// A job knows whether this is its last try, also after the settings have changed, which takes no right to change them.
+// A job knows how many tries it has and whether this is the last, by the settings as they are when
+// it is leased, with or without an AckWait of the worker.
 func TestLastTry(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-			o.Users = []*server.User{{Username: "all", Password: "all"}, {Username: "worker", Password: "worker", Permissions: &server.Permissions{
-				Publish: &server.SubjectPermission{Deny: []string{"pq.*.config"}},
-			}}}
-			o.NoAuthUser = "all"
-		}})
-		c := client.New(e.Conn)
-		s := &workshop{t, e, c.PriorityQueue("jobs"), c.PriorityQueue("jobs-dead")}
-		s.configure(client.Settings{MaxDeliver: 2, AckWait: time.Minute})
-		s.push("a")
+	for name, o := range map[string]client.WorkerOptions{
+		"AckWait of the worker":   {AckWait: time.Minute},
+		"AckWait of the settings": {},
+	} {
+		subtest(t, name, func(t *testing.T) {
+			s := newWorkshop(t)
+			tries := make(chan client.Job)
 
-		tries := make(chan client.Job)
-		w := must(client.New(e.Connect(nats.UserInfo("worker", "worker"))).PriorityQueue("jobs").NewWorker(func(ctx context.Context, job *client.Job) error {
-			tries <- *job
-			return errors.New("not yet")
-		}, quiet(client.WorkerOptions{})))
-		w.SetSettingsAge(0)
-		s.start(w)
-		for n, last := range []bool{false, true} {
-			if job := <-tries; job.MaxDeliver != 2 || job.LastTry() != last {
-				t.Errorf("delivery %d: %d of %d, last %t", n+1, job.Deliveries, job.MaxDeliver, job.LastTry())
+			s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
+				tries <- *job
+				return errors.New("not yet")
+			}, quiet(o))))
+
+			wantLast := func(maxDeliver int64, last bool) {
+				t.Helper()
+				job := <-tries
+				if job.MaxDeliver != maxDeliver || job.LastTry() != last {
+					t.Errorf("delivery %d of %d, last %t: want %d, %t",
+						job.Deliveries, job.MaxDeliver, job.LastTry(), maxDeliver, last)
+				}
 			}
-		}
 
-		s.configure(client.Settings{MaxDeliver: 1})
-		testenv.Eventually(t, func() error { // each job has the settings read for a later one
+			s.configure(client.Settings{MaxDeliver: 2})
+			s.push("a")
+			wantLast(2, false)
+			wantLast(2, true)
+
+			s.configure(client.Settings{MaxDeliver: 1})
 			s.push("b")
-			if job := <-tries; !job.LastTry() {
-				return fmt.Errorf("delivery %d of %d", job.Deliveries, job.MaxDeliver)
-			}
-			return nil
+			wantLast(1, true)
 		})
-	})
+	}
 }
 
 // A worker needs no permission but to pop and to acknowledge.
 func TestWorkerPermissions(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
+		may := &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: []string{"pq.*.pop.*", "pq.*.ack.*"}},
+			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}
 		e := testenv.New(t, testenv.Options{NATS: func(o *server.Options) {
-			o.Users = []*server.User{{Username: "all", Password: "all"}, {Username: "worker", Password: "worker", Permissions: &server.Permissions{
-				Publish:   &server.SubjectPermission{Allow: []string{"pq.*.pop.*", "pq.*.ack.*"}},
-				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
-			}}}
+			o.Users = []*server.User{
+				{Username: "all", Password: "all"},
+				{Username: "worker", Password: "worker", Permissions: may},
+			}
 			o.NoAuthUser = "all"
 		}})
+
 		s := &workshop{T: t, e: e, jobs: client.New(e.Conn).PriorityQueue("jobs")}
 		s.push("a", "b")
-		c := client.New(e.Connect(nats.UserInfo("worker", "worker"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})),
-			client.WithTimeout(100*time.Millisecond))
+		ignore := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+		nc := e.Connect(nats.UserInfo("worker", "worker"), ignore)
+		c := client.New(nc, client.WithTimeout(100*time.Millisecond))
 		s.start(must(c.PriorityQueue("jobs").NewWorker(doNothing, quiet(client.WorkerOptions{}))))
-		s.empty()
+		s.waitUntilEmpty()
 	})
 }
 
-// Options that can never work are refused, each with what would be right.
+// Options that can never work are refused with what would be right, several problems at once.
 func TestWorkerBadOptions(t *testing.T) {
 	c := client.New(nil)
-	jobs, mail := c.PriorityQueue("jobs").Weight(1), c.Queue("mail").Weight(1)
-	one, bad := []client.WeightedQueue{jobs}, c.Queue("a b").Weight(2)
+	jobs, mail := c.PriorityQueue("jobs").Weight(1), c.FIFOQueue("mail").Weight(1)
+	one, bad := []client.WeightedQueue{jobs}, c.FIFOQueue("a b").Weight(2)
 	of := func(queues ...client.WeightedQueue) []client.WeightedQueue { return queues }
 	middleware := func(wraps ...func(client.Work) client.Work) client.WorkerOptions {
 		return client.WorkerOptions{Middleware: wraps}
@@ -207,6 +235,7 @@ func TestWorkerBadOptions(t *testing.T) {
 	same := func(work client.Work) client.Work { return work }
 	none := func(client.Work) client.Work { return nil }
 	many := client.WorkerOptions{Prefetch: math.MaxInt, Concurrency: math.MaxInt}
+
 	for _, test := range []struct {
 		o      client.WorkerOptions
 		queues []client.WeightedQueue
@@ -216,33 +245,48 @@ func TestWorkerBadOptions(t *testing.T) {
 		{client.WorkerOptions{Prefetch: -1}, one, "Prefetch is -1: want 0 or more"},
 		{client.WorkerOptions{Prefetch: 100_000}, one, "at most 100000 together"},
 		{many, one, "at most 100000 together"},
-		{client.WorkerOptions{AckWait: time.Millisecond}, one, "AckWait is 1ms: want 100ms to 12h0m0s"},
+		{
+			client.WorkerOptions{AckWait: time.Millisecond},
+			one,
+			"AckWait is 1ms: want 100ms to 12h0m0s",
+		},
 		{client.WorkerOptions{AckWait: 24 * time.Hour}, of(mail), "AckWait is 24h0m0s"},
-		{client.WorkerOptions{JobTimeout: -time.Second}, one, "JobTimeout is -1s: want more than 0"},
+		{
+			client.WorkerOptions{JobTimeout: -time.Second},
+			one,
+			"JobTimeout is -1s: want more than 0",
+		},
 		{middleware(same, nil), one, "Middleware[1] is nil: want a function"},
 		{middleware(none, same), one, "Middleware[0] returned nil: want a function"},
 		{client.WorkerOptions{}, nil, "no queue: want one or more"},
 		{client.WorkerOptions{}, of(client.WeightedQueue{}), "a WeightedQueue without a queue"},
-		{client.WorkerOptions{}, of(c.PriorityQueue("a").Weight(0), c.Queue("b").Weight(1001)),
-			"the weight of a is 0: want 1 to 1000; the weight of b is 1001"},
+		{
+			client.WorkerOptions{},
+			of(c.PriorityQueue("a").Weight(0), c.FIFOQueue("b").Weight(1001)),
+			"the weight of a is 0: want 1 to 1000; the weight of b is 1001",
+		},
 		{client.WorkerOptions{}, of(jobs, jobs), "the queue jobs is there twice"},
 		{client.WorkerOptions{Prefetch: 1}, of(jobs, mail), "Prefetch is 1: want 0"},
 		{client.WorkerOptions{Max: true}, of(jobs, mail), "Max with the FIFO queue"},
 		{client.WorkerOptions{}, of(jobs, bad), "bad queue name"},
 	} {
 		w, err := client.NewWorker(doNothing, test.o, test.queues...)
-		if w != nil || !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), test.want) {
+
+		if w != nil || !errors.Is(err, client.ErrBadRequest) ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("want %q, got %v", test.want, err)
 		}
 	}
-	_, err := c.Queue("mail").NewWorker(nil, client.WorkerOptions{Max: true, Prefetch: -1})
+
+	_, err := c.FIFOQueue("mail").NewWorker(nil, client.WorkerOptions{Max: true, Prefetch: -1})
 	want := "a priority queue; the Work is nil: want a function; Prefetch is -1: want 0 or more"
 	if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), want) {
 		t.Errorf("want %q, got %v", want, err)
 	}
 }
 
-// A job may take longer than its lease: nobody else gets it, even after a Shutdown that did not wait.
+// A job may take longer than its lease: nobody else gets it while it runs, even after a Shutdown
+// that did not wait, which ends its context.
 func TestWorkerExtends(t *testing.T) {
 	for name, o := range map[string]client.WorkerOptions{
 		"options":  {AckWait: time.Minute},
@@ -254,125 +298,153 @@ func TestWorkerExtends(t *testing.T) {
 			s.configure(client.Settings{AckWait: time.Minute})
 			s.push("a")
 			begun, finish := make(chan context.Context), make(chan struct{})
+
 			w := must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
 				begun <- ctx
 				<-finish
 				return nil
 			}, quiet(o)))
+
 			done, _ := run(w)
 			ctx := <-begun
+
 			for _, stopped := range []bool{false, true} {
 				if stopped {
 					kill(w)
 				}
-				failsWith(t, "leased", client.ErrEmpty)(s.jobs.LeaseMin(t.Context(), client.Expires(5*time.Minute)))
+
+				_, err := s.jobs.Lease(t.Context(), client.Expires(5*time.Minute)) // five leases
+				failsWith(t, "a lease by another", client.ErrEmpty)(nil, err)
 				if (ctx.Err() != nil) != stopped {
 					t.Errorf("stopped: %t, and the context ended: %v", stopped, context.Cause(ctx))
 				}
 			}
+
 			close(finish)
 			ok(t, <-done)
-			s.empty()
+			s.waitUntilEmpty()
 		})
 	}
 }
 
-// If the lease cannot be extended, the context ends before anybody else can have the job. What is done counts
-// nevertheless, as long as nobody has.
+// If the lease cannot be extended, the context ends before anybody else can have the job. If the
+// Work succeeds nevertheless, the job is done, as long as nobody else has it.
 func TestWorkerCannotExtend(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		s.push("a")
 		begun, cause := make(chan struct{}), make(chan error)
+
 		s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
 			if job.Deliveries > 1 {
 				t.Errorf("delivery %d", job.Deliveries)
 			}
+
 			close(begun)
 			<-ctx.Done()
 			cause <- context.Cause(ctx)
+
 			return nil
 		}, quiet(client.WorkerOptions{AckWait: 300 * time.Millisecond}))))
+
+		// No bridge extends the lease, and the next one takes the acknowledgement.
 		<-begun
 		ok(t, s.e.Bridge.Stop())
 		failsWith(t, "the cause", client.ErrLeaseLost)(nil, <-cause)
 		s.e.StartBridge().WaitReady()
-		s.empty()
+		s.waitUntilEmpty()
 	})
 }
 
-// The context of a job ends when somebody takes the job away.
+// The context of a job ends when somebody removes the job, and the worker does the others.
 func TestWorkerLosesLease(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		s.push("a", "b")
 		lost := make(chan error, 1)
+
 		s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
 			if string(job.Value) == "a" {
 				if err := s.jobs.Remove(t.Context(), job.ID); err != nil {
 					t.Error(err)
 				}
+
 				<-ctx.Done()
 				lost <- context.Cause(ctx)
 			}
 			return ctx.Err()
 		}, quiet(client.WorkerOptions{AckWait: 100 * time.Millisecond}))))
+
 		failsWith(t, "the cause", client.ErrLeaseLost)(nil, <-lost)
-		s.empty()
+		s.waitUntilEmpty()
 	})
 }
 
-// A job that was leased ahead and is lost meanwhile is not begun.
+// A job that was leased ahead and is lost meanwhile is logged, and not begun.
 func TestWorkerLosesPrefetched(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		s.push("a", "b", "c")
 		var r record
 		lost := make(warnings, 10)
+
 		s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
 			r.add(job)
 			if string(job.Value) != "a" {
 				return nil
 			}
-			s.untilLeased(3)
+
+			// All three are lost while the first is done: the worker logs it for each.
+			s.waitUntilLeased(3)
 			if _, err := s.jobs.Purge(t.Context(), client.Leased); err != nil {
 				t.Error(err)
 			}
+
 			for range 3 {
 				<-lost
 			}
+
 			s.push("d")
 			return nil
 		}, client.WorkerOptions{Prefetch: 2, AckWait: time.Second, Logger: slog.New(lost)})))
-		comes(t, "the last job", func() bool { return slices.Contains(r.all(), "d 1") })
+		waitFor(t, "the last job", func() bool { return slices.Contains(r.all(), "d 1") })
+
 		if got, want := r.all(), []string{"a 1", "d 1"}; !slices.Equal(got, want) {
 			t.Errorf("done: %q, want %q", got, want)
 		}
 	})
 }
 
-// Who leases is seen in items: a name that was given, or host, process and connection.
+// The page of items shows the worker that holds a job: by the name that it was given, or by its
+// host, process and connection. A name with control characters is refused.
 func TestWorkerHolder(t *testing.T) {
-	for _, name := range []client.Holder{"", "the night shift"} {
-		subtest(t, string(name), func(t *testing.T) {
+	for _, name := range []string{"", "the night shift"} {
+		subtest(t, name, func(t *testing.T) {
 			s := newWorkshop(t)
 			s.push("a")
 			want := cmp.Or(name, client.DefaultHolder(s.e.Conn))
 			seen := make(chan string, 1)
+
 			s.start(must(s.jobs.NewWorker(func(ctx context.Context, _ *client.Job) error {
 				page, err := s.jobs.Items(ctx, client.ItemsOptions{State: "leased"})
 				if err == nil && len(page.Items) == 1 {
 					seen <- page.Items[0].Holder
 				}
+
 				return err
 			}, quiet(client.WorkerOptions{Holder: name}))))
-			if got := <-seen; got != string(want) || name == "" && !strings.Contains(got, "pid "+strconv.Itoa(os.Getpid())) {
+
+			if got := <-seen; got != want ||
+				name == "" && !strings.Contains(got, "pid "+strconv.Itoa(os.Getpid())) {
 				t.Errorf("held by %q, want %q", got, want)
 			}
-			s.empty()
+
+			s.waitUntilEmpty()
 		})
 	}
-	if _, err := client.New(nil).Queue("q").NewWorker(doNothing, client.WorkerOptions{Holder: "a\nb"}); err == nil {
+
+	bad := client.WorkerOptions{Holder: "a\nb"}
+	if _, err := client.New(nil).FIFOQueue("q").NewWorker(doNothing, bad); err == nil {
 		t.Error("a holder with a control character was taken")
 	}
 }

@@ -4,18 +4,18 @@ import "sync"
 
 // WeightedQueue is one of several queues of a [Worker]: see [NewWorker].
 type WeightedQueue struct {
-	queue  *handle
+	queue  *Queue
 	weight int
 }
 
 // Weight returns this queue with a weight of 1 to 1,000, for [NewWorker].
-func (q *handle) Weight(n int) WeightedQueue { return WeightedQueue{q, n} }
+func (q *Queue) Weight(n int) WeightedQueue { return WeightedQueue{q, n} }
 
 // maxWeight is the largest weight.
 const maxWeight = 1000
 
-// shares gives turns to several queues in proportion to their weights: the next turn is that of the
-// queue with the fewest turns, divided by its weight.
+// shares gives turns to several queues in proportion to their weights: the queue with the fewest
+// turns, divided by its weight, has the next turn.
 type shares struct {
 	mu        sync.Mutex
 	changed   *sync.Cond // there may be a job for a free loop, or the worker stops

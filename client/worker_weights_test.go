@@ -16,32 +16,41 @@ import (
 func TestWeights(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
-		mail := client.New(s.e.Conn).Queue("mail")
+		mail := client.New(s.e.Conn).FIFOQueue("mail")
 		const jobs = 100
+
 		for i := range jobs {
 			item := client.PushItem{Message: client.Message{Value: fmt.Append(nil, i)}}
 			succeeds(t)(s.jobs.PushBatch(t.Context(), []client.PushItem{item}))
-			succeeds(t)(mail.EnqueueBatch(t.Context(), []client.Message{item.Message}))
+			succeeds(t)(mail.PushBatch(t.Context(), []client.PushItem{item}))
 		}
 
 		var order []string
 		next := map[string]int{}
+
 		w := must(client.NewWorker(func(_ context.Context, job *client.Job) error {
-			if want := fmt.Sprint(next[job.Queue]); string(job.Value) != want || job.Deliveries != 1 {
-				t.Errorf("job %s of %s, delivery %d: want %s", job.Value, job.Queue, job.Deliveries, want)
+			if want := fmt.Sprint(next[job.Queue]); string(job.Value) != want ||
+				job.Deliveries != 1 {
+				t.Errorf("job %s of %s, delivery %d: want %s",
+					job.Value, job.Queue, job.Deliveries, want)
 			}
+
 			next[job.Queue]++
 			order = append(order, job.Queue)
 			return nil
 		}, quiet(client.WorkerOptions{}), s.jobs.Weight(3), mail.Weight(1)))
+
 		stop := s.start(w)
-		s.empty()
+		s.waitUntilEmpty()
 		testenv.Eventually(t, func() error {
-			if info, err := mail.Info(t.Context()); err != nil || info.Ready+info.Leased+info.Delayed > 0 {
+			info, err := mail.Info(t.Context())
+			if err != nil || info.Ready+info.Leased+info.Delayed > 0 {
 				return fmt.Errorf("%+v, %v", info, err)
 			}
+
 			return nil
 		})
+
 		stop()
 
 		mails := 0
@@ -65,64 +74,81 @@ func TestWeightsConcurrency(t *testing.T) {
 		s := newWorkshop(t)
 		other := client.New(s.e.Conn).PriorityQueue("other")
 		begun, finish := make(chan string, 100), make(chan struct{})
+
 		w := must(client.NewWorker(func(_ context.Context, job *client.Job) error {
 			begun <- job.Queue
 			<-finish
 			return nil
 		}, quiet(client.WorkerOptions{Concurrency: 4}), s.jobs.Weight(1), other.Weight(1)))
+
 		stop := s.start(w)
-		waiting(t, s.e, 2) // one request for each queue
+		waitForPops(t, s.e, 2) // one request for each queue
 
 		s.push("a", "b", "c", "d", "e", "f")
 		for range 4 {
 			<-begun // by all who were free
 		}
-		waiting(t, s.e, 1)
+
+		waitForPops(t, s.e, 1)
 		succeeds(t)(other.PushBatch(t.Context(), make([]client.PushItem, 10)))
-		waiting(t, s.e, 0)
-		comes(t, "the job that nobody is free for goes back", func() bool {
+		waitForPops(t, s.e, 0)
+
+		waitFor(t, "the job that nobody is free for goes back", func() bool {
 			info, err := other.Info(t.Context())
 			return err == nil && info.Ready == 10
 		})
+
 		succeeds(t)(other.Push(t.Context(), -1, []byte("urgent")))
 
 		finish <- struct{}{}
 		if got := <-begun; got != "other" && got != "jobs" {
 			t.Errorf("a job of %s", got)
 		}
+
 		close(finish)
-		s.empty()
-		comes(t, "the rest", func() bool { n, err := other.Len(t.Context()); return n == 0 && err == nil })
+		s.waitUntilEmpty()
+		waitFor(t, "the rest", func() bool {
+			n, err := other.Len(t.Context())
+			return n == 0 && err == nil
+		})
+
 		stop()
 	})
 }
 
-// A job that has to wait for somebody goes back to its place: a more urgent one comes before it, and its delivery does
-// not count.
+// A job that has to wait for somebody goes back to its place: a more urgent one comes before it,
+// and its delivery does not count.
 func TestWeightsKeepOrder(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		other := client.New(s.e.Conn).PriorityQueue("other")
 		begun, finish := make(chan string), make(chan struct{})
+
 		w := must(client.NewWorker(func(_ context.Context, job *client.Job) error {
 			begun <- fmt.Sprint(string(job.Value), " ", job.Deliveries)
 			<-finish
 			return nil
 		}, quiet(client.WorkerOptions{}), s.jobs.Weight(1), other.Weight(1)))
+
 		stop := s.start(w)
-		waiting(t, s.e, 2)
+		waitForPops(t, s.e, 2)
 		s.push("a")
 		got := []string{<-begun}
-		waiting(t, s.e, 1)
+		waitForPops(t, s.e, 1)
 
 		succeeds(t)(other.Push(t.Context(), 5, []byte("b")))
-		waiting(t, s.e, 0)
-		comes(t, "b back", func() bool { n, err := other.Len(t.Context()); return n == 1 && err == nil })
+		waitForPops(t, s.e, 0)
+		waitFor(t, "b back", func() bool {
+			n, err := other.Len(t.Context())
+			return n == 1 && err == nil
+		})
+
 		succeeds(t)(other.Push(t.Context(), 1, []byte("urgent")))
 		for range 2 {
 			finish <- struct{}{}
 			got = append(got, <-begun)
 		}
+
 		close(finish)
 		stop()
 		if want := []string{"a 1", "urgent 1", "b 1"}; !slices.Equal(got, want) {
@@ -138,24 +164,30 @@ func TestWeightsEmptyQueue(t *testing.T) {
 		for i := range 50 {
 			s.push(fmt.Sprint(i))
 		}
+
 		heard := s.overhear()
 		other := client.New(s.e.Conn).PriorityQueue("other")
-		stop := s.start(must(client.NewWorker(doNothing, quiet(client.WorkerOptions{AckWait: time.Minute}),
-			s.jobs.Weight(1), other.Weight(1000))))
-		s.empty()
-		waiting(t, s.e, 2)
+		o := quiet(client.WorkerOptions{AckWait: time.Minute})
+		w := must(client.NewWorker(doNothing, o, s.jobs.Weight(1), other.Weight(1000)))
+		stop := s.start(w)
+		s.waitUntilEmpty()
+		waitForPops(t, s.e, 2)
+
 		count := map[string]int{}
+
 		for {
 			n, _, err := heard.Pending()
 			ok(t, err)
 			if n == 0 {
 				break
 			}
+
 			m := must(heard.NextMsg(testenv.Patience))
 			if verb := strings.Split(m.Subject, ".")[2]; verb == "pop" || verb == "ack" {
 				count[m.Subject[:strings.LastIndex(m.Subject, ".")]]++
 			}
 		}
+
 		stop()
 		if count["pq.other.pop"] != 2 || count["pq.jobs.pop"] > 3 || count["pq.jobs.ack"] != 50 {
 			t.Errorf("requests: %v", count)

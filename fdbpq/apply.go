@@ -1,10 +1,8 @@
 package fdbpq
 
 import (
-	"slices"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -22,26 +20,33 @@ func Apply(tx kv.Transaction, ops []Op, now time.Time) ([]Result, error) {
 
 // txOps is the operations of one transaction, by family. Each family checks its operations, and
 // owns what it reads, and how it begins and finishes; txOps only runs the families, in the order of
-// apply. Each step of a family starts the reads of all queues before it waits for any, so many
-// queues cost as many round trips as the slowest one alone.
+// apply. Each step of a family starts the reads of all queues before it waits for any, so the
+// slowest queue alone decides how many round trips they take.
 type txOps struct {
 	txn
 	duePage int // entries of the time index to handle in each queue; 0 means due.Page
 
-	configs     configs
-	records     records
-	sweeps      sweeps
-	looks       looks
-	pushes      pushes
-	restores    restores
-	settlements settlements
-	edits       edits
-	pops        pops
-	peeks       peeks
+	configs     []*queueConfigs
+	records     []*queueRecords
+	sweeps      []*queueSweeps
+	looks       []*queueLooks
+	infos       []*infos
+	inspections []inspection
+	pushes      []*queuePushes
+	restores    []*queueRestores
+	settlements []*queueSettlements
+	edits       []*queueEdits
+	pops        []*queuePops
+	peeks       []*queuePeeks
 
 	readFrom time.Time // a time before the first read; zero outside a Batcher
+	attempt  int64     // counts the attempts of its batch
 	wrote    bool
 	removed  Removed
+	looked   bool // an operation looks: see queueTxn.looked
+	limited  bool // a queue with pushes has a limit
+
+	removedBy []QueueRemoved // of the queues of the Keyspace that something has left
 }
 
 // newTxOps returns the operations of a transaction, to be applied. results has an element for each
@@ -49,23 +54,24 @@ type txOps struct {
 func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txOps {
 	t := &txOps{txn: txn{
 		tx: tx, snapshot: tx.Snapshot(), now: now, asOf: now, ops: ops, results: results,
-		passes:   maxPassed,
+		begun:    time.Now(),
+		bounds:   usualBounds,
 		moving:   moveRoom{maxBytes: MaxMessageSize},
 		returned: state.ItemRoom{Most: MaxMessageSize},
+
+		nextCounts: state.CountsByQueue{},
 	}}
-	t.looks.txn = &t.txn
-	t.pushes.nextCounts = state.CountsByQueue{}
 	t.group()
 	return t
 }
 
-// queueOps is the operations on one queue, by family. Families without any are nil or zero.
+// queueOps is the operations on one queue, by family. Families without any are nil.
 type queueOps struct {
 	queueTxn
-	expected int // how many operations of one family there will probably be
 
-	pushes      queuePushes
-	looks       queueLooks
+	pushes      *queuePushes
+	looks       *queueLooks
+	infos       *infos
 	configs     *queueConfigs
 	consumers   *queueRecords
 	schedules   *queueRecords
@@ -77,178 +83,40 @@ type queueOps struct {
 	peeks       [2]*queuePeeks // by End
 }
 
-// group gives each family its operations. Operations that their queue does not support get their
-// errors here.
-func (t *txOps) group() {
-	byName := make(map[string]*queueOps, 1)
-	for i := range t.ops {
-		op := &t.ops[i]
-		l := op.Queue.Layout()
-		q := byName[l.Prefix]
-		if q == nil {
-			q = &queueOps{queueTxn: queueTxn{txn: &t.txn, l: l}}
-			byName[l.Prefix] = q
-			t.queues = append(t.queues, &q.queueTxn)
-			q.expected = 1 + (len(t.ops)-i)/len(t.queues)
-		}
-
-		err := op.check(l)
-		t.results[i].Err = err
-		if err == nil || op.Kind == OpPush || op.Kind == OpAck { // others may be tied to these two
-			t.add(q, i)
-		}
-	}
-}
-
-// check returns an error if the queue does not support the operation.
-func (op *Op) check(l *codec.Layout) error {
-	switch op.Kind {
-	case OpPush:
-		return op.checkPush()
-	case OpPop, OpLease, OpPeek:
-		return op.checkPop(l)
-	case OpAck, OpNak, OpExtend, OpTerm:
-		return op.checkToken()
-	case OpGet, OpRank, OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge:
-		return op.checkManaging(l)
-	case OpRestore:
-		return op.checkRestore(l)
-	case OpConfigure, OpSetSource, OpSetConsumer, OpSetSchedule:
-		return op.checkChange()
-	case OpLen, OpInfo, OpSettings, OpConsumers, OpSchedules, OpSweep:
-		return nil
-	default:
-		return badOp("no operation %d", op.Kind)
-	}
-}
-
-// add gives an operation to its family.
-func (t *txOps) add(q *queueOps, i int) {
-	switch op := &t.ops[i]; op.Kind {
-	case OpPush:
-		p := &q.pushes
-		if p.indexes == nil {
-			p.queueTxn, p.limits.queueTxn, p.all = &q.queueTxn, &q.queueTxn, &t.pushes
-			t.pushes.queues = append(t.pushes.queues, p)
-		}
-		p.indexes = q.expect(p.indexes, i)
-
-	case OpPop, OpLease:
-		if q.pops == nil {
-			q.pops = newQueuePops(&q.queueTxn)
-			t.pops = append(t.pops, q.pops)
-		}
-		q.pops.indexes = q.expect(q.pops.indexes, i)
-		q.pops.sides[op.End].want++
-		q.takes = true
-
-	case OpAck, OpNak, OpExtend, OpTerm:
-		s := join(&q.settlements, &t.settlements, queueSettlements{queueTxn: &q.queueTxn})
-		s.indexes = q.expect(s.indexes, i)
-		q.takes = true
-
-	case OpPeek:
-		fresh := queuePeeks{queueTxn: &q.queueTxn, end: op.End}
-		p := join(&q.peeks[op.End], &t.peeks, fresh)
-		p.indexes = append(p.indexes, i)
-		q.looked = true
-
-	case OpLen, OpInfo, OpGet, OpRank:
-		if q.looks.queueTxn == nil {
-			q.looks.queueTxn = &q.queueTxn
-			t.looks.queues = append(t.looks.queues, &q.looks)
-		}
-		t.looks.add(&q.looks, i)
-		q.looked = true
-
-	default:
-		t.addRare(q, i)
-	}
-}
-
-// addRare is add for the families that few transactions have.
-func (t *txOps) addRare(q *queueOps, i int) {
-	switch op := &t.ops[i]; op.Kind {
-	case OpSettings, OpConfigure, OpSetSource:
-		c := join(&q.configs, &t.configs, queueConfigs{queueTxn: &q.queueTxn})
-		c.indexes = append(c.indexes, i)
-
-	case OpConsumers, OpSetConsumer, OpSchedules, OpSetSchedule:
-		kind := op.Kind.recordKind()
-		part := &q.consumers
-		if kind == codec.ScheduleRecord {
-			part = &q.schedules
-		}
-		r := join(part, &t.records, queueRecords{queueTxn: &q.queueTxn, kind: kind})
-		r.indexes = append(r.indexes, i)
-
-	case OpSweep:
-		s := join(&q.sweeps, &t.sweeps, queueSweeps{queueTxn: &q.queueTxn})
-		s.indexes = append(s.indexes, i)
-		q.looked = true
-
-	case OpRestore:
-		r := join(&q.restores, &t.restores, queueRestores{queueTxn: &q.queueTxn})
-		r.indexes = append(r.indexes, i)
-
-	case OpRemove, OpMove, OpRelease, OpRedriveItem, OpPurge:
-		e := join(&q.edits, &t.edits, queueEdits{queueTxn: &q.queueTxn})
-		e.indexes = append(e.indexes, i)
-		q.looked, q.takes = true, true
-	}
-}
-
-// join returns the part of a family that is about one queue; the first time it adds a copy of
-// fresh.
-func join[Q any, F ~[]*Q](part **Q, family *F, fresh Q) *Q {
-	if *part == nil {
-		*part = new(Q)
-		**part = fresh
-		*family = append(*family, *part)
-	}
-	return *part
-}
-
-// expect appends to indexes, with room for as many as there will probably be.
-func (q *queueOps) expect(indexes []int, i int) []int {
-	if indexes == nil {
-		indexes = make([]int, 0, q.expected)
-	}
-	return append(indexes, i)
-}
-
 // apply runs the operations. Errors of single operations are in their results; the error is one of
 // the store.
 func (t *txOps) apply() error {
 	t.moving.opBytes = bytesOf(t.ops)
-	t.dead = due.NewBurials(t.tx, t.now, t.known)
+	t.changed.Most = t.returned.Most / 2
+	t.outgoing = due.NewOutgoing(t.tx, t.now, t.known)
+	t.outgoing.Secrets = &t.secrets
 	for _, q := range t.queues {
 		q.ledger = state.NewLedger(t.tx, q.l, t.now, t.known)
-		q.due = due.Due{Ledger: &q.ledger, Dead: &t.dead, Page: t.duePage}
+		q.ledger.Secrets = &t.secrets
+		q.due = due.Due{Ledger: &q.ledger, Outgoing: &t.outgoing, Page: t.duePage}
 	}
 
 	// Settings may limit the pushes, pause the queues and limit the leases.
-	for _, q := range t.pushes.queues {
+	for _, q := range t.pushes {
 		q.ledger.BeginSettings()
 	}
 	for _, q := range t.pops {
 		q.ledger.BeginSettings()
 	}
 
-	looked := slices.ContainsFunc(t.queues, func(q *queueTxn) bool { return q.looked })
 	families := [...]struct {
 		used bool
 		run  func() error
 	}{
-		{len(t.configs) > 0, t.configs.run},
-		{len(t.records) > 0, t.records.run},
-		{looked || len(t.pushes.queues) > 0, t.lookAndPush},
-		{len(t.configs) > 0, t.configs.writeSources},
-		{len(t.restores) > 0, t.restores.run},
-		{len(t.settlements) > 0, t.settlements.run},
-		{len(t.edits) > 0, t.edits.run},
-		{len(t.pops) > 0, t.pops.run},
-		{len(t.peeks) > 0, t.peeks.run},
+		{len(t.configs) > 0, t.runConfigs},
+		{len(t.records) > 0, t.runRecords},
+		{t.looked || len(t.pushes) > 0, t.lookAndPush},
+		{len(t.configs) > 0, t.writeSources},
+		{len(t.restores) > 0, t.runRestores},
+		{len(t.settlements) > 0, t.runSettlements},
+		{len(t.edits) > 0, t.runEdits},
+		{len(t.pops) > 0, t.runPops},
+		{len(t.peeks) > 0, t.runPeeks},
 	}
 	for _, family := range families {
 		if !family.used {
@@ -264,8 +132,11 @@ func (t *txOps) apply() error {
 // lookAndPush runs the sweeps, looks and pushes. Looks read after due items have come back, and
 // before this transaction pushes or pops, so they do not count what it pushes or pops.
 func (t *txOps) lookAndPush() error {
-	t.pushes.beginReads()
-	t.sweeps.beginReads()
+	for _, q := range t.pushes {
+		q.beginReads()
+		q.looked = q.looked || q.unique() // these depend on which items are in the queue
+	}
+	t.beginSweeps()
 
 	// In the queues that are looked at, due items come back first; the pops bring back the others.
 	var looked []*due.Due
@@ -275,23 +146,23 @@ func (t *txOps) lookAndPush() error {
 			looked = append(looked, &q.due)
 		}
 	}
-	t.looks.beginLens()
+	t.beginLens()
 
 	return state.InOrder(
 		func() error { return t.moving.bringBack(looked) },
-		t.sweeps.finish,
+		func() error { return state.Each(t.sweeps, (*queueSweeps).finish) },
 		t.reread,
-		t.looks.readItems,
-		t.pushes.beginLimits, // reads in the same round trip as the lens
-		t.looks.finishLens,
-		t.pushes.run,
+		t.readItems,
+		t.beginLimits, // reads in the same round trip as the lens
+		t.finishLens,
+		func() error { return state.Each(t.pushes, (*queuePushes).run) },
 	)
 }
 
 // reread writes the counters of the items that have come back, and starts to read again what that
 // has changed.
 func (t *txOps) reread() error {
-	if err := t.dead.Flush(); err != nil {
+	if err := t.outgoing.Flush(); err != nil {
 		return err
 	}
 
@@ -301,8 +172,8 @@ func (t *txOps) reread() error {
 		return err
 	}
 
-	t.looks.beginLens()
-	t.pushes.rereadUniques()
+	t.beginLens()
+	t.rereadUniques()
 	return nil
 }
 
@@ -310,7 +181,7 @@ func (t *txOps) reread() error {
 func (t *txOps) flush() error {
 	// Dead letters come first: the pops may have taken some that this transaction added, and
 	// counters must be added to before they are subtracted from.
-	if err := t.dead.Flush(); err != nil {
+	if err := t.outgoing.Flush(); err != nil {
 		return err
 	}
 
@@ -319,40 +190,20 @@ func (t *txOps) flush() error {
 			return err
 		}
 		t.wrote = t.wrote || q.ledger.Wrote()
-		t.removed.Add(q.ledger.Removed)
+		t.noteRemoved(q)
 	}
-	t.removed.Dead += t.dead.Count()
 	return nil
 }
 
-// onlyPushesAdd reports whether nothing but pushes can have raised the next count of a priority.
-func (t *txOps) onlyPushesAdd() bool {
-	for i := range t.ops {
-		switch t.ops[i].Kind {
-		case OpRestore, OpMove, OpRedriveItem:
-			return false
-		}
+// noteRemoved counts what has left a queue.
+func (t *txOps) noteRemoved(q *queueTxn) {
+	removed := q.ledger.Removed
+	if removed == (Removed{}) {
+		return
 	}
-	for _, q := range t.queues {
-		if q.ledger.Strays() {
-			return false
-		}
-	}
-	return !t.dead.Any()
-}
 
-// filledAndBehind returns two lists of queues of the Keyspace. Those in filled got items that no
-// operation on them adds: items that came back, or dead letters. In those in behind, more is due
-// than this transaction has handled.
-func (t *txOps) filledAndBehind() (filled, behind []QueueName) {
-	filled = t.dead.Reached()
-	for _, q := range t.queues {
-		if q.due.Done {
-			filled = q.l.AppendName(filled)
-		}
-		if q.due.Behind() {
-			behind = q.l.AppendName(behind)
-		}
+	t.removed.Add(removed)
+	for _, name := range q.l.AppendName(nil) {
+		t.removedBy = append(t.removedBy, QueueRemoved{Queue: name, Removed: removed})
 	}
-	return filled, behind
 }

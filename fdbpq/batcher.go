@@ -31,6 +31,7 @@ import (
 type Batcher struct {
 	db          kv.Database
 	receipts    tuple.Subspace // of this Batcher
+	groupSecret string         // key of the secret of the Keyspace
 	now         func() time.Time
 	maxMoved    int // bytes: see LimitRoom
 	maxReturned int // bytes: see LimitReturned
@@ -44,16 +45,18 @@ type Batcher struct {
 
 	mu struct {
 		sync.Mutex
-		removed   Removed     // see Removed
-		newest    *Pending    // the last batch started, nil once it has ended
-		obsolete  [][]byte    // receipts to remove
-		unsettled []unsettled // batches of unknown outcome
+		removed   Removed           // see Removed
+		secrets   map[string][]byte // durable ones, see state.GroupSecrets
+		newest    *Pending          // the last batch started, nil once it has ended
+		obsolete  [][]byte          // receipts to remove
+		unsettled []unsettled       // batches of unknown outcome
 	}
 }
 
 // NewBatcher returns a Batcher for queues of k in db.
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now}
+	b.groupSecret = k.s.Priority.List.GroupSecret
 	b.maxMoved, b.maxReturned = MaxMessageSize, MaxMessageSize
 
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
@@ -129,10 +132,13 @@ func (b *Batcher) Start(ctx context.Context, ops []Op) *Pending {
 // startEarly waits for the batch before p, if the engine does not pipeline. If both only push, it
 // meanwhile runs p up to its commit. It returns nil if p has yet to run.
 func (b *Batcher) startEarly(p *Pending) (early *txOps) {
+	if b.db.Traits().Pipelines {
+		return nil
+	}
 	b.mu.Lock()
 	before := b.mu.newest
 	b.mu.Unlock()
-	if before == nil || b.db.Traits().Pipelines {
+	if before == nil {
 		return nil
 	}
 
@@ -142,7 +148,7 @@ func (b *Batcher) startEarly(p *Pending) (early *txOps) {
 		early, _ = p.runOps(b.nextCounts) // the regular attempt reports an error
 	}
 	_, err := before.Wait()
-	if early != nil && (err != nil || before.last.number > 1 || early.pushes.limited) {
+	if early != nil && (err != nil || before.attempts > 1 || early.limited) {
 		// Its counts are not those in b.nextCounts, or it would conflict with the earlier batch.
 		early.tx.Cancel()
 		return nil
@@ -163,43 +169,34 @@ type Pending struct {
 	receipt   []byte   // nil for a batch that only reads
 	obsolete  [][]byte // receipts of earlier batches, which this one removes
 
-	backoff kv.Backoff
-	last    attempt   // the last one or, once known, the one that has committed
-	unknown []attempt // those whose outcome is unknown
+	backoff  kv.Backoff
+	attempts int64    // whose commit has started
+	last     *txOps   // the last of them or, once known, the one that has committed
+	unknown  []*txOps // those whose outcome is unknown
 
-	wrote    bool                // the attempt being committed wrote something
 	commit   kv.Future[struct{}] // nil once the batch has ended
 	waiting  chan struct{}       // holds the goroutine that waits for it: others wait for that one
-	ahead    []QueueAhead        // of all attempts
+	upcoming []QueueUpcoming     // of all attempts
 	filled   []QueueName         // of all attempts
 	behind   []QueueName         // by the last attempt
-	listed   []*codec.Layout     // queues that it found in the list of queues, or added
-	readFrom time.Time           // a time before the first read of the last attempt
+	results  []Result            // once the batch has ended without an error
 	err      error
 }
 
 func newPending(b *Batcher, ctx context.Context, ops []Op) *Pending {
 	p := &Pending{batcher: b, ctx: ctx, ops: ops, waiting: make(chan struct{}, 1)}
-	p.onlyReads, p.pushes, p.shrinks = true, len(ops) > 0, true
-	unique := false
+	all := Trait(0)
+	p.pushes = len(ops) > 0
 	for i := range ops {
 		op := &ops[i]
-		p.onlyReads = p.onlyReads && !op.Kind.Writes()
-		switch op.Kind {
-		case OpPush:
-			unique = unique || op.Message.Unique != ""
-			p.grouped = p.grouped || op.Message.Group() != ""
-			p.shrinks = false
-		case OpConfigure, OpSetConsumer, OpSetSchedule, OpSetSource, OpMove, OpRedriveItem:
-			p.pushes, p.shrinks = false, false
-		default:
-			p.pushes = false
-		}
+		all |= kinds[op.Kind].traits
+
+		// Pushes with unique keys bring back due items, and then read what that may have written.
+		p.pushes = p.pushes && op.Kind == OpPush && op.Message.Unique == ""
+		p.grouped = p.pushes && (p.grouped || op.Message.Group() != "")
 	}
 
-	// Pushes with unique keys bring back what is due, and read what that may have written.
-	p.pushes = p.pushes && !unique
-	p.grouped = p.grouped && p.pushes
+	p.onlyReads, p.shrinks = all&Writes == 0, all&grows == 0
 	return p
 }
 
@@ -212,12 +209,12 @@ func (p *Pending) runReadOnly() (ended bool) {
 		results, due, err = read(r, p.ops, &now, b.maxReturned)
 		return results, err
 	}
-	p.last.results, p.err = kv.ReadTransact(p.ctx, b.db, run)
-	if p.err != nil || len(due) == 0 {
-		return true
+	results, err := kv.ReadTransact(p.ctx, b.db, run)
+	if err == nil && len(due) > 0 {
+		return false
 	}
-	p.last.results = nil
-	return false
+	p.results, p.err = results, err
+	return true
 }
 
 // Wait waits until the batch is durable, and returns one Result for each Op, in the order of ops.
@@ -247,11 +244,11 @@ func (p *Pending) Wait() ([]Result, error) {
 	}
 
 	<-p.waiting
-	return p.last.results, p.err
+	return p.results, p.err
 }
 
 // commitUntilOrdered makes attempts until one is being committed, or the batch has ended. It
-// returns the counts after those of the last attempt.
+// returns the counts that follow the last attempt.
 func (p *Pending) commitUntilOrdered() state.CountsByQueue {
 	for {
 		a, err := p.runOps(nil)
@@ -271,7 +268,13 @@ func (p *Pending) commitUntilOrdered() state.CountsByQueue {
 func (p *Pending) runOps(minCounts state.CountsByQueue) (a *txOps, err error) {
 	b := p.batcher
 	since := b.now()
-	blind := p.pushes && !p.notBlind // it reads everything before its first write
+	b.mu.Lock()
+	secrets := b.mu.secrets
+	b.mu.Unlock()
+
+	// A blind transaction reads everything before its first write. One that may have to make the
+	// secret of groups reads more afterwards.
+	blind := p.pushes && !p.notBlind && (!p.grouped || secrets[b.groupSecret] != nil)
 	tx, err := b.db.Begin(p.ctx, kv.BeginOptions{Blind: blind, Shrinks: p.shrinks})
 	if err != nil {
 		return nil, err
@@ -291,10 +294,10 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *txOps, err error) {
 	// The time comes after Begin, which fixes what the transaction reads. If the process stood
 	// still in between, an older time would grant leases that are over.
 	t := newTxOps(tx, p.ops, b.newResults(len(p.ops)), b.now())
-	t.pushes.minCounts, t.readFrom, t.blind = minCounts, since, blind
+	t.minCounts, t.readFrom, t.blind = minCounts, since, blind
 	t.moving.maxBytes, t.returned.Most = b.maxMoved, b.maxReturned
 	b.known.BeginTransaction(tx)
-	t.known = b.known
+	t.known, t.secrets.Known = b.known, secrets
 
 	if err := t.apply(); errors.Is(err, errBlind) {
 		tx.Cancel()
@@ -308,36 +311,44 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *txOps, err error) {
 
 // startCommit starts to commit the attempt, and returns the counts after its own.
 func (p *Pending) startCommit(a *txOps) state.CountsByQueue {
-	p.last = attempt{p.last.number + 1, a.results, a.popped, a.removed}
-	p.wrote, p.listed, p.readFrom = a.wrote, a.pushes.listed, a.readFrom
-	filled, behind := a.filledAndBehind()
-	p.filled, p.behind = append(p.filled, filled...), behind
-	for _, q := range a.queues {
-		p.ahead = q.ledger.AppendAhead(p.ahead)
-	}
-	p.ahead = a.dead.AppendAhead(p.ahead)
+	p.attempts++
+	a.attempt, p.last = p.attempts, a
+	p.report(a)
 
-	if p.wrote || len(p.unknown) > 0 {
-		p.wrote = true
-		writeReceipt(a.tx, p.receipt, p.batcher.now(), p.last.number, 0)
+	if a.wrote = a.wrote || len(p.unknown) > 0; a.wrote {
+		writeReceipt(a.tx, p.receipt, p.batcher.now(), a.attempt, 0)
 		for _, key := range p.obsolete {
 			a.tx.Clear(key)
 		}
 	}
 
-	if known := p.batcher.known; known.Any() {
-		known.LearnCounts(a.pushes.nextCounts, a.onlyPushesAdd())
-	}
+	p.batcher.known.LearnCounts(a.nextCounts)
 	p.commit = a.tx.Commit()
-	return a.pushes.nextCounts
+	return a.nextCounts
+}
+
+// report notes what an attempt has found and written besides its results.
+func (p *Pending) report(a *txOps) {
+	p.filled, p.behind = append(p.filled, a.outgoing.Reached()...), nil
+	p.upcoming = a.outgoing.AppendUpcoming(p.upcoming)
+	for _, q := range a.queues {
+		if q.due.Done {
+			p.filled = q.l.AppendName(p.filled)
+		}
+		if q.due.Behind() {
+			p.behind = q.l.AppendName(p.behind)
+		}
+		p.upcoming = q.ledger.AppendUpcoming(p.upcoming)
+	}
 }
 
 // complete ends the batch with err, and updates the Batcher.
 func (p *Pending) complete(err error) {
 	b := p.batcher
 	if err == nil { // the queues that it found in the list, or put there, are durably there
-		since := p.readFrom // a copy, because the queues keep it
-		for _, l := range p.listed {
+		p.results = p.last.results
+		since := p.last.readFrom // a copy, because the queues keep it
+		for _, l := range p.last.listed {
 			l.ListedSince.Store(&since)
 		}
 	}
@@ -347,17 +358,20 @@ func (p *Pending) complete(err error) {
 	if b.mu.newest == p {
 		b.mu.newest = nil
 	}
-	if err == nil && p.wrote {
+	if err == nil && p.last.wrote {
 		b.mu.obsolete = append(b.mu.obsolete, p.receipt)
 	} else { // the next batch tries to remove what this one has not
 		b.mu.obsolete = append(b.mu.obsolete, p.obsolete...)
 	}
 	if err == nil {
 		b.mu.removed.Add(p.last.removed)
+		if p.last.secrets.Found != nil {
+			b.mu.secrets = p.last.secrets.Found
+		}
 		return
 	}
 
-	p.last.results, p.err = nil, err
+	p.results, p.err = nil, err
 	if len(p.unknown) > 0 {
 		if !kv.MaybeCommitted(err) {
 			p.err = fmt.Errorf("%w: %w", kv.ErrCommitUnknown, err)

@@ -47,14 +47,23 @@ func (b *Batcher) Removed() Removed {
 // the store, without need. Call it after Wait, also after an error.
 func (p *Pending) Filled() []QueueName { return p.filled }
 
+// Removed returns what Batcher.Removed counts of this batch, by queue of the Keyspace; nothing for
+// a batch of unknown outcome. Call it after Wait.
+func (p *Pending) Removed() []QueueRemoved {
+	if p.err != nil || p.last == nil {
+		return nil
+	}
+	return p.last.removedBy
+}
+
 // Behind returns the queues of the Keyspace where more is due than the batch has handled. All other
 // operations still run, so one queue with a large backlog of due items does not block the rest.
 // Call it after Wait.
 func (p *Pending) Behind() []QueueName { return p.behind }
 
-// Ahead returns when what the batch has written, or may have written, falls due. Queues may be
+// Upcoming returns when what the batch has written, or may have written, falls due. Queues may be
 // named more than once. Call it after Wait, also after an error.
-func (p *Pending) Ahead() []QueueAhead { return p.ahead }
+func (p *Pending) Upcoming() []QueueUpcoming { return p.upcoming }
 
 // Failed returns the error of a batch that failed to start, and otherwise nil, without waiting.
 // Only the caller of Start may call it, before another goroutine calls Wait.

@@ -26,10 +26,10 @@ type Browsed struct {
 	Holder string
 	// Deliveries is how many deliveries the item has had, the present one included.
 	Deliveries int64
-	// Reason is that of the last negative acknowledgement that gave one.
+	// Reason comes from the last negative acknowledgement that gave one.
 	Reason string
-	// Err is ErrCorrupt for an item that cannot be read, of which only the ID and perhaps the State
-	// are known. ReadItems also has ErrNotFound.
+	// Err is ErrCorrupt for an item that cannot be read. Then only its ID and perhaps its State are
+	// known. ReadItems also has ErrNotFound.
 	Err error
 }
 
@@ -43,7 +43,7 @@ type Browse struct {
 	// After is the id behind which to begin, whether that item is there or not; nil begins at the
 	// end.
 	After *ID
-	// MaxItems is how many items to look at, including those that are not visited; 0 is no bound.
+	// MaxItems is how many items to look at, visited or not; 0 is no bound.
 	MaxItems int
 	// MaxBytes is about how many bytes of items to look at; 0 is no bound.
 	MaxBytes int
@@ -69,9 +69,9 @@ type BrowseEnd struct {
 // Walk reads without conflict, in short transactions of about a megabyte, or of one larger item,
 // and calls visit after each. It sees no single state of the queue: an item that is moved, or that
 // is pushed before the place where the walk is, may be missed. An item that only changes its state
-// is not. Walk does not bring back what is due, and passes over keys that no queue writes.
+// is not. Walk brings back no due items, and passes over keys that no queue writes.
 //
-// Errors: ErrOp, those of the store, and the context's error.
+// Errors: ErrOp, errors of the store, and the context's error.
 func (b *Browse) Walk(
 	ctx context.Context, db kv.Database, q Target, now time.Time, visit func(*Browsed) bool,
 ) (BrowseEnd, error) {
@@ -129,7 +129,7 @@ func browsed(s *state.Standing) *Browsed {
 // ErrNotFound if the item is not in the queue, or has expired by now and is not leased. ReadItems
 // reads as Browse.Walk does.
 //
-// Errors: those of the store, and the context's error.
+// Errors of the store, and the context's error.
 func ReadItems(
 	ctx context.Context, db kv.Database, q Target, ids []ID, now time.Time,
 	visit func(i int, item *Browsed) bool,

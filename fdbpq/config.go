@@ -7,29 +7,32 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // queueConfigs is the operations on the settings of one queue, which run before all others.
 type queueConfigs struct {
-	*queueTxn
-	indexes []int // into txn.ops
-	source  int   // one more than the index of what changes the state of the source; 0 is nothing
+	part
+	source int // one more than the index of what changes the state of the source; 0 is nothing
 }
 
-// configs holds the operations on the settings of all queues.
-type configs []*queueConfigs
+// configBytes is about how many bytes of a transaction an OpSetSource takes.
+func (op *Op) configBytes(*codec.Layout) (n int) {
+	for _, m := range op.Dead {
+		n += m.Size() + codec.DeadLetterSize
+	}
+	return n
+}
 
-// run reads the settings, and changes them.
-func (c configs) run() error {
-	for _, q := range c {
+// runConfigs reads the settings of all queues, and changes them.
+func (t *txOps) runConfigs() error {
+	for _, q := range t.configs {
 		q.ledger.BeginSettings()
 	}
-	return state.Each(c, (*queueConfigs).configure)
+	return state.Each(t.configs, (*queueConfigs).configure)
 }
 
-// configure runs the operations of a queue in their order. In a transaction that only reads, those
-// that change something have failed already.
+// configure runs the operations of a queue in their order.
 func (q *queueConfigs) configure() error {
 	present, err := q.ledger.Settings()
 	if err != nil {
@@ -43,7 +46,7 @@ func (q *queueConfigs) configure() error {
 			}
 		}
 
-		if q.ops[i].Kind == OpConfigure && q.tx != nil {
+		if q.ops[i].Kind == OpConfigure {
 			changed, err := q.change(&q.ops[i], present)
 			if errors.Is(err, ErrSettings) {
 				q.results[i].Err = err
@@ -80,7 +83,7 @@ func (q *queueConfigs) change(op *Op, before *Settings) (*Settings, error) {
 
 	// Who draws looks again even if the source stays as it is. This may repeat a request that has
 	// changed it, and has committed after its outcome was reported as unknown.
-	q.ledger.Ahead.Source = q.ledger.Ahead.Source || before.Source+changed.Source != ""
+	q.ledger.Upcoming.Source = q.ledger.Upcoming.Source || before.Source+changed.Source != ""
 
 	// A changed source or rate starts over.
 	if before.Source != changed.Source {
@@ -113,7 +116,7 @@ func (q *queueConfigs) checkSource(i int) error {
 	}
 	op, result := &q.ops[i], &q.results[i]
 	state, err := r.Get(q.l.SourceKey()).Get()
-	if result.Source = state; err != nil || op.Kind != OpSetSource || q.tx == nil {
+	if result.Source = state; err != nil || op.Kind != OpSetSource {
 		return err
 	}
 
@@ -145,14 +148,14 @@ func (q *queueConfigs) leadsPushes(i int) bool {
 	return i+1 < len(q.ops) && q.ops[i+1].Kind == OpPush && q.ops[i+1].Follows
 }
 
-func (q *queueConfigs) deadQueue() *due.DeadQueue {
+func (q *queueConfigs) deadQueue() *due.Destination {
 	set, _ := q.ledger.Settings() // configure has read them
-	return q.dead.Target(q.l.DeadLetters(set.DeadLetter), 0)
+	return q.outgoing.To(q.l.DeadLetters(set.DeadLetter), 0)
 }
 
 // writeSources does what checkSource has decided, in all queues.
-func (c configs) writeSources() error {
-	for _, q := range c {
+func (t *txOps) writeSources() error {
+	for _, q := range t.configs {
 		i := q.source - 1
 		if i < 0 {
 			continue
@@ -163,14 +166,14 @@ func (c configs) writeSources() error {
 		}
 
 		for _, m := range q.ops[i].Dead {
-			q.dead.BuryNew(q.l, q.deadQueue(), m)
+			q.outgoing.BuryNew(&q.ledger, q.deadQueue(), m)
 		}
 		q.ledger.SetSource(q.results[i].Source)
 	}
 	return nil
 }
 
-// configureSource changes the state of the source to that of another setting.
+// configureSource begins the state of another source setting.
 func (q *queueConfigs) configureSource(source string) error {
 	if i := q.source - 1; i >= 0 { // an OpSetSource, which would write the state of before
 		q.results[i].Err = fmt.Errorf("%w: the source was set in the same transaction", ErrNoRoom)

@@ -13,18 +13,20 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-// Batches of only pushes do not conflict, receipts included, even from different Batchers:
-// in any interleaving, each needs one attempt.
+// Batches of only pushes never conflict, even from different Batchers: in any interleaving, each
+// takes one attempt.
 func TestBatchesOfPushesDoNotConflict(t *testing.T) {
 	f := onMem(t)
 	q, fifo := f.queue("a"), f.fifoQueue("a")
 	inner := f.db
 	other := fdbpq.NewBatcher(inner, f.Keyspace)
 	commits := 0
+
 	between := &hooked{Database: inner, beforeCommit: func() {
 		commits++
 		must(other.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "other"), opPush(fifo, 0, "other")}))
 	}}
+
 	b := fdbpq.NewBatcher(between, f.Keyspace)
 	for range 10 {
 		ops := []fdbpq.Op{opPush(q, 1, "v"), opPush(fifo, 0, "v"), op(opLen, q)}
@@ -34,42 +36,44 @@ func TestBatchesOfPushesDoNotConflict(t *testing.T) {
 	wantEqual(t, "items", f.length(q)+f.length(fifo), 40)
 }
 
-// A push beside a peek conflicts with a more urgent push of somebody else only if the peek returned
-// the item that was pushed.
+// A batch of a push and a peek conflicts with another client's more urgent push only if the peek
+// returned the item that was pushed.
 func TestPushBesidePeek(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("a")
 	f.push(q, 10, "first")
+
 	urgent := func(priority int64) func() {
 		return func() {
-			must(fdbpq.NewBatcher(f.db, f.Keyspace).Apply(f.ctx, []fdbpq.Op{opPush(q, priority, "urgent")}))
+			must(fdbpq.NewBatcher(f.db, f.Keyspace).Apply(f.ctx,
+				[]fdbpq.Op{opPush(q, priority, "urgent")}))
 		}
 	}
 	f.wantConflict(false, urgent(9), opPush(q, 20, "v"), op(opPeekMin, q))
 	f.wantConflict(true, urgent(7), opPush(q, 8, "v"), op(opPeekMin, q))
 }
 
-// wantConflict applies operations in a transaction that others get ahead of before its commit, which then conflicts or
-// does not.
+// wantConflict applies operations in a transaction that others get ahead of before its commit,
+// which then conflicts or does not.
 func (f *fixture) wantConflict(want bool, meanwhile func(), ops ...fdbpq.Op) []fdbpq.Result {
 	f.Helper()
 	tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+
 	results := must(fdbpq.Apply(tx, ops, time.Now()))
 	for _, r := range results {
 		wantError(f.T, r.Err, nil)
 	}
+
 	meanwhile()
 	if _, err := tx.Commit().Get(); errors.Is(err, kv.ErrConflict) != want || err != nil && !want {
 		f.Errorf("commit: %v, want a conflict: %t", err, want)
 	}
+
 	return results
 }
 
-// What conflicts with a change that somebody else commits first, and what does not: in queues with
-// the items 10, 20, 30 and 40, at these priorities, one that is leased, and a dead letter. Settings
-// conflict with all that they can matter to, a consumer with others of its queue, a burial with
-// whoever settles the item, but not with pushes to the dead-letter queue, and a push only with
-// those of the same id or key, and with whoever has read that its place is empty.
+// An operation conflicts with a change that another client commits first only if its result
+// depends on that change.
 func TestConflicts(t *testing.T) {
 	all := onMem(t)
 	q, fifo, other := all.queue("jobs"), all.fifoQueue("jobs"), all.queue("other")
@@ -80,13 +84,19 @@ func TestConflicts(t *testing.T) {
 	enqueue, dequeue := opPush(fifo, 0, "pushed"), op(opPopMin, fifo)
 	first := opPush(all.queue("new"), 1, "")
 	remove, purge := fdbpq.Op{Kind: fdbpq.OpRemove}, fdbpq.Op{Kind: fdbpq.OpPurge}
-	move := func(to int64) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpMove, Priority: to} } // the first
-	configure := fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.MaxDeliver = 1 }}
+	move := func(to int64) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpMove, Priority: to} }
+
+	configure := fdbpq.Op{
+		Kind:      fdbpq.OpConfigure,
+		Configure: func(s *fdbpq.Settings) { s.MaxDeliver = 1 },
+	}
+
 	consumer := func(name string) fdbpq.Op { return opSetConsumer(nil, name, "1") }
 	once := func(msgID, unique string) fdbpq.Op { return opPushOnce(nil, msgID, unique) }
 	lease := fdbpq.Op{Kind: fdbpq.OpLease}
 	ack, term := fdbpq.Op{Kind: fdbpq.OpAck}, fdbpq.Op{Kind: fdbpq.OpTerm}
 	redrive := fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: dead}
+
 	for _, test := range []struct {
 		name          string
 		first, second fdbpq.Op
@@ -132,7 +142,10 @@ func TestConflicts(t *testing.T) {
 		{"settings, push", configure, push(5), true},
 		{"settings, pop", configure, opPopMin, true},
 		{"settings, len", configure, opLen, false},
-		{"settings, lease with a length", configure, fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}, true},
+		{
+			"settings, lease with a length",
+			configure, fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}, true,
+		},
 		{"settings, lease without", configure, lease, true},
 		{"settings, ack", configure, ack, true},
 		{"settings, extend", configure, fdbpq.Op{Kind: fdbpq.OpExtend}, false},
@@ -169,13 +182,18 @@ func TestConflicts(t *testing.T) {
 				return opPushOnce(q, fmt.Sprint("old", i), "")
 			})...)
 			f.values(q.PopMin)
+
 			f.bury(time.Now(), q, "letter")
 			letter := f.apply(op(opPeekMin, dead))[0].Item.ID
 			f.setConsumer(q, "c", "1")
 			f.push(q, 1, "a")
 			token := f.leaseSome(q, 1, time.Hour)[0]
+
+			// 10, 20, 30 and 40, each at its priority.
 			items := many(4, func(i int) fdbpq.Op { return opPush(q, int64(10+10*i), "v") })
-			first := f.apply(append(items, opPush(fifo, 0, "v"), opPush(fifo, 0, "w"))...)[0].Item.ID
+			items = append(items, opPush(fifo, 0, "v"), opPush(fifo, 0, "w"))
+			first := f.apply(items...)[0].Item.ID
+
 			for _, o := range []*fdbpq.Op{&test.first, &test.second} {
 				if o.Token, o.ID = token, first; o.Queue == dead {
 					o.ID = letter
@@ -183,8 +201,10 @@ func TestConflicts(t *testing.T) {
 					o.Queue = q
 				}
 			}
-			f.wantConflict(test.want, func() { wantError(t, f.apply(test.first)[0].Err, nil) },
-				test.second, opPush(other, 0, "")) // what only reads never conflicts
+
+			meanwhile := func() { wantError(t, f.apply(test.first)[0].Err, nil) }
+			write := opPush(other, 0, "") // because what only reads never conflicts
+			f.wantConflict(test.want, meanwhile, test.second, write)
 		})
 	}
 
@@ -202,9 +222,11 @@ func TestConflicts(t *testing.T) {
 		tx := must(all.db.Begin(all.ctx, kv.BeginOptions{}))
 		must(test.peek(tx))
 		must(other.Push(tx, 1, message("v")))
+
 		wantError(t, all.apply(op(test.first, q))[0].Err, nil)
 		wantError(t, errOf(tx.Commit().Get()), test.want)
 	}
+
 	for _, second := range []fdbpq.Op{push(1), opPopMin} {
 		all.push(q, 1, "v")
 		all.wantConflict(true, func() { write(all, q.Clear) }, op(second, q))
@@ -217,16 +239,17 @@ type leaseSteps struct {
 	after time.Duration // since the item "a" was leased, for a second
 }
 
-// TestLeaseConflicts runs two concurrent transactions on a queue with the items "a", which is
-// leased, and "b". The second reads before the first commits; if it conflicts, it is run again.
-// The results must be those of first and second in that order.
+// Of two concurrent transactions on a queue with leases, the second conflicts if it has to, and
+// both have the results that they would have one after the other.
 func TestLeaseConflicts(t *testing.T) {
 	const late = 2 * time.Second
 	lost, empty := fdbpq.ErrLeaseLost.Error(), fdbpq.ErrEmpty.Error()
 	gone, notLeased := fdbpq.ErrNotFound.Error(), fdbpq.ErrNotLeased.Error()
 	pop, back, peek, length := opPopMin, opPopMax, opPeekMin, opLen
 	lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
-	ack, nak, extend := fdbpq.Op{Kind: fdbpq.OpAck}, fdbpq.Op{Kind: fdbpq.OpNak}, fdbpq.Op{Kind: fdbpq.OpExtend}
+	ack := fdbpq.Op{Kind: fdbpq.OpAck}
+	nak := fdbpq.Op{Kind: fdbpq.OpNak}
+	extend := fdbpq.Op{Kind: fdbpq.OpExtend}
 	release := fdbpq.Op{Kind: fdbpq.OpRelease}
 	snooze := fdbpq.Op{Kind: fdbpq.OpNak, Delay: time.Second, Uncounted: true}
 	next := lease
@@ -252,11 +275,17 @@ func TestLeaseConflicts(t *testing.T) {
 		{"ack, ack", false, at(0, ack), at(0, ack), " |" + lost + "|b"},
 		{"nak, ack", false, at(0, nak), at(0, ack), " |" + lost + "|a b"},
 		{"nak with delay, ack", false, at(0, snooze), at(0, ack), " |" + lost + "|a b"},
-		{"nak with delay, pop when the lease is over", false, at(late, snooze), at(late, pop), " |b|a"},
+		{
+			"nak with delay, pop when the lease is over", false,
+			at(late, snooze), at(late, pop), " |b|a",
+		},
 		{"nak, pop of what was first", false, at(0, nak), at(0, pop), " |a|b"},
 		{"nak, pop from the back", false, at(0, nak), at(0, back), " |b|a"},
 		{"nak, pop of both", false, at(0, nak), at(0, pop, back), " |a b|"},
-		{"ack and next, twice", false, at(0, ack, next), at(0, ack, next), " b|" + lost + " " + lost + "|b"},
+		{
+			"ack and next, twice", false, at(0, ack, next), at(0, ack, next),
+			" b|" + lost + " " + lost + "|b",
+		},
 		{"ack and next, pop", false, at(0, ack, next), at(0, pop), " b|" + empty + "|b"},
 		{"pop, ack and next", false, at(0, pop), at(0, ack, next), "b| " + empty + "|"},
 
@@ -267,15 +296,27 @@ func TestLeaseConflicts(t *testing.T) {
 		{"release, pop", false, at(0, release), at(0, pop), " |a|b"},
 		{"release, push", false, at(0, release), at(0, push), " | |a c b"},
 		{"lease when it is over, release", false, at(late, lease), at(late, release), "a| |a b"},
-		{"release of what is over, pop", false, at(late, release), at(late, pop), notLeased + "|a|b"},
-		{"push in front, release and peek", false, at(0, pushFront), at(0, release, peek), " | c|c a b"},
+		{
+			"release of what is over, pop", false, at(late, release), at(late, pop),
+			notLeased + "|a|b",
+		},
+		{
+			"push in front, release and peek", false,
+			at(0, pushFront), at(0, release, peek), " | c|c a b",
+		},
 
 		{"peek when it is over, ack", false, at(late, peek), at(late, ack), "a| |b"},
 		{"ack, peek when it is over", false, at(late, ack), at(late, peek), " |b|b"},
 		{"peek when it is over, nak", false, at(late, peek), at(late, nak), "a| |a b"},
-		{"peek when it is over, extend and pop", false, at(late, peek), at(late, extend, pop), "a| b|a"},
+		{
+			"peek when it is over, extend and pop", false,
+			at(late, peek), at(late, extend, pop), "a| b|a",
+		},
 		{"extend, len when it is over", false, at(late, extend), at(late, length), " |1|a b"},
-		{"peek and len when it is over, twice", false, at(late, peek, length), at(late, peek, length), "a 2|a 2|a b"},
+		{
+			"peek and len when it is over, twice", false,
+			at(late, peek, length), at(late, peek, length), "a 2|a 2|a b",
+		},
 		{"pop when it is over, twice", false, at(late, pop), at(late, pop), "a|b|"},
 		{"pop when it is over, pop by a slow clock", false, at(late, pop), at(0, pop), "a|b|"},
 		{"pop by a slow clock, pop when it is over", false, at(0, pop), at(late, pop), "b|a|"},
@@ -289,11 +330,20 @@ func TestLeaseConflicts(t *testing.T) {
 		{"back: extend, pop", true, at(late, extend), at(late, pop), " |b|a"},
 		{"back: extend, ack", true, at(late, extend), at(late, ack), " | |b"},
 		{"back: nak, lease", true, at(late, nak), at(late, lease), " |a|a b"},
-		{"back: pop from the back, pop of both", true, at(late, back), at(late, pop, back), "b|a " + empty + "|"},
+		{
+			"back: pop from the back, pop of both", true,
+			at(late, back), at(late, pop, back), "b|a " + empty + "|",
+		},
 
 		{"push in front, nak and peek", false, at(0, pushFront), at(0, nak, peek), " | c|c a b"},
-		{"back: push in front, ack and peek", true, at(late, pushFront), at(late, ack, peek), " | c|c b"},
-		{"back: push in front, extend and peek", true, at(late, pushFront), at(late, extend, peek), " | c|c a b"},
+		{
+			"back: push in front, ack and peek", true,
+			at(late, pushFront), at(late, ack, peek), " | c|c b",
+		},
+		{
+			"back: push in front, extend and peek", true,
+			at(late, pushFront), at(late, extend, peek), " | c|c a b",
+		},
 		{"push, nak", false, at(0, push), at(0, nak), " | |a c b"},
 		{"nak, push", false, at(0, nak), at(0, push), " | |a c b"},
 		{"ack, push", false, at(0, ack), at(0, push), " | |c b"},
@@ -302,23 +352,29 @@ func TestLeaseConflicts(t *testing.T) {
 		{"back: lease, push", true, at(late, lease), at(late, push), "a| |a c b"},
 		{"back: push, extend", true, at(late, push), at(late, extend), " | |a c b"},
 	}
+
 	for _, fifo := range []bool{false, true} {
 		for _, headers := range []bool{false, true} {
 			for _, test := range tests {
-				if fifo && slices.ContainsFunc(append(test.first.ops, test.second.ops...), func(op fdbpq.Op) bool {
+				ops := append(test.first.ops, test.second.ops...)
+				onlyPriority := func(op fdbpq.Op) bool {
 					return op.End == fdbpq.Back || op.Kind == fdbpq.OpPush && op.Priority == 0
-				}) {
+				}
+				if fifo && slices.ContainsFunc(ops, onlyPriority) {
 					continue // there is no such thing
 				}
+
 				want := test.want
 				if fifo { // "c" is behind "b" there
 					want = strings.Replace(want, "c b", "b c", 1)
 				}
-				t.Run(fmt.Sprintf("fifo=%t/headers=%t/%s", fifo, headers, test.name), func(t *testing.T) {
-					c := newLeaseConflict(t, fifo, headers, test.ready)
-					defer c.close()
-					wantEqual(t, "results", c.run(test.first, test.second), want)
-				})
+
+				t.Run(fmt.Sprintf("fifo=%t/headers=%t/%s", fifo, headers, test.name),
+					func(t *testing.T) {
+						c := newLeaseConflict(t, fifo, headers, test.ready)
+						defer c.close()
+						wantEqual(t, "results", c.run(test.first, test.second), want)
+					})
 			}
 		}
 	}
@@ -336,22 +392,29 @@ func newLeaseConflict(t *testing.T, fifo, headers, ready bool) *leaseConflict {
 	f := &fixture{T: t, ctx: t.Context(), db: memkv.New(memkv.Options{}), priority: "pq", fifo: "q"}
 	f.Keyspace = must(fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues))
 	c := &leaseConflict{fixture: f, q: f.queue("jobs"), start: time.Now()}
+
 	if fifo {
 		c.q = f.fifoQueue("jobs")
 	}
+
 	var fill []fdbpq.Op
 	for i, value := range []string{"a", "b"} {
 		m := message(value)
 		if headers {
 			m.Headers = map[string][]string{"A": {"b"}}
 		}
+
 		fill = append(fill, fdbpq.Op{Kind: fdbpq.OpPush, Priority: int64(1 + i), Message: m})
 	}
+
 	c.apply(leaseSteps{fill, 0})
-	c.token = c.apply(leaseSteps{[]fdbpq.Op{{Kind: fdbpq.OpLease, Lease: time.Second}}, 0})[0].Lease.Token
+	c.token = c.apply(
+		leaseSteps{[]fdbpq.Op{{Kind: fdbpq.OpLease, Lease: time.Second}}, 0})[0].Lease.Token
+
 	if ready {
 		c.apply(leaseSteps{[]fdbpq.Op{opPeekMin}, time.Second})
 	}
+
 	return c
 }
 
@@ -367,27 +430,33 @@ func (c *leaseConflict) in(tx kv.Transaction, s leaseSteps) ([]fdbpq.Result, err
 		op.Queue, op.Token, op.ID = c.q, c.token, c.token.ID
 		ops = append(ops, op)
 	}
+
 	return fdbpq.Apply(tx, ops, c.start.Add(s.after))
 }
 
 // apply runs steps in a transaction of their own.
 func (c *leaseConflict) apply(s leaseSteps) []fdbpq.Result {
 	c.Helper()
-	return must(do(c.fixture, func(tx kv.Transaction) ([]fdbpq.Result, error) { return c.in(tx, s) }))
+	return must(do(c.fixture, func(tx kv.Transaction) ([]fdbpq.Result, error) {
+		return c.in(tx, s)
+	}))
 }
 
 // run runs both and drains the queue.
 func (c *leaseConflict) run(first, second leaseSteps) string {
-	before, after := must(c.db.Begin(c.ctx, kv.BeginOptions{})), must(c.db.Begin(c.ctx, kv.BeginOptions{}))
+	before := must(c.db.Begin(c.ctx, kv.BeginOptions{}))
+	after := must(c.db.Begin(c.ctx, kv.BeginOptions{}))
 	defer before.Cancel()
 	defer after.Cancel()
 	secondResults := must(c.in(after, second))
 	firstResults := must(c.in(before, first))
 	must(before.Commit().Get())
+
 	_, err := after.Commit().Get()
 	if errors.Is(err, kv.ErrConflict) && second.ops[0].Kind == fdbpq.OpPush {
 		c.Error("the push conflicts")
 	}
+
 	if errors.Is(err, kv.ErrConflict) {
 		secondResults, err = c.apply(second), nil
 	}
@@ -395,7 +464,12 @@ func (c *leaseConflict) run(first, second leaseSteps) string {
 		c.Fatal(err)
 	}
 	c.check()
-	got := []string{strings.Join(summary(first.ops, firstResults), " "), strings.Join(summary(second.ops, secondResults), " ")}
+
+	got := []string{
+		strings.Join(summary(first.ops, firstResults), " "),
+		strings.Join(summary(second.ops, secondResults), " "),
+	}
+
 	var left []string
 	for {
 		r := c.apply(leaseSteps{[]fdbpq.Op{opPopMin}, time.Hour})[0]
@@ -403,17 +477,21 @@ func (c *leaseConflict) run(first, second leaseSteps) string {
 			wantError(c.T, r.Err, fdbpq.ErrEmpty)
 			break
 		}
+
 		left = append(left, string(r.Item.Value))
 	}
+
 	for _, root := range []string{"pq", "q"} {
 		for _, pair := range c.stored(root) {
 			c.Errorf("left in the store: %q", pair.Key)
 		}
 	}
+
 	for i := range got {
 		if got[i] = strings.ReplaceAll(got[i], ": "+c.token.ID.String(), ""); got[i] == "" {
 			got[i] = " "
 		}
 	}
+
 	return strings.Join(append(got, strings.Join(left, " ")), "|")
 }

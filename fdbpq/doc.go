@@ -22,20 +22,19 @@
 //
 // # Guarantees
 //
-// Order: PopMin returns the smallest (priority, count, random) in the queue, PopMax the
-// largest. The count grows with each push at a priority, so PopMin serves equal priorities
-// oldest first, and PopMax newest first. Items of a group, see [GroupHeader], get the counts
-// of turns instead: those of equal priority are served group by group, each oldest first.
-// Concurrent transactions push in either order; a slow push may still sort before pushes that
-// committed while it ran.
+// Order: PopMin returns the smallest (priority, count, random) in the queue, PopMax the largest.
+// The count grows with each push at a priority, so PopMin serves equal priorities oldest first, and
+// PopMax newest first. Items of a group, see [GroupHeader], get the counts of turns instead: at
+// equal priority they are served group by group, each oldest first. Concurrent transactions push in
+// either order; a slow push may still sort before pushes that committed while it ran.
 //
 // Once: each item is returned by one pop whose transaction commits.
 //
-// Leases: a leased item has one holder, until it is acknowledged or released, or the lease is
-// over. An acknowledgement never touches a later delivery. An item that comes back gets its old
-// place. One that is given up moves to a dead-letter queue in the same transaction. Times are
-// those of the clock of the process that looks: skew moves the moment at which a lease is over,
-// and nothing else.
+// Leases: a leased item has one holder, until it is acknowledged or released, or the lease is over.
+// An acknowledgement never touches a later delivery. An item that comes back gets its old place.
+// One that is given up moves to a dead-letter queue in the same transaction. Each process goes by
+// its own clock: skew moves the moment at which a lease is over, or anything else falls due, and
+// affects nothing else.
 //
 // Conflicts: pushes never conflict with pushes, unless they have the same MsgID or Unique
 // key, or their queue has Settings.MaxItems or Settings.MaxBytes. A pop conflicts with
@@ -46,7 +45,7 @@
 //
 // The operations of a transaction are sorted by family, such as pushes or pops, and by queue. The
 // families run one after the other, in a fixed order; each owns what it reads, and how it begins
-// and finishes. Each step starts the reads of all queues before it waits for the first, so many
+// and finishes. Each step starts the reads of all queues before it waits for the first: a hundred
 // queues cost no more round trips than one.
 //
 // A push reads the last item of its priority, without conflict, to find the next count; then the
@@ -56,15 +55,22 @@
 // due, a share of it comes back first, and the pop reads again. Then it reads the rest of each
 // item, and the ledger removes it, or holds it if it is leased.
 //
-// Each file knows mostly those below it:
+// # Files
 //
+// The public face:
+//
+//	handle.go, keyspace.go           queues, and the names and the store of a Keyspace
+//	op.go, result.go, errors.go      operations, what they return, and their errors
+//	apply.go, read.go                Apply, and Read for what only reads
+//	batcher.go, batcher_report.go    Batcher: group commit, and what it reports
+//	receipt.go                       Settle: receipts, commits of unknown outcome, restored items
+//	browse.go                        items where they stand, in transactions of its own
 //	retire.go                        leaving the list of queues; the list with counts
-//	batcher_report.go                what a Batcher can be told, and what it reports
-//	batcher.go                       group commit: a batch, its attempts, its commit
-//	receipt.go                       receipts, commits of unknown outcome, and restored items
-//	read.go, apply.go                the families, and their order, in a transaction that only
-//	                                 reads, and in any other
-//	handle.go, keyspace.go           handles of queues, their names, and the store of a Keyspace
+//	names.go                         types and constants of internal packages, documented here
+//
+// Behind it, what runs in a transaction. Each file knows mostly those below it:
+//
+//	kinds.go                         the table of the kinds of operations, and of their families
 //	look.go, info.go                 lengths, infos, an item by its id, and its rank
 //	peek.go                          peeks
 //	pop.go, pop_side.go, limits_pop.go
@@ -74,13 +80,11 @@
 //	edit.go                          purges; items by id: removes, moves, releases, redrives
 //	settle.go, nak.go                operations with tokens; items given back or up
 //	push.go, push_check.go, limits_push.go
-//	                                 pushes: options, duplicates, limits, and what is evicted
-//	browse.go                        items where they stand, in transactions of its own
+//	                                 pushes: options, duplicates, limits, evictions
 //	sweep.go                         what falls due in queues that are not used
-//	config.go, records.go            settings and the source; consumers and schedules
-//	op.go                            operations; the transaction as all families see it
+//	config.go, records.go, records_list.go
+//	                                 settings and the source; consumers and schedules
 //	room.go                          how much a transaction may move
-//	result.go, names.go, errors.go   results; public names of what internal packages have; errors
 //
 // Below these are internal/due (the time index, the one way back, dead letters), internal/state
 // (the states of items: all writes of their keys and counters) and internal/codec (keys, ids,

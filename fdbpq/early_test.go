@@ -19,6 +19,7 @@ import (
 type slow struct {
 	hooked
 	serial bool
+
 	// release lets a commit continue. With an error, nothing is committed.
 	release chan error
 
@@ -45,6 +46,7 @@ func (c slowCommit) Get() (struct{}, error) {
 		c.slow.note(err.Error())
 		return struct{}{}, err
 	}
+
 	_, err := c.Commit().Get()
 	c.slow.note("committed")
 	return struct{}{}, err
@@ -57,6 +59,7 @@ func (s *slow) waiting() []string {
 	defer s.mu.Unlock()
 	events := s.events
 	s.events = nil
+
 	return events
 }
 
@@ -66,10 +69,12 @@ func onSlow(t *testing.T, test func(f *fixture, s *slow)) {
 		f := onMem(t)
 		s := &slow{hooked: hooked{Database: f.db}, release: make(chan error)}
 		s.begun = func() { s.note("begin") }
+
 		s.commit = func(tx kv.Transaction) kv.Future[struct{}] {
 			s.note("commit")
 			return slowCommit{tx, s}
 		}
+
 		test(f, s)
 	})
 }
@@ -81,18 +86,20 @@ func backwards() func() time.Time {
 	return c.now
 }
 
-// A batch of pushes reads while the one before it commits, and still comes after it.
+// A batch of pushes reads while the one before it commits, and its items still come after.
 func TestPushesReadWhileOthersCommit(t *testing.T) {
 	onSlow(t, func(f *fixture, s *slow) {
 		b, q := fdbpq.NewBatcher(s, f.Keyspace), f.queue("jobs")
 		b.SetNow(backwards())
 		var last *fdbpq.Pending
+
 		for i := range 4 {
 			started := make(chan *fdbpq.Pending, 1)
 			go func() {
 				ops := []fdbpq.Op{opPush(q, 1, fmt.Sprint(i)), opPush(q, 2, fmt.Sprint(i, "b"))}
 				started <- b.Start(f.ctx, ops)
 			}()
+
 			if i == 0 {
 				wantList(t, "first", s.waiting(), "begin", "commit")
 			} else {
@@ -101,13 +108,16 @@ func TestPushesReadWhileOthersCommit(t *testing.T) {
 				wantList(t, "after the one before", s.waiting(), "committed", "commit")
 				f.wantListed("afterwards", "jobs")
 			}
+
 			last = <-started
 		}
+
 		done := make(chan error)
 		go func() {
 			_, err := last.Wait()
 			done <- err
 		}()
+
 		s.release <- nil
 		wantEqual(t, "error", <-done, nil)
 		f.wantListed("afterwards", "jobs")
@@ -115,8 +125,7 @@ func TestPushesReadWhileOthersCommit(t *testing.T) {
 	})
 }
 
-// If the previous batch needs another attempt, it may get higher counts, and the next batch
-// still comes after it.
+// A batch whose predecessor needs another attempt, with higher counts, still comes after it.
 func TestPushesAfterOnesTriedAgain(t *testing.T) {
 	for _, lost := range []error{kv.ErrTooOld, kv.ErrThrottled, kv.ErrCommitUnknown} {
 		onSlow(t, func(f *fixture, s *slow) {
@@ -126,23 +135,27 @@ func TestPushesAfterOnesTriedAgain(t *testing.T) {
 			started := make(chan *fdbpq.Pending, 1)
 			go func() { started <- b.Start(f.ctx, []fdbpq.Op{opPush(q, 1, "second")}) }()
 			synctest.Wait()
+
 			for i := range 3 {
 				f.push(q, 1, fmt.Sprint("other ", i))
 			}
+
 			s.release <- lost
 			s.release <- nil
 			second := <-started
 			go func() { s.release <- nil }()
+
 			for _, p := range []*fdbpq.Pending{first, second} {
 				must(p.Wait())
 			}
+
 			got := f.values(q.PopMin)
 			wantList(t, lost.Error(), got, "other 0", "other 1", "other 2", "first", "second")
 		})
 	}
 }
 
-// The next batch does not depend on the outcome of one that was given up.
+// A batch does not depend on the outcome of one that was given up.
 func TestPushesAfterAbandonedOnes(t *testing.T) {
 	onSlow(t, func(f *fixture, s *slow) {
 		b, q := fdbpq.NewBatcher(s, f.Keyspace), f.queue("jobs")
@@ -151,31 +164,33 @@ func TestPushesAfterAbandonedOnes(t *testing.T) {
 		started := make(chan *fdbpq.Pending, 1)
 		go func() { started <- b.Start(f.ctx, []fdbpq.Op{opPush(q, 1, "second")}) }()
 		synctest.Wait()
+
 		cancel()
 		s.release <- kv.ErrCommitUnknown
 		s.release <- nil // settles the first
 		second := <-started
 		go func() { s.release <- nil }()
 		must(second.Wait())
+
 		wantError(t, errOf(first.Wait()), kv.ErrCommitUnknown)
 		f.wantListed("afterwards", "jobs") // though the first was to list it
 		wantList(t, "items", f.values(q.PopMin), "second")
 	})
 }
 
-// Batches that may read more than counts, empty ones, and all batches of a serial engine, begin after the
-// previous batch has ended.
+// Batches that read more than counts, empty ones, and all batches of a serial engine wait until
+// the previous batch has ended.
 func TestOtherBatchesWait(t *testing.T) {
 	for _, c := range []struct {
-		first, second fdbpq.Op
+		first, second fdbpq.Op // of the batches; opNoItem is a push
 		serial        bool
 	}{
-		{opNoItem, opPopMin, false},
-		{opNoItem, opLen, false},
-		{opNoItem, opPeekMin, false},
-		{opPopMin, opNoItem, false},
-		{opPopMax, opPopMin, false},
-		{opNoItem, opNoItem, true},
+		{first: opNoItem, second: opPopMin},
+		{first: opNoItem, second: opLen},
+		{first: opNoItem, second: opPeekMin},
+		{first: opPopMin, second: opNoItem},
+		{first: opPopMax, second: opPopMin},
+		{first: opNoItem, second: opNoItem, serial: true},
 		{first: opNoItem}, // the second is empty
 	} {
 		onSlow(t, func(f *fixture, s *slow) {
@@ -184,16 +199,20 @@ func TestOtherBatchesWait(t *testing.T) {
 			f.apply(opPush(q, 1, "a"), opPush(q, 1, "b"))
 			first := b.Start(f.ctx, []fdbpq.Op{op(c.first, q)})
 			var second []fdbpq.Op
+
 			if c.second.Kind != 0 {
 				second = []fdbpq.Op{op(c.second, q), op(c.second, q)}
 			}
+
 			done := make(chan error)
 			go func() {
 				_, err := b.Apply(f.ctx, second)
 				done <- err
 			}()
+
 			what := fmt.Sprint(c)
 			wantList(t, what, s.waiting(), "begin", "commit")
+
 			s.release <- nil
 			if !c.second.Kind.Writes() || second == nil { // which commit nothing
 				wantEqual(t, what, <-done, nil)
@@ -208,50 +227,60 @@ func TestOtherBatchesWait(t *testing.T) {
 	}
 }
 
-// All pushes of several Batchers, some started before the previous batch has ended, are there
-// exactly once, and those of one Batcher in the order they were started, within a group or without,
-// whatever happens to the commits, and while others lease and give back the same group.
+// Each push of several Batchers is there exactly once, and one Batcher's pushes are in the order in
+// which it started them, whatever happens to the commits.
 func TestPushesStayInOrder(t *testing.T) {
 	_, seed := newRandom(t)
 	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
 	q := f.queue("a")
 	const workers, batches = 4, 150
 	var pushes atomic.Int64
+
 	f.run(seed, workers, func(w *worker) {
 		w.batcher.SetNow(backwards())
 		var under []*fdbpq.Pending
+
 		wait := func(n int) {
 			for len(under) > n {
 				wantError(f.T, errOf(under[0].Wait()), nil)
 				under = under[1:]
 			}
 		}
+
 		for range batches {
 			var ops []fdbpq.Op
 			for range 1 + w.random.IntN(4) {
 				w.pushes++
 				pushes.Add(1)
 				push := opPush(q, int64(w.random.IntN(2)), fmt.Sprintf("%d %d", w.number, w.pushes))
+
 				if w.random.IntN(2) == 0 {
 					push = inGroup(push, "a")
 					push.Weight = 1 + w.random.IntN(3)
 				}
+
 				ops = append(ops, push)
 			}
+
 			under = append(under, w.batcher.Start(f.ctx, ops))
 			wait(w.random.IntN(3))
+
 			if w.random.IntN(4) == 0 { // something is given back, and has its old place
-				leased := must(w.batcher.Apply(f.ctx, []fdbpq.Op{leaseOf(q, fdbpq.End(w.random.IntN(2)))}))[0]
+				lease := leaseOf(q, fdbpq.End(w.random.IntN(2)))
+				leased := must(w.batcher.Apply(f.ctx, []fdbpq.Op{lease}))[0]
 				nak := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leased.Lease.Token}
 				if leased.Err == nil {
 					wantErrors(f.T, must(w.batcher.Apply(f.ctx, []fdbpq.Op{nak})))
 				}
 			}
 		}
+
 		wait(0)
 	})
+
 	f.calm()
 	last, all := map[string]int{}, int64(0)
+
 	for {
 		item, err := f.take(q.PopMin)
 		if errors.Is(err, fdbpq.ErrEmpty) {
@@ -260,15 +289,19 @@ func TestPushesStayInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var number, n int
 		must(fmt.Sscan(string(item.Value), &number, &n))
-		key := fmt.Sprintf("Batcher %d, priority %d, group %q", number, item.ID.Priority, item.Group())
+		key := fmt.Sprintf("Batcher %d, priority %d, group %q",
+			number, item.ID.Priority, item.Group())
 		if n <= last[key] {
 			t.Errorf("%s: push %d comes after push %d", key, n, last[key])
 		}
+
 		last[key] = n
 		all++
 	}
+
 	t.Logf("%d pushed; faults %v", all, f.faults.Counts())
 	wantEqual(t, "items", all, pushes.Load())
 }

@@ -11,11 +11,10 @@ import (
 // queueEdits is the removes, moves, releases, redrives and purges of one queue, which run in their
 // order. They see what the operations with tokens have done, and run before the pops.
 type queueEdits struct {
-	*queueTxn
-	indexes []int             // into txn.ops
-	reads   map[int]*editRead // by index, while they are needed
-	stale   map[ID]bool       // items that this transaction has moved since they were read
-	purged  bool              // all of them are gone since they were read
+	part
+	reads  map[int]*editRead // by index, while they are needed
+	stale  map[ID]bool       // items that this transaction has moved since they were read
+	purged bool              // all of them are gone since they were read
 }
 
 // editRead is what an operation on one item reads.
@@ -44,17 +43,14 @@ func (op *Op) checkManaging(l *codec.Layout) error {
 	return nil
 }
 
-// edits holds the edits of all queues.
-type edits []*queueEdits
-
-// run reads the items of a few operations at a time, and edits them.
-func (e edits) run() error {
+// runEdits reads the items of a few operations at a time, and edits them.
+func (t *txOps) runEdits() error {
 	type edit struct {
 		*queueEdits
 		index int
 	}
 	var all []edit
-	for _, q := range e {
+	for _, q := range t.edits {
 		q.reads, q.stale = map[int]*editRead{}, map[ID]bool{}
 		for _, i := range q.indexes {
 			all = append(all, edit{q, i})
@@ -62,7 +58,7 @@ func (e edits) run() error {
 	}
 
 	// Each reads up to three values.
-	for some := range slices.Chunk(all, (e[0].returned.AtOnce()+2)/3) {
+	for some := range slices.Chunk(all, (t.returned.AtOnce()+2)/3) {
 		for _, one := range some {
 			one.beginReads(one.index)
 		}
@@ -82,7 +78,7 @@ func (q *queueEdits) beginReads(i int) {
 		q.readItem(i)
 	}
 	if op.Kind == OpMove {
-		q.dead.Target(q.l, op.Priority)
+		q.outgoing.To(q.l, op.Priority)
 	}
 }
 
@@ -92,8 +88,8 @@ func (q *queueEdits) readItem(i int) {
 	q.reads[i] = &editRead{q.ledger.LookUp(id), state.BeginItem(q.l, q.tx, id, state.Beginning)}
 }
 
-// run runs the operation at an index. The error is that of the operation, and then nothing has
-// changed, or one of the store. So are the errors below.
+// run runs the operation at an index. The error is for the operation, and then nothing has changed,
+// or one of the store. So are the errors below.
 func (q *queueEdits) run(i int) error {
 	defer delete(q.reads, i)
 	if q.ops[i].Kind == OpPurge {
@@ -158,7 +154,7 @@ func (q *queueEdits) remove(i int, h *codec.Record) (err error) {
 
 // purge removes all items. What operations before it have added is in the counters by then.
 func (q *queueEdits) purge(result *Result) (err error) {
-	if err := q.dead.Flush(); err != nil {
+	if err := q.outgoing.Flush(); err != nil {
 		return err
 	}
 	if err := q.ledger.Flush(); err != nil {
@@ -228,7 +224,7 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 	}
 
 	// It gets the next count of the priority, and keeps the time of its push.
-	to := q.dead.Target(q.l, op.Priority)
+	to := q.outgoing.To(q.l, op.Priority)
 	if err := to.LoadNext(op.Priority); err != nil {
 		return err
 	}
@@ -286,13 +282,13 @@ func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 	if home == nil {
 		return ErrNotDeadLetter
 	}
-	to := q.dead.Target(home, op.ID.Priority)
+	to := q.outgoing.To(home, op.ID.Priority)
 	if err := to.LoadNext(op.ID.Priority); err != nil {
 		return err
 	}
 
 	// It expires as the settings of its own queue say.
-	settings, err := to.ReadableSettings()
+	settings, err := to.Ledger.ReadableSettings()
 	if err != nil {
 		return err
 	}

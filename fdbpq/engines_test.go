@@ -42,16 +42,19 @@ var (
 	fdb    = engine{"fdb", func(t *testing.T) kv.Database { return testenv.FDB(t) }}
 )
 
-// engines are those to run a test on: in memory and those of also, on FoundationDB if that was asked for,
-// and on all of them every night. The race detector makes Pebble check itself, which takes 20 times as long.
+// engines returns what to run a test on: memory, the engines in also, and FoundationDB if it was
+// asked for. Nightly it returns all of them. The race detector makes Pebble check itself, which
+// takes 20 times as long.
 func engines(also ...engine) []engine {
 	list := []engine{mem}
 	if nightly() || len(also) > 0 && !harness.Race {
 		list = append(list, pebble)
 	}
+
 	if fdbAsked() {
 		list = append(list, fdb)
 	}
+
 	return list
 }
 
@@ -62,7 +65,8 @@ func fdbAsked() bool {
 func nightly() bool { return harness.Nightly && !harness.Race }
 
 func openPebble(t *testing.T, fs vfs.FS) kv.Database {
-	return must(pebblekv.Open("db", pebblekv.Options{FS: fs, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)}))
+	return must(pebblekv.Open("db",
+		pebblekv.Options{FS: fs, MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler)}))
 }
 
 // patience bounds each test, so that a test that hangs fails under its own name.
@@ -83,8 +87,8 @@ type fixture struct {
 	corrupt bool // the test leaves keys behind that break the invariants
 }
 
-// onEngines runs a test on engines, with one of the value formats, always the same. Nightly it has each of
-// them, but not on FoundationDB, which is the slowest and does not know of formats.
+// onEngines runs a test on engines, with one of the value formats, always the same. Nightly it has
+// each of them, but not on FoundationDB, which is the slowest and does not know of formats.
 func onEngines(t *testing.T, run func(f *fixture)) { on(t, engines(), run) }
 
 // onStores is onEngines for a test of values and transactions so large that the store matters.
@@ -127,13 +131,16 @@ func newFixture(t *testing.T, db kv.Database, format fdbpq.ValueFormat) *fixture
 
 // newFixtureIn makes a fixture in db. When the test ends, it checks the invariants of the
 // Keyspace, removes its keys and closes db.
-func newFixtureIn(t *testing.T, db kv.Database, priority, fifo string, format fdbpq.ValueFormat) *fixture {
+func newFixtureIn(
+	t *testing.T, db kv.Database, priority, fifo string, format fdbpq.ValueFormat,
+) *fixture {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	f := &fixture{T: t, ctx: ctx, db: db, format: format, priority: priority, fifo: fifo}
 	f.Keyspace = must(fdbpq.NewKeyspace(f.priority, f.fifo, format))
 	f.batcher = fdbpq.NewBatcher(db, f.Keyspace)
 	t.Cleanup(f.stop)
+
 	return f
 }
 
@@ -142,8 +149,12 @@ func (f *fixture) stop() {
 	if !f.corrupt {
 		f.check()
 	}
+
 	write(f, func(tx kv.Transaction) {
-		for _, root := range []string{f.priority, f.priority + "-queues", f.priority + "-x", f.fifo, f.fifo + "-queues"} {
+		for _, root := range []string{
+			f.priority, f.priority + "-queues", f.priority + "-x", f.priority + "-store", f.fifo,
+			f.fifo + "-queues",
+		} {
 			tx.ClearRange(everything(root))
 		}
 		for _, key := range f.recordKeys() {
@@ -166,6 +177,7 @@ func (f *fixture) check() fdbpqtest.Contents {
 	if err != nil {
 		f.Errorf("invariants:\n%v", err)
 	}
+
 	return contents
 }
 
@@ -215,7 +227,9 @@ func (f *fixture) stored(root string) []kv.KeyValue {
 // push pushes one value in a transaction of its own.
 func (f *fixture) push(q *fdbpq.PriorityQueue, priority int64, value string) fdbpq.ID {
 	f.Helper()
-	return must(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return q.Push(tx, priority, message(value)) }))
+	return must(do(f, func(tx kv.Transaction) (fdbpq.ID, error) {
+		return q.Push(tx, priority, message(value))
+	}))
 }
 
 // take runs a method that returns an item, such as q.PopMin, in a transaction
@@ -233,14 +247,17 @@ func (f *fixture) look(method func(kv.Reader) (fdbpq.Item, error)) (fdbpq.Item, 
 func (f *fixture) values(method func(kv.Transaction) (fdbpq.Item, error)) []string {
 	f.Helper()
 	var list []string
+
 	for range 10_000 {
 		item, err := f.take(method)
 		if err != nil {
 			wantError(f.T, err, fdbpq.ErrEmpty)
 			return list
 		}
+
 		list = append(list, string(item.Value))
 	}
+
 	f.Fatal("the queue does not become empty")
 	return nil
 }
@@ -260,13 +277,16 @@ func (f *fixture) apply(ops ...fdbpq.Op) []fdbpq.Result {
 	if err != nil {
 		f.Fatalf("Apply: %v", err)
 	}
+
 	return results
 }
 
 // read runs operations in a transaction that only reads.
 func (f *fixture) read(ops ...fdbpq.Op) []fdbpq.Result {
 	f.Helper()
-	return must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) { return fdbpq.Read(r, ops) }))
+	return must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) {
+		return fdbpq.Read(r, ops)
+	}))
 }
 
 func message(value string) fdbpq.Message { return fdbpq.Message{Value: []byte(value)} }
@@ -303,6 +323,7 @@ func summary(ops []fdbpq.Op, results []fdbpq.Result) []string {
 			list[i] = string(r.Item.Value)
 		}
 	}
+
 	return list
 }
 
@@ -329,6 +350,7 @@ func wantErrors(t *testing.T, results []fdbpq.Result, want ...error) {
 	if want == nil {
 		want = make([]error, len(results))
 	}
+
 	for i, err := range want {
 		if !errors.Is(results[i].Err, err) {
 			t.Errorf("error of operation %d is %v, want %v", i, results[i].Err, err)
@@ -354,10 +376,12 @@ const answerLife = 30 * time.Second
 func (f *fixture) leave(q fdbpq.Target, now time.Time, ends ...fdbpq.End) {
 	f.Helper()
 	l := q.Layout()
+
 	write(f, func(tx kv.Transaction) {
 		g := state.NewLedger(tx, l, now, nil)
 		for _, end := range ends {
-			for _, pair := range must(tx.GetRange(l.ItemRange(), kv.RangeOptions{Limit: 1, Reverse: end == fdbpq.Back}).Get()) {
+			first := kv.RangeOptions{Limit: 1, Reverse: end == fdbpq.Back}
+			for _, pair := range must(tx.GetRange(l.ItemRange(), first).Get()) {
 				id := must(l.ParseItem(pair.Key))
 				g.Detach(&state.Stored{Item: fdbpq.Item{ID: id}, Pair: pair})
 				request := codec.NewID(0, 0, now, codec.UniqueBytes(1), false).Random
@@ -400,7 +424,7 @@ func (f *fixture) fill(q *fdbpq.PriorityQueue, values ...string) {
 	}
 }
 
-// spy is a store that says what is read and written. Functions may be nil.
+// spy is a store that reports reads and writes. Functions may be nil.
 type spy struct {
 	kv.Database
 	asked func(method string, key []byte) // before it is done; of a range, its begin

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// Errors of this package. Errors of the store, which are those of package kv, pass through
-// unchanged.
+// Errors of this package. Errors of the store, from package kv, pass through unchanged.
 var (
 	// ErrEmpty is returned by pops, leases and peeks that find no item.
 	ErrEmpty = codec.ErrEmpty
@@ -28,11 +28,17 @@ var (
 	// a GroupLimitsError, wrapped together with ErrEmpty.
 	ErrGroupLimits = errors.New("fdbpq: nothing may be served now")
 
+	// ErrManyGroups is returned by pops and leases if a transaction does not suffice to find out
+	// which item is the next one that may be served. Nobody got a later item. It depends on how
+	// many groups there are and how fast the store is, so it makes sense to try again later.
+	ErrManyGroups = errors.New("fdbpq: not yet: the queue has so many groups that the next item " +
+		"that may be served was not found in time: try again")
+
 	// ErrMaxLeased is returned by leases of a queue that has Settings.MaxLeased items leased.
 	ErrMaxLeased = errors.New("fdbpq: as many items are leased as max_leased allows")
 
 	// ErrFull is returned by pushes that would leave more in the queue than Settings.MaxItems or
-	// Settings.MaxBytes allows.
+	// Settings.MaxBytes allows, and that fit into an empty queue.
 	ErrFull = codec.ErrFull
 
 	// ErrFullBytes is an ErrFull, of pushes that would leave more bytes in the queue than
@@ -40,7 +46,8 @@ var (
 	ErrFullBytes = codec.ErrFullBytes
 
 	// ErrMessageTooLarge is returned by pushes of a message over MaxMessageSize, and of a chain
-	// that is too large for one transaction.
+	// that is too large for one transaction. Settings.MaxBytes and Settings.MaxItems lower these
+	// limits: what exceeds one of them would not even fit into an empty queue.
 	ErrMessageTooLarge = errors.New("fdbpq: the message is too large")
 
 	// ErrKeyspace is returned by NewKeyspace for roots that would mix keys of two kinds.
@@ -78,6 +85,10 @@ var (
 	//     OpPush has a unique key whose item may have expired; or an OpSetSchedule, while times of
 	//     the schedule are still due.
 	ErrNoRoom = codec.ErrNoRoom
+
+	// ErrNoRoomForItem is the ErrNoRoom of an item that has no room beside other operations. It is
+	// an ErrItemTooLarge too.
+	ErrNoRoomForItem = state.ErrNoRoom
 
 	// ErrExists is returned by OpRestore for an item that is in the queue.
 	ErrExists = codec.ErrExists
@@ -120,12 +131,12 @@ var (
 	// not be served.
 	ErrUnfinished = codec.ErrUnfinished
 
-	// ErrStoreVersion is returned by OpenStore for a store that a newer version of this package
-	// made.
+	// ErrStoreVersion is returned by OpenStore for a store that a version of this package with
+	// another layout made: a newer one, or one from before 0.1.0.
 	ErrStoreVersion = codec.ErrStoreVersion
 )
 
-// LostLeases is the ErrLeaseLost of a chain of acknowledgements, none of which was done.
+// LostLeases is the ErrLeaseLost of a chain of acknowledgements. None of them was done.
 type LostLeases struct {
 	// Lost says which of them have lost their leases, counted from 0 and ascending.
 	Lost []int

@@ -22,6 +22,7 @@ func ExamplePriorityQueue_Push() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	jobs, err := keyspace.PriorityQueue("packing")
 	if err != nil {
 		log.Fatal(err)
@@ -39,7 +40,9 @@ func ExamplePriorityQueue_Push() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Printf("priority %d: %s\n", job.ID.Priority, job.Value)
+
 	// Output: priority 5: pack order 4711
 }
 
@@ -53,6 +56,7 @@ func ExamplePriorityQueue_LeaseMin() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	jobs, err := keyspace.PriorityQueue("packing")
 	if err != nil {
 		log.Fatal(err)
@@ -60,6 +64,7 @@ func ExamplePriorityQueue_LeaseMin() {
 
 	var job fdbpq.Item
 	var lease fdbpq.Lease
+
 	err = kv.Update(ctx, db, func(tx kv.Transaction) error {
 		_, err := jobs.Push(tx, 5, fdbpq.Message{Value: []byte("pack order 4711")})
 		return err
@@ -67,6 +72,7 @@ func ExamplePriorityQueue_LeaseMin() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	err = kv.Update(ctx, db, func(tx kv.Transaction) (err error) {
 		job, lease, err = jobs.LeaseMin(tx, time.Minute)
 		return err
@@ -74,6 +80,7 @@ func ExamplePriorityQueue_LeaseMin() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Printf("delivery %d: %s\n", lease.Deliveries, job.Value)
 
 	// The work is done outside of transactions.
@@ -81,7 +88,10 @@ func ExamplePriorityQueue_LeaseMin() {
 		tx.Set(tuple.Tuple{"packed", 4711}.Pack(), []byte("two books"))
 		return jobs.Ack(tx, lease.Token)
 	})
-	fmt.Println("acknowledged:", err == nil) // fdbpq.ErrLeaseLost if somebody else has the job by now
+
+	// fdbpq.ErrLeaseLost if somebody else has the job by now.
+	fmt.Println("acknowledged:", err == nil)
+
 	// Output:
 	// delivery 1: pack order 4711
 	// acknowledged: true
@@ -97,6 +107,7 @@ func ExampleBatcher() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	jobs, err := keyspace.PriorityQueue("jobs")
 	if err != nil {
 		log.Fatal(err)
@@ -104,8 +115,18 @@ func ExampleBatcher() {
 
 	batcher := fdbpq.NewBatcher(db, keyspace)
 	results, err := batcher.Apply(ctx, []fdbpq.Op{
-		{Kind: fdbpq.OpPush, Queue: jobs, Priority: 7, Message: fdbpq.Message{Value: []byte("sweep")}},
-		{Kind: fdbpq.OpPush, Queue: jobs, Priority: -1, Message: fdbpq.Message{Value: []byte("put out the fire")}},
+		{
+			Kind:     fdbpq.OpPush,
+			Queue:    jobs,
+			Priority: 7,
+			Message:  fdbpq.Message{Value: []byte("sweep")},
+		},
+		{
+			Kind:     fdbpq.OpPush,
+			Queue:    jobs,
+			Priority: -1,
+			Message:  fdbpq.Message{Value: []byte("put out the fire")},
+		},
 		{Kind: fdbpq.OpPop, Queue: jobs},
 		{Kind: fdbpq.OpPop, Queue: jobs},
 		{Kind: fdbpq.OpPop, Queue: jobs},
@@ -113,6 +134,7 @@ func ExampleBatcher() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	for _, popped := range results[2:] {
 		if popped.Err != nil {
 			fmt.Println(popped.Err)
@@ -120,6 +142,7 @@ func ExampleBatcher() {
 		}
 		fmt.Printf("%s\n", popped.Item.Value)
 	}
+
 	// Output:
 	// put out the fire
 	// sweep

@@ -33,7 +33,7 @@ func (q *handle) Extend(tx kv.Transaction, token Token) (Lease, error) {
 	return lease, err
 }
 
-// Len returns the number of items that are ready. It does not count those that other programs added
+// Len returns the number of items that are ready. It does not count items that other programs added
 // with the bare recipe.
 //
 // Errors: ErrCorrupt and errors of the store.
@@ -66,13 +66,16 @@ type PriorityQueue struct{ handle }
 // NewPriorityQueue returns the priority queue in s, which must hold nothing else. The recipe's
 // items are in its subspace ("i"). NewPriorityQueue reads and writes nothing: a queue exists from
 // its first push on.
+//
+// A queue of a Keyspace is reached through the Keyspace, which has a secret for the groups of its
+// items.
 func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
 	return &PriorityQueue{handle{codec.NewLayout(s, format, false)}}
 }
 
 // Push adds a message, after all items of the same priority, and returns the id of its item. If an
-// earlier push has the same MsgID or Unique key, nothing is pushed, and the id is that of the
-// first.
+// earlier push has the same MsgID or Unique key, nothing is pushed, and the id names the first
+// item.
 //
 // Pushes never conflict with each other, unless they have the same MsgID or Unique key, or the
 // queue has Settings.MaxItems or Settings.MaxBytes. The transaction should end within a few
@@ -138,8 +141,8 @@ func (q *PriorityQueue) DeadLetters() *PriorityQueue {
 	return &PriorityQueue{handle{q.l.DeadLetters("")}}
 }
 
-// Queue is a first-in first-out queue. Its methods work inside the caller's transaction, as
-// those of PriorityQueue do.
+// Queue is a first-in first-out queue. Its methods work inside the caller's transaction, like the
+// methods of PriorityQueue.
 type Queue struct{ handle }
 
 // NewQueue returns the FIFO queue in s, as NewPriorityQueue returns a priority queue.
@@ -182,7 +185,7 @@ func (q *Queue) Peek(r kv.Reader) (Item, error) {
 // subspace.
 func (q *Queue) DeadLetters() *Queue { return &Queue{handle{q.l.DeadLetters("")}} }
 
-// applyOne runs a single operation in the caller's transaction. Result.Err is its error or that of
+// applyOne runs a single operation in the caller's transaction. Result.Err is its error or one of
 // the store.
 func applyOne(tx kv.Transaction, op Op) Result { return first(Apply(tx, []Op{op}, time.Now())) }
 

@@ -14,9 +14,8 @@ import (
 
 // infos is the OpInfos on one queue, which share one result.
 type infos struct {
-	*queueTxn
-	indexes []int // into txn.ops
-	limit   int   // of priorities, from either end; 0 without priorities
+	part
+	limit int // of priorities, from either end; 0 without priorities
 
 	total       kv.Future[[]byte]
 	front, back kv.Future[[]kv.KeyValue] // counters
@@ -29,7 +28,7 @@ type infos struct {
 
 // add adds an operation.
 func (n *infos) add(i, limit int) {
-	n.indexes = append(n.indexes, i)
+	n.note(i)
 	switch {
 	case limit < 0:
 		return
@@ -55,10 +54,10 @@ func (n *infos) beginCounters() {
 		n.back = r.GetRange(counters, kv.RangeOptions{Limit: n.limit, Reverse: true})
 	}
 	n.next = r.GetRange(n.l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1})
-	n.groups = r.GetRange(n.l.GroupCounters(), kv.RangeOptions{Limit: infoGroupRows})
+	n.groups = r.GetRange(n.l.GroupCounters(), kv.RangeOptions{Limit: n.bounds.groupRows})
 }
 
-// finish reads what is left, and sets the results. The error is one of the store.
+// finish reads the rest, and sets the results. The error is one of the store.
 func (n *infos) finish() error {
 	err := n.err
 	if err == nil {
@@ -169,7 +168,7 @@ func (n *infos) firstItems() (all []firstItem) {
 		all = append(all, firstItem{infos: n, keys: n.l.ItemRange()})
 	}
 	for _, p := range n.info.Priorities {
-		all = append(all, firstItem{infos: n, keys: n.l.PriorityRange(p.Priority)})
+		all = append(all, firstItem{infos: n, keys: n.l.PriorityRange(codec.KindItem, p.Priority)})
 	}
 	return all
 }
@@ -188,10 +187,7 @@ func (f *firstItem) finish() error {
 	return err
 }
 
-// infoGroupRows is the most counters of groups that an OpInfo reads.
-const infoGroupRows = 2_000
-
-// finishGroups sets what the result says of groups.
+// finishGroups sets what the result says of groups, from one page of their counters.
 func (n *infos) finishGroups() error {
 	if n.groups == nil {
 		return nil
@@ -200,15 +196,17 @@ func (n *infos) finishGroups() error {
 		return err
 	}
 
-	// The groups that pops would pass over are those that the limits of pops refuse.
+	// Pops would pass over the groups that their limits refuse.
 	n.ledger.ReadSettings(n.snapshot, n.l)
 	settings, err := n.ledger.ReadableSettings()
 	if err != nil {
 		return err
 	}
 	limits := popLimits{queueTxn: n.queueTxn}
-	limits.setUp(settings)
-	loads, cut, err := limits.loadGroups(n.groups, infoGroupRows)
+	if err := limits.setUp(settings); err != nil {
+		return err
+	}
+	loads, rest, err := limits.loadGroups(n.groups)
 	if err != nil {
 		return err
 	}
@@ -227,7 +225,7 @@ func (n *infos) finishGroups() error {
 	slices.SortStableFunc(loads, func(a, b state.GroupLoad) int { // those with the most first
 		return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased)
 	})
-	n.info.MoreGroups = cut || len(loads) > MaxInfoGroups
+	n.info.MoreGroups = !rest.Empty() || len(loads) > MaxInfoGroups
 	return n.nameGroups(loads[:min(len(loads), MaxInfoGroups)])
 }
 

@@ -39,7 +39,7 @@ func NewKeyspaceIn(s Subspace, priority, fifo string, format ValueFormat) (*Keys
 
 	base := tuple.FromBytes(s.Bytes())
 	newKind := func(root string, fifo bool) codec.Branch {
-		return codec.Branch{Fifo: fifo, Root: root, List: codec.NewList(base, root)}
+		return codec.Branch{Fifo: fifo, Root: root, List: codec.NewList(base, root, priority)}
 	}
 	return &Keyspace{&codec.Space{
 		Base:     base,
@@ -73,8 +73,8 @@ func (k *Keyspace) Queue(name string) (*Queue, error) {
 }
 
 // PriorityQueues starts to read the names of up to limit priority queues, in byte order, beginning
-// after the given name ("" for the first). The limit must be positive. The names are those of all
-// queues that were ever pushed to, except the ones that Retire took off the list.
+// after the given name ("" for the first). The limit must be positive. These are all queues that
+// were ever pushed to, unless Retire took them off the list.
 func (k *Keyspace) PriorityQueues(r kv.Reader, after string, limit int) kv.Future[[]string] {
 	return state.ListNames(k.s.Priority.List, r, after, limit)
 }
@@ -103,8 +103,8 @@ type StoreOptions struct {
 // none. Any number of programs may call it at the same time; all get the same ID. It retries errors
 // that are [kv.Retryable], and commits of unknown outcome, until ctx ends.
 //
-// Queues without a record, from a version that wrote none, are assumed to have the settings of the
-// Keyspace.
+// Without a record there must be no queues in the lists of the Keyspace: so a program that uses one
+// calls OpenStore before it pushes. Items that others wrote with the bare recipes may be there.
 //
 // Errors: *MismatchError, ErrStoreVersion, ErrUnfinished, ErrCorrupt. After any other error, which
 // is one of the store or the context's, it can be called again.
@@ -151,7 +151,15 @@ func (k *Keyspace) ReadStore(r kv.Reader, o StoreOptions) (Store, error) {
 		store.ID = record.ID
 	}
 
-	if store.ID == "" && o.Exclusive {
+	if store.ID != "" {
+		return store, nil
+	}
+	for _, listed := range []kv.Future[[]string]{k.PriorityQueues(r, "", 1), k.Queues(r, "", 1)} {
+		if names, err := listed.Get(); err != nil || len(names) > 0 {
+			return Store{}, cmp.Or(err, codec.OldStoreError(0))
+		}
+	}
+	if o.Exclusive {
 		return store, k.checkAlone(r)
 	}
 	return store, nil
@@ -174,12 +182,12 @@ func (k *Keyspace) checkAlone(r kv.Reader) error {
 			return err
 		}
 
-		first, _, err := tuple.DecodeString(pairs[0].Key[prefix:])
+		first, rest, err := tuple.DecodeString(pairs[0].Key[prefix:])
 		if err != nil {
 			next = kv.SingleKey(pairs[0].Key).End // not a key of ours
 			continue
 		}
-		if strings.HasSuffix(first, codec.StoreSuffix) {
+		if strings.HasSuffix(first, codec.StoreSuffix) && len(rest) == 0 {
 			record, err := codec.ParseStoreRecord(pairs[0].Value)
 			return cmp.Or(err, k.s.Compare(record))
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// The error says which areas would overlap, where, and what to do.
+// Roots whose areas would overlap are refused, and the error says which, where, and what to do.
 func TestKeyspaceRefusesPrefixesThatMeet(t *testing.T) {
 	for _, test := range []struct {
 		priority, fifo string
@@ -28,7 +28,11 @@ func TestKeyspaceRefusesPrefixesThatMeet(t *testing.T) {
 		{"pq", "pq", []string{`below "pq"`, "the priority queues and the FIFO queues"}},
 		{"pq", "pq-queues", []string{`below "pq-queues"`, "the list of priority queues"}},
 		{"pq", "pq-x", []string{`below "pq-x"`, "the receipts of batches"}},
-		{"pq", "pq-store", []string{`below "pq-store"`, "what the store says about its priority queues"}},
+		{
+			"pq",
+			"pq-store",
+			[]string{`below "pq-store"`, "what the store says about its priority queues"},
+		},
 		{"q-queues", "q", []string{`below "q-queues"`, "the list of FIFO queues"}},
 		{"q-store", "q", []string{`below "q-store"`, "what the store says about its FIFO queues"}},
 	} {
@@ -37,6 +41,7 @@ func TestKeyspaceRefusesPrefixesThatMeet(t *testing.T) {
 		if k != nil {
 			t.Errorf("%q and %q: got a keyspace", test.priority, test.fifo)
 		}
+
 		for _, want := range test.want {
 			if err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%q is not in: %v", want, err)
@@ -50,7 +55,7 @@ type directory []byte
 
 func (d directory) Bytes() []byte { return d }
 
-// prefixes are like those that the directory layer and programs choose.
+// prefixes are such as the directory layer and programs choose.
 var prefixes = map[string]directory{
 	"none":           {},
 	"directory":      {0x15, 0x2a},
@@ -58,8 +63,8 @@ var prefixes = map[string]directory{
 	"begins as text": []byte("\x02pq"),
 }
 
-// In any subspace, items are where the recipe looks for them, also if the caller changes the bytes
-// of the prefix later.
+// In any subspace, items are where the recipe looks for them, even if the caller later changes the
+// bytes of the prefix.
 func TestQueuesInAnySubspace(t *testing.T) {
 	for name, prefix := range prefixes {
 		t.Run(name, func(t *testing.T) {
@@ -70,15 +75,22 @@ func TestQueuesInAnySubspace(t *testing.T) {
 			jobs := fdbpq.NewPriorityQueue(jobsIn, fdbpq.RawValues)
 			mail := fdbpq.NewQueue(mailIn, fdbpq.RawValues)
 			k := must(fdbpq.NewKeyspaceIn(allIn, "pq", "q", fdbpq.RawValues))
+
 			for _, of := range []directory{jobsIn, mailIn, allIn} {
 				clear(of)
 			}
+
 			job := f.push(jobs, -3, "job")
-			letter := must(do(f, func(tx kv.Transaction) (fdbpq.ID, error) { return mail.Enqueue(tx, message("letter")) }))
-			f.wantStored(inPrefix.Pack(tuple.Tuple{"jobs", "i", -3, job.Count, job.Random[:]}), []byte("job"))
-			f.wantStored(inPrefix.Pack(tuple.Tuple{"mail", "i", letter.Count, letter.Random[:]}), []byte("letter"))
+			letter := must(do(f, func(tx kv.Transaction) (fdbpq.ID, error) {
+				return mail.Enqueue(tx, message("letter"))
+			}))
+			jobKey := inPrefix.Pack(tuple.Tuple{"jobs", "i", -3, job.Count, job.Random[:]})
+			f.wantStored(jobKey, []byte("job"))
+			f.wantStored(inPrefix.Pack(tuple.Tuple{"mail", "i", letter.Count, letter.Random[:]}),
+				[]byte("letter"))
 			wantList(t, "jobs", f.values(jobs.PopMin), "job")
 			wantList(t, "mail", f.values(mail.Dequeue), "letter")
+
 			f.push(must(k.PriorityQueue("named")), 0, "job")
 			for _, pair := range f.pairs() {
 				if !bytes.HasPrefix(pair.Key, prefix) {
@@ -89,20 +101,23 @@ func TestQueuesInAnySubspace(t *testing.T) {
 	}
 }
 
-// All keys of a Keyspace are inside its subspace, and Keyspaces with the same roots in
-// different subspaces do not see each other.
+// All keys of a Keyspace are inside its subspace, and Keyspaces with the same roots in different
+// subspaces do not see each other.
 func TestKeyspacesInSubspaces(t *testing.T) {
 	f := newFixture(t, memkv.New(memkv.Options{}), fdbpq.RawValues)
 	keyspaces := map[string]*fdbpq.Keyspace{}
 	ids := map[string]bool{}
+
 	for name, prefix := range prefixes {
 		k := must(fdbpq.NewKeyspaceIn(prefix, "pq", "q", fdbpq.RawValues))
 		keyspaces[name] = k
 		before := f.pairs()
+
 		store, err := fdbpq.OpenStore(f.ctx, f.db, k, fdbpq.StoreOptions{})
 		if err != nil || !store.New || ids[store.ID] {
 			t.Fatalf("%s: OpenStore: %+v, %v", name, store, err)
 		}
+
 		ids[store.ID] = true
 		results, err := fdbpq.NewBatcher(f.db, k).Apply(f.ctx, []fdbpq.Op{
 			opPush(must(k.PriorityQueue("jobs")), 1, name),
@@ -113,10 +128,15 @@ func TestKeyspacesInSubspaces(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", name, results, err)
 		}
 		wantError(t, fdbpq.Probe(f.ctx, f.db, k), nil)
+
+		// Two items and their numbers, of all and of the priority, two entries in lists, two
+		// records of the store, a receipt of the batch and one of the probe.
+		const added = 11
 		after := f.pairs()
-		if len(after)-len(before) != 11 {
-			t.Errorf("%s: %d keys were added, want 11", name, len(after)-len(before))
+		if len(after)-len(before) != added {
+			t.Errorf("%s: %d keys were added, want %d", name, len(after)-len(before), added)
 		}
+
 		for _, pair := range after {
 			there := func(old kv.KeyValue) bool { return bytes.Equal(old.Key, pair.Key) }
 			if !bytes.HasPrefix(pair.Key, prefix) && !slices.ContainsFunc(before, there) {
@@ -124,16 +144,20 @@ func TestKeyspacesInSubspaces(t *testing.T) {
 			}
 		}
 	}
+
 	for name, k := range keyspaces {
 		wantError(t, fdbpq.SweepReceipts(f.ctx, f.db, k, -time.Hour), nil)
+
 		listed := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) {
 			return k.PriorityQueues(r, "", 10).Get()
 		}))
 		wantList(t, name+": list", listed, "jobs")
 		wantList(t, name+": jobs", f.values(must(k.PriorityQueue("jobs")).PopMin), name)
 		wantList(t, name+": mail", f.values(must(k.Queue("mail")).Dequeue), name)
+
 		queues := []fdbpq.Target{must(k.PriorityQueue("jobs")), must(k.Queue("mail"))}
 		mark := fdbpq.NewMark()
+
 		for range 2 {
 			must(fdbpq.Retire(f.ctx, f.db, queues, mark, mark))
 		}
@@ -151,11 +175,13 @@ func TestExclusiveInSubspace(t *testing.T) {
 		_, err := fdbpq.OpenStore(f.ctx, f.db, k, fdbpq.StoreOptions{Exclusive: true})
 		return err
 	}
+
 	for _, prefix := range []directory{{0x15, 0x01}, {0x15, 0x02}} {
 		if err := open(prefix, "pq", "q"); err != nil {
 			t.Errorf("the first one in %x: %v", prefix, err)
 		}
 	}
+
 	var mismatch *fdbpq.MismatchError
 	if err := open(directory{0x15, 0x02}, "a", "b"); !errors.As(err, &mismatch) {
 		t.Errorf("another one beside it: %v, want a MismatchError", err)
@@ -170,24 +196,40 @@ func (f *fixture) pairs() []kv.KeyValue {
 	}))
 }
 
-var extremes = []int64{math.MinInt64, math.MinInt64 + 1, -1 << 32, -256, -255, -1, 0, 1, 255, 256, 1 << 40, math.MaxInt64 - 1, math.MaxInt64}
+var extremes = []int64{
+	math.MinInt64, math.MinInt64 + 1, -1 << 32, -256, -255, -1, 0, 1, 255, 256, 1 << 40,
+	math.MaxInt64 - 1, math.MaxInt64,
+}
 
-// FuzzParseID: an id that is read is written as the same text, so there is no other text for it.
+// FuzzParseID reads ids. An id that can be read is written as the same text, so there is no other
+// text for it.
 func FuzzParseID(f *testing.F) {
 	for _, n := range extremes {
 		f.Add(fdbpq.ID{Priority: n, Count: n, Random: [20]byte{1, 2, 255}}.String())
 	}
+
 	good, encode := fdbpq.ID{Priority: 5, Count: 7}.String(), base64.RawURLEncoding.EncodeToString
 	zeros := make([]byte, 20)
+
 	for _, bad := range []string{
-		"", "not an id", good[:len(good)-4], good + "AAAA", good[:8] + "\n" + good[8:], good + "\r\n",
-		good + " ", good + "=", "+" + good[1:],
-		encode(append([]byte{0x16, 0, 5, 0x14}, zeros...)),                         // a long integer
-		encode(append([]byte{0x1d, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0x14}, zeros...)), // a longer one
-		encode(make([]byte, 22)), // no integers
+		"",
+		"not an id",
+		good[:len(good)-4],
+		good + "AAAA",
+		good[:8] + "\n" + good[8:],
+		good + "\r\n",
+		good + " ",
+		good + "=",
+		"+" + good[1:],
+		encode(append([]byte{0x16, 0, 5, 0x14}, zeros...)), // an integer with a needless byte
+
+		// An integer of nine bytes, and no integers.
+		encode(append([]byte{0x1d, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0x14}, zeros...)),
+		encode(make([]byte, 22)),
 	} {
 		f.Add(bad)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		id, err := fdbpq.ParseID(text)
 		if err != nil {

@@ -36,15 +36,15 @@ type leaseRace struct {
 	grips []leaseGrip // that were ever given
 }
 
-// leaseGrip is a lease of an item, for whoever uses its token.
+// leaseGrip is a lease of an item, for any client that uses its token.
 type leaseGrip struct {
 	token fdbpq.Token
 	value string
 	wait  time.Duration
 }
 
-// Whatever clients do at the same time, each item is settled once, a token works for one
-// delivery, nothing settled comes back, and what comes back is at its old place.
+// Whatever clients do at the same time, each item is settled once, a token works for one delivery,
+// and what comes back is at its old place.
 func TestLeasesRace(t *testing.T) {
 	_, seed := newRandom(t)
 	for _, e := range engines() {
@@ -53,23 +53,37 @@ func TestLeasesRace(t *testing.T) {
 				if !harness.Nightly && faults == fifo {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s/faults=%t/fifo=%t", e.name, faults, fifo), func(t *testing.T) {
+				name := fmt.Sprintf("%s/faults=%t/fifo=%t", e.name, faults, fifo)
+				t.Run(name, func(t *testing.T) {
 					f := newFixture(t, e.open(t), fdbpq.ValueFormat(seed%2))
-					lr := &leaseRace{fixture: f, fallible: f.db, seed: seed, fifo: fifo, clock: newClock(time.Now())}
+					lr := &leaseRace{
+						fixture:  f,
+						fallible: f.db,
+						seed:     seed,
+						fifo:     fifo,
+						clock:    newClock(time.Now()),
+					}
+
 					if lr.zero = lr.clock.now(); faults {
-						rates := maps.Clone(rates) // every fault, but so that retries do not make the test slow
+						// Every fault, but so that retries do not make the test slow.
+						rates := maps.Clone(rates)
 						rates[faultkv.Delay], rates[faultkv.Outage] = 0.01, 0.002
+
 						if f.db.Traits().Serial {
 							delete(rates, faultkv.UnknownDuringNext)
 						}
-						store := faultkv.New(f.db, faultkv.Options{Seed: seed, Rates: rates, MaxDelay: time.Millisecond})
+
+						store := faultkv.New(f.db,
+							faultkv.Options{Seed: seed, Rates: rates, MaxDelay: time.Millisecond})
 						defer store.Land()
 						lr.fallible = store
 					}
+
 					lr.q = f.queue("race")
 					if fifo {
 						lr.q = f.fifoQueue("race")
 					}
+
 					lr.run(faults)
 				})
 			}
@@ -79,76 +93,96 @@ func TestLeasesRace(t *testing.T) {
 
 // run has the clients work and closes the books. Poppers take part if there are faults.
 func (r *leaseRace) run(faults bool) {
-	most := time.Duration(1)
+	skew := time.Duration(1) // between clocks, less than that
 	if faults {
-		most = 6 * time.Second
+		skew = 6 * time.Second
 	}
-	r.books = books.Named(int64(most))
+
+	r.books = books.Named(int64(skew))
 	var wg sync.WaitGroup
+
+	// The number of a client is also that of its random numbers.
 	client := func(n uint64, work func(*leaseClient)) {
-		c := r.client(n, r.fallible, most)
+		c := r.client(n, r.fallible, skew)
 		wg.Go(func() {
 			work(c)
 			for c.batcher.Settle(c.ctx) != nil {
 			}
 		})
 	}
+
 	for n := range uint64(3) {
 		client(n, (*leaseClient).push)
 	}
+
 	for n := range uint64(5) {
 		client(10+n, (*leaseClient).work)
 	}
+
 	client(20, (*leaseClient).workPlainly)
 	if faults {
 		client(21, (*leaseClient).popStaged)
 		client(22, (*leaseClient).popStaged)
 	}
+
 	wg.Wait()
 	if faulty, ok := r.fallible.(*faultkv.DB); ok {
 		faulty.Land()
 	}
 	r.check()
+
 	r.drain()
 	balance, err := r.books.Close(r.since() / 1e6)
 	if err != nil {
 		r.Error(err)
 	}
+
 	r.Logf("%+v", balance)
 }
 
 // since is the time by the clock of the books.
 func (r *leaseRace) since() int64 { return int64(r.clock.now().Sub(r.zero)) }
 
-// drain pops what is left, which is all there and in order once everything is due.
+// drain pops the rest, which must be complete and in order once everything is due.
 func (r *leaseRace) drain() {
 	r.clock.advance(time.Hour)
-	c := r.client(30, r.db, 1)
+	const number, skew = 30, 1
+	c := r.client(number, r.db, skew)
 	var last *fdbpq.ID
+
 	for {
 		results, _ := c.make([]fdbpq.Op{op(opLen, r.q), op(opPopMin, r.q)}, c.apply)
 		if r.Failed() {
 			return
 		}
+
 		item := results[1].Item
 		if results[1].Err != nil {
 			wantEqual(r.T, "length when all is popped", results[0].Len, 0)
 			break
 		}
+
 		if last != nil && last.Compare(&item.ID) >= 0 {
 			r.Errorf("%v came before %v", *last, item.ID)
 		}
+
 		last = &item.ID
 	}
 	wantError(r.T, errOf(fdbpqtest.CheckInvariants(r.ctx, r.db, r.priority, r.fixture.fifo)), nil)
+
 	for _, root := range []string{r.priority, r.fixture.fifo} {
 		for _, pair := range r.stored(root) {
-			if kind := string(pair.Key); strings.Contains(kind, "\x02h\x00") || strings.Contains(kind, "\x02a\x00") {
+			key := string(pair.Key) // "h" is the kind of held items, "a" the kind of histories
+			if strings.Contains(key, "\x02h\x00") || strings.Contains(key, "\x02a\x00") {
 				r.Errorf("left: %q", pair.Key)
 			}
 		}
 	}
 }
+
+// fenceBits are the low bits of the first fences of an item, which are random. Those above them
+// count the leases and naks.
+const fenceBits = 48
 
 // leaseClient is one client.
 type leaseClient struct {
@@ -166,6 +200,7 @@ func (r *leaseRace) client(n uint64, db kv.Database, skew time.Duration) *leaseC
 	c.now = func() time.Time { return r.clock.now().Add(ahead) }
 	c.batcher = fdbpq.NewBatcher(db, r.Keyspace)
 	c.batcher.SetNow(c.now)
+
 	return c
 }
 
@@ -180,34 +215,52 @@ type entry struct {
 func short(value []byte) string { return string(value[:min(len(value), 20)]) }
 
 var entryKinds = map[fdbpq.OpKind]books.Kind{
-	fdbpq.OpPush: books.Push, fdbpq.OpPop: books.PopMin, fdbpq.OpLease: books.LeaseMin, fdbpq.OpPeek: books.PeekMin,
-	fdbpq.OpLen: books.Len, fdbpq.OpAck: books.Ack, fdbpq.OpNak: books.Nak, fdbpq.OpExtend: books.Extend,
+	fdbpq.OpPush:   books.Push,
+	fdbpq.OpPop:    books.PopMin,
+	fdbpq.OpLease:  books.LeaseMin,
+	fdbpq.OpPeek:   books.PeekMin,
+	fdbpq.OpLen:    books.Len,
+	fdbpq.OpAck:    books.Ack,
+	fdbpq.OpNak:    books.Nak,
+	fdbpq.OpExtend: books.Extend,
 }
 
 // begin enters that a batch is sent. Acknowledgements that are made together are one operation.
 func (c *leaseClient) begin(ops []fdbpq.Op) (entries []*entry) {
 	for i := range ops {
 		o, e := &ops[i], &entry{at: i}
-		e.Queue, e.Kind, e.Call, e.Value = "race", entryKinds[o.Kind], c.since(), short(o.Message.Value)
+		e.Queue = "race"
+		e.Kind = entryKinds[o.Kind]
+		e.Call = c.since()
+		e.Value = short(o.Message.Value)
 		e.Delay, e.Snooze, e.Wait = int64(max(o.Delay, 0)), o.Uncounted, int64(o.Lease)
+
 		if e.Kind.Settles() {
 			g := c.gripOf(o.Token)
-			e.Value, e.ID, e.Fence, e.Wait = g.value, o.Token.ID.String(), o.Token.Fence>>48, int64(g.wait)
+			e.Value = g.value
+			e.ID = o.Token.ID.String()
+			e.Fence = o.Token.Fence >> fenceBits
+			e.Wait = int64(g.wait)
 		}
+
 		if o.Kind == fdbpq.OpAck && o.Follows {
 			first := entries[len(entries)-1]
 			first.Also = append(first.Also, books.Item{Value: e.Value, ID: e.ID, Fence: e.Fence})
 			continue
 		}
+
 		entries = append(entries, e)
 	}
+
 	for _, e := range entries {
 		e.Intent = c.books.Begin(&e.Operation)
 	}
+
 	return entries
 }
 
-// end enters what a batch did. Items that it popped although its outcome is unknown are restored, and its leases end.
+// end enters what a batch did. Items that it popped although its outcome is unknown are restored,
+// and its leases end.
 func (c *leaseClient) end(entries []*entry, ops []fdbpq.Op, results []fdbpq.Result, err error) {
 	if err != nil && !errors.Is(err, kv.ErrCommitUnknown) && !errors.Is(err, kv.ErrUnavailable) {
 		c.Errorf("client %d: %v", c.n, err)
@@ -223,10 +276,12 @@ func (c *leaseClient) end(entries []*entry, ops []fdbpq.Op, results []fdbpq.Resu
 		default:
 			e.Outcome = books.Unknown
 		}
+
 		c.books.End(&e.Operation, e.Intent)
 		if len(e.Items) > 0 { // only now others may use its token
 			c.mu.Lock()
-			c.grips = append(c.grips, leaseGrip{results[e.at].Lease.Token, e.Items[0].Value, ops[e.at].Lease})
+			c.grips = append(c.grips,
+				leaseGrip{results[e.at].Lease.Token, e.Items[0].Value, ops[e.at].Lease})
 			c.mu.Unlock()
 		}
 	}
@@ -238,11 +293,13 @@ func (c *leaseClient) read(e *entry, result *fdbpq.Result) {
 	if errors.As(result.Err, &lost) {
 		e.Lost = lost.Lost
 	}
+
 	item := books.Item{ID: result.Item.ID.String(), Value: short(result.Item.Value)}
 	switch {
 	case errors.Is(result.Err, fdbpq.ErrEmpty):
 		e.Outcome = books.Empty
-	case errors.Is(result.Err, fdbpq.ErrLeaseLost) && e.Kind == books.LeaseMin: // it followed an acknowledgement
+	// The lease followed an acknowledgement.
+	case errors.Is(result.Err, fdbpq.ErrLeaseLost) && e.Kind == books.LeaseMin:
 		e.Outcome = books.Refused
 	case errors.Is(result.Err, fdbpq.ErrLeaseLost):
 		e.Outcome = books.Stale
@@ -252,7 +309,8 @@ func (c *leaseClient) read(e *entry, result *fdbpq.Result) {
 		e.Outcome, e.Until = books.Done, int64(result.Lease.Until.Sub(c.zero))
 	case e.Kind == books.LeaseMin:
 		lease := &result.Lease
-		item.Fence, item.Deliveries, item.Until = lease.Token.Fence>>48, lease.Deliveries, int64(lease.Until.Sub(c.zero))
+		item.Fence, item.Deliveries = lease.Token.Fence>>fenceBits, lease.Deliveries
+		item.Until = int64(lease.Until.Sub(c.zero))
 		e.Outcome, e.Items = books.Done, []books.Item{item}
 	case e.Kind == books.Push:
 		e.Outcome, e.ID = books.Done, item.ID
@@ -264,7 +322,9 @@ func (c *leaseClient) read(e *entry, result *fdbpq.Result) {
 }
 
 // make makes a batch, and enters it.
-func (c *leaseClient) make(ops []fdbpq.Op, apply func([]fdbpq.Op) ([]fdbpq.Result, error)) ([]fdbpq.Result, error) {
+func (c *leaseClient) make(
+	ops []fdbpq.Op, apply func([]fdbpq.Op) ([]fdbpq.Result, error),
+) ([]fdbpq.Result, error) {
 	entries := c.begin(ops)
 	results, err := apply(ops)
 	c.end(entries, ops, results, err)
@@ -288,19 +348,26 @@ func (c *leaseClient) push() {
 			case 1, 2, 3:
 				m.Headers = map[string][]string{"Header": {"value"}}
 			}
-			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPush, Queue: c.q, Priority: c.random.Int64N(3), Message: m})
+
+			ops = append(ops,
+				fdbpq.Op{Kind: fdbpq.OpPush, Queue: c.q, Priority: c.random.Int64N(3), Message: m})
 		}
+
 		entries := c.begin(ops)
 		pending := c.batcher.Start(c.ctx, ops)
+
 		if finish != nil {
 			finish()
 		}
+
 		finish = func() {
 			results, err := pending.Wait()
 			c.end(entries, ops, results, err)
 		}
+
 		c.clock.advance(time.Duration(c.random.IntN(20)) * time.Millisecond)
 	}
+
 	finish()
 }
 
@@ -327,18 +394,22 @@ func (c *leaseClient) workPlainly() {
 func (c *leaseClient) popStaged() {
 	p := staged.New(c.fallible, c.q)
 	p.SetNow(c.now)
+
 	for range 15 {
 		_, _ = c.make([]fdbpq.Op{{Kind: fdbpq.OpPop}}, func([]fdbpq.Op) ([]fdbpq.Result, error) {
 			ctx, cancel := context.WithTimeout(c.ctx, 5*time.Second)
 			defer cancel()
 			item, err := p.PopMin(ctx)
+
 			if err != nil && !errors.Is(err, fdbpq.ErrEmpty) {
 				return nil, kv.ErrCommitUnknown
 			}
+
 			return []fdbpq.Result{{Item: item, Err: err}}, nil
 		})
 		c.clock.advance(time.Duration(c.random.IntN(100)) * time.Millisecond)
 	}
+
 	for p.Settle(c.ctx) != nil {
 		c.clock.advance(time.Millisecond)
 	}
@@ -350,16 +421,22 @@ func (c *leaseClient) someOps() (ops []fdbpq.Op) {
 	if !c.fifo && c.random.IntN(3) == 0 {
 		end = fdbpq.Back
 	}
+
 	lease := fdbpq.Op{
-		Kind: fdbpq.OpLease, Queue: c.q, End: end,
+		Kind:  fdbpq.OpLease,
+		Queue: c.q,
+		End:   end,
 		Lease: time.Duration(100+c.random.IntN(3000)) * time.Millisecond,
 	}
+
 	for range 1 + c.random.IntN(3) {
 		settle := fdbpq.Op{Kind: fdbpq.OpAck, Queue: c.q, Token: c.someToken()}
 		kind := c.random.IntN(9)
+
 		if settle.Token.Fence == 0 {
 			kind %= 4
 		}
+
 		switch kind {
 		case 0:
 			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPop, Queue: c.q, End: end})
@@ -369,9 +446,12 @@ func (c *leaseClient) someOps() (ops []fdbpq.Op) {
 			next := lease
 			next.Follows = true
 			ops = append(ops, settle)
+
 			for range c.random.IntN(3) { // with those of other clients
-				ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Queue: c.q, Token: c.someToken(), Follows: true})
+				ops = append(ops,
+					fdbpq.Op{Kind: fdbpq.OpAck, Queue: c.q, Token: c.someToken(), Follows: true})
 			}
+
 			ops = append(ops, next)
 		case 6:
 			settle.Kind, settle.Uncounted = fdbpq.OpNak, c.random.IntN(2) == 0
@@ -384,18 +464,22 @@ func (c *leaseClient) someOps() (ops []fdbpq.Op) {
 			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: c.q, End: end}, op(opLen, c.q))
 		}
 	}
+
 	return ops
 }
 
-// someToken is one of the newest tokens, whoever it was given to, or any, so several may use it at once.
+// someToken is one of the newest tokens, or any, given to this client or another, so several may
+// use it at once.
 func (c *leaseClient) someToken() (token fdbpq.Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if n := len(c.grips); n > 0 && c.random.IntN(4) == 0 {
 		token = c.grips[c.random.IntN(n)].token
 	} else if n > 0 {
 		token = c.grips[n-1-c.random.IntN(min(n, 12))].token
 	}
+
 	return token
 }
 
@@ -403,10 +487,12 @@ func (c *leaseClient) someToken() (token fdbpq.Token) {
 func (c *leaseClient) gripOf(token fdbpq.Token) leaseGrip {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	for _, g := range c.grips {
 		if g.token == token {
 			return g
 		}
 	}
+
 	return leaseGrip{}
 }

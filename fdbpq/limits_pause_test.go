@@ -13,30 +13,40 @@ func paused(groups ...string) func(*fdbpq.Settings) {
 	return func(s *fdbpq.Settings) { s.PausedGroups = groups }
 }
 
-// Pops and leases pass over a paused group, from either end and however many of its items come first. Items that were
-// pushed before any group was limited are found, pushes are taken, and after the pause the group has its old places.
+// Pops and leases pass over a paused group, from either end. Its pushes are taken, and after the
+// pause it has its old places.
 func TestPausedGroup(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		for _, many := range []int{1, 64, 150} { // a search begins after 64
 			q := f.queue(fmt.Sprint("q", many))
 			f.pushGroup(q, "a", many, 1)
-			f.apply(opPush(q, 2, "none"), inGroup(opPush(q, 3, "b"), "b"), inGroup(opPush(q, 4, "last"), "a"))
+			f.apply(opPush(q, 2, "none"), inGroup(opPush(q, 3, "b"), "b"),
+				inGroup(opPush(q, 4, "last"), "a"))
 			f.configure(q, paused("a", "unused"))
-			f.apply(inGroup(opPush(q, 0, "first"), "a"), inGroup(opPush(q, 3, "c"), "c"), opPush(q, 3, "indexed"))
+			f.apply(inGroup(opPush(q, 0, "first"), "a"), inGroup(opPush(q, 3, "c"), "c"),
+				opPush(q, 3, "indexed"))
+
 			info := f.apply(fdbpq.Op{Kind: fdbpq.OpInfo, Queue: q})[0].Info
-			wantEqual(t, "groups and those passed over", [2]int{info.GroupCount, info.GroupsAtLimit}, [2]int{3, 1})
+			wantEqual(t, "groups and those passed over",
+				[2]int{info.GroupCount, info.GroupsAtLimit}, [2]int{3, 1})
 
 			back := string(f.apply(op(opPopMax, q))[0].Item.Value)
 			wantEqual(t, "popped from the back", back, "indexed")
-			taken := f.apply(leaseOf(q, fdbpq.Front), leaseOf(q, fdbpq.Front), op(opPopMin, q), leaseOf(q, fdbpq.Front))
+
+			taken := f.apply(leaseOf(q, fdbpq.Front), leaseOf(q, fdbpq.Front), op(opPopMin, q),
+				leaseOf(q, fdbpq.Front))
 			var values []string
+
 			for _, r := range taken[:3] {
 				values = append(values, string(r.Item.Value))
 			}
 			wantList(t, "taken", values, "none", "b", "c")
+
 			refused := taken[3].Err
+			const text = "fdbpq: nothing may be served now: " +
+				"the groups of the ready items are paused"
 			if !errors.Is(refused, fdbpq.ErrEmpty) || !errors.Is(refused, fdbpq.ErrGroupLimits) ||
-				refused.Error() != "fdbpq: nothing may be served now: the groups of the ready items are paused" {
+				refused.Error() != text {
 				t.Error(refused)
 			}
 
@@ -44,13 +54,14 @@ func TestPausedGroup(t *testing.T) {
 			wantEqual(t, "first", string(f.apply(op(opPopMin, q))[0].Item.Value), "first")
 			wantEqual(t, "next", string(f.apply(op(opPopMin, q))[0].Item.Value), "a1")
 			f.check()
+
 			f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
 		}
 	})
 }
 
-// A paused group stays paused whatever its other limits allow. Its leases go on: they are extended, acknowledged and
-// given back.
+// A paused group stays paused whatever its other limits allow, and its leases are extended,
+// acknowledged and given back as usual.
 func TestPausedGroupInUse(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.fifoQueue("q")
@@ -60,8 +71,14 @@ func TestPausedGroupInUse(t *testing.T) {
 		f.configure(q, func(s *fdbpq.Settings) {
 			s.PausedGroups, s.MaxLeasedPerGroup, s.RatePerGroup = []string{"a"}, 9, "9/1s"
 		})
+
 		for i, kind := range []fdbpq.OpKind{fdbpq.OpExtend, fdbpq.OpAck, fdbpq.OpNak} {
-			settle := fdbpq.Op{Kind: kind, Queue: q, Token: leases[i].Lease.Token, Lease: time.Minute}
+			settle := fdbpq.Op{
+				Kind:  kind,
+				Queue: q,
+				Token: leases[i].Lease.Token,
+				Lease: time.Minute,
+			}
 			wantError(t, f.apply(settle)[0].Err, nil)
 		}
 

@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -9,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // popLimits is what limits the pops and leases of one queue, all together and group by group.
@@ -21,13 +22,14 @@ type popLimits struct {
 	groupRate settings.Rate
 	queue     quota
 	groups    map[codec.GroupHash]*quota // nil without limits of groups
+	page      map[codec.GroupHash]*quota // of others: see loadGroups
 
-	keptPlaces int64     // reserved for leases that follow the acknowledgements that freed them
+	reserved   int64     // places for leases that follow the acknowledgements that freed them
 	passedOver bool      // pops passed over items because of their groups
 	next       time.Time // earliest time at which a rate that is used up gives a token
 }
 
-// quota is what is left of the limits of the queue, or of one group.
+// quota is the limits of the queue, or of one group, and how much of them is used.
 type quota struct {
 	paused     bool              // a group in Settings.PausedGroups: nothing else counts
 	maxLeased  int64             // 0 is no limit
@@ -57,17 +59,22 @@ func (p *popLimits) nextToken(u *quota) (at time.Time, err error) {
 	return at, err
 }
 
-// setUp finds out what the limits are.
-func (p *popLimits) setUp(set *Settings) {
+// setUp finds out what the limits are. The error is one of the store.
+func (p *popLimits) setUp(set *Settings) error {
 	p.set = set
 	if set.LimitsGroups() {
 		p.groups = map[codec.GroupHash]*quota{}
 		// A rate that this version cannot parse is ignored.
 		p.groupRate, _ = settings.ParseRate(set.RatePerGroup)
 		for _, name := range set.PausedGroups {
-			p.groups[codec.HashGroup(name)] = &quota{paused: true}
+			hash, err := p.secrets.Hash(p.snapshot, p.l, name)
+			if err != nil {
+				return err
+			}
+			p.groups[hash] = &quota{paused: true}
 		}
 	}
+	return nil
 }
 
 // begin finds out what limits the pops and leases at the given indexes of txn.ops, and starts to
@@ -78,7 +85,9 @@ func (p *popLimits) begin(indexes []int, ends *state.Ends) error {
 		return err
 	}
 
-	p.setUp(set)
+	if err := p.setUp(set); err != nil {
+		return err
+	}
 	rate, err := settings.ParseRate(set.Rate)
 	if err == nil && rate.Count > 0 { // a rate that cannot be parsed is ignored here too
 		row := p.snapshot.Get(p.l.BucketKey(codec.NotIndexed))
@@ -92,13 +101,13 @@ func (p *popLimits) begin(indexes []int, ends *state.Ends) error {
 		p.queue.counter = p.tx.Get(p.l.StateCounterKey(Leased))
 		for _, i := range indexes {
 			if p.hasPlace(i) {
-				p.keptPlaces++
+				p.reserved++
 			}
 		}
 	}
 
 	for end := range ends.Walks {
-		p.beginGroups(ends.Walks[end].Ahead())
+		p.beginGroups(ends.Walks[end].IDs())
 	}
 	return nil
 }
@@ -116,31 +125,31 @@ func (p *popLimits) closed() error {
 	return err
 }
 
-// hasPlace reports whether an operation is a lease that follows acknowledgements, one of which has
-// freed a place for it. The place stays reserved for it while other leases run.
+// hasPlace reports whether an operation is a lease that follows acknowledgements and gets the place
+// of one of them. The place stays reserved for it while other leases run.
 func (p *popLimits) hasPlace(i int) bool {
 	return p.ops[i].Kind == OpLease && p.results[i].place
 }
 
-// releasePlaces stops reserving places for operation i and those that follow it, which run now.
+// releasePlaces stops reserving places for operation i and its followers, which run now.
 func (p *popLimits) releasePlaces(i int) {
 	for ; i < len(p.ops) && p.hasPlace(i); i++ {
-		p.keptPlaces--
+		p.reserved--
 	}
 }
 
-// checkLease returns why no further item may be leased, nil if one may. The error is ErrCorrupt or
-// one of the store.
-func (p *popLimits) checkLease() (refused, err error) {
+// checkLease returns ErrMaxLeased if no further item may be leased. The error may also be
+// ErrCorrupt or one of the store.
+func (p *popLimits) checkLease() error {
 	n, err := p.queue.countLeased()
-	if err != nil || p.queue.maxLeased == 0 || n+p.keptPlaces < p.queue.maxLeased {
-		return nil, err
+	if err != nil || p.queue.maxLeased == 0 || n+p.reserved < p.queue.maxLeased {
+		return err
 	}
-	refused = fmt.Errorf("%w: %d", ErrMaxLeased, p.queue.maxLeased)
+	err = fmt.Errorf("%w: %d", ErrMaxLeased, p.queue.maxLeased)
 	if p.due.Behind() { // some of the leases may have run out
-		refused = notYet(refused)
+		err = notYet(err)
 	}
-	return refused, nil
+	return err
 }
 
 // isKnown reports whether the limits of a group are known or being read, or it has none.
@@ -152,35 +161,34 @@ func (p *popLimits) isKnown(hash codec.GroupHash) bool {
 // conflict; countDelivery makes leases conflict.
 func (p *popLimits) beginGroups(ids iter.Seq[*ID]) {
 	for id := range ids {
-		p.beginGroup(codec.GroupIn(id))
+		if hash := codec.GroupIn(id); !p.isKnown(hash) {
+			p.groups[hash] = p.readGroup(hash)
+		}
 	}
 }
 
-func (p *popLimits) beginGroup(hash codec.GroupHash) {
-	if p.isKnown(hash) {
-		return
-	}
-
+// readGroup starts to read what limits a group.
+func (p *popLimits) readGroup(hash codec.GroupHash) *quota {
 	u := &quota{maxLeased: p.set.MaxLeasedPerGroup}
 	if u.maxLeased > 0 {
-		u.counter = p.snapshot.Get(p.l.GroupLeasedKey(hash))
+		counter := codec.GroupCounter{Hash: hash, Of: codec.GroupLeased}
+		u.counter = p.snapshot.Get(p.l.GroupCounterKey(counter))
 		u.leased = p.ledger.UnwrittenLeases(hash)
 	}
 	if p.groupRate.Count > 0 {
 		u.bucket = state.NewBucket(hash, p.groupRate, p.snapshot.Get(p.l.BucketKey(hash)))
 	}
-	p.groups[hash] = u
+	return u
 }
 
-// mayServe reports whether an item of a group may be served now. The error is ErrCorrupt or one of
-// the store.
+// mayServe reports whether an item of a group may be served now. Its limits must be known or being
+// read. The error is ErrCorrupt or one of the store.
 func (p *popLimits) mayServe(hash codec.GroupHash) (bool, error) {
 	if p.groups == nil || hash <= codec.NoGroup {
 		return true, nil
 	}
 
-	p.beginGroup(hash)
-	u := p.groups[hash]
+	u := cmp.Or(p.page[hash], p.groups[hash])
 	n, err := u.countLeased()
 	if err != nil {
 		return false, err

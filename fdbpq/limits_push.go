@@ -47,8 +47,8 @@ func (p *pushLimits) beginLoad(settings *Settings) error {
 // it pushes, or something is due and comes back first.
 var errBlind = errors.New("not a blind transaction")
 
-// countLoad waits for what beginLoad started. If the queue has no room for all its pushes, what is
-// due in it comes back first, because that may remove items.
+// countLoad waits for what beginLoad started. If the queue has no room for all its pushes, its due
+// items come back first, because that may remove some.
 func (p *pushLimits) countLoad(pushes []int) error {
 	if p.settings == nil {
 		return nil
@@ -96,15 +96,49 @@ func (p *pushLimits) loadOfPushes(pushes []int) (n state.Load) {
 	return n
 }
 
-// makeRoom counts a chain of pushes, and evicts what has to go for it. The error says why that is
-// not possible, or it is ErrCorrupt or one of the store, and then nothing has changed.
-func (p *pushLimits) makeRoom(chain []int) error {
-	more := p.loadOfPushes(chain)
+// checkFits returns an ErrMessageTooLarge if not even an empty queue has room for all that a chain
+// of pushes adds. If one of them is too large alone, the error has its number in the chain.
+func (p *pushLimits) checkFits(chain, added []int, all state.Load) error {
+	full := all.Exceeds(p.settings)
+	if full == nil {
+		return nil
+	}
+
+	for _, i := range added {
+		one := p.loadOfPushes([]int{i})
+		if one.Exceeds(p.settings) == nil {
+			continue
+		}
+
+		const text = "%w: it has %d bytes as an item, and max_bytes of the queue is %d"
+		err := fmt.Errorf(text, ErrMessageTooLarge, one.Bytes, p.settings.MaxBytes)
+		if len(chain) > 1 {
+			err = fmt.Errorf("item %d: %w", slices.Index(chain, i), err)
+		}
+		return err
+	}
+
+	if errors.Is(full, ErrFullBytes) {
+		const text = "%w: %d items have %d bytes, and max_bytes of the queue is %d: push fewer"
+		return fmt.Errorf(text, ErrMessageTooLarge, all.Items, all.Bytes, p.settings.MaxBytes)
+	}
+	const text = "%w: %d items, and max_items of the queue is %d: push fewer"
+	return fmt.Errorf(text, ErrMessageTooLarge, all.Items, p.settings.MaxItems)
+}
+
+// makeRoom counts what a chain of pushes adds, which is all but its duplicates, and evicts what has
+// to go for it. The error says why that is not possible, or it is ErrCorrupt or one of the store,
+// and then nothing has changed.
+func (p *pushLimits) makeRoom(chain, added []int) error {
+	more := p.loadOfPushes(added)
 	all := p.have.Plus(more)
 	full := all.Exceeds(p.settings)
 	if full == nil {
 		p.have = all
 		return nil
+	}
+	if err := p.checkFits(chain, added, more); err != nil {
+		return err
 	}
 
 	refused := p.describe(full, more)
@@ -114,10 +148,7 @@ func (p *pushLimits) makeRoom(chain []int) error {
 	if p.settings.Discard != DiscardOld {
 		return refused
 	}
-	if more.Exceeds(p.settings) != nil {
-		return fmt.Errorf("%w: nothing that could be discarded makes room for this", refused)
-	}
-	return p.evict(chain, more, refused)
+	return p.evict(added, more, refused)
 }
 
 // evict removes items until the queue has room for a chain of pushes, which adds more. If it cannot
@@ -139,7 +170,8 @@ func (p *pushLimits) evict(chain []int, more state.Load, refused error) error {
 			return err
 		case next == nil || !p.l.Fifo && next.item.ID.Priority <= last:
 			p.moving = before
-			const text = "%w: nothing would be discarded before it but what is leased"
+			const text = "%w: too few items may be discarded for it: leased ones stay, " +
+				"and in a priority queue those that are served before it"
 			return fmt.Errorf(text, refused)
 		case v.readBytes > victimBytes && planned > 0,
 			!p.moving.fits(p.removedBytes(&next.item.ID)):
@@ -156,7 +188,8 @@ func (p *pushLimits) evict(chain []int, more state.Load, refused error) error {
 
 // removedBytes is about how many bytes of a transaction it takes to remove an item.
 func (p *pushLimits) removedBytes(id *ID) int {
-	return state.SweptKeys*len(p.l.ItemKey(id)) + p.l.GroupSizeOf(id)
+	const keys = 16 // written, or in conflict ranges
+	return keys*len(p.l.ItemKey(id)) + p.l.GroupSizeOf(id)
 }
 
 // tooMany is for a chain of pushes for which more would have to go than the transaction has room
@@ -280,7 +313,8 @@ func (v *victims) evict(n int) error {
 
 // load reads the next items of the store. The transaction conflicts with any change up to there.
 func (v *victims) load() error {
-	v.page = min(4*max(v.page, 1), state.MaxSweepPage)
+	const maxPage = 512 // items
+	v.page = min(4*max(v.page, 1), maxPage)
 	items, part, err := v.browser.ReadPage(v.g.Tx, v.loaded, v.page)
 	if err != nil {
 		return err

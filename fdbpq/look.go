@@ -9,20 +9,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// looks is the lens, infos, OpGets and OpRanks. All read without conflict.
-type looks struct {
-	*txn
-	queues []*queueLooks
-	infos  []*infos
-	single []inspection
-}
-
-// queueLooks is the lens and infos of one queue.
+// queueLooks is the lens of one queue. All looks read without conflict.
 type queueLooks struct {
-	*queueTxn
-	lens   []int // into txn.ops
+	part
 	length kv.Future[[]byte]
-	infos  *infos // nil without infos
 }
 
 // inspection is an OpGet or OpRank.
@@ -33,80 +23,63 @@ type inspection interface {
 	finish() error
 }
 
-// add adds an operation on a queue.
-func (k *looks) add(q *queueLooks, i int) {
-	switch op := &q.ops[i]; op.Kind {
-	case OpLen:
-		q.lens = append(q.lens, i)
-	case OpInfo:
-		join(&q.infos, &k.infos, infos{queueTxn: q.queueTxn}).add(i, op.MaxPriorities)
-	case OpGet:
-		k.single = append(k.single, &get{queueTxn: q.queueTxn, index: i, id: op.ID})
-	case OpRank:
-		k.single = append(k.single, &rank{queueTxn: q.queueTxn, index: i, id: op.ID, end: op.End})
-	}
-}
-
 // beginLens starts to read the lengths of queues, again if their counters were written meanwhile.
-func (k *looks) beginLens() {
-	for _, q := range k.queues {
-		if len(q.lens) > 0 && (q.length == nil || q.ledger.Wrote()) {
+func (t *txOps) beginLens() {
+	for _, q := range t.looks {
+		if q.length == nil || q.ledger.Wrote() {
 			q.length = q.snapshot.Get(q.l.TotalKey())
 		}
 	}
 }
 
-func (k *looks) finishLens() error { return state.Each(k.queues, (*queueLooks).finishLens) }
+func (t *txOps) finishLens() error { return state.Each(t.looks, (*queueLooks).finish) }
 
-// finishLens sets the results of the lens.
-func (q *queueLooks) finishLens() error {
-	if len(q.lens) == 0 {
-		return nil
-	}
+// finish sets the results of the lens.
+func (q *queueLooks) finish() error {
 	n, err := state.ReadCounter(q.length)
 	if err != nil {
-		return q.failOps(err, q.lens...)
+		return q.failOps(err, q.indexes...)
 	}
-	for _, i := range q.lens {
+	for _, i := range q.indexes {
 		q.results[i].Len = n
 	}
 	return nil
 }
 
-// readInfos runs the infos, those of all queues together. The error is one of the store.
-func (k *looks) readInfos() error {
-	for _, n := range k.infos {
+// readInfos runs the infos of all queues together. The error is one of the store.
+func (t *txOps) readInfos() error {
+	for _, n := range t.infos {
 		n.beginCounters()
 	}
 
 	var firsts []firstItem
-	for _, n := range k.infos {
+	for _, n := range t.infos {
 		n.err = n.finishCounters()
 		firsts = append(firsts, n.firstItems()...)
 	}
 
 	// A few at a time, because they have values.
-	for some := range slices.Chunk(firsts, k.returned.AtOnce()) {
+	for some := range slices.Chunk(firsts, t.returned.AtOnce()) {
 		for i := range some {
-			some[i].read = k.snapshot.GetRange(some[i].keys, kv.RangeOptions{Limit: 1})
+			some[i].read = t.snapshot.GetRange(some[i].keys, kv.RangeOptions{Limit: 1})
 		}
 		for i := range some {
 			some[i].err = cmp.Or(some[i].err, some[i].finish())
 		}
 		clear(some)
 	}
-	return state.Each(k.infos, (*infos).finish)
+	return state.Each(t.infos, (*infos).finish)
 }
 
 // readItems runs the infos, OpGets and OpRanks. The error is one of the store.
-func (k *looks) readItems() error {
-	if err := k.readInfos(); err != nil {
+func (t *txOps) readItems() error {
+	if err := t.readInfos(); err != nil {
 		return err
 	}
 
 	// Each of the others takes up to three values to begin with.
-	for some := range slices.Chunk(k.single, (k.returned.AtOnce()+2)/3) {
-		share := k.returned.Share(1, len(some))
+	for some := range slices.Chunk(t.inspections, (t.returned.AtOnce()+2)/3) {
+		share := t.returned.Share(1, len(some))
 		for _, one := range some {
 			one.beginReads(share)
 		}
@@ -141,7 +114,7 @@ func (g *get) beginReads(bytes int) {
 // finish implements inspection.
 func (g *get) finish() error { return g.failOps(g.find(), g.index) }
 
-// find sets the result. The error is that of the operation, or one of the store.
+// find sets the result. The error is for the operation, or one of the store.
 func (g *get) find() error {
 	if !g.begun {
 		return state.ErrNoRoom
@@ -160,7 +133,7 @@ func (g *get) find() error {
 		return err
 	}
 
-	// What is leased never expires.
+	// A leased item never expires.
 	if h.State != Leased && codec.Expired(item.Expires, g.now) {
 		return notFound(&g.id)
 	}
@@ -198,7 +171,7 @@ func (k *rank) beginReads(bytes int) {
 	r, l := k.snapshot, k.l
 	k.item = state.LookUp(l, r, &k.id)
 	key := l.ItemKey(&k.id)
-	k.rest = l.PriorityRange(k.id.Priority)
+	k.rest = l.PriorityRange(codec.KindItem, k.id.Priority)
 	if k.end == Front {
 		k.rest.End = key
 	} else {
@@ -228,7 +201,7 @@ const firstNotText = 0x03
 // finish implements inspection.
 func (k *rank) finish() error { return k.failOps(k.count(), k.index) }
 
-// count sets the result. The error is that of the operation, or one of the store.
+// count sets the result. The error is for the operation, or one of the store.
 func (k *rank) count() error {
 	result := &k.results[k.index]
 	exists, err := k.item.Exists()

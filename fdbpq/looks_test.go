@@ -24,43 +24,61 @@ func (f *fixture) infoOf(q fdbpq.Target, limit int) fdbpq.Info {
 	return *r.Info
 }
 
+// infoPriorities is how many priorities TestInfoOfManyPriorities has, from 0, with one item each.
+const infoPriorities = 30
+
+// An info has as many priorities as it is asked for, half of them from either end, and counts the
+// items in each state.
 func TestInfoOfManyPriorities(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("q")
 		var pushes []fdbpq.Op
-		for p := range int64(30) {
+
+		for p := range int64(infoPriorities) {
 			pushes = append(pushes, fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: p})
 		}
+
 		f.apply(pushes...)
-		f.wantPriorities(q, 0, fdbpq.Info{Ready: 30}) // without the counters of other states
+		f.wantPriorities(q, 0, fdbpq.Info{Ready: infoPriorities}) // other states have no counters
+
 		leases := f.apply(leaseOf(q, fdbpq.Front), leaseOf(q, fdbpq.Front))
-		f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[1].Lease.Token, Delay: time.Hour})
-		f.wantPriorities(q, 2, fdbpq.Info{Ready: 28, Leased: 1, Delayed: 1})
+		nak := fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[1].Lease.Token, Delay: time.Hour}
+		f.apply(nak)
+		f.wantPriorities(q, 2, fdbpq.Info{Ready: infoPriorities - 2, Leased: 1, Delayed: 1})
 	})
 }
 
-// wantPriorities compares the infos of a queue that has one item of each priority from first to 29.
+// wantPriorities compares the infos of a queue that has one item of each priority from first on,
+// for any limit of priorities, 0 for none.
 func (f *fixture) wantPriorities(q *fdbpq.PriorityQueue, first int64, want fdbpq.Info) {
 	f.Helper()
 	all := int(want.Ready)
-	for limit := range 40 {
+
+	for limit := range infoPriorities + 10 {
 		got := f.infoOf(q, limit)
 		n := all
+
 		if limit > 0 {
 			n = min(2*max(limit/2, 1), all)
 		}
+
 		if len(got.Priorities) != n {
 			f.Errorf("limit %d: %d priorities: want %d", limit, len(got.Priorities), n)
 		}
-		if got.Ready != want.Ready || got.Leased != want.Leased || got.Delayed != want.Delayed || got.MorePriorities != (n < all) {
+
+		if got.Ready != want.Ready || got.Leased != want.Leased || got.Delayed != want.Delayed ||
+			got.MorePriorities != (n < all) {
 			f.Errorf("limit %d: %+v", limit, got)
 		}
+
 		for i, p := range got.Priorities {
 			if p.Count != 1 || i > 0 && p.Priority <= got.Priorities[i-1].Priority {
 				f.Errorf("limit %d: %+v", limit, got.Priorities)
 			}
 		}
-		if last := got.Priorities[len(got.Priorities)-1]; got.Priorities[0].Priority != first || last.Priority != 29 {
+
+		last := got.Priorities[len(got.Priorities)-1]
+		if got.Priorities[0].Priority != first || last.Priority != infoPriorities-1 {
 			f.Errorf("limit %d: from %v to %v", limit, got.Priorities[0], last)
 		}
 	}
@@ -76,45 +94,52 @@ func (f *fixture) one(at time.Time, op fdbpq.Op) fdbpq.Result {
 func (f *fixture) order(q fdbpq.Target) (ids []fdbpq.ID) {
 	f.Helper()
 	var popped []fdbpq.Result
+
 	for {
 		r := f.apply(fdbpq.Op{Kind: fdbpq.OpPop, Queue: q})[0]
 		if r.Err != nil {
 			break
 		}
+
 		ids, popped = append(ids, r.Item.ID), append(popped, r)
 	}
+
 	for i := range popped {
 		f.apply(fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &popped[i].Item})
 	}
+
 	return ids
 }
 
-// A long way from either end a rank is exact as far as counters say it, and a lower bound within a priority.
+// A rank is exact as far as counters and a bounded scan can tell, and a lower bound beyond.
 func TestRankOfMany(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("q")
+
 	push := func(n int, priority int64) (last fdbpq.ID) {
 		ops := make([]fdbpq.Op, n)
 		for i := range ops {
 			ops[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: priority}
 		}
+
 		results := f.apply(ops...)
 		return results[n-1].Item.ID
 	}
+
 	rank := func(id fdbpq.ID, want int64, atLeast bool) {
 		t.Helper()
-		if r := f.apply(fdbpq.Op{Kind: fdbpq.OpRank, Queue: q, ID: id})[0]; r.Err != nil || r.Rank != want || r.RankAtLeast != atLeast {
+		r := f.apply(fdbpq.Op{Kind: fdbpq.OpRank, Queue: q, ID: id})[0]
+		if r.Err != nil || r.Rank != want || r.RankAtLeast != atLeast {
 			t.Errorf("rank %d, %v, %v: want %d, %v", r.Rank, r.RankAtLeast, r.Err, want, atLeast)
 		}
 	}
+
 	rank(push(fdbpq.MaxRank+1, 1), fdbpq.MaxRank, false)
-	rank(push(1, 1), fdbpq.MaxRank, true)
-	rank(push(3, 2), fdbpq.MaxRank+2+2, false)
+	rank(push(1, 1), fdbpq.MaxRank, true)      // one more item than the scan passes
+	rank(push(3, 2), fdbpq.MaxRank+2+2, false) // all of priority 1 are counted, and two of its own
 }
 
-// When a process starts on a nearly full disk, its first pop succeeds, however short the
-// keys of the item are, and so do later ones. Pushes do not, not even those that remove the
-// receipt of a pop.
+// On a nearly full disk pops succeed from the first one on, and pushes fail.
 func TestPopsOnNearlyFullDisk(t *testing.T) {
 	const keep = 1 << 20 // MinFreeSpace
 	for _, name := range []string{"a", "a-queue-with-a-longer-name"} {
@@ -123,14 +148,21 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 				disk := vfs.NewMem()
 				open := func(free uint64) kv.Database {
 					disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free})
-					return must(pebblekv.Open("db", pebblekv.Options{FS: disk, MinFreeSpace: keep, Logger: slog.New(slog.DiscardHandler)}))
+					return must(pebblekv.Open("db", pebblekv.Options{
+						FS:           disk,
+						MinFreeSpace: keep,
+						Logger:       slog.New(slog.DiscardHandler),
+					}))
 				}
+
 				roomy := open(1 << 40)
 				k := must(fdbpq.NewKeyspace("p", "f", fdbpq.RawValues))
 				q, fifo := must(k.PriorityQueue(name)), must(k.Queue(name))
 				b := fdbpq.NewBatcher(roomy, k)
+
 				for _, value := range []string{"1", "2", "3"} {
-					must(b.Apply(t.Context(), []fdbpq.Op{opPush(q, 0, value), opPush(fifo, 0, value)}))
+					pushes := []fdbpq.Op{opPush(q, 0, value), opPush(fifo, 0, value)}
+					must(b.Apply(t.Context(), pushes))
 				}
 				wantError(t, roomy.Close(), nil)
 
@@ -140,6 +172,7 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 					f.wantPop(staged.New(f.db, f.queue(name)).PopMax, "3")
 					return
 				}
+
 				for _, want := range []string{"1", "2"} {
 					for _, target := range []fdbpq.Target{f.queue(name), f.fifoQueue(name)} {
 						results, err := f.batcher.Apply(f.ctx, []fdbpq.Op{op(opPopMin, target)})
@@ -147,6 +180,7 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 							t.Errorf("a pop of %q: %+v, error %v", want, results, err)
 						}
 					}
+
 					_, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(f.queue(name), 0, "")})
 					wantError(t, err, kv.ErrUnavailable)
 				}
@@ -155,25 +189,29 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 	}
 }
 
-// Everything that removes items or puts them back says so, and nothing that pushes does.
-func TestShrinks(t *testing.T) { synctest.Test(t, testShrinks) } // A pop has two seconds to withdraw.
+// On a nearly full disk, transactions that only remove items or put them back succeed, and those
+// that push do not. A staged pop has two seconds to withdraw.
+func TestShrinks(t *testing.T) { synctest.Test(t, testShrinks) }
 
 func testShrinks(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})
 	q, fifo := f.queue("a"), f.fifoQueue("a")
 	f.apply(opPush(q, 1, "1"), opPush(q, 2, "2"), opPush(q, 3, "3"), opPush(fifo, 0, "f"))
+
 	nearlyFull := &hooked{Database: f.watched, begin: func(o kv.BeginOptions) error {
 		if !o.Shrinks {
 			return kv.ErrUnavailable
 		}
 		return nil
 	}}
+
 	f.batcher = fdbpq.NewBatcher(nearlyFull, f.Keyspace)
 
 	// Items that come back may be larger than anything that is removed with them.
 	f.abandon(faultkv.UnknownMade, op(opPopMin, q), op(opPopMin, fifo))
 	wantEqual(t, "items before Settle", f.length(q), 2)
 	wantError(t, f.batcher.Settle(f.ctx), nil)
+
 	ops := []fdbpq.Op{op(opPopMin, q), op(opPopMin, fifo), op(opPeekMax, q), op(opLen, q)}
 	wantList(t, "a batch with pops", summary(ops, f.apply(ops...)), "1", "f", "3", "3")
 
@@ -191,10 +229,12 @@ func testShrinks(t *testing.T) {
 
 	p := staged.New(nearlyFull, q)
 	f.wantPop(p.PopMax, "3")
+
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
 	f.watched.unknown = cancel
 	f.faults.Next(faultkv.UnknownMade)
+
 	_, err := p.PopMin(ctx)
 	wantError(t, err, context.Canceled)
 	if kv.MaybeCommitted(err) {
@@ -207,6 +247,7 @@ func testShrinks(t *testing.T) {
 func (f *fixture) wantPop(pop func(context.Context) (fdbpq.Item, error), want string) {
 	f.Helper()
 	item, err := pop(f.ctx)
+
 	if err != nil || string(item.Value) != want {
 		f.Errorf("popped %q (error %v), want %q", item.Value, err, want)
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -30,16 +31,22 @@ func (f *fixture) target(db kv.Database) *fixture {
 	return newFixtureIn(f.T, db, f.priority, f.fifo, f.format)
 }
 
-// migrate migrates to a store. It tries again while a store does not answer, as a busy FoundationDB.
+func ignoreProgress(migrate.Progress) {}
+
+// runMigration migrates to a store. It tries again while a store does not answer, as a busy
+// FoundationDB. It checks that no transaction copies more than about a tenth of what FoundationDB
+// takes.
 func runMigration(f, to *fixture) (migrate.Result, error) {
+	const atOnce = 1_200_000 // bytes, of the 10,000,000 that FoundationDB takes
 	for {
 		size := int64(-1)
-		result, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(p migrate.Progress) {
-			if size >= 0 && !p.Checking && p.Bytes-size > 1_200_000 { // FoundationDB takes 10,000,000
+		result, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, func(p migrate.Progress) {
+			if size >= 0 && !p.Checking && p.Bytes-size > atOnce {
 				f.Errorf("%d bytes were copied in one transaction", p.Bytes-size)
 			}
 			size = p.Bytes
-		}})
+		})
+
 		if !errors.Is(err, kv.ErrUnavailable) || f.ctx.Err() != nil {
 			return result, err
 		}
@@ -48,7 +55,10 @@ func runMigration(f, to *fixture) (migrate.Result, error) {
 
 // data returns everything that is stored but the records of the store.
 func (f *fixture) data() (all []string) {
-	for _, root := range []string{f.priority, f.fifo, f.priority + "-queues", f.fifo + "-queues", f.priority + "-x"} {
+	for _, root := range []string{
+		f.priority, f.fifo, f.priority + "-queues", f.fifo + "-queues", f.priority + "-x",
+		f.priority + "-store",
+	} {
 		for _, pair := range f.stored(root) {
 			all = append(all, fmt.Sprintf("%q=%x", pair.Key, sha256.Sum256(pair.Value)))
 		}
@@ -62,11 +72,18 @@ func (f *fixture) populate() fdbpq.Token {
 	f.Helper()
 	jobs, line := f.queue("jobs"), f.fifoQueue("line")
 	var ops []fdbpq.Op
+
 	for i := range 30 {
-		ops = append(ops, opPush(jobs, int64(i%3), fmt.Sprintf("%d/%02d", i%3, i)), opPush(line, 0, fmt.Sprintf("%02d", i)))
+		ops = append(ops, opPush(jobs, int64(i%3), fmt.Sprintf("%d/%02d", i%3, i)),
+			opPush(line, 0, fmt.Sprintf("%02d", i)))
 	}
+
 	f.apply(ops...)
-	f.configure(jobs, func(s *fdbpq.Settings) { s.MaxBytes, s.DuplicateWindow = 100<<20, time.Hour })
+	f.configure(jobs, func(s *fdbpq.Settings) {
+		s.MaxBytes = 100 << 20
+		s.DuplicateWindow = time.Hour
+	})
+
 	f.setConsumer(f.fifoQueue("read"), "reader", "record")
 	once := opPush(jobs, 9, "once")
 	once.Message.MsgID, once.Message.Unique = "id", "key"
@@ -75,19 +92,25 @@ func (f *fixture) populate() fdbpq.Token {
 	late.Delay = time.Hour
 	expires := opPush(jobs, 9, "expires")
 	expires.TTL = time.Hour
-	f.apply(once, late, expires, opPush(f.queue("empty"), 0, "x"), op(opPopMin, f.queue("empty")))
+	grouped := inGroup(opPush(jobs, 9, "of a group"), "acme") // with the secret of the store
+	f.apply(once, late, expires, grouped)
+
+	empty := f.queue("empty")
+	f.apply(opPush(empty, 0, "x"), op(opPopMin, empty))
+
 	for i := range 12 {
 		f.apply(opPush(f.queue("large"), int64(i), strings.Repeat(fmt.Sprintf("%08d", i), 15_000)))
 	}
-	ops = slices.Repeat([]fdbpq.Op{opPush(f.queue("many"), 0, "")}, 250) // more than are read at once
+
+	// These are more than are read at once.
+	ops = slices.Repeat([]fdbpq.Op{opPush(f.queue("many"), 0, "")}, 250)
 	f.apply(ops...)
-	results := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: jobs, End: fdbpq.Front, Lease: time.Hour})
-	return results[0].Lease.Token
+
+	return f.leaseSome(jobs, 1, time.Hour)[0]
 }
 
-// A store that moved from one engine to another, and to a third, has every key, in the order
-// that items had. New items come after old ones of their priority, leases and duplicates are
-// known there, and nothing was changed where it came from.
+// A store that moves from engine to engine keeps every key, so that items, leases and duplicates
+// are known there, and the source is unchanged.
 func TestMigrateBothWays(t *testing.T) {
 	for _, between := range engines() {
 		if between.name == "pebble" {
@@ -102,33 +125,42 @@ func TestMigrateBothWays(t *testing.T) {
 			second := first.target(between.open(t))
 			result := must(runMigration(first, second))
 			wantMigrated(t, first, second, before, result)
-			if result.Digest.Queues != 5 || result.Digest.Items != 30+30+3+12+250 {
-				t.Errorf("%v", result.Digest)
+
+			// jobs with its special items, line, large and many; read and empty have no items, and
+			// empty is no longer listed.
+			if result.Digest.Queues != 5 || result.Digest.Items != 30+4+30+12+250 {
+				t.Errorf("the digest is %v", result.Digest)
 			}
-			if s, err := second.open(second.Keyspace, fdbpq.StoreOptions{Exclusive: true}); err != nil || s.New || s.ID != result.ID || s.ID == identity {
+
+			s, err := second.open(second.Keyspace, fdbpq.StoreOptions{Exclusive: true})
+			if err != nil || s.New || s.ID != result.ID || s.ID == identity {
 				t.Errorf("%+v, %v: want %s, not %s", s, err, result.ID, identity)
 			}
+
+			// The copy goes on like the original, and moves back.
 			second.pushMore("second")
 			second.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: second.queue("jobs"), Token: token})
 
 			third := second.target(pebble.open(t))
 			before = second.data()
+
 			result = must(runMigration(second, third))
 			wantMigrated(t, second, third, before, result)
+
 			third.pushMore("third")
 			third.wantOrder()
 		})
 	}
 }
 
-// wantMigrated compares two stores.
+// wantMigrated checks that the source is as before, and that the target has the same.
 func wantMigrated(t *testing.T, from, to *fixture, before []string, result migrate.Result) {
 	t.Helper()
 	if !slices.Equal(from.data(), before) {
 		t.Error("the source was changed")
 	}
 	if got := to.data(); !slices.Equal(got, before) {
-		t.Errorf("the target has %d keys, the source %d, or others", len(got), len(before))
+		t.Errorf("the target has %d keys, the source %d, and they differ", len(got), len(before))
 	}
 	if result.Digest.Keys != int64(len(before)) {
 		t.Errorf("%+v, want %d keys", result, len(before))
@@ -142,7 +174,9 @@ func (f *fixture) pushMore(value string) {
 	jobs := f.queue("jobs")
 	again := opPush(jobs, 0, "duplicate")
 	again.Message.MsgID = "id"
-	results := f.apply(opPush(jobs, 0, "0/"+value), opPush(jobs, 1, "1/"+value), opPush(f.fifoQueue("line"), 0, value), again)
+	results := f.apply(opPush(jobs, 0, "0/"+value), opPush(jobs, 1, "1/"+value),
+		opPush(f.fifoQueue("line"), 0, value), again)
+
 	if !results[3].Duplicate {
 		f.Errorf("%s: the message id is not known", value)
 	}
@@ -152,19 +186,24 @@ func (f *fixture) pushMore(value string) {
 func (f *fixture) wantOrder() {
 	f.Helper()
 	var jobs, line []string
+
 	for priority := range 3 {
 		for i := priority; i < 30; i += 3 {
 			jobs = append(jobs, fmt.Sprintf("%d/%02d", priority, i))
 		}
 		if priority < 2 {
-			jobs = append(jobs, fmt.Sprintf("%d/second", priority), fmt.Sprintf("%d/third", priority))
+			jobs = append(jobs, fmt.Sprintf("%d/second", priority),
+				fmt.Sprintf("%d/third", priority))
 		}
 	}
+
 	for i := range 30 {
 		line = append(line, fmt.Sprintf("%02d", i))
 	}
-	wantList(f.T, "jobs", f.values(f.queue("jobs").PopMin), append(jobs[1:], "once", "expires")...)
+	wantList(f.T, "jobs", f.values(f.queue("jobs").PopMin),
+		append(jobs[1:], "once", "of a group", "expires")...)
 	wantList(f.T, "line", f.values(f.fifoQueue("line").Dequeue), append(line, "second", "third")...)
+
 	for i, value := range f.values(f.queue("large").PopMin) {
 		if value != strings.Repeat(fmt.Sprintf("%08d", i), 15_000) {
 			f.Errorf("large item %d is %.20s..., %d bytes", i, value, len(value))
@@ -172,43 +211,51 @@ func (f *fixture) wantOrder() {
 	}
 }
 
-// A migration that ends after any step is refused by OpenStore, and continues where it was. So it does
-// when the store conflicts, fails, and does not say whether it committed.
+// A migration that ends after any step is refused by OpenStore, and resumes where it was, whatever
+// faults the store has.
 func TestMigrateResumes(t *testing.T) {
 	f := opened(t, mem.open(t))
 	f.populate()
+
+	// Each round stops after one step more, until a migration ends before that.
 	for stop := 1; ; stop++ {
 		to := f.target(mem.open(t))
-		faults := faultkv.New(to.db, faultkv.Options{Seed: uint64(stop), Rates: map[faultkv.Fault]float64{
-			faultkv.Conflict: 0.1, faultkv.UnknownLost: 0.1, faultkv.UnknownMade: 0.1, faultkv.UnknownBeforeNext: 0.1,
-			faultkv.UnknownDuringNext: 0.1, faultkv.Outage: 0.02,
-		}})
+		rates := maps.Clone(commitFaults)
+		rates[faultkv.Outage] = 0.02
+		faults := faultkv.New(to.db, faultkv.Options{Seed: uint64(stop), Rates: rates})
+
 		ctx, cancel := context.WithCancel(f.ctx)
 		steps, copied := 0, int64(0)
-		options := migrate.Options{Progress: func(p migrate.Progress) {
+
+		progress := func(p migrate.Progress) {
 			if !p.Checking {
 				if p.Keys < copied {
-					t.Errorf("stopped after step %d, seed %d: %d keys were copied, and then %d", stop, stop, copied, p.Keys)
+					t.Errorf("stopped after step %d, seed %d: %d keys were copied, and then %d",
+						stop, stop, copied, p.Keys)
 				}
 				copied = p.Keys
 			}
 			if steps++; steps == stop {
 				cancel()
 			}
-		}}
-		result, err := migrate.Run(ctx, f.db, faults, f.Keyspace, options)
+		}
+
+		result, err := migrate.Run(ctx, f.db, faults, f.Keyspace, progress)
 		cancel()
 		if err == nil {
-			if stop < 8 {
-				t.Errorf("it ended after %d steps", steps)
+			if stop < 8 { // populate has more than a few steps of data
+				t.Errorf("it ended after %d steps, so few stops were tested", steps)
 			}
 			break
 		}
+
+		// The store has faults, so it may take several calls.
 		began := steps > 0
 		for n := 0; err != nil; n++ {
 			if n > 100 || errors.Is(err, migrate.ErrDiffers) {
 				t.Fatalf("stopped after step %d, seed %d: %v", stop, stop, err)
 			}
+
 			complete := false // if the outcome of the last commit was not known
 			if steps > 0 {
 				_, refused := to.open(f.Keyspace, fdbpq.StoreOptions{})
@@ -216,49 +263,60 @@ func TestMigrateResumes(t *testing.T) {
 					wantError(t, refused, fdbpq.ErrUnfinished)
 				}
 			}
-			result, err = migrate.Run(f.ctx, f.db, faults, f.Keyspace, options)
+
+			result, err = migrate.Run(f.ctx, f.db, faults, f.Keyspace, progress)
 			if complete && err == nil {
-				t.Errorf("stopped after step %d, seed %d: the target could be opened before", stop, stop)
+				t.Errorf("stopped after step %d, seed %d: the target could be opened before",
+					stop, stop)
 			}
+
 			if errors.Is(err, migrate.ErrMigrated) {
 				result.Resumed, err = true, nil
 			}
 		}
+
 		faults.Land()
 		if !result.Resumed && began {
 			t.Errorf("stopped after step %d, seed %d: %+v", stop, stop, result)
 		}
+
 		data := f.data()
 		if !slices.Equal(to.data(), data) {
 			t.Errorf("stopped after step %d, seed %d: the stores differ", stop, stop)
 		}
 		if copied > int64(len(data)) {
-			t.Errorf("stopped after step %d, seed %d: %d keys were copied of %d, so some of them again", stop, stop, copied, len(data))
+			t.Errorf("stopped after step %d, seed %d: %d keys were copied of %d, so some of them "+
+				"again", stop, stop, copied, len(data))
 		}
 	}
 }
 
-// atEachStep migrates to new stores, one for each step of copying, with something that happens at that step.
-func atEachStep(t *testing.T, do func(f, to *fixture), after func(what string, f, to *fixture, err error)) {
+// atEachStep migrates to new stores, one for each step of copying, with something that happens at
+// that step.
+func atEachStep(
+	t *testing.T, do func(f, to *fixture), after func(what string, f, to *fixture, err error),
+) {
 	for stop, steps := 1, 1; stop <= steps; stop++ {
 		f := opened(t, mem.open(t))
 		f.populate()
 		to := f.target(mem.open(t))
 		steps = 0
-		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(p migrate.Progress) {
+
+		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, func(p migrate.Progress) {
 			if p.Checking {
 				return // the two are read at the same time
 			}
 			if steps++; steps == stop {
 				do(f, to)
 			}
-		}})
+		})
+
 		after(fmt.Sprint("at step ", stop), f, to, err)
 	}
 }
 
-// What a bridge does with the source meanwhile is noticed, at any step. Then the target stays
-// unusable, and the next call starts over.
+// A migration notices what a bridge does to the source at any step, and starts over when it is
+// called again.
 func TestMigrateNoticesChanges(t *testing.T) {
 	for _, change := range []func(f, to *fixture){
 		func(f, _ *fixture) { f.apply(opPush(f.queue("jobs"), 0, "new")) },
@@ -269,18 +327,21 @@ func TestMigrateNoticesChanges(t *testing.T) {
 				t.Fatalf("changed %s: %v", what, err)
 			}
 			wantError(t, errOf(to.open(f.Keyspace, fdbpq.StoreOptions{})), fdbpq.ErrUnfinished)
-			if result, err := runMigration(f, to); err != nil || !slices.Equal(to.data(), f.data()) || !result.Resumed {
+
+			if result, err := runMigration(f, to); err != nil ||
+				!slices.Equal(to.data(), f.data()) || !result.Resumed {
 				t.Errorf("changed %s: the second call: %+v, %v", what, result, err)
 			}
 		})
 	}
 }
 
-// A batch that runs after its queue was read for the comparison shows, too.
+// The comparison notices a batch that runs after its queue was compared.
 func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
 	f := opened(t, mem.open(t))
 	f.populate()
 	queues, passes := f.stored(f.priority), 0
+
 	source := &spy{Database: f.db, found: func(pairs ...kv.KeyValue) {
 		if n := len(pairs); n > 0 && bytes.Equal(pairs[n-1].Key, queues[len(queues)-1].Key) {
 			if passes++; passes == 2 { // the first is to copy them
@@ -288,8 +349,11 @@ func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
 			}
 		}
 	}}
+
 	to := f.target(mem.open(t))
-	wantError(t, errOf(migrate.Run(f.ctx, source, to.db, f.Keyspace, migrate.Options{})), migrate.ErrDiffers)
+	wantError(t, errOf(migrate.Run(f.ctx, source, to.db, f.Keyspace, ignoreProgress)),
+		migrate.ErrDiffers)
+
 	to.corrupt = true
 }
 
@@ -297,6 +361,7 @@ func TestMigrateNoticesChangeAtTheEnd(t *testing.T) {
 func TestMigrateNoticesDamage(t *testing.T) {
 	f := opened(t, mem.open(t))
 	f.populate()
+
 	for name, damage := range map[string]func(tx kv.Transaction, pair kv.KeyValue){
 		"value": func(tx kv.Transaction, pair kv.KeyValue) {
 			pair.Value[len(pair.Value)-1]++
@@ -312,67 +377,110 @@ func TestMigrateNoticesDamage(t *testing.T) {
 	} {
 		to := f.target(mem.open(t))
 		damaged := false
-		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, migrate.Options{Progress: func(migrate.Progress) {
+
+		_, err := migrate.Run(f.ctx, f.db, to.db, f.Keyspace, func(migrate.Progress) {
 			write(to, func(tx kv.Transaction) {
-				items := must(tx.GetRange(everythingIn(to, "jobs", "i"), kv.RangeOptions{Limit: 1}).Get())
+				items := must(
+					tx.GetRange(everythingIn(to, "jobs", "i"), kv.RangeOptions{Limit: 1}).Get())
 				if !damaged && len(items) > 0 {
 					damaged = true
-					damage(tx, kv.KeyValue{Key: bytes.Clone(items[0].Key), Value: bytes.Clone(items[0].Value)})
+					damage(tx, kv.KeyValue{
+						Key:   bytes.Clone(items[0].Key),
+						Value: bytes.Clone(items[0].Value),
+					})
 				}
 			})
-		}})
+		})
 		if !errors.Is(err, migrate.ErrDiffers) {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		if _, err := runMigration(f, to); err != nil || !slices.Equal(to.data(), f.data()) {
 			t.Errorf("%s: the second call: %v", name, err)
 		}
 	}
 }
 
-// A migration stops at its next step if another one to the same target was faster: by then the target may be
-// in service, and what is copied once more would bring back items that were popped.
+// A migration stops at its next step if another one to the same target was faster, because that
+// target may be in service.
 func TestMigrateTwice(t *testing.T) {
 	overtake := func(f, to *fixture) {
 		must(runMigration(f, to))
 		to.values(to.queue("large").PopMin)
 	}
 	atEachStep(t, overtake, func(what string, _, to *fixture, err error) {
-		if err == nil || !strings.Contains(err.Error(), "another process migrates to the same target") {
+		if err == nil ||
+			!strings.Contains(err.Error(), "another process migrates to the same target") {
 			t.Errorf("overtaken %s: %v", what, err)
 		}
 		if _, err := to.open(to.Keyspace, fdbpq.StoreOptions{}); err != nil {
 			t.Errorf("overtaken %s: the target: %v", what, err)
 		}
+
 		if left := to.values(to.queue("large").PopMin); len(left) > 0 {
 			t.Errorf("overtaken %s: all items were popped, and there are %d again", what, len(left))
 		}
 	})
 }
 
-// What cannot be migrated is refused, and neither store is changed.
+// What cannot be migrated is refused, and neither store changes.
 func TestMigrateRefusals(t *testing.T) {
 	set := func(key tuple.Tuple, value []byte) func(f *fixture) {
 		return func(f *fixture) { write(f, func(tx kv.Transaction) { tx.Set(key.Pack(), value) }) }
 	}
 	for name, test := range map[string]struct {
-		embedded bool
+		embedded bool // both stores are embedded ones, of one Keyspace
 		source   func(f *fixture)
 		target   func(from, to *fixture)
 		want     error
 	}{
-		"source without a store": {source: (*fixture).clearRecord, want: migrate.ErrNoStore},
+		"source without a store": {source: func(f *fixture) {
+			write(f, func(tx kv.Transaction) { tx.ClearRange(kv.Range{End: []byte{0xff}}) })
+		}, want: migrate.ErrNoStore},
+		"source from before the release": {
+			source: (*fixture).clearRecord,
+			want:   fdbpq.ErrStoreVersion,
+		},
 		"source of a newer version": {source: func(f *fixture) {
-			write(f, func(tx kv.Transaction) { tx.Set(f.recordKeys()[1], tuple.Tuple{int64(2)}.Pack()) })
+			write(f,
+				func(tx kv.Transaction) { tx.Set(f.recordKeys()[1], tuple.Tuple{int64(6)}.Pack()) })
 		}, want: fdbpq.ErrStoreVersion},
-		"source that is a target":         {source: func(f *fixture) { stopAtFirstStep(f.another(), f) }, want: fdbpq.ErrUnfinished},
-		"foreign key before":              {embedded: true, source: set(tuple.Tuple{"a"}, nil), want: migrate.ErrForeignKeys},
-		"foreign key between":             {embedded: true, source: set(tuple.Tuple{"pq-unknown"}, nil), want: migrate.ErrForeignKeys},
-		"foreign key behind":              {embedded: true, source: set(tuple.Tuple{"z"}, nil), want: migrate.ErrForeignKeys},
-		"target with items":               {target: func(_, to *fixture) { to.push(to.queue("jobs"), 0, "x") }, want: migrate.ErrNotEmpty},
-		"target with a store":             {target: func(_, to *fixture) { must(to.open(to.Keyspace, fdbpq.StoreOptions{})) }, want: migrate.ErrNotEmpty},
-		"embedded target with other keys": {embedded: true, target: func(_, to *fixture) { set(tuple.Tuple{"z"}, nil)(to) }, want: migrate.ErrNotEmpty},
-		"target of another migration":     {target: func(from, to *fixture) { stopAtFirstStep(from.another(), to) }, want: migrate.ErrNotEmpty},
+		"source that is a target": {
+			source: func(f *fixture) { stopAtFirstStep(f.another(), f) },
+			want:   fdbpq.ErrUnfinished,
+		},
+		"foreign key before": {
+			embedded: true,
+			source:   set(tuple.Tuple{"a"}, nil),
+			want:     migrate.ErrForeignKeys,
+		},
+		"foreign key between": {
+			embedded: true,
+			source:   set(tuple.Tuple{"pq-unknown"}, nil),
+			want:     migrate.ErrForeignKeys,
+		},
+		"foreign key behind": {
+			embedded: true,
+			source:   set(tuple.Tuple{"z"}, nil),
+			want:     migrate.ErrForeignKeys,
+		},
+		"target with items": {
+			target: func(_, to *fixture) { to.push(to.queue("jobs"), 0, "x") },
+			want:   migrate.ErrNotEmpty,
+		},
+		"target with a store": {target: func(_, to *fixture) {
+			must(to.open(to.Keyspace,
+				fdbpq.StoreOptions{}))
+		}, want: migrate.ErrNotEmpty},
+		"embedded target with other keys": {
+			embedded: true,
+			target:   func(_, to *fixture) { set(tuple.Tuple{"z"}, nil)(to) },
+			want:     migrate.ErrNotEmpty,
+		},
+		"target of another migration": {
+			target: func(from, to *fixture) { stopAtFirstStep(from.another(), to) },
+			want:   migrate.ErrNotEmpty,
+		},
 		"target of other settings": {target: func(from, to *fixture) {
 			stopAtFirstStep(from, to)
 			write(to, func(tx kv.Transaction) {
@@ -383,27 +491,35 @@ func TestMigrateRefusals(t *testing.T) {
 				}
 			})
 		}, want: migrate.ErrNotEmpty},
-		"target that is complete": {target: func(from, to *fixture) { must(runMigration(from, to)) }, want: migrate.ErrMigrated},
+		"target that is complete": {
+			target: func(from, to *fixture) { must(runMigration(from, to)) },
+			want:   migrate.ErrMigrated,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			open := mem.open
 			if test.embedded {
 				open = pebble.open
 			}
+
 			from := newFixtureIn(t, open(t), "pq-r", "q-r", fdbpq.RawValues)
 			must(from.open(from.Keyspace, fdbpq.StoreOptions{}))
 			from.push(from.queue("jobs"), 0, "item")
 			to := from.target(open(t))
+
 			if test.source != nil {
 				test.source(from)
 			}
+
 			if test.target != nil {
 				test.target(from, to)
 			}
+
 			stores := func() string { return fmt.Sprintf("%q, %q", from.pairs(), to.pairs()) }
 			before := stores()
 			wantError(t, errOf(runMigration(from, to)), test.want)
 			wantEqual(t, "stores", stores(), before)
+
 			to.corrupt, from.corrupt = true, true // some are half full
 		})
 	}
@@ -427,20 +543,23 @@ func (f *fixture) clearRecord() {
 
 // stopAtFirstStep begins a migration to a store, whatever it has, and does not end it.
 func stopAtFirstStep(from, to *fixture) {
-	write(to, func(tx kv.Transaction) { tx.ClearRange(kv.Range{Begin: []byte{}, End: []byte{0xff}}) })
+	write(to, func(tx kv.Transaction) {
+		tx.ClearRange(kv.Range{Begin: []byte{}, End: []byte{0xff}})
+	})
 	ctx, cancel := context.WithCancel(from.ctx)
-	_, err := migrate.Run(ctx, from.db, to.db, from.Keyspace, migrate.Options{Progress: func(migrate.Progress) { cancel() }})
+
+	_, err := migrate.Run(ctx, from.db, to.db, from.Keyspace, func(migrate.Progress) { cancel() })
 	wantError(to.T, err, context.Canceled)
 }
 
-// Other settings than those of the source are refused.
+// A migration with other settings than the source has is refused.
 func TestMigrateOtherSettings(t *testing.T) {
 	f := opened(t, mem.open(t))
 	for _, k := range []*fdbpq.Keyspace{
 		must(fdbpq.NewKeyspace(f.priority, f.fifo, fdbpq.TupleValues)),
 		must(fdbpq.NewKeyspace(f.priority, f.fifo+"x", fdbpq.RawValues)),
 	} {
-		_, err := migrate.Run(f.ctx, f.db, mem.open(t), k, migrate.Options{})
+		_, err := migrate.Run(f.ctx, f.db, mem.open(t), k, ignoreProgress)
 		if mismatch, ok := errors.AsType[*fdbpq.MismatchError](err); !ok {
 			t.Errorf("%v, %v", err, mismatch)
 		}

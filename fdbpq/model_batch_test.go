@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
 // modelBatch is the operations of a batch on one queue, and what the queue says.
@@ -24,7 +23,7 @@ type modelBatch struct {
 	handled bool            // what is due
 	behind  bool            // and there is more
 	least   time.Time       // when something falls due once that is handled
-	served  map[int64]int64 // by priority, the count of what would have been served next before the batch
+	served  map[int64]int64 // by priority, the count of what was next before the batch
 	place   map[int]bool
 	waits   map[int]time.Duration // the lengths of leases that were given or ended
 }
@@ -32,20 +31,36 @@ type modelBatch struct {
 // run runs a batch on the model.
 func (q *modelQueue) run(ops []fdbpq.Op, results []fdbpq.Result, page int) {
 	q.Helper()
-	b := &modelBatch{modelQueue: q, ops: ops, results: results, page: page, place: map[int]bool{}, waits: map[int]time.Duration{}, served: map[int64]int64{}}
+	b := &modelBatch{
+		modelQueue: q,
+		ops:        ops,
+		results:    results,
+		page:       page,
+		place:      map[int]bool{},
+		waits:      map[int]time.Duration{},
+		served:     map[int64]int64{},
+	}
+
 	for _, i := range slices.Backward(q.inOrder(isReady)) {
 		b.served[i.ID.Priority] = i.ID.Count
 	}
+
 	b.each(b.configure, fdbpq.OpConfigure, fdbpq.OpSettings)
 	b.each(b.consumer, fdbpq.OpConsumers, fdbpq.OpSetConsumer)
 
 	looks := []fdbpq.OpKind{fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpSweep}
-	edits := []fdbpq.OpKind{fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedriveItem, fdbpq.OpPurge}
-	if slices.ContainsFunc(ops, func(o fdbpq.Op) bool {
-		return o.Kind == fdbpq.OpPeek || o.Message.Unique != "" || slices.Contains(looks, o.Kind) || slices.Contains(edits, o.Kind)
-	}) {
+	edits := []fdbpq.OpKind{
+		fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpRelease, fdbpq.OpRedriveItem, fdbpq.OpPurge,
+	}
+
+	bringsBack := func(o fdbpq.Op) bool {
+		return o.Kind == fdbpq.OpPeek || o.Message.Unique != "" ||
+			slices.Contains(looks, o.Kind) || slices.Contains(edits, o.Kind)
+	}
+	if slices.ContainsFunc(ops, bringsBack) {
 		b.bringBackOnce()
 	}
+
 	b.each(b.look, looks...)
 	b.push()
 	b.each(b.restore, fdbpq.OpRestore)
@@ -74,7 +89,9 @@ func (b *modelBatch) bringBackOnce() {
 // fail ends the test with what an operation did.
 func (b *modelBatch) fail(o *fdbpq.Op, r *fdbpq.Result, want any) {
 	b.Helper()
-	b.Fatalf("%s: operation %d at %d, follows %t:\ngot %q, %+v, %v, next due %v\nwant %.300v", b.name, o.Kind, o.End, o.Follows, short(r.Item.Value), r.Lease, r.Err, r.NextDue, fmt.Sprintf("%+v", want))
+	b.Fatalf("%s: operation %d at %d, follows %t:\ngot %q, %+v, %v, next due %v\nwant %.300v",
+		b.name, o.Kind, o.End, o.Follows, short(r.Item.Value), r.Lease, r.Err, r.NextDue,
+		fmt.Sprintf("%+v", want))
 }
 
 // wantErr checks the error of an operation, and reports whether there is none.
@@ -83,6 +100,7 @@ func (b *modelBatch) wantErr(o *fdbpq.Op, r *fdbpq.Result, want error) bool {
 	if !errors.Is(r.Err, want) {
 		b.fail(o, r, want)
 	}
+
 	return want == nil
 }
 
@@ -95,10 +113,13 @@ func (b *modelBatch) wantItem(o *fdbpq.Op, r *fdbpq.Result, want *modelItem) boo
 		}
 		return b.wantErr(o, r, fdbpq.ErrEmpty)
 	}
+
 	b.wantErr(o, r, nil)
+
 	if !want.is(&r.Item) {
 		b.fail(o, r, want)
 	}
+
 	return true
 }
 
@@ -109,6 +130,7 @@ func (b *modelBatch) configure(o *fdbpq.Op, r *fdbpq.Result) {
 			b.wantErr(o, r, fdbpq.ErrSettings)
 			return
 		}
+
 		changed.PauseUntil = changed.PauseUntil.Truncate(time.Microsecond)
 		b.changeRates(&changed)
 		b.settings = changed
@@ -127,9 +149,7 @@ func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
 		}
 	case o.Kind == fdbpq.OpInfo:
 		want := b.info()
-		if b.wantErr(o, r, nil); !slices.Equal(r.Info.Priorities, want.Priorities) || r.Info.Ready != want.Ready || r.Info.Leased != want.Leased ||
-			r.Info.Delayed != want.Delayed || !slices.Equal(r.Info.Groups, want.Groups) || r.Info.GroupCount != want.GroupCount ||
-			r.Info.GroupsAtLimit != want.GroupsAtLimit || r.Info.MoreGroups || !r.Info.NextDue.Equal(want.NextDue) || !r.Info.Oldest.Equal(want.Oldest) {
+		if b.wantErr(o, r, nil); !sameInfo(*r.Info, want) {
 			b.Logf("info %+v, want %+v", r.Info, want)
 			b.fail(o, r, want)
 		}
@@ -143,7 +163,8 @@ func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
 		}
 	default:
 		before := b.inOrder(func(i *modelItem) bool {
-			return isReady(i) && i != item && (compareIDs(i.ID, item.ID) < 0) == (o.End == fdbpq.Front)
+			return isReady(i) && i != item &&
+				(compareIDs(i.ID, item.ID) < 0) == (o.End == fdbpq.Front)
 		})
 		if b.wantErr(o, r, nil); r.Rank != int64(len(before)) {
 			b.fail(o, r, len(before))
@@ -151,11 +172,28 @@ func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
 	}
 }
 
-// info is what an OpInfo says.
+// sameInfo reports whether an OpInfo has returned what the model expects.
+func sameInfo(got, want fdbpq.Info) bool {
+	return slices.Equal(got.Priorities, want.Priorities) &&
+		got.Ready == want.Ready &&
+		got.Leased == want.Leased &&
+		got.Delayed == want.Delayed &&
+		slices.Equal(got.Groups, want.Groups) &&
+		got.GroupCount == want.GroupCount &&
+		got.GroupsAtLimit == want.GroupsAtLimit &&
+		!got.MoreGroups &&
+		got.NextDue.Equal(want.NextDue) &&
+		got.Oldest.Equal(want.Oldest)
+}
+
+// info is what an OpInfo returns.
 func (q *modelQueue) info() (info fdbpq.Info) {
-	info.Ready, info.Leased, info.Delayed = q.inState(fdbpq.Ready), q.inState(fdbpq.Leased), q.inState(fdbpq.Delayed)
+	info.Ready = q.inState(fdbpq.Ready)
+	info.Leased = q.inState(fdbpq.Leased)
+	info.Delayed = q.inState(fdbpq.Delayed)
 	info.NextDue = q.nextDue()
 	q.countGroups(&info)
+
 	for n, i := range q.inOrder(isReady) {
 		last := len(info.Priorities) - 1
 		switch {
@@ -163,12 +201,15 @@ func (q *modelQueue) info() (info fdbpq.Info) {
 			info.Priorities[last].Count++
 			continue
 		case !q.fifo:
-			info.Priorities = append(info.Priorities, fdbpq.PriorityCount{Priority: i.ID.Priority, Count: 1})
+			info.Priorities = append(info.Priorities,
+				fdbpq.PriorityCount{Priority: i.ID.Priority, Count: 1})
 		case n > 0:
 			continue
 		}
+
 		info.Oldest = earlier(info.Oldest, i.PushedAt)
 	}
+
 	return info
 }
 
@@ -176,11 +217,14 @@ func (q *modelQueue) info() (info fdbpq.Info) {
 func (b *modelBatch) push() {
 	var all []*modelItem
 	uniques := map[string]fdbpq.ID{} // by whom they are taken
+
 	for _, i := range b.items {
 		uniques[i.Unique] = i.ID
 	}
+
 	delete(uniques, "")
 	b.each(func(o *fdbpq.Op, _ *fdbpq.Result) { all = append(all, b.pushed(o)) }, fdbpq.OpPush)
+
 	if len(all) > 0 && b.exceeded(b.load(b.items, all)) != "" {
 		b.bringBackOnce()
 	}
@@ -190,9 +234,11 @@ func (b *modelBatch) push() {
 		for i+n < len(b.ops) && b.ops[i+n].Follows && b.ops[i].Kind == fdbpq.OpPush {
 			n++
 		}
+
 		if b.ops[i].Kind == fdbpq.OpPush {
 			b.pushGroup(b.ops[i:i+n], b.results[i:i+n], uniques)
 		}
+
 		i += n
 	}
 }
@@ -203,12 +249,15 @@ func (b *modelBatch) pushed(o *fdbpq.Op) *modelItem {
 	if !b.fifo {
 		i.ID.Priority = o.Priority
 	}
+
 	if o.Delay > 0 {
 		i.due = b.now.Add(o.Delay)
 	}
+
 	if i.due.After(b.now) {
 		i.state = fdbpq.Delayed
 	}
+
 	switch {
 	case o.TTL == fdbpq.Never:
 		i.Expires = time.Time{}
@@ -217,39 +266,51 @@ func (b *modelBatch) pushed(o *fdbpq.Op) *modelItem {
 	case i.Expires.IsZero() && b.settings.TTL > 0:
 		i.Expires = b.now.Add(b.settings.TTL)
 	}
+
 	return i
 }
 
 // pushGroup runs pushes that are done together or not at all.
-func (b *modelBatch) pushGroup(ops []fdbpq.Op, results []fdbpq.Result, uniques map[string]fdbpq.ID) {
+func (b *modelBatch) pushGroup(
+	ops []fdbpq.Op, results []fdbpq.Result, uniques map[string]fdbpq.ID,
+) {
 	first := func(m *fdbpq.Message) (id fdbpq.ID, found bool) {
 		if seen, ok := b.msgIDs[m.MsgID]; ok && seen.until.After(b.now) {
 			return seen.id, true
 		}
+
 		id, found = uniques[m.Unique]
 		return id, found
 	}
+
 	window := cmp.Or(b.settings.DuplicateWindow, fdbpq.DefaultDuplicateWindow)
 
 	var added []*modelItem // but for duplicates, of each other as well
 	for i := range ops {
 		m := &ops[i].Message
 		_, duplicate := first(m)
-		if !duplicate && !slices.ContainsFunc(added, func(a *modelItem) bool {
-			return m.MsgID != "" && a.MsgID == m.MsgID && window > 0 || m.Unique != "" && a.Unique == m.Unique
-		}) {
+
+		repeats := func(a *modelItem) bool {
+			return m.MsgID != "" && a.MsgID == m.MsgID && window > 0 ||
+				m.Unique != "" && a.Unique == m.Unique
+		}
+		if !duplicate && !slices.ContainsFunc(added, repeats) {
 			added = append(added, b.pushed(&ops[i]))
 		}
 	}
+
 	if len(added) > 0 {
-		if refused := b.makeRoom(added); refused != nil {
+		if refused, err := b.makeRoom(added); err != nil {
 			b.counts["refused"]++
 			for i := range ops {
-				b.wantErr(&ops[i], &results[i], fdbpq.ErrFull)
-				if text := results[i].Err.Error(); slices.ContainsFunc(refused, func(part string) bool { return !strings.Contains(text, part) }) {
+				b.wantErr(&ops[i], &results[i], err)
+				text := results[i].Err.Error()
+				lacks := func(part string) bool { return !strings.Contains(text, part) }
+				if slices.ContainsFunc(refused, lacks) {
 					b.fail(&ops[i], &results[i], refused)
 				}
 			}
+
 			return
 		}
 	}
@@ -257,29 +318,43 @@ func (b *modelBatch) pushGroup(ops []fdbpq.Op, results []fdbpq.Result, uniques m
 	for i := range ops {
 		o, r := &ops[i], &results[i]
 		id, duplicate := first(&o.Message)
-		if b.wantErr(o, r, nil); r.Duplicate != duplicate || duplicate && r.Item.ID != id || r.Item.PushedAt.IsZero() {
+
+		if b.wantErr(o, r, nil); r.Duplicate != duplicate || duplicate && r.Item.ID != id ||
+			r.Item.PushedAt.IsZero() {
 			b.fail(o, r, id)
 		}
+
 		if duplicate {
 			b.counts["duplicate"]++
 			continue
 		}
+
 		item := b.pushed(o)
-		if ready := isReady(item); r.NextDue.IsZero() != ready || !ready && !r.NextDue.Equal(item.due) || r.Item.ID.Priority != item.ID.Priority {
+		if ready := isReady(item); r.NextDue.IsZero() != ready ||
+			!ready && !r.NextDue.Equal(item.due) || r.Item.ID.Priority != item.ID.Priority {
 			b.fail(o, r, item)
 		}
+
 		item.ID, item.PushedAt = r.Item.ID, r.Item.PushedAt
 		if item.Group() == "" {
 			b.add(item)
 		} else {
 			b.addInTurn(item)
-			if next, any := b.served[item.ID.Priority]; any && item.ID.Count < next {
+			next, any := b.served[item.ID.Priority]
+
+			if o.Weight > 1 { // it may still join the turn that was served last
+				next--
+			}
+
+			if any && item.ID.Count < next {
 				b.fail(o, r, fmt.Sprint("a count of at least ", next))
 			}
 		}
+
 		if item.MsgID != "" && window > 0 {
 			b.msgIDs[item.MsgID] = modelMsgID{item.ID, b.now.Add(window)}
 		}
+
 		if item.Unique != "" {
 			uniques[item.Unique] = item.ID
 		}
@@ -293,17 +368,21 @@ func (b *modelBatch) restore(o *fdbpq.Op, r *fdbpq.Result) {
 		return
 	}
 	b.wantErr(o, r, nil)
-	i := *b.popped[slices.IndexFunc(b.popped, func(p modelPop) bool { return p.item == o.Item })].was
+
+	isItem := func(p modelPop) bool { return p.item == o.Item }
+	i := *b.popped[slices.IndexFunc(b.popped, isItem)].was
 	if b.expired(&i) {
 		b.removed.Expired++
 		return
 	}
+
 	for _, other := range b.items {
 		if i.Unique != "" && other.Unique == i.Unique {
 			i.Unique = ""
 			b.counts["lost its key"]++
 		}
 	}
+
 	b.items[i.ID] = &i
 	b.counts["restored"]++
 }
@@ -317,11 +396,14 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 		if b.wantErr(o, r, nil); r.Len != int64(len(gone)) {
 			b.fail(o, r, len(gone))
 		}
+
 		for _, i := range gone {
 			b.lose(i, "purged")
 		}
+
 		b.rates.forgetStale()
-	case i == nil || i.state != fdbpq.Leased && b.expired(i) || o.State != fdbpq.AnyState && o.State != i.state:
+	case i == nil || i.state != fdbpq.Leased && b.expired(i) ||
+		o.State != fdbpq.AnyState && o.State != i.state:
 		b.wantErr(o, r, fdbpq.ErrNotFound)
 	case o.Kind == fdbpq.OpRemove:
 		b.wantErr(o, r, nil)
@@ -336,6 +418,7 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 		if b.wantErr(o, r, nil); r.Home != i.DeadLetter.Queue || !r.Item.PushedAt.Equal(b.now) {
 			b.fail(o, r, i.DeadLetter.Queue)
 		}
+
 		b.sendHome(i).told = r.Item.ID
 		b.counts["redriven alone"]++
 	case b.wantErr(o, r, nil):
@@ -344,6 +427,7 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 			seen.id = r.Item.ID
 			b.msgIDs[i.MsgID] = seen
 		}
+
 		i.ID, i.token = r.Item.ID, fdbpq.Token{}
 		b.add(i)
 	}
@@ -371,10 +455,20 @@ func (b *modelBatch) release(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 func (b *modelBatch) sendHome(i *modelItem) *modelItem {
 	home := b.queue(i.DeadLetter.Queue, b.fifo)
 	b.lose(i, "redriven")
-	back := &modelItem{Item: fdbpq.Item{ID: i.ID, Message: fdbpq.Message{Value: i.Value, Headers: i.Headers}, PushedAt: b.now}, state: fdbpq.Ready}
+
+	back := &modelItem{
+		Item: fdbpq.Item{
+			ID:       i.ID,
+			Message:  fdbpq.Message{Value: i.Value, Headers: i.Headers},
+			PushedAt: b.now,
+		},
+		state: fdbpq.Ready,
+	}
+
 	if home.settings.TTL > 0 {
 		back.Expires = b.now.Add(home.settings.TTL)
 	}
+
 	home.arrived = append(home.arrived, back)
 	return back
 }
@@ -387,19 +481,24 @@ func (r *modelRun) consumer() fdbpq.Op {
 	if what == 0 {
 		return fdbpq.Op{Kind: fdbpq.OpConsumers}
 	}
-	return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Record: fmt.Sprint("c", r.random.IntN(3)), Change: func(old []byte, _ time.Time) ([]byte, error) {
-		switch {
-		case what == 1:
-			return nil, nil
-		case what == 2:
-			return []byte(strings.Repeat("x", fdbpq.MaxConsumerValue+1)), nil
-		case what == 3 && old != nil:
-			return nil, errThere
-		case len(old) < 100:
-			return append(slices.Clone(old), value...), nil
-		}
-		return []byte(value), nil
-	}}
+
+	return fdbpq.Op{
+		Kind:   fdbpq.OpSetConsumer,
+		Record: fmt.Sprint("c", r.random.IntN(3)),
+		Change: func(old []byte, _ time.Time) ([]byte, error) {
+			switch {
+			case what == 1: // removes it
+				return nil, nil
+			case what == 2: // too long
+				return []byte(strings.Repeat("x", fdbpq.MaxConsumerValue+1)), nil
+			case what == 3 && old != nil: // refuses, as a client may
+				return nil, errThere
+			case len(old) < 100: // depends on the old one
+				return append(slices.Clone(old), value...), nil
+			}
+			return []byte(value), nil
+		},
+	}
 }
 
 // consumer runs an operation on consumers.
@@ -409,6 +508,7 @@ func (b *modelBatch) consumer(o *fdbpq.Op, r *fdbpq.Result) {
 		if value, there := b.consumers[o.Record]; there {
 			old = []byte(value)
 		}
+
 		value, err := o.Change(old, b.now)
 		switch {
 		case len(value) > fdbpq.MaxConsumerValue:
@@ -420,22 +520,25 @@ func (b *modelBatch) consumer(o *fdbpq.Op, r *fdbpq.Result) {
 			delete(b.consumers, o.Record)
 			return
 		}
+
 		b.counts["set"]++
 		b.consumers[o.Record] = string(value)
 		return
 	}
 
 	b.wantErr(o, r, nil)
+
 	var want []fdbpq.Record
 	for _, name := range slices.Sorted(maps.Keys(b.consumers)) {
 		want = append(want, fdbpq.Record{Name: name, Value: []byte(b.consumers[name])})
 	}
+
 	if fmt.Sprint(r.Records) != fmt.Sprint(want) {
 		b.fail(o, r, fmt.Sprintf("%v, not %v", want, r.Records))
 	}
 }
 
-// removeConsumers removes those that are left.
+// removeConsumers removes the remaining consumers.
 func (r *modelRun) removeConsumers() {
 	for _, q := range r.m.queues {
 		for name := range q.consumers {
@@ -448,11 +551,14 @@ func (r *modelRun) removeConsumers() {
 func (b *modelBatch) wantReady(n int) {
 	o, r := &b.ops[n], &b.results[n]
 	want := b.inState(fdbpq.Ready) + int64(len(b.arrived))
-	if !o.Count || o.Follows && b.results[n-1].Err != nil || errors.Is(r.Err, state.ErrMoreExpired) {
+	found := r.Err == nil || errors.Is(r.Err, fdbpq.ErrEmpty)
+
+	if !o.Count || !found || o.Follows && b.results[n-1].Err != nil {
 		want = 0
 	} else {
 		b.counts["counted"]++
 	}
+
 	if r.Ready != want {
 		b.fail(o, r, fmt.Sprintf("%d ready items, not %d", want, r.Ready))
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // settle runs the operations with tokens.
@@ -23,6 +23,7 @@ func (b *modelBatch) settle() {
 			for group < len(b.ops) && b.ops[group].Follows && b.ops[group].Kind == fdbpq.OpAck {
 				group++
 			}
+
 			b.ack(i, group)
 			i = group - 1
 		case fdbpq.OpNak, fdbpq.OpExtend, fdbpq.OpTerm:
@@ -39,10 +40,12 @@ func (q *modelQueue) holder(token fdbpq.Token) *modelItem {
 	return nil
 }
 
-// ack runs acknowledgements that are done together or not at all, and keeps the places of the leases that follow.
+// ack runs acknowledgements that are done together or not at all, and keeps the places of the
+// leases that follow.
 func (b *modelBatch) ack(from, to int) {
 	var held []*modelItem
 	var lost []int
+
 	for n := from; n < to; n++ {
 		if item := b.holder(b.ops[n].Token); item == nil || slices.Contains(held, item) {
 			lost = append(lost, n-from)
@@ -50,30 +53,40 @@ func (b *modelBatch) ack(from, to int) {
 			held = append(held, item)
 		}
 	}
+
 	if lost != nil {
 		b.counts["lost"]++
 		for n := from; n < to; n++ {
 			var all *fdbpq.LostLeases
 			b.wantErr(&b.ops[n], &b.results[n], fdbpq.ErrLeaseLost)
-			if to > from+1 && (!errors.As(b.results[n].Err, &all) || !slices.Equal(all.Lost, lost) || all.Of != to-from) {
+
+			if to > from+1 && (!errors.As(b.results[n].Err, &all) ||
+				!slices.Equal(all.Lost, lost) || all.Of != to-from) {
 				b.fail(&b.ops[n], &b.results[n], lost)
 			}
 		}
+
 		return
 	}
 
 	ended := 0
 	b.waits[from] = held[0].wait
+
 	for n, item := range held {
-		if b.wantErr(&b.ops[from+n], &b.results[from+n], nil); b.results[from+n].Freed != b.limitsLeased() {
+		b.wantErr(&b.ops[from+n], &b.results[from+n], nil)
+		if b.results[from+n].Freed != b.limitsLeased() {
 			b.fail(&b.ops[from+n], &b.results[from+n], "a place")
 		}
+
 		if item.state == fdbpq.Leased {
 			ended++
 		}
+
 		b.lose(item, "acknowledged")
 	}
-	for n := to; n < len(b.ops) && ended > 0 && b.ops[n].Kind == fdbpq.OpLease && b.ops[n].Follows; n++ {
+
+	follows := func(n int) bool { return b.ops[n].Kind == fdbpq.OpLease && b.ops[n].Follows }
+	for n := to; n < len(b.ops) && ended > 0 && follows(n); n++ {
 		b.place[n] = true
 		ended--
 	}
@@ -89,10 +102,12 @@ func (b *modelBatch) useToken(o *fdbpq.Op, r *fdbpq.Result) {
 	}
 
 	b.wantErr(o, r, nil)
+
 	switch {
 	case o.Kind == fdbpq.OpExtend:
 		i.wait = cmp.Or(o.Lease, i.wait)
 		i.state, i.due = fdbpq.Leased, b.now.Add(i.wait)
+
 		if !r.Lease.Until.Equal(i.due) {
 			b.fail(o, r, i)
 		}
@@ -107,6 +122,7 @@ func (b *modelBatch) useToken(o *fdbpq.Op, r *fdbpq.Result) {
 			b.die(i, fdbpq.ReasonMaxDeliver)
 			return
 		}
+
 		b.giveBack(o, r, i)
 	}
 }
@@ -121,10 +137,12 @@ func (b *modelBatch) giveBack(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 	case delay == fdbpq.Backoff:
 		delay = b.backoff(i)
 	}
+
 	i.token, i.state, i.due = fdbpq.Token{}, fdbpq.Ready, time.Time{}
 	if delay > 0 {
 		i.state, i.due = fdbpq.Delayed, b.now.Add(delay)
 	}
+
 	if !r.NextDue.Equal(i.due) {
 		b.fail(o, r, i)
 	}
@@ -136,8 +154,10 @@ func (b *modelBatch) pop() {
 	if !slices.ContainsFunc(b.ops, takes) {
 		return
 	}
+
 	before := b.nextDue()
 	b.bringBackOnce()
+
 	for i := range b.ops {
 		if takes(b.ops[i]) {
 			b.take(i)
@@ -152,17 +172,23 @@ func (b *modelBatch) pop() {
 			next = earlier(next, at)
 		}
 	}
+
 	least := earlier(earlier(earlier(before, next), b.least), earlier(b.leastToken(), b.nextDue()))
 	if b.settings.PauseUntil.After(b.now) {
 		next, least = b.settings.PauseUntil, b.settings.PauseUntil
 	}
+
 	for i := range b.ops {
 		o, r := &b.ops[i], &b.results[i]
-		if !o.Waits || b.behind || !errors.Is(r.Err, fdbpq.ErrEmpty) && !errors.Is(r.Err, fdbpq.ErrMaxLeased) {
+		if !o.Waits || b.behind ||
+			!errors.Is(r.Err, fdbpq.ErrEmpty) && !errors.Is(r.Err, fdbpq.ErrMaxLeased) {
 			continue
 		}
+
 		next := earlier(next, b.nextToken(r.Err))
-		if late := !next.IsZero() && (r.NextDue.IsZero() || r.NextDue.After(next)); late || !r.NextDue.IsZero() && (least.IsZero() || r.NextDue.Before(least)) {
+		late := !next.IsZero() && (r.NextDue.IsZero() || r.NextDue.After(next))
+
+		if late || !r.NextDue.IsZero() && (least.IsZero() || r.NextDue.Before(least)) {
 			b.fail(o, r, fmt.Sprint(least, " to ", next))
 		}
 	}
@@ -175,17 +201,22 @@ func (b *modelBatch) take(n int) {
 		b.wantErr(o, r, b.results[n-1].Err)
 		return
 	}
+
 	if !o.Follows || b.ops[n-1].Kind != o.Kind {
 		for i := n; b.place[i]; i++ {
 			delete(b.place, i)
 		}
 	}
+
 	if b.settings.PauseUntil.After(b.now) {
 		b.counts["paused"]++
 		b.wantErr(o, r, fdbpq.ErrPaused)
-		if text := "paused until " + b.settings.PauseUntil.Format(time.RFC3339Nano); !strings.Contains(r.Err.Error(), text) {
+
+		text := "paused until " + b.settings.PauseUntil.Format(time.RFC3339Nano)
+		if !strings.Contains(r.Err.Error(), text) {
 			b.fail(o, r, text)
 		}
+
 		return
 	}
 
@@ -197,6 +228,7 @@ func (b *modelBatch) take(n int) {
 		return b.end(o.End, func(i *modelItem) bool { return isReady(i) && b.may(i) })
 	}
 	i := first()
+
 	for ; i != nil && b.expired(i); i = first() {
 		if b.behind {
 			b.wantErr(o, r, fdbpq.ErrNoRoom)
@@ -204,11 +236,13 @@ func (b *modelBatch) take(n int) {
 		}
 		b.expire(i) // this batch has pushed it
 	}
-	if most := b.settings.MaxLeased; i != nil && o.Kind == fdbpq.OpLease && most > 0 && b.inState(fdbpq.Leased)+int64(len(b.place)) >= most {
+	if most := b.settings.MaxLeased; i != nil && o.Kind == fdbpq.OpLease && most > 0 &&
+		b.inState(fdbpq.Leased)+int64(len(b.place)) >= most {
 		b.counts["max_leased"]++
 		b.wantErr(o, r, fdbpq.ErrMaxLeased)
 		return
 	}
+
 	if !b.wantItem(o, r, i) {
 		b.wantGroupLimits(o, r)
 		return
@@ -220,24 +254,31 @@ func (b *modelBatch) take(n int) {
 		b.popped = append(b.popped, modelPop{&r.Item, i})
 		return
 	}
+
 	i.wait = o.Lease
 	if o.Lease == 0 && o.Follows {
 		before := n - 1
 		for b.ops[before].Follows && b.ops[before].Kind == fdbpq.OpAck {
 			before--
 		}
+
 		i.wait = b.waits[before]
 	}
+
 	i.wait = cmp.Or(max(i.wait, 0), b.settings.AckWait, fdbpq.DefaultLease)
 	b.waits[n] = i.wait
 	i.state, i.due, i.token = fdbpq.Leased, b.now.Add(i.wait), r.Lease.Token
 	i.deliveries++
 	b.tokens = append(b.tokens, i.token)
 	b.counts["leased"]++
-	if r.Lease.Deliveries != i.deliveries || !r.Lease.Until.Equal(i.due) || i.token.ID != i.ID || i.token.End != o.End {
+
+	if r.Lease.Deliveries != i.deliveries || !r.Lease.Until.Equal(i.due) || i.token.ID != i.ID ||
+		i.token.End != o.End {
 		b.fail(o, r, i)
 	}
-	if again, err := fdbpq.ParseToken(i.token.String()); err != nil || again != i.token || len(i.token.String()) > 80 {
+
+	again, err := fdbpq.ParseToken(i.token.String())
+	if err != nil || again != i.token || len(i.token.String()) > 80 {
 		b.fail(o, r, again)
 	}
 }
@@ -274,7 +315,7 @@ func compareEntries(a, b modelEntry) int {
 		if e.group == "" {
 			return 0
 		}
-		return codec.HashGroup(e.group)
+		return fixedHash(e.group)
 	}
 	return cmp.Compare(hash(a), hash(b))
 }
@@ -292,10 +333,25 @@ func (q *modelQueue) token(group string) time.Time {
 	if rate.Count == 0 {
 		return time.Time{}
 	}
-	if at := q.rates.full[group].Add(-time.Duration(rate.Count-1) * rate.Interval()); at.After(q.now) {
+
+	if at := q.fullAt(group).Add(-time.Duration(rate.Count-1) * rate.Interval()); at.After(q.now) {
 		return entryOf(group, at).at
 	}
+
 	return time.Time{}
+}
+
+// fullAt is when a full burst is allowed again. If that is further ahead than it can be, by more
+// than a second, then the clock was set back, and one delivery is allowed.
+func (q *modelQueue) fullAt(group string) time.Time {
+	rate := q.rateOf(group)
+	full, most := q.rates.full[group], q.now.Add(time.Duration(rate.Count)*rate.Interval())
+
+	if full.After(most.Add(time.Second)) {
+		return most.Add(-rate.Interval())
+	}
+
+	return full
 }
 
 // may reports whether the group of an item may be served.
@@ -304,11 +360,16 @@ func (q *modelQueue) may(i *modelItem) bool {
 	if group == "" {
 		return true
 	}
+
 	if slices.Contains(q.settings.PausedGroups, group) {
 		return false
 	}
-	leased := q.inOrder(func(other *modelItem) bool { return other.state == fdbpq.Leased && other.Group() == group })
-	return q.token(group).IsZero() && (q.settings.MaxLeasedPerGroup == 0 || int64(len(leased)) < q.settings.MaxLeasedPerGroup)
+
+	leased := q.inOrder(func(other *modelItem) bool {
+		return other.state == fdbpq.Leased && other.Group() == group
+	})
+	return q.token(group).IsZero() &&
+		(q.settings.MaxLeasedPerGroup == 0 || int64(len(leased)) < q.settings.MaxLeasedPerGroup)
 }
 
 // deliver counts a delivery.
@@ -324,14 +385,17 @@ func (q *modelQueue) count(group string) {
 	if rate.Count == 0 {
 		return
 	}
+
 	before, stored := q.rates.full[group]
 	if stored {
 		delete(q.rates.entries, entryOf(group, before))
 	}
+
 	full := q.now.Add(rate.Interval())
-	if before.After(q.now) {
-		full = before.Add(rate.Interval())
+	if at := q.fullAt(group); at.After(q.now) {
+		full = at.Add(rate.Interval())
 	}
+
 	q.rates.full[group] = full
 	q.rates.entries[entryOf(group, full)] = true
 }
@@ -355,7 +419,8 @@ func (r *modelRates) forgetStale() {
 // changeRates lets rates that have changed begin anew.
 func (q *modelQueue) changeRates(to *fdbpq.Settings) {
 	for group := range q.rates.full {
-		if group == "" && to.Rate != q.settings.Rate || group != "" && to.RatePerGroup != q.settings.RatePerGroup {
+		if group == "" && to.Rate != q.settings.Rate ||
+			group != "" && to.RatePerGroup != q.settings.RatePerGroup {
 			delete(q.rates.full, group)
 		}
 	}
@@ -367,30 +432,37 @@ func (b *modelBatch) closed(o *fdbpq.Op, r *fdbpq.Result) bool {
 	if at.IsZero() {
 		return false
 	}
+
 	b.counts["rate"]++
 	var used *fdbpq.RateError
-	if b.wantErr(o, r, fdbpq.ErrRate); !errors.As(r.Err, &used) || !used.Until.Equal(at) || !errors.Is(r.Err, fdbpq.ErrEmpty) {
+
+	if b.wantErr(o, r, fdbpq.ErrRate); !errors.As(r.Err, &used) || !used.Until.Equal(at) ||
+		!errors.Is(r.Err, fdbpq.ErrEmpty) {
 		b.fail(o, r, at)
 	}
+
 	return true
 }
 
-// wantGroupLimits checks whether a pop that found nothing says that there are items that it may not have.
+// wantGroupLimits checks whether a pop that found nothing says that there are items that it may not
+// have.
 func (b *modelBatch) wantGroupLimits(o *fdbpq.Op, r *fdbpq.Result) {
 	passed := b.end(o.End, func(i *modelItem) bool { return isReady(i) && !b.may(i) }) != nil
 	if errors.Is(r.Err, fdbpq.ErrGroupLimits) != passed {
 		b.fail(o, r, passed)
 	}
+
 	if passed {
 		b.counts["group limits"]++
 	}
 }
 
-// nextToken is when the first of those gets a token that a pop with the error was refused for.
+// nextToken is when the rate that a pop with the error was refused for gives a token.
 func (b *modelBatch) nextToken(err error) (next time.Time) {
 	if errors.Is(err, fdbpq.ErrRate) {
 		return b.token("")
 	}
+
 	if errors.Is(err, fdbpq.ErrGroupLimits) {
 		for _, i := range b.inOrder(isReady) {
 			if i.Group() != "" && !slices.Contains(b.settings.PausedGroups, i.Group()) {
@@ -398,6 +470,7 @@ func (b *modelBatch) nextToken(err error) (next time.Time) {
 			}
 		}
 	}
+
 	return next
 }
 
@@ -409,6 +482,7 @@ func (q *modelQueue) leastToken() time.Time {
 			next = earlier(next, q.token(group))
 		}
 	}
+
 	return next
 }
 
@@ -418,6 +492,7 @@ func (q *modelQueue) countGroups(info *fdbpq.Info) {
 	for _, i := range q.items {
 		count := groups[i.Group()]
 		count.Group = i.Group()
+
 		switch i.state {
 		case fdbpq.Ready:
 			count.Ready++
@@ -425,8 +500,10 @@ func (q *modelQueue) countGroups(info *fdbpq.Info) {
 		case fdbpq.Leased:
 			count.Leased++
 		}
+
 		groups[i.Group()] = count
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		if count := groups[name]; name != "" && count.Ready+count.Leased > 0 {
 			info.Groups = append(info.Groups, count)

@@ -22,7 +22,10 @@ func (r *modelRun) ops(q *modelQueue) (ops []fdbpq.Op) {
 			ops = append(ops, r.settlements(q)...)
 		case 13, 14:
 			if n := len(q.popped); n > 0 {
-				ops = append(ops, fdbpq.Op{Kind: fdbpq.OpRestore, Item: q.popped[max(0, n-1-r.random.IntN(5))].item})
+				ops = append(ops, fdbpq.Op{
+					Kind: fdbpq.OpRestore,
+					Item: q.popped[max(0, n-1-r.random.IntN(5))].item,
+				})
 			}
 		case 15, 16:
 			ops = append(ops, r.edit(q))
@@ -31,13 +34,19 @@ func (r *modelRun) ops(q *modelQueue) (ops []fdbpq.Op) {
 		case 18:
 			ops = append(ops, r.consumer())
 		default:
-			looks := []fdbpq.OpKind{fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpPeek, fdbpq.OpSettings, fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpSweep}
-			ops = append(ops, fdbpq.Op{Kind: looks[r.random.IntN(len(looks))], End: r.end(q), ID: r.someID(q)})
+			looks := []fdbpq.OpKind{
+				fdbpq.OpLen, fdbpq.OpInfo, fdbpq.OpPeek, fdbpq.OpSettings, fdbpq.OpGet,
+				fdbpq.OpRank, fdbpq.OpSweep,
+			}
+			ops = append(ops,
+				fdbpq.Op{Kind: looks[r.random.IntN(len(looks))], End: r.end(q), ID: r.someID(q)})
 		}
 	}
+
 	if len(ops) == 0 {
 		ops = append(ops, opLen)
 	}
+
 	return ops
 }
 
@@ -54,9 +63,11 @@ func (r *modelRun) someID(q *modelQueue) (id fdbpq.ID) {
 	if len(q.popped) > 0 && r.random.IntN(6) == 0 {
 		return q.popped[r.random.IntN(len(q.popped))].item.ID
 	}
+
 	if all := q.inOrder(func(*modelItem) bool { return true }); len(all) > 0 {
 		id = all[r.random.IntN(len(all))].ID
 	}
+
 	return id
 }
 
@@ -69,45 +80,60 @@ func (r *modelRun) priority() int64 {
 
 // pushes draws some pushes that follow each other.
 func (r *modelRun) pushes(q *modelQueue) (ops []fdbpq.Op) {
-	if !r.large && len(q.items) < 50 && r.random.IntN(30) == 0 { // a stretch of items that expire together
+	// A stretch of items that expire together.
+	if !r.large && len(q.items) < 50 && r.random.IntN(30) == 0 {
 		ttl := time.Second + r.millis(2000)
 		for range 40 {
 			push := withTTL(r.push(q), ttl)
 			push.Message.Headers, push.Weight = nil, 0
 			ops = append(ops, push)
 		}
+
 		return ops
 	}
+
 	for range 1 + r.random.IntN(3) {
 		ops = append(ops, r.push(q))
 	}
+
 	if r.random.IntN(2) == 0 {
 		return grouped(ops...)
 	}
+
 	return ops
 }
 
 func (r *modelRun) push(*modelQueue) fdbpq.Op {
 	r.pushed++
-	o := opPush(nil, r.priority(), fmt.Sprintf("item-%06d.%s", r.pushed, strings.Repeat("v", r.random.IntN(20))))
+	o := opPush(nil, r.priority(),
+		fmt.Sprintf("item-%06d.%s", r.pushed, strings.Repeat("v", r.random.IntN(20))))
+
 	if r.large && r.random.IntN(8) == 0 {
-		o.Message.Value = append(o.Message.Value, pattern(80_000+r.random.IntN(120_000), r.pushed)...)
+		o.Message.Value = append(o.Message.Value,
+			pattern(80_000+r.random.IntN(120_000), r.pushed)...)
 	}
+
 	if r.random.IntN(6) == 0 {
-		o.Message.Headers = map[string][]string{"Name": {"value\x00", strings.Repeat("h", r.random.IntN(20))}}
+		o.Message.Headers = map[string][]string{"Name": {
+			"value\x00", strings.Repeat("h", r.random.IntN(20)),
+		}}
 	}
+
 	if r.random.IntN(4) == 0 {
 		o.Message.MsgID = fmt.Sprint("id\x00", r.random.IntN(6))
 	}
+
 	if r.random.IntN(4) == 0 {
 		o.Message.Unique = fmt.Sprint("key\x00", r.random.IntN(3))
 	}
+
 	switch r.random.IntN(5) {
 	case 0:
 		o.Delay = r.millis(3000)
 	case 1:
 		o.At = r.m.now.Add(r.millis(3000) - 500*time.Millisecond)
 	}
+
 	switch r.random.IntN(6) {
 	case 0:
 		o.TTL = time.Second + r.millis(4000)
@@ -116,28 +142,39 @@ func (r *modelRun) push(*modelQueue) fdbpq.Op {
 	case 2:
 		o.TTL = fdbpq.Never
 	}
+
 	if r.large && r.random.IntN(8) == 0 { // whoever removes it does not read when it expires
 		o.Message.Headers = map[string][]string{"Large": {strings.Repeat("\x00", 50_000)}}
 		o.Message.Unique, o.TTL = "", fdbpq.Never
 	}
+
 	if r.random.IntN(2) == 0 {
 		o.Message.Headers = maps.Clone(o.Message.Headers)
 		o = inGroup(o, []string{"a", "b", "c\x00"}[r.random.IntN(3)])
 		o.Weight = r.random.IntN(4)
 	}
+
 	return o
 }
 
 // pops draws pops or leases.
 func (r *modelRun) pops(q *modelQueue) []fdbpq.Op {
-	o := fdbpq.Op{Kind: fdbpq.OpPop, End: r.end(q), Waits: r.random.IntN(2) == 0, Count: r.random.IntN(2) == 0}
+	o := fdbpq.Op{
+		Kind:  fdbpq.OpPop,
+		End:   r.end(q),
+		Waits: r.random.IntN(2) == 0,
+		Count: r.random.IntN(2) == 0,
+	}
+
 	if r.random.IntN(3) > 0 {
 		o.Kind, o.Lease = fdbpq.OpLease, time.Duration(r.random.IntN(4))*time.Second
 	}
+
 	ops := slices.Repeat([]fdbpq.Op{o}, 1+r.random.IntN(3))
 	if r.random.IntN(3) == 0 {
 		return grouped(ops...)
 	}
+
 	return ops
 }
 
@@ -147,6 +184,7 @@ func (r *modelRun) token(q *modelQueue) fdbpq.Token {
 	if len(held) > 0 && r.random.IntN(6) > 0 {
 		return held[r.random.IntN(len(held))].token
 	}
+
 	return q.tokens[r.random.IntN(len(q.tokens))]
 }
 
@@ -155,6 +193,7 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 	if len(q.tokens) == 0 {
 		return r.pops(q)
 	}
+
 	o := fdbpq.Op{Token: r.token(q)}
 	switch r.random.IntN(8) {
 	case 0, 1, 2:
@@ -162,22 +201,31 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 		if o.Delay = time.Duration(r.random.IntN(3)) * time.Second; r.random.IntN(2) == 0 {
 			o.Delay = fdbpq.Backoff
 		}
+
 		if r.random.IntN(3) == 0 {
 			o.Reason = fmt.Sprint("reason ", r.random.IntN(100))
 		}
 	case 3:
 		o.Kind, o.Lease = fdbpq.OpExtend, time.Duration(r.random.IntN(3))*time.Second
 	case 4:
-		o.Kind, o.Reason = fdbpq.OpTerm, []string{"", "no\nuse", "bad\x00" + strings.Repeat("x", 300)}[r.random.IntN(3)]
+		reasons := []string{"", "no\nuse", "bad\x00" + strings.Repeat("x", 300)}
+		o.Kind, o.Reason = fdbpq.OpTerm, reasons[r.random.IntN(3)]
 	default:
 		for range 1 + r.random.IntN(3)*r.random.IntN(2) {
 			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: r.token(q)})
 		}
+
 		for range r.random.IntN(3) {
-			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: r.end(q), Lease: time.Duration(r.random.IntN(2)) * time.Second})
+			ops = append(ops, fdbpq.Op{
+				Kind:  fdbpq.OpLease,
+				End:   r.end(q),
+				Lease: time.Duration(r.random.IntN(2)) * time.Second,
+			})
 		}
+
 		return grouped(ops...)
 	}
+
 	return []fdbpq.Op{o}
 }
 
@@ -193,12 +241,14 @@ func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 		if o.Kind = fdbpq.OpRelease; r.random.IntN(8) == 0 {
 			o.Kind = fdbpq.OpRedriveItem
 		}
-		if leased := q.inOrder(func(i *modelItem) bool { return i.state == fdbpq.Leased }); len(leased) > 0 && r.random.IntN(3) > 0 {
+		isLeased := func(i *modelItem) bool { return i.state == fdbpq.Leased }
+		if leased := q.inOrder(isLeased); len(leased) > 0 && r.random.IntN(3) > 0 {
 			o.ID = leased[r.random.IntN(len(leased))].ID
 		}
 	case n < 4 || q.fifo:
 		o.Kind, o.State = fdbpq.OpRemove, fdbpq.ItemState(max(r.random.IntN(9)-5, 0))
 	}
+
 	return o
 }
 
@@ -206,15 +256,20 @@ func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
 	n, field, until := r.random.Int64N(5), r.random.IntN(16), r.m.now.Add(r.millis(2000)+999)
 	dead := []string{"", "failed", q.name + "-dead", q.name}[r.random.IntN(4)]
-	items, size := r.random.Int64N(12), []int64{0, 0, 1 + r.random.Int64N(400), 100_000 + r.random.Int64N(600_000)}[r.random.IntN(4)]
+	items := r.random.Int64N(12)
+	sizes := []int64{0, 0, 1 + r.random.Int64N(400), 100_000 + r.random.Int64N(600_000)}
+	size := sizes[r.random.IntN(4)]
 	discard := []string{"", fdbpq.DiscardNew, fdbpq.DiscardOld, fdbpq.DiscardOld}[r.random.IntN(4)]
-	window := []time.Duration{0, fdbpq.NoDuplicateWindow, 3 * time.Second, 20 * time.Second}[r.random.IntN(4)]
+	windows := []time.Duration{0, fdbpq.NoDuplicateWindow, 3 * time.Second, 20 * time.Second}
+	window := windows[r.random.IntN(4)]
 	rate := []string{"", "", "1/1s", "3/1s", "2/3s"}[r.random.IntN(5)]
 	paused := [][]string{nil, {"a"}, {"b", "c\x00"}}[r.random.IntN(3)]
 	var backoff []time.Duration
+
 	for range n {
 		backoff = append(backoff, r.millis(3000))
 	}
+
 	return fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) {
 		switch field {
 		case 0, 13:

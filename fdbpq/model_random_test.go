@@ -18,12 +18,15 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// modelRun drives a priority queue, a FIFO queue, and the queues of their dead letters, and the model of them.
+// modelRun drives a priority queue, a FIFO queue, and the queues of their dead letters, and the
+// model of them.
 type modelRun struct {
-	f       *fixture
-	m       *model
-	random  *rand.Rand
-	large   bool // some items are large; then none die of max_deliver, for which there might be no room
+	f      *fixture
+	m      *model
+	random *rand.Rand
+
+	// Some items are large; then none die of max_deliver, for which there might be no room.
+	large   bool
 	failing *hooked
 	main    *fdbpq.Batcher // usually knows what it need not read
 	other   *fdbpq.Batcher
@@ -37,9 +40,7 @@ type modelPart struct {
 	ops []fdbpq.Op
 }
 
-// Queues do what their model does: every operation in batches of any mix, at any time, with any settings, made by a
-// Batcher that knows what it need not read, by others, and in transactions of the caller's, some of which are not
-// committed.
+// Queues do what their model does, in any batch, run by any process at any time.
 func TestModel(t *testing.T) {
 	counts := map[string]int{}
 	onEngines(t, func(f *fixture) {
@@ -47,30 +48,51 @@ func TestModel(t *testing.T) {
 		for _, large := range []bool{false, true} {
 			random, _ := newRandom(f.T)
 			r := newModelRun(f, random, large, counts)
+
 			for n := range steps {
 				r.step()
 				if n%25 == 0 {
 					f.check()
 				}
 			}
+
 			r.finish()
 		}
 	})
+
 	for _, what := range []string{
-		"came back", "expired", "died", "discarded", "refused", "duplicate", "restored", "lost its key", "purged", "removed", "moved",
-		"redriven", "redriven alone", "released", "browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn", "rate", "group limits",
-		"set", "counted",
+		"came back", "expired", "died", "discarded", "refused", "duplicate", "restored",
+		"lost its key", "purged", "removed", "moved", "redriven", "redriven alone", "released",
+		"browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn",
+		"rate", "group limits", "set", "counted",
 	} {
-		if counts[what] == 0 && harness.Nightly && !harness.Race { // a short run need not have everything
+		// A short run need not have everything.
+		if counts[what] == 0 && harness.Nightly && !harness.Race {
 			t.Errorf("nothing was %s: %v", what, counts)
 		}
 	}
 }
 
 func newModelRun(f *fixture, random *rand.Rand, large bool, counts map[string]int) *modelRun {
+	f.fixGroups()
 	failing := &hooked{Database: f.db}
-	r := &modelRun{f: f, random: random, large: large, failing: failing, main: fdbpq.NewBatcher(failing, f.Keyspace), other: fdbpq.NewBatcher(f.db, f.Keyspace)}
-	r.m = &model{T: f.T, now: time.UnixMicro(time.Now().UnixMicro()).UTC(), queues: map[fdbpq.Target]*modelQueue{}, counts: counts}
+
+	r := &modelRun{
+		f:       f,
+		random:  random,
+		large:   large,
+		failing: failing,
+		main:    fdbpq.NewBatcher(failing, f.Keyspace),
+		other:   fdbpq.NewBatcher(f.db, f.Keyspace),
+	}
+
+	r.m = &model{
+		T:      f.T,
+		now:    time.UnixMicro(time.Now().UnixMicro()).UTC(),
+		queues: map[fdbpq.Target]*modelQueue{},
+		counts: counts,
+	}
+
 	targets := map[string]fdbpq.Target{}
 	r.m.named = func(name string, fifo bool) fdbpq.Target {
 		key := fmt.Sprint(name, fifo)
@@ -79,14 +101,18 @@ func newModelRun(f *fixture, random *rand.Rand, large bool, counts map[string]in
 		} else if targets[key] == nil {
 			targets[key] = f.queue(name)
 		}
+
 		return targets[key]
 	}
+
 	for _, b := range []*fdbpq.Batcher{r.main, r.other} {
 		b.SetNow(func() time.Time { return r.m.now })
 	}
+
 	for _, fifo := range []bool{false, true} {
 		r.homes = append(r.homes, r.m.queue(fmt.Sprint("jobs", large), fifo))
 	}
+
 	return r
 }
 
@@ -95,12 +121,15 @@ func (r *modelRun) step() {
 	r.pass()
 	defer r.browse()
 	defer r.findAllArrived()
+
 	switch r.random.IntN(14) {
 	case 0:
 		r.applyFailed(r.batch(true))
 	case 1, 2:
 		a, b := r.batch(false), r.batch(false)
-		b[0].ops = append(b[0].ops, r.on(b[0].q, r.push(b[0].q))...) // if it only read, it could be before the first
+
+		// Something is written, so that it cannot come before the first.
+		b[0].ops = append(b[0].ops, r.on(b[0].q, r.push(b[0].q))...)
 		r.applyTogether(a, b)
 	case 3, 4:
 		r.applyBehind()
@@ -113,7 +142,8 @@ func (r *modelRun) step() {
 	}
 }
 
-// pass lets time pass: nothing, a little, until something falls due or just before, or the clock is set back.
+// pass lets time pass: nothing, a little, until something falls due or just before, or the clock is
+// set back.
 func (r *modelRun) pass() {
 	now := r.m.now
 	switch r.random.IntN(12) {
@@ -122,14 +152,17 @@ func (r *modelRun) pass() {
 	case 3, 4, 5:
 		q := r.homes[r.random.IntN(2)]
 		next := q.nextDue()
+
 		for _, seen := range q.msgIDs {
 			if seen.until.After(now) {
 				next = earlier(next, seen.until)
 			}
 		}
+
 		if q.settings.PauseUntil.After(now) {
 			next = earlier(next, q.settings.PauseUntil)
 		}
+
 		if !next.IsZero() {
 			now = next.Add(-time.Duration(r.random.IntN(2)) * time.Microsecond)
 		}
@@ -138,19 +171,22 @@ func (r *modelRun) pass() {
 			now = now.Add(-r.millis(3000))
 		}
 	}
+
 	r.m.now = now
 }
 
 // forgetsMsgIDs reports whether message ids are over, so that pushes may have removed them.
 func (q *modelQueue) forgetsMsgIDs() bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(q.msgIDs)), func(seen modelMsgID) bool { return !seen.until.After(q.now) })
+	return slices.ContainsFunc(slices.Collect(maps.Values(q.msgIDs)),
+		func(seen modelMsgID) bool { return !seen.until.After(q.now) })
 }
 
 func (r *modelRun) millis(n int) time.Duration {
 	return time.Duration(r.random.IntN(n)) * time.Millisecond
 }
 
-// batch returns operations on one queue, or on one of either kind. With dead it may be one of dead letters.
+// batch returns operations on one queue, or on one of either kind. With dead it may be one of dead
+// letters.
 func (r *modelRun) batch(dead bool) (parts []modelPart) {
 	for n, home := range r.homes {
 		if r.random.IntN(4) == 0 || n == 1 && len(parts) == 0 {
@@ -158,6 +194,7 @@ func (r *modelRun) batch(dead bool) (parts []modelPart) {
 			if dead && r.random.IntN(5) == 0 {
 				q = r.m.queue(home.name+"-dead", home.fifo)
 			}
+
 			parts = append(parts, modelPart{q, r.on(q, r.ops(q)...)})
 		} else if n == 0 && r.random.IntN(2) == 0 {
 			parts = append(parts, modelPart{home, r.on(home, r.ops(home)...)})
@@ -185,8 +222,15 @@ func (r *modelRun) applyBy(b *fdbpq.Batcher, parts []modelPart) {
 	before, model := b.Removed(), r.m.removed
 	results, err := b.Apply(r.f.ctx, flat(parts))
 	r.compare(parts, results, err, 0)
+
 	want := r.m.removed
-	want.Add(fdbpq.Removed{Expired: before.Expired - model.Expired, Discarded: before.Discarded - model.Discarded, Dead: before.Dead - model.Dead})
+	want.Add(fdbpq.Removed{
+		Expired:   before.Expired - model.Expired,
+		Discarded: before.Discarded - model.Discarded,
+		Dead:      before.Dead - model.Dead,
+		RanOut:    before.RanOut - model.RanOut,
+	})
+
 	if got := b.Removed(); got != want {
 		r.f.Fatalf("removed are %+v, want %+v", got, want)
 	}
@@ -200,13 +244,16 @@ func (r *modelRun) applyAlone(parts []modelPart, page int) {
 	r.compare(parts, results, err, page)
 }
 
-// applyBehind applies pops, leases or a peek as if very much were due: more than a transaction handles.
+// applyBehind applies pops, leases or a peek as if very much were due: more than a transaction
+// handles.
 func (r *modelRun) applyBehind() {
 	q := r.homes[r.random.IntN(2)]
 	ops := r.pops(q)
+
 	if r.random.IntN(3) == 0 {
 		ops = []fdbpq.Op{{Kind: fdbpq.OpPeek, End: ops[0].End}}
 	}
+
 	r.applyAlone([]modelPart{{q, r.on(q, ops...)}}, 2)
 	r.applyAlone([]modelPart{{q, r.on(q, opLen)}}, 0)
 }
@@ -217,6 +264,7 @@ func (r *modelRun) applyTogether(parts ...[]modelPart) {
 	for _, some := range parts {
 		pending = append(pending, r.main.Start(r.f.ctx, flat(some)))
 	}
+
 	for n, p := range pending {
 		results, err := p.Wait()
 		r.compare(parts[n], results, err, 0)
@@ -230,19 +278,24 @@ func (r *modelRun) applyFailed(parts []modelPart) {
 	ctx, cancel := context.WithCancel(r.f.ctx)
 	defer cancel()
 	canceled, tried := r.f.db.Traits().Serial && r.random.IntN(2) == 0, false
+
 	r.failing.commit = func(tx kv.Transaction) kv.Future[struct{}] {
 		tried, r.failing.commit = true, nil
 		if canceled {
 			cancel()
 			return tx.Commit()
 		}
+
 		tx.Cancel()
 		return kv.Ready(struct{}{}, errCommit)
 	}
+
 	_, err := r.main.Apply(ctx, flat(parts))
-	if err == nil && tried || err != nil && !errors.Is(err, errCommit) && !errors.Is(err, context.Canceled) {
+	if err == nil && tried ||
+		err != nil && !errors.Is(err, errCommit) && !errors.Is(err, context.Canceled) {
 		r.f.Fatalf("a batch whose commit fails: %v", err)
 	}
+
 	r.failing.commit = nil
 }
 
@@ -252,6 +305,7 @@ func (r *modelRun) compare(parts []modelPart, results []fdbpq.Result, err error,
 	if err != nil {
 		r.f.Fatal(err)
 	}
+
 	for _, part := range parts {
 		n := len(part.ops)
 		part.q.run(part.ops, results[:n:n], page)
@@ -273,59 +327,85 @@ func (r *modelRun) findArrived(q *modelQueue) {
 	if q.fifo {
 		root = r.f.fifo
 	}
+
 	for _, pair := range r.f.stored(root) {
 		key := must(tuple.Unpack(pair.Key))
 		if key[1] != q.name || key[2] != "i" {
 			continue
 		}
+
 		var id fdbpq.ID
 		if !q.fifo {
 			id.Priority = key[3].(int64)
 		}
+
 		id.Count = key[len(key)-2].(int64)
 		copy(id.Random[:], key[len(key)-1].([]byte))
+
 		if q.items[id] != nil {
 			continue
 		}
-		at := slices.IndexFunc(q.arrived, func(i *modelItem) bool { return i.ID.Priority == id.Priority })
+
+		at := slices.IndexFunc(q.arrived,
+			func(i *modelItem) bool { return i.ID.Priority == id.Priority })
 		if at < 0 || !bytes.Contains(pair.Value, q.arrived[at].Value[:12]) {
-			r.f.Fatalf("%s: %d %d has arrived out of order: %.100q", q.name, id.Priority, id.Count, pair.Value)
+			r.f.Fatalf("%s: %d %d has arrived out of order: %.100q",
+				q.name, id.Priority, id.Count, pair.Value)
 		}
+
 		i := q.arrived[at]
 		q.arrived = slices.Delete(q.arrived, at, at+1)
+
 		if i.told != (fdbpq.ID{}) && i.told != id {
 			r.f.Fatalf("%s: %v has arrived, but the result said %v", q.name, id, i.told)
 		}
+
 		i.ID = id
 		q.add(i)
 	}
+
 	if len(q.arrived) > 0 {
 		r.f.Fatalf("%s: %d items have not arrived", q.name, len(q.arrived))
 	}
 }
 
-// finish compares what is left.
+// finish compares the remaining items.
 func (r *modelRun) finish() {
 	r.f.check()
+
 	r.m.now = r.m.now.Add(24 * time.Hour)
 	for _, q := range r.homes { // each push removes some message ids that are over
 		for range 10 {
-			push := r.on(q, fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{MsgID: "last", Value: fmt.Append(nil, q.name, r.m.now)}})
-			r.applyBy(r.main, []modelPart{{q, r.on(q, fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { *s = fdbpq.Settings{} }})}})
+			push := r.on(q, fdbpq.Op{
+				Kind:    fdbpq.OpPush,
+				Message: fdbpq.Message{MsgID: "last", Value: fmt.Append(nil, q.name, r.m.now)},
+			})
+
+			r.applyBy(r.main, []modelPart{{q, r.on(q, fdbpq.Op{
+				Kind:      fdbpq.OpConfigure,
+				Configure: func(s *fdbpq.Settings) { *s = fdbpq.Settings{} },
+			})}})
+
 			r.applyBy(r.main, []modelPart{{q, push}})
 			r.findAllArrived()
 			r.m.now = r.m.now.Add(time.Hour)
 		}
 	}
+
 	for more := true; more; { // what is due may move dead letters to others
 		more = false
-		for _, target := range slices.SortedFunc(maps.Keys(r.m.queues), func(a, b fdbpq.Target) int {
+		byName := func(a, b fdbpq.Target) int {
 			return cmp.Compare(r.m.queues[a].name, r.m.queues[b].name)
-		}) {
+		}
+		for _, target := range slices.SortedFunc(maps.Keys(r.m.queues), byName) {
 			q := r.m.queues[target]
 			if len(q.items) > 0 { // none of its groups stays paused
-				r.applyBy(r.main, []modelPart{{q, r.on(q, fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { *s = fdbpq.Settings{} }})}})
+				r.applyBy(r.main, []modelPart{{q, r.on(q, fdbpq.Op{
+					Kind:      fdbpq.OpConfigure,
+					Configure: func(s *fdbpq.Settings) { *s = fdbpq.Settings{} },
+				})}})
 			}
+
 			for ; len(q.items) > 0; more = true {
 				r.applyBy(r.main, []modelPart{{q, r.on(q, opPopMin)}})
 				r.findAllArrived()
@@ -333,14 +413,18 @@ func (r *modelRun) finish() {
 			}
 		}
 	}
+
 	r.removeConsumers()
 	if contents := r.f.check(); contents.Items > 0 {
 		r.f.Errorf("%d items are left", contents.Items)
 	}
-	left := slices.DeleteFunc(append(r.f.stored(r.f.priority), r.f.stored(r.f.fifo)...), func(pair kv.KeyValue) bool {
-		key := must(tuple.Unpack(pair.Key))
-		return key[1] != r.homes[0].name || key[2] != "d"
-	})
+
+	left := slices.DeleteFunc(append(r.f.stored(r.f.priority), r.f.stored(r.f.fifo)...),
+		func(pair kv.KeyValue) bool {
+			key := must(tuple.Unpack(pair.Key))
+			return key[1] != r.homes[0].name || key[2] != "d"
+		})
+
 	if len(left) > 2 { // the last message id of each queue
 		r.f.Errorf("%d keys are left", len(left))
 	}
@@ -351,64 +435,91 @@ func (r *modelRun) browse() {
 	if r.random.IntN(3) > 0 {
 		return
 	}
+
 	q := r.homes[r.random.IntN(2)]
 	if r.random.IntN(4) == 0 {
 		q = r.m.queue(q.name+"-dead", q.fifo)
 	}
-	b := fdbpq.Browse{State: fdbpq.ItemState(r.random.IntN(4)), End: r.end(q), MaxItems: r.random.IntN(8), MaxBytes: r.random.IntN(3) * 40}
+
+	b := fdbpq.Browse{
+		State:    fdbpq.ItemState(r.random.IntN(4)),
+		End:      r.end(q),
+		MaxItems: r.random.IntN(8),
+		MaxBytes: r.random.IntN(3) * 40,
+	}
+
 	if id := r.someID(q); r.random.IntN(3) == 0 && id != (fdbpq.ID{}) {
 		b.After = &id
 	}
+
 	r.walk(q, b, 10)
 	r.readItems(q)
 }
 
-// walk compares what a Browse finds with the model, in pages of at most so many items.
+// walk compares what a Browse finds with the model, page by page.
 func (r *modelRun) walk(q *modelQueue, b fdbpq.Browse, most int) {
 	passed := func(i *modelItem) bool { // by the walk, before it begins
-		return b.After != nil && (compareIDs(i.ID, *b.After) <= 0) == (b.End == fdbpq.Front) || b.After != nil && i.ID == *b.After
+		return b.After != nil && (compareIDs(i.ID, *b.After) <= 0) == (b.End == fdbpq.Front) ||
+			b.After != nil && i.ID == *b.After
 	}
+
 	want := q.inOrder(func(i *modelItem) bool {
-		return !passed(i) && (b.State == fdbpq.AnyState || b.State == i.state) && (i.state == fdbpq.Leased || !r.m.expired(i))
+		return !passed(i) && (b.State == fdbpq.AnyState || b.State == i.state) &&
+			(i.state == fdbpq.Leased || !r.m.expired(i))
 	})
+
 	scanned := q.inOrder(func(i *modelItem) bool {
-		return !passed(i) && (b.State == fdbpq.AnyState || (b.State == fdbpq.Ready) == (i.state == fdbpq.Ready))
+		return !passed(i) &&
+			(b.State == fdbpq.AnyState || (b.State == fdbpq.Ready) == (i.state == fdbpq.Ready))
 	})
+
 	if b.End == fdbpq.Back {
 		slices.Reverse(want)
 	}
+
 	r.m.counts["browsed"] += len(want)
 	scans := len(scanned)
+
 	for {
 		left := 1 + r.random.IntN(most)
 		end, err := b.Walk(r.f.ctx, r.f.db, q.target, r.m.now, func(item *fdbpq.Browsed) bool {
 			if left--; left < 0 {
 				return false
 			}
+
 			if len(want) == 0 {
 				r.f.Fatalf("%s: %+v: more than there is: %v", q.name, b, item.ID)
 			}
 			r.wantBrowsed(q, item, want[0])
+
 			want = want[1:]
 			return true
 		})
 		if err != nil {
 			r.f.Fatal(err)
 		}
+
 		scans -= int(end.Scanned)
+
 		// A page that ends because of its bytes does not tell whether there is more.
 		least := 1
+
 		if r.large {
 			least = 0
 		}
-		if b.MaxItems > 0 && end.Scanned > int64(b.MaxItems) || !end.More && scans != 0 || end.More && scans < least {
+
+		if b.MaxItems > 0 && end.Scanned > int64(b.MaxItems) || !end.More && scans != 0 ||
+			end.More && scans < least {
 			r.f.Fatalf("%s: %+v: %+v, and %d are left to look at", q.name, b, end, scans)
 		}
+
 		if !end.More {
 			break
 		}
+
 		b.After = &end.Last
 	}
+
 	if len(want) > 0 {
 		r.f.Fatalf("%s: %+v: %d are missing, from %v on", q.name, b, len(want), want[0])
 	}
@@ -420,16 +531,21 @@ func (r *modelRun) readItems(q *modelQueue) {
 	for range r.random.IntN(40) {
 		ids = append(ids, r.someID(q))
 	}
+
 	n := 0
-	err := fdbpq.ReadItems(r.f.ctx, r.f.db, q.target, ids, r.m.now, func(i int, item *fdbpq.Browsed) bool {
-		if want := q.items[ids[i]]; want != nil && (want.state == fdbpq.Leased || !r.m.expired(want)) {
-			r.wantBrowsed(q, item, want)
-		} else if !errors.Is(item.Err, fdbpq.ErrNotFound) || item.ID != ids[i] {
-			r.f.Fatalf("%s: %v, %v, which is gone", q.name, item.ID, item.Err)
-		}
-		n++
-		return true
-	})
+	err := fdbpq.ReadItems(r.f.ctx, r.f.db, q.target, ids, r.m.now,
+		func(i int, item *fdbpq.Browsed) bool {
+			want := q.items[ids[i]]
+			if want != nil && (want.state == fdbpq.Leased || !r.m.expired(want)) {
+				r.wantBrowsed(q, item, want)
+			} else if !errors.Is(item.Err, fdbpq.ErrNotFound) || item.ID != ids[i] {
+				r.f.Fatalf("%s: %v, %v, which is gone", q.name, item.ID, item.Err)
+			}
+
+			n++
+			return true
+		})
+
 	if err != nil || n != len(ids) {
 		r.f.Fatalf("%d items of %d, %v", n, len(ids), err)
 	}
@@ -440,9 +556,11 @@ func (r *modelRun) wantBrowsed(q *modelQueue, got *fdbpq.Browsed, want *modelIte
 	if want.state == fdbpq.Ready {
 		due = time.Time{}
 	}
+
 	if got.Err != nil || !want.is(&got.Item) || got.State != want.state || !got.Due.Equal(due) ||
 		got.Deliveries != want.deliveries || got.Reason != want.reason {
-		r.f.Fatalf("%s: %.200q at %v, %v, due %v, %d deliveries, %q, %v: want %.200q at %v, %v, due %v, %d deliveries, %q",
+		r.f.Fatalf("%s: %.200q at %v, %v, due %v, %d deliveries, %q, %v: want %.200q at %v, %v, "+
+			"due %v, %d deliveries, %q",
 			q.name, got.Value, got.ID, got.State, got.Due, got.Deliveries, got.Reason, got.Err,
 			want.Value, want.ID, want.state, want.due, want.deliveries, want.reason)
 	}

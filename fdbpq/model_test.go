@@ -13,8 +13,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// model is what queues are expected to have, as plain as it can be. It runs the operations of a batch in the order
-// that Batcher.Start documents, and compares each result with its own.
+// model is what queues are expected to have, as plain as it can be. It runs the operations of a
+// batch in the order that Batcher.Start documents, and compares each result with its own.
 type model struct {
 	*testing.T
 	now     time.Time
@@ -32,11 +32,13 @@ type modelQueue struct {
 	fifo     bool
 	settings fdbpq.Settings
 	items    map[fdbpq.ID]*modelItem
-	arrived  []*modelItem // dead letters and those redriven, in order, whose ids nobody has told yet
-	popped   []modelPop
-	tokens   []fdbpq.Token // that were ever given
-	msgIDs   map[string]modelMsgID
-	rates    modelRates
+
+	// Dead letters and those redriven, in order, whose ids nobody has told yet.
+	arrived []*modelItem
+	popped  []modelPop
+	tokens  []fdbpq.Token // that were ever given
+	msgIDs  map[string]modelMsgID
+	rates   modelRates
 
 	consumers map[string]string
 }
@@ -68,16 +70,28 @@ type modelItem struct {
 func (m *model) queue(name string, fifo bool) *modelQueue {
 	target := m.named(name, fifo)
 	q := m.queues[target]
+
 	if q == nil {
-		q = &modelQueue{model: m, target: target, name: name, fifo: fifo, items: map[fdbpq.ID]*modelItem{}, msgIDs: map[string]modelMsgID{}, consumers: map[string]string{}}
+		q = &modelQueue{
+			model:     m,
+			target:    target,
+			name:      name,
+			fifo:      fifo,
+			items:     map[fdbpq.ID]*modelItem{},
+			msgIDs:    map[string]modelMsgID{},
+			consumers: map[string]string{},
+		}
+
 		q.rates = modelRates{full: map[string]time.Time{}, entries: map[modelEntry]bool{}}
 		m.queues[target] = q
 	}
+
 	return q
 }
 
 func compareIDs(a, b fdbpq.ID) int {
-	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Count, b.Count), bytes.Compare(a.Random[:], b.Random[:]))
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Count, b.Count),
+		bytes.Compare(a.Random[:], b.Random[:]))
 }
 
 func (m *model) expired(i *modelItem) bool { return !i.Expires.IsZero() && !i.Expires.After(m.now) }
@@ -86,13 +100,15 @@ func (m *model) expired(i *modelItem) bool { return !i.Expires.IsZero() && !i.Ex
 func (i *modelItem) is(got *fdbpq.Item) bool {
 	return got.ID == i.ID && bytes.Equal(got.Value, i.Value) &&
 		got.MsgID == i.MsgID && got.Unique == i.Unique &&
-		reflect.DeepEqual(got.Headers, i.Headers) && reflect.DeepEqual(got.DeadLetter, i.DeadLetter) &&
+		reflect.DeepEqual(got.Headers, i.Headers) &&
+		reflect.DeepEqual(got.DeadLetter, i.DeadLetter) &&
 		got.Expires.Equal(i.Expires) && got.PushedAt.Equal(i.PushedAt)
 }
 
 // fallsDue is when something has to be done about an item; the zero time if nothing has.
 func (i *modelItem) fallsDue() time.Time {
-	if i.state == fdbpq.Leased || i.state == fdbpq.Delayed && (i.Expires.IsZero() || i.due.Before(i.Expires)) {
+	if i.state == fdbpq.Leased ||
+		i.state == fdbpq.Delayed && (i.Expires.IsZero() || i.due.Before(i.Expires)) {
 		return i.due
 	}
 	return i.Expires
@@ -105,11 +121,13 @@ func (q *modelQueue) nextDue() (next time.Time) {
 			next = earlier(next, at)
 		}
 	}
+
 	for e := range q.rates.entries {
 		if e.at.After(q.now) {
 			next = earlier(next, e.at)
 		}
 	}
+
 	return next
 }
 
@@ -140,11 +158,12 @@ func (q *modelQueue) limitsLeased() bool {
 
 // inState returns how many items are in a state.
 func (q *modelQueue) inState(s fdbpq.ItemState) int64 {
-	return int64(len(q.inOrder(func(i *modelItem) bool { return s == fdbpq.AnyState || i.state == s })))
+	isIn := func(i *modelItem) bool { return s == fdbpq.AnyState || i.state == s }
+	return int64(len(q.inOrder(isIn)))
 }
 
-// bringBack does as much of what is due as a transaction that handles limit entries, 0 for all, in the order in which
-// it fell due. It reports whether there is more.
+// bringBack does as much due work as a transaction that handles limit entries, 0 for all, in the
+// order in which it fell due. It reports whether there is more.
 func (q *modelQueue) bringBack(limit int) (more bool) {
 	type event struct {
 		at    time.Time
@@ -152,28 +171,43 @@ func (q *modelQueue) bringBack(limit int) (more bool) {
 		item  *modelItem
 		entry modelEntry
 	}
+
+	isDue := func(i *modelItem) bool {
+		at := i.fallsDue()
+		return !at.IsZero() && !at.After(q.now)
+	}
+
 	var due []event
-	for _, i := range q.inOrder(func(i *modelItem) bool { at := i.fallsDue(); return !at.IsZero() && !at.After(q.now) }) {
+	for _, i := range q.inOrder(isDue) {
 		kind := "h"
 		if isReady(i) {
 			kind = "x"
 		}
+
 		due = append(due, event{at: i.fallsDue(), kind: kind, item: i})
 	}
+
 	for e := range q.rates.entries {
 		if !e.at.After(q.now) {
 			due = append(due, event{at: e.at, kind: "q", entry: e})
 		}
 	}
+
 	slices.SortStableFunc(due, func(a, b event) int {
-		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.kind, b.kind), compareEntries(a.entry, b.entry))
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.kind, b.kind),
+			compareEntries(a.entry, b.entry))
 	})
+
 	if more = limit > 0 && len(due) > limit; more {
 		due = due[:limit]
 	}
 
 	for _, e := range due {
 		i := e.item
+		if i != nil && i.state == fdbpq.Leased {
+			q.removed.RanOut++
+		}
+
 		switch {
 		case i == nil:
 			q.rates.end(e.entry)
@@ -185,12 +219,15 @@ func (q *modelQueue) bringBack(limit int) (more bool) {
 			if i.state == fdbpq.Leased {
 				i.due = i.due.Add(q.backoff(i))
 			}
+
 			if i.state = fdbpq.Delayed; !i.due.After(q.now) {
 				i.state = fdbpq.Ready
 			}
+
 			q.counts["came back"]++
 		}
 	}
+
 	return more
 }
 
@@ -204,6 +241,7 @@ func (q *modelQueue) backoff(i *modelItem) time.Duration {
 	if len(list) == 0 || i.deliveries == 0 {
 		return 0
 	}
+
 	return list[min(int(i.deliveries), len(list))-1]
 }
 
@@ -224,12 +262,26 @@ func (q *modelQueue) die(i *modelItem, reason string) {
 	q.removed.Dead++
 	letter := &modelItem{Item: i.Item, state: fdbpq.Ready}
 	letter.MsgID, letter.Unique, letter.Expires = "", "", time.Time{}
-	letter.DeadLetter = &fdbpq.DeadLetter{Queue: q.name, Reason: reason, At: q.now.UTC(), Deliveries: i.deliveries, Error: i.reason}
+
+	letter.DeadLetter = &fdbpq.DeadLetter{
+		Queue:      q.name,
+		Reason:     reason,
+		At:         q.now.UTC(),
+		Deliveries: i.deliveries,
+		Error:      i.reason,
+	}
+
 	to := q.queue(cmp.Or(q.settings.DeadLetter, q.name+"-dead"), q.fifo)
+
+	// One that died before keeps the queue that it first came from, unless it is there now.
+	if i.DeadLetter != nil && i.DeadLetter.Queue != to.name {
+		letter.DeadLetter.Queue = i.DeadLetter.Queue
+	}
+
 	to.arrived = append(to.arrived, letter)
 }
 
-// end returns the item at an end, of those that can be, nil if there is none.
+// end returns the item at an end among those allowed, nil if there is none.
 func (q *modelQueue) end(end fdbpq.End, which func(*modelItem) bool) *modelItem {
 	list := q.inOrder(which)
 	switch {
@@ -238,6 +290,7 @@ func (q *modelQueue) end(end fdbpq.End, which func(*modelItem) bool) *modelItem 
 	case end == fdbpq.Back:
 		return list[len(list)-1]
 	}
+
 	return list[0]
 }
 
@@ -255,7 +308,8 @@ func (q *modelQueue) addInTurn(i *modelItem) {
 func (q *modelQueue) addAfter(i *modelItem, which func(other *modelItem) bool) {
 	for _, other := range q.items {
 		if i.ID.Priority == other.ID.Priority && which(other) && compareIDs(i.ID, other.ID) <= 0 {
-			q.Fatalf("%s: %q at %v comes before %q at %v", q.name, short(i.Value), i.ID, short(other.Value), other.ID)
+			q.Fatalf("%s: %q at %v comes before %q at %v", q.name, short(i.Value), i.ID,
+				short(other.Value), other.ID)
 		}
 	}
 	q.items[i.ID] = i
@@ -280,34 +334,45 @@ func (q *modelQueue) exceeded(items, bytes int64) string {
 	return ""
 }
 
-// makeRoom discards what has to go for a group of pushes. It returns why there is no room for it, as errors say it.
-func (q *modelQueue) makeRoom(group []*modelItem) (refused []string) {
+// makeRoom discards what has to go for a group of pushes. It returns why there is no room for it:
+// parts of the text of an error, and that.
+func (q *modelQueue) makeRoom(group []*modelItem) (refused []string, err error) {
 	items, bytes := q.load(q.items, group)
 	full := q.exceeded(items, bytes)
+
 	if full == "" {
-		return nil
+		return nil, nil
 	}
-	if q.settings.Discard != fdbpq.DiscardOld {
-		return []string{full}
-	}
+
 	if q.exceeded(q.load(nil, group)) != "" {
-		return []string{full, "nothing that could be discarded makes room for this"}
+		return []string{"of the queue is"}, fdbpq.ErrMessageTooLarge
+	}
+
+	if q.settings.Discard != fdbpq.DiscardOld {
+		return []string{full}, fdbpq.ErrFull
 	}
 
 	victims := q.inOrder(func(i *modelItem) bool { return i.state != fdbpq.Leased })
 	if !q.fifo {
 		slices.Reverse(victims)
 	}
+
 	n := 0
 	for ; q.exceeded(items, bytes) != ""; n++ {
-		if n == len(victims) || !q.fifo && slices.ContainsFunc(group, func(i *modelItem) bool { return i.ID.Priority >= victims[n].ID.Priority }) {
-			return []string{full, "nothing would be discarded before it but what is leased"}
+		servedBefore := func(i *modelItem) bool { // the victim is served before a push
+			return i.ID.Priority >= victims[n].ID.Priority
+		}
+		if n == len(victims) || !q.fifo && slices.ContainsFunc(group, servedBefore) {
+			why := []string{full, "too few items may be discarded for it: leased ones stay"}
+			return why, fdbpq.ErrFull
 		}
 		items, bytes = items-1, bytes-int64(victims[n].Size())
 	}
+
 	for _, i := range victims[:n] {
 		q.lose(i, "discarded")
 		q.removed.Discarded++
 	}
-	return nil
+
+	return nil, nil
 }

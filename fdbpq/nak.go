@@ -7,7 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // giveBack returns a detached item to its queue, at once or after the delay, unless it has expired.
@@ -76,6 +76,6 @@ func (q *queueTxn) bury(i int, h *codec.Record, b *due.Burial) error {
 	if op.Uncounted {
 		h.Deliveries--
 	}
-	q.dead.Bury(b, h, reason)
+	q.outgoing.Bury(b, h, reason)
 	return nil
 }

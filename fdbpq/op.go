@@ -65,9 +65,9 @@ const (
 	// came from. A leased item stays where it is, with ErrLeased. So does an item that is not a
 	// dead letter, with ErrNotDeadLetter.
 	OpRedriveItem
-	// OpSweep handles what is due in a queue that is not used, or not often enough: it brings items
-	// back, removes expired items and message ids whose window is over, and moves dead letters.
-	// It does more of this than operations that look at the queue, but no more than fits into one
+	// OpSweep does the due work of a queue that is not used, or not often enough: it brings items
+	// back, removes expired items and message ids whose window is over, and moves dead letters. It
+	// does more of this than operations that look at the queue, but no more than fits into one
 	// transaction: see Result.Swept.
 	OpSweep
 	// OpConsumers returns the records of the queue's consumers, in the order of their names.
@@ -76,7 +76,8 @@ const (
 	// operations of its transaction but those on settings. The queue itself removes a record that
 	// has expired: see Record.
 	OpSetConsumer
-	// OpSchedules returns the records of the queue's schedules, in the order of their ids.
+	// OpSchedules returns the records of the queue's schedules, in the order of their ids: those
+	// after Op.Record, and with Op.MaxBytes up to the first at which their values have as many.
 	OpSchedules
 	// OpSetSchedule creates, changes or removes the record of a schedule, in the same order as
 	// OpSetConsumer.
@@ -90,23 +91,6 @@ const (
 	// or not at all. At most one per transaction.
 	OpSetSource
 )
-
-// Writes reports whether the operation can change the queue.
-func (k OpKind) Writes() bool {
-	return k != OpPeek && k != OpLen && k != OpInfo && k != OpGet && k != OpRank &&
-		k != OpSettings && k != OpConsumers && k != OpSchedules
-}
-
-// recordKind returns the kind of records that an operation is about, "" if it is about none.
-func (k OpKind) recordKind() codec.RecordKind {
-	switch k {
-	case OpConsumers, OpSetConsumer:
-		return codec.ConsumerRecord
-	case OpSchedules, OpSetSchedule:
-		return codec.ScheduleRecord
-	}
-	return ""
-}
 
 // Op is one operation on one queue.
 type Op struct {
@@ -146,9 +130,9 @@ type Op struct {
 	Item *Item
 
 	// Lease is the length of the lease of OpLease, MinLease to MaxLease. 0 means the length of the
-	// lease before, if the OpLease follows an OpLease or a chain of OpAcks, of which the first
-	// decides; otherwise Settings.AckWait. SettingsLease means Settings.AckWait in any case. For
-	// OpExtend, 0 means the length that the lease had.
+	// lease before, if the OpLease follows an OpLease or a chain of OpAcks, whose first decides;
+	// otherwise Settings.AckWait. SettingsLease means Settings.AckWait in any case. For OpExtend, 0
+	// means the length that the lease had.
 	Lease time.Duration
 	// Holder is the name of who takes an OpLease, for people who look at the queue: up to MaxHolder
 	// bytes of UTF-8 without control characters. "" means the holder of the lease before, if the
@@ -157,8 +141,8 @@ type Op struct {
 	// Token says which lease OpAck, OpNak, OpExtend and OpTerm are about.
 	Token Token
 	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff. For OpPush it is how
-	// long the item is out of reach, 0 to MaxDelay; its place in the order is that of an item
-	// without delay.
+	// long the item is out of reach, 0 to MaxDelay; its place in the order is the same as without a
+	// delay.
 	Delay time.Duration
 	// At is until when OpPush keeps the item out of reach, instead of Delay. A time in the past is
 	// no delay, and the zero time means Delay.
@@ -166,9 +150,9 @@ type Op struct {
 	// TTL is after how long the item of OpPush expires, MinTTL to MaxTTL, or Never. 0 means at
 	// Message.Expires or, without that, as Settings.TTL says.
 	TTL time.Duration
-	// Reason says why OpNak or OpTerm is made. The DeadLetter has that of OpTerm as its Reason, and
-	// that of the last OpNak with one as its Error. Control characters are replaced, and what
-	// exceeds MaxNakReason or MaxTermReason bytes is cut off.
+	// Reason says why OpNak or OpTerm is made. An OpTerm gives it to the DeadLetter as Reason, and
+	// the last OpNak with one as Error. Control characters are replaced, and what exceeds
+	// MaxNakReason or MaxTermReason bytes is cut off.
 	Reason string
 	// Configure changes the settings for OpConfigure. It gets the present settings, and may be
 	// called more than once.
@@ -190,9 +174,8 @@ type Op struct {
 	// that follow it return together; 0 means no limit. The first item that exceeds it stays in the
 	// queue, with ErrMaxBytes.
 	//
-	// Whatever it says, a transaction can move about MaxMessageSize bytes to leases, of which an
-	// item counts with its first 90,000. An item that has no room stays in the queue, with
-	// ErrNoRoom.
+	// Whatever it says, a transaction can move about MaxMessageSize bytes to leases. An item counts
+	// with its first 90,000 bytes. An item that has no room stays in the queue, with ErrNoRoom.
 	MaxBytes int
 	// MaxPriorities is the most priorities that an OpInfo returns, half of them from either end. 0
 	// means MaxInfoPriorities, which is also the most; NoPriorities means none.
@@ -218,29 +201,10 @@ func (q *handle) Layout() *codec.Layout { return q.l }
 // bytesOf returns about how many bytes of a transaction the operations take, apart from items that
 // they move.
 func bytesOf(ops []Op) (n int) {
-	const popped = 16 // keys that a pop removes, or that are in its conflict ranges
 	for i := range ops {
-		op, l := &ops[i], ops[i].Queue.Layout()
 		n += state.RestoreOverhead
-		switch op.Kind {
-		case OpPush:
-			n += op.Message.Size() + l.DedupSize(&op.Message)
-			if op.Message.Group() != "" {
-				n += l.GroupSize()
-			}
-		case OpRestore:
-			if op.Item != nil {
-				n += op.Item.Size() + l.DedupSize(&op.Item.Message)
-			}
-		case OpSetSource:
-			for _, m := range op.Dead {
-				n += m.Size() + codec.DeadLetterSize
-			}
-		case OpSetConsumer, OpSetSchedule:
-			kind := op.Kind.recordKind()
-			n += codec.MaxRecordName + kind.MaxValue()
-		case OpPop, OpLease:
-			n += popped * len(l.Prefix)
+		if bytes := families[kinds[ops[i].Kind].family].bytes; bytes != nil {
+			n += bytes(&ops[i], ops[i].Queue.Layout())
 		}
 	}
 	return n
@@ -249,11 +213,11 @@ func bytesOf(ops []Op) (n int) {
 // tied reports whether an operation and the one before it are done together or not at all.
 func tied(ops []Op, i int) bool {
 	kind := ops[i].Kind
-	return i > 0 && ops[i].Follows && ops[i-1].Kind == kind && (kind == OpPush || kind == OpAck)
+	return i > 0 && ops[i].Follows && ops[i-1].Kind == kind && kind.Has(ties)
 }
 
-// chains returns the operations at the given indexes, chain by chain: those that are tied to each
-// other are one chain, any other is a chain of its own.
+// chains returns the operations at the given indexes, chain by chain: operations tied to each other
+// are one chain, any other is a chain of its own.
 func chains(ops []Op, indexes []int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		for rest := indexes; len(rest) > 0; {
@@ -281,13 +245,20 @@ type txn struct {
 	queues   []*queueTxn       // in order of first use
 	popped   []state.TakenItem // in order of removal
 	known    *state.Known
-	blind    bool // see kv.BeginOptions
+	secrets  state.GroupSecrets
+	listed   []*codec.Layout // queues that pushes found in the list of queues, or added to it
 
-	passes int // items that a walk passes over before a search begins: see maxPassed
+	minCounts  state.CountsByQueue // the lowest that pushed items may get; nil is no bound
+	nextCounts state.CountsByQueue // after the counts of the pushed items
+
+	blind  bool         // see kv.BeginOptions
+	begun  time.Time    // when this process began it
+	bounds searchBounds // of walks that pass over items, and searches
 
 	moving   moveRoom
 	returned state.ItemRoom
-	dead     due.Burials
+	changed  state.ItemRoom // for the records that changes return
+	outgoing due.Outgoing
 }
 
 // queueTxn is one queue of a transaction as all families of operations see it.
@@ -314,7 +285,8 @@ func (q *queueTxn) moreExpired() error {
 // ofOps are the errors of operations. Any other error is one of the store.
 var ofOps = []error{
 	ErrEmpty, ErrCorrupt, ErrNoRoom, ErrFull, ErrLeaseLost, ErrOp, ErrNotFound, ErrExists,
-	ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrManyRates,
+	ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrManyRates, ErrManyGroups, ErrMessageTooLarge,
+	ErrItemTooLarge, ErrMaxLeased,
 }
 
 // failOps makes an error of operations the result of those at the given indexes. It returns an

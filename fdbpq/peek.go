@@ -10,30 +10,22 @@ import (
 // queuePeeks is the peeks at one end of a queue, which share one result. They run after all else,
 // so they see what the transaction has pushed and popped.
 type queuePeeks struct {
-	*queueTxn
-	end     End
-	indexes []int // into txn.ops
-	walk    state.Cursor
+	part
+	end  End
+	walk state.Cursor
 }
 
-// peeks holds the peeks of all queues.
-type peeks []*queuePeeks
-
-// run reads the first items of a few queues at a time.
-func (p peeks) run() error {
-	if len(p) == 0 {
-		return nil
-	}
-	returned := &p[0].returned
-	for some := range slices.Chunk(p, returned.AtOnce()) {
-		if returned.Refused {
+// runPeeks reads the first items of a few queues at a time.
+func (t *txOps) runPeeks() error {
+	for some := range slices.Chunk(t.peeks, t.returned.AtOnce()) {
+		if t.returned.Refused {
 			for _, q := range some {
 				q.failAll(q.indexes, state.ErrNoRoom)
 			}
 			continue
 		}
 
-		share := returned.Share(1, len(some))
+		share := t.returned.Share(1, len(some))
 		for _, q := range some {
 			q.walk = state.Walk(q.l, q.reader(), q.end, 1, share, 1)
 		}
@@ -71,8 +63,8 @@ func (q *queuePeeks) finish() error {
 	return q.failOps(err, q.indexes...)
 }
 
-// complete returns the first item with the rest of it. The error is that of the peeks, or one of
-// the store.
+// complete returns the first item with the rest of it. The error is for the peeks, or one of the
+// store.
 func (q *queuePeeks) complete() (Item, error) {
 	s, err := q.walk.Peek()
 	switch {
@@ -96,7 +88,7 @@ func (q *queuePeeks) complete() (Item, error) {
 
 	// Reading an item that this transaction has added conflicts with nothing, because it is not in
 	// the store. Until the transaction commits, nobody may push an item before it.
-	if q.pushed && q.added(&s.Item.ID) || q.dead.Reaches(q.l) {
+	if q.pushed && q.added(&s.Item.ID) || q.outgoing.Reaches(q.l) {
 		q.tx.AddReadConflict(q.l.Before(s.Pair.Key, q.end))
 	}
 	return s.Whole(q.reader(), q.l, &q.returned)

@@ -10,33 +10,24 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // queuePops is the pops and leases of one queue, which run in their order, from whichever ends.
 // Each finds the next item that may be served, checks whether the operation can have it, and takes
 // it.
 type queuePops struct {
-	*queueTxn
-	indexes []int // into txn.ops
-	ends    state.Ends
-	sides   [2]side // by End
-	limits  popLimits
-	served  state.Served
+	part
+	ends   state.Ends
+	sides  [2]side // by End
+	limits popLimits
+	served state.Served
 
 	share   int                      // of what is read at once, in bytes
 	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
 	later   kv.Future[[]kv.KeyValue] // what falls due next; nil unless an operation has Waits
 	ready   kv.Future[[]byte]        // how many items are ready; nil unless an operation has Count
 	nextDue time.Time                // of the leases that were given
-}
-
-func newQueuePops(q *queueTxn) *queuePops {
-	p := &queuePops{queueTxn: q, limits: popLimits{queueTxn: q}}
-	for end := range p.sides {
-		p.sides[end].queuePops, p.sides[end].end = p, End(end)
-	}
-	return p
 }
 
 // checkPop returns an error if the queue does not support a pop, lease or peek.
@@ -59,18 +50,18 @@ func (op *Op) checkPop(l *codec.Layout) error {
 	return nil
 }
 
+// popBytes is about how many bytes of a transaction a pop or lease takes: keys that it removes, or
+// that are in its conflict ranges.
+func (op *Op) popBytes(l *codec.Layout) int { return 16 * len(l.Prefix) }
+
 // leadsPops reports whether an operation is the first of pops, or leases, that share MaxBytes.
 func (t *txn) leadsPops(i int) bool {
 	return !t.ops[i].Follows || i == 0 || t.ops[i-1].Kind != t.ops[i].Kind
 }
 
-// pops holds the pops and leases of all queues.
-type pops []*queuePops
-
-// run takes items from a few queues at a time.
-func (p pops) run() error {
-	t := p[0].txn
-	for some := range slices.Chunk(p, t.returned.AtOnce()) {
+// runPops takes items from a few queues at a time.
+func (t *txOps) runPops() error {
+	for some := range slices.Chunk(t.pops, t.returned.AtOnce()) {
 		if t.returned.Refused {
 			for _, q := range some {
 				q.failAll(q.indexes, state.ErrNoRoom)
@@ -78,27 +69,27 @@ func (p pops) run() error {
 			continue
 		}
 
-		if err := some.runSome(t); err != nil {
+		if err := t.popSome(some); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// runSome takes items from some queues. It reads both ends of each before it removes anything.
-func (p pops) runSome(t *txn) error {
+// popSome takes items from some queues. It reads both ends of each before it removes anything.
+func (t *txOps) popSome(queues []*queuePops) error {
 	all := 0
-	for _, q := range p {
+	for _, q := range queues {
 		all += len(q.indexes)
 	}
-	for _, q := range p {
+	for _, q := range queues {
 		q.beginReads(all)
 	}
-	if err := p.bringBackDue(t); err != nil {
+	if err := t.bringBackDue(queues); err != nil {
 		return err
 	}
 
-	for _, q := range p {
+	for _, q := range queues {
 		if err := q.limits.begin(q.indexes, &q.ends); err != nil {
 			return err
 		}
@@ -106,35 +97,34 @@ func (p pops) runSome(t *txn) error {
 			q.ends.Walks[end].BeginReads()
 		}
 	}
-	return state.Each(p, (*queuePops).takeItems)
+	return state.Each(queues, (*queuePops).takeItems)
 }
 
-// bringBackDue brings back what is due in the queues, and reads the items again where some came
-// back.
-func (p pops) bringBackDue(t *txn) error {
+// bringBackDue brings back the due items of the queues, and reads again where some came back.
+func (t *txOps) bringBackDue(queues []*queuePops) error {
 	arrive := func(q *queuePops) error { return q.ends.Arrive() }
-	if err := state.Each(p, arrive); err != nil {
+	if err := state.Each(queues, arrive); err != nil {
 		return err
 	}
 
-	dues := make([]*due.Due, len(p))
-	for i, q := range p {
+	dues := make([]*due.Due, len(queues))
+	for i, q := range queues {
 		dues[i] = &q.due
 	}
 	if err := t.moving.bringBack(dues); err != nil {
 		return err
 	}
 
-	for _, q := range p {
+	for _, q := range queues {
 		if q.due.Returned {
 			q.beginWalks()
 		}
 	}
-	return state.Each(p, arrive)
+	return state.Each(queues, arrive)
 }
 
-// beginReads starts to read the items and what is due. all is how many items the queues that are
-// read together want.
+// beginReads starts to read the items and the due entries. all is how many items the queues that
+// are read together want.
 func (q *queuePops) beginReads(all int) {
 	bytes := 0 // that the operations may return
 	counts, waits := false, false
@@ -145,6 +135,9 @@ func (q *queuePops) beginReads(all int) {
 			continue
 		}
 		bytes = min(bytes+cmp.Or(op.MaxBytes, state.NoBound), state.NoBound)
+	}
+	for end := range q.sides {
+		q.sides[end].queuePops, q.sides[end].end = q, End(end)
 	}
 	q.share = min(q.returned.Share(len(q.indexes), all), max(bytes, 1))
 
@@ -172,11 +165,11 @@ func (q *queuePops) takeItems() error {
 		return err
 	}
 
-	roomBytes := 0 // what is left of MaxBytes
+	bytesLeft := 0 // the rest of MaxBytes
 	for _, i := range q.indexes {
 		op := &q.ops[i]
 		if q.leadsPops(i) {
-			roomBytes = op.MaxBytes
+			bytesLeft = op.MaxBytes
 			q.limits.releasePlaces(i)
 		}
 
@@ -186,7 +179,7 @@ func (q *queuePops) takeItems() error {
 			continue
 		}
 
-		err := q.takeItem(i, &roomBytes, len(pasts) > 0)
+		err := q.takeItem(i, &bytesLeft, len(pasts) > 0)
 		if op.Count && (err == nil || errors.Is(err, ErrEmpty)) {
 			err = cmp.Or(q.countReady(i), err)
 		}
@@ -203,11 +196,10 @@ func (q *queuePops) takeItems() error {
 	return q.findNextDue()
 }
 
-// takeItem gives a pop or lease an item, or an error in its result. roomBytes is what is left of
-// MaxBytes; pasts says whether items may have histories. The error is one of the store, ErrCorrupt,
-// ErrNoRoom or ErrEmpty.
-func (q *queuePops) takeItem(i int, roomBytes *int, pasts bool) error {
-	op, result := &q.ops[i], &q.results[i]
+// takeItem gives a pop or lease an item. bytesLeft is the rest of MaxBytes; pasts says whether
+// items may have histories. The error says why the operation gets none, or is one of the store.
+func (q *queuePops) takeItem(i int, bytesLeft *int, pasts bool) error {
+	op := &q.ops[i]
 	if err := q.limits.closed(); err != nil {
 		return err
 	}
@@ -227,7 +219,7 @@ func (q *queuePops) takeItem(i int, roomBytes *int, pasts bool) error {
 	}
 
 	// Check.
-	if result.Err, err = side.check(op, s, roomBytes); err != nil || result.Err != nil {
+	if err := side.check(op, s, bytesLeft); err != nil {
 		return err
 	}
 	var past []byte
@@ -275,14 +267,18 @@ func (q *queuePops) countReady(i int) error {
 	}
 
 	// The counter does not have what this transaction has still to write.
-	n += q.ledger.Ready() + q.dead.Ready(q.l)
+	n += q.ledger.Ready() + q.outgoing.Ready(q.l)
 	q.results[i].Ready = max(n, 0)
 	return nil
 }
 
 // findNextDue tells the pops that wait and have found nothing when the next item falls due.
 func (q *queuePops) findNextDue() error {
-	if q.later == nil {
+	waits := func(i int) bool {
+		err := q.results[i].Err
+		return q.ops[i].Waits && (errors.Is(err, ErrEmpty) || errors.Is(err, ErrMaxLeased))
+	}
+	if !slices.ContainsFunc(q.indexes, waits) {
 		return nil
 	}
 	entries, err := q.later.Get()
@@ -304,8 +300,7 @@ func (q *queuePops) findNextDue() error {
 	}
 
 	for _, i := range q.indexes {
-		err := q.results[i].Err
-		if q.ops[i].Waits && (errors.Is(err, ErrEmpty) || errors.Is(err, ErrMaxLeased)) {
+		if waits(i) {
 			q.results[i].NextDue = next
 		}
 	}

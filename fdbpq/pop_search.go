@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -9,21 +10,31 @@ import (
 )
 
 const (
-	// searchedAtOnce is how many groups a search reads at once, and maxAhead how many items of one.
+	// searchedAtOnce is how many groups a search reads at once, and maxPerGroup how many items of
+	// one.
 	searchedAtOnce = 2048
-	maxAhead       = 64
-	// maxGapBytes is about how much of a transaction the conflicts with groups without items may
-	// take. If they would take more, it conflicts with all groups.
-	maxGapBytes = 1 << 20
+	maxPerGroup    = 64
+	// maxSearchConflicts is about how much of a transaction the conflicts of a search may take. If
+	// they would take more, it conflicts with all changes of ready items with groups.
+	maxSearchConflicts = 2 << 20
 )
 
-// search finds the items of groups that may be served, in order, after those that a walk has passed
-// over. It never reads the items of other groups between them. It reads ahead without conflict, and
-// conflicts with pushes to a group up to the last item of the group that it has looked at.
+// search finds the items of groups that may be served, in order, behind the items that a walk has
+// passed over. It never reads the items of other groups between them. It reads ahead without
+// conflict, and conflicts with pushes to a group up to the last item of the group that it has
+// looked at.
+//
+// Nothing may come between its reads, so it looks at all groups in one transaction, page by page,
+// or fails with ErrManyGroups. It never takes a part of the groups for all of them.
 type search struct {
 	*side
-	heads []*head // of groups that may be served, in the order of their items
-	ahead int     // how many items of a group are read at once
+	after     []byte   // the key in ("i") that it starts behind
+	others    kv.Range // the rest of the index of groups, behind those that it has looked at
+	heads     []*head  // of groups that may be served, in the order of their items
+	beyond    *head    // the first of those that are not in heads any more; nil if all are
+	perGroup  int      // how many items of a group are read at once
+	looks     int      // how often it has looked at searchedAtOnce groups
+	conflicts int      // their bytes
 }
 
 // head is the next item of a group.
@@ -38,88 +49,147 @@ type head struct {
 	taken bool              // the search goes on to the item after it
 }
 
-// beginSearch starts a search after the key of an item in ("i"). If some items are in no index, it
-// returns nil the first time: the walk has to go on.
+// beginSearch starts a search after the key of an item in ("i"). The first time, it returns nil if
+// the walk has to go on: some items are in no index, or passing over further items is cheaper than
+// reading all groups.
 func (s *side) beginSearch(after []byte) (*search, error) {
-	counters, total, pending := s.ledger.BeginGroupLoads()
-	loads, _, err := s.limits.loadGroups(counters, state.MostGroupRows)
-	if err != nil {
-		return nil, err
+	if s.walksOn && s.searchedTooLong() {
+		return nil, ErrManyGroups
 	}
-	ready, err := state.ReadCounter(total)
+
+	defer func() { s.limits.page = nil }()
+	page, total, pending := s.ledger.BeginGroupLoads(s.bounds.groupRows)
+	loads, rest, err := s.limits.loadGroups(page)
 	if err != nil {
 		return nil, err
 	}
 
-	found, indexed := &search{side: s}, int64(0)
-	for _, load := range loads {
-		indexed += load.Ready
-		if load.Ready > 0 {
-			rest := s.l.GroupBeyond(load.Hash, s.end, after)
-			found.heads = append(found.heads, &head{hash: load.Hash, rest: rest})
+	if !s.walksOn {
+		ready, err := state.ReadCounter(total)
+		if err != nil {
+			return nil, err
+		}
+		indexed := int64(0)
+		for _, load := range loads {
+			indexed += load.Ready
+		}
+		if !rest.Empty() || indexed < ready+pending {
+			return nil, nil
 		}
 	}
-	if indexed < ready+pending && !s.unindexed {
-		return nil, nil
+
+	found := &search{side: s, after: after, others: s.l.KindRange(codec.KindGroupReady)}
+	for {
+		if err := found.addGroups(loads); err != nil {
+			return nil, err
+		}
+		if rest.Empty() {
+			break
+		}
+		page := s.snapshot.GetRange(rest, kv.RangeOptions{Limit: s.bounds.groupRows})
+		if loads, rest, err = s.limits.loadGroups(page); err != nil {
+			return nil, err
+		}
 	}
-	found.conflictWithOthers()
-	return found, found.readHeads()
+
+	found.conflict(found.others)
+	found.beginItems()
+	return found, nil
 }
 
-// conflictWithOthers makes the transaction conflict with others that add an item to a group without
-// ready items, because such an item may be the next to serve.
-func (s *search) conflictWithOthers() {
-	others := s.l.KindRange(codec.KindGroupReady)
-	if len(s.heads)*(len(others.Begin)+len(others.End)) > maxGapBytes {
-		s.tx.AddReadConflict(others)
+// searchedTooLong reports whether the transaction has no time for further searches.
+func (t *txn) searchedTooLong() bool { return time.Since(t.begun) >= t.bounds.time }
+
+// conflict makes the transaction conflict with changes of a part of the index.
+func (s *search) conflict(keys kv.Range) {
+	if s.conflicts > maxSearchConflicts { // it conflicts with all of it
 		return
 	}
-
-	// In the index, such groups lie between the heads, which are still in the order of its keys.
-	for _, h := range s.heads {
-		group := s.l.GroupItems(codec.KindGroupReady, h.hash)
-		s.tx.AddReadConflict(kv.Range{Begin: others.Begin, End: group.Begin})
-		others.Begin = group.End
+	if s.conflicts += len(keys.Begin) + len(keys.End); s.conflicts > maxSearchConflicts {
+		keys = s.l.KindRange(codec.KindGroupReady)
 	}
-	s.tx.AddReadConflict(others)
+	s.tx.AddReadConflict(keys)
 }
 
-// readHeads reads the first item of each group that may be served.
-func (s *search) readHeads() error {
-	// A group that may not be served now cannot be served later in the transaction either.
+// addGroups looks at the first item of each group that may be served. Groups come in the order of
+// their keys.
+func (s *search) addGroups(loads []state.GroupLoad) error {
 	var open []*head
-	for _, h := range s.heads {
-		if served, err := s.limits.mayServe(h.hash); err != nil {
+	for _, load := range loads {
+		if load.Ready <= 0 {
+			continue
+		}
+
+		// The item of a group that had none would be between two others in the index, and may be
+		// the next to serve.
+		group := s.l.GroupItems(codec.KindGroupReady, load.Hash)
+		s.conflict(kv.Range{Begin: s.others.Begin, End: group.Begin})
+		s.others.Begin = group.End
+
+		// A group that may not be served now cannot be served later in the transaction either.
+		if served, err := s.limits.mayServe(load.Hash); err != nil {
 			return err
 		} else if served {
-			open = append(open, h)
+			rest := s.l.GroupBeyond(load.Hash, s.end, s.after)
+			open = append(open, &head{hash: load.Hash, rest: rest})
 		}
 	}
-	s.ahead = min(s.want/max(len(open), 1)+1, maxAhead)
 
-	s.heads = nil
+	s.perGroup = min(s.want/max(len(open), 1)+1, maxPerGroup)
 	for some := range slices.Chunk(open, searchedAtOnce) {
-		var rows []kv.Future[[]kv.KeyValue]
-		for _, h := range some {
-			rows = append(rows, s.beginRows(h))
+		if s.looks++; s.looks > 1 && s.searchedTooLong() {
+			return ErrManyGroups
 		}
-		for n, h := range some {
-			if has, err := s.advance(h, rows[n]); err != nil {
-				return err
-			} else if has {
-				s.heads = append(s.heads, h)
-			}
+		if err := s.addHeads(some); err != nil {
+			return err
 		}
 	}
-	slices.SortFunc(s.heads, s.compare)
 
+	s.keepFirst()
+	return nil
+}
+
+// addHeads reads the first items of groups.
+func (s *search) addHeads(some []*head) error {
+	var rows []kv.Future[[]kv.KeyValue]
+	for _, h := range some {
+		rows = append(rows, s.beginRows(h))
+	}
+	for n, h := range some {
+		if has, err := s.advance(h, rows[n]); err != nil {
+			return err
+		} else if has {
+			s.heads = append(s.heads, h)
+		}
+	}
+	return nil
+}
+
+// keepFirst sorts the heads, and forgets all but the first and what limits the others.
+func (s *search) keepFirst() {
+	slices.SortFunc(s.heads, s.compare)
+	if most := s.bounds.heads; len(s.heads) > most {
+		if next := s.heads[most]; s.beyond == nil || s.compare(next, s.beyond) < 0 {
+			s.beyond = next
+		}
+		clear(s.heads[most:])
+		s.heads = s.heads[:most]
+	}
+	for _, h := range s.heads {
+		if u := s.limits.page[h.hash]; u != nil {
+			s.limits.groups[h.hash] = u
+		}
+	}
+}
+
+// beginItems starts to read the first items.
+func (s *search) beginItems() {
 	if s.returned.Refused { // nothing more is returned
-		return nil
+		return
 	}
 	for _, h := range s.heads[:min(len(s.heads), s.want, s.returned.AtOnce())] {
 		s.beginItem(h)
 	}
-	return nil
 }
 
 // beginRows starts to read the next keys of a group, unless some are left from an earlier read.
@@ -127,7 +197,7 @@ func (s *search) beginRows(h *head) kv.Future[[]kv.KeyValue] {
 	if len(h.rows) > 0 {
 		return kv.Ready(h.rows, nil)
 	}
-	return s.snapshot.GetRange(h.rest, kv.RangeOptions{Limit: s.ahead, Reverse: s.end == Back})
+	return s.snapshot.GetRange(h.rest, kv.RangeOptions{Limit: s.perGroup, Reverse: s.end == Back})
 }
 
 // advance goes on to the next item of a group, with what beginRows started to read, and reports
@@ -137,7 +207,7 @@ func (s *search) advance(h *head, rows kv.Future[[]kv.KeyValue]) (has bool, err 
 		return false, err
 	}
 	if len(h.rows) == 0 {
-		s.tx.AddReadConflict(h.rest)
+		s.conflict(h.rest)
 		return false, nil
 	}
 	row := kv.SingleKey(h.rows[0].Key)
@@ -147,10 +217,10 @@ func (s *search) advance(h *head, rows kv.Future[[]kv.KeyValue]) (has bool, err 
 
 	h.rows, h.value, h.taken = h.rows[1:], nil, false
 	if s.end == Front {
-		s.tx.AddReadConflict(kv.Range{Begin: h.rest.Begin, End: row.End})
+		s.conflict(kv.Range{Begin: h.rest.Begin, End: row.End})
 		h.rest.Begin = row.End
 	} else {
-		s.tx.AddReadConflict(kv.Range{Begin: row.Begin, End: h.rest.End})
+		s.conflict(kv.Range{Begin: row.Begin, End: h.rest.End})
 		h.rest.End = row.Begin
 	}
 	return true, nil
@@ -163,7 +233,8 @@ func (s *search) beginItem(h *head) {
 	h.item = &item
 }
 
-// next returns the next item, nil after the last or where the other side has taken the rest.
+// next returns the next item, nil after the last or where the other side has taken the rest. The
+// error is ErrNotYet if the item of a group that the search has forgotten comes first.
 func (s *search) next() (*state.Stored, error) {
 	for len(s.heads) > 0 {
 		h := s.heads[0]
@@ -172,6 +243,9 @@ func (s *search) next() (*state.Stored, error) {
 				return nil, err
 			}
 			continue
+		}
+		if s.beyond != nil && s.compare(s.beyond, h) < 0 {
+			break
 		}
 
 		key := s.l.ItemKey(&h.id)
@@ -197,6 +271,10 @@ func (s *search) next() (*state.Stored, error) {
 		if err := s.removeMissing(h); err != nil { // another program has taken it
 			return nil, err
 		}
+	}
+
+	if s.beyond != nil {
+		return nil, state.ErrNotYet
 	}
 	return nil, nil
 }
@@ -240,23 +318,27 @@ func (s *search) compare(a, b *head) int {
 	return a.id.Compare(&b.id)
 }
 
-// loadGroups waits for up to limit counters of groups, and takes what limits these groups from the
-// counters and from the rows of their rates. If not all of that was read, it starts to read what
-// may be missing; cut says that there may be more groups. The error is ErrCorrupt or one of the
-// store.
+// loadGroups waits for a page of the counters of groups, and takes what limits these groups from
+// the counters and from the rows of their rates. rest is as in state.GroupLoads. The error is
+// ErrCorrupt or one of the store.
 func (p *popLimits) loadGroups(
-	counters kv.Future[[]kv.KeyValue], limit int,
-) (loads []state.GroupLoad, cut bool, err error) {
-	rows := kv.Ready[[]kv.KeyValue](nil, nil)
+	counters kv.Future[[]kv.KeyValue],
+) (loads []state.GroupLoad, rest kv.Range, err error) {
+	loads, rest, err = state.GroupLoads(p.l, counters, p.bounds.groupRows)
+	if err != nil || len(loads) == 0 {
+		return nil, rest, err
+	}
+
+	var pairs []kv.KeyValue
 	if p.groupRate.Count > 0 {
-		rows = p.snapshot.GetRange(p.l.GroupBuckets(), kv.RangeOptions{Limit: state.MostGroupRows})
-	}
-	if loads, cut, err = state.GroupLoads(p.l, counters, limit); err != nil {
-		return nil, cut, err
-	}
-	pairs, err := rows.Get()
-	if err != nil {
-		return nil, cut, err
+		rows := kv.Range{Begin: p.l.BucketKey(loads[0].Hash), End: p.l.GroupBuckets().End}
+		if !rest.Empty() {
+			rows.End = p.l.BucketKey(loads[len(loads)-1].Hash + 1)
+		}
+		read := p.snapshot.GetRange(rows, kv.RangeOptions{Limit: p.bounds.groupRows})
+		if pairs, err = read.Get(); err != nil {
+			return nil, rest, err
+		}
 	}
 	buckets := make(map[codec.GroupHash][]byte, len(pairs))
 	for _, pair := range pairs {
@@ -265,22 +347,22 @@ func (p *popLimits) loadGroups(
 		}
 	}
 
-	for i, load := range loads {
+	p.page = make(map[codec.GroupHash]*quota, len(loads))
+	for _, load := range loads {
 		row := buckets[load.Hash]
 		switch {
 		case p.isKnown(load.Hash):
 
-		// The counters or the rows were cut off here, so something may be missing.
-		case cut && i == len(loads)-1, row == nil && len(pairs) == state.MostGroupRows:
-			p.beginGroup(load.Hash)
+		case row == nil && len(pairs) == p.bounds.groupRows: // it may be behind those read
+			p.page[load.Hash] = p.readGroup(load.Hash)
 
 		default:
 			u := &quota{maxLeased: p.set.MaxLeasedPerGroup, leased: load.Leased}
 			if p.groupRate.Count > 0 {
 				u.bucket = state.NewBucket(load.Hash, p.groupRate, kv.Ready(row, nil))
 			}
-			p.groups[load.Hash] = u
+			p.page[load.Hash] = u
 		}
 	}
-	return loads, cut, nil
+	return loads, rest, nil
 }

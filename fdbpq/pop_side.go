@@ -7,23 +7,34 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// A walk that passes over items of groups that are at a limit ends after maxPassed of them, or
-// maxPassedBytes. Then a search takes the first item of each group that may be served. Where some
-// items are in no index of a group, a walk goes on for maxPassedUnindexed.
-const (
-	maxPassed          = 64
-	maxPassedBytes     = 1 << 20
-	maxPassedUnindexed = 20_000
-)
+// searchBounds bounds walks that pass over items of groups that are at a limit, and searches. A
+// walk ends after some items, or maxPassedBytes. Then a search takes the first item of each group
+// that may be served. Where some items are in no index of a group, or the counters of the groups do
+// not fit into a page, the walk first goes on for more items.
+type searchBounds struct {
+	passed    int           // items that a walk passes over
+	passedOn  int           // if it goes on
+	groupRows int           // counters of groups that are read at once
+	heads     int           // groups that a search remembers: those whose items come first
+	time      time.Duration // since a transaction began, for its searches
+}
+
+// usualBounds are the bounds outside tests.
+var usualBounds = searchBounds{
+	passed: 64, passedOn: 20_000, groupRows: state.MostGroupRows, heads: 4096,
+	time: 2 * time.Second,
+}
+
+const maxPassedBytes = 1 << 20
 
 // side is the items of a queue from one of its ends. Pops walk them in order until a search begins,
 // which finds only items of groups that may be served.
 type side struct {
 	*queuePops
-	end       End
-	want      int     // how many items are still wanted
-	search    *search // nil while the walk goes on
-	unindexed bool    // the walk goes on because of items that are in no index
+	end     End
+	want    int     // how many items are still wanted
+	search  *search // nil while the walk goes on
+	walksOn bool    // for bounds.passedOn
 }
 
 func (s *side) walk() *state.Cursor { return &s.ends.Walks[s.end] }
@@ -41,7 +52,7 @@ func (s *side) find() (*state.Stored, error) {
 		// this one.
 		hash := codec.GroupIn(&item.Item.ID)
 		if !s.limits.isKnown(hash) {
-			s.limits.beginGroups(s.walk().Ahead())
+			s.limits.beginGroups(s.walk().IDs())
 		}
 		if served, err := s.limits.mayServe(hash); err != nil {
 			return nil, err
@@ -84,11 +95,12 @@ func (s *side) pass(item *state.Stored) (err error) {
 	}
 
 	items, bytes := s.walk().Pass()
-	if items < s.passes && bytes < maxPassedBytes || s.unindexed && items < maxPassedUnindexed {
+	if items < s.bounds.passed && bytes < maxPassedBytes ||
+		s.walksOn && items < s.bounds.passedOn && !s.searchedTooLong() {
 		return nil
 	}
 	s.search, err = s.beginSearch(item.Pair.Key)
-	s.unindexed = s.search == nil
+	s.walksOn = s.search == nil
 	return err
 }
 
@@ -122,62 +134,62 @@ func (s *side) removeExpired(item *state.Stored) {
 	s.drop()
 }
 
-// check reads all of an item. It returns why the operation cannot have it, nil if it can. The error
-// is one of the store, or ErrCorrupt: an item that cannot be read stays, and so do those after it,
-// because serving them would break the order.
-func (s *side) check(op *Op, item *state.Stored, roomBytes *int) (refused, err error) {
+// check reads all of an item. The error says why the operation cannot have it, or is one of the
+// store. An item that cannot be read stays, with ErrCorrupt, and so do the items after it, because
+// serving them would break the order.
+func (s *side) check(op *Op, item *state.Stored, bytesLeft *int) error {
 	if item.Err != nil {
-		return nil, item.Err
+		return item.Err
 	}
 	if op.Kind == OpLease {
-		if refused, err := s.limits.checkLease(); refused != nil || err != nil {
-			return refused, err
+		if err := s.limits.checkLease(); err != nil {
+			return err
 		}
 	}
 
-	if refused, err := s.complete(op, item, roomBytes); refused != nil || err != nil {
-		return refused, err
+	if err := s.complete(op, item, bytesLeft); err != nil {
+		return err
 	}
 	size := len(item.Pair.Value)
 	switch {
 	case item.Err != nil:
-		return nil, item.Err
+		return item.Err
 	case op.Kind == OpLease && size > codec.MaxHeldValue:
-		return codec.ErrCannotHold, nil
+		return codec.ErrCannotHold
 	case op.Kind == OpLease && !s.moving.fits(size), !s.returned.Admit(item.Item.Message.Size()):
-		return state.ErrNoRoom, nil
+		return state.ErrNoRoom
 	}
-	return nil, nil
+	return nil
 }
 
-// complete reads all of an item, and subtracts its size from roomBytes, which is what is left of
-// MaxBytes. It returns why a pop or lease cannot have the item, nil if it can.
-func (s *side) complete(op *Op, item *state.Stored, roomBytes *int) (refused, err error) {
+// complete reads all of an item, and subtracts its size from bytesLeft, the rest of MaxBytes. The
+// error says why a pop or lease cannot have the item, or is one of the store.
+func (s *side) complete(op *Op, item *state.Stored, bytesLeft *int) error {
 	most := s.returned.Left()
 	if op.MaxBytes > 0 {
-		most = min(most, *roomBytes)
+		most = min(most, *bytesLeft)
 	}
 	if item.Cut && s.returned.Refused {
-		return state.ErrNoRoom, nil
+		return state.ErrNoRoom
 	}
 
 	// If the item is too large, this stops reading as soon as that is known.
 	if err := item.ReadRest(s.tx, s.l, most); err != nil {
-		return nil, err
+		return err
 	}
 
 	size := item.Item.Message.Size()
 	switch {
-	case op.MaxBytes > 0 && (item.Cut && most == *roomBytes || size > *roomBytes):
-		*roomBytes = -1 // nor can the pops that share MaxBytes have anything
-		return ErrMaxBytes, nil
+	case op.MaxBytes > 0 && (item.Cut && most == *bytesLeft || size > *bytesLeft):
+		*bytesLeft = -1 // nor can the pops that share MaxBytes have anything
+		return ErrMaxBytes
 	case item.Cut:
 		s.returned.Refused = true
-		return state.ErrNoRoom, nil
+		return state.ErrNoRoom
 	case op.MaxBytes > 0:
-		*roomBytes -= size
+		*bytesLeft -= size
 	}
-	return nil, nil
+	return nil
 }
 
 // popItem removes an item, with its history as it is stored.
@@ -257,6 +269,7 @@ func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length tim
 	q.nextDue = codec.Earliest(q.nextDue, until)
 	result := &q.results[i]
 	result.wait, result.holder, result.Item = length, holder, s.Item
+	result.MaxDeliver = q.limits.set.MaxDeliver
 	token := Token{ID: h.ID, Fence: h.Fence, End: h.End}
 	result.Lease = Lease{Token: token, Until: until, Deliveries: h.Deliveries}
 	return nil

@@ -10,22 +10,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// pushes is the pushes of a transaction. Pushes must not conflict with pushes, so they read without
-// conflict, unless there is a limit, a message id or a unique key.
-type pushes struct {
-	queues []*queuePushes
-
-	minCounts  state.CountsByQueue // the lowest that pushed items may get; nil is no bound
-	nextCounts state.CountsByQueue // after those of the pushed items
-	listed     []*codec.Layout     // queues that are in the list of queues, or are now added to it
-	limited    bool                // one of the queues has a limit
-}
-
-// queuePushes is those of one queue.
+// queuePushes is the pushes of one queue. Pushes must not conflict with pushes, so they read
+// without conflict, unless there is a limit, a message id or a unique key.
 type queuePushes struct {
-	*queueTxn
-	all     *pushes
-	indexes []int // into txn.ops
+	part
 
 	listEntry kv.Future[[]byte]          // nil if known to be there
 	last      map[int64]kv.Future[int64] // by priority: counts that are being read
@@ -35,26 +23,20 @@ type queuePushes struct {
 	limits    pushLimits
 }
 
-// beginReads starts the reads that need no settings.
-func (p *pushes) beginReads() {
-	for _, q := range p.queues {
-		q.beginReads()
-		q.looked = q.looked || q.unique() // these depend on which items are in the queue
-	}
-}
-
 // rereadUniques starts to read again the unique keys of queues where that may have changed.
-func (p *pushes) rereadUniques() {
-	for _, q := range p.queues {
+func (t *txOps) rereadUniques() {
+	for _, q := range t.pushes {
 		if q.ledger.Wrote() && q.unique() {
-			q.dedup.RereadUniques(q.tx, q.l)
+			for key, read := range q.dedup.Uniques {
+				read.Value = q.tx.Get(q.l.UniqueKey(key))
+			}
 		}
 	}
 }
 
 // beginLimits starts to read how much there is in queues with a limit.
-func (p *pushes) beginLimits() error {
-	for _, q := range p.queues {
+func (t *txOps) beginLimits() error {
+	for _, q := range t.pushes {
 		settings, err := q.ledger.ReadableSettings()
 		if err != nil {
 			return err
@@ -63,16 +45,13 @@ func (p *pushes) beginLimits() error {
 			continue
 		}
 
-		p.limited = true
+		t.limited = true
 		if err := q.limits.beginLoad(settings); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-// run waits for the reads and adds the items, queue by queue.
-func (p *pushes) run() error { return state.Each(p.queues, (*queuePushes).run) }
 
 // unique reports whether a push has a unique key.
 func (q *queuePushes) unique() bool { return q.dedup != nil && len(q.dedup.Uniques) > 0 }
@@ -97,7 +76,7 @@ func (q *queuePushes) beginReads() {
 		}
 
 		if group := q.ops[i].Message.Group(); group != "" {
-			q.turns.Want(&q.ledger, codec.HashGroup(group), p, q.ops[i].weight())
+			q.turns.Want(&q.ledger, q.ledger.HashGroup(group), p)
 		}
 	}
 	q.turns.BeginReads()
@@ -136,7 +115,7 @@ func (q *queuePushes) run() error {
 	if err := q.dedup.RemoveOver(&q.ledger); err != nil {
 		return err
 	}
-	q.all.nextCounts[q.l.Prefix] = q.next
+	q.nextCounts[q.l.Prefix] = q.next
 	return q.addItems(settings)
 }
 
@@ -162,7 +141,7 @@ func (q *queuePushes) addItems(settings *Settings) error {
 	return nil
 }
 
-// admit finds or makes room for a chain of pushes. The error is that of the pushes, or one of the
+// admit finds or makes room for a chain of pushes. The error is for the pushes, or one of the
 // store.
 func (q *queuePushes) admit(chain []int) error {
 	if q.limits.settings == nil {
@@ -172,7 +151,7 @@ func (q *queuePushes) admit(chain []int) error {
 	if len(added) == 0 { // duplicates take no room
 		return nil
 	}
-	return q.limits.makeRoom(added)
+	return q.limits.makeRoom(chain, added)
 }
 
 // findCounts completes q.next, and returns an error for each priority whose items are corrupt:
@@ -189,7 +168,7 @@ func (q *queuePushes) findCounts() (corrupt map[int64]error, err error) {
 			return nil, err
 		}
 
-		if minCount, ok := q.all.minCounts[q.l.Prefix][p]; ok {
+		if minCount, ok := q.minCounts[q.l.Prefix][p]; ok {
 			count = max(count, minCount)
 		}
 		q.next[p] = count
@@ -208,14 +187,14 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 
 	// Items of a group get the counts of its turns, all others the next count of their priority.
 	m, p := q.messageOf(i, settings), q.priorityOf(op)
-	group, count, at := codec.GroupOf(&m, settings), q.next[p], q.now
+	group, place := q.ledger.GroupOf(&m, settings), codec.TurnItem{Count: q.next[p]}
 	if group > codec.NoGroup {
-		count, at = q.turns.Next(group, p, op.weight(), count, q.now)
+		place = q.turns.Next(group, p, op.weight(), place.Count)
 	}
-	q.next[p] = max(q.next[p], codec.Following(count))
+	q.next[p] = max(q.next[p], codec.Following(place.Count))
 
-	id := codec.NewID(p, count, at, random, q.l.NeedsMeta(&m))
-	codec.SetGroup(&id, group)
+	id := codec.NewID(p, place.Count, q.now, random, q.l.NeedsMeta(&m))
+	codec.SetGroup(&id, group, place.Number)
 	result.Item = Item{ID: id, PushedAt: codec.PushedAt(&id)}
 	q.dedup.Pushed(&q.ledger, &id, &m)
 
@@ -251,7 +230,7 @@ func (q *queuePushes) ensureListed() error {
 	if !listed {
 		q.ledger.AddToList()
 	}
-	q.all.listed = append(q.all.listed, q.l)
+	q.listed = append(q.listed, q.l)
 	return nil
 }
 
@@ -269,8 +248,8 @@ func (q *queuePushes) refuseLarge() {
 	q.indexes = kept
 }
 
-// failChains fails the pushes at priorities with corrupt items, chains that are too large, and all
-// of a chain of which one fails.
+// failChains fails the pushes at priorities with corrupt items, chains that are too large, and the
+// rest of their chains.
 func (q *queuePushes) failChains(corrupt map[int64]error, settings *Settings) {
 	for chain := range chains(q.ops, q.indexes) {
 		var failed error

@@ -7,11 +7,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // checkPush returns an error if no queue can have the message, or not with these options.
-func (op *Op) checkPush() error {
+func (op *Op) checkPush(*codec.Layout) error {
 	if size := op.Message.Size(); size > MaxMessageSize {
 		const text = "%w: value and headers are %d bytes: want at most %d"
 		return fmt.Errorf(text, ErrMessageTooLarge, size, MaxMessageSize)
@@ -28,6 +28,15 @@ func (op *Op) checkPush() error {
 		return err
 	}
 	return op.checkTimes()
+}
+
+// pushBytes is about how many bytes of a transaction an OpPush takes.
+func (op *Op) pushBytes(l *codec.Layout) int {
+	n := op.Message.Size() + l.DedupSize(&op.Message)
+	if op.Message.Group() != "" {
+		n += l.GroupSize()
+	}
+	return n
 }
 
 // checkTimes returns an error if an OpPush cannot have these times.
@@ -94,8 +103,8 @@ func (t *txn) messageOf(i int, settings *Settings) Message {
 	return m
 }
 
-// beginDedup starts to read what is known of the message ids and unique keys of the pushes at the
-// given indexes, with conflict. It returns nil if there are none.
+// beginDedup starts to read the rows of the message ids and unique keys of the pushes at the given
+// indexes, with conflict. It returns nil if there are none.
 func (q *queueTxn) beginDedup(indexes []int) (d *state.Dedup) {
 	for _, i := range indexes {
 		m := &q.ops[i].Message

@@ -27,11 +27,15 @@ func newRandom(t *testing.T) (random *rand.Rand, seed uint64) {
 	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
-// rates are those of a store on a very bad day.
+// rates are the faults of a store on a very bad day.
 var rates = map[faultkv.Fault]float64{
-	faultkv.Conflict: 0.03, faultkv.TooOld: 0.01, faultkv.Throttled: 0.01,
-	faultkv.UnknownLost: 0.04, faultkv.UnknownMade: 0.04,
-	faultkv.UnknownBeforeNext: 0.04, faultkv.UnknownDuringNext: 0.04,
+	faultkv.Conflict:          0.03,
+	faultkv.TooOld:            0.01,
+	faultkv.Throttled:         0.01,
+	faultkv.UnknownLost:       0.04,
+	faultkv.UnknownMade:       0.04,
+	faultkv.UnknownBeforeNext: 0.04,
+	faultkv.UnknownDuringNext: 0.04,
 }
 
 // worker is one of several clients of the same queues.
@@ -51,6 +55,7 @@ func (f *unsure) run(seed uint64, workers int, work func(w *worker)) {
 		w.batcher = fdbpq.NewBatcher(f.faults, f.Keyspace)
 		group.Go(func() { work(w) })
 	}
+
 	group.Wait()
 }
 
@@ -60,14 +65,17 @@ func (w *worker) nextOp(q, fifo fdbpq.Target, whats ...fdbpq.Op) fdbpq.Op {
 	if fifo != nil && w.random.IntN(2) == 0 && o.End != fdbpq.Back {
 		o.Queue = fifo
 	}
+
 	if o.Kind == fdbpq.OpPush {
 		w.pushes++
 		o.Priority = int64(w.random.IntN(3))
 		o.Message = message(fmt.Sprintf("%d-%d", w.number, w.pushes))
+
 		if w.random.IntN(4) == 0 {
 			o.Message.Headers = map[string][]string{"H": {"v"}}
 		}
 	}
+
 	return o
 }
 
@@ -83,6 +91,7 @@ func (ta *tally) add(ops []fdbpq.Op, results []fdbpq.Result, err error) {
 	ta.Lock()
 	defer ta.Unlock()
 	var unsure []string
+
 	for i, o := range ops {
 		switch {
 		case o.Kind == fdbpq.OpPush && kv.MaybeCommitted(err):
@@ -90,57 +99,70 @@ func (ta *tally) add(ops []fdbpq.Op, results []fdbpq.Result, err error) {
 			unsure = append(unsure, string(o.Message.Value))
 		case o.Kind == fdbpq.OpPush && err == nil:
 			ta.surely[string(o.Message.Value)] = true
-		case o.Kind == fdbpq.OpRestore && (err == nil || kv.MaybeCommitted(err)): // which undoes pops, and no restores
+		// An outcome of Unknown undoes pops, and no restores.
+		case o.Kind == fdbpq.OpRestore && (err == nil || kv.MaybeCommitted(err)):
 			ta.popped[string(o.Item.Value)]--
 		case o.Kind == fdbpq.OpPop && err == nil && results[i].Err == nil:
 			ta.popped[string(results[i].Item.Value)]++
 		}
 	}
+
 	ta.batches = append(ta.batches, unsure)
 }
 
-// Every acknowledged item is popped exactly once, those of unknown outcome at most once, and
-// nothing else is: with many Batchers on two queues, commits of unknown outcome, and contexts
-// that end at any point. What nobody receives is restored. A batch happens as a whole or not at all.
+// Every acknowledged item is popped exactly once, an item of unknown outcome at most once, and
+// nothing else, whatever becomes of commits.
 func TestEveryItemOnce(t *testing.T) {
 	_, seed := newRandom(t)
 	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
 	q, fifo := f.queue("a"), f.fifoQueue("a")
 	ta := &tally{surely: map[string]bool{}, perhaps: map[string]bool{}, popped: map[string]int{}}
+
 	for i := range 100 {
 		values := []string{fmt.Sprint("q", i), fmt.Sprint("f", i)}
 		f.apply(opPush(q, int64(i%3), values[0]), opPush(fifo, 0, values[1]))
 		ta.surely[values[0]], ta.surely[values[1]] = true, true
 	}
+
+	const rounds, closing = 140, 20 // in the last rounds workers only restore
 	f.run(seed, 6, func(w *worker) {
 		var back []fdbpq.Op // what this worker has to restore
 		begin := w.givingUp()
-		for round := range 140 {
+
+		for round := range rounds {
 			ops := slices.Clone(back)
 			for n := range w.random.IntN(6) {
-				if round >= 120 {
+				if round >= rounds-closing {
 					break
 				}
+
 				o := w.nextOp(q, fifo, opNoItem, opNoItem, opPopMin, opPopMin, opPopMax)
 				if n > 0 {
 					last := ops[len(ops)-1]
-					o.Follows = o.Kind == fdbpq.OpPush && last.Kind == fdbpq.OpPush && o.Queue == last.Queue
+					o.Follows = o.Kind == fdbpq.OpPush && last.Kind == fdbpq.OpPush &&
+						o.Queue == last.Queue
 				}
+
 				ops = append(ops, o)
 			}
+
 			ctx, cancel := begin()
 			results, err := w.batcher.Apply(ctx, ops)
 			cancel()
+
 			if err != nil && !errors.Is(err, context.Canceled) {
 				f.Errorf("Apply: %v", err)
 			}
+
 			ta.add(ops, results, err)
 			for kv.MaybeCommitted(err) && w.batcher.Settle(f.ctx) != nil {
 				f.Error("Settle failed")
 			}
+
 			if err != nil && !kv.MaybeCommitted(err) {
 				continue // nothing is done
 			}
+
 			back = nil
 			for i, r := range results {
 				switch {
@@ -153,32 +175,41 @@ func TestEveryItemOnce(t *testing.T) {
 		}
 		wantEqual(f.T, "items to restore", len(back), 0)
 	})
+
 	f.calm()
 	left := append(f.values(q.PopMin), f.values(fifo.Dequeue)...)
+
 	for _, v := range left {
 		ta.popped[v]++
 	}
+
 	for v, n := range ta.popped {
 		if n != 1 || !ta.surely[v] && !ta.perhaps[v] {
-			t.Errorf("%s was popped %d times, surely pushed %v, perhaps %v", v, n, ta.surely[v], ta.perhaps[v])
+			t.Errorf("%s was popped %d times, surely pushed %v, perhaps %v",
+				v, n, ta.surely[v], ta.perhaps[v])
 		}
 	}
+
 	for v := range ta.surely {
 		if ta.popped[v] == 0 {
 			t.Errorf("%s is lost", v)
 		}
 	}
+
 	for _, values := range ta.batches {
-		there := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return ta.popped[v] == 0 })
+		there := slices.DeleteFunc(slices.Clone(values),
+			func(v string) bool { return ta.popped[v] == 0 })
 		if len(there) > 0 && len(there) < len(values) {
 			t.Errorf("of a batch that pushed %q, only %q are there", values, there)
 		}
 	}
-	t.Logf("%d pushed, %d perhaps, %d popped, %d of them left; faults %v", len(ta.surely), len(ta.perhaps), len(ta.popped), len(left), f.faults.Counts())
+
+	t.Logf("%d pushed, %d perhaps, %d popped, %d of them left; faults %v", len(ta.surely),
+		len(ta.perhaps), len(ta.popped), len(left), f.faults.Counts())
 }
 
-// givingUp replaces the worker's Batcher by one whose batches are given up after every third commit of unknown outcome,
-// if they run with the context that the function returns.
+// givingUp replaces the worker's Batcher by one whose batches are given up after every third commit
+// of unknown outcome, if they run with the context that the function returns.
 func (w *worker) givingUp() func() (context.Context, context.CancelFunc) {
 	var end atomic.Pointer[context.CancelFunc]
 	w.batcher = fdbpq.NewBatcher(&hooked{Database: w.faults, unknown: func() {
@@ -186,11 +217,13 @@ func (w *worker) givingUp() func() (context.Context, context.CancelFunc) {
 			(*cancel)()
 		}
 	}}, w.Keyspace)
+
 	return func() (context.Context, context.CancelFunc) {
 		ctx, cancel := context.WithCancel(w.ctx)
 		if end.Store(nil); w.random.IntN(3) == 0 {
 			end.Store(&cancel)
 		}
+
 		return ctx, cancel
 	}
 }

@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -9,12 +8,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-var errReadOnly = fmt.Errorf(
-	"%w: it is not a peek, len, info, OpGet, OpRank, OpSettings, OpConsumers or OpSchedules", ErrOp)
-
 // Read runs operations that only read (see OpKind.Writes) in the caller's transaction, and returns
 // one Result for each, in the order of ops. It starts the reads of many operations before it waits
-// for the first, so many take hardly more time than one.
+// for the first: a hundred take hardly more time than one.
 //
 // Read cannot write, so it does not see items that have fallen due and that no pop, lease, or batch
 // of a Batcher has brought back yet.
@@ -25,8 +21,8 @@ func Read(r kv.Reader, ops []Op) ([]Result, error) {
 	return results, err
 }
 
-// ReadDue is Read, and also returns the queues of a Keyspace, among those of the operations, where
-// something is due by now. An OpSweep handles it.
+// ReadDue is Read, and also returns the queues of the operations, in a Keyspace, where something is
+// due by now. An OpSweep handles it.
 func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []QueueName, err error) {
 	results, layouts, err := read(r, ops, &now, state.NoBound)
 	for _, l := range layouts {
@@ -43,20 +39,14 @@ func read(
 ) (results []Result, due []*codec.Layout, err error) {
 	t := &txOps{txn: txn{
 		snapshot: r, ops: ops, results: make([]Result, len(ops)),
-		returned: state.ItemRoom{Most: maxReturned},
+		bounds: usualBounds, returned: state.ItemRoom{Most: maxReturned},
 	}}
-	t.looks.txn = &t.txn
 	if t.asOf = time.Now(); now != nil {
 		t.asOf = *now
 	}
 	t.group()
-	for i := range ops {
-		if ops[i].Kind.Writes() {
-			t.results[i].Err = errReadOnly
-		}
-	}
 
-	t.looks.beginLens()
+	t.beginLens()
 	for _, q := range t.configs {
 		q.ledger.ReadSettings(r, q.l)
 	}
@@ -67,11 +57,11 @@ func read(
 	}
 
 	err = state.InOrder(
-		t.looks.readItems,
-		t.peeks.run,
-		t.looks.finishLens,
+		t.readItems,
+		t.runPeeks,
+		t.finishLens,
 		func() error { return state.Each(t.configs, (*queueConfigs).configure) },
-		t.records.run,
+		t.runRecords,
 	)
 	for _, q := range t.queues {
 		if err == nil && q.due.Entries != nil {

@@ -29,14 +29,6 @@ func writeReceipt(tx kv.Transaction, receipt []byte, now time.Time, attempt int6
 	tx.Set(receipt, tuple.Tuple{now.UnixMicro(), attempt, restored}.Pack())
 }
 
-// attempt is an attempt at a batch whose commit has started.
-type attempt struct {
-	number  int64
-	results []Result
-	popped  []state.TakenItem
-	removed Removed
-}
-
 // waitToRetry waits before the next attempt after err. It returns false, and ends the batch, if
 // there must not be one.
 func (p *Pending) waitToRetry(err error) bool {
@@ -66,7 +58,7 @@ func (p *Pending) endAsBefore(tx kv.Transaction) (ended bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	at := slices.IndexFunc(p.unknown, func(a attempt) bool { return a.number == number })
+	at := slices.IndexFunc(p.unknown, func(a *txOps) bool { return a.attempt == number })
 	if at < 0 {
 		return false, nil
 	}
@@ -75,7 +67,7 @@ func (p *Pending) endAsBefore(tx kv.Transaction) (ended bool, err error) {
 	if _, err := tx.Commit().Get(); err != nil {
 		return false, err
 	}
-	p.last, p.wrote, p.listed = p.unknown[at], true, nil
+	p.last = p.unknown[at]
 	p.complete(nil)
 	return true, nil
 }
@@ -119,7 +111,7 @@ func (p *Pending) unsettled() unsettled {
 		at:      p.batcher.now(),
 	}
 	for _, a := range p.unknown {
-		u.restore[a.number], u.removed[a.number] = a.popped, a.removed
+		u.restore[a.attempt], u.removed[a.attempt] = a.popped, a.removed
 	}
 	return u
 }
@@ -131,7 +123,7 @@ func (p *Pending) unsettled() unsettled {
 // Start settles before it does anything else, so call Settle only to have items back before the
 // next batch, from the goroutine that calls Start. It does nothing if there is nothing to settle.
 //
-// Settle retries until ctx ends. Errors: ErrCorrupt, those of the store, and the context's error.
+// Settle retries until ctx ends. Errors: ErrCorrupt, errors of the store, and the context's error.
 func (b *Batcher) Settle(ctx context.Context) error {
 	budget := MaxMessageSize
 	for {
@@ -230,23 +222,19 @@ func restoreSome(
 // queueRestores is the restores of one queue. They run before the pops, which can have the items
 // that come back.
 type queueRestores struct {
-	*queueTxn
-	indexes []int // into txn.ops
-	reads   []state.Lookup
+	part
+	reads []state.Lookup
 }
 
-// restores holds the restores of all queues.
-type restores []*queueRestores
-
-// run finds out which items are in their queues, and puts the others back.
-func (r restores) run() error {
-	for _, q := range r {
+// runRestores finds out which items are in their queues, and puts the others back.
+func (t *txOps) runRestores() error {
+	for _, q := range t.restores {
 		q.ledger.BeginSettings()
 		for _, i := range q.indexes {
 			q.reads = append(q.reads, state.LookUp(q.l, q.tx, &q.ops[i].Item.ID))
 		}
 	}
-	return state.Each(r, (*queueRestores).finish)
+	return state.Each(t.restores, (*queueRestores).finish)
 }
 
 // finish puts back the items of a queue that are not in it.
@@ -280,6 +268,14 @@ func (op *Op) checkRestore(l *codec.Layout) error {
 	return nil
 }
 
+// restoreBytes is about how many bytes of a transaction an OpRestore takes.
+func (op *Op) restoreBytes(l *codec.Layout) int {
+	if op.Item == nil {
+		return 0
+	}
+	return op.Item.Size() + l.DedupSize(&op.Item.Message)
+}
+
 // restoresOf returns the items that the OpRestores among the operations put back.
 func restoresOf(ops []Op) (items []state.TakenItem) {
 	for i := range ops {
@@ -307,7 +303,7 @@ const receiptPage = 1000
 // age must be longer than any batch can take: hours rather than seconds. Concurrent calls do no
 // harm.
 //
-// Errors: ErrCorrupt, those of the store, and the context's error.
+// Errors: ErrCorrupt, errors of the store, and the context's error.
 func SweepReceipts(ctx context.Context, db kv.Database, k *Keyspace, age time.Duration) error {
 	limit := time.Now().Add(-age)
 	todo := codec.Within(k.s.Receipts.Bytes())
@@ -347,7 +343,7 @@ func sweepReceipts(tx kv.Transaction, todo kv.Range, limit time.Time) (last []by
 // Probe tests whether the store accepts writes that make it larger, as pushes do. It writes a
 // receipt that belongs to no batch, always the same one, which SweepReceipts removes.
 //
-// Errors: those of the store, and the context's error.
+// Errors of the store, and the context's error.
 func Probe(ctx context.Context, db kv.Database, k *Keyspace) error {
 	key := k.s.Receipts.Pack(tuple.Tuple{"probe"})
 	return kv.UpdateIdempotent(ctx, db, func(tx kv.Transaction) error {

@@ -16,7 +16,12 @@ import (
 
 // opSetConsumer replaces the record of a consumer; "" removes it.
 func opSetConsumer(q fdbpq.Target, name, value string) fdbpq.Op {
-	return fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: name, Change: func([]byte, time.Time) ([]byte, error) { return []byte(value), nil }}
+	return fdbpq.Op{
+		Kind:   fdbpq.OpSetConsumer,
+		Queue:  q,
+		Record: name,
+		Change: func([]byte, time.Time) ([]byte, error) { return []byte(value), nil },
+	}
 }
 
 // setConsumer is opSetConsumer, which must succeed.
@@ -30,6 +35,7 @@ func (f *fixture) wantConsumers(what string, q fdbpq.Target, want ...string) {
 	f.Helper()
 	r := f.apply(fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q})[0]
 	wantError(f.T, r.Err, nil)
+
 	var got []string
 	for _, c := range r.Records {
 		got = append(got, c.Name+"="+string(c.Value))
@@ -37,7 +43,8 @@ func (f *fixture) wantConsumers(what string, q fdbpq.Target, want ...string) {
 	wantList(f.T, what, got, want...)
 }
 
-// Records are kept under a key each, in the order of their names, and are gone with the last.
+// Each record has a key of its own, lists are in the order of names, and the last removal leaves
+// nothing.
 func TestConsumers(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, fifo := f.queue("jobs"), f.fifoQueue("jobs")
@@ -45,6 +52,7 @@ func TestConsumers(t *testing.T) {
 		f.setConsumer(q, "ä", "2")
 		f.setConsumer(q, "a", "3")
 		f.setConsumer(fifo, "a", "other")
+
 		f.wantStored(tuple.Tuple{f.priority, "jobs", "p", "b"}.Pack(), []byte("1"))
 		f.wantConsumers("set", q, "a=3", "b=1", "ä=2")
 		f.wantListed("with consumers", "jobs")
@@ -54,22 +62,28 @@ func TestConsumers(t *testing.T) {
 		f.setConsumer(q, "b", "")
 		f.setConsumer(q, "ä", "")
 		f.setConsumer(q, "ä", "") // there is none
+
 		if left := f.stored(f.priority); len(left) > 0 {
 			f.Errorf("left: %q", left)
 		}
 	})
 }
 
-// Names, values and numbers out of bounds are refused, and nothing changes.
+// Names, values and numbers of records out of bounds are refused, and nothing changes.
 func TestConsumerBounds(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
-	long, most := strings.Repeat("n", fdbpq.MaxRecordName), strings.Repeat("v", fdbpq.MaxConsumerValue)
-	for _, name := range []string{"", "a.b", "a b", "*", "a>", "a\tb", "a\x00", "\u00a0", "\x85", "\xff", long + "n"} {
+	long := strings.Repeat("n", fdbpq.MaxRecordName)
+	most := strings.Repeat("v", fdbpq.MaxConsumerValue)
+
+	for _, name := range []string{
+		"", "a.b", "a b", "*", "a>", "a\tb", "a\x00", "\u00a0", "\x85", "\xff", long + "n",
+	} {
 		wantError(t, f.apply(opSetConsumer(q, name, "x"))[0].Err, fdbpq.ErrOp)
 	}
 	wantError(t, f.apply(opSetConsumer(q, "a", most+"v"))[0].Err, fdbpq.ErrOp)
-	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: "a"})[0].Err, fdbpq.ErrOp)
+	noChange := fdbpq.Op{Kind: fdbpq.OpSetConsumer, Queue: q, Record: "a"}
+	wantError(t, f.apply(noChange)[0].Err, fdbpq.ErrOp)
 	wantEqual(t, "keys", len(f.stored(f.priority)), 0)
 
 	f.setConsumer(q, long, most)
@@ -77,32 +91,42 @@ func TestConsumerBounds(t *testing.T) {
 		f.setConsumer(q, fmt.Sprint(i), most)
 	}
 	wantError(t, f.apply(opSetConsumer(q, "more", "x"))[0].Err, fdbpq.ErrMaxRecords)
+
 	f.setConsumer(q, "7", "x")
 	f.check()
+
 	f.setConsumer(q, "7", "")
 	f.setConsumer(q, "more", "x")
 }
 
-// Consumers that have expired are not there, even if nobody has removed them, and fall due as all else does. A
-// change puts it off.
+// A consumer that has expired is gone, even if nobody has removed it yet, and a change in time
+// puts that off.
 func TestConsumersExpire(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, now := f.queue("jobs"), time.Now()
-		record := func(at time.Time) string { return string(must(json.Marshal(map[string]any{"expires": at, "x": 1}))) }
-		wantErrors(f.T, f.applyAt(now.Add(-time.Hour), opSetConsumer(q, "old", record(now.Add(-time.Minute)))))
-		wantEqual(f.T, "only read", len(f.read(fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q})[0].Records), 0)
+		record := func(at time.Time) string {
+			return string(must(json.Marshal(map[string]any{"expires": at, "x": 1})))
+		}
+
+		old := opSetConsumer(q, "old", record(now.Add(-time.Minute)))
+		wantErrors(f.T, f.applyAt(now.Add(-time.Hour), old))
+		read := f.read(fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q})[0]
+		wantEqual(f.T, "only read", len(read.Records), 0)
 
 		var sets []fdbpq.Op
 		for i := range fdbpq.MaxConsumers {
 			sets = append(sets, opSetConsumer(q, fmt.Sprint(i), record(now.Add(time.Minute))))
 		}
-		wantErrors(f.T, f.applyAt(now, append(sets, opSetConsumer(q, "5", record(now.Add(time.Hour))))...))
+
+		sets = append(sets, opSetConsumer(q, "5", record(now.Add(time.Hour))))
+		wantErrors(f.T, f.applyAt(now, sets...))
 		f.check()
 		wantErrors(f.T, f.applyAt(now, opSetConsumer(q, "more", "x")), fdbpq.ErrMaxRecords)
 
 		now = now.Add(2 * time.Minute)
 		page := must(f.ListPriorityQueues(f.ctx, f.db, "", 10, now))
 		wantEqual(f.T, "due", len(page.Due), 1)
+
 		r := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q})[0]
 		if len(r.Records) != 1 || r.Records[0].Name != "5" {
 			f.Errorf("consumers: %+v", r.Records)
@@ -112,60 +136,76 @@ func TestConsumersExpire(t *testing.T) {
 		f.check()
 
 		wantErrors(f.T, f.applyAt(now.Add(time.Hour), fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}))
+
 		if left := f.stored(f.priority); len(left) > 0 {
 			f.Errorf("left: %q", left)
 		}
 	})
 }
 
-// The records of many queues are as much as a batch may return, and those that have no room are
-// returned by the next.
+// A batch returns the records of many queues as far as they fit, and the next one returns the
+// rest.
 func TestConsumersOfManyQueues(t *testing.T) {
 	f := onMem(t)
 	most := strings.Repeat("v", fdbpq.MaxConsumerValue)
 	var sets, lists []fdbpq.Op
+
 	for i := range 20 {
 		q := f.queue(fmt.Sprint("queue-", i))
 		for n := range 10 {
 			sets = append(sets, opSetConsumer(q, fmt.Sprint(n), most))
 		}
+
 		lists = append(lists, fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q})
 	}
 	wantErrors(t, f.apply(sets...))
-	f.batcher.LimitReturned(8 * 10 * (len(most) + 1))
+
+	// There is room for the records of so many queues, with their names.
+	const fit = 8
+	f.batcher.LimitReturned(fit * 10 * (len(most) + 1))
+
 	for len(lists) > 0 {
 		results := f.apply(lists...)
 		done := slices.IndexFunc(results, func(r fdbpq.Result) bool { return r.Err != nil })
+
 		if done < 0 {
 			done = len(results)
 		}
-		wantEqual(t, "done", done, min(8, len(lists)))
+		wantEqual(t, "done", done, min(fit, len(lists)))
 		for _, r := range results[done:] {
 			wantError(t, r.Err, fdbpq.ErrNoRoom)
 		}
+
 		lists = lists[done:]
 	}
 }
 
-// A record whose name cannot be read fails operations on consumers, and nothing else.
+// A record whose name cannot be read fails lists of consumers, and nothing else.
 func TestCorruptConsumers(t *testing.T) {
 	f := onMem(t)
 	f.corrupt = true
 	q := f.queue("jobs")
-	write(f, func(tx kv.Transaction) { tx.Set(tuple.Tuple{f.priority, "jobs", "p", int64(5)}.Pack(), []byte("x")) })
-	results := f.apply(opSetConsumer(q, "a", "1"), fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q}, opPush(q, 1, "a"))
-	wantErrors(t, results, fdbpq.ErrCorrupt, fdbpq.ErrCorrupt, nil)
+	write(f, func(tx kv.Transaction) {
+		tx.Set(tuple.Tuple{f.priority, "jobs", "p", int64(5)}.Pack(), []byte("x"))
+	})
+
+	results := f.apply(opSetConsumer(q, "a", "1"), fdbpq.Op{Kind: fdbpq.OpConsumers, Queue: q},
+		opPush(q, 1, "a"))
+	wantErrors(t, results, nil, fdbpq.ErrCorrupt, nil)
 }
 
-// Pops and leases count what is ready after them, but for another program's items and those that expire before. The
-// model has the rest.
+// Pops and leases report how many items are ready after them, without expired items and items of
+// other programs.
 func TestReady(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, clock := f.queue("jobs"), newClock(time.Now())
 		f.batcher.SetNow(clock.now)
+
 		write(f, func(tx kv.Transaction) {
-			tx.Set(items(f.priority, "jobs").Pack(tuple.Tuple{int64(9), int64(0), make([]byte, 20)}), []byte("other"))
+			id := tuple.Tuple{int64(9), int64(0), make([]byte, 20)}
+			tx.Set(items(f.priority, "jobs").Pack(id), []byte("other"))
 		})
+
 		f.apply(withTTL(opPush(q, 1, "short"), time.Second), opPush(q, 2, "d"), opPush(q, 3, "e"))
 		clock.advance(10 * time.Second)
 		for i, r := range f.apply(slices.Repeat([]fdbpq.Op{op(counting(opPopMin), q)}, 3)...) {
@@ -174,15 +214,19 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// A queue that has nothing but settings, consumers or a source keeps them, and its place in the list, whatever Retire
-// and a purge do. Without them it leaves, and Clear removes them.
+// A queue with settings, consumers or a source keeps them and its place in the list. Without them
+// it leaves.
 func TestRetireLeavesRecords(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("jobs")
 		for name, set := range map[string]func(on string){
-			"settings": func(on string) { f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = int64(len(on)) }) },
+			"settings": func(on string) {
+				f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = int64(len(on)) })
+			},
 			"consumer": func(on string) { f.setConsumer(q, "c", on) },
-			"source":   func(on string) { f.setSource(q, strings.Repeat(`{"stream":"S"}`, len(on))) },
+			"source": func(on string) {
+				f.setSource(q, strings.Repeat(`{"stream":"S"}`, len(on)))
+			},
 		} {
 			f.push(q, 1, "a")
 			f.values(q.PopMin)
@@ -191,9 +235,12 @@ func TestRetireLeavesRecords(t *testing.T) {
 			set("1")
 			f.retire(name, []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.InUse)
 			f.push(q, 1, "b")
+
 			wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})[0].Err, nil)
+
 			f.retire(name+", purged", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.InUse)
 			page := must(f.ListPriorityQueues(f.ctx, f.db, "", 10, time.Now()))
+
 			if len(page.Queues) != 1 || page.Queues[0].Name != "jobs" {
 				f.Errorf("%s: listed: %+v", name, page)
 			}
@@ -204,6 +251,7 @@ func TestRetireLeavesRecords(t *testing.T) {
 			f.retire(name+" again", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
 			set("1")
 			write(f, func(tx kv.Transaction) { q.Clear(tx) })
+
 			wantEqual(f.T, name+": keys", len(f.stored(f.priority)), 0)
 		}
 	})
@@ -213,103 +261,156 @@ func TestRetireLeavesRecords(t *testing.T) {
 func (f *fixture) configure(q fdbpq.Target, change func(*fdbpq.Settings)) fdbpq.Settings {
 	f.Helper()
 	r := f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: change})[0]
+
 	if r.Err != nil {
 		f.Fatalf("Configure: %v", r.Err)
 	}
+
 	return *r.Settings
 }
 
-// Settings are stored under one key, which is gone when they are all reset. What a newer version has
-// set stays.
+// Settings are stored under one key, which goes when all are reset. What a newer version has set
+// stays.
 func TestSettings(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("jobs")
 		key := tuple.Tuple{f.priority, "jobs", "c"}.Pack()
+
 		want := fdbpq.Settings{
-			AckWait: time.Minute, Backoff: []time.Duration{time.Second, 0}, MaxDeliver: 3, DeadLetter: "failed", TTL: time.Hour,
-			PauseUntil: time.UnixMicro(5).UTC(), MaxLeased: 6, MaxItems: 7, MaxBytes: 8, Discard: "old", DuplicateWindow: fdbpq.NoDuplicateWindow,
-			PausedGroups: []string{"b", "a"},
+			AckWait:         time.Minute,
+			Backoff:         []time.Duration{time.Second, 0},
+			MaxDeliver:      3,
+			DeadLetter:      "failed",
+			TTL:             time.Hour,
+			PauseUntil:      time.UnixMicro(5).UTC(),
+			MaxLeased:       6,
+			MaxItems:        7,
+			MaxBytes:        8,
+			Discard:         "old",
+			DuplicateWindow: fdbpq.NoDuplicateWindow,
+			PausedGroups:    []string{"b", "a"},
 		}
+
 		got := must(do(f, func(tx kv.Transaction) (fdbpq.Settings, error) {
 			return q.Configure(tx, func(s *fdbpq.Settings) { *s = want })
 		}))
 		wantEqual(f.T, "configured", got, want)
+
 		golden := tuple.Tuple{
-			int64(1), "ack_wait", int64(60e9), "backoff", tuple.Tuple{int64(1e9), int64(0)}, "max_deliver", int64(3), "dead_letter", "failed",
-			"ttl", int64(3600e9), "pause_until", int64(5), "max_leased", int64(6), "max_items", int64(7), "max_bytes", int64(8), "discard", "old",
-			"duplicate_window", int64(-1), "paused_groups", tuple.Tuple{"b", "a"},
+			int64(1), "ack_wait", int64(60e9), "backoff", tuple.Tuple{int64(1e9), int64(0)},
+			"max_deliver", int64(3), "dead_letter", "failed", "ttl", int64(3600e9),
+			"pause_until", int64(5), "max_leased", int64(6), "max_items", int64(7),
+			"max_bytes", int64(8), "discard", "old", "duplicate_window", int64(-1),
+			"paused_groups", tuple.Tuple{"b", "a"},
 		}
 		f.wantStored(key, golden.Pack())
 		f.wantListed("with settings", "jobs")
+
 		got = *f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Settings
 		wantEqual(f.T, "read", got, want)
 
 		write(f, func(tx kv.Transaction) {
 			golden[2] = int64(1) // a newer version may have other bounds
-			tx.Set(key, append(golden, "later", tuple.Tuple{int64(7), "x"}, "max_later", int64(9)).Pack())
+			newer := append(golden, "later", tuple.Tuple{int64(7), "x"}, "max_later", int64(9))
+			tx.Set(key, newer.Pack())
 		})
-		wantEqual(f.T, "ack_wait", f.configure(q, func(s *fdbpq.Settings) { s.Backoff = nil }).AckWait, time.Nanosecond)
+
+		changed := f.configure(q, func(s *fdbpq.Settings) { s.Backoff = nil })
+		wantEqual(f.T, "ack_wait", changed.AckWait, time.Nanosecond)
+
 		f.configure(q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
-		f.wantStored(key, tuple.Tuple{int64(1), "later", tuple.Tuple{int64(7), "x"}, "max_later", int64(9)}.Pack())
+		unknown := tuple.Tuple{int64(1), "later", tuple.Tuple{int64(7), "x"}, "max_later", int64(9)}
+		f.wantStored(key, unknown.Pack())
+
 		write(f, func(tx kv.Transaction) { tx.Set(key, golden.Pack()) })
 		f.configure(q, func(s *fdbpq.Settings) { *s = fdbpq.Settings{} })
+
 		if left := f.stored(f.priority); len(left) > 0 {
 			f.Errorf("left: %q", left)
 		}
 	})
 }
 
-// Settings that cannot be are refused with their name, and nothing changes.
+// A setting out of bounds is refused by name, and nothing changes.
 func TestBadSettings(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
-	own := fdbpq.NewPriorityQueue(tuple.NewSubspace(tuple.Tuple{f.priority, "own"}), fdbpq.RawValues)
+	space := tuple.NewSubspace(tuple.Tuple{f.priority, "own"})
+	own := fdbpq.NewPriorityQueue(space, fdbpq.RawValues)
 	f.configure(q, func(s *fdbpq.Settings) { s.MaxDeliver = 5 })
-	for name, test := range map[string]struct {
+
+	for text, test := range map[string]struct { // by what the error says
 		q      fdbpq.Target
 		change func(*fdbpq.Settings)
 	}{
-		"ack_wait: 99ms: want 100ms":   {q, func(s *fdbpq.Settings) { s.AckWait = 99 * time.Millisecond }},
-		"dead_letter: \"jobs\" is the": {q, func(s *fdbpq.Settings) { s.MaxDeliver, s.DeadLetter = 1, "jobs" }},
-		"dead_letter: a name of 129":   {q, func(s *fdbpq.Settings) { s.DeadLetter = strings.Repeat("x", 129) }},
-		"dead_letter: \"x\": a queue":  {own, func(s *fdbpq.Settings) { s.DeadLetter = "x" }},
+		"ack_wait: 99ms: want 100ms": {
+			q,
+			func(s *fdbpq.Settings) { s.AckWait = 99 * time.Millisecond },
+		},
+		"dead_letter: \"jobs\" is the": {q, func(s *fdbpq.Settings) {
+			s.MaxDeliver = 1
+			s.DeadLetter = "jobs"
+		}},
+		"dead_letter: a name of 129": {
+			q,
+			func(s *fdbpq.Settings) { s.DeadLetter = strings.Repeat("x", 129) },
+		},
+		"dead_letter: \"x\": a queue": {own, func(s *fdbpq.Settings) { s.DeadLetter = "x" }},
 	} {
 		r := f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: test.q, Configure: test.change})[0]
-		if !errors.Is(r.Err, fdbpq.ErrSettings) || !strings.Contains(r.Err.Error(), name) {
-			t.Errorf("%v: want %q", r.Err, name)
+		if !errors.Is(r.Err, fdbpq.ErrSettings) || !strings.Contains(r.Err.Error(), text) {
+			t.Errorf("%v: want %q", r.Err, text)
 		}
 	}
 	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q})[0].Err, fdbpq.ErrOp)
-	wantEqual(t, "settings", *f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Settings, fdbpq.Settings{MaxDeliver: 5})
+
+	left := *f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Settings
+	wantEqual(t, "settings", left, fdbpq.Settings{MaxDeliver: 5})
 }
 
-// Stored settings that cannot be read stay, and only what depends on them fails.
+// Settings that cannot be read stay, and only what depends on them fails.
 func TestCorruptSettings(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.corrupt = true
 		q := f.queue("jobs")
 		key := tuple.Tuple{f.priority, "jobs", "c"}.Pack()
 		now := time.Now()
-		for _, bad := range [][]byte{{}, {0xff}, tuple.Tuple{int64(2)}.Pack(), tuple.Tuple{int64(1), "ack_wait"}.Pack(), tuple.Tuple{int64(1), "backoff", int64(5)}.Pack()} {
+
+		for _, bad := range [][]byte{
+			{},
+			{0xff},
+			tuple.Tuple{int64(2)}.Pack(),             // another version
+			tuple.Tuple{int64(1), "ack_wait"}.Pack(), // a name without a value
+			tuple.Tuple{int64(1), "backoff", int64(5)}.Pack(), // no list
+		} {
 			write(f, func(tx kv.Transaction) { q.Clear(tx) })
 			f.push(q, 1, "a")
 			f.push(q, 2, "b")
-			token := f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})[0].Lease.Token
+			lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second}
+			token := f.applyAt(now, lease)[0].Lease.Token
 			write(f, func(tx kv.Transaction) { tx.Set(key, bad) })
+
 			for _, what := range []fdbpq.Op{
-				{Kind: fdbpq.OpNak}, {Kind: fdbpq.OpTerm}, {Kind: fdbpq.OpLease}, {Kind: fdbpq.OpSettings},
+				{Kind: fdbpq.OpNak},
+				{Kind: fdbpq.OpTerm},
+				{Kind: fdbpq.OpLease},
+				{Kind: fdbpq.OpSettings},
 				{Kind: fdbpq.OpConfigure, Configure: func(*fdbpq.Settings) {}},
 			} {
 				what.Queue, what.Token = q, token
 				wantError(f.T, f.applyAt(now, what)[0].Err, fdbpq.ErrCorrupt)
 			}
+
 			f.push(q, 3, "c")
 			long := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour, End: fdbpq.Back}
 			wantEqual(f.T, "leased with a length", string(f.applyAt(now, long)[0].Item.Value), "c")
+
 			results := f.applyAt(now.Add(time.Minute), op(opPopMin, q), op(opPopMin, q))
 			wantEqual(f.T, "popped", string(results[0].Item.Value), "b")
 			wantError(f.T, results[1].Err, fdbpq.ErrCorrupt)
-			wantError(f.T, f.applyAt(now, fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token})[0].Err, nil)
+
+			ack := fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token}
+			wantError(f.T, f.applyAt(now, ack)[0].Err, nil)
 			f.wantStored(key, bad)
 		}
 	})

@@ -30,13 +30,15 @@ func (f *fixture) foreign(space tuple.Subspace, place tuple.Tuple, value string)
 	random := make([]byte, 20)
 	copy(random, value)
 	encoded := []byte(value)
+
 	if f.format == fdbpq.TupleValues && value != "" {
 		encoded = tuple.Tuple{encoded}.Pack()
 	}
+
 	write(f, func(tx kv.Transaction) { tx.Set(space.Pack(append(place, random)), encoded) })
 }
 
-// itemsStored returns what is stored of queues, without what says when they were listed.
+// itemsStored returns the pairs of the queues, without their entries in the lists.
 func (f *fixture) itemsStored() string {
 	f.Helper()
 	return fmt.Sprintf("%q %q", f.stored(f.priority), f.stored(f.fifo))
@@ -47,91 +49,123 @@ func (f *fixture) filled() (q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, want, wan
 	f.Helper()
 	q, fifo = f.queue("a"), f.fifoQueue("a")
 	long := string(pattern(200_000, 1))
+
 	with := func(op fdbpq.Op) fdbpq.Op {
 		op.Message.Headers = map[string][]string{"B": {"1", "2"}, "A": {""}}
 		return op
 	}
+
 	for _, target := range []fdbpq.Target{q, fifo} {
-		f.apply(opPush(target, 1, "leased twice"), opPush(target, 1, "plain"), with(opPush(target, 1, "headers")),
-			with(opPush(target, 1, long)), opPush(target, 1, long[1:]), opPush(target, 2, ""), opPush(target, 3, "snoozed"))
+		f.apply(
+			opPush(target, 1, "leased twice"),
+			opPush(target, 1, "plain"),
+			with(opPush(target, 1, "headers")),
+			with(opPush(target, 1, long)),
+			opPush(target, 1, long[1:]),
+			opPush(target, 2, ""),
+			opPush(target, 3, "snoozed"),
+		)
 	}
+
 	f.foreign(items(f.priority, "a"), tuple.Tuple{int64(1), int64(99)}, "foreign")
 	f.foreign(items(f.priority, "a"), tuple.Tuple{int64(1), int64(100)}, "")
 	f.foreign(items(f.fifo, "a"), tuple.Tuple{int64(99)}, "foreign")
+
 	for _, target := range []fdbpq.Target{q, fifo} {
 		for range 2 {
 			lease := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: target})[0].Lease
 			f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: target, Token: lease.Token})
 		}
 	}
+
 	lease := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, End: fdbpq.Back})[0].Lease
 	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: lease.Token, Uncounted: true})
-	want = []string{"leased twice", "plain", "headers", long, long[1:], "foreign", "", "", "snoozed"}
-	wantFIFO = []string{"leased twice", "plain", "headers", long, long[1:], "", "snoozed", "foreign"}
+	want = []string{
+		"leased twice", "plain", "headers", long, long[1:], "foreign", "", "", "snoozed",
+	}
+	wantFIFO = []string{
+		"leased twice", "plain", "headers", long, long[1:], "", "snoozed", "foreign",
+	}
+
 	return q, fifo, want, wantFIFO
 }
 
-// A queue whose items were popped and restored, in whatever order, is byte for byte as it
-// was before, and is listed again.
+// A queue whose items were popped and restored, in whatever order, is byte for byte what it was,
+// and listed again.
 func TestRestore(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		random, _ := newRandom(f.T)
 		q, fifo, want, wantFIFO := f.filled()
 		before := f.itemsStored()
+
 		for range harness.RaceTimes(5, 2) {
 			ops := slices.Repeat([]fdbpq.Op{op(opPopMin, q)}, len(want))
 			for range wantFIFO {
 				ops = append(ops, op(opPopMin, fifo))
 			}
+
 			results := f.apply(ops...)
 			wantList(f.T, "popped", summary(ops, results), slices.Concat(want, wantFIFO)...)
+
 			write(f, func(tx kv.Transaction) {
 				tx.ClearRange(everything(f.priority + "-queues"))
 				tx.ClearRange(everything(f.fifo + "-queues"))
 			})
+
 			var back []fdbpq.Op
 			for i, r := range results {
 				back = append(back, opRestore(ops[i].Queue, r.Item))
 			}
+
 			random.Shuffle(len(back), func(i, j int) { back[i], back[j] = back[j], back[i] })
 			for len(back) > 0 {
 				n := 1 + random.IntN(len(back))
 				wantErrors(f.T, f.apply(back[:n]...))
 				back = back[n:]
 			}
+
 			if after := f.itemsStored(); after != before {
 				f.Errorf("stored\n%.5000s\nwant\n%.5000s", after, before)
 			}
 			f.check() // that they are listed, too
 		}
-		results := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q}, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, End: fdbpq.Back})
-		if r := results[0]; string(r.Item.Value) != "leased twice" || r.Lease.Deliveries != 3 || r.Lease.Token.Fence <= 2 {
+
+		results := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q},
+			fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, End: fdbpq.Back})
+		if r := results[0]; string(r.Item.Value) != "leased twice" || r.Lease.Deliveries != 3 ||
+			r.Lease.Token.Fence <= 2 {
 			f.Errorf("leased %+v", r)
 		}
+
 		if r := results[1]; string(r.Item.Value) != "snoozed" || r.Lease.Deliveries != 1 {
 			f.Errorf("leased %+v", r)
 		}
 	})
 }
 
-// Programs restore in their own transactions, too.
+// Programs can restore items in their own transactions.
 func TestRestoreInTransactions(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q, fifo, want, wantFIFO := f.filled()
 		before := f.itemsStored()
+
 		_, err := do(f, func(tx kv.Transaction) (struct{}, error) {
 			item, err := q.PopMax(tx)
 			if err == nil {
-				err = applyIn(tx, fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &item}).Err
+				err = applyIn(tx, opRestore(q, item)).Err
 			}
+
 			return struct{}{}, err
 		})
 		wantError(f.T, err, nil)
+
 		item, err := f.take(fifo.Dequeue)
 		wantError(f.T, err, nil)
+
 		write(f, func(tx kv.Transaction) {
-			wantError(f.T, applyIn(tx, fdbpq.Op{Kind: fdbpq.OpRestore, Queue: fifo, Item: &item}).Err, nil)
+			wantError(f.T, applyIn(tx, opRestore(fifo, item)).Err, nil)
 		})
+
 		if after := f.itemsStored(); after != before {
 			f.Errorf("stored\n%.5000s\nwant\n%.5000s", after, before)
 		}
@@ -140,10 +174,11 @@ func TestRestoreInTransactions(t *testing.T) {
 	})
 }
 
-// A batch that is given up without knowing whether it committed restores its items all the same, and its pops are undone,
-// exactly once, even if the commits that do that have unknown outcomes, too.
+// Settle undoes the pops and completes the restores of a batch of unknown outcome exactly once,
+// even if its own commits are of unknown outcome.
 func TestSettle(t *testing.T) {
-	for n := range harness.Times(1, len(unanswered)) { // by default each script has one of these faults before it
+	// By default each script has one of the faults before it, nightly all of them.
+	for n := range harness.Times(1, len(unanswered)) {
 		onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 			n++
 			abandoned := unanswered[n%len(unanswered)]
@@ -151,28 +186,39 @@ func TestSettle(t *testing.T) {
 			f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: lease}) // "0" has a history
 			before := f.itemsStored()
 			popped := f.apply(op(opPopMin, q), op(opPopMax, q), op(opPopMin, fifo))
-			ops := []fdbpq.Op{opRestore(q, popped[0].Item), opRestore(q, popped[1].Item), opRestore(fifo, popped[2].Item), op(opPopMin, q), op(opPopMin, q),
-				op(opPopMax, q), op(opPopMin, fifo)}
+			ops := []fdbpq.Op{
+				opRestore(q, popped[0].Item),
+				opRestore(q, popped[1].Item),
+				opRestore(fifo, popped[2].Item),
+				op(opPopMin, q), op(opPopMin, q), op(opPopMax, q), op(opPopMin, fifo),
+			}
 			f.abandon(abandoned, ops...)
+
 			for i := range ops {
 				ops[i] = fdbpq.Op{} // the caller's again
 			}
+
 			for i := range popped {
 				popped[i].Item = fdbpq.Item{}
 			}
+
 			ready()
 			if err := f.batcher.Settle(f.ctx); err != nil {
 				f.Fatalf("after %v: Settle: %v", abandoned, err)
 			}
+
 			f.calm()
 			if after := f.itemsStored(); after != before {
 				f.Errorf("after %v: stored\n%s\nwant\n%s", abandoned, after, before)
 			}
 			wantError(f.T, f.batcher.Settle(f.ctx), nil)
 			f.check()
+
 			f.apply(opPush(q, 9, "next")) // removes the receipts
-			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(q.PopMin), "0", "1", "2", "3", "4", "next")
-			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(fifo.Dequeue), "f0", "f1", "f2", "f3", "f4")
+			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(q.PopMin),
+				"0", "1", "2", "3", "4", "next")
+			wantList(f.T, fmt.Sprint("after ", abandoned), f.values(fifo.Dequeue),
+				"f0", "f1", "f2", "f3", "f4")
 		})
 	}
 }
@@ -180,6 +226,15 @@ func TestSettle(t *testing.T) {
 // unanswered are the faults that leave the outcome of a commit unknown.
 var unanswered = []faultkv.Fault{
 	faultkv.UnknownLost, faultkv.UnknownMade, faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext,
+}
+
+// commitFaults are the rates of faults that leave the outcome of many commits unknown.
+var commitFaults = map[faultkv.Fault]float64{
+	faultkv.Conflict:          0.1,
+	faultkv.UnknownLost:       0.1,
+	faultkv.UnknownMade:       0.1,
+	faultkv.UnknownBeforeNext: 0.1,
+	faultkv.UnknownDuringNext: 0.1,
 }
 
 // unsure is a fixture whose store can have faults.
@@ -212,6 +267,7 @@ func newUnsureWith(t *testing.T, o faultkv.Options, format fdbpq.ValueFormat) *u
 func scripts() [][]faultkv.Fault {
 	var list [][]faultkv.Fault
 	others := []faultkv.Fault{faultkv.None, faultkv.Conflict, faultkv.TooOld}
+
 	for _, first := range unanswered {
 		list = append(list, []faultkv.Fault{first})
 		for _, second := range append(others, unanswered...) {
@@ -224,23 +280,30 @@ func scripts() [][]faultkv.Fault {
 			}
 		}
 	}
+
 	return list
 }
 
 // onScripts runs a test once for each script, with the items 0 to 4 in queue "a", and "f0" to
 // "f4" in FIFO queue "a". ready starts the script.
-func onScripts(t *testing.T, run func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func())) {
+func onScripts(
+	t *testing.T, run func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()),
+) {
 	for _, script := range scripts() {
 		synctest.Test(t, func(t *testing.T) { // waits between attempts take no time
 			t.Log(script)
 			f := newUnsure(t, faultkv.Options{})
 			q, fifo := f.queue("a"), f.fifoQueue("a")
+
 			for i := range 5 {
-				m := fdbpq.Message{Value: fmt.Append(nil, i), Headers: map[string][]string{"I": {fmt.Sprint(i)}}}
-				f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: int64(i / 2), Message: m}, opPush(fifo, 0, fmt.Sprint("f", i)))
+				push := opPush(q, int64(i/2), fmt.Sprint(i))
+				push.Message.Headers = map[string][]string{"I": {fmt.Sprint(i)}}
+				f.apply(push, opPush(fifo, 0, fmt.Sprint("f", i)))
 			}
+
 			run(f, q, fifo, func() { f.faults.Next(script...) })
 			f.calm()
+
 			if n := len(f.check().Receipts); n != len(f.stored(f.priority+"-x")) {
 				f.Errorf("%d Batchers have %d receipts", n, len(f.stored(f.priority+"-x")))
 			}
@@ -248,19 +311,25 @@ func onScripts(t *testing.T, run func(f *unsure, q *fdbpq.PriorityQueue, fifo *f
 	}
 }
 
+// A batch of all kinds of operations has the results of one attempt, whatever becomes of its
+// commits.
 func TestUnknownMixedBatch(t *testing.T) {
 	onScripts(t, func(f *unsure, q *fdbpq.PriorityQueue, fifo *fdbpq.Queue, ready func()) {
 		popped := f.apply(op(opPopMin, q), op(opPopMin, fifo))
 		ready()
+
 		ops := []fdbpq.Op{
-			op(opPopMin, q), opPush(q, -1, "first"), opPush(q, 0, "third"), op(opPeekMin, q), op(opLen, q),
-			op(opPeekMax, q), op(opPopMin, fifo), opPush(fifo, 0, "last"), op(opPopMin, f.queue("none")),
-			opRestore(fifo, popped[1].Item), opRestore(q, popped[0].Item),
+			op(opPopMin, q), opPush(q, -1, "first"), opPush(q, 0, "third"), op(opPeekMin, q),
+			op(opLen, q), op(opPeekMax, q), op(opPopMin, fifo), opPush(fifo, 0, "last"),
+			op(opPopMin, f.queue("none")), opRestore(fifo, popped[1].Item),
+			opRestore(q, popped[0].Item),
 		}
+
 		want := []string{"first", "", "", "0", "4", "4", "f0", "", fdbpq.ErrEmpty.Error(), "", ""}
 		results := f.apply(ops...)
 		wantList(f.T, "results", summary(ops, results), want...)
 		wantEqual(f.T, "headers", results[5].Item.Headers["I"], []string{"4"})
+
 		f.calm()
 		wantEqual(f.T, "id of the push", f.order(q)[2], results[2].Item.ID)
 		wantList(f.T, "left", f.values(q.PopMin), "0", "1", "third", "2", "3", "4")
@@ -275,6 +344,7 @@ func (f *unsure) applyUntilUnknown(fault faultkv.Fault, ops ...fdbpq.Op) ([]fdbp
 	f.watched.unknown = cancel
 	defer func() { f.watched.unknown = nil }()
 	f.faults.Next(fault)
+
 	return f.batcher.Apply(ctx, ops)
 }
 
@@ -284,15 +354,16 @@ func (f *unsure) abandon(fault faultkv.Fault, ops ...fdbpq.Op) {
 	results, err := f.applyUntilUnknown(fault, ops...)
 	wantError(f.T, err, kv.ErrCommitUnknown)
 	wantError(f.T, err, context.Canceled)
+
 	if results != nil {
 		f.Errorf("a batch of unknown outcome has results: %+v", results)
 	}
 }
 
-// An attempt of unknown outcome can no longer commit once the batch has its results, not even
-// after its receipt was removed.
+// An attempt of unknown outcome cannot commit once the batch has its results, not even after its
+// receipt was removed.
 func TestFirstAttemptLandsAfterTheAnswer(t *testing.T) {
-	for _, later := range []int{0, 1, 2, 5} {
+	for _, later := range []int{0, 1, 2, 5} { // batches, which remove the receipt
 		for _, settled := range []bool{false, true} {
 			f := newUnsure(t, faultkv.Options{})
 			q, fifo := f.queue("a"), f.fifoQueue("a")
@@ -300,24 +371,33 @@ func TestFirstAttemptLandsAfterTheAnswer(t *testing.T) {
 			held := &holding{Database: f.inner}
 			b := fdbpq.NewBatcher(held, f.Keyspace)
 			ctx, cancel := context.WithCancel(f.ctx)
+
 			if settled {
 				held.unknown = cancel
 			}
+
 			ops := []fdbpq.Op{opPush(f.queue("other"), 3, "new"), opPush(fifo, 0, "new")}
+			// The first commit has an unknown outcome. Apply tries again, or is cancelled, and
+			// Settle makes sure that nothing was pushed.
 			_, err := b.Apply(ctx, ops)
 			cancel()
+
 			if settled != kv.MaybeCommitted(err) {
 				t.Errorf("Apply: %v", err)
 			}
 			wantError(t, b.Settle(f.ctx), nil)
+
 			for range later {
 				must(b.Apply(f.ctx, []fdbpq.Op{opPush(q, 9, "later")}))
 			}
+
+			// Only now the first attempt reaches the store.
 			_, err = held.first.Commit().Get()
 			wantError(t, err, kv.ErrConflict)
-			want := int64(2)
+
+			want := int64(2) // "c" and the new one
 			if settled {
-				want = 1 // that of the start
+				want = 1
 			}
 			wantEqual(t, "items", f.length(fifo), want)
 		}
@@ -347,10 +427,12 @@ func (tx heldTransaction) Commit() kv.Future[struct{}] {
 	if tx.holding.first != nil {
 		return tx.Transaction.Commit()
 	}
+
 	tx.holding.first = tx.Transaction
 	if tx.holding.unknown != nil {
 		tx.holding.unknown()
 	}
+
 	return kv.Ready(struct{}{}, kv.ErrCommitUnknown)
 }
 
@@ -360,22 +442,30 @@ func (tx heldTransaction) Cancel() {
 	}
 }
 
-// An item that expires while its batch is settled leaves its queue once, whichever attempt to settle
-// commits.
+// An item that expires while its batch is settled is counted once, whichever attempt commits.
 func TestSettleCountsExpiredOnce(t *testing.T) {
-	for _, fault := range []faultkv.Fault{faultkv.UnknownMade, faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext} {
+	for _, fault := range []faultkv.Fault{
+		faultkv.UnknownMade, faultkv.UnknownBeforeNext, faultkv.UnknownDuringNext,
+	} {
+		// The clock moves by 200 ms with each look, so the item expires between others each time.
 		for ttl := time.Second; ttl < 4*time.Second; ttl += 100 * time.Millisecond {
 			f := newUnsure(t, faultkv.Options{})
 			begin := time.Now()
 			var calls atomic.Int64
-			f.batcher.SetNow(func() time.Time { return begin.Add(time.Duration(calls.Add(1)) * 200 * time.Millisecond) })
+			f.batcher.SetNow(func() time.Time {
+				return begin.Add(time.Duration(calls.Add(1)) * 200 * time.Millisecond)
+			})
 			q := f.queue("a")
 			f.apply(withTTL(opPush(q, 1, "v"), ttl))
-			if _, err := f.applyUntilUnknown(faultkv.UnknownMade, op(opPopMin, q)); !kv.MaybeCommitted(err) {
+
+			_, err := f.applyUntilUnknown(faultkv.UnknownMade, op(opPopMin, q))
+			if !kv.MaybeCommitted(err) {
 				continue // it has expired already
 			}
+
 			f.faults.Next(fault)
 			wantError(t, f.batcher.Settle(f.ctx), nil)
+
 			f.calm()
 			all := f.sweepDue(begin.Add(time.Hour), q).expired + f.batcher.Removed().Expired
 			wantEqual(t, fmt.Sprint(fault, ttl), all, 1)
@@ -383,8 +473,8 @@ func TestSettleCountsExpiredOnce(t *testing.T) {
 	}
 }
 
-// Popped items that do not fit into one transaction return in parts. They may take much more of it
-// than the length of their values: zero bytes count twice in tuples, and long keys several times.
+// Popped items that do not fit into one transaction return in parts, even if they take much more
+// room than their values have bytes.
 func TestSettleOfMuchData(t *testing.T) {
 	large := fdbpq.Message{Value: pattern(fdbpq.MaxMessageSize/2+1, 1)}
 	for name, c := range map[string]struct {
@@ -395,28 +485,39 @@ func TestSettleOfMuchData(t *testing.T) {
 		message  fdbpq.Message
 		script   []faultkv.Fault
 	}{
-		"values": {queue: "a", n: 5, message: large},
+		"values": {queue: "a", n: 5, message: large}, // two do not fit together
 		"faults": {queue: "a", n: 5, message: large, script: unanswered},
-		"zeros": {
-			format: fdbpq.TupleValues, queue: "a", n: 300,
+		"zeros": { // take two bytes each in tuples
+			format:  fdbpq.TupleValues,
+			queue:   "a",
+			n:       300,
 			message: fdbpq.Message{Value: make([]byte, 45_000)},
 		},
-		"keys": {
-			queue: strings.Repeat("x", 128), n: 6500, priority: 1 << 60,
-			message: fdbpq.Message{Value: make([]byte, 800), Headers: map[string][]string{"A": {"b"}}},
+		"keys": { // long ones, several of each item
+			queue:    strings.Repeat("x", 128),
+			n:        6500,
+			priority: 1 << 60,
+			message: fdbpq.Message{
+				Value:   make([]byte, 800),
+				Headers: map[string][]string{"A": {"b"}},
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newUnsureWith(t, faultkv.Options{}, c.format)
 			q := f.queue(c.queue)
 			push := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Priority: c.priority, Message: c.message}
+
 			for some := range slices.Chunk(slices.Repeat([]fdbpq.Op{push}, c.n), min(c.n/5, 100)) {
 				f.apply(some...)
 			}
+
 			before := f.stored(f.priority)
 			f.abandon(faultkv.UnknownMade, slices.Repeat([]fdbpq.Op{op(opPopMin, q)}, c.n)...)
 			f.faults.Next(c.script...)
+
 			wantError(t, f.batcher.Settle(f.ctx), nil)
+
 			f.calm()
 			if !slices.EqualFunc(f.stored(f.priority), before, func(a, b kv.KeyValue) bool {
 				return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
@@ -427,19 +528,21 @@ func TestSettleOfMuchData(t *testing.T) {
 	}
 }
 
-// If a batch cannot start because an earlier one cannot be settled, its error says that
-// nothing happened.
+// If a batch cannot start because an earlier one cannot be settled, its error says that nothing
+// happened.
 func TestUnsettledBatchBlocksTheNext(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})
 	q := f.queue("a")
 	f.apply(opPush(q, 1, "v"))
 	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
 	f.faults.SetOutage(true)
+
 	_, err := f.batcher.Apply(f.ctx, []fdbpq.Op{opPush(q, 2, "w")})
 	wantError(t, err, kv.ErrUnavailable)
 	if kv.MaybeCommitted(err) {
 		t.Errorf("the push was not tried, and the error is %v", err)
 	}
+
 	f.faults.SetOutage(false)
 	_, err = f.applyUntilUnknown(faultkv.UnknownLost, opPush(q, 2, "w"))
 	wantError(t, err, context.Canceled)
@@ -449,39 +552,50 @@ func TestUnsettledBatchBlocksTheNext(t *testing.T) {
 	wantList(t, "values", summary(make([]fdbpq.Op, 1), f.apply(op(opPopMin, q))), "v")
 }
 
-// Old receipts of dead Batchers are swept.
+// SweepReceipts removes the receipts of dead Batchers that are older than it is told, and no
+// others, and ends with its context.
 func TestSweepReceipts(t *testing.T) {
+	const pages, onPage = 5, 500
+	const young = pages * onPage / 2
+
 	onEngines(t, func(f *fixture) {
 		f.corrupt = true // half of the receipts are of no Batcher
 		now := time.Now()
 		space := tuple.NewSubspace(tuple.Tuple{f.priority + "-x"})
-		for page := range 5 {
+
+		for page := range pages {
 			write(f, func(tx kv.Transaction) {
-				for i := range 500 {
-					age := time.Hour * time.Duration(i%2) * 3
-					tx.Set(space.Pack(tuple.Tuple{fmt.Append(nil, page), i}), tuple.Tuple{now.Add(-age).UnixMicro(), 1, 0}.Pack())
+				for i := range onPage {
+					age := time.Hour * time.Duration(i%2) * 3 // every other one is three hours old
+					receipt := tuple.Tuple{now.Add(-age).UnixMicro(), 1, 0}
+					tx.Set(space.Pack(tuple.Tuple{fmt.Append(nil, page), i}), receipt.Pack())
 				}
 			})
 		}
-		wantError(f.T, fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 2*time.Hour), nil)
-		wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), 1250)
-		wantError(f.T, fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, 4*time.Hour), nil)
-		wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), 1250)
+
+		for _, oldest := range []time.Duration{2 * time.Hour, 4 * time.Hour} {
+			wantError(f.T, fdbpq.SweepReceipts(f.ctx, f.db, f.Keyspace, oldest), nil)
+			wantEqual(f.T, "receipts", len(f.stored(f.priority+"-x")), young)
+		}
+
 		ended, cancel := context.WithCancel(f.ctx)
 		cancel()
-		if err := fdbpq.SweepReceipts(ended, f.db, f.Keyspace, 0); !errors.Is(err, context.Canceled) {
+		err := fdbpq.SweepReceipts(ended, f.db, f.Keyspace, 0)
+
+		if !errors.Is(err, context.Canceled) {
 			f.Errorf("sweeping with an ended context: %v", err)
 		}
 	})
 }
 
-// An item that another program stored in the other format is restored and returned as it was.
+// An item that another program stored in the other format is restored with the same bytes.
 func TestSettleKeepsTheStoredBytes(t *testing.T) {
 	f := newUnsureWith(t, faultkv.Options{}, fdbpq.TupleValues)
 	q := f.queue("a")
 	key := items(f.priority, "a").Pack(tuple.Tuple{int64(1), int64(0), make([]byte, 20)})
 	write(f.fixture, func(tx kv.Transaction) { tx.Set(key, []byte("no tuple")) })
 	f.abandon(faultkv.UnknownMade, op(opPopMin, q))
+
 	wantError(t, f.batcher.Settle(f.ctx), nil)
 	f.wantStored(key, []byte("no tuple"))
 	wantList(t, "value", f.values(q.PopMin), "no tuple")

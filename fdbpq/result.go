@@ -14,7 +14,7 @@ type Result struct {
 	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item is that
 	// of the first push, which may have left the queue.
 	Duplicate bool
-	// Lease is that of OpLease and OpExtend.
+	// Lease is for OpLease and OpExtend.
 	Lease Lease
 	// NextDue is, for an operation with Waits that finds nothing, when the next item of the queue
 	// falls due; zero if none will. For OpNak and OpPush it is when the delay of the item is over;
@@ -25,8 +25,8 @@ type Result struct {
 	// for which there was none; 0 if it failed for another reason. It does not count items that
 	// other programs added with the bare recipe.
 	Ready int64
-	// Len is the number of items, for OpLen, and of those that an OpPurge removed. It does not
-	// count items that other programs added with the bare recipe.
+	// Len is the number of items for OpLen, and how many an OpPurge removed. It does not count
+	// items that other programs added with the bare recipe.
 	Len int64
 	// State is the state of the item, for OpGet.
 	State ItemState
@@ -48,6 +48,8 @@ type Result struct {
 	// Records are the records of the queue, for OpConsumers and OpSchedules. For OpSetConsumer and
 	// OpSetSchedule it is one, as it is now, without a Value if it was removed.
 	Records []Record
+	// MaxDeliver is Settings.MaxDeliver when an OpLease got its item.
+	MaxDeliver int64
 	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue
 	// with Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.
 	Freed bool
@@ -58,7 +60,7 @@ type Result struct {
 	// the other operations.
 	Err error
 
-	wait   time.Duration // the length of the lease that an OpLease gave or an OpAck ended
+	wait   time.Duration // of the lease that an OpLease or OpExtend gave or an OpAck ended
 	holder string        // of the same lease; "" is none
 	ended  bool          // the OpAck ended a lease, and an OpLease that follows may have its place
 	place  bool          // the OpLease has the place of a lease that was ended before it
@@ -76,8 +78,8 @@ type Swept struct {
 	MsgIDs int
 }
 
-// LeaseLength returns the length of the lease that an OpLease gave or an OpAck ended. An OpLease
-// without a length that follows gets the same.
+// LeaseLength returns the length of the lease that an OpLease or OpExtend gave, or an OpAck ended.
+// An OpLease without a length that follows gets the same.
 func (r *Result) LeaseLength() time.Duration { return r.wait }
 
 // LeaseHolder returns the Op.Holder of the lease that an OpLease gave or an OpAck ended. An OpLease

@@ -35,7 +35,7 @@ const (
 
 // Retire takes empty queues off the list of queues, in two steps. An empty queue that has the mark
 // ripe leaves the list, and all its keys are removed. Every other empty queue gets the mark next.
-// ripe must be the next of earlier calls, the last of which returned at least RetireAfter ago; ""
+// ripe must be the next of earlier calls, and they must have returned at least RetireAfter ago; ""
 // is no mark.
 //
 // Call it for queues that seem to be unused, and again RetireAfter later. A push in between keeps
@@ -46,25 +46,24 @@ const (
 // Queues in use are only read. All others are written in one transaction, so pass a few hundred
 // queues at a time, all of one Keyspace. The result says what became of each.
 //
-// Errors: ErrCorrupt, those of the store, and the context's error. Retire retries until ctx ends,
+// Errors: ErrCorrupt, errors of the store, and the context's error. Retire retries until ctx ends,
 // and may be called again with the same marks after an error.
 func Retire(
 	ctx context.Context, db kv.Database, queues []Target, next, ripe Mark,
 ) ([]Retired, error) {
 	// Most queues are in use, and finding that out needs no writer.
-	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) {
-		return readEmptiness(r, queues, time.Now())
+	done, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]Retired, error) {
+		done, _, err := readEmptiness(r, queues, time.Now())
+		return done, err
 	})
 	if err != nil {
 		return nil, err
 	}
 
-	done := make([]Retired, len(queues))
 	var empty []Target
 	var places []int
-	for i, state := range states {
-		done[i] = state.retired()
-		if done[i] == Marked {
+	for i, what := range done {
+		if what == Marked {
 			empty, places = append(empty, queues[i]), append(places, i)
 		}
 	}
@@ -84,20 +83,18 @@ func Retire(
 // retireEmpty marks the queues that are empty, or takes them off the list.
 func retireEmpty(tx kv.Transaction, queues []Target, next, ripe Mark) ([]Retired, error) {
 	now := time.Now()
-	states, err := readEmptiness(tx, queues, now)
+	done, entries, err := readEmptiness(tx, queues, now)
 	if err != nil {
 		return nil, err
 	}
 
-	done := make([]Retired, len(queues))
-	for i, state := range states {
-		done[i] = state.retired()
-		if done[i] != Marked {
+	for i, what := range done {
+		if what != Marked {
 			continue
 		}
 
 		// The first step: mark it.
-		mark, err := codec.ParseListEntry(state.entry)
+		mark, err := codec.ParseListEntry(entries[i])
 		if err != nil {
 			return nil, err
 		}
@@ -115,45 +112,32 @@ func retireEmpty(tx kv.Transaction, queues []Target, next, ripe Mark) ([]Retired
 	return done, nil
 }
 
-// emptiness is what decides whether a queue may leave the list.
-type emptiness struct {
-	entry []byte // nil if it is not in the list
-	used  bool
-}
-
-func (e emptiness) retired() Retired {
-	switch {
-	case e.entry == nil:
-		return NotListed
-	case e.used:
-		return InUse
-	default:
-		return Marked
-	}
-}
-
-// readEmptiness reads all queues in one round trip.
-func readEmptiness(r kv.Reader, queues []Target, now time.Time) ([]emptiness, error) {
-	begun := make([]func() (emptiness, error), len(queues))
+// readEmptiness reads all queues in one round trip. It returns whether they may leave the list, as
+// Marked or InUse, and their entries there.
+func readEmptiness(
+	r kv.Reader, queues []Target, now time.Time,
+) (found []Retired, entries [][]byte, err error) {
+	begun := make([]func() (Retired, []byte, error), len(queues))
 	for i, queue := range queues {
 		begun[i] = beginEmptiness(r, queue.Layout(), now)
 	}
 
-	found := make([]emptiness, len(queues))
+	found, entries = make([]Retired, len(queues)), make([][]byte, len(queues))
 	for i, finish := range begun {
-		var err error
-		if found[i], err = finish(); err != nil {
-			return nil, err
+		if found[i], entries[i], err = finish(); err != nil {
+			return nil, nil, err
 		}
 	}
-	return found, nil
+	return found, entries, nil
 }
 
 // beginEmptiness starts the reads of a queue, and returns a function that waits for them. Some keys
 // mean nothing without an item: message ids whose window is over, and counters, histories, ("m")
 // keys and unique keys, which a program that pops with the bare recipe leaves behind. Between those
 // are the keys that are in use.
-func beginEmptiness(r kv.Reader, l *codec.Layout, now time.Time) func() (emptiness, error) {
+func beginEmptiness(
+	r kv.Reader, l *codec.Layout, now time.Time,
+) func() (found Retired, entry []byte, err error) {
 	first := func(begin, end []byte) kv.Future[[]kv.KeyValue] {
 		return r.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{Limit: 1})
 	}
@@ -165,18 +149,19 @@ func beginEmptiness(r kv.Reader, l *codec.Layout, now time.Time) func() (emptine
 	metas, counters := l.Key(codec.KindMeta, 0), append(l.Key(codec.KindCounter, 1), 0xff)
 	uniques := l.Key(codec.KindUnique, 0)
 
-	entry := r.Get(l.ListKey())
-	used := [...]kv.Future[[]kv.KeyValue]{
+	listed := r.Get(l.ListKey())
+	inUse := [...]kv.Future[[]kv.KeyValue]{
 		first(histories, ids.Begin), first(ids.End, entries.Begin),
 		first(entries.End, metas), first(counters, uniques),
 	}
 	lastID := r.GetRange(entries, kv.RangeOptions{Limit: 1, Reverse: true})
 
-	return func() (e emptiness, err error) {
-		e.entry, err = entry.Get()
-		for _, read := range used {
+	return func() (found Retired, entry []byte, err error) {
+		used := false
+		entry, err = listed.Get()
+		for _, read := range inUse {
 			pairs, usedErr := read.Get()
-			e.used = e.used || len(pairs) > 0
+			used = used || len(pairs) > 0
 			err = errors.Join(err, usedErr)
 		}
 
@@ -184,9 +169,16 @@ func beginEmptiness(r kv.Reader, l *codec.Layout, now time.Time) func() (emptine
 		last, lastErr := lastID.Get()
 		if err = errors.Join(err, lastErr); len(last) > 0 {
 			until, _, keyErr := l.ParseMsgIDEnd(last[0].Key)
-			e.used = e.used || keyErr == nil && until.After(now)
+			used = used || keyErr == nil && until.After(now)
 		}
-		return e, err
+
+		switch {
+		case entry == nil:
+			return NotListed, nil, err
+		case used:
+			return InUse, entry, err
+		}
+		return Marked, entry, err
 	}
 }
 
@@ -211,7 +203,7 @@ type QueuePage struct {
 // is due by now, in the queues that QueuePage.Due names, still counts in the state it had before.
 // The list takes few transactions for each thousand queues, and is not atomic.
 //
-// Errors: ErrCorrupt, those of the store, and the context's error.
+// Errors: ErrCorrupt, errors of the store, and the context's error.
 func (k *Keyspace) ListPriorityQueues(
 	ctx context.Context, db kv.Database, after string, limit int, now time.Time,
 ) (QueuePage, error) {
@@ -259,7 +251,7 @@ func (k *Keyspace) listQueues(
 	}
 }
 
-// countQueues counts the items of queues, and leaves out those that are not used.
+// countQueues counts the items of queues, and leaves out unused queues.
 func (k *Keyspace) countQueues(
 	ctx context.Context, db kv.Database, of *codec.Branch, names []string, now time.Time,
 ) (page QueuePage, err error) {
@@ -290,8 +282,9 @@ func (k *Keyspace) countQueues(
 			uncounted = append(uncounted, ops[i].Queue)
 		}
 	}
-	states, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]emptiness, error) {
-		return readEmptiness(r, uncounted, now)
+	found, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]Retired, error) {
+		found, _, err := readEmptiness(r, uncounted, now)
+		return found, err
 	})
 	if err != nil {
 		return page, err
@@ -300,8 +293,8 @@ func (k *Keyspace) countQueues(
 	for i := range results {
 		info := results[i].Info
 		if info.empty() {
-			state := states[0]
-			if states = states[1:]; !state.used {
+			what := found[0]
+			if found = found[1:]; what != InUse {
 				continue
 			}
 		}

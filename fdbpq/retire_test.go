@@ -16,10 +16,14 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// retire calls Retire and checks what it did.
-func (f *fixture) retire(what string, queues []fdbpq.Target, next, ripe fdbpq.Mark, want ...fdbpq.Retired) {
+// retire calls Retire, and checks what it did with each of the queues. An empty queue gets the mark
+// next, and leaves the list if it has the mark ripe, of an earlier look.
+func (f *fixture) retire(
+	what string, queues []fdbpq.Target, next, ripe fdbpq.Mark, want ...fdbpq.Retired,
+) {
 	f.Helper()
 	got, err := fdbpq.Retire(f.ctx, f.db, queues, next, ripe)
+
 	if err != nil || !slices.Equal(got, want) {
 		f.Errorf("%s: %v, %v; want %v", what, got, err, want)
 	}
@@ -28,13 +32,16 @@ func (f *fixture) retire(what string, queues []fdbpq.Target, next, ripe fdbpq.Ma
 // wantListed checks the list of priority queues.
 func (f *fixture) wantListed(what string, want ...string) {
 	f.Helper()
-	got, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]string, error) { return f.PriorityQueues(r, "", 1000).Get() })
+	got, err := kv.ReadTransact(f.ctx, f.db,
+		func(r kv.Reader) ([]string, error) { return f.PriorityQueues(r, "", 1000).Get() })
+
 	if err != nil || !slices.Equal(got, want) {
 		f.Errorf("%s: listed are %q, %v; want %q", what, got, err, want)
 	}
 }
 
-// A queue that was found empty twice leaves the list, and nothing remains of it.
+// A queue that one process finds empty twice, with no other look in between, leaves the list, and
+// nothing remains of it.
 func TestRetire(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		empty, full, never := f.queue("empty"), f.queue("full"), f.queue("never")
@@ -42,19 +49,28 @@ func TestRetire(t *testing.T) {
 		f.apply(opPush(empty, 7, "v"), opPush(full, 7, "v"), opPush(fifo, 0, "v"))
 		f.values(empty.PopMin)
 		f.values(fifo.Dequeue)
+
 		f.wantListed("at first", "empty", "full")
 
 		all := []fdbpq.Target{empty, full, never, fifo}
 		first, second := fdbpq.NewMark(), fdbpq.NewMark()
-		f.retire("first look", all, first, "", fdbpq.Marked, fdbpq.InUse, fdbpq.NotListed, fdbpq.Marked)
+		f.retire("first look", all, first, "",
+			fdbpq.Marked, fdbpq.InUse, fdbpq.NotListed, fdbpq.Marked)
+
 		f.wantListed("with a mark", "empty", "full")
 		f.check()
+
+		// Another process looks at the first queue, which has another mark then.
 		f.retire("another's look", all[:1], second, fdbpq.NewMark(), fdbpq.Marked)
-		f.retire("look after the other", all, fdbpq.NewMark(), first, fdbpq.Marked, fdbpq.InUse, fdbpq.NotListed, fdbpq.NotListed)
+		f.retire("look after the other", all, fdbpq.NewMark(), first, fdbpq.Marked, fdbpq.InUse,
+			fdbpq.NotListed, fdbpq.NotListed)
 		third := fdbpq.NewMark()
 		f.retire("look again", all[:1], third, "", fdbpq.Marked)
-		f.retire("last look", all, fdbpq.NewMark(), third, fdbpq.NotListed, fdbpq.InUse, fdbpq.NotListed, fdbpq.NotListed)
+		f.retire("last look", all, fdbpq.NewMark(), third, fdbpq.NotListed, fdbpq.InUse,
+			fdbpq.NotListed, fdbpq.NotListed)
+
 		f.wantListed("at the end", "full")
+
 		if left := len(f.stored(f.fifo)) + len(f.stored(f.fifo+"-queues")); left > 0 {
 			f.Errorf("%d keys are left of a queue that was retired", left)
 		}
@@ -66,15 +82,18 @@ func TestRetireRemovesLeftovers(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("jobs")
 		if _, err := do(f, func(tx kv.Transaction) (fdbpq.ID, error) {
-			return q.Push(tx, 3, fdbpq.Message{Value: []byte("v"), Headers: map[string][]string{"A": {"b"}}})
+			return q.Push(tx, 3,
+				fdbpq.Message{Value: []byte("v"), Headers: map[string][]string{"A": {"b"}}})
 		}); err != nil {
 			t.Fatal(err)
 		}
+
 		f.leaseOver(q, time.Now) // it has a history
 		write(f, func(tx kv.Transaction) { tx.ClearRange(itemRange(f.priority, "jobs")) })
 		mark := fdbpq.NewMark()
 		f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 		f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+
 		if left := f.stored(f.priority); len(left) > 0 {
 			f.Errorf("left behind: %x", left)
 		}
@@ -86,7 +105,7 @@ func itemRange(root, name string) kv.Range {
 	return kv.Range{Begin: begin, End: end}
 }
 
-// A queue stays while staged pops are at work on it.
+// A queue stays listed while staged pops are at work on it.
 func TestRetireLeavesStagedPops(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
@@ -95,22 +114,25 @@ func TestRetireLeavesStagedPops(t *testing.T) {
 	f.retire("look", []fdbpq.Target{q}, fdbpq.NewMark(), "", fdbpq.InUse)
 }
 
-// A push removes the mark once its process may no longer rely on what it saw of the list, and
-// lists the queue again if it has left.
+// A push removes the mark once its process can no longer rely on what it saw of the list, and
+// lists a queue again that has left.
 func TestPushesListAgain(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
 	clock := f.setClock()
 	pushAndPop := func() { f.apply(opPush(q, 1, "v"), op(opPopMin, q)) }
+
 	entry := func() string {
 		value := must(do(f, func(tx kv.Transaction) ([]byte, error) {
 			return tx.Get(tuple.Tuple{f.priority + "-queues", "jobs"}.Pack()).Get()
 		}))
 		return string(value)
 	}
+
 	pushAndPop()
 	before := entry()
-	for range 5 {
+
+	for range 5 { // none of them can do with what an older one saw
 		clock.advance(fdbpq.ListedLife - time.Second)
 		pushAndPop()
 	}
@@ -128,14 +150,15 @@ func TestPushesListAgain(t *testing.T) {
 	mark = fdbpq.NewMark()
 	f.retire("look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 	f.retire("last look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+
 	f.wantListed("without it")
+
 	clock.advance(fdbpq.RetireAfter)
 	f.apply(opPush(q, 1, "v"))
 	f.wantListed("again", "jobs")
 }
 
-// What a batch saw of the list is as old as the start of its transaction, however long that
-// takes.
+// What a batch saw of the list is as old as the start of its transaction, however long that takes.
 func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
@@ -143,22 +166,27 @@ func TestKnowledgeIsAsOldAsTheTransaction(t *testing.T) {
 	f.values(q.PopMin)
 	clock, mark := newClock(time.Now()), fdbpq.NewMark()
 	begun := 0
+
 	interfere := func() {
 		if begun++; begun == 1 {
 			f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 			clock.advance(fdbpq.RetireAfter - fdbpq.ListedLife)
 		}
 	}
-	b := fdbpq.NewBatcher(&hooked{Database: f.db, begun: interfere, beforeCommit: interfere}, f.Keyspace)
+
+	hooks := &hooked{Database: f.db, begun: interfere, beforeCommit: interfere}
+	b := fdbpq.NewBatcher(hooks, f.Keyspace)
 	b.SetNow(clock.now)
+
 	for range 2 {
 		must(b.Apply(f.ctx, []fdbpq.Op{opPush(q, 1, "v"), op(opPopMin, q)}))
 	}
+
 	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.Marked)
 }
 
-// If the items of a pop of unknown outcome return to a queue that has left the list meanwhile,
-// the queue is listed again.
+// A queue that left the list before the items of a pop of unknown outcome came back is listed
+// again.
 func TestRetireMeetsUnsettledPop(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})
 	q := f.queue("jobs")
@@ -167,12 +195,13 @@ func TestRetireMeetsUnsettledPop(t *testing.T) {
 	mark := fdbpq.NewMark()
 	f.retire("first look", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
+
 	wantError(t, f.batcher.Settle(f.ctx), nil)
 	f.wantListed("afterwards", "jobs")
 	wantEqual(t, "items", f.length(q), 1)
 }
 
-// Retire returns errors, and can be called again.
+// Retire returns errors of the store, and can be called again.
 func TestRetireFails(t *testing.T) {
 	f := newUnsure(t, faultkv.Options{})
 	q := f.queue("jobs")
@@ -182,7 +211,9 @@ func TestRetireFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	f.watched.unknown = cancel
 	f.faults.Next(faultkv.UnknownMade)
+
 	wantError(t, errOf(fdbpq.Retire(ctx, f.db, []fdbpq.Target{q}, mark, "")), kv.ErrCommitUnknown)
+
 	f.retire("again", []fdbpq.Target{q}, mark, "", fdbpq.Marked)
 	f.retire("second look", []fdbpq.Target{q}, fdbpq.NewMark(), mark, fdbpq.NotListed)
 }
@@ -200,8 +231,8 @@ type retiringBridge struct {
 	ripeMarked time.Duration // when it was used last
 }
 
-// retirement runs several processes that push, pop and retire, in one goroutine, with the
-// transactions of each in the middle of those of others.
+// retirement runs several processes that push, pop and retire, in one goroutine, with each other's
+// transactions in the middle of their own.
 type retirement struct {
 	*fixture
 	random  *rand.Rand
@@ -211,8 +242,8 @@ type retirement struct {
 	pushed  int
 }
 
-// No queue with items is ever missing from the list, and the counters are exact, however
-// processes with different clocks push, pop and retire.
+// No queue with items is ever missing from the list, however processes with different clocks push,
+// pop and retire.
 func TestRetireNeverLosesQueues(t *testing.T) {
 	_, seed := newRandom(t)
 	for round := range uint64(harness.Times(15, 300)) {
@@ -227,23 +258,30 @@ func TestRetireNeverLosesQueues(t *testing.T) {
 func runRetirement(t *testing.T, seed uint64) {
 	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
 	m := &retirement{fixture: f.fixture, random: rand.New(rand.NewPCG(seed, 1))}
+
 	for n := range 3 {
 		m.addBridge(n, f.faults)
 	}
+
 	for range 150 {
+		// A transaction that takes longer might rely on an entry that is gone.
 		m.budget = fdbpq.RetireAfter - fdbpq.ListedLife - time.Second
 		m.act()
 		m.advance(m.upTo(2 * fdbpq.RetireAfter))
 		f.faults.Land()
+
 		f.check()
+
 		if t.Failed() {
 			break
 		}
 	}
+
 	f.calm()
 }
 
 func (m *retirement) addBridge(n int, db kv.Database) {
+	// One clock is a day behind, one right, one a day ahead.
 	b := &retiringBridge{number: n, skew: time.Duration(n-1) * 24 * time.Hour}
 	b.db = &hooked{Database: db, begun: m.interfere, beforeCommit: m.interfere}
 	b.batcher = fdbpq.NewBatcher(b.db, m.Keyspace)
@@ -265,7 +303,9 @@ func (m *retirement) interfere() {
 
 // upTo returns a random duration, often close to one that matters.
 func (m *retirement) upTo(d time.Duration) time.Duration {
-	times := []time.Duration{0, 0, fdbpq.ListedLife, fdbpq.RetireAfter - fdbpq.ListedLife, fdbpq.RetireAfter}
+	times := []time.Duration{
+		0, 0, fdbpq.ListedLife, fdbpq.RetireAfter - fdbpq.ListedLife, fdbpq.RetireAfter,
+	}
 	near := times[m.random.IntN(len(times))] + time.Duration(m.random.IntN(20)-10)*time.Second
 	return min(max(0, near), d)
 }
@@ -278,12 +318,15 @@ func (m *retirement) act() {
 	if b.busy {
 		return
 	}
+
 	b.busy = true
 	defer func() { b.busy = false }()
+
 	if m.random.IntN(2) == 0 {
 		m.retire(b)
 		return
 	}
+
 	var ops []fdbpq.Op
 	for range 1 + m.random.IntN(2) {
 		q := b.queues[m.random.IntN(len(b.queues))]
@@ -291,6 +334,7 @@ func (m *retirement) act() {
 			ops = append(ops, op(opPopMin, q), op(opPopMin, q))
 			continue
 		}
+
 		m.pushed++
 		ops = append(ops, opPush(q, int64(m.random.IntN(2)), fmt.Sprint(m.pushed)))
 	}
@@ -303,6 +347,7 @@ func (m *retirement) retire(b *retiringBridge) {
 	if m.time-b.ripeMarked < fdbpq.RetireAfter {
 		return
 	}
+
 	next := fdbpq.NewMark()
 	for _, q := range b.queues {
 		if m.random.IntN(8) == 0 {
@@ -310,5 +355,6 @@ func (m *retirement) retire(b *retiringBridge) {
 		}
 		wantError(m.T, errOf(fdbpq.Retire(m.ctx, b.db, []fdbpq.Target{q}, next, ripe)), nil)
 	}
+
 	b.ripe, b.ripeMarked = next, m.time
 }

@@ -69,8 +69,13 @@ func (r *moveRoom) chargeExpired(size int) {
 	r.charge(max(r.expiredBytes-due.ExpiredBytes, 0) - before)
 }
 
-// bringBack handles what is due in queues, as far as there is room beside the operations.
+// bringBack does the due work of queues, as far as there is room beside the operations.
 func (r *moveRoom) bringBack(queues []*due.Due) error {
+	found, err := due.Find(queues)
+	if found == nil {
+		return err
+	}
+
 	room := due.Room{
 		Bytes:   min(due.HeldBytes+max(r.remaining(), 0), due.MostHeldBytes),
 		Expired: r.forExpired(),
@@ -80,7 +85,7 @@ func (r *moveRoom) bringBack(queues []*due.Due) error {
 	}
 
 	before := room
-	err := due.BringBack(queues, &room)
+	err = found.BringBack(&room)
 	r.chargeExpired(before.Expired - room.Expired)
 
 	// HeldBytes are free; what exceeds them is room that leases do not have any more.

@@ -27,7 +27,12 @@ type roundsFixture struct {
 
 func newRoundsFixture(t *testing.T, queues int, fifo bool) *roundsFixture {
 	store := countkv.New(memkv.New(memkv.Options{}))
-	f := &roundsFixture{fixture: newFixture(t, store, fdbpq.RawValues), store: store, clock: newClock(time.Now())}
+	f := &roundsFixture{
+		fixture: newFixture(t, store, fdbpq.RawValues),
+		store:   store,
+		clock:   newClock(time.Now()),
+	}
+
 	f.batcher.SetNow(f.clock.now)
 	for i := range queues {
 		name := fmt.Sprintf("queue-%d", i)
@@ -37,14 +42,16 @@ func newRoundsFixture(t *testing.T, queues int, fifo bool) *roundsFixture {
 			f.queues = append(f.queues, f.queue(name))
 		}
 	}
+
 	return f
 }
 
-// batch runs the same operations on every queue in one batch. It sorts them by kind, so that
-// those of one queue are not next to each other.
+// batch runs the same operations on every queue in one batch. It sorts them by kind, so that no
+// operations on one queue are next to each other.
 func (f *roundsFixture) batch(ops []fdbpq.Op) []fdbpq.Result {
 	f.Helper()
 	var all []fdbpq.Op
+
 	for _, op := range ops {
 		for i, q := range f.queues {
 			if op.Queue = q; f.tokens != nil {
@@ -53,6 +60,7 @@ func (f *roundsFixture) batch(ops []fdbpq.Op) []fdbpq.Result {
 			all = append(all, op)
 		}
 	}
+
 	return f.apply(all...)
 }
 
@@ -62,6 +70,7 @@ func (f *roundsFixture) abandon(value string) {
 	for _, q := range f.queues {
 		f.apply(opPush(q, 0, value))
 	}
+
 	for _, q := range f.queues {
 		f.leave(q, f.clock.now().Add(-answerLife-time.Second), fdbpq.Front)
 	}
@@ -73,6 +82,7 @@ func ops(whats ...fdbpq.Op) []fdbpq.Op {
 		op.Message = message("value")
 		list = append(list, op)
 	}
+
 	return list
 }
 
@@ -86,20 +96,22 @@ func counting(op fdbpq.Op) fdbpq.Op {
 	return op
 }
 
-// pushOp is a push, of an item with ("m") keys if headers is true.
+// pushOp is a push. An item with headers has keys beside the one of its value.
 func pushOp(priority int64, headers bool) []fdbpq.Op {
 	op := fdbpq.Op{Kind: fdbpq.OpPush, Priority: priority, Message: message("value")}
 	if headers {
 		op.Message.Headers = map[string][]string{"A": {"1"}}
 	}
+
 	return []fdbpq.Op{op}
 }
 
-// A batch takes as many round trips to the store as its slowest queue alone: it never waits
-// for one queue before it starts to read another.
+// A batch takes as many round trips as its slowest queue alone, because no queue waits for
+// another.
 func TestRoundsOfBatches(t *testing.T) {
 	push, popMin, popMax := opNoItem, opPopMin, opPopMax
 	peekMin, peekMax, length := opPeekMin, opPeekMax, opLen
+
 	with := func(n int, push []fdbpq.Op) func(*roundsFixture) {
 		return func(f *roundsFixture) {
 			for range n {
@@ -107,98 +119,353 @@ func TestRoundsOfBatches(t *testing.T) {
 			}
 		}
 	}
+
 	plain := func(n int) func(*roundsFixture) { return with(n, pushOp(0, false)) }
 	withHeaders := func(n int) func(*roundsFixture) { return with(n, pushOp(0, true)) }
 	grouped := inGroup(opPush(nil, 1, ""), "a")
 	inGroups := with(1, []fdbpq.Op{grouped})
 	none := plain(0)
 	lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
-	leased := func(maxDeliver int64, headers bool, late time.Duration) func(*roundsFixture) {
+
+	type leasing struct {
+		maxDeliver int64         // of the queue; 0 is no limit
+		headers    bool          // of the leased item
+		ago        time.Duration // longer than a second if the lease is over
+	}
+
+	// leased leases the first of two items of each queue for a second.
+	leased := func(l leasing) func(*roundsFixture) {
 		return func(f *roundsFixture) {
-			if maxDeliver > 0 {
-				f.batch([]fdbpq.Op{{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.MaxDeliver = maxDeliver }}})
+			if l.maxDeliver > 0 {
+				f.batch([]fdbpq.Op{{
+					Kind:      fdbpq.OpConfigure,
+					Configure: func(s *fdbpq.Settings) { s.MaxDeliver = l.maxDeliver },
+				}})
 			}
-			f.batch(pushOp(1, headers))
+
+			f.batch(pushOp(1, l.headers))
 			f.batch(pushOp(2, false))
+
 			for _, r := range f.batch(ops(lease)) {
 				f.tokens = append(f.tokens, r.Lease.Token)
 			}
-			f.clock.advance(late)
+
+			f.clock.advance(l.ago)
 		}
 	}
+
 	setConsumer := opSetConsumer(nil, "a", "1")
 	nak, term := fdbpq.Op{Kind: fdbpq.OpNak}, fdbpq.Op{Kind: fdbpq.OpTerm}
+
 	cases := []struct {
 		name   string
 		before func(*roundsFixture)
 		ops    []fdbpq.Op
 		reads  int // of each queue
 		rounds int
-		many   int // rounds for 100 queues, if others
-		empty  int // operations at each queue that find it empty
-		both   bool
+		many   int  // rounds for 100 queues; 0 if as many as for one
+		empty  int  // operations at each queue that find it empty
+		both   bool // FIFO queues cost the same
 	}{
 		{name: "first push", before: none, ops: ops(push), reads: 4, rounds: 1, both: true},
 		{name: "push", before: plain(1), ops: ops(push, push), reads: 3, rounds: 1, both: true},
-		{name: "push at three priorities", before: plain(1),
-			ops: append(append(pushOp(1, false), pushOp(2, true)...), pushOp(3, false)...), reads: 7, rounds: 1},
+		{
+			name:   "push at three priorities",
+			before: plain(1),
+			ops:    append(append(pushOp(1, false), pushOp(2, true)...), pushOp(3, false)...),
+			reads:  7,
+			rounds: 1,
+		},
 
 		{name: "pop", before: plain(2), ops: ops(popMin), reads: 4, rounds: 1, both: true},
-		{name: "pop of items with headers", before: withHeaders(2), ops: ops(popMin, popMin), reads: 6, rounds: 2, both: true},
-		{name: "pop of an empty queue", before: none, ops: ops(popMin), reads: 4, rounds: 1, empty: 1, both: true},
-		{name: "pop of too few", before: plain(1), ops: ops(popMin, popMin), reads: 4, rounds: 1, empty: 1, both: true},
+		{
+			name:   "pop of items with headers",
+			before: withHeaders(2),
+			ops:    ops(popMin, popMin),
+			reads:  6,
+			rounds: 2,
+			both:   true,
+		},
+		{
+			name:   "pop of an empty queue",
+			before: none,
+			ops:    ops(popMin),
+			reads:  4,
+			rounds: 1,
+			empty:  1,
+			both:   true,
+		},
+		{
+			name:   "pop of too few",
+			before: plain(1),
+			ops:    ops(popMin, popMin),
+			reads:  4,
+			rounds: 1,
+			empty:  1,
+			both:   true,
+		},
 		{name: "pop.max", before: plain(2), ops: ops(popMax), reads: 4, rounds: 1},
-		{name: "pop.max of items with headers", before: withHeaders(2), ops: ops(popMax), reads: 5, rounds: 2},
-		{name: "pop.max of an empty queue", before: none, ops: ops(popMax), reads: 4, rounds: 1, empty: 1},
-		{name: "pop from both ends", before: withHeaders(2), ops: ops(popMin, popMax), reads: 7, rounds: 2},
-		{name: "pop of one item from both ends", before: withHeaders(1), ops: ops(popMin, popMax), reads: 7, rounds: 2, empty: 1},
-		{name: "pop of one item from the back first", before: withHeaders(1), ops: ops(popMax, popMin), reads: 7, rounds: 2, empty: 1},
-		{name: "pop that waits", before: plain(1), ops: ops(waiting(popMin)), reads: 5, rounds: 1, both: true},
-		{name: "pop that waits for an empty queue", before: none, ops: ops(waiting(popMin)), reads: 5, rounds: 1, empty: 1, both: true},
-		{name: "pop of an empty queue from both ends", before: none, ops: ops(popMin, popMax), reads: 5, rounds: 1, empty: 2},
+		{
+			name:   "pop.max of items with headers",
+			before: withHeaders(2),
+			ops:    ops(popMax),
+			reads:  5,
+			rounds: 2,
+		},
+		{
+			name:   "pop.max of an empty queue",
+			before: none,
+			ops:    ops(popMax),
+			reads:  4,
+			rounds: 1,
+			empty:  1,
+		},
+		{
+			name:   "pop from both ends",
+			before: withHeaders(2),
+			ops:    ops(popMin, popMax),
+			reads:  7,
+			rounds: 2,
+		},
+		{
+			name:   "pop of one item from both ends",
+			before: withHeaders(1),
+			ops:    ops(popMin, popMax),
+			reads:  7,
+			rounds: 2,
+			empty:  1,
+		},
+		{
+			name:   "pop of one item from the back first",
+			before: withHeaders(1),
+			ops:    ops(popMax, popMin),
+			reads:  7,
+			rounds: 2,
+			empty:  1,
+		},
+		{
+			name:   "pop that waits",
+			before: plain(1),
+			ops:    ops(waiting(popMin)),
+			reads:  5,
+			rounds: 1,
+			both:   true,
+		},
+		{
+			name:   "pop that waits for an empty queue",
+			before: none,
+			ops:    ops(waiting(popMin)),
+			reads:  5,
+			rounds: 1,
+			empty:  1,
+			both:   true,
+		},
+		{
+			name:   "pop of an empty queue from both ends",
+			before: none,
+			ops:    ops(popMin, popMax),
+			reads:  5,
+			rounds: 1,
+			empty:  2,
+		},
 
 		{name: "peek", before: plain(1), ops: ops(peekMin), reads: 2, rounds: 1, both: true},
-		{name: "peek of an item with headers", before: withHeaders(1), ops: ops(peekMin), reads: 3, rounds: 2, both: true},
-		{name: "peek at an empty queue", before: none, ops: ops(peekMin), reads: 2, rounds: 1, empty: 1, both: true},
-		{name: "peek at both ends", before: plain(2), ops: ops(peekMin, peekMax), reads: 3, rounds: 1},
+		{
+			name:   "peek of an item with headers",
+			before: withHeaders(1),
+			ops:    ops(peekMin),
+			reads:  3,
+			rounds: 2,
+			both:   true,
+		},
+		{
+			name:   "peek at an empty queue",
+			before: none,
+			ops:    ops(peekMin),
+			reads:  2,
+			rounds: 1,
+			empty:  1,
+			both:   true,
+		},
+		{
+			name:   "peek at both ends",
+			before: plain(2),
+			ops:    ops(peekMin, peekMax),
+			reads:  3,
+			rounds: 1,
+		},
 		{name: "len", before: plain(1), ops: ops(length), reads: 2, rounds: 1, both: true},
-		{name: "peek and len", before: plain(1), ops: ops(peekMin, length), reads: 3, rounds: 1, both: true},
+		{
+			name:   "peek and len",
+			before: plain(1),
+			ops:    ops(peekMin, length),
+			reads:  3,
+			rounds: 1,
+			both:   true,
+		},
 
-		{name: "push and len", before: plain(1), ops: ops(push, length), reads: 5, rounds: 1, both: true},
-		{name: "push and pop", before: plain(1), ops: ops(push, popMin), reads: 6, rounds: 2, both: true},
-		{name: "all kinds", before: withHeaders(2), ops: ops(push, popMin, peekMin, length), reads: 10, rounds: 5, both: true},
+		{
+			name:   "push and len",
+			before: plain(1),
+			ops:    ops(push, length),
+			reads:  5,
+			rounds: 1,
+			both:   true,
+		},
+		{
+			name:   "push and pop",
+			before: plain(1),
+			ops:    ops(push, popMin),
+			reads:  6,
+			rounds: 2,
+			both:   true,
+		},
+		{
+			name:   "all kinds",
+			before: withHeaders(2),
+			ops:    ops(push, popMin, peekMin, length),
+			reads:  10,
+			rounds: 5,
+			both:   true,
+		},
 
-		// With groups there are more reads, of one queue in as many round trips as with any other header.
-		{name: "push with a group", before: inGroups, ops: []fdbpq.Op{grouped}, reads: 9, rounds: 1},
-		{name: "pop of an item with a group", before: inGroups, ops: ops(popMin), reads: 7, rounds: 2,
-			many: 101}, // how far its group is gets read when the pop gets there
+		// With groups there are more reads, of one queue in as many round trips as with any other
+		// header.
+		{
+			name:   "push with a group",
+			before: inGroups,
+			ops:    []fdbpq.Op{grouped},
+			reads:  7,
+			rounds: 1,
+		},
+		// How far the group is gets read when the pop gets there.
+		{
+			name:   "pop of an item with a group",
+			before: inGroups,
+			ops:    ops(popMin),
+			reads:  7,
+			rounds: 2,
+			many:   101,
+		},
 
-		// The items of dead pops return to all queues together. Their values are read in a few steps of growing size,
-		// because their lengths are unknown.
-		{name: "pop of what staged pops left", before: func(f *roundsFixture) { f.abandon("value") }, ops: ops(popMin),
-			reads: 8, rounds: 4, many: 6},
+		// The items of dead pops return to all queues together. Their values are read in a few
+		// steps of growing size, because their lengths are unknown.
+		{
+			name:   "pop of what staged pops left",
+			before: func(f *roundsFixture) { f.abandon("value") },
+			ops:    ops(popMin),
+			reads:  8,
+			rounds: 4,
+			many:   6,
+		},
 
-		// Settings are read only by operations that depend on them, and together with what these read anyway. Items of
-		// many queues are buried together.
+		// Settings are read only by operations that depend on them, and together with what these
+		// read anyway. Items of many queues are buried together.
 		{name: "lease with a length", before: plain(2), ops: ops(lease), reads: 4, rounds: 1},
-		{name: "lease without", before: plain(2), ops: ops(fdbpq.Op{Kind: fdbpq.OpLease}), reads: 4, rounds: 1},
-		{name: "config", before: plain(2), ops: ops(fdbpq.Op{Kind: fdbpq.OpSettings}), reads: 1, rounds: 1},
-		{name: "consumers", before: plain(2), ops: ops(fdbpq.Op{Kind: fdbpq.OpConsumers}), reads: 1, rounds: 1, many: 2, both: true},
-		{name: "consumer beside a pop", before: plain(2), ops: ops(setConsumer, popMin), reads: 5, rounds: 2, many: 3},
-		{name: "pop that counts", before: plain(2), ops: ops(counting(popMin)), reads: 5, rounds: 1, both: true},
-		{name: "lease that counts", before: plain(2), ops: ops(counting(lease), lease), reads: 5, rounds: 1},
-		{name: "ack", before: leased(0, false, 0), ops: ops(fdbpq.Op{Kind: fdbpq.OpAck}), reads: 2, rounds: 1},
-		{name: "snooze", before: leased(0, false, 0), ops: ops(fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}), reads: 1, rounds: 1},
-		{name: "nak", before: leased(0, false, 0), ops: ops(nak), reads: 2, rounds: 1},
-		{name: "last nak", before: leased(1, false, 0), ops: ops(nak), reads: 5, rounds: 2},
-		{name: "term", before: leased(0, false, 0), ops: ops(term), reads: 5, rounds: 2},
-		{name: "term of an item with headers", before: leased(0, true, 0), ops: ops(term), reads: 6, rounds: 2},
-		{name: "pop beside a lease", before: leased(0, false, 0), ops: ops(popMin), reads: 4, rounds: 1},
-		{name: "pop when a lease is over", before: leased(0, false, time.Hour), ops: ops(popMin), reads: 8, rounds: 4,
-			many: 105}, // a pop reads the history of its item when it gets there
-		{name: "pop when the last lease is over", before: leased(1, true, time.Hour), ops: ops(popMin), reads: 9, rounds: 3,
-			many: 7}, // in steps of growing size
+		{
+			name:   "lease without",
+			before: plain(2),
+			ops:    ops(fdbpq.Op{Kind: fdbpq.OpLease}),
+			reads:  4,
+			rounds: 1,
+		},
+		{
+			name:   "config",
+			before: plain(2),
+			ops:    ops(fdbpq.Op{Kind: fdbpq.OpSettings}),
+			reads:  1,
+			rounds: 1,
+		},
+		{
+			name:   "consumers",
+			before: plain(2),
+			ops:    ops(fdbpq.Op{Kind: fdbpq.OpConsumers}),
+			reads:  1,
+			rounds: 1,
+			both:   true,
+		},
+		{
+			name:   "consumer beside a pop",
+			before: plain(2),
+			ops:    ops(setConsumer, popMin),
+			reads:  6,
+			rounds: 2,
+			many:   2,
+		},
+		{
+			name:   "pop that counts",
+			before: plain(2),
+			ops:    ops(counting(popMin)),
+			reads:  5,
+			rounds: 1,
+			both:   true,
+		},
+		{
+			name:   "lease that counts",
+			before: plain(2),
+			ops:    ops(counting(lease), lease),
+			reads:  5,
+			rounds: 1,
+		},
+		{
+			name:   "ack",
+			before: leased(leasing{}),
+			ops:    ops(fdbpq.Op{Kind: fdbpq.OpAck}),
+			reads:  2,
+			rounds: 1,
+		},
+		{
+			name:   "snooze",
+			before: leased(leasing{}),
+			ops:    ops(fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}),
+			reads:  1,
+			rounds: 1,
+		},
+		{name: "nak", before: leased(leasing{}), ops: ops(nak), reads: 2, rounds: 1},
+		{
+			name:   "last nak",
+			before: leased(leasing{maxDeliver: 1}),
+			ops:    ops(nak),
+			reads:  5,
+			rounds: 2,
+		},
+		{name: "term", before: leased(leasing{}), ops: ops(term), reads: 5, rounds: 2},
+		{
+			name:   "term of an item with headers",
+			before: leased(leasing{headers: true}),
+			ops:    ops(term),
+			reads:  6,
+			rounds: 2,
+		},
+		{
+			name:   "pop beside a lease",
+			before: leased(leasing{}),
+			ops:    ops(popMin),
+			reads:  4,
+			rounds: 1,
+		},
+
+		// A pop reads the history of its item when it gets there.
+		{
+			name:   "pop when a lease is over",
+			before: leased(leasing{ago: time.Hour}),
+			ops:    ops(popMin),
+			reads:  8,
+			rounds: 4,
+			many:   105,
+		},
+
+		// Burials are read in steps of growing size.
+		{
+			name:   "pop when the last lease is over",
+			before: leased(leasing{maxDeliver: 1, headers: true, ago: time.Hour}),
+			ops:    ops(popMin),
+			reads:  9,
+			rounds: 3,
+			many:   7,
+		},
 	}
+
 	for _, test := range cases {
 		for _, fifo := range []bool{false, true} {
 			if fifo && !test.both {
@@ -210,6 +477,7 @@ func TestRoundsOfBatches(t *testing.T) {
 					test.before(f)
 					f.store.Take()
 					empty := 0
+
 					for _, r := range f.batch(test.ops) {
 						if errors.Is(r.Err, fdbpq.ErrEmpty) {
 							empty++
@@ -217,6 +485,7 @@ func TestRoundsOfBatches(t *testing.T) {
 							wantError(t, r.Err, nil)
 						}
 					}
+
 					want := []countkv.Cost{{Reads: test.reads * queues, Rounds: test.rounds}}
 					if queues > 1 && test.many > 0 {
 						want[0].Rounds = test.many
@@ -229,13 +498,14 @@ func TestRoundsOfBatches(t *testing.T) {
 	}
 }
 
-// The items that return must fit into the transaction, however many queues they belong to.
-// Later pops bring back the rest.
+// Items of dead staged pops return as far as they fit into the transaction, whichever queue they
+// belong to, and later pops bring back the rest.
 func TestReturningMuchToManyQueues(t *testing.T) {
 	const queues, size = 120, 90_000
 	f := newRoundsFixture(t, queues, false)
 	f.abandon(strings.Repeat("x", size))
 	popped := 0
+
 	for range queues {
 		for _, r := range f.batch(ops(opPopMin)) {
 			if len(r.Item.Value) == size {
@@ -248,13 +518,14 @@ func TestReturningMuchToManyQueues(t *testing.T) {
 	wantEqual(t, "popped", popped, queues)
 }
 
-// An answer that cannot be decoded stays, and others return.
+// The answer to a staged pop that cannot be decoded stays, and the items of other answers return.
 func TestReturningBesideACorruptAnswer(t *testing.T) {
 	f := newRoundsFixture(t, 3, false)
 	f.corrupt = true
 	f.abandon("value")
 	bad := tuple.Tuple{f.priority, "queue-1", "f", 0, bytes.Repeat([]byte{0xff}, 20)}.Pack()
 	due := tuple.Tuple{f.priority, "queue-1", "t", 1, "f", 0, bytes.Repeat([]byte{0xff}, 20)}.Pack()
+
 	write(f.fixture, func(tx kv.Transaction) {
 		tx.Set(bad, []byte("?"))
 		tx.Set(due, []byte{})
@@ -262,10 +533,12 @@ func TestReturningBesideACorruptAnswer(t *testing.T) {
 
 	list := slices.Repeat(ops(opPopMin), 3)
 	wantList(t, "results", summary(list, f.batch(list[:1])), "value", "value", "value")
+
 	write(f.fixture, func(tx kv.Transaction) {
 		tx.Clear(bad)
 		tx.Clear(due)
 	})
+
 	f.corrupt = false
 }
 
@@ -274,36 +547,45 @@ func TestRead(t *testing.T) {
 	f := newRoundsFixture(t, 2, false)
 	f.batch(pushOp(0, true))
 	f.store.Take()
+
 	list := []fdbpq.Op{
 		op(opLen, f.queues[0]), op(opPeekMin, f.queues[1]), op(opNoItem, f.queues[0]),
 		op(opPopMin, f.queues[1]), op(opPeekMax, f.queues[0]), op(fdbpq.Op{Kind: 99}, f.queues[0]),
 	}
+	refused := []int{2, 3, 5} // the push, the pop, and the kind that there is not
+
 	results := f.read(list...)
-	for _, i := range []int{2, 3, 5} {
+
+	for _, i := range refused {
 		wantError(t, results[i].Err, fdbpq.ErrOp)
 		results[i].Err = nil
 	}
 	wantList(t, "results", summary(list, results), "1", "value", "", "", "value", "")
 	wantEqual(t, "costs", f.store.Take(), []countkv.Cost{{Reads: 5, Rounds: 2}})
+
+	// Nor does it take operations that change settings and records.
 	configure := fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(*fdbpq.Settings) {}}
 	q := f.queues[0]
+
 	results = f.read(op(configure, q), opSetConsumer(q, "a", "x"), draws(q, 0)[0])
 	wantErrors(t, results, fdbpq.ErrOp, fdbpq.ErrOp, fdbpq.ErrOp)
 }
 
-// A queue without groups has no keys of groups, and nothing reads or writes any; only an info looks
-// whether there are some. How much else is read is counted in TestRoundsOfBatches.
+// Operations on a queue without groups neither read nor write keys of groups.
 func TestWithoutGroupsNothingIsAdded(t *testing.T) {
+	const usualKinds = "i m h a n t c" // of keys that queues without groups may have
 	var queue []byte
-	var noted []string
+	var noted []string // what happens to keys of other kinds
+
 	store := &spy{Database: memkv.New(memkv.Options{}), asked: func(method string, key []byte) {
 		if rest, found := bytes.CutPrefix(key, queue); found && len(rest) > 1 {
 			kind, _, _ := strings.Cut(string(rest[1:]), "\x00") // behind the type of a string
-			if !strings.Contains("i m h a n t c", kind) {
+			if !strings.Contains(usualKinds, kind) {
 				noted = append(noted, method+" "+kind)
 			}
 		}
 	}}
+
 	f := newFixture(t, store, fdbpq.RawValues)
 	queue = tuple.Tuple{f.priority, "jobs"}.Pack()
 	q := f.queue("jobs")
@@ -317,31 +599,36 @@ func TestWithoutGroupsNothingIsAdded(t *testing.T) {
 		return fdbpq.Op{Kind: kind, Priority: 3, Lease: time.Minute}
 	}
 	lease, pop, restore := of(fdbpq.OpLease), of(fdbpq.OpPop), of(fdbpq.OpRestore)
+
 	for n, o := range []fdbpq.Op{
-		push, push, headers, withDelay(push, time.Hour), pop, opPopMax,
-		push, lease, of(fdbpq.OpExtend), of(fdbpq.OpNak), lease, of(fdbpq.OpAck),
-		push, opPeekMin, opLen, of(fdbpq.OpGet), of(fdbpq.OpRank), of(fdbpq.OpMove), of(fdbpq.OpRemove),
-		push, lease, of(fdbpq.OpTerm), pop,
-		withTTL(push, time.Hour), lease, of(fdbpq.OpRelease), pop, restore,
+		push, push, headers, withDelay(push, time.Hour), pop, opPopMax, push, lease,
+		of(fdbpq.OpExtend), of(fdbpq.OpNak), lease, of(fdbpq.OpAck), push, opPeekMin, opLen,
+		of(fdbpq.OpGet), of(fdbpq.OpRank), of(fdbpq.OpMove), of(fdbpq.OpRemove), push, lease,
+		of(fdbpq.OpTerm), pop, withTTL(push, time.Hour), lease, of(fdbpq.OpRelease), pop, restore,
 	} {
 		o.Queue, o.ID, o.Token = q, id, token
 		if o.Kind == fdbpq.OpRestore {
 			o.Item = &item
 		}
+
 		result := f.apply(o)[0]
 		if result.Err != nil && !errors.Is(result.Err, fdbpq.ErrEmpty) {
 			t.Errorf("operation %d: %v", n, result.Err)
 		}
+
 		if !result.Lease.Until.IsZero() {
 			token = result.Lease.Token
 		}
+
 		if result.Item.ID != (fdbpq.ID{}) {
 			id, item = result.Item.ID, result.Item
 		}
 		wantList(t, fmt.Sprint("of groups, by operation ", n), noted)
 	}
+
+	// With a group the spy sees its index ("w", "y"), counters ("z") and turns ("v").
 	f.apply(inGroup(push, "a"))
 	slices.Sort(noted)
 	wantList(t, "noticed with a group", slices.Compact(noted), "add z", "set w",
-		"snapshot get v", "snapshot get z", "snapshot range w", "snapshot range y")
+		"snapshot get v", "snapshot range w", "snapshot range y")
 }

@@ -13,9 +13,8 @@ import (
 // take the items that they give back. They are read and run in spans, one after the other, which
 // bounds the values in memory.
 type queueSettlements struct {
-	*queueTxn
-	indexes []int           // into txn.ops; a place is an index into this
-	reads   []state.Lookup  // by place
+	part
+	reads   []state.Lookup  // by place: an index into part.indexes
 	burials []*due.Burial   // by place; nil unless the item will probably be buried
 	found   []*codec.Record // of one chain
 
@@ -23,23 +22,20 @@ type queueSettlements struct {
 	done     map[ID]int // items that were found, by the last place, counted from 1
 }
 
-// settlements holds the operations with tokens of all queues.
-type settlements []*queueSettlements
-
 // checkToken returns an error if the delay, or the length of the lease, is out of bounds.
-func (op *Op) checkToken() error {
+func (op *Op) checkToken(*codec.Layout) error {
 	if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
 		return badOp("a delay of %v: want 0 to %v", op.Delay, MaxDelay)
 	}
 	return codec.CheckLease(op.Lease)
 }
 
-// run reads and settles the items of a few operations at a time.
-func (s settlements) run() error {
+// runSettlements reads and settles the items of a few operations at a time.
+func (t *txOps) runSettlements() error {
 	for {
-		var queues settlements // that have a span to run
-		left := s[0].returned.AtOnce()
-		for _, q := range s {
+		var queues []*queueSettlements // that have a span to run
+		left := t.returned.AtOnce()
+		for _, q := range t.settlements {
 			if left > 0 && q.to < len(q.indexes) {
 				left -= q.nextSpan(left)
 				queues = append(queues, q)
@@ -48,25 +44,25 @@ func (s settlements) run() error {
 		if len(queues) == 0 {
 			return nil
 		}
-		if err := queues.runSpans(); err != nil {
+		if err := runSpans(queues); err != nil {
 			return err
 		}
 	}
 }
 
-// runSpans runs the operations of the spans.
-func (s settlements) runSpans() error {
-	if err := state.Each(s, (*queueSettlements).beginReads); err != nil {
+// runSpans runs the operations of the spans of some queues.
+func runSpans(queues []*queueSettlements) error {
+	if err := state.Each(queues, (*queueSettlements).beginReads); err != nil {
 		return err
 	}
 	// A token may be of an item that is ready again, because its lease has run out.
-	for _, q := range s {
+	for _, q := range queues {
 		q.readReady(q.from, q.to)
 	}
-	if err := state.Each(s, (*queueSettlements).beginBurials); err != nil {
+	if err := state.Each(queues, (*queueSettlements).beginBurials); err != nil {
 		return err
 	}
-	return state.Each(s, (*queueSettlements).runSpan)
+	return state.Each(queues, (*queueSettlements).runSpan)
 }
 
 // nextSpan chooses the operations of the next span, up to about limit, and returns how many. It
@@ -165,7 +161,7 @@ func (q *queueSettlements) beginBurials() error {
 			return err
 		}
 		if h != nil && op.endsItem(h, settings, q.now) {
-			q.burials[n] = q.dead.BeginBurial(&q.ledger, &h.ID, settings)
+			q.burials[n] = q.outgoing.BeginBurial(&q.ledger, &h.ID, settings)
 		}
 	}
 	return nil
@@ -250,7 +246,7 @@ func (q *queueSettlements) findChain(n int, chain []int) (failed error) {
 }
 
 // find returns the item of the operation at place n, in a chain that begins at place first: nil if
-// its token does not hold. The error is that of the operation, ErrCorrupt, or one of the store.
+// its token does not hold. The error is for the operation, ErrCorrupt, or one of the store.
 func (q *queueSettlements) find(first, n int) (*codec.Record, error) {
 	i := q.indexes[n]
 	if err := q.results[i].Err; err != nil {
@@ -291,7 +287,7 @@ func (q *queueSettlements) settle(i int, h *codec.Record, b *due.Burial) error {
 	}
 	if op.endsItem(h, settings, q.now) {
 		if b == nil {
-			b = q.dead.BeginBurial(&q.ledger, &h.ID, settings)
+			b = q.outgoing.BeginBurial(&q.ledger, &h.ID, settings)
 		}
 		return q.bury(i, h, b)
 	}
@@ -332,5 +328,6 @@ func (q *queueSettlements) extend(op *Op, h *codec.Record, result *Result) {
 	}
 	h.State, h.Due = Leased, q.now.Add(h.Wait)
 	q.ledger.Hold(h)
+	result.wait = h.Wait
 	result.Lease = Lease{Token: op.Token, Until: codec.Micros(h.Due), Deliveries: h.Deliveries}
 }

@@ -10,25 +10,32 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // draws returns the operations that draw messages behind the one with a sequence.
 func draws(q fdbpq.Target, behind uint64, values ...string) []fdbpq.Op {
-	ops := []fdbpq.Op{{Kind: fdbpq.OpSetSource, Queue: q, Change: func(old []byte, _ time.Time) ([]byte, error) {
-		s, err := settings.ParseSourceState(old)
-		if err == nil && s.Sequence != behind {
-			err = fmt.Errorf("drawn up to %d", s.Sequence)
-		}
-		s.Sequence += uint64(len(values))
-		return s.JSON(), err
-	}}}
+	ops := []fdbpq.Op{{
+		Kind:  fdbpq.OpSetSource,
+		Queue: q,
+		Change: func(old []byte, _ time.Time) ([]byte, error) {
+			s, err := settings.ParseSourceState(old)
+			if err == nil && s.Sequence != behind {
+				err = fmt.Errorf("drawn up to %d", s.Sequence)
+			}
+
+			s.Sequence += uint64(len(values))
+			return s.JSON(), err
+		},
+	}}
+
 	for _, value := range values {
 		push := opPush(q, 1, value)
 		push.Follows = true
 		ops = append(ops, push)
 	}
+
 	return ops
 }
 
@@ -37,10 +44,13 @@ func (f *fixture) setSource(q fdbpq.Target, source string) {
 }
 
 // wantSource checks the sequence and the ready items of a queue.
-func (f *fixture) wantSource(what string, q *fdbpq.PriorityQueue, sequence uint64, values ...string) {
+func (f *fixture) wantSource(
+	what string, q *fdbpq.PriorityQueue, sequence uint64, values ...string,
+) {
 	f.Helper()
 	r := f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0]
 	wantError(f.T, r.Err, nil)
+
 	s, err := settings.ParseSourceState(r.Source)
 	wantError(f.T, err, nil)
 	wantEqual(f.T, what, s.Sequence, sequence)
@@ -48,21 +58,24 @@ func (f *fixture) wantSource(what string, q *fdbpq.PriorityQueue, sequence uint6
 	f.check()
 }
 
-// A change of the state and the pushes that follow it are done together or not at all.
+// A change of the source's state and the pushes that follow it are done together or not at all.
 func TestSource(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("jobs")
 		wantError(t, f.apply(draws(q, 0, "a")...)[1].Err, fdbpq.ErrNoSource)
+
 		f.setSource(q, `{"stream":"S"}`)
 		f.wantListed("with a source", "jobs")
 		f.wantSource("at first", q, 0)
 
-		results := f.apply(slices.Concat(draws(q, 0, "a", "b"), draws(q, 2, "c"), []fdbpq.Op{opPush(q, 1, "d")})...)
+		results := f.apply(slices.Concat(draws(q, 0, "a", "b"), draws(q, 2, "c"),
+			[]fdbpq.Op{opPush(q, 1, "d")})...)
 		wantErrors(t, results, nil, nil, nil, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, nil)
 		f.wantSource("first", q, 2, "a", "b", "d")
 
 		results = f.apply(append(draws(q, 0, "a", "b"), opPush(q, 1, "e"))...)
-		if err := results[0].Err; err == nil || !errors.Is(results[1].Err, err) || !errors.Is(results[2].Err, err) || results[3].Err != nil {
+		if err := results[0].Err; err == nil || !errors.Is(results[1].Err, err) ||
+			!errors.Is(results[2].Err, err) || results[3].Err != nil {
 			t.Errorf("drawn again: %+v", results)
 		}
 		f.wantSource("drawn again", q, 2, "a", "b", "d", "e")
@@ -77,31 +90,42 @@ func TestSource(t *testing.T) {
 		// What draws the same messages goes on, and what draws others begins again.
 		f.setSource(q, `{"stream":"S","priority":5}`)
 		f.wantSource("with a priority", q, 3, "a", "b", "d", "e", "c")
+
 		f.setSource(q, `{"stream":"S","start":1}`)
 		f.wantSource("with a start", q, 0, "a", "b", "d", "e", "c")
+
 		f.setSource(q, "")
-		wantEqual(t, "without a source", len(f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Source), 0)
+		wantEqual(t, "without a source",
+			len(f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Source), 0)
 		f.check()
 	})
 }
 
-// Nothing is drawn by the transaction that changes the source, or removes it.
+// A transaction that changes or removes the source draws nothing.
 func TestSourceIsSetWhileItDraws(t *testing.T) {
 	for _, source := range []string{"", `{"stream":"T"}`, `{"stream":"S","on_bad":"stop"}`} {
 		f := onMem(t)
 		q := f.queue("jobs")
 		f.setSource(q, `{"stream":"S"}`)
-		set := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Source = source }}
+
+		set := fdbpq.Op{
+			Kind:      fdbpq.OpConfigure,
+			Queue:     q,
+			Configure: func(s *fdbpq.Settings) { s.Source = source },
+		}
+
 		results := f.apply(append(draws(q, 0, "a", "b"), set)...)
 		wantErrors(t, results, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, fdbpq.ErrNoRoom, nil)
 		wantEqual(t, source+": items", f.length(q), 0)
-		state, _ := settings.ParseSourceState(f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Source)
+
+		state, _ := settings.ParseSourceState(
+			f.apply(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Source)
 		wantEqual(t, "source", string(state.Source), source)
 		f.check()
 	}
 }
 
-// Dead letters come with the change or not at all.
+// The dead letters of an OpSetSource come with its change or not at all.
 func TestSourceDeadLetters(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
@@ -109,15 +133,19 @@ func TestSourceDeadLetters(t *testing.T) {
 	m := fdbpq.Message{Value: []byte("bad"), DeadLetter: &fdbpq.DeadLetter{Reason: "why"}}
 	ops := draws(q, 0, "a")
 	ops[0].Dead = []fdbpq.Message{m}
+
 	wantError(t, f.apply(ops...)[1].Err, nil)
 	wantEqual(t, "dead letters", f.length(f.queue("jobs-dead")), 1)
+
 	if err := f.apply(ops...)[1].Err; err == nil {
 		t.Error("drawn twice")
 	}
 	wantEqual(t, "dead letters", f.length(f.queue("jobs-dead")), 1)
 	f.wantSource("drawn", q, 1, "a")
+
 	item := must(f.take(f.queue("jobs-dead").PopMin))
-	if d := item.Message.DeadLetter; string(item.Message.Value) != "bad" || d.Queue != "jobs" || d.Reason != "why" || d.At.IsZero() {
+	if d := item.Message.DeadLetter; string(item.Message.Value) != "bad" || d.Queue != "jobs" ||
+		d.Reason != "why" || d.At.IsZero() {
 		t.Errorf("dead letter %+v", item.Message)
 	}
 
@@ -128,23 +156,31 @@ func TestSourceDeadLetters(t *testing.T) {
 	})
 	ops = draws(q, 1, "b")
 	ops[0].Dead = []fdbpq.Message{m}
+
 	results := f.apply(append(ops, opPush(q, 1, "c"))...)
 	wantErrors(t, results, fdbpq.ErrCorrupt, fdbpq.ErrCorrupt, nil)
 	wantEqual(t, "items", f.length(q), 2)
 }
 
-// Without a Change an OpSetSource only reads, and a source needs a stream.
+// An OpSetSource without a Change only reads, and a source needs a stream.
 func TestSourceOps(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
 	wantError(t, f.apply(fdbpq.Op{Kind: fdbpq.OpSetSource, Queue: q})[0].Err, fdbpq.ErrNoSource)
+
 	f.configure(q, func(s *fdbpq.Settings) { s.Source = `{"stream":"S"}` })
-	stored := f.apply(fdbpq.Op{Kind: fdbpq.OpSetSource, Queue: q}, fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})
+	stored := f.apply(fdbpq.Op{Kind: fdbpq.OpSetSource, Queue: q},
+		fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})
 	wantErrors(t, stored, nil, nil)
 	if len(stored[0].Source) == 0 || string(stored[0].Source) != string(stored[1].Source) {
 		t.Errorf("%s is read, want %s", stored[0].Source, stored[1].Source)
 	}
-	bad := f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q, Configure: func(s *fdbpq.Settings) { s.Source = "{}" }})[0].Err
+
+	bad := f.apply(fdbpq.Op{
+		Kind:      fdbpq.OpConfigure,
+		Queue:     q,
+		Configure: func(s *fdbpq.Settings) { s.Source = "{}" },
+	})[0].Err
 	if !errors.Is(bad, fdbpq.ErrSettings) || !strings.Contains(bad.Error(), "source: stream") {
 		t.Errorf("bad source: %v", bad)
 	}

@@ -5,38 +5,31 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// queueSweeps is the OpSweeps of one queue, which share one result. They handle more of what is due
-// than other operations, and remove message ids whose window is over.
+// queueSweeps is the OpSweeps of one queue, which share one result. They do more due work than
+// other operations, and remove message ids whose window is over.
 type queueSweeps struct {
-	*queueTxn
-	indexes []int                    // into txn.ops
-	over    kv.Future[[]kv.KeyValue] // message ids whose window is over
-	page    int                      // the most of them to remove
+	part
+	over kv.Future[[]kv.KeyValue] // message ids whose window is over
+	page int                      // the most of them to remove
 }
 
 // sweptMsgIDs is the most message ids that all OpSweeps of a transaction remove.
 const sweptMsgIDs = 512
 
-// sweeps holds the OpSweeps of all queues.
-type sweeps []*queueSweeps
-
-// beginReads divides what one transaction may remove among the queues, and starts to read it. It
-// comes before Due.ReadIndex.
-func (s sweeps) beginReads() {
-	for _, q := range s {
-		q.due.Page = max(due.SweepPage/len(s), due.Page)
-		q.page = max(sweptMsgIDs/len(s), 1)
+// beginSweeps divides what one transaction may remove among the queues that are swept, and starts
+// to read it. It comes before Due.ReadIndex.
+func (t *txOps) beginSweeps() {
+	for _, q := range t.sweeps {
+		q.due.Page = max(due.SweepPage/len(t.sweeps), due.Page)
+		q.page = max(sweptMsgIDs/len(t.sweeps), 1)
 		q.over = q.snapshot.GetRange(q.l.OverRange(q.now), kv.RangeOptions{Limit: q.page})
 	}
 }
 
-func (s sweeps) finish() error { return state.Each(s, (*queueSweeps).finish) }
-
-// finish sets the results, once what is due was handled. The error is one of the store.
+// finish sets the results, once the due entries were handled. The error is one of the store.
 func (q *queueSweeps) finish() error {
 	entries, err := q.over.Get()
 	if err != nil {
@@ -58,9 +51,9 @@ func (q *queueSweeps) finish() error {
 	return nil
 }
 
-// ReadAhead returns what is ahead of each of the queues, in their order, in one round trip. An
-// entry that cannot be read counts as none. Errors: those of the store.
-func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
+// ReadUpcoming returns when each of the queues has something to do next, in their order, in one
+// round trip. An entry that cannot be read counts as none. Errors of the store pass through.
+func ReadUpcoming(r kv.Reader, queues []Target) ([]Upcoming, error) {
 	type heads struct {
 		due, over kv.Future[[]kv.KeyValue]
 		source    kv.Future[[]byte]
@@ -73,7 +66,7 @@ func ReadAhead(r kv.Reader, queues []Target) ([]Ahead, error) {
 		begun[i].source = r.Get(l.SourceKey())
 	}
 
-	found := make([]Ahead, len(queues))
+	found := make([]Upcoming, len(queues))
 	for i, queue := range queues {
 		due, dueErr := begun[i].due.Get()
 		over, overErr := begun[i].over.Get()

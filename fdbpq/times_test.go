@@ -21,34 +21,23 @@ func withDelay(push fdbpq.Op, delay time.Duration) fdbpq.Op {
 	return push
 }
 
-// A version without delayed pushes that brings the item back leaves a history that this one
-// understands.
-func TestDelayedPushBroughtBackByAnotherVersion(t *testing.T) {
-	f := onMem(t)
-	q := f.queue("jobs")
-	id := f.push(q, 1, "x")
-	write(f, func(tx kv.Transaction) {
-		key := tuple.Tuple{f.priority, "jobs", "a", id.Priority, id.Count, id.Random[:]}
-		tx.Set(key.Pack(), tuple.Tuple{int64(0), int64(1), int64(30_000_000)}.Pack())
-	})
-	if r := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]; r.Err != nil || r.Lease.Deliveries != 1 {
-		f.Errorf("leased: %+v", r)
-	}
-}
-
-// The bounds, and times in the past, however far.
+// Delays at their bounds hold an item back, and times in the past do not.
 func TestDelayBounds(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("jobs")
 		now := time.Now().Truncate(time.Microsecond) // a nanosecond later is none later
 		f.batcher.SetNow(func() time.Time { return now })
 		past, future := opPush(q, 1, "past"), opPush(q, 3, "future")
-		past.At, future.At = time.Unix(-1<<40, 0), time.Date(2199, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
-		results := f.apply(past, withDelay(opPush(q, 1, "ns"), 1), withDelay(opPush(q, 2, "long"), fdbpq.MaxDelay), future)
+		past.At = time.Unix(-1<<40, 0)
+		future.At = time.Date(2199, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+		results := f.apply(past, withDelay(opPush(q, 1, "ns"), 1),
+			withDelay(opPush(q, 2, "long"), fdbpq.MaxDelay), future)
+
 		for i, r := range results {
 			wantError(f.T, r.Err, nil)
 			wantEqual(f.T, fmt.Sprint("delayed, push ", i), !r.NextDue.IsZero(), i > 1)
 		}
+
 		now = now.Add(fdbpq.MaxDelay)
 		wantEqual(f.T, "ready after ten years", f.apply(op(opLen, q))[0].Len, 3)
 	})
@@ -60,13 +49,15 @@ func withTTL(push fdbpq.Op, ttl time.Duration) fdbpq.Op {
 	return push
 }
 
-// An item is not both popped and expired, if the clock of one who pops is ahead.
+// An item is never both popped and expired, even if a clock is ahead.
 func TestExpiryConflicts(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
 	f.apply(withTTL(opPush(q, 1, "x"), time.Hour))
+
 	tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
-	wantError(t, must(fdbpq.Apply(tx, []fdbpq.Op{op(opPopMin, q)}, time.Now().Add(time.Hour)))[0].Err, fdbpq.ErrEmpty)
+	ahead := time.Now().Add(time.Hour)
+	wantError(t, must(fdbpq.Apply(tx, []fdbpq.Op{op(opPopMin, q)}, ahead))[0].Err, fdbpq.ErrEmpty)
 	wantError(t, f.apply(op(opPopMin, q))[0].Err, nil)
 	wantError(t, errOf(tx.Commit().Get()), kv.ErrConflict)
 }
@@ -74,36 +65,42 @@ func TestExpiryConflicts(t *testing.T) {
 // errOf is the error of a function with another result.
 func errOf[V any](_ V, err error) error { return err }
 
-// An entry of the time index whose item another program has taken is removed when it is due, beside others.
+// An entry of the time index whose item another program has taken is removed when it is due.
 func TestExpiryOfATakenItem(t *testing.T) {
 	f := onMem(t)
 	f.corrupt = true // that program leaves the rest behind
 	clock := f.setClock()
 	q := f.queue("jobs")
-	f.apply(many(40, func(int) fdbpq.Op { return withTTL(opPush(q, 1, "x"), time.Second) })...)
+	const n, taken = 40, 10
+	f.apply(many(n, func(int) fdbpq.Op { return withTTL(opPush(q, 1, "x"), time.Second) })...)
+
 	write(f, func(tx kv.Transaction) {
-		for n, pair := range must(tx.GetRange(everythingIn(f, "jobs", "i"), kv.RangeOptions{}).Get()) {
-			if n%4 == 0 {
+		items := tx.GetRange(everythingIn(f, "jobs", "i"), kv.RangeOptions{})
+		for i, pair := range must(items.Get()) {
+			if i%(n/taken) == 0 {
 				tx.Clear(pair.Key)
 			}
 		}
 	})
+
 	clock.advance(time.Second)
 	wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
-	wantEqual(t, "expired", f.batcher.Removed().Expired, 30)
-	for _, pair := range f.stored(f.priority) {
+	wantEqual(t, "expired", f.batcher.Removed().Expired, n-taken)
+
+	for _, pair := range f.stored(f.priority) { // "t" is the kind of its entries
 		if strings.Contains(string(pair.Key), "\x02t\x00") {
 			t.Errorf("left in the time index: %x", pair.Key)
 		}
 	}
 }
 
-// An item that has expired by the time it is pushed leaves once, also where pops from both ends meet it.
+// An item that expires before its push commits leaves once, even if pops from both ends meet it.
 func TestExpiredAtBothEnds(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("jobs")
 		push := opPush(q, 1, "x")
 		push.Message.Expires = time.Now().Add(-time.Minute)
+
 		results := f.apply(push, op(opPopMin, q), op(opPopMax, q), op(opLen, q))
 		wantError(f.T, results[0].Err, nil)
 		wantError(f.T, results[1].Err, fdbpq.ErrEmpty)
@@ -113,27 +110,35 @@ func TestExpiredAtBothEnds(t *testing.T) {
 	})
 }
 
-// Items that have expired together take a few reads, however many they are: in the pops that meet them, in sweeps, and
-// in peeks that step over them.
+// Items that have expired together take a few reads, however many they are.
 func TestReadsOfExpired(t *testing.T) {
 	for _, test := range []struct {
 		op    fdbpq.Op
 		n     int // items that expire, in as many transactions as the operation takes
-		reads int // of each of them
+		reads int // at most, of each of these transactions
 	}{
-		{opPopMin, 2000, 40}, {opPopMax, 2000, 40}, {fdbpq.Op{Kind: fdbpq.OpSweep}, 1500, 10}, {opPeekMin, 2000, 40},
+		{opPopMin, 2000, 40},
+		{opPopMax, 2000, 40},
+		{fdbpq.Op{Kind: fdbpq.OpSweep}, 1500, 10},
+		{opPeekMin, 2000, 40},
 	} {
 		f := newRoundsFixture(t, 1, false)
 		clock := f.setClock()
+
 		for done := 0; done < test.n; done += 500 {
-			f.batch(many(500, func(i int) fdbpq.Op { return withTTL(opPush(nil, int64(i/300), "expires"), time.Second) }))
+			f.batch(many(500, func(i int) fdbpq.Op {
+				return withTTL(opPush(nil, int64(i/300), "expires"), time.Second)
+			}))
 		}
+
 		clock.advance(time.Second)
 		f.store.Take()
 		left := f.batch([]fdbpq.Op{test.op})[0].Err
+
 		for _, cost := range f.store.Take() {
 			if cost.Reads > test.reads {
-				t.Errorf("%v took %d reads in %d rounds: want at most %d reads", test.op.Kind, cost.Reads, cost.Rounds, test.reads)
+				t.Errorf("%v took %d reads in %d rounds: want at most %d reads",
+					test.op.Kind, cost.Reads, cost.Rounds, test.reads)
 			}
 		}
 		if left != nil && !errors.Is(left, fdbpq.ErrEmpty) {
@@ -150,11 +155,11 @@ func many[V any](n int, make func(i int) V) (list []V) {
 	return list
 }
 
-// ahead returns what is ahead of a queue.
-func (f *fixture) ahead(q fdbpq.Target) fdbpq.Ahead {
+// ahead returns the Upcoming of a queue.
+func (f *fixture) ahead(q fdbpq.Target) fdbpq.Upcoming {
 	f.Helper()
-	return must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Ahead, error) {
-		return fdbpq.ReadAhead(r, []fdbpq.Target{q})
+	return must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Upcoming, error) {
+		return fdbpq.ReadUpcoming(r, []fdbpq.Target{q})
 	}))[0]
 }
 
@@ -166,23 +171,30 @@ type allSwept struct {
 	results []fdbpq.Result    // of the last
 }
 
-// sweepDue sweeps queues until there is no more to do, in a process of its own, and returns the sums.
+// sweepDue sweeps queues until there is no more to do, in a process of its own, and returns the
+// sums.
 func (f *fixture) sweepDue(now time.Time, queues ...fdbpq.Target) (all allSwept) {
 	f.Helper()
 	b := fdbpq.NewBatcher(f.db, f.Keyspace)
 	b.SetNow(func() time.Time { return now })
+
 	for more := true; more; {
 		p := b.Start(f.ctx, sweeps(queues))
 		results := must(p.Wait())
 		more = slices.ContainsFunc(results, func(r fdbpq.Result) bool { return r.Swept.More })
+
 		for i := range results {
 			all.msgIDs += results[i].Swept.MsgIDs
 		}
+
 		all.filled, all.results = append(all.filled, p.Filled()...), results
 	}
-	slices.SortFunc(all.filled, func(a, b fdbpq.QueueName) int { return strings.Compare(a.Name, b.Name) })
+
+	byName := func(a, b fdbpq.QueueName) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortFunc(all.filled, byName)
 	all.filled = slices.Compact(all.filled)
 	all.expired = b.Removed().Expired
+
 	return all
 }
 
@@ -194,73 +206,107 @@ func sweeps(queues []fdbpq.Target) (ops []fdbpq.Op) {
 	return ops
 }
 
-// A sweep does all that is due, in all queues, and nothing that is not.
+// A sweep does all that is due, in all queues, and nothing else: it removes expired items and
+// message ids, lets delayed items come back, and buries those whose deliveries are used up.
 func TestSweep(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		clock := f.setClock()
-		full, dead, ids, later := f.queue("many"), f.queue("dead"), f.fifoQueue("ids"), f.queue("later")
+		full, dead := f.queue("many"), f.queue("dead")
+		ids, later := f.fifoQueue("ids"), f.queue("later")
 		const n = 700 // more than a page of one transaction
-		ops := many(n, func(i int) fdbpq.Op { return withTTL(opPush(full, 1, fmt.Sprint(i)), time.Second) })
-		f.apply(append(ops, withDelay(opPush(full, 2, "delayed"), time.Second), opPush(full, 3, "stays"))...)
+
+		ops := many(n, func(i int) fdbpq.Op {
+			return withTTL(opPush(full, 1, fmt.Sprint(i)), time.Second)
+		})
+		ops = append(ops, withDelay(opPush(full, 2, "delayed"), time.Second))
+		f.apply(append(ops, opPush(full, 3, "stays"))...)
+
 		f.configure(dead, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
 		f.apply(opPush(dead, 1, "x"))
 		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: dead, Lease: time.Second})
-		f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: ids, Configure: func(s *fdbpq.Settings) { s.DuplicateWindow = time.Second }})
+
+		f.configure(ids, func(s *fdbpq.Settings) { s.DuplicateWindow = time.Second })
 		ops = nil
 		for i := range n {
 			ops = append(ops, opPushOnce(ids, fmt.Sprint(i), ""))
 		}
+
 		f.apply(ops...)
 		f.apply(withTTL(opPush(later, 1, "x"), time.Hour))
 		all := []fdbpq.Target{full, dead, ids, later}
 
 		at := clock.now().Truncate(time.Microsecond)
-		wantEqual(f.T, "ahead", fmt.Sprint(f.ahead(full).Due.Equal(at.Add(time.Second)), f.ahead(ids).Over.Equal(at.Add(time.Second)), f.ahead(later).Due.Equal(at.Add(time.Hour))), "true true true")
+		// Nothing is due for a second.
+		wantEqual(f.T, "ahead", fmt.Sprint(
+			f.ahead(full).Due.Equal(at.Add(time.Second)),
+			f.ahead(ids).Over.Equal(at.Add(time.Second)),
+			f.ahead(later).Due.Equal(at.Add(time.Hour)),
+		), "true true true")
+
 		before := f.sweepDue(clock.now(), all...)
 		wantEqual(f.T, "early", fmt.Sprint(before.expired, before.msgIDs, before.filled), "0 0 []")
+
 		clock.advance(time.Second)
 		swept := f.sweepDue(clock.now(), all...)
-		wantEqual(f.T, "swept", fmt.Sprint(swept.expired, swept.msgIDs, swept.filled), "700 700 [{false dead} {false dead-dead} {false many}]")
+		wantEqual(f.T, "swept", fmt.Sprint(swept.expired, swept.msgIDs, swept.filled),
+			fmt.Sprintf("%d %d [{false dead} {false dead-dead} {false many}]", n, n))
 		for _, q := range all[:3] {
-			wantEqual(f.T, "ahead", f.ahead(q), fdbpq.Ahead{})
+			wantEqual(f.T, "ahead", f.ahead(q), fdbpq.Upcoming{})
 		}
+
 		again := f.sweepDue(clock.now(), all...)
 		wantEqual(f.T, "again", fmt.Sprint(again.expired, again.msgIDs, again.filled), "0 0 []")
 		f.check()
-		infos := f.apply(op(opLen, full), op(opLen, dead), op(opLen, dead.DeadLetters()), op(opLen, ids), op(opLen, later))
-		wantList(f.T, "left", summary([]fdbpq.Op{opLen, opLen, opLen, opLen, opLen}, infos), "2", "0", "1", "700", "1")
+
+		infos := f.apply(op(opLen, full), op(opLen, dead), op(opLen, dead.DeadLetters()),
+			op(opLen, ids), op(opLen, later))
+		lens := slices.Repeat([]fdbpq.Op{opLen}, len(infos))
+		// The delayed item and the one that stays, the dead letter, and items without their ids.
+		wantList(f.T, "left", summary(lens, infos), "2", "0", "1", fmt.Sprint(n), "1")
 	})
 }
 
-// A batch says what falls due of what it has written.
+// A batch says when what it has written falls due, and which queues have got or lost a source.
 func TestAheadOfABatch(t *testing.T) {
 	f := onMem(t)
 	clock := f.setClock()
 	q, other := f.queue("jobs"), f.fifoQueue("ids")
+
 	ahead := func(ops ...fdbpq.Op) string {
 		t.Helper()
 		p := f.batcher.Start(f.ctx, ops)
 		must(p.Wait())
 		var texts []string
-		for _, a := range p.Ahead() {
+
+		for _, a := range p.Upcoming() {
 			text := fmt.Sprint(a.Queue.FIFO, a.Queue.Name)
 			if !a.Due.IsZero() {
 				text += fmt.Sprint(" due ", a.Due.Sub(clock.now()))
 			}
+
 			if !a.Over.IsZero() {
 				text += fmt.Sprint(" over ", a.Over.Sub(clock.now()))
 			}
+
 			if a.Source {
 				text += " source"
 			}
+
 			texts = append(texts, text)
 		}
+
 		return fmt.Sprint(texts)
 	}
 	wantEqual(t, "plain", ahead(opPush(q, 1, "a"), opPush(other, 0, "b"), op(opPopMin, q)), "[]")
-	wantEqual(t, "ids and times", ahead(withTTL(opPush(q, 1, "a"), time.Hour), withDelay(opPush(q, 1, "b"), time.Minute), opPushOnce(other, "id", "")),
+
+	expires := withTTL(opPush(q, 1, "a"), time.Hour)
+	late := withDelay(opPush(q, 1, "b"), time.Minute)
+	wantEqual(t, "ids and times", ahead(expires, late, opPushOnce(other, "id", "")),
 		"[falsejobs due 1m0s trueids over 2m0s]")
-	wantEqual(t, "a lease", ahead(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second}), "[falsejobs due 1s]")
+
+	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second}
+	wantEqual(t, "a lease", ahead(lease), "[falsejobs due 1s]")
+
 	f.configure(q, func(s *fdbpq.Settings) { s.Backoff = []time.Duration{10 * time.Second} })
 	clock.advance(time.Second)
 	wantEqual(t, "a backoff", ahead(op(opPopMin, q)), "[falsejobs due 10s]")
@@ -283,11 +329,14 @@ func TestSweepOfDamagedData(t *testing.T) {
 	clock := f.setClock()
 	bad, good := f.queue("bad"), f.queue("good")
 	f.apply(withDelay(opPush(bad, 1, "x"), time.Second), withTTL(opPush(good, 1, "x"), time.Second))
+
 	write(f, func(tx kv.Transaction) {
-		for _, pair := range must(tx.GetRange(everythingIn(f, "bad", "h"), kv.RangeOptions{}).Get()) {
+		held := tx.GetRange(everythingIn(f, "bad", "h"), kv.RangeOptions{})
+		for _, pair := range must(held.Get()) {
 			tx.Set(pair.Key, []byte("nonsense"))
 		}
 	})
+
 	clock.advance(time.Second)
 	swept := f.sweepDue(clock.now(), bad, good)
 	wantError(t, swept.results[0].Err, fdbpq.ErrCorrupt)
@@ -295,51 +344,68 @@ func TestSweepOfDamagedData(t *testing.T) {
 	wantEqual(t, "expired", swept.expired, 1)
 }
 
-// Whoever removes expired items, and whatever the store says of the commits, each is counted once.
+// Each expired item is counted once, whichever operation removes it and whatever becomes of the
+// commit.
 func TestExpiredAreCountedOnce(t *testing.T) {
 	_, seed := newRandom(t)
-	f := newUnsure(t, faultkv.Options{Seed: seed, MaxDelay: time.Microsecond, Rates: map[faultkv.Fault]float64{
-		faultkv.Conflict: 0.1, faultkv.UnknownLost: 0.1, faultkv.UnknownMade: 0.1, faultkv.UnknownBeforeNext: 0.1, faultkv.UnknownDuringNext: 0.1,
-	}})
+	f := newUnsure(t,
+		faultkv.Options{Seed: seed, MaxDelay: time.Microsecond, Rates: commitFaults})
 	clock := f.setClock()
 	queues := []fdbpq.Target{f.queue("a"), f.queue("b"), f.fifoQueue("c")}
 	const n = 600
+
 	for done := 0; done < n; done += 200 {
 		f.apply(many(200, func(i int) fdbpq.Op {
-			return withTTL(opPush(queues[i%len(queues)], int64(i%3), fmt.Sprint(i)), time.Second+time.Duration(i)*time.Millisecond)
+			return withTTL(opPush(queues[i%len(queues)], int64(i%3), fmt.Sprint(i)),
+				time.Second+time.Duration(i)*time.Millisecond)
 		})...)
 	}
+
+	// Workers pop, sweep and look, with contexts that end, while the items expire one by one.
 	var popped, counted atomic.Int64
 	f.run(seed, 4, func(w *worker) {
 		context := w.givingUp()
 		w.batcher.SetNow(clock.now)
+
 		for range 60 {
 			clock.advance(5 * time.Millisecond)
 			ctx, cancel := context()
 			q := queues[w.random.IntN(len(queues))]
-			ops := [][]fdbpq.Op{{op(opPopMin, q), op(opLen, queues[w.random.IntN(len(queues))])}, {op(opLen, q)}, sweeps(queues)}[w.random.IntN(3)]
+
+			ops := [][]fdbpq.Op{
+				{op(opPopMin, q), op(opLen, queues[w.random.IntN(len(queues))])},
+				{op(opLen, q)},
+				sweeps(queues),
+			}[w.random.IntN(3)]
+
 			results, err := w.batcher.Apply(ctx, ops)
 			if err == nil && ops[0].Kind == fdbpq.OpPop && results[0].Err == nil {
 				popped.Add(1)
-			} else if err != nil && ctx.Err() == nil || err == nil && results[0].Err != nil && !errors.Is(results[0].Err, fdbpq.ErrEmpty) {
+			} else if err != nil && ctx.Err() == nil ||
+				err == nil && results[0].Err != nil && !errors.Is(results[0].Err, fdbpq.ErrEmpty) {
 				t.Errorf("%d: %v, %v", ops[0].Kind, err, results)
 			}
+
 			cancel()
 		}
 		wantError(t, w.batcher.Settle(f.ctx), nil)
+
 		counted.Add(w.batcher.Removed().Expired)
 	})
+
 	f.calm()
 	clock.advance(time.Hour)
-	all := f.sweepDue(clock.now(), queues...).expired + counted.Load() + f.batcher.Removed().Expired + popped.Load()
+
+	all := f.sweepDue(clock.now(), queues...).expired + counted.Load() +
+		f.batcher.Removed().Expired + popped.Load()
 	wantEqual(t, "expired and popped", all, n)
 	if popped.Load() == 0 || popped.Load() > 2*n/3 {
 		t.Errorf("%d popped: the test tests little", popped.Load())
 	}
 }
 
-// A dead letter of the largest size leaves no room for anything else, and is swept all the same,
-// byte for byte.
+// A dead letter of the largest size is swept byte for byte, though it leaves no room for anything
+// else.
 func TestSweepOfALargeDeadLetter(t *testing.T) {
 	onStores(t, func(f *fixture) {
 		clock := f.setClock()
@@ -348,25 +414,33 @@ func TestSweepOfALargeDeadLetter(t *testing.T) {
 		m := fdbpq.Message{Value: pattern(fdbpq.MaxMessageSize, 1)}
 		f.apply(fdbpq.Op{Kind: fdbpq.OpPush, Queue: large, Message: m})
 		f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: large, Lease: time.Minute})
-		const n = 400
-		ops := many(n, func(i int) fdbpq.Op { return opPushOnce(ids, fmt.Sprintf("%0512d", i), "") })
-		f.apply(ops...)
+		f.apply(many(400, func(i int) fdbpq.Op {
+			return opPushOnce(ids, fmt.Sprintf("%0512d", i), "")
+		})...)
 		clock.advance(time.Hour)
+
 		swept := f.sweepDue(clock.now(), large, ids)
-		wantEqual(f.T, "swept", fmt.Sprint(swept.msgIDs, swept.filled), "400 [{false large} {false large-dead}]")
+		wantEqual(f.T, "swept", fmt.Sprint(swept.msgIDs, swept.filled),
+			"400 [{false large} {false large-dead}]")
+
 		want := fdbpq.DeadLetter{Queue: "large", Reason: fdbpq.ReasonMaxDeliver, Deliveries: 1}
 		f.wantDead(large.DeadLetters(), m, want)
 	})
 }
 
-// Expired items that take the most keys, each alone in its priority, fit into a transaction: of a pop, of a sweep, and
-// beside the largest push.
+// Some expired items that take the most room are removed by the transaction of a pop or a sweep,
+// even beside the largest push.
 func TestRoomOfExpired(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		clock := f.setClock()
-		for name, removal := range map[string]fdbpq.Op{"pop": opPopMin, "sweep": {Kind: fdbpq.OpSweep}} {
+		for name, removal := range map[string]fdbpq.Op{
+			"pop":   opPopMin,
+			"sweep": {Kind: fdbpq.OpSweep},
+		} {
+			// Zeros take two bytes each in keys.
 			q := f.queue(name + strings.Repeat("\x00", 100))
 			f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 40 })
+
 			for n := range 3 {
 				f.apply(many(400, func(i int) fdbpq.Op {
 					push := withTTL(opPush(q, int64(n*400+i)<<40, "expires"), time.Second)
@@ -374,15 +448,19 @@ func TestRoomOfExpired(t *testing.T) {
 					return push
 				})...)
 			}
+
 			clock.advance(time.Second)
 
-			for _, beside := range []fdbpq.Op{op(opLen, q), opPush(q, 1<<60, strings.Repeat("x", fdbpq.MaxMessageSize))} {
+			for _, beside := range []fdbpq.Op{
+				op(opLen, q), opPush(q, 1<<60, strings.Repeat("x", fdbpq.MaxMessageSize)),
+			} {
 				before := f.batcher.Removed().Expired
 				for _, r := range f.apply(beside, op(removal, q)) {
 					if r.Err != nil && !errors.Is(r.Err, fdbpq.ErrNoRoom) {
 						f.Error(r.Err)
 					}
 				}
+
 				if gone := f.batcher.Removed().Expired - before; gone < 20 {
 					f.Errorf("%s beside %v: %d items have gone", name, beside.Kind, gone)
 				}
@@ -391,20 +469,26 @@ func TestRoomOfExpired(t *testing.T) {
 	})
 }
 
-// A transaction reads only so many bytes of expired items, whichever part of these is large, and the next ones go on.
+// A transaction reads a bounded number of bytes of expired items, and the next ones go on.
 func TestLargeExpired(t *testing.T) {
 	const n, size, most = 300, 89_000, 32 << 20
 	for name, large := range map[string]func(*fdbpq.Message){
-		"value":   func(m *fdbpq.Message) { m.Value = make([]byte, size) },
-		"headers": func(m *fdbpq.Message) { m.Headers = map[string][]string{"Large": {strings.Repeat("x", size)}} },
+		"value": func(m *fdbpq.Message) { m.Value = make([]byte, size) },
+		"headers": func(m *fdbpq.Message) {
+			m.Headers = map[string][]string{"Large": {strings.Repeat("x", size)}}
+		},
 	} {
-		for what, removal := range map[string]fdbpq.Op{"pop": opPopMin, "sweep": {Kind: fdbpq.OpSweep}} {
+		for what, removal := range map[string]fdbpq.Op{
+			"pop":   opPopMin,
+			"sweep": {Kind: fdbpq.OpSweep},
+		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				store := newSizeStore()
 				f := newFixture(t, store, fdbpq.RawValues)
 				clock := f.setClock()
 				q := f.queue("large")
 				f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 40 })
+
 				for range n / 50 {
 					f.apply(many(50, func(i int) fdbpq.Op {
 						push := withTTL(opPush(q, int64(i%3), ""), time.Second)
@@ -412,9 +496,11 @@ func TestLargeExpired(t *testing.T) {
 						return push
 					})...)
 				}
+
 				for range 50 {
 					f.push(q, 1, "live")
 				}
+
 				clock.advance(time.Second)
 
 				for gone := int64(0); gone < n; {
@@ -426,6 +512,7 @@ func TestLargeExpired(t *testing.T) {
 					if r.Err != nil && !errors.Is(r.Err, fdbpq.ErrNoRoom) {
 						t.Fatal(r.Err)
 					}
+
 					before := gone
 					if gone = f.batcher.Removed().Expired; gone == before {
 						t.Fatalf("a transaction has removed nothing after %d items", gone)
@@ -437,24 +524,30 @@ func TestLargeExpired(t *testing.T) {
 	}
 }
 
-// A peek behind whose expired items nobody can look, because what is due cannot be read either, fails for that reason, and
-// is not to be tried again.
+// A peek behind expired items that damage keeps from being removed fails with ErrCorrupt, which is
+// not to be retried.
 func TestPeekBehindExpiredAndDamage(t *testing.T) {
 	f := onMem(t)
 	clock := f.setClock()
 	q := f.queue("jobs")
+
 	for range 3 {
-		f.apply(many(1000, func(int) fdbpq.Op { return withTTL(opPush(q, 1, "expires"), time.Second) })...)
+		f.apply(many(1000, func(int) fdbpq.Op {
+			return withTTL(opPush(q, 1, "expires"), time.Second)
+		})...)
 	}
+
 	write(f, func(tx kv.Transaction) {
 		for i := range duePage {
 			tx.Set(tuple.Tuple{f.priority, "jobs", "t", int64(i), "unknown"}.Pack(), nil)
 		}
 	})
+
 	clock.advance(time.Second)
 	r := f.apply(op(opPeekMin, q))[0]
 	if !errors.Is(r.Err, fdbpq.ErrCorrupt) || errors.Is(r.Err, fdbpq.ErrNoRoom) {
 		t.Error(r.Err)
 	}
+
 	write(f, func(tx kv.Transaction) { tx.ClearRange(everything(f.priority)) })
 }

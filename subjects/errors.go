@@ -27,14 +27,47 @@ func Codes() []Code {
 		CodeInternal, CodeUnavailable}
 }
 
+// Reason is a word that says which of the meanings of a code a reply has. It is the value of
+// [HeaderReason].
+type Reason string
+
+// The reasons. The other codes have one meaning each, and no reason.
+const (
+	// 404: there is nothing to return.
+	ReasonEmpty   Reason = "empty"   // the queue is empty, or stayed so while the pop waited
+	ReasonPaused  Reason = "paused"  // the queue is paused
+	ReasonGroups  Reason = "groups"  // all groups of its ready items are at a limit, or paused
+	ReasonMissing Reason = "missing" // no item or schedule has the id
+
+	// 409: the item is not in the state that the request needs.
+	ReasonLost      Reason = "lost"       // the lease is lost, or its item settled
+	ReasonLeased    Reason = "leased"     // the item is leased
+	ReasonNotLeased Reason = "not_leased" // the item is not leased
+	ReasonNotDead   Reason = "not_dead"   // the item is no dead letter
+	ReasonRates     Reason = "rates"      // too many rates are in use to purge all items
+
+	// 413: the message is too large.
+	ReasonSize     Reason = "size"      // to be stored, or to be sent
+	ReasonMaxBytes Reason = "max_bytes" // for the max_bytes of the request
+	ReasonRoom     Reason = "room"      // for what the transaction had left: ask again
+
+	// 429: not now. After +NXT, and a pop that has waited, the code of limit and rate is 404.
+	ReasonBusy  Reason = "busy"  // too many requests wait
+	ReasonFull  Reason = "full"  // the queue has as many items or bytes as it may
+	ReasonLimit Reason = "limit" // as many of its items are leased as may be
+	ReasonRate  Reason = "rate"  // the rate of the queue is used up
+)
+
 // Error is what the reply to a failed request says in its headers.
 type Error struct {
 	// Code is one of the constants, or 0 if the reply carries no number.
 	Code Code
+	// Reason is one of the constants, or "" for a code with one meaning.
+	Reason Reason
 	// Unknown means that the request may have been carried out. Without it, the request changed
 	// nothing.
 	Unknown bool
-	// Text says what was wrong and what would be right.
+	// Text names the fault, and says what would be right.
 	Text string
 }
 
@@ -46,6 +79,9 @@ func (e *Error) Headers() map[string][]string {
 	h := map[string][]string{
 		HeaderError:     {e.Text},
 		HeaderErrorCode: {strconv.Itoa(int(e.Code))},
+	}
+	if e.Reason != "" {
+		h[HeaderReason] = []string{string(e.Reason)}
 	}
 	if e.Unknown {
 		h[HeaderOutcome] = []string{OutcomeUnknown}
@@ -75,6 +111,7 @@ func ErrorFromHeaders(h map[string][]string) *Error {
 	}
 
 	e := &Error{Text: text, Unknown: first(h, HeaderOutcome) == OutcomeUnknown}
+	e.Reason = Reason(first(h, HeaderReason))
 	if n, err := strconv.Atoi(code); err == nil {
 		e.Code = Code(n)
 	}

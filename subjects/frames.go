@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -55,7 +54,7 @@ func AppendFrame(b []byte, f Frame) []byte {
 }
 
 // AppendHeaders appends the block that NATS's Go client sends for these headers, or nothing if
-// there are none. Errors are those of [CheckHeaders].
+// there are none. Errors: see [CheckHeaders].
 func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 	if len(h) == 0 {
 		return b, nil
@@ -68,7 +67,7 @@ func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 }
 
 // AppendHeaderLines appends the lines of a block for these headers, without its beginning and end.
-// A line break in a value becomes a space. Errors are those of [CheckHeaders].
+// A line break in a value becomes a space. Errors: see [CheckHeaders].
 func AppendHeaderLines(b []byte, h map[string][]string) ([]byte, error) {
 	if err := CheckHeaders(h); err != nil {
 		return nil, err
@@ -115,70 +114,40 @@ func CheckHeaders(h map[string][]string) error {
 
 var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
 
-// Frames are the frames of a payload that [ParseFrames] has checked.
-type Frames struct {
-	payload []byte
-	n       int
-}
-
 // ParseFrames splits a payload into its frames, which share its memory. Errors wrap [ErrFrame] or
 // [ErrTooManyFrames]. They number frames from 0, like the ids in the reply.
-func ParseFrames(payload []byte) (Frames, error) {
-	n := 0
-	for rest := payload; len(rest) > 0; n++ {
+func ParseFrames(payload []byte) (frames []Frame, err error) {
+	for rest := payload; len(rest) > 0; {
+		n := len(frames)
 		if n == MaxFrames {
-			return Frames{}, fmt.Errorf("%w: more than %d items: send several",
+			return nil, fmt.Errorf("%w: more than %d items: send several",
 				ErrTooManyFrames, MaxFrames)
 		}
 		if len(rest) < frameStart {
 			const want = "want %d bytes for its priority and lengths, then its headers and value"
-			return Frames{}, fmt.Errorf("%w: item %d ends after %d bytes: "+want,
+			return nil, fmt.Errorf("%w: item %d ends after %d bytes: "+want,
 				ErrFrame, n, len(rest), frameStart)
 		}
 
 		const tooLong = "of %d bytes according to its lengths, but only %d bytes are left"
-		headers, value := frameLengths(rest)
+		priority := int64(binary.BigEndian.Uint64(rest))
+		headers := uint64(binary.BigEndian.Uint32(rest[8:]))
+		value := uint64(binary.BigEndian.Uint32(rest[12:]))
 		rest = rest[frameStart:]
 		if left := uint64(len(rest)); headers > left {
-			return Frames{}, fmt.Errorf("%w: item %d has headers "+tooLong,
-				ErrFrame, n, headers, left)
+			return nil, fmt.Errorf("%w: item %d has headers "+tooLong, ErrFrame, n, headers, left)
 		} else if value > left-headers {
-			return Frames{}, fmt.Errorf("%w: item %d has a value "+tooLong,
+			return nil, fmt.Errorf("%w: item %d has a value "+tooLong,
 				ErrFrame, n, value, left-headers)
 		}
-		rest = rest[headers+value:]
+
+		end := headers + value
+		frames = append(frames, Frame{priority, rest[:headers:headers], rest[headers:end:end]})
+		rest = rest[end:]
 	}
 
-	if n == 0 {
-		return Frames{}, fmt.Errorf("%w: it is empty: want 1 to %d items", ErrFrame, MaxFrames)
+	if len(frames) == 0 {
+		return nil, fmt.Errorf("%w: it is empty: want 1 to %d items", ErrFrame, MaxFrames)
 	}
-	return Frames{payload, n}, nil
-}
-
-func frameLengths(frame []byte) (headers, value uint64) {
-	return uint64(binary.BigEndian.Uint32(frame[8:])), uint64(binary.BigEndian.Uint32(frame[12:]))
-}
-
-// Len is the number of frames.
-func (f Frames) Len() int { return f.n }
-
-// All returns the frames with their numbers, from 0.
-func (f Frames) All() iter.Seq2[int, Frame] {
-	return func(yield func(int, Frame) bool) {
-		rest := f.payload
-		for n := range f.n {
-			headers, value := frameLengths(rest)
-			at, end := frameStart+headers, frameStart+headers+value
-			frame := Frame{
-				Priority: int64(binary.BigEndian.Uint64(rest)),
-				Headers:  rest[frameStart:at:at],
-				Value:    rest[at:end:end],
-			}
-
-			rest = rest[end:]
-			if !yield(n, frame) {
-				return
-			}
-		}
-	}
+	return frames, nil
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzBuildThenParse: every request that can be built is parsed to itself, and its subject is one
-// that a NATS client may publish to.
+// Every request that can be built is parsed to itself, and a NATS client may publish to its
+// subject.
 func FuzzBuildThenParse(f *testing.F) {
 	for _, form := range forms {
 		r := form.request
@@ -16,8 +16,16 @@ func FuzzBuildThenParse(f *testing.F) {
 	}
 	f.Add(uint8(0), uint8(0), "a.*.>", int64(5), false)
 	g := defaultGrammar(f)
+
 	f.Fuzz(func(t *testing.T, kind, verb uint8, queue string, priority int64, hasPriority bool) {
-		r := Request{Kind: Kind(kind), Verb: Verb(verb), Queue: queue, Priority: priority, HasPriority: hasPriority}
+		r := Request{
+			Kind:        Kind(kind),
+			Verb:        Verb(verb),
+			Queue:       queue,
+			Priority:    priority,
+			HasPriority: hasPriority,
+		}
+
 		subject, err := g.Build(r)
 		if err != nil {
 			WantSendable(t, err, ErrPrefix, ErrQueueName, ErrVerb, ErrPriority, ErrToken)
@@ -26,14 +34,15 @@ func FuzzBuildThenParse(f *testing.F) {
 		if got, err := g.Parse(subject); err != nil || got != r {
 			t.Fatalf("%+v built %q, parsed to %+v, %v", r, subject, got, err)
 		}
-		if !g.Owns(subject) || strings.ContainsAny(subject, " \t\r\n*>") || strings.Contains(subject, "..") {
+		if !g.Owns(subject) || strings.ContainsAny(subject, " \t\r\n*>") ||
+			strings.Contains(subject, "..") {
 			t.Fatalf("%+v built %q", r, subject)
 		}
 	})
 }
 
-// FuzzParse: no subject panics; an accepted request can be built again; a refused one gets an error
-// of ours that can be sent in a header.
+// A subject is parsed to a request that can be built again, or refused with an error that fits into
+// a header.
 func FuzzParse(f *testing.F) {
 	for _, form := range forms {
 		f.Add(form.subject)
@@ -41,12 +50,14 @@ func FuzzParse(f *testing.F) {
 	f.Add("pq..push.\x00")
 	f.Add("q." + strings.Repeat("\xff", 300) + ".peek")
 	g := defaultGrammar(f)
+
 	f.Fuzz(func(t *testing.T, subject string) {
 		r, err := g.Parse(subject)
 		if err != nil {
 			WantSendable(t, err, ErrPrefix, ErrQueueName, ErrVerb, ErrPriority, ErrToken)
 			return
 		}
+
 		built, err := g.Build(r)
 		if err != nil {
 			t.Fatalf("%q parsed to %+v, which does not build: %v", subject, r, err)
@@ -55,6 +66,7 @@ func FuzzParse(f *testing.F) {
 		if built != subject && !r.HasPriority {
 			t.Fatalf("%q parsed to %+v, which builds %q", subject, r, built)
 		}
+
 		if again, err := g.Parse(built); err != nil || again != r {
 			t.Fatalf("%q parsed to %+v, %q to %+v, %v", subject, r, built, again, err)
 		}
@@ -65,7 +77,8 @@ func FuzzParse(f *testing.F) {
 func WantSendable(t *testing.T, err error, ours ...error) {
 	t.Helper()
 	text := err.Error()
-	isOurs := slices.ContainsFunc(ours, func(sentinel error) bool { return errors.Is(err, sentinel) })
+	isErr := func(sentinel error) bool { return errors.Is(err, sentinel) }
+	isOurs := slices.ContainsFunc(ours, isErr)
 	unprintable := func(c rune) bool { return c < ' ' || c > '~' }
 	if !isOurs || strings.ContainsFunc(text, unprintable) || len(text) > 1000 {
 		t.Fatalf("error %q", text)

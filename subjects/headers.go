@@ -9,9 +9,12 @@ import (
 // and storing a header takes much longer than a byte of a value.
 const MaxHeaders = 1000
 
+// MaxBatchHeaders is how many header lines the items of a batch of pushes may have together.
+const MaxBatchHeaders = 50_000
+
 // Headers of requests. NATS compares header names byte by byte.
 const (
-	// HeaderPriority is the priority of a push, a decimal int64. Replies have that of the item.
+	// HeaderPriority is the priority of a push, a decimal int64, and of the item in a reply.
 	HeaderPriority = "Pq-Priority"
 	// HeaderDelay holds a pushed item back: see [ParseDelay].
 	HeaderDelay = "Pq-Delay"
@@ -22,6 +25,10 @@ const (
 	HeaderGroup = "Pq-Group"
 	// HeaderWeight of a push is how many items of its group have a turn: see [GroupOfPush].
 	HeaderWeight = "Pq-Weight"
+
+	// HeaderClient is what the client says of itself, such as "ann@laptop pid 7 pq". The service
+	// logs up to 256 bytes of it with requests that change many items, settings or a schedule.
+	HeaderClient = "User-Agent"
 
 	// HeaderMsgID is the id of a message that should be stored only once within a time, as
 	// JetStream's publishers send it.
@@ -46,6 +53,10 @@ const (
 	// HeaderLeaseUntil when its lease ends.
 	HeaderDeliveries = "Pq-Deliveries"
 	HeaderLeaseUntil = "Pq-Lease-Until"
+	// HeaderAckWait is how long the lease is, a duration, if the request did not say, and
+	// HeaderMaxDeliver how many deliveries the settings of the queue allow, if they limit them.
+	HeaderAckWait    = "Pq-Ack-Wait"
+	HeaderMaxDeliver = "Pq-Max-Deliver"
 
 	// HeaderDeadQueue to HeaderDeadError describe a dead letter: the queue it was in, why and when
 	// it was moved, how many deliveries it had, and the reason of the last negative acknowledgement
@@ -78,10 +89,12 @@ const (
 	// many items the pop still waits for.
 	HeaderHeartbeat = "Pq-Heartbeat"
 
-	// HeaderError says what was wrong with a failed request and what would be right, and
-	// HeaderErrorCode is its [Code]. The names are those of NATS's service protocol.
+	// HeaderError says why a request failed and what would be right, and HeaderErrorCode is its
+	// [Code]. The names come from NATS's service protocol.
 	HeaderError     = "Nats-Service-Error"
 	HeaderErrorCode = "Nats-Service-Error-Code"
+	// HeaderReason is the [Reason] of a failed request.
+	HeaderReason = "Pq-Reason"
 	// HeaderOutcome distinguishes two kinds of 503: with the value [OutcomeUnknown] the request may
 	// have been carried out; without it, the request did nothing.
 	HeaderOutcome = "Pq-Outcome"
@@ -199,8 +212,7 @@ func WhyRefused(name string) string {
 		return "it is a condition that only a stream can check, and a push must not ignore it: " +
 			"leave it out, or push to a stream"
 	case hasPrefixFold(name, "Nats-Batch-"):
-		return "queues have no batches of JetStream: " +
-			"push many items with push.batch or enqueue.batch"
+		return "queues have no batches of JetStream: push many items with push.batch"
 	case strings.EqualFold(name, "Nats-Rollup"):
 		return "a push never removes other items: leave it out"
 	case hasPrefixFold(name, HeaderSchedule+"-"):
@@ -236,12 +248,12 @@ var natsHeaders = [...]struct {
 	{"Nats-Num-Pending", Kept},
 	{"Nats-Msg-Size", Kept},
 	// Servers note these on requests that came from another account, or that they trace.
-	{headerRequestInfo, Dropped},
+	{HeaderRequestInfo, Dropped},
 	{headerTraceHop, Dropped},
 }
 
-// headerRequestInfo is where a server notes who made a request to another account.
-const headerRequestInfo = "Nats-Request-Info"
+// HeaderRequestInfo is where a server notes who made a request to another account.
+const HeaderRequestInfo = "Nats-Request-Info"
 
 // setByServer reports whether a server set HeaderTraceDest: to TraceDisabled, or to the subject
 // through which traces go to another account.
@@ -254,7 +266,7 @@ func setByServer(values []string) bool {
 // AddedByServer reports whether a NATS server may have added the header to a request on its way.
 func AddedByServer(name string) bool {
 	is := func(other string) bool { return strings.EqualFold(name, other) }
-	return hasPrefixFold(name, "Nmqtt-") || is(headerRequestInfo) || is(headerTraceHop) ||
+	return hasPrefixFold(name, "Nmqtt-") || is(HeaderRequestInfo) || is(headerTraceHop) ||
 		is(HeaderTraceDest)
 }
 

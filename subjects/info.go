@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
@@ -39,9 +39,10 @@ type QueueInfo struct {
 	// NextDue is when something next falls due in the queue, such as the end of a lease; nil if
 	// nothing will.
 	NextDue *time.Time `json:"next_due"`
-	// Settings are those that are set.
-	Settings Settings `json:"-"`
-	// Consumers are those that JetStream's programs have created, by name; nil if there are none.
+	// Settings has the zero value for settings that are not set.
+	Settings settings.Settings `json:"-"`
+	// Consumers were created by JetStream's programs, in the order of their names; nil if there are
+	// none.
 	Consumers []QueueConsumer `json:"consumers,omitzero"`
 	// Source says how far the source of the queue is drawn; nil without a source.
 	Source *settings.SourceState `json:"source,omitzero"`

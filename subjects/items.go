@@ -167,20 +167,20 @@ type StoredItem struct {
 	Expires *time.Time `json:"expires,omitempty"`
 	// Deliveries is how often the item was delivered.
 	Deliveries int64 `json:"deliveries"`
-	// Reason is that of the last negative acknowledgement that gave one, or else says why the item
+	// Reason comes from the last negative acknowledgement that gave one, or else says why the item
 	// is a dead letter.
 	Reason string `json:"reason,omitempty"`
 	// Size is the number of bytes of the value.
 	Size int `json:"size"`
-	// Headers are those that a get returns, except what other members say. Bytes that are not UTF-8
-	// are replaced.
+	// Headers are as a get returns them, except headers that other members stand for. Bytes that
+	// are not UTF-8 are replaced.
 	Headers map[string][]string `json:"headers,omitempty"`
 	// HeadersCut means that the reply had no room for the headers.
-	HeadersCut bool `json:"headers_cut,omitempty"`
+	HeadersCut bool `json:"headers_cut,omitzero"`
 	// Value is the start of the value, in Base64 in the JSON.
 	Value []byte `json:"value"`
 	// ValueCut means that the value is longer.
-	ValueCut bool `json:"value_cut,omitempty"`
+	ValueCut bool `json:"value_cut,omitzero"`
 
 	// Failure says why there is no item for this id.
 	Failure
@@ -213,7 +213,7 @@ func (p *ItemsPage) Encode() []byte {
 }
 
 // Encode returns the JSON of an item, for [EncodeItemsPage].
-func (i *StoredItem) Encode() []byte { return EncodeReply(i) }
+func (i *StoredItem) Encode() []byte { return strictjson.Marshal(i) }
 
 // ItemsPageSize is the most bytes of the JSON of a page without its items and the commas between
 // them.
@@ -222,7 +222,7 @@ const ItemsPageSize = 256
 // EncodeItemsPage is [ItemsPage.Encode] for items that are already encoded.
 func EncodeItemsPage(items [][]byte, next *string, scanned int64) []byte {
 	payload := append([]byte(`{"items":[`), bytes.Join(items, []byte{','})...)
-	payload = append(append(payload, `],"next":`...), EncodeReply(next)...)
+	payload = append(append(payload, `],"next":`...), strictjson.Marshal(next)...)
 	return append(strconv.AppendInt(append(payload, `,"scanned":`...), scanned, 10), '}')
 }
 
@@ -251,7 +251,7 @@ type ItemOptions struct {
 	Max bool
 	// Priority is the new priority of a move.
 	Priority int64
-	// ValueBytes is that of a get of several ids, as in ItemsOptions; 0 for all other requests.
+	// ValueBytes is for a get of several ids, as in ItemsOptions; it is 0 for all other requests.
 	ValueBytes int
 	// Most is how many items a redrive without IDs sends back, up to MaxRedrive; 0 means
 	// DefaultRedrive.
@@ -268,9 +268,9 @@ type itemObject struct {
 	Most       *int     `json:"max,omitzero"`
 }
 
-// ParseItemOptions reads the payload of a get, remove, rank, move, release or redrive; only that of
-// a redrive may be empty. It returns the defaults for a ValueBytes and Most that are not given, and
-// NoValues if the request wants 0 bytes. Errors wrap [ErrOptions].
+// ParseItemOptions reads the payload of a get, remove, rank, move, release or redrive; only a
+// redrive may have an empty one. It returns the defaults for a ValueBytes and Most that are not
+// given, and NoValues if the request wants 0 bytes. Errors wrap [ErrOptions].
 func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
 	// A redrive may say nothing: then it sends back DefaultRedrive items.
 	var wire itemObject
@@ -325,19 +325,21 @@ func (o *itemObject) check(v Verb) error {
 		return errOnlyWithIDs
 	}
 
-	// With an id twice, two results would be about one item.
-	places := make(map[string]int, len(o.IDs))
-	for i, id := range o.IDs {
-		if other, again := places[id]; again {
-			return fmt.Errorf("ids: elements %d and %d are the same: want each id once", other, i)
-		}
-		places[id] = i
-	}
-	return cmp.Or(
+	err := cmp.Or(
 		o.IDs.atMost("ids", MaxItems),
 		within("max", o.Most, 1, MaxRedrive),
 		within("value_bytes", o.ValueBytes, 0, MaxValueBytes),
 	)
+
+	// With an id twice, two results would be about one item.
+	places := make(map[string]int, min(len(o.IDs), MaxItems))
+	for i := 0; err == nil && i < len(o.IDs); i++ {
+		if other, again := places[o.IDs[i]]; again {
+			err = fmt.Errorf("ids: elements %d and %d are the same: want each id once", other, i)
+		}
+		places[o.IDs[i]] = i
+	}
+	return err
 }
 
 // Encode returns the payload that [ParseItemOptions] reads for a verb.

@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pqbridge/pqbridge/subjects/settings"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // LeaseInfo describes the lease of an item in a reply. It is zero for an item without a lease.
@@ -15,6 +18,10 @@ type LeaseInfo struct {
 	Deliveries int64
 	// Until is when the lease ends, by the bridge's clock.
 	Until time.Time
+	// AckWait is the length of the lease if the request did not say one, otherwise 0.
+	AckWait time.Duration
+	// MaxDeliver is how many deliveries the settings of the queue allow; 0 means no limit.
+	MaxDeliver int64
 }
 
 // ParseBatchEnd reports whether a message with these headers ends the reply to a pop of several
@@ -79,8 +86,8 @@ const (
 // Ack is the payload of an acknowledgement.
 type Ack struct {
 	Kind AckKind
-	// Delay is how long AckNak holds the item back, 0 to MaxDelay, if HasDelay is set. Otherwise
-	// the backoff of the queue counts.
+	// Delay is how long AckNak holds the item back, 0 to settings.MaxDelay, if HasDelay is set.
+	// Otherwise the backoff of the queue counts.
 	Delay    time.Duration
 	HasDelay bool
 	// Snooze makes AckNak not count the delivery.
@@ -96,7 +103,11 @@ type Ack struct {
 
 // ParseAck reads the payload of an acknowledgement. Errors wrap [ErrOptions].
 func ParseAck(payload []byte) (a Ack, err error) {
-	verb, rest, more := strings.Cut(string(payload), " ")
+	verb, rest := string(payload), ""
+	if end := bytes.IndexFunc(payload, notInVerb); end >= 0 {
+		verb, rest = verb[:end], verb[end:]
+	}
+	more := rest != ""
 	rest = strings.TrimSpace(rest)
 
 	switch {
@@ -106,6 +117,9 @@ func ParseAck(payload []byte) (a Ack, err error) {
 	case verb == "+TERM":
 		a.Kind, a.Reason = AckTerm, rest
 		return a, nil
+	case len(payload) > mostIDs && strings.HasPrefix(verb, "+"):
+		return a, fmt.Errorf("%w: %s with %d bytes: want at most %d",
+			ErrOptions, quote(verb), len(payload), mostIDs)
 	case verb == "+NXT":
 		a.Kind = AckNext
 		return a, a.parseNext(rest)
@@ -132,6 +146,12 @@ func ParseAck(payload []byte) (a Ack, err error) {
 	return a, nil
 }
 
+// notInVerb reports whether a verb ends before c.
+func notInVerb(c rune) bool {
+	letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return !letter && c != '+' && c != '-'
+}
+
 // ackObject is what follows +ACK, nextObject +NXT, and nakObject -NAK.
 type ackObject struct {
 	Also texts `json:"also"`
@@ -151,8 +171,6 @@ type nakObject struct {
 func (o *ackObject) check() error { return o.Also.atMost("also", MaxAlso) }
 
 func (o *nextObject) check() error { return cmp.Or(o.popObject.check(), o.ackObject.check()) }
-
-func (o *nakObject) check() error { return durationWithin("delay", deref(o.Delay), 0, MaxDelay) }
 
 // parseNext reads what follows +NXT: nothing, a number, as JetStream has it, or an object.
 func (a *Ack) parseNext(text string) (err error) {
@@ -181,23 +199,29 @@ func (a *Ack) parseNext(text string) (err error) {
 	return err
 }
 
-// parseNak reads what follows -NAK: nothing, a duration, or an object.
+// parseNak reads what follows -NAK: nothing, a duration, or an object. If only the delay is out of
+// bounds, a has all of it beside the error.
 func (a *Ack) parseNak(text string) (err error) {
 	switch {
 	case text == "":
 		return nil
 	case text[0] == '{':
 		var o nakObject
-		err = readObject([]byte(text), &o)
-		a.Delay, a.HasDelay, a.Snooze = deref(o.Delay), o.Delay != nil, o.Snooze
-		a.Reason = strings.TrimSpace(o.Reason)
+		if err = strictjson.Unmarshal([]byte(text), &o); err == nil {
+			a.Delay, a.HasDelay, a.Snooze = deref(o.Delay), o.Delay != nil, o.Snooze
+			a.Reason = strings.TrimSpace(o.Reason)
+			err = durationWithin("delay", a.Delay, 0, settings.MaxDelay)
+		}
+		if err != nil {
+			err = fmt.Errorf("%w: %w", ErrOptions, err)
+		}
 		return err
 	}
 
-	a.HasDelay = true
-	if a.Delay, err = time.ParseDuration(text); err != nil || a.Delay < 0 || a.Delay > MaxDelay {
+	a.Delay, err = strictjson.ParseDuration(text)
+	if a.HasDelay = err == nil; err != nil || a.Delay < 0 || a.Delay > settings.MaxDelay {
 		const want = "want a duration with a unit, such as 30s, from 0s to %v, or a JSON object"
-		return fmt.Errorf("%w: -NAK %s: "+want, ErrOptions, quote(text), MaxDelay)
+		return fmt.Errorf("%w: -NAK %s: "+want, ErrOptions, quote(text), settings.MaxDelay)
 	}
 	return nil
 }

@@ -11,29 +11,49 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// What Encode writes is what a client sends; FuzzOptions reads it again for all that can be parsed.
+// Encode writes only what is given, in the order of the documents.
 func TestEncodeOptions(t *testing.T) {
+	const everything = `{"batch":2,"ack_wait":"1m30s","max_bytes":9,"expires":"1ms",` +
+		`"idle_heartbeat":"100ms","no_wait":true,"frames":true,"id":"Q7"}`
 	for want, o := range map[string]interface{ Encode() []byte }{
 		``:                  subjects.PopOptions{},
 		`{"ack_wait":"0s"}`: subjects.PopOptions{Lease: true},
 		`{"cancel":"Q7"}`:   subjects.PopOptions{Cancel: "Q7"},
 		`{"ack_wait":"1s"}`: subjects.PopOptions{AckWait: time.Second},
-		`{"batch":2,"ack_wait":"1m30s","max_bytes":9,"expires":"1ms","idle_heartbeat":"100ms","no_wait":true,"frames":true,"id":"Q7"}`: subjects.PopOptions{
-			Batch: 2, Lease: true, AckWait: 90 * time.Second, MaxBytes: 9, Expires: subjects.MinExpires,
-			IdleHeartbeat: subjects.MinIdleHeartbeat, NoWait: true, Frames: true, ID: "Q7",
+		everything: subjects.PopOptions{
+			Batch:         2,
+			Lease:         true,
+			AckWait:       90 * time.Second,
+			MaxBytes:      9,
+			Expires:       subjects.MinExpires,
+			IdleHeartbeat: subjects.MinIdleHeartbeat,
+			NoWait:        true,
+			Frames:        true,
+			ID:            "Q7",
 		},
-		`+ACK`:                              subjects.Ack{},
-		`+ACK {"also":["a","b"]}`:           subjects.Ack{Also: []string{"a", "b"}},
-		`-NAK`:                              subjects.Ack{Kind: subjects.AckNak},
-		`-NAK {"reason":"\"no\""}`:          subjects.Ack{Kind: subjects.AckNak, Reason: `"no"`},
-		`-NAK {"delay":"0s","snooze":true}`: subjects.Ack{Kind: subjects.AckNak, HasDelay: true, Snooze: true},
-		`-NAK {"delay":"1ns"}`:              subjects.Ack{Kind: subjects.AckNak, HasDelay: true, Delay: 1},
-		`+TERM`:                             subjects.Ack{Kind: subjects.AckTerm},
-		`+TERM no`:                          subjects.Ack{Kind: subjects.AckTerm, Reason: "no"},
-		`+WPI`:                              subjects.Ack{Kind: subjects.AckProgress},
-		`+NXT`:                              subjects.Ack{Kind: subjects.AckNext},
-		`+NXT {"expires":"1h0m0s"}`:         subjects.Ack{Kind: subjects.AckNext, Next: subjects.PopOptions{Expires: subjects.MaxExpires}},
-		`+NXT {"batch":3,"frames":true,"also":["a"]}`: subjects.Ack{Kind: subjects.AckNext, Next: subjects.PopOptions{Batch: 3, Frames: true}, Also: []string{"a"}},
+		`+ACK`:                     subjects.Ack{},
+		`+ACK {"also":["a","b"]}`:  subjects.Ack{Also: []string{"a", "b"}},
+		`-NAK`:                     subjects.Ack{Kind: subjects.AckNak},
+		`-NAK {"reason":"\"no\""}`: subjects.Ack{Kind: subjects.AckNak, Reason: `"no"`},
+		`-NAK {"delay":"0s","snooze":true}`: subjects.Ack{
+			Kind:     subjects.AckNak,
+			HasDelay: true,
+			Snooze:   true,
+		},
+		`-NAK {"delay":"1ns"}`: subjects.Ack{Kind: subjects.AckNak, HasDelay: true, Delay: 1},
+		`+TERM`:                subjects.Ack{Kind: subjects.AckTerm},
+		`+TERM no`:             subjects.Ack{Kind: subjects.AckTerm, Reason: "no"},
+		`+WPI`:                 subjects.Ack{Kind: subjects.AckProgress},
+		`+NXT`:                 subjects.Ack{Kind: subjects.AckNext},
+		`+NXT {"expires":"1h0m0s"}`: subjects.Ack{
+			Kind: subjects.AckNext,
+			Next: subjects.PopOptions{Expires: subjects.MaxExpires},
+		},
+		`+NXT {"batch":3,"frames":true,"also":["a"]}`: subjects.Ack{
+			Kind: subjects.AckNext,
+			Next: subjects.PopOptions{Batch: 3, Frames: true},
+			Also: []string{"a"},
+		},
 	} {
 		if got := string(o.Encode()); got != want {
 			t.Errorf("%+v: encoded to %s, want %s", o, got, want)
@@ -41,20 +61,34 @@ func TestEncodeOptions(t *testing.T) {
 	}
 }
 
-// Headers of replies are read, absent ones are nothing, and bad ones errors that name them.
+// Absent headers of a reply count as nothing, and bad ones are errors that name them.
 func TestReplyHeaders(t *testing.T) {
 	until := time.Date(2026, 11, 21, 8, 30, 0, 1000, time.UTC)
 	h := map[string][]string{
-		subjects.HeaderDeliveries: {"3"}, subjects.HeaderLeaseUntil: {until.Format(subjects.TimeLayout)},
-		subjects.HeaderBatchCount: {"12"}, subjects.HeaderHeartbeat: {"3"},
+		subjects.HeaderDeliveries: {"3"},
+		subjects.HeaderLeaseUntil: {until.Format(subjects.TimeLayout)},
+		subjects.HeaderAckWait:    {"1m30s"},
+		subjects.HeaderMaxDeliver: {"5"},
+		subjects.HeaderBatchCount: {"12"},
+		subjects.HeaderHeartbeat:  {"3"},
 	}
+
+	want := subjects.LeaseInfo{
+		Deliveries: 3,
+		Until:      until,
+		AckWait:    90 * time.Second,
+		MaxDeliver: 5,
+	}
+
 	item, err := subjects.ParseItemHeaders(h)
-	if err != nil || item.Lease != (subjects.LeaseInfo{Deliveries: 3, Until: until}) {
+	if err != nil || item.Lease != want {
 		t.Errorf("%v: %+v, %v", h, item, err)
 	}
+
 	if n, ends, err := subjects.ParseBatchEnd(h); n != 12 || !ends || err != nil {
 		t.Errorf("the end: %d, %t, %v", n, ends, err)
 	}
+
 	for _, frames := range []int{1, 12, subjects.MaxFrames} {
 		h[subjects.HeaderFrames] = []string{fmt.Sprint(frames)}
 		if n, err := subjects.FramesOf(h); n != frames || err != nil {
@@ -65,33 +99,51 @@ func TestReplyHeaders(t *testing.T) {
 	item, err = subjects.ParseItemHeaders(nil)
 	n, ends, endErr := subjects.ParseBatchEnd(nil)
 	frames, framesErr := subjects.FramesOf(nil)
-	if err := errors.Join(err, endErr, framesErr); err != nil || item != (subjects.ItemHeaders{}) || n != 0 || ends || frames != 0 {
+
+	err = errors.Join(err, endErr, framesErr)
+	if err != nil || item != (subjects.ItemHeaders{}) || n != 0 || ends || frames != 0 {
 		t.Errorf("no headers: %+v, %d, %t, %d, %v", item, n, ends, frames, err)
 	}
 	if subjects.IsHeartbeat(nil) || !subjects.IsHeartbeat(h) {
 		t.Error("a heartbeat has its header")
 	}
 
-	for _, text := range []string{"0", "-1", "4097", "x", " 1", "1.5", "0x1", "99999999999999999999"} {
+	for _, text := range []string{
+		"0", "-1", "4097", "x", " 1", "1.5", "0x1", "99999999999999999999",
+	} {
 		h[subjects.HeaderFrames] = []string{text}
-		if n, err := subjects.FramesOf(h); err == nil || !strings.Contains(err.Error(), subjects.HeaderFrames) {
+		n, err := subjects.FramesOf(h)
+		if err == nil || !strings.Contains(err.Error(), subjects.HeaderFrames) {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}
 	}
-	for _, name := range []string{subjects.HeaderDeliveries, subjects.HeaderLeaseUntil, subjects.HeaderBatchCount} {
+
+	for _, name := range []string{
+		subjects.HeaderDeliveries, subjects.HeaderLeaseUntil, subjects.HeaderBatchCount,
+	} {
 		bad := map[string][]string{name: {"soon"}}
 		item, itemErr := subjects.ParseItemHeaders(bad)
 		_, _, endErr := subjects.ParseBatchEnd(bad)
-		if err := errors.Join(itemErr, endErr); err == nil || !strings.Contains(err.Error(), name) || item != (subjects.ItemHeaders{}) {
+
+		err := errors.Join(itemErr, endErr)
+		if err == nil || !strings.Contains(err.Error(), name) || item != (subjects.ItemHeaders{}) {
 			t.Errorf("a bad %s: %+v, %v", name, item, err)
 		}
 	}
 }
 
-// What FormatLost writes, ParseLost reads, and nothing else.
+// Numbers of lost leases are read as they were written, and anything else is refused.
 func TestLost(t *testing.T) {
-	header := func(text string) map[string][]string { return map[string][]string{subjects.HeaderLost: {text}} }
-	for want, lost := range map[string][]int{"": nil, "0": {0}, "3": {3}, "0,1,2,3": {0, 1, 2, 3}, "1,3": {1, 3}} {
+	header := func(text string) map[string][]string {
+		return map[string][]string{subjects.HeaderLost: {text}}
+	}
+	for want, lost := range map[string][]int{
+		"":        nil,
+		"0":       {0},
+		"3":       {3},
+		"0,1,2,3": {0, 1, 2, 3},
+		"1,3":     {1, 3},
+	} {
 		if got := subjects.FormatLost(lost); got != want {
 			t.Errorf("%v: formatted to %q, want %q", lost, got, want)
 		}
@@ -99,12 +151,18 @@ func TestLost(t *testing.T) {
 			t.Errorf("%q: parsed to %v, %v, want %v", want, got, err, lost)
 		}
 	}
+
 	if lost, err := subjects.ParseLost(nil, 4); lost != nil || err != nil {
 		t.Errorf("without a header: %v, %v", lost, err)
 	}
-	for _, text := range []string{"4", "-1", "1,1", "2,1", "0,4", ",", "0,", ",0", "0, 1", "0,,1", "x", "1.5", "0x1", "99999999999999999999"} {
+
+	for _, text := range []string{
+		"4", "-1", "1,1", "2,1", "0,4", ",", "0,", ",0", "0, 1", "0,,1", "x", "1.5", "0x1",
+		"99999999999999999999",
+	} {
 		lost, err := subjects.ParseLost(header(text), 4)
-		if lost != nil || err == nil || !strings.Contains(err.Error(), "want ascending numbers from 0 to 3") {
+		if lost != nil || err == nil ||
+			!strings.Contains(err.Error(), "want ascending numbers from 0 to 3") {
 			t.Errorf("%q: parsed to %v, %v", text, lost, err)
 		}
 	}

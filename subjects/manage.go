@@ -2,11 +2,11 @@ package subjects
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
@@ -59,8 +59,6 @@ type purgeObject struct {
 	State knownState `json:"state,omitzero"`
 }
 
-func (o *purgeObject) check() error { return nil }
-
 // ParsePurge reads the payload of a purge, such as {"state":"ready"}: the state of the items to
 // remove, or "" for all, which an empty payload means too. Errors wrap [ErrOptions].
 func ParsePurge(payload []byte) (State, error) {
@@ -68,8 +66,8 @@ func ParsePurge(payload []byte) (State, error) {
 		return "", nil
 	}
 	var o purgeObject
-	if err := readObject(payload, &o); err != nil {
-		return "", err
+	if err := strictjson.Unmarshal(payload, &o); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	return State(o.State), nil
 }
@@ -103,7 +101,7 @@ type Purged struct {
 	// Purged is how many items were removed.
 	Purged int64 `json:"purged"`
 	// More means that the time was over before all were removed: send the request again.
-	More bool `json:"more,omitempty"`
+	More bool `json:"more,omitzero"`
 }
 
 // Redriven is the payload of the reply to a redrive without ids.
@@ -111,20 +109,14 @@ type Redriven struct {
 	// Redriven is how many items went back to the queues they came from.
 	Redriven int64 `json:"redriven"`
 	// More means that the time was over before all were sent back: send the request again.
-	More bool `json:"more,omitempty"`
-}
-
-// EncodeReply returns a reply as JSON. It returns nil for a type that JSON cannot represent.
-func EncodeReply(reply any) []byte {
-	payload, _ := json.Marshal(reply)
-	return payload
+	More bool `json:"more,omitzero"`
 }
 
 // ParseReply reads the JSON of a reply. It ignores unknown members, so that a newer bridge may add
 // some. The error quotes the start of the payload.
 func ParseReply[T any](payload []byte) (T, error) {
 	var reply T
-	if err := json.Unmarshal(payload, &reply); err != nil {
+	if strictjson.UnmarshalReply(payload, &reply) != nil {
 		return reply, notReply(payload)
 	}
 	return reply, nil
@@ -143,12 +135,32 @@ type ListOptions struct {
 
 // ParseListOptions reads the payload of a list, which may be empty. It returns the default for a
 // Limit that is not given. Errors wrap [ErrOptions].
-func ParseListOptions(payload []byte) (o ListOptions, err error) {
+func ParseListOptions(payload []byte) (ListOptions, error) {
+	return parseList(payload, tokenProblem)
+}
+
+// ParseSchedulesOptions is ParseListOptions for a list of schedules, whose ids may have other
+// characters than names of queues.
+func ParseSchedulesOptions(payload []byte) (ListOptions, error) {
+	return parseList(payload, func(after string) string {
+		if len(after) > settings.MaxQueueName {
+			return fmt.Sprintf("is too long: want at most %d bytes", settings.MaxQueueName)
+		}
+		return ""
+	})
+}
+
+// parseList reads the options of a list. problemOf says why its After is invalid, as the end of a
+// sentence, or returns "".
+func parseList(payload []byte, problemOf func(string) string) (o ListOptions, err error) {
 	if len(payload) > 0 {
-		err = readObject(payload, &o)
+		err = strictjson.Unmarshal(payload, &o)
 	}
-	if err != nil {
-		return ListOptions{}, err
+	if problem := problemOf(o.After); err == nil && o.After != "" && problem != "" {
+		err = fmt.Errorf("after: %s %s", quote(o.After), problem)
+	}
+	if err = cmp.Or(err, within("limit", &o.Limit, 0, MaxList)); err != nil {
+		return ListOptions{}, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	o.Limit = cmp.Or(o.Limit, MaxList)
 	return o, nil
@@ -156,15 +168,6 @@ func ParseListOptions(payload []byte) (o ListOptions, err error) {
 
 // Encode returns the payload that [ParseListOptions] reads.
 func (o ListOptions) Encode() []byte { return strictjson.Marshal(o) }
-
-func (o *ListOptions) check() error {
-	if o.After != "" {
-		if err := checkToken(o.After); err != nil {
-			return fmt.Errorf("after: %w", err)
-		}
-	}
-	return within("limit", &o.Limit, 0, MaxList)
-}
 
 // QueueList is the payload of the reply to a list.
 type QueueList struct {
@@ -187,5 +190,5 @@ func (l *QueueList) Encode() []byte {
 	if l.Queues == nil {
 		l.Queues = []QueueCounts{}
 	}
-	return EncodeReply(l)
+	return strictjson.Marshal(l)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
@@ -21,18 +21,11 @@ const (
 	MaxPopBatch = 1000
 	// MaxAlso is the most further leases that an acknowledgement may name.
 	MaxAlso = MaxPopBatch - 1
-	// MinAckWait and MaxAckWait bound the length of a lease.
-	MinAckWait = settings.MinLease
-	MaxAckWait = settings.MaxLease
 	// MinExpires and MaxExpires bound how long a pop may wait for items.
 	MinExpires = time.Millisecond
 	MaxExpires = time.Hour
 	// MinIdleHeartbeat is the shortest time between two heartbeats of a pop that waits.
 	MinIdleHeartbeat = 100 * time.Millisecond
-	// MaxDelay is the longest delay of a negative acknowledgement, or in a backoff.
-	MaxDelay = settings.MaxDelay
-	// MaxHolder is the longest name of a lease's holder, in bytes.
-	MaxHolder = settings.MaxHolder
 )
 
 // PopOptions is what the payload of a pop asks for, a JSON object:
@@ -48,8 +41,8 @@ type PopOptions struct {
 	Batch int
 	// Lease leases the items instead of removing them. It is set if ack_wait was given.
 	Lease bool
-	// AckWait is the length of the leases, MinAckWait to MaxAckWait; 0 means the setting of the
-	// queue.
+	// AckWait is the length of the leases, settings.MinLease to settings.MaxLease; 0 means the
+	// setting of the queue.
 	AckWait time.Duration
 	// MaxBytes is the most bytes of values and headers to return; 0 means no limit.
 	MaxBytes int
@@ -66,9 +59,9 @@ type PopOptions struct {
 	// ID names a pop with Expires, so that another request can cancel it. Choose one that nobody
 	// can guess and that [CheckRequestID] accepts.
 	ID string
-	// Holder is the name of who takes the leases, for people who look at the queue: up to MaxHolder
-	// bytes of UTF-8 without control characters. "" is none. It needs Lease, except after +NXT,
-	// where "" means the holder of the lease that it ends.
+	// Holder is the name of who takes the leases, for people who look at the queue: see
+	// settings.CheckHolder. "" is none. It needs Lease, except after +NXT, where "" means the
+	// holder of the lease that it ends.
 	Holder string
 	// Cancel is the ID of the pop that should stop waiting. It excludes all other options.
 	Cancel string
@@ -125,7 +118,7 @@ func (n *holderName) UnmarshalText(text []byte) error {
 
 // Want says what UnmarshalText reads.
 func (holderName) Want() string {
-	return fmt.Sprintf("a text of at most %d bytes without control characters", MaxHolder)
+	return fmt.Sprintf("a text of at most %d bytes without control characters", settings.MaxHolder)
 }
 
 // ParsePopOptions reads the payload of a pop. An empty one is valid and means one item, at once and
@@ -157,7 +150,7 @@ func (p *popObject) options() PopOptions {
 func (p *popObject) check() error {
 	err := cmp.Or(
 		within("batch", p.Batch, 1, MaxPopBatch),
-		durationWithin("ack_wait", deref(p.AckWait), MinAckWait, MaxAckWait),
+		durationWithin("ack_wait", deref(p.AckWait), settings.MinLease, settings.MaxLease),
 		within("max_bytes", &p.MaxBytes, 0, 1<<40),
 		durationWithin("expires", p.Expires, MinExpires, MaxExpires),
 		durationWithin("idle_heartbeat", p.IdleHeartbeat, MinIdleHeartbeat, MaxExpires),

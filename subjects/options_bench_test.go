@@ -7,7 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// BenchmarkOptions reads and writes what pops and acknowledgements ask for.
+// BenchmarkOptions measures reading and writing the options of pops and acknowledgements.
 func BenchmarkOptions(b *testing.B) {
 	lease := subjects.PopOptions{Batch: 10, Lease: true, AckWait: 30 * time.Second}
 	wait := lease
@@ -16,6 +16,7 @@ func BenchmarkOptions(b *testing.B) {
 	next := subjects.Ack{Kind: subjects.AckNext, Next: lease, Also: []string{"token1", "token2"}}
 	pop := func(payload []byte) error { _, err := subjects.ParsePopOptions(payload); return err }
 	ack := func(payload []byte) error { _, err := subjects.ParseAck(payload); return err }
+
 	for _, c := range []struct {
 		name  string
 		write func() []byte
@@ -34,6 +35,7 @@ func BenchmarkOptions(b *testing.B) {
 				c.write()
 			}
 		})
+
 		payload := c.write()
 		b.Run("read/"+c.name, func(b *testing.B) {
 			b.ReportAllocs()

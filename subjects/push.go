@@ -8,22 +8,28 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // ErrTiming: the delay, schedule or TTL of a push is not valid.
 var ErrTiming = errors.New("bad time")
 
-// ParseDelay reads the value of [HeaderDelay], a duration with a unit from 0 to [MaxDelay]. Errors
-// wrap [ErrTiming].
+// ParseDelay reads the value of [HeaderDelay], a duration with a unit from 0 to
+// [settings.MaxDelay]. Errors wrap [ErrTiming].
 func ParseDelay(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 || d > MaxDelay {
+	d, err := strictjson.ParseDuration(text)
+	if err != nil || d < 0 || d > settings.MaxDelay {
 		const want = "want a duration with a unit, such as 10s or 1h30m, from 0s to %v"
-		return 0, fmt.Errorf("%w: %s: "+want, ErrTiming, quote(text), MaxDelay)
+		return 0, fmt.Errorf("%w: %s: "+want, ErrTiming, quote(text), settings.MaxDelay)
 	}
 	return d, nil
 }
+
+// maxTimeText is longer than any time in RFC 3339.
+const maxTimeText = 64
+
+var errLong = errors.New("too long")
 
 // scheduleAt begins a schedule with a single time.
 const scheduleAt = "@at "
@@ -31,7 +37,7 @@ const scheduleAt = "@at "
 const scheduleExample = `such as "@at 2030-01-02T15:04:05Z"`
 
 // ParseSchedule reads the value of [HeaderSchedule], "@at " and a time in RFC 3339 at most
-// [MaxDelay] after now. It returns the time in UTC. Errors wrap [ErrTiming].
+// [settings.MaxDelay] after now. It returns the time in UTC. Errors wrap [ErrTiming].
 func ParseSchedule(text string, now time.Time) (time.Time, error) {
 	at, isAt := strings.CutPrefix(text, scheduleAt)
 	if !isAt {
@@ -41,40 +47,41 @@ func ParseSchedule(text string, now time.Time) (time.Time, error) {
 			ErrTiming, quote(text), scheduleAt, Schedule)
 	}
 
-	t, err := time.Parse(time.RFC3339, at)
+	var t time.Time
+	err := errLong
+	if len(at) <= maxTimeText {
+		t, err = time.Parse(time.RFC3339, at)
+	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%w: %s: want a time in RFC 3339, "+scheduleExample,
 			ErrTiming, quote(text))
 	}
-	if t.Sub(now) > MaxDelay { // Sub saturates
+	if t.Sub(now) > settings.MaxDelay { // Sub saturates
 		return time.Time{}, fmt.Errorf("%w: %s: want a time in at most ten years (%v)",
-			ErrTiming, quote(text), MaxDelay)
+			ErrTiming, quote(text), settings.MaxDelay)
 	}
 	return t.UTC(), nil
 }
-
-// MinTTL is the shortest time after which an item can expire. The longest is [MaxDelay].
-const MinTTL = settings.MinTTL
 
 // TTLNever is the value of [HeaderTTL] for an item that does not expire.
 const TTLNever = "never"
 
 // ParseTTL reads the value of [HeaderTTL]: a duration with a unit or a whole number of seconds,
-// from [MinTTL] to [MaxDelay], or [TTLNever] in any case, for which it returns 0. Errors wrap
-// [ErrTiming].
+// from [settings.MinTTL] to [settings.MaxDelay], or [TTLNever] in any case, for which it returns 0.
+// Errors wrap [ErrTiming].
 func ParseTTL(text string) (time.Duration, error) {
 	if strings.EqualFold(text, TTLNever) {
 		return 0, nil
 	}
 
-	d, err := time.ParseDuration(text)
+	d, err := strictjson.ParseDuration(text)
 	if seconds, notInt := strconv.ParseUint(text, 10, 32); notInt == nil {
 		d, err = time.Duration(seconds)*time.Second, nil
 	}
-	if err != nil || d < MinTTL || d > MaxDelay {
+	if err != nil || d < settings.MinTTL || d > settings.MaxDelay {
 		const want = "want a duration such as 90s or 1h30m, a number of seconds, or never"
 		return 0, fmt.Errorf("%w: %s: %s; from %v to %v",
-			ErrTiming, quote(text), want, MinTTL, MaxDelay)
+			ErrTiming, quote(text), want, settings.MinTTL, settings.MaxDelay)
 	}
 	return d, nil
 }
@@ -150,11 +157,8 @@ func appendList(b []byte, list []int) []byte {
 // MaxDuplicates is the most bytes that AppendDuplicates adds for a batch of n pushes.
 func MaxDuplicates(n int) int { return len(`,"duplicates":[]`) + n*len("4095,") }
 
-// MaxGroup is the longest group, in bytes, and MaxWeight the largest weight of a push.
-const (
-	MaxGroup  = settings.MaxGroup
-	MaxWeight = 100
-)
+// MaxWeight is the largest weight of a push.
+const MaxWeight = 100
 
 // What can be wrong with the group of a push.
 var (
@@ -171,10 +175,9 @@ func GroupOfPush(h map[string][]string) (weight int, err error) {
 		groups[0] = textproto.TrimString(groups[0])
 	}
 
-	valid := len(groups) == 1 && groups[0] != "" && len(groups[0]) <= MaxGroup &&
-		!strings.ContainsAny(groups[0], "\r\n")
-	if given && !valid {
-		return 0, fmt.Errorf("%w: want 1 to %d bytes in one line, once", ErrGroup, MaxGroup)
+	if given && (len(groups) != 1 || !settings.IsGroup(groups[0])) {
+		const want = "%w: want 1 to %d bytes of UTF-8 in one line, once"
+		return 0, fmt.Errorf(want, ErrGroup, settings.MaxGroup)
 	}
 
 	weights, weighted := h[HeaderWeight]

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
@@ -23,8 +24,15 @@ const (
 	// says why it cannot. Only the INFO of a bridge that is configured to serve them has it.
 	MetadataJetStream = "jetstream"
 	MetadataConnected = "connected"
+	// MetadataNotReady says why the bridge is not ready, as BridgeStats.Why does. Only the INFO of
+	// a bridge that is not ready has it.
+	MetadataNotReady = "not_ready"
 	// MetadataTime is the time of the bridge's clock, in TimeLayout. Only an INFO has it.
 	MetadataTime = "time"
+	// MetadataHost is the name of the machine or container that the bridge runs on, if it is known.
+	MetadataHost = "host"
+	// MetadataProcess is the bridge's process id there, and only sent with the host.
+	MetadataProcess = "process"
 )
 
 // Pushed is the payload of the reply to a push.
@@ -32,25 +40,19 @@ type Pushed struct {
 	Queue string `json:"queue"`
 	ID    string `json:"id"`
 	// Priority is nil in a FIFO queue.
-	Priority *int64 `json:"priority,omitempty"`
-	// Duplicate means that the push changed nothing. ID, Priority and Seq are those of the item
-	// that was pushed before.
-	Duplicate bool `json:"duplicate,omitempty"`
-	Stored
-}
-
-// Stored makes the reply to a push what JetStream calls a PubAck, so that JetStream's publishers
-// can push.
-type Stored struct {
-	// Stream is the name of the queue.
+	Priority *int64 `json:"priority,omitzero"`
+	// Duplicate means that the push changed nothing. ID, Priority and Seq describe the item that
+	// was pushed before.
+	Duplicate bool `json:"duplicate,omitzero"`
+	// Stream is the name of the queue, and Seq the time of the push in microseconds since 1970,
+	// which fits a float64, as JavaScript needs. They make the reply what JetStream calls a PubAck,
+	// so that JetStream's publishers can push.
 	Stream string `json:"stream"`
-	// Seq is the time of the push in microseconds since 1970. It fits a float64, as JavaScript
-	// needs.
-	Seq uint64 `json:"seq"`
+	Seq    uint64 `json:"seq"`
 }
 
-// appendStored appends the members of a Stored and ends the object.
-func appendStored(b []byte, queue string, at time.Time) []byte {
+// endPushed appends the members for JetStream and ends the object.
+func endPushed(b []byte, queue string, at time.Time) []byte {
 	b = append(b, `,"stream":"`...)
 	b = append(b, queue...)
 	b = append(b, `","seq":`...)
@@ -74,7 +76,7 @@ func AppendPushed(b []byte, kind Kind, queue, id string, priority int64, at time
 		b = append(b, `,"priority":`...)
 		b = strconv.AppendInt(b, priority, 10)
 	}
-	return appendStored(b, queue, at)
+	return endPushed(b, queue, at)
 }
 
 // PushedBatch is the payload of the reply to a batch of pushes.
@@ -83,8 +85,10 @@ type PushedBatch struct {
 	// IDs are the ids of the items, in their order.
 	IDs []string `json:"ids"`
 	// Duplicates are the indexes of items that were not pushed because they were there before.
-	Duplicates []int `json:"duplicates,omitempty"`
-	Stored
+	Duplicates []int `json:"duplicates,omitzero"`
+	// Stream and Seq are as in a Pushed.
+	Stream string `json:"stream"`
+	Seq    uint64 `json:"seq"`
 }
 
 // MaxPushedBatch is the most bytes of the reply to a batch of n pushes without duplicates; see
@@ -92,7 +96,7 @@ type PushedBatch struct {
 func MaxPushedBatch(n int) int {
 	const (
 		maxID = 51 // of the largest priority and count
-		rest  = len(`{"queue":"","ids":[],"stream":"","seq":}`) + 2*MaxQueueName + 19
+		rest  = len(`{"queue":"","ids":[],"stream":"","seq":}`) + 2*settings.MaxQueueName + 19
 	)
 	return n*(maxID+len(`"",`)) + rest
 }
@@ -119,7 +123,7 @@ func AppendPushedBatch(
 	}
 
 	b = append(b, ']')
-	return appendStored(b, queue, at)
+	return endPushed(b, queue, at)
 }
 
 // ParsePushedBatch reads the payload of the reply to a batch of pushes. It ignores unknown members.
@@ -132,7 +136,7 @@ func ParsePushedBatch(payload []byte) (PushedBatch, error) {
 		return PushedBatch{}, notReply(payload)
 	}
 
-	// The outer IDs, which are read faster, hide those of PushedBatch.
+	// The outer IDs, which are read faster, hide PushedBatch.IDs.
 	reply.PushedBatch.IDs = reply.IDs
 	return reply.PushedBatch, nil
 }
@@ -175,8 +179,6 @@ type ItemHeaders struct {
 	// Token is the token of the lease of an item in a frame; other items have it in the reply
 	// subject.
 	Token string
-
-	dead *DeadLetter // read so far; it becomes DeadLetter once it has a reason
 }
 
 // ParseItemHeaders reads the headers of a reply with an item. The result is zero if the reply had
@@ -214,6 +216,10 @@ func (h *ItemHeaders) Set(name, value string) (err error) {
 		h.Lease.Deliveries, err = parseCount(name, value)
 	case HeaderLeaseUntil:
 		h.Lease.Until, err = parseTime(name, value)
+	case HeaderAckWait:
+		h.Lease.AckWait, err = parseLength(name, value)
+	case HeaderMaxDeliver:
+		h.Lease.MaxDeliver, err = parseCount(name, value)
 	case HeaderToken:
 		h.Token = value
 	case HeaderDeadQueue, HeaderDeadReason, HeaderDeadAt, HeaderDeadDeliveries, HeaderDeadError:
@@ -223,12 +229,12 @@ func (h *ItemHeaders) Set(name, value string) (err error) {
 }
 
 func (h *ItemHeaders) setDead(name, value string) (err error) {
-	d := cmp.Or(h.dead, new(DeadLetter))
+	d := cmp.Or(h.DeadLetter, new(DeadLetter))
 	switch name {
 	case HeaderDeadQueue:
 		d.Queue = value
 	case HeaderDeadReason:
-		d.Reason, h.DeadLetter = value, d
+		d.Reason = value
 	case HeaderDeadAt:
 		d.At, err = parseTime(name, value)
 	case HeaderDeadDeliveries:
@@ -237,7 +243,7 @@ func (h *ItemHeaders) setDead(name, value string) (err error) {
 		d.Error = value
 	}
 	if err == nil {
-		h.dead = d
+		h.DeadLetter = d
 	}
 	return err
 }
@@ -252,6 +258,18 @@ func parseCount(name, value string) (int64, error) {
 		return 0, fmt.Errorf("header %s: %s: want an integer", name, quote(value))
 	}
 	return n, nil
+}
+
+// parseLength reads a duration from the header of a reply, 0 if it is absent.
+func parseLength(name, value string) (time.Duration, error) {
+	if value == "" {
+		return 0, nil
+	}
+	d, err := strictjson.ParseDuration(value)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("header %s: %s: want a duration such as 30s", name, quote(value))
+	}
+	return d, nil
 }
 
 // parseTime reads a time from the header of a reply, the zero time if it is absent.
@@ -280,6 +298,7 @@ func (d *DeadLetter) Headers(h map[string][]string) {
 
 // Failure is the error for one of several ids; the zero value means success.
 type Failure struct {
-	Code Code   `json:"code,omitempty"`
-	Text string `json:"error,omitempty"`
+	Code   Code   `json:"code,omitzero"`
+	Reason Reason `json:"error_reason,omitempty"`
+	Text   string `json:"error,omitempty"`
 }

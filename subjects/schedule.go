@@ -7,7 +7,8 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+	"github.com/pqbridge/pqbridge/subjects/schedule"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // ScheduleChange is the payload of a Schedule. It is a schedule to set, or a change of an existing
@@ -15,7 +16,7 @@ import (
 // {"id":"nightly","run":true} fires it now.
 type ScheduleChange struct {
 	schedule.Schedule
-	Run bool `json:"run,omitempty"`
+	Run bool `json:"run,omitzero"`
 
 	pauses bool // the payload has only id and paused
 }
@@ -65,11 +66,11 @@ func (c *ScheduleChange) Of(old *schedule.Record, now time.Time) (*schedule.Reco
 }
 
 // Encode returns the payload that [ParseScheduleChange] reads.
-func (c ScheduleChange) Encode() []byte { return EncodeReply(c) }
+func (c ScheduleChange) Encode() []byte { return strictjson.Marshal(c) }
 
 // EncodePause returns the payload of a Schedule that pauses a schedule, or resumes it.
 func EncodePause(id string, paused bool) []byte {
-	return EncodeReply(struct {
+	return strictjson.Marshal(struct {
 		ID     string `json:"id"`
 		Paused bool   `json:"paused"`
 	}{id, paused})
@@ -88,7 +89,7 @@ func ParseUnschedule(payload []byte) (id string, err error) {
 }
 
 // EncodeUnschedule returns the payload that [ParseUnschedule] reads.
-func EncodeUnschedule(id string) []byte { return EncodeReply(scheduleID{id}) }
+func EncodeUnschedule(id string) []byte { return strictjson.Marshal(scheduleID{id}) }
 
 // ScheduleList is one page of schedules, the payload of the reply to a Schedules. The request has
 // [ListOptions].
@@ -102,5 +103,5 @@ type ScheduleList struct {
 // EncodeScheduleList returns the JSON of a ScheduleList whose records are already encoded.
 func EncodeScheduleList(records [][]byte, next *string) []byte {
 	payload := append([]byte(`{"schedules":[`), bytes.Join(records, []byte{','})...)
-	return append(append(append(payload, `],"next":`...), EncodeReply(next)...), '}')
+	return append(append(append(payload, `],"next":`...), strictjson.Marshal(next)...), '}')
 }

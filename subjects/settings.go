@@ -10,26 +10,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
-// Settings are the settings of a queue. In replies they are a JSON object of those that are set:
-//
-//	{"ack_wait":"1m0s", "backoff":["1s","10s"], "max_deliver":5, "dead_letter":"failed"}
-type Settings = settings.Settings
-
-// Change is a change of settings, a JSON object like that of Settings in which null resets a
+// Change is a change of settings, a JSON object as [EncodeSettings] returns, in which null resets a
 // setting. 0 and [] reset it too, except that a duplicate_window of 0 is
 // settings.NoDuplicateWindow.
 type Change struct {
 	// Settings are those to set; the others stay.
-	Settings Settings
+	Settings settings.Settings
 	// Reset has the names of settings to reset to their defaults. It has no effect on those in
 	// Settings.
 	Reset []string
-	// Groups are to be paused, or resumed if the value is false, and the other paused groups stay:
-	// {"paused_groups":{"acme":true}}. It is for a change that has not all PausedGroups.
+	// Groups pauses the groups with the value true and resumes the others; groups that it does not
+	// name stay as they are: {"paused_groups":{"acme":true}}. It excludes Settings.PausedGroups.
 	Groups map[string]bool
 }
 
@@ -74,7 +69,7 @@ func settingNames() string {
 
 // set adds a setting to the change, in place of what it said about that setting.
 func (c *Change) set(row *settings.Setting, v []byte) error {
-	var s Settings
+	var s settings.Settings
 	if row.Name == pausedGroups {
 		if c.Groups = nil; v[0] == '{' {
 			return c.setGroups(v)
@@ -114,7 +109,7 @@ func (c *Change) setGroups(v []byte) error {
 }
 
 // readSetting reads the value of a setting, which must not be null.
-func readSetting(row *settings.Setting, s *Settings, v []byte) error {
+func readSetting(row *settings.Setting, s *settings.Settings, v []byte) error {
 	field := row.Field(s)
 	if text, ok := field.(*string); ok && row.Object && v[0] != '"' {
 		*text = string(v)
@@ -138,7 +133,10 @@ func readSetting(row *settings.Setting, s *Settings, v []byte) error {
 	case *string:
 		switch {
 		case row.Choices == nil && row.CheckText == nil: // it names a queue
-			return checkToken(*field)
+			if problem := tokenProblem(*field); problem != "" {
+				return fmt.Errorf("%s %s", quote(*field), problem)
+			}
+			return nil
 		case *field == "" && !row.Object:
 			return errEmptyText
 		}
@@ -149,7 +147,7 @@ func readSetting(row *settings.Setting, s *Settings, v []byte) error {
 var errEmptyText = errors.New(`"": want a text, or null to reset it`)
 
 // settingJSON returns the value of a setting that is set.
-func settingJSON(row *settings.Setting, s *Settings) []byte {
+func settingJSON(row *settings.Setting, s *settings.Settings) []byte {
 	field := row.Field(s)
 	switch field := field.(type) {
 	case *string:
@@ -186,7 +184,7 @@ func (c *Change) Encode() []byte {
 }
 
 // Apply changes s.
-func (c *Change) Apply(s *Settings) {
+func (c *Change) Apply(s *settings.Settings) {
 	for row := range settings.All() {
 		if row.IsSet(&c.Settings) || slices.Contains(c.Reset, row.Name) {
 			row.Copy(s, &c.Settings)
@@ -198,18 +196,21 @@ func (c *Change) Apply(s *Settings) {
 	}
 }
 
-// EncodeSettings returns the object that [ParseSettings] reads. It checks nothing.
-func EncodeSettings(s *Settings) []byte { return (&Change{Settings: *s}).Encode() }
+// EncodeSettings returns the JSON object of the settings that are set, as replies have it. It
+// checks nothing:
+//
+//	{"ack_wait":"1m0s","backoff":["1s","10s"],"max_deliver":5,"dead_letter":"failed"}
+func EncodeSettings(s *settings.Settings) []byte { return (&Change{Settings: *s}).Encode() }
 
 // ParseSettings reads the settings in a reply. It ignores unknown members, so that a newer bridge
 // may add some.
-func ParseSettings(payload []byte) (*Settings, error) {
+func ParseSettings(payload []byte) (*settings.Settings, error) {
 	members, err := strictjson.Members(payload)
 	if err != nil {
 		return nil, notReply(payload)
 	}
 
-	s := &Settings{}
+	s := &settings.Settings{}
 	for row := range settings.All() {
 		if v, given := members[row.Name]; given {
 			if err := readSetting(row, s, v); err != nil {
@@ -241,7 +242,7 @@ func valueOf(row *settings.Setting, text string) json.RawMessage {
 		return null
 	}
 
-	switch row.Field(&Settings{}).(type) {
+	switch row.Field(&settings.Settings{}).(type) {
 	case *[]time.Duration, *[]string:
 		if strings.ContainsAny(text[:1], "[{") { // as the protocol has it
 			return json.RawMessage(text)
@@ -256,7 +257,7 @@ func valueOf(row *settings.Setting, text string) json.RawMessage {
 }
 
 // SettingTexts returns the settings that are set as people write them, such as "ack_wait=1m30s".
-func SettingTexts(s *Settings) []string {
+func SettingTexts(s *settings.Settings) []string {
 	var texts []string
 	for row := range settings.All() {
 		if row.IsSet(s) {

@@ -6,13 +6,59 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
-// Each object that a client or an operator writes has names exactly as they are spelled, each once,
-// and no others, in objects within it as well.
+// Deeply nested values are refused before they are read, which would take the square of the depth.
+func TestNestedTooDeep(t *testing.T) {
+	for name, payload := range map[string]string{
+		"open": strings.Repeat(`{"a":`, 14_000),
+		"in a member": `{"source":` + strings.Repeat(`{"a":`, 10_000) +
+			strings.Repeat("}", 10_001),
+		"arrays":       `{"source":` + strings.Repeat("[", 17),
+		"after a text": `{"a":"\\\"[{","b":` + strings.Repeat("[", 17),
+	} {
+		_, err := subjects.ParseChange([]byte(payload))
+		if err == nil || !strings.Contains(err.Error(), "nested more than 16 deep") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	// Brackets in a text count as nothing.
+	payload := `{"dead_letter":"` + strings.Repeat("[", 100) + `"}`
+	_, err := subjects.ParseChange([]byte(payload))
+	if err != nil && strings.Contains(err.Error(), "nested") {
+		t.Error(err)
+	}
+}
+
+// Texts of times are refused by their length before they are read.
+func TestLongTimes(t *testing.T) {
+	long := strings.Repeat("1ns", 330_000)
+	for name, read := range map[string]func() error{
+		"delay": func() error { _, err := subjects.ParseDelay(long); return err },
+		"ttl":   func() error { _, err := subjects.ParseTTL(long); return err },
+		"schedule": func() error {
+			_, err := subjects.ParseSchedule("@at "+long, time.Now())
+			return err
+		},
+		"nak": func() error { _, err := subjects.ParseAck([]byte("-NAK " + long)); return err },
+		"nak object": func() error {
+			_, err := subjects.ParseAck([]byte(`-NAK {"delay":"` + long + `"}`))
+			return err
+		},
+	} {
+		if err := read(); err == nil || len(err.Error()) > 1000 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// An object of a client or an operator has only known names, spelled exactly, each once; so do the
+// objects inside.
 func TestNamesAreExact(t *testing.T) {
 	type parse = func([]byte) error
 	items := func(v subjects.Verb) parse {
@@ -22,45 +68,64 @@ func TestNamesAreExact(t *testing.T) {
 	pop := func(b []byte) error { _, err := subjects.ParsePopOptions(b); return err }
 	change := func(b []byte) error { _, err := subjects.ParseChange(b); return err }
 	schedule := func(b []byte) error { _, err := subjects.ParseScheduleChange(b); return err }
-	const source = `{"stream":"S","domain":"D","filter":"a.>","priority":{"token":1},"group":{"header":"H"},"start":"all","on_bad":"stop","when_full":"wait"}`
+	page := func(b []byte) error { _, err := subjects.ParseItemsOptions(b); return err }
+	purge := func(b []byte) error { _, err := subjects.ParsePurge(b); return err }
+	list := func(b []byte) error { _, err := subjects.ParseListOptions(b); return err }
+	unschedule := func(b []byte) error { _, err := subjects.ParseUnschedule(b); return err }
+	source := func(b []byte) error { _, err := settings.ParseSource(string(b)); return err }
+
+	const (
+		everyOption = `{"batch":2,"ack_wait":"1s","max_bytes":9,"expires":"1s",` +
+			`"idle_heartbeat":"1s","no_wait":true,"frames":true,"id":"a"}`
+		everyFilter = `{"state":"ready","end":"min","after":"a","limit":1,"value_bytes":1,` +
+			`"match":"m","headers":{"A":"b"}}`
+		everyTime = `{"id":"a","cron":"@daily","zone":"UTC","priority":1,"value":"aGk=",` +
+			`"headers":{"A":["b"]},"jitter":"1s","if_missed":"all","overlap":"skip",` +
+			`"until":"2030-01-01T00:00:00Z","paused":false}`
+		everySource = `{"stream":"S","domain":"D","filter":"a.>","priority":{"token":1},` +
+			`"group":{"header":"H"},"start":"all","on_bad":"stop","when_full":"wait"}`
+	)
 
 	for _, test := range []struct {
 		prefix, object string
 		parse          parse
 	}{
-		{"", `{"batch":2,"ack_wait":"1s","max_bytes":9,"expires":"1s","idle_heartbeat":"1s","no_wait":true,"frames":true,"id":"a"}`, pop},
+		{"", everyOption, pop},
 		{"", `{"cancel":"a"}`, pop},
 		{"+ACK ", `{"also":["a"]}`, ack},
 		{"+NXT ", `{"also":["a"],"batch":2}`, ack},
 		{"-NAK ", `{"delay":"1s","snooze":true,"reason":"r"}`, ack},
-		{"", `{"state":"ready","end":"min","after":"a","limit":1,"value_bytes":1,"match":"m","headers":{"A":"b"}}`,
-			func(b []byte) error { _, err := subjects.ParseItemsOptions(b); return err }},
+		{"", everyFilter, page},
 		{"", `{"ids":["a"],"value_bytes":1}`, items(subjects.Get)},
 		{"", `{"id":"a"}`, items(subjects.Remove)},
 		{"", `{"id":"a","end":"max"}`, items(subjects.Rank)},
 		{"", `{"ids":["a"],"priority":1}`, items(subjects.Move)},
 		{"", `{"ids":["a"]}`, items(subjects.Release)},
 		{"", `{"max":1}`, items(subjects.Redrive)},
-		{"", `{"state":"ready"}`, func(b []byte) error { _, err := subjects.ParsePurge(b); return err }},
-		{"", `{"after":"a","limit":1}`, func(b []byte) error { _, err := subjects.ParseListOptions(b); return err }},
-		{"", all[:len(all)-1] + `,"source":` + source + `}`, change},
-		{"", `{"id":"a","cron":"@daily","zone":"UTC","priority":1,"value":"aGk=","headers":{"A":["b"]},"jitter":"1s",` +
-			`"if_missed":"all","overlap":"skip","until":"2030-01-01T00:00:00Z","paused":false}`, schedule},
+		{"", `{"state":"ready"}`, purge},
+		{"", `{"after":"a","limit":1}`, list},
+		{"", all[:len(all)-1] + `,"source":` + everySource + `}`, change},
+		{"", everyTime, schedule},
 		{"", `{"id":"a","every":"1m"}`, schedule},
 		{"", `{"id":"a","run":true}`, schedule},
-		{"", `{"id":"a"}`, func(b []byte) error { _, err := subjects.ParseUnschedule(b); return err }},
-		{"", source, func(b []byte) error { _, err := settings.ParseSource(string(b)); return err }},
-		{"", `{"stream":"S","priority":5,"start":7}`, func(b []byte) error { _, err := settings.ParseSource(string(b)); return err }},
+		{"", `{"id":"a"}`, unschedule},
+		{"", everySource, source},
+		{"", `{"stream":"S","priority":5,"start":7}`, source},
 	} {
 		if err := test.parse([]byte(test.prefix + test.object)); err != nil {
 			t.Errorf("%s: %v", test.object, err)
 		}
+
 		for _, wrong := range mangled(test.object) {
 			err := test.parse([]byte(test.prefix + wrong))
 			if err == nil || !strings.Contains(err.Error(), "want ") {
 				t.Errorf("%s: %v", wrong, err)
-			} else if text := err.Error(); strings.Contains(text, "Go ") || strings.Contains(text, "json") || strings.Contains(text, "subjects.") {
-				t.Errorf("%s: the error has words of Go: %v", wrong, err)
+				continue
+			}
+			for _, word := range []string{"Go ", "json", "subjects."} {
+				if strings.Contains(err.Error(), word) {
+					t.Errorf("%s: the error has words of Go: %v", wrong, err)
+				}
 			}
 		}
 	}
@@ -73,17 +138,21 @@ func mangled(object string) (list []string) {
 	if json.Unmarshal([]byte(object), &members) != nil || members == nil {
 		return nil
 	}
+
 	list = append(list, object[:len(object)-1]+`,"heard_of":1}`, object+"{}", object[1:])
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := string(members[name])
 		member := `"` + name + `":` + value
-		with := func(other string) { list = append(list, strings.Replace(object, member, other, 1)) }
+		with := func(other string) {
+			list = append(list, strings.Replace(object, member, other, 1))
+		}
 		title := strings.ToUpper(name[:1]) + name[1:]
 		if name[:1] != title[:1] { // not a header
 			with(`"` + title + `":` + value)
 			with(member + `,"` + title + `":` + value)
 			with(`"` + strings.ToUpper(name) + `":` + value)
 		}
+
 		with(member + "," + member)
 		with(`"` + name + `":[{}]`)
 		if !strings.Contains(object, `"ttl"`) { // null resets a setting

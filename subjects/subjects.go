@@ -29,17 +29,16 @@
 //	pq.jobs.purge            remove all items, or those in one state
 //	pq.jobs.redrive          send dead letters back to the queues they came from
 //	pq.list                  list the queues and count their items
-//	q.jobs.enqueue           append to a first-in first-out queue
-//	q.jobs.enqueue.batch     append many items, all or none
-//	q.jobs.dequeue           take its oldest item
-//	q.jobs.peek              look at what dequeue would take
+//	q.jobs.push              append to a first-in first-out queue
+//	q.jobs.pop               take its oldest item
+//	q.jobs.peek              look at what pop would take
 //
-// First-in first-out queues also have the others, as in q.jobs.len, except move. A [Grammar] parses
-// and builds subjects.
+// First-in first-out queues also have the others, as in q.jobs.len, except move and whatever has a
+// priority or an end. A [Grammar] parses and builds subjects.
 //
 // # Payloads
 //
-// The payload of a push is the value of the item, and that of an acknowledgement is JetStream's
+// The payload of a push is the value of the item; acknowledgements have JetStream's payloads
 // ([Ack]). Other requests have a JSON object, or nothing, and a type with a Parse function and an
 // Encode method: [PopOptions], [ItemsOptions], [Change] and so on. Parsing is strict: a misspelled
 // or repeated name is an error. Replies are lenient, so that a newer bridge may add members:
@@ -47,7 +46,7 @@
 //
 // # Errors
 //
-// Errors about a request say what is wrong and what would be right, in one line of printable ASCII
+// Errors about a request name the fault and what would be right, in one line of printable ASCII
 // whatever bytes the request has. A bridge sends them unchanged, as an [Error].
 //
 // All functions are safe for concurrent use.
@@ -57,9 +56,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
@@ -68,9 +69,6 @@ const (
 	DefaultPriorityPrefix = "pq"
 	DefaultFIFOPrefix     = "q"
 )
-
-// MaxQueueName is the length of the longest queue name, in bytes.
-const MaxQueueName = 128
 
 var (
 	// ErrPrefix: a subject is under no prefix of the grammar, or a prefix cannot be used.
@@ -232,6 +230,14 @@ func (g Grammar) Ack(kind Kind, queue, token string) string {
 	return g.prefix(kind) + queue + "." + ackName + "." + token
 }
 
+// inText finds tokens of leases in text, by the subjects that acknowledge them: from Ack, from
+// JetStream, and the ones by which a server replaces them for other accounts.
+var inText = regexp.MustCompile(`(\.ack\.|\$JS\.ACK\.\S*\.|_R_\.)([\w-]{4})[\w.-]{8,}`)
+
+// HideTokens returns text for logs and errors, in which only the first letters of tokens of leases
+// are left. With a whole token, anybody could acknowledge the item.
+func HideTokens(text string) string { return inText.ReplaceAllString(text, "$1$2...") }
+
 // Prefix returns the first tokens of the subjects of a kind.
 func (g Grammar) Prefix(k Kind) string { return strings.TrimSuffix(g.prefix(k), ".") }
 
@@ -251,13 +257,13 @@ func ValidateQueueName(name string) error {
 	return nil
 }
 
-// tokenProblem says what is wrong with a token, as the end of a sentence, or returns "".
+// tokenProblem says why a token is invalid, as the end of a sentence, or returns "".
 func tokenProblem(token string) string {
 	const want = "want 1 to 128 letters, digits, '-' and '_'"
 	if token == "" {
 		return "is empty: " + want
 	}
-	if len(token) > MaxQueueName {
+	if len(token) > settings.MaxQueueName {
 		return fmt.Sprintf("is %d bytes long: %s", len(token), want)
 	}
 	if i := strings.IndexFunc(token, notInToken); i >= 0 {
@@ -271,6 +277,9 @@ func notInToken(c rune) bool {
 	return !letter && (c < '0' || c > '9') && c != '-' && c != '_'
 }
 
+// maxDigits leaves room for zeros before the digits of a priority.
+const maxDigits = 64
+
 // ParsePriority parses a decimal int64. It may begin with '-' or zeros, but not with '+' or a
 // space. Errors wrap [ErrPriority].
 func ParsePriority(text string) (int64, error) {
@@ -280,7 +289,10 @@ func ParsePriority(text string) (int64, error) {
 		return 0, fmt.Errorf("%w %s: %s", ErrPriority, quotePriority(text), want)
 	}
 
-	priority, err := strconv.ParseInt(text, 10, 64)
+	priority, err := int64(0), strconv.ErrRange
+	if len(digits) <= maxDigits {
+		priority, err = strconv.ParseInt(text, 10, 64)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("%w %s: want %d to %d",
 			ErrPriority, quotePriority(text), math.MinInt64, math.MaxInt64)

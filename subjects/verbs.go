@@ -1,11 +1,12 @@
 package subjects
 
 import (
-	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
+	"github.com/pqbridge/pqbridge/subjects/schedule"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
@@ -51,22 +52,17 @@ func ParseShort(short string) (k Kind, known bool) {
 // Verb is what a request does with a queue.
 type Verb uint8
 
-// The verbs. The package comment says what each does. Enqueue, EnqueueBatch, Dequeue and Peek exist
-// only for [FIFO]; the other pushes, pops and peeks, and Move, only for [Priority]; the rest for
-// both.
+// The verbs. The package comment says what each does. PopMax, PeekMax and Move exist only for
+// [Priority], where Pop and Peek are spelled pop.min and peek.min.
 const (
 	Push Verb = iota
-	PopMin
+	PushBatch
+	Pop
 	PopMax
-	PeekMin
+	Peek
 	PeekMax
 	Len
-	Enqueue
-	Dequeue
-	Peek
 	AckLease
-	PushBatch
-	EnqueueBatch
 	Config
 	Info
 	Get
@@ -88,12 +84,27 @@ type verbRow struct {
 	kind      Kind
 	verb      Verb
 	name      string // the end of the subject
+	noFIFO    bool   // FIFO queues lack the verb
 	endpoint  string // in service discovery and metrics: letters and '-', unique
 	priority  bool   // the subject may go on with a priority
 	token     bool   // the subject goes on with the token of a lease
 	queueless bool   // the subject names no queue
-	both      bool   // the other kind of queue has the verb too
+	most      int    // bytes of the payload; 0 is none
 }
+
+// Bounds of payloads, in bytes. Each has room for the largest request that is documented, with each
+// byte of a name or text written as six, such as \u003c, and with line breaks between members.
+const (
+	mostOptions  = 4 << 10
+	mostIDs      = 96 << 10                           // MaxItems ids, or as many tokens
+	mostItems    = 64 << 10                           // MaxMatchHeaders headers of MaxMatch bytes
+	mostConfig   = 72 << 10                           // settings.MaxPausedGroups groups
+	mostSchedule = 6*schedule.MaxContent + (16 << 10) // beside what is in all schedules
+
+	// The value of an item, or several, is only bounded by max_payload, and the reason in an
+	// acknowledgement is cut: ParseAck bounds the rest.
+	unbounded = math.MaxInt
+)
 
 // ackName is the name of AckLease.
 const ackName = "ack"
@@ -106,55 +117,69 @@ const listName = "list"
 const batchEnd = ".batch"
 
 // verbTable has a row for each kind of request, in the order in which they are listed.
-var verbTable = withBoth([]verbRow{
-	{verb: Push, name: "push", priority: true},
-	{verb: PushBatch, name: "push" + batchEnd},
-	{verb: PopMin, name: "pop.min"},
-	{verb: PopMax, name: "pop.max"},
-	{verb: PeekMin, name: "peek.min"},
-	{verb: PeekMax, name: "peek.max"},
-	{verb: Len, name: "len", both: true},
-	{verb: AckLease, name: ackName, token: true, both: true},
-	{verb: Config, name: "config", both: true},
-	{verb: Info, name: "info", both: true},
-	{verb: Get, name: "get", both: true},
-	{verb: Remove, name: "remove", both: true},
-	{verb: Rank, name: "rank", both: true},
-	{verb: Move, name: "move"},
-	{verb: Items, name: "items", both: true},
-	{verb: Release, name: "release", both: true},
-	{verb: Schedule, name: "schedule", both: true},
-	{verb: Schedules, name: "schedules", both: true},
-	{verb: Unschedule, name: "unschedule", both: true},
-	{verb: Purge, name: "purge", both: true},
-	{verb: Redrive, name: "redrive", both: true},
-	{verb: List, name: listName, queueless: true, both: true},
-	{kind: FIFO, verb: Enqueue, name: "enqueue"},
-	{kind: FIFO, verb: EnqueueBatch, name: "enqueue" + batchEnd},
-	{kind: FIFO, verb: Dequeue, name: "dequeue"},
-	{kind: FIFO, verb: Peek, name: "peek"},
+var verbTable = withFIFO([]verbRow{
+	{verb: Push, name: "push", priority: true, most: unbounded},
+	{verb: PushBatch, name: "push" + batchEnd, most: unbounded},
+	{verb: Pop, name: "pop.min", most: mostOptions},
+	{verb: PopMax, name: "pop.max", noFIFO: true, most: mostOptions},
+	{verb: Peek, name: "peek.min"},
+	{verb: PeekMax, name: "peek.max", noFIFO: true},
+	{verb: Len, name: "len"},
+	{verb: AckLease, name: ackName, token: true, most: unbounded},
+	{verb: Config, name: "config", most: mostConfig},
+	{verb: Info, name: "info"},
+	{verb: Get, name: "get", most: mostIDs},
+	{verb: Remove, name: "remove", most: mostIDs},
+	{verb: Rank, name: "rank", most: mostOptions},
+	{verb: Move, name: "move", noFIFO: true, most: mostIDs},
+	{verb: Items, name: "items", most: mostItems},
+	{verb: Release, name: "release", most: mostIDs},
+	{verb: Schedule, name: "schedule", most: mostSchedule},
+	{verb: Schedules, name: "schedules", most: mostOptions},
+	{verb: Unschedule, name: "unschedule", most: mostOptions},
+	{verb: Purge, name: "purge", most: mostOptions},
+	{verb: Redrive, name: "redrive", most: mostIDs},
+	{verb: List, name: listName, queueless: true, most: mostOptions},
 })
 
-// withBoth names the endpoints of the rows, and appends a row for FIFO queues to each verb of both.
-func withBoth(rows []verbRow) []verbRow {
+// withFIFO names the endpoints of the rows, and appends the rows for FIFO queues, which do not name
+// their only end: "pop", not "pop.min".
+func withFIFO(rows []verbRow) []verbRow {
 	for i := range rows {
-		rows[i].endpoint = strings.ReplaceAll(rows[i].name, ".", "-")
-		if row := rows[i]; row.both {
-			row.kind, row.endpoint = FIFO, "fifo-"+row.endpoint
+		row := rows[i]
+		rows[i].endpoint = strings.ReplaceAll(row.name, ".", "-")
+		if !row.noFIFO {
+			row.kind, row.name, row.priority = FIFO, strings.TrimSuffix(row.name, ".min"), false
+			row.endpoint = "fifo-" + strings.ReplaceAll(row.name, ".", "-")
 			rows = append(rows, row)
 		}
 	}
 	return rows
 }
 
-// String returns the end of the subject, such as "pop.min".
+// Name returns the end of the subject of a queue: "pop.min" or, if it is FIFO, "pop".
+func (v Verb) Name(k Kind) string {
+	if row := rowOf(k, v); row != nil {
+		return row.name
+	}
+	return v.String()
+}
+
+// String returns the end of the subject of a priority queue, such as "pop.min".
 func (v Verb) String() string {
-	for i := range verbTable {
-		if verbTable[i].verb == v {
-			return verbTable[i].name
-		}
+	if row := rowOf(Priority, v); row != nil {
+		return row.name
 	}
 	return fmt.Sprintf("Verb(%d)", uint8(v))
+}
+
+// MostPayload returns how many bytes the payload of a request may have. A longer one is refused
+// before it is read.
+func (v Verb) MostPayload() int {
+	if row := rowOf(Priority, v); row != nil {
+		return row.most
+	}
+	return 0
 }
 
 // rowOf returns the row of a verb, or nil if the kind of queue lacks the verb.
@@ -247,7 +272,7 @@ type Endpoint struct {
 	// Subject matches the subjects of these requests: "pq.*.pop.min".
 	Subject string
 
-	// Kind, Verb and HasPriority are those of the requests.
+	// Kind, Verb and HasPriority are what the requests have.
 	Kind        Kind
 	Verb        Verb
 	HasPriority bool
@@ -285,14 +310,6 @@ func (g Grammar) Endpoints() []Endpoint {
 	return endpoints
 }
 
-// checkToken returns an error that says what is wrong with a token, if anything is.
-func checkToken(token string) error {
-	if problem := tokenProblem(token); problem != "" {
-		return errors.New(quote(token) + " " + problem)
-	}
-	return nil
-}
-
 // How many bytes of client input an error repeats. Anybody who reads the token of a lease in a log
 // could acknowledge the item, so errors show only the start of tokens, and of what may be one.
 const (
@@ -302,7 +319,8 @@ const (
 	longestPriority = len("-9223372036854775808")
 )
 
-// quotePriority quotes a priority. What is longer than any priority may be a token.
+// quotePriority quotes a priority, but only the start of a text that may be a token because it is
+// longer than any priority.
 func quotePriority(text string) string {
 	if len(text) > longestPriority {
 		return strictjson.QuoteStart(text, maxQuotedToken)

@@ -6,11 +6,13 @@ import (
 	"testing"
 )
 
+// Service discovery lists an endpoint for each form of request, in this order.
 func TestEndpoints(t *testing.T) {
 	var got []string
 	for _, e := range defaultGrammar(t).Endpoints() {
 		got = append(got, e.Name+" "+e.Subject)
 	}
+
 	want := []string{
 		"push pq.*.push", "push-priority pq.*.push.*", "push-batch pq.*.push.batch",
 		"pop-min pq.*.pop.min", "pop-max pq.*.pop.max", "peek-min pq.*.peek.min",
@@ -19,8 +21,8 @@ func TestEndpoints(t *testing.T) {
 		"move pq.*.move", "items pq.*.items", "release pq.*.release", "schedule pq.*.schedule",
 		"schedules pq.*.schedules", "unschedule pq.*.unschedule", "purge pq.*.purge",
 		"redrive pq.*.redrive", "list pq.list",
-		"enqueue q.*.enqueue", "enqueue-batch q.*.enqueue.batch", "dequeue q.*.dequeue",
-		"peek q.*.peek", "fifo-len q.*.len", "fifo-ack q.*.ack.*", "fifo-config q.*.config",
+		"fifo-push q.*.push", "fifo-push-batch q.*.push.batch", "fifo-pop q.*.pop",
+		"fifo-peek q.*.peek", "fifo-len q.*.len", "fifo-ack q.*.ack.*", "fifo-config q.*.config",
 		"fifo-info q.*.info", "fifo-get q.*.get", "fifo-remove q.*.remove",
 		"fifo-rank q.*.rank", "fifo-items q.*.items", "fifo-release q.*.release",
 		"fifo-schedule q.*.schedule", "fifo-schedules q.*.schedules",
@@ -32,12 +34,13 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestEndpointsMatchTheGrammar: what an endpoint's subject matches is parsed to its kind and verb.
+// A subject that an endpoint matches is parsed to the kind and the verb of that endpoint.
 func TestEndpointsMatchTheGrammar(t *testing.T) {
 	g := defaultGrammar(t)
 	for _, e := range g.Endpoints() {
 		subject := strings.Replace(e.Subject, "*", "jobs", 1)
 		subject = strings.Replace(subject, "*", "5", 1)
+
 		r, err := g.Parse(subject)
 		if err != nil || r.Kind != e.Kind || r.Verb != e.Verb || r.HasPriority != e.HasPriority {
 			t.Errorf("%+v: %s parsed to %+v, %v", e, subject, r, err)

@@ -12,16 +12,27 @@ import (
 
 const module = "github.com/pqbridge/pqbridge"
 
-// jsonV2 and what is below it reads and writes bytes only.
+// What the wire and the queues stand on.
+const (
+	settings   = module + "/subjects/settings"
+	schedule   = module + "/subjects/schedule"
+	strictJSON = module + "/subjects/strictjson"
+)
+
+// shared may be imported by every package that knows queues, with or without a store.
+var shared = []string{settings, schedule, strictJSON}
+
+// pure packages do no I/O. The list of each has all that it may import beside the standard library.
+var pure = map[string][]string{
+	"subjects":            {settings, schedule, strictJSON, jsonV2},
+	"subjects/settings":   {strictJSON},
+	"subjects/schedule":   {strictJSON, "github.com/netresearch/go-cron"},
+	"subjects/strictjson": {jsonV2},
+	"fdbpq/tuple":         {},
+}
+
+// jsonV2 reads and writes bytes only, as do the packages below it.
 const jsonV2 = "github.com/go-json-experiment/json"
-
-// shared are for all that know queues, with or without a store.
-var shared = []string{module + "/fdbpq/settings", module + "/fdbpq/schedule", strictJSON}
-
-const strictJSON = module + "/subjects/strictjson"
-
-// pure has the packages that do no I/O and depend on nothing.
-var pure = []string{"subjects", "fdbpq/settings", "fdbpq/schedule", "fdbpq/tuple", "subjects/strictjson"}
 
 // rules say which of the project's packages may import what; tests may import anything.
 // A name stands for the package and those below it.
@@ -30,18 +41,51 @@ var rules = []struct {
 	by       []string // relative to the module; none means nobody
 	why      string
 }{
-	{"github.com/nats-io", []string{"bridge", "client", "cmd", "testenv", "docs/example"}, "queues do not know NATS"},
+	{
+		"github.com/nats-io",
+		[]string{"bridge", "client", "cmd", "testenv", "docs/example"},
+		"queues do not know NATS",
+	},
 	{module + "/bridge", []string{"cmd", "testenv"}, "queues do not know NATS"},
-	{"github.com/cockroachdb/pebble/v2", []string{"fdbpq/kv/pebblekv", "testenv"}, "one engine, one package"},
-	{"github.com/apple/foundationdb", []string{"fdbpq/kv/fdbkv", "testenv", "docs/example/foundationdb"}, "one engine, one package"},
-	{module + "/fdbpq/kv/pebblekv", []string{"cmd/pqbridge", "testenv"}, "queues do not know their engine"},
-	{module + "/fdbpq/kv/fdbkv", []string{"cmd/pqbridge", "testenv", "docs/example/foundationdb"}, "queues do not know their engine"},
+	{
+		"github.com/cockroachdb/pebble/v2",
+		[]string{"fdbpq/kv/pebblekv", "testenv"},
+		"one engine, one package",
+	},
+	{
+		"github.com/apple/foundationdb",
+		[]string{"fdbpq/kv/fdbkv", "testenv", "docs/example/foundationdb"},
+		"one engine, one package",
+	},
+	{
+		module + "/fdbpq/kv/pebblekv",
+		[]string{"cmd/pqbridge", "testenv"},
+		"queues do not know their engine",
+	},
+	{
+		module + "/fdbpq/kv/fdbkv",
+		[]string{"cmd/pqbridge", "testenv", "docs/example/foundationdb"},
+		"queues do not know their engine",
+	},
 	{module + "/fdbpq/kv/memkv", []string{"testenv"}, "the model engine is for tests"},
 	{module + "/fdbpq/kv/faultkv", []string{"testenv"}, "faults are for tests"},
 	{module + "/fdbpq/kv/countkv", []string{"testenv"}, "counting is for tests"},
-	{"testing", []string{"testenv", "fdbpq/kv/kvtest", "fdbpq/fdbpqtest"}, "no test code in the programs"},
+	{
+		"testing",
+		[]string{"testenv", "fdbpq/kv/kvtest", "fdbpq/fdbpqtest"},
+		"no test code in the programs",
+	},
 	{module + "/testenv", []string{"testenv"}, "no test code in the programs"},
-	{module + "/fdbpq", []string{"bridge", "cmd/pqbridge", "testenv", "fdbpq", "docs/example/foundationdb"}, "the client needs no store"},
+	{
+		module + "/fdbpq",
+		[]string{"bridge", "cmd/pqbridge", "testenv", "fdbpq", "docs/example/foundationdb"},
+		"the client needs no store",
+	},
+	{
+		module + "/subjects",
+		[]string{"bridge", "client", "cmd", "testenv"},
+		"queues do not know the wire",
+	},
 	{"github.com/prometheus", []string{"bridge", "testenv"}, "metrics belong to the service"},
 }
 
@@ -53,16 +97,22 @@ type room struct {
 }
 
 var rooms = map[string]room{
-	"bridge/dispatch":       {uses: []string{signal}},
-	signal:                  {},
-	"bridge/internal/wire":  {nats: true},
-	"bridge/jetstream":      {uses: append(slices.Clip(most), "bridge/jetstream/leaf"), nats: true},
-	"bridge/jetstream/leaf": {uses: []string{signal}, nats: true}, // of that only logins, ids and the tree of subjects
+	"bridge/dispatch":      {uses: []string{signal}},
+	signal:                 {},
+	"bridge/internal/wire": {nats: true},
+	"bridge/jetstream":     {uses: append(slices.Clip(most), "bridge/jetstream/leaf"), nats: true},
+	// Of that only logins, ids and the tree of subjects.
+	"bridge/jetstream/leaf": {uses: []string{signal}, nats: true},
+	"bridge/outage":         {nats: true},
 	"bridge/outbox":         {uses: most, nats: true},
 	"bridge/peers":          {uses: most, nats: true},
-	"bridge/sources":        {uses: most, nats: true},
-	"bridge/web":            {uses: []string{"bridge/web/connlimit"}, metrics: true},
-	"bridge/web/connlimit":  {},
+	"bridge/requests": {
+		uses: append(slices.Clip(most), "bridge/jetstream", "bridge/outbox", "bridge/peers"),
+		nats: true,
+	},
+	"bridge/sources":       {uses: most, nats: true},
+	"bridge/web":           {uses: []string{"bridge/web/connlimit"}, metrics: true},
+	"bridge/web/connlimit": {},
 }
 
 const signal = "bridge/internal/signal"
@@ -70,21 +120,24 @@ const signal = "bridge/internal/signal"
 // most are the rooms that most of the others use.
 var most = []string{"bridge/dispatch", "bridge/internal/wire", signal}
 
-// below fdbpq, what a package may use besides the contract of stores, tuples, settings and schedules. Packages that are not
-// named may use none of these.
+// below fdbpq, what a package may use besides the contract of stores, tuples, settings and
+// schedules. Packages that are not named may use none of these.
 var queueRooms = map[string][]string{
 	"fdbpq/internal/codec": {},
 	"fdbpq/internal/state": {"fdbpq/internal/codec"},
 	"fdbpq/internal/due":   {"fdbpq/internal/codec", "fdbpq/internal/state"},
 	"fdbpq":                {"fdbpq/internal/codec", "fdbpq/internal/state", "fdbpq/internal/due"},
-	"fdbpq/staged":         {"fdbpq", "fdbpq/internal/codec", "fdbpq/internal/state", "fdbpq/internal/due"},
-	"fdbpq/migrate":        {"fdbpq", "fdbpq/internal/codec"},
+	"fdbpq/staged": {
+		"fdbpq", "fdbpq/internal/codec", "fdbpq/internal/state", "fdbpq/internal/due",
+	},
+	"fdbpq/migrate": {"fdbpq", "fdbpq/internal/codec"},
 }
 
 // refuses returns why the room may not import a package, "" if it may.
 func (r room) refuses(imported string) string {
+	name := strings.TrimPrefix(imported, module+"/")
 	switch {
-	case below(imported, module+"/bridge") && !slices.Contains(r.uses, strings.TrimPrefix(imported, module+"/")):
+	case below(imported, module+"/bridge") && !slices.Contains(r.uses, name):
 		return "arrows between the rooms of the bridge go down"
 	case below(imported, "github.com/nats-io") && !r.nats:
 		return "it does not know NATS"
@@ -119,7 +172,8 @@ func TestArchitecture(t *testing.T) {
 				if !below(imported, rule.imported) || below(p.ImportPath, rule.imported) {
 					continue
 				}
-				if !slices.ContainsFunc(rule.by, func(by string) bool { return below(relative, by) }) {
+				mayImport := func(by string) bool { return below(relative, by) }
+				if !slices.ContainsFunc(rule.by, mayImport) {
 					t.Errorf("%s imports %s: %s", relative, imported, rule.why)
 				}
 			}
@@ -127,12 +181,17 @@ func TestArchitecture(t *testing.T) {
 		if below(relative, "fdbpq/kv") && slices.Contains(p.Imports, module+"/fdbpq") {
 			t.Errorf("%s imports fdbpq: engines do not know what is stored in them", relative)
 		}
+
 		for _, imported := range p.Imports {
 			used := strings.TrimPrefix(imported, module+"/")
-			if _, isRoom := queueRooms[used]; isRoom && below(relative, "fdbpq") && !slices.Contains(queueRooms[relative], used) && !below(relative, "fdbpq/fdbpqtest") {
-				t.Errorf("%s imports %s: arrows between the rooms of the queues go down", relative, used)
+			_, isRoom := queueRooms[used]
+			if isRoom && below(relative, "fdbpq") && !slices.Contains(queueRooms[relative], used) &&
+				!below(relative, "fdbpq/fdbpqtest") {
+				t.Errorf("%s imports %s: arrows between the rooms of the queues go down",
+					relative, used)
 			}
 		}
+
 		if room, ok := rooms[relative]; ok {
 			for _, imported := range p.Imports {
 				if why := room.refuses(imported); why != "" {
@@ -140,14 +199,15 @@ func TestArchitecture(t *testing.T) {
 				}
 			}
 		}
-		if slices.Contains(pure, relative) {
-			for _, imported := range p.Imports {
-				allowed := relative == "subjects" && slices.Contains(shared, imported) || imported == strictJSON ||
-					below(imported, jsonV2) && (relative == "subjects" || relative == "subjects/strictjson") ||
-					relative == "fdbpq/schedule" && imported == "github.com/netresearch/go-cron"
-				if !allowed && (imported == "net" || imported == "os" || strings.Contains(imported, ".")) {
-					t.Errorf("%s imports %s: it is pure", relative, imported)
-				}
+
+		allowed, isPure := pure[relative]
+		for _, imported := range p.Imports {
+			ioOrForeign := imported == "net" || imported == "os" || strings.Contains(imported, ".")
+			named := slices.ContainsFunc(allowed, func(name string) bool {
+				return imported == name || name == jsonV2 && below(imported, jsonV2)
+			})
+			if isPure && ioOrForeign && !named {
+				t.Errorf("%s imports %s: it is pure", relative, imported)
 			}
 		}
 	}
@@ -160,11 +220,13 @@ type listed struct {
 
 func packages(t *testing.T, flags ...string) []listed {
 	t.Helper()
-	cmd := exec.Command("go", append(append([]string{"list", "-json=ImportPath,Imports"}, flags...), module+"/...")...)
+	cmd := exec.Command("go",
+		append(append([]string{"list", "-json=ImportPath,Imports"}, flags...), module+"/...")...)
 	output, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %v", cmd, err)
 	}
+
 	var all []listed
 	for decoder := json.NewDecoder(strings.NewReader(string(output))); ; {
 		var p listed
@@ -173,10 +235,12 @@ func packages(t *testing.T, flags ...string) []listed {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+
 		all = append(all, p)
 	}
 	if len(all) == 0 {
 		t.Fatal("no packages were listed")
 	}
+
 	return all
 }

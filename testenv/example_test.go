@@ -24,6 +24,7 @@ func ExampleNew() {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if err := worker.Run(ctx); err != nil { // until the job is acknowledged
 			t.Fatal(err)
 		}

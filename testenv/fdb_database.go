@@ -21,7 +21,7 @@ import (
 // prefix. When the test ends, they are removed and the database is closed, if the test
 // has not closed it. Keys may be 32 bytes shorter than elsewhere.
 //
-// The cluster is that of FDBClusterFile.
+// FDBClusterFile says which cluster it is.
 func FDB(tb testing.TB) kv.Database {
 	tb.Helper()
 	options := fdbkv.Options{ClusterFile: FDBClusterFile(tb), TransactionTimeout: Patience}

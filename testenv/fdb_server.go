@@ -18,13 +18,10 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// FDBStorage is a storage engine of FoundationDB.
-type FDBStorage string
-
 // Storage engines. Both write to disk before they answer.
 const (
-	FDBMemory FDBStorage = "memory"
-	FDBSSD    FDBStorage = "ssd"
+	FDBMemory = "memory"
+	FDBSSD    = "ssd"
 )
 
 // FDBServer is a private FoundationDB cluster of one process on the loopback interface, with its
@@ -41,7 +38,7 @@ type FDBServer struct {
 // FDB. It ends with the test, or with the process if the test does not finish. Where
 // FoundationDB is not installed, the test fails if PQ_TEST_FDB=1 and is skipped
 // otherwise.
-func StartFDB(tb testing.TB, storage FDBStorage) *FDBServer {
+func StartFDB(tb testing.TB, storage string) *FDBServer {
 	tb.Helper()
 	requireFDBInstalled(tb)
 	server, err := startFDB(harness.Port(tb), storage)
@@ -77,7 +74,7 @@ func fdbProgram(name string) string {
 }
 
 // startFDB starts a server on a port. It returns when the server answers.
-func startFDB(port int, storage FDBStorage) (*FDBServer, error) {
+func startFDB(port int, storage string) (*FDBServer, error) {
 	dir, err := os.MkdirTemp("", "pq-fdb-")
 	if err != nil {
 		return nil, err
@@ -102,9 +99,9 @@ func startFDB(port int, storage FDBStorage) (*FDBServer, error) {
 }
 
 // configure makes the database. fdbcli waits for the server, two minutes at most.
-func (s *FDBServer) configure(storage FDBStorage) error {
+func (s *FDBServer) configure(storage string) error {
 	out, err := exec.Command(fdbProgram("fdbcli"), "-C", s.ClusterFile(), "--timeout", "120",
-		"--exec", "configure new single "+string(storage)).CombinedOutput()
+		"--exec", "configure new single "+storage).CombinedOutput()
 	if err != nil {
 		return s.describe(fmt.Errorf("fdbcli: %w: %s", err, out))
 	}

@@ -119,7 +119,7 @@ func newKey(create func() (nkeys.KeyPair, error)) key {
 	return key{pair, made(pair.PublicKey()), made(pair.Seed())}
 }
 
-// made returns a value that can always be made, or cannot be made only without random numbers.
+// made returns a value. It panics on an error, which only a lack of random numbers could cause.
 func made[T any](value T, err error) T {
 	if err != nil {
 		panic(err)

@@ -51,7 +51,7 @@ func (s *Server) URL() string {
 	return "nats://" + net.JoinHostPort(s.options.Host, strconv.Itoa(s.options.Port))
 }
 
-// connectOptions are those of clients of this server, which soon notice that it is back.
+// connectOptions are for clients of this server, which soon notice that it is back.
 func (s *Server) connectOptions() []nats.Option {
 	o := []nats.Option{
 		nats.Timeout(Patience),

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Files returns the files below a folder, without what is built or installed there.
+// Files returns the files below a folder, except for built and installed ones.
 func Files(t testing.TB, root string) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

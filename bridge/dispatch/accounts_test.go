@@ -18,8 +18,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// ledger is a Replier that keeps every Request that it was ever told of, and knows for each request by
-// when it has to end.
+// ledger is a Replier that keeps every Request that it was ever told of, and knows for each request
+// by when it has to end.
 type ledger struct {
 	t *testing.T
 	d *Dispatcher
@@ -41,9 +41,15 @@ func newLedger(t *testing.T, o Options) (g *ledger, stop func()) {
 	o.RequeueLate = givesBack(&d)
 	d = New(o)
 	watchMoves(t, d)
+
 	return &ledger{
-		t: t, d: d, latest: map[uint64]time.Time{}, ends: map[uint64]int{}, tokens: map[*Queue][]fdbpq.Token{},
-		pushed: map[string]error{}, popped: map[string]int{},
+		t:      t,
+		d:      d,
+		latest: map[uint64]time.Time{},
+		ends:   map[uint64]int{},
+		tokens: map[*Queue][]fdbpq.Token{},
+		pushed: map[string]error{},
+		popped: map[string]int{},
 	}, run(t, d)
 }
 
@@ -53,9 +59,11 @@ func (g *ledger) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ended 
 	if g.ends[numberOf(r)] > 0 {
 		g.t.Errorf("request %d was called after its end", numberOf(r))
 	}
+
 	if r.Wait != nil {
 		g.seen = append(g.seen, r.WaitHandle())
 	}
+
 	for i := range results {
 		value := string(results[i].Item.Value)
 		switch {
@@ -71,6 +79,7 @@ func (g *ledger) note(r *Request, ops []fdbpq.Op, results []fdbpq.Result, ended 
 			}
 		}
 	}
+
 	if ended {
 		g.ends[numberOf(r)]++
 		g.left.Done()
@@ -99,6 +108,7 @@ func (g *ledger) Fail(r *Request, ops []fdbpq.Op, err error) {
 			g.pushed[string(ops[i].Message.Value)] = err
 		}
 	}
+
 	g.mu.Unlock()
 	g.note(r, nil, nil, true)
 }
@@ -107,9 +117,11 @@ func (g *ledger) Fail(r *Request, ops []fdbpq.Op, err error) {
 func (g *ledger) random(random *rand.Rand) (w WaitHandle) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	if len(g.seen) > 0 {
 		w = g.seen[random.IntN(len(g.seen))]
 	}
+
 	return w
 }
 
@@ -121,23 +133,29 @@ const (
 
 // submit submits a random request.
 func (g *ledger) submit(random *rand.Rand, n uint64) {
-	upTo := func(most time.Duration) time.Duration { return time.Duration(random.Int64N(int64(most) + 1)) }
+	upTo := func(most time.Duration) time.Duration {
+		return time.Duration(random.Int64N(int64(most) + 1))
+	}
 	q, err := g.d.Queue(subjects.Priority, fmt.Sprint("jobs-", random.IntN(ledgerQueues)))
 	if err != nil {
 		g.t.Error(err)
 		return
 	}
+
 	if random.IntN(50) == 0 {
 		g.d.Wake(q)
 	}
 
 	r := &Request{Queue: q, Replier: number(g, n), Received: time.Now(), Size: 10}
 	op := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q.Target, End: fdbpq.End(random.IntN(2))}
+
 	if random.IntN(3) == 0 {
 		op.Kind, op.Lease = fdbpq.OpLease, fdbpq.MinLease+upTo(longestLease)
 	}
+
 	ops := []fdbpq.Op{op}
 	latest := r.Received.Add(g.d.options.RequestTimeout + g.d.lanes[0].graceTime())
+
 	switch k := random.IntN(10); {
 	case k < 4:
 		ops = nil
@@ -155,8 +173,13 @@ func (g *ledger) submit(random *rand.Rand, n uint64) {
 	default:
 		g.mu.Lock()
 		if tokens := g.tokens[q]; len(tokens) > 0 { // an acknowledgement would lose the item
-			ops[0] = fdbpq.Op{Kind: fdbpq.OpNak, Queue: q.Target, Token: tokens[random.IntN(len(tokens))]}
+			ops[0] = fdbpq.Op{
+				Kind:  fdbpq.OpNak,
+				Queue: q.Target,
+				Token: tokens[random.IntN(len(tokens))],
+			}
 		}
+
 		g.mu.Unlock()
 	}
 
@@ -164,14 +187,15 @@ func (g *ledger) submit(random *rand.Rand, n uint64) {
 	g.latest[n] = latest
 	g.mu.Unlock()
 	g.left.Add(1)
+
 	if err := g.d.Submit(r, ops); err != nil {
 		g.t.Error(err)
 		g.left.Done()
 	}
 }
 
-// check checks, once the Dispatcher has ended, that each request has ended once and each item comes out
-// once. db is the store, without faults, and by now all leases are over.
+// check checks, once the Dispatcher has ended, that each request has ended once and each item comes
+// out once. db is the store, without faults, and by now all leases are over.
 func (g *ledger) check(requests uint64, db kv.Database, now func() time.Time) {
 	for n := range requests {
 		if g.ends[n] != 1 {
@@ -181,33 +205,39 @@ func (g *ledger) check(requests uint64, db kv.Database, now func() time.Time) {
 	if n, _ := g.d.Pending(); n != 0 || g.d.Waiters() != 0 {
 		g.t.Errorf("%d requests and %d waiters are left", n, g.d.Waiters())
 	}
+
 	for _, w := range g.seen {
 		g.d.Cancel(w) // nothing happens
 	}
 
 	batcher := fdbpq.NewBatcher(db, g.d.options.Keyspace)
 	batcher.SetNow(now)
+
 	for i := range ledgerQueues {
 		q := getQueue(g.t, g.d.queues, subjects.Priority, fmt.Sprint("jobs-", i))
 		for {
 			results, err := batcher.Apply(g.t.Context(), []fdbpq.Op{pop(q)})
 			must(g.t, err)
+
 			if results[0].Err != nil {
 				break
 			}
+
 			g.popped[string(results[0].Item.Value)]++
 		}
 	}
+
 	for value, err := range g.pushed {
 		unknown := errors.Is(err, ErrUnknownOutcome)
-		if got := g.popped[value]; got > 1 || got == 0 && err == nil || got > 0 && err != nil && !unknown {
+		got := g.popped[value]
+		if got > 1 || got == 0 && err == nil || got > 0 && err != nil && !unknown {
 			g.t.Errorf("%s came out %d times, its push ended with %v", value, got, err)
 		}
 	}
 }
 
-// Whatever happens to the store and the clock, and however late requests are cancelled, each request ends
-// once and in time, and each item comes out once.
+// Whatever happens to the store and the clock, and however late requests are cancelled, each
+// request ends once and in time, and each item comes out once.
 func TestAccountsWithCancels(t *testing.T) {
 	for range harness.Times(2, harness.RaceTimes(8, 2)) {
 		seed := rand.Uint64()
@@ -220,10 +250,17 @@ func TestAccountsWithCancels(t *testing.T) {
 
 func testAccountsWithCancels(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	faults := faultkv.New(memkv.New(memkv.Options{}), faultkv.Options{Seed: seed, Rates: map[faultkv.Fault]float64{
-		faultkv.Conflict: 0.02, faultkv.TooOld: 0.01, faultkv.Outage: 0.01, faultkv.UnknownLost: 0.02,
-		faultkv.UnknownMade: 0.02, faultkv.UnknownBeforeNext: 0.02, faultkv.Delay: 0.01,
-	}})
+	faults := faultkv.New(memkv.New(memkv.Options{}),
+		faultkv.Options{Seed: seed, Rates: map[faultkv.Fault]float64{
+			faultkv.Conflict:          0.02,
+			faultkv.TooOld:            0.01,
+			faultkv.Outage:            0.01,
+			faultkv.UnknownLost:       0.02,
+			faultkv.UnknownMade:       0.02,
+			faultkv.UnknownBeforeNext: 0.02,
+			faultkv.Delay:             0.01,
+		}})
+
 	db := newDeafDB(faults)
 	defer closeDB(t, faults)
 	clock := &steppedClock{}
@@ -231,9 +268,10 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	o.Now, o.RequestTimeout = clock.now, 4*time.Second
 	g, stop := newLedger(t, o)
 
-	// Cancels come at any time, also while the Repliers are called.
+	// Cancels come at any time, even while the Repliers are called.
 	ctx, cancel := context.WithCancel(t.Context())
 	var cancelling sync.WaitGroup
+
 	cancelling.Go(func() {
 		random := rand.New(rand.NewPCG(seed, 1))
 		for ctx.Err() == nil {
@@ -244,6 +282,7 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 
 	const requests, each = 1500, 500 // of this goroutine, and of each other one
 	var submitting sync.WaitGroup
+
 	for s := range uint64(3) {
 		random := rand.New(rand.NewPCG(seed, 2+s))
 		submitting.Go(func() {
@@ -253,6 +292,7 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 			}
 		})
 	}
+
 	outage, deaf := false, false
 	for n := range uint64(requests) {
 		g.submit(random, n)
@@ -272,11 +312,13 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 			db.goOn()
 		}
 	}
+
 	faults.SetOutage(false)
 	if deaf {
 		time.Sleep(10 * time.Second)
 		db.goOn()
 	}
+
 	submitting.Wait()
 	time.Sleep(time.Minute) // longer than any of them waits
 	cancel()
@@ -284,5 +326,6 @@ func testAccountsWithCancels(t *testing.T, seed uint64) {
 	stop()
 	faults.Land()
 	clock.step(24 * time.Hour) // all leases are over
+
 	g.check(requests+3*each, faults.Database, clock.now)
 }

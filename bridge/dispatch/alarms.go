@@ -49,7 +49,7 @@ func (l *lane) runTimers(ctx context.Context) {
 	}
 }
 
-// runTimersOnce does what is due now, up to a page of it.
+// runTimersOnce does the work that is due now, up to a page of it.
 func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 	l.calling.Lock()
 	defer l.calling.Unlock()
@@ -78,7 +78,7 @@ func (l *lane) runTimersOnce(ctx context.Context) timerWork {
 	return work
 }
 
-// findWorkLocked collects what is due now, and takes waiters that end out of their lines.
+// findWorkLocked collects the work that is due now, and takes waiters that end out of their lines.
 func (l *lane) findWorkLocked(ctx context.Context) (work timerWork) {
 	if l.mu.closed || ctx.Err() != nil {
 		l.closeLinesLocked(ctx, &work)

@@ -34,28 +34,32 @@ func (l *lane) answerBatches() {
 // answerBatch answers the requests of a batch that is durable.
 func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	l.d.options.BatchDone(len(b.ops))
-	if b.pushes && l.d.health.refusesPushes.Load() {
-		l.d.health.refusesPushes.Store(false)
+	if b.pushes {
+		l.d.health.notePushes(b.ops, results)
 	}
 
 	l.calling.Lock()
 	defer l.calling.Unlock()
 
 	now := time.Now()
-	l.observeResults(b, results)
+	l.countBatch(b, results)
 
-	rest := results
-	for r, ops := range b.each() {
-		own := rest[:len(ops)]
-		rest = rest[len(ops):]
+	for p := range b.each(results) {
+		l.observeSizes(p)
+
+		// If the process stood still, this may come before the timers do, and long after the client
+		// has given up.
+		if TakesItem(p.ops) {
+			l.endLate(p, l.timers.since(now))
+		}
 
 		switch {
-		case r.waiter != nil:
-			l.applyResults(r.waiter, ops, own, now)
-		case r.answered:
-			l.d.requeueLate(r.Queue, ops, own)
+		case p.waiter != nil:
+			l.applyResults(p.waiter, p.ops, p.results, now)
+		case p.answered:
+			l.d.requeueLate(p.Queue, p.ops, p.results)
 		default:
-			l.answerRequest(r, ops, own, now)
+			l.answerRequest(p.Request, p.ops, p.results, now)
 		}
 	}
 
@@ -92,17 +96,16 @@ func (l *lane) notifyFilled(b *batch, results []fdbpq.Result) {
 	}
 
 	l.notifications++
-	for r, ops := range b.each() {
-		own := results[:len(ops)]
-		results = results[len(ops):]
-		if r.Queue.notified == l.notifications {
+	for p := range b.each(results) {
+		if p.Queue.notified == l.notifications {
 			continue
 		}
 
-		fills := itemsFilled(ops) > 0 || freesPlace(own) || !nextDue(ops, own).IsZero()
-		if fills || has(ops, fdbpq.OpConfigure) {
-			r.Queue.notified = l.notifications
-			filled(r.Queue)
+		due := nextDue(p.ops, p.results)
+		fills := itemsFilled(p.ops) > 0 || freesPlace(p.results) || !due.IsZero()
+		if fills || has(p.ops, fdbpq.OpConfigure) {
+			p.Queue.notified = l.notifications
+			filled(p.Queue)
 		}
 	}
 }
@@ -135,39 +138,21 @@ func (l *lane) finishBatch(b *batch) {
 	l.spare.Put(b)
 }
 
-// observeResults learns from a batch how large items are, and counts the items that came and went.
-func (l *lane) observeResults(b *batch, results []fdbpq.Result) {
-	largest, items := 0, false
-	for r, ops := range b.each() {
-		own := results[:len(ops)]
-		results = results[len(ops):]
-		countTraffic(r.Queue, ops, own)
-
-		size, got := largestItem(r, ops, own)
-		if got || r.Queue.itemSize.Load() > 0 {
-			observeSize(&r.Queue.itemSize, size, got)
+// observeSizes learns from a request how large items are: the largest that it pushed or got.
+func (l *lane) observeSizes(p part) {
+	size, got := 0, false
+	for i := range p.results {
+		m := &p.ops[i].Message
+		if p.results[i].Err == nil && p.ops[i].Kind.Has(fdbpq.ReturnsItem) {
+			got, m = true, &p.results[i].Item.Message
 		}
-		largest, items = max(largest, size), items || got
-	}
-	observeSize(&l.popSize, largest, items)
-}
-
-// largestItem returns the size of the largest item that a request pushed or got, and whether it got
-// any.
-func largestItem(r *Request, ops []fdbpq.Op, results []fdbpq.Result) (size int, got bool) {
-	if len(ops) == 1 {
-		size = r.Size
-	}
-	for i := range results {
-		if results[i].Err == nil && returnsItem(ops[i].Kind) {
-			got = true
-			size = max(size, sizeOf(&results[i].Item.Message))
-		} else if len(ops) > 1 { // the request is larger than each of its pushes
-			size = max(size, sizeOf(&ops[i].Message))
-		}
+		size = max(size, sizeOf(m))
 	}
 
-	return size, got
+	if got || p.Queue.itemSize.Load() > 0 {
+		observeSize(&p.Queue.itemSize, size, got)
+	}
+	observeSize(&l.popSize, size, got)
 }
 
 // observeSize adjusts the expected size of an item: up to the largest message at once, down slowly.
@@ -179,35 +164,4 @@ func observeSize(expected *atomic.Int64, largest int, items bool) {
 	} else if items {
 		expected.Store(size - (size-int64(largest)+7)/8)
 	}
-}
-
-// countTraffic counts the items that a request pushed, popped or settled.
-func countTraffic(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
-	in, out := int64(0), int64(0)
-	for i := range ops {
-		if r := &results[i]; r.Err == nil && !r.Duplicate {
-			put, took := itemsMoved(&ops[i], r)
-			in, out = in+put, out+took
-		}
-	}
-
-	if in > 0 {
-		q.in.Add(in)
-	}
-	if out > 0 {
-		q.out.Add(out)
-	}
-}
-
-// itemsMoved returns how many items an operation that succeeded has pushed, and how many it has
-// popped or settled. Purged, removed and redriven items do not count: nobody worked on them.
-func itemsMoved(op *fdbpq.Op, r *fdbpq.Result) (in, out int64) {
-	switch op.Kind {
-	case fdbpq.OpPush:
-		return 1, 0
-	case fdbpq.OpPop, fdbpq.OpAck, fdbpq.OpTerm:
-		return 0, 1
-	}
-
-	return 0, 0
 }

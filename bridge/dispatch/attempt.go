@@ -238,8 +238,8 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 }
 
 // endAttemptLocked decides when the line is looked at next, and with what budget. The attempt began
-// with a budget of 0, so the line now has only what was added during it. The waiters that end now
-// leave the line, and are appended to ended.
+// with a budget of 0, so the line has now only the budget that it got meanwhile. The waiters that
+// end now leave the line, and are appended to ended.
 func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	f := &ln.attempt
 	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
@@ -269,7 +269,7 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	// Items are left, but leases cannot have them, so the budget is 0. If the line has pops, or a
 	// place for a lease may be free by now, any number of items may be available to it.
 	case f.full != nil:
-		ln.nothing = limitError{f.full}
+		ln.nothing = LimitError{f.full}
 		l.lookWhenDueLocked(ln, f.due)
 		ln.noLease = b.number
 		ended = l.removeEndingLocked(ln, f.full, ended)
@@ -322,11 +322,9 @@ func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending 
 
 // noteDuesLocked has lines looked at when leases and delays of the batch end.
 func (l *lane) noteDuesLocked(b *batch, results []fdbpq.Result) {
-	for r, ops := range b.each() {
-		own := results[:len(ops)]
-		results = results[len(ops):]
-		if ln := l.lineLocked(r.Queue); ln != nil {
-			l.lookWhenDueLocked(ln, nextDue(ops, own))
+	for p := range b.each(results) {
+		if ln := l.lineLocked(p.Queue); ln != nil {
+			l.lookWhenDueLocked(ln, nextDue(p.ops, p.results))
 		}
 	}
 }

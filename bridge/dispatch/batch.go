@@ -19,7 +19,7 @@ type batch struct {
 	oldest   time.Time // when the first of the requests arrived
 	lines    []*line   // those with operations in the batch
 	reserved int       // operations that addPopsLocked will add for lines
-	bytes    int       // estimate, with those of reserved operations
+	bytes    int       // estimate, reserved operations included
 
 	exclusive bool // no request may join it
 	silent    bool // has a push without a reply
@@ -60,16 +60,24 @@ func (b *batch) addWaiter(w *waiter, ops []fdbpq.Op, received time.Time) {
 	b.add(&r, ops)
 }
 
-// each yields each request with its operations.
-func (b *batch) each() iter.Seq2[*Request, []fdbpq.Op] {
-	return func(yield func(*Request, []fdbpq.Op) bool) {
-		at := 0
+// part is a request with its operations and, once they have run, their results.
+type part struct {
+	*Request
+	ops     []fdbpq.Op
+	results []fdbpq.Result
+}
+
+// each yields each request of the batch. results are nil, or one for each operation.
+func (b *batch) each(results []fdbpq.Result) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		ops := b.ops
 		for i := range b.requests {
 			r := &b.requests[i]
-			if !yield(r, b.ops[at:at+r.span]) {
+			n := min(r.span, len(results))
+			if !yield(part{r, ops[:r.span], results[:n]}) {
 				return
 			}
-			at += r.span
+			ops, results = ops[r.span:], results[n:]
 		}
 	}
 }
@@ -96,7 +104,7 @@ type backlog struct {
 func (w *backlog) len() int { return w.requests.len() }
 
 // push appends a copy of the request. The original keeps its span and waiter: it may still be in a
-// batch, or be that of a waiter that has ended.
+// batch, or belong to a waiter that has ended.
 func (w *backlog) push(r *Request, ops []fdbpq.Op) {
 	queued := *r
 	queued.span, queued.waiter = len(ops), nil

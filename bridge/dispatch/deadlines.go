@@ -19,7 +19,10 @@ import (
 const maxGrace = 250 * time.Millisecond
 
 // turnTime is how long a request may wait for its batch to begin.
-func (l *lane) turnTime() time.Duration { return l.d.options.RequestTimeout / 4 * 3 }
+func (l *lane) turnTime() time.Duration { return TurnTime(l.d.options.RequestTimeout) }
+
+// TurnTime is how long a request may wait, before and after Submit, until it is not run any more.
+func TurnTime(requestTimeout time.Duration) time.Duration { return requestTimeout / 4 * 3 }
 
 // graceTime is how much later than RequestTimeout an answer may come. Half of it is for a batch to
 // notice that its time is up.
@@ -53,7 +56,7 @@ func (l *lane) answerWaiterBy(w *waiter) time.Duration {
 	return min(l.answerBy(&w.request), last-l.pageTime())
 }
 
-// endOf is when the time of a waiter is up, or that of the batch it is in.
+// endOf is when the time of a waiter, or of the batch it is in, is up.
 func (l *lane) endOf(w *waiter) time.Duration {
 	switch wait := w.request.Wait; {
 	case w.state.inBatch():
@@ -86,7 +89,7 @@ func (l *lane) watchOverdueLocked(at time.Duration) {
 // endOverdue answers the requests whose time is up, and sets the alarm for the others. The caller
 // holds lane.calling.
 func (l *lane) endOverdue(ctx context.Context) {
-	l.failOverdue(ctx, true)
+	l.failOverdue(ctx)
 
 	l.mu.Lock()
 	batches := slices.Clone(l.mu.inFlight) // none of them ends while calling is held
@@ -96,17 +99,9 @@ func (l *lane) endOverdue(ctx context.Context) {
 	// end.
 	now := l.timers.now()
 	for _, b := range batches {
-		for r, ops := range b.each() {
-			w := r.waiter
-			switch {
-			case w != nil && w.state.hasParked(): // it has an alarm of its own
-			case w != nil:
-				if l.answerWaiterBy(w) <= now {
-					l.answerLate(w)
-				}
-			case !r.answered && l.answerBy(r) <= now:
-				r.answered = true
-				r.fail(ops, lateError(ops))
+		for p := range b.each(nil) {
+			if w := p.waiter; w == nil || !w.state.hasParked() { // those have alarms of their own
+				l.endLate(p, now)
 			}
 		}
 	}
@@ -120,31 +115,44 @@ func (l *lane) endOverdue(ctx context.Context) {
 	}
 }
 
+// endLate answers a request in a batch if its time is up.
+func (l *lane) endLate(p part, now time.Duration) {
+	switch w := p.waiter; {
+	case w != nil:
+		if l.answerWaiterBy(w) <= now {
+			l.answerLate(w)
+		}
+	case !p.answered && l.answerBy(p.Request) <= now:
+		p.answered = true
+		p.fail(p.ops, lateError(p.ops))
+	}
+}
+
 // failOverdue fails the requests whose turn has not come in time, or all requests once ctx has
-// ended. Unless all is set, it may leave some behind requests that still have time.
-func (l *lane) failOverdue(ctx context.Context, all bool) {
+// ended.
+func (l *lane) failOverdue(ctx context.Context) {
 	l.mu.Lock()
 	over := ctx.Err() != nil
 	if over {
 		l.mu.ended = l.mu.closed // or a Replier could requeue endlessly
 	}
-	late := l.takeLateLocked(over, all)
+	late := l.takeLateLocked(over)
 	l.mu.Unlock()
 	l.failLate(late, nil)
 }
 
-// takeLateLocked takes the requests whose turn has not come in time out of the backlogs; with any,
+// takeLateLocked takes the requests whose turn has not come in time out of the backlogs; with all,
 // it takes all requests.
-func (l *lane) takeLateLocked(any, all bool) (late []lateRequest) {
+func (l *lane) takeLateLocked(all bool) (late []part) {
 	by := time.Now()
-	if any {
+	if all {
 		by = by.Add(l.d.options.RequestTimeout) // no turn is that late
 	}
 	for _, from := range l.backlogsLocked() {
-		some := from.takeLate(by, any || all)
+		some := from.takeLate(by)
 		if from == &l.mu.aside {
-			for i := range some {
-				some[i].Queue.aside.Add(-1)
+			for _, r := range some {
+				r.Queue.aside.Add(-1)
 			}
 		}
 		late = append(late, some...)
@@ -157,41 +165,39 @@ func (l *lane) takeLateLocked(any, all bool) (late []lateRequest) {
 }
 
 // failLate fails requests that are in no backlog any more. Without err, they have waited too long.
-func (l *lane) failLate(late []lateRequest, err error) {
-	for i := range late {
-		r, why := &late[i].Request, err
+func (l *lane) failLate(late []part, err error) {
+	for _, r := range late {
+		why := err
 		if why == nil {
 			why = turnError(r.Received)
 		}
-		l.d.release(r)
-		r.fail(late[i].ops, why)
+		l.d.release(r.Request)
+		r.fail(r.ops, why)
 	}
 }
 
-// lateRequest is a request that was removed from a backlog, with its operations.
-type lateRequest struct {
-	Request
-	ops []fdbpq.Op
+// isLate reports whether the request should have had its turn by now.
+func (r *Request) isLate(now time.Time) bool { return !r.turnBy.After(now) }
+
+// copyOf returns a request that does not change with the backlog it comes from.
+func copyOf(r *Request, ops []fdbpq.Op) part {
+	queued := *r
+	return part{Request: &queued, ops: slices.Clone(ops)}
 }
 
-// takeLate removes and returns the requests that should have had their turn by now. Unless all is
-// set, it may leave some behind requests that still have time.
-func (w *backlog) takeLate(now time.Time, all bool) (late []lateRequest) {
+// takeLate removes and returns the requests that should have had their turn by now.
+func (w *backlog) takeLate(now time.Time) (late []part) {
 	left := w.requests.items[w.requests.head:]
-	isLate := func(r Request) bool { return !r.turnBy.After(now) }
-	if all && !slices.ContainsFunc(left, isLate) {
+	if !slices.ContainsFunc(left, func(r Request) bool { return r.isLate(now) }) {
 		return nil
 	}
 
 	var others backlog
 	for r, ops := w.first(); r != nil; r, ops = w.first() {
-		switch {
-		case isLate(*r):
-			late = append(late, lateRequest{*r, slices.Clone(ops)})
-		case all:
+		if r.isLate(now) {
+			late = append(late, copyOf(r, ops))
+		} else {
 			others.push(r, ops)
-		default:
-			return late
 		}
 		w.pop()
 	}

@@ -49,6 +49,7 @@
 //
 //	dispatch, sweep, sweeper, retire      what a bridge sees, and what runs beside its requests
 //	run, take, answer                     a request from Submit through its batch to its reply
+//	traffic                               what becomes of items, counted by queue
 //	failure                               what becomes of a batch that failed
 //	alarms, deadlines                     what happens at a certain time, or too late
 //	attempt, reply                        what a batch does for the lines of its queues
@@ -59,12 +60,11 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -105,11 +105,21 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	if d.options.PollEvery > 0 {
 		// This finds the items of programs that write to the store and do not call Wake.
 		polling.Go(func() {
-			for pause(polls, d.options.PollEvery) {
+			for signal.Pause(polls, d.options.PollEvery) {
 				d.WakeAll()
 			}
 		})
 	}
+
+	polling.Go(func() {
+		for signal.Pause(polls, probeEvery) {
+			if d.WriteFailure() != nil {
+				attempt, cancel := context.WithTimeout(polls, d.options.RequestTimeout)
+				_ = d.StoreReady(attempt) // which records a success
+				cancel()
+			}
+		}
+	})
 
 	// Lanes end by themselves after Close. Nothing is left to poll for then.
 	running.Wait()
@@ -125,9 +135,8 @@ func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.l
 // Do runs operations on a queue in one transaction, waits, and returns a result for each. It sets
 // the Queue of the operations.
 //
-// After an error, no operation was done, unless it wraps ErrUnknownOutcome or kv.ErrCommitUnknown:
-// then they may have been done. The same holds if ctx ends first: the error then wraps
-// ErrUnknownOutcome, and what a pop or lease still takes goes to Options.RequeueLate.
+// After an error, no operation was done. If it wraps ErrUnknownOutcome, they may have been done, as
+// when ctx ends first: what a pop or lease still takes then goes to Options.RequeueLate.
 func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.Result, error) {
 	size := 0
 	for i := range ops {
@@ -165,8 +174,8 @@ func (d *Dispatcher) Keep(q *Queue, bytes int) {
 }
 
 // Wake makes the waiting requests of a queue look for items. Call it for items that did not come
-// through requests to this queue: those of other bridges, or dead letters. It costs next to nothing
-// if nobody waits.
+// through requests to this queue: from other bridges, or dead letters. It costs next to nothing if
+// nobody waits.
 func (d *Dispatcher) Wake(q *Queue) { q.lane.wakeLine(q, nil) }
 
 // WakeAll is Wake for all queues. Most have nothing, so one pop looks at first.
@@ -269,40 +278,15 @@ func (d *Dispatcher) Conflicts() int64 {
 	return sum
 }
 
-// Traffic returns how many items requests have put into and taken out of queues, for up to n queues
-// with the most of it. Counts begin when a queue comes into memory.
-func (d *Dispatcher) Traffic(n int) []subjects.QueueTraffic {
-	all := []subjects.QueueTraffic{}
-	for i := range d.queues.shards {
-		s := &d.queues.shards[i]
-		s.RLock()
-		for _, q := range s.queues {
-			if in, out := q.in.Load(), q.out.Load(); in+out > 0 {
-				t := subjects.QueueTraffic{Kind: q.Kind.Short(), Queue: q.Name, In: in, Out: out}
-				all = append(all, t)
-			}
-		}
-		s.RUnlock()
-	}
-
-	slices.SortFunc(all, func(a, b subjects.QueueTraffic) int {
-		return cmp.Or(
-			cmp.Compare(b.In+b.Out, a.In+a.Out),
-			cmp.Compare(a.Kind, b.Kind),
-			cmp.Compare(a.Queue, b.Queue),
-		)
-	})
-	return all[:min(n, len(all))]
-}
-
 // StoreReady returns nil if the store answers reads and is not known to refuse writes. It does not
-// wait for writers, so a busy store is ready. After a failed write it tries one itself.
+// wait for writers, so a busy store is ready. After a failed write it tries one itself, and so does
+// Run every probeEvery.
 func (d *Dispatcher) StoreReady(ctx context.Context) error {
 	return d.health.check(ctx, d.options.DB, d.options.Keyspace)
 }
 
-// WriteFailure returns the last failure to write to the store, or nil if a probe has succeeded
-// since. It does not ask the store.
+// WriteFailure returns the last failure to write to the store, or nil if a probe or a push
+// has succeeded since. It does not ask the store; Run does meanwhile.
 func (d *Dispatcher) WriteFailure() error {
 	if failed := d.health.failed.Load(); failed != nil {
 		return *failed

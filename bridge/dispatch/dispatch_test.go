@@ -20,16 +20,22 @@ func run(t *testing.T, d *Dispatcher) (stop func()) {
 	t.Helper()
 	var running sync.WaitGroup
 	running.Go(func() { d.Run(context.WithoutCancel(t.Context())) })
+
 	stop = sync.OnceFunc(func() {
 		d.Close()
 		running.Wait()
 	})
+
 	t.Cleanup(stop)
 	return stop
 }
 
 func push(q *Queue, value string) fdbpq.Op {
-	return fdbpq.Op{Kind: fdbpq.OpPush, Queue: q.Target, Message: fdbpq.Message{Value: []byte(value)}}
+	return fdbpq.Op{
+		Kind:    fdbpq.OpPush,
+		Queue:   q.Target,
+		Message: fdbpq.Message{Value: []byte(value)},
+	}
 }
 
 func pop(q *Queue) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpPop, Queue: q.Target} }
@@ -41,30 +47,39 @@ func TestRequestsOwnTheirSpans(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	d := newTest(t)
 	d.options.MaxBatch = 7
+
 	d.options.BatchDone = func(n int) {
 		if n > 7+10 {
-			t.Errorf("seed %d: a batch of %d operations, want one request more than MaxBatch at most", seed, n)
+			const text = "seed %d: a batch of %d operations, want at most a request beyond MaxBatch"
+			t.Errorf(text, seed, n)
 		}
 	}
+
 	q := getQueue(t, d.queues, subjects.FIFO, "jobs")
 	calls, want := make([]*call, 300), make([][]string, 300)
+
 	for n := range calls {
 		var ops []fdbpq.Op
 		for i := range 1 + random.IntN(10) {
 			want[n] = append(want[n], fmt.Sprint(n, ".", i))
 			ops = append(ops, push(q, want[n][i]))
 		}
+
 		calls[n] = newCall()
-		must(t, d.Submit(&Request{Queue: q, Replier: calls[n], Silent: true, Received: time.Now()}, ops))
+		r := &Request{Queue: q, Replier: calls[n], Silent: true, Received: time.Now()}
+		must(t, d.Submit(r, ops))
 	}
+
 	run(t, d)()
 
 	batcher := fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)
 	for n, c := range calls {
 		pushed, err := c.wait(t.Context())
 		if err != nil || len(pushed) != len(want[n]) {
-			t.Fatalf("seed %d: request %d has %d results, want %d; %v", seed, n, len(pushed), len(want[n]), err)
+			t.Fatalf("seed %d: request %d has %d results, want %d; %v",
+				seed, n, len(pushed), len(want[n]), err)
 		}
+
 		for i, value := range want[n] {
 			results, err := batcher.Apply(t.Context(), []fdbpq.Op{pop(q)})
 			must(t, err)
@@ -95,9 +110,11 @@ func TestEveryRequestIsAnsweredOnce(t *testing.T) {
 	d.options.MaxPending, d.load.maxRequests = 100, 100
 	q := getQueue(t, d.queues, subjects.Priority, "jobs")
 	log := &eventLog{}
+
 	for n := range uint64(200) {
 		r := &Request{Queue: q, Replier: number(log, n), Silent: true, Received: time.Now()}
 		err := d.Submit(r, []fdbpq.Op{push(q, "x")})
+
 		if n < 100 {
 			must(t, err)
 			log.submitted(n)
@@ -105,17 +122,21 @@ func TestEveryRequestIsAnsweredOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	d.ended(t)
 	log.checkEnds(t)
+
 	for n, event := range log.take() {
 		if want := fmt.Sprint(n, ": failed 1, unavailable"); event != want {
 			t.Errorf("got %q, want %q", event, want)
 		}
 	}
+
 	request := &Request{Queue: q, Replier: log}
 	if err := d.Submit(request, []fdbpq.Op{push(q, "x")}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("Submit after Close: %v", err)
 	}
+
 	if err := d.Requeue(request, []fdbpq.Op{push(q, "x")}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("Requeue after Run: %v", err)
 	}
@@ -141,10 +162,13 @@ func (i insistent) Fail(q *Request, ops []fdbpq.Op, err error) {
 func TestRequeueEnds(t *testing.T) {
 	d, log := newTest(t), &eventLog{}
 	q := getQueue(t, d.queues, subjects.Priority, "jobs")
+
 	for n := range uint64(10) {
 		log.submitted(n)
-		must(t, d.Requeue(&Request{Queue: q, Replier: number(insistent{d, log}, n)}, []fdbpq.Op{push(q, "x")}))
+		r := &Request{Queue: q, Replier: number(insistent{d, log}, n)}
+		must(t, d.Requeue(r, []fdbpq.Op{push(q, "x")}))
 	}
+
 	d.ended(t)
 	log.checkEnds(t)
 }
@@ -159,17 +183,21 @@ func TestLaneOutlivesItsLastBatch(t *testing.T) {
 		goesOn := make(chan bool, 1)
 		go func() { goesOn <- l.awaitWork(t.Context()) }()
 		synctest.Wait()
+
 		if len(goesOn) > 0 {
 			t.Fatal("the lane ended with a batch in flight")
 		}
+
 		l.setUnsettled(nil)
 		if !<-goesOn {
 			t.Error("the lane ended with a batch of unknown outcome")
 		}
+
 		l.takeUnsettled()
 		go func() { goesOn <- l.awaitWork(t.Context()) }()
 		synctest.Wait()
 		l.finishBatch(l.mu.newest)
+
 		if <-goesOn {
 			t.Error("the lane still runs with nothing to do")
 		}
@@ -180,40 +208,55 @@ func TestLaneOutlivesItsLastBatch(t *testing.T) {
 func TestLaneDropsTakenRequests(t *testing.T) {
 	d := newTest(t)
 	l, q := d.lanes[0], getQueue(t, d.queues, subjects.Priority, "jobs")
+
 	add := func(n int) {
 		for range n {
-			must(t, l.submit(&Request{Queue: q, Silent: true, Received: time.Now()}, []fdbpq.Op{{Kind: fdbpq.OpPush}}))
+			r := &Request{Queue: q, Silent: true, Received: time.Now()}
+			must(t, l.submit(r, []fdbpq.Op{{Kind: fdbpq.OpPush}}))
 		}
 	}
+
 	const waiting = 2000
 	add(waiting)
+
 	for range 50 {
 		add(l.d.options.MaxBatch)
 		l.finishBatch(l.takeBatch(t.Context()))
 	}
+
 	w := &l.mu.backlog
-	if w.len() != waiting || w.operations != waiting || cap(w.requests.items) > 10*waiting || cap(w.ops.items) > 10*waiting {
-		t.Errorf("%d requests wait, want %d, in room for %d", w.len(), waiting, cap(w.requests.items))
+	if w.len() != waiting || w.operations != waiting {
+		t.Errorf("%d requests wait with %d operations, want %d", w.len(), w.operations, waiting)
+	}
+	if requests, ops := cap(w.requests.items), cap(w.ops.items); max(requests, ops) > 10*waiting {
+		t.Errorf("there is room for %d requests and %d operations", requests, ops)
 	}
 }
 
 // Do returns the results of its operations, or why none was done.
 func TestDo(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
-		results, err := w.d.Do(w.t.Context(), w.q, []fdbpq.Op{push(w.q, "a"), {Kind: fdbpq.OpPop}, {Kind: fdbpq.OpPop}})
-		if err != nil || outcome(results[1:2]) != "a" || !errors.Is(results[2].Err, fdbpq.ErrEmpty) {
+		ops := []fdbpq.Op{push(w.q, "a"), {Kind: fdbpq.OpPop}, {Kind: fdbpq.OpPop}}
+		results, err := w.d.Do(w.t.Context(), w.q, ops)
+
+		if err != nil || outcome(results[1:]) != "a empty" {
 			t.Errorf("a push and two pops: %v, %v", results, err)
 		}
 	})
 
 	withFaults(t, func(w *waiting, faults *faultkv.DB) {
 		faults.SetOutage(true)
-		if results, err := w.d.Do(w.t.Context(), w.q, []fdbpq.Op{push(w.q, "a")}); short(err) != "unavailable" || results != nil {
+		results, err := w.d.Do(w.t.Context(), w.q, []fdbpq.Op{push(w.q, "a")})
+
+		if short(err) != "unavailable" || results != nil {
 			t.Errorf("during an outage: %v, %v", results, err)
 		}
+
 		faults.SetOutage(false)
 		w.stop()
-		if _, err := w.d.Do(w.t.Context(), w.q, []fdbpq.Op{push(w.q, "a")}); !errors.Is(err, ErrUnavailable) {
+		_, err = w.d.Do(w.t.Context(), w.q, []fdbpq.Op{push(w.q, "a")})
+
+		if !errors.Is(err, ErrUnavailable) {
 			t.Errorf("after Close: %v", err)
 		}
 	})
@@ -222,25 +265,29 @@ func TestDo(t *testing.T) {
 // A caller of Do that leaves loses no item: it goes back.
 func TestDoWithoutItsCaller(t *testing.T) {
 	var d *Dispatcher
-	withLater(t, func(o *Options) { o.RequeueLate = givesBack(&d) }, func(w *waiting, durable chan struct{}) {
-		d = w.d
-		w.submit(nil, push(w.q, "a"))
-		synctest.Wait()
-		durable <- struct{}{}
-		ctx, cancel := context.WithTimeout(w.t.Context(), time.Millisecond)
-		defer cancel()
-		time.AfterFunc(time.Second, func() { close(durable) })
+	withLater(t, func(o *Options) { o.RequeueLate = givesBack(&d) },
+		func(w *waiting, durable chan struct{}) {
+			d = w.d
+			w.submit(nil, push(w.q, "a"))
+			synctest.Wait()
+			durable <- struct{}{}
+			ctx, cancel := context.WithTimeout(w.t.Context(), time.Millisecond)
+			defer cancel()
+			time.AfterFunc(time.Second, func() { close(durable) })
 
-		began := time.Now()
-		_, err := w.d.Do(ctx, w.q, []fdbpq.Op{pop(w.q)})
-		took := time.Since(began)
-		if !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) || took > time.Millisecond {
-			t.Errorf("%v after %v, want an unknown outcome after a millisecond", err, took)
-		}
-		time.Sleep(2 * time.Second)
-		w.submit(nil, pop(w.q))
-		w.want("afterwards", "2: a")
-	})
+			began := time.Now()
+			_, err := w.d.Do(ctx, w.q, []fdbpq.Op{pop(w.q)})
+
+			took := time.Since(began)
+			late := !errors.Is(err, context.DeadlineExceeded) || took > time.Millisecond
+			if !errors.Is(err, ErrUnknownOutcome) || late {
+				t.Errorf("%v after %v, want an unknown outcome after a millisecond", err, took)
+			}
+
+			time.Sleep(2 * time.Second)
+			w.submit(nil, pop(w.q))
+			w.want("afterwards", "2: a")
+		})
 }
 
 // A request that waits and whose Replier takes no parts ends with what it gets first.
@@ -250,9 +297,12 @@ func TestWaitWithoutParts(t *testing.T) {
 		wait := &Wait{Until: time.Now().Add(time.Minute), Heartbeat: time.Second}
 		r := &Request{Queue: w.q, Replier: c, Received: time.Now(), Wait: wait}
 		must(t, w.d.Submit(r, w.pops(fdbpq.Front, 2)))
+
 		time.Sleep(10 * time.Second)
 		w.push("a")
-		if results, err := c.wait(w.t.Context()); err != nil || outcome(results) != "a empty" {
+		results, err := c.wait(w.t.Context())
+
+		if err != nil || outcome(results) != "a empty" {
 			t.Errorf("%v, %v", results, err)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Errors of requests, besides those of packages fdbpq and kv.
+// Errors of requests, besides the errors of packages fdbpq and kv.
 var (
 	// ErrOverloaded: too many requests are waiting. The request was not run.
 	ErrOverloaded = errors.New("overloaded")
@@ -28,7 +28,22 @@ var (
 		"so it waits no longer: ask again", ErrUnavailable)
 )
 
+// Errors of Submit when a limit is reached. They are variables so that callers can prepare the
+// replies: in a flood, refusing a request must cost less than receiving it.
+var (
+	ErrTooManyRequests = fmt.Errorf(
+		"%w: too many requests are waiting: try again later", ErrOverloaded)
+	ErrTooManyBytes = fmt.Errorf(
+		"%w: too many bytes of requests are waiting: try again later", ErrOverloaded)
+	ErrTooManyWaiters = fmt.Errorf(
+		"%w: too many pops wait for items: try again later, or without waiting", ErrOverloaded)
+)
+
 var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
+
+// errLapsed is for requests whose Lapsed returned true.
+var errLapsed = fmt.Errorf("%w: this bridge has been out of touch with the one that forwarded the "+
+	"request, which was not run: try again", ErrUnavailable)
 
 // errSettles is for requests whose time is up while a batch of unknown outcome is not settled.
 var errSettles = fmt.Errorf(
@@ -72,19 +87,22 @@ func lateError(ops []fdbpq.Op) error {
 	return fmt.Errorf("%w: the store did not answer in time: try again", ErrUnavailable)
 }
 
-// limitError means that a request got nothing because max_leased or rate is used up, although it
+// LimitError means that a request got nothing because max_leased or rate is used up, although it
 // has waited, or its acknowledgements are done.
-type limitError struct{ error }
+type LimitError struct{ Limit error }
+
+// Error implements error.
+func (e LimitError) Error() string { return e.Limit.Error() }
 
 // Unwrap makes it ErrEmpty. To a pop that has waited, the queue might as well be empty, and the
 // error of the limit would mean that the request changed nothing.
-func (limitError) Unwrap() error { return fdbpq.ErrEmpty }
+func (LimitError) Unwrap() error { return fdbpq.ErrEmpty }
 
-// asNothing returns a limitError for fdbpq.ErrMaxLeased and fdbpq.ErrRate, and any other error as
+// asNothing returns a LimitError for fdbpq.ErrMaxLeased and fdbpq.ErrRate, and any other error as
 // it is.
 func asNothing(err error) error {
 	if errors.Is(err, fdbpq.ErrMaxLeased) || errors.Is(err, fdbpq.ErrRate) {
-		return limitError{err}
+		return LimitError{err}
 	}
 	return err
 }

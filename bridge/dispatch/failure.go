@@ -33,8 +33,8 @@ func (l *lane) failBatch(b *batch, err error) {
 	}
 	runsAgain := refused && b.nonPushes
 
-	for r, ops := range b.each() {
-		w := r.waiter
+	for p := range b.each(nil) {
+		r, ops, w := p.Request, p.ops, p.waiter
 		if r.answered || w != nil && w.answered {
 			continue
 		}
@@ -112,10 +112,10 @@ func (l *lane) settleBatches(ctx context.Context) {
 		}
 
 		l.setUnsettled(nil)
-		l.failOverdue(ctx, false)
+		l.failOverdue(ctx)
 		if errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err) {
 			l.mu.Lock()
-			all := l.takeLateLocked(true, true)
+			all := l.takeLateLocked(true)
 			l.mu.Unlock()
 			l.failLate(all, fmt.Errorf("%w: %s: %w", ErrUnavailable, notRun, err))
 		}

@@ -17,17 +17,26 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// testOptions are those of a Dispatcher with one lane.
+// testOptions returns the options of a Dispatcher with one lane.
 func testOptions(t testing.TB, db kv.Database) Options {
 	t.Helper()
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
 	must(t, err)
+
 	return Options{
-		DB: db, Keyspace: keyspace, Limits: Limits{
-			Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-			MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 1000, RequestTimeout: 5 * time.Second,
+		DB:       db,
+		Keyspace: keyspace,
+		Limits: Limits{
+			Lanes:           1,
+			MaxBatch:        1024,
+			MaxBatchBytes:   4 << 20,
+			MaxPending:      16384,
+			MaxPendingBytes: 64 << 20,
+			MaxWaiters:      1000,
+			RequestTimeout:  5 * time.Second,
 		},
-		Warn: func(string, ...any) {}, BatchDone: func(int) {},
+		Warn:      func(string, ...any) {},
+		BatchDone: func(int) {},
 		RequeueLate: func(*Queue, fdbpq.OpKind, *fdbpq.Result) {
 			t.Error("a request was answered before its batch had ended")
 		},
@@ -47,6 +56,7 @@ func newTest(t testing.TB) *Dispatcher {
 	t.Cleanup(func() { closeDB(t, db) })
 	o := testOptions(t, db)
 	o.RequestTimeout = time.Minute
+
 	return New(o)
 }
 

@@ -26,6 +26,9 @@ type lane struct {
 	timers  timers
 	ended   chan struct{} // closed when run has returned
 
+	// Requests that must not run, found while a batch was put together. Only run uses these.
+	late, lapsed []part
+
 	// calling is held while Repliers are called, for requests that wait or have run, so calls for
 	// one queue come one at a time. Lock calling before mu, never after.
 	calling       sync.Mutex
@@ -54,7 +57,7 @@ type lane struct {
 		unsettled bool     // the outcome of a batch is unknown
 		doubtful  []*Queue // queues of the batches whose outcome is unknown
 
-		lines map[lineKey]*line
+		lines map[fdbpq.QueueName]*line
 		ready chain[line, *line] // lines that the next batch looks at
 
 		cancelled []*waiter // they left their line; runTimers ends them
@@ -78,7 +81,7 @@ func newLane(d *shared) *lane {
 		timers:  newTimers(d.options.Now),
 		ended:   make(chan struct{}),
 	}
-	l.mu.lines = map[lineKey]*line{}
+	l.mu.lines = map[fdbpq.QueueName]*line{}
 	l.mu.lazy.of = l
 
 	if room := d.options.LeaseRoom; room > 0 {
@@ -129,7 +132,7 @@ func (l *lane) lineLocked(q *Queue) *line {
 	if len(l.mu.lines) == 0 {
 		return nil
 	}
-	return l.mu.lines[q.lineKey()]
+	return l.mu.lines[q.name()]
 }
 
 // backlogsLocked returns the backlogs in the order in which the next batch takes from them.

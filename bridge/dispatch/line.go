@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // line is the requests that wait for items of one queue, from either end, in the order in which
@@ -29,30 +28,21 @@ type line struct {
 	// guess there may be more items.
 	budget int
 	guess  bool
-	probe  bool // the budget is that of WakeAll, and there is probably nothing
+	probe  bool // WakeAll gave the budget, and there is probably nothing
 
 	reserved int // pops in the batch that is being made
 	inFlight int // batches in flight with operations of the line
 	attempt  attempt
 	alarm    alarm // when to look again
 
-	// emptied is the number of the last batch that found nothing, noLease that of the last one that
-	// found nothing to lease.
+	// emptied is the number of the last batch that found nothing, noLease of the last that found
+	// nothing to lease.
 	emptied, noLease int64
 
 	// failed is the error of the last attempt, nil if it succeeded. nothing is why the last attempt
 	// that succeeded found nothing, nil if none has: fdbpq.ErrEmpty or an error that wraps it.
 	failed, nothing error
 }
-
-// lineKey names a queue. There may be two Queue objects for it for a while, if the registry has
-// evicted the first.
-type lineKey struct {
-	kind subjects.Kind
-	name string
-}
-
-func (q *Queue) lineKey() lineKey { return lineKey{q.Kind, q.Name} }
 
 // servable reports whether a batch can have pops of the line: it has waiters that do not want
 // leases, or leases are possible and some waiter has credits.
@@ -79,7 +69,7 @@ func (f *attempt) noteResult(r *fdbpq.Result) {
 		f.stuck = r.Err
 	case errors.Is(r.Err, fdbpq.ErrEmpty):
 		f.empty = r.Err
-		f.due = r.NextDue // that of the last pop is the most recent
+		f.due = r.NextDue // the last pop's is the most recent
 	case errors.Is(r.Err, fdbpq.ErrMaxLeased):
 		f.full, f.due = r.Err, r.NextDue
 	default:

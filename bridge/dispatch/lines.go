@@ -19,7 +19,7 @@ func (l *lane) joinLocked(w *waiter) *line {
 	if ln == nil {
 		ln = &line{queue: q}
 		ln.alarm.of = ln
-		l.mu.lines[q.lineKey()] = ln
+		l.mu.lines[q.name()] = ln
 		if len(l.mu.lines) == 1 {
 			l.timers.wake() // from now on it watches the clock
 		}
@@ -94,7 +94,7 @@ func (l *lane) dropEmptyLocked(ln *line) {
 
 	l.unlistLocked(ln)
 	l.moveLine(ln, lineGone)
-	delete(l.mu.lines, ln.queue.lineKey())
+	delete(l.mu.lines, ln.queue.name())
 	l.timers.clear(&ln.alarm)
 	if len(l.mu.lines) == 0 {
 		l.mu.changed.Signal() // run may be waiting to end
@@ -129,7 +129,9 @@ func (l *lane) parkLocked(w *waiter) {
 // pending.
 func (l *lane) beginWaitLocked(w *waiter) {
 	l.d.load.release(1, w.request.Size)
-	w.line.queue.waiters.Add(1)
+	if q := w.line.queue; q.waiters.Add(1) == 1 {
+		l.d.traffic.list(q)
+	}
 	if every := w.request.Wait.Heartbeat; every > 0 {
 		w.beat = l.timers.now() + every
 	}

@@ -14,7 +14,8 @@ import (
 func (w *waiting) submitTogether(requests [][]fdbpq.Op, wait func(i int) *Wait) {
 	w.t.Helper()
 	w.d.lanes[0].popSize.Store(100) // as after small items
-	w.together(func() {
+
+	w.inOneBatch(func() {
 		for i, ops := range requests {
 			w.add(w.q, wait(i), ops...)
 		}
@@ -26,8 +27,8 @@ func singly(ops []fdbpq.Op) [][]fdbpq.Op { return slices.Collect(slices.Chunk(op
 
 func never(int) *Wait { return nil }
 
-// One transaction has no room to lease, or give back, very many large items. Those that found no
-// room get it in the next ones; nobody has to try again.
+// One transaction has no room to lease, or give back, very many large items. Requests without room
+// get it in the next one; nobody has to try again.
 func TestRequestsThatFindNoRoom(t *testing.T) {
 	const n, size = 150, 90_000
 	for _, waits := range []bool{false, true} {
@@ -35,8 +36,10 @@ func TestRequestsThatFindNoRoom(t *testing.T) {
 			for range n {
 				w.push(strings.Repeat("x", size))
 			}
+
 			lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour}
 			wait := never
+
 			if waits { // so that the others queue up behind the first
 				wait = func(i int) *Wait {
 					if i == 0 {
@@ -45,16 +48,19 @@ func TestRequestsThatFindNoRoom(t *testing.T) {
 					return nil
 				}
 			}
+
 			w.submitTogether(singly(slices.Repeat([]fdbpq.Op{lease}, n)), wait)
 			for _, event := range w.log.take() {
 				if len(event) < size {
 					t.Fatalf("a lease, behind one that waits %t: %s", waits, event)
 				}
 			}
+
 			var naks []fdbpq.Op
 			for _, token := range w.log.mu.tokens {
 				naks = append(naks, fdbpq.Op{Kind: fdbpq.OpNak, Queue: w.q.Target, Token: token})
 			}
+
 			w.submitTogether(singly(naks), never)
 			for _, event := range w.log.take() {
 				if strings.Contains(event, "too large") {
@@ -65,31 +71,37 @@ func TestRequestsThatFindNoRoom(t *testing.T) {
 	}
 }
 
-// Requests that acknowledge a lease and want the next one acknowledge it once, also if there is no room for the next one in
-// the same transaction.
+// Requests that acknowledge a lease and want the next one acknowledge it once, even if there is no
+// room for the next one in the same transaction.
 func TestNextThatFindsNoRoom(t *testing.T) {
 	const n, size = 150, 90_000
 	inBubble(t, nil, func(w *waiting) {
 		for range n {
 			w.push("small")
 		}
+
 		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: w.q.Target, Lease: time.Hour}
 		w.submitTogether(singly(slices.Repeat([]fdbpq.Op{lease}, n)), never)
 		w.log.take()
+
 		for range n {
 			w.push(strings.Repeat("x", size))
 		}
+
 		var requests [][]fdbpq.Op
 		for _, token := range w.log.mu.tokens {
 			next := lease
 			next.Follows = true
-			requests = append(requests, []fdbpq.Op{{Kind: fdbpq.OpAck, Queue: w.q.Target, Token: token}, next})
+			requests = append(requests,
+				[]fdbpq.Op{{Kind: fdbpq.OpAck, Queue: w.q.Target, Token: token}, next})
 		}
-		w.transactions()
+
+		w.takeTransactions()
 		w.submitTogether(requests, never)
-		if w.transactions() < 2 {
+		if w.takeTransactions() < 2 {
 			t.Error("there was room for all")
 		}
+
 		events := w.log.take()
 		for _, event := range events {
 			if len(event) < size {
@@ -102,20 +114,23 @@ func TestNextThatFindsNoRoom(t *testing.T) {
 	})
 }
 
-// nextOf is a request that acknowledges leases together, in the order in which they were given, and leases n items.
+// nextOf is a request that acknowledges leases together, in the order in which they were given, and
+// leases n items.
 func (w *waiting) nextOf(n int, leases ...int) (ops []fdbpq.Op) {
 	for _, lease := range leases {
 		ops = append(ops, w.settle(fdbpq.OpAck, lease))
 	}
+
 	ops = append(ops, pops(w.lease(), n)...)
 	for i := range ops {
 		ops[i].Follows = i > 0
 	}
+
 	return ops
 }
 
-// Of requests in one transaction that name the same lease, the first has it. The others change nothing, so the next one
-// may have what they name besides.
+// Of requests in one transaction that name the same lease, the first has it. The others change
+// nothing, so the next one may have what they name besides.
 func TestAcknowledgementsThatOverlap(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprintf("waits %v", waits), func(t *testing.T) {
@@ -123,14 +138,17 @@ func TestAcknowledgementsThatOverlap(t *testing.T) {
 				for _, item := range []string{"a", "b", "c", "d", "e", "f"} {
 					w.push(item)
 				}
+
 				w.submit(nil, pops(w.lease(), 4)...)
 				w.want("four are leased", "7: a b c d")
-				w.transactions()
+
+				w.takeTransactions()
 				w.while(db, func() { // 8
 					var wait *Wait
 					if waits {
 						wait = w.minute()
 					}
+
 					w.submit(wait, w.nextOf(1, 0, 1)...)
 					w.submit(wait, w.nextOf(1, 1, 2)...)
 					w.submit(wait, w.nextOf(1, 0, 3)...)
@@ -138,6 +156,7 @@ func TestAcknowledgementsThatOverlap(t *testing.T) {
 				})
 				w.want("in one transaction", "9:   e", "10: lost", "11: lost", "12:   f")
 				w.wantTransactions(2, "one of another queue and one")
+
 				w.submit(nil, w.nextOf(1, 4, 5)...)
 				w.want("the end", "13:   empty")
 			})

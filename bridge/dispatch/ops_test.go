@@ -7,11 +7,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// What only looks is tried again as a whole if any of its operations had no room; what changes
-// something only if nothing was done.
+// A request that only reads is tried again as a whole if any of its operations had no room, a
+// request that writes only if nothing was done.
 func TestToRetry(t *testing.T) {
-	info, consumers, pop := fdbpq.Op{Kind: fdbpq.OpInfo}, fdbpq.Op{Kind: fdbpq.OpConsumers}, fdbpq.Op{Kind: fdbpq.OpPop}
+	info := fdbpq.Op{Kind: fdbpq.OpInfo}
+	consumers := fdbpq.Op{Kind: fdbpq.OpConsumers}
+	pop := fdbpq.Op{Kind: fdbpq.OpPop}
 	full := fdbpq.ErrNoRoom
+
 	for _, c := range []struct {
 		ops    []fdbpq.Op
 		errors []error

@@ -32,12 +32,14 @@ type Queue struct {
 	waiters  atomic.Int32 // requests in line, with a Wait
 	notified int64        // the last lane.notifications for it; guarded by lane.calling
 
-	in, out atomic.Int64 // items, see Dispatcher.Traffic
-
 	owned  atomic.Pointer[ownership] // the last result of Owner
 	used   atomic.Int64              // round of the registry in which it was last used
 	marked int64                     // round in which it was found empty; only for the retirer
 }
+
+// name returns what the queue is called. There may be two Queues of one name for a while, if the
+// registry has evicted the first.
+func (q *Queue) name() fdbpq.QueueName { return NameOf(q.Kind, q.Name) }
 
 // Waiters returns how many requests with a Wait are waiting for items of the queue.
 func (q *Queue) Waiters() int { return int(q.waiters.Load()) }
@@ -83,6 +85,11 @@ func KindOf(name fdbpq.QueueName) subjects.Kind {
 		return subjects.FIFO
 	}
 	return subjects.Priority
+}
+
+// NameOf returns the name of a queue with its kind.
+func NameOf(kind subjects.Kind, name string) fdbpq.QueueName {
+	return fdbpq.QueueName{FIFO: kind == subjects.FIFO, Name: name}
 }
 
 // TargetOf returns a queue for operations on it, without adding it to those in use. Errors wrap
@@ -223,7 +230,7 @@ func (s *shard) unused(round int64) (found []*Queue) {
 	return found
 }
 
-// evictUnused drops those of the queues that have still not been used since the round began.
+// evictUnused drops the queues that have still not been used since the round began.
 func (s *shard) evictUnused(queues []*Queue, round int64) {
 	s.Lock()
 	defer s.Unlock()

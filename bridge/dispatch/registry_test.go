@@ -21,13 +21,16 @@ func TestRegistryHasOneQueuePerName(t *testing.T) {
 	g := newTest(t).queues
 	var group sync.WaitGroup
 	found := make([][]*Queue, 4)
+
 	for n := range found {
 		group.Go(func() {
 			for i := range 2000 {
-				found[n] = append(found[n], getQueue(t, g, subjects.Kind(i%2), fmt.Sprint("queue-", i/2)))
+				found[n] = append(found[n],
+					getQueue(t, g, subjects.Kind(i%2), fmt.Sprint("queue-", i/2)))
 			}
 		})
 	}
+
 	group.Wait()
 	for i, q := range found[0] {
 		if want := fmt.Sprint("queue-", i/2); q.Name != want || q.Kind != subjects.Kind(i%2) {
@@ -46,26 +49,30 @@ func TestRegistryHasOneQueuePerName(t *testing.T) {
 func TestRetirerFindsEvictedNames(t *testing.T) {
 	d := newTest(t)
 	r := &retirer{d: d.shared}
+
 	listed := func() int {
 		t.Helper()
-		names, err := kv.ReadTransact(t.Context(), d.options.DB, func(reader kv.Reader) ([]string, error) {
-			return d.options.Keyspace.PriorityQueues(reader, "", 0).Get()
-		})
+		names, err := kv.ReadTransact(t.Context(), d.options.DB,
+			func(reader kv.Reader) ([]string, error) {
+				return d.options.Keyspace.PriorityQueues(reader, "", 0).Get()
+			})
 		must(t, err)
 		return len(names)
 	}
+
 	batcher := fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)
 	for i := range 3 {
 		q := getQueue(t, d.queues, subjects.Priority, fmt.Sprint("jobs-", i))
 		for _, kind := range []fdbpq.OpKind{fdbpq.OpPush, fdbpq.OpPop} {
-			if _, err := batcher.Apply(t.Context(), []fdbpq.Op{{Kind: kind, Queue: q.Target}}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := batcher.Apply(t.Context(), []fdbpq.Op{{Kind: kind, Queue: q.Target}})
+			must(t, err)
 		}
 	}
+
 	for i := range d.queues.shards {
 		clear(d.queues.shards[i].queues)
 	}
+
 	rounds := func(n int) {
 		t.Helper()
 		for range n {
@@ -75,6 +82,7 @@ func TestRetirerFindsEvictedNames(t *testing.T) {
 	if rounds(4); listed() != 3 {
 		t.Fatalf("%d queues are listed, want all 3: nothing was evicted", listed())
 	}
+
 	d.queues.evicted.Store(true)
 	if rounds(2); listed() != 0 {
 		t.Errorf("%d queues are still listed", listed())
@@ -87,9 +95,11 @@ func TestRegistryIsBounded(t *testing.T) {
 		g := w.d.queues
 		w.park(pop(w.q))
 		r := &retirer{d: w.d.shared}
+
 		for range 4 {
 			must(w.t, r.runRound(w.t.Context()))
 		}
+
 		busy := getQueue(t, g, subjects.Priority, "busy")
 		for i := range 2 * maxQueues {
 			if i%1000 == 0 {
@@ -100,6 +110,7 @@ func TestRegistryIsBounded(t *testing.T) {
 			}
 			getQueue(t, g, subjects.Priority, fmt.Sprint(i))
 		}
+
 		n := 0
 		for i := range g.shards {
 			n += len(g.shards[i].queues)
@@ -110,6 +121,7 @@ func TestRegistryIsBounded(t *testing.T) {
 		if getQueue(t, g, subjects.Priority, "jobs") != w.q {
 			t.Error("a queue with a waiter was forgotten")
 		}
+
 		w.push("x")
 		w.want("a push", "1: x")
 	})

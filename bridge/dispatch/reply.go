@@ -27,9 +27,9 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 			return
 		}
 
-		// What the pops do not say is as in the lease that they follow.
-		w.pop.lease = cmp.Or(w.pop.lease, results[0].LeaseLength())
-		w.pop.holder = cmp.Or(w.pop.holder, results[0].LeaseHolder())
+		// Options that the pops leave out are as in the lease they follow.
+		w.lease = cmp.Or(w.lease, results[0].LeaseLength())
+		w.holder = cmp.Or(w.holder, results[0].LeaseHolder())
 		w.acks, w.request.acked = nil, true
 		pops, found = ops[acks:], results[acks:]
 		if len(pops) == 0 {
@@ -78,11 +78,11 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 // deliverPart delivers some of the items that the waiter wants. It ends a waiter that must not get
 // more bytes.
 func (l *lane) deliverPart(w *waiter, ops []fdbpq.Op, results []fdbpq.Result) {
-	if w.pop.maxBytes > 0 {
+	if w.maxBytes > 0 {
 		for i := range results {
-			w.pop.maxBytes -= results[i].Item.Message.Size()
+			w.maxBytes -= results[i].Item.Message.Size()
 		}
-		if w.pop.maxBytes <= 0 { // which would mean no limit
+		if w.maxBytes <= 0 { // which would mean no limit
 			l.endWithResults(w, ops, results, fdbpq.ErrMaxBytes)
 			return
 		}

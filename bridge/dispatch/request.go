@@ -23,8 +23,12 @@ type Request struct {
 	// Lazy says that nobody waits for the answer. The request need not start a batch at once: it
 	// waits up to a millisecond for others.
 	Lazy bool
-	// Received is when the request arrived.
+	// Received is when the request arrived. If it was read later than that, Waited is by how much.
 	Received time.Time
+	Waited   time.Duration
+	// Lapsed, unless nil, reports whether the request must not run any more, because somebody may
+	// have answered it. It is called with locks held.
+	Lapsed func() bool
 	// Answered is when the batch of the request finished. It is set before each call of the
 	// Replier, and may be read only during that call.
 	Answered time.Time
@@ -112,9 +116,9 @@ type Replier interface {
 	// is up.
 	Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result)
 
-	// Fail reports that no operation of the request was done. If err wraps ErrUnknownOutcome or
-	// kv.ErrCommitUnknown, they may have been done. ops is valid until Fail returns, and nil if
-	// Submit refused the request.
+	// Fail reports that no operation of the request was done or, if err wraps ErrUnknownOutcome,
+	// that they may have been done. ops is valid until Fail returns, and nil if Submit refused the
+	// request.
 	//
 	// For a request that has waited, err says why it waits no longer. Items delivered before stay
 	// delivered. One pop in ops stands for all that were still wanted, as in Submit.
@@ -143,23 +147,8 @@ func LeadingAcks(ops []fdbpq.Op) (n int) {
 	return n
 }
 
-func returnsItem(k fdbpq.OpKind) bool {
-	return k == fdbpq.OpPop || k == fdbpq.OpPeek || k == fdbpq.OpLease || k == fdbpq.OpGet
-}
-
-// takesItem reports whether the operation takes items out of reach of others.
-func takesItem(k fdbpq.OpKind) bool { return k == fdbpq.OpPop || k == fdbpq.OpLease }
-
-// movesItem reports whether the operation reads or writes an item that the request does not
-// contain.
-func movesItem(k fdbpq.OpKind) bool {
-	switch k {
-	case fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpExtend, fdbpq.OpMove, fdbpq.OpRelease,
-		fdbpq.OpRedriveItem:
-		return true
-	}
-	return returnsItem(k)
-}
+// TakesItem reports whether the operations of a request take items out of reach of others.
+func TakesItem(ops []fdbpq.Op) bool { return ops[len(ops)-1].Kind.Has(fdbpq.TakesItem) }
 
 // has reports whether one of the operations is of the kind.
 func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
@@ -169,14 +158,9 @@ func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
 // itemsFilled returns how many items the operations may make ready.
 func itemsFilled(ops []fdbpq.Op) (n int) {
 	for i := range ops {
-		switch ops[i].Kind {
-		case fdbpq.OpRestore, fdbpq.OpMove, fdbpq.OpRelease:
+		// A Backoff, or an Op.At, may turn out to be no delay.
+		if ops[i].Kind.Has(fdbpq.FillsQueue) && ops[i].Delay <= 0 {
 			n++
-		case fdbpq.OpPush, fdbpq.OpNak:
-			// A Backoff, or an Op.At, may turn out to be no delay.
-			if ops[i].Delay <= 0 {
-				n++
-			}
 		}
 	}
 
@@ -186,8 +170,7 @@ func itemsFilled(ops []fdbpq.Op) (n int) {
 // leasesEnded returns how many leases the operations may end.
 func leasesEnded(ops []fdbpq.Op) (n int) {
 	for i := range ops {
-		switch ops[i].Kind {
-		case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm, fdbpq.OpRemove, fdbpq.OpRelease, fdbpq.OpPurge:
+		if ops[i].Kind.Has(fdbpq.EndsLease) {
 			n++
 		}
 	}
@@ -204,8 +187,7 @@ func nextDue(ops []fdbpq.Op, results []fdbpq.Result) (due time.Time) {
 		}
 
 		at := results[i].Lease.Until
-		switch ops[i].Kind {
-		case fdbpq.OpNak, fdbpq.OpPush, fdbpq.OpSetSchedule:
+		if ops[i].Kind.Has(fdbpq.FallsDue) {
 			at = results[i].NextDue
 		}
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
@@ -48,21 +49,9 @@ func (r *retirer) run(ctx context.Context) {
 			const text = "unused queues could not be retired; the next round tries again"
 			r.d.options.Warn(text, "error", err)
 		}
-		if !pause(ctx, fdbpq.RetireAfter) {
+		if !signal.Pause(ctx, fdbpq.RetireAfter) {
 			return
 		}
-	}
-}
-
-// pause waits, and returns false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 
@@ -156,7 +145,7 @@ func (r *retirer) retire(
 	attempt, cancel := context.WithTimeout(ctx, r.d.options.RequestTimeout)
 	defer cancel()
 	done, err := fdbpq.Retire(attempt, r.d.options.DB, targets, next, ripe)
-	if err == nil && !pause(ctx, retirePause) {
+	if err == nil && !signal.Pause(ctx, retirePause) {
 		err = ctx.Err()
 	}
 	return done, err

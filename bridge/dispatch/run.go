@@ -93,6 +93,9 @@ func (l *lane) run(ctx context.Context) {
 	for l.awaitWork(ctx) {
 		l.settleBatches(ctx)
 		b := l.takeBatch(ctx)
+		l.failLate(l.late, nil)
+		l.failLate(l.lapsed, errLapsed)
+		l.late, l.lapsed = nil, nil
 		if b == nil {
 			continue
 		}
@@ -132,11 +135,16 @@ func (l *lane) awaitWork(ctx context.Context) bool {
 	return !l.mu.ended
 }
 
-// startBatch starts the transaction of a batch. Its timeout is what is left of the time of its
-// oldest request, but at least a quarter of RequestTimeout.
+// startBatch starts the transaction of a batch. Its timeout is the rest of the time of its oldest
+// request, but at least a quarter of RequestTimeout. If that time is over, because the process
+// stood still since the batch was made, the batch fails.
 func (l *lane) startBatch(ctx context.Context, b *batch) {
-	timeout := l.d.options.RequestTimeout
-	timeout = max(timeout-time.Since(b.oldest), timeout-l.turnTime())
+	timeout, waited := l.d.options.RequestTimeout, time.Since(b.oldest)
+	if waited < timeout {
+		timeout = max(timeout-waited, timeout-l.turnTime())
+	} else {
+		timeout = 0
+	}
 
 	batchCtx, cancel := context.WithTimeout(ctx, timeout)
 	b.cancel = cancel
@@ -174,13 +182,13 @@ func (l *lane) splitBatch(b *batch) (singles []*batch) {
 		b.silent = false
 	}
 
-	for r, ops := range b.each() {
+	for p := range b.each(nil) {
 		single := l.spare.Get().(*batch)
 		single.number = b.number
-		single.add(r, ops)
-		if r.waiter != nil && r.waiter.line != nil {
-			r.waiter.line.inFlight++ // b itself counts until finishWaiters
-			single.lines = append(single.lines, r.waiter.line)
+		single.add(p.Request, p.ops)
+		if p.waiter != nil && p.waiter.line != nil {
+			p.waiter.line.inFlight++ // b itself counts until finishWaiters
+			single.lines = append(single.lines, p.waiter.line)
 		}
 		l.mu.inFlight = append(l.mu.inFlight, single)
 		singles = append(singles, single)

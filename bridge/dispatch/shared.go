@@ -14,36 +14,35 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Limits limit what a Dispatcher does at a time. The tags name and describe the variables of
-// pqbridge.
+// Limits limit what a Dispatcher does at a time.
 type Limits struct {
 	// Lanes is how many batches are built independently of each other, at most 1024. A queue always
 	// belongs to the same lane. More than one lane is of no use on an engine with a single writer.
-	Lanes int `envconfig:"PQ_LANES" group:"Batches and limits" desc:"batches built at the same time; 0 means 1 with the embedded store and 4 with fdb"`
+	Lanes int
 	// MaxBatch is the maximum number of operations in one transaction, 1 to 65536. A single request
 	// may exceed it.
-	MaxBatch int `envconfig:"PQ_MAX_BATCH" desc:"maximum number of operations in one transaction"`
-	// MaxBatchBytes limits, approximately, the bytes that one batch pushes and those of the items
-	// that it returns. A single push or item may exceed it. At most 8,000,000, which leaves room
-	// for keys in a transaction of 10,000,000 bytes.
-	MaxBatchBytes int `envconfig:"PQ_MAX_BATCH_BYTES" desc:"maximum bytes of payload in one transaction, approximately; one larger message still fits"`
+	MaxBatch int
+	// MaxBatchBytes limits, approximately, the bytes that one batch pushes, and the bytes of the
+	// items that it returns. A single push or item may exceed it. At most 8,000,000, which leaves
+	// room for keys in a transaction of 10,000,000 bytes.
+	MaxBatchBytes int
 	// LeaseRoom is how many bytes the leases of one transaction may move, see
 	// fdbpq.Batcher.LimitRoom. 0 is the default and maximum, fdbpq.MaxMessageSize. Tests lower it.
-	LeaseRoom int `ignored:"true"`
+	LeaseRoom int
 	// MaxPending is the maximum number of requests that are queued or run at one time, at most
 	// 2^30.
-	MaxPending int `envconfig:"PQ_MAX_PENDING" desc:"maximum number of requests waiting or running; more get 429"`
+	MaxPending int
 	// MaxPendingBytes is the same limit in bytes of payloads and headers, at most 1 TiB. The
 	// request that crosses it is still accepted.
-	MaxPendingBytes int `envconfig:"PQ_MAX_PENDING_BYTES" desc:"maximum bytes of requests waiting or running; more get 429"`
+	MaxPendingBytes int
 	// MaxWaiters is the maximum number of requests with a Wait, from Submit until they end, at most
 	// 2^30. While they wait for items they are not pending.
-	MaxWaiters int `envconfig:"PQ_MAX_WAITERS" desc:"maximum number of pops that wait for items; more get 429"`
+	MaxWaiters int
 	// RequestTimeout is the time limit of a request that does not wait for items, 1ms to 24h. An
 	// answer may exceed it by a twentieth, but by at most 250 ms. A request fails without being run
 	// if its batch has not begun after three quarters of the time, so a batch gets at least a
 	// quarter.
-	RequestTimeout time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" desc:"time limit of a request that does not wait for items; past it, the answer is 503"`
+	RequestTimeout time.Duration
 }
 
 // Options configure a Dispatcher. All fields are required, except as stated.
@@ -64,6 +63,9 @@ type Options struct {
 	// Wake. 0 is never, which is right if only this Dispatcher uses the store.
 	PollEvery time.Duration
 
+	// MetricQueues is how many queues Dispatcher.Counted names.
+	MetricQueues int
+
 	// Warn logs problems with the store. It may drop messages.
 	Warn func(message string, args ...any)
 	// BatchDone is called with the number of operations of each batch that succeeded.
@@ -74,11 +76,11 @@ type Options struct {
 	// quick. The bridge sets Outbox.Return, in newDispatcher (bridge/run.go).
 	RequeueLate func(q *Queue, kind fdbpq.OpKind, result *fdbpq.Result)
 
-	// Owns decides only which Dispatcher, of all that use the store, sweeps what is found in the
-	// list of queues: see Sweeper. It has no effect on requests. The default is to sweep all
+	// Owns decides only which Dispatcher, of all that use the store, sweeps the queues that are
+	// found in the list: see Sweeper. It has no effect on requests. The default is to sweep all
 	// queues. Call Dispatcher.OwnersChanged when its answers change.
 	Owns func(kind subjects.Kind, name string) bool
-	// Source, unless nil, is called for a queue that has a source, also if another Dispatcher owns
+	// Source, unless nil, is called for a queue that has a source, even if another Dispatcher owns
 	// it: when a pass of the Sweeper comes by, and with changed when a batch has changed settings,
 	// and so may have set or removed the source. It must be quick.
 	Source func(queue fdbpq.QueueName, changed bool)
@@ -98,6 +100,7 @@ type shared struct {
 	health  health
 	load    load
 	queues  *registry
+	traffic *traffic
 
 	// noteBatch tells the Sweeper what falls due after a batch.
 	noteBatch func(p *fdbpq.Pending)
@@ -118,6 +121,7 @@ func newShared(o Options) *shared {
 	inFlight := 2 * o.Lanes * o.MaxBatchBytes
 	return &shared{
 		options: o,
+		traffic: newTraffic(o.Now(), o.MetricQueues),
 		load: load{
 			maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes),
 			maxKept: int64(o.MaxKept), maxKeptByAll: int64(o.MaxKept + inFlight),
@@ -168,7 +172,8 @@ func (d *shared) list(ctx context.Context, fifo bool, after string) ([]fdbpq.Que
 	return queues, err
 }
 
-// filledQueues returns the queues that a batch has filled with what was due, not by an operation.
+// filledQueues returns the queues that a batch has filled with items that were due, not by an
+// operation.
 func (d *shared) filledQueues(p *fdbpq.Pending) (queues []*Queue) {
 	for _, name := range p.Filled() {
 		q, err := d.queue(name)
@@ -183,7 +188,7 @@ func (d *shared) filledQueues(p *fdbpq.Pending) (queues []*Queue) {
 // requeueLate puts back what a batch took for a request that had been answered before.
 func (d *shared) requeueLate(q *Queue, ops []fdbpq.Op, results []fdbpq.Result) {
 	for i := range ops {
-		if kind := ops[i].Kind; results[i].Err == nil && takesItem(kind) {
+		if kind := ops[i].Kind; results[i].Err == nil && kind.Has(fdbpq.TakesItem) {
 			d.options.RequeueLate(q, kind, &results[i])
 		}
 	}
@@ -202,17 +207,6 @@ type load struct {
 // smallShare is a divisor: while all queues together exceed MaxKept, a queue still gives items if
 // its kept bytes are at most MaxKept/smallShare.
 const smallShare = 16
-
-// Errors of Submit when a limit is reached. They are variables so that callers can prepare the
-// replies: in a flood, refusing a request must cost less than receiving it.
-var (
-	ErrTooManyRequests = fmt.Errorf(
-		"%w: too many requests are waiting: try again later", ErrOverloaded)
-	ErrTooManyBytes = fmt.Errorf(
-		"%w: too many bytes of requests are waiting: try again later", ErrOverloaded)
-	ErrTooManyWaiters = fmt.Errorf(
-		"%w: too many pops wait for items: try again later, or without waiting", ErrOverloaded)
-)
 
 // admit counts a request, or returns ErrTooManyRequests or ErrTooManyBytes.
 func (l *load) admit(size int) error {
@@ -265,31 +259,45 @@ func (l *load) mayTake(aside bool) bool {
 	return l.maxKept == 0 || l.kept.Load() <= most
 }
 
+// probeEvery is the pause between the probes of Run after a write has failed. They make a bridge
+// ready again that gets no requests.
+const probeEvery = 5 * time.Second
+
 // health tracks whether the store accepts writes. It assumes so until a batch fails because of the
-// store. From then on only a successful probe restores it: a batch that succeeds proves less,
-// because a nearly full disk accepts pops and refuses pushes. Without a failure it writes nothing.
+// store. From then on only a push or a probe that succeeds restores it: a pop proves less, because
+// a nearly full disk accepts pops and refuses pushes. Without a failure it writes nothing.
 type health struct {
-	failed  atomic.Pointer[error] // the last failure since the last successful probe
+	failed  atomic.Pointer[error] // the last failure since the last successful probe or push
 	probing sync.Mutex
 
 	refusesPushes atomic.Bool // as far as the last batch with pushes showed
 }
 
-// noteFailure records the error of a batch with writes.
+// noteFailure records the error of a batch with writes, if it failed because of the store, and not
+// because of a conflict or a shutdown.
 func (h *health) noteFailure(err error) {
-	if blamesStore(err) {
-		h.failed.Store(&err)
-	}
-}
-
-// blamesStore reports whether a batch failed because of the store, and not because of a conflict or
-// a shutdown.
-func blamesStore(err error) bool {
 	causes := []error{
 		kv.ErrUnavailable, kv.ErrCorrupt, kv.ErrCommitUnknown, kv.ErrClosed,
 		context.DeadlineExceeded,
 	}
-	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
+	blames := func(cause error) bool { return errors.Is(err, cause) }
+	if slices.ContainsFunc(causes, blames) {
+		h.failed.Store(&err)
+	}
+}
+
+// notePushes records the results of a batch with pushes. One that was stored proves as much as a
+// probe does.
+func (h *health) notePushes(ops []fdbpq.Op, results []fdbpq.Result) {
+	if h.refusesPushes.Load() {
+		h.refusesPushes.Store(false)
+	}
+
+	for i := 0; i < len(ops) && h.failed.Load() != nil; i++ {
+		if ops[i].Kind == fdbpq.OpPush && results[i].Err == nil && !results[i].Duplicate {
+			h.failed.Store(nil)
+		}
+	}
 }
 
 // check is Dispatcher.StoreReady.

@@ -12,11 +12,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
-// hookedDB is a store that calls a test where transactions begin and commit. What is nil is as in the store.
+// hookedDB is a store that calls a test where transactions begin and commit. A nil hook leaves the
+// store as it is.
 type hookedDB struct {
 	kv.Database
 	traits *kv.Traits
-	begin  func(context.Context) context.Context // returns that of the transaction
+	begin  func(context.Context) context.Context // returns the transaction's
 	commit func(*hookedTransaction) kv.Future[struct{}]
 	damage []byte // prefix of keys that cannot be read
 }
@@ -38,6 +39,7 @@ func (db *hookedDB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transactio
 	if db.begin != nil {
 		ctx = db.begin(ctx)
 	}
+
 	tx, err := db.Database.Begin(ctx, o)
 	return &hookedTransaction{Transaction: tx, db: db}, err
 }
@@ -96,16 +98,22 @@ func slowDB(db kv.Database, takes time.Duration) kv.Database {
 	}}
 }
 
-// withLater is inBubble with a store that pipelines, whose commits are durable once the test says so.
-func withLater(t *testing.T, configure func(*Options), test func(w *waiting, durable chan struct{})) {
+// withLater is inBubble with a store that pipelines, whose commits are durable once the test says
+// so.
+func withLater(
+	t *testing.T, configure func(*Options), test func(w *waiting, durable chan struct{}),
+) {
 	t.Helper()
 	var durable chan struct{}
 	inBubble(t, func(o *Options) {
 		durable = make(chan struct{})
 		o.DB = &hookedDB{
 			Database: memkv.New(memkv.Options{}), traits: &kv.Traits{Pipelines: true},
-			commit: func(tx *hookedTransaction) kv.Future[struct{}] { return laterFuture{tx.Transaction.Commit(), durable} },
+			commit: func(tx *hookedTransaction) kv.Future[struct{}] {
+				return laterFuture{tx.Transaction.Commit(), durable}
+			},
 		}
+
 		configure(o)
 	}, func(w *waiting) { test(w, durable) })
 }
@@ -120,8 +128,8 @@ func (f laterFuture) Get() (struct{}, error) {
 	return f.Future.Get()
 }
 
-// heldDB is an empty store whose commits wait while the test says so, and that takes no large values once it is full.
-// It knows how much time the transaction had that had least.
+// heldDB is an empty store whose commits wait while the test says so, and that takes no large
+// values once it is full. It knows how much time the transaction had that had least.
 type heldDB struct {
 	hookedDB
 	held  chan struct{}
@@ -139,16 +147,20 @@ func newHeldDB() *heldDB {
 		}
 		return ctx
 	}
+
 	db.commit = func(tx *hookedTransaction) kv.Future[struct{}] {
 		if held := db.held; held != nil {
 			<-held
 		}
+
 		if tx.largest > tooLarge && db.full.Load() {
 			tx.Cancel()
 			return kv.Ready(struct{}{}, fmt.Errorf("%w: the disk is full", kv.ErrUnavailable))
 		}
+
 		return tx.Transaction.Commit()
 	}
+
 	return db
 }
 
@@ -159,29 +171,33 @@ func withHeld(t *testing.T, configure func(*Options), test func(w *waiting, db *
 	inBubble(t, func(o *Options) {
 		db = newHeldDB()
 		o.DB = db
+
 		if configure != nil {
 			configure(o)
 		}
 	}, func(w *waiting) { test(w, db) })
 }
 
-// deafDB is a store that stops answering while the test says so, and does not notice that contexts end.
+// deafDB is a store that stops answering while the test says so, and does not notice that contexts
+// end.
 type deafDB struct {
 	hookedDB
 	stuck atomic.Pointer[chan struct{}] // nil unless it is
 }
 
 func newDeafDB(db kv.Database) *deafDB {
-	// The traits keep a batch from waiting for the one before it with a sync.Once, during which the time of a bubble
-	// would stand still.
+	// The traits keep a batch from waiting for the one before it with a sync.Once, during which the
+	// time of a bubble would stand still.
 	d := &deafDB{hookedDB: hookedDB{Database: db, traits: &kv.Traits{Serial: true, Shared: true}}}
 	d.begin = func(context.Context) context.Context { return context.Background() }
+
 	d.commit = func(tx *hookedTransaction) kv.Future[struct{}] {
 		if stuck := d.stuck.Load(); stuck != nil {
 			<-*stuck
 		}
 		return tx.Transaction.Commit()
 	}
+
 	return d
 }
 

@@ -29,10 +29,10 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.d.options.RequestTimeout)
 	defer cancel()
 	queues, err := s.d.list(ctx, fifo, after)
-	aheads := make([]fdbpq.Ahead, len(queues)) // nothing of a damaged queue
+	upcoming := make([]fdbpq.Upcoming, len(queues)) // nothing of a damaged queue
 	if err == nil {
-		err = s.readAheads(ctx, queues, func(i int, a fdbpq.Ahead, err error) {
-			if aheads[i] = a; err != nil {
+		err = s.readUpcoming(ctx, queues, func(i int, a fdbpq.Upcoming, err error) {
+			if upcoming[i] = a; err != nil {
 				s.d.options.Warn("a queue cannot be swept", "queue", queues[i].Name, "error", err)
 			}
 		})
@@ -51,21 +51,21 @@ func (s *Sweeper) stepPass(ctx context.Context, now time.Time) bool {
 	case err != nil:
 		p.at = time.Now().Add(sweepEvery)
 	default:
-		s.notePageLocked(queues, aheads)
+		s.notePageLocked(queues, upcoming)
 	}
 
 	return true
 }
 
 // notePageLocked adds tasks for a page of the list.
-func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, aheads []fdbpq.Ahead) {
+func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, upcoming []fdbpq.Upcoming) {
 	p := &s.mu.pass
 	for i, queue := range queues {
 		p.after = queue.Name
-		p.found = p.found || !aheads[i].Due.IsZero() || !aheads[i].Over.IsZero()
-		s.tellSource(queue, aheads[i], false)
+		p.found = p.found || !upcoming[i].Due.IsZero() || !upcoming[i].Over.IsZero()
+		s.tellSource(queue, upcoming[i], false)
 		if s.d.options.Owns(KindOf(queue), queue.Name) {
-			s.addLocked(queue, aheads[i])
+			s.addLocked(queue, upcoming[i])
 		}
 	}
 
@@ -79,37 +79,37 @@ func (s *Sweeper) notePageLocked(queues []fdbpq.QueueName, aheads []fdbpq.Ahead)
 	}
 }
 
-// readAheads calls note for each queue, with its index and what is ahead in it, or why it cannot be
+// readUpcoming calls note for each queue, with its index and its Upcoming, or why it cannot be
 // read.
-func (s *Sweeper) readAheads(
-	ctx context.Context, queues []fdbpq.QueueName, note func(i int, a fdbpq.Ahead, err error),
+func (s *Sweeper) readUpcoming(
+	ctx context.Context, queues []fdbpq.QueueName, note func(i int, a fdbpq.Upcoming, err error),
 ) error {
 	var targets []fdbpq.Target
 	var places []int // in queues
 	for i, name := range queues {
 		target, err := s.d.target(name)
 		if err != nil { // no request can use that name
-			note(i, fdbpq.Ahead{}, err)
+			note(i, fdbpq.Upcoming{}, err)
 			continue
 		}
 		targets, places = append(targets, target), append(places, i)
 	}
 
-	read := func(targets []fdbpq.Target) ([]fdbpq.Ahead, error) {
-		return kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Ahead, error) {
-			return fdbpq.ReadAhead(r, targets)
+	read := func(targets []fdbpq.Target) ([]fdbpq.Upcoming, error) {
+		return kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Upcoming, error) {
+			return fdbpq.ReadUpcoming(r, targets)
 		})
 	}
-	aheads, err := read(targets)
+	upcoming, err := read(targets)
 	if err != nil && !isDamage(err) {
 		return err
 	}
 
 	// If one of them is damaged, read each by itself.
 	for n, i := range places {
-		a, damage := fdbpq.Ahead{}, err
+		a, damage := fdbpq.Upcoming{}, err
 		if err == nil {
-			a = aheads[n]
+			a = upcoming[n]
 		} else if alone, err := read(targets[n : n+1]); err == nil {
 			a, damage = alone[0], nil
 		} else if damage = err; !isDamage(err) {
@@ -127,7 +127,7 @@ func (s *Sweeper) sweep(ctx context.Context, tasks []task) (more bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.d.options.RequestTimeout)
 	defer cancel()
 
-	now := s.d.options.Now()
+	now := s.now()
 	due, err := s.keepDue(ctx, tasks, now)
 	switch {
 	case err != nil:
@@ -161,7 +161,7 @@ func (s *Sweeper) putBackDamaged(t task, err error, now time.Time) {
 	s.addTask(t)
 }
 
-// Sweep sweeps queues once and waits for it, so that later reads find what is due there, unless
+// Sweep sweeps queues once and waits for it, so that later reads find everything due there, unless
 // that is very much. It returns the first error.
 func (s *Sweeper) Sweep(ctx context.Context, queues []fdbpq.QueueName) error {
 	tasks := make([]task, len(queues))
@@ -212,26 +212,26 @@ func (s *Sweeper) runSweeps(ctx context.Context, tasks []task) []fdbpq.Result {
 // something falls due.
 func (s *Sweeper) keepDue(
 	ctx context.Context, tasks []task, now time.Time,
-) (kept []task, err error) {
+) (left []task, err error) {
 	queues := make([]fdbpq.QueueName, len(tasks))
 	for i, t := range tasks {
 		queues[i] = t.queue
 	}
 
 	due := func(at time.Time) bool { return !at.IsZero() && !at.After(now) }
-	err = s.readAheads(ctx, queues, func(i int, a fdbpq.Ahead, err error) {
+	err = s.readUpcoming(ctx, queues, func(i int, a fdbpq.Upcoming, err error) {
 		switch t := tasks[i]; {
 		case err != nil:
 			s.putBackDamaged(t, err, now)
 		case due(a.Due) || due(a.Over):
-			kept = append(kept, t)
+			left = append(left, t)
 		default:
 			s.mu.Lock()
 			s.addLocked(t.queue, a)
 			s.mu.Unlock()
 		}
 	})
-	return kept, err
+	return left, err
 }
 
 // putBack puts tasks back after a sweep, with the time of the next one.
@@ -306,7 +306,7 @@ func (s *Sweeper) step(ctx context.Context) (wait time.Duration, any bool) {
 	worked := s.stepPass(ctx, began)
 	if !began.Before(s.next) {
 		s.mu.Lock()
-		tasks := s.mu.agenda.takeDue(s.d.options.Now(), sweepPage)
+		tasks := s.mu.agenda.takeDue(s.now(), sweepPage)
 		s.mu.Unlock()
 		if len(tasks) > 0 {
 			worked = true

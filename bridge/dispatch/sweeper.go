@@ -36,7 +36,7 @@ import (
 //
 // It sweeps one page of queues at a time, with a pause after each that is as long as the page took,
 // so requests have at least half of the store. Queues take turns. Several share a transaction. If
-// that fails because of what is stored, each queue gets its own, and only the damaged queue is left
+// that fails because of stored data, each queue gets its own, and only the damaged queue is left
 // alone, for damagedPause.
 type Sweeper struct {
 	d      *shared
@@ -70,7 +70,7 @@ type listPass struct {
 const (
 	// sweepEvery is the pause between looks at the agenda, so that queues share transactions.
 	sweepEvery = 5 * time.Second
-	// sweepLag is how long it leaves what is due to requests. With sweepEvery it keeps dead letters
+	// sweepLag is how long it leaves due items to requests. With sweepEvery it keeps dead letters
 	// within the 30 s that the protocol promises.
 	sweepLag = 5 * time.Second
 	// msgIDLag is sweepLag for message ids, which pushes remove as well.
@@ -93,6 +93,10 @@ func newSweeper(d *shared) *Sweeper {
 // Sweeps returns how many times it has swept a queue so far.
 func (s *Sweeper) Sweeps() int64 { return s.sweeps.Load() }
 
+// now returns the time by the clock by which items fall due, without the monotonic reading that
+// comparisons would prefer.
+func (s *Sweeper) now() time.Time { return s.d.options.Now().Round(0) }
+
 // wake makes Run look for something to do.
 func (s *Sweeper) wake() { signal.To(s.woken) }
 
@@ -106,21 +110,21 @@ func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
 		s.wake()
 	}
 
-	s.noteAhead(p.Ahead())
+	s.noteUpcoming(p.Upcoming())
 	s.noteBehind(p.Behind())
 }
 
-// noteAhead records when something falls due that this process has written.
-func (s *Sweeper) noteAhead(ahead []fdbpq.QueueAhead) {
-	if len(ahead) == 0 {
+// noteUpcoming records when something falls due that this process has written.
+func (s *Sweeper) noteUpcoming(upcoming []fdbpq.QueueUpcoming) {
+	if len(upcoming) == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	for _, a := range ahead {
-		s.tellSource(a.Queue, a.Ahead, true)
-		s.addLocked(a.Queue, a.Ahead)
+	for _, a := range upcoming {
+		s.tellSource(a.Queue, a.Upcoming, true)
+		s.addLocked(a.Queue, a.Upcoming)
 	}
 }
 
@@ -134,21 +138,21 @@ func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
 	defer s.mu.Unlock()
 
 	for _, queue := range queues {
-		s.addTaskLocked(task{queue: queue, at: s.d.options.Now()})
+		s.addTaskLocked(task{queue: queue, at: s.now()})
 	}
 	s.mu.behind = true
 	s.wake()
 }
 
 // tellSource calls Options.Source if the queue has a source, or its source has changed.
-func (s *Sweeper) tellSource(queue fdbpq.QueueName, a fdbpq.Ahead, changed bool) {
+func (s *Sweeper) tellSource(queue fdbpq.QueueName, a fdbpq.Upcoming, changed bool) {
 	if a.Source && s.d.options.Source != nil {
 		s.d.options.Source(queue, changed)
 	}
 }
 
-// addLocked adds a task for what is ahead in a queue.
-func (s *Sweeper) addLocked(queue fdbpq.QueueName, a fdbpq.Ahead) {
+// addLocked adds a task for the next time at which a queue has something due.
+func (s *Sweeper) addLocked(queue fdbpq.QueueName, a fdbpq.Upcoming) {
 	var at time.Time
 	if !a.Due.IsZero() {
 		at = a.Due.Add(sweepLag)
@@ -228,14 +232,12 @@ func newAgenda(limit int) agenda {
 // add adds a task, or merges it with the task of the queue. It returns false if there is no room.
 func (a *agenda) add(t task) bool {
 	known := a.byQueue[t.queue]
-	if known == nil && len(a.heap) >= a.limit {
-		return false
-	}
-
 	if known == nil {
-		added := t
-		known = &added
-		known.alarm = alarm{of: known}
+		if len(a.heap) >= a.limit {
+			return false
+		}
+		known = &task{queue: t.queue, at: t.at}
+		known.alarm.of = known
 		a.byQueue[t.queue] = known
 	}
 

@@ -12,7 +12,9 @@ import (
 // Requests come first in it, then the pops of lines. Three backlogs take turns at going first: the
 // requests that were set aside, the items that go back into their queues, and all other requests.
 func (l *lane) takeBatch(ctx context.Context) *batch {
-	l.failOverdue(ctx, false)
+	if ctx.Err() != nil {
+		l.failOverdue(ctx)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
@@ -49,10 +51,23 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 // next request must not share a batch with those in it.
 func (l *lane) takeRequestsLocked(b *batch) {
 	options, refusesPushes := &l.d.options, l.d.health.refusesPushes.Load()
+	now := time.Now()
 	for from := l.nextLocked(); from != nil; from = l.nextLocked() {
 		r, ops := from.first()
 		if from == &l.mu.backlog && l.mustWaitLocked(r, ops) {
 			l.setAsideLocked()
+			continue
+		}
+
+		// If the process stood still, the timers may not have answered it yet.
+		if r.isLate(now) {
+			l.late = append(l.late, copyOf(r, ops))
+			l.removeFirstLocked(from)
+			continue
+		}
+		if r.Lapsed != nil && r.Lapsed() {
+			l.lapsed = append(l.lapsed, copyOf(r, ops))
+			l.removeFirstLocked(from)
 			continue
 		}
 
@@ -121,7 +136,7 @@ func (l *lane) makeNewestLocked(b *batch) {
 // queuesUpLocked reports whether the request has to take its place in the line of its queue,
 // because it waits for items, or pops where others wait.
 func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
-	if !takesItem(ops[len(ops)-1].Kind) {
+	if !TakesItem(ops) {
 		return false
 	}
 	return r.Wait != nil || l.lineLocked(r.Queue) != nil
@@ -153,7 +168,7 @@ func (l *lane) nextLocked() *backlog {
 // items must not run while too many bytes are kept, see Options.MaxKept.
 func (l *lane) availableLocked(from *backlog) bool {
 	r, ops := from.first()
-	if r == nil || !takesItem(ops[len(ops)-1].Kind) {
+	if r == nil || !TakesItem(ops) {
 		return r != nil
 	}
 	return l.d.load.mayTake(from == &l.mu.aside)
@@ -165,7 +180,7 @@ func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
 	if r.Queue.aside.Load() > 0 {
 		return true
 	}
-	return takesItem(ops[len(ops)-1].Kind) && l.d.load.keepsTooMuchOf(r.Queue)
+	return TakesItem(ops) && l.d.load.keepsTooMuchOf(r.Queue)
 }
 
 // setAsideLocked moves the first request of the backlog to aside.
@@ -223,7 +238,7 @@ func (l *lane) expectedBytes(r *Request, ops []fdbpq.Op) int {
 
 	for i := range ops {
 		switch kind := ops[i].Kind; {
-		case movesItem(kind):
+		case kind.Has(fdbpq.MovesItem):
 			bytes += l.itemSize(r.Queue)
 		case kind == fdbpq.OpSweep:
 			bytes += sweepBytes / sweepPage

@@ -15,9 +15,16 @@ import (
 // There may be very many waiters, so a waiter should stay small.
 type waiter struct {
 	request Request
-	pop     popOptions
 	acks    []fdbpq.Op // run with its first attempt; usually nil
 	wanted  int        // items not delivered yet, at least 1
+
+	// What its pops or leases have in common. An fdbpq.Op takes much more memory.
+	kind     fdbpq.OpKind
+	end      fdbpq.End
+	count    bool
+	lease    time.Duration
+	holder   string
+	maxBytes int // the rest of it
 
 	// The lane's lock guards these.
 	links[waiter]
@@ -30,25 +37,15 @@ type waiter struct {
 	// lane.calling guards these.
 	answered    bool // the last call of the Replier was made
 	onlyIfEmpty bool // Wait.OnlyIfEmpty, until it has looked or found others in line
-	charged     int  // credits of the attempt in flight, less those of items that it got
-}
-
-// popOptions is what a waiter's pops or leases have in common. An fdbpq.Op takes much more memory.
-type popOptions struct {
-	kind     fdbpq.OpKind
-	end      fdbpq.End
-	count    bool
-	lease    time.Duration
-	holder   string
-	maxBytes int // what is left of it
+	charged     int  // credits of the attempt in flight, without the items that it got
 }
 
 // op returns the first pop of an attempt.
 func (w *waiter) op() fdbpq.Op {
 	return fdbpq.Op{
-		Kind: w.pop.kind, Queue: w.request.Queue.Target, End: w.pop.end,
-		Lease: w.pop.lease, Holder: w.pop.holder, MaxBytes: w.pop.maxBytes,
-		Waits: true, Count: w.pop.count,
+		Kind: w.kind, Queue: w.request.Queue.Target, End: w.end,
+		Lease: w.lease, Holder: w.holder, MaxBytes: w.maxBytes,
+		Waits: true, Count: w.count,
 	}
 }
 
@@ -56,8 +53,8 @@ func (w *waiter) op() fdbpq.Op {
 func newWaiter(r *Request, ops []fdbpq.Op) *waiter {
 	last := &ops[len(ops)-1]
 	acks := LeadingAcks(ops)
-	w := &waiter{request: *r, wanted: r.operations(ops) - acks}
-	w.pop = popOptions{
+	w := &waiter{
+		request: *r, wanted: r.operations(ops) - acks,
 		kind: last.Kind, end: last.End, count: last.Count,
 		lease: last.Lease, holder: last.Holder, maxBytes: last.MaxBytes,
 	}
@@ -92,7 +89,7 @@ func (w *waiter) pending() bool { return !w.waits() || !w.state.hasParked() }
 func (w *waiter) retries() bool { return w.state.hasParked() || w.waits() && w.request.Wait.Retry }
 
 // leases reports whether the request wants leases.
-func (w *waiter) leases() bool { return w.pop.kind == fdbpq.OpLease }
+func (w *waiter) leases() bool { return w.kind == fdbpq.OpLease }
 
 // takesParts reports whether the Replier takes items as they come.
 func (w *waiter) takesParts() bool {

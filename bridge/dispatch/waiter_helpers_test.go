@@ -38,6 +38,7 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 		if configure != nil {
 			configure(&o)
 		}
+
 		store := countkv.New(o.DB)
 		o.DB = store
 		t.Cleanup(func() { closeDB(t, store) })
@@ -48,12 +49,16 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 		test(w)
 		w.stop()
 		synctest.Wait()
+
 		if n, _ := w.d.Pending(); n != 0 || w.d.Waiters() != 0 || w.q.Waiters() != 0 {
-			t.Errorf("in the end %d requests are pending, %d wait, %d of them for the queue", n, w.d.Waiters(), w.q.Waiters())
+			t.Errorf("in the end %d requests are pending, %d wait, %d of them for the queue", n,
+				w.d.Waiters(), w.q.Waiters())
 		}
+
 		for _, l := range w.d.lanes {
 			if len(l.mu.lines) > 0 || len(l.timers.alarms) > 0 {
-				t.Errorf("in the end there are %d lines and %d alarms", len(l.mu.lines), len(l.timers.alarms))
+				t.Errorf("in the end there are %d lines and %d alarms", len(l.mu.lines),
+					len(l.timers.alarms))
 			}
 		}
 		w.log.checkEnds(t)
@@ -64,14 +69,22 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 func (w *waiting) submit(wait *Wait, ops ...fdbpq.Op) uint64 {
 	w.t.Helper()
 	w.n++
-	r := &Request{Queue: w.q, Replier: number(w.log, w.n), Received: time.Now(), Size: 100, Wait: wait}
+
+	r := &Request{
+		Queue:    w.q,
+		Replier:  number(w.log, w.n),
+		Received: time.Now(),
+		Size:     100,
+		Wait:     wait,
+	}
 	must(w.t, w.d.Submit(r, ops))
 	w.log.submitted(w.n)
+
 	return w.n
 }
 
-// together runs what adds requests that all come into the next batch.
-func (w *waiting) together(run func()) {
+// inOneBatch runs a function whose calls of add all come into the next batch.
+func (w *waiting) inOneBatch(run func()) {
 	l := w.d.lanes[0]
 	l.mu.Lock()
 	run()
@@ -80,16 +93,19 @@ func (w *waiting) together(run func()) {
 	synctest.Wait()
 }
 
-// add is submit within together.
+// add is submit within inOneBatch.
 func (w *waiting) add(q *Queue, wait *Wait, ops ...fdbpq.Op) {
 	w.n++
 	w.log.submitted(w.n)
 	w.d.load.add(0)
+
 	if wait != nil {
 		w.d.waiters.Add(1)
 	}
+
 	l := w.d.lanes[0]
-	l.pushLocked(&l.mu.backlog, &Request{Queue: q, Replier: number(w.log, w.n), Received: time.Now(), Wait: wait}, ops)
+	l.pushLocked(&l.mu.backlog,
+		&Request{Queue: q, Replier: number(w.log, w.n), Received: time.Now(), Wait: wait}, ops)
 }
 
 // park submits a pop that waits for a minute, and waits until it has found nothing.
@@ -100,8 +116,10 @@ func (w *waiting) park(ops ...fdbpq.Op) uint64 {
 	return n
 }
 
+// minute lets a request wait for a minute.
 func (w *waiting) minute() *Wait { return &Wait{Until: time.Now().Add(time.Minute)} }
 
+// push pushes a value, and waits until nothing happens any more.
 func (w *waiting) push(value string) {
 	w.t.Helper()
 	w.submit(nil, push(w.q, value))
@@ -112,24 +130,27 @@ func (w *waiting) push(value string) {
 func (w *waiting) pushElsewhere(values ...string) {
 	w.t.Helper()
 	var ops []fdbpq.Op
+
 	for _, value := range values {
 		ops = append(ops, push(w.q, value))
 	}
-	w.elsewhere(ops...)
+
+	w.applyElsewhere(ops...)
 }
 
-// elsewhere runs operations as another program does.
-func (w *waiting) elsewhere(ops ...fdbpq.Op) {
+// applyElsewhere runs operations as another program does.
+func (w *waiting) applyElsewhere(ops ...fdbpq.Op) {
 	w.t.Helper()
 	_, err := fdbpq.NewBatcher(w.d.options.DB, w.d.options.Keyspace).Apply(w.t.Context(), ops)
 	must(w.t, err)
 }
 
-// pops is a request for n items from an end.
+// pops returns the operations of a request for n items from an end.
 func (w *waiting) pops(end fdbpq.End, n int) []fdbpq.Op {
 	return pops(fdbpq.Op{Kind: fdbpq.OpPop, Queue: w.q.Target, End: end}, n)
 }
 
+// pops returns the operations of a request that pops or leases n times.
 func pops(op fdbpq.Op, n int) (ops []fdbpq.Op) {
 	for range n {
 		ops = append(ops, op)
@@ -138,8 +159,10 @@ func pops(op fdbpq.Op, n int) (ops []fdbpq.Op) {
 	return ops
 }
 
-// want waits until nothing happens any more, and compares what happened since the last call
-// to requests other than pushes that succeeded.
+// want waits until nothing happens any more, and compares what requests have been told since the
+// last call. An event is the number of the request, counted from 1, and its items, or what short
+// makes of its error: "2: a", "4: empty". "part" is before items after which the request goes on.
+// Pushes that succeed have no event.
 func (w *waiting) want(what string, events ...string) {
 	w.t.Helper()
 	synctest.Wait()
@@ -148,12 +171,12 @@ func (w *waiting) want(what string, events ...string) {
 	}
 }
 
-// transactions returns how many transactions began since the last call.
-func (w *waiting) transactions() int { return len(w.store.Take()) }
+// takeTransactions returns how many transactions began since the last call.
+func (w *waiting) takeTransactions() int { return len(w.store.Take()) }
 
 func (w *waiting) wantTransactions(want int, when string) {
 	w.t.Helper()
-	if n := w.transactions(); n != want {
+	if n := w.takeTransactions(); n != want {
 		w.t.Errorf("%d transactions, want %d %s", n, want, when)
 	}
 }
@@ -175,9 +198,11 @@ type eventLog struct {
 func (e *eventLog) submitted(n uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if e.mu.open == nil {
 		e.mu.open = map[uint64]bool{}
 	}
+
 	e.mu.open[n] = true
 }
 
@@ -186,28 +211,34 @@ func (e *eventLog) take() []string {
 	defer e.mu.Unlock()
 	events := e.mu.events
 	e.mu.events = nil
+
 	return events
 }
 
 func (e *eventLog) note(r *Request, ended bool, text string, results []fdbpq.Result) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if e.mu.ends == nil {
 		e.mu.ends = map[uint64]int{}
 	}
+
 	for i := range results {
 		if results[i].Err == nil && results[i].Lease.Token.Fence > 0 {
 			e.mu.tokens = append(e.mu.tokens, results[i].Lease.Token)
 		}
 	}
+
 	if ended {
 		e.mu.ends[numberOf(r)]++
 	} else if e.mu.ends[numberOf(r)] > 0 {
 		text += " after its end"
 	}
+
 	if text != "" {
 		e.mu.events = append(e.mu.events, fmt.Sprint(numberOf(r), ": ", text))
 	}
+
 	if e.mu.notify != nil {
 		e.mu.notify(numberOf(r), ended)
 	}
@@ -217,6 +248,7 @@ func (e *eventLog) note(r *Request, ended bool, text string, results []fdbpq.Res
 func (e *eventLog) checkEnds(t *testing.T) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	for n := range e.mu.open {
 		if e.mu.ends[n] != 1 {
 			t.Errorf("request %d has ended %d times", n, e.mu.ends[n])
@@ -228,19 +260,23 @@ func (e *eventLog) Answer(r *Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	if len(ops) != len(results) {
 		panic(fmt.Sprintf("%d operations, %d results", len(ops), len(results)))
 	}
+
 	text := ""
 	if ops[0].Kind != fdbpq.OpPush || results[0].Err != nil {
 		text = outcome(results)
 	}
+
 	e.note(r, true, text, results)
 }
 
 func (e *eventLog) Deliver(r *Request, ops []fdbpq.Op, results []fdbpq.Result) bool {
 	refuses := e.mu.refuses == numberOf(r)
 	e.note(r, refuses, "part "+outcome(results), results)
+
 	if e.told != nil {
 		e.told(r)
 	}
+
 	return !refuses
 }
 
@@ -265,24 +301,37 @@ func outcome(results []fdbpq.Result) string {
 		}
 		list = append(list, string(results[i].Item.Value))
 	}
+
 	return strings.Join(list, " ")
 }
 
+// short returns one or two words for an error.
 func short(err error) string {
-	if waited := (limitError{}); errors.As(err, &waited) {
+	if waited := (LimitError{}); errors.As(err, &waited) {
 		return "waited"
 	}
+
 	for _, known := range []struct {
 		err  error
 		text string
 	}{
-		{fdbpq.ErrPaused, "paused"}, {fdbpq.ErrRate, "rate"}, {fdbpq.ErrGroupLimits, "at a limit"}, {fdbpq.ErrMaxLeased, "leased"}, {fdbpq.ErrFull, "full"}, {fdbpq.ErrEmpty, "empty"}, {fdbpq.ErrMaxBytes, "too large"}, {fdbpq.ErrLeaseLost, "lost"},
-		{ErrUnknownOutcome, "unknown"}, {ErrUnavailable, "unavailable"}, {kv.ErrUnavailable, "unavailable"},
+		{fdbpq.ErrPaused, "paused"},
+		{fdbpq.ErrRate, "rate"},
+		{fdbpq.ErrGroupLimits, "at a limit"},
+		{fdbpq.ErrMaxLeased, "leased"},
+		{fdbpq.ErrFull, "full"},
+		{fdbpq.ErrEmpty, "empty"},
+		{fdbpq.ErrMaxBytes, "too large"},
+		{fdbpq.ErrLeaseLost, "lost"},
+		{ErrUnknownOutcome, "unknown"},
+		{ErrUnavailable, "unavailable"},
+		{kv.ErrUnavailable, "unavailable"},
 	} {
 		if errors.Is(err, known.err) {
 			return known.text
 		}
 	}
+
 	return err.Error()
 }
 

@@ -15,29 +15,45 @@ import (
 func TestManyWaiters(t *testing.T) {
 	const most = 600 // bytes; of very many, each has fewer
 	waiters := harness.Times(10_000, 100_000)
+
 	for _, queues := range []int{1, waiters / 10} {
 		t.Run(fmt.Sprint(queues, " queues"), func(t *testing.T) {
-			inBubble(t, func(o *Options) { o.MaxWaiters, o.MaxPending = waiters, waiters }, func(w *waiting) {
+			inBubble(t, func(o *Options) {
+				o.MaxWaiters = waiters
+				o.MaxPending = waiters
+			}, func(w *waiting) {
 				var list []*Queue
 				for i := range queues {
-					list = append(list, getQueue(t, w.d.queues, subjects.Priority, fmt.Sprint("jobs-", i)))
+					list = append(list,
+						getQueue(t, w.d.queues, subjects.Priority, fmt.Sprint("jobs-", i)))
 				}
+
 				log := &eventLog{}
 				before := heapAlloc()
+
 				for n := range waiters {
 					q := list[n%queues]
 					wait := &Wait{Until: time.Now().Add(time.Hour), Heartbeat: time.Minute}
-					r := Request{Queue: q, Replier: number(log, uint64(n)), Received: time.Now(), Wait: wait}
+
+					r := Request{
+						Queue:    q,
+						Replier:  number(log, uint64(n)),
+						Received: time.Now(),
+						Wait:     wait,
+					}
 					must(t, w.d.Submit(&r, pops(pop(q), 1)))
+
 					if n%500 == 0 {
 						synctest.Wait()
 					}
 				}
+
 				synctest.Wait()
 				if each := (heapAlloc() - before) / int64(waiters); queues == 1 && each > most {
 					t.Errorf("%d bytes for each waiter, want at most %d", each, most)
 				}
-				w.transactions()
+
+				w.takeTransactions()
 				time.Sleep(time.Minute - 1)
 				w.wantTransactions(0, "while nothing happens")
 
@@ -46,8 +62,10 @@ func TestManyWaiters(t *testing.T) {
 					r := Request{Queue: q, Replier: log, Received: time.Now()}
 					must(t, w.d.Submit(&r, pops(push(q, "x"), 1)))
 				}
+
 				synctest.Wait()
 				events := log.take()
+
 				for n, event := range events {
 					if want := fmt.Sprint(n, ": x"); queues == 1 && event != want {
 						t.Fatalf("got %q, want %q", event, want)
@@ -67,5 +85,6 @@ func heapAlloc() int64 {
 	runtime.GC() // also empties the pools
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
+
 	return int64(stats.HeapAlloc)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// lineModel is a queue and those who wait for its items, as plain lists.
+// lineModel is a queue and its waiters, as plain lists.
 type lineModel struct {
 	items   []modelItem
 	held    []modelItem // by due
@@ -57,22 +57,27 @@ func (m *lineModel) hold(item modelItem) {
 func (m *lineModel) take(w *modelWaiter, now time.Time) {
 	var got []string
 	shares := w.wait != nil && w.wait.Credits != nil
+
 	for ; w.wanted > 0 && len(m.items) > 0 && (!shares || m.credits > 0); w.wanted-- {
 		if shares {
 			m.credits--
 		}
+
 		at := 0
 		if w.end == fdbpq.Back {
 			at = len(m.items) - 1
 		}
+
 		item := m.items[at]
 		m.items = slices.Delete(m.items, at, at+1)
 		got = append(got, item.value)
+
 		if w.lease > 0 {
 			item.due = now.Add(w.lease).Truncate(time.Microsecond)
 			m.hold(item)
 		}
 	}
+
 	switch {
 	case len(got) == 0:
 	case w.wanted == 0:
@@ -108,10 +113,12 @@ func (m *lineModel) advance(to time.Time) {
 			if w.wait.Until.Before(at) {
 				at, next = w.wait.Until, i
 			}
+
 			if w.beat.Before(at) {
 				at, next = w.beat, i
 			}
 		}
+
 		switch {
 		// Without waiters nobody looks, so this is when somebody does.
 		case len(m.held) > 0 && !m.held[0].due.After(at):
@@ -120,6 +127,7 @@ func (m *lineModel) advance(to time.Time) {
 				m.add(m.held[0])
 				m.held = m.held[1:]
 			}
+
 			m.serve(at)
 		case next < 0:
 			return
@@ -134,7 +142,7 @@ func (m *lineModel) advance(to time.Time) {
 	}
 }
 
-// Whatever comes in whatever order, everybody gets what a plain list says.
+// Whatever comes in whatever order, each request gets the items that a plain list says.
 func TestWaitersRandomly(t *testing.T) {
 	for range 30 {
 		seed := rand.Uint64()
@@ -149,56 +157,76 @@ func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	m := &lineModel{credits: 3}
 	credits := NewCredits(3)
+
 	for step := range steps {
 		what := ""
 		end := fdbpq.End(random.IntN(2))
 		op := fdbpq.Op{Kind: fdbpq.OpPop, Queue: w.q.Target, End: end}
 		waiter := modelWaiter{end: end, wanted: 1 + random.IntN(3)}
+
 		if random.IntN(3) == 0 {
-			op.Kind, op.Lease = fdbpq.OpLease, time.Second+time.Duration(random.Int64N(int64(20*time.Second)))
+			op.Kind = fdbpq.OpLease
+			op.Lease = time.Second + time.Duration(random.Int64N(int64(20*time.Second)))
 			waiter.lease = op.Lease
 		}
+
 		switch k := random.IntN(13); {
 		case k < 4:
 			var ops []fdbpq.Op
 			for range 1 + random.IntN(3) {
-				item := modelItem{priority: random.Int64N(3), count: step*10 + len(ops), value: fmt.Sprint("v", step, ".", len(ops))}
+				item := modelItem{
+					priority: random.Int64N(3),
+					count:    step*10 + len(ops),
+					value:    fmt.Sprint("v", step, ".", len(ops)),
+				}
+
 				o := push(w.q, item.value)
 				o.Priority = item.priority
+
 				if ops = append(ops, o); random.IntN(4) > 0 {
 					m.add(item)
 					continue
 				}
+
 				delay := 1 + time.Duration(random.Int64N(int64(10*time.Second)))
 				ops[len(ops)-1].Delay = delay
 				item.due = time.Now().Add(delay).Truncate(time.Microsecond)
 				m.hold(item)
 			}
+
 			w.submit(nil, ops...)
 			m.serve(time.Now())
 			what = "push"
 		case k < 8:
-			wait := &Wait{Until: time.Now().Add(1 + time.Duration(random.Int64N(int64(30*time.Second))))}
+			wait := &Wait{
+				Until: time.Now().Add(1 + time.Duration(random.Int64N(int64(30*time.Second)))),
+			}
 			if wait.OnlyIfEmpty = random.IntN(3) == 0; !wait.OnlyIfEmpty && waiter.lease > 0 {
 				wait.Credits = credits
 			}
+
 			wait.Heartbeat = time.Second + time.Duration(random.Int64N(int64(20*time.Second)))
 			waiter.wait, waiter.n = wait, w.n+1
+
 			if random.IntN(5) == 0 {
 				m.refuses, w.log.mu.refuses = waiter.n, waiter.n
 			}
+
 			w.submit(wait, pops(op, waiter.wanted)...)
 			m.waiters = append(m.waiters, waiter)
 			m.serve(time.Now())
+
 			if n := len(m.waiters); n > 0 && m.waiters[n-1].n == waiter.n {
 				m.waiters[n-1].beat = time.Now().Add(wait.Heartbeat)
 			}
+
 			what = "wait"
 		case k < 9:
 			waiter.n = w.submit(nil, pops(op, waiter.wanted)...)
 			if m.take(&waiter, time.Now()); len(m.events) == 0 {
 				m.note(waiter.n, "empty")
 			}
+
 			what = "pop"
 		case k < 10 && len(m.waiters) > 0:
 			i := random.IntN(len(m.waiters))
@@ -218,12 +246,15 @@ func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 			time.Sleep(d)
 			what = "sleep"
 		}
+
 		synctest.Wait()
 		checkLines(w.t, w.d.lanes[0])
+
 		if got := w.log.take(); !slices.Equal(got, m.events) {
 			w.t.Errorf("step %d, %s: got %q, want %q", step, what, got, m.events)
 			return
 		}
+
 		m.events = nil
 		if got := w.q.Waiters(); got != len(m.waiters) {
 			w.t.Errorf("step %d, %s: %d waiters, want %d", step, what, got, len(m.waiters))
@@ -232,10 +263,12 @@ func testWaitersRandomly(w *waiting, seed uint64, steps int) {
 	}
 }
 
-// watchMoves fails the test for a move that is not in the tables of states.go. The Dispatcher does not run yet.
+// watchMoves fails the test for a move that is not in the tables of states.go. The Dispatcher does
+// not run yet.
 func watchMoves(t testing.TB, d *Dispatcher) {
 	for _, l := range d.lanes {
-		l.waiterMoved = inTable[waiterState](t, "new acking first parked trying late lateTrying left")
+		l.waiterMoved = inTable[waiterState](t,
+			"new acking first parked trying late lateTrying left")
 		l.lineMoved = inTable[lineState](t, "quiet ready reserved trying stale gone")
 	}
 }
@@ -243,9 +276,11 @@ func watchMoves(t testing.TB, d *Dispatcher) {
 func inTable[State ~uint8](t testing.TB, states string) func(from, to State) {
 	source, err := os.ReadFile("states.go")
 	must(t, err)
-	_, table, ok := strings.Cut(string(source), strings.TrimPrefix(fmt.Sprintf("%T says", State(0)), "dispatch."))
+	_, table, ok := strings.Cut(string(source),
+		strings.TrimPrefix(fmt.Sprintf("%T says", State(0)), "dispatch."))
 	table, _, _ = strings.Cut(table, "\ntype ")
 	moves, names := map[[2]string]bool{}, strings.Fields(states)
+
 	for line := range strings.Lines(table) {
 		if words := strings.Fields(line); len(words) > 3 {
 			moves[[2]string{words[1], words[2]}] = true
@@ -254,6 +289,7 @@ func inTable[State ~uint8](t testing.TB, states string) func(from, to State) {
 	if !ok || len(moves) < len(names) {
 		t.Errorf("states.go has no table for %T", State(0))
 	}
+
 	return func(from, to State) {
 		if !moves[[2]string{names[from], names[to]}] {
 			t.Errorf("%T: there is no move from %s to %s", from, names[from], names[to])
@@ -261,32 +297,38 @@ func inTable[State ~uint8](t testing.TB, states string) func(from, to State) {
 	}
 }
 
-// checkLines checks what the states of lines and waiters say against the rest of what is known of them.
+// checkLines checks the states of lines and waiters against everything else that is known of them.
 func checkLines(t testing.TB, l *lane) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ready := map[*line]bool{}
+
 	for ln := l.mu.ready.first; ln != nil; ln = ln.next {
 		ready[ln] = true
 	}
 	if len(ready) != l.mu.ready.n {
 		t.Errorf("%d lines are ready, %d are counted", len(ready), l.mu.ready.n)
 	}
+
 	for _, ln := range l.mu.lines {
 		trying := ln.state == lineTrying || ln.state == lineStale
 		if trying != (ln.inFlight > 0) || ready[ln] != (ln.state == lineReady) || ln.reserved != 0 {
-			t.Errorf("a line is %v, with %d batches and %d pops to come; listed as ready: %v", ln.state, ln.inFlight, ln.reserved, ready[ln])
+			t.Errorf("a line is %v, with %d batches and %d pops to come; listed as ready: %v",
+				ln.state, ln.inFlight, ln.reserved, ready[ln])
 		}
+
 		waiters, ending, leases, blocked := 0, 0, 0, 0
 		for w := ln.waiters.first; w != nil; w = w.next {
 			waiters++
 			if w.endsWhenEmpty() {
 				ending++
 			}
+
 			if w.leases() {
 				leases++
 			}
+
 			if w.state.isIdle() && w.blocked() {
 				blocked++
 			}
@@ -297,8 +339,10 @@ func checkLines(t testing.TB, l *lane) {
 				t.Errorf("a waiter is %v in a line that is %v", w.state, ln.state)
 			}
 		}
-		if waiters != ln.waiters.n || ending != ln.ending || leases != ln.leases || blocked != ln.blocked {
-			t.Errorf("of %d waiters %d end, %d lease and %d are blocked; counted are %d, %d, %d and %d",
+		if waiters != ln.waiters.n || ending != ln.ending || leases != ln.leases ||
+			blocked != ln.blocked {
+			t.Errorf(
+				"of %d waiters %d end, %d lease and %d are blocked; counted are %d, %d, %d and %d",
 				waiters, ending, leases, blocked, ln.waiters.n, ln.ending, ln.leases, ln.blocked)
 		}
 	}
@@ -309,12 +353,14 @@ func TestHeldLines(t *testing.T) {
 	inBubble(t, func(o *Options) { o.MaxKept = 1000 }, func(w *waiting) {
 		other := getQueue(t, w.d.queues, subjects.Priority, "other")
 		w.park(pop(w.q))
+
 		hold := func() {
 			w.d.Keep(w.q, 100)
 			w.d.Keep(other, 2000)
 			w.d.Wake(w.q) // from ready to held
 			synctest.Wait()
 		}
+
 		hold()
 		w.d.Keep(other, -2000) // to ready
 		synctest.Wait()
@@ -323,7 +369,9 @@ func TestHeldLines(t *testing.T) {
 		hold()
 		w.d.Keep(w.q, -100) // which is less of this queue, but not of all
 		w.push("a")         // from held to reserved
+
 		w.want("served", "1: a")
+
 		w.d.Keep(other, -2000)
 	})
 }

@@ -22,10 +22,12 @@ func TestAccountInfo(t *testing.T) {
 	same(t, "domain", s.succeeds("q.API.INFO", "{}").Domain, "q")
 }
 
-// What a queue cannot do is refused with a reason. TestConformance has the codes of what is malformed.
+// Calls that no queue can carry out, and subjects and payloads that no call has, are refused with a
+// reason, and change nothing.
 func TestRefusals(t *testing.T) {
 	s := newSystem(t)
 	s.push("jobs", "a")
+
 	for _, wrong := range []struct {
 		subject string
 		code    int
@@ -53,12 +55,16 @@ func TestRefusals(t *testing.T) {
 	same(t, "messages", s.succeeds("pq.API.STREAM.INFO.jobs", "").State.Msgs, 1)
 }
 
-// A request is not answered on the subjects of NATS and of the service, where clients may not publish.
+// A request is not answered if its reply subject belongs to NATS or the service, where clients may
+// not publish, nor is a request of another domain.
 func TestReplySubjects(t *testing.T) {
 	s := newSystem(t)
-	for _, reply := range []string{"$JS.ACK.pq.x", "$SYS.REQ.SERVER", "pq.jobs.push", "q.jobs.enqueue"} {
+	for _, reply := range []string{
+		"$JS.ACK.pq.x", "$SYS.REQ.SERVER", "pq.jobs.push", "q.jobs.push",
+	} {
 		s.receive(&leaf.Message{Subject: "$JS.pq.API.INFO", Reply: reply})
 	}
+
 	s.receive(&leaf.Message{Subject: "$JS.other.API.INFO", Reply: "_INBOX.other"})
 	s.receive(&leaf.Message{Subject: "$JS.pq.API.INFO", Reply: "_INBOX.last"})
 	same(t, "the only reply subject", s.sent().Subject, "_INBOX.last")
@@ -70,18 +76,23 @@ func TestWithoutReply(t *testing.T) {
 	s.push("jobs", "a")
 	s.receive(&leaf.Message{Subject: "$JS.pq.API.STREAM.PURGE.jobs"})
 	s.running.Wait()
+
 	same(t, "messages", s.succeeds("pq.API.STREAM.INFO.jobs", "").State.Msgs, 0)
 }
 
-// Calls beyond those that may wait get an error at once.
+// Calls beyond the number that may wait get an error at once, and the others their answers. Once
+// there is room, calls succeed again, until the bridge ends.
 func TestTooManyCalls(t *testing.T) {
 	held := make(chan struct{})
 	s := newSystem(t, func(c *Config) {
-		c.List = func(context.Context, subjects.Kind, subjects.ListOptions) (subjects.QueueList, error) {
+		c.List = func(
+			context.Context, subjects.Kind, subjects.ListOptions,
+		) (subjects.QueueList, error) {
 			<-held
 			return subjects.QueueList{}, nil
 		}
 	})
+
 	for range maxTasks + maxWaitingTasks {
 		s.receive(&leaf.Message{Subject: "$JS.pq.API.STREAM.NAMES", Reply: "_INBOX.waiting"})
 	}
@@ -91,6 +102,7 @@ func TestTooManyCalls(t *testing.T) {
 	for range maxTasks + maxWaitingTasks {
 		same(t, "reply", s.sent().Subject, "_INBOX.waiting")
 	}
+
 	s.running.Wait()
 	s.succeeds("pq.API.STREAM.NAMES", "")
 
@@ -106,17 +118,25 @@ func TestCallWaitsTooLong(t *testing.T) {
 	same(t, "length", s.do(subjects.Priority, "jobs", fdbpq.Op{Kind: fdbpq.OpLen})[0].Len, 1)
 }
 
-// Errors of the store get the codes that go with them.
+// An error of the store gets the code of JetStream that fits its status, and keeps its text.
 func TestStoreErrors(t *testing.T) {
 	code := 503
 	s := newSystem(t, func(c *Config) {
-		c.List = func(context.Context, subjects.Kind, subjects.ListOptions) (subjects.QueueList, error) {
+		c.List = func(
+			context.Context, subjects.Kind, subjects.ListOptions,
+		) (subjects.QueueList, error) {
 			return subjects.QueueList{}, fmt.Errorf("the store is away")
 		}
 		c.ErrorText = func(err error) (int, string) { return code, err.Error() }
 	})
+
 	for code = range map[int]bool{503: true, 429: true, 500: true, 400: true} {
-		want := map[int]int{503: errUnavailable, 429: errNoResources, 500: errGeneral, 400: errBadRequest}[code]
+		want := map[int]int{
+			503: errUnavailable,
+			429: errNoResources,
+			500: errGeneral,
+			400: errBadRequest,
+		}[code]
 		s.fails("pq.API.STREAM.LIST", "", apiCode(want), "the store is away")
 	}
 }

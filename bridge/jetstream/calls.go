@@ -11,9 +11,11 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -116,7 +118,7 @@ func (f *Face) run(ctx context.Context, r *request) (any, error) {
 	switch err := r.check(); {
 	case err != nil:
 		return nil, err
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, r.waited >= dispatch.TurnTime(f.config.RequestTimeout):
 		return nil, refuse(errUnavailable, "JetStream system temporarily unavailable: "+
 			"the request waited for too long and was not run")
 	case r.row.run == nil:
@@ -190,9 +192,10 @@ type request struct {
 	args    []string // tokens after its name; check moves the first to stream
 	stream  stream
 	payload []byte
+	waited  time.Duration // as in leaf.Message
 }
 
-// JetStream's codes of errors, without those that consumers.go uses once.
+// JetStream's error codes, without the ones used once, in consumers.go.
 const (
 	errBadRequest   = 10003
 	errUnavailable  = 10008
@@ -256,7 +259,7 @@ func decode(payload []byte, to any) error {
 	}
 }
 
-// decodeQuery is decode for requests that only read. There JetStream ignores what is not JSON.
+// decodeQuery is decode for requests that only read. There JetStream ignores everything but JSON.
 func decodeQuery(payload []byte, to any) error {
 	if text := bytes.TrimSpace(payload); len(text) == 0 || text[0] != '{' && text[0] != '[' {
 		return nil

@@ -24,6 +24,7 @@ func consumerOf(t testing.TB, nc *nats.Conn, domain, stream, name string) jetstr
 	must(t, err)
 	c, err := js.Consumer(t.Context(), stream, name)
 	must(t, err)
+
 	return c
 }
 
@@ -42,6 +43,7 @@ func values(t testing.TB, batch jetstream.MessageBatch, err error) (all []string
 		must(t, m.Ack())
 	}
 	must(t, batch.Error())
+
 	return all
 }
 
@@ -52,6 +54,7 @@ func (s *system) count(name string) (ready, leased int64) {
 	return info.Ready, info.Leased
 }
 
+// A client fetches items in order, and a fetch of an empty queue ends without any.
 func TestClientFetches(t *testing.T) {
 	s, nc := connected(t)
 	s.push("jobs", "a", "b", "c")
@@ -59,55 +62,73 @@ func TestClientFetches(t *testing.T) {
 
 	batch, err := c.Fetch(2, patiently...)
 	same(t, "the first", strings.Join(values(t, batch, err), " "), "a b")
-	eventually(t, "their acknowledgements", func() bool { _, leased := s.count("jobs"); return leased == 0 })
+	eventually(t, "their acknowledgements",
+		func() bool { _, leased := s.count("jobs"); return leased == 0 })
+
 	var rest string
 	eventually(t, "the rest", func() bool {
 		batch, err = c.FetchNoWait(5) // gives up after a second
 		if rest = strings.Join(values(t, batch, err), " "); rest == "" {
 			s.clock.advance(time.Hour) // what came too late for it comes again
 		}
+
 		return rest != ""
 	})
 	same(t, "the rest", rest, "c")
+
 	batch, err = c.FetchNoWait(5)
 	same(t, "nothing", len(values(t, batch, err)), 0)
+
 	batch, err = c.Fetch(1, jetstream.FetchMaxWait(50*time.Millisecond))
 	same(t, "nothing in time", len(values(t, batch, err)), 0)
-	eventually(t, "acknowledgements", func() bool { ready, leased := s.count("jobs"); return ready+leased == 0 })
+	eventually(t, "acknowledgements",
+		func() bool { ready, leased := s.count("jobs"); return ready+leased == 0 })
 }
 
-// What a message says of itself.
+// The metadata of a message say where it comes from, how often it was delivered, and how many are
+// left.
 func TestClientMetadata(t *testing.T) {
 	s, nc := connected(t)
 	s.push("jobs", "a", "b", "c")
 	c := consumerOf(t, nc, "pq", "jobs", "min")
+
 	for i := range uint64(3) {
 		m, err := c.Next(patiently...)
 		must(t, err)
 		about, err := m.Metadata()
 		must(t, err)
+
 		same(t, "subject", m.Subject(), "pq.jobs.push")
 		if about.Sequence.Stream == 0 || time.Since(about.Timestamp).Abs() > time.Hour {
 			t.Errorf("stream sequence %d at %v", about.Sequence.Stream, about.Timestamp)
 		}
+
 		about.Sequence.Stream, about.Timestamp = 0, time.Time{}
 		same(t, "metadata", *about, jetstream.MsgMetadata{
-			Sequence: jetstream.SequencePair{Consumer: i + 1}, NumDelivered: 1, NumPending: 2 - i,
-			Stream: "jobs", Consumer: "min", Domain: "pq",
+			Sequence:     jetstream.SequencePair{Consumer: i + 1},
+			NumDelivered: 1,
+			NumPending:   2 - i,
+			Stream:       "jobs",
+			Consumer:     "min",
+			Domain:       "pq",
 		})
 		must(t, m.DoubleAck(t.Context()))
 	}
+
 	ready, leased := s.count("jobs")
 	same(t, "left", ready+leased, 0)
 }
 
+// A client that consumes gets all items in order, and leaves nothing behind when it stops.
 func TestClientConsumes(t *testing.T) {
 	s, nc := connected(t)
 	const n = 1000
 	var want []string
+
 	for i := range n {
 		want = append(want, strconv.Itoa(i))
 	}
+
 	c := consumerOf(t, nc, "pq", "jobs", "min")
 
 	got := make(chan string, n)
@@ -119,37 +140,46 @@ func TestClientConsumes(t *testing.T) {
 	}, jetstream.PullExpiry(patience), jetstream.PullHeartbeat(patience/4),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { t.Error(err) }))
 	must(t, err)
+
 	eventually(t, "a pull that waits", func() bool { return s.counts(jobsMin).Waiting == 1 })
+
 	s.push("jobs", want...)
 	for i := range n {
 		if value := within(t, fmt.Sprint("item ", i), got); value != want[i] {
 			t.Fatalf("%s came as item %d", value, i)
 		}
 	}
+
 	consuming.Stop()
 	<-consuming.Closed()
-	eventually(t, "acknowledgements", func() bool { ready, leased := s.count("jobs"); return ready+leased == 0 })
+	eventually(t, "acknowledgements",
+		func() bool { ready, leased := s.count("jobs"); return ready+leased == 0 })
 	eventually(t, "the end of the pulls", func() bool { return s.counts(jobsMin).Waiting == 0 })
 	eventually(t, "no places", func() bool { return s.counts(jobsMin).AckPending == 0 })
 }
 
-// The client's older interface finds the stream by its subject, and creates or binds a consumer.
+// The client's older interface finds the stream by its subject, creates, uses and deletes a
+// consumer, or binds to one that is there. A push consumer is refused.
 func TestClientLegacy(t *testing.T) {
 	s, nc := connected(t)
 	s.push("jobs", "a", "b", "c")
 	js, err := nc.JetStream(nats.Domain("pq"), nats.MaxWait(patience))
 	must(t, err)
+
 	sub, err := js.PullSubscribe("pq.jobs.push", "legacy")
 	must(t, err)
 	all, err := sub.Fetch(2)
 	must(t, err)
+
 	same(t, "messages", len(all), 2)
 	must(t, all[0].AckSync())
 	must(t, all[1].Nak())
+
 	all, err = sub.Fetch(2, nats.MaxWait(patience))
 	must(t, err)
-	same(t, "the others", len(all), 2)
+	same(t, "the rest, and the one given back", len(all), 2)
 	must(t, sub.Unsubscribe()) // deletes what it has created
+
 	if _, err := js.ConsumerInfo("jobs", "legacy"); !errors.Is(err, nats.ErrConsumerNotFound) {
 		t.Errorf("a deleted consumer: got %v", err)
 	}
@@ -157,6 +187,7 @@ func TestClientLegacy(t *testing.T) {
 	sub, err = js.PullSubscribe("pq.jobs.push", "min")
 	must(t, err)
 	must(t, sub.Unsubscribe())
+
 	if _, err := js.Subscribe("pq.jobs.push", func(*nats.Msg) {}); err == nil {
 		t.Error("a push consumer: no error")
 	}
@@ -168,28 +199,35 @@ func TestClientGone(t *testing.T) {
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	must(t, err)
-	must(t, nc.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox, []byte(`{"batch":5,"expires":60000000000}`)))
+	pull := []byte(pullForAMinute)
+	must(t, nc.PublishRequest("$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min", inbox, pull))
+
 	eventually(t, "a pull", func() bool { return s.counts(jobsMin).Waiting == 1 })
 	must(t, sub.Unsubscribe())
 	eventually(t, "its end", func() bool { return s.counts(jobsMin).Waiting == 0 })
+
 	s.push("jobs", "a")
 	m, err := consumerOf(t, nc, "pq", "jobs", "min").Next(patiently...)
 	must(t, err)
+
 	about, err := m.Metadata()
 	must(t, err)
 	same(t, "deliveries", fmt.Sprint(string(m.Data()), about.NumDelivered), "a1")
 }
 
-// The next message comes with the acknowledgement of the one before.
+// The reply to +NXT is the next message, or 404 if there is none. It acknowledges the one before.
 func TestClientAckNext(t *testing.T) {
 	s, nc := connected(t)
 	s.push("jobs", "a", "b")
 	m, err := consumerOf(t, nc, "pq", "jobs", "max").Next(patiently...)
 	must(t, err)
+
 	same(t, "the last", string(m.Data()), "b")
+
 	next, err := nc.Request(m.Reply(), []byte(`+NXT {"batch":1,"expires":60000000000}`), patience)
 	must(t, err)
 	same(t, "the next", string(next.Data), "a")
+
 	_, leased := s.count("jobs")
 	same(t, "leased", leased, 1)
 	eventually(t, "the end", func() bool {
@@ -203,9 +241,11 @@ func TestClientAckNext(t *testing.T) {
 // A FIFO queue is a stream of its own domain.
 func TestClientFIFO(t *testing.T) {
 	s, nc := connected(t)
-	s.do(subjects.FIFO, "mail", fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("a")}})
+	s.do(subjects.FIFO, "mail",
+		fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte("a")}})
 	m, err := consumerOf(t, nc, "q", "mail", "min").Next(patiently...)
 	must(t, err)
-	same(t, "the subject", m.Subject(), "q.mail.enqueue")
+
+	same(t, "the subject", m.Subject(), "q.mail.push")
 	must(t, m.DoubleAck(t.Context()))
 }

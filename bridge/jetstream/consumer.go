@@ -27,17 +27,14 @@ type consumerKey struct {
 // consumer is what the face knows of a consumer of a queue. It is immutable but for noted: a
 // changed consumer is another one with the same key.
 type consumer struct {
-	stream stream
-	name   string
-	end    fdbpq.End
-	// config has JetStream's defaults where nothing is set. An AckWait of 0 means that of the
-	// queue, and other limits of 0 or less mean no limit.
+	consumerKey
+	end fdbpq.End
+	// config has JetStream's defaults where nothing is set. An AckWait of 0 means the queue's, and
+	// other limits of 0 or less mean no limit.
 	config  jetstream.ConsumerConfig
 	created time.Time
 	noted   atomic.Int64 // until when its record says that it is used, in Unix nanoseconds
 }
-
-func (c *consumer) key() consumerKey { return consumerKey{c.stream, c.name} }
 
 // unknownTime stands for when queues and their built-in consumers were created.
 var unknownTime = time.Unix(0, 0).UTC()
@@ -73,7 +70,7 @@ func (c *consumerCache) find(s stream, name string) *consumer {
 	return of.byName[name]
 }
 
-// keep caches what was read, unless it may be older than a change.
+// keep caches a read, unless it may be older than a change.
 func (c *consumerCache) keep(s stream, read cachedConsumers) {
 	c.Lock()
 	defer c.Unlock()

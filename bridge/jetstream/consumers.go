@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 const (
@@ -31,14 +31,6 @@ type consumerConfig struct {
 	PriorityPolicy string `json:"priority_policy"` // the type for it does not know "none"
 	Direct         bool   `json:"direct"`
 	Sourcing       bool   `json:"sourcing"`
-}
-
-// createRequest is the payload of CONSUMER.CREATE.
-type createRequest struct {
-	Stream   string         `json:"stream_name"`
-	Config   consumerConfig `json:"config"`
-	Action   string         `json:"action"`
-	Pedantic bool           `json:"pedantic"`
 }
 
 // refusal is a reason why a queue cannot have a consumer, and JetStream's code for it.
@@ -120,7 +112,7 @@ func checkGroups(c *consumerConfig) error {
 	})
 }
 
-// checkOptions checks what is left.
+// checkOptions checks all other options.
 func checkOptions(c *consumerConfig) error {
 	return firstOf([]refusal{
 		{len(c.BackOff) > 0, errConfig, "backoff is a setting of the queue: leave it out here"},
@@ -138,7 +130,7 @@ func checkOptions(c *consumerConfig) error {
 	})
 }
 
-// setDefaults sets what is not set.
+// setDefaults fills in unset options.
 func setDefaults(c *jetstream.ConsumerConfig) {
 	if c.Durable == "" && c.InactiveThreshold <= 0 {
 		c.InactiveThreshold = defaultThreshold
@@ -193,7 +185,12 @@ func checkMetadata(s stream, c *consumerConfig) error {
 // consumerCreate answers CONSUMER.CREATE.<stream>[.<consumer>[.<filter>]] and
 // CONSUMER.DURABLE.CREATE.<stream>.<consumer>.
 func (f *Face) consumerCreate(ctx context.Context, r *request) (any, error) {
-	var asked createRequest
+	var asked struct {
+		Stream   string         `json:"stream_name"`
+		Config   consumerConfig `json:"config"`
+		Action   string         `json:"action"`
+		Pedantic bool           `json:"pedantic"`
+	}
 	if err := decode(r.payload, &asked); err != nil {
 		return nil, err
 	}
@@ -281,7 +278,7 @@ func (f *Face) consumerInfoOf(c *consumer, q *queueState) *jetstream.ConsumerInf
 		config.AckWait = q.settings.LeaseWait()
 	}
 
-	n, now := f.counts(c.key()), f.config.Now()
+	n, now := f.counts(c.consumerKey), f.config.Now()
 	acked := n.Delivered - min(n.Delivered, uint64(max(n.AckPending, 0)))
 	info := &jetstream.ConsumerInfo{
 		Stream: c.stream.name, Name: c.name, Created: c.created, Config: config,
@@ -357,6 +354,7 @@ func (f *Face) consumerDelete(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 
-	f.consumerDeleted(consumerKey{r.stream, name})
+	gone := consumerKey{r.stream, name}
+	f.endMatching(deleted, func(p *pull) bool { return p.consumer.consumerKey == gone })
 	return map[string]any{"success": true}, nil
 }

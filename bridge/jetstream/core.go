@@ -170,13 +170,9 @@ func (f *core) do(ctx context.Context, s stream, ops ...fdbpq.Op) ([]fdbpq.Resul
 	return results, err
 }
 
-// pushSubject returns the subject of a stream: that of pushes to the queue.
+// pushSubject returns the subject of a stream, to which pushes to the queue go.
 func (f *core) pushSubject(s stream) string {
-	verb := subjects.Push
-	if s.kind == subjects.FIFO {
-		verb = subjects.Enqueue
-	}
-	r := subjects.Request{Kind: s.kind, Queue: s.name, Verb: verb}
+	r := subjects.Request{Kind: s.kind, Queue: s.name, Verb: subjects.Push}
 	subject, _ := f.config.Grammar.Build(r) // its name was checked
 	return subject
 }
@@ -206,7 +202,7 @@ func (f *core) send(m *leaf.Message) {
 // forwardRoot begins the subjects on which bridges forward requests to each other.
 const forwardRoot = "_pqbridge.jetstream."
 
-// forwardTo begins the subjects of what is forwarded to a bridge that shares the store.
+// forwardTo begins the subjects of messages forwarded to a bridge that shares the store.
 func (f *core) forwardTo(bridge string) string {
 	return forwardRoot + f.domains.hash + "." + bridge + "."
 }

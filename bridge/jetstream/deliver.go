@@ -18,7 +18,7 @@ var (
 	// errLeaseOver: the leases have ended, because the store took so long, or the process stood
 	// still.
 	errLeaseOver = errors.New("the leases are over")
-	// errMaxBytes: an item exceeds what is left of the max_bytes of a pull.
+	// errMaxBytes: an item exceeds the rest of the max_bytes of a pull.
 	errMaxBytes = errors.New("the item exceeds max_bytes")
 )
 
@@ -26,7 +26,7 @@ var (
 // and for the subject of its acknowledgement without the names in it.
 const baseOverhead = 320
 
-// overhead is more than most items take besides their own bytes. Those that take more go back if
+// overhead is more than most items take besides their own bytes. Items that take more go back if
 // they do not fit, which may cost them their place before the next.
 func (p *pull) overhead() int {
 	return baseOverhead + 2*len(p.consumer.stream.name) + len(p.consumer.name)
@@ -55,16 +55,16 @@ func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error)
 		switch {
 		case r.Err != nil:
 		case unsent != nil:
-			p.f.credit(p.account, 1)
+			p.f.credit(p.tally, 1)
 			p.f.config.Return(q, r, errors.Is(unsent, errNoListener))
 		case maxDeliver > 0 && r.Lease.Deliveries > maxDeliver:
-			p.f.credit(p.account, 1)
+			p.f.credit(p.tally, 1)
 			p.f.discard(q, &r.Lease.Token)
 		default:
 			// Hold comes first, because an acknowledgement may arrive at once.
-			m.number = p.f.hold(p.account, &r.Lease)
+			m.number = p.f.hold(p.tally, &r.Lease)
 			if unsent = p.send(q, m, r); unsent != nil {
-				p.f.release(p.consumer.key(), keyOf(&r.Lease.Token), false)
+				p.f.release(p.consumer.consumerKey, r.Lease.Token, false)
 				p.f.config.Return(q, r, false)
 				continue
 			}
@@ -88,7 +88,7 @@ type message struct {
 	header, reply []byte // reused
 	subject       string // that clients see
 	number        uint64 // of the delivery
-	room          int    // what is left of max_bytes
+	room          int    // the rest of max_bytes
 }
 
 var messages = sync.Pool{New: func() any { return new(message) }}
@@ -102,9 +102,10 @@ func (p *pull) send(q *dispatch.Queue, m *message, r *fdbpq.Result) error {
 		return err
 	}
 
-	if err = p.sendWith(nil, q, m, r); err != nil {
-		const text = "an item could not be sent"
-		p.f.config.Warn(text, "queue", q.Name, "id", r.Item.ID, "error", err)
+	err = p.sendWith(nil, q, m, r)
+	if errors.Is(err, leaf.ErrTooLarge) {
+		p.f.config.Warn("an item larger than max_payload of the NATS server holds up a consumer",
+			"queue", q.Name, "consumer", p.consumer.name, "id", r.Item.ID, "error", err)
 	}
 
 	return err
@@ -206,7 +207,7 @@ func (b *inbox) listens(now time.Time) bool {
 	return !b.seen && now.Sub(b.received) <= newInterest
 }
 
-// beat sends a heartbeat after so many deliveries.
+// beat sends a heartbeat with the number of deliveries so far.
 func (b *inbox) beat(now time.Time, delivered uint64) {
 	number := strconv.FormatUint(delivered, 10)
 	header := statusHeader(100, "Idle Heartbeat",

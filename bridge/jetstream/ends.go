@@ -33,17 +33,17 @@ var (
 	completed     = &ending{code: 409, text: "Batch Completed", pending: true}
 )
 
-// endingUnsent returns how a pull that could not send an item ends, nil if it could send all.
+// endingUnsent returns how a pull that could not send an item ends at once, nil if it goes on.
 func (p *pull) endingUnsent(unsent error) *ending {
 	is := func(target error) bool { return errors.Is(unsent, target) }
 	switch {
-	case unsent == nil:
+	case unsent == nil, is(leaf.ErrTooLarge):
 		return nil
 	case is(errNoListener), is(leaf.ErrOffline), is(leaf.ErrDenied):
 		return silent
 	case is(errLeaseOver), is(leaf.ErrPending):
 		return leaderChanged
-	case is(leaf.ErrTooLarge), is(errMaxBytes):
+	case is(errMaxBytes):
 		return tooLarge
 	}
 
@@ -126,23 +126,18 @@ func (f *pulls) endMatching(e *ending, match func(*pull) bool) {
 // dropPulls ends all pulls because the connection is lost: clients pull again.
 func (f *pulls) dropPulls() { f.endMatching(silent, func(*pull) bool { return true }) }
 
-// consumerDeleted ends the pulls of a consumer that is gone.
-func (f *pulls) consumerDeleted(k consumerKey) {
-	f.endMatching(deleted, func(p *pull) bool { return p.consumer.key() == k })
-}
-
-// endForeign ends the pulls of queues that another bridge serves now, and drops the accounts of
+// endForeign ends the pulls of queues that another bridge serves now, and drops the tallies of
 // their consumers. Clients pull again, and acknowledge there.
 func (f *pulls) endForeign() {
 	foreign := func(k consumerKey) bool {
 		q, err := f.queueOf(k.stream)
 		return err == nil && f.config.Owner(q) != f.config.Self
 	}
-	f.endMatching(leaderChanged, func(p *pull) bool { return foreign(p.consumer.key()) })
+	f.endMatching(leaderChanged, func(p *pull) bool { return foreign(p.consumer.consumerKey) })
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.byConsumer, func(k consumerKey, _ *account) bool { return foreign(k) })
+	maps.DeleteFunc(f.byConsumer, func(k consumerKey, _ *tally) bool { return foreign(k) })
 }
 
 // endPulls ends all pulls because the bridge stops, and lets none begin.

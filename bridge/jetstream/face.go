@@ -2,7 +2,7 @@
 //
 // # What it does
 //
-// A queue is a stream. Its subject is that of pushes to the queue, and its domain is the prefix of
+// A queue is a stream. Its subject is where pushes to the queue go, and its domain is the prefix of
 // the queue's subjects. A pull is a lease that waits, and an acknowledgement ends the lease. So
 // everything that holds for leases holds here: fences, old places, limits, dead letters.
 //
@@ -20,14 +20,14 @@
 //
 // # Reading the code
 //
-//	serve      takes messages: acknowledgements, pulls, and calls of the API
-//	core       what they share: running and forwarding requests, answers
-//	accounts   what consumers have outstanding
-//	pull       turns a pull into requests to the dispatcher; ends.go has how pulls end
-//	deliver    sends the items of a pull to its inbox
-//	calls      the table of API calls; streams, consumers and records run them
-//	consumer   what the face knows of a consumer, and its cache
-//	subjects   the names of domains, and the subjects of messages
+//	serve        takes messages: acknowledgements, pulls, and calls of the API
+//	core         what they share: running and forwarding requests, answers
+//	outstanding  what consumers have outstanding
+//	pull         turns a pull into requests to the dispatcher; ends.go has how pulls end
+//	deliver      sends the items of a pull to its inbox
+//	calls        the table of API calls; streams, consumers and records run them
+//	consumer     what the face knows of a consumer, and its cache
+//	subjects     the names of domains, and the subjects of messages
 package jetstream
 
 import (
@@ -52,8 +52,8 @@ type Face struct {
 	state atomic.Pointer[leaf.State] // nil before the first attempt to connect
 }
 
-// New returns a Face. It listens once Run has connected it. Errors are those of leaf.New, and
-// prefixes that cannot be domains.
+// New returns a Face. It listens once Run has connected it. It fails as leaf.New does, and if a
+// prefix cannot be a domain.
 func New(c Config) (*Face, error) {
 	f, err := newFace(c)
 	if err != nil {
@@ -110,7 +110,7 @@ func (f *Face) Stop(ctx context.Context) error {
 }
 
 // Flush returns when everything that arrived before Stop is answered, and the server has received
-// the answers. Calls must not be concurrent. Errors: leaf.ErrOffline, or that of ctx.
+// the answers. Calls must not be concurrent. Errors: leaf.ErrOffline, or the context's.
 func (f *Face) Flush(ctx context.Context) error {
 	for f.requests.Load() > 0 && ctx.Err() == nil {
 		select {

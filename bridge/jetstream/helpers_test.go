@@ -57,6 +57,7 @@ func within[T any](t testing.TB, what string, from <-chan T) (v T) {
 	case <-time.After(patience):
 		t.Fatalf("still missing: %s", what)
 	}
+
 	return v
 }
 
@@ -78,7 +79,7 @@ func (c *clock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// fakeSender passes what is sent to the test.
+// fakeSender passes sent messages to the test.
 type fakeSender struct {
 	sent chan *leaf.Message
 	deaf string                // how the subjects begin that nobody listens to; none if empty
@@ -89,9 +90,11 @@ func (s *fakeSender) Publish(m *leaf.Message) error {
 	if err := s.err.Load(); err != nil && m.Reply != "" {
 		return *err
 	}
+
 	copied := *m
 	copied.Header = slices.Clone(m.Header)
 	s.sent <- &copied
+
 	return nil
 }
 
@@ -118,17 +121,29 @@ func newConfig(t testing.TB) (Config, *system) {
 	var err error
 	s.keyspace, err = fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
 	must(t, err)
+
 	s.dispatcher = dispatch.New(dispatch.Options{
-		DB: s.db, Keyspace: s.keyspace, Now: s.clock.now, Limits: dispatch.Limits{
-			Lanes: 1, MaxBatch: 1024, MaxBatchBytes: 4 << 20,
-			MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: maxWaiters, RequestTimeout: patience,
+		DB:       s.db,
+		Keyspace: s.keyspace,
+		Now:      s.clock.now,
+		Limits: dispatch.Limits{
+			Lanes:           1,
+			MaxBatch:        1024,
+			MaxBatchBytes:   4 << 20,
+			MaxPending:      16384,
+			MaxPendingBytes: 64 << 20,
+			MaxWaiters:      maxWaiters,
+			RequestTimeout:  patience,
 		},
-		Warn: func(string, ...any) {}, BatchDone: func(int) {},
+		Warn:        func(string, ...any) {},
+		BatchDone:   func(int) {},
 		RequeueLate: func(*dispatch.Queue, fdbpq.OpKind, *fdbpq.Result) {},
 	})
+
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { s.dispatcher.Run(ctx); close(ended) }()
+
 	t.Cleanup(func() {
 		s.dispatcher.Close()
 		<-ended
@@ -138,22 +153,37 @@ func newConfig(t testing.TB) (Config, *system) {
 
 	grammar, err := subjects.New("pq", "q")
 	must(t, err)
+
 	return Config{
-		Group: "pq", Identity: "store", Self: "bridge1", Grammar: grammar,
-		Domains:    map[subjects.Kind]string{subjects.Priority: "pq", subjects.FIFO: "q"},
-		Dispatcher: s.dispatcher, List: s.list, RequestTimeout: patience, Now: s.clock.now,
-		Logger: slog.New(slog.DiscardHandler), Warn: func(string, ...any) {}, Counted: func(string, bool) {},
+		Group:          "pq",
+		Identity:       "store",
+		Self:           "bridge1",
+		Grammar:        grammar,
+		Domains:        map[subjects.Kind]string{subjects.Priority: "pq", subjects.FIFO: "q"},
+		Dispatcher:     s.dispatcher,
+		List:           s.list,
+		RequestTimeout: patience,
+		Now:            s.clock.now,
+		Logger:         slog.New(slog.DiscardHandler),
+		Warn:           func(string, ...any) {},
+		Counted:        func(string, bool) {},
 		ErrorText: func(err error) (int, string) {
 			if errors.Is(err, fdbpq.ErrOp) {
 				return 400, err.Error()
 			}
 			return 503, err.Error()
 		},
-		AppendHeader: func(to []byte, _ *dispatch.Queue, _ *fdbpq.Item, _ *fdbpq.Lease) ([]byte, error) {
+		AppendHeader: func(
+			to []byte, _ *dispatch.Queue, _ *fdbpq.Item, _ *fdbpq.Lease,
+		) ([]byte, error) {
 			return append(to, "NATS/1.0\r\n\r\n"...), nil
 		},
-		MayReply: func(subject string) bool { return !strings.HasPrefix(subject, "$") && !grammar.Owns(subject) },
-		Return:   func(*dispatch.Queue, *fdbpq.Result, bool) {}, Delivered: func(int64) {}, Owner: func(*dispatch.Queue) string { return "bridge1" },
+		MayReply: func(subject string) bool {
+			return !strings.HasPrefix(subject, "$") && !grammar.Owns(subject)
+		},
+		Return:    func(*dispatch.Queue, *fdbpq.Result, bool) {},
+		Delivered: func(int64) {},
+		Owner:     func(*dispatch.Queue) string { return "bridge1" },
 	}, s
 }
 
@@ -163,22 +193,33 @@ func (f *Face) consumerOf(ctx context.Context, s stream, name string) (*consumer
 	if err != nil {
 		return nil, err
 	}
+
 	return q.consumers[name], nil
 }
 
 // list is what the bridge's list does.
-func (s *system) list(ctx context.Context, kind subjects.Kind, o subjects.ListOptions) (list subjects.QueueList, err error) {
+func (s *system) list(
+	ctx context.Context, kind subjects.Kind, o subjects.ListOptions,
+) (list subjects.QueueList, err error) {
 	of := s.keyspace.ListPriorityQueues
 	if kind == subjects.FIFO {
 		of = s.keyspace.ListQueues
 	}
+
 	page, err := of(ctx, s.db, o.After, o.Limit, s.clock.now())
 	for _, q := range page.Queues {
-		list.Queues = append(list.Queues, subjects.QueueCounts{Queue: q.Name, Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed})
+		list.Queues = append(list.Queues, subjects.QueueCounts{
+			Queue:   q.Name,
+			Ready:   q.Ready,
+			Leased:  q.Leased,
+			Delayed: q.Delayed,
+		})
 	}
+
 	if page.More {
 		list.Next = &list.Queues[len(list.Queues)-1].Queue
 	}
+
 	return list, err
 }
 
@@ -189,12 +230,15 @@ func newSystem(t testing.TB, changes ...func(*Config)) *system {
 	for _, change := range changes {
 		change(&c)
 	}
+
 	var err error
 	s.Face, err = newFace(c)
 	must(t, err)
+
 	s.sender = &fakeSender{sent: make(chan *leaf.Message, 10_000)}
 	s.out = s.sender
 	t.Cleanup(func() { s.tasks.end(context.Background()) })
+
 	return s
 }
 
@@ -203,11 +247,14 @@ func (s *system) do(kind subjects.Kind, name string, ops ...fdbpq.Op) []fdbpq.Re
 	s.t.Helper()
 	q, err := s.dispatcher.Queue(kind, name)
 	must(s.t, err)
+
 	results, err := s.dispatcher.Do(context.Background(), q, ops)
 	must(s.t, err)
+
 	for i := range results {
 		must(s.t, results[i].Err)
 	}
+
 	return results
 }
 
@@ -215,9 +262,12 @@ func (s *system) do(kind subjects.Kind, name string, ops ...fdbpq.Op) []fdbpq.Re
 func (s *system) push(name string, values ...string) {
 	s.t.Helper()
 	var ops []fdbpq.Op
+
 	for _, value := range values {
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Value: []byte(value)}})
+		m := fdbpq.Message{Value: []byte(value)}
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPush, Message: m})
 	}
+
 	s.do(subjects.Priority, name, ops...)
 }
 
@@ -253,8 +303,13 @@ func length(list any) int {
 // ask sends a request of the API, after $JS, and returns its answer.
 func (s *system) ask(subject, payload string) *reply {
 	s.t.Helper()
-	s.receive(&leaf.Message{Subject: "$JS." + subject, Reply: "_INBOX.test", Payload: []byte(payload)})
+	s.receive(&leaf.Message{
+		Subject: "$JS." + subject,
+		Reply:   "_INBOX.test",
+		Payload: []byte(payload),
+	})
 	m := s.sent()
+
 	r := &reply{text: m.Payload}
 	if err := json.Unmarshal(m.Payload, r); err != nil {
 		s.t.Fatalf("%s: %q with %q: %v", subject, m.Payload, m.Header, err)
@@ -262,6 +317,7 @@ func (s *system) ask(subject, payload string) *reply {
 	if !strings.HasPrefix(r.Type, typePrefix) || !strings.HasSuffix(r.Type, "_response") {
 		s.t.Errorf("%s: the type is %q", subject, r.Type)
 	}
+
 	return r
 }
 
@@ -278,6 +334,7 @@ func (s *system) succeeds(subject, payload string) *reply {
 	if r.Error != nil {
 		s.t.Fatalf("%s %s: %v", subject, payload, r.Error)
 	}
+
 	return r
 }
 
@@ -306,11 +363,13 @@ func newServer(t testing.TB, o *server.Options) *server.Server {
 	o.Host, o.Port, o.NoLog, o.NoSigs = "127.0.0.1", -1, true, true
 	n, err := server.NewServer(o)
 	must(t, err)
+
 	n.Start()
 	t.Cleanup(func() { n.Shutdown(); n.WaitForShutdown() })
 	if !n.ReadyForConnections(patience) {
 		t.Fatal("the server did not start")
 	}
+
 	return n
 }
 
@@ -320,6 +379,7 @@ func connected(t testing.TB) (*system, *nats.Conn) {
 	n := newServer(t, &server.Options{LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: -1}})
 	v, err := n.Varz(nil)
 	must(t, err)
+
 	c, s := newConfig(t)
 	address := fmt.Sprintf("nats-leaf://127.0.0.1:%d", v.LeafNode.Port)
 	c.Leaf = leaf.Config{URLs: []string{address}, Name: "test"}
@@ -329,10 +389,12 @@ func connected(t testing.TB) (*system, *nats.Conn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
+
 	t.Cleanup(func() {
 		until, done := context.WithTimeout(ctx, patience)
 		defer done()
 		must(t, s.Stop(until))
+
 		cancel()
 		must(t, <-ended)
 	})
@@ -342,10 +404,13 @@ func connected(t testing.TB) (*system, *nats.Conn) {
 	t.Cleanup(nc.Close)
 	js, err := jetstream.NewWithDomain(nc, "pq")
 	must(t, err)
-	eventually(t, "an answer", func() bool { // the client hears of the face a little after it is connected
+
+	// The client hears of the face a little after it is connected.
+	eventually(t, "an answer", func() bool {
 		_, err := js.AccountInfo(context.Background())
 		return err == nil && s.Ready() == nil
 	})
+
 	return s, nc
 }
 

@@ -11,22 +11,32 @@ import (
 func TestLargeRequests(t *testing.T) {
 	s := newSystem(t)
 	s.fails("pq.API.STREAM.INFO.jobs", strings.Repeat(" ", maxCall+1), errJSON, "bytes")
+
 	s.succeeds("pq.API.STREAM.INFO.jobs", strings.Repeat(" ", maxCall))
 
 	s.running.Wait() // the calls so far
 	for range maxTasks {
 		s.slots <- struct{}{} // so that a pull that waits goes on waiting
 	}
+
 	large := []byte(`{"no_wait":true,"group":"` + strings.Repeat("x", maxPull) + `"}`)
 	for _, consumer := range []string{"min", "unknown"} {
-		s.receive(&leaf.Message{Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs." + consumer, Reply: "_INBOX.x", Payload: large})
+		s.receive(&leaf.Message{
+			Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs." + consumer,
+			Reply:   "_INBOX.x",
+			Payload: large,
+		})
+
 		m := s.sent()
-		if status, _, _ := strings.Cut(string(m.Header), "\r\n"); !strings.HasPrefix(status, "NATS/1.0 400 Bad Request") {
+		status, _, _ := strings.Cut(string(m.Header), "\r\n")
+		if !strings.HasPrefix(status, "NATS/1.0 400 Bad Request") {
 			t.Errorf("a large pull of %s got %q", consumer, status)
 		}
 	}
+
 	s.mu.Lock()
 	same(t, "pulls that wait for their consumer", s.mu.pending, 0)
+
 	s.mu.Unlock()
 	for range maxTasks {
 		<-s.slots
@@ -39,16 +49,26 @@ func TestLargeHeaders(t *testing.T) {
 	for range maxTasks {
 		s.slots <- struct{}{} // so the consumer is not read yet
 	}
+
 	body := make([]byte, 1<<20)
 	header := len(body) - 1
 	body[header] = '1'
-	m := &leaf.Message{Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w", Reply: "_INBOX.x", Header: body[:header:header], Payload: body[header:]}
+
+	m := &leaf.Message{
+		Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.w",
+		Reply:   "_INBOX.x",
+		Header:  body[:header:header],
+		Payload: body[header:],
+	}
+
 	s.receive(m)
 	if len(m.Header) > 0 || &m.Payload[0] == &body[header] {
 		t.Error("the headers of a pull that waits stay in memory")
 	}
+
 	for range maxTasks {
 		<-s.slots
 	}
+
 	s.nextStatus("503")
 }

@@ -42,39 +42,41 @@ const (
 //	from      to        when
 //	new       ended     its payload, max_waiting or the stop of the bridge refuses it
 //	new       asking    otherwise
-//	asking    asking    it got items and wants more
+//	asking    asking    it got items and wants more, or only waits for its time to end,
+//	                    because no message can carry the next item
 //	asking    ended     it has all, its time is up, or its request failed
 //	asking    leaving   nobody listens, its consumer is gone, another bridge serves its
 //	                    queue, the connection is lost, or the bridge stops
 //	leaving   ended     its request has ended; items that this got were sent
 type pull struct {
 	f        *pulls
-	account  *account
+	tally    *tally
 	consumer *consumer // as it was at the latest request
 	inbox
 	pullRequest
 
-	asked   int     // items that its request wants
-	ifEmpty *ending // how it ends when there is nothing for it
+	asked   int               // items that its request wants
+	credits *dispatch.Credits // of the tally, or none once it gets no more items
+	ifEmpty *ending           // how it ends when there is nothing for it
 
-	// accounts.mu guards these. All other fields belong to the goroutine that makes a request and,
-	// until that has ended, to the calls of the Replier.
+	// outstanding.mu guards these. All other fields belong to the goroutine that makes a request
+	// and, until that has ended, to the calls of the Replier.
 	leaving *ending // nil unless it is leaving
 	waits   dispatch.WaitHandle
 }
 
-// pulls holds the pulls that have not ended, by the subject of their inbox. accounts.mu guards
+// pulls holds the pulls that have not ended, by the subject of their inbox. outstanding.mu guards
 // them.
 type pulls struct {
-	accounts
+	outstanding
 	inboxes map[string]map[*pull]bool
 	used    func(c *consumer, until time.Time) // called for each pull; must not wait
 }
 
 func newPulls(f *core) *pulls {
 	return &pulls{
-		accounts: accounts{core: f, byConsumer: map[consumerKey]*account{}},
-		inboxes:  map[string]map[*pull]bool{},
+		outstanding: outstanding{core: f, byConsumer: map[consumerKey]*tally{}},
+		inboxes:     map[string]map[*pull]bool{},
 	}
 }
 
@@ -90,19 +92,24 @@ func (f *pulls) startPull(c *consumer, m *leaf.Message) {
 	if p.pullRequest = r; r.Expires == 0 { // no_wait without expires
 		p.ifEmpty = noMessages
 	}
+	if m.Waited >= max(r.Expires, dispatch.TurnTime(f.config.RequestTimeout)) {
+		p.say(p.ifEmpty) // the client has given up
+		return
+	}
 	f.used(c, f.config.Now().Add(r.Expires))
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	p.account = f.accountLocked(c)
+	p.tally = f.tallyLocked(c)
+	p.credits = p.tally.credits
 	switch {
 	case f.stopped:
 		p.say(serverShutdown)
-	case p.account.pulls >= c.config.MaxWaiting:
+	case p.tally.pulls >= c.config.MaxWaiting:
 		p.say(p.noRoom())
 	default:
-		p.account.pulls++
+		p.tally.pulls++
 		if f.inboxes[p.subject] == nil {
 			f.inboxes[p.subject] = map[*pull]bool{}
 		}
@@ -113,7 +120,7 @@ func (f *pulls) startPull(c *consumer, m *leaf.Message) {
 
 // askLocked makes a request for up to limit items.
 func (p *pull) askLocked(limit int) {
-	p.consumer = p.account.consumer
+	p.consumer = p.tally.consumer
 	q, err := p.f.queueOf(p.consumer.stream) // the one of before may have left the memory
 	if err != nil {
 		p.closeLocked(p.endingAfter(err))
@@ -134,8 +141,8 @@ func (p *pull) askLocked(limit int) {
 	}
 
 	wait := &dispatch.Wait{
-		Until: p.received.Add(p.Expires), Retry: true, Credits: p.account.credits,
-		Heartbeat: cmp.Or(p.pullRequest.Heartbeat, listenPause),
+		Until: p.received.Add(p.Expires), Retry: true, Credits: p.credits,
+		Heartbeat: cmp.Or(min(p.pullRequest.Heartbeat, minThreshold/3), listenPause),
 	}
 	r := dispatch.Request{
 		Queue: q, Replier: p, Received: time.Now(), Size: pullMemory, Pops: p.asked, Wait: wait,
@@ -168,6 +175,10 @@ func (p *pull) Deliver(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Result
 	switch e := cmp.Or(p.leaving, p.endingUnsent(unsent), p.endingDone()); {
 	case e != nil:
 		p.closeLocked(e)
+	case errors.Is(unsent, leaf.ErrTooLarge):
+		// Told at once, clients pull again at once, without end.
+		p.credits, p.ifEmpty = dispatch.NewCredits(0), tooLarge
+		p.askLocked(1)
 	case errors.Is(err, fdbpq.ErrMaxBytes) && p.asked > 1:
 		p.askLocked(1) // the next item does not fit beside others
 	case err == nil, errors.Is(err, fdbpq.ErrNoRoom):
@@ -192,8 +203,11 @@ func (p *pull) Fail(_ *dispatch.Request, _ []fdbpq.Op, err error) {
 	}
 }
 
-// Heartbeat implements dispatch.WaitingReplier. If nobody listens, it ends the pull.
+// Heartbeat implements dispatch.WaitingReplier. If nobody listens, it ends the pull. It notes anew
+// until when the pull uses its consumer, because the clock may have been set.
 func (p *pull) Heartbeat(*dispatch.Request, int) {
+	p.f.used(p.consumer, p.f.config.Now().Add(time.Until(p.received.Add(p.Expires))))
+
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 
@@ -207,7 +221,7 @@ func (p *pull) Heartbeat(*dispatch.Request, int) {
 		}
 		p.endLocked(silent)
 	case p.pullRequest.Heartbeat > 0:
-		p.beat(now, p.account.delivered)
+		p.beat(now, p.tally.delivered)
 	}
 }
 
@@ -221,7 +235,7 @@ func (p *pull) endLocked(e *ending) {
 
 // closeLocked ends the pull, whose request has ended.
 func (p *pull) closeLocked(e *ending) {
-	p.account.pulls--
+	p.tally.pulls--
 	if delete(p.f.inboxes[p.subject], p); len(p.f.inboxes[p.subject]) == 0 {
 		delete(p.f.inboxes, p.subject)
 	}
@@ -246,6 +260,9 @@ type pullRequest struct {
 // maxExpires is how long a pull waits at most, and by default.
 const maxExpires = subjects.MaxExpires
 
+// maxPullPayload is how many bytes the JSON of a pull may have.
+const maxPullPayload = 4 << 10
+
 // parsePull parses the payload of a pull, as JetStream does: JSON, a number of messages, or
 // anything else for one message. The result has an Expires of 0 if the pull does not wait. A pull
 // that is refused ends with the second result.
@@ -256,6 +273,9 @@ func parsePull(payload []byte, c *jetstream.ConsumerConfig) (r pullRequest, refu
 		if r.Batch, err = strconv.Atoi(string(payload)); err != nil {
 			r.Batch = 1
 		}
+	} else if len(payload) > maxPullPayload {
+		return r, &ending{code: 400, text: fmt.Sprintf("Bad Request - a pull of %d bytes: "+
+			"want at most %d", len(payload), maxPullPayload)}
 	} else if err = json.Unmarshal(payload, &r); err != nil {
 		// The error may repeat a number, of any length.
 		return r, &ending{code: 400, text: "Bad Request - " + wire.Shorten(err.Error())}

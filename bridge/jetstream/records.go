@@ -22,7 +22,7 @@ const (
 	metaOrder          = "pq.order"
 	orderMin, orderMax = "min", "max"
 
-	// builtinAckPending is small, because what is fetched ahead is not in order with later pushes.
+	// builtinAckPending is small, because items fetched ahead are not in order with later pushes.
 	builtinAckPending = 100
 	builtinNote       = "What a client fetches ahead is not in strict order with later pushes, " +
 		"so max_ack_pending is small."
@@ -38,13 +38,25 @@ const (
 	minThreshold = time.Minute
 )
 
-// record is what is stored of a consumer.
+// record is the stored form of a consumer.
 type record struct {
 	Config  jetstream.ConsumerConfig `json:"config"`
 	Created time.Time                `json:"created"`
-	// Expires is when the queue removes a consumer with an InactiveThreshold. Each use postpones
-	// it.
+	// Expires is when the queue has not seen a consumer with an InactiveThreshold being used for
+	// keptFor. Each use postpones it.
 	Expires time.Time `json:"expires,omitzero"`
+	// Kept is keptFor until that time comes. The queue keeps the consumer for once more as long,
+	// without this member, and then removes it. So no clock that is set forward removes one that is
+	// used: see pull.Heartbeat.
+	Kept time.Duration `json:"kept,omitzero"`
+}
+
+// use postpones the end of the consumer, if it has one, to keptFor after a time.
+func (r *record) use(until time.Time) {
+	if r.Config.InactiveThreshold > 0 {
+		r.Kept = keptFor(&r.Config)
+		r.Expires = until.UTC().Add(r.Kept)
+	}
 }
 
 // keptFor is how long an unused consumer with an InactiveThreshold is kept.
@@ -111,7 +123,7 @@ func (f *Face) nextAfterRead(ctx context.Context, s stream, name string, m *leaf
 
 // builtin returns a consumer that each queue has, nil if it has none of that name.
 func (f *Face) builtin(s stream, name string) *consumer {
-	c := &consumer{stream: s, name: name, created: unknownTime}
+	c := &consumer{consumerKey: consumerKey{s, name}, created: unknownTime}
 	switch {
 	case name == orderMin:
 		c.end = fdbpq.Front
@@ -146,8 +158,11 @@ func (f *Face) parseRecords(s stream, stored []fdbpq.Record) (map[string]*consum
 			return nil, err
 		}
 
-		c := &consumer{stream: s, name: name, config: r.Config, created: r.Created}
-		c.noted.Store(r.Expires.Add(-keptFor(&r.Config)).UnixNano())
+		key := consumerKey{s, name}
+		c := &consumer{consumerKey: key, config: r.Config, created: r.Created}
+		if r.Kept > 0 { // otherwise any use counts
+			c.noted.Store(r.Expires.Add(-r.Kept).UnixNano())
+		}
 		if r.Config.Metadata[metaOrder] == orderMax {
 			c.end = fdbpq.Back
 		}
@@ -205,12 +220,13 @@ func (f *Face) setRecord(
 ) error {
 	now := f.config.Now().UTC()
 	return f.change(ctx, s, config.Name, func(old *record) (*record, error) {
+		same := old != nil && reflect.DeepEqual(&old.Config, config)
 		switch {
 		case old == nil && action == "update":
 			return nil, refuse(10149, "consumer does not exist")
-		case old != nil && reflect.DeepEqual(&old.Config, config):
+		case same && config.InactiveThreshold <= 0:
 			return old, nil
-		case old != nil && action == "create":
+		case old != nil && !same && action == "create":
 			return nil, refuse(10148, "consumer already exists")
 		}
 
@@ -219,9 +235,7 @@ func (f *Face) setRecord(
 		if old != nil {
 			r.Created = old.Created
 		}
-		if config.InactiveThreshold > 0 {
-			r.Expires = now.Add(keptFor(config))
-		}
+		r.use(now)
 		return r, nil
 	})
 }
@@ -246,18 +260,24 @@ func (f *Face) touch(c *consumer, until time.Time) {
 		return
 	}
 
-	// If the change fails, a later pull makes it.
-	expires := until.Add(keep)
-	f.later(func(ctx context.Context) {
-		_ = f.change(ctx, c.stream, c.name, func(old *record) (*record, error) {
-			if old == nil || !expires.After(old.Expires) {
+	// If the change fails, a later pull or heartbeat makes it.
+	failed := func() { c.noted.CompareAndSwap(until.UnixNano(), noted) }
+	begun := f.later(func(ctx context.Context) {
+		err := f.change(ctx, c.stream, c.name, func(old *record) (*record, error) {
+			if old == nil || !until.Add(keep).After(old.Expires) {
 				return old, nil
 			}
 			r := *old
-			r.Expires = expires.UTC()
+			r.use(until)
 			return &r, nil
 		})
+		if err != nil {
+			failed()
+		}
 	})
+	if !begun {
+		failed()
+	}
 }
 
 // maxShown is how many bytes of a description a QueueConsumer has, so that all consumers of a queue

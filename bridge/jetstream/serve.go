@@ -2,10 +2,8 @@ package jetstream
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
@@ -49,6 +47,7 @@ func (f *Face) receive(m *leaf.Message) {
 
 	switch {
 	case r.row == nil || r.row.name != countedPull:
+		r.waited = m.Waited
 		f.call(r, m.Reply)
 	case m.Reply == "": // nobody would receive anything
 	case r.check() != nil:
@@ -60,22 +59,28 @@ func (f *Face) receive(m *leaf.Message) {
 
 // ack takes an acknowledgement, which another bridge may have forwarded. It does not wait.
 func (f *Face) ack(m *leaf.Message, forwarded bool) {
-	a, err := f.domains.parseAck(m.Subject)
+	key, token, err := f.domains.parseAck(m.Subject)
 	var q *dispatch.Queue
 	if err == nil {
-		q, err = f.queueOf(a.key.stream)
+		q, err = f.queueOf(key.stream)
 	}
 
-	op := fdbpq.Op{Token: a.token}
-	if err != nil || !decodeAckPayload(m.Payload, &op) {
+	op, known := fdbpq.Op{Token: token}, false
+	if err == nil {
+		known, err = decodeAck(m.Payload, &op)
+	}
+	if err != nil && !forwarded {
 		f.config.Counted(countedAck, true)
+		f.config.Warn("an acknowledgement cannot be read", "error", err)
+	}
+	if !known {
 		return
 	}
 
 	if m.Reply != "" && !f.mayReply(m.Reply) {
 		m.Reply = ""
 	}
-	if !forwarded && f.forward(a.key.stream, m) {
+	if !forwarded && f.forward(key.stream, m) {
 		return
 	}
 
@@ -88,16 +93,10 @@ func (f *Face) ack(m *leaf.Message, forwarded bool) {
 	f.settle(q, &op, reply)
 
 	// Release comes second: a pull that gets the credit must come after the acknowledgement.
-	f.release(a.key, keyOf(&a.token), op.Kind == fdbpq.OpExtend)
+	f.release(key, token, op.Kind == fdbpq.OpExtend)
 	if isNext && m.Reply != "" {
-		f.next(a.key.stream, a.key.name, &leaf.Message{Reply: m.Reply, Payload: next})
+		f.next(key.stream, key.name, &leaf.Message{Reply: m.Reply, Payload: next})
 	}
-}
-
-// ackSubject is what the subject of an acknowledgement says.
-type ackSubject struct {
-	key   consumerKey
-	token fdbpq.Token
 }
 
 // errAck is for subjects under ackPrefix that no bridge has made.
@@ -105,71 +104,59 @@ var errAck = errors.New("not the subject of an acknowledgement")
 
 // parseAck parses the subject of an acknowledgement, which setReply has made. Errors wrap errAck or
 // fdbpq.ErrToken.
-func (d *domains) parseAck(subject string) (a ackSubject, err error) {
+func (d *domains) parseAck(
+	subject string,
+) (key consumerKey, token fdbpq.Token, err error) {
 	var tokens [ackTokens]string // a slice would be an allocation for each acknowledgement
 	n := 0
-	for token := range strings.SplitSeq(subject, ".") {
+	for text := range strings.SplitSeq(subject, ".") {
 		if n++; n > ackTokens {
-			return a, errAck
+			return key, token, errAck
 		}
-		tokens[n-1] = token
+		tokens[n-1] = text
 	}
 
 	kind, ok := d.kindOf(tokens[2])
 	if n != ackTokens || !strings.HasPrefix(subject, ackPrefix) || !ok || tokens[3] != d.hash ||
 		subjects.ValidateQueueName(tokens[4]) != nil {
-		return a, errAck
+		return key, token, errAck
 	}
 
-	a.key = consumerKey{stream{kind, tokens[4]}, tokens[5]}
-	a.token, err = fdbpq.ParseToken(tokens[ackTokens-1])
-	return a, err
+	key = consumerKey{stream{kind, tokens[4]}, tokens[5]}
+	token, err = fdbpq.ParseToken(tokens[ackTokens-1])
+	return key, token, err
 }
 
-// maxAckPayload is how many bytes of an acknowledgement are read: more than is kept of any reason.
-const maxAckPayload = 1 << 10
+// errAlso is for several acknowledgements in one, which only the bridge's own subjects take.
+var errAlso = errors.New(`"also" in an acknowledgement of JetStream: want one for each message`)
 
-var ackNext = []byte("+NXT")
+// maxAckPayload is how many bytes of an acknowledgement are read: the longest reason that is kept,
+// with every character escaped.
+const maxAckPayload = 8 << 10
 
-// decodeAckPayload completes the operation of an acknowledgement, whose token is in the subject. It
-// returns false for a payload that JetStream does not know either.
-func decodeAckPayload(payload []byte, op *fdbpq.Op) bool {
+var ackNext, ackNak = []byte("+NXT"), []byte("-NAK")
+
+// decodeAck completes the operation of an acknowledgement, whose token is in the subject. A -NAK
+// with options that cannot be read still gives the item back, as in JetStream, and known is true
+// beside the error. Without known, nothing is done.
+func decodeAck(payload []byte, op *fdbpq.Op) (known bool, err error) {
 	payload = payload[:min(len(payload), maxAckPayload)]
-	is := func(word string) bool { return bytes.HasPrefix(payload, []byte(word)) }
-	switch {
-	case len(payload) == 0, is("+ACK"), is("+NXT"), string(payload) == "+OK":
-		op.Kind = fdbpq.OpAck
-	case is("-NAK"):
-		op.Kind, op.Delay = fdbpq.OpNak, nakDelay(bytes.TrimSpace(payload[len("-NAK"):]))
-	case is("+WPI"):
-		op.Kind = fdbpq.OpExtend
-	case is("+TERM"):
-		op.Kind, op.Reason = fdbpq.OpTerm, string(bytes.TrimSpace(payload[len("+TERM"):]))
-	default:
-		return false
+	var a subjects.Ack
+
+	// A pull follows +NXT.
+	if !bytes.HasPrefix(payload, ackNext) && string(payload) != "+OK" {
+		a, err = subjects.ParseAck(payload)
 	}
 
-	return true
-}
-
-// nakDelay reads the delay of a -NAK: JSON or a duration. The queue's backoff applies if there is
-// no readable delay.
-func nakDelay(text []byte) time.Duration {
-	var options struct {
-		Delay time.Duration `json:"delay"`
-	}
-	var err error
-	switch {
-	case len(text) == 0:
-		return fdbpq.Backoff
-	case text[0] == '{':
-		err = json.Unmarshal(text, &options)
-	default:
-		options.Delay, err = time.ParseDuration(string(text))
+	if len(a.Also) > 0 {
+		return false, errAlso
 	}
 
-	if err != nil {
-		return fdbpq.Backoff
+	if err != nil && bytes.HasPrefix(payload, ackNak) {
+		known, a.Kind = true, subjects.AckNak
+		a.Delay = min(max(a.Delay, 0), fdbpq.MaxDelay) // JetStream knows no bounds
 	}
-	return min(max(options.Delay, 0), fdbpq.MaxDelay)
+
+	wire.SetAck(op, &a)
+	return known || err == nil, err
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 const (
 	maxNames   = 1024 // of a page of names, as in JetStream
-	maxStreams = 64   // of a page of streams, each of which is read
+	maxStreams = 64   // of a page of streams, because each is read
 	// sampledPriorities is at how many priorities STREAM.INFO looks for the oldest item.
 	sampledPriorities = 20
 )
@@ -74,7 +74,7 @@ func (f *Face) infoOf(s stream, q *queueState) *jetstream.StreamInfo {
 // streamInfo answers STREAM.INFO.
 func (f *Face) streamInfo(ctx context.Context, r *request) (any, error) {
 	var asked struct {
-		Offset         int    `json:"offset"` // into the subjects, of which there is one
+		Offset         int    `json:"offset"` // into the subjects; there is only one
 		DeletedDetails bool   `json:"deleted_details"`
 		SubjectsFilter string `json:"subjects_filter"`
 	}
@@ -106,7 +106,7 @@ func matches(filter, subject string) bool {
 }
 
 // listed returns a page of up to limit names of streams. Its Total is exact only on the last page.
-// Before that it is one more than what was seen, so that clients ask for the next page.
+// Before that it is one more than were seen, so that clients ask for the next page.
 func (f *Face) listed(
 	ctx context.Context, r *request, limit int,
 ) (names []string, page page, err error) {

@@ -65,7 +65,7 @@ func (d *domains) subscriptions(group string) (all []leaf.Subscription) {
 	return all
 }
 
-// taken returns an error if one of the domains is that of the NATS server's own JetStream.
+// taken returns an error if the NATS server's own JetStream has one of the domains.
 func (d *domains) taken(domain string) error {
 	if _, is := d.kindOf(domain); !is {
 		return nil

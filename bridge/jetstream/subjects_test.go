@@ -11,21 +11,27 @@ import (
 
 func newTestDomains(t testing.TB) domains {
 	t.Helper()
-	d, err := newDomains(map[subjects.Kind]string{subjects.Priority: "pq", subjects.FIFO: "q"}, "store")
+	d, err := newDomains(map[subjects.Kind]string{subjects.Priority: "pq", subjects.FIFO: "q"},
+		"store")
 	must(t, err)
 	return d
 }
 
-// A domain is one token, and there is one.
+// There has to be a domain, and each is one token.
 func TestNewDomains(t *testing.T) {
 	for _, names := range []map[subjects.Kind]string{nil, {subjects.Priority: "team.pq"}} {
 		if _, err := newDomains(names, "store"); err == nil {
 			t.Errorf("%v: no error", names)
 		}
 	}
+}
+
+// The hash in subjects depends on the store alone, and has eight characters.
+func TestStoreHash(t *testing.T) {
 	a, b := newTestDomains(t), newTestDomains(t)
 	same(t, "the hash of the same store", a.hash, b.hash)
 	same(t, "its length", len(a.hash), 8)
+
 	other, err := newDomains(a.names, "other")
 	must(t, err)
 	if other.hash == a.hash {
@@ -33,29 +39,37 @@ func TestNewDomains(t *testing.T) {
 	}
 }
 
-// The subject of an acknowledgement has twelve tokens, those of this store among them.
+// The subject of an acknowledgement is read back as the consumer and the token of the lease. It has
+// twelve tokens, one of which names this store, and anything else is refused.
 func TestAckSubjects(t *testing.T) {
 	d := newTestDomains(t)
-	want := ackSubject{consumerKey{stream{subjects.FIFO, "jobs"}, "w"}, fdbpq.Token{ID: fdbpq.ID{Count: 7}, Fence: 5}}
-	subject := "$JS.ACK.q." + d.hash + ".jobs.w.1.2.3.5000000006.4." + want.token.String()
-	got, err := d.parseAck(subject)
+	consumer := consumerKey{stream{subjects.FIFO, "jobs"}, "w"}
+	token := fdbpq.Token{ID: fdbpq.ID{Count: 7}, Fence: 5}
+	const numbers = "1.2.3.5000000006.4" // deliveries, sequences, time and pending: for clients
+	subject := "$JS.ACK.q." + d.hash + ".jobs.w." + numbers + "." + token.String()
+
+	gotConsumer, gotToken, err := d.parseAck(subject)
+
 	must(t, err)
-	same(t, "parsed", got, want)
+	same(t, "consumer", gotConsumer, consumer)
+	same(t, "token", gotToken, token)
 
 	for _, wrong := range []string{
-		"", "$JS.ACK.q", strings.Replace(subject, d.hash, "other", 1), strings.Replace(subject, ".q.", ".x.", 1), subject + ".more",
+		"", "$JS.ACK.q", strings.Replace(subject, d.hash, "other", 1),
+		strings.Replace(subject, ".q.", ".x.", 1), subject + ".more",
 		strings.Replace(subject, ".jobs.", ".j*bs.", 1), strings.Replace(subject, "$JS", "$XX", 1),
 	} {
-		if _, err := d.parseAck(wrong); !errors.Is(err, errAck) {
+		if _, _, err := d.parseAck(wrong); !errors.Is(err, errAck) {
 			t.Errorf("%s: got %v", wrong, err)
 		}
 	}
-	if _, err := d.parseAck(subject + "x"); !errors.Is(err, fdbpq.ErrToken) {
-		t.Errorf("another token: got %v", err)
+	if _, _, err := d.parseAck(subject + "x"); !errors.Is(err, fdbpq.ErrToken) {
+		t.Errorf("a token that is too long: got %v", err)
 	}
 }
 
-// The subject of a call is its name, and what follows.
+// The subject of a call has the domain, the call's name, and its arguments after that. A call that
+// does not exist has no name, and a subject outside the domains is no call.
 func TestCallSubjects(t *testing.T) {
 	d := newTestDomains(t)
 	for subject, want := range map[string]string{
@@ -71,22 +85,27 @@ func TestCallSubjects(t *testing.T) {
 	} {
 		c, ok := d.parse(subject, nil)
 		got := "none"
+
 		if c.row != nil {
 			got = strings.Join(append([]string{c.row.name}, c.args...), " ")
 		}
 		same(t, subject, got, want)
 		same(t, subject, ok, true)
 	}
-	for _, subject := range []string{"", "$JS.API.INFO", "$JS.x.API.INFO", "pq.API.INFO", "$JS.pq.INFO", "X$JS.pq.API.INFO"} {
+
+	for _, subject := range []string{
+		"", "$JS.API.INFO", "$JS.x.API.INFO", "pq.API.INFO", "$JS.pq.INFO", "X$JS.pq.API.INFO",
+	} {
 		if _, ok := d.parse(subject, nil); ok {
 			t.Errorf("%q is taken for a call", subject)
 		}
 	}
 }
 
-// A status is a line, and headers.
+// A status is the first line of a header block, with a text and headers after it if there are any.
 func TestStatusHeader(t *testing.T) {
 	same(t, "alone", string(statusHeader(503, "")), "NATS/1.0 503\r\n\r\n")
-	same(t, "with headers", string(statusHeader(408, "Request Timeout", "Nats-Pending-Messages", "1", "Nats-Pending-Bytes", "0")),
+	same(t, "with headers", string(statusHeader(408, "Request Timeout", "Nats-Pending-Messages",
+		"1", "Nats-Pending-Bytes", "0")),
 		"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 0\r\n\r\n")
 }

@@ -25,11 +25,16 @@ type Config struct {
 	// Stopping reports whether the bridge is shutting down.
 	Stopping func() bool
 
+	// Relays reports whether another bridge passes on messages to a subject. Tell says to other
+	// bridges what became of messages that they sent through this one: see Content.Relayed.
+	Relays func(subject string) bool
+	Tell   func(fate string, tokens ...string)
+
 	// Failed counts a reply that NATS did not accept, and Stray handles a message that somebody
 	// sent to the reply subject of an item.
 	Failed func(err error)
 	Stray  func(m *nats.Msg)
-	// Returned counts an item that went back or whose lease ended, and Lost those that could not go
+	// Returned counts an item that went back or whose lease ended, and Lost items that could not go
 	// back.
 	Returned func(why Reason)
 	Lost     func(items int)
@@ -63,4 +68,16 @@ type Content struct {
 	Leased []fdbpq.Lease
 	// Waits is the request, if it may wait on after this reply.
 	Waits dispatch.WaitHandle
+	// Relayed, unless empty, is the reply subject of a message from another bridge, which has all
+	// of that.
+	Relayed string
+}
+
+// size estimates the memory that the items take.
+func (c *Content) size() int {
+	bytes := len(c.Leased) * leaseOverhead
+	for i := range c.Popped {
+		bytes += itemOverhead + itemSize(&c.Popped[i])
+	}
+	return bytes
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // Return gives back what a pop or lease took and nobody received. Other operations took nothing.
@@ -23,6 +22,11 @@ func (o *Outbox) Return(q *dispatch.Queue, kind fdbpq.OpKind, result *fdbpq.Resu
 
 // ReturnAll returns the items of a reply that was not received, if it has any.
 func (o *Outbox) ReturnAll(c *Content, why Reason) {
+	if c.Relayed != "" {
+		o.config.Tell(string(why), c.Relayed)
+		return
+	}
+
 	// First, or it would get the item again.
 	o.config.Dispatcher.Cancel(c.Waits)
 
@@ -103,7 +107,7 @@ func (i *restoring) done(r *dispatch.Request) {
 
 // Fail tries again after a pause. After an unknown outcome the dispatcher sees to the item.
 func (i *restoring) Fail(r *dispatch.Request, ops []fdbpq.Op, err error) {
-	if errors.Is(err, dispatch.ErrUnknownOutcome) || errors.Is(err, kv.ErrCommitUnknown) {
+	if errors.Is(err, dispatch.ErrUnknownOutcome) {
 		i.done(r)
 		return
 	}

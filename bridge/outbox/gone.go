@@ -87,7 +87,7 @@ func (o *Outbox) goneSubjectLocked(random uint64) string {
 	return string(strconv.AppendUint(append(subject, '-'), random, 36))
 }
 
-// parseGone returns what is in a subject that goneSubjectLocked made.
+// parseGone parses a subject that goneSubjectLocked made.
 func (o *Outbox) parseGone(subject string) (number, random uint64, ok bool) {
 	token, ours := strings.CutPrefix(subject, o.inbox)
 	first, second, found := strings.Cut(token, "-")
@@ -106,6 +106,7 @@ func (o *Outbox) hearGone(m *nats.Msg) {
 
 	number, random, ok := o.parseGone(m.Subject)
 	if !ok {
+		o.Settle(string(Gone), m.Subject)
 		return
 	}
 

@@ -11,7 +11,10 @@ import (
 
 // nobody is what NATS says if nobody is subscribed.
 func nobody(subject string) *nats.Msg {
-	return &nats.Msg{Subject: subject, Header: nats.Header{"Status": {"503"}, "Nats-Subject": {"inbox"}}}
+	return &nats.Msg{
+		Subject: subject,
+		Header:  nats.Header{"Status": {"503"}, "Nats-Subject": {"inbox"}},
+	}
 }
 
 // rememberGone remembers an item of that size, and returns its reply subject.
@@ -26,6 +29,7 @@ func (o *testOutbox) rememberGone(size int) (subject string) {
 	defer o.mu.Unlock()
 	_, s := o.sentItemLocked(number)
 	s.random = random
+
 	return subject
 }
 
@@ -33,14 +37,18 @@ func (o *testOutbox) rememberGone(size int) (subject string) {
 func TestGoneSubjects(t *testing.T) {
 	o := newTest(t)
 	made := map[string]bool{}
+
 	for _, number := range []uint64{0, 1, 35, 36, 1 << 40, 1<<64 - 1} {
 		for _, random := range []uint64{0, 1, 1<<63 + 5, 1<<64 - 1} {
 			for range 100 {
 				o.mu.numbered = number
 				subject := o.goneSubjectLocked(random)
-				if gotNumber, gotRandom, ok := o.parseGone(subject); !ok || gotNumber != number || gotRandom != random {
-					t.Errorf("%q is read as %d, %d, %t: want %d, %d", subject, gotNumber, gotRandom, ok, number, random)
+				if gotNumber, gotRandom, ok := o.parseGone(subject); !ok || gotNumber != number ||
+					gotRandom != random {
+					t.Errorf("%q is read as %d, %d, %t: want %d, %d", subject, gotNumber, gotRandom,
+						ok, number, random)
 				}
+
 				made[subject] = true
 			}
 		}
@@ -48,7 +56,11 @@ func TestGoneSubjects(t *testing.T) {
 	if len(made) != 24 { // those made later have not changed them
 		t.Errorf("%d different subjects", len(made))
 	}
-	for _, subject := range []string{"", "_PQ.", o.inbox, o.inbox + "1", o.inbox + "-", o.inbox + "1-", o.inbox + "-1", o.inbox + "1-1-1", "_PQ.x.1-1", o.inbox + "+1-1", o.inbox + "1-_"} {
+
+	for _, subject := range []string{
+		"", "_PQ.", o.inbox, o.inbox + "1", o.inbox + "-", o.inbox + "1-", o.inbox + "-1",
+		o.inbox + "1-1-1", "_PQ.x.1-1", o.inbox + "+1-1", o.inbox + "1-_",
+	} {
 		if _, _, ok := o.parseGone(subject); ok {
 			t.Errorf("%q can be read", subject)
 		}
@@ -64,13 +76,15 @@ func TestGoneFindsTheItem(t *testing.T) {
 			t.Fatalf("%d items are given back, want %d", got, want)
 		}
 	}
+
 	var subjects []string
-	for range 40 { // in many chunks, the first of which are forgotten
+	for range 40 { // in many chunks; the first are forgotten
 		o.mu.Lock()
 		o.addReplyLocked("elsewhere")
 		o.mu.Unlock()
 		subjects = append(subjects, o.rememberGone(1<<19))
 	}
+
 	kept := 0
 	for _, c := range o.mu.chunks {
 		for i := range c.items {
@@ -78,13 +92,17 @@ func TestGoneFindsTheItem(t *testing.T) {
 			kept++
 		}
 	}
+
 	for n, subject := range subjects {
 		number, _, _ := o.parseGone(subject)
 		_, s := o.sentItemLocked(number)
-		if forgotten := n < len(subjects)-kept; (s == nil) != forgotten || s != nil && s.Popped[0].ID.Count != int64(n) {
+
+		forgotten := n < len(subjects)-kept
+		if (s == nil) != forgotten || s != nil && s.Popped[0].ID.Count != int64(n) {
 			t.Errorf("item %d of %d, %d of them kept, is %+v", n, len(subjects), kept, s)
 		}
 	}
+
 	o.hearGone(nobody(subjects[0]))                                    // forgotten
 	o.hearGone(nobody(o.inbox + strconv.Itoa(len(subjects)+1) + "-0")) // never sent
 	o.hearGone(nobody(subjects[39] + "1"))                             // not its random part
@@ -108,20 +126,24 @@ func TestGoneBesideDenials(t *testing.T) {
 	o.hearGone(nobody(gone))
 	o.markAsked()
 	o.confirm(true)
+
 	if n, _ := o.dispatcher.Pending(); n != 2 || o.unconfirmed() > 0 {
 		t.Errorf("%d items are given back, want 2; %d are kept", n, o.unconfirmed())
 	}
+
 	again := o.rememberGone(1)
 	o.hearGone(nobody(again))
 	o.NoteDenied("elsewhere")
 	o.markAsked()
 	o.confirm(true)
+
 	if n, _ := o.dispatcher.Pending(); n != 3 {
 		t.Errorf("%d items are given back, want 3", n)
 	}
 }
 
-// A leased item in a message of its own has no such subject, also not one with the random part that it has in memory.
+// A leased item in a message of its own has no such subject, not even one with the random part that
+// it has in memory.
 func TestGoneLeaseHasNoSubject(t *testing.T) {
 	o := newTest(t)
 	subject := o.rememberGone(1)
@@ -130,6 +152,7 @@ func TestGoneLeaseHasNoSubject(t *testing.T) {
 	s.Popped, s.Leased, s.random = nil, []fdbpq.Lease{{Token: fdbpq.Token{Fence: 7}}}, 0
 	o.hearGone(nobody(o.inbox + strconv.FormatUint(number, 36) + "-0"))
 	o.hearGone(nobody(subject))
+
 	if n, _ := o.dispatcher.Pending(); n != 0 || s.subject == "" {
 		t.Errorf("%d items are given back", n)
 	}
@@ -141,9 +164,13 @@ func TestGoneCountsOnce(t *testing.T) {
 	o := newTest(t)
 	subject := o.rememberGone(size)
 	o.hearGone(nobody(subject))
-	if n, _ := o.dispatcher.Pending(); n != 1 || o.mu.bytes >= size || o.mu.chunks[0].bytes != o.mu.bytes {
-		t.Errorf("%d items go back, and %d bytes are kept besides, %d in the chunk", n, o.mu.bytes, o.mu.chunks[0].bytes)
+
+	n, _ := o.dispatcher.Pending()
+	if n != 1 || o.mu.bytes >= size || o.mu.chunks[0].bytes != o.mu.bytes {
+		t.Errorf("%d items go back, and %d bytes are kept besides, %d in the chunk", n, o.mu.bytes,
+			o.mu.chunks[0].bytes)
 	}
+
 	o.forget()
 	if o.mu.bytes != 0 {
 		t.Errorf("%d bytes are left", o.mu.bytes)

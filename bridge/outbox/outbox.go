@@ -59,8 +59,10 @@ type Outbox struct {
 		denials   map[string]int // by subject, not yet attributed to replies
 		undecided int            // rounds in a row that ended without a decision
 		lastHeard error          // the latest permission violation that Heard was told
-		awaited   error          // the one that a round waits for, nil for none
+		awaited   error          // a round waits for it; nil if none does
 		caughtUp  chan struct{}  // closed when Heard was told of it
+
+		relayed map[string]*relayed // by reply subject
 
 		// pauses are the timers of items that wait to be put back. It is nil after EndRestores.
 		pauses map[dispatch.Replier]*time.Timer
@@ -71,6 +73,7 @@ type Outbox struct {
 func New(c Config) *Outbox {
 	o := &Outbox{config: c, wake: make(chan struct{}, 1), inbox: Root + c.ID + "."}
 	o.mu.denials = map[string]int{}
+	o.mu.relayed = map[string]*relayed{}
 	o.mu.pauses = map[dispatch.Replier]*time.Timer{}
 	return o
 }
@@ -98,12 +101,15 @@ func (o *Outbox) SendData(to string, data []byte) error {
 func (o *Outbox) SendItem(m *nats.Msg, c Content) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	kept := c.Queue != nil || c.Waits != dispatch.WaitHandle{}
+	confirmable := c.Queue != nil || c.Waits != dispatch.WaitHandle{} || c.Relayed != ""
+	if confirmable && o.config.Relays(m.Subject) {
+		return o.sendRelayedLocked(m, c)
+	}
 
 	// A reply subject of its own makes NATS say if nobody receives the reply. Clients of other
 	// accounts get items without one.
 	var random uint64
-	makeReply := kept && m.Reply == "" && !wire.Imported(m.Subject)
+	makeReply := confirmable && m.Reply == "" && !wire.Imported(m.Subject)
 	if makeReply && !o.mu.ended && !o.goneDenied.Load() {
 		random = 1 + rand.Uint64N(math.MaxUint64)
 		m.Reply = o.goneSubjectLocked(random)
@@ -114,7 +120,11 @@ func (o *Outbox) SendItem(m *nats.Msg, c Content) error {
 		return err
 	}
 
-	if kept {
+	if o.mu.ended && c.Relayed != "" {
+		o.config.Tell("", c.Relayed) // no round will tell
+	}
+
+	if confirmable {
 		o.addItemLocked(sentItem{subject: m.Subject, Content: c, random: random})
 	} else {
 		o.addReplyLocked(m.Subject)
@@ -145,7 +155,7 @@ const (
 	// chunkBytes is the size at which a chunk is full. Above Config.MaxBytes in all of them, the
 	// oldest replies are deleted unconfirmed.
 	chunkBytes = 1 << 20
-	// What a reply takes in memory, an item besides its own bytes, and a lease.
+	// The memory that a reply takes, an item besides its own bytes, and a lease.
 	replyOverhead = 96
 	itemOverhead  = 320
 	leaseOverhead = 160
@@ -168,11 +178,7 @@ func (o *Outbox) addItemLocked(sent sentItem) {
 		c.first = o.mu.numbered
 	}
 
-	sent.bytes = len(sent.Leased) * leaseOverhead
-	for i := range sent.Popped {
-		sent.bytes += itemOverhead + itemSize(&sent.Popped[i])
-	}
-
+	sent.bytes = sent.size()
 	c.items = append(c.items, sent)
 	o.mu.numbered++
 	o.config.Dispatcher.Keep(sent.Queue, sent.bytes)
@@ -216,7 +222,7 @@ func (o *Outbox) openLocked() *chunk {
 	return c
 }
 
-// grewLocked counts what was added to a chunk. The bytes of items were counted as kept.
+// grewLocked counts bytes that were added to a chunk. The bytes of items were counted as kept.
 func (o *Outbox) grewLocked(c *chunk, items, rest int) {
 	c.bytes += items + rest
 	o.mu.bytes += items + rest
@@ -229,14 +235,18 @@ func (o *Outbox) grewLocked(c *chunk, items, rest int) {
 
 // deleteLocked deletes the chunks for which over, called from the oldest on, returns true.
 func (o *Outbox) deleteLocked(over func(*chunk) bool) {
-	before, kept := len(o.mu.chunks), o.mu.chunks[:0]
+	before, left := len(o.mu.chunks), o.mu.chunks[:0]
+	var received []string // what other bridges sent through this one
 	for _, c := range o.mu.chunks {
 		if !over(c) {
-			kept = append(kept, c)
+			left = append(left, c)
 			continue
 		}
 
 		for i := range c.items {
+			if s := &c.items[i]; s.Relayed != "" && s.subject != "" {
+				received = append(received, s.Relayed)
+			}
 			o.freeLocked(c, &c.items[i])
 		}
 		o.mu.bytes -= c.bytes
@@ -248,10 +258,13 @@ func (o *Outbox) deleteLocked(over func(*chunk) bool) {
 		o.mu.spare = &chunk{replies: c.replies[:0], items: c.items[:0]}
 	}
 
-	clear(o.mu.chunks[len(kept):])
-	o.mu.chunks = kept
+	clear(o.mu.chunks[len(left):])
+	o.mu.chunks = left
+	if len(received) > 0 {
+		o.config.Tell("", received...)
+	}
 
-	if len(kept) == 0 && before > 0 {
+	if len(left) == 0 && before > 0 {
 		o.config.Dispatcher.Release()
 	}
 }

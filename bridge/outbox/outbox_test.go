@@ -5,8 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/pqbridge/pqbridge/testenv/harness"
 	"testing/synctest"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // However long NATS stays silent, the replies kept are limited in bytes.
@@ -27,10 +26,12 @@ func TestOutboxIsBounded(t *testing.T) {
 	if n := o.unconfirmed(); o.mu.bytes > o.config.MaxBytes || n < 14 || n > 16 {
 		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
 	}
+
 	o.forget()
 	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
 		t.Errorf("%d replies of %d bytes are left", n, o.mu.bytes)
 	}
+
 	// A reply above the limit by itself is forgotten at once.
 	o.remember("inbox", o.config.MaxBytes)
 	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
@@ -45,8 +46,11 @@ func TestOutboxEnds(t *testing.T) {
 	o.End()
 	o.remember("inbox", 1)
 	o.NoteDenied("inbox")
-	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 || len(o.mu.denials) != 0 || o.Abandoned() != 1 {
-		t.Errorf("after the end: %d replies, %d bytes, denials %v, %d abandoned", n, o.mu.bytes, o.mu.denials, o.Abandoned())
+
+	n := o.unconfirmed()
+	if n != 0 || o.mu.bytes != 0 || len(o.mu.denials) != 0 || o.Abandoned() != 1 {
+		t.Errorf("after the end: %d replies, %d bytes, denials %v, %d abandoned", n, o.mu.bytes,
+			o.mu.denials, o.Abandoned())
 	}
 }
 
@@ -56,30 +60,36 @@ func TestOutboxHoldsTheDispatcher(t *testing.T) {
 		o := newTest(t)
 		o.remember("elsewhere", 1)
 		ended := make(chan struct{})
+
 		go func() {
 			o.dispatcher.Run(t.Context())
 			close(ended)
 		}()
+
 		o.dispatcher.Close()
 		synctest.Wait()
+
 		select {
 		case <-ended:
 			t.Fatal("the dispatcher ended with a reply unconfirmed")
 		default:
 		}
+
 		o.markAsked()
 		o.NoteDenied("elsewhere")
 		o.confirm(true)
 		<-ended
+
 		if returned := o.returned[Denied].Load(); returned != 1 {
 			t.Errorf("%d items were given back, want 1", returned)
 		}
 	})
 }
 
-// An item is pushed again if as many replies to its subject were denied as were sent; otherwise, or before
-// that is known, it is not. If some errors may not have been heard, a reply is decided once but kept for
-// another round, and denials that are not all heard yet are not taken for all there are.
+// An item is pushed again if as many replies to its subject were denied as were sent; otherwise, or
+// before that is known, it is not. If some errors may not have been heard, a reply is decided once
+// but kept for another round, and denials that are not all heard yet are not taken for all there
+// are.
 func TestOutboxDecides(t *testing.T) {
 	type step struct {
 		sent, denied int  // replies to one subject
@@ -91,19 +101,38 @@ func TestOutboxDecides(t *testing.T) {
 		want         int  // items pushed again so far
 	}
 	for name, steps := range map[string][]step{
-		"none":                     {{sent: 1, asked: true, confirmed: true}},
-		"one":                      {{sent: 1, denied: 1, asked: true, confirmed: true, want: 1}},
-		"two of two":               {{sent: 2, denied: 2, asked: true, confirmed: true, want: 2}},
-		"one of two":               {{sent: 2, denied: 1, asked: true, confirmed: true}},
-		"one after the PING":       {{sent: 1, denied: 1, asked: true, late: 1, confirmed: true}, {asked: true, confirmed: true}},
-		"two after the PING":       {{sent: 1, denied: 1, asked: true, late: 1, lateDenied: 1, confirmed: true, want: 2}, {asked: true, confirmed: true, want: 2}},
-		"in the next round":        {{sent: 1, asked: true, confirmed: true}, {sent: 1, denied: 1, asked: true, confirmed: true, want: 1}},
-		"one subject after itself": {{sent: 1, denied: 1, asked: true, confirmed: true, want: 1}, {sent: 1, asked: true, confirmed: true, want: 1}},
-		"something else":           {{denied: 1, asked: true, confirmed: true}, {sent: 1, asked: true, confirmed: true}},
-		"heard late":               {{sent: 1, asked: true, confirmed: true, unsure: true}, {denied: 1, asked: true, confirmed: true, unsure: true, want: 1}},
+		"none":       {{sent: 1, asked: true, confirmed: true}},
+		"one":        {{sent: 1, denied: 1, asked: true, confirmed: true, want: 1}},
+		"two of two": {{sent: 2, denied: 2, asked: true, confirmed: true, want: 2}},
+		"one of two": {{sent: 2, denied: 1, asked: true, confirmed: true}},
+		"one after the PING": {
+			{sent: 1, denied: 1, asked: true, late: 1, confirmed: true},
+			{asked: true, confirmed: true},
+		},
+		"two after the PING": {
+			{sent: 1, denied: 1, asked: true, late: 1, lateDenied: 1, confirmed: true, want: 2},
+			{asked: true, confirmed: true, want: 2},
+		},
+		"in the next round": {
+			{sent: 1, asked: true, confirmed: true},
+			{sent: 1, denied: 1, asked: true, confirmed: true, want: 1},
+		},
+		"one subject after itself": {
+			{sent: 1, denied: 1, asked: true, confirmed: true, want: 1},
+			{sent: 1, asked: true, confirmed: true, want: 1},
+		},
+		"something else": {
+			{denied: 1, asked: true, confirmed: true},
+			{sent: 1, asked: true, confirmed: true},
+		},
+		"heard late": {
+			{sent: 1, asked: true, confirmed: true, unsure: true},
+			{denied: 1, asked: true, confirmed: true, unsure: true, want: 1},
+		},
 		"not all heard": {
 			{sent: 2, asked: true, lateDenied: 1, confirmed: true, unsure: true},
-			{denied: 1, asked: true, confirmed: true, unsure: true, want: 2}, {asked: true, confirmed: true, unsure: true, want: 2},
+			{denied: 1, asked: true, confirmed: true, unsure: true, want: 2},
+			{asked: true, confirmed: true, unsure: true, want: 2},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,10 +146,12 @@ func TestOutboxDecides(t *testing.T) {
 						o.NoteDenied("elsewhere")
 					}
 				}
+
 				send(s.sent, s.denied)
 				if s.asked {
 					o.markAsked()
 				}
+
 				send(s.late, s.lateDenied)
 				if s.confirmed {
 					o.confirm(!s.unsure)
@@ -178,17 +209,23 @@ func TestLostItemsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newTest(t)
 		q := o.queue
+
 		fail := func(err error) {
 			// After that many attempts the next one comes after a while.
 			i := &restoring{o: o.Outbox, reason: Denied, attempts: 10}
-			i.Fail(&dispatch.Request{Queue: q}, []fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}}, err)
+			i.Fail(&dispatch.Request{Queue: q},
+				[]fdbpq.Op{{Kind: fdbpq.OpRestore, Queue: q.Target, Item: &i.item}}, err)
 		}
+
 		fail(dispatch.ErrUnknownOutcome)
 		o.wantLost(t, "that the dispatcher sees to", 0)
+
 		fail(dispatch.ErrUnavailable)
 		o.wantLost(t, "to be tried again", 0)
+
 		o.EndRestores()
 		o.wantLost(t, "given up", 1)
+
 		fail(dispatch.ErrUnavailable)
 		o.wantLost(t, "after the end", 2)
 	})
@@ -201,6 +238,7 @@ func TestRestoreAfterTheEnd(t *testing.T) {
 	o.dispatcher.Close()
 	o.dispatcher.Run(t.Context())
 	o.restore(q, &fdbpq.Item{Message: fdbpq.Message{Value: []byte("x")}}, Gone)
+
 	o.wantLost(t, "after the dispatcher ended", 1)
 }
 
@@ -221,6 +259,7 @@ func newTest(t *testing.T) *testOutbox {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	db := memkv.New(memkv.Options{})
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
@@ -232,11 +271,21 @@ func newTest(t *testing.T) *testOutbox {
 	for _, why := range Reasons() {
 		o.returned[why] = new(atomic.Int64)
 	}
+
 	o.dispatcher = dispatch.New(dispatch.Options{
-		DB: db, Keyspace: keyspace, Limits: dispatch.Limits{
-			Lanes: 4, MaxBatch: 1024, MaxBatchBytes: 4 << 20, MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 100, RequestTimeout: 5 * time.Second,
+		DB:       db,
+		Keyspace: keyspace,
+		Limits: dispatch.Limits{
+			Lanes:           4,
+			MaxBatch:        1024,
+			MaxBatchBytes:   4 << 20,
+			MaxPending:      16384,
+			MaxPendingBytes: 64 << 20,
+			MaxWaiters:      100,
+			RequestTimeout:  5 * time.Second,
 		},
-		Warn: func(string, ...any) {}, BatchDone: func(int) {},
+		Warn:        func(string, ...any) {},
+		BatchDone:   func(int) {},
 		Owns:        func(subjects.Kind, string) bool { return true },
 		RequeueLate: func(*dispatch.Queue, fdbpq.OpKind, *fdbpq.Result) {},
 	})
@@ -245,14 +294,16 @@ func newTest(t *testing.T) *testOutbox {
 	}
 
 	o.Outbox = New(Config{
-		MaxBytes: 16 << 20,
-		ID:       "id", Dispatcher: o.dispatcher,
-		Stray:    func(*nats.Msg) {},
-		Returned: func(why Reason) { o.returned[why].Add(1) },
-		Lost:     func(items int) { o.lost.Add(int64(items)) },
-		Logger:   slog.New(slog.DiscardHandler),
-		WarnLost: func(string, ...any) {},
+		MaxBytes:   16 << 20,
+		ID:         "id",
+		Dispatcher: o.dispatcher,
+		Stray:      func(*nats.Msg) {},
+		Returned:   func(why Reason) { o.returned[why].Add(1) },
+		Lost:       func(items int) { o.lost.Add(int64(items)) },
+		Logger:     slog.New(slog.DiscardHandler),
+		WarnLost:   func(string, ...any) {},
 	})
+
 	return o
 }
 

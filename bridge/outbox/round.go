@@ -24,9 +24,7 @@ const (
 // Run confirms replies until ctx ends.
 func (o *Outbox) Run(ctx context.Context) {
 	defer o.End()
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for {
+	for goesOn := true; goesOn; {
 		// Without replies to confirm there are no rounds.
 		select {
 		case <-o.wake:
@@ -34,29 +32,20 @@ func (o *Outbox) Run(ctx context.Context) {
 			return
 		}
 
-		pause.Reset(roundPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return
-		}
-
-		if o.round(ctx); o.hasEnded() {
-			return
-		}
+		goesOn = signal.Pause(ctx, roundPause) && o.round(ctx)
 	}
 }
 
-// round confirms the replies handed over before it.
-func (o *Outbox) round(ctx context.Context) {
+// round confirms the replies handed over before it. It returns false if the bridge stops and NATS
+// does not answer.
+func (o *Outbox) round(ctx context.Context) (goesOn bool) {
 	if !o.markAsked() {
-		return
+		return true
 	}
 
 	stopping := o.config.Stopping()
 	if stopping && !o.config.Conn().IsConnected() {
-		o.End() // nobody would answer
-		return
+		return false
 	}
 
 	// If the connection is down, or the server busy, the next round asks again. Errors that a
@@ -66,12 +55,13 @@ func (o *Outbox) round(ctx context.Context) {
 	if err == nil {
 		o.confirm(certain)
 	} else if stopping {
-		o.End()
+		return false
 	}
 
 	if o.Unconfirmed() {
 		signal.To(o.wake)
 	}
+	return true
 }
 
 // markAsked marks the replies that the next PING will confirm, and returns false if there are none.
@@ -199,7 +189,7 @@ func (o *Outbox) decideLocked(certain bool) (undelivered []Content, decided bool
 		}
 	}
 
-	// What cannot be told apart counts as delivered: an item that goes back must not have arrived.
+	// In doubt a reply counts as delivered: an item that goes back must not have arrived.
 	o.mu.undecided = 0
 	o.eachLocked(func(_ *chunk, subject *string, item *sentItem) {
 		denied := o.mu.denials[*subject]
@@ -252,12 +242,6 @@ func (o *Outbox) End() {
 
 	o.deleteLocked(func(*chunk) bool { return true })
 	clear(o.mu.denials)
-}
-
-func (o *Outbox) hasEnded() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.mu.ended
 }
 
 // Abandoned returns how many replies were still unconfirmed at the end.

@@ -14,6 +14,7 @@ type announcement struct {
 	Host    string `json:"host"`
 	Process int    `json:"process"`
 	State   State  `json:"state"`
+	Pulse   string `json:"pulse,omitempty"`
 }
 
 // State says how far a bridge is that wants to serve.

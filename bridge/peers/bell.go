@@ -14,7 +14,7 @@ import (
 // Each queue has a subject below one wildcard, to which all bridges subscribe. A bridge that has
 // made items available publishes there once they are durable, but only while a peer says in its
 // heartbeats that pops wait on it: otherwise a push costs nothing. If a ring gets lost, the
-// dispatcher finds the items when it next looks for those of programs that do not ring: see
+// dispatcher finds the items when it next looks for items of programs that do not ring: see
 // dispatch.Options.PollEvery.
 //
 // Nothing is missed when waiting begins. This bridge says "waits"; the peers begin to ring, and say
@@ -27,7 +27,7 @@ type bell struct {
 
 	beats int // heartbeats since a pop waited here; only Router.run uses it
 
-	// Those of the dispatcher, but in tests.
+	// The dispatcher's, except in tests.
 	waiters func() int
 	wakeAll func()
 }
@@ -52,12 +52,9 @@ func (l *bell) hear(m *nats.Msg) {
 		return // the dispatcher knows
 	}
 
-	kind, queue, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.root+"bell."), ".")
-	k := subjects.Priority
-	if kind == subjects.FIFO.String() {
-		k = subjects.FIFO
-	}
-	if q := l.p.config.Dispatcher.Find(k, queue); q != nil {
+	short, queue, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.root+"bell."), ".")
+	kind, _ := subjects.ParseShort(short)
+	if q := l.p.config.Dispatcher.Find(kind, queue); q != nil {
 		l.p.config.Dispatcher.Wake(q)
 	}
 }

@@ -22,8 +22,8 @@ type Config struct {
 	Self Self
 	// Shared says that other bridges may use the store. Otherwise nothing is forwarded.
 	Shared bool
-	// Limits are those of the bridge: MaxPending and MaxWaiters also limit the pops that are with
-	// one peer, and those of them that wait for items.
+	// Limits are the bridge's: MaxPending and MaxWaiters also limit the pops with one peer, and how
+	// many of them wait for items.
 	dispatch.Limits
 	// Dispatcher runs the pops of this bridge.
 	Dispatcher *dispatch.Dispatcher
@@ -38,10 +38,16 @@ type Config struct {
 	Flush  func(ctx context.Context) error
 
 	// Receive runs and answers a pop that a peer has forwarded. m is as the client sent it. The
-	// bridge sets handler.receive.
+	// bridge sets requests.Handler.Receive.
 	Receive func(m *nats.Msg, o Origin)
+	// Relay passes on to the client what a peer has answered to a pop that was forwarded to it, and
+	// reports whether the client then has the whole answer. The bridge sets requests.Relay.
+	Relay func(r *dispatch.Request, m *nats.Msg) (ended bool)
+	// Settle is told what became of a message that this bridge had relayed by a peer. The bridge
+	// sets Outbox.Settle.
+	Settle func(fate, token string)
 	// Cancel ends a request that waits on this bridge; a peer says that its client has cancelled
-	// it. The bridge sets waits.end.
+	// it. The bridge sets requests.Waits.End.
 	Cancel func(key string)
 	// SourceChanged is told that a peer has changed the source of a queue. The bridge sets
 	// Sources.Tell.
@@ -67,6 +73,7 @@ type Self struct {
 // peering is what Members, Router and bell share.
 type peering struct {
 	config Config
+	pulse  *pulse
 	muted  atomic.Bool // NATS does not permit messages between bridges
 }
 

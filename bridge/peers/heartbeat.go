@@ -12,7 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// What a heartbeat says between the phase and the id, in this order: see bell.
+// Words of a heartbeat between the phase and the id, in this order: see bell.
 const (
 	saidWaits = "waits"
 	saidRings = "rings"
@@ -27,17 +27,19 @@ func (r *Router) sendHeartbeat() {
 	if r.bell.peersWait.Load() {
 		words = append(words, saidRings)
 	}
-	r.publish("members", []byte(strings.Join(append(words, r.p.config.Self.ID), " ")))
+	words = append(words, r.p.config.Self.ID, r.p.pulse.now())
+	r.publish("members", []byte(strings.Join(words, " ")))
 }
 
 // hearHeartbeat handles the heartbeats of all bridges, including this one.
 func (r *Router) hearHeartbeat(m *nats.Msg) {
 	text, rest, _ := strings.Cut(string(m.Data), " ")
 	rest, waits := strings.CutPrefix(rest, saidWaits+" ")
-	id, rings := strings.CutPrefix(rest, saidRings+" ")
+	rest, rings := strings.CutPrefix(rest, saidRings+" ")
+	id, at, _ := strings.Cut(rest, " ")
 	said := phase(text)
 
-	if subjects.ValidateQueueName(id) != nil ||
+	if subjects.ValidateQueueName(id+at) != nil ||
 		said != phaseHere && said != phaseLeaving && said != phaseLeft {
 		return
 	}
@@ -46,6 +48,7 @@ func (r *Router) hearHeartbeat(m *nats.Msg) {
 	defer r.mu.Unlock()
 	if id == r.p.config.Self.ID {
 		r.mu.echo = true
+		r.p.hear(at)
 		return
 	}
 
@@ -62,7 +65,7 @@ func (r *Router) hearHeartbeat(m *nats.Msg) {
 		}
 
 		// Numbers never start over, even if the peer was forgotten by mistake and still has an
-		// account of this bridge.
+		// intake of this bridge.
 		p = newPeer(r.mu.number)
 		r.mu.peers[id] = p
 		signal.To(r.helloNow) // it may not know this bridge either
@@ -98,7 +101,7 @@ const expireEvery = 16
 //
 // A bridge that does not even hear its own heartbeats is behind with reading, so the silence of
 // others means nothing.
-func (r *Router) agePeers() (lost []failedForward) {
+func (r *Router) agePeers() (lost []forward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.beats++
@@ -121,7 +124,7 @@ func (r *Router) agePeers() (lost []failedForward) {
 			p.expireWaiting(time.Now())
 		}
 
-		// It should have reported by now, if it got what was forwarded before the last heartbeat.
+		// It should have reported by now, if it got everything forwarded before the last heartbeat.
 		open := len(p.forwards) > 0 && p.forwards[0].number <= p.tail
 		if open && (!p.reported || p.high < p.tail) {
 			r.publish(r.pathOf(id, p.last), nil)
@@ -173,7 +176,7 @@ func (r *Router) Waits() {
 // at once: the waiters look, and then know when.
 func (r *Router) Filled(q *dispatch.Queue) {
 	if r.bell.peersWait.Load() {
-		r.publish("bell."+q.Kind.String()+"."+q.Name, []byte(r.p.config.Self.ID))
+		r.publish("bell."+q.Kind.Short()+"."+q.Name, []byte(r.p.config.Self.ID))
 	}
 }
 

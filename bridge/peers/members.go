@@ -65,8 +65,8 @@ const (
 	// silent for silenceTime is considered gone.
 	strangersTime = AnnounceEvery * 3 / 2
 	silenceTime   = (memberLife + 1) * AnnounceEvery
-	// maxMembers and maxAnnouncement, in bytes, limit what is remembered of others.
-	// maxLocation, in bytes, keeps announcements below that.
+	// maxMembers and maxAnnouncement, in bytes, limit the memory that others take. maxLocation, in
+	// bytes, keeps announcements below that.
 	maxMembers      = 4096
 	maxAnnouncement = 16 << 10
 	maxLocation     = 1024
@@ -206,7 +206,9 @@ func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) 
 
 // announce publishes the announcement of this bridge.
 func (m *Members) announce(subject string) {
-	data, _ := json.Marshal(m.self()) // never returns an error for this type
+	a := m.self()
+	a.Pulse = m.p.pulse.now()
+	data, _ := json.Marshal(a) // never returns an error for this type
 	m.p.publish(subject, data)
 }
 
@@ -219,7 +221,14 @@ func (m *Members) hear(msg *nats.Msg) {
 
 	var a announcement
 	if len(msg.Data) > maxAnnouncement || json.Unmarshal(msg.Data, &a) != nil ||
-		subjects.ValidateQueueName(a.ID) != nil || a.ID == m.p.config.Self.ID {
+		subjects.ValidateQueueName(a.ID) != nil {
+		return
+	}
+
+	if a.ID == m.p.config.Self.ID {
+		if !m.p.config.Shared { // otherwise the heartbeats are more exact
+			m.p.hear(a.Pulse)
+		}
 		return
 	}
 

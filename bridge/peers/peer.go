@@ -5,33 +5,36 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // forward is a request that was forwarded to a peer: a pop or, of few queues, a push.
 type forward struct {
 	dispatch.Request
-	number uint64 // under which it was forwarded
-	seen   int    // own heartbeat at which the peer was last known to have it
+	number  uint64 // under which it was forwarded
+	seen    int    // own heartbeat at which the peer was last known to have it
+	relayed bool   // the answers come back through this bridge
+	ended   bool   // and the client has them all
+	err     error  // what to tell the client once no peer will answer
 }
 
-// failedForward is a request that no peer will answer, and what to tell its client.
-type failedForward struct {
-	forward
-	err error
+// failed returns a copy that no peer will answer, with what to tell its client.
+func (f *forward) failed(err error) forward {
+	lost := *f
+	lost.err = err
+	return lost
 }
 
 var (
 	errPeerGone = fmt.Errorf("%w: the bridge that pops from this queue is gone, the request may "+
-		"or may not have been done", kv.ErrCommitUnknown)
+		"or may not have been done", dispatch.ErrUnknownOutcome)
 	errPeerSilent = fmt.Errorf("%w: the bridge that pops from this queue does not say what became "+
-		"of the request, which may or may not have been done", kv.ErrCommitUnknown)
+		"of the request, which may or may not have been done", dispatch.ErrUnknownOutcome)
 	errForwardLost = fmt.Errorf("%w: the request did not reach the bridge that pops from this "+
 		"queue and was not run: try again", dispatch.ErrUnavailable)
 )
 
 // failLost answers the pops that no peer will answer.
-func failLost(lost []failedForward) {
+func failLost(lost []forward) {
 	for i := range lost {
 		l := &lost[i]
 		l.Answered = time.Now()
@@ -52,9 +55,9 @@ type peer struct {
 	newWaits int       // how many of the forwards have a Wait
 
 	// waiting has the pops that wait for items there, as far as this bridge knows. They can be many
-	// and stay for long, so the peer does not list them in each report. It only names those that
-	// have ended, once. If that report is lost, they are forgotten when their time is over: as long
-	// as the peer lives, it answers them.
+	// and stay for long, so the peer does not list them in each report. It only names ended ones,
+	// once. If that report is lost, they are forgotten when their time is over: as long as the peer
+	// lives, it answers them.
 	waiting map[uint64]*forward
 
 	// What its heartbeats say: see bell.
@@ -80,7 +83,7 @@ func (p *peer) add(f forward) {
 	}
 }
 
-// keep replaces the forwards by what is left of them, in the same memory.
+// keep replaces the forwards by the ones left, in the same memory.
 func (p *peer) keep(left []forward) {
 	clear(p.forwards[len(left):])
 	p.forwards, p.newWaits = left, 0
@@ -93,7 +96,7 @@ func (p *peer) keep(left []forward) {
 
 // applyReport removes the pops that the report says were answered. It also removes the pops that
 // will not be answered, and returns them.
-func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
+func (p *peer) applyReport(r Report, now int) (lost []forward) {
 	kept := p.forwards[:0]
 	pending, spans, ended := r.Pending, r.Lost, r.Ended
 
@@ -113,16 +116,16 @@ func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 		}
 
 		switch {
-		case len(ended) > 0 && ended[0] == f.number:
+		case f.ended, len(ended) > 0 && ended[0] == f.number:
 		case len(pending) > 0 && pending[0] == f.number:
 			f.seen = now
 			kept = append(kept, *f)
 		case f.number > r.High:
 			kept = append(kept, *f)
 		case f.number < r.Floor:
-			lost = append(lost, failedForward{*f, errPeerSilent})
+			lost = append(lost, f.failed(errPeerSilent))
 		case len(spans) > 0 && spans[0].First <= f.number:
-			lost = append(lost, failedForward{*f, errForwardLost})
+			lost = append(lost, f.failed(errForwardLost))
 		case f.Wait != nil: // the peer has it, and it waits there
 			waits := *f
 			p.waiting[f.number] = &waits
@@ -144,14 +147,17 @@ func (p *peer) applyReport(r Report, now int) (lost []failedForward) {
 
 // expire removes and returns the pops that the peer was last known to have before the given
 // heartbeat, except for pops that may still wait there.
-func (p *peer) expire(before int, now time.Time) (lost []failedForward) {
+func (p *peer) expire(before int, now time.Time) (lost []forward) {
 	kept := p.forwards[:0]
 	for i := range p.forwards {
 		// A peer that lives answers a pop that waits in time.
 		f := &p.forwards[i]
 		waits := f.Wait != nil && now.Before(f.Wait.Until.Add(waiterGrace))
+		if f.ended {
+			continue
+		}
 		if f.seen < before && !waits {
-			lost = append(lost, failedForward{*f, errPeerSilent})
+			lost = append(lost, f.failed(errPeerSilent))
 		} else {
 			kept = append(kept, *f)
 		}
@@ -172,19 +178,21 @@ func (p *peer) expireWaiting(now time.Time) {
 
 // abandon removes and returns all pops that are with the peer, except for pops that wait there:
 // as long as it lives, it answers them itself.
-func (p *peer) abandon(err error) (lost []failedForward) {
-	for _, f := range p.forwards {
-		lost = append(lost, failedForward{f, err})
+func (p *peer) abandon(err error) (lost []forward) {
+	for i := range p.forwards {
+		if f := &p.forwards[i]; !f.ended {
+			lost = append(lost, f.failed(err))
+		}
 	}
 	p.keep(p.forwards[:0])
 	return lost
 }
 
 // abandonAll also abandons pops that wait there, because the peer is gone.
-func (p *peer) abandonAll(err error) (lost []failedForward) {
+func (p *peer) abandonAll(err error) (lost []forward) {
 	lost = p.abandon(err)
 	for _, f := range p.waiting {
-		lost = append(lost, failedForward{*f, err})
+		lost = append(lost, f.failed(err))
 	}
 	clear(p.waiting)
 	return lost

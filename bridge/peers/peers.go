@@ -3,7 +3,13 @@
 // how soon a pop that waits gets its item, but never whether an item is lost or served twice.
 package peers
 
-import "github.com/pqbridge/pqbridge/bridge/internal/signal"
+import (
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
+)
 
 // Peers are the other bridges on the same NATS.
 type Peers struct {
@@ -14,7 +20,7 @@ type Peers struct {
 
 // New returns Peers that neither say nor hear anything before Members.Join and Router.Join.
 func New(c Config) *Peers {
-	p := &peering{config: c}
+	p := &peering{config: c, pulse: newPulse(c.Shared)}
 	return &Peers{peering: p, Members: newMembers(p), Router: newRouter(p)}
 }
 
@@ -25,6 +31,10 @@ func (p *Peers) Connected() {
 	p.Router.bell.wakeAll() // items may have come without a ring
 	p.config.OwnersChanged()
 }
+
+// Disconnected notes that the connection is lost. What the next one delivers does not come after
+// what this bridge has heard so far.
+func (p *Peers) Disconnected(nc *nats.Conn) { p.mark(nc, time.Time{}) }
 
 // Mute records that NATS does not permit messages between bridges. Until Connected, this bridge
 // acts as if it were alone.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"testing"
-
-	"github.com/pqbridge/pqbridge/testenv/harness"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // took reports whether a channel had an element, and takes it.
@@ -39,6 +38,7 @@ func TestPeersThatWait(t *testing.T) {
 			t.Errorf("%s: it sends a heartbeat at once: %t", what, got)
 		}
 	}
+
 	hear := func(text string) { r.hearHeartbeat(&nats.Msg{Data: []byte(text)}) }
 	hear("here a")
 	hear("here b")
@@ -53,9 +53,11 @@ func TestPeersThatWait(t *testing.T) {
 	rings("one still waits", true, false)
 	hear("left waits b")
 	rings("it has left, and its pops still wait", true, false)
+
 	for range peerLife + 1 {
 		r.agePeers()
 	}
+
 	rings("both are gone", false, true)
 }
 
@@ -66,13 +68,16 @@ func TestMissedRings(t *testing.T) {
 	r, looks := p.Router, 0
 	r.bell.wakeAll = func() { looks++ }
 	hear := func(text string) { r.hearHeartbeat(&nats.Msg{Data: []byte(text)}) }
+
 	missed := func(what string, want int) {
 		t.Helper()
 		if looks != want {
 			t.Errorf("%s: pops looked %d times, want %d", what, looks, want)
 		}
+
 		looks = 0
 	}
+
 	hear("here rings a")
 	missed("a peer that rings", 1)
 	hear("here rings a")
@@ -92,30 +97,38 @@ func TestBellLife(t *testing.T) {
 	r := newTest(t).Router
 	l, waiting := r.bell, 1
 	l.waiters = func() int { return waiting }
+
 	says := func(when string, want bool) {
 		t.Helper()
 		if got := l.waits.Load(); got != want {
 			t.Errorf("%s: it says that it waits: %t", when, got)
 		}
 	}
+
 	says("at first", false)
 	r.Waits()
 	says("a pop waits", true)
+
 	if !took(r.helloNow) {
 		t.Error("the peers are not told at once")
 	}
+
 	r.Waits()
 	if took(r.helloNow) {
 		t.Error("the peers are told twice")
 	}
+
 	for range 2 * bellLife {
 		l.beat()
 	}
+
 	says("it still waits", true)
 	waiting = 0
+
 	for range bellLife {
 		l.beat()
 	}
+
 	says("the next pop may follow soon", true)
 	l.beat()
 	says("none has followed", false)
@@ -133,6 +146,7 @@ func newTest(t *testing.T) *Peers {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	db := memkv.New(memkv.Options{})
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
@@ -141,25 +155,37 @@ func newTest(t *testing.T) *Peers {
 	})
 
 	limits := dispatch.Limits{
-		Lanes: 4, MaxBatch: 1024, MaxBatchBytes: 4 << 20, MaxPending: 16384, MaxPendingBytes: 64 << 20, MaxWaiters: 100, RequestTimeout: 5 * time.Second,
+		Lanes:           4,
+		MaxBatch:        1024,
+		MaxBatchBytes:   4 << 20,
+		MaxPending:      16384,
+		MaxPendingBytes: 64 << 20,
+		MaxWaiters:      100,
+		RequestTimeout:  5 * time.Second,
 	}
+
 	dispatcher := dispatch.New(dispatch.Options{
-		DB: db, Keyspace: keyspace, Limits: limits,
-		Warn: func(string, ...any) {}, BatchDone: func(int) {},
+		DB:          db,
+		Keyspace:    keyspace,
+		Limits:      limits,
+		Warn:        func(string, ...any) {},
+		BatchDone:   func(int) {},
 		Owns:        func(subjects.Kind, string) bool { return true },
 		RequeueLate: func(*dispatch.Queue, fdbpq.OpKind, *fdbpq.Result) {},
 	})
+
 	return New(Config{
-		Self:       Self{ID: "self"},
-		Dispatcher: dispatcher, OwnersChanged: func() {},
-		Limits:    limits,
-		Conn:      func() *nats.Conn { return nil },
-		Online:    func() bool { return false },
-		Flush:     func(context.Context) error { return nats.ErrDisconnected },
-		Receive:   func(*nats.Msg, Origin) {},
-		Cancel:    func(string) {},
-		Forwarded: func() {},
-		Logger:    slog.New(slog.DiscardHandler),
-		Warn:      func(string, ...any) {},
+		Self:          Self{ID: "self"},
+		Dispatcher:    dispatcher,
+		OwnersChanged: func() {},
+		Limits:        limits,
+		Conn:          func() *nats.Conn { return nil },
+		Online:        func() bool { return false },
+		Flush:         func(context.Context) error { return nats.ErrDisconnected },
+		Receive:       func(*nats.Msg, Origin) {},
+		Cancel:        func(string) {},
+		Forwarded:     func() {},
+		Logger:        slog.New(slog.DiscardHandler),
+		Warn:          func(string, ...any) {},
 	})
 }

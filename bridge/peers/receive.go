@@ -1,7 +1,6 @@
 package peers
 
 import (
-	"encoding/binary"
 	"errors"
 	"strconv"
 	"strings"
@@ -47,36 +46,40 @@ func (r *Router) receive(m *nats.Msg) {
 	signal.To(r.changed)
 }
 
-// arrive enters a pop into the account of the peer that forwarded it. run is false if the
+// arrive enters a pop into the intake of the peer that forwarded it. run is false if the
 // pop was reported lost before.
 func (r *Router) arrive(from string, number uint64) (o Origin, run bool) {
-	r.accounts.Lock()
-	defer r.accounts.Unlock()
-	a := r.accountLocked(from, number)
+	r.intakes.Lock()
+	defer r.intakes.Unlock()
+	a := r.intakeLocked(from, number)
 	return Origin{a, number}, a.arrive(number)
 }
 
 func (r *Router) sentUpTo(from string, number uint64) {
-	r.accounts.Lock()
-	defer r.accounts.Unlock()
-	r.accountLocked(from, number+1).sentUpTo(number)
+	r.intakes.Lock()
+	defer r.intakes.Unlock()
+	r.intakeLocked(from, number+1).sentUpTo(number)
 }
 
-// accountLocked returns the account of a peer. A new one begins with the number first.
-func (r *Router) accountLocked(from string, first uint64) *account {
-	a := r.accounts.of[from]
+// intakeLocked returns the intake of a peer. A new one begins with the number first.
+func (r *Router) intakeLocked(from string, first uint64) *intake {
+	a := r.intakes.of[from]
 	if a == nil {
-		a = newAccount(first, r.p.config.MaxPending/4, func() { signal.To(r.reportNow) })
-		r.accounts.of[strings.Clone(from)] = a // a substring would keep the whole subject in memory
+		a = newIntake(first, r.p.config.MaxPending/4, func() { signal.To(r.reportNow) })
+		r.intakes.of[strings.Clone(from)] = a // a substring would keep the whole subject in memory
 	}
 	return a
 }
 
-// reportBytes is the approximate size of the largest report.
-const reportBytes = 64 << 10
+const (
+	// reportBytes is the approximate size of the largest report.
+	reportBytes = 256 << 10
+	// numberBytes is the size of a number in a report, at most.
+	numberBytes = len("18446744073709551615,")
+)
 
-// After accountLife heartbeats, the account of a peer that forwards nothing is dropped.
-const accountLife = 8 * peerLife
+// After intakeLife heartbeats, the intake of a peer that forwards nothing is dropped.
+const intakeLife = 8 * peerLife
 
 // sendReports reports to each peer what became of the pops it forwarded, if there is anything new.
 // Nothing follows a final report.
@@ -88,24 +91,24 @@ func (r *Router) sendReports(final bool) {
 
 	var reports []addressed
 
-	r.accounts.Lock()
-	for id, a := range r.accounts.of {
+	r.intakes.Lock()
+	for id, a := range r.intakes.of {
 		latest, due, idle := a.report()
 		latest.Final = final
 		if due || final {
 			reports = append(reports, addressed{id, latest})
 		}
-		if idle > accountLife {
-			delete(r.accounts.of, id)
+		if idle > intakeLife {
+			delete(r.intakes.of, id)
 		}
 	}
 
-	r.accounts.Unlock()
+	r.intakes.Unlock()
 
 	// Without the lock, because NATS may block.
 	limit := min(reportBytes, int(r.p.config.Conn().MaxPayload()/2))
 	for _, a := range reports {
-		for _, part := range a.split(limit / binary.MaxVarintLen64) {
+		for _, part := range a.split(limit / numberBytes) {
 			r.publish("report."+a.to+"."+r.p.config.Self.ID, part.Encode(limit))
 		}
 	}
@@ -113,7 +116,14 @@ func (r *Router) sendReports(final bool) {
 
 // hearReport handles the report of a peer on what became of the pops forwarded to it.
 func (r *Router) hearReport(m *nats.Msg) {
-	id := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	_, rest, _ := strings.Cut(m.Subject[len(r.root):], ".") // "report"
+	_, rest, _ = strings.Cut(rest, ".")                     // this bridge
+	id, number, isRelayed := strings.Cut(rest, ".")
+	if isRelayed {
+		r.relay(m, id, number)
+		return
+	}
+
 	heard, err := ParseReport(m.Data)
 	if err != nil {
 		r.p.config.Warn("another bridge sent a report that cannot be read",
@@ -124,7 +134,7 @@ func (r *Router) hearReport(m *nats.Msg) {
 }
 
 // applyReport forgets the pops that a peer has answered, and returns what it will not answer.
-func (r *Router) applyReport(id string, heard Report) (lost []failedForward) {
+func (r *Router) applyReport(id string, heard Report) (lost []forward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.mu.peers[id]

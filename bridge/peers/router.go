@@ -32,15 +32,30 @@ import (
 //
 //  1. NATS delivers a client's pop to bridge A, whose handler calls Route; bridge B owns the queue.
 //     A numbers the pop, publishes it to B with the client's reply subject, and remembers it.
-//  2. B enters the number into its account of A's pops and runs the pop like any other: receive.go.
-//     The reply goes straight to the client, and the account notes the number as answered.
-//  3. B reports the account to A with the next heartbeat, or sooner if there is much to report.
-//  4. A forgets the pops that were answered, and answers 503, not run, to those that were lost. A
+//  2. B enters the number into its intake of A's pops and runs the pop like any other: receive.go.
+//     The reply goes straight to the client, and the intake notes the number as answered. What
+//     takes items without a lease is answered through A: see below.
+//  3. B reports the intake to A with the next heartbeat, or sooner if there is much to report.
+//  4. A forgets the pops that were answered, and answers 503, not run, to the lost ones. A
 //     pop that waits for items stays with B until a report says that it has ended.
 //
 // Until step 4 A is responsible for the pop. If it does not hear B for peerLife heartbeats it
 // answers 503 with an unknown outcome. A bridge that stops says so, waits until each peer has
 // promised to forward nothing more, and sends its last report when it has answered everything.
+//
+// # The way back
+//
+// A reply that comes after A's 503 finds nobody who reads it. If it brings leased items, their
+// leases end. Items popped without a lease would be lost, so their way to the client leads through
+// A, which knows: relay.go. A passes the message on, and tells B whether somebody was there to
+// receive it. If A has already answered, or the time of the request is over, it says so, and B puts
+// the items back. B keeps them until it knows: outbox/relayed.go.
+//
+// # What B must not run any more
+//
+// A change of settings or a push that B runs after A has answered 503 could undo what others were
+// told since. So B runs neither once it has not heard itself for about as long as it takes A to
+// give up: see pulse. What remains is a transaction that has begun by then.
 //
 // # Two kinds of heartbeats
 //
@@ -54,12 +69,15 @@ import (
 //
 // All are below a root shared only by bridges with the same store, queue group and prefixes:
 //
-//	members                       "<phase> <id>", the heartbeat of a bridge; between the two
-//	                              "waits" and "rings" if it does: see bell
+//	members                       "<phase> <id> <time>", the heartbeat of a bridge; between phase
+//	                              and id "waits" and "rings" if it does: see bell. The time is for
+//	                              the bridge itself: see pulse
 //	to.<id>.<from>.<n>.<subject>  pop number n from a bridge, as the client sent it
 //	to.<id>.<from>.<n>            pops up to n were sent: what became of them? With the payload
 //	                              "last" it promises that no more follow
 //	report.<id>.<from>            what became of the pops from bridge id: see Report
+//	report.<id>.<from>.<n>        an answer to pop number n from bridge id, for its client
+//	fate.<id>                     "<fate> <token> ...": what became of such answers from bridge id
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
 //	cancel                        "<id> <key>": the client of a pop that waits has cancelled it
 //	source                        "<id> <kind> <queue>": that bridge has changed its source
@@ -68,7 +86,7 @@ type Router struct {
 	bell *bell
 
 	phase atomic.Pointer[phase]
-	// bridges has the ids of those that share the queues, this one included, sorted.
+	// bridges has the ids of the bridges that share the queues, this one included, sorted.
 	bridges atomic.Pointer[[]string]
 
 	root      string         // of the subjects; set by Join
@@ -90,9 +108,9 @@ type Router struct {
 		echo    bool                // this bridge has heard its own latest heartbeat
 		awaited map[string]struct{} // peers whose promises Leave still waits for
 	}
-	accounts struct {
+	intakes struct {
 		sync.Mutex
-		of map[string]*account
+		of map[string]*intake
 	}
 }
 
@@ -119,7 +137,7 @@ const (
 
 // routerVersion is part of the root, so that bridges with incompatible protocols do not hear each
 // other.
-const routerVersion = 4
+const routerVersion = 6
 
 func newRouter(p *peering) *Router {
 	r := &Router{
@@ -131,7 +149,7 @@ func newRouter(p *peering) *Router {
 
 	r.bell = &bell{p: p, waiters: p.config.Dispatcher.Waiters, wakeAll: p.config.Dispatcher.WakeAll}
 	r.mu.peers = map[string]*peer{}
-	r.accounts.of = map[string]*account{}
+	r.intakes.of = map[string]*intake{}
 	r.subscriptions.Store(&[]*nats.Subscription{})
 	r.bridges.Store(&[]string{p.config.Self.ID})
 	r.enter(phaseAway)
@@ -173,20 +191,20 @@ func (r *Router) Bridges() []string { return *r.bridges.Load() }
 // Count returns how many bridges share the queues at the moment, this one included.
 func (r *Router) Count() int { return 1 + r.activePeers() }
 
-// Origin says which pop of which peer a request is. The zero value is a request that NATS delivered
-// to this bridge.
+// Origin names the peer that forwarded a request, and the pop that it is there. The zero value is a
+// request that NATS delivered to this bridge.
 type Origin struct {
-	account *account
-	number  uint64
+	intake *intake
+	number uint64
 }
 
 // Forwarded reports whether a peer has forwarded the request, and so has checked it.
-func (o Origin) Forwarded() bool { return o.account != nil }
+func (o Origin) Forwarded() bool { return o.intake != nil }
 
 // NoteWaiting records that the request waits for items.
 func (o Origin) NoteWaiting() {
 	if o.Forwarded() {
-		o.account.waits(o.number)
+		o.intake.waits(o.number)
 	}
 }
 
@@ -194,29 +212,31 @@ func (o Origin) NoteWaiting() {
 // so is published later on the same connection, so the reply arrives before it.
 func (o Origin) NoteAnswered() {
 	if o.Forwarded() {
-		o.account.answered(o.number)
+		o.intake.answered(o.number)
 	}
 }
 
 // Route forwards a request of the kinds that Router lists to the owner of its queue if that is a
 // peer. If it returns false, this bridge runs the request. The error says why it could not be
-// forwarded; then nobody runs it.
+// forwarded; then nobody runs it. takes says that it takes items without a lease.
 func (r *Router) Route(
-	m *nats.Msg, request *dispatch.Request, o Origin,
+	m *nats.Msg, request *dispatch.Request, o Origin, takes bool,
 ) (forwarded bool, err error) {
-	// What a peer has forwarded is not forwarded again. And NATS would not let this bridge publish
-	// the reply subject of a request from another account.
+	// Requests that a peer has forwarded are not forwarded again. NATS would not let this bridge
+	// publish the reply subject of a request from another account. And a request that has waited in
+	// the socket would wait once more, where nobody knows since when.
 	owner := r.Owner(request.Queue)
-	if owner == r.p.config.Self.ID || o.Forwarded() || wire.Imported(m.Reply) {
+	imported, late := wire.Imported(m.Reply), request.Waited > 0
+	if owner == r.p.config.Self.ID || o.Forwarded() || imported || late {
 		return false, nil
 	}
 
-	return r.forward(m, request, owner)
+	return r.forward(m, &forward{Request: *request, relayed: takes}, owner)
 }
 
 // forward sends a pop to its owner, unless the owner has just left.
 func (r *Router) forward(
-	m *nats.Msg, request *dispatch.Request, owner string,
+	m *nats.Msg, f *forward, owner string,
 ) (forwarded bool, err error) {
 	// The lock is held while publishing, so that the numbers arrive in order.
 	r.mu.Lock()
@@ -226,7 +246,7 @@ func (r *Router) forward(
 		return false, nil
 	}
 
-	if request.Wait != nil {
+	if f.Wait != nil {
 		if len(p.waiting)+p.newWaits >= config.MaxWaiters {
 			return false, dispatch.ErrTooManyWaiters
 		}
@@ -235,13 +255,18 @@ func (r *Router) forward(
 			"try again later", dispatch.ErrOverloaded, n)
 	}
 
-	number := p.last + 1
+	f.number, f.seen = p.last+1, r.mu.beats
+	to, reply := r.pathOf(owner, f.number), m.Reply
+	if f.relayed {
+		reply = r.root + "report." + config.Self.ID + "." + owner + "." +
+			strconv.FormatUint(f.number, 10)
+	}
 
-	// Even a pop that waits is forwarded as it came, because its time has hardly begun. The headers
-	// are those of a push: NATS might act on others with this bridge's permissions.
+	// Even a pop that waits is forwarded as it came, because its time has hardly begun. The caller
+	// has chosen the headers: NATS might act on others with this bridge's rights.
 	err = config.Conn().PublishMsg(&nats.Msg{
-		Subject: r.root + r.pathOf(owner, number) + "." + m.Subject,
-		Reply:   m.Reply, Header: m.Header, Data: m.Data,
+		Subject: r.root + to + "." + m.Subject,
+		Reply:   reply, Header: m.Header, Data: m.Data,
 	})
 
 	if errors.Is(err, nats.ErrMaxPayload) {
@@ -253,8 +278,8 @@ func (r *Router) forward(
 			dispatch.ErrUnavailable, err)
 	}
 
-	p.add(forward{*request, number, r.mu.beats})
-	r.mu.number = max(r.mu.number, number)
+	p.add(*f)
+	r.mu.number = max(r.mu.number, f.number)
 	config.Forwarded()
 	return true, nil
 }
@@ -266,7 +291,7 @@ func (r *Router) publish(subject string, data []byte) { r.p.publish(r.root+subje
 const lastOne = "last"
 
 // pathOf returns the subject, below the root, that tells a peer that pops up to a number were sent
-// to it. With the client's subject it is that of the pop itself.
+// to it. The client's subject follows it in the subject of the pop itself.
 func (r *Router) pathOf(id string, number uint64) string {
 	return "to." + id + "." + r.p.config.Self.ID + "." + strconv.FormatUint(number, 10)
 }

@@ -48,11 +48,12 @@ func (r *Router) subscribe() error {
 	defer func() { r.subscriptions.Store(&made) }()
 	for subject, handle := range map[string]nats.MsgHandler{
 		r.root + "members": r.hearHeartbeat,
-		r.root + "report." + r.p.config.Self.ID + ".*": r.hearReport,
-		r.root + "cancel": r.hearCancel,
-		r.root + "source": r.hearSource,
-		r.root + "bell.>": r.bell.hear,
-		r.inbox + ">":     r.receive,
+		r.root + "report." + r.p.config.Self.ID + ".>": r.hearReport,
+		r.root + "fate." + r.p.config.Self.ID:          r.hearFate,
+		r.root + "cancel":                              r.hearCancel,
+		r.root + "source":                              r.hearSource,
+		r.root + "bell.>":                              r.bell.hear,
+		r.inbox + ">":                                  r.receive,
 	} {
 		s, err := r.p.config.Conn().Subscribe(subject, handle)
 		if err != nil {
@@ -136,18 +137,24 @@ func (r *Router) End(ctx context.Context) {
 		return true
 	})
 
-	// From here on no reports are heard, so only this bridge can answer what is left.
+	// From here on no reports are heard, so only this bridge can answer the rest.
 	r.stop()
 	r.running.Wait()
 	for _, s := range *r.subscriptions.Load() {
 		_ = s.Unsubscribe() // fails if the connection is closed
 	}
 
-	// A peer that lives answers the pops that wait there itself.
+	// A peer that lives answers the leases that wait there itself.
 	r.mu.Lock()
-	var lost []failedForward
+	var lost []forward
 	for _, p := range r.mu.peers {
 		lost = append(lost, p.abandon(errPeerSilent)...)
+		for _, f := range p.waiting {
+			if f.relayed {
+				lost = append(lost, f.failed(errLeaving))
+			}
+		}
+		clear(p.waiting)
 	}
 	r.mu.Unlock()
 
@@ -182,7 +189,7 @@ func (r *Router) Cancel(key string) { r.tell("cancel", key) }
 // SourceChanged tells peers that this bridge has changed the source of a queue. The owner, which
 // may be another one than this bridge thinks, may have looked for sources before.
 func (r *Router) SourceChanged(queue fdbpq.QueueName) {
-	r.tell("source", dispatch.KindOf(queue).String()+" "+queue.Name)
+	r.tell("source", dispatch.KindOf(queue).Short()+" "+queue.Name)
 }
 
 // tell sends peers the id of this bridge and what there is to tell.
@@ -202,8 +209,9 @@ func (r *Router) hearCancel(m *nats.Msg) {
 // hearSource handles a change of a source by another bridge.
 func (r *Router) hearSource(m *nats.Msg) {
 	from, queue, _ := strings.Cut(string(m.Data), " ")
-	if kind, name, ok := strings.Cut(queue, " "); ok && from != r.p.config.Self.ID {
-		r.p.config.SourceChanged(fdbpq.QueueName{FIFO: kind == subjects.FIFO.String(), Name: name})
+	short, name, _ := strings.Cut(queue, " ")
+	if kind, ok := subjects.ParseShort(short); ok && from != r.p.config.Self.ID {
+		r.p.config.SourceChanged(dispatch.NameOf(kind, name))
 	}
 }
 

@@ -10,14 +10,14 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// BenchmarkSource draws messages of 128 bytes into an embedded store, which syncs. "alone" is what a
-// consumer as the source has it delivers when nothing becomes of the messages.
+// BenchmarkSource draws messages of 128 bytes into an embedded store, which syncs. "alone" is the
+// same consumer without a queue.
 func BenchmarkSource(b *testing.B) {
 	for _, retention := range retentions {
 		for name, draw := range map[string]func(f *fixture, n int){
 			"queue": func(f *fixture, n int) {
-				f.must(f.set(`{"stream":"S","priority":{"token":2}}`))
-				f.drawn(uint64(n))
+				f.must(f.setSource(`{"stream":"S","priority":{"token":2}}`))
+				f.waitUntilDrawn(uint64(n))
 			},
 			"alone": (*fixture).consume,
 		} {
@@ -25,17 +25,22 @@ func BenchmarkSource(b *testing.B) {
 				const n = 100_000
 				for b.Loop() {
 					f := newFixture(b, testenv.Options{Engine: testenv.Pebble()})
-					f.stream("S", retention)
-					if retention == jetstream.InterestPolicy { // only a consumer makes it keep messages
-						_, err := f.js.CreateConsumer(b.Context(), "S", jetstream.ConsumerConfig{Durable: "other"})
+					f.createStream("S", retention)
+
+					// Only a consumer makes it keep messages.
+					if retention == jetstream.InterestPolicy {
+						_, err := f.js.CreateConsumer(b.Context(), "S",
+							jetstream.ConsumerConfig{Durable: "other"})
 						f.must(err)
 					}
+
 					payload := make([]byte, 128)
 					for i := range n {
 						wait := jetstream.WithStallWait(testenv.Patience)
 						_, err := f.js.PublishAsync(fmt.Sprintf("S.%d", i%3), payload, wait)
 						f.must(err)
 					}
+
 					<-f.js.PublishAsyncComplete()
 					began := time.Now()
 					draw(f, n)
@@ -52,17 +57,22 @@ func (f *fixture) consume(n int) {
 	s, err := f.js.Stream(f.Context(), "S")
 	f.must(err)
 	every, policy := 1, jetstream.AckExplicitPolicy
+
 	if s.CachedInfo().Config.Retention == jetstream.LimitsPolicy {
 		every, policy = 1000, jetstream.AckAllPolicy
 	}
-	c, err := s.CreateConsumer(f.Context(), jetstream.ConsumerConfig{Durable: "alone", AckPolicy: policy, MaxAckPending: -1})
+
+	c, err := s.CreateConsumer(f.Context(),
+		jetstream.ConsumerConfig{Durable: "alone", AckPolicy: policy, MaxAckPending: -1})
 	f.must(err)
 	messages, err := c.Messages(jetstream.PullMaxMessagesWithBytesLimit(4000, 4<<20))
 	f.must(err)
+
 	defer messages.Stop()
 	for i := 1; i <= n; i++ {
 		m, err := messages.Next()
 		f.must(err)
+
 		if i%every == 0 {
 			f.must(m.Ack())
 		}

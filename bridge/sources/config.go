@@ -1,7 +1,6 @@
 package sources
 
 import (
-	"context"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,13 +19,17 @@ const (
 	maxPause = 10 * time.Second
 	// cleanEvery is the time between attempts to remove consumers of former sources.
 	cleanEvery = time.Minute
+	// lookEvery is the time between two looks at a consumer that delivers nothing, and refusedLook
+	// the time after a look that failed, which may have held up messages for some seconds.
+	lookEvery   = time.Minute
+	refusedLook = 10 * time.Minute
 )
 
 const (
 	// A transaction has up to maxMessages and about maxBytes of values.
 	maxMessages = 1000
 	maxBytes    = 1 << 20
-	// prefetch is how many messages a puller asks for beyond those that it has returned. Together
+	// prefetch is how many messages a puller asks for beyond the ones it has returned. Together
 	// they have up to 4 times maxBytes, or the bytes of three of the largest.
 	prefetch = 4 * maxMessages
 	// heartbeat is how often JetStream shows that it still delivers. Two without one are an error.
@@ -44,14 +47,4 @@ type Config struct {
 	Configured map[fdbpq.QueueName]string
 	// Warn logs a problem. It may drop some.
 	Warn func(message string, args ...any)
-}
-
-// wait waits until the pause is over or ctx ends.
-func wait(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
-// consumerName is the name of a queue's consumers, which says whose they are. A part of its own
-// follows in that of each, after unique, which is in no name of a queue.
+// consumerName begins the names of a queue's consumers, and says whose they are. Each adds unique,
+// which no name of a queue contains, and a part of its own.
 func consumerName(store string, queue fdbpq.QueueName) string {
 	if queue.FIFO {
 		return "pq_" + store + "_q_" + queue.Name
@@ -125,9 +125,9 @@ func (d *drawer) removeOne(c settings.SourceConsumer) error {
 	return d.ackDrawn(stream, c)
 }
 
-// ackDrawn acknowledges what was drawn from a work queue and is still there, because its
-// acknowledgement was lost or too late. Otherwise a source that knows nothing of it would draw it
-// again.
+// ackDrawn acknowledges messages of a work queue that were drawn and are still there, because their
+// acknowledgements were lost or too late. Otherwise a source that knows nothing of them would draw
+// them again.
 func (d *drawer) ackDrawn(stream jetstream.Stream, c settings.SourceConsumer) error {
 	name := baseName(c.Name)
 	consumer, err := stream.CreateConsumer(d.ctx, jetstream.ConsumerConfig{

@@ -13,8 +13,8 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // message is a message of a stream, as it was delivered.
@@ -25,6 +25,7 @@ type message struct {
 	pending  uint64 // how many more the stream had
 	removed  uint64 // how many before it the stream has no longer
 	time     time.Time
+	tooLarge error // why the queue cannot have it, as far as it was tried
 }
 
 // errTooLarge is of a message that does not even fit into the dead-letter queue.

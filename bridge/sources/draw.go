@@ -11,8 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // gather is how long a transaction waits for another message.
@@ -24,12 +25,16 @@ var errLost = errors.New("others were lost on the way")
 // drawNext waits for messages and draws what has come.
 func (s *session) drawNext(messages *puller) error {
 	m, err := messages.next(s.connected, 2*heartbeat)
-	if errors.Is(err, nats.ErrTimeout) {
+	switch {
+	case errors.Is(err, nats.ErrTimeout):
 		return jetstream.ErrNoHeartbeat
-	} else if m == nil {
+	case err != nil:
 		return err
+	case m == nil:
+		return s.hearSilence()
 	}
 
+	s.endSilence()
 	var list []message
 	for bytes := 0; m != nil && err == nil; {
 		if list, err = s.add(list, m); err != nil {
@@ -133,18 +138,21 @@ func (s *session) drawAll(list []message) error {
 		err := s.drawBatch(list[:n])
 		full := errors.Is(err, fdbpq.ErrFull) || errors.Is(err, fdbpq.ErrNoRoom) ||
 			errors.Is(err, dispatch.ErrOverloaded)
+		tooLarge := errors.Is(err, fdbpq.ErrMessageTooLarge)
 		switch {
 		case err == nil:
 			list, s.batchSize, pause = list[n:], min(2*s.batchSize, maxMessages), minPause
-		case n > 1 && (full || errors.Is(err, fdbpq.ErrMessageTooLarge)):
+		case n > 1 && (full || tooLarge):
 			s.batchSize = (n + 1) / 2 // some of them may fit
+		case tooLarge && list[0].tooLarge == nil: // not even an empty queue could have it
+			list[0].tooLarge = errors.New(text(err))
 		case !full:
 			return err
 		default:
 			if err := s.showFull(&list[0], err); err != nil {
 				return err
 			}
-			wait(s.ctx, pause)
+			signal.Pause(s.ctx, pause)
 			pause = min(2*pause, maxPause)
 		}
 	}
@@ -152,13 +160,17 @@ func (s *session) drawAll(list []message) error {
 	return nil
 }
 
-// showFull writes into the state why nothing is drawn, and how much is left from this message on.
+// showFull writes into the state why nothing is drawn, and how much is left from this message on,
+// if this bridge may know that.
 func (s *session) showFull(first *message, why error) error {
+	left := s.state.Lag
 	info, err := s.consumer.Info(s.ctx)
-	if err != nil {
+	if err == nil {
+		left = info.NumPending + info.Delivered.Consumer + 1 - first.delivery
+	} else if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return err
 	}
-	left := info.NumPending + info.Delivered.Consumer + 1 - first.delivery
+
 	return s.change(func(to *settings.SourceState) { to.Waiting, to.Lag = text(why), left })
 }
 
@@ -193,7 +205,7 @@ func (s *session) convertAll(list []message) batch {
 	for i := range list {
 		m := &list[i]
 		op, err := s.convert(m, int(s.maxPayload))
-		if err == nil {
+		if err = cmp.Or(err, m.tooLarge); err == nil {
 			b.pushes = append(b.pushes, op)
 			continue
 		}
@@ -202,7 +214,7 @@ func (s *session) convertAll(list []message) batch {
 		err = fmt.Errorf("message %d of stream %s: %w", m.sequence, s.source.Stream, err)
 		lost := s.retention != jetstream.LimitsPolicy && errors.Is(err, errTooLarge)
 		if lost || s.source.OnBad == "stop" {
-			b.messages, b.bad = list[:i], fmt.Errorf("%w: %s", err, s.remedy(m.sequence, !lost))
+			b.messages, b.bad = list[:i], fmt.Errorf("%w: %s", err, s.remedy(m, !lost))
 			return b
 		}
 		op.Message.DeadLetter = &fdbpq.DeadLetter{Reason: text(err)}
@@ -213,8 +225,11 @@ func (s *session) convertAll(list []message) batch {
 }
 
 // remedy says how a source goes on that has stopped at a bad message.
-func (s *session) remedy(sequence uint64, mayDie bool) string {
-	change := "set the source so that it can be an item"
+func (s *session) remedy(m *message, mayDie bool) string {
+	sequence, change := m.sequence, "set the source so that it can be an item"
+	if m.tooLarge != nil {
+		change = "raise that and set the source again"
+	}
 	if mayDie {
 		change += ", or with \"on_bad\":\"dead_letter\""
 	}
@@ -260,8 +275,8 @@ func (s *session) commitBatch(b *batch) error {
 	return nil
 }
 
-// ack acknowledges a message. The first of a session waits for the answer of JetStream. Of the
-// others, what is lost on the way is delivered again, and passed over.
+// ack acknowledges a message. The first of a session waits for the answer of JetStream. If another
+// one is lost on the way, its message is delivered again, and passed over.
 func (s *session) ack(m *nats.Msg) error {
 	if s.acksAccepted {
 		_ = m.Ack()

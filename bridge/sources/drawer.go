@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // drawer draws for one queue, as one source. What changes belongs to its goroutine.
@@ -32,6 +33,7 @@ type drawer struct {
 	stored    []byte                               // the state as it is in the store
 	status    atomic.Pointer[settings.SourceState] // for Each; nil before the first read
 	cleanedAt time.Time                            // when it last tried to remove former consumers
+	lookAfter time.Time                            // when it may look at a silent consumer again
 }
 
 var (
@@ -39,11 +41,13 @@ var (
 	errStopped = errors.New("the source has stopped")
 )
 
-// text is an error as the state has it.
-func text(err error) string { return settings.Cut(err.Error(), 500) }
+// text is an error as the state has it, without the name of a package, which nobody knows there.
+func text(err error) string {
+	return settings.Cut(strings.ReplaceAll(err.Error(), "fdbpq: ", ""), 500)
+}
 
-// do runs operations on the queue, the first of which is an OpSetSource, and returns the state that
-// there is then.
+// do runs operations on the queue, beginning with an OpSetSource, and returns the state that there
+// is then.
 func (d *drawer) do(ops ...fdbpq.Op) (stored []byte, err error) {
 	results, err := d.config.Dispatcher.Do(d.ctx, d.queue, ops)
 	if err != nil {

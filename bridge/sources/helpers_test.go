@@ -11,19 +11,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/testenv/harness"
-
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -49,10 +48,12 @@ func newFixture(t testing.TB, o testenv.Options) *fixture {
 			change(n)
 		}
 	}
+
 	f := &fixture{TB: t, Env: testenv.New(t, o)}
 	var err error
 	f.js, err = jetstream.New(f.Conn)
 	f.must(err)
+
 	return f
 }
 
@@ -77,15 +78,18 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// stream creates a stream of what is published below its name.
-func (f *fixture) stream(name string, retention jetstream.RetentionPolicy) jetstream.Stream {
+// createStream creates a stream of the subjects below its name.
+func (f *fixture) createStream(name string, retention jetstream.RetentionPolicy) jetstream.Stream {
 	f.Helper()
-	s, err := f.js.CreateStream(f.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}, Retention: retention})
+	s, err := f.js.CreateStream(f.Context(),
+		jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}, Retention: retention})
 	f.must(err)
+
 	return s
 }
 
-// publish publishes numbers from one to another, each with its priority modulo 3.
+// publish publishes numbers from one to another. Each number modulo 3 is its priority, and the
+// second token of its subject.
 func (f *fixture) publish(stream string, from, to int) {
 	f.Helper()
 	for i := from; i <= to; i++ {
@@ -95,16 +99,19 @@ func (f *fixture) publish(stream string, from, to int) {
 		_, err := f.js.PublishMsgAsync(m)
 		f.must(err)
 	}
+
 	<-f.js.PublishAsyncComplete()
 }
 
-// set sets the source of the queue jobs, and returns what is wrong with that.
-func (f *fixture) set(source string) error {
+// setSource sets the source of the queue jobs, and returns why it cannot be.
+func (f *fixture) setSource(source string) error {
 	f.Helper()
 	reply := f.Request("pq.jobs.config", nil, []byte(`{"source":`+source+`}`))
+
 	if err := subjects.ErrorFromHeaders(reply.Header); err != nil {
 		return err
 	}
+
 	return nil
 }
 
@@ -116,12 +123,14 @@ func (f *fixture) state() (s settings.SourceState, err error) {
 	results, err := kv.ReadTransact(f.Context(), f.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
 		return fdbpq.Read(r, []fdbpq.Op{{Kind: fdbpq.OpSettings, Queue: q}})
 	})
+
 	if err == nil && results[0].Source == nil {
 		err = errNoSource
 	}
 	if err != nil {
 		return s, err
 	}
+
 	return settings.ParseSourceState(results[0].Source)
 }
 
@@ -134,47 +143,65 @@ func (f *fixture) eventually(right func(s *settings.SourceState) bool) (s settin
 		}
 		return err
 	})
+
 	return s
 }
 
-func (f *fixture) drawn(to uint64) settings.SourceState {
+// waitUntilDrawn waits until the source has drawn up to a sequence number.
+func (f *fixture) waitUntilDrawn(to uint64) settings.SourceState {
 	f.Helper()
 	return f.eventually(func(s *settings.SourceState) bool { return s.Sequence >= to })
 }
 
-func (f *fixture) stopped(with ...string) settings.SourceState {
+// waitUntilStopped waits until the source has stopped, for a reason that has these texts.
+func (f *fixture) waitUntilStopped(with ...string) settings.SourceState {
 	f.Helper()
 	s := f.eventually(func(s *settings.SourceState) bool { return s.Stopped != "" })
+
 	for _, text := range with {
 		if !strings.Contains(s.Stopped, text) {
 			f.Errorf("stopped: %q, without %q", s.Stopped, text)
 		}
 	}
+
 	return s
 }
 
-// consumers waits until a stream has that many consumers.
-func (f *fixture) consumers(stream string, want int) {
+// waitForConsumers waits until a stream has that many consumers.
+func (f *fixture) waitForConsumers(stream string, want int) {
 	f.Helper()
-	f.has(stream, want, "consumers", func(s *jetstream.StreamState) int { return s.Consumers })
+	f.waitForState(stream, want, "consumers",
+		func(s *jetstream.StreamState) int { return s.Consumers })
 }
 
-// acknowledged waits until nothing is left of the messages of a stream.
-func (f *fixture) acknowledged(stream string) {
+// waitForMessages waits until a stream has that many messages.
+func (f *fixture) waitForMessages(stream string, want int) {
 	f.Helper()
-	f.has(stream, 0, "messages", func(s *jetstream.StreamState) int { return int(s.Msgs) })
+	f.waitForState(stream, want, "messages",
+		func(s *jetstream.StreamState) int { return int(s.Msgs) })
 }
 
-func (f *fixture) has(stream string, want int, of string, count func(s *jetstream.StreamState) int) {
+// waitUntilAcknowledged waits until nothing is left of the messages of a stream.
+func (f *fixture) waitUntilAcknowledged(stream string) {
+	f.Helper()
+	f.waitForMessages(stream, 0)
+}
+
+// waitForState waits until what count returns of the state of a stream is the wanted number.
+func (f *fixture) waitForState(
+	stream string, want int, of string, count func(s *jetstream.StreamState) int,
+) {
 	f.Helper()
 	testenv.Eventually(f.TB, func() error {
 		s, err := f.js.Stream(f.Context(), stream)
 		if err != nil {
 			return err
 		}
+
 		if n := count(&s.CachedInfo().State); n != want {
 			return fmt.Errorf("stream %s has %d %s, want %d", stream, n, of, want)
 		}
+
 		return nil
 	})
 }
@@ -207,13 +234,16 @@ func (f *fixture) popBy(n int, name string, text func(item *fdbpq.Item) string) 
 func (f *fixture) take(n int, name string, text func(item *fdbpq.Item) string) (texts []string) {
 	f.Helper()
 	ops := make([]fdbpq.Op, n)
+
 	for i := range ops {
 		ops[i] = fdbpq.Op{Kind: fdbpq.OpPop, Queue: f.queue(name)}
 	}
+
 	results, err := kv.Transact(f.Context(), f.DB, func(tx kv.Transaction) ([]fdbpq.Result, error) {
 		return fdbpq.Apply(tx, ops, time.Now())
 	})
 	f.must(err)
+
 	for i := range results {
 		if errors.Is(results[i].Err, fdbpq.ErrEmpty) {
 			return texts
@@ -221,6 +251,7 @@ func (f *fixture) take(n int, name string, text func(item *fdbpq.Item) string) (
 		f.must(results[i].Err)
 		texts = append(texts, text(&results[i].Item))
 	}
+
 	return texts
 }
 
@@ -229,6 +260,7 @@ func (f *fixture) take(n int, name string, text func(item *fdbpq.Item) string) (
 func (f *fixture) wantItems(from, to int) {
 	f.Helper()
 	var want []string
+
 	for p := range 3 {
 		for i := from; i <= to; i++ {
 			if i%3 == p {
@@ -236,12 +268,15 @@ func (f *fixture) wantItems(from, to int) {
 			}
 		}
 	}
+
 	got := f.pop("jobs", value)
 	for i := range max(len(want), len(got)) {
 		if i >= len(want) || i >= len(got) || want[i] != got[i] {
-			f.Fatalf("%d items, want %d; they differ from %d on: %.200v", len(got), len(want), i, got[min(i, len(got)):])
+			f.Fatalf("%d items, want %d; they differ from %d on: %.200v", len(got), len(want), i,
+				got[min(i, len(got)):])
 		}
 	}
+
 	_, err := fdbpqtest.CheckInvariants(context.Background(), f.DB, "pq", "q")
 	f.must(err)
 }
@@ -255,8 +290,11 @@ func (f *fixture) wantList(what string, got []string, want ...string) {
 
 func value(item *fdbpq.Item) string { return string(item.Message.Value) }
 
-// source returns the JSON of a source with other members.
+// source returns the JSON of a source that takes priorities as publish sets them, with further
+// members.
 func source(stream string, members ...string) string {
 	name, _ := json.Marshal(stream)
-	return `{` + strings.Join(append([]string{`"stream":` + string(name), `"priority":{"header":"X-Priority"}`}, members...), ",") + `}`
+	return `{` + strings.Join(append([]string{
+		`"stream":` + string(name), `"priority":{"header":"X-Priority"}`,
+	}, members...), ",") + `}`
 }

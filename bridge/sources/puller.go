@@ -62,7 +62,7 @@ func (p *puller) stop() {
 // next returns the next message, or nil if the server says something about a request. The error is
 // nats.ErrTimeout if neither arrives within the wait.
 func (p *puller) next(ctx context.Context, wait time.Duration) (*nats.Msg, error) {
-	// Ask for more while half of what was asked for is still to come.
+	// Ask for more while half of the messages asked for are still to come.
 	if p.expected <= prefetch/2 {
 		p.request.Batch = prefetch - p.expected
 		request, _ := json.Marshal(p.request) // it has only numbers

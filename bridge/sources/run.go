@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // A drawer is always in one of these states. The error that a state ends with says which is next.
@@ -28,6 +30,7 @@ import (
 //	                         a message is bad, or some are missing      stopping
 //	                         a delivery was lost: errLost               pausing
 //	                         the connection to NATS was lost            pausing
+//	                         messages do not come: errSilent            pausing
 //	                         another bridge has drawn: errChanged       pausing
 //	full       drawAll       there is room                              drawing
 //	stopping   stopSource    the state says stopped: errStopped         over
@@ -55,14 +58,15 @@ func (d *drawer) run() {
 			d.config.Warn("a source cannot be drawn from; trying again",
 				"queue", d.name.Name, "error", err)
 
-			// What lasts only a moment is not shown in the state, nor what only this bridge knows,
-			// because its peers go on.
-			lasts := errors.Is(err, errNotAcked) || errors.Is(err, jetstream.ErrNoHeartbeat)
+			// The state shows no problem that lasts only a moment, nor one that only this bridge
+			// has, because its peers go on.
+			lasts := errors.Is(err, errNotAcked) || errors.Is(err, errSilent) ||
+				errors.Is(err, jetstream.ErrNoHeartbeat)
 			if lasts || pause > minPause && !errors.Is(err, nats.ErrDisconnected) {
 				_ = d.change(func(s *settings.SourceState) { s.Waiting = text(err) })
 			}
 		}
-		wait(d.ctx, pause)
+		signal.Pause(d.ctx, pause)
 	}
 }
 
@@ -82,7 +86,7 @@ func (d *drawer) drawOnce() error {
 	}
 
 	if len(d.state.Source) == 0 { // only former sources are left
-		wait(d.ctx, cleanEvery)
+		signal.Pause(d.ctx, cleanEvery)
 		return errChanged
 	}
 
@@ -122,6 +126,7 @@ func (d *drawer) draw() error {
 
 	s := &session{
 		drawer: d, connected: connected, maxPayload: nc.MaxPayload(), batchSize: maxMessages,
+		quietSince: time.Now(),
 	}
 	switch err := s.open(); {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // ackWait is after how long JetStream delivers a message again that was not acknowledged.
@@ -36,6 +36,11 @@ type session struct {
 	lastDelivery uint64 // the consumer's number of the last message that was delivered
 	lastSequence uint64 // the stream's number of it
 	batchSize    int    // of the next transaction, in messages
+
+	quietSince time.Time // when the last message came, or look was taken
+	// undelivered is how many messages JetStream had for the consumer at the last look, if none has
+	// come since.
+	undelivered uint64
 }
 
 // open compares the stream with the state, or begins the source, and makes the consumer.
@@ -108,7 +113,7 @@ func (s *session) begin(info *jetstream.StreamInfo) error {
 // setAgain says how to draw the stream from another place.
 const setAgain = "remove the source and set it again, with the start that you want"
 
-// compare stops the source if this stream is not the one that was drawn from, or has lost messages.
+// compare stops the source if it has drawn from another stream, or this one has lost messages.
 func (s *session) compare(info *jetstream.StreamInfo) error {
 	state, name := &s.state, s.source.Stream
 	why := s.missing(info, state.Sequence+1)
@@ -146,7 +151,7 @@ func (s *session) missing(info *jetstream.StreamInfo, from uint64) string {
 		return ""
 	case s.source.Filter != "": // nobody knows whether it would have drawn them
 		return ""
-	case s.retention != jetstream.LimitsPolicy: // the stream removes what was drawn
+	case s.retention != jetstream.LimitsPolicy: // the stream removes drawn messages
 		return ""
 	case info.Config.MaxMsgsPerSubject > 0: // such a limit is there to remove messages
 		return ""
@@ -179,11 +184,11 @@ func (s *session) makeConsumer() error {
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
 	}
 
-	// Each has a name of its own. Otherwise another bridge that draws could go on with the
-	// deliveries of this one, whose number may be just the one it expects. A work queue has one
-	// consumer at a time, and its messages stay: the old one goes first. From a stream with
-	// interest they go with the last consumer. So there those before it go once the state names it:
-	// until then another bridge may be the one that draws.
+	// Each consumer has a name of its own, or another bridge could take deliveries of this one for
+	// its own: their numbers may be just what it expects. A work queue has one consumer at a time
+	// and keeps its messages, so the old consumer goes first. A stream with interest loses messages
+	// with its last consumer, so the old ones go once the state names the new one: until then
+	// another bridge may draw.
 	interest := s.retention == jetstream.InterestPolicy
 	before, err := named(s.ctx, s.stream, s.drawer.consumer, s.state.Consumer)
 	if err == nil && !interest {
@@ -202,7 +207,8 @@ func (s *session) makeConsumer() error {
 	next.Consumer = c.Durable
 	err = s.commit(&next, nil, nil)
 	if errors.Is(err, errChanged) || errors.Is(err, fdbpq.ErrNoSource) {
-		// The next session removes the new one and has its messages, unless there is none.
+		// The next session of this source removes the new consumer and draws its messages. Without
+		// a next session, nobody else removes it.
 		readErr := s.read()
 		moved := s.source.Stream != was.Stream || s.source.Domain != was.Domain
 		if errors.Is(readErr, fdbpq.ErrNoSource) || readErr == nil && moved {

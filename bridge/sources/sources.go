@@ -1,18 +1,18 @@
 // Package sources draws messages from streams of NATS JetStream into queues, each exactly once.
 //
 // A queue with the setting source has a settings.SourceState in the store. The transaction that
-// adds the items of a batch checks that the state is the one that the drawer knows, and writes the
-// next. So a batch that is repeated after an unknown outcome, or comes from a bridge that wrongly
-// thinks it owns the queue, does nothing.
+// adds the items of a batch checks that the drawer knows the present state, and writes the next. So
+// a batch that is repeated after an unknown outcome, or comes from a bridge that wrongly thinks it
+// owns the queue, does nothing.
 //
 // A drawer works in sessions; run.go has its states. Each session begins with the stored state, a
 // look at the stream, and a new consumer, which delivers what comes after the state's sequence and
 // numbers that from 1 on. So a session notices when a delivery was lost on the way. It ends then,
-// as with any other doubt. It passes over what is delivered again. Messages are acknowledged once
-// their items are durable.
+// as with any other doubt. It passes over repeated deliveries. Messages are acknowledged once their
+// items are durable.
 //
 // The bridge that owns a queue draws for it. It learns of sources from passes of the sweeper and
-// from changes of settings, its own and those of peers: see dispatch.Options.Source and
+// from changes of settings, its own and its peers': see dispatch.Options.Source and
 // peers.Router.SourceChanged. A source with nothing to draw costs the store nothing.
 package sources
 
@@ -27,9 +27,10 @@ import (
 	"sync"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
@@ -71,7 +72,7 @@ func (s *Sources) run(ctx context.Context) {
 			}
 		}
 		if len(left) > 0 {
-			wait(ctx, maxPause)
+			signal.Pause(ctx, maxPause)
 		}
 	}
 
@@ -174,8 +175,7 @@ func Parse(g subjects.Grammar, object []byte) (map[fdbpq.QueueName]string, error
 		}
 		var text bytes.Buffer
 		_ = json.Compact(&text, source) // it is JSON
-		queue := fdbpq.QueueName{FIFO: r.Kind == subjects.FIFO, Name: r.Queue}
-		configured[queue] = text.String()
+		configured[dispatch.NameOf(r.Kind, r.Queue)] = text.String()
 	}
 
 	return configured, nil

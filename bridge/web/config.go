@@ -29,10 +29,10 @@ type Config struct {
 		ctx context.Context, kind subjects.Kind, name string,
 	) (info *fdbpq.Info, at time.Time, err error)
 
-	// Registry has the metrics to show. New adds those of the queues.
+	// Registry has the metrics to show. New adds metrics of the queues.
 	Registry *prometheus.Registry
-	// DB and Keyspace say where the queues are. Of those that Owns reports, the metrics show the
-	// MetricQueues longest of each kind; none if it is negative.
+	// DB and Keyspace say where the queues are. Of the queues that Owns reports, the metrics show
+	// the MetricQueues longest of each kind; none if it is negative.
 	DB           kv.Database
 	Keyspace     *fdbpq.Keyspace
 	MetricQueues int

@@ -44,6 +44,8 @@ var queueGauges = []queueGauge{
 	perQueue("pq_queue_oldest_seconds", "Age of the oldest item of a queue that is ready, since "+
 		"its push; 0 without one. With many priorities, that of the smallest and largest ones.",
 		func(q *queueLength) float64 { return age(q.info.Oldest, time.Now()) }),
+	perQueue("pq_queue_paused", "1 while a queue is paused.",
+		func(q *queueLength) float64 { return oneIf(q.pausedUntil.After(time.Now())) }),
 	perQueue("pq_queue_groups", "Groups with ready or leased items in a queue.",
 		func(q *queueLength) float64 { return float64(q.info.GroupCount) }),
 	perQueue("pq_queue_groups_at_limit",
@@ -128,7 +130,7 @@ func (c *queueCollector) figures() *figures {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	// What was read for other owners may be of queues that are no longer this bridge's.
+	// Figures read for other owners may be of queues that are no longer this bridge's.
 	began, owners, last := time.Now(), c.config.Owners(), c.mu.last
 	if last != nil && slices.Equal(last.owners, owners) && began.Before(c.mu.until) {
 		return last
@@ -155,7 +157,7 @@ func (c *queueCollector) figures() *figures {
 }
 
 // read reads the lengths of all queues page by page, and then the other figures of the longest.
-// After an error, kinds have what was read before it.
+// After an error, kinds have the figures read before it.
 func (c *queueCollector) read(kinds []*lengths) error {
 	ctx, cancel := context.WithTimeout(c.scrapes, c.config.Timeout)
 	defer cancel()
@@ -203,6 +205,8 @@ type queueLength struct {
 	length int64
 	target fdbpq.Target
 	info   *fdbpq.Info // nil if it could not be read
+
+	pausedUntil time.Time // known with info
 }
 
 // readPage reads the next names, and then the lengths of all of these queues at once: two round
@@ -233,15 +237,28 @@ func (c *queueCollector) readPage(r kv.Reader, l *lengths) (p page, err error) {
 
 // inspect reads the other figures of the longest queues, page by page.
 func (c *queueCollector) inspect(ctx context.Context, l *lengths) error {
-	op := fdbpq.Op{Kind: fdbpq.OpInfo, MaxPriorities: agePriorities}
+	ops := [2]fdbpq.Op{
+		{Kind: fdbpq.OpInfo, MaxPriorities: agePriorities},
+		{Kind: fdbpq.OpSettings},
+	}
 	for page := range slices.Chunk(l.longest, infosPage) {
-		infos := func(r kv.Reader) ([]fdbpq.Result, error) { return readAll(r, page, op) }
-		results, err := kv.ReadTransact(ctx, c.config.DB, infos)
+		read := func(r kv.Reader) (results [2][]fdbpq.Result, err error) {
+			for i, op := range ops {
+				results[i], err = readAll(r, page, op)
+				if err != nil {
+					return results, err
+				}
+			}
+			return results, nil
+		}
+		results, err := kv.ReadTransact(ctx, c.config.DB, read)
 		if err != nil {
 			return err
 		}
-		for i := range results {
-			page[i].info = results[i].Info
+
+		for i := range page {
+			page[i].info = results[0][i].Info
+			page[i].pausedUntil = results[1][i].Settings.PauseUntil
 		}
 	}
 

@@ -6,14 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// queuePages are the pages below /queues.
-type queuePages struct{ config *Config }
 
 // queueLoad is the body of /queues/<kind>/<name>, for autoscalers.
 type queueLoad struct {
@@ -48,14 +44,14 @@ func parsePath(kind, name string) (subjects.Kind, error) {
 }
 
 // queue answers GET /queues/<kind>/<name>. A queue that was never used has zeros.
-func (p *queuePages) queue(ctx context.Context, r *http.Request) (any, error) {
+func (s *Server) queue(ctx context.Context, r *http.Request) (any, error) {
 	name := r.PathValue("name")
 	kind, err := parsePath(r.PathValue("kind"), name)
 	if err != nil {
 		return nil, err
 	}
 
-	info, at, err := p.config.Info(ctx, kind, name)
+	info, at, err := s.config.Info(ctx, kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -66,56 +62,54 @@ func (p *queuePages) queue(ctx context.Context, r *http.Request) (any, error) {
 	}, nil
 }
 
-// listQuery is the query of /queues.
-type listQuery struct {
-	kind  subjects.Kind
-	after string // in the list of that kind; those of earlier kinds are not wanted
-	limit int
-}
-
-func parseQuery(query url.Values) (q listQuery, err error) {
-	q = listQuery{kind: subjects.Priority, limit: subjects.MaxList}
-
-	if text := query.Get("limit"); text != "" {
-		n, err := subjects.ParsePriority(text) // an integer
-		if err != nil || n < 1 || n > subjects.MaxList {
-			return q, fmt.Errorf("%w: limit %+.64q: want an integer from 1 to %d",
-				errBadRequest, text, subjects.MaxList)
-		}
-		q.limit = int(n)
+// parseLimit returns how many queues a page of /queues has at most.
+func parseLimit(text string) (int, error) {
+	if text == "" {
+		return subjects.MaxList, nil
 	}
 
-	if text := query.Get("after"); text != "" {
-		kind, name, _ := strings.Cut(text, "/")
-		if q.kind, err = parsePath(kind, name); err != nil {
-			return q, fmt.Errorf("after %+.150q: %w", text, err)
-		}
-		q.after = name
+	n, err := subjects.ParsePriority(text) // an integer
+	if err != nil || n < 1 || n > subjects.MaxList {
+		return 0, fmt.Errorf("%w: limit %+.64q: want an integer from 1 to %d",
+			errBadRequest, text, subjects.MaxList)
 	}
-
-	return q, nil
+	return int(n), nil
 }
 
-// list answers GET /queues?after=<kind>/<name>&limit=<n>: the queues with items or settings, those
-// of kind pq before those of kind q.
-func (p *queuePages) list(ctx context.Context, r *http.Request) (any, error) {
-	query, err := parseQuery(r.URL.Query())
+// parseAfter returns the queue that the page before ended with, "" for the first page.
+func parseAfter(text string) (kind subjects.Kind, name string, err error) {
+	if text == "" {
+		return subjects.Priority, "", nil
+	}
+
+	short, name, _ := strings.Cut(text, "/")
+	if kind, err = parsePath(short, name); err != nil {
+		err = fmt.Errorf("after %+.150q: %w", text, err)
+	}
+	return kind, name, err
+}
+
+// list answers GET /queues?after=<kind>/<name>&limit=<n>: a page of the queues with items or
+// settings, kind pq before kind q.
+func (s *Server) list(ctx context.Context, r *http.Request) (any, error) {
+	query := r.URL.Query()
+	limit, err := parseLimit(query.Get("limit"))
 	if err != nil {
 		return nil, err
 	}
-	return p.read(ctx, query)
-}
+	kind, after, err := parseAfter(query.Get("after"))
+	if err != nil {
+		return nil, err
+	}
 
-// read reads one page, which may have queues of both kinds.
-func (p *queuePages) read(ctx context.Context, query listQuery) (loads queueLoads, err error) {
-	loads.Queues = []namedLoad{}
-	for kind, after := query.kind, query.after; kind <= subjects.FIFO; kind, after = kind+1, "" {
+	loads := queueLoads{Queues: []namedLoad{}}
+	for ; kind <= subjects.FIFO; kind, after = kind+1, "" {
 		// A page that is full already reads one more, to know whether there is a next one.
-		left := query.limit - len(loads.Queues)
+		left := limit - len(loads.Queues)
 		o := subjects.ListOptions{After: after, Limit: max(left, 1)}
-		page, err := p.config.Queues(ctx, kind, o)
+		page, err := s.config.Queues(ctx, kind, o)
 		if err != nil {
-			return loads, err
+			return nil, err
 		}
 
 		for _, q := range page.Queues[:min(left, len(page.Queues))] {
@@ -134,11 +128,11 @@ func (p *queuePages) read(ctx context.Context, query listQuery) (loads queueLoad
 }
 
 // page answers with what read returns. An error has the same code and text as in a reply over NATS.
-func (p *queuePages) page(
+func (s *Server) page(
 	read func(context.Context, *http.Request) (any, error),
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
+		ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
 		defer cancel()
 		body, err := read(ctx, r)
 		switch {
@@ -147,7 +141,7 @@ func (p *queuePages) page(
 		case errors.Is(err, errBadRequest):
 			writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
 		default:
-			code, text := p.config.Failure(err)
+			code, text := s.config.Failure(err)
 			writeJSON(w, code, map[string]string{"error": text})
 		}
 	}
@@ -156,5 +150,7 @@ func (p *queuePages) page(
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // fails only if the client is gone
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false) // people read it: NATS's "pq.>" stays that
+	_ = e.Encode(v)        // fails only if the client is gone
 }

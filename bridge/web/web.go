@@ -47,8 +47,8 @@ type Server struct {
 	connections *connlimit.Limit
 }
 
-// New adds the metrics of the queues to the registry and opens the listener. The error is that of
-// the listener. Call Close if Start will not be called.
+// New adds the metrics of the queues to the registry and opens the listener. The error is the
+// listener's. Call Close if Start will not be called.
 func New(c Config) (*Server, error) {
 	s := &Server{config: c, connections: connlimit.New(maxConnections)}
 	if c.Addr != "" { // here and not in Start, so that a bad address fails early
@@ -131,9 +131,8 @@ func (s *Server) routes() http.Handler {
 	})
 
 	mux.HandleFunc("GET /readyz", s.readyz)
-	queues := &queuePages{&s.config}
-	mux.HandleFunc("GET /queues", queues.page(queues.list))
-	mux.HandleFunc("GET /queues/{kind}/{name}", queues.page(queues.queue))
+	mux.HandleFunc("GET /queues", s.page(s.list))
+	mux.HandleFunc("GET /queues/{kind}/{name}", s.page(s.queue))
 
 	// With a Timeout, promhttp writes to memory first: nobody takes a place by reading slowly.
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{
@@ -152,17 +151,16 @@ func (p promLog) Println(v ...any) {
 	p.warn("metrics could not be collected", "error", fmt.Sprint(v...))
 }
 
-// readiness is the body of /readyz.
-type readiness struct {
-	Ready   bool     `json:"ready"`
-	Reasons []string `json:"reasons,omitempty"` // why not
-}
-
+// readyz answers GET /readyz.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
 	defer cancel()
 
-	answer, status := readiness{Ready: true}, http.StatusOK
+	answer := struct {
+		Ready   bool     `json:"ready"`
+		Reasons []string `json:"reasons,omitempty"` // why not
+	}{Ready: true}
+	status := http.StatusOK
 	for _, err := range s.config.Ready(ctx) {
 		answer.Ready, status = false, http.StatusServiceUnavailable
 		answer.Reasons = append(answer.Reasons, err.Error())

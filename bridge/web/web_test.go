@@ -29,6 +29,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 	if !ok {
 		return nil, http.ErrServerClosed
 	}
+
 	return conn, nil
 }
 
@@ -53,6 +54,7 @@ func TestSlowHTTPClients(t *testing.T) {
 		{"body", func(c net.Conn) {
 			go func() { _, _ = io.Copy(io.Discard, c) }()
 			_, err := c.Write([]byte(get + "Content-Length: 100000\r\n\r\n"))
+
 			for err == nil {
 				time.Sleep(time.Second)
 				_, err = c.Write([]byte("a"))
@@ -61,6 +63,7 @@ func TestSlowHTTPClients(t *testing.T) {
 		{"reads nothing", func(c net.Conn) {
 			_, _ = c.Write([]byte(get + "\r\n"))
 			time.Sleep(time.Minute)
+
 			for { // what the server had written before it gave up
 				if _, err := c.Read(make([]byte, 1)); err != nil {
 					return
@@ -91,10 +94,12 @@ func TestSlowHTTPClients(t *testing.T) {
 				began := time.Now()
 				listener.accepted <- conn
 				over := make(chan struct{})
+
 				go func() {
 					defer close(over)
 					test.client(client)
 				}()
+
 				select {
 				case <-over:
 				case <-time.After(time.Hour):
@@ -107,29 +112,42 @@ func TestSlowHTTPClients(t *testing.T) {
 				_ = client.Close()
 				<-over
 				close(listener.accepted)
+
 				if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 					t.Error(err)
 				}
+
 				_ = server.Close()
 			})
 		})
 	}
 }
 
-// Clients that do not read /metrics, or nothing of any page, keep nobody from it, whether they come again or not. They
-// take a limited number of connections and of scrapes.
+// Clients that do not read /metrics, or nothing of any page, keep nobody from it, whether they come
+// again or not. They take a limited number of connections and of scrapes.
 func TestClientsThatDoNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		for i := range 1000 { // more than the server keeps until somebody reads
-			registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: fmt.Sprintf("gauge_%d", i)}))
+			registry.MustRegister(
+				prometheus.NewGauge(prometheus.GaugeOpts{Name: fmt.Sprintf("gauge_%d", i)}))
 		}
-		s := &Server{config: Config{Registry: registry, Timeout: time.Second, Warn: func(string, ...any) {}}, connections: connlimit.New(maxConnections)}
+
+		s := &Server{
+			config: Config{
+				Registry: registry,
+				Timeout:  time.Second,
+				Warn:     func(string, ...any) {},
+			},
+			connections: connlimit.New(maxConnections),
+		}
+
 		server := newServer(s.routes(), time.Second, s.connections)
 		listener := &pipes{accepted: make(chan net.Conn)}
 		served := make(chan error, 1)
 		var open atomic.Int32 // as the server sees it
 		note := server.ConnState
+
 		server.ConnState = func(c net.Conn, state http.ConnState) {
 			note(c, state)
 			switch state {
@@ -139,6 +157,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 				open.Add(-1)
 			}
 		}
+
 		go func() { served <- server.Serve(listener) }()
 		connect := func(request string) net.Conn {
 			client, conn := net.Pipe()
@@ -146,9 +165,11 @@ func TestClientsThatDoNotRead(t *testing.T) {
 			if _, err := io.WriteString(client, request); err != nil {
 				t.Fatal(err)
 			}
+
 			synctest.Wait()
 			return client
 		}
+
 		const get = "GET %s HTTP/1.1\r\nHost: a\r\n\r\n"
 		reachable := func(page string) {
 			t.Helper()
@@ -158,13 +179,17 @@ func TestClientsThatDoNotRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+
+			if _, err := io.Copy(io.Discard, answer.Body); err != nil ||
+				answer.StatusCode != http.StatusOK {
 				t.Errorf("%s: %s, %v", page, answer.Status, err)
 			}
 		}
 
 		began := time.Now()
-		for _, request := range []string{fmt.Sprintf(get, "/metrics"), fmt.Sprintf(get, "/healthz"), ""} {
+		for _, request := range []string{
+			fmt.Sprintf(get, "/metrics"), fmt.Sprintf(get, "/healthz"), "",
+		} {
 			for range 3 * maxConnections {
 				client := connect(request)
 				defer func() { _ = client.Close() }()
@@ -172,6 +197,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 					t.Fatalf("%d connections", n)
 				}
 			}
+
 			reachable("/metrics")
 			reachable("/healthz")
 		}
@@ -183,6 +209,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
+
 		_ = server.Close()
 	})
 }

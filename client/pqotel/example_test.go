@@ -15,7 +15,7 @@ import (
 
 // The program has set the global providers of package otel.
 func Example() {
-	nc, err := nats.Connect(nats.DefaultURL, nats.MaxReconnects(-1))
+	nc, err := nats.Connect(nats.DefaultURL, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -40,6 +40,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	if err := worker.Run(ctx); err != nil {
 		log.Fatal(err)
 	}

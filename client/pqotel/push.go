@@ -12,7 +12,7 @@ import (
 )
 
 // Link makes the spans of an item children of the span in ctx. It is for items of batches and of a
-// Producer; Pusher and Enqueuer do it themselves:
+// Producer; Pusher does it itself:
 //
 //	item.Message = item.Message.With(telemetry.Link(ctx))
 //	push, err := producer.PushAsync(ctx, 5, m, telemetry.Link(ctx))
@@ -35,46 +35,16 @@ func (p pusher) Push(ctx context.Context, priority int64, value []byte,
 
 func (p pusher) PushMsg(ctx context.Context, priority int64, m client.Message,
 	options ...client.PushOption) (client.PushAck, error) {
-	send := func(ctx context.Context, m client.Message) (client.PushAck, error) {
-		return p.p.PushMsg(ctx, priority, m, options...)
-	}
-	return p.t.push(ctx, p.p, m, send)
-}
-
-// Enqueuer returns an Enqueuer that pushes to e and makes a span of each push.
-func (t *Telemetry) Enqueuer(e client.Enqueuer) client.Enqueuer { return enqueuer{t, e} }
-
-type enqueuer struct {
-	t *Telemetry
-	e client.Enqueuer
-}
-
-func (e enqueuer) Enqueue(ctx context.Context, value []byte,
-	options ...client.PushOption) (client.PushAck, error) {
-	return e.EnqueueMsg(ctx, client.Message{Value: value}, options...)
-}
-
-func (e enqueuer) EnqueueMsg(ctx context.Context, m client.Message,
-	options ...client.PushOption) (client.PushAck, error) {
-	send := func(ctx context.Context, m client.Message) (client.PushAck, error) {
-		return e.e.EnqueueMsg(ctx, m, options...)
-	}
-	return e.t.push(ctx, e.e, m, send)
-}
-
-// push makes the span of one push to a queue.
-func (t *Telemetry) push(ctx context.Context, queue any, m client.Message,
-	send func(context.Context, client.Message) (client.PushAck, error)) (client.PushAck, error) {
 	name := "queue" // if a fake has no name
-	if named, ok := queue.(interface{ Name() string }); ok {
+	if named, ok := p.p.(interface{ Name() string }); ok {
 		name = named.Name()
 	}
 
-	ctx, span := t.tracer.Start(ctx, "push "+name, trace.WithSpanKind(trace.SpanKindProducer),
+	ctx, span := p.t.tracer.Start(ctx, "push "+name, trace.WithSpanKind(trace.SpanKindProducer),
 		describe(name, "push", semconv.MessagingOperationTypeSend, m.Value))
 	defer span.End()
 
-	ack, err := send(ctx, m.With(t.Link(ctx)))
+	ack, err := p.p.PushMsg(ctx, priority, m.With(p.t.Link(ctx)), options...)
 	if err != nil {
 		noteError(span, err)
 		return ack, err

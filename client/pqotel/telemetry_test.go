@@ -68,6 +68,7 @@ func (o *observed) span(name string, n int) trace.ReadOnlySpan {
 			n--
 		}
 	}
+
 	o.Fatalf("no span %s", name)
 	return nil
 }
@@ -75,7 +76,8 @@ func (o *observed) span(name string, n int) trace.ReadOnlySpan {
 // isChild fails the test unless a span is a child of the other, in the same trace.
 func (o *observed) isChild(span, parent trace.ReadOnlySpan) {
 	o.Helper()
-	if span.SpanContext().TraceID() != parent.SpanContext().TraceID() || span.Parent().SpanID() != parent.SpanContext().SpanID() {
+	if span.SpanContext().TraceID() != parent.SpanContext().TraceID() ||
+		span.Parent().SpanID() != parent.SpanContext().SpanID() {
 		o.Errorf("%s is no child of %s", span.Name(), parent.Name())
 	}
 }
@@ -85,11 +87,13 @@ func (o *observed) sums(name, by string) map[string]int64 {
 	o.Helper()
 	var all metricdata.ResourceMetrics
 	must(o.T, o.reader.Collect(context.Background(), &all))
+
 	sums := map[string]int64{}
 	value := func(set attribute.Set) string {
 		v, _ := set.Value(attribute.Key(by))
 		return v.AsString()
 	}
+
 	for _, m := range all.ScopeMetrics[0].Metrics {
 		switch data := m.Data.(type) {
 		case metricdata.Sum[int64]:
@@ -106,6 +110,7 @@ func (o *observed) sums(name, by string) map[string]int64 {
 			}
 		}
 	}
+
 	return sums
 }
 
@@ -124,32 +129,41 @@ func TestTrace(t *testing.T) {
 		if job.Headers.Get("Type") != "letter" {
 			t.Errorf("headers: %v", job.Headers)
 		}
+
 		if job.Deliveries == 1 {
 			return client.RetryAfter(0, errors.New("not yet"))
 		}
+
 		stop()
 		return nil
 	}, client.WorkerOptions{
-		Middleware: []func(client.Work) client.Work{o.Middleware}, Logger: slog.New(slog.DiscardHandler),
+		Middleware: []func(client.Work) client.Work{o.Middleware},
+		Logger:     slog.New(slog.DiscardHandler),
 	})
 	must(t, err)
 	must(t, worker.Run(ctx))
 
 	push, wait := o.span("push jobs", 0), o.span("wait jobs", 0)
 	first, second := o.span("process jobs", 0), o.span("process jobs", 1)
+
 	for _, span := range []trace.ReadOnlySpan{wait, first, second} {
 		o.isChild(span, push)
 	}
 	o.isChild(o.span("inner", 0), first)
 	if len(o.spans.Ended()) != 6 || wait.StartTime().After(wait.EndTime()) {
-		t.Errorf("%d spans; the wait is from %v to %v", len(o.spans.Ended()), wait.StartTime(), wait.EndTime())
+		t.Errorf("%d spans; the wait is from %v to %v",
+			len(o.spans.Ended()), wait.StartTime(), wait.EndTime())
 	}
-	if first.Status() != (trace.Status{Code: codes.Error, Description: "not yet"}) || second.Status().Code != codes.Unset {
+	if first.Status() != (trace.Status{Code: codes.Error, Description: "not yet"}) ||
+		second.Status().Code != codes.Unset {
 		t.Errorf("statuses %+v, %+v", first.Status(), second.Status())
 	}
+
 	for _, want := range []attribute.KeyValue{
-		attribute.String("messaging.system", "pqbridge"), attribute.String("messaging.destination.name", "jobs"),
-		attribute.String("messaging.message.id", ack.ID), attribute.Int64("pqbridge.priority", 5),
+		attribute.String("messaging.system", "pqbridge"),
+		attribute.String("messaging.destination.name", "jobs"),
+		attribute.String("messaging.message.id", ack.ID),
+		attribute.Int64("pqbridge.priority", 5),
 	} {
 		if !slices.Contains(push.Attributes(), want) || !slices.Contains(first.Attributes(), want) {
 			t.Errorf("%v is missing", want)
@@ -167,9 +181,11 @@ func (o *observed) has(name, by, want string) {
 	o.Helper()
 	var got []string
 	sums := o.sums(name, by)
+
 	for _, key := range slices.Sorted(maps.Keys(sums)) {
 		got = append(got, fmt.Sprint(key, " ", sums[key]))
 	}
+
 	if text := strings.Join(got, ", "); text != want {
 		o.Errorf("%s: %s, want %s", name, text, want)
 	}
@@ -183,6 +199,7 @@ func TestOutcomes(t *testing.T) {
 		end(cause)
 		return ctx
 	}
+
 	failed := errors.New("no")
 	for _, test := range []struct {
 		ctx context.Context
@@ -197,18 +214,23 @@ func TestOutcomes(t *testing.T) {
 		{ended(client.ErrStopped), failed},
 		{ended(client.ErrLeaseLost), failed},
 	} {
-		err := o.Middleware(func(context.Context, *client.Job) error { return test.err })(test.ctx, &client.Job{Queue: "jobs"})
+		work := o.Middleware(func(context.Context, *client.Job) error { return test.err })
+
+		err := work(test.ctx, &client.Job{Queue: "jobs"})
+
 		if err != test.err {
 			t.Errorf("returned %v, want %v", err, test.err)
 		}
 	}
+
+	panics := o.Middleware(func(context.Context, *client.Job) error { panic("oh") })
 	func() {
 		defer func() {
 			if recover() == nil {
 				t.Error("the panic was recovered")
 			}
 		}()
-		_ = o.Middleware(func(context.Context, *client.Job) error { panic("oh") })(t.Context(), &client.Job{Queue: "jobs"})
+		_ = panics(t.Context(), &client.Job{Queue: "jobs"})
 	}()
 
 	o.has("pqbridge.worker.jobs", "pqbridge.outcome",
@@ -223,33 +245,43 @@ func TestOutcomes(t *testing.T) {
 func TestPushes(t *testing.T) {
 	o := newObserved(t)
 	nc := testenv.New(t, testenv.Options{}).Conn
-	mail := client.New(nc, client.WithTimeout(testenv.Patience)).Queue("mail")
-	if _, err := o.Enqueuer(mail).EnqueueMsg(t.Context(), client.Message{Headers: nats.Header{"Pq-Odd": {"1"}}}); err == nil {
+
+	mail := client.New(nc, client.WithTimeout(testenv.Patience)).FIFOQueue("mail")
+	reserved := client.Message{Headers: nats.Header{"Pq-Odd": {"1"}}}
+	if _, err := o.Pusher(mail).PushMsg(t.Context(), 0, reserved); err == nil {
 		t.Error("a reserved header was pushed")
 	}
-	if failed := o.span("push mail", 0); failed.Status().Code != codes.Error || len(failed.Events()) != 1 {
+
+	failed := o.span("push mail", 0)
+	if failed.Status().Code != codes.Error || len(failed.Events()) != 1 {
 		t.Errorf("a push that failed has status %+v", failed.Status())
 	}
+
 	options := make([]client.PushOption, 1, 2) // whose memory is the caller's
 	options[0] = client.MsgID("a")
+
 	for range 2 {
-		_, err := o.Enqueuer(mail).Enqueue(t.Context(), nil, options...)
+		_, err := o.Pusher(mail).Push(t.Context(), 0, nil, options...)
 		must(t, err)
 	}
 	if options[:2][1] != nil {
 		t.Error("an option was added to the caller's")
 	}
-	if !slices.Contains(o.span("push mail", 2).Attributes(), attribute.Bool("pqbridge.duplicate", true)) {
+	duplicate := attribute.Bool("pqbridge.duplicate", true)
+	if !slices.Contains(o.span("push mail", 2).Attributes(), duplicate) {
 		t.Error("the second push is no duplicate")
 	}
 
 	ctx, parent := o.tracer.Tracer("test").Start(t.Context(), "parent")
-	_, err := mail.EnqueueBatch(ctx, []client.Message{client.Message{}.With(o.Link(ctx))})
+	_, err := mail.PushBatch(ctx, []client.PushItem{{Message: client.Message{}.With(o.Link(ctx))}})
 	must(t, err)
 	parent.End()
-	items, err := mail.DequeueBatch(t.Context(), 2)
+
+	items, err := mail.PopBatch(t.Context(), 2)
 	must(t, err)
-	if got := items[1].Headers.Get("traceparent"); !strings.Contains(got, parent.SpanContext().SpanID().String()) {
+
+	got := items[1].Headers.Get("traceparent")
+	if !strings.Contains(got, parent.SpanContext().SpanID().String()) {
 		t.Errorf("traceparent %q", got)
 	}
 }

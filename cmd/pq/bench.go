@@ -15,66 +15,64 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/load"
 )
 
-// benchmark is the command line of pq bench.
-type benchmark struct {
-	queue
-	load.Options
-	json bool
-}
-
 func newBench(a *app) *cobra.Command {
-	b := &benchmark{queue: queue{app: a}}
-	cmd := b.command(&cobra.Command{
+	q := &queue{app: a}
+	var o load.Options
+	cmd := q.command(&cobra.Command{
 		Use:   "bench QUEUE [push|pop|mixed|lease|work]",
 		Short: "Put load on a queue and print rates and latencies",
-		Long: `Put load on a queue and print rates and latencies. mixed, the default, pushes
-and pops; pop, lease (and ack) and work (Workers) take what push left.`,
+		Long: `Put load on a queue and print rates and latencies. mixed, the default, pushes,
+leases and acks, and in the end removes what it has left; lease (and ack), work
+(Workers) and pop take what push left. Items of others stay. What pop takes is
+gone, so it works only on queues named bench or bench-ANYTHING.`,
 		Example: `  pq bench try --rate 2000 --duration 1m`,
 	}, func(mode []string) error {
-		b.Mode = load.Mode(cmp.Or(strings.Join(mode, ""), string(load.Mixed)))
-		return b.run()
+		o.Mode = load.Mode(cmp.Or(strings.Join(mode, ""), string(load.Mixed)))
+		return q.bench(o)
 	})
 
 	set := cmd.Flags()
-	set.IntVar(&b.Clients, "clients", 64, "`N` clients, one request each")
-	set.IntVar(&b.Connections, "connections", 4, "`N` connections that they share")
-	set.IntVar(&b.Batch, "batch", 1, "`N` items in a request")
-	set.IntVar(&b.Size, "size", 128, "`BYTES` of a value")
-	set.IntVar(&b.Priorities, "priorities", 10, "`N` priorities, from 0 up")
-	set.Float64Var(&b.Rate, "rate", 0, "`N` items per second at most; 0 means no limit")
-	set.DurationVar(&b.Duration, "duration", 10*time.Second,
+	set.IntVar(&o.Clients, "clients", 64, "`N` clients, one request each")
+	set.IntVar(&o.Connections, "connections", 4, "`N` connections that they share")
+	set.IntVar(&o.Batch, "batch", 1, "`N` items in a request")
+	set.IntVar(&o.Size, "size", 128, "`BYTES` of a value")
+	set.IntVar(&o.Priorities, "priorities", 10, "`N` priorities, from 0 up")
+	set.Float64Var(&o.Rate, "rate", 0, "`N` items per second at most; 0 means no limit")
+	set.DurationVar(&o.Duration, "duration", 10*time.Second,
 		"run for `DURATION`; 0 is until --count")
-	set.Int64Var(&b.Count, "count", 0, "`N` items; 0 is until --duration")
-	set.BoolVar(&b.json, "json", false, "print the result as JSON, times in seconds")
+	set.Int64Var(&o.Count, "count", 0, "`N` items; 0 is until --duration")
+	q.addJSON("print the result as JSON, times in seconds")
 	return cmd
 }
 
-func (b *benchmark) run() error {
-	cmd, o := b.cmd, b.Options
-	o.Queue, o.FIFO, o.Grammar, o.Timeout = b.name, b.fifo, b.grammar, b.Connection.Timeout
-	if o.Count > 0 && !cmd.Flags().Changed("duration") {
+func (q *queue) bench(o load.Options) error {
+	o.Queue, o.FIFO, o.Grammar, o.Timeout = q.name, q.fifo, q.grammar, q.Timeout
+	if o.Count > 0 && !q.cmd.Flags().Changed("duration") {
 		o.Duration = 0
 	}
 
 	if err := o.Validate(); err != nil {
-		return exit.UsageError{Err: err}
+		return exit.Usage(err)
 	}
 
-	options, err := b.Connection.Options()
+	options, err := q.Options()
 	if err != nil {
 		return err
 	}
 
-	o.Dial = func() (*nats.Conn, error) { return b.ConnectAny(options) }
+	o.Dial = func() (*nats.Conn, error) { return q.ConnectAny(options) }
 
-	switch report, err := load.Run(cmd.Context(), o); {
-	case errors.Is(err, client.ErrNoBridge):
-		return withoutBridge(err)
-	case err != nil:
+	report, err := load.Run(q.cmd.Context(), o)
+	if errors.Is(err, client.ErrNoBridge) {
+		err = withoutBridge(err)
+	}
+
+	switch {
+	case report == nil:
 		return err
-	case b.json:
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(report)
+	case q.json:
+		return cmp.Or(json.NewEncoder(q.cmd.OutOrStdout()).Encode(report), err)
 	default:
-		return report.Write(cmd.OutOrStdout())
+		return cmp.Or(report.Write(q.cmd.OutOrStdout()), err)
 	}
 }

@@ -69,22 +69,18 @@ func (b *browsing) longestHeld(
 	b.options.State = client.Leased
 	for _, q := range list {
 		of := &queue{name: q.Queue, fifo: q.isFIFO()}
-		ask := s.pager(ctx, target.New(s.client, of.fifo, of.name))
-		_, err := target.Pages(b.options, ask, func(page *client.ItemsPage) (bool, error) {
+		items := target.Queue(s.client, of.fifo, of.name).Items
+		for page, err := range target.Pages(ctx, b.options, items) {
+			if err != nil {
+				return nil, err
+			}
 			for _, it := range page.Items {
 				longest = append(longest, held{of, it})
 			}
 			slices.SortStableFunc(longest,
 				func(a, b held) int { return timeOf(a.LeasedAt).Compare(timeOf(b.LeasedAt)) })
 			longest = longest[:min(len(longest), b.left, mostHeld)]
-
-			b.scanned += page.Scanned
-			b.found += int64(len(page.Items))
-			b.showProgress()
-			return true, nil
-		})
-		if err != nil {
-			return nil, err
+			b.noteProgress(page.Scanned, len(page.Items))
 		}
 	}
 
@@ -108,7 +104,7 @@ func (b *browsing) printHeld(list []held, now time.Time) error {
 		if terminal.Is(out) {
 			since, until, none = terminal.Short(now.Sub(from)), terminal.Short(to.Sub(now)), "—"
 		}
-		t.Row(h.ID, h.queue.name, cmp.Or(terminal.Plain(h.Holder), none), cmp.Or(since, none),
+		t.Row(h.ID, h.queue.name, cmp.Or(h.Holder, none), cmp.Or(since, none),
 			cmp.Or(until, none), h.Deliveries)
 	}
 

@@ -18,6 +18,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -32,32 +33,18 @@ func (q *queue) byIDs(
 		return err
 	}
 
-	t.cmd, t.all = q.cmd, len(ids)
+	t.of, t.all = q, len(ids)
 
 	_, err = ask(q, unknown, func(ctx context.Context, s *session) (none struct{}, err error) {
-		var each func(part []string) ([]string, error)
-		each = func(part []string) ([]string, error) {
+		err = target.ByIDs(ids, s.nc.MaxPayload(), func(part []string) ([]string, error) {
 			if err := context.Cause(q.cmd.Context()); err != nil {
 				return nil, err
 			}
-			again, err := do(ctx, s, part)
-			if len(part) == 1 || !errors.Is(err, client.ErrBadRequest) {
-				return again, err
-			}
-
-			// A malformed id fails the whole request, before anything is done. Find it, so that the
-			// others do not fail with it.
-			first, err := each(part[:len(part)/2])
-			if err != nil {
-				return nil, err
-			}
-			again, err = each(part[len(part)/2:])
-			return append(first, again...), err
-		}
-		err = target.ByIDs(ids, s.nc.MaxPayload(), each)
+			return do(ctx, s, part)
+		})
 		switch {
 		case err == nil:
-			err = t.verdict(s)
+			err = t.verdict(ctx, s)
 		case t.all > 1:
 			err = fmt.Errorf("%w: %d of %d items were %s before", err, t.succeeded, t.all, t.done)
 		}
@@ -77,7 +64,7 @@ func malformed(ids []string, err error) *client.Error {
 
 // tally counts the results of requests for items by their ids.
 type tally struct {
-	cmd   *cobra.Command
+	of    *queue
 	all   int    // how many there are
 	done  string // what is done with one
 	quiet bool   // somebody else says what failed
@@ -100,21 +87,21 @@ func (t *tally) add(id string, err error) {
 
 	t.last = err
 	if t.all > 1 && !t.quiet {
-		quoted := strconv.Quote(id) // without the quotes: it may be what no id has in it
-		// The exit code says so too.
-		_, _ = fmt.Fprintf(t.cmd.ErrOrStderr(), "pq: %s: %v\n", quoted[1:len(quoted)-1], err)
+		// Without the quotes: it may be what no id has in it. The exit code says so too.
+		quoted := strconv.Quote(id)
+		t.of.say("%s: %v", quoted[1:len(quoted)-1], err)
 	}
 }
 
 // verdict returns the error of the command.
-func (t *tally) verdict(s *session) error {
+func (t *tally) verdict(ctx context.Context, s *session) error {
 	failed := t.all - t.succeeded
 	text := fmt.Sprintf("%d of %d items were not %s", failed, t.all, t.done)
 	switch {
 	case failed == 0:
 		return nil
 	case t.all == 1:
-		return s.absent(s.usable, t.last)
+		return s.absent(ctx, t.last)
 	case t.missing == failed:
 		return notFound(text)
 	}
@@ -122,8 +109,8 @@ func (t *tally) verdict(s *session) error {
 	return errors.New(text)
 }
 
-// idArguments returns the ids in arguments, each once. For - they are those that standard input
-// has: the first word of each line.
+// idArguments returns the ids in arguments, each once. For - it reads them from standard input,
+// where they are the first words of the lines.
 func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 	if slices.Contains(args, "-") {
 		if len(args) > 1 {
@@ -157,27 +144,25 @@ func idArguments(cmd *cobra.Command, args []string) (ids []string, err error) {
 // edit is the command line of what changes items by their ids.
 type edit struct {
 	*queue
-	json bool
 	done string // what is done with an item
-	do   func(target.Queue, context.Context, []string) ([]client.ItemResult, error)
+	do   func(*client.Queue, context.Context, []string) ([]client.ItemResult, error)
 }
 
 func (e *edit) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
 	e.queue.command(cmd, run)
-	cmd.Flags().BoolVar(&e.json, "json", false, "print a line of JSON for each item")
+	e.addJSON("print a line of JSON for each item")
 	return cmd
 }
 
-// run edits the items, and prints the results as JSON, or the new ids and queues of those that have
-// some.
+// run edits the items, and prints the results as JSON, or the new ids and queues of items that have
+// them.
 func (e *edit) run(args []string) error {
 	t := &tally{done: e.done, quiet: e.json}
 	do := func(ctx context.Context, s *session, ids []string) (again []string, err error) {
 		results, err := e.do(s.queue, ctx, ids)
 		if refused := malformed(ids, err); refused != nil {
 			failure := subjects.Failure{Code: refused.Code, Text: refused.Text}
-			result := subjects.ItemResult{ID: ids[0], Failure: failure}
-			results, err = []client.ItemResult{{ItemResult: result}}, nil
+			results, err = []client.ItemResult{{ID: ids[0], Failure: failure}}, nil
 		}
 		results, again = target.WithoutRoom(results)
 		var text bytes.Buffer
@@ -187,9 +172,9 @@ func (e *edit) run(args []string) error {
 			case e.json:
 				_ = json.NewEncoder(&text).Encode(r) // never returns an error for this type
 			case r.Home != "":
-				fmt.Fprintf(&text, "%s\t%s\n", r.NewID, r.Home)
+				text.WriteString(terminal.Lines(r.NewID + "\t" + r.Home + "\n"))
 			case r.NewID != "":
-				fmt.Fprintln(&text, r.NewID)
+				text.WriteString(terminal.Lines(r.NewID + "\n"))
 			}
 		}
 		if err == nil {
@@ -202,7 +187,7 @@ func (e *edit) run(args []string) error {
 }
 
 func newRm(a *app) *cobra.Command {
-	e := &edit{queue: &queue{app: a}, done: "removed", do: target.Queue.RemoveItems}
+	e := &edit{queue: &queue{app: a}, done: "removed", do: (*client.Queue).RemoveItems}
 	return e.command(&cobra.Command{
 		Use:        "rm QUEUE ID...",
 		SuggestFor: []string{"delete", "del", "remove"},
@@ -216,7 +201,7 @@ an error when it acknowledges it.`,
 }
 
 func newRelease(a *app) *cobra.Command {
-	e := &edit{queue: &queue{app: a}, done: "released", do: target.Queue.ReleaseItems}
+	e := &edit{queue: &queue{app: a}, done: "released", do: (*client.Queue).ReleaseItems}
 	return e.command(&cobra.Command{
 		Use:   "release QUEUE ID...",
 		Short: "End leases whose holders are dead",
@@ -232,7 +217,7 @@ is held by whom.`,
 func newMv(a *app) *cobra.Command {
 	var priority flags.Priority
 	e := &edit{queue: &queue{app: a}, done: "moved"}
-	e.do = func(q target.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
+	e.do = func(q *client.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
 		return q.MoveItems(ctx, ids, int64(priority))
 	}
 	return e.command(&cobra.Command{
@@ -249,7 +234,7 @@ each line. An item that is leased cannot be moved.`,
 			return exit.Usagef("a FIFO queue has no priorities, so nothing can be moved in one")
 		}
 		if err := priority.Set(last); err != nil {
-			return exit.UsageError{Err: err}
+			return exit.Usage(err)
 		}
 		return e.run(ids)
 	})

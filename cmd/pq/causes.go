@@ -11,6 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // listCauses prints the causes of the dead letters of the queue that is named, or of all, and tells
@@ -24,16 +25,7 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 	var causes target.Causes
 	defer b.bar.Clear()
 	for i, q := range queues {
-		ask := s.pager(ctx, target.New(s.client, q.fifo, q.name))
-		counted := func(o client.ItemsOptions) (client.ItemsPage, error) {
-			page, err := ask(o)
-			b.scanned += page.Scanned
-			b.found = int64(causes.Letters)
-			b.showProgress()
-			return page, err
-		}
-
-		more, err := causes.Walk(q.fifo, q.name, b.options, counted)
+		more, err := b.addCauses(ctx, s, q, &causes)
 		if err != nil {
 			return err
 		}
@@ -58,13 +50,35 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 		b.say("%s of other causes, because a list has at most %s",
 			terminal.Plural(causes.Unlisted, "dead letter"), terminal.Grouped(target.MaxCauses))
 	}
+	width := terminal.Width(out)
 	for _, c := range causes.List() {
-		if _, err := io.WriteString(out, causeText(c, terminal.Width(out))); err != nil {
+		if _, err := io.WriteString(out, terminal.Lines(causeText(c, width))); err != nil {
 			return err
 		}
 	}
 
 	return nil
+}
+
+// addCauses adds the dead letters in a queue, and reports whether there is room for more.
+func (b *browsing) addCauses(
+	ctx context.Context, s *session, q *queue, causes *target.Causes,
+) (more bool, err error) {
+	o := b.options
+	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues
+	items := target.Queue(s.client, q.fifo, q.name).Items
+	for page, err := range target.Pages(ctx, o, items) {
+		if err != nil {
+			return false, err
+		}
+		before := causes.Letters
+		more = causes.Add(q.fifo, q.name, page.Items)
+		b.noteProgress(page.Scanned, causes.Letters-before)
+		if !more {
+			break
+		}
+	}
+	return more, nil
 }
 
 // causeText returns what there is to say about a cause: for people some lines, for programs, whose
@@ -93,8 +107,9 @@ func (m *bulk) redriveCause(text string, most int) error {
 	}
 
 	var ids []string
-	b := &browsing{queue: m.queue, all: true, json: true,
+	b := &browsing{queue: m.queue, all: true,
 		options: client.ItemsOptions{ValueBytes: client.NoValues}}
+	b.json = true
 	err := b.run(func(ctx context.Context, s *session) error {
 		_, err := b.walk(ctx, s, &b.queue, func(it *client.StoredItem) string {
 			d := target.DeadLetter(it)
@@ -123,7 +138,7 @@ func (m *bulk) redriveCause(text string, most int) error {
 
 // redriveIDs sends dead letters back.
 func (m *bulk) redriveIDs(ids []string) error {
-	return (&edit{&m.queue, m.json, "sent back", target.Queue.RedriveItems}).run(ids)
+	return (&edit{&m.queue, "sent back", (*client.Queue).RedriveItems}).run(ids)
 }
 
 // checkBy returns the mistakes in the flags that choose between letters and causes.

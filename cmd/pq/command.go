@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -39,33 +38,21 @@ func (q *queue) command(cmd *cobra.Command, run func(args []string) error) *cobr
 // patience is how long somebody who has pressed the tab key waits.
 const patience = time.Second
 
-// complete completes the name of the queue or the id of a schedule, if somebody answers.
+// complete completes the name of the queue, if somebody answers.
 func (q *queue) complete(
 	cmd *cobra.Command, args []string, _ string,
 ) (names []string, _ cobra.ShellCompDirective) {
-	takesID := strings.HasSuffix(cmd.Use, " QUEUE ID") && cmd.Parent().Name() == "schedule"
-	ofSchedule := takesID && len(args) == 1
-	if len(args) > 0 && !ofSchedule || q.prepare(cmd.Flags()) != nil { // which cobra has not called
+	if len(args) > 0 || q.prepare(cmd.Flags()) != nil { // which cobra has not called
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 
 	q.Timeout = min(q.Timeout, patience)
-	if ofSchedule {
-		q.name = args[0]
-		list, _ := askQueue(q, target.Queue.Schedules)
-		for _, r := range list {
-			names = append(names, r.ID)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
-
 	list, _ := ask(q, "", func(ctx context.Context, s *session) ([]subjects.QueueCounts, error) {
 		return s.list(ctx, q.kind())
 	})
 	for _, found := range list {
-		names = append(names, found.Queue)
+		names = append(names, terminal.Plain(found.Queue))
 	}
-
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -74,15 +61,14 @@ func (q *queue) complete(
 func (q *queue) request(
 	cmd *cobra.Command, unknown string, do func(context.Context, *session, []string) (reply, error),
 ) *cobra.Command {
-	var asJSON bool
 	q.command(cmd, func(args []string) error {
 		answer, err := ask(q, unknown,
 			func(ctx context.Context, s *session) (reply, error) { return do(ctx, s, args) })
 		if err != nil {
 			return err
 		}
-		return q.print(answer, asJSON)
+		return q.print(answer)
 	})
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
+	q.addJSON(protocolJSON)
 	return cmd
 }

@@ -35,6 +35,7 @@ func TestQueues(t *testing.T) {
 	c.prints("a", "peek", "-q", "mail")
 	c.prints("a\nb\n", "pop", "-q", "mail", "-n", "2")
 	c.prints("c\n", "pop", "-q", "mail", "-n", "2")
+
 	c.fails(exitEmpty, "empty", "pop", "-q", "mail")
 
 	for _, value := range []string{"", "\n", "no newline", "\x00\xff\r\n"} {
@@ -46,7 +47,9 @@ func TestQueues(t *testing.T) {
 // An empty value is pushed if it is asked for.
 func TestEmptyInput(t *testing.T) {
 	c, _ := newCLI(t)
-	c.fails(exitUsage, "pq: standard input is empty: to push an empty item, name it with -\n", "push", "jobs")
+	c.fails(exitUsage, "pq: standard input is empty: to push an empty item, name it with -\n",
+		"push", "jobs")
+
 	c.prints("0\n", "len", "jobs")
 	c.ok("", "push", "jobs", "")
 	c.prints("1\n", "len", "jobs")
@@ -58,36 +61,44 @@ func TestJSON(t *testing.T) {
 	for flag, priority := range map[string]string{"--fifo=false": `,"priority":0`, "--fifo": ""} {
 		once := []string{"push", "keys", "text", flag, "-H", "Pq-Unique:key", "--json"}
 		first, again := c.ok("", once...), c.ok("", once...)
+
 		want := regexp.MustCompile(`^\{"queue":"keys","id":"[^"]+"` + priority + `\}\n$`)
 		if !want.MatchString(first) {
 			t.Errorf("%s: got %s, want %v", flag, first, want)
 		}
+
 		if want := strings.TrimSuffix(first, "}\n") + `,"duplicate":true}` + "\n"; again != want {
 			t.Errorf("%s: the duplicate is %s, want %s", flag, again, want)
 		}
 	}
 
-	id := strings.TrimSpace(c.ok("", "push", "jobs", "text", "-p", "7", "-H", "Trace: abc", "-H", "Trace:def"))
+	id := strings.TrimSpace(c.ok("", "push", "jobs", "text", "-p", "7", "-H", "Trace: abc", "-H",
+		"Trace:def"))
 	c.ok("\xff\x00", "push", "jobs", "-p", "8")
+
 	text := c.item("pop", "jobs")
 	if text.ID != id || text.Queue != "jobs" || *text.Priority != 7 || *text.Value != "text" ||
 		text.Base64 != nil || text.PushedAt == "" ||
 		!slices.Equal(text.Headers["Trace"], []string{"abc", "def"}) || len(text.Headers) != 1 {
 		t.Errorf("popped %+v: want %s with the value as text, its headers and the time", text, id)
 	}
+
 	if bytes := c.item("peek", "jobs"); bytes.Value != nil || string(bytes.Base64) != "\xff\x00" {
 		t.Errorf("peeked at %+v: want the value as base64", bytes)
 	}
+
 	c.prints(`{"queue":"jobs","len":1}`+"\n", "len", "jobs", "--json")
 }
 
+// A mistake in the command line gets exit code 2 and a text that says what pq wants instead.
 func TestMistakesInTheCommandLine(t *testing.T) {
 	c := &cli{t: t, server: "nats://127.0.0.1:1"}
 	c.fails(exitUsage, "one line", "push", "jobs", "x", "-H", "Trace:a\nb")
+
 	for _, m := range []struct{ words, args string }{
 		{"Did you mean this?\n\tpush\n", "psuh jobs"},
 		{"Did you mean this?\n\tinfo\n", "status"},
-		{"Did you mean this?\n\tpurge\n\trm\n", "delete jobs"},
+		{"Did you mean this?\n\trm\n", "delete jobs"},
 		{"Did you mean this?\n\tpush\n", "publish jobs x"},
 		{"Did you mean this?\n\tredrive\n", "retry jobs-dead"},
 		{"Did you mean this?\n\tls\n", "queues"},
@@ -112,41 +123,68 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"--by counts all: leave it out, or --limit", "dead --by cause --all"},
 		{"want NAME=VALUE", "config jobs ack_wait"},
 		{`no setting "ack"`, "config jobs ack=1m"},
-		{`ack_wait: "soon": want a duration with a unit such as "30s" or "1h30m"`, "config jobs ack_wait=soon"},
+		{
+			`ack_wait: "soon": want a duration with a unit such as "30s" or "1h30m"`,
+			"config jobs ack_wait=soon",
+		},
 		{"above zero", "pause jobs --for 0s"},
 		{"--max is 0: want at least 1", "redrive jobs --max 0 --yes"},
 		{"bad prefix", "len jobs --prefix a..b"},
 		{"--timeout", "len jobs --timeout 0s"},
-		{`--wait is "soon": want a duration with a unit, such as 30s or 1h30m`, "lease jobs --wait soon"},
+		{
+			`--wait is "soon": want a duration with a unit, such as 30s or 1h30m`,
+			"lease jobs --wait soon",
+		},
 		{`--rate is "x": want a decimal number, such as 0.5`, "bench jobs --rate x"},
-		{`--drop-on is "x": want decimal numbers with commas between`, "work jobs --drop-on x -- true"},
+		{
+			`--drop-on is "x": want decimal numbers with commas between`,
+			"work jobs --drop-on x -- true",
+		},
 		{`--json is "maybe": want true or false`, "ls --json=maybe"},
 		{"what begins with - and is no flag comes after --", "mv jobs id -1 -2"},
 		{"leave out one", "busy --limit 5 --all"},
 		{"--ack-wait is 1ms: want 100ms to 12h0m0s", "lease jobs --ack-wait 1ms"},
 		{`--holder: a holder "xxx`, "lease jobs --holder " + strings.Repeat("x", 129)},
-		{`--holder: a holder "\xff\xfe": want at most 128 bytes of UTF-8`, "lease jobs --holder \xff\xfe"},
+		{
+			`--holder: a holder "\xff\xfe": want at most 128 bytes of UTF-8`,
+			"lease jobs --holder \xff\xfe",
+		},
 		{"--delay is -1s: want 0s to", "push jobs x --delay -1s"},
 		{"--ttl is 1ms: want 1s to", "push jobs x --ttl 1ms"},
 		{"--group and --header Pq-Group say the same", "push jobs x --group a --header Pq-Group:b"},
 		{"leave out one", "nak " + receiptExample + " --snooze --reason x"},
 		{"want a queue and a command: pq work QUEUE -- COMMAND", "work jobs true"},
 		{"exit codes from 1 to 255", "work jobs --drop-on 0 -- true"},
-		{"--job-timeout is -1s: want a duration, such as 30s", "work jobs --job-timeout -1s -- true"},
+		{"--job-timeout is -1s: want a duration, such as " +
+			"30s", "work jobs --job-timeout -1s -- true"},
 		{"a header cannot set the priority: use --priority", "push jobs x -H Pq-Priority:7"},
-		{"--delay and --header Pq-Delay say the same thing: leave out one", "push jobs x --delay 1s -H Pq-Delay:1s"},
+		{
+			"--delay and --header Pq-Delay say the same thing: leave out one",
+			"push jobs x --delay 1s -H Pq-Delay:1s",
+		},
 		{"--count is 0: want at least 1", "watch --count 0"},
-		{"cannot run the command no-such-command: executable file not found", "work jobs -- no-such-command"},
+		{
+			"cannot run the command no-such-command: executable file not found",
+			"work jobs -- no-such-command",
+		},
 		{"name one, or leave it out", "doctor --fifo"},
 		{"the file with the nkey", "len jobs --nkey /no/such/file"},
 		{"the login: nats: open /no/such/file: no such file", "len jobs --creds /no/such/file"},
-		{`the address "http://127.0.0.1:1": want the URL of a NATS server`, "len jobs --server http://127.0.0.1:1"},
-		{`the address "nats://127.0.0.1:70000": want the URL`, "len jobs --server nats://127.0.0.1:1,nats://127.0.0.1:70000"},
+		{
+			`the address "http://127.0.0.1:1": want the URL of a NATS server`,
+			"len jobs --server http://127.0.0.1:1",
+		},
+		{
+			`the address "nats://127.0.0.1:70000": want the URL`,
+			"len jobs --server nats://127.0.0.1:1,nats://127.0.0.1:70000",
+		},
 		{"together", "len jobs --tlscert file"},
 		{`mode "pull"`, "bench try pull"},
 		{"--size", "bench try --size big"},
 		{"size is 1: want at least 8 bytes", "bench try --size 1"},
 		{"batch is 0: want 1 to 1000", "bench try --batch 0"},
+		{"must be bench or begin with bench-", "bench try pop"},
+		{"must be bench or begin with bench-", "bench benches pop"},
 		{"Workers decide", "bench try work --batch 2"},
 		{"at least one client each", "bench try --clients 1 --connections 2"},
 		{"priorities is 0", "bench try --priorities 0"},
@@ -155,9 +193,13 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 	} {
 		stdout, stderr, code := c.run("", strings.Fields(m.args)...)
 		if code != exitUsage || !strings.Contains(stderr, m.words) || stdout != "" {
-			t.Errorf("pq %s: exit code %d, %q and %q, want words %q", m.args, code, stdout, stderr, m.words)
+			t.Errorf("pq %s: exit code %d, %q and %q, want words %q", m.args, code, stdout, stderr,
+				m.words)
 		}
-		for _, leak := range []string{"strconv", "time: ", "json: ", "tuple", `\"`, "invalid argument", "bad options: bad"} {
+
+		for _, leak := range []string{
+			"strconv", "time: ", "json: ", "tuple", `\"`, "invalid argument", "bad options: bad",
+		} {
 			if strings.Contains(stderr, leak) {
 				t.Errorf("pq %s says %q: %s", m.args, leak, stderr)
 			}
@@ -170,18 +212,23 @@ func TestPopWaits(t *testing.T) {
 	c, r := newRelay(t)
 	c.fails(exitEmpty, "the queue is empty", "pop", "jobs", "--wait", "20ms")
 	c.fails(exitEmpty, "the queue is empty", "pop", "--fifo", "mail", "--wait", "20ms")
+
 	c.ok("", "push", "jobs", "a") // of which pq does not know yet
 	printed := make(chan string, 1)
+
 	go func() {
-		stdout, stderr, _ := c.run("", "pop", "jobs", "--wait", "1h", "-n", "2", "--prefix", "relay")
+		stdout, stderr, _ := c.run("", "pop", "jobs", "--wait", "1h", "-n", "2", "--prefix",
+			"relay")
 		printed <- stdout + stderr
 	}()
+
 	empty := &subjects.Error{Code: subjects.CodeNotFound, Text: client.ErrEmpty.Error()}
 	for _, later := range []string{"b", "c"} {
 		m := r.next()
 		if !strings.Contains(string(m.Data), `"expires":"1s"`) {
 			t.Errorf("it waits for %s", m.Data)
 		}
+
 		r.respond(m, &nats.Msg{Header: empty.Headers()})
 		r.forward(r.next())
 		m = r.next() // the acknowledgement, for which it waits longer than for an item
@@ -193,14 +240,19 @@ func TestPopWaits(t *testing.T) {
 	}
 }
 
+// What the bridge refuses gets exit code 1 and its own words, and an empty queue exit code 3.
 func TestErrors(t *testing.T) {
 	c, _ := newCLI(t)
 	c.fails(exitEmpty, "the queue is empty", "pop", "jobs")
 	c.fails(exitEmpty, "the queue is empty", "peek", "jobs", "--max")
-	c.fails(exitError, "no bridge is listening on other.jobs.push: is pqbridge running?", "push", "jobs", "x", "--prefix", "other")
-	c.fails(exitError, "no bridge is listening on other.jobs.info: is pqbridge running?", "work", "jobs", "--prefix", "other", "--", "true")
+	c.fails(exitError, "no bridge is listening on other.jobs.push: is pqbridge running?", "push",
+		"jobs", "x", "--prefix", "other")
+	c.fails(exitError, "no bridge is listening on other.jobs.info: is pqbridge running?", "work",
+		"jobs", "--prefix", "other", "--", "true")
+
 	for words, args := range map[string]string{
-		"Pq-Unknown": "push jobs x --header Pq-Unknown:1", "want an integer from 1 to 100, beside Pq-Group": "push jobs x --weight 3",
+		"Pq-Unknown": "push jobs x --header Pq-Unknown:1",
+		"want an integer from 1 to 100, beside Pq-Group": "push jobs x --weight 3",
 		"state: ": "items jobs --state gone",
 	} {
 		c.fails(exitError, words, strings.Fields(args)...)
@@ -218,10 +270,12 @@ func decode(t *testing.T, text string, v any) {
 	}
 }
 
+// pq bench prints rates and latencies, as a table of 80 columns or as JSON.
 func TestBench(t *testing.T) {
 	c, _ := newCLI(t)
 	table := c.ok("", "bench", "mixture", "--count", "100", "--clients", "4", "--connections", "2")
-	for _, want := range []string{"mixed of queue mixture", "push", "pop", "p99.9"} {
+
+	for _, want := range []string{"mixed of queue mixture", "push", "lease", "p99.9"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in\n%s", want, table)
 		}
@@ -229,13 +283,16 @@ func TestBench(t *testing.T) {
 	if wide := regexp.MustCompile(`.{81,}`).FindString(table); wide != "" {
 		t.Errorf("%d columns: %s", len(wide), wide)
 	}
+
 	for _, args := range [][]string{{"push", "--count", "50", "--size", "200"}, {"pop"}} {
 		var report load.Report
-		decode(t, c.ok("", append([]string{"bench", "try", "--json"}, args...)...), &report)
-		if len(report.Operations) != 1 || report.Operations[0].Count != 50 || report.RanDry != (args[0] == "pop") {
+		decode(t, c.ok("", append([]string{"bench", "bench-try", "--json"}, args...)...), &report)
+		if len(report.Operations) != 1 || report.Operations[0].Count != 50 ||
+			report.RanDry != (args[0] == "pop") {
 			t.Errorf("%q: %+v", args, report)
 		}
 	}
+
 	c.ok("", "push", "try", "precious")
 	c.fails(exitError, "did not push", "bench", "try")
 }

@@ -13,16 +13,14 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 func newConfig(a *app) *cobra.Command {
 	q := &queue{app: a}
-	var asJSON bool
 	cmd := q.command(&cobra.Command{
 		Use:   "config QUEUE [NAME=VALUE...]",
 		Short: "Print or change the settings of a queue",
@@ -32,8 +30,8 @@ one to its default. Durations have a unit, such as 90s or 1h30m.
 ` + listSettings(),
 		Example: `  pq config jobs
   pq config jobs ack_wait=1m backoff=1s,10s,1m max_deliver=`,
-	}, func(changes []string) error { return q.configure(changes, asJSON) })
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, as the protocol defines it")
+	}, q.configure)
+	q.addJSON(protocolJSON)
 	return cmd
 }
 
@@ -54,7 +52,7 @@ func listSettings() string {
 	return strings.Join(lines, "\n")
 }
 
-func (q *queue) configure(changes []string, asJSON bool) error {
+func (q *queue) configure(changes []string) error {
 	var change subjects.Change
 	for _, text := range changes {
 		name, value, ok := strings.Cut(text, "=")
@@ -62,7 +60,7 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 			return exit.Usagef("%q: want NAME=VALUE, or NAME= to reset it", text)
 		}
 		if err := change.Set(name, value); err != nil {
-			return exit.UsageError{Err: err}
+			return exit.Usage(err)
 		}
 	}
 
@@ -84,11 +82,11 @@ func (q *queue) configure(changes []string, asJSON bool) error {
 	}
 
 	texts := subjects.SettingTexts(&now)
-	if len(texts) == 0 && !asJSON && !unused {
+	if len(texts) == 0 && !q.json && !unused {
 		q.say("%s has no settings: the defaults are in force", q.name)
 	}
 
-	return q.print(reply{plainLines(texts), subjects.EncodeSettings(&now)}, asJSON)
+	return q.print(reply{plainLines(texts), subjects.EncodeSettings(&now)})
 }
 
 // plainLines returns settings as they are printed.
@@ -118,7 +116,6 @@ to come. It prints what is paused now.`,
 
 	cmd.Flags().StringVar(&group, "group", "", "only items of this group, until pq resume")
 	cmd.Flags().DurationVar(&during, "for", 0, "`DURATION` after which pops go on")
-	flags.WithoutDefault(cmd.Flags(), "for")
 	return cmd
 }
 
@@ -135,8 +132,8 @@ func (q *queue) pause(group string, during time.Duration) error {
 	return q.setPause(change, group, true)
 }
 
-// setPause makes a change, or with a group pauses or resumes that instead, of a queue that is in
-// use, the name of another is misspelt. It prints what is paused now.
+// setPause makes a change, or with a group pauses or resumes that instead, of a queue in use; the
+// name of any other is misspelt. It prints the pauses in force.
 func (q *queue) setPause(change *subjects.Change, group string, pause bool) error {
 	if group != "" {
 		change = &subjects.Change{Groups: map[string]bool{group: pause}}
@@ -178,7 +175,7 @@ func (q *queue) setPause(change *subjects.Change, group string, pause bool) erro
 
 	isOther := func(text string) bool { return !strings.HasPrefix(text, "pause") }
 	paused := slices.DeleteFunc(subjects.SettingTexts(&now), isOther)
-	return q.print(reply{text: plainLines(paused)}, false)
+	return q.print(reply{text: plainLines(paused)})
 }
 
 func newResume(a *app) *cobra.Command {

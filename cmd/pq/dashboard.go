@@ -5,23 +5,30 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
+	"slices"
 	"strings"
-	"time"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/cmd/internal/ready"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/dashboard"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 )
 
 // dashboardFlags are the command line of pq dashboard.
 type dashboardFlags struct {
 	*app
-	options   dashboard.Options
-	tokenFile string
+	options     dashboard.Options
+	tokenFile   string
+	healthcheck bool
 }
+
+// dashboardMemory is the memory in bytes above which pq dashboard collects garbage more often, so
+// that it lives in 256 MiB.
+const dashboardMemory = 160 << 20
 
 func newDashboard(a *app) *cobra.Command {
 	d := &dashboardFlags{app: a}
@@ -39,26 +46,30 @@ logged on standard error. An address that other machines can reach needs
 
 	set := cmd.Flags()
 	set.StringVar(&d.options.Listen, "listen", "127.0.0.1:8423",
-		"`ADDRESS`, else 127.0.0.1:8423; port 0 is any")
+		"`ADDRESS` to serve")
 	set.StringVar(&d.tokenFile, "token-file", "", "`FILE` with the token to log in with")
 	set.StringVar(&d.options.ProxyUser, "trust-proxy-user", "",
 		"`HEADER` in which a proxy names the user")
 	set.StringArrayVar(&d.options.Hosts, "host", nil, "`NAME` that browsers use; may be repeated")
 	set.BoolVar(&d.options.HideValues, "hide-values", false,
 		"do not show values and headers of items")
-	flags.WithoutDefault(set, "listen")
-	set.Lookup("host").DefValue = "[]" // which pflag does not print
+	set.BoolVar(&d.healthcheck, "healthcheck", false,
+		"exit with 0 if one is ready at --listen")
 	return cmd
 }
 
 func (d *dashboardFlags) run(cmd *cobra.Command) error {
+	if d.healthcheck {
+		return ready.Check(cmd.Context(), d.options.Listen)
+	}
+
 	if d.tokenFile != "" {
 		token, err := os.ReadFile(d.tokenFile)
 		if err == nil && len(strings.TrimSpace(string(token))) == 0 {
 			err = errors.New("it is empty")
 		}
 		if err != nil {
-			return exit.InputError{Err: fmt.Errorf("the file with the token: %w", err)}
+			return exit.Error{Err: fmt.Errorf("the file with the token: %w", err)}
 		}
 		d.options.Token = strings.TrimSpace(string(token))
 	}
@@ -68,21 +79,42 @@ func (d *dashboardFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 
-	// The pages say it while NATS is away: it may be started later than the dashboard.
-	nc, err := d.ConnectAny(append(login, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
-		nats.IgnoreAuthErrorAbort(), nats.ReconnectJitter(100*time.Millisecond, time.Second)))
+	// NATS may be started later than the dashboard.
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	var away atomic.Pointer[error]
+	say := func(why error, news bool) {
+		switch away.Store(&why); {
+		case why == nil:
+			log.Info("NATS is back")
+		case news:
+			log.Warn("NATS is away", "error", why)
+		}
+	}
+	d.options.Away = func() (why error) {
+		if last := away.Load(); last != nil {
+			why = *last
+		}
+		return why
+	}
+
+	nc, err := d.ConnectAny(append(slices.Concat(login, d.Lasting(say)),
+		nats.RetryOnFailedConnect(true)))
 	if err != nil {
 		return err
 	}
 
 	defer nc.Close()
 
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(dashboardMemory)
+	}
+
 	d.options.Conn, d.options.Grammar, d.options.Timeout = nc, d.grammar, d.Timeout
-	d.options.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	d.options.Log = log
 	board, err := dashboard.New(d.options)
 	switch {
 	case errors.Is(err, dashboard.ErrOptions):
-		return exit.UsageError{Err: err}
+		return exit.Usage(err)
 	case err != nil:
 		return fmt.Errorf("cannot serve the dashboard: %w", err)
 	}

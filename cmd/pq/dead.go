@@ -13,15 +13,17 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 func newDead(a *app) *cobra.Command {
 	b := &browsing{queue: queue{app: a}}
 	var by string
 	cmd := b.command(&cobra.Command{
-		Use:   "dead [QUEUE]",
+		Use: "dead [QUEUE]",
+		SuggestFor: []string{"dlq", "letters", "dead-letters", "deadletters", "dead-letter",
+			"deadletter", "failed", "failures"},
 		Short: "List dead letters, of one queue or of all",
 		Long: `List the dead letters of a queue, or of all: the id in the dead-letter queue,
 how long they are there, why, the last error, and the beginning of the value.
@@ -78,7 +80,7 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 }
 
 // noteNoLetters tells people who named a queue or an error if nothing was found, and why if the
-// name is wrong: it may be that of the queue that the dead letters are in.
+// name is wrong: it may be the dead-letter queue's own.
 func (b *browsing) noteNoLetters(ctx context.Context, s *session, found int64) {
 	home, isDead := strings.CutSuffix(b.name, settings.DeadSuffix)
 	switch {
@@ -87,7 +89,10 @@ func (b *browsing) noteNoLetters(ctx context.Context, s *session, found int64) {
 		b.say("no dead letter has this error or cause: pq dead --by cause lists those there are")
 	case isDead:
 		b.say("%s is where dead letters of %s are: pq dead %s lists them", b.name, home, home)
-	case !s.noteUnused(ctx):
+	case s.noteUnused(ctx):
+	case b.died == "" && b.options.Match == "" && len(b.headers) == 0:
+		b.say("%s has no dead letters: pq dead lists those of all queues", b.name)
+	default:
 		b.say("no such dead letters of %s: pq dead lists those of all queues", b.name)
 	}
 }
@@ -131,8 +136,8 @@ func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, 
 	return queues, nil
 }
 
-// deadRow returns what there is to say about a dead letter, "" for what is none or not asked for:
-// for people some lines as wide as their terminal, for programs one with tabs.
+// deadRow describes a dead letter, and returns "" for other items: for people some lines as wide as
+// their terminal, for programs one with tabs.
 func (b *browsing) deadRow(q *queue, it *client.StoredItem, width int) string {
 	d := target.DeadLetter(it)
 	if d == nil || b.died != "" && !target.DiedOf(d, b.died) {

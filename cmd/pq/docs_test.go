@@ -14,15 +14,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
 const root = "../.."
 
-// TestExamplesParse checks that each command line of pq in the documents and in its
-// help names a command and gives it valid flags and arguments.
+// Each command line of pq in the documents and in its help has a command with valid flags and
+// arguments.
 func TestExamplesParse(t *testing.T) {
 	found := 0
 	check := func(where, text string) {
@@ -33,11 +33,14 @@ func TestExamplesParse(t *testing.T) {
 			}
 		}
 	}
+
 	for name, text := range testenv.Documents(t, root) {
-		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text,
+			-1) {
 			check(name, block[1])
 		}
 	}
+
 	for _, args := range pages() {
 		check("pq "+strings.Join(args, " "), examples((&cli{t: t}).ok("", args...)))
 	}
@@ -57,6 +60,7 @@ func commandLines(text string) [][]string {
 			}
 		}
 	}
+
 	return lines
 }
 
@@ -66,9 +70,11 @@ func shellWords(line string) []string {
 	line, _, _ = strings.Cut(line, " < ")
 	line, _, _ = strings.Cut(line, " > ")
 	var words []string
+
 	for _, m := range regexp.MustCompile(`"([^"]*)"|(\S+)`).FindAllStringSubmatch(line, -1) {
 		words = append(words, m[1]+m[2])
 	}
+
 	return words
 }
 
@@ -77,6 +83,7 @@ func parse(args []string) error {
 	tree, _ := newRoot()
 	tree.PersistentPreRunE = nil
 	var disarm func(*cobra.Command)
+
 	disarm = func(parent *cobra.Command) {
 		for _, cmd := range parent.Commands() {
 			if disarm(cmd); cmd.Runnable() {
@@ -84,41 +91,50 @@ func parse(args []string) error {
 			}
 		}
 	}
+
 	disarm(tree)
 	tree.SetArgs(priorityLast(tree, args))
 	tree.SetOut(new(strings.Builder))
 	_, err := tree.ExecuteC()
+
 	return err
 }
 
-// runs finds what containers of Compose and Kubernetes run of pq, with their variables, and what a unit of
-// systemd and command lines of documents run.
+// runs finds what containers of Compose and Kubernetes run of pq, with their variables, and what a
+// unit of systemd and command lines of documents run.
 var runs = regexp.MustCompile(`(?sm)(?:entrypoint: \["/usr/local/bin/pq"\]\s+command:|` +
 	`command: \[/usr/local/bin/pq\]\s+args:)(.*?)(?:mem_limit|env):(.*?)ports:|` +
 	`(?:^ExecStart=/usr/local/bin/pq|^ +docker run [^\n]* --entrypoint pq pqbridge) ([^\n]*)$`)
 
-// TestDeploymentsRunTheDashboard parses the command lines and variables with which files to deploy run pq.
+// The files to deploy run pq with command lines and variables that it takes.
 func TestDeploymentsRunTheDashboard(t *testing.T) {
 	known := map[string]bool{}
 	for _, v := range login.Variables {
 		known[v.Variable] = true
 	}
+
 	found := 0
 	for _, path := range testenv.Files(t, root) {
 		isTemplate := strings.Contains(path, "/templates/")
-		if isTemplate || !slices.Contains([]string{".yml", ".yaml", ".service", ".md"}, filepath.Ext(path)) {
+		if isTemplate ||
+			!slices.Contains([]string{".yml", ".yaml", ".service", ".md"}, filepath.Ext(path)) {
 			continue
 		}
+
 		text, err := os.ReadFile(path)
 		must(t, err)
 		text = bytes.ReplaceAll(text, []byte("\\\n"), nil)
+
 		for _, m := range runs.FindAllStringSubmatch(string(text), -1) {
 			found++
-			args := strings.FieldsFunc(m[1]+m[3], func(r rune) bool { return strings.ContainsRune("\"[], \n", r) })
+			args := strings.FieldsFunc(m[1]+m[3],
+				func(r rune) bool { return strings.ContainsRune("\"[], \n", r) })
+
 			args = slices.DeleteFunc(args, func(word string) bool { return word == "-" })
 			if err := parse(args); err != nil || args[0] != "dashboard" {
 				t.Errorf("%s runs pq %q: %v", path, args, err)
 			}
+
 			for _, name := range regexp.MustCompile(`NATS_\w+`).FindAllString(m[2], -1) {
 				if !known[name] {
 					t.Errorf("%s: pq does not know %s", path, name)
@@ -127,26 +143,35 @@ func TestDeploymentsRunTheDashboard(t *testing.T) {
 		}
 	}
 	if found != 7 {
-		t.Errorf("%d dashboards: does the test still see one unit, and two of Compose, chart and documents?", found)
+		t.Errorf("%d dashboards: does the test still see one unit, and two of Compose, chart and "+
+			"documents?", found)
 	}
 }
 
 // words are bounds and defaults of settings as the protocol has them.
 var words = map[any]string{
-	time.Duration(0): "0", settings.MinLease: "100 ms", settings.MinTTL: "1 s", settings.MaxLease: "12 h", settings.MaxDelay: "ten years",
-	settings.DefaultLease: "30 s", settings.DefaultDuplicateWindow: "2 min", settings.DiscardNew: "`\"new\"`",
+	time.Duration(0):                "0",
+	settings.MinLease:               "100 ms",
+	settings.MinTTL:                 "1 s",
+	settings.MaxLease:               "12 h",
+	settings.MaxDelay:               "ten years",
+	settings.DefaultLease:           "30 s",
+	settings.DefaultDuplicateWindow: "2 min",
+	settings.DiscardNew:             "`\"new\"`",
 }
 
-// TestProtocolIsComplete looks for every endpoint, header and setting in the protocol.
+// The protocol has every endpoint, header and setting.
 func TestProtocolIsComplete(t *testing.T) {
 	text := testenv.Documents(t, root)[filepath.Join(root, "docs/protocol.md")]
 	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	must(t, err)
+
 	for _, e := range grammar.Endpoints() {
 		if !strings.Contains(text, fmt.Sprintf("| `%s` | `%s` |", e.Name, e.Subject)) {
 			t.Errorf("endpoint %s with subject %s is missing", e.Name, e.Subject)
 		}
 	}
+
 	for _, header := range []string{
 		subjects.HeaderPriority, subjects.HeaderID, subjects.HeaderPushedAt,
 		subjects.HeaderError, subjects.HeaderErrorCode, subjects.HeaderOutcome,
@@ -167,9 +192,12 @@ func TestProtocolIsComplete(t *testing.T) {
 		case *time.Duration, *[]time.Duration:
 			bounds = words[time.Duration(s.Least)] + " to " + words[time.Duration(s.Most)]
 		}
-		row := regexp.MustCompile("(?m)^\\| `" + s.Name + "` \\| .*" + bounds + ".* \\| (.*) \\| .* \\|$").FindStringSubmatch(text)
+
+		row := regexp.MustCompile("(?m)^\\| `" + s.Name + "` \\| .*" + bounds +
+			".* \\| (.*) \\| .* \\|$").FindStringSubmatch(text)
 		if row == nil || s.Default != nil && row[1] != words[s.Default] {
-			t.Errorf("setting %s with bounds %q and default %v is missing: %q", s.Name, bounds, s.Default, row)
+			t.Errorf("setting %s with bounds %q and default %v is missing: %q", s.Name, bounds,
+				s.Default, row)
 		}
 	}
 }

@@ -34,6 +34,8 @@ type group struct {
 	commands []*cobra.Command
 }
 
+func newGroup(title string, commands ...*cobra.Command) group { return group{title, commands} }
+
 // addHelp gives root and its commands their help. Root lists the commands in the
 // order given. Functions do it, because cobra's templates would add 5 MB to pq.
 func addHelp(root *cobra.Command, groups []group) {

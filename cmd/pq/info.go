@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -38,7 +41,8 @@ func newInfo(a *app) *cobra.Command {
 		SuggestFor: []string{"status", "stats", "show", "describe"},
 		Short:      "Print what is known about a queue",
 		Long: `Print how many items of a queue are ready, leased and delayed, how old the
-oldest is, when something falls due next, the schedules and the settings.`,
+oldest is, when something falls due next, the schedules and the settings, what
+the bridges have counted in the last hour and day, and how many pops wait.`,
 		Example: "  pq info --fifo mail --json",
 	}, "", func(ctx context.Context, s *session, _ []string) (reply, error) {
 		info, err := s.queue.Info(ctx)
@@ -50,78 +54,113 @@ oldest is, when something falls due next, the schedules and the settings.`,
 		if isUnused(info) && len(list) == 0 {
 			s.noteUnused(ctx)
 		}
-		text += scheduleLines(list, err) + terminal.AsOf(q.cmd.OutOrStdout())
-		return reply{text, info.Encode()}, nil
+		text += scheduleLines(list, err)
+
+		traffic, err := discovery.Traffic(ctx, s.nc, s.grammar, q.kind(), q.name)
+		text += trafficLines(&traffic, err) + terminal.AsOf(q.cmd.OutOrStdout())
+		return reply{text, withTraffic(info.Encode(), &traffic, err)}, nil
 	})
+}
+
+// traffic is what became of items in some time, as pq info --json prints it.
+type traffic struct {
+	Pushed int64 `json:"pushed"`
+	Popped int64 `json:"popped"`
+	Failed int64 `json:"failed"`
+	Dead   int64 `json:"dead"`
+}
+
+func trafficOf(t *subjects.Traffic) traffic { return traffic{t.In, t.Out, t.Failed, t.Dead} }
+
+func (t traffic) String() string {
+	return fmt.Sprintf("%s pushed, %s popped, %s failed, %s dead", terminal.Grouped(t.Pushed),
+		terminal.Grouped(t.Popped), terminal.Grouped(t.Failed), terminal.Grouped(t.Dead))
+}
+
+// trafficLines says what the bridges have counted, or why it cannot be read.
+func trafficLines(t *subjects.QueueTraffic, err error) string {
+	if err != nil {
+		return infoLines("traffic", "cannot be read: "+err.Error())
+	}
+	text := infoLines("waiting", terminal.Plural(t.Waiters, "pop")) +
+		infoLines("last hour", trafficOf(&t.Hour).String()) +
+		infoLines("last day", trafficOf(&t.Day).String())
+	if !t.Since.IsZero() {
+		text += infoLines("counted", "since "+timeOrDash(t.Since)+", when the last bridge began to")
+	}
+	return text
+}
+
+// withTraffic adds what the bridges have counted to a JSON object, unless that is not known.
+func withTraffic(object []byte, t *subjects.QueueTraffic, err error) []byte {
+	if err != nil {
+		return object
+	}
+	member, _ := json.Marshal(struct {
+		Waiting int       `json:"waiting"`
+		Hour    traffic   `json:"hour"`
+		Day     traffic   `json:"day"`
+		Since   time.Time `json:"since,omitzero"`
+	}{t.Waiters, trafficOf(&t.Hour), trafficOf(&t.Day), t.Since})
+	return fmt.Appendf(bytes.TrimSuffix(object, []byte("}")), `,"traffic":%s}`, member)
 }
 
 // scheduleLines names the schedules of a queue, or says why they cannot be read: a user may read
 // one but not the other.
 func scheduleLines(list []*client.ScheduleRecord, err error) string {
 	if err != nil {
-		return infoLine("schedules", "cannot be read: "+err.Error())
+		return infoLines("schedules", "cannot be read: "+err.Error())
 	}
 
-	text, name := "", "schedules"
+	var texts []string
 	for _, r := range list {
 		next := "next " + timeOrDash(r.Next)
 		if r.Paused {
 			next = "paused"
 		}
-		text += infoLine(name, terminal.Plain(fmt.Sprintf("%s: %s, %s", r.ID, r.When(), next)))
-		name = ""
+		texts = append(texts, fmt.Sprintf("%s: %s, %s", r.ID, r.When(), next))
 	}
-
-	return text
+	return infoLines("schedules", texts...)
 }
 
-func infoLine(name, text string) string { return fmt.Sprintf("%-12s%s\n", name, text) }
+// infoLines writes a line for each text about a queue that is not "". The first has the name. Texts
+// may come from others.
+func infoLines(name string, texts ...string) (lines string) {
+	for _, text := range texts {
+		if text != "" {
+			lines += fmt.Sprintf("%-12s%s\n", name, terminal.Plain(text))
+			name = ""
+		}
+	}
+	return lines
+}
 
-// infoText writes what is known about a queue for people.
+// infoText describes a queue for people.
 func infoText(i *client.QueueInfo, now time.Time) string {
-	var b strings.Builder
-	line := func(name, text string) { b.WriteString(infoLine(name, text)) }
-
-	line("ready", terminal.Grouped(i.Ready))
-	line("leased", terminal.Grouped(i.Leased))
-	line("delayed", terminal.Grouped(i.Delayed))
+	text := infoLines("ready", terminal.Grouped(i.Ready)) +
+		infoLines("leased", terminal.Grouped(i.Leased)) +
+		infoLines("delayed", terminal.Grouped(i.Delayed))
 	if i.OldestAge != nil {
-		line("oldest", terminal.InWords(*i.OldestAge))
+		text += infoLines("oldest", terminal.InWords(*i.OldestAge))
 	}
-
 	if i.NextDue != nil {
-		line("next due", "in "+terminal.InWords(max(i.NextDue.Sub(now), 0)))
+		text += infoLines("next due", "in "+terminal.InWords(max(i.NextDue.Sub(now), 0)))
 	}
 
-	if len(i.Priorities) > 0 {
-		line("priorities", priorityLine(i, 80-12))
-	}
-
-	if len(i.Groups) > 0 {
-		line("groups", groupLine(i, 80-12))
-	}
-
+	text += priorityLine(i, 80-12) + groupLine(i, 80-12)
 	if i.GroupsAtLimit > 0 {
-		line("passed over", terminal.Plural(i.GroupsAtLimit, "group"))
+		text += infoLines("passed over", terminal.Plural(i.GroupsAtLimit, "group"))
 	}
 
-	name := "consumers"
+	var consumers []string
 	for j := range i.Consumers {
-		line(name, consumerText(&i.Consumers[j]))
-		name = ""
+		consumers = append(consumers, consumerText(&i.Consumers[j]))
 	}
-
+	text += infoLines("consumers", consumers...)
 	if i.Source != nil {
-		line("source", i.Source.String())
+		text += infoLines("source", i.Source.String())
 	}
-
-	name = "settings"
-	for _, text := range subjects.SettingTexts(&i.Settings) {
-		line(name, terminal.Plain(text))
-		name = ""
-	}
-
-	return b.String()
+	return text + infoLines("settings", subjects.SettingTexts(&i.Settings)...)
 }
 
 // priorityLine lists how many items there are of the first priorities, in up to width columns.
@@ -130,7 +169,7 @@ func priorityLine(i *client.QueueInfo, width int) string {
 	for _, p := range i.Priorities {
 		counts = append(counts, fmt.Sprintf("%d: %s", p.Priority, terminal.Grouped(p.Count)))
 	}
-	return firstOf(counts, width, false)
+	return infoLines("priorities", firstOf(counts, width, false))
 }
 
 // groupLine lists how many ready items the groups with the most have, in up to width columns, and
@@ -150,13 +189,13 @@ func groupLine(i *client.QueueInfo, width int) string {
 		counts = append(counts, count)
 	}
 
-	return firstOf(counts, width, i.GroupsMore)
+	return infoLines("groups", firstOf(counts, width, i.GroupsMore))
 }
 
 // consumerText says what a consumer that a program written for JetStream has created is like,
 // without what it leaves to the settings of the queue.
-func consumerText(c *client.QueueConsumer) string {
-	text := terminal.Plain(c.Name) + ": " + c.Order
+func consumerText(c *subjects.QueueConsumer) string {
+	text := c.Name + ": " + c.Order
 	for _, set := range []struct {
 		is   bool
 		text string
@@ -164,7 +203,7 @@ func consumerText(c *client.QueueConsumer) string {
 		{c.AckWait > 0, fmt.Sprintf("ack_wait=%v", c.AckWait)},
 		{c.MaxDeliver > 0, fmt.Sprintf("max_deliver=%d", c.MaxDeliver)},
 		{c.MaxAckPending > 0, fmt.Sprintf("max_ack_pending=%d", c.MaxAckPending)},
-		{c.Description != "", terminal.Plain(c.Description)},
+		{c.Description != "", c.Description},
 	} {
 		if set.is {
 			text += ", " + set.text
@@ -185,9 +224,8 @@ func firstOf(texts []string, width int, others bool) string {
 		line = strings.TrimPrefix(line+", "+text, ", ")
 	}
 
-	if others {
+	if others && line != "" {
 		line += more
 	}
-
 	return line
 }

@@ -4,12 +4,16 @@ import (
 	"net"
 	"syscall"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const finishing = "finishing what is under way"
 
-// TestSignalDoesNotLoseTheItemInFlight stops pq pop --all during a pop. The signal
-// comes twice, as timeout(1) sends it. What it has got by then is printed or goes back.
+// A signal during pq pop --all loses no item: those it has got are printed or go back. The signal
+// comes twice, as timeout(1) sends it.
 func TestSignalDoesNotLoseTheItemInFlight(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(s.String(), func(t *testing.T) {
@@ -22,14 +26,17 @@ func TestSignalDoesNotLoseTheItemInFlight(t *testing.T) {
 			p.signal(s)
 			p.sees(&p.stderr, finishing)
 			r.forward(first)
+
 			for range 3 { // one is acknowledged, two go back
 				r.forward(r.next())
 			}
+
 			p.ends(exitSignal + int(s))
 			p.printed("a\n")
 			if len(r.requests) > 0 {
 				t.Error("pq went on popping")
 			}
+
 			c.prints("b\nc\n", "pop", "jobs", "--all")
 		})
 	}
@@ -50,6 +57,7 @@ func TestSignalDuringTheOnlyPop(t *testing.T) {
 	p.printed("a")
 }
 
+// A second signal more than a second after the first kills pq.
 func TestAnotherSignalEndsAtOnce(t *testing.T) {
 	c, r := newRelay(t)
 	p := c.start(nil, "pop", "jobs", "--prefix", "relay")
@@ -57,11 +65,14 @@ func TestAnotherSignalEndsAtOnce(t *testing.T) {
 	p.signal(syscall.SIGINT)
 	p.sees(&p.stderr, finishing)
 	p.signalsUntilEnd(syscall.SIGINT)
-	if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
+
+	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !status.Signaled() || status.Signal() != syscall.SIGINT {
 		t.Errorf("ended with %v", p.cmd.ProcessState)
 	}
 }
 
+// A signal ends a request that changes nothing at once.
 func TestSignalEndsReadsAtOnce(t *testing.T) {
 	c, r := newRelay(t)
 	for _, command := range []string{"peek", "len"} {
@@ -73,6 +84,7 @@ func TestSignalEndsReadsAtOnce(t *testing.T) {
 	}
 }
 
+// A signal that is ignored when pq starts stays ignored.
 func TestNohup(t *testing.T) {
 	c, r := newRelay(t)
 	c.ok("a\nb\n", "push", "jobs", "--lines")
@@ -86,13 +98,15 @@ func TestNohup(t *testing.T) {
 	p.printed("a\nb\n")
 }
 
-// TestSignalWhileConnecting: a signal ends an attempt to connect.
+// A signal ends an attempt to connect.
 func TestSignalWhileConnecting(t *testing.T) {
 	t.Parallel()
+
 	c, silent := newSilent(t)
 	p := c.start(nil, "pop", "jobs")
 	conn, err := silent.Accept()
 	must(t, err)
+
 	defer conn.Close()
 	p.signal(syscall.SIGTERM)
 	p.ends(exitSignal + int(syscall.SIGTERM))
@@ -104,9 +118,26 @@ func newSilent(t *testing.T) (*cli, net.Listener) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
+
 	return &cli{t: t, server: "nats://" + l.Addr().String()}, l
 }
 
+// What an older bridge does not know may be why it refuses a request, and pq says so.
+func TestRefusedByAnOlderBridge(t *testing.T) {
+	c, r := newRelay(t)
+	p := c.start(nil, "lease", "jobs", "--prefix", "relay")
+
+	text := `bad options: unknown member "holder": ` +
+		"want a JSON object with members of ack_wait, batch"
+	failure := &subjects.Error{Code: subjects.CodeBadRequest, Text: text}
+	r.respond(r.next(), &nats.Msg{Header: failure.Headers()})
+
+	p.ends(exitError)
+	p.says(text + " (400); if this pq is newer than the bridge, that is why: pq doctor compares " +
+		"their versions")
+}
+
+// A pop whose outcome is unknown says that items may be leased.
 func TestPopOfUnknownOutcome(t *testing.T) {
 	c, r := newRelay(t)
 	p := c.start(nil, "pop", "jobs", "--prefix", "relay")

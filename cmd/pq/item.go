@@ -12,7 +12,6 @@ import (
 
 func newPeek(a *app) *cobra.Command {
 	q := &queue{app: a, maxHelp: "print the last item: largest priority, newest"}
-	var p printer
 	cmd := q.command(&cobra.Command{
 		Use:   "peek QUEUE",
 		Short: "Print the first item, and leave it in the queue",
@@ -23,14 +22,17 @@ lists several.`,
   pq items jobs --state ready --limit 20 | pq get jobs -`,
 	}, func([]string) error {
 		first, err := ask(q, "", func(ctx context.Context, s *session) (*client.Item, error) {
-			return s.queue.PeekItem(ctx, q.max)
+			if q.max {
+				return s.queue.PeekMax(ctx)
+			}
+			return s.queue.Peek(ctx)
 		})
 		if err != nil {
 			return err
 		}
-		return p.print(q.cmd, newItem(q, first), true)
+		return q.printItem(newItem(q, first), true)
 	})
-	p.addFlags(cmd)
+	q.addJSON(itemJSON)
 	return cmd
 }
 
@@ -55,7 +57,6 @@ func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, er
 
 func newGet(a *app) *cobra.Command {
 	q := &queue{app: a}
-	var p printer
 	cmd := q.command(&cobra.Command{
 		Use:   "get QUEUE ID...",
 		Short: "Print items by their ids",
@@ -64,13 +65,13 @@ queue. It may be ready, leased or delayed: --json says which. With several ids,
 or - for ids from standard input, a newline follows each value.`,
 		Example: `  pq get jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo --json
   pq items jobs --match acme --all | pq get jobs -`,
-	}, func(args []string) error { return q.get(&p, args) })
-	p.addFlags(cmd)
+	}, q.get)
+	q.addJSON(itemJSON)
 	return cmd
 }
 
 // get prints items by their ids, and says which are not there.
-func (q *queue) get(p *printer, args []string) error {
+func (q *queue) get(args []string) error {
 	t := &tally{done: "printed"}
 	do := func(ctx context.Context, s *session, ids []string) (_ []string, err error) {
 		list := []client.StoredItem{{ID: ids[0], ValueCut: true}} // one alone comes as a whole
@@ -85,7 +86,7 @@ func (q *queue) get(p *printer, args []string) error {
 			it, failed := s.whole(ctx, &list[i])
 			t.add(list[i].ID, failed)
 			if failed == nil {
-				err = p.print(q.cmd, it, args[0] != "-" && len(args) == 1)
+				err = q.printItem(it, args[0] != "-" && len(args) == 1)
 			}
 		}
 		return nil, err
@@ -104,7 +105,12 @@ if there may be more, which can be from 10,000 on.`,
 		Example: `  pq rank jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
   pq rank jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo --max --json`,
 	}, "", func(ctx context.Context, s *session, args []string) (reply, error) {
-		n, atLeast, err := s.queue.RankItem(ctx, args[0], q.max)
+		rank := s.queue.Rank
+		if q.max {
+			rank = s.queue.RankMax
+		}
+
+		n, atLeast, err := rank(ctx, args[0])
 		more := ""
 		if atLeast {
 			more = "+"

@@ -24,11 +24,11 @@ import (
 // browsing is what pq items and pq dead have in common: which items to print, and how.
 type browsing struct {
 	queue
-	options   client.ItemsOptions
-	headers   []string
-	limit     int
-	all, json bool
-	died      string // the error of the dead letters to print, "" for any
+	options client.ItemsOptions
+	headers []string
+	limit   int
+	all     bool
+	died    string // the error of the dead letters to print, "" for any
 
 	bar            *terminal.Progress // nil if none is shown
 	left           int                // items to print
@@ -40,16 +40,15 @@ func (b *browsing) addFilters(cmd *cobra.Command) {
 	set.StringVar(&b.options.Match, "match", "",
 		"only items with this `TEXT` in value, headers or id")
 	set.StringArrayVarP(&b.headers, "header", "H", nil, "only items with this header, `NAME:VALUE`")
-	set.IntVarP(&b.limit, "limit", "n", 100, "print up to `N`, 100 unless it says otherwise")
+	set.IntVarP(&b.limit, "limit", "n", 100, "print up to `N`")
 	set.BoolVar(&b.all, "all", false, "print all, however many")
-	set.BoolVar(&b.json, "json", false, "print a line of JSON for each")
-	flags.WithoutDefault(set, "limit")
+	b.addJSON("print a line of JSON for each")
 }
 
 // shownValue is how much of a value is asked for if people look at it.
 const shownValue = 256
 
-// run checks the flags, connects, and lists. A signal ends what is under way.
+// run checks the flags, connects, and lists. A signal ends it.
 func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 	if b.left, err = flags.OrAll(b.cmd, "limit", b.limit, b.all); err != nil {
 		return err
@@ -57,7 +56,7 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 
 	headers, err := headersOf(b.headers)
 	if err != nil {
-		return exit.UsageError{Err: err}
+		return exit.Usage(err)
 	}
 
 	b.options.Headers = map[string]string{}
@@ -79,20 +78,25 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 	return err
 }
 
-// walk prints items of a queue, each as JSON or else with row, which returns "" for those that are
-// not asked for. The items after the one that it returns were not looked at.
+// walk prints items of a queue, each as JSON or else with row, which returns "" to leave one out.
+// It has not looked at the items after the id that it returns, "" after all.
 func (b *browsing) walk(
 	ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string,
 ) (after string, err error) {
 	defer b.bar.Clear()
-	page := s.pager(ctx, target.New(s.client, q.fifo, q.name))
-	ask := func(o client.ItemsOptions) (client.ItemsPage, error) {
+	ask := func(ctx context.Context, o client.ItemsOptions) (client.ItemsPage, error) {
 		o.Limit = min(b.left, subjects.MaxItems)
-		return page(o)
+		return target.Queue(s.client, q.fifo, q.name).Items(ctx, o)
 	}
 
-	return target.Pages(b.options, ask, func(page *client.ItemsPage) (bool, error) {
+	after = b.options.After
+	for page, err := range target.Pages(ctx, b.options, ask) {
+		if err != nil {
+			return after, cmp.Or(context.Cause(ctx), err) // a signal says more than its request
+		}
+
 		var text bytes.Buffer
+		printed := 0
 		for i := range page.Items {
 			switch line := row(&page.Items[i]); {
 			case line == "":
@@ -101,40 +105,32 @@ func (b *browsing) walk(
 				// Never returns an error for this type.
 				_ = json.NewEncoder(&text).Encode(newStored(q, &page.Items[i]))
 			default:
-				text.WriteString(line)
+				text.WriteString(terminal.Lines(line))
 			}
-			b.found++
-			b.left--
+			printed++
 		}
 		if text.Len() > 0 {
 			b.bar.Clear()
 		}
 		if _, err := text.WriteTo(b.cmd.OutOrStdout()); err != nil {
-			return false, err
+			return after, err
 		}
 
-		b.scanned += page.Scanned
-		b.showProgress()
-		return b.left > 0, nil
-	})
-}
-
-// pager returns what asks for a page of the items of a queue. If ctx ends, the error says why.
-func (s *session) pager(
-	ctx context.Context, q target.Queue,
-) func(client.ItemsOptions) (client.ItemsPage, error) {
-	return func(o client.ItemsOptions) (client.ItemsPage, error) {
-		page, err := q.Items(ctx, o)
-		if err != nil {
-			err = cmp.Or(context.Cause(ctx), err)
+		b.noteProgress(page.Scanned, printed)
+		after = *cmp.Or(page.Next, new(string))
+		if b.left -= printed; b.left == 0 {
+			break
 		}
-		return page, err
 	}
+	return after, nil
 }
 
-func (b *browsing) showProgress() {
-	found := terminal.Grouped(b.found)
-	b.bar.Show(fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""), found))
+// noteProgress shows that more items were looked at and found.
+func (b *browsing) noteProgress(scanned int64, found int) {
+	b.scanned += scanned
+	b.found += int64(found)
+	b.bar.Show(fmt.Sprintf("%s looked at, %s found", items(b.scanned, ""),
+		terminal.Grouped(b.found)))
 }
 
 // noteMore tells people how to see the rest.
@@ -166,8 +162,8 @@ A search may take a while, and prints what it finds at once.`,
 // list prints the items of the queue.
 func (b *browsing) list(ctx context.Context, s *session) error {
 	b.options.Max = b.max
-	rows := &itemRows{width: terminal.Width(b.cmd.OutOrStdout()), fifo: b.fifo, now: time.Now()}
-	after, err := b.walk(ctx, s, &b.queue, rows.row)
+	row := itemRow(terminal.Width(b.cmd.OutOrStdout()), b.fifo, time.Now())
+	after, err := b.walk(ctx, s, &b.queue, row)
 	switch {
 	case err != nil && after != "" && !errors.Is(err, client.ErrBadRequest):
 		return fmt.Errorf("%w: go on with --after %s", err, after)
@@ -182,47 +178,42 @@ func (b *browsing) list(ctx context.Context, s *session) error {
 	return nil
 }
 
-// itemRows are lines about items: for people as wide as their terminal, for programs with tabs.
-type itemRows struct {
-	width int // 0 for programs
-	fifo  bool
-	now   time.Time
-	id    int // width of ids, 0 before the first row
-}
-
-func (r *itemRows) row(it *client.StoredItem) string {
-	state, priority, value := string(it.State), strconv.FormatInt(it.Priority, 10), shown(it)
-	if r.fifo {
-		priority = "-"
-	}
-
-	if r.width == 0 {
-		pushed, due := timeText(timeOf(it.PushedAt)), timeText(timeOf(it.Due))
-		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", it.ID, priority, state,
-			it.Deliveries, it.Size, cmp.Or(pushed, "-"), cmp.Or(due, "-"), value)
-	}
-
-	age := ""
-	if it.PushedAt != nil {
-		age = terminal.Short(r.now.Sub(*it.PushedAt))
-	}
-
-	if it.Due != nil {
-		state += " " + terminal.Short(it.Due.Sub(r.now))
-	}
-
+// itemRow returns what writes a line about an item: for people as wide as their terminal, the first
+// below a heading, and with the width 0 for programs, with tabs.
+func itemRow(width int, fifo bool, now time.Time) func(*client.StoredItem) string {
+	idWidth := 0 // before the first row
 	line := func(columns ...any) string {
-		text := fmt.Sprintf("%-*s  %4s  %-11s  %4s  %3s  %s", append([]any{r.id}, columns...)...)
-		return terminal.Clip(text, r.width) + "\n"
+		text := fmt.Sprintf("%-*s  %4s  %-11s  %4s  %3s  %s", append([]any{idWidth}, columns...)...)
+		return terminal.Clip(text, width) + "\n"
 	}
 
-	title := ""
-	if r.id == 0 {
-		r.id = len(it.ID)
-		title = line("ID", "PRIO", "STATE", "AGE", "TRY", "VALUE")
-	}
+	return func(it *client.StoredItem) string {
+		state, priority, value := string(it.State), strconv.FormatInt(it.Priority, 10), shown(it)
+		pushed, due := timeOf(it.PushedAt), timeOf(it.Due)
+		if fifo {
+			priority = "-"
+		}
 
-	return title + line(it.ID, priority, state, age, strconv.FormatInt(it.Deliveries, 10), value)
+		if width == 0 {
+			return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", it.ID, priority, state,
+				it.Deliveries, it.Size, cmp.Or(timeText(pushed), "-"), cmp.Or(timeText(due), "-"),
+				value)
+		}
+
+		age, title := "", ""
+		if !pushed.IsZero() {
+			age = terminal.Short(now.Sub(pushed))
+		}
+		if !due.IsZero() {
+			state += " " + terminal.Short(due.Sub(now))
+		}
+		if idWidth == 0 {
+			idWidth = len(it.ID)
+			title = line("ID", "PRIO", "STATE", "AGE", "TRY", "VALUE")
+		}
+		tries := strconv.FormatInt(it.Deliveries, 10)
+		return title + line(it.ID, priority, state, age, tries, value)
+	}
 }
 
 // shown returns the beginning of a value on one line, or why it is not there.

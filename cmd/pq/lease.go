@@ -15,14 +15,13 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // leasing is the command line of pq lease.
 type leasing struct {
 	queue
-	printer
 	wait, ackWait time.Duration
 	holder        string
 }
@@ -44,8 +43,7 @@ is over; then it comes back, unless it was acknowledged. pq work does all this.`
 		"lease for `DURATION`; else as pq config says, or 30s")
 	set.DurationVar(&l.wait, "wait", 0, "wait `DURATION` for an item; else not at all")
 	set.StringVar(&l.holder, "holder", "", "`NAME` for pq busy to show; else that of the process")
-	flags.WithoutDefault(set, "ack-wait", "wait")
-	l.printer.addFlags(cmd)
+	l.addJSON(itemJSON)
 	return cmd
 }
 
@@ -66,9 +64,9 @@ func (l *leasing) run() error {
 		return err
 	}
 
-	defer s.close()
+	defer s.nc.Close()
 	defer interrupt.Say(cmd, "an item may be leased, and come back when that is over")()
-	list, _, err := l.queue.lease(s, 1, l.wait, l.ackWait, client.Holder(l.holder))
+	list, _, err := l.queue.lease(s, 1, l.wait, l.ackWait, l.holder)
 	if err != nil {
 		return err
 	}
@@ -76,9 +74,9 @@ func (l *leasing) run() error {
 	d := list[0]
 	it := newItem(&l.queue, &d.Item)
 	it.Receipt, it.Deliveries, it.LeaseUntil = d.AckSubject(), d.Deliveries, timeText(d.Until)
-	if err := l.printer.print(cmd, it, true); err != nil {
+	if err := l.printItem(it, true); err != nil {
 		became := "it was given back"
-		if failed := d.Snooze(s.usable, 0); failed != nil {
+		if failed := d.Snooze(s.finishing(), 0); failed != nil {
 			became = "it comes back when the lease is over"
 		}
 		return fmt.Errorf("cannot print the leased item (%w): %s", err, became)
@@ -123,7 +121,8 @@ func (a *app) checkReceipt(receipt string) error {
 
 	r, err := a.grammar.Parse(receipt)
 	if err != nil || r.Verb != subjects.AckLease {
-		return exit.Usagef("%q is no receipt: want what pq lease printed, such as %s", receipt,
+		return exit.Usagef("%q is no receipt: want what pq lease printed, such as %s",
+			subjects.HideTokens(receipt),
 			a.grammar.Ack(subjects.Priority, "jobs", "TOKEN"))
 	}
 
@@ -166,13 +165,12 @@ place, or after its last delivery into the dead-letter queue.`,
 	set.DurationVar(&delay, "delay", 0, "after `DURATION`; else as the queue's backoff says")
 	set.StringVar(&reason, "reason", "", "`TEXT` to keep if the item becomes a dead letter")
 	set.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
-	flags.WithoutDefault(set, "delay")
 
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if snooze && reason != "" {
 			return exit.Usagef("--reason is for failures, --snooze for what is none: leave out one")
 		}
-		return flags.InBounds("delay", delay, 0, subjects.MaxDelay)
+		return flags.InBounds("delay", delay, 0, settings.MaxDelay)
 	}
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,9 +27,11 @@ func (q *queue) counted() counted {
 	return counted{q.kind().Short(), subjects.QueueCounts{Queue: q.name}}
 }
 
+func (q counted) items() int64 { return q.Ready + q.Leased + q.Delayed }
+
 func (q counted) isFIFO() bool { return q.Kind == subjects.FIFO.Short() }
 
-// countColumns are the columns of a table of what was counted.
+// countColumns are the columns of a table of counts.
 var countColumns = []string{"KIND", "QUEUE~", "READY>", "LEASED>", "DELAYED>", ""}
 
 func newLs(a *app) *cobra.Command {
@@ -74,7 +77,7 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 	for i, q := range queues {
 		row := []any{q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed}
 		if terminal.Is(out) {
-			row = append(row, paused(infos, i))
+			row = append(row, paused(infos[i]))
 		}
 		t.Row(row...)
 	}
@@ -83,8 +86,8 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 }
 
 // paused says so of a queue that is, if anything is known of it.
-func paused(infos []*client.QueueInfo, i int) string {
-	if i < len(infos) && infos[i] != nil && infos[i].Settings.PauseUntil.After(time.Now()) {
+func paused(info *client.QueueInfo) string {
+	if info != nil && info.Settings.PauseUntil.After(time.Now()) {
 		return "paused"
 	}
 	return ""
@@ -103,8 +106,8 @@ func encodeLines[T any](out io.Writer, values []T) error {
 
 // list returns all queues of a kind.
 func (s *session) list(ctx context.Context, kind subjects.Kind) ([]subjects.QueueCounts, error) {
-	return target.List(s.client, kind == subjects.FIFO,
-		func(request func(context.Context) error) error { return request(ctx) })
+	send := func(request func(context.Context) error) error { return request(ctx) }
+	return target.List(s.client, kind == subjects.FIFO, math.MaxInt, send)
 }
 
 // listed returns the queue, or if it has no name all queues, or only the FIFO queues.
@@ -131,20 +134,20 @@ func (q *queue) listed(ctx context.Context, s *session) (all []counted, err erro
 
 // infos asks about queues.
 func (s *session) infos(ctx context.Context, list []counted) ([]*client.QueueInfo, error) {
-	return each(ctx, s, list, target.Queue.Info)
+	return each(ctx, s, list, (*client.Queue).Info)
 }
 
 // each asks something about queues, several at a time.
 func each[T any](
 	ctx context.Context, s *session, list []counted,
-	ask func(target.Queue, context.Context) (T, error),
+	ask func(*client.Queue, context.Context) (T, error),
 ) ([]T, error) {
 	answers := make([]T, len(list))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for i, q := range list {
 		group.Go(func() (err error) {
-			answers[i], err = ask(target.New(s.client, q.isFIFO(), q.Queue), ctx)
+			answers[i], err = ask(target.Queue(s.client, q.isFIFO(), q.Queue), ctx)
 			return err
 		})
 	}

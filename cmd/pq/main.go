@@ -21,6 +21,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -58,12 +59,14 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	}
 
 	// What fails before a command's own code runs are its flags and arguments.
-	if !*started && !errors.As(err, new(exit.InputError)) {
-		err = exit.UsageError{Err: err}
+	var bad exit.Error
+	if !*started && !errors.As(err, &bad) {
+		err = exit.Usage(err)
 	}
 
-	_, _ = fmt.Fprintln(stderr, "pq:", err) // there is nowhere to report a failure
-	if errors.As(err, new(exit.UsageError)) {
+	// There is nowhere to report a failure.
+	_, _ = fmt.Fprintln(stderr, "pq:", terminal.Lines(err.Error()))
+	if errors.As(err, &bad) && bad.Usage {
 		_, _ = fmt.Fprintln(stderr, "See "+cmd.CommandPath()+" --help.")
 	}
 
@@ -91,7 +94,7 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, new(exit.UsageError)), errors.As(err, new(exit.InputError)):
+	case errors.As(err, new(exit.Error)):
 		return exitUsage
 	case errors.Is(err, client.ErrEmpty), errors.Is(err, client.ErrNotFound):
 		return exitEmpty

@@ -24,13 +24,16 @@ func TestMain(m *testing.M) {
 	if os.Getenv(mainVariable) != "" {
 		main()
 	}
+
 	for _, e := range login.Variables {
 		_ = os.Unsetenv(e.Variable) // the developer's settings are not for tests
 	}
-	_ = os.Setenv("XDG_CONFIG_HOME", os.DevNull)             // no contexts
-	_ = os.Setenv("NATS_TIMEOUT", testenv.Patience.String()) // no test fails because the machine is slow
-	_ = flag.Set("test.parallel", "8")                       // the tests mostly wait for other processes
-	debug.SetGCPercent(400)                                  // each starts a server, which is soon garbage
+
+	_ = os.Setenv("XDG_CONFIG_HOME", os.DevNull) // no contexts
+	// No test fails because the machine is slow.
+	_ = os.Setenv("NATS_TIMEOUT", testenv.Patience.String())
+	_ = flag.Set("test.parallel", "8") // the tests mostly wait for other processes
+	debug.SetGCPercent(400)            // each starts a server, which is soon garbage
 	harness.Main(m, testenv.FDBGoroutines()...)
 }
 
@@ -54,16 +57,18 @@ func newCLIOn(t *testing.T, o testenv.Options) (*cli, *testenv.Env) {
 	return &cli{t: t, server: env.NATS.URL()}, env
 }
 
-// newCLIWith has a NATS server with users whose passwords are their names. Who does not log in may do
-// everything.
+// newCLIWith has a NATS server with users whose passwords are their names. Who does not log in may
+// do everything.
 func newCLIWith(t *testing.T, users map[string]*server.Permissions) *cli {
 	t.Helper()
 	c, _ := newCLIOn(t, testenv.Options{NATS: func(o *server.Options) {
 		o.Users, o.NoAuthUser = []*server.User{{Username: "all", Password: "all"}}, "all"
 		for name, permissions := range users {
-			o.Users = append(o.Users, &server.User{Username: name, Password: name, Permissions: permissions})
+			o.Users = append(o.Users,
+				&server.User{Username: name, Password: name, Permissions: permissions})
 		}
 	}})
+
 	return c
 }
 
@@ -91,9 +96,11 @@ func (c *cli) run(stdin string, args ...string) (stdout, stderr string, code int
 func (c *cli) runOn(stdin io.Reader, stdout io.Writer, args ...string) (stderr string, code int) {
 	var problems strings.Builder
 	args = append([]string{}, args...) // without any, they would be those of the test
+
 	if c.server != "" {
 		args = append([]string{"--server", c.server}, args...)
 	}
+
 	err := execute(context.Background(), args, stdin, stdout, &problems)
 	return problems.String(), exitCode(err)
 }
@@ -112,6 +119,7 @@ func (c *cli) ok(stdin string, args ...string) string {
 	if code != exitOK || stderr != "" {
 		c.t.Fatalf("pq %s: exit code %d, %s", strings.Join(args, " "), code, stderr)
 	}
+
 	return stdout
 }
 
@@ -138,6 +146,7 @@ func (c *cli) conn() *nats.Conn {
 	c.t.Helper()
 	nc, err := nats.Connect(c.server, nats.Timeout(testenv.Patience))
 	must(c.t, err)
+
 	c.t.Cleanup(nc.Close)
 	return nc
 }

@@ -25,6 +25,7 @@ func newContexts(t *testing.T) *contexts {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CONFIG_HOME", "")
+
 	return &contexts{t, filepath.Join(home, ".config", "nats")}
 }
 
@@ -38,6 +39,7 @@ func (c *contexts) save(name string, fields map[string]any) {
 	must(c.t, os.WriteFile(filepath.Join(c.dir, "context.txt"), []byte(name), 0o600))
 }
 
+// A context says how to log in unless a flag or a variable says who does.
 func TestLoginsOfContexts(t *testing.T) {
 	url := newNATS(t, func(o *server.Options) {
 		o.Users = []*server.User{{Username: "me", Password: "pass/word"}, {Username: "open"}}
@@ -46,29 +48,41 @@ func TestLoginsOfContexts(t *testing.T) {
 	bare := &cli{t: t}
 	// In a context, unlike in a flag, a user without a password is no token.
 	c.save("open", map[string]any{"url": url, "user": "open"})
+
 	bare.fails(exitError, "no bridge is listening", "len", "jobs")
+
 	// Who says on the command line who logs in is not logged in as somebody else.
 	c.save("me", map[string]any{"url": url, "user": "me", "password": "pass/word"})
 	bare.fails(exitError, "uthorization", "len", "jobs", "--user", "open", "--password", "wrong")
 }
 
+// A context that pq cannot use is refused with the field that it does not know.
 func TestBadContexts(t *testing.T) {
 	c := newContexts(t)
 	bare := &cli{t: t}
-	bare.fails(exitUsage, "there is no context queues, because there is no file", "--context", "queues", "len", "jobs")
+	bare.fails(exitUsage, "there is no context queues, because there is no file", "--context",
+		"queues", "len", "jobs")
 	bare.fails(exitUsage, "no name of a context", "--context", "../queues", "len", "jobs")
+
 	for field, words := range map[string]string{
-		"nsc": "pq does not know nsc", "socks_proxy": "pq does not know socks_proxy", "windows_cert_store": "pq does not know", "user_jwt": "pq does not know user_jwt", "password": "pq does not follow references",
+		"nsc":                "pq does not know nsc",
+		"socks_proxy":        "pq does not know socks_proxy",
+		"windows_cert_store": "pq does not know",
+		"user_jwt":           "pq does not know user_jwt",
+		"password":           "pq does not follow references",
 	} {
 		c.save("bad", map[string]any{field: "env://x"})
 		bare.fails(exitUsage, "context bad: "+words, "len", "jobs")
 	}
+
 	// The secret of a context is of no use to somebody else.
 	c.save("bad", map[string]any{"user_jwt": "x", "password": "env://x"})
 	bare.fails(exitError, "", "len", "jobs", "--server", "nats://127.0.0.1:1", "--token", "t")
+
 	c.save("bad", map[string]any{"cert": "x"})
 	bare.fails(exitUsage, "--tlscert and --tlskey go together", "len", "jobs")
 	must(t, os.WriteFile(filepath.Join(c.dir, "context", "bad.json"), []byte("{"), 0o600))
+
 	bare.fails(exitUsage, "is no JSON object of texts: save the context again", "len", "jobs")
 	must(t, os.WriteFile(filepath.Join(c.dir, "context.txt"), nil, 0o600))
 	bare.fails(exitError, "", "len", "jobs", "--server", "nats://127.0.0.1:1") // without a context
@@ -80,16 +94,23 @@ func TestDeletedContext(t *testing.T) {
 	c := newContexts(t)
 	c.save("queues", map[string]any{"url": "nats://127.0.0.1:1"})
 	must(t, os.Remove(filepath.Join(c.dir, "context", "queues.json")))
+
 	bare := &cli{t: t}
-	for _, args := range []string{"completion bash", "help", "help pop", "pop --help", "--version", "version", "__complete po", "__complete pop --ma", "__complete pop x"} {
-		if stdout, _, code := bare.run("", strings.Fields(args)...); code != exitOK || stdout == "" {
+	for _, args := range []string{
+		"completion bash", "help", "help pop", "pop --help", "--version", "version",
+		"__complete po", "__complete pop --ma", "__complete pop x",
+	} {
+		stdout, _, code := bare.run("", strings.Fields(args)...)
+		if code != exitOK || stdout == "" {
 			t.Errorf("pq %s: exit code %d, %q", args, code, stdout)
 		}
 	}
+
 	const words = "pq: there is no context queues, because there is no file "
 	_, stderr, code := bare.run("", "len", "jobs")
 	if code != exitUsage || !strings.HasPrefix(stderr, words) || strings.Count(stderr, "\n") != 1 ||
-		!strings.HasSuffix(stderr, ": select another with nats context select, or name one with --context\n") {
+		!strings.HasSuffix(stderr,
+			": select another with nats context select, or name one with --context\n") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }
@@ -101,6 +122,7 @@ func TestUserAsToken(t *testing.T) {
 	c.fails(exitError, "uthorization", "len", "jobs", "--user", "wrong")
 }
 
+// A shell completes names of queues of the right kind, commands and fixed values.
 func TestCompletion(t *testing.T) {
 	c, _ := newCLIOn(t, testenv.Options{})
 	contexts := newContexts(t)
@@ -108,7 +130,7 @@ func TestCompletion(t *testing.T) {
 	c.ok("", "push", "jobs", "x")
 	c.ok("", "push", "reports", "x")
 	c.ok("", "push", "--fifo", "mail", "x")
-	c.ok("", "schedule", "add", "jobs", "nightly", "--cron", "@daily")
+
 	for _, m := range []struct {
 		want string
 		args []string
@@ -117,9 +139,8 @@ func TestCompletion(t *testing.T) {
 		{"mail", []string{"--server", c.server, "pop", "--fifo", ""}},
 		{"", []string{"--server", c.server, "get", "jobs", ""}},
 		{"jobs reports", []string{"--server", c.server, "schedule", "run", ""}},
-		{"nightly", []string{"--server", c.server, "schedule", "run", "jobs", ""}},
 		{"", []string{"--server", c.server, "schedule", "add", "jobs", "n"}},
-		{"", []string{"--server", c.server, "schedule", "rm", "jobs", "nightly", ""}},
+		{"", []string{"--server", c.server, "schedule", "rm", "jobs", ""}},
 		{"ready delayed leased", []string{"--server", c.server, "items", "jobs", "--state", ""}},
 		{"cause", []string{"--server", c.server, "dead", "--by", ""}},
 		{"jobs reports", []string{"--context", "work", "pop", ""}},
@@ -128,10 +149,14 @@ func TestCompletion(t *testing.T) {
 		testenv.Eventually(t, func() error { // on a busy machine nobody may answer within a second
 			stdout, _, code := (&cli{t: t}).run("", append([]string{"__complete"}, m.args...)...)
 			lines := strings.Split(strings.TrimSpace(stdout), "\n")
-			got := slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, ":") || line == "" })
+			got := slices.DeleteFunc(lines,
+				func(line string) bool { return strings.HasPrefix(line, ":") || line == "" })
+
 			if code != exitOK || strings.Join(got, " ") != m.want {
-				return fmt.Errorf("after pq %s: %q, want %q", strings.Join(m.args, " "), got, m.want)
+				return fmt.Errorf("after pq %s: %q, want %q", strings.Join(m.args, " "), got,
+					m.want)
 			}
+
 			return nil
 		})
 	}

@@ -19,7 +19,6 @@ import (
 // popping is the command line of pq pop.
 type popping struct {
 	queue
-	printer
 	all   bool
 	count int
 	wait  time.Duration
@@ -42,11 +41,10 @@ loses the connection, these items come back within a minute.`,
 	}, func([]string) error { return p.run() })
 
 	set := cmd.Flags()
-	set.IntVarP(&p.count, "number", "n", 1, "pop up to `N` items, one by default")
+	set.IntVarP(&p.count, "number", "n", 1, "pop up to `N` items")
 	set.BoolVar(&p.all, "all", false, "pop until the queue is empty")
 	set.DurationVar(&p.wait, "wait", 0, "wait `DURATION` for each item; else not at all")
-	flags.WithoutDefault(set, "number", "wait")
-	p.printer.addFlags(cmd)
+	p.addJSON(itemJSON)
 	return cmd
 }
 
@@ -64,7 +62,7 @@ func (p *popping) run() error {
 		return err
 	}
 
-	defer s.close()
+	defer s.nc.Close()
 	defer interrupt.Say(cmd, "items that it has printed may come back")()
 
 	for n := 0; n < count; {
@@ -105,7 +103,7 @@ func (p *popping) printLeased(
 		if i > 0 && (p.cmd.Context().Err() != nil || time.Since(begun) > popLease/2) {
 			return i, nil
 		}
-		if err := p.printer.print(p.cmd, newItem(&p.queue, &d.Item), only); err != nil {
+		if err := p.printItem(newItem(&p.queue, &d.Item), only); err != nil {
 			return i, err
 		}
 	}
@@ -122,7 +120,7 @@ func (p *popping) settle(s *session, list []*client.Delivery, printed int, print
 	}
 
 	lost, why := 0, error(nil)
-	for _, err := range s.client.AckAll(s.usable, list[:kept]...) {
+	for _, err := range s.client.AckAll(s.finishing(), list[:kept]...) {
 		if err != nil {
 			lost, why = lost+1, err
 		}
@@ -150,7 +148,7 @@ func giveBack(s *session, list []*client.Delivery) string {
 	var group errgroup.Group
 	group.SetLimit(32)
 	for _, d := range list {
-		group.Go(func() error { return d.Snooze(s.usable, 0) })
+		group.Go(func() error { return d.Snooze(s.finishing(), 0) })
 	}
 
 	report := items(int64(len(list)), "") + " went back"

@@ -11,23 +11,19 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
-	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// printer prints items.
-type printer struct{ json bool }
-
-func (p *printer) addFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.json, "json", false, "print it as JSON; value_base64 if it is not UTF-8")
-}
+// itemJSON is the help of the flag --json of commands that print items.
+const itemJSON = "print it as JSON; value_base64 if it is not UTF-8"
 
 // item is an item as --json prints it. Value is set if the bytes are UTF-8,
 // Base64 otherwise.
 type item struct {
+	Line     int         `json:"line,omitempty"` // of pq push --lines, from 1
 	Queue    string      `json:"queue"`
 	ID       string      `json:"id,omitempty"`
 	Priority *int64      `json:"priority,omitempty"`
@@ -37,7 +33,8 @@ type item struct {
 	Value    *string     `json:"value,omitempty"`
 	Base64   []byte      `json:"value_base64,omitempty"`
 
-	State      client.State `json:"state,omitempty"` // of pq get
+	Duplicate  bool         `json:"duplicate,omitempty"` // of pq push
+	State      client.State `json:"state,omitempty"`     // of pq get
 	DeadLetter *deadLetter  `json:"dead_letter,omitempty"`
 	Deliveries int64        `json:"deliveries,omitempty"`
 
@@ -85,16 +82,17 @@ func (d *deadLetter) String() string {
 	return text
 }
 
-// print prints an item in a single write. A newline follows a value unless it is the only one and
-// is not printed on a terminal, which gets control characters escaped.
-func (p *printer) print(cmd *cobra.Command, it *item, only bool) error {
-	out := cmd.OutOrStdout()
-	if p.json {
+// printItem prints an item in a single write. A newline follows a value unless it is the only one
+// and is not printed on a terminal, which gets control characters escaped.
+func (q *queue) printItem(it *item, only bool) error {
+	out := q.cmd.OutOrStdout()
+	if q.json {
 		return json.NewEncoder(out).Encode(it)
 	}
 
 	if it.DeadLetter != nil && terminal.Is(out) {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "pq:", it.DeadLetter) // programs ask for --json
+		why := terminal.Plain(it.DeadLetter.String()) // programs ask for --json
+		_, _ = fmt.Fprintln(q.cmd.ErrOrStderr(), "pq:", why)
 	}
 
 	line := it.bytes
@@ -143,7 +141,7 @@ func newItem(q *queue, from *client.Item) *item {
 	return it
 }
 
-// newStored is newItem for an item where it stands, of which the value may be cut.
+// newStored is newItem for an item in the queue, whose value may be cut.
 func newStored(q *queue, from *client.StoredItem) *item {
 	info, _ := subjects.ParseItemHeaders(from.Headers) // else it has no DeadLetter
 	info.ID, info.Priority, info.PushedAt = from.ID, from.Priority, timeOf(from.PushedAt)
@@ -188,7 +186,7 @@ func timeText(t time.Time) string {
 // a very large item has no room for it.
 func hasPriority(q *queue, it *client.Item) bool { return !q.fifo && it.ID != "" }
 
-// items names a number of items, of which all may be in a state: 1 item, 1,000 leased items.
+// items writes a number of items, perhaps in a state: 1 item, 1,000 leased items.
 func items(n int64, state string) string {
 	return terminal.Plural(n, strings.TrimSpace(state+" item"))
 }

@@ -37,27 +37,32 @@ func (c *cli) start(change func(*exec.Cmd), args ...string) *process {
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	stdin, err := p.cmd.StdinPipe()
 	must(c.t, err)
+
 	p.stdin = stdin
 	if change != nil {
 		change(p.cmd)
 	}
+
 	// A child ignores the signals that its parent ignores.
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(heard)
 	must(c.t, p.cmd.Start())
+
 	go func() {
 		defer close(p.ended)
 		_ = p.cmd.Wait() // the tests look at ProcessState
 	}()
+
 	c.t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // fails if it has ended
 		<-p.ended
 	})
+
 	return p
 }
 
-// attributes returns those of a command that has not been started.
+// attributes returns the attributes of a command that has not been started.
 func attributes(cmd *exec.Cmd) *syscall.SysProcAttr {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -70,6 +75,7 @@ func (c *cli) startPiped(args ...string) (*process, *os.File) {
 	c.t.Helper()
 	r, w, err := os.Pipe()
 	must(c.t, err)
+
 	p := c.start(func(cmd *exec.Cmd) { cmd.Stdout = w }, args...)
 	_ = w.Close() // the child has its own
 	return p, r
@@ -97,12 +103,14 @@ func (p *process) signalsUntilEnd(s syscall.Signal) {
 	for range 4 {
 		time.Sleep(2 * sigonce.Window)
 		_ = p.cmd.Process.Signal(s) // fails if it has ended
+
 		select {
 		case <-p.ended:
 			return
 		case <-time.After(testenv.Patience / 4):
 		}
 	}
+
 	p.t.Fatalf("pq goes on: %s", p.stderr.String())
 }
 
@@ -120,11 +128,14 @@ func (p *process) sees(stream *harness.Transcript, words string) {
 		if strings.Contains(stream.String(), words) {
 			return nil
 		}
+
 		select {
 		case <-p.ended:
-			p.t.Fatalf("pq ended without %q: %v\n%s%s", words, p.cmd.ProcessState, p.stdout.String(), p.stderr.String())
+			p.t.Fatalf("pq ended without %q: %v\n%s%s", words, p.cmd.ProcessState,
+				p.stdout.String(), p.stderr.String())
 		default:
 		}
+
 		return errors.New("not written: " + words)
 	})
 }
@@ -138,7 +149,8 @@ func (p *process) ends(code int) {
 		p.t.Fatalf("pq does not end\n%s", p.stderr.String())
 	}
 	if got := p.cmd.ProcessState.ExitCode(); got != code {
-		p.t.Fatalf("pq ended with %v, want exit code %d\n%s", p.cmd.ProcessState, code, p.stderr.String())
+		p.t.Fatalf("pq ended with %v, want exit code %d\n%s", p.cmd.ProcessState, code,
+			p.stderr.String())
 	}
 }
 
@@ -149,7 +161,7 @@ func (p *process) stop() {
 	p.ends(exitOK)
 }
 
-// printed checks what is on standard output.
+// printed checks standard output.
 func (p *process) printed(want string) {
 	p.t.Helper()
 	if got := p.stdout.String(); got != want {
@@ -157,7 +169,7 @@ func (p *process) printed(want string) {
 	}
 }
 
-// says checks what is on standard error.
+// says checks standard error.
 func (p *process) says(words ...string) {
 	p.t.Helper()
 	for _, w := range words {
@@ -182,6 +194,7 @@ func newRelay(t *testing.T) (*cli, *relay) {
 	_, err := env.Conn.ChanSubscribe("relay.>", r.requests)
 	must(t, err)
 	must(t, env.Conn.Flush())
+
 	return c, r
 }
 
@@ -201,7 +214,8 @@ func (r *relay) next() *nats.Msg {
 func (r *relay) forward(m *nats.Msg) {
 	r.t.Helper()
 	subject := subjects.DefaultPriorityPrefix + strings.TrimPrefix(m.Subject, "relay")
-	must(r.t, r.env.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: m.Reply, Header: m.Header, Data: m.Data}))
+	must(r.t, r.env.Conn.PublishMsg(
+		&nats.Msg{Subject: subject, Reply: m.Reply, Header: m.Header, Data: m.Data}))
 	must(r.t, r.env.Conn.Flush())
 }
 

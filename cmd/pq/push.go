@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,8 +14,10 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/input"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // pushing is the command line of pq push.
@@ -31,7 +32,6 @@ type pushing struct {
 	group    string
 	weight   int
 	lines    bool
-	json     bool
 }
 
 func newPush(a *app) *cobra.Command {
@@ -54,10 +54,9 @@ disk. If --lines fails, standard error has a sed command for the other lines.`,
 	set.StringVar(&p.msgID, "msg-id", "", "push it once: `ID` of the message")
 	set.StringVar(&p.unique, "unique", "", "push it unless an item with this `KEY` is there")
 	set.StringVar(&p.group, "group", "", "`NAME` of the group, which has its turn among others")
-	set.IntVar(&p.weight, "weight", 1, "`N` items of the group have a turn together, 1 to 100")
+	set.IntVar(&p.weight, "weight", 0, "`N` items of the group have a turn together, 1 to 100")
 	set.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
-	set.BoolVar(&p.json, "json", false, "print a line of JSON per item, with its id and line")
-	flags.WithoutDefault(set, "delay", "ttl", "weight")
+	p.addJSON("print a line of JSON per item, with its id and line")
 	return cmd
 }
 
@@ -65,7 +64,7 @@ func (p *pushing) run(values []string) error {
 	cmd := p.cmd
 	header, err := p.header(cmd, values)
 	if err != nil {
-		return exit.UsageError{Err: err}
+		return exit.Usage(err)
 	}
 
 	ctx := cmd.Context()
@@ -74,9 +73,9 @@ func (p *pushing) run(values []string) error {
 		return err
 	}
 
-	defer s.close()
+	defer s.nc.Close()
 	if p.lines {
-		return pushLines(s, int64(p.priority), header, p.json)
+		return pushLines(s, int64(p.priority), header)
 	}
 
 	defer interrupt.Say(cmd, pushInterrupted)()
@@ -87,13 +86,13 @@ func (p *pushing) run(values []string) error {
 		return err
 	}
 
-	ack, err := s.queue.Push(s.usable, int64(p.priority),
+	ack, err := s.queue.PushMsg(s.finishing(), int64(p.priority),
 		client.Message{Value: value, Headers: header})
 	if err != nil {
 		return s.explain(err, oneUnknown)
 	}
 
-	return printPushed(&p.queue, 0, ack, p.json)
+	return p.printPushed(0, ack)
 }
 
 // readValue reads the value of an item from standard input. An empty one is most likely a mistake,
@@ -108,7 +107,7 @@ func (s *session) readValue(asked bool) ([]byte, error) {
 		func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
 	if err == nil && len(value) == 0 && !asked {
 		err = errors.New("standard input is empty: to push an empty item, name it with -")
-		return nil, exit.InputError{Err: err}
+		return nil, exit.Error{Err: err}
 	}
 
 	return value, err
@@ -131,27 +130,19 @@ func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, erro
 	return header, p.addOptions(cmd, header)
 }
 
-// headersOf returns the headers that flags give as NAME:VALUE.
-func headersOf(list []string) (nats.Header, error) {
-	headers := nats.Header{}
-	for _, h := range list {
-		name, value, ok := strings.Cut(h, ":")
-		switch {
-		case !ok || !subjects.ValidHeaderName(name):
-			const want = "--header %q: want NAME:VALUE, with a name of letters, digits and -"
-			return nil, fmt.Errorf(want, h)
-		case strings.ContainsAny(value, "\r\n"):
-			return nil, fmt.Errorf("--header %q: a header is one line", h)
-		}
-		headers.Add(name, strings.TrimSpace(value))
+// headersOf returns the headers of the flags --header.
+func headersOf(texts []string) (nats.Header, error) {
+	headers, err := target.Headers(texts)
+	if err != nil {
+		return nil, fmt.Errorf("--header: %w", err)
 	}
 	return headers, nil
 }
 
 // addOptions adds the headers that other flags stand for.
 func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
-	err := cmp.Or(flags.InBounds("delay", p.delay, 0, subjects.MaxDelay),
-		flags.InBounds("ttl", p.ttl, subjects.MinTTL, subjects.MaxDelay))
+	err := cmp.Or(flags.InBounds("delay", p.delay, 0, settings.MaxDelay),
+		flags.InBounds("ttl", p.ttl, settings.MinTTL, settings.MaxDelay))
 	if err != nil {
 		return err
 	}

@@ -21,21 +21,13 @@ const pushInterrupted = "pq will not know what is in the queue"
 const oneUnknown = "the item may be in the queue"
 
 // pushLines pushes each line of standard input, without its line end. Lines that have arrived
-// together share a batch, so that those of a file are pushed by the thousand, and one that somebody
-// types at once. It stops at the first failure or when a signal comes. Its error says which lines
-// are in the queue. A terminal shows how many were pushed in place of their ids, unless they are
-// typed there.
-func pushLines(s *session, priority int64, header nats.Header, asJSON bool) error {
+// together share a batch, so a file is pushed by the thousand lines, and a typed line at once. It
+// stops at the first failure or when a signal comes. Its error says which lines are in the queue. A
+// terminal shows how many were pushed in place of their ids, unless they are typed there.
+func pushLines(s *session, priority int64, header nats.Header) error {
 	cmd := s.of.cmd
 	in, out := cmd.InOrStdin(), cmd.OutOrStdout()
-	printIDs := asJSON || !terminal.Is(out) || terminal.Is(in)
-	printed := func(line int, ack client.PushAck) error {
-		if !printIDs {
-			return nil
-		}
-		return printPushed(s.of, line, ack, asJSON)
-	}
-
+	printIDs := s.of.json || !terminal.Is(out) || terminal.Is(in)
 	defer interrupt.Say(cmd, pushInterrupted)()
 
 	lines, done, begun := input.NewLines(in, int(s.nc.MaxPayload())), 0, time.Now()
@@ -46,7 +38,7 @@ func pushLines(s *session, priority int64, header nats.Header, asJSON bool) erro
 		}
 		var failed []error
 		if err == nil {
-			failed, err = pushBatch(s, priority, header, done, values, printed)
+			failed, err = pushBatch(s, priority, header, done, values, printIDs)
 		}
 		if err != nil {
 			return fmt.Errorf("%w%s", err, input.Report(done, failed))
@@ -66,8 +58,7 @@ func pushLines(s *session, priority int64, header nats.Header, asJSON bool) erro
 // pushBatch pushes the lines after the first done ones, and returns the error of each. err is that
 // of the first line that is not in the queue, or whose id could not be printed.
 func pushBatch(
-	s *session, priority int64, header nats.Header, done int, values [][]byte,
-	printed func(line int, ack client.PushAck) error,
+	s *session, priority int64, header nats.Header, done int, values [][]byte, printIDs bool,
 ) (failed []error, err error) {
 	list := make([]client.PushItem, len(values))
 	for i, value := range values {
@@ -77,9 +68,10 @@ func pushBatch(
 
 	results, unknown := make([]client.PushResult, 1), oneUnknown
 	if len(list) == 1 { // which may fill a message, so that a batch has no room for it
-		results[0].PushAck, results[0].Err = s.queue.Push(s.usable, priority, list[0].Message)
+		r := &results[0]
+		r.PushAck, r.Err = s.queue.PushMsg(s.finishing(), priority, list[0].Message)
 	} else {
-		results, _ = s.queue.PushMany(s.usable, list) // the results have the errors
+		results, _ = s.queue.PushMany(s.finishing(), list) // the results have the errors
 		unknown = "the items of this batch may be in the queue, all or none"
 	}
 
@@ -89,8 +81,8 @@ func pushBatch(
 		if err != nil {
 			continue
 		}
-		if err = failed[i]; err == nil {
-			err = printed(done+1+i, result.PushAck)
+		if err = failed[i]; err == nil && printIDs {
+			err = s.of.printPushed(done+1+i, result.PushAck)
 		}
 		if err != nil {
 			err = fmt.Errorf("line %d: %w", done+1+i, err)
@@ -100,26 +92,17 @@ func pushBatch(
 	return failed, err
 }
 
-// pushed is an item in the queue, as --json prints it.
-type pushed struct {
-	Line      int    `json:"line,omitempty"` // with --lines, from 1
-	Queue     string `json:"queue"`
-	ID        string `json:"id"`
-	Priority  *int64 `json:"priority,omitempty"` // nil in a FIFO queue
-	Duplicate bool   `json:"duplicate,omitempty"`
-}
-
 // printPushed prints an acknowledged push; line is 0 without --lines.
-func printPushed(q *queue, line int, ack client.PushAck, asJSON bool) (err error) {
+func (q *queue) printPushed(line int, ack client.PushAck) (err error) {
 	out := q.cmd.OutOrStdout()
-	if asJSON {
-		stored := pushed{Line: line, Queue: ack.Queue, ID: ack.ID, Duplicate: ack.Duplicate}
+	if q.json {
+		pushed := item{Line: line, Queue: ack.Queue, ID: ack.ID, Duplicate: ack.Duplicate}
 		if !q.fifo {
-			stored.Priority = &ack.Priority
+			pushed.Priority = &ack.Priority
 		}
-		err = json.NewEncoder(out).Encode(stored)
+		err = json.NewEncoder(out).Encode(pushed)
 	} else {
-		_, err = fmt.Fprintln(out, ack.ID)
+		_, err = fmt.Fprintln(out, terminal.Plain(ack.ID))
 	}
 
 	if err != nil {

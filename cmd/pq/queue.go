@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -27,10 +27,9 @@ func (a *app) addFlags(set *pflag.FlagSet) {
 	set.SortFlags = false
 	a.Connection.AddFlags(set)
 	set.StringVar(&a.priorityPrefix, "prefix", subjects.DefaultPriorityPrefix,
-		"subject `PREFIX` of priority queues, pq by default")
+		"subject `PREFIX` of priority queues")
 	set.StringVar(&a.fifoPrefix, "fifo-prefix", subjects.DefaultFIFOPrefix,
-		"subject `PREFIX` of FIFO queues, q by default")
-	flags.WithoutDefault(set, "prefix", "fifo-prefix")
+		"subject `PREFIX` of FIFO queues")
 }
 
 // prepare sets flags that were not given from the environment, and checks the global flags.
@@ -46,6 +45,15 @@ type queue struct {
 	maxHelp   string // of --max; without it there is no such flag
 	name      string
 	fifo, max bool
+	json      bool // see addJSON
+}
+
+// protocolJSON is the help of most flags --json.
+const protocolJSON = "print JSON, as the protocol defines it"
+
+// addJSON adds the flag --json.
+func (q *queue) addJSON(help string) {
+	q.cmd.Flags().BoolVar(&q.json, "json", false, help)
 }
 
 // reply is what a command prints: a text for people, or with --json a value or bytes of JSON.
@@ -54,10 +62,10 @@ type reply struct {
 	json any
 }
 
-func (q *queue) print(r reply, asJSON bool) error {
+func (q *queue) print(r reply) error {
 	out := q.cmd.OutOrStdout()
-	if !asJSON {
-		_, err := io.WriteString(out, r.text)
+	if !q.json {
+		_, err := io.WriteString(out, terminal.Lines(r.text))
 		return err
 	}
 	if encoded, ok := r.json.([]byte); ok {
@@ -69,7 +77,8 @@ func (q *queue) print(r reply, asJSON bool) error {
 
 // say tells people something. There is nowhere to report a failure.
 func (q *queue) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(q.cmd.ErrOrStderr(), "pq: "+format+"\n", args...)
+	text := terminal.Lines(fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintln(q.cmd.ErrOrStderr(), "pq:", text)
 }
 
 // kind is the kind of the queue.
@@ -88,7 +97,7 @@ func (q *queue) check() error {
 
 	r := subjects.Request{Kind: q.kind(), Verb: subjects.Len, Queue: q.name}
 	if _, err := q.grammar.Build(r); err != nil {
-		return exit.UsageError{Err: err}
+		return exit.Usage(err)
 	}
 
 	return nil

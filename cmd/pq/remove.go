@@ -17,14 +17,14 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // bulk is the command line of pq purge or pq redrive, which do something with many items.
 type bulk struct {
 	queue
-	yes, json bool
+	yes bool
 
 	member  string // of the reply, for the number of items
 	done    string // what was done, before the name of the queue
@@ -40,7 +40,7 @@ type bulk struct {
 func (m *bulk) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
 	m.queue.command(cmd, run)
 	cmd.Flags().BoolVar(&m.yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&m.json, "json", false, "print JSON, as the protocol defines it")
+	m.addJSON(protocolJSON)
 	return cmd
 }
 
@@ -54,16 +54,13 @@ func newPurge(a *app) *cobra.Command {
 		},
 	}
 	m.question = func(i *client.QueueInfo) (string, int64) {
-		n := map[client.State]int64{
-			"":           i.Ready + i.Leased + i.Delayed,
-			client.Ready: i.Ready, client.Leased: i.Leased, client.Delayed: i.Delayed,
-		}[state]
+		n := target.Count(i, state)
 		return fmt.Sprintf("Remove %s of %s?", items(n, string(state)), m.name), n
 	}
 
 	cmd := m.command(&cobra.Command{
 		Use:        "purge QUEUE",
-		SuggestFor: []string{"delete", "clear", "drop"},
+		SuggestFor: []string{"clear", "drop", "empty", "truncate"},
 		Short:      "Remove all items of a queue",
 		Long: `Remove all items of a queue, or those in one state, and print how many that
 were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
@@ -165,7 +162,7 @@ func (m *bulk) run([]string) error {
 	}
 
 	if !m.yes {
-		info, err := askQueue(&m.queue, target.Queue.Info)
+		info, err := askQueue(&m.queue, (*client.Queue).Info)
 		if err != nil {
 			return err
 		}
@@ -191,7 +188,7 @@ func (m *bulk) run([]string) error {
 		text = done + "\n"
 	}
 
-	return m.print(reply{text, map[string]int64{m.member: n}}, m.json)
+	return m.print(reply{text, map[string]int64{m.member: n}})
 }
 
 // untilDone makes as many requests as it takes, with a progress bar on a terminal, and returns how

@@ -40,21 +40,15 @@ func newRoot() (root *cobra.Command, started *bool) {
 	}
 
 	a.addFlags(root.PersistentFlags())
-	type commands = []*cobra.Command
 	groups := []group{
-		{"items", commands{newPush(a), newPop(a), newPeek(a), newLen(a), newItems(a), newDead(a)}},
-		{"workers", commands{
-			newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a), newExtend(a), newBusy(a),
-		}},
-		{"items by their ids", commands{newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)}},
-		{"queues", commands{
-			newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a), newResume(a), newPurge(a),
-			newRedrive(a),
-		}},
-		{"what is pushed again", commands{newSchedule(a)}},
-		{"the tool", commands{
-			newDashboard(a), newDoctor(a), newBench(a), newVersion(),
-		}},
+		newGroup("items", newPush(a), newPop(a), newPeek(a), newLen(a), newItems(a), newDead(a)),
+		newGroup("workers", newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a),
+			newExtend(a), newBusy(a)),
+		newGroup("items by their ids", newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)),
+		newGroup("queues", newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a),
+			newResume(a), newPurge(a), newRedrive(a)),
+		newGroup("what is pushed again", newSchedule(a)),
+		newGroup("the tool", newDashboard(a), newDoctor(a), newBench(a), newVersion()),
 	}
 
 	for _, g := range groups {

@@ -15,8 +15,8 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/schedule"
 )
 
 // newSchedule returns the command whose subcommands work on schedules.
@@ -87,7 +87,7 @@ once, whichever bridges are there. A schedule with the same ID is replaced.`,
 		s.Priority = int64(priority)
 		s.Every, s.Jitter = schedule.Duration(every), schedule.Duration(jitter)
 		if s.Headers, err = headersOf(headers); err != nil {
-			return exit.UsageError{Err: err}
+			return exit.Usage(err)
 		}
 		if until != "" {
 			if s.Until, err = time.Parse(time.RFC3339, until); err != nil {
@@ -112,7 +112,6 @@ once, whichever bridges are there. A schedule with the same ID is replaced.`,
 		"`WHAT` of missed times: once (default), skip or all")
 	set.StringVar(&s.Overlap, "overlap", "", "`WHAT` if the last is there: allow (default) or skip")
 	set.StringVar(&until, "until", "", "`TIME` after which it ends, in RFC 3339")
-	flags.WithoutDefault(set, "every", "jitter")
 	flags.Completes(cmd, "if-missed", schedule.Once, schedule.Skip, schedule.All)
 	flags.Completes(cmd, "overlap", schedule.Allow, schedule.Skip)
 	return cmd
@@ -123,15 +122,14 @@ var badSchedule = schedule.ErrInvalid.Error() + ": "
 
 func newScheduleList(a *app) *cobra.Command {
 	q := &queue{app: a}
-	var asJSON bool
 	cmd := q.command(&cobra.Command{
 		Use:   "ls [QUEUE]",
 		Short: "List the schedules of a queue or of all",
 		Long: `List the schedules of a queue, or of all, the next to fire first: when they
 fire, the next and the last time, and how many items were pushed or skipped.`,
 		Example: "  pq schedule ls jobs --json",
-	}, func([]string) error { return q.listSchedules(asJSON) })
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each schedule")
+	}, q.listSchedules)
+	q.addJSON("print a line of JSON for each schedule")
 	return cmd
 }
 
@@ -143,12 +141,12 @@ type scheduled struct {
 }
 
 // listSchedules prints the schedules of the queue that is named, or of all.
-func (q *queue) listSchedules(asJSON bool) error {
+func (q *queue) listSchedules([]string) error {
 	list, err := ask(q, "", q.schedules)
 	switch out := q.cmd.OutOrStdout(); {
 	case err != nil:
 		return err
-	case asJSON, len(list) == 0:
+	case q.json, len(list) == 0:
 		return encodeLines(out, list)
 	default:
 		return scheduleTable(out, list, time.Now()).Print()
@@ -163,7 +161,7 @@ func (q *queue) schedules(ctx context.Context, s *session) (all []scheduled, err
 		return nil, err
 	}
 
-	records, err := each(ctx, s, list, target.Queue.Schedules)
+	records, err := each(ctx, s, list, (*client.Queue).Schedules)
 	for i, of := range records {
 		for _, r := range of {
 			all = append(all, scheduled{list[i].Kind, list[i].Queue, r})
@@ -205,8 +203,7 @@ func scheduleTable(out io.Writer, list []scheduled, now time.Time) *terminal.Tab
 		if r.Paused {
 			next = "paused"
 		}
-		t.Row(r.Queue, terminal.Plain(r.ID), terminal.Plain(r.When()), next, last, r.Fired,
-			r.Skipped)
+		t.Row(r.Queue, r.ID, r.When(), next, last, r.Fired, r.Skipped)
 	}
 
 	return t

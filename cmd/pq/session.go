@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/user"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,8 +16,8 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // session is a connection for the requests of one command. It is safe for concurrent use.
@@ -25,31 +25,8 @@ type session struct {
 	*app
 	nc     *nats.Conn
 	client *client.Client
-	queue  target.Queue // of the command, nil if it works on none
-	of     *queue       // the same, as the command line has it
-	// usable ends, with the reason, once the server has refused something.
-	usable context.Context
-
-	mu       sync.Mutex
-	cancel   context.CancelCauseFunc // of usable
-	unneeded string                  // a subject that may be refused, in quotes; "" for none
-}
-
-// end ends what is under way, for a reason.
-func (s *session) end(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unneeded == "" || !strings.Contains(err.Error(), s.unneeded) {
-		s.cancel(err)
-	}
-}
-
-// renew makes the session usable again. Nothing must be under way.
-func (s *session) renew(unneeded string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unneeded = unneeded
-	s.usable, s.cancel = context.WithCancelCause(context.Background())
+	queue  *client.Queue // of the command, nil if it works on none
+	of     *queue        // the same, as the command line has it
 }
 
 // open connects to the servers, unless ctx ends first.
@@ -59,24 +36,24 @@ func (a *app) open(ctx context.Context, more ...nats.Option) (*session, error) {
 		return nil, err
 	}
 
-	s := &session{app: a}
-	s.renew("")
-	end := func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if errors.Is(err, nats.ErrPermissionViolation) { // others fail the request themselves
-			s.end(err)
-		}
-	}
-
-	options = append(options, nats.ErrorHandler(end))
-	s.nc, err = interrupt.Await(ctx,
+	nc, err := interrupt.Await(ctx,
 		func() (*nats.Conn, error) { return a.Connect(append(options, more...)) })
 	if err != nil {
-		s.end(err)
 		return nil, err
 	}
 
-	s.client = client.New(s.nc, client.WithGrammar(a.grammar), client.WithTimeout(a.Timeout))
-	return s, nil
+	c := client.New(nc, client.WithGrammar(a.grammar), client.WithTimeout(a.Timeout),
+		client.WithName(callerOf(nc)))
+	return &session{app: a, nc: nc, client: c}, nil
+}
+
+// callerOf says who uses this pq, for the logs of the bridges.
+func callerOf(nc *nats.Conn) string {
+	name := client.DefaultHolder(nc)
+	if u, err := user.Current(); err == nil {
+		name = u.Username + "@" + name
+	}
+	return name
 }
 
 // open connects to the servers, unless ctx ends first.
@@ -89,13 +66,10 @@ func (q *queue) open(ctx context.Context, more ...nats.Option) (*session, error)
 }
 
 // use makes the session's requests go to q.
-func (s *session) use(q *queue) { s.queue, s.of = target.New(s.client, q.fifo, q.name), q }
+func (s *session) use(q *queue) { s.queue, s.of = target.Queue(s.client, q.fifo, q.name), q }
 
-// close ends the connection and everything that waits on it.
-func (s *session) close() {
-	s.end(nats.ErrConnectionClosed)
-	s.nc.Close()
-}
+// finishing is the context of requests that a signal lets finish.
+func (s *session) finishing() context.Context { return context.WithoutCancel(s.of.cmd.Context()) }
 
 // longestPop is how long one request waits for an item. A signal lets it finish, because ending
 // it could leave an item leased, so the wait for a longer time takes several.
@@ -104,19 +78,24 @@ const longestPop = time.Second
 // lease leases up to n items, and returns when that began. While there is none it tries again,
 // until the time to wait is over or a signal comes.
 func (q *queue) lease(
-	s *session, n int, wait, ackWait time.Duration, holder client.Holder,
+	s *session, n int, wait, ackWait time.Duration, holder string,
 ) (list []*client.Delivery, begun time.Time, err error) {
 	ctx, until := q.cmd.Context(), time.Now().Add(wait)
+	request := s.queue.LeaseBatch
+	if q.max {
+		request = s.queue.LeaseMaxBatch
+	}
+
 	for {
 		begun = time.Now()
 		left := until.Sub(begun)
 		options := []client.LeaseOption{client.AckWait(ackWait), client.NoWait(),
-			cmp.Or(holder, client.DefaultHolder(s.nc))}
+			client.Holder(cmp.Or(holder, client.DefaultHolder(s.nc)))}
 		if wait > 0 {
 			options = append(options, client.Expires(min(max(left, time.Millisecond), longestPop)))
 		}
 
-		list, err = s.queue.LeaseItems(s.usable, n, q.max, options...)
+		list, err = request(s.finishing(), n, options...)
 		switch {
 		case len(list) > 0:
 			return list, begun, nil // the next request will say why there are not more
@@ -136,20 +115,21 @@ func (s *session) explain(err error, unknown string) error {
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation): // the server did not pass the request on
 		const text = "%w: give this user the permission, or log in as another (pq help connection)"
-		return fmt.Errorf(text, context.Cause(s.usable))
+		return fmt.Errorf(text, err)
 	case errors.Is(err, client.ErrBadRequest):
 		text := strings.TrimPrefix(err.Error(), badSchedule)
+		if strings.Contains(text, "unknown member") {
+			return fmt.Errorf("%w; if this pq is newer than the bridge, that is why: pq doctor "+
+				"compares their versions", err)
+		}
 		return flags.Named(s.of.cmd, err,
 			strings.TrimPrefix(text, subjects.ErrOptions.Error()+": "))
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return fmt.Errorf("%w: %s", err, unknown)
 	case errors.Is(err, client.ErrNoBridge):
 		return withoutBridge(err)
-	case errors.Is(err, client.ErrEmpty) && errors.As(err, &reply):
-		// Without the code. A queue that is paused has another text.
-		if strings.HasSuffix(reply.Text, client.ErrEmpty.Error()) {
-			return client.ErrEmpty
-		}
+	case errors.As(err, &reply) && reply.Reason == subjects.ReasonEmpty:
+		return client.ErrEmpty // without the code
 	}
 
 	return err
@@ -171,28 +151,26 @@ func ask[T any](
 		return none, err
 	}
 
-	defer s.close()
+	defer s.nc.Close()
 
-	if unknown == "" {
-		defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
-	} else {
+	if unknown != "" {
 		defer interrupt.Say(q.cmd, unknown)()
+		ctx = s.finishing()
 	}
 
-	answer, err := request(s.usable, s)
+	answer, err := request(ctx, s)
 	return answer, s.explain(err, unknown)
 }
 
 // askQueue asks the queue of a command something.
-func askQueue[T any](q *queue, do func(target.Queue, context.Context) (T, error)) (T, error) {
+func askQueue[T any](q *queue, do func(*client.Queue, context.Context) (T, error)) (T, error) {
 	return ask(q, "", func(ctx context.Context, s *session) (T, error) { return do(s.queue, ctx) })
 }
 
 // isUnused reports whether a queue has no items, settings or consumers. Nothing else tells a queue
 // from a misspelt name.
 func isUnused(i *client.QueueInfo) bool {
-	items := i.Ready + i.Leased + i.Delayed
-	return items == 0 && reflect.ValueOf(i.Settings).IsZero() && len(i.Consumers) == 0
+	return target.Count(i, "") == 0 && reflect.ValueOf(i.Settings).IsZero() && len(i.Consumers) == 0
 }
 
 // suggest returns what may be wrong with the name of a queue that is not used, and "" for one that
@@ -207,7 +185,7 @@ func (s *session) suggest(ctx context.Context) string {
 		return ""
 	}
 
-	other := target.New(s.client, !q.fifo, q.name)
+	other := target.Queue(s.client, !q.fifo, q.name)
 	if info, err := other.Info(ctx); err == nil && !isUnused(info) {
 		if q.fifo {
 			return fmt.Sprintf("%s is a priority queue: leave out --fifo", q.name)

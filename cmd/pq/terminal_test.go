@@ -32,17 +32,21 @@ func newTerminal(t *testing.T, columns uint16) *fakeTerminal {
 	keys, device, err := pty.Open()
 	must(t, err)
 	must(t, pty.Setsize(device, &pty.Winsize{Rows: 24, Cols: columns}))
+
 	term := &fakeTerminal{t: t, keys: keys, device: device}
 	read := make(chan struct{})
+
 	go func() {
 		defer close(read)
 		_, _ = io.Copy(&term.output, keys) // ends with an error once nobody has the device
 	}()
+
 	t.Cleanup(func() {
 		_ = device.Close()
 		<-read
 		_ = keys.Close()
 	})
+
 	return term
 }
 
@@ -54,6 +58,7 @@ func (term *fakeTerminal) start(c *cli, change func(*exec.Cmd), args ...string) 
 		cmd.Stdout, cmd.Stderr = term.device, term.device
 		own := attributes(cmd)
 		own.Setsid, own.Setctty, own.Ctty = true, true, 1
+
 		if change != nil {
 			change(cmd)
 		}
@@ -71,24 +76,27 @@ func (term *fakeTerminal) sees(words string) {
 	})
 }
 
-// screen returns the lines that are to be seen, without the blanks at their ends.
+// screen returns the visible lines, without the blanks at their ends.
 func (term *fakeTerminal) screen() []string {
 	text := term.output.String()
 	if strings.ContainsRune(text, '\x1b') {
 		term.t.Errorf("escape sequences: %q", text)
 	}
+
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
 		var seen []byte
 		for part := range strings.SplitSeq(line, "\r") {
 			seen = append([]byte(part), seen[min(len(part), len(seen)):]...)
 		}
+
 		lines = append(lines, string(bytes.TrimRight(seen, " ")))
 	}
+
 	return lines
 }
 
-// shows checks what is to be seen, line by line.
+// shows checks the screen, line by line.
 func (term *fakeTerminal) shows(lines ...string) {
 	term.t.Helper()
 	if got := term.screen(); !slices.Equal(got, append(lines, "")) {
@@ -104,14 +112,17 @@ func TestIDsInsteadOfProgress(t *testing.T) {
 
 	var piped harness.Transcript
 	term := newTerminal(t, 80)
+
 	p := term.start(c, func(cmd *exec.Cmd) {
 		input(cmd)
 		cmd.Stdout, cmd.SysProcAttr.Ctty = &piped, 2
 	}, "push", "jobs", "--lines")
+
 	p.ends(exitOK)
 	if got := piped.String(); len(id.FindAllString(got, -1)) != 2 || strings.Count(got, "\n") != 2 {
 		t.Errorf("into a pipe: %q, want two ids", got)
 	}
+
 	if got := term.output.String(); got != "" {
 		t.Errorf("into a pipe: standard error %q", got)
 	}
@@ -127,8 +138,10 @@ func TestIDsInsteadOfProgress(t *testing.T) {
 	term = newTerminal(t, 80)
 	p = term.start(c, func(cmd *exec.Cmd) { cmd.Stdin = term.device }, "push", "jobs")
 	term.sees("pq: reading the value from the terminal: Ctrl-D at the beginning of a line ends it")
+
 	if _, err := term.keys.WriteString("typed\n\x04"); err != nil { // Ctrl-D
 		t.Fatal(err)
 	}
+
 	p.ends(exitOK)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -12,8 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
@@ -42,10 +44,9 @@ pipe, print a line for each queue each time.`,
 
 	cmd.Flags().BoolVarP(&w.fifoOnly, "fifo", "q", false, "only FIFO queues")
 	cmd.Flags().DurationVar(&w.every, "every", 2*time.Second,
-		"`DURATION` between two looks, 2s unless it says otherwise")
+		"`DURATION` between two looks")
 	cmd.Flags().IntVar(&w.count, "count", 0, "end after `N` looks; else a signal ends it")
 	cmd.Flags().BoolVar(&w.json, "json", false, "print a line of JSON for each queue each time")
-	flags.WithoutDefault(cmd.Flags(), "every")
 	return cmd
 }
 
@@ -65,57 +66,61 @@ func (w *watch) run(cmd *cobra.Command, names []string) error {
 		w.named = append(w.named, q)
 	}
 
-	ctx := cmd.Context()
-	s, err := w.open(ctx, nats.MaxReconnects(-1))
+	ctx, all := cmd.Context(), &queue{cmd: cmd, fifo: w.fifoOnly}
+	away := func(why error, news bool) {
+		if news && login.IsRefusal(why) {
+			all.say("%v", why)
+		}
+	}
+	s, err := w.open(ctx, w.Lasting(away)...)
 	if err != nil {
 		return err
 	}
 
-	defer s.close()
-	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
+	s.of = all
+	defer s.nc.Close()
 
 	var last *look
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
 	for n := 1; ; n++ {
 		before := last
-		slow := time.AfterFunc(silence, func() { sayLast(cmd, before, "no answer yet") })
-		now, err := w.look(s)
+		slow := time.AfterFunc(silence, func() { sayLast(all, before, "no answer yet") })
+		now, err := w.look(ctx, s)
 		slow.Stop()
 		switch {
-		case s.usable.Err() != nil:
-			return s.explain(context.Cause(s.usable), "")
-		case err != nil && last == nil:
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && (last == nil || errors.Is(err, nats.ErrPermissionViolation)):
 			return err
 		case err != nil: // it may pass
-			sayLast(cmd, last, err.Error())
-			err = nil
+			sayLast(all, last, err.Error())
 		default:
-			err = w.show(cmd.OutOrStdout(), now, last)
+			if err := w.show(cmd.OutOrStdout(), now, last); err != nil {
+				return err
+			}
 			if last == nil {
-				w.noteUnused(now)
+				w.noteUnused(ctx, s, now)
 			}
 			last = now
 		}
-		if err != nil || n == w.count {
-			return err
+		if n == w.count {
+			return nil
 		}
 
 		select {
 		case <-ticker.C:
-		case <-s.usable.Done(): // the next look fails, and says why
+		case <-ctx.Done(): // the next look fails, and says why
 		}
 	}
 }
 
-// noteUnused tells people which of the queues that they named are not in use. It has connections of
-// its own: the server ends one where this user may not ask for that.
-func (w *watch) noteUnused(first *look) {
+// noteUnused tells people which of the queues that they named are not in use.
+func (w *watch) noteUnused(ctx context.Context, s *session, first *look) {
 	for i, q := range w.named {
 		if first.queues[i].items() == 0 {
-			_, _ = ask(q, "", func(ctx context.Context, s *session) (bool, error) {
-				return s.noteUnused(ctx), nil
-			})
+			s.use(q)
+			s.noteUnused(ctx)
 		}
 	}
 }
@@ -123,30 +128,23 @@ func (w *watch) noteUnused(first *look) {
 // silence is how long a look may take before people are told that it does.
 const silence = 3 * time.Second
 
-// sayLast says why there are no newer figures than those of the last look, if there was one.
-func sayLast(cmd *cobra.Command, last *look, why string) {
-	if last != nil { // there is nowhere to report a failure
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: %s: the figures are of %s\n", why,
-			last.at.Format(time.TimeOnly))
+// sayLast says why the figures of the last look are not replaced, if there was one.
+func sayLast(all *queue, last *look, why string) {
+	if last != nil {
+		all.say("%s: the figures are of %s", why, last.at.Format(time.TimeOnly))
 	}
 }
 
-// seen is a queue at one look.
-type seen struct {
-	counted
-	oldest *time.Duration // since the push of the oldest ready item, if there is one
-	paused string         // that it is, or ""
-}
-
-// look is what was seen at one time.
+// look has the figures of one time.
 type look struct {
 	at     time.Time // when the answers were there, which may take long to come
-	queues []seen
+	queues []counted
+	infos  []*client.QueueInfo // of these queues
 }
 
 // look takes a look at the queues.
-func (w *watch) look(s *session) (_ *look, err error) {
-	ctx, cancel := context.WithTimeout(s.usable, s.Timeout)
+func (w *watch) look(ctx context.Context, s *session) (_ *look, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 
 	var list []counted
@@ -165,27 +163,24 @@ func (w *watch) look(s *session) (_ *look, err error) {
 		return nil, s.explain(err, "")
 	}
 
-	l := &look{at: time.Now()}
 	for i, info := range infos {
 		list[i].Ready, list[i].Leased, list[i].Delayed = info.Ready, info.Leased, info.Delayed
-		l.queues = append(l.queues, seen{list[i], info.OldestAge, paused(infos, i)})
 	}
-
-	return l, nil
+	return &look{time.Now(), list, infos}, nil
 }
 
-// show prints what was seen now, and how that differs from the last look, if there was one.
+// show prints a look, and how it differs from the last one, if there was one.
 func (w *watch) show(out io.Writer, now, last *look) error {
 	at := timeText(now.at.UTC())
 	if w.json {
 		encoder := json.NewEncoder(out)
-		for _, q := range now.queues {
+		for i, q := range now.queues {
 			line := struct {
 				Time string `json:"time"`
 				counted
 				Change *float64 `json:"change_per_s,omitempty"`
 				Oldest float64  `json:"oldest_age_s"`
-			}{at, q.counted, now.change(last, q), q.age().Seconds()}
+			}{at, q, now.change(last, q), now.age(i).Seconds()}
 			if err := encoder.Encode(line); err != nil {
 				return err
 			}
@@ -196,16 +191,16 @@ func (w *watch) show(out io.Writer, now, last *look) error {
 	people := terminal.Is(out)
 	t := terminal.NewTable(out, slices.Concat(countColumns[:5],
 		[]string{"CHANGE/S>", "OLDEST>", ""})...)
-	for _, q := range now.queues {
+	for i, q := range now.queues {
 		change := "-"
 		if c := now.change(last, q); c != nil {
 			change = fmt.Sprintf("%+.1f", *c)
 		}
 		row := []any{q.Kind, q.Queue, q.Ready, q.Leased, q.Delayed, change}
 		if people {
-			t.Row(append(row, terminal.InWords(q.age()), q.paused)...)
+			t.Row(append(row, terminal.InWords(now.age(i)), paused(now.infos[i]))...)
 		} else {
-			t.Row(append([]any{at}, append(row, fmt.Sprintf("%.1f", q.age().Seconds()))...)...)
+			t.Row(append([]any{at}, append(row, fmt.Sprintf("%.1f", now.age(i).Seconds()))...)...)
 		}
 	}
 
@@ -216,20 +211,20 @@ func (w *watch) show(out io.Writer, now, last *look) error {
 		terminal.Plural(len(now.queues), "queue"), t))
 }
 
-// age is the age of the oldest ready item, 0 if none is ready.
-func (q *seen) age() time.Duration { return *cmp.Or(q.oldest, new(time.Duration)) }
-
-func (q *seen) items() int64 { return q.Ready + q.Leased + q.Delayed }
+// age is the age of the oldest ready item of a queue, 0 if none is ready.
+func (l *look) age(i int) time.Duration {
+	return *cmp.Or(l.infos[i].OldestAge, new(time.Duration))
+}
 
 // change returns how many items a second a queue has won or lost since the last look, nil without
 // one.
-func (l *look) change(last *look, q seen) *float64 {
+func (l *look) change(last *look, q counted) *float64 {
 	if last == nil || !l.at.After(last.at) {
 		return nil
 	}
 
 	before := int64(0)
-	same := func(b seen) bool { return b.Kind == q.Kind && b.Queue == q.Queue }
+	same := func(b counted) bool { return b.Kind == q.Kind && b.Queue == q.Queue }
 	if i := slices.IndexFunc(last.queues, same); i >= 0 {
 		before = last.queues[i].items()
 	}

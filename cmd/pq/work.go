@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -22,22 +21,29 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
-	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // work is the command line of pq work.
 type work struct {
 	queue
-	runner
+	program []string // with its arguments
+	dropOn  []int
 	jobs    int
 	ackWait time.Duration
 	timeout time.Duration // of a job, 0 for none
+	retry   time.Duration // see retryAfter; 0 for none
+
+	blind   bool // this user may not read the settings of the queue
+	log     *slog.Logger
+	stopped chan struct{} // closed when no more items are taken
 }
 
 func newWork(a *app) *cobra.Command {
-	w := &work{queue: queue{app: a}, runner: runner{stopped: make(chan struct{})}}
+	w := &work{queue: queue{app: a}, stopped: make(chan struct{})}
 	cmd := w.command(&cobra.Command{
 		Use:                   "work QUEUE [flags] -- COMMAND [ARG...]",
 		DisableFlagsInUseLine: true,
@@ -60,14 +66,13 @@ exits with 0. A later one ends them, and their items go back.`,
 	}, func(command []string) error { return w.run(command) })
 
 	set := cmd.Flags()
-	set.IntVarP(&w.jobs, "jobs", "j", 1, "run up to `N` commands at once, else one")
+	set.IntVarP(&w.jobs, "jobs", "j", 1, "run up to `N` commands at once")
 	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `CODES` that make the item a dead letter")
 	set.DurationVar(&w.ackWait, "ack-wait", 0, "lease for `DURATION`; else as config says, or 30s")
-	set.DurationVar(&w.retry.first, "retry-delay", time.Second,
-		"pause `DURATION` if there is no backoff; else 1s")
+	set.DurationVar(&w.retry, "retry-delay", time.Second,
+		"pause `DURATION` without a backoff")
 	set.DurationVar(&w.timeout, "job-timeout", 0, "end a command after `DURATION`; it failed then")
 	set.BoolVar(&w.max, "max", false, "take the last item: largest priority, newest")
-	flags.WithoutDefault(set, "jobs", "ack-wait", "retry-delay", "job-timeout")
 	return cmd
 }
 
@@ -78,7 +83,7 @@ func (w *work) run(command []string) error {
 		flags.AtLeastOne("jobs", w.jobs),
 		flags.CheckAckWait(w.ackWait),
 		flags.CheckWait("job-timeout", w.timeout),
-		flags.InBounds("retry-delay", w.retry.first, 0, subjects.MaxDelay),
+		flags.InBounds("retry-delay", w.retry, 0, settings.MaxDelay),
 	)
 	if err != nil {
 		return err
@@ -92,18 +97,23 @@ func (w *work) run(command []string) error {
 		return exit.Usagef("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))
 	}
 
-	s, err := w.open(cmd.Context(), nats.MaxReconnects(-1))
+	away := func(why error, news bool) {
+		if news && login.IsRefusal(why) {
+			w.say("%v", why)
+		}
+	}
+	s, err := w.open(cmd.Context(), w.Lasting(away)...)
 	if err != nil {
 		return err
 	}
 
-	defer s.close()
+	defer s.nc.Close()
 	if err := w.prepare(cmd.Context(), s); err != nil {
 		return err
 	}
 
 	w.log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	worker, err := s.queue.NewWorker(w.do(cmd, s), client.WorkerOptions{
+	worker, err := s.queue.NewWorker(w.do(s), client.WorkerOptions{
 		Concurrency: w.jobs, AckWait: w.ackWait, JobTimeout: w.timeout, Max: w.max,
 		Logger: slog.New(logOnce{w.log.Handler()}),
 	})
@@ -114,25 +124,18 @@ func (w *work) run(command []string) error {
 	return w.finish(cmd, s, worker)
 }
 
-// prepare finds out early what makes the work impossible, and how long leases are.
+// prepare finds out early what makes the work impossible.
 func (w *work) prepare(ctx context.Context, s *session) error {
-	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
-	info, err := s.queue.Info(s.usable)
-	switch refused := errors.Is(err, nats.ErrPermissionViolation); {
-	case refused && w.ackWait != 0:
-		w.retry.blind = true
-		subject, _ := w.grammar.Build(
-			subjects.Request{Kind: w.kind(), Verb: subjects.Info, Queue: w.name})
-		s.renew(strconv.Quote(subject)) // the Worker asks for them, too
+	info, err := s.queue.Info(ctx)
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		w.blind = true
 		w.say("waiting for items of %s", w.name)
 		return nil
-	case refused:
-		return fmt.Errorf("%w; with --ack-wait pq work needs no settings", s.explain(err, ""))
 	case err != nil:
 		return s.explain(err, "")
 	}
 
-	w.ackWait = cmp.Or(w.ackWait, info.Settings.LeaseWait())
 	w.say("%s", waitText(w.name, info, time.Now()))
 	return nil
 }
@@ -155,8 +158,8 @@ func waitText(name string, i *client.QueueInfo, now time.Time) string {
 // errNoReader ends pq work whose output nobody reads, as it would end other tools.
 var errNoReader = errors.New("standard output: the reader has gone (broken pipe)")
 
-// finish runs the worker until a signal comes, NATS refuses something, or nobody reads the output
-// any more.
+// finish runs the worker until a signal comes, NATS refuses what the worker needs, or nobody reads
+// the output any more.
 func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) error {
 	signals := make(chan os.Signal, 1)
 	interrupt.Notify(signals)
@@ -171,7 +174,6 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) err
 	select {
 	case err := <-ended:
 		return s.explain(err, "")
-	case <-s.usable.Done():
 	case <-terminal.ReaderGone(cmd.OutOrStdout()):
 		why = errNoReader
 	case <-cmd.Context().Done():
@@ -180,11 +182,6 @@ func (w *work) finish(cmd *cobra.Command, s *session, worker *client.Worker) err
 
 	leaseNoMore()
 	close(w.stopped)
-	if why == nil {
-		w.kill(s, worker, ended) // nothing can be acknowledged any more
-		return s.explain(context.Cause(s.usable), "")
-	}
-
 	w.say("%v: finishing what is under way; another signal ends the commands", why)
 	another, err := anotherSignal(signals, ended)
 	switch {

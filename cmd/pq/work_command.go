@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,47 +16,36 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/child"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
-// runner runs a command for each item of a queue.
-type runner struct {
-	program []string // with its arguments
-	dropOn  []int
-	retry   retryDelay
-	log     *slog.Logger
-	stopped chan struct{} // closed when no more items are taken
-}
-
 // endCommand is how long a command has to end after a signal.
 const endCommand = 5 * time.Second
 
-// do returns what is done with each job.
-func (r *runner) do(cmd *cobra.Command, s *session) client.Work {
+// do returns the Work that runs the command.
+func (w *work) do(s *session) client.Work {
 	return func(ctx context.Context, job *client.Job) error {
 		runtime.LockOSThread() // Linux kills the command when the thread ends that has started it
 		defer runtime.UnlockOSThread()
 
-		c := exec.CommandContext(ctx, r.program[0], r.program[1:]...)
-		c.Stdin, c.Stdout = bytes.NewReader(job.Value), cmd.OutOrStdout()
+		c := exec.CommandContext(ctx, w.program[0], w.program[1:]...)
+		c.Stdin, c.Stdout = bytes.NewReader(job.Value), w.cmd.OutOrStdout()
 		c.Env = slices.DeleteFunc(os.Environ(), ofSomeItems.MatchString)
 		c.Env = append(c.Env, environment(s.of, job)...)
 		c.WaitDelay = endCommand
 		killRest := child.Isolate(c)
-		said, err := child.NewStderr(c, cmd.ErrOrStderr())
+		said, err := child.NewStderr(c, w.cmd.ErrOrStderr())
 		if err != nil {
-			return r.notStarted(ctx, cmd, err)
+			return w.notStarted(ctx, err)
 		}
 
 		err = c.Start()
 		// Too long are the headers of this item.
 		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) {
 			said.End()
-			return r.notStarted(ctx, cmd, err)
+			return w.notStarted(ctx, err)
 		}
 		if err == nil {
 			err = c.Wait()
@@ -71,13 +59,13 @@ func (r *runner) do(cmd *cobra.Command, s *session) client.Work {
 			return nil // with ErrWaitDelay it has ended well, but left a process behind
 		case ctx.Err() != nil && context.Cause(ctx) != client.ErrTimedOut:
 			return context.Cause(ctx)
-		case terminal.NoReader(cmd.OutOrStdout(), false): // which is not the item's fault
-			<-r.stopped
+		case terminal.NoReader(w.cmd.OutOrStdout(), false): // which is not the item's fault
+			<-w.stopped
 			return client.Snooze(0)
-		case errors.As(err, &exit) && slices.Contains(r.dropOn, exit.ExitCode()):
-			return client.Drop(r.reason(err, said, maxTermReason))
+		case errors.As(err, &exit) && slices.Contains(w.dropOn, exit.ExitCode()):
+			return client.Drop(w.reason(err, said, maxTermReason))
 		default:
-			return r.retry.of(errors.New(r.reason(err, said, maxNakReason)), s, job, r.log)
+			return w.failed(errors.New(w.reason(err, said, maxNakReason)), s, job)
 		}
 	}
 }
@@ -89,8 +77,8 @@ const (
 )
 
 // reason says why a command failed: how it ended, and with which words, in at most n bytes.
-func (r *runner) reason(err error, said *child.Stderr, n int) string {
-	text := fmt.Sprintf("%s: %v", filepath.Base(r.program[0]), err)
+func (w *work) reason(err error, said *child.Stderr, n int) string {
+	text := fmt.Sprintf("%s: %v", filepath.Base(w.program[0]), err)
 	if last := said.Tail(n - len(text) - len(": ")); last != "" {
 		text += ": " + last
 	}
@@ -102,9 +90,8 @@ const startAgain = time.Second
 
 // notStarted gives an item back, later and uncounted, because it is not the item's fault that the
 // command cannot be started: somebody may be replacing it.
-func (r *runner) notStarted(ctx context.Context, cmd *cobra.Command, err error) error {
-	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pq: cannot start the command, trying again in %v: %v\n",
-		startAgain, err)
+func (w *work) notStarted(ctx context.Context, err error) error {
+	w.say("cannot start the command, trying again in %v: %v", startAgain, err)
 	select {
 	case <-ctx.Done():
 	case <-time.After(startAgain):
@@ -113,7 +100,7 @@ func (r *runner) notStarted(ctx context.Context, cmd *cobra.Command, err error) 
 }
 
 // ofSomeItems matches what environment sets for some items only. Those in pq work's own environment
-// are of another item: that of a pq work which runs this one.
+// are of the item of an outer pq work.
 var ofSomeItems = regexp.MustCompile(`^PQ_(HEADER_|DEAD_|PRIORITY=|GROUP=)`)
 
 // environment returns what a command is told about its item.

@@ -9,35 +9,30 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 )
 
-// retryDelay is how long an item stays back after its command has failed, if the backoff of its
-// queue does not say: after the first delivery this long, and twice as long after each further one.
-type retryDelay struct {
-	first time.Duration // 0 for none
-	blind bool          // this user may not read the settings of the queue
-}
-
 // longestRetry bounds the delay, unless the first one is longer.
 const longestRetry = time.Minute
 
-// after returns the delay after that many deliveries.
-func (r *retryDelay) after(deliveries int64) time.Duration {
-	delay, longest := r.first, max(r.first, longestRetry)
+// retryAfter is how long an item stays back after its command has failed, if the backoff of its
+// queue does not say: after the first delivery as long as --retry-delay says, and twice as long
+// after each further one.
+func retryAfter(first time.Duration, deliveries int64) time.Duration {
+	delay, longest := first, max(first, longestRetry)
 	for ; deliveries > 1 && 0 < delay && delay < longest; deliveries-- {
 		delay *= 2
 	}
 	return min(delay, longest)
 }
 
-// of returns err with the delay of a job that has failed, and logs that and what becomes of the
+// failed returns err with the delay of a job that has failed, and logs that and what becomes of the
 // job. It asks for the settings each time, so that a change counts at once. If that fails, the
 // bridge decides.
-func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger) error {
-	log = log.With("queue", job.Queue, "id", job.ID, "deliveries", job.Deliveries)
+func (w *work) failed(err error, s *session, job *client.Job) error {
+	log := w.log.With("queue", job.Queue, "id", job.ID, "deliveries", job.Deliveries)
 	log.Warn(jobFailed, "error", err)
 
 	var set client.Settings
-	if !r.blind {
-		ctx, cancel := context.WithTimeout(s.usable, discovery.FirstAnswer)
+	if !w.blind {
+		ctx, cancel := context.WithTimeout(s.finishing(), discovery.FirstAnswer)
 		defer cancel()
 		var unknown error
 		if set, unknown = s.queue.Settings(ctx); unknown != nil {
@@ -57,7 +52,7 @@ func (r *retryDelay) of(err error, s *session, job *client.Job, log *slog.Logger
 
 	delay := set.BackoffAfter(job.Deliveries)
 	if len(set.Backoff) == 0 {
-		delay = r.after(job.Deliveries)
+		delay = retryAfter(w.retry, job.Deliveries)
 		err = client.RetryAfter(delay, err)
 	}
 

@@ -16,24 +16,38 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+// The delay doubles with each delivery, up to a minute or the first delay, whichever is longer.
 func TestRetryDelayGrows(t *testing.T) {
+	// The delays after the first, second and tenth delivery.
 	for _, m := range []struct{ first, second, tenth time.Duration }{
-		{time.Second, 2 * time.Second, time.Minute},
-		{10 * time.Millisecond, 20 * time.Millisecond, 5120 * time.Millisecond},
-		{time.Hour, time.Hour, time.Hour},
+		{time.Second, 2 * time.Second, longestRetry},
+		{10 * time.Millisecond, 20 * time.Millisecond, 10 * time.Millisecond << 9},
+		{time.Hour, time.Hour, time.Hour}, // longer than longestRetry, so it does not grow
 		{0, 0, 0},
 	} {
-		r := &retryDelay{first: m.first}
-		if r.after(0) != m.first || r.after(1) != m.first || r.after(2) != m.second || r.after(10) != m.tenth || r.after(1<<40) > max(m.first, longestRetry) {
-			t.Errorf("%v: then %v, %v", m.first, r.after(2), r.after(10))
+		for deliveries, want := range map[int64]time.Duration{
+			0:  m.first,
+			1:  m.first,
+			2:  m.second,
+			10: m.tenth,
+		} {
+			if got := retryAfter(m.first, deliveries); got != want {
+				t.Errorf("%v: %v after %d deliveries, want %v", m.first, got, deliveries, want)
+			}
+		}
+
+		const veryMany = 1 << 40
+		if got := retryAfter(m.first, veryMany); got > max(m.first, longestRetry) {
+			t.Errorf("%v: %v after very many deliveries", m.first, got)
 		}
 	}
 }
 
-// dueIn waits until an item of jobs stays back, and returns for how long.
+// dueIn waits until an item of jobs stays back, and returns for how long, to the hour.
 func (c *cli) dueIn() time.Duration {
 	c.t.Helper()
 	jobs := client.New(c.conn(), client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
+
 	var info *client.QueueInfo
 	testenv.Eventually(c.t, func() (err error) {
 		if info, err = jobs.Info(c.t.Context()); err == nil && info.Delayed != 1 {
@@ -41,14 +55,20 @@ func (c *cli) dueIn() time.Duration {
 		}
 		return err
 	})
+
 	return time.Until(*info.NextDue).Round(time.Hour)
 }
 
-// An item whose command fails stays back for a time, so that it does not fail without end at once.
+// An item whose command fails stays back, so that it does not fail again at once: for the backoff
+// of its queue if the user may read that, otherwise for --retry-delay, which has a default.
 func TestFailuresPause(t *testing.T) {
 	t.Parallel()
-	c := newCLIWith(t, map[string]*server.Permissions{"worker": publish([]string{"pq.jobs.pop.*", "pq.jobs.ack.*"}, nil)})
-	c.fails(exitError, `; with --ack-wait pq work needs no settings`, "work", "jobs", "--user", "worker", "--password", "worker", "--", "true")
+
+	// The worker may lease and settle items, and not read settings.
+	c := newCLIWith(t, map[string]*server.Permissions{
+		"worker": publish([]string{"pq.jobs.pop.*", "pq.jobs.ack.*"}, nil),
+	})
+
 	for _, m := range []struct {
 		backoff, flags string
 		want           time.Duration
@@ -56,27 +76,57 @@ func TestFailuresPause(t *testing.T) {
 		{"", "--retry-delay 1h", time.Hour},
 		{"2h", "--retry-delay 1h", 2 * time.Hour},
 		{"2h", "", 2 * time.Hour},
-		// Who may not read the settings cannot know of the backoff.
-		{"2h", "--user worker --password worker --ack-wait 1m --retry-delay 1h", time.Hour},
+		{"2h", "--user worker --password worker --retry-delay 1h", time.Hour},
 	} {
 		c.ok("", "config", "jobs", "backoff="+m.backoff, "max_deliver=9")
 		c.ok("", "push", "jobs", "x")
-		p := c.start(nil, append(append([]string{"work", "jobs"}, strings.Fields(m.flags)...), "--", "false")...)
+		p := c.start(nil,
+			append(append([]string{"work", "jobs"}, strings.Fields(m.flags)...), "--", "false")...)
+
 		if got := c.dueIn(); got != m.want {
 			t.Errorf("backoff %s, %s: comes back in %v, want %v", m.backoff, m.flags, got, m.want)
 		}
+
 		p.stop()
 		p.says("exit status 1")
 		c.ok("", "purge", "jobs", "--yes")
 	}
-	// By default there is a delay, too.
+
+	// Neither a backoff nor --retry-delay: dueIn fails unless the item stays back.
 	c.ok("", "config", "jobs", "backoff=")
 	c.ok("", "push", "jobs", "x")
 	c.start(nil, "work", "jobs", "--", "false")
 	c.dueIn()
 }
 
-// pq work jobs -- cat | head -1 ends, and costs no other item a delivery.
+// A user who may not acknowledge is told which permission is missing, and the item stays in the
+// queue, whether its lease has the queue's length or one that a flag says.
+func TestWorkMayNotAcknowledge(t *testing.T) {
+	t.Parallel()
+
+	c := newCLIWith(t,
+		map[string]*server.Permissions{"worker": publish(nil, []string{"pq.jobs.ack.*"})})
+	for _, settings := range [][]string{nil, {"--ack-wait", "1h"}} {
+		c.ok("", "push", "jobs", "x")
+
+		args := append([]string{"work", "jobs", "--user", "worker", "--password", "worker"},
+			settings...)
+		_, stderr, code := c.run("", append(args, "--", "true")...)
+
+		if left := c.ok("", "items", "jobs"); strings.Count(left, "\n") != 1 {
+			t.Errorf("%q: the queue has %q, want the one item", settings, left)
+		}
+		if code != exitError || !strings.Contains(stderr, `Publish to "pq.jobs.ack.`) ||
+			!strings.Contains(stderr, "give this user the permission, or log in as another") {
+			t.Errorf("%q: exit code %d, %s", settings, code, stderr)
+		}
+
+		c.ok("", "purge", "jobs", "--yes")
+	}
+}
+
+// pq work ends when nobody reads its output any more, as in pq work jobs -- cat | head -1, whether
+// its command goes on writing or not. It says so, and its item keeps its only delivery.
 func TestReaderOfWorkGoes(t *testing.T) {
 	for name, script := range map[string]string{
 		"busy": "echo begun; while :; do echo more; done",
@@ -89,28 +139,35 @@ func TestReaderOfWorkGoes(t *testing.T) {
 			p, r := c.startPiped("work", "jobs", "--", "sh", "-c", script)
 			_, err := r.Read(make([]byte, len("begun\n")))
 			must(t, err)
+
 			_ = r.Close()
 			p.ends(exitError)
-			p.says("pq: standard output: the reader has gone (broken pipe)", "nobody reads standard output any more")
+			p.says("pq: standard output: the reader has gone (broken pipe)",
+				"nobody reads standard output any more")
+
 			if got := c.ok("", "ls"); strings.Contains(got, "jobs-dead") {
-				t.Errorf("there are %s", got)
+				t.Errorf("the delivery was counted: the queues are %s", got)
 			}
 		})
 	}
 }
 
-// Nobody is left to end the command of a pq work that is killed, and somebody else gets its item.
+// The command of a pq work that is killed dies with it, because nobody is left to end it.
 func TestCommandDiesWithPQ(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends children with their parent")
 	}
+
 	c, _ := newCLI(t)
 	c.ok("", "push", "jobs", "a")
 	p, r := c.startPiped("work", "jobs", "--", "sh", "-c", "echo begun; exec sleep 1000")
 	defer r.Close()
 	_, err := io.ReadFull(r, make([]byte, len("begun\n")))
 	must(t, err)
+
 	must(t, p.cmd.Process.Kill())
+
+	// The command holds the other end of the pipe for as long as it lives.
 	must(t, r.SetReadDeadline(time.Now().Add(testenv.Patience)))
 	if n, err := r.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the command has not ended: %d, %v", n, err)

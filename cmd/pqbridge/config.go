@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge"
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -17,8 +16,8 @@ import (
 // Each field names its variable and, if a package below has an option with its value, that option.
 // The first field of a group has the group's heading. variables.txt describes the variables:
 // meaning, unit and special values, as -help prints them. Names are spelled out because envconfig
-// would otherwise also read variables without the prefix PQ_; those of a struct's fields begin with
-// its own. Defaults are in defaultConfig, the checks in validate.
+// would otherwise also read variables without the prefix PQ_; the variables of a struct's fields
+// begin with its own name. Defaults are in defaultConfig, the checks in validate.
 type config struct {
 	NATSURL string `envconfig:"PQ_NATS_URL" option:"bridge.NATSURL" group:"NATS connection"`
 	NATS    access `envconfig:"PQ_NATS"`
@@ -51,7 +50,13 @@ type config struct {
 	HTTPTimeout  time.Duration `envconfig:"PQ_HTTP_TIMEOUT" option:"bridge.HTTPTimeout"`
 	MetricQueues int           `envconfig:"PQ_METRIC_QUEUES" option:"bridge.MetricQueues"`
 
-	dispatch.Limits
+	Lanes           int           `envconfig:"PQ_LANES" option:"bridge.Lanes" group:"Batches and limits"`
+	MaxBatch        int           `envconfig:"PQ_MAX_BATCH" option:"bridge.MaxBatch"`
+	MaxBatchBytes   int           `envconfig:"PQ_MAX_BATCH_BYTES" option:"bridge.MaxBatchBytes"`
+	MaxPending      int           `envconfig:"PQ_MAX_PENDING" option:"bridge.MaxPending"`
+	MaxPendingBytes int           `envconfig:"PQ_MAX_PENDING_BYTES" option:"bridge.MaxPendingBytes"`
+	MaxWaiters      int           `envconfig:"PQ_MAX_WAITERS" option:"bridge.MaxWaiters"`
+	RequestTimeout  time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" option:"bridge.RequestTimeout"`
 	ShutdownTimeout time.Duration `envconfig:"PQ_SHUTDOWN_TIMEOUT" option:"bridge.ShutdownTimeout"`
 
 	LogLevel  logLevel `envconfig:"PQ_LOG_LEVEL" group:"Log"`
@@ -102,7 +107,13 @@ func defaultConfig() *config {
 		HTTPTimeout:  o.HTTPTimeout,
 		MetricQueues: o.MetricQueues,
 
-		Limits:          o.Limits,
+		Lanes:           o.Lanes,
+		MaxBatch:        o.MaxBatch,
+		MaxBatchBytes:   o.MaxBatchBytes,
+		MaxPending:      o.MaxPending,
+		MaxPendingBytes: o.MaxPendingBytes,
+		MaxWaiters:      o.MaxWaiters,
+		RequestTimeout:  o.RequestTimeout,
 		ShutdownTimeout: o.ShutdownTimeout,
 
 		LogFormat: "text",

@@ -16,12 +16,16 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// setLogin sets the variables for a login, those that begin with a prefix.
+// setLogin sets the variables for a login, whose names begin with prefix.
 func setLogin(t *testing.T, prefix string, l testenv.Login) {
 	t.Helper()
 	for name, value := range map[string]string{
-		"USER": l.User, "PASSWORD": l.Password, "TOKEN": l.Token, "CREDS": l.CredsFile, "NKEY": l.NkeyFile,
-		"TLS_CA": l.CAFile, "TLS_CERT": l.CertFile, "TLS_KEY": l.KeyFile,
+		"USER":     l.User,
+		"PASSWORD": l.Password,
+		"TOKEN":    l.Token,
+		"CREDS":    l.CredsFile,
+		"NKEY":     l.NkeyFile,
+		"TLS_CA":   l.CAFile, "TLS_CERT": l.CertFile, "TLS_KEY": l.KeyFile,
 	} {
 		if value != "" {
 			t.Setenv(prefix+name, value)
@@ -45,6 +49,7 @@ func startService(t *testing.T, url string) *service {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &service{t: t, stop: stop, ended: make(chan error, 1)}
 	go func() { s.ended <- run(ctx, nil, &s.log, &s.log) }()
+
 	return s
 }
 
@@ -62,15 +67,17 @@ func awaitLog(t *testing.T, log *harness.Transcript, texts ...string) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
 		said := log.String()
-		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(said, text) }) {
+		isThere := func(text string) bool { return strings.Contains(said, text) }
+		if slices.ContainsFunc(texts, isThere) {
 			return nil
 		}
+
 		return fmt.Errorf("not in the log: %q\n%s", texts, harness.Shorten("log", said))
 	})
 }
 
-// TestLogins: the service and its leaf node log in to NATS in every way that can be configured,
-// together or the leaf node in its own way. Strangers are refused, and the log says so.
+// The service and its leaf node log in to NATS in every way that can be configured, together or the
+// leaf node in its own way. Strangers are refused, and the log says so.
 func TestLogins(t *testing.T) {
 	strangers := testenv.Logins(t)
 	for i, login := range testenv.Logins(t) {
@@ -78,6 +85,7 @@ func TestLogins(t *testing.T) {
 		other := testenv.New(t, testenv.Options{Stopped: true}) // wants no login
 		other.NATS.Start()
 		both := []string{"connected to NATS", "leaf node connected"}
+
 		for _, test := range []struct {
 			name, prefix, url string
 			login             testenv.Login
@@ -92,12 +100,18 @@ func TestLogins(t *testing.T) {
 				setLogin(t, test.prefix, test.login)
 				t.Setenv("PQ_JETSTREAM_LEAF_URL", leafURL)
 				secret := test.login.Password + test.login.Token
+
 				if test.prefix == leafPrefix && secret != "" { // in a file
-					variable := leafPrefix + map[bool]string{true: "TOKEN", false: "PASSWORD"}[login.User == ""]
+					variable := leafPrefix + map[bool]string{
+						true:  "TOKEN",
+						false: "PASSWORD",
+					}[login.User == ""]
+
 					file := filepath.Join(t.TempDir(), "secret")
 					writeSecret(t, file, secret+"\n")
 					setenv(t, map[string]string{variable: "", variable + "_FILE": file})
 				}
+
 				s := startService(t, test.url)
 				if strings.HasPrefix(test.name, "stranger") {
 					awaitLog(t, &s.log, refusals...)
@@ -105,14 +119,18 @@ func TestLogins(t *testing.T) {
 					if log := s.log.String(); strings.Contains(log, test.connected[0]) {
 						t.Errorf("it was let in:\n%s", log)
 					}
+
 					return
 				}
+
 				for _, words := range test.connected {
 					awaitLog(t, &s.log, words)
 				}
+
 				if test.name == "known" {
 					worksAsLeaf(t, e)
 				}
+
 				s.end()
 			})
 		}
@@ -128,12 +146,15 @@ func leafServer(t *testing.T, login testenv.Login) (*testenv.Env, string) {
 	t.Helper()
 	address := fmt.Sprint("127.0.0.1:", harness.Port(t))
 	inBlock := ""
+
 	if login.CAFile != "" { // each port has TLS of its own
 		inBlock = login.Config
 	}
+
 	config := fmt.Sprintf("%s\nleafnodes {\nlisten: %q\n%s\n}", login.Config, address, inBlock)
 	e := testenv.New(t, testenv.Options{Stopped: true, NATS: testenv.ServerOptions(t, config)})
 	e.NATS.Start()
+
 	return e, "nats-leaf://" + address
 }
 
@@ -144,18 +165,23 @@ func worksAsLeaf(t *testing.T, e *testenv.Env) {
 	must(t, err)
 	options, err := c.natsOptions()
 	must(t, err)
+
 	nc := e.Connect(append(options, nats.Timeout(testenv.Patience))...)
 	defer nc.Close()
 	js, err := jetstream.NewWithDomain(nc, "pq", jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
+
 	testenv.Eventually(t, func() error { // the service may be connected and not yet subscribed
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := js.Publish(ctx, "pq.jobs.push", []byte("a"), jetstream.WithMsgID("a"))
 		return err
 	})
+
 	var worker jetstream.Consumer
-	testenv.Eventually(t, func() error { worker, err = js.Consumer(t.Context(), "jobs", "min"); return err })
+	testenv.Eventually(t,
+		func() error { worker, err = js.Consumer(t.Context(), "jobs", "min"); return err })
+
 	m, err := worker.Next(jetstream.FetchMaxWait(testenv.Patience))
 	must(t, err)
 	if string(m.Data()) != "a" {

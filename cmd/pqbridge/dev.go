@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/pqbridge/pqbridge/cmd/internal/ready"
 )
 
 // devStartTime is how long the NATS server may take to start.
@@ -75,7 +77,7 @@ func startNATS(c *config, logger *slog.Logger) (*server.Server, error) {
 			devStartTime)
 	}
 
-	c.NATSURL = "nats://" + reachable(s.Addr().String())
+	c.NATSURL = "nats://" + ready.Reachable(s.Addr().String())
 	if c.LeafURL == "" && c.prefixesAreDomains() {
 		c.LeafURL = fmt.Sprintf("nats-leaf://127.0.0.1:%d", o.LeafNode.Port)
 	}
@@ -113,7 +115,7 @@ func (l *natsLog) Fatalf(format string, args ...any) {
 
 // greet waits until the service is ready, if it serves HTTP, and prints what to try.
 func greet(ctx context.Context, w io.Writer, c *config, httpAddr string) {
-	for httpAddr != "" && checkReady(ctx, httpAddr) != nil {
+	for httpAddr != "" && ready.Check(ctx, httpAddr) != nil {
 		select {
 		case <-ctx.Done():
 			return // the service ended first, and says why itself
@@ -138,7 +140,7 @@ func greeting(c *config, httpAddr, path string) string {
 
 	where := fmt.Sprintf("Ready. NATS is at %s", c.NATSURL)
 	if httpAddr != "" {
-		where += fmt.Sprintf(", health and metrics at http://%s", reachable(httpAddr))
+		where += fmt.Sprintf(", health and metrics at http://%s", ready.Reachable(httpAddr))
 	}
 	return fmt.Sprintf(`
 %[1]s.

@@ -22,44 +22,50 @@ func readFile(t *testing.T, path ...string) string {
 	return string(text)
 }
 
-// TestDocumentsListTheConfiguration compares the table in docs/configuration.md with the
-// variables, row by row.
+// The table in docs/configuration.md has the variables, row by row.
 func TestDocumentsListTheConfiguration(t *testing.T) {
 	text := readFile(t, "docs", "configuration.md")
 	var want []string
+
 	for _, v := range variables() {
 		byDefault := v.text()
 		if byDefault != "" {
 			byDefault = "`" + byDefault + "`"
 		}
+
 		want = append(want, fmt.Sprintf("| `%s` | %s | %s |", v.name, byDefault, v.description))
 	}
+
 	rows := regexp.MustCompile("(?m)^\\| `PQ_.*$").FindAllString(text, -1)
 	if !slices.Equal(rows, want) {
 		t.Errorf("the table in docs/configuration.md should be:\n%s", strings.Join(want, "\n"))
 	}
 }
 
-// TestDocumentsNameRealFiles checks every file that a document names, as code, by a name with an
-// ending that files of the project have; names may be patterns. Every path that begins with "./" is
-// below the root, or the document links to it, or makes it.
+// Every file that a document names as code exists, if the name has an ending that files of the
+// project have; names may be patterns. Every path that begins with "./" is below the root, or the
+// document links to it, or makes it.
 func TestDocumentsNameRealFiles(t *testing.T) {
 	files := testenv.Files(t, root)
-	name := regexp.MustCompile("`([A-Za-z0-9_.*/-]+\\.(?:go|mod|md|ya?ml|json|sh|py|js|rs|service))`")
+	name := regexp.MustCompile(
+		"`([A-Za-z0-9_.*/-]+\\.(?:go|mod|md|ya?ml|json|sh|py|js|rs|service))`")
 	path := regexp.MustCompile(`(?:^|[^A-Za-z0-9_./-])\./([A-Za-z0-9_][A-Za-z0-9_./-]*)`)
 	made := regexp.MustCompile(`^(bin|data|dist|fdb\.cluster)(/|$)`)
 	named := 0
+
 	for document, text := range testenv.Documents(t, root) {
 		for _, m := range path.FindAllStringSubmatch(text, -1) {
 			name := strings.TrimRight(m[1], "./")
 			_, err := os.Stat(filepath.Join(root, name))
 			if err != nil && !made.MatchString(name) && !strings.Contains(text, "/"+name+")") {
-				t.Errorf("%s: there is no ./%s, and the document does not say where it is", document, name)
+				t.Errorf("%s: there is no ./%s, and the document does not say where it is",
+					document, name)
 			}
 		}
 		for _, m := range name.FindAllStringSubmatch(text, -1) {
 			named++
-			end := regexp.MustCompile("/" + strings.ReplaceAll(regexp.QuoteMeta(m[1]), `\*`, "[a-z_]*") + "$")
+			end := regexp.MustCompile(
+				"/" + strings.ReplaceAll(regexp.QuoteMeta(m[1]), `\*`, "[a-z_]*") + "$")
 			if !slices.ContainsFunc(files, end.MatchString) {
 				t.Errorf("%s: there is no file %s", document, m[1])
 			}
@@ -70,23 +76,55 @@ func TestDocumentsNameRealFiles(t *testing.T) {
 	}
 }
 
-// TestPromisesHaveTests checks that each test that the table of promises in docs/reliability.md
-// names exists.
+// The archives of a release have the files that their README links to.
+func TestArchivesHaveWhatTheirReadmeLinks(t *testing.T) {
+	recipe := readFile(t, "Makefile")
+	copied := regexp.MustCompile(`cp -R (.*) dist/`).FindStringSubmatch(recipe)
+	if copied == nil {
+		t.Fatal("make dist copies nothing")
+	}
+
+	kept := strings.Fields(strings.Replace(copied[1], "$(wildcard *.md)", "*.md", 1))
+
+	links := regexp.MustCompile(`\]\(([^):#]+)(#[^)]*)?\)`).
+		FindAllStringSubmatch(readFile(t, "README.md"), -1)
+	if len(links) < 10 {
+		t.Errorf("%d links: does the test still see them?", len(links))
+	}
+
+	for _, link := range links {
+		top, _, _ := strings.Cut(link[1], "/")
+		has := func(pattern string) bool { ok, _ := filepath.Match(pattern, top); return ok }
+		if !slices.ContainsFunc(kept, has) {
+			t.Errorf("the archives do not have %s", link[1])
+		}
+	}
+}
+
+// Each test that the table of promises in docs/reliability.md names exists.
 func TestPromisesHaveTests(t *testing.T) {
-	_, table, _ := strings.Cut(readFile(t, "docs", "reliability.md"), "\n## Promises and their tests\n")
+	_, table, _ := strings.Cut(readFile(t, "docs", "reliability.md"),
+		"\n## Promises and their tests\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	var names []string // of files, and of functions
+
 	for _, file := range testenv.Files(t, root) {
 		if strings.HasSuffix(file, "_test.go") {
 			names = append(names, filepath.Base(file))
-			for _, m := range testFunction.FindAllStringSubmatch(readFile(t, file[len(root):]), -1) {
+			text := readFile(t, file[len(root):])
+
+			for _, m := range testFunction.FindAllStringSubmatch(text, -1) {
 				names = append(names, m[1])
 			}
 		}
 	}
+
 	named := regexp.MustCompile("`(Test\\w+|[\\w*]+test\\.go)`").FindAllStringSubmatch(table, -1)
 	for _, m := range named {
-		exists := func(name string) bool { ok, err := filepath.Match(m[1], name); return ok && err == nil }
+		exists := func(name string) bool {
+			ok, err := filepath.Match(m[1], name)
+			return ok && err == nil
+		}
 		if !slices.ContainsFunc(names, exists) {
 			t.Errorf("there is no test %s", m[1])
 		}
@@ -98,19 +136,23 @@ func TestPromisesHaveTests(t *testing.T) {
 
 var testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 
-// TestDocumentsNameRealTargets checks that what documents and workflows say to make is in the
-// Makefile, and that they name what it lists.
+// What documents and workflows say to make is in the Makefile, and that they name what it lists.
 func TestDocumentsNameRealTargets(t *testing.T) {
 	texts := testenv.Documents(t, root)
 	delete(texts, root+"/CHANGELOG.md") // names what there was
+
 	for _, file := range testenv.Files(t, filepath.Join(root, ".github")) {
 		texts[file] = readFile(t, file[len(root):])
 	}
-	targets := map[string]bool{"help": true, "clean": true, "fmt": true} // whether a document names it
+
+	// Whether a document names it.
+	targets := map[string]bool{"help": true, "clean": true, "fmt": true}
 	rule := regexp.MustCompile(`(?m)^([a-z-]+):(.*)$`)
+
 	for _, m := range rule.FindAllStringSubmatch(readFile(t, "Makefile"), -1) {
 		targets[m[1]] = targets[m[1]] || !strings.Contains(m[2], " ## ")
 	}
+
 	command := regexp.MustCompile("(?m)(?:`|^ *|run: )make ([a-z][a-z-]*)")
 	for file, text := range texts {
 		for _, m := range command.FindAllStringSubmatch(text, -1) {
@@ -120,6 +162,7 @@ func TestDocumentsNameRealTargets(t *testing.T) {
 			targets[m[1]] = true
 		}
 	}
+
 	for target, named := range targets {
 		if !named {
 			t.Errorf("no document names make %s", target)
@@ -127,29 +170,65 @@ func TestDocumentsNameRealTargets(t *testing.T) {
 	}
 }
 
+// The table of targets in CONTRIBUTING.md gives variables the defaults that the Makefile has.
+func TestContributingKnowsDefaults(t *testing.T) {
+	_, table, _ := strings.Cut(readFile(t, "CONTRIBUTING.md"), "\n| target |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	defaults := map[string]string{}
+	set := regexp.MustCompile(`(?m)^([A-Z]+) *:= (\S+)$`)
+
+	for _, m := range set.FindAllStringSubmatch(readFile(t, "Makefile"), -1) {
+		defaults[m[1]] = m[2]
+	}
+
+	named := 0
+	given := regexp.MustCompile("`([A-Z]+)=(\\w+)`")
+
+	for _, m := range given.FindAllStringSubmatch(table, -1) {
+		value, known := defaults[m[1]]
+		if !known { // it has none
+			continue
+		}
+
+		named++
+		if m[2] != value {
+			t.Errorf("CONTRIBUTING.md has %s, and the default is %s", m[0], value)
+		}
+	}
+	if named < 2 {
+		t.Errorf("%d defaults: does the test still see them?", named)
+	}
+}
+
 // linkTargets matches [name]: target, to which [text][name] leads.
 var linkTargets = regexp.MustCompile(`(?m)^\[([^\]]+)\]: (\S+)$`)
 
-// TestDocumentsLinkToRealFiles checks every link that leads to a file, a folder or a heading of the
-// project.
+// Every link of a document to a file, a folder or a heading of the project leads there.
 func TestDocumentsLinkToRealFiles(t *testing.T) {
 	texts := testenv.Documents(t, root)
 	names := map[string][]string{}
+
 	for document, text := range texts {
 		names[document] = headings(text)
 	}
+
 	code := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
 	links := 0
+
 	for document, text := range texts {
 		text = code.ReplaceAllString(text, "")
-		found := append(markdownLinks.FindAllStringSubmatch(text, -1), linkTargets.FindAllStringSubmatch(text, -1)...)
+		found := append(markdownLinks.FindAllStringSubmatch(text, -1),
+			linkTargets.FindAllStringSubmatch(text, -1)...)
+
 		for _, m := range found {
 			path, heading, _ := strings.Cut(m[2], "#")
 			if m[2] == "" || strings.Contains(path, "://") { // elsewhere, or one of linkTargets
 				continue
 			}
+
 			links++
 			target := document
+
 			if path != "" {
 				target = filepath.ToSlash(filepath.Join(filepath.Dir(document), path))
 			}
@@ -169,33 +248,58 @@ func TestDocumentsLinkToRealFiles(t *testing.T) {
 func headings(text string) (names []string) {
 	seen := map[string]int{}
 	text = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, "")
+
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
 		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
 		name = strings.ReplaceAll(name, " ", "-")
+
 		if n := seen[name]; n > 0 {
 			names = append(names, fmt.Sprintf("%s-%d", name, n))
 		} else {
 			names = append(names, name)
 		}
+
 		seen[name]++
 	}
+
 	return names
 }
 
-// TestDocumentsNameRealVariables checks every variable that a document mentions.
+// Every variable that a document mentions exists.
 func TestDocumentsNameRealVariables(t *testing.T) {
 	known := []string{
 		// read by tests
-		"PQ_TEST_FDB", "PQ_TEST_NPM", "PQ_TEST_CHROMIUM", "PQ_TEST_NATS_SERVER", "PQ_TEST_PEAK", "PQ_TEST_PEAK_MEMORY",
-		"PQ_TEST_NIGHTLY", "PQ_TEST_CLIENTS", "PQ_TEST_VET",
-		"PQ_SERVICE_HOST", "PQ_PORT_80_TCP", // set by Kubernetes
+		"PQ_TEST_FDB",
+		"PQ_TEST_NPM",
+		"PQ_TEST_CHROMIUM",
+		"PQ_TEST_NATS_SERVER",
+		"PQ_TEST_PEAK",
+		"PQ_TEST_PEAK_MEMORY",
+		"PQ_TEST_NIGHTLY",
+		"PQ_TEST_CLIENTS",
+		"PQ_TEST_VET",
+		"PQ_SERVICE_HOST",
+		"PQ_PORT_80_TCP", // set by Kubernetes
 		// set by pq work
-		"PQ_QUEUE", "PQ_ID", "PQ_PRIORITY", "PQ_GROUP", "PQ_DELIVERIES", "PQ_PUSHED_AT", "PQ_HEADER_", "PQ_HEADER_TRACE_ID",
-		"PQ_DEAD_QUEUE", "PQ_DEAD_REASON", "PQ_DEAD_ERROR", "PQ_DEAD_DELIVERIES", "PQ_DEAD_AT",
+		"PQ_QUEUE",
+		"PQ_ID",
+		"PQ_PRIORITY",
+		"PQ_GROUP",
+		"PQ_DELIVERIES",
+		"PQ_PUSHED_AT",
+		"PQ_HEADER_",
+		"PQ_HEADER_TRACE_ID",
+		"PQ_DEAD_QUEUE",
+		"PQ_DEAD_REASON",
+		"PQ_DEAD_ERROR",
+		"PQ_DEAD_DELIVERIES",
+		"PQ_DEAD_AT",
 	}
+
 	for _, v := range variables() {
 		known = append(known, v.name)
 	}
+
 	for path, text := range testenv.Documents(t, root) {
 		for _, name := range regexp.MustCompile(`\bPQ_[A-Z0-9_]+`).FindAllString(text, -1) {
 			if !slices.Contains(known, name) {

@@ -32,6 +32,7 @@ func blocksOf(t *testing.T, document string) (blocks []block) {
 	if len(blocks) == 0 {
 		t.Fatalf("%s has no blocks: does the test still see them?", document)
 	}
+
 	return blocks
 }
 
@@ -42,36 +43,44 @@ func blockOf(t *testing.T, document, kind string) string {
 	if len(blocks) != 1 {
 		t.Fatalf("%s has %d blocks %q, want one", document, len(blocks), kind)
 	}
+
 	return blocks[0].text
 }
 
 // Programs that documents show are parts of the examples, which their own tests run, whatever
 // their indentation.
 func TestDocumentsShowTheExamples(t *testing.T) {
-	flat := func(text string) string { return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(text, "") }
-	examples := map[string]string{"js": flat(readFile(t, "docs", "example", "javascript", "jetstream.js"))}
+	indent := regexp.MustCompile(`(?m)^\s+`)
+	flat := func(text string) string { return indent.ReplaceAllString(text, "") }
+	examples := map[string]string{
+		"js": flat(readFile(t, "docs", "example", "javascript", "jetstream.js")),
+	}
 	programs, err := filepath.Glob(filepath.Join(root, "docs", "example", "*", "main*.go"))
 	must(t, err)
+
 	programs = append(programs, filepath.Join(root, "docs", "example", "example_test.go"))
 	for _, name := range programs {
 		program, err := os.ReadFile(name)
 		must(t, err)
 		examples["go"] += flat(string(program))
 	}
+
 	for _, document := range []string{"guide.md", "jetstream.md", "foundationdb.md"} {
 		for _, b := range blocksOf(t, document) {
-			if example, shown := examples[b.kind]; shown && !strings.Contains(example, flat(b.text)) {
+			example, shown := examples[b.kind]
+			if shown && !strings.Contains(example, flat(b.text)) {
 				t.Errorf("%s: no program has these lines:\n%s", document, b.text)
 			}
 		}
 	}
 }
 
-// TestGuide does all that docs/guide.md says, in its order, with its programs. It takes as long as
-// the guide waits for slow jobs and leases.
+// Everything in docs/guide.md works, in its order and with its programs. It takes as long as the
+// guide waits for slow jobs and leases.
 func TestGuide(t *testing.T) {
 	harness.OnlyNightly(t)
 	g := newGuide(t)
+
 	g.follow("guide.md", func(b block, want string) {
 		switch b.kind {
 		case "sh eventually":
@@ -100,11 +109,13 @@ func TestGuide(t *testing.T) {
 func (g *guide) follow(document string, others func(b block, want string)) {
 	g.Helper()
 	blocks := blocksOf(g.T, document)
+
 	for i, b := range blocks {
 		want := ""
 		if i+1 < len(blocks) && blocks[i+1].kind == "text" {
 			want = blocks[i+1].text
 		}
+
 		switch b.kind {
 		case "text", "go", "js", "sh the system is running":
 		case "sh":
@@ -118,6 +129,7 @@ func (g *guide) follow(document string, others func(b block, want string)) {
 		default:
 			others(b, want)
 		}
+
 		if g.Failed() {
 			g.FailNow() // the rest depends on it
 		}
@@ -138,19 +150,33 @@ type guide struct {
 
 func newGuide(t *testing.T) *guide {
 	port := strconv.Itoa(harness.Port(t))
-	g := &guide{T: t, bin: t.TempDir(), variables: []string{"PQ_DATA_DIR=" + t.TempDir(), "PQ_DEV_NATS_PORT=" + port}}
+	g := &guide{
+		T:         t,
+		bin:       t.TempDir(),
+		variables: []string{"PQ_DATA_DIR=" + t.TempDir(), "PQ_DEV_NATS_PORT=" + port},
+	}
+
 	g.system = startDev(t, g.variables...)
 	g.env = append(os.Environ(), "NATS_URL="+g.system.nats, "TMPDIR="+t.TempDir())
 	g.sh("go build -o bin/ ./cmd/pq\n")
 	t.Cleanup(g.kill)
+
 	return g
 }
 
 // bash returns a command that runs lines of the guide, in the root of the repository but with
 // another folder bin.
 func (g *guide) bash(code string) *exec.Cmd {
-	code = strings.NewReplacer("$PWD/bin", g.bin, " bin/", " "+g.bin+"/", "\nbin/", "\nexec "+g.bin+"/", "\npq work", "\nexec pq work", " &\n", "\n").Replace("\n" + code)
-	cmd := harness.CommandContext(g.Context(), "bash", "-e", "-o", "pipefail", "-c", "PATH="+g.bin+":$PATH"+code)
+	code = strings.NewReplacer(
+		"$PWD/bin", g.bin,
+		" bin/", " "+g.bin+"/",
+		"\nbin/", "\nexec "+g.bin+"/",
+		"\npq work", "\nexec pq work",
+		" &\n", "\n",
+	).Replace("\n" + code)
+
+	cmd := harness.CommandContext(g.Context(), "bash", "-e", "-o", "pipefail", "-c",
+		"PATH="+g.bin+":$PATH"+code)
 	cmd.Dir, cmd.Env = root, g.env
 	return cmd
 }
@@ -167,6 +193,7 @@ func (g *guide) sh(code string) string {
 func (g *guide) eventually(code, want string) {
 	g.Helper()
 	var last string
+
 	for changed := time.Now(); ; {
 		got, err := g.try(code)
 		switch {
@@ -177,6 +204,7 @@ func (g *guide) eventually(code, want string) {
 		case time.Since(changed) > testenv.Patience:
 			g.Fatalf("%s\nprints %q, want %q: %v", code, got, want, err)
 		}
+
 		<-time.After(50 * time.Millisecond) // what is waited for needs the processors, too
 	}
 }
@@ -189,6 +217,7 @@ func (g *guide) try(code string) (string, error) {
 	if err != nil {
 		err = fmt.Errorf("%s%w\n%s", code, err, &stderr)
 	}
+
 	return string(out), err
 }
 
@@ -203,6 +232,7 @@ func (g *guide) start(code string) {
 	}
 	must(g, err)
 	g.printed = make(chan string, 10_000)
+
 	go func() {
 		defer close(g.printed)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -211,7 +241,7 @@ func (g *guide) start(code string) {
 	}()
 }
 
-// prints waits for lines in the third terminal, and passes over those that do not begin with about.
+// prints waits for lines in the third terminal, and skips lines that do not begin with about.
 func (g *guide) prints(text, about string) {
 	g.Helper()
 	for want := range strings.Lines(text) {
@@ -232,6 +262,7 @@ func (g *guide) kill() {
 	if g.terminal == nil {
 		return
 	}
+
 	_ = g.terminal.Process.Kill()
 	for range g.printed {
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/cmd/internal/buildinfo"
 )
 
@@ -21,7 +20,10 @@ const helpHead = `pqbridge serves durable priority queues and FIFO queues over N
   pqbridge -dev          try it: starts a NATS server with JetStream too, keeps
                          data in ./data
   pqbridge -backup DIR   copy the embedded store to the new folder DIR; works
-                         while a service uses the store
+                         while a service uses the store. With -keep N, the new
+                         folder is inside DIR, named by the time, and only the
+                         newest N of these are kept
+  pqbridge -restore DIR  copy the backup DIR to PQ_DATA_DIR, which must be empty
   pqbridge -migrate fdb  copy the embedded store into an empty FoundationDB;
                          "-migrate embedded" copies the other way
   pqbridge -healthcheck  exit with 0 if the service at PQ_HTTP_ADDR is ready
@@ -79,8 +81,8 @@ type variable struct {
 	option            string // package and field of the option with its value, or ""
 }
 
-// descriptionLines are lines such as "PQ_NATS_URL: NATS servers". Fields of structs that config
-// shares with others are described in their tags.
+// descriptionLines are lines such as "PQ_NATS_URL: NATS servers". Tags describe the fields of
+// access, because each stands for a variable of both connections.
 //
 //go:embed variables.txt
 var descriptionLines string
@@ -111,18 +113,12 @@ func appendVariables(all []variable, prefix string, s reflect.Value) []variable 
 		name = cmp.Or(field.Tag.Get("envconfig"), prefix+"_"+name)
 
 		switch {
-		case !field.IsExported() || field.Tag.Get("ignored") != "":
-		case field.Anonymous:
-			all = appendVariables(all, prefix, value)
+		case !field.IsExported():
 		case value.Kind() == reflect.Struct:
 			all = appendVariables(all, name, value)
 		default:
-			option := field.Tag.Get("option")
-			if s.Type() == reflect.TypeFor[dispatch.Limits]() { // bridge.Options embeds it
-				option = "bridge." + field.Name
-			}
-			description, group := descriptionOf(name, field.Tag), field.Tag.Get("group")
-			all = append(all, variable{name, description, value, group, option})
+			group, option := field.Tag.Get("group"), field.Tag.Get("option")
+			all = append(all, variable{name, descriptionOf(name, field.Tag), value, group, option})
 		}
 	}
 	return all

@@ -15,11 +15,12 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// TestJetStreamPage does all that docs/jetstream.md says, in its order, with its programs.
+// Everything in docs/jetstream.md works, in its order and with its programs.
 func TestJetStreamPage(t *testing.T) {
 	harness.OnlyNightly(t)
 	g := newGuide(t)
 	wantWords(t, g.sh("pq doctor\n"), "off, connected for JetStream's programs")
+
 	g.follow("jetstream.md", func(b block, _ string) {
 		switch b.kind {
 		case "conf the server", "sh the bridge": // TestJetStreamOwnServer
@@ -30,24 +31,27 @@ func TestJetStreamPage(t *testing.T) {
 	})
 }
 
-// TestJetStreamOwnServer runs a server with the configuration in docs/jetstream.md, and a bridge with
-// the variables of its commands. Only the port is another.
+// A server with the configuration in docs/jetstream.md works with a bridge that has the variables
+// of its commands. Only the port differs.
 func TestJetStreamOwnServer(t *testing.T) {
 	commands := blockOf(t, "jetstream.md", "sh the bridge")
-	for _, m := range regexp.MustCompile(`\b(PQ_[A-Z_]+)=(\S+)`).FindAllStringSubmatch(commands, -1) {
+	assignment := regexp.MustCompile(`\b(PQ_[A-Z_]+)=(\S+)`)
+
+	for _, m := range assignment.FindAllStringSubmatch(commands, -1) {
 		t.Setenv(m[1], m[2])
 	}
+
 	c, err := loadConfig(false)
 	must(t, err)
-	documented, err := c.jetStreamOptions()
-	must(t, err)
+	documented := c.jetStreamOptions()
 
 	config := testenv.ServerOptions(t, blockOf(t, "jetstream.md", "conf the server"))
 	e := testenv.New(t, testenv.Options{JetStream: true,
 		NATS: func(o *server.Options) {
 			config(o)
 			if o.LeafNode.Port != 7422 || documented.LeafURL != "nats-leaf://127.0.0.1:7422" {
-				t.Errorf("the server has port %d, and the bridge connects to %s", o.LeafNode.Port, documented.LeafURL)
+				t.Errorf("the server has port %d, and the bridge connects to %s",
+					o.LeafNode.Port, documented.LeafURL)
 			}
 		},
 		Bridge: func(o *bridge.Options) {
@@ -55,17 +59,19 @@ func TestJetStreamOwnServer(t *testing.T) {
 			o.JetStream = documented
 		},
 	})
+
 	_, err = domain(t, natsUser{Conn: e.Conn}).Consumer(t.Context(), "jobs", "min")
 	must(t, err)
 }
 
-// usersEnv runs a server with the users of a block of the page. Each password is the user's name. The
-// leaf node of bridges is the user leafUser.
+// usersEnv runs a server with the users of a block of the page. Each password is the user's name.
+// The leaf node of bridges is the user leafUser.
 func usersEnv(t *testing.T, block, leafUser string) (*testenv.Env, *harness.Transcript) {
 	t.Helper()
 	for _, user := range []string{"bridge", "leaf", "owner", "workers", "worker", "app"} {
 		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user)
 	}
+
 	log := &harness.Transcript{}
 	e := testenv.New(t, testenv.Options{JetStream: true, Stopped: true,
 		NATS: testenv.ServerOptions(t, block),
@@ -75,15 +81,17 @@ func usersEnv(t *testing.T, block, leafUser string) (*testenv.Env, *harness.Tran
 			o.Logger = newLogger(&config{LogFormat: "text"}, log)
 		},
 	})
+
 	e.NATS.Start()
 	return e, log
 }
 
-// TestJetStreamRights runs a client of each kind with the rights of docs/jetstream.md, and two bridges,
-// which forward requests to each other.
+// With the rights of docs/jetstream.md each kind of client can do its work and nothing else, also
+// through two bridges that forward requests to each other.
 func TestJetStreamRights(t *testing.T) {
 	e, log := usersEnv(t, blockOf(t, "jetstream.md", "conf rights"), "leaf")
 	b, other := e.StartBridge(), e.StartBridge()
+
 	for _, b := range []*testenv.Bridge{b, other} {
 		b.WaitReady()
 		awaitMetric(t, b, "\npq_bridges 2\n", true)
@@ -95,26 +103,42 @@ func TestJetStreamRights(t *testing.T) {
 			_, err := js.Publish(t.Context(), "pq."+queue+".push.1", []byte("an item"))
 			must(t, err)
 		}
-		_, err := js.CreateOrUpdateConsumer(t.Context(), queue, jetstream.ConsumerConfig{Durable: "own", AckPolicy: jetstream.AckExplicitPolicy})
+
+		_, err := js.CreateOrUpdateConsumer(t.Context(), queue,
+			jetstream.ConsumerConfig{Durable: "own", AckPolicy: jetstream.AckExplicitPolicy})
 		must(t, err)
 	}
 
 	workers := connectAs(t, e, "workers", "_INBOX_worker")
 	worker := connectAs(t, e, "worker", "_INBOX_worker")
+
 	for range 10 { // either bridge gets a request
 		takes(t, domain(t, workers), "jobs", "own")
 		takes(t, domain(t, workers), "other", "max")
 		takes(t, domain(t, worker), "jobs", "min")
 	}
-	if one, all := metricsOf(t, b)+metricsOf(t, other), "\npq_jetstream_requests_total{call=\"CONSUMER.MSG.NEXT\"} 20\n"; !strings.Contains(one, all) {
-		wantWords(t, one, "\npq_jetstream_requests_total{call=\"CONSUMER.MSG.NEXT\"} 30\n")
+
+	const counter = "\npq_jetstream_requests_total{call=\"CONSUMER.MSG.NEXT\"} "
+	metrics := metricsOf(t, b) + metricsOf(t, other)
+	if !strings.Contains(metrics, counter+"20\n") {
+		wantWords(t, metrics, counter+"30\n")
 	}
 
-	for _, subject := range []string{"$JS.pq.API.CONSUMER.MSG.NEXT.other.min", "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.own",
-		"$JS.ACK.pq.x.jobs.own.1.1.1.1.0.token", "$JS.pq.API.STREAM.PURGE.jobs", "pq.jobs.pop.min"} {
+	for _, subject := range []string{
+		"$JS.pq.API.CONSUMER.MSG.NEXT.other.min",
+		"$JS.pq.API.CONSUMER.MSG.NEXT.jobs.own",
+		"$JS.ACK.pq.x.jobs.own.1.1.1.1.0.token",
+		"$JS.pq.API.STREAM.PURGE.jobs",
+		"pq.jobs.pop.min",
+	} {
 		worker.denied(t, func(nc *nats.Conn) error { return nc.Publish(subject, nil) })
 	}
-	for _, subject := range []string{"$JS.pq.API.CONSUMER.DELETE.jobs.own", "$JS.pq.API.STREAM.PURGE.jobs", "pq.jobs.push"} {
+
+	for _, subject := range []string{
+		"$JS.pq.API.CONSUMER.DELETE.jobs.own",
+		"$JS.pq.API.STREAM.PURGE.jobs",
+		"pq.jobs.push",
+	} {
 		workers.denied(t, func(nc *nats.Conn) error { return nc.Publish(subject, nil) })
 	}
 	if nc, err := nats.Connect(e.NATS.URL(), nats.UserInfo("leaf", "leaf")); err == nil {
@@ -122,21 +146,24 @@ func TestJetStreamRights(t *testing.T) {
 		t.Error("the leaf node's login is one for clients too")
 	}
 	wantWords(t, metricsOf(t, b), "\npq_nats_errors_total 0\n") // NATS refused nothing
-	if strings.Contains(log.String(), "level=WARN") || strings.Contains(log.String(), "level=ERROR") {
+	if strings.Contains(log.String(), "level=WARN") ||
+		strings.Contains(log.String(), "level=ERROR") {
 		t.Errorf("the log has warnings:\n%s", log)
 	}
 }
 
-// TestJetStreamAnotherAccount runs a client with the accounts of docs/jetstream.md, which gets
-// more than one answer to a request.
+// A client in another account, as docs/jetstream.md sets it up, gets more than one answer to a
+// request.
 func TestJetStreamAnotherAccount(t *testing.T) {
 	e, _ := usersEnv(t, blockOf(t, "jetstream.md", "conf accounts"), "bridge")
 	e.StartBridge().WaitReady()
 	js := domain(t, connectAs(t, e, "app", strings.TrimSuffix(nats.InboxPrefix, ".")))
+
 	for _, subject := range []string{"pq.jobs.push", "pq.jobs.push.1"} {
 		_, err := js.Publish(t.Context(), subject, []byte("an item"))
 		must(t, err)
 	}
+
 	for range 2 {
 		takes(t, js, "jobs", "min")
 	}
@@ -145,7 +172,8 @@ func TestJetStreamAnotherAccount(t *testing.T) {
 // domain returns JetStream as the bridges serve it.
 func domain(t *testing.T, user natsUser) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.NewWithDomain(user.Conn, "pq", jetstream.WithDefaultTimeout(testenv.Patience))
+	js, err := jetstream.NewWithDomain(user.Conn, "pq",
+		jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
 	return js
 }
@@ -160,19 +188,24 @@ func takes(t *testing.T, js jetstream.JetStream, queue, consumer string) {
 	must(t, job.DoubleAck(t.Context()))
 }
 
-// TestDefaultDomain runs a client that names no domain on a server with the line of docs/jetstream.md.
+// With the line of docs/jetstream.md, a client that names no domain reaches the queues.
 func TestDefaultDomain(t *testing.T) {
-	line := regexp.MustCompile("`(default_js_domain: [^`]+)`").FindStringSubmatch(readFile(t, "docs", "jetstream.md"))
+	line := regexp.MustCompile("`(default_js_domain: [^`]+)`").
+		FindStringSubmatch(readFile(t, "docs", "jetstream.md"))
 	if line == nil {
 		t.Fatal("docs/jetstream.md has no default_js_domain")
 	}
+
 	const account = "accounts { ACC: { users: [ {user: bridge, password: bridge} ] } }\n"
 	e, _ := usersEnv(t, account+line[1], "bridge")
 	e.StartBridge().WaitReady()
 
-	js, err := jetstream.New(connectAs(t, e, "bridge", strings.TrimSuffix(nats.InboxPrefix, ".")).Conn, jetstream.WithDefaultTimeout(testenv.Patience))
+	js, err := jetstream.New(
+		connectAs(t, e, "bridge", strings.TrimSuffix(nats.InboxPrefix, ".")).Conn,
+		jetstream.WithDefaultTimeout(testenv.Patience))
 	must(t, err)
 	_, err = js.Publish(t.Context(), "pq.jobs.push", []byte("an item"))
 	must(t, err)
+
 	takes(t, js, "jobs", "min")
 }

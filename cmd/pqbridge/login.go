@@ -72,7 +72,7 @@ func (a *access) validate() error {
 	return errors.Join(problems...)
 }
 
-// checkFiles returns what is wrong with the files, joined.
+// checkFiles returns all problems of the files, joined.
 func (a *access) checkFiles() error {
 	var problems []error
 	for _, file := range []struct {
@@ -143,13 +143,8 @@ func (a *access) login() leaf.Login {
 	}
 }
 
-// tls returns the configuration for TLS, or nil if no file is set. The file of a certificate may be
-// replaced while the service runs.
+// tls returns the configuration for TLS of one connection, from the files as they are now.
 func (a *access) tls() (*tls.Config, error) {
-	if a.TLS.CA+a.TLS.Cert == "" {
-		return nil, nil
-	}
-
 	t := &tls.Config{MinVersion: tls.VersionTLS12}
 	var err error
 	if a.TLS.CA != "" {
@@ -166,9 +161,9 @@ func (a *access) tls() (*tls.Config, error) {
 
 // jetStreamOptions returns how JetStream's programs are served. Unless it has variables of its own,
 // the leaf node connection logs in, and trusts, as the client connection does.
-func (c *config) jetStreamOptions() (o bridge.JetStreamOptions, err error) {
+func (c *config) jetStreamOptions() (o bridge.JetStreamOptions) {
 	if o.LeafURL = c.LeafURL; o.LeafURL == "" {
-		return o, nil
+		return o
 	}
 
 	own, client := c.Leaf, &c.NATS
@@ -182,9 +177,12 @@ func (c *config) jetStreamOptions() (o bridge.JetStreamOptions, err error) {
 	}
 
 	if own.TLS.CA+own.TLS.Cert == "" {
-		own.TLS = client.TLS
+		own.TLS, own.prefix = client.TLS, client.prefix
 	}
 
-	o.TLS, err = own.tls()
-	return o, err
+	if own.TLS.CA+own.TLS.Cert != "" {
+		o.TLS = own.tls
+	}
+
+	return o
 }

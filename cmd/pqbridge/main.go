@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"time"
 	_ "time/tzdata" // for schedules, because a container may know no zones
+
+	"github.com/pqbridge/pqbridge/cmd/internal/ready"
 )
 
 func main() {
@@ -63,6 +65,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	dev := flags.Bool("dev", false, "")
 	check := flags.Bool("healthcheck", false, "")
 	backup := flags.String("backup", "", "")
+	keep := flags.Int("keep", 0, "")
+	restore := flags.String("restore", "", "")
 	migrate := flags.String("migrate", "", "")
 	err := flags.Parse(args)
 
@@ -79,10 +83,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 
-	actions := given(flags, "dev", "healthcheck", "backup", "migrate")
+	actions := given(flags, "dev", "healthcheck", "backup", "restore", "migrate")
 	if len(actions) > 1 {
 		return fmt.Errorf("-%s: want only one of them; see pqbridge -help",
 			strings.Join(actions, " and -"))
+	}
+
+	backsUp := slices.Contains(actions, "backup")
+	if len(given(flags, "keep")) > 0 && (*keep < 1 || !backsUp) {
+		return fmt.Errorf("-keep %d: want 1 or more, and -backup with it; see pqbridge -help",
+			*keep)
 	}
 
 	serves := len(actions) == 0 || *dev
@@ -97,10 +107,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	logger := newLogger(c, stderr)
 	switch {
+	case *check && c.HTTPAddr == httpOff:
+		return errors.New("PQ_HTTP_ADDR is off: there is nothing to ask")
 	case *check:
-		return checkReady(ctx, c.HTTPAddr)
-	case slices.Contains(actions, "backup"):
-		return backUp(ctx, c, *backup, logger, stdout)
+		return ready.Check(ctx, c.HTTPAddr)
+	case backsUp:
+		return backUp(ctx, c, *backup, *keep, logger, stdout)
+	case slices.Contains(actions, "restore"):
+		return restoreBackup(ctx, c, *restore, logger, stdout)
 	case slices.Contains(actions, "migrate"):
 		return migrateStore(ctx, c, *migrate, logger, stdout)
 	}
@@ -118,9 +132,17 @@ func given(flags *flag.FlagSet, names ...string) (set []string) {
 }
 
 func newLogger(c *config, w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: slog.Level(c.LogLevel)}
+	options := &slog.HandlerOptions{Level: slog.Level(c.LogLevel), ReplaceAttr: readableDuration}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// readableDuration makes a duration text, such as "7s", also in JSON, which would have nanoseconds.
+func readableDuration(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.String())
+	}
+	return a
 }

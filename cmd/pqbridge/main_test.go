@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
@@ -24,12 +25,14 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
+
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, "PQ_") && !strings.HasPrefix(name, "PQ_TEST_") {
 			_ = os.Unsetenv(name) // tests must not use the developer's settings
 		}
 	}
+
 	harness.Main(m, testenv.FDBGoroutines()...)
 }
 
@@ -51,7 +54,9 @@ func environment(variables ...string) []string {
 			env = append(env, entry)
 		}
 	}
-	env = append(env, mainVariable+"=1", "PQ_HTTP_ADDR=127.0.0.1:0", "PQ_DEV_NATS_PORT=0", "PQ_REQUEST_TIMEOUT="+testenv.Patience.String(), "PQ_HTTP_TIMEOUT=20s")
+
+	env = append(env, mainVariable+"=1", "PQ_HTTP_ADDR=127.0.0.1:0", "PQ_DEV_NATS_PORT=0",
+		"PQ_REQUEST_TIMEOUT="+testenv.Patience.String(), "PQ_HTTP_TIMEOUT=20s")
 	return append(env, variables...)
 }
 
@@ -67,6 +72,7 @@ func newCommand(t *testing.T, variables []string, args ...string) *command {
 func (c *command) start() {
 	c.t.Helper()
 	must(c.t, c.cmd.Start())
+
 	c.t.Cleanup(func() {
 		if c.cmd.ProcessState == nil {
 			c.kill()
@@ -87,9 +93,11 @@ func startDev(t *testing.T, variables ...string) *command {
 	c := newCommand(t, variables, "-dev")
 	stdout, err := c.cmd.StdoutPipe()
 	must(t, err)
+
 	c.start()
 	ready := regexp.MustCompile(`^Ready\. NATS is at (\S+), health and metrics at http://(\S+)\.$`)
 	lines := bufio.NewScanner(stdout)
+
 	for lines.Scan() {
 		if found := ready.FindStringSubmatch(lines.Text()); found != nil {
 			c.nats, c.http = found[1], found[2]
@@ -97,6 +105,7 @@ func startDev(t *testing.T, variables ...string) *command {
 		}
 	}
 	t.Fatalf("pqbridge -dev ended (%v):\n%s", c.cmd.Wait(), c.log())
+
 	return nil
 }
 
@@ -115,6 +124,7 @@ func (c *command) kill() {
 	if err := c.cmd.Process.Kill(); err != nil {
 		c.t.Error(err)
 	}
+
 	var killed *exec.ExitError
 	if err := c.cmd.Wait(); !errors.As(err, &killed) {
 		c.t.Errorf("after kill -9: %v\n%s", err, c.log())
@@ -143,6 +153,7 @@ func runCommand(t *testing.T, args, variables []string) (stdout, stderr string, 
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	err = cmd.Run()
+
 	return out.String(), problems.String(), err
 }
 
@@ -171,5 +182,18 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A duration in the log is the same text in both formats, and not bare nanoseconds in JSON.
+func TestDurationsInTheLog(t *testing.T) {
+	for format, want := range map[string]string{"json": `"timeout":"7s"`, "text": "timeout=7s"} {
+		var log bytes.Buffer
+
+		newLogger(&config{LogFormat: format}, &log).Info("shutting down", "timeout", 7*time.Second)
+
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%s: %s lacks %s", format, log.String(), want)
+		}
 	}
 }

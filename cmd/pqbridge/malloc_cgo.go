@@ -8,8 +8,8 @@ package main
 #include <malloc.h>
 #endif
 
-// One arena for each thread, as by default, would hold on to several times what is in use. Blocks
-// of large values go straight back to the system.
+// One arena for each thread, as by default, would hold on to several times the memory in use.
+// Blocks of large values go straight back to the system.
 static void tune_malloc(void) {
 #ifdef __GLIBC__
 	mallopt(M_ARENA_MAX, 2);

@@ -29,8 +29,8 @@ const (
 	fdbLaneMemory = 26 << 20
 )
 
-// memoryLimit returns how many bytes of memory the process may use: the limit of its cgroup, which
-// is that of its container, or GOMEMLIMIT if that is less.
+// memoryLimit returns how many bytes of memory the process may use: the limit of its cgroup, as set
+// for its container, or GOMEMLIMIT if that is less.
 func memoryLimit() int64 {
 	limit := int64(math.MaxInt64)
 	if os.Getenv("GOMEMLIMIT") != "" { // otherwise the runtime has the limit of tuneGC

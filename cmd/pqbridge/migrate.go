@@ -56,10 +56,13 @@ func migrateStore(ctx context.Context, c *config, target string, logger *slog.Lo
 	}
 	defer func() { err = errors.Join(err, targetDB.Close()) }()
 
+	if err := errors.Join(db.Check(), targetDB.Check()); err != nil {
+		return err // a full disk
+	}
+
 	_, _ = fmt.Fprintf(stdout, "from %s to %s\n", from.storeLocation(), to.storeLocation())
 	began := time.Now()
-	options := migrate.Options{Progress: printProgress(stdout)}
-	result, err := migrate.Run(ctx, db, targetDB, keyspace, options)
+	result, err := migrate.Run(ctx, db, targetDB, keyspace, printProgress(stdout))
 	if err != nil {
 		return explainMigration(ctx, &from, &to, err)
 	}
@@ -96,8 +99,7 @@ func explainMigration(ctx context.Context, from, to *config, err error) error {
 	switch {
 	case errors.Is(err, migrate.ErrNoStore):
 		advice = "source " + from.storeLocation() + ": " +
-			"are PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX right? " +
-			"Start pqbridge on it once if it is from an early version"
+			"are PQ_KEY_PREFIX and PQ_FIFO_KEY_PREFIX right?"
 	case errors.Is(err, migrate.ErrMigrated):
 		location := to.storeLocation()
 		advice = "nothing was copied now; serve " + location + " with PQ_STORE=" + to.Store

@@ -14,16 +14,19 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/migrate"
 )
 
-// TestMigrateErrors: each mistake has an error that says what is wrong.
+// Each mistake is named by its error.
 func TestMigrateErrors(t *testing.T) {
 	t.Parallel()
+
 	dir := t.TempDir()
 	data := "PQ_DATA_DIR=" + filepath.Join(dir, "data")
 	startDev(t, data).stop(syscall.SIGTERM)
 	noCluster := "not a FoundationDB cluster file"
+
 	if !fdbkv.Built {
 		noCluster = builtWithout
 	}
+
 	for name, test := range map[string]struct {
 		target    string
 		variables []string
@@ -36,27 +39,30 @@ func TestMigrateErrors(t *testing.T) {
 		"no cluster back": {"embedded", nil, noCluster},
 	} {
 		t.Run(name, func(t *testing.T) {
-			variables := append([]string{data, "PQ_FDB_CLUSTER_FILE=main_test.go"}, test.variables...)
+			variables := append([]string{data, "PQ_FDB_CLUSTER_FILE=main_test.go"},
+				test.variables...)
 			refuses(t, []string{"-migrate", test.target}, variables, test.want)
 		})
 	}
 }
 
-// TestUnfinishedMigrationIsNotServed: the service ends at once on the target of a migration that
-// has not ended.
+// The service ends at once on the target of a migration that has not ended.
 func TestUnfinishedMigrationIsNotServed(t *testing.T) {
 	t.Parallel()
+
 	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
 	must(t, err)
 	source := memkv.New(memkv.Options{})
 	defer source.Close()
 	_, err = fdbpq.OpenStore(t.Context(), source, keyspace, fdbpq.StoreOptions{})
 	must(t, err)
+
 	dir := t.TempDir()
 	target, err := pebblekv.Open(dir, pebblekv.Options{})
 	must(t, err)
+
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = migrate.Run(ctx, source, target, keyspace, migrate.Options{Progress: func(migrate.Progress) { cancel() }})
+	_, err = migrate.Run(ctx, source, target, keyspace, func(migrate.Progress) { cancel() })
 	if err = errors.Join(err, target.Close()); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

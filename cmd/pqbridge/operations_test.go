@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -24,21 +26,25 @@ func usersOfRecipe(t *testing.T) []*server.User {
 	for _, user := range []string{"bridge", "producer", "worker", "viewer", "operator", "admin"} {
 		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user)
 	}
+
 	path := filepath.Join(t.TempDir(), "nats.conf")
 	must(t, os.WriteFile(path, []byte(blockOf(t, "operations.md", "conf")), 0o600))
 	o, err := server.ProcessConfigFile(path)
 	must(t, err)
+
 	return o.Users
 }
 
-// TestAccessControlRecipe runs two bridges and a client of each kind on a NATS server with
-// the document's access control.
+// With the document's access control, two bridges and a client of each kind can do their work, and
+// no more.
 func TestAccessControlRecipe(t *testing.T) {
 	env := recipeEnv(t)
 	bridges := []*testenv.Bridge{env.StartBridge(), env.StartBridge()}
+
 	for _, b := range bridges {
 		b.WaitReady()
 	}
+
 	producer := connectAs(t, env, "producer", "_INBOX_producer")
 	worker := connectAs(t, env, "worker", "_INBOX_worker")
 
@@ -51,20 +57,26 @@ func TestAccessControlRecipe(t *testing.T) {
 		worker.request(t, "pq.jobs.pop.min", "")
 		worker.request(t, "pq.jobs.len", "")
 		worker.request(t, "pq.jobs.info", "")
+
 		for _, b := range bridges {
 			if !strings.Contains(metricsOf(t, b), "\npq_passed_total 0\n") {
 				return nil
 			}
 		}
+
 		return errors.New("no pop was forwarded")
 	})
-	viewer, operator := connectAs(t, env, "viewer", "_INBOX_viewer"), connectAs(t, env, "operator", "_INBOX_operator")
+
+	viewer := connectAs(t, env, "viewer", "_INBOX_viewer")
+	operator := connectAs(t, env, "operator", "_INBOX_operator")
+
 	for _, kind := range []string{"pq", "q"} {
 		operator.request(t, kind+".jobs.schedule", `{"id":"nightly","cron":"@daily"}`)
 		operator.request(t, kind+".jobs.schedules", "")
 		viewer.request(t, kind+".jobs.schedules", "")
 		operator.request(t, kind+".jobs.unschedule", `{"id":"nightly"}`)
 	}
+
 	admin := connectAdmin(t, env)
 	admin.request(t, "$SRV.PING.pqbridge", "")
 	for _, b := range bridges {
@@ -77,8 +89,10 @@ func TestAccessControlRecipe(t *testing.T) {
 			user.denied(t, func(nc *nats.Conn) error { return nc.Publish(subject, nil) })
 		}
 	}
+
 	for _, subject := range []string{"_INBOX_producer.>", "_INBOX.>", "pq.>"} {
-		worker.denied(t, func(nc *nats.Conn) error { _, err := nc.SubscribeSync(subject); return err })
+		worker.denied(t,
+			func(nc *nats.Conn) error { _, err := nc.SubscribeSync(subject); return err })
 	}
 }
 
@@ -133,31 +147,44 @@ func awaitMetric(t *testing.T, b *testenv.Bridge, text string, has bool) {
 	})
 }
 
-// withSource creates a queue with a source, and waits until that is among the metrics.
-func withSource(t *testing.T, env *testenv.Env) {
+// withAllMetrics has a bridge with the metrics that only some have: about JetStream, a source, and
+// the disk of a store that was backed up.
+func withAllMetrics(t *testing.T) *testenv.Env {
 	t.Helper()
+	db, err := pebblekv.Open(t.TempDir(), pebblekv.Options{})
+	must(t, err)
+	t.Cleanup(func() { db.Close() })
+	must(t, db.Backup(t.Context(), filepath.Join(t.TempDir(), "copy")))
+
+	space := func(o *bridge.Options) { o.Space = db }
+	env := testenv.New(t, testenv.Options{JetStream: true, Bridge: space})
 	env.Request("pq.jobs.push", nil, nil)
 	env.Request("pq.jobs.config", nil, []byte(`{"source":{"stream":"ORDERS"}}`))
 	awaitMetric(t, env.Bridge, "pq_source_lag{", true)
+
+	return env
 }
 
-// TestOperationsNamesMetrics compares the metrics that the document names with those of a
-// bridge.
+// The document names metrics that a bridge has.
 func TestOperationsNamesMetrics(t *testing.T) {
-	env := testenv.New(t, testenv.Options{JetStream: true})
-	withSource(t, env)
+	env := withAllMetrics(t)
 	env.Request("$JS.pq.API.INFO", nil, nil) // is counted
 	var want []string
-	for _, found := range regexp.MustCompile(`(?m)^# HELP (pq_\w+)`).FindAllStringSubmatch(metricsOf(t, env.Bridge), -1) {
+	help := regexp.MustCompile(`(?m)^# HELP (pq_\w+)`)
+
+	for _, found := range help.FindAllStringSubmatch(metricsOf(t, env.Bridge), -1) {
 		want = append(want, found[1])
 	}
+
 	text := readFile(t, "docs", "operations.md")
 	named := regexp.MustCompile(`\bpq_[a-z_]+\b`).FindAllString(text, -1)
+
 	for _, name := range want {
 		if !slices.Contains(named, name) {
 			t.Errorf("%s is not in the document", name)
 		}
 	}
+
 	for _, name := range named {
 		if !slices.Contains(want, name) {
 			t.Errorf("there is no metric %s", name)

@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
@@ -34,11 +36,19 @@ func (c *config) keyspace() (*fdbpq.Keyspace, error) {
 // bridgeOptions returns the options that are plain values of variables. optionsFor adds the others.
 func (c *config) bridgeOptions() bridge.Options {
 	o := bridge.Options{
-		NATSURL:         c.NATSURL,
-		QueueGroup:      c.QueueGroup,
-		HTTPTimeout:     c.HTTPTimeout,
-		MetricQueues:    c.MetricQueues,
-		Limits:          c.Limits,
+		NATSURL:      c.NATSURL,
+		QueueGroup:   c.QueueGroup,
+		HTTPTimeout:  c.HTTPTimeout,
+		MetricQueues: c.MetricQueues,
+		Limits: dispatch.Limits{
+			Lanes:           c.Lanes,
+			MaxBatch:        c.MaxBatch,
+			MaxBatchBytes:   c.MaxBatchBytes,
+			MaxPending:      c.MaxPending,
+			MaxPendingBytes: c.MaxPendingBytes,
+			MaxWaiters:      c.MaxWaiters,
+			RequestTimeout:  c.RequestTimeout,
+		},
 		ShutdownTimeout: c.ShutdownTimeout,
 		Version:         semanticVersion(),
 	}
@@ -117,6 +127,10 @@ func (c *config) optionsFor(db kv.Database, room int64,
 	o.ShutdownTimeout -= c.ShutdownTimeout / 8 // the rest is for closing what is below the bridge
 	o.Exclusive = !db.Traits().Shared
 	o.Location, o.Engine = c.storeLocation(), c.Store
+	o.Host, _ = os.Hostname() // only people read it
+	if embedded, ok := db.(*pebblekv.DB); ok {
+		o.Space, o.Reserve = embedded, max(c.EmbeddedMinFreeSpace, 0)
+	}
 
 	if o.Grammar, err = subjects.New(c.SubjectPrefix, c.FIFOPrefix); err != nil {
 		return o, err
@@ -127,9 +141,7 @@ func (c *config) optionsFor(db kv.Database, room int64,
 	if o.NATSOptions, err = c.natsOptions(); err != nil {
 		return o, err
 	}
-	if o.JetStream, err = c.jetStreamOptions(); err != nil {
-		return o, err
-	}
+	o.JetStream = c.jetStreamOptions()
 	o.JetStream.Memory = int(c.leafMemory(room))
 	o.Sources, err = c.sources()
 	return o, err
@@ -153,16 +165,23 @@ func openStore(c *config, logger *slog.Logger) (kv.Database, error) {
 	return db, nil
 }
 
-// explainPermission adds what to do to an error that says that this process may not use the folder.
-func explainPermission(err error, folder string) error {
+// explainPermission adds what to do to an error that says that this process may not use the folder,
+// or one of others.
+func explainPermission(err error, folder string, others ...string) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
+	denied, known := errors.AsType[*fs.PathError](err)
+	tmpfs := "; a tmpfs needs --tmpfs %[4]s:uid=%[2]d,gid=%[3]d"
+	for _, other := range others {
+		if known && strings.HasPrefix(denied.Path, other) {
+			folder, tmpfs = other, "" // no place for a backup
+		}
+	}
 	return fmt.Errorf("%w\npqbridge runs as user %d and group %d\n"+
 		"give it the folder with all that is in it, as in chown -R %[2]d:%[3]d %[4]s "+
-		"(of a mounted folder, on the host), or run pqbridge as the owner (docker run --user); "+
-		"a tmpfs needs --tmpfs %[4]s:uid=%[2]d,gid=%[3]d",
-		err, os.Getuid(), os.Getgid(), folder)
+		"(of a mounted folder, on the host), or run pqbridge as the owner (docker run --user)"+
+		tmpfs, err, os.Getuid(), os.Getgid(), folder)
 }
 
 // storeLocation says where the store is, for people. Other bridges show it too.

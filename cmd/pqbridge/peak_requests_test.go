@@ -25,24 +25,31 @@ import (
 func (p *peak) together(n int, do func(i int) int) int {
 	var sum atomic.Int64
 	var running sync.WaitGroup
+
 	for i := range n {
 		running.Go(func() { sum.Add(int64(do(i))) })
 	}
+
 	running.Wait()
 	return int(sum.Load())
 }
+
+// pushers is how many requests push at once.
+const pushers = 16
 
 // fill pushes the items, each with a priority of its own.
 func (p *peak) fill() int {
 	value := make([]byte, peakValue)
 	p.ids = make([]string, p.items)
-	return p.together(16, func(part int) (n int) {
-		for i := part; i < p.items; i += 16 {
+
+	return p.together(pushers, func(part int) (n int) {
+		for i := part; i < p.items; i += pushers {
 			reply := p.ask(fmt.Sprintf("pq.jobs.push.%d", i), value)
 			var pushed struct{ ID string }
 			if err := json.Unmarshal(reply.Data, &pushed); err != nil {
 				p.t.Errorf("%s: %v", reply.Data, err)
 			}
+
 			p.ids[i] = pushed.ID
 			n++
 		}
@@ -58,7 +65,9 @@ func (p *peak) ask(subject string, payload []byte) *nats.Msg {
 			p.t.Errorf("%s: %v", subject, err)
 			return &nats.Msg{Data: []byte("{}")}
 		}
-		if reply.Header.Get(subjects.HeaderErrorCode) != strconv.Itoa(int(subjects.CodeOverloaded)) {
+
+		code := reply.Header.Get(subjects.HeaderErrorCode)
+		if code != strconv.Itoa(int(subjects.CodeOverloaded)) {
 			return reply
 		}
 	}
@@ -73,6 +82,7 @@ func (p *peak) one(subject, payload string) int {
 		}
 		return 0
 	}
+
 	return 1
 }
 
@@ -90,18 +100,21 @@ func (p *peak) receive(subject, payload string, tokens *[]string) (n int) {
 	must(p.t, err)
 	defer func() { _ = replies.Unsubscribe() }()
 	must(p.t, p.nc.PublishRequest(subject, inbox, []byte(payload)))
+
 	for {
 		m, err := replies.NextMsg(testenv.Patience)
 		if err != nil {
 			p.t.Errorf("%s %s: after %d items: %v", subject, payload, n, err)
 			return n
 		}
+
 		code := m.Header.Get(subjects.HeaderErrorCode)
 		if frames := m.Header.Get(subjects.HeaderFrames); frames != "" {
 			some, err := strconv.Atoi(frames)
 			if err != nil {
 				p.t.Error(err)
 			}
+
 			n += some
 		} else if m.Header.Get(subjects.HeaderBatchCount) == "" && code == "" {
 			n++
@@ -112,8 +125,10 @@ func (p *peak) receive(subject, payload string, tokens *[]string) (n int) {
 			}
 		}
 		if code != "" && code != "413" && code != "404" {
-			p.t.Errorf("%s %s: after %d items: %v", subject, payload, n, subjects.ErrorFromHeaders(m.Header))
+			p.t.Errorf("%s %s: after %d items: %v",
+				subject, payload, n, subjects.ErrorFromHeaders(m.Header))
 		}
+
 		if m.Header.Get(subjects.HeaderBatchCount) != "" || code != "" {
 			return n
 		}
@@ -136,18 +151,21 @@ func (p *peak) next(tokens *[]string) int {
 	return p.receive(subject, payload, tokens)
 }
 
-// pushBatch pushes seven items in one message.
+// pushBatch pushes seven items in one message, nearly the 8 MiB that it may have.
 func (p *peak) pushBatch(queue int) int {
+	const batch = 7
 	var payload []byte
-	for range 7 {
+	for range batch {
 		payload = subjects.AppendFrame(payload, subjects.Frame{Value: make([]byte, peakValue)})
 	}
+
 	reply := p.ask(fmt.Sprintf("pq.batch-%d.push.batch", queue), payload)
 	if err := subjects.ErrorFromHeaders(reply.Header); err != nil {
 		p.t.Error(err)
 		return 0
 	}
-	return 7
+
+	return batch
 }
 
 // manyQueues pushes a small and a large item to each of many queues, and pops all of the small ones
@@ -155,17 +173,21 @@ func (p *peak) pushBatch(queue int) int {
 func (p *peak) manyQueues() int {
 	queues := p.items
 	value := bytes.Repeat([]byte{'v'}, 90_000)
-	p.together(16, func(part int) int {
-		for i := part; i < queues; i += 16 {
+
+	p.together(pushers, func(part int) int {
+		for i := part; i < queues; i += pushers {
 			p.ask(fmt.Sprintf("pq.many-%d.push.1", i), value)
 			p.ask(fmt.Sprintf("pq.many-%d.push.0", i), nil)
 		}
 		return 0
 	})
+
 	n := 0
 	for range 2 {
-		n = p.together(queues, func(i int) int { return p.one(fmt.Sprintf("pq.many-%d.pop.min", i), "") })
+		n = p.together(queues,
+			func(i int) int { return p.one(fmt.Sprintf("pq.many-%d.pop.min", i), "") })
 	}
+
 	return n
 }
 
@@ -177,6 +199,7 @@ func (p *peak) pages() int {
 			p.t.Error(err)
 		}
 	}
+
 	return len(pages)
 }
 
@@ -190,6 +213,7 @@ func (p *peak) get(path string) (text []byte, err error) {
 	if text, err = io.ReadAll(reply.Body); err == nil && reply.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", path, reply.Status)
 	}
+
 	return text, err
 }
 
@@ -207,10 +231,13 @@ func (p *peak) popForNobody() int {
 		if found := back.FindSubmatch(text); found != nil {
 			n, _ = strconv.Atoi(string(found[1]))
 		}
+
 		if err == nil && n < p.items {
 			err = fmt.Errorf("%d of %d items are back", n, p.items)
 		}
+
 		return err
 	})
+
 	return n
 }

@@ -24,8 +24,7 @@ func serve(ctx context.Context, c *config, dev bool, logger *slog.Logger, stdout
 	tuneGC(c, dev, room)
 	tuneMalloc()
 
-	// It comes when nobody reads the log or standard output any more. What is written there
-	// afterwards is lost.
+	// It comes when nobody reads the log or standard output any more. Later output is lost.
 	signal.Ignore(syscall.SIGPIPE)
 	if !dev {
 		// It asks many services to reload their configuration, but this one has nothing to reload.
@@ -54,7 +53,7 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if embedded, ok := db.(*pebblekv.DB); ok {
-		defer startControl(c.DataDir, embedded, logger).stop()
+		defer takeBackupRequests(c.DataDir, embedded, logger)()
 	}
 
 	if dev {
@@ -73,7 +72,8 @@ func serveBridge(ctx context.Context, stop context.CancelCauseFunc, c *config, d
 	if err != nil {
 		return inVariables(err)
 	}
-	logger.Info("pqbridge starts", "version", describeVersion(), "store", c.Store, "http", b.Addr())
+	logger.Info("pqbridge starts", "id", b.ID(), "version", describeVersion(), "store", c.Store,
+		"http", b.Addr())
 
 	var others sync.WaitGroup
 	if dev {

@@ -24,29 +24,20 @@ func superviseRun(ended <-chan error, signals <-chan os.Signal,
 		case s := <-signals:
 			if first.IsZero() {
 				first = time.Now()
-				stop(signalError{s})
+				stop(signalErrors[s])
 			} else if time.Since(first) >= sigonce.Window {
-				const text = "second signal, %w: exiting without waiting for the shutdown"
-				return fmt.Errorf(text, signalError{s})
+				return fmt.Errorf("second signal, %w: exiting without waiting for the shutdown",
+					signalErrors[s])
 			}
 		}
 	}
 }
 
-// signalError is a signal as the reason of a shutdown.
-type signalError struct{ os.Signal }
-
-// Error implements error.
-func (s signalError) Error() string {
-	switch s.Signal {
-	case os.Interrupt:
-		return "SIGINT"
-	case syscall.SIGTERM:
-		return "SIGTERM"
-	case syscall.SIGHUP:
-		return "SIGHUP"
-	}
-	return s.String()
+// signalErrors has each signal that main asks for, as the cause of a shutdown.
+var signalErrors = map[os.Signal]error{
+	os.Interrupt:    errors.New("SIGINT"),
+	syscall.SIGTERM: errors.New("SIGTERM"),
+	syscall.SIGHUP:  errors.New("SIGHUP"),
 }
 
 // errStuck means that a shutdown took too long.

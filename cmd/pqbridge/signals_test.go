@@ -24,12 +24,14 @@ func onNATS(t *testing.T) (*command, *testenv.Server) {
 	server.Start()
 	c := newCommand(t, []string{"PQ_NATS_URL=" + server.URL(), "PQ_DATA_DIR=" + t.TempDir()})
 	c.nats = server.URL()
+
 	return c, server
 }
 
-// TestStopWithoutNATS: with a NATS server that is gone the shutdown still succeeds.
+// With a NATS server that is gone the shutdown still succeeds.
 func TestStopWithoutNATS(t *testing.T) {
 	t.Parallel()
+
 	c, server := onNATS(t)
 	c.start()
 	c.says("taking requests")
@@ -40,9 +42,10 @@ func TestStopWithoutNATS(t *testing.T) {
 	c.says("pqbridge has ended")
 }
 
-// TestHangup: SIGHUP does not stop the service, except with -dev.
+// SIGHUP does not stop the service, except with -dev.
 func TestHangup(t *testing.T) {
 	t.Parallel()
+
 	// Under nohup SIGHUP is ignored, also by the processes that this one starts, unless it is
 	// caught here.
 	hangups := make(chan os.Signal, 1)
@@ -52,6 +55,7 @@ func TestHangup(t *testing.T) {
 	c.start()
 	c.says("taking requests")
 	must(t, c.cmd.Process.Signal(syscall.SIGHUP))
+
 	nc := connect(t, c.nats)
 	request(t, nc, "pq.jobs.push", "x")
 	nc.Close()
@@ -63,9 +67,10 @@ func TestHangup(t *testing.T) {
 	dev.says("reason=SIGHUP")
 }
 
-// TestLogPipeIsClosed: the service goes on when nobody reads its log and output any more.
+// The service goes on when nobody reads its log and output any more.
 func TestLogPipeIsClosed(t *testing.T) {
 	t.Parallel()
+
 	reader, writer, err := os.Pipe()
 	must(t, err)
 	c, _ := onNATS(t)
@@ -73,48 +78,60 @@ func TestLogPipeIsClosed(t *testing.T) {
 	c.start()
 	_ = writer.Close()
 	lines := bufio.NewScanner(reader)
+
 	for lines.Scan() && !strings.Contains(lines.Text(), "taking requests") {
 	}
 	_ = reader.Close()
 
 	nc := connect(t, c.nats)
 	request(t, nc, "pq.jobs.push", "x")
+
 	for range 20 { // more than the log shows one by one
-		if err := nc.Publish("pq.jobs.pop.min", nil); err != nil { // without a reply subject, which is logged
+		// Without a reply subject, which is logged.
+		if err := nc.Publish("pq.jobs.pop.min", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got := request(t, nc, "pq.jobs.len", ""); !strings.Contains(string(got.Data), `"len":1`) {
 		t.Errorf("length %s", got.Data)
 	}
+
 	nc.Close()
 	c.stop(syscall.SIGTERM)
 }
 
-// TestLogPipeIsFull: a log pipe that is held open but not read blocks the service, but not
-// its shutdown.
+// A log pipe that is held open but not read blocks the service, but not its shutdown.
 func TestLogPipeIsFull(t *testing.T) {
 	t.Parallel()
+
 	reader, writer, err := os.Pipe()
 	must(t, err)
 	defer reader.Close()
+
 	for written := 0; written == 0; { // what the pipe has room for is written at once
 		must(t, writer.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 		written, _ = writer.Write(make([]byte, 1<<20))
 	}
+
 	data := filepath.Join(t.TempDir(), "data")
 	cmd := newCommand(t, []string{"PQ_NATS_URL=nats://127.0.0.1:1", "PQ_DATA_DIR=" + data}).cmd
 	cmd.Stderr = writer
 	err = cmd.Start()
 	_ = writer.Close()
 	must(t, err)
-	testenv.Eventually(t, func() error { _, err := os.Stat(data); return err }) // the signal handlers are installed
+
+	// The signal handlers are installed.
+	testenv.Eventually(t, func() error { _, err := os.Stat(data); return err })
+
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+
 	for {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		err := cmd.Process.Signal(syscall.SIGTERM)
+		if err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Error(err)
 		}
+
 		select {
 		case err := <-ended:
 			if cmd.ProcessState.ExitCode() != 1 {
@@ -126,8 +143,8 @@ func TestLogPipeIsFull(t *testing.T) {
 	}
 }
 
-// TestSignalThatComesTwice: a second signal right after the first, as timeout(1) sends it to a
-// child and to its process group, does not cut the shutdown short. A later one does.
+// A second signal right after the first, as timeout(1) sends it to a child and to its process
+// group, does not cut the shutdown short. A later one does.
 func TestSignalThatComesTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals, supervised := make(chan os.Signal), make(chan error)
@@ -136,6 +153,7 @@ func TestSignalThatComesTwice(t *testing.T) {
 
 		signals <- syscall.SIGTERM
 		<-ctx.Done()
+
 		for range 3 {
 			time.Sleep(sigonce.Window / 4) // on the clock of synctest
 			select {
@@ -147,29 +165,32 @@ func TestSignalThatComesTwice(t *testing.T) {
 
 		time.Sleep(sigonce.Window / 4)
 		signals <- os.Interrupt
-		if err := <-supervised; !errors.Is(err, signalError{os.Interrupt}) {
-			t.Errorf("error %v", err)
+		if err := <-supervised; !errors.Is(err, signalErrors[os.Interrupt]) {
+			t.Errorf("after a later signal: %v, want %v", err, signalErrors[os.Interrupt])
 		}
 	})
 }
 
-// TestShutdownThatHangs: a store that cannot be closed does not keep the process from exiting.
+// A store that cannot be closed does not keep the process from exiting.
 func TestShutdownThatHangs(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	hangs, over := make(chan struct{}), make(chan struct{})
+
 	err := endWithin(ctx, time.Millisecond, func() error {
 		defer close(over)
 		<-hangs
 		return nil
 	})
 	if !errors.Is(err, errStuck) {
-		t.Errorf("error %v", err)
+		t.Errorf("a shutdown that hangs: %v, want %v", err, errStuck)
 	}
+
 	close(hangs)
 	<-over
+
 	failure := errors.New("failure")
 	if err := endWithin(ctx, time.Hour, func() error { return failure }); !errors.Is(err, failure) {
-		t.Errorf("error %v", err)
+		t.Errorf("a shutdown that fails: %v, want %v", err, failure)
 	}
 }

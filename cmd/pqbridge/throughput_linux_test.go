@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The class of the scheduler reaches all threads, and threads that start later.
 func TestSetClass(t *testing.T) {
 	if attr, err := unix.SchedGetAttr(0, 0); err != nil || attr.Policy != unix.SCHED_NORMAL {
 		t.Skip("skipped: somebody has chosen a class of the scheduler for this test")
@@ -20,6 +21,7 @@ func TestSetClass(t *testing.T) {
 		}
 		expectClass(t, unix.SCHED_NORMAL)
 	}()
+
 	end := startThreads(4)
 	defer end()
 	must(t, setClass(unix.SCHED_BATCH))
@@ -33,6 +35,7 @@ func startThreads(n int) (end func()) {
 	stop := make(chan struct{})
 	var started, ended sync.WaitGroup
 	started.Add(n)
+
 	for range n {
 		ended.Go(func() {
 			runtime.LockOSThread()
@@ -41,6 +44,7 @@ func startThreads(n int) (end func()) {
 			<-stop
 		})
 	}
+
 	started.Wait()
 	return func() {
 		close(stop)
@@ -53,6 +57,7 @@ func expectClass(t *testing.T, want uint32) {
 	threads, err := os.ReadDir(threadsDir)
 	must(t, err)
 	seen := 0
+
 	for _, thread := range threads {
 		id, err := strconv.Atoi(thread.Name())
 		must(t, err)
@@ -60,6 +65,7 @@ func expectClass(t *testing.T, want uint32) {
 		if err != nil {
 			continue // it has ended
 		}
+
 		seen++
 		if attr.Policy != want {
 			t.Errorf("thread %d has class %d, want %d", id, attr.Policy, want)

@@ -1,4 +1,4 @@
-// Pushes two jobs, pops the more urgent one, and leases the other.
+// Pushes two jobs, and does the more urgent one.
 package main
 
 import (
@@ -19,17 +19,15 @@ func main() {
 	check(err)
 	defer nc.Close()
 	ctx := context.Background()
-
 	jobs := client.New(nc).PriorityQueue("jobs")
+
 	_, err = jobs.Push(ctx, 5, []byte("write the report"))
 	check(err)
 	_, err = jobs.Push(ctx, 1, []byte("put out the fire"))
 	check(err) // both jobs are on disk now
-	first, err := jobs.PopMin(ctx)
-	check(err)
-	fmt.Printf("%s (priority %d)\n", first.Value, first.Priority)
 
-	job, err := jobs.LeaseMin(ctx, client.AckWait(time.Minute))
+	// If this program dies, another one gets the job when the lease is over.
+	job, err := jobs.Lease(ctx, client.AckWait(time.Minute))
 	check(err)
 	fmt.Printf("%s (delivery %d)\n", job.Value, job.Deliveries)
 	check(job.Ack(ctx)) // done; job.Nak gives it back, job.Next leases the next as well

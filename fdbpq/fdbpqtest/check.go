@@ -108,8 +108,8 @@ func (q *queue) checkExpiry() {
 	}
 }
 
-// stagedExpires reports whether an entry is that of an item of a staged pop, which may have kept
-// it.
+// stagedExpires reports whether an entry belongs to an item that a staged pop has taken, and may
+// have kept.
 func (q *queue) stagedExpires(key string, due int64) bool {
 	id, isExpiry := strings.CutPrefix(key, string(tuple.Tuple{"x"}.Pack()))
 	return isExpiry && q.staged[id] && q.messages[id].Expires.UnixMicro() == due
@@ -123,6 +123,7 @@ func (q *queue) checkDue() {
 		return !falls && q.stagedExpires(key, due)
 	})
 	compare(q, "time index", q.due, q.falls)
+	compare(q, "summaries of records", q.summaries, q.records)
 }
 
 // compare adds a problem for each key with which the store differs from what it has to hold.

@@ -1,7 +1,6 @@
 package fdbpqtest
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -10,32 +9,22 @@ import (
 
 // msgID takes the key of a message id.
 func (q *queue) msgID(key tuple.Tuple, value []byte) error {
-	id, isID := elementAt[[]byte](key, 0)
 	seen, err := codec.ParseSeen(value)
-	if err != nil || !isID || len(key) != 1 {
-		return fmt.Errorf("malformed message id: %w", err)
-	}
-
-	q.msgIDs.set(string(tuple.Tuple{seen.Until.UnixMicro(), id}.Pack()), string(value))
-	return nil
+	q.msgIDs.set(string(tuple.Tuple{seen.Until.UnixMicro(), key[0]}.Pack()), string(value))
+	return err
 }
 
 // msgIDEnd takes the key (until, message id).
 func (q *queue) msgIDEnd(key tuple.Tuple, value []byte) error {
-	_, isTime := elementAt[int64](key, 0)
-	if _, isID := elementAt[[]byte](key, 1); !isTime || !isID || len(key) != 2 {
-		return errors.New("malformed entry of a message id")
-	}
 	q.msgIDEnds.set(string(key.Pack()), string(value))
 	return nil
 }
 
 // unique takes the key of a unique key.
 func (q *queue) unique(key tuple.Tuple, value []byte) error {
-	unique, isKey := elementAt[[]byte](key, 0)
 	seen, err := codec.ParseUnique(value)
-	if err != nil || !isKey || len(key) != 1 {
-		return fmt.Errorf("malformed unique key: %w", err)
+	if err != nil {
+		return err
 	}
 
 	item := q.idKey(&seen.ID)
@@ -43,7 +32,7 @@ func (q *queue) unique(key tuple.Tuple, value []byte) error {
 		return fmt.Errorf("its item has another unique key: %q", other)
 	}
 
-	q.uniques.set(item, string(unique))
+	q.uniques.set(item, string(key[0].([]byte)))
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -14,7 +13,7 @@ import (
 // groups is the index of items by group, as it is stored and as the items call for.
 type groups struct {
 	rows, wantRows     table[bool]  // by kind and the rest of the key, packed
-	counts, wantCounts table[int64] // by the rest of the key, packed
+	counts, wantCounts table[int64] // by kind and the rest of the key, packed
 	buckets            table[int64] // when rows of rates fall due, by (kind, ...), packed
 	bucketsDue         table[bool]  // the same, and the time, according to the time index
 	hashes             table[int64] // by item
@@ -31,17 +30,16 @@ func (g *groups) has(q *queue, kind string, id fdbpq.ID, key tuple.Tuple, leased
 	g.hashes.set(string(key.Pack()), hash)
 	g.wantRows.set(string(append(tuple.Tuple{kind, hash}, key...).Pack()), true)
 
-	count := tuple.Tuple{hash, int64(0)}
-	switch {
-	case kind == "w" && !q.fifo:
-		count = append(count, id.Priority)
-	case kind != "w" && leased:
-		count[1] = int64(1)
-	case kind != "w":
-		return
+	count := func(key ...any) {
+		counter := string(tuple.Tuple(key).Pack())
+		g.wantCounts.set(counter, g.wantCounts[counter]+1)
 	}
-	counter := string(count.Pack())
-	g.wantCounts.set(counter, g.wantCounts[counter]+1)
+	switch {
+	case kind == "w":
+		count("z", hash, int64(0))
+	case leased:
+		count("z", hash, int64(1))
+	}
 }
 
 // groupRow returns what takes the keys of ready items by group, or of held ones.
@@ -55,30 +53,30 @@ func groupRow(kind string) func(q *queue, key tuple.Tuple, value []byte) error {
 	}
 }
 
-func (q *queue) groupCount(key tuple.Tuple, value []byte) error {
-	if len(value) != 8 {
-		return fmt.Errorf("value %x is no number", value)
+// groupCount returns what takes the counters of groups of a kind.
+func groupCount(kind string) func(q *queue, key tuple.Tuple, value []byte) error {
+	return func(q *queue, key tuple.Tuple, value []byte) error {
+		if len(value) != 8 {
+			return fmt.Errorf("value %x is no number", value)
+		}
+		q.groups.counts.set(packed(kind, key), int64(binary.LittleEndian.Uint64(value)))
+		return nil
 	}
-	q.groups.counts.set(string(key.Pack()), int64(binary.LittleEndian.Uint64(value)))
-	return nil
 }
 
 // bucket takes the key of a rate. It falls due at its time, in nanoseconds, or less than a
 // microsecond later.
 func (q *queue) bucket(key tuple.Tuple, value []byte) error {
-	_, isHash := elementAt[int64](key, 0)
-	if codec.ParseCount(value, -1) < 0 || len(key) > 1 || len(key) == 1 && !isHash {
+	if codec.ParseCount(value, -1) < 0 {
 		return fmt.Errorf("malformed rate: value %x", value)
 	}
 	q.groups.buckets.set(packed("q", key), codec.BucketRowDue(value).UnixMicro())
 	return nil
 }
 
-// turn takes the key that says how far groups have been served. It may say anything.
-func (q *queue) turn(key tuple.Tuple, value []byte) error {
-	_, isPriority := elementAt[int64](key, 0)
-	wrongKey := q.fifo && len(key) > 0 || !q.fifo && (!isPriority || len(key) != 1)
-	if codec.ParseCount(value, math.MinInt64) == math.MinInt64 || wrongKey {
+// turn takes the key that says how far groups have been served. It may name any place.
+func (q *queue) turn(_ tuple.Tuple, value []byte) error {
+	if codec.ParseTurnItem(value) == codec.ParseTurnItem(nil) {
 		return errors.New("malformed count of what was served")
 	}
 	return nil
@@ -98,7 +96,7 @@ func (q *queue) checkGroups() {
 	for id := range q.metas {
 		group, want := q.messages[id].Group(), codec.NoGroup
 		if group != "" {
-			want = codec.HashGroup(group)
+			want = codec.HashGroup(q.checker.groupSecret, group)
 		}
 		if hash := g.hashes[id]; hash != int64(want) {
 			q.problem("item %x of the group %q has the hash %x", id, group, hash)

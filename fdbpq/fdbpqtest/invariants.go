@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -15,8 +17,7 @@ import (
 
 // Contents counts what a Keyspace holds.
 type Contents struct {
-	// Items is the number of items in all queues, including those of programs with the
-	// bare recipe.
+	// Items is the number of items in all queues, including items of programs with the bare recipe.
 	Items int
 	// Queues is the number of queues in the lists of queues.
 	Queues int
@@ -57,6 +58,11 @@ func CheckInvariants(ctx context.Context, db kv.Database, priority, fifo string)
 		if err := c.each(r, priority+"-x", c.receipt); err != nil {
 			return Contents{}, err
 		}
+		secret, err := r.Get(tuple.Tuple{priority + "-store", "groups"}.Pack()).Get()
+		if err != nil {
+			return Contents{}, err
+		}
+		c.groupSecret = secret
 
 		for _, q := range c.queues {
 			c.contents.Items += len(q.all)
@@ -68,9 +74,10 @@ func CheckInvariants(ctx context.Context, db kv.Database, priority, fifo string)
 }
 
 type checker struct {
-	queues   map[string]*queue // by root and name, packed
-	contents Contents
-	problems []error
+	queues      map[string]*queue // by root and name, packed
+	contents    Contents
+	problems    []error
+	groupSecret []byte // of the hashes of groups; nil without groups
 }
 
 // queue is what one queue holds.
@@ -98,6 +105,9 @@ type queue struct {
 	falls table[int64]  // when each key falls due, by (kind, ...), packed
 	due   table[int64]  // the same, according to the time index
 	says  table[string] // the values there
+
+	records   table[[2]int64] // bytes and due time of each record, by (kind, name), packed
+	summaries table[[2]int64] // the same, according to their summaries
 
 	msgIDs, msgIDEnds table[string] // values of message ids, and of their entries
 	uniques           table[string] // unique keys by the item that has them, by id
@@ -174,13 +184,13 @@ func (c *checker) readRoot(r kv.Reader, root string, fifo bool) error {
 	}
 
 	return c.each(r, root+"-queues", func(key tuple.Tuple, value []byte) {
-		name, ok := elementAt[string](key, 0)
-		if !ok || len(key) != 1 {
+		if !fits(key, "s", fifo) {
 			c.problem("list of queues: key %v", key)
 			return
 		}
 
 		c.contents.Queues++
+		name := key[0].(string)
 		c.queue(root, fifo, name).listed = true
 		if _, err := codec.ParseListEntry(value); err != nil {
 			c.problem("%q: %w", name, err)
@@ -190,45 +200,95 @@ func (c *checker) readRoot(r kv.Reader, root string, fifo bool) error {
 
 // queueKey takes the key (name, kind, ...) below a root.
 func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte) {
-	name, named := elementAt[string](key, 0)
-	kind, known := elementAt[string](key, 1)
-	if !named || !known {
+	if len(key) < 2 || !fits(key[:2], "ss", fifo) {
 		c.problem("%s: key %v: want (name, kind, ...)", root, key)
 		return
 	}
 
-	q, rest := c.queue(root, fifo, name), key[2:]
-	take := kinds[kind]
-	if take == nil {
+	q, kind, rest := c.queue(root, fifo, key[0].(string)), key[1].(string), key[2:]
+	row := kinds[kind]
+	switch {
+	case row.take == nil:
 		q.problem("key %v: unknown kind of key", key[1:])
 		return
+	case !fits(rest, row.keys, fifo):
+		q.problem("key %v: want %q behind its kind", key[1:], row.keys)
+		return
 	}
-	if err := take(q, rest, value); err != nil {
+	if err := row.take(q, rest, value); err != nil {
 		q.problem("key %v: %w", key[1:], err)
 	}
 }
 
-// kinds has the function that takes the keys of each kind.
-var kinds = map[string]func(q *queue, key tuple.Tuple, value []byte) error{
-	"i": (*queue).item, "h": (*queue).heldItem, "a": (*queue).history, "m": (*queue).part,
-	"n": (*queue).count, "b": (*queue).countKey, "c": (*queue).settings, "p": (*queue).consumer,
-	"k": (*queue).source, "s": (*queue).schedule, "t": (*queue).dueKey, "d": (*queue).msgID,
-	"e": (*queue).msgIDEnd, "u": (*queue).unique, "r": (*queue).request, "f": (*queue).answer,
-	"w": groupRow("w"), "y": groupRow("y"), "z": (*queue).groupCount,
-	"v": (*queue).turn, "q": (*queue).bucket,
+// kinds has for each kind of keys what follows it, see fits, and the function that takes such keys.
+var kinds = map[string]struct {
+	keys string
+	take func(q *queue, key tuple.Tuple, value []byte) error
+}{
+	"i": {"pir", (*queue).item},
+	"h": {"pir", (*queue).heldItem},
+	"a": {"pir", (*queue).history},
+	"m": {"piri", (*queue).part},
+	"n": {"|p|s", (*queue).count},
+	"b": {"", (*queue).countKey},
+	"c": {"", (*queue).settings},
+	"p": {"s", (*queue).consumer},
+	"k": {"", (*queue).source},
+	"s": {"s", (*queue).schedule},
+	"l": {"ss", (*queue).summary},
+	"t": {"ispir|isir|iss|is|isi", (*queue).dueKey},
+	"d": {"b", (*queue).msgID},
+	"e": {"ib", (*queue).msgIDEnd},
+	"u": {"b", (*queue).unique},
+	"r": {"ir", (*queue).request},
+	"f": {"ir", (*queue).answer},
+	"w": {"ipir", groupRow("w")},
+	"y": {"ipir", groupRow("y")},
+	"z": {"ii", groupCount("z")},
+	"v": {"p", (*queue).turn},
+	"q": {"|i", (*queue).bucket},
+}
+
+// fits reports whether the elements of a key are of one of the forms, which a bar separates: i is
+// an integer, p a priority, which no key of a FIFO queue has, s a string, b bytes, and r the random
+// part of an id.
+func fits(key tuple.Tuple, forms string, fifo bool) bool {
+	priority := "i"
+	if fifo {
+		priority = ""
+	}
+
+	form := ""
+	for _, element := range key {
+		kind := "?"
+		switch e := element.(type) {
+		case int64:
+			kind = "i"
+		case string:
+			kind = "s"
+		case []byte:
+			kind = "b"
+			if len(e) == codec.RandomSize {
+				kind = "r"
+			}
+		}
+		form += kind
+	}
+
+	all := strings.Split(strings.ReplaceAll(forms, "p", priority), "|")
+	bytes := strings.ReplaceAll(form, "r", "b")
+	return slices.Contains(all, form) || slices.Contains(all, bytes)
 }
 
 func (c *checker) receipt(key tuple.Tuple, value []byte) {
-	batcherID, isID := elementAt[[]byte](key, 0)
-	_, isBatch := elementAt[int64](key, 1)
 	content, err := tuple.Unpack(value)
-	if probe, _ := elementAt[string](key, 0); probe == "probe" && len(key) == 1 && err == nil {
+	if fits(key, "s", false) && key[0] == "probe" && err == nil {
 		return // of fdbpq.Probe
 	}
-	if !isID || !isBatch || len(key) != 2 || err != nil || len(content) < 2 {
+	if !fits(key, "bi", false) || err != nil || len(content) < 2 {
 		c.problem("receipt %v: value %x", key, value)
 		return
 	}
 
-	c.contents.Receipts[string(batcherID)]++
+	c.contents.Receipts[string(key[0].([]byte))]++
 }

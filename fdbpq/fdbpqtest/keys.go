@@ -5,24 +5,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/schedule"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/schedule"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // item takes the key of a ready item.
 func (q *queue) item(key tuple.Tuple, value []byte) error {
-	id, err := parseID(key, q.fifo)
-	if err != nil {
-		return err
-	}
-	if len(key) != idLength(q.fifo) {
-		return errors.New("too long for an item")
-	}
-
-	what := string(key.Pack())
+	id, what := idIn(key), string(key.Pack())
 	q.all.set(what, true)
 	if codec.Ours(&id) {
 		q.items.set(what, id.Priority)
@@ -36,11 +29,7 @@ func (q *queue) item(key tuple.Tuple, value []byte) error {
 
 // heldItem takes the key of a leased or delayed item.
 func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
-	id, err := parseID(key, q.fifo)
-	if err != nil || len(key) != idLength(q.fifo) {
-		return errors.Join(errors.New("malformed id of a held item"), err)
-	}
-
+	id := idIn(key)
 	record, err := codec.ParseRecord(&id, value)
 	if err != nil {
 		return err
@@ -84,10 +73,10 @@ func (q *queue) history(key tuple.Tuple, value []byte) error {
 }
 
 // settings takes the key of the settings.
-func (q *queue) settings(key tuple.Tuple, value []byte) error {
+func (q *queue) settings(_ tuple.Tuple, value []byte) error {
 	q.config = true
 	stored, err := codec.ParseSettings(value)
-	if err != nil || len(key) > 0 || !bytes.Equal(stored.Encode(), value) {
+	if err != nil || !bytes.Equal(stored.Encode(), value) {
 		return fmt.Errorf("malformed settings %x, or a default: %w", value, err)
 	}
 	q.hasSource, q.bytes.limited = stored.Source != "", stored.MaxBytes > 0
@@ -95,10 +84,10 @@ func (q *queue) settings(key tuple.Tuple, value []byte) error {
 }
 
 // source takes the key of the state of a source.
-func (q *queue) source(key tuple.Tuple, value []byte) error {
+func (q *queue) source(_ tuple.Tuple, value []byte) error {
 	state, err := settings.ParseSourceState(value)
 	q.hasState = len(state.Source) > 0
-	if len(key) > 0 || err != nil || !q.hasState && len(state.Former) == 0 {
+	if err != nil || !q.hasState && len(state.Former) == 0 {
 		return fmt.Errorf("malformed source: %q", value)
 	}
 	return nil
@@ -107,15 +96,12 @@ func (q *queue) source(key tuple.Tuple, value []byte) error {
 // consumer takes the key of the record of a consumer.
 func (q *queue) consumer(key tuple.Tuple, value []byte) error {
 	q.consumers++
-	name, _ := elementAt[string](key, 0)
-	wrongName := len(key) != 1 || len(name) == 0 || len(name) > 128
-	if wrongName || len(value) == 0 || len(value) > 4096 {
+	name := key[0].(string)
+	if len(name) == 0 || len(name) > 128 || len(value) == 0 || len(value) > 4096 {
 		return fmt.Errorf("malformed consumer: value of %d bytes", len(value))
 	}
 
-	if expires := codec.ConsumerExpires(value); !expires.IsZero() {
-		q.falls.set(packed("p", key), expires.UnixMicro())
-	}
+	q.recordDue("p", key, len(name)+len(value), codec.ConsumerExpires(value))
 	if q.consumers > 200 {
 		return fmt.Errorf("there are %d consumers and schedules", q.consumers)
 	}
@@ -126,43 +112,49 @@ func (q *queue) consumer(key tuple.Tuple, value []byte) error {
 // schedule takes the key of the record of a schedule, which falls due when it fires next.
 func (q *queue) schedule(key tuple.Tuple, value []byte) error {
 	q.consumers++
-	name, ok := elementAt[string](key, 0)
+	name := key[0].(string)
 	record, err := schedule.Parse(value)
-	if err != nil || !ok || len(key) != 1 || record.ID != name || len(value) > 65536 {
+	if err != nil || record.ID != name || len(value) > 65536 {
 		return fmt.Errorf("malformed schedule %q: %w", value, err)
 	}
-	if !record.Next.IsZero() {
-		q.falls.set(packed("s", key), record.Next.UnixMicro())
-	}
+	q.recordDue("s", key, len(name)+len(value), record.Next)
+	return nil
+}
 
+// recordDue notes what the summary of a record has to say, and when the record falls due.
+func (q *queue) recordDue(kind string, key tuple.Tuple, size int, at time.Time) {
+	due := int64(0)
+	if !at.IsZero() {
+		due = at.UnixMicro()
+		q.falls.set(packed(kind, key), due)
+	}
+	q.records.set(packed(kind, key), [2]int64{int64(size), due})
+}
+
+// summary takes the key of the summary of a record.
+func (q *queue) summary(key tuple.Tuple, value []byte) error {
+	s, err := tuple.Unpack(value)
+	if err != nil || !fits(s, "ii", q.fifo) {
+		return fmt.Errorf("malformed summary: value %x", value)
+	}
+	q.summaries.set(string(key.Pack()), [2]int64{s[0].(int64), s[1].(int64)})
 	return nil
 }
 
 func (q *queue) part(key tuple.Tuple, value []byte) error {
-	if _, err := parseID(key, q.fifo); err != nil {
-		return err
-	}
-
-	n := idLength(q.fifo)
-	part, ok := elementAt[int64](key, n)
-	if !ok || len(key) != n+1 {
-		return errors.New("no number of the part")
-	}
 	if len(value) == 0 {
 		return errors.New("empty part")
 	}
 
+	n := len(key) - 1
 	id := string(key[:n].Pack())
-	q.parts.set(id, append(q.parts[id], part))
+	q.parts.set(id, append(q.parts[id], key[n].(int64)))
 	q.blobs.set(id, append(q.blobs[id], value...))
 	return nil
 }
 
 func (q *queue) count(key tuple.Tuple, value []byte) error {
-	_, isInt := elementAt[int64](key, 0)
-	state, _ := elementAt[string](key, 0)
-	isKnown := state == "leased" || state == "delayed" || isInt && !q.fifo
-	if len(key) > 1 || len(key) == 1 && !isKnown {
+	if fits(key, "s", q.fifo) && key[0] != "leased" && key[0] != "delayed" {
 		return errors.New("unknown number of items")
 	}
 	if len(value) != 8 {
@@ -179,11 +171,9 @@ func (q *queue) count(key tuple.Tuple, value []byte) error {
 }
 
 // request takes the key of a staged pop that is in line.
-func (q *queue) request(key tuple.Tuple, value []byte) error {
-	_, isCount := elementAt[int64](key, 0)
-	id, _ := elementAt[[]byte](key, 1)
+func (q *queue) request(_ tuple.Tuple, value []byte) error {
 	content, err := tuple.Unpack(value)
-	if !isCount || len(id) != 20 || len(key) != 2 || err != nil || len(content) != 2 {
+	if err != nil || len(content) != 2 {
 		return fmt.Errorf("malformed request: value %x", value)
 	}
 	return nil
@@ -192,20 +182,18 @@ func (q *queue) request(key tuple.Tuple, value []byte) error {
 // answer takes a key (part, request) of a staged pop: part 0 is its answer, 1 the value of its
 // item, 2 its claim.
 func (q *queue) answer(key tuple.Tuple, value []byte) error {
-	part, isPart := elementAt[int64](key, 0)
-	request, _ := elementAt[[]byte](key, 1)
-	if !isPart || part < 0 || part > codec.PartClaim || len(request) != 20 || len(key) != 2 {
-		return fmt.Errorf("malformed answer: value %x", value)
-	}
-	if part == codec.PartValue {
-		q.bytes.staged.set(string(request), value)
+	request := string(key[1].([]byte))
+	switch part := key[0].(int64); part {
+	case codec.PartAnswer:
+	case codec.PartValue:
+		q.bytes.staged.set(request, value)
 		return nil
-	}
-
-	if part == codec.PartClaim {
+	case codec.PartClaim:
 		deadline, _, err := codec.ParseClaim(value)
 		q.falls.set(packed("f", key), deadline.UnixMicro())
 		return err
+	default:
+		return fmt.Errorf("no part %d of an answer", part)
 	}
 
 	answer, err := codec.ParseAnswer(value)
@@ -221,7 +209,7 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 	id := q.idKey(answer.Item)
 	q.staged.set(id, true)
 	if codec.Ours(answer.Item) {
-		q.bytes.answers.set(string(request), id)
+		q.bytes.answers.set(request, id)
 	}
 
 	return nil
@@ -229,9 +217,8 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 
 // dueKey takes the key (due, kind, ...) of the time index.
 func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
-	due, isTime := elementAt[int64](key, 0)
-	kind, isKind := elementAt[string](key, 1)
-	if !isTime || !isKind || len(value) > 0 && kind != "x" {
+	due, kind := key[0].(int64), key[1]
+	if len(value) > 0 && kind != "x" {
 		return fmt.Errorf("malformed entry of the time index: value %x", value)
 	}
 
@@ -249,53 +236,27 @@ func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
 	return nil
 }
 
-func idLength(fifo bool) int {
-	if fifo {
-		return 2
+// idIn returns the id in (priority, count, random) or, in a FIFO queue, (index, random).
+func idIn(key tuple.Tuple) (id codec.ID) {
+	last := len(key) - 1
+	if last > 1 {
+		id.Priority = key[0].(int64)
 	}
-	return 3
-}
-
-// parseID reads (priority, count, random) or, in a FIFO queue, (index, random).
-func parseID(key tuple.Tuple, fifo bool) (id codec.ID, err error) {
-	ints := []*int64{&id.Priority, &id.Count}
-	if fifo {
-		ints = ints[1:]
-	}
-
-	for i, p := range ints {
-		n, ok := elementAt[int64](key, i)
-		if !ok {
-			return id, fmt.Errorf("element %d of the id is no integer", i)
-		}
-		*p = n
-	}
-
-	random, ok := elementAt[[]byte](key, len(ints))
-	if !ok || len(random) != len(id.Random) {
-		return id, errors.New("random part of the id is not 20 bytes")
-	}
-
-	copy(id.Random[:], random)
-	return id, nil
+	id.Count = key[last-1].(int64)
+	copy(id.Random[:], key[last].([]byte))
+	return id
 }
 
 // idKey returns the bytes of an id in a key.
 func (q *queue) idKey(id *codec.ID) string {
 	key := tuple.Tuple{id.Priority, id.Count, id.Random[:]}
-	return string(key[len(key)-idLength(q.fifo):].Pack())
+	if q.fifo {
+		key = key[1:]
+	}
+	return string(key.Pack())
 }
 
 // packed returns a kind of key and the rest of the key, packed.
 func packed(kind string, key tuple.Tuple) string {
 	return string(append(tuple.Tuple{kind}, key...).Pack())
-}
-
-// elementAt returns an element of a tuple, and whether there is one of type T.
-func elementAt[T any](t tuple.Tuple, i int) (value T, ok bool) {
-	if i >= len(t) {
-		return value, false
-	}
-	value, ok = t[i].(T)
-	return value, ok
 }

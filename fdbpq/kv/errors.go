@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// WithCause returns an error that wraps err and cause. Its text is that of err, followed by the
+// WithCause returns an error that wraps err and cause. Its text is err's text, followed by the
 // reason unless that is empty. Anybody may see it. The text of cause is only for operators of the
 // store, who get it from [Detail].
 func WithCause(err error, reason string, cause error) error {
@@ -55,8 +55,8 @@ func collectCauses(err error, causes *[]string) {
 	}
 }
 
-// OptionError says what is wrong with one field of the Options of a package. Validate of an engine,
-// and of the packages above, returns it, so that a program can name the setting that the field came
+// OptionError is a bad value in one field of the Options of a package. Validate of an engine, and
+// of the packages above, returns it, so that a program can name the setting that the field came
 // from.
 type OptionError struct {
 	Package string // name of the package with the Options
@@ -65,7 +65,7 @@ type OptionError struct {
 	Want    string // what is allowed
 }
 
-// Error says what was set and what is allowed.
+// Error names the field, its value and the values allowed.
 func (e *OptionError) Error() string {
 	return fmt.Sprintf("%s: %s is %v: want %s", e.Package, e.Field, e.Value, e.Want)
 }

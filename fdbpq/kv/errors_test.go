@@ -16,14 +16,22 @@ func TestWithCause(t *testing.T) {
 	cause := &fs.PathError{Op: "write", Path: "/secret/1", Err: syscall.ENOSPC}
 	inner := kv.WithCause(kv.ErrUnavailable, "disk full", cause)
 	outer := kv.WithCause(kv.ErrCommitUnknown, "", fmt.Errorf("/secret/2: %w", inner))
-	err := fmt.Errorf("batch: %w", errors.Join(outer, kv.WithCause(kv.ErrClosed, "ended", errors.New("/secret/3"))))
+	err := fmt.Errorf("batch: %w",
+		errors.Join(outer, kv.WithCause(kv.ErrClosed, "ended", errors.New("/secret/3"))))
 
-	for _, want := range []error{kv.ErrUnavailable, kv.ErrCommitUnknown, kv.ErrClosed, syscall.ENOSPC} {
+	for _, want := range []error{
+		kv.ErrUnavailable,
+		kv.ErrCommitUnknown,
+		kv.ErrClosed,
+		syscall.ENOSPC,
+	} {
 		if !errors.Is(err, want) {
 			t.Errorf("%v is not %v", err, want)
 		}
 	}
-	const text = "batch: kv: the commit may or may not have happened\nkv: the database is closed: ended"
+
+	const text = "batch: kv: the commit may or may not have happened\n" +
+		"kv: the database is closed: ended"
 	if err.Error() != text {
 		t.Errorf("the text is %q, want %q", err, text)
 	}

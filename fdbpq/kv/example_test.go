@@ -32,6 +32,7 @@ func Example() {
 		if err != nil {
 			return err
 		}
+
 		fromBob, err := bob.Get()
 		if err != nil {
 			return err
@@ -51,6 +52,7 @@ func Example() {
 		for _, pair := range pairs {
 			fmt.Printf("%s has %s\n", pair.Key, pair.Value)
 		}
+
 		return err
 	})
 	if err != nil {
@@ -72,11 +74,13 @@ func ExampleTransact() {
 		tx.Add(visits, 1)
 		return tx.Snapshot().Get(visits).Get()
 	}
+
 	for range 2 {
 		value, err := kv.Transact(context.Background(), db, count)
 		if err != nil {
 			log.Fatal(err)
 		}
+
 		fmt.Println(value)
 	}
 

@@ -1,8 +1,8 @@
 // Package kv is the contract between the queues and their store: an ordered key-value store with
 // strictly serializable transactions.
 //
-// Vocabulary, semantics and limits are those of FoundationDB. So FoundationDB itself is a thin
-// engine, and every other engine behaves like it. Packages fdbkv, pebblekv and memkv are engines:
+// Vocabulary, semantics and limits come from FoundationDB. So FoundationDB itself is a thin engine,
+// and every other engine behaves like it. Packages fdbkv, pebblekv and memkv are engines:
 // FoundationDB, a folder on the local disk, and memory.
 //
 // # Transactions
@@ -20,8 +20,8 @@
 // A transaction that wrote nothing commits without conflict. Its Commit reports success only when
 // everything that it read is durable.
 //
-// [Database.BeginRead] starts a read-only transaction. It sees only what is durable, and everything
-// that was committed before it began. It waits for no writer and needs no commit.
+// [Database.BeginRead] starts a read-only transaction. It sees only durable state, and everything
+// committed before it began. It waits for no writer and needs no commit.
 //
 // # Durability
 //
@@ -169,9 +169,9 @@ type BeginOptions struct {
 	// may or may not see the writes, or fail. Engines save work with it.
 	Blind bool
 
-	// Shrinks says that the transaction removes data, or puts back what was removed, apart from a
-	// few bytes of bookkeeping. An engine that keeps space in reserve admits it even when the disk
-	// is nearly full. Otherwise it makes no difference.
+	// Shrinks says that the transaction removes data, or puts removed data back, apart from a few
+	// bytes of bookkeeping. An engine that keeps space in reserve admits it even when the disk is
+	// nearly full. Otherwise it makes no difference.
 	Shrinks bool
 }
 

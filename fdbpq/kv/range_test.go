@@ -6,12 +6,18 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
+// A range is empty unless it begins below its end.
 func TestRangeEmpty(t *testing.T) {
 	for _, test := range []struct {
 		begin, end string
 		want       bool
 	}{
-		{"", "", true}, {"", "a", false}, {"a", "a", true}, {"a", "a\x00", false}, {"b", "a", true}, {"a", "", true},
+		{"", "", true},
+		{"", "a", false},
+		{"a", "a", true},
+		{"a", "a\x00", false},
+		{"b", "a", true},
+		{"a", "", true},
 	} {
 		r := kv.Range{Begin: []byte(test.begin), End: []byte(test.end)}
 		if got := r.Empty(); got != test.want {

@@ -17,8 +17,8 @@ const (
 // result of fn.
 //
 // If fn or the commit fails with a [Retryable] error, nothing was written, and fn runs again in a
-// new transaction, after growing pauses, until ctx ends. If ctx ends between attempts, its error
-// or that of the last attempt is returned. All other errors are returned unchanged. That includes
+// new transaction, after growing pauses, until ctx ends. If ctx ends between attempts, its error or
+// the last attempt's is returned. All other errors are returned unchanged. That includes
 // ErrCommitUnknown, because only the caller knows whether running the work twice does harm: see
 // [TransactIdempotent].
 //

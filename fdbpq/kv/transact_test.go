@@ -27,6 +27,7 @@ func (c *counted) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction,
 	if err == nil {
 		c.open++
 	}
+
 	return countedTransaction{tx, c}, err
 }
 
@@ -35,6 +36,7 @@ func (c *counted) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	if err == nil {
 		c.open++
 	}
+
 	return countedRead{tx, c}, err
 }
 
@@ -58,11 +60,13 @@ func open(t *testing.T, script ...faultkv.Fault) *counted {
 	t.Helper()
 	db := &counted{DB: faultkv.New(memkv.New(memkv.Options{}), faultkv.Options{})}
 	db.Next(script...)
+
 	t.Cleanup(func() {
 		if db.open != 0 {
 			t.Errorf("%d transactions were begun and not cancelled", db.open)
 		}
 	})
+
 	return db
 }
 
@@ -78,8 +82,10 @@ func count() func(kv.Transaction) (int, error) {
 
 func wantStored(t *testing.T, db kv.Database, want int) {
 	t.Helper()
-	value, err := kv.ReadTransact(t.Context(), db, func(r kv.Reader) ([]byte, error) { return r.Get(key).Get() })
+	value, err := kv.ReadTransact(t.Context(), db,
+		func(r kv.Reader) ([]byte, error) { return r.Get(key).Get() })
 	got := 0
+
 	if len(value) > 0 {
 		got = int(value[0])
 	}
@@ -88,6 +94,7 @@ func wantStored(t *testing.T, db kv.Database, want int) {
 	}
 }
 
+// Work is repeated only after errors that allow it, and unknown outcomes only if it is idempotent.
 func TestTransactRules(t *testing.T) {
 	const (
 		conflict  = faultkv.Conflict
@@ -97,6 +104,7 @@ func TestTransactRules(t *testing.T) {
 		made      = faultkv.UnknownMade
 		outage    = faultkv.Outage
 	)
+
 	type result struct {
 		runs   int // 0: it failed
 		stored int
@@ -110,11 +118,36 @@ func TestTransactRules(t *testing.T) {
 		idempotent result
 	}{
 		{"Success", nil, result{1, 1, nil}, result{1, 1, nil}},
-		{"Retryable", []faultkv.Fault{conflict, tooOld, throttled, conflict}, result{5, 1, nil}, result{5, 1, nil}},
-		{"UnknownLost", []faultkv.Fault{lost}, result{0, 0, kv.ErrCommitUnknown}, result{2, 1, nil}},
-		{"UnknownMade", []faultkv.Fault{made}, result{0, 1, kv.ErrCommitUnknown}, result{2, 2, nil}},
-		{"UnknownAfterRetry", []faultkv.Fault{conflict, lost, lost}, result{0, 0, kv.ErrCommitUnknown}, result{4, 1, nil}},
-		{"Unavailable", []faultkv.Fault{outage}, result{0, 0, kv.ErrUnavailable}, result{0, 0, kv.ErrUnavailable}},
+		{
+			"Retryable",
+			[]faultkv.Fault{conflict, tooOld, throttled, conflict},
+			result{5, 1, nil},
+			result{5, 1, nil},
+		},
+		{
+			"UnknownLost",
+			[]faultkv.Fault{lost},
+			result{0, 0, kv.ErrCommitUnknown},
+			result{2, 1, nil},
+		},
+		{
+			"UnknownMade",
+			[]faultkv.Fault{made},
+			result{0, 1, kv.ErrCommitUnknown},
+			result{2, 2, nil},
+		},
+		{
+			"UnknownAfterRetry",
+			[]faultkv.Fault{conflict, lost, lost},
+			result{0, 0, kv.ErrCommitUnknown},
+			result{4, 1, nil},
+		},
+		{
+			"Unavailable",
+			[]faultkv.Fault{outage},
+			result{0, 0, kv.ErrUnavailable},
+			result{0, 0, kv.ErrUnavailable},
+		},
 	} {
 		check := func(t *testing.T, transact transactFunc, want result) {
 			synctest.Test(t, func(t *testing.T) {
@@ -138,73 +171,94 @@ func TestTransactRules(t *testing.T) {
 type transactFunc func(context.Context, kv.Database, func(kv.Transaction) (int, error)) (int, error)
 
 // updating makes Transact of Update.
-func updating(update func(context.Context, kv.Database, func(kv.Transaction) error) error) transactFunc {
-	return func(ctx context.Context, db kv.Database, fn func(kv.Transaction) (int, error)) (int, error) {
-		var result int
-		err := update(ctx, db, func(tx kv.Transaction) (err error) {
+func updating(
+	update func(context.Context, kv.Database, func(kv.Transaction) error) error,
+) transactFunc {
+	return func(
+		ctx context.Context, db kv.Database, fn func(kv.Transaction) (int, error),
+	) (result int, err error) {
+		err = update(ctx, db, func(tx kv.Transaction) (err error) {
 			result, err = fn(tx)
 			return err
 		})
 		if err != nil {
 			result = 0
 		}
+
 		return result, err
 	}
 }
 
+// Errors that allow no retry are returned as they are.
 func TestTransactReturnsErrorsUntouched(t *testing.T) {
 	cause := errors.New("cause")
 	for _, transact := range []transactFunc{kv.Transact[int], updating(kv.Update)} {
-		for _, want := range []error{cause, kv.ErrTooLarge, kv.ErrClosed, fmt.Errorf("%w: %w", kv.ErrCommitUnknown, cause)} {
+		for _, want := range []error{
+			cause,
+			kv.ErrTooLarge,
+			kv.ErrClosed,
+			fmt.Errorf("%w: %w", kv.ErrCommitUnknown, cause),
+		} {
 			db := open(t)
 			runs := 0
+
 			value, err := transact(t.Context(), db, func(tx kv.Transaction) (int, error) {
 				runs++
 				tx.Add(key, 1)
 				return 1, want
 			})
 			if value != 0 || err != want || runs != 1 {
-				t.Errorf("returned %d, %v after %d runs, want 0, %v after one", value, err, runs, want)
+				t.Errorf("returned %d, %v after %d runs, want 0, %v after one",
+					value, err, runs, want)
 			}
 			wantStored(t, db, 0)
 		}
 	}
 }
 
+// An error of Begin is returned without running the work.
 func TestTransactReturnsErrorsOfBegin(t *testing.T) {
 	db := open(t)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := kv.Transact(t.Context(), db, count()); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("Transact returned %v, want ErrClosed", err)
 	}
+
 	read := func(kv.Reader) (int, error) { return 1, nil }
 	if _, err := kv.ReadTransact(t.Context(), db, read); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("ReadTransact returned %v, want ErrClosed", err)
 	}
 }
 
+// Retries end with the context, whether it ends between attempts or during one.
 func TestTransactEndsWithItsContext(t *testing.T) {
 	t.Run("BetweenAttempts", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			value, err := kv.Transact(ctx, open(t), func(kv.Transaction) (int, error) { return 1, kv.ErrConflict })
+
+			value, err := kv.Transact(ctx, open(t),
+				func(kv.Transaction) (int, error) { return 1, kv.ErrConflict })
 			if value != 0 || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("returned %d, %v, want 0, DeadlineExceeded", value, err)
 			}
+
 			if took := time.Since(start); took != time.Minute {
 				t.Errorf("took %v, want as long as the context", took)
 			}
 		})
 	})
+
 	t.Run("DuringAttempt", func(t *testing.T) {
 		for _, transact := range []transactFunc{kv.Transact[int], kv.TransactIdempotent[int]} {
 			for _, want := range []error{kv.ErrConflict, kv.ErrCommitUnknown} {
 				ctx, cancel := context.WithCancel(t.Context())
 				runs := 0
+
 				_, err := transact(ctx, open(t), func(kv.Transaction) (int, error) {
 					runs++
 					cancel()
@@ -216,9 +270,11 @@ func TestTransactEndsWithItsContext(t *testing.T) {
 			}
 		}
 	})
+
 	t.Run("BeforeCommit", func(t *testing.T) {
 		db := open(t)
 		ctx, cancel := context.WithCancel(t.Context())
+
 		_, err := kv.Transact(ctx, db, func(tx kv.Transaction) (int, error) {
 			tx.Add(key, 1)
 			cancel()
@@ -231,6 +287,7 @@ func TestTransactEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// Reads are repeated after retryable errors only.
 func TestReadTransactRules(t *testing.T) {
 	for _, test := range []struct {
 		err  error
@@ -254,19 +311,23 @@ func TestReadTransactRules(t *testing.T) {
 			if runs != test.runs {
 				t.Errorf("%v: ran %d times, want %d", test.err, runs, test.runs)
 			}
-			if retried := test.runs > 1; (retried && (err != nil || got != runs)) || (!retried && err != test.err) {
+
+			retried := test.runs > 1
+			if (retried && (err != nil || got != runs)) || (!retried && err != test.err) {
 				t.Errorf("%v: returned %d, %v", test.err, got, err)
 			}
 		})
 	}
 }
 
+// Each wait is random, and its bound doubles up to half a second.
 func TestBackoffBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rounds = 200
 		bounds := []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 500, 500, 500}
 		longest := make([]time.Duration, len(bounds))
 		waits := map[time.Duration]bool{}
+
 		for range rounds {
 			var backoff kv.Backoff
 			for i := range bounds {
@@ -274,6 +335,7 @@ func TestBackoffBounds(t *testing.T) {
 				if err := backoff.Wait(t.Context()); err != nil {
 					t.Fatal(err)
 				}
+
 				took := time.Since(start)
 				longest[i] = max(longest[i], took)
 				waits[took] = true
@@ -294,9 +356,13 @@ func TestBackoffBounds(t *testing.T) {
 	})
 }
 
+// An unknown outcome is not retryable, whatever else the error wraps.
 func TestKindsOfErrors(t *testing.T) {
-	all := []error{kv.ErrConflict, kv.ErrTooOld, kv.ErrThrottled, kv.ErrCommitUnknown, kv.ErrTooLarge,
-		kv.ErrUnavailable, kv.ErrClosed, kv.ErrUsed, context.Canceled}
+	all := []error{
+		kv.ErrConflict, kv.ErrTooOld, kv.ErrThrottled, kv.ErrCommitUnknown, kv.ErrTooLarge,
+		kv.ErrUnavailable, kv.ErrClosed, kv.ErrUsed, context.Canceled,
+	}
+
 	retryable := []error{kv.ErrConflict, kv.ErrTooOld, kv.ErrThrottled}
 
 	for _, err := range all {
@@ -304,6 +370,7 @@ func TestKindsOfErrors(t *testing.T) {
 		if got, want := kv.Retryable(wrapped), slices.Contains(retryable, err); got != want {
 			t.Errorf("Retryable(%v) = %t, want %t", wrapped, got, want)
 		}
+
 		if got, want := kv.MaybeCommitted(wrapped), err == kv.ErrCommitUnknown; got != want {
 			t.Errorf("MaybeCommitted(%v) = %t, want %t", wrapped, got, want)
 		}

@@ -98,7 +98,7 @@ type copyRecord struct {
 // restart in copyRecord.area says that the copy must start over.
 const restart = -1
 
-// encode returns the record, which begins like that of a store that is ready.
+// encode returns the record, which begins like the record of a store that is ready.
 func (c *copyRecord) encode(k *codec.Space) []byte {
 	return tuple.Tuple{
 		int64(codec.UnfinishedVersion), c.id, k.Priority.Root, k.Fifo.Root, k.Format.String(),

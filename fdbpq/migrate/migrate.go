@@ -19,8 +19,7 @@ import (
 
 // Errors of Run. It also returns fdbpq.ErrUnfinished.
 var (
-	// ErrNoStore: there is no store to migrate, or only one of an early version that nobody has
-	// opened since.
+	// ErrNoStore: there is no store to migrate.
 	ErrNoStore = errors.New("fdbpq: no store was opened here")
 
 	// ErrNotEmpty: the target of a migration has keys that no migration from this source wrote.
@@ -36,12 +35,6 @@ var (
 	ErrDiffers = errors.New("fdbpq: the copy differs from its source")
 )
 
-// Options configure Run. The zero value is ready to use.
-type Options struct {
-	// Progress is called after each step, by one goroutine at a time. nil is no function.
-	Progress func(Progress)
-}
-
 // Progress is how far a migration is.
 type Progress struct {
 	// Checking says that everything is copied, and both stores are being compared.
@@ -53,18 +46,18 @@ type Progress struct {
 
 // Result is the result of a migration.
 type Result struct {
-	// ID is the identity of the new store. It differs from that of the source.
+	// ID is the identity of the new store. It differs from the source's.
 	ID string
 	// Resumed says that an earlier call had begun the copy.
 	Resumed bool
-	// Digest is that of both stores.
+	// Digest sums up either store.
 	Digest Digest
 }
 
 // Run copies a Keyspace key by key from one store to another, on any engines. It does not change
 // the source, which nobody may use meanwhile. The target must be empty. Items that are pushed to it
-// later come after those of equal priority that were copied: the order of items is in their keys,
-// and no engine counts by itself.
+// later come after copied items of equal priority: the order of items is in their keys, and no
+// engine counts by itself.
 //
 // Until the migration has ended, OpenStore refuses the target. If Run fails, or the process ends,
 // another call continues where the first stopped. In the end Run reads both stores again and
@@ -72,16 +65,16 @@ type Result struct {
 // ErrDiffers; the next call then empties the target and starts over. It may miss changes by other
 // programs.
 //
+// Run calls progress after each step, in one goroutine at a time.
+//
 // Errors: ErrNoStore, ErrUnfinished of the source, ErrForeignKeys, ErrNotEmpty, ErrMigrated,
-// ErrDiffers, *MismatchError, ErrStoreVersion, ErrCorrupt, those of the stores, and the context's
-// error.
-func Run(ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, o Options) (Result, error) {
-	m := &migration{ctx: ctx, from: from, to: to, keyspace: k, k: k.Space(), o: o}
+// ErrDiffers, *MismatchError, ErrStoreVersion, ErrCorrupt, whatever the stores return, and the
+// context's error.
+func Run(
+	ctx context.Context, from, to kv.Database, k *fdbpq.Keyspace, progress func(Progress),
+) (Result, error) {
+	m := &migration{ctx: ctx, from: from, to: to, keyspace: k, k: k.Space(), progress: progress}
 	m.areas, m.newID = m.k.DataAreas(), rand.Text()
-	if o.Progress == nil {
-		m.o.Progress = func(Progress) {}
-	}
-
 	if err := m.checkSource(); err != nil {
 		return Result{}, err
 	}
@@ -113,7 +106,7 @@ type migration struct {
 	from, to kv.Database
 	keyspace *fdbpq.Keyspace
 	k        *codec.Space // its keys
-	o        Options
+	progress func(Progress)
 	areas    []kv.Range // what is copied, in this order
 	source   string     // identity of the source
 	newID    string     // identity of the target if this call begins the copy
@@ -172,7 +165,7 @@ func wantNoKey(r kv.Reader, keys kv.Range, problem error) error {
 	return err
 }
 
-// startOrResume writes the first record, or reads that of an earlier call.
+// startOrResume writes the first record, or reads the one of an earlier call.
 func (m *migration) startOrResume(tx kv.Transaction) error {
 	for _, key := range m.recordKeys() {
 		value, err := tx.Get(key).Get()
@@ -252,7 +245,7 @@ func (m *migration) resume(tx kv.Transaction, value []byte) error {
 	return nil
 }
 
-// copyAreas copies what is left of all areas.
+// copyAreas copies the rest of all areas.
 func (m *migration) copyAreas() error {
 	for m.at.area < int64(len(m.areas)) {
 		area := m.areas[m.at.area]
@@ -294,7 +287,7 @@ func (m *migration) write(page []kv.KeyValue) error {
 	}
 
 	m.at = next
-	m.o.Progress(Progress{Keys: next.keys, Bytes: next.bytes})
+	m.progress(Progress{Keys: next.keys, Bytes: next.bytes})
 	return nil
 }
 
@@ -338,7 +331,7 @@ func (m *migration) compare() (source Digest, err error) {
 	both, ctx := errgroup.WithContext(m.ctx)
 	both.Go(func() (err error) {
 		target, err = m.digest(ctx, m.to, func(d Digest) {
-			m.o.Progress(Progress{Checking: true, Keys: d.Keys, Bytes: d.Bytes})
+			m.progress(Progress{Checking: true, Keys: d.Keys, Bytes: d.Bytes})
 		})
 		return storeError("target", err)
 	})

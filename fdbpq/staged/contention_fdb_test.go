@@ -26,36 +26,42 @@ import (
 //
 //	go test -tags fdb -run '^$' -bench Contention -benchtime 3x ./fdbpq/staged
 func BenchmarkContention(b *testing.B) {
-	for _, storage := range []testenv.FDBStorage{testenv.FDBSSD, testenv.FDBMemory} {
-		b.Run(string(storage), func(b *testing.B) {
+	for _, storage := range []string{testenv.FDBSSD, testenv.FDBMemory} {
+		b.Run(storage, func(b *testing.B) {
 			file := testenv.StartFDB(b, storage).ClusterFile()
 			db := must(fdbkv.Open(fdbkv.Options{ClusterFile: file}))
 			b.Cleanup(func() { _ = db.Close() })
 			space := tuple.NewSubspace(tuple.Tuple{"contest"})
 			queue := fdbpq.NewPriorityQueue(space, fdbpq.RawValues)
 			bare := openRecipe(b, file, space, false)
+
 			for clients := 1; clients <= 256; clients *= 2 {
 				b.Run(fmt.Sprint(clients), func(b *testing.B) {
 					recipe := contestant{B: b, db: db, queue: queue}
 					staged := contestant{B: b, db: db, queue: queue}
+
 					for range clients {
 						recipe.pops = append(recipe.pops, func() error {
 							value, err := bare.pop(false)
 							if err == nil && value == "" {
 								err = fdbpq.ErrEmpty
 							}
+
 							return err
 						})
+
 						p := New(db, queue)
 						staged.pops = append(staged.pops, func() error {
 							_, err := p.PopMin(b.Context())
 							return err
 						})
 					}
+
 					for range b.N {
 						recipe.turn()
 						staged.turn()
 					}
+
 					rate, median := recipe.report("recipe")
 					stagedRate, stagedMedian := staged.report("staged")
 					b.ReportMetric(stagedRate/rate, "rate-ratio")
@@ -90,11 +96,13 @@ func (c *contestant) turn() {
 		m := fdbpq.Message{Value: make([]byte, 128)}
 		ops[i] = fdbpq.Op{Kind: fdbpq.OpPush, Queue: c.queue, Priority: int64(i % 10), Message: m}
 	}
+
 	for first := 0; first < contestItems; first += len(ops) {
 		err := kv.UpdateIdempotent(c.Context(), c.db, func(tx kv.Transaction) error {
 			if first == 0 {
 				c.queue.Clear(tx)
 			}
+
 			_, err := fdbpq.Apply(tx, ops, time.Now())
 			return err
 		})
@@ -102,8 +110,10 @@ func (c *contestant) turn() {
 			c.Fatal(err)
 		}
 	}
+
 	var wg sync.WaitGroup
 	start := time.Now()
+
 	for _, pop := range c.pops {
 		wg.Go(func() {
 			for time.Since(start) < contestTurn {
@@ -112,16 +122,19 @@ func (c *contestant) turn() {
 					c.Error(err)
 					return
 				}
+
 				took := time.Since(began)
 				if time.Since(start) < contestTurn {
 					c.inTime.Add(1)
 				}
+
 				c.mu.Lock()
 				c.times = append(c.times, took)
 				c.mu.Unlock()
 			}
 		})
 	}
+
 	wg.Wait()
 }
 
@@ -133,5 +146,6 @@ func (c *contestant) report(name string) (rate, median float64) {
 	c.ReportMetric(rate, name+"/s")
 	c.ReportMetric(median, name+"-p50-ms")
 	c.ReportMetric(percentile(99), name+"-p99-ms")
+
 	return rate, median
 }

@@ -21,9 +21,11 @@ func ExamplePopper() {
 	defer db.Close()
 	jobs := fdbpq.NewPriorityQueue(tuple.NewSubspace(tuple.Tuple{"jobs"}), fdbpq.RawValues)
 	const workers = 4
+
 	_, err := kv.Transact(ctx, db, func(tx kv.Transaction) (struct{}, error) {
 		for n := range workers {
-			if _, err := jobs.Push(tx, int64(n), fdbpq.Message{Value: []byte(fmt.Sprint("job ", n))}); err != nil {
+			_, err := jobs.Push(tx, int64(n), fdbpq.Message{Value: []byte(fmt.Sprint("job ", n))})
+			if err != nil {
 				return struct{}{}, err
 			}
 		}
@@ -35,6 +37,7 @@ func ExamplePopper() {
 
 	popper := staged.New(db, jobs)
 	var all sync.WaitGroup
+
 	for range workers {
 		all.Go(func() {
 			job, err := popper.PopMin(ctx)
@@ -42,9 +45,11 @@ func ExamplePopper() {
 				log.Print(err) // if it wraps kv.ErrCommitUnknown, the next pop settles it
 				return
 			}
+
 			fmt.Printf("%s\n", job.Value)
 		})
 	}
+
 	all.Wait()
 	// Unordered output:
 	// job 0

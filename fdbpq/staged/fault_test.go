@@ -42,6 +42,7 @@ func newFaulty(t *testing.T, served bool) *faulty {
 	f.apply(push(0, "a"), b, push(2, "c"))
 	s.old = f.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0].Lease.Token
 	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: s.old})
+
 	return s
 }
 
@@ -56,6 +57,7 @@ func (s *faulty) commit(n int, tx *meddledTransaction) error {
 	if n == 2 && s.served {
 		s.serve()
 	}
+
 	return err
 }
 
@@ -66,12 +68,14 @@ func (s *faulty) wantLeft(what string, want ...string) {
 	s.store.Land()
 	s.ctx = context.Background()
 	left := s.stored()
+
 	if left.requests+left.answers+left.values > 0 || left.claims > 1 {
 		s.Errorf("%s: left over: %+v", what, left)
 	}
 	wantEqual(s.T, what+": length", s.length(), int64(len(want)))
 	s.check()
 	s.wantValues(what, want...)
+
 	begin, end := tuple.NewSubspace(tuple.Tuple{s.root}).Range()
 	s.write(func(tx kv.Transaction) {
 		all := must(tx.GetRange(kv.Range{Begin: begin, End: end}, kv.RangeOptions{}).Get())
@@ -85,10 +89,14 @@ func (s *faulty) wantHistory(what string) {
 	s.store.Land()
 	s.ctx = context.Background()
 	r := s.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0]
-	if r.Err != nil || string(r.Item.Value) != "a" || r.Lease.Token.Fence <= s.old.Fence || r.Lease.Deliveries != 2 {
-		s.Errorf("%s: leased %q, %+v, %v, after the token %+v", what, r.Item.Value, r.Lease, r.Err, s.old)
+
+	if r.Err != nil || string(r.Item.Value) != "a" || r.Lease.Token.Fence <= s.old.Fence ||
+		r.Lease.Deliveries != 2 {
+		s.Errorf("%s: leased %q, %+v, %v, after the token %+v",
+			what, r.Item.Value, r.Lease, r.Err, s.old)
 	}
 	wantError(s.T, s.apply(fdbpq.Op{Kind: fdbpq.OpAck, Token: s.old})[0].Err, fdbpq.ErrLeaseLost)
+
 	s.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: r.Lease.Token})
 }
 
@@ -104,33 +112,48 @@ func TestFaultsAtEveryCommit(t *testing.T) {
 		left   []string
 	}{
 		{name: "at once", n: harness.Times(3, 4), max: true, want: "a", left: []string{"b", "c"}},
-		{name: "in line", before: []faultkv.Fault{faultkv.Conflict, faultkv.None}, n: harness.Times(2, 3), want: "b", left: []string{"c"},
-			setUp: func(s *faulty) { _, _ = s.popPlain() }},
-		{name: "leader", n: harness.Times(2, 3), want: "b", left: []string{"a", "c"}, setUp: func(s *faulty) {
-			s.p.leads(1, always)
-			s.line(fdbpq.Front) // its owner is gone
-			s.clock.stepping(maxPatience / 4)
-		}},
+		{name: "in line",
+			before: []faultkv.Fault{faultkv.Conflict, faultkv.None},
+			n:      harness.Times(2, 3),
+			want:   "b",
+			left:   []string{"c"},
+			setUp:  func(s *faulty) { _, _ = s.popPlain() }},
+		{name: "leader",
+			n:    harness.Times(2, 3),
+			want: "b",
+			left: []string{"a", "c"},
+			setUp: func(s *faulty) {
+				s.p.leads(1, always)
+				s.registerAbandoned(fdbpq.Front) // its owner is gone
+				s.clock.stepping(maxPatience / 4)
+			}},
 	} {
 		subtest(t, path.name, func(t *testing.T) {
 			for _, served := range []bool{false, true} {
 				inParallel(sequences(path.n, popFaults...), func(script []faultkv.Fault) {
 					s := newFaulty(t, served)
 					what := fmt.Sprintf("%v served=%t", script, served)
+
 					if path.setUp != nil {
 						path.setUp(s)
 					}
+
 					pop, want, left := s.p.PopMin, path.want, path.left
 					if path.max && script[path.n-1] == faultkv.None {
 						pop, want, left = s.p.PopMax, "c", []string{"a", "b"}
 					}
+
 					s.store.Next(append(slices.Clone(path.before), script...)...)
 					item, err := pop(s.ctx)
-					if err != nil || string(item.Value) != want || len(item.Headers["H"]) == 0 && want == "b" {
-						t.Errorf("%s: popped %q with %v (error %v), want %q", what, item.Value, item.Headers, err, want)
+					if err != nil || string(item.Value) != want ||
+						len(item.Headers["H"]) == 0 && want == "b" {
+						t.Errorf("%s: popped %q with %v (error %v), want %q",
+							what, item.Value, item.Headers, err, want)
 					}
+
 					s.store.Land()
 					s.clock.stepping(0)
+
 					if path.name == "leader" { // the line has got an item, which comes back
 						s.clock.advance(answerLife)
 						s.apply(fdbpq.Op{Kind: fdbpq.OpPeek})
@@ -155,14 +178,20 @@ type ending struct {
 func endings() (list []ending) {
 	for _, served := range []bool{false, true} {
 		for at := 1; at <= 4; at++ {
-			list = append(list, ending{begin: at, served: served, script: []faultkv.Fault{faultkv.Conflict}})
+			list = append(list,
+				ending{begin: at, served: served, script: []faultkv.Fault{faultkv.Conflict}})
 		}
 		// The last commit takes an item at once, registers, or serves or collects.
-		for _, path := range [][]faultkv.Fault{{}, {faultkv.Conflict}, {faultkv.Conflict, faultkv.None}} {
+		for _, path := range [][]faultkv.Fault{
+			{},
+			{faultkv.Conflict},
+			{faultkv.Conflict, faultkv.None},
+		} {
 			for _, last := range popUnknowns {
 				for _, next := range popFaults {
 					script := append(slices.Clone(path), last, next)
-					list = append(list, ending{write: len(script) - 1, script: script, served: served})
+					list = append(list,
+						ending{write: len(script) - 1, script: script, served: served})
 				}
 			}
 		}
@@ -178,11 +207,13 @@ func (s *faulty) endAt(at ending, end func()) {
 			end()
 		}
 	}
+
 	s.meddle(begin, func(n int, tx *meddledTransaction) error {
 		err := s.commit(n, tx)
 		if n == at.write {
 			end()
 		}
+
 		return err
 	})
 }
@@ -197,12 +228,14 @@ func TestContextEndsAnywhere(t *testing.T) {
 			ctx, cancel := context.WithCancel(s.ctx)
 			defer cancel()
 			s.endAt(at, cancel)
+
 			item, err := s.p.PopMin(ctx)
 			if err == nil {
 				wantEqual(t, what, string(item.Value), "a")
 				s.wantLeft(what, "b", "c")
 				return
 			}
+
 			if !errors.Is(err, context.Canceled) || kv.MaybeCommitted(err) {
 				t.Errorf("%s: error %v, want context.Canceled alone", what, err)
 			}
@@ -222,18 +255,22 @@ func TestSettle(t *testing.T) {
 				s := newFaulty(t, at.served)
 				what := fmt.Sprintf("%+v by a pop: %t", at, byPop)
 				s.endAt(at, func() { s.store.SetOutage(true) })
+
 				_, err := s.p.PopMin(s.ctx)
 				wantError(t, err, kv.ErrUnavailable)
 				wantError(t, err, kv.ErrCommitUnknown)
 				wantError(t, s.p.Settle(s.ctx), kv.ErrUnavailable)
+
 				_, err = s.p.PopMin(s.ctx)
 				wantError(t, err, kv.ErrUnavailable)
+
 				s.store.SetOutage(false)
 				if byPop {
 					s.wantPop(s.p.PopMax, "c")
 					s.wantLeft(what, "a", "b")
 					continue
 				}
+
 				wantError(t, s.p.Settle(s.ctx), nil)
 				s.wantLeft(what, "a", "b", "c")
 			}
@@ -245,11 +282,13 @@ func TestSettle(t *testing.T) {
 func TestPopThatCannotBegin(t *testing.T) {
 	s := newFaulty(t, false)
 	s.store.SetOutage(true)
+
 	_, err := s.p.PopMin(s.ctx)
 	wantError(t, err, kv.ErrUnavailable)
 	if kv.MaybeCommitted(err) {
 		t.Errorf("nothing was tried, and the error is %v", err)
 	}
+
 	s.store.SetOutage(false)
 	s.wantLeft("what is left", "a", "b", "c")
 }
@@ -264,15 +303,19 @@ func withdrawnItemKeepsItsBytes(t *testing.T) {
 	key := l.ItemKey(&fdbpq.ID{Priority: 1})
 	f.write(func(tx kv.Transaction) { tx.Set(key, []byte("no tuple")) })
 	ctx, cancel := context.WithCancel(f.ctx)
+
 	p := f.popperOf(&meddled{Database: f.db, write: func(n int, tx *meddledTransaction) error {
 		defer cancel()
 		if err := tx.commitNow(); err != nil || n > 1 {
 			return err
 		}
+
 		return kv.ErrCommitUnknown
 	}})
+
 	_, err := p.PopMin(ctx)
 	wantError(t, err, context.Canceled)
+
 	f.write(func(tx kv.Transaction) {
 		wantEqual(t, "stored", string(must(tx.Get(key).Get())), "no tuple")
 	})

@@ -269,7 +269,7 @@ func (r *request) collect(tx kv.Transaction, encoded []byte, now time.Time) (*fd
 // Each pop settles before anything else. So call Settle only to have items back before the next
 // pop. It does nothing if there is nothing to settle.
 //
-// Errors: those of the store, and the context's error.
+// Errors: whatever the store or the context returns.
 func (p *Popper) Settle(ctx context.Context) error {
 	for {
 		p.mu.Lock()

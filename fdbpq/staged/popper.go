@@ -72,18 +72,18 @@ func New(db kv.Database, q fdbpq.Target) *Popper {
 // SetNow gives the Popper another clock than time.Now. Call it before the first pop.
 func (p *Popper) SetNow(now func() time.Time) { p.now = now }
 
-// step is a step of a pop in one transaction. It returns nil if the pop has no result yet.
-type step func(tx kv.Transaction) (*fdbpq.Result, error)
-
-// once runs a step in a transaction, without retries. It returns no result with an error.
-func (p *Popper) once(ctx context.Context, fn step) (*fdbpq.Result, error) {
+// once runs a step of a pop in a transaction, without retries. The step returns nil if the pop has
+// no result yet. With an error, once returns no result.
+func (p *Popper) once(
+	ctx context.Context, step func(tx kv.Transaction) (*fdbpq.Result, error),
+) (*fdbpq.Result, error) {
 	tx, err := p.db.Begin(ctx, kv.BeginOptions{Shrinks: true})
 	if err != nil {
 		return nil, err
 	}
 	defer tx.Cancel()
 
-	result, err := fn(tx)
+	result, err := step(tx)
 	if err != nil {
 		return nil, err
 	}

@@ -139,12 +139,9 @@ func (r *request) committedClaim(read kv.Future[[]byte]) (*claim, error) {
 	return &r.claims[n], nil
 }
 
-// look waits for the pairs of a request in line and of a claim, none or one of each.
-type look func() (line, claims []kv.KeyValue, err error)
-
 // beginLook starts to read the first request in line, or the last one if r has no place yet, and
-// the newest claim.
-func (r *request) beginLook(tx kv.Transaction) look {
+// the newest claim. The function that it returns waits for their pairs, none or one of each.
+func (r *request) beginLook(tx kv.Transaction) func() (line, claims []kv.KeyValue, err error) {
 	snapshot, claimed := tx.Snapshot(), codec.Within(r.l.PartPrefix(codec.PartClaim))
 	one := kv.RangeOptions{Limit: 1, Reverse: r.key == nil}
 	inLine := snapshot.GetRange(r.l.RequestRange(), one)

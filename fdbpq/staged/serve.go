@@ -25,11 +25,11 @@ type serving struct {
 // serve answers the requests in line in tx. own is one of them, or joins them as the last. It
 // returns the result of own, nil if own has to wait for the next serving.
 func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.Result, error) {
-	g, dead := state.NewLedger(tx, own.l, now, nil), due.NewBurials(tx, now, nil)
+	g, outgoing := state.NewLedger(tx, own.l, now, nil), due.NewOutgoing(tx, now, nil)
 	s := &serving{tx: tx, g: &g, own: own}
-	d := due.Due{Ledger: s.g, Dead: &dead}
+	d := due.Due{Ledger: s.g, Outgoing: &outgoing}
 
-	// The line takes one round trip with the settings and what is due.
+	// The line takes one round trip with the settings and the time index.
 	g.BeginSettings()
 	d.ReadIndex()
 	if err := s.readLine(joins); err != nil || len(s.line) == 0 {
@@ -46,7 +46,11 @@ func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.R
 		room.Fits = func(int) bool { return !d.Done }
 	}
 
-	if err := due.BringBack([]*due.Due{&d}, &room); err != nil {
+	found, err := due.Find([]*due.Due{&d})
+	if found != nil {
+		err = found.BringBack(&room)
+	}
+	if err != nil {
 		return nil, err
 	}
 
@@ -61,7 +65,7 @@ func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.R
 	if err := s.answerLine(&d); err != nil {
 		return nil, err
 	}
-	return s.result, cmp.Or(dead.Flush(), g.Flush())
+	return s.result, cmp.Or(outgoing.Flush(), g.Flush())
 }
 
 // readLine reads the first requests in line, and removes expired ones.

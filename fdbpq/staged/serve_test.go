@@ -19,17 +19,21 @@ import (
 func TestServeInOrder(t *testing.T) {
 	f := onMem(t)
 	f.fill("a", "b", "c")
-	f.line(fdbpq.Back, fdbpq.Front, fdbpq.Back, fdbpq.Back, fdbpq.Front)
-	f.serve()
-	f.wantStored(2, 3, 3, 0)
+	f.registerAbandoned(fdbpq.Back, fdbpq.Front, fdbpq.Back, fdbpq.Back, fdbpq.Front)
+
+	f.serve() // three of the five get an item
+	f.wantStored(stored{requests: 2, answers: 3, values: 3})
 	wantEqual(t, "ends", f.stored().ends, []fdbpq.End{fdbpq.Back, fdbpq.Front})
+
 	f.push(7, "d")
-	f.serve()
-	f.wantStored(1, 4, 4, 0)
-	f.serve()
-	f.wantStored(0, 5, 4, 0)
-	f.serve() // nobody is there
-	f.wantStored(0, 5, 4, 0)
+	f.serve() // the fourth gets it
+	f.wantStored(stored{requests: 1, answers: 4, values: 4})
+
+	f.serve() // the fifth is told that there is none
+	f.wantStored(stored{answers: 5, values: 4})
+
+	f.serve() // nobody is in line any more
+	f.wantStored(stored{answers: 5, values: 4})
 	wantEqual(t, "length", f.length(), 0)
 }
 
@@ -38,31 +42,43 @@ func TestServeInOrder(t *testing.T) {
 func TestServeInPieces(t *testing.T) {
 	for name, test := range map[string]struct {
 		value  string
-		line   int
-		served int // at once
+		line   int // requests, each with an item
+		served int // by the first transaction
 	}{
-		"many": {"short", serveLimit + 10, serveLimit},
-		"long": {strings.Repeat("\x00", 100_000), 20, serveBytes/90_000 + 1},
+		"many": {value: "short", line: serveLimit + 10, served: serveLimit},
+		// A value longer than a chunk moves to its answer one chunk long; the rest stays in place.
+		"long": {
+			value:  strings.Repeat("\x00", 100_000),
+			line:   20,
+			served: serveBytes/codec.ChunkSize + 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := onMem(t)
 			for range test.line {
 				f.push(0, test.value)
-				f.line(fdbpq.Front)
+				f.registerAbandoned(fdbpq.Front)
 			}
+
 			f.serve()
-			f.wantStored(test.line-test.served, test.served, test.served, 0)
+			f.wantStored(stored{
+				requests: test.line - test.served,
+				answers:  test.served,
+				values:   test.served,
+			})
+
 			for range 2 {
 				f.serve()
 			}
-			f.wantStored(0, test.line, test.line, 0)
+			f.wantStored(stored{answers: test.line, values: test.line})
+
 			f.clock.advance(answerLife)
 			p := f.popper()
 			for range test.line {
 				f.wantPop(p.PopMin, test.value)
 			}
 			f.wantEmpty(p)
-			f.wantStored(0, 0, 0, 1)
+			f.wantStored(stored{claims: 1})
 		})
 	}
 }
@@ -71,19 +87,23 @@ func TestServeInPieces(t *testing.T) {
 func TestLeftoversAreRemoved(t *testing.T) {
 	f := onMem(t)
 	const n = due.Page + 50
+
 	for i := range n {
 		f.push(0, fmt.Sprint(i))
 		f.wantPop(f.popper().PopMin, fmt.Sprint(i))
 	}
+
 	for range n {
-		f.line(fdbpq.Back)
+		f.registerAbandoned(fdbpq.Back)
 	}
+
 	f.serve()
 	f.serve() // all of them are told "empty"
-	f.wantStored(0, n, 0, n)
+	f.wantStored(stored{answers: n, claims: n})
+
 	f.clock.advance(claimLife + time.Microsecond)
 	f.wantEmpty(f.popper())
-	f.wantStored(0, 0, 0, 0)
+	f.wantStored(stored{})
 }
 
 // An item given to a pop whose owner is gone returns to its old place, and is counted once.
@@ -91,17 +111,20 @@ func TestItemsOfTheDeadComeBack(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		p := f.popper()
 		f.fill("a", "b", "c", "d")
-		f.line(fdbpq.Front, fdbpq.Back)
+		f.registerAbandoned(fdbpq.Front, fdbpq.Back)
 		f.serve()
-		f.wantStored(0, 2, 2, 0)
+
+		f.wantStored(stored{answers: 2, values: 2})
 		wantEqual(f.T, "length", f.length(), 2)
 		f.wantPop(p.PopMin, "b")
+
 		f.clock.advance(answerLife - 1)
 		f.wantPop(p.PopMin, "c")
 		f.wantEmpty(p)
+
 		f.clock.advance(time.Microsecond)
 		f.wantPop(p.PopMin, "a")
-		f.wantStored(0, 0, 0, 1)
+		f.wantStored(stored{claims: 1})
 		f.wantValues("without a Popper", "d")
 	})
 }
@@ -110,11 +133,12 @@ func TestItemsOfTheDeadComeBack(t *testing.T) {
 func TestExpiredRequests(t *testing.T) {
 	f := onMem(t)
 	f.fill("a", "b", "c")
-	f.line(fdbpq.Front, fdbpq.Front)
+	f.registerAbandoned(fdbpq.Front, fdbpq.Front)
 	f.clock.advance(requestLife + time.Microsecond)
-	f.line(fdbpq.Back)
+	f.registerAbandoned(fdbpq.Back)
 	f.serve()
-	f.wantStored(0, 1, 1, 0)
+
+	f.wantStored(stored{answers: 1, values: 1})
 	f.wantValues("what is left", "a", "b")
 }
 
@@ -124,12 +148,18 @@ func TestFindsWhatIsDueLate(t *testing.T) {
 	for _, inLine := range []bool{false, true} {
 		t.Run(fmt.Sprint("line=", inLine), func(t *testing.T) {
 			f := onMem(t)
-			f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.Backoff = []time.Duration{time.Hour} }})
+			f.apply(fdbpq.Op{
+				Kind:      fdbpq.OpConfigure,
+				Configure: func(s *fdbpq.Settings) { s.Backoff = []time.Duration{time.Hour} },
+			})
+
 			lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
 			var pushes, leases []fdbpq.Op
+
 			for range 3 * due.Page {
 				pushes, leases = append(pushes, push(1, "stays")), append(leases, lease)
 			}
+
 			f.apply(pushes...)
 			f.apply(leases...)
 			f.push(1, "late")
@@ -138,13 +168,15 @@ func TestFindsWhatIsDueLate(t *testing.T) {
 			f.clock.advance(2 * time.Minute)
 
 			if inLine {
-				f.line(fdbpq.Front)
-				for range 4 {
+				f.registerAbandoned(fdbpq.Front)
+				for range 4 { // enough to get past all pages of what is due
 					f.serve()
 				}
-				f.wantStored(0, 1, 1, 0)
+				f.wantStored(stored{answers: 1, values: 1})
+
 				return
 			}
+
 			p := f.popper()
 			f.wantPop(p.PopMin, "late")
 			f.wantEmpty(p)
@@ -152,24 +184,29 @@ func TestFindsWhatIsDueLate(t *testing.T) {
 	}
 }
 
-// taken is an item with a unique key. A staged pop was given it, and nobody collects it.
-func (f *fixture) taken(value string, ttl time.Duration) (pushed fdbpq.Op, old fdbpq.Token) {
+// giveAway pushes an item with a unique key, headers and a history, and gives it to a staged pop
+// that never collects it. It returns the push, and the token of a lease that is over.
+func (f *fixture) giveAway(value string, ttl time.Duration) (pushed fdbpq.Op, old fdbpq.Token) {
 	pushed = push(0, value)
 	pushed.Message.Unique, pushed.TTL = "k", ttl
 	pushed.Message.Headers = map[string][]string{"A": {"1", "2"}, "B": {""}}
 	f.apply(pushed)
 	old = f.apply(fdbpq.Op{Kind: fdbpq.OpLease})[0].Lease.Token
 	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Token: old}) // so that it has a history
-	f.line(fdbpq.Front)
+	f.registerAbandoned(fdbpq.Front)
 	f.serve()
+
 	f.check()
 	wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpAck, Token: old})[0].Err, fdbpq.ErrLeaseLost)
+
 	return pushed, old
 }
 
 // An item that expires while a staged pop holds it, and that nobody collects, is gone with its
 // unique key once it comes back, even if its entry of the time index was found and removed before.
 func TestItemExpires(t *testing.T) {
+	// Before each look the clock moves on by so much. The item expires after a second, and comes
+	// back before claimLife is over.
 	for name, looks := range map[string][]time.Duration{
 		"both at once": {claimLife},
 		"one by one":   {time.Second, claimLife},
@@ -177,7 +214,7 @@ func TestItemExpires(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEngines(t, func(f *fixture) {
-				pushed, _ := f.taken("v", time.Second)
+				pushed, _ := f.giveAway("v", time.Second)
 				for _, d := range looks {
 					f.clock.advance(d)
 					wantError(f.T, f.apply(fdbpq.Op{Kind: fdbpq.OpPeek})[0].Err, fdbpq.ErrEmpty)
@@ -193,7 +230,7 @@ func TestItemExpires(t *testing.T) {
 // bridge whose clock is ahead has removed its entry of the time index.
 func TestItemExpiresLater(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		f.taken("v", 2*claimLife)
+		f.giveAway("v", 2*claimLife)
 		f.write(func(tx kv.Transaction) {
 			entries := must(tx.GetRange(f.q.Layout().KindRange("t"), kv.RangeOptions{}).Get())
 			for _, pair := range entries {
@@ -203,10 +240,12 @@ func TestItemExpiresLater(t *testing.T) {
 			}
 			wantEqual(f.T, "entries", len(entries), 2)
 		})
+
 		length := fdbpq.Op{Kind: fdbpq.OpLen}
 		f.clock.advance(claimLife)
 		wantEqual(f.T, "length", f.apply(length)[0].Len, 1)
 		f.check()
+
 		f.clock.advance(claimLife)
 		wantEqual(f.T, "length", f.apply(length)[0].Len, 0)
 	})
@@ -218,13 +257,15 @@ func TestItemWithUniqueKey(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		t.Run(fmt.Sprint("again=", again), func(t *testing.T) {
 			onEngines(t, func(f *fixture) {
-				pushed, old := f.taken(strings.Repeat("v", 300_000), 0)
+				const size = 300_000 // more than one key holds
+				pushed, old := f.giveAway(strings.Repeat("v", size), 0)
 				holder := old.ID
 				if again {
 					second := f.apply(pushed)[0]
 					wantEqual(f.T, "duplicate while it is out", second.Duplicate, false)
 					holder = second.Item.ID
 				}
+
 				f.clock.advance(claimLife)
 				f.apply(fdbpq.Op{Kind: fdbpq.OpLen})
 				f.check()
@@ -232,14 +273,22 @@ func TestItemWithUniqueKey(t *testing.T) {
 				third := f.apply(pushed)[0]
 				wantEqual(f.T, "duplicate", third.Duplicate, true)
 				wantEqual(f.T, "of", third.Item.ID, holder)
+
 				got := f.apply(fdbpq.Op{Kind: fdbpq.OpGet, ID: old.ID})[0]
 				wantEqual(f.T, "headers", got.Item.Headers, pushed.Message.Headers)
-				if got.State != fdbpq.Ready || len(got.Item.Value) != 300_000 || (got.Item.Unique == "") != again {
-					f.Errorf("it came back %v with the key %q and %d bytes", got.State, got.Item.Unique, len(got.Item.Value))
+
+				if got.State != fdbpq.Ready || len(got.Item.Value) != size ||
+					(got.Item.Unique == "") != again {
+					f.Errorf("it came back %v with the key %q and %d bytes",
+						got.State, got.Item.Unique, len(got.Item.Value))
 				}
+
 				leased := 0
-				for _, r := range f.apply(fdbpq.Op{Kind: fdbpq.OpLease}, fdbpq.Op{Kind: fdbpq.OpLease}) {
-					if r.Lease.Token.ID == old.ID && r.Lease.Token.Fence > old.Fence && r.Lease.Deliveries == 2 {
+				lease := fdbpq.Op{Kind: fdbpq.OpLease}
+
+				for _, r := range f.apply(lease, lease) {
+					if r.Lease.Token.ID == old.ID && r.Lease.Token.Fence > old.Fence &&
+						r.Lease.Deliveries == 2 {
 						leased++
 					}
 				}
@@ -262,34 +311,45 @@ func FuzzServe(f *testing.F) {
 	f.Add(suffix(l.ItemKey(&id)), []byte("value"), suffix(l.RequestKey(1, own.id)), request, answer)
 	f.Add([]byte("?"), []byte("value"), suffix(l.RequestKey(1, own.id)), request[:3], answer[:9])
 	f.Add(suffix(l.ItemKey(&id)), []byte("value"), []byte("?"), request, []byte{})
+
 	f.Fuzz(func(t *testing.T, item, value, place, request, answer []byte) {
 		db := openMem(t)
 		tx := must(db.Begin(t.Context(), kv.BeginOptions{}))
 		defer db.Close()
 		defer tx.Cancel()
-		for kind, pair := range map[string][2][]byte{codec.KindItem: {item, value}, codec.KindRequest: {place, request}} {
-			if key := append(l.Key(kind, 0), pair[0]...); len(key) <= kv.MaxKeySize && len(pair[1]) <= kv.MaxValueSize {
+
+		for kind, pair := range map[string][2][]byte{
+			codec.KindItem:    {item, value},
+			codec.KindRequest: {place, request},
+		} {
+			key := append(l.Key(kind, 0), pair[0]...)
+			if len(key) <= kv.MaxKeySize && len(pair[1]) <= kv.MaxValueSize {
 				tx.Set(key, pair[1])
 			}
 		}
+
 		own := newRequest(l, fdbpq.Front, now)
 		_, err := serve(tx, own, true, now)
 		wantError(t, codec.UnlessCorrupt(err), nil)
+
 		_, err = own.collect(tx, answer, now)
 		wantError(t, codec.UnlessCorrupt(err), nil)
 	})
 }
 
-// A large item that is due to die does not keep the requests in line waiting.
+// A large item that has used up its deliveries, and moves to the dead letters, does not keep the
+// requests in line waiting: they are told that the queue is empty.
 func TestLargeDeadLetter(t *testing.T) {
 	f := onMem(t)
-	f.apply(fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.MaxDeliver = 1 }})
+	f.apply(
+		fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.MaxDeliver = 1 }})
 	f.push(0, strings.Repeat("v", 600_000))
-	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second})
+	f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}) // the only delivery
 	f.clock.advance(2 * time.Second)
-	f.line(fdbpq.Front)
+	f.registerAbandoned(fdbpq.Front)
+
 	for range 3 {
 		f.serve()
 	}
-	f.wantStored(0, 1, 0, 0)
+	f.wantStored(stored{answers: 1})
 }

@@ -17,23 +17,41 @@ import (
 func always(int) int  { return 0 }
 func never(n int) int { return n - 1 }
 
+// The role of a Popper and the line it saw decide how its next pop begins, and only a leader may
+// skip a line.
 func TestStanding(t *testing.T) {
 	for name, test := range map[string]struct {
 		random  func(n int) int
 		role    role
-		line    int
-		leading bool
+		line    int  // requests in line
+		leading bool // another pop leads
 		want    course
 	}{
-		"newcomer":                {always, newcomer, 0, false, popDirectly},
-		"newcomer, line":          {always, newcomer, 40, false, popDirectly}, // it will find out
-		"leader, no line":         {always, leader, 0, false, popDirectly},
-		"leader skips":            {never, leader, 1, false, popDirectly},
-		"leader serves":           {always, leader, 1, false, serveLine},
-		"leader, long line":       {never, leader, maxSkipped, false, popDirectly},
-		"leader, too long a line": {never, leader, maxSkipped + 1, false, serveLine},
-		"follower":                {always, follower, 0, false, standInLine},
-		"another pop leads":       {always, leader, 0, true, standInLine},
+		"newcomer": {random: always, role: newcomer, want: popDirectly},
+		// A newcomer that loses to the line finds out then.
+		"newcomer, line":  {random: always, role: newcomer, line: 40, want: popDirectly},
+		"leader, no line": {random: always, role: leader, want: popDirectly},
+		"leader skips":    {random: never, role: leader, line: 1, want: popDirectly},
+		"leader serves":   {random: always, role: leader, line: 1, want: serveLine},
+		"leader, long line": {
+			random: never,
+			role:   leader,
+			line:   maxSkipped,
+			want:   popDirectly,
+		},
+		"leader, too long a line": {
+			random: never,
+			role:   leader,
+			line:   maxSkipped + 1,
+			want:   serveLine,
+		},
+		"follower": {random: always, role: follower, want: standInLine},
+		"another pop of this Popper leads": {
+			random:  always,
+			role:    leader,
+			leading: true,
+			want:    standInLine,
+		},
 	} {
 		s := standing{random: test.random, role: test.role, line: test.line, leading: test.leading}
 		if got := s.chooseCourse(); got != test.want {
@@ -53,6 +71,7 @@ func TestStanding(t *testing.T) {
 func TestSkipsOfALine(t *testing.T) {
 	const draws = 100_000
 	random := rand.New(rand.NewPCG(1, 2))
+
 	for _, line := range []int{1, 7, maxSkipped} {
 		served := 0
 		for range draws {
@@ -62,7 +81,8 @@ func TestSkipsOfALine(t *testing.T) {
 			}
 		}
 		if want := draws / (skipsPerRequest*line + 1); served < want*9/10 || served > want*11/10 {
-			t.Errorf("a line of %d is served %d times of %d, want about %d", line, served, draws, want)
+			t.Errorf("a line of %d is served %d times of %d, want about %d",
+				line, served, draws, want)
 		}
 	}
 }
@@ -73,28 +93,31 @@ func TestShouldServe(t *testing.T) {
 	pair := func(key string) []kv.KeyValue { return []kv.KeyValue{{Key: []byte(key)}} }
 	now := time.Unix(1_790_000_000, 0)
 	r := &request{key: []byte("own"), patience: maxPatience / 2}
-	for i, look := range []struct {
-		first, claim string
-		after        time.Duration
+
+	for _, look := range []struct {
+		name         string
+		first, claim string        // the first in line, and the newest claim of a leader
+		after        time.Duration // since the look before
 		want         bool
 	}{
-		{"other", "", 0, false},
-		{"own", "", 0, true},
-		{"own", "a", 0, false},
-		{"own", "b", 0, false},
-		{"own", "b", 0, true},
-		{"own", "c", maxPatience, true},
-		{"other", "c", 0, false},
-		{"other", "d", maxPatience, true},
+		{"another is first", "other", "", 0, false},
+		{"it is first", "own", "", 0, true},
+		{"a leader takes an item", "own", "a", 0, false},
+		{"and another item", "own", "b", 0, false},
+		{"and no more", "own", "b", 0, true},
+		{"and goes on for too long", "own", "c", maxPatience, true},
+		{"another is first since now", "other", "c", 0, false},
+		{"and for too long", "other", "d", maxPatience, true},
 	} {
 		now = now.Add(look.after)
 		r.see(pair(look.first), pair(look.claim), now)
 		if got := r.shouldServe(now); got != look.want {
-			t.Errorf("look %d, %+v: should serve: %t", i, look, got)
+			t.Errorf("%s: should serve: %t, want %t", look.name, got, look.want)
 		}
 	}
 }
 
+// Pauses between checks grow with the wait, within their bounds.
 func TestPausesBetweenChecks(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
@@ -102,17 +125,20 @@ func TestPausesBetweenChecks(t *testing.T) {
 		soonFirst                 bool
 		want                      time.Duration
 	}{
+		// The first pause is three quarters of the expected wait, unless the request is soon first.
 		{0, 2 * ms, 0, false, 3 * ms / 2},
 		{0, 40 * ms, 0, false, 30 * ms},
 		{0, 40 * ms, 0, true, minPoll},
-		{0, 40 * ms, 5 * ms, true, 5 * ms},
+		{0, 40 * ms, 5 * ms, true, 5 * ms}, // a leader gets the time of the slowest transaction
+
+		// Later ones are a quarter of the wait so far.
 		{40 * ms, 40 * ms, 0, false, 10 * ms},
 		{ms, 40 * ms, 0, false, minPoll},
 		{time.Hour, 40 * ms, time.Hour, false, maxPoll},
 	} {
 		r := request{soonFirst: test.soonFirst, slowest: test.slowest}
 		if got := r.pause(test.waited, test.expected); got != test.want {
-			t.Errorf("%+v: pause %v", test, got)
+			t.Errorf("%+v: the pause is %v", test, got)
 		}
 	}
 }
@@ -129,13 +155,15 @@ func TestLeaderSkipsOrServes(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.fill("a", "b", "c", "d", "e", "f")
 		p := f.popper().leads(0, never)
-		f.line(fdbpq.Front, fdbpq.Back)
+		f.registerAbandoned(fdbpq.Front, fdbpq.Back)
+
 		f.wantPop(p.PopMin, "a")
 		f.wantPop(p.PopMax, "f")
-		f.wantStored(2, 0, 0, 1)
+		f.wantStored(stored{requests: 2, claims: 1})
+
 		p.standing.random = always
 		f.wantPop(p.PopMax, "d") // after "b" and "e" for the line
-		f.wantStored(0, 2, 2, 1)
+		f.wantStored(stored{answers: 2, values: 2, claims: 1})
 		f.wantPop(p.PopMin, "c")
 		f.wantEmpty(p)
 		wantEqual(f.T, "role", p.standing.role, leader)
@@ -149,17 +177,22 @@ func TestLeaderServesLongLine(t *testing.T) {
 		t.Run(fmt.Sprint("items=", items), func(t *testing.T) {
 			f := onMem(t)
 			p := f.popper().leads(0, never)
+
 			for range maxSkipped {
-				f.line(fdbpq.Front)
+				f.registerAbandoned(fdbpq.Front)
 			}
+
 			f.push(0, "skips")
 			f.wantPop(p.PopMin, "skips")
-			f.line(fdbpq.Front)
+
+			f.registerAbandoned(fdbpq.Front)
 			f.push(0, "skips, too")
 			f.wantPop(p.PopMin, "skips, too")
+
 			for i := range items {
 				f.push(0, fmt.Sprint(i))
 			}
+
 			f.clock.stepping(maxPatience / 8)
 			answered := min(items, maxSkipped+1)
 			if items > answered {
@@ -168,7 +201,8 @@ func TestLeaderServesLongLine(t *testing.T) {
 				f.wantEmpty(p)
 				answered = maxSkipped + 1
 			}
-			f.wantStored(0, answered, min(items, answered), 1)
+
+			f.wantStored(stored{answers: answered, values: min(items, answered), claims: 1})
 		})
 	}
 }
@@ -182,22 +216,29 @@ func TestLeadersAndFollowers(t *testing.T) {
 	p, other := f.popperOf(store), f.popper().leads(1, always)
 	role := func(want role) { t.Helper(); wantEqual(t, "role", p.standing.role, want) }
 	role(newcomer)
+
 	f.wantPop(p.PopMin, "a")
+
 	role(leader)
 	store.Next(faultkv.Conflict)
 	f.wantPop(p.PopMin, "b") // nobody else is there
+
 	role(leader)
 
-	f.line(fdbpq.Front) // is the first
+	// p loses, and stands in line behind an abandoned request until other, a leader, serves both.
+	f.registerAbandoned(fdbpq.Front)
 	store.Next(faultkv.Conflict)
 	var wg sync.WaitGroup
 	wg.Go(func() { f.wantPop(p.PopMin, "d") })
+
 	for f.stored().requests < 2 {
 		runtime.Gosched()
 	}
 	f.wantPop(other.PopMin, "e")
+
 	wg.Wait()
 	role(follower)
 	f.wantPop(p.PopMin, "f")
+
 	role(leader)
 }

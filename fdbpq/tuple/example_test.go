@@ -15,6 +15,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
+
 	fmt.Println(item[0], item[1])
 	fmt.Printf("%x\n", key[len(items.Bytes()):])
 	// Output:

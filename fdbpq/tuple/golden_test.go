@@ -44,6 +44,7 @@ func fromVectors(t *testing.T, vectors []vector) Tuple {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			out = append(out, n)
 		case v.Bool != nil:
 			out = append(out, *v.Bool)
@@ -51,10 +52,11 @@ func fromVectors(t *testing.T, vectors []vector) Tuple {
 			out = append(out, fromVectors(t, v.Tuple))
 		}
 	}
+
 	return out
 }
 
-// TestGoldenTuples compares with bytes written by FoundationDB's Python binding.
+// Tuples are packed to the bytes that FoundationDB's Python binding writes.
 func TestGoldenTuples(t *testing.T) {
 	var golden struct {
 		Cases []struct {
@@ -62,6 +64,7 @@ func TestGoldenTuples(t *testing.T) {
 			Packed hexBytes
 		}
 	}
+
 	data, err := os.ReadFile("testdata/tuple.json")
 	if err == nil {
 		err = json.Unmarshal(data, &golden)
@@ -69,11 +72,13 @@ func TestGoldenTuples(t *testing.T) {
 	if err != nil || len(golden.Cases) == 0 {
 		t.Fatalf("%d cases: %v", len(golden.Cases), err)
 	}
+
 	for _, c := range golden.Cases {
 		tup := fromVectors(t, c.Tuple)
 		if got := tup.Pack(); !bytes.Equal(got, c.Packed) {
 			t.Errorf("%v: packed to %x, want %x", tup, got, c.Packed)
 		}
+
 		got, err := Unpack(c.Packed)
 		if err != nil || !reflect.DeepEqual(got, tup) {
 			t.Errorf("%x: unpacked to %v, %v, want %v", c.Packed, got, err, tup)

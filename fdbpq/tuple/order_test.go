@@ -75,6 +75,7 @@ func seeded(t *testing.T) *rand.Rand {
 			t.Fatalf("TUPLE_SEED: %v", err)
 		}
 	}
+
 	t.Logf("again with: TUPLE_SEED=%d go test -run '^%s$' ./fdbpq/tuple", seed, t.Name())
 	return rand.New(rand.NewPCG(seed, 0))
 }
@@ -84,6 +85,7 @@ func randomTuple(r *rand.Rand, depth int) Tuple {
 	for range r.IntN(4) {
 		t = append(t, randomElement(r, depth))
 	}
+
 	return t
 }
 
@@ -111,6 +113,7 @@ func randomBytes(r *rand.Rand) []byte {
 	for i := range b {
 		b[i] = []byte{0x00, 0x00, 0xff, 0x01, byte(r.Uint32())}[r.IntN(5)]
 	}
+
 	return b
 }
 
@@ -131,6 +134,7 @@ func checkOrder(t *testing.T, a, b Tuple) {
 	}
 }
 
+// Random tuples sort as their encodings do, and come back unchanged.
 func TestRandomTuplesRoundTripInOrder(t *testing.T) {
 	r := seeded(t)
 	for range harness.Times(5_000, 500_000) {
@@ -141,12 +145,14 @@ func TestRandomTuplesRoundTripInOrder(t *testing.T) {
 	}
 }
 
+// Integers of every size sort by value, and come back unchanged.
 func TestEveryIntegerSize(t *testing.T) {
 	edges := []int64{math.MinInt64, math.MinInt64 + 1, 0}
 	for shift := range 63 {
 		power := int64(1) << shift
 		edges = append(edges, power-1, power, power+1, -power+1, -power, -power-1)
 	}
+
 	edges = append(edges, math.MaxInt64)
 	for _, a := range edges {
 		checkRoundTrip(t, Tuple{a})
@@ -156,13 +162,13 @@ func TestEveryIntegerSize(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: bytes from anywhere never panic, and what decodes is packed to
-// the same bytes again.
+// Bytes from anywhere never panic, and what decodes is packed to the same bytes again.
 func FuzzUnpack(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(Tuple{nil, []byte{0}, "s\x00", int64(-300), true, Tuple{nil, Tuple{}, int64(7)}}.Pack())
 	f.Add(bytes.Repeat([]byte{codeNested}, MaxDepth+2))
 	f.Add([]byte{0x1d, 0x09, 0x01, 0, 0, 0, 0, 0, 0, 0, 0})
+
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tup, err := Unpack(b)
 		if err == nil && !bytes.Equal(tup.Pack(), b) {
@@ -175,19 +181,26 @@ func FuzzUnpack(f *testing.F) {
 // checkCursors compares the functions for single elements with Unpack.
 func checkCursors(t *testing.T, b []byte, tup Tuple, unpackErr error) {
 	consumed := func(rest []byte) []byte { return b[:len(b)-len(rest)] }
-	if v, rest, err := DecodeInt(b); err == nil && !bytes.Equal(AppendInt(nil, v), consumed(rest)) {
-		t.Fatalf("%x: decoded integer %d", b, v)
+	number, rest, err := DecodeInt(b)
+	if err == nil && !bytes.Equal(AppendInt(nil, number), consumed(rest)) {
+		t.Fatalf("%x: decoded integer %d", b, number)
 	}
-	if v, rest, err := DecodeBytes(b, nil); err == nil && !bytes.Equal(AppendBytes(nil, v), consumed(rest)) {
-		t.Fatalf("%x: decoded bytes %x", b, v)
+
+	raw, rest, err := DecodeBytes(b, nil)
+	if err == nil && !bytes.Equal(AppendBytes(nil, raw), consumed(rest)) {
+		t.Fatalf("%x: decoded bytes %x", b, raw)
 	}
-	if v, rest, err := DecodeString(b); err == nil && !bytes.Equal(AppendString(nil, v), consumed(rest)) {
-		t.Fatalf("%x: decoded string %q", b, v)
+
+	text, rest, err := DecodeString(b)
+	if err == nil && !bytes.Equal(AppendString(nil, text), consumed(rest)) {
+		t.Fatalf("%x: decoded string %q", b, text)
 	}
+
 	if unpackErr != nil || len(tup) == 0 {
 		return
 	}
-	var err error
+
+	err = nil
 	switch tup[0].(type) {
 	case int64:
 		_, _, err = DecodeInt(b)

@@ -9,6 +9,7 @@ import (
 	"testing"
 )
 
+// Bytes that no tuple is packed to are refused, with the position and the reason.
 func TestUnpackRefuses(t *testing.T) {
 	tests := []struct {
 		name, packed, want string
@@ -21,18 +22,30 @@ func TestUnpackRefuses(t *testing.T) {
 		{"integer cut off", "1c0102", "at byte 0: the integer is cut off after 2 of 8 bytes"},
 		{"negative integer cut off", "0c", "at byte 0: the integer is cut off after 0 of 8 bytes"},
 		{"leading zero byte", "160001", "at byte 0: the integer is not in its shortest form"},
-		{"leading byte of negative", "12fffe", "at byte 0: the integer is not in its shortest form"},
+		{
+			"leading byte of negative",
+			"12fffe",
+			"at byte 0: the integer is not in its shortest form",
+		},
 		{"zero as one byte", "1500", "at byte 0: the integer is not in its shortest form"},
 		{"one over int64", "1c8000000000000000", "at byte 0: the integer does not fit int64"},
 		{"largest of 8 bytes", "1cffffffffffffffff", "at byte 0: the integer does not fit int64"},
 		{"one under int64", "0c7ffffffffffffffe", "at byte 0: the integer does not fit int64"},
 		{"smallest of 8 bytes", "0c0000000000000000", "at byte 0: the integer does not fit int64"},
 		{"9 bytes", "1d09010000000000000000", "at byte 0: the integer does not fit int64"},
-		{"9 bytes, negative", "0bf6feffffffffffffffff", "at byte 0: the integer does not fit int64"},
+		{
+			"9 bytes, negative",
+			"0bf6feffffffffffffffff",
+			"at byte 0: the integer does not fit int64",
+		},
 		{"nested without end", "05150115", "at byte 3: the integer is cut off"},
 		{"nested, only begun", "2705", "at byte 1: the nested tuple has no end"},
 		{"escaped nil outside of a nested tuple", "00ff", "at byte 1: type code 0xff"},
-		{"nested too deep", strings.Repeat("05", MaxDepth+1), "at byte 100: nested deeper than 100"},
+		{
+			"nested too deep",
+			strings.Repeat("05", MaxDepth+1),
+			"at byte 100: nested deeper than 100",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -40,18 +53,22 @@ func TestUnpackRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			got, err := Unpack(packed)
-			if got != nil || !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), test.want) {
+			if got != nil || !errors.Is(err, ErrMalformed) ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, %v; want an error with %q", got, err, test.want)
 			}
 		})
 	}
 }
 
+// An element of another type is refused by name.
 func TestDecodeOtherType(t *testing.T) {
 	decodeInt := func(b []byte) error { _, _, err := DecodeInt(b); return err }
 	decodeBytes := func(b []byte) error { _, _, err := DecodeBytes(b, nil); return err }
 	decodeString := func(b []byte) error { _, _, err := DecodeString(b); return err }
+
 	tests := []struct {
 		decode func([]byte) error
 		packed []byte
@@ -66,6 +83,7 @@ func TestDecodeOtherType(t *testing.T) {
 		{decodeString, Tuple{[]byte("b")}.Pack(), "want a string, found a bytes element"},
 		{decodeString, Tuple{true}.Pack(), "want a string, found a bool"},
 	}
+
 	for _, test := range tests {
 		err := test.decode(test.packed)
 		if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), test.want) {
@@ -74,14 +92,17 @@ func TestDecodeOtherType(t *testing.T) {
 	}
 }
 
+// Packing a value that tuples cannot hold panics.
 func TestPackPanics(t *testing.T) {
 	deep := Tuple{}
 	for range MaxDepth {
 		deep = Tuple{deep}
 	}
 	checkRoundTrip(t, deep)
+
 	cyclic := make(Tuple, 1)
 	cyclic[0] = cyclic
+
 	for name, tup := range map[string]Tuple{
 		"float":      {1.5},
 		"uint64":     {uint64(1)},
@@ -100,6 +121,7 @@ func TestPackPanics(t *testing.T) {
 	}
 }
 
+// An int is packed as an int64, a typed nil as an empty value.
 func TestPackAcceptsIntAndTypedNil(t *testing.T) {
 	got, err := Unpack(Tuple{-7, []byte(nil), Tuple(nil)}.Pack())
 	if want := (Tuple{int64(-7), []byte{}, Tuple{}}); err != nil || !reflect.DeepEqual(got, want) {
@@ -107,36 +129,40 @@ func TestPackAcceptsIntAndTypedNil(t *testing.T) {
 	}
 }
 
+// An unpacked tuple keeps its values when the bytes change.
 func TestUnpackSharesNoMemory(t *testing.T) {
 	packed := Tuple{[]byte("value")}.Pack()
 	got, err := Unpack(packed)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	clear(packed)
 	if !bytes.Equal(got[0].([]byte), []byte("value")) {
 		t.Errorf("got %q after the packed bytes changed", got[0])
 	}
 }
 
-// TestDecodedBytesAreClipped: appending to a decoded value must not write into
-// the bytes it shares.
+// Appending to a decoded value must not write into the bytes it shares.
 func TestDecodedBytesAreClipped(t *testing.T) {
 	packed := Tuple{[]byte("a"), "b"}.Pack()
 	v, rest, err := DecodeBytes(packed, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_ = append(v, 'x')
 	if s, _, err := DecodeString(rest); err != nil || s != "b" {
 		t.Errorf("got %q, %v", s, err)
 	}
 }
 
+// Single elements are encoded and decoded without allocations.
 func TestNoAllocations(t *testing.T) {
 	long := strings.Repeat("name", 32)
 	random := []byte("0123456789\x00bcdefghij")
 	buffer := make([]byte, 0, 512)
+
 	allocs := testing.AllocsPerRun(100, func() {
 		key := AppendString(buffer[:0], long)
 		item := key[len(key):]
@@ -144,6 +170,7 @@ func TestNoAllocations(t *testing.T) {
 		_, rest, err1 := DecodeInt(item)
 		_, rest, err2 := DecodeInt(rest)
 		var scratch [20]byte
+
 		v, _, err3 := DecodeBytes(rest, scratch[:0])
 		if !bytes.Equal(v, random) {
 			t.Fatal("other bytes")

@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -24,8 +25,16 @@ func explain(data []byte, to any, err error) error {
 		return fmt.Errorf("unknown member %s: want %s", name, wanted(wrong.GoType))
 	}
 
+	if errors.Is(err, errMembers) {
+		return fmt.Errorf("%s: %w", cmp.Or(place(wrong.JSONPointer), "the object"), errMembers)
+	}
+
 	// The package notices a wrong type before it has read the rest, which may not even be JSON.
-	value, bad := firstValue(data[wrong.ByteOffset:])
+	rest := data[wrong.ByteOffset:]
+	value, bad := firstValue(rest[:min(len(rest), maxShown)])
+	if len(rest) > maxShown && bad != nil {
+		value, bad = rest, nil
+	}
 	if bad != nil {
 		return fmt.Errorf("%s: want %s", malformed(data, bad), wanted(reflect.TypeOf(to)))
 	}
@@ -40,6 +49,9 @@ func explain(data []byte, to any, err error) error {
 	return fmt.Errorf("%s: %s: want %s", place(wrong.JSONPointer), shown(value), want)
 }
 
+// maxShown is how much of what has a wrong type is looked at, to show it.
+const maxShown = 4 << 10
+
 func firstValue(data []byte) (jsontext.Value, error) {
 	return jsontext.NewDecoder(bytes.NewReader(data), strict).ReadValue()
 }
@@ -51,6 +63,8 @@ func malformed(data []byte, err error) string {
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntax):
 		return Quote(syntax.JSONPointer.LastToken()) + " given twice"
+	case bad != nil && errors.As(err, &syntax) && jsontext.Value(data).IsValid(lenient):
+		return strings.TrimPrefix(place(syntax.JSONPointer)+": not UTF-8", ": ")
 	case bad == nil:
 		return shown(bytes.TrimSpace(data[len(value):])) + ": something comes after the object"
 	case len(bytes.TrimSpace(data)) == 0:

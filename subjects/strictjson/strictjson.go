@@ -1,7 +1,7 @@
 // Package strictjson reads and writes the JSON of requests and settings, which clients and
-// operators write by hand. Names must be spelled exactly and occur once. Unknown names, null, and
-// anything after the value are errors. An error names the member and says what is wanted, in
-// printable ASCII.
+// operators write by hand. Names must be spelled exactly and occur once. Unknown names, null, bytes
+// that are not UTF-8, and anything after the value are errors. An error names the member and the
+// form it should have, in printable ASCII.
 //
 // Tags name the members of a struct, as in encoding/json. A time.Duration is a text such as "1m30s"
 // or an integer of nanoseconds, and a time.Time is in RFC 3339. A type that unmarshals itself says
@@ -30,10 +30,19 @@ var (
 		jsontext.AllowInvalidUTF8(true), // and replaces it
 		json.WithUnmarshalers(json.UnmarshalFromFunc(readDuration)),
 	)
-	strict  = json.JoinOptions(lenient, json.RejectUnknownMembers(true))
+	strict = json.JoinOptions(
+		lenient, jsontext.AllowInvalidUTF8(false), json.RejectUnknownMembers(true),
+		json.WithUnmarshalers(json.JoinUnmarshalers(
+			json.UnmarshalFromFunc(readDuration),
+			json.UnmarshalFromFunc(readMembers[string]),
+			json.UnmarshalFromFunc(readMembers[[]string]),
+			json.UnmarshalFromFunc(readMembers[bool]),
+			json.UnmarshalFromFunc(readMembers[jsontext.Value]),
+		)))
 	writers = json.JoinMarshalers(json.MarshalToFunc(writeDuration), json.MarshalToFunc(writeTime))
 	writing = json.JoinOptions(
 		jsontext.AllowInvalidUTF8(true),
+		jsontext.AllowDuplicateNames(true), // which differed in bytes that are not UTF-8
 		json.Deterministic(true),
 		json.WithMarshalers(writers),
 	)
@@ -41,6 +50,10 @@ var (
 
 // Unmarshal reads data into the value that to points to. Its errors are fit for the author of data.
 func Unmarshal(data []byte, to any) error {
+	if err := checkDepth(data); err != nil {
+		return err
+	}
+
 	err := json.Unmarshal(data, to, strict)
 	if err == nil && bytes.Contains(data, []byte("null")) {
 		err = findNull(data)
@@ -53,6 +66,10 @@ func Unmarshal(data []byte, to any) error {
 
 // Members reads the members of an object, whose values may be null.
 func Members(data []byte) (members map[string]jsontext.Value, err error) {
+	if err := checkDepth(data); err != nil {
+		return nil, err
+	}
+
 	if err = json.Unmarshal(data, &members, strict); err == nil && members == nil {
 		err = findNull(data)
 	}
@@ -63,7 +80,7 @@ func Members(data []byte) (members map[string]jsontext.Value, err error) {
 }
 
 // UnmarshalReply reads what another version of this program may have written: it ignores unknown
-// members and takes null. Its errors are those of the JSON package, not fit for clients.
+// members and takes null. Its errors come from the JSON package and are not fit for clients.
 func UnmarshalReply(data []byte, to any) error { return json.Unmarshal(data, to, lenient) }
 
 // Marshal writes a value that Unmarshal and UnmarshalReply can read. The members of maps are
@@ -76,22 +93,94 @@ func Marshal(v any) []byte {
 // DurationText returns d.String() in ASCII: microseconds are "us".
 func DurationText(d time.Duration) string { return strings.Replace(d.String(), "µ", "u", 1) }
 
+// maxDepth is how deep values may be nested. The errors of the JSON package take a time that grows
+// with the square of the depth.
+const maxDepth = 16
+
+// checkDepth returns an error for data that is nested too deep. It need not be JSON.
+func checkDepth(data []byte) error {
+	depth, inText := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case inText && c == '\\':
+			i++
+		case c == '"':
+			inText = !inText
+		case inText:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		}
+		if depth > maxDepth {
+			return fmt.Errorf("arrays and objects nested more than %d deep: want fewer", maxDepth)
+		}
+	}
+	return nil
+}
+
+// maxDurationText is longer than any duration that somebody writes.
+const maxDurationText = 64
+
+// ParseDuration is time.ParseDuration, but refuses long texts, which take it long.
+func ParseDuration(text string) (time.Duration, error) {
+	if len(text) > maxDurationText {
+		return 0, fmt.Errorf("a duration of %d bytes: want at most %d", len(text), maxDurationText)
+	}
+	return time.ParseDuration(text)
+}
+
 func readDuration(in *jsontext.Decoder, d *time.Duration) error {
 	v, err := in.ReadValue()
 	if err != nil {
 		return err
 	}
 
-	var n int64
 	switch v.Kind() {
 	case jsontext.KindNumber:
-		n, err = strconv.ParseInt(string(v), 10, 64)
-		*d = time.Duration(n)
+		var n int64
+		if n, err = strconv.ParseInt(string(v), 10, 64); err == nil {
+			*d = time.Duration(n)
+		}
 	case jsontext.KindString:
 		text, _ := jsontext.AppendUnquote(make([]byte, 0, 32), v) // replaces invalid UTF-8
-		*d, err = time.ParseDuration(string(text))
+		*d, err = ParseDuration(string(text))
 	default:
 		err = errors.New("no duration")
+	}
+	return err
+}
+
+// MaxMembers is the most members that a map may have. They take much longer to read than a text.
+const MaxMembers = 1000
+
+var errMembers = fmt.Errorf("more than %d members", MaxMembers)
+
+// readMembers reads an object into a map, and stops at the first member too many.
+func readMembers[V any](in *jsontext.Decoder, members *map[string]V) error {
+	if in.PeekKind() != jsontext.KindBeginObject {
+		return errors.ErrUnsupported // the JSON package says what is wrong
+	}
+
+	*members = map[string]V{}
+	_, err := in.ReadToken()
+	for err == nil && in.PeekKind() != jsontext.KindEndObject {
+		if len(*members) == MaxMembers {
+			return errMembers
+		}
+		var value V
+		name, err := in.ReadToken()
+		if err != nil {
+			return err
+		}
+		text := name.String()
+		if err := json.UnmarshalDecode(in, &value); err != nil {
+			return err
+		}
+		(*members)[text] = value
+	}
+	if err == nil {
+		_, err = in.ReadToken()
 	}
 	return err
 }

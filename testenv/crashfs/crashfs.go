@@ -7,9 +7,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// FS is a crashable vfs.MemFS whose CrashClone may be called while others use it. That of a MemFS
-// may block for good then: ReuseForWrite takes the same read lock twice, and whoever waits for the
-// write lock in between stops both.
+// FS is a crashable vfs.MemFS whose CrashClone may be called while others use it. A plain MemFS may
+// block for good then: ReuseForWrite takes the same read lock twice, and a CrashClone that waits
+// for the write lock in between stops both.
 type FS struct {
 	*vfs.MemFS
 	reusing sync.RWMutex // held by ReuseForWrite for reading
@@ -25,7 +25,7 @@ func (f *FS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs
 	return f.MemFS.ReuseForWrite(from, to, category)
 }
 
-// CrashClone returns what is left after a power cut.
+// CrashClone returns the file system after a power cut.
 func (f *FS) CrashClone(cfg vfs.CrashCloneCfg) *FS {
 	f.reusing.Lock()
 	defer f.reusing.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// root is that of the repository.
+// root is the root of the repository.
 const root = "../.."
 
 // started is what all tests share: a browser, which takes a second to start, and the program.
@@ -26,8 +26,8 @@ var started struct {
 
 func TestMain(m *testing.M) { harness.Main(browsing{m}) }
 
-// browsing are the tests, for which the browser is there. It ends with this process, however that ends:
-// chromedp ties it to this one, and its own children end with it.
+// browsing are the tests, for which the browser is there. It ends with this process, however that
+// ends: chromedp ties it to this one, and its own children end with it.
 type browsing struct{ *testing.M }
 
 func (b browsing) Run() int {
@@ -36,6 +36,7 @@ func (b browsing) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
 	return code
 }
 
@@ -44,33 +45,41 @@ func (b browsing) run() (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 
 	if started.pq, err = build(folder, "pq"); err != nil {
 		return 0, err
 	}
+
 	browser, err := findBrowser()
 	if err != nil {
 		return 0, err
 	}
+
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(browser), chromedp.UserDataDir(filepath.Join(folder, "profile")),
-		chromedp.NoSandbox, // it would refuse to run as root, as in containers; it opens only our pages
+		// It would refuse to run as root, as in containers; it opens only our pages.
+		chromedp.NoSandbox,
 		chromedp.Flag("host-resolver-rules", "MAP * 127.0.0.1"), // no name leads anywhere else
 		chromedp.Flag("force-color-profile", "srgb"),
 	)
+
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
 	defer end()
 	ctx, closeBrowser := chromedp.NewContext(allocator)
+
 	if err := chromedp.Do(ctx); err != nil {
 		closeBrowser()
 		return 0, fmt.Errorf("%s: %w", browser, err)
 	}
+
 	started.browser = ctx
 
 	code = b.M.Run()
 	err = chromedp.Cancel(ctx) // waits for its end
 	closeBrowser()
+
 	return code, err
 }
 
@@ -78,14 +87,18 @@ func (b browsing) run() (code int, err error) {
 func build(folder, name string) (program string, err error) {
 	program = filepath.Join(folder, name)
 	cmd := harness.Command("go", "build", "-o", program)
+
 	if harness.Race { // then races of the program fail the test, which sees its exit code
 		cmd.Args = append(cmd.Args, "-race")
 	}
+
 	cmd.Args = append(cmd.Args, "./cmd/"+name)
 	cmd.Dir = root
+
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
+
 	return program, nil
 }
 
@@ -97,5 +110,6 @@ func findBrowser() (string, error) {
 			return path, nil
 		}
 	}
+
 	return "", errors.New("these tests need Chromium: install it, or name it in PQ_TEST_CHROMIUM")
 }

@@ -3,15 +3,18 @@ package dashboard
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/client"
 )
 
 // row is the row of a queue in the list, as JavaScript has it.
 func row(name string) string {
-	return fmt.Sprintf(`$$("#rows tr").find(r => r.querySelector("th a").textContent == %s)`, quoted(name))
+	return fmt.Sprintf(`$$("#rows tr").find(r => r.querySelector("th a").textContent == %s)`,
+		quoted(name))
 }
 
 // figures waits until the list shows these texts for a queue, by the classes of the cells.
@@ -26,17 +29,21 @@ func (b *tab) figures(name string, cells ...string) {
 // names are those in the list, in its order, as JavaScript has them.
 const names = `$$("#rows th a").map(a => a.innerText).join(" ")`
 
+// The list of queues filters as somebody types, sorts by columns and follows the figures.
 func TestQueues(t *testing.T) {
 	t.Parallel()
+
 	s := newSystem(t)
 	s.push("jobs", 1, "a", "b", "c")
 	s.push("broken", 1, "d", "e")
 	s.bury("broken", "out of paper")
-	_, err := s.client.Queue("mail").Enqueue(t.Context(), []byte("dear all"))
+	_, err := s.client.FIFOQueue("mail").Push(t.Context(), 0, []byte("dear all"))
 	must(t, err)
+
 	paused := client.Settings{PauseUntil: time.Now().Add(1000 * time.Hour)}
 	_, err = s.client.PriorityQueue("broken").Configure(t.Context(), paused)
 	must(t, err)
+
 	s.lease("jobs")
 
 	b := newTab(t, s.url)
@@ -48,7 +55,7 @@ func TestQueues(t *testing.T) {
 	b.until(row("broken") + `.innerText.includes("paused")`)
 	b.until(row("mail") + `.innerText.includes("fifo")`)
 
-	// It changes by itself, by at most a second, and a new queue appears.
+	// It changes by itself, and a new queue appears.
 	s.push("jobs", 2, "f")
 	b.figures("jobs", ".c-ready", "3")
 	s.push("another", 2, "g")
@@ -59,7 +66,8 @@ func TestQueues(t *testing.T) {
 	b.until(`/^\d/.test(` + oldest + `)`)
 	b.until(oldest + " != " + quoted(eval[string](b, oldest)))
 	b.figures("mail", ".c-in", "0")
-	b.until(row("mail") + `.querySelector(".c-line polyline").getAttribute("points").split(" ").length > 2`)
+	b.until(row("mail") +
+		`.querySelector(".c-line polyline").getAttribute("points").split(" ").length > 2`)
 
 	// Filters as one types, and keeps that while it changes.
 	b.fill("#filter", "ANO")
@@ -80,17 +88,21 @@ func TestQueues(t *testing.T) {
 
 	// Sorts by each column, both ways.
 	b.press("thead", "Ready")
-	b.until(`$("th[aria-sort=descending]")?.innerText.startsWith("Ready") && ` + names + `.startsWith("jobs ")`)
+	b.until(`$("th[aria-sort=descending]")?.innerText.startsWith("Ready") && ` + names +
+		`.startsWith("jobs ")`)
 	b.press("thead", "Ready")
-	b.until(`$("th[aria-sort=ascending]")?.innerText.startsWith("Ready") && ` + names + `.endsWith(" jobs")`)
+	b.until(`$("th[aria-sort=ascending]")?.innerText.startsWith("Ready") && ` + names +
+		`.endsWith(" jobs")`)
 
 	b.press("#rows", "jobs")
 	b.at("/queue/pq/jobs")
 	b.seesIn("h1", "jobs")
 }
 
+// The page of a queue shows its figures, priorities, next items and charts, and updates itself.
 func TestQueue(t *testing.T) {
 	t.Parallel()
+
 	s := newSystem(t)
 	s.push("jobs", 5, "five", "another five")
 	s.push("jobs", -3, "minus three")
@@ -101,23 +113,74 @@ func TestQueue(t *testing.T) {
 	b.seesIn("#head", "minus three", "five")
 	b.until(`$(".chart canvas")`)
 
+	// It changes by itself.
 	s.push("jobs", 7, "later")
 	b.seesIn("#totals", "Ready\n4")
 	b.seesIn("#depth", "7")
 
+	// So does the page of a queue that does not exist yet.
 	b.open("/queue/pq/absent")
 	b.sees("neither items nor settings")
 	s.push("absent", 0, "now it is there")
 	b.seesIn("#totals", "Ready\n1")
 }
 
-// TestSchedules: the page of a queue lists its schedules, with what they have pushed so far, and says
-// what its source waits for. One page has those of all queues, and what can be done to them, with the
-// keyboard alone.
-func TestSchedules(t *testing.T) {
+// While a group and the ready items empty, everything below stays in its place, and the legend of a
+// chart says no figures of its own.
+func TestNothingJumps(t *testing.T) {
 	t.Parallel()
+
 	s := newSystem(t)
 	jobs := s.client.PriorityQueue("jobs")
+
+	for i, group := range []string{"acme", "globex", "initech"} {
+		_, err := jobs.Push(t.Context(), int64(i), []byte("x"), client.Group(group))
+		must(t, err)
+	}
+
+	b := newTab(t, s.url)
+	b.open("/queue/pq/jobs", `$(".chart canvas") && $("#depth form")`)
+	b.seesIn("#depth", "acme", "globex", "initech")
+	b.until(`$("#depth").style.minHeight`)
+	const places = `["#head", "#consumers", "#push"]` +
+		`.map(s => $(s).getBoundingClientRect().top).join()`
+	before := eval[string](b, places)
+
+	_, err := jobs.Pop(t.Context())
+	must(t, err)
+	b.until(`!$("#depth").innerText.includes("acme")`)
+
+	if after := eval[string](b, places); after != before {
+		t.Errorf("a group is empty, and what was at %s is at %s", before, after)
+	}
+
+	_, err = jobs.Purge(t.Context(), "")
+	must(t, err)
+	b.seesIn("#depth", "No item is ready")
+	b.until(`!$("#head tbody")`)
+
+	if after := eval[string](b, places); after != before {
+		t.Errorf("all are empty, and what was at %s is at %s", before, after)
+	}
+
+	if legend := b.text(".u-legend"); strings.ContainsAny(legend, "0123456789") {
+		t.Errorf("the legend has the figures %q beside those above", legend)
+	}
+
+	b.do(`$(".u-over").dispatchEvent(new MouseEvent("mousemove",
+		{clientX: $(".u-over").getBoundingClientRect().right - 1}))`)
+	b.until(`/ready\s*\d/.test($(".u-legend").innerText)`)
+}
+
+// The page of a queue lists its schedules, with what they have pushed so far, and says what its
+// source waits for. One page has the schedules of all queues and their actions, with the keyboard
+// alone.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+
+	s := newSystem(t)
+	jobs := s.client.PriorityQueue("jobs")
+
 	for _, c := range []client.Schedule{
 		{ID: "each-second", Every: client.Interval(time.Second)},
 		{ID: "<b&nightly", Cron: "0 3 * * *", Zone: "Europe/Berlin", Paused: true},
@@ -125,15 +188,19 @@ func TestSchedules(t *testing.T) {
 		_, err := jobs.SetSchedule(t.Context(), c)
 		must(t, err)
 	}
+
 	_, err := jobs.Configure(t.Context(), client.Settings{Source: `{"stream":"ORDERS"}`})
 	must(t, err)
 
 	b := newTab(t, s.url)
 	b.open("/queue/pq/jobs")
-	b.seesIn("#schedules", "each-second", "every 1s", "<b&nightly", "0 3 * * * Europe/Berlin", "paused")
-	b.until(`$$("#schedules tr").find(r => r.innerText.startsWith("each-second")).cells[4].innerText >= 2`)
+	b.seesIn("#schedules", "each-second", "every 1s", "<b&nightly", "0 3 * * * Europe/Berlin",
+		"paused")
+	b.until(`$$("#schedules tr").find(r => r.innerText.startsWith("each-second"))
+		.cells[4].innerText >= 2`)
 	b.seesIn("#totals", "Source\ndrawn to 0, 0 left, waiting: stream ORDERS:")
 
+	// The page of all schedules: resume one, and run it with the keyboard.
 	b.open("/schedules", `$("#schedules button")`)
 	b.seesIn("#schedules tbody tr:first-child", "each-second", "jobs", "every 1s")
 	b.press("#schedules tbody tr:nth-child(2)", "Resume")
@@ -141,9 +208,12 @@ func TestSchedules(t *testing.T) {
 	b.do(`$("#schedules tbody tr:nth-child(2) [value=run]").focus()`)
 	b.keys("\r")
 	b.until(`$("#schedules tbody tr:nth-child(2)").cells[5].innerText == "1"`)
-	b.until(`document.activeElement.value == "run" && document.activeElement.closest("tr:nth-child(2)")`)
-	b.until(`$$("#schedules [data-local]").every(e => /^[A-Z]/.test(e.textContent) && e.title.endsWith(" UTC"))`)
+	b.until(`document.activeElement.value == "run" &&
+		document.activeElement.closest("tr:nth-child(2)")`)
+	b.until(`$$("#schedules [data-local]")
+		.every(e => /^[A-Z]/.test(e.textContent) && e.title.endsWith(" UTC"))`)
 
+	// Add one, change it, remove it.
 	b.press("main", "Add a schedule")
 	b.fill("[name=queue]", "mail")
 	b.fill("[name=id]", "weekly")
@@ -168,33 +238,42 @@ func TestSchedules(t *testing.T) {
 	for _, id := range []string{"each-second", "<b&nightly"} {
 		must(t, jobs.Unschedule(t.Context(), id))
 	}
+
 	b.until(`$("#schedules").innerText.trim() == "Add a schedule"`)
 }
 
+// Bridges are listed by host with their figures, on a phone as well, and one that ends is said not
+// to answer.
 func TestBridges(t *testing.T) {
 	t.Parallel()
+
 	s := newSystem(t)
-	second := s.StartBridge()
+	second := s.StartBridge(func(o *bridge.Options) { o.Host = "machine-7" })
 	second.WaitReady()
 	b := newTab(t, s.url)
 	b.open("/bridges")
 	b.sees("2 bridges", "0.0.1")
+	b.seesIn("#bridges tbody tr:last-child th", "machine-7") // they are in the order of their hosts
 	b.until(`$$(".c-ok").filter(c => c.innerText == "yes").length == 2`)
 	must(t, second.Stop())
+
 	b.seesIn("#bridges", "it does not answer")
 
 	// A phone has the same figures, with what they are.
 	b.resize(390, 740)
-	b.until(`$$("#bridges td[data-label]").length == 14 && $$("#bridges td[data-label]")
-		.every(c => c.checkVisibility() && getComputedStyle(c, "::before").content.includes(c.dataset.label))`)
+	b.until(`$$("#bridges td[data-label]").length == 16 && $$("#bridges td[data-label]")
+		.every(c => c.checkVisibility() &&
+			getComputedStyle(c, "::before").content.includes(c.dataset.label))`)
 
 	// A pop that waits is counted.
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
+
 	go func() {
 		defer close(done)
-		_, _ = s.client.PriorityQueue("jobs").PopMin(ctx, client.Expires(time.Hour))
+		_, _ = s.client.PriorityQueue("jobs").Pop(ctx, client.Expires(time.Hour))
 	}()
+
 	b.until(`$$("#bridges td.c-wait").some(c => c.innerText == "1")`)
 	cancel()
 	<-done

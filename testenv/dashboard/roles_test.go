@@ -15,8 +15,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// withRoles returns a system whose NATS server has the users of docs/operations.md. Each password is the name. The
-// dashboard is that of one of them.
+// withRoles returns a system whose NATS server has the users of docs/operations.md. Each password
+// is the name. The dashboard logs in as one of them.
 func withRoles(t *testing.T, user string) *system {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
@@ -26,20 +26,25 @@ func withRoles(t *testing.T, user string) *system {
 		ReplaceAll(block[1], []byte("{user: $1, password: $1"))
 
 	env := testenv.New(t, testenv.Options{
-		NATS: testenv.ServerOptions(t, string(conf)), Stopped: true,
+		NATS:    testenv.ServerOptions(t, string(conf)),
+		Stopped: true,
 		Bridge: func(o *bridge.Options) {
 			o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "bridge"))
 		},
 	})
+
 	env.NATS.Start()
 	env.StartBridge().WaitReady()
 	env.Conn = env.Connect(nats.UserInfo("admin", "admin"))
+
 	return systemIn(t, env, "--user", user, "--password", user, "--inbox-prefix", "_INBOX_"+user)
 }
 
-// TestLookOnly: a role that may only look sees pages without actions, and NATS refuses what the pages do not offer.
+// A role that may only look sees pages without actions, and NATS refuses what the
+// pages do not offer.
 func TestLookOnly(t *testing.T) {
 	t.Parallel()
+
 	s := withRoles(t, "viewer")
 	s.push("jobs", 0, "a", "b")
 	s.push("broken", 0, "c", "d")
@@ -54,37 +59,56 @@ func TestLookOnly(t *testing.T) {
 	b.figures("broken", ".c-dead", "1")
 	b.open("/bridges")
 	b.seesIn("#bridges", "1 bridge", "yes")
+
 	for path, sees := range map[string]string{
-		"/queue/pq/jobs": "Next to be served", "/queue/pq/jobs/items": "a", "/dead": "out of paper",
-		"/queue/pq/jobs/item/" + ids[0]: "Deliveries", "/queue/pq/broken-dead/items": "out of paper",
+		"/queue/pq/jobs":                "Next to be served",
+		"/queue/pq/jobs/items":          "a",
+		"/dead":                         "out of paper",
+		"/queue/pq/jobs/item/" + ids[0]: "Deliveries",
+		"/queue/pq/broken-dead/items":   "out of paper",
 	} {
 		b.open(path)
 		b.seesIn("main", sees)
+
 		for _, action := range actions {
 			b.has(0, fmt.Sprintf(`button[formaction$="/%[1]s"], [hx-post$="/%[1]s"],
 				form[action$="/%[1]s"]:has(button:not([form]))`, action))
 		}
+
 		b.has(0, "[name=ids]")
 	}
+
 	b.open("/queue/pq/jobs")
+	b.press("#settings", "Other settings")
 	b.seesIn("#settings", "max_deliver")
 
 	for _, action := range actions {
-		fields := url.Values{"ids": ids, "priority": {"7"}, "value": {"x"}, "name": {"jobs"}, "max_deliver": {"7"}, "before.max_deliver": {""}}
+		fields := url.Values{
+			"ids":                ids,
+			"priority":           {"7"},
+			"value":              {"x"},
+			"name":               {"jobs"},
+			"max_deliver":        {"7"},
+			"before.max_deliver": {""},
+		}
+
 		code, body := s.post("/queue/pq/jobs/"+action, fields)
 		if code < 400 || code >= 500 || !strings.Contains(body, "may not") {
 			t.Errorf("%s: %d %s", action, code, mainOf(body))
 		}
 	}
+
 	s.lengths("jobs", 2, 0, 0)
 	if set := s.settings("jobs"); set.MaxDeliver != 0 || !set.PauseUntil.IsZero() {
 		t.Errorf("settings %+v", set)
 	}
 }
 
-// TestOperator: the role of docs/operations.md that also acts is refused nothing that the pages offer.
+// The role of docs/operations.md that also acts is refused nothing that the pages
+// offer.
 func TestOperator(t *testing.T) {
 	t.Parallel()
+
 	s := withRoles(t, "operator")
 	ids := s.push("jobs", 0, "a", "b", "c")
 	s.push("broken", 0, "d", "e")
@@ -111,15 +135,18 @@ func TestOperator(t *testing.T) {
 			t.Errorf("%s: %d %s", do.path, code, mainOf(body))
 		}
 	}
+
 	s.lengths("jobs", 3, 0, 0)
 	s.lengths("broken", 0)
 	s.lengths("broken-dead", 0)
+
 	if code, body := s.post("/queue/q/mail/push", url.Values{"value": {"x"}}); code >= 400 {
 		t.Errorf("push to a FIFO queue: %d %s", code, mainOf(body))
 	}
 	if set := s.settings("jobs"); set.MaxDeliver != 7 {
 		t.Errorf("settings %+v", set)
 	}
+
 	b := newTab(t, s.url)
 	b.open("/queue/pq/jobs/items", `$$("[name=ids]").length == 3`)
 }
@@ -127,7 +154,8 @@ func TestOperator(t *testing.T) {
 // post sends a form as a page does, and returns the answer.
 func (d *dashboard) post(path string, fields url.Values) (code int, body string) {
 	d.t.Helper()
-	reply, body := d.send("POST", path, fields.Encode(), "Content-Type", "application/x-www-form-urlencoded")
+	reply, body := d.send("POST", path, fields.Encode(), "Content-Type",
+		"application/x-www-form-urlencoded")
 	return reply.StatusCode, body
 }
 

@@ -24,12 +24,13 @@ var shots = flag.Bool("shots", false, "write the screenshots of the documents")
 // maxShots is how many bytes they may have together.
 const maxShots = 1_500_000
 
-// TestShots takes the pictures of the documents: of a system at work for a minute, so that there is
-// something to see.
+// The pictures of the documents are of a system that has been at work for a minute, so that there
+// is something to see.
 func TestShots(t *testing.T) {
 	if !*shots {
 		t.Skip("make shots")
 	}
+
 	s := newSystem(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var working sync.WaitGroup
@@ -78,6 +79,7 @@ func TestShots(t *testing.T) {
 	total := int64(0)
 	files, err := filepath.Glob(filepath.Join(root, "docs", "images", "*.png"))
 	must(t, err)
+
 	for _, file := range files {
 		info, err := os.Stat(file)
 		must(t, err)
@@ -99,7 +101,12 @@ func (b *tab) theme(name string) {
 // shoot writes what the window shows.
 func (b *tab) shoot(name string) {
 	b.Helper()
-	eval[bool](b, "document.fonts.ready.then(() => { scrollTo(0, 0); return true })")
+	eval[bool](b, `document.fonts.ready.then(() => {
+		scrollTo(0, 0)
+		document.getAnimations().forEach(a => a.finish()) // to another theme
+		return true
+	})`)
+
 	picture, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	must(b, err)
 	folder := filepath.Join(root, "docs", "images")
@@ -111,48 +118,70 @@ func (b *tab) shoot(name string) {
 func (s *system) shop(ctx context.Context, working *sync.WaitGroup) {
 	s.t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
-	tenants := []string{"acme", "initech", "globex", "hooli", "umbrella", "stark", "wayne", "tyrell"}
+	tenants := []string{
+		"acme", "initech", "globex", "hooli", "umbrella", "stark", "wayne", "tyrell",
+	}
+
 	reasons := []string{
 		"payment provider: 402 card declined", "timed out", "no such customer",
 		"payment provider: 503 service unavailable", "invalid address: postcode",
 		"panic: runtime error: index out of range [3] with length 3",
 	}
+
 	item := func(i int) client.PushItem {
 		tenant := func() string { return tenants[random.IntN(len(tenants))] }
 		value := fmt.Appendf(nil, `{"order": %d, "customer": {"id": %d, "name": "%s"}, `+
-			`"lines": [{"sku": "A-%d", "count": %d}], "total": %d.%02d}`, 10_000+i, random.IntN(9000), tenant(),
+			`"lines": [{"sku": "A-%d", "count": %d}], "total": %d.%02d}`, 10_000+i,
+			random.IntN(9000), tenant(),
 			random.IntN(900), 1+random.IntN(4), random.IntN(400), random.IntN(100))
+
 		headers := nats.Header{"X-Tenant": {tenant()}, "Content-Type": {"application/json"}}
 		message := client.Message{Value: value, Headers: headers}
 		return client.PushItem{Message: message, Priority: int64(random.IntN(6))}
 	}
+
 	fill := func(queue string, n int) {
 		items := make([]client.PushItem, n)
 		for i := range items {
 			items[i] = item(i)
 		}
+
 		if n > 0 {
 			_, err := s.client.PriorityQueue(queue).PushMany(ctx, items)
 			must(s.t, err)
 		}
 	}
+
 	for queue, n := range map[string]int{"orders": 412, "webhooks": 96, "thumbnails": 11} {
 		fill(queue, n)
 		for i := range n {
 			s.bury(queue, reasons[int(math.Sqrt(float64(i%36)))])
 		}
 	}
+
 	for queue, n := range map[string]int{
-		"orders": 9840, "emails": 12_400, "thumbnails": 310, "webhooks": 87, "invoices": 24, "exports": 6,
-		"search-index": 5200, "push-notifications": 0, "fraud-checks": 41, "reports": 129,
+		"orders":             9840,
+		"emails":             12_400,
+		"thumbnails":         310,
+		"webhooks":           87,
+		"invoices":           24,
+		"exports":            6,
+		"search-index":       5200,
+		"push-notifications": 0,
+		"fraud-checks":       41,
+		"reports":            129,
 	} {
 		fill(queue, n)
 	}
+
 	for range 14 {
-		_, err := s.client.PriorityQueue("invoices").Push(ctx, 3, item(1).Value, client.Delay(time.Hour))
+		_, err := s.client.PriorityQueue("invoices").Push(ctx, 3, item(1).Value,
+			client.Delay(time.Hour))
 		must(s.t, err)
 	}
-	_, err := s.client.Queue("audit-log").Enqueue(ctx, []byte(`{"user": "ann", "did": "log in"}`))
+
+	_, err := s.client.FIFOQueue("audit-log").Push(ctx, 0,
+		[]byte(`{"user": "ann", "did": "log in"}`))
 	must(s.t, err)
 	paused := client.Settings{PauseUntil: time.Now().Add(45 * time.Minute)}
 	_, err = s.client.PriorityQueue("exports").Configure(ctx, paused)
@@ -160,26 +189,32 @@ func (s *system) shop(ctx context.Context, working *sync.WaitGroup) {
 
 	// Producers and workers, faster and slower in waves.
 	for i, queue := range []string{
-		"orders", "emails", "thumbnails", "webhooks", "push-notifications", "search-index", "fraud-checks",
+		"orders", "emails", "thumbnails", "webhooks", "push-notifications", "search-index",
+		"fraud-checks",
 	} {
 		q, rate := s.client.PriorityQueue(queue), float64(40/(i+1)+3)
 		began := time.Now()
+
 		wave := func(shift float64) time.Duration {
 			now := time.Since(began).Seconds()
-			return time.Duration(float64(time.Second) / (rate * (1 + 0.7*math.Sin(now/(5+float64(i))+shift))))
+			return time.Duration(
+				float64(time.Second) / (rate * (1 + 0.7*math.Sin(now/(5+float64(i))+shift))))
 		}
+
 		value := item(i)
 		working.Go(func() {
 			for n := int64(0); pause(ctx, wave(0)); n++ {
 				_, _ = q.PushMsg(ctx, n%6, value.Message)
 			}
 		})
+
 		working.Go(func() {
 			for pause(ctx, wave(1)) {
-				delivery, err := q.LeaseMin(ctx)
+				delivery, err := q.Lease(ctx)
 				if err != nil {
 					continue
 				}
+
 				working.Go(func() {
 					if pause(ctx, 400*time.Millisecond) {
 						_ = delivery.Ack(ctx)

@@ -40,7 +40,12 @@ func newSystem(t *testing.T, args ...string) *system {
 func systemIn(t *testing.T, env *testenv.Env, args ...string) *system {
 	t.Helper()
 	args = append([]string{"--server", env.NATS.URL()}, args...)
-	return &system{Env: env, t: t, client: clientOf(env.Conn), dashboard: startDashboard(t, args...)}
+	return &system{
+		Env:       env,
+		t:         t,
+		client:    clientOf(env.Conn),
+		dashboard: startDashboard(t, args...),
+	}
 }
 
 func clientOf(nc *nats.Conn) *client.Client {
@@ -63,7 +68,9 @@ var urlLine = regexp.MustCompile(`^pq dashboard: (https?://\S+)$`)
 func startDashboard(t *testing.T, args ...string) *dashboard {
 	t.Helper()
 	d := &dashboard{t: t, done: make(chan struct{})}
-	first := []string{"dashboard", "--listen", "127.0.0.1:0", "--timeout", testenv.Patience.String()}
+	first := []string{
+		"dashboard", "--listen", "127.0.0.1:0", "--timeout", testenv.Patience.String(),
+	}
 	d.cmd = harness.Command(started.pq, append(first, args...)...)
 	d.cmd.Env = environment()
 	d.cmd.Stderr = &d.log
@@ -80,6 +87,7 @@ func startDashboard(t *testing.T, args ...string) *dashboard {
 		_, _ = io.Copy(&d.log, lines) // ends with the process
 		d.err = d.cmd.Wait()
 	}()
+
 	t.Cleanup(func() {
 		d.stop()
 		if t.Failed() {
@@ -94,14 +102,16 @@ func startDashboard(t *testing.T, args ...string) *dashboard {
 			<-d.done
 			t.Fatalf("the dashboard ends with %v\n%s", d.err, d.log.String())
 		}
+
 		d.url = found[1]
 	case <-time.After(testenv.Patience):
 		t.Fatalf("the dashboard does not start\n%s", d.log.String())
 	}
+
 	return d
 }
 
-// environment is that of this process, without what would tell pq about other servers.
+// environment is the environment of this process, without variables that name other servers.
 func environment() (variables []string) {
 	for _, v := range os.Environ() {
 		isAbout := func(prefix string) bool { return strings.HasPrefix(v, prefix) }
@@ -120,6 +130,7 @@ func (d *dashboard) stop() {
 		return // ended already
 	default:
 	}
+
 	_ = d.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has exited
 	select {
 	case <-d.done:
@@ -147,18 +158,22 @@ func (d *dashboard) logged(texts ...string) {
 	})
 }
 
-// send sends a request as some program does, with headers in pairs, and returns the answer with its body.
+// send sends a request as some program does, with headers in pairs, and returns the answer with its
+// body.
 func (d *dashboard) send(method, path, body string, headers ...string) (*http.Response, string) {
 	d.t.Helper()
 	r, err := http.NewRequest(method, d.url+path, strings.NewReader(body))
 	must(d.t, err)
+
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
+
 	transport := &http.Transport{DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
 	reply, err := (&http.Client{Transport: transport, Timeout: testenv.Patience}).Do(r)
 	must(d.t, err)
+
 	text, err := io.ReadAll(reply.Body)
 	must(d.t, errors.Join(err, reply.Body.Close()))
 	return reply, string(text)
@@ -172,14 +187,17 @@ func (s *system) push(queue string, priority int64, values ...string) (ids []str
 		must(s.t, err)
 		ids = append(ids, ack.ID)
 	}
+
 	return ids
 }
 
 // lease leases the most urgent item, for longer than any test takes.
 func (s *system) lease(queue string) *client.Delivery {
 	s.t.Helper()
-	delivery, err := s.client.PriorityQueue(queue).LeaseMin(s.t.Context(), client.AckWait(12*time.Hour))
+	delivery, err := s.client.PriorityQueue(queue).Lease(s.t.Context(),
+		client.AckWait(12*time.Hour))
 	must(s.t, err)
+
 	return delivery
 }
 
@@ -197,15 +215,18 @@ func (s *system) lengths(queue string, want ...int64) {
 		if err != nil {
 			return err
 		}
+
 		has := []int64{info.Ready, info.Leased, info.Delayed}
 		if !slices.Equal(has[:len(want)], want) {
-			return fmt.Errorf("%s has %d items, ready, leased and delayed: want %d", queue, has, want)
+			return fmt.Errorf("%s has %d items, ready, leased and delayed: want %d", queue, has,
+				want)
 		}
+
 		return nil
 	})
 }
 
-// ids returns those of a queue, in order.
+// ids returns the ids of a queue's items, in order.
 func (s *system) ids(queue string) (ids []string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testenv.Patience)
@@ -213,9 +234,11 @@ func (s *system) ids(queue string) (ids []string) {
 	all := client.ItemsOptions{Limit: 1000, ValueBytes: client.NoValues}
 	page, err := s.client.PriorityQueue(queue).Items(ctx, all)
 	must(s.t, err)
+
 	for _, item := range page.Items {
 		ids = append(ids, item.ID)
 	}
+
 	return ids
 }
 

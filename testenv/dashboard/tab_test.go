@@ -24,8 +24,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// tab is a page in the browser. Its methods fail the test if something does not happen in time. At the
-// end of the test, whatever the browser complained about fails it, too.
+// tab is a page in the browser. Its methods fail the test if something does not happen in time. At
+// the end of the test, whatever the browser complained about fails it, too.
 type tab struct {
 	*testing.T
 	ctx  context.Context
@@ -42,20 +42,25 @@ func newTab(t *testing.T, base string) *tab {
 	return openTab(t, base, started.browser, chromedp.WithNewBrowserContext())
 }
 
-func openTab(t *testing.T, base string, in context.Context, options ...chromedp.ContextOption) *tab {
+func openTab(
+	t *testing.T, base string, in context.Context, options ...chromedp.ContextOption,
+) *tab {
 	t.Helper()
 	b := &tab{T: t, base: base}
 	b.expected = []string{"htmx:sendAbort", "htmx:afterRequest"} // of a filter that is typed on
 	ctx, end := chromedp.NewContext(in, append(options, chromedp.WithListener(b.note))...)
 	b.ctx = ctx
+
 	t.Cleanup(func() {
 		if t.Failed() {
 			text, err := evaluate[string](b, "document.body.innerText")
 			t.Logf("%s shows (%v):\n%s", b.location(), err, harness.Shorten("page", text))
 		}
+
 		end()
 		b.mu.Lock()
 		defer b.mu.Unlock()
+
 		for _, complaint := range b.complaints {
 			isIn := func(part string) bool { return strings.Contains(complaint, part) }
 			if !slices.ContainsFunc(b.expected, isIn) {
@@ -63,6 +68,7 @@ func openTab(t *testing.T, base string, in context.Context, options ...chromedp.
 			}
 		}
 	})
+
 	b.run()
 	return b
 }
@@ -73,8 +79,8 @@ func (b *tab) another() *tab {
 	return openTab(b.T, b.base, b.ctx)
 }
 
-// note keeps what the browser has to complain about: exceptions, errors on the console, violations of the
-// Content-Security-Policy, requests that failed.
+// note keeps what the browser has to complain about: exceptions, errors on the console, violations
+// of the Content-Security-Policy, requests that failed.
 func (b *tab) note(event any) {
 	complaint := ""
 	switch e := event.(type) {
@@ -84,7 +90,8 @@ func (b *tab) note(event any) {
 			complaint += " " + e.ExceptionDetails.Exception.Description
 		}
 	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+		if e.Type == runtime.ConsoleAPICalledTypeError ||
+			e.Type == runtime.ConsoleAPICalledTypeWarning {
 			for _, argument := range e.Args {
 				complaint += " " + argument.Description + string(argument.Value)
 			}
@@ -94,6 +101,7 @@ func (b *tab) note(event any) {
 			complaint = fmt.Sprintf("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL)
 		}
 	}
+
 	if complaint != "" {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -112,7 +120,9 @@ func (b *tab) expect(text string) {
 func (b *tab) run(steps ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
 	done := make(chan error, 1)
-	go func() { done <- chromedp.Do(b.ctx, steps...) }() // the tab would end with a deadline of the first call
+	// The tab would end with a deadline of the first call.
+	go func() { done <- chromedp.Do(b.ctx, steps...) }()
+
 	select {
 	case err := <-done:
 		if err != nil {
@@ -133,9 +143,9 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
 	}
 }
 
-// open goes to a page. The path may be a whole address. It does so until expressions of JavaScript are
-// true, if there are any: what a page does not know when it is asked for, such as what the user may
-// do, it leaves out, and some of it does not come by itself.
+// open goes to a page. The path may be a whole address. It does so until expressions of JavaScript
+// are true, if there are any: what a page does not know when it is asked for, such as what the user
+// may do, it leaves out, and some of it does not come by itself.
 func (b *tab) open(path string, until ...string) {
 	b.Helper()
 	if strings.HasPrefix(path, "/") {
@@ -148,6 +158,7 @@ func (b *tab) open(path string, until ...string) {
 				return err
 			}
 		}
+
 		return nil
 	})
 }
@@ -163,16 +174,18 @@ func (b *tab) location() string {
 	if err != nil {
 		return err.Error()
 	}
+
 	return location
 }
 
-// evaluate returns what an expression of JavaScript is, or what its promise brings. It may use $ and
-// $$ for the first and all elements with a selector.
+// evaluate returns what an expression of JavaScript is, or what its promise brings. It may use $
+// and $$ for the first and all elements with a selector.
 func evaluate[T any](b *tab, expression string) (T, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, testenv.Patience)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T]("(($, $$) => ("+expression+
-		"))(s => document.querySelector(s), s => [...document.querySelectorAll(s)])", chromedp.EvalAwaitPromise))
+		"))(s => document.querySelector(s), s => [...document.querySelectorAll(s)])",
+		chromedp.EvalAwaitPromise))
 }
 
 // eval is evaluate for an expression that cannot fail.
@@ -182,6 +195,7 @@ func eval[T any](b *tab, expression string) T {
 	if err != nil {
 		b.Fatalf("%s at %s: %v", expression, b.location(), err)
 	}
+
 	return value
 }
 
@@ -200,6 +214,7 @@ func (b *tab) check(expression string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", expression, err)
 	}
+
 	return nil
 }
 
@@ -259,9 +274,9 @@ func (b *tab) press(selector, text string) {
 	})()`, quoted(selector), quoted(text)))
 }
 
-// clickOn clicks where an element is. The page changes meanwhile: if another element has taken its place,
-// the click does nothing, and if it was replaced between press and release, there is none. Then it is
-// made again.
+// clickOn clicks where an element is. The page changes meanwhile: if another element has taken its
+// place, the click does nothing, and if it was replaced between press and release, there is none.
+// Then it is made again.
 func (b *tab) clickOn(element string) {
 	b.Helper()
 	testenv.Eventually(b.T, func() error {
@@ -279,16 +294,19 @@ func (b *tab) clickOn(element string) {
 			const r = e?.getClientRects()[0] ?? {}
 			return [r.left + r.width / 2, r.top + r.height / 2]
 		})(`+element+`)`)
+
 		b.run(chromedp.MouseClickXY(at[0], at[1]))
 		missed, err := evaluate[bool](b, "window.landed === false")
+
 		if missed && err == nil { // the click may have led to another page
 			return fmt.Errorf("no click lands on %s", element)
 		}
+
 		return nil
 	})
 }
 
-// fill types a text into an input, in place of what is there.
+// fill replaces the text of an input.
 func (b *tab) fill(selector, text string) {
 	b.Helper()
 	b.until("$(" + quoted(selector) + ")?.checkVisibility()")
@@ -296,8 +314,8 @@ func (b *tab) fill(selector, text string) {
 	b.run(chromedp.KeyEvent(cmp.Or(text, kb.Backspace)))
 }
 
-// keys presses keys, without an input in mind. chromedp's own events type the key even if the page has a
-// use for it.
+// keys presses keys, without an input in mind. chromedp's own events type the key even if the page
+// has a use for it.
 func (b *tab) keys(keys string) {
 	b.Helper()
 	b.until(`document.readyState == "complete"`) // the program that takes keys runs
@@ -309,6 +327,7 @@ func (b *tab) keys(keys string) {
 		case '\x1b':
 			press.Key, press.WindowsVirtualKeyCode, press.Text = "Escape", 27, ""
 		}
+
 		press.Type = input.DispatchKeyEventTypeKeyDown
 		call(b, input.DispatchKeyEvent, press)
 		press.Type, press.Text = input.DispatchKeyEventTypeKeyUp, ""
@@ -319,10 +338,16 @@ func (b *tab) keys(keys string) {
 // resize gives the page a width, as on a phone with touch if that is narrow.
 func (b *tab) resize(width, height int64) {
 	b.Helper()
-	screen := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1}
+	screen := emulation.SetDeviceMetricsOverrideParams{
+		Width:             width,
+		Height:            height,
+		DeviceScaleFactor: 1,
+	}
+
 	if width < 600 {
 		screen.Mobile, screen.DeviceScaleFactor = true, 2
 	}
+
 	call(b, emulation.SetDeviceMetricsOverride, screen)
 	touch := emulation.SetTouchEmulationEnabledParams{Enabled: screen.Mobile}
 	call(b, emulation.SetTouchEmulationEnabled, touch)
@@ -332,11 +357,12 @@ func (b *tab) resize(width, height int64) {
 func (b *tab) isTooWide() string {
 	b.Helper()
 	return eval[string](b, `(() => {
-		const width = document.documentElement.clientWidth, all = document.documentElement.scrollWidth
+		const {clientWidth: width, scrollWidth: all} = document.documentElement
 		if (all <= width) return ""
 		const right = e => Math.round(e.getBoundingClientRect().right)
-		return all + " of " + width + ": " + $$("body *").filter(e => right(e) > width + 1).slice(0, 5)
-			.map(e => e.tagName + "." + e.className + " " + right(e) + " " + (e.innerText ?? "").slice(0, 40))
-			.join("; ")
+		const wide = $$("body *").filter(e => right(e) > width + 1).slice(0, 5)
+		return all + " of " + width + ": " + wide.map(e =>
+			e.tagName + "." + e.className + " " + right(e) + " " +
+			(e.innerText ?? "").slice(0, 40)).join("; ")
 	})()`)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// root is that of the repository.
+// root is the root of the repository.
 const root = "../.."
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -26,8 +26,14 @@ func golden(t *testing.T, name, text string) {
 	if *update {
 		must(t, os.WriteFile(path, []byte(text), 0o644))
 	}
+
 	if want := string(read(t, path)); text != want {
-		t.Errorf("%s has changed; if that is right, run go test -update in testenv/deploy. It is now:\n%s", path, text)
+		t.Errorf(
+			"%s has changed; if that is right, run go test -update in testenv/deploy. It is "+
+				"now:\n%s",
+			path,
+			text,
+		)
 	}
 }
 

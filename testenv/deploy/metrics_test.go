@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,15 +19,16 @@ import (
 // scraped are labels that Prometheus adds to whatever it scrapes, here.
 var scraped = []string{"job", "instance", "namespace", "pod"}
 
-// knownSeries returns the labels of each series that a bridge exposes. A test of cmd/pqbridge compares the file with one that
-// runs.
+// knownSeries returns the labels of each series that a bridge exposes. A test of cmd/pqbridge
+// compares the file with one that runs.
 func knownSeries(t *testing.T) map[string][]string {
 	t.Helper()
-	known := map[string][]string{}
+	known := map[string][]string{"up": nil, "ALERTS": {"alertname"}} // Prometheus adds them
 	for line := range strings.Lines(string(read(t, "testdata", "metrics.txt"))) {
 		fields := strings.Fields(line)
 		known[fields[0]] = fields[1:]
 	}
+
 	return known
 }
 
@@ -38,6 +40,7 @@ func checkQuery(t *testing.T, known map[string][]string, query string) {
 		t.Errorf("%s: %v", query, err)
 		return
 	}
+
 	selectors := 0
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		switch n := node.(type) {
@@ -46,6 +49,7 @@ func checkQuery(t *testing.T, known map[string][]string, query string) {
 			if _, ok := known[n.Name]; !ok {
 				t.Errorf("%s: there is no series %q", query, n.Name)
 			}
+
 			for _, m := range n.LabelMatchers {
 				if m.Name != labels.MetricName {
 					checkLabel(t, query, known[n.Name], m.Name)
@@ -79,26 +83,39 @@ func labelsBelow(known map[string][]string, expr parser.Expr) []string {
 		}
 		return nil
 	})
+
 	return all
 }
 
+// queriesIn finds the queries in the template of a text.
+var queriesIn = regexp.MustCompile(`query "(.*?)"`)
+
+// The alerting rules are valid, and ask only for series that a bridge has.
 func TestRules(t *testing.T) {
 	known := knownSeries(t)
-	groups, problems := rulefmt.Parse(read(t, root, "deploy", "prometheus", "rules.yaml"), false, model.UTF8Validation)
+	groups, problems := rulefmt.Parse(read(t, root, "deploy", "prometheus", "rules.yaml"), false,
+		model.UTF8Validation)
 	for _, problem := range problems {
 		t.Error(problem)
 	}
 	if groups == nil || len(groups.Groups) != 1 || len(groups.Groups[0].Rules) == 0 {
 		t.Fatalf("groups %+v: want one with rules", groups)
 	}
+
 	for _, rule := range groups.Groups[0].Rules {
 		checkQuery(t, known, rule.Expr)
-		if rule.Alert == "" || rule.Annotations["summary"] == "" || !slices.Contains([]string{"warning", "critical"}, rule.Labels["severity"]) {
+
+		for _, query := range queriesIn.FindAllStringSubmatch(rule.Annotations["summary"], -1) {
+			checkQuery(t, known, query[1])
+		}
+		if rule.Alert == "" || rule.Annotations["summary"] == "" ||
+			!slices.Contains([]string{"warning", "critical"}, rule.Labels["severity"]) {
 			t.Errorf("%+v: want an alert with a summary and a severity", rule)
 		}
 	}
 }
 
+// The panels of the dashboard ask only for series that a bridge has.
 func TestDashboard(t *testing.T) {
 	known := knownSeries(t)
 	var dashboard struct { // the part that is checked
@@ -111,18 +128,23 @@ func TestDashboard(t *testing.T) {
 			Targets     []struct{ Expr string }
 		}
 	}
+
 	text := string(read(t, root, "deploy", "grafana", "pqbridge.json"))
 	must(t, json.Unmarshal([]byte(text), &dashboard))
 	if dashboard.UID == "" || dashboard.Title == "" || len(dashboard.Panels) == 0 {
 		t.Fatalf("no dashboard: %+v", dashboard)
 	}
+
 	variables := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", "x")
 	ids := map[int]bool{}
+
 	for i, p := range dashboard.Panels {
 		a := p.GridPos
 		if p.Title == "" || ids[p.ID] || a.W == 0 || a.H == 0 || a.X+a.W > 24 {
-			t.Errorf("panel %d, %q, at %+v: want a title, an id of its own, and a place", p.ID, p.Title, a)
+			t.Errorf("panel %d, %q, at %+v: want a title, an id of its own, and a place",
+				p.ID, p.Title, a)
 		}
+
 		ids[p.ID] = true
 		for _, other := range dashboard.Panels[:i] {
 			b := other.GridPos
@@ -133,6 +155,7 @@ func TestDashboard(t *testing.T) {
 		if p.Type != "row" && (len(p.Targets) == 0 || p.Datasource.UID != "${datasource}") {
 			t.Errorf("%s: want queries to the variable datasource", p.Title)
 		}
+
 		for _, target := range p.Targets {
 			query := variables.Replace(target.Expr)
 			if strings.Contains(query, "$") {
@@ -141,9 +164,11 @@ func TestDashboard(t *testing.T) {
 			checkQuery(t, known, query)
 		}
 	}
+
 	// What a dashboard has to show.
 	for _, name := range []string{
-		"pq_queue_oldest_seconds", "pq_requests_total", "pq_request_seconds_bucket", "pq_errors_total",
+		"pq_queue_oldest_seconds", "pq_requests_total", "pq_request_seconds_bucket",
+		"pq_errors_total",
 		"pq_batch_requests_sum", "pq_lost_items_total", "pq_dropped_total", "pq_conflicts_total",
 	} {
 		if !strings.Contains(text, name) {
@@ -172,35 +197,44 @@ var scalers = map[string][]string{
 	"prometheus":  {"activationThreshold", "query", "serverAddress", "threshold"},
 }
 
+// KEDA's examples are valid, and ask only for series that a bridge has.
 func TestScaledObjects(t *testing.T) {
 	known := knownSeries(t)
 	for name, parameters := range scalers {
 		var object scaledObject
 		must(t, yaml.UnmarshalStrict(read(t, root, "deploy", "keda", name+".yaml"), &object))
-		if object.APIVersion != "keda.sh/v1alpha1" || object.Kind != "ScaledObject" || len(object.Spec.Triggers) != 1 {
+		if object.APIVersion != "keda.sh/v1alpha1" || object.Kind != "ScaledObject" ||
+			len(object.Spec.Triggers) != 1 {
 			t.Fatalf("%s: %+v: want a ScaledObject with one trigger", name, object)
 		}
+
 		trigger := object.Spec.Triggers[0]
 		if trigger.Type != name || trigger.MetricType != "AverageValue" {
 			t.Errorf("%s: trigger %+v", name, trigger)
 		}
+
 		if got := slices.Sorted(maps.Keys(trigger.Metadata)); !slices.Equal(got, parameters) {
 			t.Errorf("%s: the trigger has %v, want %v", name, got, parameters)
 		}
+
 		if name == "prometheus" {
 			checkQuery(t, known, trigger.Metadata["query"])
 			if !strings.HasPrefix(trigger.Metadata["query"], "max(") {
-				t.Errorf("%s: all bridges show the same figures: want the maximum", trigger.Metadata["query"])
+				t.Errorf("%s: all bridges show the same figures: want the maximum",
+					trigger.Metadata["query"])
 			}
 		}
+
 		// The chart's service, in the namespace that it is installed to without further ado.
 		if url := trigger.Metadata["url"]; name == "metrics-api" {
 			all := decode(t, string(read(t, "testdata", "embedded.yaml")))
-			if want := "http://" + all.service.Name + ".default.svc.cluster.local:8422/queues/"; !strings.HasPrefix(url, want) {
+			want := "http://" + all.service.Name + ".default.svc.cluster.local:8422/queues/"
+			if !strings.HasPrefix(url, want) {
 				t.Errorf("url %s: want %s...", url, want)
 			}
 		}
 	}
+
 	files, err := filepath.Glob(filepath.Join(root, "deploy", "keda", "*"))
 	if err != nil || len(files) != len(scalers) {
 		t.Errorf("files %v, %v: want one for each of %v", files, err, scalers)

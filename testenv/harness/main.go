@@ -14,8 +14,8 @@ import (
 )
 
 // Main runs the tests of a package for its TestMain, and exits. It fails if a goroutine is left at
-// the end. If the tests take longer than -timeout, it names those that still run, and a file with
-// the stacks of all goroutines, instead of printing thousands of lines.
+// the end. If the tests take longer than -timeout, it names the tests that still run, and a file
+// with the stacks of all goroutines, instead of printing thousands of lines.
 func Main(m goleak.TestingM, options ...goleak.Option) {
 	flag.Parse()
 	limit, _ := flag.Lookup("test.timeout").Value.(flag.Getter).Get().(time.Duration)

@@ -25,8 +25,8 @@ var (
 // many is the number of items in a request of those for many.
 const many = 100
 
-// BenchmarkQueues has all queues that are installed take turns at each operation. What is reported is
-// of items; the quantiles are of requests.
+// BenchmarkQueues has all queues that are installed take turns at each operation. Rates are of
+// items, quantiles of requests.
 func BenchmarkQueues(b *testing.B) {
 	var all []*contender
 	for _, p := range peers() {
@@ -34,8 +34,10 @@ func BenchmarkQueues(b *testing.B) {
 			b.Logf("without %s: %s", p.Name, p.Missing)
 			continue
 		}
+
 		server := p.Start(b, folder(b))
-		all = append(all, &contender{Peer: p, clients: server.Connect(*clients, *connections, *priorities)})
+		connected := server.Connect(*clients, *connections, *priorities)
+		all = append(all, &contender{Peer: p, clients: connected})
 	}
 
 	for round := range *rounds {
@@ -63,6 +65,7 @@ func (c *contender) benchmark(b *testing.B, operation string) {
 	if strings.HasSuffix(operation, "_100") {
 		each = many
 	}
+
 	steps := (b.N + each - 1) / each
 	if !strings.HasPrefix(operation, Push) {
 		c.fill(b, *backlog+(steps+2*len(c.clients))*each) // some are sent to clients that are done
@@ -71,15 +74,19 @@ func (c *contender) benchmark(b *testing.B, operation string) {
 	b.ResetTimer()
 	latencies := c.do(b, operation, steps, each)
 	b.StopTimer()
+
 	if len(latencies) < steps {
 		b.Fatalf("%s: the queue was empty after %d of %d requests", c.Name, len(latencies), steps)
 	}
+
 	b.ReportMetric(0, "ns/op") // it is not the latency of anything
 	b.ReportMetric(float64(steps*each)/b.Elapsed().Seconds(), "items/s")
 	slices.Sort(latencies)
+
 	for _, q := range []int{50, 99} {
 		b.ReportMetric(latencies[len(latencies)*q/100].Seconds()*1e3, fmt.Sprintf("p%d-ms", q))
 	}
+
 	c.drain(b, *backlog)
 }
 
@@ -87,9 +94,11 @@ func (c *contender) benchmark(b *testing.B, operation string) {
 func (c *contender) fill(b *testing.B, n int) {
 	missing := n - c.queued
 	operation, each := PushMany, many
+
 	if slices.Contains(c.Without, PushMany) {
 		operation, each = Push, 1
 	}
+
 	if missing > 0 {
 		c.do(b, operation, (missing+each-1)/each, each)
 	}
@@ -103,17 +112,20 @@ func (c *contender) drain(b *testing.B, n int) {
 			operation, each = faster, many
 		}
 	}
+
 	if more := c.queued - n; more >= each {
 		c.do(b, operation, more/each, each)
 	}
 }
 
-// do has the clients do an operation, each step with that many items, and returns how long the steps
-// took. A client whose queue is empty is done.
-func (c *contender) do(b *testing.B, operation string, steps, each int) (latencies []time.Duration) {
+// do has the clients do an operation, each step with that many items, and returns how long the
+// steps took. A client whose queue is empty is done.
+func (c *contender) do(b *testing.B, operation string,
+	steps, each int) (latencies []time.Duration) {
 	var started, items atomic.Int64
 	var mu sync.Mutex
 	var running sync.WaitGroup
+
 	for _, client := range c.clients {
 		running.Go(func() {
 			var took []time.Duration
@@ -126,14 +138,17 @@ func (c *contender) do(b *testing.B, operation string, steps, each int) (latenci
 					}
 					break
 				}
+
 				items.Add(int64(n))
 				took = append(took, time.Since(began))
 			}
+
 			mu.Lock()
 			defer mu.Unlock()
 			latencies = append(latencies, took...)
 		})
 	}
+
 	running.Wait()
 
 	for _, client := range c.clients {
@@ -141,11 +156,13 @@ func (c *contender) do(b *testing.B, operation string, steps, each int) (latenci
 			must(b, client.Rest())
 		}
 	}
+
 	if strings.HasPrefix(operation, Push) {
 		c.queued += int(items.Load())
 	} else {
 		c.queued -= int(items.Load())
 	}
+
 	return latencies
 }
 
@@ -155,17 +172,20 @@ var pushed atomic.Int64
 func step(ctx context.Context, c *Client, operation string, n int) (int, error) {
 	var done [][]byte
 	var err error
+
 	switch operation {
 	case Push, PushMany:
 		items := make([]Item, n)
 		for i := range items {
 			items[i] = Item{Priority: int(pushed.Add(1)) % *priorities, Value: make([]byte, *size)}
 		}
+
 		return n, c.Push(ctx, items)
 	case Pop, PopMany:
 		done, err = c.Pop(ctx, n)
 	default:
 		done, err = c.Work(ctx, n)
 	}
+
 	return len(done), err
 }

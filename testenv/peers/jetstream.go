@@ -15,8 +15,8 @@ import (
 
 // jetStream is a work queue in a stream with file storage. It has no priorities, and no pop without
 // an acknowledgement. Clients use Publish, for work FetchNoWait from one pull consumer and
-// DoubleAck, for batches PublishAsync of all items, a fetch of all and an Ack for each, of which
-// the last is answered.
+// DoubleAck, for batches PublishAsync of all items, a fetch of all and an Ack for each, the last
+// with an answer.
 func jetStream(program string) Peer {
 	return Peer{
 		Name: "JetStream", Without: []string{Pop, PopMany}, dial: dialJetStream,
@@ -61,7 +61,7 @@ func dialJetStream(s *Server, name string, _ int) (func() (*Client, error), erro
 		AckWait: leaseTime, MaxAckPending: -1,
 	})
 	return func() (*Client, error) {
-		// One for each client, because each bounds what is published without an answer.
+		// One for each client, because each bounds the messages published without an answer.
 		js, err := jetstream.New(nc, patient)
 		return jetStreamClient(js, name, consumer), err
 	}, err

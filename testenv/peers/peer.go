@@ -1,7 +1,7 @@
 // Package peers compares a pqbridge with other programs that queues are kept in: the same load at
 // the same durability, each answer after a sync of the disk where the peer can, all in turns within
-// one run. Servers are started for the run, with their data in a temporary folder; those that are
-// not installed are named and left out.
+// one run. Servers are started for the run, with their data in a temporary folder; missing ones are
+// named and left out.
 //
 // It is a module of its own, because the client libraries of others are none of the programs'
 // business.
@@ -39,7 +39,7 @@ const (
 // Peer is a program that keeps queues.
 type Peer struct {
 	Name string
-	// Missing says what is not installed; empty if the peer can start.
+	// Missing names the programs that are not installed; "" if the peer can start.
 	Missing string
 	// Without are the operations that it does not have.
 	Without []string

@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "peers-")
 	if err == nil {
 		programs = dir
-		build := exec.Command("go", "build", "-o", dir+"/", "./cmd/pqbridge", "github.com/nats-io/nats-server/v2")
+		build := exec.Command("go", "build", "-o", dir+"/", "./cmd/pqbridge",
+			"github.com/nats-io/nats-server/v2")
 		build.Dir, build.Stderr = "../..", os.Stderr // the module of the service
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		err = build.Run()
@@ -41,6 +42,7 @@ func TestMain(m *testing.M) {
 	} else {
 		code = m.Run()
 	}
+
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
@@ -48,7 +50,8 @@ func TestMain(m *testing.M) {
 // peers returns them in the order of the tables.
 func peers() []Peer {
 	return slices.Concat(
-		[]Peer{pqbridge(filepath.Join(programs, "pqbridge")), redis(), postgreSQL()}, rabbitMQ(),
+		[]Peer{pqbridge(filepath.Join(programs, "pqbridge")), redis(), postgreSQL()},
+		rabbitMQ(),
 		[]Peer{beanstalkd(), jetStream(filepath.Join(programs, "nats-server"))})
 }
 
@@ -70,9 +73,11 @@ func folder(tb testing.TB) string {
 	tb.Helper()
 	above, err := os.MkdirTemp("", "peer-")
 	must(tb, err)
+
 	tb.Cleanup(func() { _ = os.RemoveAll(above) })
 	dir := filepath.Join(above, "peer")
 	must(tb, errors.Join(os.Mkdir(dir, 0o755), os.Chmod(above, 0o755)))
+
 	return dir
 }
 
@@ -83,6 +88,7 @@ func connect(t *testing.T, server *Server) (first, last *Client) {
 	if len(clients) != 4 {
 		t.Fatalf("%d clients, want 4", len(clients))
 	}
+
 	return clients[0], clients[3]
 }
 
@@ -90,7 +96,8 @@ func connect(t *testing.T, server *Server) (first, last *Client) {
 func push(t *testing.T, c *Client, size, items int) {
 	t.Helper()
 	for i := range items / size {
-		must(t, c.Push(t.Context(), slices.Repeat([]Item{{Priority: i % 10, Value: []byte("item")}}, size)))
+		item := Item{Priority: i % 10, Value: []byte("item")}
+		must(t, c.Push(t.Context(), slices.Repeat([]Item{item}, size)))
 	}
 }
 
@@ -104,6 +111,7 @@ func takes(t *testing.T, from func(context.Context, int) ([][]byte, error), want
 	if err != nil || len(values) != want || !bytes.HasPrefix(values[0], []byte("item")) {
 		t.Fatalf("%q, %v: want %d items", values, err, want)
 	}
+
 	return want
 }
 
@@ -127,9 +135,11 @@ func TestPeer(t *testing.T) {
 		first, other := connect(t, server)
 		push(t, first, 1, 30)
 		left := 30
+
 		if has(Pop) {
 			left -= takes(t, other.Pop, 1)
 		}
+
 		server.Stop()
 
 		first, other = connect(t, p.Start(t, dir))
@@ -138,21 +148,27 @@ func TestPeer(t *testing.T) {
 				must(t, other.Rest())
 			}
 		}
+
 		empties(t, other.Work, left)
 		rest()
+
 		if !has(PushMany) {
 			return
 		}
+
 		push(t, first, 50, 50)
 		left = 50
+
 		if has(PopMany) {
 			left -= takes(t, other.Pop, 20)
 			rest()
 		}
+
 		if has(WorkMany) {
 			left -= takes(t, other.Work, 20)
 			rest()
 		}
+
 		empties(t, first.Work, left)
 	})
 }
@@ -165,32 +181,37 @@ func TestPeerSyncs(t *testing.T) {
 	if missing != "" {
 		t.Skip(missing)
 	}
+
 	eachPeer(t, func(t *testing.T, p Peer, dir string) {
 		server := p.Start(t, dir)
 		syncs := countSyncs(t, strace, server.PID())
 		const items = 20
 		c, _ := connect(t, server)
+
 		count := func(name string, do func()) {
 			before := syncs()
 			do()
 			n := syncs() - before
 			t.Logf("%s: %d syncs for %d items", name, n, items)
+
 			unsynced := p.Name == "RabbitMQ_classic" && !strings.HasPrefix(server.Version, "3.")
 			if name == "push" && n < items != unsynced {
 				t.Errorf("%d syncs for %d pushes to %s %s", n, items, p.Name, server.Version)
 			}
 		}
+
 		count("push", func() { push(t, c, 1, items) })
 		if !slices.Contains(p.Without, Pop) {
 			count("pop", func() { empties(t, c.Pop, items) })
 			push(t, c, 1, items)
 		}
+
 		count("work", func() { empties(t, c.Work, items) })
 	})
 }
 
-// countSyncs watches a process and those that it starts from then on. The function that it returns
-// counts the calls that sync the disk so far.
+// countSyncs watches a process and its later children. The returned function counts the calls that
+// have synced the disk so far.
 func countSyncs(t *testing.T, strace string, pid int) func() int {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "calls")
@@ -199,11 +220,14 @@ func countSyncs(t *testing.T, strace string, pid int) func() int {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	stderr, err := cmd.StderrPipe()
 	must(t, errors.Join(err, cmd.Start()))
+
 	t.Cleanup(func() { _ = cmd.Wait() }) // it is interrupted by then
 	said := bufio.NewReader(stderr)
+
 	if line, err := said.ReadString('\n'); !strings.Contains(line, "attached") {
 		t.Skipf("strace cannot watch: %s %v", line, err)
 	}
+
 	go func() { _, _ = io.Copy(io.Discard, said) }()
 	return func() int {
 		text, err := os.ReadFile(file)
@@ -212,38 +236,51 @@ func countSyncs(t *testing.T, strace string, pid int) func() int {
 	}
 }
 
-// Each peer keeps as many priorities apart as the documents say, and loses nothing. One client pushes an
-// item of each priority, the least urgent first. A queue that takes several priorities for one returns
-// these as they were pushed, so each group that is in order among the others is a level.
+// Each peer keeps as many priorities apart as the documents say, and loses nothing. One client
+// pushes an item of each priority, the least urgent first. A queue that takes several priorities
+// for one returns these as they were pushed, so each group that is in order among the others is a
+// level.
 func TestOrder(t *testing.T) {
 	const priorities = 1000
 	eachPeer(t, func(t *testing.T, p Peer, dir string) {
 		server := p.Start(t, dir)
 		c := server.Connect(1, 1, priorities)[0]
+
 		for priority := range priorities {
-			value := strconv.Itoa(priorities - 1 - priority)
-			must(t, c.Push(t.Context(), []Item{{Priority: priorities - 1 - priority, Value: []byte(value)}}))
+			priority = priorities - 1 - priority
+			item := Item{Priority: priority, Value: []byte(strconv.Itoa(priority))}
+			must(t, c.Push(t.Context(), []Item{item}))
 		}
 
 		pop := c.Pop
 		if slices.Contains(p.Without, Pop) {
 			pop = c.Work
 		}
+
 		popped := make([]int, priorities)
 		for i := range popped {
 			var got [][]byte
 			testenv.Eventually(t, func() (err error) { got, err = pop(t.Context(), 1); return err })
+
 			var err error
 			popped[i], err = strconv.Atoi(string(got[0]))
 			must(t, err)
 		}
 
-		want := map[string]int{"RabbitMQ_classic": 256, "JetStream": 1, "RabbitMQ_quorum": 1}[p.Name]
-		if _, levels, _ := declaration(true, server.Version, priorities); p.Name == "RabbitMQ_quorum" && levels > 2 {
-			want = levels // the two of version 4.2 and before are mixed
+		want := map[string]int{
+			"RabbitMQ_classic": 256,
+			"JetStream":        1,
+			"RabbitMQ_quorum":  1,
+		}[p.Name]
+
+		_, declared, _ := declaration(true, server.Version, priorities)
+		if p.Name == "RabbitMQ_quorum" && declared > 2 {
+			want = declared // the two of version 4.2 and before are mixed
 		}
+
 		levels, inversions := order(popped)
 		t.Logf("%d levels, %d pairs in the wrong order", levels, inversions)
+
 		if want == 0 {
 			want = priorities
 		}
@@ -263,9 +300,11 @@ func order(popped []int) (levels, inversions int) {
 				inversions++
 			}
 		}
+
 		for _, p := range popped[i:] {
 			after = min(after, p)
 		}
+
 		if before < after {
 			levels++
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// pqbridge has for each connection a Producer and a Worker, for pop PopMin, and for batches
-// PushBatch, PopMinBatch, and LeaseMinBatch with AckAll.
+// pqbridge has for each connection a Producer and a Worker, for pop Pop, and for batches PushBatch,
+// PopBatch, and LeaseBatch with AckAll.
 func pqbridge(program string) Peer {
 	return Peer{
 		Name: "pqbridge", dial: dialPqbridge,
@@ -58,7 +58,7 @@ func dialPqbridge(s *Server, queue string, _ int) (func() (*Client, error), erro
 // pqConnection is what the clients of a connection share.
 type pqConnection struct {
 	client   *client.Client
-	queue    *client.PriorityQueue
+	queue    *client.Queue
 	producer *client.Producer
 	clients  int
 
@@ -92,9 +92,9 @@ func (p *pqConnection) pop(ctx context.Context, n int) ([][]byte, error) {
 	items := make([]*client.Item, 1)
 	var err error
 	if n == 1 {
-		items[0], err = p.queue.PopMin(ctx)
+		items[0], err = p.queue.Pop(ctx)
 	} else {
-		items, err = p.queue.PopMinBatch(ctx, n)
+		items, err = p.queue.PopBatch(ctx, n)
 	}
 
 	return values(items, err, func(item *client.Item) []byte { return item.Value })
@@ -105,7 +105,7 @@ func (p *pqConnection) work(ctx context.Context, n int) ([][]byte, error) {
 		return p.workOne(ctx)
 	}
 
-	leased, err := p.queue.LeaseMinBatch(ctx, n, client.AckWait(leaseTime))
+	leased, err := p.queue.LeaseBatch(ctx, n, client.AckWait(leaseTime))
 	if err == nil {
 		err = errors.Join(p.client.AckAll(ctx, leased...)...)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // redis keeps a queue in a sorted set. Members begin with a number, because a set has each value
-// once, and so that those of equal score come oldest first. The library pipelines the commands of
+// once, and so that members of equal score come oldest first. The library pipelines the commands of
 // the clients that share a connection.
 func redis() Peer {
 	program, missing := find("redis-server")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -218,8 +219,8 @@ func (a *account) missing() []string {
 	return missing
 }
 
-// audit enters the operations of a queue in books, as they were sent and answered, and what is left
-// of it by a time. It returns all that is wrong, but for the order of items.
+// audit enters the operations of a queue in books, as they were sent and answered, and then the
+// items left by a time. It returns all that is wrong, but for the order of items.
 func (h *History) audit(a *account, left []books.Item, at int64, final bool) error {
 	b := books.Named(h.Skew)
 	type event struct {
@@ -246,14 +247,21 @@ func (h *History) audit(a *account, left []books.Item, at int64, final bool) err
 	return errors.Join(append(a.problems, err)...)
 }
 
-// byQueue returns the operations of each queue.
-func (h *History) byQueue() (names []string, ops map[string][]*books.Operation) {
-	ops = map[string][]*books.Operation{}
+// accounts returns the account of each queue, by name.
+func (h *History) accounts() iter.Seq[*account] {
+	ops := map[string][]*books.Operation{}
 	for i := range h.Operations {
 		op := &h.Operations[i]
 		ops[op.Queue] = append(ops[op.Queue], op)
 	}
-	return slices.Sorted(maps.Keys(ops)), ops
+
+	return func(yield func(*account) bool) {
+		for _, name := range slices.Sorted(maps.Keys(ops)) {
+			if !yield(h.newAccount(name, ops[name])) {
+				return
+			}
+		}
+	}
 }
 
 // auditOf is the audit of a history that has just ended. Leases of unknown outcome may hold items
@@ -267,21 +275,19 @@ func (h *History) auditOf(a *account) error {
 	return h.audit(a, held, a.last, false)
 }
 
-// CheckLeft compares what was found in the queues after everything had ended, by queue, with what
+// CheckLeft compares the items found in the queues after everything had ended, by queue, with what
 // clients saw. Only operations of unknown outcome can leave anything; see also Settled.
 func (h *History) CheckLeft(left map[string][]books.Item) error {
 	var problems []error
-	names, ops := h.byQueue()
-	for _, name := range names {
-		a := h.newAccount(name, ops[name])
-		for _, item := range left[name] {
+	for a := range h.accounts() {
+		for _, item := range left[a.queue] {
 			push := a.pushes[item.Value]
 			if push != nil && push.Outcome == books.Done && a.certain() {
 				a.problem("left: %q, after the queue was said to be empty", item.Value)
 			}
 		}
-		if err := h.audit(a, left[name], math.MaxInt32*1_000_000, true); err != nil {
-			problems = append(problems, fmt.Errorf("queue %s: %w", name, err))
+		if err := h.audit(a, left[a.queue], math.MaxInt32*1_000_000, true); err != nil {
+			problems = append(problems, fmt.Errorf("queue %s: %w", a.queue, err))
 		}
 	}
 

@@ -17,26 +17,37 @@ import (
 
 // The load of a run that keeps accounts.
 const (
-	lines       = 8                // connections
-	maxWorkers  = 64               // of each; fewer in short runs
-	maxBurst    = 64               // requests at once of a worker
-	maxServed   = 64               // items of one pop or lease
-	maxPushed   = 16               // items of a batch of pushes
-	maxAwaited  = 8                // items that a request waits for
-	maxGrips    = 64               // leases that a worker has at once
-	fewItems    = 100_000          // there are at least that many, and three times that at most; fewer in short runs
-	longWaits   = 5                // leases last that much longer than in histories, because requests take longer under load
-	shortWaits  = 2                // in short runs
-	shortRun    = 50_000           // operations
-	accountTime = time.Second      // to wait for an answer
-	toClose     = 10 * time.Minute // to count and take what is left, 100,000 items or more after a long run
-	minExpires  = 20 * time.Millisecond
+	lines      = 8  // connections
+	maxWorkers = 64 // of each; fewer in short runs
+	maxBurst   = 64 // requests at once of a worker
+	maxServed  = 64 // items of one pop or lease
+	maxPushed  = 16 // items of a batch of pushes
+	maxAwaited = 8  // items that a request waits for
+	maxGrips   = 64 // leases that a worker has at once
+	maxEdited  = 16 // items that are removed or moved at once
+
+	// Items that there are, at least, and three times that at most; fewer in short runs.
+	fewItems = 100_000
+
+	shortRun = 50_000 // operations, or fewer
+
+	// Leases last that much longer than in histories, because requests take longer under load.
+	longWaits  = 5
+	shortWaits = 2 // in short runs
+
+	accountTime = time.Second           // to wait for an answer
+	minExpires  = 20 * time.Millisecond // of requests that wait
 	maxExpires  = 300 * time.Millisecond
-	maxEdited   = 16              // items that are removed or moved at once
-	maxItems    = 50              // of queues with a limit
-	maxPerGroup = 3               // leases, of queues with groups
-	maxRateTTL  = 2 * time.Second // of items in queues with rates, so that they do not become more and more
-	uniqueKeys  = 50
+
+	// To count and take the items left, 100,000 or more after a long run.
+	toClose = 10 * time.Minute
+
+	// Limits of queues that have some.
+	maxItems    = 50
+	maxPerGroup = 3               // leases
+	maxRateTTL  = 2 * time.Second // of items, so that they do not become more and more
+	uniqueKeys  = 50              // that pushes choose from
+
 	faultsInAll = 100
 	betweenAll  = 50_000 // operations between two faults of a long run, at least
 )
@@ -44,15 +55,16 @@ const (
 // accountDelay bounds the delays of pushes.
 const accountDelay = time.Second
 
-// accountTTLs bound the time after which items expire, beyond the shortest. After most of them the items are
-// still there in the end.
+// accountTTLs bound the time after which items expire, beyond the shortest. After most of them the
+// items are still there in the end.
 var accountTTLs = []time.Duration{time.Second, 10 * time.Second, 10 * time.Minute}
 
-// TestAccounts puts much more load on systems than a history can hold, and checks accounts
-// of each item: -ops operations on each system, or as many as there is time for in -duration.
+// Under much more load than a history can hold, the accounts of every item are right: after -ops
+// operations on each system, or as many as there is time for in -duration.
 func TestAccounts(t *testing.T) {
 	seed := flags.firstSeed(t)
 	found := false
+
 	for _, s := range some(append(systems(), calmSystems()...), "mem-faults", "mem-calm") {
 		t.Run(s.name, func(t *testing.T) {
 			found = true
@@ -60,10 +72,17 @@ func TestAccounts(t *testing.T) {
 				r.tighten(50_000, 150_000)
 				r.serveJetStream()
 			}, func(r *rig) {
-				b := &bank{rig: r, books: books.New(int64(r.skew)), target: int64(flags.ops), waits: longWaits}
+				b := &bank{
+					rig:    r,
+					books:  books.New(int64(r.skew)),
+					target: int64(flags.ops),
+					waits:  longWaits,
+				}
+
 				if flags.ops < shortRun {
 					b.waits = shortWaits
 				}
+
 				b.run()
 			})
 		})
@@ -105,9 +124,11 @@ func (b *bank) run() {
 	if len(b.faults) == 0 { // each request is answered, however slow the machine is
 		b.timeout.Store(int64(patience))
 	}
+
 	for i := range 6 {
 		b.full = append(b.full, fmt.Sprint("a-", i))
 	}
+
 	b.full = append(b.full, "fifo-0", "fifo-1")
 	b.scarce = []string{"w-0", "fifo-w"}
 	b.unique = []string{"u-0", "fifo-u"}
@@ -117,46 +138,58 @@ func (b *bank) run() {
 	b.large = []string{"l-0", "fifo-l"}
 	b.grouped = []string{"g-0", "fifo-g"}
 	b.rated = []string{"g-r", "fifo-gr"}
+
 	for _, name := range b.living() {
 		b.dead = append(b.dead, name+"-dead")
-		if !movesItems(name) && !slices.Contains(slices.Concat(b.purged, b.mortal, b.limited), name) {
+		if !movesItems(name) &&
+			!slices.Contains(slices.Concat(b.purged, b.mortal, b.limited), name) {
 			b.redriven = append(b.redriven, name+"-dead")
 		}
 	}
+
 	b.configure()
 	b.struck = b.random.IntN(max(1, len(b.faults))) // short runs have some of them
 	b.strikes = make(chan struct{}, 1)
 	var running sync.WaitGroup
 	connections := lines
+
 	if b.target < shortRun/10 { // so that each worker does more than push
 		connections /= 4
 	}
+
 	for n := range connections {
 		l := newLine(b.t, b.toNATS.url())
 		workers := int(min(maxWorkers, max(4, b.target/20_000)))
+
 		for i := range workers {
 			w := &teller{
 				bank:     b,
 				burster:  newBurster(b.t, newCaller(b.t, n*workers+i, l, &b.timeout, b.zero)),
 				workload: &workload{random: rand.New(rand.NewPCG(b.random.Uint64(), 6))},
 			}
+
 			b.tellers = append(b.tellers, w)
 			running.Go(w.run)
 		}
 	}
+
 	go func() {
 		running.Wait()
 		close(b.strikes)
 	}()
+
 	for range b.strikes {
 		if len(b.faults) == 0 {
 			continue
 		}
+
 		b.strike()
 		if b.struck%len(b.faults) == 0 {
-			b.t.Logf("%d operations and %d faults in %v", b.done.Load(), b.struck, time.Since(b.zero).Round(time.Second))
+			b.t.Logf("%d operations and %d faults in %v",
+				b.done.Load(), b.struck, time.Since(b.zero).Round(time.Second))
 		}
 	}
+
 	if !b.t.Failed() {
 		b.close()
 	}
@@ -166,16 +199,19 @@ func (b *bank) run() {
 func (b *bank) configure() {
 	c := newCaller(b.t, -1, newLine(b.t, b.toNATS.url()), &b.timeout, b.zero)
 	c.await()
+
 	set := func(queues []string, s client.Settings) {
 		for _, name := range queues {
 			must(b.t, b.books.Limit(name, s))
-			q := queueOf(c.client, name).managed()
+			q := queueOf(c.client, name)
+
 			c.insist(fmt.Sprint("setting ", name), func(ctx context.Context) error {
 				_, err := q.Configure(ctx, s)
 				return err
 			})
 		}
 	}
+
 	set(b.mortal, client.Settings{MaxDeliver: books.MaxDeliver, Backoff: books.Backoff()})
 	set(b.grouped, client.Settings{MaxLeasedPerGroup: maxPerGroup})
 	set(b.rated, b.rates())
@@ -185,7 +221,8 @@ func (b *bank) configure() {
 
 // living returns all queues but the dead-letter queues.
 func (b *bank) living() []string {
-	return slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large, b.grouped, b.rated)
+	return slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large,
+		b.grouped, b.rated)
 }
 
 // over reports whether the run ends early.
@@ -196,7 +233,9 @@ func (b *bank) over() bool {
 // count counts operations, and asks for a fault now and then.
 func (b *bank) count(n int) {
 	now := b.done.Add(int64(n))
-	if every := max(b.target/faultsInAll, min(b.target/4, betweenAll)); now/every != (now-int64(n))/every {
+	every := max(b.target/faultsInAll, min(b.target/4, betweenAll))
+
+	if now/every != (now-int64(n))/every {
 		select {
 		case b.strikes <- struct{}{}:
 		default: // one is being made
@@ -209,19 +248,27 @@ func (b *bank) close() {
 	ctx, db := b.shut(toClose)
 	<-time.After(max(time.Duration(b.waits)*dueTime, accountDelay) + 2*b.skew)
 	b.compare(ctx, db)
+
 	for _, name := range b.rated { // so that all that is left can be taken at once
-		lift := fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "" }}
+		lift := fdbpq.Op{
+			Kind:      fdbpq.OpConfigure,
+			Configure: func(s *fdbpq.Settings) { s.Rate, s.RatePerGroup = "", "" },
+		}
 		b.apply(ctx, db, name, time.Now(), lift)
 	}
+
 	for _, name := range slices.Concat(b.living(), b.dead) {
-		must(b.t, empty(ctx, db, name, func(item *fdbpq.Item) { b.books.Left(name, numberOf(item), item.ID.String()) }))
+		must(b.t, empty(ctx, db, name,
+			func(item *fdbpq.Item) { b.books.Left(name, numberOf(item), item.ID.String()) }))
 	}
+
 	emptied := time.Since(b.zero).Milliseconds()
 	b.scan(ctx, db, 0)
 	balance, err := b.books.Close(emptied)
 	if err != nil {
 		b.t.Errorf("%v\nmake a similar run: %s", err, b.again())
 	}
+
 	b.t.Logf("%+v", balance)
 	b.checkAnswers()
 }
@@ -237,6 +284,8 @@ type teller struct {
 	pushed []books.Operation // items to edit
 }
 
+// run makes requests of every kind until the run is over. The shares below are in percent: while
+// there are too few items it mostly pushes, and with leases it mostly uses them.
 func (w *teller) run() {
 	random, few := w.workload.random, min(fewItems, w.target/20)
 	for w.done.Load() < w.target && !w.bank.over() && w.books.Problems() == nil {
@@ -259,6 +308,8 @@ func (w *teller) run() {
 		default:
 			w.one(w.take(x%7 == 0))
 		}
+
+		// After a failure, no load until the system answers again.
 		if w.broken {
 			w.line.awaiting.Lock() // one of them asks often enough
 			w.await()
@@ -271,14 +322,18 @@ func (w *teller) run() {
 // end judges an operation.
 func (w *teller) end(op *books.Operation, i books.Intent) {
 	w.books.End(op, i)
-	if len(w.faults) == 0 && op.Outcome == books.Lost && op.Text != "" && op.Return-op.Call >= int64(patience) {
+	if len(w.faults) == 0 && op.Outcome == books.Lost && op.Text != "" &&
+		op.Return-op.Call >= int64(patience) {
 		w.bank.t.Errorf("no answer: %s of %s: %s", op.Kind, op.Queue, op.Text)
 	}
+
 	n := max(1, len(op.Items)) + len(op.Also)
 	w.tally.operation(op, n)
+
 	if op.Kind.Takes() && op.Outcome == books.Empty {
 		n = 0 // that would be no load
 	}
+
 	w.hungry = op.Kind.Takes() && op.Outcome == books.Empty
 	w.broken = w.broken || broken(op) && op.Text != ""
 	w.count(n)

@@ -18,7 +18,8 @@ import (
 // maxMessage is nearly what the NATS server carries.
 const maxMessage = 1<<20 - 10_000
 
-// burster sends many requests at once, and so makes more load than callers do. It handles replies as package client does.
+// burster sends many requests at once, and so makes more load than callers do. It handles replies
+// as package client does.
 type burster struct {
 	*caller
 	reconnects uint64 // of the connection, when the last requests were sent
@@ -27,7 +28,8 @@ type burster struct {
 	sent       int                        // requests so far; each reply subject is used once
 	pulls      map[*nats.Subscription]int // of requests that are under way, by their number
 	resting    []*nats.Subscription       // of pulls that have ended, for a while
-	unanswered map[int]books.Operation    // acknowledgements, by number of the request; see checkAnswers
+	// Acknowledgements, by number of the request; see checkAnswers.
+	unanswered map[int]books.Operation
 }
 
 // pending is one request of a burst.
@@ -45,7 +47,14 @@ type pending struct {
 }
 
 func newBurster(t *testing.T, c *caller) *burster {
-	b := &burster{caller: c, inbox: c.line.nc.NewInbox() + ".", replies: make(chan *nats.Msg, 16*maxGrips), pulls: map[*nats.Subscription]int{}, unanswered: map[int]books.Operation{}}
+	b := &burster{
+		caller:     c,
+		inbox:      c.line.nc.NewInbox() + ".",
+		replies:    make(chan *nats.Msg, 16*maxGrips),
+		pulls:      map[*nats.Subscription]int{},
+		unanswered: map[int]books.Operation{},
+	}
+
 	_, err := c.line.nc.ChanSubscribe(b.inbox+"*", b.replies)
 	must(t, err)
 	return b
@@ -53,26 +62,33 @@ func newBurster(t *testing.T, c *caller) *burster {
 
 // sendAll sends the requests. It calls begin before each one, and end when its outcome is
 // known.
-func (b *burster) sendAll(requests []pending, padding func(queue string) int, begin, end func(*pending)) {
+func (b *burster) sendAll(
+	requests []pending, padding func(queue string) int, begin, end func(*pending),
+) {
 	broken, first, open, expires := b.line.context(), b.sent, 0, int64(0)
 	b.reconnects = b.line.nc.Stats().Reconnects
 	mayBeSilent := 0
+
 	for i := range requests {
 		r := &requests[i]
 		r.op.Client, r.number = b.number, b.sent
 		expires = max(expires, r.op.Expires)
 		m := b.encode(r, padding)
+
 		if !r.silent {
 			m.Reply = b.replyTo(r)
 			open++
 		}
+
 		b.sent++
 		r.op.Call = time.Since(b.zero).Nanoseconds()
 		begin(r)
 		var err error
+
 		if !r.rides {
 			err = b.line.nc.PublishMsg(m)
 		}
+
 		switch {
 		case err != nil || r.silent:
 			if !r.silent {
@@ -83,9 +99,11 @@ func (b *burster) sendAll(requests []pending, padding func(queue string) int, be
 			mayBeSilent++
 		}
 	}
+
 	timeout := time.NewTimer(time.Duration(b.timeout.Load() + expires))
 	defer timeout.Stop()
 	var silence <-chan time.Time // once only those are open that may get no answer
+
 	for open > 0 {
 		if open <= mayBeSilent && silence == nil {
 			silence = time.After(silenceTime)
@@ -95,7 +113,9 @@ func (b *burster) sendAll(requests []pending, padding func(queue string) int, be
 			n := b.requestOf(m)
 			delete(b.unanswered, n)
 			i := n - first
-			if i >= 0 && i < len(requests) && !requests[i].ended && b.receiveOne(&requests[i], m, end) {
+
+			if i >= 0 && i < len(requests) && !requests[i].ended &&
+				b.receiveOne(&requests[i], m, end) {
 				open--
 				if requests[i].mayBeSilent() {
 					mayBeSilent--
@@ -109,11 +129,13 @@ func (b *burster) sendAll(requests []pending, padding func(queue string) int, be
 			open = 0
 		}
 	}
+
 	for i := range requests {
 		if !requests[i].ended {
 			b.finish(&requests[i], nil, nil, end)
 		}
 	}
+
 	b.dropPulls()
 }
 
@@ -123,14 +145,17 @@ func (b *burster) receiveOne(r *pending, reply *nats.Msg, end func(*pending)) (e
 		b.finish(r, reply, nil, end)
 		return true
 	}
+
 	read := b.readOne
 	if r.op.JetStream {
 		read = func(*books.Operation, *nats.Msg) (bool, error) { return b.readPulled(r, reply) }
 	}
+
 	ended, err := read(&r.op, reply)
 	if ended = ended || err != nil || len(r.op.Items) == max(1, r.op.Batch); ended {
 		b.conclude(r, err, end)
 	}
+
 	return ended
 }
 
@@ -143,31 +168,48 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 		if op.JetStream {
 			return &nats.Msg{Subject: r.token, Data: encodeNak(op)}
 		}
-		ack := subjects.Ack{Kind: subjects.AckNak, Delay: time.Duration(op.Delay), HasDelay: !op.Backoff, Snooze: op.Snooze}
+
+		ack := subjects.Ack{
+			Kind:     subjects.AckNak,
+			Delay:    time.Duration(op.Delay),
+			HasDelay: !op.Backoff,
+			Snooze:   op.Snooze,
+		}
+
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
 	case books.Extend:
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckProgress}.Encode()}
 	case books.Remove, books.Move, books.Purge, books.Redrive:
 		return b.encodeEdit(op)
 	case books.Len:
-		return &nats.Msg{Subject: b.subject(op.Queue, subjects.Len, subjects.Len)}
+		return &nats.Msg{Subject: b.subject(op.Queue, subjects.Len)}
 	case books.PeekMin:
-		return &nats.Msg{Subject: b.subject(op.Queue, subjects.PeekMin, subjects.Peek)}
+		return &nats.Msg{Subject: b.subject(op.Queue, subjects.Peek)}
 	case books.PeekMax:
-		return &nats.Msg{Subject: b.subject(op.Queue, subjects.PeekMax, subjects.Peek)}
+		return &nats.Msg{Subject: b.subject(op.Queue, subjects.PeekMax)}
 	case books.Term:
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckTerm}.Encode()}
 	case books.Ack:
 		if len(r.also) > 0 {
-			return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckDone, Also: r.also}.Encode()}
+			return &nats.Msg{
+				Subject: r.token,
+				Data:    subjects.Ack{Kind: subjects.AckDone, Also: r.also}.Encode(),
+			}
 		}
+
 		m := &nats.Msg{Subject: r.token}
 		if op.JetStream {
 			m.Data = []byte("+ACK")
 		}
+
 		return m
 	case books.NextMin, books.NextMax:
-		next := subjects.PopOptions{Batch: op.Batch, Expires: time.Duration(op.Expires), MaxBytes: int(op.MaxBytes)}
+		next := subjects.PopOptions{
+			Batch:    op.Batch,
+			Expires:  time.Duration(op.Expires),
+			MaxBytes: int(op.MaxBytes),
+		}
+
 		ack := subjects.Ack{Kind: subjects.AckNext, Also: r.also, Next: next}
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
 	default:
@@ -182,39 +224,57 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 func (b *burster) encodePush(r *pending, padding func(queue string) int) *nats.Msg {
 	op := &r.op
 	fifo := isFIFO(op.Queue)
+
 	if op.Batch > 0 {
-		m := &nats.Msg{Subject: b.subject(op.Queue, subjects.PushBatch, subjects.EnqueueBatch)}
+		m := &nats.Msg{Subject: b.subject(op.Queue, subjects.PushBatch)}
 		for i, item := range op.Items {
 			size := min(padding(op.Queue), maxMessage-len(m.Data))
 			frame := subjects.Frame{Value: pad(item.Value, 3*(size/3))} // needs no header
 			var err error
-			frame.Headers, err = subjects.AppendHeaders(nil, r.keyed(grouped(delayed(client.Message{}, op), op.Queue, item.Value), item.Value).Headers)
+
+			frame.Headers, err = subjects.AppendHeaders(
+				nil,
+				r.keyed(grouped(delayed(client.Message{}, op), op.Queue, item.Value),
+					item.Value).Headers,
+			)
 			must(b.t, err)
+
 			if !fifo {
 				frame.Priority = op.Priority + int64(i%2)
 			}
+
 			m.Data = subjects.AppendFrame(m.Data, frame)
 		}
+
 		return m
 	}
+
 	pushed := r.keyed(message(op, padding(op.Queue)), op.Value)
-	m := &nats.Msg{Subject: b.subject(op.Queue, subjects.Push, subjects.Enqueue), Data: pushed.Value, Header: pushed.Headers}
+	m := &nats.Msg{
+		Subject: b.subject(op.Queue, subjects.Push),
+		Data:    pushed.Value,
+		Header:  pushed.Headers,
+	}
+
 	if op.Priority != 0 {
 		m.Header = maps.Clone(m.Header)
 		if m.Header == nil {
 			m.Header = nats.Header{}
 		}
+
 		m.Header[subjects.HeaderPriority] = []string{strconv.FormatInt(op.Priority, 10)}
 	}
+
 	return m
 }
 
-// subject returns the subject of a verb of priority queues, or of that of FIFO queues.
-func (c *caller) subject(queue string, verb, fifo subjects.Verb) string {
+// subject returns the subject of a verb.
+func (c *caller) subject(queue string, verb subjects.Verb) string {
 	kind := subjects.Priority
 	if isFIFO(queue) {
-		kind, verb = subjects.FIFO, fifo
+		kind = subjects.FIFO
 	}
+
 	subject, err := bridgeGrammar().Build(subjects.Request{Kind: kind, Verb: verb, Queue: queue})
 	must(c.t, err)
 	return subject
@@ -231,6 +291,7 @@ func (b *burster) finish(r *pending, reply *nats.Msg, sendErr error, end func(*p
 	default:
 		err = b.read(&r.op, reply)
 	}
+
 	b.conclude(r, err, end)
 }
 
@@ -239,9 +300,11 @@ func (b *burster) conclude(r *pending, err error, end func(*pending)) {
 	op := &r.op
 	op.Return = time.Since(b.zero).Nanoseconds()
 	op.Outcome = b.outcome(op, err)
+
 	if err != nil && !r.silent {
 		op.Text = err.Error()
 	}
+
 	r.ended = true
 	end(r)
 }
@@ -251,18 +314,22 @@ func (b *burster) read(op *books.Operation, reply *nats.Msg) error {
 	if len(reply.Data) == 0 && reply.Header.Get("Status") == "503" {
 		return client.ErrNoBridge
 	}
+
 	if failure := subjects.ErrorFromHeaders(reply.Header); failure != nil {
 		return refused(op, reply, failure)
 	}
+
 	switch op.Kind {
 	case books.Push:
 		if op.Batch > 0 {
 			return readBatch(op, reply)
 		}
+
 		pushed, err := subjects.ParseReply[subjects.Pushed](reply.Data)
 		if err != nil || pushed.ID == "" {
 			return errors.Join(client.ErrBadReply, err)
 		}
+
 		op.ID = pushed.ID
 		if pushed.Duplicate && op.Unique != "" {
 			return errDuplicate
@@ -278,12 +345,15 @@ func (b *burster) read(op *books.Operation, reply *nats.Msg) error {
 		if op.JetStream {
 			return nil
 		}
+
 		info, err := subjects.ParseItemHeaders(reply.Header)
 		if err != nil || info.Lease.Until.IsZero() {
 			return errors.Join(client.ErrBadReply, err)
 		}
+
 		op.Until = b.since(info.Lease.Until)
 	}
+
 	return nil
 }
 
@@ -293,8 +363,10 @@ func readBatch(op *books.Operation, reply *nats.Msg) error {
 	if err != nil || len(pushed.IDs) != len(op.Items) {
 		return errors.Join(client.ErrBadReply, err)
 	}
+
 	for i, id := range pushed.IDs {
 		op.Items[i].ID = id
 	}
+
 	return nil
 }

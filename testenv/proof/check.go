@@ -16,17 +16,14 @@ var ErrUndecided = errors.New("undecided")
 // queue. If that is not enough for one of them, the error wraps ErrUndecided.
 func (h *History) Check(timeout time.Duration) error {
 	var problems []error
-	names, ops := h.byQueue()
-	for _, name := range names {
-		a := h.newAccount(name, ops[name])
-
+	for a := range h.accounts() {
 		// The model assumes that the audit finds nothing.
 		err := h.auditOf(a)
 		if err == nil {
 			err = h.checkOrder(a, timeout)
 		}
 		if err != nil {
-			problems = append(problems, fmt.Errorf("queue %s: %w", name, err))
+			problems = append(problems, fmt.Errorf("queue %s: %w", a.queue, err))
 		}
 	}
 
@@ -60,9 +57,7 @@ func (h *History) checkOrder(a *account, timeout time.Duration) error {
 // Visualize writes, for each queue that is not linearizable, a page that shows how far an order can
 // be found. It returns the paths of the pages, which begin with prefix.
 func (h *History) Visualize(prefix string, timeout time.Duration) (paths []string, err error) {
-	names, ops := h.byQueue()
-	for _, name := range names {
-		a := h.newAccount(name, ops[name])
+	for a := range h.accounts() {
 		m, err := newModel(a, h.OneByOne, false)
 		if err != nil || h.auditOf(a) != nil {
 			continue // There is no model of it.
@@ -73,7 +68,7 @@ func (h *History) Visualize(prefix string, timeout time.Duration) (paths []strin
 			continue
 		}
 
-		path := prefix + "-" + name + ".html"
+		path := prefix + "-" + a.queue + ".html"
 		if err := porcupine.VisualizePath(m.porcupine(), info, path); err != nil {
 			return paths, err
 		}

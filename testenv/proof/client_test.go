@@ -34,15 +34,22 @@ type line struct {
 func newLine(t *testing.T, url string) *line {
 	l := &line{}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	nc, err := nats.Connect(url,
-		nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(5*time.Millisecond), nats.ReconnectJitter(0, 0),
+
+	nc, err := nats.Connect(
+		url,
+		nats.Timeout(patience),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(5*time.Millisecond),
+		nats.ReconnectJitter(0, 0),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { l.giveUp() }),
 		nats.SyncQueueLen(1024), // by default each pop of several items allocates half a megabyte
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // cut connections leave broken messages
+		// Cut connections leave broken messages.
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	)
 	must(t, err)
 	l.nc = nc
 	t.Cleanup(l.close)
+
 	return l
 }
 
@@ -101,8 +108,10 @@ func (b *burster) do(op books.Operation, padding int) *books.Operation {
 		b.sendAll(requests, nil, nothing, nothing)
 		b.drop(&op)
 		b.ops = append(b.ops, requests[0].op, requests[1].op)
+
 		return &b.ops[len(b.ops)-1]
 	}
+
 	b.send(&op, padding)
 	b.ops = append(b.ops, op)
 	return &b.ops[len(b.ops)-1]
@@ -121,9 +130,11 @@ func nothing(*pending) {}
 func (c *caller) outcome(op *books.Operation, err error) books.Outcome {
 	var reply *client.Error
 	replied := errors.As(err, &reply)
-	if errors.Is(err, errTorn) || errors.Is(err, client.ErrBadReply) || replied && !expected(op, reply.Code) {
+	if errors.Is(err, errTorn) || errors.Is(err, client.ErrBadReply) ||
+		replied && !expected(op, reply.Code) {
 		c.t.Errorf("%s of %s: %v", op.Kind, op.Queue, err)
 	}
+
 	switch {
 	case err == nil, errors.Is(err, errTorn):
 		return books.Done
@@ -151,7 +162,10 @@ func expected(op *books.Operation, code subjects.Code) bool {
 	switch code {
 	case subjects.CodeTooLarge: // what finds no room is tried again
 		return op.MaxBytes > 0
-	case subjects.CodeNotFound, subjects.CodeConflict, subjects.CodeOverloaded, subjects.CodeUnavailable:
+	case subjects.CodeNotFound,
+		subjects.CodeConflict,
+		subjects.CodeOverloaded,
+		subjects.CodeUnavailable:
 		return true
 	}
 	return false
@@ -162,9 +176,11 @@ func message(op *books.Operation, padding int) (m client.Message) {
 	if op.Kind == books.Push {
 		m.Value = pad(op.Value, padding)
 		op.Size = int64(len(m.Value))
+
 		if padding%3 == 1 {
 			m.Headers = nats.Header{"Value": {op.Value}}
 		}
+
 		m = grouped(delayed(m, op), op.Queue, op.Value)
 		if op.TTL > 0 {
 			m = m.With(client.TTL(time.Duration(op.TTL)))
@@ -195,14 +211,25 @@ func unpad(item *client.Item) (value string, err error) {
 	if len(fields) != 3 {
 		return "", fmt.Errorf("%w %.100q", errTorn, item.Value)
 	}
+
 	n, err := strconv.Atoi(fields[1])
 	if err != nil || len(fields[2]) != n {
 		return fields[0], fmt.Errorf("%w %.100q of %d bytes", errTorn, item.Value, len(item.Value))
 	}
+
 	if header := item.Headers.Get("Value"); n%3 == 1 && header != fields[0] {
 		return fields[0], fmt.Errorf("%w %.100q with the header %q", errTorn, item.Value, header)
 	}
+
 	return strings.Clone(fields[0]), nil // without the padding
+}
+
+// queueOf returns the queue with that name, which tells its kind.
+func queueOf(c *client.Client, name string) *client.Queue {
+	if isFIFO(name) {
+		return c.FIFOQueue(name)
+	}
+	return c.PriorityQueue(name)
 }
 
 // isFIFO reports whether a queue is a FIFO queue, which its name tells.
@@ -211,7 +238,9 @@ func isFIFO(queue string) bool { return strings.HasPrefix(queue, "fifo-") }
 // broken reports whether an error means that something in the system is down at the
 // moment.
 func broken(op *books.Operation) bool {
-	return op.Outcome != books.Done && op.Outcome != books.Empty && op.Outcome != books.Stale && op.Outcome != books.Duplicate && op.Outcome != books.TooLarge
+	return op.Outcome != books.Done && op.Outcome != books.Empty && op.Outcome != books.Stale &&
+		op.Outcome != books.Duplicate &&
+		op.Outcome != books.TooLarge
 }
 
 const (
@@ -233,10 +262,12 @@ func (c *caller) await() {
 func (c *caller) insist(what string, do func(ctx context.Context) error) {
 	again := time.NewTicker(awaitAgain)
 	defer again.Stop()
-	timeout := 250 * time.Millisecond // more each time, in case that the machine is slow
+	timeout := 250 * time.Millisecond // more each time, in case the machine is slow
+
 	for begin := time.Now(); ; <-again.C {
 		err := c.request(timeout, do)
 		timeout = min(2*timeout, patience/10)
+
 		if err == nil {
 			return
 		}
@@ -254,14 +285,17 @@ func (b *burster) run(w *workload, open *openPops, meter *odometer) {
 		if c.t.Failed() {
 			return
 		}
+
 		if c.tight && w.random.IntN(crowdEvery) == 0 {
 			n += b.crowd(w, open, meter)
 		}
+
 		op, padding := w.next(c, open)
 		done := b.do(op, padding)
 		c.note(w, done)
 		open.add(op.Queue, done.Untold())
 		meter.add()
+
 		if broken(done) {
 			c.await()
 		}
@@ -282,8 +316,14 @@ var shares = []struct {
 	kind  books.Kind
 	share int
 }{
-	{books.Push, 34}, {books.PopMin, 9}, {books.PopMax, 6}, {books.PeekMin, 5}, {books.PeekMax, 5}, {books.Len, 7},
-	{books.LeaseMin, 11}, {books.LeaseMax, 6},
+	{books.Push, 34},
+	{books.PopMin, 9},
+	{books.PopMax, 6},
+	{books.PeekMin, 5},
+	{books.PeekMax, 5},
+	{books.Len, 7},
+	{books.LeaseMin, 11},
+	{books.LeaseMax, 6},
 }
 
 // next returns the next operation of a client. Once many pops have no known outcome, it
@@ -291,12 +331,14 @@ var shares = []struct {
 func (w *workload) next(c *caller, open *openPops) (op books.Operation, padding int) {
 	op.Queue = w.queues[w.random.IntN(len(w.queues))]
 	x := w.random.IntN(100)
+
 	for _, s := range shares {
 		if x -= s.share; x < 0 {
 			op.Kind = s.kind
 			break
 		}
 	}
+
 	if op.Kind == "" {
 		if len(c.grips) > 0 {
 			if op, ok := w.nextUse(c, open); ok {
@@ -305,18 +347,23 @@ func (w *workload) next(c *caller, open *openPops) (op books.Operation, padding 
 		}
 		op.Kind = books.LeaseMin
 	}
+
 	if isFIFO(op.Queue) {
 		op.Kind = fromFront(op.Kind)
 	}
+
 	if op.Kind.Takes() && open.many(op.Queue) {
 		op.Kind = books.Push
 	}
+
 	w.fill(&op)
 	w.pullSome(c, &op)
+
 	if op.Kind == books.Push {
 		w.fillPush(c, &op)
 		padding = w.padding()
 	}
+
 	return op, padding
 }
 
@@ -325,12 +372,15 @@ func (w *workload) fillPush(c *caller, op *books.Operation) {
 	w.pushes++
 	op.Value = fmt.Sprintf("%s-%d-%d", w.round, c.number, w.pushes)
 	op.Group = groupOf(op.Queue, op.Value)
+
 	if !isFIFO(op.Queue) {
 		op.Priority = w.random.Int64N(4) - 1
 	}
+
 	if w.random.IntN(5) == 0 {
 		op.Delay = w.random.Int64N(int64(maxDelay))
 	}
+
 	if w.random.IntN(5) == 0 {
 		op.TTL = int64(fdbpq.MinTTL) + w.random.Int64N(int64(maxDelay))
 	}

@@ -36,7 +36,8 @@ func (r *rig) startBridge(url string, db kv.Database, timeout time.Duration) *te
 // stopBridge ends a bridge, whose connection may just have been cut. On a busy machine NATS may not
 // answer within the time that a shutdown waits for it.
 func (r *rig) stopBridge(b *testenv.Bridge) {
-	if err := b.Stop(); err != nil && !testenv.Unconfirmed.MatchString(err.Error()) &&
+	err := b.Stop()
+	if err != nil && !testenv.Unconfirmed.MatchString(err.Error()) &&
 		!strings.Contains(err.Error(), "replies could not be sent") {
 		r.t.Error(err)
 	}
@@ -45,8 +46,15 @@ func (r *rig) stopBridge(b *testenv.Bridge) {
 // startMem starts two or four bridges on one store in memory with every kind of fault.
 func startMem(r *rig) {
 	startBridges(r, map[faultkv.Fault]float64{
-		faultkv.Delay: 0.1, faultkv.Outage: 0.005, faultkv.TooOld: 0.01, faultkv.Throttled: 0.01, faultkv.Conflict: 0.05,
-		faultkv.UnknownLost: 0.03, faultkv.UnknownMade: 0.03, faultkv.UnknownBeforeNext: 0.03, faultkv.UnknownDuringNext: 0.03,
+		faultkv.Delay:             0.1,
+		faultkv.Outage:            0.005,
+		faultkv.TooOld:            0.01,
+		faultkv.Throttled:         0.01,
+		faultkv.Conflict:          0.05,
+		faultkv.UnknownLost:       0.03,
+		faultkv.UnknownMade:       0.03,
+		faultkv.UnknownBeforeNext: 0.03,
+		faultkv.UnknownDuringNext: 0.03,
 	})
 }
 
@@ -55,7 +63,8 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	// A bridge that hears nothing from the other one about a pop answers in its place.
 	r.mortal = !r.strangers
 	mem := memkv.New(memkv.Options{History: 1000})
-	db := faultkv.New(mem, faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
+	db := faultkv.New(mem,
+		faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	r.fromBridges = toNATS
 	start := func() *testenv.Bridge {
@@ -63,9 +72,11 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	}
 	var bridges []*testenv.Bridge
 	r.bridges = 2 + 2*r.random.IntN(2)
+
 	for range r.bridges {
 		bridges = append(bridges, start())
 	}
+
 	r.faults = append(r.faults,
 		fault{"store away", func() {
 			db.SetOutage(true)
@@ -78,14 +89,17 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 			bridges = append(bridges[1:], start())
 		}},
 	)
+
 	r.stop = func() kv.Database {
 		for _, b := range bridges {
 			r.stopBridge(b)
 		}
+
 		db.Land()
 		for kind, n := range db.Counts() {
 			r.tally.add("store: "+kind.String(), n)
 		}
+
 		return mem
 	}
 }
@@ -96,13 +110,27 @@ func startKill(r *rig) {
 	folder := r.t.TempDir()
 	toNATS := newProxy(r.t, r.env.NATS.URL())
 	r.fromBridges = toNATS
-	s := newService(r.t, serviceConfig{NATS: toNATS.url(), Leaf: r.leafURL(), Folder: folder, RequestTimeout: r.requestTimeout(time.Second), Limits: r.limits}, r.wrongBy)
+
+	s := newService(
+		r.t,
+		serviceConfig{
+			NATS:           toNATS.url(),
+			Leaf:           r.leafURL(),
+			Folder:         folder,
+			RequestTimeout: r.requestTimeout(time.Second),
+			Limits:         r.limits,
+		},
+		r.wrongBy,
+	)
+
 	kill := fault{"bridge killed (SIGKILL)", func() {
 		s.kill()
 		s.start()
 	}}
+
 	r.faults = append(r.faults, kill, fault{"connections of bridges cut", toNATS.cut}, kill)
 	r.measure = func() resources { return serviceResources(r.t, s) }
+
 	r.stop = func() kv.Database {
 		s.stop()
 		db := openFolder(r.t, folder, vfs.Default)
@@ -113,7 +141,8 @@ func startKill(r *rig) {
 
 func openFolder(t *testing.T, folder string, fs vfs.FS) *pebblekv.DB {
 	t.Helper()
-	db, err := pebblekv.Open(folder, pebblekv.Options{FS: fs, Logger: quiet(), CacheSize: 8 << 20, MemTableSize: 1 << 20})
+	db, err := pebblekv.Open(folder,
+		pebblekv.Options{FS: fs, Logger: quiet(), CacheSize: 8 << 20, MemTableSize: 1 << 20})
 	must(t, err)
 	return db
 }
@@ -141,10 +170,12 @@ func (d *badDisk) set(rate float64, err error, full bool) {
 func (d *badDisk) MaybeError(op errorfs.Op) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && d.mu.random.Float64() < d.mu.rate {
 		d.mu.failed++
 		return d.mu.err
 	}
+
 	return nil
 }
 
@@ -157,9 +188,11 @@ func (d *badDisk) GetDiskUsage(path string) (vfs.DiskUsage, error) {
 	full := d.mu.full
 	d.mu.Unlock()
 	usage, err := d.FS.GetDiskUsage(path)
+
 	if full {
 		usage.AvailBytes = 0
 	}
+
 	return usage, err
 }
 
@@ -172,6 +205,7 @@ func startDisk(r *rig) {
 	db := openFolder(r.t, r.t.TempDir(), disk)
 	r.t.Cleanup(func() { _ = db.Close() })
 	b := r.startBridge(r.env.NATS.URL(), db, 200*time.Millisecond)
+
 	while := func(rate float64, err error, full bool) func() {
 		return func() {
 			disk.set(rate, err, full)
@@ -179,12 +213,14 @@ func startDisk(r *rig) {
 			disk.set(0, nil, false)
 		}
 	}
+
 	r.faults = append(r.faults,
 		fault{"disk: every write fails (EIO)", while(1, syscall.EIO, false)},
 		fault{"disk: some writes fail (EIO)", while(0.02, syscall.EIO, false)},
 		fault{"disk full (ENOSPC)", while(1, syscall.ENOSPC, true)},
 		fault{"disk nearly full", while(0, nil, true)},
 	)
+
 	r.stop = func() kv.Database {
 		r.stopBridge(b)
 		r.tally.add("disk: single writes that failed", disk.mu.failed)
@@ -202,21 +238,27 @@ func startPower(r *rig) {
 	db := openFolder(r.t, "store", disk)
 	r.t.Cleanup(func() { _ = db.Close() })
 	b := r.startBridge(toNATS.url(), db, time.Second)
+
 	cut := func(percent int) fault {
-		return fault{fmt.Sprintf("power cut, %d %% of the unsynced data is there", percent), func() {
-			// What the bridge says after this reaches nobody.
-			toNATS.refuse(true)
-			r.toLeaf.refuse(true)
-			after := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})
-			_ = b.Stop() // it cannot say goodbye
-			_ = db.Close()
-			toNATS.refuse(false)
-			r.toLeaf.refuse(false)
-			disk = after
-			db = openFolder(r.t, "store", disk)
-			b = r.startBridge(toNATS.url(), db, time.Second)
-		}}
+		return fault{
+			fmt.Sprintf("power cut, %d %% of the unsynced data is there", percent),
+			func() {
+				// What the bridge says after this reaches nobody.
+				toNATS.refuse(true)
+				r.toLeaf.refuse(true)
+				after := disk.CrashClone(
+					vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})
+				_ = b.Stop() // it cannot say goodbye
+				_ = db.Close()
+				toNATS.refuse(false)
+				r.toLeaf.refuse(false)
+				disk = after
+				db = openFolder(r.t, "store", disk)
+				b = r.startBridge(toNATS.url(), db, time.Second)
+			},
+		}
 	}
+
 	r.faults = append(r.faults, cut(0), cut(50), cut(100))
 	r.stop = func() kv.Database {
 		r.stopBridge(b)

@@ -4,6 +4,7 @@ package proof_test
 
 import (
 	"errors"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,21 +30,37 @@ func startFDB(bridges int) func(*rig) {
 		r.mortal = true
 		toNATS := newProxy(r.t, r.env.NATS.URL())
 		r.fromBridges = toNATS
+
 		// Some requests are given up while the server is paused, some continue after
 		// it.
-		config := serviceConfig{NATS: toNATS.url(), Leaf: r.leafURL(), ClusterFile: server.ClusterFile(), RequestTimeout: r.requestTimeout(2 * time.Second), Limits: r.limits}
+		config := serviceConfig{
+			NATS:           toNATS.url(),
+			Leaf:           r.leafURL(),
+			ClusterFile:    server.ClusterFile(),
+			RequestTimeout: r.requestTimeout(2 * time.Second),
+			Limits:         r.limits,
+		}
+
 		if r.random.IntN(2) == 0 {
 			config.RequestTimeout = r.requestTimeout(2 * pauseTime)
 		}
+
 		var services []*service
 		for range bridges {
 			services = append(services, newService(r.t, config, r.wrongBy))
 		}
+
 		r.faults = append(r.faults,
 			fault{"one of several bridges killed (SIGKILL)", func() {
 				victim := services[r.random.IntN(len(services))]
 				victim.kill()
 				victim.start()
+			}},
+			fault{"one of several bridges paused (SIGSTOP)", func() {
+				victim := services[r.random.IntN(len(services))]
+				must(r.t, victim.cmd.Process.Signal(syscall.SIGSTOP))
+				r.hold(2 * answerTime)
+				must(r.t, victim.cmd.Process.Signal(syscall.SIGCONT))
 			}},
 			fault{"fdbserver killed (SIGKILL)", func() {
 				must(r.t, server.Kill())
@@ -60,9 +77,11 @@ func startFDB(bridges int) func(*rig) {
 				must(r.t, server.Resume())
 			}},
 		)
+
 		if bridges > 2 { // so that short tests of both systems have all faults
 			r.struck = len(r.faults) / 2
 		}
+
 		r.measure = func() resources {
 			var sum resources
 			for _, s := range services {
@@ -71,15 +90,20 @@ func startFDB(bridges int) func(*rig) {
 				sum.files = max(sum.files, one.files)
 				sum.memory = max(sum.memory, one.memory)
 			}
+
 			return sum
 		}
+
 		r.stop = func() kv.Database {
 			for _, s := range services {
 				s.stop()
 			}
-			db, err := fdbkv.Open(fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: patience})
+
+			db, err := fdbkv.Open(
+				fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: patience})
 			must(r.t, err)
 			r.t.Cleanup(func() { must(r.t, db.Close()) })
+
 			return db
 		}
 	}
@@ -93,5 +117,6 @@ func restart(t *testing.T, server *testenv.FDBServer) error {
 		t.Logf("starting fdbserver once more, because: %v", err)
 		err = errors.Join(server.Kill(), server.Restart())
 	}
+
 	return err
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// isGrouped reports whether the items of a queue have groups, which its name tells, and isRated whether it has rates.
+// isGrouped reports whether the items of a queue have groups, which its name tells, and isRated
+// whether it has rates.
 func isGrouped(queue string) bool {
 	return strings.HasPrefix(queue, "g-") || strings.HasPrefix(queue, "fifo-g")
 }
@@ -24,15 +25,17 @@ func groupOf(queue, value string) string {
 	return [...]string{"", "x", "y", "z"}[value[len(value)-1]%4]
 }
 
-// grouped returns a message with its group. Those of one group have a weight.
+// grouped returns a message with its group. One group has a weight.
 func grouped(m client.Message, queue, value string) client.Message {
 	group := groupOf(queue, value)
 	if group == "" {
 		return m
 	}
+
 	if group == "z" {
 		m = m.With(client.Weight(3))
 	}
+
 	return m.With(client.Group(group))
 }
 
@@ -44,7 +47,8 @@ func checkGroup(queue, value string, item *client.Item) error {
 	return nil
 }
 
-// configure sets the length of the leases that pulls get in the queues of a round, and limits the leases of groups in some.
+// configure sets the length of the leases that pulls get in the queues of a round, and limits the
+// leases of groups in some.
 func (r *rig) configure(queues []string) map[string]int {
 	limits := map[string]int{}
 	for _, name := range queues {
@@ -52,16 +56,18 @@ func (r *rig) configure(queues []string) map[string]int {
 		if n := r.random.IntN(4); isGrouped(name) && n > 0 {
 			limits[name], s.MaxLeasedPerGroup = n, int64(n)
 		}
+
 		c := r.clients[0]
 		c.insist("settings", func(ctx context.Context) error {
-			_, err := queueOf(c.client, name).managed().Configure(ctx, s)
+			_, err := queueOf(c.client, name).Configure(ctx, s)
 			return err
 		})
 	}
+
 	return limits
 }
 
-// rates are those of queues in accounts. In short runs they are used up soon, too.
+// rates are for queues in accounts. In short runs they are used up soon, too.
 func (b *bank) rates() client.Settings {
 	if b.target < shortRun {
 		return client.Settings{Rate: "5/1s", RatePerGroup: "2/1s"}
@@ -71,5 +77,6 @@ func (b *bank) rates() client.Settings {
 
 // hasUsedUp reports whether a pop that does not wait was refused because of a rate.
 func hasUsedUp(op *books.Operation, code subjects.Code) bool {
-	return code == subjects.CodeOverloaded && isRated(op.Queue) && op.Kind.Takes() && op.Expires == 0
+	return code == subjects.CodeOverloaded && isRated(op.Queue) && op.Kind.Takes() &&
+		op.Expires == 0
 }

@@ -2,7 +2,7 @@
 // load on whole systems, break parts of them meanwhile, and pass the requests of every client, with
 // their outcomes, to [History.Check].
 //
-// # What is checked
+// # Checks
 //
 // Accounting, by package books: no item is popped twice, and none comes out that nobody pushed or
 // whose push was refused. Each item of an acknowledged push comes out, except for at most one for
@@ -74,8 +74,8 @@ type History struct {
 	// can lose an item.
 	Mortal bool `json:"mortal"`
 
-	// Skew is by how many nanoseconds, at most, the clock of a bridge may differ from that of the
-	// history.
+	// Skew is by how many nanoseconds, at most, the clock of a bridge may differ from the
+	// history's.
 	Skew int64 `json:"skew"`
 
 	// MaxLeased is max_leased_per_group of the queues that have it.

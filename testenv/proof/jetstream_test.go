@@ -23,12 +23,14 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// Some leases are pulls through the JetStream face, and some of their acknowledgements are JetStream's. The others are those
-// of leases: a token is good for both.
+// Some leases are pulls through the JetStream face, and some of their acknowledgements are
+// JetStream's. The others are acknowledgements of leases: a token is good for both.
 const (
-	// pullWait is the length of leases that pulls get in histories, which the settings of the queues say.
+	// pullWait is the length of leases that pulls get in histories, which the settings of the
+	// queues say.
 	pullWait = 2 * fdbpq.MinLease
-	// silenceTime is how long to wait for the answer to an acknowledgement, which does not come if the lease is lost.
+	// silenceTime is how long to wait for the answer to an acknowledgement, which does not come if
+	// the lease is lost.
 	silenceTime = 300 * time.Millisecond
 	// maxResting is how many pulls that are over are still listened to: nothing more may arrive.
 	maxResting = 8
@@ -37,23 +39,27 @@ const (
 	maxScarce      = 5
 )
 
-// openLeafPort adds a leaf node port to the options of a NATS server, and returns its URL. Its address is not told to leaf
-// nodes, so they stay behind the proxy.
+// openLeafPort adds a leaf node port to the options of a NATS server, and returns its URL. Its
+// address is not told to leaf nodes, so they stay behind the proxy.
 func openLeafPort(t *testing.T, o *server.Options) string {
 	o.LeafNode.Host, o.LeafNode.Port, o.LeafNode.NoAdvertise = "127.0.0.1", harness.Port(t), true
 	return fmt.Sprint("nats://127.0.0.1:", o.LeafNode.Port)
 }
 
-// serveJetStream has the bridges of a system serve JetStream's clients, and breaks their leaf node connections.
+// serveJetStream has the bridges of a system serve JetStream's clients, and breaks their leaf node
+// connections.
 func (r *rig) serveJetStream() {
 	r.toLeaf = newProxy(r.t, r.leaf)
-	r.faults = append(r.faults, fault{"leaf connections cut, at any byte or after deliveries were lost", func() {
-		if r.random.IntN(2) == 0 {
-			r.cutLeaf()
-		} else {
-			r.loseDeliveries()
-		}
-	}})
+	r.faults = append(
+		r.faults,
+		fault{"leaf connections cut, at any byte or after deliveries were lost", func() {
+			if r.random.IntN(2) == 0 {
+				r.cutLeaf()
+			} else {
+				r.loseDeliveries()
+			}
+		}},
+	)
 }
 
 // leafURL is where leaf node connections go; "" without the JetStream face.
@@ -74,6 +80,7 @@ func (r *rig) awaitJetStream() {
 		if err == nil && strings.Contains(string(reply.Data), `"error"`) {
 			err = errors.New(string(reply.Data))
 		}
+
 		return err
 	})
 }
@@ -87,8 +94,8 @@ func (r *rig) cutLeaf() {
 	}
 }
 
-// loseDeliveries drops what bridges deliver, or the pulls and acknowledgements that they would get, and then cuts the leaf
-// node connections.
+// loseDeliveries drops what bridges deliver, or the pulls and acknowledgements that they would get,
+// and then cuts the leaf node connections.
 func (r *rig) loseDeliveries() {
 	swallowed := r.toLeaf.deafen(r.random.IntN(3) == 0)
 	select {
@@ -96,6 +103,7 @@ func (r *rig) loseDeliveries() {
 		r.hold(100 * time.Millisecond)
 	case <-time.After(answerTime / 4):
 	}
+
 	r.toLeaf.hear()
 }
 
@@ -104,17 +112,19 @@ func (w *workload) pullSome(c *caller, op *books.Operation) {
 	if !op.Kind.Leases() || w.random.IntN(2) == 0 {
 		return
 	}
+
 	op.MaxBytes = 0
 	pullAs(op, "", int64(pullWait))
 	op.Spread = c.tight || op.Expires > 0
 }
 
-// pullAs makes a lease a pull of a consumer, "" for that of its end.
+// pullAs makes a lease a pull of a consumer, "" for the one of its end.
 func pullAs(op *books.Operation, consumer string, wait int64) {
 	end := "min"
 	if op.Kind.Back() {
 		end = "max"
 	}
+
 	op.JetStream, op.Consumer, op.Wait, op.Spread = true, cmp.Or(consumer, end), wait, true
 }
 
@@ -135,29 +145,37 @@ func (g *grip) acksTo(op *books.Operation) string {
 func ackAndPull(g *grip, op books.Operation) []pending {
 	ack, pull := op, books.Operation{Kind: books.LeaseMin, Queue: op.Queue}
 	ack.Kind, ack.MaxBytes = books.Ack, 0
+
 	if g.back {
 		pull.Kind = books.LeaseMax
 	}
-	pullAs(&pull, strings.Split(g.subject, ".")[5], g.wait)
+
+	pullAs(&pull, strings.Split(g.subject, ".")[ackConsumer], g.wait)
 	pull.Spread = false // it is one item
-	return []pending{{op: ack, token: g.subject, silent: true, rides: true}, {op: pull, token: g.subject}}
+
+	return []pending{
+		{op: ack, token: g.subject, silent: true, rides: true},
+		{op: pull, token: g.subject},
+	}
 }
 
 // mayBeSilent reports whether the request may get no answer though nothing is broken.
 func (p *pending) mayBeSilent() bool { return p.op.JetStream && !p.op.Kind.Takes() && !p.silent }
 
-// replyTo returns where the answer to a request goes. The items of a pull arrive with the subject of the pushes, so only its
-// subscription tells which pull they are of.
+// replyTo returns where the answer to a request goes. The items of a pull arrive with the subject
+// of the pushes, so only its subscription tells which pull they are of.
 func (b *burster) replyTo(r *pending) string {
 	inbox := b.inbox + strconv.Itoa(b.sent)
 	if !r.op.JetStream || !r.op.Kind.Takes() {
 		return inbox
 	}
+
 	inbox = b.line.nc.NewInbox()
 	s, err := b.line.nc.ChanSubscribe(inbox, b.replies)
 	if err == nil { // else the connection is closed
 		b.pulls[s] = b.sent
 	}
+
 	return inbox
 }
 
@@ -169,10 +187,12 @@ func (b *burster) requestOf(m *nats.Msg) int {
 	if slices.Contains(b.resting, m.Sub) && isItem(m) {
 		b.t.Errorf("delivered after the pull was over: %s", m.Reply)
 	}
+
 	n, err := strconv.Atoi(strings.TrimPrefix(m.Subject, b.inbox))
 	if err != nil {
 		return -1
 	}
+
 	return n
 }
 
@@ -203,22 +223,31 @@ func domain(queue string) string {
 func encodePull(r *pending) *nats.Msg {
 	op := &r.op
 	request := map[string]any{"batch": op.Batch}
+
 	if op.Batch == 0 {
 		request["batch"] = 1
 	}
+
 	if op.Expires > 0 {
 		request["expires"] = op.Expires
 	} else {
 		request["no_wait"] = true
 	}
+
 	if op.MaxBytes > 0 {
 		request["max_bytes"] = op.MaxBytes
 	}
+
 	data, _ := json.Marshal(request) // of numbers
 	if r.token != "" {
 		return &nats.Msg{Subject: r.token, Data: append([]byte("+NXT "), data...)}
 	}
-	return &nats.Msg{Subject: fmt.Sprintf("$JS.%s.API.CONSUMER.MSG.NEXT.%s.%s", domain(op.Queue), op.Queue, op.Consumer), Data: data}
+
+	return &nats.Msg{
+		Subject: fmt.Sprintf("$JS.%s.API.CONSUMER.MSG.NEXT.%s.%s",
+			domain(op.Queue), op.Queue, op.Consumer),
+		Data: data,
+	}
 }
 
 // encodeNak returns JetStream's negative acknowledgement.
@@ -240,12 +269,15 @@ func (b *burster) readPulled(r *pending, m *nats.Msg) (ended bool, err error) {
 		if op.MaxBytes > 0 && int64(r.bytes) > op.MaxBytes {
 			b.t.Errorf("a pull of at most %d bytes got %d", op.MaxBytes, r.bytes)
 		}
+
 		err := b.pulled(op, m)
 		if len(op.Items) == max(1, op.Batch) {
 			b.rest(m.Sub)
 		}
+
 		return false, err
 	}
+
 	if m.Header.Get("Status") == "100" {
 		return false, nil
 	}
@@ -254,16 +286,20 @@ func (b *burster) readPulled(r *pending, m *nats.Msg) (ended bool, err error) {
 	if b.line.nc.Stats().Reconnects != b.reconnects {
 		return true, errNotAll
 	}
-	if left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); err == nil && left != max(1, op.Batch)-len(op.Items) {
+
+	left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
+	if err == nil && left != max(1, op.Batch)-len(op.Items) {
 		if b.calm {
-			b.t.Errorf("a pull of %d got %d, and %d are said to be missing", max(1, op.Batch), len(op.Items), left)
+			b.t.Errorf("a pull of %d got %d, and %d are said to be missing",
+				max(1, op.Batch), len(op.Items), left)
 		}
 		return true, errNotAll
 	}
+
 	return true, endOfPull(op, m.Header.Get("Status"), m.Header.Get("Description"))
 }
 
-// rest goes on to listen to what is over.
+// rest goes on to listen on inboxes that are no longer used.
 func (b *burster) rest(s *nats.Subscription) {
 	delete(b.pulls, s)
 	b.resting = append(b.resting, s)
@@ -273,12 +309,14 @@ func (b *burster) rest(s *nats.Subscription) {
 func endOfPull(op *books.Operation, code, text string) error {
 	some := len(op.Items) > 0
 	op.Text = strings.TrimSpace("pull: " + code + " " + text)
+
 	none := func(err error) error {
 		if some {
 			return nil
 		}
 		return err
 	}
+
 	switch {
 	case code == "404", code == "408" && op.Expires > 0:
 		return none(client.ErrEmpty)
@@ -291,49 +329,68 @@ func endOfPull(op *books.Operation, code, text string) error {
 	case code == "400", code == "408":
 		return fmt.Errorf("%w: %s %s", client.ErrBadReply, code, text)
 	}
+
 	return fmt.Errorf("%w: %s %s", client.ErrUnknownOutcome, code, text)
 }
 
-// ackTokens is how many tokens the subject of JetStream's acknowledgements has.
-const ackTokens = 12
+// The subject of JetStream's acknowledgements has ackTokens tokens. These are the ones that tests
+// look at, by their place.
+const (
+	ackTokens     = 12
+	ackDomain     = 2
+	ackStream     = 4
+	ackConsumer   = 5
+	ackDeliveries = 6
+	ackReceipt    = 11 // the token of the lease
+)
 
 // pulled records an item that was pulled.
 func (c *caller) pulled(op *books.Operation, m *nats.Msg) error {
 	tokens := strings.Split(m.Reply, ".")
-	if len(tokens) != ackTokens || tokens[2] != domain(op.Queue) || tokens[4] != op.Queue || tokens[5] != op.Consumer {
+	if len(tokens) != ackTokens || tokens[ackDomain] != domain(op.Queue) ||
+		tokens[ackStream] != op.Queue || tokens[ackConsumer] != op.Consumer {
 		return fmt.Errorf("%w: acknowledgements go to %s", client.ErrBadReply, m.Reply)
 	}
+
 	kind := subjects.Priority
 	if isFIFO(op.Queue) {
 		kind = subjects.FIFO
 	}
+
 	info, err := subjects.ParseItemHeaders(m.Header)
-	d := c.client.Delivery(bridgeGrammar().Ack(kind, op.Queue, tokens[11]))
+	d := c.client.Delivery(bridgeGrammar().Ack(kind, op.Queue, tokens[ackReceipt]))
 	d.ItemInfo, d.Value, d.Headers, d.LeaseInfo = info.ItemInfo, m.Data, m.Header, info.Lease
-	if strconv.FormatInt(info.Lease.Deliveries, 10) != tokens[6] {
-		err = errors.Join(err, fmt.Errorf("%w: delivery %s, and %d by the header", client.ErrBadReply, tokens[6], info.Lease.Deliveries))
+
+	if delivery := tokens[ackDeliveries]; strconv.FormatInt(info.Lease.Deliveries, 10) != delivery {
+		err = errors.Join(err, fmt.Errorf("%w: delivery %s, and %d by the header",
+			client.ErrBadReply, delivery, info.Lease.Deliveries))
 	}
 
-	if m.Subject != c.subject(op.Queue, subjects.Push, subjects.Enqueue) {
+	if m.Subject != c.subject(op.Queue, subjects.Push) {
 		err = errors.Join(err, fmt.Errorf("%w: the subject is %s", client.ErrBadReply, m.Subject))
 	}
+
 	if len(op.Items) == max(1, op.Batch) {
-		err = errors.Join(err, fmt.Errorf("%w: more than the %d items of the pull", client.ErrBadReply, len(op.Items)))
+		err = errors.Join(err,
+			fmt.Errorf("%w: more than the %d items of the pull", client.ErrBadReply, len(op.Items)))
 	}
+
 	err = errors.Join(err, c.got(op, d))
 	c.fresh[len(c.fresh)-1].subject = m.Reply
 	return err
 }
 
-// configurePulls sets the length of the leases of pulls, and creates consumers that may have little outstanding.
+// configurePulls sets the length of the leases of pulls, and creates consumers that may have little
+// outstanding.
 func (b *bank) configurePulls(c *caller) {
 	b.pullWait = time.Duration(b.waits) * pullWait
 	for _, name := range slices.Concat(b.living(), b.dead) {
 		c.insist(fmt.Sprint("setting ", name), func(ctx context.Context) error {
-			_, err := queueOf(c.client, name).managed().Configure(ctx, client.Settings{AckWait: b.pullWait})
+			_, err := queueOf(c.client, name).Configure(ctx, client.Settings{AckWait: b.pullWait})
 			return err
 		})
 	}
+
 	for _, name := range b.full {
 		if len(b.faults) == 0 { // else bridges may forget what they have delivered
 			b.books.LimitConsumer(name, scarceConsumer, maxScarce*b.bridges)
@@ -343,23 +400,30 @@ func (b *bank) configurePulls(c *caller) {
 			if err != nil {
 				return err
 			}
+
 			_, err = js.CreateOrUpdateConsumer(ctx, name, jetstream.ConsumerConfig{
-				Durable: scarceConsumer, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: maxScarce,
+				Durable:       scarceConsumer,
+				AckPolicy:     jetstream.AckExplicitPolicy,
+				MaxAckPending: maxScarce,
 			})
+
 			return err
 		})
 	}
 }
 
-// pullInAccounts has half of the leases of accounts be pulls, some of them of a consumer with few places.
+// pullInAccounts has half of the leases of accounts be pulls, some of them of a consumer with few
+// places.
 func (w *teller) pullInAccounts(op *books.Operation) {
 	random := w.workload.random
 	if !op.Kind.Leases() || random.IntN(2) > 0 {
 		return
 	}
+
 	consumer := ""
 	if slices.Contains(w.full, op.Queue) && op.Kind == books.LeaseMin && random.IntN(2) == 0 {
 		consumer = scarceConsumer
 	}
+
 	pullAs(op, consumer, int64(w.pullWait))
 }

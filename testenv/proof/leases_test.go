@@ -46,9 +46,11 @@ func (w *workload) fill(op *books.Operation) {
 	if op.Kind.Leases() {
 		op.Wait = int64(waits[w.random.IntN(len(waits))])
 	}
+
 	if !op.Kind.Takes() {
 		return
 	}
+
 	w.limitBytes(op)
 	switch w.random.IntN(8) {
 	case 0, 1:
@@ -65,26 +67,38 @@ func (w *workload) nextUse(c *caller, open *openPops) (op books.Operation, ok bo
 	if w.random.IntN(25) == 0 {
 		<-time.After(min(time.Until(g.Until), dueTime))
 	}
+
 	op = w.useOf(g)
 	w.ackAsJetStream(g, &op)
+
 	if w.random.IntN(2) == 0 {
 		w.addOthers(c, &op, maxBatch)
 	}
+
 	if op.Kind.Takes() {
 		w.limitBytes(&op)
 	}
+
 	return op, !op.Kind.Takes() || !open.many(op.Queue)
 }
 
 // useOf returns an operation with a token.
 func (w *workload) useOf(g *grip) books.Operation {
-	op := books.Operation{Queue: g.queue, Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence, Wait: g.wait}
+	op := books.Operation{
+		Queue: g.queue,
+		Value: g.item.Value,
+		ID:    g.item.ID,
+		Fence: g.item.Fence,
+		Wait:  g.wait,
+	}
+
 	switch x := w.random.IntN(100); {
 	case x < 35:
 		op.Kind = books.Ack
 	case x < 60:
 		op.Kind = books.Nak
 		op.Snooze = w.random.IntN(3) == 0
+
 		if w.random.IntN(2) == 0 {
 			op.Delay = w.random.Int64N(int64(maxDelay))
 		}
@@ -95,19 +109,24 @@ func (w *workload) useOf(g *grip) books.Operation {
 	default:
 		op.Kind = books.NextMin
 	}
+
 	return op
 }
 
-// note keeps the leases that an operation gave, and forgets most of those that it ended.
+// note keeps the leases that an operation gave, and forgets most leases that it ended.
 func (c *caller) note(w *workload, op *books.Operation) {
 	if op.JetStream && op.Kind == books.Ack && op.Outcome == books.Lost && w.random.IntN(4) > 0 {
 		c.drop(op)
 	}
-	if op.Kind.Settles() && op.Kind != books.Extend && (op.Outcome == books.Done || op.Outcome == books.Empty || op.Outcome == books.TooLarge || op.Outcome == books.Stale) && w.random.IntN(4) > 0 {
+
+	answered := []books.Outcome{books.Done, books.Empty, books.TooLarge, books.Stale}
+	if op.Kind.Settles() && op.Kind != books.Extend && slices.Contains(answered, op.Outcome) &&
+		w.random.IntN(4) > 0 {
 		for _, lease := range over(op) {
 			c.drop(&books.Operation{ID: lease.ID, Fence: lease.Fence})
 		}
 	}
+
 	c.grips = append(c.grips, c.fresh...)
 	c.fresh = nil
 }
@@ -123,7 +142,11 @@ func (c *caller) drop(op *books.Operation) {
 }
 
 // of reports whether the operation uses the lease.
-func (g *grip) of(op *books.Operation) bool { return g.item.ID == op.ID && g.item.Fence == op.Fence }
+func (g *grip) of(
+	op *books.Operation,
+) bool {
+	return g.item.ID == op.ID && g.item.Fence == op.Fence
+}
 
 // popped records one of several items.
 func popped(op *books.Operation, item *client.Item) error {
@@ -131,7 +154,15 @@ func popped(op *books.Operation, item *client.Item) error {
 	if torn == nil {
 		torn = checkGroup(op.Queue, value, item)
 	}
-	op.Items = append(op.Items, books.Item{Value: value, ID: item.ID, Unique: item.Unique, Group: item.Group, Size: int64(len(item.Value))})
+
+	op.Items = append(op.Items, books.Item{
+		Value:  value,
+		ID:     item.ID,
+		Unique: item.Unique,
+		Group:  item.Group,
+		Size:   int64(len(item.Value)),
+	})
+
 	return torn
 }
 
@@ -142,19 +173,26 @@ func (c *caller) got(op *books.Operation, list ...*client.Delivery) (err error) 
 		if torn == nil {
 			torn = checkGroup(op.Queue, value, &d.Item)
 		}
+
 		subject := d.AckSubject()
 		token, malformed := fdbpq.ParseToken(tokenOf(subject))
+
 		if malformed != nil || token.ID.String() != d.ID {
 			malformed = fmt.Errorf("%w: the token of %s: %q: %v", errTorn, d.ID, subject, malformed)
 		}
+
 		err = errors.Join(err, torn, malformed)
-		fence := token.Fence >> 48 // the count of leases and negative acknowledgements; the rest is random
+		// The count of leases and negative acknowledgements; the rest is random.
+		fence := token.Fence >> 48
+
 		item := books.Item{
 			Value: value, ID: d.ID, Unique: d.Unique, Group: d.Group, Size: int64(len(d.Value)),
 			Fence: fence, Deliveries: d.Deliveries, Until: c.since(d.Until),
 		}
+
 		op.Items = append(op.Items, item)
-		c.fresh = append(c.fresh, &grip{Delivery: d, queue: op.Queue, item: item, back: op.Kind.Back(), wait: op.Wait})
+		c.fresh = append(c.fresh,
+			&grip{Delivery: d, queue: op.Queue, item: item, back: op.Kind.Back(), wait: op.Wait})
 	}
 	return err
 }

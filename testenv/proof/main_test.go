@@ -28,9 +28,12 @@ var flags options
 
 func init() {
 	flag.Uint64Var(&flags.seed, "seed", 0, "seed of everything random; 0 picks one")
-	flag.DurationVar(&flags.duration, "duration", 0, "how long to run; 0 makes -rounds rounds of each kind of system")
-	flag.IntVar(&flags.rounds, "rounds", harness.Times(1, 4), "histories for each kind of system, of two on FoundationDB together, if -duration is not given")
-	flag.IntVar(&flags.ops, "ops", harness.Times(2_000, 5_000), "operations on each kind of system, for TestAccounts")
+	flag.DurationVar(&flags.duration, "duration", 0,
+		"how long to run; 0 makes -rounds rounds of each kind of system")
+	flag.IntVar(&flags.rounds, "rounds", harness.Times(1, 4),
+		"without -duration: histories for each kind of system, of two on FoundationDB together")
+	flag.IntVar(&flags.ops, "ops", harness.Times(2_000, 5_000),
+		"operations on each kind of system, for TestAccounts")
 	flag.StringVar(&flags.history, "history", "", "file of a history to check again, for TestFile")
 	flag.StringVar(&flags.out, "out", os.TempDir(), "folder for histories with faults")
 }
@@ -50,6 +53,7 @@ func (o options) firstSeed(t *testing.T) uint64 {
 	if seed == 0 {
 		seed = 1 + rand.Uint64N(1<<32)
 	}
+
 	t.Logf("-seed %d", seed)
 	return seed
 }

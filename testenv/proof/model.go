@@ -45,11 +45,11 @@ type queueModel struct {
 	openFrom int64
 }
 
-// hold says when a held item comes back. Those who ask get it not before from, and
-// those who send their request after by do.
+// hold says when a held item comes back. No request gets it before from, and every request sent
+// after by does.
 type hold struct{ from, by int64 }
 
-// fences are those of the leases of an item, in order.
+// fences are the fences of an item's leases, in order.
 type fences []uint16
 
 // after returns the next fence after the given one, 0 if there is none.
@@ -288,8 +288,8 @@ func (m *queueModel) wanted(s *state, p *step, item int) bool {
 	return next == 0 || next > s.items[item].fence+1
 }
 
-// inOrder reports whether the pushed item comes after all those of its priority that it
-// must follow: without a group all that are there, else those of its group.
+// inOrder reports whether the pushed item comes after every item of its priority that it must
+// follow: all of them, or with a group only the items of its group.
 func (m *queueModel) inOrder(s *state, p *step) bool {
 	if !m.ordered {
 		return true

@@ -46,12 +46,12 @@ func (m *queueModel) leased(s *state, p *step, item int, answered int64) (least,
 
 // Pops and leases return fewer items than there are if the next one exceeds MaxBytes, or if it
 // finds no room in their transaction beside what else that returns or moves. The latter depends on
-// requests of others, so what is checked is only that there was a next item.
+// requests of others, so the model only checks that there was a next item.
 
 // headerBytes is more than the headers have that count towards MaxBytes besides the value.
 const headerBytes = 1000
 
-// isCut reports whether there can be a next item that is too large for what is left, or that found
+// isCut reports whether there can be a next item that exceeds the rest of MaxBytes, or that found
 // no room.
 func (m *queueModel) isCut(s *state, p *step) bool {
 	mayLackRoom := len(p.served) > 0

@@ -17,21 +17,25 @@ func (p *pending) undecided() bool {
 	return p.once && (p.op.Outcome == books.Unknown || p.op.Outcome == books.Lost)
 }
 
-// repeat sends pushes with message ids again until their outcomes are known: each has happened once, whether it was
-// this time or before. The books find an item that is there twice, or not at all. What takes so long on a busy machine
-// that the ids may be forgotten is left undecided.
+// repeat sends pushes with message ids again until their outcomes are known: each has happened
+// once, whether it was this time or before. The books find an item that is there twice, or not at
+// all. What takes so long on a busy machine that the ids may be forgotten is left undecided.
 func (w *teller) repeat(undecided []*pending, padding func(queue string) int) {
 	for n := 0; n < maxRepeats && len(undecided) > 0; n++ {
 		w.line.awaiting.Lock()
 		w.await()
 		w.line.awaiting.Unlock()
+
 		undecided = slices.DeleteFunc(undecided, func(r *pending) bool {
-			return !r.undecided() || time.Since(w.bank.zero).Nanoseconds()-r.op.Call > int64(fdbpq.DefaultDuplicateWindow/2)
+			age := time.Since(w.bank.zero) - time.Duration(r.op.Call)
+			return !r.undecided() || age > fdbpq.DefaultDuplicateWindow/2
 		})
+
 		again := make([]pending, len(undecided))
 		for i, r := range undecided {
 			again[i] = pending{op: r.op, once: true}
 		}
+
 		w.sendAll(again, padding, nothing, nothing)
 		for i, r := range undecided {
 			if again[i].op.Outcome == books.Done {
@@ -43,13 +47,16 @@ func (w *teller) repeat(undecided []*pending, padding func(queue string) int) {
 	}
 }
 
-// keyed returns a message with its value as its message id, if the push is to be done once, and with its unique key.
+// keyed returns a message with its unique key and, for a push that counts once, its value as the
+// message id.
 func (p *pending) keyed(m client.Message, value string) client.Message {
 	if p.once {
 		m = m.With(client.MsgID(value))
 	}
+
 	if p.op.Unique != "" {
 		m = m.With(client.Unique(p.op.Unique))
 	}
+
 	return m
 }

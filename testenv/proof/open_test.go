@@ -19,18 +19,22 @@ func (o *openPops) add(queue string, n int) {
 	o.count[queue] += n
 }
 
-// reserve counts items that requests ask for before their outcomes are known, unless that would be too many.
+// reserve counts items that requests ask for before their outcomes are known, unless that would be
+// too many.
 func (o *openPops) reserve(asked map[string]int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	for queue, n := range asked {
 		if o.count[queue]+n > proof.MaxOpen/2 {
 			return false
 		}
 	}
+
 	for queue, n := range asked {
 		o.count[queue] += n
 	}
+
 	return true
 }
 

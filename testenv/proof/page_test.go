@@ -15,22 +15,24 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// page writes a script into books, or a history: operations, one after the other, a second each. They are separated by
-// semicolons: a word, numbers, an outcome other than "done", and fields, named as in the JSON of an operation.
+// page writes a script into books, or a history: operations, one after the other, a second each.
+// They are separated by semicolons: a word, numbers, an outcome other than "done", and fields,
+// named as in the JSON of an operation.
 //
-//	push [item]                             left [items]           finds them in the end
+//	push [item]                             left [items]           are in the store in the end
 //	batch counts of the ids                 later duration
 //	limit max_leased_per_group [rate=2/9s] [rate_per_group=2/9s]
 //	places number                           that the consumer w has
 //	pop, peek [item], popdead               len number
-//	take, hold [items]                      a pop, or a lease, of three, for=9s instead of a minute
+//	take, hold [items]                      a pop or lease of three, for=9s, not a minute
 //	lease fence deliveries seconds          fetch                  a lease that gets nothing
 //	dead fence                              a lease of a dead letter
 //	ack, nak, snooze, extend, term, next fence
 //	remove, move [item]                     purge, redrive number
 //
-// of=1 is about that item instead of item 0, with=1 acknowledges it too, got=2 leases it, at=3 is the count in its id,
-// begin=2s and end=2s are how much earlier the request is sent, and how much later it is answered.
+// of=1 is about that item instead of item 0, with=1 acknowledges it too, got=2 leases it, at=3 is
+// the count in its id, begin=2s and end=2s are how much earlier the request is sent, and how much
+// later it is answered.
 type page struct {
 	*testing.T
 	books   *books.Books
@@ -43,7 +45,13 @@ type page struct {
 }
 
 func newPage(t *testing.T) *page {
-	return &page{T: t, ids: map[string]string{}, keys: map[string]string{}, sizes: map[string]int64{}, groups: map[string]string{}}
+	return &page{
+		T:      t,
+		ids:    map[string]string{},
+		keys:   map[string]string{},
+		sizes:  map[string]int64{},
+		groups: map[string]string{},
+	}
 }
 
 // write writes a script.
@@ -62,10 +70,15 @@ type entry struct {
 }
 
 func (p *page) parse(words []string) *entry {
-	e := &entry{Operation: books.Operation{Queue: "jobs", Outcome: books.Done}, settings: map[string]string{}}
+	e := &entry{
+		Operation: books.Operation{Queue: "jobs", Outcome: books.Done},
+		settings:  map[string]string{},
+	}
+
 	for _, word := range words {
 		n, err := strconv.ParseInt(word, 10, 64)
 		key, value, isSetting := strings.Cut(word, "=")
+
 		switch {
 		case err == nil:
 			e.numbers = append(e.numbers, n)
@@ -75,6 +88,7 @@ func (p *page) parse(words []string) *entry {
 			e.Outcome = books.Outcome(strings.ReplaceAll(word, "-", " "))
 		}
 	}
+
 	return e
 }
 
@@ -91,6 +105,7 @@ func (p *page) step(words []string) {
 	p.Helper()
 	e := p.parse(words[1:])
 	item := cmp.Or(e.settings["of"], fmt.Sprint(e.number(0)))
+
 	switch words[0] {
 	case "later":
 		d, err := time.ParseDuration(words[1])
@@ -113,15 +128,18 @@ func (p *page) step(words []string) {
 		if p.books != nil {
 			p.books.New()
 		}
+
 		e.Kind, e.Value, e.ID = books.Push, item, p.newID(e, item)
 		defer func() {
-			p.ids[e.Value], p.keys[e.Value], p.sizes[e.Value], p.groups[e.Value] = e.ID, e.Unique, e.Size, e.settings["group"]
+			p.ids[e.Value], p.keys[e.Value] = e.ID, e.Unique
+			p.sizes[e.Value], p.groups[e.Value] = e.Size, e.settings["group"]
 		}()
 	case "batch":
 		p.batch(e)
 	case "pop", "peek":
 		if e.Kind = books.Kind(words[0] + ".min"); e.Outcome == books.Done {
-			e.Value, e.ID, e.Unique, e.Size, e.Group = item, p.newID(e, item), p.keys[item], p.sizes[item], p.groups[item]
+			e.Value, e.ID, e.Unique, e.Size, e.Group = item, p.newID(e,
+				item), p.keys[item], p.sizes[item], p.groups[item]
 		}
 	case "len":
 		e.Kind, e.Len = books.Len, e.number(0)
@@ -135,6 +153,7 @@ func (p *page) step(words []string) {
 				e.Kind, e.Wait = books.LeaseMin, int64(length)
 				got = p.lease(got.Value, 1, 1, int64(length/time.Second))
 			}
+
 			e.Items = append(e.Items, got)
 		}
 	case "popdead":
@@ -160,6 +179,7 @@ func (p *page) step(words []string) {
 	default:
 		p.use(e, words[0])
 	}
+
 	p.enter(e)
 }
 
@@ -167,6 +187,7 @@ func (p *page) step(words []string) {
 func (p *page) use(e *entry, word string) {
 	e.Value, e.Fence = cmp.Or(e.settings["of"], "0"), e.number(0)
 	e.ID = p.id(e.Value)
+
 	switch e.Kind = books.Kind(word); word {
 	case "snooze":
 		e.Kind, e.Snooze = books.Nak, true
@@ -176,12 +197,15 @@ func (p *page) use(e *entry, word string) {
 	default:
 		p.Fatalf("unknown step %q", word)
 	}
+
 	if with := e.settings["with"]; with != "" {
 		e.Also = []books.Item{{Value: with, ID: p.id(with), Fence: e.Fence}}
 	}
+
 	if got := e.settings["got"]; got != "" {
 		e.Items = []books.Item{p.lease(got, 1, 1, 0)}
 	}
+
 	if d, err := time.ParseDuration(e.settings["wait"]); err == nil {
 		e.Until = p.now + int64(time.Second+d)
 	}
@@ -210,6 +234,7 @@ func (p *page) newID(e *entry, value string) string {
 	default:
 		count = e.number(0) + 1
 	}
+
 	priority, _ := strconv.ParseInt(e.settings["priority"], 10, 64) // else 0
 	return fdbpq.ID{Priority: priority, Count: count}.String()
 }
@@ -217,7 +242,14 @@ func (p *page) newID(e *entry, value string) string {
 // lease returns an item that the next operation leases for some seconds.
 func (p *page) lease(value string, fence, deliveries, seconds int64) books.Item {
 	until := p.now + (1+seconds)*int64(time.Second)
-	return books.Item{Value: value, ID: p.id(value), Group: p.groups[value], Fence: fence, Deliveries: deliveries, Until: until}
+	return books.Item{
+		Value:      value,
+		ID:         p.id(value),
+		Group:      p.groups[value],
+		Fence:      fence,
+		Deliveries: deliveries,
+		Until:      until,
+	}
 }
 
 // limit says what limits the queue.
@@ -227,7 +259,9 @@ func (p *page) limit(e *entry) {
 		return
 	}
 	must(p.T, p.books.Limit(e.Queue, client.Settings{
-		MaxLeasedPerGroup: e.number(0), Rate: e.settings["rate"], RatePerGroup: e.settings["rate_per_group"],
+		MaxLeasedPerGroup: e.number(0),
+		Rate:              e.settings["rate"],
+		RatePerGroup:      e.settings["rate_per_group"],
 	}))
 }
 
@@ -237,8 +271,12 @@ func (p *page) left(queue, value string) {
 	if strings.HasSuffix(queue, "-dead") {
 		id = "letter"
 	}
+
 	p.books.Left(queue, value, id)
 }
+
+// afterCall is how long before the end of its second a request is sent, in nanoseconds.
+const afterCall = 1000
 
 // enter makes an operation, with the fields that were set.
 func (p *page) enter(e *entry) {
@@ -253,6 +291,7 @@ func (p *page) enter(e *entry) {
 		}
 		must(p.T, json.Unmarshal(fmt.Appendf(nil, `{%q:%s}`, name, value), &e.Operation))
 	}
+
 	if e.Kind != books.Push {
 		for i, item := range e.Items {
 			e.Items[i].Size = cmp.Or(e.Size, p.sizes[item.Value])
@@ -262,42 +301,49 @@ func (p *page) enter(e *entry) {
 	op := &e.Operation
 	begin, _ := time.ParseDuration(e.settings["begin"]) // else 0
 	end, _ := time.ParseDuration(e.settings["end"])
+
 	if p.history != nil {
 		p.now += int64(time.Second)
-		op.Call, op.Return = p.now-1000-int64(begin), p.now+int64(end)
+		op.Call, op.Return = p.now-afterCall-int64(begin), p.now+int64(end)
 		p.history.Operations = append(p.history.Operations, *op)
 		return
 	}
 
 	p.now += int64(time.Second)
-	op.Call = p.now - 1000
+	op.Call = p.now - afterCall
 	op.Return = p.now
 	p.books.End(op, p.books.Begin(op))
 }
 
-// pageTest is a script, and what is wrong with it.
+// pageTest is a script and its fault.
 type pageTest struct {
 	want   string // in the error; none if all is well
 	script string
 }
 
-func testPages(t *testing.T, tests map[string]pageTest, check func(t *testing.T, script string) error) {
+// testPages runs check with each script, and wants the fault that goes with it.
+func testPages(
+	t *testing.T, tests map[string]pageTest, check func(t *testing.T, script string) error,
+) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			err := check(t, test.script)
-			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			if (err == nil) != (test.want == "") ||
+				err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("found: %v; want %q", err, test.want)
 			}
 		})
 	}
 }
 
+// testBooks enters each script in books, and closes them.
 func testBooks(t *testing.T, tests map[string]pageTest) {
 	testPages(t, tests, func(t *testing.T, script string) error {
 		p := newPage(t)
 		p.books = books.New(0)
 		p.write(script)
 		_, err := p.books.Close(p.now / 1e6)
+
 		return err
 	})
 }

@@ -32,7 +32,8 @@ func systems() []system {
 // firstFDB returns one system on FoundationDB, if that is installed.
 func firstFDB() []system { return fdbSystems()[:min(1, len(fdbSystems()))] }
 
-// some returns the systems with these names, and those on FoundationDB, unless all are to be tested.
+// some returns the systems with these names, and the ones on FoundationDB, unless all are asked
+// for.
 func some(list []system, names ...string) []system {
 	return slices.DeleteFunc(list, func(s system) bool {
 		return !flags.all() && !slices.Contains(names, s.name) && !strings.HasPrefix(s.name, "fdb")
@@ -42,15 +43,16 @@ func some(list []system, names ...string) []system {
 // maxSlice is how long a long test stays with one system before the next one.
 const maxSlice = time.Minute
 
-// TestProof puts load on systems while it breaks them, and checks what clients saw.
-// Each system makes -rounds histories; with -duration, systems are started again with
-// other seeds until that time is over.
+// Whatever clients see of systems that break under load agrees with the promises. Each system makes
+// -rounds histories; with -duration, systems are started again with other seeds until that time is
+// over.
 func TestProof(t *testing.T) {
 	seed := flags.firstSeed(t)
 	all := newTally()
 	defer func() { t.Logf("all systems, %v", all) }()
 	begin := time.Now()
 	found := false
+
 	for again := uint64(0); ; again++ {
 		for _, s := range some(systems(), "mem-faults", "embedded-kill") {
 			t.Run(s.name, func(t *testing.T) {
@@ -68,13 +70,14 @@ func TestProof(t *testing.T) {
 		if !found {
 			t.Error("there is no such system")
 		}
+
 		if t.Failed() || flags.duration == 0 || time.Since(begin) >= flags.duration {
 			return
 		}
 	}
 }
 
-// run starts a system, has it work, and reports what was done.
+// run starts a system, has it work, and reports its operations.
 func (s system) run(t *testing.T, seed uint64, prepare, work func(*rig)) {
 	y := newTally()
 	s.runFor(t, seed, y, prepare, work)
@@ -101,22 +104,27 @@ func (r *rig) run(begin time.Time) {
 	random := rand.New(rand.NewPCG(r.seed, 5))
 	var start resources
 	measure := r.measure
+
 	if measure == nil {
 		measure = own(r.t)
 	}
+
 	until := time.Now().Add(min(maxSlice, flags.duration/time.Duration(len(systems()))))
 	for n := 0; !r.t.Failed(); n++ {
 		if n == 2 { // by now there are connections and caches
 			start = measure()
 		}
+
 		if flags.duration == 0 && n*r.share >= flags.rounds ||
 			flags.duration > 0 && (time.Now().After(until) || time.Since(begin) > flags.duration) {
 			break
 		}
+
 		faults := maxFaults
 		if n >= len(r.faults) {
 			faults = random.IntN(maxFaults + 1)
 		}
+
 		r.round(faults)
 	}
 	if start.goroutines > 0 {
@@ -133,14 +141,17 @@ func serviceResources(t *testing.T, s *service) resources {
 		_ = reply.Body.Close()
 		http.DefaultClient.CloseIdleConnections()
 	}()
+
 	text, err := io.ReadAll(reply.Body)
 	must(t, err)
+
 	value := func(name string) (v float64) {
 		_, after, _ := strings.Cut(string(text), "\n"+name+" ")
 		_, err := fmt.Sscan(after, &v)
 		must(t, err)
 		return v
 	}
+
 	return resources{
 		goroutines: int(value("go_goroutines")),
 		files:      int(value("process_open_fds")),

@@ -38,9 +38,11 @@ func newProxy(t *testing.T, target string) *proxy {
 	must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
+
 	p := &proxy{listener: listener, target: u.Host}
 	p.mu.links = map[*link]struct{}{}
 	p.all.Go(p.accept)
+
 	t.Cleanup(func() {
 		p.mu.Lock()
 		p.mu.closed = true
@@ -49,6 +51,7 @@ func newProxy(t *testing.T, target string) *proxy {
 		p.cut()
 		p.all.Wait()
 	})
+
 	return p
 }
 
@@ -60,16 +63,19 @@ func (p *proxy) accept() {
 		if err != nil {
 			return // closed
 		}
+
 		server, err := net.Dial("tcp", p.target)
 		if err != nil {
 			_ = client.Close()
 			continue
 		}
+
 		l := &link{client, server}
 		if !p.add(l) {
 			l.close()
 			continue
 		}
+
 		p.all.Go(func() { p.copy(l, l.server, l.client, false) })
 		p.all.Go(func() { p.copy(l, l.client, l.server, true) })
 	}
@@ -78,9 +84,11 @@ func (p *proxy) accept() {
 func (p *proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.mu.closed || p.mu.refusing {
 		return false
 	}
+
 	p.mu.links[l] = struct{}{}
 	return true
 }
@@ -93,16 +101,19 @@ func (p *proxy) copy(l *link, to io.Writer, from io.Reader, fromServer bool) {
 		defer p.mu.Unlock()
 		delete(p.mu.links, l)
 	}()
+
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
 		if err != nil {
 			return
 		}
+
 		n, last := p.take(n, fromServer)
 		if _, err := to.Write(buffer[:n]); err != nil {
 			return
 		}
+
 		if last {
 			p.cut()
 			return
@@ -113,26 +124,32 @@ func (p *proxy) copy(l *link, to io.Writer, from io.Reader, fromServer bool) {
 func (p *proxy) take(n int, fromServer bool) (relayed int, last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.mu.filter == nil {
 		return n, false
 	}
+
 	return p.mu.filter(n, fromServer)
 }
 
-// cutAfter cuts all connections after that many bytes, of both directions together. The channel is closed then.
+// cutAfter cuts all connections after that many bytes, of both directions together. The channel is
+// closed then.
 func (p *proxy) cutAfter(left int) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cut := make(chan struct{})
+
 	p.mu.filter = func(n int, _ bool) (relayed int, last bool) {
 		relayed = min(n, left)
 		if left -= relayed; left > 0 {
 			return relayed, false
 		}
+
 		close(cut)
 		p.mu.filter = nil
 		return relayed, true
 	}
+
 	return cut
 }
 
@@ -140,6 +157,7 @@ func (p *proxy) cutAfter(left int) <-chan struct{} {
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	for l := range p.mu.links {
 		l.close()
 	}
@@ -150,33 +168,38 @@ func (p *proxy) refuse(on bool) {
 	if p == nil {
 		return
 	}
+
 	p.mu.Lock()
 	p.mu.refusing = on
 	p.mu.Unlock()
+
 	if on {
 		p.cut()
 	}
 }
 
-// deafen starts to drop what the server says to the clients, or the other way round. The channel is closed once
-// something was dropped.
+// deafen starts to drop what the server says to the clients, or the other way round. The channel is
+// closed once something was dropped.
 func (p *proxy) deafen(server bool) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	swallowed := make(chan struct{})
 	once := sync.OnceFunc(func() { close(swallowed) })
+
 	p.mu.filter = func(n int, fromServer bool) (int, bool) {
 		if fromServer != server {
 			return n, false
 		}
+
 		once()
 		return 0, false
 	}
+
 	return swallowed
 }
 
-// hear ends deafen by cutting the connections, since nobody can know any more what was
-// said on them.
+// hear ends deafen by cutting the connections, since nobody can know any more which bytes got
+// through.
 func (p *proxy) hear() {
 	p.cut()
 	p.mu.Lock()

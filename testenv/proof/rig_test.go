@@ -38,11 +38,12 @@ type rig struct {
 	random *rand.Rand
 	tally  *tally
 
-	env         *testenv.Env // its NATS server only
-	leaf        string       // the address of its leaf node port
-	toNATS      *proxy       // for the clients
-	toLeaf      *proxy       // for the leaf node connections of bridges; nil without the JetStream face
-	fromBridges *proxy       // for the connections of bridges to NATS; nil if they have none
+	env    *testenv.Env // its NATS server only
+	leaf   string       // the address of its leaf node port
+	toNATS *proxy       // for the clients
+	// For the leaf node connections of bridges; nil without the JetStream face.
+	toLeaf      *proxy
+	fromBridges *proxy // for the connections of bridges to NATS; nil if they have none
 	faults      []fault
 	timeout     atomic.Int64 // nanoseconds that a client waits for an answer
 
@@ -88,18 +89,22 @@ func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 		t: t, name: name, random: rand.New(rand.NewPCG(seed, 1)), tally: y,
 		seed: seed, bridges: 1,
 	}
+
 	r.timeout.Store(int64(answerTime))
 	if r.random.IntN(2) == 0 {
 		r.skew = maxSkew
 	}
+
 	r.env = testenv.New(t, testenv.Options{Stopped: true, NATS: r.natsOptions})
 	r.env.NATS.Start()
 	r.toNATS = newProxy(t, r.env.NATS.URL())
+
 	r.faults = []fault{
 		{"NATS server restarted", r.env.NATS.Restart},
 		{"connections of clients cut", r.toNATS.cut},
 		{"replies lost, then connections cut", func() { r.lose(r.toNATS) }},
 	}
+
 	return r
 }
 
@@ -111,7 +116,8 @@ func (r *rig) wrongBy() time.Duration {
 // again returns the command that reproduces the run up to this round.
 func (r *rig) again() string {
 	test, _, _ := strings.Cut(r.t.Name(), "/")
-	return fmt.Sprintf("go test %s-count=1 -timeout 0 -run '^%s$/^%s$' ./testenv/proof -seed %d -rounds %d -ops %d",
+	return fmt.Sprintf("go test %s-count=1 -timeout 0 -run '^%s$/^%s$' ./testenv/proof "+
+		"-seed %d -rounds %d -ops %d",
 		tagFlags, test, r.name, r.seed, r.rounds*r.share, flags.ops)
 }
 
@@ -139,6 +145,7 @@ func keepApart(o *server.Options) {
 		Username: "all", Password: "all",
 		Permissions: &server.Permissions{Publish: between, Subscribe: between},
 	}}
+
 	o.NoAuthUser = "all"
 }
 
@@ -150,6 +157,7 @@ func (r *rig) lose(p *proxy) {
 	case <-swallowed:
 	case <-time.After(answerTime / 2):
 	}
+
 	p.hear()
 }
 
@@ -166,6 +174,7 @@ func (r *rig) start() {
 		c.tight, c.calm = r.limits.tight(), len(r.faults) == 0
 		r.clients = append(r.clients, newBurster(r.t, c))
 	}
+
 	r.clients[0].await()
 	r.awaitJetStream()
 }
@@ -187,6 +196,7 @@ func (o *odometer) add() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.count++
+
 	if reached := o.marks[o.count]; reached != nil {
 		close(reached)
 	}
@@ -206,20 +216,30 @@ func (r *rig) round(faults int) {
 	maxLeased := r.configure(queues)
 	meter := &odometer{marks: map[int]chan struct{}{}}
 	var marks []<-chan struct{}
+
 	for i := range faults {
 		marks = append(marks, meter.mark(10+i*100+r.random.IntN(100)))
 	}
+
 	open := &openPops{count: map[string]int{}}
 	var running sync.WaitGroup
+
 	for _, c := range r.clients {
-		w := &workload{random: rand.New(rand.NewPCG(r.random.Uint64(), 2)), queues: queues, round: round, tight: r.limits.tight()}
+		w := &workload{
+			random: rand.New(rand.NewPCG(r.random.Uint64(), 2)),
+			queues: queues,
+			round:  round,
+			tight:  r.limits.tight(),
+		}
 		running.Go(func() { c.run(w, open, meter) })
 	}
+
 	ended := make(chan struct{})
 	go func() {
 		running.Wait()
 		close(ended)
 	}()
+
 	for _, mark := range marks {
 		select {
 		case <-mark:
@@ -227,6 +247,7 @@ func (r *rig) round(faults int) {
 		case <-ended: // all clients have given up
 		}
 	}
+
 	<-ended
 	if !r.t.Failed() {
 		r.awaitDue()
@@ -258,18 +279,22 @@ func (r *rig) awaitDue() {
 		for i := range c.ops {
 			op := &c.ops[i]
 			due = max(due, op.Until, op.Return+op.Delay)
+
 			if op.JetStream && op.Outcome == books.Lost || op.Kind == books.Extend {
 				due = max(due, op.Return+int64(dueTime)+op.Delay+op.Wait)
 			}
+
 			if op.Untold() > 0 {
 				due = max(due, op.Return+op.Expires+op.Wait)
 			}
+
 			for _, item := range op.Items {
 				due = max(due, item.Until)
 			}
 		}
 		c.grips, c.fresh = nil, nil
 	}
+
 	<-time.After(time.Until(r.zero.Add(time.Duration(due) + 2*r.skew + 20*time.Millisecond)))
 }
 
@@ -284,36 +309,47 @@ func (r *rig) drain(queues []string) {
 				if op.Outcome == books.Empty {
 					return
 				}
+
 				if broken(op) {
 					c.await()
 				}
 			}
 		})
 	}
+
 	running.Wait()
 }
 
-// checkTimeout is how long the check of one queue may take, which is a second at most if the machine is not busy. If it
-// takes longer, the queue is undecided and the test fails.
+// checkTimeout is how long the check of one queue may take, which is a second at most if the
+// machine is not busy. If it takes longer, the queue is undecided and the test fails.
 const checkTimeout = 5 * patience
 
 func (r *rig) check(queues []string, maxLeased map[string]int) {
 	h := &proof.History{
-		Name: fmt.Sprintf("%s-%d", r.name, r.rounds), Again: r.again(), OneByOne: r.oneByOne, Mortal: r.mortal,
-		Skew: int64(r.skew), MaxLeased: maxLeased,
+		Name:      fmt.Sprintf("%s-%d", r.name, r.rounds),
+		Again:     r.again(),
+		OneByOne:  r.oneByOne,
+		Mortal:    r.mortal,
+		Skew:      int64(r.skew),
+		MaxLeased: maxLeased,
 	}
+
 	for _, c := range r.clients {
 		h.Operations = append(h.Operations, c.ops...)
 		c.ops = nil
 	}
+
 	r.tally.add("histories", 1)
 	r.tally.add("queues of histories", len(queues))
+
 	for i := range h.Operations {
 		r.tally.operation(&h.Operations[i], 1)
 	}
+
 	if err := h.Check(checkTimeout); err != nil {
 		r.wrong(h, err)
 	}
+
 	if !h.Settled() {
 		r.kept = append(r.kept, h)
 	}
@@ -322,24 +358,35 @@ func (r *rig) check(queues []string, maxLeased map[string]int) {
 // wrong reports a history that has a fault or is undecided.
 func (r *rig) wrong(h *proof.History, err error) {
 	r.t.Helper()
-	path := filepath.Join(flags.out, fmt.Sprintf("history-%s-%d.json", h.Name, time.Now().UnixNano()))
+	path := filepath.Join(flags.out,
+		fmt.Sprintf("history-%s-%d.json", h.Name, time.Now().UnixNano()))
 	pages, visualErr := h.Visualize(path, checkTimeout)
-	r.t.Errorf("%v\nhistory: %s\npages: %s\ncheck the history again: go test -run '^TestFile$' ./testenv/proof -history %s\nmake a similar one: %s",
-		err, path, strings.Join(pages, " "), path, h.Again)
+
+	r.t.Errorf(
+		"%v\nhistory: %s\npages: %s\ncheck the history again: go test -run '^TestFile$' "+
+			"./testenv/proof -history %s\nmake a similar one: %s",
+		err,
+		path,
+		strings.Join(pages, " "),
+		path,
+		h.Again,
+	)
 	if err := errors.Join(h.Write(path), visualErr); err != nil {
 		r.t.Errorf("the history could not be written: %v", err)
 	}
 }
 
-// shut ends the system, and returns its store and a context for what is done with that.
+// shut ends the system, and returns its store and a context for using it.
 func (r *rig) shut(timeout time.Duration) (context.Context, kv.Database) {
 	for _, c := range r.clients {
 		c.line.close()
 	}
+
 	db := r.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	r.t.Cleanup(cancel)
 	r.scan(ctx, db, -1)
+
 	return ctx, db
 }
 
@@ -348,13 +395,16 @@ func (r *rig) finish() {
 	ctx, db := r.shut(patience)
 	<-time.After(maxWait + dueTime) // for what leases of unknown outcome hold
 	left := map[string][]books.Item{}
+
 	for round := range r.rounds {
 		for _, queue := range queuesOf(round + 1) {
 			must(r.t, empty(ctx, db, queue, func(item *fdbpq.Item) {
-				left[queue] = append(left[queue], books.Item{Value: numberOf(item), ID: item.ID.String()})
+				left[queue] = append(left[queue],
+					books.Item{Value: numberOf(item), ID: item.ID.String()})
 			}))
 		}
 	}
+
 	r.scan(ctx, db, 0)
 	for _, h := range r.kept {
 		if err := h.CheckLeft(left); err != nil {
@@ -364,21 +414,26 @@ func (r *rig) finish() {
 			delete(left, h.Operations[i].Queue)
 		}
 	}
+
 	for queue, items := range left {
-		r.t.Errorf("left in queue %s, after all its requests were answered and it was reported empty: %+v", queue, items)
+		r.t.Errorf(
+			"left in queue %s, after all its requests were answered and it was reported empty: %+v",
+			queue, items)
 	}
 }
 
 // scan checks the invariants of everything stored and, unless items is negative, the
 // number of items.
 func (r *rig) scan(ctx context.Context, db kv.Database, items int) {
-	contents, err := fdbpqtest.CheckInvariants(ctx, db, subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
+	contents, err := fdbpqtest.CheckInvariants(ctx, db, subjects.DefaultPriorityPrefix,
+		subjects.DefaultFIFOPrefix)
 	if err == nil && items >= 0 && contents.Items != items {
 		err = fmt.Errorf("%d items, want %d", contents.Items, items)
 	}
 	if err != nil {
 		r.t.Errorf("the store: %v\nreproduce with: %s", err, r.again())
 	}
+
 	r.tally.add("keyspaces scanned", 1)
 }
 

@@ -32,8 +32,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// serviceVariable makes the test binary run a bridge, or a NATS server, in a process of its own, which can
-// be killed. It holds a serviceConfig.
+// serviceVariable makes the test binary run a bridge, or a NATS server, in a process of its own,
+// which can be killed. It holds a serviceConfig.
 const serviceVariable = "PROOF_SERVICE"
 
 type serviceConfig struct {
@@ -55,15 +55,19 @@ func serve() (err error) {
 	if err := json.Unmarshal([]byte(os.Getenv(serviceVariable)), &c); err != nil {
 		return err
 	}
+
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
+
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+
 	if c.Serve != "" {
 		return serveNATS(ctx, &c)
 	}
+
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	db, err := c.open(logger)
 	if err != nil {
@@ -76,6 +80,7 @@ func serve() (err error) {
 	if err != nil {
 		return err
 	}
+
 	fmt.Println(b.Addr())
 	return b.Run(ctx)
 }
@@ -86,26 +91,39 @@ func serveNATS(ctx context.Context, c *serviceConfig) error {
 	if err != nil {
 		return err
 	}
-	o := &server.Options{Host: host, NoSigs: true, NoLog: true, JetStream: c.StoreDir != "", StoreDir: c.StoreDir}
+
+	o := &server.Options{
+		Host:      host,
+		NoSigs:    true,
+		NoLog:     true,
+		JetStream: c.StoreDir != "",
+		StoreDir:  c.StoreDir,
+	}
+
 	testenv.PatientLogins(o)
 	if c.Strangers {
 		keepApart(o)
 	}
+
 	if o.Port, err = strconv.Atoi(port); err != nil {
 		return err
 	}
+
 	s, err := server.NewServer(o)
 	if err != nil {
 		return err
 	}
+
 	s.Start()
 	if !s.ReadyForConnections(patience) {
 		return errors.New("the NATS server did not start")
 	}
+
 	fmt.Println(c.Serve)
 	<-ctx.Done()
 	s.Shutdown()
 	s.WaitForShutdown()
+
 	return nil
 }
 
@@ -118,19 +136,28 @@ func (c *serviceConfig) open(logger *slog.Logger) (kv.Database, error) {
 }
 
 // bridgeOptions returns the options of all bridges.
-func bridgeOptions(url, leaf string, db kv.Database, timeout, wrongBy time.Duration, l limits) bridge.Options {
+func bridgeOptions(
+	url, leaf string, db kv.Database, timeout, wrongBy time.Duration, l limits,
+) bridge.Options {
 	return bridge.Options{
 		NATSURL: url,
 		NATSOptions: []nats.Option{
-			nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.ReconnectJitter(0, 0),
+			nats.MaxReconnects(-1),
+			nats.ReconnectWait(10 * time.Millisecond),
+			nats.ReconnectJitter(0, 0),
 		},
 		DB:        db,
 		Keyspace:  keyspace(),
 		Now:       func() time.Time { return time.Now().Add(wrongBy) },
 		Grammar:   bridgeGrammar(),
 		JetStream: bridge.JetStreamOptions{LeafURL: leaf},
-		Limits:    dispatch.Limits{LeaseRoom: l.LeaseRoom, MaxBatchBytes: l.MaxBatchBytes, Lanes: l.Lanes, RequestTimeout: timeout},
-		Version:   "0.0.1",
+		Limits: dispatch.Limits{
+			LeaseRoom:      l.LeaseRoom,
+			MaxBatchBytes:  l.MaxBatchBytes,
+			Lanes:          l.Lanes,
+			RequestTimeout: timeout,
+		},
+		Version: "0.0.1",
 	}
 }
 
@@ -165,11 +192,13 @@ type service struct {
 func newService(t *testing.T, c serviceConfig, clock func() time.Duration) *service {
 	s := &service{t: t, config: c, clock: clock}
 	s.start()
+
 	t.Cleanup(func() {
 		if s.cmd != nil {
 			s.kill()
 		}
 	})
+
 	return s
 }
 
@@ -179,21 +208,25 @@ func (s *service) start() {
 	s.config.WrongBy = s.clock()
 	config, err := json.Marshal(s.config)
 	must(s.t, err)
+
 	s.cmd = harness.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), serviceVariable+"="+string(config))
 	s.stderr.Reset()
 	s.cmd.Stderr = &s.stderr
 	stdout, err := s.cmd.StdoutPipe()
 	must(s.t, err)
+
 	s.stdin, err = s.cmd.StdinPipe()
 	must(s.t, err)
 	must(s.t, s.cmd.Start())
+
 	lines := bufio.NewScanner(stdout)
 	if !lines.Scan() {
 		err := s.cmd.Wait()
 		s.cmd = nil
 		s.t.Fatalf("the service ended: %v\n%s", err, harness.Shorten("service", s.stderr.String()))
 	}
+
 	s.http = lines.Text()
 }
 
@@ -203,10 +236,12 @@ func (s *service) kill() {
 	if err := s.cmd.Process.Kill(); err != nil {
 		s.t.Error(err)
 	}
+
 	var killed *exec.ExitError
 	if err := s.cmd.Wait(); !errors.As(err, &killed) {
 		s.t.Errorf("after kill -9: %v", err)
 	}
+
 	s.report()
 }
 
@@ -216,10 +251,12 @@ func (s *service) stop() {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		s.t.Error(err)
 	}
+
 	// On a busy machine NATS may not answer within the time that a shutdown waits for it.
 	if err := s.cmd.Wait(); err != nil && !strings.Contains(s.stderr.String(), "did not confirm") {
 		s.t.Errorf("service after SIGTERM: %v", err)
 	}
+
 	s.report()
 }
 
@@ -227,6 +264,7 @@ func (s *service) stop() {
 func (s *service) report() {
 	s.cmd = nil
 	_ = s.stdin.Close()
+
 	text := s.stderr.String()
 	if strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
 		s.t.Errorf("output of the service:\n%s", harness.Shorten("service", text))

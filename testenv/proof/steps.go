@@ -131,7 +131,7 @@ func (t *translation) number(id string) int {
 	return t.m.numbers[parsed]
 }
 
-// tokens returns those that an operation uses.
+// tokens returns the tokens that an operation uses.
 func (t *translation) tokens(op *books.Operation) (list []token) {
 	for _, part := range op.Parts() {
 		isLost := part.Outcome == books.Stale

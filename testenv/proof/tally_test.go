@@ -39,6 +39,7 @@ func (y *tally) operation(op *books.Operation, n int) {
 	case len(op.Also) > 0:
 		how = " of several"
 	}
+
 	y.add("operations", n)
 	y.add("operation "+string(op.Kind)+how, n)
 	y.add("outcome "+string(op.Outcome)+how, n)
@@ -50,13 +51,15 @@ func (y *tally) String() string {
 	defer y.mu.Unlock()
 	var b strings.Builder
 	fmt.Fprintf(&b, "in %v:", time.Since(y.started).Round(time.Second))
+
 	for _, name := range slices.Sorted(maps.Keys(y.counts)) {
 		fmt.Fprintf(&b, " %s: %d;", name, y.counts[name])
 	}
+
 	return b.String()
 }
 
-// resources are those that a process holds.
+// resources counts the resources of a process.
 type resources struct {
 	goroutines int
 	files      int
@@ -78,10 +81,12 @@ func own(t *testing.T) func() resources {
 		runtime.GC() // collects what the first one finalized
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
+
 		files, err := os.ReadDir("/proc/self/fd")
 		if err != nil && !os.IsNotExist(err) { // no such folder on other systems
 			t.Fatal(err)
 		}
+
 		return resources{runtime.NumGoroutine(), len(files), m.HeapAlloc}
 	}
 }
@@ -96,6 +101,7 @@ func wantNoMore(t *testing.T, whose string, start resources, measure func() reso
 			now.memory > start.memory+moreMemory {
 			return fmt.Errorf("%s held %+v at the start and now holds %+v", whose, start, now)
 		}
+
 		t.Logf("%s held %+v at the start, %+v at the end", whose, start, now)
 		return nil
 	})

@@ -12,25 +12,28 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// maxTogether is how many leases one message of an account run acknowledges at most, so that many of these count: a
-// single one that is lost refuses the others.
+// maxTogether is how many leases one message of an account run acknowledges at most, so that many
+// of these count: a single one that is lost refuses the others.
 const maxTogether = 12
 
 // tokenOf returns the token in a subject of acknowledgements.
 func tokenOf(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
-// addOthers has an operation acknowledge further leases of its queue, up to as many, and +NXT ask for up to as many
-// items as all of these.
+// addOthers has an operation acknowledge further leases of its queue, up to as many, and +NXT ask
+// for up to as many items as all of these.
 func (w *workload) addOthers(c *caller, op *books.Operation, most int) {
 	next := op.Kind.Takes()
 	if op.Kind != books.Ack && !next || op.JetStream {
 		return
 	}
+
 	for _, n := range w.random.Perm(len(c.grips)) {
 		if g := c.grips[n]; g.queue == op.Queue && !g.of(op) && len(op.Also) < most {
-			op.Also = append(op.Also, books.Item{Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence})
+			op.Also = append(op.Also,
+				books.Item{Value: g.item.Value, ID: g.item.ID, Fence: g.item.Fence})
 		}
 	}
+
 	if n := 1 + w.random.IntN(1+len(op.Also)); next && n > 1 {
 		op.Batch = n
 	}
@@ -41,18 +44,23 @@ func (c *caller) useOfGrips(op books.Operation) (r pending) {
 	if r.op = op; op.Fence > 0 {
 		r.token = c.grip(&op).acksTo(&op)
 	}
+
 	for _, item := range op.Also {
-		r.also = append(r.also, tokenOf(c.grip(&books.Operation{ID: item.ID, Fence: item.Fence}).AckSubject()))
+		r.also = append(r.also,
+			tokenOf(c.grip(&books.Operation{ID: item.ID, Fence: item.Fence}).AckSubject()))
 	}
+
 	return r
 }
 
-// refused is the error of an operation that was refused. That of several leases says which are lost.
+// refused is the error of an operation that was refused. If several leases were named, it says
+// which are lost.
 func refused(op *books.Operation, reply *nats.Msg, failure *subjects.Error) error {
 	var err error
 	if op.Lost, err = subjects.ParseLost(reply.Header, 1+len(op.Also)); err != nil {
 		return errors.Join(client.ErrBadReply, err)
 	}
+
 	return &client.Error{Code: failure.Code, Unknown: failure.Unknown, Text: failure.Text}
 }
 
@@ -72,6 +80,7 @@ func (w *teller) share(requests []pending) (shared []pending) {
 		queue  string
 		silent bool
 	}
+
 	last := map[kind]int{} // indexes into shared
 	for _, r := range requests {
 		k := kind{r.op.Queue, r.silent}
@@ -79,20 +88,26 @@ func (w *teller) share(requests []pending) (shared []pending) {
 			shared = append(shared, r)
 			continue
 		}
+
 		at, ok := last[k]
 		if !ok || len(shared[at].also) == maxTogether-1 {
 			last[k] = len(shared)
 			shared = append(shared, r)
 			continue
 		}
+
 		first := &shared[at]
-		first.op.Also = append(first.op.Also, books.Item{Value: r.op.Value, ID: r.op.ID, Fence: r.op.Fence})
+		first.op.Also = append(first.op.Also,
+			books.Item{Value: r.op.Value, ID: r.op.ID, Fence: r.op.Fence})
 		first.also = append(first.also, tokenOf(r.token))
 	}
+
 	for i := range shared {
-		if op := &shared[i].op; len(op.Also) > 0 && !shared[i].silent && w.workload.random.IntN(3) == 0 {
+		op := &shared[i].op
+		if len(op.Also) > 0 && !shared[i].silent && w.workload.random.IntN(3) == 0 {
 			op.Kind, op.Batch = books.NextMin, 2+w.workload.random.IntN(len(op.Also))
 		}
 	}
+
 	return shared
 }

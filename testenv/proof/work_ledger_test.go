@@ -14,7 +14,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// ledger knows what became of each job. Its problems are those of the system, found by the work itself.
+// ledger knows what became of each job. Its problems are faults of the system, found by the work
+// itself.
 type ledger struct {
 	room  chan struct{} // taken by jobs that wait for their first delivery
 	short bool
@@ -69,7 +70,8 @@ func planOf(n int) plan {
 // putOff is how often the jobs of a plan are put off, at most.
 var putOff = map[plan]int8{failTwice: 2, panicOnce: 1, snoozeTwice: 2}
 
-// lengthOf returns how long a job takes. In a long run the average is 30 ms, which leaves the machine time for others.
+// lengthOf returns how long a job takes. In a long run the average is 30 ms, which leaves the
+// machine time for others.
 func (l *ledger) lengthOf(n int) time.Duration {
 	switch {
 	case planOf(n) == takeLong:
@@ -86,6 +88,7 @@ func (l *ledger) add() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.jobs = append(l.jobs, job{})
+
 	return len(l.jobs) - 1
 }
 
@@ -96,6 +99,7 @@ func (l *ledger) numberOf(value []byte) int {
 		l.problem("a job that nobody pushed: %q", value)
 		return -1
 	}
+
 	return n
 }
 
@@ -104,7 +108,9 @@ func (l *ledger) pushed(n int, ack client.PushAck) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.jobs[n].pushed = true
+
 	l.sameID(n, ack.ID)
+
 	if ack.Duplicate {
 		l.count["pushes that had counted before"]++
 	}
@@ -145,6 +151,7 @@ func (l *ledger) tell(what string) {
 func (l *ledger) work(ctx context.Context, item *client.Job) error {
 	r := &run{ctx: ctx, ended: make(chan struct{})}
 	n, what := l.begin(item, r)
+
 	if n < 0 {
 		return nil
 	}
@@ -153,10 +160,12 @@ func (l *ledger) work(ctx context.Context, item *client.Job) error {
 	case <-time.After(l.lengthOf(n)):
 	case <-ctx.Done():
 	}
+
 	if ctx.Err() != nil {
 		l.tell("runs interrupted")
 		return ctx.Err()
 	}
+
 	switch what {
 	case failAlways, failTwice:
 		return fmt.Errorf("job %d fails", n)
@@ -167,37 +176,46 @@ func (l *ledger) work(ctx context.Context, item *client.Job) error {
 	case drop:
 		return client.Drop("no use for it")
 	}
+
 	l.done(n)
 	return nil
 }
 
-// begin notes the beginning of a run, and returns the job and what is to be done this time.
+// begin notes the beginning of a run, and returns the job and this run's part of it.
 func (l *ledger) begin(item *client.Job, r *run) (n int, what plan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if n = l.numberOf(item.Value); n < 0 {
 		return n, doIt
 	}
+
 	j := &l.jobs[n]
 	l.sameID(n, item.ID)
+
 	if j.runs++; j.runs == 1 {
 		<-l.room
 	}
+
 	if j.run != nil {
 		l.apart(n, j.run, r)
 	}
+
 	j.run = r
 	if j.effect {
 		l.count["runs of jobs that were done"]++
 	}
+
 	what = planOf(n)
 	if most := putOff[what]; most > 0 {
 		if j.put == most {
 			return n, doIt
 		}
+
 		j.put++
 		l.count["failures, panics and snoozes"]++
 	}
+
 	return n, what
 }
 
@@ -206,6 +224,7 @@ func (l *ledger) end(n int, r *run) {
 	close(r.ended)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if j := &l.jobs[n]; j.run == r {
 		j.run = nil
 	}
@@ -218,7 +237,8 @@ func (l *ledger) broken() bool {
 	return len(l.problems) > 0
 }
 
-// apart checks that the run before is over, or knows that its lease is lost, when another one begins.
+// apart checks that the run before is over, or knows that its lease is lost, when another one
+// begins.
 func (l *ledger) apart(n int, before, r *run) {
 	over := func(wait time.Duration) bool {
 		select {
@@ -230,10 +250,12 @@ func (l *ledger) apart(n int, before, r *run) {
 			return false
 		}
 	}
+
 	l.count["runs that began while one that had lost its lease was ending"]++
 	if l.short {
 		return // the machine may be so busy that a worker notices the end of a lease any time later
 	}
+
 	l.watch.Go(func() { // twice, in case that this process was suspended
 		if !over(l.skew+overlap) && !over(overlap) && r.ctx.Err() == nil {
 			l.violation("job %d is done by two at once", n)
@@ -241,13 +263,15 @@ func (l *ledger) apart(n int, before, r *run) {
 	})
 }
 
-// overlap is how much later than the store a worker may notice that a lease is over, on a busy machine.
+// overlap is how much later than the store a worker may notice that a lease is over, on a busy
+// machine.
 const overlap = 500 * time.Millisecond
 
 // done has the effect of a job, once for each id.
 func (l *ledger) done(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if j := &l.jobs[n]; j.effect {
 		l.count["effects suppressed by the id"]++
 	} else {
@@ -261,14 +285,18 @@ func (l *ledger) dead(item *fdbpq.Item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.numberOf(item.Message.Value)
+
 	if n < 0 {
 		return
 	}
+
 	j, letter := &l.jobs[n], item.Message.DeadLetter
 	want := map[plan]string{failAlways: "max_deliver", drop: "no use for it"}[planOf(n)]
+
 	if j.dead || want == "" || letter == nil || letter.Reason != want {
 		l.problem("job %d, after %d runs, is a dead letter: %+v, %+v", n, j.runs, *j, letter)
 	}
+
 	j.dead = true
 	l.count["dead letters"]++
 }
@@ -278,13 +306,16 @@ func (l *ledger) balance() []string {
 	l.watch.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for n := range l.jobs {
 		j, what := &l.jobs[n], planOf(n)
 		dies := what == failAlways || what == drop
+
 		if !j.pushed || j.effect == dies || j.dead != dies {
 			l.problem("job %d: %+v, with plan %d", n, *j, what)
 		}
 	}
+
 	return l.problems
 }
 
@@ -294,8 +325,10 @@ func (l *ledger) String() string {
 	defer l.mu.Unlock()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d jobs", len(l.jobs))
+
 	for _, what := range slices.Sorted(maps.Keys(l.count)) {
 		fmt.Fprintf(&b, "; %s: %d", what, l.count[what])
 	}
+
 	return b.String()
 }

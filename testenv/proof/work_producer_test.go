@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 )
 
-// producer pushes jobs, and repeats pushes until it knows that they count. The message ids make that safe.
+// producer pushes jobs, and repeats pushes until it knows that they count. The message ids make
+// that safe.
 type producer struct {
 	*shop
 	random *rand.Rand
@@ -22,24 +22,30 @@ type producer struct {
 const together = 40
 
 // pushing pushes jobs in one of several ways, and returns what became of each.
-type pushing func(p *producer, queue handle, jobs []client.PushItem) []client.PushResult
+type pushing func(p *producer, queue *client.Queue, jobs []client.PushItem) []client.PushResult
 
 func (p *producer) run(push pushing) {
 	for n := 0; !p.over(); n++ {
 		queue := queueOf(p.queues, workQueues[n%2])
 		var jobs []int
+
 		for range 1 + p.random.IntN(together) {
 			jobs = append(jobs, p.add())
 		}
+
 		for len(jobs) > 0 && !p.t.Failed() {
 			items := make([]client.PushItem, len(jobs))
 			for i, n := range jobs {
 				value := strconv.AppendInt(nil, int64(n), 10)
-				items[i].Message = client.Message{Value: value}.With(client.MsgID(fmt.Sprint("job-", n)))
-				if !isFIFO(queue.name) {
+				items[i].Message = client.Message{
+					Value: value,
+				}.With(client.MsgID(fmt.Sprint("job-", n)))
+
+				if !isFIFO(queue.Name()) {
 					items[i].Priority = int64(n*7919) % 5
 				}
 			}
+
 			var left []int
 			for i, r := range push(p, queue, items) {
 				if r.Err == nil {
@@ -48,6 +54,7 @@ func (p *producer) run(push pushing) {
 					left = append(left, jobs[i])
 				}
 			}
+
 			if jobs = left; len(left) > 0 {
 				p.tell("pushes or batches repeated by the producer")
 				<-time.After(10 * time.Millisecond)
@@ -66,37 +73,38 @@ func (p *producer) over() bool {
 }
 
 // one pushes one after the other.
-func (p *producer) one(queue handle, jobs []client.PushItem) []client.PushResult {
+func (p *producer) one(queue *client.Queue, jobs []client.PushItem) []client.PushResult {
 	results := make([]client.PushResult, len(jobs))
 	for i, job := range jobs {
-		results[i].PushAck, results[i].Err = queue.push(context.Background(), job.Priority, job.Message)
+		results[i].PushAck, results[i].Err = queue.PushMsg(context.Background(), job.Priority,
+			job.Message)
 	}
+
 	return results
 }
 
 // many pushes batches.
-func (p *producer) many(queue handle, jobs []client.PushItem) (results []client.PushResult) {
-	if !isFIFO(queue.name) {
-		results, _ = queue.jobs.PushMany(context.Background(), jobs)
-		return results
-	}
-	messages := make([]client.Message, len(jobs))
-	for i, job := range jobs {
-		messages[i] = job.Message
-	}
-	results, _ = queue.fifo.EnqueueMany(context.Background(), messages)
+func (p *producer) many(queue *client.Queue, jobs []client.PushItem) []client.PushResult {
+	results, _ := queue.PushMany(context.Background(), jobs)
 	return results
 }
 
 // async pushes with a Producer.
-func (p *producer) async(queue handle, jobs []client.PushItem) []client.PushResult {
-	q, err := queue.managed().NewProducer(client.ProducerOptions{MaxItems: choose(queue, books.Push, together/2, 0, 0)})
+func (p *producer) async(queue *client.Queue, jobs []client.PushItem) []client.PushResult {
+	var o client.ProducerOptions
+	if isFIFO(queue.Name()) {
+		o.MaxItems = together / 2
+	}
+
+	q, err := queue.NewProducer(o)
 	must(p.t, err)
 	futures, results := make([]*client.PushFuture, len(jobs)), make([]client.PushResult, len(jobs))
+
 	for i, job := range jobs {
 		futures[i], err = q.PushAsync(context.Background(), job.Priority, job.Message)
 		must(p.t, err)
 	}
+
 	for i, f := range futures {
 		results[i].PushAck, results[i].Err = f.Wait(context.Background())
 	}

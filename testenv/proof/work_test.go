@@ -26,15 +26,20 @@ const (
 	faultPause  = 2 * time.Second // between two faults, at most; less in short runs
 )
 
-// TestWork has producers push jobs and Workers do them while bridges, NATS servers and connections are killed, and
-// checks that every job is done, and, if the work is idempotent by the id of the item, once. With -duration each system
-// runs for that long, else until each fault was there once.
+// Workers do every job that producers push, and idempotent work once, while bridges, NATS servers
+// and connections are killed. With -duration each system runs for that long, else until each fault
+// was there once.
 func TestWork(t *testing.T) {
 	seed := flags.firstSeed(t)
 	for _, s := range append([]system{{"embedded-kill", startKill, 1}}, firstFDB()...) {
 		t.Run(s.name, func(t *testing.T) {
 			s.run(t, seed, killNATS, func(r *rig) {
-				l := &ledger{room: make(chan struct{}, backlog), skew: 2 * r.skew, count: map[string]int{}}
+				l := &ledger{
+					room:  make(chan struct{}, backlog),
+					skew:  2 * r.skew,
+					count: map[string]int{},
+				}
+
 				l.short = flags.duration == 0
 				defer func() { t.Log(l) }()
 				(&shop{rig: r, ledger: l, closing: make(chan struct{})}).run()
@@ -53,7 +58,9 @@ func killNATS(r *rig) {
 func (r *rig) killNATS(storeDir string) {
 	url := r.env.NATS.URL()
 	r.env.NATS.Stop()
-	s := newService(r.t, serviceConfig{Serve: url, StoreDir: storeDir, Strangers: r.strangers}, func() time.Duration { return 0 })
+	s := newService(r.t, serviceConfig{Serve: url, StoreDir: storeDir, Strangers: r.strangers},
+		func() time.Duration { return 0 })
+
 	r.faults[0] = fault{"NATS server killed (SIGKILL)", func() {
 		s.kill()
 		s.start()
@@ -74,13 +81,18 @@ var workQueues = []string{"work", "fifo-work"}
 
 func (s *shop) run() {
 	change := client.Settings{
-		MaxDeliver: maxDeliver, Backoff: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond},
-		DuplicateWindow: 24 * time.Hour, // producers repeat pushes until they count, even if they were suspended meanwhile
+		MaxDeliver: maxDeliver,
+		Backoff:    []time.Duration{10 * time.Millisecond, 20 * time.Millisecond},
+		// Producers repeat pushes until they count, even if they were suspended meanwhile.
+		DuplicateWindow: 24 * time.Hour,
 	}
+
 	c := s.clients[0]
+	// Each queue has a crew that works on four jobs at once, and one that leases more than it works
+	// on.
 	for _, queue := range workQueues {
 		c.insist("settings", func(ctx context.Context) error {
-			_, err := queueOf(c.client, queue).managed().Configure(ctx, change)
+			_, err := queueOf(c.client, queue).Configure(ctx, change)
 			return err
 		})
 		for _, o := range []client.WorkerOptions{
@@ -91,14 +103,18 @@ func (s *shop) run() {
 			s.crews = append(s.crews, newCrew(s, queue, o))
 		}
 	}
+
 	for _, push := range []pushing{(*producer).one, (*producer).many, (*producer).async} {
 		p := &producer{shop: s, random: rand.New(rand.NewPCG(s.random.Uint64(), 7))}
 		p.queues = client.New(newLine(s.t, s.toNATS.url()).nc, client.WithTimeout(answerTime))
 		s.running.Go(func() { p.run(push) })
 	}
+
+	// Things break while producers push and crews work. Then everything has to be done.
 	s.breakAll()
 	close(s.closing)
 	s.running.Wait() // all jobs are pushed
+
 	if s.drained() {
 		for _, c := range s.crews {
 			c.stop() // all of them at once
@@ -106,13 +122,16 @@ func (s *shop) run() {
 				c.kill() // without waiting for more jobs
 			}
 		}
+
 		for _, c := range s.crews {
 			c.end()
 		}
+
 		ctx, db := s.shut(patience)
 		for _, queue := range workQueues {
 			must(s.t, empty(ctx, db, queue+"-dead", s.dead))
 		}
+
 		s.scan(ctx, db, 0)
 		for _, problem := range s.balance() {
 			s.t.Error(problem)
@@ -122,20 +141,31 @@ func (s *shop) run() {
 
 // breakAll makes faults, until the time is over.
 func (s *shop) breakAll() {
-	s.faults = append(s.faults,
-		fault{"worker stopped and another started", func() { s.crews[s.random.IntN(len(s.crews))].restart() }},
-		fault{"connection of a worker closed", func() { s.crews[s.random.IntN(len(s.crews))].cutOff() }},
+	s.faults = append(
+		s.faults,
+		fault{
+			"worker stopped and another started",
+			func() { s.crews[s.random.IntN(len(s.crews))].restart() },
+		},
+		fault{
+			"connection of a worker closed",
+			func() { s.crews[s.random.IntN(len(s.crews))].cutOff() },
+		},
 	)
+
 	pause := faultPause
 	if s.short { // histories have it
 		pause /= 10
-		s.faults = slices.DeleteFunc(s.faults, func(f fault) bool { return strings.Contains(f.name, "SIGSTOP") })
+		s.faults = slices.DeleteFunc(s.faults,
+			func(f fault) bool { return strings.Contains(f.name, "SIGSTOP") })
 	}
+
 	begin := time.Now()
 	s.breakThings(pause, func() bool {
 		if s.struck > 0 && s.struck%(20*len(s.faults)) == 0 {
 			s.t.Logf("after %v: %v", time.Since(begin).Round(time.Second), s)
 		}
+
 		over := s.struck >= len(s.faults)
 		return s.broken() || over && (s.short || time.Since(begin) > flags.duration)
 	})
@@ -154,8 +184,10 @@ func (s *shop) drained() bool {
 		case time.Now().After(deadline):
 			s.t.Errorf("%d jobs are left, %v\n%v", left, err, s)
 		}
+
 		<-time.After(20 * time.Millisecond)
 	}
+
 	return false
 }
 
@@ -163,11 +195,12 @@ func (s *shop) drained() bool {
 func (s *shop) left() (n int64, err error) {
 	for _, queue := range workQueues {
 		ctx, cancel := context.WithTimeout(context.Background(), answerTime)
-		info, err := queueOf(s.clients[0].client, queue).managed().Info(ctx)
+		info, err := queueOf(s.clients[0].client, queue).Info(ctx)
 		cancel()
 		if err != nil {
 			return n, err
 		}
+
 		n += info.Ready + info.Leased + info.Delayed
 	}
 	return n, nil
@@ -188,28 +221,34 @@ type crew struct {
 func newCrew(s *shop, queue string, o client.WorkerOptions) *crew {
 	c := &crew{shop: s, queue: queue, o: o}
 	c.start()
+
 	s.t.Cleanup(func() { // if the test has failed
 		c.nc.Close()
 		c.kill()
 		<-c.done
 	})
+
 	return c
 }
 
 func (c *crew) start() {
 	for { // the server may just have been killed
-		nc, err := nats.Connect(c.shop.toNATS.url(), nats.MaxReconnects(-1), nats.ReconnectWait(5*time.Millisecond),
-			nats.ReconnectJitter(0, 0), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nc, err := nats.Connect(c.shop.toNATS.url(), nats.MaxReconnects(-1),
+			nats.ReconnectWait(5*time.Millisecond), nats.ReconnectJitter(0, 0),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		if err == nil {
 			c.nc = nc
 			break
 		}
+
 		<-time.After(5 * time.Millisecond)
 	}
+
 	queues := client.New(c.nc, client.WithTimeout(answerTime))
 	var err error
-	c.worker, err = queueOf(queues, c.queue).managed().NewWorker(c.shop.work, c.o)
+	c.worker, err = queueOf(queues, c.queue).NewWorker(c.shop.work, c.o)
 	must(c.shop.t, err)
+
 	c.done = make(chan error, 1)
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
@@ -234,7 +273,7 @@ func (c *crew) end() {
 	}
 }
 
-// restart ends the jobs under way, too.
+// restart ends the worker and the jobs under way, and starts another.
 func (c *crew) restart() {
 	c.kill()
 	c.end()
@@ -247,5 +286,6 @@ func (c *crew) cutOff() {
 	if err := <-c.done; !errors.Is(err, nats.ErrConnectionClosed) {
 		c.shop.violation("a worker without a connection ended with %v", err)
 	}
+
 	c.start()
 }

@@ -1,5 +1,5 @@
-// Package wire has what the bridge and its rooms share about NATS: how large headers are, and what
-// subscriptions have still to handle.
+// Package wire has what the bridge and its rooms share about NATS: how large headers are, what
+// subscriptions have still to handle, and what acknowledgements do.
 package wire
 
 import (
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const (
@@ -54,14 +56,14 @@ func BlockSize(m *nats.Msg) int { return m.Size() - len(m.Subject) - len(m.Reply
 
 // CheckBlock refuses headers that a NATS server may have parsed differently from the NATS client,
 // which would hide a header from one of them: lines that end in LF alone, lines without a name,
-// spaces before a value, a status. size is that of the block; added reports whether a server adds
-// headers of that name.
+// spaces before a value, a status. size is the size of the block in bytes; added reports whether a
+// server adds headers of that name.
 //
-// The client does not expose the raw block, only its size. The size must be that of lines
-// "name: value" that end in CR LF, or smaller by the spaces after the colons if the sender writes
-// none. A server writes the headers that it adds in its own style. This is not exact, because other
-// blocks can add up to the same size. That is harmless: only what the client parsed is stored and
-// sent on.
+// The client does not expose the raw block, only its size. Lines "name: value" that end in CR LF
+// must add up to it, or exceed it by the spaces after the colons if the sender writes none. A
+// server writes the headers that it adds in its own style. The check is not exact, because other
+// blocks can add up to the same size. That is harmless: only headers that the client parsed are
+// stored and sent on.
 func CheckBlock(h nats.Header, size int, added func(name string) bool) error {
 	if h == nil {
 		if size > 0 {
@@ -97,7 +99,7 @@ func CheckBlock(h nats.Header, size int, added func(name string) bool) error {
 
 // Shorten limits text that clients chose before it is logged.
 func Shorten(text string) string {
-	text = WithoutToken(text)
+	text = subjects.HideTokens(text)
 	const limit = 256
 	if len(text) > limit {
 		return text[:limit] + "..."
@@ -105,18 +107,8 @@ func Shorten(text string) string {
 	return text
 }
 
-// WithoutToken shortens the token of a lease in text that may contain the subject of an
-// acknowledgement. With the whole token, anybody could acknowledge the item.
-func WithoutToken(text string) string {
-	const verb, shown = ".ack.", 4
-	before, token, found := strings.Cut(text, verb)
-	if !found || len(token) <= shown {
-		return text
-	}
-	return before + verb + token[:shown] + "..."
-}
-
-// Backlog returns what was delivered to subscriptions but not yet handled by a callback.
+// Backlog counts messages that were delivered to subscriptions and that no callback has handled
+// yet.
 func Backlog(subscriptions []*nats.Subscription) (messages, bytes int) {
 	for _, s := range subscriptions {
 		if m, n, err := s.Pending(); err == nil { // otherwise it has ended

@@ -23,8 +23,9 @@ type Config struct {
 	// Name is what the server's leafz shows. Connections may share a name.
 	Name string
 	// TLS, unless nil, demands TLS, as does a URL with tls://. Otherwise TLS is used if the server
-	// wants it. TLS before INFO (handshake_first) is not supported.
-	TLS   *tls.Config
+	// wants it. It is called at each connect, so that files may be replaced. TLS before INFO
+	// (handshake_first) is not supported.
+	TLS   func() (*tls.Config, error)
 	Login Login
 	// Subjects are subscribed to at each connect. They must be valid.
 	Subjects []Subscription
@@ -57,7 +58,7 @@ type limits struct {
 func defaultLimits() limits {
 	return limits{
 		pending: mostPending, maxInterest: mostInterest, minPause: 50 * time.Millisecond,
-		login: 5 * time.Second, write: 10 * time.Second, ping: 10 * time.Second,
+		login: 5 * time.Second, write: 10 * time.Second, ping: time.Second,
 	}
 }
 
@@ -87,6 +88,10 @@ type Subscription struct{ Subject, Queue string }
 type Message struct {
 	Subject, Reply  string
 	Header, Payload []byte
+
+	// Waited is how long a received message may have waited to be read; 0 as long as the server's
+	// answers to pings come in time. A process that stood still finds old messages in its socket.
+	Waited time.Duration
 }
 
 // State is the state of the connection after a change.
@@ -95,7 +100,7 @@ type State struct {
 	Connected bool
 	// Address is the host and port, Server the server's name, Account the account there, if known.
 	Address, Server, Account string
-	// Domain is that of the server's own JetStream, "" if it has none.
+	// Domain is where the server's own JetStream is, "" if it has none.
 	Domain string
 	// Err is why the connection ended or was not made. It holds no secrets.
 	Err error

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nuid"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 )
 
 const maxPause = 5 * time.Second // before an attempt to connect
@@ -75,17 +77,14 @@ func (c *Conn) Run(ctx context.Context) error {
 		if time.Since(began) > 2*maxPause {
 			failed = 0
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(c.pause(failed)):
-		}
+		signal.Pause(ctx, c.pause(failed))
 		failed++
 	}
 
 	return nil
 }
 
-// pause returns how long to wait after a failure, of which so many preceded. It grows after each
+// pause returns how long to wait after a failure, given how many preceded it. It grows after each
 // round through the addresses. Half of it is random, so that many bridges do not come back at once.
 func (c *Conn) pause(preceded int) time.Duration {
 	wait := min(maxPause, c.limits.minPause<<min(preceded/len(c.urls), 10))
@@ -93,7 +92,7 @@ func (c *Conn) pause(preceded int) time.Duration {
 }
 
 // Drain ends the subscriptions for good, and returns when Receive has had all messages that the
-// server had sent for them. Errors: ErrOffline, or that of ctx.
+// server had sent for them. Errors: ErrOffline, or the context's.
 func (c *Conn) Drain(ctx context.Context) error {
 	// With the lock, so that a login does not subscribe after this.
 	c.mu.Lock()

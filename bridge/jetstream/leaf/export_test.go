@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Limits are those that tests change; 0 is as usual.
+// Limits are the limits that tests change; 0 is as usual.
 type Limits struct {
 	Pending            int
 	Login, Write, Ping time.Duration
@@ -21,6 +21,7 @@ func (c *Conn) Limit(l Limits) {
 	c.limits.login = cmp.Or(l.Login, c.limits.login)
 	c.limits.write = cmp.Or(l.Write, c.limits.write)
 	c.limits.ping = cmp.Or(l.Ping, c.limits.ping)
+
 	if l.Dial != nil {
 		c.dial = l.Dial
 	}

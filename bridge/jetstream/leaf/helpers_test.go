@@ -45,19 +45,27 @@ type hub struct {
 // newHub starts a server with a configuration, "leafnodes { ... }" without its address.
 func newHub(t testing.TB, config, leafnodes string) *hub {
 	t.Helper()
-	h := &hub{t: t, file: filepath.Join(t.TempDir(), "nats.conf"), clientPort: harness.Port(t), leafPort: harness.Port(t)}
+	h := &hub{
+		t:          t,
+		file:       filepath.Join(t.TempDir(), "nats.conf"),
+		clientPort: harness.Port(t),
+		leafPort:   harness.Port(t),
+	}
+
 	h.configure(config, leafnodes)
 	h.start()
 	t.Cleanup(h.stop)
+
 	return h
 }
 
-// configure writes the configuration for the next start or reload. A login may take more than the usual
-// 2 seconds, as it does on a busy machine.
+// configure writes the configuration for the next start or reload. A login may take more than the
+// usual 2 seconds, as it does on a busy machine.
 func (h *hub) configure(config, leafnodes string) {
 	h.t.Helper()
 	leafnodes = strings.Replace(leafnodes, "tls {", "tls { timeout: 60,", 1)
-	text := fmt.Sprintf("server_name: hub\nlisten: 127.0.0.1:%d\n%s\nleafnodes {\nlisten: 127.0.0.1:%d\nauthorization { timeout: 60 }\n%s\n}\n",
+	text := fmt.Sprintf("server_name: hub\nlisten: 127.0.0.1:%d\n%s\nleafnodes {\nlisten: "+
+		"127.0.0.1:%d\nauthorization { timeout: 60 }\n%s\n}\n",
 		h.clientPort, config, h.leafPort, leafnodes)
 	must(h.t, os.WriteFile(h.file, []byte(text), 0o600))
 }
@@ -75,14 +83,17 @@ func (h *hub) start() {
 			h.server, err = server.NewServer(options)
 		}
 		must(h.t, err)
+
 		h.server.Start()
 	}
+
 	for _, port := range []int{h.clientPort, h.leafPort} {
 		testenv.Eventually(h.t, func() error {
 			conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 			if err == nil {
 				err = conn.Close()
 			}
+
 			return err
 		})
 	}
@@ -94,6 +105,7 @@ func (h *hub) stop() {
 		_ = h.process.Wait()         // that it was killed
 		return
 	}
+
 	h.server.Shutdown()
 	h.server.WaitForShutdown()
 }
@@ -102,6 +114,7 @@ func (h *hub) stop() {
 func (h *hub) reload(config, leafnodes string) {
 	h.t.Helper()
 	h.configure(config, leafnodes)
+
 	if h.process != nil {
 		must(h.t, h.process.Process.Signal(syscall.SIGHUP))
 	} else {
@@ -116,6 +129,7 @@ func (h *hub) client(options ...nats.Option) *nats.Conn {
 	options = append([]nats.Option{nats.Timeout(testenv.Patience)}, options...)
 	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", h.clientPort), options...)
 	must(h.t, err)
+
 	h.t.Cleanup(nc.Close)
 	return nc
 }
@@ -140,18 +154,24 @@ func run(t testing.TB, url string, change func(*leaf.Config)) *running {
 func runLimited(t testing.TB, url string, change func(*leaf.Config), limits leaf.Limits) *running {
 	t.Helper()
 	r := &running{
-		t: t, received: make(chan *leaf.Message, 1000),
-		states: make(chan leaf.State, 1000), gone: make(chan string, 1000),
+		t:        t,
+		received: make(chan *leaf.Message, 1000),
+		states:   make(chan leaf.State, 1000),
+		gone:     make(chan string, 1000),
 	}
+
 	config := leaf.Config{
-		URLs: []string{url}, Name: "face",
+		URLs:         []string{url},
+		Name:         "face",
 		Receive:      func(m *leaf.Message) { r.received <- m },
 		Changed:      func(s leaf.State) { r.states <- s },
 		InterestGone: func(subject string) { r.gone <- subject },
 	}
+
 	if change != nil {
 		change(&config)
 	}
+
 	conn, err := leaf.New(config)
 	must(t, err)
 	r.Conn = conn
@@ -159,12 +179,14 @@ func runLimited(t testing.TB, url string, change func(*leaf.Config), limits leaf
 
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
+
 	go func() {
 		defer close(ended)
 		if err := conn.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	}()
+
 	r.end = sync.OnceFunc(func() { cancel(); <-ended })
 	t.Cleanup(r.end)
 	return r
@@ -175,6 +197,7 @@ func next[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
 	timeout := time.NewTimer(testenv.Patience)
 	defer timeout.Stop()
+
 	select {
 	case v := <-c:
 		return v
@@ -184,8 +207,8 @@ func next[T any](t testing.TB, c <-chan T) T {
 	}
 }
 
-// connected waits until the connection is usable.
-func (r *running) connected() leaf.State {
+// waitConnected waits until the connection is usable.
+func (r *running) waitConnected() leaf.State {
 	r.t.Helper()
 	for {
 		if s := next(r.t, r.states); s.Connected {
@@ -194,13 +217,15 @@ func (r *running) connected() leaf.State {
 	}
 }
 
-// fails waits until the connection fails with all of these words.
-func (r *running) fails(words ...string) {
+// wantFailure waits until the connection changes, and checks that it has failed with all of these
+// words.
+func (r *running) wantFailure(words ...string) {
 	r.t.Helper()
 	s := next(r.t, r.states)
 	if s.Connected || s.Err == nil {
 		r.t.Fatalf("%+v instead of an error", s)
 	}
+
 	for _, word := range words {
 		if !strings.Contains(s.Err.Error(), word) {
 			r.t.Fatalf("the error is %q, without %q", s.Err, word)
@@ -208,8 +233,8 @@ func (r *running) fails(words ...string) {
 	}
 }
 
-// failsAtLast waits until the connection fails with some words, whatever becomes of it before.
-func (r *running) failsAtLast(words string) {
+// waitForFailure waits until the connection fails with some words, whatever becomes of it before.
+func (r *running) waitForFailure(words string) {
 	r.t.Helper()
 	for !strings.Contains(fmt.Sprint(next(r.t, r.states).Err), words) {
 	}
@@ -227,8 +252,8 @@ func (r *running) flush() {
 	must(r.t, r.Flush(ctx))
 }
 
-// interest waits until somebody subscribes to a subject, or nobody.
-func (r *running) interest(subject string, want bool) {
+// waitInterest waits until somebody subscribes to a subject, or nobody.
+func (r *running) waitInterest(subject string, want bool) {
 	r.t.Helper()
 	testenv.Eventually(r.t, func() error {
 		if r.HasInterest(subject) != want {
@@ -238,8 +263,8 @@ func (r *running) interest(subject string, want bool) {
 	})
 }
 
-// flushed makes sure that the server has taken what a client did.
-func flushed(t testing.TB, nc *nats.Conn) {
+// flushClient makes sure that the server has taken what a client did.
+func flushClient(t testing.TB, nc *nats.Conn) {
 	t.Helper()
 	must(t, nc.FlushTimeout(testenv.Patience))
 }
@@ -248,7 +273,8 @@ func subscribe(t testing.TB, nc *nats.Conn, subject string) *nats.Subscription {
 	t.Helper()
 	sub, err := nc.SubscribeSync(subject)
 	must(t, err)
-	flushed(t, nc)
+	flushClient(t, nc)
+
 	return sub
 }
 

@@ -33,7 +33,7 @@ func LoginOf(u *url.URL) Login {
 	return Login{User: u.User.Username(), Password: password}
 }
 
-// of returns the login, or that of a URL if there is no other.
+// of returns the login, or the login in a URL if there is no other.
 func (l Login) of(u *url.URL) Login {
 	if l != (Login{}) {
 		return l

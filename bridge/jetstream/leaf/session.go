@@ -29,8 +29,12 @@ type session struct {
 	abort context.CancelCauseFunc // closes the connection; the first cause counts
 	login *time.Timer             // aborts if the server takes too long until it is connected
 	spoke atomic.Bool             // the server said something since the last ping
+	heard time.Time               // when the ping was sent that was answered last; for the reader
 	outgoing
 }
+
+// maxLag is how many pings long the server may take to answer one before messages count as old.
+const maxLag = 3
 
 // info is what matters of the server's INFO. The first INFO comes before everything else. The
 // second answers CONNECT, with the account and its permissions. Later ones report changes.
@@ -158,8 +162,13 @@ func (s *session) startTLS() error {
 
 	config := new(tls.Config)
 	if s.conn.config.TLS != nil {
-		config = s.conn.config.TLS.Clone()
+		given, err := s.conn.config.TLS()
+		if err != nil {
+			return err
+		}
+		config = given.Clone()
 	}
+
 	if config.ServerName == "" {
 		config.ServerName = s.url.Hostname()
 	}
@@ -200,7 +209,7 @@ func (s *session) logIn() error {
 // loggedIn sends the subscriptions. From here on messages can be published, because the first
 // requests need answers.
 func (s *session) loggedIn() error {
-	s.stage = "the subscriptions"
+	s.stage, s.heard = "the subscriptions", time.Now()
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 
@@ -243,6 +252,9 @@ func (s *session) read() error {
 
 		switch f.op {
 		case "LMSG":
+			if silence := time.Since(s.heard); silence > maxLag*s.conn.limits.ping {
+				f.message.Waited = silence
+			}
 			s.conn.config.Receive(f.message)
 		// Publish does not reach queue groups, so their interest does not count.
 		case "LS+":

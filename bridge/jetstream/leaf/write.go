@@ -29,7 +29,7 @@ const (
 	// lastWords is how long to wait for the server's error after a write failed.
 	lastWords = time.Second
 	// maxSilent is how many pings may go without a word from the server.
-	maxSilent = 3
+	maxSilent = 30
 )
 
 // outgoing is what waits to be written. One goroutine writes all of it at once.
@@ -60,7 +60,7 @@ func (c *Conn) Publish(m *Message) error {
 }
 
 // Flush returns when the server has received all that was published before. Errors: ErrOffline, or
-// that of ctx.
+// the context's.
 func (c *Conn) Flush(ctx context.Context) error {
 	online := c.online.Load()
 	if online == nil {
@@ -189,14 +189,11 @@ func (s *session) ping(answered func() error) {
 // answered calls what the first ping in flight has waited for.
 func (s *session) answered() error {
 	s.mu.Lock()
-	var next func() error
+	next := func() error { return nil }
 	if len(s.pongs) > 0 {
 		next, s.pongs = s.pongs[0], s.pongs[1:]
 	}
 	s.mu.Unlock()
-	if next == nil {
-		return nil
-	}
 	return next()
 }
 
@@ -233,7 +230,8 @@ func (s *session) write() {
 				s.abort(fmt.Errorf("%w: no answer to %d pings", errSilent, silent))
 				return
 			}
-			s.ping(nil)
+			sent := time.Now()
+			s.ping(func() error { s.heard = sent; return nil })
 			continue
 		case <-s.wake:
 		}
@@ -329,8 +327,8 @@ func WithoutGateway(reply string) (inbox string, via bool) {
 	return reply, false
 }
 
-// subscribe reports whether any part of a subject, most of which end in >, may be subscribed to.
-// The server accepts the subscription anyway, and sends what is allowed.
+// subscribe reports whether any part of a subject, which mostly ends in >, may be subscribed to.
+// The server accepts the subscription anyway, and sends only allowed messages.
 func (p *permissions) subscribe(subject string) bool {
 	if p == nil || p.Allow.SimpleSublist == nil {
 		return true

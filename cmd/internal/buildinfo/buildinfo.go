@@ -5,16 +5,40 @@ import (
 	"cmp"
 	"runtime/debug"
 	"strings"
+
+	"golang.org/x/mod/semver"
 )
 
 // Describe returns the version of this program, the revision of its source and the Go version, as
-// far as they are known. version is the one that the linker sets for a release, or "".
+// far as they are known. version is set by the linker in a release, otherwise it is "".
 func Describe(version string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
 	return describe(version, info)
+}
+
+// Number returns the semantic version of this program without the v, "" if it is not known. version
+// is as for Describe.
+func Number(version string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = cmp.Or(version, info.Main.Version)
+	}
+	return number(version)
+}
+
+func number(version string) string {
+	version = strings.TrimPrefix(version, "v")
+	if !semver.IsValid("v" + version) {
+		return ""
+	}
+	return version
+}
+
+// IsOlder reports whether a version is known to be older than another. Both are as from Number.
+func IsOlder(version, than string) bool {
+	return semver.IsValid("v"+version) && semver.Compare("v"+version, "v"+than) < 0
 }
 
 func describe(version string, info *debug.BuildInfo) string {

@@ -21,7 +21,7 @@ func main() {
 	ctx := context.Background()
 
 	dead := client.New(nc).PriorityQueue("letters-dead")
-	first, err := dead.PeekMin(ctx)
+	first, err := dead.Peek(ctx)
 	if errors.Is(err, client.ErrEmpty) {
 		fmt.Println("there are no dead letters")
 		return

@@ -13,6 +13,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+// Run again, the program goes on with what the first run left: orders are placed once, and Ada
+// still has her job.
 func TestRun(t *testing.T) {
 	file := testenv.FDBClusterFile(t)
 	fdb.MustAPIVersion(730)
@@ -20,12 +22,14 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	path := []string{"pqtest-" + rand.Text()}
 	t.Cleanup(func() {
 		if _, err := directory.Root().Remove(db, path); err != nil {
 			t.Errorf("removing the test's directory: %v", err)
 		}
 	})
+
 	for _, want := range []string{
 		"Ada packs an umbrella, 2 jobs are waiting\nthe next one had priority -1\n",
 		"Ada packs an umbrella, 1 jobs are waiting\nthe next one had priority 0\n",

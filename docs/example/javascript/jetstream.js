@@ -7,7 +7,11 @@
 import { jetstream } from "@nats-io/jetstream";
 import { connect } from "@nats-io/transport-node";
 
-const nc = await connect({ servers: process.env.NATS_URL ?? "nats://127.0.0.1:4222", maxReconnectAttempts: -1 });
+const nc = await connect({
+  servers: process.env.NATS_URL ?? "nats://127.0.0.1:4222",
+  maxReconnectAttempts: -1,
+  ignoreAuthErrorAbort: true, // also while the server refuses the login
+});
 const js = jetstream(nc, { domain: "pq" });
 
 // push pushes jobs. The last token of the subject is the priority.

@@ -3,7 +3,11 @@ import { connect, createInbox, headers, NoRespondersError, TimeoutError } from "
 
 export { headers };
 
-export const nc = await connect({ servers: process.env.NATS_URL ?? "nats://127.0.0.1:4222", maxReconnectAttempts: -1 });
+export const nc = await connect({
+  servers: process.env.NATS_URL ?? "nats://127.0.0.1:4222",
+  maxReconnectAttempts: -1,
+  ignoreAuthErrorAbort: true, // also while the server refuses the login
+});
 
 // The client keeps what is published while it reconnects. A request that was given up by then must not be sent later.
 let connected = true;

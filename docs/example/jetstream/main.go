@@ -3,7 +3,7 @@
 //	jetstream push    pushes three jobs, each of them once, however often it is run
 //	jetstream work    does one job at a time, the most urgent first, and waits, until Ctrl-C
 //
-// Only the domain, and the names of the stream and of its consumer, are those of a queue.
+// Only the domain and the names of stream and consumer show that it is a queue.
 package main
 
 import (
@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"os"
 	"os/signal"
@@ -23,7 +22,8 @@ import (
 )
 
 func main() {
-	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL),
+		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
 	check(err)
 	defer nc.Close()
 	js, err := jetstream.NewWithDomain(nc, "pq")
@@ -33,16 +33,16 @@ func main() {
 	defer stop()
 	switch append(os.Args, "")[1] {
 	case "push":
-		check(push(ctx, js, os.Stdout))
+		check(push(ctx, js))
 	case "work":
-		check(work(ctx, js, os.Stdout))
+		check(work(ctx, js))
 	default:
 		log.Fatal("usage: jetstream push|work")
 	}
 }
 
 // push pushes jobs. The last token of the subject is the priority.
-func push(ctx context.Context, js jetstream.JetStream, out io.Writer) error {
+func push(ctx context.Context, js jetstream.JetStream) error {
 	before := 0
 	for _, job := range []struct{ subject, id, text string }{
 		{"pq.jobs.push.5", "report", "write the report"},
@@ -58,12 +58,12 @@ func push(ctx context.Context, js jetstream.JetStream, out io.Writer) error {
 		}
 	}
 
-	fmt.Fprintf(out, "%d pushed, %d were there before\n", 3-before, before)
+	fmt.Printf("%d pushed, %d were there before\n", 3-before, before)
 	return nil
 }
 
 // work does jobs until ctx ends.
-func work(ctx context.Context, js jetstream.JetStream, out io.Writer) error {
+func work(ctx context.Context, js jetstream.JetStream) error {
 	jobs, err := js.Consumer(ctx, "jobs", "min")
 	if err != nil {
 		return err
@@ -77,15 +77,15 @@ func work(ctx context.Context, js jetstream.JetStream, out io.Writer) error {
 		case err != nil:
 			pause(ctx, err)
 		default:
-			do(job, out)
+			do(job)
 		}
 	}
 	return nil
 }
 
 // do does a job. One that takes longer than ack_wait has to call job.InProgress now and then.
-func do(job jetstream.Msg, out io.Writer) {
-	if err := handle(job, out); err != nil { // it comes back, at its old place
+func do(job jetstream.Msg) {
+	if err := handle(job); err != nil { // it comes back, at its old place
 		settled(job, job.Nak())
 		return
 	}
@@ -101,12 +101,12 @@ func settled(job jetstream.Msg, err error) {
 }
 
 // handle is the work itself.
-func handle(job jetstream.Msg, out io.Writer) error {
+func handle(job jetstream.Msg) error {
 	about, err := job.Metadata()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s (delivery %d)\n", job.Data(), about.NumDelivered)
+	fmt.Printf("%s (delivery %d)\n", job.Data(), about.NumDelivered)
 	if string(job.Data()) == "call back" && about.NumDelivered == 1 {
 		return errors.New("the line is busy")
 	}

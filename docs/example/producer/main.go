@@ -14,7 +14,8 @@ import (
 )
 
 func main() {
-	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL),
+		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
 	check(err)
 	defer nc.Close()
 	ctx := context.Background()

@@ -13,6 +13,8 @@ from nats.errors import NoRespondersError, OutboundBufferLimitError, TimeoutErro
 async def connect():
     url = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
     # pending_size=0: a request that was given up while NATS was away must not be sent later.
+    # nats-py closes a connection that the server ends because of its login. Then the program ends, and whatever
+    # supervises it has to start it again.
     return await nats.connect(url, max_reconnect_attempts=-1, pending_size=0)
 
 

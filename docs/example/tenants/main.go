@@ -45,7 +45,7 @@ func main() {
 
 	served := map[string]int{}
 	for range tenants * each {
-		item, err := q.PopMin(ctx)
+		item, err := q.Pop(ctx)
 		check(err)
 		served[item.Group]++
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 )
 
-// The Work alone: it is only a function.
+// A Work can be tested alone, because it is only a function.
 func TestSend(t *testing.T) {
 	outbox = t.TempDir()
 	job := &client.Job{Item: client.Item{Message: client.Message{Value: []byte(": hello")}}}

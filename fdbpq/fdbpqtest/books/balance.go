@@ -80,7 +80,7 @@ func (b *Books) Close(at int64) (Balance, error) {
 	return sum, b.Problems()
 }
 
-// mayVanish returns in which ways the item may be gone. Those that were given up are in a
+// mayVanish returns in which ways the item may be gone. Items that were given up are in a
 // dead-letter queue.
 func (e *entry) mayVanish() marks {
 	if e.isBuried() {

@@ -47,7 +47,7 @@ type Books struct {
 	named     sync.RWMutex
 	items     atomic.Int64
 	ended     atomic.Int64 // items that are settled
-	chunks    [maxChunks]atomic.Pointer[chunk]
+	chunks    [maxChunks]atomic.Pointer[[chunkSize]entry]
 	locks     [256]sync.Mutex // of the entries, by number
 
 	mayEnds   atomic.Int64 // items that have the mark mayAck, and those that are vanishing
@@ -58,15 +58,29 @@ type Books struct {
 	mortalFences atomic.Int64 // those of queues with max_deliver
 	again        atomic.Int64 // items that were stored again under another id
 	gone         atomic.Int64 // items that nobody was there to receive
-	graves       afterlife
-	sweeps       sweeps
 	keys         *keys
 	limits       *limits
 
+	// graves sums up the accounts that items had in earlier lives: see lives.go.
+	graves struct {
+		letters atomic.Int64 // items that clients saw in dead-letter queues
+		backs   atomic.Int64 // and in the queues to which they were redriven
+		fences  atomic.Int64 // of no known lease
+		early   atomic.Int64 // deliveries that nobody knows, of items that died alone
+	}
+
+	// sweeps sums up purges and redrives.
+	sweeps struct {
+		purged     atomic.Int64 // items
+		mayPurge   atomic.Bool  // a purge of unknown outcome was sent
+		redriven   atomic.Int64 // items
+		mayRedrive atomic.Int64 // more, by redrives of unknown outcome
+	}
+
 	mu struct {
 		sync.Mutex
-		batches  []batch // that may have been pushed
-		together []together
+		batches  [][]string // values of batches that may have been pushed
+		together [][]heldBy // acknowledgements of several leases whose outcome is unknown
 		problems []error
 		more     int // that are not in problems
 	}
@@ -78,12 +92,10 @@ const (
 	maxProblems = 20
 )
 
-type chunk [chunkSize]entry
-
 // entry is the account of one item. Times are in milliseconds of the history's clock.
 type entry struct {
-	// until is when the newest lease is over, or the delay after it, or that of the push, at the
-	// earliest.
+	// until is the earliest time at which the newest lease is over, or the delay after it or after
+	// the push.
 	until int32
 	// got is when a client had that lease, or the popped or removed item.
 	got int32
@@ -96,7 +108,7 @@ type entry struct {
 	first   uint32 // a hash of its id in the queue that it was pushed to
 	marks   marks
 
-	// fence and deliveries are those of the newest lease. leases, naks and snoozes are how many
+	// fence and deliveries come from the newest lease. leases, naks and snoozes are how many
 	// clients know of. A snooze is also a nak.
 	fence, deliveries     uint16
 	leases, naks, snoozes uint16
@@ -108,7 +120,7 @@ type entry struct {
 // span is a time that is not known exactly; from is 0 if it never is.
 type span struct{ from, to int32 }
 
-// marks are what is known of an item. A new way to end needs a mark, and a place in settled.
+// marks are known facts about an item. A new way to end needs a mark, and a place in settled.
 type marks uint32
 
 const (
@@ -141,7 +153,17 @@ const (
 
 // New returns empty books, for bridges whose clocks are wrong by skew nanoseconds at most.
 func New(skew int64) *Books {
-	return &Books{tolerance: millis(skew+ClockSlack) + 2, keys: newKeys(), limits: newLimits()}
+	return &Books{
+		tolerance: millis(skew+ClockSlack) + 2,
+		keys: &keys{
+			items: map[string]*uniqueItem{}, takes: map[string]int64{}, mayHold: map[string]bool{},
+		},
+		limits: &limits{
+			queues: map[string]queueLimits{}, consumers: map[line]int{},
+			deliveries: map[line][]span{}, leases: map[line][]*leaseSpan{},
+			held: map[heldLease][]*leaseSpan{}, removes: map[string]int32{},
+		},
+	}
 }
 
 // Named returns books in which values name the items, whatever they are.
@@ -165,10 +187,10 @@ func (b *Books) New() int64 {
 }
 
 // chunk returns the chunk of an item.
-func (b *Books) chunk(n int64) *chunk {
+func (b *Books) chunk(n int64) *[chunkSize]entry {
 	c := &b.chunks[n/chunkSize]
 	if c.Load() == nil {
-		c.CompareAndSwap(nil, &chunk{})
+		c.CompareAndSwap(nil, &[chunkSize]entry{})
 	}
 	return c.Load()
 }
@@ -246,7 +268,7 @@ func (b *Books) Problems() error {
 	return err
 }
 
-// Intent is what is known of an item before an operation on it is sent.
+// Intent is the account of an item before an operation on it is sent.
 type Intent struct {
 	lost  bool     // it must not count
 	fresh marks    // that nothing but this use justifies

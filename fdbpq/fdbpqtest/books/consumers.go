@@ -1,9 +1,7 @@
 package books
 
-import "strings"
-
-// A pull through the JetStream face is a lease, and its acknowledgements are those of the lease,
-// with these differences:
+// A pull through the JetStream face is a lease, and is acknowledged like one, with these
+// differences:
 //
 //   - A pull may get its items in several transactions (Spread). Then the model takes it for as
 //     many leases of one item, which all begin with the request.
@@ -20,24 +18,15 @@ import "strings"
 // item until an acknowledgement is sent, or until the lease that the client was told of is over.
 // Only one bridge counts the places, and it forgets them when it ends.
 
-// consumer is one of a queue.
-type consumer struct{ queue, name string }
-
 // LimitConsumer says how many items a consumer may have outstanding, before any operation.
 func (b *Books) LimitConsumer(queue, name string, most int) {
-	b.limits.consumers[consumer{queue, name}] = most
+	b.limits.consumers[line{queue: queue, consumer: name}] = most
 }
-
-// consumerPrefix begins the names of lines that are of consumers. No group has such a name.
-const consumerPrefix = "consumer "
-
-// line returns the line of what a consumer has outstanding.
-func (c consumer) line() line { return line{c.queue, consumerPrefix + c.name} }
 
 // most returns how many items of a line may be leased.
 func (l *limits) most(at line) int {
-	if name, ok := strings.CutPrefix(at.group, consumerPrefix); ok {
-		return l.consumers[consumer{at.queue, name}]
+	if at.consumer != "" {
+		return l.consumers[at]
 	}
 	return l.queues[at.queue].maxLeased
 }

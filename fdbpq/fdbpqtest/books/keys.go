@@ -21,12 +21,6 @@ type keys struct {
 	without int64 // sightings of items that have lost their keys
 }
 
-func newKeys() *keys {
-	return &keys{
-		items: map[string]*uniqueItem{}, takes: map[string]int64{}, mayHold: map[string]bool{},
-	}
-}
-
 // uniqueItem is an item with a unique key. Times are in nanoseconds.
 type uniqueItem struct {
 	value, key, id string

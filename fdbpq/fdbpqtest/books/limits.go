@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // limits is what Books know of queues that limit the leases of groups, or how often items are
@@ -16,10 +16,10 @@ import (
 type limits struct {
 	queues map[string]queueLimits
 
-	consumers map[consumer]int // how many items each may have outstanding
+	consumers map[line]int // how many items each may have outstanding
 
 	mu         sync.Mutex
-	deliveries map[line][]delivered // of rates; those of a whole queue have the group ""
+	deliveries map[line][]span // of rates; those of a whole queue have the group ""
 	leases     map[line][]*leaseSpan
 	held       map[heldLease][]*leaseSpan // that of its group, and that of its consumer
 	removes    map[string]int32           // by value: when the first remove of an item was sent
@@ -36,17 +36,14 @@ type heldLease struct {
 	fence int64
 }
 
-// line is a group of a queue.
-type line struct{ queue, group string }
-
-// delivered says when an item was delivered: at some time between these, in milliseconds.
-type delivered struct{ from, to int32 }
+// line is a group of a queue, or what a consumer has outstanding there.
+type line struct{ queue, group, consumer string }
 
 // leaseSpan says how long an item certainly was leased: since a client had it, until its lease may
 // have been over, or an operation was sent that may have ended it.
 type leaseSpan struct {
-	value      string
-	from, to   int32
+	value string
+	span
 	ofConsumer bool // it counts for a consumer, and not for a group
 }
 
@@ -61,18 +58,10 @@ func (b *Books) Limit(queue string, s settings.Settings) error {
 	return errors.Join(err, errPerGroup)
 }
 
-func newLimits() *limits {
-	return &limits{
-		queues: map[string]queueLimits{}, consumers: map[consumer]int{},
-		deliveries: map[line][]delivered{}, leases: map[line][]*leaseSpan{},
-		held: map[heldLease][]*leaseSpan{}, removes: map[string]int32{},
-	}
-}
-
 // out records an item that was popped or leased.
 func (l *limits) out(op *Operation, item Item, tolerance int32) {
 	limits, limited := l.queues[op.Queue]
-	by := consumer{op.Queue, op.Consumer}
+	by := line{queue: op.Queue, consumer: op.Consumer}
 	_, limitedThere := l.consumers[by]
 	if !limited && !limitedThere {
 		return
@@ -81,40 +70,38 @@ func (l *limits) out(op *Operation, item Item, tolerance int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	span := leaseSpan{value: item.Value, from: millis(op.Return) + 1}
-	span.to = millis(item.Until) - tolerance
+	until := millis(item.Until) - tolerance
+	at := span{millis(op.Call), millis(op.Return) + 1} // it was delivered at some time in between
 	if limitedThere {
-		there := span
-		there.ofConsumer = true
-		l.lease(by.line(), item, there)
+		l.lease(by, item, at.to, until)
 	}
 	if !limited {
 		return
 	}
 
-	at := delivered{millis(op.Call), millis(op.Return) + 1}
 	if limits.rate.Count > 0 {
-		whole := line{op.Queue, ""}
+		whole := line{queue: op.Queue}
 		l.deliveries[whole] = append(l.deliveries[whole], at)
 	}
 	if item.Group == "" {
 		return
 	}
 
-	group := line{op.Queue, item.Group}
+	group := line{queue: op.Queue, group: item.Group}
 	if limits.ratePerGroup.Count > 0 {
 		l.deliveries[group] = append(l.deliveries[group], at)
 	}
 	if limits.maxLeased > 0 && op.Kind.Leases() {
-		l.lease(group, item, span)
+		l.lease(group, item, at.to, until)
 	}
 }
 
-// lease records a lease of a line.
-func (l *limits) lease(at line, item Item, span leaseSpan) {
-	l.leases[at] = append(l.leases[at], &span)
+// lease records a lease of a line from one time to another.
+func (l *limits) lease(at line, item Item, from, to int32) {
+	lease := &leaseSpan{item.Value, span{from, to}, at.consumer != ""}
+	l.leases[at] = append(l.leases[at], lease)
 	key := heldLease{item.ID, item.Fence}
-	l.held[key] = append(l.held[key], &span)
+	l.held[key] = append(l.held[key], lease)
 }
 
 // use records that an operation with a token is sent.
@@ -177,9 +164,9 @@ func (b *Books) checkLimits(sum *Balance) {
 // checkLeased checks the leases of a group.
 func (b *Books) checkLeased(group line, spans []*leaseSpan, limit int, sum *Balance) {
 	type event struct {
-		at   int32
-		ends bool
-		span *leaseSpan
+		at     int32
+		begins int // 1 if the lease begins then, 0 if it ends
+		span   *leaseSpan
 	}
 
 	var events []event
@@ -188,23 +175,17 @@ func (b *Books) checkLeased(group line, spans []*leaseSpan, limit int, sum *Bala
 			s.to = min(s.to, removed)
 		}
 		if s.from < s.to {
-			events = append(events, event{s.from, false, s}, event{s.to, true, s})
+			events = append(events, event{s.from, 1, s}, event{s.to, 0, s})
 		}
 	}
 
 	slices.SortFunc(events, func(x, y event) int {
-		if x.at == y.at && x.ends != y.ends {
-			if x.ends {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(x.at, y.at)
+		return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.begins, y.begins)) // ends first
 	})
 
 	var at []string // leased
 	for _, e := range events {
-		if e.ends {
+		if e.begins == 0 {
 			n := slices.Index(at, e.span.value)
 			at = slices.Delete(at, n, n+1)
 			continue
@@ -221,8 +202,8 @@ func (b *Books) checkLeased(group line, spans []*leaseSpan, limit int, sum *Bala
 // checkRate checks deliveries over all times that begin with one, up to maxWindow of them. Clocks
 // of bridges differ: that may let through more once, and again each time that a clock which is
 // ahead finds that a full burst may be delivered.
-func (b *Books) checkRate(group line, times []delivered, rate settings.Rate, sum *Balance) {
-	slices.SortFunc(times, func(x, y delivered) int { return cmp.Compare(x.from, y.from) })
+func (b *Books) checkRate(group line, times []span, rate settings.Rate, sum *Balance) {
+	slices.SortFunc(times, func(x, y span) int { return cmp.Compare(x.from, y.from) })
 	apart := 2 * time.Duration(b.tolerance) * time.Millisecond
 	var ends []int32
 	for i, first := range times {

@@ -3,28 +3,19 @@ package books
 import (
 	"hash/fnv"
 	"strings"
-	"sync/atomic"
 )
 
 // An item that is given up (Term) moves to the queue with "-dead" after its name, under another id.
 // Its account begins anew there, with the mark dead. A redrive sends it back to its queue, again
 // under another id, where its account begins anew with the mark back. It is not given up once more
 // then. So an item has up to three lives, 0 to 2. Operations of an earlier life may be entered
-// after that of a later one.
+// after operations of a later one.
 //
 // In queues to which items are redriven none are moved, so that an id says which life it is of, and
 // none are purged, so that an item that was redriven must be there.
 
 // lives are the marks that say in which of the queues an item may be.
 const lives = mayBury | buried | dead | back
-
-// afterlife sums up the accounts that items had in earlier lives.
-type afterlife struct {
-	letters atomic.Int64 // items that clients saw in dead-letter queues
-	backs   atomic.Int64 // and in the queues to which they were redriven
-	fences  atomic.Int64 // of no known lease
-	early   atomic.Int64 // deliveries that nobody knows, of items that died alone
-}
 
 func isDead(queue string) bool { return strings.HasSuffix(queue, "-dead") }
 

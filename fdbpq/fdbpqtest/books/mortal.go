@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// In queues whose names begin with d- or fifo-d- items are given up after MaxDeliver deliveries,
-// and come back after Backoff: whoever runs the operations has to configure the queues so. Nobody
-// is told when the last lease of an item runs out. So it may be in the dead-letter queue then, if
-// its lease was over, and if clients know of its deliveries, or of operations without an answer
-// that can have been the others.
+// In queues whose names begin with d- or fifo-d-, items are given up after MaxDeliver deliveries,
+// and come back after Backoff. The test that runs the operations must configure these queues so.
+// Nobody is told when the last lease of an item runs out. So it may be in the dead-letter queue
+// then, if its lease was over, and if clients know of its deliveries, or of operations without an
+// answer that can have been the others.
 
 // MaxDeliver is the max_deliver of such a queue.
 const MaxDeliver = 3
@@ -58,7 +58,7 @@ func (b *Books) checkMortal(e *entry, op *Operation, item Item) {
 	}
 }
 
-// diedOfNak records that a negative acknowledgement was that of the last delivery.
+// diedOfNak records that a negative acknowledgement ended the last delivery.
 func (b *Books) diedOfNak(e *entry, op *Operation) {
 	if e.isMortal() && !op.Snooze && e.deliveries >= MaxDeliver {
 		e.marks |= buried

@@ -12,8 +12,8 @@ import (
 // Kind is what an operation does.
 type Kind string
 
-// The operations, as in the subjects of priority queues. On a FIFO queue Push
-// enqueues, PopMin dequeues, PeekMin peeks, LeaseMin leases.
+// The operations, as in the subjects of priority queues. A FIFO queue has only a front, which
+// PopMin, PeekMin and LeaseMin take from.
 const (
 	Push    Kind = "push"
 	PopMin  Kind = "pop.min"
@@ -86,8 +86,8 @@ const (
 	Unknown Outcome = "unknown"
 	// Lost: no answer was received.
 	Lost Outcome = "lost"
-	// Gone: nobody was there to receive the answer, and nothing was broken meanwhile. So the
-	// items of a pop come back at once, and those of a lease when it is over.
+	// Gone: nobody was there to receive the answer, and nothing was broken meanwhile. So popped
+	// items come back at once, and leased items when the lease is over.
 	Gone Outcome = "gone"
 )
 
@@ -98,10 +98,10 @@ type Operation struct {
 	Kind   Kind   `json:"kind"`
 	// Priority is the priority of a push.
 	Priority int64 `json:"priority,omitempty"`
-	// Value is what was pushed, popped or seen, or of the item of the token. No two pushes
-	// have the same value.
+	// Value is the value that was pushed, popped or seen, or of the item of the token. No two
+	// pushes have the same value.
 	Value string `json:"value,omitempty"`
-	// ID is the id of the item, if Outcome is Done, or that of the token.
+	// ID is the id of the item if Outcome is Done, otherwise the id in the token.
 	ID string `json:"id,omitempty"`
 	// Batch is how many items pops and leases ask for; 0 means one. Items has those that were
 	// leased, or that came out of a pop with a Batch, in order, even if the reply broke off after
@@ -118,7 +118,7 @@ type Operation struct {
 	Size int64 `json:"size,omitempty"`
 	// Expires is how long a pop or lease waits for items.
 	Expires int64 `json:"expires,omitempty"`
-	// Fence is that of the token.
+	// Fence is the fence in the token.
 	Fence int64 `json:"fence,omitempty"`
 	// Also are the items, with fences, of further leases that an Ack, NextMin or NextMax names. If
 	// the Outcome is Stale, Lost says which leases are lost, counted as in the header.
@@ -126,11 +126,11 @@ type Operation struct {
 	Lost []int  `json:"lost,omitempty"`
 	// Wait is the length of the leases that are asked for, or of that which is extended.
 	Wait int64 `json:"wait,omitempty"`
-	// Delay is that of Push and Nak, Snooze that of Nak.
+	// Delay is for Push and Nak, Snooze for Nak.
 	Delay  int64 `json:"delay,omitempty"`
 	Snooze bool  `json:"snooze,omitempty"`
 	// JetStream says that the operation went through the JetStream face: a pull, or an
-	// acknowledgement there. Consumer is that of a pull. See consumers.go.
+	// acknowledgement there. Consumer is for pulls. See consumers.go.
 	JetStream bool   `json:"jetstream,omitempty"`
 	Consumer  string `json:"consumer,omitempty"`
 	// Spread says that a pull may have got its items in several transactions.
@@ -139,9 +139,10 @@ type Operation struct {
 	Backoff bool `json:"backoff,omitempty"`
 	// TTL is after how long the item of a Push expires; 0 is never.
 	TTL int64 `json:"ttl,omitempty"`
-	// Unique is the unique key of a Push, or that of the item of a pop without a Batch.
+	// Unique is the unique key of a Push, or of the item that a pop without a Batch returned.
 	Unique string `json:"unique,omitempty"`
-	// Group is the group of a Push, or that of the item of a pop without a Batch, "" for none.
+	// Group is the group of a Push, or of the item that a pop without a Batch returned; "" for
+	// none.
 	Group string `json:"group,omitempty"`
 	// Moved is the id that a Move gave its item.
 	Moved string `json:"moved,omitempty"`
@@ -203,7 +204,7 @@ func (o *Operation) untoldFences() int {
 	return n
 }
 
-// Item is one of the items that an operation returned. Those of leases have a fence.
+// Item is one of the items that an operation returned. Leased items have a fence.
 type Item struct {
 	Value      string `json:"value"`
 	ID         string `json:"id"`
@@ -231,8 +232,7 @@ func (o *Operation) LeftOfMaxBytes() int64 {
 	return left
 }
 
-// wrongSize returns what is wrong with the sizes of the items, or with an answer that says they are
-// too large.
+// wrongSize describes wrong sizes of the items, or a wrong answer that says they are too large.
 func (o *Operation) wrongSize() string {
 	switch {
 	case o.LeftOfMaxBytes() < 0:

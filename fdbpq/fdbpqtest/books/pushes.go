@@ -4,9 +4,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// batch is a batch of pushes of unknown outcome.
-type batch []string // values
-
 // pushes returns the values that a push pushes.
 func (o *Operation) pushes() (values []string) {
 	if o.Batch == 0 {
@@ -18,7 +15,7 @@ func (o *Operation) pushes() (values []string) {
 	return values
 }
 
-// announce records what is known of items before they are pushed.
+// announce opens the accounts of items before they are pushed.
 func (b *Books) announce(op *Operation) {
 	for _, value := range op.pushes() {
 		b.name(value)

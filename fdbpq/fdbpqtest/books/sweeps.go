@@ -1,20 +1,9 @@
 package books
 
-import (
-	"strings"
-	"sync/atomic"
-)
+import "strings"
 
 // Removes and moves are about one item, and known like acknowledgements. Purges and redrives are
-// about some number of items, so what is known is how many those were.
-
-// sweeps sums up purges and redrives.
-type sweeps struct {
-	purged     atomic.Int64 // items
-	mayPurge   atomic.Bool  // a purge of unknown outcome was sent
-	redriven   atomic.Int64 // items
-	mayRedrive atomic.Int64 // more, by redrives of unknown outcome
-}
+// about some number of items, and only the number is known.
 
 // isPurged reports whether a queue may be purged, so that its items can be gone. Its dead-letter
 // queue is not.

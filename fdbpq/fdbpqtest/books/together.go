@@ -5,7 +5,7 @@ import "slices"
 // An acknowledgement may name further leases (Also). It counts for all of them or for none, so the
 // books judge it as one use of each token, and check besides that these agree.
 
-// Leases returns those that an operation with a token names.
+// Leases returns the leases that an operation with a token names.
 func (o *Operation) Leases() []Item {
 	return append([]Item{{Value: o.Value, ID: o.ID, Fence: o.Fence}}, o.Also...)
 }
@@ -37,10 +37,7 @@ func (o *Operation) Parts() []*Operation {
 	return parts
 }
 
-// together is an acknowledgement of several leases whose outcome is unknown.
-type together []heldBy
-
-// heldBy is one of these leases.
+// heldBy is one of the leases of an acknowledgement whose outcome is unknown.
 type heldBy struct {
 	item  int64
 	id    uint32 // a hash, as in entry
@@ -56,7 +53,7 @@ func (b *Books) useParts(op *Operation, i Intent) {
 		b.problem("leased, though nothing was acknowledged: %s", op)
 	}
 
-	var open together
+	var open []heldBy
 	for n, part := range op.Parts() {
 		if op.Outcome == Stale && part.Outcome == Refused && i.parts[n].lost {
 			b.problem("a lost token is not said to be lost: %s, in %s", part, op)

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // The settings of a queue are in one key, which is absent while none is set:
@@ -99,7 +99,7 @@ func ParseSettings(value []byte) (*StoredSettings, error) {
 	}
 
 	for i := 1; i < len(stored); i += 2 {
-		// Names that this version does not know are kept for the one that wrote them.
+		// Names that this version does not know are kept for the version that wrote them.
 		name, _ := stored[i].(string)
 		row := settings.Find(name)
 		switch {
@@ -143,29 +143,17 @@ func toList[E any](list []E, stored func(E) any) (elements tuple.Tuple) {
 	return elements
 }
 
-// fromElement sets a setting to what is stored, and reports whether that has the right type.
+// fromElement sets a setting to its stored element, and reports whether that has the right type.
 func fromElement(row *settings.Setting, s *Settings, v any) (ok bool) {
 	switch field := row.Field(s).(type) {
 	case *time.Duration:
 		return element(v, (*int64)(field))
 	case *[]time.Duration:
-		var list tuple.Tuple
-		ok = element(v, &list)
-		*field = make([]time.Duration, len(list))
-		for i := range list {
-			ok = ok && element(list[i], (*int64)(&(*field)[i]))
-		}
-
-		return ok
+		return listElement(v, field, func(v any, d *time.Duration) bool {
+			return element(v, (*int64)(d))
+		})
 	case *[]string:
-		var list tuple.Tuple
-		ok = element(v, &list)
-		*field = make([]string, len(list))
-		for i := range list {
-			ok = ok && element(list[i], &(*field)[i])
-		}
-
-		return ok
+		return listElement(v, field, element[string])
 	case *time.Time:
 		var micros int64
 		ok = element(v, &micros)
@@ -178,14 +166,29 @@ func fromElement(row *settings.Setting, s *Settings, v any) (ok bool) {
 	}
 }
 
+// listElement sets a list to its stored element, and reports whether all of it has the right type.
+func listElement[E any](v any, to *[]E, set func(v any, to *E) bool) bool {
+	var list tuple.Tuple
+	ok := element(v, &list)
+	*to = make([]E, len(list))
+	for i := range list {
+		ok = ok && set(list[i], &(*to)[i])
+	}
+	return ok
+}
+
 // A queue also keeps named records:
 //
 //	("p", name) = JSON     a consumer, through which programs read the queue with another protocol
 //	("s", id)   = JSON     a schedule, a schedule.Record
 //
-// Of a consumer, this package understands only one member: see ConsumerExpires. A consumer that
-// expires and a schedule that fires have an entry in the time index. A queue with records is in the
-// list of queues, as one with settings is.
+// and of each a summary, so that a change need not read the others, nor a purge any:
+//
+//	("l", "p", name), ("l", "s", id) = (bytes, due)    due is in microseconds, 0 is never
+//
+// Of a consumer, this package understands two members: see ConsumerExpires and LastTerm. A consumer
+// that expires and a schedule that fires have an entry in the time index. A queue with records is
+// in the list of queues, as one with settings is.
 
 // RecordKind is a kind of records: the first element of their keys.
 type RecordKind string
@@ -206,39 +209,77 @@ const (
 	MaxRecordName    = 128     // bytes
 )
 
-// recordBounds are the name of a kind of records, and its bounds.
-type recordBounds struct {
-	what                      string
-	records, value, allValues int
+// RecordBounds are the bounds of a kind of records.
+type RecordBounds struct {
+	What     string // what one is called
+	Most     int    // records of a queue
+	MaxValue int    // bytes of a record
+	MaxBytes int    // bytes of all records of a queue, with their names
 }
 
-func (k RecordKind) bounds() recordBounds {
-	if k == ScheduleRecord {
-		return recordBounds{"schedule", MaxSchedules, MaxScheduleValue, MaxScheduleBytes}
-	}
-	all := MaxConsumers * (MaxRecordName + MaxConsumerValue)
-	return recordBounds{"consumer", MaxConsumers, MaxConsumerValue, all}
+var recordBounds = map[RecordKind]RecordBounds{
+	ConsumerRecord: {
+		What:     "consumer",
+		Most:     MaxConsumers,
+		MaxValue: MaxConsumerValue,
+		MaxBytes: MaxConsumers * (MaxRecordName + MaxConsumerValue),
+	},
+	ScheduleRecord: {
+		What:     "schedule",
+		Most:     MaxSchedules,
+		MaxValue: MaxScheduleValue,
+		MaxBytes: MaxScheduleBytes,
+	},
 }
+
+// Bounds returns the bounds of records of the kind.
+func (k RecordKind) Bounds() RecordBounds { return recordBounds[k] }
 
 // String returns "consumer" or "schedule".
-func (k RecordKind) String() string { return k.bounds().what }
-
-// Most returns how many such records a queue can have.
-func (k RecordKind) Most() int { return k.bounds().records }
-
-// MaxValue returns the most bytes of a record.
-func (k RecordKind) MaxValue() int { return k.bounds().value }
-
-// MaxBytes returns the most bytes that all such records of a queue have together.
-func (k RecordKind) MaxBytes() int { return k.bounds().allValues }
+func (k RecordKind) String() string { return k.Bounds().What }
 
 // RecordKey is the key of a record.
 func (l *Layout) RecordKey(k RecordKind, name string) []byte {
 	return tuple.AppendString(l.Key(string(k), len(name)+2), name)
 }
 
-// RecordRange is the range of all records of a kind, in the order of their names.
-func (l *Layout) RecordRange(k RecordKind) kv.Range { return l.KindRange(string(k)) }
+// Summary is what others need to know of a record.
+type Summary struct {
+	Name  string    // not stored in it: its key has the name
+	Bytes int       // of its name and value
+	Due   time.Time // when it falls due; zero is never
+}
+
+// SummaryKey is the key of the summary of the record with a key.
+func (l *Layout) SummaryKey(record []byte) []byte {
+	rest := record[len(l.Prefix):]
+	return append(l.Key(KindSummary, len(rest)), rest...)
+}
+
+// SummarizedKey returns the key of the record whose summary has the key.
+func (l *Layout) SummarizedKey(key []byte) []byte {
+	return append([]byte(l.Prefix), l.Place(key)...)
+}
+
+// Summaries is the range of the summaries of all records of a kind, in the order of their names.
+func (l *Layout) Summaries(k RecordKind) kv.Range {
+	return Within(tuple.AppendString(l.Key(KindSummary, len(l.Prefix)+2*KindSize+2), string(k)))
+}
+
+// Encode returns the value of a summary.
+func (s Summary) Encode() []byte {
+	return appendTime(tuple.AppendInt(nil, int64(s.Bytes)), s.Due)
+}
+
+// ParseSummary reads the value of a summary. Any other value is the zero Summary.
+func ParseSummary(value []byte) Summary {
+	d := decoder{rest: value}
+	s := Summary{Bytes: int(d.int()), Due: d.timeOrNone()}
+	if d.end() != nil {
+		return Summary{}
+	}
+	return s
+}
 
 // ParseRecordKey returns the name in the key of a record.
 func (l *Layout) ParseRecordKey(key []byte) (name string, err error) {
@@ -268,6 +309,26 @@ func ConsumerExpires(value []byte) time.Time {
 	}
 	_ = json.Unmarshal(value, &record)
 	return record.Expires
+}
+
+// LastTerm returns the record of a consumer that has expired, with a second and last term: as long
+// as its member "kept" says, in nanoseconds, which it has no longer. nil says that it gets none.
+// Programs write down the use of a consumer ahead of time. If the clock was set forward, only the
+// second term shows whether it is used.
+func LastTerm(value []byte, now time.Time) []byte {
+	var kept struct {
+		Kept time.Duration `json:"kept"`
+	}
+	var record map[string]json.RawMessage
+	if err := json.Unmarshal(value, &kept); err != nil || kept.Kept <= 0 {
+		return nil
+	}
+
+	_ = json.Unmarshal(value, &record) // it is an object
+	record["expires"], _ = json.Marshal(Micros(now.Add(kept.Kept)))
+	delete(record, "kept")
+	value, _ = json.Marshal(record)
+	return value
 }
 
 // A queue with Settings.Source keeps the JSON of a settings.SourceState in ("k"). It stays after

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // An item that is given up, by OpTerm or after the last of Settings.MaxDeliver deliveries, moves to
@@ -14,10 +14,10 @@ import (
 // with a new id and a DeadLetter. It keeps its push time, value and headers, and loses its message
 // id and unique key.
 //
-// In a Keyspace, the dead-letter queue is the one that Settings.DeadLetter names, or else the queue
-// with "-dead" appended to its name. A queue outside a Keyspace has no name, so its dead-letter
-// queue is inside its own subspace, in ("dead"). Dead-letter queues have settings and dead-letter
-// queues of their own.
+// In a Keyspace, Settings.DeadLetter names the dead-letter queue; otherwise it is the queue with
+// "-dead" appended to its name. A queue outside a Keyspace has no name, so its dead-letter queue is
+// inside its own subspace, in ("dead"). Dead-letter queues have settings and dead-letter queues of
+// their own.
 
 // DeadLetters returns the dead-letter queue; named is Settings.DeadLetter.
 func (l *Layout) DeadLetters(named string) *Layout {
@@ -54,7 +54,7 @@ func (l *Layout) sibling(prefix string) *Layout {
 	return &Layout{Prefix: prefix, List: l.List, Fifo: l.Fifo, Format: l.Format}
 }
 
-// checkDeadLetter returns what is wrong with the name of a dead-letter queue; "" is not set.
+// checkDeadLetter returns an error for a bad name of a dead-letter queue; "" is not set.
 func (l *Layout) checkDeadLetter(name string) error {
 	switch {
 	case name == "":
@@ -81,21 +81,18 @@ func (d *DeadLetter) encode() tuple.Tuple {
 
 // parseDeadLetter reads what encode wrote, and reports whether it could.
 func parseDeadLetter(from any) (*DeadLetter, bool) {
-	var queue, reason, text []byte
-	var at, deliveries int64
+	d, at := &DeadLetter{}, int64(0)
 	t, ok := from.(tuple.Tuple)
-	if !ok || len(t) < 5 || !element(t[0], &queue) || !element(t[1], &reason) ||
-		!element(t[2], &at) || !element(t[3], &deliveries) || !element(t[4], &text) {
-		return nil, false
-	}
-	return &DeadLetter{
-		string(queue), string(reason), time.UnixMicro(at).UTC(), deliveries, string(text),
-	}, true
+	ok = ok && len(t) >= 5 && text(t[0], &d.Queue) && text(t[1], &d.Reason) &&
+		element(t[2], &at) && element(t[3], &d.Deliveries) && text(t[4], &d.Error)
+	d.At = time.UnixMicro(at).UTC()
+	return d, ok
 }
 
 // DeadLetter says how an item came into a dead-letter queue.
 type DeadLetter struct {
-	// Queue is the name of the queue that the item came from; "" outside a Keyspace.
+	// Queue is the name of the queue that the item came from, the first one if it died as a dead
+	// letter again; "" outside a Keyspace.
 	Queue string
 	// Reason is ReasonMaxDeliver, ReasonTerminated, or the reason that OpTerm gave.
 	Reason string

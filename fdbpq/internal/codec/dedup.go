@@ -62,9 +62,7 @@ func (l *Layout) UniqueKey(key string) []byte {
 
 // EncodeID returns the value of a unique key.
 func EncodeID(id *ID) []byte {
-	b := tuple.AppendInt(make([]byte, 0, 64), id.Priority)
-	b = tuple.AppendInt(b, id.Count)
-	return tuple.AppendBytes(b, id.Random[:])
+	return appendPlace(tuple.AppendInt(make([]byte, 0, 64), id.Priority), id)
 }
 
 // Seen is a message id or a unique key that was pushed.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // Errors of package fdbpq, which says when they are returned and has more of its own.
@@ -47,12 +47,27 @@ func element[T any](from any, to *T) bool {
 	return ok
 }
 
+// text stores an element of bytes in to, if it is one.
+func text(from any, to *string) bool {
+	value, ok := from.([]byte)
+	*to = string(value)
+	return ok
+}
+
 // appendInts appends elements of a tuple.
 func appendInts(b []byte, fields ...int64) []byte {
 	for _, field := range fields {
 		b = tuple.AppendInt(b, field)
 	}
 	return b
+}
+
+// appendTime appends a time in microseconds since 1970; the zero time is 0.
+func appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return tuple.AppendInt(b, 0)
+	}
+	return tuple.AppendInt(b, t.UnixMicro())
 }
 
 // decoder reads the elements of a tuple one after the other. err is the first error; after it all
@@ -69,7 +84,7 @@ func (d *decoder) int() (v int64) {
 	return v
 }
 
-// bytes returns memory that may be shared with what is read.
+// bytes returns memory that may be shared with the data.
 func (d *decoder) bytes() (v []byte) {
 	if d.err == nil {
 		v, d.rest, d.err = tuple.DecodeBytes(d.rest, nil)
@@ -86,6 +101,14 @@ func (d *decoder) text() (v string) {
 
 // time reads microseconds since 1970.
 func (d *decoder) time() time.Time { return time.UnixMicro(d.int()).UTC() }
+
+// timeOrNone reads what appendTime wrote.
+func (d *decoder) timeOrNone() time.Time {
+	if micros := d.int(); micros != 0 {
+		return time.UnixMicro(micros).UTC()
+	}
+	return time.Time{}
+}
 
 var errMore = errors.New("more bytes follow")
 

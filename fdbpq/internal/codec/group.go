@@ -2,33 +2,36 @@ package codec
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // A message may have a group. The id of its item contains a hash of the group, and the group is all
-// items with the same hash. These keys are written together with those of the items:
+// items with the same hash. These keys are written together with the keys of the items:
 //
 //	("w", hash, priority, count, random) = ""      a ready item of the group
 //	("y", hash, priority, count, random) = ""      a held item of the group
-//	("z", hash, 0, priority)             = int64   how many are ready at a priority
+//	("z", hash, 0)                       = int64   how many are ready
 //	("z", hash, 1)                       = int64   how many are leased
-//	("z", hash, 2)                                 never written, see GroupConflictKey
-//	("v", priority)                      = (count) highest count of an item with a group that was
-//	                                               served from the front
+//	("z", hash, 2)                                 never written, see GroupConflict
+//	("v", priority)                      = (count, number)   the last of the items with a group
+//	                                                         that were served from the front
 //
 // In a queue that limits groups, items without a group have the same keys, under the hash 0.
 // Programs that do not know groups leave keys of items behind; transactions that meet such a key
 // remove it. The row ("v", priority) may be missing, or be left from items that are gone.
 //
-// In a FIFO queue all of these are without priority. state.Turns says what they are for.
+// In a FIFO queue all of these are without priority. Searches read all of ("z"), which has at most
+// two rows for each group, however many priorities its items have. state.Turns says what ("v") is
+// for.
 
 // groupKey returns the key (kind, hash), with room for more.
 func (l *Layout) groupKey(kind string, hash GroupHash) []byte {
@@ -37,8 +40,7 @@ func (l *Layout) groupKey(kind string, hash GroupHash) []byte {
 
 // GroupItemKey is the key of an item in the index of its group.
 func (l *Layout) GroupItemKey(kind string, hash GroupHash, id *ID) []byte {
-	key := l.appendPriority(l.groupKey(kind, hash), id.Priority)
-	return tuple.AppendBytes(tuple.AppendInt(key, id.Count), id.Random[:])
+	return appendPlace(l.appendPriority(l.groupKey(kind, hash), id.Priority), id)
 }
 
 // GroupRange is the range of the index of a group at a priority.
@@ -55,42 +57,35 @@ func (l *Layout) GroupItems(kind string, hash GroupHash) kv.Range {
 func (l *Layout) ParseGroupItem(key []byte) (id ID, err error) {
 	d := decoder{rest: l.Place(key)}
 	d.int() // the hash
-	if !l.Fifo {
-		id.Priority = d.int()
-	}
-	id.Count, id.Random = d.int(), d.random()
-	return finish(&d, id, "index of groups: key", key)
+	return finish(&d, d.idIn(l), "index of groups: key", key)
 }
 
-// GroupReadyKey is the counter of the ready items of a group at a priority.
-func (l *Layout) GroupReadyKey(hash GroupHash, priority int64) []byte {
-	return l.appendPriority(tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 0), priority)
+// GroupCounter names a counter of a group.
+type GroupCounter struct {
+	Hash GroupHash
+	Of   int64 // what it counts
 }
 
-// GroupLeasedKey is the counter of the leased items of a group.
-func (l *Layout) GroupLeasedKey(hash GroupHash) []byte {
-	return tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 1)
-}
+// What counters of groups count.
+const (
+	GroupReady  = iota // ready items
+	GroupLeased        // leased items
+	// GroupConflict is never written. Transactions that lease items of a group conflict on it.
+	GroupConflict
+)
 
-// GroupConflictKey is never written. Transactions that lease items of a group conflict on it.
-func (l *Layout) GroupConflictKey(hash GroupHash) []byte {
-	return tuple.AppendInt(l.groupKey(kindGroupCounter, hash), 2)
+// GroupCounterKey is the key of a counter.
+func (l *Layout) GroupCounterKey(c GroupCounter) []byte {
+	return tuple.AppendInt(l.groupKey(kindGroupCounter, c.Hash), c.Of)
 }
 
 // GroupCounters is the range of the counters of groups.
 func (l *Layout) GroupCounters() kv.Range { return l.KindRange(kindGroupCounter) }
 
-// ParseGroupCounter returns what a key in GroupCounters counts.
-func (l *Layout) ParseGroupCounter(key []byte) (hash GroupHash, leased bool, err error) {
+// ParseGroupCounter reads a key in GroupCounters.
+func (l *Layout) ParseGroupCounter(key []byte) (GroupCounter, error) {
 	d := decoder{rest: l.Place(key)}
-	hash, leased = GroupHash(d.int()), d.int() > 0
-	if !leased && !l.Fifo {
-		d.int() // the priority
-	}
-	if err := d.end(); err != nil {
-		return 0, false, fmt.Errorf("%w: counter %x of a group: %w", ErrCorrupt, key, err)
-	}
-	return hash, leased, nil
+	return finish(&d, GroupCounter{GroupHash(d.int()), d.int()}, "counter of a group: key", key)
 }
 
 // GroupBeyond is the range of the ready items of a group behind the key of an item in ("i"), seen
@@ -106,10 +101,43 @@ func (l *Layout) GroupBeyond(hash GroupHash, end End, key []byte) kv.Range {
 	return r
 }
 
+// TurnItem is the place of an item with a group: a count, which is the turn, and the number of the
+// item within its group in that turn.
+type TurnItem struct{ Count, Number int64 }
+
+// TurnItemOf returns the place of an item with a group.
+func TurnItemOf(id *ID) TurnItem { return TurnItem{id.Count, int64(id.Random[numberAt])} }
+
+// Compare orders places as the items there are served.
+func (i TurnItem) Compare(other TurnItem) int {
+	return cmp.Or(cmp.Compare(i.Count, other.Count), cmp.Compare(i.Number, other.Number))
+}
+
+// Next returns the place after this one in a group of a weight.
+func (i TurnItem) Next(weight int) TurnItem {
+	if i.Number < int64(weight) {
+		return TurnItem{i.Count, i.Number + 1}
+	}
+	return TurnItem{Following(i.Count), 1}
+}
+
 // TurnKey is the row that says how far groups have been served at a priority.
 func (l *Layout) TurnKey(priority int64) []byte { return l.priorityKey(kindTurn, priority) }
 
-// EncodeCount returns the value of a TurnKey or a BucketKey.
+// Encode returns the value of a TurnKey.
+func (i TurnItem) Encode() []byte { return appendInts(nil, i.Count, i.Number) }
+
+// ParseTurnItem reads what Encode wrote. If that is missing or cannot be read, the place is before
+// all others.
+func ParseTurnItem(value []byte) TurnItem {
+	d := decoder{rest: value}
+	if i := (TurnItem{d.int(), d.int()}); d.end() == nil {
+		return i
+	}
+	return TurnItem{Count: math.MinInt64}
+}
+
+// EncodeCount returns the value of a BucketKey.
 func EncodeCount(n int64) []byte { return tuple.AppendInt(nil, n) }
 
 // ParseCount reads what EncodeCount wrote. It returns none if that is missing or cannot be read.
@@ -122,8 +150,8 @@ func ParseCount(value []byte, none int64) int64 {
 }
 
 // GroupSize is about how many more bytes of a transaction an operation takes if its item has a
-// group: two keys in the index, with their conflict ranges, and two counters.
-func (l *Layout) GroupSize() int { return 4 * 3 * (len(l.Prefix) + 60) }
+// group: two keys in the index, with their conflict ranges, three counters, and a conflict range.
+func (l *Layout) GroupSize() int { return (5*3 + 2) * (len(l.Prefix) + 60) }
 
 // GroupSizeOf is GroupSize for an item that is indexed, and 0 for others.
 func (l *Layout) GroupSizeOf(id *ID) int {
@@ -149,15 +177,16 @@ func CheckGroup(values []string) error {
 	if values == nil {
 		return nil
 	}
-	if len(values) == 1 && 1 <= len(values[0]) && len(values[0]) <= settings.MaxGroup &&
-		!strings.ContainsAny(values[0], "\r\n") {
+	if len(values) == 1 && settings.IsGroup(values[0]) {
 		return nil
 	}
-	return fmt.Errorf("%w: bad %s: want 1 to %d bytes in one line, once",
+	return fmt.Errorf("%w: bad %s: want 1 to %d bytes of UTF-8 in one line, once",
 		ErrOp, GroupHeader, settings.MaxGroup)
 }
 
-// GroupHash stands for a group in ids and keys: 40 bits of the SHA-256 of its name.
+// GroupHash stands for a group in ids and keys: 48 bits of the SHA-256 of a secret and its name.
+// Clients see the hashes of their own groups in ids. Because of the secret they cannot look for
+// another name with the hash of somebody's group.
 type GroupHash int64
 
 const (
@@ -168,26 +197,21 @@ const (
 	NoGroup GroupHash = 0
 )
 
-// HashGroup returns the hash of a group. It is never NoGroup.
-func HashGroup(group string) GroupHash {
-	sum := sha256.Sum256([]byte(group))
+// HashGroup returns the hash of a group. It is never NoGroup. The secret belongs to the Keyspace;
+// outside of one, and where nothing with a group was ever stored, there is none.
+func HashGroup(secret []byte, group string) GroupHash {
+	// Most of the sum is dropped, so nobody can extend a name and compute the hash.
+	var room [GroupSecretSize + settings.MaxGroup]byte
+	sum := sha256.Sum256(append(append(room[:0], secret...), group...))
 	return max(groupHash(sum[:]), 1)
 }
 
+// GroupSecretSize is the length of the secret of a Keyspace.
+const GroupSecretSize = 32
+
 // groupHash reads a hash of groupSize bytes.
 func groupHash(b []byte) GroupHash {
-	return GroupHash(binary.BigEndian.Uint32(b))<<8 | GroupHash(b[4])
-}
-
-// GroupOf returns the hash for the id of a message in a queue with the settings.
-func GroupOf(m *Message, s *Settings) GroupHash {
-	if group := m.Group(); group != "" {
-		return HashGroup(group)
-	}
-	if s.LimitsGroups() {
-		return NoGroup
-	}
-	return NotIndexed
+	return GroupHash(binary.BigEndian.Uint32(b))<<16 | GroupHash(binary.BigEndian.Uint16(b[4:]))
 }
 
 // A queue with Settings.Rate or RatePerGroup counts deliveries:
@@ -226,21 +250,28 @@ func BucketRowDue(value []byte) time.Time { return BucketDue(ParseCount(value, 0
 // BucketDue returns when a row with the time falls due: then, rounded up to a microsecond.
 func BucketDue(full int64) time.Time { return Micros(time.Unix(0, full+int64(time.Microsecond)-1)) }
 
-// SetGroup sets the group of an id that NewID has made.
-func SetGroup(id *ID, hash GroupHash) {
-	if hash == NotIndexed {
-		return
-	}
-	id.Random[flagsAt] |= flagGroup
-	for i := range groupSize {
-		id.Random[uniqueAt+i] = byte(hash >> (8 * (groupSize - 1 - i)))
+// SetGroup sets the group of an id that NewID has made, and its number in the turn of the group.
+func SetGroup(id *ID, hash GroupHash, number int64) {
+	switch hash {
+	case NotIndexed:
+	case NoGroup:
+		id.Random[flagsAt] |= flagOthers
+	default:
+		id.Random[numberAt] = byte(number)
+		id.Random[flagsAt] |= flagGroup
+		for i := range groupSize {
+			id.Random[uniqueAt+i] = byte(hash >> (8 * (groupSize - 1 - i)))
+		}
 	}
 }
 
 // GroupIn returns the hash in an id.
 func GroupIn(id *ID) GroupHash {
-	if id.Random[flagsAt]&flagGroup == 0 || !Ours(id) {
+	switch flags := id.Random[flagsAt]; {
+	case flags&(flagGroup|flagOthers) == 0 || !Ours(id):
 		return NotIndexed
+	case flags&flagGroup == 0:
+		return NoGroup
 	}
 	return groupHash(id.Random[uniqueAt:])
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // An item that is leased or delayed is held. It leaves ("i") and, under the same id, is in
@@ -18,20 +18,14 @@ import (
 // Its ("m") keys stay, and the counter ("n", "leased") or ("n", "delayed") counts it. When it
 // returns to its old key in ("i"), it keeps its history in
 //
-//	("a", priority, count, random) = (deliveries, fence, wait)
-//	                               = (deliveries, fence, wait, reason)
-//	                               = (deliveries, fence, wait, reason, expires, unique key)
+//	("a", priority, count, random) = (deliveries, fence, wait, reason, expires, unique key)
 //
 // The record is a varint, and a tuple of that length:
 //
-//	(1, state, deliveries, fence, due, wait, end)
-//	(2, state, deliveries, fence, due, wait, end, reason)
-//	(3, state, deliveries, fence, due, wait, end, reason, expires, unique key)
-//	(4, state, deliveries, fence, due, wait, end, reason, expires, unique key, holder, since)
+//	(1, state, deliveries, fence, due, wait, end, reason, expires, unique key, holder, since)
 //
-// Times are in microseconds. The reason is that of the last negative acknowledgement that gave one.
-// An item without a reason or a unique key has "", one that does not expire 0. Only a lease whose
-// holder gave a name has version 4; since is when it began.
+// Times are in microseconds. The last negative acknowledgement with a reason gave the reason. since
+// is when a lease began whose holder gave a name. Missing texts are "", missing times 0.
 //
 // # Why a late acknowledgement never touches a later delivery
 //
@@ -41,7 +35,7 @@ import (
 // ("i") and ("a"). So it conflicts with every other move of the item. It does nothing unless the
 // item is there, was leased, and has the fence of the token.
 
-// Record is an item that is held, or one in ("i") of which only its own keys were read.
+// Record is an item that is held, or an item in ("i") that was read only in part: its own keys.
 type Record struct {
 	ID ID
 	History
@@ -73,9 +67,6 @@ type Lasting struct {
 // LastingOf returns what an item of the message keeps through all states.
 func LastingOf(m *Message) Lasting { return Lasting{Expires: m.Expires, Unique: m.Unique} }
 
-// none reports whether there is nothing to keep.
-func (l *Lasting) none() bool { return l.Expires.IsZero() && l.Unique == "" }
-
 // maxRecord is at least the length of a record without a reason, with its varint.
 const maxRecord = 100
 
@@ -90,14 +81,8 @@ var ErrCannotHold = fmt.Errorf("%w: another program wrote it, with more than the
 // HeldStates are the states of held items, by their number in a record.
 var HeldStates = [...]ItemState{Leased, Delayed}
 
-// Versions of a record: its first element. Each item gets the lowest that is enough, which earlier
-// versions of this package can read.
-const (
-	heldVersion       = 1
-	heldVersionReason = 2
-	heldVersionEnd    = 3
-	heldVersionHolder = 4
-)
+// heldVersion is the first element of a record.
+const heldVersion = 1
 
 // holderRoom is the most that a name takes in a record, beside a reason.
 const holderRoom = MaxNakReason + settings.MaxHolder + 16
@@ -108,11 +93,6 @@ func (l *Layout) HeldKey(id *ID) []byte { return l.IDKey(KindHeld, id) }
 // HistoryKey is the key of the history of an item in ("i").
 func (l *Layout) HistoryKey(id *ID) []byte { return l.IDKey(KindHistory, id) }
 
-// HeldRange is the range of the held items at a priority.
-func (l *Layout) HeldRange(priority int64) kv.Range {
-	return Within(l.priorityKey(KindHeld, priority))
-}
-
 // StateCounterKey is the counter of the held items in a state.
 func (l *Layout) StateCounterKey(s ItemState) []byte {
 	return tuple.AppendString(l.Key(KindCounter, 16), s.String())
@@ -120,30 +100,17 @@ func (l *Layout) StateCounterKey(s ItemState) []byte {
 
 // Encode returns the value of a held item's key.
 func (h *Record) Encode() []byte {
-	version := int64(heldVersion)
-	switch {
-	case h.State == Leased && h.Holder != "":
-		version = heldVersionHolder
-	case !h.Lasting.none():
-		version = heldVersionEnd
-	case h.Reason != "":
-		version = heldVersionReason
+	holder, since := h.Holder, h.Since
+	if h.State != Leased { // nobody holds it any more
+		holder, since = "", time.Time{}
 	}
 
 	var room [maxRecord]byte
 	state := int64(slices.Index(HeldStates[:], h.State))
-	record := appendInts(room[:0], version, state, h.Deliveries, h.Fence,
+	record := appendInts(room[:0], heldVersion, state, h.Deliveries, h.Fence,
 		h.Due.UnixMicro(), h.Wait.Microseconds(), int64(h.End))
-	if version >= heldVersionReason {
-		record = tuple.AppendBytes(record, []byte(h.Reason))
-	}
-
-	if version >= heldVersionEnd {
-		record = h.Lasting.appendTo(record)
-	}
-	if version >= heldVersionHolder {
-		record = tuple.AppendInt(tuple.AppendBytes(record, []byte(h.Holder)), h.Since.UnixMicro())
-	}
+	record = h.Lasting.appendTo(tuple.AppendBytes(record, []byte(h.Reason)))
+	record = appendTime(tuple.AppendBytes(record, []byte(holder)), since)
 
 	b := make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.Value))
 	b = binary.AppendUvarint(b, uint64(len(record)))
@@ -165,25 +132,16 @@ func ParseRecord(id *ID, data []byte) (*Record, error) {
 	h.Deliveries, h.Fence, h.Due = d.int(), d.int(), time.UnixMicro(d.int())
 	wait, end := d.int(), d.int()
 	h.Wait, h.End = time.Duration(wait)*time.Microsecond, End(end)
-	if version >= heldVersionReason {
-		h.Reason = string(d.bytes())
-	}
-
-	if version >= heldVersionEnd {
-		h.Lasting = d.lasting()
-	}
-	if version >= heldVersionHolder {
-		h.Holder, h.Since = string(d.bytes()), d.time()
-	}
-
+	h.Reason, h.Lasting = string(d.bytes()), d.lasting()
+	h.Holder, h.Since = string(d.bytes()), d.timeOrNone()
 	if err := d.end(); err != nil {
 		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
 	}
 
 	// Refuse what no version writes.
-	if version < heldVersion || version > heldVersionHolder ||
+	if version != heldVersion ||
 		state < 0 || state >= int64(len(HeldStates)) || end < int64(Front) || end > int64(Back) ||
-		h.Deliveries < 0 || h.Fence < 1 || !isWait(wait) {
+		h.Deliveries < 0 || h.Fence < 0 || h.Fence > 0 && !isWait(wait) {
 		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
 	}
 
@@ -193,25 +151,17 @@ func ParseRecord(id *ID, data []byte) (*Record, error) {
 
 // appendTo appends the elements that are stored behind a reason.
 func (l *Lasting) appendTo(b []byte) []byte {
-	micros := int64(0)
-	if !l.Expires.IsZero() {
-		micros = l.Expires.UnixMicro()
-	}
-	return tuple.AppendBytes(tuple.AppendInt(b, micros), []byte(l.Unique))
+	return tuple.AppendBytes(appendTime(b, l.Expires), []byte(l.Unique))
 }
 
 // lasting reads what appendTo wrote.
-func (d *decoder) lasting() (l Lasting) {
-	if micros := d.int(); micros != 0 {
-		l.Expires = time.UnixMicro(micros).UTC()
-	}
-	l.Unique = string(d.bytes())
-	return l
+func (d *decoder) lasting() Lasting {
+	return Lasting{Expires: d.timeOrNone(), Unique: string(d.bytes())}
 }
 
 // Past returns the item's history as it is stored, nil if the item was never leased.
 func (h *Record) Past() []byte {
-	if h.NeverLeased() {
+	if h.Fence == 0 {
 		return nil
 	}
 	return h.History.Encode()
@@ -220,14 +170,7 @@ func (h *Record) Past() []byte {
 // Encode returns the value of the history's key.
 func (h History) Encode() []byte {
 	b := appendInts(nil, h.Deliveries, h.Fence, h.Wait.Microseconds())
-	lasts := !h.Lasting.none()
-	if h.Reason != "" || lasts {
-		b = tuple.AppendBytes(b, []byte(h.Reason))
-	}
-	if lasts {
-		b = h.Lasting.appendTo(b)
-	}
-	return b
+	return h.Lasting.appendTo(tuple.AppendBytes(b, []byte(h.Reason)))
 }
 
 // ParseHistory reads what Encode wrote. nil is the zero history.
@@ -240,14 +183,7 @@ func ParseHistory(id *ID, data []byte) (h History, err error) {
 	h.Deliveries, h.Fence = d.int(), d.int()
 	wait := d.int()
 	h.Wait = time.Duration(wait) * time.Microsecond
-	if d.more() {
-		h.Reason = string(d.bytes())
-	}
-
-	if d.more() {
-		h.Lasting = d.lasting()
-	}
-
+	h.Reason, h.Lasting = string(d.bytes()), d.lasting()
 	if d.end() != nil || h.Deliveries < 0 || h.Fence < 1 || !isWait(wait) {
 		return History{}, fmt.Errorf("%w: history of item %s: %x", ErrCorrupt, id, data)
 	}
@@ -255,7 +191,7 @@ func ParseHistory(id *ID, data []byte) (h History, err error) {
 }
 
 // isWait reports whether a lease may have this length in microseconds. The bound is wider than
-// MaxLease, which may differ in other versions.
+// MaxLease, which may grow in later versions.
 func isWait(micros int64) bool { return micros > 0 && micros <= settings.MaxDelay.Microseconds() }
 
 // NoteReason keeps the reason of a negative acknowledgement, unless it is empty or the value, which
@@ -286,26 +222,13 @@ func (h *Record) LeasedSince() time.Time {
 	return h.Due.Add(-h.Wait)
 }
 
-// An item that is pushed with a delay is held from the start. Its record has no deliveries and
-// firstFence, because it was never leased. Its count is that of its push, so it comes before items
-// that are pushed during the delay.
-
-// firstFence is the fence of an item that was never leased. A lease has a higher one, or a
-// delivery: earlier versions of this package gave the same fence to the first lease.
-const firstFence = 1
-
-// NewDelayed returns the held item for a push with a delay.
+// NewDelayed returns the held item for a push with a delay, which is held from the start. Its count
+// is from its push, so it comes before items that are pushed during the delay. Its fence is 0,
+// because it was never leased.
 func NewDelayed(id *ID, m *Message, until time.Time, value []byte) *Record {
-	// Versions of this package without delayed pushes refuse a record without a wait.
 	return &Record{
-		ID: *id, State: Delayed, Due: until, Value: value,
-		History: History{Fence: firstFence, Wait: settings.DefaultLease, Lasting: LastingOf(m)},
+		ID: *id, State: Delayed, Due: until, Value: value, History: History{Lasting: LastingOf(m)},
 	}
-}
-
-// NeverLeased reports whether a held item was pushed with a delay, and not leased since.
-func (h *Record) NeverLeased() bool {
-	return h.State == Delayed && h.Deliveries == 0 && h.Fence == firstFence
 }
 
 // The time index says what falls due in a queue, and when. Each key that falls due has an entry,
@@ -324,8 +247,8 @@ func (h *Record) NeverLeased() bool {
 //	("p", name)                     a consumer goes
 //
 // Nothing runs at the due time itself. Instead, each transaction that looks at a queue reads the
-// index up to now, and first handles what is due, at most due.Page entries, in the order in which
-// they fell due. What it leaves still counts as leased or delayed, and is served once it is back.
+// index up to now, and first handles at most due.Page due entries, in the order in which they fell
+// due. What it leaves still counts as leased or delayed, and is served once it is back.
 // Pending.Behind names such a queue, so that a sweeper can continue with OpSweep, which handles
 // more at a time.
 //
@@ -334,8 +257,8 @@ func (h *Record) NeverLeased() bool {
 // that wraps ErrNoRoom: the next transaction continues where this one ended.
 //
 // An entry is removed together with its key, or by a transaction that has read that the key is gone
-// and conflicts with any that writes it. Versions of this package before the index leave such
-// entries.
+// and conflicts with any that writes it. Programs with the bare recipe that pop items which expire
+// leave such entries.
 
 // DueKey returns the entry for a key that falls due at the given time.
 func (l *Layout) DueKey(at time.Time, key []byte) []byte {

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -9,62 +8,125 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// The stored forms of held items, histories and headers, as bytes. Forms without a reason or a dead
-// letter are as earlier versions write and read them.
+// Held items, histories and headers are stored as these bytes.
 func TestStoredFormsOfLeases(t *testing.T) {
+	const (
+		due   = "1b065bfeda25e000"                          // or any other time
+		lease = "1502" + "1505" + due + "170f4240" + "1501" // deliveries, fence, due, wait, end
+		past  = "1502" + "1505" + "170f4240"                // deliveries, fence, wait
+		value = "76616c7565"                                // "value"
+		dead  = "05" + "016a6f627300" + "016e6f00" + due + "1502" + "016c61746500" + "00"
+		a     = "05" + "014100" + "016200" + "016300" + "00" // a header
+	)
+
+	at := time.UnixMicro(1_790_000_000_000_000).UTC()
+	once := History{Deliveries: 2, Fence: 5, Wait: time.Second}
+	all := once
+	all.Reason, all.Lasting = "n\x00o", Lasting{Expires: at, Unique: "k"}
+
+	record := func(state ItemState, history History, holder string) *Record {
+		h := &Record{State: state, Due: at, End: Back, Value: []byte("value"), History: history}
+		h.SetHolder(holder, at)
+		return h
+	}
+
+	headers := map[string][]string{"A": {"b", "c"}}
+	died := &DeadLetter{Queue: "jobs", Reason: "no", At: at, Deliveries: 2, Error: "late"}
+
+	for _, form := range []struct {
+		what string
+		got  []byte
+		want string
+	}{
+		{
+			"held item", record(Delayed, once, "").Encode(),
+			"1e" + "1501" + "1501" + lease + "0100" + "14" + "0100" + "0100" + "14" + value,
+		},
+		{
+			"held item with all", record(Delayed, all, "").Encode(),
+			"2a" + "1501" + "1501" + lease + "016e00ff6f00" + due + "016b00" + "0100" + "14" +
+				value,
+		},
+		{
+			"lease with a holder", record(Leased, all, "me").Encode(),
+			"32" + "1501" + "14" + lease + "016e00ff6f00" + due + "016b00" + "016d6500" + due +
+				value,
+		},
+		{
+			"item that nobody holds any more", record(Delayed, all, "me").Encode(),
+			"2a" + "1501" + "1501" + lease + "016e00ff6f00" + due + "016b00" + "0100" + "14" +
+				value,
+		},
+		{
+			"delayed push", NewDelayed(&ID{}, &Message{}, at, []byte("value")).Encode(),
+			"18" + "1501" + "1501" + "14" + "14" + due + "14" + "14" +
+				"0100" + "14" + "0100" + "0100" + "14" + value,
+		},
+		{"history", once.Encode(), past + "0100" + "14" + "0100"},
+		{"history with all", all.Encode(), past + "016e00ff6f00" + due + "016b00"},
+		{"headers", EncodeMeta(&Message{Headers: headers}), "0f" + "1501" + "0500" + a},
+		{
+			"headers of a dead letter", EncodeMeta(&Message{Headers: headers, DeadLetter: died}),
+			"31" + "1501" + "05" + "026465616400" + dead + "00" + a,
+		},
+		{
+			"all properties",
+			EncodeMeta(&Message{MsgID: "m", Unique: "k", Expires: at, DeadLetter: died}),
+			"4d" + "1501" + "05" + "026d73675f696400" + "016d00" + "02756e6971756500" + "016b00" +
+				"026578706972657300" + due + "026465616400" + dead + "00",
+		},
+	} {
+		wantBytes(t, form.what, form.got, form.want)
+	}
+}
+
+// Records, histories and messages are read as they were written.
+func TestStoredFormsAreRead(t *testing.T) {
+	at := time.UnixMicro(1_790_000_000_000_000).UTC()
 	id := ID{Priority: 3, Count: 4}
-	h := Record{
-		ID: id, State: Delayed, Due: time.UnixMicro(1_790_000_000_000_000), End: Back, Value: []byte("value"),
-		History: History{Deliveries: 2, Fence: 5, Wait: time.Second},
-	}
-	past := History{Deliveries: 2, Fence: 5, Wait: time.Second}
-	dead := Message{
-		Headers:    map[string][]string{"A": {"b", "c"}},
-		DeadLetter: &DeadLetter{Queue: "jobs", Reason: "no", At: time.UnixMicro(1_790_000_000_000_000).UTC(), Deliveries: 2, Error: "late"},
-	}
-	check := func(what string, got []byte, want string) {
-		t.Helper()
-		wantBytes(t, what, got, want)
-	}
-	check("held item", h.Encode(), "16"+"1501"+"1501"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"76616c7565")
-	check("history", past.Encode(), "1502"+"1505"+"170f4240")
-	h.Reason, past.Reason = "n\x00o", "no"
-	check("held item with a reason", h.Encode(), "1c"+"1502"+"1501"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"016e00ff6f00"+"76616c7565")
-	check("history with a reason", past.Encode(), "1502"+"1505"+"170f4240"+"016e6f00")
-	check("history with a unique key", History{Deliveries: 2, Fence: 5, Wait: time.Second, Lasting: Lasting{Unique: "k"}}.Encode(), "1502"+"1505"+"170f4240"+"0100"+"14"+"016b00")
-	h.Expires, h.Unique = time.UnixMicro(1_790_000_000_000_000).UTC(), "k"
-	check("held item that expires, with a unique key", h.Encode(),
-		"27"+"1503"+"1501"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"016e00ff6f00"+"1b065bfeda25e000"+"016b00"+"76616c7565")
-	named := h
-	named.State, named.Holder, named.Since = Leased, "me", time.UnixMicro(1_790_000_000_000_000).UTC()
-	check("lease with a holder", named.Encode(),
-		"32"+"1504"+"14"+"1502"+"1505"+"1b065bfeda25e000"+"170f4240"+"1501"+"016e00ff6f00"+"1b065bfeda25e000"+"016b00"+"016d6500"+"1b065bfeda25e000"+"76616c7565")
-	if again, err := ParseRecord(&id, named.Encode()); err != nil || !reflect.DeepEqual(*again, named) {
-		t.Errorf("read %+v, %v: want %+v", again, err, named)
-	}
-	named.State = Delayed // nobody holds it any more
-	check("delayed after a lease with a holder", named.Encode(), fmt.Sprintf("%x", h.Encode()))
-	check("headers", EncodeMeta(&Message{Headers: dead.Headers}), "0d"+"1501"+"05"+"014100"+"016200"+"016300"+"00")
-	check("headers of a dead letter", EncodeMeta(&dead),
-		"29"+"1502"+"05"+"016a6f627300"+"016e6f00"+"1b065bfeda25e000"+"1502"+"016c61746500"+"00"+"05"+"014100"+"016200"+"016300"+"00")
 
-	all := dead
-	all.Headers, all.MsgID, all.Unique, all.Expires = nil, "m", "k", h.Expires
-	check("all properties", EncodeMeta(&all),
-		"4d"+"1503"+"05"+"026d73675f696400"+"016d00"+"02756e6971756500"+"016b00"+"026578706972657300"+"1b065bfeda25e000"+"026465616400"+"05"+"016a6f627300"+"016e6f00"+"1b065bfeda25e000"+"1502"+"016c61746500"+"00"+"00")
+	past := History{
+		Deliveries: 2,
+		Fence:      5,
+		Wait:       time.Second,
+		Reason:     "n\x00o",
+		Lasting:    Lasting{Expires: at, Unique: "k"},
+	}
 
-	again, err := ParseRecord(&id, h.Encode())
-	if err != nil || !reflect.DeepEqual(*again, h) {
-		t.Errorf("read %+v, %v: want %+v", again, err, h)
+	leased := Record{
+		ID:      id,
+		State:   Leased,
+		Due:     at.Local(),
+		End:     Back,
+		Value:   []byte("value"),
+		History: past,
 	}
-	read, err := ParseHistory(&id, past.Encode())
-	if err != nil || read != past {
-		t.Errorf("read %+v, %v: want %+v", read, err, past)
+	leased.SetHolder("me", at)
+	delayed := *NewDelayed(&id, &Message{}, at.Local(), []byte("value"))
+
+	for _, want := range []Record{leased, delayed} {
+		got, err := ParseRecord(&id, want.Encode())
+		if err != nil || !reflect.DeepEqual(*got, want) {
+			t.Errorf("read %+v, %v: want %+v", got, err, want)
+		}
 	}
-	for _, want := range []Message{dead, all} {
-		m, rest, err := DecodeMeta([]kv.KeyValue{{Value: append(EncodeMeta(&want), "rest"...)}})
-		if err != nil || !reflect.DeepEqual(m, want) || string(rest) != "rest" {
-			t.Errorf("read %+v and %q, %v: want %+v", m, rest, err, want)
+
+	for _, want := range []History{past, {Fence: 5, Wait: time.Second}} {
+		got, err := ParseHistory(&id, want.Encode())
+		if err != nil || got != want {
+			t.Errorf("read %+v, %v: want %+v", got, err, want)
+		}
+	}
+
+	died := &DeadLetter{Queue: "jobs", Reason: "no", At: at, Deliveries: 2, Error: "late"}
+	for _, want := range []Message{
+		{Headers: map[string][]string{"A": {"b", "c"}}, DeadLetter: died},
+		{MsgID: "m", Unique: "k", Expires: at, DeadLetter: died},
+		{},
+	} {
+		got, rest, err := DecodeMeta([]kv.KeyValue{{Value: append(EncodeMeta(&want), "rest"...)}})
+		if err != nil || !reflect.DeepEqual(got, want) || string(rest) != "rest" {
+			t.Errorf("read %+v and %q, %v: want %+v", got, rest, err, want)
 		}
 	}
 }

@@ -17,7 +17,8 @@ import (
 )
 
 // ID identifies an item and its place in its queue. Two items have the same id only if 72 random
-// bits coincide, or 32 of two in one group that were pushed in the same microsecond.
+// bits coincide. In a group it is 24, of two pushes in the same microsecond that do not see each
+// other, and then one of the two conflicts and is repeated: see state.Ledger.AddRest.
 type ID struct {
 	// Priority is the item's priority; 0 in a FIFO queue.
 	Priority int64
@@ -72,25 +73,32 @@ func textDecoder(text string) (d decoder) {
 
 // The random part of an id is 20 bytes:
 //
-//	0-7    time of the push in microseconds since 1970, big-endian, which orders
-//	       items of the same count
+//	0      number of the item in the turn of its group, from 1 to MaxWeight; 0 without a group
+//	1-7    time of the push in microseconds since 1970, big-endian
 //	8-9    signature
 //	10     flags
-//	11-19  random; in a group, 11-15 are the hash of the group, big-endian, and 16-19 random
+//	11-19  random; in a group, 11-16 are the hash of the group, big-endian, and 17-19 random
 //
-// An item without the signature, or with an impossible time, was written by another program with
-// the bare recipe. It is served like any other, but has no push time and no ("m") keys, and is not
-// counted.
+// Items of the same count are in the order of the number, then of the time.
+//
+// An item without the signature, or with what this package never writes elsewhere, was written by
+// another program with the bare recipe. It is served like any other, but has no push time and no
+// ("m") keys, and is not counted. Random bytes look like ours once in 500 million items.
 const (
 	RandomSize = 20
+	numberAt   = 0
 	signedAt   = 8
 	signature  = 0x9d51
 	flagsAt    = 10
 	flagMeta   = 0x01 // it has ("m") keys
 	flagGroup  = 0x02 // it has the hash of a group, and keys by that: see layout.go
+	flagOthers = 0x04 // it has keys by NoGroup
 	uniqueAt   = 11
-	groupSize  = 5
+	groupSize  = 6
 )
+
+// MaxWeight is how many items of a group can share a turn.
+const MaxWeight = 100
 
 // Pushes of this package have times from FirstTime to before LastTime: the years 2020 to 2200.
 const (
@@ -125,9 +133,19 @@ func UniqueBytes(n int) []byte {
 
 // Ours reports whether this package made the id.
 func Ours(id *ID) bool {
-	t := binary.BigEndian.Uint64(id.Random[:])
+	number, flags := id.Random[numberAt], id.Random[flagsAt]
+	written := number == 0 && flags&flagGroup == 0 && flags <= flagOthers|flagMeta
+	if flags == flagGroup|flagMeta { // a group is in a header
+		written = 1 <= number && number <= MaxWeight
+	}
+	t := id.micros()
 	signed := binary.BigEndian.Uint16(id.Random[signedAt:]) == signature
-	return signed && t >= FirstTime && t < LastTime
+	return written && signed && t >= FirstTime && t < LastTime
+}
+
+// micros returns the time of the push, if the id is ours.
+func (id *ID) micros() int64 {
+	return int64(binary.BigEndian.Uint64(id.Random[:]) & (1<<56 - 1))
 }
 
 // HasMeta reports whether the item has ("m") keys.
@@ -138,10 +156,10 @@ func PushedAt(id *ID) time.Time {
 	if !Ours(id) {
 		return time.Time{}
 	}
-	return time.UnixMicro(int64(binary.BigEndian.Uint64(id.Random[:]))).UTC()
+	return time.UnixMicro(id.micros()).UTC()
 }
 
-// Token names one lease of an item. It is all that it takes to end or extend the lease.
+// Token names one lease of an item. Any holder of the token may end or extend the lease.
 type Token struct {
 	ID ID // of the item
 	// Fence tells this lease from all others of the item. Fences grow by random steps, so nobody
@@ -190,8 +208,7 @@ func ParseToken(text string) (Token, error) {
 // The upper bits of a fence count the leases and negative acknowledgements of its item, and the
 // lower 48 are random. After 16,000 of them, 46 bits are random, and so on: two fewer each time
 // that half of the remaining room is used up. That leaves 40 bits for the 400,000th lease, 20 for
-// the 400 millionth, and more leases than there is time for. Versions of this package that add 1 to
-// a fence can read all of these, and continue from any of them.
+// the 400 millionth, and more leases than there is time for.
 func NextFence(fence int64) int64 {
 	// Half of the room that is left takes one bit, and with it two random bits.
 	room := bits.Len64(uint64(math.MaxInt64 - fence))
@@ -221,7 +238,7 @@ var ErrFIFOEnd = fmt.Errorf("%w: a FIFO queue has pops and peeks at its front on
 // ItemState is what an item in a queue waits for.
 type ItemState uint8
 
-// The states of items. AnyState is that of no item.
+// The states of items. No item is in AnyState.
 const (
 	AnyState ItemState = iota
 	Ready              // to be popped

@@ -3,6 +3,7 @@ package codec
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -32,24 +33,9 @@ const (
 	StoreSuffix   = "-store"
 )
 
-// area is the keys whose tuples begin with one root.
-type area struct{ root, what string }
-
-// areas is the table of all areas of a Keyspace.
-func areas(priority, fifo string) []area {
-	return []area{
-		{priority, "the priority queues"},
-		{fifo, "the FIFO queues"},
-		{priority + ListSuffix, "the list of priority queues"},
-		{fifo + ListSuffix, "the list of FIFO queues"},
-		{priority + ReceiptSuffix, "the receipts of batches"},
-		{priority + StoreSuffix, "what the store says about its priority queues"},
-		{fifo + StoreSuffix, "what the store says about its FIFO queues"},
-	}
-}
-
-// CheckAreas returns an error that wraps ErrKeyspace if two areas overlap. They overlap only if
-// their roots are equal, because no packed string is a prefix of another.
+// CheckAreas returns an error that wraps ErrKeyspace if two areas of a Keyspace overlap: an area is
+// the keys whose tuples begin with one root. They overlap only if their roots are equal, because no
+// packed string is a prefix of another.
 func CheckAreas(priority, fifo string) error {
 	if priority == "" || fifo == "" {
 		return fmt.Errorf("%w: %q and %q: want two different roots that are not empty",
@@ -57,7 +43,15 @@ func CheckAreas(priority, fifo string) error {
 	}
 
 	byRoot := make(map[string]string)
-	for _, a := range areas(priority, fifo) {
+	for _, a := range []struct{ root, what string }{
+		{priority, "the priority queues"},
+		{fifo, "the FIFO queues"},
+		{priority + ListSuffix, "the list of priority queues"},
+		{fifo + ListSuffix, "the list of FIFO queues"},
+		{priority + ReceiptSuffix, "the receipts of batches"},
+		{priority + StoreSuffix, "what the store says about its priority queues"},
+		{fifo + StoreSuffix, "what the store says about its FIFO queues"},
+	} {
 		if other, taken := byRoot[a.root]; taken {
 			return fmt.Errorf("%w: %q and %q: %s and %s would both be below %q: want two roots "+
 				"that still differ when %s, %s or %s is appended to either", ErrKeyspace,
@@ -80,9 +74,9 @@ func (k *Space) LayoutOf(of *Branch, name string) (*Layout, error) {
 	return l, nil
 }
 
-// DataAreas returns the ranges of all keys except the records of the store. Every batch of a bridge
-// writes a receipt. So receipts are copied first and compared last, which shows any batch that ran
-// in between.
+// DataAreas returns the ranges of all keys except the two records of the store. Every batch of a
+// bridge writes a receipt. So receipts are copied first and compared last, which shows any batch
+// that ran in between.
 func (k *Space) DataAreas() []kv.Range {
 	var ranges []kv.Range
 	for _, root := range []string{
@@ -91,7 +85,7 @@ func (k *Space) DataAreas() []kv.Range {
 	} {
 		ranges = append(ranges, Within(k.Base.Pack(tuple.Tuple{root})))
 	}
-	return ranges
+	return append(ranges, Within(k.StoreKey(k.Priority.Root)))
 }
 
 // A Keyspace has a record in the store, the same one below both of its roots:
@@ -104,10 +98,27 @@ func (k *Space) DataAreas() []kv.Range {
 //
 // Both are written in one transaction. There are two so that OpenStore notices a root that is
 // reused with another one, or for the other kind of queues.
+//
+// The first transaction that stores an item with a group adds
+//
+//	("pq-store", "groups") = the secret of the hashes of groups, 32 random bytes
+//
+// It never changes. A migration copies it.
 
-// storeVersion is the version of the record and of the layout of all keys. It changes when older
-// programs would misread what newer ones write.
-const storeVersion = 1
+// storeVersion is the version of the record and of the layout of all keys. It changes when a
+// program would misread what another version writes.
+const storeVersion = 5
+
+// lastReaders has, for each version before, the last commit of this project that reads its stores.
+// Stores of version 0 have no record.
+var lastReaders = [storeVersion]string{"aacf61a3", "22c882e7", "6ef4e724", "641b6a2c", "02f9e1d4"}
+
+// OldStoreError returns the error for a store of an earlier version.
+func OldStoreError(version int64) error {
+	return fmt.Errorf("%w: the store has version %d, from before 0.1.0, this program knows %d: "+
+		"serve it with commit %s, the last that reads it, or begin with an empty store",
+		ErrStoreVersion, version, storeVersion, lastReaders[version])
+}
 
 // UnfinishedVersion is the version of the record while a migration fills the store. Programs that
 // do not know it refuse the store as one of a newer version.
@@ -117,8 +128,9 @@ const UnfinishedVersion = 1 << 20
 // serve it.
 var ErrUnfinished = errors.New("fdbpq: the store is the target of a migration that has not ended")
 
-// ErrStoreVersion is returned by OpenStore for a store of a newer version of this package.
-var ErrStoreVersion = errors.New("fdbpq: the store needs a newer version of this program")
+// ErrStoreVersion is returned by OpenStore for a store whose layout this package does not know. The
+// store stays as it is.
+var ErrStoreVersion = errors.New("fdbpq: the store needs another version of this program")
 
 // Setting is a setting that a store keeps for its whole life.
 type Setting string
@@ -133,11 +145,13 @@ const (
 
 // Mismatch is a setting that differs from the store's.
 type Mismatch struct {
-	Setting       Setting
-	Stored, Asked string // for people to read
+	Setting Setting
+	Stored  string // for people to read
+	Asked   string // as the Keyspace wants it
 }
 
-// MismatchError is returned by OpenStore for a store that was made with other settings.
+// MismatchError is returned by OpenStore for a store that was made with other settings. Error names
+// them all.
 type MismatchError struct {
 	Mismatches []Mismatch // at least one
 }
@@ -183,8 +197,10 @@ func ParseStoreRecord(value []byte) (s storeRecord, err error) {
 	case d.err == nil && version == UnfinishedVersion:
 		return s, ErrUnfinished
 	case d.err == nil && version > storeVersion:
-		return s, fmt.Errorf("%w: the store has version %d, this program knows %d",
+		return s, fmt.Errorf("%w, a newer one: the store has version %d, this program knows %d",
 			ErrStoreVersion, version, storeVersion)
+	case d.err == nil && 0 < version && version < storeVersion:
+		return s, OldStoreError(version)
 	}
 
 	s = storeRecord{ID: d.text(), priority: d.text(), fifo: d.text(), format: d.text()}
@@ -202,21 +218,16 @@ func ParseStoreRecord(value []byte) (s storeRecord, err error) {
 	return s, nil
 }
 
-// Compare returns a MismatchError if the record is not that of the Keyspace.
+// Compare returns a MismatchError if the record does not fit the Keyspace.
 func (k *Space) Compare(record storeRecord) error {
 	asked := k.Record(record.ID)
-	asked.Origin = record.Origin
-	if record == asked {
+	differ := slices.DeleteFunc([]Mismatch{
+		{SettingRoots, record.roots(), asked.roots()},
+		{SettingValueFormat, record.format, asked.format},
+	}, func(m Mismatch) bool { return m.Stored == m.Asked })
+
+	if len(differ) == 0 {
 		return nil
-	}
-
-	var differ []Mismatch
-	if record.priority != asked.priority || record.fifo != asked.fifo {
-		differ = append(differ, Mismatch{SettingRoots, record.roots(), asked.roots()})
-	}
-
-	if record.format != asked.format {
-		differ = append(differ, Mismatch{SettingValueFormat, record.format, asked.format})
 	}
 	return &MismatchError{Mismatches: differ}
 }
@@ -224,10 +235,12 @@ func (k *Space) Compare(record storeRecord) error {
 // roots returns the roots as errors show them.
 func (s *storeRecord) roots() string { return fmt.Sprintf("%q and %q", s.priority, s.fifo) }
 
-// NewList returns the list of the queues below a root.
-func NewList(base tuple.Subspace, root string) *List {
+// NewList returns the list of the queues below a root. priority is the root of the priority queues
+// of the Keyspace.
+func NewList(base tuple.Subspace, root, priority string) *List {
 	return &List{
-		Prefix: string(base.Pack(tuple.Tuple{root + ListSuffix})),
-		root:   string(base.Pack(tuple.Tuple{root})),
+		Prefix:      string(base.Pack(tuple.Tuple{root + ListSuffix})),
+		root:        string(base.Pack(tuple.Tuple{root})),
+		GroupSecret: string(base.Pack(tuple.Tuple{priority + StoreSuffix, "groups"})),
 	}
 }

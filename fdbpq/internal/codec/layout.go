@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // The keys of a queue are tuples below its own subspace. For a PriorityQueue:
@@ -20,18 +20,18 @@ import (
 //	("n", "leased"), ("n", "delayed")    = int64    counters: held items
 //	("r", ...), ("f", ...)                          staged pops, see staged_keys.go
 //	("t", due, kind, ...)                = ""       time index, see held.go
-//	("b"), ("b", "counted")                         bytes of all items, see below
+//	("b")                                = int64    counter: bytes of all items, see below
 //	("c")                                = settings, see config.go
 //	("p", name)                          = JSON     record of a consumer, see config.go
 //	("s", id)                            = JSON     record of a schedule, see config.go
+//	("l", "p", name), ("l", "s", id)                summaries of these records
 //	("k")                                = JSON     state of the source, see config.go
 //	("d", msg id), ("e", until, msg id)             message ids of pushes, see dedup.go
 //	("u", unique key)                    = id       unique keys of items, see dedup.go
 //	("w", group, priority, count, random) = ""      index of ready items by group, see group.go
 //	("y", group, priority, count, random) = ""      index of held items by group
-//	("z", group, 0, priority)            = int64    counter: ready items of a group
-//	("z", group, 1)                      = int64    counter: leased items of a group
-//	("v", priority)                      = count    how far groups have been served
+//	("z", group, 0), ("z", group, 1)     = int64    counters: ready and leased items of a group
+//	("v", priority)                      = (count, number)  how far groups have been served
 //	("q"), ("q", group)                  = time     rates, see group.go
 //	("dead", ...)                                   dead letters, see deadletter.go
 //
@@ -45,13 +45,14 @@ import (
 // one more than the highest index in use. id.go defines random, message.go value and part. Keys of
 // kinds from ("u") on do not keep a queue in the list of queues: see fdbpq.Retire.
 //
-// A Keyspace also has keys below its roots (here "pq"). areas, in keyspace.go, is the table of all
-// roots:
+// A Keyspace also has keys below its roots (here "pq"). CheckAreas, in keyspace.go, has the table
+// of all roots:
 //
 //	("pq-queues", name)        = (microseconds) or (microseconds, mark), see List
 //	("pq-x", batcherID, batch) = receipt of a committed batch, see fdbpq.Batcher
 //	("pq-x", "probe")          = a receipt without a batch, see fdbpq.Probe
 //	("pq-store")               = identity and settings of the keyspace, see fdbpq.OpenStore
+//	("pq-store", "groups")     = secret of the hashes of groups, see keyspace.go
 
 // Kinds of keys: the first element inside a queue's subspace.
 const (
@@ -65,6 +66,7 @@ const (
 	KindDue     = "t"
 	KindExpiry  = "x" // in entries of KindDue
 	KindConfig  = "c"
+	KindSummary = "l"
 	kindDead    = "dead"
 
 	KindGroupReady   = "w"
@@ -132,9 +134,9 @@ func (l *Layout) AllOf(kind string) kv.Range {
 // ItemRange is the range of the ready items.
 func (l *Layout) ItemRange() kv.Range { return l.KindRange(KindItem) }
 
-// PriorityRange is the range of the ready items at a priority.
-func (l *Layout) PriorityRange(priority int64) kv.Range {
-	return Within(l.priorityKey(KindItem, priority))
+// PriorityRange is the range of the items at a priority, ready ones (KindItem) or held ones.
+func (l *Layout) PriorityRange(kind string, priority int64) kv.Range {
+	return Within(l.priorityKey(kind, priority))
 }
 
 // priorityKey returns the key (kind, priority), or (kind) in a FIFO queue, in new memory with room
@@ -153,9 +155,21 @@ func (l *Layout) appendPriority(key []byte, priority int64) []byte {
 
 // IDKey returns the key (kind, priority, count, random) of an item.
 func (l *Layout) IDKey(kind string, id *ID) []byte {
-	key := l.priorityKey(kind, id.Priority)
-	key = tuple.AppendInt(key, id.Count)
-	return tuple.AppendBytes(key, id.Random[:])
+	return appendPlace(l.priorityKey(kind, id.Priority), id)
+}
+
+// appendPlace appends the count and the random part of an id.
+func appendPlace(key []byte, id *ID) []byte {
+	return tuple.AppendBytes(tuple.AppendInt(key, id.Count), id.Random[:])
+}
+
+// idIn reads the id in the key of an item, which has no priority in a FIFO queue.
+func (d *decoder) idIn(l *Layout) (id ID) {
+	if !l.Fifo {
+		id.Priority = d.int()
+	}
+	id.Count, id.Random = d.int(), d.random()
+	return id
 }
 
 // ItemKey is the key of a ready item.
@@ -178,11 +192,7 @@ func (l *Layout) CounterKey(priority int64) []byte { return l.priorityKey(KindCo
 // ParseItem returns the id in a key that IDKey has made.
 func (l *Layout) ParseItem(key []byte) (id ID, err error) {
 	d := decoder{rest: l.Place(key)}
-	if !l.Fifo {
-		id.Priority = d.int()
-	}
-	id.Count, id.Random = d.int(), d.random()
-	return finish(&d, id, "item key", key)
+	return finish(&d, d.idIn(l), "item key", key)
 }
 
 // ClearBesideSettings clears all keys except the settings. Pushes read the settings, so clearing
@@ -204,29 +214,14 @@ func (l *Layout) Before(key []byte, end End) kv.Range {
 	return r
 }
 
-// A queue with Settings.MaxBytes, and no other, counts the bytes of its items in all states, and of
-// items that a staged pop has yet to collect:
-//
-//	("b")            = int64     counter: Message.Size of all items
-//	("b", "counted") = 0         all items count
-//	                 = 1, place  the items up to a place count
-//	                 (missing)   none counts
-//
-// Setting MaxBytes counts the items that are there, and resetting it removes both keys. The form
-// with a place, a key of an item without ("i"), is from earlier versions, which counted a large
-// queue step by step. A purge ends it.
-
 const kindBytes = "b"
 
-// BytesKey is the counter of bytes.
+// BytesKey is the counter of bytes: Message.Size of all items, in all states, and of items that a
+// staged pop has yet to collect. A queue with Settings.MaxBytes has it, and no other. Setting
+// MaxBytes counts the items that are there, and resetting it removes the key.
 func (l *Layout) BytesKey() []byte { return l.Key(kindBytes, 0) }
 
-// CountedKey says which items count.
-func (l *Layout) CountedKey() []byte {
-	return tuple.AppendString(l.Key(kindBytes, 16), "counted")
-}
-
-// Place returns a key without the queue's subspace and the kind. That of an item is the same
+// Place returns a key without the queue's subspace and the kind. The place of an item is the same
 // whether it is ready or held.
 func (l *Layout) Place(key []byte) []byte { return key[len(l.Prefix)+KindSize:] }
 
@@ -270,7 +265,7 @@ func (l *Layout) Name() string {
 
 // QueueName names a queue of a Keyspace.
 type QueueName struct {
-	FIFO bool
+	FIFO bool // it is a Queue, otherwise a PriorityQueue
 	Name string
 }
 
@@ -333,6 +328,8 @@ func (l *Layout) RecentlyListed(now time.Time) bool {
 type List struct {
 	Prefix string // of the keys in the list
 	root   string // of the keys of the queues in it
+
+	GroupSecret string // key of the secret of the Keyspace, see GroupHash
 }
 
 const (

@@ -49,23 +49,17 @@ func DecodeValue(f ValueFormat, stored []byte) []byte {
 
 // NeedsMeta reports whether the message needs ("m") keys.
 func (l *Layout) NeedsMeta(m *Message) bool {
-	return len(m.Headers) > 0 || m.DeadLetter != nil || m.needsList() ||
-		len(m.Value) > ChunkOf(l.Format)
+	return len(m.Headers) > 0 || m.MsgID != "" || m.Unique != "" || !m.Expires.IsZero() ||
+		m.DeadLetter != nil || len(m.Value) > ChunkOf(l.Format)
 }
 
 // The values of the ("m") keys, put together, are a varint, a tuple of that length, and the rest of
 // the item's value. The tuple has a version, properties, and the headers:
 //
-//	(1, (name, value, value...), ...)
-//	(2, dead letter, (name, value, value...), ...)
-//	(3, (property, its value, ...), (name, value, value...), ...)
-const (
-	metaVersion      = 1
-	metaVersionDead  = 2
-	metaVersionProps = 3
-)
+//	(1, (property, its value, ...), (name, value, value...), ...)
+const metaVersion = 1
 
-// The properties in version 3. A message whose only property is a dead letter has version 2.
+// The properties.
 const (
 	propMsgID   = "msg_id"
 	propUnique  = "unique"
@@ -73,12 +67,7 @@ const (
 	propDead    = "dead"
 )
 
-// needsList reports whether the message has properties that only version 3 has.
-func (m *Message) needsList() bool {
-	return m.MsgID != "" || m.Unique != "" || !m.Expires.IsZero()
-}
-
-// properties returns the properties for version 3.
+// properties returns the properties as they are stored.
 func (m *Message) properties() (list tuple.Tuple) {
 	if m.MsgID != "" {
 		list = append(list, propMsgID, []byte(m.MsgID))
@@ -102,17 +91,13 @@ func (m *Message) properties() (list tuple.Tuple) {
 func (m *Message) decodeProperties(from any) bool {
 	list, ok := from.(tuple.Tuple)
 	for ; ok && len(list) > 1; list = list[2:] {
-		var text []byte
-		var micros int64
-
 		switch list[0] {
 		case propMsgID:
-			ok = element(list[1], &text)
-			m.MsgID = string(text)
+			ok = text(list[1], &m.MsgID)
 		case propUnique:
-			ok = element(list[1], &text)
-			m.Unique = string(text)
+			ok = text(list[1], &m.Unique)
 		case propExpires:
+			var micros int64
 			ok = element(list[1], &micros)
 			m.Expires = time.UnixMicro(micros).UTC()
 		case propDead:
@@ -127,15 +112,7 @@ func (m *Message) decodeProperties(from any) bool {
 
 // EncodeMeta returns what the ("m") keys hold before the rest of the value.
 func EncodeMeta(m *Message) []byte {
-	// The lowest version that is enough, so that earlier versions of this package can read it.
-	head := tuple.Tuple{int64(metaVersion)}
-	switch {
-	case m.needsList():
-		head = tuple.Tuple{int64(metaVersionProps), m.properties()}
-	case m.DeadLetter != nil:
-		head = tuple.Tuple{int64(metaVersionDead), m.DeadLetter.encode()}
-	}
-
+	head := tuple.Tuple{int64(metaVersion), m.properties()}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		header := tuple.Tuple{[]byte(name)} // not a string, which would have to be UTF-8
 		for _, value := range m.Headers[name] {
@@ -152,15 +129,12 @@ func EncodeMeta(m *Message) []byte {
 // DecodeMeta reads ("m") keys. It returns the message without its value, and the rest of the value.
 // The error is ErrCorrupt, also if the keys do not contain all headers.
 func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
-	size := 0
-	for _, part := range parts {
-		size += len(part.Value)
+	values := make([][]byte, len(parts))
+	for i := range parts {
+		values[i] = parts[i].Value
 	}
 
-	blob := make([]byte, 0, size)
-	for _, part := range parts {
-		blob = append(blob, part.Value...)
-	}
+	blob := bytes.Join(values, nil)
 
 	// The length says where the tuple ends and the rest of the value begins.
 	n, used := binary.Uvarint(blob)
@@ -173,36 +147,19 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 		return m, nil, fmt.Errorf("%w: headers: %w", ErrCorrupt, err)
 	}
 
-	switch {
-	case len(head) > 0 && head[0] == int64(metaVersion):
-		head = head[1:]
-	case len(head) > 1 && head[0] == int64(metaVersionDead):
-		var ok bool
-		if m.DeadLetter, ok = parseDeadLetter(head[1]); !ok {
-			return m, nil, fmt.Errorf("%w: headers: dead letter: %v", ErrCorrupt, head[1])
-		}
-
-		head = head[2:]
-	case len(head) > 1 && head[0] == int64(metaVersionProps):
-		if !m.decodeProperties(head[1]) {
-			return m, nil, fmt.Errorf("%w: headers: properties %v", ErrCorrupt, head[1])
-		}
-
-		head = head[2:]
-	default:
-		return m, nil, fmt.Errorf("%w: headers are not of version %d to %d",
-			ErrCorrupt, metaVersion, metaVersionProps)
+	if len(head) < 2 || head[0] != int64(metaVersion) || !m.decodeProperties(head[1]) {
+		return m, nil, fmt.Errorf("%w: headers: not of version %d, or bad properties: %.200x",
+			ErrCorrupt, metaVersion, blob[used:used+int(n)])
 	}
 
-	// What follows version and properties are the headers.
-	for _, element := range head {
+	for _, element := range head[2:] {
 		name, values, ok := decodeHeader(element)
 		if !ok {
 			return m, nil, fmt.Errorf("%w: header %v", ErrCorrupt, element)
 		}
 
 		if m.Headers == nil {
-			m.Headers = make(map[string][]string, len(head))
+			m.Headers = make(map[string][]string, len(head)-2)
 		}
 		m.Headers[name] = values
 	}
@@ -212,20 +169,10 @@ func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
 
 // decodeHeader reads a header: its name, then its values.
 func decodeHeader(from any) (name string, values []string, ok bool) {
-	header, ok := from.(tuple.Tuple)
-	if !ok || len(header) == 0 {
+	var texts []string
+	if !listElement(from, &texts, text) || len(texts) == 0 {
 		return "", nil, false
 	}
-
-	texts := make([]string, len(header))
-	for i := range header {
-		var text []byte
-		if !element(header[i], &text) {
-			return "", nil, false
-		}
-		texts[i] = string(text)
-	}
-
 	return texts[0], texts[1:], true
 }
 
@@ -289,7 +236,8 @@ type Message struct {
 	DeadLetter *DeadLetter
 }
 
-// Size returns how many bytes the message counts for where bytes are limited, as by Op.MaxBytes.
+// Size returns how many bytes the message counts for where bytes are limited, as by MaxMessageSize
+// and Op.MaxBytes.
 // That is about what it takes in a transaction:
 //
 //   - the value;
@@ -336,7 +284,7 @@ type Kept struct {
 	Past  []byte // the item's history, as stored; nil if it has none
 }
 
-// KeptOf returns what is kept for restoring the item, nil for most items.
+// KeptOf returns the data kept for restoring the item, nil for most items.
 func KeptOf(i *Item) *Kept { return i.kept }
 
 // KeepFor keeps what restoring the item needs.

@@ -20,9 +20,9 @@ import (
 //	("f", 2, request)     = (deadline, n)      claim: the owner's n'th attempt to take
 //	                                           an item has committed
 //
-// request is 20 random bytes that begin with a time, as those of items do, so the oldest come
-// first. deadline is in microseconds since 1970. Answers and claims fall due then, and have entries
-// in the time index.
+// request is 20 random bytes that begin with a time, as in items, so the oldest come first.
+// deadline is in microseconds since 1970. Answers and claims fall due then, and have entries in the
+// time index.
 //
 // # Why no item is lost or taken twice
 //

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// Fences grow from any fence, also of versions that added 1, and stay within what is stored. An
-// item's first 10,000 leases have 48 random bits, and its fences count them: testenv/proof relies
-// on that.
+// Fences grow from any fence, and stay within the stored integers. An item's first 10,000 have 48
+// random bits each.
 func TestFencesGrow(t *testing.T) {
 	fence := int64(0)
 	for n := int64(1); n <= 10_000; n++ {
@@ -28,7 +27,7 @@ func TestFencesGrow(t *testing.T) {
 	}
 }
 
-// No two items, and no two leases of one item, have the same fence.
+// No two leases have the same fence, of one item or of two.
 func TestFencesAreRandom(t *testing.T) {
 	seen := map[int64]bool{}
 	for range 1000 {

@@ -9,18 +9,65 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// BringBack handles what is due in the given queues, as far as there is room, and records in each
-// of them what happened. The error is one of the store. What cannot be read stays as it is, and
-// Due.Err of its queue says why.
-func BringBack(queues []*Due, room *Room) error {
-	if err := bringBackPages(queues, room); err != nil {
+// Findings is the due entries of some queues, by kind.
+type Findings struct {
+	queues    []*Due
+	any       bool
+	staged    []*uncollected
+	lapsed    []*lapsed
+	held      [][]*dueHeld // by queue
+	schedules []*dueSchedule
+}
+
+// Find returns the due entries of the given queues that were not handled, nil if there are none.
+// The error is one of the store. What cannot be read stays as it is, and Due.Err of its queue says
+// why.
+func Find(queues []*Due) (*Findings, error) {
+	for _, d := range queues {
+		d.ReadIndex()
+	}
+
+	found := &Findings{queues: queues}
+	for _, d := range queues {
+		if d.Handled {
+			continue
+		}
+
+		d.Handled = true
+		entries, err := d.Entries.Get()
+		if err != nil {
+			return nil, err
+		}
+
+		// A full page may not be all that is due.
+		d.More = len(entries) == d.limit()
+
+		found.held = append(found.held, nil)
+		for _, entry := range entries {
+			found.any = true
+			if err := found.add(d, entry); err != nil {
+				d.Err = err
+			}
+		}
+	}
+
+	if !found.any {
+		return nil, nil
+	}
+	return found, nil
+}
+
+// BringBack handles the findings as far as there is room, and records in each queue what happened.
+// The error is one of the store.
+func (f *Findings) BringBack(room *Room) error {
+	if err := f.handle(room); err != nil {
 		return err
 	}
 
 	// Expired items keep pops and peeks from the items behind them, and mostly lie together. So
 	// where some were due and more follows, the transaction does as much as a sweep.
 	var more []*Due
-	for _, d := range queues {
+	for _, d := range f.queues {
 		if d.Page == 0 && d.expired != nil && d.Behind() {
 			more = append(more, d)
 		}
@@ -33,68 +80,30 @@ func BringBack(queues []*Due, room *Room) error {
 
 	room.Fits = nil // something has moved, so no large dead letter comes first any more
 
-	err := bringBackPages(more, room)
+	found, err := Find(more)
+	if found != nil {
+		err = found.handle(room)
+	}
 	for _, d := range more {
 		d.Page = 0
 	}
 	return err
 }
 
-// bringBackPages handles a page of what is due in each of the queues.
-func bringBackPages(queues []*Due, room *Room) error {
-	for _, d := range queues {
-		d.ReadIndex()
-	}
-
-	var all findings
-	for _, d := range queues {
-		if d.Handled {
-			continue
-		}
-
-		d.Handled = true
-		entries, err := d.Entries.Get()
-		if err != nil {
-			return err
-		}
-
-		// A full page may not be all that is due.
-		d.More = len(entries) == d.limit()
-
-		all.held = append(all.held, nil)
-		for _, entry := range entries {
-			all.any = true
-			if err := all.add(d, entry); err != nil {
-				d.Err = err
-			}
-		}
-	}
-
-	if !all.any {
-		return nil
-	}
-
-	// Schedules come last: their items may not overlap with one that has just gone.
+// handle handles the findings. Schedules come last: their items may not overlap with one that has
+// just gone.
+func (f *Findings) handle(room *Room) error {
 	return state.InOrder(
-		func() error { return returnStaged(all.staged) },
-		func() error { return state.Each(all.lapsed, (*lapsed).expire) },
-		func() error { return returnHeld(inTurns(all.held), room) },
-		func() error { return fireSchedules(all.schedules, room) },
+		func() error { return returnStaged(f.staged) },
+		func() error { return state.Each(f.lapsed, (*lapsed).expire) },
+		func() error { return returnHeld(inTurns(f.held), room) },
+		func() error { return fireSchedules(f.schedules, room) },
 	)
-}
-
-// findings is what the entries of some queues stand for, by kind.
-type findings struct {
-	any       bool
-	staged    []*uncollected
-	lapsed    []*lapsed
-	held      [][]*dueHeld // by queue
-	schedules []*dueSchedule
 }
 
 // add adds what an entry stands for, and starts to read it. Claims of staged pops it removes at
 // once. The error is ErrCorrupt.
-func (f *findings) add(d *Due, pair kv.KeyValue) error {
+func (f *Findings) add(d *Due, pair kv.KeyValue) error {
 	g, entry := d.Ledger, pair.Key
 	_, rest, err := tuple.DecodeInt(entry[len(g.L.Prefix)+codec.KindSize:])
 	var kind string
@@ -122,13 +131,18 @@ func (f *findings) add(d *Due, pair kv.KeyValue) error {
 		f.held[last] = append(f.held[last], item)
 		return nil
 	case codec.KindBucket:
-		f.lapsed = append(f.lapsed, &lapsed{record, d, g.Tx.Get(record.key), codec.BucketRowDue})
+		row := &lapsed{record, d, g.Tx.Get(record.key), codec.BucketRowDue, ""}
+		f.lapsed = append(f.lapsed, row)
 		return nil
 	case string(codec.ConsumerRecord):
-		f.lapsed = append(f.lapsed, &lapsed{record, d, g.Tx.Get(record.key), codec.ConsumerExpires})
-		return nil
+		name, err := g.L.ParseRecordKey(record.key)
+		if err == nil {
+			c := &lapsed{record, d, g.Tx.Get(record.key), codec.ConsumerExpires, name}
+			f.lapsed = append(f.lapsed, c)
+		}
+		return err
 	case string(codec.ScheduleRecord):
-		s := &dueSchedule{dueRecord: record, due: d, value: g.Tx.Get(record.key)}
+		s := &dueSchedule{dueRecord: record, due: d}
 		f.schedules = append(f.schedules, s)
 		s.id, err = g.L.ParseRecordKey(record.key)
 		return err
@@ -144,7 +158,7 @@ func (f *findings) add(d *Due, pair kv.KeyValue) error {
 
 // addStaged adds an answer, or removes a claim. rest is the key behind ("f"). It reports whether
 // keys like this one fall due.
-func (f *findings) addStaged(d *Due, record dueRecord, rest []byte) bool {
+func (f *Findings) addStaged(d *Due, record dueRecord, rest []byte) bool {
 	g := d.Ledger
 	part, request, err := tuple.DecodeInt(rest)
 	switch {

@@ -2,9 +2,10 @@
 // time index up to now, and handles the entries by what they stand for.
 //
 //	bringback.go   reads the time index, and sorts its entries by kind
-//	due.go         what is due in a queue, and the room for it; rates and consumers
-//	held.go        brings back what is held, and removes what has expired
+//	due.go         due entries of a queue, and the room for them; rates and consumers
+//	held.go        brings back held items, and removes expired ones
 //	schedule.go    pushes the items of schedules
 //	staged.go      brings back what staged pops have left, and removes their claims
-//	deadletter.go  moves items that are given up to their dead-letter queues
+//	deadletter.go  makes dead letters of items that failed too often
+//	outgoing.go    adds items to other queues: dead letters, redriven items, items of schedules
 package due

@@ -35,10 +35,10 @@ const (
 
 // Due is what has fallen due in one queue.
 type Due struct {
-	Ledger  *state.Ledger
-	Dead    *Burials
-	Page    int                      // entries to handle; 0 means the constant
-	Entries kv.Future[[]kv.KeyValue] // nil before ReadIndex
+	Ledger   *state.Ledger
+	Outgoing *Outgoing
+	Page     int                      // entries to handle; 0 means the constant
+	Entries  kv.Future[[]kv.KeyValue] // nil before ReadIndex
 
 	expired  *state.Expiries // ready items among what is due; nil if there are none
 	Handled  bool
@@ -49,14 +49,14 @@ type Due struct {
 	Err      error     // ErrCorrupt if something that is due cannot be read
 }
 
-// ReadIndex starts to read what is due, unless that has begun: see Ledger.ReadDue.
+// ReadIndex starts to read the due entries, unless that has begun: see Ledger.ReadDue.
 func (d *Due) ReadIndex() {
 	if d.Entries == nil {
 		d.Entries = d.Ledger.ReadDue(d.limit())
 	}
 }
 
-// Again makes the next BringBack read and handle what is due once more.
+// Again makes the next Find read the due entries once more.
 func (d *Due) Again() { d.Handled, d.Entries, d.expired, d.More = false, nil, nil, false }
 
 // limit is the most entries to handle.
@@ -75,7 +75,7 @@ func (d *Due) noteUnreadable(err error) error {
 	return nil
 }
 
-// Room is how much of what is due fits into one transaction.
+// Room is how much due work fits into one transaction.
 type Room struct {
 	Bytes   int // about how many are left for items that move
 	Expired int // the same for expired items, which are only removed
@@ -96,16 +96,18 @@ func (r *dueRecord) remove(tx kv.Transaction) {
 	tx.Clear(r.entry)
 }
 
-// lapsed is a key that is only removed when it is due: the row of a rate that allows a full burst
-// again (see state.Bucket), or a consumer that nobody uses.
+// lapsed is a key that is removed when it is due: the row of a rate that allows a full burst again
+// (see state.Bucket), or a consumer that nobody uses.
 type lapsed struct {
 	dueRecord
-	due   *Due
-	value kv.Future[[]byte]
-	until func(value []byte) time.Time // when it falls due
+	due      *Due
+	value    kv.Future[[]byte]
+	until    func(value []byte) time.Time // when it falls due
+	consumer string                       // its name; "" for a row
 }
 
-// expire removes the key with its entry. If the key has another time by now, only the entry goes.
+// expire removes the key with its entry, unless it is a consumer that gets a last term. If the key
+// has another time by now, only the entry goes.
 func (r *lapsed) expire() error {
 	value, err := r.value.Get()
 	if err != nil {
@@ -113,11 +115,16 @@ func (r *lapsed) expire() error {
 	}
 
 	g := r.due.Ledger
-	if value != nil && bytes.Equal(g.L.DueKey(r.until(value), r.key), r.entry) {
-		g.Tx.Clear(r.key)
-	}
-
 	g.Tx.Clear(r.entry)
 	r.due.Done = true
+	switch {
+	case value == nil || !bytes.Equal(g.L.DueKey(r.until(value), r.key), r.entry):
+	case r.consumer != "":
+		last := codec.LastTerm(value, g.Now)
+		before, next := codec.ConsumerExpires(value), codec.ConsumerExpires(last)
+		g.SetRecord(codec.ConsumerRecord, r.consumer, last, before, next)
+	default:
+		g.Tx.Clear(r.key)
+	}
 	return nil
 }

@@ -77,7 +77,7 @@ func returnHeld(all []*dueHeld, room *Room) error {
 	return nil
 }
 
-// removeExpired removes the ready items among those that are due. The error is one of the store.
+// removeExpired removes the ready items among the due ones. The error is one of the store.
 func removeExpired(moves []*dueHeld) error {
 	var byQueue []*state.Expiries
 	for _, d := range moves {
@@ -162,7 +162,7 @@ func (d *dueHeld) finishRead() error {
 	}
 
 	if settings.Exhausted(h.Deliveries) {
-		d.burial = d.due.Dead.BeginBurial(g, &h.ID, settings)
+		d.burial = d.due.Outgoing.BeginBurial(g, &h.ID, settings)
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (fits bool, err error) {
 		return true, nil
 	}
 
-	// What is left are dead letters, whose size only reading them shows.
+	// The rest are dead letters, whose size only reading them shows.
 	mayBeLarge := first && room.Fits != nil
 	if err := d.burial.Load(d.h, mayBeLarge); err != nil {
 		return false, d.noteUnreadable(err)
@@ -213,13 +213,16 @@ func (d *dueHeld) takeRoom(room *Room, first bool) (fits bool, err error) {
 func (d *dueHeld) move() error {
 	g, h := d.due.Ledger, d.h
 	g.Unhold(h)
+	if h.State == codec.Leased {
+		g.Removed.RanOut++
+	}
 	switch {
 	case h.Expired(g.Now):
 		g.DeleteExpired(h)
 		return nil
 	case d.burial != nil:
 		g.Delete(h)
-		d.due.Dead.Bury(d.burial, h, codec.ReasonMaxDeliver)
+		d.due.Outgoing.Bury(d.burial, h, codec.ReasonMaxDeliver)
 		return nil
 	}
 

@@ -3,12 +3,14 @@ package due
 import (
 	"bytes"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/schedule"
+	"github.com/pqbridge/pqbridge/subjects/schedule"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // Headers of the items of schedules.
@@ -16,6 +18,9 @@ const (
 	HeaderSchedule    = "Pq-Schedule"     // the id of the schedule
 	HeaderScheduledAt = "Pq-Scheduled-At" // the time that it fired for, in RFC 3339
 )
+
+// schedulesAtOnce is how many records are in memory at once. Each can have 64 KiB.
+const schedulesAtOnce = 16
 
 // dueSchedule is a schedule whose next time has come.
 type dueSchedule struct {
@@ -31,23 +36,41 @@ type dueSchedule struct {
 // fireSchedules pushes the items of schedules, and writes when they fire next. As with items that
 // come back, the limits of the queue do not apply. The error is one of the store.
 func fireSchedules(all []*dueSchedule, room *Room) error {
-	if err := state.Each(all, (*dueSchedule).load); err != nil {
+	for some := range slices.Chunk(all, schedulesAtOnce) {
+		if room.Bytes <= 0 {
+			for _, s := range some {
+				s.due.More = true
+			}
+			continue
+		}
+		for _, s := range some {
+			s.value = s.due.Ledger.Tx.Get(s.key)
+		}
+		if err := fireSome(some, room); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// fireSome is fireSchedules for some whose records are being read.
+func fireSome(some []*dueSchedule, room *Room) error {
+	if err := state.Each(some, (*dueSchedule).load); err != nil {
 		return err
 	}
 
-	for _, s := range all {
-		if s.record == nil {
-			continue
-		}
-
-		if room.Bytes <= 0 {
+	for _, s := range some {
+		switch {
+		case s.record == nil:
+		case room.Bytes <= 0:
 			s.due.More = true
-			continue
+		default:
+			if err := s.fire(room); err != nil {
+				return err
+			}
 		}
-
-		if err := s.fire(room); err != nil {
-			return err
-		}
+		s.record, s.value = nil, nil // they hold the values of items
 	}
 
 	return nil
@@ -78,19 +101,19 @@ func (s *dueSchedule) load() error {
 	if !g.L.Fifo {
 		s.priority = record.Priority
 	}
-	s.due.Dead.Target(g.L, s.priority)
+	s.due.Outgoing.To(g.L, s.priority)
 	return nil
 }
 
 // fire pushes an item for each time that is due, as far as there is room.
 func (s *dueSchedule) fire(room *Room) error {
 	g := s.due.Ledger
-	to := s.due.Dead.Target(g.L, s.priority)
+	to := s.due.Outgoing.To(g.L, s.priority)
 	if err := to.LoadNext(s.priority); err != nil {
 		return s.due.noteUnreadable(err)
 	}
 
-	settings, err := to.ReadableSettings()
+	settings, err := to.Ledger.ReadableSettings()
 	if err != nil {
 		return err
 	}
@@ -124,7 +147,9 @@ func (s *dueSchedule) fire(room *Room) error {
 	}
 
 	g.Removed.Skipped += set.Skipped - s.record.Skipped
-	g.SetSchedule(s.id, s.record, &set)
+	value := set.Encode()
+	room.Bytes -= len(value)
+	g.SetRecord(codec.ScheduleRecord, s.id, value, s.record.Next, set.Next)
 	s.due.Done, s.due.Returned = true, true
 	s.due.More = s.due.More || set.Due(g.Now)
 	return nil
@@ -148,7 +173,7 @@ func (s *dueSchedule) message(at time.Time, settings *codec.Settings) *codec.Mes
 	maps.Copy(headers, s.record.Headers)
 	m := &codec.Message{Value: s.record.Value, Headers: headers}
 	m.Headers[HeaderSchedule] = []string{s.id}
-	m.Headers[HeaderScheduledAt] = []string{at.Format(time.RFC3339Nano)}
+	m.Headers[HeaderScheduledAt] = []string{at.UTC().Format(strictjson.TimeLayout)}
 	if s.record.Overlap == schedule.Skip {
 		m.Unique = s.unique()
 	}

@@ -19,7 +19,7 @@ type Browser struct {
 	Now   time.Time
 }
 
-// Part is what is read in one transaction.
+// Part is the result of one transaction.
 type Part struct {
 	Items []Standing
 	Place []byte // how far the part goes, in the order of keys: see codec.Layout.Place
@@ -67,11 +67,7 @@ func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err err
 	for size := 0; len(p.Items) < len(all) && size < browsePart; {
 		group := all[len(p.Items):]
 		group = group[:min(len(group), browseAtOnce)]
-		if err := b.beginGroup(r, group, len(pasts) > 0); err != nil {
-			return Part{}, err
-		}
-
-		read, err := b.finishSome(r, group, &size)
+		read, err := b.readGroup(r, group, len(pasts) > 0, &size)
 		if err != nil {
 			return Part{}, err
 		}
@@ -101,10 +97,7 @@ func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err er
 			}
 		}
 
-		if err := b.beginGroup(r, group, true); err != nil {
-			return nil, err
-		}
-		read, err := b.finishSome(r, group, &size)
+		read, err := b.readGroup(r, group, true, &size)
 		if err != nil {
 			return nil, err
 		}
@@ -238,9 +231,12 @@ func (b *Browser) standing(id codec.ID, value []byte, held bool) (s Standing) {
 	return s
 }
 
-// beginGroup starts to read what belongs to some items, and reads their histories, if there may be
-// any.
-func (b *Browser) beginGroup(r kv.Reader, group []Standing, pasts bool) error {
+// readGroup starts to read what belongs to some items, and their histories if there may be any.
+// Then it reads the items in full, one after the other, until the part is large enough. It returns
+// how many, and adds their bytes to size. The error is one of the store.
+func (b *Browser) readGroup(
+	r kv.Reader, group []Standing, pasts bool, size *int,
+) (n int, err error) {
 	var histories [browseAtOnce]kv.Future[[]byte]
 	for i := range group {
 		s := &group[i]
@@ -261,17 +257,11 @@ func (b *Browser) beginGroup(r kv.Reader, group []Standing, pasts bool) error {
 
 		past, err := history.Get()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		group[i].History, group[i].Err = codec.ParseHistory(&group[i].ID, past)
 	}
 
-	return nil
-}
-
-// finishSome reads the items of a group in full, one after the other, until the part is large
-// enough. It returns how many, and adds their bytes to size. The error is one of the store.
-func (b *Browser) finishSome(r kv.Reader, group []Standing, size *int) (n int, err error) {
 	for n < len(group) && *size < browsePart {
 		s := &group[n]
 		if err := b.finish(r, s); err != nil {

@@ -9,49 +9,26 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// The first byte of the key that says which items count: see the table of keys in package codec.
+// ResetBytes counts about this many items, and bytes of them, at most.
 const (
-	countedAll byte = iota
-	countedTo
+	countedItems = 2048
+	countedBytes = 4 << 20
 )
-
-// countedAtOnce is about how many bytes of items ResetBytes reads.
-const countedAtOnce = 4 << 20
 
 // CountsBytes reports whether the queue counts bytes. An error of the store makes Flush fail.
 func (g *Ledger) CountsBytes() bool {
-	b := &g.bytes
-	if b.loaded {
-		return b.on
-	}
-
-	b.loaded = true
-
-	settings, err := g.ReadableSettings()
-	if err != nil || settings.MaxBytes == 0 {
+	if b := &g.bytes; !b.loaded {
+		settings, err := g.ReadableSettings()
 		g.fail(err)
-		return false
+		b.loaded, b.on = true, err == nil && settings.MaxBytes > 0
 	}
-
-	counted, err := g.Tx.Get(g.L.CountedKey()).Get()
-	g.fail(err)
-
-	b.on = true
-	b.all = len(counted) > 0 && counted[0] == countedAll
-	if len(counted) > 0 && counted[0] == countedTo {
-		b.to = counted[1:]
-	}
-	return true
+	return g.bytes.on
 }
 
 // addBytes counts an item that comes or, with a negative number, goes.
 func (g *Ledger) addBytes(id *codec.ID, n int) {
-	b := &g.bytes
-	if !codec.Ours(id) {
-		return
-	}
-	if b.all || b.to != nil && bytes.Compare(g.L.Place(g.L.ItemKey(id)), b.to) <= 0 {
-		b.delta += int64(n)
+	if codec.Ours(id) && g.bytes.on {
+		g.bytes.delta += int64(n)
 	}
 }
 
@@ -133,7 +110,7 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 // are more items than a transaction can count, or one of the store. Then nothing has changed.
 func (g *Ledger) ResetBytes(on bool) error {
 	before := g.bytes
-	g.bytes = byteCount{loaded: true, on: on, all: on}
+	g.bytes = byteCount{loaded: true, on: on}
 	if on {
 		if err := g.countItems(); err != nil {
 			g.bytes = before
@@ -142,21 +119,10 @@ func (g *Ledger) ResetBytes(on bool) error {
 	}
 
 	g.Tx.Clear(g.L.BytesKey())
-	g.setCounted(on)
 	return nil
 }
 
-// setCounted records that all items count, or none.
-func (g *Ledger) setCounted(all bool) {
-	if !all {
-		g.Tx.Clear(g.L.CountedKey())
-		return
-	}
-	g.Tx.Set(g.L.CountedKey(), []byte{countedAll})
-	g.bytes.all, g.bytes.to = true, nil
-}
-
-// countItems counts all items. The errors are those of ResetBytes.
+// countItems counts all items. It returns the errors of ResetBytes.
 func (g *Ledger) countItems() error {
 	// Items that staged pops have yet to collect count as well.
 	items, err := g.uncollected()
@@ -166,7 +132,7 @@ func (g *Ledger) countItems() error {
 
 	browser, place := Browser{L: g.L}, []byte(nil)
 	for ended, size := false, 0; !ended; {
-		page, part, err := browser.ReadPage(g.Tx, place, SweepItems)
+		page, part, err := browser.ReadPage(g.Tx, place, countedItems)
 		if err != nil {
 			return err
 		}
@@ -176,10 +142,10 @@ func (g *Ledger) countItems() error {
 				items = append(items, &page[i].Record)
 			}
 		}
-		if len(items) > SweepItems || size > countedAtOnce {
+		if len(items) > countedItems || size > countedBytes {
 			return fmt.Errorf("%w: max_bytes: the queue has more than %d items, or %d MB: "+
 				"want fewer to set it, or another limit",
-				codec.ErrSettings, SweepItems, countedAtOnce>>20)
+				codec.ErrSettings, countedItems, countedBytes>>20)
 		}
 		place, ended = part.Place, part.Ended
 	}

@@ -6,13 +6,13 @@ import (
 )
 
 // ReadNextCount starts to read the count of the next item that is pushed at a priority: one more
-// than that of the last item there, ready or held. Held items return to their old places, so
-// nothing new may come before them.
+// than the last item there has, ready or held. Held items return to their old places, so nothing
+// new may come before them.
 func ReadNextCount(l *codec.Layout, snapshot kv.Reader, priority int64) kv.Future[int64] {
 	last := kv.RangeOptions{Limit: 1, Reverse: true}
 	reads := [...]kv.Future[[]kv.KeyValue]{
-		snapshot.GetRange(l.PriorityRange(priority), last),
-		snapshot.GetRange(l.HeldRange(priority), last),
+		snapshot.GetRange(l.PriorityRange(codec.KindItem, priority), last),
+		snapshot.GetRange(l.PriorityRange(codec.KindHeld, priority), last),
 	}
 
 	return later[int64](func() (int64, error) {
@@ -100,13 +100,14 @@ func (g *Ledger) MissReady(id *codec.ID) {
 
 // UnwrittenLeases returns how much Flush will add to the counter of a group's leases.
 func (g *Ledger) UnwrittenLeases(hash codec.GroupHash) int64 {
-	return g.groups[groupCounter{hash: hash, leased: true}]
+	return g.groups[codec.GroupCounter{Hash: hash, Of: codec.GroupLeased}]
 }
 
 // ConflictLeasing makes the transaction conflict with others that lease items of a group. looks
 // says that it depends on how many are leased; otherwise it only makes others conflict.
 func (g *Ledger) ConflictLeasing(hash codec.GroupHash, looks bool) {
-	key := kv.SingleKey(g.L.GroupConflictKey(hash))
+	counter := codec.GroupCounter{Hash: hash, Of: codec.GroupConflict}
+	key := kv.SingleKey(g.L.GroupCounterKey(counter))
 	if looks {
 		g.Tx.AddReadConflict(key) // first: FoundationDB ignores it for keys that were written
 	}
@@ -122,69 +123,64 @@ type GroupLoad struct {
 // MostGroupRows is the most counters and rates of groups that are read at once.
 const MostGroupRows = 20_000
 
-// BeginGroupLoads writes the changes of the groups' counters, and starts to read these for
-// GroupLoads, and the counter of ready items, without conflict. Add pending to the latter: Flush
-// has yet to write it.
-func (g *Ledger) BeginGroupLoads() (
-	loads kv.Future[[]kv.KeyValue], ready kv.Future[[]byte], pending int64,
+// BeginGroupLoads writes the changes of the groups' counters, and starts to read the first of these
+// for GroupLoads, and the counter of ready items, without conflict. Add pending to the latter:
+// Flush has yet to write it.
+func (g *Ledger) BeginGroupLoads(limit int) (
+	page kv.Future[[]kv.KeyValue], ready kv.Future[[]byte], pending int64,
 ) {
 	g.flushGroups()
 	r := g.Tx.Snapshot()
-	loads = r.GetRange(g.L.GroupCounters(), kv.RangeOptions{Limit: MostGroupRows})
-	return loads, r.Get(g.L.TotalKey()), g.ready
+	page = r.GetRange(g.L.GroupCounters(), kv.RangeOptions{Limit: limit})
+	return page, r.Get(g.L.TotalKey()), g.ready
 }
 
-// GroupLoads waits for up to limit counters of groups, and returns the groups in the order of their
-// keys. cut says that there may be more groups, and more counters of the last one. The error is
-// ErrCorrupt or one of the store.
-func GroupLoads(l *codec.Layout, read kv.Future[[]kv.KeyValue], limit int) (
-	loads []GroupLoad, cut bool, err error,
+// GroupLoads waits for a page of up to limit counters of groups, three at least, and returns the
+// groups in the order of their keys. rest is the range of the other groups, empty after the last.
+// The error is ErrCorrupt or one of the store.
+func GroupLoads(l *codec.Layout, page kv.Future[[]kv.KeyValue], limit int) (
+	loads []GroupLoad, rest kv.Range, err error,
 ) {
-	pairs, err := read.Get()
+	pairs, err := page.Get()
 	if err != nil {
-		return nil, false, err
+		return nil, rest, err
 	}
 
 	for _, pair := range pairs {
-		hash, leased, err := l.ParseGroupCounter(pair.Key)
+		counter, err := l.ParseGroupCounter(pair.Key)
 		if err != nil {
-			return nil, false, err
+			return nil, rest, err
 		}
 
 		n, err := ParseLength(pair.Value)
 		if err != nil {
-			return nil, false, err
+			return nil, rest, err
 		}
 
 		// The counters of a group lie next to each other.
-		if len(loads) == 0 || loads[len(loads)-1].Hash != hash {
-			loads = append(loads, GroupLoad{Hash: hash})
+		if len(loads) == 0 || loads[len(loads)-1].Hash != counter.Hash {
+			loads = append(loads, GroupLoad{Hash: counter.Hash})
 		}
 
-		if last := &loads[len(loads)-1]; leased {
+		if last := &loads[len(loads)-1]; counter.Of > codec.GroupReady {
 			last.Leased += n
 		} else {
 			last.Ready += n
 		}
 	}
 
-	return loads, len(pairs) == limit, nil
+	// The last group of a full page may have another counter behind it.
+	if len(pairs) == limit {
+		last := len(loads) - 1
+		first := codec.GroupCounter{Hash: loads[last].Hash, Of: codec.GroupReady}
+		rest = kv.Range{Begin: l.GroupCounterKey(first), End: l.GroupCounters().End}
+		loads = loads[:last]
+	}
+	return loads, rest, nil
 }
 
 // Wrote reports whether the ledger has written anything.
 func (g *Ledger) Wrote() bool { return g.wrote }
 
-// Strays reports whether items of staged pops have come back. They may have any count.
-func (g *Ledger) Strays() bool { return g.strays }
-
 // Err returns the error that Flush will return.
 func (g *Ledger) Err() error { return g.err }
-
-// AppendAhead appends what lies ahead by what the ledger has written, if anything does.
-func (g *Ledger) AppendAhead(list []QueueAhead) []QueueAhead {
-	if g.Ahead == (Ahead{}) || g.L.List == nil {
-		return list
-	}
-	queue := codec.QueueName{FIFO: g.L.Fifo, Name: g.L.Name()}
-	return append(list, QueueAhead{Queue: queue, Ahead: g.Ahead})
-}

@@ -106,7 +106,7 @@ func (c *Cursor) Peek() (*Stored, error) {
 	return &c.items[0], nil
 }
 
-// Drop moves on to the item after the one that Peek returned, which stays valid.
+// Drop moves on behind the item that Peek returned, which stays valid.
 func (c *Cursor) Drop() { c.items, c.begun = c.items[1:], max(c.begun-1, 0) }
 
 // BeginReads starts to read the rest of the next items of the page, unless that has begun. It reads
@@ -131,8 +131,8 @@ func (c *Cursor) BeginReads() {
 	}
 }
 
-// Ahead returns the ids of the items of the page that were not dropped.
-func (c *Cursor) Ahead() iter.Seq[*codec.ID] {
+// IDs returns the ids of the items of the page that were not dropped.
+func (c *Cursor) IDs() iter.Seq[*codec.ID] {
 	return func(yield func(*codec.ID) bool) {
 		for i := range c.items {
 			if !yield(&c.items[i].Item.ID) {

@@ -16,13 +16,6 @@ type Dedup struct {
 	Window  time.Duration            // how long a message id is remembered; 0 or less is not at all
 }
 
-// RereadUniques reads the unique keys again, since what was due may have freed some.
-func (d *Dedup) RereadUniques(tx kv.Reader, l *codec.Layout) {
-	for key, read := range d.Uniques {
-		read.Value = tx.Get(l.UniqueKey(key))
-	}
-}
-
 // LoadUniques finds out which unique keys are taken. Whether their items are there is read without
 // conflict: a transaction that removes one writes the unique key as well.
 func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
@@ -110,7 +103,7 @@ func (d *Dedup) Pushed(g *Ledger, id *codec.ID, m *codec.Message) {
 	g.setMsgID(m.MsgID, &r.Seen)
 }
 
-// RemoveOver removes message ids that are over. Those that this transaction has pushed again have
+// RemoveOver removes message ids that are over. Ids that this transaction has pushed again have
 // other values, and stay.
 func (d *Dedup) RemoveOver(g *Ledger) error {
 	if d == nil || d.Over == nil {
@@ -164,7 +157,7 @@ func (g *Ledger) setMsgID(msgID string, s *codec.Seen) {
 	value := s.Encode()
 	g.Tx.Set(g.L.MsgIDKey(msgID), value)
 	g.Tx.Set(g.L.MsgIDEndKey(s.Until, msgID), value)
-	g.Ahead.Over = codec.Earliest(g.Ahead.Over, s.Until)
+	g.Upcoming.Over = codec.Earliest(g.Upcoming.Over, codec.Micros(s.Until)) // as noteDue
 	g.wrote = true
 }
 

@@ -9,10 +9,13 @@
 //	cursor.go, stored.go    items in their order, from either end; an item being read
 //	lookup.go               an item by its id, wherever it is
 //	turn.go, turns.go       how far a group reaches; which count its next item gets
-//	known.go                what is known of a queue without a read
+//	groupsecrets.go         what hashes of groups depend on
+//	known.go                facts about a queue that need no read
 //	counters.go, bytes.go   counters; the bytes of all items
 //	settings.go             settings, records, rates and the list entry of a queue
-//	room.go                 what a transaction has room for, and what it reports
+//	room.go                 how much a transaction may return, and the errors of what had no room
+//	report.go               what falls due later, and what has left a queue: for the Batcher
+//	steps.go                running steps until one fails
 //	dedup.go                message ids and unique keys
 //	expiries.go             expired items, removed in runs
 //	restore.go              popped items on their way back; all items removed at once

@@ -50,7 +50,7 @@ func RemoveExpired(queues ...*Expiries) error {
 	return Each(queues, (*Expiries).remove)
 }
 
-// begin starts to read the ranges. queues is how many queues share what is read at once.
+// begin starts to read the ranges. queues is how many queues share the bytes that are read at once.
 func (e *Expiries) begin(queues int) {
 	l := e.G.L
 	slices.SortFunc(e.Items, func(a, b *codec.Record) int { return a.ID.Compare(&b.ID) })
@@ -125,12 +125,12 @@ func (e *Expiries) arrive(queues int) error {
 	return nil
 }
 
-// isSized reports whether the size of an item need not be known, or follows from what was read.
+// isSized reports whether the size of an item is known or not needed.
 func (e *Expiries) isSized(n int) bool {
 	return n < len(e.metas.own) || !codec.HasMeta(&e.Items[n].ID) || !e.G.CountsBytes()
 }
 
-// remove removes what is there. The error is one of the store.
+// remove removes the items that are there. The error is one of the store.
 func (e *Expiries) remove() error {
 	g := e.G
 	for n, h := range e.Items {
@@ -168,8 +168,8 @@ func (e *Expiries) remove() error {
 	return nil
 }
 
-// strip is the keys of one kind that are to be removed, and what a range read without conflict has
-// found: which of them are there, and how many other keys lie between them.
+// strip is the keys of one kind to remove, and what a range read without conflict has found: which
+// of them are there, and how many other keys lie between them.
 type strip struct {
 	spans  []kv.Range // what is to be removed, in the order of the keys
 	read   kv.Future[[]kv.KeyValue]
@@ -197,7 +197,7 @@ func (s *strip) arrive() error {
 		return err
 	}
 
-	// Go along the spans and what was found, both in order.
+	// Go along the spans and the pairs that were found, both in order.
 	full := s.asked.Full(found)
 	for _, span := range s.spans {
 		others := countBefore(found, span.Begin)
@@ -271,4 +271,14 @@ func (s *strip) clear(tx kv.Transaction, follows, owns func(n int) bool) {
 			tx.ClearRange(span)
 		}
 	}
+}
+
+// ExpiredSize is about the most bytes that removing an expired item takes in a transaction:
+// mutations and conflict ranges of all of its keys. In a run it takes less.
+func ExpiredSize(l *codec.Layout, id *codec.ID, unique string) int {
+	const (
+		keys = 24 // written, or in conflict ranges
+		rest = 40 // of a key, behind the prefix
+	)
+	return keys*(len(l.Prefix)+rest) + 6*len(unique) + l.GroupSizeOf(id)
 }

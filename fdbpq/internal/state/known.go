@@ -20,8 +20,9 @@ type Known struct {
 	// counts spares pushes the reads of the last items of their priorities. Counts that are too
 	// high do no harm, because the order stays the same. So they need not change when items are
 	// taken.
-	counts CountsByQueue
-	size   int // at least the number of counts
+	counts  CountsByQueue
+	size    int  // at least the number of counts
+	foreign bool // ForgetCounts was called in the open transaction
 }
 
 const (
@@ -38,7 +39,7 @@ const (
 // CountsByQueue holds a count for each priority of each queue, by the queue's prefix.
 type CountsByQueue map[string]map[int64]int64
 
-// facts is what is known of one queue, as the open transaction sees it, with its own writes. Code
+// facts is the known state of one queue, as the open transaction sees it, with its own writes. Code
 // that writes what a fact is about must also change the fact. A nil *facts knows nothing.
 //
 //	fact         unknown          learned by                   changed by
@@ -74,7 +75,7 @@ func (k *Known) BeginTransaction(tx kv.Transaction) {
 	if len(k.queues) >= maxKnownQueues || k.leased >= maxKnownLeased || k.turns >= maxKnownTurns {
 		k.forgetQueues()
 	}
-	k.turn = turn
+	k.turn, k.foreign = turn, false
 }
 
 func (k *Known) forgetQueues() { k.queues, k.leased, k.turns = nil, 0, 0 }
@@ -90,11 +91,21 @@ func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
 	return k.counts[l.Prefix]
 }
 
-// LearnCounts adds the next counts after a transaction, if Any. Unless only pushes of the
-// transaction added items, others may have higher counts, and all counts are forgotten.
-func (k *Known) LearnCounts(after CountsByQueue, onlyPushes bool) {
+// ForgetCounts must be called when an item comes into a queue other than by a push: it may have a
+// higher count than the next one that is known.
+func (k *Known) ForgetCounts() {
+	if k != nil {
+		k.foreign = true
+	}
+}
+
+// LearnCounts adds the next counts after a transaction, or forgets all counts if ForgetCounts was
+// called.
+func (k *Known) LearnCounts(after CountsByQueue) {
 	switch {
-	case !onlyPushes:
+	case !k.Any():
+		return
+	case k.foreign:
 		k.counts, k.size = nil, 0
 		return
 	case k.counts == nil || k.size > maxKnownCounts:
@@ -169,6 +180,13 @@ func (f *facts) forgetItems() {
 	}
 }
 
+// forgetCounts is Known.ForgetCounts.
+func (f *facts) forgetCounts() {
+	if f != nil {
+		f.known.ForgetCounts()
+	}
+}
+
 // leasedSize is about how much memory an element of facts.leased takes.
 func leasedSize(h *codec.Record) int { return 300 + len(h.Reason) + len(h.Unique) }
 
@@ -177,7 +195,6 @@ func (f *facts) quiet(now time.Time) bool { return f != nil && f.quietUntil.Afte
 
 // noteDue records that something is written that falls due.
 func (f *facts) noteDue(at time.Time) {
-	at = codec.Micros(at) // as the time index has it, without a monotonic clock
 	if f != nil && at.Before(f.quietUntil) {
 		f.quietUntil = at
 	}
@@ -193,24 +210,10 @@ func (f *facts) noteSettings(s *codec.StoredSettings) {
 // nothing is the result of reading a range that is known to be empty.
 var nothing = kv.Ready[[]kv.KeyValue](nil, nil)
 
-// config is the settings of one queue as one transaction sees them.
-type config struct {
-	value    kv.Future[[]byte]     // being read; nil before, and if the settings were known
-	settings *codec.StoredSettings // once read, or set by the transaction
-}
-
-// byteCount is what a transaction knows of the bytes of a queue. Which items count:
-//
-//	on  all  to   counted
-//	no  -    -    none
-//	yes yes  nil  all items
-//	yes no   set  those up to a place; an earlier version stopped there
-//	yes no   nil  none: the key that says which is missing
+// byteCount is what a transaction knows of the bytes of a queue.
 type byteCount struct {
 	loaded bool
-	on     bool // the queue has MaxBytes
-	all    bool
-	to     []byte
+	on     bool                 // the queue has MaxBytes, so its items count
 	delta  int64                // what Flush adds to the counter
 	sizes  map[codec.ID]*Stored // items whose ("m") keys are read for their size
 }

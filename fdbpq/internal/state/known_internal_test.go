@@ -8,24 +8,33 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// The time index is by the wall clock. The monotonic one stands still while the machine sleeps.
+// Facts about the time index go by the wall clock: the monotonic one stands still while the machine
+// sleeps.
 func TestKnownDueByWallClock(t *testing.T) {
-	f := &facts{quietUntil: codec.Forever}
-	f.noteDue(time.Now().Add(time.Minute))
-	if f.quietUntil != f.quietUntil.Round(0) {
-		t.Errorf("%v has a reading of the monotonic clock", f.quietUntil)
+	g := &Ledger{facts: &facts{quietUntil: codec.Forever}}
+	g.noteDue(time.Now().Add(time.Minute))
+
+	for _, at := range []time.Time{g.Upcoming.Due, g.facts.quietUntil} {
+		if at != at.Round(0) {
+			t.Errorf("%v has a reading of the monotonic clock", at)
+		}
 	}
 }
 
-// What is known of the leases of 128 workers with 100 items each must fit, however large the items
-// are.
+// The leases of 128 workers with 100 items each can be remembered, however large the items are.
 func TestKnownLeasesFit(t *testing.T) {
 	k := &Known{turn: 1}
 	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"jobs"}), codec.RawValues, false)
 	f := k.queue(l)
 	value := make([]byte, 10_000)
+
 	leased := func(i int) *codec.Record {
-		return &codec.Record{ID: codec.ID{Priority: 5, Count: int64(i)}, State: codec.Leased, Value: value, Message: &codec.Message{Value: value}}
+		return &codec.Record{
+			ID:      codec.ID{Priority: 5, Count: int64(i)},
+			State:   codec.Leased,
+			Value:   value,
+			Message: &codec.Message{Value: value},
+		}
 	}
 
 	const leases = 12_800
@@ -35,8 +44,10 @@ func TestKnownLeasesFit(t *testing.T) {
 	if k.leased >= maxKnownLeased {
 		t.Errorf("%d leases take %d bytes: want less than %d", leases, k.leased, maxKnownLeased)
 	}
+
 	if h := f.leased[leased(0).ID]; h.Value != nil || h.Message != nil || h.Dropped != len(value) {
-		t.Errorf("known is a value of %d bytes, a message %v, and that %d bytes were dropped", len(h.Value), h.Message, h.Dropped)
+		t.Errorf("known is a value of %d bytes, a message %v, and that %d bytes were dropped",
+			len(h.Value), h.Message, h.Dropped)
 	}
 
 	for i := range leases {

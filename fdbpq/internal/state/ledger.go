@@ -43,30 +43,26 @@ type Ledger struct {
 	L   *codec.Layout
 	Now time.Time
 
-	facts  *facts           // what is known of the queue without a read; nil is nothing
-	own    map[turnOf]*turn // the turns of this transaction if facts is nil
-	config config
-	bytes  byteCount
+	facts *facts           // what is known of the queue without a read; nil is nothing
+	own   map[turnOf]*turn // the turns of this transaction if facts is nil
+	bytes byteCount
+
+	settingsRead kv.Future[[]byte]     // nil before BeginSettings, and if they were known
+	settings     *codec.StoredSettings // once read, or set by the transaction
 
 	// What Flush adds to the counters.
 	readyAt map[int64]int64         // ready items, by priority
 	ready   int64                   // ready items at all priorities
 	held    [codec.Leased + 1]int64 // held items, by state
-	groups  map[groupCounter]int64
+	groups  map[codec.GroupCounter]int64
 
-	err    error // of the store, for Flush
-	wrote  bool
-	strays bool // items of staged pops have come back
+	err   error // of the store, for Flush
+	wrote bool
 
-	Removed Removed // what has left the queue, or come into it, without an operation
-	Ahead   Ahead   // when what the ledger has written falls due; whether the source has changed
-}
+	Secrets *GroupSecrets // of the transaction; nil if only this ledger needs them
 
-// groupCounter names a counter of a group.
-type groupCounter struct {
-	hash     codec.GroupHash
-	leased   bool
-	priority int64 // 0 for leased items
+	Removed  Removed  // what has left the queue, or come into it, without an operation
+	Upcoming Upcoming // when what the ledger has written falls due; whether the source has changed
 }
 
 // NewLedger returns the ledger of a queue in a transaction. known saves reads; nil knows nothing.
@@ -88,6 +84,9 @@ func (g *Ledger) AddDelayed(id *codec.ID, m *codec.Message, until time.Time) {
 
 // AddRest writes what belongs to a new item besides its own key: the unique key, and the ("m") keys
 // if its id says that it has some. It returns the value for the item's own key.
+//
+// The random part of an id has no room for more than 24 random bits beside a group. So of two
+// transactions that add different items with the same id at the same time, one conflicts.
 func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 	g.keepUnique(id, m.Unique)
 	if g.CountsBytes() {
@@ -101,6 +100,9 @@ func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 	// What does not fit into the item's own key follows the headers, in chunks.
 	first := min(len(m.Value), codec.ChunkOf(g.L.Format))
 	blob := append(codec.EncodeMeta(m), m.Value[first:]...)
+	if codec.GroupIn(id) > codec.NoGroup {
+		g.Tx.AddReadConflict(kv.SingleKey(g.L.MetaKey(id, 0))) // before it is written
+	}
 	for part := 0; len(blob) > 0; part++ {
 		n := min(len(blob), codec.ChunkSize)
 		g.Tx.Set(g.L.MetaKey(id, part), blob[:n])
@@ -262,7 +264,8 @@ func ClearUntil(l *codec.Layout, tx kv.Transaction, at time.Time, key []byte) {
 
 // noteDue records that the transaction has written something that falls due.
 func (g *Ledger) noteDue(at time.Time) {
-	g.Ahead.Due = codec.Earliest(g.Ahead.Due, at)
+	at = codec.Micros(at) // as the time index has it, without a monotonic clock
+	g.Upcoming.Due = codec.Earliest(g.Upcoming.Due, at)
 	g.facts.noteDue(at)
 }
 
@@ -292,7 +295,7 @@ func (g *Ledger) countHeld(h *codec.Record, delta int64) {
 	g.held[h.State] += delta
 	g.tally(codec.KindGroupHeld, &h.ID, delta)
 	if hash := codec.GroupIn(&h.ID); hash != codec.NotIndexed && h.State == codec.Leased {
-		g.countGroup(groupCounter{hash: hash, leased: true}, delta)
+		g.countGroup(codec.GroupCounter{Hash: hash, Of: codec.GroupLeased}, delta)
 	}
 }
 
@@ -311,17 +314,17 @@ func (g *Ledger) tally(kind string, id *codec.ID, delta int64) {
 	}
 
 	if t := (*g.turns())[turnOf{hash, id.Priority}]; t != nil {
-		t.noteKey(g.L, kind, id, delta)
+		t.noteKey(g.L, id, delta)
 	}
 
 	if kind == codec.KindGroupReady {
-		g.countGroup(groupCounter{hash: hash, priority: id.Priority}, delta)
+		g.countGroup(codec.GroupCounter{Hash: hash, Of: codec.GroupReady}, delta)
 	}
 }
 
-func (g *Ledger) countGroup(c groupCounter, delta int64) {
+func (g *Ledger) countGroup(c codec.GroupCounter, delta int64) {
 	if g.groups == nil {
-		g.groups = map[groupCounter]int64{}
+		g.groups = map[codec.GroupCounter]int64{}
 	}
 	g.groups[c] += delta
 }
@@ -354,11 +357,7 @@ func (g *Ledger) Flush() error {
 // flushGroups writes the changes of the counters of groups.
 func (g *Ledger) flushGroups() {
 	for c, delta := range g.groups {
-		key := g.L.GroupReadyKey(c.hash, c.priority)
-		if c.leased {
-			key = g.L.GroupLeasedKey(c.hash)
-		}
-		addToCounter(g.Tx, key, delta)
+		addToCounter(g.Tx, g.L.GroupCounterKey(c), delta)
 	}
 	clear(g.groups)
 }

@@ -112,7 +112,7 @@ func (k *Lookup) Find(l *codec.Layout, token *codec.Token) (*codec.Record, error
 		h.End = token.End
 	}
 
-	if h.Fence != token.Fence || h.NeverLeased() {
+	if h.Fence != token.Fence {
 		return nil, nil
 	}
 	return h, nil
@@ -162,7 +162,7 @@ func ReadHistory(l *codec.Layout, tx kv.Transaction, id *codec.ID) kv.Future[[]b
 }
 
 // FirstHistory starts to read the first history of any item in ("i"). Usually there is none, and
-// then pops need not read those of their items. It reads without conflict, as ReadHistory does.
+// then pops read no histories of their items. It reads without conflict, as ReadHistory does.
 func (g *Ledger) FirstHistory() kv.Future[[]kv.KeyValue] {
 	if g.facts != nil && g.facts.noHistories {
 		return nothing
@@ -176,8 +176,8 @@ func (g *Ledger) FirstHistory() kv.Future[[]kv.KeyValue] {
 	return first
 }
 
-// ReadDue starts to read the first entries of what is due. It reads without conflict: handling an
-// entry conflicts with everyone who handles the same one.
+// ReadDue starts to read the first due entries. It reads without conflict: handling an entry
+// conflicts with everyone who handles the same one.
 func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
 	if g.facts.quiet(g.Now) {
 		return nothing

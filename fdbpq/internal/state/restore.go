@@ -1,12 +1,27 @@
 package state
 
 import (
+	"context"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/schedule"
 )
+
+// Shrinking is a store for transactions that remove items or put them back. They must go on when
+// the disk is nearly full: the receipt or claim of a pop can be larger than the item that it
+// removes, and no pop runs before popped items are back.
+type Shrinking struct{ kv.Database }
+
+// Begin implements kv.Database.
+func (s Shrinking) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	o.Shrinks = true
+	return s.Database.Begin(ctx, o)
+}
+
+// RestoreOverhead is about how many bytes restoring an item takes in a transaction besides its keys
+// and values: conflict ranges and counters. Long keys take more.
+const RestoreOverhead = 500
 
 // TakenItem is an item that an operation took, and its queue.
 type TakenItem struct {
@@ -49,6 +64,7 @@ func (g *Ledger) Restore(item *codec.Item) error {
 
 	// Retire may have taken the queue off the list since the pop.
 	g.AddToList()
+	g.facts.forgetCounts()
 	k := codec.KeptOf(item)
 
 	// What another program wrote goes back byte for byte.
@@ -96,7 +112,7 @@ func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 		return err
 	}
 
-	g.strays = true
+	g.facts.forgetCounts()
 	if taken {
 		return g.returnWithoutUnique(s, value)
 	}
@@ -174,7 +190,6 @@ func (g *Ledger) Purge() (items int64, err error) {
 	}
 
 	// The time index goes with the items, so the other entries are written again.
-	counts := g.CountsBytes()
 	for _, kind := range codec.ItemKinds {
 		g.Tx.ClearRange(g.L.AllOf(kind))
 	}
@@ -187,8 +202,6 @@ func (g *Ledger) Purge() (items int64, err error) {
 	}
 
 	g.Tx.Clear(g.L.BytesKey())
-	g.setCounted(counts)
-
 	g.wrote = true
 	g.facts.forgetItems()
 	clear(*g.turns())
@@ -198,19 +211,17 @@ func (g *Ledger) Purge() (items int64, err error) {
 // dueBesideItems returns the entries of the time index for everything but items. The error is
 // ErrManyRates if there are too many, or one of the store.
 func (g *Ledger) dueBesideItems() (entries [][]byte, err error) {
+	itself := func(key []byte) []byte { return key }
 	for _, rows := range []struct {
 		keys kv.Range
+		of   func(key []byte) []byte      // the key that falls due
 		due  func(value []byte) time.Time // zero for what cannot be read
 	}{
-		{g.L.RecordRange(codec.ScheduleRecord), func(value []byte) (at time.Time) {
-			if r, err := schedule.Parse(value); err == nil {
-				at = r.Next
-			}
-			return at
+		{g.L.KindRange(codec.KindSummary), g.L.SummarizedKey, func(value []byte) time.Time {
+			return codec.ParseSummary(value).Due
 		}},
-		{g.L.RecordRange(codec.ConsumerRecord), codec.ConsumerExpires},
-		{g.L.AllOf(codec.KindBucket), codec.BucketRowDue},
-		{codec.Within(g.L.PartPrefix(codec.PartClaim)), func(value []byte) time.Time {
+		{g.L.AllOf(codec.KindBucket), itself, codec.BucketRowDue},
+		{codec.Within(g.L.PartPrefix(codec.PartClaim)), itself, func(value []byte) time.Time {
 			at, _, _ := codec.ParseClaim(value)
 			return at
 		}},
@@ -226,7 +237,7 @@ func (g *Ledger) dueBesideItems() (entries [][]byte, err error) {
 
 		for _, pair := range pairs {
 			if at := rows.due(pair.Value); !at.IsZero() {
-				entries = append(entries, g.L.DueKey(at, pair.Key))
+				entries = append(entries, g.L.DueKey(at, rows.of(pair.Key)))
 			}
 		}
 	}

@@ -6,15 +6,14 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/schedule"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // BeginSettings starts to read the settings of the queue, unless that has begun.
 func (g *Ledger) BeginSettings() {
 	if !g.SettingsBegun() && g.facts != nil {
-		g.config.settings = g.facts.settings
+		g.settings = g.facts.settings
 	}
 	g.ReadSettings(g.Tx, g.L)
 }
@@ -22,30 +21,29 @@ func (g *Ledger) BeginSettings() {
 // ReadSettings is BeginSettings for readers without a transaction.
 func (g *Ledger) ReadSettings(r kv.Reader, l *codec.Layout) {
 	if !g.SettingsBegun() {
-		g.config.value = r.Get(l.Key(codec.KindConfig, 0))
+		g.settingsRead = r.Get(l.Key(codec.KindConfig, 0))
 	}
 }
 
 // SettingsBegun reports whether the settings are being read, or are known.
-func (g *Ledger) SettingsBegun() bool { return g.config.value != nil || g.config.settings != nil }
+func (g *Ledger) SettingsBegun() bool { return g.settingsRead != nil || g.settings != nil }
 
 // Settings returns the settings of the queue. They must not be changed. The error is ErrCorrupt or
 // one of the store.
 func (g *Ledger) Settings() (*codec.Settings, error) {
 	g.BeginSettings()
-	if g.config.settings == nil {
-		value, err := g.config.value.Get()
+	if g.settings == nil {
+		value, err := g.settingsRead.Get()
 		if err == nil {
-			g.config.settings, err = codec.ParseSettings(value)
+			g.settings, err = codec.ParseSettings(value)
 		}
 
 		if err != nil {
 			return nil, err
 		}
+		g.facts.noteSettings(g.settings)
 	}
-
-	g.facts.noteSettings(g.config.settings)
-	return &g.config.settings.Settings, nil
+	return &g.settings.Settings, nil
 }
 
 // ReadableSettings returns the settings of the queue, or empty ones if they are corrupt: then
@@ -66,11 +64,11 @@ func (g *Ledger) LimitsLeased() (bool, error) {
 	return err == nil && (settings.MaxLeased > 0 || settings.MaxLeasedPerGroup > 0), err
 }
 
-// SetSettings writes the settings, in place of those that the ledger has read. A queue with
-// settings is in the list of queues, and Retire leaves it there.
+// SetSettings replaces the settings that the ledger has read. A queue with settings is in the list
+// of queues, and Retire leaves it there.
 func (g *Ledger) SetSettings(set *codec.Settings) {
-	s := &codec.StoredSettings{Settings: *set, Unknown: g.config.settings.Unknown}
-	g.config.settings = s
+	s := &codec.StoredSettings{Settings: *set, Unknown: g.settings.Unknown}
+	g.settings = s
 	g.facts.noteSettings(s)
 	g.wrote = true
 
@@ -85,9 +83,10 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	g.AddToList()
 }
 
-// setRecord writes a record, or removes it if the value is empty, and moves its entry of the time
-// index from one time to another; zero is no entry. A queue with a record is in the list of queues.
-func (g *Ledger) setRecord(k codec.RecordKind, name string, value []byte, before, next time.Time) {
+// SetRecord writes a record with its summary, or removes it if the value is empty, and moves its
+// entry of the time index from one time to another; zero is no entry. A queue with a record is in
+// the list of queues.
+func (g *Ledger) SetRecord(k codec.RecordKind, name string, value []byte, before, next time.Time) {
 	g.wrote = true
 	key := g.L.RecordKey(k, name)
 	if !before.IsZero() {
@@ -96,36 +95,18 @@ func (g *Ledger) setRecord(k codec.RecordKind, name string, value []byte, before
 
 	if len(value) == 0 {
 		g.Tx.Clear(key)
+		g.Tx.Clear(g.L.SummaryKey(key))
 		return
 	}
 
 	g.Tx.Set(key, value)
+	summary := codec.Summary{Bytes: len(name) + len(value), Due: next}
+	g.Tx.Set(g.L.SummaryKey(key), summary.Encode())
 	if !next.IsZero() {
 		g.Tx.Set(g.L.DueKey(next, key), []byte{})
 		g.noteDue(next)
 	}
 	g.AddToList()
-}
-
-// SetSchedule writes the record of a schedule in place of an old one, with its entry of the time
-// index. nil is no schedule.
-func (g *Ledger) SetSchedule(id string, old, set *schedule.Record) {
-	var before, next time.Time
-	var value []byte
-	if old != nil {
-		before = old.Next
-	}
-	if set != nil {
-		next, value = set.Next, set.Encode()
-	}
-	g.setRecord(codec.ScheduleRecord, id, value, before, next)
-}
-
-// SetConsumer writes the record of a consumer in place of an old one, with its entry of the time
-// index. An empty record is none.
-func (g *Ledger) SetConsumer(name string, old, set []byte) {
-	before, next := codec.ConsumerExpires(old), codec.ConsumerExpires(set)
-	g.setRecord(codec.ConsumerRecord, name, set, before, next)
 }
 
 // SetSource writes the state of the queue's source, or removes it if it is nil.
@@ -176,6 +157,10 @@ func ListNames(l *codec.List, r kv.Reader, after string, limit int) kv.Future[[]
 // bucket of Count tokens that gets one more in each Interval. So any time d sees at most Count +
 // d/Interval deliveries. The store only has the time when the bucket will be full again. A nil
 // Bucket does not limit.
+//
+// That time is at most Count intervals ahead. If it is further, by more than clocks differ, then
+// the clock was set back, or another process has a wrong one: one delivery is allowed, and its
+// transaction writes a time by the clock as it is now.
 type Bucket struct {
 	rate   settings.Rate
 	hash   codec.GroupHash // codec.NotIndexed for that of the queue
@@ -185,6 +170,9 @@ type Bucket struct {
 	loaded bool
 	taken  bool
 }
+
+// maxSkew is how far the clocks of processes that use a queue may be apart.
+const maxSkew = time.Second
 
 // NewBucket returns the bucket of a group or, for codec.NotIndexed, of the queue. The caller reads
 // its row without conflict; Write adds the conflict if something was taken.
@@ -207,6 +195,10 @@ func (b *Bucket) Next(now time.Time) (time.Time, error) {
 
 		b.stored, b.loaded = codec.ParseCount(row, 0), true
 		b.full = b.stored
+		most := now.UnixNano() + b.rate.Count*int64(b.rate.Interval())
+		if b.full > most+int64(maxSkew) {
+			b.full = most - int64(b.rate.Interval())
+		}
 	}
 
 	// With Count tokens, a delivery is allowed from Count - 1 intervals before the bucket is full.
@@ -244,7 +236,8 @@ func (b *Bucket) Write(g *Ledger) {
 	b.stored, b.taken = b.full, false
 }
 
-// ResetBuckets removes the row of the queue, or those of all groups, because the rate has changed.
+// ResetBuckets removes the row of the queue, or the rows of all groups, because the rate has
+// changed.
 func (g *Ledger) ResetBuckets(ofGroups bool) {
 	if ofGroups {
 		g.Tx.ClearRange(g.L.GroupBuckets())

@@ -68,8 +68,8 @@ func (s *Stored) BeginRead(r kv.Reader, l *codec.Layout, bytes int) {
 	s.metas = r.GetRange(l.MetaRange(&s.Item.ID), s.asked)
 }
 
-// FinishRead waits for what BeginRead started. The error is one of the store; what is wrong with
-// the item alone is in s.Err.
+// FinishRead waits for what BeginRead started. The error is one of the store; an error of the item
+// alone is in s.Err.
 func (s *Stored) FinishRead() error {
 	if s.metas == nil || s.Err != nil || s.parts != nil {
 		return nil
@@ -215,7 +215,7 @@ func (s *Stored) Read() int {
 	return n
 }
 
-// Release frees what was read of an item besides the item itself.
+// Release frees everything read for an item but the item itself.
 func (s *Stored) Release() {
 	s.metas, s.parts, s.Pair.Value = nil, nil, nil
 }

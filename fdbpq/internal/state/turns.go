@@ -5,21 +5,26 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Turns finds the counts of pushed items that have a group, in one queue and transaction.
+// Turns finds the places of pushed items that have a group, in one queue and transaction.
 //
 // Items of equal priority are served in the order of their counts. So groups take turns if each
 // item gets the next count after the one before it in its group, and a group that comes new begins
 // behind the count that is being served. This is start-time fair queueing, with that count as the
-// virtual time. In a group with weight w, w items share a count, and their times order them.
+// virtual time.
 //
-// Nothing is read with conflict. Two pushes of one group at the same time may get the same count;
-// they are in either order, as any two pushes are. Later pushes see both.
+// In a group with weight w, w items share a count, and are numbered from 1 to w. Numbers order the
+// items of a count, whatever their groups, so they are part of the virtual time: a group that comes
+// new while others are served the n-th items of their turns still has the numbers after n, up to
+// its weight. It never has more than w items in a turn, so every turn ends.
+//
+// Nothing is read with conflict. Two pushes of one group in transactions at the same time may get
+// the same place; they are in either order, as any two pushes are, and the group has one item more
+// in that turn. Bridges forward such pushes to one of them, whose transactions follow each other.
 type Turns struct {
 	g       *Ledger
 	wanted  []*turn
@@ -30,22 +35,24 @@ type Turns struct {
 // for each read.
 const turnsAtOnce = 256
 
-// virtualTime is the count that is being served at a priority. The first ready item alone does not
-// say: it may have come back, or belong to a group that is passed over. A group that comes new
-// would then be served alone until it has caught up. So pops record how far they have served.
+// virtualTime is the place being served at a priority. The first ready item alone does not say: it
+// may have come back, or belong to a group that is passed over. A group that comes new would then
+// be served alone until it has caught up. So pops record how far they have served.
 type virtualTime struct {
-	first  kv.Future[[]kv.KeyValue] // ready item
-	served kv.Future[[]byte]        // what pops have recorded
-	count  int64                    // set by finishRead
+	ready kv.Future[[]kv.KeyValue] // the first ready item
+	row   kv.Future[[]byte]        // what pops have recorded
+
+	// Set by finishRead.
+	first  int64          // count of the first ready item
+	served codec.TurnItem // the last that was served
 }
 
-// Want has the turn of a group read, for an item with a weight.
-func (t *Turns) Want(g *Ledger, hash codec.GroupHash, priority int64, weight int) {
-	of := g.turnOf(hash, priority)
-	if of.weight == 0 {
+// Want has the turn of a group read.
+func (t *Turns) Want(g *Ledger, hash codec.GroupHash, priority int64) {
+	if of := g.turnOf(hash, priority); !of.wanted {
+		of.wanted = true
 		t.g, t.wanted = g, append(t.wanted, of)
 	}
-	of.weight = max(of.weight, weight)
 }
 
 // BeginReads starts to read the turns that are wanted, without conflict. If there are too many to
@@ -75,8 +82,8 @@ func (t *Turns) beginVirtual(priority int64) {
 	}
 	r := t.g.Tx.Snapshot()
 	t.virtual[priority] = &virtualTime{
-		first:  r.GetRange(t.g.L.PriorityRange(priority), kv.RangeOptions{Limit: 1}),
-		served: r.Get(t.g.L.TurnKey(priority)),
+		ready: r.GetRange(t.g.L.PriorityRange(codec.KindItem, priority), kv.RangeOptions{Limit: 1}),
+		row:   r.Get(t.g.L.TurnKey(priority)),
 	}
 }
 
@@ -88,8 +95,7 @@ func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
 		virtual := t.virtual[of.priority]
 		err := cmp.Or(of.finishRead(t.g.L), virtual.finishRead(t.g.L, next[of.priority]))
 
-		// The next transaction collects weights anew.
-		of.weight, of.reads = 0, nil
+		of.wanted, of.readReady, of.readHeld = false, nil, nil // the next transaction begins anew
 		if errors.Is(err, codec.ErrCorrupt) {
 			corrupt[of.priority] = err
 		} else if err != nil {
@@ -99,58 +105,52 @@ func (t *Turns) Load(next map[int64]int64, corrupt map[int64]error) error {
 	return nil
 }
 
-// finishRead finds out the count. next is the next count without groups.
+// finishRead waits for the reads. next is the next count without groups.
 func (v *virtualTime) finishRead(l *codec.Layout, next int64) error {
-	first, firstErr := v.first.Get()
-	served, servedErr := v.served.Get()
-	if err := cmp.Or(firstErr, servedErr); err != nil {
+	ready, readyErr := v.ready.Get()
+	row, rowErr := v.row.Get()
+	if err := cmp.Or(readyErr, rowErr); err != nil {
 		return err
 	}
 
-	if len(first) == 0 { // then the next count is served next
-		v.count = next
+	if len(ready) == 0 { // then the next count is served next
+		v.first, v.served = next, codec.ParseTurnItem(nil)
 		return nil
 	}
 
-	// A count of which an item was served is closed. If new groups could still join it, and came as
-	// fast as they are served, the rest would wait indefinitely.
-	id, err := l.ParseItem(first[0].Key)
-	v.count = max(id.Count, codec.Following(codec.ParseCount(served, math.MinInt64)))
+	id, err := l.ParseItem(ready[0].Key)
+	v.first, v.served = id.Count, codec.ParseTurnItem(row)
 	return err
 }
 
-// Next returns the count of the next item of a group, and the time for its id. next is the count
-// that it would get without a group.
+// begin returns the first place that a group of a weight may have. Places up to the last that was
+// served are closed. If new groups could still join them, and came as fast as they are served, the
+// rest would wait indefinitely. A turn with a count that lies further back is over.
+func (v *virtualTime) begin(weight int) codec.TurnItem {
+	if v.first > codec.Following(v.served.Count) {
+		return codec.TurnItem{Count: v.first, Number: 1}
+	}
+	return v.served.Next(weight)
+}
+
+// Next returns the place of the next item of a group. next is the count that it would get without a
+// group.
 func (t *Turns) Next(
-	hash codec.GroupHash, priority int64, weight int, next int64, now time.Time,
-) (count int64, at time.Time) {
+	hash codec.GroupHash, priority int64, weight int, next int64,
+) codec.TurnItem {
+	// At the end of int64, times order the items. A program that does not know groups may have
+	// taken the items at the tail.
 	of := t.g.turnOf(hash, priority)
-	if !of.empty() && of.tail >= next { // a program that does not know groups took the items there
-		return next, now
+	if next == math.MaxInt64 || !of.empty() && of.last.Count >= next {
+		return codec.TurnItem{Count: next, Number: 1}
 	}
 
-	// Pushes at several places at once may share counts. So the group has as many turns as its
-	// items fill, which may be fewer than the counts up to its tail.
-	start := t.virtual[priority].count
-	if of.ready > 0 {
-		if turns := of.ready / int64(weight); of.front <= math.MaxInt64-turns {
-			start = max(start, of.front+turns)
-		}
+	start := t.virtual[priority].begin(weight)
+	if of.empty() {
+		return start
 	}
 
-	if of.empty() || of.tail < start {
-		return start, now
-	}
-
-	if full := of.same == 0 || of.same >= int64(weight); full || of.latest >= codec.LastTime-1 {
-		return codec.Following(of.tail), now
-	}
-
-	// The item shares the turn at the tail, and comes last in it.
-	if after := time.UnixMicro(of.latest + 1); after.After(now) {
-		return of.tail, after
-	}
-	return of.tail, now
+	return slices.MaxFunc([]codec.TurnItem{start, of.last.Next(weight)}, codec.TurnItem.Compare)
 }
 
 // turns returns the turns that are known. Without facts they are only of this transaction.
@@ -180,20 +180,19 @@ func (g *Ledger) turnOf(hash codec.GroupHash, priority int64) *turn {
 	return t
 }
 
-// Served records, for Turns, up to which counts the pops of a transaction serve groups from the
-// front.
+// Served records, for Turns, how far the pops of a transaction serve groups from the front.
 type Served struct {
 	g     *Ledger
 	reads map[int64]*servedRead // by priority
 }
 
 type servedRead struct {
-	ready, row kv.Future[[]byte] // how many items are ready, and which count is recorded
-	count      int64             // highest that was served
+	ready, row kv.Future[[]byte] // how many items are ready, and what is recorded
+	last       codec.TurnItem    // that was served
 }
 
-// Begin starts to read what is recorded, without conflict, the first time that it is called for an
-// item with a group at this priority.
+// Begin starts to read the record, without conflict, the first time that it is called for an item
+// with a group at this priority.
 func (s *Served) Begin(g *Ledger, id *codec.ID) {
 	if codec.GroupIn(id) <= codec.NoGroup || s.reads[id.Priority] != nil {
 		return
@@ -203,13 +202,15 @@ func (s *Served) Begin(g *Ledger, id *codec.ID) {
 	}
 	r := g.Tx.Snapshot()
 	ready, row := r.Get(g.L.CounterKey(id.Priority)), r.Get(g.L.TurnKey(id.Priority))
-	s.reads[id.Priority] = &servedRead{ready, row, math.MinInt64}
+	s.reads[id.Priority] = &servedRead{ready, row, codec.ParseTurnItem(nil)}
 }
 
 // Note records that an item was taken.
 func (s *Served) Note(id *codec.ID) {
 	if read := s.reads[id.Priority]; read != nil && codec.GroupIn(id) > codec.NoGroup {
-		read.count = max(read.count, id.Count)
+		if item := codec.TurnItemOf(id); item.Compare(read.last) > 0 {
+			read.last = item
+		}
 	}
 }
 
@@ -235,8 +236,8 @@ func (s *Served) Write() error {
 			if row != nil {
 				s.g.Tx.Clear(key)
 			}
-		case read.count > codec.ParseCount(row, math.MinInt64):
-			s.g.Tx.Set(key, codec.EncodeCount(read.count))
+		case read.last.Compare(codec.ParseTurnItem(row)) > 0:
+			s.g.Tx.Set(key, read.last.Encode())
 		}
 	}
 

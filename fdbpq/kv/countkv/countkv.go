@@ -31,6 +31,7 @@ type DB struct {
 	mu struct {
 		sync.Mutex
 		costs []*Cost // in the order the transactions began
+		bytes int     // of values read
 	}
 }
 
@@ -50,6 +51,14 @@ func (db *DB) Take() []Cost {
 	}
 	db.mu.costs = nil
 	return costs
+}
+
+// TakeBytes returns how many bytes of values were read since the last call.
+func (db *DB) TakeBytes() (n int) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	n, db.mu.bytes = db.mu.bytes, 0
+	return n
 }
 
 // Begin implements kv.Database.
@@ -122,7 +131,23 @@ type future[T any] struct {
 
 func (f future[T]) Get() (T, error) {
 	f.of.wait(f.ready)
-	return f.Future.Get()
+	value, err := f.Future.Get()
+	f.of.count(value)
+	return value, err
+}
+
+// count counts the bytes of the values that a read has returned.
+func (s *session) count(value any) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	switch v := value.(type) {
+	case []byte:
+		s.db.mu.bytes += len(v)
+	case []kv.KeyValue:
+		for _, pair := range v {
+			s.db.mu.bytes += len(pair.Value)
+		}
+	}
 }
 
 // transaction implements kv.Transaction.
@@ -144,7 +169,7 @@ func (tx transaction) Snapshot() kv.Reader {
 // readTransaction implements kv.ReadTransaction.
 type readTransaction struct {
 	reader
-	canceler
+	inner kv.ReadTransaction
 }
 
-type canceler interface{ Cancel() }
+func (tx readTransaction) Cancel() { tx.inner.Cancel() }

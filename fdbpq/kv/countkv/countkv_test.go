@@ -14,6 +14,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
+// A counted store passes the suite of every store.
 func TestConformance(t *testing.T) {
 	kvtest.Run(t, kvtest.Engine{
 		Store: func(t *testing.T) func() kv.Database {
@@ -22,6 +23,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// Reads that are started together take one round trip, reads that wait for each other one each.
 func TestRounds(t *testing.T) {
 	key, all := []byte("key"), kv.Range{Begin: []byte("a"), End: []byte("z")}
 	begin := func(r kv.Reader) (wait func()) {
@@ -35,6 +37,7 @@ func TestRounds(t *testing.T) {
 			}
 		}
 	}
+
 	for _, test := range []struct {
 		name string
 		do   func(tx kv.Transaction)
@@ -42,7 +45,11 @@ func TestRounds(t *testing.T) {
 	}{
 		{"nothing", func(kv.Transaction) {}, countkv.Cost{}},
 		{"not waited for", func(tx kv.Transaction) { begin(tx) }, countkv.Cost{Reads: 2}},
-		{"one after the other", func(tx kv.Transaction) { begin(tx)(); begin(tx.Snapshot())(); begin(tx)() }, countkv.Cost{Reads: 6, Rounds: 3}},
+		{
+			"one after the other",
+			func(tx kv.Transaction) { begin(tx)(); begin(tx.Snapshot())(); begin(tx)() },
+			countkv.Cost{Reads: 6, Rounds: 3},
+		},
 		{"together", func(tx kv.Transaction) {
 			first, second := begin(tx), begin(tx.Snapshot())
 			first()
@@ -70,6 +77,7 @@ func TestRounds(t *testing.T) {
 			if got := db.Take(); !slices.Equal(got, []countkv.Cost{test.want}) {
 				t.Errorf("costs %+v, want %+v", got, test.want)
 			}
+
 			if got := db.Take(); got != nil {
 				t.Errorf("costs %+v when nothing was begun", got)
 			}
@@ -79,7 +87,8 @@ func TestRounds(t *testing.T) {
 
 // The options of a transaction reach the store, which refuses reads of a blind one that wrote.
 func TestForwardsOptions(t *testing.T) {
-	tx, err := countkv.New(memkv.New(memkv.Options{})).Begin(t.Context(), kv.BeginOptions{Blind: true})
+	tx, err := countkv.New(memkv.New(memkv.Options{})).
+		Begin(t.Context(), kv.BeginOptions{Blind: true})
 	if err != nil {
 		t.Fatal(err)
 	}

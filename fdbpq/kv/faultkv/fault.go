@@ -31,7 +31,7 @@ const (
 	UnknownLost
 
 	// UnknownMade makes the commit and fails it with kv.ErrCommitUnknown. If the store refuses the
-	// commit, the error is that of the store.
+	// commit, its own error is returned.
 	UnknownMade
 
 	// UnknownBeforeNext fails the commit with kv.ErrCommitUnknown, and makes it before the next

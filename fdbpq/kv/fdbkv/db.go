@@ -33,8 +33,8 @@ var opening sync.Mutex
 
 // Open opens the cluster that o names. It does not wait for the cluster to answer; transactions do.
 //
-// Errors: those of Options.Validate; a cluster file that cannot be read; an API version that the
-// installed client library lacks; an API version other than the one this process already uses.
+// Errors: what Options.Validate returns; a cluster file that cannot be read; an API version that
+// the installed client library lacks; an API version other than the one this process already uses.
 func Open(o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -90,27 +90,30 @@ func selectAPIVersion(version int) error {
 	if used, err := fdb.GetAPIVersion(); err == nil && used != version {
 		return fmt.Errorf("fdbkv: API version %d: this process already uses version %d "+
 			"and the client library cannot change it", version, used)
+	} else if err == nil {
+		return nil
 	}
+
 	if err := fdb.APIVersion(version); err != nil {
 		return fmt.Errorf("fdbkv: API version %d: %w", version, err)
 	}
+
+	// Else transactions wait until their time is over if no client library is of the release of the
+	// servers, and nothing says why.
+	options := fdb.Options()
+	err := errors.Join(options.SetDisableClientBypass(), options.SetFailIncompatibleClient())
+	if err != nil {
+		return fmt.Errorf("fdbkv: options of the client library: %w", err)
+	}
+
 	return nil
 }
 
 // Begin implements kv.Database. It waits for the read version, unlike the binding.
 func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
-	t, err := db.begin(ctx)
+	t, err := db.begin(ctx, o.Blind)
 	if err != nil {
 		return nil, err
-	}
-
-	// Otherwise the client library keeps a map of what was written. In a large transaction that
-	// takes a good part of its time.
-	if o.Blind {
-		if err := t.tr.Options().SetReadYourWritesDisable(); err != nil {
-			t.Cancel()
-			return nil, fmt.Errorf("fdbkv: blind transaction: %w", explain(err))
-		}
 	}
 
 	// The five seconds of a transaction begin here. Otherwise the first read would get the version.
@@ -124,7 +127,7 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 
 // BeginRead implements kv.Database.
 func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	t, err := db.begin(ctx)
+	t, err := db.begin(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +136,7 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 	return readTransaction{reader{t, t.tr.Snapshot()}}, nil
 }
 
-func (db *DB) begin(ctx context.Context) (*transaction, error) {
+func (db *DB) begin(ctx context.Context, blind bool) (*transaction, error) {
 	t := &transaction{ctx: ctx, open: db.open}
 	if err := t.interrupted(); err != nil {
 		return nil, err
@@ -149,22 +152,27 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 		return nil, fmt.Errorf("fdbkv: transaction timeout: %w", explain(err))
 	}
 
-	unbindContext := context.AfterFunc(ctx, t.tr.Cancel)
-	unbindDB := context.AfterFunc(db.open, t.tr.Cancel)
+	// Otherwise the client library keeps a map of the writes. In a large transaction that takes a
+	// good part of its time.
+	if blind {
+		if err := t.tr.Options().SetReadYourWritesDisable(); err != nil {
+			return nil, fmt.Errorf("fdbkv: blind transaction: %w", explain(err))
+		}
+	}
+
+	unbindContext := context.AfterFunc(ctx, t.end)
+	unbindDB := context.AfterFunc(db.open, t.end)
 	t.release = func() {
 		unbindContext()
 		unbindDB()
-
-		// Otherwise the binding frees the transaction when Go's garbage collector finds it, which
-		// does not know how much memory the transaction holds outside Go.
-		t.tr.Reset()
+		t.reset()
 	}
 
 	return t, nil
 }
 
-// Traits implements kv.Database. A transaction of FoundationDB sees only what was durable before it
-// began.
+// Traits implements kv.Database. A transaction of FoundationDB sees only state that was durable
+// before it began.
 func (db *DB) Traits() kv.Traits { return kv.Traits{Shared: true} }
 
 // Check implements kv.Database. It knows only whether the DB was closed: how the cluster is, only

@@ -25,6 +25,9 @@
 // them. The binding also shares the handles of a cluster file, even with code outside this package.
 // So Close ends the transactions of its own DB and leaves the handle open.
 //
+// Open makes the client library fail transactions if no version of it is of the release of the
+// servers, with kv.ErrUnavailable; without that they wait until their time is over.
+//
 // The client library reads its network options (TLS certificates, trace logs, further client
 // versions) from environment variables such as FDB_TLS_CERTIFICATE_FILE and
 // FDB_NETWORK_OPTION_TRACE_ENABLE.

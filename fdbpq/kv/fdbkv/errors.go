@@ -44,6 +44,8 @@ var meanings = map[int]meaning{
 	1100: {kv.ErrUnavailable, false},   // broken_promise
 	1213: {kv.ErrThrottled, true},      // tag_throttled
 	1223: {kv.ErrThrottled, true},      // proxy_tag_throttled
+	1235: {kv.ErrThrottled, true},      // transaction_throttled_hot_shard, of 7.4
+	1242: {kv.ErrThrottled, true},      // transaction_rejected_range_locked, of 7.4
 	1511: {kv.ErrUnavailable, true},    // file_not_found: the cluster file
 	1513: {kv.ErrUnavailable, true},    // file_not_readable: the cluster file
 	1515: {kv.ErrUnavailable, true},    // no_cluster_file_found
@@ -56,8 +58,12 @@ var meanings = map[int]meaning{
 	2107: {kv.ErrUnavailable, true},    // tls_error
 	2123: {kv.ErrUnavailable, true},    // no_external_client_provided
 	2124: {kv.ErrUnavailable, true},    // all_external_clients_failed
-	2125: {kv.ErrUnavailable, true},    // incompatible_client
+	2125: {errIncompatible, true},      // incompatible_client
 }
+
+// errIncompatible says more than the client library's own text.
+var errIncompatible = fmt.Errorf("%w: the cluster has another release of FoundationDB than any "+
+	"client library of this process: install one of the servers' release", kv.ErrUnavailable)
 
 // explain wraps err in its meaning before a commit, when nothing can have been written yet.
 func explain(err error) error {
@@ -89,8 +95,9 @@ func notWritten(code int) bool {
 	return code >= 2000 && code < 3000
 }
 
-// isCancelled reports whether err is transaction_cancelled. That does not say why.
-func isCancelled(err error) bool {
+// isEnded reports whether err is what end leaves behind: transaction_cancelled, or the time limit
+// that it sets. That does not say why.
+func isEnded(err error) bool {
 	code, _ := errors.AsType[fdb.Error](err)
-	return code.Code == 1025
+	return code.Code == 1025 || code.Code == 1031
 }

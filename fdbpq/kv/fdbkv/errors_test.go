@@ -30,9 +30,11 @@ func kind(t *testing.T, err error) error {
 			found = k
 		}
 	}
+
 	return found
 }
 
+// FoundationDB's error codes have their meaning in the contract, of a read and of a commit.
 func TestExplain(t *testing.T) {
 	for _, test := range []struct {
 		code           int
@@ -52,11 +54,14 @@ func TestExplain(t *testing.T) {
 		{1078, kv.ErrThrottled, kv.ErrThrottled},
 		{1213, kv.ErrThrottled, kv.ErrThrottled},
 		{1223, kv.ErrThrottled, kv.ErrThrottled},
+		{1235, kv.ErrThrottled, kv.ErrThrottled},
+		{1242, kv.ErrThrottled, kv.ErrThrottled},
 		{1515, kv.ErrUnavailable, kv.ErrUnavailable},
 		{2004, nil, nil}, // key_outside_legal_range: a mistake of the caller
 		{2101, kv.ErrTooLarge, kv.ErrTooLarge},
 		{2102, kv.ErrTooLarge, kv.ErrTooLarge},
 		{2103, kv.ErrTooLarge, kv.ErrTooLarge},
+		{2125, kv.ErrUnavailable, kv.ErrUnavailable},
 		{4100, nil, kv.ErrCommitUnknown}, // internal_error
 	} {
 		t.Run(fmt.Sprint(test.code), func(t *testing.T) {
@@ -71,11 +76,13 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestErrorsKeepTheCode: the retry loops of the binding look for the code, also
-// below errors of the layers above.
+// The retry loops of the binding look for the code, also below errors of the layers above.
 func TestErrorsKeepTheCode(t *testing.T) {
 	for code := range meanings {
-		for _, err := range []error{explain(fdb.Error{Code: code}), explainCommit(fdb.Error{Code: code})} {
+		for _, err := range []error{
+			explain(fdb.Error{Code: code}),
+			explainCommit(fdb.Error{Code: code}),
+		} {
 			var found fdb.Error
 			if !errors.As(fmt.Errorf("wrapped: %w", err), &found) || found.Code != code {
 				t.Errorf("%v does not show its code %d", err, code)

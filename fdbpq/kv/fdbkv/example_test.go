@@ -27,6 +27,7 @@ func ExampleWrap() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	jobs := fdbpq.NewPriorityQueue(shop.Sub("jobs"), fdbpq.RawValues)
 
 	_, err = db.Transact(func(tr fdb.Transaction) (any, error) {
@@ -36,17 +37,20 @@ func ExampleWrap() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	started, err := db.Transact(func(tr fdb.Transaction) (any, error) {
 		job, err := jobs.PopMin(fdbkv.Wrap(tr))
 		if err != nil {
 			return nil, err // a conflict, for example, which Transact retries
 		}
+
 		tr.Set(shop.Sub("started", job.ID.String()), job.Value)
 		return job.Value, nil
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Printf("%s\n", started)
 	// prints: pack order 4711
 }
@@ -57,6 +61,7 @@ func ExampleWrapRead() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	jobs := fdbpq.NewPriorityQueue(shop.Sub("jobs"), fdbpq.RawValues)
 
 	waiting, err := db.ReadTransact(func(rt fdb.ReadTransaction) (any, error) {
@@ -65,6 +70,7 @@ func ExampleWrapRead() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Println(waiting)
 	// prints: 0
 }
@@ -77,6 +83,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	jobs := fdbpq.NewPriorityQueue(shop.Sub("jobs"), fdbpq.RawValues)
 
 	store, err := fdbkv.New(db, 0)
@@ -91,10 +98,12 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err) // if it wraps kv.ErrCommitUnknown, the job may be queued
 	}
+
 	job, err := staged.New(store, jobs).PopMin(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Printf("%s\n", job.Value)
 	// prints: pack order 4712
 }

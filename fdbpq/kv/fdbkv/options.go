@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Versions of the API of the client library. The newest is that of the binding that this package is
+// Versions of the API of the client library. The newest belongs to the binding that this package is
 // built with.
 const (
 	DefaultAPIVersion = 730
@@ -58,7 +58,8 @@ func (o Options) Validate() error {
 	}
 
 	check(o.APIVersion >= MinAPIVersion && o.APIVersion <= MaxAPIVersion,
-		"APIVersion", o.APIVersion, "%d to %d", MinAPIVersion, MaxAPIVersion)
+		"APIVersion", o.APIVersion, "%d to %d; clusters of FoundationDB 7.4 take %d too",
+		MinAPIVersion, MaxAPIVersion, MaxAPIVersion)
 	timeout, most := o.TransactionTimeout, math.MaxInt32*time.Millisecond
 	check(timeout >= time.Millisecond && timeout.Milliseconds() <= math.MaxInt32,
 		"TransactionTimeout", timeout, "1ms to %v", most)

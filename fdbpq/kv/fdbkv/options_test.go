@@ -8,6 +8,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 )
 
+// The defaults and the bounds of each option are valid.
 func TestValidOptions(t *testing.T) {
 	for _, o := range []fdbkv.Options{
 		{},
@@ -20,7 +21,7 @@ func TestValidOptions(t *testing.T) {
 	}
 }
 
-// TestInvalidOptions: every problem is named, and Open finds them too.
+// Every problem is named, and Open finds them too.
 func TestInvalidOptions(t *testing.T) {
 	for _, o := range []fdbkv.Options{
 		{APIVersion: fdbkv.MinAPIVersion - 1, TransactionTimeout: -1},
@@ -32,6 +33,7 @@ func TestInvalidOptions(t *testing.T) {
 			t.Errorf("%+v: no error", o)
 			continue
 		}
+
 		for _, want := range []string{"APIVersion", "TransactionTimeout"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %q does not name the %s", o, err, want)

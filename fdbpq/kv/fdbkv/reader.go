@@ -63,7 +63,7 @@ func (r reader) getBytes(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 	span = kv.Range{Begin: bytes.Clone(span.Begin), End: bytes.Clone(span.End)}
 
 	// The transaction would conflict with writes anywhere in the last piece. So all pieces are read
-	// from the snapshot, and the conflict range is that of the pairs returned.
+	// from the snapshot, and the conflict range covers the pairs returned.
 	options := fdb.RangeOptions{Limit: o.Limit, Mode: fdb.StreamingModeSerial, Reverse: o.Reverse}
 	pieces := r.from.Snapshot().GetRange(keyRange(span), options).Iterator()
 	return readFuture(r.t, func() ([]kv.KeyValue, error) {

@@ -14,18 +14,20 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// TestExamples runs the examples. An example with an output comment would fail, not be
-// skipped, where there is no FoundationDB.
+// The examples run. An example with an output comment would fail, not be skipped, where there is no
+// FoundationDB.
 func TestExamples(t *testing.T) {
 	clusterFile := testenv.FDBClusterFile(t)
 	open(t, clusterFile).Close() // chooses the API version
 	t.Setenv("FDB_CLUSTER_FILE", clusterFile)
 	path = []string{"pqtest-" + rand.Text()}
+
 	t.Cleanup(func() {
 		if _, err := directory.Root().Remove(fdb.MustOpenDefault(), path); err != nil {
 			t.Errorf("removing the examples' directory: %v", err)
 		}
 	})
+
 	for _, example := range []struct {
 		run  func()
 		want string
@@ -51,5 +53,6 @@ func printed(t *testing.T, f func()) string {
 	f()
 	text, err := os.ReadFile(out.Name())
 	must(t, err)
+
 	return string(text)
 }

@@ -17,6 +17,7 @@ import (
 // The stub must fit wherever the engine does.
 var _ kv.Database = (*fdbkv.DB)(nil)
 
+// A program without the tag learns from Open how to build with it.
 func TestOpenWithoutTheTag(t *testing.T) {
 	_, err := fdbkv.Open(fdbkv.Options{})
 	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "-tags fdb") {
@@ -36,6 +37,7 @@ func main() {
 	fdbkv.WrapRead(1)
 	fdbkv.New(1, 0)
 }`
+
 	file := filepath.Join(t.TempDir(), "main.go")
 	must(t, os.WriteFile(file, []byte(program), 0o600))
 	out, err := harness.Command("go", "build", "-o", os.DevNull, file).CombinedOutput()

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
 
@@ -21,12 +23,21 @@ type transaction struct {
 	release func()          // frees what the transaction holds
 	ended   bool            // set by Commit and Cancel
 	failed  error           // the first error of a method that cannot return one
+
+	// The multi-version client crashes if an option is set while it resets the transaction.
+	freeing sync.Mutex
+	freed   bool
 }
 
 // interrupted returns why the transaction was ended from outside, or nil.
 func (t *transaction) interrupted() error {
 	if t.open.Err() != nil {
 		return kv.ErrClosed
+	}
+
+	// In a process that stood still, the timer of the context may run later than this.
+	if at, limited := t.ctx.Deadline(); limited && !time.Now().Before(at) {
+		return context.DeadlineExceeded
 	}
 	return t.ctx.Err()
 }
@@ -45,7 +56,7 @@ func (t *transaction) usable() error {
 // readError wraps an error of a read in its meaning. The client library does not say why a
 // transaction was cancelled.
 func (t *transaction) readError(err error) error {
-	if isCancelled(err) {
+	if isEnded(err) {
 		if why := t.interrupted(); why != nil {
 			return fmt.Errorf("%w: %w", why, err)
 		}
@@ -55,7 +66,7 @@ func (t *transaction) readError(err error) error {
 
 // commitError wraps an error of a commit in its meaning.
 func (t *transaction) commitError(err error) error {
-	if isCancelled(err) {
+	if isEnded(err) {
 		if why := t.interrupted(); why != nil {
 			return fmt.Errorf("%w: %w: %w", kv.ErrCommitUnknown, why, err)
 		}
@@ -134,6 +145,26 @@ func (t *transaction) Commit() kv.Future[struct{}] {
 		t.release()
 		return struct{}{}, err
 	}}
+}
+
+// end ends a transaction that may wait. Until a client library has connected, the multi-version
+// client ignores Cancel but not a time limit.
+func (t *transaction) end() {
+	t.freeing.Lock()
+	defer t.freeing.Unlock()
+	if !t.freed {
+		_ = t.tr.Options().SetTimeout(1) // else the limit of before ends it
+		t.tr.Cancel()
+	}
+}
+
+// reset frees what the transaction holds. Otherwise the binding does when Go's garbage collector
+// finds it, which does not know how much memory that is outside Go.
+func (t *transaction) reset() {
+	t.freeing.Lock()
+	defer t.freeing.Unlock()
+	t.freed = true
+	t.tr.Reset()
 }
 
 func (t *transaction) Cancel() {

@@ -26,33 +26,37 @@ const (
 	binding = "github.com/apple/foundationdb/bindings/go/src/fdb"
 )
 
-// TestTaggedCodeTypeChecks keeps the code behind the tag fdb, tests included,
-// in shape on machines without FoundationDB's headers: everything in the module
-// that depends on the binding is type-checked, with the C code taken on trust. That compiles all
-// that it depends on once more, so it is make vet that asks for it.
+// The code behind the tag fdb, tests included, type-checks on machines without FoundationDB's
+// headers, with the C code taken on trust. That compiles everything it depends on once more, so
+// only make vet asks for it.
 func TestTaggedCodeTypeChecks(t *testing.T) {
 	if os.Getenv("PQ_TEST_VET") != "1" {
 		t.Skip("skipped: make vet runs it (PQ_TEST_VET=1)")
 	}
+
 	const root = "../../.."
 	packages, err := listTagged(root)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c := &checker{fset: token.NewFileSet(), packages: packages, done: make(map[string]result)}
 	if c.compiled, err = compiled(root, c.fset, packages); err != nil {
 		t.Fatal(err)
 	}
+
 	checked := make(map[string]bool)
 	for _, p := range packages {
 		if !p.inModule() || !p.needsBinding() {
 			continue
 		}
+
 		checked[p.ImportPath] = true
 		if err := c.check(p).err; err != nil {
 			t.Errorf("%s with the tag fdb:\n%v", p.ImportPath, err)
 		}
 	}
+
 	for _, want := range []string{module + "/fdbpq/kv/fdbkv", module + "/fdbpq/kv/fdbkv_test"} {
 		if !checked[want] {
 			t.Errorf("%s was not checked", want)
@@ -88,17 +92,21 @@ func listTagged(dir string) (map[string]*listed, error) {
 
 // compiled returns an importer of those packages that go can compile without
 // the headers, which is faster than to check them from source.
-func compiled(dir string, fset *token.FileSet, packages map[string]*listed) (types.Importer, error) {
+func compiled(
+	dir string, fset *token.FileSet, packages map[string]*listed,
+) (types.Importer, error) {
 	args := []string{"-export", "-json=ImportPath,Export"}
 	for path, p := range packages {
 		if !p.needsBinding() && p.ForTest == "" && !strings.HasSuffix(path, ".test") {
 			args = append(args, path)
 		}
 	}
+
 	exported, err := list(dir, nil, args...)
 	if err != nil {
 		return nil, err
 	}
+
 	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		if p := exported[path]; p != nil && p.Export != "" {
 			return os.Open(p.Export)
@@ -119,6 +127,7 @@ func list(dir string, env []string, args ...string) (map[string]*listed, error) 
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w\n%s", err, &stderr)
 	}
+
 	packages := make(map[string]*listed)
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		p := new(listed)
@@ -127,10 +136,12 @@ func list(dir string, env []string, args ...string) (map[string]*listed, error) 
 		} else if err != nil {
 			return nil, err
 		}
+
 		// "path_test [path.test]" is only there once, so the plain name serves.
 		if name, _, _ := strings.Cut(p.ImportPath, " "); strings.HasSuffix(name, "_test") {
 			p.ImportPath = name
 		}
+
 		packages[p.ImportPath] = p
 	}
 }
@@ -148,20 +159,24 @@ type result struct {
 	err error
 }
 
-// check returns p. Errors of packages outside of the module are ignored: what
-// is behind import "C" is not known, and others' code is not ours to check.
+// check returns p. Errors of packages outside of the module are ignored: nothing is known behind
+// import "C", and others' code is not ours to check.
 func (c *checker) check(p *listed) result {
 	if done, ok := c.done[p.ImportPath]; ok {
 		return done
 	}
+
 	var files []*ast.File
 	for _, name := range append(p.GoFiles, p.CgoFiles...) {
-		file, err := parser.ParseFile(c.fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(c.fset, filepath.Join(p.Dir, name), nil,
+			parser.SkipObjectResolution)
 		if err != nil {
 			return result{err: err}
 		}
+
 		files = append(files, file)
 	}
+
 	var problems []error
 	config := types.Config{
 		FakeImportC:      true,
@@ -170,11 +185,14 @@ func (c *checker) check(p *listed) result {
 		Sizes:            types.SizesFor("gc", runtime.GOARCH),
 		Error:            func(err error) { problems = append(problems, err) },
 	}
+
 	checked, _ := config.Check(p.ImportPath, c.fset, files, nil)
 	r := result{Package: checked}
+
 	if p.inModule() {
 		r.err = errors.Join(problems...)
 	}
+
 	c.done[p.ImportPath] = r
 	return r
 }
@@ -189,13 +207,16 @@ func (i imports) Import(path string) (*types.Package, error) {
 	if mapped, ok := i.of.ImportMap[path]; ok {
 		path = mapped
 	}
+
 	p, ok := i.packages[path]
 	if !ok || !p.needsBinding() && p.ForTest == "" {
 		return i.compiled.Import(path)
 	}
+
 	r := i.check(p)
 	if r.Package == nil {
 		return nil, r.err
 	}
+
 	return r.Package, nil // its error is reported for the package itself
 }

@@ -34,6 +34,7 @@ func openOwn(t *testing.T) own {
 	open(t, clusterFile).Close() // chooses the API version
 	db, err := fdb.OpenDatabase(clusterFile)
 	must(t, err)
+
 	o := own{db, tuple.NewSubspace(tuple.Tuple{"fdbkv test", rand.Text()})}
 	t.Cleanup(func() {
 		begin, end := o.subspace.Range()
@@ -42,6 +43,7 @@ func openOwn(t *testing.T) own {
 			return nil
 		})
 	})
+
 	return o
 }
 
@@ -52,6 +54,7 @@ func (o own) transact(t *testing.T, fn func(fdb.Transaction) error) {
 	must(t, err)
 }
 
+// A wrapped transaction is committed by its owner only.
 func TestWrappedIsNotCommittedByUs(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})
@@ -60,33 +63,38 @@ func TestWrappedIsNotCommittedByUs(t *testing.T) {
 	defer tr.Cancel()
 	tx := fdbkv.Wrap(tr)
 	tx.Set(key, []byte("1"))
+
 	if _, err := tx.Commit().Get(); !errors.Is(err, fdbkv.ErrOwnerCommits) {
 		t.Errorf("Commit returned %v, want ErrOwnerCommits", err)
 	}
 	if got, err := tx.Get(key).Get(); err != nil || !bytes.Equal(got, []byte("1")) {
 		t.Errorf("after it Get returned %q, %v, want 1", got, err)
 	}
+
 	tx.Cancel()
 	if _, err := tx.Get(key).Get(); !errors.Is(err, kv.ErrUsed) {
 		t.Errorf("after Cancel Get returned %v, want ErrUsed", err)
 	}
+
 	if err := tr.Commit().Get(); err != nil {
 		t.Errorf("the owner's Commit: %v", err)
 	}
 }
 
-// TestOwnersLoopRetriesConflicts: errors that come out of a wrapped transaction
-// lead the binding's own loop to try again.
+// Errors that come out of a wrapped transaction lead the binding's own loop to try again.
 func TestOwnersLoopRetriesConflicts(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})
 	attempts := 0
+
 	db.transact(t, func(tr fdb.Transaction) error {
 		attempts++
 		tx := fdbkv.Wrap(tr)
+
 		if _, err := tx.Get(key).Get(); err != nil {
 			return err
 		}
+
 		if attempts == 1 {
 			// Cancelling the owner's transaction is no reason to try again, so
 			// have another one write what this one read.
@@ -95,6 +103,7 @@ func TestOwnersLoopRetriesConflicts(t *testing.T) {
 				return nil
 			})
 		}
+
 		tx.Set(key, []byte("ours"))
 		return nil
 	})
@@ -109,17 +118,19 @@ var (
 	_ fdbpq.Subspace = directory.DirectorySubspace(nil)
 )
 
-// TestWrapRead: peeks run in the binding's loop for reads, and through a
-// snapshot, which lets others write what was read.
+// Peeks run in the binding's loop for reads, and through a snapshot, which lets others write the
+// same keys.
 func TestWrapRead(t *testing.T) {
 	db := openOwn(t)
 	queue := fdbpq.NewPriorityQueue(subspace.FromBytes(db.subspace.Bytes()), fdbpq.RawValues)
+
 	push := func(value string) {
 		db.transact(t, func(tr fdb.Transaction) error {
 			_, err := queue.Push(fdbkv.Wrap(tr), 7, fdbpq.Message{Value: []byte(value)})
 			return err
 		})
 	}
+
 	peek := func(rt fdb.ReadTransaction) (any, error) {
 		item, err := queue.PeekMin(fdbkv.WrapRead(rt))
 		return string(item.Value), err
@@ -127,17 +138,20 @@ func TestWrapRead(t *testing.T) {
 	if _, err := db.ReadTransact(peek); !errors.Is(err, fdbpq.ErrEmpty) {
 		t.Errorf("PeekMin of nothing returned %v, want ErrEmpty", err)
 	}
+
 	push("first")
 	push("second")
 	if got, err := db.ReadTransact(peek); err != nil || got != "first" {
 		t.Errorf("PeekMin returned %q, %v, want first", got, err)
 	}
+
 	attempts := 0
 	db.transact(t, func(tr fdb.Transaction) error {
 		attempts++
 		if got, err := peek(tr.Snapshot()); err != nil || got != "first" {
 			t.Errorf("through a snapshot PeekMin returned %q, %v, want first", got, err)
 		}
+
 		if attempts == 1 {
 			db.transact(t, func(other fdb.Transaction) error {
 				queue.Clear(fdbkv.Wrap(other))
@@ -145,6 +159,7 @@ func TestWrapRead(t *testing.T) {
 				return err
 			})
 		}
+
 		tr.Set(fdb.Key(db.subspace.Pack(tuple.Tuple{"other"})), nil)
 		return nil
 	})
@@ -153,12 +168,13 @@ func TestWrapRead(t *testing.T) {
 	}
 }
 
-// TestNewOnAnOpenDatabase: the store works, and the database outlives it.
+// A DB for a database of the program works, and the database outlives it.
 func TestNewOnAnOpenDatabase(t *testing.T) {
 	db := openOwn(t)
 	key := db.subspace.Pack(tuple.Tuple{"key"})
 	store, err := fdbkv.New(db.Database, testenv.Patience)
 	must(t, err)
+
 	set := func(value []byte) error {
 		_, err := kv.Transact(t.Context(), store, func(tx kv.Transaction) (struct{}, error) {
 			tx.Set(key, value)
@@ -168,9 +184,11 @@ func TestNewOnAnOpenDatabase(t *testing.T) {
 	}
 	must(t, set([]byte("1")))
 	must(t, store.Close())
+
 	if err := set(nil); !errors.Is(err, kv.ErrClosed) {
 		t.Errorf("after Close it returned %v, want ErrClosed", err)
 	}
+
 	db.transact(t, func(tr fdb.Transaction) error {
 		if got, err := tr.Get(fdb.Key(key)).Get(); err != nil || string(got) != "1" {
 			t.Errorf("after Close the program reads %q, %v, want 1", got, err)
@@ -179,10 +197,14 @@ func TestNewOnAnOpenDatabase(t *testing.T) {
 	})
 }
 
-// TestNewRefuses: a timeout that is none, and what is no database.
+// New refuses a negative timeout, and a database that was never opened.
 func TestNewRefuses(t *testing.T) {
-	for want, timeout := range map[string]time.Duration{"TransactionTimeout": -1, "never opened": 0} {
-		if _, err := fdbkv.New(fdb.Database{}, timeout); err == nil || !strings.Contains(err.Error(), want) {
+	for want, timeout := range map[string]time.Duration{
+		"TransactionTimeout": -1,
+		"never opened":       0,
+	} {
+		_, err := fdbkv.New(fdb.Database{}, timeout)
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New with %v returned %v, want an error about %s", timeout, err, want)
 		}
 	}

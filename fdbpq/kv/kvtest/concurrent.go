@@ -38,6 +38,7 @@ func (f *fixture) together(work func(worker int) error) {
 }
 
 var concurrentTests = []test{
+	// Adds to one key at the same time all count, and none of them conflicts.
 	{"AddsNeverConflict", func(f *fixture) {
 		f.together(func(int) error {
 			tx, err := f.db.Begin(f.ctx, kv.BeginOptions{})
@@ -51,6 +52,7 @@ var concurrentTests = []test{
 
 		f.wantPairs(f.beginRead(), model{"n": number(workers * rounds)})
 	}},
+	// Transfers at the same time neither make money nor lose any, as every reader sees.
 	{"Bank", func(f *fixture) {
 		const accounts, each = 5, 100
 		for i := range accounts {

@@ -46,14 +46,14 @@ func (s schedule) run(f *fixture) {
 	if f.db.Traits().Serial {
 		begun := f.beginLater(f.ctx)
 		await(f, outer.Commit())
-		waited := <-begun
-		if waited.err != nil {
-			f.Fatalf("the transaction that waited: %v", waited.err)
+		waited, err := begun()
+		if err != nil {
+			f.Fatalf("the transaction that waited: %v", err)
 		}
 
 		m := modelOf(slices.Concat(before, outerOps)...)
-		f.run(waited.tx, m, append([]op{get(outerKey)}, innerOps...)...)
-		await(f, waited.tx.Commit())
+		f.run(waited, m, append([]op{get(outerKey)}, innerOps...)...)
+		await(f, waited.Commit())
 		f.wantPairs(f.beginRead(), m)
 		return
 	}

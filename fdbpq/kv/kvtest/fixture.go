@@ -33,6 +33,21 @@ type test struct {
 	run  func(*fixture)
 }
 
+// onlyIf returns a test that passes on engines of another sort without running.
+func onlyIf(sort func(f *fixture) bool, run func(*fixture)) func(*fixture) {
+	return func(f *fixture) {
+		if sort(f) {
+			run(f)
+		}
+	}
+}
+
+// Sorts of engines. Where one is serial, no second writer begins before the first has ended.
+func serial(f *fixture) bool     { return f.db.Traits().Serial }
+func concurrent(f *fixture) bool { return !f.db.Traits().Serial }
+func pipelines(f *fixture) bool  { return f.db.Traits().Pipelines }
+func persistent(f *fixture) bool { return f.engine.Persistent }
+
 // fixture is the environment of one test.
 type fixture struct {
 	*testing.T
@@ -108,19 +123,20 @@ func (f *fixture) beginWith(ctx context.Context, o kv.BeginOptions) kv.Transacti
 	return tx
 }
 
-// begun is what a Begin in another goroutine returned.
-type begun struct {
-	tx  kv.Transaction
-	err error
-}
-
-func (f *fixture) beginLater(ctx context.Context) <-chan begun {
-	result := make(chan begun)
+// beginLater calls Begin in another goroutine. The function that it returns waits for the result.
+func (f *fixture) beginLater(ctx context.Context) (begun func() (kv.Transaction, error)) {
+	var tx kv.Transaction
+	var err error
+	done := make(chan struct{})
 	go func() {
-		tx, err := f.db.Begin(ctx, kv.BeginOptions{})
-		result <- begun{tx, err}
+		defer close(done)
+		tx, err = f.db.Begin(ctx, kv.BeginOptions{})
 	}()
-	return result
+
+	return func() (kv.Transaction, error) {
+		<-done
+		return tx, err
+	}
 }
 
 func (f *fixture) close() {

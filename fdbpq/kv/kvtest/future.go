@@ -3,6 +3,7 @@ package kvtest
 import "github.com/pqbridge/pqbridge/fdbpq/kv"
 
 var futureTests = []test{
+	// A future always gives the same result, and sees no write made after the call.
 	{"AnswerTwiceAndIgnoreLaterWrites", func(f *fixture) {
 		f.write(set("a", "1"))
 		tx := f.begin()
@@ -31,6 +32,7 @@ var futureTests = []test{
 		await(f, commit)
 		check()
 	}},
+	// Results stay valid after the transaction, and after the store has changed or was closed.
 	{"ResultsOutliveTheTransaction", func(f *fixture) {
 		f.write(puts("0", "a", "b")...)
 		tx, reader := f.begin(), f.beginRead()
@@ -54,11 +56,8 @@ var futureTests = []test{
 			}
 		}
 	}},
-	{"ConflictedOrCancelledIsNoConflict", func(f *fixture) {
-		if f.db.Traits().Serial {
-			return // There is never a second transaction open.
-		}
-
+	// A transaction that was not committed makes no other transaction conflict.
+	{"ConflictedOrCancelledIsNoConflict", onlyIf(concurrent, func(f *fixture) {
 		third, second, cancelled := f.begin(), f.begin(), f.begin()
 		f.run(third, model{}, get("b"))
 		f.run(second, model{}, get("a"), set("b", "1"))
@@ -70,12 +69,9 @@ var futureTests = []test{
 		f.run(third, model{}, set("c", "1"))
 		await(f, third.Commit())
 		f.wantPairs(f.beginRead(), model{"a": "1", "c": "1"})
-	}},
-	{"Pipelines", func(f *fixture) {
-		if !f.db.Traits().Pipelines {
-			return
-		}
-
+	})},
+	// A transaction that begins after Commit has returned sees the writes, synced or not.
+	{"Pipelines", onlyIf(pipelines, func(f *fixture) {
 		m := modelOf(set("n", number(0)))
 		f.write(set("n", number(0)))
 		var commits []kv.Future[struct{}]
@@ -93,5 +89,5 @@ var futureTests = []test{
 		for _, commit := range commits {
 			await(f, commit)
 		}
-	}},
+	})},
 }

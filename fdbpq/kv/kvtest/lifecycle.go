@@ -108,6 +108,7 @@ func endTests() (tests []test) {
 }
 
 var lifecycleTests = append(endTests(), []test{
+	// A read-only transaction that was cancelled reads nothing more.
 	{"ReadAfterCancel", func(f *fixture) {
 		tx := f.beginRead()
 		f.wantRead(tx, model{}, get("a"))
@@ -115,6 +116,7 @@ var lifecycleTests = append(endTests(), []test{
 		tx.Cancel()
 		f.wantReadsFail(kv.ErrUsed, tx)
 	}},
+	// Nothing begins with a context that has ended.
 	{"BeginWithEndedContext", func(f *fixture) {
 		cancelled, cancel := context.WithCancel(f.ctx)
 		cancel()
@@ -123,15 +125,14 @@ var lifecycleTests = append(endTests(), []test{
 		f.wantBeginFails(cancelled, context.Canceled)
 		f.wantBeginFails(expired, context.DeadlineExceeded)
 	}},
-	{"BeginFixesTheState", func(f *fixture) {
-		if f.db.Traits().Serial {
-			return // Nobody else writes before the transaction has ended.
-		}
+	// A transaction sees the store as it was when Begin returned.
+	{"BeginFixesTheState", onlyIf(concurrent, func(f *fixture) {
 		f.write(set("a", "1"))
 		tx := f.begin()
 		f.write(set("a", "2"))
 		f.wantRead(tx, modelOf(set("a", "1")), get("a"))
-	}},
+	})},
+	// A transaction ends with its context, and blocks no other then.
 	{"ContextEndsDuringTransaction", func(f *fixture) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()
@@ -151,6 +152,7 @@ var lifecycleTests = append(endTests(), []test{
 		tx.Cancel()
 		f.wantPairs(f.beginRead(), model{"b": "1"})
 	}},
+	// The end of the context takes back no commit.
 	{"ContextEndsAfterCommit", func(f *fixture) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		defer cancel()
@@ -160,16 +162,13 @@ var lifecycleTests = append(endTests(), []test{
 		cancel()
 		f.wantPairs(f.beginRead(), model{"a": "1"})
 	}},
-	{"ContextEndsWhileBeginWaits", func(f *fixture) {
-		if !f.db.Traits().Serial {
-			return // Begin never waits.
-		}
-
+	// A Begin that waits for another writer ends with its context.
+	{"ContextEndsWhileBeginWaits", onlyIf(serial, func(f *fixture) {
 		tx := f.begin()
 		ctx, cancel := context.WithCancel(f.ctx)
 		begun := f.beginLater(ctx)
 		cancel()
-		if err := (<-begun).err; !errors.Is(err, context.Canceled) {
+		if _, err := begun(); !errors.Is(err, context.Canceled) {
 			f.Errorf("Begin returned %v, want context.Canceled", err)
 		}
 
@@ -178,7 +177,8 @@ var lifecycleTests = append(endTests(), []test{
 		await(f, tx.Commit())
 		f.write(set("b", "2"))
 		f.wantPairs(f.beginRead(), model{"a": "1", "b": "2"})
-	}},
+	})},
+	// Close ends open transactions without their writes, and nothing begins any more.
 	{"Closed", func(f *fixture) {
 		f.write(set("a", "1"))
 		reader, tx := f.beginRead(), f.begin()
@@ -201,31 +201,26 @@ var lifecycleTests = append(endTests(), []test{
 			f.wantPairs(f.beginRead(), model{"a": "1"})
 		}
 	}},
+	// Close ends a transaction that has only read.
 	{"CloseEndsReadOnly", func(f *fixture) {
 		tx := f.begin()
 		f.run(tx, model{}, get("a"))
 		f.close()
 		f.wantCommitFails(tx, kv.ErrClosed)
 	}},
-	{"CloseEndsWaitingBegin", func(f *fixture) {
-		if !f.db.Traits().Serial {
-			return
-		}
-
+	// Close ends a Begin that waits for another writer.
+	{"CloseEndsWaitingBegin", onlyIf(serial, func(f *fixture) {
 		tx := f.begin()
 		begun := f.beginLater(f.ctx)
 		f.close()
-		if err := (<-begun).err; !errors.Is(err, kv.ErrClosed) {
+		if _, err := begun(); !errors.Is(err, kv.ErrClosed) {
 			f.Errorf("Begin returned %v, want ErrClosed", err)
 		}
 
 		f.wantCommitFails(tx, kv.ErrClosed)
-	}},
-	{"Reopen", func(f *fixture) {
-		if !f.engine.Persistent {
-			return
-		}
-
+	})},
+	// Everything committed, and nothing else, is there after the store was closed and opened again.
+	{"Reopen", onlyIf(persistent, func(f *fixture) {
 		before := puts("0", "a", "b", "c", "d", "n")
 		f.write(before...)
 		f.reopen()
@@ -243,7 +238,8 @@ var lifecycleTests = append(endTests(), []test{
 		f.write(set("a", "3"))
 		m.apply(set("a", "3"))
 		f.wantPairs(f.beginRead(), m)
-	}},
+	})},
+	// Check finds nothing wrong with a store that works.
 	{"CheckFindsNothing", func(f *fixture) {
 		check := func(when string) {
 			f.Helper()

@@ -33,6 +33,7 @@ func (f *fixture) seed() uint64 {
 }
 
 var randomTests = []test{
+	// Random transactions, one after the other, read and leave the same as the model.
 	{"OneAtATime", func(f *fixture) {
 		random := rand.New(rand.NewPCG(f.seed(), 0))
 		committed := model{}
@@ -68,11 +69,8 @@ var randomTests = []test{
 			f.wantPairs(f.beginRead(), committed)
 		}
 	}},
-	{"Interleaved", func(f *fixture) {
-		if f.db.Traits().Serial {
-			return // There is never a second transaction open.
-		}
-
+	// Random transactions at the same time give the results of some order of their commits.
+	{"Interleaved", onlyIf(concurrent, func(f *fixture) {
 		random := rand.New(rand.NewPCG(f.seed(), 0))
 		committed, version := model{}, 0
 		var running []*run
@@ -97,7 +95,7 @@ var randomTests = []test{
 			running = slices.Delete(running, i, i+1)
 			f.wantPairs(f.beginRead(), committed)
 		}
-	}},
+	})},
 }
 
 // run is a transaction among others in the same goroutine, and what it did.

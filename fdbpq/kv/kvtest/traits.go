@@ -9,6 +9,7 @@ import (
 )
 
 var traitTests = []test{
+	// Traits never change, not even when the store is closed or opened again.
 	{"AlwaysTheSame", func(f *fixture) {
 		want := f.db.Traits()
 		f.write(set("a", "1"))
@@ -19,8 +20,8 @@ var traitTests = []test{
 			}
 		}
 	}},
+	// A second writer waits for the first exactly if the engine is serial.
 	{"Serial", func(f *fixture) {
-		// A second writer waits for the first exactly if the engine is serial.
 		first := f.begin()
 		f.run(first, model{}, set("a", "1"))
 		if !f.db.Traits().Serial {
@@ -42,6 +43,7 @@ var traitTests = []test{
 		await(f, first.Commit())
 		f.begin().Cancel()
 	}},
+	// Turns grow by one exactly if the next transaction can rely on what the last one has left.
 	{"Turn", func(f *fixture) {
 		first := f.begin()
 		turn := first.Turn()
@@ -75,9 +77,9 @@ var traitTests = []test{
 			tx.Cancel()
 		})
 	}},
-	{"Shared", func(f *fixture) {
-		// What one Database of a shared store commits, another one sees.
-		if !f.db.Traits().Shared || !f.engine.Persistent {
+	// What one Database of a shared store commits, another one sees.
+	{"Shared", onlyIf(persistent, func(f *fixture) {
+		if !f.db.Traits().Shared {
 			return
 		}
 
@@ -94,7 +96,7 @@ var traitTests = []test{
 		f.write(set("a", "2"))
 		f.db = first
 		f.wantPairs(f.beginRead(), model{"a": "2"})
-	}},
+	})},
 }
 
 // wantTurn checks the turn of a transaction that begins after another one was ended. It follows if

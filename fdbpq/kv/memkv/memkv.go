@@ -92,8 +92,8 @@ func (db *DB) begin(ctx context.Context) (*transaction, error) {
 	return &transaction{db: db, ctx: ctx, began: db.mu.version, state: db.mu.newest.Clone()}, nil
 }
 
-// Traits implements kv.Database. The traits are those of FoundationDB: in a test, several services
-// of one process share a DB as they would share a cluster.
+// Traits implements kv.Database. It has FoundationDB's traits: in a test, several services of one
+// process share a DB as they would share a cluster.
 func (db *DB) Traits() kv.Traits { return kv.Traits{Shared: true} }
 
 // Check implements kv.Database.

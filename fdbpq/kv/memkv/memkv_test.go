@@ -13,6 +13,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
+// The store in memory passes the suite of every store.
 func TestConformance(t *testing.T) {
 	kvtest.Run(t, kvtest.Engine{
 		Store: func(t *testing.T) func() kv.Database {
@@ -52,9 +53,11 @@ func begin(t *testing.T, db kv.Database) kv.Transaction {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return tx
 }
 
+// A transaction that began before the oldest commit kept fails as too old.
 func TestTransactionOlderThanHistoryIsTooOld(t *testing.T) {
 	db := memkv.New(memkv.Options{History: 3})
 	put(t, db, "read", "1")
@@ -63,6 +66,7 @@ func TestTransactionOlderThanHistoryIsTooOld(t *testing.T) {
 	reader, err := db.BeginRead(t.Context())
 	wantErr(t, "BeginRead", err, nil)
 	wantErr(t, "Get", errors.Join(get(writer), get(readOnly)), nil)
+
 	for range 3 {
 		put(t, db, "other", "1")
 	}
@@ -72,8 +76,10 @@ func TestTransactionOlderThanHistoryIsTooOld(t *testing.T) {
 	for _, r := range []kv.Reader{writer, writer.Snapshot(), reader} {
 		wantErr(t, "Get", get(r), kv.ErrTooOld)
 	}
+
 	writer.Set([]byte("written"), nil)
 	wantErr(t, "Commit", commit(writer), kv.ErrTooOld)
+
 	if value, err := begin(t, db).Get([]byte("written")).Get(); err != nil || value != nil {
 		t.Errorf("the transaction that is too old wrote %q (error %v)", value, err)
 	}
@@ -84,13 +90,17 @@ func TestTransactionOlderThanHistoryIsTooOld(t *testing.T) {
 	wantErr(t, "Commit without writes", commit(readOnly), nil)
 }
 
+// A conflict with the oldest commit kept is still found.
 func TestConflictAtTheEndOfHistoryIsFound(t *testing.T) {
 	db := memkv.New(memkv.Options{History: 2})
 	put(t, db, "other", "1")
+
 	tx := begin(t, db)
 	wantErr(t, "Get", get(tx), nil)
+
 	put(t, db, "read", "1")
 	put(t, db, "other", "1")
 	tx.Set([]byte("written"), nil)
+
 	wantErr(t, "Commit", commit(tx), kv.ErrConflict)
 }

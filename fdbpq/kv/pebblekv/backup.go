@@ -1,14 +1,19 @@
 package pebblekv
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -20,6 +25,8 @@ var ErrBackupRunning = errors.New("pebblekv: another backup is being made")
 // own, which Open opens. It has every commit whose future was ready when Backup was called, perhaps
 // some later ones, and no part of a transaction. Tables are hard links if the file system has them,
 // so they take no space until the store no longer needs them.
+//
+// BackupSeries tells backups of the same store.
 //
 // The folder dest appears once the copy is complete and synced, and was opened without an error.
 // Until then the copy is in a folder beside dest, whose name ends in .unfinished-backup. Backup
@@ -59,7 +66,7 @@ func (db *DB) backup(ctx context.Context, dest string) error {
 	b := &backupRun{db: db, store: s, dest: dest}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	defer b.cancel(nil)
-	if err := s.register(b); err != nil {
+	if err := s.register(b, b.cancel); err != nil {
 		return err
 	}
 	defer s.unregister(b)
@@ -123,10 +130,8 @@ type backupRun struct {
 	cancel context.CancelCauseFunc
 }
 
-func (b *backupRun) abort(reason error) { b.cancel(reason) }
-
 func (b *backupRun) run() error {
-	files, staging := b.db.options.FS, b.dest+unfinished
+	files, staging := b.db.options.FS, b.dest+Unfinished
 	if err := b.checkRoom(); err != nil {
 		return err
 	}
@@ -141,7 +146,7 @@ func (b *backupRun) run() error {
 		return fmt.Errorf("%w to the same folder: %w", ErrBackupRunning, err)
 	}
 	defer func() {
-		// Open refuses what is left, and the next backup removes it.
+		// Open refuses the rest, and the next backup removes it.
 		_ = files.RemoveAll(staging)
 		_ = lock.Close()
 	}()
@@ -152,16 +157,26 @@ func (b *backupRun) run() error {
 		return err
 	}
 
-	err = b.copyTo(made)
-	if err == nil {
-		err = b.publish(made)
+	last := files.PathJoin(b.db.dir, lastBackupName)
+	series := cmp.Or(seriesIn(files, last), rand.Text())
+	mark := func(dir string) error {
+		return writeSeries(files, files.PathJoin(dir, backupName), backupText, series)
 	}
 
-	// If the backup was ended, that is why.
-	if cause := context.Cause(b.ctx); err != nil && cause != nil {
-		return cause
+	for _, step := range []func() error{
+		func() error { return mark(staging) },
+		func() error { return b.copyTo(made) },
+		func() error { return mark(made) },
+		func() error { return syncFolder(files, made) },
+		func() error { return b.publish(made) },
+	} {
+		if err := step(); err != nil { // if the backup was ended, that is why
+			return cmp.Or(context.Cause(b.ctx), err)
+		}
 	}
-	return err
+
+	b.db.noteBackup(series)
+	return nil
 }
 
 // copyTo copies the store to a new folder. It opens the copy, which reads the logs and turns them
@@ -173,13 +188,7 @@ func (b *backupRun) copyTo(made string) error {
 	disk.backup.Store(nil)
 
 	// On a failed disk Pebble copied what it believes to have written.
-	if failed := b.store.err(); failed != nil {
-		return failed
-	}
-	if err == nil {
-		err = b.ctx.Err()
-	}
-	if err != nil {
+	if err := cmp.Or(b.store.err(), err, b.ctx.Err()); err != nil {
 		return err
 	}
 
@@ -209,12 +218,7 @@ func (b *backupRun) publish(made string) error {
 		return err
 	}
 
-	parent, err := files.OpenDir(files.PathDir(b.dest))
-	if err != nil {
-		return err
-	}
-
-	return errors.Join(parent.Sync(), parent.Close())
+	return syncFolder(files, files.PathDir(b.dest))
 }
 
 // checkRoom returns an error if the copy would not fit, or would take the space that the store
@@ -226,13 +230,9 @@ func (b *backupRun) checkRoom() error {
 		return nil // Some file systems do not tell. A full disk will.
 	}
 
-	from, err := files.Stat(dir)
-	if err != nil {
-		return err
-	}
-
-	to, err := files.Stat(parent)
-	if err != nil {
+	from, fromErr := files.Stat(dir)
+	to, toErr := files.Stat(parent)
+	if err := cmp.Or(fromErr, toErr); err != nil {
 		return err
 	}
 
@@ -251,4 +251,25 @@ func (b *backupRun) checkRoom() error {
 	}
 
 	return nil
+}
+
+// RemoveBackup removes the folder of a backup, or of one that did not finish. From the first moment
+// on, Open and Restore refuse the rest of it.
+//
+// Errors: ErrInUse, if the backup is being made, served or restored.
+func RemoveBackup(dir string) error {
+	lock, err := lockFolder(dir, vfs.Default)
+	if err != nil {
+		return err
+	}
+
+	removed := dir
+	if !strings.HasSuffix(dir, Unfinished) {
+		removed += Unfinished
+		err = os.Rename(dir, removed)
+	}
+	if err == nil {
+		err = os.RemoveAll(removed)
+	}
+	return errors.Join(err, lock.Close())
 }

@@ -28,9 +28,11 @@ func TestBackupUnderLoad(t *testing.T) {
 	db := openTestDir(t, filepath.Join(dir, "data"), small)
 	load := &crashLoad{db: db, steps: make(chan struct{})}
 	end := load.start(t, seeded(t))
+
 	for range 400 {
 		<-load.steps
 	}
+
 	go func() {
 		for range load.steps { // until end
 		}
@@ -46,11 +48,13 @@ func TestBackupUnderLoad(t *testing.T) {
 
 		copied := openTestDir(t, dest, small)
 		load.check(t, copied, least)
+
 		mustSet(t, copied, "only", "here")
 		mustClose(t, copied)
 	}
 
 	wantValue(t, db, "only", "")
+
 	end()
 	noError(t, db.Check())
 
@@ -64,8 +68,9 @@ func wantOnly(t *testing.T, dir, prefix string, want int) {
 	entries, err := os.ReadDir(dir)
 	must(t, err)
 	n := 0
+
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), unfinished) {
+		if strings.HasSuffix(e.Name(), Unfinished) {
 			t.Errorf("%s is left", e.Name())
 		}
 		if strings.HasPrefix(e.Name(), prefix) {
@@ -83,23 +88,58 @@ func wantOnly(t *testing.T, dir, prefix string, want int) {
 func TestBackupIsSynced(t *testing.T) {
 	files := vfs.NewCrashableMem()
 	db := openTest(t, files, Options{})
+
 	for i := range 10 {
 		mustSet(t, db, fmt.Sprint(i), "value")
 	}
 
 	must(t, db.Backup(t.Context(), "copy"))
 	clone := files.CrashClone(vfs.CrashCloneCfg{})
+
 	copied := openTestDir(t, "copy", Options{FS: clone})
 	for i := range 10 {
 		wantValue(t, copied, fmt.Sprint(i), "value")
 	}
 }
 
-// What Backup refuses, it says, and leaves everything as it is.
+// Backups of the store in one folder are a series, also after it was opened again. A restored store
+// begins another series, and a folder that is no backup belongs to none.
+func TestBackupSeries(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+
+	backUp := func(store, dest string) string {
+		db := openTestDir(t, in(store), Options{})
+		must(t, db.Backup(t.Context(), in(dest)))
+		mustClose(t, db)
+		return BackupSeries(in(dest))
+	}
+
+	first, second := backUp("data", "1"), backUp("data", "2")
+	must(t, Restore(t.Context(), in("2"), in("restored"), Options{}))
+	restored, other := backUp("restored", "3"), backUp("other", "4")
+
+	if first == "" || first != second {
+		t.Errorf("backups of one store belong to %q and %q", first, second)
+	}
+	if restored == "" || restored == first || other == "" || other == first || other == restored {
+		t.Errorf("of the restored one %q, of another %q, of the first %q: want different ones",
+			restored, other, first)
+	}
+
+	for _, name := range []string{"data", "restored", "none"} {
+		if got := BackupSeries(in(name)); got != "" {
+			t.Errorf("%s is no backup, and belongs to %q", name, got)
+		}
+	}
+}
+
+// A refused backup says why, and leaves everything as it is.
 func TestBackupRefusals(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
 	db := openTestDir(t, data, Options{})
+
 	for _, path := range []string{"there", "link"} {
 		must(t, os.MkdirAll(filepath.Join(dir, path), 0o700))
 	}
@@ -115,18 +155,22 @@ func TestBackupRefusals(t *testing.T) {
 		"data/backup":      "inside the folder of the store",
 		"link/data/backup": "inside the folder of the store",
 	} {
-		if err := db.Backup(t.Context(), filepath.Join(dir, dest)); err == nil || !strings.Contains(err.Error(), want) {
+		err := db.Backup(t.Context(), filepath.Join(dir, dest))
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", dest, err, want)
 		}
 	}
 
 	wantOnly(t, dir, "", 4)
+
 	mustSet(t, db, "a", "b")
 	db.damage.note("table", errBlock)
-	wantErr(t, "of a damaged store", db.Backup(t.Context(), filepath.Join(dir, "damaged")), kv.ErrCorrupt)
+	wantErr(t, "of a damaged store", db.Backup(t.Context(), filepath.Join(dir, "damaged")),
+		kv.ErrCorrupt)
 
 	mustClose(t, db)
-	wantErr(t, "of a closed store", db.Backup(t.Context(), filepath.Join(dir, "late")), kv.ErrClosed)
+	wantErr(t, "of a closed store", db.Backup(t.Context(), filepath.Join(dir, "late")),
+		kv.ErrClosed)
 }
 
 // A commit that waits for its sync holds no backup up.
@@ -167,6 +211,7 @@ func TestCopyOfGrowingLog(t *testing.T) {
 		read, err := d.Open(path)
 		must(t, err)
 		must(t, errOf(log.Write([]byte("more"))))
+
 		if content, err := io.ReadAll(read); err != nil || len(content) != 4*n {
 			t.Errorf("after %d writes %d bytes are read, %v", n, len(content), err)
 		}
@@ -186,7 +231,7 @@ func fill(t *testing.T, db *DB) {
 // onCopy calls hook before a file of a backup to "copy" is made whose path has a part in it.
 func (f *hookFS) onCopy(part string, hook func(path string) error) {
 	f.onCreate(func(name string, _ vfs.DiskWriteCategory) error {
-		if strings.HasPrefix(name, "copy"+unfinished) && strings.Contains(name, part) {
+		if strings.HasPrefix(name, "copy"+Unfinished) && strings.Contains(name, part) {
 			return hook(name)
 		}
 		return nil
@@ -199,6 +244,8 @@ func filledStore(t *testing.T) (*hookFS, *DB) {
 	files := &hookFS{FS: vfs.NewMem(), link: syscall.EPERM}
 	db := openTest(t, files, Options{MemTableSize: minMemTableSize})
 	fill(t, db)
+	must(t, db.store.pdb.Flush()) // else there may be no table yet
+
 	return files, db
 }
 
@@ -219,14 +266,21 @@ func wantFilled(t *testing.T, db *DB) {
 // cancelled, and two at once are refused.
 func TestBackupFails(t *testing.T) {
 	// Each is a file of the copy, from the first to the last.
-	for _, part := range []string{"OPTIONS", "marker.format", ".sst", "MANIFEST", "marker.manifest", ".log"} {
+	for _, part := range []string{
+		"OPTIONS", "marker.format", ".sst", "MANIFEST", "marker.manifest", ".log",
+	} {
 		for name, interrupt := range map[string]func(context.CancelCauseFunc, *DB) error{
 			"full disk": func(context.CancelCauseFunc, *DB) error { return syscall.ENOSPC },
-			"cancelled": func(cancel context.CancelCauseFunc, _ *DB) error { cancel(nil); return nil },
+			"cancelled": func(cancel context.CancelCauseFunc, _ *DB) error {
+				cancel(nil)
+				return nil
+			},
 			"second": func(_ context.CancelCauseFunc, db *DB) error {
-				if err := db.Backup(context.Background(), "other"); !errors.Is(err, ErrBackupRunning) {
+				err := db.Backup(context.Background(), "other")
+				if !errors.Is(err, ErrBackupRunning) {
 					return fmt.Errorf("the second one: %w", err)
 				}
+
 				return syscall.EROFS
 			},
 		} {
@@ -237,6 +291,7 @@ func TestBackupFails(t *testing.T) {
 			files, db := filledStore(t)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			var failed error
+
 			files.onCopy(part, func(path string) error {
 				if failed = interrupt(cancel, db); failed != nil {
 					failed = &fs.PathError{Op: "create", Path: path, Err: failed}
@@ -252,23 +307,26 @@ func TestBackupFails(t *testing.T) {
 
 			cancel(nil)
 			files.hook.Store(nil)
+
 			names, err := files.List("")
 			if err != nil || len(names) != 1 {
 				t.Errorf("%s at %s: left %q, %v", name, part, names, err)
 			}
+
 			if err := errors.Join(db.Check(), set(db, "after", "it")); err != nil {
 				t.Errorf("%s at %s: the store: %v", name, part, err)
 			}
 			if err := db.Backup(t.Context(), "copy"); err != nil {
 				t.Errorf("%s at %s: the next one: %v", name, part, err)
 			}
+
 			mustClose(t, db)
 		}
 	}
 }
 
-// A store that fails while it is copied has no copy: Pebble may believe that it has written
-// what is not there.
+// A store that fails while it is copied has no copy: Pebble may believe in writes that are not
+// there.
 func TestBackupOfStoreThatFails(t *testing.T) {
 	files, db := filledStore(t)
 	files.onCopy("OPTIONS", func(string) error { // the first file of a copy
@@ -284,6 +342,7 @@ func TestBackupsToOnePlace(t *testing.T) {
 	files, db := filledStore(t)
 	other := openTestDir(t, "other", Options{FS: files})
 	var once sync.Once
+
 	files.onCopy(".sst", func(string) error {
 		once.Do(func() {
 			wantErr(t, "the second one", other.Backup(t.Context(), "copy"), ErrBackupRunning)
@@ -298,15 +357,18 @@ func TestBackupsToOnePlace(t *testing.T) {
 func TestCloseEndsBackup(t *testing.T) {
 	files, db := filledStore(t)
 	var closing sync.WaitGroup
+
 	files.onCopy(".sst", func(string) error {
 		closing.Go(func() { mustClose(t, db) })
 		<-db.closing
 		s, err := db.current()
+
 		for err == nil && s.endedWith() == nil { // until Close has told all that are open
 		}
 		return nil
 	})
 	wantErr(t, "the backup", db.Backup(t.Context(), "copy"), kv.ErrClosed)
+
 	closing.Wait()
 	wantNoCopy(t, files)
 }
@@ -318,8 +380,8 @@ func (s *openedStore) endedWith() error {
 	return s.ended
 }
 
-// What a process leaves behind that is killed during a backup is not taken for a store, and the
-// next backup replaces it.
+// The rest of a backup whose process was killed is not taken for a store, and the next backup
+// replaces it.
 func TestUnfinishedBackup(t *testing.T) {
 	dir := t.TempDir()
 	db := openTestDir(t, filepath.Join(dir, "data"), Options{})
@@ -327,11 +389,13 @@ func TestUnfinishedBackup(t *testing.T) {
 	dest := filepath.Join(dir, "backup")
 	must(t, db.Backup(t.Context(), dest))
 
-	left := dest + unfinished
+	left := dest + Unfinished
 	must(t, os.MkdirAll(left, 0o700))
 	must(t, os.Rename(dest, filepath.Join(left, "store")))
+
 	for _, path := range []string{left, filepath.Join(left, "store")} {
-		if _, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), "did not finish") {
+		_, err := Open(path, Options{})
+		if err == nil || !strings.Contains(err.Error(), "did not finish") {
 			t.Errorf("%s was opened with %v", path, err)
 		}
 	}
@@ -347,7 +411,37 @@ func TestBackupNeedsRoom(t *testing.T) {
 	db := openTest(t, files, Options{MinFreeSpace: 1 << 20})
 	mustSet(t, db, "a", "b")
 	files.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 20, TotalBytes: 1 << 31})
-	if err := db.Backup(t.Context(), "copy"); !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "1048576 bytes free") {
-		t.Errorf("%v", err)
+
+	err := db.Backup(t.Context(), "copy")
+	if !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "1048576 bytes free") {
+		t.Errorf("a backup without room: %v, want the bytes that are free", err)
+	}
+}
+
+// A backup that is removed goes as a whole: the rest of an interrupted removal is refused, and a
+// second removal takes it. A folder that somebody serves or restores from stays.
+func TestRemoveBackup(t *testing.T) {
+	dir := t.TempDir()
+	backup, served := filepath.Join(dir, "backup"), filepath.Join(dir, "served")
+	must(t, openTestDir(t, backup, Options{}).Close())
+
+	db := openTestDir(t, served, Options{})
+	must(t, os.MkdirAll(filepath.Join(dir, "left"+Unfinished, "store"), 0o700))
+
+	for _, name := range []string{backup, filepath.Join(dir, "left"+Unfinished)} {
+		if err := RemoveBackup(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := RemoveBackup(served); !errors.Is(err, ErrInUse) {
+		t.Errorf("the folder of an open store: %v, want %v", err, ErrInUse)
+	}
+
+	must(t, db.Close())
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+
+	if len(entries) != 1 || entries[0].Name() != "served" {
+		t.Errorf("%v is left: want only the store that was open", entries)
 	}
 }

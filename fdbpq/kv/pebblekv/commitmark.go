@@ -1,55 +1,68 @@
 package pebblekv
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The commit mark: whether synced commits are still there
+// The commit mark: whether synced commits are still there, and nothing else
 //
 // In its newest log, and in its manifest, Pebble takes the first record that it cannot read for the
 // end, because a crash leaves such an end. Damage looks the same, and would silently drop the
 // newest commits, or whole tables.
 //
-// So each commit stores its number under commitKey, and the file SYNCED has two numbers: up to
+// So each commit stores its number under a commit key, and the file SYNCED has two numbers: up to
 // which commits are synced, and up to which of them are in tables. Open first reads the folder
 // without changing it. It refuses the folder if one of these commits is not where the file says it
 // is. The second number is for a manifest that has lost its end: the newest commits are still in
 // the log then, but not the tables before them.
 //
+// Pebble replays whatever logs it finds, even logs of another history, which stay when a backup is
+// copied over the folder. So each opening of a folder has an id of its own, which is part of the
+// commit key and stands in SYNCED. Opening a store deletes the commit key of the opening before.
+// Open refuses a folder with commit keys of two openings, or of one that SYNCED does not know. A
+// backup is opened once, so from then on it is a history of its own.
+//
 // The first number is written before anybody learns that a commit is synced. It is not synced
 // itself: a power cut may leave an older one, which is still true. The file is synced when the
-// second number changes.
+// second number changes, and with a new id before the first commit that has it.
 
-// commitKey sorts behind all keys that the users of the store write or read.
-var commitKey = []byte("\xff\xff/pqbridge/commit")
+// commitKeys is the prefix of the commit keys. They sort behind all keys that the users of the
+// store write or read.
+const commitKeys = "\xff\xff/pqbridge/commits/"
 
 const (
-	// commitMarkMagic is how the file begins. Its last byte is the version of the format; version 1
-	// was a position in a log.
-	commitMarkMagic = "pqsync\x00\x02"
-	commitMarkSize  = len(commitMarkMagic) + 8 + 8 + 4
+	// commitMarkMagic is how the file begins. Its last byte is the version of the format.
+	commitMarkMagic = "pqsync\x00\x03"
+	commitMarkSize  = len(commitMarkMagic) + 5*8 + 4
 
 	commitMarkCategory vfs.DiskWriteCategory = "pebblekv-mark"
 )
 
-// commitNumbers are the numbers of two commits, 0 if there is none.
+// commitNumbers are what the mark says.
 type commitNumbers struct {
-	newest   uint64 // that is synced
-	inTables uint64 // the newest that tables hold
+	newest   uint64 // number of the newest commit that is synced, 0 if there is none
+	inTables uint64 // number of the newest commit that tables hold, 0 if there is none
+
+	opening uint64 // id of the opening that wrote the mark, 0 if none was given
+	before  uint64 // id of the opening before it, 0 if there is none
+	first   uint64 // number of the first commit of this opening
 }
 
 func (n commitNumbers) encode() [commitMarkSize]byte {
 	var file [commitMarkSize]byte
 	b := append(file[:0], commitMarkMagic...)
-	b = binary.LittleEndian.AppendUint64(b, n.newest)
-	b = binary.LittleEndian.AppendUint64(b, n.inTables)
-	sum := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
+	for _, number := range [...]uint64{n.newest, n.inTables, n.opening, n.before, n.first} {
+		b = binary.LittleEndian.AppendUint64(b, number)
+	}
+	sum := crc32.Checksum(b, castagnoli)
 	binary.LittleEndian.AppendUint32(b, sum)
 	return file
 }
@@ -57,7 +70,7 @@ func (n commitNumbers) encode() [commitMarkSize]byte {
 func commitMarkPath(files vfs.FS, dir string) string { return files.PathJoin(dir, commitMarkName) }
 
 // readCommitMark returns the numbers in the mark of a folder. They are zero if there is no readable
-// mark: in a new store, in one of an earlier version, and after some power cuts.
+// mark: in a new store, and after some power cuts.
 func readCommitMark(files vfs.FS, dir string) (commitNumbers, error) {
 	f, err := files.Open(commitMarkPath(files, dir))
 	if err != nil {
@@ -70,8 +83,10 @@ func readCommitMark(files vfs.FS, dir string) (commitNumbers, error) {
 		return commitNumbers{}, nil // It was never written, or was cut off.
 	}
 
-	b := file[len(commitMarkMagic):]
-	n := commitNumbers{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}
+	number := func(i int) uint64 {
+		return binary.LittleEndian.Uint64(file[len(commitMarkMagic)+8*i:])
+	}
+	n := commitNumbers{number(0), number(1), number(2), number(3), number(4)}
 	if n.encode() != file {
 		return commitNumbers{}, nil
 	}
@@ -79,42 +94,56 @@ func readCommitMark(files vfs.FS, dir string) (commitNumbers, error) {
 	return n, nil
 }
 
+func commitKey(opening uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte(commitKeys), opening)
+}
+
 // numberCommit adds the number of a commit to its batch.
-func numberCommit(batch *pebble.Batch, number uint64) {
-	op := batch.SetDeferred(len(commitKey), 8)
-	copy(op.Key, commitKey)
+func numberCommit(batch *pebble.Batch, opening, number uint64) {
+	op := batch.SetDeferred(len(commitKeys)+8, 8)
+	binary.BigEndian.PutUint64(op.Key[copy(op.Key, commitKeys):], opening)
 	binary.BigEndian.PutUint64(op.Value, number)
 	_ = op.Finish() // Without an index it never fails.
 }
 
-// findCommits returns the numbers of the commits in a store.
-func findCommits(db *pebble.DB) (n commitNumbers, err error) {
-	if n.newest, err = newestCommit(db, false); err == nil {
-		n.inTables, err = newestCommit(db, true)
+// foundCommits are what the commit keys of a store say.
+type foundCommits struct {
+	newest, inTables uint64   // as in commitNumbers
+	openings         []uint64 // which have a commit key, a single one if any
+	tablesOf         []uint64 // those that have it in tables
+}
+
+// findCommits reads the commit keys of a store.
+func findCommits(db *pebble.DB) (f foundCommits, err error) {
+	if f.newest, f.openings, err = newestCommit(db, false); err == nil {
+		f.inTables, f.tablesOf, err = newestCommit(db, true)
 	}
-	return n, err
+	return f, err
 }
 
 // newestCommit returns the number of the newest commit in a store, or only in its tables. It is 0
 // if there is none.
-func newestCommit(db *pebble.DB, inTables bool) (number uint64, err error) {
-	o := &pebble.IterOptions{LowerBound: commitKey, OnlyReadGuaranteedDurable: inTables}
+func newestCommit(db *pebble.DB, inTables bool) (number uint64, openings []uint64, err error) {
+	bound := []byte(commitKeys)
+	o := &pebble.IterOptions{LowerBound: bound, OnlyReadGuaranteedDurable: inTables}
 	iter, err := db.NewIter(o)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 
-	if iter.First() {
-		if value := iter.Value(); len(value) == 8 {
-			number = binary.BigEndian.Uint64(value)
+	for valid := iter.First(); valid; valid = iter.Next() {
+		id, value := bytes.TrimPrefix(iter.Key(), bound), iter.Value()
+		if len(id) == 8 && len(value) == 8 {
+			openings = append(openings, binary.BigEndian.Uint64(id))
+			number = max(number, binary.BigEndian.Uint64(value))
 		}
 	}
 
-	return number, iter.Close() // It returns what went wrong in between.
+	return number, openings, iter.Close() // It returns what went wrong in between.
 }
 
 // checkCommits returns the numbers in the mark of the folder. The error wraps errDamaged if one of
-// these commits has vanished.
+// these commits has vanished, and errMixed if there are commits of another history.
 func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumbers, err error) {
 	marked, err = readCommitMark(o.FS, dir)
 	if err != nil || marked == (commitNumbers{}) {
@@ -123,7 +152,7 @@ func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumber
 
 	pdb, err := pebble.Open(dir, o.readOnly(lock))
 	if err != nil {
-		return marked, explainDamage(err)
+		return marked, explainMisfit(err)
 	}
 
 	found, err := findCommits(pdb)
@@ -135,12 +164,37 @@ func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumber
 		return marked, nil // A table is damaged, but the rest of the store can be used.
 	}
 
+	if !marked.knows(found) {
+		return marked, fmt.Errorf("%w: some have commits that the file %s does not know%s",
+			errMixed, commitMarkPath(o.FS, dir), restoreMixed)
+	}
+
 	return marked, explainVanished(found, marked, commitMarkPath(o.FS, dir))
+}
+
+// knows reports whether all commits found are of the history of the mark.
+func (n commitNumbers) knows(found foundCommits) bool {
+	// What tables have of earlier openings is older. The log of this opening, copied over another,
+	// hides their commit keys.
+	if found.inTables >= max(n.first, 1) && !slices.Contains(found.tablesOf, n.opening) {
+		return false
+	}
+
+	switch len(found.openings) {
+	case 0:
+		return true // Those that are missing have vanished.
+	case 1:
+		// A crash may have come before the first commit of the opening.
+		only := found.openings[0]
+		return only == n.opening || only == n.before && found.newest < n.first
+	default:
+		return false
+	}
 }
 
 // explainVanished returns an error wrapping errDamaged if a commit that the mark knows was not
 // found. The error says what to do.
-func explainVanished(found, marked commitNumbers, mark string) error {
+func explainVanished(found foundCommits, marked commitNumbers, mark string) error {
 	if found.newest < marked.newest {
 		return fmt.Errorf("%w: the newest commit found is number %d, but commits up to number %d "+
 			"were synced; the newest file *.log is damaged, cut off or missing: restore the "+
@@ -180,17 +234,21 @@ type commitMark struct {
 	buffer  [commitMarkSize]byte
 }
 
-// openCommitMark opens the mark of a folder. The commits up to n are synced.
+// openCommitMark opens the mark of a folder, and writes and syncs n. If that fails, there is no
+// mark.
 func openCommitMark(files vfs.FS, dir string, n commitNumbers, logger *slog.Logger) *commitMark {
-	m := &commitMark{logger: logger}
-	f, err := files.OpenReadWrite(commitMarkPath(files, dir), commitMarkCategory)
-	if err != nil {
+	m, path := &commitMark{logger: logger, numbers: n}, commitMarkPath(files, dir)
+	f, err := files.OpenReadWrite(path, commitMarkCategory)
+	if err == nil {
+		m.file = f
+		m.setInTables(n.newest, n.inTables)
+	} else {
 		m.giveUp(err)
-		return m
 	}
 
-	m.file = f
-	m.setInTables(n)
+	if m.file == nil {
+		_ = files.Remove(path) // It may know an opening that never had a commit.
+	}
 	return m
 }
 
@@ -201,8 +259,8 @@ func (m *commitMark) setNewest(number uint64) {
 }
 
 // setInTables is called after a flush. It may take its time.
-func (m *commitMark) setInTables(n commitNumbers) {
-	m.numbers = n
+func (m *commitMark) setInTables(newest, inTables uint64) {
+	m.numbers.newest, m.numbers.inTables = newest, inTables
 	if m.write(); m.file != nil {
 		if err := m.file.Sync(); err != nil {
 			m.giveUp(err)

@@ -2,9 +2,7 @@ package pebblekv
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -21,21 +19,36 @@ import (
 
 // The mark is exact whenever a commit was acknowledged, in each life of a store.
 func TestCommitMarkIsExact(t *testing.T) {
+	const each = 20 // commits in a life
 	s := newDamagedStore(t)
 	for life := range 3 {
-		for n := range 20 {
+		opened := uint64((each+1)*life + 1) // Opening a store is a commit as well.
+		for n := range uint64(each) {
 			mustSet(t, s.db, "key", "value")
 			mark, err := readCommitMark(s.files, testDir)
-			if want := uint64(20*life + n + 1); err != nil || mark.newest != want || s.db.store.applied != want {
+
+			want := opened + n + 1
+			if err != nil || mark.newest != want || s.db.store.applied != want {
 				t.Fatalf("after commit %d the mark is %+v, %v", want, mark, err)
 			}
 		}
 
 		mustClose(t, s.db)
+		before, err := readCommitMark(s.files, testDir)
+		must(t, err)
+
 		s.db = openTest(t, s.files, Options{})
+
 		mark, err := readCommitMark(s.files, testDir)
-		if n := uint64(20 * (life + 1)); err != nil || mark != (commitNumbers{n, n}) {
-			t.Errorf("after it was opened again the mark is %+v, %v", mark, err)
+		want := commitNumbers{
+			newest:   opened + each + 1,
+			inTables: opened + each,
+			opening:  s.db.store.opening,
+			before:   before.opening,
+			first:    opened + each + 1,
+		}
+		if err != nil || mark != want || mark.opening == mark.before {
+			t.Errorf("after it was opened again the mark is %+v, %v, want %+v", mark, err, want)
 		}
 	}
 }
@@ -47,41 +60,42 @@ func TestCommitMarkIsDurable(t *testing.T) {
 	s.write(1) // The syncer has synced the mark by then.
 	want, err := readCommitMark(s.files, testDir)
 	must(t, err)
+
 	files := s.files.CrashClone(vfs.CrashCloneCfg{})
-	if got, err := readCommitMark(files, testDir); err != nil || got.inTables != want.inTables || got.newest < got.inTables {
+	got, err := readCommitMark(files, testDir)
+	if err != nil || got.inTables != want.inTables || got.newest < got.inTables {
 		t.Errorf("after a power cut the mark is %+v, %v, before %+v", got, err, want)
 	}
 }
 
-// Any mark but one that promises too much is fine: one that is torn, or older, or of an
-// earlier version, which knows no numbers.
+// Any mark but one that promises too much is fine: an older one, one that is torn, or none.
 func TestOtherMarks(t *testing.T) {
 	s := newDamagedStore(t)
 	s.flushed(1)
 	older, err := s.files.UnsafeGetFileDataBuffer(commitMarkPath(s.files, testDir))
 	must(t, err)
+
 	older = bytes.Clone(older)
 	s.flushed(3)
 
-	position := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte("pqsync\x00\x01"), 1<<40), 1<<40)
-	position = binary.LittleEndian.AppendUint32(position, crc32.Checksum(position, castagnoli))
-
 	for what, mark := range map[string][]byte{
 		"older": older, "torn": append(bytes.Clone(older[:12]), make([]byte, 16)...),
-		"cut off": older[:5], "empty": nil, "of an earlier version": position,
+		"cut off": older[:5], "empty": nil,
 	} {
 		files := s.killed()
 		writeFile(t, files, commitMarkPath(files, testDir), mark)
-		s.whole(files, what)
+		s.wantWhole(files, what)
 		now, err := readCommitMark(files, testDir)
-		if n := uint64(len(s.keys)); err != nil || now != (commitNumbers{n, n}) {
+
+		n := uint64(len(s.keys)) + 2 // with the two openings
+		if err != nil || now.newest != n || now.inTables != n-1 {
 			t.Errorf("%s: afterwards it is %+v, %v", what, now, err)
 		}
 	}
 
 	files := s.killed()
 	remove(t, files, commitMarkPath(files, testDir))
-	s.whole(files, "none")
+	s.wantWhole(files, "none")
 }
 
 // Without a mark, everything still works.
@@ -92,14 +106,18 @@ func TestWithoutCommitMark(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var failures atomic.Int64
 			cause := error(syscall.ENOSPC)
+
 			if name == "open" {
 				cause = fs.ErrNotExist // or else it is there, and may say something
 			}
+
 			files := newFaultyFS(cause, func(op errorfs.Op) bool {
-				fails := strings.HasPrefix(filepath.Base(op.Path), commitMarkName) && op.Kind == kind
+				fails := strings.HasPrefix(filepath.Base(op.Path), commitMarkName) &&
+					op.Kind == kind
 				if fails {
 					failures.Add(1)
 				}
+
 				return fails
 			})
 
@@ -107,6 +125,7 @@ func TestWithoutCommitMark(t *testing.T) {
 			db := openTest(t, files, Options{})
 			mustSet(t, db, "000001", "value")
 			mustClose(t, db)
+
 			if failures.Load() == 0 {
 				t.Error("nothing failed")
 			}
@@ -120,6 +139,7 @@ func TestWithoutCommitMark(t *testing.T) {
 func TestVanishedCommits(t *testing.T) {
 	s := newDamagedStore(t)
 	refusals, opened := 0, 0
+
 	for round := range harness.RaceTimes(harness.Times(12, 100), 4) {
 		switch s.rng.IntN(8) {
 		case 0:
@@ -128,11 +148,12 @@ func TestVanishedCommits(t *testing.T) {
 			mustClose(t, s.db)
 			s.db = openTest(t, s.files, Options{MemTableSize: minMemTableSize})
 		}
+
 		s.write(1 + s.rng.IntN(20))
 
-		s.whole(s.killed(), fmt.Sprintf("round %d: killed", round))
+		s.wantWhole(s.killed(), fmt.Sprintf("round %d: killed", round))
 		kept := []int{0, 50, 100}[s.rng.IntN(3)]
-		s.whole(s.files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: s.rng}),
+		s.wantWhole(s.files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: s.rng}),
 			fmt.Sprintf("round %d: power cut, %d %% kept", round, kept))
 
 		files := s.killed()
@@ -143,10 +164,12 @@ func TestVanishedCommits(t *testing.T) {
 			refusals++
 			continue
 		}
+
 		mustClose(t, db)
-		s.whole(files, what)
+		s.wantWhole(files, what)
 		opened++
 	}
+
 	t.Logf("%d refused, %d opened with nothing missing", refusals, opened)
 }
 
@@ -154,11 +177,14 @@ func TestVanishedCommits(t *testing.T) {
 func (s *damagedStore) vanish(files *crashfs.FS) string {
 	s.t.Helper()
 	path, _ := s.newest()
+
 	if s.rng.IntN(2) == 0 {
 		path, _ = manifest(s.t, files)
 	}
+
 	content, err := files.UnsafeGetFileDataBuffer(path)
 	must(s.t, err)
+
 	if s.rng.IntN(10) == 0 {
 		remove(s.t, files, path)
 		return path + " removed"

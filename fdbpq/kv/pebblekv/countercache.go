@@ -4,6 +4,7 @@ package pebblekv
 type counter struct {
 	value  uint64 // stored as 8 bytes, little-endian
 	exists bool
+	known  bool // false if something other than Add wrote the key
 }
 
 const (
@@ -27,29 +28,23 @@ func (c counterCache) apply(t *counterChanges) {
 
 	for key, change := range t.changed {
 		if change.known && len(key) <= maxCounterKey {
-			c[key] = change.counter
+			c[key] = change
 		} else {
 			delete(c, key)
 		}
 	}
 }
 
-// counterChange is what a transaction left under a key.
-type counterChange struct {
-	counter
-	known bool // false if something other than Add wrote the key
-}
-
 // counterChanges is what one transaction did to counters. Its zero value is ready to use.
 type counterChanges struct {
-	changed map[string]counterChange
+	changed map[string]counter
 	cleared bool // a range was cleared, so the cache does not apply any more
 }
 
 // get returns the value that the transaction sees under key, if it is cached.
 func (t *counterChanges) get(cache counterCache, key []byte) (value counter, ok bool) {
 	if change, changed := t.changed[string(key)]; changed {
-		return change.counter, change.known
+		return change, change.known
 	}
 	if t.cleared {
 		return counter{}, false
@@ -58,19 +53,16 @@ func (t *counterChanges) get(cache counterCache, key []byte) (value counter, ok 
 	return value, ok
 }
 
-func (t *counterChanges) set(key []byte, change counterChange) {
+func (t *counterChanges) set(key []byte, value counter) {
 	if t.changed == nil {
-		t.changed = make(map[string]counterChange)
+		t.changed = make(map[string]counter)
 	}
-	t.changed[string(key)] = change
+	t.changed[string(key)] = value
 }
 
 // noteWrite notes that something other than Add wrote key.
 func (t *counterChanges) noteWrite(cache counterCache, key []byte) {
 	if _, cached := t.get(cache, key); cached {
-		t.set(key, counterChange{})
+		t.set(key, counter{})
 	}
 }
-
-// noteClearedRange notes that a range was cleared.
-func (t *counterChanges) noteClearedRange() { *t = counterChanges{cleared: true} }

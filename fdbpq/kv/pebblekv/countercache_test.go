@@ -11,16 +11,18 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// More keys are added to than the store remembers, in small and in large transactions.
+// Counters add up, however many there are, and the store remembers only some.
 func TestManyCounters(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
 	const keys = maxCounters*3/2 + 1
+
 	for _, batch := range []int{1000, keys} {
 		for from := 0; from < keys; from += batch {
 			tx := begin(t, db)
 			for i := from; i < min(from+batch, keys); i++ {
 				tx.Add(fmt.Appendf(nil, "%06d", i), 1)
 			}
+
 			mustCommit(t, tx)
 			if n := len(db.store.counters); n > max(maxCounters, batch) {
 				t.Fatalf("%d keys are remembered", n)
@@ -36,25 +38,29 @@ func TestManyCounters(t *testing.T) {
 	}
 }
 
-// To add to many keys after many ranges were cleared takes as long for each key as for a few:
-// the ranges are sorted once.
+// Adds after many cleared ranges are quick, because the ranges are sorted once.
 func TestAddsAfterClearedRanges(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
 	tx := begin(t, db)
 	const keys = 1000
+
 	for i := range keys {
 		tx.ClearRange(kv.SingleKey(fmt.Appendf(nil, "m%06d", i)))
 	}
+
 	for i := range keys {
 		tx.Add(fmt.Appendf(nil, "z%06d", i), 1)
 	}
 	if n := tx.(*transaction).writes.fragmented; n != keys {
 		t.Errorf("%d ranges of %d are kept in order", n, keys)
 	}
+
 	tx.ClearRange(kv.SingleKey([]byte("z000001")))
 	tx.Add([]byte("z000001"), 5)
 	mustCommit(t, tx)
-	if value, err := get(db, "z000001"); err != nil || value != string(binary.LittleEndian.AppendUint64(nil, 5)) {
+
+	value, err := get(db, "z000001")
+	if err != nil || value != string(binary.LittleEndian.AppendUint64(nil, 5)) {
 		t.Errorf("%q, %v: want 5", value, err)
 	}
 }

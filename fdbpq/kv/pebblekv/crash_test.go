@@ -49,6 +49,7 @@ func (l *crashLoad) count(stop <-chan struct{}, counter int, filler []byte) erro
 			return wait(0)
 		case l.steps <- struct{}{}:
 		}
+
 		tx, err := l.db.Begin(context.Background(), kv.BeginOptions{})
 		if err != nil {
 			return err
@@ -60,6 +61,7 @@ func (l *crashLoad) count(stop <-chan struct{}, counter int, filler []byte) erro
 		tx.Clear(fmt.Appendf(nil, "filler/%d/%d", counter, n-10))
 		tx.Set(crashKey(counter, 1), value)
 		pending = append(pending, tx.Commit())
+
 		if err := wait(int(n) % 4); err != nil {
 			return err
 		}
@@ -74,10 +76,12 @@ func (l *crashLoad) look(stop <-chan struct{}) error {
 			return nil
 		default:
 		}
+
 		values, err := readCounters(l.db)
 		if err != nil {
 			return err
 		}
+
 		for i, n := range values {
 			l.shown[i].Store(n)
 		}
@@ -97,39 +101,47 @@ func readCounters(db *DB) (values [crashers]uint64, err error) {
 			if err != nil {
 				return values, err
 			}
+
 			if value != nil {
 				copies[j] = binary.BigEndian.Uint64(value)
 			}
 		}
+
 		if copies[0] != copies[1] {
-			return values, fmt.Errorf("counter %d is %d and %d: half a transaction", i, copies[0], copies[1])
+			return values, fmt.Errorf("counter %d is %d and %d: half a transaction",
+				i, copies[0], copies[1])
 		}
+
 		values[i] = copies[0]
 	}
+
 	return values, nil
 }
 
-// crash cuts the power at a random moment and checks what is left.
+// crash cuts the power at a random moment and checks the store afterwards.
 func (l *crashLoad) crash(t *testing.T, rng *rand.Rand) {
 	t.Helper()
 	for range rng.IntN(100) {
 		<-l.steps
 	}
+
 	least := l.least() // before the power cut, not after it
-	left := l.files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[rng.IntN(3)], RNG: rng})
+	left := l.files.CrashClone(
+		vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[rng.IntN(3)], RNG: rng})
 	db := openTest(t, left, Options{MemTableSize: minMemTableSize})
 	values := l.check(t, db, least)
 
 	// Whatever a reader sees then survives the next one.
 	left = left.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, db)
+
 	again, err := readCounters(openTest(t, left, Options{}))
 	if err != nil || again != values {
 		t.Errorf("after a second power cut %v, %v, was shown as %v", again, err, values)
 	}
 }
 
-// least is what was acknowledged or shown so far.
+// least has the counts acknowledged or shown so far.
 func (l *crashLoad) least() (values [crashers]uint64) {
 	for i := range values {
 		values[i] = max(l.acked[i].Load(), l.shown[i].Load())
@@ -137,17 +149,19 @@ func (l *crashLoad) least() (values [crashers]uint64) {
 	return values
 }
 
-// check checks that a copy of the store has what was acknowledged or shown before, and only
-// whole transactions.
+// check checks that a copy of the store has at least these counts, and only whole transactions.
 func (l *crashLoad) check(t *testing.T, db *DB, least [crashers]uint64) (values [crashers]uint64) {
 	t.Helper()
 	values, err := readCounters(db)
 	noError(t, err)
+
 	for i := range values {
 		if values[i] < least[i] {
-			t.Errorf("counter %d is %d in the copy, was acknowledged or shown as %d", i, values[i], least[i])
+			t.Errorf("counter %d is %d in the copy, was acknowledged or shown as %d",
+				i, values[i], least[i])
 		}
 	}
+
 	return values
 }
 
@@ -160,9 +174,11 @@ func (l *crashLoad) start(t *testing.T, rng *rand.Rand) (end func()) {
 
 	stop := make(chan struct{})
 	var running sync.WaitGroup
+
 	for i := range crashers {
 		running.Go(func() { noError(t, l.count(stop, i, filler)) })
 	}
+
 	running.Go(func() { noError(t, l.look(stop)) })
 
 	end = sync.OnceFunc(func() {
@@ -170,17 +186,19 @@ func (l *crashLoad) start(t *testing.T, rng *rand.Rand) (end func()) {
 		running.Wait()
 		close(l.steps)
 	})
+
 	t.Cleanup(end)
 	return end
 }
 
-// TestPowerCut cuts the power under load: all that was acknowledged and all that
-// readers were shown is there, and transactions are whole.
+// After a power cut under load, everything that was acknowledged or shown to readers is there, and
+// transactions are whole.
 func TestPowerCut(t *testing.T) {
 	rng := seeded(t)
 	l := &crashLoad{files: crashfs.New(), steps: make(chan struct{})}
 	l.db = openTest(t, l.files, Options{MemTableSize: minMemTableSize})
 	l.start(t, rng)
+
 	for range harness.RaceTimes(harness.Times(8, 100), 5) {
 		l.crash(t, rng)
 	}

@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -22,7 +23,7 @@ import (
 //	new files                           are kept in memory
 //	new tables of a compaction          wait until the store is closed, then fail
 //	removals                            do nothing
-//	reads of what was there before      go on
+//	reads of older files                go on
 //
 // So Pebble stays consistent in memory, its readers continue, and it can be closed. Its results
 // mean nothing: check err after every sync that is waited for.
@@ -32,7 +33,10 @@ type diskFS struct {
 	logger *slog.Logger
 	after  *vfs.MemFS // files created after the failure
 
-	logs   logLengths
+	// logs has how many bytes were written to each log that was begun since the folder was opened,
+	// as an *atomic.Int64 by the name of the log.
+	logs sync.Map
+
 	backup atomic.Pointer[backupFS] // where Pebble is writing a copy of the folder, or nil
 
 	once     sync.Once
@@ -87,6 +91,16 @@ func (d *diskFS) backupOf(name string) *backupFS {
 	return b
 }
 
+// beginLog returns the counter of the bytes written to a new log, or nil for any other file.
+func (d *diskFS) beginLog(path string) *atomic.Int64 {
+	if !isLog(path) {
+		return nil
+	}
+	written := new(atomic.Int64)
+	d.logs.Store(filepath.Base(path), written)
+	return written
+}
+
 // Create implements vfs.FS.
 func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if b := d.backupOf(name); b != nil {
@@ -97,7 +111,7 @@ func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 	if d.err() == nil {
 		f, err := d.FS.Create(name, category)
 		if err == nil {
-			return &diskFile{File: f, disk: d, table: table, written: d.logs.add(name)}, nil
+			return &diskFile{File: f, disk: d, table: table, written: d.beginLog(name)}, nil
 		}
 		d.fail(err)
 	}
@@ -117,10 +131,10 @@ func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 // ReuseForWrite implements vfs.FS. Pebble reuses old logs with it.
 func (d *diskFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.err() == nil {
-		d.logs.forget(from)
+		d.logs.Delete(filepath.Base(from))
 		f, err := d.FS.ReuseForWrite(from, to, category)
 		if err == nil {
-			return &diskFile{File: f, disk: d, written: d.logs.add(to)}, nil
+			return &diskFile{File: f, disk: d, written: d.beginLog(to)}, nil
 		}
 		d.fail(err)
 	}
@@ -154,8 +168,8 @@ func (d *diskFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	}
 
 	// A backup copies the logs while Pebble writes to them.
-	if written := d.logs.of(name); written != nil {
-		return &writtenPart{File: f, left: written.Load()}, nil
+	if written, begun := d.logs.Load(filepath.Base(name)); begun {
+		return &writtenPart{f, io.LimitReader(f, written.(*atomic.Int64).Load())}, nil
 	}
 
 	return f, nil
@@ -206,7 +220,7 @@ func (d *diskFS) Remove(name string) error {
 		return b.Remove(name)
 	}
 
-	d.logs.forget(name)
+	d.logs.Delete(filepath.Base(name))
 	if d.err() == nil {
 		return d.FS.Remove(name)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -21,16 +22,37 @@ var ErrInUse = errors.New("is in use by another process, which has to end first"
 // errDamaged says that something that had been synced is gone.
 var errDamaged = errors.New("transactions that were acknowledged are damaged or missing")
 
-// errGone says that the folder, or its lock, is not the one that was opened.
+// errMixed says that Pebble would take the files of two histories for one.
+var errMixed = errors.New("the files of the store do not belong together")
+
+// restoreMixed says what to do about errMixed.
+const restoreMixed = "; perhaps a backup was copied over another store, or a file MANIFEST-* is " +
+	"damaged: nothing was changed, move the folder away and restore a backup into an empty one"
+
+// errGone says that the folder, or its lock, was deleted or replaced since it was opened.
 var errGone = errors.New("pebblekv: the folder was deleted or replaced while it was in use")
 
-const damagedReason = "a file of the store is damaged, missing or unreadable: " +
-	"see the log of the service"
+const damagedReason = "a file of the store is damaged, missing or unreadable" + seeLog
+
+const seeLog = ": see the log of the service"
+
+// badBackup returns the error of a Restore whose copy of a backup cannot be used because of err. If
+// the backup is damaged it says so, in place of what to do about a damaged store.
+func badBackup(err error) error {
+	if err == nil || !errors.Is(err, errDamaged) && !errors.Is(err, errMixed) &&
+		!errors.Is(err, kv.ErrCorrupt) && !pebble.IsCorruptionError(err) {
+		return err
+	}
+	hide := strings.NewReplacer(seeLog, "", restoreMixed, "", kv.ErrCorrupt.Error()+": ", "")
+	return fmt.Errorf("%w: this backup is damaged, and nothing of it was kept: try another one: %s",
+		kv.ErrCorrupt, hide.Replace(kv.Detail(err)))
+}
 
 // failure returns the error for the caller of an operation that failed because of cause. Its text
 // names no files.
 func failure(cause error) error {
-	if errors.Is(cause, errDamaged) || pebble.IsCorruptionError(cause) {
+	if errors.Is(cause, errDamaged) || errors.Is(cause, errMixed) ||
+		pebble.IsCorruptionError(cause) {
 		return kv.WithCause(kv.ErrCorrupt, damagedReason, cause)
 	}
 	return kv.WithCause(kv.ErrUnavailable, reason(cause), cause)
@@ -47,13 +69,18 @@ func reason(cause error) string {
 	switch {
 	case errors.Is(cause, errGone):
 		return "the folder of the store was deleted or replaced"
-	case known && (errno == syscall.ENOSPC || errno == syscall.EDQUOT):
+	case isFull(cause):
 		return "disk full"
 	case known:
 		return "the disk failed: " + errno.Error()
 	}
 
 	return "the disk failed"
+}
+
+// isFull reports whether something failed because the disk, or a quota, is full.
+func isFull(cause error) bool {
+	return errors.Is(cause, syscall.ENOSPC) || errors.Is(cause, syscall.EDQUOT)
 }
 
 // passing reports whether a read failed for lack of a resource that may be available again in a
@@ -68,9 +95,22 @@ func passing(err error) bool {
 func explainDamage(err error) error {
 	missing := errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, fs.ErrNotExist)
 	if missing || pebble.IsCorruptionError(err) {
-		return fmt.Errorf("%w: %w: restore the folder from a backup", errDamaged, err)
+		return fmt.Errorf("%w: %w: restore the folder from a backup, all of it and into an empty "+
+			"folder", errDamaged, err)
 	}
 	return err
+}
+
+// explainMisfit is explainDamage for reading a whole folder, before anything was changed.
+func explainMisfit(err error) error {
+	explained := explainDamage(err)
+	if _, system := errors.AsType[syscall.Errno](err); system || errors.Is(explained, errDamaged) {
+		return explained
+	}
+
+	// Pebble does not mark its errors about tables that the manifest does not list, and about logs
+	// older than the tables.
+	return fmt.Errorf("%w: %w%s", errMixed, err, restoreMixed)
 }
 
 func ignoreNotExist(err error) error {

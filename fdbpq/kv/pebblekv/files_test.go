@@ -28,9 +28,11 @@ func TestForeignFolder(t *testing.T) {
 			must(t, os.Chmod(dir, 0o755))
 
 			db, err := Open(dir, Options{})
-			if (err != nil) != test.refused || err != nil && !strings.Contains(err.Error(), "want an empty folder") {
+			if (err != nil) != test.refused ||
+				err != nil && !strings.Contains(err.Error(), "want an empty folder") {
 				t.Fatalf("opened with %v", err)
 			}
+
 			if err == nil {
 				mustClose(t, db)
 				// A store may be joined by other files, which stay as they are.
@@ -59,6 +61,7 @@ func TestLockThatIsALink(t *testing.T) {
 	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
 	must(t, os.WriteFile(other, nil, 0o644))
 	must(t, os.Symlink(other, filepath.Join(dir, "LOCK")))
+
 	if db, err := Open(dir, Options{}); err == nil {
 		defer func() { _ = db.Close() }()
 	}

@@ -23,8 +23,8 @@ const (
 	othersMask fs.FileMode = 0o077
 )
 
-// tighten revokes the permissions of everybody but the owner on a folder, which protects what is in
-// it as well. They stay on a folder that belongs to another user, as in many containers.
+// tighten revokes the permissions of everybody but the owner on a folder, which protects its files
+// as well. They stay on a folder that belongs to another user, as in many containers.
 func tighten(dir string, chmod func(string, fs.FileMode) error, logger *slog.Logger) {
 	info, err := os.Stat(dir)
 	if err == nil && info.Mode().Perm()&othersMask != 0 {
@@ -73,7 +73,7 @@ type folderGuard struct {
 // newFolderGuard returns a guard of a folder whose lock is held. It fails if the folder is not in
 // the file system of the operating system.
 func newFolderGuard(dir string, now func() time.Time) (*folderGuard, error) {
-	lock := filepath.Join(dir, "LOCK")
+	lock := filepath.Join(dir, lockName)
 	file, err := os.Stat(lock)
 	if err != nil {
 		return nil, fmt.Errorf("pebblekv: the lock of the folder %s: %w", dir, err)
@@ -100,7 +100,7 @@ func (f *folderGuard) check(must bool) error {
 	return f.gone
 }
 
-// compareLock compares the lock with the one that was opened.
+// compareLock returns an error unless the lock is still the file that was opened.
 func (f *folderGuard) compareLock() error {
 	file, err := os.Stat(f.lock)
 	switch {
@@ -123,6 +123,10 @@ const (
 	// shrinkDivisor'th of it. They need some, because removals are logged too, and the bookkeeping
 	// of a removal may be larger than the removed keys.
 	shrinkDivisor = 4
+
+	// flushDivisor: down to one flushDivisor'th, removals are flushed, which frees more than it
+	// takes.
+	flushDivisor = 8
 )
 
 // spaceGuard keeps part of the disk free, so that the store refuses a write before the disk does.
@@ -132,11 +136,14 @@ type spaceGuard struct {
 	dir string
 	min uint64 // bytes to keep free
 	now func() time.Time
+	log *slog.Logger
 
-	mu   sync.Mutex
-	next time.Time // when to query again
-	free uint64    // bytes
-	err  error
+	mu       sync.Mutex
+	next     time.Time // when to query again
+	free     uint64    // bytes
+	err      error
+	low      bool      // growth was refused since the last log line
+	nextLine time.Time // when there may be another
 }
 
 // check returns an error wrapping kv.ErrUnavailable if there is too little free space for a
@@ -146,11 +153,33 @@ func (s *spaceGuard) check(grows bool) error {
 		return nil
 	}
 
-	need := s.min
-	if !grows {
-		need /= shrinkDivisor
+	if grows {
+		err := s.want(s.min)
+		s.noteRoom(err == nil)
+		return err
 	}
+	return s.want(s.min / shrinkDivisor)
+}
 
+// noteRoom logs that the store grows again, after it was refused that. While the free space goes up
+// and down around the limit, it does so once a minute.
+func (s *spaceGuard) noteRoom(room bool) {
+	s.mu.Lock()
+	free, now := s.free, s.now()
+	back := room && s.low && !now.Before(s.nextLine)
+	s.low = !room || s.low && !back
+	if back {
+		s.nextLine = now.Add(time.Minute)
+	}
+	s.mu.Unlock()
+
+	if back {
+		s.log.Info("pebblekv: the disk has room again, and the store accepts pushes", "free", free)
+	}
+}
+
+// want returns an error wrapping kv.ErrUnavailable if fewer bytes are free.
+func (s *spaceGuard) want(need uint64) error {
 	free, err := s.query()
 	if err != nil {
 		return nil // Some file systems do not tell. A full disk will.

@@ -126,7 +126,7 @@ func (s *gapSet) at(key []byte) (found gap, ok bool) {
 	return found, ok
 }
 
-// before returns the gap that ends at key, or that contains what is directly below key.
+// before returns the gap that ends at key, or contains the keys directly below it.
 func (s *gapSet) before(key []byte) (found gap, ok bool) {
 	s.gaps.DescendLessOrEqual(gap{begin: key}, func(g gap) bool {
 		if bytes.Equal(g.begin, key) {

@@ -27,6 +27,7 @@ func seeded(t *testing.T) *rand.Rand {
 			t.Fatal(err)
 		}
 	}
+
 	t.Logf("again: PEBBLEKV_SEED=%d go test ./fdbpq/kv/pebblekv -run '^%s$'", seed, t.Name())
 	return rand.New(rand.NewPCG(seed, 0))
 }
@@ -43,6 +44,7 @@ func newHistory(n int) *history {
 	for i := range n {
 		h.keys = append(h.keys, fmt.Appendf(nil, "%03d", i))
 	}
+
 	return h
 }
 
@@ -67,6 +69,7 @@ func (h *history) randomKeys(rng *rand.Rand) (keys [][]byte) {
 	for range 1 + rng.IntN(8) {
 		keys = append(keys, h.keys[rng.IntN(len(h.keys))])
 	}
+
 	slices.SortFunc(keys, bytes.Compare)
 	return keys
 }
@@ -75,22 +78,26 @@ func (h *history) randomKeys(rng *rand.Rand) (keys [][]byte) {
 func (h *history) run(key []byte, version uint64) kv.Range {
 	i, _ := slices.BinarySearchFunc(h.keys, key, bytes.Compare)
 	lo, hi := i, i
+
 	for lo > 0 && !h.versions[version][string(h.keys[lo-1])] {
 		lo--
 	}
+
 	for hi < len(h.keys)-1 && !h.versions[version][string(h.keys[hi])] {
 		hi++
 	}
+
 	return kv.Range{Begin: h.keys[lo], End: h.keys[hi]}
 }
 
-// TestGapIndexAgainstHistory does random writes, cancels, reads at old versions and evictions, and
-// checks after each that every gap is empty at its own version and at the newest ones.
+// After any write, cancel, read at an old version or eviction, every gap is empty at its own
+// version and at the newest ones.
 func TestGapIndexAgainstHistory(t *testing.T) {
 	rng := seeded(t)
 	h := newHistory(60)
 	k := newGapIndex(2000)
 	found := false
+
 	for range harness.Times(2_000, 20_000) {
 		switch rng.IntN(4) {
 		case 0, 1:
@@ -102,6 +109,7 @@ func TestGapIndexAgainstHistory(t *testing.T) {
 		}
 
 		checkGaps(t, h, k)
+
 		found = found || k.gaps.gaps.Len() > 0
 		if k.gaps.bytes > k.limit {
 			t.Fatalf("%d bytes, limit %d", k.gaps.bytes, k.limit)
@@ -127,6 +135,7 @@ func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 	next := maps.Clone(h.versions[h.newest()])
 	h.versions = append(h.versions, next)
 	var s gapFinder
+
 	for range rng.IntN(6) {
 		key := h.keys[rng.IntN(len(h.keys))]
 		switch rng.IntN(4) {
@@ -135,12 +144,15 @@ func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 			for _, key := range keys {
 				next[string(key)] = true
 			}
+
 			// Their memory belongs to the transaction, and is used for other things afterwards.
 			for i := range keys {
 				keys[i] = bytes.Clone(keys[i])
 			}
+
 			k.noteWrites(keys)
 			s.noteWrites(keys)
+
 			for _, key := range keys {
 				clear(key)
 			}
@@ -160,6 +172,7 @@ func writeRandomly(h *history, k *gapIndex, rng *rand.Rand) {
 		k.noteCancel()
 		return
 	}
+
 	lag := min(h.newest(), uint64(rng.IntN(3)))
 	k.publishCommitted(h.newest(), h.newest()-lag, s.found)
 }
@@ -168,6 +181,7 @@ func checkPart(t *testing.T, h *history, k *gapIndex, rng *rand.Rand) {
 	t.Helper()
 	r := h.randomRange(rng)
 	version := h.newest() - min(h.newest(), uint64(rng.IntN(3)))
+
 	first, last := k.part(r, version, false), k.part(r, version, true)
 	if !h.emptyAt(kv.Range{Begin: r.Begin, End: first.Begin}, version) {
 		t.Fatalf("version %d: keys of %s were skipped before %s", version, r, first)
@@ -181,17 +195,23 @@ func checkGaps(t *testing.T, h *history, k *gapIndex) {
 	t.Helper()
 	var end []byte
 	size := 0
+
 	k.gaps.gaps.Ascend(func(g gap) bool {
 		if bytes.Compare(g.begin, end) < 0 || bytes.Compare(g.begin, g.end) >= 0 {
 			t.Fatalf("gap %s follows one that ends at %s", g.begin, end)
 		}
+
 		end = g.end
 		size += len(g.begin) + len(g.end) + gapOverhead
-		for version := max(g.since, h.newest()-min(h.newest(), 2)); version <= h.newest(); version++ {
+		oldest := max(g.since, h.newest()-min(h.newest(), 2))
+
+		for version := oldest; version <= h.newest(); version++ {
 			if !h.emptyAt(kv.Range{Begin: g.begin, End: g.end}, version) {
-				t.Fatalf("gap [%s, %s) since %d is not empty at %d", g.begin, g.end, g.since, version)
+				t.Fatalf("gap [%s, %s) since %d is not empty at %d",
+					g.begin, g.end, g.since, version)
 			}
 		}
+
 		return true
 	})
 
@@ -200,6 +220,7 @@ func checkGaps(t *testing.T, h *history, k *gapIndex) {
 		if _, ok := k.gaps.at(key); !ok {
 			t.Fatalf("sample %s is in no gap", key)
 		}
+
 		return true
 	})
 	if size != k.gaps.bytes {
@@ -207,12 +228,12 @@ func checkGaps(t *testing.T, h *history, k *gapIndex) {
 	}
 }
 
-// TestLaggingReader shows that a reader who lags behind the last pop profits
-// from the pops before it.
+// A reader who lags behind the last pop profits from the pops before it.
 func TestLaggingReader(t *testing.T) {
 	k := newGapIndex(gapIndexSize)
 	all := kv.Range{Begin: []byte("a"), End: []byte("z")}
 	popped := [][]byte{[]byte("a"), []byte("d"), []byte("g"), []byte("k"), []byte("p")}
+
 	for i, key := range popped[1:] {
 		var s gapFinder
 		s.addGap(kv.Range{Begin: popped[0], End: key}, key)
@@ -223,7 +244,8 @@ func TestLaggingReader(t *testing.T) {
 			t.Errorf("a reader at version %d begins at %s, not at %s", version, got.Begin, key)
 		}
 		if got := k.part(all, version-1, false); !bytes.Equal(got.Begin, popped[i]) {
-			t.Errorf("a reader one version behind %d begins at %s, not at %s", version, got.Begin, popped[i])
+			t.Errorf("a reader one version behind %d begins at %s, not at %s",
+				version, got.Begin, popped[i])
 		}
 	}
 
@@ -232,15 +254,16 @@ func TestLaggingReader(t *testing.T) {
 	}
 }
 
-// TestReadsWithGaps does random transactions with many clears in a row on a
-// store and on a map, and compares what they read.
+// Transactions with many clears in a row read the same from a store as from a map.
 func TestReadsWithGaps(t *testing.T) {
 	rng := seeded(t)
 	db := openTest(t, vfs.NewMem(), Options{})
 	model := map[string]string{}
+
 	for i := range harness.Times(200, 2000) {
 		tx := begin(t, db)
 		mine := maps.Clone(model)
+
 		for range 1 + rng.IntN(3) {
 			changeRandomly(tx, mine, rng)
 			compareRandomRange(t, tx, mine, rng)
@@ -255,6 +278,7 @@ func TestReadsWithGaps(t *testing.T) {
 
 		read := beginRead(t, db)
 		compareRandomRange(t, read, model, rng)
+
 		read.Cancel()
 		if i == 150 && db.store.gapIndex.gaps.gaps.Len() == 0 {
 			t.Error("nothing was found, so nothing was tested")
@@ -266,27 +290,31 @@ const manyKeys = 2000
 
 func manyKey(i int) []byte { return fmt.Appendf(nil, "%04d", i) }
 
-// changeRandomly sets or clears many keys in a row, or sets one.
+// changeRandomly sets one key, or sets or clears many keys in a row, one by one or as a range.
 func changeRandomly(tx kv.Transaction, model map[string]string, rng *rand.Rand) {
-	from, kind := rng.IntN(manyKeys), rng.IntN(5)
+	const setOne, setMany, clearRange, kinds = 0, 1, 4, 5 // the others clear one by one
+	from, kind := rng.IntN(manyKeys), rng.IntN(kinds)
 	to := min(manyKeys, from+rng.IntN(300))
+
 	switch kind {
-	case 0:
+	case setOne:
 		to = from + 1
-	case 4:
+	case clearRange:
 		tx.ClearRange(kv.Range{Begin: manyKey(from), End: manyKey(to)})
 	}
 
 	for i := from; i < to; i++ {
 		key := manyKey(i)
-		if kind <= 1 {
+		if kind <= setMany {
 			model[string(key)] = strconv.Itoa(rng.IntN(1000))
 			tx.Set(key, []byte(model[string(key)]))
 			continue
 		}
-		if kind != 4 {
+
+		if kind != clearRange {
 			tx.Clear(key)
 		}
+
 		delete(model, string(key))
 	}
 }
@@ -303,6 +331,7 @@ func compareRandomRange(t *testing.T, reader kv.Reader, model map[string]string,
 	if o.Reverse {
 		slices.Reverse(want)
 	}
+
 	if o.Limit > 0 {
 		want = want[:min(o.Limit, len(want))]
 	}
@@ -311,9 +340,11 @@ func compareRandomRange(t *testing.T, reader kv.Reader, model map[string]string,
 	if err != nil || len(pairs) != len(want) {
 		t.Fatalf("range %s %+v: %d pairs, %v, want %d", r, o, len(pairs), err, len(want))
 	}
+
 	for i, pair := range pairs {
 		if string(pair.Key) != want[i] || string(pair.Value) != model[want[i]] {
-			t.Fatalf("range %s %+v: pair %d is %s=%s, want %s=%s", r, o, i, pair.Key, pair.Value, want[i], model[want[i]])
+			t.Fatalf("range %s %+v: pair %d is %s=%s, want %s=%s",
+				r, o, i, pair.Key, pair.Value, want[i], model[want[i]])
 		}
 	}
 }
@@ -324,12 +355,14 @@ func TestGapsOfRefilledQueue(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
 	const items, batch = 1000, 100
 	whole := kv.Range{Begin: []byte("a"), End: []byte("b")}
+
 	for round := range 20 { // with 20 dead keys between two items no gap is worth it yet
 		for from := 0; from < items; from += batch {
 			tx := begin(t, db)
 			for i := from; i < from+batch; i++ {
 				tx.Set(fmt.Appendf(nil, "a%04d-%02d", i, round), nil)
 			}
+
 			mustCommit(t, tx)
 		}
 
@@ -343,20 +376,22 @@ func TestGapsOfRefilledQueue(t *testing.T) {
 			if err != nil || len(pairs) != batch {
 				t.Fatalf("%d items, %v", len(pairs), err)
 			}
+
 			for _, pair := range pairs {
 				tx.Clear(pair.Key)
 			}
+
 			mustCommit(t, tx)
 		}
 	}
 }
 
-// TestGapFromTheStart clears ranges from the very first key on, and writes into the last of them: the
-// gap before that key stays.
+// A write into a gap that begins at the very first key leaves the part before that key a gap.
 func TestGapFromTheStart(t *testing.T) {
 	db := openTestDir(t, t.TempDir(), Options{})
 	tx, err := db.Begin(t.Context(), kv.BeginOptions{})
 	must(t, err)
+
 	tx.ClearRange(kv.Range{End: []byte("b")})
 	tx.ClearRange(kv.Range{Begin: []byte("b"), End: []byte("c")})
 	tx.ClearRange(kv.Range{Begin: []byte("c"), End: []byte("d")})

@@ -31,9 +31,10 @@ func openTest(t *testing.T, files vfs.FS, o Options) *DB {
 // openTestDir is openTest in a folder of the operating system, if o has no FS.
 func openTestDir(t testing.TB, dir string, o Options) *DB {
 	t.Helper()
-	o.Logger = quiet
+	o.Logger = cmp.Or(o.Logger, quiet)
 	db, err := Open(dir, o)
 	must(t, err)
+
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -76,11 +77,13 @@ func logSizes(t *testing.T, files vfs.FS) []int64 {
 		if filepath.Ext(name) != ".log" {
 			continue
 		}
+
 		info, err := files.Stat(files.PathJoin(testDir, name))
 		if err == nil { // or it was removed meanwhile
 			sizes = append(sizes, info.Size())
 		}
 	}
+
 	return sizes
 }
 
@@ -180,12 +183,15 @@ func newHeldFS() (files *faultyFS, syncing, release chan struct{}) {
 		if !isSync || filepath.Dir(op.Path) != testDir || filepath.Ext(op.Path) != ".log" {
 			return false
 		}
+
 		select {
 		case syncing <- struct{}{}:
 		default:
 		}
+
 		<-release
 		return false
 	})
+
 	return files, syncing, release
 }

@@ -37,16 +37,24 @@ func newPowerCuts(files *crashfs.FS, every int64) *powerCuts {
 	p := &powerCuts{every: every}
 	taking := make(chan struct{}, 1)
 	random := rand.New(rand.NewPCG(1, 2)) // unused with all or nothing
+
 	p.FS = errorfs.Wrap(files, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if !p.on.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || p.ops.Add(1)%p.every != 0 {
 			return nil
 		}
+
 		taking <- struct{}{}
 		acked := p.acked.Load()
-		p.cuts = append(p.cuts, powerCut{files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: p.kept, RNG: random}), acked})
+
+		p.cuts = append(p.cuts, powerCut{
+			files.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: p.kept, RNG: random}),
+			acked,
+		})
+
 		<-taking
 		return nil
 	}))
+
 	return p
 }
 
@@ -55,11 +63,13 @@ func (p *powerCuts) life(t *testing.T, steps int64) {
 	t.Helper()
 	db, err := openQuiet(p.FS)
 	must(t, err)
+
 	for range steps {
 		mustSet(t, db, "count", fmt.Sprintf("%06d", p.acked.Load()+1))
 		p.acked.Add(1)
 		must(t, db.store.pdb.Flush())
 	}
+
 	mustClose(t, db)
 }
 
@@ -76,23 +86,26 @@ func (p *powerCuts) pictures(t *testing.T, steps int64) {
 func TestPowerCutOfManifest(t *testing.T) {
 	files := crashfs.New()
 	p := newPowerCuts(files, int64(harness.RaceTimes(harness.Times(2, 1), 3)))
+
 	for range 2 {
 		p.pictures(t, 2)
 	}
 
 	second := 0
 	for i, cut := range p.cuts {
-		again := newPowerCuts(cut.files, 30)
+		again := newPowerCuts(cut.files, 30) // few, because there are many cuts
 		again.acked.Store(cut.acked)
 		again.ops.Store(int64(i)) // other places each time
 		again.pictures(t, 0)
 
 		wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d", i))
+
 		for j, cut := range again.cuts {
 			wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d, and again %d", i, j))
 			second++
 		}
 	}
+
 	t.Logf("%d power cuts, and %d during the start after one", len(p.cuts), second)
 }
 
@@ -101,6 +114,7 @@ func TestKilledWhileOpening(t *testing.T) {
 	files := crashfs.New()
 	p := newPowerCuts(files, 1)
 	p.kept = 100
+
 	for range 3 {
 		p.pictures(t, 0)
 		db := openTest(t, files, Options{})
@@ -131,9 +145,11 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 		if op.Path != testDir || op.Kind != errorfs.OpFileSync {
 			return nil
 		}
+
 		if now, err := pebble.Peek(testDir, files); err != nil || now.ManifestFilename != path {
 			return errors.Join(errInjected, err)
 		}
+
 		return nil
 	}))
 
@@ -145,7 +161,9 @@ func TestPowerCutAfterUnsyncedMarker(t *testing.T) {
 		t.Fatal("the marker still names the old manifest")
 	}
 
-	wantCount(t, files.CrashClone(vfs.CrashCloneCfg{}), p.acked.Load(), "without a start in between")
+	wantCount(t, files.CrashClone(vfs.CrashCloneCfg{}), p.acked.Load(),
+		"without a start in between")
+
 	p.pictures(t, 1)
 	for i, cut := range p.cuts {
 		wantCount(t, cut.files, cut.acked, fmt.Sprintf("power cut %d after that", i))

@@ -28,11 +28,13 @@ func (s *damagedStore) flushed(tables int) {
 
 	inTables := s.db.store.syncer.synced.Load()
 	s.write(2)
-	want := commitNumbers{newest: inTables + 2, inTables: inTables}
+
 	for s.t.Context().Err() == nil {
-		if mark, err := readCommitMark(s.files, testDir); err != nil || mark == want {
+		mark, err := readCommitMark(s.files, testDir)
+		if err != nil || mark.newest == inTables+2 && mark.inTables == inTables {
 			return
 		}
+
 		runtime.Gosched()
 	}
 }
@@ -44,6 +46,7 @@ func manifest(t *testing.T, files rawFiles) (path string, content []byte) {
 	if err != nil || !store.Exists {
 		t.Fatal(store, err)
 	}
+
 	content, err = files.UnsafeGetFileDataBuffer(store.ManifestFilename)
 	must(t, err)
 	return store.ManifestFilename, bytes.Clone(content)
@@ -58,6 +61,7 @@ func records(t *testing.T, content []byte) (begins []int64) {
 		if errors.Is(err, io.EOF) {
 			return begins
 		}
+
 		if err == nil {
 			_, err = io.Copy(io.Discard, next)
 		}
@@ -70,10 +74,12 @@ func records(t *testing.T, content []byte) (begins []int64) {
 func marker(t *testing.T, files vfs.FS) string {
 	t.Helper()
 	names := list(t, files)
-	i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "marker.manifest.") })
+	i := slices.IndexFunc(names,
+		func(name string) bool { return strings.HasPrefix(name, "marker.manifest.") })
 	if i < 0 {
 		t.Fatal("no marker")
 	}
+
 	return files.PathJoin(testDir, names[i])
 }
 
@@ -100,6 +106,7 @@ func TestDamagedManifest(t *testing.T) {
 	s.files = s.killed() // with which no compaction goes on
 	path, original := manifest(t, s.files)
 	opened := 0
+
 	spoil := func(content []byte, what string) {
 		files := s.killed()
 		writeFile(t, files, path, content)
@@ -108,10 +115,12 @@ func TestDamagedManifest(t *testing.T) {
 			wantRefusal(t, err, what)
 			return
 		}
+
 		opened++
 		mustClose(t, db)
-		s.whole(files, what)
+		s.wantWhole(files, what)
 	}
+
 	step := harness.RaceTimes(harness.Times(5, 1), 7)
 	for offset := s.rng.IntN(step); offset < len(original); offset += step {
 		damaged := bytes.Clone(original)
@@ -119,13 +128,15 @@ func TestDamagedManifest(t *testing.T) {
 		spoil(damaged, fmt.Sprintf("byte %d of %d flipped", offset, len(original)))
 		spoil(original[:offset], fmt.Sprintf("cut off at %d of %d", offset, len(original)))
 	}
+
 	t.Logf("opened with %d of %d damages", opened, 2*len(original)/step)
 
 	killed := s.killed()
 	remove(t, killed, path)
-	refused(t, killed, "manifest removed")
+	wantRefused(t, killed, "manifest removed")
+
 	writeFile(t, killed, path, original)
-	s.whole(killed, "not damaged")
+	s.wantWhole(killed, "not damaged")
 
 	// Without its marker a folder with tables or logs is not taken for a new one.
 	killed = s.killed()
@@ -133,7 +144,7 @@ func TestDamagedManifest(t *testing.T) {
 	wantErr(t, "without the marker", errOf(openQuiet(killed)), errDamaged)
 }
 
-// What a power cut leaves of a record that was never synced is no damage.
+// A record that was never synced, and that a power cut has torn, is no damage.
 func TestTornManifest(t *testing.T) {
 	s := newDamagedStore(t)
 	s.flushed(4)
@@ -143,10 +154,15 @@ func TestTornManifest(t *testing.T) {
 	last := content[begins[len(begins)-1]:]
 	holed := bytes.Clone(last)
 	clear(holed[len(holed)/2:])
-	for what, torn := range map[string][]byte{"zeros": make([]byte, 100), "half of it": last[:len(last)/2], "a hole": holed} {
+
+	for what, torn := range map[string][]byte{
+		"zeros":      make([]byte, 100),
+		"half of it": last[:len(last)/2],
+		"a hole":     holed,
+	} {
 		files := s.killed()
 		writeFile(t, files, path, append(bytes.Clone(content), torn...))
-		s.whole(files, what)
+		s.wantWhole(files, what)
 	}
 }
 
@@ -159,7 +175,8 @@ func TestOldManifest(t *testing.T) {
 	s.flushed(2)
 	files := s.killed()
 	writeFile(t, files, oldPath, oldContent)
-	refused(t, files, "the same manifest, as it was")
+
+	wantRefused(t, files, "the same manifest, as it was")
 
 	mustClose(t, s.db)
 	s.db = openTest(t, s.files, Options{})
@@ -169,9 +186,10 @@ func TestOldManifest(t *testing.T) {
 	remove(t, files, marker(t, files))
 	writeFile(t, files, marker(t, old), nil)
 	writeFile(t, files, oldPath, oldContent)
-	refused(t, files, "the manifest before and its marker")
+
+	wantRefused(t, files, "the manifest before and its marker")
 
 	files = s.killed()
 	writeFile(t, files, path, oldContent)
-	refused(t, files, "the manifest before under the name of the one in force")
+	wantRefused(t, files, "the manifest before under the name of the one in force")
 }

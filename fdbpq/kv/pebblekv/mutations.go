@@ -3,7 +3,6 @@ package pebblekv
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -41,7 +40,7 @@ func (tx *transaction) ClearRange(r kv.Range) {
 
 	// What the range holds is not known, so the transaction counts as one that shrinks.
 	tx.growth -= kv.MaxTransactionSize
-	tx.counters.noteClearedRange()
+	tx.counters = counterChanges{cleared: true}
 	tx.writes.clearRange(r.Begin, r.End)
 
 	// A cleared range counts as one dead key. No sample is nil.
@@ -59,13 +58,13 @@ func (tx *transaction) Add(key []byte, delta int64) {
 
 	old, err := tx.newest(key)
 	if err != nil {
-		tx.invalidate(err)
+		tx.invalid = err
 		return
 	}
 
 	copy(stored[:], old)
 	sum := binary.LittleEndian.Uint64(stored[:]) + uint64(delta)
-	tx.counters.set(key, counterChange{counter{sum, true}, true})
+	tx.counters.set(key, counter{value: sum, exists: true, known: true})
 	binary.LittleEndian.PutUint64(stored[:], sum)
 	tx.writes.set(key, stored[:])
 }
@@ -80,12 +79,12 @@ func (tx *transaction) CompareAndClear(key, value []byte) {
 
 	old, err := tx.newest(key)
 	if err != nil {
-		tx.invalidate(err)
+		tx.invalid = err
 		return
 	}
 
 	if old != nil && bytes.Equal(old, value) {
-		tx.counters.set(key, counterChange{known: true})
+		tx.counters.set(key, counter{known: true})
 		tx.writes.clear(key)
 	}
 }
@@ -132,12 +131,4 @@ func (tx *transaction) admit(key []byte, n int) bool {
 	}
 
 	return tx.invalid == nil
-}
-
-// invalidate keeps tx from committing because a read that a write needed has failed.
-func (tx *transaction) invalidate(err error) {
-	if !errors.Is(err, kv.ErrCorrupt) && !errors.Is(err, kv.ErrUnavailable) {
-		err = kv.WithCause(kv.ErrUnavailable, "", err)
-	}
-	tx.invalid = err
 }

@@ -1,45 +1,31 @@
 package pebblekv
 
 import (
+	"cmp"
 	"errors"
-	"sync"
-	"time"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// opener opens the folder, and opens it again after its disk has failed. It has the store in use.
-type opener struct {
-	dir     string
-	options Options
-	lock    *pebble.Lock
-	folder  *folderGuard // nil if the folder is not one of the operating system
-	damage  damage
-	space   *spaceGuard // nil if nothing is kept free
-
-	writer *writerSlot
-	retry  time.Time // when to try to reopen the folder; only the writer uses it
-
-	mu    sync.Mutex
-	store *openedStore // nil while the folder cannot be reopened
-	down  error        // why store is nil
-}
-
 // open opens the folder as a new store.
-func (p *opener) open() (*openedStore, error) {
-	o := p.options
+func (db *DB) open() (*openedStore, error) {
+	o := db.options
 
 	// If something that was acknowledged is missing, the folder stays as it is.
-	if err := checkMarker(o.FS, p.dir); err != nil {
+	if err := checkFiles(o.FS, db.dir); err != nil {
 		return nil, err
 	}
 
-	marked, err := checkCommits(p.dir, o, p.lock)
+	marked, err := checkCommits(db.dir, o, db.lock)
 	if err != nil {
 		return nil, err
 	}
 
-	disk, err := newDisk(p.dir, o)
+	disk, err := newDisk(db.dir, o)
 	if err != nil {
 		return nil, err
 	}
@@ -47,59 +33,65 @@ func (p *opener) open() (*openedStore, error) {
 	s := &openedStore{
 		disk: disk,
 		syncer: &syncer{
-			disk:    disk,
-			commits: make(chan *pendingCommit, commitQueue),
-			flushed: make(chan struct{}, 1),
-			stopped: make(chan struct{}),
+			disk:     disk,
+			commits:  make(chan *pendingCommit, commitQueue),
+			replaced: make(chan struct{}, 1),
+			stopped:  make(chan struct{}),
 		},
 		gapIndex:  newGapIndex(gapIndexSize),
-		folder:    p.folder,
-		damage:    &p.damage,
+		folder:    db.folder,
+		damage:    &db.damage,
 		counters:  make(counterCache),
 		maxMemory: maxMemTables * uint64(o.MemTableSize),
 		room:      make(chan struct{}, 1),
-		live:      make(map[aborter]struct{}),
+		live:      make(map[any]func(error)),
 	}
 
-	if s.pdb, err = pebble.Open(p.dir, o.tuned(disk, p.lock, s.events())); err != nil {
+	if s.pdb, err = pebble.Open(db.dir, o.tuned(disk, db.lock, s.events())); err != nil {
 		_ = s.closePebble()
-		if cause := disk.err(); cause != nil {
-			err = cause // The rest follows from it.
-		}
-		return nil, explainDamage(err)
+		return nil, explainDamage(cmp.Or(disk.err(), err)) // The rest follows from a failed disk.
 	}
 
 	disk.opened.Store(true)
 
-	// Pebble has flushed what it found in its log, even what was never synced, so all of it is
-	// durable. Unless the flush failed.
+	// Pebble has flushed everything it found in its log, synced or not, so all of it is durable,
+	// unless the flush failed.
 	if err := disk.err(); err != nil {
 		_ = s.closePebble() // On a failed disk its result means nothing.
 		return nil, err
 	}
 
-	iter, err := s.pdb.NewIter(nil)
+	mark, err := s.beginOpening(marked)
+	if err = cmp.Or(disk.err(), err); err != nil {
+		mark.close()
+		_ = s.closePebble()
+		return nil, err
+	}
+
+	durable, err := newView(s.pdb, s.applied)
 	if err != nil {
+		mark.close()
 		return nil, errors.Join(err, s.closePebble())
 	}
 
-	s.beginAt(marked, iter)
+	s.startSyncer(mark, durable)
 	return s, nil
 }
 
 // events are what the store learns from Pebble.
 func (s *openedStore) events() *pebble.EventListener {
+	replaced := func() {
+		signal(s.syncer.replaced)
+		signal(s.room)
+	}
 	return &pebble.EventListener{
 		BackgroundError: func(err error) {
 			s.disk.logger.Warn("pebblekv: background work failed", "error", err.Error())
 		},
 		DataCorruption: func(i pebble.DataCorruptionInfo) { s.damage.note(i.Path, i.Details) },
 		WALCreated:     func(pebble.WALCreateInfo) { s.rotated.Store(true) },
-		FlushEnd: func(pebble.FlushInfo) {
-			signal(s.syncer.flushed)
-			signal(s.room)
-		},
-		CompactionEnd: func(pebble.CompactionInfo) { signal(s.room) },
+		FlushEnd:       func(pebble.FlushInfo) { replaced() },
+		CompactionEnd:  func(pebble.CompactionInfo) { replaced() },
 	}
 }
 
@@ -111,42 +103,75 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// beginAt continues the numbers of the commits, and starts the syncer. If a table cannot be read,
-// the store may have more commits than can be found. Then the marked numbers count.
-func (s *openedStore) beginAt(marked commitNumbers, iter *pebble.Iterator) {
+// beginOpening continues the numbers of the commits, and gives this opening its id: first in the
+// mark, then in a commit. Without a mark it keeps the id of the opening before.
+func (s *openedStore) beginOpening(marked commitNumbers) (*commitMark, error) {
+	// The mark bypasses the diskFS: a mark that cannot be written is no failure of the disk.
+	open := func(n commitNumbers) *commitMark {
+		return openCommitMark(s.disk.Unwrap(), s.disk.dir, n, s.disk.logger)
+	}
+
+	// If a table cannot be read, the store may have more commits than can be found, or an id that
+	// cannot. Then the mark counts.
 	found, err := findCommits(s.pdb)
 	if err != nil {
 		_ = s.readError(err) // It notes the damage.
-		found = marked
+		s.applied, s.opening = marked.newest, marked.opening
+		return open(marked), nil
 	}
 
-	s.applied = found.newest
+	n := commitNumbers{newest: found.newest, inTables: found.inTables, first: found.newest + 1}
+	n.opening = 1 + rand.Uint64N(math.MaxUint64)
+	if len(found.openings) > 0 {
+		n.before = found.openings[0]
+	}
+
+	s.applied, s.opening = n.newest, n.before
+	mark := open(n)
+	if mark.file == nil {
+		return mark, nil
+	}
+
+	// Each key by itself: a cleared range would hide keys of another history from the check.
+	batch := s.pdb.NewBatch()
+	for _, opening := range found.openings {
+		_ = batch.Delete(commitKey(opening), nil) // Without an index it never fails.
+	}
+	numberCommit(batch, n.opening, n.first)
+	if err := s.pdb.Apply(batch, pebble.Sync); err != nil {
+		return mark, err
+	}
+
+	s.applied, s.opening = n.first, n.opening
+	if s.disk.err() == nil {
+		mark.setNewest(s.applied)
+	}
+	return mark, batch.Close()
+}
+
+// startSyncer starts the syncer. All commits so far are durable.
+func (s *openedStore) startSyncer(mark *commitMark, durable *view) {
 	s.gapIndex.publishCommitted(s.applied, s.applied, nil)
 
-	// The mark bypasses the diskFS: a mark that cannot be written is no failure of the disk.
 	y := s.syncer
 	y.pdb = s.pdb
-	y.mark = openCommitMark(s.disk.Unwrap(), s.disk.dir, found, s.disk.logger)
-	y.durable = &view{iter: iter, version: s.applied}
-	y.durable.refs.Store(1)
+	y.mark = mark
+	y.durable = durable
+	y.applying.Store(s.applied)
 	y.synced.Store(s.applied)
 	go y.run()
 }
 
-// abortAll ends all transactions and backups with an error, and those that try to begin later.
+// abortAll ends all transactions and backups with an error, and fails any that begin later.
 func (s *openedStore) abortAll(reason error) {
 	s.mu.Lock()
 	s.ended = reason
-	live := make([]aborter, 0, len(s.live))
-	for tx := range s.live {
-		live = append(live, tx)
-	}
-
+	aborts := slices.Collect(maps.Values(s.live))
 	s.mu.Unlock()
 
 	// Each of them unregisters itself.
-	for _, tx := range live {
-		tx.abort(reason)
+	for _, abort := range aborts {
+		abort(reason)
 	}
 }
 

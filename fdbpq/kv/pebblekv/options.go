@@ -26,15 +26,15 @@ type Options struct {
 
 	// MinFreeSpace is how much of the disk to keep free, in bytes, at most 1 PiB. While less is
 	// free, transactions that make the store larger fail with kv.ErrUnavailable. All others, and
-	// those that began with kv.BeginOptions.Shrinks, may use three quarters of the space kept free.
-	// 0 means DefaultMinFreeSpace, -1 keeps nothing free.
+	// any that began with kv.BeginOptions.Shrinks, may use three quarters of the space kept free. 0
+	// means DefaultMinFreeSpace, -1 keeps nothing free.
 	MinFreeSpace int64
 
 	// Logger receives the log of the store. nil means slog.Default().
 	Logger *slog.Logger
 
-	// FS is the file system of the store. nil means that of the operating system, where only its
-	// owner has access to the folder.
+	// FS is the file system of the store. nil means the operating system's, where only its owner
+	// has access to the folder.
 	FS vfs.FS
 
 	// now replaces time.Now in tests.

@@ -8,7 +8,7 @@
 // One write transaction runs at a time. Begin waits for the ones before it, in the order of the
 // calls. So there are no conflicts, and conflict ranges only count towards the size of a
 // transaction. The next transaction may begin when Commit has returned, before its future is ready,
-// and sees what was written. Commits that wait for a sync of the log share it.
+// and sees its writes. Commits that wait for a sync of the log share it.
 //
 // When the future of Commit is ready without error, the writes are in the synced log and survive
 // kill -9 and a power cut. The futures become ready in the order of the commits, whether or not
@@ -17,8 +17,8 @@
 // # Failures
 //
 // The disk fills up: while less than Options.MinFreeSpace is free, transactions that make the store
-// larger fail with kv.ErrUnavailable. Those that began with kv.BeginOptions.Shrinks succeed for
-// longer.
+// larger fail with kv.ErrUnavailable. Transactions that began with kv.BeginOptions.Shrinks succeed
+// for longer.
 //
 // A write or sync fails: every commit in progress fails with kv.ErrCommitUnknown, because its
 // writes may or may not be found later. From then on nothing is written to the folder, as if the
@@ -32,6 +32,9 @@
 // cut off, missing or an older one: Open fails with an error that says what to do, and the folder
 // stays as it is. docs/operations.md says what Open cannot notice.
 //
+// The folder has files of two stores, or of one store at two times, for example because a backup
+// was copied over it: Open fails, and the folder stays as it is. Each opening has an id of its own.
+//
 // A table is damaged, missing or unreadable: reads that need it fail with kv.ErrCorrupt, and so
 // does Check until the store is opened again. The log names the file.
 //
@@ -42,7 +45,8 @@
 // # Backups
 //
 // Backup copies a store that is in use. The copy has every commit that was durable before. Copying
-// the folder of a store in use by other means does not make a backup.
+// the folder of a store in use by other means does not make a backup. Restore copies a backup into
+// an empty folder.
 package pebblekv
 
 import (
@@ -52,14 +56,29 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // DB is a store in a folder. It implements kv.Database and is safe for concurrent use.
 type DB struct {
-	opener
-	system bool // the folder is in the file system of the operating system
+	dir     string
+	system  bool // dir is in the file system of the operating system
+	options Options
+	lock    *pebble.Lock
+	folder  *folderGuard // nil unless system
+	damage  damage
+	space   *spaceGuard // nil if nothing is kept free
+
+	writer *writerSlot
+	retry  time.Time // when to try to reopen the folder; only the writer uses it
+
+	mu    sync.Mutex
+	store *openedStore // nil while the folder cannot be reopened
+	down  error        // why store is nil
 
 	closing chan struct{} // closed by Close
 	close   sync.Once
@@ -72,8 +91,11 @@ var _ kv.Database = (*DB)(nil)
 // operating system it revokes the permissions of everybody but the owner on dir, if it may. The
 // permissions of the files in it are up to the umask.
 //
-// Errors: those of Options.Validate; ErrInUse; dir has other files but no store, or is an
-// unfinished backup; data that had been synced is damaged or missing.
+// On a full disk it returns a DB that is unavailable, as Check says, until there is room.
+//
+// Errors: what Options.Validate returns; ErrInUse; dir has other files but no store, or is an
+// unfinished backup; data that had been synced is damaged or missing; files of two stores are
+// mixed.
 func Open(dir string, o Options) (*DB, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -118,22 +140,25 @@ func openDB(dir string, o Options) (*DB, error) {
 	}
 
 	db := &DB{
-		opener: opener{
-			dir:     dir,
-			options: o,
-			lock:    lock,
-			folder:  folder,
-			damage:  damage{logger: o.Logger},
-			writer:  newWriterSlot(),
-		},
+		dir:     dir,
 		system:  system,
+		options: o,
+		lock:    lock,
+		folder:  folder,
+		damage:  damage{logger: o.Logger},
+		writer:  &writerSlot{held: make(chan struct{}, 1)},
 		closing: make(chan struct{}),
 	}
 
 	if o.MinFreeSpace > 0 {
-		db.space = &spaceGuard{fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now}
+		db.space = &spaceGuard{
+			fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now, log: o.Logger,
+		}
 	}
-	if db.store, err = db.open(); err != nil {
+	if db.store, err = db.open(); err != nil && isFull(err) {
+		// As with a disk that becomes full later, transactions open the folder once there is room.
+		db.setCurrent(nil, failure(err))
+	} else if err != nil {
 		err = fmt.Errorf("pebblekv: open the store in %s: %w", dir, err)
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -165,10 +190,7 @@ func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, err
 // beginWriter is Begin with the writer slot held.
 func (db *DB) beginWriter(ctx context.Context, o kv.BeginOptions) (*transaction, error) {
 	// The database may have been closed while Begin waited.
-	if err := db.checkOpen(ctx); err != nil {
-		return nil, err
-	}
-	if err := db.checkFolder(false); err != nil {
+	if err := db.checkUsable(ctx, false); err != nil {
 		return nil, err
 	}
 
@@ -186,10 +208,7 @@ func (db *DB) beginWriter(ctx context.Context, o kv.BeginOptions) (*transaction,
 
 // BeginRead implements kv.Database.
 func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
-	if err := db.checkOpen(ctx); err != nil {
-		return nil, err
-	}
-	if err := db.checkFolder(false); err != nil {
+	if err := db.checkUsable(ctx, false); err != nil {
 		return nil, err
 	}
 
@@ -231,10 +250,7 @@ func (db *DB) checkOpen(ctx context.Context) error {
 
 // Check implements kv.Database.
 func (db *DB) Check() error {
-	if err := db.checkOpen(context.Background()); err != nil {
-		return err
-	}
-	if err := db.checkFolder(true); err != nil {
+	if err := db.checkUsable(context.Background(), true); err != nil {
 		return err
 	}
 	if _, err := db.healthy(); err != nil {

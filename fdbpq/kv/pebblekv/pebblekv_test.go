@@ -17,13 +17,20 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
+// The embedded store passes the suite of every store, in memory and in a folder.
 func TestConformance(t *testing.T) {
 	kvtest.Run(t, kvtest.Engine{
 		Store: func(t *testing.T) func() kv.Database {
-			dir, o := testDir, Options{Logger: quiet, FS: vfs.NewMem(), MemTableSize: minMemTableSize}
+			dir, o := testDir, Options{
+				Logger:       quiet,
+				FS:           vfs.NewMem(),
+				MemTableSize: minMemTableSize,
+			}
+
 			if harness.Nightly {
 				dir, o = t.TempDir(), Options{Logger: quiet}
 			}
+
 			return func() kv.Database {
 				db, err := Open(dir, o)
 				must(t, err)
@@ -34,11 +41,13 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// Validate names each option that is out of bounds.
 func TestValidate(t *testing.T) {
 	err := Options{CacheSize: -1, MemTableSize: 1, MinFreeSpace: -7}.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
+
 	for _, want := range []string{"CacheSize is -1", "MemTableSize is 1", "MinFreeSpace is -7"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %q", want, err)
@@ -49,25 +58,29 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestExclusive opens a folder twice. A test of cmd/pqbridge does so in two processes.
+// A folder that is open cannot be opened again. A test of cmd/pqbridge tries it in two processes.
 func TestExclusive(t *testing.T) {
 	dir := t.TempDir()
 	db := openTestDir(t, dir, Options{})
+
 	for _, name := range []string{dir, filepath.Join(dir, "..", filepath.Base(dir))} {
 		again, err := Open(name, Options{Logger: quiet})
 		if err == nil {
 			_ = again.Close()
 			t.Fatal("it was opened twice")
 		}
-		if want := "folder " + dir + " is in use by another process"; !strings.Contains(err.Error(), want) {
+
+		want := "folder " + dir + " is in use by another process"
+		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %q, without %q", err, want)
 		}
 	}
+
 	mustClose(t, db)
 	openTestDir(t, dir, Options{})
 }
 
-// TestUnwaitedCommit does not wait for the future of a commit.
+// A commit is made even if nobody waits for its future.
 func TestUnwaitedCommit(t *testing.T) {
 	files := vfs.NewMem()
 	db := openTest(t, files, Options{})
@@ -75,12 +88,13 @@ func TestUnwaitedCommit(t *testing.T) {
 	tx.Set([]byte("key"), []byte("value"))
 	future := tx.Commit()
 	mustClose(t, db)
+
 	noError(t, errOf(future.Get()))
 	wantValue(t, openTest(t, files, Options{}), "key", "value")
 }
 
-// TestPipeline holds the syncs back: the next writer sees what was committed,
-// readers do not, and nothing is reported to be durable.
+// Until a commit is synced, the next writer sees it, readers do not, and nothing is reported to be
+// durable.
 func TestPipeline(t *testing.T) {
 	files, _, release := newHeldFS()
 	db := openTest(t, files, Options{})
@@ -88,6 +102,7 @@ func TestPipeline(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	tx, err := db.Begin(ctx, kv.BeginOptions{})
 	must(t, err)
+
 	tx.Set([]byte("key"), []byte("value"))
 	written := tx.Commit()
 
@@ -96,19 +111,23 @@ func TestPipeline(t *testing.T) {
 		t.Errorf("the next writer sees %q, %v", value, err)
 	}
 	wantValue(t, db, "key", "")
+
 	cancel()
 	if _, err := written.Get(); !kv.MaybeCommitted(err) || !errors.Is(err, context.Canceled) {
 		t.Errorf("whose context ended while it was synced: %v", err)
 	}
+
 	read := next.Commit().(*pendingCommit)
 	select {
 	case <-read.done:
 		t.Error("what was read is not durable yet")
 	default:
 	}
+
 	close(release)
 	noError(t, errOf(read.Get()))
 	wantValue(t, db, "key", "value")
+
 	if _, err := written.Get(); !kv.MaybeCommitted(err) {
 		t.Errorf("a future changed its mind: %v", err)
 	}

@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"sync"
 
@@ -29,7 +30,7 @@ func newReadTransaction(ctx context.Context, s *openedStore) (kv.ReadTransaction
 	// The store may abort tx as soon as it is registered. It keeps its view until that is done.
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if err := s.register(tx); err != nil {
+	if err := s.register(tx, tx.abort); err != nil {
 		return nil, err
 	}
 
@@ -81,10 +82,7 @@ func (tx *readTransaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValu
 
 // prepare makes tx.iter ready for use.
 func (tx *readTransaction) prepare() error {
-	if tx.ended != nil {
-		return tx.ended
-	}
-	if err := tx.ctx.Err(); err != nil {
+	if err := cmp.Or(tx.ended, tx.ctx.Err()); err != nil {
 		return err
 	}
 	if tx.iter != nil {

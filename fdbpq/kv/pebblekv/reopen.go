@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -17,38 +18,41 @@ const (
 )
 
 // current returns the store, whether or not its disk has failed.
-func (p *opener) current() (*openedStore, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.store == nil {
-		return nil, p.down
+func (db *DB) current() (*openedStore, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.store == nil {
+		return nil, db.down
 	}
-	return p.store, nil
+	return db.store, nil
 }
 
-func (p *opener) setCurrent(s *openedStore, down error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.store, p.down = s, down
+func (db *DB) setCurrent(s *openedStore, down error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.store, db.down = s, down
 }
 
-// checkFolder returns an error wrapping kv.ErrUnavailable if the folder is gone. Then nothing more
-// is written, not even to a folder that took its place. Unless must, a check made a moment ago will
-// do.
-func (p *opener) checkFolder(must bool) error {
-	gone := p.folder.check(must)
+// checkUsable is checkOpen, and also returns an error wrapping kv.ErrUnavailable if the folder is
+// gone. Then nothing more is written, not even to a folder that took its place. Unless must, a look
+// at the folder a moment ago will do.
+func (db *DB) checkUsable(ctx context.Context, must bool) error {
+	if err := db.checkOpen(ctx); err != nil {
+		return err
+	}
+	gone := db.folder.check(must)
 	if gone == nil {
 		return nil
 	}
-	if s, err := p.current(); err == nil {
+	if s, err := db.current(); err == nil {
 		s.disk.fail(gone)
 	}
 	return failure(gone)
 }
 
 // healthy returns the store, and an error if there is none or its disk has failed.
-func (p *opener) healthy() (*openedStore, error) {
-	s, err := p.current()
+func (db *DB) healthy() (*openedStore, error) {
+	s, err := db.current()
 	if err == nil {
 		err = s.err()
 	}
@@ -59,52 +63,52 @@ func (p *opener) healthy() (*openedStore, error) {
 // writer slot.
 //
 // Going on in the same process is sound, although after a failed sync a file may read differently
-// from what is on the disk: before the store is used, Pebble's recovery writes everything it finds
-// in the log to new tables, and its state to a new manifest, and syncs both.
-func (p *opener) repaired() (*openedStore, error) {
-	s, down := p.healthy()
+// from the bytes on the disk: before the store is used, Pebble's recovery writes everything it
+// finds in the log to new tables, and its state to a new manifest, and syncs both.
+func (db *DB) repaired() (*openedStore, error) {
+	s, down := db.healthy()
 	if down == nil {
 		return s, nil
 	}
 
-	now := p.options.now()
-	if now.Before(p.retry) {
+	now := db.options.now()
+	if now.Before(db.retry) {
 		return nil, down
 	}
 
-	p.retry = now.Add(retryInterval)
-	if err := p.space.check(true); err != nil {
+	db.retry = now.Add(retryInterval)
+	if err := db.space.check(true); err != nil {
 		return nil, err
 	}
-	if err := p.proveWritable(); err != nil {
+	if err := db.proveWritable(); err != nil {
 		return nil, failure(err)
 	}
 
 	if s != nil {
-		p.setCurrent(nil, fmt.Errorf("%w: the folder is being reopened", kv.ErrUnavailable))
+		db.setCurrent(nil, fmt.Errorf("%w: the folder is being reopened", kv.ErrUnavailable))
 		_ = s.close(down) // On a failed disk its result means nothing.
 	}
 
-	fresh, err := p.open()
+	fresh, err := db.open()
 	if err != nil {
-		p.options.Logger.Error("pebblekv: cannot reopen the folder",
-			"folder", p.dir, "error", err.Error())
+		db.options.Logger.Error("pebblekv: cannot reopen the folder",
+			"folder", db.dir, "error", err.Error())
 		down = failure(err)
-		p.setCurrent(nil, down)
+		db.setCurrent(nil, down)
 		return nil, down
 	}
 
 	// Commits that were not durable may be lost.
-	p.writer.skipTurn()
-	p.setCurrent(fresh, nil)
-	p.options.Logger.Info("pebblekv: the disk works again", "folder", p.dir)
+	db.writer.skipTurn()
+	db.setCurrent(fresh, nil)
+	db.options.Logger.Info("pebblekv: the disk works again", "folder", db.dir)
 	return fresh, nil
 }
 
 // proveWritable writes, syncs and removes a file in the folder.
-func (p *opener) proveWritable() (err error) {
-	files := p.options.FS
-	name := files.PathJoin(p.dir, proofName)
+func (db *DB) proveWritable() (err error) {
+	files := db.options.FS
+	name := files.PathJoin(db.dir, proofName)
 	f, err := files.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -112,9 +116,5 @@ func (p *opener) proveWritable() (err error) {
 	defer func() { err = errors.Join(err, files.Remove(name)) }()
 
 	_, err = f.Write(make([]byte, proofSize))
-	if err == nil {
-		err = f.Sync()
-	}
-
-	return errors.Join(err, f.Close())
+	return errors.Join(err, f.Sync(), f.Close())
 }

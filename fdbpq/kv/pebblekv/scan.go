@@ -9,8 +9,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// scan is one range read. It skips the gaps that the store knows, and collects those that it finds:
-// see gaps.go.
+// scan is one range read. It skips the gaps that the store knows, and collects the gaps that it
+// finds: see gaps.go.
 type scan struct {
 	iter    *pebble.Iterator
 	index   *gapIndex

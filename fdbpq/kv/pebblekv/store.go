@@ -1,12 +1,14 @@
 package pebblekv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -21,6 +23,8 @@ type openedStore struct {
 	syncer   *syncer // started once the folder is open
 	gapIndex *gapIndex
 
+	opening uint64 // id of this opening: see commitMark
+
 	folder *folderGuard // of the DB
 	damage *damage
 
@@ -28,6 +32,9 @@ type openedStore struct {
 	applied     uint64 // the number of the newest commit, which is the version of the store
 	counters    counterCache
 	spareWrites []write
+
+	removed   bool      // something was removed since the last flush for lack of space
+	nextFlush time.Time // when the next of these may be
 
 	backingUp sync.Mutex // held during a backup
 
@@ -39,28 +46,23 @@ type openedStore struct {
 	room    chan struct{} // has one element after a flush or compaction
 
 	mu    sync.Mutex
-	ended error                // why nothing can begin any more, or nil
-	live  map[aborter]struct{} // transactions and backups
+	ended error               // why nothing can begin any more, or nil
+	live  map[any]func(error) // how to abort each transaction and backup
 }
 
-// aborter is a transaction or a backup.
-type aborter interface {
-	// abort ends it unless it has ended. Its later calls fail with the error.
-	abort(error)
-}
-
-// register lets abortAll find a transaction or backup. It fails if the store has ended.
-func (s *openedStore) register(tx aborter) error {
+// register lets abortAll end a transaction or backup: abort makes its later calls fail with an
+// error, unless it has ended. It fails if the store has ended.
+func (s *openedStore) register(tx any, abort func(error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
 		return s.ended
 	}
-	s.live[tx] = struct{}{}
+	s.live[tx] = abort
 	return nil
 }
 
-func (s *openedStore) unregister(tx aborter) {
+func (s *openedStore) unregister(tx any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.live, tx)
@@ -71,7 +73,8 @@ func (s *openedStore) unregister(tx aborter) {
 func (s *openedStore) apply(
 	ctx context.Context, batch *pebble.Batch, found *gapSet,
 ) (*pendingCommit, error) {
-	numberCommit(batch, s.applied+1)
+	numberCommit(batch, s.opening, s.applied+1)
+	s.syncer.applying.Store(s.applied + 1)
 	if err := s.pdb.ApplyNoSyncWait(batch, pebble.Sync); err != nil {
 		s.disk.fail(err)
 		return nil, unknownOutcome(err)
@@ -81,15 +84,25 @@ func (s *openedStore) apply(
 
 	// Readers move on to this view once the commit is synced.
 	c := &pendingCommit{ctx: ctx, batch: batch, done: make(chan struct{})}
-	iter, err := s.pdb.NewIter(nil)
-	if err != nil {
+	var err error
+	if c.view, err = newView(s.pdb, s.applied); err != nil {
 		s.disk.fail(err)
-	} else {
-		c.view = &view{iter: iter, version: s.applied}
-		c.view.refs.Store(1)
 	}
 	s.syncer.commits <- c
 	return c, nil
+}
+
+// reclaimInterval is the shortest time between two flushes for lack of space.
+const reclaimInterval = time.Second
+
+// reclaim is called while too little of the disk is free. A removal frees space only once the
+// memtable is flushed, which Pebble does when it is full. The caller holds the writer slot.
+func (s *openedStore) reclaim(space *spaceGuard) {
+	now := space.now()
+	if s.removed && !now.Before(s.nextFlush) && space.want(space.min/flushDivisor) == nil {
+		s.removed, s.nextFlush = false, now.Add(reclaimInterval)
+		_, _ = s.pdb.AsyncFlush() // The next commit notices a failed disk.
+	}
 }
 
 // afterAll returns a future that is ready once everything applied so far is durable. The caller
@@ -148,6 +161,17 @@ type view struct {
 	refs    atomic.Int32
 }
 
+// newView returns a view of db, with a reference for the caller.
+func newView(db *pebble.DB, version uint64) (*view, error) {
+	iter, err := db.NewIter(nil)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{iter: iter, version: version}
+	v.refs.Store(1)
+	return v, nil
+}
+
 func (v *view) unref() {
 	if v.refs.Add(-1) == 0 {
 		_ = v.iter.Close() // It reports read errors, and it has read nothing.
@@ -164,11 +188,12 @@ type syncer struct {
 	disk *diskFS
 	mark *commitMark
 
-	commits chan *pendingCommit // in the order they were applied
-	flushed chan struct{}       // has one element after a flush
-	stopped chan struct{}       // closed when run returns
+	commits  chan *pendingCommit // in the order they were applied
+	replaced chan struct{}       // has one element after a flush or compaction
+	stopped  chan struct{}       // closed when run returns
 
-	synced atomic.Uint64 // the version that is durable
+	applying atomic.Uint64 // the newest version that may be visible
+	synced   atomic.Uint64 // the version that is durable
 
 	mu      sync.Mutex
 	durable *view
@@ -200,8 +225,9 @@ func (y *syncer) run() {
 			}
 			y.waitSync(c)
 			close(c.done)
-		case <-y.flushed:
-			y.markFlush()
+		case <-y.replaced:
+			y.markTables()
+			y.renewView()
 		}
 	}
 }
@@ -216,12 +242,8 @@ func (y *syncer) waitSync(c *pendingCommit) {
 	}
 
 	err := c.batch.SyncWait()
-	// Pebble is not told about a failed disk.
-	if failed := y.disk.err(); failed != nil {
-		err = failed
-	}
-
-	_ = c.batch.Close() // It never fails.
+	err = cmp.Or(y.disk.err(), err) // Pebble is not told about a failed disk.
+	_ = c.batch.Close()             // It never fails.
 
 	if err != nil {
 		y.disk.fail(err)
@@ -232,14 +254,37 @@ func (y *syncer) waitSync(c *pendingCommit) {
 		return
 	}
 
-	y.advance(c.view)
+	// The mark has to know a commit before anybody learns that it is synced.
+	y.mark.setNewest(c.view.version)
+	y.show(c.view)
 }
 
-// advance makes next the durable view.
-func (y *syncer) advance(next *view) {
-	// The mark has to know a commit before anybody learns that it is synced.
-	y.mark.setNewest(next.version)
+// renewView lets go of the tables that were replaced since the durable view was made. They take
+// space as long as a view has them. Commits under way bring views of their own.
+func (y *syncer) renewView() {
+	version := y.synced.Load()
+	if y.applying.Load() != version {
+		return
+	}
 
+	// Pebble says that a compaction has ended a moment before iterators see it, and holds its lock
+	// meanwhile. A snapshot needs that lock.
+	_ = y.pdb.NewSnapshot().Close() // It never fails.
+
+	next, err := newView(y.pdb, version)
+	if err != nil {
+		return // The next commit notices.
+	}
+
+	if y.applying.Load() != version { // It may have a commit that is not durable.
+		next.unref()
+		return
+	}
+	y.show(next)
+}
+
+// show makes next the durable view.
+func (y *syncer) show(next *view) {
 	y.mu.Lock()
 	old := y.durable
 	y.durable = next
@@ -249,11 +294,12 @@ func (y *syncer) advance(next *view) {
 	old.unref()
 }
 
-// markFlush marks what the tables hold after a flush. On a failed disk they may not hold it.
-func (y *syncer) markFlush() {
-	number, err := newestCommit(y.pdb, true)
-	if err == nil && y.disk.err() == nil {
-		y.mark.setInTables(commitNumbers{newest: y.synced.Load(), inTables: number})
+// markTables marks the newest commit that the tables hold after a flush. On a failed disk they may
+// not hold it.
+func (y *syncer) markTables() {
+	number, _, err := newestCommit(y.pdb, true)
+	if err == nil && y.disk.err() == nil && number > y.mark.numbers.inTables {
+		y.mark.setInTables(y.synced.Load(), number)
 	}
 }
 

@@ -71,8 +71,6 @@ func intactBlock(block []byte) bool {
 		return false
 	}
 	sum := crc32.Checksum(block[:at], castagnoli)
-	return binary.LittleEndian.Uint32(block[at:]) == masked(sum)
+	masked := (sum>>15 | sum<<17) + 0xa282ead8 // as Pebble stores it
+	return binary.LittleEndian.Uint32(block[at:]) == masked
 }
-
-// masked returns a CRC as Pebble stores it.
-func masked(sum uint32) uint32 { return (sum>>15 | sum<<17) + 0xa282ead8 }

@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -17,8 +18,6 @@ type writerSlot struct {
 	held  chan struct{} // full while somebody holds the slot
 	turns int64
 }
-
-func newWriterSlot() *writerSlot { return &writerSlot{held: make(chan struct{}, 1)} }
 
 // acquire waits until the slot is free. Callers get it in the order of their calls.
 func (w *writerSlot) acquire(ctx context.Context, closing <-chan struct{}) error {
@@ -43,11 +42,6 @@ func (w *writerSlot) tryAcquire() bool {
 }
 
 func (w *writerSlot) release() { <-w.held }
-
-func (w *writerSlot) nextTurn() int64 {
-	w.turns++
-	return w.turns
-}
 
 // skipTurn tells the next transaction that it may not see what an earlier one wrote.
 func (w *writerSlot) skipTurn() { w.turns++ }
@@ -76,7 +70,7 @@ type transaction struct {
 	copies   arena
 	size     int   // bytes towards kv.MaxTransactionSize
 	growth   int   // bytes added to the store, roughly
-	invalid  error // why it cannot commit
+	invalid  error // why it cannot commit: a write over a limit, or a failed read that one needed
 
 	// applied: Pebble has the writes, or may have them.
 	// committed: the next transaction sees everything that this one wrote, if anything.
@@ -92,9 +86,10 @@ func (tx *transaction) begin() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 
-	tx.turn = tx.writer.nextTurn()
+	tx.writer.turns++
+	tx.turn = tx.writer.turns
 	tx.writes.list = tx.store.spareWrites
-	if err := tx.store.register(tx); err != nil {
+	if err := tx.store.register(tx, tx.abort); err != nil {
 		return err
 	}
 
@@ -105,12 +100,7 @@ func (tx *transaction) begin() error {
 func (tx *transaction) Turn() int64 { return tx.turn }
 
 // check returns why tx cannot be used any more, or nil.
-func (tx *transaction) check() error {
-	if tx.ended != nil {
-		return tx.ended
-	}
-	return tx.ctx.Err()
-}
+func (tx *transaction) check() error { return cmp.Or(tx.ended, tx.ctx.Err()) }
 
 // countConflict counts a conflict range towards the size of tx.
 func (tx *transaction) countConflict(begin, end []byte) { tx.size += len(begin) + len(end) + 1 }
@@ -200,7 +190,7 @@ func (tx *transaction) iterator(r kv.Range) (_ *pebble.Iterator, err error) {
 	tx.sortWrites()
 	o := &pebble.IterOptions{SkipPoint: tx.finder.step}
 
-	// Where tx wrote nothing, it sees what is in the store.
+	// Where tx wrote nothing, it sees the store.
 	if !tx.writes.touch(r) {
 		if tx.storeIter == nil {
 			tx.storeIter, err = tx.store.pdb.NewIter(o)
@@ -212,7 +202,7 @@ func (tx *transaction) iterator(r kv.Range) (_ *pebble.Iterator, err error) {
 		return tx.mergedIter, nil
 	}
 
-	// An iterator does not see what was written after it was made.
+	// An iterator does not see later writes.
 	if tx.mergedIter != nil {
 		_ = tx.mergedIter.Close() // Its errors were returned by the reads.
 		tx.mergedIter = nil
@@ -261,12 +251,17 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 		return kv.Ready(struct{}{}, err)
 	}
 
-	// Nothing was written, but what was read may not be durable yet.
+	// Nothing was written, but the values read may not be durable yet.
 	if len(tx.writes.list) == 0 && tx.invalid == nil {
 		tx.committed = true
 		return tx.store.afterAll(tx.ctx)
 	}
 	if err := tx.admissible(); err != nil {
+		return kv.Ready(struct{}{}, err)
+	}
+	grows := tx.growth > 0 && !tx.shrinks
+	if err := tx.space.check(grows); err != nil {
+		tx.store.reclaim(tx.space)
 		return kv.Ready(struct{}{}, err)
 	}
 
@@ -279,6 +274,7 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 	}
 
 	tx.store.counters.apply(&tx.counters)
+	tx.store.removed = tx.store.removed || !grows
 	tx.committed = true
 	return c
 }
@@ -291,11 +287,7 @@ func (tx *transaction) admissible() error {
 	if tx.size > kv.MaxTransactionSize {
 		return kv.ErrTooLarge
 	}
-	if err := tx.store.err(); err != nil {
-		return err
-	}
-
-	return tx.space.check(tx.growth > 0 && !tx.shrinks)
+	return tx.store.err()
 }
 
 func (tx *transaction) Cancel() {

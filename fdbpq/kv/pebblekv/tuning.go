@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -31,6 +32,10 @@ const (
 	// flushed or kept for later. Pebble charges memtables to the cache.
 	usualMemTables = 2
 
+	// flushDelay is how long a cleared range, such as a purged queue, stays in the memtable at
+	// most. Only then its space is given back. Under load the memtable is full sooner.
+	flushDelay = time.Minute
+
 	// never disables a threshold of Pebble's.
 	never = 1 << 20
 )
@@ -46,6 +51,8 @@ func (o Options) tuned(d *diskFS, lock *pebble.Lock, events *pebble.EventListene
 		EventListener: events,
 		Logger:        pebbleLogger{o.Logger, d.fail},
 		LBaseMaxBytes: baseLevelSize,
+
+		FlushDelayDeleteRange: flushDelay,
 
 		// Fixed, because a store cannot go back to an older format.
 		FormatMajorVersion: pebble.FormatValueSeparation,

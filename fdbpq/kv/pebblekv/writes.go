@@ -2,8 +2,6 @@ package pebblekv
 
 import (
 	"bytes"
-	"cmp"
-	"encoding/binary"
 	"slices"
 	"sort"
 
@@ -16,8 +14,8 @@ import (
 //
 // Pebble's memtable is a skip list. It inserts a key next to the one before it for a fraction of
 // the usual cost, so the batch is applied in the order of its keys. Sorting happens little by
-// little, in runs: a read makes a run of what was written since the last one, and runs of similar
-// length are merged, so each write is moved only a few times.
+// little, in runs: a read makes a run of the writes since the last one, and runs of similar length
+// are merged, so each write is moved only a few times.
 //
 // The runs also answer the reads of the transaction. Only a read of a range with writes in it, and
 // every read once a range was cleared, goes through an index of Pebble's. Building that costs more
@@ -89,8 +87,8 @@ func (w *writes) getter(db *pebble.DB) (*pebble.Batch, error) {
 	return reader, iter.Close()
 }
 
-// sortNew makes a run of what was written since the last call. It returns the keys that were set
-// since then, in order.
+// sortNew makes a run of the writes since the last call. It returns the keys that were set since
+// then, in order.
 func (w *writes) sortNew() (set [][]byte) {
 	if w.inRuns == len(w.list) {
 		return nil
@@ -124,67 +122,18 @@ func (w *writes) mergeLast() {
 	w.runs = w.runs[:last]
 }
 
-// place is the place of a write in the order of keys.
-type place struct {
-	start  uint64 // the first 8 bytes of its key after the shared prefix
-	number int32  // of the write in the list
-}
-
 // sorted returns the numbers of the writes from number from on, in the order of their keys. Writes
 // of the same key stay in the order they were made.
 func (w *writes) sorted(from int) []int32 {
-	// Keys of a queue share a long prefix, so the bytes after it tell most of them apart.
-	// Sorting these places is cheaper than comparing whole keys.
-	shared := w.sharedPrefix(from)
-	order := make([]place, 0, len(w.list)-from)
-	for i := range w.list[from:] {
-		var start [8]byte
-		copy(start[:], w.list[from+i].key[shared:])
-		order = append(order, place{binary.BigEndian.Uint64(start[:]), int32(from + i)})
+	run := make([]int32, len(w.list)-from)
+	for i := range run {
+		run[i] = int32(from + i)
 	}
 
-	slices.SortFunc(order, func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.number, b.number))
+	slices.SortStableFunc(run, func(a, b int32) int {
+		return bytes.Compare(w.list[a].key, w.list[b].key)
 	})
-
-	run := make([]int32, len(order))
-	for i, p := range order {
-		run[i] = p.number
-	}
-
-	// Where the starts are equal, whole keys decide. Such keys, for example entries for the same
-	// time, were usually written in order.
-	byKey := func(a, b int32) int {
-		first, second := w.list[a].key[shared:], w.list[b].key[shared:]
-		return cmp.Or(bytes.Compare(first, second), cmp.Compare(a, b))
-	}
-
-	for begin, end := 0, 0; begin < len(order); begin = end {
-		for end < len(order) && order[end].start == order[begin].start {
-			end++
-		}
-		if equal := run[begin:end]; !slices.IsSortedFunc(equal, byKey) {
-			slices.SortFunc(equal, byKey)
-		}
-	}
-
 	return run
-}
-
-// sharedPrefix returns how many bytes all keys from a number on have in common at their start.
-func (w *writes) sharedPrefix(from int) int {
-	first := w.list[from].key
-	n := len(first)
-	for _, other := range w.list[from+1:] {
-		key := other.key
-		if len(key) >= n && bytes.Equal(first[:n], key[:n]) {
-			continue
-		}
-		for n = 0; n < min(len(first), len(key)) && first[n] == key[n]; n++ {
-		}
-	}
-
-	return n
 }
 
 // merged merges two runs. Writes of the same key stay in the order they were made.
@@ -205,7 +154,7 @@ func (w *writes) merged(older, newer []int32) []int32 {
 	return append(append(all, older...), newer...)
 }
 
-// before returns how many writes of a run come before key, those of key included if orAt.
+// before returns how many writes of a run come before key, or up to and including it if orAt.
 func (w *writes) before(run []int32, key []byte, orAt bool) int {
 	is := func(i int) bool {
 		order := bytes.Compare(w.list[run[i]].key, key)
@@ -223,7 +172,7 @@ func (w *writes) before(run []int32, key []byte, orAt bool) int {
 	return known + sort.Search(rest, func(i int) bool { return !is(known + i) })
 }
 
-// touch reports whether a write may have changed what is in r. All writes must be in runs.
+// touch reports whether a write may have changed a key of r. All writes must be in runs.
 func (w *writes) touch(r kv.Range) bool {
 	return w.ranges > 0 || slices.ContainsFunc(w.runs, func(run []int32) bool {
 		n := w.before(run, r.Begin, false)

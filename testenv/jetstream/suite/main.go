@@ -1,12 +1,12 @@
 // Suite runs tests that nats.go has for JetStream's pull consumers and messages against a bridge:
 // make jetstream-suite. It takes them from the module cache as they are, adapts names of streams
 // and subjects, and builds them together with package test, whose helpers start a bridge where
-// theirs start a server with JetStream. Nothing of them is kept. The client library is that of
-// go.mod.
+// theirs start a server with JetStream. Nothing of them is kept. The version of the client library
+// comes from go.mod.
 //
-// skipped.txt lists those that a queue cannot pass, and why; they are not run. Some of the others
-// give what happens only milliseconds, or count pulls that depend on which of two gets a message,
-// so those that fail are run again, alone.
+// skipped.txt lists the tests that a queue cannot pass, and why; they are not run. Some of the
+// others wait only milliseconds, or count pulls that depend on which of two gets a message, so
+// failed tests are run again, alone.
 package main
 
 import (
@@ -37,9 +37,9 @@ const home = "testenv/jetstream/suite/test"
 var files = []string{"pull_test.go", "message_test.go", "consumer_test.go"}
 
 // replacements adapt the text of the tests: the domain, and one queue in place of their streams. A
-// queue takes items at one subject, and needs no other configuration. Limits in bytes are those of
-// as many items, since one of ten bytes takes about 310 with its headers and the subject for its
-// acknowledgement, and a message of theirs takes 60.
+// queue takes items at one subject, and needs no other configuration. Limits in bytes are converted
+// to leave room for as many items, since one of ten bytes takes about 310 with its headers and the
+// subject for its acknowledgement, and a message of theirs takes 60.
 var replacements = []struct {
 	pattern *regexp.Regexp
 	text    string
@@ -98,7 +98,7 @@ func suite(run string) error {
 	return err
 }
 
-// skipped returns the names that lines begin with, of which the rest is the reason.
+// skipped returns the first word of each line, the name of a test. The rest is the reason.
 func skipped() (names []string) {
 	for line := range strings.Lines(skippedText) {
 		if name, _, ok := strings.Cut(line, " "); ok && name != "#" {
@@ -178,8 +178,8 @@ func adapt(source, dir string) (string, error) {
 
 var failure = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
 
-// runTests runs tests, and returns the names of those that failed, without the tests that these are
-// part of.
+// runTests runs tests, and returns the names of the failed ones, without the tests that contain
+// them.
 func runTests(overlay string, args ...string) (failed []string, err error) {
 	test := []string{"test", "-count=1", "-timeout", "20m", "-tags", "natsgo"}
 	test = append(test, "-overlay", overlay, "./"+home)

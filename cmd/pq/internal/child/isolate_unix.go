@@ -9,7 +9,7 @@ import (
 )
 
 // Isolate gives a command a process group of its own, so that Ctrl-C does not reach it, and the end
-// of its context ends all of its processes. The result kills those that it left behind.
+// of its context ends all of its processes. The result kills processes that it left behind.
 func Isolate(c *exec.Cmd) (killRest func()) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithPQ(c.SysProcAttr)

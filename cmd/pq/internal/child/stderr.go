@@ -65,7 +65,7 @@ func (s *Stderr) End() {
 	}
 }
 
-// Tail returns the last lines of what was written, up to n bytes, or the end of a longer last one.
+// Tail returns the last lines written, up to n bytes, or the end of a longer last line.
 func (s *Stderr) Tail(n int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

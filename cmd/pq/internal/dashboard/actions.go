@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,24 +18,29 @@ import (
 // sampleItems are shown before an action on many.
 const sampleItems = 5
 
-// itemAction is an action on items, up to subjects.MaxItems at a time.
+// itemAction is an action on items, up to subjects.MaxItems at a time, and how it is called.
 type itemAction struct {
+	Do, Done, Danger string
+
 	verb subjects.Verb
-	do   func(q target.Queue, ctx context.Context, ids []string) (resultsOf, error)
+	do   func(q *client.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error)
 }
 
-// resultsOf are the results of an action, one for each id.
-type resultsOf = []client.ItemResult
+const goneForGood = "They are gone for good."
 
 var itemActions = map[string]itemAction{
-	"remove":  {subjects.Remove, target.Queue.RemoveItems},
-	"redrive": {subjects.Redrive, target.Queue.RedriveItems},
-	"release": {subjects.Release, target.Queue.ReleaseItems},
-	"move":    {verb: subjects.Move}, // to a priority
+	"remove":  {"Remove", "removed", goneForGood, subjects.Remove, (*client.Queue).RemoveItems},
+	"redrive": {"Redrive", "redriven", "", subjects.Redrive, (*client.Queue).RedriveItems},
+	"release": {
+		"Release", "released", "A holder that is still at work loses its lease.",
+		subjects.Release, (*client.Queue).ReleaseItems,
+	},
+	"move":  {Do: "Move", Done: "moved", verb: subjects.Move},   // to a priority
+	"purge": {Do: "Purge", Done: "purged", Danger: goneForGood}, // without ids
 }
 
 // confirm shows what an action would do, or why it cannot.
-func (b *board) confirm(w http.ResponseWriter, r *http.Request, v *confirmView) {
+func (b *Dashboard) confirm(w http.ResponseWriter, r *http.Request, v *actionView) {
 	code := http.StatusOK
 	if v.Error != "" {
 		code = http.StatusBadRequest
@@ -43,7 +49,7 @@ func (b *board) confirm(w http.ResponseWriter, r *http.Request, v *confirmView) 
 }
 
 // done shows what an action has done.
-func (b *board) done(w http.ResponseWriter, r *http.Request, v *doneView, err error) {
+func (b *Dashboard) done(w http.ResponseWriter, r *http.Request, v *actionView, err error) {
 	if err != nil {
 		v.Error = err.Error()
 	}
@@ -55,22 +61,20 @@ func (b *board) done(w http.ResponseWriter, r *http.Request, v *doneView, err er
 	b.show(w, codeOf(err), "done", b.newShell(r, v.Queue.Name, navOf(v.Queue)), v)
 }
 
-func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
-	v := &confirmView{
-		actionView: actionView{Action: "purge", Queue: q},
-		State:      subjects.State(r.PostForm.Get("state")), Name: r.PostForm.Get("name"),
+func (b *Dashboard) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
+	state := r.PostForm.Get("state")
+	v := &actionView{
+		Action: "purge", Queue: q, State: subjects.State(state), Name: r.PostForm.Get("name"),
+		found: state,
 	}
-
 	dry := r.PostForm.Get("dry") != ""
-	if !dry && v.Name == q.Name {
-		done := &doneView{actionView: v.actionView, found: string(v.State)}
-		err := b.purgeItems(r.Context(), done, v.State)
-		done.Count = done.Done
-		b.done(w, r, done, err)
+	switch {
+	case !dry && v.Name == q.Name:
+		err := b.purgeItems(r.Context(), v)
+		v.Count = v.Done
+		b.done(w, r, v, err)
 		return
-	}
-
-	if !dry {
+	case !dry:
 		v.Error = fmt.Sprintf("want the name of the queue: %s", q.Name)
 	}
 
@@ -79,18 +83,14 @@ func (b *board) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
 		b.failWith(w, r, err)
 		return
 	}
-
-	v.Count = map[subjects.State]int64{
-		"": info.Ready + info.Delayed + info.Leased, subjects.StateReady: info.Ready,
-		subjects.StateDelayed: info.Delayed, subjects.StateLeased: info.Leased,
-	}[v.State]
+	v.Count = target.Count(info, v.State)
 	b.confirm(w, r, v)
 }
 
 // purgeItems purges until nothing is left, and counts the items.
-func (b *board) purgeItems(ctx context.Context, v *doneView, state client.State) error {
-	part := func(q target.Queue, ctx context.Context) (more bool, err error) {
-		n, more, err := q.PurgePart(ctx, state)
+func (b *Dashboard) purgeItems(ctx context.Context, v *actionView) error {
+	part := func(q *client.Queue, ctx context.Context) (more bool, err error) {
+		n, more, err := q.PurgePart(ctx, v.State)
 		v.Done += n
 		return more, err
 	}
@@ -106,7 +106,7 @@ var errNothing = errors.New("no items are selected")
 
 // chosen returns the items that a form is about. found is the search that it names, or one for the
 // cause of dead letters that it names; nil if it names items.
-func (b *board) chosen(r *http.Request, q queueRef) (ids []string, found *search, err error) {
+func (b *Dashboard) chosen(r *http.Request, q queueRef) (ids []string, found *search, err error) {
 	cause, id := r.PostForm.Get("cause"), r.PostForm.Get("search")
 	switch {
 	case cause != "":
@@ -130,9 +130,9 @@ func (b *board) chosen(r *http.Request, q queueRef) (ids []string, found *search
 	return ids, found, nil
 }
 
-func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
-	action := r.PathValue("action")
-	do, ok := itemActions[action]
+func (b *Dashboard) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
+	v := &actionView{Action: r.PathValue("action"), Queue: q, Back: r.PostForm.Get("back")}
+	do, ok := itemActions[v.Action]
 	if !ok {
 		b.notFound(w, r)
 		return
@@ -144,31 +144,24 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 		return
 	}
 
-	dry := r.PostForm.Get("dry") != ""
-	v := &confirmView{actionView: actionView{
-		Action: action, Queue: q, Count: int64(len(ids)), Back: r.PostForm.Get("back"),
-	}}
-
-	if found != nil {
-		v.Search = found.id
+	if v.Count = int64(len(ids)); found != nil {
+		v.Search, v.found = found.id, found.filter.Text()
+	} else {
+		v.IDs = ids
 	}
 
-	if action == "move" {
+	dry := r.PostForm.Get("dry") != ""
+	if v.Action == "move" {
 		v.Priority = strings.TrimSpace(r.PostForm.Get("priority"))
+		if dry && r.PostForm.Has("front") {
+			v.Priority = b.front(r.Context(), q)
+		}
 		b.prepareMove(v, &do, dry)
 	}
 
 	if !dry && v.Error == "" {
-		done := &doneView{actionView: v.actionView}
-		if found != nil {
-			done.found = found.filter.Text()
-		}
-		b.done(w, r, done, b.act(r.Context(), done, do, ids))
+		b.done(w, r, v, b.act(r.Context(), v, do, ids))
 		return
-	}
-
-	if found == nil {
-		v.IDs = ids
 	}
 
 	rows, err := b.rowsByID(r.Context(), q, ids[:min(len(ids), sampleItems)], rowBytes)
@@ -176,34 +169,40 @@ func (b *board) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 	if errors.Is(err, client.ErrBadRequest) { // after any other error, the action itself may work
 		v.Error = err.Error()
 	}
-
 	b.confirm(w, r, v)
 }
 
-// prepareMove takes the smallest priority from what is known, which is no reason to keep a move
-// waiting, and reads the one to move to unless it is asked for.
-func (b *board) prepareMove(v *confirmView, do *itemAction, dry bool) {
-	if info := b.live.one(v.Queue).info; info != nil && len(info.Priorities) > 0 {
-		v.Least = &info.Priorities[0].Priority
-	}
-	if v.Priority == "" && dry {
-		return
+// prepareMove reads the priority to move to, unless the dialog asks for it. The smallest one comes
+// from the figures at hand, so that no move waits for it.
+func (b *Dashboard) prepareMove(v *actionView, do *itemAction, dry bool) {
+	if v.Least = b.live.one(v.Queue).least; v.Priority == "" && dry {
+		return // the dialog asks for it
 	}
 
 	priority, err := subjects.ParsePriority(v.Priority)
 	if err != nil {
 		v.Error = err.Error()
 	}
-	do.do = func(q target.Queue, ctx context.Context, ids []string) (resultsOf, error) {
+	do.do = func(q *client.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
 		return q.MoveItems(ctx, ids, priority)
 	}
 }
 
+// front returns the priority that is served before all that are ready, "" if that is not known.
+func (b *Dashboard) front(ctx context.Context, q queueRef) string {
+	_, _ = b.live.ask(ctx, q) // if it fails, what is known may do
+	least := b.live.one(q).least
+	if least == nil {
+		return ""
+	}
+	return strconv.FormatInt(max(*least, math.MinInt64+1)-1, 10)
+}
+
 // act runs an action on items, and counts the results.
-func (b *board) act(ctx context.Context, v *doneView, do itemAction, ids []string) error {
+func (b *Dashboard) act(ctx context.Context, v *actionView, do itemAction, ids []string) error {
 	v.Failures, v.Homes = map[string][]string{}, map[string]int64{}
 	return target.ByIDs(ids, b.Conn.MaxPayload(), func(part []string) (again []string, err error) {
-		request := func(q target.Queue, ctx context.Context) (resultsOf, error) {
+		request := func(q *client.Queue, ctx context.Context) ([]client.ItemResult, error) {
 			return do.do(q, ctx, part)
 		}
 		results, err := ask(ctx, b.gateway, v.Queue, do.verb, request)

@@ -12,21 +12,6 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 )
 
-// board has what the handlers of all pages need.
-type board struct {
-	Options
-	guard    *guard
-	pages    *renderer
-	gateway  *gateway
-	live     *live
-	searches *searches
-	details  memo[queueRef, details]
-
-	dead      survey[deadView]
-	busy      survey[busyView]
-	schedules survey[schedulesView]
-}
-
 const (
 	// A page asks for itself every refreshTime, or every soonTime while what it shows is
 	// incomplete.
@@ -35,10 +20,16 @@ const (
 	// All requests of a page together may take pageTime. With refreshTime, that is how late an open
 	// page says that nothing answers.
 	pageTime = 7 * time.Second
+	// Of maxTurns pages at a time the HTML is made. Browsers are sent maxSent bytes of pages at a
+	// time besides the answers to forms, and maxFiles bytes of values. Each value counts as the
+	// largest possible one.
+	maxTurns = 2
+	maxSent  = 24 << 20
+	maxFiles = 16 << 20
 )
 
 // newShell returns what every page has.
-func (b *board) newShell(r *http.Request, title, nav string) *shell {
+func (b *Dashboard) newShell(r *http.Request, title, nav string) *shell {
 	now := time.Now()
 	s := &shell{
 		Title: title, Nav: nav, Now: now, AsOf: now, User: callerOf(r).name,
@@ -53,16 +44,36 @@ func (b *board) newShell(r *http.Request, title, nav string) *shell {
 
 // show writes a page. The answer to a form is a whole page as well: the page with the form takes a
 // part of it.
-func (b *board) show(w http.ResponseWriter, code int, page string, s *shell, view any) {
+func (b *Dashboard) show(w http.ResponseWriter, code int, page string, s *shell, view any) {
 	if code >= http.StatusInternalServerError && s.AsOf.Equal(s.Now) {
 		s.AsOf = time.Time{} // it shows nothing that is known
 	}
 
 	var html bytes.Buffer
-	if err := b.pages.page(&html, page, s, view); err != nil {
+	b.turns <- struct{}{}
+	err := writePage(&html, page, s, view)
+	size := min(int64(html.Cap()), maxSent)
+	if s.Refresh == 0 { // the answer to a form, whose bytes count until this was read: it has acted
+		size = 0
+	}
+	hasRoom := b.sent.TryAcquire(size)
+	<-b.turns
+
+	if !hasRoom {
+		refuseForm(w, errBusy)
+		return
+	}
+	defer b.sent.Release(size)
+
+	if err != nil {
 		b.Log.Error("cannot show a page", "page", page, "error", err)
 		http.Error(w, "This page cannot be shown: "+err.Error(), http.StatusInternalServerError)
 		return
+	}
+
+	// The bytes of a form that is shown again count until its browser has read them.
+	if code != http.StatusOK {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(refusalTime))
 	}
 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -71,16 +82,16 @@ func (b *board) show(w http.ResponseWriter, code int, page string, s *shell, vie
 }
 
 // fail shows an error in place of a page.
-func (b *board) fail(w http.ResponseWriter, r *http.Request, code int, title, text string) {
-	b.show(w, code, "error", b.newShell(r, title, ""), &errorView{title, text})
+func (b *Dashboard) fail(w http.ResponseWriter, r *http.Request, code int, title, text string) {
+	b.show(w, code, "error", b.newShell(r, title, ""), text)
 }
 
-func (b *board) notFound(w http.ResponseWriter, r *http.Request) {
+func (b *Dashboard) notFound(w http.ResponseWriter, r *http.Request) {
 	b.fail(w, r, http.StatusNotFound, "Not found", "There is no such page.")
 }
 
 // failWith is fail for the error of a request to a bridge.
-func (b *board) failWith(w http.ResponseWriter, r *http.Request, err error) {
+func (b *Dashboard) failWith(w http.ResponseWriter, r *http.Request, err error) {
 	b.fail(w, r, codeOf(err), "That did not work", err.Error())
 }
 
@@ -96,6 +107,8 @@ func codeOf(err error) int {
 		return int(reply.Code)
 	case errors.Is(err, client.ErrBadRequest):
 		return http.StatusBadRequest
+	case errors.Is(err, client.ErrTooLarge):
+		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, errNoBridge), errors.Is(err, errAway), errors.Is(err, client.ErrNotSent):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, context.DeadlineExceeded):
@@ -105,8 +118,8 @@ func codeOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// log notes an action: who did what, with how many. Of the rest, it leaves out what is "" or nil.
-func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
+// log notes an action: who did it, to which queue, and the rest except values that are "" or nil.
+func (b *Dashboard) log(r *http.Request, action string, q queueRef, rest ...any) {
 	name := q.Kind + "." + q.Name
 	args := []any{"action", action, "queue", name, "user", callerOf(r).name, "from", r.RemoteAddr}
 	for pair := range slices.Chunk(rest, 2) {
@@ -119,7 +132,7 @@ func (b *board) log(r *http.Request, action string, q queueRef, rest ...any) {
 
 // within calls page with one context for all its requests: what they do not find out in time is
 // not known.
-func (b *board) within(d time.Duration, page http.HandlerFunc) http.HandlerFunc {
+func (b *Dashboard) within(d time.Duration, page http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeoutCause(r.Context(), d, fmt.Errorf("waited %v", d))
 		defer cancel()
@@ -128,13 +141,12 @@ func (b *board) within(d time.Duration, page http.HandlerFunc) http.HandlerFunc 
 	}
 }
 
-// queuePage is a handler of pages of a queue.
-type queuePage func(w http.ResponseWriter, r *http.Request, q queueRef)
-
 // ofQueue calls page with the queue that the address names, if there can be such a queue.
-func (b *board) ofQueue(page queuePage) http.HandlerFunc {
+func (b *Dashboard) ofQueue(
+	page func(http.ResponseWriter, *http.Request, queueRef),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		q := queueRef{r.PathValue("kind"), r.PathValue("name")}
+		q := refOf(r.PathValue("kind"), r.PathValue("name"))
 		if err := b.gateway.check(q); err != nil {
 			b.fail(w, r, http.StatusNotFound, "No queue", err.Error())
 			return
@@ -143,16 +155,16 @@ func (b *board) ofQueue(page queuePage) http.HandlerFunc {
 	}
 }
 
-func (b *board) getBridges(w http.ResponseWriter, r *http.Request) {
+func (b *Dashboard) getBridges(w http.ResponseWriter, r *http.Request) {
 	s := b.newShell(r, "Bridges", "bridges")
 	var v *bridgesView
 	v, s.AsOf = b.live.bridgesView()
 	b.show(w, http.StatusOK, "bridges", s, v)
 }
 
-// getReady answers probes: whether NATS is there.
-func (b *board) getReady(w http.ResponseWriter, _ *http.Request) {
+// getReady answers probes: whether NATS is there, and why not.
+func (b *Dashboard) getReady(w http.ResponseWriter, _ *http.Request) {
 	if !b.Conn.IsConnected() {
-		http.Error(w, "NATS is away", http.StatusServiceUnavailable)
+		http.Error(w, b.gateway.because(errAway.Error()), http.StatusServiceUnavailable)
 	}
 }

@@ -2,13 +2,12 @@ package dashboard
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/micro"
-
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -24,106 +23,152 @@ const (
 	// shown for forgetAfter.
 	maxMissed   = 3
 	forgetAfter = 10 * time.Minute
-	// maxBridges are shown.
-	maxBridges = 1_000
+	// maxBridges are shown. Bridges that are gone make room for others.
+	maxBridges = 100
 )
 
 // bridgeState is what a bridge has said about itself, and when.
 type bridgeState struct {
 	bridgeRow
-	missed   int                // questions since it answered
-	rates    map[queueRef]rates // of its queues, known only after two answers
+	missed   int // questions since it answered
 	counters map[queueRef]subjects.QueueTraffic
+	before   map[queueRef]subjects.QueueTraffic // of the answer before; nil after the first
+	elapsed  float64                            // seconds between these two
 }
 
-// rates are pushes and pops a second.
-type rates struct{ in, out float64 }
+// allQueues stands for all queues together among the counters of a bridge.
+var allQueues = queueRef{}
 
-// bridges are those that have answered, by their ids.
+// bridges has the bridges that have answered, by their ids.
 type bridges map[string]*bridgeState
 
 // note takes in what a bridge says.
-func (all bridges) note(now time.Time, data []byte) {
-	var stats micro.Stats
-	if json.Unmarshal(data, &stats) != nil || stats.ID == "" { // also a message that nobody listens
-		return
+func (all bridges) note(now time.Time, said *discovery.Bridge) {
+	said.Queues = said.Queues[:min(len(said.Queues), subjects.MaxStatsQueues)]
+	for _, text := range []*string{&said.ID, &said.Version, &said.Store, &said.Why} {
+		*text = shorten(*text) // the sender may not be a bridge
 	}
 
-	said, err := subjects.ParseBridgeStats(data)
-	if err != nil || said == nil { // an older bridge
-		said = &subjects.BridgeStats{Ready: true}
-	}
-
-	// What answers may not be a bridge.
-	for _, text := range []*string{&stats.ID, &stats.Version, &said.Store, &said.Why} {
-		*text = shorten(*text)
-	}
-
-	b := all[stats.ID]
+	b := all[said.ID]
 	if b == nil {
+		if len(all) >= maxBridges {
+			maps.DeleteFunc(all, func(_ string, b *bridgeState) bool { return b.isGone() })
+		}
 		if len(all) >= maxBridges {
 			return
 		}
 		b = &bridgeState{}
-		all[stats.ID] = b
+		all[said.ID] = b
 	}
 
-	b.update(now, stats, *said)
+	b.update(now, said)
 }
 
 func (b *bridgeState) isGone() bool { return b.missed > maxMissed }
 
-func (b *bridgeState) update(now time.Time, stats micro.Stats, said subjects.BridgeStats) {
-	next := bridgeRow{Stats: stats, BridgeStats: said, Seen: now}
-	for _, e := range stats.Endpoints {
+// isFull reports whether the bridge may have counted items of queues that it does not name.
+func (b *bridgeState) isFull() bool {
+	return b.More || len(b.counters) > subjects.MaxStatsQueues
+}
+
+func (b *bridgeState) update(now time.Time, said *discovery.Bridge) {
+	next := bridgeRow{BridgeStats: *said.BridgeStats, Seen: now}
+	next.ID, next.Version, next.Started = said.ID, said.Version, said.Started
+	next.Host = shorten(said.Metadata[subjects.MetadataHost])
+	next.Queues = nil // the counters have them
+	for _, e := range said.Endpoints {
 		next.Requests += int64(e.NumRequests)
 		next.Errors += int64(e.NumErrors)
 		next.LastError = shorten(cmp.Or(e.LastError, next.LastError))
 	}
 
-	counters := map[queueRef]subjects.QueueTraffic{}
+	counters := map[queueRef]subjects.QueueTraffic{
+		allQueues: {Waiters: said.Waiters, Windows: said.Total},
+	}
 	for _, q := range said.Queues {
 		counters[queueRef{q.Kind, q.Queue}] = q
 	}
 
 	if !b.Seen.IsZero() {
-		elapsed := max(now.Sub(b.Seen).Seconds(), 0.1) // answers to two questions may come together
-		perSecond := func(now, before int64) float64 {
-			return float64(max(now-before, 0)) / elapsed
-		}
-		b.rates = map[queueRef]rates{}
-		for q, n := range counters {
-			before, known := b.counters[q]
-			if !known && n.In+n.Out > 0 {
-				continue // it was not among the busiest
-			}
-			b.rates[q] = rates{perSecond(n.In, before.In), perSecond(n.Out, before.Out)}
-		}
-
-		all := perSecond(next.Requests, b.Requests)
+		// Answers to two questions may come together.
+		b.elapsed = max(now.Sub(b.Seen).Seconds(), 0.1)
+		all := b.perSecond(next.Requests, b.Requests)
 		next.PerSecond = &all
 	}
-
-	b.bridgeRow, b.counters, b.missed = next, counters, 0
+	b.bridgeRow, b.before, b.counters, b.missed = next, b.counters, counters, 0
 }
 
-// ratesOf returns the rates of a queue, nil if no bridge counts them.
-func (all bridges) ratesOf(q queueRef) (in, out *float64) {
-	var sum rates
-	known := false
+// perSecond is a rate between the last two answers.
+func (b *bridgeState) perSecond(now, before int64) float64 {
+	return float64(max(now-before, 0)) / b.elapsed
+}
+
+// traffic is what bridges say of a queue, or of all together.
+type traffic struct {
+	// In, Out and Failed are pushes, pops and failed deliveries a second.
+	In, Out, Failed *float64
+	// Waiting is how many pops wait for items.
+	Waiting *int64
+}
+
+// past is what bridges have counted of a queue, or of all together.
+type past struct {
+	Counted *subjects.Windows
+	// Since is when the last of these bridges began to count it: it started, or had too many
+	// queues.
+	Since time.Time
+	// Denied says why the bridges cannot be asked.
+	Denied string
+}
+
+// traffic returns what bridges say of a queue, or of allQueues. What none of them counts is nil.
+func (all bridges) traffic(q queueRef) traffic {
+	var in, out, failed float64
+	var waiting int64
+	counted, known := false, false
 	for _, b := range all {
-		if b.rates == nil || b.isGone() {
+		if b.isGone() {
 			continue
 		}
-		known = true // of a queue that it does not name, it has counted nothing
-		sum.in, sum.out = sum.in+b.rates[q].in, sum.out+b.rates[q].out
+		// A queue that it does not name has no traffic, unless it names only the busiest.
+		n, named := b.counters[q]
+		counted = counted || named || !b.isFull()
+		waiting += int64(n.Waiters)
+
+		before, wasNamed := b.before[q]
+		isNew := named && !wasNamed && n.In+n.Out > 0 // it was not among the busiest
+		if b.before == nil || isNew && b.isFull() {
+			continue
+		}
+		if known = known || named || !b.isFull(); !isNew {
+			in += b.perSecond(n.In, before.In)
+			out += b.perSecond(n.Out, before.Out)
+			failed += b.perSecond(n.Failed, before.Failed)
+		}
 	}
 
-	if !known {
-		return nil, nil
+	var t traffic
+	if counted {
+		t.Waiting = &waiting
 	}
+	if known {
+		t.In, t.Out, t.Failed = &in, &out, &failed
+	}
+	return t
+}
 
-	return &sum.in, &sum.out
+// past returns what bridges have counted of a queue, or of allQueues.
+func (all bridges) past(q queueRef) (p past) {
+	for _, b := range all {
+		n, named := b.counters[q]
+		if b.isGone() || !named && b.isFull() {
+			continue
+		}
+		p.Counted = cmp.Or(p.Counted, &subjects.Windows{})
+		p.Counted.Add(&n.Windows)
+		p.Since = slices.MaxFunc([]time.Time{p.Since, b.Started, n.Since}, time.Time.Compare)
+	}
+	return p
 }
 
 // status returns how the bridges are: connected if one is ready, or none is known.
@@ -149,9 +194,12 @@ func (all bridges) rows() (rows []bridgeRow) {
 		row := b.bridgeRow
 		if b.isGone() {
 			row.Ready, row.Why, row.PerSecond = false, "it does not answer", nil
+			row.Gone = true
 		}
 		rows = append(rows, row)
 	}
-	slices.SortFunc(rows, func(a, b bridgeRow) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(rows, func(a, b bridgeRow) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.ID, b.ID))
+	})
 	return rows
 }

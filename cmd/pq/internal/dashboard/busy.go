@@ -19,40 +19,36 @@ const maxBusy = 50_000
 type busyView struct {
 	// Total is how many items are leased. Counted were looked at, so far while it is Running.
 	Total, Counted int64
-	// Rows are those that were leased longest, at most 100.
-	Rows []busyRow
+	// Rows are the items leased longest, at most 100.
+	Rows []itemRow
 	// Denied says why some queues cannot be read.
 	Denied string
+	// Waiting is how many pops wait for items.
+	Waiting *int64
 	surveyState
 }
 
-// busyRow is a leased item.
-type busyRow struct {
-	Queue queueRef
-	Can   can
-	client.StoredItem
-}
-
-// listBusy is the survey of what is leased, in all queues.
-func (b *board) listBusy(ctx context.Context, show func(busyView)) (v busyView, err error) {
+// listBusy is the survey of leased items, in all queues.
+func (b *Dashboard) listBusy(ctx context.Context, show func(busyView)) (v busyView, err error) {
 	if err := b.live.awaitList(ctx); err != nil {
 		return v, err
 	}
 
-	rows, _, _ := b.live.all()
+	rows, _, listErr := b.live.all()
 	rows = slices.DeleteFunc(rows, func(row queueRow) bool { return row.Leased == 0 })
 	for i := range rows {
 		v.Total += rows[i].Leased
 	}
 
 	leased := client.ItemsOptions{State: subjects.StateLeased}
-	note := func(q queueRef, page *client.ItemsPage) bool {
-		v.add(q, page.Items)
+	note := func(q queueRef, items []client.StoredItem) bool {
+		v.add(q, items)
 		show(v)
 		return v.Counted < maxBusy
 	}
 
 	v.Denied, err = b.gateway.scanAll(ctx, rows, leased, note)
+	v.Denied = cmp.Or(v.Denied, deniedBy(listErr))
 	if err == nil && v.Denied == "" && v.Counted < maxBusy {
 		v.Total = v.Counted // the list of queues is older
 	}
@@ -66,10 +62,10 @@ func (v *busyView) add(q queueRef, items []client.StoredItem) {
 	v.Rows = slices.Clone(v.Rows)
 	for _, item := range items {
 		item.ID, item.Headers = shorten(item.ID), nil // what answers may not be a bridge
-		v.Rows = append(v.Rows, busyRow{Queue: q, StoredItem: item})
+		v.Rows = append(v.Rows, itemRow{Queue: q, StoredItem: item})
 	}
 
-	slices.SortFunc(v.Rows, func(a, b busyRow) int {
+	slices.SortFunc(v.Rows, func(a, b itemRow) int {
 		return cmp.Or(
 			since(a).Compare(since(b)),
 			strings.Compare(a.Queue.Name, b.Queue.Name),
@@ -80,17 +76,17 @@ func (v *busyView) add(q queueRef, items []client.StoredItem) {
 	v.Rows = v.Rows[:min(len(v.Rows), pageRows)]
 }
 
-// since is when an item was leased. Of those that do not say it, the oldest come first.
-func since(row busyRow) time.Time {
+// since is when an item was leased. Items that do not say it come first.
+func since(row itemRow) time.Time {
 	return *cmp.Or(row.LeasedAt, &time.Time{})
 }
 
-func (b *board) getBusy(w http.ResponseWriter, r *http.Request) {
+func (b *Dashboard) getBusy(w http.ResponseWriter, r *http.Request) {
 	v, state := b.busy.look(r.Context())
 	v.Rows = slices.Clone(v.Rows) // others show them too
 	for i := range v.Rows {
 		v.Rows[i].Can = b.gateway.may(r.Context(), v.Rows[i].Queue)
 	}
-	v.surveyState = state
+	v.surveyState, v.Waiting = state, b.live.waiting()
 	b.showSurvey(w, b.newShell(r, "Busy", "busy"), "busy", state, &v)
 }

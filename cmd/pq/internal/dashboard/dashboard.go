@@ -5,28 +5,45 @@
 // on another address needs a token, or a proxy that says who is there. The guard refuses requests
 // that pages of other sites make a browser send.
 //
-// Pages that somebody looks at ask for themselves every two seconds. They share what was asked of
-// the bridges, see live, and while nobody looks nothing is asked. What goes through many queues,
-// such as the page of the dead letters, is a survey, which pages share too. The memory and time
-// that browsers can take are bounded by the constants of this package.
+// Pages that somebody looks at ask for themselves every two seconds. They share requests to the
+// bridges, see live, and while nobody looks nothing is asked. What goes through many queues, such
+// as the page of the dead letters, is a survey, which pages share too. The memory and time that
+// browsers can take are bounded by the constants of this package.
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/pqbridge/pqbridge/bridge/web/connlimit"
 )
 
-// Dashboard is a server that listens.
+// Dashboard is a server that listens. It has what the handlers of all pages need.
 type Dashboard struct {
-	*board
+	Options
 	listener net.Listener
+	guard    *guard
+	gateway  *gateway
+	live     *live
+	searches *searches
+	details  memo[queueRef, details]
+
+	turns chan struct{}       // an element for each page that is made
+	sent  *semaphore.Weighted // bytes of pages that browsers have not read yet
+	files *semaphore.Weighted // bytes of values, likewise
+
+	dead      survey[deadView]
+	busy      survey[busyView]
+	schedules survey[schedulesView]
 }
 
 // New returns a Dashboard that listens on its address. Run serves the pages, and closes the
@@ -34,11 +51,6 @@ type Dashboard struct {
 func New(o Options) (*Dashboard, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
-	}
-
-	pages, err := newRenderer()
-	if err != nil {
-		return nil, err
 	}
 
 	listener, err := net.Listen("tcp", o.Listen)
@@ -52,11 +64,12 @@ func New(o Options) (*Dashboard, error) {
 		return nil, ErrOpen
 	}
 
-	b := &board{
-		Options: o, pages: pages, gateway: newGateway(&o),
-		guard: newGuard(&o, addr.Port),
+	b := &Dashboard{
+		Options: o, listener: listener, gateway: newGateway(&o),
+		guard: newGuard(&o, addr.Port), turns: make(chan struct{}, maxTurns),
+		sent: semaphore.NewWeighted(maxSent), files: semaphore.NewWeighted(maxFiles),
+		details: memo[queueRef, details]{lasts: detailTime, most: maxDetails},
 	}
-
 	if b.live, err = newLive(b.gateway); err != nil {
 		_ = listener.Close()
 		return nil, err
@@ -66,37 +79,35 @@ func New(o Options) (*Dashboard, error) {
 	b.dead.searches, b.dead.gather = b.searches, b.countDead
 	b.busy.searches, b.busy.gather = b.searches, b.listBusy
 	b.schedules.searches, b.schedules.gather = b.searches, b.listSchedules
-	return &Dashboard{b, listener}, nil
+	return b, nil
 }
 
-// URL returns the address of the pages, as seen from this machine.
-func (d *Dashboard) URL() string {
-	addr := *d.listener.Addr().(*net.TCPAddr)
-	if addr.IP.IsUnspecified() {
-		addr.IP = net.IPv4(127, 0, 0, 1)
-	}
-	return "http://" + addr.String()
+// URL returns the address that the pages are served at: the one to listen on, with its port.
+func (b *Dashboard) URL() string {
+	host, _, _ := net.SplitHostPort(b.Listen) // net.Listen took it
+	port := b.listener.Addr().(*net.TCPAddr).Port
+	return "http://" + net.JoinHostPort(cmp.Or(host, "0.0.0.0"), strconv.Itoa(port))
 }
 
 // stopTime is how long requests have to finish when the dashboard stops.
 const stopTime = 5 * time.Second
 
 // Run serves the pages until ctx ends, and then returns nil. It returns earlier if serving fails.
-func (d *Dashboard) Run(ctx context.Context) error {
+func (b *Dashboard) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	work.Go(func() { d.live.run(working) })
+	work.Go(func() { b.live.run(working) })
 
 	server := &http.Server{
-		Handler: d.guard.wrap(d.routes()), MaxHeaderBytes: maxHeaderBytes,
+		Handler: b.guard.wrap(b.routes()), MaxHeaderBytes: maxHeaderBytes,
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second,
 		IdleTimeout: 2 * time.Minute,
 		ConnState:   connlimit.New(maxConnections).Note,
-		ErrorLog:    slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
+		ErrorLog:    slog.NewLogLogger(b.Log.Handler(), slog.LevelWarn),
 	}
 
 	failed := make(chan error, 1)
-	work.Go(func() { failed <- server.Serve(d.listener) })
+	work.Go(func() { failed <- server.Serve(b.listener) })
 
 	var err error
 	select {
@@ -104,7 +115,7 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 
-	d.searches.end() // requests under way are answered
+	b.searches.end() // requests under way are answered
 	within, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	if server.Shutdown(within) != nil {
@@ -116,41 +127,41 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	return err
 }
 
-func (d *Dashboard) routes() http.Handler {
+func (b *Dashboard) routes() http.Handler {
 	const queuePath = "/queue/{kind}/{name}"
 	// The answer to a form is a page, which shares the time of the request that the form makes.
-	formTime := min(d.Timeout, requestTime)
+	formTime := min(b.Timeout, requestTime)
 	mux := http.NewServeMux()
 	for pattern, handle := range map[string]http.HandlerFunc{
-		"GET /{$}":                              d.within(pageTime, d.getQueues),
-		"GET /bridges":                          d.within(pageTime, d.getBridges),
-		"GET /dead":                             d.within(pageTime, d.getDead),
-		"GET /busy":                             d.within(pageTime, d.getBusy),
-		"GET /schedules":                        d.within(pageTime, d.getSchedules),
-		"GET /schedule":                         d.within(pageTime, d.getSchedule),
-		"POST /schedule":                        d.within(formTime, d.postSchedule),
-		"GET " + queuePath:                      d.within(pageTime, d.ofQueue(d.getQueue)),
-		"GET " + queuePath + "/items":           d.within(pageTime, d.ofQueue(d.getItems)),
-		"GET " + queuePath + "/item/{id}":       d.within(pageTime, d.ofQueue(d.getItem)),
-		"GET " + queuePath + "/item/{id}/value": d.within(requestTime, d.ofQueue(d.getValue)),
-		"POST " + queuePath + "/push":           d.within(formTime, d.ofQueue(d.push)),
-		"POST " + queuePath + "/config":         d.within(formTime, d.ofQueue(d.configure)),
-		"POST " + queuePath + "/pause":          d.within(formTime, d.ofQueue(d.pause)),
-		"POST " + queuePath + "/resume":         d.within(formTime, d.ofQueue(d.resume)),
-		"POST " + queuePath + "/purge":          d.within(requestTime, d.ofQueue(d.purge)),
-		"POST " + queuePath + "/{action}":       d.within(requestTime, d.ofQueue(d.actOnItems)),
-		"POST " + queuePath + "/search":         d.within(requestTime, d.ofQueue(d.postSearch)),
-		"POST " + queuePath + "/stop/{id}":      d.within(requestTime, d.ofQueue(d.postStop)),
-		"GET " + loginPath:                      d.getLogin,
-		"POST " + loginPath:                     d.postLogin,
-		"POST /logout":                          d.postLogout,
+		"GET /{$}":                              b.within(pageTime, b.getQueues),
+		"GET /bridges":                          b.within(pageTime, b.getBridges),
+		"GET /dead":                             b.within(pageTime, b.getDead),
+		"GET /busy":                             b.within(pageTime, b.getBusy),
+		"GET /schedules":                        b.within(pageTime, b.getSchedules),
+		"GET /schedule":                         b.within(pageTime, b.getSchedule),
+		"POST /schedule":                        b.within(formTime, b.postSchedule),
+		"GET " + queuePath:                      b.within(pageTime, b.ofQueue(b.getQueue)),
+		"GET " + queuePath + "/items":           b.within(pageTime, b.ofQueue(b.getItems)),
+		"GET " + queuePath + "/item/{id}":       b.within(pageTime, b.ofQueue(b.getItem)),
+		"GET " + queuePath + "/item/{id}/value": b.within(requestTime, b.ofQueue(b.getValue)),
+		"POST " + queuePath + "/push":           b.within(formTime, b.ofQueue(b.push)),
+		"POST " + queuePath + "/config":         b.within(formTime, b.ofQueue(b.configure)),
+		"POST " + queuePath + "/pause":          b.within(formTime, b.ofQueue(b.pause)),
+		"POST " + queuePath + "/resume":         b.within(formTime, b.ofQueue(b.pause)),
+		"POST " + queuePath + "/purge":          b.within(requestTime, b.ofQueue(b.purge)),
+		"POST " + queuePath + "/{action}":       b.within(requestTime, b.ofQueue(b.actOnItems)),
+		"POST " + queuePath + "/search":         b.within(requestTime, b.ofQueue(b.postSearch)),
+		"POST " + queuePath + "/stop/{id}":      b.within(requestTime, b.ofQueue(b.postStop)),
+		"GET " + loginPath:                      b.getLogin,
+		"POST " + loginPath:                     b.postLogin,
+		"POST /logout":                          b.postLogout,
 		"GET " + healthPath:                     func(http.ResponseWriter, *http.Request) {}, // 200
-		"GET " + readyPath:                      d.getReady,
-		"/":                                     d.notFound,
+		"GET " + readyPath:                      b.getReady,
+		"/":                                     b.notFound,
 	} {
 		mux.HandleFunc(pattern, handle)
 	}
 
-	mux.Handle("GET "+staticPath, d.pages.static())
+	mux.Handle("GET "+staticPath, serveAssets())
 	return mux
 }

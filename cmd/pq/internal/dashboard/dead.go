@@ -54,17 +54,18 @@ func (c *deadCause) ElementID() string {
 var errNoCause = errors.New("no dead letter of this queue has this cause now")
 
 // countDead is the survey of the dead letters of all queues, by their causes.
-func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView, err error) {
+func (b *Dashboard) countDead(ctx context.Context, show func(deadView)) (v deadView, err error) {
 	if err := b.live.awaitList(ctx); err != nil {
 		return v, err
 	}
 
-	rows, _, _ := b.live.all()
-	isOther := func(row queueRow) bool { return !row.IsDead || row.All() == 0 }
-	rows = slices.DeleteFunc(rows, isOther)
+	rows, _, listErr := b.live.all()
+	rows = slices.DeleteFunc(rows, func(row queueRow) bool {
+		return !row.IsDead || row.All() == 0
+	})
 	slices.SortFunc(rows, byName)
 	for i := range rows {
-		_ = b.live.ask(ctx, rows[i].queueRef) // the list may be older
+		_, _ = b.live.update(ctx, rows[i].queueRef) // the list may be older
 		rows[i] = b.live.one(rows[i].queueRef).queueRow
 		v.Total += rows[i].All()
 	}
@@ -72,8 +73,8 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 	v.Queues = len(rows)
 
 	var causes target.Causes
-	note := func(q queueRef, page *client.ItemsPage) bool {
-		more := causes.Add(q.FIFO(), q.Name, page.Items)
+	note := func(q queueRef, items []client.StoredItem) bool {
+		more := causes.Add(q.FIFO(), q.Name, items)
 		v.Counted, v.Causes = int64(causes.Letters), nil // what was shown stays
 		for _, cause := range causes.List() {
 			v.Causes = append(v.Causes, deadCause{Cause: *cause})
@@ -83,10 +84,11 @@ func (b *board) countDead(ctx context.Context, show func(deadView)) (v deadView,
 	}
 
 	v.Denied, err = b.gateway.scanAll(ctx, rows, client.ItemsOptions{}, note)
+	v.Denied = cmp.Or(v.Denied, deniedBy(listErr))
 	return v, err
 }
 
-func (b *board) getDead(w http.ResponseWriter, r *http.Request) {
+func (b *Dashboard) getDead(w http.ResponseWriter, r *http.Request) {
 	v, state := b.dead.look(r.Context())
 	v.Causes = slices.Clone(v.Causes[:min(len(v.Causes), pageRows)]) // others show them too
 	for i := range v.Causes {
@@ -97,12 +99,12 @@ func (b *board) getDead(w http.ResponseWriter, r *http.Request) {
 }
 
 // findCause returns a search that has found the dead letters of a queue with a cause.
-func (b *board) findCause(ctx context.Context, q queueRef, cause string) (*search, error) {
+func (b *Dashboard) findCause(ctx context.Context, q queueRef, cause string) (*search, error) {
 	for {
 		v, state := b.dead.look(ctx)
 		for i := range v.Causes {
 			if c := &v.Causes[i]; c.In() == q && c.Text == cause {
-				return b.searches.keep(q, itemsFilter{Cause: cause}, c.IDs), nil
+				return b.searches.keep(q, itemsFilter{Cause: c.Text}, c.IDs), nil
 			}
 		}
 		if !state.Running || ctx.Err() != nil {
@@ -112,7 +114,7 @@ func (b *board) findCause(ctx context.Context, q queueRef, cause string) (*searc
 }
 
 // showSurvey shows a page of a survey. It soon asks again if it has only a part.
-func (b *board) showSurvey(
+func (b *Dashboard) showSurvey(
 	w http.ResponseWriter, s *shell, page string, state surveyState, view any,
 ) {
 	if s.AsOf = state.asOf; state.Running {

@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 const (
@@ -25,37 +24,31 @@ const (
 	tick = time.Second
 )
 
-// queueState is what is known of a queue.
+// queueState has the figures of a queue.
 type queueState struct {
 	subjects.QueueCounts
 	listed  bool // it has items or settings
 	history history
-	info    *client.QueueInfo // nil until it was asked for
-	infoAt  time.Time
 	asked   time.Time // when it was last asked for
 	shown   time.Time // when a page last showed it in a table
+
+	// The rest is a part of its info, which can be a thousand times as large.
+	knownAt      time.Time // zero until it was asked for
+	oldest       *time.Duration
+	least        *int64 // the smallest priority of a ready item
+	deadLetter   string
+	pauseUntil   time.Time
+	pausedGroups int
 }
 
-// figures are what is known of the queues and bridges. All pages show them.
-type figures struct {
-	mu      sync.Mutex
-	queues  map[queueRef]*queueState
-	bridges bridges
-	total   history
-	listed  time.Time // when the list was last complete
-	listErr error
-	refused time.Time // when the server last did not let a question about a queue pass
-	looked  time.Time // when the bridges were last asked
-}
-
-// record adds what was found to the histories. f.mu is held.
-func (f *figures) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
-	all := point{at: now, in: -1, out: -1}
+// record adds counts to the histories. l.mu is held.
+func (l *live) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
+	all := newPoint(now, subjects.QueueCounts{}, l.bridges.traffic(allQueues))
 	for ref := range found {
-		f.queue(ref)
+		l.queue(ref)
 	}
 
-	dead := f.deadNames()
+	dead := l.deadNames()
 	for ref, home := range dead {
 		n, isFound := found[ref]
 		if _, isListed := found[home]; isFound && !isListed && n.Ready+n.Leased+n.Delayed > 0 {
@@ -64,183 +57,180 @@ func (f *figures) record(now time.Time, found map[queueRef]subjects.QueueCounts)
 	}
 
 	for ref, n := range found {
-		q := f.queue(ref)
+		q := l.queue(ref)
 		q.QueueCounts, q.listed = n, true
-		p := f.pointOf(now, ref, q)
+		p := newPoint(now, n, l.bridges.traffic(ref))
 		q.history.add(p)
 		if _, isDead := dead[ref]; isDead {
 			continue
 		}
 
-		all.ready += p.ready
-		all.leased += p.leased
-		all.delayed += p.delayed
-		if p.in >= 0 {
-			all.in, all.out = max(all.in, 0)+p.in, max(all.out, 0)+p.out
+		for line := range countLines {
+			all.figures[line] += p.figures[line]
 		}
 	}
 
-	f.total.add(all)
+	l.total.add(all)
 }
 
-// queue returns what is known of a queue. If there are too many, it is not kept. f.mu is held.
-func (f *figures) queue(ref queueRef) *queueState {
-	q := f.queues[ref]
+// queue returns the state of a queue, which is not kept if there are too many. l.mu is held.
+func (l *live) queue(ref queueRef) *queueState {
+	q := l.queues[ref]
 	if q == nil {
 		q = &queueState{}
-		if len(f.queues) < maxQueues {
-			f.queues[ref] = q
+		if len(l.queues) < maxQueues {
+			l.queues[ref] = q
 		}
 	}
 	return q
 }
 
-func (f *figures) pointOf(now time.Time, ref queueRef, q *queueState) point {
-	p := point{at: now, ready: q.Ready, leased: q.Leased, delayed: q.Delayed, in: -1, out: -1}
-	if in, out := f.bridges.ratesOf(ref); in != nil {
-		p.in, p.out = float32(*in), float32(*out)
+// note takes in the info of a queue. l.mu is held.
+func (l *live) note(now time.Time, ref queueRef, info *client.QueueInfo) {
+	q, set := l.queue(ref), &info.Settings
+	q.knownAt, q.oldest, q.least, q.deadLetter = now, info.OldestAge, nil, set.DeadLetter
+	q.pauseUntil, q.pausedGroups = set.PauseUntil, len(set.PausedGroups)
+	if len(info.Priorities) > 0 {
+		least := info.Priorities[0].Priority // a pointer would keep all of them
+		q.least = &least
 	}
-	return p
+	q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
+	q.history.add(newPoint(now, q.QueueCounts, l.bridges.traffic(ref)))
 }
 
-func (f *figures) isListDue(now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	every := max(time.Duration(len(f.queues))*time.Second/listsPerSecond, tick)
-	return f.listErr != nil || now.Sub(f.listed) >= every-tick/4
+func (l *live) isListDue(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	every := max(time.Duration(len(l.queues))*time.Second/listsPerSecond, tick)
+	return l.listErr != nil || now.Sub(l.listed) >= every-tick/4
 }
 
-// due returns the queues to ask about: those that pages show, and some of the others. The queues
-// asked longest ago come first.
-func (f *figures) due(now time.Time) []queueRef {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// due returns the queues to ask about: queues on pages, and some of the others. The queues asked
+// longest ago come first.
+func (l *live) due(now time.Time) []queueRef {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var shown, others []queueRef
-	for ref, q := range f.queues {
+	for ref, q := range l.queues {
 		switch age := now.Sub(q.asked); {
 		case !q.listed:
 		case now.Sub(q.shown) < viewTime && age >= viewTime-tick/4:
 			shown = append(shown, ref)
-		case age >= 2*viewTime && now.Sub(f.refused) > rightTime: // servers log what they refuse
+		case age >= 2*viewTime && now.Sub(l.refused) > rightTime: // servers log what they refuse
 			others = append(others, ref)
 		}
 	}
 
-	byAge := func(a, b queueRef) int { return f.queues[a].asked.Compare(f.queues[b].asked) }
+	byAge := func(a, b queueRef) int { return l.queues[a].asked.Compare(l.queues[b].asked) }
 	slices.SortFunc(shown, byAge)
 	slices.SortFunc(others, byAge)
 	return append(shown, others[:min(len(others), othersPerTick)]...)
 }
 
-// listedAt is when all queues were last listed.
-func (f *figures) listedAt() time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.listed
-}
-
-// knownQueue is what is known of a queue as of a time, and its history.
+// knownQueue has the figures of a queue as of a time, and its history.
 type knownQueue struct {
 	queueRow
-	info   *client.QueueInfo // nil if it is not known
+	least  *int64
 	asOf   time.Time
 	points []point
+	past   past
 }
 
-// one returns what is known of a queue.
-func (f *figures) one(ref queueRef) knownQueue {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	q := f.queues[ref]
+// one returns the figures of a queue.
+func (l *live) one(ref queueRef) knownQueue {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queues[ref]
 	if q == nil {
 		return knownQueue{queueRow: queueRow{queueRef: ref}}
 	}
 
 	now := time.Now()
 	q.shown = now
-	k := knownQueue{f.row(now, ref, q), q.info, q.infoAt, slices.Clone(q.history.points)}
+	k := knownQueue{
+		l.row(now, ref, q), q.least, q.knownAt, slices.Clone(q.history.points), l.bridges.past(ref),
+	}
 	if k.asOf.IsZero() && q.listed {
-		k.asOf = f.listed
+		k.asOf = l.listed
 	}
 
-	k.Line = q.history.line(now, readyOf)
+	k.Line = q.history.line(now, readyLine)
 	return k
 }
 
 // all returns all queues, in no order and without their lines, and the total of them. Dead-letter
 // queues do not count: their items are the Dead of the queues they came from.
-func (f *figures) all() (rows []queueRow, sum counts, err error) {
+func (l *live) all() (rows []queueRow, sum counts, err error) {
 	now := time.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	dead := f.deadNames()
-	rows = make([]queueRow, 0, len(f.queues))
-	sum.Dead = new(int64)
-	var in, out float64
-	for ref, q := range f.queues {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	dead := l.deadNames()
+	rows = make([]queueRow, 0, len(l.queues))
+	sum.Known = !l.listed.IsZero() // a part of the list has no total
+	sum.traffic = l.bridges.traffic(allQueues)
+	var letters int64
+	for ref, q := range l.queues {
 		if !q.listed && q.Ready+q.Leased+q.Delayed == 0 {
 			continue
 		}
-		row := f.row(now, ref, q)
+		row := l.row(now, ref, q)
 		_, row.IsDead = dead[ref]
 		rows = append(rows, row)
 		if row.IsDead {
-			*sum.Dead += row.All()
+			letters += row.All()
 			continue
 		}
 		sum.Ready += row.Ready
 		sum.Leased += row.Leased
 		sum.Delayed += row.Delayed
-		if row.In != nil {
-			in, out = in+*row.In, out+*row.Out
-			sum.In, sum.Out = &in, &out
-		}
 	}
 
-	return rows, sum, f.listErr
+	sum.Dead = sum.IfKnown(letters)
+	return rows, sum, l.listErr
 }
 
-// deadNames returns the dead-letter queues and the queues they belong to: those that the settings
-// of others name, as far as they are known, and those with the usual name. f.mu is held.
-func (f *figures) deadNames() map[queueRef]queueRef {
+// deadNames returns the dead-letter queues and the queues they belong to, by the usual names and by
+// the settings as far as they are known. l.mu is held.
+func (l *live) deadNames() map[queueRef]queueRef {
 	dead := map[queueRef]queueRef{}
-	for ref := range f.queues {
+	for ref := range l.queues {
 		if home, ok := strings.CutSuffix(ref.Name, settings.DeadSuffix); ok && home != "" {
 			dead[ref] = ref.Named(home)
 		}
 	}
 
-	for ref, q := range f.queues {
-		if q.info != nil && q.info.Settings.DeadLetter != "" {
-			dead[ref.Named(q.info.Settings.DeadLetter)] = ref
+	for ref, q := range l.queues {
+		if q.deadLetter != "" {
+			dead[ref.Named(q.deadLetter)] = ref
 		}
 	}
 
 	return dead
 }
 
-// row returns a queue without its line. f.mu is held.
-func (f *figures) row(now time.Time, ref queueRef, q *queueState) queueRow {
+// row returns a queue without its line. l.mu is held.
+func (l *live) row(now time.Time, ref queueRef, q *queueState) queueRow {
 	row := queueRow{queueRef: ref}
 	row.Ready, row.Leased, row.Delayed = q.Ready, q.Leased, q.Delayed
-	row.In, row.Out = f.bridges.ratesOf(ref)
+	row.Known = q.listed || !q.knownAt.IsZero()
+	row.traffic = l.bridges.traffic(ref)
 
-	var set client.Settings
-	if q.info != nil {
-		set = q.info.Settings
-		if q.info.OldestAge != nil && q.Ready > 0 {
-			age := *q.info.OldestAge + now.Sub(q.infoAt)
-			row.Oldest = &age
-		}
+	if q.oldest != nil && q.Ready > 0 {
+		age := *q.oldest + now.Sub(q.knownAt)
+		row.Oldest = &age
 	}
 
-	row.Paused, row.PausedGroups = set.PauseUntil.After(now), set.PausedGroups
-	if !set.PauseUntil.Equal(target.Forever) {
-		row.PausedUntil = set.PauseUntil
+	row.Paused, row.PausedGroups = q.pauseUntil.After(now), q.pausedGroups
+	if !q.pauseUntil.Equal(target.Forever) {
+		row.PausedUntil = q.pauseUntil
 	}
 
+	set := client.Settings{DeadLetter: q.deadLetter}
 	dead := ref.Named(set.DeadLetterQueue(ref.Name))
-	if other := f.queues[dead]; other != nil {
+	if q.listed && !l.listed.IsZero() { // then a queue that is not in the list has no items
+		row.Dead = new(int64)
+	}
+	if other := l.queues[dead]; other != nil {
 		if n := other.Ready + other.Leased + other.Delayed; n > 0 {
 			row.Dead, row.DeadQueue = &n, &dead
 		}
@@ -249,25 +239,29 @@ func (f *figures) row(now time.Time, ref queueRef, q *queueState) queueRow {
 	return row
 }
 
-// show sets the lines of rows that somebody looks at now.
-func (f *figures) show(rows []queueRow) {
+// show adds the lines of rows that somebody looks at now, and those of all queues, with their
+// counters and as of when they are.
+func (l *live) show(v *queuesView) {
 	now := time.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := range rows {
-		if q := f.queues[rows[i].queueRef]; q != nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range v.Rows {
+		if q := l.queues[v.Rows[i].queueRef]; q != nil {
 			q.shown = now
-			rows[i].Line = q.history.line(now, readyOf)
+			v.Rows[i].Line = q.history.line(now, readyLine)
 		}
 	}
+
+	v.Sum.Line, v.InLine = l.total.line(now, readyLine), l.total.line(now, pushedLine)
+	v.OutLine, v.FailedLine = l.total.line(now, poppedLine), l.total.line(now, failedLine)
+	v.Past, v.asOf = l.bridges.past(allQueues), l.listed
 }
 
-// sumLines returns the rates of all queues lately, and how many items were ready.
-func (f *figures) sumLines() (ready, in, out []int64) {
-	now := time.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.total.line(now, readyOf), f.total.line(now, inOf), f.total.line(now, outOf)
+// waiting is how many pops wait.
+func (l *live) waiting() *int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bridges.traffic(allQueues).Waiting
 }
 
 func byName(a, b queueRow) int {

@@ -2,12 +2,12 @@ package dashboard
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,17 +17,17 @@ import (
 // none stands for a number that is not known.
 const none = "—"
 
-// formats are the functions of the templates. Those of numbers also take nil pointers, as none.
+// formats are the functions of the templates. Formats of numbers write nil pointers as none.
 var formats = template.FuncMap{
 	"num":   orNone(terminal.Grouped),
 	"rate":  orNone(rate),
-	"age":   orNone(age),
+	"age":   orNone(terminal.Short),
 	"part":  func(part float64) string { return fmt.Sprintf("%.1f", 100*min(max(part, 0), 1)) },
 	"ratio": func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
 	"size":  func(n int) string { return size(int64(n)) },
 	"count": func(n int) int64 { return int64(n) },
 	"few":   terminal.Plural[int64],
-	"ago":   func(now, t time.Time) string { return age(now.Sub(t)) + " ago" },
+	"ago":   func(now, t time.Time) string { return terminal.Short(now.Sub(t)) + " ago" },
 	"until": soon("in ", ""),
 	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
@@ -40,10 +40,13 @@ var formats = template.FuncMap{
 	"clip":  runs,
 	"value": showValue,
 	"peek":  preview,
-	"gloss": func(verb string) gloss { return glosses[verb] },
+	"gloss": func(action string) itemAction { return itemActions[action] },
 	"none":  func() string { return none },
+	"has":   slices.Contains[[]string],
 	"hot":   func(n *int64) bool { return n != nil && *n > 0 },
 	"faint": faint,
+	"asset": func(name string) string { return assetRoot + name },
+	"sub":   shell.with,
 	"list":  func(values ...any) []any { return values },
 }
 
@@ -78,33 +81,11 @@ func rate(f float64) string {
 	return terminal.Grouped(int64(math.Round(f)))
 }
 
-// age writes a duration: 59s, 1m 5s, 1h 1m, 2d 3h.
-func age(d time.Duration) string {
-	units := []struct {
-		name string
-		unit time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}}
-	d = max(d, 0)
-	for i, large := range units[:3] {
-		if d < large.unit {
-			continue
-		}
-		text := fmt.Sprintf("%d%s", d/large.unit, large.name)
-		small := units[i+1]
-		if rest := d % large.unit / small.unit; rest > 0 {
-			text += fmt.Sprintf(" %d%s", rest, small.name)
-		}
-		return text
-	}
-
-	return fmt.Sprintf("%ds", d/time.Second)
-}
-
 // soon writes how long it is until a time, between two words.
 func soon(before, after string) func(now, t time.Time) string {
 	return func(now, t time.Time) string {
 		if d := t.Sub(now); d > 0 {
-			return before + age(d) + after
+			return before + terminal.Short(d) + after
 		}
 		return "due"
 	}
@@ -125,19 +106,18 @@ func size(n int64) string {
 	return fmt.Sprintf("%.0f %s", f, unit)
 }
 
-// spark returns the points of a line, from left to right in a box of w by h.
-func spark(line []int64, w, h int) string {
-	var least, most int64
-	for _, n := range line {
-		least, most = min(least, n), max(most, n)
-	}
-
+// spark returns the points of a line, from left to right in a box of w by h. It goes on over those
+// that are negative, which are not known.
+func spark(line []float64, w, h int) string {
+	most := slices.Max(append(line[:len(line):len(line)], 1))
 	var b []byte // without fmt, because there are many of them each second
 	for i, n := range line {
+		if n < 0 {
+			continue
+		}
 		x := float64(w) * float64(i) / float64(max(len(line)-1, 1))
-		y := float64(h) * (1 - float64(n-least)/float64(cmp.Or(most-least, 1)))
 		b = append(strconv.AppendFloat(b, x, 'f', 1, 64), ',')
-		b = append(strconv.AppendFloat(b, y, 'f', 1, 64), ' ')
+		b = append(strconv.AppendFloat(b, float64(h)*(1-n/most), 'f', 1, 64), ' ')
 	}
 
 	return string(bytes.TrimSuffix(b, []byte(" ")))
@@ -151,7 +131,7 @@ func short(id string) string {
 	return id[:4] + "…" + id[len(id)-7:]
 }
 
-// ends returns a long name in two parts, of which a page cuts the first one; nil for others.
+// ends returns a long name in two parts; a page may cut the first. It returns nil for others.
 func ends(name string) []string {
 	const least, tail = 24, 10
 	runes := []rune(name)
@@ -168,15 +148,4 @@ func faint(v any) string {
 		return "z"
 	}
 	return ""
-}
-
-// gloss is how an action is called.
-type gloss struct{ Do, Done, Danger string }
-
-var glosses = map[string]gloss{
-	"remove":  {"Remove", "removed", "They are gone for good."},
-	"move":    {"Move", "moved", ""},
-	"redrive": {"Redrive", "redriven", ""},
-	"release": {"Release", "released", "A holder that is still at work loses its lease."},
-	"purge":   {"Purge", "purged", "They are gone for good."},
 }

@@ -6,61 +6,76 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// typed returns a form as it was filled in.
-func typed(r *http.Request, names ...string) form {
-	f := form{Fields: map[string]field{}}
-	for _, name := range names {
-		f.Fields[name] = field{Value: r.PostForm.Get(name)}
-	}
-	return f
+// form is a form as it was filled in, and the answer to it.
+type form struct {
+	url.Values
+	// Errors are the mistakes by the names of inputs, and with "" one that concerns no single
+	// input.
+	Errors map[string]string
+	// Done says that it has worked, such as "pushed FQEU…".
+	Done string
 }
 
-// fail notes an error beside a field.
+// text returns what was typed, without blanks around it.
+func (f *form) text(name string) string { return strings.TrimSpace(f.Get(name)) }
+
+// fail notes an error beside an input.
 func (f *form) fail(name string, err error) {
-	was := f.Fields[name]
-	f.Fields[name] = field{was.Value, err.Error()}
+	if f.Errors == nil {
+		f.Errors = map[string]string{}
+	}
+	f.Errors[name] = err.Error()
 }
 
-// failWith notes the error of a bridge beside the field that it is about.
-func (f *form) failWith(err error) {
-	text := err.Error()
-	if !errors.Is(err, client.ErrBadRequest) {
-		f.Error = text
-		return
+// about returns the input that an error of a bridge is about, "" for none.
+func (f *form) about(err error) string {
+	switch {
+	case errors.Is(err, client.ErrTooLarge) && f.Has("value"):
+		return "value"
+	case !errors.Is(err, client.ErrBadRequest):
+		return ""
 	}
 
-	for name := range f.Fields {
+	text := err.Error()
+	for name := range f.Values {
 		about := cmp.Or(pushHeaders[name], name)
 		if strings.Contains(text, about+": ") || strings.Contains(text, "header "+about+" ") {
-			f.fail(name, err)
-			return
+			return name
 		}
 	}
 
-	if _, ok := f.Fields["headers"]; ok && strings.Contains(text, "header") {
-		f.fail("headers", err)
-		return
+	if f.Has("headers") && strings.Contains(text, "header") {
+		return "headers"
 	}
-
-	f.Error = text
+	return ""
 }
 
-func (f *form) failed() bool {
-	for _, one := range f.Fields {
-		if one.Error != "" {
-			return true
+// submit sends a form, unless it has a mistake, and notes the answer in it. It returns the page of
+// the queue, which lacks the form, and its status.
+func (b *Dashboard) submit(
+	r *http.Request, q queueRef, f *form, send func() (done string, err error),
+) (v *queueView, code int) {
+	code = http.StatusBadRequest
+	if len(f.Errors) == 0 {
+		done, err := send()
+		if code = codeOf(err); err != nil {
+			f.fail(f.about(err), err)
+		} else {
+			f.Done = done
 		}
 	}
-	return f.Error != ""
+	return b.queueView(r, q), code
 }
 
 // pushHeaders are the headers that fields of the form for a push stand for.
@@ -69,69 +84,44 @@ var pushHeaders = map[string]string{
 	"group": subjects.HeaderGroup, "msg_id": subjects.HeaderMsgID, "unique": subjects.HeaderUnique,
 }
 
-func (b *board) push(w http.ResponseWriter, r *http.Request, q queueRef) {
-	f := typed(r, "value", "priority", "delay", "ttl", "headers", "group", "msg_id", "unique")
+func (b *Dashboard) push(w http.ResponseWriter, r *http.Request, q queueRef) {
+	f := form{Values: r.PostForm}
 	m, priority := messageOf(&f, q)
-	code := http.StatusBadRequest
-	if !f.failed() {
-		verb := subjects.Push
-		if q.FIFO() {
-			verb = subjects.Enqueue
-		}
-		push := func(q target.Queue, ctx context.Context) (client.PushAck, error) {
-			return q.Push(ctx, priority, m)
-		}
-		ack, err := ask(r.Context(), b.gateway, q, verb, push)
+	v, code := b.submit(r, q, &f, func() (string, error) {
+		ack, err := ask(r.Context(), b.gateway, q, subjects.Push,
+			func(q *client.Queue, ctx context.Context) (client.PushAck, error) {
+				return q.PushMsg(ctx, priority, m)
+			})
 		b.log(r, "push", q, "id", ack.ID, "bytes", len(m.Value), "error", err)
-		code = codeOf(err)
-		switch {
-		case errors.Is(err, client.ErrTooLarge):
-			f.fail("value", err)
-		case err != nil:
-			f.failWith(err)
-		case ack.Duplicate:
-			f.Done = "a duplicate: already pushed as " + ack.ID
-		default:
-			f.Done = "pushed " + ack.ID
+		if ack.Duplicate {
+			return "a duplicate: already pushed as " + ack.ID, err
 		}
-	}
-
-	v := b.queueView(r, q)
-	v.Push, v.Can.Push = f, v.Can.Push || f.failed() // nothing that was typed is lost
+		return "pushed " + ack.ID, err
+	})
+	v.Push = f
 	b.showQueue(w, r, code, v)
 }
 
 // unixLines returns a text that was typed with the ends of lines that the rest of the world has.
 func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
-// headers returns the headers of a form, of which each line is one.
+// headers returns the headers of a form, one a line.
 func (f *form) headers() map[string][]string {
-	headers := map[string][]string{}
-	for line := range strings.Lines(f.Fields["headers"].Value) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(line, ":")
-		if !ok {
-			f.fail("headers", fmt.Errorf("a line is %.80q: want Name: value", line))
-			return headers
-		}
-		name = strings.TrimSpace(name)
-		headers[name] = append(headers[name], strings.TrimSpace(value))
-	}
-
-	if err := subjects.CheckHeaders(headers); err != nil {
+	isBlank := func(line string) bool { return strings.TrimSpace(line) == "" }
+	lines := slices.DeleteFunc(strings.Split(unixLines(f.Get("headers")), "\n"), isBlank)
+	headers, err := target.Headers(lines)
+	if err != nil {
 		f.fail("headers", err)
+		return map[string][]string{}
 	}
-
 	return headers
 }
 
 // messageOf returns the message that a form describes.
 func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
-	m = client.Message{Value: []byte(unixLines(f.Fields["value"].Value)), Headers: f.headers()}
+	m = client.Message{Value: []byte(unixLines(f.Get("value"))), Headers: f.headers()}
 	for name, header := range pushHeaders {
-		value := strings.TrimSpace(f.Fields[name].Value)
+		value := f.text(name)
 		switch {
 		case value == "" || name == "priority" && q.FIFO():
 		case name == "priority":
@@ -151,117 +141,93 @@ func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
 // was rendered.
 const beforePrefix = "before."
 
-// configure changes the settings that were edited in a form. Others may have changed the rest since
-// it was rendered.
-func (b *board) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
+// configure changes the settings that were edited in a form.
+func (b *Dashboard) configure(w http.ResponseWriter, r *http.Request, q queueRef) {
 	var change subjects.Change
-	f := form{Fields: map[string]field{}}
-	info, err := b.gateway.info(r.Context(), q)
-	if err != nil {
-		f.Error = err.Error()
+	f := form{Values: r.PostForm}
+	if info, err := b.gateway.info(r.Context(), q); err != nil {
+		f.fail("", err)
+	} else {
+		f.edit(&change, settingsOf(q, info))
 	}
 
-	var source []settingRow
-	for _, row := range settingsOf(q, info).Rows {
-		hidden := beforePrefix + row.Name
-		if !r.PostForm.Has(row.Name) {
-			continue
+	v, code := b.submit(r, q, &f, func() (string, error) {
+		if string(change.Encode()) == "{}" {
+			f.Values = nil
+			return "nothing to change", nil
 		}
-		if !r.PostForm.Has(hidden) { // a page of an earlier version
-			http.Error(w, "This form is out of date: reload the page.", http.StatusBadRequest)
-			return
-		}
+		return "changed", b.change(r, q, &f, "config", &change)
+	})
+	v.Config = f
+	b.showQueue(w, r, code, v)
+}
 
-		value := strings.TrimSpace(r.PostForm.Get(row.Name))
-		before := strings.TrimSpace(r.PostForm.Get(hidden))
-		if value == before && err == nil { // not edited
-			value, before = row.Value, row.Value
-		}
-		f.Fields[row.Name], f.Fields[hidden] = field{Value: value}, field{Value: before}
-
-		switch {
-		case strings.HasPrefix(row.Name, sourcePrefix):
-			source = append(source, row)
-		case value != before:
-			if err := change.Set(row.Name, value); err != nil {
-				f.fail(row.Name, err)
+// edit adds the settings that were edited to a change. Others may have changed the rest since the
+// form was rendered, so it takes their present values.
+func (f *form) edit(change *subjects.Change, now map[string][]settingRow) {
+	isSourceEdited := false
+	for _, rows := range now {
+		for _, row := range rows {
+			before := beforePrefix + row.Name
+			switch {
+			case !f.Has(row.Name), f.text(row.Name) == f.text(before):
+				f.Set(row.Name, row.Value)
+				f.Set(before, row.Value)
+			case strings.HasPrefix(row.Name, sourcePrefix):
+				isSourceEdited = true
+			default:
+				if err := change.Set(row.Name, f.text(row.Name)); err != nil {
+					f.fail(row.Name, err)
+				}
 			}
 		}
 	}
 
-	f.source(&change, source)
-
-	code := http.StatusBadRequest
-	switch {
-	case f.failed():
-	case string(change.Encode()) == "{}":
-		code, f = http.StatusOK, form{Done: "nothing to change"}
-	default:
-		err := b.change(r, q, "config", &change)
-		if code = codeOf(err); err != nil {
-			f.failWith(err)
-		} else {
-			f = form{Done: "changed"}
-		}
+	if isSourceEdited {
+		f.source(change)
 	}
-
-	v := b.queueView(r, q)
-	v.Settings.form, v.Can.Config = f, v.Can.Config || f.failed()
-	b.showQueue(w, r, code, v)
 }
 
-// change changes settings.
-func (b *board) change(r *http.Request, q queueRef, action string, c *subjects.Change) error {
-	configure := func(q target.Queue, ctx context.Context) (client.Settings, error) {
-		return q.ChangeSettings(ctx, c)
-	}
-	_, err := ask(r.Context(), b.gateway, q, subjects.Config, configure)
+// change changes settings. Then the page shows them as they are, in place of what was typed.
+func (b *Dashboard) change(
+	r *http.Request, q queueRef, f *form, action string, c *subjects.Change,
+) error {
+	_, err := ask(r.Context(), b.gateway, q, subjects.Config,
+		func(q *client.Queue, ctx context.Context) (client.Settings, error) {
+			return q.ChangeSettings(ctx, c)
+		})
 	b.log(r, action, q, "change", string(c.Encode()), "error", err)
+	if err == nil {
+		f.Values = nil
+	}
 	return err
 }
 
-func (b *board) pause(w http.ResponseWriter, r *http.Request, q queueRef) {
-	f := typed(r, "for")
-	until := target.Forever
-	if text := strings.TrimSpace(f.Fields["for"].Value); text != "" {
-		during, err := subjects.ParseDelay(text)
-		if err == nil && during <= 0 {
-			err = fmt.Errorf("%s: want a duration above zero, such as 10m", text)
+// pause pauses or resumes the queue or, if the form names one, a group.
+func (b *Dashboard) pause(w http.ResponseWriter, r *http.Request, q queueRef) {
+	var change subjects.Change
+	f, action := form{Values: r.PostForm}, path.Base(r.URL.Path)
+	switch during := f.text("for"); {
+	case f.Has("group"):
+		change.Groups = map[string]bool{f.text("group"): action == "pause"}
+	case action == "resume":
+		change.Reset = []string{"pause_until"}
+	case during == "":
+		change.Settings.PauseUntil = target.Forever
+	default:
+		d, err := subjects.ParseDelay(during)
+		if err == nil && d <= 0 {
+			err = fmt.Errorf("%s: want a duration above zero, such as 10m", during)
 		}
 		if err != nil {
 			f.fail("for", err)
 		}
-		until = time.Now().Add(during).UTC()
+		change.Settings.PauseUntil = time.Now().Add(d).UTC()
 	}
 
-	paused := settings.Settings{PauseUntil: until}
-	b.setPause(w, r, q, f, "pause", &subjects.Change{Settings: paused})
-}
-
-func (b *board) resume(w http.ResponseWriter, r *http.Request, q queueRef) {
-	b.setPause(w, r, q, form{}, "resume", &subjects.Change{Reset: []string{"pause_until"}})
-}
-
-// setPause changes whether the queue is paused or, if the form names one, a group.
-func (b *board) setPause(
-	w http.ResponseWriter, r *http.Request, q queueRef, f form, action string, c *subjects.Change,
-) {
-	if r.PostForm.Has("group") {
-		f = typed(r, "group")
-		group := strings.TrimSpace(f.Fields["group"].Value)
-		c = &subjects.Change{Groups: map[string]bool{group: action == "pause"}}
-	}
-
-	code := http.StatusBadRequest
-	if !f.failed() {
-		err := b.change(r, q, action, c)
-		if code = codeOf(err); err != nil {
-			f.Error = err.Error()
-		} else {
-			f = form{}
-		}
-	}
-	v := b.queueView(r, q)
-	v.Pause, v.Can.Config = f, v.Can.Config || f.failed()
+	v, code := b.submit(r, q, &f, func() (string, error) {
+		return "", b.change(r, q, &f, action, &change)
+	})
+	v.Pause = f
 	b.showQueue(w, r, code, v)
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
+	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,54 +16,52 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
-// maxCalls is how many requests to bridges are under way at a time, for all browsers together.
-const maxCalls = 16
+const (
+	// maxCalls is how many requests to bridges are under way at a time, for all browsers together,
+	// and maxLarge how many besides whose replies have a megabyte or more. Such a reply takes
+	// several times as much memory until it was cut to what pages show.
+	maxCalls = 16
+	maxLarge = 4
+	// maxRefused subjects are remembered for rightTime.
+	maxRefused = 10_000
+	// maxLoggedUser is how many bytes of the name of a user the bridges' logs have.
+	maxLoggedUser = 64
+)
 
-// statsSubject asks all bridges what they count.
-const statsSubject = "$SRV.STATS.pqbridge"
+// largeReplies are the verbs whose replies may be large.
+var largeReplies = []subjects.Verb{subjects.Items, subjects.Get, subjects.Schedules}
 
-// gateway sends requests to the bridges. It notices when the NATS server refuses one: the server
-// reports that on the connection, and nobody answers the request.
+// gateway sends requests to the bridges.
 type gateway struct {
 	nc      *nats.Conn
+	away    func() error // why nc is not connected; nil without
 	client  *client.Client
 	grammar subjects.Grammar
 	timeout time.Duration
 	slots   chan struct{}
+	large   chan struct{}
 
-	mu    sync.Mutex
-	calls map[*call]struct{} // under way
-	// refused are the subjects that the server has refused. They are not asked for a while.
-	refused map[string]refusal
+	mu sync.Mutex
+	// refused are the subjects that the server has refused, and until when nobody asks again.
+	refused map[string]time.Time
 
 	allowed memo[struct{}, *discovery.Permissions] // as the server says; nil if it does not
-}
-
-// call is a request under way.
-type call struct {
-	subject string
-	cancel  context.CancelCauseFunc
 }
 
 // errRefused begins the errors of requests that the NATS server refuses.
 var errRefused = errors.New("the NATS user may not")
 
-// refusal is an error until a time.
-type refusal struct {
-	err   error
-	until time.Time
-}
-
 // refusal returns why a request to a subject would not pass, nil if it may.
 func (g *gateway) refusal(subject string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if r := g.refused[subject]; time.Now().Before(r.until) {
-		return r.err
+	if time.Now().After(g.refused[subject]) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w send requests to %s", errRefused, subject)
 }
 
 // deniedBy returns why there will be no answer, "" if there only is none now.
@@ -76,6 +75,16 @@ func deniedBy(err error) string {
 // errAway is the error of all requests while the connection is down: they are not sent.
 var errAway = errors.New("NATS is away")
 
+// because adds to a text why the connection is down, if that is known.
+func (g *gateway) because(text string) string {
+	if g.away != nil {
+		if why := g.away(); why != nil {
+			text = fmt.Sprintf("%s: %v", text, why)
+		}
+	}
+	return text
+}
+
 // errNoBridge is client.ErrNoBridge without the subject: none listens on any. It is also the error
 // of a request that changes nothing and was not answered in time, or that was not sent in time
 // because too many are under way.
@@ -83,60 +92,31 @@ var errNoBridge = errors.New("no bridge answers")
 
 func newGateway(o *Options) *gateway {
 	g := &gateway{
-		nc: o.Conn, grammar: o.Grammar, timeout: o.Timeout,
-		client: client.New(o.Conn, client.WithGrammar(o.Grammar), client.WithTimeout(o.Timeout)),
-		slots:  make(chan struct{}, maxCalls),
-		calls:  map[*call]struct{}{}, refused: map[string]refusal{},
+		nc: o.Conn, away: o.Away, grammar: o.Grammar, timeout: o.Timeout,
+		slots: make(chan struct{}, maxCalls), large: make(chan struct{}, maxLarge),
+		refused: map[string]time.Time{},
+		allowed: memo[struct{}, *discovery.Permissions]{lasts: rightTime, most: 1},
 	}
 
-	o.Conn.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		g.noteRefusal(err)
-	})
-
-	o.Conn.SetDisconnectErrHandler(func(*nats.Conn, error) {
-		g.endCalls("", errAway) // replies would be lost
-	})
-
+	g.client = g.newClient("dashboard on ")
 	return g
 }
 
-var publishTo = regexp.MustCompile(`Publish to "([^"]+)"`)
-
-// noteRefusal ends the requests that an error of the connection is about.
-func (g *gateway) noteRefusal(err error) {
-	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return
-	}
-
-	if m := publishTo.FindStringSubmatch(err.Error()); m != nil {
-		refused := fmt.Errorf("%w send requests to %s", errRefused, m[1])
-		g.endCalls(m[1], refused)
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if len(g.refused) >= maxKept {
-			clear(g.refused)
-		}
-		g.refused[m[1]] = refusal{refused, time.Now().Add(rightTime)}
-	} else {
-		g.endCalls("", fmt.Errorf("%w receive replies: %w", errRefused, err))
-	}
-}
-
-// endCalls ends the requests under way to a subject, or with "" all of them.
-func (g *gateway) endCalls(subject string, err error) {
+// noteRefusal keeps requests to a subject from being sent for a while.
+func (g *gateway) noteRefusal(subject string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for c := range g.calls {
-		if subject == "" || c.subject == subject {
-			c.cancel(err)
-		}
+	if len(g.refused) >= maxRefused {
+		clear(g.refused)
 	}
+	g.refused[subject] = time.Now().Add(rightTime)
 }
 
-// send calls request, which sends a request to the subject. The error wraps errRefused if
-// the server refuses it.
+// send calls request, which sends a request to the subject, once one of the slots is free. The
+// error wraps errRefused if the server refuses it.
 func (g *gateway) send(
-	ctx context.Context, subject string, request func(context.Context) error,
+	ctx context.Context, slots chan struct{}, subject string,
+	request func(context.Context) error,
 ) error {
 	if !g.nc.IsConnected() { // the client would wait
 		return errAway
@@ -150,28 +130,20 @@ func (g *gateway) send(
 	defer cancel()
 
 	select {
-	case g.slots <- struct{}{}:
-		defer func() { <-g.slots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 		return errNoBridge
 	}
 
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	c := &call{subject, end}
-	g.mu.Lock()
-	g.calls[c] = struct{}{}
-	g.mu.Unlock()
-	defer func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		delete(g.calls, c)
-	}()
-
 	err := request(ctx)
-	switch why := context.Cause(ctx); {
-	case err != nil && errors.Is(why, errRefused):
-		return why
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation) &&
+		strings.Contains(err.Error(), "Publish to "):
+		g.noteRefusal(subject)
+		return g.refusal(subject)
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return fmt.Errorf("%w receive replies: %w", errRefused, err)
 	case errors.Is(err, client.ErrUnknownOutcome):
 	case errors.Is(err, client.ErrNoBridge), errors.Is(err, context.DeadlineExceeded):
 		return errNoBridge
@@ -180,7 +152,7 @@ func (g *gateway) send(
 	return err
 }
 
-// subject returns that of requests with a verb, or an error if there cannot be such a queue.
+// subject returns the subject for a verb, or an error if there cannot be such a queue.
 func (g *gateway) subject(q queueRef, verb subjects.Verb) (string, error) {
 	kind, known := subjects.ParseShort(q.Kind)
 	if !known {
@@ -198,80 +170,121 @@ func (g *gateway) check(q queueRef) error {
 // ask sends a request about a queue, and returns the answer.
 func ask[T any](
 	ctx context.Context, g *gateway, q queueRef, verb subjects.Verb,
-	request func(target.Queue, context.Context) (T, error),
+	request func(*client.Queue, context.Context) (T, error),
 ) (answer T, err error) {
 	subject, err := g.subject(q, verb)
 	if err != nil {
 		return answer, fmt.Errorf("%w: %w", client.ErrBadRequest, err)
 	}
-	err = g.send(ctx, subject, func(ctx context.Context) (err error) {
-		answer, err = request(target.New(g.client, q.FIFO(), q.Name), ctx)
+
+	slots := g.slots
+	if slices.Contains(largeReplies, verb) {
+		slots = g.large
+	}
+	err = g.send(ctx, slots, subject, func(ctx context.Context) (err error) {
+		answer, err = request(target.Queue(g.clientOf(ctx), q.FIFO(), q.Name), ctx)
 		return err
 	})
 	return answer, err
 }
 
+// clientOf returns a client that tells the bridges on whose behalf the dashboard acts.
+func (g *gateway) clientOf(ctx context.Context) *client.Client {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	if c.name == "" {
+		return g.client
+	}
+	return g.newClient(settings.Cut(c.name, maxLoggedUser) + " by dashboard on ")
+}
+
+// newClient returns a client whose name begins with by.
+func (g *gateway) newClient(by string) *client.Client {
+	return client.New(g.nc, client.WithGrammar(g.grammar), client.WithTimeout(g.timeout),
+		client.WithName(by+client.DefaultHolder(g.nc)))
+}
+
 func (g *gateway) info(ctx context.Context, q queueRef) (*client.QueueInfo, error) {
-	return ask(ctx, g, q, subjects.Info, target.Queue.Info)
+	return ask(ctx, g, q, subjects.Info, (*client.Queue).Info)
 }
 
 func (g *gateway) items(
 	ctx context.Context, q queueRef, o client.ItemsOptions,
 ) (client.ItemsPage, error) {
-	items := func(q target.Queue, ctx context.Context) (client.ItemsPage, error) {
-		return q.Items(ctx, o)
+	return ask(ctx, g, q, subjects.Items,
+		func(q *client.Queue, ctx context.Context) (client.ItemsPage, error) {
+			return q.Items(ctx, o)
+		})
+}
+
+// schedules calls note with the schedules of a queue whose ids come after one, page by page, until
+// it has enough.
+func (g *gateway) schedules(
+	ctx context.Context, q queueRef, afterID string,
+	note func([]*client.ScheduleRecord) (more bool),
+) (err error) {
+	for after := &afterID; after != nil && err == nil; {
+		page := func(q *client.Queue, ctx context.Context) (next *string, err error) {
+			list, err := q.SchedulesPage(ctx, *after)
+			if err == nil && note(list.Schedules) {
+				next = list.Next
+			}
+			return next, err
+		}
+		after, err = ask(ctx, g, q, subjects.Schedules, page)
 	}
-	return ask(ctx, g, q, subjects.Items, items)
+	return err
 }
 
-func (g *gateway) schedules(ctx context.Context, q queueRef) ([]*client.ScheduleRecord, error) {
-	return ask(ctx, g, q, subjects.Schedules, target.Queue.Schedules)
-}
-
-// scan reads the items of a queue page by page, without their values, until note has enough.
+// scan yields the items of a queue page by page, without their values. An error is the last.
 func (g *gateway) scan(
 	ctx context.Context, q queueRef, o client.ItemsOptions,
-	note func(*client.ItemsPage) (more bool),
-) error {
+) iter.Seq2[client.ItemsPage, error] {
 	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues
-	items := func(o client.ItemsOptions) (client.ItemsPage, error) { return g.items(ctx, q, o) }
-	do := func(page *client.ItemsPage) (bool, error) { return note(page), nil }
-	_, err := target.Pages(o, items, do)
-	return err
+	items := func(ctx context.Context, o client.ItemsOptions) (client.ItemsPage, error) {
+		return g.items(ctx, q, o)
+	}
+	return target.Pages(ctx, o, items)
 }
 
 // scanAll scans up to maxMatches items of each queue, until note has enough. It passes over queues
 // that the user may not read: denied says why.
 func (g *gateway) scanAll(
 	ctx context.Context, queues []queueRow, o client.ItemsOptions,
-	note func(queueRef, *client.ItemsPage) (more bool),
+	note func(queueRef, []client.StoredItem) (more bool),
 ) (denied string, err error) {
-	more := true
-	for i := 0; i < len(queues) && more; i++ {
+	for i := range queues {
 		q, scanned := queues[i].queueRef, int64(0)
-		err := g.scan(ctx, q, o, func(page *client.ItemsPage) bool {
-			scanned += page.Scanned
-			more = note(q, page)
-			return more && scanned < maxMatches
-		})
-		if text := deniedBy(err); text != "" {
-			denied = text
-		} else if err != nil {
-			return denied, err
+		for page, err := range g.scan(ctx, q, o) {
+			if why := deniedBy(err); why != "" {
+				denied = why
+				break
+			}
+			if err != nil {
+				return denied, err
+			}
+			if !note(q, page.Items) {
+				return denied, nil
+			}
+			if scanned += page.Scanned; scanned >= maxMatches {
+				break
+			}
 		}
 	}
-
 	return denied, nil
 }
 
-// list returns all queues of a kind that there can be.
-func (g *gateway) list(ctx context.Context, kind subjects.Kind) ([]subjects.QueueCounts, error) {
+// list returns the queues of a kind that there can be, the first ones once there are most.
+func (g *gateway) list(
+	ctx context.Context, kind subjects.Kind, most int,
+) ([]subjects.QueueCounts, error) {
 	subject, err := g.grammar.Build(subjects.Request{Kind: kind, Verb: subjects.List})
 	if err != nil {
 		return nil, err
 	}
-	send := func(request func(context.Context) error) error { return g.send(ctx, subject, request) }
-	all, err := target.List(g.client, kind == subjects.FIFO, send)
+	all, err := target.List(g.client, kind == subjects.FIFO, most,
+		func(request func(context.Context) error) error {
+			return g.send(ctx, g.slots, subject, request)
+		})
 
 	// What answers may not be a bridge.
 	return slices.DeleteFunc(all, func(q subjects.QueueCounts) bool {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/netip"
@@ -18,12 +20,14 @@ import (
 // Bounds of what a browser may ask for.
 const (
 	maxHeaderBytes = 32 << 10
-	maxBody        = 4 << 20 // a value of 1 MiB, encoded as a form
-	maxOpenBody    = 4 << 10 // before somebody has logged in
-	maxForms       = 6 << 20 // held at a time: the largest, and a login on each connection
+	maxBody        = 4 << 20  // a value of 1 MiB, encoded as a form
+	maxOpenBody    = 4 << 10  // before somebody has logged in
+	smallForm      = 16 << 10 // bytes of each form that there always is room for
+	maxForms       = 6 << 20  // bytes beyond these that are held of all forms
 	maxConnections = 320
 	maxRequests    = 64               // that run at a time
 	requestTime    = 30 * time.Second // that one may take
+	refusalTime    = 10 * time.Second // in which a browser must read why a form was refused
 )
 
 // Paths that the guard knows.
@@ -39,13 +43,24 @@ const (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
+// headers are those of all answers; the handlers of assets and files replace some.
+var headers = http.Header{
+	"Content-Security-Policy":      {policy},
+	"X-Content-Type-Options":       {"nosniff"},
+	"X-Frame-Options":              {"DENY"},
+	"Referrer-Policy":              {"same-origin"},
+	"Cross-Origin-Opener-Policy":   {"same-origin"}, // for HTTPS, and this machine
+	"Cross-Origin-Resource-Policy": {"same-origin"},
+	"Cache-Control":                {"no-store"},
+}
+
 // guard decides who may ask for something. It stands in front of all handlers.
 type guard struct {
 	hosts   []string // that a Host header may name besides addresses, with or without a port
 	origins *http.CrossOriginProtection
 	logins  *logins
 	slots   chan struct{}       // an element for each request that runs
-	forms   *semaphore.Weighted // bytes that are held
+	forms   *semaphore.Weighted // bytes that are held of forms beyond smallForm
 }
 
 func newGuard(o *Options, port int) *guard {
@@ -71,7 +86,7 @@ func callerOf(r *http.Request) caller {
 // wrap returns a handler that calls next for requests that are allowed.
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		setHeaders(w.Header())
+		maps.Copy(w.Header(), headers)
 		isProbe := r.URL.Path == healthPath || r.URL.Path == readyPath
 		if isProbe && r.Method == http.MethodGet { // probes know no names
 			next.ServeHTTP(w, r)
@@ -105,7 +120,7 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		return
 	}
 
-	// What is open to strangers takes no slot: they could keep all of them.
+	// Requests open to strangers take no slots: they could keep all of them.
 	if !isOpen(r) {
 		select {
 		case g.slots <- struct{}{}:
@@ -122,18 +137,8 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	next.ServeHTTP(w, r)
 }
 
-func setHeaders(h http.Header) {
-	h.Set("Content-Security-Policy", policy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", "same-origin")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin") // for HTTPS, and this machine
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cache-Control", "no-store")
-}
-
 // isHost reports whether a Host header names this server. Otherwise a name of another site may
-// resolve to this address, which lets the scripts of that site read what is served here.
+// resolve to this address, which lets the scripts of that site read these pages.
 func (g *guard) isHost(host string) bool {
 	// An address is no name: nobody else decides where it leads. Ports say nothing, because proxies
 	// and containers have their own.
@@ -171,9 +176,30 @@ var (
 	errForm = errors.New("want a form, as this dashboard sends it")
 )
 
-// readForm reads the form of a POST, and no other body. Its bytes count against maxForms from
-// before the first is read until release is called. net/http reads no more than the header says,
-// and net/url no more than 10,000 fields.
+// body counts the bytes of a form that have come, until release is called.
+type body struct {
+	io.ReadCloser
+	forms      *semaphore.Weighted
+	read, held int64
+}
+
+// Read implements io.Reader. It fails with errBusy if there is no room for what has come.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	more := max(b.read-smallForm, 0) - b.held
+	if !b.forms.TryAcquire(more) {
+		return 0, errBusy
+	}
+	b.held += more
+	return n, err
+}
+
+func (b *body) release() { b.forms.Release(b.held) }
+
+// readForm reads the form of a POST, and no other body. Its bytes count against maxForms from when
+// they come until release is called: a browser that sends slowly, or nothing, keeps no room from
+// others. net/http reads no more than the header says, and net/url no more than 10,000 fields.
 func (g *guard) readForm(r *http.Request) (release func(), err error) {
 	release = func() {}
 	if r.Method != http.MethodPost {
@@ -193,11 +219,11 @@ func (g *guard) readForm(r *http.Request) (release func(), err error) {
 		return release, errForm
 	case size > limit:
 		return release, errSize
-	case !g.forms.TryAcquire(size):
-		return release, errBusy
 	}
 
-	return func() { g.forms.Release(size) }, r.ParseForm()
+	counted := &body{ReadCloser: r.Body, forms: g.forms}
+	r.Body = counted
+	return counted.release, r.ParseForm()
 }
 
 // refuseForm answers a request whose form was not read, or that there is no room for.

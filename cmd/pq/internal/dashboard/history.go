@@ -1,6 +1,11 @@
 package dashboard
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
 
 const (
 	// historyTime is how far histories go back, lineTime what the small lines of tables show, in
@@ -15,14 +20,33 @@ const (
 	outage = time.Minute
 )
 
-// point is what was seen of a queue, or of all together, at one time.
+// Figures of a point, in the order of the lines of the two charts.
+const (
+	readyLine = iota
+	leasedLine
+	delayedLine
+	pushedLine // a second, as the rest
+	poppedLine
+	failedLine
+	lineCount
+
+	countLines = pushedLine // before these are numbers of items
+)
+
+// point has the figures of a queue, or of all together, at one time. Negative ones are not known.
 type point struct {
-	at                     time.Time
-	ready, leased, delayed int64
-	in, out                float32 // a second; negative if not known
+	at      time.Time
+	figures [lineCount]float64
 }
 
-// history is what was seen lately, oldest first.
+func newPoint(at time.Time, n subjects.QueueCounts, t traffic) point {
+	return point{at, [...]float64{
+		float64(n.Ready), float64(n.Leased), float64(n.Delayed),
+		orLeast(t.In), orLeast(t.Out), orLeast(t.Failed),
+	}}
+}
+
+// history has the recent figures, oldest first.
 type history struct{ points []point }
 
 // add adds a point, unless the last one is too young.
@@ -30,15 +54,12 @@ func (h *history) add(p point) {
 	if n := len(h.points); n > 0 && p.at.Sub(h.points[n-1].at) < pointStep-pointStep/10 {
 		return
 	}
-	old := 0
-	for old < len(h.points) && p.at.Sub(h.points[old].at) > historyTime {
-		old++
-	}
-	h.points = append(append(h.points[:0], h.points[old:]...), p)
+	isOld := func(old point) bool { return p.at.Sub(old.at) > historyTime }
+	h.points = append(slices.DeleteFunc(h.points, isOld), p)
 }
 
-// line returns a number at even intervals until now, as far back as there are any.
-func (h *history) line(now time.Time, number func(*point) int64) (line []int64) {
+// line returns a figure at even intervals until now, as far back as there are any.
+func (h *history) line(now time.Time, figure int) (line []float64) {
 	const step = lineTime / lineSteps
 	i, start := 0, now.Add(-lineTime)
 	for n := range lineSteps {
@@ -47,21 +68,17 @@ func (h *history) line(now time.Time, number func(*point) int64) (line []int64) 
 			i++
 		}
 		if i > 0 {
-			line = append(line, number(&h.points[i-1]))
+			line = append(line, h.points[i-1].figures[figure])
 		}
 	}
 
 	return line
 }
 
-func readyOf(p *point) int64 { return p.ready }
-func inOf(p *point) int64    { return max(int64(p.in+0.5), 0) }
-func outOf(p *point) int64   { return max(int64(p.out+0.5), 0) }
-
 // charts returns the charts of points.
 func charts(points []point) (countsChart, ratesChart series) {
 	at := make([]int64, len(points))
-	var lines [5][]*float64
+	var lines [lineCount][]*float64
 	for i := range lines {
 		lines[i] = make([]*float64, len(points))
 	}
@@ -69,14 +86,13 @@ func charts(points []point) (countsChart, ratesChart series) {
 	for i, p := range points {
 		at[i] = p.at.Unix()
 		afterGap := i > 0 && p.at.Sub(points[i-1].at) > outage
-		counts := []float64{float64(p.ready), float64(p.leased), float64(p.delayed)}
-		for line, n := range append(counts, float64(p.in), float64(p.out)) {
+		for line, n := range p.figures {
 			if n >= 0 && !afterGap {
 				lines[line][i] = &n
 			}
 		}
 	}
 
-	return series{"counts", at, []string{"ready", "leased", "delayed"}, lines[:3]},
-		series{"rates", at, []string{"pushed", "popped"}, lines[3:]}
+	return series{"counts", at, []string{"ready", "leased", "delayed"}, lines[:countLines]},
+		series{"rates", at, []string{"pushed", "popped", "failed"}, lines[countLines:]}
 }

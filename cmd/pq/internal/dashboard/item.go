@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -18,16 +20,17 @@ const (
 	itemBytes = subjects.MaxValueBytes
 )
 
-// valueBytes is how many bytes of each value to ask for, of which n would be shown.
-func (b *board) valueBytes(n int) int {
+// valueBytes is how many bytes of each value to ask for to show n of them.
+func (b *Dashboard) valueBytes(n int) int {
 	if b.HideValues {
 		return client.NoValues
 	}
 	return n
 }
 
-// rowsOf returns items as the pages show them.
-func (b *board) rowsOf(q queueRef, items []client.StoredItem) []itemRow {
+// rowsOf returns items as the pages show them. Only the page of an item shows headers, which can
+// have a megabyte.
+func (b *Dashboard) rowsOf(q queueRef, items []client.StoredItem, headers bool) []itemRow {
 	rows := make([]itemRow, len(items))
 	for i, item := range items {
 		rows[i] = itemRow{Queue: q, StoredItem: item}
@@ -36,28 +39,45 @@ func (b *board) rowsOf(q queueRef, items []client.StoredItem) []itemRow {
 			rows[i].Dead = info.DeadLetter
 		}
 		if b.HideValues {
-			rows[i].Value, rows[i].Headers = nil, nil
+			rows[i].Value = nil
 		}
+		if b.HideValues || !headers {
+			rows[i].Headers = nil
+		}
+		rows[i].cutHeaders()
 	}
 
 	return rows
 }
 
-// rowsByID returns items, also those that have a Code because they are not there.
-func (b *board) rowsByID(
+// cutHeaders leaves out headers beyond as many bytes as are shown of a value.
+func (r *itemRow) cutHeaders() {
+	room := itemBytes
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		values := r.Headers[name]
+		room -= len(name)*len(values) + len(strings.Join(values, ""))
+		if room < 0 {
+			delete(r.Headers, name)
+			r.HeadersCut = true
+		}
+	}
+}
+
+// rowsByID returns items. Missing ones have a Code.
+func (b *Dashboard) rowsByID(
 	ctx context.Context, q queueRef, ids []string, bytes int,
 ) ([]itemRow, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	get := func(q target.Queue, ctx context.Context) ([]client.StoredItem, error) {
-		return q.GetItems(ctx, ids, b.valueBytes(bytes))
-	}
-	items, err := ask(ctx, b.gateway, q, subjects.Get, get)
-	return b.rowsOf(q, items), err
+	items, err := ask(ctx, b.gateway, q, subjects.Get,
+		func(q *client.Queue, ctx context.Context) ([]client.StoredItem, error) {
+			return q.GetItems(ctx, ids, b.valueBytes(bytes))
+		})
+	return b.rowsOf(q, items, bytes == itemBytes), err
 }
 
-func (b *board) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
+func (b *Dashboard) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
 	v := &itemView{As: r.URL.Query().Get("as"), Search: r.URL.Query().Get("search")}
 	v.Queue, v.ID = q, r.PathValue("id")
 	code := http.StatusOK
@@ -71,44 +91,54 @@ func (b *board) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
 		v.Gone, code = rows[0].Text, int(rows[0].Code)
 	default:
 		v.itemRow, v.Can = rows[0], b.gateway.may(r.Context(), q)
-		v.Rank = b.rank(r.Context(), &rows[0])
+		if v.Dead == nil && v.State == subjects.StateReady {
+			v.Rank = b.rank(r.Context(), &rows[0])
+		}
+		maps.DeleteFunc(v.Headers, v.isFact)
 	}
 
 	b.show(w, code, "item", b.newShell(r, q.Name, navOf(q)), v)
 }
 
-// rank returns how many items would be served before one, nil if that is not known.
-func (b *board) rank(ctx context.Context, row *itemRow) *int64 {
-	if row.State != subjects.StateReady {
-		return nil
-	}
+// isFact reports whether a header is one of the facts beside the value.
+func (v *itemView) isFact(name string, _ []string) bool {
+	return v.Dead != nil && strings.HasPrefix(name, deadPrefix)
+}
 
-	count := func(q target.Queue, ctx context.Context) (rank *int64, err error) {
-		n, atLeast, err := q.RankItem(ctx, row.ID, false)
+// rank returns how many items would be served before one, nil if that is not known.
+func (b *Dashboard) rank(ctx context.Context, row *itemRow) *int64 {
+	count := func(q *client.Queue, ctx context.Context) (rank *int64, err error) {
+		n, atLeast, err := q.Rank(ctx, row.ID)
 		if err == nil && !atLeast {
 			rank = &n
 		}
 		return rank, err
 	}
-
 	rank, _ := ask(ctx, b.gateway, row.Queue, subjects.Rank, count) // then it is not known
 	return rank
 }
 
 // getValue sends the value as a file, so that no browser takes it for a page.
-func (b *board) getValue(w http.ResponseWriter, r *http.Request, q queueRef) {
+func (b *Dashboard) getValue(w http.ResponseWriter, r *http.Request, q queueRef) {
 	if b.HideValues {
 		b.fail(w, r, http.StatusForbidden, "Hidden", "Values are hidden here.")
 		return
 	}
 
-	id := r.PathValue("id")
-	get := func(q target.Queue, ctx context.Context) (*client.Item, error) {
-		item, _, err := q.Get(ctx, id)
-		return item, err
+	// A browser may read it slowly, and how large it is is only known once it is here.
+	most := min(b.Conn.MaxPayload(), maxFiles)
+	if b.files.Acquire(r.Context(), most) != nil {
+		refuseForm(w, errBusy)
+		return
 	}
+	defer b.files.Release(most)
 
-	item, err := ask(r.Context(), b.gateway, q, subjects.Get, get)
+	id := r.PathValue("id")
+	item, err := ask(r.Context(), b.gateway, q, subjects.Get,
+		func(q *client.Queue, ctx context.Context) (*client.Item, error) {
+			item, _, err := q.Get(ctx, id)
+			return item, err
+		})
 	if err != nil {
 		b.failWith(w, r, err)
 		return
@@ -117,8 +147,8 @@ func (b *board) getValue(w http.ResponseWriter, r *http.Request, q queueRef) {
 	b.log(r, "download", q, "id", id, "bytes", len(item.Value))
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
-	file := cmp.Or(item.ID, "item") + ".bin" // ids need no escaping
-	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s"`, file))
+	h.Set("Content-Disposition", // ids need no escaping
+		fmt.Sprintf(`attachment; filename="%s.bin"`, cmp.Or(item.ID, "item")))
 	h.Set("Content-Length", strconv.Itoa(len(item.Value)))
 	_, _ = w.Write(item.Value) // fails if the browser is gone
 }

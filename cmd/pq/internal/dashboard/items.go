@@ -9,44 +9,54 @@ import (
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
+
+// maxFilter is the longest filter in bytes; bridges take less.
+const maxFilter = 4 << 10
 
 // deadPrefix begins the names of the headers that say how an item became a dead letter.
 const deadPrefix = "Pq-Dead-"
 
-// filterOf returns the items that a query asks for.
+// filterOf returns the items that a query asks for. It is kept with a search, so it must not keep
+// the form that it is a part of.
 func filterOf(query url.Values) itemsFilter {
+	text := func(name string) string { return strings.Clone(query.Get(name)) }
 	return itemsFilter{
-		State: subjects.State(query.Get("state")), End: query.Get("end"),
-		Match: query.Get("match"), Header: query.Get("header"),
+		State: subjects.State(text("state")), End: text("end"),
+		Match: text("match"), Header: text("header"),
 	}
 }
 
 // optionsOf returns the request for the items of a filter. Hidden values cannot be searched: a
 // search would find them out.
-func (b *board) optionsOf(f itemsFilter) (o client.ItemsOptions, err error) {
+func (b *Dashboard) optionsOf(f itemsFilter) (o client.ItemsOptions, err error) {
 	isHidden := f.Match != "" || f.Header != "" && !strings.HasPrefix(f.Header, deadPrefix)
 	if b.HideValues && isHidden {
 		return o, fmt.Errorf("values and headers are hidden here: "+
 			"only headers that begin with %s can be searched for", deadPrefix)
 	}
 
+	if n := len(f.State) + len(f.End) + len(f.Match) + len(f.Header); n > maxFilter {
+		return o, fmt.Errorf("%d bytes to search for: want at most %d", n, maxFilter)
+	}
+
 	o = client.ItemsOptions{State: f.State, Max: f.End == "max", Match: f.Match}
 	if f.Header != "" {
-		name, value, ok := strings.Cut(f.Header, ":")
-		if !ok || strings.TrimSpace(name) == "" {
-			return o, fmt.Errorf("a header is %.80q: want Name: value", f.Header)
+		name, value, err := target.Header(f.Header)
+		if err != nil {
+			return o, err
 		}
-		o.Headers = map[string]string{strings.TrimSpace(name): strings.TrimSpace(value)}
+		o.Headers = map[string]string{name: value}
 	}
 
 	return o, nil
 }
 
 // newItems returns a list of items that has none yet.
-func (b *board) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsView {
-	_ = b.live.ask(r.Context(), q) // the list itself says what is wrong
+func (b *Dashboard) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsView {
+	_, _ = b.live.ask(r.Context(), q) // the list itself says what is wrong
 	known := b.live.one(q)
 	return &itemsView{
 		Queue: q, Filter: f, Can: b.gateway.may(r.Context(), q),
@@ -54,7 +64,7 @@ func (b *board) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsView 
 	}
 }
 
-func (b *board) showItems(w http.ResponseWriter, r *http.Request, code int, v *itemsView) {
+func (b *Dashboard) showItems(w http.ResponseWriter, r *http.Request, code int, v *itemsView) {
 	isDead := func(row itemRow) bool { return row.Dead != nil }
 	nav := navOf(v.Queue)
 	v.IsDead = slices.ContainsFunc(v.Rows, isDead) || len(v.Rows) == 0 && nav == "dead"
@@ -65,8 +75,14 @@ func (b *board) showItems(w http.ResponseWriter, r *http.Request, code int, v *i
 	b.show(w, code, "items", s, v)
 }
 
-func (b *board) getItems(w http.ResponseWriter, r *http.Request, q queueRef) {
+func (b *Dashboard) getItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 	query := r.URL.Query()
+	if cause := query.Get("cause"); cause != "" {
+		found, err := b.findCause(r.Context(), q, cause)
+		b.openSearch(w, r, q, itemsFilter{}, found, err)
+		return
+	}
+
 	v := b.newItems(r, q, filterOf(query))
 	if id := query.Get("search"); id == "" {
 		b.addItems(r.Context(), v, query)
@@ -80,7 +96,7 @@ func (b *board) getItems(w http.ResponseWriter, r *http.Request, q queueRef) {
 }
 
 // addItems adds the items from a place on.
-func (b *board) addItems(ctx context.Context, v *itemsView, query url.Values) {
+func (b *Dashboard) addItems(ctx context.Context, v *itemsView, query url.Values) {
 	o, err := b.optionsOf(v.Filter)
 	if err != nil {
 		v.Filter.Error = err.Error()
@@ -94,7 +110,7 @@ func (b *board) addItems(ctx context.Context, v *itemsView, query url.Values) {
 		return
 	}
 
-	v.Rows = b.rowsOf(v.Queue, page.Items)
+	v.Rows = b.rowsOf(v.Queue, page.Items, false)
 	if o.After != "" {
 		v.Pager.First = linkTo(v.Queue.Items(""), query, "after", "")
 	}
@@ -104,8 +120,8 @@ func (b *board) addItems(ctx context.Context, v *itemsView, query url.Values) {
 	}
 }
 
-// addMatches adds a part of what a search has found, of which some may be gone.
-func (b *board) addMatches(ctx context.Context, v *itemsView, f *search, query url.Values) {
+// addMatches adds a part of the matches of a search. Some may be gone.
+func (b *Dashboard) addMatches(ctx context.Context, v *itemsView, f *search, query url.Values) {
 	v.Search, v.Filter = f.view(), f.filter
 
 	found := f.matches()
@@ -118,30 +134,30 @@ func (b *board) addMatches(ctx context.Context, v *itemsView, f *search, query u
 
 func isGone(row itemRow) bool { return row.Code == subjects.CodeNotFound }
 
-func (b *board) postSearch(w http.ResponseWriter, r *http.Request, q queueRef) {
+func (b *Dashboard) postSearch(w http.ResponseWriter, r *http.Request, q queueRef) {
 	filter := filterOf(r.PostForm)
 	options, err := b.optionsOf(filter)
 	var found *search
-	cause := r.PostForm.Get("cause")
-	switch {
-	case err != nil:
-	case cause != "":
-		found, err = b.findCause(r.Context(), q, cause)
-	default:
+	if err == nil {
 		counts := b.live.one(q).counts
 		found, err = b.searches.start(q, filter, options, counts.All())
 	}
+	b.openSearch(w, r, q, filter, found, err)
+}
 
+// openSearch leads to what a search finds, or says why there is none.
+func (b *Dashboard) openSearch(
+	w http.ResponseWriter, r *http.Request, q queueRef, f itemsFilter, found *search, err error,
+) {
 	if err != nil {
-		filter.Error = err.Error()
-		b.showItems(w, r, http.StatusBadRequest, b.newItems(r, q, filter))
+		f.Error = err.Error()
+		b.showItems(w, r, http.StatusBadRequest, b.newItems(r, q, f))
 		return
 	}
-
 	http.Redirect(w, r, q.Items("")+"?search="+found.id, http.StatusSeeOther)
 }
 
-func (b *board) postStop(w http.ResponseWriter, r *http.Request, q queueRef) {
+func (b *Dashboard) postStop(w http.ResponseWriter, r *http.Request, q queueRef) {
 	id := r.PathValue("id")
 	if f, err := b.searches.find(id, q); err == nil {
 		f.cancel(errStopped)

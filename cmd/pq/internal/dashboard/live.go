@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -29,21 +31,31 @@ const (
 // live knows what the queues and bridges do now. All pages share it: it asks as often for twenty
 // pages as for one, and not at all while nobody looks.
 type live struct {
-	figures
 	g       *gateway
 	answers *nats.Subscription
 	wake    chan struct{}
-	asked   memo[queueRef, error] // how the last question went
+	asked   memo[queueRef, *client.QueueInfo] // for their pages
 
-	ended   chan struct{} // closed when the next look ends
+	mu      sync.Mutex
+	queues  map[queueRef]*queueState
+	bridges bridges
+	total   history
+	listed  time.Time // when the list was last complete
+	listErr error
+	refused time.Time     // when the server last did not let a question about a queue pass
+	looked  time.Time     // when the bridges were last asked
 	watched time.Time     // when somebody last looked
+	ended   chan struct{} // closed when the next look ends
 }
+
+// maxAnswers are kept, of up to 100 KB each.
+const maxAnswers = 64
 
 func newLive(g *gateway) (*live, error) {
 	l := &live{
 		g: g, wake: make(chan struct{}, 1),
-		figures: figures{queues: map[queueRef]*queueState{}, bridges: bridges{}},
-		ended:   make(chan struct{}),
+		queues: map[queueRef]*queueState{}, bridges: bridges{}, ended: make(chan struct{}),
+		asked: memo[queueRef, *client.QueueInfo]{lasts: tick - tick/4, most: maxAnswers},
 	}
 	var err error
 	l.answers, err = g.nc.Subscribe(g.nc.NewInbox(), l.noteAnswer)
@@ -88,10 +100,11 @@ func (l *live) look(ctx context.Context, now time.Time) {
 			b.missed++
 		}
 		l.mu.Unlock()
-		if l.g.refusal(statsSubject) == nil { // if the connection is gone, the status says so
-			question := []byte(subjects.StatsOfQueues)
-			_ = l.g.nc.PublishRequest(statsSubject, l.answers.Subject, question)
+		ask := func(ctx context.Context) error {
+			return discovery.Publish(ctx, l.g.nc, discovery.StatsSubject, l.answers.Subject,
+				[]byte(subjects.StatsOfQueues))
 		}
+		_ = l.g.send(ctx, l.g.slots, discovery.StatsSubject, ask) // pages say what is not known
 		if l.isListDue(now) {
 			l.list(ctx)
 		}
@@ -101,7 +114,10 @@ func (l *live) look(ctx context.Context, now time.Time) {
 		var asked errgroup.Group
 		asked.SetLimit(4)
 		for _, q := range l.due(now) {
-			asked.Go(func() error { return l.ask(within, q) })
+			asked.Go(func() error {
+				_, err := l.update(within, q)
+				return err
+			})
 		}
 		_ = asked.Wait() // what is not known, is shown as such
 		cancel()
@@ -117,9 +133,13 @@ func (l *live) look(ctx context.Context, now time.Time) {
 
 // noteAnswer takes in what a bridge says.
 func (l *live) noteAnswer(m *nats.Msg) {
+	b := discovery.Parse(l.g.grammar, m.Data)
+	if b == nil || b.BridgeStats == nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.bridges.note(time.Now(), m.Data)
+	l.bridges.note(time.Now(), b)
 }
 
 // list lists all queues.
@@ -131,7 +151,7 @@ func (l *live) list(ctx context.Context) {
 	var failed error
 	var refusals []error
 	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
-		all, err := l.g.list(ctx, kind)
+		all, err := l.g.list(ctx, kind, maxQueues-len(found))
 		if errors.Is(err, errRefused) {
 			refusals = append(refusals, err)
 		} else {
@@ -166,30 +186,31 @@ func (l *live) list(ctx context.Context) {
 	}
 }
 
-// ask brings a queue up to date. All who ask in the same tick share the answer.
-func (l *live) ask(ctx context.Context, ref queueRef) error {
-	//lint:ignore ST1008 the error is what the memo keeps, for that duration
-	return l.asked.get(ref, func(error) (error, time.Duration) {
-		within, cancel := context.WithTimeout(ctx, pageTime)
-		defer cancel()
-		info, err := l.g.info(within, ref)
-		if ctx.Err() != nil { // who asked is gone
-			return err, 0
-		}
+// ask brings a queue up to date for a page of it, and returns its last info, nil if it was never
+// known. All who ask in the same tick share the answer.
+func (l *live) ask(ctx context.Context, ref queueRef) (*client.QueueInfo, error) {
+	update := func() (*client.QueueInfo, error) { return l.update(ctx, ref) }
+	return l.asked.get(ctx, ref, update)
+}
 
-		now := time.Now()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		q := l.queue(ref)
-		if q.asked = now; err == nil {
-			q.info, q.infoAt = info, now
-			q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
-			q.history.add(l.pointOf(now, ref, q))
-		} else if deniedBy(err) != "" {
-			l.refused = now
-		}
-		return err, tick - tick/4
-	})
+// update brings a queue up to date, and returns its info.
+func (l *live) update(ctx context.Context, ref queueRef) (*client.QueueInfo, error) {
+	within, cancel := context.WithTimeout(ctx, pageTime)
+	defer cancel()
+	info, err := l.g.info(within, ref)
+	if ctx.Err() != nil {
+		return info, err
+	}
+
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queue(ref).asked = now; err == nil {
+		l.note(now, ref, info)
+	} else if deniedBy(err) != "" {
+		l.refused = now
+	}
+	return info, err
 }
 
 // freshen notes that somebody looks, and waits a moment for new figures if the known ones are old.
@@ -244,11 +265,7 @@ func (l *live) status(page context.Context) status {
 	defer l.mu.Unlock()
 	switch {
 	case !l.g.nc.IsConnected():
-		text := "NATS is away, and the dashboard reconnects"
-		if err := l.g.nc.LastError(); err != nil {
-			text = fmt.Sprintf("%s: %v", text, err)
-		}
-		return status{stateAway, text}
+		return status{stateAway, l.g.because("NATS is away, and the dashboard reconnects")}
 	case errors.Is(l.listErr, errRefused):
 		return status{stateDenied, l.listErr.Error()}
 	case l.listErr != nil || page.Err() != nil:
@@ -263,7 +280,7 @@ func (l *live) bridgesView() (*bridgesView, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := &bridgesView{Rows: l.bridges.rows()}
-	if refused := l.g.refusal(statsSubject); len(v.Rows) == 0 {
+	if refused := l.g.refusal(discovery.StatsSubject); len(v.Rows) == 0 {
 		v.Denied = deniedBy(refused)
 	}
 	return v, l.looked

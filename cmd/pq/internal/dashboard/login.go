@@ -107,21 +107,23 @@ func (l *logins) setCookie(w http.ResponseWriter, r *http.Request, session strin
 	})
 }
 
-func (b *board) getLogin(w http.ResponseWriter, r *http.Request) {
+func (b *Dashboard) getLogin(w http.ResponseWriter, r *http.Request) {
 	b.showLogin(w, r, http.StatusOK, localPath(r.FormValue("next")), "")
 }
 
 // showLogin shows the form, or leads to the queues where nobody has to log in.
-func (b *board) showLogin(w http.ResponseWriter, r *http.Request, code int, next, text string) {
+func (b *Dashboard) showLogin(w http.ResponseWriter, r *http.Request, code int, next, text string) {
 	if !b.guard.logins.hasForm() {
 		http.Redirect(w, r, "/", http.StatusSeeOther)
 		return
 	}
 	s := &shell{Title: "Log in", Nav: "login"} // which says nothing about where that leads
-	b.show(w, code, "login", s, &loginView{next, text})
+	b.show(w, code, "login", s, &form{
+		Values: url.Values{"next": {next}}, Errors: map[string]string{"token": text},
+	})
 }
 
-func (b *board) postLogin(w http.ResponseWriter, r *http.Request) {
+func (b *Dashboard) postLogin(w http.ResponseWriter, r *http.Request) {
 	next := localPath(r.PostForm.Get("next"))
 	err := b.guard.logins.logIn(w, r, r.PostForm.Get("token"))
 	b.Log.Info("login", "from", r.RemoteAddr, "ok", err == nil)
@@ -142,7 +144,7 @@ func localPath(next string) string {
 	return next
 }
 
-func (b *board) postLogout(w http.ResponseWriter, r *http.Request) {
+func (b *Dashboard) postLogout(w http.ResponseWriter, r *http.Request) {
 	l := b.guard.logins
 	l.mu.Lock()
 	delete(l.sessions, callerOf(r).session)

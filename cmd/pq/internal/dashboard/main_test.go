@@ -36,7 +36,7 @@ type rig struct {
 	t     *testing.T
 	board *Dashboard
 	log   *harness.Transcript
-	jobs  *client.PriorityQueue
+	jobs  *client.Queue
 	stop  func()
 }
 
@@ -55,9 +55,14 @@ func newRigAs(t *testing.T, allow ...string) *rig {
 		o.NoAuthUser = "all"
 		o.Users = []*server.User{
 			{Username: "all", Password: "all"},
-			{Username: "few", Password: "few", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: allow}}},
+			{
+				Username:    "few",
+				Password:    "few",
+				Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: allow}},
+			},
 		}
 	}})
+
 	return serve(t, env, env.Connect(nats.UserInfo("few", "few")), nil)
 }
 
@@ -67,10 +72,19 @@ func serve(t *testing.T, env *testenv.Env, nc *nats.Conn, change func(*Options))
 	if env.Conn != nil {
 		r.jobs = client.New(env.Conn, client.WithTimeout(testenv.Patience)).PriorityQueue("jobs")
 	}
-	o := Options{Listen: "127.0.0.1:0", Conn: nc, Grammar: env.Grammar, Timeout: testenv.Patience, Log: slog.New(slog.NewTextHandler(r.log, nil))}
+
+	o := Options{
+		Listen:  "127.0.0.1:0",
+		Conn:    nc,
+		Grammar: env.Grammar,
+		Timeout: testenv.Patience,
+		Log:     slog.New(slog.NewTextHandler(r.log, nil)),
+	}
+
 	if change != nil {
 		change(&o)
 	}
+
 	var err error
 	r.board, err = New(o)
 	must(t, err)
@@ -78,10 +92,12 @@ func serve(t *testing.T, env *testenv.Env, nc *nats.Conn, change func(*Options))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.board.Run(ctx) }()
+
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		must(t, <-done)
 	})
+
 	t.Cleanup(r.stop)
 	return r
 }
@@ -94,6 +110,7 @@ func (r *rig) push(values ...string) (ids []string) {
 		must(r.t, err)
 		ids = append(ids, ack.ID)
 	}
+
 	return ids
 }
 
@@ -116,7 +133,13 @@ func (r *rig) browser() *browser {
 	must(r.t, err)
 	transport := &http.Transport{}
 	r.t.Cleanup(transport.CloseIdleConnections)
-	b := &browser{t: r.t, base: r.board.URL(), Client: http.Client{Jar: jar, Transport: transport, Timeout: testenv.Patience}}
+
+	b := &browser{
+		t:      r.t,
+		base:   r.board.URL(),
+		Client: http.Client{Jar: jar, Transport: transport, Timeout: testenv.Patience},
+	}
+
 	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return b
 }
@@ -131,20 +154,24 @@ func (b *browser) do(method, path, body string, headers ...string) answer {
 	b.t.Helper()
 	r, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
 	must(b.t, err)
+
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
+
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 		if headers[i] == "Host" {
 			r.Host = headers[i+1]
 		}
 	}
+
 	response, err := b.Do(r)
 	must(b.t, err)
 	text, err := io.ReadAll(response.Body)
 	must(b.t, err)
 	must(b.t, response.Body.Close())
+
 	return answer{response, string(text)}
 }
 
@@ -160,11 +187,14 @@ func (b *browser) sees(path string, words ...string) (page answer) {
 		page = b.get(path)
 		for _, word := range words {
 			if page.StatusCode != http.StatusOK || !strings.Contains(page.body, word) {
-				return fmt.Errorf("%s: status %d, %q is missing: %s", path, page.StatusCode, word, harness.Shorten("page", page.mainText()))
+				return fmt.Errorf("%s: status %d, %q is missing: %s", path, page.StatusCode, word,
+					harness.Shorten("page", page.mainText()))
 			}
 		}
+
 		return nil
 	})
+
 	return page
 }
 
@@ -172,19 +202,55 @@ func (b *browser) sees(path string, words ...string) (page answer) {
 func (b *browser) post(path string, fields ...string) answer {
 	b.t.Helper()
 	form := url.Values{}
+
 	for i := 0; i < len(fields); i += 2 {
 		form.Add(fields[i], fields[i+1])
 	}
+
 	return b.do(http.MethodPost, path, form.Encode())
 }
 
-// edited is the form of the settings on a page, with what somebody has typed; lists to choose from are left out.
+// edited is the form of the settings on a page, with what somebody has typed; lists to choose from
+// are left out.
 func (a answer) edited(typed ...string) []string {
 	_, form, _ := strings.Cut(a.body, `<section id="settings"`)
 	form, _, _ = strings.Cut(form, "</section>")
-	for _, input := range regexp.MustCompile(`name="([^"]+)" value="([^"]*)"`).FindAllStringSubmatch(form, -1) {
+
+	inputs := regexp.MustCompile(`name="([^"]+)" value="([^"]*)"`)
+	for _, input := range inputs.FindAllStringSubmatch(form, -1) {
 		typed = append(typed, input[1], html.UnescapeString(input[2])) // the first of a name counts
 	}
+
+	return typed
+}
+
+// editedSchedule is the form of a schedule on a page as a browser sends it, with what somebody has
+// typed.
+func (a answer) editedSchedule(typed ...string) []string {
+	_, form, _ := strings.Cut(a.body, `class="stack schedule"`)
+	form, _, _ = strings.Cut(form, "</form>")
+
+	sent := func(text string) string { // browsers parse the page, and send their own ends of lines
+		text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(html.UnescapeString(text))
+		return strings.ReplaceAll(text, "\n", "\r\n")
+	}
+
+	inputs := regexp.MustCompile(`name="([^"]+)"[^>]* value="([^"]*)"`)
+	for _, input := range inputs.FindAllStringSubmatch(form, -1) {
+		typed = append(typed, input[1], sent(input[2])) // the first of a name counts
+	}
+
+	areas := regexp.MustCompile(`(?s)<textarea name="([^"]+)"[^>]*>\n(.*?)</textarea>`)
+	for _, area := range areas.FindAllStringSubmatch(form, -1) {
+		typed = append(typed, area[1], sent(area[2]))
+	}
+
+	lists := regexp.MustCompile(`(?s)<select name="([^"]+)".*?</select>`)
+	for _, list := range lists.FindAllStringSubmatch(form, -1) {
+		chosen := regexp.MustCompile(`value="([^"]*)" selected`).FindStringSubmatch(list[0])
+		typed = append(typed, list[1], append(chosen, "", "")[1])
+	}
+
 	return typed
 }
 
@@ -198,13 +264,17 @@ func (b *browser) save(typed ...string) answer {
 func (a answer) wants(t *testing.T, code int, words ...string) answer {
 	t.Helper()
 	if a.StatusCode != code {
-		t.Errorf("%s %s: status %d, want %d: %.600s", a.Request.Method, a.Request.URL, a.StatusCode, code, a.body)
+		t.Errorf("%s %s: status %d, want %d: %.600s", a.Request.Method, a.Request.URL, a.StatusCode,
+			code, a.body)
 	}
+
 	for _, word := range words {
 		if !strings.Contains(a.body, word) {
-			t.Errorf("%s %s: %q is missing in %s", a.Request.Method, a.Request.URL, word, harness.Shorten("page", a.mainText()))
+			t.Errorf("%s %s: %q is missing in %s", a.Request.Method, a.Request.URL, word,
+				harness.Shorten("page", a.mainText()))
 		}
 	}
+
 	return a
 }
 
@@ -222,7 +292,8 @@ func (a answer) lacks(t *testing.T, words ...string) {
 	for _, word := range words {
 		if strings.Contains(a.body, word) {
 			_, after, _ := strings.Cut(a.body, word)
-			t.Errorf("%s %s: %q is there, before %.200s", a.Request.Method, a.Request.URL, word, after)
+			t.Errorf("%s %s: %q is there, before %.200s", a.Request.Method, a.Request.URL, word,
+				after)
 		}
 	}
 }

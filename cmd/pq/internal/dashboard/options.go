@@ -30,8 +30,11 @@ type Options struct {
 	// HideValues keeps values and headers of items from being shown.
 	HideValues bool
 
-	// Conn is the connection to NATS, which stays open. Its error handler is replaced.
+	// Conn is the connection to NATS, which stays open.
 	Conn *nats.Conn
+	// Away returns why Conn is not connected, without secrets: anybody may read it at /readyz. It
+	// returns nil if that is not known.
+	Away func() error
 	// Grammar has the subjects of the bridges.
 	Grammar subjects.Grammar
 	// Timeout is how long a request to a bridge may take.
@@ -51,7 +54,7 @@ var (
 
 var headerName = regexp.MustCompile("^[A-Za-z0-9-]*$")
 
-// check returns what is wrong with options, in the words of the command line.
+// check returns the mistake in options, in the words of the command line.
 func (o *Options) check() error {
 	switch {
 	case o.Token != "" && o.ProxyUser != "":

@@ -3,16 +3,15 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 const (
@@ -20,42 +19,46 @@ const (
 	// schedules, at most once each detailTime.
 	headItems  = 5
 	detailTime = refreshTime - tick/4
+	// maxDetails are kept.
+	maxDetails = 128
 )
 
-// details are what the page of a queue shows besides its info: the first items, and the schedules.
-// They are nil if the user may not look at them, and the last ones that are known if a bridge did
-// not say them now.
+// details are what the page of a queue shows besides its info: the first items, and the schedules,
+// without any that the user may not look at.
 type details struct {
-	head                          []client.StoredItem
-	schedules                     []*client.ScheduleRecord
-	headUnknown, schedulesUnknown bool
+	// Head has the first items outside paused groups, at most 5.
+	Head []itemRow
+	// Schedules fire next, at most 100, and SchedulesMore says that there are others.
+	Schedules     []scheduleRow
+	SchedulesMore bool
 }
 
-func (b *board) getQueue(w http.ResponseWriter, r *http.Request, q queueRef) {
+func (b *Dashboard) getQueue(w http.ResponseWriter, r *http.Request, q queueRef) {
 	v := b.queueView(r, q)
 	b.showQueue(w, r, codeOf(v.Err), v)
 }
 
-func (b *board) showQueue(w http.ResponseWriter, r *http.Request, code int, v *queueView) {
+func (b *Dashboard) showQueue(w http.ResponseWriter, r *http.Request, code int, v *queueView) {
 	s := b.newShell(r, v.Name, navOf(v.queueRef))
 	s.AsOf = v.asOf
 	b.show(w, code, "queue", s, v)
 }
 
 // queueView returns the page of a queue.
-func (b *board) queueView(r *http.Request, q queueRef) *queueView {
+func (b *Dashboard) queueView(r *http.Request, q queueRef) *queueView {
 	ctx := r.Context()
 	if r.Method == http.MethodPost { // figures are others now, and nobody waits for pages that ask
 		b.live.asked.forget(q)
 		b.details.forget(q)
 	}
 
-	err := b.live.ask(ctx, q)
+	info, err := b.live.ask(ctx, q)
 	known := b.live.one(q)
 	v := &queueView{
-		queueRow: known.queueRow, Info: known.info, asOf: known.asOf,
+		queueRow: known.queueRow, Past: known.past, Info: info, asOf: known.asOf,
 		Denied: deniedBy(err), Can: b.gateway.may(ctx, q),
 	}
+	v.Past.Denied = deniedBy(b.gateway.refusal(discovery.StatsSubject))
 	if v.asOf.IsZero() {
 		v.Err = err
 	}
@@ -63,70 +66,59 @@ func (b *board) queueView(r *http.Request, q queueRef) *queueView {
 	v.CountsChart, v.RatesChart = charts(known.points)
 	v.Settings = settingsOf(q, v.Info)
 
-	more := b.detailsOf(ctx, known.queueRow)
-	v.Head = b.rowsOf(q, more.head)
-	v.HeadUnknown, v.SchedulesUnknown = more.headUnknown, more.schedulesUnknown
-	for _, record := range more.schedules {
-		v.Schedules = append(v.Schedules, scheduleRow{q, v.Paused, v.Can, record})
+	v.details, err = b.detailsOf(ctx, q, v.Info)
+	v.DetailsUnknown = err != nil
+	v.Schedules = slices.Clone(v.Schedules) // others show them too
+	for i := range v.Schedules {
+		v.Schedules[i].QueuePaused, v.Schedules[i].Can = v.Paused, v.Can
 	}
-	slices.SortFunc(v.Schedules, byNext)
 
-	v.Exists = len(v.Schedules) > 0 || v.All() > 0 || v.Info == nil && err != nil ||
-		v.Info != nil && len(subjects.SettingTexts(&v.Info.Settings))+len(v.Info.Consumers) > 0
+	v.Exists = len(v.Schedules) > 0 || v.All() > 0 || v.Info == nil ||
+		len(subjects.SettingTexts(&v.Info.Settings))+len(v.Info.Consumers) > 0
 	return v
 }
 
-func (b *board) detailsOf(ctx context.Context, row queueRow) details {
-	q, paused := row.queueRef, row.PausedGroups
-	return b.details.get(q, func(d details) (details, time.Duration) {
-		first := client.ItemsOptions{
-			State: subjects.StateReady, Limit: headItems, ValueBytes: b.valueBytes(rowBytes),
-		}
-		if len(paused) > 0 { // their items are passed over
-			first.Limit = pageRows
-		}
-
-		page, err := b.gateway.items(ctx, q, first)
-		if d.headUnknown = err != nil && deniedBy(err) == ""; !d.headUnknown {
-			items := slices.DeleteFunc(page.Items, func(item client.StoredItem) bool {
-				return slices.Contains(paused, cmp.Or(item.Headers[subjects.HeaderGroup]...))
-			})
-			d.head = items[:min(len(items), headItems)]
-		}
-
-		schedules, err := b.gateway.schedules(ctx, q)
-		if d.schedulesUnknown = err != nil && deniedBy(err) == ""; !d.schedulesUnknown {
-			d.schedules = schedules // what the user may not see, is left out
-		}
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return d, 0 // who asked is gone
-		}
-		return d, detailTime
-	})
-}
-
-// groupRow is a group of a queue.
-type groupRow struct {
-	Group  string
-	Paused bool
-	subjects.GroupCount
-}
-
-// Groups are the groups with the most items, the largest first.
-func (v *queueView) Groups() (rows []groupRow) {
-	for name, n := range v.Info.Groups {
-		paused := slices.Contains(v.Info.Settings.PausedGroups, name)
-		rows = append(rows, groupRow{name, paused, n})
+// detailsOf returns the last details that are known, and an error if no bridge has said them now.
+func (b *Dashboard) detailsOf(
+	ctx context.Context, q queueRef, info *client.QueueInfo,
+) (details, error) {
+	first := client.ItemsOptions{
+		State: subjects.StateReady, Limit: headItems, ValueBytes: b.valueBytes(rowBytes),
 	}
-	slices.SortFunc(rows, func(a, b groupRow) int {
-		order := cmp.Or(cmp.Compare(b.Ready, a.Ready), cmp.Compare(b.Leased, a.Leased))
-		return cmp.Or(order, cmp.Compare(a.Group, b.Group))
+	var paused []string
+	if info != nil && len(info.Settings.PausedGroups) > 0 { // their items are passed over
+		paused, first.Limit = info.Settings.PausedGroups, pageRows
+	}
+	isPaused := func(item client.StoredItem) bool {
+		return slices.Contains(paused, cmp.Or(item.Headers[subjects.HeaderGroup]...))
+	}
+
+	return b.details.get(ctx, q, func() (d details, err error) {
+		page, err := b.gateway.items(ctx, q, first)
+		if err != nil && deniedBy(err) == "" {
+			return d, err
+		}
+		items := slices.DeleteFunc(page.Items, isPaused)
+		d.Head = b.rowsOf(q, items[:min(len(items), headItems)], false)
+
+		var rows []scheduleRow
+		err = b.gateway.schedules(ctx, q, "", func(page []*client.ScheduleRecord) bool {
+			rows = appendSchedules(rows, q, page)
+			return len(rows) < maxSchedules
+		})
+		if err != nil && deniedBy(err) == "" {
+			return d, err
+		}
+		slices.SortFunc(rows, byNext)
+		d.Schedules = slices.Clone(rows[:min(len(rows), pageRows)])
+		d.SchedulesMore = len(rows) > pageRows
+		return d, nil
 	})
-	return rows[:min(len(rows), 10)]
 }
 
-// settingsOf returns the editor of settings. info is nil if they are not known.
-func settingsOf(q queueRef, info *client.QueueInfo) (f settingsForm) {
+// settingsOf returns the editor of settings: those that are set by "", and the others by "other" or
+// "source". info is nil if they are not known.
+func settingsOf(q queueRef, info *client.QueueInfo) map[string][]settingRow {
 	now := map[string]string{}
 	if info != nil {
 		for _, text := range subjects.SettingTexts(&info.Settings) {
@@ -135,20 +127,29 @@ func settingsOf(q queueRef, info *client.QueueInfo) (f settingsForm) {
 		}
 	}
 
-	for row := range settings.All() {
-		if row.Name == "source" {
-			f.Rows = append(f.Rows, sourceRows(now[row.Name])...)
-			continue
+	groups := map[string][]settingRow{"": nil}
+	add := func(group string, row settingRow) {
+		if row.Value != "" {
+			group = ""
 		}
-		s := settingRow{Setting: row, Value: now[row.Name]}
-		switch {
-		case row.Default != nil:
-			s.Without = fmt.Sprint(row.Default)
-		case row.Name == "dead_letter":
-			s.Without = new(settings.Settings).DeadLetterQueue(q.Name)
-		}
-		f.Rows = append(f.Rows, s)
+		groups[group] = append(groups[group], row)
 	}
 
-	return f
+	for setting := range settings.All() {
+		row := settingRow{Setting: setting, Value: now[setting.Name]}
+		switch {
+		case row.Name == "source":
+			for _, row := range sourceRows(row.Value) {
+				add("source", row)
+			}
+			continue
+		case row.Default != nil:
+			row.Without = fmt.Sprint(row.Default)
+		case row.Name == "dead_letter":
+			row.Without = new(settings.Settings).DeadLetterQueue(q.Name)
+		}
+		add("other", row)
+	}
+
+	return groups
 }

@@ -14,23 +14,30 @@ import (
 // pageRows is how many rows a table has.
 const pageRows = 100
 
-func (b *board) getQueues(w http.ResponseWriter, r *http.Request) {
+func (b *Dashboard) getQueues(w http.ResponseWriter, r *http.Request) {
 	s := b.newShell(r, "Queues", "queues")
-	if s.AsOf = b.live.listedAt(); s.AsOf.IsZero() && s.Status.State == stateConnected {
+	b.turns <- struct{}{} // rows of all queues take megabytes
+	v := b.queuesView(r.URL.Query())
+	<-b.turns
+
+	if s.AsOf = v.asOf; s.AsOf.IsZero() && s.Status.State == stateConnected {
 		s.Refresh = soonTime
 	}
-	b.show(w, http.StatusOK, "queues", s, b.queuesView(r.URL.Query()))
+	b.show(w, http.StatusOK, "queues", s, v)
 }
 
-// queueColumns are the numbers that a table can be sorted by, besides the name.
-var queueColumns = map[string]func(*queueRow) float64{
-	"ready":   func(q *queueRow) float64 { return float64(q.Ready) },
-	"leased":  func(q *queueRow) float64 { return float64(q.Leased) },
-	"delayed": func(q *queueRow) float64 { return float64(q.Delayed) },
-	"dead":    func(q *queueRow) float64 { return orLeast(q.Dead) },
-	"oldest":  func(q *queueRow) float64 { return orLeast(q.Oldest) },
-	"in":      func(q *queueRow) float64 { return orLeast(q.In) },
-	"out":     func(q *queueRow) float64 { return orLeast(q.Out) },
+// queueColumns are the numbers that a table can be sorted by, besides the name. With pointers each
+// comparison would copy two rows to the heap.
+var queueColumns = map[string]func(queueRow) float64{
+	"ready":   func(q queueRow) float64 { return float64(q.Ready) },
+	"leased":  func(q queueRow) float64 { return float64(q.Leased) },
+	"delayed": func(q queueRow) float64 { return float64(q.Delayed) },
+	"dead":    func(q queueRow) float64 { return orLeast(q.Dead) },
+	"oldest":  func(q queueRow) float64 { return orLeast(q.Oldest) },
+	"in":      func(q queueRow) float64 { return orLeast(q.In) },
+	"out":     func(q queueRow) float64 { return orLeast(q.Out) },
+	"failed":  func(q queueRow) float64 { return orLeast(q.Failed) },
+	"waiting": func(q queueRow) float64 { return orLeast(q.Waiting) },
 }
 
 // orLeast returns a number, less than all others if it is not known.
@@ -42,12 +49,12 @@ func orLeast[T int64 | float64 | time.Duration](n *T) float64 {
 }
 
 // queuesView returns the part of the table of queues that a query asks for.
-func (b *board) queuesView(query url.Values) *queuesView {
+func (b *Dashboard) queuesView(query url.Values) *queuesView {
 	rows, sum, err := b.live.all()
 	v := &queuesView{
 		Filter: query.Get("filter"), Kind: query.Get("kind"),
 		Sort: query.Get("sort"), Desc: query.Get("dir") == "desc",
-		Sum: sum, Denied: deniedBy(err),
+		Sum: sum, Denied: deniedBy(err), More: len(rows) >= maxQueues,
 	}
 
 	for i := range rows {
@@ -55,8 +62,6 @@ func (b *board) queuesView(query url.Values) *queuesView {
 			v.Total++
 		}
 	}
-
-	v.Sum.Line, v.InLine, v.OutLine = b.live.sumLines()
 
 	filter := strings.ToLower(v.Filter)
 	rows = slices.DeleteFunc(rows, func(q queueRow) bool {
@@ -71,14 +76,14 @@ func (b *board) queuesView(query url.Values) *queuesView {
 	from := clampFrom(query, len(rows))
 	v.Rows = slices.Clone(rows[from:min(from+pageRows, len(rows))])
 	v.Pager = pagerOf("/", query, from, len(v.Rows), len(rows))
-	b.live.show(v.Rows)
+	b.live.show(v)
 	return v
 }
 
 func (v *queuesView) sort(rows []queueRow) {
 	number := queueColumns[v.Sort]
 	if number == nil {
-		v.Sort, number = "name", func(*queueRow) float64 { return 0 }
+		v.Sort, number = "name", func(queueRow) float64 { return 0 }
 	}
 
 	slices.SortFunc(rows, func(a, b queueRow) int {
@@ -88,7 +93,7 @@ func (v *queuesView) sort(rows []queueRow) {
 		case b.IsDead && !a.IsDead:
 			return -1
 		}
-		order := cmp.Or(cmp.Compare(number(&a), number(&b)), byName(a, b))
+		order := cmp.Or(cmp.Compare(number(a), number(b)), byName(a, b))
 		if v.Desc {
 			return -order
 		}
@@ -102,7 +107,7 @@ func clampFrom(query url.Values, n int) int {
 	return max(min(from, n-1)/pageRows*pageRows, 0)
 }
 
-// pagerOf returns the links to the parts of a table of which n rows from a place are shown.
+// pagerOf returns the links to the parts of a table that shows n rows from a place.
 func pagerOf(path string, query url.Values, from, n, all int) (p pager) {
 	link := func(to int) string { // the first part has no number
 		return linkTo(path, query, "from", strings.TrimPrefix(strconv.Itoa(to), "0"))

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
@@ -25,7 +24,7 @@ func (g *gateway) may(ctx context.Context, q queueRef) can {
 	}
 
 	return can{
-		Push:   allows(subjects.Push) || allows(subjects.Enqueue),
+		Push:   allows(subjects.Push),
 		Config: allows(subjects.Config), Purge: allows(subjects.Purge),
 		Remove: allows(subjects.Remove), Move: allows(subjects.Move),
 		Redrive: allows(subjects.Redrive), Release: allows(subjects.Release),
@@ -36,19 +35,16 @@ func (g *gateway) may(ctx context.Context, q queueRef) can {
 // permissions returns what the NATS server says that the user may publish, nil if it may not ask
 // that.
 func (g *gateway) permissions(ctx context.Context) *discovery.Permissions {
-	type allowed = *discovery.Permissions
-	return g.allowed.get(struct{}{}, func(allowed) (allowed, time.Duration) {
-		var user *discovery.User
-		err := g.send(ctx, discovery.UserSubject, func(ctx context.Context) (err error) {
-			user, err = discovery.LoggedIn(ctx, g.nc)
+	ask := func() (publish *discovery.Permissions, err error) {
+		err = g.send(ctx, g.slots, discovery.UserSubject, func(ctx context.Context) error {
+			user, err := discovery.LoggedIn(ctx, g.nc)
+			if err == nil {
+				publish = &user.Permissions.Publish
+			}
 			return err
 		})
-		switch {
-		case errors.Is(err, errAway) || ctx.Err() != nil:
-			return nil, 0
-		case err != nil:
-			return nil, rightTime
-		}
-		return &user.Permissions.Publish, rightTime
-	})
+		return publish, err
+	}
+	publish, _ := g.allowed.get(ctx, struct{}{}, ask) // after an error it is not known
+	return publish
 }

@@ -13,15 +13,16 @@ import (
 
 const (
 	// maxSearches run at a time. keptSearches are kept, each with up to maxMatches ids that it
-	// found.
+	// found, as long as they have no more than keptMatches together.
 	maxSearches  = 8
 	keptSearches = 64
 	maxMatches   = 10_000
+	keptMatches  = 100_000
 	// longestSearch is how long one may run.
 	longestSearch = 10 * time.Minute
 )
 
-// searches are those that were started, by their ids.
+// searches has the searches that were started, by their ids.
 type searches struct {
 	g    *gateway
 	work sync.WaitGroup
@@ -104,7 +105,7 @@ func (s *searches) start(
 	return found, nil
 }
 
-// keep returns a search that has ended, with what was found without it.
+// keep returns an ended search with ids that were found without it.
 func (s *searches) keep(q queueRef, f itemsFilter, ids []string) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +117,12 @@ func (s *searches) keep(q queueRef, f itemsFilter, ids []string) *search {
 
 // add keeps a search. If there are too many, it drops all that have ended. s.mu is held.
 func (s *searches) add(q queueRef, f itemsFilter, cancel context.CancelCauseFunc) *search {
-	if len(s.all) >= keptSearches {
+	matches := 0
+	for _, f := range s.all {
+		matches += len(f.matches())
+	}
+
+	if len(s.all) >= keptSearches || matches > keptMatches {
 		maps.DeleteFunc(s.all, func(_ string, f *search) bool { return !f.view().Running })
 	}
 
@@ -137,7 +143,12 @@ func (s *searches) find(id string, q queueRef) (*search, error) {
 
 // run looks through the queue.
 func (f *search) run(ctx context.Context, g *gateway, o client.ItemsOptions) {
-	err := g.scan(ctx, f.queue, o, f.note)
+	var err error
+	for page, failed := range g.scan(ctx, f.queue, o) {
+		if err = failed; err != nil || !f.note(&page) {
+			break
+		}
+	}
 
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -2,19 +2,18 @@ package dashboard
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // sourcePrefix begins the names of the inputs for the members of a source, which is one setting.
 const sourcePrefix = "source."
 
-// sourceRows are the inputs for a source, filled with the one that is set.
+// sourceRows are the inputs for a source, filled with the present one.
 func sourceRows(text string) []settingRow {
 	s, _ := settings.ParseSource(text) // it was checked when it was set; "" is none
 	row := func(name, about, value, without string, choices ...string) settingRow {
@@ -47,68 +46,44 @@ func sourceField(f *settings.SourceField) string {
 	return fmt.Sprintf("token %d", f.Token)
 }
 
-// parseField reads what sourceField writes.
-func parseField(text string) (any, error) {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n, nil
-	}
-
-	kind, name, _ := strings.Cut(text, " ")
-	name = strings.TrimSpace(name)
-	token, err := strconv.Atoi(name)
+// sourceMember reads what sourceField writes, and texts. What it should be, the setting checks.
+func sourceMember(text string) any {
+	kind, name, isField := strings.Cut(text, " ")
 	switch {
-	case kind == "header" && name != "":
-		return map[string]string{"header": name}, nil
-	case kind == "token" && err == nil:
-		return map[string]int{"token": token}, nil
+	case json.Valid([]byte(text)): // a number
+		return json.RawMessage(text)
+	case isField:
+		return map[string]any{kind: sourceMember(strings.TrimSpace(name))}
 	}
-
-	return nil, errors.New("want a number, header and its name, or token and its number")
+	return text
 }
 
-// source adds the source that the inputs describe to a change, unless it is the one that is set.
-// rows are what is set, of the inputs that were sent. It is one setting, so members that were not
-// edited are those that are set.
-func (f *form) source(change *subjects.Change, rows []settingRow) {
-	member := map[string]string{}
-	changed, isSet := false, false
-	for _, row := range rows {
-		typed := f.Fields[row.Name]
-		member[strings.TrimPrefix(row.Name, sourcePrefix)] = typed.Value
-		changed = changed || typed.Value != row.Value
-		isSet = isSet || typed.Value != ""
-	}
-
-	if !changed {
-		return
-	}
-
-	if !isSet {
-		_ = change.Set("source", "") // a reset cannot fail
-		return
-	}
-
+// source adds the source that the inputs describe to a change. A source is one setting, so members
+// that were not edited are set again.
+func (f *form) source(change *subjects.Change) {
 	source := map[string]any{}
-	for name, text := range member {
-		switch n, err := strconv.ParseUint(text, 10, 64); {
-		case text == "":
-		case name == "priority", name == "group":
-			if source[name], err = parseField(text); err != nil {
-				f.fail(sourcePrefix+name, err)
-			}
-		case name == "start" && err == nil:
-			source[name] = n
+	for name := range f.Values {
+		member, isMember := strings.CutPrefix(name, sourcePrefix)
+		switch text := f.text(name); {
+		case !isMember || text == "":
+		case member == "priority", member == "group", member == "start":
+			source[member] = sourceMember(text)
 		default:
-			source[name] = text
+			source[member] = text
 		}
 	}
 
-	text, _ := json.Marshal(source) // never returns an error
-	if err := change.Set("source", string(text)); err != nil && !f.failed() {
+	text := "" // resets it
+	if len(source) > 0 {
+		data, _ := json.Marshal(source) // never returns an error
+		text = string(data)
+	}
+
+	if err := change.Set("source", text); err != nil {
 		about := "stream"
-		for name := range member {
-			if strings.Contains(err.Error(), name+": ") {
-				about = name
+		for member := range source {
+			if strings.Contains(err.Error(), member+": ") {
+				about = member
 			}
 		}
 		f.fail(sourcePrefix+about, err)

@@ -26,13 +26,13 @@ type survey[V any] struct {
 	result   V
 	state    surveyState
 	complete bool // result is of a whole survey
-	ended    time.Time
-	pause    time.Duration // from ended until the next one
+	running  bool
+	next     time.Time     // when the next one may begin
 	expired  bool          // something has changed since the last one began
-	done     chan struct{}
+	done     chan struct{} // closed at the end of the last one
 }
 
-// surveyState says how far a result is to be believed.
+// surveyState says how far to trust a result.
 type surveyState struct {
 	Running bool  // and the result is only a part
 	Err     error // of the last survey
@@ -56,30 +56,19 @@ func (s *survey[V]) start() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := time.Now()
-	isRunning := s.done != nil && s.ended.IsZero()
-	isFresh := !s.expired && began.Sub(s.ended) < s.pause
-	if isRunning || isFresh {
+	if s.running || !s.expired && began.Before(s.next) {
 		return s.done
 	}
 
 	done := make(chan struct{})
-	s.done, s.ended, s.expired = done, time.Time{}, false
+	s.done, s.running, s.expired = done, true, false
 	if !s.complete {
 		s.state = surveyState{asOf: began, Running: true}
 	}
 
 	spawned := s.searches.spawn(func() {
-		ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
-		defer cancel()
-		result, err := s.gather(ctx, func(part V) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if !s.complete {
-				s.result = part
-			}
-		})
-		s.end(began, result, err)
-		close(done)
+		defer close(done)
+		s.run(began)
 	})
 	if !spawned { // the dashboard ends
 		close(done)
@@ -87,15 +76,26 @@ func (s *survey[V]) start() <-chan struct{} {
 	return done
 }
 
-// end keeps a result. After an error, that of the last whole survey stays.
-func (s *survey[V]) end(began time.Time, result V, err error) {
+// run makes a survey and keeps the result. After an error, the result of the last whole survey
+// stays.
+func (s *survey[V]) run(began time.Time) {
+	ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
+	defer cancel()
+	result, err := s.gather(ctx, func(part V) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.complete {
+			s.result = part
+		}
+	})
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = time.Now()
-	s.pause = surveyFresh
+	pause := surveyFresh
 	if err == nil {
-		s.pause = max(surveyFresh, surveyShare*s.ended.Sub(began))
+		pause = max(surveyFresh, surveyShare*time.Since(began))
 	}
+	s.running, s.next = false, time.Now().Add(pause)
 	s.state = surveyState{asOf: s.state.asOf, Err: err}
 	switch {
 	case err == nil:

@@ -14,7 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
-// Bounds of what is shown of a value, whatever it is.
+// Bounds of how much of a value is shown.
 const (
 	maxHex   = 8 << 10 // bytes
 	maxDepth = 32      // of JSON that is laid out
@@ -132,11 +132,8 @@ func layOut(value []byte) []byte {
 	}
 
 	var b bytes.Buffer
-	if depth > maxDepth || !utf8.Valid(value) {
-		return nil
-	}
-
-	if json.Indent(&b, bytes.TrimSpace(value), "", "  ") != nil || b.Len() > maxJSON {
+	if depth > maxDepth || !utf8.Valid(value) ||
+		json.Indent(&b, bytes.TrimSpace(value), "", "  ") != nil || b.Len() > maxJSON {
 		return nil
 	}
 

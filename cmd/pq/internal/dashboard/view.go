@@ -10,8 +10,8 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
-	"github.com/pqbridge/pqbridge/fdbpq/settings"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // The structs of this file are what the templates show. They hold raw numbers, times and bytes,
@@ -20,7 +20,7 @@ import (
 
 // shell is what every page has besides its view.
 type shell struct {
-	// Title is the name of the page, such as that of a queue. Nav is the page marked in the
+	// Title is the name of the page, such as a queue. Nav is the page marked in the
 	// navigation: "queues", "dead", "busy", "schedules", "bridges", or "" for none.
 	Title, Nav string
 	// Now is when the view was made; ages are relative to it. AsOf is the time of what it shows.
@@ -36,16 +36,33 @@ type shell struct {
 	// HideValues says that values and headers of items are not shown, and Value fields are nil.
 	HideValues bool
 	Status     status
+	// V is the view.
+	V any
+}
+
+// with returns the shell of another view.
+func (s shell) with(view any) shell {
+	s.V = view
+	return s
 }
 
 // status is how the dashboard is connected: State is "connected", "away" (no NATS, or no bridge
 // answers) or "denied", and Text says why, in the words of the client.
 type status struct{ State, Text string }
 
+// Says reports whether the top of the page says this already.
+func (s status) Says(why string) bool { return strings.HasPrefix(s.Text, why) }
+
 // queueRef is a queue.
 type queueRef struct {
 	Kind string // see subjects.Kind.Short
 	Name string
+}
+
+// refOf returns a queue that a request names. Its figures are kept by its name, which must not keep
+// the request or the form that it is a part of.
+func refOf(kind, name string) queueRef {
+	return queueRef{strings.Clone(kind), strings.Clone(name)}
 }
 
 // Path is the address of its page.
@@ -59,6 +76,16 @@ func (q queueRef) Items(state string) string {
 		return q.Path() + "/items"
 	}
 	return q.Path() + "/items?state=" + url.QueryEscape(state)
+}
+
+// Cause is the address of its dead letters of a cause.
+func (q queueRef) Cause(cause string) string {
+	return q.Path() + "/items?cause=" + url.QueryEscape(cause)
+}
+
+// Group is the address of its items of a group.
+func (q queueRef) Group(group string) string {
+	return q.Path() + "/items?header=" + url.QueryEscape(subjects.HeaderGroup+": "+group)
 }
 
 // navOf is the page marked in the navigation on the pages of a queue.
@@ -91,15 +118,24 @@ func (c can) Any() bool { return c.Remove || c.Move || c.Redrive || c.Release }
 
 // counts are the figures of a queue, or of several together.
 type counts struct {
+	// Known is false while nobody has said how many items there are. Pages show IfKnown.
+	Known                  bool
 	Ready, Leased, Delayed int64
 	// Dead is how many items are in its dead-letter queue.
 	Dead *int64
 	// Oldest is the age of the oldest ready item, nil if there is none.
 	Oldest *time.Duration
-	// In and Out are pushes and pops a second.
-	In, Out *float64
+	traffic
 	// Line is how many items were ready lately, at even intervals, oldest first, up to 60 numbers.
-	Line []int64
+	Line []float64
+}
+
+// IfKnown returns one of the numbers of items, nil while they are not known.
+func (c *counts) IfKnown(n int64) *int64 {
+	if !c.Known {
+		return nil
+	}
+	return &n
 }
 
 // All is how many items are in the queue.
@@ -112,21 +148,6 @@ type pager struct {
 	From, To int64
 }
 
-// field is an input of a form: what was typed, and what is wrong with that.
-type field struct{ Value, Error string }
-
-// form is what was typed into a form, by the names of its inputs, and the answer to that.
-type form struct {
-	Fields map[string]field
-	// Error is what is wrong, where that concerns no single field.
-	Error string
-	// Done says that it has worked, such as "pushed FQEU…".
-	Done string
-}
-
-// Field returns an input, empty if nothing was typed.
-func (f form) Field(name string) field { return f.Fields[name] }
-
 // Page "queues".
 type queuesView struct {
 	// Filter is what names must contain, Kind "pq", "q" or "" for both.
@@ -134,16 +155,21 @@ type queuesView struct {
 	// Sort is a column: "name", "ready", "leased", "delayed", "dead", "oldest", "in" or "out".
 	Sort string
 	Desc bool
-	// Total counts all queues but those of dead letters, Matching those that match the filter.
+	// Total counts all queues except dead-letter queues, Matching the queues that match the filter.
 	Total, Matching int
+	// More says that there may be more, because as many as can be are listed.
+	More bool
 	// Sum is of all queues.
 	Sum counts
-	// InLine and OutLine are rates of all queues, as counts.Line.
-	InLine, OutLine []int64
-	Rows            []queueRow // at most 100
-	Pager           pager
+	// InLine, OutLine and FailedLine are rates of all queues, as counts.Line, and Past is of all.
+	InLine, OutLine, FailedLine []float64
+	Past                        past
+	Rows                        []queueRow // at most 100
+	Pager                       pager
 	// Denied says why the queues cannot be listed.
 	Denied string
+
+	asOf time.Time
 }
 
 // queueRow is a queue of the list.
@@ -153,17 +179,18 @@ type queueRow struct {
 	// DeadQueue is its dead-letter queue, if that has items. IsDead says that it is one itself.
 	DeadQueue *queueRef
 	IsDead    bool
-	// Paused says that pops are paused, PausedUntil the end of that. PausedGroups are
-	// the groups that are.
+	// Paused says that pops are paused, PausedUntil the end of that. PausedGroups is how many
+	// groups are.
 	Paused       bool
 	PausedUntil  time.Time
-	PausedGroups []string
+	PausedGroups int
 }
 
 // Page "queue".
 type queueView struct {
 	queueRow
-	Can can
+	Can  can
+	Past past
 	// Exists is false for a queue without items, settings and consumers. Denied says why it cannot
 	// be read, and Err why nothing is known of it.
 	Exists bool
@@ -173,17 +200,14 @@ type queueView struct {
 	Info *client.QueueInfo
 	// CountsChart has ready, leased and delayed items, RatesChart pushes and pops.
 	CountsChart, RatesChart series
-	// Head has the first items but those of paused groups, at most 5; nil if the user may not look
-	// at them.
-	Head []itemRow
-	// Schedules are those of the queue; nil if the user may not list them.
-	Schedules []scheduleRow
-	// HeadUnknown and SchedulesUnknown say that no bridge has said them now.
-	HeadUnknown, SchedulesUnknown bool
+	details
+	// DetailsUnknown says that no bridge has said them now.
+	DetailsUnknown bool
 	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), group,
-	// msg_id and unique, and Pause has for and group.
-	Settings    settingsForm
-	Push, Pause form
+	// msg_id and unique, Pause has for and group, and Config a field for each setting.
+	Push, Pause, Config form
+	// Settings is the editor of settings: see settingsOf.
+	Settings map[string][]settingRow
 
 	asOf time.Time
 }
@@ -196,17 +220,12 @@ type series struct {
 	Lines [][]*float64 `json:"lines"` // as many numbers as At; nil is a gap
 }
 
-// settingsForm is the editor of settings.
-type settingsForm struct {
-	Rows []settingRow
-	form
-}
-
-// settingRow is a setting. Its input has its name, and a hidden one with beforePrefix what was set
-// when it was rendered. If a change failed, Fields has both.
+// settingRow is a setting. Its input has its name, and a hidden one with beforePrefix the value
+// when it was rendered. If a change failed, the form has both.
 type settingRow struct {
 	*settings.Setting
-	// Value is what is set, as pq config reads it, Without what is in force without; "" is none.
+	// Value is the text as pq config reads it, "" if it is not set. Without is the default, "" for
+	// none.
 	Value, Without string
 }
 
@@ -217,9 +236,9 @@ type itemsFilter struct {
 	Match string
 	// Header is "Name: value", as typed.
 	Header string
-	// Cause is that of the dead letters that were looked for, "" for any items.
+	// Cause selects the dead letters of a cause, "" any items.
 	Cause string
-	// Error is what is wrong with one of them: the text of the bridge.
+	// Error is a mistake in one of them, in the bridge's words.
 	Error string
 }
 
@@ -236,7 +255,8 @@ type itemsView struct {
 	Queue  queueRef
 	Can    can
 	IsDead bool // the items are dead letters
-	// Counts are those of the queue, and DeadQueue is where its dead letters are, if it has any.
+	// Counts are the figures of the queue, and DeadQueue is where its dead letters are, if it has
+	// any.
 	Counts    counts
 	DeadQueue *queueRef
 	Filter    itemsFilter
@@ -248,9 +268,10 @@ type itemsView struct {
 	Err error
 }
 
-// itemRow is an item of a queue. Dead is set for a dead letter.
+// itemRow is an item of a queue. Dead is set for a dead letter, and Can where the row has actions.
 type itemRow struct {
 	Queue queueRef
+	Can   can
 	subjects.StoredItem
 	Dead *subjects.DeadLetter
 }
@@ -263,8 +284,11 @@ func (r itemRow) Tries() int64 {
 	return r.Deliveries
 }
 
-// Cause is that of a dead letter, as the page of all dead letters has it.
+// Cause is the cause of a dead letter, as the page of all dead letters has it.
 func (r itemRow) Cause() string { return target.Fold(cmp.Or(r.Dead.Error, r.Dead.Reason)) }
+
+// IsDead reports whether it is a dead letter.
+func (r itemRow) IsDead() bool { return r.Dead != nil }
 
 // Why is why it is a dead letter or, if it is none, the last reason that anybody gave.
 func (r itemRow) Why() string {
@@ -279,7 +303,7 @@ func (r itemRow) Why() string {
 	return r.Dead.Reason + ": " + r.Dead.Error
 }
 
-// searchView is a search, with what was found so far.
+// searchView is a search and how far it is.
 type searchView struct {
 	ID string
 	// Scanned of about Total items were looked at, and Found match.
@@ -292,7 +316,6 @@ type searchView struct {
 // Page "item".
 type itemView struct {
 	itemRow
-	Can can
 	// Gone says, in the words of the bridge, why the item cannot be shown, such as that it is not
 	// in the queue.
 	Gone string
@@ -315,58 +338,42 @@ type bridgesView struct {
 type bridgeRow struct {
 	micro.Stats
 	subjects.BridgeStats
+	Host      string    // "" if it did not say it
 	Seen      time.Time // when it last answered
+	Gone      bool      // it no longer answers
 	PerSecond *float64  // requests
 	// Requests and Errors are those since it started.
 	Requests, Errors int64
 	LastError        string
 }
 
-// Page "login". Next is where to go then.
-type loginView struct{ Next, Error string }
-
-// Page "error": something else than what was asked for.
-type errorView struct{ Title, Text string }
-
-// actionView is an action on items of a queue.
+// Pages "confirm" and "done", or dialogs: an action on items that waits for a yes after a dry run,
+// and then its result.
 type actionView struct {
 	// Action is the last part of the address to post to: remove, move, redrive, release or purge.
 	Action string
 	Queue  queueRef
-	// Count is how many items it concerns.
-	Count int64
-	// Search is what found them, "" if nothing did.
+	// IDs or Search or State (of a purge) say which items; they are posted back, without dry. Count
+	// is how many they are, and Sample has some of them.
+	IDs    []string
 	Search string
+	State  subjects.State
+	Count  int64
+	Sample []itemRow
 	// Back is the page to go to then, "" for the list of the items.
 	Back string
-	// Priority of a move is as typed.
-	Priority string
-	// Error is what is wrong with what was typed or, once it ran, why it ended early.
+	// Priority of a move, and Name of the queue to purge, are as typed. Least is the smallest
+	// priority of a ready item, nil if there is none.
+	Priority, Name string
+	Least          *int64
+	// Error is a mistake in the input or, once the action ran, why it ended early.
 	Error string
-}
 
-// Page "confirm", or a dialog: an action that waits for a yes, after a dry run.
-type confirmView struct {
-	actionView
-	// IDs or Search or State (of a purge) say which ones; they are posted back, without dry.
-	IDs   []string
-	State subjects.State
-	// Name of the queue to purge is as typed. Least is the smallest priority of a ready item, nil
-	// if there is none.
-	Name  string
-	Least *int64
-	// Sample has some of the items.
-	Sample []itemRow
-}
-
-// Page "done", or a dialog: the result of an action.
-type doneView struct {
-	actionView
-	Done int64
-	// found is what was searched for or purged, for the log.
-	found string
-	// Failures are the ids of the others, by what the bridge says.
+	// Done is how many items it was done to. Failures are the ids of the others, by what the bridge
+	// says, and Homes is how many dead letters went to each queue.
+	Done     int64
 	Failures map[string][]string
-	// Homes is how many dead letters went to each queue.
-	Homes map[string]int64
+	Homes    map[string]int64
+
+	found string // what was searched for or purged, for the log
 }

@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,21 +32,20 @@ type Permissions struct {
 
 // LoggedIn returns who is logged in.
 func LoggedIn(ctx context.Context, nc *nats.Conn) (*User, error) {
-	within, cancel := context.WithTimeout(ctx, FirstAnswer)
-	defer cancel()
-	reply, err := nc.RequestWithContext(within, UserSubject, nil)
-	if err != nil {
-		return nil, fmt.Errorf("no answer on %s: %w", UserSubject, cmp.Or(context.Cause(ctx), err))
-	}
-
 	var answer struct {
 		Data *User `json:"data"`
 	}
+	err := request(ctx, nc, UserSubject, nil, func(m *nats.Msg) (enough bool) {
+		_ = json.Unmarshal(m.Data, &answer) // then it has no Data
+		return true
+	})
 
-	if err := json.Unmarshal(reply.Data, &answer); err != nil || answer.Data == nil {
-		return nil, fmt.Errorf("%w: %.64q", client.ErrBadReply, reply.Data)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("no answer on %s: %w", UserSubject, err)
+	case answer.Data == nil:
+		return nil, fmt.Errorf("%w on %s", client.ErrBadReply, UserSubject)
 	}
-
 	return answer.Data, nil
 }
 
@@ -58,7 +56,7 @@ func (p *Permissions) Allows(subject string) bool {
 		!slices.ContainsFunc(p.Deny, matches)
 }
 
-// match reports whether a subject is one of those that a pattern with wildcards stands for.
+// match reports whether a pattern with wildcards matches a subject.
 func match(pattern, subject string) bool {
 	tokens := strings.Split(subject, ".")
 	patterns := strings.Split(pattern, ".")

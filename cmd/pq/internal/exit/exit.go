@@ -1,24 +1,23 @@
-// Package exit tells errors apart that end pq with different exit codes.
+// Package exit has the errors that end pq with exit code 2.
 package exit
 
 import "fmt"
 
-// UsageError is a mistake in the command line.
-type UsageError struct{ Err error }
+// Error is bad input that was noticed before anything was sent. With Usage it is a mistake in the
+// command line, so the help of the command helps. Otherwise it is in the environment, a context or
+// a file.
+type Error struct {
+	Err   error
+	Usage bool
+}
 
-func (e UsageError) Error() string { return e.Err.Error() }
+func (e Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
-func (e UsageError) Unwrap() error { return e.Err }
+// Unwrap returns Err.
+func (e Error) Unwrap() error { return e.Err }
 
-// Usagef returns a UsageError with a text as fmt.Errorf writes it.
-func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+// Usage returns an Error about the command line.
+func Usage(err error) error { return Error{err, true} }
 
-// InputError is bad input of another kind that was noticed before anything was sent: in the
-// environment, a context, or a file. The help of the command does not help there.
-type InputError struct{ Err error }
-
-func (e InputError) Error() string { return e.Err.Error() }
-
-// Unwrap returns what is wrong.
-func (e InputError) Unwrap() error { return e.Err }
+// Usagef returns an Error about the command line with a text as fmt.Errorf writes it.
+func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }

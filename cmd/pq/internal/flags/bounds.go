@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
-	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // InBounds returns a usage error unless a flag is 0 or within its bounds, which the bridge would
@@ -22,7 +22,7 @@ func InBounds(flag string, value, least, most time.Duration) error {
 
 // CheckAckWait checks the length of a lease.
 func CheckAckWait(d time.Duration) error {
-	return InBounds("ack-wait", d, subjects.MinAckWait, subjects.MaxAckWait)
+	return InBounds("ack-wait", d, settings.MinLease, settings.MaxLease)
 }
 
 // CheckEmpty returns a usage error if a text flag of the command was given without a text: a script

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Explain says what is wrong with a flag, without the words of the packages that parse it.
+// Explain describes a mistake in a flag, without the words of the packages that parse it.
 func Explain(err error) error {
 	var invalid *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
@@ -59,16 +59,4 @@ func Completes(cmd *cobra.Command, flag string, values ...string) {
 	// Fails without the flag.
 	_ = cmd.RegisterFlagCompletionFunc(flag,
 		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// WithoutDefault keeps the defaults of flags out of the help, where their lines
-// have no room.
-func WithoutDefault(flags *pflag.FlagSet, names ...string) {
-	for _, name := range names {
-		f := flags.Lookup(name)
-		f.DefValue = "0" // pflag does not print a zero
-		if f.Value.Type() == "string" {
-			f.DefValue = ""
-		}
-	}
 }

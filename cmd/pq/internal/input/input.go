@@ -120,7 +120,7 @@ func Report(done int, failed []error) string {
 	return text + "\npq: lines not in the queue: sed -n '" + out.join(",", "p", ";") + "'"
 }
 
-// toEnd as the last line of a range is that of the input.
+// toEnd as the last line of a range means the last line of the input.
 const toEnd = math.MaxInt
 
 // lines are ranges of lines, each the first and the last.

@@ -1,4 +1,4 @@
-// Package interrupt lets the first signal finish what is under way, and a later one end pq.
+// Package interrupt lets requests under way finish at the first signal, and ends pq at a later one.
 package interrupt
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/internal/sigonce"
 )
 
-// Error means that a signal stopped pq, which finished what was under way.
+// Error means that a signal stopped pq, which finished the requests under way.
 type Error struct{ Signal syscall.Signal }
 
 func (e Error) Error() string { return fmt.Sprintf("stopped by a signal (%v)", e.Signal) }
@@ -58,20 +58,17 @@ func Say(cmd *cobra.Command, cost string) (stop func() bool) {
 // f goes on until the process exits, which it is about to do: nothing else stops a
 // read from a terminal or a connection attempt of the NATS client.
 func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-
-	done := make(chan result, 1)
+	var value T
+	var err error
+	done := make(chan struct{})
 	go func() {
-		value, err := f()
-		done <- result{value, err}
+		defer close(done)
+		value, err = f()
 	}()
 
 	select {
-	case r := <-done:
-		return r.value, r.err
+	case <-done:
+		return value, err
 	case <-ctx.Done():
 		var none T
 		return none, context.Cause(ctx)

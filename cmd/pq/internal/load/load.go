@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -16,10 +17,12 @@ import (
 
 // Run puts the load on the queue and returns what it measured. If ctx ends early,
 // Run finishes the requests under way and returns what it has measured so far.
+// Mixed then removes as many items as it has left in the queue. If that fails, or
+// some requests had an unknown outcome, Run returns both a report and an error.
 //
-// Errors: those of Options.Validate and Dial, a queue with items of other
-// programs, and requests that would fail every time. The report counts requests
-// refused because of overload or because the store was unavailable.
+// Errors: any from Options.Validate and Dial, a queue with items of other programs, and requests
+// that would fail every time. The report counts requests refused because of overload or because the
+// store was unavailable.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -53,11 +56,12 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("queue %s: %w", o.Queue, err)
 	}
 
-	if err := r.clients(ctx, queues); err != nil {
-		return nil, err
+	failed := r.clients(ctx, queues)
+	left := r.clear(context.WithoutCancel(ctx), queues[0])
+	if failed != nil {
+		return nil, errors.Join(failed, left)
 	}
-
-	return r.report(), nil
+	return r.report(), left
 }
 
 // run is one load.
@@ -68,7 +72,9 @@ type run struct {
 	begun   time.Time
 
 	asked, answered atomic.Int64 // items
-	pushed          atomic.Int64 // items, failed pushes included
+	numbered        atomic.Int64 // items to push, failed pushes included
+	pushed, popped  atomic.Int64 // items that were stored, and removed
+	doubtful        atomic.Int64 // items of pushes and acknowledgements of unknown outcome
 	dry             atomic.Bool  // the queue was empty
 
 	mu      sync.Mutex
@@ -87,44 +93,35 @@ type measured struct {
 func (r *run) clients(ctx context.Context, queues []*queue) error {
 	r.begun = time.Now()
 
-	ended, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	if r.Duration > 0 {
-		timer := time.AfterFunc(r.Duration, cancel)
-		defer timer.Stop()
+		defer time.AfterFunc(r.Duration, end).Stop()
 	}
 
-	var running sync.WaitGroup
-	failures := make(chan error, r.Clients)
+	running, ended := errgroup.WithContext(ctx)
 	start := func(client func() error) {
-		running.Go(func() {
-			if err := client(); err != nil {
-				failures <- err
-				cancel()
+		running.Go(func() error {
+			err := client()
+			if r.dry.Load() || r.Mode == Work { // the others would wait for items
+				end()
 			}
-			if r.dry.Load() {
-				cancel()
-			}
+			return err
 		})
 	}
 
 	if r.Mode == Work {
 		for i, q := range queues {
 			jobs := (r.Clients + len(queues) - 1 - i) / len(queues)
-			start(func() error {
-				defer cancel() // the other Workers would wait for items
-				return r.work(ended, q, jobs)
-			})
+			start(func() error { return r.work(ended, q, jobs) })
 		}
-	} else {
-		for i := range r.Clients {
-			start(func() error { return r.client(ended, queues[i%len(queues)]) })
-		}
+		return running.Wait()
 	}
 
-	running.Wait()
-	close(failures)
-	return <-failures // the first, or nil
+	for i := range r.Clients {
+		start(func() error { return r.client(ended, queues[i%len(queues)]) })
+	}
+	return running.Wait()
 }
 
 // client makes one request after another until ended ends. It finishes the request
@@ -135,6 +132,9 @@ func (r *run) client(ended context.Context, q *queue) error {
 		err := r.request(context.WithoutCancel(ended), q, names[i%len(names)])
 		switch {
 		case passes(err):
+			if r.Mode == Mixed && names[i%2] == opPush {
+				i-- // a lease would take an item that was there before
+			}
 			time.Sleep(20 * time.Millisecond)
 		case err != nil:
 			return err

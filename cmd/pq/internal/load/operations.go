@@ -5,18 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Names of the operations that a load mixes. Others have the name of the mode.
-const opPush, opPop = string(Push), string(Pop)
+const opPush, opLease = string(Push), string(Lease)
 
 // operations are the names of the operations of the load.
 func (o *Options) operations() []string {
 	if o.Mode == Mixed {
-		return []string{opPush, opPop}
+		return []string{opPush, opLease}
 	}
 	return []string{string(o.Mode)}
 }
@@ -30,7 +33,7 @@ func (r *run) request(ctx context.Context, q *queue, name string) error {
 	case Push:
 		items, err = r.push(ctx, q)
 	case Lease:
-		items, err = r.lease(ctx, q)
+		items, err = r.lease(ctx, q, r.Batch)
 	default:
 		items, err = r.pop(ctx, q)
 	}
@@ -49,51 +52,125 @@ func (r *run) request(ctx context.Context, q *queue, name string) error {
 func (r *run) push(ctx context.Context, q *queue) (int, error) {
 	items := make([]client.PushItem, r.Batch)
 	for i := range items {
-		items[i].Priority = r.pushed.Add(1) % int64(r.Priorities)
+		n := r.numbered.Add(1)
+		items[i].Priority = n % int64(r.Priorities)
 		items[i].Message.Value = r.value
+		if r.Groups > 0 {
+			group := strconv.FormatInt(n%int64(r.Groups), 10)
+			items[i].Message.Headers = map[string][]string{subjects.HeaderGroup: {group}}
+		}
 	}
 
-	var err error
 	if r.Batch > 1 {
-		_, err = q.PushMany(ctx, items)
-	} else {
-		_, err = q.Push(ctx, items[0].Priority, items[0].Message)
+		results, err := q.PushMany(ctx, items)
+		for i := range results {
+			r.countPush(results[i].Err)
+		}
+		return r.Batch, err
 	}
 
+	_, err := q.PushMsg(ctx, items[0].Priority, items[0].Message)
+	r.countPush(err)
 	return r.Batch, err
 }
 
-// pop pops items of any load. It puts back those of other programs.
+// countPush counts an item whose push has ended.
+func (r *run) countPush(err error) {
+	switch {
+	case err == nil:
+		r.pushed.Add(1)
+	case errors.Is(err, client.ErrUnknownOutcome):
+		r.doubtful.Add(1)
+	}
+}
+
+// pop pops items of any load. What another program has pushed to a queue of loads meanwhile goes to
+// the end of its priority.
 func (r *run) pop(ctx context.Context, q *queue) (n int, err error) {
-	popped, err := q.PopItems(ctx, r.Batch)
+	popped, err := q.PopBatch(ctx, r.Batch)
 	for _, item := range popped {
 		if isOurs(item) {
 			n++
 			continue
 		}
+
 		err = errForeign
-		if _, failed := q.Push(ctx, item.Priority, item.Message); failed != nil {
-			err = fmt.Errorf("%w: item %s could not be put back: %w", err, item.ID, failed)
+		delete(item.Headers, subjects.HeaderMsgID) // with which it would be a duplicate
+		var options []client.PushOption
+		if item.Group != "" {
+			options = append(options, client.Group(item.Group))
+		}
+		if item.Unique != "" {
+			options = append(options, client.Unique(item.Unique))
+		}
+		_, failed := q.PushMsg(ctx, item.Priority, item.Message, options...)
+		if failed != nil {
+			err = fmt.Errorf("%w: item %s could not be put back: %v", err, item.ID, failed)
 		}
 	}
 
 	return n, err
 }
 
-// lease leases items and acknowledges them.
-func (r *run) lease(ctx context.Context, q *queue) (int, error) {
-	leased, err := q.LeaseItems(ctx, r.Batch, false)
+// surplus is how many items Mixed may have left in the queue.
+func (r *run) surplus() int64 {
+	if r.Mode != Mixed {
+		return 0
+	}
+	return max(r.pushed.Load()-r.popped.Load(), 0)
+}
+
+// clear removes what Mixed has left in the queue. Items of an earlier load stay: somebody may want
+// that backlog.
+func (r *run) clear(ctx context.Context, q *queue) (err error) {
+	for left := r.surplus(); left > 0 && err == nil; left = r.surplus() {
+		_, err = r.lease(ctx, q, int(min(left, subjects.MaxPopBatch)))
+	}
+
+	var reply *client.Error
+	switch n, doubtful := r.surplus(), r.doubtful.Load(); {
+	case errors.As(err, &reply) && reply.Reason == subjects.ReasonEmpty: // others took them
+		return nil
+	case err != nil:
+		return fmt.Errorf("queue %s: up to %d items were left there: %w", r.Queue, n+doubtful, err)
+	case doubtful > 0 && r.Mode == Mixed:
+		return fmt.Errorf("queue %s: up to %d items were left there, of requests whose outcome "+
+			"is unknown", r.Queue, doubtful)
+	}
+	return nil
+}
+
+// lease leases up to most items of any load, and acknowledges them. If one of another program is
+// among them, all go back to their places, and the delivery does not count.
+func (r *run) lease(ctx context.Context, q *queue, most int) (n int, err error) {
+	leased, err := q.LeaseBatch(ctx, most)
 	if err != nil {
 		return 0, err
 	}
 
-	for _, d := range leased {
-		if !isOurs(&d.Item) {
-			return 0, errors.Join(errForeign, d.Snooze(ctx, 0))
+	if slices.ContainsFunc(leased, func(d *client.Delivery) bool { return !isOurs(&d.Item) }) {
+		err = errForeign
+		for _, d := range leased {
+			if failed := d.Snooze(ctx, 0); failed != nil {
+				err = fmt.Errorf("%w; item %s comes back when its lease ends: %v", errForeign, d.ID,
+					failed)
+			}
 		}
+		return 0, err
 	}
 
-	return len(leased), errors.Join(q.client.AckAll(ctx, leased...)...)
+	errs := q.client.AckAll(ctx, leased...)
+	n = len(leased)
+	for _, err := range errs {
+		switch {
+		case errors.Is(err, client.ErrUnknownOutcome): // so that clear takes none too many
+			r.doubtful.Add(1)
+		case err != nil:
+			n--
+		}
+	}
+	r.popped.Add(int64(n))
+	return n, errors.Join(errs...)
 }
 
 // work runs a Worker until ended ends. The latency of a job is the time since the one before it was

@@ -1,7 +1,8 @@
 // Package load puts load on one queue of a running service and measures the replies.
 //
 // Items carry a mark, so that the load takes only its own. It refuses a queue with
-// other items, and puts back one that turns up later.
+// other items. One that turns up later was only leased, and goes back to its place:
+// plain pops, which remove items, need a queue whose name says that it is for loads.
 package load
 
 import (
@@ -22,7 +23,7 @@ type Mode string
 const (
 	Push  Mode = "push"
 	Pop   Mode = "pop"
-	Mixed Mode = "mixed" // each client pushes, then pops
+	Mixed Mode = "mixed" // each client pushes, then leases and acknowledges
 	Lease Mode = "lease" // leases items, and acknowledges them with another request
 	Work  Mode = "work"  // a client.Worker for each connection, whose jobs do nothing
 )
@@ -34,7 +35,7 @@ var Modes = []Mode{Push, Pop, Mixed, Lease, Work}
 type Options struct {
 	// Dial makes one connection. Required.
 	Dial func() (*nats.Conn, error)
-	// Grammar is that of the service. Required.
+	// Grammar has the prefixes of the service. Required.
 	Grammar subjects.Grammar
 	// Queue is the name of the queue, FIFO or else a priority queue.
 	Queue string
@@ -46,10 +47,12 @@ type Options struct {
 	// Clients is the number of clients, each with one request under way, which
 	// share the Connections.
 	Clients, Connections int
-	// Size is that of a value, in bytes.
+	// Size of a value, in bytes.
 	Size int
 	// Priorities is how many different ones are pushed, from 0 up. A FIFO queue ignores it.
 	Priorities int
+	// Groups is how many groups the items belong to, in turns; 0 is none.
+	Groups int
 	// Rate is the most items per second of all clients together; 0 means no limit.
 	Rate float64
 	// Timeout bounds each request. Required.
@@ -74,6 +77,10 @@ func (o *Options) Validate() error {
 
 	check(slices.Contains(Modes, o.Mode), "mode %q: want one of %s", o.Mode,
 		strings.Trim(fmt.Sprint(Modes), "[]"))
+	check(o.Mode != Pop || o.Queue == ownQueue || strings.HasPrefix(o.Queue, ownQueue+"-"),
+		"mode %s of queue %s: a plain pop removes whatever comes first, so the name of the queue "+
+			"must be %s or begin with %s-; mode %s works on any, and gives back what is not "+
+			"its own", Pop, o.Queue, ownQueue, ownQueue, Lease)
 	check(o.Batch >= 1 && o.Batch <= subjects.MaxPopBatch, "batch is %d: want 1 to %d", o.Batch,
 		subjects.MaxPopBatch)
 	check(o.Batch == 1 || o.Mode != Work, "mode %s with a batch: Workers decide what they ask for",
@@ -85,6 +92,7 @@ func (o *Options) Validate() error {
 	check(o.Size >= len(mark),
 		"size is %d: want at least %d bytes, which mark the items of the load", o.Size, len(mark))
 	check(o.Priorities >= 1, "priorities is %d: want at least 1", o.Priorities)
+	check(o.Groups >= 0, "groups is %d: want 0 or more", o.Groups)
 	check(o.Rate >= 0, "rate is %v: want 0 or more items per second", o.Rate)
 	check(o.Duration >= 0 && o.Count >= 0 && (o.Duration > 0 || o.Count > 0),
 		"duration is %v and count is %d: want one of them above 0", o.Duration, o.Count)

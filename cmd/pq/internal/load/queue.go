@@ -13,14 +13,17 @@ import (
 
 // queue is the queue of a load, over one of its connections.
 type queue struct {
-	target.Queue
+	*client.Queue
 	client *client.Client
 }
 
 func openQueue(nc *nats.Conn, o *Options) *queue {
 	c := client.New(nc, client.WithGrammar(o.Grammar), client.WithTimeout(o.Timeout))
-	return &queue{target.New(c, o.FIFO, o.Queue), c}
+	return &queue{target.Queue(c, o.FIFO, o.Queue), c}
 }
+
+// ownQueue, alone or followed by a hyphen, begins the names of queues for loads.
+const ownQueue = "bench"
 
 // mark begins the values of all loads.
 const mark = "pq-bench"
@@ -46,7 +49,7 @@ func (o *Options) check(ctx context.Context, q *queue) error {
 		return nil
 	}
 
-	item, err := q.PeekItem(ctx, false)
+	item, err := q.Peek(ctx)
 	if errors.Is(err, client.ErrEmpty) {
 		return nil
 	}

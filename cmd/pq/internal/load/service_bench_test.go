@@ -24,6 +24,7 @@ func init() {
 	flag.IntVar(&shape.Clients, "clients", 128, "clients, each with one request under way")
 	flag.IntVar(&shape.Connections, "connections", 4, "connections that they share")
 	flag.IntVar(&shape.Priorities, "priorities", 10, "different priorities")
+	flag.IntVar(&shape.Groups, "groups", 0, "groups that the items belong to, in turns")
 	flag.IntVar(&shape.Size, "size", 128, "bytes of an item")
 }
 
@@ -37,17 +38,19 @@ var workloads = []struct {
 	{"push_100", Push, fillBatch}, {"pop_100", Pop, fillBatch}, {"lease+ack_100", Lease, fillBatch},
 }
 
-// fillBatch is the number of items in a request of the batches, and of those that fill and empty queues.
+// fillBatch is the number of items in a request of the batches, and of requests that fill and empty
+// queues.
 const fillBatch = 100
 
 // BenchmarkService measures a pqbridge in a process of its own: an iteration is a turn of about
 // -seconds. With -against, one of the other build comes before or after it, by turns, with as many
-// items. The ratios are those of -pqbridge to the other, so a rate above 100 % is better, and processor
+// items. The ratios compare -pqbridge to the other, so a rate above 100 % is better, and processor
 // time below. Benchstat has the medians of many iterations.
 func BenchmarkService(b *testing.B) {
 	if *pqbridge == "" {
 		b.Skip("make bench says which program is measured")
 	}
+
 	env := testenv.New(b, testenv.Options{Stopped: true})
 	env.NATS.Start()
 
@@ -55,6 +58,7 @@ func BenchmarkService(b *testing.B) {
 	if *store == "fdb" {
 		environment = append(environment, "PQ_FDB_CLUSTER_FILE="+testenv.FDBDiskClusterFile(b))
 	}
+
 	services := []*service{startService(b, env, *pqbridge, "new", environment)}
 	if *against != "" {
 		services = append(services, startService(b, env, *against, "old", environment))
@@ -63,12 +67,14 @@ func BenchmarkService(b *testing.B) {
 	for _, w := range workloads {
 		o, turns := shape, 0
 		o.Mode, o.Batch, o.Queue = w.mode, w.batch, "bench"
+
 		b.Run(w.name, func(b *testing.B) {
 			if o.Count == 0 { // the first turn only finds out how many items a turn needs
 				o.Count = int64(max(100*o.Clients, 20*o.Clients*o.Batch))
 				report, _ := services[0].turn(b, o)
 				o.Count = int64(report.Operations[0].Rate**seconds) + int64(o.Batch)
 			}
+
 			turns++
 			benchmarkTurns(b, services, turns, o)
 		})
@@ -79,6 +85,7 @@ func BenchmarkService(b *testing.B) {
 func benchmarkTurns(b *testing.B, services []*service, first int, o Options) {
 	var items, elapsed, cpu [2]float64
 	var p50, p99 float64
+
 	for turn := range b.N {
 		for k := range services {
 			i := (first + turn + k) % len(services)
@@ -87,6 +94,7 @@ func benchmarkTurns(b *testing.B, services []*service, first int, o Options) {
 			items[i] += float64(row.Count)
 			elapsed[i] += report.Seconds
 			cpu[i] += used.Seconds()
+
 			if i == 0 {
 				p50, p99 = p50+row.P50, p99+row.P99
 			}
@@ -99,6 +107,7 @@ func benchmarkTurns(b *testing.B, services []*service, first int, o Options) {
 	b.ReportMetric(p50/float64(b.N)*1e3, "p50-ms")
 	b.ReportMetric(p99/float64(b.N)*1e3, "p99-ms")
 	b.ReportMetric(each(0)*1e6, "bridge-µs/item")
+
 	if len(services) > 1 { // in percent, since benchstat would print 0.99 as 990m
 		b.ReportMetric(100*items[0]/elapsed[0]/(items[1]/elapsed[1]), "rate-ratio-%")
 		if each(1) > 0 {
@@ -114,11 +123,14 @@ type service struct {
 	grammar subjects.Grammar
 }
 
-func startService(b *testing.B, env *testenv.Env, program, prefix string, environment []string) *service {
+func startService(
+	b *testing.B, env *testenv.Env, program, prefix string, environment []string,
+) *service {
 	grammar, err := subjects.New(prefix, prefix+"-fifo")
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	return &service{env, env.StartProgram(program, prefix, environment...), grammar}
 }
 
@@ -127,6 +139,7 @@ func startService(b *testing.B, env *testenv.Env, program, prefix string, enviro
 func (s *service) turn(b *testing.B, o Options) (*Report, time.Duration) {
 	other := o // what fills the queue before, or empties it after
 	other.Mode, other.Batch = Push, fillBatch
+
 	if o.Mode.takes() {
 		s.run(b, other)
 	} else {
@@ -141,13 +154,17 @@ func (s *service) turn(b *testing.B, o Options) (*Report, time.Duration) {
 
 func (s *service) run(b *testing.B, o Options) *Report {
 	o.Grammar, o.Timeout = s.grammar, testenv.Patience
-	o.Dial = func() (*nats.Conn, error) { return nats.Connect(s.env.NATS.URL(), nats.Timeout(testenv.Patience)) }
+	o.Dial = func() (*nats.Conn, error) {
+		return nats.Connect(s.env.NATS.URL(), nats.Timeout(testenv.Patience))
+	}
 	report, err := Run(b.Context(), o)
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	if failed := report.Operations[0].Errors; failed > 0 {
 		b.Fatalf("%s: %d requests failed", o.Mode, failed)
 	}
+
 	return report
 }

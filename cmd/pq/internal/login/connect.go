@@ -11,18 +11,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/outage"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 )
 
-// checkOptions returns what is wrong with the addresses and the files that name a login, which the
-// NATS client would look at only when it connects.
+// checkOptions returns the mistake in the addresses and the files that name a login, which the NATS
+// client would look at only when it connects.
 func (c *Connection) checkOptions(options []nats.Option) error {
 	for server := range strings.SplitSeq(c.Server, ",") {
 		if err := checkURL(strings.TrimSpace(server)); err != nil {
-			return exit.InputError{Err: err}
+			return exit.Error{Err: err}
 		}
 	}
 
@@ -30,20 +33,20 @@ func (c *Connection) checkOptions(options []nats.Option) error {
 	for _, option := range options {
 		if err := option(&o); err != nil {
 			err = fmt.Errorf("the files for TLS, --inbox-prefix or the login: %w", err)
-			return exit.InputError{Err: err}
+			return exit.Error{Err: err}
 		}
 	}
 
 	if o.UserJWT != nil {
 		if _, err := o.UserJWT(); err != nil {
-			return exit.InputError{Err: fmt.Errorf("the credentials: %w", err)}
+			return exit.Error{Err: fmt.Errorf("the credentials: %w", err)}
 		}
 	}
 
 	return nil
 }
 
-// checkURL returns what is wrong with the address of a server.
+// checkURL returns the mistake in the address of a server.
 func checkURL(server string) error {
 	const want = "want the URL of a NATS server, such as nats://127.0.0.1:4222"
 	text := server
@@ -71,6 +74,55 @@ func (c *Connection) ConnectAny(options []nats.Option) (*nats.Conn, error) {
 			c.whyNot(err))
 	}
 	return nc, nil
+}
+
+// Errors that Lasting tells.
+var (
+	ErrRefused = errors.New("NATS refuses the login, trying again")
+	ErrTLS     = errors.New("TLS with NATS is refused, trying again")
+	ErrAway    = errors.New("no connection to NATS, trying again")
+)
+
+// IsRefusal reports whether a server that can be reached does not let this user in.
+func IsRefusal(why error) bool { return errors.Is(why, ErrRefused) || errors.Is(why, ErrTLS) }
+
+// Lasting returns options for a command that goes on until a signal ends it. Its connection
+// reconnects however long that takes, also while the server refuses the login: an operator may
+// correct the server's accounts. say is told why each attempt failed, ErrRefused, ErrTLS or
+// ErrAway, and whether that is news in this outage; and nil when the outage is over.
+func (c *Connection) Lasting(say func(why error, news bool)) []nats.Option {
+	var mu sync.Mutex // two goroutines of the NATS client report
+	said := map[error]bool{}
+
+	failed := func(err error) {
+		kind := ErrAway
+		switch {
+		case outage.IsRefused(err):
+			kind = ErrRefused
+		case outage.IsTLS(err):
+			kind = ErrTLS
+		}
+
+		mu.Lock()
+		defer mu.Unlock()
+		say(fmt.Errorf("%w: %w", kind, c.whyNot(err)), !said[kind])
+		said[kind] = true
+	}
+
+	connected := func(*nats.Conn) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(said) > 0 {
+			clear(said)
+			say(nil, true)
+		}
+	}
+
+	return []nats.Option{
+		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
+		nats.ReconnectWait(time.Second), nats.ReconnectJitter(time.Second, time.Second),
+		nats.ConnectHandler(connected), nats.ReconnectHandler(connected), outage.Hear(failed),
+	}
 }
 
 // redacted returns addresses without the passwords in them.
@@ -108,16 +160,14 @@ func (c *Connection) whyNot(err error) error {
 	case errors.Is(err, nats.ErrNoInfoReceived):
 		return errors.New("something answers there, but that is no NATS server: " +
 			"name another with --server")
-	case errors.Is(err, nats.ErrAuthorization),
-		errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
-		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
+	case outage.IsRefused(err):
 		return fmt.Errorf("%w: %s", err, login)
 	case errors.Is(err, nats.ErrSecureConnWanted):
 		return fmt.Errorf("%w: the server has no TLS: leave out --tlsca, --tlscert and tls://", err)
 	case isCertificate(err):
 		return fmt.Errorf("%w: name the authority of the server's certificate with --tlsca, "+
 			"and the server as its certificate does", err)
-	case errors.As(err, new(tls.AlertError)):
+	case outage.IsTLS(err):
 		return fmt.Errorf("%w: the server may want a client certificate (--tlscert, --tlskey)", err)
 	}
 

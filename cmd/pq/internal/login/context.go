@@ -47,8 +47,8 @@ func configDir() (string, error) {
 	return filepath.Join(home, ".config", "nats"), err
 }
 
-// loadContext reads the context of that name, or the one that nats context select has selected. It
-// returns nil if the name is "" and none is selected.
+// loadContext reads the named context, or the selected one of the nats tool. It returns nil if the
+// name is "" and none is selected.
 func loadContext(name string) (*stored, error) {
 	dir, err := configDir()
 	if err != nil && name == "" {

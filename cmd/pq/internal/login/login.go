@@ -1,8 +1,9 @@
 // Package login finds out how to reach NATS: from flags, the environment and the contexts of the
-// nats tool. It says what is wrong in words that tell what to do.
+// nats tool. Its errors tell what to do.
 package login
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -15,9 +16,8 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 )
 
-// Connection says how to reach the NATS server. Each flag but the prefixes has an environment
-// variable, the one that the nats command line tool uses. What neither says may be in a context of
-// that tool.
+// Connection says how to reach the NATS server. Each flag except the prefixes has an environment
+// variable, the same as for the nats command line tool. A context of that tool may have the rest.
 type Connection struct {
 	Server                 string
 	Timeout                time.Duration // of requests
@@ -56,7 +56,7 @@ var Variables = [...]struct{ Flag, Variable string }{
 // AddFlags adds the flags of a connection to a set.
 func (c *Connection) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&c.context, "context", "", "`NAME` of a context of the nats tool")
-	set.StringVarP(&c.Server, "server", "s", nats.DefaultURL, "`URL` of the server, or URL,URL")
+	set.StringVarP(&c.Server, "server", "s", "", "`URL` of the server, or URL,URL")
 	set.StringVar(&c.creds, "creds", "", "credentials `FILE`")
 	set.StringVar(&c.nkey, "nkey", "", "`FILE` with an nkey seed")
 	set.StringVar(&c.user, "user", "", "user `NAME`; without a password a token")
@@ -67,13 +67,12 @@ func (c *Connection) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&c.tlsKey, "tlskey", "", "`FILE` with its key")
 	set.StringVar(&c.inboxPrefix, "inbox-prefix", "",
 		"subject `PREFIX` of replies, _INBOX by default")
-	set.DurationVar(&c.Timeout, "timeout", 10*time.Second, "wait `DURATION` for a reply; else 10s")
+	set.DurationVar(&c.Timeout, "timeout", 10*time.Second, "`DURATION` for a reply")
 
 	for _, e := range Variables {
 		set.Lookup(e.Flag).Usage += " (" + e.Variable + ")"
 	}
 
-	flags.WithoutDefault(set, "server", "timeout")
 }
 
 // FromEnv sets the flags that were not given from the environment, and checks
@@ -85,14 +84,15 @@ func (c *Connection) FromEnv(set *pflag.FlagSet) error {
 			continue
 		}
 		if err := set.Set(e.Flag, value); err != nil {
-			return exit.InputError{Err: fmt.Errorf("%s: %w", e.Variable, flags.Explain(err))}
+			return exit.Error{Err: fmt.Errorf("%s: %w", e.Variable, flags.Explain(err))}
 		}
 	}
 
 	if err := c.useContext(set); err != nil {
-		return exit.InputError{Err: err}
+		return exit.Error{Err: err}
 	}
 
+	c.Server = cmp.Or(c.Server, nats.DefaultURL)
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		return errors.New("--tlscert and --tlskey go together")
 	}
@@ -106,7 +106,11 @@ func (c *Connection) FromEnv(set *pflag.FlagSet) error {
 
 // Options returns the options for nats.Connect.
 func (c *Connection) Options() ([]nats.Option, error) {
-	options := []nats.Option{nats.Name("pq"), nats.Timeout(c.connectTimeout())}
+	// What the server refuses fails the request, and is not for standard error as well.
+	ignored := func(*nats.Conn, *nats.Subscription, error) {}
+	options := []nats.Option{
+		nats.Name("pq"), nats.Timeout(c.connectTimeout()), nats.ErrorHandler(ignored),
+	}
 
 	add := func(is bool, option nats.Option) {
 		if is {
@@ -118,7 +122,7 @@ func (c *Connection) Options() ([]nats.Option, error) {
 	if c.nkey != "" {
 		nkey, err := nats.NkeyOptionFromSeed(c.nkey)
 		if err != nil {
-			return nil, exit.InputError{Err: fmt.Errorf("the file with the nkey: %w", err)}
+			return nil, exit.Error{Err: fmt.Errorf("the file with the nkey: %w", err)}
 		}
 		options = append(options, nkey)
 	}

@@ -46,21 +46,6 @@ type causeKey struct {
 	queue, text string
 }
 
-// Walk adds the dead letters among the items of a queue that ask returns page by page, as o says,
-// and reports whether there is room for those of another queue.
-func (c *Causes) Walk(
-	fifo bool, queue string, o client.ItemsOptions,
-	ask func(client.ItemsOptions) (client.ItemsPage, error),
-) (more bool, err error) {
-	more = true
-	o.Limit, o.ValueBytes = subjects.MaxItems, client.NoValues
-	_, err = Pages(o, ask, func(page *client.ItemsPage) (bool, error) {
-		more = c.Add(fifo, queue, page.Items)
-		return more, nil
-	})
-	return more, err
-}
-
 // Add adds the dead letters among items of a queue, as far as there is room, and reports whether
 // there was.
 func (c *Causes) Add(fifo bool, queue string, items []client.StoredItem) (more bool) {
@@ -119,7 +104,7 @@ func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) (
 	return true
 }
 
-// List returns the causes, those with the most letters first. They stay those of c.
+// List returns the causes, those with the most letters first. They still belong to c.
 func (c *Causes) List() []*Cause {
 	slices.SortStableFunc(c.list, func(a, b *Cause) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), b.Newest.Compare(a.Newest))

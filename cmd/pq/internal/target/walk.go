@@ -1,7 +1,11 @@
+// Package target has what the commands of pq and its dashboard do with queues of either kind, in
+// several requests: lists of queues, pages of items, causes of dead letters.
 package target
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -11,17 +15,25 @@ import (
 // Forever is until when a queue is paused that has to be resumed.
 var Forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// List returns all queues of a kind. send makes each request.
+// Queue returns the queue of that kind and name.
+func Queue(c *client.Client, fifo bool, name string) *client.Queue {
+	if fifo {
+		return c.FIFOQueue(name)
+	}
+	return c.PriorityQueue(name)
+}
+
+// List returns the queues of a kind, the first ones once there are most. send makes each request.
 func List(
-	c *client.Client, fifo bool, send func(request func(context.Context) error) error,
+	c *client.Client, fifo bool, most int, send func(request func(context.Context) error) error,
 ) (all []subjects.QueueCounts, err error) {
 	list := c.ListPriorityQueues
 	if fifo {
-		list = c.ListQueues
+		list = c.ListFIFOQueues
 	}
 
-	for after := new(string); after != nil; {
-		var page client.QueueList
+	for after := new(string); after != nil && len(all) < most; {
+		var page subjects.QueueList
 		err := send(func(ctx context.Context) (err error) {
 			page, err = list(ctx, *after, 0)
 			return err
@@ -36,45 +48,43 @@ func List(
 	return all, nil
 }
 
-// Pages calls do with the items of a queue that ask returns, page by page, until there are no more
-// or do has enough. The items after the one that it returns were not looked at.
+// Pages yields the items of a queue page by page, as ask returns them. An error is the last.
 func Pages(
-	o client.ItemsOptions, ask func(client.ItemsOptions) (client.ItemsPage, error),
-	do func(*client.ItemsPage) (more bool, err error),
-) (after string, err error) {
-	for {
-		page, err := ask(o)
-		if err != nil {
-			return o.After, err
-		}
-		more, err := do(&page)
-		switch {
-		case err != nil:
-			return o.After, err
-		case page.Next == nil:
-			return "", nil
-		}
-		o.After = *page.Next
-		if !more || page.Scanned <= 0 { // which no bridge says
-			return o.After, nil
+	ctx context.Context, o client.ItemsOptions,
+	ask func(context.Context, client.ItemsOptions) (client.ItemsPage, error),
+) iter.Seq2[client.ItemsPage, error] {
+	return func(yield func(client.ItemsPage, error) bool) {
+		for {
+			page, err := ask(ctx, o)
+			isLast := err != nil || page.Next == nil || page.Scanned <= 0 // which no bridge says
+			if !yield(page, err) || isLast {
+				return
+			}
+			o.After = *page.Next
 		}
 	}
 }
 
-// ByIDs calls do with ids, as many at a time as the reply has room for in a message. do returns
-// those that have to be asked for again.
+// ByIDs calls do with ids, as many at a time as the reply has room for in a message. do returns ids
+// that have to be asked for again. A malformed id fails a whole request before anything is done. To
+// find it, and not fail the others with it, ByIDs then makes smaller requests.
 func ByIDs(ids []string, maxPayload int64, do func([]string) (again []string, err error)) error {
 	most := subjects.MaxItems
 	for most > 1 && int64(subjects.MaxItemResults(most)) > maxPayload {
 		most /= 2
 	}
 
-	for len(ids) > 0 {
-		n := min(len(ids), most)
+	for size := most; len(ids) > 0; {
+		n := min(len(ids), size)
 		again, err := do(ids[:n])
+		if n > 1 && errors.Is(err, client.ErrBadRequest) {
+			size = n / 2
+			continue
+		}
 		if err != nil {
 			return err
 		}
+		size = min(2*n, most)
 		ids = append(again, ids[n:]...)
 	}
 
@@ -84,11 +94,24 @@ func ByIDs(ids []string, maxPayload int64, do func([]string) (again []string, er
 // WithoutRoom splits off the ids of the items for which the reply had no room beside the others.
 func WithoutRoom(results []client.ItemResult) (list []client.ItemResult, again []string) {
 	for i, r := range results {
-		if i > 0 && r.Code == subjects.CodeTooLarge {
+		if i > 0 && r.Reason == subjects.ReasonRoom {
 			again = append(again, r.ID)
 		} else {
 			list = append(list, r)
 		}
 	}
 	return list, again
+}
+
+// Count returns how many items of a queue are in a state, or with "" in any.
+func Count(info *client.QueueInfo, state client.State) int64 {
+	switch state {
+	case client.Ready:
+		return info.Ready
+	case client.Leased:
+		return info.Leased
+	case client.Delayed:
+		return info.Delayed
+	}
+	return info.Ready + info.Leased + info.Delayed
 }

@@ -17,7 +17,7 @@ type Progress struct {
 	width    int       // columns of the line that is drawn, 0 without one
 }
 
-// NewProgress returns a line, nil without a terminal. What is over quickly has no line.
+// NewProgress returns a line, nil without a terminal. Short work shows no line.
 func NewProgress(terminal io.Writer) *Progress {
 	if !Is(terminal) {
 		return nil

@@ -24,8 +24,8 @@ func Writable(w io.Writer) error {
 	return nil
 }
 
-// ReaderGone returns a channel that is closed once nobody can read any more what is written to w.
-// What waits for that lives as long as the process.
+// ReaderGone returns a channel that is closed once nobody can read from w any more. What waits for
+// that lives as long as the process.
 func ReaderGone(w io.Writer) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {

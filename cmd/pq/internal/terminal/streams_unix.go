@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoReader reports whether nobody can read any more what is written to w, a pipe or a socket. With
-// wait, it returns once that is so. A process that does not write would not notice.
+// NoReader reports whether nobody can read from w any more, a pipe or a socket. With wait, it
+// returns once that is so. A process that does not write would not notice.
 func NoReader(w io.Writer, wait bool) bool {
 	f, ok := w.(*os.File)
 	if !ok {

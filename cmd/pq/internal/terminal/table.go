@@ -25,8 +25,7 @@ type Table struct {
 }
 
 // NewTable returns a table without rows, which Print writes to out. The columns are their titles,
-// with a > behind those of numbers, and a ~ behind those of names, which are cut where there is no
-// room.
+// with a > behind titles of numbers, and a ~ behind titles of names, which are cut to fit.
 func NewTable(out io.Writer, columns ...string) *Table {
 	t := &Table{out: out, columns: columns}
 	if Is(out) {
@@ -36,14 +35,14 @@ func NewTable(out io.Writer, columns ...string) *Table {
 	return t
 }
 
-// Row adds a row. People get numbers with commas.
+// Row adds a row. People get numbers with commas. Texts may come from others.
 func (t *Table) Row(values ...any) {
 	row := make([]string, len(values))
 	for i, v := range values {
 		if n, ok := v.(int64); ok && Is(t.out) {
 			v = Grouped(n)
 		}
-		row[i] = fmt.Sprint(v)
+		row[i] = Plain(fmt.Sprint(v))
 	}
 	t.rows = append(t.rows, row)
 }
@@ -83,8 +82,8 @@ func (t *Table) String() string {
 // between is the blanks between columns.
 const between = "  "
 
-// widths returns how wide the columns are, once those that are snipped, the first before the
-// others, have made room for the rest.
+// widths returns how wide the columns are. Columns of names, the first before the others, make room
+// for the rest.
 func (t *Table) widths() []int {
 	widths, all := make([]int, len(t.columns)), -len(between)
 	for i := range widths {

@@ -1,5 +1,5 @@
-// Package terminal is what pq needs of terminals and standard streams: tables, progress, what is
-// drawn again and again, and texts for people.
+// Package terminal has tables, progress lines, redrawn screens and texts for people, and checks of
+// standard streams.
 package terminal
 
 import (

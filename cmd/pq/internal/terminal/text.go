@@ -3,6 +3,7 @@ package terminal
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ func AsOf(out io.Writer) string {
 	return time.Now().Format("as of 15:04:05 MST\n")
 }
 
-// Short writes a duration with one unit, of which there are at least two: 119s, 3m, 40h, 12d.
+// Short writes a duration as two or more of one unit: 119s, 3m, 40h, 12d.
 func Short(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
@@ -70,6 +71,12 @@ func Plain(value string) string {
 		return r
 	}, value)
 }
+
+// Lines is Plain for lines of text with tabs.
+func Lines(text string) string { return whole.ReplaceAllStringFunc(text, Plain) }
+
+// whole finds what Lines may change.
+var whole = regexp.MustCompile(`[^\n\t]+`)
 
 // WholeRunes returns a text that was cut without the beginning of a character at its end.
 func WholeRunes(text []byte) []byte {

@@ -28,7 +28,30 @@ labels:
   {{- include "pqbridge.labels" . | nindent 2 }}
 {{- end -}}
 
-{{/* Another name than that of the bridges, whose service must not select the pods of the dashboard. */}}
+{{- define "pqbridge.image" -}}
+{{- $tag := .Values.image.tag | default (printf "%s%s" .Chart.AppVersion (ternary "-fdb" "" (eq .Values.store "fdb"))) -}}
+{{- printf "%s:%s" .Values.image.repository $tag | quote -}}
+{{- end -}}
+
+{{/* At most 52 characters, the limit of a CronJob. */}}
+{{- define "pqbridge.backup.name" -}}
+{{- include "pqbridge.fullname" . | trunc 45 | trimSuffix "-" }}-backup
+{{- end -}}
+
+{{/* The volume with the backups. */}}
+{{- define "pqbridge.backup.claim" -}}
+{{- .Values.backup.existingClaim | default (include "pqbridge.backup.name" .) -}}
+{{- end -}}
+
+{{- define "pqbridge.backup.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/name: {{ include "pqbridge.name" . | trunc 56 | trimSuffix "-" }}-backup
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* The dashboard has a name of its own, so that the service of the bridges does not select its pods. */}}
 {{- define "pqbridge.dashboard.selector" -}}
 app.kubernetes.io/name: {{ include "pqbridge.name" . | trunc 53 | trimSuffix "-" }}-dashboard
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -60,11 +83,16 @@ labels:
 {{/* What the schema of the values cannot say. */}}
 {{- define "pqbridge.check" -}}
 {{- include "pqbridge.checkLogin" (dict "login" .Values.nats "name" "nats") -}}
+{{- include "pqbridge.checkLogin" (dict "login" .Values.jetstream "name" "jetstream") -}}
+{{- if .Values.backup.enabled -}}
+{{- if ne .Values.store "embedded" }}{{ fail "backup.enabled is for the embedded store: back up FoundationDB with its own tools" }}{{ end -}}
+{{- if has "ReadWriteOncePod" .Values.embedded.persistence.accessModes }}{{ fail "backup.enabled: the CronJob's pod needs the service's volume too, so embedded.persistence.accessModes cannot be ReadWriteOncePod" }}{{ end -}}
+{{- end -}}
 {{- if and (eq .Values.store "fdb") (not .Values.fdb.clusterFile.configMap) -}}
 {{- fail "store is fdb: set fdb.clusterFile.configMap to the ConfigMap with the cluster file" -}}
 {{- end -}}
 {{- range $name, $_ := .Values.config -}}
-{{- if or (has $name (list "PQ_STORE" "PQ_HTTP_ADDR" "PQ_DATA_DIR" "PQ_FDB_CLUSTER_FILE")) (hasPrefix "PQ_NATS_" $name) }}{{ fail (printf "config.%s: the chart sets this variable itself" $name) }}{{ end -}}
+{{- if or (has $name (list "PQ_STORE" "PQ_HTTP_ADDR" "PQ_DATA_DIR" "PQ_FDB_CLUSTER_FILE")) (hasPrefix "PQ_NATS_" $name) (hasPrefix "PQ_JETSTREAM_LEAF_" $name) }}{{ fail (printf "config.%s: the chart sets this variable itself" $name) }}{{ end -}}
 {{- end -}}
 {{- end -}}
 

@@ -3,6 +3,7 @@
 {{- include "pqbridge.check" . -}}
 {{- $fdb := eq .Values.store "fdb" -}}
 {{- $nats := .Values.nats -}}
+{{- $leaf := .Values.jetstream -}}
 metadata:
   labels:
     {{- include "pqbridge.labels" . | nindent 4 }}
@@ -55,7 +56,7 @@ spec:
   {{- end }}
   containers:
     - name: pqbridge
-      image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default (printf "%s%s" .Chart.AppVersion (ternary "-fdb" "" $fdb)) }}"
+      image: {{ include "pqbridge.image" . }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       env:
         - {name: PQ_STORE, value: {{ .Values.store }}}
@@ -67,28 +68,10 @@ spec:
         {{- end }}
         - {name: PQ_HTTP_ADDR, value: ":8422"}
         - {name: PQ_NATS_URL, value: {{ $nats.url | quote }}}
-        {{- if $nats.credentials.secretName }}
-        - {name: PQ_NATS_CREDS, value: /nats/login/file}
-        {{- end }}
-        {{- if $nats.nkey.secretName }}
-        - {name: PQ_NATS_NKEY, value: /nats/login/file}
-        {{- end }}
-        {{- with $nats.user }}{{ if .secretName }}
-        - name: PQ_NATS_USER
-          valueFrom: {secretKeyRef: {name: {{ .secretName }}, key: {{ .userKey }}}}
-        - name: PQ_NATS_PASSWORD
-          valueFrom: {secretKeyRef: {name: {{ .secretName }}, key: {{ .passwordKey }}}}
-        {{- end }}{{ end }}
-        {{- with $nats.token }}{{ if .secretName }}
-        - name: PQ_NATS_TOKEN
-          valueFrom: {secretKeyRef: {name: {{ .secretName }}, key: {{ .key }}}}
-        {{- end }}{{ end }}
-        {{- if $nats.tls.ca.secretName }}
-        - {name: PQ_NATS_TLS_CA, value: /nats/ca/ca.crt}
-        {{- end }}
-        {{- if $nats.tls.client.secretName }}
-        - {name: PQ_NATS_TLS_CERT, value: /nats/client/tls.crt}
-        - {name: PQ_NATS_TLS_KEY, value: /nats/client/tls.key}
+        {{- with include "pqbridge.nats.env" (dict "prefix" "PQ_NATS" "of" "nats" "login" $nats "tls" $nats.tls) | trim }}{{ . | nindent 8 }}{{ end }}
+        {{- with $leaf.leafURL }}
+        - {name: PQ_JETSTREAM_LEAF_URL, value: {{ . | quote }}}
+        {{- with include "pqbridge.nats.env" (dict "prefix" "PQ_JETSTREAM_LEAF" "of" "leaf" "login" $leaf "tls" $leaf.tls) | trim }}{{ . | nindent 8 }}{{ end }}
         {{- end }}
         {{- range $name, $value := .Values.config }}
         - {name: {{ $name }}, value: {{ $value | quote }}}
@@ -112,13 +95,19 @@ spec:
         {{- else }}
         - {name: data, mountPath: /data}
         {{- end }}
-        {{- with include "pqbridge.nats.mounts" (dict "login" $nats "tls" $nats.tls) | trim }}{{ . | nindent 8 }}{{ end }}
+        {{- if .Values.backup.enabled }}
+        - {name: backup, mountPath: /backup}
+        {{- end }}
+        {{- with include "pqbridge.nats.mounts" (dict "of" "nats" "login" $nats "tls" $nats.tls) | trim }}{{ . | nindent 8 }}{{ end }}
+        {{- if $leaf.leafURL }}
+        {{- with include "pqbridge.nats.mounts" (dict "of" "leaf" "login" $leaf "tls" $leaf.tls) | trim }}{{ . | nindent 8 }}{{ end }}
+        {{- end }}
   {{- with include "pqbridge.volumes" . | trim }}
   volumes: {{- . | nindent 4 }}
   {{- end }}
 {{- end -}}
 
-{{/* The volumes other than that of the embedded store. */}}
+{{/* All volumes except the embedded store's. */}}
 {{- define "pqbridge.volumes" -}}
 {{- if eq .Values.store "fdb" }}
 - name: cluster
@@ -128,38 +117,73 @@ spec:
     name: {{ .Values.fdb.clusterFile.configMap }}
     items: [{key: {{ .Values.fdb.clusterFile.key }}, path: fdb.cluster}]
 {{- end }}
-{{- include "pqbridge.nats.volumes" (dict "login" .Values.nats "tls" .Values.nats.tls) }}
+{{- if .Values.backup.enabled }}
+- name: backup
+  persistentVolumeClaim: {claimName: {{ include "pqbridge.backup.claim" . }}}
+{{- end }}
+{{- include "pqbridge.nats.volumes" (dict "of" "nats" "login" .Values.nats "tls" .Values.nats.tls) }}
+{{- if .Values.jetstream.leafURL }}
+{{- include "pqbridge.nats.volumes" (dict "of" "leaf" "login" .Values.jetstream "tls" .Values.jetstream.tls) }}
+{{- end }}
 {{- end -}}
 
-{{/* The files of a login to NATS and of TLS, and where they are mounted. */}}
+{{/* Variables with a login to NATS and TLS, and the files of both. "of" is nats, or leaf for the leaf node connection. */}}
+{{- define "pqbridge.nats.env" -}}
+{{- $prefix := .prefix -}}
+{{- if .login.credentials.secretName }}
+- {name: {{ $prefix }}_CREDS, value: /{{ .of }}/login/file}
+{{- end }}
+{{- if .login.nkey.secretName }}
+- {name: {{ $prefix }}_NKEY, value: /{{ .of }}/login/file}
+{{- end }}
+{{- with .login.user }}{{ if .secretName }}
+- name: {{ $prefix }}_USER
+  valueFrom: {secretKeyRef: {name: {{ .secretName }}, key: {{ .userKey }}}}
+- name: {{ $prefix }}_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ .secretName }}, key: {{ .passwordKey }}}}
+{{- end }}{{ end }}
+{{- with .login.token }}{{ if .secretName }}
+- name: {{ $prefix }}_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ .secretName }}, key: {{ .key }}}}
+{{- end }}{{ end }}
+{{- if .tls.ca.secretName }}
+- {name: {{ $prefix }}_TLS_CA, value: /{{ .of }}/ca/ca.crt}
+{{- end }}
+{{- if .tls.client.secretName }}
+- {name: {{ $prefix }}_TLS_CERT, value: /{{ .of }}/client/tls.crt}
+- {name: {{ $prefix }}_TLS_KEY, value: /{{ .of }}/client/tls.key}
+{{- end }}
+{{- end -}}
+
 {{- define "pqbridge.nats.volumes" -}}
+{{- $of := .of -}}
 {{- range list .login.credentials .login.nkey }}{{ if .secretName }}
-- name: nats-login
+- name: {{ $of }}-login
   secret:
     secretName: {{ .secretName }}
     defaultMode: 0440
     items: [{key: {{ .key }}, path: file}]
 {{- end }}{{ end }}
 {{- with .tls.ca }}{{ if .secretName }}
-- name: nats-ca
+- name: {{ $of }}-ca
   secret:
     secretName: {{ .secretName }}
     items: [{key: {{ .key }}, path: ca.crt}]
 {{- end }}{{ end }}
 {{- with .tls.client.secretName }}
-- name: nats-client
+- name: {{ $of }}-client
   secret: {secretName: {{ . }}, defaultMode: 0440}
 {{- end }}
 {{- end -}}
 
 {{- define "pqbridge.nats.mounts" -}}
 {{- if or .login.credentials.secretName .login.nkey.secretName }}
-- {name: nats-login, mountPath: /nats/login, readOnly: true}
+- {name: {{ .of }}-login, mountPath: /{{ .of }}/login, readOnly: true}
 {{- end }}
 {{- if .tls.ca.secretName }}
-- {name: nats-ca, mountPath: /nats/ca, readOnly: true}
+- {name: {{ .of }}-ca, mountPath: /{{ .of }}/ca, readOnly: true}
 {{- end }}
 {{- if .tls.client.secretName }}
-- {name: nats-client, mountPath: /nats/client, readOnly: true}
+- {name: {{ .of }}-client, mountPath: /{{ .of }}/client, readOnly: true}
 {{- end }}
 {{- end -}}

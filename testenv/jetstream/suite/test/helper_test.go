@@ -25,8 +25,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// The helpers have the names and signatures that the tests of nats.go expect. A "JetStream server" is
-// a NATS server without JetStream, and a bridge on an empty store beside it.
+// The helpers have the names and signatures that the tests of nats.go expect. A "JetStream server"
+// is a NATS server without JetStream, and a bridge on an empty store beside it.
 
 // patience is far more than a start takes.
 const patience = 20 * time.Second
@@ -38,7 +38,7 @@ type rig struct {
 	ended   chan struct{}
 }
 
-// rigs are those that run, by each of their servers.
+// rigs has the running rigs by each of their servers.
 var rigs = struct {
 	sync.Mutex
 	of map[*server.Server]*rig
@@ -57,11 +57,13 @@ func forget(s *server.Server) (r *rig, last bool) {
 	defer rigs.Unlock()
 	r = rigs.of[s]
 	delete(rigs.of, s)
+
 	for _, other := range rigs.of {
 		if other == r {
 			return r, false
 		}
 	}
+
 	return r, r != nil
 }
 
@@ -90,10 +92,12 @@ func startServer(o *server.Options) *server.Server {
 	copied := *o // the server changes its own
 	s, err := server.NewServer(&copied)
 	check(err)
+
 	s.Start()
 	if !s.ReadyForConnections(patience) {
 		panic("the server did not start")
 	}
+
 	return s
 }
 
@@ -101,8 +105,11 @@ func startServer(o *server.Options) *server.Server {
 func startRig(options ...*server.Options) *rig {
 	grammar, err := subjects.New(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix)
 	check(err)
-	keyspace, err := fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix, fdbpq.RawValues)
+
+	keyspace, err := fdbpq.NewKeyspace(subjects.DefaultPriorityPrefix, subjects.DefaultFIFOPrefix,
+		fdbpq.RawValues)
 	check(err)
+
 	var urls, leafs []string
 	for _, o := range options {
 		urls = append(urls, fmt.Sprintf("nats://%s:%d", o.Host, o.Port))
@@ -111,21 +118,31 @@ func startRig(options ...*server.Options) *rig {
 
 	db := memkv.New(memkv.Options{})
 	b, err := bridge.New(bridge.Options{
-		NATSURL:     strings.Join(urls, ","),
-		NATSOptions: []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.ReconnectJitter(0, 0)},
-		JetStream:   bridge.JetStreamOptions{LeafURL: strings.Join(leafs, ",")},
-		DB:          db, Keyspace: keyspace, Grammar: grammar,
-		HTTPAddr: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Version: "0.0.1",
+		NATSURL: strings.Join(urls, ","),
+		NATSOptions: []nats.Option{
+			nats.MaxReconnects(-1),
+			nats.ReconnectWait(10 * time.Millisecond),
+			nats.ReconnectJitter(0, 0),
+		},
+		JetStream: bridge.JetStreamOptions{LeafURL: strings.Join(leafs, ",")},
+		DB:        db,
+		Keyspace:  keyspace,
+		Grammar:   grammar,
+		HTTPAddr:  "127.0.0.1:0",
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Version:   "0.0.1",
 	})
 	check(err)
 
 	ctx, stop := context.WithCancel(context.Background())
 	r := &rig{options: options, stop: stop, ended: make(chan struct{})}
+
 	go func() {
 		defer close(r.ended)
 		_ = b.Run(ctx) // tests may have stopped its server
 		check(db.Close())
 	}()
+
 	return r
 }
 
@@ -136,13 +153,16 @@ func waitReady(s *server.Server) {
 	defer nc.Close()
 	js, err := jetstream.NewWithDomain(nc, subjects.DefaultPriorityPrefix)
 	check(err)
+
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		_, err := js.AccountInfo(ctx)
 		cancel()
+
 		if err == nil {
 			return
 		}
+
 		if time.Now().After(deadline) {
 			panic(err)
 		}
@@ -155,6 +175,7 @@ func RunBasicJetStreamServer() *server.Server {
 	s := startServer(o)
 	startRig(o).note(s)
 	waitReady(s)
+
 	return s
 }
 
@@ -167,6 +188,7 @@ func restartBasicJSServer(t *testing.T, s *server.Server) *server.Server {
 	again := startServer(r.options[0])
 	r.note(again)
 	waitReady(again)
+
 	return again
 }
 
@@ -177,6 +199,7 @@ func shutdownJSServerAndRemoveStorage(t *testing.T, s *server.Server) {
 		r.stop()
 		<-r.ended
 	}
+
 	s.Shutdown()
 	s.WaitForShutdown()
 }
@@ -197,22 +220,29 @@ func (s *jsServer) Restart() {
 }
 
 // withJSClusterAndStream runs a test with a cluster of servers, and a stream on it.
-func withJSClusterAndStream(t *testing.T, cluster string, size int, stream jetstream.StreamConfig, test func(t *testing.T, stream string, nodes ...*jsServer)) {
+func withJSClusterAndStream(
+	t *testing.T, cluster string, size int, stream jetstream.StreamConfig,
+	test func(t *testing.T, stream string, nodes ...*jsServer),
+) {
 	t.Helper()
 	nodes := make([]*jsServer, size)
 	options := make([]*server.Options, size)
 	var routes []*url.URL
+
 	for i := range nodes {
 		o := newOptions()
 		o.ServerName = fmt.Sprintf("%s-%d", cluster, i)
 		o.Cluster.Name, o.Cluster.Host, o.Cluster.Port = cluster, o.Host, freePort()
-		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("%s:%d", o.Host, o.Cluster.Port)})
+		routes = append(routes,
+			&url.URL{Scheme: "nats", Host: fmt.Sprintf("%s:%d", o.Host, o.Cluster.Port)})
 		options[i] = o
 	}
+
 	for i, o := range options {
 		o.Routes = routes
 		nodes[i] = &jsServer{Server: startServer(o), options: o}
 	}
+
 	r := startRig(options...)
 	for _, node := range nodes {
 		node.rig = r
@@ -223,6 +253,7 @@ func withJSClusterAndStream(t *testing.T, cluster string, size int, stream jetst
 			shutdownJSServerAndRemoveStorage(t, node.Server)
 		}
 	}()
+
 	for _, node := range nodes {
 		waitReady(node.Server)
 	}
@@ -232,9 +263,11 @@ func withJSClusterAndStream(t *testing.T, cluster string, size int, stream jetst
 	defer nc.Close()
 	js, err := jetstream.NewWithDomain(nc, subjects.DefaultPriorityPrefix)
 	check(err)
+
 	if _, err := js.CreateStream(t.Context(), stream); err != nil {
 		t.Fatalf("the stream: %v", err)
 	}
+
 	test(t, stream.Name, nodes...)
 }
 

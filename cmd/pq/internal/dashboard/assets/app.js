@@ -37,6 +37,7 @@
     if (page?.getElementById("status")) {
       // What could not be found out stays as it was, and says as of when.
       const at = place($("#main"));
+      hold();
       for (const id of answer.status >= 500 ? ["status"] : ["status", "as-of", "main"]) morph(document.getElementById(id), page.getElementById(id));
       land($("#main"), at);
       ready();
@@ -57,7 +58,7 @@
   // and with what was typed or unfolded. Children with ids are found again wherever they are.
   function morph(was, now) {
     if (was.isEqualNode(now) || was.matches("noscript, .htmx-request") || (was.matches("form") && inUse(was))) return;
-    for (const { name } of [...was.attributes]) if (!now.hasAttribute(name) && name !== "open") was.removeAttribute(name);
+    for (const { name } of [...was.attributes]) if (!now.hasAttribute(name) && !["open", "style"].includes(name)) was.removeAttribute(name);
     for (const { name, value } of now.attributes) if (was.getAttribute(name) !== value) was.setAttribute(name, value);
     if (was.matches(".chart")) return; // drawn here
 
@@ -77,6 +78,13 @@
     else if (was.defaultValue !== undefined) was.value = was.defaultValue;
     if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true }); // it was moved
   }
+
+  // What gets shorter keeps its height, so that what is below it stays in place until the page is left.
+  function hold() {
+    $$("[data-steady]").forEach((el) => { el.style.minHeight = `${el.getBoundingClientRect().height}px`; });
+  }
+
+  addEventListener("resize", () => $$("[data-steady]").forEach((el) => { el.style.minHeight = ""; }));
 
   // preset is the choice that a page came with.
   const preset = (select) => Math.max([...select.options].findIndex((o) => o.defaultSelected), 0);
@@ -102,19 +110,18 @@
   function draw(el, series) {
     const old = charts.get(series.id);
     if (old) old.plot.destroy();
-    $$("svg, .empty", el).forEach((fallback) => fallback.remove());
+    $$("svg, .hint", el).forEach((fallback) => fallback.remove());
 
     const ink = colour("--ink"), soft = colour("--soft"), rule = colour("--rule");
-    const styles = [
-      { stroke: ink, width: 1.5 },
-      { stroke: colour("--accent"), width: 1.5 },
-      { stroke: soft, width: 1.5, dash: [4, 3] },
-    ];
+    const style = (name) => ({
+      stroke: { ready: ink, pushed: ink, delayed: soft, popped: soft }[name] ?? colour("--accent"),
+      width: 1.5, dash: { delayed: [4, 3], popped: [4, 3] }[name],
+    });
     const axis = { stroke: soft, font: `11px ${getComputedStyle(el).fontFamily}`, ticks: { show: false } };
     const plot = new uPlot({
       width: el.clientWidth, height: 170,
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-      legend: { live: true }, padding: [8, 4, 0, 0],
+      legend: { live: true }, padding: [8, 16, 0, 0],
       scales: {
         x: { range: (_, from, to) => { const end = to ?? Date.now() / 1000; return [Math.min(from ?? end, end - 120), end]; } },
         y: { range: (_, least, most) => [Math.min(least || 0, 0), Math.max(most || 0, 1) * 1.08] },
@@ -124,18 +131,17 @@
         { ...axis, grid: { stroke: rule, width: 1 }, size: 46, space: 34, values: (_, ns) => ns.map((n) => compact.format(n)) },
       ],
       series: [
-        { label: "", value: (_, t) => (t == null ? "now" : clock(t, true)) },
-        ...series.names.map((label, i) => ({
-          label, ...styles[i % styles.length], points: { show: (u) => u.data[0].length < 2, size: 4 },
-          value: (u, n) => figure.format(n ?? lastOf(u.data[i + 1]) ?? 0),
+        { label: "", value: (_, t) => (t == null ? "" : clock(t, true)) },
+        ...series.names.map((label) => ({
+          label, ...style(label), points: { show: (u) => u.data[0].length < 2, size: 4 },
+          // The figures of now are above: these are of the time under the pointer.
+          value: (_, n, i, at) => (at == null ? "" : n == null ? "—" : figure.format(n)),
         })),
       ],
     }, [series.at, ...series.lines], el);
     charts.set(series.id, { el, plot });
     if (!old) resizes.observe(el);
   }
-
-  const lastOf = (line) => line[line.length - 1];
 
   function clock(t, seconds) {
     return new Date(t * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined });
@@ -154,6 +160,7 @@
   function showCharts(again) {
     for (const el of window.uPlot ? $$(".chart[data-series]") : []) {
       const series = JSON.parse(el.dataset.series), chart = charts.get(series.id);
+      if (!chart && !series.at.length) continue; // nothing is known yet
       if (chart?.el === el && !again) chart.plot.setData([series.at, ...series.lines]);
       else draw(el, series);
     }

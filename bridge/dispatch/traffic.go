@@ -1,0 +1,280 @@
+package dispatch
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	// maxCounted is how many queues are counted by themselves. Each takes 3.5 kB.
+	maxCounted = 2 * subjects.MaxStatsQueues
+
+	// The windows of subjects.Windows.
+	minutes, hours = 60, 24
+)
+
+// traffic counts what becomes of the items of queues. A queue is counted by itself from when it has
+// traffic, or pops that wait, until it has had neither for a day. It lives longer than its Queue.
+// While maxCounted others are, a queue is counted in the total alone. Metrics show the first
+// maxShown, and a queue that they show stays until it leaves, so that no counter falls.
+//
+// A batch takes the lock once, to count all its items. Minutes begin when somebody takes the lock:
+// nothing runs while there is no traffic.
+type traffic struct {
+	started  time.Time
+	maxShown int // see Options.MetricQueues
+
+	mu     sync.Mutex
+	minute int64            // that was begun last
+	total  counted          // all queues
+	rest   subjects.Traffic // all queues that metrics do not show
+	queues map[fdbpq.QueueName]*counted
+	shown  int // how many of them metrics show
+
+	// completeFrom is the minute from which on no item of a queue outside of the table was counted:
+	// the first one, or the one after there was no room for a queue.
+	completeFrom int64
+}
+
+// counted has the counts of a queue.
+type counted struct {
+	subjects.Traffic
+	// The counts when each of the last minutes and hours began.
+	minutes [minutes]subjects.Traffic
+	hours   [hours]subjects.Traffic
+
+	queue        *Queue // to know who waits
+	hidden       bool   // metrics do not show it
+	completeFrom int64  // traffic.completeFrom when the queue was added
+}
+
+func newTraffic(now time.Time, maxShown int) *traffic {
+	return &traffic{
+		started: now, maxShown: min(maxShown, subjects.MaxStatsQueues),
+		minute: minuteOf(now), completeFrom: minuteOf(now), queues: map[fdbpq.QueueName]*counted{},
+	}
+}
+
+func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
+
+// lock locks the counters as they are now. After a step of the clock backwards, the windows are
+// longer than they should be, unless the clock has a monotonic reading.
+func (t *traffic) lock(now time.Time) {
+	t.mu.Lock()
+	minute := minuteOf(t.started.Add(now.Sub(t.started)))
+	if minute <= t.minute {
+		return
+	}
+
+	t.total.begin(t.minute, minute)
+	for key, c := range t.queues {
+		c.begin(t.minute, minute)
+		unused := c.windows(minute).Day == subjects.Traffic{} && c.queue.Waiters() == 0
+		if unused {
+			delete(t.queues, key)
+		}
+		if unused && !c.hidden {
+			t.shown--
+		}
+	}
+	t.minute = minute
+}
+
+// begin begins a minute.
+func (c *counted) begin(last, minute int64) {
+	fill(c.minutes[:], last, minute, c.Traffic)
+	fill(c.hours[:], last/60, minute/60, c.Traffic)
+}
+
+// fill writes down the counts for each minute or hour that began after the last one.
+func fill(ring []subjects.Traffic, last, now int64, counted subjects.Traffic) {
+	size := int64(len(ring))
+	for i := max(last, now-size) + 1; i <= now; i++ {
+		ring[i%size] = counted
+	}
+}
+
+// windows returns the counts since the start, in the last hour and in the last day.
+func (c *counted) windows(minute int64) subjects.Windows {
+	return subjects.Windows{
+		Traffic: c.Traffic,
+		Hour:    c.Since(&c.minutes[(minute+1)%minutes]),
+		Day:     c.Since(&c.hours[(minute/60+1)%hours]),
+	}
+}
+
+// countLocked counts items of a queue.
+func (t *traffic) countLocked(q *Queue, n subjects.Traffic) {
+	if n == (subjects.Traffic{}) {
+		return
+	}
+
+	t.total.Add(&n)
+	c := t.ofLocked(q)
+	if c != nil {
+		c.Add(&n)
+	}
+	if c == nil || c.hidden {
+		t.rest.Add(&n)
+	}
+}
+
+// list has a queue listed because pops wait for its items.
+func (t *traffic) list(q *Queue) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ofLocked(q)
+}
+
+// ofLocked returns where to count the items of a queue by themselves, nil if there is no room.
+func (t *traffic) ofLocked(q *Queue) *counted {
+	c := t.queues[q.name()]
+	switch {
+	case c != nil:
+		c.queue = q
+	case len(t.queues) >= maxCounted:
+		t.completeFrom = t.minute + 1
+	default:
+		c = &counted{queue: q, hidden: t.shown >= t.maxShown, completeFrom: t.completeFrom}
+		t.queues[q.name()] = c
+		if !c.hidden {
+			t.shown++
+		}
+	}
+
+	return c
+}
+
+func (t *traffic) queueLocked(name fdbpq.QueueName, c *counted) subjects.QueueTraffic {
+	return subjects.QueueTraffic{
+		Kind: KindOf(name).Short(), Queue: name.Name, Waiters: c.queue.Waiters(),
+		Since: t.sinceLocked(c.completeFrom), Windows: c.windows(t.minute),
+	}
+}
+
+// sinceLocked returns when a minute began, or the zero time if that is a day ago.
+func (t *traffic) sinceLocked(minute int64) (began time.Time) {
+	if t.minute-minute < hours*60 {
+		began = time.Unix(minute*60, 0).UTC()
+	}
+	return began
+}
+
+// lockedTraffic locks the counters as they are now.
+func (d *shared) lockedTraffic() *traffic {
+	d.traffic.lock(d.options.Now())
+	return d.traffic
+}
+
+// Traffic returns what became of the items of all queues together, and of up to n queues, the
+// busiest of the last hour first. Queues without traffic for a day are left out. If others are left
+// out as well, more is true.
+func (d *Dispatcher) Traffic(
+	n int,
+) (total subjects.Windows, queues []subjects.QueueTraffic, more bool) {
+	t := d.lockedTraffic()
+	total = t.total.windows(t.minute)
+	for name, c := range t.queues {
+		queues = append(queues, t.queueLocked(name, c))
+	}
+	crowded := t.completeFrom > minuteOf(t.started) && !t.sinceLocked(t.completeFrom).IsZero()
+	t.mu.Unlock()
+
+	busy := func(t *subjects.Traffic) int64 { return t.In + t.Out + t.Delivered + t.Failed }
+	slices.SortFunc(queues, func(a, b subjects.QueueTraffic) int {
+		return cmp.Or(
+			cmp.Compare(busy(&b.Hour), busy(&a.Hour)),
+			cmp.Compare(b.Waiters, a.Waiters),
+			cmp.Compare(busy(&b.Traffic), busy(&a.Traffic)),
+			cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Queue, b.Queue),
+		)
+	})
+	more = len(queues) > n || crowded
+	return total, queues[:min(n, len(queues))], more
+}
+
+// TrafficOf is Traffic for one queue. It returns false if the queue may have been counted only
+// together with others in the last hour.
+func (d *Dispatcher) TrafficOf(
+	kind subjects.Kind, name string,
+) (total subjects.Windows, queue subjects.QueueTraffic, known bool) {
+	t := d.lockedTraffic()
+	defer t.mu.Unlock()
+
+	total = t.total.windows(t.minute)
+	if c := t.queues[NameOf(kind, name)]; c != nil {
+		return total, t.queueLocked(NameOf(kind, name), c), true
+	}
+	queue.Kind, queue.Queue, queue.Since = kind.Short(), name, t.sinceLocked(t.completeFrom)
+	known = t.completeFrom == minuteOf(t.started) || t.minute-t.completeFrom >= minutes
+	return total, queue, known
+}
+
+// QueueCount has the counts of a queue.
+type QueueCount struct {
+	Kind, Name string
+	subjects.Traffic
+}
+
+// Counted returns the counts of each queue that metrics show by itself, and of all others. None of
+// these counts falls while its queue is shown, which is until it had no traffic for a day.
+func (d *Dispatcher) Counted() (shown []QueueCount, rest subjects.Traffic) {
+	t := d.lockedTraffic()
+	defer t.mu.Unlock()
+	for name, c := range t.queues {
+		if !c.hidden {
+			shown = append(shown, QueueCount{KindOf(name).String(), name.Name, c.Traffic})
+		}
+	}
+	return shown, t.rest
+}
+
+// countBatch counts the items of a durable batch.
+func (l *lane) countBatch(b *batch, results []fdbpq.Result) {
+	t := l.d.lockedTraffic()
+	defer t.mu.Unlock()
+
+	for p := range b.each(results) {
+		t.countLocked(p.Queue, trafficOf(p.ops, p.results))
+	}
+
+	for _, n := range b.pending.Removed() {
+		if q, err := l.d.queue(n.Queue); err == nil { // no request can use a name that fails
+			t.countLocked(q, subjects.Traffic{In: n.Fired, Failed: n.RanOut, Dead: n.Dead})
+		}
+	}
+}
+
+// trafficOf counts the items of a request. Purged, removed and redriven items do not count: nobody
+// worked on them. A lease that was ended because nobody received the item is no failure.
+func trafficOf(ops []fdbpq.Op, results []fdbpq.Result) (n subjects.Traffic) {
+	for i := range ops {
+		if results[i].Err != nil || results[i].Duplicate {
+			continue
+		}
+
+		switch ops[i].Kind {
+		case fdbpq.OpPush:
+			n.In++
+		case fdbpq.OpPop:
+			n.Delivered++
+			n.Out++
+		case fdbpq.OpLease:
+			n.Delivered++
+		case fdbpq.OpAck:
+			n.Out++
+		case fdbpq.OpNak, fdbpq.OpTerm:
+			if !ops[i].Uncounted {
+				n.Failed++
+			}
+		}
+	}
+
+	return n
+}

@@ -1,0 +1,84 @@
+package outbox
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// This file keeps the messages that reach their client through another bridge, which has forwarded
+// the request. Only that bridge knows whether the client still waits, so a round proves nothing of
+// them. They are kept until it says what became of them, or NATS says that it is gone. Their reply
+// subjects, which end in a random part alone, say which message is meant.
+
+const (
+	// relayPatience is how long the other bridge usually takes at most. After that the items no
+	// longer count against what may be kept, because the bridge seems to be gone.
+	relayPatience = 2 * time.Second
+	// relayMemory is for how long a bridge that stood still can say that nobody received an item.
+	// By then NATS has closed its connection.
+	relayMemory = 10 * time.Minute
+)
+
+// relayed is a message on its way through another bridge.
+type relayed struct {
+	Content
+	bytes int // counted as kept, -1 once they are not
+	timer *time.Timer
+}
+
+// sendRelayedLocked sends a message through another bridge.
+func (o *Outbox) sendRelayedLocked(m *nats.Msg, c Content) error {
+	m.Reply = o.inbox + strconv.FormatUint(rand.Uint64(), 36)
+	err := o.config.Conn().PublishMsg(m)
+	if err == nil && !o.mu.ended {
+		o.keepRelayedLocked(m.Reply, c)
+	}
+	return err
+}
+
+// keepRelayedLocked keeps a message that was sent through another bridge with that reply subject.
+func (o *Outbox) keepRelayedLocked(token string, c Content) {
+	bytes := c.size()
+	o.config.Dispatcher.Hold()
+	o.config.Dispatcher.Keep(c.Queue, bytes)
+	o.mu.relayed[token] = &relayed{c, bytes, time.AfterFunc(relayPatience, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if r := o.mu.relayed[token]; r != nil {
+			o.uncountLocked(r)
+			r.timer = time.AfterFunc(relayMemory, func() { o.Settle("", token) })
+		}
+	})}
+}
+
+// Settle ends a message that went through another bridge: with an empty fate somebody received it.
+func (o *Outbox) Settle(fate, token string) {
+	o.mu.Lock()
+	r := o.mu.relayed[token]
+	delete(o.mu.relayed, token)
+	o.mu.Unlock()
+	if r == nil {
+		return
+	}
+
+	r.timer.Stop()
+	if fate != "" {
+		o.ReturnAll(&r.Content, Reason(fate))
+	}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.uncountLocked(r)
+}
+
+// uncountLocked counts the items of a message no longer as kept.
+func (o *Outbox) uncountLocked(r *relayed) {
+	if r.bytes >= 0 {
+		o.config.Dispatcher.Keep(r.Queue, -r.bytes)
+		o.config.Dispatcher.Release()
+		r.bytes = -1
+	}
+}

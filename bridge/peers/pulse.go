@@ -1,0 +1,101 @@
+package peers
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// pulse tells how long a message may have waited before a callback gets it. A process that stood
+// still finds in its socket what its senders have long given up, and its clock does not show that.
+//
+// So the bridge listens to itself. NATS delivers to a connection in order: what arrives after an
+// echo was sent after the bridge spoke. Each subscription has a goroutine of its own, so what waits
+// in any of them when the echo arrives counts as older than the echo.
+//
+// Bridges that share a store hear their heartbeats, others their announcements. Before the first
+// echo of a connection, and where NATS does not permit messages between bridges, messages count as
+// new.
+type pulse struct {
+	started time.Time
+	// patience is how old the newest echo may be while messages count as new.
+	patience time.Duration
+
+	mu struct {
+		sync.Mutex
+		heard  time.Time // when the bridge said what it heard last; zero before the first echo
+		lapses int       // see watch
+	}
+}
+
+// lapse is how long a bridge may not hear itself before it must reckon with peers that consider it
+// gone. They do so a heartbeat later at the earliest.
+const lapse = (peerLife - 1) * heartbeat
+
+// newPulse returns the pulse of a bridge that has heard nothing yet.
+func newPulse(shared bool) *pulse {
+	p := &pulse{started: time.Now(), patience: lapse}
+	if !shared {
+		p.patience = 5 * AnnounceEvery / 2
+	}
+	return p
+}
+
+// now returns the time in the form in which the bridge says it.
+func (p *pulse) now() string { return strconv.FormatInt(int64(time.Since(p.started)), 10) }
+
+// hear handles what now returned, heard as an echo.
+func (p *peering) hear(said string) {
+	if at, err := strconv.ParseInt(said, 10, 64); err == nil {
+		p.mark(p.config.Conn(), p.pulse.started.Add(time.Duration(at)))
+	}
+}
+
+// mark notes that what no callback has yet got was sent after that time, once the callbacks have
+// handled what they have. After the zero time nothing is known.
+func (p *peering) mark(nc *nats.Conn, sent time.Time) {
+	note := func() {
+		p.pulse.mu.Lock()
+		defer p.pulse.mu.Unlock()
+		heard := p.pulse.mu.heard
+		if sent.IsZero() || !heard.IsZero() && sent.Sub(heard) > lapse {
+			p.pulse.mu.lapses++
+		}
+		p.pulse.mu.heard = sent
+	}
+	_ = nc.Barrier(note) // fails if the connection is closed
+}
+
+// silenceLocked is how long ago the bridge said what it heard last, 0 if that is unknown.
+func (p *peering) silenceLocked() time.Duration {
+	if p.pulse.mu.heard.IsZero() || p.muted.Load() {
+		return 0
+	}
+	return time.Since(p.pulse.mu.heard)
+}
+
+// Waited returns how long a message that a callback gets now may have waited to be read. It is 0
+// as long as the bridge hears itself.
+func (p *peering) Waited() time.Duration {
+	p.pulse.mu.Lock()
+	defer p.pulse.mu.Unlock()
+	if silence := p.silenceLocked(); silence > p.pulse.patience {
+		return silence
+	}
+	return 0
+}
+
+// Watch returns a function that reports whether peers may by now have given up what they forwarded,
+// and this bridge is handling, when Watch was called.
+func (p *peering) Watch() (lapsed func() bool) {
+	p.pulse.mu.Lock()
+	defer p.pulse.mu.Unlock()
+	lapses := p.pulse.mu.lapses
+	return func() bool {
+		p.pulse.mu.Lock()
+		defer p.pulse.mu.Unlock()
+		return p.pulse.mu.lapses != lapses || p.silenceLocked() > lapse
+	}
+}

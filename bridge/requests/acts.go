@@ -1,0 +1,238 @@
+package requests
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
+)
+
+// act is a line of the log about a request that changes many items, settings or a schedule.
+type act struct {
+	on            int // what it changes
+	action, queue string
+	request       string // what the payload says besides ids and content
+	outcome       string // OutcomeUnknown, or "" for success
+
+	// Who asked. Within an account, a service learns only the reply subject from NATS: client is
+	// the client's own word, and inbox the reply subject without its last token. For a request from
+	// another account, nats says who made it, whatever the client claims.
+	client, inbox, nats string
+}
+
+// What an act changes. A request about a single item is none: programs make them all the time.
+const (
+	noAct = iota
+	actOnItems
+	actOnSettings // or a schedule
+)
+
+// Bounds of what clients choose, in bytes.
+const (
+	maxActRequest = 512
+	maxActClient  = 256
+	maxClientInfo = 16 << 10 // of the header, which may have a JWT
+)
+
+// newAct returns the act for a request, nil for a request that is not logged.
+func newAct(m *nats.Msg, r *subjects.Request) *act {
+	on := verbs[r.Verb].act
+	if on == noAct {
+		return nil
+	}
+
+	client := m.Header.Get(subjects.HeaderClient)
+	a := &act{
+		on: on, action: r.Verb.String(), queue: r.Kind.Short() + "." + r.Queue,
+		request: actRequest(m.Data), client: settings.CleanText(client, maxActClient),
+	}
+	if wire.Imported(m.Reply) {
+		a.nats = natsClient(m.Header.Get(subjects.HeaderRequestInfo))
+	} else {
+		inbox := m.Reply[:max(strings.LastIndexByte(m.Reply, '.'), 0)]
+		a.inbox = settings.CleanText(inbox, maxActClient)
+	}
+
+	return a
+}
+
+// actRequest returns the payload without ids, which are many, and without the content of a
+// schedule, which is nobody's business.
+func actRequest(payload []byte) string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(payload, &members) != nil {
+		return ""
+	}
+
+	for _, name := range []string{"ids", "value", "headers"} {
+		delete(members, name)
+	}
+	if len(members) == 0 {
+		return ""
+	}
+	text, _ := json.Marshal(members) // which came from JSON
+	return settings.CleanText(string(text), maxActRequest)
+}
+
+// natsClient returns who made a request from another account, as NATS says. Unless the import has
+// "share", that is the account alone.
+func natsClient(info string) string {
+	var c struct{ Acc, User, Host, Name string }
+	if len(info) > maxClientInfo || json.Unmarshal([]byte(info), &c) != nil {
+		return ""
+	}
+
+	text := "account " + c.Acc
+	for _, part := range [][2]string{{"user", c.User}, {"host", c.Host}, {"name", c.Name}} {
+		if part[1] != "" {
+			text += " " + part[0] + " " + part[1]
+		}
+	}
+	return settings.CleanText(text, maxActClient)
+}
+
+// acted logs the request, once, if it is an act that has changed something or may have. items is
+// how many items it has changed, -1 if it is not about items.
+func (c *replier) acted(items int64, err error) {
+	a := c.act
+	c.act = nil
+	unknown := err != nil && Failure(err).Unknown
+	if a == nil || !unknown && (items == 0 || items < 0 && err != nil) {
+		return
+	}
+
+	if unknown {
+		a.outcome = subjects.OutcomeUnknown
+	}
+	c.h.Acts.note(*a, max(items, 0))
+}
+
+// actedItems returns how many items a request with these results has changed: 0 if it names a
+// single item, and -1 if it is not about items.
+func actedItems(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) (n int64) {
+	switch op.Kind {
+	case fdbpq.OpPurge:
+		return results[0].Len
+	case fdbpq.OpConfigure, fdbpq.OpSetSchedule:
+		return -1
+	}
+
+	for i := range results {
+		if r.Each && results[i].Err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+const (
+	// actWindow is how often an act that is repeated gets a line.
+	actWindow = 10 * time.Second
+	// maxActs limits how many different acts on items, and on settings, get lines in a window. The
+	// rest is summed up by action.
+	maxActs = 100
+)
+
+// ActLog logs acts. The first of its kind is logged at once, and its repetitions are summed up at
+// the end of each window, so that a flood of requests is no flood of lines.
+type ActLog struct {
+	logger *slog.Logger
+
+	mu sync.Mutex
+	// open counts the acts of this window, and of the window before if they go on. Acts on settings
+	// have a map of their own, so that they cannot hide a purge.
+	open [actOnSettings + 1]map[act]*actSum
+	rest map[string]*actSum // what had no room there, by action
+}
+
+func newActLog(logger *slog.Logger) *ActLog {
+	open := [...]map[act]*actSum{actOnItems: {}, actOnSettings: {}}
+	return &ActLog{logger: logger, open: open, rest: map[string]*actSum{}}
+}
+
+// actSum counts acts that have no line yet.
+type actSum struct{ items, requests int64 }
+
+// note logs an act, or counts it in its window.
+func (l *ActLog) note(a act, items int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	open := l.open[a.on]
+	sum := open[a]
+	switch {
+	case sum != nil:
+	case len(open) < maxActs:
+		open[a] = &actSum{}
+		l.log(a, actSum{items: items})
+		return
+	case l.rest[a.action] == nil:
+		sum = &actSum{}
+		l.rest[a.action] = sum
+	default:
+		sum = l.rest[a.action]
+	}
+	sum.items += items
+	sum.requests++
+}
+
+// Run ends one window after the other until ctx ends. Call EndWindow after that, for the last one.
+func (l *ActLog) Run(ctx context.Context) {
+	ticker := time.NewTicker(actWindow)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			l.EndWindow()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// EndWindow logs the sums of a window.
+func (l *ActLog) EndWindow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, open := range l.open {
+		for a, sum := range open {
+			if sum.requests == 0 {
+				delete(open, a)
+				continue
+			}
+			l.log(a, *sum)
+			*sum = actSum{}
+		}
+	}
+
+	for _, action := range slices.Sorted(maps.Keys(l.rest)) {
+		l.logger.Warn("more actions than the log has lines for", "action", action,
+			"items", l.rest[action].items, "requests", l.rest[action].requests)
+	}
+	clear(l.rest)
+}
+
+func (l *ActLog) log(a act, sum actSum) {
+	args := []any{"action", a.action, "queue", a.queue}
+	for _, more := range [][2]any{
+		{"items", sum.items}, {"requests", sum.requests}, {"request", a.request},
+		{"outcome", a.outcome}, {"client", a.client}, {"inbox", a.inbox}, {"nats", a.nats},
+	} {
+		if more[1] != "" && more[1] != int64(0) {
+			args = append(args, more[:]...)
+		}
+	}
+	l.logger.Info("action", args...)
+}

@@ -1,0 +1,134 @@
+package requests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// bulkBatch is how many items a bulkEdit changes in a batch.
+const bulkBatch = 500
+
+// bulkEdit is a request that has to find its items first: a purge of a state, or a redrive without
+// ids.
+type bulkEdit struct {
+	op    fdbpq.Op // for each item
+	state fdbpq.ItemState
+	max   int64 // items
+
+	acted func(items int64, err error) // is called at the end
+
+	kind  subjects.Kind
+	queue string
+	done  int64 // items so far
+}
+
+// inspection returns how the inspector answers the request: with encode(done, more).
+func (e *bulkEdit) inspection(
+	i *Inspector, r *subjects.Request, encode func(done int64, more bool) []byte,
+) *inspection {
+	e.kind, e.queue = r.Kind, r.Queue
+	return &inspection{i.bulkEdits, func(ctx context.Context) ([]byte, error) {
+		more, err := e.run(ctx, i)
+		unknown := err != nil && Failure(err).Unknown
+		e.acted(e.done, err)
+		switch {
+		case unknown && e.done > 0:
+			err = fmt.Errorf("%w; before that, %d items were done", err, e.done)
+		case err != nil && e.done > 0:
+			more, err = true, nil // the next request gets the error, if it persists
+		}
+		return encode(e.done, more), err
+	}}
+}
+
+// run finds the items and changes them, a batch at a time, for half of the time of a request. So
+// the last batch can end, and the reply says how many are done and whether there may be more.
+func (e *bulkEdit) run(ctx context.Context, i *Inspector) (more bool, err error) {
+	until := time.Now().Add(i.config.RequestTimeout / 2)
+	q, err := i.config.Dispatcher.Queue(e.kind, e.queue)
+	if err == nil {
+		_, err = i.swept(ctx, e.kind, e.queue)
+	}
+
+	walk := fdbpq.Browse{State: e.state, MaxItems: maxLooked, MaxBytes: partBytes}
+	for more = true; err == nil && more && e.done < e.max; {
+		if time.Now().After(until) {
+			if e.done == 0 {
+				err = fmt.Errorf("%w: there was no time to find an item: try again",
+					dispatch.ErrUnavailable)
+			}
+			break
+		}
+		more, err = e.part(ctx, i, q, &walk)
+	}
+
+	return more && e.done < e.max, err
+}
+
+// part changes the next items, and moves the walk on.
+func (e *bulkEdit) part(
+	ctx context.Context, i *Inspector, q *dispatch.Queue, walk *fdbpq.Browse,
+) (more bool, err error) {
+	redrives := e.op.Kind == fdbpq.OpRedriveItem
+	var ops []fdbpq.Op
+	visit := func(item *fdbpq.Browsed) bool {
+		if len(ops) == int(min(bulkBatch, e.max-e.done)) {
+			return false
+		}
+		if !redrives || item.DeadLetter != nil {
+			op := e.op
+			op.ID, op.Follows = item.ID, redrives && len(ops) > 0
+			ops = append(ops, op)
+		}
+		return true
+	}
+
+	var end fdbpq.BrowseEnd
+	err = i.run(ctx, i.slots, func() (err error) {
+		end, err = walk.Walk(ctx, i.config.DB, q.Target, i.config.Now(), visit)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+
+	before := walk.After
+	walk.After = &end.Last
+	if len(ops) == 0 {
+		return end.More, nil
+	}
+
+	results, err := i.config.Dispatcher.Do(ctx, q, ops)
+	if err != nil {
+		return false, err
+	}
+
+	for n := range results {
+		err := results[n].Err
+		if err == nil {
+			e.done++
+			continue
+		}
+
+		// Pass over items that are gone or leased by now.
+		switch code := classify(err).code; {
+		case errors.Is(err, fdbpq.ErrNoRoom): // the next batch begins here
+			if walk.After = before; n > 0 {
+				walk.After = &ops[n-1].ID
+			}
+			return true, nil
+		case code != subjects.CodeNotFound && code != subjects.CodeConflict:
+			return false, err
+		case redrives: // they follow each other, so the rest has not been tried
+			walk.After = &ops[n].ID
+			return true, nil
+		}
+	}
+	return end.More, nil
+}

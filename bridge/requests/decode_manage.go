@@ -1,0 +1,121 @@
+package requests
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
+)
+
+// decodeSettings reads a change of settings.
+func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
+	if len(m.Data) == 0 {
+		return nil
+	}
+
+	change, err := subjects.ParseChange(m.Data)
+	if err != nil {
+		return err
+	}
+
+	op.Kind, op.Configure = fdbpq.OpConfigure, change.Apply
+	return nil
+}
+
+// decodePurge reads the payload of a purge. A purge of a state has to find the items first.
+func decodePurge(m *nats.Msg, r *subjects.Request, c *replier) error {
+	state, err := subjects.ParsePurge(m.Data)
+	if err != nil || state == "" {
+		return err
+	}
+
+	of := states[state]
+	found := bulkEdit{
+		op: fdbpq.Op{Kind: fdbpq.OpRemove, State: of}, state: of, max: math.MaxInt64,
+		acted: c.acted,
+	}
+	c.inspection = found.inspection(c.h.Inspector, r, func(done int64, more bool) []byte {
+		return strictjson.Marshal(subjects.Purged{Purged: done, More: more})
+	})
+
+	return nil
+}
+
+// decodeItem reads the payload of an operation on one item or on several, or of a redrive.
+func decodeItem(
+	m *nats.Msg, r *subjects.Request, c *replier, request *dispatch.Request, ops []fdbpq.Op,
+) ([]fdbpq.Op, error) {
+	o, err := subjects.ParseItemOptions(r.Verb, m.Data)
+	if err != nil {
+		return nil, err
+	}
+
+	op := &ops[0]
+	op.Priority = o.Priority
+	if o.Max {
+		op.End = fdbpq.Back
+	}
+
+	if r.Verb == subjects.Redrive {
+		op.DropHeader = subjects.OfPushAlone
+	}
+
+	switch {
+	case o.IDs == nil && r.Verb == subjects.Redrive: // has to find the dead letters first
+		letters := bulkEdit{op: *op, state: fdbpq.Ready, max: int64(o.Most), acted: c.acted}
+		c.inspection = letters.inspection(c.h.Inspector, r, func(done int64, more bool) []byte {
+			return strictjson.Marshal(subjects.Redriven{Redriven: done, More: more})
+		})
+
+		return ops, nil
+	case o.IDs == nil:
+		op.ID, err = fdbpq.ParseID(o.ID)
+		if r.Verb == subjects.Rank {
+			c.look(r, fdbpq.Op{Kind: fdbpq.OpRank, ID: op.ID, End: op.End}, rankReply)
+		}
+
+		return ops, err
+	}
+
+	return decodeIDs(o, r, c, request, ops)
+}
+
+// decodeIDs makes an operation for each of several ids, like the one in ops.
+func decodeIDs(
+	o subjects.ItemOptions, r *subjects.Request, c *replier, request *dispatch.Request,
+	ops []fdbpq.Op,
+) ([]fdbpq.Op, error) {
+	ids := make([]fdbpq.ID, len(o.IDs))
+	for i, text := range o.IDs {
+		id, err := fdbpq.ParseID(text)
+		if err != nil {
+			return nil, fmt.Errorf("ids: element %d: %w", i, err)
+		}
+		ids[i] = id
+	}
+
+	size, most := subjects.MaxItemResults(len(ids)), c.h.config.MaxPayload()
+	if int64(size) > most {
+		return nil, fmt.Errorf("%w: a reply with %d results can have %d bytes, and the server "+
+			"carries at most %d: send fewer ids at once", errTooLarge, len(ids), size, most)
+	}
+
+	if ops[0].Kind == fdbpq.OpGet {
+		c.inspection = getItems(c, r.Kind, r.Queue, ids, o.ValueBytes)
+		return ops, nil
+	}
+
+	request.Each = true
+	all := slices.Repeat(ops, len(ids))
+	for i := range all {
+		all[i].ID = ids[i]
+	}
+
+	return all, nil
+}

@@ -1,0 +1,265 @@
+package requests
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// decodePush takes ownership of the message: op refers to its memory. Errors wrap
+// errBadRequest, subjects.ErrPriority, ErrKey, ErrTiming, ErrGroup or ErrWeight.
+func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
+	op.Priority = r.Priority
+	op.Message.Value = m.Data
+	if len(m.Header) == 0 {
+		return nil
+	}
+
+	if err = checkNames(m.Header, r); err != nil {
+		return err
+	}
+
+	if err = checkPushed(m, r.Queue); err != nil {
+		return err
+	}
+
+	// Each of these takes its headers out. The others come back with the item.
+	if err = takeTimes(m.Header, op); err != nil {
+		return err
+	}
+
+	if err = takeKeys(m.Header, &op.Message); err != nil {
+		return err
+	}
+
+	if op.Weight, err = subjects.GroupOfPush(m.Header); err != nil {
+		return err
+	}
+
+	delete(m.Header, subjects.HeaderWeight)
+	given, err := single(m.Header, subjects.HeaderPriority, subjects.ParsePriority, &op.Priority)
+	switch {
+	case err != nil:
+		return err
+	case given != "" && r.HasPriority && op.Priority != r.Priority:
+		return fmt.Errorf("%w: given twice and different, %d and %d: want one",
+			subjects.ErrPriority, r.Priority, op.Priority)
+	}
+
+	delete(m.Header, given)
+
+	if len(m.Header) > 0 {
+		op.Message.Headers = m.Header
+	}
+
+	return nil
+}
+
+// checkPushed refuses headers that would do harm in the reply to a later pop: the reply would not
+// look like an item, a NATS server would act on it, or NATS could not carry it. It removes headers
+// that are not stored.
+func checkPushed(m *nats.Msg, queue string) error {
+	const prefix = len(subjects.HeaderError)
+	for name, values := range m.Header {
+		if len(name) >= prefix && strings.EqualFold(name[:prefix], subjects.HeaderError) {
+			return badRequest("header %.64q: clients that pop it would take it for an error", name)
+		}
+
+		if !subjects.ValidHeaderName(name) {
+			return badRequest("header %.64q: want a name of letters, digits and any of %s",
+				name, subjects.HeaderPunctuation)
+		}
+
+		switch subjects.HeaderFate(name, values) {
+		case subjects.Refused:
+			return badRequest("header %.64q: %s", name, subjects.WhyRefused(name))
+		case subjects.Checked: // Nats-Expected-Stream: the queue is its stream
+			for _, value := range values {
+				if value != queue {
+					return badRequest("header %.64q: the stream %.128q is expected, and the queue "+
+						"is %s: want that name", name, value, queue)
+				}
+			}
+			delete(m.Header, name)
+		case subjects.Dropped:
+			delete(m.Header, name)
+		}
+	}
+
+	if subjects.IsStatus(m.Header, m.Data) {
+		return badRequest("header %s without a value: %s",
+			subjects.HeaderStatus, subjects.WhyNoStatus)
+	}
+
+	return nil
+}
+
+func errTooManyHeaders(n int) error {
+	return fmt.Errorf("%w: %d header lines: want at most %d", errTooLarge, n, subjects.MaxHeaders)
+}
+
+// takeKeys moves the message id and the unique key from the headers of a push to its message.
+// Errors wrap subjects.ErrKey.
+func takeKeys(h nats.Header, m *fdbpq.Message) (err error) {
+	if m.MsgID, m.Unique, err = subjects.KeysOfPush(h); err != nil {
+		return err
+	}
+	delete(h, subjects.HeaderMsgID)
+	delete(h, subjects.HeaderUnique)
+	return nil
+}
+
+// takeTimes reads the delay and the expiry of a push from its headers, and takes the delay out of
+// them. Errors wrap errBadRequest or subjects.ErrTiming.
+func takeTimes(h nats.Header, op *fdbpq.Op) error {
+	delay, err := single(h, subjects.HeaderDelay, subjects.ParseDelay, &op.Delay)
+	if err != nil {
+		return err
+	}
+	schedule, err := single(h, subjects.HeaderSchedule, parseScheduled, &op.At)
+	if err != nil {
+		return err
+	}
+	if delay != "" && schedule != "" {
+		return badRequest("headers %s and %s: want one of them",
+			subjects.HeaderDelay, subjects.HeaderSchedule)
+	}
+	delete(h, delay)
+	delete(h, schedule)
+
+	// The expiry comes back with the item.
+	ttl, err := single(h, subjects.HeaderTTL, subjects.ParseTTL, &op.TTL)
+	if ttl != "" && op.TTL == 0 {
+		op.TTL = fdbpq.Never
+	}
+	return err
+}
+
+func parseScheduled(text string) (time.Time, error) {
+	return subjects.ParseSchedule(text, time.Now())
+}
+
+// single parses the one value of a header whose name may have any case. It returns the name as the
+// client spelled it, "" if there is no such header.
+func single[T any](
+	h nats.Header, name string, parse func(string) (T, error), to *T,
+) (spelled string, err error) {
+	for other, values := range h {
+		if !strings.EqualFold(other, name) {
+			continue
+		}
+		if spelled != "" || len(values) != 1 {
+			return "", badRequest("header %s given twice: want it once", other)
+		}
+		spelled = other
+		if *to, err = parse(values[0]); err != nil {
+			return "", fmt.Errorf("header %s: %w", other, err)
+		}
+	}
+	return spelled, nil
+}
+
+// decodeFrames returns an operation like the one in ops for each push of a batch. They refer to the
+// memory of the message, and follow each other, so all of them succeed or none does. Errors come
+// from decodePush or subjects.ParseFrames.
+func decodeFrames(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+	if err := checkBatchHeaders(m.Header); err != nil {
+		return nil, err
+	}
+
+	frames, err := subjects.ParseFrames(m.Data)
+	if err != nil {
+		return nil, err
+	}
+
+	single := subjects.Request{Kind: r.Kind, Verb: subjects.Push, Queue: r.Queue}
+	single.HasPriority = r.Kind == subjects.Priority
+
+	first, lines := ops[0], 0
+	ops = slices.Grow(ops, len(frames)-1)[:len(frames)]
+	for i, frame := range frames {
+		ops[i] = first
+		ops[i].Follows = i > 0
+		single.Priority = frame.Priority
+		if err := decodeFrame(&frame, &single, &ops[i]); err != nil {
+			return nil, fmt.Errorf("item %d: %w", i, err)
+		}
+		if lines += headerLines(&frame); lines > subjects.MaxBatchHeaders {
+			return nil, fmt.Errorf("%w: more than %d header lines in all: send fewer items at once",
+				errTooLarge, subjects.MaxBatchHeaders)
+		}
+	}
+
+	return ops, nil
+}
+
+// decodeFrame reads one item of a batch, with the checks of a single push.
+func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error {
+	if !r.HasPriority && frame.Priority != 0 {
+		return fmt.Errorf("%w: %d in a FIFO queue: want 0", subjects.ErrPriority, frame.Priority)
+	}
+
+	m := nats.Msg{Data: frame.Value}
+	if n := headerLines(frame); n > subjects.MaxHeaders {
+		return errTooManyHeaders(n)
+	}
+
+	if len(frame.Headers) > 0 {
+		m.Header, _ = nats.DecodeHeadersMsg(frame.Headers) // nil if they cannot be read
+		if err := checkBlock(m.Header, len(frame.Headers)); err != nil {
+			return err
+		}
+	}
+
+	return decodePush(&m, r, op)
+}
+
+// headerLines returns how many headers a frame has. The first and the last line have none.
+func headerLines(frame *subjects.Frame) int {
+	return max(bytes.Count(frame.Headers, []byte("\n"))-2, 0)
+}
+
+// checkBatchHeaders refuses headers of a batch that could be meant for its items. All others are
+// for NATS.
+func checkBatchHeaders(h nats.Header) error {
+	for name, values := range h {
+		if subjects.IsNATS(name) && subjects.HeaderFate(name, values) != subjects.Dropped {
+			return badRequest("header %.64q: a batch has none that begin with Nats-: give them to "+
+				"the items in it", name)
+		}
+	}
+	return nil
+}
+
+// keysSize is how many bytes setKeys adds to the message of an item.
+func keysSize(m *fdbpq.Message) int {
+	keys := nats.Header{}
+	if setKeys(keys, m); len(keys) == 0 {
+		return 0
+	}
+	if len(m.Headers) > 0 {
+		return wire.LinesSize(keys)
+	}
+	return wire.HeaderSize(keys)
+}
+
+// keysMemory estimates how many bytes the MsgID and the unique key of a push add to a transaction,
+// besides their own. Package fdbpq writes several store keys that contain them, and the transaction
+// holds conflict ranges for these as well.
+func keysMemory(m *fdbpq.Message) (n int) {
+	const writes, rest = 20, 64
+	for _, key := range []string{m.MsgID, m.Unique} {
+		if key != "" {
+			n += writes * (len(key) + rest)
+		}
+	}
+	return n
+}

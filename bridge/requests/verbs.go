@@ -1,0 +1,49 @@
+package requests
+
+import (
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// verb says how requests with a subjects.Verb are handled.
+type verb struct {
+	op  fdbpq.OpKind
+	end fdbpq.End
+	// several is set for a batch of pushes.
+	several bool
+	// act says what the requests change, if the log has to say who asked.
+	act int
+	// inspected is set if the Inspector answers, without an operation.
+	inspected bool
+}
+
+// needsReply reports whether nobody would receive what a request without a reply subject returns.
+func (v *verb) needsReply() bool { return v.op != fdbpq.OpPush && v.op != fdbpq.OpAck }
+
+// verbs has a row for each verb. Package subjects has the names.
+var verbs = [...]verb{
+	subjects.Push:      {op: fdbpq.OpPush},
+	subjects.PushBatch: {op: fdbpq.OpPush, several: true},
+	subjects.Pop:       {op: fdbpq.OpPop, end: fdbpq.Front},
+	subjects.PopMax:    {op: fdbpq.OpPop, end: fdbpq.Back},
+	subjects.Peek:      {op: fdbpq.OpPeek, end: fdbpq.Front},
+	subjects.PeekMax:   {op: fdbpq.OpPeek, end: fdbpq.Back},
+	subjects.Len:       {op: fdbpq.OpLen},
+	subjects.AckLease:  {op: fdbpq.OpAck},
+	subjects.Config:    {op: fdbpq.OpSettings, act: actOnSettings},
+
+	subjects.Info:    {op: fdbpq.OpInfo},
+	subjects.List:    {inspected: true},
+	subjects.Get:     {op: fdbpq.OpGet},
+	subjects.Remove:  {op: fdbpq.OpRemove, act: actOnItems},
+	subjects.Rank:    {inspected: true},
+	subjects.Move:    {op: fdbpq.OpMove, act: actOnItems},
+	subjects.Purge:   {op: fdbpq.OpPurge, act: actOnItems},
+	subjects.Redrive: {op: fdbpq.OpRedriveItem, act: actOnItems},
+	subjects.Items:   {inspected: true},
+	subjects.Release: {op: fdbpq.OpRelease, act: actOnItems},
+
+	subjects.Schedule:   {op: fdbpq.OpSetSchedule, act: actOnSettings},
+	subjects.Unschedule: {op: fdbpq.OpSetSchedule, act: actOnSettings},
+	subjects.Schedules:  {inspected: true},
+}

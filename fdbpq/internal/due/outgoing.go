@@ -1,0 +1,142 @@
+package due
+
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// Outgoing is the items that a transaction adds to queues other than by a push: dead letters,
+// redriven items, items of schedules, and items that change their priority.
+type Outgoing struct {
+	tx     kv.Transaction
+	now    time.Time
+	known  *state.Known
+	queues map[string]*Destination // by prefix
+
+	Secrets *state.GroupSecrets // of the transaction; nil if each queue has its own
+}
+
+// NewOutgoing returns the Outgoing of a transaction. known saves reads; nil knows nothing.
+func NewOutgoing(tx kv.Transaction, now time.Time, known *state.Known) Outgoing {
+	return Outgoing{tx: tx, now: now, known: known}
+}
+
+// Destination is a queue that gets items of an Outgoing.
+type Destination struct {
+	Ledger state.Ledger
+
+	counts map[int64]kv.Future[int64] // the next counts being read, by priority
+	next   map[int64]int64            // the next counts that are known
+	moved  bool                       // items came here
+}
+
+// To returns a queue to add items to, and starts to read its next count at a priority.
+func (o *Outgoing) To(l *codec.Layout, priority int64) *Destination {
+	to := o.queues[l.Prefix]
+	if to == nil {
+		to = &Destination{
+			Ledger: state.NewLedger(o.tx, l, o.now, o.known),
+			counts: map[int64]kv.Future[int64]{},
+			next:   map[int64]int64{},
+		}
+
+		if o.queues == nil {
+			o.queues = map[string]*Destination{}
+		}
+
+		o.queues[l.Prefix] = to
+		o.known.ForgetCounts()
+		to.Ledger.Secrets = o.Secrets
+		to.Ledger.BeginSettings()
+	}
+
+	if _, begun := to.counts[priority]; !begun {
+		to.counts[priority] = state.ReadNextCount(l, o.tx.Snapshot(), priority)
+	}
+	return to
+}
+
+// LoadNext waits for the next count at a priority. The error is ErrCorrupt or one of the store.
+func (to *Destination) LoadNext(priority int64) error {
+	if _, known := to.next[priority]; known {
+		return nil
+	}
+	next, err := to.counts[priority].Get()
+	if err == nil {
+		to.next[priority] = next
+	}
+	return err
+}
+
+// NewID returns the id of a message that is added at the end of a priority, with at as the time of
+// its push. Call LoadNext before.
+func (to *Destination) NewID(priority int64, m *codec.Message, at time.Time) codec.ID {
+	count, meta := to.next[priority], to.Ledger.L.NeedsMeta(m)
+	id := codec.NewID(priority, count, at, codec.UniqueBytes(1), meta)
+	to.next[priority] = codec.Following(count)
+
+	// The settings say whether items without a group are indexed.
+	if settings, err := to.Ledger.ReadableSettings(); err == nil { // else Add reports the error
+		codec.SetGroup(&id, to.Ledger.GroupOf(m, settings), 1)
+	}
+	return id
+}
+
+// Push adds a message at the end of a priority, with at as the time of its push, and lists the
+// queue. The item is delayed until a time; zero is no delay. Call LoadNext before.
+func (to *Destination) Push(priority int64, m *codec.Message, at, until time.Time) codec.ID {
+	g, id := &to.Ledger, to.NewID(priority, m, at)
+	g.AddToList()
+	if until.After(g.Now) {
+		g.AddDelayed(&id, m, codec.Micros(until))
+	} else {
+		g.Add(&id, m)
+	}
+	to.moved = true
+	return id
+}
+
+// Flush writes the counters of all queues that To has returned.
+func (o *Outgoing) Flush() error {
+	for _, to := range o.queues {
+		if err := to.Ledger.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AppendUpcoming appends when the added items fall due.
+func (o *Outgoing) AppendUpcoming(list []state.QueueUpcoming) []state.QueueUpcoming {
+	for _, to := range o.queues {
+		list = to.Ledger.AppendUpcoming(list)
+	}
+	return list
+}
+
+// Ready returns how much Flush will add to the counter of ready items of a queue.
+func (o *Outgoing) Ready(l *codec.Layout) int64 {
+	if to := o.queues[l.Prefix]; to != nil {
+		return to.Ledger.Ready()
+	}
+	return 0
+}
+
+// Reaches reports whether this transaction has added items to the queue.
+func (o *Outgoing) Reaches(l *codec.Layout) bool {
+	to := o.queues[l.Prefix]
+	return to != nil && to.moved
+}
+
+// Reached returns the queues of the Keyspace that got items.
+func (o *Outgoing) Reached() (names []codec.QueueName) {
+	for _, to := range o.queues {
+		if to.moved {
+			names = to.Ledger.L.AppendName(names)
+		}
+	}
+	return names
+}

@@ -1,0 +1,64 @@
+package state
+
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+)
+
+// Upcoming is when there is something to do about a queue even if no request comes.
+type Upcoming struct {
+	// Due is when the next item falls due: its lease or delay ends, or it expires. Zero if none
+	// does.
+	Due time.Time
+	// Over is when the window of the next message id ends; zero if there is none.
+	Over time.Time
+	// Source says that the queue has a source, or that its source may have changed.
+	Source bool
+}
+
+// QueueUpcoming is the Upcoming of a queue of a Keyspace.
+type QueueUpcoming struct {
+	Queue codec.QueueName
+	Upcoming
+}
+
+// AppendUpcoming appends what lies ahead by what the ledger has written, if anything does.
+func (g *Ledger) AppendUpcoming(list []QueueUpcoming) []QueueUpcoming {
+	if g.Upcoming == (Upcoming{}) || g.L.List == nil {
+		return list
+	}
+	queue := codec.QueueName{FIFO: g.L.Fifo, Name: g.L.Name()}
+	return append(list, QueueUpcoming{Queue: queue, Upcoming: g.Upcoming})
+}
+
+// Removed counts items that left their queues for good without an operation that removes items,
+// such as a pop or an acknowledgement, items that came without a push, and leases that ran out.
+type Removed struct {
+	Expired   int64 // items that expired
+	Discarded int64 // items that DiscardOld removed to make room
+	Dead      int64 // items that moved to a dead-letter queue
+	RanOut    int64 // leases that ran out
+
+	Fired   int64         // items that schedules pushed
+	Skipped int64         // times of schedules without an item
+	Late    time.Duration // how much later than their times schedules pushed, summed up
+}
+
+// Add adds the counts of other items.
+func (r *Removed) Add(more Removed) {
+	r.Expired += more.Expired
+	r.Discarded += more.Discarded
+	r.Dead += more.Dead
+	r.RanOut += more.RanOut
+	r.Fired += more.Fired
+	r.Skipped += more.Skipped
+	r.Late += more.Late
+}
+
+// QueueRemoved is the Removed of a queue of a Keyspace. Dead counts at the queue that an item
+// leaves.
+type QueueRemoved struct {
+	Queue codec.QueueName
+	Removed
+}

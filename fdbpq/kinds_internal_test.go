@@ -1,0 +1,39 @@
+package fdbpq
+
+import (
+	"errors"
+	"testing"
+)
+
+// Every kind of operation has a row in the table, and so has its family. Any other number is no
+// operation.
+func TestKindsAreComplete(t *testing.T) {
+	for n := range 1 << 8 {
+		op := Op{Kind: OpKind(n)}
+		family := families[kinds[op.Kind].family]
+
+		known := OpPush <= op.Kind && op.Kind <= OpSetSource
+		if known != (kinds[op.Kind].family != noFamily) || known != (family.add != nil) {
+			t.Errorf("kind %d: known %v, row %+v", n, known, kinds[op.Kind])
+		}
+
+		err := family.check(&op, fuzzLayout(false, RawValues))
+		if !known && !errors.Is(err, ErrOp) {
+			t.Errorf("kind %d: error %v, want ErrOp", n, err)
+		}
+	}
+}
+
+// Traits agree with each other: what only reads changes nothing, and what takes an item returns it.
+func TestTraitsAgree(t *testing.T) {
+	for n := range 1 << 8 {
+		k := OpKind(n)
+		changes := TakesItem | FillsQueue | FallsDue | EndsLease | grows
+		if k.Has(changes) && !k.Writes() {
+			t.Errorf("kind %d changes the queue and does not write", n)
+		}
+		if k.Has(TakesItem) && !k.Has(ReturnsItem) || k.Has(ReturnsItem) && !k.Has(MovesItem) {
+			t.Errorf("kind %d: traits %b", n, kinds[k].traits)
+		}
+	}
+}

@@ -150,7 +150,7 @@ func beginFuzz(t *testing.T) kv.Transaction {
 // FuzzStaged decodes the keys and values of staged pops, and receipts.
 func FuzzStaged(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
-	id := codec.NewID(-3, 9, now, make([]byte, codec.UniqueSize), true)
+	id := codec.NewID(-3, 9, now, make([]byte, codec.UniqueSize), 1)
 	f.Add((&codec.Answer{Deadline: now}).Encode())
 	f.Add((&codec.Answer{Deadline: now, Item: &id}).Encode())
 	f.Add(codec.EncodeRequest(Back, now))
@@ -189,7 +189,7 @@ func FuzzStaged(f *testing.F) {
 // as they were, except that integers may have been longer than necessary.
 func FuzzHeld(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
-	id := codec.NewID(-3, 9, now, make([]byte, codec.UniqueSize), true)
+	id := codec.NewID(-3, 9, now, make([]byte, codec.UniqueSize), 1)
 
 	h := codec.Record{
 		ID:      id,
@@ -305,7 +305,7 @@ func FuzzReason(f *testing.F) {
 // FuzzToken reads tokens. A token that can be read is written as the same text.
 func FuzzToken(f *testing.F) {
 	id := codec.NewID(-3, 1<<62, time.UnixMicro(1_790_000_000_000_000),
-		make([]byte, codec.UniqueSize), true)
+		make([]byte, codec.UniqueSize), 1)
 	f.Add(Token{ID: id, Fence: 1 << 62, End: Back}.String())
 	f.Add(Token{ID: id, Fence: 0}.String())
 	f.Add("A")
@@ -342,7 +342,7 @@ type fuzzedPair struct {
 // FuzzStore runs all operations on a queue with three arbitrary keys and values.
 func FuzzStore(f *testing.F) {
 	now := time.UnixMicro(1_790_000_000_000_000)
-	id := codec.NewID(0, 0, now, make([]byte, codec.UniqueSize), true)
+	id := codec.NewID(0, 0, now, make([]byte, codec.UniqueSize), 1)
 	l := fuzzLayout(false, RawValues)
 	suffix := func(key []byte) []byte { return key[len(l.Prefix)+codec.KindSize:] }
 

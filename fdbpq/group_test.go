@@ -373,7 +373,7 @@ func TestGroupSecret(t *testing.T) {
 // never become one item.
 func TestPushesWithTheSameID(t *testing.T) {
 	m, now := inGroup(opPush(nil, 1, "a"), "a").Message, time.Now()
-	id := codec.NewID(1, 0, now, make([]byte, codec.UniqueSize), true)
+	id := codec.NewID(1, 0, now, make([]byte, codec.UniqueSize), 1)
 	codec.SetGroup(&id, 1, 1)
 
 	adds := []func(g *state.Ledger){

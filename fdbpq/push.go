@@ -193,7 +193,7 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	}
 	q.next[p] = max(q.next[p], codec.Following(place.Count))
 
-	id := codec.NewID(p, place.Count, q.now, random, q.l.NeedsMeta(&m))
+	id := codec.NewID(p, place.Count, q.now, random, q.l.Flags(&m))
 	codec.SetGroup(&id, group, place.Number)
 	result.Item = Item{ID: id, PushedAt: codec.PushedAt(&id)}
 	q.dedup.Pushed(&q.ledger, &id, &m)

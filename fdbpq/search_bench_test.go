@@ -68,7 +68,7 @@ func fillGroups(b *testing.B, db kv.Database, q fdbpq.Target, groups int) {
 				}
 
 				hash, one := codec.HashGroup(nil, group), int64(1)
-				id := codec.NewID(priority, int64(done), now, codec.UniqueBytes(1), true)
+				id := codec.NewID(priority, int64(done), now, codec.UniqueBytes(1), 1)
 				codec.SetGroup(&id, hash, 1)
 				message := inGroup(opPush(q, priority, ""), group).Message
 				tx.Set(l.MetaKey(&id, 0), codec.EncodeMeta(&message))

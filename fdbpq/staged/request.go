@@ -73,7 +73,7 @@ type expiringKey struct {
 }
 
 func newRequest(l *codec.Layout, end fdbpq.End, now time.Time) *request {
-	id := codec.NewID(0, 0, now, codec.UniqueBytes(1), false).Random
+	id := codec.NewID(0, 0, now, codec.UniqueBytes(1), 0).Random
 	return &request{
 		l:         l,
 		end:       end,

@@ -304,7 +304,7 @@ func FuzzServe(f *testing.F) {
 	q := fdbpq.NewPriorityQueue(tuple.NewSubspace(tuple.Tuple{"q"}), fdbpq.RawValues)
 	l, now := q.Layout(), time.Unix(1_790_000_000, 0)
 	own := newRequest(l, fdbpq.Front, now)
-	id := codec.NewID(1, 0, now, codec.UniqueBytes(1), false)
+	id := codec.NewID(1, 0, now, codec.UniqueBytes(1), 0)
 	suffix := func(key []byte) []byte { return key[len(l.Key("i", 0)):] }
 	request := codec.EncodeRequest(fdbpq.Back, now)
 	answer := (&codec.Answer{Deadline: now, Item: &id}).Encode()

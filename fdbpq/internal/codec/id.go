@@ -16,7 +16,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// ID identifies an item and its place in its queue. Two items have the same id only if 72 random
+// ID identifies an item and its place in its queue. The ID of a job's first push is also the id of
+// the job, for good; an item that has moved since has another ID and names the job in
+// Message.First. Two items have the same id only if 72 random
 // bits coincide. In a group it is 24, of two pushes in the same microsecond that do not see each
 // other, and then one of the two conflicts and is repeated: see state.Ledger.AddRest.
 type ID struct {
@@ -83,7 +85,7 @@ func textDecoder(text string) (d decoder) {
 //
 // An item without the signature, or with what this package never writes elsewhere, was written by
 // another program with the bare recipe. It is served like any other, but has no push time and no
-// ("m") keys, and is not counted. Random bytes look like ours once in 500 million items.
+// ("m") keys, and is not counted. Random bytes look like ours once in 130 million items.
 const (
 	RandomSize = 20
 	numberAt   = 0
@@ -93,6 +95,8 @@ const (
 	flagMeta   = 0x01 // it has ("m") keys
 	flagGroup  = 0x02 // it has the hash of a group, and keys by that: see layout.go
 	flagOthers = 0x04 // it has keys by NoGroup
+	flagMoved  = 0x08 // its ID is not that of its job: Message.First
+	flagKeeps  = 0x10 // it has Message.Keep
 	uniqueAt   = 11
 	groupSize  = 6
 )
@@ -106,17 +110,15 @@ const (
 	LastTime  = 7258118400_000000
 )
 
-// NewID returns the id of an item pushed now. unique is from UniqueBytes; meta says whether the
-// item has ("m") keys. If the clock is far off, the id gets the nearest possible time: otherwise
+// NewID returns the id of an item pushed now. unique is from UniqueBytes, flags from Layout.Flags.
+// If the clock is far off, the id gets the nearest possible time: otherwise
 // the item would not count as ours, and lose its headers.
-func NewID(priority, count int64, now time.Time, unique []byte, meta bool) ID {
+func NewID(priority, count int64, now time.Time, unique []byte, flags Flags) ID {
 	id := ID{Priority: priority, Count: count}
 	micros := min(max(now.Unix(), FirstTime/1e6), LastTime/1e6-1)*1e6 + int64(now.Nanosecond()/1e3)
 	binary.BigEndian.PutUint64(id.Random[:], uint64(micros))
 	binary.BigEndian.PutUint16(id.Random[signedAt:], signature)
-	if meta {
-		id.Random[flagsAt] = flagMeta
-	}
+	id.Random[flagsAt] = byte(flags)
 	copy(id.Random[uniqueAt:], unique)
 	return id
 }
@@ -134,6 +136,9 @@ func UniqueBytes(n int) []byte {
 // Ours reports whether this package made the id.
 func Ours(id *ID) bool {
 	number, flags := id.Random[numberAt], id.Random[flagsAt]
+	if flags&flagMeta != 0 { // what these say is in the ("m") keys
+		flags &^= flagMoved | flagKeeps
+	}
 	written := number == 0 && flags&flagGroup == 0 && flags <= flagOthers|flagMeta
 	if flags == flagGroup|flagMeta { // a group is in a header
 		written = 1 <= number && number <= MaxWeight
@@ -150,6 +155,29 @@ func (id *ID) micros() int64 {
 
 // HasMeta reports whether the item has ("m") keys.
 func HasMeta(id *ID) bool { return id.Random[flagsAt]&flagMeta != 0 && Ours(id) }
+
+// Flags says what else there is of an item.
+type Flags byte
+
+// Flags returns the flags for the id of a message.
+func (l *Layout) Flags(m *Message) (f Flags) {
+	if l.NeedsMeta(m) {
+		f |= flagMeta
+	}
+	if m.First != (ID{}) {
+		f |= flagMoved
+	}
+	if m.Keep > 0 {
+		f |= flagKeeps
+	}
+	return f
+}
+
+// Moved reports whether the item is a job that had another id first: Message.First.
+func Moved(id *ID) bool { return id.Random[flagsAt]&flagMoved != 0 && Ours(id) }
+
+// Keeps reports whether the item has Message.Keep.
+func Keeps(id *ID) bool { return id.Random[flagsAt]&flagKeeps != 0 && Ours(id) }
 
 // PushedAt returns when the item was pushed, the zero time if another program wrote it.
 func PushedAt(id *ID) time.Time {

@@ -28,6 +28,8 @@ import (
 //	("k")                                = JSON     state of the source, see config.go
 //	("d", msg id), ("e", until, msg id)             message ids of pushes, see dedup.go
 //	("u", unique key)                    = id       unique keys of items, see dedup.go
+//	("g", ...), ("o", ...)                          finished jobs that are kept, see finished.go
+//	("~", job id)                        = place    where a job is that has moved, see alias.go
 //	("w", group, priority, count, random) = ""      index of ready items by group, see group.go
 //	("y", group, priority, count, random) = ""      index of held items by group
 //	("z", group, 0), ("z", group, 1)     = int64    counters: ready and leased items of a group
@@ -83,7 +85,7 @@ const (
 // other entries.
 var ItemKinds = []string{
 	KindItem, KindHeld, KindHistory, KindMeta, KindUnique, KindCounter, KindDue,
-	KindGroupReady, KindGroupHeld, kindGroupCounter, kindTurn,
+	KindGroupReady, KindGroupHeld, kindGroupCounter, kindTurn, kindAlias,
 }
 
 // Layout builds the keys of one queue. A process can have very many of them, so a Layout holds

@@ -84,7 +84,7 @@ func TestIDWithImpossibleClock(t *testing.T) {
 		-5000, 1, 1969, 1970, 2019, 2020, 2026, 2199, 2200, 2201, 9999, 300_000,
 	} {
 		now := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
-		id := NewID(1, 2, now, make([]byte, UniqueSize), true)
+		id := NewID(1, 2, now, make([]byte, UniqueSize), flagMeta)
 		if !Ours(&id) || !HasMeta(&id) {
 			t.Errorf("an id of the year %d is not known as ours: %x", year, id.Random)
 		}
@@ -101,7 +101,7 @@ func TestGoldenGroups(t *testing.T) {
 	mail := NewLayout(tuple.NewSubspace(tuple.Tuple{"q", "mail"}), RawValues, true)
 
 	random := []byte{1, 2, 3, 4, 5, 6, 7, 8, 9}
-	id := NewID(5, 7, time.UnixMicro(1_790_000_000_000_000), random, true)
+	id := NewID(5, 7, time.UnixMicro(1_790_000_000_000_000), random, flagMeta)
 	if GroupIn(&id) != NotIndexed {
 		t.Errorf("without a group it is %x", GroupIn(&id))
 	}

@@ -50,7 +50,7 @@ func DecodeValue(f ValueFormat, stored []byte) []byte {
 // NeedsMeta reports whether the message needs ("m") keys.
 func (l *Layout) NeedsMeta(m *Message) bool {
 	return len(m.Headers) > 0 || m.MsgID != "" || m.Unique != "" || !m.Expires.IsZero() ||
-		m.DeadLetter != nil || len(m.Value) > ChunkOf(l.Format)
+		m.DeadLetter != nil || m.First != (ID{}) || m.Keep > 0 || len(m.Value) > ChunkOf(l.Format)
 }
 
 // The values of the ("m") keys, put together, are a varint, a tuple of that length, and the rest of
@@ -65,6 +65,8 @@ const (
 	propUnique  = "unique"
 	propExpires = "expires" // in microseconds since 1970
 	propDead    = "dead"
+	propFirst   = "first"
+	propKeep    = "keep" // in microseconds
 )
 
 // properties returns the properties as they are stored.
@@ -84,6 +86,14 @@ func (m *Message) properties() (list tuple.Tuple) {
 	if m.DeadLetter != nil {
 		list = append(list, propDead, m.DeadLetter.encode())
 	}
+
+	if m.First != (ID{}) {
+		list = append(list, propFirst, EncodeID(&m.First))
+	}
+
+	if m.Keep > 0 {
+		list = append(list, propKeep, m.Keep.Microseconds())
+	}
 	return list
 }
 
@@ -102,6 +112,12 @@ func (m *Message) decodeProperties(from any) bool {
 			m.Expires = time.UnixMicro(micros).UTC()
 		case propDead:
 			m.DeadLetter, ok = parseDeadLetter(list[1])
+		case propFirst:
+			m.First, ok = parseID(list[1])
+		case propKeep:
+			var micros int64
+			ok = element(list[1], &micros)
+			m.Keep = time.Duration(micros) * time.Microsecond
 		default:
 			return false
 		}
@@ -129,13 +145,20 @@ func EncodeMeta(m *Message) []byte {
 // DecodeMeta reads ("m") keys. It returns the message without its value, and the rest of the value.
 // The error is ErrCorrupt, also if the keys do not contain all headers.
 func DecodeMeta(parts []kv.KeyValue) (m Message, rest []byte, err error) {
+	return decodeMeta(joinParts(parts))
+}
+
+// joinParts puts the values of keys together that hold one value in parts.
+func joinParts(parts []kv.KeyValue) []byte {
 	values := make([][]byte, len(parts))
 	for i := range parts {
 		values[i] = parts[i].Value
 	}
+	return bytes.Join(values, nil)
+}
 
-	blob := bytes.Join(values, nil)
-
+// decodeMeta is DecodeMeta for keys that were put together.
+func decodeMeta(blob []byte) (m Message, rest []byte, err error) {
 	// The length says where the tuple ends and the rest of the value begins.
 	n, used := binary.Uvarint(blob)
 	if used <= 0 || n > uint64(len(blob)-used) {
@@ -234,6 +257,12 @@ type Message struct {
 	Expires time.Time
 	// DeadLetter says how the message came into a dead-letter queue; nil for other messages.
 	DeadLetter *DeadLetter
+	// First is the ID of the job's first push, zero if that is the ID of the item. The queue sets
+	// it; a push leaves it zero. Item.Job returns the id of the job in either case.
+	First ID
+	// Keep is for how long the job is kept once it is acknowledged, MinKeep to MaxKeep; 0 means as
+	// Settings.Keep says. See OpAck.
+	Keep time.Duration
 }
 
 // Size returns how many bytes the message counts for where bytes are limited, as by MaxMessageSize
@@ -244,7 +273,8 @@ type Message struct {
 //   - the names and values of headers, MsgID and Unique: two bytes more for each text, and zero
 //     bytes count twice;
 //   - 9 bytes for Expires;
-//   - the texts of DeadLetter, and 38 bytes more.
+//   - the texts of DeadLetter, and 38 bytes more;
+//   - 50 bytes for First, and 9 for Keep.
 func (m Message) Size() int {
 	n := len(m.Value) + m.DeadLetter.size()
 	for _, key := range [...]string{m.MsgID, m.Unique} {
@@ -254,6 +284,14 @@ func (m Message) Size() int {
 	}
 
 	if !m.Expires.IsZero() {
+		n += 9
+	}
+
+	if m.First != (ID{}) {
+		n += 50
+	}
+
+	if m.Keep > 0 {
 		n += 9
 	}
 
@@ -276,6 +314,14 @@ type Item struct {
 	PushedAt time.Time
 
 	kept *Kept // nil for most items
+}
+
+// Job returns the id of the job: the ID of its first push, wherever the item is now.
+func (i *Item) Job() ID {
+	if i.First != (ID{}) {
+		return i.First
+	}
+	return i.ID
 }
 
 // Kept is what restoring an item needs besides what the item says.

@@ -74,8 +74,8 @@ func (to *Destination) LoadNext(priority int64) error {
 // NewID returns the id of a message that is added at the end of a priority, with at as the time of
 // its push. Call LoadNext before.
 func (to *Destination) NewID(priority int64, m *codec.Message, at time.Time) codec.ID {
-	count, meta := to.next[priority], to.Ledger.L.NeedsMeta(m)
-	id := codec.NewID(priority, count, at, codec.UniqueBytes(1), meta)
+	count, flags := to.next[priority], to.Ledger.L.Flags(m)
+	id := codec.NewID(priority, count, at, codec.UniqueBytes(1), flags)
 	to.next[priority] = codec.Following(count)
 
 	// The settings say whether items without a group are indexed.

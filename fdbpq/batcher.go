@@ -177,6 +177,7 @@ type Pending struct {
 	commit   kv.Future[struct{}] // nil once the batch has ended
 	waiting  chan struct{}       // holds the goroutine that waits for it: others wait for that one
 	upcoming []QueueUpcoming     // of all attempts
+	ended    []QueueJob          // by all attempts
 	filled   []QueueName         // of all attempts
 	behind   []QueueName         // by the last attempt
 	results  []Result            // once the batch has ended without an error
@@ -339,6 +340,7 @@ func (p *Pending) report(a *txOps) {
 			p.behind = q.l.AppendName(p.behind)
 		}
 		p.upcoming = q.ledger.AppendUpcoming(p.upcoming)
+		p.ended = q.ledger.AppendEnded(p.ended)
 	}
 }
 

@@ -178,7 +178,7 @@ func TestDeadLettersOutsideAKeyspace(t *testing.T) {
 	wantList(t, "left", f.values(q.Dequeue), "b")
 }
 
-// An item is buried once, whatever becomes of the commit.
+// An item is buried once, whatever becomes of the commit, and its batch names its job.
 func TestBuryWithFaults(t *testing.T) {
 	for _, fault := range append(slices.Clone(unanswered), faultkv.Conflict) {
 		for _, due := range []bool{false, true} {
@@ -212,6 +212,11 @@ func TestBuryWithFaults(t *testing.T) {
 					names := p.Filled()
 					if !slices.Contains(names, fdbpq.QueueName{Name: "jobs-dead"}) {
 						t.Errorf("dead letters went to %v", names)
+					}
+
+					job := fdbpq.QueueJob{Queue: fdbpq.QueueName{Name: "jobs"}, Job: r.Item.ID}
+					if !slices.Contains(p.Ended(), job) {
+						t.Errorf("ended: %v, want %v", p.Ended(), job)
 					}
 					wantEqual(t, "dead", f.length(q.DeadLetters()), int64(n+1))
 				}

@@ -86,6 +86,8 @@ type (
 	Upcoming = state.Upcoming
 	// QueueUpcoming is the Upcoming of one queue.
 	QueueUpcoming = state.QueueUpcoming
+	// QueueJob is a job and its queue.
+	QueueJob = state.QueueJob
 	// Setting is a setting that a store keeps for its whole life: SettingRoots or
 	// SettingValueFormat.
 	Setting = codec.Setting

@@ -63,6 +63,7 @@ func (o *Outgoing) Bury(p *Burial, h *codec.Record, reason string) {
 
 	p.to.Push(h.ID.Priority, &m, pushed, time.Time{})
 	p.from.Removed.Dead++
+	p.from.Ended = append(p.from.Ended, p.item.Item.Job())
 }
 
 // letter returns the record of an item that comes from a queue.

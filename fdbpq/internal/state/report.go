@@ -56,6 +56,25 @@ func (r *Removed) Add(more Removed) {
 	r.Late += more.Late
 }
 
+// QueueJob is a job of a queue of a Keyspace.
+type QueueJob struct {
+	Queue codec.QueueName
+	Job   codec.ID // see codec.Item.Job
+}
+
+// AppendEnded appends the jobs that the transaction has ended.
+func (g *Ledger) AppendEnded(list []QueueJob) []QueueJob {
+	if len(g.Ended) == 0 || g.L.List == nil {
+		return list
+	}
+
+	queue := codec.QueueName{FIFO: g.L.Fifo, Name: g.L.Name()}
+	for _, job := range g.Ended {
+		list = append(list, QueueJob{Queue: queue, Job: job})
+	}
+	return list
+}
+
 // QueueRemoved is the Removed of a queue of a Keyspace. Dead counts at the queue that an item
 // leaves.
 type QueueRemoved struct {

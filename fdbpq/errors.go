@@ -66,6 +66,10 @@ var (
 	// delivered again.
 	ErrLeaseLost = errors.New("fdbpq: the lease is lost or the item is settled")
 
+	// ErrDone is returned for a job that was acknowledged and is kept. It comes wrapped together
+	// with ErrLeaseLost for the token that acknowledged it.
+	ErrDone = errors.New("fdbpq: the job is done")
+
 	// ErrItemTooLarge is returned by operations that would return or move an item that is too large
 	// for them. It comes as ErrMaxBytes, or with ErrNoRoom. It comes alone from leases of an item
 	// that another program wrote, with a value so long that no record fits beside it.
@@ -140,6 +144,8 @@ var (
 type LostLeases struct {
 	// Lost says which of them have lost their leases, counted from 0 and ascending.
 	Lost []int
+	// Done says which of the lost ones have acknowledged their jobs before, ascending.
+	Done []int
 	// Of is how many the chain has.
 	Of int
 }
@@ -150,8 +156,13 @@ func (e *LostLeases) Error() string {
 	return fmt.Sprintf(text, ErrLeaseLost, len(e.Lost), e.Of, e.Lost[0])
 }
 
-// Unwrap returns ErrLeaseLost.
-func (e *LostLeases) Unwrap() error { return ErrLeaseLost }
+// Unwrap returns ErrLeaseLost, and ErrDone if all jobs of the chain are done.
+func (e *LostLeases) Unwrap() []error {
+	if len(e.Done) == e.Of {
+		return []error{ErrLeaseLost, ErrDone}
+	}
+	return []error{ErrLeaseLost}
+}
 
 // RateError is the error of pops and leases of a queue that has used up Settings.Rate.
 type RateError struct {

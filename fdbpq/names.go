@@ -27,6 +27,8 @@ type (
 	Token = codec.Token
 	// DeadLetter says how an item came into a dead-letter queue.
 	DeadLetter = codec.DeadLetter
+	// Outcome is what an acknowledgement says of its job.
+	Outcome = codec.Outcome
 	// ItemState is the state of an item in its queue: Ready, Delayed or Leased.
 	ItemState = codec.ItemState
 	// End is an end of a queue: Front or Back.
@@ -150,6 +152,9 @@ const (
 	// MinTTL and MaxTTL bound the time after which an item expires.
 	MinTTL = settings.MinTTL
 	MaxTTL = settings.MaxDelay
+	// MinKeep and MaxKeep bound how long a job is kept once it is done.
+	MinKeep = settings.MinKeep
+	MaxKeep = settings.MaxDelay
 	// Never as Op.TTL is no expiry, whatever Settings.TTL says.
 	Never time.Duration = math.MinInt64
 	// Backoff as Op.Delay means the delay of the queue's settings, or none if they have no backoff.

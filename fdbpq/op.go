@@ -140,6 +140,10 @@ type Op struct {
 	Holder string
 	// Token says which lease OpAck, OpNak, OpExtend and OpTerm are about.
 	Token Token
+	// Outcome is what an OpAck says of its job, nil for nothing. It is kept with a job that is kept
+	// once it is done: see Message.Keep. Otherwise the result has NotKept. It must not be changed
+	// later.
+	Outcome *Outcome
 	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff. For OpPush it is how
 	// long the item is out of reach, 0 to MaxDelay; its place in the order is the same as without a
 	// delay.

@@ -25,7 +25,9 @@ const (
 	MinLease = 100 * time.Millisecond
 	MaxLease = 12 * time.Hour
 	MinTTL   = time.Second
-	// MaxDelay is ten years. It also bounds the time after which items expire.
+	MinKeep  = time.Second
+	// MaxDelay is ten years. It also bounds the time after which items expire, and for which jobs
+	// that are done are kept.
 	MaxDelay = 10 * 365 * 24 * time.Hour
 )
 

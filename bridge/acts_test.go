@@ -214,15 +214,18 @@ func TestActOfUnknownOutcome(t *testing.T) {
 
 	var log syncLog
 	var faults *faultkv.DB
-	var left atomic.Int64 // how many transactions may begin
+	var left, commits atomic.Int64 // how many transactions may begin, and were committed
 	left.Store(1 << 60)
 
-	gate := hooked{begin: func(context.Context) error {
-		if left.Add(-1) < 0 {
-			return kv.ErrUnavailable
-		}
-		return nil
-	}}
+	gate := hooked{
+		commit: func() { commits.Add(1) },
+		begin: func(context.Context) error {
+			if left.Add(-1) < 0 {
+				return kv.ErrUnavailable
+			}
+			return nil
+		},
+	}
 
 	e := testenv.New(t, testenv.Options{
 		Bridge: func(o *bridge.Options) { o.Logger = log.logger() },
@@ -232,6 +235,8 @@ func TestActOfUnknownOutcome(t *testing.T) {
 		},
 	})
 
+	// It must not get the fault, nor the turn of the purge.
+	waitUntil(t, "the sweep of old receipts", func() bool { return commits.Load() >= 2 })
 	push(t, e, "pq.jobs.push", nil, "x")
 
 	// The commit gets no answer, and the store cannot be asked.

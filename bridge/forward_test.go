@@ -204,7 +204,9 @@ func popsForwardedToABridgeThatEnds(t *testing.T, n int) map[int]int {
 	e.NATS.Start()
 	e.Conn = e.Connect()
 	w := newWire(t, e)
-	first := newBridge(e, w.use)
+	first := newBridge(e, w.use, func(o *bridge.Options) { // whose connection outlives the freeze
+		o.NATSOptions = append(o.NATSOptions, nats.PingInterval(testenv.Patience))
+	})
 	second := e.StartBridge(forwardedOnly)
 	waitForPeers(t, first, second)
 	w.passReads(0, toBridge)
@@ -481,5 +483,5 @@ func TestBridgeEndsWithPeers(t *testing.T) {
 	if codes := countAnswers(t, answers, len(all)); codes[unknownOutcome] != len(all) {
 		t.Errorf("answers by code: %v", codes)
 	}
-	must(t, e.Bridge.Stop())
+	e.Bridge.MustStop()
 }

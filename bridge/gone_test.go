@@ -289,9 +289,7 @@ func TestGoneInACluster(t *testing.T) {
 			t.Errorf("got %v, %v: want %q", m, err, want)
 		}
 	}
-	if err := e.Bridge.Stop(); err != nil { // before its server does
-		t.Error(err)
-	}
+	e.Bridge.MustStop() // before its server does
 }
 
 // clustered are options of a server that others can join.
@@ -309,7 +307,7 @@ func TestGoneWithoutPermission(t *testing.T) {
 		NATS:   clustered,
 		Bridge: func(o *bridge.Options) { o.Logger = log.logger() },
 	}))
-	testenv.Eventually(t, func() error { return log.says("allow this user to subscribe to _PQ.>") })
+	log.wantSays(t, "allow this user to subscribe to _PQ.>")
 
 	pushAll(t, e, "pq.jobs.push", "a", "b")
 	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), "")

@@ -190,7 +190,7 @@ func withAccounts(t *testing.T, accounts string) *testenv.Env {
 // restart stops the bridge, which then has done and confirmed everything, and starts another.
 func restart(t *testing.T, e *testenv.Env) {
 	t.Helper()
-	must(t, e.Bridge.Stop())
+	e.Bridge.MustStop()
 	e.Bridge = newBridge(e)
 }
 
@@ -293,6 +293,12 @@ func (l *syncLog) says(words string) error {
 			text[max(0, len(text)-3000):])
 	}
 	return nil
+}
+
+// wantSays waits until the words are in the log: what others learn of an event can come before.
+func (l *syncLog) wantSays(t testing.TB, words string) {
+	t.Helper()
+	testenv.Eventually(t, func() error { return l.says(words) })
 }
 
 func TestMain(m *testing.M) {

@@ -210,7 +210,7 @@ func TestJetStreamDomainTaken(t *testing.T) {
 
 	restartAs("q")
 	notReady(t, b, `domain of the NATS server itself is "q"`)
-	must(t, b.Stop())
+	b.MustStop()
 }
 
 // A bridge that stops answers the pulls that wait, and finishes what it has.
@@ -228,7 +228,7 @@ func TestJetStreamShutdown(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_waiters", 1)
 	must(t, m.Ack())
 	must(t, e.Conn.FlushTimeout(testenv.Patience))
-	must(t, e.Bridge.Stop())
+	e.Bridge.MustStop()
 
 	same(t, "the status", next(t, s).Header.Get("Description"), "Server Shutdown")
 
@@ -247,7 +247,7 @@ func TestJetStreamWithoutPort(t *testing.T) {
 	e.NATS.Start()
 	b := e.StartBridge()
 	notReady(t, b, "jetstream: leaf: ")
-	must(t, b.Stop())
+	b.MustStop()
 }
 
 // A connection that is lost is made again, and clients go on.

@@ -51,7 +51,7 @@ func TestStartsBeforeNATS(t *testing.T) {
 	push(t, e, "pq.jobs.push", nil, "x")
 
 	wantMetric(t, b, "pq_nats_connected", 1)
-	must(t, b.Stop())
+	b.MustStop()
 }
 
 // A bridge that stops serving again and again forgets the subscriptions that have ended.
@@ -227,7 +227,7 @@ func TestShutdownFinishes(t *testing.T) {
 		for _, r := range replies {
 			must(t, replyError(next(t, r).Header))
 		}
-		must(t, e.Bridge.Stop())
+		e.Bridge.MustStop()
 		e.Bridge = newBridge(e)
 
 		wantLen(t, e, "pq", "jobs", 50)

@@ -238,7 +238,7 @@ func TestNetworksAreJoined(t *testing.T) {
 
 			// The younger ones still have what they had.
 			for _, b := range older {
-				must(t, b.Stop())
+				b.MustStop()
 			}
 
 			for _, b := range younger {

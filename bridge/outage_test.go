@@ -43,7 +43,7 @@ func TestRefusedAtTheStart(t *testing.T) {
 			}
 
 			notReady(t, b, "nats: not connected: "+want)
-			must(t, log.says(want))
+			log.wantSays(t, want)
 			if strings.Contains(log.String(), "s3cret") {
 				t.Error("the log has the password")
 			}
@@ -80,8 +80,8 @@ func TestUntrustedAfterALostConnection(t *testing.T) {
 	e.NATS.Restart()
 
 	notReady(t, b, "nats: not connected: TLS with NATS is refused")
-	must(t, log.says("TLS with NATS is refused"))
-	must(t, log.says("certificate signed by unknown authority"))
+	log.wantSays(t, "TLS with NATS is refused")
+	log.wantSays(t, "certificate signed by unknown authority")
 }
 
 // A frozen NATS server counts as gone in the metrics too, and not only for /readyz, which asks it.
@@ -123,7 +123,7 @@ func TestRefusedAfterALostConnection(t *testing.T) {
 	e.NATS.Change(password("new"))
 	e.NATS.Restart()
 	notReady(t, e.Bridge, "nats: not connected: NATS refuses the login")
-	must(t, log.says("NATS refuses the login"))
+	log.wantSays(t, "NATS refuses the login")
 
 	e.NATS.Change(password("old"))
 	e.NATS.Restart()

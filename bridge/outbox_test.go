@@ -81,8 +81,17 @@ func TestRefusedReplies(t *testing.T) {
 		wantMetric(t, e.Bridge, "pq_reply_failures_total", float64(4*n))
 		wantMetric(t, e.Bridge, "pq_nats_errors_total", float64(4*n))
 		wantMetric(t, e.Bridge, `pq_requests_total{operation="pop-min"}`, float64(n))
+		wantMetric(t, e.Bridge, `pq_requests_total{operation="fifo-pop"}`, float64(n))
 		// After all pops: an item is back a moment after its failure counts.
 		wantQueued(t, e, int64(n))
+		testenv.Eventually(t, func() error {
+			reply := ok(t, e, "q.jobs.len", nil, "")
+			if want := fmt.Sprintf(`{"queue":"jobs","len":%d}`, n); string(reply.Data) != want {
+				return fmt.Errorf("len is %s, want %s", reply.Data, want)
+			}
+
+			return nil
+		})
 
 		for _, subject := range []string{"pq.jobs.pop.min", "q.jobs.pop"} {
 			got := map[string]bool{}
@@ -111,7 +120,7 @@ func TestRefusedReplyAtTheEnd(t *testing.T) {
 	for range harness.Times(3, 20) {
 		publish(t, e, "pq.jobs.pop.min", "elsewhere", "")
 		ok(t, e, "pq.jobs.len", nil, "") // the bridge has it
-		must(t, e.Bridge.Stop())
+		e.Bridge.MustStop()
 
 		wantQueued(t, e, 1)
 
@@ -288,7 +297,7 @@ func TestPermissionsComeBack(t *testing.T) {
 	wantMetric(t, e.Bridge, "pq_ready", 1)
 
 	e.Bridge.AskAgain() // which denied nothing
-	must(t, log.says(`msg="NATS permits requests again" subjects=[pq.>]`))
+	log.wantSays(t, `msg="NATS permits requests again" subjects=[pq.>]`)
 	wantPopped(t, e, "pq.jobs.pop.min", "a")
 
 	push(t, e, "pq.jobs.push", nil, "b")

@@ -121,7 +121,7 @@ func TestOwnersShowQueues(t *testing.T) {
 			return nil
 		})
 
-		must(t, e.Bridge.Stop())
+		e.Bridge.MustStop()
 		for i := range queues {
 			length := fmt.Sprintf(`pq_queue_length{kind="priority",queue="jobs-%d"}`, i)
 			wantMetric(t, second, length, 1)

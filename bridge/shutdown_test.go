@@ -61,7 +61,7 @@ func TestShutdownNATSFrozenWithRequests(t *testing.T) {
 
 	e, s := startStuck(t, testenv.Options{})
 	w := newWire(t, e)
-	must(t, e.Bridge.Stop())
+	e.Bridge.MustStop()
 
 	var log syncLog
 	e.Bridge = e.StartBridge(w.use, func(o *bridge.Options) {
@@ -74,7 +74,7 @@ func TestShutdownNATSFrozenWithRequests(t *testing.T) {
 	w.freeze()
 	e.Bridge.BeginStop()
 
-	testenv.Eventually(t, func() error { return log.says("NATS does not answer") })
+	log.wantSays(t, "NATS does not answer")
 
 	close(s.free)
 	err := stopBridge(t, e.Bridge)
@@ -157,7 +157,7 @@ func TestShutdownPutsBackPops(t *testing.T) {
 
 	notReady(t, e.Bridge, "nats: not connected")
 	e.Bridge.BeginStop()
-	testenv.Eventually(t, func() error { return log.says("NATS is away") })
+	log.wantSays(t, "NATS is away")
 
 	close(s.free)
 	err := stopBridge(t, e.Bridge)

@@ -158,7 +158,7 @@ func (e *embedded) wantTrouble(t *testing.T, code int, subject, reason, logged s
 
 	e.wantNoPaths(t, strings.Join(reasons, "; "))
 	e.wantNoPaths(t, string(e.Request("$SRV.STATS.pqbridge", nil, nil).Data))
-	must(t, e.log.says(logged))
+	e.log.wantSays(t, logged)
 }
 
 // wantWell checks that everything works again.
@@ -248,7 +248,7 @@ func newTables(t *testing.T, dir string) []string {
 	for range 20 { // The list of queues, which /readyz reads, is in another block.
 		push(t, e.Env, "pq.jobs.push", nil, strings.Repeat("x", 50_000))
 	}
-	must(t, e.Bridge.Stop())
+	e.Bridge.MustStop()
 
 	for range 2 { // What is in the log goes to a table when it is opened again.
 		must(t, e.db.Close())

@@ -73,9 +73,7 @@ func (e *Env) StartBridge(changes ...func(*bridge.Options)) *Bridge {
 		select {
 		case <-s.done: // the test stopped it and saw the error
 		default:
-			if err := s.Stop(); err != nil && !Unconfirmed.MatchString(err.Error()) {
-				e.t.Errorf("testenv: bridge: %v", err)
-			}
+			s.MustStop()
 		}
 	})
 
@@ -87,6 +85,15 @@ func (b *Bridge) Stop() error {
 	b.BeginStop()
 	<-b.done
 	return b.err
+}
+
+// MustStop is Stop for a bridge that has to leave nothing undone. That NATS has not confirmed it in
+// time is no failure.
+func (b *Bridge) MustStop() {
+	b.t.Helper()
+	if err := b.Stop(); err != nil && !Unconfirmed.MatchString(err.Error()) {
+		b.t.Errorf("testenv: bridge: %v", err)
+	}
 }
 
 // BeginStop tells the bridge to end and does not wait.

@@ -27,9 +27,7 @@ func TestEnv(t *testing.T) {
 			}
 
 			e.Bridge.WaitReady()
-			if err := e.Bridge.Stop(); err != nil {
-				t.Fatal(err)
-			}
+			e.Bridge.MustStop()
 
 			e.Bridge = e.StartBridge()
 			e.Bridge.WaitReady()

@@ -613,6 +613,6 @@ func TestRights(t *testing.T) {
 		if info.Source == nil || info.Source.String() != "drawn to 10, 0 left" {
 			t.Errorf("info: %+v", info.Source)
 		}
-		f.must(f.Bridge.Stop())
+		f.Bridge.MustStop()
 	}
 }

@@ -92,7 +92,7 @@ func TestOutage(t *testing.T) {
 	b.press("#push", "Push an item")
 	b.fill("#push [name=value]", "typed before")
 
-	must(t, s.Bridge.Stop())
+	s.Bridge.MustStop()
 	b.has(1, "#status.away")
 	b.expect("status of 5") // of 503 for what needs a bridge
 

@@ -255,7 +255,7 @@ func TestBridges(t *testing.T) {
 	b.sees("2 bridges", "0.0.1")
 	b.seesIn("#bridges tbody tr:last-child th", "machine-7") // they are in the order of their hosts
 	b.until(`$$(".c-ok").filter(c => c.innerText == "yes").length == 2`)
-	must(t, second.Stop())
+	second.MustStop()
 
 	b.seesIn("#bridges", "it does not answer")
 

@@ -264,19 +264,28 @@ func (c *crew) kill() {
 
 // end waits for the end of the worker, which was told to stop.
 func (c *crew) end() {
-	c.stop()
-	err := <-c.done
-	c.done <- nil
-	c.nc.Close()
-	if err != nil {
+	if err := c.outcome(); err != nil {
 		c.shop.violation("the end of a worker: %v", err)
 	}
 }
 
-// restart ends the worker and the jobs under way, and starts another.
+// outcome waits for the end of the worker, which was told to stop, and returns the error of Run.
+func (c *crew) outcome() error {
+	c.stop()
+	err := <-c.done
+	c.done <- nil
+	c.nc.Close()
+	return err
+}
+
+// restart ends the worker and the jobs under way, and starts another. A worker that has no time
+// cannot settle its jobs while bridges or NATS start again. They come back.
 func (c *crew) restart() {
 	c.kill()
-	c.end()
+	if err := c.outcome(); err != nil && !errors.Is(err, client.ErrUnsettled) {
+		c.shop.violation("the end of a worker: %v", err)
+	}
+
 	c.start()
 }
 

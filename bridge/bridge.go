@@ -47,6 +47,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/bridge/requests"
+	"github.com/pqbridge/pqbridge/bridge/results"
 	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/bridge/web"
 )
@@ -62,6 +63,7 @@ type Bridge struct {
 
 	dispatcher *dispatch.Dispatcher
 	outbox     *outbox.Outbox
+	results    *results.Waits
 	handler    *requests.Handler
 
 	// statsOfQueues is the last reply to a STATS request for BridgeStats. It may have a thousand

@@ -15,9 +15,11 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/bridge/requests"
+	"github.com/pqbridge/pqbridge/bridge/results"
 	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/bridge/web"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -42,6 +44,7 @@ func New(o Options) (*Bridge, error) {
 	// The dispatcher first, because the others give it work. It calls them only once it runs.
 	b.dispatcher = b.newDispatcher()
 	b.outbox = b.newOutbox()
+	b.results = b.newResults()
 	b.peers = b.newPeers()
 	b.handler = b.newHandler()
 	b.jetStream = b.newJetStream()
@@ -86,6 +89,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	// There is room for both senders of failed.
 	started := running{failed: make(chan error, 2), stop: stop, stopServing: func() {}}
 	started.dispatcher.Go(func() { b.dispatcher.Run(work) })
+	started.dispatcher.Go(func() { b.results.Run(work) })
 	started.others.Go(func() { b.outbox.Run(work) })
 	started.others.Go(func() { b.handler.Acts.Run(work) })
 
@@ -143,12 +147,33 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 		},
 	}
 
+	lanes.Ended = func(jobs []fdbpq.QueueJob) {
+		b.results.Told(jobs)
+		b.peers.Router.JobsEnded(jobs)
+	}
 	if o.DB.Traits().Shared {
 		lanes.Waits = func() { b.peers.Router.Waits() }
 		lanes.Filled = func(q *dispatch.Queue) { b.peers.Router.Filled(q) }
 	}
 
 	return dispatch.New(lanes)
+}
+
+// newResults gives package results what it needs of the bridge.
+func (b *Bridge) newResults() *results.Waits {
+	o := &b.options
+	return results.New(results.Config{
+		Read: func(ctx context.Context, ops []fdbpq.Op) ([]fdbpq.Result, error) {
+			return kv.ReadTransact(ctx, o.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
+				return fdbpq.Read(r, ops)
+			})
+		},
+		Timeout: min(o.RequestTimeout/2, 4*time.Second),
+		Admit:   b.dispatcher.AdmitWaiter,
+		Release: b.dispatcher.ReleaseWaiter,
+		Waiting: func() { b.peers.Router.AwaitsJobs() },
+		Warn:    b.quiet.warn,
+	})
 }
 
 // newSources gives package sources what it needs of the bridge.
@@ -205,6 +230,9 @@ func (b *Bridge) newPeers() *peers.Peers {
 		Flush:         b.flush,
 		Receive:       func(m *nats.Msg, from peers.Origin) { b.handler.Receive(m, from) },
 		Cancel:        func(key string) { b.handler.Waits.End(key) },
+		ResultWaits:   b.results.Len,
+		Told:          b.results.Told,
+		LookAll:       b.results.LookAll,
 		Relay:         requests.Relay,
 		Settle:        b.outbox.Settle,
 		Forwarded:     b.metrics.forwarded.Inc,
@@ -283,6 +311,8 @@ func (b *Bridge) registerGauges() {
 			func() int64 { _, n := d.Pending(); return n }},
 		{"pq_waiters", "Pops that wait for items.",
 			func() int64 { return int64(d.Waiters()) }},
+		{"pq_result_waiters", "Requests that wait for outcomes of jobs.",
+			func() int64 { return int64(b.results.Len()) }},
 		{"pq_bridges", "Bridges that share the queues as far as this one knows, itself included.",
 			func() int64 { return int64(b.peers.Router.Count()) }},
 		{"pq_nats_connected", "1 if connected to NATS.",

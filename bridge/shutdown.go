@@ -118,6 +118,7 @@ func (b *Bridge) endDelivery(
 // takes no time because it does not need the store.
 func (b *Bridge) endRequests(requests context.Context, started *running, summary *shutdownSummary) {
 	b.dispatcher.Close()
+	b.results.Close()
 	if !waitFor(requests, &started.dispatcher) {
 		summary.undone, _ = b.dispatcher.Pending()
 	}

@@ -110,6 +110,7 @@ var rooms = map[string]room{
 		uses: append(slices.Clip(most), "bridge/jetstream", "bridge/outbox", "bridge/peers"),
 		nats: true,
 	},
+	"bridge/results":       {uses: []string{"bridge/dispatch", signal}},
 	"bridge/sources":       {uses: most, nats: true},
 	"bridge/web":           {uses: []string{"bridge/web/connlimit"}, metrics: true},
 	"bridge/web/connlimit": {},

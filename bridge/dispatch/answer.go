@@ -67,6 +67,7 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	l.finishWaiters(b, results, nil)
 	l.notifyFilled(b, results)
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
+	l.d.tellEnded(b.pending.Ended())
 }
 
 // answerRequest answers a request that does not wait, unless a later batch tries it again.

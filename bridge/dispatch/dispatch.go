@@ -257,6 +257,20 @@ func (d *Dispatcher) Pending() (requests, bytes int64) {
 	return d.load.requests.Load(), d.load.bytes.Load()
 }
 
+// AdmitWaiter counts a request that waits outside of the lines against Limits.MaxWaiters, or
+// returns ErrTooManyWaiters. ReleaseWaiter ends its count.
+func (d *Dispatcher) AdmitWaiter() error {
+	d.others.Add(1)
+	err := d.checkWaiters()
+	if err != nil {
+		d.ReleaseWaiter()
+	}
+	return err
+}
+
+// ReleaseWaiter ends the count of a request that AdmitWaiter has counted.
+func (d *Dispatcher) ReleaseWaiter() { d.others.Add(-1) }
+
 // Waiters returns the number of requests with a Wait that have not ended.
 func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
 

@@ -36,7 +36,7 @@ var (
 	ErrTooManyBytes = fmt.Errorf(
 		"%w: too many bytes of requests are waiting: try again later", ErrOverloaded)
 	ErrTooManyWaiters = fmt.Errorf(
-		"%w: too many pops wait for items: try again later, or without waiting", ErrOverloaded)
+		"%w: too many requests wait: try again later, or without waiting", ErrOverloaded)
 )
 
 var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)

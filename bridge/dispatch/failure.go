@@ -88,6 +88,7 @@ func (l *lane) setUnsettled(b *batch) {
 			l.mu.doubtful = append(l.mu.doubtful, b.requests[i].Queue)
 		}
 		l.mu.doubtful = append(l.mu.doubtful, filled...)
+		l.mu.ending = append(l.mu.ending, b.pending.Ended()...)
 	}
 	l.mu.changed.Signal()
 }
@@ -135,13 +136,14 @@ func (l *lane) takeUnsettled() bool {
 }
 
 // wakeDoubtful wakes the lines of queues that may have got items from batches of unknown outcome,
-// whether those committed or were undone.
+// whether those committed or were undone, and tells of the jobs that these may have ended.
 func (l *lane) wakeDoubtful() {
 	l.mu.Lock()
-	queues := l.mu.doubtful
-	l.mu.doubtful = nil
+	queues, jobs := l.mu.doubtful, l.mu.ending
+	l.mu.doubtful, l.mu.ending = nil, nil
 	l.mu.Unlock()
 	wakeQueues(l.d, queues, nil) // queues of other lanes may have got dead letters
+	l.d.tellEnded(jobs)
 }
 
 // retryLines has the lines of a failed batch looked at again at once.

@@ -50,12 +50,13 @@ type lane struct {
 		lazyDue bool  // lazy requests have waited long enough
 
 		// Batches, from takeBatch until they are answered.
-		batches   int64    // taken so far
-		inFlight  []*batch // all
-		newest    *batch   // the last one started, nil once it is answered
-		silent    int      // those with pushes that have no reply
-		unsettled bool     // the outcome of a batch is unknown
-		doubtful  []*Queue // queues of the batches whose outcome is unknown
+		batches   int64            // taken so far
+		inFlight  []*batch         // all
+		newest    *batch           // the last one started, nil once it is answered
+		silent    int              // those with pushes that have no reply
+		unsettled bool             // the outcome of a batch is unknown
+		doubtful  []*Queue         // queues of the batches whose outcome is unknown
+		ending    []fdbpq.QueueJob // jobs that those batches may have ended
 
 		lines map[fdbpq.QueueName]*line
 		ready chain[line, *line] // lines that the next batch looks at

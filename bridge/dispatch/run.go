@@ -12,9 +12,10 @@ import (
 // submit is Dispatcher.Submit.
 func (l *lane) submit(r *Request, ops []fdbpq.Op) error {
 	if r.Wait != nil {
-		if l.d.waiters.Add(1) > int64(l.d.options.MaxWaiters) {
+		l.d.waiters.Add(1)
+		if err := l.d.checkWaiters(); err != nil {
 			l.d.waiters.Add(-1)
-			return ErrTooManyWaiters
+			return err
 		}
 		if l.d.options.Waits != nil {
 			l.d.options.Waits()

@@ -35,8 +35,9 @@ type Limits struct {
 	// MaxPendingBytes is the same limit in bytes of payloads and headers, at most 1 TiB. The
 	// request that crosses it is still accepted.
 	MaxPendingBytes int
-	// MaxWaiters is the maximum number of requests with a Wait, from Submit until they end, at most
-	// 2^30. While they wait for items they are not pending.
+	// MaxWaiters is the maximum number of requests with a Wait, from Submit until they end, and of
+	// others that wait (Dispatcher.AdmitWaiter), together at most 2^30. While they wait they are
+	// not pending.
 	MaxWaiters int
 	// RequestTimeout is the time limit of a request that does not wait for items, 1ms to 24h. An
 	// answer may exceed it by a twentieth, but by at most 250 ms. A request fails without being run
@@ -88,6 +89,10 @@ type Options struct {
 	// request of this Dispatcher, so the callee must see that Wake is called. It must be quick. The
 	// bridge sets Router.Waits of package peers, in newDispatcher (bridge/run.go).
 	Waits func()
+	// Ended, unless nil, is called with the jobs that a durable batch has ended, or may have: see
+	// fdbpq.Pending.Ended. Of a batch of unknown outcome they are told once it is settled. It must
+	// be quick.
+	Ended func(jobs []fdbpq.QueueJob)
 	// Filled, unless nil, is called for each batch and queue when a durable batch has made items of
 	// the queue available to pops, or has them fall due later. It may also be called without need.
 	// It must be quick. The bridge sets Router.Filled, in the same place.
@@ -107,6 +112,7 @@ type shared struct {
 
 	holds   atomic.Int64 // see Dispatcher.Hold
 	waiters atomic.Int64 // requests with a Wait that have not ended
+	others  atomic.Int64 // see Dispatcher.AdmitWaiter
 }
 
 // newShared returns a shared without queues.
@@ -126,6 +132,21 @@ func newShared(o Options) *shared {
 			maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes),
 			maxKept: int64(o.MaxKept), maxKeptByAll: int64(o.MaxKept + inFlight),
 		},
+	}
+}
+
+// checkWaiters returns ErrTooManyWaiters if there are more than may be.
+func (d *shared) checkWaiters() error {
+	if d.waiters.Load()+d.others.Load() > int64(d.options.MaxWaiters) {
+		return ErrTooManyWaiters
+	}
+	return nil
+}
+
+// tellEnded tells of jobs that have ended.
+func (d *shared) tellEnded(jobs []fdbpq.QueueJob) {
+	if len(jobs) > 0 && d.options.Ended != nil {
+		d.options.Ended(jobs)
 	}
 }
 

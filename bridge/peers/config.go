@@ -52,6 +52,12 @@ type Config struct {
 	// SourceChanged is told that a peer has changed the source of a queue. The bridge sets
 	// Sources.Tell.
 	SourceChanged func(queue fdbpq.QueueName)
+	// ResultWaits is how many requests wait here for outcomes of jobs. Told has those look that
+	// wait for jobs which have ended on a peer, and LookAll all, because something was missed. The
+	// bridge sets the methods of its results.Waits.
+	ResultWaits func() int
+	Told        func(jobs []fdbpq.QueueJob)
+	LookAll     func()
 	// Forwarded counts a pop that was forwarded.
 	Forwarded func()
 

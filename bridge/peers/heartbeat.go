@@ -29,6 +29,7 @@ func (r *Router) sendHeartbeat() {
 	}
 	words = append(words, r.p.config.Self.ID, r.p.pulse.now())
 	r.publish("members", []byte(strings.Join(words, " ")))
+	r.endings.sayWaits()
 }
 
 // hearHeartbeat handles the heartbeats of all bridges, including this one.
@@ -144,6 +145,7 @@ func (r *Router) removeLocked(id string) {
 	delete(r.mu.awaited, id)
 	r.updateBridgesLocked()
 	r.p.config.OwnersChanged() // while it was leaving, it may have changed what its peers had seen
+	r.p.config.LookAll()       // it may have ended jobs without a tell
 }
 
 // updateBridgesLocked shares the queues among the present peers.

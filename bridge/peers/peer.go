@@ -63,6 +63,8 @@ type peer struct {
 	// What its heartbeats say: see bell.
 	waits bool // pops wait there, so this bridge rings
 	rings bool // it rings when it has made items available
+
+	ended uint64 // the newest number of its messages about jobs that have ended; 0 is none
 }
 
 // waiterGrace is how much later than promised the peer may answer a pop that waits.

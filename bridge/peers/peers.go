@@ -29,6 +29,7 @@ func (p *Peers) Connected() {
 	p.muted.Store(false)
 	signal.To(p.Members.online)
 	p.Router.bell.wakeAll() // items may have come without a ring
+	p.config.LookAll()      // and jobs may have ended without a tell
 	p.config.OwnersChanged()
 }
 

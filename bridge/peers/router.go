@@ -79,11 +79,16 @@ import (
 //	report.<id>.<from>.<n>        an answer to pop number n from bridge id, for its client
 //	fate.<id>                     "<fate> <token> ...": what became of such answers from bridge id
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
+//	waits                         the id of a bridge on which requests wait for outcomes of jobs
+//	ended                         "<id> <n>", then "<kind> <queue> <job> ..." in a line for each
+//	                              queue: jobs that have ended there, message number n; without
+//	                              jobs, n is the newest so far: see endings
 //	cancel                        "<id> <key>": the client of a pop that waits has cancelled it
 //	source                        "<id> <kind> <queue>": that bridge has changed its source
 type Router struct {
-	p    *peering
-	bell *bell
+	p       *peering
+	bell    *bell
+	endings *endings
 
 	phase atomic.Pointer[phase]
 	// bridges has the ids of the bridges that share the queues, this one included, sorted.
@@ -148,6 +153,7 @@ func newRouter(p *peering) *Router {
 	}
 
 	r.bell = &bell{p: p, waiters: p.config.Dispatcher.Waiters, wakeAll: p.config.Dispatcher.WakeAll}
+	r.endings = &endings{p: p, publish: r.publish}
 	r.mu.peers = map[string]*peer{}
 	r.intakes.of = map[string]*intake{}
 	r.subscriptions.Store(&[]*nats.Subscription{})

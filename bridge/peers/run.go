@@ -53,6 +53,8 @@ func (r *Router) subscribe() error {
 		r.root + "cancel":                              r.hearCancel,
 		r.root + "source":                              r.hearSource,
 		r.root + "bell.>":                              r.bell.hear,
+		r.root + "waits":                               r.endings.hearWaits,
+		r.root + "ended":                               r.hearEnded,
 		r.inbox + ">":                                  r.receive,
 	} {
 		s, err := r.p.config.Conn().Subscribe(subject, handle)
@@ -177,6 +179,7 @@ func (r *Router) run(ctx context.Context) {
 		case <-ticker.C:
 			failLost(r.agePeers())
 			r.bell.beat()
+			r.endings.beat()
 			r.sendHeartbeat()
 			r.sendReports(false)
 		}

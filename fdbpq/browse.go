@@ -125,7 +125,8 @@ func browsed(s *state.Standing) *Browsed {
 	return b
 }
 
-// ReadItems calls visit for each of the ids, in their order, until it returns false. Browsed.Err is
+// ReadItems calls visit for each of the ids, in their order, until it returns false. An id is that of
+// a job, or the place of its item: Browsed.ID is the place, Browsed.Job the job. Browsed.Err is
 // ErrNotFound if the item is not in the queue, or has expired by now and is not leased. ReadItems
 // reads as Browse.Walk does.
 //

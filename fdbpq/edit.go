@@ -13,13 +13,13 @@ import (
 type queueEdits struct {
 	part
 	reads  map[int]*editRead // by index, while they are needed
-	stale  map[ID]bool       // items that this transaction has moved since they were read
+	stale  map[ID]bool       // places that this transaction has changed since they were read
 	purged bool              // all of them are gone since they were read
 }
 
 // editRead is what an operation on one item reads.
 type editRead struct {
-	state.Lookup
+	state.Sought
 	rest state.Stored // what else belongs to the item
 }
 
@@ -35,6 +35,8 @@ func (op *Op) checkManaging(l *codec.Layout) error {
 		return nil
 	case op.End > Back:
 		return badOp("no end %d", op.End)
+	case op.Kind == OpGet && op.Message.MsgID != "":
+		return op.checkMsgID()
 	case op.Kind == OpRank && l.Fifo && op.End == Back:
 		return badOp("a FIFO queue is served from its front only")
 	case l.Fifo && op.ID.Priority != 0: // its key would be that of another item
@@ -63,6 +65,12 @@ func (t *txOps) runEdits() error {
 			one.beginReads(one.index)
 		}
 		for _, one := range some {
+			one.beginAlias(one.index)
+		}
+		for _, one := range some {
+			one.follow(one.index)
+		}
+		for _, one := range some {
 			if err := one.failOps(one.run(one.index), one.index); err != nil {
 				return err
 			}
@@ -75,17 +83,40 @@ func (t *txOps) runEdits() error {
 func (q *queueEdits) beginReads(i int) {
 	op := &q.ops[i]
 	if op.Kind != OpPurge {
-		q.readItem(i)
+		q.reads[i] = &editRead{}
+		q.readItem(i, &op.ID)
 	}
 	if op.Kind == OpMove {
 		q.outgoing.To(q.l, op.Priority)
 	}
 }
 
-// readItem starts to read the item of an operation, with conflict.
-func (q *queueEdits) readItem(i int) {
-	id := &q.ops[i].ID
-	q.reads[i] = &editRead{q.ledger.LookUp(id), state.BeginItem(q.l, q.tx, id, state.Beginning)}
+// readItem starts to read the item of an operation at a place, with conflict.
+func (q *queueEdits) readItem(i int, place *ID) {
+	read := q.reads[i]
+	read.Begin(place, q.ledger.LookUp(place))
+	read.rest = state.BeginItem(q.l, q.tx, place, state.Beginning)
+}
+
+// beginAlias starts to read the alias of an item that is not at its place, with conflict.
+func (q *queueEdits) beginAlias(i int) {
+	if read := q.reads[i]; read != nil {
+		read.BeginAlias(q.tx, q.l)
+	}
+}
+
+// follow starts to read an item with an alias at the place that it names.
+func (q *queueEdits) follow(i int) {
+	if read := q.reads[i]; read != nil && read.Follow() {
+		q.readItem(i, &read.Place)
+	}
+}
+
+// readAgain reads the item of an operation as the transaction has left it.
+func (q *queueEdits) readAgain(i int) {
+	q.readItem(i, &q.ops[i].ID)
+	q.beginAlias(i)
+	q.follow(i)
 }
 
 // run runs the operation at an index. The error is for the operation, and then nothing has changed,
@@ -118,11 +149,15 @@ func (q *queueEdits) run(i int) error {
 // find returns the item of an operation.
 func (q *queueEdits) find(i int) (*codec.Record, error) {
 	op := &q.ops[i]
-	if q.stale[op.ID] || q.purged {
-		q.readItem(i)
-	}
 	read := q.reads[i]
-	h, err := read.Anywhere(&op.ID)
+	if q.purged || q.stale[read.Place] {
+		q.readAgain(i)
+	}
+	h, err := read.Find()
+	if h == nil && err == nil && q.outgoing.Reaches(q.l) { // it may have come in between
+		q.readAgain(i)
+		h, err = read.Find()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -138,16 +173,36 @@ func (q *queueEdits) find(i int) (*codec.Record, error) {
 	if h.Gone(q.now) {
 		return nil, notFound(&op.ID)
 	}
+	q.ledger.KnowRest(&read.rest)
 	return h, nil
+}
+
+// named is the item of an operation as its result names it: its place, and the id of its job.
+func (q *queueEdits) named(i int, place *ID) (Item, error) {
+	if !codec.Moved(place) {
+		return namedItem(place, ID{}), nil
+	}
+	rest := &q.reads[i].rest
+	err := rest.ReadHeaders(q.tx, q.l)
+	return namedItem(place, rest.Item.First), err
+}
+
+// namedItem is an item of which only the place, and the id of its job, are known.
+func namedItem(place *ID, first ID) Item {
+	return Item{ID: *place, Message: Message{First: first}, PushedAt: codec.PushedAt(place)}
 }
 
 // remove removes an item, wherever it is.
 func (q *queueEdits) remove(i int, h *codec.Record) (err error) {
+	result := &q.results[i]
+	if result.Item, err = q.named(i, &h.ID); err != nil {
+		return err
+	}
 	q.stale[h.ID] = true
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
 	if h.State == Leased {
-		q.results[i].Freed, err = q.ledger.LimitsLeased()
+		result.Freed, err = q.ledger.LimitsLeased()
 	}
 	return err
 }
@@ -178,7 +233,8 @@ func (q *queueEdits) readMoved(i int, h *codec.Record) (*Message, error) {
 	if err := rest.Load(q.tx, q.l, h.Value, !q.moving.full); err != nil {
 		return nil, err
 	}
-	if rest.Cut || !q.moving.fits(rest.Item.Message.Size()+q.l.GroupSizeOf(&h.ID)) {
+	size := rest.Item.Message.Size() + q.l.IndexSizeOf(&h.ID) + q.l.AliasSize()
+	if rest.Cut || !q.moving.fits(size) {
 		q.moving.full = true
 		return nil, state.ErrNoRoom
 	}
@@ -197,17 +253,20 @@ func (q *queueEdits) release(i int, h *codec.Record) (err error) {
 	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {
 		return err
 	}
+	if result.Item, err = q.named(i, &h.ID); err != nil {
+		return err
+	}
 
 	if h.Expired(q.now) {
 		result.Err = notFound(&op.ID)
 	}
-	q.stale[op.ID] = true
+	q.stale[h.ID] = true
 	q.ledger.DetachAnywhere(h)
 	q.giveBack(op, h, nil)
 	return nil
 }
 
-// move moves an item to the end of another priority, or of its own.
+// move moves an item to the end of another priority, or of its own. The job keeps its id.
 func (q *queueEdits) move(i int, h *codec.Record) error {
 	op, result, read := &q.ops[i], &q.results[i], q.reads[i]
 	m, err := q.readMoved(i, h)
@@ -228,30 +287,27 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 	if err := to.LoadNext(op.Priority); err != nil {
 		return err
 	}
-	pushed := codec.PushedAt(&op.ID)
+	pushed := codec.PushedAt(&h.ID)
 	if pushed.IsZero() { // another program wrote it
 		pushed = q.now
 	}
-	id := to.NewID(op.Priority, m, pushed)
+	moved := *m
+	moved.First = read.rest.Item.Job()
+	id := to.NewID(op.Priority, &moved, pushed)
 
-	// A duplicate of the push that added it has to find it under its new id.
-	q.stale[op.ID] = true
-	if err := q.ledger.MoveMsgID(&op.ID, &id, m.MsgID); err != nil {
-		return err
-	}
-
+	q.stale[h.ID] = true
 	h.Message = m
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
-	q.addAs(&id, h, past)
-	result.Item = Item{ID: id, PushedAt: codec.PushedAt(&id)}
+	q.addAt(&id, &moved, h, past)
+	result.Item = namedItem(&id, moved.First)
 	return nil
 }
 
-// addAs adds an item that was removed again under another id, in the same state.
-func (q *queueEdits) addAs(id *ID, h *codec.Record, past []byte) {
+// addAt adds an item that was removed again at another place, in the same state.
+func (q *queueEdits) addAt(id *ID, m *Message, h *codec.Record, past []byte) {
 	g := &q.ledger
-	value := g.AddRest(id, h.Message)
+	value := g.AddRest(id, m)
 	if h.State != Ready {
 		moved := *h
 		moved.ID, moved.Value = *id, value
@@ -282,8 +338,8 @@ func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 	if home == nil {
 		return ErrNotDeadLetter
 	}
-	to := q.outgoing.To(home, op.ID.Priority)
-	if err := to.LoadNext(op.ID.Priority); err != nil {
+	to := q.outgoing.To(home, h.ID.Priority)
+	if err := to.LoadNext(h.ID.Priority); err != nil {
 		return err
 	}
 
@@ -294,19 +350,20 @@ func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 	}
 	back := op.kept(m)
 	back.Expires = (&Op{}).expires(q.now, settings)
-	id := to.Push(op.ID.Priority, back, q.now, q.now)
+	back.First = q.reads[i].rest.Item.Job()
+	id := to.Push(h.ID.Priority, back, q.now, q.now)
 
-	q.stale[op.ID] = true
+	q.stale[h.ID] = true
 	h.Message = m
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
-	result.Item, result.Home = Item{ID: id, PushedAt: codec.PushedAt(&id)}, home.Name()
+	result.Item, result.Home = namedItem(&id, back.First), home.Name()
 	return nil
 }
 
 // kept is the message of a dead letter as it comes back to its queue.
 func (op *Op) kept(m *Message) *Message {
-	kept := &Message{Value: m.Value, Headers: maps.Clone(m.Headers)}
+	kept := &Message{Value: m.Value, Headers: maps.Clone(m.Headers), Keep: m.Keep}
 	maps.DeleteFunc(kept.Headers, func(name string, _ []string) bool {
 		return op.DropHeader != nil && op.DropHeader(name)
 	})

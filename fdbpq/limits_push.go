@@ -189,7 +189,7 @@ func (p *pushLimits) evict(chain []int, more state.Load, refused error) error {
 // removedBytes is about how many bytes of a transaction it takes to remove an item.
 func (p *pushLimits) removedBytes(id *ID) int {
 	const keys = 16 // written, or in conflict ranges
-	return keys*len(p.l.ItemKey(id)) + p.l.GroupSizeOf(id)
+	return keys*len(p.l.ItemKey(id)) + p.l.IndexSizeOf(id)
 }
 
 // tooMany is for a chain of pushes for which more would have to go than the transaction has room
@@ -324,7 +324,7 @@ func (v *victims) load() error {
 	rests := make([]state.Stored, len(items))
 	for i := range items {
 		rests[i] = state.BeginItem(v.g.L, v.g.Tx.Snapshot(), &items[i].ID, state.Beginning)
-		v.g.BeginSize(&items[i].ID)
+		v.g.KnowRest(&rests[i])
 	}
 	for i := range items {
 		s := &items[i]

@@ -17,8 +17,12 @@ type queueLooks struct {
 
 // inspection is an OpGet or OpRank.
 type inspection interface {
-	// beginReads starts to read, up to about that many bytes of items, unless there is no room.
+	// beginReads starts to read at the place where the item is looked for, up to about that many
+	// bytes of items, unless there is no room.
 	beginReads(bytes int)
+	// beginAlias and follow look for an item that is not there at the place that its alias names.
+	beginAlias()
+	follow()
 	// finish sets the result. The error is one of the store.
 	finish() error
 }
@@ -83,6 +87,12 @@ func (t *txOps) readItems() error {
 		for _, one := range some {
 			one.beginReads(share)
 		}
+		for _, one := range some {
+			one.beginAlias()
+		}
+		for _, one := range some {
+			one.follow()
+		}
 		if err := state.Each(some, inspection.finish); err != nil {
 			return err
 		}
@@ -91,65 +101,15 @@ func (t *txOps) readItems() error {
 	return nil
 }
 
-// get is an OpGet.
-type get struct {
-	*queueTxn
-	index int // into txn.ops
-	id    ID
-	begun bool
-	where state.Lookup
-	rest  state.Stored // what else belongs to the item
-}
-
-// beginReads implements inspection.
-func (g *get) beginReads(bytes int) {
-	if g.returned.Refused {
-		return
-	}
-	g.begun = true
-	g.where = state.LookUp(g.l, g.snapshot, &g.id)
-	g.rest = state.BeginItem(g.l, g.snapshot, &g.id, bytes)
-}
-
-// finish implements inspection.
-func (g *get) finish() error { return g.failOps(g.find(), g.index) }
-
-// find sets the result. The error is for the operation, or one of the store.
-func (g *get) find() error {
-	if !g.begun {
-		return state.ErrNoRoom
-	}
-	h, err := g.where.Anywhere(&g.id)
-	if err != nil {
-		return err
-	}
-	if h == nil {
-		return notFound(&g.id)
-	}
-
-	g.rest.SetOwn(g.l, h.Value)
-	item, err := g.rest.Whole(g.snapshot, g.l, &g.returned)
-	if err != nil {
-		return err
-	}
-
-	// A leased item never expires.
-	if h.State != Leased && codec.Expired(item.Expires, g.now) {
-		return notFound(&g.id)
-	}
-	result := &g.results[g.index]
-	result.Item, result.State = item, h.State
-	return nil
-}
-
 // rank is an OpRank. It takes how many items other priorities have from their counters, and counts
 // the items of its own priority one by one.
 type rank struct {
 	*queueTxn
+	state.Sought
 	index    int // into txn.ops
-	id       ID
+	id       ID  // of the job, or of the place of its item
 	end      End
-	item     state.Lookup
+	bytes    int                      // about how many to read at once
 	counters kv.Future[[]kv.KeyValue] // of the priorities that come before; nil in a FIFO queue
 	rest     kv.Range                 // what is not counted yet of its priority
 	page     kv.Future[[]kv.KeyValue] // the first items there
@@ -168,16 +128,32 @@ const (
 
 // beginReads implements inspection.
 func (k *rank) beginReads(bytes int) {
+	k.bytes = bytes
+	k.readAt(&k.id)
+}
+
+// beginAlias implements inspection.
+func (k *rank) beginAlias() { k.BeginAlias(k.snapshot, k.l) }
+
+// follow implements inspection.
+func (k *rank) follow() {
+	if k.Follow() {
+		k.readAt(&k.Place)
+	}
+}
+
+// readAt starts to read the item at a place, and what comes before it.
+func (k *rank) readAt(place *ID) {
 	r, l := k.snapshot, k.l
-	k.item = state.LookUp(l, r, &k.id)
-	key := l.ItemKey(&k.id)
-	k.rest = l.PriorityRange(codec.KindItem, k.id.Priority)
+	k.Begin(place, state.LookUp(l, r, place))
+	key := l.ItemKey(place)
+	k.rest = l.PriorityRange(codec.KindItem, place.Priority)
 	if k.end == Front {
 		k.rest.End = key
 	} else {
 		k.rest.Begin = kv.SingleKey(key).End
 	}
-	k.asked = kv.RangeOptions{Limit: rankPage, Bytes: bytes}
+	k.asked = kv.RangeOptions{Limit: rankPage, Bytes: k.bytes}
 	k.page = r.GetRange(k.rest, k.asked)
 
 	if l.Fifo {
@@ -186,7 +162,7 @@ func (k *rank) beginReads(bytes int) {
 
 	// The counters of states have texts, which sort before the priorities.
 	all := l.KindRange(codec.KindCounter)
-	own := l.CounterKey(k.id.Priority)
+	own := l.CounterKey(place.Priority)
 	before := kv.Range{Begin: append(l.Key(codec.KindCounter, 1), firstNotText), End: own}
 	if k.end == Back {
 		before = kv.Range{Begin: kv.SingleKey(own).End, End: all.End}
@@ -204,7 +180,10 @@ func (k *rank) finish() error { return k.failOps(k.count(), k.index) }
 // count sets the result. The error is for the operation, or one of the store.
 func (k *rank) count() error {
 	result := &k.results[k.index]
-	exists, err := k.item.Exists()
+	if k.Err != nil {
+		return k.Err
+	}
+	exists, err := k.Exists()
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ func (b *modelBatch) configure(o *fdbpq.Op, r *fdbpq.Result) {
 }
 
 func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
-	item := b.items[o.ID]
+	item := b.named(o.ID)
 	switch {
 	case o.Kind == fdbpq.OpLen:
 		if b.wantErr(o, r, nil); r.Len != b.inState(fdbpq.Ready) {
@@ -155,6 +155,8 @@ func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
 		}
 	case o.Kind == fdbpq.OpSweep:
 		b.wantErr(o, r, nil)
+	case item == nil && o.Kind == fdbpq.OpGet && b.letter(o.ID) != nil:
+		b.wantLetter(o, r, b.letter(o.ID))
 	case item == nil:
 		b.wantErr(o, r, fdbpq.ErrNotFound)
 	case o.Kind == fdbpq.OpGet:
@@ -169,6 +171,18 @@ func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
 		if b.wantErr(o, r, nil); r.Rank != int64(len(before)) {
 			b.fail(o, r, len(before))
 		}
+	}
+}
+
+// wantLetter checks that an OpGet has found a job among the dead letters.
+func (b *modelBatch) wantLetter(o *fdbpq.Op, r *fdbpq.Result, letter *modelItem) {
+	b.counts["found dead"]++
+	dead := b.deadLetters()
+	if dead.items[letter.ID] != letter { // it has arrived in this batch
+		letter.ID, letter.told = r.Item.ID, r.Item.ID
+	}
+	if b.wantItem(o, r, letter); r.State != letter.state || r.Queue != dead.name {
+		b.fail(o, r, letter)
 	}
 }
 
@@ -219,7 +233,7 @@ func (b *modelBatch) push() {
 	uniques := map[string]fdbpq.ID{} // by whom they are taken
 
 	for _, i := range b.items {
-		uniques[i.Unique] = i.ID
+		uniques[i.Unique] = i.Job()
 	}
 
 	delete(uniques, "")
@@ -389,7 +403,10 @@ func (b *modelBatch) restore(o *fdbpq.Op, r *fdbpq.Result) {
 
 // edit runs an operation on an item by its id, or on many items.
 func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
-	i := b.items[o.ID]
+	i := b.named(o.ID)
+	if o.Kind != fdbpq.OpPurge && r.Err == nil && i != nil && r.Item.Job() != i.Job() {
+		b.fail(o, r, i.Job())
+	}
 	switch {
 	case o.Kind == fdbpq.OpPurge:
 		gone := b.inOrder(func(*modelItem) bool { return true })
@@ -423,11 +440,7 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 		b.counts["redriven alone"]++
 	case b.wantErr(o, r, nil):
 		b.lose(i, "moved")
-		if seen, ok := b.msgIDs[i.MsgID]; ok && seen.id == i.ID {
-			seen.id = r.Item.ID
-			b.msgIDs[i.MsgID] = seen
-		}
-
+		i.First = i.Job()
 		i.ID, i.token = r.Item.ID, fdbpq.Token{}
 		b.add(i)
 	}
@@ -459,7 +472,7 @@ func (b *modelBatch) sendHome(i *modelItem) *modelItem {
 	back := &modelItem{
 		Item: fdbpq.Item{
 			ID:       i.ID,
-			Message:  fdbpq.Message{Value: i.Value, Headers: i.Headers},
+			Message:  fdbpq.Message{Value: i.Value, Headers: i.Headers, First: i.Job()},
 			PushedAt: b.now,
 		},
 		state: fdbpq.Ready,

@@ -251,7 +251,7 @@ func (b *modelBatch) take(n int) {
 	b.deliver(i)
 	if o.Kind == fdbpq.OpPop {
 		b.lose(i, "popped")
-		b.popped = append(b.popped, modelPop{&r.Item, i})
+		b.popped = append(b.popped, modelPop{item: &r.Item, was: i})
 		return
 	}
 

@@ -21,11 +21,13 @@ func (r *modelRun) ops(q *modelQueue) (ops []fdbpq.Op) {
 		case 9, 10, 11, 12:
 			ops = append(ops, r.settlements(q)...)
 		case 13, 14:
+			// Once, as nobody else does: by the second time the job may have moved.
 			if n := len(q.popped); n > 0 {
-				ops = append(ops, fdbpq.Op{
-					Kind: fdbpq.OpRestore,
-					Item: q.popped[max(0, n-1-r.random.IntN(5))].item,
-				})
+				p := &q.popped[max(0, n-1-r.random.IntN(5))]
+				if !p.restored {
+					ops = append(ops, fdbpq.Op{Kind: fdbpq.OpRestore, Item: p.item})
+				}
+				p.restored = true
 			}
 		case 15, 16:
 			ops = append(ops, r.edit(q))
@@ -58,14 +60,22 @@ func (r *modelRun) end(q *modelQueue) fdbpq.End {
 	return fdbpq.Back
 }
 
-// someID returns the id of an item that is there, or now and then of one that was popped.
+// someID returns the id of an item that is there, or of its job, or now and then of one that was
+// popped or has died.
 func (r *modelRun) someID(q *modelQueue) (id fdbpq.ID) {
 	if len(q.popped) > 0 && r.random.IntN(6) == 0 {
 		return q.popped[r.random.IntN(len(q.popped))].item.ID
 	}
 
-	if all := q.inOrder(func(*modelItem) bool { return true }); len(all) > 0 {
-		id = all[r.random.IntN(len(all))].ID
+	from := q
+	if r.random.IntN(8) == 0 {
+		from = q.deadLetters()
+	}
+	if all := from.inOrder(func(*modelItem) bool { return true }); len(all) > 0 {
+		item := all[r.random.IntN(len(all))]
+		if id = item.ID; r.random.IntN(2) == 0 {
+			id = item.Job()
+		}
 	}
 
 	return id

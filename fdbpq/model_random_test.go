@@ -64,7 +64,7 @@ func TestModel(t *testing.T) {
 		"came back", "expired", "died", "discarded", "refused", "duplicate", "restored",
 		"lost its key", "purged", "removed", "moved", "redriven", "redriven alone", "released",
 		"browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn",
-		"rate", "group limits", "set", "counted",
+		"rate", "group limits", "set", "counted", "found dead",
 	} {
 		// A short run need not have everything.
 		if counts[what] == 0 && harness.Nightly && !harness.Race {
@@ -94,7 +94,7 @@ func newModelRun(f *fixture, random *rand.Rand, large bool, counts map[string]in
 	}
 
 	targets := map[string]fdbpq.Target{}
-	r.m.named = func(name string, fifo bool) fdbpq.Target {
+	r.m.target = func(name string, fifo bool) fdbpq.Target {
 		key := fmt.Sprint(name, fifo)
 		if targets[key] == nil && fifo {
 			targets[key] = f.fifoQueue(name)
@@ -535,7 +535,7 @@ func (r *modelRun) readItems(q *modelQueue) {
 	n := 0
 	err := fdbpq.ReadItems(r.f.ctx, r.f.db, q.target, ids, r.m.now,
 		func(i int, item *fdbpq.Browsed) bool {
-			want := q.items[ids[i]]
+			want := q.named(ids[i])
 			if want != nil && (want.state == fdbpq.Leased || !r.m.expired(want)) {
 				r.wantBrowsed(q, item, want)
 			} else if !errors.Is(item.Err, fdbpq.ErrNotFound) || item.ID != ids[i] {

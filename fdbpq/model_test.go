@@ -19,7 +19,7 @@ type model struct {
 	*testing.T
 	now     time.Time
 	queues  map[fdbpq.Target]*modelQueue
-	named   func(name string, fifo bool) fdbpq.Target
+	target  func(name string, fifo bool) fdbpq.Target
 	removed fdbpq.Removed
 	counts  map[string]int // what has happened
 }
@@ -50,8 +50,9 @@ type modelMsgID struct {
 
 // modelPop is what a pop returned, and what the item was.
 type modelPop struct {
-	item *fdbpq.Item
-	was  *modelItem
+	item     *fdbpq.Item
+	was      *modelItem
+	restored bool // an operation was drawn that restores it
 }
 
 // modelItem is an item, as a pop would return it, and where it is.
@@ -68,7 +69,7 @@ type modelItem struct {
 
 // queue returns a queue, which may be new.
 func (m *model) queue(name string, fifo bool) *modelQueue {
-	target := m.named(name, fifo)
+	target := m.target(name, fifo)
 	q := m.queues[target]
 
 	if q == nil {
@@ -98,7 +99,7 @@ func (m *model) expired(i *modelItem) bool { return !i.Expires.IsZero() && !i.Ex
 
 // is reports whether an operation has returned this item.
 func (i *modelItem) is(got *fdbpq.Item) bool {
-	return got.ID == i.ID && bytes.Equal(got.Value, i.Value) &&
+	return got.ID == i.ID && got.First == i.First && bytes.Equal(got.Value, i.Value) &&
 		got.MsgID == i.MsgID && got.Unique == i.Unique &&
 		reflect.DeepEqual(got.Headers, i.Headers) &&
 		reflect.DeepEqual(got.DeadLetter, i.DeadLetter) &&
@@ -256,12 +257,43 @@ func (q *modelQueue) expire(i *modelItem) {
 	q.removed.Expired++
 }
 
+// deadLetters is the queue that items move to when they die.
+func (q *modelQueue) deadLetters() *modelQueue {
+	return q.queue(cmp.Or(q.settings.DeadLetter, q.name+"-dead"), q.fifo)
+}
+
+// named returns the item at a place or, if there is none, the one of the job with that id; nil if
+// neither is in the queue.
+func (q *modelQueue) named(id fdbpq.ID) *modelItem {
+	if i := q.items[id]; i != nil {
+		return i
+	}
+	for _, i := range q.items {
+		if i.First == id && id != (fdbpq.ID{}) {
+			return i
+		}
+	}
+	return nil
+}
+
+// letter returns the dead letter of a job of this queue, nil if there is none.
+func (q *modelQueue) letter(job fdbpq.ID) *modelItem {
+	dead := q.deadLetters()
+	for _, i := range slices.AppendSeq(slices.Clone(dead.arrived), maps.Values(dead.items)) {
+		if i.First == job && i.DeadLetter != nil && i.DeadLetter.Queue == q.name {
+			return i
+		}
+	}
+	return nil
+}
+
 // die moves an item to the dead-letter queue.
 func (q *modelQueue) die(i *modelItem, reason string) {
 	q.lose(i, "died")
 	q.removed.Dead++
 	letter := &modelItem{Item: i.Item, state: fdbpq.Ready}
 	letter.MsgID, letter.Unique, letter.Expires = "", "", time.Time{}
+	letter.First = i.Job()
 
 	letter.DeadLetter = &fdbpq.DeadLetter{
 		Queue:      q.name,
@@ -271,7 +303,7 @@ func (q *modelQueue) die(i *modelItem, reason string) {
 		Error:      i.reason,
 	}
 
-	to := q.queue(cmp.Or(q.settings.DeadLetter, q.name+"-dead"), q.fifo)
+	to := q.deadLetters()
 
 	// One that died before keeps the queue that it first came from, unless it is there now.
 	if i.DeadLetter != nil && i.DeadLetter.Queue != to.name {

@@ -20,7 +20,9 @@ type (
 	Item = codec.Item
 	// Message is what a push adds to a queue.
 	Message = codec.Message
-	// ID names an item: its place in the order of its queue. ParseID reads its text.
+	// ID is the place of an item in the order of its queue, and the id of a job: the place of its
+	// first push, for good. Item.ID is the one, Item.Job the other. They differ once the item has
+	// moved to another priority or has been a dead letter. ParseID reads the text of either.
 	ID = codec.ID
 	// Token names one lease of an item, for OpAck, OpNak, OpExtend and OpTerm. ParseToken reads
 	// its text.

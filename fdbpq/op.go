@@ -45,15 +45,16 @@ const (
 	OpSettings
 	// OpConfigure changes the settings of the queue, before any other operation of its transaction.
 	OpConfigure
-	// OpGet returns an item, wherever it is.
+	// OpGet returns an item, in whatever state. A job that is not in the queue is looked for in the
+	// dead-letter queue that the settings name: see Result.Queue.
 	OpGet
 	// OpRank returns how many items would be served before an item.
 	OpRank
 	// OpRemove removes an item, wherever it is. With a State, an item in another state stays, with
 	// ErrNotFound.
 	OpRemove
-	// OpMove moves an item to the end of another priority, where it gets another id. A leased item
-	// stays where it is, with ErrLeased.
+	// OpMove moves an item to the end of another priority. The job keeps its id, its item gets
+	// another place: Result.Item.ID. A leased item stays where it is, with ErrLeased.
 	OpMove
 	// OpPurge removes all items at once, however many there are.
 	OpPurge
@@ -117,11 +118,14 @@ type Op struct {
 	Uncounted bool
 	// Queue is a *PriorityQueue or a *Queue.
 	Queue Target
-	// ID names the item of OpGet, OpRank, OpRemove, OpMove, OpRelease and OpRedriveItem.
+	// ID names the item of OpGet, OpRank, OpRemove, OpMove, OpRelease and OpRedriveItem. It is the
+	// id of the job or the place of the item. A place holds until the item moves, so an operation
+	// that names one can be repeated: it never hits a later life of the job.
 	ID ID
 	// Priority is for OpPush and OpMove. A FIFO queue ignores it.
 	Priority int64
-	// Message is for OpPush.
+	// Message is for OpPush. An OpGet with a MsgID returns the item of the push with that MsgID,
+	// within Settings.DuplicateWindow; then ID must be zero.
 	Message Message
 	// Weight is how many items of its group OpPush puts into a turn, 1 to MaxWeight; 0 means 1. It
 	// is for messages with a group: see GroupHeader.

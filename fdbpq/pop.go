@@ -237,7 +237,7 @@ func (q *queuePops) takeItem(i int, bytesLeft *int, pasts bool) error {
 	} else {
 		q.popItem(i, s, past)
 	}
-	q.moving.charge(q.l.GroupSizeOf(&s.Item.ID))
+	q.moving.charge(q.l.IndexSizeOf(&s.Item.ID))
 	q.limits.countDelivery(codec.GroupIn(&s.Item.ID), op.Kind == OpLease)
 	side.dropTaken(s)
 	return nil

@@ -10,6 +10,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
+// errMoved is the error of a message that says that it was in a queue before.
+var errMoved = badOp("Message.First is set: want it zero, the queue sets it")
+
 // checkPush returns an error if no queue can have the message, or not with these options.
 func (op *Op) checkPush(*codec.Layout) error {
 	if size := op.Message.Size(); size > MaxMessageSize {
@@ -18,6 +21,10 @@ func (op *Op) checkPush(*codec.Layout) error {
 	}
 	if n := max(len(op.Message.MsgID), len(op.Message.Unique)); n > MaxKey {
 		return badOp("a message id or unique key of %d bytes: want at most %d", n, MaxKey)
+	}
+
+	if op.Message.First != (ID{}) {
+		return errMoved
 	}
 
 	group := op.Message.Headers[GroupHeader]

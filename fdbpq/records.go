@@ -28,6 +28,11 @@ func (op *Op) checkChange(*codec.Layout) error {
 	case kind != "":
 		return codec.CheckRecord(kind, op.Record)
 	}
+	for i := range op.Dead {
+		if op.Dead[i].First != (ID{}) {
+			return errMoved
+		}
+	}
 	return nil
 }
 

@@ -8,11 +8,12 @@ import (
 
 // Result is the result of one Op.
 type Result struct {
-	// Item is the item of OpPop, OpPeek, OpLease and OpGet. For OpPush, OpMove and
-	// OpRedriveItem only its ID and PushedAt are set.
+	// Item is the item of OpPop, OpPeek, OpLease and OpGet. For OpPush, OpMove, OpRedriveItem,
+	// OpRemove and OpRelease only its ID, which is its place, First and PushedAt are set: Item.Job
+	// is the id of the job.
 	Item Item
-	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item is that
-	// of the first push, which may have left the queue.
+	// Duplicate says that an OpPush changed nothing, because of its MsgID or Unique. Item.ID is the
+	// id of the job of the first push, which may have moved or left the queue.
 	Duplicate bool
 	// Lease is for OpLease and OpExtend.
 	Lease Lease
@@ -34,6 +35,9 @@ type Result struct {
 	Rank int64
 	// RankAtLeast says that there may be more than Rank: see MaxRank.
 	RankAtLeast bool
+	// Queue is the name of the dead-letter queue if an OpGet found the item there, not in its own
+	// queue. Outside a Keyspace queues have no names, and only Item.DeadLetter says so.
+	Queue string
 	// Home is the name of the queue to which an OpRedriveItem sent the item; "" outside a Keyspace.
 	Home string
 	// Swept is what OpSweep has done.

@@ -573,7 +573,7 @@ func TestRead(t *testing.T) {
 
 // Operations on a queue without groups neither read nor write keys of groups.
 func TestWithoutGroupsNothingIsAdded(t *testing.T) {
-	const usualKinds = "i m h a n t c" // of keys that queues without groups may have
+	const usualKinds = "i m h a n t c ~" // of keys that queues without groups may have
 	var queue []byte
 	var noted []string // what happens to keys of other kinds
 

@@ -94,6 +94,9 @@ func (q *queueSettlements) beginReads() error {
 		for n := from; n < to; n++ {
 			op := q.opAt(n)
 			q.reads[n] = q.lookUp(op)
+			if codec.Moved(&op.Token.ID) && op.Kind != OpExtend {
+				q.ledger.BeginDelete(&op.Token.ID)
+			}
 			if op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
 				q.ledger.BeginSettings() // which decide what becomes of the item
 			}
@@ -150,7 +153,7 @@ func (q *queueSettlements) beginBurials() error {
 	for n := q.from; n < q.to; n++ {
 		op := q.opAt(n)
 		if settings.MaxBytes > 0 && op.Kind != OpExtend {
-			q.ledger.BeginSize(&op.Token.ID)
+			q.ledger.BeginDelete(&op.Token.ID)
 		}
 		if op.Kind == OpAck || op.Kind != OpTerm && settings.MaxDeliver == 0 {
 			continue

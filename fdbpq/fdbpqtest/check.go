@@ -43,6 +43,7 @@ func (q *queue) checkQueue() {
 	q.checkCounts()
 	q.checkDue()
 	q.checkDedup()
+	q.checkAliases()
 	q.checkBytes()
 	q.checkGroups()
 }

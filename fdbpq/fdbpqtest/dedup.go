@@ -36,6 +36,30 @@ func (q *queue) unique(key tuple.Tuple, value []byte) error {
 	return nil
 }
 
+// alias takes the key from the id of a job to its place.
+func (q *queue) alias(key tuple.Tuple, value []byte) error {
+	place, err := codec.ParseAlias(value)
+	q.aliases.set(string(key.Pack()), q.idKey(&place))
+	return err
+}
+
+// checkAliases compares the aliases with the items that have moved.
+func (q *queue) checkAliases() {
+	want := table[string]{}
+	for id := range q.messages {
+		first := q.messages[id].First
+		if first == (codec.ID{}) {
+			continue
+		}
+		job := q.idKey(&first)
+		if other, twice := want[job]; twice {
+			q.problem("job %x is at two places: %x and %x", job, id, other)
+		}
+		want.set(job, id)
+	}
+	compare(q, "alias", q.aliases, want)
+}
+
 // checkDedup compares message ids with their entries, and unique keys with items.
 func (q *queue) checkDedup() {
 	compare(q, "ends of message ids", q.msgIDEnds, q.msgIDs)

@@ -43,6 +43,8 @@ type Contents struct {
 //   - every key that falls due, and every ready item that expires, has exactly one entry in the
 //     time index of its queue, at its time; there are no other entries, but items of staged pops
 //     may have theirs;
+//   - every item that has moved has an alias from the id of its job to its place, and there are no
+//     others;
 //   - items that are held, or have a history, expire when their ("m") keys say;
 //   - every receipt decodes.
 //
@@ -111,6 +113,7 @@ type queue struct {
 
 	msgIDs, msgIDEnds table[string] // values of message ids, and of their entries
 	uniques           table[string] // unique keys by the item that has them, by id
+	aliases           table[string] // places of items that have moved, by the id of the job
 
 	bytes  byteCount
 	groups groups
@@ -240,6 +243,7 @@ var kinds = map[string]struct {
 	"d": {"b", (*queue).msgID},
 	"e": {"ib", (*queue).msgIDEnd},
 	"u": {"b", (*queue).unique},
+	"~": {"pir", (*queue).alias},
 	"r": {"ir", (*queue).request},
 	"f": {"ir", (*queue).answer},
 	"w": {"ipir", groupRow("w")},

@@ -6,13 +6,18 @@ package codec
 //
 //	("~", priority, count, random) = (priority, count, random)
 //
-// from the id of the job to its place. Whatever removes the item removes the alias as well, if it
-// still names that place. Programs that pop with the bare recipe leave aliases behind, so an alias
-// of which the place is empty means nothing.
+// from the id of the job to its place. The ledger writes the alias with the item, and removes it
+// with the item if it still names that place. Only whoever looks for an id and finds nothing at that
+// place reads an alias. Programs that pop with the bare recipe leave aliases behind, so an alias
+// without an item at its place means nothing.
 const kindAlias = "~"
 
 // AliasKey is the key from the id of a job to its place.
 func (l *Layout) AliasKey(job *ID) []byte { return l.IDKey(kindAlias, job) }
+
+// AliasSize is about how many bytes an alias takes in a transaction that writes it and removes the
+// one before it, with their conflict ranges.
+func (l *Layout) AliasSize() int { return 2 * (3*(len(l.Prefix)+KindSize+64) + 64) }
 
 // ParseAlias reads the value of an AliasKey, which EncodeID wrote.
 func ParseAlias(data []byte) (ID, error) {

@@ -10,9 +10,9 @@ import (
 )
 
 // An item that is given up, by OpTerm or after the last of Settings.MaxDeliver deliveries, moves to
-// a dead-letter queue in the same transaction. There it is a new item at the end of its priority,
-// with a new id and a DeadLetter. It keeps its push time, value and headers, and loses its message
-// id and unique key.
+// a dead-letter queue in the same transaction. There it is at the end of its priority, at a new
+// place and with a DeadLetter. It keeps the id of its job, its push time, value and headers, and
+// loses its message id and unique key.
 //
 // In a Keyspace, Settings.DeadLetter names the dead-letter queue; otherwise it is the queue with
 // "-dead" appended to its name. A queue outside a Keyspace has no name, so its dead-letter queue is

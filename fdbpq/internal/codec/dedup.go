@@ -9,13 +9,15 @@ import (
 
 // A push is a duplicate if its Message.MsgID was pushed within Settings.DuplicateWindow, or if
 // another item in the queue, in whatever state, has its Message.Unique. A duplicate changes
-// nothing, and its result is the id of the first item. This takes the keys
+// nothing, and its result is the id of the first job. This takes the keys
 //
 //	("d", msg id)        = (priority, count, random, until)
 //	("e", until, msg id) = the same: the message ids in the order in which they are over
 //	("u", unique key)    = (priority, count, random)
 //
-// with the id of the item, its priority 0 in a FIFO queue, and until in microseconds since 1970.
+// A message id has the id of the job, a unique key the place of its item, with the priority 0 in a
+// FIFO queue, and until is in microseconds since 1970. A message id stays in the queue of its push
+// as it is, whatever becomes of the job.
 //
 // A push reads the keys of its own ids with conflict. So of concurrent pushes with the same id only
 // one commits, on whichever bridges, and others do not conflict. A push goes by until, never by
@@ -32,7 +34,7 @@ import (
 // a key without an item means nothing. A popped item that nobody received gets its key back, unless
 // another item has it.
 //
-// An item that moves to another priority, and so gets another id, takes both along.
+// An item that moves to another priority takes its unique key along.
 
 // Kinds of the keys of duplicates.
 const (
@@ -75,7 +77,7 @@ func parseID(from any) (ID, bool) {
 
 // Seen is a message id or a unique key that was pushed.
 type Seen struct {
-	ID    ID        // of the item
+	ID    ID        // of the job of a message id; of the place of the item of a unique key
 	Until time.Time // when a message id is over
 }
 

@@ -153,12 +153,16 @@ func ParseCount(value []byte, none int64) int64 {
 // group: two keys in the index, with their conflict ranges, three counters, and a conflict range.
 func (l *Layout) GroupSize() int { return (5*3 + 2) * (len(l.Prefix) + 60) }
 
-// GroupSizeOf is GroupSize for an item that is indexed, and 0 for others.
-func (l *Layout) GroupSizeOf(id *ID) int {
-	if GroupIn(id) == NotIndexed {
-		return 0
+// IndexSizeOf is about how many more bytes of a transaction an operation takes if its item has keys
+// by its group, or an alias.
+func (l *Layout) IndexSizeOf(id *ID) (size int) {
+	if GroupIn(id) != NotIndexed {
+		size += l.GroupSize()
 	}
-	return l.GroupSize()
+	if Moved(id) {
+		size += l.AliasSize()
+	}
+	return size
 }
 
 // GroupHeader is the header that names the group of a message. It is stored like any other header.

@@ -22,9 +22,10 @@ func (o *Outgoing) BeginBurial(from *state.Ledger, id *codec.ID, s *codec.Settin
 	return &Burial{item: state.BeginItem(from.L, o.tx, id, state.Beginning), from: from, to: to}
 }
 
-// Load waits for what BeginBurial started, and for the item's new count. With rest it also reads
-// the rest of a large item; without it the caller must not bury a large item. The error wraps
-// ErrCorrupt if the item cannot be buried, or is one of the store.
+// Load waits for what BeginBurial started, and for the item's new count. It completes h, which then
+// can be deleted without another read. With rest it also reads the rest of a large item; without it
+// the caller must not bury a large item. The error wraps ErrCorrupt if the item cannot be buried, or
+// is one of the store.
 func (p *Burial) Load(h *codec.Record, rest bool) error {
 	err := p.item.Load(p.from.Tx, p.from.L, h.Value, false)
 	p.Large = p.Large || p.item.Cut
@@ -35,11 +36,14 @@ func (p *Burial) Load(h *codec.Record, rest bool) error {
 	if err != nil || p.item.Cut {
 		return err
 	}
+	h.Message = &p.item.Item.Message
 	return p.to.LoadNext(h.ID.Priority)
 }
 
 // Size is about how many bytes burying a loaded item takes in the transaction.
-func (p *Burial) Size() int { return p.item.Item.Message.Size() + codec.DeadLetterSize }
+func (p *Burial) Size() int {
+	return p.item.Item.Message.Size() + codec.DeadLetterSize + p.to.Ledger.L.AliasSize()
+}
 
 // Bury adds a loaded item to its dead-letter queue. The caller must have deleted it from its own
 // queue.
@@ -51,13 +55,13 @@ func (o *Outgoing) Bury(p *Burial, h *codec.Record, reason string) {
 
 	// A dead letter does not expire, and others may reuse its message id and unique key.
 	m := p.item.Item.Message
-	m.MsgID, m.Unique, m.Expires = "", "", time.Time{}
-	first := m.DeadLetter
+	m.MsgID, m.Unique, m.Expires, m.First = "", "", time.Time{}, p.item.Item.Job()
+	before := m.DeadLetter
 	m.DeadLetter = o.letter(p.from.L, reason)
 
 	// One that dies again as a dead letter still goes back to its first queue, unless it is there.
-	if first != nil && first.Queue != p.to.Ledger.L.Name() {
-		m.DeadLetter.Queue = first.Queue
+	if before != nil && before.Queue != p.to.Ledger.L.Name() {
+		m.DeadLetter.Queue = before.Queue
 	}
 	m.DeadLetter.Deliveries, m.DeadLetter.Error = h.Deliveries, h.Reason
 

@@ -131,7 +131,7 @@ func (d *dueHeld) finishRead() error {
 	}
 
 	// The value moves with the record.
-	d.size = len(encoded) + state.RestoreOverhead + g.L.GroupSizeOf(&d.id)
+	d.size = len(encoded) + state.RestoreOverhead + g.L.IndexSizeOf(&d.id)
 	h, err := codec.ParseRecord(&d.id, encoded)
 	if err != nil {
 		d.due.Err = err
@@ -146,9 +146,9 @@ func (d *dueHeld) finishRead() error {
 
 	d.h = h
 
-	// An expired item is removed, which counts bytes; a delayed one comes back. Neither needs more.
+	// An expired item is removed; a delayed one comes back. Neither needs more.
 	if h.Expired(g.Now) {
-		g.BeginSize(&d.id)
+		g.BeginDelete(&d.id)
 		return nil
 	}
 

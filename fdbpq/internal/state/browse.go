@@ -80,19 +80,16 @@ func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err err
 	return p, nil
 }
 
-// ReadIDs reads the first items of a list of ids, as many as a part holds. Items that are not in
-// the queue have ErrNotFound. The error is one of the store.
+// ReadIDs reads the first items of a list of ids, as many as a part holds. Each id is that of a job,
+// or the place of its item. Items that are not in the queue have ErrNotFound. The error is one of
+// the store.
 func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err error) {
 	for size := 0; len(items) < len(ids) && size < browsePart; {
 		some := ids[len(items):]
 		some = some[:min(len(some), browseAtOnce)]
-		group, reads := make([]Standing, len(some)), make([]Lookup, len(some))
-		for i := range some {
-			reads[i] = LookUp(b.L, r, &some[i])
-		}
-
-		for i := range group {
-			if err := group[i].arrive(b.L, &reads[i], &some[i]); err != nil {
+		group := make([]Standing, len(some))
+		for i, read := range b.seek(r, some) {
+			if err := group[i].arrive(b.L, &read, &some[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -107,9 +104,27 @@ func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err er
 	return items, nil
 }
 
+// seek looks for some items by their ids.
+func (b *Browser) seek(r kv.Reader, ids []codec.ID) []Sought {
+	items := make([]Sought, len(ids))
+	for i := range items {
+		items[i].Begin(&ids[i], LookUp(b.L, r, &ids[i]))
+	}
+	for i := range items {
+		items[i].BeginAlias(r, b.L)
+	}
+	for i := range items {
+		if s := &items[i]; s.Follow() {
+			s.Begin(&s.Place, LookUp(b.L, r, &s.Place))
+		}
+	}
+	return items
+}
+
 // arrive waits for the keys of an item that was asked for by its id. The error is one of the store.
-func (s *Standing) arrive(l *codec.Layout, read *Lookup, id *codec.ID) error {
-	h, err := read.Anywhere(id)
+func (s *Standing) arrive(l *codec.Layout, read *Sought, id *codec.ID) error {
+	h, err := read.Find()
+	s.ID = *id
 	switch {
 	case err != nil:
 	case h == nil, l.Fifo && id.Priority != 0: // the keys of a FIFO queue have no priority
@@ -118,7 +133,6 @@ func (s *Standing) arrive(l *codec.Layout, read *Lookup, id *codec.ID) error {
 		s.Record = *h
 	}
 
-	s.ID = *id
 	if fatal := codec.UnlessCorrupt(err); fatal != nil && !errors.Is(err, codec.ErrNotFound) {
 		return err
 	}

@@ -41,26 +41,49 @@ func (g *Ledger) countRemoved(h *codec.Record) {
 	}
 }
 
-// BeginSize starts to read what SizeOf needs of an item, if the queue counts bytes.
-func (g *Ledger) BeginSize(id *codec.ID) {
-	if codec.HasMeta(id) && g.CountsBytes() && g.bytes.sizes[*id] == nil {
+// NeedsRest reports whether Delete has to read the ("m") keys of an item: for its size if the queue
+// counts bytes, for the id of its job if the item has moved.
+func (g *Ledger) NeedsRest(id *codec.ID) bool {
+	return codec.Moved(id) || codec.HasMeta(id) && g.CountsBytes()
+}
+
+// BeginDelete starts to read what Delete and SizeOf need of an item. Without it they read one item
+// after the other. Most items need nothing.
+func (g *Ledger) BeginDelete(id *codec.ID) {
+	if g.rests[*id] == nil && g.NeedsRest(id) {
 		s := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
-		g.noteSize(&s)
+		g.noteRest(&s)
 	}
 }
 
-// knowSize is BeginSize for an item whose ("m") keys were read.
-func (g *Ledger) knowSize(id *codec.ID, metas []kv.KeyValue) {
-	if codec.HasMeta(id) && g.CountsBytes() {
-		g.noteSize(&Stored{Item: codec.Item{ID: *id}, metas: kv.Ready(metas, nil)})
+// KnowRest is BeginDelete for an item whose ("m") keys the caller reads, by BeginItem.
+func (g *Ledger) KnowRest(s *Stored) {
+	if g.NeedsRest(&s.Item.ID) {
+		g.noteRest(s)
 	}
 }
 
-func (g *Ledger) noteSize(s *Stored) {
-	if g.bytes.sizes == nil {
-		g.bytes.sizes = map[codec.ID]*Stored{}
+func (g *Ledger) noteRest(s *Stored) {
+	if g.rests == nil {
+		g.rests = map[codec.ID]*Stored{}
 	}
-	g.bytes.sizes[s.Item.ID] = s
+	g.rests[s.Item.ID] = s
+}
+
+// firstOf returns the Message.First of an item, zero if it has not moved. What cannot be read is
+// zero as well: the alias that stays means nothing. An error of the store makes Flush fail.
+func (g *Ledger) firstOf(h *codec.Record) codec.ID {
+	switch {
+	case !codec.Moved(&h.ID):
+		return codec.ID{}
+	case h.Message != nil:
+		return h.Message.First
+	}
+
+	g.BeginDelete(&h.ID)
+	s := g.rests[h.ID]
+	g.fail(s.ReadHeaders(g.Tx.Snapshot(), g.L))
+	return s.Item.First
 }
 
 // SizeOf returns the size of an item. It reads the item's ("m") keys, which must still be there,
@@ -71,8 +94,8 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 	}
 
 	size := len(codec.DecodeValue(g.L.Format, h.Value)) + h.Dropped
-	g.BeginSize(&h.ID)
-	s := g.bytes.sizes[h.ID]
+	g.BeginDelete(&h.ID)
+	s := g.rests[h.ID]
 	if s == nil {
 		return size, nil
 	}
@@ -151,7 +174,7 @@ func (g *Ledger) countItems() error {
 	}
 
 	for _, h := range items {
-		g.BeginSize(&h.ID)
+		g.BeginDelete(&h.ID)
 	}
 	for _, h := range items {
 		size, err := g.SizeOf(h)

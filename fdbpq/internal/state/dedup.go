@@ -16,8 +16,8 @@ type Dedup struct {
 	Window  time.Duration            // how long a message id is remembered; 0 or less is not at all
 }
 
-// LoadUniques finds out which unique keys are taken. Whether their items are there is read without
-// conflict: a transaction that removes one writes the unique key as well.
+// LoadUniques finds out which unique keys are taken, and by which jobs. Whether their items are
+// there is read without conflict: a transaction that removes one writes the unique key as well.
 func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
 	for _, read := range d.Uniques {
 		if err := read.Parse(codec.ParseUnique); err != nil {
@@ -26,6 +26,9 @@ func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
 
 		if read.Found {
 			read.item = LookUp(l, snapshot, &read.Seen.ID)
+			if codec.Moved(&read.Seen.ID) {
+				read.rest = BeginItem(l, snapshot, &read.Seen.ID, Beginning)
+			}
 		}
 	}
 
@@ -38,12 +41,26 @@ func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
 		if read.Found, err = read.item.Exists(); err != nil {
 			return err
 		}
+		if err := read.findJob(snapshot, l); err != nil {
+			return err
+		}
 	}
 
 	return nil
 }
 
-// First returns the item that a push duplicates, nil if there is none. The message id takes
+// findJob makes Seen.ID, which is the place of the item, the id of its job. What cannot be read
+// keeps its place. The error is one of the store.
+func (r *DedupRead) findJob(snapshot kv.Reader, l *codec.Layout) error {
+	if !r.Found || !codec.Moved(&r.Seen.ID) {
+		return nil
+	}
+	err := r.rest.ReadHeaders(snapshot, l)
+	r.Seen.ID = r.rest.Item.Job()
+	return err
+}
+
+// First returns the id of the job that a push duplicates, nil if there is none. The message id takes
 // precedence over the unique key.
 func (d *Dedup) First(m *codec.Message) *codec.ID {
 	if d == nil {
@@ -79,8 +96,8 @@ func (d *Dedup) OnlyNew(group []int, pushed func(i int) *codec.Message) (added [
 	return added
 }
 
-// Pushed records a push, for later ones in this transaction and in others. The ledger writes the
-// unique key.
+// Pushed records a push, for later ones in this transaction and in others. The id is that of the
+// job and of its place. The ledger writes the unique key.
 func (d *Dedup) Pushed(g *Ledger, id *codec.ID, m *codec.Message) {
 	if d == nil {
 		return
@@ -129,29 +146,6 @@ func (g *Ledger) RemoveMsgID(entry kv.KeyValue) {
 	g.wrote = true
 }
 
-// MoveMsgID makes the message id of an item that moves name the item's new id, unless the message
-// id is over. The error is one of the store; a value that cannot be read stays.
-func (g *Ledger) MoveMsgID(from, to *codec.ID, msgID string) error {
-	if msgID == "" {
-		return nil
-	}
-
-	value, err := g.Tx.Get(g.L.MsgIDKey(msgID)).Get()
-	if value == nil || err != nil {
-		return err
-	}
-
-	s, err := codec.ParseSeen(value)
-	if err != nil || s.ID != *from {
-		return nil
-	}
-
-	// Only the id changes: the window goes on.
-	s.ID = *to
-	g.setMsgID(msgID, &s)
-	return nil
-}
-
 // setMsgID writes a message id.
 func (g *Ledger) setMsgID(msgID string, s *codec.Seen) {
 	value := s.Encode()
@@ -169,6 +163,7 @@ type DedupRead struct {
 	Err   error // ErrCorrupt
 
 	item Lookup // that a unique key names
+	rest Stored // what else belongs to it, if it has moved
 }
 
 // Parse waits for the key. The error is one of the store.

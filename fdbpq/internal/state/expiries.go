@@ -102,7 +102,7 @@ func (e *Expiries) arrive(queues int) error {
 			continue
 		}
 
-		if !isRead || !e.isSized(n) { // it may be large
+		if !isRead || !e.isKnown(n) { // it may be large
 			if singly++; singly > max(expiredSingly/queues, 1) {
 				e.Left[string(e.G.L.DueKey(h.Expires, e.G.L.ExpiryKey(&h.ID)))] = true
 				continue
@@ -116,18 +116,19 @@ func (e *Expiries) arrive(queues int) error {
 		}
 
 		if n < len(e.metas.own) {
-			e.G.knowSize(&h.ID, e.metas.own[n])
+			metas := kv.Ready(e.metas.own[n], nil)
+			e.G.KnowRest(&Stored{Item: codec.Item{ID: h.ID}, metas: metas})
 		} else {
-			e.G.BeginSize(&h.ID)
+			e.G.BeginDelete(&h.ID)
 		}
 	}
 
 	return nil
 }
 
-// isSized reports whether the size of an item is known or not needed.
-func (e *Expiries) isSized(n int) bool {
-	return n < len(e.metas.own) || !codec.HasMeta(&e.Items[n].ID) || !e.G.CountsBytes()
+// isKnown reports whether the ("m") keys of an item were read, or are not needed.
+func (e *Expiries) isKnown(n int) bool {
+	return n < len(e.metas.own) || !e.G.NeedsRest(&e.Items[n].ID)
 }
 
 // remove removes the items that are there. The error is one of the store.
@@ -144,6 +145,7 @@ func (e *Expiries) remove() error {
 
 		if e.present[n] {
 			g.countRemoved(h)
+			g.deleteAlias(&h.ID, g.firstOf(h))
 			g.freeUnique(&h.ID, h.Unique)
 			g.countReady(&h.ID, -1)
 			g.Removed.Expired++
@@ -280,5 +282,5 @@ func ExpiredSize(l *codec.Layout, id *codec.ID, unique string) int {
 		keys = 24 // written, or in conflict ranges
 		rest = 40 // of a key, behind the prefix
 	)
-	return keys*(len(l.Prefix)+rest) + 6*len(unique) + l.GroupSizeOf(id)
+	return keys*(len(l.Prefix)+rest) + 6*len(unique) + l.IndexSizeOf(id)
 }

@@ -213,7 +213,6 @@ var nothing = kv.Ready[[]kv.KeyValue](nil, nil)
 // byteCount is what a transaction knows of the bytes of a queue.
 type byteCount struct {
 	loaded bool
-	on     bool                 // the queue has MaxBytes, so its items count
-	delta  int64                // what Flush adds to the counter
-	sizes  map[codec.ID]*Stored // items whose ("m") keys are read for their size
+	on     bool  // the queue has MaxBytes, so its items count
+	delta  int64 // what Flush adds to the counter
 }

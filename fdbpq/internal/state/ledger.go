@@ -15,8 +15,8 @@ import (
 //	detached  under neither key, and not counted; this transaction or a staged pop keeps its value
 //	gone      without any key
 //
-// In the first three it keeps its ("m") keys and its unique key, if it has them. It moves between
-// the states like this:
+// In the first three it keeps its ("m") keys, its unique key and its alias, if it has them. It moves
+// between the states like this:
 //
 //	      Add               Detach             DeleteRest
 //	(new) ----> ready --------------------> detached ------> gone
@@ -46,6 +46,7 @@ type Ledger struct {
 	facts *facts           // what is known of the queue without a read; nil is nothing
 	own   map[turnOf]*turn // the turns of this transaction if facts is nil
 	bytes byteCount
+	rests map[codec.ID]*Stored // of items to be deleted: see BeginDelete
 
 	settingsRead kv.Future[[]byte]     // nil before BeginSettings, and if they were known
 	settings     *codec.StoredSettings // once read, or set by the transaction
@@ -84,13 +85,17 @@ func (g *Ledger) AddDelayed(id *codec.ID, m *codec.Message, until time.Time) {
 	g.Hold(codec.NewDelayed(id, m, until, g.AddRest(id, m)))
 }
 
-// AddRest writes what belongs to a new item besides its own key: the unique key, and the ("m") keys
-// if its id says that it has some. It returns the value for the item's own key.
+// AddRest writes what belongs to a new item besides its own key: the unique key, the alias if the
+// item has moved, and the ("m") keys if its id says that it has some. It returns the value for the
+// item's own key.
 //
 // The random part of an id has no room for more than 24 random bits beside a group. So of two
 // transactions that add different items with the same id at the same time, one conflicts.
 func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 	g.keepUnique(id, m.Unique)
+	if codec.Moved(id) {
+		g.Tx.Set(g.L.AliasKey(&m.First), codec.EncodeID(id))
+	}
 	if g.CountsBytes() {
 		g.addBytes(id, m.Size())
 	}
@@ -181,9 +186,12 @@ func (g *Ledger) DetachAnywhere(h *codec.Record) {
 	g.countReady(&h.ID, -1)
 }
 
-// Delete removes the rest of a detached item, and frees its unique key. Only h need have been read.
+// Delete removes the rest of a detached item, with its alias, and frees its unique key. Only h need
+// have been read; see BeginDelete.
 func (g *Ledger) Delete(h *codec.Record) {
 	g.countRemoved(h) // reads the ("m") keys, so it comes first
+	g.deleteAlias(&h.ID, g.firstOf(h))
+	delete(g.rests, h.ID)
 	if codec.HasMeta(&h.ID) {
 		g.Tx.ClearRange(g.L.MetaRange(&h.ID))
 	}
@@ -214,6 +222,7 @@ func (g *Ledger) DeleteRest(s *Stored) {
 	}
 	g.ClearExpiry(&s.Item.ID, s.Item.Expires)
 	g.freeUnique(&s.Item.ID, s.Item.Unique)
+	g.deleteAlias(&s.Item.ID, s.Item.First)
 	g.wrote = true
 }
 
@@ -234,6 +243,14 @@ func (g *Ledger) keepUnique(id *codec.ID, key string) {
 func (g *Ledger) freeUnique(id *codec.ID, key string) {
 	if key != "" {
 		g.Tx.CompareAndClear(g.L.UniqueKey(key), codec.EncodeID(id))
+	}
+}
+
+// deleteAlias removes the alias of an item that leaves the queue, if it still names that item. first
+// is its Message.First, zero if it has not moved.
+func (g *Ledger) deleteAlias(id *codec.ID, first codec.ID) {
+	if first != (codec.ID{}) {
+		g.Tx.CompareAndClear(g.L.AliasKey(&first), codec.EncodeID(id))
 	}
 }
 

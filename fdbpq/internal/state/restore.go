@@ -42,10 +42,16 @@ func (s *Stored) Taken(l *codec.Layout, past []byte) TakenItem {
 }
 
 // RestoreSize is about the number of bytes that restoring the item takes in a transaction.
-func (i *TakenItem) RestoreSize() int { return i.Size() + len(i.L.Prefix) + RestoreOverhead }
+func (i *TakenItem) RestoreSize() int {
+	n := i.Size() + len(i.L.Prefix) + RestoreOverhead
+	if codec.Moved(&i.ID) {
+		n += i.L.AliasSize()
+	}
+	return n
+}
 
-// Restore returns a popped item to its old place, as it was stored, with its history. It lists the
-// queue, which may have left the list of queues meanwhile. An item that has expired stays away, and
+// Restore returns a popped item to its old place, as it was stored, with its history and, if it had
+// moved, its alias. It lists the queue, which may have left the list of queues meanwhile. An item that has expired stays away, and
 // one whose unique key belongs to another item by now returns without it. The error is ErrCorrupt,
 // and then nothing has changed, or one of the store.
 func (g *Ledger) Restore(item *codec.Item) error {
@@ -103,6 +109,7 @@ func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 		g.Tx.Clear(g.L.HistoryKey(id))
 		g.ClearExpiry(id, lasts.Expires)
 		h := codec.Record{ID: *id, History: codec.History{Lasting: lasts}, Value: value}
+		g.KnowRest(s)
 		g.DeleteExpired(&h)
 		return nil
 	}

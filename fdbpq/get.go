@@ -1,0 +1,176 @@
+package fdbpq
+
+import (
+	"fmt"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// get is an OpGet.
+type get struct {
+	*queueTxn
+	state.Sought
+	index int               // into txn.ops
+	id    ID                // of the job, or of the place of its item
+	msgID kv.Future[[]byte] // what a message id names; nil for an id
+	bytes int               // about how many to read of an item
+	rest  state.Stored      // what else belongs to the item
+}
+
+// checkMsgID returns an error unless an OpGet can name its item by a message id.
+func (op *Op) checkMsgID() error {
+	if op.ID != (ID{}) {
+		return badOp("an id and a message id: want one of them")
+	}
+	if n := len(op.Message.MsgID); n > MaxKey {
+		return badOp("a message id of %d bytes: want at most %d", n, MaxKey)
+	}
+	return nil
+}
+
+// beginReads implements inspection.
+func (g *get) beginReads(bytes int) {
+	if g.returned.Refused {
+		return
+	}
+	g.bytes = bytes
+	if id := g.ops[g.index].Message.MsgID; id != "" {
+		g.msgID = g.snapshot.Get(g.l.MsgIDKey(id))
+		return
+	}
+	g.readAt(&g.id)
+}
+
+// readAt starts to read the item at a place.
+func (g *get) readAt(place *ID) {
+	g.Begin(place, state.LookUp(g.l, g.snapshot, place))
+	g.rest = state.BeginItem(g.l, g.snapshot, place, g.bytes)
+}
+
+// beginAlias implements inspection.
+func (g *get) beginAlias() {
+	if g.msgID != nil {
+		g.Err = g.resolve()
+	}
+	if g.Err == nil {
+		g.BeginAlias(g.snapshot, g.l)
+	}
+}
+
+// resolve waits for what a message id names, and starts to read that. The error is for the
+// operation, or one of the store.
+func (g *get) resolve() error {
+	g.Begun = true
+	value, err := g.msgID.Get()
+	if err != nil {
+		return err
+	}
+	var seen codec.Seen
+	if value != nil {
+		if seen, err = codec.ParseSeen(value); err != nil {
+			return err
+		}
+	}
+	if !seen.Until.After(g.asOf) {
+		return fmt.Errorf("%w: message id %.100q", ErrNotFound, g.ops[g.index].Message.MsgID)
+	}
+	g.id = seen.ID
+	g.readAt(&g.id)
+	return nil
+}
+
+// follow implements inspection.
+func (g *get) follow() {
+	if g.Follow() {
+		g.readAt(&g.Place)
+	}
+}
+
+// finish implements inspection.
+func (g *get) finish() error { return g.failOps(g.find(), g.index) }
+
+// find sets the result. The error is for the operation, or one of the store.
+func (g *get) find() error {
+	if !g.Begun {
+		return state.ErrNoRoom
+	}
+	h, err := g.Find()
+	if h == nil && err == nil {
+		return g.findDead()
+	}
+	if err != nil {
+		return err
+	}
+
+	item, err := g.whole(g.l, h)
+	if err != nil {
+		return err
+	}
+	result := &g.results[g.index]
+	result.Item, result.State = item, h.State
+	return nil
+}
+
+// whole returns an item in full. The error is for the operation, or one of the store.
+func (g *get) whole(l *codec.Layout, h *codec.Record) (Item, error) {
+	g.rest.SetOwn(l, h.Value)
+	item, err := g.rest.Whole(g.snapshot, l, &g.returned)
+	if err != nil {
+		return Item{}, err
+	}
+
+	// A leased item never expires.
+	if h.State != Leased && codec.Expired(item.Expires, g.now) {
+		return Item{}, notFound(&g.id)
+	}
+	return item, nil
+}
+
+// findDead looks for a job that is not in its queue among the dead letters. One that has died again
+// as a dead letter, or before Settings.DeadLetter was changed, is not found. The error is for the
+// operation, or one of the store.
+func (g *get) findDead() error {
+	if g.tx == nil {
+		g.ledger.ReadSettings(g.snapshot, g.l)
+	}
+	settings, err := g.ledger.Settings()
+	if err != nil {
+		return err
+	}
+
+	dead := g.l.DeadLetters(settings.DeadLetter)
+	value, err := g.snapshot.Get(dead.AliasKey(&g.id)).Get()
+	if err != nil {
+		return err
+	}
+	if value == nil {
+		return notFound(&g.id)
+	}
+	place, err := codec.ParseAlias(value)
+	if err != nil {
+		return err
+	}
+
+	read := state.LookUp(dead, g.snapshot, &place)
+	g.rest = state.BeginItem(dead, g.snapshot, &place, g.bytes)
+	h, err := read.Anywhere(&place)
+	if err != nil {
+		return err
+	}
+	if h == nil {
+		return notFound(&g.id)
+	}
+	item, err := g.whole(dead, h)
+	if err != nil {
+		return err
+	}
+	if item.DeadLetter == nil || item.DeadLetter.Queue != g.l.Name() { // of another queue's job
+		return notFound(&g.id)
+	}
+
+	result := &g.results[g.index]
+	result.Item, result.State, result.Queue = item, h.State, dead.Name()
+	return nil
+}

@@ -95,6 +95,52 @@ func TestBadInput(t *testing.T) {
 			"one of them", errBadRequest,
 		},
 		{
+			"keep without a unit", "pq.jobs.push", nats.Header{"Pq-Keep": {"60"}}, payload,
+			`header Pq-Keep: bad time: "60": want a duration with a unit`, subjects.ErrTiming,
+		},
+		{
+			"keep for less than a second", "pq.jobs.push", nats.Header{"Pq-Keep": {"999ms"}},
+			payload, "from 1s to 87600h0m0s", subjects.ErrTiming,
+		},
+		{
+			"keep for more than ten years", "pq.jobs.push", nats.Header{"Pq-Keep": {"87601h"}},
+			payload, "from 1s to 87600h0m0s", subjects.ErrTiming,
+		},
+		{
+			"two keeps", "pq.jobs.push", nats.Header{"Pq-Keep": {"1h", "1h"}}, payload,
+			"header Pq-Keep given twice", errBadRequest,
+		},
+		{
+			"keep in lower case", "pq.jobs.push", nats.Header{"pq-keep": {"1h"}}, payload,
+			"spelled like this", errBadRequest,
+		},
+		{
+			"keep of a pop", "pq.jobs.pop.min", nats.Header{"Pq-Keep": {"1h"}}, nil,
+			"only a push", errBadRequest,
+		},
+		{
+			"keep of a batch", "pq.jobs.push.batch", nats.Header{"Pq-Keep": {"1h"}}, payload,
+			"only a push", errBadRequest,
+		},
+		{
+			"keep of an item in a batch", "pq.jobs.push.batch", nil,
+			[]byte(frames(frame(0, "Pq-Keep: soon\r\n", ""))), "item 0: header Pq-Keep",
+			subjects.ErrTiming,
+		},
+		{
+			"keep of a schedule", "pq.jobs.schedule", nil,
+			[]byte(`{"id":"s","every":"1h","headers":{"Pq-Keep":["1h"]}}`), `"Pq-Keep": want none`,
+			errBadRequest,
+		},
+		{
+			"acknowledgement in a push", "pq.jobs.push", nats.Header{"Pq-Ack": {"+ACK"}}, payload,
+			"header Pq-Ack with push: only an acknowledgement has one", errBadRequest,
+		},
+		{
+			"frames of a pop", "pq.jobs.pop.min", nats.Header{"Pq-Frames": {"1"}}, nil,
+			"header Pq-Frames with pop.min: only an acknowledgement", errBadRequest,
+		},
+		{
 			"Pq- header in lower case", "pq.jobs.push", nats.Header{"pq-priority": {"5"}}, payload,
 			subjects.HeaderPriority, errBadRequest,
 		},

@@ -33,6 +33,7 @@ const (
 	DefaultMaxPending      = 16384
 	DefaultMaxPendingBytes = 64 << 20
 	DefaultMaxWaiters      = 100_000
+	DefaultMaxResult       = 64 << 10
 	DefaultRequestTimeout  = 5 * time.Second
 	DefaultShutdownTimeout = 8 * time.Second
 
@@ -100,6 +101,9 @@ type Options struct {
 	// Limits bound what the bridge does at a time. The defaults are the constants above. Requests
 	// over a limit get 429, and requests that take too long get 503.
 	dispatch.Limits
+	// MaxResult is the most bytes of the result of a job, 1 to 1 MiB, and less if a message of NATS
+	// has no room for it. Default DefaultMaxResult.
+	MaxResult int
 	// ShutdownTimeout is how long Run may take to return once its context has ended, at
 	// most 24h. Run works on requests that have already arrived until the last quarter of
 	// that time, or the last two seconds if that is less; the rest get 503. Default
@@ -173,6 +177,7 @@ func (o *Options) numbers() []bounded {
 		{"MaxPending", &o.MaxPending, DefaultMaxPending, 1, 1 << 30},
 		{"MaxPendingBytes", &o.MaxPendingBytes, DefaultMaxPendingBytes, 1, min(1<<40, math.MaxInt)},
 		{"MaxWaiters", &o.MaxWaiters, DefaultMaxWaiters, 1, 1 << 30},
+		{"MaxResult", &o.MaxResult, DefaultMaxResult, 1, 1 << 20},
 	}
 }
 

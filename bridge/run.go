@@ -252,6 +252,7 @@ func (b *Bridge) newHandler() *requests.Handler {
 		Outbox:         b.outbox,
 		Peers:          b.peers,
 		MaxPayload:     func() int64 { return b.nc.MaxPayload() },
+		MaxResult:      o.MaxResult,
 		Endpoint: func(of subjects.Endpoint) requests.Endpoint {
 			e := b.metrics.endpoint(of)
 			b.endpoints = append(b.endpoints, e)

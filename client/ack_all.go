@@ -60,7 +60,7 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 	several := reply != nil && len(group) > 1
 	var lost []int // if it is nil, each is acknowledged on its own
 	if several && errors.Is(err, ErrLeaseLost) {
-		lost, _ = subjects.ParseLost(reply.Header, len(group))
+		lost, _ = subjects.ParseNumbers(reply.Header, subjects.HeaderLost, len(group))
 	}
 	if lost != nil {
 		var held []int

@@ -14,7 +14,7 @@ type Code int
 const (
 	CodeBadRequest  Code = 400 // the request is wrong, and would be wrong every time
 	CodeNotFound    Code = 404 // the queue is empty or paused, or the item is not there
-	CodeConflict    Code = 409 // the lease is lost or its item settled; or the item is leased
+	CodeConflict    Code = 409 // the lease is lost, or the item in another state
 	CodeTooLarge    Code = 413 // the message cannot be stored or sent
 	CodeOverloaded  Code = 429 // not run: too many requests wait, or the queue is at a limit
 	CodeInternal    Code = 500 // a fault of the service or of the stored data
@@ -41,6 +41,7 @@ const (
 
 	// 409: the item is not in the state that the request needs.
 	ReasonLost      Reason = "lost"       // the lease is lost, or its item settled
+	ReasonDone      Reason = "done"       // the job is done and kept
 	ReasonLeased    Reason = "leased"     // the item is leased
 	ReasonNotLeased Reason = "not_leased" // the item is not leased
 	ReasonNotDead   Reason = "not_dead"   // the item is no dead letter

@@ -25,6 +25,14 @@ const (
 	HeaderGroup = "Pq-Group"
 	// HeaderWeight of a push is how many items of its group have a turn: see [GroupOfPush].
 	HeaderWeight = "Pq-Weight"
+	// HeaderKeep is for how long a job is kept once it is done: see [ParseKeep]. Replies to pop,
+	// peek and get have it too.
+	HeaderKeep = "Pq-Keep"
+
+	// HeaderAck is an acknowledgement, as [ParseAck] reads it. With it, the payload is the result
+	// of the job, of the type HeaderContentType, or with HeaderFrames the results of several jobs.
+	HeaderAck         = "Pq-Ack"
+	HeaderContentType = "Content-Type"
 
 	// HeaderClient is what the client says of itself, such as "ann@laptop pid 7 pq". The service
 	// logs up to 256 bytes of it with requests that change many items, settings or a schedule.
@@ -78,11 +86,17 @@ const (
 	// HeaderLost says which leases are lost, in the reply to an acknowledgement of several that
 	// failed with CodeConflict: see [ParseLost].
 	HeaderLost = "Pq-Lost"
+	// HeaderDone says which of these leases have acknowledged their jobs before, and HeaderNotKept,
+	// in the reply to an acknowledgement that succeeded, whose results are not kept, because their
+	// jobs are not: see [ParseNumbers].
+	HeaderDone    = "Pq-Done"
+	HeaderNotKept = "Pq-Not-Kept"
 	// HeaderBatchCount marks the end of the reply to a pop of several items: how many were sent.
 	HeaderBatchCount = "Pq-Batch-Count"
-	// HeaderFrames marks a message that carries items in frames: how many. See [ParseFrames].
+	// HeaderFrames marks a message that carries items, or the results of jobs, in frames: how many.
+	// See [ParseFrames].
 	HeaderFrames = "Pq-Frames"
-	// HeaderToken is the token of the lease of an item in a frame. The subject of its
+	// HeaderToken is the token of the lease of an item, or a result, in a frame. The subject of its
 	// acknowledgements ends with it.
 	HeaderToken = "Pq-Token"
 	// HeaderHeartbeat marks a message that is neither an item nor the end of a reply. It is how
@@ -127,15 +141,21 @@ func IsNATS(name string) bool { return hasPrefixFold(name, "Nats-") }
 
 // RequestHeaderKnown reports whether a request may have a header of that name. A request that
 // relies on a header that this version does not support must fail, not half work. So of the names
-// that begin with "Pq-", whatever their case, only [PushHeaders] are known, and only as they are
-// spelled there. All other names belong to the client, but see [HeaderFate].
+// that begin with "Pq-", whatever their case, only [PushHeaders] and [AckHeaders] are known, and
+// only as they are spelled there. All other names belong to the client, but see [HeaderFate].
 func RequestHeaderKnown(name string) bool {
-	return !IsReserved(name) || slices.Contains(PushHeaders[:], name)
+	return !IsReserved(name) || slices.Contains(PushHeaders[:], name) ||
+		slices.Contains(AckHeaders[:], name)
 }
 
 // PushHeaders are the headers of a push that begin with [Reserved]. The first is for priority
 // queues only.
-var PushHeaders = [...]string{HeaderPriority, HeaderDelay, HeaderUnique, HeaderGroup, HeaderWeight}
+var PushHeaders = [...]string{
+	HeaderPriority, HeaderDelay, HeaderUnique, HeaderGroup, HeaderWeight, HeaderKeep,
+}
+
+// AckHeaders are the headers of an acknowledgement that begin with [Reserved].
+var AckHeaders = [...]string{HeaderAck, HeaderFrames}
 
 // HeaderStatus is where NATS clients put the status of a message from the server itself.
 const HeaderStatus = "Status"

@@ -46,15 +46,15 @@ func FramesOf(h map[string][]string) (int, error) {
 // IsHeartbeat reports whether a message with these headers only says that a pop still waits.
 func IsHeartbeat(h map[string][]string) bool { return len(h[HeaderHeartbeat]) > 0 }
 
-// FormatLost returns the value of [HeaderLost]: numbers of leases, such as "0,3". 0 is the lease in
-// the subject, and 1 the first of Ack.Also.
-func FormatLost(lost []int) string { return string(appendList(nil, lost)) }
+// FormatNumbers returns the value of [HeaderLost], [HeaderDone] or [HeaderNotKept]: numbers of
+// leases, such as "0,3". 0 is the lease in the subject, and 1 the first of Ack.Also.
+func FormatNumbers(leases []int) string { return string(appendList(nil, leases)) }
 
-// ParseLost reads [HeaderLost] in the reply to an acknowledgement of that many leases. It returns
-// the numbers of the lost ones, as [FormatLost] counts them, in ascending order, or nil without the
+// ParseNumbers reads one of these headers in the reply to an acknowledgement of that many leases.
+// It returns the numbers, as [FormatNumbers] counts them, in ascending order, or nil without the
 // header.
-func ParseLost(h map[string][]string, leases int) (lost []int, err error) {
-	text := first(h, HeaderLost)
+func ParseNumbers(h map[string][]string, name string, leases int) (list []int, err error) {
+	text := first(h, name)
 	if text == "" {
 		return nil, nil
 	}
@@ -64,11 +64,11 @@ func ParseLost(h map[string][]string, leases int) (lost []int, err error) {
 		n, err := strconv.Atoi(part)
 		if err != nil || n <= last || n >= leases {
 			return nil, fmt.Errorf("header %s: %s: want ascending numbers from 0 to %d",
-				HeaderLost, quote(text), leases-1)
+				name, quote(text), leases-1)
 		}
-		lost, last = append(lost, n), n
+		list, last = append(list, n), n
 	}
-	return lost, nil
+	return list, nil
 }
 
 // AckKind says what an acknowledgement does.

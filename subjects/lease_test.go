@@ -144,15 +144,16 @@ func TestLost(t *testing.T) {
 		"0,1,2,3": {0, 1, 2, 3},
 		"1,3":     {1, 3},
 	} {
-		if got := subjects.FormatLost(lost); got != want {
+		if got := subjects.FormatNumbers(lost); got != want {
 			t.Errorf("%v: formatted to %q, want %q", lost, got, want)
 		}
-		if got, err := subjects.ParseLost(header(want), 4); err != nil || !slices.Equal(got, lost) {
+		got, err := subjects.ParseNumbers(header(want), subjects.HeaderLost, 4)
+		if err != nil || !slices.Equal(got, lost) {
 			t.Errorf("%q: parsed to %v, %v, want %v", want, got, err, lost)
 		}
 	}
 
-	if lost, err := subjects.ParseLost(nil, 4); lost != nil || err != nil {
+	if lost, err := subjects.ParseNumbers(nil, subjects.HeaderLost, 4); lost != nil || err != nil {
 		t.Errorf("without a header: %v, %v", lost, err)
 	}
 
@@ -160,7 +161,7 @@ func TestLost(t *testing.T) {
 		"4", "-1", "1,1", "2,1", "0,4", ",", "0,", ",0", "0, 1", "0,,1", "x", "1.5", "0x1",
 		"99999999999999999999",
 	} {
-		lost, err := subjects.ParseLost(header(text), 4)
+		lost, err := subjects.ParseNumbers(header(text), subjects.HeaderLost, 4)
 		if lost != nil || err == nil ||
 			!strings.Contains(err.Error(), "want ascending numbers from 0 to 3") {
 			t.Errorf("%q: parsed to %v, %v", text, lost, err)

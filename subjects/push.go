@@ -86,6 +86,18 @@ func ParseTTL(text string) (time.Duration, error) {
 	return d, nil
 }
 
+// ParseKeep reads the value of [HeaderKeep], a duration with a unit from [settings.MinKeep] to
+// [settings.MaxDelay]. Errors wrap [ErrTiming].
+func ParseKeep(text string) (time.Duration, error) {
+	d, err := strictjson.ParseDuration(text)
+	if err != nil || d < settings.MinKeep || d > settings.MaxDelay {
+		const want = "want a duration with a unit, such as 90s or 24h, from %v to %v"
+		return 0, fmt.Errorf("%w: %s: "+want, ErrTiming, quote(text), settings.MinKeep,
+			settings.MaxDelay)
+	}
+	return d, nil
+}
+
 // FormatSchedule returns the value of [HeaderSchedule] for a time.
 func FormatSchedule(at time.Time) string { return scheduleAt + at.UTC().Format(time.RFC3339Nano) }
 

@@ -159,6 +159,8 @@ type ItemInfo struct {
 	PushedAt time.Time // zero for an item that another program wrote to the store
 	Unique   string    // "" for an item without a unique key
 	Group    string    // "" for an item without a group
+	// Keep is for how long the job is kept once it is done, 0 if its push did not say.
+	Keep time.Duration
 	// DeadLetter is nil for an item that is not in a dead-letter queue.
 	DeadLetter *DeadLetter
 }
@@ -212,6 +214,8 @@ func (h *ItemHeaders) Set(name, value string) (err error) {
 		h.Unique = value
 	case HeaderGroup:
 		h.Group = value
+	case HeaderKeep:
+		h.Keep, err = parseLength(name, value)
 	case HeaderDeliveries:
 		h.Lease.Deliveries, err = parseCount(name, value)
 	case HeaderLeaseUntil:

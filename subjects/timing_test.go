@@ -39,6 +39,31 @@ func TestParseDelay(t *testing.T) {
 	}
 }
 
+// A job is kept for a duration with a unit, from a second to ten years of 365 days.
+func TestParseKeep(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"1s":     time.Second,
+		"1000ms": time.Second,
+		"1h30m":  90 * time.Minute,
+		"87600h": settings.MaxDelay,
+	} {
+		if got, err := ParseKeep(text); err != nil || got != want {
+			t.Errorf("%q: %v, %v: want %v", text, got, err, want)
+		}
+	}
+
+	for _, text := range []string{
+		"", " ", "0", "0s", "999ms", "-1s", "60", "87600h1ns", "9999999999h", "1 h", "1h ", "1d",
+		"never", "true", "\x00",
+	} {
+		got, err := ParseKeep(text)
+		if !errors.Is(err, ErrTiming) || got != 0 ||
+			!strings.Contains(err.Error(), "from 1s to 87600h0m0s") {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}
+
 // A push can be scheduled for one time in RFC 3339, past or at most ten years of 365 days ahead.
 // Everything else is refused with what would be right.
 func TestParseSchedule(t *testing.T) {

@@ -72,7 +72,9 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 
 // answerRequest answers a request that does not wait, unless a later batch tries it again.
 func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
-	r.acked = r.acked || LeadingAcks(ops) > 0 && results[0].Err == nil
+	if acks := LeadingAcks(ops); acks > 0 && results[0].Err == nil {
+		r.noteAcked(results[:acks])
+	}
 
 	left := toRetry(ops, results)
 	if len(left) > 0 && !r.Each && l.runAgain(r, left) == nil {

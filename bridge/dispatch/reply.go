@@ -30,7 +30,8 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		// Options that the pops leave out are as in the lease they follow.
 		w.lease = cmp.Or(w.lease, results[0].LeaseLength())
 		w.holder = cmp.Or(w.holder, results[0].LeaseHolder())
-		w.acks, w.request.acked = nil, true
+		w.acks = nil
+		w.request.noteAcked(results[:acks])
 		pops, found = ops[acks:], results[acks:]
 		if len(pops) == 0 {
 			return // its pops take their place in line now

@@ -32,6 +32,9 @@ type Request struct {
 	// Answered is when the batch of the request finished. It is set before each call of the
 	// Replier, and may be read only during that call.
 	Answered time.Time
+	// NotKept has the numbers of the leading acknowledgements whose fdbpq.Op.Outcome is not kept.
+	// It is set like Answered, once they are done, and the Replier may reset it.
+	NotKept []int
 	// Size is roughly how many bytes the request takes in memory. It counts against
 	// Limits.MaxPendingBytes.
 	Size int
@@ -145,6 +148,16 @@ func LeadingAcks(ops []fdbpq.Op) (n int) {
 		n++
 	}
 	return n
+}
+
+// noteAcked notes that the acknowledgements with these results are done.
+func (r *Request) noteAcked(results []fdbpq.Result) {
+	r.acked = true
+	for i := range results {
+		if results[i].NotKept {
+			r.NotKept = append(r.NotKept, i)
+		}
+	}
 }
 
 // TakesItem reports whether the operations of a request take items out of reach of others.

@@ -75,6 +75,35 @@ func TestFailedAcknowledgement(t *testing.T) {
 	s.waitForRequests()
 }
 
+// An acknowledgement in the header is dropped, whatever its payload is: the payload is a result.
+func TestAcknowledgementInTheHeader(t *testing.T) {
+	s := newSystem(t)
+	s.push("jobs", "a")
+	s.pullAs(jetstream.ConsumerConfig{AckWait: time.Minute}, "")
+	m := s.nextItem("a")
+	subject, _, _ := strings.Cut(m.Reply, "@")
+
+	for _, header := range []string{"Pq-Ack: +ACK", "A: b\r\npq-ack:-NAK", "Pq-Ack:"} {
+		for _, payload := range []string{"", "+ACK", "-NAK", "+TERM"} {
+			s.receive(&leaf.Message{
+				Subject: subject, Reply: ackInbox, Payload: []byte(payload),
+				Header: []byte("NATS/1.0\r\n" + header + "\r\n\r\n"),
+			})
+		}
+	}
+	s.receive(&leaf.Message{
+		Subject: subject, Reply: ackInbox, Payload: []byte("+WPI"),
+		Header: []byte("NATS/1.0\r\nX: Pq-Ack: +ACK\r\n\r\n"),
+	})
+
+	same(t, "the confirmation of the last", s.sent().Subject, ackInbox)
+	s.waitForRequests()
+	same(t, "more answers", len(s.sender.sent), 0)
+	ready, leased := s.count("jobs")
+	same(t, "leased", leased, 1)
+	same(t, "ready", ready, 0)
+}
+
 // After +WPI, a client keeps its item and its place for as long again, and is told so if it asks.
 func TestAtWork(t *testing.T) {
 	s := newSystem(t)

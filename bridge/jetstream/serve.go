@@ -18,12 +18,19 @@ func (f *Face) receive(m *leaf.Message) {
 	subject, forwarded := strings.CutPrefix(m.Subject, f.forwarded)
 	m.Subject = subject
 
+	isAck := strings.HasPrefix(m.Subject, ackPrefix)
+	if isAck && hasAckHeader(m.Header) {
+		f.config.Counted(countedAck, true)
+		f.config.Warn("an acknowledgement cannot be read", "error", errHeader)
+		return
+	}
+
 	// The header is for NATS. A request that waits must not keep its memory.
 	if len(m.Header) > 0 {
 		m.Header, m.Payload = nil, bytes.Clone(m.Payload)
 	}
 
-	if strings.HasPrefix(m.Subject, ackPrefix) {
+	if isAck {
 		f.ack(m, forwarded)
 		return
 	}
@@ -129,6 +136,22 @@ func (d *domains) parseAck(
 
 // errAlso is for several acknowledgements in one, which only the bridge's own subjects take.
 var errAlso = errors.New(`"also" in an acknowledgement of JetStream: want one for each message`)
+
+// errHeader is for an acknowledgement in the header, which only the bridge's own subjects take. The
+// payload is a result then, and whatever it is, it acknowledges nothing.
+var errHeader = errors.New("header " + subjects.HeaderAck + " in an acknowledgement of " +
+	"JetStream: want the acknowledgement in the payload, without a result")
+
+// hasAckHeader reports whether a block of headers has the acknowledgement.
+func hasAckHeader(block []byte) bool {
+	for line := range bytes.Lines(block) {
+		name, _, _ := bytes.Cut(line, []byte{':'})
+		if strings.EqualFold(string(bytes.TrimSpace(name)), subjects.HeaderAck) {
+			return true
+		}
+	}
+	return false
+}
 
 // maxAckPayload is how many bytes of an acknowledgement are read: the longest reason that is kept,
 // with every character escaped.

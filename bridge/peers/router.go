@@ -142,7 +142,7 @@ const (
 
 // routerVersion is part of the root, so that bridges with incompatible protocols do not hear each
 // other.
-const routerVersion = 6
+const routerVersion = 7
 
 func newRouter(p *peering) *Router {
 	r := &Router{

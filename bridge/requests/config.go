@@ -33,6 +33,8 @@ type Config struct {
 	Peers *peers.Peers
 	// MaxPayload returns the largest message that the NATS server carries, in bytes.
 	MaxPayload func() int64
+	// MaxResult is the most bytes of the result of a job.
+	MaxResult int
 
 	// Endpoint returns the counters of an endpoint. New calls it once for each that the grammar
 	// lists. Unknown counts requests that match none.

@@ -50,12 +50,13 @@ func decode(
 	// The headers were for NATS. In a forwarded request they would act again, with the permissions
 	// of this bridge.
 	c.act = newAct(m, r)
+	header := m.Header
 	m.Header = nil
 	switch r.Verb {
 	case subjects.Pop, subjects.PopMax:
 		return decodePop(m, c, request, ops)
 	case subjects.AckLease:
-		return decodeAck(m, r, c, request, ops)
+		return decodeAck(header, m, r, c, request, ops)
 	case subjects.Config:
 		return ops, decodeSettings(m, &ops[0])
 	case subjects.Get, subjects.Rank, subjects.Remove, subjects.Move, subjects.Release,
@@ -89,11 +90,14 @@ func decode(
 func checkNames(h nats.Header, r *subjects.Request) error {
 	verb, push := r.Verb.Name(r.Kind), r.Verb == subjects.Push
 	for name := range h {
-		switch {
+		switch ofAck := slices.Contains(subjects.AckHeaders[:], name); {
 		case !subjects.RequestHeaderKnown(name):
-			known := strings.Join(subjects.PushHeaders[:], ", ")
+			known := slices.Concat(subjects.PushHeaders[:], subjects.AckHeaders[:])
 			return badRequest("unknown header %.64q: of the names that begin with Pq- only these "+
-				"are known, spelled like this: %s", name, known)
+				"are known, spelled like this: %s", name, strings.Join(known, ", "))
+		case ofAck && r.Verb == subjects.AckLease: // decodeAck reads it
+		case ofAck:
+			return badRequest("header %s with %s: only an acknowledgement has one", name, verb)
 		case name == subjects.HeaderPriority && (!push || r.Kind == subjects.FIFO):
 			return badRequest("header %s with %s: only a push to a priority queue has one",
 				name, verb)
@@ -168,38 +172,4 @@ func applyOptions(c *replier, r *dispatch.Request, last *fdbpq.Op, o subjects.Po
 	if o.Lease && o.AckWait == 0 { // which after +NXT would mean the length of the lease before
 		last.Lease = fdbpq.SettingsLease
 	}
-}
-
-// decodeAck reads an acknowledgement.
-func decodeAck(
-	m *nats.Msg, r *subjects.Request, c *replier, request *dispatch.Request, ops []fdbpq.Op,
-) ([]fdbpq.Op, error) {
-	token, err := fdbpq.ParseToken(r.Token)
-	if err != nil {
-		return nil, err
-	}
-
-	a, err := subjects.ParseAck(m.Data)
-	if err != nil {
-		return nil, err
-	}
-
-	ops[0].Token = token
-	wire.SetAck(&ops[0], &a)
-
-	ops = slices.Grow(ops, len(a.Also))
-	for i, text := range a.Also {
-		also, err := fdbpq.ParseToken(text)
-		if err != nil {
-			return nil, fmt.Errorf("also: element %d: %w", i, err)
-		}
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: also, Follows: true})
-	}
-
-	if a.Kind == subjects.AckNext && m.Reply != "" { // else nobody would receive the next item
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
-		applyOptions(c, request, &ops[len(ops)-1], a.Next)
-	}
-
-	return ops, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -117,8 +118,8 @@ func takeKeys(h nats.Header, m *fdbpq.Message) (err error) {
 	return nil
 }
 
-// takeTimes reads the delay and the expiry of a push from its headers, and takes the delay out of
-// them. Errors wrap errBadRequest or subjects.ErrTiming.
+// takeTimes reads the times of a push from its headers, and takes them out, except for the expiry.
+// Errors wrap errBadRequest or subjects.ErrTiming.
 func takeTimes(h nats.Header, op *fdbpq.Op) error {
 	delay, err := single(h, subjects.HeaderDelay, subjects.ParseDelay, &op.Delay)
 	if err != nil {
@@ -132,8 +133,13 @@ func takeTimes(h nats.Header, op *fdbpq.Op) error {
 		return badRequest("headers %s and %s: want one of them",
 			subjects.HeaderDelay, subjects.HeaderSchedule)
 	}
+	keep, err := single(h, subjects.HeaderKeep, subjects.ParseKeep, &op.Message.Keep)
+	if err != nil {
+		return err
+	}
 	delete(h, delay)
 	delete(h, schedule)
+	delete(h, keep) // it comes back as a property
 
 	// The expiry comes back with the item.
 	ttl, err := single(h, subjects.HeaderTTL, subjects.ParseTTL, &op.TTL)
@@ -239,16 +245,33 @@ func checkBatchHeaders(h nats.Header) error {
 	return nil
 }
 
-// keysSize is how many bytes setKeys adds to the message of an item.
-func keysSize(m *fdbpq.Message) int {
-	keys := nats.Header{}
-	if setKeys(keys, m); len(keys) == 0 {
+// measurePushed adds the headers of a pushed message to the size of its request. It refuses a
+// message that the server could not carry back.
+func (h *Handler) measurePushed(r *dispatch.Request, pushed *fdbpq.Message) error {
+	if len(pushed.Headers) == 0 && pushed.MsgID == "" && pushed.Unique == "" && pushed.Keep == 0 {
+		return nil
+	}
+
+	headers := wire.HeaderSize(pushed.Headers) + propertiesSize(pushed)
+	if size, most := len(pushed.Value)+headers, h.config.MaxPayload(); int64(size) > most {
+		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d",
+			errTooLarge, size, most)
+	}
+
+	r.Size += headers + wire.HeaderMemory(pushed.Headers) + keysMemory(pushed)
+	return nil
+}
+
+// propertiesSize is how many bytes setProperties adds to the message of an item.
+func propertiesSize(m *fdbpq.Message) int {
+	properties := nats.Header{}
+	if setProperties(properties, m); len(properties) == 0 {
 		return 0
 	}
 	if len(m.Headers) > 0 {
-		return wire.LinesSize(keys)
+		return wire.LinesSize(properties)
 	}
-	return wire.HeaderSize(keys)
+	return wire.HeaderSize(properties)
 }
 
 // keysMemory estimates how many bytes the MsgID and the unique key of a push add to a transaction,

@@ -129,16 +129,19 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 		delete(e.header, subjects.HeaderStatus)
 	}
 
-	setKeys(e.header, &item.Message)
+	setProperties(e.header, &item.Message)
 }
 
-// setKeys is the reverse of takeKeys.
-func setKeys(h nats.Header, m *fdbpq.Message) {
+// setProperties sets the headers that takeKeys and takeTimes have made properties of a message.
+func setProperties(h nats.Header, m *fdbpq.Message) {
 	if m.MsgID != "" {
 		h[subjects.HeaderMsgID] = []string{m.MsgID}
 	}
 	if m.Unique != "" {
 		h[subjects.HeaderUnique] = []string{m.Unique}
+	}
+	if m.Keep > 0 {
+		h[subjects.HeaderKeep] = []string{strictjson.DurationText(m.Keep)}
 	}
 }
 

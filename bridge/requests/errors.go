@@ -53,6 +53,7 @@ var wireErrors = []wireError{
 	{subjects.CodeNotFound, subjects.ReasonMissing, false, []error{
 		fdbpq.ErrNotFound, errNoSchedule,
 	}},
+	{subjects.CodeConflict, subjects.ReasonDone, false, []error{fdbpq.ErrDone}},
 	{subjects.CodeConflict, subjects.ReasonLost, false, []error{fdbpq.ErrLeaseLost}},
 	{subjects.CodeConflict, subjects.ReasonLeased, false, []error{fdbpq.ErrLeased}},
 	{subjects.CodeConflict, subjects.ReasonNotLeased, false, []error{fdbpq.ErrNotLeased}},
@@ -113,9 +114,17 @@ func Failure(err error) *subjects.Error {
 func failureHeaders(f *subjects.Error, err error) nats.Header {
 	h := f.Headers()
 	if lost, ok := errors.AsType[*fdbpq.LostLeases](err); ok {
-		h[subjects.HeaderLost] = []string{subjects.FormatLost(lost.Lost)}
+		h[subjects.HeaderLost] = []string{subjects.FormatNumbers(lost.Lost)}
+		setNumbers(h, subjects.HeaderDone, lost.Done)
 	}
 	return h
+}
+
+// setNumbers sets a header to the numbers of leases, unless there are none.
+func setNumbers(h nats.Header, name string, leases []int) {
+	if len(leases) > 0 {
+		h[name] = []string{subjects.FormatNumbers(leases)}
+	}
 }
 
 // withoutPackages removes the names of packages that errors begin with. Clients do not know them.

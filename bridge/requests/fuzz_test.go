@@ -71,6 +71,7 @@ func FuzzDecode(f *testing.F) {
 		"Pq-Priority:-7\r\nPq-Priority: -007\r\n", "pq-priority: 5\r\n", "Pq-Wait: 5s\r\n",
 		"Nats-Service-Error: x\r\n", "Status: 503 \r\n", "no name: x\r\n", "a: x\ry \r\n",
 		"a:\xff\x00\r\n", "Pq-Priority: 5\r\nStatus: \t503\r\r\n",
+		"Pq-Keep: 1h30m\r\n", "Pq-Ack: +ACK\r\n",
 	} {
 		f.Add(uint8(0), headers, []byte("payload"))
 		f.Add(uint8(1), headers, []byte{})
@@ -224,8 +225,9 @@ func checkStored(t *testing.T, r subjects.Request, op *fdbpq.Op, payload string)
 		}
 	}
 
-	setKeys(want,
-		&fdbpq.Message{MsgID: carried(op.Message.MsgID), Unique: carried(op.Message.Unique)})
+	setProperties(want, &fdbpq.Message{
+		MsgID: carried(op.Message.MsgID), Unique: carried(op.Message.Unique), Keep: op.Message.Keep,
+	})
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("headers %q came back as %q", want, got)
 	}

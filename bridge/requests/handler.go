@@ -224,9 +224,13 @@ func routed(v *verb, span []fdbpq.Op) bool {
 }
 
 // forwardable returns the headers to forward a request with. A push keeps its own, except headers
-// that a NATS server has added, and a change of settings says who makes it. Other requests lose
-// their headers, which were for NATS: it must not act on them twice.
+// that a NATS server has added, and a change of settings says who makes it. Of an acknowledgement
+// see ackHeaders. Other requests lose their headers: NATS must not act on them twice.
 func (h *Handler) forwardable(m *nats.Msg, v *verb) nats.Header {
+	if v.op == fdbpq.OpAck {
+		return ackHeaders(m.Header)
+	}
+
 	if client := m.Header[subjects.HeaderClient]; v.op == fdbpq.OpSettings && client != nil {
 		return nats.Header{subjects.HeaderClient: client}
 	}
@@ -358,23 +362,6 @@ func (h *Handler) measure(c *replier, r *dispatch.Request, ops []fdbpq.Op) error
 	}
 
 	r.Size += opMemory * len(ops)
-	return nil
-}
-
-// measurePushed adds the headers of a pushed message to the size of its request. It refuses a
-// message that the server could not carry back.
-func (h *Handler) measurePushed(r *dispatch.Request, pushed *fdbpq.Message) error {
-	if len(pushed.Headers) == 0 && pushed.MsgID == "" && pushed.Unique == "" {
-		return nil
-	}
-
-	headers := wire.HeaderSize(pushed.Headers) + keysSize(pushed)
-	if size, most := len(pushed.Value)+headers, h.config.MaxPayload(); int64(size) > most {
-		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d",
-			errTooLarge, size, most)
-	}
-
-	r.Size += headers + wire.HeaderMemory(pushed.Headers) + keysMemory(pushed)
 	return nil
 }
 

@@ -50,6 +50,9 @@ func newTestDispatcher(t testing.TB) *dispatch.Dispatcher {
 	})
 }
 
+// maxTestResult is the MaxResult of a test's Handler.
+const maxTestResult = 64
+
 // newTestHandler returns a Handler whose dispatcher does not run.
 func newTestHandler(t testing.TB) *Handler {
 	t.Helper()
@@ -65,6 +68,7 @@ func newTestHandler(t testing.TB) *Handler {
 		Outbox:         outbox.New(outbox.Config{Dispatcher: dispatcher}),
 		Peers:          peers.New(peers.Config{Dispatcher: dispatcher}),
 		MaxPayload:     func() int64 { return 1 << 20 },
+		MaxResult:      maxTestResult,
 		Endpoint:       func(subjects.Endpoint) Endpoint { return nil },
 		Logger:         slog.New(slog.DiscardHandler),
 	})

@@ -100,6 +100,7 @@ func (c *replier) end(p *parcel, err error) {
 		end.Header = failureHeaders(f, err)
 	}
 
+	setNotKept(end.Header, p.r)
 	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(c.sent)}
 
 	// A pop that got items has not failed.
@@ -169,7 +170,8 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 	}
 
 	frame := subjects.Frame{Priority: item.ID.Priority, Headers: block, Value: item.Value}
-	room := int(min(maxParcel, p.c.h.config.MaxPayload())) - parcelHeaders
+	const number = len("999,")
+	room := int(min(maxParcel, p.c.h.config.MaxPayload())) - parcelHeaders - number*len(p.r.NotKept)
 	if len(p.payload)+frame.Size() > room {
 		return false
 	}
@@ -197,6 +199,7 @@ func (p *parcel) send(last bool) error {
 	}
 
 	header := nats.Header{subjects.HeaderFrames: {strconv.Itoa(p.n)}}
+	setNotKept(header, p.r)
 	if last {
 		header[subjects.HeaderBatchCount] = []string{strconv.Itoa(p.c.sent + p.n)}
 	}

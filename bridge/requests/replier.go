@@ -132,7 +132,13 @@ func (c *replier) send(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Resu
 	case fdbpq.OpPop, fdbpq.OpLease, fdbpq.OpPeek, fdbpq.OpGet:
 		err = c.sendItem(r, op, result)
 	case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm:
-		err = c.sendData(nil)
+		if r.NotKept == nil {
+			err = c.sendData(nil)
+			break
+		}
+		m := nats.Msg{Subject: c.reply, Header: nats.Header{}}
+		setNotKept(m.Header, r)
+		err = c.h.config.Outbox.SendItem(&m, outbox.Content{})
 	case fdbpq.OpExtend:
 		until := result.Lease.Until.Format(subjects.TimeLayout)
 		m := nats.Msg{Subject: c.reply, Header: nats.Header{
@@ -150,6 +156,13 @@ func (c *replier) send(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Resu
 	}
 
 	return err
+}
+
+// setNotKept sets the header that says which results are not kept. The first message of a reply has
+// it.
+func setNotKept(h nats.Header, r *dispatch.Request) {
+	setNumbers(h, subjects.HeaderNotKept, r.NotKept)
+	r.NotKept = nil
 }
 
 // leaseOver reports whether an item was leased and its lease is over, so that somebody else may
@@ -191,6 +204,7 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 	}
 
 	m.Header = e.headers()
+	setNotKept(m.Header, r)
 	err := c.h.config.Outbox.SendItem(&m, content)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		m.Header = e.itemAlone(item) // without our headers it may fit
@@ -273,6 +287,7 @@ func (c *replier) fail(r *dispatch.Request, err error) {
 	// Publishers look for errors in the payload. A subject that cannot be parsed may have been
 	// meant as a push.
 	m := nats.Msg{Subject: c.reply, Header: failureHeaders(f, err)}
+	setNotKept(m.Header, r)
 	if c.verb == nil || c.verb.op == fdbpq.OpPush {
 		m.Data = f.Payload()
 	}

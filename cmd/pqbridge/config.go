@@ -56,6 +56,7 @@ type config struct {
 	MaxPending      int           `envconfig:"PQ_MAX_PENDING" option:"bridge.MaxPending"`
 	MaxPendingBytes int           `envconfig:"PQ_MAX_PENDING_BYTES" option:"bridge.MaxPendingBytes"`
 	MaxWaiters      int           `envconfig:"PQ_MAX_WAITERS" option:"bridge.MaxWaiters"`
+	MaxResult       int           `envconfig:"PQ_MAX_RESULT" option:"bridge.MaxResult"`
 	RequestTimeout  time.Duration `envconfig:"PQ_REQUEST_TIMEOUT" option:"bridge.RequestTimeout"`
 	ShutdownTimeout time.Duration `envconfig:"PQ_SHUTDOWN_TIMEOUT" option:"bridge.ShutdownTimeout"`
 
@@ -113,6 +114,7 @@ func defaultConfig() *config {
 		MaxPending:      o.MaxPending,
 		MaxPendingBytes: o.MaxPendingBytes,
 		MaxWaiters:      o.MaxWaiters,
+		MaxResult:       o.MaxResult,
 		RequestTimeout:  o.RequestTimeout,
 		ShutdownTimeout: o.ShutdownTimeout,
 

@@ -49,6 +49,7 @@ func (c *config) bridgeOptions() bridge.Options {
 			MaxWaiters:      c.MaxWaiters,
 			RequestTimeout:  c.RequestTimeout,
 		},
+		MaxResult:       c.MaxResult,
 		ShutdownTimeout: c.ShutdownTimeout,
 		Version:         semanticVersion(),
 	}

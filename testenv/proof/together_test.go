@@ -57,7 +57,8 @@ func (c *caller) useOfGrips(op books.Operation) (r pending) {
 // which are lost.
 func refused(op *books.Operation, reply *nats.Msg, failure *subjects.Error) error {
 	var err error
-	if op.Lost, err = subjects.ParseLost(reply.Header, 1+len(op.Also)); err != nil {
+	op.Lost, err = subjects.ParseNumbers(reply.Header, subjects.HeaderLost, 1+len(op.Also))
+	if err != nil {
 		return errors.Join(client.ErrBadReply, err)
 	}
 

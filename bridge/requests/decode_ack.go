@@ -1,0 +1,252 @@
+package requests
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// decodeAck reads an acknowledgement. It takes ownership of the payload: a result is in its memory.
+func decodeAck(
+	h nats.Header, m *nats.Msg, r *subjects.Request, c *replier, request *dispatch.Request,
+	ops []fdbpq.Op,
+) ([]fdbpq.Op, error) {
+	token, err := fdbpq.ParseToken(r.Token)
+	if err != nil {
+		return nil, err
+	}
+
+	a, inHeader, err := parseAck(h, m.Data)
+	if err != nil {
+		return nil, err
+	}
+
+	ops[0].Token = token
+	wire.SetAck(&ops[0], &a)
+
+	ops = slices.Grow(ops, len(a.Also))
+	for i, text := range a.Also {
+		also, err := fdbpq.ParseToken(text)
+		if err != nil {
+			return nil, fmt.Errorf("also: element %d: %w", i, err)
+		}
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: also, Follows: true})
+	}
+
+	if inHeader && ops[0].Kind == fdbpq.OpAck {
+		tokens := append([]string{r.Token}, a.Also...)
+		if err := setResults(ops, tokens, h, m.Data, c.h.maxResult()); err != nil {
+			return nil, err
+		}
+	}
+
+	if a.Kind == subjects.AckNext && m.Reply != "" { // else nobody would receive the next item
+		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
+		applyOptions(c, request, &ops[len(ops)-1], a.Next)
+	}
+
+	return ops, nil
+}
+
+// ackHeaders returns the headers of an acknowledgement that say what it is, nil if the payload says
+// that. Without them, another bridge would take a result for the acknowledgement.
+func ackHeaders(h nats.Header) nats.Header {
+	if h[subjects.HeaderAck] == nil {
+		return nil
+	}
+
+	headers := maps.Clone(h)
+	maps.DeleteFunc(headers, func(name string, _ []string) bool {
+		return !slices.Contains(subjects.AckHeaders[:], name) &&
+			!strings.EqualFold(name, subjects.HeaderContentType)
+	})
+	return headers
+}
+
+// parseAck reads an acknowledgement from its header, or else from the payload. Errors wrap
+// errBadRequest or subjects.ErrOptions.
+func parseAck(h nats.Header, payload []byte) (a subjects.Ack, inHeader bool, err error) {
+	values, inHeader := h[subjects.HeaderAck]
+	switch {
+	case !inHeader && h[subjects.HeaderFrames] != nil:
+		return a, false, badRequest("header %s without %s: only a payload with results has frames",
+			subjects.HeaderFrames, subjects.HeaderAck)
+	case !inHeader:
+		a, err = subjects.ParseAck(payload)
+		return a, false, err
+	case len(values) != 1:
+		return a, true, badRequest("header %s given %d times: want it once", subjects.HeaderAck,
+			len(values))
+	case values[0] == "":
+		return a, true, badRequest("header %s without a value: want +ACK, -NAK, +WPI, +NXT or "+
+			"+TERM", subjects.HeaderAck)
+	}
+
+	if a, err = subjects.ParseAck([]byte(values[0])); err != nil {
+		return a, true, fmt.Errorf("header %s: %w", subjects.HeaderAck, err)
+	}
+
+	switch takes := a.Kind == subjects.AckDone || a.Kind == subjects.AckNext; {
+	case !takes && h[subjects.HeaderFrames] != nil:
+		err = badRequest("header %s with %s: %.16q: only +ACK and +NXT have results",
+			subjects.HeaderFrames, subjects.HeaderAck, values[0])
+	case !takes && len(payload) > 0:
+		err = badRequest("header %s: %.16q with a payload of %d bytes: only +ACK and +NXT have a "+
+			"result: want none", subjects.HeaderAck, values[0], len(payload))
+	}
+	return a, true, err
+}
+
+// maxResult returns the most bytes of a result: the reply that returns it has headers as well.
+func (h *Handler) maxResult() int {
+	const headers = 4 << 10
+	return min(h.config.MaxResult, max(int(h.config.MaxPayload())-headers, 0))
+}
+
+const (
+	// maxResults is the most bytes of all results of an acknowledgement. One transaction keeps all
+	// of them, and their headers.
+	maxResults = 4 << 20
+	// maxContentType is the longest type of a result, in bytes, and maxResultHeaders how many header
+	// lines a frame with a result may have.
+	maxContentType, maxResultHeaders = 256, 16
+)
+
+// setResults gives the acknowledgements of these tokens the results in a payload. With frames that
+// is one for each lease that has a frame, otherwise one for the first lease. Errors wrap
+// errBadRequest.
+func setResults(
+	ops []fdbpq.Op, tokens []string, h nats.Header, payload []byte, most int,
+) error {
+	values, framed := h[subjects.HeaderFrames]
+	if !framed {
+		return setResult(&ops[0], h, payload, most)
+	}
+
+	frames, err := resultFrames(values, len(tokens), payload)
+	if err != nil {
+		return err
+	}
+
+	leases := make(map[string]int, len(tokens))
+	for i, token := range slices.Backward(tokens) { // the first counts of two that are the same
+		leases[token] = i
+	}
+
+	for i, frame := range frames {
+		if err := setFramed(ops, leases, &frame, most); err != nil {
+			return fmt.Errorf("frame %d: %w", i, err)
+		}
+	}
+
+	return nil
+}
+
+// resultFrames splits a payload into as many frames as the header says, one for a lease at most.
+func resultFrames(values []string, leases int, payload []byte) ([]subjects.Frame, error) {
+	const name = subjects.HeaderFrames
+	if len(values) != 1 {
+		return nil, badRequest("header %s given %d times: want it once", name, len(values))
+	}
+
+	n, err := strconv.Atoi(values[0])
+	switch {
+	case err != nil || n < 1 || n > leases || strconv.Itoa(n) != values[0]:
+		return nil, badRequest("header %s: %.64q: want the number of frames, from 1 to %d, the "+
+			"number of leases", name, values[0], leases)
+	case len(payload) > maxResults:
+		return nil, badRequest("header %s with a payload of %d bytes: want at most %d: "+
+			"acknowledge fewer leases at once", name, len(payload), maxResults)
+	}
+
+	frames, err := subjects.ParseFrames(payload)
+	switch {
+	case err != nil: // also too many
+		return nil, badRequest("header %s: %v", name, err)
+	case len(frames) != n:
+		return nil, badRequest("header %s: %d, but the payload has %d frames", name, n,
+			len(frames))
+	}
+	return frames, nil
+}
+
+// setFramed gives one of the leases the result in a frame.
+func setFramed(
+	ops []fdbpq.Op, leases map[string]int, frame *subjects.Frame, most int,
+) error {
+	if n := headerLines(frame); n > maxResultHeaders {
+		return badRequest("%d header lines: want at most %d", n, maxResultHeaders)
+	}
+
+	h, _ := nats.DecodeHeadersMsg(frame.Headers) // nil if they cannot be read
+	if err := wire.CheckBlock(h, len(frame.Headers), subjects.AddedByServer); err != nil {
+		return badRequest("%w", err)
+	}
+
+	for name := range h {
+		switch {
+		case name == subjects.HeaderToken || !subjects.IsReserved(name):
+		case strings.EqualFold(name, headerQueue):
+			return badRequest("header %.64q: this version pushes nothing with an acknowledgement: "+
+				"want frames with %s", name, subjects.HeaderToken)
+		default:
+			return badRequest("header %.64q: of the names that begin with Pq- a result has only "+
+				"%s, spelled like this", name, subjects.HeaderToken)
+		}
+	}
+
+	tokens := h[subjects.HeaderToken]
+	if len(tokens) != 1 {
+		return badRequest("header %s given %d times: want it once, with the token of the lease "+
+			"whose result this is", subjects.HeaderToken, len(tokens))
+	}
+
+	lease, acknowledged := leases[tokens[0]]
+	switch {
+	case !acknowledged:
+		return badRequest("header %s: %.4q...: want the token of a lease that this acknowledges",
+			subjects.HeaderToken, tokens[0])
+	case ops[lease].Outcome != nil:
+		return badRequest("header %s: the lease %d has a result already: want one frame for each",
+			subjects.HeaderToken, lease)
+	case frame.Priority != 0:
+		return badRequest("priority %d: a result has none: want 0", frame.Priority)
+	}
+	return setResult(&ops[lease], h, frame.Value, most)
+}
+
+// headerQueue will be the queue of an item that is pushed with an acknowledgement.
+const headerQueue = "Pq-Queue"
+
+// setResult gives an acknowledgement a result, with the type in the headers beside it.
+func setResult(op *fdbpq.Op, h nats.Header, value []byte, most int) error {
+	if len(value) > most {
+		return badRequest("a result of %d bytes: want at most %d", len(value), most)
+	}
+
+	o := fdbpq.Outcome{Result: value}
+	if value == nil {
+		o.Result = []byte{} // nil would be none
+	}
+	_, err := single(h, subjects.HeaderContentType, parseContentType, &o.ContentType)
+	op.Outcome = &o
+	return err
+}
+
+// parseContentType checks the type of a result.
+func parseContentType(text string) (string, error) {
+	if len(text) > maxContentType || !utf8.ValidString(text) {
+		return "", badRequest("%d bytes: want at most %d of UTF-8", len(text), maxContentType)
+	}
+	return text, nil
+}

@@ -168,6 +168,7 @@ func (b *Bridge) newResults() *results.Waits {
 				return fdbpq.Read(r, ops)
 			})
 		},
+		Ended:   func(*fdbpq.Result) bool { return false },
 		Timeout: min(o.RequestTimeout/2, 4*time.Second),
 		Admit:   b.dispatcher.AdmitWaiter,
 		Release: b.dispatcher.ReleaseWaiter,

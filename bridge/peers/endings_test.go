@@ -103,6 +103,7 @@ func (net *network) add() *node {
 	n.Router.endings.publish = func(subject string, data []byte) { n.send(subject, string(data)) }
 	n.waits = results.New(results.Config{
 		Read: net.store.read, Timeout: time.Second,
+		Ended: func(r *fdbpq.Result) bool { return r.State != fdbpq.Leased },
 		Admit: func() error { return nil }, Release: func() {},
 		Waiting: func() { n.Router.AwaitsJobs() }, Warn: func(string, ...any) {},
 	})
@@ -264,9 +265,7 @@ type waiting struct {
 func (n *node) wait(number int64, expires time.Duration) *waiting {
 	w := &waiting{}
 	_ = n.waits.Add(&results.Wait{ // fails on a node that is dead
-		Job: job(number), Look: fdbpq.Op{ID: fdbpq.ID{Count: number}},
-		Until: time.Now().Add(expires),
-		Ended: func(r *fdbpq.Result) bool { return r.State != fdbpq.Leased },
+		Job: job(number), Until: time.Now().Add(expires),
 		Answer: func(r *fdbpq.Result, err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

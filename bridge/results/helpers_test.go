@@ -134,6 +134,7 @@ func run(t *testing.T, f func(x *test)) {
 		x := &test{t: t, store: newStore(), most: 1 << 20}
 		x.Waits = New(Config{
 			Read: x.store.Read, Timeout: waitTimeout, Admit: x.admit, Release: x.release,
+			Ended:   func(r *fdbpq.Result) bool { return r.State != fdbpq.Leased },
 			Waiting: func() {}, Warn: func(string, ...any) {},
 		})
 
@@ -184,9 +185,7 @@ func (x *test) wait(n int64, expires time.Duration) *asked {
 	a := &asked{t: x.t, n: n, began: time.Now()}
 	err := x.Add(&Wait{
 		Job:    jobOf(n),
-		Look:   fdbpq.Op{Kind: fdbpq.OpGet, ID: fdbpq.ID{Count: n}},
 		Until:  time.Now().Add(expires),
-		Ended:  func(r *fdbpq.Result) bool { return r.State != fdbpq.Leased },
 		Answer: a.answer,
 	})
 	if err != nil {

@@ -66,7 +66,7 @@ func (w *Waits) takeDue() (page []*job, closed bool) {
 func (w *Waits) look(parent context.Context, page []*job) (rest time.Duration) {
 	ops := make([]fdbpq.Op, len(page))
 	for i, j := range page {
-		ops[i] = j.look
+		ops[i] = fdbpq.Op{Kind: fdbpq.OpGet, Queue: j.queue, ID: j.id.Job}
 	}
 
 	began := time.Now()
@@ -102,7 +102,7 @@ func (w *Waits) noteResults(
 		r := &results[i]
 		noRoom := errors.Is(r.Err, fdbpq.ErrNoRoom)
 		over := func(wait *Wait) bool {
-			return !noRoom && (r.Err != nil || wait.Ended(r) || !began.Before(wait.Until))
+			return !noRoom && (r.Err != nil || w.config.Ended(r) || !began.Before(wait.Until))
 		}
 		answers = append(answers, w.takeLocked(j, j.seen, over, r, r.Err)...)
 		w.endLookLocked(j, noRoom)

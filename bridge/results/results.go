@@ -38,6 +38,8 @@ type Config struct {
 	// returns a result for each. What has no room (fdbpq.ErrNoRoom) is read again; the first always
 	// has some.
 	Read func(ctx context.Context, ops []fdbpq.Op) ([]fdbpq.Result, error)
+	// Ended reports whether a result without an error is an outcome.
+	Ended func(r *fdbpq.Result) bool
 	// Timeout limits a Read.
 	Timeout time.Duration
 	// Admit counts a wait, or returns why there must not be another one. Release ends the count.
@@ -52,14 +54,11 @@ type Config struct {
 
 // Wait is a request that waits for the outcome of a job.
 type Wait struct {
-	// Job is what the request waits for, and Look the operation that reads it. All waits for a job
-	// have the same operation.
-	Job  fdbpq.QueueJob
-	Look fdbpq.Op
+	// Job is what the request waits for, and Queue its queue.
+	Job   fdbpq.QueueJob
+	Queue fdbpq.Target
 	// Until is when it waits no longer. It has a monotonic reading.
 	Until time.Time
-	// Ended reports whether a result without an error is an outcome.
-	Ended func(r *fdbpq.Result) bool
 	// Answer is called once, with what a look has found or with an error. Others may get the same
 	// result, so it must not be changed. It must be quick.
 	Answer func(r *fdbpq.Result, err error)
@@ -88,7 +87,7 @@ const (
 // job is a job that somebody waits for.
 type job struct {
 	id    fdbpq.QueueJob
-	look  fdbpq.Op
+	queue fdbpq.Target
 	waits []*Wait // none once it has left Waits
 	state state
 	seen  int         // how many of the waits, the first ones, the look in flight began after
@@ -131,7 +130,7 @@ func (w *Waits) Add(wait *Wait) error {
 
 	j := w.mu.jobs[wait.Job]
 	if j == nil {
-		j = &job{id: wait.Job, look: wait.Look}
+		j = &job{id: wait.Job, queue: wait.Queue}
 		w.mu.jobs[wait.Job] = j
 		j.timer = time.AfterFunc(lookEvery, func() {
 			w.mu.Lock()

@@ -165,10 +165,12 @@ func (b *Bridge) newResults() *results.Waits {
 	return results.New(results.Config{
 		Read: func(ctx context.Context, ops []fdbpq.Op) ([]fdbpq.Result, error) {
 			return kv.ReadTransact(ctx, o.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
-				return fdbpq.Read(r, ops)
+				return fdbpq.ReadSome(r, ops, o.Now(), o.MaxBatchBytes)
 			})
 		},
-		Ended:   func(*fdbpq.Result) bool { return false },
+		Ended: func(r *fdbpq.Result) bool {
+			return r.Item.DeadLetter != nil
+		},
 		Timeout: min(o.RequestTimeout/2, 4*time.Second),
 		Admit:   b.dispatcher.AdmitWaiter,
 		Release: b.dispatcher.ReleaseWaiter,

@@ -21,6 +21,13 @@ func Read(r kv.Reader, ops []Op) ([]Result, error) {
 	return results, err
 }
 
+// ReadSome is Read by a clock, with about maxBytes of items and results at most: operations without
+// room result in ErrNoRoom. The first always has some.
+func ReadSome(r kv.Reader, ops []Op, now time.Time, maxBytes int) ([]Result, error) {
+	results, _, err := read(r, ops, &now, maxBytes)
+	return results, err
+}
+
 // ReadDue is Read, and also returns the queues of the operations, in a Keyspace, where something is
 // due by now. An OpSweep handles it.
 func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []QueueName, err error) {

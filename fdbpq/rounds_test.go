@@ -571,6 +571,24 @@ func TestRead(t *testing.T) {
 	wantErrors(t, results, fdbpq.ErrOp, fdbpq.ErrOp, fdbpq.ErrOp)
 }
 
+// ReadSome leaves out items that it has no room for, but never the first.
+func TestReadSome(t *testing.T) {
+	f := newRoundsFixture(t, 1, false)
+	q := f.queues[0]
+	first := f.batch(pushOp(0, true))[0].Item.ID
+	second := f.batch(pushOp(0, true))[0].Item.ID
+	get := func(id fdbpq.ID) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpGet, Queue: q, ID: id} }
+
+	results, err := kv.ReadTransact(t.Context(), f.store,
+		func(r kv.Reader) ([]fdbpq.Result, error) {
+			return fdbpq.ReadSome(r, []fdbpq.Op{get(first), get(second)}, time.Now(), 1)
+		})
+	must(t, err)
+
+	wantErrors(t, results, nil, fdbpq.ErrNoRoom)
+	wantEqual(t, "the first", string(results[0].Item.Value), "value")
+}
+
 // Operations on a queue without groups neither read nor write keys of groups.
 func TestWithoutGroupsNothingIsAdded(t *testing.T) {
 	const usualKinds = "i m h a n t c ~" // of keys that queues without groups may have

@@ -100,6 +100,37 @@ func TestLookBeforeTheWaitDoesNotCount(t *testing.T) {
 	})
 }
 
+// The last look of a wait begins at its end: a job that ended just before, after an earlier look has
+// read it, is done.
+func TestLastLookIsAtTheEnd(t *testing.T) {
+	run(t, func(x *test) {
+		x.store.begin(1)
+		x.store.latency = 100 * time.Millisecond
+
+		w := x.wait(1, 80*time.Millisecond)
+		time.Sleep(60 * time.Millisecond) // the look has its snapshot
+		x.store.end(1, 1)
+		time.Sleep(time.Second)
+
+		same(t, "the answer", fmt.Sprint(w.answers), "[1]")
+	})
+}
+
+// A second wait for a job looks at once, and its look counts for the first as well.
+func TestSecondWaitForAJob(t *testing.T) {
+	run(t, func(x *test) {
+		x.store.begin(1)
+		first := x.wait(1, time.Hour)
+		time.Sleep(time.Second)
+		x.store.end(1, 1)
+		first.wantWaiting("nobody has told")
+
+		second := x.wait(1, time.Hour)
+		second.want("a job that is done", "1", 0)
+		same(t, "the first", fmt.Sprint(first.answers), "[1]")
+	})
+}
+
 // What nobody tells is found within lookEvery, and at once after LookAll.
 func TestUntoldEnds(t *testing.T) {
 	run(t, func(x *test) {

@@ -19,8 +19,8 @@ type Browsed struct {
 	State ItemState
 	// Due is when the lease or the delay is over, zero for a ready item. It may have passed.
 	Due time.Time
-	// LeasedSince is when the lease was taken, zero unless State is Leased. Without a Holder it is
-	// when the lease was last renewed, if it was.
+	// LeasedSince is when the lease was taken, zero unless State is Leased. Without a Holder, and
+	// if the job was not to be kept when it was leased, it is when the lease was last renewed.
 	LeasedSince time.Time
 	// Holder is the Op.Holder of the lease; "" is none.
 	Holder string
@@ -28,21 +28,26 @@ type Browsed struct {
 	Deliveries int64
 	// Reason comes from the last negative acknowledgement that gave one.
 	Reason string
+	// Finished is for a job in the state Done, nil for all others: when it was done, and its
+	// outcome. The ID of its Item is its last place, LeasedSince when its last lease began, zero if
+	// that is not known.
+	Finished *Finished
 	// Err is ErrCorrupt for an item that cannot be read. Then only its ID and perhaps its State are
 	// known. ReadItems also has ErrNotFound.
 	Err error
 }
 
 // Browse looks at the items of a queue, in the order in which they would be served if all of them
-// were ready.
+// were ready, or at its finished jobs, newest first.
 type Browse struct {
-	// State is the state of the items to visit; AnyState visits all.
+	// State is the state of the items to visit; AnyState visits all, without finished jobs.
 	State ItemState
 	// End is the end to begin at. A FIFO queue has only the Front.
 	End End
 	// After is the id behind which to begin, whether that item is there or not; nil begins at the
-	// end.
-	After *ID
+	// end. Of a finished job it is the id of the job, and AfterTime is when it finished.
+	After     *ID
+	AfterTime time.Time
 	// MaxItems is how many items to look at, visited or not; 0 is no bound.
 	MaxItems int
 	// MaxBytes is about how many bytes of items to look at; 0 is no bound.
@@ -52,8 +57,10 @@ type Browse struct {
 // BrowseEnd is where a Browse has ended.
 type BrowseEnd struct {
 	// Last is the item that was looked at last: another Browse can go on After it. If there was
-	// none, it is Browse.After, or zero.
-	Last ID
+	// none, it is Browse.After, or zero. Of a finished job it is the id of the job, and LastTime is
+	// when it finished.
+	Last     ID
+	LastTime time.Time
 	// Scanned is how many items were looked at.
 	Scanned int64
 	// Bytes is how many bytes they have, as Browse.MaxBytes counts them.
@@ -69,7 +76,8 @@ type BrowseEnd struct {
 // Walk reads without conflict, in short transactions of about a megabyte, or of one larger item,
 // and calls visit after each. It sees no single state of the queue: an item that is moved, or that
 // is pushed before the place where the walk is, may be missed. An item that only changes its state
-// is not. Walk brings back no due items, and passes over keys that no queue writes.
+// is not. Walk brings back no due items, and passes over keys that no queue writes. Finished jobs
+// that are not kept any longer are looked at but not visited, whether they are removed yet or not.
 //
 // Errors: ErrOp, errors of the store, and the context's error.
 func (b *Browse) Walk(
@@ -79,6 +87,10 @@ func (b *Browse) Walk(
 	like := Op{Kind: OpRank, State: b.State, End: b.End} // has the same bounds
 	if err := like.checkManaging(l); err != nil {
 		return BrowseEnd{}, err
+	}
+
+	if b.State == Done {
+		return b.walkFinished(ctx, db, l, now, visit)
 	}
 
 	browser := state.Browser{L: l, State: b.State, End: b.End, Now: now}
@@ -110,6 +122,57 @@ func (b *Browse) Walk(
 		place, end.More = part.Place, !part.Ended
 	}
 	return end, nil
+}
+
+// walkFinished is Walk for finished jobs.
+func (b *Browse) walkFinished(
+	ctx context.Context, db kv.Database, l *codec.Layout, now time.Time, visit func(*Browsed) bool,
+) (BrowseEnd, error) {
+	end, after := BrowseEnd{More: true}, (*codec.FinishedEntry)(nil)
+	if b.After != nil {
+		end.Last, end.LastTime = *b.After, b.AfterTime
+		after = &codec.FinishedEntry{At: b.AfterTime, Job: *b.After}
+	}
+
+	mostItems, mostBytes := int64(cmp.Or(b.MaxItems, math.MaxInt)), cmp.Or(b.MaxBytes, math.MaxInt)
+	for end.More && end.Scanned < mostItems && end.Bytes < mostBytes {
+		var ended bool
+		most := int(min(mostItems-end.Scanned, math.MaxInt32))
+		read := func(r kv.Reader) (jobs []state.FinishedRead, err error) {
+			jobs, ended, err = state.ReadFinishedPart(l, r, now, after, most)
+			return jobs, err
+		}
+		part, err := kv.ReadTransact(ctx, db, read)
+		if err != nil {
+			return end, err
+		}
+
+		for i := range part {
+			f := &part[i]
+			if !f.Over && !visit(browsedFinished(f)) {
+				return end, nil
+			}
+			end.Last, end.LastTime, after = f.Job, f.At, &f.FinishedEntry
+			end.Scanned++
+			if end.Bytes += f.Bytes; end.Bytes >= mostBytes {
+				end.More = i < len(part)-1 || !ended
+				return end, nil
+			}
+		}
+		end.More = !ended
+	}
+	return end, nil
+}
+
+// browsedFinished returns a finished job as it is visited.
+func browsedFinished(f *state.FinishedRead) *Browsed {
+	if f.Err != nil {
+		return &Browsed{Item: Item{ID: f.Job}, State: Done, Err: f.Err}
+	}
+	return &Browsed{
+		Item: f.Record.Item, State: Done, LeasedSince: f.Record.Since, Holder: f.Record.Holder,
+		Deliveries: f.Record.Deliveries, Finished: f.Record,
+	}
 }
 
 // browsed returns an item as it is visited.

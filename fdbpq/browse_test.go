@@ -196,7 +196,7 @@ func TestBrowseAmongOldHistories(t *testing.T) {
 func TestBrowseOfWhatThereIsNot(t *testing.T) {
 	f := onMem(t)
 	for _, b := range []fdbpq.Browse{
-		{State: fdbpq.Leased + 1}, {End: fdbpq.Back + 1}, {End: fdbpq.Back},
+		{State: fdbpq.Done + 1}, {End: fdbpq.Back + 1}, {End: fdbpq.Back},
 	} {
 		_, err := b.Walk(f.ctx, f.db, f.fifoQueue("jobs"), time.Now(), nil)
 		wantError(t, err, fdbpq.ErrOp)

@@ -78,7 +78,7 @@
 //	                                 served, check it, take it
 //	pop_search.go                    the next item where walking would pass over too many
 //	edit.go                          purges; items by id: removes, moves, releases, redrives
-//	settle.go, nak.go                operations with tokens; items given back or up
+//	settle.go, nak.go, finish.go     operations with tokens; items given back or up; jobs kept
 //	push.go, push_check.go, limits_push.go
 //	                                 pushes: options, duplicates, limits, evictions
 //	sweep.go                         what falls due in queues that are not used

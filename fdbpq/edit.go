@@ -29,7 +29,7 @@ func (op *Op) checkManaging(l *codec.Layout) error {
 	switch {
 	case op.Kind == OpMove && l.Fifo:
 		return badOp("a FIFO queue has no priorities to move an item to")
-	case op.State > Leased:
+	case op.State > Done:
 		return badOp("no state %d", op.State)
 	case op.Kind == OpPurge:
 		return nil

@@ -112,7 +112,9 @@ var families = [...]struct {
 	popFamily: {
 		check: (*Op).checkPop, add: (*txOps).addPop, bytes: (*Op).popBytes, takes: true,
 	},
-	tokenFamily:   {check: (*Op).checkToken, add: (*txOps).addSettlement, takes: true},
+	tokenFamily: {
+		check: (*Op).checkToken, add: (*txOps).addSettlement, bytes: (*Op).outcomeBytes, takes: true,
+	},
 	peekFamily:    {check: (*Op).checkPop, add: (*txOps).addPeek, looks: true},
 	lookFamily:    {check: (*Op).checkManaging, add: (*txOps).addLook, looks: true},
 	configFamily:  {check: (*Op).checkChange, add: (*txOps).addConfig, bytes: (*Op).configBytes},

@@ -29,6 +29,8 @@ type (
 	Token = codec.Token
 	// DeadLetter says how an item came into a dead-letter queue.
 	DeadLetter = codec.DeadLetter
+	// Finished is a job that is done, and kept.
+	Finished = codec.Finished
 	// Outcome is what an acknowledgement says of its job.
 	Outcome = codec.Outcome
 	// ItemState is the state of an item in its queue: Ready, Delayed or Leased.
@@ -43,12 +45,13 @@ const (
 	Back  = codec.Back
 )
 
-// States of items. AnyState stands for all of them.
+// States of items. AnyState stands for all of them but Done: those that are in the queue.
 const (
 	AnyState = codec.AnyState
 	Ready    = codec.Ready
 	Delayed  = codec.Delayed
 	Leased   = codec.Leased
+	Done     = codec.Done
 )
 
 // Reasons of dead letters, and the longest Op.Reason that is kept of an OpTerm and of an OpNak, in

@@ -28,7 +28,10 @@ const (
 	// OpLease is OpPop, but the item stays leased until OpAck removes it: it comes back
 	// to its old place when the lease is over.
 	OpLease
-	// OpAck removes a leased item.
+	// OpAck removes a leased item. If its Message.Keep or Settings.Keep says so, and it is no dead
+	// letter, the job is then a finished job: out of the queue, but kept for that time with the
+	// Outcome. That never fails an OpAck: what cannot be read is not kept, and a value that the
+	// transaction has no room for is left out, see Finished.NoValue.
 	OpAck
 	// OpNak gives a leased item back, after Delay. Its token is invalid from then on.
 	OpNak
@@ -68,7 +71,8 @@ const (
 	OpRedriveItem
 	// OpSweep does the due work of a queue that is not used, or not often enough: it brings items
 	// back, removes expired items and message ids whose window is over, and moves dead letters. It
-	// does more of this than operations that look at the queue, but no more than fits into one
+	// removes finished jobs that are over and, except for those of the last minute, the oldest of
+	// more than Settings.KeepItems. It does more of this than operations that look at the queue, but no more than fits into one
 	// transaction: see Result.Swept.
 	OpSweep
 	// OpConsumers returns the records of the queue's consumers, in the order of their names.

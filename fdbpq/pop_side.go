@@ -259,6 +259,9 @@ func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length tim
 		holder = before.holder
 	}
 	h.SetHolder(holder, q.now)
+	if codec.Keeps(&h.ID) || q.limits.set.Keep > 0 {
+		h.Since = q.now
+	}
 
 	q.ledger.Detach(s)
 	q.ledger.ClearExpiry(&h.ID, h.Expires)

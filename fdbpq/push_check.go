@@ -34,6 +34,9 @@ func (op *Op) checkPush(*codec.Layout) error {
 	if err := codec.CheckGroup(group); err != nil {
 		return err
 	}
+	if err := op.checkKeep(); err != nil {
+		return err
+	}
 	return op.checkTimes()
 }
 

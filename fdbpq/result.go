@@ -80,8 +80,8 @@ type Swept struct {
 	// Done says that something was removed or brought back. If not, and there is More, other queues
 	// may have taken all the room.
 	Done bool
-	// MsgIDs is how many message ids were removed.
-	MsgIDs int
+	// MsgIDs is how many message ids were removed, and Finished how many finished jobs.
+	MsgIDs, Finished int
 }
 
 // LeaseLength returns the length of the lease that an OpLease or OpExtend gave, or an OpAck ended.

@@ -589,7 +589,7 @@ func TestReadSome(t *testing.T) {
 	wantEqual(t, "the first", string(results[0].Item.Value), "value")
 }
 
-// Operations on a queue without groups neither read nor write keys of groups.
+// Operations on a queue without groups and without kept jobs neither read nor write keys for them.
 func TestWithoutGroupsNothingIsAdded(t *testing.T) {
 	const usualKinds = "i m h a n t c ~" // of keys that queues without groups may have
 	var queue []byte

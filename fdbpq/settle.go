@@ -18,12 +18,18 @@ type queueSettlements struct {
 	burials []*due.Burial   // by place; nil unless the item will probably be buried
 	found   []*codec.Record // of one chain
 
+	keeps keeping
+
 	from, to int        // the places of the span
 	done     map[ID]int // items that were found, by the last place, counted from 1
 }
 
-// checkToken returns an error if the delay, or the length of the lease, is out of bounds.
+// checkToken returns an error if the delay, the length of the lease or the outcome is out of
+// bounds.
 func (op *Op) checkToken(*codec.Layout) error {
+	if err := op.checkOutcome(); err != nil {
+		return err
+	}
 	if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
 		return badOp("a delay of %v: want 0 to %v", op.Delay, MaxDelay)
 	}
@@ -58,6 +64,9 @@ func runSpans(queues []*queueSettlements) error {
 	// A token may be of an item that is ready again, because its lease has run out.
 	for _, q := range queues {
 		q.readReady(q.from, q.to)
+	}
+	if err := state.Each(queues, (*queueSettlements).beginKeeps); err != nil {
+		return err
 	}
 	if err := state.Each(queues, (*queueSettlements).beginBurials); err != nil {
 		return err
@@ -94,7 +103,7 @@ func (q *queueSettlements) beginReads() error {
 		for n := from; n < to; n++ {
 			op := q.opAt(n)
 			q.reads[n] = q.lookUp(op)
-			if codec.Moved(&op.Token.ID) && op.Kind != OpExtend {
+			if codec.Moved(&op.Token.ID) && op.Kind != OpExtend && !q.keeps.by(op) {
 				q.ledger.BeginDelete(&op.Token.ID)
 			}
 			if op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
@@ -105,11 +114,17 @@ func (q *queueSettlements) beginReads() error {
 			break
 		}
 
-		// Acknowledgements need no values.
+		// Acknowledgements need no values, unless they keep their jobs.
 		q.readReady(from, to)
 		for n := from; n < to; n++ {
 			op := q.opAt(n)
 			if op.Kind != OpAck { // it comes before the chain, and needs the value
+				continue
+			}
+			if held, err := q.holdsValue(n); held || err != nil {
+				if err != nil {
+					return err
+				}
 				continue
 			}
 			if err := q.reads[n].Shrink(q.l, &op.Token.ID); err != nil {
@@ -131,9 +146,9 @@ func (q *queueSettlements) readReady(from, to int) {
 }
 
 // lookUp starts to read the item of an operation where it is while it is held. An acknowledgement
-// needs no value.
+// needs no value, unless it is known to keep the job.
 func (q *queueSettlements) lookUp(op *Op) state.Lookup {
-	if op.Kind == OpAck {
+	if op.Kind == OpAck && !q.keeps.by(op) {
 		return q.ledger.LookUpLeased(&op.Token.ID)
 	}
 	return q.ledger.LookUpHeld(&op.Token.ID)
@@ -152,7 +167,7 @@ func (q *queueSettlements) beginBurials() error {
 
 	for n := q.from; n < q.to; n++ {
 		op := q.opAt(n)
-		if settings.MaxBytes > 0 && op.Kind != OpExtend {
+		if settings.MaxBytes > 0 && op.Kind != OpExtend && q.keeps.items[n] == nil {
 			q.ledger.BeginDelete(&op.Token.ID)
 		}
 		if op.Kind == OpAck || op.Kind != OpTerm && settings.MaxDeliver == 0 {
@@ -186,6 +201,7 @@ func (q *queueSettlements) runSpan() error {
 
 	clear(q.reads[q.from:q.to]) // they hold values
 	clear(q.burials[q.from:q.to])
+	clear(q.keeps.items)
 	return nil
 }
 
@@ -198,7 +214,7 @@ func (q *queueSettlements) runChain(n int, chain []int) error {
 
 	ended := 0
 	for k, i := range chain {
-		err := q.settle(i, q.found[k], q.burials[n+k])
+		err := q.settle(n+k, q.found[k])
 		if err = q.failOps(err, i); err != nil {
 			return err
 		}
@@ -238,14 +254,10 @@ func (q *queueSettlements) findChain(n int, chain []int) (failed error) {
 		q.found = append(q.found, h)
 	}
 
-	switch {
-	case failed != nil || lost == nil:
+	if failed != nil || lost == nil {
 		return failed
-	case len(chain) > 1:
-		return &LostLeases{Lost: lost, Of: len(chain)}
-	default:
-		return ErrLeaseLost
 	}
+	return q.lostLeases(chain, lost)
 }
 
 // find returns the item of the operation at place n, in a chain that begins at place first: nil if
@@ -273,12 +285,13 @@ func (q *queueSettlements) find(first, n int) (*codec.Record, error) {
 	return h, err
 }
 
-// settle ends or extends the lease of an item whose token holds. b is nil unless beginBurials has
-// begun it. The error is ErrCorrupt, ErrNoRoom or one of the store; then nothing has changed.
-func (q *queueSettlements) settle(i int, h *codec.Record, b *due.Burial) error {
+// settle ends or extends the lease of an item whose token holds, for the operation at place n. The
+// error is ErrCorrupt, ErrNoRoom or one of the store; then nothing has changed.
+func (q *queueSettlements) settle(n int, h *codec.Record) error {
+	i := q.indexes[n]
 	op, result := &q.ops[i], &q.results[i]
 	if op.Kind == OpAck {
-		return q.ack(h, result)
+		return q.ack(n, h)
 	}
 
 	settings := &Settings{}
@@ -289,6 +302,7 @@ func (q *queueSettlements) settle(i int, h *codec.Record, b *due.Burial) error {
 		}
 	}
 	if op.endsItem(h, settings, q.now) {
+		b := q.burials[n]
 		if b == nil {
 			b = q.outgoing.BeginBurial(&q.ledger, &h.ID, settings)
 		}
@@ -307,13 +321,23 @@ func (q *queueSettlements) settle(i int, h *codec.Record, b *due.Burial) error {
 	return nil
 }
 
-// ack removes an item.
-func (q *queueSettlements) ack(h *codec.Record, result *Result) (err error) {
+// ack removes an item, and keeps its job if it is to be kept.
+func (q *queueSettlements) ack(n int, h *codec.Record) (err error) {
+	op, result := q.opAt(n), &q.results[q.indexes[n]]
 	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {
 		return err
 	}
+	finished, err := q.finished(n, h)
+	if err != nil {
+		return err
+	}
+
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
+	if finished != nil {
+		q.ledger.Finish(finished)
+	}
+	result.NotKept = finished == nil && op.Outcome != nil
 	result.wait, result.holder, result.ended = h.Wait, h.Holder, h.State == Leased
 	return nil
 }

@@ -5,18 +5,22 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // queueSweeps is the OpSweeps of one queue, which share one result. They do more due work than
-// other operations, and remove message ids whose window is over.
+// other operations, and remove message ids whose window is over, and finished jobs.
 type queueSweeps struct {
 	part
 	over kv.Future[[]kv.KeyValue] // message ids whose window is over
-	page int                      // the most of them to remove
+	page int                      // the most of them to remove, and of finished jobs
+
+	finished state.FinishedSweep
 }
 
-// sweptMsgIDs is the most message ids that all OpSweeps of a transaction remove.
+// sweptMsgIDs is the most message ids that all OpSweeps of a transaction remove, and the most
+// finished jobs.
 const sweptMsgIDs = 512
 
 // beginSweeps divides what one transaction may remove among the queues that are swept, and starts
@@ -26,6 +30,7 @@ func (t *txOps) beginSweeps() {
 		q.due.Page = max(due.SweepPage/len(t.sweeps), due.Page)
 		q.page = max(sweptMsgIDs/len(t.sweeps), 1)
 		q.over = q.snapshot.GetRange(q.l.OverRange(q.now), kv.RangeOptions{Limit: q.page})
+		q.finished = q.ledger.BeginFinishedSweep(q.page)
 	}
 }
 
@@ -36,15 +41,22 @@ func (q *queueSweeps) finish() error {
 		return err
 	}
 
-	more := len(entries) == q.page
+	more, jobs, moreJobs := len(entries) == q.page, 0, false
 	if q.moving.moves > 0 { // a large dead letter leaves no room
 		more, entries = len(entries) > 0, nil
+	} else if jobs, moreJobs, err = q.finished.Finish(&q.ledger); err != nil {
+		return err
 	}
 	for _, entry := range entries {
 		q.ledger.RemoveMsgID(entry)
 	}
 
-	swept := Swept{more || q.due.Behind(), q.due.Done || len(entries) > 0, len(entries)}
+	swept := Swept{
+		More:     more || moreJobs || q.due.Behind(),
+		Done:     q.due.Done || len(entries)+jobs > 0,
+		MsgIDs:   len(entries),
+		Finished: jobs,
+	}
 	for _, i := range q.indexes {
 		q.results[i].Err, q.results[i].Swept = q.due.Err, swept
 	}
@@ -52,10 +64,11 @@ func (q *queueSweeps) finish() error {
 }
 
 // ReadUpcoming returns when each of the queues has something to do next, in their order, in one
-// round trip. An entry that cannot be read counts as none. Errors of the store pass through.
+// round trip, or two where finished jobs are kept. An entry that cannot be read counts as none. Errors of the store pass through.
 func ReadUpcoming(r kv.Reader, queues []Target) ([]Upcoming, error) {
 	type heads struct {
 		due, over kv.Future[[]kv.KeyValue]
+		finished  state.FinishedAhead
 		source    kv.Future[[]byte]
 	}
 	begun := make([]heads, len(queues))
@@ -63,15 +76,22 @@ func ReadUpcoming(r kv.Reader, queues []Target) ([]Upcoming, error) {
 		l := queue.Layout()
 		begun[i].due = r.GetRange(l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1})
 		begun[i].over = r.GetRange(l.KindRange(codec.KindMsgIDEnd), kv.RangeOptions{Limit: 1})
+		begun[i].finished = state.BeginFinishedAhead(l, r)
 		begun[i].source = r.Get(l.SourceKey())
+	}
+	for i := range begun {
+		if err := begun[i].finished.Next(r); err != nil {
+			return nil, err
+		}
 	}
 
 	found := make([]Upcoming, len(queues))
 	for i, queue := range queues {
 		due, dueErr := begun[i].due.Get()
 		over, overErr := begun[i].over.Get()
+		finished, finishedErr := begun[i].finished.Time()
 		source, err := begun[i].source.Get()
-		if err := errors.Join(dueErr, overErr, err); err != nil {
+		if err := errors.Join(dueErr, overErr, finishedErr, err); err != nil {
 			return nil, err
 		}
 
@@ -86,6 +106,7 @@ func ReadUpcoming(r kv.Reader, queues []Target) ([]Upcoming, error) {
 				found[i].Over = until
 			}
 		}
+		found[i].Over = codec.Earliest(found[i].Over, finished)
 	}
 	return found, nil
 }

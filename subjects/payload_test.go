@@ -93,7 +93,8 @@ func largestPayloads() map[subjects.Verb]string {
 		"discard": "old", "duplicate_window": "87599h59m59.999999999s",
 		"max_leased_per_group": 1000000000, "rate": "1000000/23h59m59.999999999s",
 		"rate_per_group": "1000000/23h59m59.999999999s",
-		"source": ` + source + `, "paused_groups": [` + groups + "]}"
+		"source": ` + source + `, "paused_groups": [` + groups + `],
+		"keep": "87599h59m59.999999999s", "keep_items": 1000000000}`
 
 	headers := listed(subjects.MaxMatchHeaders, func(i int) string {
 		return numbered(subjects.MaxMatch, i) + ": " + escaped(subjects.MaxMatch, "<")

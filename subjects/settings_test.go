@@ -19,11 +19,11 @@ const (
 		`"ttl":"1h0m0s","pause_until":"2030-01-31T12:00:00.000000Z","max_leased":3,` +
 		`"max_items":4,"max_bytes":5,"discard":"old","duplicate_window":"0s",` +
 		`"max_leased_per_group":6,"rate":"10/1s","rate_per_group":"1/24h",` +
-		`"paused_groups":["acme","tenant 7"]}`
+		`"paused_groups":["acme","tenant 7"],"keep":"24h0m0s","keep_items":8}`
 	allReset = `{"ack_wait":null,"backoff":null,"max_deliver":null,"dead_letter":null,` +
 		`"ttl":null,"pause_until":null,"max_leased":null,"max_items":null,"max_bytes":null,` +
 		`"discard":null,"duplicate_window":null,"max_leased_per_group":null,"rate":null,` +
-		`"rate_per_group":null,"paused_groups":null}`
+		`"rate_per_group":null,"paused_groups":null,"keep":null,"keep_items":null}`
 )
 
 // allSet are the settings in all.
@@ -43,6 +43,8 @@ var allSet = settings.Settings{
 	Rate:              "10/1s",
 	RatePerGroup:      "1/24h",
 	PausedGroups:      []string{"acme", "tenant 7"},
+	Keep:              24 * time.Hour,
+	KeepItems:         8,
 }
 
 // A change is read, and written again in one form: each setting in its place and notation.
@@ -247,7 +249,7 @@ func TestSettingsAsText(t *testing.T) {
 		"pause_until=2030-01-31T12:00:00.000000Z " +
 		"max_leased=3 max_items=4 max_bytes=5 discard=old duplicate_window=0s " +
 		"max_leased_per_group=6 rate=10/1s rate_per_group=1/24h " +
-		"paused_groups=acme,tenant 7"
+		"paused_groups=acme,tenant 7 keep=24h0m0s keep_items=8"
 
 	texts := subjects.SettingTexts(&allSet)
 	if got := strings.Join(texts, " "); got != want {

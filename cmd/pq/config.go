@@ -28,8 +28,7 @@ func newConfig(a *app) *cobra.Command {
 one to its default. Durations have a unit, such as 90s or 1h30m.
 
 ` + listSettings(),
-		Example: `  pq config jobs
-  pq config jobs ack_wait=1m backoff=1s,10s,1m max_deliver=`,
+		Example: `  pq config jobs ack_wait=1m backoff=1s,10s,1m max_deliver=`,
 	}, q.configure)
 	q.addJSON(protocolJSON)
 	return cmd

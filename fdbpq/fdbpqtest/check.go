@@ -35,8 +35,9 @@ func (q *queue) checkQueue() {
 	if q.hasSource != q.hasState {
 		q.problem("source %v, state of one %v", q.hasSource, q.hasState)
 	}
-	if !q.listed && (q.config || q.consumers > 0 || len(q.items)+len(q.heldOwn) > 0) {
-		q.problem("has items, settings or consumers and is not listed")
+	used := len(q.items)+len(q.heldOwn)+len(q.finished.records) > 0
+	if !q.listed && (q.config || q.consumers > 0 || used) {
+		q.problem("has items, finished jobs, settings or consumers and is not listed")
 	}
 
 	q.checkParts()
@@ -46,6 +47,7 @@ func (q *queue) checkQueue() {
 	q.checkAliases()
 	q.checkBytes()
 	q.checkGroups()
+	q.checkFinished()
 }
 
 // checkParts compares the ("m") keys with the ids that call for them.

@@ -46,6 +46,8 @@ type Contents struct {
 //   - every item that has moved has an alias from the id of its job to its place, and there are no
 //     others;
 //   - items that are held, or have a history, expire when their ("m") keys say;
+//   - every finished job has a record, an entry of the order and perhaps a last place that agree,
+//     and is not in the queue; their counter matches;
 //   - every receipt decodes.
 //
 // The error joins everything that is wrong.
@@ -115,8 +117,9 @@ type queue struct {
 	uniques           table[string] // unique keys by the item that has them, by id
 	aliases           table[string] // places of items that have moved, by the id of the job
 
-	bytes  byteCount
-	groups groups
+	bytes    byteCount
+	groups   groups
+	finished finished
 
 	consumers           int  // how many it has
 	hasSource, hasState bool // by its settings, and by the state of a source
@@ -251,6 +254,8 @@ var kinds = map[string]struct {
 	"z": {"ii", groupCount("z")},
 	"v": {"p", (*queue).turn},
 	"q": {"|i", (*queue).bucket},
+	"g": {"pir|piri", (*queue).finishedKey},
+	"o": {"|ipir", (*queue).finishedOrder},
 }
 
 // fits reports whether the elements of a key are of one of the forms, which a bar separates: i is

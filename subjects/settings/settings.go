@@ -36,7 +36,7 @@ const (
 	// MaxBackoffs is the most elements of a Backoff.
 	MaxBackoffs   = 100
 	MaxMaxDeliver = 1_000_000
-	// MaxCount bounds MaxLeased, MaxItems and MaxLeasedPerGroup.
+	// MaxCount bounds MaxLeased, MaxItems, MaxLeasedPerGroup and KeepItems.
 	MaxCount = 1_000_000_000
 	// MaxTotalBytes bounds MaxBytes.
 	MaxTotalBytes = 1 << 50
@@ -49,6 +49,7 @@ const (
 const (
 	DefaultLease           = 30 * time.Second
 	DefaultDuplicateWindow = 2 * time.Minute
+	DefaultKeepItems       = 10_000
 )
 
 // NoDuplicateWindow is the DuplicateWindow of a queue that remembers no message ids.
@@ -118,6 +119,12 @@ type Settings struct {
 	// PausedGroups are names of groups, up to MaxPausedGroups, each once. Pops and leases pass over
 	// their items. Default: none.
 	PausedGroups []string
+	// Keep is for how long a job is kept once it is acknowledged, MinKeep to MaxDelay, unless its
+	// push said so itself. Default: such jobs leave nothing behind.
+	Keep time.Duration
+	// KeepItems is how many finished jobs the queue keeps, up to MaxCount. The oldest go first, but
+	// none in the first minute. Default: DefaultKeepItems.
+	KeepItems int64
 }
 
 // LimitsGroups reports whether there are groups that pops and leases may have to pass over.
@@ -164,6 +171,9 @@ func (s *Settings) Exhausted(deliveries int64) bool {
 func (s *Settings) Window() time.Duration {
 	return cmp.Or(s.DuplicateWindow, DefaultDuplicateWindow)
 }
+
+// MostKept returns how many finished jobs the queue keeps.
+func (s *Settings) MostKept() int64 { return cmp.Or(s.KeepItems, DefaultKeepItems) }
 
 // Bounds of rates.
 const (

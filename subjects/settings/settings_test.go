@@ -45,6 +45,8 @@ func TestBounds(t *testing.T) {
 		},
 		{DuplicateWindow: 87600 * time.Hour, PausedGroups: many[:MaxPausedGroups]},
 		{PausedGroups: []string{strings.Repeat("x", 128), "tenant 7", "a,[\x00"}},
+		{Keep: time.Second, KeepItems: 1},
+		{Keep: 87600 * time.Hour, KeepItems: 1e9},
 	} {
 		for row := range All() {
 			if err := row.Check(&s); err != nil {
@@ -65,13 +67,19 @@ func TestBounds(t *testing.T) {
 		"max_deliver: 1000001: want 0 to 1000000":                 {MaxDeliver: 1_000_001},
 		"max_leased: 1000000001: want 0 to 1000000000":            {MaxLeased: 1e9 + 1},
 		"max_items: 1000000001: want 0 to 1000000000":             {MaxItems: 1e9 + 1},
+		"keep_items: -1: want 0 to 1000000000":                    {KeepItems: -1},
+		"keep_items: 1000000001: want 0 to 1000000000":            {KeepItems: 1e9 + 1},
 		"max_bytes: 1125899906842625: want 0 to 1125899906842624": {MaxBytes: 1<<50 + 1},
 		`discard: "OLD": want "new" or "old"`:                     {Discard: "OLD"},
 
 		"ttl: 999.999999ms: want 1s to " + hours:         {TTL: time.Second - 1},
 		"ttl: 87600h0m0.000000001s: want 1s to " + hours: {TTL: MaxDelay + 1},
-		"backoff: -1ns: want 0s to " + hours:             {Backoff: []time.Duration{1, -1}},
-		"backoff: 101 durations: want at most 100":       {Backoff: make([]time.Duration, 101)},
+		"keep: 999.999999ms: want 1s to " + hours:        {Keep: time.Second - 1},
+		"keep: -1ns: want 1s to " + hours:                {Keep: -1},
+
+		"keep: 87600h0m0.000000001s: want 1s to " + hours: {Keep: MaxDelay + 1},
+		"backoff: -1ns: want 0s to " + hours:              {Backoff: []time.Duration{1, -1}},
+		"backoff: 101 durations: want at most 100":        {Backoff: make([]time.Duration, 101)},
 
 		"backoff: 87600h0m0.000000001s: want 0s to " + hours: {
 			Backoff: []time.Duration{MaxDelay + 1},
@@ -134,6 +142,7 @@ func TestTable(t *testing.T) {
 		"ack_wait":         s.LeaseWait(),
 		"discard":          DiscardNew,
 		"duplicate_window": s.Window(),
+		"keep_items":       s.MostKept(),
 	}
 	for row := range All() {
 		if row.Default != defaults[row.Name] {

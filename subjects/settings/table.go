@@ -72,6 +72,10 @@ var table = []*Setting{
 		Field: func(s *Settings) any { return &s.Source }},
 	{Name: "paused_groups", About: "groups passed over", CheckText: CheckGroup,
 		Length: MaxPausedGroups, Field: func(s *Settings) any { return &s.PausedGroups }},
+	{Name: "keep", About: "life of a finished job", Least: int64(MinKeep), Most: int64(MaxDelay),
+		Field: func(s *Settings) any { return &s.Keep }},
+	{Name: "keep_items", About: "most finished jobs", Most: MaxCount,
+		Default: int64(DefaultKeepItems), Field: func(s *Settings) any { return &s.KeepItems }},
 }
 
 // All returns the rows of the table, in its order.

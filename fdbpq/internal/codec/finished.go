@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"time"
@@ -14,20 +15,23 @@ import (
 //
 //	("g", priority, count, random, part)     = bytes    the record, by the id of the job
 //	("g", priority, count, random)           = job id   by the place of a job that had moved
-//	("o", finished, priority, count, random) = until    the order in which jobs finished, by job id
+//	("o", finished, priority, count, random) = (until, parts)
+//	                                         = (until, parts, place)  of a job that had moved
+//	                                                    the order in which jobs finished, by job id
 //	("o")                                    = int64    counter: finished jobs
 //
 // The times are in microseconds since 1970. Readers go by until. A sweep removes the records that
-// are over, and the oldest beyond Settings.KeepItems: it reads the order with conflict, so no
-// record is counted out twice.
+// are over, and the oldest beyond Settings.KeepItems: it reads their entries of the order with
+// conflict, so no record is counted out twice. An entry says all that it takes to remove the
+// record.
 //
 // None of this is among ItemKinds or in the time index: finished jobs never slow down a pop.
 //
-// The values of the parts, put together, are a varint, a tuple of that length, the headers and
-// properties of the item as in its ("m") keys, and its value:
+// The values of the parts, put together, are a varint, a tuple of that length, the result, the
+// headers and properties of the item as in its ("m") keys, and its value:
 //
-//	(1, place, finished, until, since, deliveries, fence, holder, has a value, has a result,
-//	 content type, result)
+//	(1, place, finished, until, since, deliveries, fence, holder, has a value,
+//	 bytes of the result or -1, content type)
 const (
 	KindFinished      = "g"
 	KindFinishedOrder = "o"
@@ -52,7 +56,7 @@ type Finished struct {
 	Deliveries int64  // how many it had, the last one included
 	Fence      int64  // of the last lease
 	Holder     string // the name that the last lease was taken with; "" is none
-	NoValue    bool   // the transaction had no room for the value
+	NoValue    bool   // the transaction had no room for the value, nor perhaps for the headers
 }
 
 // FinishedKey is one of the keys of a record; part counts from 0.
@@ -70,7 +74,16 @@ func (l *Layout) FinishedPlaceKey(place *ID) []byte { return l.IDKey(KindFinishe
 // FinishedCounterKey is the counter of finished jobs.
 func (l *Layout) FinishedCounterKey() []byte { return l.Key(KindFinishedOrder, 0) }
 
-// FinishedOrderKey is the entry of a job in the order in which jobs finished.
+// FinishedEntry is a job in the order in which jobs finished.
+type FinishedEntry struct {
+	At    time.Time // when it finished
+	Job   ID
+	Until time.Time // when its record is over; zero if the entry cannot be read
+	Parts int       // keys of its record
+	Place ID        // the last one of a job that had moved, otherwise zero
+}
+
+// FinishedOrderKey is the key of an entry of the order.
 func (l *Layout) FinishedOrderKey(at time.Time, job *ID) []byte {
 	key := tuple.AppendInt(l.Key(KindFinishedOrder, 64), at.UnixMicro())
 	return appendPlace(l.appendPriority(key, job.Priority), job)
@@ -79,36 +92,60 @@ func (l *Layout) FinishedOrderKey(at time.Time, job *ID) []byte {
 // FinishedOrder is the range of the entries of the order.
 func (l *Layout) FinishedOrder() kv.Range { return l.KindRange(KindFinishedOrder) }
 
-// ParseFinishedOrder reads an entry of the order.
-func (l *Layout) ParseFinishedOrder(entry kv.KeyValue) (job ID, at, until time.Time, err error) {
-	d := decoder{rest: l.Place(entry.Key)}
-	at, job = d.time(), d.idIn(l)
-	if job, err = finish(&d, job, "order of finished jobs: key", entry.Key); err != nil {
-		return job, at, until, err
-	}
+// FinishedUpTo is the range of the entries of jobs that finished up to a time.
+func (l *Layout) FinishedUpTo(at time.Time) kv.Range { return l.timesUpTo(KindFinishedOrder, at) }
 
-	d = decoder{rest: entry.Value}
-	until, err = finish(&d, d.time(), "order of finished jobs: value", entry.Value)
-	return job, at, until, err
+// Encode returns the value of the entry.
+func (e *FinishedEntry) Encode() []byte {
+	value := appendInts(appendTime(nil, e.Until), int64(e.Parts))
+	if e.Place != (ID{}) {
+		value = tuple.AppendBytes(value, EncodeID(&e.Place))
+	}
+	return value
 }
 
-// EncodeUntil returns the value of an entry of the order.
-func EncodeUntil(until time.Time) []byte { return appendTime(nil, until) }
+// ParseFinishedEntry reads an entry of the order. With an error about the value, At and Job are
+// set. The error is ErrCorrupt.
+func (l *Layout) ParseFinishedEntry(pair kv.KeyValue) (e FinishedEntry, err error) {
+	d := decoder{rest: l.Place(pair.Key)}
+	e.At, e.Job = d.time(), d.idIn(l)
+	if e, err = finish(&d, e, "order of finished jobs: key", pair.Key); err != nil {
+		return e, err
+	}
+
+	d = decoder{rest: pair.Value}
+	full := e
+	full.Until, full.Parts = d.time(), int(d.int())
+	if d.more() {
+		place := decoder{rest: d.bytes()}
+		full.Place = place.id()
+		d.err = cmp.Or(d.err, place.end())
+	}
+	if _, err = finish(&d, full, "order of finished jobs: value", pair.Value); err != nil {
+		return e, err
+	}
+	return full, nil
+}
 
 // Encode returns the values of the parts of a record.
 func (f *Finished) Encode() (parts [][]byte) {
-	head := appendInts(nil, finishedVersion)
-	head = tuple.AppendBytes(head, EncodeID(&f.ID))
+	value, result := int64(1), int64(-1)
+	if f.NoValue {
+		value = 0
+	}
+	if f.Result != nil {
+		result = int64(len(f.Result))
+	}
+
+	head := tuple.AppendBytes(appendInts(nil, finishedVersion), EncodeID(&f.ID))
 	for _, at := range [...]time.Time{f.At, f.Until, f.Since} {
 		head = appendTime(head, at)
 	}
-	head = appendInts(head, f.Deliveries, f.Fence)
-	head = tuple.AppendBytes(head, []byte(f.Holder))
-	head = appendInts(head, flagOf(!f.NoValue), flagOf(f.Result != nil))
-	head = tuple.AppendBytes(tuple.AppendBytes(head, []byte(f.ContentType)), f.Result)
+	head = tuple.AppendBytes(appendInts(head, f.Deliveries, f.Fence), []byte(f.Holder))
+	head = tuple.AppendBytes(appendInts(head, value, result), []byte(f.ContentType))
 
 	blob := append(binary.AppendUvarint(nil, uint64(len(head))), head...)
-	blob = append(blob, EncodeMeta(&f.Message)...)
+	blob = append(append(blob, f.Result...), EncodeMeta(&f.Message)...)
 	if !f.NoValue {
 		blob = append(blob, f.Value...)
 	}
@@ -120,48 +157,58 @@ func (f *Finished) Encode() (parts [][]byte) {
 	return parts
 }
 
-// flagOf returns 1 for true.
-func flagOf(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // ParseFinished reads the parts of a record, in their order. The error is ErrCorrupt, also if parts
 // are missing.
 func ParseFinished(parts []kv.KeyValue) (*Finished, error) {
-	blob := joinParts(parts)
-	n, used := binary.Uvarint(blob)
-	if used <= 0 || n > uint64(len(blob)-used) {
-		return nil, fmt.Errorf("%w: finished job: length of its record", ErrCorrupt)
+	f, result, rest, err := parseFinishedHead(joinParts(parts))
+	if err == nil && result > int64(len(rest)) {
+		err = fmt.Errorf("%w: finished job %s: its result has %d bytes, not %d", ErrCorrupt, f.ID,
+			len(rest), result)
+	}
+	if err != nil {
+		return nil, err
 	}
 
-	head := blob[used : used+int(n)]
-	d := decoder{rest: head}
-	version, place := d.int(), decoder{rest: d.bytes()}
-	f := &Finished{Item: Item{ID: place.id()}}
-	f.At, f.Until, f.Since = d.time(), d.time(), d.timeOrNone()
-	f.Deliveries, f.Fence, f.Holder = d.int(), d.int(), string(d.bytes())
-	value, result := d.int(), d.int()
-	f.ContentType, f.Result = string(d.bytes()), d.bytes()
-	if err := d.end(); err != nil || place.end() != nil || version != finishedVersion {
-		return nil, fmt.Errorf("%w: finished job: record %.200x of version %d", ErrCorrupt, head,
-			version)
+	if result >= 0 {
+		f.Result, rest = rest[:result:result], rest[result:]
 	}
-
-	m, rest, err := decodeMeta(blob[used+int(n):])
+	m, value, err := decodeMeta(rest)
 	if err != nil {
 		return nil, fmt.Errorf("finished job %s: %w", f.ID, err)
 	}
-	if f.NoValue = value == 0; !f.NoValue {
-		m.Value = rest
-	}
-	if result == 0 {
-		f.Result = nil
-	} else if f.Result == nil {
-		f.Result = []byte{}
+	if !f.NoValue {
+		m.Value = value
 	}
 	f.Message, f.PushedAt = m, PushedAt(&f.ID)
 	return f, nil
+}
+
+// FinishedFence reads the fence of the last lease from the first part of a record.
+func FinishedFence(first []byte) (int64, error) {
+	f, _, _, err := parseFinishedHead(first)
+	if err != nil {
+		return 0, err
+	}
+	return f.Fence, nil
+}
+
+// parseFinishedHead reads the tuple at the beginning of a record. It returns what follows, and how
+// many bytes of it are the result; -1 is no result.
+func parseFinishedHead(blob []byte) (f *Finished, result int64, rest []byte, err error) {
+	n, used := binary.Uvarint(blob)
+	if used <= 0 || n > uint64(len(blob)-used) {
+		return nil, 0, nil, fmt.Errorf("%w: finished job: length of its record", ErrCorrupt)
+	}
+
+	head, rest := blob[used:used+int(n)], blob[used+int(n):]
+	d := decoder{rest: head}
+	version, place := d.int(), decoder{rest: d.bytes()}
+	f = &Finished{Item: Item{ID: place.id()}}
+	f.At, f.Until, f.Since = d.time(), d.time(), d.timeOrNone()
+	f.Deliveries, f.Fence, f.Holder = d.int(), d.int(), string(d.bytes())
+	f.NoValue, result, f.ContentType = d.int() == 0, d.int(), string(d.bytes())
+	if d.end() != nil || place.end() != nil || version != finishedVersion || result < -1 {
+		return nil, 0, nil, fmt.Errorf("%w: finished job: record %.200x", ErrCorrupt, head)
+	}
+	return f, result, rest, nil
 }

@@ -1,6 +1,8 @@
 package codec
 
 import (
+	"encoding/hex"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -67,5 +69,78 @@ func TestFlagsOfIDs(t *testing.T) {
 	id.Random[flagsAt] &^= flagMeta
 	if Ours(&id) || Moved(&id) || Keeps(&id) {
 		t.Errorf("flags %x: want an item of another program", id.Random[flagsAt])
+	}
+}
+
+// The bytes of a finished job and of its entry in the order stay as they are.
+func TestStoredFormsOfFinishedJobs(t *testing.T) {
+	const (
+		due    = "1b065bfeda25e000" // or any other time
+		random = "4141414141414141414141414141414141414141"
+		place  = "1503" + "1504" + "01" + random + "00ff" // in bytes
+	)
+	at := time.UnixMicro(1_790_000_000_000_000).UTC()
+	f := &Finished{
+		Item:    Item{ID: ID{Priority: 3, Count: 4}, Message: Message{Value: []byte("value")}},
+		Outcome: Outcome{Result: []byte("done"), ContentType: "t/p"},
+		At:      at, Until: at, Since: at, Deliveries: 2, Fence: 5, Holder: "me",
+	}
+	for i := range f.ID.Random {
+		f.ID.Random[i] = 'A'
+	}
+	bare := &Finished{Item: f.Item, At: at, Until: at, Fence: 5, NoValue: true}
+	entry := FinishedEntry{Until: at, Parts: 1}
+	moved := entry
+	moved.Place = f.ID
+
+	for _, form := range []struct {
+		what string
+		got  []byte
+		want string
+	}{
+		{
+			"finished job", f.Encode()[0],
+			"48" + "1501" + "01" + place + "00" + due + due + due + "1502" + "1505" + "016d6500" +
+				"1501" + "1504" + "01742f7000" + "646f6e65" + "04" + "1501" + "0500" + "76616c7565",
+		},
+		{
+			"without value, result and names", bare.Encode()[0],
+			"3a" + "1501" + "01" + place + "00" + due + due + "14" + "14" + "1505" + "0100" +
+				"14" + "13fe" + "0100" + "04" + "1501" + "0500",
+		},
+		{"entry", entry.Encode(), due + "1501"},
+		{"entry of a job that had moved", moved.Encode(), due + "1501" + "01" + place + "00"},
+	} {
+		if got := hex.EncodeToString(form.got); got != form.want {
+			t.Errorf("%s: %s\nwant %s", form.what, got, form.want)
+		}
+	}
+}
+
+// An entry of the order says again which job it is about, and one whose value is damaged still
+// does.
+func TestFinishedEntries(t *testing.T) {
+	at := time.UnixMicro(1_790_000_000_000_000).UTC()
+	for _, fifo := range []bool{false, true} {
+		l := NewLayout(tuple.NewSubspace(tuple.Tuple{"q"}), RawValues, fifo)
+		e := FinishedEntry{At: at, Job: ID{Count: 4}, Parts: 3, Place: ID{Count: 9}}
+		e.Until = Micros(at.Add(time.Hour))
+		pair := kv.KeyValue{Key: l.FinishedOrderKey(at, &e.Job), Value: e.Encode()}
+
+		got, err := l.ParseFinishedEntry(pair)
+		if err != nil || got != e {
+			t.Errorf("read %+v, %v, want %+v", got, err, e)
+		}
+
+		pair.Value = []byte("damaged")
+		got, err = l.ParseFinishedEntry(pair)
+		if !errors.Is(err, ErrCorrupt) || got != (FinishedEntry{At: at, Job: e.Job}) {
+			t.Errorf("read %+v, %v, want the time and the job", got, err)
+		}
+
+		pair.Key = append(pair.Key, "more"...)
+		if got, err = l.ParseFinishedEntry(pair); err == nil || !got.At.IsZero() {
+			t.Errorf("read %+v, %v, want nothing", got, err)
+		}
 	}
 }

@@ -25,7 +25,8 @@ import (
 //	(1, state, deliveries, fence, due, wait, end, reason, expires, unique key, holder, since)
 //
 // Times are in microseconds. The last negative acknowledgement with a reason gave the reason. since
-// is when a lease began whose holder gave a name. Missing texts are "", missing times 0.
+// is when a lease began whose holder gave a name, or whose job will be kept. Missing texts are "",
+// missing times 0.
 //
 // # Why a late acknowledgement never touches a later delivery
 //
@@ -43,7 +44,7 @@ type Record struct {
 	Due     time.Time // when the lease or the delay ends
 	End     End       // the item was leased from here
 	Holder  string    // the name that the lease was taken with; "" is none
-	Since   time.Time // when a lease with a Holder began
+	Since   time.Time // when the lease began, if it has a Holder or its job will be kept
 	Value   []byte    // as stored
 	Dropped int       // bytes of the value that were dropped from Value, but count
 	Message *Message  // in full; nil unless known
@@ -210,13 +211,13 @@ func (h *Record) SetHolder(name string, now time.Time) {
 	}
 }
 
-// LeasedSince returns when the lease began. Without a Holder the record only says when the lease
-// was last renewed.
+// LeasedSince returns when the lease began. Without Since the record only says when the lease was
+// last renewed.
 func (h *Record) LeasedSince() time.Time {
 	switch {
 	case h.State != Leased:
 		return time.Time{}
-	case h.Holder != "":
+	case !h.Since.IsZero():
 		return h.Since
 	}
 	return h.Due.Add(-h.Wait)

@@ -272,11 +272,13 @@ const (
 	Ready              // to be popped
 	Delayed            // until a time
 	Leased             // by a worker
+	Done               // acknowledged, and kept: a finished job
 )
 
-// String returns "any", "ready", "delayed" or "leased". The keys of counters have these names.
+// String returns "any", "ready", "delayed", "leased" or "done". The keys of counters have these
+// names.
 func (s ItemState) String() string {
-	if names := [...]string{"any", "ready", "delayed", "leased"}; int(s) < len(names) {
+	if names := [...]string{"any", "ready", "delayed", "leased", "done"}; int(s) < len(names) {
 		return names[s]
 	}
 	return fmt.Sprintf("ItemState(%d)", uint8(s))

@@ -57,6 +57,8 @@ type Ledger struct {
 	held    [codec.Leased + 1]int64 // held items, by state
 	groups  map[codec.GroupCounter]int64
 
+	finished int64 // finished jobs that are kept
+
 	err   error // of the store, for Flush
 	wrote bool
 
@@ -232,20 +234,6 @@ func (g *Ledger) Pop(s *Stored) {
 	g.DeleteRest(s)
 }
 
-// keepUnique writes the unique key of an item that is added.
-func (g *Ledger) keepUnique(id *codec.ID, key string) {
-	if key != "" {
-		g.Tx.Set(g.L.UniqueKey(key), codec.EncodeID(id))
-	}
-}
-
-// freeUnique removes the unique key of an item that leaves the queue, if it still names that item.
-func (g *Ledger) freeUnique(id *codec.ID, key string) {
-	if key != "" {
-		g.Tx.CompareAndClear(g.L.UniqueKey(key), codec.EncodeID(id))
-	}
-}
-
 // deleteAlias removes the alias of an item that leaves the queue, if it still names that item. first
 // is its Message.First, zero if it has not moved.
 func (g *Ledger) deleteAlias(id *codec.ID, first codec.ID) {
@@ -359,6 +347,9 @@ func (g *Ledger) Flush() error {
 	}
 
 	g.flushGroups()
+
+	addToCounter(g.Tx, g.L.FinishedCounterKey(), g.finished)
+	g.finished = 0
 
 	for priority, delta := range g.readyAt {
 		if !g.L.Fifo {

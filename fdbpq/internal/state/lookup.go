@@ -43,6 +43,25 @@ func (g *Ledger) LookUpLeased(id *codec.ID) Lookup {
 	return g.LookUpHeld(id)
 }
 
+// Known reports whether the item was known, without its value, and nothing is read.
+func (k *Lookup) Known() bool { return k.known != nil }
+
+// Size waits for the reads that have begun, and returns how many bytes the item's own key has. The
+// error is one of the store.
+func (k *Lookup) Size() (n int, err error) {
+	for _, read := range []kv.Future[[]byte]{k.held, k.item} {
+		if read == nil {
+			continue
+		}
+		value, err := read.Get()
+		if err != nil {
+			return 0, err
+		}
+		n += len(value)
+	}
+	return n, nil
+}
+
 // LookUpReady continues LookUpHeld with ("i"), if the item is not held. For a held one the key that
 // was read is enough: every move of the item writes it.
 func (k *Lookup) LookUpReady(r kv.Reader, l *codec.Layout, id *codec.ID) {

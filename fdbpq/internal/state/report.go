@@ -11,7 +11,8 @@ type Upcoming struct {
 	// Due is when the next item falls due: its lease or delay ends, or it expires. Zero if none
 	// does.
 	Due time.Time
-	// Over is when the window of the next message id ends; zero if there is none.
+	// Over is when the window of the next message id ends, or when the oldest finished job is over
+	// or may be one too many; zero if there is none.
 	Over time.Time
 	// Source says that the queue has a source, or that its source may have changed.
 	Source bool

@@ -215,6 +215,12 @@ func (s *Stored) Read() int {
 	return n
 }
 
+// Drop frees what was read of an item but its headers. ReadRest reads it again.
+func (s *Stored) Drop() {
+	s.metas, s.parts, s.Cut = nil, nil, s.parts != nil
+	s.Item.Value = nil
+}
+
 // Release frees everything read for an item but the item itself.
 func (s *Stored) Release() {
 	s.metas, s.parts, s.Pair.Value = nil, nil, nil

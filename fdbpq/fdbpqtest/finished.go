@@ -1,0 +1,101 @@
+package fdbpqtest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// finished is the finished jobs that a queue keeps.
+type finished struct {
+	records table[[]kv.KeyValue]       // by the id of the job
+	entries table[codec.FinishedEntry] // of the order, likewise
+	places  table[string]              // the id of the job, by its last place
+	count   int64
+}
+
+// finishedKey takes a key of a record, or the key of a job's last place.
+func (q *queue) finishedKey(key tuple.Tuple, value []byte) error {
+	last := len(key) - 1
+	part, isPart := key[last].(int64)
+	if !isPart {
+		job, err := codec.ParseAlias(value)
+		q.finished.places.set(string(key.Pack()), q.idKey(&job))
+		return err
+	}
+
+	job := string(key[:last].Pack())
+	parts := q.finished.records[job]
+	q.finished.records.set(job, append(parts, kv.KeyValue{Value: value}))
+	if part != int64(len(parts)) {
+		return errors.New("a part of the record is missing")
+	}
+	return nil
+}
+
+// finishedOrder takes the counter of finished jobs, or an entry of their order.
+func (q *queue) finishedOrder(key tuple.Tuple, value []byte) error {
+	if len(key) == 0 {
+		if len(value) != 8 {
+			return fmt.Errorf("value %x is no number", value)
+		}
+		q.finished.count = int64(binary.LittleEndian.Uint64(value))
+		return nil
+	}
+
+	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"x"}), codec.RawValues, q.fifo)
+	packed := append(l.Key(codec.KindFinishedOrder, 0), key.Pack()...)
+	e, err := l.ParseFinishedEntry(kv.KeyValue{Key: packed, Value: value})
+	if err != nil {
+		return err
+	}
+
+	job := q.idKey(&e.Job)
+	if _, twice := q.finished.entries[job]; twice {
+		return errors.New("the job has another entry")
+	}
+	q.finished.entries.set(job, e)
+	return nil
+}
+
+// checkFinished compares the records of finished jobs with their order and their counter, and with
+// the items of the queue.
+func (q *queue) checkFinished() {
+	entries, places := map[string]codec.FinishedEntry{}, map[string]string{}
+	for job, parts := range q.finished.records {
+		f, err := codec.ParseFinished(parts)
+		if err != nil {
+			q.problem("finished job %x: %w", job, err)
+			continue
+		}
+
+		e := codec.FinishedEntry{At: f.At, Job: f.Job(), Until: f.Until, Parts: len(parts)}
+		if e.Job != f.ID {
+			e.Place = f.ID
+			places[q.idKey(&f.ID)] = job
+		}
+		entries[job] = e
+		if q.idKey(&e.Job) != job || f.Fence < 1 || f.Deliveries < 0 || !f.Until.After(f.At) {
+			q.problem("finished job %x: %+v", job, f)
+		}
+	}
+
+	compare(q, "order of finished jobs", q.finished.entries, entries)
+	compare(q, "places of finished jobs", q.finished.places, places)
+	if n := int64(len(q.finished.entries)); q.finished.count != n {
+		q.problem("number of finished jobs is %d, want %d", q.finished.count, n)
+	}
+	for id := range q.metas {
+		m := q.messages[id]
+		if m.First != (codec.ID{}) {
+			id = q.idKey(&m.First)
+		}
+		if _, done := q.finished.records[id]; done {
+			q.problem("job %x is finished, and in the queue", id)
+		}
+	}
+}

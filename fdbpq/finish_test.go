@@ -1,0 +1,456 @@
+package fdbpq_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
+)
+
+// kept makes a push whose job is kept for an hour.
+func kept(push fdbpq.Op) fdbpq.Op {
+	push.Message.Keep = time.Hour
+	return push
+}
+
+// ackWith acknowledges a lease with a result.
+func ackWith(q fdbpq.Target, token fdbpq.Token, result string) fdbpq.Op {
+	outcome := &fdbpq.Outcome{Result: []byte(result), ContentType: "text/plain"}
+	return fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token, Outcome: outcome}
+}
+
+// finish pushes, leases and acknowledges an item, and returns what the lease returned.
+func (f *fixture) finish(now time.Time, push fdbpq.Op) fdbpq.Result {
+	f.Helper()
+	f.one(now, push)
+	leased := f.one(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: push.Queue})
+	acked := f.one(now, ackWith(push.Queue, leased.Lease.Token, string(push.Message.Value)))
+	wantErrors(f.T, []fdbpq.Result{leased, acked})
+	return leased
+}
+
+// finishedJobs returns the finished jobs of a queue, newest first.
+func (f *fixture) finishedJobs(q fdbpq.Target, now time.Time) (jobs []*fdbpq.Browsed) {
+	f.Helper()
+	walk := fdbpq.Browse{State: fdbpq.Done}
+	must(walk.Walk(f.ctx, f.db, q, now, func(job *fdbpq.Browsed) bool {
+		jobs = append(jobs, job)
+		return true
+	}))
+	return jobs
+}
+
+// results returns the results of finished jobs.
+func results(jobs []*fdbpq.Browsed) (list []string) {
+	for _, job := range jobs {
+		list = append(list, string(job.Finished.Result))
+	}
+	return list
+}
+
+// A job that is kept leaves what it was, when its lease began and ended, and its result, in a
+// priority or FIFO queue, whether its push or the settings say so. It is in the queue no more.
+func TestFinishedJobs(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		clock := f.setClock()
+		large := pattern(250_000, 1)
+
+		for name, push := range map[string]fdbpq.Op{
+			"by its push":      kept(inGroup(opPush(f.queue("a"), 7, "\x00value"), "acme")),
+			"FIFO":             kept(opPush(f.fifoQueue("a"), 0, "value")),
+			"large":            kept(opPush(f.queue("b"), 7, string(large))),
+			"by the settings":  opPush(f.queue("c"), 7, "value"),
+			"large, by them":   opPush(f.queue("d"), 7, string(large)),
+			"FIFO, by them":    opPush(f.fifoQueue("c"), 0, "value"),
+			"its push matters": kept(opPush(f.queue("e"), 7, "value")),
+		} {
+			keep := time.Hour
+			if name != "by its push" && push.Message.Keep > 0 {
+				push.Message.Headers = map[string][]string{"A": {"1", ""}}
+			}
+			if push.Message.Keep == 0 || name == "its push matters" {
+				f.configure(push.Queue, func(s *fdbpq.Settings) { s.Keep = 2 * time.Hour })
+			}
+			if push.Message.Keep == 0 {
+				keep = 2 * time.Hour
+			}
+			began := clock.now().UTC()
+			pushed := f.apply(push)[0].Item
+			leased := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: push.Queue})[0]
+			clock.advance(20 * time.Second)
+			ended := clock.now().UTC()
+
+			r := f.apply(ackWith(push.Queue, leased.Lease.Token, "result"))[0]
+
+			wantErrors(f.T, []fdbpq.Result{leased, r})
+			wantEqual(f.T, name+": not kept", r.NotKept, false)
+			jobs := f.finishedJobs(push.Queue, ended)
+			wantEqual(f.T, name+": jobs", len(jobs), 1)
+			want := &fdbpq.Finished{
+				Item:       fdbpq.Item{ID: pushed.ID, Message: push.Message, PushedAt: pushed.PushedAt},
+				Outcome:    fdbpq.Outcome{Result: []byte("result"), ContentType: "text/plain"},
+				At:         ended,
+				Until:      ended.Add(keep),
+				Since:      began,
+				Deliveries: 1,
+				Fence:      leased.Lease.Token.Fence,
+			}
+			if got := jobs[0].Finished; !reflect.DeepEqual(got, want) {
+				f.Errorf("%s: %.300v\nwant %.300v", name, fmt.Sprintf("%+v", got),
+					fmt.Sprintf("%+v", want))
+			}
+			wantError(f.T, f.apply(op(opPopMin, push.Queue))[0].Err, fdbpq.ErrEmpty)
+			wantEqual(f.T, name+": over", len(f.finishedJobs(push.Queue, want.Until)), 0)
+		}
+	})
+}
+
+// A job is not kept without a setting or property that says so, as a dead letter, or if what
+// belongs to it cannot be read. Its acknowledgement counts, and says that the result is not kept.
+func TestNotKept(t *testing.T) {
+	f := onMem(t)
+	now := time.Now()
+	jobs, dead := f.queue("jobs"), f.queue("jobs-dead")
+	f.one(now, kept(opPush(jobs, 1, "dies")))
+	token := f.leaseSome(jobs, 1, time.Minute)[0]
+	f.one(now, fdbpq.Op{Kind: fdbpq.OpTerm, Queue: jobs, Token: token})
+	f.one(now, opPush(jobs, 1, "plain"))
+	f.one(now, kept(opPush(f.queue("damaged"), 1, "damaged")))
+
+	for _, q := range []*fdbpq.PriorityQueue{jobs, dead, f.queue("damaged")} {
+		token := f.leaseSome(q, 1, time.Minute)[0]
+		if q.Layout().Name() == "damaged" {
+			f.corrupt = true
+			write(f, func(tx kv.Transaction) {
+				tx.Set(q.Layout().MetaKey(&token.ID, 0), []byte("damaged"))
+			})
+		}
+
+		r := f.one(now, ackWith(q, token, "result"))
+
+		wantError(t, r.Err, nil)
+		wantEqual(t, "not kept", r.NotKept, true)
+		wantEqual(t, "items", must(kv.ReadTransact(f.ctx, f.db, q.Len)), 0)
+		for _, kind := range []string{codec.KindFinished, codec.KindFinishedOrder} {
+			pairs := must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]kv.KeyValue, error) {
+				return r.GetRange(q.Layout().AllOf(kind), kv.RangeOptions{}).Get()
+			}))
+			wantEqual(t, "keys", len(pairs), 0)
+		}
+	}
+}
+
+// A repeated acknowledgement says that the job is done, and changes nothing. One with a token that
+// another lease has overtaken only says that the lease is lost.
+func TestRepeatedAcknowledgement(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		now := time.Now()
+		for _, q := range []fdbpq.Target{f.queue("jobs"), f.fifoQueue("jobs")} {
+			f.one(now, kept(opPush(q, 1, "a")))
+			lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}
+			old := f.one(now, lease).Lease.Token
+			now = now.Add(time.Hour)
+			token := f.one(now, lease).Lease.Token
+			f.one(now, kept(opPush(q, 1, "b")))
+			other := f.one(now, lease).Lease.Token
+			wantErrors(f.T, f.applyAt(now, grouped(ackWith(q, token, "1"), ackWith(q, other, "2"))...))
+
+			lost := f.one(now, ackWith(q, old, "late")).Err
+			again := f.applyAt(now, ackWith(q, token, "late"), ackWith(q, token, "later"))
+			both := f.applyAt(now, grouped(ackWith(q, token, "late"), ackWith(q, other, "late"))...)
+			some := f.applyAt(now, grouped(ackWith(q, old, "late"), ackWith(q, other, "late"))...)
+			nak := f.one(now, fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: token}).Err
+
+			for what, err := range map[string]error{"late": lost, "some": some[0].Err, "nak": nak} {
+				if !errors.Is(err, fdbpq.ErrLeaseLost) || errors.Is(err, fdbpq.ErrDone) {
+					f.Errorf("%s: %v, want the lease lost, and no word of done", what, err)
+				}
+			}
+			for _, err := range []error{again[0].Err, again[1].Err, both[0].Err, both[1].Err} {
+				if !errors.Is(err, fdbpq.ErrLeaseLost) || !errors.Is(err, fdbpq.ErrDone) {
+					f.Errorf("again: %v, want the lease lost and the job done", err)
+				}
+			}
+			var of *fdbpq.LostLeases
+			if !errors.As(some[1].Err, &of) || fmt.Sprint(of.Lost, of.Done) != "[0 1] [1]" {
+				f.Errorf("some: %+v, want both lost, the second done", some[1].Err)
+			}
+			got := results(f.finishedJobs(q, now))
+			slices.Sort(got)
+			wantList(f.T, "results", got, "1", "2")
+		}
+	})
+}
+
+// Each job is finished once with the result of the acknowledgement that counted, and its batch
+// names it, whatever becomes of the commit.
+func TestFinishWithFaults(t *testing.T) {
+	for _, fault := range append(slices.Clone(unanswered), faultkv.Conflict) {
+		t.Run(fmt.Sprint(fault), func(t *testing.T) {
+			f := newUnsure(t, faultkv.Options{})
+			clock := f.setClock()
+			q := f.queue("jobs")
+			f.apply(kept(opPush(q, 1, "a")))
+			leased := f.apply(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})[0]
+			f.faults.Next(fault, faultkv.None, fault)
+
+			p := f.batcher.Start(f.ctx, []fdbpq.Op{ackWith(q, leased.Lease.Token, "result")})
+			r := must(p.Wait())
+
+			f.calm()
+			wantErrors(t, r)
+			job := fdbpq.QueueJob{Queue: fdbpq.QueueName{Name: "jobs"}, Job: leased.Item.ID}
+			if !slices.Contains(p.Ended(), job) {
+				t.Errorf("ended: %v, want %v", p.Ended(), job)
+			}
+			wantList(t, "results", results(f.finishedJobs(q, clock.now())), "result")
+		})
+	}
+}
+
+// Keeping never fails an acknowledgement: values that a transaction has no room for are left out,
+// but headers and results are kept, alone and in a long chain.
+func TestKeepWithoutRoom(t *testing.T) {
+	f := onMem(t)
+	const n = 60
+	q := f.queue("jobs")
+	f.batcher.LimitRoom(1_000_000)
+	f.batcher.LimitReturned(400_000) // the values of 32 leases are read at once
+	var tokens []fdbpq.Token
+	for i := range n {
+		push := kept(opPush(q, 1, string(pattern(150_000, i))))
+		push.Message.Headers = map[string][]string{"N": {fmt.Sprint(i)}}
+		f.apply(push)
+		tokens = append(tokens, f.leaseSome(q, 1, time.Hour)...)
+	}
+	ops := make([]fdbpq.Op, n)
+	for i, token := range tokens {
+		ops[i] = ackWith(q, token, fmt.Sprint(i))
+	}
+
+	wantErrors(t, f.apply(grouped(ops...)...))
+
+	whole := 0
+	jobs := f.finishedJobs(q, time.Now())
+	for _, job := range jobs {
+		i := string(job.Finished.Result)
+		if job.Headers["N"][0] != i {
+			t.Errorf("job %s has headers %v", i, job.Headers)
+		}
+		switch {
+		case job.Finished.NoValue != (job.Value == nil):
+			t.Errorf("job %s: no value: %v, %d bytes", i, job.Finished.NoValue, len(job.Value))
+		case !job.Finished.NoValue:
+			whole++
+		}
+	}
+	if len(jobs) != n || whole < 3 || whole > 7 {
+		t.Errorf("%d of %d jobs have their values, want %d of which about 6 do", whole, len(jobs), n)
+	}
+}
+
+// A sweep removes the oldest records that are over or more than the settings allow, but none of the
+// last minute; pushes and acknowledgements say when the next is due.
+func TestSweepFinished(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		now := time.Now().UTC().Truncate(time.Microsecond)
+		q := f.queue("jobs")
+		sweep := fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}
+		f.configure(q, func(s *fdbpq.Settings) { s.KeepItems = 3 })
+		for i := range 5 {
+			f.finish(now.Add(time.Duration(i)*time.Second), kept(opPush(q, 1, fmt.Sprint(i))))
+		}
+		brief := kept(opPush(q, 1, "brief"))
+		brief.Message.Keep = time.Second
+		f.finish(now.Add(5*time.Second), brief)
+
+		wantEqual(f.T, "first", f.ahead(q).Over.UTC(), now.Add(time.Minute))
+		wantEqual(f.T, "at once", f.one(now.Add(59*time.Second), sweep).Swept, fdbpq.Swept{})
+		wantEqual(f.T, "two", f.one(now.Add(61*time.Second), sweep).Swept,
+			fdbpq.Swept{Done: true, Finished: 2})
+		wantList(f.T, "left", results(f.finishedJobs(q, now)), "brief", "4", "3", "2")
+		wantEqual(f.T, "then", f.ahead(q).Over.UTC(), now.Add(62*time.Second))
+
+		wantEqual(f.T, "two more", f.one(now.Add(2*time.Minute), sweep).Swept,
+			fdbpq.Swept{Done: true, Finished: 2})
+		wantList(f.T, "left", results(f.finishedJobs(q, now)), "4", "3")
+		wantEqual(f.T, "last", f.ahead(q).Over.UTC(), now.Add(time.Hour+3*time.Second))
+		f.check()
+
+		wantEqual(f.T, "all", f.one(now.Add(2*time.Hour), sweep).Swept,
+			fdbpq.Swept{Done: true, Finished: 2})
+		wantEqual(f.T, "nothing", f.ahead(q), fdbpq.Upcoming{})
+	})
+}
+
+// A queue with finished jobs stays listed, and leaves the list once they are gone.
+func TestRetireWithFinishedJobs(t *testing.T) {
+	f := onMem(t)
+	now := time.Now()
+	q := f.queue("jobs")
+	f.finish(now, kept(opPush(q, 1, "a")))
+	retire := func(next, ripe fdbpq.Mark) fdbpq.Retired {
+		return must(fdbpq.Retire(f.ctx, f.db, []fdbpq.Target{q}, next, ripe))[0]
+	}
+
+	wantEqual(t, "with a job", retire("1", ""), fdbpq.InUse)
+	f.one(now.Add(2*time.Hour), fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q})
+	wantEqual(t, "without", retire("2", "1"), fdbpq.Marked)
+	wantEqual(t, "and again", retire("3", "2"), fdbpq.NotListed)
+}
+
+// Acknowledgements that keep their jobs do not conflict with each other or with a sweep, but two
+// sweeps do.
+func TestFinishConflicts(t *testing.T) {
+	now := time.Now()
+	ack := func(f *fixture, q fdbpq.Target, keep bool) fdbpq.Op {
+		push := opPush(q, 1, "a")
+		if keep {
+			push = kept(push)
+		}
+		f.apply(push)
+		return ackWith(q, f.leaseSome(q, 1, time.Minute)[0], "r")
+	}
+	sweep := func(f *fixture, q fdbpq.Target, _ bool) fdbpq.Op {
+		old := opPush(q, 1, "old")
+		old.Message.Keep = time.Second
+		f.finish(now.Add(-time.Hour), old)
+		return fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}
+	}
+
+	for _, test := range []struct {
+		name          string
+		first, second func(*fixture, fdbpq.Target, bool) fdbpq.Op
+		keeps         [2]bool
+		want          bool
+	}{
+		{"two that keep", ack, ack, [2]bool{true, true}, false},
+		{"one that keeps", ack, ack, [2]bool{true, false}, false},
+		{"ack, sweep", ack, sweep, [2]bool{true, true}, false},
+		{"sweep, ack", sweep, ack, [2]bool{true, true}, false},
+		{"sweep, sweep", sweep, sweep, [2]bool{}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := onMem(t)
+			q := f.queue("jobs")
+			second := test.second(f, q, test.keeps[1])
+			first := test.first(f, q, test.keeps[0])
+
+			f.wantConflict(test.want, func() { wantErrors(t, f.apply(first)) }, second)
+		})
+	}
+}
+
+// Finished jobs are visited newest first, page by page from where the last page ended, also while
+// others finish and go, and one that cannot be read is told apart.
+func TestBrowseFinished(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		now := time.Now()
+		q := f.queue("jobs")
+		random := rand.New(rand.NewPCG(1, 2))
+		var want []string
+		for i := range 40 {
+			now = now.Add(time.Millisecond)
+			value := string(pattern(random.IntN(3)*100_000, i)) + fmt.Sprint(i)
+			f.finish(now, kept(opPush(q, int64(random.IntN(3)), value)))
+			want = append(want, value)
+		}
+		slices.Reverse(want)
+
+		var got []string
+		walk := fdbpq.Browse{State: fdbpq.Done, MaxItems: 7}
+		for more := true; more; {
+			end := must(walk.Walk(f.ctx, f.db, q, now, func(job *fdbpq.Browsed) bool {
+				got = append(got, string(job.Value))
+				return true
+			}))
+			more, walk.After, walk.AfterTime = end.More, &end.Last, end.LastTime
+			if len(got) == 7 { // this one comes before the first page
+				f.finish(now.Add(time.Second), kept(opPush(q, 1, "late")))
+			}
+		}
+		if !slices.Equal(got, want) {
+			f.Errorf("visited %d jobs, want %d, in the order in which they finished", len(got),
+				len(want))
+		}
+
+		f.corrupt = true
+		first := f.finishedJobs(q, now)[0]
+		write(f, func(tx kv.Transaction) { tx.Clear(q.Layout().FinishedKey(&first.ID, 0)) })
+		damaged := f.finishedJobs(q, now)[0]
+		wantError(f.T, damaged.Err, fdbpq.ErrCorrupt)
+		wantEqual(f.T, "damaged", damaged.ID, first.ID)
+	})
+}
+
+// For how long a job is kept, and what is said of it, has bounds.
+func TestBoundsOfKeeping(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	push := func(keep time.Duration) fdbpq.Op {
+		o := opPush(q, 1, "a")
+		o.Message.Keep = keep
+		return o
+	}
+	token := fdbpq.Token{Fence: 1}
+	long := ackWith(q, token, strings.Repeat("x", fdbpq.MaxResult+1))
+	typed := ackWith(q, token, "")
+	typed.Outcome.ContentType = strings.Repeat("x", fdbpq.MaxContentType+1)
+	nak := ackWith(q, token, "")
+	nak.Kind = fdbpq.OpNak
+
+	for _, o := range []fdbpq.Op{push(fdbpq.MinKeep), push(fdbpq.MaxKeep)} {
+		wantErrors(t, f.apply(o))
+	}
+	for want, o := range map[string]fdbpq.Op{
+		"it is kept for 999ms: want 1s to 87600h0m0s":     push(fdbpq.MinKeep - time.Millisecond),
+		"it is kept for 87600h0m1s: want 1s to":           push(fdbpq.MaxKeep + time.Second),
+		"it is kept for -1s: want":                        push(-time.Second),
+		"a result of 1048577 bytes: want at most 1048576": long,
+		"a content type of 257 bytes: want at most 256":   typed,
+		"only an acknowledgement has one":                 nak,
+	} {
+		err := f.apply(o)[0].Err
+		if !errors.Is(err, fdbpq.ErrOp) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// An acknowledgement whose job is kept takes one more round trip than others, in which all of a
+// batch read what belongs to their items; others read nothing more than before.
+func TestReadsOfKeeping(t *testing.T) {
+	var read []string
+	var queue []byte
+	store := &spy{Database: memkv.New(memkv.Options{}), asked: func(method string, key []byte) {
+		if rest, found := bytes.CutPrefix(key, queue); found && (method == "range" || method == "snapshot range") {
+			kind, _, _ := strings.Cut(string(rest[1:]), "\x00")
+			read = append(read, kind)
+		}
+	}}
+	f := newFixture(t, store, fdbpq.RawValues)
+	q := f.queue("jobs")
+	queue = q.Layout().Key("", 0)
+	queue = queue[:len(queue)-2]
+	headers := opPush(q, 1, "plain")
+	headers.Message.Headers = map[string][]string{"A": {"1"}}
+	f.apply(headers, kept(opPush(q, 2, "kept")))
+	tokens := f.leaseSome(q, 2, time.Hour)
+
+	read = nil
+	f.apply(ackWith(q, tokens[0], ""))
+	wantList(t, "read for a plain job", read)
+	f.apply(ackWith(q, tokens[1], ""))
+	wantList(t, "read for a kept job", read, "m")
+}

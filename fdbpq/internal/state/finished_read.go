@@ -1,0 +1,100 @@
+package state
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// FinishedRead is a finished job being read, and its entry in the order in which jobs finished.
+type FinishedRead struct {
+	codec.FinishedEntry
+	Record *codec.Finished // in full, unless Over or Err
+	Over   bool            // it is not kept any longer
+	Bytes  int             // about how many were read of it
+	Err    error           // ErrCorrupt if it cannot be read
+
+	parts kv.Future[[]kv.KeyValue] // nil if not begun
+}
+
+const (
+	// finishedPage is the most entries of the order that a part reads.
+	finishedPage = 256
+	// smallRecord is the most keys of a record that is read together with others.
+	smallRecord = 2
+)
+
+// ReadFinishedPart reads up to most finished jobs, newest first, that come after an entry of the
+// order; nil begins with the newest. A part ends when it is large enough, but has at least one job
+// if there is one. ended says that nothing comes after it. The error is one of the store.
+func ReadFinishedPart(
+	l *codec.Layout, r kv.Reader, now time.Time, after *codec.FinishedEntry, most int,
+) (jobs []FinishedRead, ended bool, err error) {
+	keys := l.FinishedOrder()
+	if after != nil {
+		keys.End = l.FinishedOrderKey(after.At, &after.Job)
+	}
+	asked := kv.RangeOptions{Limit: min(finishedPage, most), Reverse: true}
+	entries, err := r.GetRange(keys, asked).Get()
+	if err != nil {
+		return nil, false, err
+	}
+
+	all := make([]FinishedRead, 0, len(entries))
+	for _, pair := range entries {
+		e, err := l.ParseFinishedEntry(pair)
+		if err != nil && e.At.IsZero() { // no queue wrote that key
+			continue
+		}
+		over := err == nil && !e.Until.After(now)
+		all = append(all, FinishedRead{FinishedEntry: e, Err: err, Over: over})
+	}
+
+	for size := 0; len(jobs) < len(all) && size < browsePart; {
+		some := all[len(jobs):]
+		some = some[:min(len(some), browseAtOnce)]
+		for i := range some {
+			if f := &some[i]; !f.Over && f.Err == nil && (i == 0 || f.Parts <= smallRecord) {
+				f.begin(l, r)
+			}
+		}
+		for i := 0; i < len(some) && size < browsePart; i++ {
+			if err := some[i].finish(l, r); err != nil {
+				return nil, false, err
+			}
+			size += some[i].Bytes
+			jobs = all[:len(jobs)+1]
+		}
+	}
+	return jobs, len(jobs) == len(all) && !asked.Full(entries), nil
+}
+
+// begin starts to read the record.
+func (f *FinishedRead) begin(l *codec.Layout, r kv.Reader) {
+	f.parts = r.GetRange(l.FinishedRange(&f.Job), kv.RangeOptions{})
+}
+
+// finish reads the record, unless it is over. The error is one of the store.
+func (f *FinishedRead) finish(l *codec.Layout, r kv.Reader) error {
+	if f.Over || f.Err != nil {
+		return nil
+	}
+	if f.parts == nil {
+		f.begin(l, r)
+	}
+
+	parts, err := f.parts.Get()
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		f.Bytes += len(part.Value)
+	}
+	f.parts = nil
+	if f.Record, f.Err = codec.ParseFinished(parts); f.Err != nil {
+		f.Err = fmt.Errorf("job %s: %w", f.Job, f.Err)
+	}
+	return nil
+}

@@ -97,15 +97,18 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 	return failed
 }
 
-// ackNext acknowledges deliveries of one queue, all or none, and leases at most as many items for
-// the given time, or as the settings say if that is 0.
+// ackNext acknowledges deliveries of one queue, all or none, and leases up to n items for the given
+// time, or as the settings say if that is 0.
 func ackNext(
-	ctx context.Context, done []*Delivery, ackWait time.Duration,
+	ctx context.Context, done []*Delivery, n int, ackWait time.Duration,
 ) (next []*Delivery, err error) {
 	a := subjects.Ack{Kind: subjects.AckNext}
 	a.Next.Lease, a.Next.AckWait = true, ackWait
+	if n > 1 {
+		a.Next.Batch = n
+	}
 	if len(done) > 1 {
-		a.Next.Batch, a.Also = len(done), tokens(done[1:])
+		a.Also = tokens(done[1:])
 	}
 	err = done[0].fetchNext(ctx, a, func(d *Delivery) { next = append(next, d) })
 	return next, err

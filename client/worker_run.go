@@ -123,7 +123,7 @@ func (s *source) finish(h *heldJob) (next *heldJob) {
 	if len(s.sources) > 1 {
 		return s.finishShared(h)
 	}
-	return s.acknowledge(h, s.ackAndLease)
+	return s.acknowledge(h, true)
 }
 
 // runPrefetched leases jobs ahead of the loops that do them.
@@ -151,7 +151,7 @@ func (s *source) runPrefetched(all *sync.WaitGroup) {
 					if failed != nil {
 						s.settleFailed(h, failed)
 					} else {
-						s.acknowledge(h, s.ackOnly)
+						s.acknowledge(h, false)
 					}
 					<-room
 				})

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"sync"
@@ -63,19 +64,19 @@ func (a *sharedAcks) startNext(n int) {
 	a.waiting = a.waiting[n:]
 }
 
-// acknowledge acknowledges a job that is done, maybe together with others. send is ackAndLease or
-// ackOnly. It returns the next job if send has leased one.
-func (s *source) acknowledge(h *heldJob, send func([]*turn)) (next *heldJob) {
-	t := &turn{heldJob: h}
+// acknowledge acknowledges a job that is done, maybe together with others. With lease it also leases
+// a job, and returns it if there was one.
+func (s *source) acknowledge(h *heldJob, lease bool) (next *heldJob) {
+	t := &turn{heldJob: h, lease: lease}
 	switch _, ok := h.token(); {
 	case s.ending.Err() != nil: // this is the last attempt
 		if held, _ := s.letGoAll([]*turn{t}); len(held) > 0 {
 			s.settle(h, nil, false, h.Ack)
 		}
 	case ok && s.o.Concurrency+s.o.Prefetch > 1:
-		s.acks.share(t, s.queue.client.maxSharedAcks(), send)
+		s.acks.share(t, s.queue.client.maxSharedAcks(), s.send)
 	default:
-		send([]*turn{t})
+		s.send([]*turn{t})
 	}
 
 	if t.err != nil {
@@ -97,12 +98,27 @@ func (s *source) letGoAll(batch []*turn) (held []*turn, done []*Delivery) {
 	return held, done
 }
 
-// ackOnly acknowledges the jobs.
-func (s *source) ackOnly(batch []*turn) {
+// send acknowledges the jobs in one request, which leases one for each turn that asks for it.
+func (s *source) send(batch []*turn) {
 	held, done := s.letGoAll(batch)
+	var asking []*turn
+	for _, t := range held {
+		if t.lease && s.stopping.Err() == nil { // otherwise lease no more jobs
+			asking = append(asking, t)
+		}
+	}
+
 	ctx, cancel := s.attempt()
 	defer cancel()
+	if len(asking) > 0 {
+		s.ackAndLease(ctx, held, done, asking)
+	} else {
+		s.ackOnly(ctx, held, done)
+	}
+}
 
+// ackOnly acknowledges the jobs.
+func (s *source) ackOnly(ctx context.Context, held []*turn, done []*Delivery) {
 	for i, err := range s.queue.client.AckAll(ctx, done...) {
 		switch t := held[i]; {
 		case err == nil:
@@ -114,24 +130,12 @@ func (s *source) ackOnly(batch []*turn) {
 	}
 }
 
-// ackAndLease makes one request that acknowledges the jobs and leases as many.
-func (s *source) ackAndLease(batch []*turn) {
-	if s.stopping.Err() != nil { // lease no more jobs
-		s.ackOnly(batch)
-		return
-	}
-
-	held, done := s.letGoAll(batch)
-	if len(held) == 0 {
-		return
-	}
-
-	ctx, cancel := s.attempt()
-	defer cancel()
+// ackAndLease acknowledges the jobs and leases as many as ask for one.
+func (s *source) ackAndLease(ctx context.Context, held []*turn, done []*Delivery, asking []*turn) {
 	began := time.Now() // leases begin later
-	next, err := ackNext(ctx, done, s.o.AckWait)
+	next, err := ackNext(ctx, done, len(asking), s.o.AckWait)
 	for i, d := range next {
-		held[i].next = s.hold(d, began)
+		asking[i].next = s.hold(d, began)
 	}
 
 	switch {

@@ -81,7 +81,8 @@ func (s *source) do(h *heldJob) *workFailure {
 // turn is a job that is done but not yet acknowledged.
 type turn struct {
 	*heldJob
-	next *heldJob // the job leased in its place, or nil
+	lease bool     // a job in its place
+	next  *heldJob // that job, or nil
 
 	err     error // the shared request did not acknowledge it
 	unknown bool  // but may have

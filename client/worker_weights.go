@@ -104,12 +104,12 @@ func (w *Worker) nextShared() *heldJob {
 func (s *source) finishShared(h *heldJob) (next *heldJob) {
 	turn, ahead := s.pick(false)
 	if turn == s && ahead == nil {
-		return s.took(s.acknowledge(h, s.ackAndLease))
+		return s.took(s.acknowledge(h, true))
 	}
 
 	// Otherwise at the same time, in two requests.
 	var acked sync.WaitGroup
-	acked.Go(func() { s.acknowledge(h, s.ackOnly) })
+	acked.Go(func() { s.acknowledge(h, false) })
 	defer acked.Wait()
 	switch {
 	case turn == nil:

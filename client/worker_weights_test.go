@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,5 +193,28 @@ func TestWeightsEmptyQueue(t *testing.T) {
 		if count["pq.other.pop"] != 2 || count["pq.jobs.pop"] > 3 || count["pq.jobs.ack"] != 50 {
 			t.Errorf("requests: %v", count)
 		}
+	})
+}
+
+// A worker whose jobs share acknowledgements does each job of several queues, and keeps none that
+// it has leased for nobody.
+func TestWeightsShareRequests(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		const jobs = 500
+		s := newWorkshop(t)
+		mail := client.New(s.e.Conn).FIFOQueue("mail")
+		for _, q := range []*client.Queue{s.jobs, mail} {
+			succeeds(t)(q.PushBatch(t.Context(), make([]client.PushItem, jobs)))
+		}
+		var done atomic.Int64
+		w := must(client.NewWorker(func(context.Context, *client.Job) error {
+			done.Add(1)
+			return nil
+		}, client.WorkerOptions{Concurrency: 16}, s.jobs.Weight(1), mail.Weight(1)))
+
+		s.start(w)
+
+		waitFor(t, "the end of all jobs", func() bool { return done.Load() == 2*jobs })
+		s.waitUntilEmpty()
 	})
 }

@@ -114,6 +114,33 @@ func TestBadResults(t *testing.T) {
 	checkStore(t, e)
 }
 
+// A result is not kept of a job that is not, and the reply says so, also if it brings the next
+// item. A lease without a result is not named.
+func TestResultsThatAreNotKept(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		acks := pushAndLease(t, e, "jobs", 6)
+		push(t, e, "pq.jobs.push", nil, "next")
+		header := func(value string) nats.Header { return nats.Header{"Pq-Ack": {value}} }
+
+		m := ok(t, e, acks[0], header("+ACK"), "result")
+		same(t, "not kept", m.Header.Get("Pq-Not-Kept"), "0")
+
+		m = ok(t, e, acks[1], nil, "+ACK")
+		same(t, "not kept without a result", m.Header.Get("Pq-Not-Kept"), "")
+
+		h := header(alsoPayload("+ACK", acks[3:5]))
+		h["Pq-Frames"] = []string{"2"}
+		m = ok(t, e, acks[2], h, frames(resultOf(acks[4], "x"), resultOf(acks[2], "y")))
+		same(t, "not kept of several", m.Header.Get("Pq-Not-Kept"), "0,2")
+
+		m = ok(t, e, acks[5], header("+NXT"), "result")
+		wantData(t, m, "next")
+		same(t, "not kept before the next", m.Header.Get("Pq-Not-Kept"), "0")
+		acknowledge(t, e, m.Reply, "+ACK")
+		checkStore(t, e)
+	})
+}
+
 // A forwarded acknowledgement has its headers and its result. One that reads like -NAK does not
 // give the job back.
 func TestResultsAreForwarded(t *testing.T) {
@@ -143,9 +170,12 @@ func TestResultsAreForwarded(t *testing.T) {
 		m := ok(t, e, acks[0], h, frames(results...))
 
 		wantData(t, m, "next")
+		same(t, "not kept", m.Header.Get("Pq-Not-Kept"), "0,1,2")
+
 		h = nats.Header{"Pq-Ack": {"+NXT"}}
 		m = e.Request(m.Reply, h, []byte("-NAK"))
 		wantError(t, 404, fmt.Sprint(m.Header), m)
+		same(t, "not kept", m.Header.Get("Pq-Not-Kept"), "0")
 		wantMetric(t, e.Bridge, "pq_passed_total", before+2)
 	})
 }

@@ -17,6 +17,7 @@ type get struct {
 	msgID kv.Future[[]byte] // what a message id names; nil for an id
 	bytes int               // about how many to read of an item
 	rest  state.Stored      // what else belongs to the item
+	past  kv.Future[[]byte] // its history, if it is ready
 }
 
 // checkMsgID returns an error unless an OpGet can name its item by a message id.
@@ -46,7 +47,13 @@ func (g *get) beginReads(bytes int) {
 // readAt starts to read the item at a place.
 func (g *get) readAt(place *ID) {
 	g.Begin(place, state.LookUp(g.l, g.snapshot, place))
-	g.rest = state.BeginItem(g.l, g.snapshot, place, g.bytes)
+	g.beginRest(g.l, place)
+}
+
+// beginRest starts to read what else there is of the item at a place.
+func (g *get) beginRest(l *codec.Layout, place *ID) {
+	g.rest = state.BeginItem(l, g.snapshot, place, g.bytes)
+	g.past = g.snapshot.Get(l.HistoryKey(place))
 }
 
 // beginAlias implements inspection.
@@ -105,16 +112,32 @@ func (g *get) find() error {
 	}
 
 	item, err := g.whole(g.l, h)
-	if err != nil {
-		return err
+	if err == nil {
+		g.found(&item, h, "")
 	}
-	result := &g.results[g.index]
-	result.Item, result.State = item, h.State
-	return nil
+	return err
 }
 
-// whole returns an item in full. The error is for the operation, or one of the store.
+// found sets the result to an item, which is in a queue of that name; "" is its own.
+func (g *get) found(item *Item, h *codec.Record, queue string) {
+	result := &g.results[g.index]
+	result.Item, result.State, result.Queue = *item, h.State, queue
+	result.Found = browsed(&state.Standing{Item: *item, Record: *h})
+}
+
+// whole returns an item in full, and completes its record. The error is for the operation, or one
+// of the store.
 func (g *get) whole(l *codec.Layout, h *codec.Record) (Item, error) {
+	if h.State == Ready {
+		past, err := g.past.Get()
+		if err != nil {
+			return Item{}, err
+		}
+		if h.History, err = codec.ParseHistory(&h.ID, past); err != nil {
+			return Item{}, err
+		}
+	}
+
 	g.rest.SetOwn(l, h.Value)
 	item, err := g.rest.Whole(g.snapshot, l, &g.returned)
 	if err != nil {
@@ -154,7 +177,7 @@ func (g *get) findDead() error {
 	}
 
 	read := state.LookUp(dead, g.snapshot, &place)
-	g.rest = state.BeginItem(dead, g.snapshot, &place, g.bytes)
+	g.beginRest(dead, &place)
 	h, err := read.Anywhere(&place)
 	if err != nil {
 		return err
@@ -170,7 +193,6 @@ func (g *get) findDead() error {
 		return notFound(&g.id)
 	}
 
-	result := &g.results[g.index]
-	result.Item, result.State, result.Queue = item, h.State, dead.Name()
+	g.found(&item, h, dead.Name())
 	return nil
 }

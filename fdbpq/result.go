@@ -29,8 +29,9 @@ type Result struct {
 	// Len is the number of items for OpLen, and how many an OpPurge removed. It does not count
 	// items that other programs added with the bare recipe.
 	Len int64
-	// State is the state of the item, for OpGet.
+	// State is the state of the item, for OpGet, and Found is all that a Browse would say of it.
 	State ItemState
+	Found *Browsed
 	// Rank is the number of items that would be served before the item of an OpRank.
 	Rank int64
 	// RankAtLeast says that there may be more than Rank: see MaxRank.

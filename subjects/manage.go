@@ -29,7 +29,7 @@ var (
 	errNoPriority   = errors.New(`no priority: want {"id":"...","priority":5}`)
 )
 
-// State is a state of items.
+// State is a state of items, and of jobs that are over.
 type State string
 
 // The states.
@@ -37,6 +37,8 @@ const (
 	StateReady   State = "ready"
 	StateDelayed State = "delayed"
 	StateLeased  State = "leased"
+	StateDone    State = "done" // acknowledged, and kept
+	StateDead    State = "dead" // a dead letter, in the reply to a result request
 )
 
 // knownState is one of the states.

@@ -62,6 +62,8 @@ func parserOf(v subjects.Verb) parser {
 			_, err = subjects.ParseUnschedule(b)
 		case subjects.Purge:
 			_, err = subjects.ParsePurge(b)
+		case subjects.Result:
+			_, err = subjects.ParseResultOptions(b)
 		case subjects.List, subjects.Schedules:
 			_, err = subjects.ParseListOptions(b)
 		default:
@@ -123,6 +125,7 @@ func largestPayloads() map[subjects.Verb]string {
 		subjects.Release:    "{" + ids + "}",
 		subjects.Redrive:    "{" + ids + "}",
 		subjects.Rank:       `{"id": ` + longestID(0) + `, "end": "max"}`,
+		subjects.Result:     `{"msg_id": ` + escaped(subjects.MaxKey, "<") + "}",
 		subjects.Unschedule: `{"id": ` + escaped(128, "<") + "}",
 		subjects.Purge:      `{"state": "delayed"}`,
 		subjects.List:       list,

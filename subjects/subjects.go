@@ -18,6 +18,7 @@
 //	pq.jobs.config           read or change the settings
 //	pq.jobs.info             count the items in each state, and more
 //	pq.jobs.get              return items by their ids
+//	pq.jobs.result           say what became of a job, and return its result
 //	pq.jobs.remove           remove items by their ids
 //	pq.jobs.rank             count the items that would be served before an item
 //	pq.jobs.move             move items to another priority

@@ -100,8 +100,9 @@ func TestParseRefuses(t *testing.T) {
 			"pq.jobs.pop.middle",
 			ErrVerb,
 			`unknown verb "pop.middle": want one of push, push.<priority>, push.batch, pop.min, ` +
-				`pop.max, peek.min, peek.max, len, ack.<token>, config, info, get, remove, rank, ` +
-				`move, items, release, schedule, schedules, unschedule, purge, redrive`,
+				`pop.max, peek.min, peek.max, len, ack.<token>, config, info, get, result, ` +
+				`remove, rank, move, ` +
+				`items, release, schedule, schedules, unschedule, purge, redrive`,
 		},
 		{"pq.jobs.PUSH", ErrVerb, `unknown verb "PUSH"`},
 		{"pq.List", ErrVerb, `too short: want pq.<queue>.<verb>, the verb one of push,`},

@@ -77,6 +77,7 @@ const (
 	Schedule
 	Schedules
 	Unschedule
+	Result
 )
 
 // verbRow is a verb of one kind of queue.
@@ -129,6 +130,7 @@ var verbTable = withFIFO([]verbRow{
 	{verb: Config, name: "config", most: mostConfig},
 	{verb: Info, name: "info"},
 	{verb: Get, name: "get", most: mostIDs},
+	{verb: Result, name: "result", most: mostOptions},
 	{verb: Remove, name: "remove", most: mostIDs},
 	{verb: Rank, name: "rank", most: mostOptions},
 	{verb: Move, name: "move", noFIFO: true, most: mostIDs},

@@ -33,7 +33,7 @@ func (e *bulkEdit) inspection(
 	i *Inspector, r *subjects.Request, encode func(done int64, more bool) []byte,
 ) *inspection {
 	e.kind, e.queue = r.Kind, r.Queue
-	return &inspection{i.bulkEdits, func(ctx context.Context) ([]byte, error) {
+	return &inspection{limit: i.bulkEdits, reply: func(ctx context.Context) ([]byte, error) {
 		more, err := e.run(ctx, i)
 		unknown := err != nil && Failure(err).Unknown
 		e.acted(e.done, err)

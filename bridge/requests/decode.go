@@ -74,6 +74,8 @@ func decode(
 		return ops, decodeItems(m.Data, r.Kind, r.Queue, c)
 	case subjects.Schedules:
 		return ops, decodeSchedules(m.Data, r, c)
+	case subjects.Result:
+		return ops, decodeResult(m.Data, r, c)
 	case subjects.Info:
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings}, fdbpq.Op{Kind: fdbpq.OpConsumers})
 	}

@@ -17,7 +17,7 @@ func decodeList(payload []byte, kind subjects.Kind, c *replier) error {
 	}
 
 	i := c.h.Inspector
-	c.inspection = &inspection{i.lists, func(ctx context.Context) ([]byte, error) {
+	c.inspection = &inspection{limit: i.lists, reply: func(ctx context.Context) ([]byte, error) {
 		list, err := i.list(ctx, kind, o, true)
 		return list.Encode(), err
 	}}
@@ -51,7 +51,7 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *replier) er
 	}
 
 	i := c.h.Inspector
-	c.inspection = &inspection{i.browses, func(ctx context.Context) ([]byte, error) {
+	c.inspection = &inspection{limit: i.browses, reply: func(ctx context.Context) ([]byte, error) {
 		return i.items(ctx, kind, name, &walk, &o)
 	}}
 	return nil
@@ -61,7 +61,7 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *replier) er
 // result.
 func (c *replier) look(r *subjects.Request, op fdbpq.Op, reply func(*fdbpq.Result) []byte) {
 	i, kind, name := c.h.Inspector, r.Kind, r.Queue
-	c.inspection = &inspection{i.browses, func(ctx context.Context) (payload []byte, err error) {
+	answer := func(ctx context.Context) (payload []byte, err error) {
 		if op.Queue, err = i.swept(ctx, kind, name); err != nil {
 			return nil, err
 		}
@@ -73,7 +73,8 @@ func (c *replier) look(r *subjects.Request, op fdbpq.Op, reply func(*fdbpq.Resul
 			return err
 		})
 		return payload, err
-	}}
+	}
+	c.inspection = &inspection{limit: i.browses, reply: answer}
 }
 
 func rankReply(result *fdbpq.Result) []byte {
@@ -85,7 +86,7 @@ func getItems(
 	c *replier, kind subjects.Kind, name string, ids []fdbpq.ID, valueBytes int,
 ) *inspection {
 	i := c.h.Inspector
-	return &inspection{i.browses, func(ctx context.Context) ([]byte, error) {
+	return &inspection{limit: i.browses, reply: func(ctx context.Context) ([]byte, error) {
 		page, looked := i.newPage(valueBytes), 0
 		noRoomFor := func(id *fdbpq.ID) { page.append(failedItem(id, errNoRoomForReply).Encode()) }
 		visit := func(n int, item *fdbpq.Browsed) bool {

@@ -258,7 +258,7 @@ func (h *Handler) cancel(c *replier, r *dispatch.Request, parsed *subjects.Reque
 
 	answered := *r // so that r itself stays off the heap
 	answered.Wait, answered.Answered = nil, time.Now()
-	c.answerData(&answered, nil, nil)
+	c.answerData(&answered, nil, nil, nil)
 }
 
 // check makes the checks that do not depend on the verb, and parses the subject.

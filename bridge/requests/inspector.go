@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -32,7 +34,7 @@ type Inspector struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	lists, browses, bulkEdits inspectionLimit
+	lists, browses, bulkEdits, results inspectionLimit
 
 	mu        sync.Mutex
 	ending    context.Context // ends, with the lock held, when no more over NATS may begin
@@ -45,6 +47,8 @@ type inspection struct {
 	limit inspectionLimit
 	// reply returns the payload of the reply.
 	reply func(ctx context.Context) ([]byte, error)
+	// header is the headers of the reply if reply sets it.
+	header nats.Header
 }
 
 // inspectionLimit bounds how many questions over NATS wait or run.
@@ -63,6 +67,8 @@ const (
 	maxInspections = 4
 	// maxLists and maxBrowses limit how many questions over NATS wait or run.
 	maxLists, maxBrowses = 256, 64
+	// maxResultRequests limits requests for the result of a job, which take little time.
+	maxResultRequests = 1024
 	// maxBulkEdits limits how many purges and redrives run.
 	maxBulkEdits = 8
 )
@@ -73,6 +79,7 @@ func newInspector(c *Config) *Inspector {
 
 	i.lists = newLimit(maxLists, "lists wait")
 	i.browses = newLimit(maxBrowses, "requests for items, ranks and schedules wait")
+	i.results = newLimit(maxResultRequests, "requests for results wait")
 	i.bulkEdits = newLimit(maxBulkEdits, "purges and redrives run")
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	i.ending, i.refuse = context.WithCancel(i.ctx)

@@ -132,13 +132,12 @@ func (c *replier) send(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Resu
 	case fdbpq.OpPop, fdbpq.OpLease, fdbpq.OpPeek, fdbpq.OpGet:
 		err = c.sendItem(r, op, result)
 	case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm:
-		if r.NotKept == nil {
-			err = c.sendData(nil)
-			break
+		var h nats.Header
+		if r.NotKept != nil {
+			h = nats.Header{}
+			setNotKept(h, r)
 		}
-		m := nats.Msg{Subject: c.reply, Header: nats.Header{}}
-		setNotKept(m.Header, r)
-		err = c.h.config.Outbox.SendItem(&m, outbox.Content{})
+		err = c.sendData(h, nil)
 	case fdbpq.OpExtend:
 		until := result.Lease.Until.Format(subjects.TimeLayout)
 		m := nats.Msg{Subject: c.reply, Header: nats.Header{
@@ -225,9 +224,14 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 	return err
 }
 
-// sendData answers with a payload, which may be too large for a message.
-func (c *replier) sendData(payload []byte) error {
-	err := c.h.config.Outbox.SendData(c.reply, payload)
+// sendData answers with headers, nil for none, and a payload, which may be too large for a message.
+func (c *replier) sendData(h nats.Header, payload []byte) (err error) {
+	if h == nil {
+		err = c.h.config.Outbox.SendData(c.reply, payload)
+	} else {
+		m := nats.Msg{Subject: c.reply, Header: h, Data: payload}
+		err = c.h.config.Outbox.SendItem(&m, outbox.Content{})
+	}
 	if errors.Is(err, nats.ErrMaxPayload) {
 		err = fmt.Errorf("%w: the reply has %d bytes: %w", errTooLarge, len(payload), err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/jetstream"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -21,7 +23,7 @@ func (c *replier) sendPayload(
 	defer c.h.encoders.Put(e)
 
 	// measure has refused requests whose replies do not fit, but the server may carry less by now.
-	err := c.sendData(c.payload(e, r, ops, results))
+	err := c.sendData(nil, c.payload(e, r, ops, results))
 	if (ops[0].Kind == fdbpq.OpPush || r.Each) && errors.Is(err, errTooLarge) {
 		err = fmt.Errorf("%w: the request is done, but its results do not fit into a reply: %w",
 			dispatch.ErrUnknownOutcome, err)
@@ -116,13 +118,13 @@ func resultsOf(q *dispatch.Queue, ops []fdbpq.Op, results []fdbpq.Result) []byte
 }
 
 // answerData answers a request that has no lane.
-func (c *replier) answerData(r *dispatch.Request, data []byte, err error) {
+func (c *replier) answerData(r *dispatch.Request, h nats.Header, data []byte, err error) {
 	if err != nil {
 		c.Fail(r, nil, err)
 		return
 	}
 
-	if err = c.sendData(data); err != nil {
+	if err = c.sendData(h, data); err != nil {
 		c.h.config.ReplyFailed(err)
 	}
 
@@ -132,10 +134,10 @@ func (c *replier) answerData(r *dispatch.Request, data []byte, err error) {
 
 // inspect has the inspector answer the request.
 func (c *replier) inspect(r *dispatch.Request) error {
-	answered := *r // so that r itself stays off the heap
-	return c.h.Inspector.answer(c.inspection, func(payload []byte, err error) {
+	answered, asked := *r, c.inspection // so that r itself stays off the heap
+	return c.h.Inspector.answer(asked, func(payload []byte, err error) {
 		answered.Answered = time.Now()
-		c.answerData(&answered, payload, err)
+		c.answerData(&answered, asked.header, payload, err)
 	})
 }
 

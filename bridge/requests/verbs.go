@@ -35,6 +35,7 @@ var verbs = [...]verb{
 	subjects.Info:    {op: fdbpq.OpInfo},
 	subjects.List:    {inspected: true},
 	subjects.Get:     {op: fdbpq.OpGet},
+	subjects.Result:  {inspected: true},
 	subjects.Remove:  {op: fdbpq.OpRemove, act: actOnItems},
 	subjects.Rank:    {inspected: true},
 	subjects.Move:    {op: fdbpq.OpMove, act: actOnItems},

@@ -1,0 +1,78 @@
+package requests
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// decodeResult reads the payload of a result request. It only reads: what is due in the queue stays
+// where it is.
+func decodeResult(payload []byte, r *subjects.Request, c *replier) error {
+	o, err := subjects.ParseResultOptions(payload)
+	if err != nil {
+		return err
+	}
+
+	op := fdbpq.Op{Kind: fdbpq.OpGet, Message: fdbpq.Message{MsgID: o.MsgID}}
+	if o.MsgID == "" {
+		if op.ID, err = fdbpq.ParseID(o.ID); err != nil {
+			return err
+		}
+	}
+
+	op.Queue, err = dispatch.TargetOf(c.h.config.Keyspace, r.Kind, r.Queue)
+	if err != nil {
+		return err
+	}
+
+	i, kind := c.h.Inspector, r.Kind
+	asked := &inspection{limit: i.results}
+	asked.reply = func(ctx context.Context) (payload []byte, err error) {
+		err = i.run(ctx, i.slots, func() error {
+			found, err := i.readNow(ctx, op)
+			if err == nil {
+				asked.header, payload = outcomeOf(kind, &found)
+			}
+			return err
+		})
+		return payload, err
+	}
+
+	c.inspection = asked
+	return nil
+}
+
+// readNow is read, by the clock of the bridge.
+func (i *Inspector) readNow(ctx context.Context, op fdbpq.Op) (fdbpq.Result, error) {
+	results, err := kv.ReadTransact(ctx, i.config.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
+		return fdbpq.ReadSome(r, []fdbpq.Op{op}, i.config.Now(), partBytes)
+	})
+	if err != nil {
+		return fdbpq.Result{}, err
+	}
+	return results[0], results[0].Err
+}
+
+// outcomeOf returns the headers and the payload of the reply to a result request, from the result
+// of its OpGet.
+func outcomeOf(kind subjects.Kind, r *fdbpq.Result) (nats.Header, []byte) {
+	found, item := r.Found, &r.Item
+	j := subjects.JobInfo{
+		State: subjects.State(r.State.String()), Due: found.Due, LeasedAt: found.LeasedSince,
+		Holder: found.Holder, Deliveries: found.Deliveries,
+	}
+	j.ID, j.Priority, j.PushedAt = item.Job().String(), item.ID.Priority, item.PushedAt
+
+	if item.DeadLetter != nil {
+		j.State, j.DeadLetter = subjects.StateDead, (*subjects.DeadLetter)(item.DeadLetter)
+	}
+
+	var result []byte
+	return j.Headers(kind), result
+}

@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -188,10 +189,10 @@ func browsed(s *state.Standing) *Browsed {
 	return b
 }
 
-// ReadItems calls visit for each of the ids, in their order, until it returns false. An id is that of
-// a job, or the place of its item: Browsed.ID is the place, Browsed.Job the job. Browsed.Err is
-// ErrNotFound if the item is not in the queue, or has expired by now and is not leased. ReadItems
-// reads as Browse.Walk does.
+// ReadItems calls visit for each of the ids, in their order, until it returns false. An id is that
+// of a job, or the place of its item: Browsed.ID is the place, Browsed.Job the job. A job that is
+// not in the queue may be a finished one. Browsed.Err is ErrNotFound if it is neither, or has
+// expired by now and is not leased. ReadItems reads as Browse.Walk does.
 //
 // Errors of the store, and the context's error.
 func ReadItems(
@@ -200,8 +201,13 @@ func ReadItems(
 ) error {
 	browser := state.Browser{L: q.Layout(), Now: now}
 	for done := 0; done < len(ids); {
+		var finished []*Browsed // by place in the part; nil for others
 		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]state.Standing, error) {
-			return browser.ReadIDs(r, ids[done:])
+			part, err := browser.ReadIDs(r, ids[done:])
+			if err == nil {
+				finished, err = readFinished(r, q.Layout(), ids[done:], part, now)
+			}
+			return part, err
 		})
 		if err != nil {
 			return err
@@ -212,6 +218,9 @@ func ReadItems(
 			if part[i].Skipped {
 				item = &Browsed{Item: Item{ID: ids[done]}, Err: notFound(&ids[done])}
 			}
+			if finished[i] != nil {
+				item = finished[i]
+			}
 			if !visit(done, item) {
 				return nil
 			}
@@ -219,4 +228,32 @@ func ReadItems(
 		}
 	}
 	return nil
+}
+
+// readFinished returns the finished jobs among those of a part that are not in the queue, and nil
+// for all others. The error is one of the store.
+func readFinished(
+	r kv.Reader, l *codec.Layout, ids []ID, part []state.Standing, now time.Time,
+) ([]*Browsed, error) {
+	found, reads := make([]*Browsed, len(part)), make([]*state.FinishedLookup, len(part))
+	for i := range part {
+		if errors.Is(part[i].Err, ErrNotFound) && !(l.Fifo && ids[i].Priority != 0) {
+			reads[i] = state.BeginFinished(l, r, &ids[i], state.Beginning)
+		}
+	}
+
+	for i, read := range reads {
+		if read == nil {
+			continue
+		}
+		switch f, err := read.Load(r, state.NoBound); {
+		case codec.UnlessCorrupt(err) != nil:
+			return nil, err
+		case err != nil:
+			found[i] = &Browsed{Item: Item{ID: ids[i]}, State: Done, Err: err}
+		case f != nil && !f.OverBy(now):
+			found[i] = browsedFinished(f)
+		}
+	}
+	return found, nil
 }

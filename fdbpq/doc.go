@@ -77,7 +77,7 @@
 //	                                 pops and leases: find the next item from an end that may be
 //	                                 served, check it, take it
 //	pop_search.go                    the next item where walking would pass over too many
-//	edit.go                          purges; items by id: removes, moves, releases, redrives
+//	edit.go, edit_finished.go        purges; items by id: removes, moves, releases, redrives
 //	settle.go, nak.go, finish.go     operations with tokens; items given back or up; jobs kept
 //	push.go, push_check.go, limits_push.go
 //	                                 pushes: options, duplicates, limits, evictions

@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -123,7 +124,11 @@ func (q *queueEdits) readAgain(i int) {
 // or one of the store. So are the errors below.
 func (q *queueEdits) run(i int) error {
 	defer delete(q.reads, i)
-	if q.ops[i].Kind == OpPurge {
+	switch {
+	case q.ops[i].Kind != OpPurge:
+	case q.ops[i].State == Done:
+		return q.purgeFinished(&q.results[i])
+	default:
 		return q.purge(&q.results[i])
 	}
 	if q.ops[i].Follows && i > 0 && q.results[i-1].Err != nil {
@@ -132,10 +137,14 @@ func (q *queueEdits) run(i int) error {
 	}
 
 	h, err := q.find(i)
+	op := &q.ops[i]
+	if errors.Is(err, ErrNotFound) && (op.Kind != OpRemove || op.State == Done) {
+		return q.editFinished(i, err)
+	}
 	if err != nil {
 		return err
 	}
-	switch q.ops[i].Kind {
+	switch op.Kind {
 	case OpMove:
 		return q.move(i, h)
 	case OpRelease:

@@ -66,9 +66,12 @@ var (
 	// delivered again.
 	ErrLeaseLost = errors.New("fdbpq: the lease is lost or the item is settled")
 
-	// ErrDone is returned for a job that was acknowledged and is kept. It comes wrapped together
-	// with ErrLeaseLost for the token that acknowledged it.
+	// ErrDone is returned for a job that was acknowledged and is kept: by OpMove, OpRelease and
+	// OpRank, and wrapped together with ErrLeaseLost for the token that acknowledged it.
 	ErrDone = errors.New("fdbpq: the job is done")
+
+	// ErrNoValue is returned by OpRedriveItem for a finished job whose value is not kept.
+	ErrNoValue = errors.New("fdbpq: the job is done, and its value was too large to keep it too")
 
 	// ErrItemTooLarge is returned by operations that would return or move an item that is too large
 	// for them. It comes as ErrMaxBytes, or with ErrNoRoom. It comes alone from leases of an item

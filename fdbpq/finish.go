@@ -247,7 +247,7 @@ func (q *queueSettlements) doneBefore(chain, lost []int) (done []int, err error)
 		if err != nil {
 			return nil, err
 		}
-		if fence, err := codec.FinishedFence(part); err == nil && fence == r.op.Token.Fence {
+		if f, err := codec.ParseFinishedHead(part); err == nil && f.Fence == r.op.Token.Fence {
 			done = append(done, lost[n])
 		}
 	}

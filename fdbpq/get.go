@@ -18,6 +18,8 @@ type get struct {
 	bytes int               // about how many to read of an item
 	rest  state.Stored      // what else belongs to the item
 	past  kv.Future[[]byte] // its history, if it is ready
+
+	finished *state.FinishedLookup // nil unless the item is not in the queue
 }
 
 // checkMsgID returns an error unless an OpGet can name its item by a message id.
@@ -92,6 +94,10 @@ func (g *get) resolve() error {
 func (g *get) follow() {
 	if g.Follow() {
 		g.readAt(&g.Place)
+	} else if g.Begun && g.Err == nil {
+		if exists, err := g.Exists(); err == nil && !exists {
+			g.finished = state.BeginFinished(g.l, g.snapshot, &g.id, g.bytes)
+		}
 	}
 }
 
@@ -105,6 +111,10 @@ func (g *get) find() error {
 	}
 	h, err := g.Find()
 	if h == nil && err == nil {
+		found, err := g.findFinished()
+		if found || err != nil {
+			return err
+		}
 		return g.findDead()
 	}
 	if err != nil {
@@ -149,6 +159,31 @@ func (g *get) whole(l *codec.Layout, h *codec.Record) (Item, error) {
 		return Item{}, notFound(&g.id)
 	}
 	return item, nil
+}
+
+// findFinished looks for a job that is not in its queue among those that are finished. The error is
+// for the operation, or one of the store.
+func (g *get) findFinished() (found bool, err error) {
+	if g.finished == nil { // an alias has led to an empty place
+		g.finished = state.BeginFinished(g.l, g.snapshot, &g.id, g.bytes)
+	}
+	most := g.returned.Left()
+	if g.returned.Refused {
+		most = 0
+	}
+	f, err := g.finished.Load(g.snapshot, most)
+	if f == nil || err != nil || f.OverBy(g.asOf) {
+		return false, err
+	}
+
+	record := f.Record
+	if f.Cut || !g.returned.Admit(record.Message.Size()+len(record.Result)) {
+		g.returned.Refused = true
+		return true, state.ErrNoRoom
+	}
+	result := &g.results[g.index]
+	result.Item, result.State, result.Found = record.Item, Done, browsedFinished(f)
+	return true, nil
 }
 
 // findDead looks for a job that is not in its queue among the dead letters. One that has died again

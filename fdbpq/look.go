@@ -188,7 +188,11 @@ func (k *rank) count() error {
 		return err
 	}
 	if !exists {
-		return notFound(&k.id)
+		done, err := state.BeginFinished(k.l, k.snapshot, &k.id, 1).Load(k.snapshot, 0)
+		if err == nil && done != nil && !done.OverBy(k.asOf) {
+			return ErrDone
+		}
+		return cmp.Or(err, notFound(&k.id))
 	}
 
 	if k.counters != nil {

@@ -48,18 +48,20 @@ const (
 	OpSettings
 	// OpConfigure changes the settings of the queue, before any other operation of its transaction.
 	OpConfigure
-	// OpGet returns an item, in whatever state. A job that is not in the queue is looked for in the
-	// dead-letter queue that the settings name: see Result.Queue.
+	// OpGet returns an item, in whatever state. A job that is not in the queue is looked for among
+	// the finished jobs, and then in the dead-letter queue that the settings name: see
+	// Result.Found and Result.Queue.
 	OpGet
 	// OpRank returns how many items would be served before an item.
 	OpRank
 	// OpRemove removes an item, wherever it is. With a State, an item in another state stays, with
-	// ErrNotFound.
+	// ErrNotFound; a finished job is removed only with Done.
 	OpRemove
 	// OpMove moves an item to the end of another priority. The job keeps its id, its item gets
 	// another place: Result.Item.ID. A leased item stays where it is, with ErrLeased.
 	OpMove
-	// OpPurge removes all items at once, however many there are.
+	// OpPurge removes all items at once, however many there are, or with the State Done all
+	// finished jobs.
 	OpPurge
 	// OpRelease ends a lease without its token: the item is ready at once at its old place, its
 	// delivery does not count, and the token is invalid. An item that is not leased stays as it
@@ -67,13 +69,14 @@ const (
 	OpRelease
 	// OpRedriveItem sends an item of a dead-letter queue, ready or delayed, back to the queue it
 	// came from. A leased item stays where it is, with ErrLeased. So does an item that is not a
-	// dead letter, with ErrNotDeadLetter.
+	// dead letter, with ErrNotDeadLetter. A finished job begins a new life in its own queue, at the
+	// end of its priority, or stays with ErrNoValue.
 	OpRedriveItem
 	// OpSweep does the due work of a queue that is not used, or not often enough: it brings items
 	// back, removes expired items and message ids whose window is over, and moves dead letters. It
 	// removes finished jobs that are over and, except for those of the last minute, the oldest of
-	// more than Settings.KeepItems. It does more of this than operations that look at the queue, but no more than fits into one
-	// transaction: see Result.Swept.
+	// more than Settings.KeepItems. It does more of this than operations that look at the queue,
+	// but no more than fits into one transaction: see Result.Swept.
 	OpSweep
 	// OpConsumers returns the records of the queue's consumers, in the order of their names.
 	OpConsumers
@@ -193,7 +196,8 @@ type Op struct {
 	// means MaxInfoPriorities, which is also the most; NoPriorities means none.
 	MaxPriorities int
 
-	// State is the state that the item of an OpRemove must be in; AnyState is any.
+	// State is the state that the item of an OpRemove must be in; AnyState is any in the queue. For
+	// OpPurge it is Done or AnyState.
 	State ItemState
 	// DropHeader says which headers of an item OpRedriveItem leaves out. nil keeps all.
 	DropHeader func(name string) bool
@@ -297,8 +301,8 @@ func (q *queueTxn) moreExpired() error {
 // ofOps are the errors of operations. Any other error is one of the store.
 var ofOps = []error{
 	ErrEmpty, ErrCorrupt, ErrNoRoom, ErrFull, ErrLeaseLost, ErrOp, ErrNotFound, ErrExists,
-	ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrManyRates, ErrManyGroups, ErrMessageTooLarge,
-	ErrItemTooLarge, ErrMaxLeased,
+	ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrDone, ErrNoValue, ErrManyRates, ErrManyGroups,
+	ErrMessageTooLarge, ErrItemTooLarge, ErrMaxLeased,
 }
 
 // failOps makes an error of operations the result of those at the given indexes. It returns an

@@ -62,9 +62,9 @@ type Result struct {
 	NotKept bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits,
 	// ErrMaxLeased, ErrFull, ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists,
-	// ErrNotFound, ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrManyRates, ErrMaxRecords,
-	// ErrNoSource, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change returned. It does not affect
-	// the other operations.
+	// ErrNotFound, ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrDone, ErrNoValue, ErrManyRates,
+	// ErrMaxRecords, ErrNoSource, ErrSettings, ErrOp or ErrCorrupt, or what Op.Change returned. It
+	// does not affect the other operations.
 	Err error
 
 	wait   time.Duration // of the lease that an OpLease or OpExtend gave or an OpAck ended

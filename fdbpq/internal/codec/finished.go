@@ -183,13 +183,10 @@ func ParseFinished(parts []kv.KeyValue) (*Finished, error) {
 	return f, nil
 }
 
-// FinishedFence reads the fence of the last lease from the first part of a record.
-func FinishedFence(first []byte) (int64, error) {
+// ParseFinishedHead reads what the first part of a record says, without the message and the result.
+func ParseFinishedHead(first []byte) (*Finished, error) {
 	f, _, _, err := parseFinishedHead(first)
-	if err != nil {
-		return 0, err
-	}
-	return f.Fence, nil
+	return f, err
 }
 
 // parseFinishedHead reads the tuple at the beginning of a record. It returns what follows, and how

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ type FinishedRead struct {
 	codec.FinishedEntry
 	Record *codec.Finished // in full, unless Over or Err
 	Over   bool            // it is not kept any longer
+	Cut    bool            // Record has only what says when and how it was done
 	Bytes  int             // about how many were read of it
 	Err    error           // ErrCorrupt if it cannot be read
 
@@ -97,4 +99,77 @@ func (f *FinishedRead) finish(l *codec.Layout, r kv.Reader) error {
 		f.Err = fmt.Errorf("job %s: %w", f.Job, f.Err)
 	}
 	return nil
+}
+
+// OverBy reports whether the job is not kept any longer.
+func (f *FinishedRead) OverBy(now time.Time) bool { return !f.Until.After(now) }
+
+// FinishedLookup is a finished job being looked for by its id, or by its last place.
+type FinishedLookup struct {
+	l     *codec.Layout
+	id    codec.ID
+	asked kv.RangeOptions
+	pairs kv.Future[[]kv.KeyValue]
+}
+
+// BeginFinished starts to read a finished job, about that many bytes of it.
+func BeginFinished(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) *FinishedLookup {
+	f := &FinishedLookup{l: l, id: *id, asked: kv.RangeOptions{Bytes: max(bytes, 1)}}
+	f.begin(r)
+	return f
+}
+
+// begin reads both what may be there: the record of a job, and the key by the last place of one.
+func (f *FinishedLookup) begin(r kv.Reader) {
+	keys := f.l.FinishedRange(&f.id)
+	keys.Begin = f.l.FinishedPlaceKey(&f.id)
+	f.pairs = r.GetRange(keys, f.asked)
+}
+
+// Load waits for the job, and reads the rest of it unless it has more than about most bytes. It
+// returns nil if there is none. The error is ErrCorrupt or one of the store.
+func (f *FinishedLookup) Load(r kv.Reader, most int) (*FinishedRead, error) {
+	pairs, err := f.pairs.Get()
+	if err != nil || len(pairs) == 0 {
+		return nil, err
+	}
+
+	if bytes.Equal(pairs[0].Key, f.l.FinishedPlaceKey(&f.id)) {
+		if f.id, err = codec.ParseAlias(pairs[0].Value); err != nil {
+			return nil, err
+		}
+		f.begin(r)
+		if pairs, err = f.pairs.Get(); err != nil || len(pairs) == 0 {
+			return nil, err
+		}
+	}
+
+	cut := f.asked.Full(pairs)
+	if left := most - f.asked.Bytes; cut && left > 0 {
+		keys := f.l.FinishedRange(&f.id)
+		keys.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
+		asked := kv.RangeOptions{Bytes: left}
+		more, err := r.GetRange(keys, asked).Get()
+		if err != nil {
+			return nil, err
+		}
+		pairs, cut = append(pairs, more...), asked.Full(more)
+	}
+
+	read := &FinishedRead{Cut: cut}
+	if cut {
+		read.Record, err = codec.ParseFinishedHead(pairs[0].Value)
+	} else {
+		read.Record, err = codec.ParseFinished(pairs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", f.id, err)
+	}
+
+	record := read.Record
+	read.At, read.Until, read.Job = record.At, record.Until, f.id
+	if f.id != record.ID {
+		read.Place = record.ID
+	}
+	return read, nil // without Parts, so that all keys are removed
 }

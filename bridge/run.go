@@ -168,9 +168,6 @@ func (b *Bridge) newResults() *results.Waits {
 				return fdbpq.ReadSome(r, ops, o.Now(), o.MaxBatchBytes)
 			})
 		},
-		Ended: func(r *fdbpq.Result) bool {
-			return r.Item.DeadLetter != nil
-		},
 		Timeout: min(o.RequestTimeout/2, 4*time.Second),
 		Admit:   b.dispatcher.AdmitWaiter,
 		Release: b.dispatcher.ReleaseWaiter,
@@ -253,6 +250,7 @@ func (b *Bridge) newHandler() *requests.Handler {
 		RequestTimeout: o.RequestTimeout,
 		Dispatcher:     b.dispatcher,
 		Outbox:         b.outbox,
+		Results:        b.results,
 		Peers:          b.peers,
 		MaxPayload:     func() int64 { return b.nc.MaxPayload() },
 		MaxResult:      o.MaxResult,

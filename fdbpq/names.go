@@ -68,6 +68,9 @@ const (
 // ParseID reads what ID.String returns. Errors wrap ErrID.
 func ParseID(text string) (ID, error) { return codec.ParseID(text) }
 
+// Moved reports whether an id is the place of an item that has moved, and so not the id of its job.
+func Moved(id *ID) bool { return codec.Moved(id) }
+
 // ParseToken reads what Token.String returns. Errors wrap ErrToken.
 func ParseToken(text string) (Token, error) { return codec.ParseToken(text) }
 

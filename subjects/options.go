@@ -21,7 +21,8 @@ const (
 	MaxPopBatch = 1000
 	// MaxAlso is the most further leases that an acknowledgement may name.
 	MaxAlso = MaxPopBatch - 1
-	// MinExpires and MaxExpires bound how long a pop may wait for items.
+	// MinExpires and MaxExpires bound how long a pop may wait for items, and a request for the
+	// result of a job for its end.
 	MinExpires = time.Millisecond
 	MaxExpires = time.Hour
 	// MinIdleHeartbeat is the shortest time between two heartbeats of a pop that waits.

@@ -12,21 +12,26 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
-// ResultOptions is the payload of a result request, a JSON object with one of these:
+// ResultOptions is the payload of a result request, a JSON object with an id or a message id:
 //
 //	{"id":"FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"}
-//	{"msg_id":"invoice-17"}
+//	{"msg_id":"invoice-17","expires":"30s"}
 type ResultOptions struct {
 	// ID is the id of the job, or the place of its item.
 	ID string
 	// MsgID is the message id of its push, 1 to MaxKey bytes.
 	MsgID string
+	// Expires is how long the request waits for the job to be done or dead, MinExpires to
+	// MaxExpires; 0 means it does not.
+	Expires time.Duration
 }
 
 // resultObject is ResultOptions as JSON.
 type resultObject struct {
 	ID    *string `json:"id,omitzero"`
 	MsgID *string `json:"msg_id,omitzero"`
+
+	Expires time.Duration `json:"expires,omitzero"`
 }
 
 var errNoJob = errors.New(`no id: want {"id":"..."}, with an id as a push, pop or items ` +
@@ -38,7 +43,7 @@ func ParseResultOptions(payload []byte) (ResultOptions, error) {
 	if err := readObject(payload, &o); err != nil {
 		return ResultOptions{}, err
 	}
-	return ResultOptions{ID: deref(o.ID), MsgID: deref(o.MsgID)}, nil
+	return ResultOptions{ID: deref(o.ID), MsgID: deref(o.MsgID), Expires: o.Expires}, nil
 }
 
 func (o *resultObject) check() error {
@@ -50,15 +55,16 @@ func (o *resultObject) check() error {
 	case o.MsgID != nil && (*o.MsgID == "" || len(*o.MsgID) > MaxKey):
 		return fmt.Errorf("msg_id: %d bytes: want 1 to %d", len(*o.MsgID), MaxKey)
 	}
-	return nil
+	return durationWithin("expires", o.Expires, MinExpires, MaxExpires)
 }
 
 // Encode returns the payload that [ParseResultOptions] reads.
 func (o ResultOptions) Encode() []byte {
+	object := resultObject{ID: &o.ID, Expires: o.Expires}
 	if o.MsgID != "" {
-		return strictjson.Marshal(resultObject{MsgID: &o.MsgID})
+		object.ID, object.MsgID = nil, &o.MsgID
 	}
-	return strictjson.Marshal(resultObject{ID: &o.ID})
+	return strictjson.Marshal(object)
 }
 
 // Headers of the reply to a result request, beside those of [ItemInfo]; and to a get of a job that

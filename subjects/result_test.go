@@ -12,9 +12,11 @@ import (
 // A result request names a job by an id or by a message id, and is read as it was written.
 func TestParseResultOptions(t *testing.T) {
 	for payload, want := range map[string]ResultOptions{
-		`{"id":"FQEU"}`:           {ID: "FQEU"},
-		`{"id":""}`:               {},
-		`{"msg_id":"invoice 17"}`: {MsgID: "invoice 17"},
+		`{"id":"FQEU"}`:                                 {ID: "FQEU"},
+		`{"id":""}`:                                     {},
+		`{"msg_id":"invoice 17"}`:                       {MsgID: "invoice 17"},
+		`{"id":"FQEU","expires":"1ms"}`:                 {ID: "FQEU", Expires: time.Millisecond},
+		`{"msg_id":"m","expires":"1h0m0s"}`:             {MsgID: "m", Expires: time.Hour},
 		`{"msg_id":"` + strings.Repeat("x", 512) + `"}`: {MsgID: strings.Repeat("x", 512)},
 	} {
 		got, err := ParseResultOptions([]byte(payload))
@@ -24,17 +26,22 @@ func TestParseResultOptions(t *testing.T) {
 	}
 
 	for payload, text := range map[string]string{
-		``:                        "want a JSON object",
-		`{}`:                      `no id: want {"id":"..."}`,
-		`{"id":"a","msg_id":"b"}`: "id and msg_id: want one of them",
-		`{"msg_id":""}`:           "msg_id: 0 bytes: want 1 to 512",
-		`{"id":5}`:                "id",
-		`{"id":null}`:             "null",
-		`{"Id":"a"}`:              "Id",
-		`{"id":"a","id":"a"}`:     "id",
-		`{"id":"a","wait":"5s"}`:  "wait",
-		`{"ids":["a"]}`:           "ids",
-		`{"id":"a"} ` + "\x00":    "",
+		``:                                  "want a JSON object",
+		`{}`:                                `no id: want {"id":"..."}`,
+		`{"id":"a","msg_id":"b"}`:           "id and msg_id: want one of them",
+		`{"msg_id":""}`:                     "msg_id: 0 bytes: want 1 to 512",
+		`{"id":5}`:                          "id",
+		`{"id":null}`:                       "null",
+		`{"Id":"a"}`:                        "Id",
+		`{"id":"a","id":"a"}`:               "id",
+		`{"id":"a","wait":"5s"}`:            "wait",
+		`{"expires":"5s"}`:                  `no id`,
+		`{"id":"a","expires":"999us"}`:      "expires: 999us: want 1ms to 1h",
+		`{"id":"a","expires":"1h0m0.001s"}`: "want 1ms to 1h",
+		`{"id":"a","expires":"-1s"}`:        "want 1ms to 1h",
+		`{"id":"a","expires":5}`:            "expires",
+		`{"ids":["a"]}`:                     "ids",
+		`{"id":"a"} ` + "\x00":              "",
 		`{"msg_id":"` + strings.Repeat("x", 513) + `"}`: "msg_id: 513 bytes: want 1 to 512",
 	} {
 		got, err := ParseResultOptions([]byte(payload))

@@ -107,7 +107,8 @@ var rooms = map[string]room{
 	"bridge/outbox":         {uses: most, nats: true},
 	"bridge/peers":          {uses: most, nats: true},
 	"bridge/requests": {
-		uses: append(slices.Clip(most), "bridge/jetstream", "bridge/outbox", "bridge/peers"),
+		uses: append(slices.Clip(most), "bridge/jetstream", "bridge/outbox", "bridge/peers",
+			"bridge/results"),
 		nats: true,
 	},
 	"bridge/results":       {uses: []string{"bridge/dispatch", signal}},

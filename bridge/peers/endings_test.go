@@ -62,7 +62,8 @@ func (s *jobStore) read(_ context.Context, ops []fdbpq.Op) ([]fdbpq.Result, erro
 	for i := range ops {
 		found[i].State = fdbpq.Leased
 		if outcome, done := s.outcome[ops[i].ID.Count]; done {
-			found[i].State, found[i].Len = fdbpq.Ready, outcome
+			found[i].Item.DeadLetter, found[i].Len = &fdbpq.DeadLetter{}, outcome
+			found[i].State = fdbpq.Ready
 		}
 	}
 	return found, nil
@@ -103,7 +104,6 @@ func (net *network) add() *node {
 	n.Router.endings.publish = func(subject string, data []byte) { n.send(subject, string(data)) }
 	n.waits = results.New(results.Config{
 		Read: net.store.read, Timeout: time.Second,
-		Ended: func(r *fdbpq.Result) bool { return r.State != fdbpq.Leased },
 		Admit: func() error { return nil }, Release: func() {},
 		Waiting: func() { n.Router.AwaitsJobs() }, Warn: func(string, ...any) {},
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
+	"github.com/pqbridge/pqbridge/bridge/results"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -29,6 +30,8 @@ type Config struct {
 	Dispatcher *dispatch.Dispatcher
 	// Outbox sends all replies.
 	Outbox *outbox.Outbox
+	// Results has the requests that wait for outcomes of jobs.
+	Results *results.Waits
 	// Peers forward requests to the owners of queues, and cancels to every bridge.
 	Peers *peers.Peers
 	// MaxPayload returns the largest message that the NATS server carries, in bytes.

@@ -75,7 +75,7 @@ func decode(
 	case subjects.Schedules:
 		return ops, decodeSchedules(m.Data, r, c)
 	case subjects.Result:
-		return ops, decodeResult(m.Data, r, c)
+		return ops, decodeResult(m.Data, r, c, request)
 	case subjects.Info:
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings}, fdbpq.Op{Kind: fdbpq.OpConsumers})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/results"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -49,6 +50,11 @@ type inspection struct {
 	reply func(ctx context.Context) ([]byte, error)
 	// header is the headers of the reply if reply sets it.
 	header nats.Header
+
+	// awaits is what the request waits for, nil if it does not wait; known says that it names the
+	// job, and so need not look first.
+	awaits *results.Wait
+	known  bool
 }
 
 // inspectionLimit bounds how many questions over NATS wait or run.

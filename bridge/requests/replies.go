@@ -135,7 +135,15 @@ func (c *replier) answerData(r *dispatch.Request, h nats.Header, data []byte, er
 // inspect has the inspector answer the request.
 func (c *replier) inspect(r *dispatch.Request) error {
 	answered, asked := *r, c.inspection // so that r itself stays off the heap
+	if asked.known {
+		return c.await(&answered)
+	}
 	return c.h.Inspector.answer(asked, func(payload []byte, err error) {
+		if errors.Is(err, errWaits) {
+			if err = c.await(&answered); err == nil {
+				return
+			}
+		}
 		answered.Answered = time.Now()
 		c.answerData(&answered, asked.header, payload, err)
 	})

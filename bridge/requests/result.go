@@ -2,18 +2,24 @@ package requests
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/results"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // decodeResult reads the payload of a result request. It only reads: what is due in the queue stays
-// where it is.
-func decodeResult(payload []byte, r *subjects.Request, c *replier) error {
+// where it is. A request that waits is answered by package results, under the id of its job. Only
+// if it names the job in another way, the Inspector looks first.
+func decodeResult(
+	payload []byte, r *subjects.Request, c *replier, request *dispatch.Request,
+) error {
 	o, err := subjects.ParseResultOptions(payload)
 	if err != nil {
 		return err
@@ -33,11 +39,23 @@ func decodeResult(payload []byte, r *subjects.Request, c *replier) error {
 
 	i, kind := c.h.Inspector, r.Kind
 	asked := &inspection{limit: i.results}
+	if o.Expires > 0 {
+		request.Wait = &dispatch.Wait{Until: request.Received.Add(o.Expires)}
+		asked.awaits = &results.Wait{
+			Job:   fdbpq.QueueJob{Queue: dispatch.NameOf(r.Kind, r.Queue), Job: op.ID},
+			Queue: op.Queue, Until: request.Wait.Until,
+		}
+		asked.known = o.MsgID == "" && !fdbpq.Moved(&op.ID)
+	}
+
 	asked.reply = func(ctx context.Context) (payload []byte, err error) {
 		err = i.run(ctx, i.slots, func() error {
 			found, err := i.readNow(ctx, op)
 			if err == nil {
 				asked.header, payload = outcomeOf(kind, &found)
+			}
+			if err == nil && asked.awaits != nil && !results.IsOutcome(&found) {
+				asked.awaits.Job.Job, err = found.Item.Job(), errWaits
 			}
 			return err
 		})
@@ -46,6 +64,25 @@ func decodeResult(payload []byte, r *subjects.Request, c *replier) error {
 
 	c.inspection = asked
 	return nil
+}
+
+// errWaits says that a request is not answered yet.
+var errWaits = errors.New("the request waits")
+
+// await has a request wait for its job. After an error it is not answered.
+func (c *replier) await(r *dispatch.Request) error {
+	w := c.inspection.awaits
+	kind := dispatch.KindOf(w.Job.Queue)
+	w.Answer = func(found *fdbpq.Result, err error) {
+		var h nats.Header
+		var payload []byte
+		if err == nil {
+			h, payload = outcomeOf(kind, found)
+		}
+		r.Answered = time.Now()
+		c.answerData(r, h, payload, err)
+	}
+	return c.h.config.Results.Add(w)
 }
 
 // readNow is read, by the clock of the bridge.

@@ -100,7 +100,7 @@ func (s *store) Read(ctx context.Context, ops []fdbpq.Op) ([]fdbpq.Result, error
 		case open:
 			r.State = state
 		case done:
-			r.Len = int64(outcome)
+			r.Len, r.Item.DeadLetter = int64(outcome), &fdbpq.DeadLetter{}
 		default:
 			r.Err = fdbpq.ErrNotFound
 		}
@@ -134,7 +134,6 @@ func run(t *testing.T, f func(x *test)) {
 		x := &test{t: t, store: newStore(), most: 1 << 20}
 		x.Waits = New(Config{
 			Read: x.store.Read, Timeout: waitTimeout, Admit: x.admit, Release: x.release,
-			Ended:   func(r *fdbpq.Result) bool { return r.State != fdbpq.Leased },
 			Waiting: func() {}, Warn: func(string, ...any) {},
 		})
 

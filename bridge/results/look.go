@@ -102,7 +102,7 @@ func (w *Waits) noteResults(
 		r := &results[i]
 		noRoom := errors.Is(r.Err, fdbpq.ErrNoRoom)
 		over := func(wait *Wait) bool {
-			return !noRoom && (r.Err != nil || w.config.Ended(r) || !began.Before(wait.Until))
+			return !noRoom && (r.Err != nil || IsOutcome(r) || !began.Before(wait.Until))
 		}
 		answers = append(answers, w.takeLocked(j, j.seen, over, r, r.Err)...)
 		w.endLookLocked(j, noRoom)

@@ -38,8 +38,6 @@ type Config struct {
 	// returns a result for each. What has no room (fdbpq.ErrNoRoom) is read again; the first always
 	// has some.
 	Read func(ctx context.Context, ops []fdbpq.Op) ([]fdbpq.Result, error)
-	// Ended reports whether a result without an error is an outcome.
-	Ended func(r *fdbpq.Result) bool
 	// Timeout limits a Read.
 	Timeout time.Duration
 	// Admit counts a wait, or returns why there must not be another one. Release ends the count.
@@ -62,6 +60,12 @@ type Wait struct {
 	// Answer is called once, with what a look has found or with an error. Others may get the same
 	// result, so it must not be changed. It must be quick.
 	Answer func(r *fdbpq.Result, err error)
+}
+
+// IsOutcome reports whether the result of an OpGet, without an error, is the outcome of a job: it is
+// done, or a dead letter.
+func IsOutcome(r *fdbpq.Result) bool {
+	return r.State == fdbpq.Done || r.Item.DeadLetter != nil
 }
 
 // Waits has the waits of one bridge. All methods are safe for concurrent use.

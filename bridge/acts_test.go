@@ -81,7 +81,7 @@ func TestActsAreLogged(t *testing.T) {
 		},
 		{
 			"pq.jobs.remove", `{"ids":["` + ids[2] + `","` + ids[0] + `"]}`,
-			`action=remove queue=pq.jobs items=1`,
+			`action=remove queue=pq.jobs items=2`,
 		},
 		// There is nothing left to remove.
 		{"pq.jobs.remove", `{"ids":["` + ids[2] + `","` + ids[0] + `"]}`, ``},
@@ -89,7 +89,7 @@ func TestActsAreLogged(t *testing.T) {
 		{"pq.jobs.purge", `{"state":"delayed"}`, ``},
 		{
 			"pq.jobs.purge", `{"state":"ready"}`,
-			`action=purge queue=pq.jobs items=2 request="{.*ready.*}"`,
+			`action=purge queue=pq.jobs items=1 request="{.*ready.*}"`,
 		},
 		{"pq.jobs.purge", ``, ``},
 		{

@@ -386,7 +386,7 @@ func TestMoveOfLargeItems(t *testing.T) {
 		switch {
 		case i > 0 && r.Code == 413 && strings.Contains(r.Text, "again"):
 			refused++
-		case r.Code != 0 || r.NewID == "":
+		case r.Code != 0 || r.Place == "":
 			t.Errorf("%+v", r)
 		}
 	}

@@ -99,11 +99,10 @@ func TestManyByID(t *testing.T) {
 				wantResults(t, "move", moved, []string{ids[4], ids[0], ids[3]}, "0",
 					"409 the item is leased", "0")
 
-				wantAnswer(t, e, "pq.jobs.rank", itemOf(moved[0].NewID, ""),
+				wantAnswer(t, e, "pq.jobs.rank", itemOf(moved[0].Place, ""),
 					`{"rank":0,"at_least":false}`)
-				wantAnswer(t, e, "pq.jobs.rank", itemOf(moved[2].NewID, ""),
+				wantAnswer(t, e, "pq.jobs.rank", itemOf(ids[3], ""),
 					`{"rank":1,"at_least":false}`)
-				ids[4], ids[3] = moved[0].NewID, moved[2].NewID
 			}
 
 			all = []string{ids[0], ids[4], gone, ids[3], ids[1]}
@@ -149,7 +148,7 @@ func TestRedriveByID(t *testing.T) {
 				"409 the item is not a dead letter")
 			same(t, "home", got[1].Home, "jobs")
 
-			m := ok(t, e, kind.queue+".get", nil, itemOf(got[1].NewID, ""))
+			m := ok(t, e, kind.queue+".get", nil, itemOf(got[1].Place, ""))
 			if string(m.Data) != "x" || m.Header.Get("Nats-Msg-Id") != "" {
 				t.Errorf("redriven: %q with %v", m.Data, m.Header)
 			}

@@ -52,7 +52,7 @@ func TestHeadersThatNATSActsOn(t *testing.T) {
 func wantHeaders(t *testing.T, m *nats.Msg, want nats.Header) {
 	t.Helper()
 	for _, name := range []string{
-		subjects.HeaderID, subjects.HeaderPriority, subjects.HeaderPushedAt,
+		subjects.HeaderID, subjects.HeaderPlace, subjects.HeaderPriority, subjects.HeaderPushedAt,
 	} {
 		m.Header.Del(name)
 	}

@@ -145,7 +145,7 @@ func TestBytesOfAnItem(t *testing.T) {
 
 	push(t, e, "pq.jobs.push", nil, "value")
 	acknowledge(t, e, ok(t, e, "pq.jobs.pop.min", nil, `{"ack_wait":"1h"}`).Reply, "+TERM why")
-	popsWith("a dead letter", "pq.jobs-dead.pop.min", len("value")+len("jobs")+len("why")+38)
+	popsWith("a dead letter", "pq.jobs-dead.pop.min", len("value")+len("jobs")+len("why")+38+50)
 }
 
 // Bytes are limited as items are. With discard "old" the push is done, and others go; a batch is

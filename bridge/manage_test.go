@@ -156,8 +156,8 @@ func TestItemsByID(t *testing.T) {
 	})
 }
 
-// An item can be moved to another priority, where it comes last and has a new id, unless it is
-// leased.
+// An item can be moved to another priority, where it comes last and keeps the id of its job, unless
+// it is leased. The place that it had before names nothing.
 func TestMove(t *testing.T) {
 	e := start(t, testenv.Options{})
 	first := push(t, e, "pq.jobs.push.1", nil, "first")
@@ -167,13 +167,17 @@ func TestMove(t *testing.T) {
 
 	reply := ok(t, e, "pq.jobs.move", nil, itemOf(first.ID, `,"priority":-7`)).Data
 	err := json.Unmarshal(reply, &moved)
-	if err != nil || moved.Queue != "jobs" || moved.Priority != -7 || moved.ID == first.ID {
+	if err != nil || moved.Queue != "jobs" || moved.Priority != -7 || moved.ID != first.ID ||
+		moved.Place == first.ID {
 		t.Errorf("%s, %v", reply, err)
 	}
 
-	wantAnswer(t, e, "pq.jobs.rank", itemOf(moved.ID, `,"end":"max"`),
-		`{"rank":1,"at_least":false}`)
-	refused(t, e, 404, "pq.jobs.move", nil, []byte(itemOf(first.ID, `,"priority":1`)))
+	for _, id := range []string{moved.ID, moved.Place} {
+		wantAnswer(t, e, "pq.jobs.rank", itemOf(id, `,"end":"max"`),
+			`{"rank":1,"at_least":false}`)
+	}
+	ok(t, e, "pq.jobs.move", nil, itemOf(moved.Place, `,"priority":-7`))
+	refused(t, e, 404, "pq.jobs.move", nil, []byte(itemOf(moved.Place, `,"priority":1`)))
 
 	leaseOne(t, e, "pq.jobs.pop.max", `{"ack_wait":"1h"}`, "second")
 	err = refused(t, e, 409, "pq.jobs.move", nil, []byte(itemOf(second.ID, `,"priority":1`)))

@@ -236,8 +236,8 @@ func TestDeadLetters(t *testing.T) {
 
 			info := wantDead(t, ok(t, e, kind.dead, nil, ""), "a",
 				died{Queue: "jobs", Reason: reason, Deliveries: 2, Error: "disk  full"})
-			if !info.PushedAt.Equal(before.PushedAt) || info.ID == before.ID ||
-				info.Priority != before.Priority {
+			if !info.PushedAt.Equal(before.PushedAt) || info.ID != before.ID ||
+				info.Place == "" || info.Priority != before.Priority {
 				t.Errorf("%+v was %+v", info, before)
 			}
 

@@ -38,12 +38,30 @@ const (
 	Leased  = subjects.StateLeased
 )
 
-// Get returns an item in any state by its id, and leaves it in the queue. The state is "" if the
-// item left no room for it in the reply.
+// Get returns an item in any state, and leaves it in the queue. As all methods that take an id, it
+// takes the id of the job, which stays the same, or the place of the item, which holds until the
+// item moves. A job that has died is found in the dead-letter queue: see Item.FoundIn. The state is
+// "" if the item left no room for it in the reply.
 //
 // Errors: [ErrNotFound], [ErrBadRequest] for a malformed id, and the errors of any request.
 func (q *Queue) Get(ctx context.Context, id string) (*Item, State, error) {
-	payload := subjects.ItemOptions{ID: id}.Encode(subjects.Get)
+	return q.get(ctx, subjects.ItemOptions{ID: id})
+}
+
+// GetByMsgID is Get for the item of a push with a [MsgID], within the duplicate window of the
+// queue.
+func (q *Queue) GetByMsgID(ctx context.Context, msgID string) (*Item, State, error) {
+	if err := wantUTF8(msgID); err != nil {
+		return nil, "", err
+	}
+	if msgID == "" {
+		return nil, "", badRequest("no message id")
+	}
+	return q.get(ctx, subjects.ItemOptions{MsgID: msgID})
+}
+
+func (q *Queue) get(ctx context.Context, o subjects.ItemOptions) (*Item, State, error) {
+	payload := o.Encode(subjects.Get)
 	reply, err := q.request(ctx, subjects.Get, nil, payload)
 	if err != nil {
 		return nil, "", err
@@ -62,13 +80,15 @@ func (q *Queue) Remove(ctx context.Context, id string) error {
 	return err
 }
 
-// Move moves an item to the end of a priority, and returns its new id.
+// Move moves an item to the end of a priority, and returns its place there. The id of the job stays
+// the same. To repeat a Move after [ErrUnknownOutcome], name the item by the place it had before:
+// then an item that has moved is not found, rather than moved again.
 //
 // Errors: [ErrLeased] for a leased item, and as for Get.
 func (q *Queue) Move(ctx context.Context, id string, priority int64) (string, error) {
 	payload := subjects.ItemOptions{ID: id, Priority: priority}.Encode(subjects.Move)
 	moved, err := query(ctx, q, subjects.Move, payload, subjects.ParseReply[subjects.Moved])
-	return moved.ID, err
+	return moved.Place, err
 }
 
 // Rank returns how many items Pop would return before this one. A leased or delayed
@@ -161,7 +181,9 @@ func (q *Queue) MoveItems(ctx context.Context, ids []string, priority int64) ([]
 }
 
 // RedriveItems sends 1 to 1,000 dead letters of this queue back to the queues they came from. The
-// results have these queues and the new ids. Otherwise, results and errors are as for RemoveItems.
+// results have these queues and the places there. Otherwise, results and errors are as for
+// RemoveItems. Name dead letters by their places to repeat it after [ErrUnknownOutcome]: a job that
+// has died again meanwhile is at another place, and stays there.
 func (q *Queue) RedriveItems(ctx context.Context, ids []string) ([]ItemResult, error) {
 	return q.editItems(ctx, subjects.Redrive, subjects.ItemOptions{IDs: ids})
 }

@@ -44,7 +44,8 @@ func (j *Job) LastTry() bool { return j.MaxDeliver > 0 && j.Deliveries >= j.MaxD
 //   - with the cause [ErrTimedOut] after [WorkerOptions.JobTimeout].
 //
 // A job may be done more than once, for instance if its acknowledgement arrives after the lease has
-// ended. If that matters, have Work remember the IDs of jobs that it has done: they stay the same.
+// ended. If that matters, have Work remember the IDs of jobs that it has done: they stay the same,
+// also when a job moves, dies and is redriven.
 type Work func(ctx context.Context, job *Job) error
 
 // Snooze returns an error with which Work returns the job to the queue for delay, up to ten years.

@@ -105,9 +105,9 @@ func (q *Queue) PurgePart(ctx context.Context, state State) (n int64, more bool,
 }
 
 // Redrive sends up to max dead letters of this queue, 1,000 if max is 0, back to the queues they
-// came from, and returns their number. There they have new ids, and are at the end of their
-// priority. Redrive sends as many requests as it takes. With an error, it returns how many are
-// known to be back.
+// came from, and returns their number. There they are at the end of their priority; the ids of the
+// jobs stay the same. Redrive sends as many requests as it takes. With an error, it returns how
+// many are known to be back.
 //
 // Errors: as for any request.
 func (q *Queue) Redrive(ctx context.Context, max int) (n int64, err error) {

@@ -323,7 +323,7 @@ func TestDeadLetters(t *testing.T) {
 func TestItemResults(t *testing.T) {
 	nc := fakeBridge(t, "pq.jobs.move", func(_ *nats.Conn, m *nats.Msg) {
 		ok(t, m.Respond([]byte(`{"queue":"jobs","results":[
-			{"id":"a","new_id":"c"},
+			{"id":"a","place":"c"},
 			{"id":"b","code":404,"error_reason":"missing","error":"no such item"},
 			{"id":"d","code":409,"error_reason":"leased","error":"it is leased"},
 			{"id":"e","code":409,"error_reason":"lost","error":"it is lost"}
@@ -334,7 +334,7 @@ func TestItemResults(t *testing.T) {
 
 	results, err := jobs.MoveItems(t.Context(), []string{"a", "b", "d", "e"}, 1)
 
-	if err != nil || len(results) != 4 || results[0].Err() != nil || results[0].NewID != "c" {
+	if err != nil || len(results) != 4 || results[0].Err() != nil || results[0].Place != "c" {
 		t.Fatalf("move: %+v, %v", results, err)
 	}
 

@@ -15,12 +15,12 @@ import (
 type PushAck struct {
 	// Queue is the name of the queue.
 	Queue string
-	// ID is the id of the item.
+	// ID is the id of the job: it stays the same wherever the item goes.
 	ID string
 	// Priority is the item's priority, 0 in a FIFO queue.
 	Priority int64
 	// Duplicate means that nothing was pushed, because of MsgID or Unique. ID and Priority describe
-	// the item that was pushed before.
+	// the push that came before.
 	Duplicate bool
 }
 

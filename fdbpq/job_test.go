@@ -46,7 +46,8 @@ func (f *fixture) wantJob(q fdbpq.Target, job fdbpq.ID, queue string) (place fdb
 	results := append(f.read(named(fdbpq.OpGet, q, job)), f.done(named(fdbpq.OpGet, q, job)))
 	for _, r := range results {
 		if r.Err != nil || r.Item.Job() != job || r.Queue != queue {
-			f.Fatalf("got job %v in %q, %v; want %v in %q", r.Item.Job(), r.Queue, r.Err, job, queue)
+			f.Fatalf("got job %v in %q, %v; want %v in %q",
+				r.Item.Job(), r.Queue, r.Err, job, queue)
 		}
 	}
 	return results[0].Item.ID

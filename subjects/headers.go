@@ -52,11 +52,15 @@ const (
 
 // Headers of replies. Times are in TimeLayout.
 const (
-	// HeaderID, HeaderPushedAt and HeaderState are the id of an item, the time of its push and its
-	// [State]. Replies to pop, peek and get have the first two, and those to get the state.
+	// HeaderID, HeaderPushedAt and HeaderState are the id of an item's job, the time of its push
+	// and its [State]. Replies to pop, peek and get have the first two, and those to get the state.
 	HeaderID       = "Pq-Id"
 	HeaderPushedAt = "Pq-Pushed-At"
 	HeaderState    = "Pq-State"
+	// HeaderPlace is the place of the item where that is not the id of its job. HeaderQueue is the
+	// dead-letter queue in which a get has found the item; other replies do not have it.
+	HeaderPlace = "Pq-Place"
+	HeaderQueue = "Pq-Queue"
 	// HeaderDeliveries is how many times a leased item was delivered, this time included, and
 	// HeaderLeaseUntil when its lease ends.
 	HeaderDeliveries = "Pq-Deliveries"

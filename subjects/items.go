@@ -39,16 +39,16 @@ type ItemsOptions struct {
 	State State
 	// Max begins at the end of pop.max instead of pop.min. FIFO queues have no such end.
 	Max bool
-	// After is the id after which the page begins, whether or not that item is still there; ""
-	// begins with the first.
+	// After is the Next of the page before: the page begins behind it, whether or not an item is
+	// still there; "" begins with the first.
 	After string
 	// Limit is the most items to return, 1 to MaxItems; 0 means DefaultItems.
 	Limit int
 	// ValueBytes is how many bytes of each value to return, up to MaxValueBytes; 0 means
 	// DefaultValueBytes, and NoValues means none.
 	ValueBytes int
-	// Match is a text of up to MaxMatch bytes that the value, a header or the id must contain, in
-	// the same case; "" matches all items.
+	// Match is a text of up to MaxMatch bytes that the value, a header, the id or the place must
+	// contain, in the same case; "" matches all items.
 	Match string
 	// Headers are the values that headers of the item must have, up to MaxMatchHeaders. If the item
 	// has a header several times, one of its values must match.
@@ -141,8 +141,8 @@ func checkMatch(what, text string) error {
 type ItemsPage struct {
 	// Items are in the order in which they would be served if all were ready.
 	Items []StoredItem `json:"items"`
-	// Next is the After of the next page, or nil if there are no more items. A page that ends
-	// because it has looked at many items may have few items or none.
+	// Next is the After of the next page, or nil if there are no more items. It is opaque. A page
+	// that ends because it has looked at many items may have few items or none.
 	Next *string `json:"next"`
 	// Scanned is how many items were looked at.
 	Scanned int64 `json:"scanned"`
@@ -150,7 +150,10 @@ type ItemsPage struct {
 
 // StoredItem is an item that stays in its queue.
 type StoredItem struct {
+	// ID is the id of the job: it stays the same wherever the item goes.
 	ID string `json:"id"`
+	// Place is where the item is now, if that is not its ID. It holds until the item moves.
+	Place string `json:"place,omitempty"`
 	// Priority is 0 in a FIFO queue.
 	Priority int64 `json:"priority"`
 	State    State `json:"state,omitempty"`
@@ -195,9 +198,10 @@ type ItemResults struct {
 
 // ItemResult is the result for one of several ids.
 type ItemResult struct {
+	// ID is the id of the job or, after a failure, what the request named.
 	ID string `json:"id"`
-	// NewID is the id that a moved or redriven item has now.
-	NewID string `json:"new_id,omitempty"`
+	// Place is where a moved or redriven item is now.
+	Place string `json:"place,omitempty"`
 	// Home is the queue that a dead letter went back to.
 	Home string `json:"home,omitempty"`
 	Failure
@@ -237,16 +241,20 @@ func MaxItemResults(n int) int {
 const MaxFailureText = 200
 
 // ItemOptions is the payload of a get, remove, rank, move, release or redrive, a JSON object. All
-// but a redrive have an id, and all but a rank may have several in its place. A redrive without ids
-// says how many dead letters to send back:
+// but a redrive have an id, and all but a rank may have several in its place. A get may have a
+// message id instead. A redrive without ids says how many dead letters to send back:
 //
 //	{"id":"FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"}
 //	{"ids":["FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"],"priority":5}
+//	{"msg_id":"invoice-17"}
 //	{"max":50}
 type ItemOptions struct {
+	// ID is the id of a job, or the place of its item.
 	ID string
-	// IDs are 1 to MaxItems ids in place of ID, each once; nil means ID.
+	// IDs are 1 to MaxItems of these in place of ID, each once; nil means ID.
 	IDs []string
+	// MsgID is the message id of a push, 1 to MaxKey bytes, for a get in place of ID; "" means ID.
+	MsgID string
 	// Max makes a rank count from the end of pop.max.
 	Max bool
 	// Priority is the new priority of a move.
@@ -262,6 +270,7 @@ type ItemOptions struct {
 type itemObject struct {
 	ID         *string  `json:"id,omitzero"`
 	IDs        texts    `json:"ids,omitzero"`
+	MsgID      *string  `json:"msg_id,omitzero"`
 	End        queueEnd `json:"end,omitzero"`
 	Priority   *int64   `json:"priority,omitzero"`
 	ValueBytes *int     `json:"value_bytes,omitzero"`
@@ -280,7 +289,8 @@ func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
 		}
 	}
 
-	o := ItemOptions{ID: deref(wire.ID), IDs: wire.IDs, Max: wire.End == "max"}
+	o := ItemOptions{ID: deref(wire.ID), IDs: wire.IDs, MsgID: deref(wire.MsgID)}
+	o.Max = wire.End == "max"
 	o.Priority = deref(wire.Priority)
 	if v == Get && wire.IDs != nil {
 		o.ValueBytes = valueBytes(wire.ValueBytes)
@@ -300,6 +310,7 @@ func (o *itemObject) check(v Verb) error {
 	}{
 		{"id", o.ID != nil, v != Redrive},
 		{"ids", o.IDs != nil, v != Rank},
+		{"msg_id", o.MsgID != nil, v == Get},
 		{"end", o.End != "", v == Rank},
 		{"priority", o.Priority != nil, v == Move},
 		{"value_bytes", o.ValueBytes != nil, v == Get},
@@ -311,17 +322,24 @@ func (o *itemObject) check(v Verb) error {
 	}
 
 	switch {
+	case o.MsgID != nil && (o.ID != nil || o.IDs != nil):
+		return errBothKeys
 	case o.ID != nil && o.IDs != nil:
 		return errBothIDs
 	case o.IDs != nil && o.Most != nil:
 		return errBothRedrives
+	case o.MsgID != nil:
+		if n := len(*o.MsgID); n == 0 || n > MaxKey {
+			return fmt.Errorf("msg_id: %d bytes: want 1 to %d", n, MaxKey)
+		}
 	case o.ID == nil && o.IDs == nil && v != Redrive:
 		return errNoID
 	case o.IDs != nil && len(o.IDs) == 0:
 		return errNoIDs
 	case v == Move && o.Priority == nil:
 		return errNoPriority
-	case o.ID != nil && o.ValueBytes != nil:
+	}
+	if o.IDs == nil && o.ValueBytes != nil {
 		return errOnlyWithIDs
 	}
 
@@ -345,7 +363,10 @@ func (o *itemObject) check(v Verb) error {
 // Encode returns the payload that [ParseItemOptions] reads for a verb.
 func (o ItemOptions) Encode(v Verb) []byte {
 	wire := itemObject{IDs: o.IDs, End: endOf(o.Max), ValueBytes: wireBytes(o.ValueBytes)}
-	if o.IDs == nil && v != Redrive {
+	switch {
+	case o.MsgID != "":
+		wire.MsgID = &o.MsgID
+	case o.IDs == nil && v != Redrive:
 		wire.ID = &o.ID
 	}
 	if v == Move {

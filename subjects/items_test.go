@@ -154,7 +154,7 @@ func TestItemOptions(t *testing.T) {
 	}{
 		{
 			subjects.Get, ``,
-			"want a JSON object with members of id, ids, end, priority, value_bytes, max",
+			"want a JSON object with members of id, ids, msg_id, end, priority, value_bytes, max",
 		},
 		{subjects.Get, `{}`, `no id: want {"id":"..."}`},
 		{subjects.Get, `{"id":5}`, "want a text"},
@@ -229,7 +229,7 @@ func TestItemReplies(t *testing.T) {
 	}
 
 	results := subjects.ItemResults{Queue: "jobs", Results: []subjects.ItemResult{
-		{ID: "a", NewID: "b", Home: "c"},
+		{ID: "a", Place: "b", Home: "c"},
 		{ID: "d", Failure: subjects.Failure{Code: 409, Text: "the item is leased"}},
 	}}
 	payload := strictjson.Marshal(&results)

@@ -24,6 +24,7 @@ var (
 	errNoIDs = errors.New(
 		`no ids: want {"ids":["..."]}, with ids as pushes, pops or items returned them`)
 	errBothIDs      = errors.New("id and ids: want one of them")
+	errBothKeys     = errors.New("msg_id and id or ids: want one of them")
 	errBothRedrives = errors.New("ids and max: want one of them")
 	errOnlyWithIDs  = errors.New("value_bytes: only with ids")
 	errNoPriority   = errors.New(`no priority: want {"id":"...","priority":5}`)
@@ -86,7 +87,8 @@ type Removed struct {
 // Moved is the payload of the reply to a move of one item.
 type Moved struct {
 	Queue    string `json:"queue"`
-	ID       string `json:"id"` // the item has now
+	ID       string `json:"id"`    // of the job
+	Place    string `json:"place"` // where the item is now
 	Priority int64  `json:"priority"`
 }
 

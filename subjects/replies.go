@@ -41,8 +41,8 @@ type Pushed struct {
 	ID    string `json:"id"`
 	// Priority is nil in a FIFO queue.
 	Priority *int64 `json:"priority,omitzero"`
-	// Duplicate means that the push changed nothing. ID, Priority and Seq describe the item that
-	// was pushed before.
+	// Duplicate means that the push changed nothing. ID, Priority and Seq describe the push that
+	// came before.
 	Duplicate bool `json:"duplicate,omitzero"`
 	// Stream is the name of the queue, and Seq the time of the push in microseconds since 1970,
 	// which fits a float64, as JavaScript needs. They make the reply what JetStream calls a PubAck,
@@ -82,7 +82,7 @@ func AppendPushed(b []byte, kind Kind, queue, id string, priority int64, at time
 // PushedBatch is the payload of the reply to a batch of pushes.
 type PushedBatch struct {
 	Queue string `json:"queue"`
-	// IDs are the ids of the items, in their order.
+	// IDs are the ids of the jobs, in the order of the items.
 	IDs []string `json:"ids"`
 	// Duplicates are the indexes of items that were not pushed because they were there before.
 	Duplicates []int `json:"duplicates,omitzero"`
@@ -154,7 +154,7 @@ func notReply(payload []byte) error {
 
 // ItemInfo describes the item in a reply to a pop, peek or get.
 type ItemInfo struct {
-	ID       string
+	ID       string    // of the job: it stays the same wherever the item goes
 	Priority int64     // 0 in a FIFO queue
 	PushedAt time.Time // zero for an item that another program wrote to the store
 	Unique   string    // "" for an item without a unique key
@@ -163,6 +163,13 @@ type ItemInfo struct {
 	Keep time.Duration
 	// DeadLetter is nil for an item that is not in a dead-letter queue.
 	DeadLetter *DeadLetter
+
+	// Place is where the item is, or was until it was popped, if that is not its ID. It holds until
+	// the item moves.
+	Place string
+	// FoundIn is the dead-letter queue in which a get found the item; "" for the queue that was
+	// asked.
+	FoundIn string
 }
 
 // DeadLetter says how an item became a dead letter.
@@ -201,6 +208,10 @@ func (h *ItemHeaders) Set(name, value string) (err error) {
 	switch name {
 	case HeaderID:
 		h.ID = value
+	case HeaderPlace:
+		h.Place = value
+	case HeaderQueue:
+		h.FoundIn = value
 	case HeaderPriority:
 		if value != "" {
 			h.Priority, err = ParsePriority(value)

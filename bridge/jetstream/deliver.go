@@ -105,7 +105,7 @@ func (p *pull) send(q *dispatch.Queue, m *message, r *fdbpq.Result) error {
 	err = p.sendWith(nil, q, m, r)
 	if errors.Is(err, leaf.ErrTooLarge) {
 		p.f.config.Warn("an item larger than max_payload of the NATS server holds up a consumer",
-			"queue", q.Name, "consumer", p.consumer.name, "id", r.Item.ID, "error", err)
+			"queue", q.Name, "consumer", p.consumer.name, "id", r.Item.Job(), "error", err)
 	}
 
 	return err

@@ -170,7 +170,8 @@ func (e *encoder) matches(item *fdbpq.Browsed, wanted *subjects.ItemsOptions) bo
 
 	text := wanted.Match
 	return bytes.Contains(item.Value, []byte(text)) || strings.Contains(item.Holder, text) ||
-		strings.Contains(item.ID.String(), text) || e.headersContain(text)
+		strings.Contains(item.Job().String(), text) || strings.Contains(item.ID.String(), text) ||
+		e.headersContain(text)
 }
 
 // headersContain reports whether one of the lines "name: value" that were set contains the text.
@@ -236,15 +237,18 @@ func failedItem(id *fdbpq.ID, err error) *subjects.StoredItem {
 // render returns the item as it is sent if there is room. It shares memory with the item and p.
 func (p *itemPage) render(item *fdbpq.Browsed) *subjects.StoredItem {
 	p.e.stored(&item.Item)
-	id := &item.ID
+	job, place := item.Job(), &item.ID
 	stored := &subjects.StoredItem{
-		ID: id.String(), Priority: id.Priority, State: subjects.State(item.State.String()),
+		ID: job.String(), Priority: place.Priority, State: subjects.State(item.State.String()),
 		PushedAt: timeOrNil(item.PushedAt), Due: timeOrNil(item.Due),
 		Expires: timeOrNil(item.Expires), LeasedAt: timeOrNil(item.LeasedSince),
 		Holder: item.Holder, Deliveries: item.Deliveries, Reason: item.Reason,
 		Size: len(item.Value), Headers: p.e.header, Value: []byte{},
 	}
 
+	if job != *place {
+		stored.Place = place.String()
+	}
 	if dead := item.DeadLetter; dead != nil {
 		stored.Reason = cmp.Or(item.Reason, dead.Error, dead.Reason)
 	}

@@ -74,6 +74,9 @@ func decodeItem(
 		})
 
 		return ops, nil
+	case o.MsgID != "":
+		op.Message.MsgID = o.MsgID
+		return ops, nil
 	case o.IDs == nil:
 		op.ID, err = fdbpq.ParseID(o.ID)
 		if r.Verb == subjects.Rank {

@@ -48,7 +48,11 @@ func (e *encoder) item(q *dispatch.Queue, item *fdbpq.Item) {
 		}
 	}
 
-	e.add(subjects.HeaderID, item.ID.AppendTo(e.text))
+	job := item.Job()
+	e.add(subjects.HeaderID, job.AppendTo(e.text))
+	if job != item.ID {
+		e.add(subjects.HeaderPlace, item.ID.AppendTo(e.text))
+	}
 	if q.Kind == subjects.Priority {
 		e.add(subjects.HeaderPriority, strconv.AppendInt(e.text, item.ID.Priority, 10))
 	}
@@ -74,6 +78,15 @@ func (e *encoder) leasedBy(q *dispatch.Queue, op *fdbpq.Op, result *fdbpq.Result
 	}
 	if result.MaxDeliver > 0 {
 		e.add(subjects.HeaderMaxDeliver, strconv.AppendInt(e.text, result.MaxDeliver, 10))
+	}
+}
+
+// found adds the headers of the reply to a get: the state of the item, and the queue if it was
+// found in another than its own.
+func (e *encoder) found(result *fdbpq.Result) {
+	e.add(subjects.HeaderState, append(e.text, result.State.String()...))
+	if result.Queue != "" {
+		e.add(subjects.HeaderQueue, append(e.text, result.Queue...))
 	}
 }
 
@@ -197,7 +210,7 @@ func (h *Handler) AppendHeader(
 	block, err := e.headerBlock()
 	if err != nil {
 		return to, fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers "+
-			"that it cannot carry; its lease ends: %w", errInternal, item.ID, q.Name, err)
+			"that it cannot carry; its lease ends: %w", errInternal, item.Job(), q.Name, err)
 	}
 
 	return append(to, block...), nil

@@ -198,7 +198,7 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 		fate = "it stays in the queue"
 		e.item(r.Queue, item)
 		if op.Kind == fdbpq.OpGet {
-			e.add(subjects.HeaderState, append(e.text, result.State.String()...))
+			e.found(result)
 		}
 	}
 
@@ -215,10 +215,10 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 		c.h.config.Delivered(result.Lease.Deliveries)
 	case errors.Is(err, nats.ErrMaxPayload):
 		err = fmt.Errorf("%w: item %s of queue %s was stored when max_payload was larger, and no "+
-			"longer fits; %s: %w", errTooLarge, item.ID, r.Queue.Name, fate, err)
+			"longer fits; %s: %w", errTooLarge, item.Job(), r.Queue.Name, fate, err)
 	case errors.Is(err, nats.ErrBadHeaderMsg):
 		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that "+
-			"it cannot carry; %s: %w", errInternal, item.ID, r.Queue.Name, fate, err)
+			"it cannot carry; %s: %w", errInternal, item.Job(), r.Queue.Name, fate, err)
 	}
 
 	return err

@@ -56,13 +56,24 @@ func (c *replier) payload(
 		}
 		return strictjson.Marshal(subjects.Removed{Queue: q.Name, ID: op.Record})
 	case fdbpq.OpMove:
-		moved := subjects.Moved{Queue: q.Name, ID: result.Item.ID.String(), Priority: op.Priority}
-		return strictjson.Marshal(moved)
+		return strictjson.Marshal(subjects.Moved{
+			Queue: q.Name, ID: jobOf(op, result), Place: result.Item.ID.String(),
+			Priority: op.Priority,
+		})
 	case fdbpq.OpPurge:
 		return strictjson.Marshal(subjects.Purged{Purged: result.Len})
 	default: // OpRemove and OpRelease
-		return strictjson.Marshal(subjects.Removed{Queue: q.Name, ID: op.ID.String()})
+		return strictjson.Marshal(subjects.Removed{Queue: q.Name, ID: jobOf(op, result)})
 	}
+}
+
+// jobOf returns the id of the job of an item that an operation named, or what it named if there was
+// no such item.
+func jobOf(op *fdbpq.Op, result *fdbpq.Result) string {
+	if result.Item.ID == (fdbpq.ID{}) {
+		return op.ID.String()
+	}
+	return result.Item.Job().String()
 }
 
 // pushed returns the payload of the reply to a push, or to a batch of them.
@@ -105,12 +116,12 @@ func resultsOf(q *dispatch.Queue, ops []fdbpq.Op, results []fdbpq.Result) []byte
 	all := make([]subjects.ItemResult, len(results))
 	for i := range results {
 		op, result := &ops[i], &results[i]
-		all[i].ID = op.ID.String()
+		all[i].ID = jobOf(op, result)
 		switch {
 		case result.Err != nil:
 			all[i].Failure = itemFailure(result.Err)
 		case op.Kind == fdbpq.OpMove || op.Kind == fdbpq.OpRedriveItem:
-			all[i].NewID, all[i].Home = result.Item.ID.String(), result.Home
+			all[i].Place, all[i].Home = result.Item.ID.String(), result.Home
 		}
 	}
 

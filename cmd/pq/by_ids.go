@@ -154,8 +154,8 @@ func (e *edit) command(cmd *cobra.Command, run func(args []string) error) *cobra
 	return cmd
 }
 
-// run edits the items, and prints the results as JSON, or the new ids and queues of items that have
-// them.
+// run edits the items, and prints the results as JSON, or the ids of items that have another place,
+// with the queues of those that are back there.
 func (e *edit) run(args []string) error {
 	t := &tally{done: e.done, quiet: e.json}
 	do := func(ctx context.Context, s *session, ids []string) (again []string, err error) {
@@ -172,9 +172,9 @@ func (e *edit) run(args []string) error {
 			case e.json:
 				_ = json.NewEncoder(&text).Encode(r) // never returns an error for this type
 			case r.Home != "":
-				text.WriteString(terminal.Lines(r.NewID + "\t" + r.Home + "\n"))
-			case r.NewID != "":
-				text.WriteString(terminal.Lines(r.NewID + "\n"))
+				text.WriteString(terminal.Lines(r.ID + "\t" + r.Home + "\n"))
+			case r.Place != "":
+				text.WriteString(terminal.Lines(r.ID + "\n"))
 			}
 		}
 		if err == nil {
@@ -223,9 +223,9 @@ func newMv(a *app) *cobra.Command {
 	return e.command(&cobra.Command{
 		Use:   "mv QUEUE ID... PRIORITY",
 		Short: "Move items to another priority",
-		Long: `Move items of a priority queue to the end of another priority, and print the ids
-that they have there; - stands for ids from standard input, the first word of
-each line. An item that is leased cannot be moved.`,
+		Long: `Move items of a priority queue to the end of another priority, and print their
+ids, which stay the same; - stands for ids from standard input, the first word
+of each line. An item that is leased cannot be moved.`,
 		Example: `  pq mv jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo -9
   pq items jobs --match acme --all | pq mv jobs - 9`,
 	}, func(args []string) error {

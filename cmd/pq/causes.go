@@ -114,7 +114,8 @@ func (m *bulk) redriveCause(text string, most int) error {
 		_, err := b.walk(ctx, s, &b.queue, func(it *client.StoredItem) string {
 			d := target.DeadLetter(it)
 			if d != nil && target.DiedOf(d, text) && len(ids) < most {
-				ids = append(ids, it.ID)
+				// By its place, so that a job that dies again meanwhile stays.
+				ids = append(ids, cmp.Or(it.Place, it.ID))
 			}
 			return ""
 		})

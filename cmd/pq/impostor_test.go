@@ -67,7 +67,7 @@ func impostor(t *testing.T, nc *nats.Conn, grammar subjects.Grammar) {
 				"schedules": []any{map[string]any{"id": attack, "cron": attack}},
 			},
 			"redrive": map[string]any{
-				"results": []any{map[string]any{"id": attack, "new_id": attack, "queue": attack}},
+				"results": []any{map[string]any{"id": attack, "place": attack, "queue": attack}},
 			},
 			"pqbridge": map[string]any{
 				"id":        attack,

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -45,11 +47,14 @@ func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, er
 		return newStored(s.of, from), nil
 	}
 
-	found, state, err := s.queue.Get(ctx, from.ID)
+	return s.get(s.queue.Get(ctx, cmp.Or(from.Place, from.ID)))
+}
+
+// get returns what a Get has returned as it is printed.
+func (s *session) get(found *client.Item, state client.State, err error) (*item, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	it := newItem(s.of, found)
 	it.State = state
 	return it, nil
@@ -57,17 +62,45 @@ func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, er
 
 func newGet(a *app) *cobra.Command {
 	q := &queue{app: a}
+	var msgID string
 	cmd := q.command(&cobra.Command{
-		Use:   "get QUEUE ID...",
+		Use:   "get QUEUE [ID...]",
 		Short: "Print items by their ids",
-		Long: `Print the value of an item by its id, which pq push printed, and leave it in the
-queue. It may be ready, leased or delayed: --json says which. With several ids,
-or - for ids from standard input, a newline follows each value.`,
+		Long: `Print the value of an item by its id, which pq push printed, or by the message
+id that it was pushed with, and leave it in the queue. It may be ready, leased
+or delayed, or among the dead letters of the queue: --json says which. With
+several ids, or - for ids from standard input, a newline follows each value, and
+dead letters are not looked for.`,
 		Example: `  pq get jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo --json
+  pq get jobs --msg-id invoice-17
   pq items jobs --match acme --all | pq get jobs -`,
-	}, q.get)
+	}, func(ids []string) error {
+		given := q.cmd.Flags().Changed("msg-id")
+		switch {
+		case given && len(ids) > 0:
+			return exit.Usagef("an ID and --msg-id: leave out one of them")
+		case given:
+			return q.getByMsgID(msgID)
+		case len(ids) == 0:
+			return exit.Usagef("ID is missing: want an ID or --msg-id")
+		}
+		return q.get(ids)
+	})
+	cmd.Flags().StringVar(&msgID, "msg-id", "", "print the item that was pushed with this `ID`")
 	q.addJSON(itemJSON)
 	return cmd
+}
+
+// getByMsgID prints the item of a push with a message id.
+func (q *queue) getByMsgID(msgID string) error {
+	found, err := ask(q, "", func(ctx context.Context, s *session) (*item, error) {
+		it, err := s.get(s.queue.GetByMsgID(ctx, msgID))
+		return it, s.absent(ctx, err)
+	})
+	if err != nil {
+		return err
+	}
+	return q.printItem(found, true)
 }
 
 // get prints items by their ids, and says which are not there.

@@ -79,7 +79,7 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 }
 
 // walk prints items of a queue, each as JSON or else with row, which returns "" to leave one out.
-// It has not looked at the items after the id that it returns, "" after all.
+// It has not looked at the items behind the place that it returns, "" after all.
 func (b *browsing) walk(
 	ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string,
 ) (after string, err error) {
@@ -155,7 +155,7 @@ A search may take a while, and prints what it finds at once.`,
 	set := cmd.Flags()
 	addState(cmd, &b.options.State)
 	b.addFilters(cmd)
-	set.StringVar(&b.options.After, "after", "", "go on behind the item with this `ID`")
+	set.StringVar(&b.options.After, "after", "", "go on behind the `PLACE` that pq items printed")
 	return cmd
 }
 

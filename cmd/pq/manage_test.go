@@ -224,18 +224,19 @@ func TestItemsByID(t *testing.T) {
 	third := push("third", "-p", "3")
 	c.prints("1\n", "rank", "jobs", third)
 	c.prints(`{"rank":0,"at_least":false}`+"\n", "rank", "jobs", third, "--max", "--json")
-	moved := strings.TrimSpace(c.ok("", "mv", "jobs", third, "-3"))
-	c.prints("0\n", "rank", "jobs", moved)
+	c.prints(third+"\n", "mv", "jobs", third, "-3")
+	c.prints("0\n", "rank", "jobs", third)
 	var reply map[string]any
-	decode(t, c.ok("", "mv", "jobs", moved, "4", "--json"), &reply)
+	decode(t, c.ok("", "mv", "jobs", third, "4", "--json"), &reply)
 
-	if reply["id"] != moved {
+	place, _ := reply["place"].(string)
+	if reply["id"] != third || c.item("get", "jobs", place).ID != third {
 		t.Errorf("moved: %v", reply)
 	}
 
 	c.ok("", "rm", "jobs", first, second)
 	c.fails(exitEmpty, "pq: "+first+": no item has this id\npq: 1 of 2 items were not removed\n",
-		"rm", "jobs", first, reply["new_id"].(string))
+		"rm", "jobs", first, place)
 
 	c.ok("", "push", "jobs", "a")
 	d := c.leased("jobs")

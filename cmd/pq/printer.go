@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -26,6 +27,7 @@ type item struct {
 	Line     int         `json:"line,omitempty"` // of pq push --lines, from 1
 	Queue    string      `json:"queue"`
 	ID       string      `json:"id,omitempty"`
+	Place    string      `json:"place,omitempty"` // if it is not the ID
 	Priority *int64      `json:"priority,omitempty"`
 	PushedAt string      `json:"pushed_at,omitempty"`
 	Group    string      `json:"group,omitempty"`
@@ -119,8 +121,8 @@ var controls = regexp.MustCompile(`[^\P{Cc}\n\t]`)
 
 func newItem(q *queue, from *client.Item) *item {
 	it := &item{
-		Queue: q.name, ID: from.ID, Group: from.Group, PushedAt: timeText(from.PushedAt),
-		Headers: from.Headers, bytes: from.Value,
+		Queue: cmp.Or(from.FoundIn, q.name), ID: from.ID, Place: from.Place, Group: from.Group,
+		PushedAt: timeText(from.PushedAt), Headers: from.Headers, bytes: from.Value,
 	}
 
 	if hasPriority(q, from) {
@@ -144,7 +146,8 @@ func newItem(q *queue, from *client.Item) *item {
 // newStored is newItem for an item in the queue, whose value may be cut.
 func newStored(q *queue, from *client.StoredItem) *item {
 	info, _ := subjects.ParseItemHeaders(from.Headers) // else it has no DeadLetter
-	info.ID, info.Priority, info.PushedAt = from.ID, from.Priority, timeOf(from.PushedAt)
+	info.ID, info.Place = from.ID, from.Place
+	info.Priority, info.PushedAt = from.Priority, timeOf(from.PushedAt)
 
 	headers := nats.Header(maps.Clone(from.Headers))
 	maps.DeleteFunc(headers, func(name string, _ []string) bool { return !subjects.OfItem(name) })

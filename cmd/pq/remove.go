@@ -97,7 +97,7 @@ func newRedrive(a *app) *cobra.Command {
 they come from, and print how many that were. On a terminal it asks first;
 elsewhere it needs --yes. --error chooses those with an error, or of a cause as
 pq dead prints it. With ids, or - for ids from standard input, send those alone,
-without a question. --error and ids print a new id and a queue for each.`,
+without a question. --error and ids print an id and a queue for each.`,
 		Example: `  pq redrive jobs-dead --max 10 --yes
   pq redrive jobs-dead --error "dial tcp *: i/o timeout"
   pq dead jobs --match acme --all | pq redrive jobs-dead -`,

@@ -1,6 +1,7 @@
 package proof_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -157,7 +158,8 @@ func popped(op *books.Operation, item *client.Item) error {
 
 	op.Items = append(op.Items, books.Item{
 		Value:  value,
-		ID:     item.ID,
+		ID:     cmp.Or(item.Place, item.ID),
+		Job:    item.ID,
 		Unique: item.Unique,
 		Group:  item.Group,
 		Size:   int64(len(item.Value)),
@@ -177,8 +179,10 @@ func (c *caller) got(op *books.Operation, list ...*client.Delivery) (err error) 
 		subject := d.AckSubject()
 		token, malformed := fdbpq.ParseToken(tokenOf(subject))
 
-		if malformed != nil || token.ID.String() != d.ID {
-			malformed = fmt.Errorf("%w: the token of %s: %q: %v", errTorn, d.ID, subject, malformed)
+		place := cmp.Or(d.Place, d.ID)
+		if malformed != nil || token.ID.String() != place {
+			malformed = fmt.Errorf("%w: the token of %s: %q: %v",
+				errTorn, place, subject, malformed)
 		}
 
 		err = errors.Join(err, torn, malformed)
@@ -186,8 +190,9 @@ func (c *caller) got(op *books.Operation, list ...*client.Delivery) (err error) 
 		fence := token.Fence >> 48
 
 		item := books.Item{
-			Value: value, ID: d.ID, Unique: d.Unique, Group: d.Group, Size: int64(len(d.Value)),
-			Fence: fence, Deliveries: d.Deliveries, Until: c.since(d.Until),
+			Value: value, ID: place, Job: d.ID, Unique: d.Unique, Group: d.Group,
+			Size: int64(len(d.Value)), Fence: fence, Deliveries: d.Deliveries,
+			Until: c.since(d.Until),
 		}
 
 		op.Items = append(op.Items, item)

@@ -10,13 +10,14 @@ import (
 
 // Books keeps accounts of very many items: which were pushed, who got them, and what became of
 // them. It judges each operation when it ends and then forgets it, so it knows nothing of order,
-// and takes 48 bytes an item. What it finds:
+// and takes 48 bytes an item. An item is named by its place, as tokens and edits name it; the id of
+// its job is checked beside. What it finds:
 //
 //   - an item that is settled twice, or comes out after it was settled;
 //   - an item that two clients have at once, or that comes back before its lease is over;
 //   - two deliveries with one fence, and a token that counts after it was used up, or after
 //     somebody else got the item;
-//   - an item that comes back under another id than its own, so at another place;
+//   - an item that comes back at another place than its own, and a job whose id changes;
 //   - deliveries that are counted wrong;
 //   - an item that nobody pushed, whose push was refused, or that is missing;
 //   - a lease that is said to be lost and is not, or the other way round;
@@ -102,10 +103,10 @@ type entry struct {
 	// arrived is when a client first saw the item in the queue that it is in now, if it was in
 	// another before.
 	arrived int32
-	renamed int32  // when it got its id by a move
+	renamed int32  // when it got its place by a move
 	expires span   // when it expires
-	id      uint32 // a hash of the item's id, 0 if nobody knows it
-	first   uint32 // a hash of its id in the queue that it was pushed to
+	id      uint32 // a hash of the item's place, 0 if nobody knows it
+	first   uint32 // a hash of the id of its job, which was its place at first; 0 the same
 	marks   marks
 
 	// fence and deliveries come from the newest lease. leases, naks and snoozes are how many
@@ -144,6 +145,7 @@ const (
 	ackedAlone // mayAck, and not only together with others
 	denied     // see deny
 	crowded    // several uses of tokens are under way
+	shuffled   // several moves are, so nobody knows which is the last
 )
 
 const (
@@ -355,6 +357,7 @@ func (b *Books) out(op *Operation, item Item) {
 
 	b.arrive(e, op.Queue, item.ID, item.Value, millis(op.Return))
 	b.identify(e, item.ID, millis(op.Call))
+	b.checkJob(e, item)
 	if e.marks&expiring != 0 && e.expires.to > 0 && millis(op.Call) > e.expires.to+2*b.tolerance {
 		b.problem("expired, and served: %q, at %d ms, by %s", item.Value, e.expires.to, op)
 	}

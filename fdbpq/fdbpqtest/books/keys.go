@@ -97,9 +97,9 @@ func (k *keys) out(e *entry, op *Operation, item Item) {
 		i.gone = min(i.gone, op.Return)
 	case op.Queue+" "+item.Unique != i.key:
 		k.without++
-		i.id, i.gone = item.ID, min(i.gone, op.Return)
+		i.id, i.gone = cmp.Or(item.Job, item.ID), min(i.gone, op.Return)
 	default:
-		i.id, i.there = item.ID, max(i.there, op.Call)
+		i.id, i.there = cmp.Or(item.Job, item.ID), max(i.there, op.Call)
 		if op.Kind.Pops() {
 			i.gone = min(i.gone, op.Return)
 		} else {

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// An item that is given up (Term) moves to the queue with "-dead" after its name, under another id.
-// Its account begins anew there, with the mark dead. A redrive sends it back to its queue, again
-// under another id, where its account begins anew with the mark back. It is not given up once more
+// An item that is given up (Term) moves to the queue with "-dead" after its name, to another place.
+// Its account begins anew there, with the mark dead. A redrive sends it back to its queue, again to
+// another place, where its account begins anew with the mark back. It is not given up once more
 // then. So an item has up to three lives, 0 to 2. Operations of an earlier life may be entered
-// after operations of a later one.
+// after operations of a later one. The job keeps its id through all of them.
 //
-// In queues to which items are redriven none are moved, so that an id says which life it is of, and
-// none are purged, so that an item that was redriven must be there.
+// In queues to which items are redriven none are moved or removed, so that a place says which life
+// it is of, and none are purged, so that an item that was redriven must be there.
 
 // lives are the marks that say in which of the queues an item may be.
 const lives = mayBury | buried | dead | back
@@ -30,7 +30,7 @@ func (e *entry) life() int {
 	return 0
 }
 
-// lifeOf returns the life in which the item has that id in that queue.
+// lifeOf returns the life in which the item has that place in that queue.
 func (e *entry) lifeOf(queue, id string) int {
 	switch {
 	case isDead(queue):
@@ -86,7 +86,7 @@ func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
 
 	b.unmark(e, mayAck|vanishing)
 	*e = entry{
-		marks:   e.marks&(pushed|refused|settled|lives|keyed|crowded) | mark,
+		marks:   e.marks&(pushed|refused|settled|lives|keyed|crowded|shuffled) | mark,
 		arrived: at, first: e.first, renamed: e.renamed, moves: e.moves, uses: e.uses,
 	}
 }
@@ -116,17 +116,31 @@ func (b *Books) IsBack(value string) bool {
 	return e.marks&back != 0
 }
 
-// hasLeft reports whether a move has given the item another id.
-func (e *entry) hasLeft(id string) bool { return e.renamed > 0 && e.moves == 0 && e.id != hash(id) }
+// hasLeft reports whether a move has given the item another place.
+func (e *entry) hasLeft(place string) bool {
+	return e.renamed > 0 && e.moves == 0 && e.id != 0 && e.id != hash(place)
+}
 
-// identify notes the id of an item. Only a move changes it, apart from a bridge that cannot send
-// the reply to a pop, and pushes the item again: that begins a new life.
-func (b *Books) identify(e *entry, id string, call int32) {
-	sum := hash(id)
+// checkJob checks that the id of the job of an item is what it was, if the client was told.
+func (b *Books) checkJob(e *entry, item Item) {
 	switch {
-	case e.id == 0 || e.id == sum || e.moves > 0:
+	case item.Job == "":
+	case e.first == 0:
+		e.first = hash(item.Job)
+	case e.first != hash(item.Job):
+		b.problem("a job has two ids: %q, the other is %s", item.Value, item.Job)
+	}
+}
+
+// identify notes the place of an item. Only a move changes it, apart from a bridge that cannot send
+// the reply to a pop, and pushes the item again: that begins a new life.
+func (b *Books) identify(e *entry, place string, call int32) {
+	sum := hash(place)
+	switch {
+	case e.id == sum || e.moves > 0:
 	case e.renamed > 0 && call <= e.renamed: // recorded late
 		return
+	case e.id == 0:
 	default:
 		b.again.Add(1)
 		b.unmark(e, mayAck)
@@ -138,12 +152,12 @@ func (b *Books) identify(e *entry, id string, call int32) {
 	}
 
 	e.id = sum
-	if e.life() == 0 && e.first == 0 {
+	if e.life() == 0 && e.first == 0 && e.renamed == 0 && e.moves == 0 {
 		e.first = sum
 	}
 }
 
-// hash returns a hash of an id, which is not 0.
+// hash returns a hash of an id or place, which is not 0.
 func hash(id string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id))

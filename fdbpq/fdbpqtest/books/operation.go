@@ -101,7 +101,8 @@ type Operation struct {
 	// Value is the value that was pushed, popped or seen, or of the item of the token. No two
 	// pushes have the same value.
 	Value string `json:"value,omitempty"`
-	// ID is the id of the item if Outcome is Done, otherwise the id in the token.
+	// ID is the place of the item if Outcome is Done, otherwise the place in the token. A Remove
+	// and a Move may have the id of the job, and a Duplicate has that.
 	ID string `json:"id,omitempty"`
 	// Batch is how many items pops and leases ask for; 0 means one. Items has those that were
 	// leased, or that came out of a pop with a Batch, in order, even if the reply broke off after
@@ -144,7 +145,7 @@ type Operation struct {
 	// Group is the group of a Push, or of the item that a pop without a Batch returned; "" for
 	// none.
 	Group string `json:"group,omitempty"`
-	// Moved is the id that a Move gave its item.
+	// Moved is the place that a Move gave its item.
 	Moved string `json:"moved,omitempty"`
 	// Until is the end of a lease according to the answer to Extend; 0 if that does not say.
 	Until int64 `json:"until,omitempty"`
@@ -207,7 +208,8 @@ func (o *Operation) untoldFences() int {
 // Item is one of the items that an operation returned. Leased items have a fence.
 type Item struct {
 	Value      string `json:"value"`
-	ID         string `json:"id"`
+	ID         string `json:"id"`            // its place
+	Job        string `json:"job,omitempty"` // the id of its job, if the client was told
 	Unique     string `json:"unique,omitempty"`
 	Group      string `json:"group,omitempty"`
 	Size       int64  `json:"size,omitempty"`

@@ -70,6 +70,9 @@ func (b *Books) push(op *Operation) {
 		if e.life() == 0 {
 			b.identify(e, op.ID, millis(op.Call))
 		}
+		if e.first == 0 {
+			e.first = hash(op.ID)
+		}
 	case !done && (e.leases > 0 || e.marks&settled != 0):
 		b.problem("refused, but done: the push of %q", op.Value)
 	case !done:

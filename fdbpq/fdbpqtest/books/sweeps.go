@@ -30,9 +30,12 @@ func (b *Books) beginEdit(op *Operation) (i Intent) {
 	e, unlock := b.entry(op.Value)
 	defer unlock()
 	b.limits.remove(op)
-	i.lost = e.marks&settled != 0 || e.ended(op) || e.hasLeft(op.ID)
+	byJob := e.first == hash(op.ID) // which finds the item at any place in its queue
+	i.lost = e.marks&settled != 0 || e.ended(op) || !byJob && e.hasLeft(op.ID)
 	if op.Kind == Move {
-		e.moves++
+		if e.moves++; e.moves > 1 {
+			e.marks |= shuffled
+		}
 	}
 	return i
 }
@@ -41,8 +44,11 @@ func (b *Books) beginEdit(op *Operation) (i Intent) {
 func (b *Books) edit(op *Operation, i Intent) {
 	e, unlock := b.entry(op.Value)
 	defer unlock()
+	shuffles := e.marks&shuffled != 0
 	if op.Kind == Move && !op.Open() {
-		e.moves--
+		if e.moves--; e.moves == 0 {
+			e.marks &^= shuffled
+		}
 	}
 
 	switch {
@@ -62,9 +68,12 @@ func (b *Books) edit(op *Operation, i Intent) {
 	}
 
 	e.renamed = max(e.renamed, millis(op.Return))
-	if e.id == 0 || e.id == hash(op.ID) { // else somebody has seen a newer one
+	switch {
+	case shuffles:
+		e.id = 0
+	case e.id == 0 || e.id == hash(op.ID) || e.first == hash(op.ID):
 		e.id = hash(op.Moved)
-	}
+	} // else somebody has seen a newer one
 }
 
 // checkSweeps compares purges and redrives with the items that are gone, or back.

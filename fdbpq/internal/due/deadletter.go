@@ -24,8 +24,8 @@ func (o *Outgoing) BeginBurial(from *state.Ledger, id *codec.ID, s *codec.Settin
 
 // Load waits for what BeginBurial started, and for the item's new count. It completes h, which then
 // can be deleted without another read. With rest it also reads the rest of a large item; without it
-// the caller must not bury a large item. The error wraps ErrCorrupt if the item cannot be buried, or
-// is one of the store.
+// the caller must not bury a large item. The error wraps ErrCorrupt if the item cannot be buried,
+// or is one of the store.
 func (p *Burial) Load(h *codec.Record, rest bool) error {
 	err := p.item.Load(p.from.Tx, p.from.L, h.Value, false)
 	p.Large = p.Large || p.item.Cut

@@ -80,9 +80,9 @@ func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err err
 	return p, nil
 }
 
-// ReadIDs reads the first items of a list of ids, as many as a part holds. Each id is that of a job,
-// or the place of its item. Items that are not in the queue have ErrNotFound. The error is one of
-// the store.
+// ReadIDs reads the first items of a list of ids, as many as a part holds. Each id is that of a
+// job, or the place of its item. Items that are not in the queue have ErrNotFound. The error is one
+// of the store.
 func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err error) {
 	for size := 0; len(items) < len(ids) && size < browsePart; {
 		some := ids[len(items):]

@@ -60,8 +60,8 @@ func (r *DedupRead) findJob(snapshot kv.Reader, l *codec.Layout) error {
 	return err
 }
 
-// First returns the id of the job that a push duplicates, nil if there is none. The message id takes
-// precedence over the unique key.
+// First returns the id of the job that a push duplicates, nil if there is none. The message id
+// takes precedence over the unique key.
 func (d *Dedup) First(m *codec.Message) *codec.ID {
 	if d == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 //	detached  under neither key, and not counted; this transaction or a staged pop keeps its value
 //	gone      without any key
 //
-// In the first three it keeps its ("m") keys, its unique key and its alias, if it has them. It moves
-// between the states like this:
+// In the first three it keeps its ("m") keys, its unique key and its alias, if it has them. It
+// moves between the states like this:
 //
 //	      Add               Detach             DeleteRest
 //	(new) ----> ready --------------------> detached ------> gone
@@ -234,8 +234,8 @@ func (g *Ledger) Pop(s *Stored) {
 	g.DeleteRest(s)
 }
 
-// deleteAlias removes the alias of an item that leaves the queue, if it still names that item. first
-// is its Message.First, zero if it has not moved.
+// deleteAlias removes the alias of an item that leaves the queue, if it still names that item.
+// first is its Message.First, zero if it has not moved.
 func (g *Ledger) deleteAlias(id *codec.ID, first codec.ID) {
 	if first != (codec.ID{}) {
 		g.Tx.CompareAndClear(g.L.AliasKey(&first), codec.EncodeID(id))

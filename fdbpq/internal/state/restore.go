@@ -51,9 +51,9 @@ func (i *TakenItem) RestoreSize() int {
 }
 
 // Restore returns a popped item to its old place, as it was stored, with its history and, if it had
-// moved, its alias. It lists the queue, which may have left the list of queues meanwhile. An item that has expired stays away, and
-// one whose unique key belongs to another item by now returns without it. The error is ErrCorrupt,
-// and then nothing has changed, or one of the store.
+// moved, its alias. It lists the queue, which may have left the list of queues meanwhile. An item
+// that has expired stays away, and one whose unique key belongs to another item by now returns
+// without it. The error is ErrCorrupt, and then nothing has changed, or one of the store.
 func (g *Ledger) Restore(item *codec.Item) error {
 	if codec.Expired(item.Expires, g.Now) {
 		g.Removed.Expired++

@@ -45,7 +45,7 @@ func wantOutcome(
 	must(t, replyError(m.Header))
 	j, err := subjects.ParseJobInfo(m.Header)
 	must(t, err)
-	if j.ID != id || j.State != state || string(m.Data) != result {
+	if j.ID != id || j.State != state || j.HasResult && string(m.Data) != result {
 		t.Errorf("job %s is %s with %q, want %s, %s with %q", j.ID, j.State, m.Data, id, state,
 			result)
 	}
@@ -58,7 +58,7 @@ func TestWaitForOutcome(t *testing.T) {
 		keep := nats.Header{"Pq-Keep": {"1h"}}
 		for _, kind := range kinds {
 			for _, elsewhere := range []bool{false, true} {
-				for _, end := range []fdbpq.OpKind{fdbpq.OpTerm} {
+				for _, end := range []fdbpq.OpKind{fdbpq.OpAck, fdbpq.OpTerm} {
 					id := push(t, e, kind.push, keep, "value").ID
 					ack := leaseOne(t, e, kind.pop, `{"ack_wait":"1m"}`, "value")
 					waits := awaitJob(t, e, e.Bridge, kind.queue, waitFor(id, "1h"))
@@ -168,7 +168,7 @@ func TestManyWaitsRaceEnds(t *testing.T) {
 	for i := 0; i < n; i += batch {
 		var items []subjects.Frame
 		for j := range batch {
-			items = append(items, frame(0, "", strconv.Itoa(i+j)))
+			items = append(items, frame(0, "Pq-Keep: 1h\r\n", strconv.Itoa(i+j)))
 		}
 		reply := ok(t, e, "pq.jobs.push.batch", nil, frames(items...))
 		ids = append(ids, pushedIDs(t, "jobs", batch, reply.Data)...)
@@ -195,26 +195,33 @@ func TestManyWaitsRaceEnds(t *testing.T) {
 		for range batch {
 			m := next(t, leased)
 			must(t, replyError(m.Header))
-			must(t, e.Conn.Publish(m.Reply, []byte("+TERM "+string(m.Data))))
+			if dead(string(m.Data)) {
+				must(t, e.Conn.Publish(m.Reply, []byte("+TERM "+string(m.Data))))
+			} else {
+				must(t, e.Conn.Publish(m.Reply, []byte("+ACK")))
+			}
 		}
 		must(t, leased.Unsubscribe())
 	}
 	must(t, <-asked)
 
-	reasons := map[string]string{}
+	told := map[string]string{}
 	for range n {
 		m := next(t, replies)
 		must(t, replyError(m.Header))
 		j, err := subjects.ParseJobInfo(m.Header)
 		must(t, err)
-		if j.State != subjects.StateDead {
-			t.Fatalf("job %s is %s", j.ID, j.State)
+		if told[j.ID] = string(j.State); j.DeadLetter != nil {
+			told[j.ID] = j.DeadLetter.Reason
 		}
-		reasons[j.ID] = j.DeadLetter.Reason
 	}
 	for i, id := range ids {
-		if reasons[id] != strconv.Itoa(i) {
-			t.Fatalf("job %d is answered with %q", i, reasons[id])
+		want := string(subjects.StateDone)
+		if dead(strconv.Itoa(i)) {
+			want = strconv.Itoa(i)
+		}
+		if told[id] != want {
+			t.Fatalf("job %d: told %q, want %q", i, told[id], want)
 		}
 	}
 	wantSilence(t, e, replies)

@@ -111,5 +111,10 @@ func outcomeOf(kind subjects.Kind, r *fdbpq.Result) (nats.Header, []byte) {
 	}
 
 	var result []byte
+	if f := found.Finished; f != nil {
+		j.FinishedAt, j.KeptUntil = f.At, f.Until
+		result, j.ContentType = f.Result, f.ContentType
+		j.HasResult, j.ResultSize = f.Result != nil, int64(len(f.Result))
+	}
 	return j.Headers(kind), result
 }

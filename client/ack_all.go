@@ -9,10 +9,10 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// AckAll acknowledges deliveries of any queues, in as few requests as possible. The items of one
-// request are removed together or not at all. If some leases are lost, another request acknowledges
-// the others. If the bridge refuses a request for another reason, each delivery is acknowledged on
-// its own.
+// AckAll acknowledges deliveries of any queues, with their results, in as few requests as possible.
+// The items of one request are removed together or not at all. If some leases are lost, another
+// request acknowledges the others. If the bridge refuses a request for another reason, such as a
+// result that is too large, each delivery is acknowledged on its own.
 //
 // It returns nil if all were acknowledged, or else the error of [Delivery.Ack] for each delivery,
 // in the same order. Call it again with the deliveries whose error is [ErrUnknownOutcome]:
@@ -33,8 +33,10 @@ func (c *Client) AckAll(ctx context.Context, deliveries ...*Delivery) (errs []er
 
 	failed := false
 	for _, prefix := range prefixes {
-		for indexes := range slices.Chunk(groups[prefix], c.maxSharedAcks()) {
-			failed = ackTogether(ctx, deliveries, indexes, errs) || failed
+		for rest := groups[prefix]; len(rest) > 0; {
+			n := c.fittingAcks(len(rest), func(n int) *Delivery { return deliveries[rest[n]] })
+			failed = ackTogether(ctx, deliveries, rest[:n], errs) || failed
+			rest = rest[n:]
 		}
 	}
 
@@ -54,32 +56,36 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 	}
 
 	ack := subjects.Ack{Kind: subjects.AckDone, Also: tokens(group[1:])}
-	reply, err := group[0].settle(ctx, ack)
+	reply, err := group[0].settle(ctx, ack, group[1:]...)
 
 	// If some leases are lost, the others are not acknowledged yet.
 	several := reply != nil && len(group) > 1
-	var lost []int // if it is nil, each is acknowledged on its own
+	var lost, done []int // if lost is nil, each is acknowledged on its own
 	if several && errors.Is(err, ErrLeaseLost) {
 		lost, _ = subjects.ParseNumbers(reply.Header, subjects.HeaderLost, len(group))
+		done, _ = subjects.ParseNumbers(reply.Header, subjects.HeaderDone, len(group))
 	}
 	if lost != nil {
 		var held []int
 		for n, i := range indexes {
-			if slices.Contains(lost, n) {
+			switch {
+			case slices.Contains(done, n): // an earlier request has counted
+			case slices.Contains(lost, n):
+				failed = true
 				errs[i] = &Error{
 					Code:   subjects.CodeConflict,
 					Reason: subjects.ReasonLost,
 					Text:   ErrLeaseLost.Error(),
 				}
-			} else {
+			default:
 				held = append(held, i)
 			}
 		}
 
 		if len(held) > 0 {
-			ackTogether(ctx, deliveries, held, errs)
+			failed = ackTogether(ctx, deliveries, held, errs) || failed
 		}
-		return true
+		return failed
 	}
 
 	// If the bridge refused the request, for example because of a malformed token, each delivery is
@@ -110,7 +116,7 @@ func ackNext(
 	if len(done) > 1 {
 		a.Also = tokens(done[1:])
 	}
-	err = done[0].fetchNext(ctx, a, func(d *Delivery) { next = append(next, d) })
+	err = done[0].fetchNext(ctx, a, done[1:], func(d *Delivery) { next = append(next, d) })
 	return next, err
 }
 
@@ -121,10 +127,4 @@ func tokens(list []*Delivery) []string {
 		texts[i], _ = d.token()
 	}
 	return texts
-}
-
-// maxSharedAcks is the most leases that one request can acknowledge.
-func (c *Client) maxSharedAcks() int {
-	const each, rest = 84, 1024 // the most bytes of a token, and of the rest
-	return int(min(max((c.maxPayload()-rest)/each, 1), subjects.MaxAlso+1))
 }

@@ -25,6 +25,8 @@ type Delivery struct {
 	Item
 	subjects.LeaseInfo
 
+	result result // for its acknowledgement
+
 	queue      *Queue // has no name if Client.Delivery made this
 	ackSubject string
 }
@@ -72,9 +74,20 @@ func (d *Delivery) ackPrefix() string {
 	return strings.TrimSuffix(d.ackSubject, token)
 }
 
-// Ack removes the item: it is done.
+// SetResult says what the job returns, for [Queue.Result]: any bytes, even none, and their type,
+// such as "text/plain", or "" for none. Ack, Next and [Client.AckAll] send it. It is stored if the
+// job is kept (see [Keep]), and ignored otherwise. Call SetResult before them, and do not change
+// the bytes until they return.
+func (d *Delivery) SetResult(value []byte, contentType string) {
+	d.result = result{given: true, value: value, contentType: contentType}
+}
+
+// Ack removes the item: it is done. It returns nil also if an earlier acknowledgement of this lease
+// counted and the job was kept.
 //
-// Errors: [ErrLeaseLost] and the errors of any request.
+// Errors: [ErrLeaseLost], [ErrBadRequest] for a result that is larger than the bridge takes, 64 KiB
+// by default, after which the lease goes on, [ErrTooLarge] for one that exceeds a message of NATS,
+// and the errors of any request.
 func (d *Delivery) Ack(ctx context.Context) error {
 	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckDone})
 	return err
@@ -129,12 +142,19 @@ func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 	return info.Lease.Until, nil
 }
 
-// settle sends an acknowledgement.
-func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error) {
+// settle sends an acknowledgement of this and others, whose tokens are in a.Also.
+func (d *Delivery) settle(
+	ctx context.Context, a subjects.Ack, others ...*Delivery,
+) (*nats.Msg, error) {
 	if d.ackSubject == "" {
 		return nil, badRequest("no subject of acknowledgements: want one as AckSubject returned it")
 	}
-	return d.queue.client.request(ctx, &nats.Msg{Subject: d.ackSubject, Data: a.Encode()}, true)
+
+	reply, err := d.queue.client.request(ctx, ackMessage(a, d, others), true)
+	if a.Kind == subjects.AckDone && len(others) == 0 && isDone(err) {
+		err = nil
+	}
+	return reply, err
 }
 
 // Next acknowledges the item and leases the next one from the same end of the queue, in one round
@@ -143,7 +163,8 @@ func (d *Delivery) settle(ctx context.Context, a subjects.Ack) (*nats.Msg, error
 //
 // Errors:
 //
-//   - [ErrEmpty]: the item is acknowledged; there was no other, or max_leased does not allow one.
+//   - [ErrEmpty]: the item is acknowledged; there was no other, or max_leased does not allow one,
+//     or an earlier acknowledgement of this lease counted and the job was kept.
 //   - [ErrTooLarge]: the item is acknowledged; the next one exceeds [MaxBytes], cannot be sent, or
 //     had no room beside other requests.
 //   - [ErrLeaseLost]: nothing was leased.
@@ -153,27 +174,34 @@ func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (next *Deli
 	o := leaseOptions(0, options)
 	o.Lease = false // it leases anyway, and then an AckWait of 0 means the length of this lease
 	a := subjects.Ack{Kind: subjects.AckNext, Next: o}
-	err = d.fetchNext(ctx, a, func(n *Delivery) { next = n })
+	err = d.fetchNext(ctx, a, nil, func(n *Delivery) { next = n })
 	return next, err
 }
 
-// fetchNext sends an acknowledgement that leases, and calls receive for each leased item.
-func (d *Delivery) fetchNext(ctx context.Context, a subjects.Ack, receive func(*Delivery)) error {
-	p := &popRequest{subject: d.ackSubject, acks: d.ackPrefix(), mustLease: true}
-	p.encode = func(o subjects.PopOptions) []byte {
+// fetchNext sends an acknowledgement of this and others that leases, and calls receive for each
+// leased item.
+func (d *Delivery) fetchNext(
+	ctx context.Context, a subjects.Ack, others []*Delivery, receive func(*Delivery),
+) error {
+	p := &popRequest{acks: d.ackPrefix(), mustLease: true}
+	p.message = func(o subjects.PopOptions) *nats.Msg {
 		a.Next = o
-		return a.Encode()
+		return ackMessage(a, d, others)
 	}
 
 	if d.queue.name != "" {
 		p.cancels, _ = d.queue.subject(subjects.Pop) // a queue with a valid name
 	}
 
-	return d.queue.client.fetchPop(ctx, p, a.Next, func(r *received) error {
+	err := d.queue.client.fetchPop(ctx, p, a.Next, func(r *received) error {
 		next, err := d.queue.delivery(r)
 		if err == nil {
 			receive(next)
 		}
 		return err
 	})
+	if isDone(err) && len(others) == 0 {
+		return ErrEmpty // what the earlier acknowledgement leased comes back
+	}
+	return err
 }

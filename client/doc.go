@@ -24,6 +24,13 @@
 // what became of each. AckAll acknowledges many deliveries with few requests. A [Producer] pushes
 // items as they come, without waiting for each, and bounds how many are under way.
 //
+// # Results
+//
+// A job that was pushed with [Keep] is kept for that time once it is done, with what it returned.
+// [Queue.Result] finds it by its id, and can wait for it. [Queue.Call] pushes a job and waits for
+// its result. A [Work] returns one with [Job.SetResult], or is made by [Returns], or by a
+// [Function], which has types. The result is stored with the acknowledgement, or not at all.
+//
 // # Timeouts
 //
 // Every call waits for its reply until its context ends. If the context has no deadline, the call

@@ -28,14 +28,17 @@ func (q *Queue) peek(ctx context.Context, verb subjects.Verb) (*Item, error) {
 	return receivedIn(reply).item(), nil
 }
 
-// State is a state of items: [Ready], [Delayed] or [Leased].
+// State is a state of items: [Ready], [Delayed] or [Leased]; or of jobs that are over: [Done] or
+// [Dead].
 type State = subjects.State
 
-// The states of items.
+// The states of items, and of jobs that are over.
 const (
 	Ready   = subjects.StateReady
 	Delayed = subjects.StateDelayed
 	Leased  = subjects.StateLeased
+	Done    = subjects.StateDone
+	Dead    = subjects.StateDead
 )
 
 // Get returns an item in any state, and leaves it in the queue. As all methods that take an id, it

@@ -21,6 +21,23 @@ type Job struct {
 	// MaxDeliver is how many deliveries the settings of the queue allowed when the job was leased;
 	// 0 if there is no limit, or the message left no room for it in the reply.
 	MaxDeliver int64
+
+	result *result // of the Delivery; nil if no Worker made the Job
+}
+
+// SetResult says what the job returns if its Work returns nil, for [Queue.Result]: any bytes, even
+// none, which must not change any more, and their type, such as "text/plain", or "" for none. The
+// last call counts. [Returns] and [Function] call it for you.
+//
+// The result goes with the acknowledgement, so it is stored if and only if this delivery counts. It
+// is ignored unless the job is kept: see [Keep]. If the bridge refuses it because it is larger than
+// 64 KiB, or what PQ_MAX_RESULT says there, or than a message of NATS, the job fails with that
+// reason, as if Work had returned it as an error.
+func (j *Job) SetResult(value []byte, contentType string) {
+	if j.result == nil {
+		j.result = new(result)
+	}
+	*j.result = result{given: true, value: value, contentType: contentType}
 }
 
 // LastTry reports whether this is the last delivery that MaxDeliver allows. If the Work fails, the
@@ -29,12 +46,12 @@ func (j *Job) LastTry() bool { return j.MaxDeliver > 0 && j.Deliveries >= j.MaxD
 
 // Work does a job. The job belongs to it.
 //
-// If Work returns nil, the job is acknowledged. If it returns an error, the job comes back after
-// the queue's backoff. After the last delivery that max_deliver allows, it becomes a dead letter
-// with the text of the error, cut at 1,024 bytes. [Snooze], [Drop] and [RetryAfter] return errors
-// that do something else; they may be wrapped. A panic counts as an error whose text has the stack,
-// innermost call first. Work must return or panic: runtime.Goexit, which testing.T.FailNow calls,
-// would end the Worker's own goroutine.
+// If Work returns nil, the job is acknowledged, with what [Job.SetResult] has set. If it returns an
+// error, the job comes back after the queue's backoff. After the last delivery that max_deliver
+// allows, it becomes a dead letter with the text of the error, cut at 1,024 bytes. [Snooze], [Drop]
+// and [RetryAfter] return errors that do something else; they may be wrapped. A panic counts as an
+// error whose text has the stack, innermost call first. Work must return or panic: runtime.Goexit,
+// which testing.T.FailNow calls, would end the Worker's own goroutine.
 //
 // The context ends
 //

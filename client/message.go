@@ -59,6 +59,10 @@ func TTL(d time.Duration) PushOption {
 	return header(subjects.HeaderTTL, d.String())
 }
 
+// Keep keeps the job for that long once it is done, one second to ten years: [Queue.Result] then
+// finds its result. Without it, the setting Keep of the queue counts, by default none.
+func Keep(d time.Duration) PushOption { return header(subjects.HeaderKeep, d.String()) }
+
 func header(name, value string) PushOption {
 	return func(h nats.Header) { h[name] = []string{value} }
 }

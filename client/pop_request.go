@@ -26,11 +26,10 @@ var errEndless = fmt.Errorf("the bridge does not end the wait within %v", cancel
 
 // popRequest is a request that pops.
 type popRequest struct {
-	subject   string
+	message   func(subjects.PopOptions) *nats.Msg
 	cancels   string // the subject that cancels it, or "" if it is not known
 	acks      string // the subject of acknowledgements, up to the token
-	encode    func(subjects.PopOptions) []byte
-	mustLease bool // whatever the options say
+	mustLease bool   // whatever the options say
 
 	// A Worker has the bridge end the wait when stop ends, or when the connection is back.
 	stop        context.Context
@@ -45,10 +44,11 @@ func (q *Queue) newPop(verb subjects.Verb) (*popRequest, error) {
 		return nil, err
 	}
 	return &popRequest{
-		subject: subject,
+		message: func(o subjects.PopOptions) *nats.Msg {
+			return &nats.Msg{Subject: subject, Data: o.Encode()}
+		},
 		cancels: subject,
 		acks:    q.client.grammar.Ack(q.kind, q.name, ""),
-		encode:  subjects.PopOptions.Encode,
 	}, nil
 }
 
@@ -98,7 +98,7 @@ func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOpti
 		o.ID = rand.Text()
 	}
 
-	m := &nats.Msg{Subject: p.subject, Data: p.encode(o)}
+	m := p.message(o)
 	if err := c.checkUsable(ctx, m.Subject); err != nil {
 		return err
 	}

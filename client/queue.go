@@ -88,5 +88,5 @@ func canChange(verb subjects.Verb) bool { return !slices.Contains(readVerbs, ver
 
 var readVerbs = []subjects.Verb{
 	subjects.Peek, subjects.PeekMax, subjects.Len, subjects.Info, subjects.Get,
-	subjects.Rank, subjects.List, subjects.Items, subjects.Schedules,
+	subjects.Rank, subjects.List, subjects.Items, subjects.Schedules, subjects.Result,
 }

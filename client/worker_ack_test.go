@@ -44,7 +44,13 @@ func (s *workshop) relayed(on func(m *nats.Msg) *nats.Msg, options ...client.Opt
 		})
 
 		if err == nil {
-			err = nc.PublishRequest("pq"+strings.TrimPrefix(m.Subject, "far"), inbox, m.Data)
+			near := "pq" + strings.TrimPrefix(m.Subject, "far")
+			err = nc.PublishMsg(&nats.Msg{
+				Subject: near,
+				Reply:   inbox,
+				Header:  m.Header,
+				Data:    m.Data,
+			})
 		}
 		if err != nil {
 			s.Error(err)

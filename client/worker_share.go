@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -15,9 +16,9 @@ import (
 // fewer messages.
 const maxUnderWay = 2
 
-// share returns once send has sent a turn, maybe together with others, up to limit in one request.
-// While enough requests are under way, turns wait. Then the first of them sends them all.
-func (a *sharedAcks) share(t *turn, limit int, send func([]*turn)) {
+// share returns once send has sent a turn, maybe together with others, as many as fit into one
+// request. While enough requests are under way, turns wait. Then the first of them sends them all.
+func (a *sharedAcks) share(t *turn, fitting func([]*turn) int, send func([]*turn)) {
 	batch := []*turn{t}
 
 	a.mu.Lock()
@@ -35,7 +36,7 @@ func (a *sharedAcks) share(t *turn, limit int, send func([]*turn)) {
 
 	// The next request starts when this one has its reply. It also starts when this one is slow,
 	// because a bridge that is gone must not hold up all others.
-	startNext := sync.OnceFunc(func() { a.startNext(limit) })
+	startNext := sync.OnceFunc(func() { a.startNext(fitting) })
 	slow := time.AfterFunc(a.slow, startNext)
 	send(batch)
 	slow.Stop()
@@ -49,13 +50,13 @@ func (a *sharedAcks) share(t *turn, limit int, send func([]*turn)) {
 	startNext()
 }
 
-// startNext has the first waiting turn send up to n of them, in place of a request that has its
-// reply or is slow.
-func (a *sharedAcks) startNext(n int) {
+// startNext has the first waiting turn send as many of them as fit, in place of a request that has
+// its reply or is slow.
+func (a *sharedAcks) startNext(fitting func([]*turn) int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	n = min(n, len(a.waiting))
+	n := fitting(a.waiting)
 	if n == 0 {
 		a.busy--
 		return
@@ -71,18 +72,36 @@ func (s *source) acknowledge(h *heldJob, lease bool) (next *heldJob) {
 	switch _, ok := h.token(); {
 	case s.ending.Err() != nil: // this is the last attempt
 		if held, _ := s.letGoAll([]*turn{t}); len(held) > 0 {
-			s.settle(h, nil, false, h.Ack)
+			s.settle(h, nil, false, h.ackOrFail)
 		}
 	case ok && s.o.Concurrency+s.o.Prefetch > 1:
-		s.acks.share(t, s.queue.client.maxSharedAcks(), s.send)
+		s.acks.share(t, s.queue.client.fittingTurns, s.send)
 	default:
 		s.send([]*turn{t})
 	}
 
 	if t.err != nil {
-		s.settle(h, t.err, t.unknown, h.Ack)
+		s.settle(h, t.err, t.unknown, h.ackOrFail)
 	}
 	return t.next
+}
+
+// fittingTurns returns how many of the turns go into one request.
+func (c *Client) fittingTurns(list []*turn) int {
+	return c.fittingAcks(len(list), func(i int) *Delivery { return list[i].Delivery })
+}
+
+// ackOrFail acknowledges a job on its own. If its result is refused, the job fails, as if its Work
+// had: otherwise it would be done again and again, and nobody would know why.
+func (h *heldJob) ackOrFail(ctx context.Context) error {
+	err := h.Ack(ctx)
+	if !h.result.given || !isAny(err, ErrBadRequest, nats.ErrMaxPayload) {
+		return err
+	}
+
+	text := fmt.Sprintf("the result of %d bytes was refused: %v", len(h.result.value), err)
+	h.source.log.Warn("a job failed", "id", h.ID, "deliveries", h.Deliveries, "error", text)
+	return h.Nak(ctx, Backoff, Reason(text))
 }
 
 // letGoAll stops extending the leases. It returns the turns whose leases are not certainly lost,

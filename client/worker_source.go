@@ -71,6 +71,7 @@ func (s *source) do(h *heldJob) *workFailure {
 		Queue:      s.queue.name,
 		Deliveries: h.Deliveries,
 		MaxDeliver: h.MaxDeliver,
+		result:     &h.result,
 	})
 	if failed != nil && errors.Is(context.Cause(ctx), ErrTimedOut) {
 		failed.timeOut()

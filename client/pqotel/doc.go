@@ -16,8 +16,8 @@
 //     worker. It includes the delay of the push.
 //   - "process jobs", for each call of the Work. It is in the context of the Work.
 //
-// Pushes in batches and by a Producer have no span, but [Telemetry.Link] makes the spans of their
-// items children of a span of the program.
+// Pushes in batches, by a Producer and by a Call have no span, but [Telemetry.Link] makes the spans
+// of their items children of a span of the program.
 //
 // # Metrics
 //

@@ -1,0 +1,149 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+// JobResult says what has become of a job. Its State is Ready, Delayed or Leased, Done once the job
+// is acknowledged, or Dead if it is a dead letter, whatever it waits for.
+type JobResult struct {
+	subjects.JobInfo
+
+	// Value is what the job returned, if HasResult.
+	Value []byte
+}
+
+// Err returns a [*JobFailed] if the job is Dead, or else nil.
+func (r *JobResult) Err() error {
+	if r.State != Dead {
+		return nil
+	}
+	failed := &JobFailed{ID: r.ID}
+	if r.DeadLetter != nil {
+		failed.DeadLetter = *r.DeadLetter
+	}
+	return failed
+}
+
+// JobFailed is the error of a job that became a dead letter.
+type JobFailed struct {
+	// ID is the id of the job.
+	ID string
+	// DeadLetter says why: its Reason, and as DeadLetter.Error the last error of a worker.
+	subjects.DeadLetter
+}
+
+// Error implements error.
+func (e *JobFailed) Error() string {
+	text := fmt.Sprintf("job %s failed: %s after %d deliveries", e.ID, e.Reason, e.Deliveries)
+	if e.DeadLetter.Error != "" {
+		text += ": " + e.DeadLetter.Error
+	}
+	return text
+}
+
+// ResultOption changes a Result: [Wait].
+type ResultOption func(*resultQuery)
+
+// Wait makes Result wait until the job is Done or Dead, but no longer than d. Then Result returns
+// the state that the job has. 0, the default, means not to wait.
+func Wait(d time.Duration) ResultOption { return func(q *resultQuery) { q.wait = d } }
+
+// Result says what has become of a job, by the ID in the [PushAck] of its push. The ID stays the
+// same when the job moves, becomes a dead letter or is sent back. A job that is Done is found for
+// as long as it is kept: see [Keep].
+//
+// With [Wait], Result outlasts restarts of bridges and NATS servers: it asks again until the time
+// is over or ctx ends.
+//
+// Errors: [ErrNotFound] if there is no such job, or it is over and was not kept, or no more;
+// [ErrBadRequest] for a malformed id; and the errors of any request.
+func (q *Queue) Result(
+	ctx context.Context, id string, options ...ResultOption,
+) (JobResult, error) {
+	return q.result(ctx, resultQuery{id: id}, options)
+}
+
+// ResultByMsgID is Result by the [MsgID] of the push, within the duplicate window of the queue.
+func (q *Queue) ResultByMsgID(
+	ctx context.Context, msgID string, options ...ResultOption,
+) (JobResult, error) {
+	return q.result(ctx, resultQuery{msgID: msgID}, options)
+}
+
+// resultQuery says which result to return, and when.
+type resultQuery struct {
+	id, msgID string // one of them
+	wait      time.Duration
+}
+
+const (
+	// resultWait is how long one request waits for a result.
+	resultWait = 30 * time.Second
+
+	// untilEnd as the wait of a resultQuery means until its context ends.
+	untilEnd time.Duration = math.MaxInt64
+)
+
+// result returns the result of a job, and waits for it.
+func (q *Queue) result(
+	ctx context.Context, query resultQuery, options []ResultOption,
+) (JobResult, error) {
+	for _, option := range options {
+		option(&query)
+	}
+	if err := wantUTF8(query.id, query.msgID); err != nil {
+		return JobResult{}, err
+	}
+
+	var p pause
+	for end := time.Now().Add(query.wait); ; {
+		left := time.Until(end)
+		r, err := q.askResult(ctx, query, min(left, resultWait))
+		switch {
+		case err == nil && (left <= resultWait || r.State == Done || r.State == Dead):
+			return r, nil
+		case err == nil:
+			p = pause{}
+			query.id, query.msgID = r.ID, "" // a message id is forgotten earlier
+		case left <= 0 || ctx.Err() != nil || !mayComeBack(err):
+			return JobResult{}, err
+		default:
+			p.wait(ctx)
+		}
+	}
+}
+
+// mayComeBack reports whether the answer to a request that only reads may come later.
+func mayComeBack(err error) bool {
+	return isPassing(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// askResult makes one request, which waits for the result.
+func (q *Queue) askResult(
+	ctx context.Context, query resultQuery, wait time.Duration,
+) (JobResult, error) {
+	if wait < subjects.MinExpires {
+		wait = 0
+	}
+	ctx, cancel := q.client.boundPop(ctx, wait)
+	defer cancel()
+
+	o := subjects.ResultOptions{ID: query.id, MsgID: query.msgID, Expires: wait}
+	reply, err := q.request(ctx, subjects.Result, nil, o.Encode())
+	if err != nil {
+		return JobResult{}, err
+	}
+
+	info, err := subjects.ParseJobInfo(reply.Header)
+	if err != nil || info.ID == "" || info.State == "" {
+		return JobResult{}, fmt.Errorf("%w: %.64q", ErrBadReply, reply.Data)
+	}
+	return JobResult{info, reply.Data}, nil
+}

@@ -71,7 +71,7 @@
 // Behind it, what runs in a transaction. Each file knows mostly those below it:
 //
 //	kinds.go                         the table of the kinds of operations, and of their families
-//	look.go, info.go                 lengths, infos, an item by its id, and its rank
+//	look.go, get.go, info.go         lengths, the rank of an item, a job by its id, infos
 //	peek.go                          peeks
 //	pop.go, pop_side.go, limits_pop.go
 //	                                 pops and leases: find the next item from an end that may be

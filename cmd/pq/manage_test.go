@@ -234,6 +234,13 @@ func TestItemsByID(t *testing.T) {
 		t.Errorf("moved: %v", reply)
 	}
 
+	paid := push("paid", "--msg-id", "invoice-17")
+	c.prints("paid", "get", "jobs", "--msg-id", "invoice-17")
+	c.fails(exitEmpty, "no item has this id", "get", "jobs", "--msg-id", "invoice-18")
+	c.fails(exitUsage, "leave out one of them", "get", "jobs", paid, "--msg-id", "invoice-17")
+	c.fails(exitUsage, "want an ID or --msg-id", "get", "jobs")
+	c.ok("", "rm", "jobs", paid)
+
 	c.ok("", "rm", "jobs", first, second)
 	c.fails(exitEmpty, "pq: "+first+": no item has this id\npq: 1 of 2 items were not removed\n",
 		"rm", "jobs", first, place)

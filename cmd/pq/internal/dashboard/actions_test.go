@@ -330,6 +330,7 @@ func TestActionsOnItems(t *testing.T) {
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "up").wants(t, 400, `value="up"`)
 	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 200,
 		"1 item moved to priority -3")
+	b.get("/queue/pq/jobs/item/"+ids[2]).wants(t, 200, "third", "<dd>-3")
 	b.post("/queue/q/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 400)
 
 	item, err := r.jobs.Peek(ctx)

@@ -76,6 +76,8 @@ func TestStateOfAJob(t *testing.T) {
 			if d := j.DeadLetter; d == nil || d.Reason != "no such user" || d.Deliveries != 3 {
 				t.Errorf("dead letter %+v", d)
 			}
+			same(t, "where it is", j.FoundIn, "jobs-dead")
+			same(t, "its place is its id", j.Place == "" || j.Place == j.ID, false)
 
 			ok(t, e, kind.queue+"-dead.redrive", nil, "")
 			wantState(t, e, kind.queue, pushed.ID, subjects.StateReady)

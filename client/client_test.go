@@ -285,7 +285,7 @@ func TestBadRequestsAreReadable(t *testing.T) {
 		{set(client.Settings{Backoff: []time.Duration{-1}}), `backoff: -1ns: want 0s to 87600h`},
 		{
 			func() error { _, err := q.Purge(ctx, "old"); return err },
-			`state: "old": want "ready", "delayed" or "leased"`,
+			`state: "old": want "ready", "delayed", "leased" or "done"`,
 		},
 		{
 			func() error { return q.Remove(ctx, "") },

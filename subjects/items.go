@@ -185,8 +185,29 @@ type StoredItem struct {
 	// ValueCut means that the value is longer.
 	ValueCut bool `json:"value_cut,omitzero"`
 
+	// Done is for a job in StateDone, nil for all others.
+	*Done
+
 	// Failure says why there is no item for this id.
 	Failure
+}
+
+// Done is what a page says of a job that is done, besides what it says of any item. Its LeasedAt is
+// when its last lease began, nil if that is not known.
+type Done struct {
+	// FinishedAt is when the job was acknowledged, and KeptUntil until when it is kept.
+	FinishedAt time.Time `json:"finished_at"`
+	KeptUntil  time.Time `json:"kept_until"`
+	// ResultSize is the number of bytes of the result, nil if there is none, and ContentType its
+	// type, if it has one.
+	ResultSize  *int   `json:"result_size,omitempty"`
+	ContentType string `json:"content_type,omitempty"`
+	// Result is the start of the result, in Base64 in the JSON, and ResultCut means that it is
+	// longer.
+	Result    []byte `json:"result,omitempty"`
+	ResultCut bool   `json:"result_cut,omitzero"`
+	// ValueDropped means that the value was not kept.
+	ValueDropped bool `json:"value_dropped,omitzero"`
 }
 
 // ItemResults is the payload of the reply to a remove, move, redrive or release of several ids.
@@ -259,6 +280,8 @@ type ItemOptions struct {
 	Max bool
 	// Priority is the new priority of a move.
 	Priority int64
+	// State is the state of the items that a remove removes; "" means any but StateDone.
+	State State
 	// ValueBytes is for a get of several ids, as in ItemsOptions; it is 0 for all other requests.
 	ValueBytes int
 	// Most is how many items a redrive without IDs sends back, up to MaxRedrive; 0 means
@@ -268,13 +291,14 @@ type ItemOptions struct {
 
 // itemObject is ItemOptions as JSON.
 type itemObject struct {
-	ID         *string  `json:"id,omitzero"`
-	IDs        texts    `json:"ids,omitzero"`
-	MsgID      *string  `json:"msg_id,omitzero"`
-	End        queueEnd `json:"end,omitzero"`
-	Priority   *int64   `json:"priority,omitzero"`
-	ValueBytes *int     `json:"value_bytes,omitzero"`
-	Most       *int     `json:"max,omitzero"`
+	ID         *string    `json:"id,omitzero"`
+	IDs        texts      `json:"ids,omitzero"`
+	MsgID      *string    `json:"msg_id,omitzero"`
+	End        queueEnd   `json:"end,omitzero"`
+	Priority   *int64     `json:"priority,omitzero"`
+	State      knownState `json:"state,omitzero"`
+	ValueBytes *int       `json:"value_bytes,omitzero"`
+	Most       *int       `json:"max,omitzero"`
 }
 
 // ParseItemOptions reads the payload of a get, remove, rank, move, release or redrive; only a
@@ -291,7 +315,7 @@ func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
 
 	o := ItemOptions{ID: deref(wire.ID), IDs: wire.IDs, MsgID: deref(wire.MsgID)}
 	o.Max = wire.End == "max"
-	o.Priority = deref(wire.Priority)
+	o.Priority, o.State = deref(wire.Priority), State(wire.State)
 	if v == Get && wire.IDs != nil {
 		o.ValueBytes = valueBytes(wire.ValueBytes)
 	}
@@ -313,6 +337,7 @@ func (o *itemObject) check(v Verb) error {
 		{"msg_id", o.MsgID != nil, v == Get},
 		{"end", o.End != "", v == Rank},
 		{"priority", o.Priority != nil, v == Move},
+		{"state", o.State != "", v == Remove},
 		{"value_bytes", o.ValueBytes != nil, v == Get},
 		{"max", o.Most != nil, v == Redrive},
 	} {
@@ -363,6 +388,7 @@ func (o *itemObject) check(v Verb) error {
 // Encode returns the payload that [ParseItemOptions] reads for a verb.
 func (o ItemOptions) Encode(v Verb) []byte {
 	wire := itemObject{IDs: o.IDs, End: endOf(o.Max), ValueBytes: wireBytes(o.ValueBytes)}
+	wire.State = knownState(o.State)
 	switch {
 	case o.MsgID != "":
 		wire.MsgID = &o.MsgID

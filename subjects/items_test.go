@@ -51,7 +51,7 @@ func TestItemsOptions(t *testing.T) {
 	for payload, words := range map[string]string{
 		`[]`: "want a JSON object with members of state, end, " +
 			"after, limit, value_bytes, match, headers",
-		`{"state":"dead"}`:      `state: "dead": want "ready", "delayed" or "leased"`,
+		`{"state":"dead"}`:      `state: "dead": want "ready", "delayed", "leased" or "done"`,
 		`{"end":"front"}`:       `end: "front": want "min" or "max"`,
 		`{"limit":0}`:           "limit: 0: want an integer from 1 to 1000",
 		`{"value_bytes":65537}`: "value_bytes: 65537: want an integer from 0 to 65536",
@@ -103,6 +103,10 @@ func TestItemOptions(t *testing.T) {
 	}{
 		{subjects.Get, `{"id":"x"}`, subjects.ItemOptions{ID: "x"}},
 		{subjects.Remove, ` {"id" : "x\u0079"} `, subjects.ItemOptions{ID: "xy"}},
+		{
+			subjects.Remove, `{"id":"x","state":"done"}`,
+			subjects.ItemOptions{ID: "x", State: subjects.StateDone},
+		},
 		{subjects.Rank, `{"end":"max","id":"x"}`, subjects.ItemOptions{ID: "x", Max: true}},
 		{subjects.Rank, `{"id":"x","end":"min"}`, subjects.ItemOptions{ID: "x"}},
 		{
@@ -154,7 +158,8 @@ func TestItemOptions(t *testing.T) {
 	}{
 		{
 			subjects.Get, ``,
-			"want a JSON object with members of id, ids, msg_id, end, priority, value_bytes, max",
+			"want a JSON object with members of id, ids, msg_id, end, priority, state, " +
+				"value_bytes, max",
 		},
 		{subjects.Get, `{}`, `no id: want {"id":"..."}`},
 		{subjects.Get, `{"id":5}`, "want a text"},

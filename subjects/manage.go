@@ -47,7 +47,7 @@ type knownState State
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *knownState) UnmarshalText(text []byte) error {
-	if !slices.Contains([]State{StateReady, StateDelayed, StateLeased}, State(text)) {
+	if !slices.Contains([]State{StateReady, StateDelayed, StateLeased, StateDone}, State(text)) {
 		return ErrOptions
 	}
 	*s = knownState(text)
@@ -55,7 +55,7 @@ func (s *knownState) UnmarshalText(text []byte) error {
 }
 
 // Want says what UnmarshalText reads.
-func (knownState) Want() string { return `"ready", "delayed" or "leased"` }
+func (knownState) Want() string { return `"ready", "delayed", "leased" or "done"` }
 
 // purgeObject is the payload of a purge.
 type purgeObject struct {

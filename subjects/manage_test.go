@@ -50,7 +50,7 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 		}
 	}
 
-	const members = "members of id, ids, msg_id, end, priority, value_bytes, max"
+	const members = "members of id, ids, msg_id, end, priority, state, value_bytes, max"
 	for payload, words := range map[string]string{
 		`[[`:                    "[[: not JSON",
 		`1`:                     "1: want a JSON object with " + members,

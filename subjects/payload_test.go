@@ -121,7 +121,7 @@ func largestPayloads() map[subjects.Verb]string {
 		subjects.Schedule:   set,
 		subjects.Get:        "{" + ids + `, "value_bytes": 65536}`,
 		subjects.Move:       "{" + ids + `, "priority": -9223372036854775808}`,
-		subjects.Remove:     "{" + ids + "}",
+		subjects.Remove:     "{" + ids + `, "state": "delayed"}`,
 		subjects.Release:    "{" + ids + "}",
 		subjects.Redrive:    "{" + ids + "}",
 		subjects.Rank:       `{"id": ` + longestID(0) + `, "end": "max"}`,

@@ -80,6 +80,10 @@ const (
 	// HeaderFinishedAt is when a job was acknowledged, and HeaderKeptUntil until when it is kept.
 	HeaderFinishedAt = "Pq-Finished-At"
 	HeaderKeptUntil  = "Pq-Kept-Until"
+	// HeaderValueDropped with ValueDropped, in the reply to a get, says that the value of a job
+	// that is done was not kept.
+	HeaderValueDropped = "Pq-Value-Dropped"
+	ValueDropped       = "true"
 	// HeaderResultSize is how many bytes the result of a job has. Without it there is none.
 	HeaderResultSize = "Pq-Result-Size"
 )
@@ -141,7 +145,8 @@ func (j *JobInfo) Headers(k Kind) map[string][]string {
 		h[HeaderResultSize] = []string{strconv.FormatInt(j.ResultSize, 10)}
 	}
 	for _, text := range [][2]string{
-		{HeaderHolder, j.Holder}, {HeaderContentType, j.ContentType},
+		{HeaderPlace, j.Place}, {HeaderQueue, j.FoundIn}, {HeaderHolder, j.Holder},
+		{HeaderContentType, j.ContentType},
 		{HeaderProgress, base64.StdEncoding.EncodeToString(j.Progress)},
 	} {
 		if text[1] != "" {

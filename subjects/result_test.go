@@ -60,6 +60,7 @@ func exampleJobs() []JobInfo {
 	}
 	job := ItemInfo{ID: "FQEU", Priority: -5, PushedAt: at(0)}
 	dead := job
+	dead.Place, dead.FoundIn = "FQEV", "jobs-dead"
 	dead.DeadLetter = &DeadLetter{Queue: "jobs", Reason: "max_deliver", At: at(9), Deliveries: 3}
 	return []JobInfo{
 		{ItemInfo: job, State: StateReady, Deliveries: 2},

@@ -52,13 +52,7 @@ func (i *Inspector) items(
 		return nil, err
 	}
 
-	var next *string
-	if end.More {
-		id := end.Last.String()
-		next = &id
-	}
-
-	return subjects.EncodeItemsPage(page.items, next, end.Scanned), nil
+	return subjects.EncodeItemsPage(page.items, nextOf(walk.State, &end), end.Scanned), nil
 }
 
 // walk is fdbpq.Browse.Walk in parts, so that other browses have their turns in between. It ends
@@ -80,13 +74,14 @@ func (i *Inspector) walk(
 	for {
 		part.MaxItems = min(partItems, all.MaxItems-int(end.Scanned))
 		part.MaxBytes = min(partBytes, all.MaxBytes-end.Bytes)
-		looked := fdbpq.BrowseEnd{Last: end.Last, More: true}
+		looked := fdbpq.BrowseEnd{Last: end.Last, LastTime: end.LastTime, More: true}
 		err = i.paced(ctx, func() error {
 			looked, err = part.Walk(ctx, i.config.DB, q, i.config.Now(), visited)
 			return err
 		})
 
-		end.Last, end.More, end.Bytes = looked.Last, looked.More, end.Bytes+looked.Bytes
+		end.Last, end.LastTime, end.More = looked.Last, looked.LastTime, looked.More
+		end.Bytes += looked.Bytes
 		if end.Scanned += looked.Scanned; err != nil && end.Scanned == 0 {
 			return end, err
 		}
@@ -96,7 +91,7 @@ func (i *Inspector) walk(
 			return end, nil
 		}
 
-		part.After, ctx = &end.Last, early
+		part.After, part.AfterTime, ctx = &end.Last, end.LastTime, early
 	}
 }
 
@@ -169,9 +164,10 @@ func (e *encoder) matches(item *fdbpq.Browsed, wanted *subjects.ItemsOptions) bo
 	}
 
 	text := wanted.Match
-	return bytes.Contains(item.Value, []byte(text)) || strings.Contains(item.Holder, text) ||
-		strings.Contains(item.Job().String(), text) || strings.Contains(item.ID.String(), text) ||
-		e.headersContain(text)
+	inResult := item.Finished != nil && bytes.Contains(item.Finished.Result, []byte(text))
+	return inResult || bytes.Contains(item.Value, []byte(text)) ||
+		strings.Contains(item.Holder, text) || strings.Contains(item.Job().String(), text) ||
+		strings.Contains(item.ID.String(), text) || e.headersContain(text)
 }
 
 // headersContain reports whether one of the lines "name: value" that were set contains the text.
@@ -258,15 +254,35 @@ func (p *itemPage) render(item *fdbpq.Browsed) *subjects.StoredItem {
 	}
 
 	stored.ValueCut = len(stored.Value) < stored.Size
+	if item.Finished != nil {
+		stored.Done = p.done(item.Finished)
+	}
 	return stored
 }
 
-// cut returns an item that does not fit: without its headers, with as much of its value as fits,
-// and without a reason that leaves no room at all.
+// done renders what there is of a job that is done besides.
+func (p *itemPage) done(f *fdbpq.Finished) *subjects.Done {
+	d := &subjects.Done{
+		FinishedAt: f.At.UTC(), KeptUntil: f.Until.UTC(), ContentType: f.ContentType,
+		ValueDropped: f.NoValue,
+	}
+	if size := len(f.Result); f.Result != nil {
+		d.ResultSize = &size
+		d.Result = f.Result[:min(size, p.valueBytes)]
+		d.ResultCut = len(d.Result) < size
+	}
+	return d
+}
+
+// cut returns an item that does not fit: without its headers and result, with as much of its value
+// as fits, and without a reason that leaves no room at all.
 func (p *itemPage) cut(stored *subjects.StoredItem) []byte {
 	value := stored.Value
 	stored.Headers, stored.HeadersCut = nil, len(stored.Headers) > 0
 	stored.Value, stored.ValueCut = value[:0], true
+	if d := stored.Done; d != nil {
+		d.Result, d.ResultCut = nil, d.ResultCut || len(d.Result) > 0
+	}
 	if len(stored.Encode()) >= p.room {
 		stored.Reason = ""
 	}

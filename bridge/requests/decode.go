@@ -63,7 +63,7 @@ func decode(
 		subjects.Redrive:
 		return decodeItem(m, r, c, request, ops)
 	case subjects.Purge:
-		return ops, decodePurge(m, r, c)
+		return ops, decodePurge(m, r, c, ops)
 	case subjects.Schedule:
 		return ops, decodeSchedule(m, r, &ops[0])
 	case subjects.Unschedule:

@@ -117,8 +117,8 @@ const (
 	// maxResults is the most bytes of all results of an acknowledgement. One transaction keeps all
 	// of them, and their headers.
 	maxResults = 4 << 20
-	// maxContentType is the longest type of a result, in bytes, and maxResultHeaders how many header
-	// lines a frame with a result may have.
+	// maxContentType is the longest type of a result, in bytes, and maxResultHeaders how many
+	// header lines a frame with a result may have.
 	maxContentType, maxResultHeaders = 256, 16
 )
 
@@ -196,7 +196,7 @@ func setFramed(
 	for name := range h {
 		switch {
 		case name == subjects.HeaderToken || !subjects.IsReserved(name):
-		case strings.EqualFold(name, headerQueue):
+		case strings.EqualFold(name, subjects.HeaderQueue):
 			return badRequest("header %.64q: this version pushes nothing with an acknowledgement: "+
 				"want frames with %s", name, subjects.HeaderToken)
 		default:
@@ -224,9 +224,6 @@ func setFramed(
 	}
 	return setResult(&ops[lease], h, frame.Value, most)
 }
-
-// headerQueue will be the queue of an item that is pushed with an acknowledgement.
-const headerQueue = "Pq-Queue"
 
 // setResult gives an acknowledgement a result, with the type in the headers beside it.
 func setResult(op *fdbpq.Op, h nats.Header, value []byte, most int) error {

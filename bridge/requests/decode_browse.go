@@ -3,6 +3,9 @@ package requests
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -38,15 +41,17 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *replier) er
 		walk.End = fdbpq.Back
 	}
 
-	if o.After != "" {
-		after, err := fdbpq.ParseID(o.After)
-		if err != nil {
-			return fmt.Errorf("after: %w", err)
-		}
-		walk.After = &after
+	if o.Max && walk.State == fdbpq.Done {
+		return badRequest(`end: "max", with state "done": these jobs come newest first: ` +
+			`leave it out`)
 	}
 
-	if o.Match == "" && len(o.Headers) == 0 && walk.State <= fdbpq.Ready { // no item is passed over
+	if err := setAfter(&walk, o.After); err != nil {
+		return fmt.Errorf("after: %w", err)
+	}
+
+	passesOver := walk.State == fdbpq.Delayed || walk.State == fdbpq.Leased
+	if o.Match == "" && len(o.Headers) == 0 && !passesOver {
 		walk.MaxItems = o.Limit
 	}
 
@@ -55,6 +60,42 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *replier) er
 		return i.items(ctx, kind, name, &walk, &o)
 	}}
 	return nil
+}
+
+// setAfter has a walk begin after the next of a page.
+func setAfter(walk *fdbpq.Browse, next string) error {
+	if next == "" {
+		return nil
+	}
+
+	if walk.State == fdbpq.Done {
+		var micros string
+		micros, next, _ = strings.Cut(next, afterTime)
+		at, err := strconv.ParseInt(micros, 10, 64)
+		if err != nil {
+			return badRequest("%.100q: want the next of a page of jobs that are done", micros)
+		}
+		walk.AfterTime = time.UnixMicro(at)
+	}
+
+	after, err := fdbpq.ParseID(next)
+	walk.After = &after
+	return err
+}
+
+// afterTime is between the two parts of the next of a page of jobs that are done.
+const afterTime = "."
+
+// nextOf returns the next of a page, nil for the last one. setAfter reads it.
+func nextOf(state fdbpq.ItemState, end *fdbpq.BrowseEnd) *string {
+	if !end.More {
+		return nil
+	}
+	next := end.Last.String()
+	if state == fdbpq.Done {
+		next = strconv.FormatInt(end.LastTime.UnixMicro(), 10) + afterTime + next
+	}
+	return &next
 }
 
 // look has the inspector run an operation that only reads, as a part of a browse. reply encodes the
@@ -134,4 +175,5 @@ var states = map[subjects.State]fdbpq.ItemState{
 	subjects.StateReady:   fdbpq.Ready,
 	subjects.StateDelayed: fdbpq.Delayed,
 	subjects.StateLeased:  fdbpq.Leased,
+	subjects.StateDone:    fdbpq.Done,
 }

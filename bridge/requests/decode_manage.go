@@ -29,13 +29,17 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 }
 
 // decodePurge reads the payload of a purge. A purge of a state has to find the items first.
-func decodePurge(m *nats.Msg, r *subjects.Request, c *replier) error {
+func decodePurge(m *nats.Msg, r *subjects.Request, c *replier, ops []fdbpq.Op) error {
 	state, err := subjects.ParsePurge(m.Data)
+	of := states[state]
 	if err != nil || state == "" {
 		return err
 	}
+	if of == fdbpq.Done { // all at once
+		ops[0].State = of
+		return nil
+	}
 
-	of := states[state]
 	found := bulkEdit{
 		op: fdbpq.Op{Kind: fdbpq.OpRemove, State: of}, state: of, max: math.MaxInt64,
 		acted: c.acted,
@@ -57,7 +61,7 @@ func decodeItem(
 	}
 
 	op := &ops[0]
-	op.Priority = o.Priority
+	op.Priority, op.State = o.Priority, states[o.State]
 	if o.Max {
 		op.End = fdbpq.Back
 	}

@@ -81,12 +81,22 @@ func (e *encoder) leasedBy(q *dispatch.Queue, op *fdbpq.Op, result *fdbpq.Result
 	}
 }
 
-// found adds the headers of the reply to a get: the state of the item, and the queue if it was
-// found in another than its own.
+// found adds the headers of the reply to a get: the state of the item, the queue if it was found in
+// another than its own, and when a job that is done was done.
 func (e *encoder) found(result *fdbpq.Result) {
 	e.add(subjects.HeaderState, append(e.text, result.State.String()...))
 	if result.Queue != "" {
 		e.add(subjects.HeaderQueue, append(e.text, result.Queue...))
+	}
+
+	f := result.Found.Finished
+	if f == nil {
+		return
+	}
+	e.add(subjects.HeaderFinishedAt, f.At.UTC().AppendFormat(e.text, subjects.TimeLayout))
+	e.add(subjects.HeaderKeptUntil, f.Until.UTC().AppendFormat(e.text, subjects.TimeLayout))
+	if f.NoValue {
+		e.add(subjects.HeaderValueDropped, append(e.text, subjects.ValueDropped...))
 	}
 }
 

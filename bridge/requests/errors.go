@@ -53,8 +53,7 @@ var wireErrors = []wireError{
 	{subjects.CodeNotFound, subjects.ReasonMissing, false, []error{
 		fdbpq.ErrNotFound, errNoSchedule,
 	}},
-	{subjects.CodeConflict, subjects.ReasonDone, false, []error{fdbpq.ErrDone}},
-	{subjects.CodeConflict, "", false, []error{fdbpq.ErrNoValue}},
+	{subjects.CodeConflict, subjects.ReasonDone, false, []error{fdbpq.ErrDone, fdbpq.ErrNoValue}},
 	{subjects.CodeConflict, subjects.ReasonLost, false, []error{fdbpq.ErrLeaseLost}},
 	{subjects.CodeConflict, subjects.ReasonLeased, false, []error{fdbpq.ErrLeased}},
 	{subjects.CodeConflict, subjects.ReasonNotLeased, false, []error{fdbpq.ErrNotLeased}},

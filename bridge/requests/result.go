@@ -104,7 +104,11 @@ func outcomeOf(kind subjects.Kind, r *fdbpq.Result) (nats.Header, []byte) {
 		State: subjects.State(r.State.String()), Due: found.Due, LeasedAt: found.LeasedSince,
 		Holder: found.Holder, Deliveries: found.Deliveries,
 	}
-	j.ID, j.Priority, j.PushedAt = item.Job().String(), item.ID.Priority, item.PushedAt
+	job := item.Job()
+	j.ID, j.Priority, j.PushedAt = job.String(), item.ID.Priority, item.PushedAt
+	if j.FoundIn = r.Queue; job != item.ID {
+		j.Place = item.ID.String()
+	}
 
 	if item.DeadLetter != nil {
 		j.State, j.DeadLetter = subjects.StateDead, (*subjects.DeadLetter)(item.DeadLetter)

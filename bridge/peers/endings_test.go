@@ -208,13 +208,17 @@ func (n *node) hear(subject string, in chan string) {
 		case <-n.dead:
 			return
 		case text := <-in:
-			n.net.mu.Lock()
-			late := time.Duration(n.net.random.IntN(2000)) * time.Microsecond
-			n.net.mu.Unlock()
-			time.Sleep(late)
+			time.Sleep(n.net.within(2 * time.Millisecond))
 			n.alive(func() { handle(&nats.Msg{Data: []byte(text)}) })
 		}
 	}
+}
+
+// within returns a random time.
+func (net *network) within(most time.Duration) time.Duration {
+	net.mu.Lock()
+	defer net.mu.Unlock()
+	return time.Duration(net.random.Int64N(int64(most)))
 }
 
 // lose has a part of the messages on a subject be lost.
@@ -393,7 +397,7 @@ func TestFirstWaitOfABridge(t *testing.T) {
 	inNetwork(t, 2, func(net *network) {
 		for i := range int64(50) {
 			w := net.nodes[0].wait(i, time.Hour)
-			time.Sleep(time.Duration(net.random.IntN(6000)) * time.Microsecond)
+			time.Sleep(net.within(6 * time.Millisecond))
 			net.nodes[1].end(i)
 			w.answered(net.t, "a wait", i, 20*time.Millisecond)
 			time.Sleep(time.Minute)
@@ -426,12 +430,12 @@ func TestNobodyWaits(t *testing.T) {
 func TestWaitsAndFaults(t *testing.T) {
 	inNetwork(t, 3, func(net *network) {
 		const n, soon = 2000, 8 * time.Second
-		random := rand.New(rand.NewPCG(net.random.Uint64(), 0))
+		random := rand.New(rand.NewPCG(uint64(net.within(time.Hour)), 0))
 		type pair struct {
 			*waiting
 			began time.Time
 		}
-		waits := make([]pair, n)
+		waits, first := make([]pair, n), net.nodes[0]
 		for _, subject := range []string{"members", "waits", "ended"} {
 			net.lose(subject, 0.05)
 		}
@@ -450,7 +454,7 @@ func TestWaitsAndFaults(t *testing.T) {
 				go func() {
 					time.Sleep(endsIn)
 					if by.isDead() {
-						by = net.nodes[0]
+						by = first
 					}
 					by.end(i)
 				}()
@@ -473,6 +477,7 @@ func TestWaitsAndFaults(t *testing.T) {
 		}
 
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		for i := range waits {
 			w, want := &waits[i], int64(i)
 			ended, done := net.store.ended[want]

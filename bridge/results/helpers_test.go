@@ -3,6 +3,7 @@ package results
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 type store struct {
 	latency time.Duration // of a read
 	hangs   bool          // reads last until their context ends
+	each    time.Duration // how much longer a read takes for each job
 
 	mu struct {
 		sync.Mutex
@@ -82,7 +84,10 @@ func (s *store) Read(ctx context.Context, ops []fdbpq.Op) ([]fdbpq.Result, error
 		return nil, ctx.Err()
 	}
 
-	time.Sleep(s.latency / 2)
+	time.Sleep(s.latency/2 + min(time.Duration(len(ops))*s.each, waitTimeout))
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	s.mu.Lock()
 	s.mu.reads++
 	err := s.mu.err
@@ -174,6 +179,7 @@ type asked struct {
 	t       *testing.T
 	n       int64 // the number of its job
 	began   time.Time
+	mu      sync.Mutex
 	answers []string
 	took    time.Duration
 }
@@ -194,6 +200,8 @@ func (x *test) wait(n int64, expires time.Duration) *asked {
 }
 
 func (a *asked) answer(r *fdbpq.Result, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.took = time.Since(a.began)
 	switch {
 	case errors.Is(err, dispatch.ErrUnavailable):
@@ -209,6 +217,14 @@ func (a *asked) answer(r *fdbpq.Result, err error) {
 	}
 }
 
+// told returns the answers.
+func (a *asked) told() string {
+	synctest.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return fmt.Sprint(a.answers)
+}
+
 // soon is time for a few looks.
 const soon = 20 * time.Millisecond
 
@@ -216,6 +232,9 @@ const soon = 20 * time.Millisecond
 func (a *asked) want(what, answer string, after time.Duration) {
 	a.t.Helper()
 	time.Sleep(soon)
+	synctest.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if len(a.answers) != 1 || a.answers[0] != answer {
 		a.t.Errorf("%s: job %d: got %q, want %q once", what, a.n, a.answers, answer)
 	} else if late := a.took - after; late < 0 || late > soon {
@@ -227,6 +246,8 @@ func (a *asked) want(what, answer string, after time.Duration) {
 func (a *asked) wantWaiting(what string) {
 	a.t.Helper()
 	synctest.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if len(a.answers) > 0 {
 		a.t.Errorf("%s: job %d: got %q, want no answer yet", what, a.n, a.answers)
 	}

@@ -15,7 +15,8 @@ import (
 const (
 	// lookEvery is after how long a wait looks though nobody has told anything.
 	lookEvery = 30 * time.Second
-	// lookPage is how many jobs one transaction looks at.
+	// lookPage is how many jobs one transaction looks at. After one that failed, maybe because it
+	// took too long, it is half as many.
 	lookPage = 256
 	// maxRest is the longest rest after a look, failedPause the pause after one that failed.
 	maxRest, failedPause = 250 * time.Millisecond, time.Second
@@ -48,7 +49,7 @@ func (w *Waits) takeDue() (page []*job, closed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, from := range []struct{ list, upTo int }{
-		{urgent, lookPage / 4 * 3}, {again, lookPage}, {urgent, lookPage},
+		{urgent, w.page - w.page/4}, {again, w.page}, {urgent, w.page},
 	} {
 		list := &w.mu.due[from.list]
 		for ; len(*list) > 0 && len(page) < from.upTo; *list = (*list)[1:] {
@@ -84,9 +85,12 @@ func (w *Waits) look(parent context.Context, page []*job) (rest time.Duration) {
 	}
 
 	if err != nil {
+		w.page = max(len(page)/2, 1)
 		w.send(w.noteFailure(page, err))
 		return failedPause
 	}
+
+	w.page = min(2*w.page, lookPage)
 
 	w.send(w.noteResults(page, results, began))
 	return min(time.Since(began), maxRest)

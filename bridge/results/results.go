@@ -72,6 +72,7 @@ func IsOutcome(r *fdbpq.Result) bool {
 type Waits struct {
 	config Config
 	woken  chan struct{} // has an element when Run may have something to do
+	page   int           // how many jobs the next look is for; only Run uses it
 
 	mu struct {
 		sync.Mutex
@@ -110,7 +111,7 @@ const (
 
 // New returns Waits. They are answered while Run runs.
 func New(c Config) *Waits {
-	w := &Waits{config: c, woken: make(chan struct{}, 1)}
+	w := &Waits{config: c, woken: make(chan struct{}, 1), page: lookPage}
 	w.mu.jobs = map[fdbpq.QueueJob]*job{}
 	return w
 }

@@ -34,7 +34,7 @@ func TestWaitIsAnsweredWithTheTruth(t *testing.T) {
 		x.store.end(2, 22)
 		x.Told([]fdbpq.QueueJob{jobOf(9), jobOf(2), jobOf(2)})
 		time.Sleep(soon)
-		same(t, "a job that ends", fmt.Sprint(ends.answers), "[22]")
+		same(t, "a job that ends", ends.told(), "[22]")
 
 		time.Sleep(time.Hour)
 		stays.want("a job that goes on to the end", "leased", time.Hour)
@@ -51,17 +51,18 @@ func TestNoEndIsMissed(t *testing.T) {
 	run(t, func(x *test) {
 		const n = 2000
 		var waits []*asked
-		within := func() { time.Sleep(time.Duration(random.IntN(5000)) * time.Microsecond) }
+		within := func() time.Duration { return time.Duration(random.IntN(5000)) * time.Microsecond }
 
 		for i := range int64(n) {
 			x.store.begin(i)
+			endsIn := within()
 			go func() {
-				within()
+				time.Sleep(endsIn)
 				x.store.end(i, int(i))
 				x.Told([]fdbpq.QueueJob{jobOf(i)})
 			}()
 
-			within()
+			time.Sleep(within())
 			waits = append(waits, x.wait(i, time.Hour))
 			if i%3 == 0 {
 				waits = append(waits, x.wait(i, time.Hour))
@@ -70,7 +71,7 @@ func TestNoEndIsMissed(t *testing.T) {
 
 		time.Sleep(time.Second)
 		for _, a := range waits {
-			if got := fmt.Sprint(a.answers); got != fmt.Sprintf("[%d]", a.n) {
+			if got := a.told(); got != fmt.Sprintf("[%d]", a.n) {
 				t.Fatalf("job %d: answered %s", a.n, got)
 			}
 			if a.took > time.Second/2 {
@@ -93,10 +94,10 @@ func TestLookBeforeTheWaitDoesNotCount(t *testing.T) {
 		second := x.wait(1, time.Minute)
 		time.Sleep(time.Second)
 
-		same(t, "the first answer", fmt.Sprint(first.answers), "[1]")
+		same(t, "the first answer", first.told(), "[1]")
 		second.wantWaiting("a job that was redriven before")
 		time.Sleep(time.Minute)
-		same(t, "the second answer", fmt.Sprint(second.answers), "[leased]")
+		same(t, "the second answer", second.told(), "[leased]")
 	})
 }
 
@@ -112,7 +113,7 @@ func TestLastLookIsAtTheEnd(t *testing.T) {
 		x.store.end(1, 1)
 		time.Sleep(time.Second)
 
-		same(t, "the answer", fmt.Sprint(w.answers), "[1]")
+		same(t, "the answer", w.told(), "[1]")
 	})
 }
 
@@ -127,7 +128,7 @@ func TestSecondWaitForAJob(t *testing.T) {
 
 		second := x.wait(1, time.Hour)
 		second.want("a job that is done", "1", 0)
-		same(t, "the first", fmt.Sprint(first.answers), "[1]")
+		same(t, "the first", first.told(), "[1]")
 	})
 }
 
@@ -168,14 +169,14 @@ func TestStoreIsAway(t *testing.T) {
 		x.Told([]fdbpq.QueueJob{jobOf(1)})
 		time.Sleep(12 * time.Second)
 		long.wantWaiting("the store is away")
-		same(t, "a wait that ended meanwhile", fmt.Sprint(short.answers), "[unavailable]")
+		same(t, "a wait that ended meanwhile", short.told(), "[unavailable]")
 		if short.took > 10*time.Second+failedPause+x.store.latency {
 			t.Errorf("answered after %v", short.took)
 		}
 
 		x.store.fail(nil)
 		time.Sleep(failedPause)
-		same(t, "a wait for what ended meanwhile", fmt.Sprint(long.answers), "[1]")
+		same(t, "a wait for what ended meanwhile", long.told(), "[1]")
 	})
 }
 
@@ -190,10 +191,27 @@ func TestStoreHangs(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		for _, a := range waits {
-			same(t, "an answer", fmt.Sprint(a.answers), "[unavailable]")
+			same(t, "an answer", a.told(), "[unavailable]")
 			if a.took > 10*time.Second+waitTimeout+failedPause {
 				t.Fatalf("job %d: answered after %v", a.n, a.took)
 			}
+		}
+	})
+}
+
+// If the store is too slow for as many jobs as a look is for, fewer are looked at.
+func TestStoreIsSlow(t *testing.T) {
+	run(t, func(x *test) {
+		x.store.each = waitTimeout / 10
+		var waits []*asked
+		for i := range int64(40) {
+			x.store.end(i, int(i))
+			waits = append(waits, x.wait(i, time.Hour))
+		}
+
+		time.Sleep(5 * time.Minute)
+		for _, a := range waits {
+			same(t, "an answer", a.told(), fmt.Sprintf("[%d]", a.n))
 		}
 	})
 }
@@ -217,7 +235,7 @@ func TestDamagedJob(t *testing.T) {
 
 		damaged.want("a damaged job", x.store.mu.errs[1].Error(), 0)
 		other.want("another job", "2", 0)
-		same(t, "a job that had no room", fmt.Sprint(large.answers), "[3]")
+		same(t, "a job that had no room", large.told(), "[3]")
 	})
 }
 
@@ -227,7 +245,9 @@ func TestClose(t *testing.T) {
 	run(t, func(x *test) {
 		x.store.begin(1, 2)
 		first := x.wait(1, time.Hour)
+		first.wantWaiting("a job that goes on")
 		time.Sleep(time.Second)
+		synctest.Wait()
 		x.store.latency = time.Minute
 		second := x.wait(2, time.Hour)
 		time.Sleep(10 * time.Millisecond)
@@ -291,7 +311,7 @@ func TestManyWaits(t *testing.T) {
 		x.store.end(n-1, 7)
 		x.Told([]fdbpq.QueueJob{jobOf(n - 1)})
 		time.Sleep(soon)
-		same(t, "the job that was told", fmt.Sprint(waits[n-1].answers), "[7]")
+		same(t, "the job that was told", waits[n-1].told(), "[7]")
 	})
 }
 
@@ -315,7 +335,7 @@ func TestToldDoNotStarveOthers(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		synctest.Wait()
-		same(t, "the job that nobody told", fmt.Sprint(missed.answers), "[7]")
+		same(t, "the job that nobody told", missed.told(), "[7]")
 	})
 }
 

@@ -45,7 +45,7 @@ func wantOutcome(
 	must(t, replyError(m.Header))
 	j, err := subjects.ParseJobInfo(m.Header)
 	must(t, err)
-	if j.ID != id || j.State != state || j.HasResult && string(m.Data) != result {
+	if j.ID != id || j.State != state || string(m.Data) != result {
 		t.Errorf("job %s is %s with %q, want %s, %s with %q", j.ID, j.State, m.Data, id, state,
 			result)
 	}
@@ -198,7 +198,10 @@ func TestManyWaitsRaceEnds(t *testing.T) {
 			if dead(string(m.Data)) {
 				must(t, e.Conn.Publish(m.Reply, []byte("+TERM "+string(m.Data))))
 			} else {
-				must(t, e.Conn.Publish(m.Reply, []byte("+ACK")))
+				must(t, e.Conn.PublishMsg(&nats.Msg{
+					Subject: m.Reply, Data: m.Data,
+					Header: nats.Header{subjects.HeaderAck: {"+ACK"}},
+				}))
 			}
 		}
 		must(t, leased.Unsubscribe())
@@ -211,14 +214,15 @@ func TestManyWaitsRaceEnds(t *testing.T) {
 		must(t, replyError(m.Header))
 		j, err := subjects.ParseJobInfo(m.Header)
 		must(t, err)
-		if told[j.ID] = string(j.State); j.DeadLetter != nil {
-			told[j.ID] = j.DeadLetter.Reason
+		told[j.ID] = fmt.Sprint(j.State, " ", string(m.Data))
+		if j.DeadLetter != nil {
+			told[j.ID] = fmt.Sprint(j.State, " ", j.DeadLetter.Reason)
 		}
 	}
 	for i, id := range ids {
-		want := string(subjects.StateDone)
+		want := fmt.Sprint("done ", i)
 		if dead(strconv.Itoa(i)) {
-			want = strconv.Itoa(i)
+			want = fmt.Sprint("dead ", i)
 		}
 		if told[id] != want {
 			t.Fatalf("job %d: told %q, want %q", i, told[id], want)

@@ -20,6 +20,7 @@ type modelBatch struct {
 	results []fdbpq.Result
 	page    int // entries of the time index that the transaction handles, 0 for all
 
+	swept   bool            // of finished jobs
 	handled bool            // what is due
 	behind  bool            // and there is more
 	least   time.Time       // when something falls due once that is handled
@@ -155,6 +156,9 @@ func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
 		}
 	case o.Kind == fdbpq.OpSweep:
 		b.wantErr(o, r, nil)
+		b.sweepFinished(o, r)
+	case item == nil && b.done(o.ID) != nil:
+		b.lookFinished(o, r, b.done(o.ID))
 	case item == nil && o.Kind == fdbpq.OpGet && b.letter(o.ID) != nil:
 		b.wantLetter(o, r, b.letter(o.ID))
 	case item == nil:
@@ -408,6 +412,8 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 		b.fail(o, r, i.Job())
 	}
 	switch {
+	case o.Kind == fdbpq.OpPurge && o.State == fdbpq.Done:
+		b.purgeFinished(o, r)
 	case o.Kind == fdbpq.OpPurge:
 		gone := b.inOrder(func(*modelItem) bool { return true })
 		if b.wantErr(o, r, nil); r.Len != int64(len(gone)) {
@@ -419,6 +425,8 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 		}
 
 		b.rates.forgetStale()
+	case i == nil && b.done(o.ID) != nil:
+		b.editFinished(o, r, b.done(o.ID))
 	case i == nil || i.state != fdbpq.Leased && b.expired(i) ||
 		o.State != fdbpq.AnyState && o.State != i.state:
 		b.wantErr(o, r, fdbpq.ErrNotFound)
@@ -472,8 +480,10 @@ func (b *modelBatch) sendHome(i *modelItem) *modelItem {
 	back := &modelItem{
 		Item: fdbpq.Item{
 			ID:       i.ID,
-			Message:  fdbpq.Message{Value: i.Value, Headers: i.Headers, First: i.Job()},
 			PushedAt: b.now,
+			Message: fdbpq.Message{
+				Value: i.Value, Headers: i.Headers, First: i.Job(), Keep: i.Keep,
+			},
 		},
 		state: fdbpq.Ready,
 	}

@@ -44,11 +44,15 @@ func (q *modelQueue) holder(token fdbpq.Token) *modelItem {
 // leases that follow.
 func (b *modelBatch) ack(from, to int) {
 	var held []*modelItem
-	var lost []int
+	var lost, done []int
 
 	for n := from; n < to; n++ {
 		if item := b.holder(b.ops[n].Token); item == nil || slices.Contains(held, item) {
 			lost = append(lost, n-from)
+			if b.finishedBy(b.ops[n].Token) != nil {
+				done = append(done, n-from)
+				b.counts["done before"]++
+			}
 		} else {
 			held = append(held, item)
 		}
@@ -57,13 +61,7 @@ func (b *modelBatch) ack(from, to int) {
 	if lost != nil {
 		b.counts["lost"]++
 		for n := from; n < to; n++ {
-			var all *fdbpq.LostLeases
-			b.wantErr(&b.ops[n], &b.results[n], fdbpq.ErrLeaseLost)
-
-			if to > from+1 && (!errors.As(b.results[n].Err, &all) ||
-				!slices.Equal(all.Lost, lost) || all.Of != to-from) {
-				b.fail(&b.ops[n], &b.results[n], lost)
-			}
+			b.wantLost(&b.ops[n], &b.results[n], lost, done, to-from)
 		}
 
 		return
@@ -82,7 +80,7 @@ func (b *modelBatch) ack(from, to int) {
 			ended++
 		}
 
-		b.lose(item, "acknowledged")
+		b.keep(&b.ops[from+n], &b.results[from+n], item)
 	}
 
 	follows := func(n int) bool { return b.ops[n].Kind == fdbpq.OpLease && b.ops[n].Follows }

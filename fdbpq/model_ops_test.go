@@ -41,7 +41,7 @@ func (r *modelRun) ops(q *modelQueue) (ops []fdbpq.Op) {
 				fdbpq.OpRank, fdbpq.OpSweep,
 			}
 			ops = append(ops,
-				fdbpq.Op{Kind: looks[r.random.IntN(len(looks))], End: r.end(q), ID: r.someID(q)})
+				fdbpq.Op{Kind: looks[r.random.IntN(len(looks))], End: r.end(q), ID: r.anyID(q)})
 		}
 	}
 
@@ -137,6 +137,10 @@ func (r *modelRun) push(*modelQueue) fdbpq.Op {
 		o.Message.Unique = fmt.Sprint("key\x00", r.random.IntN(3))
 	}
 
+	if r.random.IntN(4) == 0 {
+		o.Message.Keep = fdbpq.MinKeep + r.millis(90_000)
+	}
+
 	switch r.random.IntN(5) {
 	case 0:
 		o.Delay = r.millis(3000)
@@ -222,7 +226,11 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 		o.Kind, o.Reason = fdbpq.OpTerm, reasons[r.random.IntN(3)]
 	default:
 		for range 1 + r.random.IntN(3)*r.random.IntN(2) {
-			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: r.token(q)})
+			o := fdbpq.Op{Kind: fdbpq.OpAck, Token: r.token(q)}
+			if r.random.IntN(2) == 0 {
+				o = ackWith(nil, o.Token, fmt.Sprint("result ", r.random.IntN(1000)))
+			}
+			ops = append(ops, o)
 		}
 
 		for range r.random.IntN(3) {
@@ -241,10 +249,13 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 
 // edit draws an operation on an item by its id, or on many items.
 func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
-	o := fdbpq.Op{Kind: fdbpq.OpMove, ID: r.someID(q), Priority: r.priority()}
+	o := fdbpq.Op{Kind: fdbpq.OpMove, ID: r.anyID(q), Priority: r.priority()}
 	switch n := r.random.IntN(10); {
 	case n == 0 && r.random.IntN(6) == 0:
 		o.Kind = fdbpq.OpPurge
+		if r.random.IntN(2) == 0 {
+			o.State = fdbpq.Done
+		}
 	case n < 6 && q.name != r.homes[0].name:
 		o.Kind = fdbpq.OpRedriveItem
 	case n >= 7:
@@ -256,7 +267,7 @@ func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 			o.ID = leased[r.random.IntN(len(leased))].ID
 		}
 	case n < 4 || q.fifo:
-		o.Kind, o.State = fdbpq.OpRemove, fdbpq.ItemState(max(r.random.IntN(9)-5, 0))
+		o.Kind, o.State = fdbpq.OpRemove, fdbpq.ItemState(max(r.random.IntN(10)-5, 0))
 	}
 
 	return o
@@ -264,7 +275,7 @@ func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 
 // configure draws a change of settings, now and then one that is refused.
 func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
-	n, field, until := r.random.Int64N(5), r.random.IntN(16), r.m.now.Add(r.millis(2000)+999)
+	n, field, until := r.random.Int64N(5), r.random.IntN(18), r.m.now.Add(r.millis(2000)+999)
 	dead := []string{"", "failed", q.name + "-dead", q.name}[r.random.IntN(4)]
 	items := r.random.Int64N(12)
 	sizes := []int64{0, 0, 1 + r.random.Int64N(400), 100_000 + r.random.Int64N(600_000)}
@@ -312,6 +323,8 @@ func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
 			s.Rate = rate
 		case 14:
 			s.PausedGroups = paused
+		case 15:
+			s.Keep = time.Duration(n) * 20 * time.Second
 		default:
 			s.DuplicateWindow = window
 		}

@@ -65,6 +65,7 @@ func TestModel(t *testing.T) {
 		"lost its key", "purged", "removed", "moved", "redriven", "redriven alone", "released",
 		"browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn",
 		"rate", "group limits", "set", "counted", "found dead",
+		"kept", "done before", "found done", "run again", "done and removed", "swept",
 	} {
 		// A short run need not have everything.
 		if counts[what] == 0 && harness.Nightly && !harness.Race {
@@ -453,6 +454,7 @@ func (r *modelRun) browse() {
 	}
 
 	r.walk(q, b, 10)
+	r.walkFinished(q)
 	r.readItems(q)
 }
 
@@ -529,7 +531,7 @@ func (r *modelRun) walk(q *modelQueue, b fdbpq.Browse, most int) {
 func (r *modelRun) readItems(q *modelQueue) {
 	var ids []fdbpq.ID
 	for range r.random.IntN(40) {
-		ids = append(ids, r.someID(q))
+		ids = append(ids, r.anyID(q))
 	}
 
 	n := 0
@@ -538,6 +540,10 @@ func (r *modelRun) readItems(q *modelQueue) {
 			want := q.named(ids[i])
 			if want != nil && (want.state == fdbpq.Leased || !r.m.expired(want)) {
 				r.wantBrowsed(q, item, want)
+			} else if f := q.done(ids[i]); want == nil && f != nil {
+				if !f.is(&item.Item) || item.State != fdbpq.Done || item.Err != nil {
+					r.f.Fatalf("%s: %+v, which is done", q.name, item)
+				}
 			} else if !errors.Is(item.Err, fdbpq.ErrNotFound) || item.ID != ids[i] {
 				r.f.Fatalf("%s: %v, %v, which is gone", q.name, item.ID, item.Err)
 			}

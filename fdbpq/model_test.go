@@ -32,6 +32,7 @@ type modelQueue struct {
 	fifo     bool
 	settings fdbpq.Settings
 	items    map[fdbpq.ID]*modelItem
+	finished map[fdbpq.ID]*modelFinished // by job
 
 	// Dead letters and those redriven, in order, whose ids nobody has told yet.
 	arrived []*modelItem
@@ -79,6 +80,7 @@ func (m *model) queue(name string, fifo bool) *modelQueue {
 			name:      name,
 			fifo:      fifo,
 			items:     map[fdbpq.ID]*modelItem{},
+			finished:  map[fdbpq.ID]*modelFinished{},
 			msgIDs:    map[string]modelMsgID{},
 			consumers: map[string]string{},
 		}
@@ -100,7 +102,7 @@ func (m *model) expired(i *modelItem) bool { return !i.Expires.IsZero() && !i.Ex
 // is reports whether an operation has returned this item.
 func (i *modelItem) is(got *fdbpq.Item) bool {
 	return got.ID == i.ID && got.First == i.First && bytes.Equal(got.Value, i.Value) &&
-		got.MsgID == i.MsgID && got.Unique == i.Unique &&
+		got.MsgID == i.MsgID && got.Unique == i.Unique && got.Keep == i.Keep &&
 		reflect.DeepEqual(got.Headers, i.Headers) &&
 		reflect.DeepEqual(got.DeadLetter, i.DeadLetter) &&
 		got.Expires.Equal(i.Expires) && got.PushedAt.Equal(i.PushedAt)

@@ -242,6 +242,49 @@ func FuzzHeld(f *testing.F) {
 	})
 }
 
+// FuzzFinished decodes records and entries of finished jobs. Without an error they are written as
+// they were, except that integers may have been longer than necessary.
+func FuzzFinished(f *testing.F) {
+	now := time.UnixMicro(1_790_000_000_000_000).UTC()
+	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"q"}), RawValues, false)
+	job := codec.Finished{
+		Item:    Item{ID: codec.NewID(1, 2, now, make([]byte, codec.UniqueSize), 1)},
+		Outcome: Outcome{Result: []byte("r\x00"), ContentType: "t"},
+		At:      now, Until: now, Since: now, Deliveries: 1, Fence: 2, Holder: "me",
+	}
+	job.Value, job.Headers = []byte("value"), map[string][]string{"A": {"1"}}
+	f.Add(job.Encode()[0])
+	job.NoValue, job.Result, job.Since = true, nil, time.Time{}
+	f.Add(job.Encode()[0])
+	entry := codec.FinishedEntry{Until: now, Parts: 1}
+	f.Add(entry.Encode())
+	entry.Place = job.ID
+	f.Add(entry.Encode())
+
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		j, err := codec.ParseFinished([]kv.KeyValue{{Value: stored}})
+		if !refused(t, err) {
+			var parts []kv.KeyValue
+			for _, part := range j.Encode() {
+				parts = append(parts, kv.KeyValue{Value: part})
+			}
+			again, err := codec.ParseFinished(parts)
+			if err != nil || !reflect.DeepEqual(again, j) {
+				t.Fatalf("%x is read as %+v, then as %+v, %v", stored, j, again, err)
+			}
+		}
+
+		key := l.FinishedOrderKey(now, &job.ID)
+		e, err := l.ParseFinishedEntry(kv.KeyValue{Key: key, Value: stored})
+		if !refused(t, err) {
+			again, err := l.ParseFinishedEntry(kv.KeyValue{Key: key, Value: e.Encode()})
+			if err != nil || again != e {
+				t.Fatalf("entry %x is read as %+v, then as %+v, %v", stored, e, again, err)
+			}
+		}
+	})
+}
+
 // FuzzSettings decodes settings. Without an error, all that was stored is written again.
 func FuzzSettings(f *testing.F) {
 	s := codec.StoredSettings{Settings: Settings{

@@ -66,8 +66,8 @@ func (f *fixture) data() (all []string) {
 	return all
 }
 
-// populate makes queues with items in every state, some of them large, and returns the token of a
-// lease.
+// populate makes queues with items in every state, some of them large, and with a finished job, and
+// returns the token of a lease.
 func (f *fixture) populate() fdbpq.Token {
 	f.Helper()
 	jobs, line := f.queue("jobs"), f.fifoQueue("line")
@@ -94,6 +94,7 @@ func (f *fixture) populate() fdbpq.Token {
 	expires.TTL = time.Hour
 	grouped := inGroup(opPush(jobs, 9, "of a group"), "acme") // with the secret of the store
 	f.apply(once, late, expires, grouped)
+	f.finish(time.Now(), kept(opPush(jobs, -1, "done")))
 
 	empty := f.queue("empty")
 	f.apply(opPush(empty, 0, "x"), op(opPopMin, empty))

@@ -18,7 +18,8 @@ var (
 	// ErrEmpty is returned by pops, leases and peeks of a queue without items.
 	ErrEmpty = errors.New("the queue is empty")
 
-	// ErrNotFound is returned for the id of an item that is not in the queue.
+	// ErrNotFound is returned for the id of an item that is not in the queue, and by Result for a
+	// job that is over and not kept.
 	ErrNotFound = errors.New("no such item")
 
 	// ErrBadRequest: the request is not valid. Trying again cannot help.

@@ -65,8 +65,8 @@ func (a *sharedAcks) startNext(fitting func([]*turn) int) {
 	a.waiting = a.waiting[n:]
 }
 
-// acknowledge acknowledges a job that is done, maybe together with others. With lease it also leases
-// a job, and returns it if there was one.
+// acknowledge acknowledges a job that is done, maybe together with others. With lease it also
+// leases a job, and returns it if there was one.
 func (s *source) acknowledge(h *heldJob, lease bool) (next *heldJob) {
 	t := &turn{heldJob: h, lease: lease}
 	switch _, ok := h.token(); {

@@ -549,7 +549,6 @@ func TestRedriveFinished(t *testing.T) {
 func TestRedriveWithoutValue(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
-	f.batcher.LimitRoom(200_000)
 	var ids []fdbpq.ID
 	for i := range 3 {
 		ids = append(ids, f.done(kept(opPush(q, 1, string(pattern(150_000, i))))).Item.ID)
@@ -558,6 +557,7 @@ func TestRedriveWithoutValue(t *testing.T) {
 	for _, token := range f.leaseSome(q, 3, time.Minute) {
 		ops = append(ops, ackWith(q, token, "result"))
 	}
+	f.batcher.LimitRoom(200_000) // for the acknowledgements
 	wantErrors(t, f.apply(ops...))
 
 	err := f.apply(named(fdbpq.OpRedriveItem, q, ids[2]))[0].Err

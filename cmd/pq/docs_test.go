@@ -158,6 +158,8 @@ var words = map[any]string{
 	settings.DefaultLease:           "30 s",
 	settings.DefaultDuplicateWindow: "2 min",
 	settings.DiscardNew:             "`\"new\"`",
+
+	int64(settings.DefaultKeepItems): "10000",
 }
 
 // The protocol has every endpoint, header and setting.

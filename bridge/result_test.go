@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
@@ -41,6 +42,8 @@ func TestBadResults(t *testing.T) {
 		{"in lower case", "pq-ack: +ACK\r\n", "x", `unknown header "pq-ack"`},
 		{"result of -NAK", "Pq-Ack: -NAK 5s\r\n", "x", `"-NAK 5s" with a payload of 1 bytes`},
 		{"result of +TERM", "Pq-Ack: +TERM no\r\n", "x", `"+TERM no" with a payload of 1 bytes`},
+		{"progress of 1 KiB and a byte", "Pq-Ack: +WPI\r\n", strings.Repeat("x", 1025),
+			header + ": +WPI with a progress of 1025 bytes: want at most 1024"},
 		{"frames of -NAK", "Pq-Ack: -NAK\r\nPq-Frames: 1\r\n", "", "header Pq-Frames with"},
 		{"type of a result", "Pq-Ack: +ACK\r\nContent-Type: " + strings.Repeat("x", 257) + "\r\n",
 			"x", "header Content-Type: bad request: 257 bytes"},
@@ -197,5 +200,45 @@ func TestKeepComesBack(t *testing.T) {
 			}
 		}
 		checkStore(t, e)
+	})
+}
+
+// What a worker says of its job is shown until it says something else, or the lease ends.
+func TestProgress(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		for _, kind := range kinds {
+			id := push(t, e, kind.push, nil, "a").ID
+			wantProgress := func(want string) {
+				t.Helper()
+				j, _ := jobInfo(t, e, kind.queue, idOf(id))
+				same(t, "progress", string(j.Progress), want)
+				page := parsed[subjects.ItemsPage](t, e, kind.queue+".items", "")
+				same(t, "progress of the item", string(page.Items[0].Progress), want)
+				m := ok(t, e, kind.queue+".get", nil, idOf(id))
+				same(t, "header", m.Header.Get("Pq-Progress"),
+					base64.StdEncoding.EncodeToString([]byte(want)))
+			}
+			ack := leaseOne(t, e, kind.pop, `{"ack_wait":"1h","holder":"ann"}`, "a")
+			wantProgress("")
+
+			h := nats.Header{"Pq-Ack": {"+WPI"}}
+			largest := strings.Repeat("\x00", 1024)
+			for _, progress := range []string{"10 %", "half\xff\n", largest} {
+				m := ok(t, e, ack, h, progress)
+				same(t, "lease", m.Header.Get("Pq-Ack-Wait"), "1h0m0s")
+				wantProgress(progress)
+			}
+
+			acknowledge(t, e, ack, "+WPI") // says nothing new
+			ok(t, e, ack, h, "")
+			wantProgress(largest)
+
+			acknowledge(t, e, ack, "-NAK")
+			wantProgress("")
+			ack = leaseOne(t, e, kind.pop, `{"ack_wait":"1h"}`, "a")
+			wantProgress("")
+			acknowledge(t, e, ack, "+ACK")
+			checkStore(t, e)
+		}
 	})
 }

@@ -25,6 +25,8 @@ type Browsed struct {
 	LeasedSince time.Time
 	// Holder is the Op.Holder of the lease; "" is none.
 	Holder string
+	// Progress is the Op.Progress of the last OpExtend of the lease that had any; nil is none.
+	Progress []byte
 	// Deliveries is how many deliveries the item has had, the present one included.
 	Deliveries int64
 	// Reason comes from the last negative acknowledgement that gave one.
@@ -185,6 +187,7 @@ func browsed(s *state.Standing) *Browsed {
 	}
 	if b.State == Leased {
 		b.Holder, b.LeasedSince = s.Holder, codec.Micros(s.LeasedSince())
+		b.Progress = s.Progress
 	}
 	return b
 }

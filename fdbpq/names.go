@@ -63,6 +63,8 @@ const (
 	MaxNakReason     = codec.MaxNakReason
 	// MaxHolder is the longest Op.Holder, in bytes.
 	MaxHolder = settings.MaxHolder
+	// MaxProgress is the longest Op.Progress, in bytes.
+	MaxProgress = settings.MaxProgress
 )
 
 // ParseID reads what ID.String returns. Errors wrap ErrID.

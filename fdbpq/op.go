@@ -155,6 +155,9 @@ type Op struct {
 	// once it is done: see Message.Keep. Otherwise the result has NotKept. It must not be changed
 	// later.
 	Outcome *Outcome
+	// Progress is what the holder of the lease that an OpExtend renews says of the job, up to
+	// MaxProgress bytes. It is gone with the lease. Without any, what was said before stays.
+	Progress []byte
 	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff. For OpPush it is how
 	// long the item is out of reach, 0 to MaxDelay; its place in the order is the same as without a
 	// delay.

@@ -33,6 +33,9 @@ func (op *Op) checkToken(*codec.Layout) error {
 	if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
 		return badOp("a delay of %v: want 0 to %v", op.Delay, MaxDelay)
 	}
+	if len(op.Progress) > MaxProgress {
+		return badOp("a progress of %d bytes: want at most %d", len(op.Progress), MaxProgress)
+	}
 	return codec.CheckLease(op.Lease)
 }
 
@@ -346,6 +349,9 @@ func (q *queueSettlements) ack(n int, h *codec.Record) (err error) {
 func (q *queueSettlements) extend(op *Op, h *codec.Record, result *Result) {
 	if op.Lease > 0 {
 		h.Wait = op.Lease
+	}
+	if len(op.Progress) > 0 {
+		h.SetProgress(op.Progress)
 	}
 
 	// If the lease had run out, this grants a new one, so transactions that check how many items of

@@ -166,6 +166,8 @@ type StoredItem struct {
 	LeasedAt *time.Time `json:"leased_at,omitempty"`
 	// Holder is the name that the lease was taken with, "" without one: see [PopOptions].
 	Holder string `json:"holder,omitempty"`
+	// Progress is what the holder has said last of the job, in Base64 in the JSON; nil for nothing.
+	Progress []byte `json:"progress,omitempty"`
 	// Expires is when the item expires, or nil if it does not.
 	Expires *time.Time `json:"expires,omitempty"`
 	// Deliveries is how often the item was delivered.

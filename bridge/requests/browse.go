@@ -238,7 +238,8 @@ func (p *itemPage) render(item *fdbpq.Browsed) *subjects.StoredItem {
 		ID: job.String(), Priority: place.Priority, State: subjects.State(item.State.String()),
 		PushedAt: timeOrNil(item.PushedAt), Due: timeOrNil(item.Due),
 		Expires: timeOrNil(item.Expires), LeasedAt: timeOrNil(item.LeasedSince),
-		Holder: item.Holder, Deliveries: item.Deliveries, Reason: item.Reason,
+		Holder: item.Holder, Progress: item.Progress,
+		Deliveries: item.Deliveries, Reason: item.Reason,
 		Size: len(item.Value), Headers: p.e.header, Value: []byte{},
 	}
 
@@ -284,7 +285,7 @@ func (p *itemPage) cut(stored *subjects.StoredItem) []byte {
 		d.Result, d.ResultCut = nil, d.ResultCut || len(d.Result) > 0
 	}
 	if len(stored.Encode()) >= p.room {
-		stored.Reason = ""
+		stored.Reason, stored.Progress = "", nil
 	}
 
 	room := p.room - len(stored.Encode()) - len(",")

@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // decodeAck reads an acknowledgement. It takes ownership of the payload: a result is in its memory.
@@ -41,6 +42,10 @@ func decodeAck(
 			return nil, fmt.Errorf("also: element %d: %w", i, err)
 		}
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: also, Follows: true})
+	}
+
+	if inHeader && a.Kind == subjects.AckProgress {
+		ops[0].Progress = m.Data
 	}
 
 	if inHeader && ops[0].Kind == fdbpq.OpAck {
@@ -100,7 +105,10 @@ func parseAck(h nats.Header, payload []byte) (a subjects.Ack, inHeader bool, err
 	case !takes && h[subjects.HeaderFrames] != nil:
 		err = badRequest("header %s with %s: %.16q: only +ACK and +NXT have results",
 			subjects.HeaderFrames, subjects.HeaderAck, values[0])
-	case !takes && len(payload) > 0:
+	case a.Kind == subjects.AckProgress && len(payload) > settings.MaxProgress:
+		err = badRequest("header %s: +WPI with a progress of %d bytes: want at most %d",
+			subjects.HeaderAck, len(payload), settings.MaxProgress)
+	case !takes && a.Kind != subjects.AckProgress && len(payload) > 0:
 		err = badRequest("header %s: %.16q with a payload of %d bytes: only +ACK and +NXT have a "+
 			"result: want none", subjects.HeaderAck, values[0], len(payload))
 	}

@@ -1,6 +1,7 @@
 package requests
 
 import (
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strconv"
@@ -87,6 +88,10 @@ func (e *encoder) found(result *fdbpq.Result) {
 	e.add(subjects.HeaderState, append(e.text, result.State.String()...))
 	if result.Queue != "" {
 		e.add(subjects.HeaderQueue, append(e.text, result.Queue...))
+	}
+
+	if progress := result.Found.Progress; progress != nil {
+		e.add(subjects.HeaderProgress, base64.StdEncoding.AppendEncode(e.text, progress))
 	}
 
 	f := result.Found.Finished

@@ -102,7 +102,7 @@ func outcomeOf(kind subjects.Kind, r *fdbpq.Result) (nats.Header, []byte) {
 	found, item := r.Found, &r.Item
 	j := subjects.JobInfo{
 		State: subjects.State(r.State.String()), Due: found.Due, LeasedAt: found.LeasedSince,
-		Holder: found.Holder, Deliveries: found.Deliveries,
+		Holder: found.Holder, Deliveries: found.Deliveries, Progress: found.Progress,
 	}
 	job := item.Job()
 	j.ID, j.Priority, j.PushedAt = job.String(), item.ID.Priority, item.PushedAt

@@ -246,6 +246,9 @@ func (s *Settings) DeadLetterQueue(name string) string {
 // MaxHolder is the longest name of a lease's holder, in bytes.
 const MaxHolder = 128
 
+// MaxProgress is the most bytes of what a worker says of a job that it has leased.
+const MaxProgress = 1024
+
 // CheckHolder returns an error if the text cannot be the name of a lease's holder. "" is none.
 func CheckHolder(name string) error {
 	clean := utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)

@@ -24,6 +24,7 @@ import (
 //
 //	(1, state, deliveries, fence, due, wait, end, reason, expires, unique key, holder, since)
 //
+// and after since the progress, if the holder has said any.
 // Times are in microseconds. The last negative acknowledgement with a reason gave the reason. since
 // is when a lease began whose holder gave a name, or whose job will be kept. Missing texts are "",
 // missing times 0.
@@ -40,14 +41,17 @@ import (
 type Record struct {
 	ID ID
 	History
-	State   ItemState // Leased or Delayed; Ready in ("i")
-	Due     time.Time // when the lease or the delay ends
-	End     End       // the item was leased from here
-	Holder  string    // the name that the lease was taken with; "" is none
-	Since   time.Time // when the lease began, if it has a Holder or its job will be kept
-	Value   []byte    // as stored
-	Dropped int       // bytes of the value that were dropped from Value, but count
-	Message *Message  // in full; nil unless known
+	State  ItemState // Leased or Delayed; Ready in ("i")
+	Due    time.Time // when the lease or the delay ends
+	End    End       // the item was leased from here
+	Holder string    // the name that the lease was taken with; "" is none
+	Since  time.Time // when the lease began, if it has a Holder or its job will be kept
+	// Progress is what the holder of the lease has said of the job; nil is nothing.
+	Progress []byte
+
+	Value   []byte   // as stored
+	Dropped int      // bytes of the value that were dropped from Value, but count
+	Message *Message // in full; nil unless known
 }
 
 // History is what an item keeps of its leases.
@@ -112,6 +116,9 @@ func (h *Record) Encode() []byte {
 		h.Due.UnixMicro(), h.Wait.Microseconds(), int64(h.End))
 	record = h.Lasting.appendTo(tuple.AppendBytes(record, []byte(h.Reason)))
 	record = appendTime(tuple.AppendBytes(record, []byte(holder)), since)
+	if h.State == Leased && len(h.Progress) > 0 {
+		record = tuple.AppendBytes(record, h.Progress)
+	}
 
 	b := make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.Value))
 	b = binary.AppendUvarint(b, uint64(len(record)))
@@ -135,6 +142,9 @@ func ParseRecord(id *ID, data []byte) (*Record, error) {
 	h.Wait, h.End = time.Duration(wait)*time.Microsecond, End(end)
 	h.Reason, h.Lasting = string(d.bytes()), d.lasting()
 	h.Holder, h.Since = string(d.bytes()), d.timeOrNone()
+	if d.more() {
+		h.Progress = slices.Clone(d.bytes())
+	}
 	if err := d.end(); err != nil {
 		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
 	}
@@ -208,6 +218,15 @@ func (h *Record) NoteReason(reason string) {
 func (h *Record) SetHolder(name string, now time.Time) {
 	if name != "" && len(h.Value) <= MaxHeldValue-holderRoom {
 		h.Holder, h.Since = name, now
+	}
+}
+
+// SetProgress records what the holder of the lease says of the job. A value that another program
+// stored may leave no room for it.
+func (h *Record) SetProgress(progress []byte) {
+	const room = holderRoom + 2*settings.MaxProgress // bytes 0 take two
+	if len(h.Value) <= MaxHeldValue-room {
+		h.Progress = progress
 	}
 }
 

@@ -113,7 +113,10 @@ var families = [...]struct {
 		check: (*Op).checkPop, add: (*txOps).addPop, bytes: (*Op).popBytes, takes: true,
 	},
 	tokenFamily: {
-		check: (*Op).checkToken, add: (*txOps).addSettlement, bytes: (*Op).outcomeBytes, takes: true,
+		check: (*Op).checkToken,
+		add:   (*txOps).addSettlement,
+		bytes: (*Op).outcomeBytes,
+		takes: true,
 	},
 	peekFamily:    {check: (*Op).checkPop, add: (*txOps).addPeek, looks: true},
 	lookFamily:    {check: (*Op).checkManaging, add: (*txOps).addLook, looks: true},

@@ -64,7 +64,8 @@ func (q *queueSweeps) finish() error {
 }
 
 // ReadUpcoming returns when each of the queues has something to do next, in their order, in one
-// round trip, or two where finished jobs are kept. An entry that cannot be read counts as none. Errors of the store pass through.
+// round trip, or two where finished jobs are kept. An entry that cannot be read counts as none.
+// Errors of the store pass through.
 func ReadUpcoming(r kv.Reader, queues []Target) ([]Upcoming, error) {
 	type heads struct {
 		due, over kv.Future[[]kv.KeyValue]

@@ -62,8 +62,8 @@ type Wait struct {
 	Answer func(r *fdbpq.Result, err error)
 }
 
-// IsOutcome reports whether the result of an OpGet, without an error, is the outcome of a job: it is
-// done, or a dead letter.
+// IsOutcome reports whether the result of an OpGet, without an error, is the outcome of a job: it
+// is done, or a dead letter.
 func IsOutcome(r *fdbpq.Result) bool {
 	return r.State == fdbpq.Done || r.Item.DeadLetter != nil
 }

@@ -51,7 +51,9 @@ func TestNoEndIsMissed(t *testing.T) {
 	run(t, func(x *test) {
 		const n = 2000
 		var waits []*asked
-		within := func() time.Duration { return time.Duration(random.IntN(5000)) * time.Microsecond }
+		within := func() time.Duration {
+			return time.Duration(random.IntN(5000)) * time.Microsecond
+		}
 
 		for i := range int64(n) {
 			x.store.begin(i)
@@ -101,8 +103,8 @@ func TestLookBeforeTheWaitDoesNotCount(t *testing.T) {
 	})
 }
 
-// The last look of a wait begins at its end: a job that ended just before, after an earlier look has
-// read it, is done.
+// The last look of a wait begins at its end: a job that ended just before, after an earlier look
+// has read it, is done.
 func TestLastLookIsAtTheEnd(t *testing.T) {
 	run(t, func(x *test) {
 		x.store.begin(1)

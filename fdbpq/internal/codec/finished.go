@@ -15,9 +15,9 @@ import (
 //
 //	("g", priority, count, random, part)     = bytes    the record, by the id of the job
 //	("g", priority, count, random)           = job id   by the place of a job that had moved
-//	("o", finished, priority, count, random) = (until, parts)
-//	                                         = (until, parts, place)  of a job that had moved
-//	                                                    the order in which jobs finished, by job id
+//	("o", finished, priority, count, random) = (until, parts) or, of a job that had moved,
+//	                                           (until, parts, place): the order in which jobs
+//	                                                    finished, by job id
 //	("o")                                    = int64    counter: finished jobs
 //
 // The times are in microseconds since 1970. Readers go by until. A sweep removes the records that

@@ -65,10 +65,10 @@ func (p *Pending) Behind() []QueueName { return p.behind }
 // named more than once. Call it after Wait, also after an error.
 func (p *Pending) Upcoming() []QueueUpcoming { return p.upcoming }
 
-// Ended returns the jobs of queues of the Keyspace that the batch has ended, or may have ended: they
-// are done and kept, or became dead letters. Each is named with the queue in which it ended; one
-// may be named twice. Look up what became of it. Call Ended after Wait, also after an error; after
-// one that wraps kv.ErrCommitUnknown, look once the batch is settled.
+// Ended returns the jobs of queues of the Keyspace that the batch has ended, or may have ended, by
+// keeping them or as dead letters. Each is named with the queue in which it ended; one may be named
+// twice. Look up what became of it. Call Ended after Wait, also after an error; after one that
+// wraps kv.ErrCommitUnknown, look once the batch is settled.
 func (p *Pending) Ended() []QueueJob { return p.ended }
 
 // Failed returns the error of a batch that failed to start, and otherwise nil, without waiting.

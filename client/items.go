@@ -177,6 +177,14 @@ func (q *Queue) RemoveItems(ctx context.Context, ids []string) ([]ItemResult, er
 	return q.editItems(ctx, subjects.Remove, subjects.ItemOptions{IDs: ids})
 }
 
+// RemoveItemsIn is RemoveItems for items in one state. Those in other states are not found. Only
+// with Done does it remove what is kept of finished jobs.
+func (q *Queue) RemoveItemsIn(
+	ctx context.Context, state State, ids []string,
+) ([]ItemResult, error) {
+	return q.editItems(ctx, subjects.Remove, subjects.ItemOptions{IDs: ids, State: state})
+}
+
 // MoveItems moves 1 to 1,000 items to the end of a priority, in the order of the ids. Results and
 // errors are as for RemoveItems.
 func (q *Queue) MoveItems(ctx context.Context, ids []string, priority int64) ([]ItemResult, error) {

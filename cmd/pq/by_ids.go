@@ -187,17 +187,24 @@ func (e *edit) run(args []string) error {
 }
 
 func newRm(a *app) *cobra.Command {
-	e := &edit{queue: &queue{app: a}, done: "removed", do: (*client.Queue).RemoveItems}
-	return e.command(&cobra.Command{
+	var state client.State
+	e := &edit{queue: &queue{app: a}, done: "removed"}
+	e.do = func(q *client.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
+		return q.RemoveItemsIn(ctx, state, ids)
+	}
+	cmd := e.command(&cobra.Command{
 		Use:        "rm QUEUE ID...",
 		SuggestFor: []string{"delete", "del", "remove"},
 		Short:      "Remove items by their ids",
-		Long: `Remove items by their ids, whichever state they are in; - stands for ids from
-standard input, the first word of each line. A worker that has leased one gets
-an error when it acknowledges it.`,
+		Long: `Remove items by their ids, whichever state they are in, or with --state done
+what is kept of finished jobs; - stands for ids from standard input, the first
+word of each line. A worker that has leased one gets an error when it
+acknowledges it.`,
 		Example: `  pq rm jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
   pq items jobs --match acme --all | pq rm jobs -`,
 	}, e.run)
+	addState(cmd, &state)
+	return cmd
 }
 
 func newRelease(a *app) *cobra.Command {

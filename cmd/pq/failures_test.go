@@ -57,6 +57,12 @@ var everyCommand = []struct {
 		words:    "no item has this id: no queue jbos is in use: pq ls lists those that are",
 	},
 	{args: "items jbos", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "done jbos", words: "no queue jbos is in use: pq ls lists those that are"},
+	{
+		args:     "result jbos " + someID,
+		misspelt: exitEmpty,
+		words:    "no queue jbos is in use: pq ls lists those that are",
+	},
 	{args: "busy"},
 	{args: "busy jbos", words: "no queue jbos is in use: pq ls lists those that are"},
 	{args: "dead jbos", words: "no queue jbos is in use: pq ls lists those that are"},
@@ -64,7 +70,7 @@ var everyCommand = []struct {
 	{
 		args:     "get jobs " + someID,
 		misspelt: exitEmpty,
-		words:    "or it is a dead letter, which has another id (pq dead jobs prints those)",
+		words:    "or it is a dead letter (pq dead jobs prints those)",
 	},
 	{args: "get jobs x", misspelt: exitError, words: "(400)"},
 	{args: "ls"},

@@ -23,9 +23,9 @@ More: pq COMMAND --help, pq help connection to reach another server, and
 pq completion SHELL --help to complete commands and names in a shell.
 
 Exit codes: 0 on success, 1 on failure, 2 for a usage error, 3 if the queue is
-empty, 128 and the signal's number if a signal ended pq early (130 for Ctrl-C).
-The first signal lets requests under way finish; another one, more than a second
-later, ends pq at once.
+empty, 4 if a job is not over, 128 and the signal's number if a signal ended pq
+early (130 for Ctrl-C). The first signal lets requests under way finish; another
+one, more than a second later, ends pq at once.
 `
 
 // group is a group of commands in the help.

@@ -152,17 +152,26 @@ A search may take a while, and prints what it finds at once.`,
   pq items jobs-dead --header "X-Tenant: acme" --all | pq redrive jobs-dead -`,
 	}, func([]string) error { return b.run(b.list) })
 
-	set := cmd.Flags()
 	addState(cmd, &b.options.State)
 	b.addFilters(cmd)
-	set.StringVar(&b.options.After, "after", "", "go on behind the `PLACE` that pq items printed")
+	b.addAfter(cmd)
 	return cmd
+}
+
+// addAfter adds the flag --after.
+func (b *browsing) addAfter(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&b.options.After, "after", "",
+		"go on behind the `PLACE` that pq items printed")
 }
 
 // list prints the items of the queue.
 func (b *browsing) list(ctx context.Context, s *session) error {
 	b.options.Max = b.max
-	row := itemRow(terminal.Width(b.cmd.OutOrStdout()), b.fifo, time.Now())
+	width, now := terminal.Width(b.cmd.OutOrStdout()), time.Now()
+	row := itemRow(width, b.fifo, now)
+	if b.options.State == client.Done {
+		row = doneRow(width, now)
+	}
 	after, err := b.walk(ctx, s, &b.queue, row)
 	switch {
 	case err != nil && after != "" && !errors.Is(err, client.ErrBadRequest):
@@ -181,12 +190,7 @@ func (b *browsing) list(ctx context.Context, s *session) error {
 // itemRow returns what writes a line about an item: for people as wide as their terminal, the first
 // below a heading, and with the width 0 for programs, with tabs.
 func itemRow(width int, fifo bool, now time.Time) func(*client.StoredItem) string {
-	idWidth := 0 // before the first row
-	line := func(columns ...any) string {
-		text := fmt.Sprintf("%-*s  %4s  %-11s  %4s  %3s  %s", append([]any{idWidth}, columns...)...)
-		return terminal.Clip(text, width) + "\n"
-	}
-
+	row := peopleRow(width, "%4s  %-11s  %4s  %3s  %s", "PRIO", "STATE", "AGE", "TRY", "VALUE")
 	return func(it *client.StoredItem) string {
 		state, priority, value := string(it.State), strconv.FormatInt(it.Priority, 10), shown(it)
 		pushed, due := timeOf(it.PushedAt), timeOf(it.Due)
@@ -200,19 +204,32 @@ func itemRow(width int, fifo bool, now time.Time) func(*client.StoredItem) strin
 				value)
 		}
 
-		age, title := "", ""
+		age := ""
 		if !pushed.IsZero() {
 			age = terminal.Short(now.Sub(pushed))
 		}
 		if !due.IsZero() {
 			state += " " + terminal.Short(due.Sub(now))
 		}
+		return row(it.ID, priority, state, age, strconv.FormatInt(it.Deliveries, 10), value)
+	}
+}
+
+// peopleRow returns what writes a line about an item for people, as wide as their terminal: the id
+// and then the columns, as the format has them. The first is below the titles.
+func peopleRow(width int, format string, titles ...any) func(id string, columns ...any) string {
+	idWidth := 0 // before the first row
+	line := func(id string, columns ...any) string {
+		text := fmt.Sprintf("%-*s  "+format, append([]any{idWidth, id}, columns...)...)
+		return terminal.Clip(text, width) + "\n"
+	}
+
+	return func(id string, columns ...any) (text string) {
 		if idWidth == 0 {
-			idWidth = len(it.ID)
-			title = line("ID", "PRIO", "STATE", "AGE", "TRY", "VALUE")
+			idWidth = len(id)
+			text = line("ID", titles...)
 		}
-		tries := strconv.FormatInt(it.Deliveries, 10)
-		return title + line(it.ID, priority, state, age, tries, value)
+		return text + line(id, columns...)
 	}
 }
 
@@ -227,6 +244,6 @@ func shown(it *client.StoredItem) string {
 // addState adds the flag --state.
 func addState(cmd *cobra.Command, state *client.State) {
 	cmd.Flags().StringVar((*string)(state), "state", "",
-		"only items in this `STATE`: ready, delayed or leased")
-	flags.Completes(cmd, "state", "ready", "delayed", "leased")
+		"only this `STATE`: ready, delayed, leased or done")
+	flags.Completes(cmd, "state", "ready", "delayed", "leased", "done")
 }

@@ -1,8 +1,8 @@
 // Command pq pushes to and pops from the queues of a pqbridge over NATS.
 //
 // Exit codes: 0 on success, 1 on failure, 2 for a usage error or bad input that was
-// noticed before anything was sent, 3 if the queue is empty, 128 and the signal's
-// number if a signal ended pq early.
+// noticed before anything was sent, 3 if the queue is empty, 4 if a job is not over
+// yet, 128 and the signal's number if a signal ended pq early.
 package main
 
 import (
@@ -27,10 +27,11 @@ import (
 
 // Exit codes. Scripts depend on them.
 const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-	exitEmpty = 3
+	exitOK      = 0
+	exitError   = 1
+	exitUsage   = 2
+	exitEmpty   = 3
+	exitNotOver = 4
 	// exitSignal is added to the number of the signal, as shells do.
 	exitSignal = 128
 )
@@ -98,6 +99,8 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, client.ErrEmpty), errors.Is(err, client.ErrNotFound):
 		return exitEmpty
+	case errors.As(err, new(notOver)):
+		return exitNotOver
 	case errors.As(err, &stopped):
 		return exitSignal + int(stopped.Signal)
 	default:

@@ -141,7 +141,10 @@ func TestCompletion(t *testing.T) {
 		{"jobs reports", []string{"--server", c.server, "schedule", "run", ""}},
 		{"", []string{"--server", c.server, "schedule", "add", "jobs", "n"}},
 		{"", []string{"--server", c.server, "schedule", "rm", "jobs", ""}},
-		{"ready delayed leased", []string{"--server", c.server, "items", "jobs", "--state", ""}},
+		{
+			"ready delayed leased done",
+			[]string{"--server", c.server, "items", "jobs", "--state", ""},
+		},
 		{"cause", []string{"--server", c.server, "dead", "--by", ""}},
 		{"jobs reports", []string{"--context", "work", "pop", ""}},
 		{"", []string{"--server", "nats://127.0.0.1:1", "pop", ""}},

@@ -36,7 +36,7 @@ type item struct {
 	Base64   []byte      `json:"value_base64,omitempty"`
 
 	Duplicate  bool         `json:"duplicate,omitempty"` // of pq push
-	State      client.State `json:"state,omitempty"`     // of pq get
+	State      client.State `json:"state,omitempty"`     // of pq get and pq result
 	DeadLetter *deadLetter  `json:"dead_letter,omitempty"`
 	Deliveries int64        `json:"deliveries,omitempty"`
 
@@ -52,6 +52,14 @@ type item struct {
 	Reason   string `json:"reason,omitempty"`
 	Size     *int   `json:"size,omitempty"`
 	ValueCut bool   `json:"value_cut,omitempty"`
+
+	// These are of jobs that are done, but Progress is of those under way.
+	FinishedAt   string  `json:"finished_at,omitempty"`
+	Result       *string `json:"result,omitempty"`
+	ResultBase64 []byte  `json:"result_base64,omitempty"`
+	ResultCut    bool    `json:"result_cut,omitempty"`
+	ContentType  string  `json:"content_type,omitempty"`
+	Progress     string  `json:"progress,omitempty"`
 	subjects.Failure
 
 	bytes []byte // the value
@@ -92,9 +100,13 @@ func (q *queue) printItem(it *item, only bool) error {
 		return json.NewEncoder(out).Encode(it)
 	}
 
-	if it.DeadLetter != nil && terminal.Is(out) {
-		why := terminal.Plain(it.DeadLetter.String()) // programs ask for --json
-		_, _ = fmt.Fprintln(q.cmd.ErrOrStderr(), "pq:", why)
+	if terminal.Is(out) { // programs ask for --json
+		switch {
+		case it.DeadLetter != nil:
+			q.say("%s", terminal.Plain(it.DeadLetter.String()))
+		case it.State == client.Done:
+			q.say("this job is done: pq result prints what it returned")
+		}
 	}
 
 	line := it.bytes
@@ -166,6 +178,15 @@ func newStored(q *queue, from *client.StoredItem) *item {
 
 	it.Due, it.Expires = timeText(timeOf(from.Due)), timeText(timeOf(from.Expires))
 	it.Holder, it.LeasedAt = from.Holder, timeText(timeOf(from.LeasedAt))
+	if done := from.Done; done != nil {
+		it.FinishedAt, it.ResultCut = timeText(done.FinishedAt), done.ResultCut
+		if done.ResultCut {
+			done.Result = terminal.WholeRunes(done.Result)
+		}
+		if done.ResultSize != nil {
+			it.addResult(done.Result, done.ContentType)
+		}
+	}
 	return it
 }
 

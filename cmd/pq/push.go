@@ -27,6 +27,8 @@ type pushing struct {
 	headers  []string
 	delay    time.Duration
 	ttl      time.Duration
+	keep     time.Duration
+	wait     time.Duration
 	msgID    string
 	unique   string
 	group    string
@@ -40,9 +42,8 @@ func newPush(a *app) *cobra.Command {
 		Use:        "push QUEUE [VALUE|-]",
 		SuggestFor: []string{"publish", "add", "enqueue", "send"},
 		Short:      "Add an item, or one for each line of input",
-		Long: `Add an item, VALUE or all of standard input, and print its id once it is on
-disk. If --lines fails, standard error has a sed command for the other lines.`,
-		Example: `  pq push jobs "do this first" --priority -5 --group acme --header Trace:abc`,
+		Long:       `Add VALUE or all of standard input as an item, and print its id once on disk.`,
+		Example:    `  pq push jobs "do this first" --priority -5 --group acme --header Trace:abc`,
 	}, func(values []string) error { return p.run(values) })
 
 	set := cmd.Flags()
@@ -51,6 +52,8 @@ disk. If --lines fails, standard error has a sed command for the other lines.`,
 		"`NAME:VALUE` to store with the item; repeat for more")
 	set.DurationVar(&p.delay, "delay", 0, "hold the item back for `DURATION`")
 	set.DurationVar(&p.ttl, "ttl", 0, "`DURATION` after which it expires; 0 is never")
+	set.DurationVar(&p.keep, "keep", 0, "keep the outcome for `DURATION` once it is done")
+	set.DurationVar(&p.wait, "wait", 0, "wait `DURATION`, and do as pq result; keeps it for 1h")
 	set.StringVar(&p.msgID, "msg-id", "", "push it once: `ID` of the message")
 	set.StringVar(&p.unique, "unique", "", "push it unless an item with this `KEY` is there")
 	set.StringVar(&p.group, "group", "", "`NAME` of the group, which has its turn among others")
@@ -92,8 +95,14 @@ func (p *pushing) run(values []string) error {
 		return s.explain(err, oneUnknown)
 	}
 
+	if cmd.Flags().Changed("wait") {
+		return s.printResult(ack.ID, p.wait)
+	}
 	return p.printPushed(0, ack)
 }
+
+// defaultKeep is how long a job is kept that somebody waits for.
+const defaultKeep = time.Hour
 
 // readValue reads the value of an item from standard input. An empty one is most likely a mistake,
 // unless it is asked for.
@@ -125,6 +134,8 @@ func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, erro
 		return nil, errors.New("a header cannot set the priority: use --priority")
 	case p.lines && len(values) == 1 && values[0] != "-":
 		return nil, errors.New("--lines reads the items from standard input: leave out VALUE")
+	case p.lines && cmd.Flags().Changed("wait"):
+		return nil, errors.New("--wait waits for one job: leave out --lines")
 	}
 
 	return header, p.addOptions(cmd, header)
@@ -142,9 +153,16 @@ func headersOf(texts []string) (nats.Header, error) {
 // addOptions adds the headers that other flags stand for.
 func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 	err := cmp.Or(flags.InBounds("delay", p.delay, 0, settings.MaxDelay),
-		flags.InBounds("ttl", p.ttl, settings.MinTTL, settings.MaxDelay))
+		flags.InBounds("ttl", p.ttl, settings.MinTTL, settings.MaxDelay),
+		flags.InBounds("keep", p.keep, settings.MinKeep, settings.MaxDelay),
+		flags.CheckWait("wait", p.wait))
 	if err != nil {
 		return err
+	}
+
+	if cmd.Flags().Changed("wait") && !cmd.Flags().Changed("keep") {
+		keep := cmp.Or(header.Get(subjects.HeaderKeep), defaultKeep.String())
+		header.Set(subjects.HeaderKeep, keep)
 	}
 
 	for _, o := range []struct {
@@ -152,6 +170,7 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 		option client.PushOption
 	}{
 		{"delay", client.Delay(p.delay)}, {"ttl", client.TTL(p.ttl)},
+		{"keep", client.Keep(p.keep)},
 		{"msg-id", client.MsgID(p.msgID)}, {"unique", client.Unique(p.unique)},
 		{"group", client.Group(p.group)}, {"weight", client.Weight(p.weight)},
 	} {

@@ -54,6 +54,9 @@ func newPurge(a *app) *cobra.Command {
 		},
 	}
 	m.question = func(i *client.QueueInfo) (string, int64) {
+		if state == client.Done { // which nobody counts
+			return fmt.Sprintf("Remove all finished jobs of %s?", m.name), 1
+		}
 		n := target.Count(i, state)
 		return fmt.Sprintf("Remove %s of %s?", items(n, string(state)), m.name), n
 	}
@@ -63,7 +66,8 @@ func newPurge(a *app) *cobra.Command {
 		SuggestFor: []string{"clear", "drop", "empty", "truncate"},
 		Short:      "Remove all items of a queue",
 		Long: `Remove all items of a queue, or those in one state, and print how many that
-were. Settings stay. On a terminal it asks first; elsewhere it needs --yes.`,
+were. Settings and, without --state done, finished jobs stay. On a terminal it
+asks first; elsewhere it needs --yes.`,
 		Example: `  pq purge jobs
   pq purge jobs --state delayed --yes`,
 	}, m.run)
@@ -92,12 +96,12 @@ func newRedrive(a *app) *cobra.Command {
 	cmd := m.command(&cobra.Command{
 		Use:        "redrive QUEUE [ID...]",
 		SuggestFor: []string{"retry", "requeue", "replay"},
-		Short:      "Send dead letters back to their queues",
+		Short:      "Send dead letters back to their queues, or run jobs again",
 		Long: `Send the dead letters in a queue, such as jobs-dead, back to the queues that
 they come from, and print how many that were. On a terminal it asks first;
 elsewhere it needs --yes. --error chooses those with an error, or of a cause as
 pq dead prints it. With ids, or - for ids from standard input, send those alone,
-without a question. --error and ids print an id and a queue for each.`,
+or run them again if they are finished jobs, without a question.`,
 		Example: `  pq redrive jobs-dead --max 10 --yes
   pq redrive jobs-dead --error "dial tcp *: i/o timeout"
   pq dead jobs --match acme --all | pq redrive jobs-dead -`,

@@ -41,7 +41,8 @@ func newRoot() (root *cobra.Command, started *bool) {
 
 	a.addFlags(root.PersistentFlags())
 	groups := []group{
-		newGroup("items", newPush(a), newPop(a), newPeek(a), newLen(a), newItems(a), newDead(a)),
+		newGroup("items", newPush(a), newPop(a), newPeek(a), newLen(a), newItems(a), newDead(a),
+			newResult(a), newDone(a)),
 		newGroup("workers", newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a),
 			newExtend(a), newBusy(a)),
 		newGroup("items by their ids", newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)),

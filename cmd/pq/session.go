@@ -185,6 +185,11 @@ func (s *session) suggest(ctx context.Context) string {
 		return ""
 	}
 
+	finished, err := s.queue.Items(ctx, client.ItemsOptions{State: client.Done, Limit: 1})
+	if err != nil || finished.Scanned > 0 {
+		return ""
+	}
+
 	other := target.Queue(s.client, !q.fifo, q.name)
 	if info, err := other.Info(ctx); err == nil && !isUnused(info) {
 		if q.fifo {
@@ -215,8 +220,8 @@ func (s *session) absent(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %s", errNoItem, text)
 	}
 	home := strings.TrimSuffix(s.of.name, settings.DeadSuffix)
-	return fmt.Errorf("%w: it was popped, removed or moved, the id is misspelt (pq items %s "+
-		"prints ids), or it is a dead letter, which has another id (pq dead %s prints those)",
+	return fmt.Errorf("%w: it was popped or removed, has expired or is done, the id is misspelt "+
+		"(pq items %s prints ids), or it is a dead letter (pq dead %s prints those)",
 		errNoItem, s.of.name, home)
 }
 

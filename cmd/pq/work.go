@@ -38,6 +38,7 @@ type work struct {
 	retry   time.Duration // see retryAfter; 0 for none
 
 	blind   bool // this user may not read the settings of the queue
+	keeps   bool // the queue keeps finished jobs
 	log     *slog.Logger
 	stopped chan struct{} // closed when no more items are taken
 }
@@ -49,9 +50,9 @@ func newWork(a *app) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		SuggestFor:            []string{"subscribe", "sub", "consume"},
 		Short:                 "Run a command for each item",
-		Long: `Lease one item after the other, and run COMMAND with its value as standard
-input. Exit code 0 acknowledges the item. Any other gives it back, until it has
-had max_deliver deliveries. The lease is extended while COMMAND runs.
+		Long: `Lease items, and run COMMAND with the value of each as standard input. Exit code
+0 acknowledges the item; if it is kept, what COMMAND printed is its result. Any
+other gives it back, until max_deliver deliveries. Leases last while it runs.
 
 The environment has PQ_ID, PQ_PRIORITY, PQ_DELIVERIES and the like, and headers:
 Trace-Id is PQ_HEADER_TRACE_ID. The first signal lets commands finish, and pq
@@ -136,6 +137,7 @@ func (w *work) prepare(ctx context.Context, s *session) error {
 		return s.explain(err, "")
 	}
 
+	w.keeps = info.Settings.Keep > 0
 	w.say("%s", waitText(w.name, info, time.Now()))
 	return nil
 }

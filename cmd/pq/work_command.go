@@ -36,7 +36,7 @@ func (w *work) do(s *session) client.Work {
 		c.Env = append(c.Env, environment(s.of, job)...)
 		c.WaitDelay = endCommand
 		killRest := child.Isolate(c)
-		said, err := child.NewStderr(c, w.cmd.ErrOrStderr())
+		said, printed, err := w.outputs(c, job)
 		if err != nil {
 			return w.notStarted(ctx, err)
 		}
@@ -45,6 +45,7 @@ func (w *work) do(s *session) client.Work {
 		// Too long are the headers of this item.
 		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) {
 			said.End()
+			printed.End()
 			return w.notStarted(ctx, err)
 		}
 		if err == nil {
@@ -53,10 +54,13 @@ func (w *work) do(s *session) client.Work {
 
 		killRest()
 		said.End()
+		printed.End()
 		var exit *exec.ExitError
 		switch {
 		case err == nil, errors.Is(err, exec.ErrWaitDelay):
-			return nil // with ErrWaitDelay it has ended well, but left a process behind
+			// With ErrWaitDelay it has ended well, but left a process behind.
+			w.setResult(job, printed)
+			return nil
 		case ctx.Err() != nil && context.Cause(ctx) != client.ErrTimedOut:
 			return context.Cause(ctx)
 		case terminal.NoReader(w.cmd.OutOrStdout(), false): // which is not the item's fault
@@ -70,6 +74,38 @@ func (w *work) do(s *session) client.Work {
 	}
 }
 
+// maxResult is how long a result can be, as bridges have it by default.
+const maxResult = 64 << 10
+
+// outputs makes pipes of what a command says and, if its job is kept, of what it prints; else
+// printed is nil.
+func (w *work) outputs(c *exec.Cmd, job *client.Job) (said, printed *child.Output, err error) {
+	if said, err = child.NewStderr(c, w.cmd.ErrOrStderr()); err != nil {
+		return nil, nil, err
+	}
+	if job.Keep > 0 || w.keeps {
+		printed, err = child.NewStdout(c, w.cmd.OutOrStdout(), maxResult+1)
+	}
+	if err != nil {
+		said.End()
+	}
+	return said, printed, err
+}
+
+// setResult makes what a command has printed the result of its job.
+func (w *work) setResult(job *client.Job, printed *child.Output) {
+	if printed == nil {
+		return
+	}
+	switch value := printed.Kept(); {
+	case len(value) > maxResult:
+		w.log.Warn("the output of a job is too large: it is done without a result", "queue",
+			job.Queue, "id", job.ID, "most", maxResult)
+	case len(value) > 0:
+		job.SetResult(value, "")
+	}
+}
+
 // Longest reasons that the bridge keeps, with room for what the client puts before them.
 const (
 	maxTermReason = 256
@@ -77,7 +113,7 @@ const (
 )
 
 // reason says why a command failed: how it ended, and with which words, in at most n bytes.
-func (w *work) reason(err error, said *child.Stderr, n int) string {
+func (w *work) reason(err error, said *child.Output, n int) string {
 	text := fmt.Sprintf("%s: %v", filepath.Base(w.program[0]), err)
 	if last := said.Tail(n - len(text) - len(": ")); last != "" {
 		text += ": " + last

@@ -66,6 +66,34 @@ case $value in bad) exit 1;; worse) exit 65;; esac`
 	}
 }
 
+// What a command prints is the result of a job that is kept, unless it is too large. It is printed
+// in any case.
+func TestWorkKeepsResults(t *testing.T) {
+	c, _ := newCLI(t)
+	kept := c.push("a", "--keep", "1h")
+	large := c.push("b", "--keep", "1h")
+	c.push("c")
+	p := c.start(nil, "work", "jobs", "--", "sh", "-c",
+		`read -r value; echo "did $value"; if test $value = b; then printf "%070000d" 1; fi`)
+	c.has("pq\tjobs\t0\t0\t0\n")
+	p.stop()
+
+	c.prints("did a\n", "result", "jobs", kept)
+	c.prints("", "result", "jobs", large)
+	p.says("too large: it is done without a result")
+	if printed := p.stdout.String(); !strings.HasPrefix(printed, "did a\ndid b\n0") ||
+		!strings.HasSuffix(printed, "1did c\n") {
+		t.Errorf("printed %.50q and %d bytes", printed, len(printed))
+	}
+
+	c.ok("", "config", "jobs", "keep=1h")
+	p = c.start(nil, "work", "jobs", "--", "cat")
+	c.prints("d", "push", "jobs", "d", "--wait", "1h", "--keep", "1m")
+	later := c.push("e")
+	c.prints("e", "result", "jobs", later, "--wait", "1h")
+	p.stop()
+}
+
 // What a command says at last is the reason of its dead letter, and pq work says what becomes of
 // the item. Processes that the command has left behind hold up nothing, and can still write.
 func TestWorkSaysWhatBecomesOfItems(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -29,7 +30,7 @@ type itemAction struct {
 const goneForGood = "They are gone for good."
 
 var itemActions = map[string]itemAction{
-	"remove":  {"Remove", "removed", goneForGood, subjects.Remove, (*client.Queue).RemoveItems},
+	"remove":  {Do: "Remove", Done: "removed", Danger: goneForGood, verb: subjects.Remove},
 	"redrive": {"Redrive", "redriven", "", subjects.Redrive, (*client.Queue).RedriveItems},
 	"release": {
 		"Release", "released", "A holder that is still at work loses its lease.",
@@ -37,6 +38,14 @@ var itemActions = map[string]itemAction{
 	},
 	"move":  {Do: "Move", Done: "moved", verb: subjects.Move},   // to a priority
 	"purge": {Do: "Purge", Done: "purged", Danger: goneForGood}, // without ids
+}
+
+// Items says how many items the action is about to be done to.
+func (v *actionView) Items() string {
+	if v.Action == "purge" && v.State == subjects.StateDone {
+		return "all finished jobs"
+	}
+	return terminal.Plural(v.Count, "item")
 }
 
 // confirm shows what an action would do, or why it cannot.
@@ -83,7 +92,9 @@ func (b *Dashboard) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
 		b.failWith(w, r, err)
 		return
 	}
-	v.Count = target.Count(info, v.State)
+	if v.Count = target.Count(info, v.State); v.State == subjects.StateDone {
+		v.Count = 1 // which nobody counts: see actionView.Items
+	}
 	b.confirm(w, r, v)
 }
 
@@ -131,7 +142,10 @@ func (b *Dashboard) chosen(r *http.Request, q queueRef) (ids []string, found *se
 }
 
 func (b *Dashboard) actOnItems(w http.ResponseWriter, r *http.Request, q queueRef) {
-	v := &actionView{Action: r.PathValue("action"), Queue: q, Back: r.PostForm.Get("back")}
+	v := &actionView{
+		Action: r.PathValue("action"), Queue: q, Back: r.PostForm.Get("back"),
+		State: subjects.State(r.PostForm.Get("state")),
+	}
 	do, ok := itemActions[v.Action]
 	if !ok {
 		b.notFound(w, r)
@@ -151,6 +165,9 @@ func (b *Dashboard) actOnItems(w http.ResponseWriter, r *http.Request, q queueRe
 	}
 
 	dry := r.PostForm.Get("dry") != ""
+	if v.Action == "remove" {
+		do.do = removeIn(v.State)
+	}
 	if v.Action == "move" {
 		v.Priority = strings.TrimSpace(r.PostForm.Get("priority"))
 		if dry && r.PostForm.Has("front") {
@@ -170,6 +187,15 @@ func (b *Dashboard) actOnItems(w http.ResponseWriter, r *http.Request, q queueRe
 		v.Error = err.Error()
 	}
 	b.confirm(w, r, v)
+}
+
+// removeIn returns what removes items in a state.
+func removeIn(state subjects.State) func(
+	*client.Queue, context.Context, []string,
+) ([]client.ItemResult, error) {
+	return func(q *client.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
+		return q.RemoveItemsIn(ctx, state, ids)
+	}
 }
 
 // prepareMove reads the priority to move to, unless the dialog asks for it. The smallest one comes

@@ -37,6 +37,8 @@ type Dashboard struct {
 	searches *searches
 	details  memo[queueRef, details]
 
+	durations memo[queueRef, *durations]
+
 	turns chan struct{}       // an element for each page that is made
 	sent  *semaphore.Weighted // bytes of pages that browsers have not read yet
 	files *semaphore.Weighted // bytes of values, likewise
@@ -68,7 +70,8 @@ func New(o Options) (*Dashboard, error) {
 		Options: o, listener: listener, gateway: newGateway(&o),
 		guard: newGuard(&o, addr.Port), turns: make(chan struct{}, maxTurns),
 		sent: semaphore.NewWeighted(maxSent), files: semaphore.NewWeighted(maxFiles),
-		details: memo[queueRef, details]{lasts: detailTime, most: maxDetails},
+		details:   memo[queueRef, details]{lasts: detailTime, most: maxDetails},
+		durations: memo[queueRef, *durations]{lasts: durationsTime, most: maxDetails},
 	}
 	if b.live, err = newLive(b.gateway); err != nil {
 		_ = listener.Close()
@@ -142,6 +145,7 @@ func (b *Dashboard) routes() http.Handler {
 		"POST /schedule":                        b.within(formTime, b.postSchedule),
 		"GET " + queuePath:                      b.within(pageTime, b.ofQueue(b.getQueue)),
 		"GET " + queuePath + "/items":           b.within(pageTime, b.ofQueue(b.getItems)),
+		"GET " + queuePath + "/item":            b.within(pageTime, b.ofQueue(b.openItem)),
 		"GET " + queuePath + "/item/{id}":       b.within(pageTime, b.ofQueue(b.getItem)),
 		"GET " + queuePath + "/item/{id}/value": b.within(requestTime, b.ofQueue(b.getValue)),
 		"POST " + queuePath + "/push":           b.within(formTime, b.ofQueue(b.push)),

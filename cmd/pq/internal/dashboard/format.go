@@ -22,6 +22,7 @@ var formats = template.FuncMap{
 	"num":   orNone(terminal.Grouped),
 	"rate":  orNone(rate),
 	"age":   orNone(terminal.Short),
+	"span":  orNone(terminal.InWords),
 	"part":  func(part float64) string { return fmt.Sprintf("%.1f", 100*min(max(part, 0), 1)) },
 	"ratio": func(n, of int64) float64 { return float64(n) / float64(max(n, of, 1)) },
 	"size":  func(n int) string { return size(int64(n)) },

@@ -40,6 +40,9 @@ func (b *Dashboard) rowsOf(q queueRef, items []client.StoredItem, headers bool) 
 		}
 		if b.HideValues {
 			rows[i].Value = nil
+			if rows[i].Done != nil {
+				rows[i].Result = nil
+			}
 		}
 		if b.HideValues || !headers {
 			rows[i].Headers = nil
@@ -81,7 +84,7 @@ func (b *Dashboard) getItem(w http.ResponseWriter, r *http.Request, q queueRef) 
 	v := &itemView{As: r.URL.Query().Get("as"), Search: r.URL.Query().Get("search")}
 	v.Queue, v.ID = q, r.PathValue("id")
 	code := http.StatusOK
-	rows, err := b.rowsByID(r.Context(), q, []string{v.ID}, itemBytes)
+	rows, err := b.findJob(r.Context(), q, v.ID)
 	switch {
 	case err != nil:
 		v.Gone, code = err.Error(), codeOf(err)
@@ -90,14 +93,36 @@ func (b *Dashboard) getItem(w http.ResponseWriter, r *http.Request, q queueRef) 
 	case rows[0].Code != 0:
 		v.Gone, code = rows[0].Text, int(rows[0].Code)
 	default:
-		v.itemRow, v.Can = rows[0], b.gateway.may(r.Context(), q)
+		v.itemRow, v.Can = rows[0], b.gateway.may(r.Context(), rows[0].Queue)
 		if v.Dead == nil && v.State == subjects.StateReady {
 			v.Rank = b.rank(r.Context(), &rows[0])
 		}
 		maps.DeleteFunc(v.Headers, v.isFact)
 	}
 
-	b.show(w, code, "item", b.newShell(r, q.Name, navOf(q)), v)
+	b.show(w, code, "item", b.newShell(r, v.Queue.Name, navOf(v.Queue)), v)
+}
+
+// findJob returns the item of a job, or else the dead letter that it has become.
+func (b *Dashboard) findJob(ctx context.Context, q queueRef, id string) ([]itemRow, error) {
+	rows, err := b.rowsByID(ctx, q, []string{id}, itemBytes)
+	if err != nil || len(rows) != 1 || !isGone(rows[0]) {
+		return rows, err
+	}
+
+	info, err := b.live.ask(ctx, q)
+	if err != nil {
+		return rows, nil
+	}
+	dead := q.Named(info.Settings.DeadLetterQueue(q.Name))
+	letters, err := b.rowsByID(ctx, dead, []string{id}, itemBytes)
+	if err != nil || len(letters) != 1 {
+		return rows, nil
+	}
+	if letter := letters[0].Dead; letter != nil && letter.Queue == q.Name {
+		return letters, nil
+	}
+	return rows, nil
 }
 
 // isFact reports whether a header is one of the facts beside the value.

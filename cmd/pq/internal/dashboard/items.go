@@ -67,7 +67,11 @@ func (b *Dashboard) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsV
 func (b *Dashboard) showItems(w http.ResponseWriter, r *http.Request, code int, v *itemsView) {
 	isDead := func(row itemRow) bool { return row.Dead != nil }
 	nav := navOf(v.Queue)
-	v.IsDead = slices.ContainsFunc(v.Rows, isDead) || len(v.Rows) == 0 && nav == "dead"
+	v.IsDead = slices.ContainsFunc(v.Rows, isDead) ||
+		len(v.Rows) == 0 && nav == "dead" && !v.IsDone()
+	if v.IsDone() && v.Err == nil {
+		v.Durations = b.durationsOf(r.Context(), v.Queue)
+	}
 	s := b.newShell(r, v.Queue.Name, nav)
 	if v.Search != nil && v.Search.Running && s.Refresh > 0 {
 		s.Refresh = soonTime

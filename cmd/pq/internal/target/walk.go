@@ -103,7 +103,8 @@ func WithoutRoom(results []client.ItemResult) (list []client.ItemResult, again [
 	return list, again
 }
 
-// Count returns how many items of a queue are in a state, or with "" in any.
+// Count returns how many items of a queue are in a state, or with "" in any; of finished jobs that
+// is not known.
 func Count(info *client.QueueInfo, state client.State) int64 {
 	switch state {
 	case client.Ready:
@@ -114,4 +115,13 @@ func Count(info *client.QueueInfo, state client.State) int64 {
 		return info.Delayed
 	}
 	return info.Ready + info.Leased + info.Delayed
+}
+
+// Took returns how long the last lease of a finished job was, nil if that is not known.
+func Took(it *client.StoredItem) *time.Duration {
+	if it.Done == nil || it.LeasedAt == nil {
+		return nil
+	}
+	took := it.FinishedAt.Sub(*it.LeasedAt)
+	return &took
 }

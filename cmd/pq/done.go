@@ -1,0 +1,63 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+)
+
+func newDone(a *app) *cobra.Command {
+	b := &browsing{queue: queue{app: a}}
+	b.options.State = client.Done
+	cmd := b.command(&cobra.Command{
+		Use:        "done QUEUE",
+		SuggestFor: []string{"finished", "completed", "results", "history"},
+		Short:      "List finished jobs, newest first",
+		Long: `List the finished jobs that a queue keeps, newest first: the id, how long ago it
+was done, how long that took, how many deliveries it had, who did it, and the
+beginning of what it returned. A job is kept if its push or the setting keep of
+the queue said so. pq redrive QUEUE ID runs one again.`,
+		Example: `  pq done jobs --limit 20
+  pq done jobs --match acme --all --json`,
+	}, func([]string) error { return b.run(b.list) })
+	b.addFilters(cmd)
+	b.addAfter(cmd)
+	return cmd
+}
+
+// doneRow is itemRow for finished jobs.
+func doneRow(width int, now time.Time) func(*client.StoredItem) string {
+	row := peopleRow(width, "%4s  %7s  %3s  %-16.16s  %s", "AGE", "TOOK", "TRY", "HOLDER", "RESULT")
+	return func(it *client.StoredItem) string {
+		at, result := time.Time{}, it.Text // why it cannot be read
+		if it.Done != nil {
+			at, result = it.FinishedAt, terminal.Plain(string(it.Result))
+		}
+		took, holder := target.Took(it), terminal.Plain(it.Holder)
+		if width > 0 {
+			age, lasted := "—", "—"
+			if took != nil {
+				lasted = terminal.InWords(*took)
+			}
+			if it.Done != nil {
+				age = terminal.Short(now.Sub(at))
+			}
+			tries := strconv.FormatInt(it.Deliveries, 10)
+			return row(it.ID, age, lasted, tries, holder, result)
+		}
+
+		lasted := "-"
+		if took != nil {
+			lasted = strconv.FormatFloat(took.Seconds(), 'f', -1, 64)
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s\n", it.ID, cmp.Or(timeText(at), "-"), lasted,
+			it.Deliveries, cmp.Or(holder, "-"), result)
+	}
+}

@@ -1,0 +1,97 @@
+package dashboard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+// finish pushes a job that is kept, and does it. It returns the id.
+func (r *rig) finish(value, result string) string {
+	r.t.Helper()
+	ack, err := r.jobs.Push(r.t.Context(), 5, []byte(value), client.Keep(time.Hour))
+	must(r.t, err)
+	d, err := r.jobs.Lease(r.t.Context(), client.Holder("ann"))
+	must(r.t, err)
+	d.SetResult([]byte(result), "text/plain")
+	must(r.t, d.Ack(r.t.Context()))
+	return ack.ID
+}
+
+// The finished jobs of a queue are listed newest first, with what they returned and how long they
+// took. They can be searched, removed, run again and purged.
+func TestFinishedJobs(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	first, second, third := r.finish("a", "did <a>"), r.finish("b", "did b"), r.finish("c", "did c")
+	const path = "/queue/pq/jobs/items?state=done"
+
+	page := b.get(path).wants(t, 200, "Finished jobs in jobs", "did &lt;a&gt;", "ann", third,
+		"The newest 3 jobs took ", "Redrive…")
+	page.lacks(t, "Move…", "Release…", "Dead letters in")
+	b.get("/queue/pq/jobs").wants(t, 200, path, "that are finished")
+	b.get("/queue/pq/jobs/items").wants(t, 200, "No items here")
+
+	found := b.post("/queue/pq/jobs/search", "state", "done", "match", "did b")
+	b.sees(found.Header.Get("Location"), "1 item</strong> matches", "did b").lacks(t, first, third)
+
+	b.get("/queue/pq/jobs/item?id=+"+first).wants(t, 303)
+	b.get("/queue/pq/jobs/item/"+first).wants(t, 200, "did &lt;a&gt;", "text/plain", "Took", "ann",
+		"Kept until", "Finished")
+
+	remove := []string{"ids", first, "state", "done"}
+	b.post("/queue/pq/jobs/remove", append(remove, "dry", "1")...).wants(t, 200,
+		`name="state" value="done"`, "Remove 1 item")
+	b.post("/queue/pq/jobs/remove", remove...).wants(t, 200, "1 item removed", path)
+	b.post("/queue/pq/jobs/redrive", "ids", second, "state", "done").wants(t, 200,
+		"1 item redriven")
+	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "s-ready")
+	b.post("/queue/pq/jobs/purge", "state", "done", "dry", "1").wants(t, 200,
+		"Purge all finished jobs of jobs?")
+	b.post("/queue/pq/jobs/purge", "state", "done", "name", "jobs").wants(t, 200, "1 item purged")
+	b.get(path).wants(t, 200, "No items here").lacks(t, third)
+	if i := r.info(); i.Ready != 1 {
+		t.Errorf("%d items are ready, want the one that runs again", i.Ready)
+	}
+}
+
+// The page of a job that has died is that of its dead letter.
+func TestJobAmongTheDeadLetters(t *testing.T) {
+	r := newRig(t, nil)
+	id := r.push("a")[0]
+	d, err := r.jobs.Lease(t.Context())
+	must(t, err)
+	must(t, d.Term(t.Context(), "no ink"))
+
+	r.browser().get("/queue/pq/jobs/item/"+id).wants(t, 200, "no ink",
+		`action="/queue/pq/jobs-dead/remove"`, "Redrive…")
+}
+
+// Where values are hidden, so are results.
+func TestHiddenResults(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.HideValues = true })
+	id := r.finish("a", "a secret")
+	b := r.browser()
+	b.get("/queue/pq/jobs/items?state=done").wants(t, 200, id).lacks(t, "secret")
+	b.get("/queue/pq/jobs/item/"+id).wants(t, 200, "Hidden: ").lacks(t, "secret")
+}
+
+// Durations are summed up as they are said: half took at most the median.
+func TestDurations(t *testing.T) {
+	var all []time.Duration
+	for n := range 100 {
+		all = append(all, time.Duration(100-n)*time.Second)
+	}
+
+	if d := *sumUp(all); d != (durations{100, 50 * time.Second, 95 * time.Second,
+		100 * time.Second}) {
+		t.Errorf("%+v", d)
+	}
+	if d := *sumUp(all[:1]); d.Median != time.Second || d.P95 != d.Median || d.Longest != d.Median {
+		t.Errorf("of one: %+v", d)
+	}
+	if d := *sumUp(nil); d != (durations{}) {
+		t.Errorf("of none: %+v", d)
+	}
+}

@@ -210,7 +210,7 @@ func ReadItems(
 			if err == nil {
 				finished, err = readFinished(r, q.Layout(), ids[done:], part, now)
 			}
-			return part, err
+			return part[:len(finished)], err
 		})
 		if err != nil {
 			return err
@@ -234,29 +234,61 @@ func ReadItems(
 }
 
 // readFinished returns the finished jobs among those of a part that are not in the queue, and nil
-// for all others. The error is one of the store.
+// for all others. It ends, as a part does, when it has read enough of them. The error is one of the
+// store.
 func readFinished(
 	r kv.Reader, l *codec.Layout, ids []ID, part []state.Standing, now time.Time,
-) ([]*Browsed, error) {
-	found, reads := make([]*Browsed, len(part)), make([]*state.FinishedLookup, len(part))
-	for i := range part {
-		if errors.Is(part[i].Err, ErrNotFound) && !(l.Fifo && ids[i].Priority != 0) {
-			reads[i] = state.BeginFinished(l, r, &ids[i], state.Beginning)
+) (found []*Browsed, err error) {
+	for size := 0; len(found) < len(part) && size < finishedBytes; {
+		from := len(found)
+		reads := make([]*state.FinishedLookup, min(len(part)-from, finishedAtOnce))
+		for i := range reads {
+			id := &ids[from+i]
+			if errors.Is(part[from+i].Err, ErrNotFound) && !(l.Fifo && id.Priority != 0) {
+				reads[i] = state.BeginFinished(l, r, id, state.Beginning)
+			}
 		}
-	}
 
-	for i, read := range reads {
-		if read == nil {
-			continue
-		}
-		switch f, err := read.Load(r, state.NoBound); {
-		case codec.UnlessCorrupt(err) != nil:
-			return nil, err
-		case err != nil:
-			found[i] = &Browsed{Item: Item{ID: ids[i]}, State: Done, Err: err}
-		case f != nil && !f.OverBy(now):
-			found[i] = browsedFinished(f)
+		for i := 0; i < len(reads) && size < finishedBytes; i++ {
+			job, err := loadFinished(r, reads[i], &ids[from+i], now, &size)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, job)
 		}
 	}
 	return found, nil
+}
+
+const (
+	// finishedBytes is about how many bytes of finished jobs one transaction of ReadItems reads, and
+	// finishedAtOnce how many of them it begins to read at once.
+	finishedBytes  = 1 << 20
+	finishedAtOnce = 32
+)
+
+// loadFinished returns a finished job that is being read, nil if there is none, and adds its bytes
+// to size. The error is one of the store.
+func loadFinished(
+	r kv.Reader, read *state.FinishedLookup, id *ID, now time.Time, size *int,
+) (*Browsed, error) {
+	if read == nil {
+		return nil, nil
+	}
+
+	f, err := read.Load(r, state.NoBound)
+	switch {
+	case codec.UnlessCorrupt(err) != nil:
+		return nil, err
+	case err != nil:
+		return &Browsed{Item: Item{ID: *id}, State: Done, Err: err}, nil
+	case f == nil:
+		return nil, nil
+	}
+
+	*size += f.Record.Message.Size() + len(f.Record.Result)
+	if f.OverBy(now) {
+		return nil, nil
+	}
+	return browsedFinished(f), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
@@ -510,6 +511,39 @@ func readItems(f *fixture, q fdbpq.Target, ids ...fdbpq.ID) (items []*fdbpq.Brow
 			return true
 		}), nil)
 	return items
+}
+
+// However many finished jobs ReadItems is asked for, it reads about a megabyte of them at a time.
+func TestReadItemsReadsFinishedJobsInParts(t *testing.T) {
+	const jobs, size = 40, 200_000
+	store := countkv.New(memkv.New(memkv.Options{}))
+	f := newFixture(t, store, fdbpq.RawValues)
+	q := f.queue("jobs")
+	var ids []fdbpq.ID
+	for range jobs {
+		ids = append(ids, f.finish(time.Now(), kept(opPush(q, 0, string(pattern(size, 1))))).Item.ID)
+	}
+
+	store.TakeBytes()
+	visited := 0
+	err := fdbpq.ReadItems(f.ctx, f.db, q, ids, time.Now(), func(int, *fdbpq.Browsed) bool {
+		visited++
+		return false
+	})
+	first := store.TakeBytes()
+	all := readItems(f, q, ids...)
+
+	wantError(t, err, nil)
+	wantEqual(t, "visited", visited, 1)
+	if first > 5<<20 { // a part, and what it has begun to read
+		t.Errorf("the first part has read %d bytes", first)
+	}
+	wantEqual(t, "items", len(all), jobs)
+	for i, item := range all {
+		if item.Err != nil || item.Job() != ids[i] || len(item.Message.Value) != size {
+			t.Errorf("job %d: got %v of %d bytes, %v", i, item.Job(), len(item.Message.Value), item.Err)
+		}
+	}
 }
 
 // A redriven job begins a new life with the same id, at the end of its priority, without its record

@@ -178,6 +178,7 @@ func newStored(q *queue, from *client.StoredItem) *item {
 
 	it.Due, it.Expires = timeText(timeOf(from.Due)), timeText(timeOf(from.Expires))
 	it.Holder, it.LeasedAt = from.Holder, timeText(timeOf(from.LeasedAt))
+	it.Progress = string(from.Progress)
 	if done := from.Done; done != nil {
 		it.FinishedAt, it.ResultCut = timeText(done.FinishedAt), done.ResultCut
 		if done.ResultCut {

@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +55,22 @@ func TestFinishedJobs(t *testing.T) {
 	b.get(path).wants(t, 200, "No items here").lacks(t, third)
 	if i := r.info(); i.Ready != 1 {
 		t.Errorf("%d items are ready, want the one that runs again", i.Ready)
+	}
+}
+
+// The page of a leased job shows what its worker has said last, unless values are hidden.
+func TestProgressOnAPage(t *testing.T) {
+	for _, hide := range []bool{false, true} {
+		item := client.StoredItem{State: client.Leased, Progress: []byte("<40 %>")}
+		b := Dashboard{Options: Options{HideValues: hide}}
+		view := &itemView{itemRow: b.rowsOf(queueRef{}, []client.StoredItem{item}, true)[0]}
+
+		var page bytes.Buffer
+		must(t, writePage(&page, "item", &shell{HideValues: hide}, view))
+
+		if strings.Contains(page.String(), "&lt;40 %&gt;") == hide {
+			t.Errorf("with hidden values %t, the page is %s", hide, page.String())
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func (b *Dashboard) rowsOf(q queueRef, items []client.StoredItem, headers bool) 
 			rows[i].Dead = info.DeadLetter
 		}
 		if b.HideValues {
-			rows[i].Value = nil
+			rows[i].Value, rows[i].Progress = nil, nil
 			if rows[i].Done != nil {
 				rows[i].Result = nil
 			}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"maps"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -9,11 +10,42 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// result is what a job returns.
+// result is what a job returns, and what its acknowledgement pushes.
 type result struct {
 	given       bool
 	value       []byte
 	contentType string
+
+	next   []byte // frames
+	pushes int    // how many
+}
+
+// set sets what the job returns.
+func (r *result) set(value []byte, contentType string) {
+	r.given, r.value, r.contentType = true, value, contentType
+}
+
+// push adds what the acknowledgement pushes.
+func (r *result) push(queue string, priority int64, m Message, options []PushOption) error {
+	if r.pushes == subjects.MaxSuccessors {
+		return badRequest("an acknowledgement pushes at most %d items", subjects.MaxSuccessors)
+	}
+
+	h := maps.Clone(m.With(options...).Headers)
+	if h == nil {
+		h = nats.Header{}
+	}
+	delete(h, subjects.HeaderPriority)
+	h[subjects.HeaderQueue] = []string{queue}
+	block, err := subjects.AppendHeaders(nil, h)
+	if err != nil {
+		return badRequest("%v", err)
+	}
+
+	frame := subjects.Frame{Priority: priority, Headers: block, Value: m.Value}
+	r.next = subjects.AppendFrame(r.next, frame)
+	r.pushes++
+	return nil
 }
 
 func (r *result) headers() nats.Header {
@@ -24,7 +56,7 @@ func (r *result) headers() nats.Header {
 }
 
 // ackMessage returns the request that acknowledges a lease, and those of others, whose tokens are
-// in a.Also. If it ends the leases, it carries the results of the jobs.
+// in a.Also. If it ends the leases, it carries the results of the jobs, and what they push.
 func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 	ack := a.Encode()
 	m := &nats.Msg{Subject: d.ackSubject, Data: ack}
@@ -32,7 +64,7 @@ func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 		return m
 	}
 
-	if len(others) == 0 {
+	if len(others) == 0 && d.result.pushes == 0 {
 		if d.result.given {
 			m.Header, m.Data = d.result.headers(), d.result.value
 			m.Header[subjects.HeaderAck] = []string{string(ack)}
@@ -41,9 +73,9 @@ func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 	}
 
 	m.Data = nil
-	frames := d.appendResult(m, 0)
+	frames := d.appendFrames(m)
 	for _, other := range others {
-		frames = other.appendResult(m, frames)
+		frames += other.appendFrames(m)
 	}
 	if frames == 0 {
 		m.Data = ack
@@ -57,18 +89,19 @@ func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 	return m
 }
 
-// appendResult appends the frame of a result to a message, if the job has one, and returns how many
-// frames there are now.
-func (d *Delivery) appendResult(m *nats.Msg, frames int) int {
+// appendFrames appends the result of the job, if it has one, and what it pushes to a message. It
+// returns how many frames that were.
+func (d *Delivery) appendFrames(m *nats.Msg) int {
+	m.Data = append(m.Data, d.result.next...)
 	if !d.result.given {
-		return frames
+		return d.result.pushes
 	}
 	h := d.result.headers()
 	token, _ := d.token()
 	h[subjects.HeaderToken] = []string{token}
 	block, _ := subjects.AppendHeaders(nil, h) // fails only for bad names of headers
 	m.Data = subjects.AppendFrame(m.Data, subjects.Frame{Headers: block, Value: d.result.value})
-	return frames + 1
+	return d.result.pushes + 1
 }
 
 // fittingAcks returns how many of n acknowledgements go into one request, at least one.
@@ -81,12 +114,15 @@ func (c *Client) fittingAcks(n int, delivery func(int) *Delivery) int {
 	room := int(min(c.maxPayload(), maxBatchBytes)) - rest
 
 	n = min(n, subjects.MaxAlso+1)
+	pushes := 0
 	for i := range n {
-		room -= eachToken
-		if r := delivery(i).result; r.given {
+		r := &delivery(i).result
+		pushes += r.pushes
+		room -= eachToken + len(r.next)
+		if r.given {
 			room -= eachFrame + len(r.contentType) + len(r.value)
 		}
-		if room < 0 {
+		if room < 0 || pushes > subjects.MaxSuccessors {
 			return max(i, 1)
 		}
 	}

@@ -79,7 +79,22 @@ func (d *Delivery) ackPrefix() string {
 // job is kept (see [Keep]), and ignored otherwise. Call SetResult before them, and do not change
 // the bytes until they return.
 func (d *Delivery) SetResult(value []byte, contentType string) {
-	d.result = result{given: true, value: value, contentType: contentType}
+	d.result.set(value, contentType)
+}
+
+// Then has the acknowledgement of this delivery push an item to another queue of the same kind, or
+// to this one. Ack, Next and [Client.AckAll] send it. If the acknowledgement counts, the item is in
+// that queue, at the end of its priority; otherwise nothing was pushed. No limit of that queue
+// refuses it. Up to 256 calls count, each for one item. In a FIFO queue the priority must be 0.
+//
+// The setting [Settings.Next] of the queue of this delivery must name the other one, and [MsgID],
+// [Unique] and [Weight] are not possible: Ack returns [ErrBadRequest] if that is wrong, and the
+// lease goes on. Then itself returns ErrBadRequest for headers that NATS cannot carry, and for too
+// many items.
+func (d *Delivery) Then(
+	queue string, priority int64, value []byte, options ...PushOption,
+) error {
+	return d.result.push(queue, priority, Message{Value: value}, options)
 }
 
 // Ack removes the item: it is done. It returns nil also if an earlier acknowledgement of this lease

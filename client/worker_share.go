@@ -91,15 +91,19 @@ func (c *Client) fittingTurns(list []*turn) int {
 	return c.fittingAcks(len(list), func(i int) *Delivery { return list[i].Delivery })
 }
 
-// ackOrFail acknowledges a job on its own. If its result is refused, the job fails, as if its Work
-// had: otherwise it would be done again and again, and nobody would know why.
+// ackOrFail acknowledges a job on its own. If its result, or what it pushes, is refused, the job
+// fails, as if its Work had: otherwise it would be done again and again, and nobody would know why.
 func (h *heldJob) ackOrFail(ctx context.Context) error {
 	err := h.Ack(ctx)
-	if !h.result.given || !isAny(err, ErrBadRequest, nats.ErrMaxPayload) {
+	r := &h.result
+	if !r.given && r.pushes == 0 || !isAny(err, ErrBadRequest, nats.ErrMaxPayload) {
 		return err
 	}
 
-	text := fmt.Sprintf("the result of %d bytes was refused: %v", len(h.result.value), err)
+	text := fmt.Sprintf("the result of %d bytes was refused: %v", len(r.value), err)
+	if r.pushes > 0 {
+		text = fmt.Sprintf("the result, or one of %d items to push, was refused: %v", r.pushes, err)
+	}
 	h.source.log.Warn("a job failed", "id", h.ID, "deliveries", h.Deliveries, "error", text)
 	return h.Nak(ctx, Backoff, Reason(text))
 }

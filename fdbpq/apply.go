@@ -192,6 +192,7 @@ func (t *txOps) flush() error {
 		t.wrote = t.wrote || q.ledger.Wrote()
 		t.noteRemoved(q)
 	}
+	t.outgoing.AddNextCounts(t.nextCounts)
 	return nil
 }
 

@@ -191,6 +191,9 @@ func newPending(b *Batcher, ctx context.Context, ops []Op) *Pending {
 	for i := range ops {
 		op := &ops[i]
 		all |= kinds[op.Kind].traits
+		if len(op.Next) > 0 {
+			all |= grows
+		}
 
 		// Pushes with unique keys bring back due items, and then read what that may have written.
 		p.pushes = p.pushes && op.Kind == OpPush && op.Message.Unique == ""

@@ -63,7 +63,7 @@ func (op *Op) checkOutcome() error {
 }
 
 // outcomeBytes is about how many bytes of a transaction an outcome takes.
-func (op *Op) outcomeBytes(*codec.Layout) int {
+func (op *Op) outcomeBytes() int {
 	if op.Outcome == nil {
 		return 0
 	}

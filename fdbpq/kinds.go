@@ -115,7 +115,7 @@ var families = [...]struct {
 	tokenFamily: {
 		check: (*Op).checkToken,
 		add:   (*txOps).addSettlement,
-		bytes: (*Op).outcomeBytes,
+		bytes: (*Op).tokenBytes,
 		takes: true,
 	},
 	peekFamily:    {check: (*Op).checkPop, add: (*txOps).addPeek, looks: true},

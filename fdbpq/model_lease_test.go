@@ -67,6 +67,14 @@ func (b *modelBatch) ack(from, to int) {
 		return
 	}
 
+	if !b.mayPush(b.ops[from:to]) {
+		b.counts["no successor"]++
+		for n := from; n < to; n++ {
+			b.wantErr(&b.ops[n], &b.results[n], fdbpq.ErrOp)
+		}
+		return
+	}
+
 	ended := 0
 	b.waits[from] = held[0].wait
 
@@ -83,10 +91,39 @@ func (b *modelBatch) ack(from, to int) {
 		b.keep(&b.ops[from+n], &b.results[from+n], item)
 	}
 
+	for n := from; n < to; n++ {
+		b.pushNext(b.ops[n].Next)
+	}
+
 	follows := func(n int) bool { return b.ops[n].Kind == fdbpq.OpLease && b.ops[n].Follows }
 	for n := to; n < len(b.ops) && ended > 0 && follows(n); n++ {
 		b.place[n] = true
 		ended--
+	}
+}
+
+// nextQueue is the queue to which acknowledgements push.
+const nextQueue = "next"
+
+// mayPush reports whether the settings allow what acknowledgements push.
+func (q *modelQueue) mayPush(ops []fdbpq.Op) bool {
+	pushes := slices.ContainsFunc(ops, func(o fdbpq.Op) bool { return len(o.Next) > 0 })
+	return !pushes || slices.Contains(q.settings.Next, nextQueue)
+}
+
+// pushNext pushes the successors of an acknowledgement.
+func (b *modelBatch) pushNext(next []fdbpq.Op) {
+	to := b.queue(nextQueue, b.fifo)
+	for i := range next {
+		item := &modelItem{
+			Item:  fdbpq.Item{Message: next[i].Message, PushedAt: b.now},
+			state: fdbpq.Ready,
+		}
+		if !b.fifo {
+			item.ID.Priority = next[i].Priority
+		}
+		to.arrived = append(to.arrived, item)
+		b.counts["successor"]++
 	}
 }
 

@@ -230,6 +230,7 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 			if r.random.IntN(2) == 0 {
 				o = ackWith(nil, o.Token, fmt.Sprint("result ", r.random.IntN(1000)))
 			}
+			o.Next = r.next(q)
 			ops = append(ops, o)
 		}
 
@@ -245,6 +246,16 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 	}
 
 	return []fdbpq.Op{o}
+}
+
+// next draws what an acknowledgement pushes, mostly nothing.
+func (r *modelRun) next(q *modelQueue) (next []fdbpq.Op) {
+	for range r.random.IntN(4) * r.random.IntN(2) * r.random.IntN(2) {
+		r.pushed++
+		to := r.m.queue(nextQueue, q.fifo).target
+		next = append(next, opPush(to, r.priority(), fmt.Sprintf("item-%06d.next", r.pushed)))
+	}
+	return next
 }
 
 // edit draws an operation on an item by its id, or on many items.
@@ -285,6 +296,7 @@ func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
 	window := windows[r.random.IntN(4)]
 	rate := []string{"", "", "1/1s", "3/1s", "2/3s"}[r.random.IntN(5)]
 	paused := [][]string{nil, {"a"}, {"b", "c\x00"}}[r.random.IntN(3)]
+	next := [][]string{{nextQueue}, {"other", nextQueue}, nil}[r.random.IntN(3)]
 	var backoff []time.Duration
 
 	for range n {
@@ -323,6 +335,8 @@ func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
 			s.Rate = rate
 		case 14:
 			s.PausedGroups = paused
+		case 16:
+			s.Next = next
 		case 15:
 			s.Keep = time.Duration(n) * 20 * time.Second
 		default:

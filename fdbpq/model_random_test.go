@@ -65,6 +65,7 @@ func TestModel(t *testing.T) {
 		"lost its key", "purged", "removed", "moved", "redriven", "redriven alone", "released",
 		"browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn",
 		"rate", "group limits", "set", "counted", "found dead",
+		"successor", "no successor",
 		"kept", "done before", "found done", "run again", "done and removed", "swept",
 	} {
 		// A short run need not have everything.

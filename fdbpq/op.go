@@ -158,6 +158,12 @@ type Op struct {
 	// Progress is what the holder of the lease that an OpExtend renews says of the job, up to
 	// MaxProgress bytes. It is gone with the lease. Without any, what was said before stays.
 	Progress []byte
+	// Next is what an OpAck pushes if it succeeds, in the same transaction: OpPushes to queues of
+	// the Keyspace that Settings.Next names, up to MaxNext. If one of them is not possible, the
+	// OpAck fails with ErrOp, all those tied to it as well, and nothing is pushed. The items go to
+	// the end of their priorities, with their groups, Delay, At and TTL. Limits of their queues do
+	// not count. They cannot have a MsgID, a Unique or a Weight: the lease makes them happen once.
+	Next []Op
 	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff. For OpPush it is how
 	// long the item is out of reach, 0 to MaxDelay; its place in the order is the same as without a
 	// delay.

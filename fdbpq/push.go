@@ -82,13 +82,8 @@ func (q *queuePushes) beginReads() {
 	q.turns.BeginReads()
 }
 
-// priorityOf returns the priority that op has in this queue: always 0 in a FIFO queue.
-func (q *queuePushes) priorityOf(op *Op) int64 {
-	if q.l.Fifo {
-		return 0
-	}
-	return op.Priority
-}
+// priorityOf returns the priority that op has in this queue.
+func (q *queuePushes) priorityOf(op *Op) int64 { return op.priorityIn(q.l) }
 
 // run waits for the reads, fails the pushes that are not possible, and adds the others.
 func (q *queuePushes) run() error {

@@ -24,10 +24,13 @@ type queueSettlements struct {
 	done     map[ID]int // items that were found, by the last place, counted from 1
 }
 
-// checkToken returns an error if the delay, the length of the lease or the outcome is out of
-// bounds.
-func (op *Op) checkToken(*codec.Layout) error {
+// checkToken returns an error if the delay, the length of the lease, the outcome or the successors
+// are out of bounds.
+func (op *Op) checkToken(l *codec.Layout) error {
 	if err := op.checkOutcome(); err != nil {
+		return err
+	}
+	if err := op.checkNext(l); err != nil {
 		return err
 	}
 	if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
@@ -112,6 +115,7 @@ func (q *queueSettlements) beginReads() error {
 			if op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
 				q.ledger.BeginSettings() // which decide what becomes of the item
 			}
+			q.beginNext(op)
 		}
 		if to == q.to {
 			break
@@ -211,7 +215,11 @@ func (q *queueSettlements) runSpan() error {
 // runChain runs operations that are done together or not at all; the first has the place n. A chain
 // of several has only acknowledgements.
 func (q *queueSettlements) runChain(n int, chain []int) error {
-	if err := q.findChain(n, chain); err != nil {
+	err := q.findChain(n, chain)
+	if err == nil {
+		err = q.loadNext(chain)
+	}
+	if err != nil {
 		return q.failOps(err, chain...)
 	}
 
@@ -224,6 +232,9 @@ func (q *queueSettlements) runChain(n int, chain []int) error {
 		if q.results[i].ended {
 			ended++
 		}
+	}
+	if err := q.pushNext(chain); err != nil {
+		return err
 	}
 
 	// The OpLeases that follow take the places of the leases that have ended.

@@ -58,7 +58,8 @@ const (
 	HeaderPushedAt = "Pq-Pushed-At"
 	HeaderState    = "Pq-State"
 	// HeaderPlace is the place of the item where that is not the id of its job. HeaderQueue is the
-	// dead-letter queue in which a get has found the item; other replies do not have it.
+	// dead-letter queue in which a get has found the item; other replies do not have it. In a frame
+	// of an acknowledgement it is the queue to push to: up to MaxSuccessors have it.
 	HeaderPlace = "Pq-Place"
 	HeaderQueue = "Pq-Queue"
 	// HeaderDeliveries is how many times a leased item was delivered, this time included, and
@@ -117,6 +118,9 @@ const (
 	// have been carried out; without it, the request did nothing.
 	HeaderOutcome = "Pq-Outcome"
 )
+
+// MaxSuccessors is the most items that an acknowledgement can push.
+const MaxSuccessors = 256
 
 // OutcomeUnknown is the only value of [HeaderOutcome].
 const OutcomeUnknown = "unknown"

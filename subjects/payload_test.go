@@ -86,6 +86,10 @@ func largestPayloads() map[subjects.Verb]string {
 	groups := listed(settings.MaxPausedGroups, func(i int) string {
 		return numbered(settings.MaxGroup, i)
 	})
+	next := listed(settings.MaxNext, func(i int) string {
+		name := escaped(settings.MaxQueueName-2, "a")
+		return name[:len(name)-1] + fmt.Sprintf(`%02d"`, i)
+	})
 	source := `{"stream": "S", "filter": "` + strings.Repeat("x", 1950) + `", "when_full": "wait"}`
 	config := `{"ack_wait": "11h59m59.999999999s", "backoff": [` +
 		listed(settings.MaxBackoffs, func(int) string { return `"87599h59m59.999999999s"` }) + `],
@@ -96,7 +100,8 @@ func largestPayloads() map[subjects.Verb]string {
 		"max_leased_per_group": 1000000000, "rate": "1000000/23h59m59.999999999s",
 		"rate_per_group": "1000000/23h59m59.999999999s",
 		"source": ` + source + `, "paused_groups": [` + groups + `],
-		"keep": "87599h59m59.999999999s", "keep_items": 1000000000}`
+		"keep": "87599h59m59.999999999s", "keep_items": 1000000000,
+		"next": [` + next + `]}`
 
 	headers := listed(subjects.MaxMatchHeaders, func(i int) string {
 		return numbered(subjects.MaxMatch, i) + ": " + escaped(subjects.MaxMatch, "<")

@@ -140,6 +140,12 @@ func readSetting(row *settings.Setting, s *settings.Settings, v []byte) error {
 		case *field == "" && !row.Object:
 			return errEmptyText
 		}
+	case *[]string:
+		for _, name := range *field {
+			if problem := tokenProblem(name); problem != "" && row.CheckText == nil {
+				return fmt.Errorf("%s %s", quote(name), problem)
+			}
+		}
 	}
 	return row.Check(s)
 }

@@ -19,11 +19,12 @@ const (
 		`"ttl":"1h0m0s","pause_until":"2030-01-31T12:00:00.000000Z","max_leased":3,` +
 		`"max_items":4,"max_bytes":5,"discard":"old","duplicate_window":"0s",` +
 		`"max_leased_per_group":6,"rate":"10/1s","rate_per_group":"1/24h",` +
-		`"paused_groups":["acme","tenant 7"],"keep":"24h0m0s","keep_items":8}`
+		`"paused_groups":["acme","tenant 7"],"keep":"24h0m0s","keep_items":8,` +
+		`"next":["mail","index"]}`
 	allReset = `{"ack_wait":null,"backoff":null,"max_deliver":null,"dead_letter":null,` +
 		`"ttl":null,"pause_until":null,"max_leased":null,"max_items":null,"max_bytes":null,` +
 		`"discard":null,"duplicate_window":null,"max_leased_per_group":null,"rate":null,` +
-		`"rate_per_group":null,"paused_groups":null,"keep":null,"keep_items":null}`
+		`"rate_per_group":null,"paused_groups":null,"keep":null,"keep_items":null,"next":null}`
 )
 
 // allSet are the settings in all.
@@ -45,6 +46,7 @@ var allSet = settings.Settings{
 	PausedGroups:      []string{"acme", "tenant 7"},
 	Keep:              24 * time.Hour,
 	KeepItems:         8,
+	Next:              []string{"mail", "index"},
 }
 
 // A change is read, and written again in one form: each setting in its place and notation.
@@ -146,29 +148,34 @@ func TestBadChange(t *testing.T) {
 	manyBackoffs := `{"backoff":[` + strings.Repeat("1,", 100) + `1]}`
 	longName := `{"dead_letter":"` + strings.Repeat("x", 129) + `"}`
 	for payload, words := range map[string]string{
-		``:                            "it is empty: want a JSON object",
-		`null`:                        "null: want a JSON object",
-		`{"ttl":"1h","ttl":null}`:     `"ttl" given twice: want a JSON object`,
-		`{"discard":""}`:              `discard: "": want a text, or null`,
-		`{"duplicate_window":-1}`:     "duplicate_window: -1ns: want 100ms to",
-		`{"ttl2":1}`:                  `unknown member "ttl2"`,
-		`{"ack_wait":"99ms"}`:         `ack_wait: 99ms: want 100ms to 12h`,
-		`{"backoff":"1s"}`:            `backoff: "1s": want an array`,
-		`{"backoff":["1s","-1s"]}`:    "backoff: -1s: want 0s to",
-		manyBackoffs:                  "backoff: 101 durations: want at most 100",
-		`{"max_deliver":-1}`:          "max_deliver: -1: want 0 to 1000000",
-		`{"dead_letter":""}`:          "is empty",
-		`{"dead_letter":"a.b"}`:       "letters, digits",
-		longName:                      "129 bytes",
-		`{"discard":"OLD"}`:           `discard: "OLD": want "new" or "old"`,
-		`{"rate":"0/1s"}`:             `"0/1s"`,
-		`{"rate":"1000001/1s"}`:       `1 to 1000000`,
-		`{"rate_per_group":"10/0s"}`:  `rate_per_group: "10/0s"`,
-		`{"paused_groups":"acme"}`:    `paused_groups: "acme": want an array of texts`,
-		`{"paused_groups":["a","a"]}`: `paused_groups: "a" is there twice`,
-		`{"paused_groups":["a",5]}`:   `paused_groups: element 1: 5: want a text in quotes`,
-		`{"paused_groups":{"":true}}`: `paused_groups: a group "": want 1 to 128 bytes`,
-		`{"paused_groups":{"a":1}}`:   `paused_groups: a: 1: want true or false`,
+		``:                               "it is empty: want a JSON object",
+		`null`:                           "null: want a JSON object",
+		`{"ttl":"1h","ttl":null}`:        `"ttl" given twice: want a JSON object`,
+		`{"discard":""}`:                 `discard: "": want a text, or null`,
+		`{"duplicate_window":-1}`:        "duplicate_window: -1ns: want 100ms to",
+		`{"ttl2":1}`:                     `unknown member "ttl2"`,
+		`{"ack_wait":"99ms"}`:            `ack_wait: 99ms: want 100ms to 12h`,
+		`{"backoff":"1s"}`:               `backoff: "1s": want an array`,
+		`{"backoff":["1s","-1s"]}`:       "backoff: -1s: want 0s to",
+		manyBackoffs:                     "backoff: 101 durations: want at most 100",
+		`{"max_deliver":-1}`:             "max_deliver: -1: want 0 to 1000000",
+		`{"dead_letter":""}`:             "is empty",
+		`{"dead_letter":"a.b"}`:          "letters, digits",
+		longName:                         "129 bytes",
+		`{"discard":"OLD"}`:              `discard: "OLD": want "new" or "old"`,
+		`{"rate":"0/1s"}`:                `"0/1s"`,
+		`{"rate":"1000001/1s"}`:          `1 to 1000000`,
+		`{"rate_per_group":"10/0s"}`:     `rate_per_group: "10/0s"`,
+		`{"paused_groups":"acme"}`:       `paused_groups: "acme": want an array of texts`,
+		`{"paused_groups":["a","a"]}`:    `paused_groups: "a" is there twice`,
+		`{"next":"mail"}`:                `next: "mail": want an array of texts`,
+		`{"next":["a","a"]}`:             `next: "a" is there twice`,
+		`{"next":["a",""]}`:              `next: "" is empty`,
+		`{"next":["a.b"]}`:               `next: "a.b" holds "."`,
+		manyQueues(settings.MaxNext + 1): "next: 17 names: want at most 16",
+		`{"paused_groups":["a",5]}`:      `paused_groups: element 1: 5: want a text in quotes`,
+		`{"paused_groups":{"":true}}`:    `paused_groups: a group "": want 1 to 128 bytes`,
+		`{"paused_groups":{"a":1}}`:      `paused_groups: a: 1: want true or false`,
 
 		`{"rate":"10"}`: `rate: "10": want n/duration, such as "10/1s", ` +
 			`with 1 to 1000000 and 1s to 24h`,
@@ -197,6 +204,15 @@ func manyGroups(n int) string {
 		groups[strconv.Itoa(i)] = true
 	}
 	return string((&subjects.Change{Groups: groups}).Encode())
+}
+
+// manyQueues is a change that names n queues for successors.
+func manyQueues(n int) string {
+	s := settings.Settings{}
+	for i := range n {
+		s.Next = append(s.Next, strconv.Itoa(i))
+	}
+	return string((&subjects.Change{Settings: s}).Encode())
 }
 
 // A change of settings is within the bounds and read again as it is written, or refused with an
@@ -249,7 +265,7 @@ func TestSettingsAsText(t *testing.T) {
 		"pause_until=2030-01-31T12:00:00.000000Z " +
 		"max_leased=3 max_items=4 max_bytes=5 discard=old duplicate_window=0s " +
 		"max_leased_per_group=6 rate=10/1s rate_per_group=1/24h " +
-		"paused_groups=acme,tenant 7 keep=24h0m0s keep_items=8"
+		"paused_groups=acme,tenant 7 keep=24h0m0s keep_items=8 next=mail,index"
 
 	texts := subjects.SettingTexts(&allSet)
 	if got := strings.Join(texts, " "); got != want {

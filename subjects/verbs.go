@@ -99,7 +99,7 @@ const (
 	mostOptions  = 4 << 10
 	mostIDs      = 96 << 10                           // MaxItems ids, or as many tokens
 	mostItems    = 64 << 10                           // MaxMatchHeaders headers of MaxMatch bytes
-	mostConfig   = 72 << 10                           // settings.MaxPausedGroups groups
+	mostConfig   = 88 << 10                           // groups to pause, and queues
 	mostSchedule = 6*schedule.MaxContent + (16 << 10) // beside what is in all schedules
 
 	// The value of an item, or several, is only bounded by max_payload, and the reason in an

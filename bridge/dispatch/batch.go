@@ -25,7 +25,7 @@ type batch struct {
 	silent    bool // has a push without a reply
 	purges    bool // has only purges, and pops of lines
 	writes    bool // has an operation that writes
-	pushes    bool // has a push
+	pushes    bool // has a push, or an acknowledgement with successors
 	nonPushes bool // has operations other than pushes
 	durable   bool // durable or failed: only the replies are still to be sent
 
@@ -45,9 +45,9 @@ func (b *batch) add(r *Request, ops []fdbpq.Op) {
 	}
 
 	for i := range ops {
-		push := ops[i].Kind == fdbpq.OpPush
+		push := pushes(&ops[i])
 		b.pushes = b.pushes || push
-		b.nonPushes = b.nonPushes || !push
+		b.nonPushes = b.nonPushes || ops[i].Kind != fdbpq.OpPush
 		b.writes = b.writes || ops[i].Kind.Writes()
 		b.silent = b.silent || push && r.Silent
 		b.purges = b.purges || ops[i].Kind == fdbpq.OpPurge

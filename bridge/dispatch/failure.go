@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -54,7 +53,7 @@ func (l *lane) failBatch(b *batch, err error) {
 			r, ops, pops = &w.request, w.rest(), w.wanted
 		}
 
-		if runsAgain && !has(ops, fdbpq.OpPush) {
+		if runsAgain && !anyPushes(ops) {
 			again := *r
 			again.Pops = pops
 			if l.runAgain(&again, ops) == nil {

@@ -168,6 +168,14 @@ func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
 	return slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return op.Kind == kind })
 }
 
+// pushes reports whether the operation pushes: a full store refuses it.
+func pushes(op *fdbpq.Op) bool { return op.Kind == fdbpq.OpPush || len(op.Next) > 0 }
+
+// anyPushes reports whether one of the operations pushes.
+func anyPushes(ops []fdbpq.Op) bool {
+	return slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return pushes(&op) })
+}
+
 // itemsFilled returns how many items the operations may make ready.
 func itemsFilled(ops []fdbpq.Op) (n int) {
 	for i := range ops {

@@ -117,7 +117,7 @@ func (b *batch) excludes(r *Request, ops []fdbpq.Op, refusesPushes bool) bool {
 
 	// The store refused the last push. If it is full, it may still accept pops, so pushes get
 	// batches of their own until it accepts one.
-	return refusesPushes && b.pushes != has(ops, fdbpq.OpPush)
+	return refusesPushes && b.pushes != anyPushes(ops)
 }
 
 // makeNewestLocked makes b the newest batch. A batch that only reads sees only durable data, so it

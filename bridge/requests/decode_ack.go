@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -49,8 +48,10 @@ func decodeAck(
 	}
 
 	if inHeader && ops[0].Kind == fdbpq.OpAck {
-		tokens := append([]string{r.Token}, a.Also...)
-		if err := setResults(ops, tokens, h, m.Data, c.h.maxResult()); err != nil {
+		f := ackFrames{
+			h: c.h, kind: r.Kind, ops: ops, tokens: append([]string{r.Token}, a.Also...),
+		}
+		if err := f.read(h, m.Data); err != nil {
 			return nil, err
 		}
 	}
@@ -119,118 +120,6 @@ func parseAck(h nats.Header, payload []byte) (a subjects.Ack, inHeader bool, err
 func (h *Handler) maxResult() int {
 	const headers = 4 << 10
 	return min(h.config.MaxResult, max(int(h.config.MaxPayload())-headers, 0))
-}
-
-const (
-	// maxResults is the most bytes of all results of an acknowledgement. One transaction keeps all
-	// of them, and their headers.
-	maxResults = 4 << 20
-	// maxContentType is the longest type of a result, in bytes, and maxResultHeaders how many
-	// header lines a frame with a result may have.
-	maxContentType, maxResultHeaders = 256, 16
-)
-
-// setResults gives the acknowledgements of these tokens the results in a payload. With frames that
-// is one for each lease that has a frame, otherwise one for the first lease. Errors wrap
-// errBadRequest.
-func setResults(
-	ops []fdbpq.Op, tokens []string, h nats.Header, payload []byte, most int,
-) error {
-	values, framed := h[subjects.HeaderFrames]
-	if !framed {
-		return setResult(&ops[0], h, payload, most)
-	}
-
-	frames, err := resultFrames(values, len(tokens), payload)
-	if err != nil {
-		return err
-	}
-
-	leases := make(map[string]int, len(tokens))
-	for i, token := range slices.Backward(tokens) { // the first counts of two that are the same
-		leases[token] = i
-	}
-
-	for i, frame := range frames {
-		if err := setFramed(ops, leases, &frame, most); err != nil {
-			return fmt.Errorf("frame %d: %w", i, err)
-		}
-	}
-
-	return nil
-}
-
-// resultFrames splits a payload into as many frames as the header says, one for a lease at most.
-func resultFrames(values []string, leases int, payload []byte) ([]subjects.Frame, error) {
-	const name = subjects.HeaderFrames
-	if len(values) != 1 {
-		return nil, badRequest("header %s given %d times: want it once", name, len(values))
-	}
-
-	n, err := strconv.Atoi(values[0])
-	switch {
-	case err != nil || n < 1 || n > leases || strconv.Itoa(n) != values[0]:
-		return nil, badRequest("header %s: %.64q: want the number of frames, from 1 to %d, the "+
-			"number of leases", name, values[0], leases)
-	case len(payload) > maxResults:
-		return nil, badRequest("header %s with a payload of %d bytes: want at most %d: "+
-			"acknowledge fewer leases at once", name, len(payload), maxResults)
-	}
-
-	frames, err := subjects.ParseFrames(payload)
-	switch {
-	case err != nil: // also too many
-		return nil, badRequest("header %s: %v", name, err)
-	case len(frames) != n:
-		return nil, badRequest("header %s: %d, but the payload has %d frames", name, n,
-			len(frames))
-	}
-	return frames, nil
-}
-
-// setFramed gives one of the leases the result in a frame.
-func setFramed(
-	ops []fdbpq.Op, leases map[string]int, frame *subjects.Frame, most int,
-) error {
-	if n := headerLines(frame); n > maxResultHeaders {
-		return badRequest("%d header lines: want at most %d", n, maxResultHeaders)
-	}
-
-	h, _ := nats.DecodeHeadersMsg(frame.Headers) // nil if they cannot be read
-	if err := wire.CheckBlock(h, len(frame.Headers), subjects.AddedByServer); err != nil {
-		return badRequest("%w", err)
-	}
-
-	for name := range h {
-		switch {
-		case name == subjects.HeaderToken || !subjects.IsReserved(name):
-		case strings.EqualFold(name, subjects.HeaderQueue):
-			return badRequest("header %.64q: this version pushes nothing with an acknowledgement: "+
-				"want frames with %s", name, subjects.HeaderToken)
-		default:
-			return badRequest("header %.64q: of the names that begin with Pq- a result has only "+
-				"%s, spelled like this", name, subjects.HeaderToken)
-		}
-	}
-
-	tokens := h[subjects.HeaderToken]
-	if len(tokens) != 1 {
-		return badRequest("header %s given %d times: want it once, with the token of the lease "+
-			"whose result this is", subjects.HeaderToken, len(tokens))
-	}
-
-	lease, acknowledged := leases[tokens[0]]
-	switch {
-	case !acknowledged:
-		return badRequest("header %s: %.4q...: want the token of a lease that this acknowledges",
-			subjects.HeaderToken, tokens[0])
-	case ops[lease].Outcome != nil:
-		return badRequest("header %s: the lease %d has a result already: want one frame for each",
-			subjects.HeaderToken, lease)
-	case frame.Priority != 0:
-		return badRequest("priority %d: a result has none: want 0", frame.Priority)
-	}
-	return setResult(&ops[lease], h, frame.Value, most)
 }
 
 // setResult gives an acknowledgement a result, with the type in the headers beside it.

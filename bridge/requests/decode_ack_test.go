@@ -153,19 +153,24 @@ func FuzzDecodeAck(f *testing.F) {
 	tokens := testTokens(2)
 	also := fmt.Sprintf(` {"also":[%q]}`, tokens[1])
 	good := framed(resultFrame("Pq-Token: "+tokens[1]+"\r\nContent-Type: a\r\n", "result"))
+	next := framed(resultFrame("Pq-Queue: a\r\nPq-Delay: 5s\r\nX: y\r\n", "next"))
 	for _, block := range []string{
 		"", "Pq-Ack: +ACK\r\n", "Pq-Ack: -NAK\r\n", "Pq-Ack: +NXT 5\r\n", "Pq-Ack: +WPI\r\n",
 		"Pq-Ack: +ACK" + also + "\r\nPq-Frames: 1\r\n", "Pq-Frames: 1\r\n", "pq-ack: +ACK\r\n",
 		"Pq-Ack: +TERM gone\r\nPq-Frames: 2\r\n", "Pq-Ack: +ACK\r\nPq-Ack: +ACK\r\n",
 		"Pq-Ack: +NXT" + also + "\r\nPq-Frames: 01\r\n", "Status: 503\r\n",
-		"Pq-Ack: +ACK\r\nContent-Type: \xff\r\n",
+		"Pq-Ack: +ACK\r\nContent-Type: \xff\r\n", "Pq-Ack: +ACK\r\nPq-Frames: 2\r\n",
 	} {
 		f.Add(block, []byte{})
 		f.Add(block, []byte("result"))
 		f.Add(block, good)
+		f.Add(block, append(next, good...))
 	}
 
 	h := newTestHandler(f)
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	must(f, err)
+	h.config.Keyspace = keyspace
 	f.Fuzz(func(t *testing.T, block string, payload []byte) {
 		header, err := nats.DecodeHeadersMsg([]byte("NATS/1.0\r\n" + block + "\r\n"))
 		if err != nil {
@@ -187,6 +192,13 @@ func FuzzDecodeAck(f *testing.F) {
 			if o != nil && (op.Kind != fdbpq.OpAck || !inHeader || o.Result == nil ||
 				len(o.Result) > maxTestResult || !bytes.Contains(payload, o.Result)) {
 				t.Fatalf("%q %q: operation %d with %+v", block, payload, op.Kind, o)
+			}
+			for _, next := range op.Next {
+				m := next.Message
+				if op.Kind != fdbpq.OpAck || !inHeader || next.Kind != fdbpq.OpPush ||
+					m.MsgID != "" || m.Unique != "" || m.Headers["Pq-Queue"] != nil {
+					t.Fatalf("%q %q: operation %d pushes %+v", block, payload, op.Kind, next)
+				}
 			}
 		}
 	})

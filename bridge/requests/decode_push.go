@@ -209,8 +209,8 @@ func decodeFrames(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op,
 
 // decodeFrame reads one item of a batch, with the checks of a single push.
 func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error {
-	if !r.HasPriority && frame.Priority != 0 {
-		return fmt.Errorf("%w: %d in a FIFO queue: want 0", subjects.ErrPriority, frame.Priority)
+	if err := checkFramePriority(frame, r); err != nil {
+		return err
 	}
 
 	m := nats.Msg{Data: frame.Value}
@@ -226,6 +226,14 @@ func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error
 	}
 
 	return decodePush(&m, r, op)
+}
+
+// checkFramePriority refuses the priorities that a FIFO queue cannot have.
+func checkFramePriority(frame *subjects.Frame, r *subjects.Request) error {
+	if !r.HasPriority && frame.Priority != 0 {
+		return fmt.Errorf("%w: %d in a FIFO queue: want 0", subjects.ErrPriority, frame.Priority)
+	}
+	return nil
 }
 
 // headerLines returns how many headers a frame has. The first and the last line have none.

@@ -344,6 +344,9 @@ const opMemory = 512
 func (h *Handler) measure(c *replier, r *dispatch.Request, ops []fdbpq.Op) error {
 	if !c.verb.several {
 		r.Size += opMemory * (len(ops) - 1)
+		if err := h.measureNext(r, &ops[0]); err != nil {
+			return err
+		}
 		return h.measurePushed(r, &ops[0].Message) // nothing else has headers
 	}
 

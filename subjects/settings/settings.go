@@ -43,6 +43,8 @@ const (
 	// MaxPausedGroups is the most names in PausedGroups, MaxGroup the longest one, in bytes.
 	MaxPausedGroups = 64
 	MaxGroup        = 128
+	// MaxNext is the most names in Next.
+	MaxNext = 16
 )
 
 // Defaults of settings whose zero value does not mean none.
@@ -125,6 +127,10 @@ type Settings struct {
 	// KeepItems is how many finished jobs the queue keeps, up to MaxCount. The oldest go first, but
 	// none in the first minute. Default: DefaultKeepItems.
 	KeepItems int64
+	// Next are the names of the queues to which acknowledgements of this queue may push, up to
+	// MaxNext, each once. They are of the same kind and in the same keyspace. The queue itself may
+	// be one. Default: none.
+	Next []string
 }
 
 // LimitsGroups reports whether there are groups that pops and leases may have to pass over.
@@ -146,6 +152,7 @@ func (s *Settings) Clone() *Settings {
 	c := *s
 	c.Backoff = append([]time.Duration(nil), s.Backoff...) // nil if it is empty
 	c.PausedGroups = append([]string(nil), s.PausedGroups...)
+	c.Next = append([]string(nil), s.Next...)
 	return &c
 }
 

@@ -26,7 +26,7 @@ type Setting struct {
 	// Length is the most elements of a list.
 	Length int
 	// Choices are all values of a text, and CheckText checks one, or an element of a list of texts.
-	// With neither, the text is the name of a queue.
+	// With neither, the text or the element is the name of a queue.
 	Choices   []string
 	CheckText func(string) error
 	// Object says that the text is the JSON of an object.
@@ -76,6 +76,8 @@ var table = []*Setting{
 		Field: func(s *Settings) any { return &s.Keep }},
 	{Name: "keep_items", About: "most finished jobs", Most: MaxCount,
 		Default: int64(DefaultKeepItems), Field: func(s *Settings) any { return &s.KeepItems }},
+	{Name: "next", About: "queues of successors", Length: MaxNext,
+		Field: func(s *Settings) any { return &s.Next }},
 }
 
 // All returns the rows of the table, in its order.
@@ -161,6 +163,9 @@ func (row *Setting) checkTexts(list []string) error {
 	for i, text := range list {
 		if slices.Contains(list[:i], text) {
 			return fmt.Errorf("%.130q is there twice", text)
+		}
+		if row.CheckText == nil {
+			continue
 		}
 		if err := row.CheckText(text); err != nil {
 			return err

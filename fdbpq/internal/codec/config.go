@@ -54,6 +54,10 @@ func (l *Layout) CheckChange(s, before *Settings) error {
 			err = l.checkDeadLetter(s.DeadLetter)
 		}
 
+		if row.Name == "next" && err == nil {
+			err = l.checkNext(s.Next)
+		}
+
 		if row.Name == "source" && err == nil {
 			err = l.checkSource(s.Source)
 		}

@@ -49,7 +49,6 @@ func (o *Outgoing) To(l *codec.Layout, priority int64) *Destination {
 		}
 
 		o.queues[l.Prefix] = to
-		o.known.ForgetCounts()
 		to.Ledger.Secrets = o.Secrets
 		to.Ledger.BeginSettings()
 	}
@@ -108,6 +107,19 @@ func (o *Outgoing) Flush() error {
 		}
 	}
 	return nil
+}
+
+// AddNextCounts raises counts to those that follow the added items. A Batcher then knows them, so
+// that pushes to these queues need not read them.
+func (o *Outgoing) AddNextCounts(after state.CountsByQueue) {
+	for prefix, to := range o.queues {
+		if after[prefix] == nil {
+			after[prefix] = map[int64]int64{}
+		}
+		for priority, next := range to.next {
+			after[prefix][priority] = max(after[prefix][priority], next)
+		}
+	}
 }
 
 // AppendUpcoming appends when the added items fall due.

@@ -91,7 +91,7 @@ func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
 	return k.counts[l.Prefix]
 }
 
-// ForgetCounts must be called when an item comes into a queue other than by a push: it may have a
+// ForgetCounts must be called when an item comes back to a queue that it had left: it may have a
 // higher count than the next one that is known.
 func (k *Known) ForgetCounts() {
 	if k != nil {

@@ -1,0 +1,201 @@
+package requests
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	// maxResults is the most bytes of all results of an acknowledgement. One transaction keeps all
+	// of them, and their headers.
+	maxResults = 4 << 20
+	// maxContentType is the longest type of a result, in bytes, and maxResultHeaders how many
+	// header lines a frame with a result may have.
+	maxContentType, maxResultHeaders = 256, 16
+)
+
+// ackFrames gives acknowledgements what their payload has: results, and successors, which the first
+// of them pushes.
+type ackFrames struct {
+	h      *Handler
+	kind   subjects.Kind
+	ops    []fdbpq.Op // the acknowledgements, and the tokens of their leases
+	tokens []string
+
+	leases  map[string]int // by token
+	lines   int            // of headers, in all frames so far
+	results int            // bytes of all results so far
+}
+
+// read reads a payload. With frames that is a result for each lease that has a frame, and
+// successors; otherwise a result for the first lease. Errors wrap errBadRequest, so that nobody
+// takes them for those of an item that +NXT leases.
+func (f *ackFrames) read(h nats.Header, payload []byte) error {
+	values, framed := h[subjects.HeaderFrames]
+	if !framed {
+		return setResult(&f.ops[0], h, payload, f.h.maxResult())
+	}
+
+	frames, err := splitFrames(values, len(f.tokens)+subjects.MaxSuccessors, payload)
+	if err != nil {
+		return err
+	}
+
+	f.leases = make(map[string]int, len(f.tokens))
+	for i, token := range slices.Backward(f.tokens) { // the first counts of two that are the same
+		f.leases[token] = i
+	}
+
+	for i, frame := range frames {
+		if err := f.add(&frame); err != nil {
+			return fmt.Errorf("frame %d: %w", i, err)
+		}
+	}
+
+	return nil
+}
+
+// splitFrames splits a payload into as many frames as the header says, up to most.
+func splitFrames(values []string, most int, payload []byte) ([]subjects.Frame, error) {
+	const name = subjects.HeaderFrames
+	if len(values) != 1 {
+		return nil, badRequest("header %s given %d times: want it once", name, len(values))
+	}
+
+	n, err := strconv.Atoi(values[0])
+	if err != nil || n < 1 || n > most || strconv.Itoa(n) != values[0] {
+		return nil, badRequest("header %s: %.64q: want the number of frames, from 1 to %d: one "+
+			"for each lease, and %d successors", name, values[0], most, subjects.MaxSuccessors)
+	}
+
+	frames, err := subjects.ParseFrames(payload)
+	switch {
+	case err != nil: // also too many
+		return nil, badRequest("header %s: %v", name, err)
+	case len(frames) != n:
+		return nil, badRequest("header %s: %d, but the payload has %d frames", name, n,
+			len(frames))
+	}
+	return frames, nil
+}
+
+// add adds the result or the successor in a frame.
+func (f *ackFrames) add(frame *subjects.Frame) error {
+	lines := headerLines(frame)
+	if lines > subjects.MaxHeaders {
+		return badRequest("%d header lines: want at most %d", lines, subjects.MaxHeaders)
+	}
+	if f.lines += lines; f.lines > subjects.MaxBatchHeaders {
+		return badRequest("more than %d header lines in all", subjects.MaxBatchHeaders)
+	}
+
+	h, _ := nats.DecodeHeadersMsg(frame.Headers) // nil if they cannot be read
+	if err := wire.CheckBlock(h, len(frame.Headers), subjects.AddedByServer); err != nil {
+		return badRequest("%w", err)
+	}
+	if h[subjects.HeaderQueue] != nil {
+		return f.addSuccessor(frame, h)
+	}
+	return f.addResult(frame, h)
+}
+
+// addResult gives one of the leases the result in a frame.
+func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
+	if n := headerLines(frame); n > maxResultHeaders {
+		return badRequest("%d header lines: want at most %d", n, maxResultHeaders)
+	}
+
+	for name := range h {
+		if name != subjects.HeaderToken && subjects.IsReserved(name) {
+			return badRequest("header %.64q: of the names that begin with Pq- a result has only "+
+				"%s, and what is pushed has %s, spelled like this", name, subjects.HeaderToken,
+				subjects.HeaderQueue)
+		}
+	}
+
+	tokens := h[subjects.HeaderToken]
+	if len(tokens) != 1 {
+		return badRequest("header %s given %d times: want it once, with the token of the lease "+
+			"whose result this is, or %s", subjects.HeaderToken, len(tokens), subjects.HeaderQueue)
+	}
+
+	lease, acknowledged := f.leases[tokens[0]]
+	switch {
+	case !acknowledged:
+		return badRequest("header %s: %.4q...: want the token of a lease that this acknowledges",
+			subjects.HeaderToken, tokens[0])
+	case f.ops[lease].Outcome != nil:
+		return badRequest("header %s: the lease %d has a result already: want one frame for each",
+			subjects.HeaderToken, lease)
+	case frame.Priority != 0:
+		return badRequest("priority %d: a result has none: want 0", frame.Priority)
+	}
+
+	if f.results += len(frame.Value); f.results > maxResults {
+		return badRequest("results of %d bytes: want at most %d: acknowledge fewer leases at once",
+			f.results, maxResults)
+	}
+	return setResult(&f.ops[lease], h, frame.Value, f.h.maxResult())
+}
+
+// addSuccessor has the first acknowledgement push what is in a frame.
+func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err error) {
+	queues := h[subjects.HeaderQueue]
+	switch {
+	case len(queues) != 1:
+		return badRequest("header %s given %d times: want it once, with the queue to push to",
+			subjects.HeaderQueue, len(queues))
+	case h[subjects.HeaderToken] != nil:
+		return badRequest("headers %s and %s: want one of them", subjects.HeaderQueue,
+			subjects.HeaderToken)
+	case len(f.ops[0].Next) == subjects.MaxSuccessors:
+		return badRequest("more than %d frames with %s", subjects.MaxSuccessors,
+			subjects.HeaderQueue)
+	}
+	delete(h, subjects.HeaderQueue)
+
+	for name := range h {
+		if strings.EqualFold(name, subjects.HeaderMsgID) || name == subjects.HeaderUnique ||
+			name == subjects.HeaderWeight {
+			return badRequest("header %s with %s: want none: the lease makes it happen once, and "+
+				"a turn has one", name, subjects.HeaderQueue)
+		}
+	}
+
+	r := subjects.Request{Kind: f.kind, Verb: subjects.Push, Queue: queues[0]}
+	r.HasPriority, r.Priority = f.kind == subjects.Priority, frame.Priority
+	if err := subjects.ValidateQueueName(r.Queue); err != nil {
+		return fmt.Errorf("header %s: %w", subjects.HeaderQueue, err)
+	}
+	if err := checkFramePriority(frame, &r); err != nil {
+		return err
+	}
+
+	next := fdbpq.Op{Kind: fdbpq.OpPush}
+	next.Queue, err = dispatch.TargetOf(f.h.config.Keyspace, f.kind, r.Queue)
+	if err == nil {
+		err = decodePush(&nats.Msg{Header: h, Data: frame.Value}, &r, &next)
+	}
+	f.ops[0].Next = append(f.ops[0].Next, next)
+	return err
+}
+
+// measureNext is measurePushed for the successors of an acknowledgement.
+func (h *Handler) measureNext(r *dispatch.Request, op *fdbpq.Op) error {
+	for i := range op.Next {
+		if err := h.measurePushed(r, &op.Next[i].Message); err != nil {
+			return badRequest("successor %d: %w", i, err)
+		}
+	}
+	r.Size += opMemory * len(op.Next)
+	return nil
+}

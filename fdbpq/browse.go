@@ -261,8 +261,8 @@ func readFinished(
 }
 
 const (
-	// finishedBytes is about how many bytes of finished jobs one transaction of ReadItems reads, and
-	// finishedAtOnce how many of them it begins to read at once.
+	// finishedBytes is about how many bytes of finished jobs one transaction of ReadItems reads,
+	// and finishedAtOnce how many of them it begins to read at once.
 	finishedBytes  = 1 << 20
 	finishedAtOnce = 32
 )

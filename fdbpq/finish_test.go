@@ -521,7 +521,8 @@ func TestReadItemsReadsFinishedJobsInParts(t *testing.T) {
 	q := f.queue("jobs")
 	var ids []fdbpq.ID
 	for range jobs {
-		ids = append(ids, f.finish(time.Now(), kept(opPush(q, 0, string(pattern(size, 1))))).Item.ID)
+		push := kept(opPush(q, 0, string(pattern(size, 1))))
+		ids = append(ids, f.finish(time.Now(), push).Item.ID)
 	}
 
 	store.TakeBytes()
@@ -541,7 +542,8 @@ func TestReadItemsReadsFinishedJobsInParts(t *testing.T) {
 	wantEqual(t, "items", len(all), jobs)
 	for i, item := range all {
 		if item.Err != nil || item.Job() != ids[i] || len(item.Message.Value) != size {
-			t.Errorf("job %d: got %v of %d bytes, %v", i, item.Job(), len(item.Message.Value), item.Err)
+			t.Errorf("job %d: got %v of %d bytes, %v",
+				i, item.Job(), len(item.Message.Value), item.Err)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func TestBadItemsThatAreDone(t *testing.T) {
 	}
 }
 
-// Whoever knows the id of a job that is done is told its result and times, and gets its value. It
+// The id of a job that is done is enough to learn its result and times, and to get its value. It
 // can be removed, run again under the same id, and purged, but nothing else.
 func TestJobThatIsDone(t *testing.T) {
 	clock := newSteppedClock()

@@ -182,7 +182,7 @@ func TestResultsAreForwarded(t *testing.T) {
 			results = append(results, resultOf(ack, "-NAK"))
 		}
 
-		// An error of the owner names what is wrong as well.
+		// An error of the owner names the fault as well.
 		err := refused(t, e, 400, acks[0], h, []byte("-NAK"))
 		if !strings.Contains(err.Text, "Pq-Frames") {
 			t.Errorf("%v", err)

@@ -109,7 +109,7 @@ func endJob(t *testing.T, b *testenv.Bridge, ack string, kind fdbpq.OpKind, resu
 }
 
 // A wait can name its job by the message id of the push, and by the place of an item that has
-// moved. What is not there is answered at once.
+// moved. A job that is not there is answered at once.
 func TestNamesOfAwaitedJobs(t *testing.T) {
 	e := start(t, testenv.Options{})
 	pushed := push(t, e, "pq.jobs.push.5", nats.Header{"Nats-Msg-Id": {"m"}}, "value")

@@ -42,7 +42,7 @@ func (j *Job) SetResult(value []byte, contentType string) {
 
 // Then has the acknowledgement of the job push an item to another queue: see [Delivery.Then]. The
 // job is done and the item is pushed, or neither. If Work returns an error, nothing is pushed. If
-// the bridge refuses what is pushed, the job fails with that reason, as if Work had returned it.
+// the bridge refuses a successor, the job fails with that reason, as if Work had returned it.
 func (j *Job) Then(queue string, priority int64, value []byte, options ...PushOption) error {
 	if j.result == nil {
 		j.result = new(result)

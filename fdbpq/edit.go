@@ -196,7 +196,7 @@ func (q *queueEdits) named(i int, place *ID) (Item, error) {
 	return namedItem(place, rest.Item.First), err
 }
 
-// namedItem is an item of which only the place, and the id of its job, are known.
+// namedItem is an item with nothing but its place and the id of its job.
 func namedItem(place *ID, first ID) Item {
 	return Item{ID: *place, Message: Message{First: first}, PushedAt: codec.PushedAt(place)}
 }

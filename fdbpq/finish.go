@@ -20,7 +20,7 @@ const (
 
 // keeping is what the acknowledgements of a queue read of the jobs that they keep.
 //
-// An acknowledgement never fails because its job is to be kept. A value that the transaction has no
+// Keeping a job never makes its acknowledgement fail. A value that the transaction has no
 // room for is left out, and so is what is damaged.
 type keeping struct {
 	all   bool                  // the settings say that all jobs are kept
@@ -101,7 +101,7 @@ func (q *queueSettlements) beginKeeps() error {
 	return nil
 }
 
-// beginKeep starts to read the rest of an item whose job is to be kept.
+// beginKeep starts to read the rest of an item whose job will be kept.
 func (q *queueSettlements) beginKeep(n int) {
 	id := &q.opAt(n).Token.ID
 	if q.reads[n].Known() { // the setting was not known when the read began
@@ -126,7 +126,7 @@ func (q *queueSettlements) learnKeep() error {
 }
 
 // holdsValue reports whether an acknowledgement of a long chain holds the value that it has read,
-// because its job is to be kept and there is room. The error is one of the store.
+// because its job will be kept and there is room. The error is one of the store.
 func (q *queueSettlements) holdsValue(n int) (bool, error) {
 	if err := q.learnKeep(); err != nil || !q.keeps.by(q.opAt(n)) {
 		return false, err

@@ -18,7 +18,7 @@ type modelFinished struct {
 	result    string // "" is none
 }
 
-// keep removes an item that is acknowledged, and keeps its job if it is to be kept.
+// keep removes an item that is acknowledged, and keeps its job if the push or the settings say so.
 func (b *modelBatch) keep(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 	keep := cmp.Or(i.Keep, b.settings.Keep)
 	kept := keep > 0 && i.DeadLetter == nil

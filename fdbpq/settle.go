@@ -335,7 +335,7 @@ func (q *queueSettlements) settle(n int, h *codec.Record) error {
 	return nil
 }
 
-// ack removes an item, and keeps its job if it is to be kept.
+// ack removes an item, and keeps its job if the push or the settings say so.
 func (q *queueSettlements) ack(n int, h *codec.Record) (err error) {
 	op, result := q.opAt(n), &q.results[q.indexes[n]]
 	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {

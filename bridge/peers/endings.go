@@ -21,8 +21,8 @@ import (
 // A bridge on which somebody waits says so with each heartbeat, on a subject of its own, because
 // bridges that do not know a word of a heartbeat drop the heartbeat. While a bridge hears that, it
 // tells of the jobs that its batches have ended, once they are durable. A tell may get lost, so
-// each has a number, and the newest number goes out again twice a second. Whoever misses a number
-// has all its waits look.
+// each has a number, and the newest number goes out again twice a second. A bridge that misses a
+// number has all its waits look.
 //
 // To begin to tell takes a number as well, so a bridge that has stopped in between, which may have
 // missed that somebody waits, is noticed in the same way: nobody has heard the tell of that number.

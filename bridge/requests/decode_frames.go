@@ -147,7 +147,7 @@ func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
 	return setResult(&f.ops[lease], h, frame.Value, f.h.maxResult())
 }
 
-// addSuccessor has the first acknowledgement push what is in a frame.
+// addSuccessor makes the first acknowledgement push the item in a frame.
 func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err error) {
 	queues := h[subjects.HeaderQueue]
 	switch {

@@ -46,7 +46,7 @@ func jobOf(n int64) fdbpq.QueueJob {
 	return fdbpq.QueueJob{Queue: fdbpq.QueueName{Name: "jobs"}, Job: fdbpq.ID{Count: n}}
 }
 
-// begin adds jobs, of which the last lease is not over.
+// begin adds jobs whose last lease is not over.
 func (s *store) begin(numbers ...int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

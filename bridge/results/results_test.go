@@ -266,7 +266,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Waits beyond the limit are refused, and those that have ended make room.
+// Waits beyond the limit are refused, and waits that have ended make room.
 func TestLimit(t *testing.T) {
 	run(t, func(x *test) {
 		x.most = 2

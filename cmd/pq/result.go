@@ -95,7 +95,7 @@ func underWay(r *client.JobResult) string {
 	return text
 }
 
-// newOutcome returns what is known of a job, as --json prints it.
+// newOutcome returns a job as --json prints it.
 func newOutcome(q *queue, r *client.JobResult) *item {
 	it := newItem(q, &client.Item{ItemInfo: r.ItemInfo})
 	it.Value, it.State, it.Deliveries = nil, r.State, r.Deliveries

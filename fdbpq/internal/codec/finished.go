@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
-// A job that is to be kept leaves a record in its queue when it is acknowledged, in the same
+// A job with a Keep leaves a record in its queue when it is acknowledged, in the same
 // transaction:
 //
 //	("g", priority, count, random, part)     = bytes    the record, by the id of the job

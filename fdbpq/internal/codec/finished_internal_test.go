@@ -54,7 +54,7 @@ func TestFinishedRoundTrip(t *testing.T) {
 	}
 }
 
-// The flags of an id say that its item has moved or is to be kept, and such an id is one of ours
+// The flags of an id say that its item has moved or will be kept, and such an id is one of ours
 // only if the item has ("m") keys.
 func TestFlagsOfIDs(t *testing.T) {
 	l := NewLayout(tuple.NewSubspace(tuple.Tuple{"q"}), RawValues, false)

@@ -8,7 +8,7 @@ import (
 )
 
 // SparedFor is how long a sweep leaves what has just finished, however much it is. So the part of
-// the order that a sweep reads is not the one that acknowledgements write.
+// the order that a sweep reads is never the part that acknowledgements write.
 const SparedFor = time.Minute
 
 // Finish writes the record of a job that is done. It reads nothing, so acknowledgements do not

@@ -6,7 +6,7 @@ import (
 )
 
 // Sought is an item that is looked for by an id: at the place with that id first. If nothing is
-// there, the id may be that of a job that has moved, and its alias names the place.
+// there, the job with that id may have moved, and its alias names the place.
 //
 // Begin, BeginAlias and Follow each start or await one read. Callers take each step for many items
 // before the next, so that all of them together take one round trip, or three if any is not at the

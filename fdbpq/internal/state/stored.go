@@ -215,7 +215,7 @@ func (s *Stored) Read() int {
 	return n
 }
 
-// Drop frees what was read of an item but its headers. ReadRest reads it again.
+// Drop frees all that was read of an item but its headers. ReadRest reads it again.
 func (s *Stored) Drop() {
 	s.metas, s.parts, s.Cut = nil, nil, s.parts != nil
 	s.Item.Value = nil

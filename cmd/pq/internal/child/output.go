@@ -85,7 +85,7 @@ func (s *Output) End() {
 	}
 }
 
-// Kept returns what is kept of the output.
+// Kept returns the output that was kept.
 func (s *Output) Kept() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()

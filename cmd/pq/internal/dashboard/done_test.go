@@ -74,7 +74,7 @@ func TestProgressOnAPage(t *testing.T) {
 	}
 }
 
-// The page of a job that has died is that of its dead letter.
+// The page of a job that has died shows its dead letter.
 func TestJobAmongTheDeadLetters(t *testing.T) {
 	r := newRig(t, nil)
 	id := r.push("a")[0]

@@ -264,7 +264,7 @@ type itemsView struct {
 	Pager     pager
 	// Search is the search whose matches are shown, nil for a plain look.
 	Search *searchView
-	// Durations are those of the newest finished jobs, nil if they are not known.
+	// Durations says how long the newest finished jobs took, nil if that is not known.
 	Durations *durations
 	// Err is why there are no items, such as that the user may not look at them.
 	Err error

@@ -24,8 +24,7 @@ func newConfig(a *app) *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:   "config QUEUE [NAME=VALUE...]",
 		Short: "Print or change the settings of a queue",
-		Long: `Print the settings of a queue, after changing those that are named. NAME= resets
-one to its default. Durations have a unit, such as 90s or 1h30m.
+		Long: `Print and change a queue's settings. NAME= resets one. Durations are like 1h30m.
 
 ` + listSettings(),
 		Example: `  pq config jobs ack_wait=1m backoff=1s,10s,1m max_deliver=`,

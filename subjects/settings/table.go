@@ -55,7 +55,7 @@ var table = []*Setting{
 		Field: func(s *Settings) any { return &s.MaxLeased }},
 	{Name: "max_items", About: "most items in a queue", Most: MaxCount,
 		Field: func(s *Settings) any { return &s.MaxItems }},
-	{Name: "max_bytes", About: "most bytes in the queue", Most: MaxTotalBytes,
+	{Name: "max_bytes", About: "most bytes of items", Most: MaxTotalBytes,
 		Field: func(s *Settings) any { return &s.MaxBytes }},
 	{Name: "discard", About: "new or old: what goes", Choices: []string{DiscardNew, DiscardOld},
 		Default: DiscardNew, Field: func(s *Settings) any { return &s.Discard }},

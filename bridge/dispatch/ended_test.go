@@ -3,6 +3,7 @@ package dispatch
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +14,17 @@ import (
 
 // endings is a list of what Options.Ended was called with, each with the number of dead letters
 // that were stored by then.
-type endings []string
+type endings struct {
+	mu   sync.Mutex
+	told []string
+}
+
+// String returns the list.
+func (e *endings) String() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fmt.Sprint(e.told)
+}
 
 func (e *endings) watch(t *testing.T, o *Options) {
 	o.Ended = func(jobs []fdbpq.QueueJob) {
@@ -24,7 +35,10 @@ func (e *endings) watch(t *testing.T, o *Options) {
 		}
 		results, err := kv.ReadTransact(t.Context(), o.DB, read)
 		must(t, err)
-		*e = append(*e, fmt.Sprint(len(jobs), " of ", jobs[0].Queue.Name, ", stored: ",
+
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.told = append(e.told, fmt.Sprint(len(jobs), " of ", jobs[0].Queue.Name, ", stored: ",
 			results[0].Len))
 	}
 }
@@ -41,16 +55,16 @@ func TestEnded(t *testing.T) {
 		w.want("a lease", "4: a")
 		w.submit(nil, w.lease())
 		w.want("another", "5: b")
-		same(t, "told at first", fmt.Sprint(told), "[]")
+		same(t, "told at first", told.String(), "[]")
 
 		w.submit(nil, w.settle(fdbpq.OpTerm, 0))
 		w.want("terminated")
-		same(t, "told", fmt.Sprint(told), "[1 of jobs, stored: 1]")
+		same(t, "told", told.String(), "[1 of jobs, stored: 1]")
 
 		time.Sleep(time.Hour)
 		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpLen, Queue: w.q.Target})
 		w.want("the other lease has run out")
-		same(t, "told", fmt.Sprint(told), "[1 of jobs, stored: 1 1 of jobs, stored: 2]")
+		same(t, "told", told.String(), "[1 of jobs, stored: 1 1 of jobs, stored: 2]")
 	})
 }
 
@@ -77,11 +91,11 @@ func TestEndedOfUnknownOutcome(t *testing.T) {
 		faults.SetOutage(true)
 		time.Sleep(10 * time.Second)
 		w.want("an outage before it is known", "3: failed 1, unknown")
-		same(t, "told", fmt.Sprint(told), "[]")
+		same(t, "told", told.String(), "[]")
 
 		faults.SetOutage(false)
 		time.Sleep(10 * time.Second)
-		same(t, "told once it is settled", fmt.Sprint(told), "[1 of jobs, stored: 1]")
+		same(t, "told once it is settled", told.String(), "[1 of jobs, stored: 1]")
 	})
 }
 

@@ -347,30 +347,40 @@ func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 	if home == nil {
 		return ErrNotDeadLetter
 	}
-	to := q.outgoing.To(home, h.ID.Priority)
-	if err := to.LoadNext(h.ID.Priority); err != nil {
-		return err
-	}
-
-	// It expires as the settings of its own queue say.
-	settings, err := to.Ledger.ReadableSettings()
+	back, err := q.pushAgain(op, home, h.ID.Priority, m, q.reads[i].rest.Item.Job())
 	if err != nil {
 		return err
 	}
-	back := op.kept(m)
-	back.Expires = (&Op{}).expires(q.now, settings)
-	back.First = q.reads[i].rest.Item.Job()
-	id := to.Push(h.ID.Priority, back, q.now, q.now)
 
 	q.stale[h.ID] = true
 	h.Message = m
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
-	result.Item, result.Home = namedItem(&id, back.First), home.Name()
+	result.Item, result.Home = back, home.Name()
 	return nil
 }
 
-// kept is the message of a dead letter as it comes back to its queue.
+// pushAgain adds a message to a queue once more, at the end of a priority, as a new life of a job.
+// It expires as the settings of that queue say.
+func (q *queueEdits) pushAgain(
+	op *Op, home *codec.Layout, priority int64, m *Message, job ID,
+) (Item, error) {
+	to := q.outgoing.To(home, priority)
+	if err := to.LoadNext(priority); err != nil {
+		return Item{}, err
+	}
+	settings, err := to.Ledger.ReadableSettings()
+	if err != nil {
+		return Item{}, err
+	}
+
+	back := op.kept(m)
+	back.Expires, back.First = (&Op{}).expires(q.now, settings), job
+	id := to.Push(priority, back, q.now, q.now)
+	return namedItem(&id, job), nil
+}
+
+// kept is the message of a dead letter, or of a finished job, as it comes back to its queue.
 func (op *Op) kept(m *Message) *Message {
 	kept := &Message{Value: m.Value, Headers: maps.Clone(m.Headers), Keep: m.Keep}
 	maps.DeleteFunc(kept.Headers, func(name string, _ []string) bool {

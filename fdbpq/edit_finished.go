@@ -52,22 +52,12 @@ func (q *queueEdits) redriveFinished(i int, f *state.FinishedRead) error {
 		return state.ErrNoRoom
 	}
 
-	priority := record.ID.Priority
-	to := q.outgoing.To(q.l, priority)
-	if err := to.LoadNext(priority); err != nil {
-		return err
-	}
-	settings, err := to.Ledger.ReadableSettings()
+	back, err := q.pushAgain(op, q.l, record.ID.Priority, &record.Message, f.Job)
 	if err != nil {
 		return err
 	}
-
-	back := op.kept(&record.Message)
-	back.Expires = (&Op{}).expires(q.now, settings)
-	back.First = f.Job
-	id := to.Push(priority, back, q.now, q.now)
 	q.ledger.RemoveFinished(&f.FinishedEntry)
-	result.Item, result.Home = namedItem(&id, back.First), q.l.Name()
+	result.Item, result.Home = back, q.l.Name()
 	return nil
 }
 

@@ -145,7 +145,26 @@ func (d *Delivery) Term(ctx context.Context, reason string) error {
 // Extend restarts the lease with its old length, and returns the new end. It does not change Until.
 // Its errors are as for Nak.
 func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
-	reply, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckProgress})
+	return d.extend(ctx, ackMessage(subjects.Ack{Kind: subjects.AckProgress}, d, nil))
+}
+
+// Progress is [Delivery.Extend], and says how far the job is: up to 1,024 bytes, which
+// [Queue.Result] and Items return until the next Progress or the end of the lease. Each call writes
+// the beginning of the item's value again, so once a second is often enough.
+//
+// Errors: [ErrBadRequest] for more bytes, after which the lease goes on as before, and as for Nak.
+func (d *Delivery) Progress(ctx context.Context, progress []byte) (time.Time, error) {
+	ack := string(subjects.Ack{Kind: subjects.AckProgress}.Encode())
+	return d.extend(ctx, &nats.Msg{
+		Subject: d.ackSubject,
+		Header:  nats.Header{subjects.HeaderAck: {ack}},
+		Data:    progress,
+	})
+}
+
+// extend sends an acknowledgement that restarts the lease, and returns the new end.
+func (d *Delivery) extend(ctx context.Context, m *nats.Msg) (time.Time, error) {
+	reply, err := d.send(ctx, m)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -161,15 +180,19 @@ func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 func (d *Delivery) settle(
 	ctx context.Context, a subjects.Ack, others ...*Delivery,
 ) (*nats.Msg, error) {
-	if d.ackSubject == "" {
-		return nil, badRequest("no subject of acknowledgements: want one as AckSubject returned it")
-	}
-
-	reply, err := d.queue.client.request(ctx, ackMessage(a, d, others), true)
+	reply, err := d.send(ctx, ackMessage(a, d, others))
 	if a.Kind == subjects.AckDone && len(others) == 0 && isDone(err) {
 		err = nil
 	}
 	return reply, err
+}
+
+// send sends an acknowledgement.
+func (d *Delivery) send(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	if d.ackSubject == "" {
+		return nil, badRequest("no subject of acknowledgements: want one as AckSubject returned it")
+	}
+	return d.queue.client.request(ctx, m, true)
 }
 
 // Next acknowledges the item and leases the next one from the same end of the queue, in one round

@@ -15,7 +15,8 @@
 //	...
 //	err = job.Ack(ctx)
 //
-// A [Worker] does all of that: it leases, extends, acknowledges and waits.
+// A [Worker] does all of that: it leases, extends, acknowledges and waits. [Job.Progress] says how
+// far a job is.
 //
 // # Many items
 //

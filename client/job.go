@@ -23,6 +23,8 @@ type Job struct {
 	MaxDeliver int64
 
 	result *result // of the Delivery; nil if no Worker made the Job
+
+	progress func(context.Context, []byte) error // nil if no Worker made the Job
 }
 
 // SetResult says what the job returns if its Work returns nil, for [Queue.Result]: any bytes, even
@@ -48,6 +50,16 @@ func (j *Job) Then(queue string, priority int64, value []byte, options ...PushOp
 		j.result = new(result)
 	}
 	return j.result.push(queue, priority, Message{Value: value}, options)
+}
+
+// Progress says how far the job is: see [Delivery.Progress]. It returns once the bridge knows, with
+// [ErrLeaseLost] if somebody else may have the job; then the context of the Work ends too. It does
+// nothing for a Job that no Worker made.
+func (j *Job) Progress(ctx context.Context, progress []byte) error {
+	if j.progress == nil {
+		return nil
+	}
+	return j.progress(ctx, progress)
 }
 
 // LastTry reports whether this is the last delivery that MaxDeliver allows. If the Work fails, the

@@ -205,6 +205,15 @@ func (h *heldJob) keepExtending(ctx context.Context, began time.Time) {
 	}
 }
 
+// tellProgress says how far the job is. A lost lease ends the context of the job.
+func (h *heldJob) tellProgress(ctx context.Context, progress []byte) error {
+	_, err := h.Progress(ctx, progress)
+	if errors.Is(err, ErrLeaseLost) {
+		h.cancel(ErrLeaseLost)
+	}
+	return err
+}
+
 // limit returns the context of the Work, which ends after a timeout, unless that is 0. After the
 // timeout the lease is not extended any more: a Work that hangs must not keep the job from others.
 func (h *heldJob) limit(timeout time.Duration) (context.Context, context.CancelFunc) {

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -189,5 +190,40 @@ func TestWorkerResultOfLostLease(t *testing.T) {
 		stop()
 
 		returned(t, s.jobs, id, "in time")
+	})
+}
+
+// What a job says of its progress is there while it is leased. Progress that is too large is
+// refused, and the job goes on; progress of a job that somebody has removed ends its context.
+func TestWorkerProgress(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		id := must(s.jobs.Push(t.Context(), 0, nil)).ID
+		told, ended := make(chan bool), make(chan error)
+
+		work := func(ctx context.Context, job *client.Job) error {
+			ok(t, job.Progress(ctx, []byte("half")))
+			failsWith(t, "too large", client.ErrBadRequest)(0, job.Progress(ctx, make([]byte, 1025)))
+			<-told
+			told <- true
+
+			<-told
+			failsWith(t, "removed", client.ErrLeaseLost)(0, job.Progress(ctx, nil))
+			ended <- context.Cause(ctx)
+			return nil
+		}
+		s.start(must(s.jobs.NewWorker(work, client.WorkerOptions{})))
+
+		told <- true
+		<-told
+		if got := must(s.jobs.Result(t.Context(), id)).Progress; string(got) != "half" {
+			t.Errorf("the progress is %q: want half", got)
+		}
+
+		ok(t, s.jobs.Remove(t.Context(), id))
+		told <- true
+		if cause := <-ended; !errors.Is(cause, client.ErrLeaseLost) {
+			t.Errorf("the context of the job ended with %v: want ErrLeaseLost", cause)
+		}
 	})
 }

@@ -72,6 +72,7 @@ func (s *source) do(h *heldJob) *workFailure {
 		Deliveries: h.Deliveries,
 		MaxDeliver: h.MaxDeliver,
 		result:     &h.result,
+		progress:   h.tellProgress,
 	})
 	if failed != nil && errors.Is(context.Cause(ctx), ErrTimedOut) {
 		failed.timeOut()

@@ -1,0 +1,94 @@
+// Package clients defines the lines that a driver speaks, and has the table of behaviour that
+// clients in all languages share. Its tests run each scenario of the table with a driver in Go;
+// make test-clients runs them with drivers in JavaScript and Python too. What a client is seen to
+// do must be the same in each: its answers, its events, and the queue afterwards.
+//
+// A driver is a thin program over one client. It knows no scenario: commands say what to do, and
+// the value of a job says what its handler does. It connects to NATS_URL, trying again until that
+// succeeds, prints {"event":"ready"}, and then obeys the commands on its standard input until that
+// ends. Logs go to standard error. SIGTERM stops all workers with the default timeout and ends the
+// driver with status 0.
+//
+// These variables are for the client, if they are set: PQ_PREFIX and PQ_FIFO_PREFIX are the
+// prefixes of subjects, PQ_INBOX_PREFIX is that of inboxes, PQ_TIMEOUT how long to wait for a
+// reply, as a duration, and NATS_USER and NATS_PASSWORD the login.
+//
+// # Lines
+//
+// Commands, answers and events are JSON objects, one a line. Integers are decimal text, since
+// JavaScript would round them, durations are text as in the protocol, bytes are base64, and headers
+// are a list of pairs of name and value. A value of a header that is not UTF-8 is {"base64":"..."}.
+// A member that is absent has the default.
+//
+// Each command has a number n, an op and, if it is about a queue, its name, with "fifo":true for a
+// FIFO queue. Answers have the number of their command and come in any order:
+//
+//	{"n":1,"op":"push","queue":"jobs","priority":"5","value":"aGk="}
+//	{"n":1,"value":{"id":"FQEU...","priority":"5","duplicate":false}}
+//	{"n":2,"error":{"class":"LeaseLost","code":"409","reason":"lost","text":"...","unknown":false}}
+//
+// The class of an error has the name of the error in Go, without Err. BadArgument is a request that
+// the client refuses to send, JobFailed a call whose job has died. Unsupported answers an operation
+// or member that the driver does not know, and fails the test.
+//
+// # Operations
+//
+// What they answer is behind the arrow; null is an empty queue, or nothing to say.
+//
+//	push      value, priority, msgId, unique, delay, at, ttl, group, weight, keep, headers, type
+//	          → {"id","priority","duplicate"}
+//	pushMany  items, with the members of push → [{"id","duplicate"} or {"error"}, ...]
+//	pop       max, expires, count, peek → an item, or null; with count a list of items
+//	lease     ackWait, expires, holder, max → an item with "lease" and "deliveries", or null
+//	settle    lease; how: ack, nak, snooze, term or extend; result, delay, reason, progress,
+//	          next: [{"queue","value","priority"}, ...] → null
+//	look      what: len → its number; info → the body of the reply; items (state, match) → a list
+//	          of what the reply has of each; get (id) → an item with "state"
+//	manage    what: move (id, priority) → {"place"}; remove (id) → null; redrive (max) →
+//	          {"redriven"}, or (id) → {"home"}; configure (settings) → all settings; pause and
+//	          resume (group; without it the queue) → null; schedule (name, schedule) → its record;
+//	          unschedule (name) → null
+//	result    id or msgId, wait → {"state","value","error","reason","progress"}; error and reason
+//	          are of a dead letter, value and progress null without any
+//	call      the members of push, wait → the result
+//	work      worker, queue or queues, concurrency, ackWait, holder, jobTimeout, max, types → null
+//	          once it runs
+//	stop      worker, timeout → null once it has stopped
+//	exit      → null; the driver ends with status 0
+//
+// An item has "id", "priority", "value", "headers" and "group". The settings and the schedule of
+// manage are as the protocol has them, with real numbers; in answers, numbers are text.
+//
+// # Jobs
+//
+// A worker calls one handler for all jobs or, with types, one for each of these types and, under
+// "*", for all others. The value of a job is its script, {"do":[["wait","1s"],["fail","why"]]}. A
+// value that is no script is done with no result. The steps:
+//
+//	["wait", d]            pause; ends early with the job's signal
+//	["block", d]           pause, deaf to the signal, and stop everything that handlers can stop:
+//	                       in JavaScript the event loop, in Python the thread
+//	["thread"]             as the first step: run the handler in a thread, where there is a choice
+//	["progress", text]     say how far the job is
+//	["next", queue, bytes] push to that queue with the acknowledgement
+//	["fail", text]         fail with this reason
+//	["retry", d, text]     fail, and be tried again after that time
+//	["snooze", d]          come back after that time, uncounted
+//	["drop", text]         be a dead letter with this reason
+//	["return", bytes]      be done with this result
+//	["return"]             be done
+//
+// # Events
+//
+// A handler that begins and one that ends say so, with the time in milliseconds since 1970 (at):
+//
+//	{"event":"start","worker":"w","job":"FQEU...","deliveries":"1","type":"","at":"1795..."}
+//	{"event":"end","worker":"w","job":"FQEU...","how":"done","at":"1795..."}
+//	{"event":"error","worker":"w","class":"NotSent"}
+//
+// With types, start has the key of the handler too, such as "handler":"*". A job has ended as done
+// if its script came to its end; failed if it failed, was dropped, or comes back on its own wish;
+// or lost, stopped or timeout if the signal of the job cut a wait short, because of its lease, of
+// the timeout of stop, or of jobTimeout. The line is printed before the job is acknowledged. An
+// error is what ended the worker; drivers may print others, which the table ignores.
+package clients

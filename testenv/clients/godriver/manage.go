@@ -1,0 +1,113 @@
+package godriver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+func (c *command) runLook(ctx context.Context, d *driver) (any, error) {
+	q := c.queue(d)
+	switch c.What {
+	case "len":
+		n, err := q.Len(ctx)
+		return text(n), err
+	case "info":
+		info, err := q.Info(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return numbersAsText(info.Encode())
+	case "items":
+		return asText(allItems(ctx, q, client.ItemsOptions{State: c.State, Match: c.Match}))
+	case "get":
+		item, state, err := q.Get(ctx, c.ID)
+		if err != nil {
+			return nil, err
+		}
+		o := itemObject(item)
+		o["state"] = state
+		return o, nil
+	}
+	return nil, fmt.Errorf("%w: what %q", errUnsupported, c.What)
+}
+
+// allItems returns the items of all pages.
+func allItems(
+	ctx context.Context, q *client.Queue, o client.ItemsOptions,
+) ([]client.StoredItem, error) {
+	all := []client.StoredItem{}
+	for {
+		page, err := q.Items(ctx, o)
+		all = append(all, page.Items...)
+		if err != nil || page.Next == nil {
+			return all, err
+		}
+		o.After = *page.Next
+	}
+}
+
+func (c *command) runManage(ctx context.Context, d *driver) (any, error) {
+	q := c.queue(d)
+	switch c.What {
+	case "move":
+		place, err := q.Move(ctx, c.ID, c.Priority)
+		return object{"place": place}, err
+	case "remove":
+		return nil, q.Remove(ctx, c.ID)
+	case "redrive":
+		return c.redrive(ctx, q)
+	case "configure":
+		change, err := subjects.ParseChange(c.Settings)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", client.ErrBadRequest, err)
+		}
+		return settingsAsText(q.ChangeSettings(ctx, change))
+	case "pause", "resume":
+		_, err := q.ChangeSettings(ctx, c.pausing())
+		return nil, err
+	case "schedule":
+		var s client.Schedule
+		if err := json.Unmarshal(c.Schedule, &s); err != nil {
+			return nil, err
+		}
+		s.ID = c.Name
+		return asText(q.SetSchedule(ctx, s))
+	case "unschedule":
+		return nil, q.Unschedule(ctx, c.Name)
+	}
+	return nil, fmt.Errorf("%w: what %q", errUnsupported, c.What)
+}
+
+func (c *command) redrive(ctx context.Context, q *client.Queue) (any, error) {
+	if c.ID == "" {
+		n, err := q.Redrive(ctx, c.Max.n)
+		return object{"redriven": text(n)}, err
+	}
+
+	results, err := q.RedriveItems(ctx, []string{c.ID})
+	if err == nil {
+		err = results[0].Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return object{"home": results[0].Home}, nil
+}
+
+// pausing is the change of settings that pauses or resumes a group or the queue.
+func (c *command) pausing() *subjects.Change {
+	pause := c.What == "pause"
+	switch {
+	case c.Group != "":
+		return &subjects.Change{Groups: map[string]bool{c.Group: pause}}
+	case pause:
+		until := time.Now().AddDate(9, 0, 0)
+		return &subjects.Change{Settings: client.Settings{PauseUntil: until}}
+	}
+	return &subjects.Change{Reset: []string{"pause_until"}}
+}

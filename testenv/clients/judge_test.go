@@ -1,0 +1,179 @@
+package clients_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/pqbridge/pqbridge/client"
+)
+
+// judge keeps the books of a story: each job that was pushed is done once, or taken once, or still
+// there, and no two handlers have it at once.
+type judge struct {
+	mu    sync.Mutex
+	runs  map[string][]run  // of handlers, by the ids of jobs
+	jobs  []string          // that were pushed
+	taken map[string]string // how jobs left, by id, without a handler
+	twice map[string]bool   // jobs that may be done again, because nobody could say that they are
+}
+
+// run is one call of a handler.
+type run struct {
+	driver     *driver
+	worker     string
+	start, end int64  // in milliseconds; end is 0 without one
+	how        string // it ended
+}
+
+// mayRepeat says that a job may be done again after it was done.
+func (s *story) mayRepeat(name string) {
+	s.judge.mu.Lock()
+	defer s.judge.mu.Unlock()
+	if s.judge.twice == nil {
+		s.judge.twice = map[string]bool{}
+	}
+	s.judge.twice[s.idOf(name)] = true
+}
+
+// leaves says that a job leaves the queue in a way that the judge does not see.
+func (s *story) leaves(name, how string) { s.judge.take(s, s.idOf(name), how) }
+
+// event records what a handler said.
+func (j *judge) event(d *driver, e event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.runs == nil {
+		j.runs = map[string][]run{}
+	}
+
+	if e.Event == "start" {
+		j.runs[e.Job] = append(j.runs[e.Job], run{driver: d, worker: e.Worker, start: e.At})
+		return
+	}
+
+	for i, r := range j.runs[e.Job] {
+		if r.driver == d && r.worker == e.Worker && r.end == 0 {
+			j.runs[e.Job][i].end, j.runs[e.Job][i].how = e.At, e.How
+			return
+		}
+	}
+	d.Errorf("%s: %s ended job %s, which had not begun there", d.name, e.Worker, e.Job)
+}
+
+// answer records what a command did to jobs.
+func (j *judge) answer(a *asked, is answer) {
+	asks := func(part string) bool { return strings.Contains(a.text, part) }
+	items, isList := is.Value.([]any)
+	if !isList {
+		items = []any{is.Value}
+	}
+
+	for _, item := range items {
+		o, _ := item.(map[string]any)
+		id, _ := o["id"].(string)
+		switch {
+		case id == "" || o["duplicate"] == true:
+		case asks(`"op":"push`):
+			j.mu.Lock()
+			j.jobs = append(j.jobs, id)
+			j.mu.Unlock()
+		case asks(`"op":"pop"`) && !asks(`"peek":true`):
+			j.take(a.d.story, id, "popped by "+a.d.name)
+		}
+	}
+}
+
+// take records that a job has left its queue.
+func (j *judge) take(s *story, id, how string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if before, gone := j.taken[id]; gone {
+		s.Errorf("%s was taken twice: %s, and %s", s.named("job", id), before, how)
+	}
+	if j.taken == nil {
+		j.taken = map[string]string{}
+	}
+	j.taken[id] = how
+}
+
+// verdict fails the story if a job is lost, was done twice, or was held by two.
+func (j *judge) verdict(s *story) {
+	there := s.everything()
+	for id, runs := range j.runs {
+		done := 0
+		for i, r := range runs {
+			if r.how == "done" {
+				done++
+			}
+			for _, other := range runs[i+1:] {
+				if r.overlaps(other) {
+					s.Errorf("two had %s at once: %v, and %v", s.named("job", id), r, other)
+				}
+			}
+		}
+		if done > 1 && !j.twice[id] {
+			s.Errorf("%s was done %d times: %v", s.named("job", id), done, runs)
+		}
+		if done > 0 && there[id] != "" && there[id] != string(client.Done) && !j.twice[id] {
+			s.Errorf("%s was done, and is %s: %v", s.named("job", id), there[id], runs)
+		}
+		if done > 0 && j.taken[id] != "" {
+			s.Errorf("%s was done and %s", s.named("job", id), j.taken[id])
+		}
+	}
+
+	for _, id := range j.jobs {
+		isDone := slices.ContainsFunc(j.runs[id], func(r run) bool { return r.how == "done" })
+		if !isDone && there[id] == "" && j.taken[id] == "" {
+			s.Errorf("%s is lost: %v", s.named("job", id), j.runs[id])
+		}
+	}
+}
+
+// overlaps reports whether two handlers had a job at once, and nobody had asked the first to stop.
+func (r run) overlaps(other run) bool {
+	if r.start > other.start {
+		r, other = other, r
+	}
+	excused := r.driver.killed || r.how == "lost" || r.how == "timeout"
+	return !excused && (r.end == 0 || r.end > other.start)
+}
+
+func (r run) String() string {
+	return fmt.Sprintf("%s in %s from %d to %d (%s)", r.worker, r.driver.name, r.start, r.end, r.how)
+}
+
+// everything returns the state of each job in all queues.
+func (s *story) everything() map[string]string {
+	states := map[string]string{}
+	for _, list := range []func() []*client.Queue{s.priorityQueues, s.fifoQueues} {
+		for _, q := range list() {
+			for _, state := range []client.State{"", client.Done} {
+				page, err := q.Items(s.Context(), client.ItemsOptions{State: state, Limit: 1000})
+				if err != nil {
+					s.Fatal(err)
+				}
+				for _, i := range page.Items {
+					states[i.ID] = string(i.State)
+				}
+			}
+		}
+	}
+	return states
+}
+
+func (s *story) priorityQueues() (queues []*client.Queue) {
+	for _, q := range must(s.all.ListPriorityQueues(s.Context(), "", 0)).Queues {
+		queues = append(queues, s.all.PriorityQueue(q.Queue))
+	}
+	return queues
+}
+
+func (s *story) fifoQueues() (queues []*client.Queue) {
+	for _, q := range must(s.all.ListFIFOQueues(s.Context(), "", 0)).Queues {
+		queues = append(queues, s.all.FIFOQueue(q.Queue))
+	}
+	return queues
+}

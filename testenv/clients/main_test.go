@@ -1,0 +1,103 @@
+package clients_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv/clients/godriver"
+	"github.com/pqbridge/pqbridge/testenv/harness"
+)
+
+// driverVariable makes the test binary the driver in Go.
+const driverVariable = "TEST_DRIVER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(driverVariable) != "" {
+		if err := godriver.Main(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	harness.Main(m)
+}
+
+// scenario is a row of the table. Its story says what happens, and what must come of it in every
+// language.
+type scenario struct {
+	name string
+	tell func(*story)
+}
+
+// table has all scenarios.
+var table = [][]scenario{working}
+
+// language is one in which there is a driver.
+type language struct {
+	name    string
+	program []string // that is the driver
+	needs   []string // files and programs without which it cannot run
+}
+
+var (
+	inGo         = language{name: "Go", program: []string{os.Args[0]}}
+	inJavaScript = language{
+		name:    "JavaScript",
+		program: []string{"node", clients + "/javascript/driver/driver.mjs"},
+		needs: []string{
+			"node", clients + "/javascript/dist/index.js", clients + "/javascript/node_modules",
+		},
+	}
+	inPython = language{
+		name:    "Python",
+		program: []string{python, clients + "/python/driver/driver.py"},
+		needs:   []string{python},
+	}
+)
+
+const (
+	clients = "../../client"
+	python  = "../../bin/python/bin/python" // with the client's packages
+)
+
+// missing returns what the language needs and this machine does not have.
+func (l language) missing() (names []string) {
+	for _, name := range append(l.needs, l.program...) {
+		_, err := exec.LookPath(name)
+		if _, there := os.Stat(name); err != nil && there != nil {
+			names = append(names, filepath.Clean(name))
+		}
+	}
+	return names
+}
+
+// Every scenario has the same outcome in every language.
+func TestGo(t *testing.T) { tellAll(t, inGo) }
+
+func TestJavaScript(t *testing.T) { tellAll(t, inJavaScript) }
+
+func TestPython(t *testing.T) { tellAll(t, inPython) }
+
+func tellAll(t *testing.T, l language) {
+	if l.name != inGo.name {
+		harness.OnlyClients(t)
+		if missing := l.missing(); missing != nil {
+			t.Skipf("skipped: it needs %q: make test-clients says how to get them", missing)
+		}
+	}
+
+	t.Parallel()
+	for _, topic := range table {
+		for _, c := range topic {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				s := &story{T: t, language: l}
+				c.tell(s)
+				s.end()
+			})
+		}
+	}
+}

@@ -38,7 +38,7 @@ patiently = (trap exit TERM; n=0; while sleep 1; kill -0 $$$$ 2>/dev/null; do \
 NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients \
+.PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript \
 	test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions bench bench-peers shots
 
 help: ## list the targets
@@ -121,6 +121,13 @@ test-fdb: ## test on FoundationDB: PKG= RUN= RACE=1
 		cp $(FDB_LIBRARY) $$folder/libfdb_c_second.so; \
 		FDB_NETWORK_OPTION_EXTERNAL_CLIENT_DIRECTORY=$$folder PQ_TEST_FDB=1 go test $(TAG_FLAGS) $(TEST_FLAGS) -count=1 \
 			./fdbpq/kv/fdbkv)
+
+NODE_20 = node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null && command -v npm >/dev/null
+test-javascript: ## test the JavaScript client
+	@$(NODE_20) || { echo "test-javascript needs Node.js 20 or newer, and npm"; exit 1; }
+	@mkdir -p bin
+	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge
+	cd client/javascript && npm ci && npm run build && PQBRIDGE=$(CURDIR)/bin/pqbridge npm test
 
 NO_CLIENTS = $(strip $(foreach program,node python3 rustc nats,$(if $(shell command -v $(program)),,$(program))))
 test-clients: ## test the examples in other languages, those installed

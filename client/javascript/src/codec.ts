@@ -1,0 +1,68 @@
+import { badRequest } from "./errors.js";
+
+/** Turns values into bytes and back. Bytes (a Uint8Array) never go through it. */
+export interface Codec {
+  /** The type of the bytes, such as "application/json", for the header Content-Type; "" for none. */
+  readonly contentType: string;
+  encode(value: unknown): Uint8Array;
+  decode(bytes: Uint8Array): unknown;
+}
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** JSON in UTF-8, the default. */
+export const json: Codec = {
+  contentType: "application/json",
+  encode(value) {
+    const text = JSON.stringify(value);
+    if (text === undefined) throw new TypeError(`JSON has no ${typeof value}`);
+    return encoder.encode(text);
+  },
+  decode: (bytes) => JSON.parse(decoder.decode(bytes)),
+};
+
+/** Returns a value as bytes, and their type, "" if it was bytes already. Throws BadRequestError, which begins with the name. */
+export function encodeValue(codec: Codec, value: unknown, name: string): { bytes: Uint8Array; contentType: string } {
+  if (value instanceof Uint8Array) return { bytes: value, contentType: "" };
+  try {
+    return { bytes: codec.encode(value), contentType: codec.contentType };
+  } catch (err) {
+    throw badRequest(`${name} cannot be encoded: ${(err as Error).message}; want bytes, or what the codec takes`, err);
+  }
+}
+
+/** Returns a text as UTF-8. Half of a surrogate pair becomes U+FFFD: see isWellFormed. */
+export const utf8 = (text: string): Uint8Array => encoder.encode(text);
+
+/** Returns the text of bytes, U+FFFD for what is not UTF-8. */
+export const textOf = (bytes: Uint8Array): string => decoder.decode(bytes);
+
+/** Returns the text of bytes, or the bytes if they are not UTF-8. */
+export function textOrBytes(bytes: Uint8Array): string | Uint8Array {
+  try {
+    return strict.decode(bytes);
+  } catch {
+    return bytes.slice();
+  }
+}
+
+/** Reports whether a text has no half of a surrogate pair, which UTF-8 cannot carry. */
+export const isWellFormed = (text: string): boolean => !/\p{Surrogate}/u.test(text);
+
+/** Returns the bytes of a text in base64. */
+export const fromBase64 = (text: string): Uint8Array => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+
+/** Returns bytes in base64. */
+export function toBase64(bytes: Uint8Array): string {
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return btoa(text);
+}
+
+/** Cuts a text to a number of bytes, and adds "..." if it was longer. */
+export function cut(text: string, most: number): string {
+  const bytes = utf8(text);
+  return bytes.length <= most ? text : `${textOf(bytes.subarray(0, most)).replace(/\ufffd+$/, "")}...`;
+}

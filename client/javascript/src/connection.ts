@@ -1,0 +1,328 @@
+import {
+  ClosedConnectionError,
+  createInbox,
+  DrainingConnectionError,
+  type Msg,
+  type NatsConnection,
+  PermissionViolationError,
+  type Subscription,
+} from "@nats-io/nats-core";
+import { sleep, within } from "./duration.js";
+import {
+  badRequest,
+  errorOf,
+  NoBridgeError,
+  NotSentError,
+  type PQError,
+  TooLargeError,
+  UnavailableError,
+  UnknownOutcomeError,
+} from "./errors.js";
+import { HeaderBlock } from "./headers.js";
+
+/** A request to send. */
+export interface Request {
+  subject: string;
+  payload: Uint8Array;
+  headers?: HeaderBlock | undefined;
+  /** Whether it can change a queue: then its outcome is unknown if no reply comes. */
+  writes: boolean;
+}
+
+/** One request under way: the messages that have come for it, and why no more will. */
+export class Call {
+  readonly messages: Msg[] = [];
+  failure: PQError | undefined;
+  /** Somebody wants the request to end: it may be cancelled at the bridge. */
+  interrupted = false;
+  reply = "";
+  #wake: (() => void) | undefined;
+
+  constructor(readonly subject: string, readonly writes: boolean, readonly waits: boolean) {}
+
+  deliver(m: Msg): void {
+    this.messages.push(m);
+    this.#wake?.();
+  }
+
+  fail(err: PQError): void {
+    this.failure ??= err;
+    this.#wake?.();
+  }
+
+  interrupt = (): void => {
+    this.interrupted = true;
+    this.#wake?.();
+  };
+
+  /**
+   * Returns the next message; undefined after some milliseconds, or if it is interrupted and that counts. Throws the
+   * failure once all messages are read.
+   */
+  async next(ms: number, interruptible = false): Promise<Msg | undefined> {
+    const ready = (): boolean => this.messages.length > 0 || !!this.failure || (interruptible && this.interrupted);
+    const end = performance.now() + ms;
+    for (let left = ms; !ready() && left > 0; left = end - performance.now()) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, Math.min(left, 2 ** 31 - 1));
+        this.#wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.#wake = undefined;
+    }
+    if (this.messages.length === 0 && this.failure) throw this.failure;
+    return this.messages.shift();
+  }
+
+  /** Returns the error of a request to which no reply came. */
+  noReply(why: string, cause?: unknown): PQError {
+    const text = `no reply on ${hideToken(this.subject)}: ${why}`;
+    return this.writes ? new UnknownOutcomeError(text, { cause }) : new UnavailableError(text, { cause });
+  }
+}
+
+/** A subscription for the replies to requests, each of which has a subject of its own. */
+class Inbox {
+  readonly subscription: Subscription;
+  readonly #prefix: string;
+  readonly #calls = new Map<string, Call>();
+  #last = 0;
+  /** Why it receives nothing. */
+  refused: Error | undefined;
+
+  constructor(nc: NatsConnection, prefix: string | undefined) {
+    this.#prefix = `${createInbox(prefix)}.`;
+    this.subscription = nc.subscribe(`${this.#prefix}*`, {
+      callback: (err, m) => {
+        if (err) this.#refuse(err);
+        else this.#calls.get(m.subject)?.deliver(m);
+      },
+    });
+  }
+
+  open(call: Call): void {
+    call.reply = this.#prefix + ++this.#last;
+    this.#calls.set(call.reply, call);
+  }
+
+  close(call: Call): void {
+    this.#calls.delete(call.reply);
+  }
+
+  #refuse(err: Error): void {
+    this.refused = err;
+    for (const call of this.#calls.values()) call.fail(call.noReply(err.message, err));
+  }
+}
+
+/** How many idle subscriptions are kept for requests that bring items. */
+const mostIdle = 1024;
+/** How long to wait, in milliseconds, until NATS has confirmed the end of a subscription. */
+const drainTime = 500;
+
+/**
+ * A connection to NATS as a client sees it. It publishes only while the connection is up: nats-core keeps or drops
+ * what is published meanwhile, and requests that were given up must not be sent later.
+ */
+export class Connection {
+  #state: "unknown" | "up" | "away" | "closed" = "unknown";
+  #changed: (() => void)[] = [];
+  /** The connection whose server has confirmed that replies arrive; connections are counted by `#number`. */
+  #hears = -1;
+  #number = 0;
+  #shared: Inbox | undefined;
+  #idle: Inbox[] = [];
+  readonly #calls = new Set<Call>();
+
+  constructor(readonly nc: NatsConnection, readonly inboxPrefix: string | undefined) {
+    void this.#watch();
+    nc.flush().then(
+      () => this.#state === "unknown" && this.#become("up"),
+      () => undefined, // until it is back
+    );
+  }
+
+  async #watch(): Promise<void> {
+    for await (const status of this.nc.status()) {
+      if (status.type === "disconnect") {
+        this.#become("away");
+        for (const call of this.#calls) if (!call.waits) call.fail(call.noReply("the connection to NATS was lost"));
+      } else if (status.type === "reconnect") {
+        this.#number++;
+        this.#become("up");
+        for (const call of this.#calls) call.interrupt();
+      } else if (status.type === "error" && status.error instanceof PermissionViolationError) {
+        if (status.error.operation === "publish") this.#refuse(status.error);
+      }
+    }
+    this.#become("closed");
+    for (const call of this.#calls) call.fail(call.noReply("the connection to NATS is closed", new ClosedConnectionError()));
+  }
+
+  #become(state: "up" | "away" | "closed"): void {
+    this.#state = state;
+    const changed = this.#changed;
+    this.#changed = [];
+    for (const wake of changed) wake();
+  }
+
+  // Ends the newest request on a subject, because the server has refused one. It says not which, so the outcome is
+  // known only if there is no other.
+  #refuse(err: PermissionViolationError): void {
+    const calls = [...this.#calls].filter((call) => call.subject === err.subject && !call.failure);
+    const text = `a request on ${hideToken(err.subject)} was refused: no permission to publish to it`;
+    const kind = calls.length === 1 ? NotSentError : UnknownOutcomeError;
+    calls.at(-1)?.fail(new kind(text, { cause: err }));
+  }
+
+  /** Waits until the connection is up. Throws NotSentError after some milliseconds, or if it is closed. */
+  async ready(ms: number, subject: string, signal?: AbortSignal): Promise<void> {
+    const end = performance.now() + ms;
+    while (this.#state !== "up" || this.nc.isClosed() || this.nc.isDraining()) {
+      const text = `a request on ${hideToken(subject)} was not sent`;
+      if (this.#state === "closed" || this.nc.isClosed()) {
+        throw new NotSentError(`${text}: the connection to NATS is closed`, { cause: new ClosedConnectionError() });
+      }
+      if (this.nc.isDraining()) {
+        throw new NotSentError(`${text}: the connection to NATS is draining`, { cause: new DrainingConnectionError() });
+      }
+      const left = end - performance.now();
+      if (left <= 0 || signal?.aborted) throw new NotSentError(`${text}: the connection to NATS is away`);
+
+      const changed = new Promise<void>((resolve) => this.#changed.push(resolve));
+      await within(left, changed, signal);
+    }
+  }
+
+  /**
+   * Sends a request and returns its call, and what ends it. With `alone`, it has a subscription for itself until then:
+   * as long as somebody is subscribed, an item counts as received. Throws NotSentError and TooLargeError.
+   */
+  async send(r: Request, alone: boolean, waits: boolean, ms: number, signal?: AbortSignal): Promise<SentCall> {
+    const end = performance.now() + ms;
+    const size = r.payload.length + (r.headers?.size ?? 0);
+    let inbox: Inbox;
+    do {
+      await this.ready(end - performance.now(), r.subject, signal);
+      const most = this.nc.info?.max_payload ?? Infinity;
+      if (size > most) {
+        const text = `a message of ${size} bytes, headers included: the NATS server takes ${most} at most`;
+        throw new TooLargeError(text, { code: 413, reason: "size" });
+      }
+
+      inbox = this.#takeInbox(alone);
+      if (this.#hears !== this.#number) {
+        await this.#checkReplies(inbox, r.subject);
+        if (this.#hears !== this.#number && alone) this.#idle.push(inbox);
+      }
+    } while (this.#hears !== this.#number);
+
+    const call = new Call(r.subject, r.writes, waits);
+    inbox.open(call);
+    this.#calls.add(call);
+    try {
+      const headers = r.headers?.message();
+      this.nc.publish(r.subject, r.payload, headers ? { reply: call.reply, headers } : { reply: call.reply });
+    } catch (err) {
+      this.#end(call, inbox, alone, true);
+      throw new NotSentError(`a request on ${hideToken(r.subject)} was not sent: ${(err as Error).message}`, { cause: err });
+    }
+    return { call, end: (complete) => this.#end(call, inbox, alone, complete) };
+  }
+
+  // A server that refuses the subscription still carries out requests, whose replies nobody would get.
+  async #checkReplies(inbox: Inbox, subject: string): Promise<void> {
+    const number = this.#number;
+    const confirmed = await this.nc.flush().then(() => true, () => false);
+    if (inbox.refused) {
+      const text = `a request on ${hideToken(subject)} was not sent: no permission to receive replies`;
+      throw new NotSentError(text, { cause: inbox.refused });
+    }
+    if (confirmed) this.#hears = number;
+    else await sleep(1); // until the loss of the connection is known here
+  }
+
+  #takeInbox(alone: boolean): Inbox {
+    if (alone) {
+      for (let inbox; (inbox = this.#idle.pop()); ) if (!inbox.refused && !inbox.subscription.isClosed()) return inbox;
+      return new Inbox(this.nc, this.inboxPrefix);
+    }
+    if (!this.#shared || this.#shared.refused) this.#shared = new Inbox(this.nc, this.inboxPrefix);
+    return this.#shared;
+  }
+
+  // Unless the reply is complete, the subscription ends too: then NATS tells the bridge that nobody is there, and the
+  // items go back. What comes before that is still delivered.
+  async #end(call: Call, inbox: Inbox, alone: boolean, complete: boolean): Promise<void> {
+    this.#calls.delete(call);
+    if (alone && !complete && !inbox.subscription.isClosed()) {
+      await within(drainTime, inbox.subscription.drain().catch(() => undefined));
+    } else if (alone && complete && this.#idle.length < mostIdle) {
+      this.#idle.push(inbox);
+    } else if (alone) {
+      inbox.subscription.unsubscribe();
+    }
+    inbox.close(call);
+  }
+
+  /** Publishes a message whose reply nobody reads, if the connection is up. */
+  publish(subject: string, payload: Uint8Array): void {
+    if (this.#state === "up" && !this.nc.isClosed()) {
+      this.nc.publish(subject, payload, { reply: createInbox(this.inboxPrefix) });
+    }
+  }
+
+  /** Sends a request and returns the reply. Throws the error in it, and the errors of any request. */
+  async request(r: Request, ms: number, signal?: AbortSignal): Promise<Msg> {
+    const end = performance.now() + ms;
+    const { call, end: done } = await this.send(r, false, false, ms, signal);
+    signal?.addEventListener("abort", call.interrupt);
+    try {
+      const reply = await call.next(end - performance.now(), !!signal);
+      if (!reply) throw call.noReply(signal?.aborted ? "it was given up" : `waited ${Math.round(ms)} ms`);
+      const failure = failureIn(reply, r.subject);
+      if (failure) throw failure;
+      return reply;
+    } finally {
+      signal?.removeEventListener("abort", call.interrupt);
+      void done(true);
+    }
+  }
+}
+
+/** A request that was sent. Call `end` once, with whether all of its reply has come. */
+export interface SentCall {
+  call: Call;
+  end(complete: boolean): Promise<void>;
+}
+
+/** Returns the error in a reply, if there is one. */
+export function failureIn(m: Msg, subject: string): PQError | undefined {
+  const code = m.headers?.get("Nats-Service-Error-Code");
+  if (code) {
+    const { headers } = m;
+    const unknown = headers!.get("Pq-Outcome") === "unknown";
+    return errorOf(Number(code), headers!.get("Pq-Reason"), headers!.get("Nats-Service-Error"), unknown);
+  }
+  if (m.data.length === 0 && m.headers?.code === 503) return new NoBridgeError(`no bridge listens on ${hideToken(subject)}`);
+  return undefined;
+}
+
+/** Hides the token of a lease in a subject, because whoever has it can acknowledge the item. */
+export const hideToken = (subject: string): string => subject.replace(/\.ack\..*/, ".ack.<token>");
+
+/** Reports whether a request failed in a way that no further attempt can mend. */
+export function isHopeless(err: unknown): boolean {
+  const { cause, code } = err as PQError;
+  const ended = cause instanceof ClosedConnectionError || cause instanceof DrainingConnectionError;
+  return code === 400 || ended || (err instanceof NotSentError && cause instanceof PermissionViolationError);
+}
+
+/** Throws BadRequestError unless a name of a queue is valid. */
+export function checkQueueName(name: string): void {
+  if (typeof name !== "string" || !/^[A-Za-z0-9_-]{1,128}$/.test(name)) {
+    throw badRequest(`queue ${JSON.stringify(name)}: want 1 to 128 letters, digits, - and _`);
+  }
+}

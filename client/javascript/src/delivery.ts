@@ -1,0 +1,172 @@
+import type { Client } from "./client.js";
+import { cut, encodeValue, utf8 } from "./codec.js";
+import { checkQueueName, type Request } from "./connection.js";
+import { type Duration, durationText } from "./duration.js";
+import { badRequest, LeaseLostError } from "./errors.js";
+import { encodeFrames, type Frame } from "./frames.js";
+import { HeaderBlock } from "./headers.js";
+import { durationIn, Item, type Received, timeIn } from "./item.js";
+import { stringify } from "./json.js";
+import { prepare, type PushOptions } from "./push.js";
+
+/** What an acknowledgement pushes to another queue of the same kind: msgId, unique and weight are not possible. */
+export interface Successor extends Omit<PushOptions, "msgId" | "unique" | "weight"> {
+  /** The queue, which the setting `next` of the job's queue must name. */
+  queue: string;
+  /** Bytes go as they are, everything else through the codec of the client. */
+  value: unknown;
+}
+
+/** How many items an acknowledgement may push. */
+export const mostSuccessors = 256;
+/** A reason is cut at that many bytes before it is sent; the bridge keeps less. */
+const mostReason = 4096;
+
+/**
+ * A leased item. Nobody else gets it until the lease ends: end it with ack when the item is done, nak or snooze to have
+ * it come back, and term to make it a dead letter.
+ *
+ * These, and extend, throw LeaseLostError once the item is settled or somebody else has it. They count after the lease
+ * is over too, as long as nobody else got the item. After UnknownOutcomeError call the method again: LeaseLostError then
+ * most likely means that the first call counted.
+ */
+export class Delivery extends Item {
+  /** The name of the queue. */
+  readonly queue: string;
+  /** Whether that is a FIFO queue. */
+  readonly fifo: boolean;
+  /** How many times the item was delivered, this time included; 0 if the message left no room for that. */
+  readonly deliveries: number;
+  /** How many deliveries the settings of the queue allow; 0 if there is no limit. */
+  readonly maxDeliver: number;
+  /** How long the lease is, in milliseconds, if the bridge has said so: it does unless ackWait was given. */
+  readonly ackWait: number | undefined;
+  /** When the lease is over by the bridge's clock: for people and logs. */
+  readonly leaseUntil: Date | undefined;
+  /** Where acknowledgements go. It ends with the token of the lease: whoever has it can acknowledge the item. */
+  readonly ackSubject: string;
+  readonly #client: Client;
+
+  constructor(client: Client, queue: { name: string; fifo: boolean }, r: Received) {
+    super(r, client.codec);
+    this.#client = client;
+    this.queue = queue.name;
+    this.fifo = queue.fifo;
+    this.deliveries = Number(r.bridge.get("Pq-Deliveries") ?? 0);
+    this.maxDeliver = Number(r.bridge.get("Pq-Max-Deliver") ?? 0);
+    this.ackWait = durationIn(r.bridge, "Pq-Ack-Wait");
+    this.leaseUntil = timeIn(r.bridge, "Pq-Lease-Until");
+    this.ackSubject = r.ack;
+  }
+
+  /** Whether this is the last delivery that maxDeliver allows. */
+  get lastTry(): boolean {
+    return this.maxDeliver > 0 && this.deliveries >= this.maxDeliver;
+  }
+
+  /**
+   * The item is done: it leaves the queue. The result is kept if the job is (see PushOptions.keep): bytes as they are,
+   * undefined for none, everything else through the codec. The items of `next` are pushed in the same transaction. It
+   * returns too if an earlier acknowledgement of this lease counted and the job is kept.
+   *
+   * Throws BadRequestError for a result of more than 64 KiB, or what PQ_MAX_RESULT of the bridge says, and for what
+   * cannot be pushed; then the lease goes on.
+   */
+  async ack(result?: unknown, options: { next?: Successor[] } = {}): Promise<void> {
+    const frames = (options.next ?? []).map((n) => successorFrame(this.#client, this.fifo, n));
+    try {
+      await this.send(ackRequest("+ACK", this, encodeResult(this.#client, result), frames));
+    } catch (err) {
+      if (!(err instanceof LeaseLostError && err.reason === "done")) throw err;
+    }
+  }
+
+  /**
+   * Returns the item to its place after a delay, by default the queue's backoff; with 0 at once. If this was the last
+   * delivery that the queue allows, it becomes a dead letter, whose error is the last reason, cut at 1,024 bytes.
+   */
+  async nak(options: { delay?: Duration | undefined; reason?: string } = {}): Promise<void> {
+    const o = { delay: durationText(options.delay, "delay"), reason: options.reason && cut(options.reason, mostReason) };
+    await this.send(plain(o.delay || o.reason ? `-NAK ${stringify(o)}` : "-NAK"));
+  }
+
+  /** Returns the item to its place after a delay, by default at once, and does not count the delivery. */
+  async snooze(delay: Duration = 0): Promise<void> {
+    await this.send(plain(`-NAK ${stringify({ snooze: true, delay: durationText(delay, "delay") })}`));
+  }
+
+  /** Makes the item a dead letter. The reason is cut at 256 bytes. */
+  async term(reason = ""): Promise<void> {
+    await this.send(plain(`+TERM ${cut(reason, mostReason)}`.trim()));
+  }
+
+  /** Restarts the lease with the length it had, and says how far the job is: up to 1 KiB, as a result is encoded. */
+  async extend(progress?: unknown): Promise<void> {
+    const bytes = encodeResult(this.#client, progress, "progress")?.bytes;
+    await this.send(bytes ? ackRequest("+WPI", this, { bytes, contentType: "" }, []) : plain("+WPI"));
+  }
+
+  /** @internal Sends an acknowledgement, and waits so many milliseconds for the reply. */
+  async send(request: AckRequest, ms = this.#client.timeout): Promise<void> {
+    if (!this.ackSubject) throw badRequest("an item without a subject of acknowledgements: want one that was leased");
+    await this.#client.connection.request({ ...request, subject: this.ackSubject, writes: true }, ms);
+  }
+}
+
+/** What a job returns: the bytes, and their type or "". */
+export interface Result {
+  bytes: Uint8Array;
+  contentType: string;
+}
+
+/** Returns a result as it is sent, undefined for undefined. Throws BadRequestError. */
+export function encodeResult(client: Client, value: unknown, name = "result"): Result | undefined {
+  return value === undefined ? undefined : encodeValue(client.codec, value, name);
+}
+
+/** Returns the frame that pushes an item with an acknowledgement. Throws BadRequestError. */
+export function successorFrame(client: Client, fifo: boolean, n: Successor): Frame {
+  checkQueueName(n.queue);
+  const wrong = ["msgId", "unique", "weight"].filter((name) => name in n);
+  if (wrong.length > 0) throw badRequest(`next: ${wrong.join(", ")}: an item that an acknowledgement pushes has none`);
+
+  const frame = prepare(client.codec, n.value, { ...n, msgId: false }, fifo);
+  frame.headers.add("Pq-Queue", n.queue);
+  return frame;
+}
+
+/** Returns the token of a lease, or undefined to a client of another account than the bridge. */
+export const tokenOf = (d: Delivery): string | undefined => /\.ack\.([^.]+)$/.exec(d.ackSubject)?.[1];
+
+/** An acknowledgement, or what is sent in its place. */
+export type AckRequest = Pick<Request, "payload" | "headers">;
+
+const plain = (text: string): AckRequest => ({ payload: utf8(text) });
+
+/** Returns an acknowledgement with its result and what it pushes. */
+export function ackRequest(
+  payload: string,
+  d: Delivery,
+  result: Result | undefined,
+  successors: Frame[],
+): AckRequest {
+  if (successors.length > mostSuccessors) throw badRequest(`${successors.length} items to push: want at most ${mostSuccessors}`);
+  if (!result && successors.length === 0) return { payload: utf8(payload) };
+
+  const headers = new HeaderBlock();
+  headers.add("Pq-Ack", payload);
+  if (successors.length === 0) {
+    if (result!.contentType) headers.add("Content-Type", result!.contentType);
+    return { payload: result!.bytes, headers };
+  }
+
+  const frames = [...successors];
+  if (result) {
+    const own = new HeaderBlock();
+    own.add("Pq-Token", tokenOf(d) ?? "");
+    if (result.contentType) own.add("Content-Type", result.contentType);
+    frames.push({ priority: 0n, headers: own, value: result.bytes });
+  }
+  headers.add("Pq-Frames", String(frames.length));
+  return { payload: encodeFrames(frames), headers };
+}

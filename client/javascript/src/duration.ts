@@ -1,0 +1,73 @@
+import { badRequest } from "./errors.js";
+
+/** A number of milliseconds, or a text such as "30s", "1m30s" or "250ms", with the units ns, us, ms, s, m and h. */
+export type Duration = number | string;
+
+const units: Record<string, number> = { ns: 1e-6, us: 1e-3, ms: 1, s: 1e3, m: 6e4, h: 36e5 };
+const whole = /^(0|(\d+(\.\d+)?(ns|us|ms|s|m|h))+)$/;
+
+/** Ten years in milliseconds, the longest duration anywhere. */
+export const tenYears = 3650 * 24 * units.h!;
+
+/**
+ * Returns a duration in milliseconds.
+ *
+ * Throws BadRequestError, which begins with the name, for anything that is not a duration within the bounds.
+ */
+export function milliseconds(value: Duration, name: string, least = 0, most = tenYears): number {
+  let ms = NaN;
+  if (typeof value === "number") ms = value;
+  else if (typeof value === "string" && value.length <= 64 && whole.test(value)) {
+    ms = 0;
+    for (const [, digits, , unit] of value.matchAll(/(\d+(\.\d+)?)(ns|us|ms|s|m|h)/g)) ms += Number(digits) * units[unit!]!;
+  }
+
+  if (!Number.isFinite(ms)) {
+    throw badRequest(`${name}: ${shown(value)} is no duration: want milliseconds as a number, or a text such as "30s" or "1m30s"`);
+  }
+  if (ms < least || ms > most) {
+    throw badRequest(`${name}: ${shown(value)} is out of bounds: want ${formatDuration(least)} to ${formatDuration(most)}`);
+  }
+  return ms;
+}
+
+/** Returns a duration as the protocol has it, or undefined for undefined. Throws as milliseconds does. */
+export function durationText(value: Duration | undefined, name: string, least = 0, most = tenYears): string | undefined {
+  return value === undefined ? undefined : formatDuration(milliseconds(value, name, least, most));
+}
+
+/** Returns a number of milliseconds as the protocol has it, exact to a nanosecond. */
+export function formatDuration(ms: number): string {
+  if (ms === 0) return "0s";
+  const nanos = Math.round((ms % 1) * 1e6);
+  return (Math.trunc(ms) ? `${Math.trunc(ms)}ms` : "") + (nanos ? `${nanos}ns` : "");
+}
+
+/** Describes a value in an error, cut to a line. */
+export function shown(value: unknown): string {
+  let text: string;
+  try {
+    text = typeof value === "bigint" ? String(value) : JSON.stringify(value) ?? String(value);
+  } catch {
+    text = typeof value;
+  }
+  return text.length > 60 ? `${text.slice(0, 60)}...` : text;
+}
+
+/** Waits for some milliseconds, or until the signal ends. */
+export const sleep = (ms: number, signal?: AbortSignal): Promise<void> => within(ms, new Promise(() => {}), signal);
+
+/** Waits for a promise, but no longer than some milliseconds, or until the signal ends. */
+export function within(ms: number, promise: Promise<unknown>, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted) return resolve();
+    const done = (): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, Math.min(ms, 2 ** 31 - 1));
+    signal?.addEventListener("abort", done);
+    promise.then(done, done);
+  });
+}

@@ -1,0 +1,119 @@
+/** What a {@link PQError} is made of. */
+export interface ErrorDetails {
+  /** The protocol's code, 0 if no bridge replied. */
+  code?: number;
+  /** The protocol's word for the meaning of the code, or "". */
+  reason?: string;
+  /** Whether the request may have been carried out. */
+  unknown?: boolean;
+  cause?: unknown;
+}
+
+/**
+ * The base of all errors of this package. Its subclasses tell the meanings apart; `code` and `reason` are the words
+ * of the protocol.
+ */
+export class PQError extends Error {
+  /** The protocol's code: 400, 404, 409, 413, 429, 500 or 503; 0 if no bridge replied. */
+  readonly code: number;
+  /** The protocol's word for the meaning of the code, such as "full" or "done"; "" if it has none. */
+  readonly reason: string;
+  /** For people: the fault, and what would be right. */
+  readonly text: string;
+  /** Whether the request may have been carried out. */
+  readonly unknown: boolean;
+
+  constructor(text: string, details: ErrorDetails = {}) {
+    super(details.code ? `${text} (${details.code})` : text, { cause: details.cause });
+    this.name = new.target.name;
+    this.code = details.code ?? 0;
+    this.reason = details.reason ?? "";
+    this.text = text;
+    this.unknown = details.unknown ?? false;
+  }
+}
+
+/** The request is not valid: trying again cannot help. Most are found before anything is sent; then `code` is 400 too. */
+export class BadRequestError extends PQError {}
+
+/** There is no item, job or schedule with the id, or its outcome was not kept. Code 404. */
+export class NotFoundError extends PQError {}
+
+/** The lease is lost, or the item is settled: somebody else may have it. Nothing was done. Code 409. */
+export class LeaseLostError extends PQError {}
+
+/** The item is leased, so it cannot be moved or redriven. Code 409. */
+export class LeasedError extends PQError {}
+
+/** The message is larger than the store or the NATS server takes, or than the queue may be. Code 413. */
+export class TooLargeError extends PQError {}
+
+/** Too many requests wait, the queue is full, or at a limit: try again, more slowly. Code 429. */
+export class OverloadedError extends PQError {}
+
+/** A fault of the service or of stored data. Code 500. */
+export class InternalError extends PQError {}
+
+/** The store did not answer in time, the bridge is shutting down, or a request that only reads got no reply. Try again. */
+export class UnavailableError extends PQError {}
+
+/** No bridge listens on the subject. */
+export class NoBridgeError extends PQError {}
+
+/** Something other than a bridge replied. If the request can change a queue, `unknown` is true. */
+export class BadReplyError extends PQError {}
+
+/**
+ * The request was certainly not sent: the connection was away or is closed, or the NATS server refused it. Then `cause`
+ * is nats-core's PermissionViolationError.
+ */
+export class NotSentError extends PQError {}
+
+/** The request may or may not have been carried out: the bridge said so, or its reply did not arrive. */
+export class UnknownOutcomeError extends PQError {
+  constructor(text: string, details: ErrorDetails = {}) {
+    super(text, { ...details, unknown: true });
+  }
+}
+
+/** The bridge no longer confirms that a request waits. It may be gone, or the connection. */
+export class NoHeartbeatError extends UnknownOutcomeError {}
+
+/** A job has become a dead letter. */
+export class JobFailedError extends PQError {
+  /** The id of the job. */
+  readonly id: string;
+  /** How many deliveries it had. */
+  readonly deliveries: number;
+  /** The last reason that a worker gave, or "". */
+  readonly error: string;
+
+  constructor(id: string, reason: string, deliveries: number, error: string) {
+    super(`job ${id} failed: ${reason} after ${deliveries} deliveries${error && `: ${error}`}`, { reason });
+    this.id = id;
+    this.deliveries = deliveries;
+    this.error = error;
+  }
+}
+
+const classes: Record<number, typeof PQError> = {
+  400: BadRequestError,
+  404: NotFoundError,
+  409: LeaseLostError,
+  413: TooLargeError,
+  429: OverloadedError,
+  500: InternalError,
+  503: UnavailableError,
+};
+
+/** Returns the error that a bridge replied with. */
+export function errorOf(code: number, reason: string, text: string, unknown = false): PQError {
+  let kind = unknown ? UnknownOutcomeError : classes[code] ?? PQError;
+  if (reason === "leased") kind = LeasedError;
+  return new kind(text, { code, reason, unknown });
+}
+
+/** Returns the error of a request that is refused before it is sent. */
+export function badRequest(text: string, cause?: unknown): BadRequestError {
+  return new BadRequestError(text, { code: 400, cause });
+}

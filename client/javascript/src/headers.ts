@@ -1,0 +1,146 @@
+import { type MsgHdrs, MsgHdrsImpl } from "@nats-io/nats-core";
+import { isWellFormed, textOf, textOrBytes, utf8 } from "./codec.js";
+import { shown } from "./duration.js";
+import { badRequest } from "./errors.js";
+
+/** The value of a header: text, or bytes that are not UTF-8. */
+export type HeaderValue = string | Uint8Array;
+
+/** Headers to push: a record of values or lists of values, or pairs in order, in which a name may come several times. */
+export type HeadersInit = Record<string, HeaderValue | HeaderValue[]> | Iterable<readonly [string, HeaderValue]>;
+
+/**
+ * The headers of an item, in order: iterate over them as pairs of name and value. Names are compared byte by byte.
+ *
+ * Values that are not UTF-8 are bytes. Only items that come in frames have these: leased ones, and those of popBatch.
+ * Elsewhere, nats-core replaces what is not UTF-8 with U+FFFD.
+ */
+export class ItemHeaders implements Iterable<readonly [string, HeaderValue]> {
+  readonly #pairs: [string, HeaderValue][];
+
+  constructor(headers: HeadersInit = []) {
+    this.#pairs = pairsOf(headers);
+  }
+
+  [Symbol.iterator](): Iterator<readonly [string, HeaderValue]> {
+    return this.#pairs[Symbol.iterator]();
+  }
+
+  /** Returns the first value of a header as text, or undefined if there is none. */
+  get(name: string): string | undefined {
+    return this.all(name)[0];
+  }
+
+  /** Returns the values of a header as text, U+FFFD for what is not UTF-8. */
+  all(name: string): string[] {
+    return this.#pairs.flatMap(([n, v]) => (n !== name ? [] : typeof v === "string" ? v : textOf(v)));
+  }
+}
+
+function pairsOf(headers: HeadersInit): [string, HeaderValue][] {
+  const list: Iterable<readonly [string, HeaderValue | HeaderValue[]]> =
+    Symbol.iterator in headers ? (headers as Iterable<[string, HeaderValue]>) : Object.entries(headers);
+  const pairs: [string, HeaderValue][] = [];
+  for (const [name, value] of list) {
+    for (const v of Array.isArray(value) ? value : [value]) pairs.push([name, v]);
+  }
+  return pairs;
+}
+
+const validName = /^[A-Za-z0-9!#$%&'*+\-.^_`|~]+$/;
+const start = utf8("NATS/1.0\r\n");
+const [colon, lineEnd] = [utf8(": "), utf8("\r\n")];
+
+/** The headers of a message that is not sent yet. */
+export class HeaderBlock {
+  readonly #pairs: [string, HeaderValue][] = [];
+  /** Whether some value is not text, which only frames carry. */
+  hasBytes = false;
+
+  /** Throws BadRequestError for a name or value that NATS cannot carry, or that would end the line. */
+  add(name: string, value: HeaderValue): void {
+    if (!validName.test(name)) {
+      throw badRequest(`header ${shown(name)}: want a name of letters, digits and any of !#$%&'*+-.^_\`|~`);
+    }
+    const isText = typeof value === "string";
+    if (!isText && !(value instanceof Uint8Array)) {
+      throw badRequest(`header ${name}: ${shown(value)}: want a text, or bytes that are not UTF-8`);
+    }
+    const text = isText ? value : Array.from(value, (b) => String.fromCharCode(b)).join("");
+    if (/[\r\n]|^[ \t]|[ \t]$/.test(text)) {
+      throw badRequest(`header ${name}: ${shown(value)}: want one line without blanks at either end`);
+    }
+    if (isText && !isWellFormed(value)) throw badRequest(`header ${name}: ${shown(value)} is half of a surrogate pair`);
+
+    const kept = isText ? value : textOrBytes(value);
+    this.hasBytes ||= typeof kept !== "string";
+    this.#pairs.push([name, kept]);
+  }
+
+  addAll(headers: HeadersInit): void {
+    for (const [name, value] of pairsOf(headers)) this.add(name, value);
+  }
+
+  has(name: string): boolean {
+    return this.#pairs.some(([n]) => n === name);
+  }
+
+  /** How many bytes the headers are in a message. */
+  get size(): number {
+    if (this.#pairs.length === 0) return 0;
+    return this.#pairs.reduce((n, [name, v]) => n + name.length + byteLength(v) + 4, start.length + 2);
+  }
+
+  /** Returns the headers as nats-core takes them, undefined for none. */
+  message(): MsgHdrs | undefined {
+    if (this.#pairs.length === 0) return undefined;
+    const record: Record<string, string[]> = Object.create(null);
+    for (const [name, value] of this.#pairs) (record[name] ??= []).push(value as string);
+    return MsgHdrsImpl.fromRecord(record);
+  }
+
+  /** Returns the headers as a frame has them. */
+  bytes(): Uint8Array {
+    if (this.#pairs.length === 0) return new Uint8Array(0);
+    const parts = [start];
+    for (const [name, v] of this.#pairs) parts.push(utf8(name), colon, typeof v === "string" ? utf8(v) : v, lineEnd);
+    return concat([...parts, lineEnd]);
+  }
+}
+
+function byteLength(value: HeaderValue): number {
+  if (typeof value !== "string") return value.length;
+  return /^[\0-\x7f]*$/.test(value) ? value.length : utf8(value).length;
+}
+
+export function concat(parts: Uint8Array[]): Uint8Array {
+  const all = new Uint8Array(parts.reduce((n, part) => n + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
+/** Reads the headers of a frame. Throws RangeError for what cannot be read. */
+export function parseHeaders(block: Uint8Array): [string, HeaderValue][] {
+  const pairs: [string, HeaderValue][] = [];
+  if (block.length === 0) return pairs;
+  if (textOf(block.subarray(0, start.length)) !== "NATS/1.0\r\n") throw new RangeError("headers without NATS/1.0");
+
+  let at = start.length;
+  for (;;) {
+    const end = block.indexOf(13, at);
+    if (end < 0) throw new RangeError("a header without an end");
+    if (end === at) return pairs;
+    const middle = block.indexOf(58, at);
+    if (middle < 0 || middle > end) throw new RangeError("a header without a colon");
+
+    let [from, to] = [middle + 1, end];
+    while (from < to && (block[from] === 32 || block[from] === 9)) from++;
+    while (from < to && (block[to - 1] === 32 || block[to - 1] === 9)) to--;
+    pairs.push([textOf(block.subarray(at, middle)), textOrBytes(block.subarray(from, to))]);
+    at = end + 2;
+  }
+}

@@ -1,0 +1,125 @@
+import type { Msg } from "@nats-io/nats-core";
+import { type Codec, textOf } from "./codec.js";
+import { type HeaderValue, ItemHeaders } from "./headers.js";
+import { integer, type Priority } from "./json.js";
+import { milliseconds } from "./duration.js";
+
+/** The state of an item, or of a job that is over. */
+export type State = "ready" | "delayed" | "leased" | "done" | "dead";
+
+/** How a dead letter died. */
+export interface DeadLetter {
+  /** The queue that it came from. */
+  queue: string;
+  /** "max_deliver", "terminated", or the text that a worker gave it up with. */
+  reason: string;
+  at: Date | undefined;
+  deliveries: number;
+  /** The last reason that a worker gave, or "". */
+  error: string;
+}
+
+/** What a message with an item says: its headers, its value and where it is acknowledged. */
+export interface Received {
+  own: [string, HeaderValue][];
+  bridge: Map<string, string>;
+  value: Uint8Array;
+  ack: string;
+}
+
+const originHeaders = new Set(["Pq-Schedule", "Pq-Scheduled-At", "Pq-Source"]);
+const pushHeaders = new Set(["Pq-Group", "Pq-Unique", "Pq-Keep"]);
+
+export function receive(pairs: Iterable<[string, HeaderValue]>, value: Uint8Array, ack: string): Received {
+  const r: Received = { own: [], bridge: new Map(), value, ack };
+  for (const [name, v] of pairs) {
+    if (!name.startsWith("Pq-") || originHeaders.has(name)) r.own.push([name, v]);
+    else r.bridge.set(name, typeof v === "string" ? v : textOf(v));
+    if (pushHeaders.has(name)) r.own.push([name, v]);
+  }
+  return r;
+}
+
+/** Returns the item in a message without frames. */
+export function receiveMessage(m: Msg): Received {
+  const pairs: [string, string][] = [];
+  for (const [name, values] of m.headers ?? []) for (const v of values) pairs.push([name, v]);
+  return receive(pairs, m.data.slice(), m.reply ?? "");
+}
+
+/**
+ * An item of a queue. What the message left no room for is "" or 0; then `pushedAt` is undefined.
+ */
+export class Item {
+  /** The id of the job, which stays the same wherever the item goes. */
+  readonly id: string;
+  /** Where the item is now, "" if that is the id. */
+  readonly place: string;
+  /** The priority, 0 in a FIFO queue; a bigint only beyond 2^53. */
+  readonly priority: Priority;
+  /** When it was pushed, by the clock of the bridge. */
+  readonly pushedAt: Date | undefined;
+  /** The value, byte for byte. */
+  readonly value: Uint8Array;
+  /** The headers that it was pushed with. */
+  readonly headers: ItemHeaders;
+  /** What kind of job it is: its header Type, or "". */
+  readonly type: string;
+  /** Its group, or "". */
+  readonly group: string;
+  /** How it died, if it is a dead letter. */
+  readonly deadLetter: DeadLetter | undefined;
+  readonly #codec: Codec;
+
+  constructor(r: Received, codec: Codec) {
+    const { bridge } = r;
+    this.#codec = codec;
+    this.value = r.value;
+    this.headers = new ItemHeaders(r.own);
+    this.id = bridge.get("Pq-Id") ?? "";
+    this.place = bridge.get("Pq-Place") ?? "";
+    this.priority = integer(bridge.get("Pq-Priority") ?? "0");
+    this.pushedAt = timeIn(bridge, "Pq-Pushed-At");
+    this.type = this.headers.get("Type") ?? "";
+    this.group = bridge.get("Pq-Group") ?? "";
+    this.deadLetter = deadLetterIn(bridge);
+  }
+
+  /** Returns the value as JSON. Throws SyntaxError. */
+  json<T = unknown>(): T {
+    return JSON.parse(this.string());
+  }
+
+  /** Returns the value as text, with U+FFFD for what is not UTF-8. */
+  string(): string {
+    return textOf(this.value);
+  }
+
+  /** Returns the value as the codec of the client reads it. Throws what the codec throws. */
+  decode<T = unknown>(): T {
+    return this.#codec.decode(this.value) as T;
+  }
+}
+
+export function timeIn(headers: Map<string, string>, name: string): Date | undefined {
+  const text = headers.get(name);
+  return text ? new Date(text) : undefined;
+}
+
+/** Returns the milliseconds in a header with a duration, or undefined. */
+export function durationIn(headers: Map<string, string>, name: string): number | undefined {
+  const text = headers.get(name);
+  return text ? milliseconds(text, name) : undefined;
+}
+
+export function deadLetterIn(headers: Map<string, string>): DeadLetter | undefined {
+  const queue = headers.get("Pq-Dead-Queue");
+  if (!queue) return undefined;
+  return {
+    queue,
+    reason: headers.get("Pq-Dead-Reason") ?? "",
+    at: timeIn(headers, "Pq-Dead-At"),
+    deliveries: Number(headers.get("Pq-Dead-Deliveries") ?? 0),
+    error: headers.get("Pq-Dead-Error") ?? "",
+  };
+}

@@ -1,0 +1,77 @@
+import { textOf } from "./codec.js";
+import { BadReplyError, badRequest } from "./errors.js";
+import { shown } from "./duration.js";
+
+/** An int64: a bigint, or a safe integer. Replies have a bigint only beyond 2^53. */
+export type Priority = number | bigint;
+
+/** A JSON value that a bridge has sent, with integers beyond 2^53 as bigint. */
+export type Json = null | boolean | number | bigint | string | Json[] | { [name: string]: Json };
+
+const least = -(2n ** 63n);
+const most = 2n ** 63n - 1n;
+
+/** Returns a priority as text. Throws BadRequestError for anything but a bigint of 64 bits or a safe integer. */
+export function priorityText(value: Priority): string {
+  const fits = typeof value === "bigint" ? value >= least && value <= most : Number.isSafeInteger(value);
+  if (!fits) throw badRequest(`priority ${shown(value)}: want a safe integer, or a bigint of 64 bits`);
+  return String(value);
+}
+
+/** Returns an integer in decimal text as a number, or as a bigint beyond 2^53. */
+export function integer(text: string): Priority {
+  const n = Number(text);
+  return Number.isSafeInteger(n) ? n : BigInt(text);
+}
+
+// Neither side of JSON knows bigint: texts that begin like this stand for one meanwhile.
+const mark = `\u0000${Math.random().toString(36)}:`;
+const tokens = /"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g;
+const marked = new RegExp(`"${JSON.stringify(mark).slice(1, -1)}(-?\\d+)"`, "g");
+
+/** Parses the payload of a reply to a request that may change a queue. Throws BadReplyError. */
+export function parseReply(bytes: Uint8Array, writes: boolean): Json {
+  const text = textOf(bytes);
+  try {
+    if (!/\d{16}/.test(text)) return JSON.parse(text);
+    const quoted = text.replace(tokens, (token) => (token.startsWith('"') ? token : `"${mark.replace("\0", "\\u0000")}${token}"`));
+    return JSON.parse(quoted, (_, value) =>
+      typeof value === "string" && value.startsWith(mark) ? integer(value.slice(mark.length)) : value,
+    );
+  } catch (err) {
+    throw new BadReplyError(`the reply is not that of a bridge: ${shown(text)}`, { cause: err, unknown: writes });
+  }
+}
+
+/** Writes the payload of a request; members that are undefined are left out. */
+export function stringify(value: unknown): string {
+  const text = JSON.stringify(value, (_, v) => (typeof v === "bigint" ? mark + v : v));
+  return text.replace(marked, "$1");
+}
+
+// Their members are data, not names of the protocol.
+const data = new Set(["headers", "groups", "priorities", "paused_groups", "pausedGroups"]);
+
+/** Renames the members of what a bridge has sent: max_deliver becomes maxDeliver. */
+export function camelCase(value: Json): any {
+  return renamed(value, (name) => name.replace(/_(.)/g, (_, c: string) => c.toUpperCase()));
+}
+
+/** Renames members for the bridge: maxDeliver becomes max_deliver. */
+export function snakeCase(value: unknown): any {
+  return renamed(value, (name) => name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`));
+}
+
+function renamed(value: any, rename: (name: string) => string): any {
+  if (Array.isArray(value)) return value.map((v) => renamed(v, rename));
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([name, v]) => [rename(name), data.has(name) ? groupsRenamed(name, v, rename) : renamed(v, rename)]),
+  );
+}
+
+// The counts of a group have names of the protocol.
+function groupsRenamed(name: string, value: any, rename: (name: string) => string): any {
+  if (name !== "groups" || typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([group, counts]) => [group, renamed(counts, rename)]));
+}

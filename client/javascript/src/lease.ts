@@ -1,0 +1,156 @@
+import type { Client } from "./client.js";
+import { ackRequest, type Delivery, encodeResult, mostSuccessors, type Result, successorFrame } from "./delivery.js";
+import { badRequest, LeaseLostError } from "./errors.js";
+import { type Frame, frameSize } from "./frames.js";
+import type { Received } from "./item.js";
+import { Job, TimedOutError } from "./job.js";
+
+/** What a Worker hears of a lease. */
+export interface LeaseEvents {
+  /** It is lost, or may be: the signal of the job has ended. */
+  lost(why: Error): void;
+  /** It was extended so many milliseconds late. */
+  late(ms: number): void;
+  /** It could not be extended, which is tried again. */
+  failed(why: Error): void;
+  timedOut(): void;
+}
+
+/** The most bytes of progress. */
+const mostProgress = 1024;
+/** How often progress is sent, in milliseconds. */
+const progressEvery = 1000;
+
+/** A job that a Worker has leased, and the lease, which is extended until the job is done. Times are in milliseconds. */
+export class Lease {
+  readonly job: Job;
+  /** What the acknowledgement pushes, and the result of the job. */
+  readonly successors: Frame[] = [];
+  result: Result | undefined;
+  readonly #controller = new AbortController();
+  #events: LeaseEvents | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #timeout: ReturnType<typeof setTimeout> | undefined;
+  #began: number;
+  #ended = false;
+  #certainlyLost = false;
+  #sending = false;
+  #progress: Uint8Array | undefined;
+  #progressAt = -Infinity;
+
+  /** The lease began at that time or later. */
+  constructor(client: Client, r: Received, readonly delivery: Delivery, began: number, readonly length: number) {
+    this.#began = began;
+    this.job = new Job(r, client.codec, delivery.queue, {
+      progress: (value) => {
+        const bytes = encodeResult(client, value, "progress")?.bytes;
+        if (!bytes || bytes.length > mostProgress) throw badRequest(`progress of ${bytes?.length ?? 0} bytes: want 1 to ${mostProgress}`);
+        this.#progress = bytes;
+        this.#schedule();
+      },
+      next: (successor) => {
+        if (this.successors.length === mostSuccessors) throw badRequest(`next: want at most ${mostSuccessors} items`);
+        this.successors.push(successorFrame(client, delivery.fifo, successor));
+      },
+    });
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** How many bytes its result and successors have. */
+  get bytes(): number {
+    return this.successors.reduce((n, frame) => n + frameSize(frame), this.result?.bytes.length ?? 0);
+  }
+
+  /** Extends the lease from now on, up to end; after the timeout of the job, unless that is 0, no more. */
+  begin(timeout: number, events: LeaseEvents): void {
+    this.#events = events;
+    this.#schedule();
+    if (timeout === 0) return;
+    this.#timeout = setTimeout(() => {
+      this.abort(new TimedOutError());
+      events.timedOut();
+      this.#stop();
+    }, Math.min(timeout, 2 ** 31 - 1));
+  }
+
+  /** Asks the handler to stop. */
+  abort(reason: Error): void {
+    this.#controller.abort(reason);
+  }
+
+  /** Extends no more, and reports whether the lease is certainly lost. */
+  end(): boolean {
+    this.#stop();
+    return this.#certainlyLost;
+  }
+
+  /** Treats the lease as lost: nothing more is sent. */
+  lose(): void {
+    this.#certainlyLost = true;
+    this.#stop();
+  }
+
+  #stop(): void {
+    this.#ended = true;
+    clearTimeout(this.#timer);
+    clearTimeout(this.#timeout);
+  }
+
+  // Sets the timer for the next renewal, or for progress that waits.
+  #schedule(after?: number): void {
+    if (this.#ended || this.#sending || !this.#events) return;
+    clearTimeout(this.#timer);
+    const now = performance.now();
+    let due = after === undefined ? this.#began + this.length / 3 : now + after;
+    if (this.#progress) due = Math.min(due, Math.max(now, this.#progressAt + progressEvery));
+    this.#timer = setTimeout(() => void this.#renew(), due - now);
+  }
+
+  async #renew(): Promise<void> {
+    const every = this.length / 3;
+    const sent = performance.now();
+    const until = this.#began + this.length;
+    if (sent - this.#began > 2 * every) this.#events?.late(sent - this.#began - every);
+
+    const progress = this.#progress;
+    this.#progress = undefined;
+    if (progress) this.#progressAt = sent;
+    this.#sending = true;
+    let retry: number | undefined;
+    try {
+      await this.#extend(Math.max(Math.min(every, until - sent), 50), progress);
+      this.#began = sent;
+    } catch (err) {
+      if (this.#ended) return;
+      this.#progress ??= progress;
+      if (err instanceof LeaseLostError || performance.now() >= until) {
+        this.#certainlyLost = err instanceof LeaseLostError;
+        const why = this.#certainlyLost ? (err as Error) : new LeaseLostError("the lease could not be extended in time", { cause: err });
+        this.#stop();
+        this.abort(why);
+        this.#events?.lost(why);
+        return;
+      }
+      this.#events?.failed(err as Error);
+      retry = Math.min(every / 10, 1000);
+    } finally {
+      this.#sending = false;
+    }
+    this.#schedule(retry);
+  }
+
+  #extend(ms: number, progress?: Uint8Array): Promise<void> {
+    const said = progress && { bytes: progress, contentType: "" };
+    return this.delivery.send(ackRequest("+WPI", this.delivery, said, []), ms);
+  }
+
+  /** Extends a lease before its job begins. Throws what the bridge says. */
+  async extendNow(ms: number): Promise<void> {
+    const sent = performance.now();
+    await this.#extend(ms);
+    this.#began = sent;
+  }
+}

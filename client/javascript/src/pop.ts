@@ -1,0 +1,149 @@
+import type { Msg } from "@nats-io/nats-core";
+import { type Call, type Connection, failureIn, type Request } from "./connection.js";
+import { BadReplyError, NoHeartbeatError, NotFoundError, type PQError, UnknownOutcomeError } from "./errors.js";
+import { parseFrames } from "./frames.js";
+import { receive, receiveMessage, type Received } from "./item.js";
+import { stringify } from "./json.js";
+import { utf8 } from "./codec.js";
+
+/** A request that may bring items. */
+export interface Fetch {
+  subject: string;
+  /** The subject that cancels it. */
+  cancels: string;
+  /** The subject of acknowledgements, up to the token. */
+  acks: string;
+  /** The members of the protocol. */
+  options: Record<string, unknown>;
+  /** How many items it asks for. */
+  wanted: number;
+  /** How long it waits for items, in milliseconds; 0 if it does not. */
+  expires: number;
+  /** How often the bridge confirms that it waits, in milliseconds. */
+  heartbeat?: number;
+  /** Ends the wait: the bridge is asked to. What comes before it does is still returned. */
+  signal?: AbortSignal | undefined;
+  onHeartbeat?: () => void;
+  /** Makes the request of the options; by default they are the payload. */
+  request?: (options: string) => Omit<Request, "subject" | "writes">;
+}
+
+/** The items that came, and why there are not more; "empty" as a NotFoundError. */
+export interface Fetched {
+  items: Received[];
+  error?: PQError | undefined;
+}
+
+/** How late a reply may come, in milliseconds. Then the bridge was killed, or NATS lost a message. */
+export const lateReply = 5000;
+/** How long the bridge may take to end a request that was cancelled, in milliseconds. */
+const cancelTime = 2000;
+
+const empty = (): PQError => new NotFoundError("the queue is empty", { code: 404, reason: "empty" });
+
+/** Sends a request that may bring items. It throws only what says that nothing was done; `error` says anything else. */
+export async function fetchItems(c: Connection, f: Fetch, timeout: number): Promise<Fetched> {
+  const id = f.expires > 0 ? crypto.randomUUID() : undefined;
+  const options = { ...f.options, id };
+  const request = f.request?.(stringify(options)) ?? { payload: utf8(stringify(options)) };
+  const patience = f.expires > 0 ? f.expires + lateReply : timeout;
+  const { call, end } = await c.send({ subject: f.subject, writes: true, ...request }, true, f.expires > 0, patience, f.signal);
+
+  const reply = new Reply(f, call);
+  f.signal?.addEventListener("abort", call.interrupt);
+  if (f.signal?.aborted) call.interrupt();
+  try {
+    await reply.readAll(patience, id ? () => c.publish(f.cancels, utf8(stringify({ cancel: id }))) : undefined);
+  } finally {
+    f.signal?.removeEventListener("abort", call.interrupt);
+    await end(reply.complete);
+  }
+  reply.readLate();
+  return { items: reply.items, error: reply.error };
+}
+
+/** The reply to a request that may bring items, as it comes. */
+class Reply {
+  readonly items: Received[] = [];
+  complete = false;
+  error: PQError | undefined;
+
+  constructor(readonly fetch: Fetch, readonly call: Call) {}
+
+  async readAll(patience: number, cancel: (() => void) | undefined): Promise<void> {
+    const { wanted, heartbeat = 0 } = this.fetch;
+    let end = performance.now() + patience;
+    let silence = heartbeat ? performance.now() + 2 * heartbeat : Infinity;
+    let cancelled = !cancel;
+    try {
+      while (this.items.length < wanted && !this.complete) {
+        const m = await this.call.next(Math.min(end, silence) - performance.now(), !cancelled);
+        if (m) {
+          if (this.#read(m)) silence = performance.now() + 2 * heartbeat;
+        } else if (this.call.interrupted && !cancelled && cancel) {
+          cancelled = true;
+          cancel();
+          [end, silence] = [performance.now() + cancelTime, Infinity];
+        } else {
+          if (cancel && !cancelled) cancel();
+          if (performance.now() < end) throw new NoHeartbeatError(`no heartbeat for ${2 * heartbeat} ms`);
+          throw this.call.noReply(`waited ${Math.round(patience)} ms`);
+        }
+      }
+      this.complete = true;
+    } catch (err) {
+      this.error = err as PQError;
+      if (this.items.length > 0) this.error = new UnknownOutcomeError(`the reply broke off: ${this.error.text}`, { cause: err });
+    }
+  }
+
+  /** Reads what came between the end of the wait and the end of the subscription. */
+  readLate(): void {
+    while (!this.complete && this.call.messages.length > 0) {
+      try {
+        this.#read(this.call.messages.shift()!);
+      } catch (err) {
+        this.error = err as PQError;
+      }
+    }
+  }
+
+  // Reads a message of the reply, and reports whether it was a heartbeat.
+  #read(m: Msg): boolean {
+    const header = (name: string): string => m.headers?.get(name) ?? "";
+    if (header("Pq-Heartbeat")) {
+      this.fetch.onHeartbeat?.();
+      return true;
+    }
+
+    if (header("Pq-Frames")) this.#readFrames(m, Number(header("Pq-Frames")));
+    const failure = failureIn(m, this.fetch.subject);
+    const count = header("Pq-Batch-Count");
+    if (count || failure) {
+      this.complete = true;
+      const sent = Number(count || 0);
+      if (count && !failure?.unknown && sent !== this.items.length) {
+        this.error = new UnknownOutcomeError(`${this.items.length} of ${sent} items arrived`);
+      } else {
+        this.error = failure ?? (this.items.length === 0 ? empty() : undefined);
+      }
+    } else if (!header("Pq-Frames")) {
+      this.items.push(receiveMessage(m));
+    }
+    return false;
+  }
+
+  #readFrames(m: Msg, count: number): void {
+    try {
+      const frames = parseFrames(m.data);
+      if (frames.length !== count || this.items.length + count > this.fetch.wanted) throw new RangeError(`${frames.length} frames`);
+      for (const [pairs, value] of frames) {
+        const token = pairs.find(([name]) => name === "Pq-Token")?.[1];
+        this.items.push(receive(pairs, value, token ? this.fetch.acks + token : ""));
+      }
+    } catch (err) {
+      const text = `items cannot be read: ${(err as Error).message}`;
+      throw new BadReplyError(text, { unknown: true, cause: err });
+    }
+  }
+}

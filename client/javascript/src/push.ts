@@ -1,0 +1,152 @@
+import { type Codec, encodeValue } from "./codec.js";
+import { isHopeless } from "./connection.js";
+import { type Duration, durationText, shown, sleep } from "./duration.js";
+import { badRequest, NoBridgeError, NotSentError, OverloadedError, type PQError, UnavailableError, UnknownOutcomeError } from "./errors.js";
+import { type Frame } from "./frames.js";
+import { HeaderBlock, type HeadersInit } from "./headers.js";
+import { type Priority, priorityText } from "./json.js";
+
+/** What may be said about a push. */
+export interface PushOptions {
+  /** A safe integer, or a bigint of 64 bits; the smallest comes first. The default is 0, the only one of a FIFO queue. */
+  priority?: Priority;
+  /**
+   * Makes a second push with the same id a duplicate, for the queue's duplicate_window, two minutes by default: 1 to
+   * 512 bytes in one line. The default is a random one, so that a push whose outcome is unknown can be repeated; with
+   * false there is none, and it is not repeated.
+   */
+  msgId?: string | false;
+  /** Makes another push with the same key a duplicate while the item is in the queue: 1 to 512 bytes in one line. */
+  unique?: string;
+  /** Holds the item back for that long, up to ten years. */
+  delay?: Duration;
+  /** Holds the item back until then, at most ten years ahead: a Date, or a text in RFC 3339. Not together with delay. */
+  at?: Date | string;
+  /** How long until the item expires, 1 s to ten years, or "never". The default is the queue's setting. */
+  ttl?: Duration;
+  /** The group of the item, with which others take turns: 1 to 128 bytes in one line. */
+  group?: string;
+  /** How many items of the group have a turn together: 1 to 100, by default 1. Only with group. */
+  weight?: number;
+  /** For how long the outcome of the job is kept once it is done: 1 s to ten years. The default is the queue's setting. */
+  keep?: Duration;
+  /** Headers to store with the value. Content-Type is set for a value that the codec encodes, unless it is here. */
+  headers?: HeadersInit;
+  /** What kind of job it is, for the handlers of a Worker: the header Type. */
+  type?: string;
+}
+
+/** An item of pushMany. */
+export interface PushItem extends PushOptions {
+  /** Bytes go as they are, everything else through the codec of the client. */
+  value: unknown;
+}
+
+/** Says that a pushed item is durable. */
+export interface Pushed {
+  /** The id of the job, which stays the same wherever the item goes. */
+  id: string;
+  /** The priority, 0 in a FIFO queue; a bigint only beyond 2^53. */
+  priority: Priority;
+  /** Nothing was pushed, because of msgId or unique: id and priority describe the push that came before. */
+  duplicate: boolean;
+}
+
+/** What became of an item of pushMany: it is durable, or there is an error. */
+export type PushOutcome = (Pushed & { error?: undefined }) | { error: PQError };
+
+/** An item that is ready to be sent. */
+export interface Prepared extends Frame {
+  /** Whether the push may be repeated. */
+  repeatable: boolean;
+  /** Whether a duplicate can only be the push itself, repeated. */
+  ownId: boolean;
+}
+
+export const second = 1000;
+
+/** Returns an item as it is sent. Throws BadRequestError. */
+export function prepare(codec: Codec, value: unknown, o: PushOptions, fifo: boolean): Prepared {
+  const headers = new HeaderBlock();
+  const priority = BigInt(priorityText(o.priority ?? 0));
+  if (fifo && priority !== 0n) throw badRequest(`priority ${priority} in a FIFO queue: want 0`);
+  if (o.delay !== undefined && o.at !== undefined) throw badRequest("delay and at: want only one of them");
+  if (o.weight !== undefined && !(Number.isInteger(o.weight) && o.weight >= 1 && o.weight <= 100)) {
+    throw badRequest(`weight ${shown(o.weight)}: want an integer from 1 to 100`);
+  }
+  if (o.weight !== undefined && o.group === undefined) throw badRequest("weight without group: want both, or neither");
+
+  const { bytes, contentType } = encodeValue(codec, value, "value");
+  headers.addAll(o.headers ?? []);
+  const hadId = headers.has("Nats-Msg-Id");
+  const add = (name: string, text: string | undefined): void => {
+    if (text !== undefined) headers.add(name, text);
+  };
+  if (contentType && !headers.has("Content-Type")) headers.add("Content-Type", contentType);
+  add("Type", checkText("type", o.type, 0));
+  add("Pq-Unique", checkText("unique", o.unique));
+  add("Pq-Group", checkText("group", o.group, 1, 128));
+  add("Pq-Weight", o.weight?.toString());
+  add("Pq-Delay", durationText(o.delay, "delay"));
+  add("Nats-Schedule", o.at === undefined ? undefined : `@at ${timeText(o.at, "at")}`);
+  add("Nats-TTL", o.ttl === "never" ? o.ttl : durationText(o.ttl, "ttl", second));
+  add("Pq-Keep", durationText(o.keep, "keep", second));
+
+  const random = o.msgId === undefined && !hadId;
+  if (o.msgId !== false) add("Nats-Msg-Id", random ? crypto.randomUUID() : checkText("msgId", o.msgId));
+  const ownId = random && o.unique === undefined;
+  return { priority, headers, value: bytes, repeatable: headers.has("Nats-Msg-Id"), ownId };
+}
+
+function checkText(name: string, text: unknown, least = 1, most = 512): string | undefined {
+  if (text === undefined) return undefined;
+  if (typeof text !== "string") throw badRequest(`${name}: ${shown(text)}: want a text`);
+  const bytes = new TextEncoder().encode(text).length;
+  if (bytes < least || bytes > most) throw badRequest(`${name}: ${shown(text)}: want ${least} to ${most} bytes`);
+  return text;
+}
+
+/** Returns a time as the protocol has it. Throws BadRequestError. */
+export function timeText(time: Date | string, name: string): string {
+  const date = new Date(time);
+  if (Number.isNaN(date.getTime())) throw badRequest(`${name}: ${shown(time)}: want a Date, or a text such as "2030-01-02T15:04:05Z"`);
+  return typeof time === "string" ? time : date.toISOString();
+}
+
+/** Reports whether a push that failed may succeed if it is repeated. */
+export function mayRepeat(err: unknown, repeatable: boolean): boolean {
+  if (isHopeless(err)) return false;
+  if (err instanceof UnknownOutcomeError) return repeatable;
+  const passing = err instanceof UnavailableError || err instanceof NoBridgeError || err instanceof NotSentError;
+  return passing || (err instanceof OverloadedError && err.reason === "busy");
+}
+
+/** Pauses between attempts: 50 ms at first, twice as long after each, at most 2 s. */
+export class Pause {
+  #last = 0;
+
+  async wait(signal?: AbortSignal, most = Infinity): Promise<void> {
+    this.#last = Math.min(Math.max(2 * this.#last, 50), 2000);
+    await sleep(Math.min(this.#last, most), signal);
+  }
+
+  reset(): void {
+    this.#last = 0;
+  }
+}
+
+/** Calls attempt, again if that may help, until the milliseconds are over. It is told how many are left. */
+export async function repeat<T>(ms: number, attempt: (left: number, first: boolean) => Promise<T>, again: (err: unknown) => boolean): Promise<T> {
+  const end = performance.now() + ms;
+  const pause = new Pause();
+  for (let first = true; ; first = false) {
+    try {
+      return await attempt(Math.max(end - performance.now(), 1), first);
+    } catch (err) {
+      const left = end - performance.now();
+      if (left <= 0 || !again(err)) throw err;
+      await pause.wait(undefined, left);
+      if (performance.now() >= end) throw err;
+    }
+  }
+}

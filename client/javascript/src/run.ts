@@ -1,0 +1,50 @@
+import { type Codec, encodeValue, json } from "./codec.js";
+import type { HeadersInit } from "./headers.js";
+import { ItemHeaders } from "./headers.js";
+import { compose, type Handler, type HandlerRun, type Handlers, Job, type Middleware, outcomeOf } from "./job.js";
+import { receive } from "./item.js";
+import { type Priority, priorityText } from "./json.js";
+
+/** What runHandler tells the handler about its job. */
+export interface RunOptions {
+  id?: string;
+  queue?: string;
+  type?: string;
+  group?: string;
+  priority?: Priority;
+  headers?: HeadersInit;
+  deliveries?: number;
+  maxDeliver?: number;
+  middleware?: Middleware[];
+  codec?: Codec;
+  /** Ends the job's signal. */
+  signal?: AbortSignal;
+}
+
+/**
+ * Runs a handler on a value without NATS, for tests, and says what would become of the job. It does not throw what the
+ * handler throws: that is the `error` of the outcome.
+ */
+export async function runHandler(handler: Handler | Handlers, value: unknown, o: RunOptions = {}): Promise<HandlerRun> {
+  const codec = o.codec ?? json;
+  const run: Pick<HandlerRun, "progress" | "next"> = { progress: [], next: [] };
+  const bridge: [string, string | undefined][] = [
+    ["Pq-Id", o.id ?? "test"],
+    ["Pq-Priority", priorityText(o.priority ?? 0)],
+    ["Pq-Pushed-At", new Date().toISOString()],
+    ["Pq-Deliveries", String(o.deliveries ?? 1)],
+    ["Pq-Max-Deliver", o.maxDeliver?.toString()],
+    ["Pq-Group", o.group],
+    ["Type", o.type],
+  ];
+  const given = bridge.filter((pair): pair is [string, string] => pair[1] !== undefined);
+
+  const { bytes } = encodeValue(codec, value, "value");
+  const pairs = [...new ItemHeaders(o.headers)].map(([name, v]): [string, typeof v] => [name, v]);
+  const job = new Job(receive([...given, ...pairs], bytes, ""), codec, o.queue ?? "test", {
+    progress: (x) => run.progress.push(x),
+    next: (successor) => run.next.push(successor),
+  });
+  const signal = o.signal ?? new AbortController().signal;
+  return { ...(await outcomeOf(compose(handler, o.middleware ?? []), job, { signal })), ...run };
+}

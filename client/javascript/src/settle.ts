@@ -1,0 +1,218 @@
+import { PermissionViolationError } from "@nats-io/nats-core";
+import { isHopeless } from "./connection.js";
+import { type AckRequest, ackRequest, mostSuccessors, tokenOf } from "./delivery.js";
+import { BadRequestError, LeaseLostError, NotFoundError, NotSentError, type PQError, TooLargeError } from "./errors.js";
+import { encodeFrames, type Frame } from "./frames.js";
+import { HeaderBlock } from "./headers.js";
+import type { Received } from "./item.js";
+import type { Outcome } from "./job.js";
+import type { Lease } from "./lease.js";
+import { fetchItems, type Fetched, lateReply } from "./pop.js";
+import { Pause } from "./push.js";
+import type { Queue } from "./queue.js";
+
+/** What settling needs of a Worker. */
+export interface Host {
+  readonly queue: Queue;
+  /** Ends when no more jobs should be leased. */
+  readonly stopping: AbortSignal;
+  /** When attempts end, as performance.now says. */
+  readonly deadline: number;
+  log(level: "warn" | "error", text: string, fields: Record<string, unknown>): void;
+  completed(lease: Lease, result: unknown): void;
+  lost(lease: Lease): void;
+  error(err: Error): void;
+  /** Ends the worker because of an error. */
+  fail(err: Error): void;
+  hold(r: Received, began: number): Promise<Lease | undefined>;
+}
+
+/** A job that is done but not yet acknowledged. */
+interface Turn {
+  lease: Lease;
+  result: unknown;
+  resolve(next: Lease | undefined): void;
+}
+
+/** How many requests that acknowledge and lease are under way, how many jobs share one, and with how many bytes. */
+const mostUnderWay = 2;
+const mostShared = 256;
+const sharedBytes = 256 * 1024;
+
+/** Settles the jobs of a Worker. Jobs that end while requests are under way share the next one. */
+export class Settler {
+  #turns: Turn[] = [];
+  #underWay = 0;
+
+  constructor(readonly host: Host) {}
+
+  /** Acknowledges a job that is done, with its result. Returns the next job, if there is one and the worker goes on. */
+  finish(lease: Lease, result: unknown): Promise<Lease | undefined> {
+    return new Promise((resolve) => {
+      this.#turns.push({ lease, result, resolve });
+      if (this.#turns.length === 1) queueMicrotask(() => this.#startNext());
+    });
+  }
+
+  #startNext(): void {
+    while (this.#turns.length > 0 && this.#underWay < mostUnderWay) {
+      const turns = this.#turns.splice(0, this.#fitting());
+      this.#underWay++;
+      void this.#send(turns).finally(() => {
+        this.#underWay--;
+        this.#startNext();
+      });
+    }
+  }
+
+  // Returns how many of the turns go into one request. A client of another account has no tokens to share one with.
+  #fitting(): number {
+    let [n, bytes, frames] = [0, 0, 0];
+    for (const { lease } of this.#turns) {
+      bytes += lease.bytes;
+      frames += lease.successors.length;
+      const fits = n < mostShared && bytes <= sharedBytes && frames <= mostSuccessors;
+      if (n > 0 && !(fits && tokenOf(lease.delivery))) break;
+      n++;
+      if (!tokenOf(lease.delivery)) break;
+    }
+    return n;
+  }
+
+  async #send(turns: Turn[]): Promise<void> {
+    const held = turns.filter(({ lease, resolve }) => {
+      const lost = lease.end();
+      if (lost) resolve(undefined);
+      return !lost;
+    });
+    if (held.length === 0) return;
+
+    const began = performance.now();
+    const { items, error, unknown } = await this.#ackAndLease(held.map((turn) => turn.lease));
+    if (error) await Promise.all(held.map((turn) => this.#ackAlone(turn, unknown)));
+    else for (const { lease, result } of held) this.host.completed(lease, result);
+
+    const next = await Promise.all(items.map((r) => this.host.hold(r, began)));
+    held.forEach((turn, i) => turn.resolve(next[i]));
+  }
+
+  // Acknowledges jobs and leases as many. Returns an error if that may not count for some of them; then unknown says
+  // whether it may.
+  async #ackAndLease(leases: Lease[]): Promise<Fetched & { unknown: boolean }> {
+    const { queue, stopping } = this.host;
+    const n = leases.length;
+    const also = n > 1 ? leases.slice(1).map((lease) => tokenOf(lease.delivery)) : undefined;
+    const { delivery } = leases[0]!;
+    try {
+      if (stopping.aborted) {
+        await delivery.send(sharedAck(leases, also ? `+ACK ${JSON.stringify({ also })}` : "+ACK"), this.patience(leases[0]!));
+        return { items: [], unknown: false };
+      }
+      const fetch = queue.fetchOf(n, { batch: n > 1 ? n : undefined, frames: true, also });
+      const request = (options: string): AckRequest => sharedAck(leases, `+NXT ${options}`);
+      const { connection } = queue.client;
+      const fetched = await fetchItems(connection, { ...fetch, subject: delivery.ackSubject, request }, this.patience(leases[0]!));
+
+      const { error, items } = fetched;
+      const counts = !error || items.length > 0 || error instanceof NotFoundError || error instanceof TooLargeError;
+      if (counts) return { items, unknown: false };
+      throw error;
+    } catch (err) {
+      const error = err as PQError;
+      if (n === 1 && error.reason === "done") return { items: [], unknown: false };
+      const refused = [LeaseLostError, BadRequestError, NotSentError, TooLargeError].some((kind) => error instanceof kind);
+      return { items: [], error, unknown: !refused };
+    }
+  }
+
+  // Acknowledges a job on its own. If its result, or what it pushes, is refused, the job fails: otherwise it would be done
+  // again and again, and nobody would know why.
+  async #ackAlone({ lease, result }: Turn, unknown: boolean): Promise<void> {
+    const extra = lease.result !== undefined || lease.successors.length > 0;
+    let refused: string | undefined;
+    const settled = await this.#settle(lease, unknown, async (ms) => {
+      try {
+        if (refused === undefined) return await lease.delivery.send(sharedAck([lease], "+ACK"), ms);
+      } catch (err) {
+        if (!extra || !(err instanceof BadRequestError || err instanceof TooLargeError)) throw err;
+        refused = `the result, or an item to push, was refused: ${err.message}`;
+        this.host.log("warn", "a job failed", { id: lease.job.id, error: refused });
+      }
+      await lease.delivery.nak({ reason: refused! });
+    });
+    if (settled && refused === undefined) this.host.completed(lease, result);
+  }
+
+  /** Settles a job whose handler has thrown. */
+  async settleFailed(lease: Lease, outcome: Exclude<Outcome, { outcome: "done" }>): Promise<boolean> {
+    if (lease.end()) return false;
+    return this.#settle(lease, false, () => {
+      const { delivery } = lease;
+      if (outcome.outcome === "snoozed") return delivery.snooze(outcome.delay);
+      if (outcome.outcome === "dropped") return delivery.term(outcome.reason);
+      return delivery.nak({ delay: outcome.delay, reason: outcome.reason });
+    });
+  }
+
+  /** Returns a job that was not done to the queue. The delivery does not count. */
+  async giveBack(lease: Lease): Promise<void> {
+    if (!lease.end()) await this.#settle(lease, false, () => lease.delivery.snooze());
+  }
+
+  /** How long to wait for the reply to an acknowledgement, in milliseconds. */
+  patience(lease: Lease): number {
+    return Math.min(Math.max(lease.length / 3, lateReply), this.host.queue.client.timeout);
+  }
+
+  // Sends what ends a lease until the bridge has said whether it counts, and reports that. unknown says that an earlier
+  // attempt may have counted: then a lost lease most likely means that it did.
+  async #settle(lease: Lease, unknown: boolean, send: (ms: number) => Promise<void>): Promise<boolean> {
+    const { host } = this;
+    const { id } = lease.job;
+    for (const pause = new Pause(); ; await pause.wait(undefined, host.deadline - performance.now())) {
+      try {
+        await send(this.patience(lease));
+        return true;
+      } catch (err) {
+        const error = err as PQError;
+        if (error instanceof LeaseLostError) return error.reason === "done" || this.#lost(lease, unknown);
+        if (isHopeless(error) || performance.now() >= host.deadline) {
+          host.log("error", "cannot settle a job: it comes back when its lease is over", { id, error: error.message });
+          host.error(error);
+          if (error.cause instanceof PermissionViolationError) host.fail(error);
+          return false;
+        }
+        unknown ||= error.unknown;
+        host.log("warn", "cannot settle a job, trying again", { id, error: error.message });
+      }
+    }
+  }
+
+  #lost(lease: Lease, unknown: boolean): boolean {
+    if (unknown) return true;
+    this.host.log("warn", "a job was done too late: its lease was over and somebody else got it", { id: lease.job.id });
+    this.host.lost(lease);
+    return false;
+  }
+}
+
+/** Returns the acknowledgement of jobs, the first in its subject, with their results and what they push. */
+function sharedAck(leases: Lease[], payload: string): AckRequest {
+  const [first] = leases;
+  if (leases.length === 1) return ackRequest(payload, first!.delivery, first!.result, first!.successors);
+
+  const frames: Frame[] = leases.flatMap((lease) => lease.successors);
+  for (const { delivery, result } of leases) {
+    if (!result) continue;
+    const headers = new HeaderBlock();
+    headers.add("Pq-Token", tokenOf(delivery)!);
+    if (result.contentType) headers.add("Content-Type", result.contentType);
+    frames.push({ priority: 0n, headers, value: result.bytes });
+  }
+  if (frames.length === 0) return ackRequest(payload, first!.delivery, undefined, []);
+
+  const headers = new HeaderBlock();
+  headers.add("Pq-Ack", payload);
+  headers.add("Pq-Frames", String(frames.length));
+  return { payload: encodeFrames(frames), headers };
+}

@@ -1,0 +1,311 @@
+import { isHopeless } from "./connection.js";
+import { Delivery, encodeResult } from "./delivery.js";
+import { type Duration, durationText, milliseconds, shown, within } from "./duration.js";
+import { badRequest, NotFoundError } from "./errors.js";
+import { defaultHolder } from "./holder.js";
+import type { Received } from "./item.js";
+import { compose, type Handler, type Handlers, type Job, type Middleware, type Outcome, outcomeOf, StoppedError } from "./job.js";
+import { Lease } from "./lease.js";
+import { fetchItems } from "./pop.js";
+import { Pause } from "./push.js";
+import type { Queue } from "./queue.js";
+import { Settler } from "./settle.js";
+
+/** Where a Worker logs; console is one. */
+export interface Logger {
+  warn(text: string, fields: Record<string, unknown>): void;
+  error(text: string, fields: Record<string, unknown>): void;
+}
+
+/** Called when something has become of a job. What they throw is logged, and ends nothing. */
+export interface Hooks {
+  /** The job was acknowledged. */
+  completed?(job: Job, result: unknown): unknown;
+  /** The handler has thrown, and the job went back or became a dead letter. */
+  failed?(job: Job, outcome: Exclude<Outcome, { outcome: "done" }>): unknown;
+  /** The lease is lost, or may be: somebody else may do the job. */
+  lost?(job: Job): unknown;
+  /** The worker cannot lease or settle. It tries again, unless run ends with this error. */
+  error?(error: Error): unknown;
+}
+
+/** Options of a Worker. */
+export interface WorkerOptions {
+  /** How many jobs are done at the same time, 1 to 10,000; the default is 1. */
+  concurrency?: number;
+  /**
+   * The length of a lease, 100 ms to 12 h, after which others get the jobs of a worker that died. It is extended after
+   * each third, so a job may take as long as it needs. The default is the queue's setting, or 30 s.
+   */
+  ackWait?: Duration;
+  /** The name that the leases are taken with, up to 128 bytes; the default is the host and the process id. */
+  holder?: string;
+  /**
+   * How long a job may take; the default is no limit. Then its signal ends, its lease is no longer extended, and if the
+   * handler throws, the job fails with the reason "timed out".
+   */
+  jobTimeout?: Duration;
+  /** Takes the largest priority first. Not in a FIFO queue. */
+  max?: boolean;
+  /** Wraps the handlers; the first is outermost. */
+  middleware?: Middleware[];
+  /** Logs what goes wrong; the default is silent. */
+  logger?: Logger;
+  on?: Hooks;
+}
+
+/** How long one request waits for a job, in milliseconds. */
+const idleWait = 300_000;
+/** How long to try to settle after the timeout of close, in milliseconds. */
+const settleTime = 5000;
+
+/**
+ * Does the jobs of a queue, each at least once, and by one worker at a time as long as that extends its leases in time.
+ * It waits while there are none, and survives restarts of bridges and NATS servers.
+ *
+ *     const worker = new Worker(client.priorityQueue("jobs"), async (job) => send(job.json()));
+ *     process.once("SIGTERM", () => worker.close());
+ *     await worker.run();
+ *
+ * One loop for each of `concurrency` does a job after the other; one of the idle ones waits at the bridge. A handler must
+ * not block the event loop for long: leases are extended by it.
+ */
+export class Worker {
+  readonly queue: Queue;
+  readonly #options: WorkerOptions;
+  readonly #handler: Handler;
+  readonly #concurrency: number;
+  readonly #holder: string;
+  readonly #jobTimeout: number;
+  readonly #stopping = new AbortController();
+  readonly #settler: Settler;
+  /** The jobs that are being done. */
+  readonly #leases = new Set<Lease>();
+  #killed = false;
+  /** When attempts to settle end. */
+  #deadline = Infinity;
+  #error: Error | undefined;
+  #ended: Promise<void> | undefined;
+  #abandon: () => void = () => undefined;
+  /** The length of the latest lease, in milliseconds. */
+  #length: number;
+  /** Until the loop that waits for a job has one. */
+  #waiting: Promise<void> = Promise.resolve();
+
+  /** Throws BadRequestError for options that are not valid. */
+  constructor(queue: Queue, handler: Handler | Handlers, options: WorkerOptions = {}) {
+    const { concurrency = 1, ackWait, holder = defaultHolder(), jobTimeout = 0, max, middleware = [] } = options;
+    if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
+      throw badRequest(`concurrency ${shown(concurrency)}: want an integer from 1 to 10000`);
+    }
+    if (max && queue.fifo) throw badRequest("max in a FIFO queue, which is served from one end");
+    if (typeof holder !== "string" || /\p{Cc}/u.test(holder) || new TextEncoder().encode(holder).length > 128) {
+      throw badRequest(`holder ${shown(holder)}: want up to 128 bytes without control characters`);
+    }
+    this.queue = queue;
+    this.#options = options;
+    this.#handler = compose(handler, middleware);
+    this.#concurrency = concurrency;
+    this.#holder = holder;
+    this.#jobTimeout = milliseconds(jobTimeout, "jobTimeout");
+    const worker = this;
+    this.#settler = new Settler({
+      queue,
+      stopping: this.#stopping.signal,
+      get deadline() {
+        return worker.#deadline;
+      },
+      log: (level, text, fields) => this.#log(level, text, fields),
+      completed: (lease, result) => this.#call("completed", lease.job, result),
+      lost: (lease) => this.#call("lost", lease.job),
+      error: (err) => this.#call("error", err),
+      fail: (err) => this.#end(err),
+      hold: (r, began) => this.#hold(r, began),
+    });
+    this.#length = ackWait === undefined ? 30_000 : milliseconds(ackWait, "ackWait", 100, 12 * 3_600_000);
+  }
+
+  /**
+   * Does jobs until close is called, and returns once the jobs under way are settled. It throws if it cannot go on:
+   * NotSentError if the connection is closed, or lacks a permission, which is its cause; BadRequestError if the bridge
+   * refuses to lease. Whatever else goes wrong is logged, and tried again. A worker runs once.
+   */
+  async run(): Promise<void> {
+    if (this.#ended) throw badRequest("this worker has run before: want a new one");
+    const abandoned = new Promise<void>((resolve) => (this.#abandon = resolve));
+    const loops = Promise.all(Array.from({ length: this.#concurrency }, () => this.#loop()));
+    this.#ended = Promise.race([loops, abandoned]).then(() => undefined);
+    await this.#ended;
+    if (this.#error) throw this.#error;
+  }
+
+  /**
+   * Leases no more jobs, waits until those under way are done, and returns once run has. After the timeout, by default
+   * 25 s, the signals of the jobs that are left end; if their handlers then throw, the jobs go back and the delivery does
+   * not count. Handlers that do not end within five more seconds are left alone: their jobs come back when their leases
+   * are over.
+   */
+  async close(options: { timeout?: Duration } = {}): Promise<void> {
+    const timeout = milliseconds(options.timeout ?? 25_000, "timeout");
+    this.#stopping.abort(new StoppedError());
+    if (!this.#ended) {
+      this.#ended = Promise.resolve();
+      return;
+    }
+    this.#deadline = Math.min(this.#deadline, performance.now() + timeout + settleTime);
+
+    await within(timeout, this.#ended);
+    this.#killed = true;
+    for (const lease of this.#leases) lease.abort(new StoppedError());
+    await within(this.#deadline - performance.now(), this.#ended);
+    for (const lease of this.#leases) {
+      lease.lose();
+      this.#log("error", "a job does not end: it comes back when its lease is over", { id: lease.job.id });
+    }
+    this.#abandon();
+    await this.#ended;
+  }
+
+  // Does one job after the other. One request acknowledges a job and leases the next.
+  async #loop(): Promise<void> {
+    for (let lease: Lease | undefined; (lease ??= await this.#next()); ) {
+      if (this.#stopping.signal.aborted) return this.#settler.giveBack(lease); // it came while the worker was stopping
+      const outcome = await this.#do(lease);
+      if (outcome.outcome === "done") {
+        lease = await this.#settler.finish(lease, outcome.result);
+        continue;
+      }
+
+      const stopped = outcome.outcome === "failed" && lease.signal.reason instanceof StoppedError;
+      if (stopped) await this.#settler.giveBack(lease);
+      else await this.#fail(lease, outcome);
+      lease = undefined;
+    }
+  }
+
+  async #do(lease: Lease): Promise<Outcome> {
+    const { job, signal } = lease;
+    const fields = { id: job.id, deliveries: job.deliveries };
+    this.#leases.add(lease);
+    lease.begin(this.#jobTimeout, {
+      lost: (why) => {
+        this.#log("warn", "lost the lease of a job that is being done", { ...fields, error: why.message });
+        this.#call("lost", job);
+      },
+      late: (ms) => this.#log("warn", "extended a lease late: something blocks the event loop", { ...fields, late: Math.round(ms) }),
+      failed: (err) => this.#log("warn", "cannot extend a lease, trying again", { ...fields, error: err.message }),
+      timedOut: () => this.#log("warn", "a job takes too long", { ...fields, jobTimeout: this.#jobTimeout }),
+    });
+    if (this.#killed) lease.abort(new StoppedError());
+
+    const { client } = this.queue;
+    const outcome = await outcomeOf(
+      async () => {
+        const result = await this.#handler(job, { signal });
+        lease.result = encodeResult(client, result);
+        return result;
+      },
+      job,
+      { signal },
+    );
+    this.#leases.delete(lease);
+    return outcome;
+  }
+
+  async #fail(lease: Lease, outcome: Exclude<Outcome, { outcome: "done" }>): Promise<void> {
+    const { id, deliveries } = lease.job;
+    const settled = await this.#settler.settleFailed(lease, outcome);
+    if (!settled) return;
+    if (outcome.outcome !== "snoozed") this.#log("warn", "a job failed", { id, deliveries, error: outcome.error });
+    this.#call("failed", lease.job, outcome);
+  }
+
+  // Leases a job, and waits for one. Only one loop at a time does. Returns undefined if the worker stops.
+  async #next(): Promise<Lease | undefined> {
+    const before = this.#waiting;
+    let release!: () => void;
+    this.#waiting = new Promise((resolve) => (release = resolve));
+    await before;
+    try {
+      for (const pause = new Pause(); !this.#stopping.signal.aborted; ) {
+        try {
+          const lease = await this.#tryLease();
+          if (lease) return lease;
+          pause.reset();
+        } catch (err) {
+          if (isHopeless(err)) this.#end(err as Error);
+          if (this.#stopping.signal.aborted) break;
+          this.#log("warn", "cannot lease a job, trying again", { error: (err as Error).message });
+          this.#call("error", err as Error);
+          await pause.wait(this.#stopping.signal);
+        }
+      }
+      return undefined;
+    } finally {
+      release();
+    }
+  }
+
+  async #tryLease(): Promise<Lease | undefined> {
+    const { ackWait, max = false } = this.#options;
+    const { connection, timeout } = this.queue.client;
+    const heartbeat = Math.max(100, Math.min(5000, Math.floor(this.#length / 3)));
+    const options = {
+      ack_wait: durationText(ackWait, "ackWait") ?? "0s",
+      expires: durationText(idleWait, "expires"),
+      idle_heartbeat: durationText(heartbeat, "heartbeat"),
+      holder: this.#holder,
+      frames: true,
+    };
+    const fetch = this.queue.fetchOf(1, options, { max, signal: this.#stopping.signal });
+    await connection.ready(Infinity, fetch.subject, fetch.signal);
+
+    // The bridge sends each heartbeat at least an interval after the one before. When this process reads it says little.
+    let began = performance.now();
+    const wait = { expires: idleWait, heartbeat, onHeartbeat: () => void (began += heartbeat) };
+    const { items, error } = await fetchItems(connection, { ...fetch, ...wait }, timeout);
+    if (error && !(error instanceof NotFoundError)) throw error;
+    return items[0] && this.#hold(items[0], began);
+  }
+
+  // Takes a job that was leased at that time or later. Returns undefined if somebody else may have it.
+  async #hold(r: Received, began: number): Promise<Lease | undefined> {
+    const delivery = new Delivery(this.queue.client, this.queue, r);
+    this.#length = delivery.ackWait ?? this.#length;
+    const lease = new Lease(this.queue.client, r, delivery, began, this.#length);
+    if (performance.now() - began < this.#length) return lease;
+    try {
+      await lease.extendNow(this.#settler.patience(lease));
+      return lease;
+    } catch (err) {
+      this.#log("warn", "a job came too late to be begun", { id: lease.job.id, error: (err as Error).message });
+      return undefined;
+    }
+  }
+
+  // Stops because of an error that no further attempt can mend.
+  #end(err: Error): void {
+    this.#error ??= err;
+    this.#deadline = Math.min(this.#deadline, performance.now() + settleTime);
+    this.#stopping.abort(new StoppedError());
+    this.#call("error", err);
+  }
+
+  #log(level: "warn" | "error", text: string, fields: Record<string, unknown>): void {
+    try {
+      this.#options.logger?.[level](text, { queue: this.queue.name, ...fields });
+    } catch {
+      // there is nowhere to say so
+    }
+  }
+
+  #call<K extends keyof Hooks>(name: K, ...args: Parameters<NonNullable<Hooks[K]>>): void {
+    const wrong = (err: unknown): void => this.#log("error", `the hook ${name} failed`, { error: err });
+    try {
+      const hook = this.#options.on?.[name] as ((...args: unknown[]) => unknown) | undefined;
+      Promise.resolve(hook?.(...args)).catch(wrong);
+    } catch (err) {
+      wrong(err);
+    }
+  }
+}

@@ -39,7 +39,7 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
 .PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript \
-	test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions bench bench-peers shots
+	test-python test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions bench bench-peers shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -133,6 +133,23 @@ NO_CLIENTS = $(strip $(foreach program,node python3 rustc nats,$(if $(shell comm
 test-clients: ## test the examples in other languages, those installed
 	$(if $(NO_CLIENTS),@echo "test-clients leaves out what needs $(NO_CLIENTS)")
 	PQ_TEST_CLIENTS=1 $(TEST) -v ./docs/example ./testenv/jetstream | grep -vE '^=== '
+
+# Any Python from 3.10 on. Its virtual environment is below bin, and RUN= chooses tests as pytest's -k does.
+PYTHON      := python3
+PYTHON_ENV   = $(CURDIR)/bin/$(notdir $(PYTHON))
+PYTHON_CHECK = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))
+NO_PYTHON    = test-python needs Python 3.10 or later with its modules venv and ensurepip (on Debian: python3-venv); \
+	PYTHON= names another one
+test-python: ## check and test the Python package: PYTHON= RUN=
+	@$(PYTHON) -c '$(PYTHON_CHECK)' 2>/dev/null || { echo "$(NO_PYTHON)"; exit 1; }
+	@mkdir -p bin
+	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge github.com/nats-io/nats-server/v2
+	$(PYTHON) -m venv $(PYTHON_ENV)
+	cd client/python && PATH="$(PYTHON_ENV)/bin:$$PATH" && set -e && \
+		pip install --quiet --disable-pip-version-check -r requirements-dev.txt && \
+		pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . && \
+		ruff check && ruff format --check && mypy && \
+		pytest -q $(if $(RUN),-k '$(RUN)')
 
 # Vet is off in deploy because it would go through all of Helm and Prometheus, which takes longer than the tests.
 UPDATE :=

@@ -1,0 +1,47 @@
+"""How values that are not bytes become bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+from .errors import BadArgumentError
+
+
+class Codec(Protocol):
+    """Turns values into bytes and back."""
+
+    content_type: str
+    """The type of the bytes, such as "application/json"."""
+
+    def encode(self, value: Any) -> bytes:
+        """Return the bytes of a value. What it raises is raised by the push."""
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value of bytes."""
+
+
+class JSONCodec:
+    """JSON in UTF-8, by the module json."""
+
+    content_type = "application/json"
+
+    def encode(self, value: Any) -> bytes:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def decode(self, data: bytes) -> Any:
+        return json.loads(data)
+
+
+JSON = JSONCodec()
+"""The default codec."""
+
+
+def encode(codec: Codec, value: Any) -> tuple[bytes, str]:
+    """Return a value as bytes, and their content type: bytes as they are, without a type."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value), ""
+    try:
+        return codec.encode(value), codec.content_type
+    except (TypeError, ValueError) as error:
+        raise BadArgumentError(f"{type(value).__name__} cannot be encoded: {error}") from error

@@ -1,0 +1,237 @@
+"""Leased items, and their acknowledgements."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from logging import Logger
+from typing import TYPE_CHECKING, Any
+
+from nats.aio.msg import Msg
+
+from .codec import encode
+from .errors import BadArgumentError, LeaseLostError, PQError
+from .headers import frame
+from .item import Item
+from .pop import Pop, Received
+from .push import Message, Successor, successor
+from .times import Duration, clock, duration_text, parse_time, seconds
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+_MAX_REASON = 4096  # bytes, to keep a reason within a message; the bridge keeps less
+_MAX_SUCCESSORS = 256
+
+
+class Delivery(Item):
+    """A leased item: nobody else gets it until the lease ends.
+
+    End it with ack when the item is done, with nak or snooze to have it come back, and with term to
+    make it a dead letter. These and extend raise LeaseLostError once the item is settled or
+    somebody else has it, so a late call does no harm. After UnknownOutcomeError, call again:
+    LeaseLostError then most likely means that the first call counted.
+    """
+
+    def __init__(self, queue: Queue, received: Received, ack_wait: float = 0) -> None:
+        super().__init__(received.value, received.headers)
+        self._queue = queue
+        self.ack_subject = received.ack_subject
+        """Where acknowledgements go. It has the token, which lets anybody end the lease."""
+        self.ack_wait = ack_wait or seconds(self.about.get("Pq-Ack-Wait", "0"))
+        """Length of the lease in seconds; 0 if the message left no room for it: extend says it."""
+        self.began = received.began
+        """When the lease began, or earlier, on times.clock: it is over ack_wait later."""
+
+    async def ack(
+        self, result: Any = None, *, content_type: str = "", next: Sequence[Successor] = ()
+    ) -> None:
+        """Remove the item: it is done.
+
+        result is what Queue.result returns if the job is kept: bytes as they are, anything else
+        through the codec, None for none. next is pushed to other queues in the same transaction.
+
+        Errors: BadRequestError for a result that is larger than the bridge takes, 64 KiB by
+        default, or a successor that the settings do not allow: the lease goes on; TooLargeError for
+        more than a message of NATS takes; LeaseLostError; and those of any request.
+        """
+        data, own_type = (None, "") if result is None else encode(self._queue.codec, result)
+        successors = [successor(self._queue.codec, s) for s in next]
+        try:
+            await self.settle(*self.ack_message("+ACK", data, content_type or own_type, successors))
+        except LeaseLostError as error:
+            if error.reason != "done":  # otherwise an earlier acknowledgement has counted
+                raise
+
+    async def nak(self, *, delay: Duration | None = None, reason: str = "") -> None:
+        """Return the item to its old place, after delay or else the backoff of the queue.
+
+        delay is up to ten years. If this was the last delivery that the settings allow, the item
+        becomes a dead letter, with the reason as its error, cut at 1,024 bytes.
+        """
+        options: dict[str, str] = {}
+        if delay is not None:
+            options["delay"] = duration_text(delay)
+        if reason:
+            options["reason"] = _cut(reason)
+        await self.settle((), ("-NAK " + json.dumps(options) if options else "-NAK").encode())
+
+    async def snooze(self, delay: Duration = 0) -> None:
+        """Return the item to its place after delay, without counting this delivery."""
+        await self.settle((), snooze_payload(delay))
+
+    async def term(self, reason: str = "") -> None:
+        """Make the item a dead letter with this reason, cut at 256 bytes."""
+        await self.settle((), f"+TERM {_cut(reason)}".strip().encode())
+
+    async def extend(self, progress: bytes | str | None = None) -> datetime | None:
+        """Restart the lease with its old length, and return its new end by the bridge's clock.
+
+        progress, up to 1 KiB, says how far the job is: Queue.result and Queue.items have it.
+        """
+        sent = clock()
+        headers = () if progress is None else (("Pq-Ack", "+WPI"),)
+        text = b"+WPI" if progress is None else progress
+        reply = await self.settle(headers, text.encode() if isinstance(text, str) else text)
+        about = reply.headers or {}
+        self.began = sent
+        self.ack_wait = seconds(about.get("Pq-Ack-Wait", "0")) or self.ack_wait
+        return parse_time(about.get("Pq-Lease-Until"))
+
+    async def settle(self, headers: Sequence[tuple[str, str]], data: bytes) -> Msg:
+        """Send an acknowledgement once, and return the reply."""
+        return await self._queue.link.request(
+            self.ack_subject, data, headers, timeout=self._patience, restless=True
+        )
+
+    @property
+    def _patience(self) -> float:
+        """Seconds to wait for a reply, so that there is time for another attempt."""
+        return min(max(self.ack_wait / 3, 5.0), self._queue.timeout)
+
+    def ack_message(
+        self, ack: str, result: bytes | None, content_type: str, next: Sequence[Message]
+    ) -> tuple[Sequence[tuple[str, str]], bytes]:
+        """Return the headers and payload of an acknowledgement with a result and successors."""
+        typed = [("Content-Type", content_type)] if content_type else []
+        if not next:
+            if result is None:
+                return (), ack.encode()
+            return [("Pq-Ack", ack), *typed], result
+
+        if len(next) > _MAX_SUCCESSORS:
+            raise BadArgumentError(f"{len(next)} successors: want at most {_MAX_SUCCESSORS}")
+        frames = [m.frame() for m in next]
+        if result is not None:
+            _, _, token = self.ack_subject.rpartition(".ack.")
+            frames.append(frame(0, [("Pq-Token", token), *typed], result))
+        return [("Pq-Ack", ack), ("Pq-Frames", str(len(frames)))], b"".join(frames)
+
+    async def ack_and_lease(
+        self, holder: str, result: bytes | None, content_type: str, next: Sequence[Message]
+    ) -> Delivery:
+        """Acknowledge the item and lease the next one from the same end of the queue.
+
+        With NotFoundError, and a TooLargeError with a reason, the item is acknowledged, and there
+        is no next one. After other errors it is not, or it is unknown.
+        """
+        options = {"frames": True, "holder": holder}
+        ack = "+NXT " + json.dumps(options)
+        headers, data = self.ack_message(ack, result, content_type, next)
+        prefix, _, _ = self.ack_subject.rpartition(".ack.")
+        pop = Pop(
+            self._queue.link,
+            self.ack_subject,
+            options,
+            acks=prefix + ".ack.",
+            timeout=self._patience,
+            headers=headers,
+            data=data,
+        )
+        received = await pop.run()
+        return Delivery(self._queue, received[0], self.ack_wait)
+
+
+class Renewal:
+    """Extends a lease whenever a third of it has passed, until it is stopped or the lease is lost.
+
+    on_lost is called once, from the event loop, when the lease is lost or may be.
+    """
+
+    def __init__(
+        self, delivery: Delivery, on_lost: Callable[[PQError], None], logger: Logger
+    ) -> None:
+        self.delivery = delivery
+        self.lost = False
+        """Whether somebody else has the job, or it is settled: certain, as the bridge said so."""
+        self._on_lost = on_lost
+        self._log = logger
+        self._progress: bytes | str | None = None
+        self._stopped = False
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        due = delivery.began + delivery.ack_wait / 3 - clock()
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, due), self._start)
+
+    def _start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def say(self, progress: bytes | str) -> None:
+        """Extend the lease soon, and say how far the job is. Call it from the event loop."""
+        self._progress = progress
+        self._wake.set()
+        if not self._stopped:
+            self._start()
+
+    async def stop(self) -> bool:
+        """Stop extending, and report whether the lease is certainly lost."""
+        self._stopped = True
+        self._timer.cancel()
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        return self.lost
+
+    async def _run(self) -> None:
+        d, retry = self.delivery, 0.0
+        while True:
+            every = d.ack_wait / 3
+            due = d.began + every
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), retry or max(0.0, due - clock()))
+            late = clock() - due
+            if late > every and not retry:
+                text = "renewed the lease of job %s %.1f s late: does something block the loop?"
+                self._log.warning(text, d.id, late)
+
+            progress, self._progress = self._progress, None
+            self._wake.clear()
+            try:
+                await d.extend(progress)
+                retry = 0.0
+            except LeaseLostError as error:
+                self.lost = True
+                self._on_lost(error)
+                return
+            except PQError as error:
+                if clock() >= d.began + d.ack_wait:
+                    self._on_lost(error)
+                    return
+                self._log.info("cannot extend the lease of job %s yet: %s", d.id, error)
+                retry = min(every / 10, 1.0)
+
+
+def snooze_payload(delay: Duration) -> bytes:
+    """Return the acknowledgement that gives an item back uncounted."""
+    return ("-NAK " + json.dumps({"snooze": True, "delay": duration_text(delay)})).encode()
+
+
+def _cut(text: str) -> str:
+    """Shorten a text to what a message has room for."""
+    data = text.encode("utf-8", "replace")
+    short = data[:_MAX_REASON].decode("utf-8", "ignore")
+    return short if len(data) <= _MAX_REASON else short + "..."

@@ -1,0 +1,151 @@
+"""What a request can fail with: one class for each code and meaning of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class PQError(Exception):
+    """The root of all errors of this package.
+
+    code is the number of the protocol, 0 for an error of the client itself; reason a word of the
+    protocol, or ""; unknown says that the request may have been carried out.
+    """
+
+    default_code = 0
+    default_unknown = False
+
+    def __init__(
+        self, text: str, *, code: int | None = None, reason: str = "", unknown: bool | None = None
+    ) -> None:
+        super().__init__(text)
+        self.text = text
+        self.code = self.default_code if code is None else code
+        self.reason = reason
+        self.unknown = self.default_unknown if unknown is None else unknown
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.code})" if self.code else self.text
+
+
+class BadRequestError(PQError):
+    """400: the request is wrong, and would be wrong every time."""
+
+    default_code = 400
+
+
+class BadArgumentError(BadRequestError, ValueError):
+    """The client refused to send the request: the text says what would be right."""
+
+
+class NotFoundError(PQError):
+    """404: there is no such item, job or schedule."""
+
+    default_code = 404
+
+
+class LeaseLostError(PQError):
+    """409: the item is settled, somebody else's, or in another state than the request needs."""
+
+    default_code = 409
+
+
+class LeasedError(PQError):
+    """409: the item is leased, and can be neither moved nor redriven."""
+
+    default_code = 409
+
+
+class TooLargeError(PQError):
+    """413: a message, batch or item exceeds a limit, which the text names."""
+
+    default_code = 413
+
+
+class OverloadedError(PQError):
+    """429: not run; something is full or at a limit. Try again, more slowly."""
+
+    default_code = 429
+
+
+class InternalError(PQError):
+    """500: the service or the stored data is at fault."""
+
+    default_code = 500
+
+
+class UnavailableError(PQError):
+    """503: not run, or a request that only reads has no reply. Try again."""
+
+    default_code = 503
+
+
+class NoBridgeError(PQError):
+    """No bridge listens on the subject."""
+
+
+class BadReplyError(PQError):
+    """Something other than a bridge replied, such as a stream that captures the subject."""
+
+
+class NotSentError(PQError):
+    """The request was certainly not sent: the connection is away, closed, or may not send it."""
+
+
+class DeniedError(NotSentError):
+    """The NATS server refused the request or its inbox: the connection lacks a permission."""
+
+
+class UnknownOutcomeError(PQError):
+    """The request may or may not have been carried out, as the bridge said, or nobody did."""
+
+    default_unknown = True
+
+
+class NoHeartbeatError(UnknownOutcomeError):
+    """The bridge no longer confirms that a request waits: it, or the connection, may be gone."""
+
+
+class NotDoneError(PQError, TimeoutError):
+    """The time to wait for a job is over, and it is not done. The job goes on."""
+
+
+class JobFailedError(PQError):
+    """The job became a dead letter. reason says why, error is the last error of a worker or ""."""
+
+    def __init__(self, id: str, reason: str, error: str, deliveries: int) -> None:
+        text = f"job {id} failed: {reason} after {deliveries} deliveries"
+        super().__init__(f"{text}: {error}" if error else text, reason=reason)
+        self.id = id
+        self.error = error
+        self.deliveries = deliveries
+
+
+_BY_CODE: dict[int, type[PQError]] = {
+    400: BadRequestError,
+    404: NotFoundError,
+    409: LeaseLostError,
+    413: TooLargeError,
+    429: OverloadedError,
+    500: InternalError,
+    503: UnavailableError,
+}
+
+
+def error_of(headers: Mapping[str, str]) -> PQError | None:
+    """Return the error that a reply says in its headers, or None if the request succeeded."""
+    text, code = headers.get("Nats-Service-Error", ""), headers.get("Nats-Service-Error-Code", "")
+    if not text and not code:
+        return None
+    unknown = headers.get("Pq-Outcome") == "unknown"
+    return error_for(
+        int(code) if code.isdigit() else 0, headers.get("Pq-Reason", ""), text, unknown
+    )
+
+
+def error_for(code: int, reason: str, text: str, unknown: bool = False) -> PQError:
+    """Return the error with a code and reason of the protocol."""
+    kind = UnknownOutcomeError if unknown else _BY_CODE.get(code, PQError)
+    if reason == "leased":
+        kind = LeasedError
+    return kind(text, code=code, reason=reason, unknown=unknown)

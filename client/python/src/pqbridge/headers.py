@@ -1,0 +1,123 @@
+"""Headers that keep every value in its order, and frames, which carry them unchanged.
+
+nats-py knows one value for each name, and replaces bytes that are not UTF-8. So repeated and odd
+headers survive only in frames: in pushes, leases, and pops of several items.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from .errors import BadArgumentError, BadReplyError
+
+HeadersLike = Mapping[str, str | Sequence[str]] | Iterable[tuple[str, str]]
+"""Headers of a push: names with a value or several, or pairs of name and value.
+
+Values are text in one line. Bytes that are not UTF-8 are written as surrogates, as
+bytes.decode("utf-8", "surrogateescape") returns them, and come back like that.
+"""
+
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_START = b"NATS/1.0\r\n"
+_FRAME = struct.Struct(">qII")
+
+
+class Headers(Mapping[str, str]):
+    """The headers of an item. Names are compared byte by byte; values keep their order.
+
+    headers[name] is the first value, get_all(name) has all of them, and pairs each header.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self.pairs = list(pairs)
+
+    def __getitem__(self, name: str) -> str:
+        for key, value in self.pairs:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict(self.pairs))
+
+    def __len__(self) -> int:
+        return len(dict(self.pairs))
+
+    def __repr__(self) -> str:
+        return f"Headers({self.pairs!r})"
+
+    def get_all(self, name: str) -> list[str]:
+        """Return all values of a name, in order."""
+        return [value for key, value in self.pairs if key == name]
+
+
+def header_pairs(headers: HeadersLike) -> list[tuple[str, str]]:
+    """Return headers as pairs, unless NATS cannot carry one of them."""
+    if isinstance(headers, Headers):
+        pairs: Iterable[tuple[str, str | Sequence[str]]] = headers.pairs
+    else:
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+    checked = []
+    for name, values in pairs:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            want = "letters, digits and any of !#$%&'*+-.^_`|~"
+            raise BadArgumentError(f"header {name!r}: want a name of {want}")
+        for value in [values] if isinstance(values, str) else values:
+            if not isinstance(value, str) or "\r" in value or "\n" in value:
+                raise BadArgumentError(f"header {name}: {value!r}: want a text in one line")
+            checked.append((name, value))
+    return checked
+
+
+def are_plain(pairs: Sequence[tuple[str, str]]) -> bool:
+    """Report whether nats-py sends these headers unchanged."""
+    return len(dict(pairs)) == len(pairs) and all(
+        value == value.strip() and not any("\ud800" <= c <= "\udfff" for c in value)
+        for _, value in pairs
+    )
+
+
+def header_block(pairs: Sequence[tuple[str, str]]) -> bytes:
+    """Return headers as a message has them."""
+    if not pairs:
+        return b""
+    lines = (
+        name.encode() + b": " + value.strip(" \t").encode("utf-8", "surrogateescape") + b"\r\n"
+        for name, value in pairs
+    )
+    return _START + b"".join(lines) + b"\r\n"
+
+
+def _parse_block(block: bytes) -> Iterator[tuple[str, str]]:
+    for line in block.removeprefix(_START).split(b"\r\n"):
+        name, colon, value = line.partition(b":")
+        if colon:
+            yield (
+                name.decode("ascii", "replace"),
+                value.strip(b" \t").decode("utf-8", "surrogateescape"),
+            )
+
+
+def frame(priority: int, pairs: Sequence[tuple[str, str]], value: bytes) -> bytes:
+    """Return the frame of an item or a result."""
+    block = header_block(pairs)
+    return _FRAME.pack(priority, len(block), len(value)) + block + value
+
+
+def parse_frames(data: bytes, count: int) -> list[tuple[Headers, bytes]]:
+    """Return what the frames of a reply have."""
+    frames, at = [], 0
+    try:
+        while at < len(data):
+            _, headers, value = _FRAME.unpack_from(data, at)
+            middle = at + _FRAME.size + headers
+            block = data[middle - headers : middle]
+            at = middle + value
+            frames.append((Headers(_parse_block(block)), data[middle:at]))
+    except struct.error:
+        at = -1
+    if at != len(data) or len(frames) != count:
+        raise BadReplyError(f"{len(frames)} frames: want {count}", unknown=True)
+    return frames

@@ -1,0 +1,207 @@
+"""Jobs, and what their handlers make of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import json
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from .codec import JSON, Codec, encode
+from .headers import Headers, HeadersLike, header_pairs
+from .item import Item
+from .push import Message, PushOptions, successor
+from .times import Duration, seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Handler = Callable[["Job"], Any]
+"""Does a job: an async def, or a def, which runs in a thread. What it returns is the result."""
+
+Middleware = Callable[["Job", Callable[["Job"], Awaitable[Any]]], Awaitable[Any]]
+"""An async def that wraps handlers: it awaits the function that it is given, and may return,
+change or raise what a handler does."""
+
+
+class Snooze(Exception):  # noqa: N818, as it is no error
+    """Raised by a handler to have the job come back after delay, without counting the delivery."""
+
+    def __init__(self, delay: Duration) -> None:
+        super().__init__(f"again in {delay}")
+        self.delay = delay
+
+
+class Drop(Exception):  # noqa: N818
+    """Raised by a handler to make the job a dead letter at once, with a reason of 256 bytes."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RetryAfter(Exception):  # noqa: N818
+    """Raised by a handler to fail, and be tried again after delay in place of the backoff.
+
+    Raise it from the error that says why, or give a reason.
+    """
+
+    def __init__(self, delay: Duration, reason: str = "") -> None:
+        super().__init__(reason)
+        self.delay = delay
+
+
+class Job(Item):
+    """An item that a Worker has leased.
+
+    lost is set when the handler should stop: a def in a thread looks at it now and then, while an
+    async def is cancelled. why says why: "lost", the lease; "timeout", of the job; "stopped", the
+    worker; and "" as long as the job goes on.
+    """
+
+    def __init__(self, value: bytes, headers: Headers, queue: str, codec: Codec) -> None:
+        super().__init__(value, headers)
+        self.queue = queue
+        """The name of the queue."""
+        self.lost = threading.Event()
+        self.why: Literal["", "lost", "timeout", "stopped"] = ""
+        self.successors: list[Message] = []
+        self.say: Callable[[bytes | str], Any] | None = None
+        self._codec = codec
+
+    def json(self) -> Any:
+        """Return the value, read as JSON."""
+        return json.loads(self.value)
+
+    def string(self) -> str:
+        """Return the value as text in UTF-8."""
+        return self.value.decode()
+
+    def progress(self, progress: bytes | str) -> None:
+        """Say how far the job is, in up to 1 KiB, at most once a second. It never waits."""
+        if self.say:
+            self.say(progress)
+
+    def next(self, queue: str, value: Any, **options: Unpack[PushOptions]) -> None:
+        """Have the acknowledgement of this job push an item to another queue.
+
+        The job is done and the item pushed, or neither. The setting next of this job's queue must
+        name the other one; msg_id, unique and weight are not possible.
+        """
+        self.successors.append(successor(self._codec, {"queue": queue, "value": value, **options}))
+
+
+@dataclass
+class Outcome:
+    """What becomes of a job.
+
+    kind is "done", "failed" (it comes back, after delay if that is given), "snoozed", "dropped",
+    "lost" (somebody else has it) or "stopped" (given back uncounted). text is the reason of all but
+    done; error is what the handler raised.
+    """
+
+    kind: Literal["done", "failed", "snoozed", "dropped", "lost", "stopped"]
+    result: bytes | None = None
+    content_type: str = ""
+    next: list[Message] = field(default_factory=list)
+    text: str = ""
+    delay: float | None = None
+    error: BaseException | None = None
+
+
+async def perform(
+    handler: Handler, job: Job, middleware: Sequence[Middleware], executor: Executor | None
+) -> Any:
+    """Call a handler, and return or raise what it does."""
+
+    async def innermost(job: Job) -> Any:
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+            getattr(handler, "__call__", None)  # noqa: B004
+        ):
+            return await handler(job)
+
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        thread = loop.run_in_executor(executor, context.run, handler, job)
+        while not thread.done():
+            try:
+                await asyncio.wait({thread})
+            except asyncio.CancelledError:
+                job.lost.set()  # a thread cannot be cancelled, and its slot stays taken
+        result = thread.result()
+        return await result if inspect.isawaitable(result) else result
+
+    call: Callable[[Job], Awaitable[Any]] = innermost
+    for wrap in reversed(middleware):
+        call = _wrapped(wrap, call)
+    return await call(job)
+
+
+def _wrapped(
+    wrap: Middleware, call: Callable[[Job], Awaitable[Any]]
+) -> Callable[[Job], Awaitable[Any]]:
+    return lambda job: wrap(job, call)
+
+
+def outcome_of(task: asyncio.Task[Any], job: Job, codec: Codec) -> Outcome:
+    """Return what becomes of a job whose handler has ended."""
+    error = asyncio.CancelledError("cancelled") if task.cancelled() else task.exception()
+    try:
+        if error:
+            return _failure_of(error, job, cancelled=task.cancelled())
+        result = task.result()
+        data, content_type = (None, "") if result is None else encode(codec, result)
+        return Outcome("done", data, content_type, job.successors)
+    except ValueError as wrong:  # a bad delay, or a result that cannot be encoded
+        return Outcome("failed", text=text_of(wrong), error=wrong)
+
+
+def _failure_of(error: BaseException, job: Job, *, cancelled: bool) -> Outcome:
+    text = text_of(error)
+    if isinstance(error, Snooze):
+        return Outcome("snoozed", text=text, delay=seconds(error.delay), error=error)
+    if isinstance(error, Drop):
+        return Outcome("dropped", text=text, error=error)
+    if job.why in ("lost", "stopped"):
+        return Outcome(job.why, text=text, error=error)
+    if job.why == "timeout":
+        text = "timed out" if cancelled else f"timed out: {text}"
+    delay = seconds(error.delay) if isinstance(error, RetryAfter) else None
+    return Outcome("failed", text=text, delay=delay, error=error)
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says, with its class unless that says nothing."""
+    if isinstance(error, RetryAfter) and error.__cause__ and not str(error):
+        return text_of(error.__cause__)
+    if type(error) in (Exception, Snooze, Drop, RetryAfter, asyncio.CancelledError):
+        return str(error)
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+async def run_handler(
+    handler: Handler,
+    value: Any = b"",
+    *,
+    headers: HeadersLike = (),
+    queue: str = "test",
+    id: str = "test",
+    deliveries: int = 1,
+    max_deliver: int = 0,
+    middleware: Sequence[Middleware] = (),
+    codec: Codec = JSON,
+) -> Outcome:
+    """Run a handler on a job made of these, without NATS, and return what would become of it."""
+    data, content_type = encode(codec, value)
+    about = {"Pq-Id": id, "Pq-Deliveries": str(deliveries), "Pq-Max-Deliver": str(max_deliver)}
+    about |= {"Content-Type": content_type} if content_type else {}
+    pairs = [*header_pairs(headers), *header_pairs(about)]
+    job = Job(data, Headers(pairs), queue, codec)
+    task = asyncio.get_running_loop().create_task(perform(handler, job, middleware, None))
+    await asyncio.wait({task})
+    return outcome_of(task, job, codec)

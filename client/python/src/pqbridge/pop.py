@@ -1,0 +1,185 @@
+"""Requests that may bring items: they wait, can be cancelled, and lose nothing that has come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from .errors import (
+    NoBridgeError,
+    NoHeartbeatError,
+    NotFoundError,
+    PQError,
+    UnknownOutcomeError,
+    error_of,
+)
+from .headers import Headers, parse_frames
+from .link import LATE_REPLY, Inbox, Interrupt, Link, no_reply
+from .times import clock
+
+CANCEL_TIME = 2.0
+"""Seconds that the bridge may take to end a request that was cancelled."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """An item as it came."""
+
+    value: bytes
+    headers: Headers
+    ack_subject: str  # "" if it is not leased
+    began: float  # the lease began at that time of the clock, or later
+
+
+class Pop:
+    """A request that pops or leases, with the options of the protocol."""
+
+    def __init__(
+        self,
+        link: Link,
+        subject: str,
+        options: dict[str, Any],
+        *,
+        acks: str,
+        timeout: float,
+        expires: float = 0,
+        heartbeat: float = 0,
+        ack: str = "",
+        headers: Sequence[tuple[str, str]] = (),
+        data: bytes | None = None,
+    ) -> None:
+        self._link, self._subject, self._acks = link, subject, acks
+        self._heartbeat, self._expires, self._timeout = heartbeat, expires, timeout
+        self._wanted: int = options.get("batch", 1)
+        self._id = ""
+        if expires:
+            self._id = options["id"] = secrets.token_urlsafe(16)
+        self._headers = headers
+        self._data = (ack + json.dumps(options)).encode() if data is None else data
+        self._inbox: Inbox | None = None
+        self._began = 0.0
+        self.received: list[Received] = []
+        self.interrupted = False  # by interrupt, or because the connection was lost
+
+    async def run(self) -> list[Received]:
+        """Return the items; raise the error of the reply if there is none.
+
+        An error after some items is not raised: the next request meets it again. If the task is
+        cancelled, so is the request: leased items that still come are given back.
+        """
+        loop = asyncio.get_running_loop()
+        patience = self._expires + LATE_REPLY if self._expires else self._timeout
+        deadline = loop.time() + self._timeout
+        inbox = await self._link.send(self._subject, self._data, self._headers, deadline)
+        self._inbox, self._began = inbox, clock()
+        complete, failed = False, None
+        try:
+            failed = await self._read(inbox, loop.time() + patience)
+            complete = True
+        except NoBridgeError:
+            complete = True
+            raise
+        except asyncio.CancelledError:
+            self._inbox = None  # which the background releases
+            self._link.spawn(self._abandon(inbox))
+            raise
+        except PQError as error:
+            failed = error
+        finally:
+            if self._inbox:
+                self._inbox = None
+                self._link.release(inbox, complete=complete)
+
+        if failed and not self.received:
+            raise failed
+        return self.received
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the request has been sent, so that an item may be on its way."""
+        return self._inbox is not None
+
+    def interrupt(self) -> None:
+        """Cancel the request, whose run then ends soon, maybe with items that were on their way."""
+        if self._inbox:
+            self._inbox.put(Interrupt())
+
+    async def _read(self, inbox: Inbox, deadline: float) -> PQError | None:
+        """Read the reply. What ended it early is returned, what broke it off is raised."""
+        loop = asyncio.get_running_loop()
+        # A bridge that is busy may be late with its heartbeats.
+        silence = max(2 * self._heartbeat, LATE_REPLY) if self._heartbeat else math.inf
+        cancelled = False
+        while len(self.received) < self._wanted:
+            until = min(deadline, loop.time() + silence)
+            try:
+                message = await inbox.next(until)
+            except Interrupt:
+                self.interrupted = True
+                if self._id and not cancelled:
+                    await self._cancel()
+                    cancelled, silence, deadline = True, math.inf, loop.time() + CANCEL_TIME
+                continue
+            except asyncio.TimeoutError:
+                if until < deadline:
+                    raise NoHeartbeatError(f"no heartbeat for {silence:g} s") from None
+                raise no_reply(self._subject, "waited too long", writes=True) from None
+            ended, error = self._take(message)
+            if ended:
+                return error
+        return None
+
+    def _take(self, message: Msg) -> tuple[bool, PQError | None]:
+        """Take what a message has, and report whether it ends the reply, and with which error."""
+        headers = Headers((message.headers or {}).items())
+        if "Pq-Heartbeat" in headers:
+            # The bridge sent it at least an interval after the one before. When this process reads
+            # it says little: it may have stood still.
+            self._began += self._heartbeat
+            return False, None
+
+        frames = int(headers.get("Pq-Frames", "0"))
+        if frames:
+            for own, value in parse_frames(message.data, frames):
+                token = own.get("Pq-Token")
+                ack_subject = self._acks + token if token else ""
+                self.received.append(Received(value, own, ack_subject, self._began))
+
+        error, count = error_of(headers), len(self.received)
+        if "Pq-Batch-Count" in headers:
+            sent = int(headers["Pq-Batch-Count"])
+            if sent > count:
+                return True, UnknownOutcomeError(f"{count} of {sent} items arrived")
+            return True, error or (None if count else NotFoundError("the queue is empty"))
+        if error or frames:
+            return error is not None, error
+        self.received.append(Received(message.data, headers, message.reply, self._began))
+        return False, None
+
+    async def _cancel(self) -> None:
+        """Ask the bridge to end the request. The answer says nothing, so nobody reads it."""
+        nc = self._link.nc
+        if self._id and nc.is_connected:
+            data = json.dumps({"cancel": self._id}).encode()
+            publish = nc.publish(self._subject, data, reply=nc.new_inbox())
+            await asyncio.wait({self._link.spawn(publish)})
+
+    async def _abandon(self, inbox: Inbox) -> None:
+        """End a request that nobody waits for any more, and give back what it still leases."""
+        with contextlib.suppress(PQError, nats.errors.Error):
+            await self._cancel()
+            await self._read(inbox, asyncio.get_running_loop().time() + CANCEL_TIME)
+        self._link.release(inbox, complete=False)
+        for leased in self.received:
+            if leased.ack_subject:
+                with contextlib.suppress(nats.errors.Error):
+                    await self._link.nc.publish(leased.ack_subject, b'-NAK {"snooze":true}')

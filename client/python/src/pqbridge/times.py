@@ -1,0 +1,52 @@
+"""Durations and times as the protocol writes them, and the clock of leases."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime, timedelta, timezone
+
+from .errors import BadArgumentError
+
+Duration = float | timedelta | str
+"""Seconds, a timedelta, or a text of the protocol such as "1m30s" or "250ms"."""
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)")
+
+
+def seconds(duration: Duration) -> float:
+    """Return a duration in seconds."""
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    if not isinstance(duration, str):
+        return float(duration)
+    parts = _PART.findall(duration)
+    if duration != "0" and (not parts or "".join(n + unit for n, unit in parts) != duration):
+        raise BadArgumentError(f"bad duration {duration!r}: want one such as '1m30s' or '250ms'")
+    return sum(float(n) * _UNITS[unit] for n, unit in parts)
+
+
+def duration_text(duration: Duration) -> str:
+    """Return a duration as requests have it. Numbers are exact to the microsecond."""
+    length = seconds(duration)
+    if not 0 <= length < 1e10:
+        raise BadArgumentError(f"bad duration {duration!r}: want 0 to ten years")
+    return duration if isinstance(duration, str) else f"{round(length * 1e6)}us"
+
+
+def time_text(at: datetime) -> str:
+    """Return a time in RFC 3339."""
+    if at.utcoffset() is None:
+        raise BadArgumentError(f"{at!r} has no time zone: want one, as datetime.now(timezone.utc)")
+    return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """Return a time that a bridge wrote, which Python 3.10 cannot read, or None without one."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+
+
+def clock() -> float:
+    """Return seconds on a clock that also counts while the machine sleeps, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,0 +1,225 @@
+"""The verbs of a queue, against a bridge."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+import pqbridge
+from pqbridge import Client, Queue
+
+
+async def test_the_smallest_priority_comes_first(queue: Queue) -> None:
+    pushed = await queue.push(b"report", priority=5)
+    await queue.push(b"fire", priority=-(2**63))
+
+    first, second, third = await queue.pop(), await queue.pop(), await queue.pop()
+
+    assert first and first.value == b"fire" and first.priority == -(2**63)
+    assert second and second.id == pushed.id and second.pushed_at
+    assert third is None
+
+
+async def test_values_that_are_not_bytes_go_through_the_codec(queue: Queue) -> None:
+    await queue.push({"to": "eve"})
+
+    item = await queue.pop()
+
+    assert item and item.value == b'{"to":"eve"}'
+    assert item.headers["Content-Type"] == "application/json"
+
+
+async def test_a_lease_is_acknowledged_once(queue: Queue) -> None:
+    await queue.push(b"job")
+
+    job = await queue.lease(ack_wait=30)
+    assert job and job.value == b"job" and job.deliveries == 1 and job.ack_wait == 30
+    assert await queue.lease() is None
+    await job.ack()
+
+    with pytest.raises(pqbridge.LeaseLostError):
+        await job.ack()
+    assert await queue.len() == 0
+
+
+async def test_what_is_given_back_comes_back(queue: Queue) -> None:
+    pushed = await queue.push(b"job")
+
+    for settle, deliveries in ((0, 1), (1, 1), (2, 2)):
+        job = await queue.lease()
+        assert job and job.deliveries == deliveries
+        if settle == 0:
+            await job.snooze()
+        elif settle == 1:
+            assert await job.extend("half")
+            await job.nak(delay=0, reason="disk full")
+        else:
+            await job.term("no such user")
+
+    result = await queue.result(pushed.id)
+    assert (result.state, result.reason, result.error) == ("dead", "no such user", "disk full")
+
+
+async def test_a_pop_waits_for_a_push(queue: Queue) -> None:
+    waiting = asyncio.create_task(queue.pop(expires=60))
+    await asyncio.sleep(0)
+    await queue.push(b"late")
+
+    item = await waiting
+
+    assert item and item.value == b"late"
+
+
+async def test_a_lease_that_is_cancelled_gives_back(queue: Queue) -> None:
+    waiting = asyncio.create_task(queue.lease(expires=60))
+    await asyncio.sleep(0.2)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await queue.push(b"job")
+
+    job = await queue.lease(expires=30)
+
+    assert job and job.deliveries == 1
+    await job.ack()
+
+
+async def test_options_of_a_push(queue: Queue, client: Client, name: str) -> None:
+    at = datetime.now(timezone.utc) - timedelta(hours=1)
+    first = await queue.push(b"1", msg_id="a", unique="k", group="g", weight=2, type="email", at=at)
+    second = await queue.push(b"2", msg_id="a")
+    delayed = await queue.push(b"3", delay="1h", ttl=timedelta(hours=2), keep=3600.5)
+
+    item = await queue.get(msg_id="a")
+
+    assert second.id == first.id and second.duplicate
+    assert (item.group, item.type, item.state) == ("g", "email", "ready")
+    assert (await queue.get(delayed.id)).state == "delayed"
+
+
+async def test_bad_input_is_refused_before_it_is_sent(queue: Queue, client: Client) -> None:
+    for wrong in (
+        {"priority": 2**63},
+        {"priority": 1.5},
+        {"priority": True},
+        {"headers": {"X": "a\r\nPq-Priority: 1"}},
+        {"headers": {"X Y": "a"}},
+        {"delay": "1 day"},
+        {"delay": 1, "at": datetime.now(timezone.utc)},
+        {"at": datetime.now()},
+    ):
+        with pytest.raises(pqbridge.BadArgumentError):
+            await queue.push(b"", **wrong)
+    with pytest.raises(TypeError):
+        await queue.push(b"", prio=1)  # type: ignore[call-arg]
+    with pytest.raises(pqbridge.BadArgumentError):
+        await queue.push(object())
+    with pytest.raises(pqbridge.BadArgumentError):
+        client.priority_queue("a.b")
+    with pytest.raises(pqbridge.BadArgumentError):
+        await client.fifo_queue("mail").push(b"", priority=1)
+    assert await queue.len() == 0
+
+
+async def test_headers_survive_in_frames(queue: Queue) -> None:
+    odd = [("X", "a"), ("X", "b"), ("Y", b"\xff".decode("utf-8", "surrogateescape")), ("x", "ü")]
+    await queue.push(b"job", headers=odd)
+
+    job = await queue.lease()
+
+    assert job and sorted(job.headers.pairs) == sorted(
+        [*odd, *((n, v) for n, v in job.headers.pairs if n == "Nats-Msg-Id")]
+    )
+    assert job.headers.get_all("X") == ["a", "b"]
+
+
+async def test_a_stored_status_is_an_item(queue: Queue) -> None:
+    await queue.push(b"job", headers={"Status": "503"})
+
+    item = await queue.pop()
+
+    assert item and item.headers["Status"] == "503"
+
+
+async def test_the_largest_message_is_the_servers(queue: Queue, client: Client) -> None:
+    most = client.nc.max_payload
+    with pytest.raises(pqbridge.TooLargeError):
+        await queue.push(b"x" * most)
+
+    room = len("NATS/1.0\r\nA: b\r\n\r\n")
+    await queue.push(b"x" * (most - room), msg_id="", headers={"A": "b"})
+
+    with pytest.raises(pqbridge.TooLargeError):
+        await queue.push(b"x" * (most - room + 1), msg_id="", headers={"A": "b"})
+    item = await queue.pop()
+    assert item and len(item.value) == most - room
+
+
+async def test_many_items_with_the_outcome_of_each(queue: Queue) -> None:
+    outcomes = await queue.push_many([{"value": b"%d" % i, "priority": 1} for i in range(5000)])
+    assert all(isinstance(o, pqbridge.PushAck) for o in outcomes)
+
+    items = await queue.pop_batch(1000)
+    assert [i.value for i in items] == [b"%d" % i for i in range(1000)]
+
+    bad = await queue.push_many(
+        [{"value": b"a"}, {"value": b"b", "headers": {"Pq-No": "x"}}, {"value": b"c"}]
+    )
+    assert isinstance(bad[0], pqbridge.PushAck)
+    assert isinstance(bad[1], pqbridge.BadRequestError)
+    assert isinstance(bad[2], pqbridge.NotSentError)
+
+
+async def test_results_and_calls(queue: Queue) -> None:
+    async def work() -> None:
+        job = await queue.lease(expires=60)
+        assert job
+        await job.ack({"sum": 3})
+        bad = await queue.lease(expires=60)
+        assert bad
+        await bad.term("broken")
+
+    working = asyncio.create_task(work())
+
+    assert await queue.call([1, 2]) == {"sum": 3}
+    with pytest.raises(pqbridge.JobFailedError, match="broken"):
+        await queue.call([1, 2])
+    await working
+    with pytest.raises(pqbridge.NotDoneError):
+        await queue.call([1, 2], wait="10ms")
+
+
+async def test_looking_and_managing(queue: Queue, client: Client, name: str) -> None:
+    one = await queue.push(b"one", headers={"X": "y"})
+    two = await queue.push(b"two", priority=3)
+    settings = await queue.configure(max_deliver=1, backoff=[timedelta(seconds=1), "2s"])
+    assert settings == {"max_deliver": 1, "backoff": ["1s", "2s"]}
+
+    assert [i.id async for i in queue.items()] == [one.id, two.id]
+    assert [i.headers["X"] async for i in queue.items(match="one", state="ready")] == ["y"]
+    assert await queue.move(two.id, -1)
+    peeked = await queue.peek()
+    assert peeked and peeked.id == two.id
+    assert (await queue.info())["ready"] == 2
+
+    await queue.pause()
+    assert await queue.pop() is None
+    await queue.resume()
+    await queue.pause("g")
+    await queue.resume("g")
+    await queue.remove(one.id)
+    with pytest.raises(pqbridge.NotFoundError):
+        await queue.remove(one.id)
+
+    job = await queue.lease()
+    assert job and job.last_try
+    await job.nak(reason="no")
+    dead = client.priority_queue(f"{name}-dead")
+    assert await dead.redrive_ids([job.id]) == [name]
+    assert await dead.redrive() == 0
+
+    schedule = await queue.schedule("tick", every=timedelta(hours=1), value=b"tock")
+    assert schedule["every"] == "1h0m0s"
+    await queue.unschedule("tick")

@@ -13,7 +13,7 @@ import { type Fetch, fetchItems, lateReply } from "./pop.js";
 import { mayRepeat, Pause, prepare, type Prepared, type Pushed, type PushItem, type PushOptions, type PushOutcome, repeat } from "./push.js";
 import { JobResult } from "./result.js";
 import { type Settings, settingsToSend } from "./settings.js";
-import { type QueueInfo, readStored, type Schedule, type StoredItem } from "./stored.js";
+import { type QueueInfo, readStored, type Redriven, type Schedule, type StoredItem } from "./stored.js";
 
 /** Options of a pop. */
 export interface PopOptions {
@@ -303,19 +303,17 @@ export class Queue {
     return (await this.query("move", { ...nameOf(id), priority }, true)).place;
   }
 
-  /**
-   * Sends dead letters of this queue back to the queues that they came from, up to `max`, by default 1,000, or those
-   * with the ids. Returns how many went back. Throws the error of an id that did not, once the others have.
-   */
-  async redrive(options: { max?: number; ids?: string[] } = {}): Promise<number> {
+  /** Sends up to `max` dead letters of this queue, by default 1,000, back to the queues they came from. Returns their number. */
+  async redrive(options?: { max?: number }): Promise<number>;
+  /** Sends the dead letters with these ids, 1 to 1,000, back. Returns what became of each, in their order. */
+  async redrive(options: { ids: string[] }): Promise<Redriven[]>;
+  async redrive(options: { max?: number; ids?: string[] } = {}): Promise<number | Redriven[]> {
     if (options.ids) {
       const { results } = await this.query("redrive", { ids: options.ids }, true);
-      const failed = results.find((r: any) => r.code);
-      if (failed) throw errorOf(failed.code, failed.error_reason ?? "", failed.error);
-      return results.length;
+      return results.map((r: any) => (r.code ? { id: r.id, error: errorOf(r.code, r.error_reason ?? "", r.error) } : r));
     }
-    let done = 0;
-    for (const max = options.max ?? 1000; ; ) {
+    const { max = 1000 } = options;
+    for (let done = 0; ; ) {
       const { redriven, more } = await this.query("redrive", { max: max - done }, true);
       done += redriven;
       if (!more || done >= max) return done;

@@ -1,5 +1,6 @@
 import { fromBase64 } from "./codec.js";
 import type { Duration } from "./duration.js";
+import type { PQError } from "./errors.js";
 import type { State } from "./item.js";
 import { camelCase, type Json, type Priority } from "./json.js";
 import type { Settings } from "./settings.js";
@@ -29,6 +30,15 @@ export interface StoredItem {
   result?: Uint8Array;
   contentType?: string;
   [member: string]: unknown;
+}
+
+/** What became of a dead letter that redrive was given by id: where it is now, or an error. */
+export interface Redriven {
+  id: string;
+  /** The queue it went back to, and its place there. */
+  home?: string;
+  place?: string;
+  error?: PQError;
 }
 
 /** A queue as info describes it: counts of its items, and its settings. */

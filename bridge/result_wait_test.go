@@ -101,7 +101,7 @@ func endJob(t *testing.T, b *testenv.Bridge, ack string, kind fdbpq.OpKind, resu
 
 	op := fdbpq.Op{Kind: kind, Token: token}
 	if kind == fdbpq.OpAck {
-		op.Outcome = &fdbpq.Outcome{Result: []byte(result)}
+		op.Report = &fdbpq.Report{Outcome: fdbpq.Outcome{Result: []byte(result)}}
 	}
 	results, err := b.Dispatcher().Do(t.Context(), q, []fdbpq.Op{op})
 	must(t, err)

@@ -25,7 +25,7 @@ type Browsed struct {
 	LeasedSince time.Time
 	// Holder is the Op.Holder of the lease; "" is none.
 	Holder string
-	// Progress is the Op.Progress of the last OpExtend of the lease that had any; nil is none.
+	// Progress is the Report.Progress of the last OpExtend of the lease that had any; nil is none.
 	Progress []byte
 	// Deliveries is how many deliveries the item has had, the present one included.
 	Deliveries int64

@@ -189,7 +189,7 @@ func (q *queueEdits) find(i int) (*codec.Record, error) {
 // named is the item of an operation as its result names it: its place, and the id of its job.
 func (q *queueEdits) named(i int, place *ID) (Item, error) {
 	if !codec.Moved(place) {
-		return namedItem(place, ID{}), nil
+		return namedItem(place, nil), nil
 	}
 	rest := &q.reads[i].rest
 	err := rest.ReadHeaders(q.tx, q.l)
@@ -197,7 +197,7 @@ func (q *queueEdits) named(i int, place *ID) (Item, error) {
 }
 
 // namedItem is an item with nothing but its place and the id of its job.
-func namedItem(place *ID, first ID) Item {
+func namedItem(place, first *ID) Item {
 	return Item{ID: *place, Message: Message{First: first}, PushedAt: codec.PushedAt(place)}
 }
 
@@ -300,8 +300,8 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 	if pushed.IsZero() { // another program wrote it
 		pushed = q.now
 	}
-	moved := *m
-	moved.First = read.rest.Item.Job()
+	moved, job := *m, read.rest.Item.Job()
+	moved.First = &job
 	id := to.NewID(op.Priority, &moved, pushed)
 
 	q.stale[h.ID] = true
@@ -375,9 +375,9 @@ func (q *queueEdits) pushAgain(
 	}
 
 	back := op.kept(m)
-	back.Expires, back.First = (&Op{}).expires(q.now, settings), job
+	back.Expires, back.First = (&Op{}).expires(q.now, settings), &job
 	id := to.Push(priority, back, q.now, q.now)
-	return namedItem(&id, job), nil
+	return namedItem(&id, &job), nil
 }
 
 // kept is the message of a dead letter, or of a finished job, as it comes back to its queue.

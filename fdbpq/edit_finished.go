@@ -34,11 +34,12 @@ func (q *queueEdits) editFinished(i int, missing error) error {
 }
 
 // jobIfMoved returns the Message.First of the item of a finished job, which may not have been read.
-func jobIfMoved(e *codec.FinishedEntry) ID {
+func jobIfMoved(e *codec.FinishedEntry) *ID {
 	if e.Place == (ID{}) {
-		return ID{}
+		return nil
 	}
-	return e.Job
+	job := e.Job // the entry holds the whole record
+	return &job
 }
 
 // redriveFinished begins a new life of a finished job, at the end of its last priority.

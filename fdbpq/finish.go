@@ -45,29 +45,24 @@ func (op *Op) checkKeep() error {
 	return nil
 }
 
-// checkOutcome returns an error if the outcome is out of bounds.
-func (op *Op) checkOutcome() error {
-	o := op.Outcome
+// checkReport returns an error if what the holder says is out of bounds, or not for such an
+// operation.
+func (op *Op) checkReport(l *codec.Layout) error {
+	r := op.Report
 	switch {
-	case o == nil:
-		return nil
-	case op.Kind != OpAck:
+	case op.Kind != OpAck && (r.Result != nil || r.ContentType != ""):
 		return badOp("an outcome: only an acknowledgement has one")
-	case len(o.Result) > MaxResult:
-		return badOp("a result of %d bytes: want at most %d", len(o.Result), MaxResult)
-	case len(o.ContentType) > MaxContentType:
-		return badOp("a content type of %d bytes: want at most %d", len(o.ContentType),
+	case len(r.Result) > MaxResult:
+		return badOp("a result of %d bytes: want at most %d", len(r.Result), MaxResult)
+	case len(r.ContentType) > MaxContentType:
+		return badOp("a content type of %d bytes: want at most %d", len(r.ContentType),
 			MaxContentType)
+	case op.Kind != OpExtend && len(r.Progress) > 0:
+		return badOp("a progress: only a renewal has one")
+	case len(r.Progress) > MaxProgress:
+		return badOp("a progress of %d bytes: want at most %d", len(r.Progress), MaxProgress)
 	}
-	return nil
-}
-
-// outcomeBytes is about how many bytes of a transaction an outcome takes.
-func (op *Op) outcomeBytes() int {
-	if op.Outcome == nil {
-		return 0
-	}
-	return len(op.Outcome.Result) + 2*len(op.Outcome.ContentType)
+	return op.checkNext(l)
 }
 
 // beginKeeps starts to read, in one round trip, the rest of the items of the span whose jobs are to
@@ -175,9 +170,7 @@ func (q *queueSettlements) finished(n int, h *codec.Record) (*codec.Finished, er
 	if !h.Since.IsZero() {
 		f.Since = codec.Micros(h.Since)
 	}
-	if op := q.opAt(n); op.Outcome != nil {
-		f.Outcome = *op.Outcome
-	}
+	f.Outcome = q.opAt(n).report().Outcome
 
 	q.moving.charge(keepOverhead)
 	whole := h.Dropped == 0 && !item.Cut && q.moving.fits(m.Size())

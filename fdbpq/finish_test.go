@@ -27,8 +27,10 @@ func kept(push fdbpq.Op) fdbpq.Op {
 
 // ackWith acknowledges a lease with a result.
 func ackWith(q fdbpq.Target, token fdbpq.Token, result string) fdbpq.Op {
-	outcome := &fdbpq.Outcome{Result: []byte(result), ContentType: "text/plain"}
-	return fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token, Outcome: outcome}
+	said := &fdbpq.Report{
+		Outcome: fdbpq.Outcome{Result: []byte(result), ContentType: "text/plain"},
+	}
+	return fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token, Report: said}
 }
 
 // finish pushes, leases and acknowledges an item, and returns what the lease returned.
@@ -409,7 +411,7 @@ func TestBoundsOfKeeping(t *testing.T) {
 	token := fdbpq.Token{Fence: 1}
 	long := ackWith(q, token, strings.Repeat("x", fdbpq.MaxResult+1))
 	typed := ackWith(q, token, "")
-	typed.Outcome.ContentType = strings.Repeat("x", fdbpq.MaxContentType+1)
+	typed.Report.ContentType = strings.Repeat("x", fdbpq.MaxContentType+1)
 	nak := ackWith(q, token, "")
 	nak.Kind = fdbpq.OpNak
 

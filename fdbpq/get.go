@@ -16,10 +16,11 @@ type get struct {
 	id    ID                // of the job, or of the place of its item
 	msgID kv.Future[[]byte] // what a message id names; nil for an id
 	bytes int               // about how many to read of an item
+	in    *codec.Layout     // where the item is: its own queue, or that of the dead letters
 	rest  state.Stored      // what else belongs to the item
 	past  kv.Future[[]byte] // its history, if it is ready
 
-	finished *state.FinishedLookup // nil unless the item is not in the queue
+	finished *state.FinishedLookup // nil unless the item is not in its own queue
 }
 
 // checkMsgID returns an error unless an OpGet can name its item by a message id.
@@ -38,7 +39,7 @@ func (g *get) beginReads(bytes int) {
 	if g.returned.Refused {
 		return
 	}
-	g.bytes = bytes
+	g.bytes, g.in = bytes, g.l
 	if id := g.ops[g.index].Message.MsgID; id != "" {
 		g.msgID = g.snapshot.Get(g.l.MsgIDKey(id))
 		return
@@ -48,14 +49,9 @@ func (g *get) beginReads(bytes int) {
 
 // readAt starts to read the item at a place.
 func (g *get) readAt(place *ID) {
-	g.Begin(place, state.LookUp(g.l, g.snapshot, place))
-	g.beginRest(g.l, place)
-}
-
-// beginRest starts to read what else there is of the item at a place.
-func (g *get) beginRest(l *codec.Layout, place *ID) {
-	g.rest = state.BeginItem(l, g.snapshot, place, g.bytes)
-	g.past = g.snapshot.Get(l.HistoryKey(place))
+	g.Begin(place, state.LookUp(g.in, g.snapshot, place))
+	g.rest = state.BeginItem(g.in, g.snapshot, place, g.bytes)
+	g.past = g.snapshot.Get(g.in.HistoryKey(place))
 }
 
 // beginAlias implements inspection.
@@ -94,10 +90,42 @@ func (g *get) resolve() error {
 func (g *get) follow() {
 	if g.Follow() {
 		g.readAt(&g.Place)
-	} else if g.Begun && g.Err == nil {
-		if exists, err := g.Exists(); err == nil && !exists {
-			g.finished = state.BeginFinished(g.l, g.snapshot, &g.id, g.bytes)
-		}
+	} else if g.in == g.l && g.finished == nil && g.missing() {
+		g.finished = state.BeginFinished(g.l, g.snapshot, &g.id, g.bytes)
+	}
+}
+
+// missing reports whether the item is known not to be where it was looked for last.
+func (g *get) missing() bool {
+	if !g.Begun || g.Err != nil {
+		return false
+	}
+	exists, err := g.Exists()
+	return err == nil && !exists
+}
+
+// beginElsewhere implements inspection: a job that is neither in its queue nor finished may be a
+// dead letter. One that has died again as a dead letter, or before Settings.DeadLetter was changed,
+// is not found.
+func (g *get) beginElsewhere() {
+	if !g.missing() {
+		return
+	}
+	if g.finished == nil { // an alias has led to an empty place
+		g.finished = state.BeginFinished(g.l, g.snapshot, &g.id, g.bytes)
+	}
+	f, err := g.finished.Load(g.snapshot, 0)
+	if g.Err = err; err != nil || f != nil && !f.OverBy(g.asOf) {
+		return
+	}
+
+	if g.tx == nil {
+		g.ledger.ReadSettings(g.snapshot, g.l)
+	}
+	settings, err := g.ledger.Settings()
+	if g.Err = err; err == nil {
+		g.finished, g.in = nil, g.l.DeadLetters(settings.DeadLetter)
+		g.BeginAliasOf(g.snapshot, g.in, &g.id)
 	}
 }
 
@@ -106,26 +134,32 @@ func (g *get) finish() error { return g.failOps(g.find(), g.index) }
 
 // find sets the result. The error is for the operation, or one of the store.
 func (g *get) find() error {
-	if !g.Begun {
+	switch {
+	case !g.Begun:
 		return state.ErrNoRoom
+	case g.Err == nil && g.finished != nil:
+		return g.findFinished()
 	}
 	h, err := g.Find()
-	if h == nil && err == nil {
-		found, err := g.findFinished()
-		if found || err != nil {
-			return err
-		}
-		return g.findDead()
+	if err == nil && h == nil {
+		err = notFound(&g.id)
 	}
 	if err != nil {
 		return err
 	}
 
-	item, err := g.whole(g.l, h)
-	if err == nil {
+	item, err := g.whole(h)
+	switch {
+	case err != nil:
+		return err
+	case g.in == g.l:
 		g.found(&item, h, "")
+	case item.DeadLetter == nil || item.DeadLetter.Queue != g.l.Name(): // of another queue's job
+		return notFound(&g.id)
+	default:
+		g.found(&item, h, g.in.Name())
 	}
-	return err
+	return nil
 }
 
 // found sets the result to an item, which is in a queue of that name; "" is its own.
@@ -135,9 +169,9 @@ func (g *get) found(item *Item, h *codec.Record, queue string) {
 	result.Found = browsed(&state.Standing{Item: *item, Record: *h})
 }
 
-// whole returns an item in full, and completes its record. The error is for the operation, or one
-// of the store.
-func (g *get) whole(l *codec.Layout, h *codec.Record) (Item, error) {
+// whole returns an item in full, or without its value, and completes its record. The error is for
+// the operation, or one of the store.
+func (g *get) whole(h *codec.Record) (Item, error) {
 	if h.State == Ready {
 		past, err := g.past.Get()
 		if err != nil {
@@ -148,8 +182,8 @@ func (g *get) whole(l *codec.Layout, h *codec.Record) (Item, error) {
 		}
 	}
 
-	g.rest.SetOwn(l, h.Value)
-	item, err := g.rest.Whole(g.snapshot, l, &g.returned)
+	g.rest.SetOwn(g.in, h.Value)
+	item, err := g.readItem()
 	if err != nil {
 		return Item{}, err
 	}
@@ -161,73 +195,47 @@ func (g *get) whole(l *codec.Layout, h *codec.Record) (Item, error) {
 	return item, nil
 }
 
-// findFinished looks for a job that is not in its queue among those that are finished. The error is
-// for the operation, or one of the store.
-func (g *get) findFinished() (found bool, err error) {
-	if g.finished == nil { // an alias has led to an empty place
-		g.finished = state.BeginFinished(g.l, g.snapshot, &g.id, g.bytes)
+// readItem waits for the item, and reads on if that is needed. The error is for the operation, or
+// one of the store.
+func (g *get) readItem() (Item, error) {
+	if !g.ops[g.index].NoValue {
+		return g.rest.Whole(g.snapshot, g.in, &g.returned)
 	}
-	most := g.returned.Left()
-	if g.returned.Refused {
-		most = 0
+
+	if err := g.rest.ReadHeaders(g.snapshot, g.in); err != nil {
+		return Item{}, err
 	}
-	f, err := g.finished.Load(g.snapshot, most)
-	if f == nil || err != nil || f.OverBy(g.asOf) {
-		return false, err
+	item := g.rest.Item
+	item.Value = nil
+	if !g.returned.Admit(item.Message.Size()) {
+		return Item{}, state.ErrNoRoom
+	}
+	return item, g.rest.Err
+}
+
+// findFinished sets the result to a finished job. The error is for the operation, or one of the
+// store.
+func (g *get) findFinished() error {
+	load := g.finished.LoadOutcome
+	if !g.ops[g.index].NoValue {
+		load = func(r kv.Reader) (*state.FinishedRead, error) {
+			if g.returned.Refused {
+				return g.finished.Load(r, 0)
+			}
+			return g.finished.Load(r, g.returned.Left())
+		}
+	}
+	f, err := load(g.snapshot)
+	if err != nil {
+		return err
 	}
 
 	record := f.Record
 	if f.Cut || !g.returned.Admit(record.Message.Size()+len(record.Result)) {
 		g.returned.Refused = true
-		return true, state.ErrNoRoom
+		return state.ErrNoRoom
 	}
 	result := &g.results[g.index]
 	result.Item, result.State, result.Found = record.Item, Done, browsedFinished(f)
-	return true, nil
-}
-
-// findDead looks for a job that is not in its queue among the dead letters. One that has died again
-// as a dead letter, or before Settings.DeadLetter was changed, is not found. The error is for the
-// operation, or one of the store.
-func (g *get) findDead() error {
-	if g.tx == nil {
-		g.ledger.ReadSettings(g.snapshot, g.l)
-	}
-	settings, err := g.ledger.Settings()
-	if err != nil {
-		return err
-	}
-
-	dead := g.l.DeadLetters(settings.DeadLetter)
-	value, err := g.snapshot.Get(dead.AliasKey(&g.id)).Get()
-	if err != nil {
-		return err
-	}
-	if value == nil {
-		return notFound(&g.id)
-	}
-	place, err := codec.ParseAlias(value)
-	if err != nil {
-		return err
-	}
-
-	read := state.LookUp(dead, g.snapshot, &place)
-	g.beginRest(dead, &place)
-	h, err := read.Anywhere(&place)
-	if err != nil {
-		return err
-	}
-	if h == nil {
-		return notFound(&g.id)
-	}
-	item, err := g.whole(dead, h)
-	if err != nil {
-		return err
-	}
-	if item.DeadLetter == nil || item.DeadLetter.Queue != g.l.Name() { // of another queue's job
-		return notFound(&g.id)
-	}
-
-	g.found(&item, h, dead.Name())
 	return nil
 }

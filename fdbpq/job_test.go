@@ -322,7 +322,8 @@ func TestPushOfMovedMessage(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
 	push := opPush(q, 1, "a")
-	push.Message.First = f.push(q, 1, "b")
+	first := f.push(q, 1, "b")
+	push.Message.First = &first
 
 	wantErrors(t, f.apply(push), fdbpq.ErrOp)
 	dead := fdbpq.Op{Kind: fdbpq.OpSetSource, Queue: q, Dead: []fdbpq.Message{push.Message}}

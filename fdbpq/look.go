@@ -23,6 +23,9 @@ type inspection interface {
 	// beginAlias and follow look for an item that is not there at the place that its alias names.
 	beginAlias()
 	follow()
+	// beginElsewhere begins to look for an item that is not in its queue. It may have to be
+	// followed again.
+	beginElsewhere()
 	// finish sets the result. The error is one of the store.
 	finish() error
 }
@@ -93,6 +96,12 @@ func (t *txOps) readItems() error {
 		for _, one := range some {
 			one.follow()
 		}
+		for _, one := range some {
+			one.beginElsewhere()
+		}
+		for _, one := range some {
+			one.follow()
+		}
 		if err := state.Each(some, inspection.finish); err != nil {
 			return err
 		}
@@ -141,6 +150,9 @@ func (k *rank) follow() {
 		k.readAt(&k.Place)
 	}
 }
+
+// beginElsewhere implements inspection.
+func (k *rank) beginElsewhere() {}
 
 // readAt starts to read the item at a place, and what comes before it.
 func (k *rank) readAt(place *ID) {

@@ -448,7 +448,8 @@ func (b *modelBatch) edit(o *fdbpq.Op, r *fdbpq.Result) {
 		b.counts["redriven alone"]++
 	case b.wantErr(o, r, nil):
 		b.lose(i, "moved")
-		i.First = i.Job()
+		job := i.Job()
+		i.First = &job
 		i.ID, i.token = r.Item.ID, fdbpq.Token{}
 		b.add(i)
 	}
@@ -477,12 +478,13 @@ func (b *modelBatch) sendHome(i *modelItem) *modelItem {
 	home := b.queue(i.DeadLetter.Queue, b.fifo)
 	b.lose(i, "redriven")
 
+	job := i.Job()
 	back := &modelItem{
 		Item: fdbpq.Item{
 			ID:       i.ID,
 			PushedAt: b.now,
 			Message: fdbpq.Message{
-				Value: i.Value, Headers: i.Headers, First: i.Job(), Keep: i.Keep,
+				Value: i.Value, Headers: i.Headers, First: &job, Keep: i.Keep,
 			},
 		},
 		state: fdbpq.Ready,

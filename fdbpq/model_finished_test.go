@@ -22,7 +22,7 @@ type modelFinished struct {
 func (b *modelBatch) keep(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 	keep := cmp.Or(i.Keep, b.settings.Keep)
 	kept := keep > 0 && i.DeadLetter == nil
-	if r.NotKept != (!kept && o.Outcome != nil) {
+	if r.NotKept != (!kept && o.Report != nil && o.Report.Result != nil) {
 		b.fail(o, r, kept)
 	}
 
@@ -31,8 +31,8 @@ func (b *modelBatch) keep(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 		return
 	}
 	f := &modelFinished{modelItem: *i, at: b.now, until: b.now.Add(keep)}
-	if o.Outcome != nil {
-		f.result = string(o.Outcome.Result)
+	if o.Report != nil {
+		f.result = string(o.Report.Result)
 	}
 	b.finished[i.Job()] = f
 	b.counts["kept"]++
@@ -111,12 +111,13 @@ func (b *modelBatch) editFinished(o *fdbpq.Op, r *fdbpq.Result, f *modelFinished
 	if r.Home != b.name || !r.Item.PushedAt.Equal(b.now) {
 		b.fail(o, r, b.name)
 	}
+	job := f.Job()
 	again := &modelItem{
 		Item: fdbpq.Item{
 			ID:       r.Item.ID,
 			PushedAt: b.now,
 			Message: fdbpq.Message{
-				Value: f.Value, Headers: f.Headers, First: f.Job(), Keep: f.Keep,
+				Value: f.Value, Headers: f.Headers, First: &job, Keep: f.Keep,
 			},
 		},
 		state: fdbpq.Ready,

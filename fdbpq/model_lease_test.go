@@ -92,7 +92,9 @@ func (b *modelBatch) ack(from, to int) {
 	}
 
 	for n := from; n < to; n++ {
-		b.pushNext(b.ops[n].Next)
+		if said := b.ops[n].Report; said != nil {
+			b.pushNext(said.Next)
+		}
 	}
 
 	follows := func(n int) bool { return b.ops[n].Kind == fdbpq.OpLease && b.ops[n].Follows }
@@ -107,7 +109,9 @@ const nextQueue = "next"
 
 // mayPush reports whether the settings allow what acknowledgements push.
 func (q *modelQueue) mayPush(ops []fdbpq.Op) bool {
-	pushes := slices.ContainsFunc(ops, func(o fdbpq.Op) bool { return len(o.Next) > 0 })
+	pushes := slices.ContainsFunc(ops, func(o fdbpq.Op) bool {
+		return o.Report != nil && len(o.Report.Next) > 0
+	})
 	return !pushes || slices.Contains(q.settings.Next, nextQueue)
 }
 

@@ -1,6 +1,7 @@
 package fdbpq_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -230,7 +231,10 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 			if r.random.IntN(2) == 0 {
 				o = ackWith(nil, o.Token, fmt.Sprint("result ", r.random.IntN(1000)))
 			}
-			o.Next = r.next(q)
+			if next := r.next(q); len(next) > 0 {
+				o.Report = cmp.Or(o.Report, &fdbpq.Report{})
+				o.Report.Next = next
+			}
 			ops = append(ops, o)
 		}
 

@@ -101,7 +101,8 @@ func (m *model) expired(i *modelItem) bool { return !i.Expires.IsZero() && !i.Ex
 
 // is reports whether an operation has returned this item.
 func (i *modelItem) is(got *fdbpq.Item) bool {
-	return got.ID == i.ID && got.First == i.First && bytes.Equal(got.Value, i.Value) &&
+	return got.ID == i.ID && got.Job() == i.Job() && (got.First == nil) == (i.First == nil) &&
+		bytes.Equal(got.Value, i.Value) &&
 		got.MsgID == i.MsgID && got.Unique == i.Unique && got.Keep == i.Keep &&
 		reflect.DeepEqual(got.Headers, i.Headers) &&
 		reflect.DeepEqual(got.DeadLetter, i.DeadLetter) &&
@@ -271,7 +272,7 @@ func (q *modelQueue) named(id fdbpq.ID) *modelItem {
 		return i
 	}
 	for _, i := range q.items {
-		if i.First == id && id != (fdbpq.ID{}) {
+		if i.First != nil && *i.First == id {
 			return i
 		}
 	}
@@ -282,7 +283,7 @@ func (q *modelQueue) named(id fdbpq.ID) *modelItem {
 func (q *modelQueue) letter(job fdbpq.ID) *modelItem {
 	dead := q.deadLetters()
 	for _, i := range slices.AppendSeq(slices.Clone(dead.arrived), maps.Values(dead.items)) {
-		if i.First == job && i.DeadLetter != nil && i.DeadLetter.Queue == q.name {
+		if i.First != nil && *i.First == job && i.DeadLetter != nil && i.DeadLetter.Queue == q.name {
 			return i
 		}
 	}
@@ -295,7 +296,8 @@ func (q *modelQueue) die(i *modelItem, reason string) {
 	q.removed.Dead++
 	letter := &modelItem{Item: i.Item, state: fdbpq.Ready}
 	letter.MsgID, letter.Unique, letter.Expires = "", "", time.Time{}
-	letter.First = i.Job()
+	job := i.Job()
+	letter.First = &job
 
 	letter.DeadLetter = &fdbpq.DeadLetter{
 		Queue:      q.name,

@@ -63,7 +63,7 @@ const (
 	MaxNakReason     = codec.MaxNakReason
 	// MaxHolder is the longest Op.Holder, in bytes.
 	MaxHolder = settings.MaxHolder
-	// MaxProgress is the longest Op.Progress, in bytes.
+	// MaxProgress is the longest Report.Progress, in bytes.
 	MaxProgress = settings.MaxProgress
 )
 

@@ -7,25 +7,26 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// MaxNext is the most elements of Op.Next.
+// MaxNext is the most elements of Report.Next.
 const MaxNext = 256
 
-// Successors are what acknowledgements push: see Op.Next. They are added as dead letters are, so
+// Successors are what acknowledgements push: see Report.Next. They are added as dead letters are, so
 // that no limit of a queue makes a job run again that is done.
 
 // checkNext returns an error if the operation can never push its successors.
 func (op *Op) checkNext(l *codec.Layout) error {
+	successors := op.Report.Next
 	switch {
-	case len(op.Next) == 0:
+	case len(successors) == 0:
 		return nil
 	case op.Kind != OpAck:
 		return badOp("successors: only an acknowledgement has them")
-	case len(op.Next) > MaxNext:
-		return badOp("%d successors: want at most %d", len(op.Next), MaxNext)
+	case len(successors) > MaxNext:
+		return badOp("%d successors: want at most %d", len(successors), MaxNext)
 	}
 
-	for n := range op.Next {
-		if err := op.Next[n].checkSuccessor(l); err != nil {
+	for n := range successors {
+		if err := successors[n].checkSuccessor(l); err != nil {
 			return badOp("successor %d: %w", n, err) // badOp, so that too large is as bad
 		}
 	}
@@ -51,9 +52,10 @@ func (op *Op) checkSuccessor(of *codec.Layout) error {
 
 // tokenBytes is about how many bytes of a transaction an operation with a token adds.
 func (op *Op) tokenBytes(*codec.Layout) int {
-	n := op.outcomeBytes()
-	for i := range op.Next {
-		next := &op.Next[i]
+	r := op.report()
+	n := len(r.Result) + 2*len(r.ContentType)
+	for i := range r.Next {
+		next := &r.Next[i]
 		n += state.RestoreOverhead + next.Queue.Layout().PushSize(&next.Message, next.delays())
 	}
 	return n
@@ -69,8 +71,9 @@ func (op *Op) priorityIn(l *codec.Layout) int64 {
 
 // beginNext starts to read what the successors of an acknowledgement take.
 func (q *queueSettlements) beginNext(op *Op) {
-	for i := range op.Next {
-		next := &op.Next[i]
+	successors := op.report().Next
+	for i := range successors {
+		next := &successors[i]
 		if l := next.Queue.Layout(); q.l.PushesTo(l) {
 			q.outgoing.To(l, next.priorityIn(l))
 		}
@@ -83,7 +86,8 @@ func (q *queueSettlements) loadNext(chain []int) error {
 	size := 0
 	for _, i := range chain {
 		op := &q.ops[i]
-		if len(op.Next) == 0 {
+		successors := op.report().Next
+		if len(successors) == 0 {
 			continue
 		}
 		settings, err := q.ledger.Settings()
@@ -91,13 +95,13 @@ func (q *queueSettlements) loadNext(chain []int) error {
 			return err
 		}
 
-		for n := range op.Next {
-			name := op.Next[n].Queue.Layout().Name()
+		for n := range successors {
+			name := successors[n].Queue.Layout().Name()
 			if !slices.Contains(settings.Next, name) {
 				return badOp("successor %d: the setting next of the queue %q does not name the "+
 					"queue %q: add it there", n, q.l.Name(), name)
 			}
-			if err := q.loadSuccessor(&op.Next[n]); err != nil {
+			if err := q.loadSuccessor(&successors[n]); err != nil {
 				return err
 			}
 		}
@@ -126,8 +130,9 @@ func (q *queueSettlements) loadSuccessor(next *Op) error {
 // pushNext pushes the successors of a chain that loadNext has loaded, and whose leases have ended.
 func (q *queueSettlements) pushNext(chain []int) error {
 	for _, i := range chain {
-		for n := range q.ops[i].Next {
-			next := &q.ops[i].Next[n]
+		successors := q.ops[i].report().Next
+		for n := range successors {
+			next := &successors[n]
 			l := next.Queue.Layout()
 			priority := next.priorityIn(l)
 			to := q.outgoing.To(l, priority)

@@ -14,7 +14,7 @@ import (
 
 // ackThen acknowledges a lease with successors.
 func ackThen(q fdbpq.Target, token fdbpq.Token, next ...fdbpq.Op) fdbpq.Op {
-	return fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token, Next: next}
+	return fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token, Report: &fdbpq.Report{Next: next}}
 }
 
 // lease1 pushes and leases an item in a queue whose acknowledgements may push to the queue mail.
@@ -122,7 +122,7 @@ func TestBadSuccessors(t *testing.T) {
 		wantErrors(t, f.apply(grouped(ackThen(q, tokens[0]), ackThen(q, tokens[1]))...))
 	}
 
-	r := f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Next: []fdbpq.Op{good}})[0]
+	r := f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Report: &fdbpq.Report{Next: []fdbpq.Op{good}}})[0]
 	wantError(t, r.Err, fdbpq.ErrOp)
 	f.check()
 }

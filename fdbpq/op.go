@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"cmp"
 	"errors"
 	"iter"
 	"slices"
@@ -29,7 +30,7 @@ const (
 	// to its old place when the lease is over.
 	OpLease
 	// OpAck removes a leased item. If its Message.Keep or Settings.Keep says so, and it is no dead
-	// letter, the job is then a finished job: out of the queue, but kept for that time with the
+	// letter, the job is then a finished job: out of the queue, but kept for that time with its
 	// Outcome. That never fails an OpAck: what cannot be read is not kept, and a value that the
 	// transaction has no room for is left out, see Finished.NoValue.
 	OpAck
@@ -121,6 +122,9 @@ type Op struct {
 	Waits bool
 	// Count makes an OpPop or OpLease report Result.Ready.
 	Count bool
+	// NoValue makes an OpGet leave out the value of its item, and the headers of a finished job. It
+	// does not read them either if they are long.
+	NoValue bool
 	// Uncounted makes OpNak and OpTerm not count the delivery. Backoff is then no delay.
 	Uncounted bool
 	// Queue is a *PriorityQueue or a *Queue.
@@ -151,19 +155,9 @@ type Op struct {
 	Holder string
 	// Token says which lease OpAck, OpNak, OpExtend and OpTerm are about.
 	Token Token
-	// Outcome is what an OpAck says of its job, nil for nothing. It is kept with a job that is kept
-	// once it is done: see Message.Keep. Otherwise the result has NotKept. It must not be changed
-	// later.
-	Outcome *Outcome
-	// Progress is what the holder of the lease that an OpExtend renews says of the job, up to
-	// MaxProgress bytes. It is gone with the lease. Without any, what was said before stays.
-	Progress []byte
-	// Next is what an OpAck pushes if it succeeds, in the same transaction: OpPushes to queues of
-	// the Keyspace that Settings.Next names, up to MaxNext. If one of them is not possible, the
-	// OpAck fails with ErrOp, all those tied to it as well, and nothing is pushed. The items go to
-	// the end of their priorities, with their groups, Delay, At and TTL. Limits of their queues do
-	// not count. They cannot have a MsgID, a Unique or a Weight: the lease makes them happen once.
-	Next []Op
+	// Report is what the holder of the lease says of its job with an OpAck or OpExtend; nil is
+	// nothing.
+	Report *Report
 	// Delay is how long OpNak keeps the item back, 0 to MaxDelay, or Backoff. For OpPush it is how
 	// long the item is out of reach, 0 to MaxDelay; its place in the order is the same as without a
 	// delay.
@@ -211,6 +205,28 @@ type Op struct {
 	// DropHeader says which headers of an item OpRedriveItem leaves out. nil keeps all.
 	DropHeader func(name string) bool
 }
+
+// Report is what the holder of a lease says of its job. It must not be changed later.
+type Report struct {
+	// Outcome is for OpAck, and is kept with a job that is kept once it is done: see Message.Keep.
+	// Otherwise the result has NotKept. One without a Result is none.
+	Outcome
+	// Next is what an OpAck pushes if it succeeds, in the same transaction: OpPushes to queues of
+	// the Keyspace that Settings.Next names, up to MaxNext. If one of them is not possible, the
+	// OpAck fails with ErrOp, all those tied to it as well, and nothing is pushed. The items go to
+	// the end of their priorities, with their groups, Delay, At and TTL. Limits of their queues do
+	// not count. They cannot have a MsgID, a Unique or a Weight: the lease makes them happen once.
+	Next []Op
+	// Progress is for OpExtend, up to MaxProgress bytes. It is gone with the lease. Without any,
+	// what was said before stays.
+	Progress []byte
+}
+
+// noReport is what an operation without a Report says.
+var noReport = &Report{}
+
+// report returns what the holder of the lease says.
+func (op *Op) report() *Report { return cmp.Or(op.Report, noReport) }
 
 // Target is a queue: a *PriorityQueue or a *Queue.
 type Target interface {

@@ -11,7 +11,7 @@ import (
 )
 
 // errMoved is the error of a message that says that it was in a queue before.
-var errMoved = badOp("Message.First is set: want it zero, the queue sets it")
+var errMoved = badOp("Message.First is set: want it nil, the queue sets it")
 
 // checkPush returns an error if no queue can have the message, or not with these options.
 func (op *Op) checkPush(*codec.Layout) error {
@@ -23,7 +23,7 @@ func (op *Op) checkPush(*codec.Layout) error {
 		return badOp("a message id or unique key of %d bytes: want at most %d", n, MaxKey)
 	}
 
-	if op.Message.First != (ID{}) {
+	if op.Message.First != nil {
 		return errMoved
 	}
 

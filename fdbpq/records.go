@@ -29,7 +29,7 @@ func (op *Op) checkChange(*codec.Layout) error {
 		return codec.CheckRecord(kind, op.Record)
 	}
 	for i := range op.Dead {
-		if op.Dead[i].First != (ID{}) {
+		if op.Dead[i].First != nil {
 			return errMoved
 		}
 	}

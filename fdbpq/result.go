@@ -58,7 +58,7 @@ type Result struct {
 	// Freed says that an OpAck, OpTerm, OpRemove, OpRelease or OpPurge ended a lease of a queue
 	// with Settings.MaxLeased or Settings.MaxLeasedPerGroup, so another may begin.
 	Freed bool
-	// NotKept says that an OpAck had an Outcome which is not kept, because its job is not.
+	// NotKept says that an OpAck had a Result which is not kept, because its job is not.
 	NotKept bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits,
 	// ErrMaxLeased, ErrFull, ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists,

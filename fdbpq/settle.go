@@ -24,20 +24,15 @@ type queueSettlements struct {
 	done     map[ID]int // items that were found, by the last place, counted from 1
 }
 
-// checkToken returns an error if the delay, the length of the lease, the outcome or the successors
-// are out of bounds.
+// checkToken returns an error if the delay, the length of the lease or the report are out of bounds.
 func (op *Op) checkToken(l *codec.Layout) error {
-	if err := op.checkOutcome(); err != nil {
-		return err
-	}
-	if err := op.checkNext(l); err != nil {
-		return err
+	if op.Report != nil {
+		if err := op.checkReport(l); err != nil {
+			return err
+		}
 	}
 	if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
 		return badOp("a delay of %v: want 0 to %v", op.Delay, MaxDelay)
-	}
-	if len(op.Progress) > MaxProgress {
-		return badOp("a progress of %d bytes: want at most %d", len(op.Progress), MaxProgress)
 	}
 	return codec.CheckLease(op.Lease)
 }
@@ -351,7 +346,7 @@ func (q *queueSettlements) ack(n int, h *codec.Record) (err error) {
 	if finished != nil {
 		q.ledger.Finish(finished)
 	}
-	result.NotKept = finished == nil && op.Outcome != nil
+	result.NotKept = finished == nil && op.report().Result != nil
 	result.wait, result.holder, result.ended = h.Wait, h.Holder, h.State == Leased
 	return nil
 }
@@ -361,8 +356,8 @@ func (q *queueSettlements) extend(op *Op, h *codec.Record, result *Result) {
 	if op.Lease > 0 {
 		h.Wait = op.Lease
 	}
-	if len(op.Progress) > 0 {
-		h.SetProgress(op.Progress)
+	if progress := op.report().Progress; len(progress) > 0 {
+		h.SetProgress(progress)
 	}
 
 	// If the lease had run out, this grants a new one, so transactions that check how many items of

@@ -32,7 +32,7 @@ type Request struct {
 	// Answered is when the batch of the request finished. It is set before each call of the
 	// Replier, and may be read only during that call.
 	Answered time.Time
-	// NotKept has the numbers of the leading acknowledgements whose fdbpq.Op.Outcome is not kept.
+	// NotKept has the numbers of the leading acknowledgements whose results are not kept.
 	// It is set like Answered, once they are done, and the Replier may reset it.
 	NotKept []int
 	// Size is roughly how many bytes the request takes in memory. It counts against
@@ -169,7 +169,9 @@ func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
 }
 
 // pushes reports whether the operation pushes: a full store refuses it.
-func pushes(op *fdbpq.Op) bool { return op.Kind == fdbpq.OpPush || len(op.Next) > 0 }
+func pushes(op *fdbpq.Op) bool {
+	return op.Kind == fdbpq.OpPush || op.Report != nil && len(op.Report.Next) > 0
+}
 
 // anyPushes reports whether one of the operations pushes.
 func anyPushes(ops []fdbpq.Op) bool {

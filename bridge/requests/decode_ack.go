@@ -44,7 +44,7 @@ func decodeAck(
 	}
 
 	if inHeader && a.Kind == subjects.AckProgress {
-		ops[0].Progress = m.Data
+		ops[0].Report = &fdbpq.Report{Progress: m.Data}
 	}
 
 	if inHeader && ops[0].Kind == fdbpq.OpAck {
@@ -128,13 +128,21 @@ func setResult(op *fdbpq.Op, h nats.Header, value []byte, most int) error {
 		return badRequest("a result of %d bytes: want at most %d", len(value), most)
 	}
 
-	o := fdbpq.Outcome{Result: value}
+	said := reportOf(op)
+	said.Result = value
 	if value == nil {
-		o.Result = []byte{} // nil would be none
+		said.Result = []byte{} // nil would be none
 	}
-	_, err := single(h, subjects.HeaderContentType, parseContentType, &o.ContentType)
-	op.Outcome = &o
+	_, err := single(h, subjects.HeaderContentType, parseContentType, &said.ContentType)
 	return err
+}
+
+// reportOf returns the report of an operation, which it gets now if it has none.
+func reportOf(op *fdbpq.Op) *fdbpq.Report {
+	if op.Report == nil {
+		op.Report = &fdbpq.Report{}
+	}
+	return op.Report
 }
 
 // parseContentType checks the type of a result.

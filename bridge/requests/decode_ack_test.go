@@ -97,7 +97,7 @@ func TestResults(t *testing.T) {
 
 			var got []string
 			for _, op := range ops[:dispatch.LeadingAcks(ops)] {
-				o := op.Outcome
+				o := op.Report
 				if o == nil {
 					got = append(got, none)
 					continue
@@ -125,8 +125,8 @@ func TestResultOfATokenGivenAgain(t *testing.T) {
 		framed(resultFrame("Pq-Token: "+token+"\r\n", "x")))
 
 	must(t, err)
-	if ops[0].Outcome == nil || ops[1].Outcome != nil {
-		t.Errorf("outcomes %v and %v, want the first alone", ops[0].Outcome, ops[1].Outcome)
+	if ops[0].Report == nil || ops[1].Report != nil {
+		t.Errorf("results %v and %v, want the first alone", ops[0].Report, ops[1].Report)
 	}
 }
 
@@ -188,12 +188,15 @@ func FuzzDecodeAck(f *testing.F) {
 		}
 
 		for _, op := range ops {
-			o := op.Outcome
-			if o != nil && (op.Kind != fdbpq.OpAck || !inHeader || o.Result == nil ||
-				len(o.Result) > maxTestResult || !bytes.Contains(payload, o.Result)) {
-				t.Fatalf("%q %q: operation %d with %+v", block, payload, op.Kind, o)
+			said := op.Report
+			if said == nil {
+				continue
 			}
-			for _, next := range op.Next {
+			if said.Result != nil && (op.Kind != fdbpq.OpAck || !inHeader ||
+				len(said.Result) > maxTestResult || !bytes.Contains(payload, said.Result)) {
+				t.Fatalf("%q %q: operation %d with %+v", block, payload, op.Kind, said)
+			}
+			for _, next := range said.Next {
 				m := next.Message
 				if op.Kind != fdbpq.OpAck || !inHeader || next.Kind != fdbpq.OpPush ||
 					m.MsgID != "" || m.Unique != "" || m.Headers["Pq-Queue"] != nil {

@@ -133,7 +133,7 @@ func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
 	case !acknowledged:
 		return badRequest("header %s: %.4q...: want the token of a lease that this acknowledges",
 			subjects.HeaderToken, tokens[0])
-	case f.ops[lease].Outcome != nil:
+	case f.ops[lease].Report != nil && f.ops[lease].Report.Result != nil:
 		return badRequest("header %s: the lease %d has a result already: want one frame for each",
 			subjects.HeaderToken, lease)
 	case frame.Priority != 0:
@@ -149,7 +149,7 @@ func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
 
 // addSuccessor makes the first acknowledgement push the item in a frame.
 func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err error) {
-	queues := h[subjects.HeaderQueue]
+	queues, said := h[subjects.HeaderQueue], reportOf(&f.ops[0])
 	switch {
 	case len(queues) != 1:
 		return badRequest("header %s given %d times: want it once, with the queue to push to",
@@ -157,7 +157,7 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 	case h[subjects.HeaderToken] != nil:
 		return badRequest("headers %s and %s: want one of them", subjects.HeaderQueue,
 			subjects.HeaderToken)
-	case len(f.ops[0].Next) == subjects.MaxSuccessors:
+	case len(said.Next) == subjects.MaxSuccessors:
 		return badRequest("more than %d frames with %s", subjects.MaxSuccessors,
 			subjects.HeaderQueue)
 	}
@@ -185,17 +185,20 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 	if err == nil {
 		err = decodePush(&nats.Msg{Header: h, Data: frame.Value}, &r, &next)
 	}
-	f.ops[0].Next = append(f.ops[0].Next, next)
+	said.Next = append(said.Next, next)
 	return err
 }
 
 // measureNext is measurePushed for the successors of an acknowledgement.
 func (h *Handler) measureNext(r *dispatch.Request, op *fdbpq.Op) error {
-	for i := range op.Next {
-		if err := h.measurePushed(r, &op.Next[i].Message); err != nil {
+	if op.Report == nil {
+		return nil
+	}
+	for i := range op.Report.Next {
+		if err := h.measurePushed(r, &op.Report.Next[i].Message); err != nil {
 			return badRequest("successor %d: %w", i, err)
 		}
 	}
-	r.Size += opMemory * len(op.Next)
+	r.Size += opMemory * len(op.Report.Next)
 	return nil
 }

@@ -25,7 +25,7 @@ func decodeResult(
 		return err
 	}
 
-	op := fdbpq.Op{Kind: fdbpq.OpGet, Message: fdbpq.Message{MsgID: o.MsgID}}
+	op := fdbpq.Op{Kind: fdbpq.OpGet, Message: fdbpq.Message{MsgID: o.MsgID}, NoValue: true}
 	if o.MsgID == "" {
 		if op.ID, err = fdbpq.ParseID(o.ID); err != nil {
 			return err

@@ -67,7 +67,7 @@ func (w *Waits) takeDue() (page []*job, closed bool) {
 func (w *Waits) look(parent context.Context, page []*job) (rest time.Duration) {
 	ops := make([]fdbpq.Op, len(page))
 	for i, j := range page {
-		ops[i] = fdbpq.Op{Kind: fdbpq.OpGet, Queue: j.queue, ID: j.id.Job}
+		ops[i] = fdbpq.Op{Kind: fdbpq.OpGet, Queue: j.queue, ID: j.id.Job, NoValue: true}
 	}
 
 	began := time.Now()

@@ -48,10 +48,10 @@ func (q *queue) checkAliases() {
 	want := table[string]{}
 	for id := range q.messages {
 		first := q.messages[id].First
-		if first == (codec.ID{}) {
+		if first == nil {
 			continue
 		}
-		job := q.idKey(&first)
+		job := q.idKey(first)
 		if other, twice := want[job]; twice {
 			q.problem("job %x is at two places: %x and %x", job, id, other)
 		}

@@ -91,8 +91,8 @@ func (q *queue) checkFinished() {
 	}
 	for id := range q.metas {
 		m := q.messages[id]
-		if m.First != (codec.ID{}) {
-			id = q.idKey(&m.First)
+		if m.First != nil {
+			id = q.idKey(m.First)
 		}
 		if _, done := q.finished.records[id]; done {
 			q.problem("job %x is finished, and in the queue", id)

@@ -160,18 +160,11 @@ func (f *Finished) Encode() (parts [][]byte) {
 // ParseFinished reads the parts of a record, in their order. The error is ErrCorrupt, also if parts
 // are missing.
 func ParseFinished(parts []kv.KeyValue) (*Finished, error) {
-	f, result, rest, err := parseFinishedHead(joinParts(parts))
-	if err == nil && result > int64(len(rest)) {
-		err = fmt.Errorf("%w: finished job %s: its result has %d bytes, not %d", ErrCorrupt, f.ID,
-			len(rest), result)
-	}
+	f, rest, err := parseFinishedOutcome(joinParts(parts))
 	if err != nil {
 		return nil, err
 	}
 
-	if result >= 0 {
-		f.Result, rest = rest[:result:result], rest[result:]
-	}
 	m, value, err := decodeMeta(rest)
 	if err != nil {
 		return nil, fmt.Errorf("finished job %s: %w", f.ID, err)
@@ -179,8 +172,38 @@ func ParseFinished(parts []kv.KeyValue) (*Finished, error) {
 	if !f.NoValue {
 		m.Value = value
 	}
-	f.Message, f.PushedAt = m, PushedAt(&f.ID)
+	f.Message = m
 	return f, nil
+}
+
+// ParseFinishedOutcome is ParseFinished without the message. The parts are as many as have
+// OutcomeBytes.
+func ParseFinishedOutcome(parts []kv.KeyValue) (*Finished, error) {
+	f, _, err := parseFinishedOutcome(joinParts(parts))
+	return f, err
+}
+
+// OutcomeBytes returns how many bytes of a record, whose first part this is, come before the
+// message. The error is ErrCorrupt.
+func OutcomeBytes(first []byte) (int, error) {
+	_, result, rest, err := parseFinishedHead(first)
+	return len(first) - len(rest) + int(max(result, 0)), err
+}
+
+// parseFinishedOutcome reads what comes before the message in a record, and returns the rest.
+func parseFinishedOutcome(blob []byte) (f *Finished, rest []byte, err error) {
+	f, result, rest, err := parseFinishedHead(blob)
+	if err == nil && result > int64(len(rest)) {
+		err = fmt.Errorf("%w: finished job %s: its result has %d bytes, not %d", ErrCorrupt, f.ID,
+			len(rest), result)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if result >= 0 {
+		f.Result, rest = rest[:result:result], rest[result:]
+	}
+	return f, rest, nil
 }
 
 // ParseFinishedHead reads what the first part of a record says, without the message and the result.
@@ -201,6 +224,7 @@ func parseFinishedHead(blob []byte) (f *Finished, result int64, rest []byte, err
 	d := decoder{rest: head}
 	version, place := d.int(), decoder{rest: d.bytes()}
 	f = &Finished{Item: Item{ID: place.id()}}
+	f.PushedAt = PushedAt(&f.ID)
 	f.At, f.Until, f.Since = d.time(), d.time(), d.timeOrNone()
 	f.Deliveries, f.Fence, f.Holder = d.int(), d.int(), string(d.bytes())
 	f.NoValue, result, f.ContentType = d.int() == 0, d.int(), string(d.bytes())

@@ -26,7 +26,7 @@ func TestFinishedRoundTrip(t *testing.T) {
 			Item: Item{ID: first, Message: Message{
 				Value:   []byte(strings.Repeat("v", 2*ChunkSize)),
 				Headers: map[string][]string{"A": {"b"}},
-				First:   ID{Priority: 7, Count: 1, Random: first.Random},
+				First:   &ID{Priority: 7, Count: 1, Random: first.Random},
 				Keep:    time.Minute,
 			}},
 			Outcome: Outcome{Result: []byte("done\x00"), ContentType: "text/plain"},
@@ -60,7 +60,7 @@ func TestFlagsOfIDs(t *testing.T) {
 	l := NewLayout(tuple.NewSubspace(tuple.Tuple{"q"}), RawValues, false)
 	at := time.UnixMicro(1_790_000_000_000_000)
 
-	m := &Message{First: ID{Count: 1}, Keep: time.Second}
+	m := &Message{First: &ID{Count: 1}, Keep: time.Second}
 	id := NewID(0, 0, at, make([]byte, UniqueSize), l.Flags(m))
 	if !Ours(&id) || !HasMeta(&id) || !Moved(&id) || !Keeps(&id) {
 		t.Errorf("flags %x: want an item that has moved and is to be kept", id.Random[flagsAt])

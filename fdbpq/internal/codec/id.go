@@ -164,7 +164,7 @@ func (l *Layout) Flags(m *Message) (f Flags) {
 	if l.NeedsMeta(m) {
 		f |= flagMeta
 	}
-	if m.First != (ID{}) {
+	if m.First != nil {
 		f |= flagMoved
 	}
 	if m.Keep > 0 {

@@ -50,7 +50,7 @@ func DecodeValue(f ValueFormat, stored []byte) []byte {
 // NeedsMeta reports whether the message needs ("m") keys.
 func (l *Layout) NeedsMeta(m *Message) bool {
 	return len(m.Headers) > 0 || m.MsgID != "" || m.Unique != "" || !m.Expires.IsZero() ||
-		m.DeadLetter != nil || m.First != (ID{}) || m.Keep > 0 || len(m.Value) > ChunkOf(l.Format)
+		m.DeadLetter != nil || m.First != nil || m.Keep > 0 || len(m.Value) > ChunkOf(l.Format)
 }
 
 // The values of the ("m") keys, put together, are a varint, a tuple of that length, and the rest of
@@ -87,8 +87,8 @@ func (m *Message) properties() (list tuple.Tuple) {
 		list = append(list, propDead, m.DeadLetter.encode())
 	}
 
-	if m.First != (ID{}) {
-		list = append(list, propFirst, EncodeID(&m.First))
+	if m.First != nil {
+		list = append(list, propFirst, EncodeID(m.First))
 	}
 
 	if m.Keep > 0 {
@@ -113,7 +113,9 @@ func (m *Message) decodeProperties(from any) bool {
 		case propDead:
 			m.DeadLetter, ok = parseDeadLetter(list[1])
 		case propFirst:
-			m.First, ok = parseID(list[1])
+			var first ID
+			first, ok = parseID(list[1])
+			m.First = &first
 		case propKeep:
 			var micros int64
 			ok = element(list[1], &micros)
@@ -257,9 +259,9 @@ type Message struct {
 	Expires time.Time
 	// DeadLetter says how the message came into a dead-letter queue; nil for other messages.
 	DeadLetter *DeadLetter
-	// First is the ID of the job's first push, zero if that is the ID of the item. The queue sets
-	// it; a push leaves it zero. Item.Job returns the id of the job in either case.
-	First ID
+	// First is the ID of the job's first push, nil if that is the ID of the item. The queue sets
+	// it; a push leaves it nil. Item.Job returns the id of the job in either case.
+	First *ID
 	// Keep is for how long the job is kept once it is acknowledged, MinKeep to MaxKeep; 0 means as
 	// Settings.Keep says. See OpAck.
 	Keep time.Duration
@@ -287,7 +289,7 @@ func (m Message) Size() int {
 		n += 9
 	}
 
-	if m.First != (ID{}) {
+	if m.First != nil {
 		n += 50
 	}
 
@@ -318,8 +320,8 @@ type Item struct {
 
 // Job returns the id of the job: the ID of its first push, wherever the item is now.
 func (i *Item) Job() ID {
-	if i.First != (ID{}) {
-		return i.First
+	if i.First != nil {
+		return *i.First
 	}
 	return i.ID
 }

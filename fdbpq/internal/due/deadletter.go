@@ -54,8 +54,8 @@ func (o *Outgoing) Bury(p *Burial, h *codec.Record, reason string) {
 	}
 
 	// A dead letter does not expire, and others may reuse its message id and unique key.
-	m := p.item.Item.Message
-	m.MsgID, m.Unique, m.Expires, m.First = "", "", time.Time{}, p.item.Item.Job()
+	m, job := p.item.Item.Message, p.item.Item.Job()
+	m.MsgID, m.Unique, m.Expires, m.First = "", "", time.Time{}, &job
 	before := m.DeadLetter
 	m.DeadLetter = o.letter(p.from.L, reason)
 

@@ -70,12 +70,12 @@ func (g *Ledger) noteRest(s *Stored) {
 	g.rests[s.Item.ID] = s
 }
 
-// firstOf returns the Message.First of an item, zero if it has not moved. What cannot be read is
-// zero as well: the alias that stays means nothing. An error of the store makes Flush fail.
-func (g *Ledger) firstOf(h *codec.Record) codec.ID {
+// firstOf returns the Message.First of an item, nil if it has not moved. What cannot be read is
+// nil as well: the alias that stays means nothing. An error of the store makes Flush fail.
+func (g *Ledger) firstOf(h *codec.Record) *codec.ID {
 	switch {
 	case !codec.Moved(&h.ID):
-		return codec.ID{}
+		return nil
 	case h.Message != nil:
 		return h.Message.First
 	}

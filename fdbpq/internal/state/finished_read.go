@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -129,47 +130,79 @@ func (f *FinishedLookup) begin(r kv.Reader) {
 // Load waits for the job, and reads the rest of it unless it has more than about most bytes. It
 // returns nil if there is none. The error is ErrCorrupt or one of the store.
 func (f *FinishedLookup) Load(r kv.Reader, most int) (*FinishedRead, error) {
-	pairs, err := f.pairs.Get()
+	pairs, err := f.begun(r)
 	if err != nil || len(pairs) == 0 {
 		return nil, err
 	}
-
-	if bytes.Equal(pairs[0].Key, f.l.FinishedPlaceKey(&f.id)) {
-		if f.id, err = codec.ParseAlias(pairs[0].Value); err != nil {
-			return nil, err
-		}
-		f.begin(r)
-		if pairs, err = f.pairs.Get(); err != nil || len(pairs) == 0 {
-			return nil, err
-		}
+	pairs, cut, err := f.upTo(r, pairs, most)
+	if err != nil {
+		return nil, err
 	}
 
-	cut := f.asked.Full(pairs)
-	if left := most - f.asked.Bytes; cut && left > 0 {
-		keys := f.l.FinishedRange(&f.id)
-		keys.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
-		asked := kv.RangeOptions{Bytes: left}
-		more, err := r.GetRange(keys, asked).Get()
-		if err != nil {
-			return nil, err
-		}
-		pairs, cut = append(pairs, more...), asked.Full(more)
-	}
-
-	read := &FinishedRead{Cut: cut}
 	if cut {
-		read.Record, err = codec.ParseFinishedHead(pairs[0].Value)
-	} else {
-		read.Record, err = codec.ParseFinished(pairs)
+		record, err := codec.ParseFinishedHead(pairs[0].Value)
+		return f.read(record, cut, err)
 	}
+	record, err := codec.ParseFinished(pairs)
+	return f.read(record, cut, err)
+}
+
+// LoadOutcome is Load without the message, however long the result is.
+func (f *FinishedLookup) LoadOutcome(r kv.Reader) (*FinishedRead, error) {
+	pairs, err := f.begun(r)
+	if err != nil || len(pairs) == 0 {
+		return nil, err
+	}
+	size, err := codec.OutcomeBytes(pairs[0].Value)
+	if err != nil {
+		return f.read(nil, false, err)
+	}
+	if pairs, _, err = f.upTo(r, pairs, size); err != nil {
+		return nil, err
+	}
+	record, err := codec.ParseFinishedOutcome(pairs)
+	return f.read(record, false, err)
+}
+
+// begun waits for the first keys of the record, none if there is none.
+func (f *FinishedLookup) begun(r kv.Reader) ([]kv.KeyValue, error) {
+	pairs, err := f.pairs.Get()
+	if err != nil || len(pairs) == 0 || !bytes.Equal(pairs[0].Key, f.l.FinishedPlaceKey(&f.id)) {
+		return pairs, err
+	}
+	if f.id, err = codec.ParseAlias(pairs[0].Value); err != nil {
+		return nil, err
+	}
+	f.begin(r)
+	return f.pairs.Get()
+}
+
+// upTo reads on to about most bytes of the record. cut says that there may be more.
+func (f *FinishedLookup) upTo(
+	r kv.Reader, pairs []kv.KeyValue, most int,
+) (all []kv.KeyValue, cut bool, err error) {
+	cut = f.asked.Full(pairs)
+	left := most - f.asked.Bytes
+	if !cut || left <= 0 {
+		return pairs, cut, nil
+	}
+	keys, asked := f.l.FinishedRange(&f.id), kv.RangeOptions{Bytes: left}
+	keys.Begin = kv.SingleKey(pairs[len(pairs)-1].Key).End
+	more, err := r.GetRange(keys, asked).Get()
+	return append(slices.Clip(pairs), more...), asked.Full(more), err
+}
+
+// read returns the job of a record. It has no Parts, so that all keys are removed.
+func (f *FinishedLookup) read(
+	record *codec.Finished, cut bool, err error,
+) (*FinishedRead, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job %s: %w", f.id, err)
 	}
-
-	record := read.Record
+	read := &FinishedRead{Record: record, Cut: cut}
 	read.At, read.Until, read.Job = record.At, record.Until, f.id
 	if f.id != record.ID {
 		read.Place = record.ID
 	}
-	return read, nil // without Parts, so that all keys are removed
+	return read, nil
 }

@@ -96,7 +96,7 @@ func (g *Ledger) AddDelayed(id *codec.ID, m *codec.Message, until time.Time) {
 func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 	g.keepUnique(id, m.Unique)
 	if codec.Moved(id) {
-		g.Tx.Set(g.L.AliasKey(&m.First), codec.EncodeID(id))
+		g.Tx.Set(g.L.AliasKey(m.First), codec.EncodeID(id))
 	}
 	if g.CountsBytes() {
 		g.addBytes(id, m.Size())
@@ -235,10 +235,10 @@ func (g *Ledger) Pop(s *Stored) {
 }
 
 // deleteAlias removes the alias of an item that leaves the queue, if it still names that item.
-// first is its Message.First, zero if it has not moved.
-func (g *Ledger) deleteAlias(id *codec.ID, first codec.ID) {
-	if first != (codec.ID{}) {
-		g.Tx.CompareAndClear(g.L.AliasKey(&first), codec.EncodeID(id))
+// first is its Message.First, nil if it has not moved.
+func (g *Ledger) deleteAlias(id *codec.ID, first *codec.ID) {
+	if first != nil {
+		g.Tx.CompareAndClear(g.L.AliasKey(first), codec.EncodeID(id))
 	}
 }
 

@@ -32,8 +32,13 @@ func (s *Sought) BeginAlias(r kv.Reader, l *codec.Layout) {
 	}
 	exists, err := s.Exists()
 	if s.Err = err; err == nil && !exists {
-		s.alias = r.Get(l.AliasKey(&s.Place))
+		s.BeginAliasOf(r, l, &s.Place)
 	}
+}
+
+// BeginAliasOf starts to read the alias of a job.
+func (s *Sought) BeginAliasOf(r kv.Reader, l *codec.Layout, job *codec.ID) {
+	s.alias = r.Get(l.AliasKey(job))
 }
 
 // Follow waits for the alias. If there is one, it changes the place, and reports that the item has

@@ -26,6 +26,7 @@ type metrics struct {
 	seconds, items   *prometheus.HistogramVec
 
 	batchSize     prometheus.Histogram
+	jobs          prometheus.Histogram // seconds that they ran
 	unanswered    prometheus.Counter
 	lostItems     prometheus.Counter
 	replyFailures prometheus.Counter
@@ -85,6 +86,11 @@ func newMetrics() *metrics {
 		batchSize: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "pq_batch_requests", Help: "Operations in each completed batch.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 12), // 1 to 2048
+		}),
+		jobs: auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "pq_job_seconds", Help: "Time from the begin of a job's last lease to its " +
+				"acknowledgement, of jobs that are kept once they are done.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 25), // 1 ms to 4.7 h
 		}),
 		unanswered: auto.counter("pq_unanswered_total",
 			"Requests that failed and had no usable reply subject."),

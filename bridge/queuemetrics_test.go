@@ -61,6 +61,43 @@ func TestMetricsOfLeases(t *testing.T) {
 	wantMetric(t, e.Bridge, `pq_request_items_sum{operation="fifo-pop"}`, 3)
 }
 
+// /metrics counts jobs that are done and kept, how long their last leases lasted, and what
+// acknowledgements push as pushes. Series exist before there is anything to count.
+func TestMetricsOfOutcomes(t *testing.T) {
+	clock := newSteppedClock()
+	e := start(t, testenv.Options{Bridge: clock.options})
+	wantMetric(t, e.Bridge, `pq_queue_finished_total{kind="*",queue="*"}`, 0)
+	wantMetric(t, e.Bridge, "pq_job_seconds_count", 0)
+
+	finished := `pq_queue_finished_total{kind="priority",queue="jobs"}`
+	ok(t, e, "pq.jobs.config", nil, `{"next":["mail"]}`)
+	acks := pushAndLease(t, e, "jobs", 2)
+	ok(t, e, acks[0], nil, "+ACK") // not kept
+	wantMetric(t, e.Bridge, finished, 0)
+
+	// When this lease began is not known: there was no reason to note it.
+	ok(t, e, "pq.jobs.config", nil, `{"keep":"1h"}`)
+	ok(t, e, acks[1], nil, "+ACK")
+	wantMetric(t, e.Bridge, finished, 1)
+	wantMetric(t, e.Bridge, "pq_job_seconds_count", 0)
+
+	push(t, e, "pq.jobs.push", nil, "a")
+	ack := leaseOne(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "a")
+	clock.step(2 * time.Second)
+	ok(t, e, ack, nil, "+WPI") // the job goes on, and so does its time
+	clock.step(time.Second)
+	ok(t, e, ack, framed("+ACK", 2), frames(pushesTo("mail", 0, "", "x"),
+		pushesTo("mail", 0, "", "y")))
+	refused(t, e, 409, ack, framed("+ACK", 1), []byte(frames(pushesTo("mail", 0, "", "z"))))
+
+	wantMetric(t, e.Bridge, finished, 2)
+	wantMetric(t, e.Bridge, "pq_job_seconds_count", 1)
+	wantMetric(t, e.Bridge, `pq_job_seconds_bucket{le="2.048"}`, 0)
+	wantMetric(t, e.Bridge, `pq_job_seconds_bucket{le="4.096"}`, 1)
+	wantMetric(t, e.Bridge, `pq_queue_pushed_total{kind="priority",queue="mail"}`, 2)
+	wantMetric(t, e.Bridge, `pq_queue_done_total{kind="priority",queue="jobs"}`, 3)
+}
+
 // A queue shows in the metrics that it is paused, until the pause is over.
 func TestMetricsOfPauses(t *testing.T) {
 	e := start(t, testenv.Options{})

@@ -133,6 +133,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 			b.handler.Inspector.Batches.Add(1)
 			b.metrics.batchSize.Observe(float64(operations))
 		},
+		JobRan: func(took time.Duration) { b.metrics.jobs.Observe(took.Seconds()) },
 		Owns: func(kind subjects.Kind, name string) bool {
 			return b.peers.Router.Owns(kind, name)
 		},

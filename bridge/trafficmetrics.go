@@ -25,6 +25,11 @@ var queueCounters = []struct {
 		func(n *subjects.Traffic) int64 { return n.Out },
 	},
 	{
+		counterDesc("finished", "Items of a queue that were acknowledged and are kept, because "+
+			"of Pq-Keep or the setting keep."),
+		func(n *subjects.Traffic) int64 { return n.Finished },
+	},
+	{
 		counterDesc("failed", "Leases of a queue that ended without an acknowledgement: with a "+
 			"negative one, with +TERM, or because they ran out."),
 		func(n *subjects.Traffic) int64 { return n.Failed },

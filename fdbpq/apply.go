@@ -190,21 +190,21 @@ func (t *txOps) flush() error {
 			return err
 		}
 		t.wrote = t.wrote || q.ledger.Wrote()
-		t.noteRemoved(q)
+		t.noteRemoved(&q.ledger)
 	}
+	t.outgoing.Each(t.noteRemoved)
 	t.outgoing.AddNextCounts(t.nextCounts)
 	return nil
 }
 
-// noteRemoved counts what has left a queue.
-func (t *txOps) noteRemoved(q *queueTxn) {
-	removed := q.ledger.Removed
-	if removed == (Removed{}) {
+// noteRemoved counts what has left a queue, or come into it.
+func (t *txOps) noteRemoved(g *state.Ledger) {
+	if g.Removed == (Removed{}) && g.Ran == nil {
 		return
 	}
 
-	t.removed.Add(removed)
-	for _, name := range q.l.AppendName(nil) {
-		t.removedBy = append(t.removedBy, QueueRemoved{Queue: name, Removed: removed})
+	t.removed.Add(g.Removed)
+	for _, name := range g.L.AppendName(nil) {
+		t.removedBy = append(t.removedBy, QueueRemoved{name, g.Removed, g.Ran})
 	}
 }

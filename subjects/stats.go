@@ -90,6 +90,8 @@ type Traffic struct {
 	Out int64 `json:"out"`
 	// Delivered is how many were popped, with or without a lease.
 	Delivered int64 `json:"delivered,omitzero"`
+	// Finished is how many of Out were acknowledged and are kept.
+	Finished int64 `json:"finished,omitzero"`
 	// Failed is how many leases ended without an acknowledgement: with -NAK, with +TERM, or because
 	// they ran out. An item that fails again counts again.
 	Failed int64 `json:"failed,omitzero"`
@@ -101,7 +103,8 @@ type Traffic struct {
 func (t *Traffic) Add(more *Traffic) {
 	*t = Traffic{
 		In: t.In + more.In, Out: t.Out + more.Out, Delivered: t.Delivered + more.Delivered,
-		Failed: t.Failed + more.Failed, Dead: t.Dead + more.Dead,
+		Finished: t.Finished + more.Finished, Failed: t.Failed + more.Failed,
+		Dead: t.Dead + more.Dead,
 	}
 }
 
@@ -109,7 +112,8 @@ func (t *Traffic) Add(more *Traffic) {
 func (t *Traffic) Since(before *Traffic) Traffic {
 	return Traffic{
 		In: t.In - before.In, Out: t.Out - before.Out, Delivered: t.Delivered - before.Delivered,
-		Failed: t.Failed - before.Failed, Dead: t.Dead - before.Dead,
+		Finished: t.Finished - before.Finished, Failed: t.Failed - before.Failed,
+		Dead: t.Dead - before.Dead,
 	}
 }
 

@@ -71,6 +71,9 @@ type Options struct {
 	Warn func(message string, args ...any)
 	// BatchDone is called with the number of operations of each batch that succeeded.
 	BatchDone func(operations int)
+	// JobRan, unless nil, is called for each job that is done and kept, with how long its last
+	// lease lasted, if that is known. It must be quick.
+	JobRan func(took time.Duration)
 
 	// RequeueLate puts back an item that a pop or lease took although its request had been
 	// answered, because the batch took longer than RequestTimeout. It owns the result, and must be
@@ -122,6 +125,10 @@ func newShared(o Options) *shared {
 	}
 	if o.Owns == nil {
 		o.Owns = func(subjects.Kind, string) bool { return true }
+	}
+
+	if o.JobRan == nil {
+		o.JobRan = func(time.Duration) {}
 	}
 
 	inFlight := 2 * o.Lanes * o.MaxBatchBytes

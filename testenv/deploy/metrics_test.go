@@ -170,6 +170,7 @@ func TestDashboard(t *testing.T) {
 		"pq_queue_oldest_seconds", "pq_requests_total", "pq_request_seconds_bucket",
 		"pq_errors_total",
 		"pq_batch_requests_sum", "pq_lost_items_total", "pq_dropped_total", "pq_conflicts_total",
+		"pq_queue_finished_total", "pq_job_seconds_bucket", "pq_result_waiters",
 	} {
 		if !strings.Contains(text, name) {
 			t.Errorf("%s is not shown", name)

@@ -122,12 +122,11 @@ func (o *Outgoing) AddNextCounts(after state.CountsByQueue) {
 	}
 }
 
-// AppendUpcoming appends when the added items fall due.
-func (o *Outgoing) AppendUpcoming(list []state.QueueUpcoming) []state.QueueUpcoming {
+// Each calls a function with the ledger of each queue that To has returned.
+func (o *Outgoing) Each(call func(g *state.Ledger)) {
 	for _, to := range o.queues {
-		list = to.Ledger.AppendUpcoming(list)
+		call(&to.Ledger)
 	}
-	return list
 }
 
 // Ready returns how much Flush will add to the counter of ready items of a queue.

@@ -30,6 +30,12 @@ func (g *Ledger) Finish(f *codec.Finished) {
 	g.wrote = true
 	g.Ended = append(g.Ended, job)
 
+	ran := time.Duration(-1)
+	if !f.Since.IsZero() {
+		ran = max(f.At.Sub(f.Since), 0) // two clocks, or one that was set back
+	}
+	g.Ran = append(g.Ran, ran)
+
 	// A sweep may find too many before the first is over.
 	g.Upcoming.Over = codec.Earliest(g.Upcoming.Over, codec.Micros(f.At.Add(SparedFor)))
 }

@@ -67,7 +67,8 @@ type Ledger struct {
 	Removed  Removed  // what has left the queue, or come into it, without an operation
 	Upcoming Upcoming // when what the ledger has written falls due; whether the source has changed
 
-	Ended []codec.ID // jobs that are done and kept, or buried
+	Ended []codec.ID      // jobs that are done and kept, or buried
+	Ran   []time.Duration // how long the former ran; negative if not known
 }
 
 // NewLedger returns the ledger of a queue in a transaction. known saves reads; nil knows nothing.

@@ -41,6 +41,7 @@ type Removed struct {
 	Dead      int64 // items that moved to a dead-letter queue
 	RanOut    int64 // leases that ran out
 
+	Next    int64         // items that acknowledgements pushed
 	Fired   int64         // items that schedules pushed
 	Skipped int64         // times of schedules without an item
 	Late    time.Duration // how much later than their times schedules pushed, summed up
@@ -52,6 +53,7 @@ func (r *Removed) Add(more Removed) {
 	r.Discarded += more.Discarded
 	r.Dead += more.Dead
 	r.RanOut += more.RanOut
+	r.Next += more.Next
 	r.Fired += more.Fired
 	r.Skipped += more.Skipped
 	r.Late += more.Late
@@ -81,4 +83,5 @@ func (g *Ledger) AppendEnded(list []QueueJob) []QueueJob {
 type QueueRemoved struct {
 	Queue codec.QueueName
 	Removed
+	Ran []time.Duration // how long each job ran that is done and kept; negative if not known
 }

@@ -178,6 +178,7 @@ func TestJobThatIsDone(t *testing.T) {
 				finish(t, e, kind.push, kind.pop, "value", "result")
 			}
 			ready := push(t, e, kind.push, nil, "ready").ID
+			same(t, "counted", parsed[subjects.QueueInfo](t, e, kind.queue+".info", "").Finished, 2)
 			same(t, "purged", string(ok(t, e, kind.queue+".purge", nil, `{"state":"done"}`).Data),
 				`{"purged":2}`)
 			wantState(t, e, kind.queue, ready, subjects.StateReady)

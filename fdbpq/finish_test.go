@@ -613,6 +613,7 @@ func TestPurgeFinished(t *testing.T) {
 			f.finish(time.Now(), kept(opPush(q, int64(i), "a")))
 		}
 		f.push(q, 1, "stays")
+		wantEqual(f.T, "counted", f.infoOf(q, 0).Finished, 3)
 
 		r := f.done(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q, State: fdbpq.Done})
 
@@ -620,6 +621,7 @@ func TestPurgeFinished(t *testing.T) {
 		wantEqual(f.T, "left", len(f.finishedJobs(q, time.Now())), 0)
 		wantEqual(f.T, "records", f.keysOf("jobs", codec.KindFinished), 0)
 		wantEqual(f.T, "items", f.length(q), 1)
+		wantEqual(f.T, "then counted", f.infoOf(q, 0).Finished, 0)
 	})
 }
 

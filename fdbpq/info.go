@@ -21,6 +21,7 @@ type infos struct {
 	front, back kv.Future[[]kv.KeyValue] // counters
 	next        kv.Future[[]kv.KeyValue] // the first entry of the time index
 	groups      kv.Future[[]kv.KeyValue] // counters of groups; nil without priorities
+	finished    kv.Future[[]byte]        // a counter; nil without priorities
 
 	info Info
 	err  error
@@ -55,6 +56,7 @@ func (n *infos) beginCounters() {
 	}
 	n.next = r.GetRange(n.l.KindRange(codec.KindDue), kv.RangeOptions{Limit: 1})
 	n.groups = r.GetRange(n.l.GroupCounters(), kv.RangeOptions{Limit: n.bounds.groupRows})
+	n.finished = r.Get(n.l.FinishedCounterKey())
 }
 
 // finish reads the rest, and sets the results. The error is one of the store.
@@ -84,6 +86,9 @@ func (n *infos) finishCounters() (err error) {
 	if n.limit == 0 {
 		n.info.Priorities = nil
 		return nil
+	}
+	if n.info.Finished, err = state.ReadCounter(n.finished); err != nil {
+		return err
 	}
 	next, err := n.next.Get()
 	if err != nil {

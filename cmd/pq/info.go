@@ -40,9 +40,10 @@ func newInfo(a *app) *cobra.Command {
 		Use:        "info QUEUE",
 		SuggestFor: []string{"status", "stats", "show", "describe"},
 		Short:      "Print what is known about a queue",
-		Long: `Print how many items of a queue are ready, leased and delayed, how old the
-oldest is, when something falls due next, the schedules and the settings, what
-the bridges have counted in the last hour and day, and how many pops wait.`,
+		Long: `Print how many items of a queue are ready, leased and delayed, how many
+finished jobs it keeps, how old the oldest item is, when something falls due
+next, the schedules and the settings, what the bridges have counted in the last
+hour and day, and how many pops wait.`,
 		Example: "  pq info --fifo mail --json",
 	}, "", func(ctx context.Context, s *session, _ []string) (reply, error) {
 		info, err := s.queue.Info(ctx)
@@ -140,6 +141,9 @@ func infoText(i *client.QueueInfo, now time.Time) string {
 	text := infoLines("ready", terminal.Grouped(i.Ready)) +
 		infoLines("leased", terminal.Grouped(i.Leased)) +
 		infoLines("delayed", terminal.Grouped(i.Delayed))
+	if i.Finished > 0 {
+		text += infoLines("finished", terminal.Grouped(i.Finished))
+	}
 	if i.OldestAge != nil {
 		text += infoLines("oldest", terminal.InWords(*i.OldestAge))
 	}

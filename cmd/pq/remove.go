@@ -54,11 +54,12 @@ func newPurge(a *app) *cobra.Command {
 		},
 	}
 	m.question = func(i *client.QueueInfo) (string, int64) {
-		if state == client.Done { // which nobody counts
-			return fmt.Sprintf("Remove all finished jobs of %s?", m.name), 1
-		}
 		n := target.Count(i, state)
-		return fmt.Sprintf("Remove %s of %s?", items(n, string(state)), m.name), n
+		what := items(n, string(state))
+		if state == client.Done {
+			what = terminal.Plural(n, "finished job")
+		}
+		return fmt.Sprintf("Remove %s of %s?", what, m.name), n
 	}
 
 	cmd := m.command(&cobra.Command{

@@ -132,6 +132,9 @@ func TestDone(t *testing.T) {
 	c.prints("1\n", "len", "jobs")
 	c.fails(exitNotOver, "is ready", "result", "jobs", ids[1])
 	c.prints("0\n", "purge", "jobs", "--state", "leased", "--yes")
+	if info := c.ok("", "info", "jobs"); !strings.Contains(info, "\nfinished    1\n") {
+		t.Errorf("info prints %q", info)
+	}
 	c.prints("1\n", "purge", "jobs", "--state", "done", "--yes")
 	c.prints("", "done", "jobs")
 	c.prints("1\n", "len", "jobs")

@@ -43,7 +43,7 @@ var itemActions = map[string]itemAction{
 // Items says how many items the action is about to be done to.
 func (v *actionView) Items() string {
 	if v.Action == "purge" && v.State == subjects.StateDone {
-		return "all finished jobs"
+		return terminal.Plural(v.Count, "finished job")
 	}
 	return terminal.Plural(v.Count, "item")
 }
@@ -92,9 +92,7 @@ func (b *Dashboard) purge(w http.ResponseWriter, r *http.Request, q queueRef) {
 		b.failWith(w, r, err)
 		return
 	}
-	if v.Count = target.Count(info, v.State); v.State == subjects.StateDone {
-		v.Count = 1 // which nobody counts: see actionView.Items
-	}
+	v.Count = target.Count(info, v.State)
 	b.confirm(w, r, v)
 }
 

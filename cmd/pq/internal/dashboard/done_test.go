@@ -30,7 +30,7 @@ func TestFinishedJobs(t *testing.T) {
 	const path = "/queue/pq/jobs/items?state=done"
 
 	page := b.get(path).wants(t, 200, "Finished jobs in jobs", "did &lt;a&gt;", "ann", third,
-		"The newest 3 jobs took ", "Redrive…")
+		"The newest 3 jobs took ", "Redrive…", "Finished <span>3</span>")
 	page.lacks(t, "Move…", "Release…", "Dead letters in")
 	b.get("/queue/pq/jobs").wants(t, 200, path, "that are finished")
 	b.get("/queue/pq/jobs/items").wants(t, 200, "No items here")
@@ -50,7 +50,7 @@ func TestFinishedJobs(t *testing.T) {
 		"1 item redriven")
 	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "s-ready")
 	b.post("/queue/pq/jobs/purge", "state", "done", "dry", "1").wants(t, 200,
-		"Purge all finished jobs of jobs?")
+		"Purge 1 finished job of jobs?")
 	b.post("/queue/pq/jobs/purge", "state", "done", "name", "jobs").wants(t, 200, "1 item purged")
 	b.get(path).wants(t, 200, "No items here").lacks(t, third)
 	if i := r.info(); i.Ready != 1 {

@@ -56,12 +56,16 @@ func (b *Dashboard) optionsOf(f itemsFilter) (o client.ItemsOptions, err error) 
 
 // newItems returns a list of items that has none yet.
 func (b *Dashboard) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsView {
-	_, _ = b.live.ask(r.Context(), q) // the list itself says what is wrong
+	info, _ := b.live.ask(r.Context(), q) // the list itself says what is wrong
 	known := b.live.one(q)
-	return &itemsView{
+	v := &itemsView{
 		Queue: q, Filter: f, Can: b.gateway.may(r.Context(), q),
 		Counts: known.counts, DeadQueue: known.DeadQueue,
 	}
+	if info != nil {
+		v.Finished = &info.Finished
+	}
+	return v
 }
 
 func (b *Dashboard) showItems(w http.ResponseWriter, r *http.Request, code int, v *itemsView) {

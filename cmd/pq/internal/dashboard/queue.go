@@ -73,7 +73,7 @@ func (b *Dashboard) queueView(r *http.Request, q queueRef) *queueView {
 		v.Schedules[i].QueuePaused, v.Schedules[i].Can = v.Paused, v.Can
 	}
 
-	v.Exists = len(v.Schedules) > 0 || v.All() > 0 || v.Info == nil ||
+	v.Exists = len(v.Schedules) > 0 || v.All() > 0 || v.Info == nil || v.Info.Finished > 0 ||
 		len(subjects.SettingTexts(&v.Info.Settings))+len(v.Info.Consumers) > 0
 	return v
 }

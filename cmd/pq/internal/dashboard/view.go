@@ -258,6 +258,7 @@ type itemsView struct {
 	// Counts are the figures of the queue, and DeadQueue is where its dead letters are, if it has
 	// any.
 	Counts    counts
+	Finished  *int64 // jobs that are kept, nil while that is not known
 	DeadQueue *queueRef
 	Filter    itemsFilter
 	Rows      []itemRow

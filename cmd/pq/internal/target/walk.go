@@ -103,8 +103,7 @@ func WithoutRoom(results []client.ItemResult) (list []client.ItemResult, again [
 	return list, again
 }
 
-// Count returns how many items of a queue are in a state, or with "" in any; of finished jobs that
-// is not known.
+// Count returns how many items of a queue are in a state, or with "" in any but Done.
 func Count(info *client.QueueInfo, state client.State) int64 {
 	switch state {
 	case client.Ready:
@@ -113,6 +112,8 @@ func Count(info *client.QueueInfo, state client.State) int64 {
 		return info.Leased
 	case client.Delayed:
 		return info.Delayed
+	case client.Done:
+		return info.Finished
 	}
 	return info.Ready + info.Leased + info.Delayed
 }

@@ -205,6 +205,7 @@ func (t *txOps) noteRemoved(g *state.Ledger) {
 
 	t.removed.Add(g.Removed)
 	for _, name := range g.L.AppendName(nil) {
-		t.removedBy = append(t.removedBy, QueueRemoved{name, g.Removed, g.Ran})
+		removed := QueueRemoved{Queue: name, Removed: g.Removed, Ran: g.Ran}
+		t.removedBy = append(t.removedBy, removed)
 	}
 }

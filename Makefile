@@ -174,7 +174,8 @@ test-all: test test-clients test-modules ## all of these that can run here
 
 ##@ Break
 
-# TESTED is Proof (histories), Accounts (of each item; OPS=1000000), Work (Workers) or Inflow (sources and schedules).
+# TESTED is Proof (histories), Accounts (of each item; OPS=1000000), Outcomes (of each job, likewise), Work (Workers) or
+# Inflow (sources and schedules).
 DURATION := 10m
 TESTED   := Proof
 SYSTEMS  := .
@@ -212,6 +213,7 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(MAKE) fuzz
 	$(MAKE) leaf-versions
 	$(MAKE) soak TESTED=Accounts SYSTEMS=embedded OPS=5000000
+	$(MAKE) soak TESTED=Outcomes OPS=200000
 	$(MAKE) soak TESTED=Proof
 	$(MAKE) soak TESTED=Work
 	$(MAKE) soak TESTED=Inflow

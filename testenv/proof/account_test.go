@@ -62,6 +62,26 @@ var accountTTLs = []time.Duration{time.Second, 10 * time.Second, 10 * time.Minut
 // Under much more load than a history can hold, the accounts of every item are right: after -ops
 // operations on each system, or as many as there is time for in -duration.
 func TestAccounts(t *testing.T) {
+	testAccounts(t, func(b *bank) {
+		for i := range 6 {
+			b.full = append(b.full, fmt.Sprint("a-", i))
+		}
+
+		b.full = append(b.full, "fifo-0", "fifo-1")
+		b.scarce = []string{"w-0", "fifo-w"}
+		b.unique = []string{"u-0", "fifo-u"}
+		b.purged = []string{"a-purged", "fifo-purged"}
+		b.mortal = []string{"d-0", "fifo-d-0"}
+		b.limited = []string{"m-0", "fifo-m"}
+		b.large = []string{"l-0", "fifo-l"}
+		b.grouped = []string{"g-0", "fifo-g"}
+		b.rated = []string{"g-r", "fifo-gr"}
+		b.traced = tracedQueues()
+	})
+}
+
+// testAccounts keeps accounts of the queues that choose names, on each system.
+func testAccounts(t *testing.T, choose func(b *bank)) {
 	seed := flags.firstSeed(t)
 	found := false
 
@@ -83,6 +103,7 @@ func TestAccounts(t *testing.T) {
 					b.waits = shortWaits
 				}
 
+				choose(b)
 				b.run()
 			})
 		})
@@ -113,6 +134,7 @@ type bank struct {
 	large   []string // those with large items
 	grouped []string // those whose items have groups, with a limit of their leases
 	rated   []string // those with rates, of the queue and of groups
+	traced  []string // those that keep jobs, and push to each other
 	dead    []string // dead-letter queues
 
 	redriven []string // those that are redriven
@@ -125,23 +147,9 @@ func (b *bank) run() {
 		b.timeout.Store(int64(patience))
 	}
 
-	for i := range 6 {
-		b.full = append(b.full, fmt.Sprint("a-", i))
-	}
-
-	b.full = append(b.full, "fifo-0", "fifo-1")
-	b.scarce = []string{"w-0", "fifo-w"}
-	b.unique = []string{"u-0", "fifo-u"}
-	b.purged = []string{"a-purged", "fifo-purged"}
-	b.mortal = []string{"d-0", "fifo-d-0"}
-	b.limited = []string{"m-0", "fifo-m"}
-	b.large = []string{"l-0", "fifo-l"}
-	b.grouped = []string{"g-0", "fifo-g"}
-	b.rated = []string{"g-r", "fifo-gr"}
-
 	for _, name := range b.living() {
 		b.dead = append(b.dead, name+"-dead")
-		if !movesItems(name) &&
+		if !movesItems(name) && !books.IsTraced(name) &&
 			!slices.Contains(slices.Concat(b.purged, b.mortal, b.limited), name) {
 			b.redriven = append(b.redriven, name+"-dead")
 		}
@@ -216,13 +224,16 @@ func (b *bank) configure() {
 	set(b.grouped, client.Settings{MaxLeasedPerGroup: maxPerGroup})
 	set(b.rated, b.rates())
 	set(b.limited, client.Settings{MaxItems: maxItems})
+	b.configureTraced(set)
 	b.configurePulls(c)
 }
 
 // living returns all queues but the dead-letter queues.
 func (b *bank) living() []string {
-	return slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large,
-		b.grouped, b.rated)
+	list := slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large,
+		b.grouped, b.rated, b.traced)
+	slices.Sort(list)
+	return slices.Compact(list) // the full ones may be those that are traced
 }
 
 // over reports whether the run ends early.
@@ -262,6 +273,7 @@ func (b *bank) close() {
 			func(item *fdbpq.Item) { b.books.Left(name, numberOf(item), item.ID.String()) }))
 	}
 
+	b.leaveDone(ctx, db)
 	emptied := time.Since(b.zero).Milliseconds()
 	b.scan(ctx, db, 0)
 	balance, err := b.books.Close(emptied)
@@ -282,6 +294,9 @@ type teller struct {
 	late   []*grip           // leases that run out
 	hungry bool              // a queue was empty
 	pushed []books.Operation // items to edit
+	jobs   []knownJob        // in traced queues
+
+	results int // so far
 }
 
 // run makes requests of every kind until the run is over. The shares below are in percent: while
@@ -291,8 +306,10 @@ func (w *teller) run() {
 	for w.done.Load() < w.target && !w.bank.over() && w.books.Problems() == nil {
 		waiting := w.books.Waiting()
 		switch x := random.IntN(100); {
-		case x >= 37 && x < 40:
+		case x >= 37 && x < 40 && len(w.large) > 0:
 			w.crowd()
+		case x >= 84 && x < 90, x >= 78 && x < 99 && len(w.redriven) == 0:
+			w.askAll()
 		case len(w.grips) > maxGrips, len(w.grips) > 0 && x < 40:
 			w.useAll()
 		case len(w.grips) > 0 && x < 47:
@@ -341,8 +358,10 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 
 // one sends one request.
 func (w *teller) one(op books.Operation) {
+	w.decorate(&op)
 	intent := w.books.Begin(&op)
 	w.send(&op, 0)
 	w.end(&op, intent)
+	w.learn(&pending{op: op})
 	w.note(w.workload, &op)
 }

@@ -44,6 +44,8 @@ type pending struct {
 	rides  bool     // the next request acknowledges this one's lease: it is a +NXT
 	bytes  int      // of the messages of a pull
 	ended  bool
+
+	answered bool // a Result, which has one answer
 }
 
 func newBurster(t *testing.T, c *caller) *burster {
@@ -114,6 +116,9 @@ func (b *burster) sendAll(
 			delete(b.unanswered, n)
 			i := n - first
 
+			if i >= 0 && i < len(requests) && requests[i].ended && requests[i].answered {
+				b.t.Errorf("answered twice: %s", &requests[i].op)
+			}
 			if i >= 0 && i < len(requests) && !requests[i].ended &&
 				b.receiveOne(&requests[i], m, end) {
 				open--
@@ -141,7 +146,11 @@ func (b *burster) sendAll(
 
 // receiveOne records a reply to a request. It reports whether there are no more.
 func (b *burster) receiveOne(r *pending, reply *nats.Msg, end func(*pending)) (ended bool) {
+	if err := r.noteKept(reply); err != nil {
+		b.t.Error(err)
+	}
 	if !r.op.Kind.Serves() {
+		r.answered = r.op.Kind == books.Result
 		b.finish(r, reply, nil, end)
 		return true
 	}
@@ -181,6 +190,8 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckProgress}.Encode()}
 	case books.Remove, books.Move, books.Purge, books.Redrive:
 		return b.encodeEdit(op)
+	case books.Result, books.Rerun:
+		return b.encodeAsk(r)
 	case books.Len:
 		return &nats.Msg{Subject: b.subject(op.Queue, subjects.Len)}
 	case books.PeekMin:
@@ -190,19 +201,15 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 	case books.Term:
 		return &nats.Msg{Subject: r.token, Data: subjects.Ack{Kind: subjects.AckTerm}.Encode()}
 	case books.Ack:
-		if len(r.also) > 0 {
-			return &nats.Msg{
-				Subject: r.token,
-				Data:    subjects.Ack{Kind: subjects.AckDone, Also: r.also}.Encode(),
-			}
-		}
-
 		m := &nats.Msg{Subject: r.token}
-		if op.JetStream {
+		switch {
+		case len(r.also) > 0:
+			m.Data = subjects.Ack{Kind: subjects.AckDone, Also: r.also}.Encode()
+		case op.JetStream:
 			m.Data = []byte("+ACK")
 		}
 
-		return m
+		return b.encodeOutcome(r, m)
 	case books.NextMin, books.NextMax:
 		next := subjects.PopOptions{
 			Batch:    op.Batch,
@@ -211,7 +218,7 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 		}
 
 		ack := subjects.Ack{Kind: subjects.AckNext, Also: r.also, Next: next}
-		return &nats.Msg{Subject: r.token, Data: ack.Encode()}
+		return b.encodeOutcome(r, &nats.Msg{Subject: r.token, Data: ack.Encode()})
 	default:
 		if op.JetStream {
 			return encodePull(r)
@@ -234,7 +241,7 @@ func (b *burster) encodePush(r *pending, padding func(queue string) int) *nats.M
 
 			frame.Headers, err = subjects.AppendHeaders(
 				nil,
-				r.keyed(grouped(delayed(client.Message{}, op), op.Queue, item.Value),
+				r.keyed(kept(grouped(delayed(client.Message{}, op), op.Queue, item.Value), op.Queue),
 					item.Value).Headers,
 			)
 			must(b.t, err)
@@ -336,6 +343,8 @@ func (b *burster) read(op *books.Operation, reply *nats.Msg) error {
 		}
 	case books.Remove, books.Move, books.Purge, books.Redrive:
 		return readEdit(op, reply.Data)
+	case books.Result, books.Rerun:
+		return readAsked(op, reply)
 	case books.Len:
 		n, err := subjects.ParseReply[subjects.Length](reply.Data)
 		if op.Len = n.Len; err != nil {

@@ -181,7 +181,7 @@ func message(op *books.Operation, padding int) (m client.Message) {
 			m.Headers = nats.Header{"Value": {op.Value}}
 		}
 
-		m = grouped(delayed(m, op), op.Queue, op.Value)
+		m = kept(grouped(delayed(m, op), op.Queue, op.Value), op.Queue)
 		if op.TTL > 0 {
 			m = m.With(client.TTL(time.Duration(op.TTL)))
 		}
@@ -193,6 +193,14 @@ func message(op *books.Operation, padding int) (m client.Message) {
 func delayed(m client.Message, op *books.Operation) client.Message {
 	if op.Delay > 0 {
 		m = m.With(client.Delay(time.Duration(op.Delay)))
+	}
+	return m
+}
+
+// kept returns a message whose job is kept, in queues in which pushes say so.
+func kept(m client.Message, queue string) client.Message {
+	if isKeptByPush(queue) {
+		m = m.With(client.Keep(keepFor))
 	}
 	return m
 }

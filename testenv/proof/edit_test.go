@@ -29,7 +29,7 @@ func movesItems(queue string) bool { return queue == "a-0" || queue == "a-1" || 
 
 // remember keeps some items that were pushed.
 func (w *teller) remember(op *books.Operation) {
-	if op.Kind != books.Push || op.Batch > 0 || op.Outcome != books.Done ||
+	if op.Kind != books.Push || op.Batch > 0 || books.IsTraced(op.Queue) || op.Outcome != books.Done ||
 		w.workload.random.IntN(4) > 0 {
 		return
 	}
@@ -49,6 +49,9 @@ func (w *teller) editAll() {
 	var requests []pending
 
 	add := func(queue, value, id string) {
+		if books.IsTraced(queue) { // see askAll
+			return
+		}
 		if slices.Contains(w.redriven, queue+"-dead") { // the job may be back: see [books.Books]
 			return
 		}
@@ -92,7 +95,9 @@ func (w *teller) sweep() {
 
 // encodeEdit returns the message of a request that is about an item by its id, or about a queue.
 func (b *burster) encodeEdit(op *books.Operation) *nats.Msg {
-	item := subjects.ItemOptions{ID: op.ID, Priority: op.Priority}
+	item := subjects.ItemOptions{
+		ID: op.ID, Priority: op.Priority, State: subjects.State(op.State),
+	}
 	var verb subjects.Verb
 	var data []byte
 
@@ -124,7 +129,7 @@ func readEdit(op *books.Operation, data []byte) (err error) {
 	case books.Move:
 		var moved subjects.Moved
 		moved, err = subjects.ParseReply[subjects.Moved](data)
-		op.Moved = moved.Place
+		op.Moved, op.Job = moved.Place, moved.ID
 	case books.Purge:
 		var purged subjects.Purged
 		purged, err = subjects.ParseReply[subjects.Purged](data)

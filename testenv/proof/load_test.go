@@ -19,7 +19,7 @@ func (w *teller) pushAll() {
 		op := &requests[i].op
 		op.Kind, op.Queue = books.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique},
 			share{5, w.purged}, share{5, w.mortal}, share{5, w.limited}, share{8, w.large},
-			share{8, w.grouped}, share{4, w.rated})
+			share{8, w.grouped}, share{4, w.rated}, share{8, w.traced})
 		rated := slices.Contains(w.rated, op.Queue)
 		unique := slices.Contains(w.unique, op.Queue)
 
@@ -43,7 +43,7 @@ func (w *teller) pushAll() {
 			op.Value = strconv.FormatInt(w.books.New(), 10)
 			if rated {
 				op.TTL = int64(fdbpq.MinTTL) + random.Int64N(int64(maxRateTTL))
-			} else if random.IntN(10) == 0 {
+			} else if !books.IsTraced(op.Queue) && random.IntN(10) == 0 {
 				most := accountTTLs[random.IntN(len(accountTTLs))]
 				op.TTL = int64(fdbpq.MinTTL) + random.Int64N(int64(most))
 			}
@@ -136,7 +136,7 @@ func (w *teller) useAll() {
 		}
 
 		r := pending{op: w.use(g)}
-		if !tooLate && random.IntN(2) == 0 {
+		if !tooLate && random.IntN(2) == 0 && !books.IsTraced(g.queue) {
 			r.silent = true
 			r.op.Kind, r.op.Delay, r.op.Snooze, r.op.Backoff = books.Ack, 0, false, false
 		}
@@ -179,12 +179,19 @@ func (w *teller) burst(requests []pending) {
 		if slices.Contains(w.large, queue) {
 			return largePadding(w.workload.random)
 		}
+		if books.IsTraced(queue) {
+			return w.workload.random.IntN(100)
+		}
 
 		if w.workload.random.IntN(5000) == 0 {
 			return 120_000
 		}
 
 		return w.workload.random.IntN(100)
+	}
+
+	for i := range requests {
+		w.decorate(&requests[i].op)
 	}
 
 	var undecided []*pending
@@ -199,6 +206,7 @@ func (w *teller) burst(requests []pending) {
 			w.end(&r.op, r.intent)
 			w.noteAnswer(r)
 			w.remember(&r.op)
+			w.learn(r)
 
 			if r.op.Kind.Takes() {
 				w.note(w.workload, &r.op)
@@ -223,6 +231,9 @@ func (w *teller) someQueue(shares ...share) string {
 	x := random.IntN(100)
 
 	for _, s := range shares {
+		if len(s.queues) == 0 {
+			continue
+		}
 		if x -= s.percent; x < 0 {
 			from = s.queues
 			break
@@ -276,11 +287,11 @@ func (w *teller) take(pop bool) (op books.Operation) {
 	random := w.workload.random
 	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged},
 		share{15, w.dead}, share{10, w.mortal}, share{3, w.limited}, share{12, w.large},
-		share{8, w.grouped}, share{6, w.rated})
+		share{8, w.grouped}, share{6, w.rated}, share{8, w.traced})
 	few := !slices.Contains(w.full, op.Queue)
 
 	// An item that comes back after a pop is not refused.
-	if pop && !slices.Contains(w.limited, op.Queue) {
+	if pop && !slices.Contains(w.limited, op.Queue) && !books.IsTraced(op.Queue) {
 		op.Kind = []books.Kind{books.PopMin, books.PopMax}[random.IntN(2)]
 	} else {
 		op.Kind = []books.Kind{books.LeaseMin, books.LeaseMax}[random.IntN(2)]

@@ -29,6 +29,7 @@ import (
 //	dead fence                              a lease of a dead letter
 //	ack, nak, snooze, extend, term, next fence
 //	remove, move [item]                     purge, redrive number
+//	ask, rerun [item]                       done [item]            is done in the store in the end
 //
 // of=1 is about that item instead of item 0, with=1 acknowledges it too, got=2 leases it, at=3 is
 // the count in its id, begin=2s and end=2s are how much earlier the request is sent, and how much
@@ -38,6 +39,7 @@ type page struct {
 	books   *books.Books
 	history *proof.History // if there are no books
 	now     int64
+	queue   string            // of operations that name none
 	ids     map[string]string // by value; in books "id" unless said otherwise
 	keys    map[string]string // unique keys by value
 	sizes   map[string]int64  // by value
@@ -47,6 +49,7 @@ type page struct {
 func newPage(t *testing.T) *page {
 	return &page{
 		T:      t,
+		queue:  "jobs",
 		ids:    map[string]string{},
 		keys:   map[string]string{},
 		sizes:  map[string]int64{},
@@ -71,7 +74,7 @@ type entry struct {
 
 func (p *page) parse(words []string) *entry {
 	e := &entry{
-		Operation: books.Operation{Queue: "jobs", Outcome: books.Done},
+		Operation: books.Operation{Queue: p.queue, Outcome: books.Done},
 		settings:  map[string]string{},
 	}
 
@@ -120,8 +123,11 @@ func (p *page) step(words []string) {
 		return
 	case "left":
 		for _, n := range append(e.numbers, 0)[:max(1, len(e.numbers))] {
-			p.left(cmp.Or(e.settings["queue"], "jobs"), fmt.Sprint(n))
+			p.left(cmp.Or(e.settings["queue"], p.queue), fmt.Sprint(n))
 		}
+		return
+	case "done":
+		p.books.LeftDone(item, "", e.settings["result"])
 		return
 
 	case "push":
@@ -170,6 +176,10 @@ func (p *page) step(words []string) {
 		letter.ID = "letter"
 		e.Kind, e.Queue, e.Items = books.LeaseMin, "jobs-dead", []books.Item{letter}
 
+	case "ask":
+		e.Kind, e.Value, e.ID = books.Result, item, p.id(item)
+	case "rerun":
+		e.Kind, e.Value, e.ID = books.Rerun, item, p.id(item)
 	case "remove", "move":
 		if e.Kind, e.Value, e.ID = books.Kind(words[0]), item, p.id(item); e.Kind == books.Move {
 			e.Moved = "moved"
@@ -302,16 +312,13 @@ func (p *page) enter(e *entry) {
 	begin, _ := time.ParseDuration(e.settings["begin"]) // else 0
 	end, _ := time.ParseDuration(e.settings["end"])
 
+	p.now += int64(time.Second)
+	op.Call, op.Return = p.now-afterCall-int64(begin), p.now+int64(end)
 	if p.history != nil {
-		p.now += int64(time.Second)
-		op.Call, op.Return = p.now-afterCall-int64(begin), p.now+int64(end)
 		p.history.Operations = append(p.history.Operations, *op)
 		return
 	}
 
-	p.now += int64(time.Second)
-	op.Call = p.now - afterCall
-	op.Return = p.now
 	p.books.End(op, p.books.Begin(op))
 }
 
@@ -337,10 +344,13 @@ func testPages(
 }
 
 // testBooks enters each script in books, and closes them.
-func testBooks(t *testing.T, tests map[string]pageTest) {
+func testBooks(t *testing.T, tests map[string]pageTest) { testBooksOf(t, "jobs", tests) }
+
+// testBooksOf does so for a queue.
+func testBooksOf(t *testing.T, queue string, tests map[string]pageTest) {
 	testPages(t, tests, func(t *testing.T, script string) error {
 		p := newPage(t)
-		p.books = books.New(0)
+		p.books, p.queue = books.New(0), queue
 		p.write(script)
 		_, err := p.books.Close(p.now / 1e6)
 

@@ -62,6 +62,14 @@ func refused(op *books.Operation, reply *nats.Msg, failure *subjects.Error) erro
 		return errors.Join(client.ErrBadReply, err)
 	}
 
+	op.Acked, err = subjects.ParseNumbers(reply.Header, subjects.HeaderDone, 1+len(op.Also))
+	if err != nil {
+		return errors.Join(client.ErrBadReply, err)
+	}
+	if failure.Reason == subjects.ReasonDone && len(op.Also) == 0 {
+		op.Acked = []int{0}
+	}
+
 	return &client.Error{Code: failure.Code, Unknown: failure.Unknown, Text: failure.Text}
 }
 

@@ -20,6 +20,8 @@ type Balance struct {
 	Overlaps         int64 // two items at once with one key, or one without its key
 	Gone             int64 // sent to nobody while nothing was broken
 	AtLimit, AtRate  int64 // groups that came to a limit, and deliveries at a rate
+
+	Traced, Finished int64 // jobs in queues that are traced, and those that are done in the end
 }
 
 // Close adds everything up, after all that was left has been entered, which was done at a time in
@@ -77,6 +79,7 @@ func (b *Books) Close(at int64) (Balance, error) {
 			"and only %d pops can have freed a key for a while", sum.Overlaps, takes)
 	}
 
+	sum.Finished, sum.Traced = b.closeOutcomes()
 	return sum, b.Problems()
 }
 
@@ -117,6 +120,14 @@ func (b *Books) checkCounts(n int64, e *entry) (unknown int64) {
 
 // Left records an item that was found in the store after all had ended.
 func (b *Books) Left(queue, value, id string) {
+	if IsTraced(queue) {
+		state := StateReady
+		if isDead(queue) {
+			state = StateDead
+		}
+		b.leftTraced(value, "", state, "")
+		return
+	}
 	e, unlock := b.entry(value)
 	defer unlock()
 	if e.left(queue, id) || !isDead(queue) && e.lifeOf(queue, id) == 0 && e.marks&buried != 0 {

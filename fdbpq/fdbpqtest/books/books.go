@@ -32,6 +32,7 @@ import (
 //   - more items gone from a queue than were purged, or fewer;
 //   - a request that was told too early that there is nothing more to wait for;
 //   - more leases of a group, or deliveries in any time, than the queue allows;
+//   - a job whose outcome is not what happened, or that is not where it must be: see outcomes.go;
 //   - more bytes than a request asked for, and a request that is told that items are too large,
 //     though it did not limit them.
 //
@@ -60,6 +61,7 @@ type Books struct {
 	again        atomic.Int64 // items that were stored again under another id
 	gone         atomic.Int64 // items that nobody was there to receive
 	keys         *keys
+	outcomes     outcomes
 	limits       *limits
 
 	// graves sums up the accounts that items had in earlier lives: see lives.go.
@@ -157,6 +159,9 @@ const (
 func New(skew int64) *Books {
 	return &Books{
 		tolerance: millis(skew+ClockSlack) + 2,
+		outcomes: outcomes{
+			jobs: map[string]*job{}, values: map[string]string{}, leasesFrom: map[string]int64{},
+		},
 		keys: &keys{
 			items: map[string]*uniqueItem{}, takes: map[string]int64{}, mayHold: map[string]bool{},
 		},
@@ -283,6 +288,8 @@ type Intent struct {
 // outcome is known.
 func (b *Books) Begin(op *Operation) (i Intent) {
 	switch {
+	case IsTraced(op.Queue):
+		return i
 	case op.Kind == Push:
 		b.announce(op)
 		return i
@@ -305,6 +312,8 @@ func (b *Books) Begin(op *Operation) (i Intent) {
 // End judges an operation.
 func (b *Books) End(op *Operation, i Intent) {
 	switch {
+	case IsTraced(op.Queue):
+		b.endTraced(op)
 	case op.Kind == Push && op.Batch > 0:
 		b.pushBatch(op)
 	case op.Kind == Push:
@@ -325,6 +334,9 @@ func (b *Books) End(op *Operation, i Intent) {
 	}
 	if wrong := op.wrongSize(); wrong != "" {
 		b.problem("%s: %s", wrong, op)
+	}
+	if IsTraced(op.Queue) {
+		return
 	}
 	if op.Outcome == Gone {
 		b.gone.Add(int64(op.Asked()))

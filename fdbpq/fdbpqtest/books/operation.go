@@ -38,6 +38,11 @@ const (
 	Move    Kind = "move"
 	Purge   Kind = "purge"
 	Redrive Kind = "redrive"
+
+	// Rerun is a redrive of one job, which is done or a dead letter, and Result asks what became of
+	// a job. They are only for queues that are traced.
+	Rerun  Kind = "rerun"
+	Result Kind = "result"
 )
 
 func (k Kind) Pops() bool  { return k == PopMin || k == PopMax }
@@ -145,8 +150,19 @@ type Operation struct {
 	// Group is the group of a Push, or of the item that a pop without a Batch returned; "" for
 	// none.
 	Group string `json:"group,omitempty"`
-	// Moved is the place that a Move gave its item.
+	// Moved is the place that a Move or Rerun gave its item.
 	Moved string `json:"moved,omitempty"`
+	// Result is what an acknowledgement says, or what a Result was told; "" for none. State is where
+	// the job is then, and Job its id; for a Remove it is StateDone or "".
+	Result string `json:"result,omitempty"`
+	State  State  `json:"state,omitempty"`
+	Job    string `json:"job,omitempty"`
+	// Next is what an acknowledgement pushes.
+	Next []Successor `json:"next,omitempty"`
+	// Acked and NotKept are the numbers of leases that the answer to an acknowledgement says: those
+	// that had acknowledged their jobs before, and those whose results are not kept.
+	Acked   []int `json:"acked,omitempty"`
+	NotKept []int `json:"not_kept,omitempty"`
 	// Until is the end of a lease according to the answer to Extend; 0 if that does not say.
 	Until int64 `json:"until,omitempty"`
 	// Len is the result of Len, and how many items Purge and Redrive have moved.
@@ -166,7 +182,7 @@ func (o *Operation) Open() bool { return o.Outcome == Unknown || o.Outcome == Lo
 // gaveUp reports whether a request was told too early that there is nothing more to wait for.
 func (o *Operation) gaveUp() bool {
 	few := o.Outcome == Empty || o.Outcome == Done && len(o.Got()) < o.Asked() && !o.Cut
-	return few && o.Expires > 0 && o.Return-o.Call < o.Expires-ClockSlack
+	return few && o.Kind.Takes() && o.Expires > 0 && o.Return-o.Call < o.Expires-ClockSlack
 }
 
 // Asked returns how many items the operation asks for.
@@ -217,6 +233,14 @@ type Item struct {
 	Deliveries int64  `json:"deliveries,omitempty"`
 	// Until is when the lease is over, by the clock of the bridge that gave it.
 	Until int64 `json:"until,omitempty"`
+	// Result is what an acknowledgement of several leases says of this one.
+	Result string `json:"result,omitempty"`
+}
+
+// Successor is an item that an acknowledgement pushes.
+type Successor struct {
+	Queue string `json:"queue"`
+	Value string `json:"value"`
 }
 
 // IsCut reports whether the answer said that the next item was too large.

@@ -7,7 +7,7 @@ import "slices"
 
 // Leases returns the leases that an operation with a token names.
 func (o *Operation) Leases() []Item {
-	return append([]Item{{Value: o.Value, ID: o.ID, Fence: o.Fence}}, o.Also...)
+	return append([]Item{{Value: o.Value, ID: o.ID, Fence: o.Fence, Result: o.Result}}, o.Also...)
 }
 
 // Parts returns the uses of single tokens that an operation consists of.
@@ -22,6 +22,10 @@ func (o *Operation) Parts() []*Operation {
 			Client: o.Client, Queue: o.Queue, Kind: Ack,
 			Value: item.Value, ID: item.ID, Fence: item.Fence,
 			Outcome: o.Outcome, Text: o.Text, Call: o.Call, Return: o.Return,
+			Result: item.Result,
+		}
+		if slices.Contains(o.Acked, n) {
+			part.Acked = []int{0}
 		}
 
 		switch {

@@ -1,0 +1,294 @@
+package proof_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	keepFor       = 24 * time.Hour // longer than any run
+	maxAsked      = 12             // jobs that one client asks about at once
+	maxSuccessors = 3
+	askedWithin   = time.Minute // after its push, a job is found by its message id
+)
+
+// tracedQueues keep jobs: the settings of the first of each kind say so, and the pushes to the
+// other.
+func tracedQueues() []string { return []string{"o-0", "o-1", "fifo-o-0", "fifo-o-1"} }
+
+// isKeptByPush reports whether pushes to a queue say that its jobs are kept.
+func isKeptByPush(queue string) bool { return books.IsTraced(queue) && strings.HasSuffix(queue, "-1") }
+
+// Whatever breaks, everybody who asks learns what became of a job: it is at one place at any time,
+// its result is the one of the acknowledgement that counted, and an acknowledgement counts with all
+// its leases and successors, or not at all. The queues are those of TestAccounts that keep jobs, and
+// no others.
+func TestOutcomes(t *testing.T) {
+	testAccounts(t, func(b *bank) {
+		b.full = tracedQueues()
+		b.traced = b.full
+	})
+}
+
+// configureTraced has the queues keep jobs, and push to each other.
+func (b *bank) configureTraced(set func(queues []string, s client.Settings)) {
+	for _, name := range b.traced {
+		s := client.Settings{KeepItems: 1e9}
+		if !isKeptByPush(name) {
+			s.Keep = keepFor
+		}
+		for _, next := range b.traced {
+			if isFIFO(next) == isFIFO(name) {
+				s.Next = append(s.Next, next)
+			}
+		}
+		set([]string{name}, s)
+	}
+}
+
+// knownJob is a job that a client asks about later.
+type knownJob struct {
+	queue, value, id string
+	once             bool
+	pushed           time.Duration
+}
+
+// learn keeps some of the jobs that an operation names.
+func (w *teller) learn(r *pending) {
+	op := &r.op
+	if !books.IsTraced(op.Queue) || op.Outcome != books.Done {
+		return
+	}
+	switch op.Kind {
+	case books.Result:
+		w.tally.add("told that a job is "+string(op.State), 1)
+	case books.Rerun:
+		w.tally.add("run again", 1)
+	case books.Ack, books.NextMin, books.NextMax:
+		w.tally.add("successors", len(op.Next))
+	}
+
+	home := strings.TrimSuffix(op.Queue, "-dead")
+	if op.Kind == books.Push && op.Batch == 0 {
+		w.keepJob(knownJob{home, op.Value, op.ID, r.once, time.Duration(op.Call)})
+	}
+	for _, item := range op.Items {
+		if op.Kind.Leases() && item.Job != "" && w.workload.random.IntN(4) == 0 {
+			w.keepJob(knownJob{queue: home, value: item.Value, id: item.Job})
+		}
+	}
+}
+
+func (w *teller) keepJob(j knownJob) {
+	if len(w.jobs) == maxRemembered {
+		w.jobs[w.workload.random.IntN(maxRemembered)] = j
+		return
+	}
+	w.jobs = append(w.jobs, j)
+}
+
+// askAll asks what became of jobs, and does what clients do who name them by their ids.
+func (w *teller) askAll() {
+	random := w.workload.random
+	if len(w.jobs) == 0 {
+		return
+	}
+
+	requests := make([]pending, 1+random.IntN(maxAsked))
+	for i := range requests {
+		j := w.jobs[random.IntN(len(w.jobs))]
+		op := &requests[i].op
+		*op = books.Operation{Kind: books.Result, Queue: j.queue, Value: j.value, ID: j.id}
+		switch x := random.IntN(100); {
+		case x < 45:
+			recent := time.Since(w.bank.zero)-j.pushed < askedWithin
+			requests[i].once = j.once && recent && random.IntN(2) == 0
+		case x < 70:
+			op.Expires = int64(minExpires) + random.Int64N(int64(maxExpires-minExpires))
+		case x < 82:
+			op.Kind = books.Rerun
+		case x < 88:
+			op.Kind, op.Queue = books.Rerun, j.queue+"-dead"
+		case x < 96 && !isFIFO(j.queue):
+			op.Kind, op.Priority = books.Move, random.Int64N(4)-1
+		case x < 98:
+			op.Kind = books.Remove
+		default:
+			op.Kind, op.State = books.Remove, books.StateDone
+		}
+	}
+	w.burst(requests)
+}
+
+// decorate has acknowledgements of these queues say results, and push.
+func (w *teller) decorate(op *books.Operation) {
+	random := w.workload.random
+	if !books.IsTraced(op.Queue) || !op.Kind.Acks() || op.JetStream || op.Fence == 0 {
+		return
+	}
+
+	result := func(value string) string {
+		if random.IntN(4) == 0 {
+			return ""
+		}
+		w.results++
+		return fmt.Sprintf("%s by %d, %d", value, w.number, w.results)
+	}
+	op.Result = result(op.Value)
+	for i := range op.Also {
+		op.Also[i].Result = result(op.Also[i].Value)
+	}
+
+	if strings.HasSuffix(op.Queue, "-dead") || random.IntN(3) > 0 {
+		return
+	}
+	kind := w.traced[:2]
+	if isFIFO(op.Queue) {
+		kind = w.traced[2:]
+	}
+	for range 1 + random.IntN(maxSuccessors) {
+		op.Next = append(op.Next, books.Successor{
+			Queue: kind[random.IntN(len(kind))],
+			Value: strconv.FormatInt(w.books.New(), 10),
+		})
+	}
+}
+
+// encodeOutcome puts results and successors into an acknowledgement.
+func (b *burster) encodeOutcome(r *pending, ack *nats.Msg) *nats.Msg {
+	op := &r.op
+	var frames []subjects.Frame
+	if len(op.Also)+len(op.Next) > 0 {
+		for n, lease := range op.Leases() {
+			token := tokenOf(r.token)
+			if n > 0 {
+				token = r.also[n-1]
+			}
+			if lease.Result != "" {
+				frames = append(frames, frameOf(nats.Header{subjects.HeaderToken: {token}},
+					[]byte(lease.Result)))
+			}
+		}
+	}
+	for _, next := range op.Next {
+		h := nats.Header{subjects.HeaderQueue: {next.Queue}}
+		if isKeptByPush(next.Queue) {
+			h[subjects.HeaderKeep] = []string{keepFor.String()}
+		}
+		frames = append(frames, frameOf(h, pad(next.Value, 30)))
+	}
+
+	switch {
+	case len(frames) > 0:
+		ack.Header = nats.Header{subjects.HeaderFrames: {strconv.Itoa(len(frames))}}
+	case op.Result != "" && len(op.Also) == 0:
+		ack.Header = nats.Header{}
+	default:
+		return ack
+	}
+
+	text := cmp.Or(string(ack.Data), "+ACK")
+	ack.Header[subjects.HeaderAck] = []string{text}
+	if ack.Data = []byte(op.Result); len(frames) > 0 {
+		ack.Data = nil
+		for _, f := range frames {
+			ack.Data = subjects.AppendFrame(ack.Data, f)
+		}
+	}
+	return ack
+}
+
+// frameOf returns a frame with headers.
+func frameOf(h nats.Header, data []byte) subjects.Frame {
+	return subjects.Frame{Headers: sure(subjects.AppendHeaders(nil, h)), Value: data}
+}
+
+// encodeAsk returns the message of a request about one job.
+func (b *burster) encodeAsk(r *pending) *nats.Msg {
+	op := &r.op
+	if op.Kind == books.Rerun {
+		o := subjects.ItemOptions{IDs: []string{op.ID}}
+		return &nats.Msg{
+			Subject: b.subject(op.Queue, subjects.Redrive),
+			Data:    o.Encode(subjects.Redrive),
+		}
+	}
+
+	o := subjects.ResultOptions{ID: op.ID, Expires: time.Duration(op.Expires)}
+	if r.once {
+		o = subjects.ResultOptions{MsgID: op.Value, Expires: o.Expires}
+	}
+	return &nats.Msg{Subject: b.subject(op.Queue, subjects.Result), Data: o.Encode()}
+}
+
+// readAsked reads the reply to such a request.
+func readAsked(op *books.Operation, reply *nats.Msg) error {
+	if op.Kind == books.Rerun {
+		list, err := subjects.ParseReply[subjects.ItemResults](reply.Data)
+		if err != nil || len(list.Results) != 1 {
+			return errors.Join(client.ErrBadReply, err)
+		}
+		r := client.ItemResult(list.Results[0])
+		if r.Code > 0 {
+			return itemRefused(op, &r)
+		}
+		op.Moved, op.Job = r.Place, r.ID
+		return nil
+	}
+
+	info, err := subjects.ParseJobInfo(reply.Header)
+	if err != nil || info.ID == "" || info.HasResult != (len(reply.Data) > 0) {
+		return errors.Join(client.ErrBadReply, err)
+	}
+	op.State, op.Result = books.State(info.State), string(reply.Data)
+	op.ID, op.Job = cmp.Or(info.Place, info.ID), info.ID
+	return nil
+}
+
+// itemRefused is the error of the one job of a request.
+func itemRefused(op *books.Operation, r *client.ItemResult) error {
+	if r.Reason == subjects.ReasonDone {
+		op.Acked = []int{0}
+	}
+	return &client.Error{Code: r.Code, Text: r.Text}
+}
+
+// noteKept notes what an answer to an acknowledgement says was not kept.
+func (r *pending) noteKept(reply *nats.Msg) (err error) {
+	if r.op.Kind.Acks() && len(r.op.NotKept) == 0 {
+		r.op.NotKept, err = subjects.ParseNumbers(reply.Header, subjects.HeaderNotKept,
+			1+len(r.op.Also))
+	}
+	return err
+}
+
+// leaveDone records the jobs that are done in the end.
+func (b *bank) leaveDone(ctx context.Context, db kv.Database) {
+	for _, name := range b.traced {
+		q, err := target(keyspace(), name)
+		must(b.t, err)
+		walk := fdbpq.Browse{State: fdbpq.Done}
+		for more := true; more; {
+			end, err := walk.Walk(ctx, db, q, time.Now(), func(i *fdbpq.Browsed) bool {
+				b.books.LeftDone(numberOf(&i.Item), i.Job().String(), string(i.Finished.Result))
+				return true
+			})
+			must(b.t, err)
+			more, walk.After, walk.AfterTime = end.More, &end.Last, end.LastTime
+		}
+	}
+}

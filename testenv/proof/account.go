@@ -17,6 +17,7 @@ import (
 type account struct {
 	queue    string
 	ops      []*books.Operation
+	sent     int                         // so many of these were requests; the rest are successors
 	pushes   map[string]*books.Operation // by value
 	ids      map[string][]fdbpq.ID       // all that clients were told, by value, oldest first
 	settled  map[string]*books.Operation // by value: what popped or acknowledged the item
@@ -56,11 +57,12 @@ func (h *History) newAccount(queue string, ops []*books.Operation) *account {
 		tolerance: h.Skew + books.ClockSlack,
 	}
 
-	for _, op := range ops {
+	a.addSuccessors()
+	for _, op := range a.ops {
 		a.last = max(a.last, op.Return)
 		if op.Kind == books.Push {
 			a.pushes[op.Value] = op
-			if op.Outcome == books.Done {
+			if op.Outcome == books.Done && op.ID != "" {
 				a.see(op, books.Item{Value: op.Value, ID: op.ID})
 			}
 		}
@@ -74,7 +76,7 @@ func (h *History) newAccount(queue string, ops []*books.Operation) *account {
 		}
 	}
 
-	for _, op := range ops {
+	for _, op := range a.ops {
 		for _, item := range op.Got() {
 			a.out(op, item)
 		}
@@ -96,6 +98,30 @@ func (h *History) newAccount(queue string, ops []*books.Operation) *account {
 	}
 
 	return a
+}
+
+// addSuccessors adds the pushes that acknowledgements make in their own queue. No client is told the
+// ids of these items.
+func (a *account) addSuccessors() {
+	a.sent = len(a.ops)
+	for _, op := range a.ops[:a.sent] {
+		for _, next := range op.Next {
+			push := &books.Operation{
+				Client: op.Client, Queue: next.Queue, Kind: books.Push, Value: next.Value,
+				Size: next.Size, Outcome: op.Outcome, Call: op.Call, Return: op.Return,
+			}
+			switch op.Outcome {
+			case books.Empty, books.TooLarge:
+				push.Outcome = books.Done
+			case books.Stale:
+				push.Outcome = books.Refused
+			}
+			if len(op.Items) > 0 {
+				push.Outcome = books.Done
+			}
+			a.ops = append(a.ops, push)
+		}
+	}
 }
 
 // expiry returns when the item of a push expires, by the clock of the history. One bridge counts
@@ -228,7 +254,7 @@ func (h *History) audit(a *account, left []books.Item, at int64, final bool) err
 		enter func()
 	}
 	var events []event
-	for _, op := range a.ops {
+	for _, op := range a.ops[:a.sent] {
 		entry, intent := *op, books.Intent{}
 		if final && !h.Mortal && op.Kind.Pops() && op.Outcome == books.Unknown {
 			entry.Outcome = books.Gone // The bridge that answered so has put the items back by now.

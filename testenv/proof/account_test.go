@@ -26,7 +26,7 @@ const (
 	maxGrips   = 64 // leases that a worker has at once
 	maxEdited  = 16 // items that are removed or moved at once
 
-	// Items that there are, at least, and three times that at most; fewer in short runs.
+	// Items that there are, at least; fewer in short runs.
 	fewItems = 100_000
 
 	shortRun = 50_000 // operations, or fewer
@@ -96,6 +96,7 @@ func testAccounts(t *testing.T, choose func(b *bank)) {
 					rig:    r,
 					books:  books.New(int64(r.skew)),
 					target: int64(flags.ops),
+					few:    int64(min(fewItems, flags.ops/20)),
 					waits:  longWaits,
 				}
 
@@ -118,6 +119,7 @@ type bank struct {
 	*rig
 	books    *books.Books
 	target   int64
+	few      int64         // items that there are, at least, and three times that at most
 	waits    int64         // how much longer leases last than in histories
 	pullWait time.Duration // the length of leases of pulls
 	done     atomic.Int64  // operations
@@ -295,14 +297,12 @@ type teller struct {
 	hungry bool              // a queue was empty
 	pushed []books.Operation // items to edit
 	jobs   []knownJob        // in traced queues
-
-	results int // so far
 }
 
 // run makes requests of every kind until the run is over. The shares below are in percent: while
 // there are too few items it mostly pushes, and with leases it mostly uses them.
 func (w *teller) run() {
-	random, few := w.workload.random, min(fewItems, w.target/20)
+	random, few := w.workload.random, w.few
 	for w.done.Load() < w.target && !w.bank.over() && w.books.Problems() == nil {
 		waiting := w.books.Waiting()
 		switch x := random.IntN(100); {

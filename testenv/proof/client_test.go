@@ -299,6 +299,7 @@ func (b *burster) run(w *workload, open *openPops, meter *odometer) {
 		}
 
 		op, padding := w.next(c, open)
+		w.decorate(&op, c.number, []string{op.Queue}, func() string { return w.newValue(c) })
 		done := b.do(op, padding)
 		c.note(w, done)
 		open.add(op.Queue, done.Untold())
@@ -317,6 +318,8 @@ type workload struct {
 	tight  bool   // see limits
 	round  string // makes values of different rounds differ
 	pushes int
+
+	results int // so far: see decorate
 }
 
 // shares says how often clients do what, in percent. All else is use of tokens.
@@ -356,6 +359,13 @@ func (w *workload) next(c *caller, open *openPops) (op books.Operation, padding 
 		op.Kind = books.LeaseMin
 	}
 
+	if books.IsTraced(op.Queue) {
+		if ask, ok := w.ask(c, op.Queue); ok && (op.Kind == books.Len || op.Kind.Peeks()) {
+			return ask, 0
+		}
+		op.Kind = leased(op.Kind)
+	}
+
 	if isFIFO(op.Queue) {
 		op.Kind = fromFront(op.Kind)
 	}
@@ -375,10 +385,26 @@ func (w *workload) next(c *caller, open *openPops) (op books.Operation, padding 
 	return op, padding
 }
 
+// newValue is the value of a new item of a client.
+func (w *workload) newValue(c *caller) string {
+	w.pushes++
+	return fmt.Sprintf("%s-%d-%d", w.round, c.number, w.pushes)
+}
+
+// leased returns a lease in place of a pop.
+func leased(k books.Kind) books.Kind {
+	switch k {
+	case books.PopMin:
+		return books.LeaseMin
+	case books.PopMax:
+		return books.LeaseMax
+	}
+	return k
+}
+
 // fillPush sets what a push of a client pushes.
 func (w *workload) fillPush(c *caller, op *books.Operation) {
-	w.pushes++
-	op.Value = fmt.Sprintf("%s-%d-%d", w.round, c.number, w.pushes)
+	op.Value = w.newValue(c)
 	op.Group = groupOf(op.Queue, op.Value)
 
 	if !isFIFO(op.Queue) {
@@ -389,7 +415,7 @@ func (w *workload) fillPush(c *caller, op *books.Operation) {
 		op.Delay = w.random.Int64N(int64(maxDelay))
 	}
 
-	if w.random.IntN(5) == 0 {
+	if w.random.IntN(5) == 0 && !books.IsTraced(op.Queue) {
 		op.TTL = int64(fdbpq.MinTTL) + w.random.Int64N(int64(maxDelay))
 	}
 }

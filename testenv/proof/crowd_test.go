@@ -91,6 +91,9 @@ func (b *burster) crowd(w *workload, open *openPops, meter *odometer) int {
 			if isFIFO(queue) {
 				op.Kind = fromFront(op.Kind)
 			}
+			if books.IsTraced(queue) {
+				op.Kind = leased(op.Kind)
+			}
 
 			if w.fill(&op); op.Kind == books.Push {
 				w.fillPush(b.caller, &op)

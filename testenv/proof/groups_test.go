@@ -52,7 +52,11 @@ func checkGroup(queue, value string, item *client.Item) error {
 func (r *rig) configure(queues []string) map[string]int {
 	limits := map[string]int{}
 	for _, name := range queues {
-		s := client.Settings{AckWait: pullWait}
+		s := client.Settings{}
+		if books.IsTraced(name) {
+			s = settingsOf(name, []string{name})
+		}
+		s.AckWait = pullWait
 		if n := r.random.IntN(4); isGrouped(name) && n > 0 {
 			limits[name], s.MaxLeasedPerGroup = n, int64(n)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ const (
 	keepFor       = 24 * time.Hour // longer than any run
 	maxAsked      = 12             // jobs that one client asks about at once
 	maxSuccessors = 3
+	fewTraced     = 300         // items that there are, at least, so that most requests are about known jobs
 	askedWithin   = time.Minute // after its push, a job is found by its message id
 )
 
@@ -41,22 +43,28 @@ func TestOutcomes(t *testing.T) {
 	testAccounts(t, func(b *bank) {
 		b.full = tracedQueues()
 		b.traced = b.full
+		b.few = min(b.few, fewTraced)
 	})
+}
+
+// settingsOf returns the settings of one of these queues, which may push to others of its kind.
+func settingsOf(name string, others []string) client.Settings {
+	s := client.Settings{KeepItems: 1e9}
+	if !isKeptByPush(name) {
+		s.Keep = keepFor
+	}
+	for _, next := range others {
+		if isFIFO(next) == isFIFO(name) {
+			s.Next = append(s.Next, next)
+		}
+	}
+	return s
 }
 
 // configureTraced has the queues keep jobs, and push to each other.
 func (b *bank) configureTraced(set func(queues []string, s client.Settings)) {
 	for _, name := range b.traced {
-		s := client.Settings{KeepItems: 1e9}
-		if !isKeptByPush(name) {
-			s.Keep = keepFor
-		}
-		for _, next := range b.traced {
-			if isFIFO(next) == isFIFO(name) {
-				s.Next = append(s.Next, next)
-			}
-		}
-		set([]string{name}, s)
+		set([]string{name}, settingsOf(name, b.traced))
 	}
 }
 
@@ -134,39 +142,50 @@ func (w *teller) askAll() {
 	w.burst(requests)
 }
 
-// decorate has acknowledgements of these queues say results, and push.
-func (w *teller) decorate(op *books.Operation) {
-	random := w.workload.random
+// decorate has an acknowledgement in these queues say results, and push to other queues.
+func (w *workload) decorate(op *books.Operation, by int, next []string, value func() string) {
 	if !books.IsTraced(op.Queue) || !op.Kind.Acks() || op.JetStream || op.Fence == 0 {
 		return
 	}
 
 	result := func(value string) string {
-		if random.IntN(4) == 0 {
+		if w.random.IntN(4) == 0 {
 			return ""
 		}
 		w.results++
-		return fmt.Sprintf("%s by %d, %d", value, w.number, w.results)
+		return fmt.Sprintf("%s by %d, %d", value, by, w.results)
 	}
 	op.Result = result(op.Value)
 	for i := range op.Also {
 		op.Also[i].Result = result(op.Also[i].Value)
 	}
 
-	if strings.HasSuffix(op.Queue, "-dead") || random.IntN(3) > 0 {
+	if strings.HasSuffix(op.Queue, "-dead") || w.random.IntN(3) > 0 {
 		return
 	}
-	kind := w.traced[:2]
-	if isFIFO(op.Queue) {
-		kind = w.traced[2:]
-	}
-	for range 1 + random.IntN(maxSuccessors) {
-		op.Next = append(op.Next, books.Successor{
-			Queue: kind[random.IntN(len(kind))],
-			Value: strconv.FormatInt(w.books.New(), 10),
-		})
+	for range 1 + w.random.IntN(maxSuccessors) {
+		s := books.Successor{Queue: next[w.random.IntN(len(next))], Value: value()}
+		s.Size = int64(len(successor(s.Value)))
+		op.Next = append(op.Next, s)
 	}
 }
+
+// successor is the value of an item that an acknowledgement pushes.
+func successor(value string) []byte { return pad(value, 30) }
+
+// decorate does so with accounts.
+func (w *teller) decorate(op *books.Operation) {
+	var next []string
+	for _, name := range w.traced {
+		if isFIFO(name) == isFIFO(op.Queue) {
+			next = append(next, name)
+		}
+	}
+	w.workload.decorate(op, w.number, next, w.newValue)
+}
+
+// newValue is the value of a new item.
+func (w *teller) newValue() string { return strconv.FormatInt(w.books.New(), 10) }
 
 // encodeOutcome puts results and successors into an acknowledgement.
 func (b *burster) encodeOutcome(r *pending, ack *nats.Msg) *nats.Msg {
@@ -189,7 +208,7 @@ func (b *burster) encodeOutcome(r *pending, ack *nats.Msg) *nats.Msg {
 		if isKeptByPush(next.Queue) {
 			h[subjects.HeaderKeep] = []string{keepFor.String()}
 		}
-		frames = append(frames, frameOf(h, pad(next.Value, 30)))
+		frames = append(frames, frameOf(h, successor(next.Value)))
 	}
 
 	switch {
@@ -290,5 +309,55 @@ func (b *bank) leaveDone(ctx context.Context, db kv.Database) {
 			must(b.t, err)
 			more, walk.After, walk.AfterTime = end.More, &end.Last, end.LastTime
 		}
+	}
+}
+
+// ask returns a request in a history that asks what became of one of the client's jobs in a queue,
+// if there is one.
+func (w *workload) ask(c *caller, queue string) (op books.Operation, ok bool) {
+	var pushed []*books.Operation
+	for i := range c.ops {
+		if p := &c.ops[i]; p.Kind == books.Push && p.Queue == queue && p.Outcome == books.Done {
+			pushed = append(pushed, p)
+		}
+	}
+	if len(pushed) == 0 {
+		return op, false
+	}
+
+	p := pushed[w.random.IntN(len(pushed))]
+	op = books.Operation{Kind: books.Result, Queue: queue, Value: p.Value, ID: p.ID}
+	if w.random.IntN(2) == 0 {
+		op.Expires = int64(time.Millisecond) + w.random.Int64N(int64(maxWait))
+	}
+	return op, true
+}
+
+// settleAll acknowledges all items that are left in a queue of a history, and asks what became of
+// the jobs.
+func (r *rig) settleAll(c *burster, queue string, pushed []books.Operation) {
+	w := &workload{random: rand.New(rand.NewPCG(r.seed, 10))}
+	for !r.t.Failed() {
+		lease := c.do(books.Operation{Queue: queue, Kind: books.LeaseMin, Wait: int64(answerTime)}, 0)
+		if lease.Outcome == books.Empty {
+			break
+		}
+
+		if items := lease.Items; len(items) > 0 {
+			c.note(w, lease)
+			item := items[0]
+			c.do(books.Operation{
+				Queue: queue, Kind: books.Ack, Value: item.Value, ID: item.ID, Fence: item.Fence,
+				Result: "the last of " + item.Value,
+			}, 0)
+		}
+		if broken(&c.ops[len(c.ops)-1]) {
+			c.await()
+		}
+	}
+
+	c.grips = nil
+	for _, p := range pushed {
+		c.do(books.Operation{Kind: books.Result, Queue: queue, Value: p.Value, ID: p.ID}, 0)
 	}
 }

@@ -205,7 +205,7 @@ func (o *odometer) add() {
 // queuesOf returns the queues of a round.
 func queuesOf(n int) []string {
 	round := fmt.Sprint(n)
-	return []string{"a-" + round, "g-" + round, "fifo-" + round, "fifo-g" + round}
+	return []string{"a-" + round, "g-" + round, "fifo-" + round, "fifo-g" + round, "o-" + round}
 }
 
 // round makes one history, with faults meanwhile, and checks it.
@@ -301,9 +301,22 @@ func (r *rig) awaitDue() {
 // drain pops until the queues are empty.
 func (r *rig) drain(queues []string) {
 	var running sync.WaitGroup
+	pushed := map[string][]books.Operation{}
+	for _, c := range r.clients {
+		for _, op := range c.ops {
+			if op.Kind == books.Push && op.Outcome == books.Done {
+				pushed[op.Queue] = append(pushed[op.Queue], op)
+			}
+		}
+	}
+
 	for i, queue := range queues {
 		c := r.clients[i]
 		running.Go(func() {
+			if books.IsTraced(queue) {
+				r.settleAll(c, queue, pushed[queue])
+				return
+			}
 			for !r.t.Failed() {
 				op := c.do(books.Operation{Queue: queue, Kind: books.PopMin}, 0)
 				if op.Outcome == books.Empty {
@@ -399,6 +412,9 @@ func (r *rig) finish() {
 	for round := range r.rounds {
 		for _, queue := range queuesOf(round + 1) {
 			must(r.t, empty(ctx, db, queue, func(item *fdbpq.Item) {
+				if books.IsTraced(queue) { // a lease of unknown outcome may have held it
+					return
+				}
 				left[queue] = append(left[queue],
 					books.Item{Value: numberOf(item), ID: item.ID.String()})
 			}))

@@ -116,12 +116,7 @@ func (e *event) open() bool { return e.outcome == Unknown || e.outcome == Lost }
 func (j *job) add(e *event) { j.events = append(j.events, e) }
 
 // last returns the last operation.
-func (j *job) last() *event {
-	if len(j.events) == 0 {
-		return nil
-	}
-	return j.events[len(j.events)-1]
-}
+func (j *job) last() *event { return j.events[len(j.events)-1] }
 
 // isSeen reports whether any answer shows that the job exists, or existed.
 func (j *job) isSeen() bool {
@@ -266,8 +261,10 @@ func (s life) edit(e *event) (ok bool, after life) {
 			return s.where != from, s
 		}
 		return s.where != live && s.where != finished, s
+	case e.outcome == Stale && e.done: // a job that is done has no place, and perhaps no value
+		return s.where == finished, s
 	case e.outcome == Stale:
-		return s.in(e) || s.where == finished && e.kind == Move, s
+		return s.in(e), s
 	case s.where != from:
 		return e.open(), s
 	}

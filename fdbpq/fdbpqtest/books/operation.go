@@ -241,6 +241,7 @@ type Item struct {
 type Successor struct {
 	Queue string `json:"queue"`
 	Value string `json:"value"`
+	Size  int64  `json:"size"` // of the value, as in an Operation
 }
 
 // IsCut reports whether the answer said that the next item was too large.

@@ -14,7 +14,8 @@ import (
 //
 // So every job is at exactly one place at any time, and each operation on it says where. The books
 // keep all operations until the end. Then there must be one order in which each takes place between
-// its request and its answer: see job. What they find besides:
+// its request and its answer: see job. The last one finds the job in the store, unless the items are
+// Named: then clients ask in the end. What they find besides:
 //
 //   - a result of another acknowledgement than the one that counted;
 //   - an acknowledgement of several leases, or with successors, that counted only in part;
@@ -199,9 +200,9 @@ func (b *Books) closeOutcomes() (done, all int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, j := range o.jobs {
-		if last := j.last(); last == nil || last.kind != left {
+		if last := j.last(); b.names == nil && last.kind != left {
 			j.add(&event{kind: left, outcome: Empty, call: atEnd, ret: atEnd})
-		} else if last.state == StateDone {
+		} else if last.kind == left && last.state == StateDone {
 			done++
 		}
 		for _, e := range j.events {

@@ -17,7 +17,7 @@ import (
 type account struct {
 	queue    string
 	ops      []*books.Operation
-	sent     int                         // so many of these were requests; the rest are successors
+	sent     int                         // ops that are requests; the rest are pushes of successors
 	pushes   map[string]*books.Operation // by value
 	ids      map[string][]fdbpq.ID       // all that clients were told, by value, oldest first
 	settled  map[string]*books.Operation // by value: what popped or acknowledged the item
@@ -100,8 +100,8 @@ func (h *History) newAccount(queue string, ops []*books.Operation) *account {
 	return a
 }
 
-// addSuccessors adds the pushes that acknowledgements make in their own queue. No client is told the
-// ids of these items.
+// addSuccessors adds the pushes that acknowledgements make in their own queue. No client is told
+// the ids of these items.
 func (a *account) addSuccessors() {
 	a.sent = len(a.ops)
 	for _, op := range a.ops[:a.sent] {

@@ -197,14 +197,6 @@ func delayed(m client.Message, op *books.Operation) client.Message {
 	return m
 }
 
-// kept returns a message whose job is kept, in queues in which pushes say so.
-func kept(m client.Message, queue string) client.Message {
-	if isKeptByPush(queue) {
-		m = m.With(client.Keep(keepFor))
-	}
-	return m
-}
-
 // pad makes a value of more bytes.
 func pad(value string, n int) []byte {
 	return []byte(value + " " + strconv.Itoa(n) + " " + strings.Repeat("x", n))
@@ -383,23 +375,6 @@ func (w *workload) next(c *caller, open *openPops) (op books.Operation, padding 
 	}
 
 	return op, padding
-}
-
-// newValue is the value of a new item of a client.
-func (w *workload) newValue(c *caller) string {
-	w.pushes++
-	return fmt.Sprintf("%s-%d-%d", w.round, c.number, w.pushes)
-}
-
-// leased returns a lease in place of a pop.
-func leased(k books.Kind) books.Kind {
-	switch k {
-	case books.PopMin:
-		return books.LeaseMin
-	case books.PopMax:
-		return books.LeaseMax
-	}
-	return k
 }
 
 // fillPush sets what a push of a client pushes.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ const (
 	keepFor       = 24 * time.Hour // longer than any run
 	maxAsked      = 12             // jobs that one client asks about at once
 	maxSuccessors = 3
-	fewTraced     = 300         // items that there are, at least, so that most requests are about known jobs
+	fewTraced     = 300         // items that there are, at least
 	askedWithin   = time.Minute // after its push, a job is found by its message id
 )
 
@@ -33,12 +34,39 @@ const (
 func tracedQueues() []string { return []string{"o-0", "o-1", "fifo-o-0", "fifo-o-1"} }
 
 // isKeptByPush reports whether pushes to a queue say that its jobs are kept.
-func isKeptByPush(queue string) bool { return books.IsTraced(queue) && strings.HasSuffix(queue, "-1") }
+func isKeptByPush(queue string) bool {
+	return slices.Contains(tracedQueues(), queue) && strings.HasSuffix(queue, "-1")
+}
+
+// kept returns a message whose job is kept, in queues in which pushes say so.
+func kept(m client.Message, queue string) client.Message {
+	if isKeptByPush(queue) {
+		m = m.With(client.Keep(keepFor))
+	}
+	return m
+}
+
+// newValue is the value of a new item of a client.
+func (w *workload) newValue(c *caller) string {
+	w.pushes++
+	return fmt.Sprintf("%s-%d-%d", w.round, c.number, w.pushes)
+}
+
+// leased returns a lease in place of a pop.
+func leased(k books.Kind) books.Kind {
+	switch k {
+	case books.PopMin:
+		return books.LeaseMin
+	case books.PopMax:
+		return books.LeaseMax
+	}
+	return k
+}
 
 // Whatever breaks, everybody who asks learns what became of a job: it is at one place at any time,
-// its result is the one of the acknowledgement that counted, and an acknowledgement counts with all
-// its leases and successors, or not at all. The queues are those of TestAccounts that keep jobs, and
-// no others.
+// its result is that of the acknowledgement that counted, and an acknowledgement counts with all
+// its leases and successors, or not at all. The queues are those of TestAccounts that keep jobs,
+// and no others.
 func TestOutcomes(t *testing.T) {
 	testAccounts(t, func(b *bank) {
 		b.full = tracedQueues()
@@ -298,18 +326,26 @@ func (r *pending) noteKept(reply *nats.Msg) (err error) {
 // leaveDone records the jobs that are done in the end.
 func (b *bank) leaveDone(ctx context.Context, db kv.Database) {
 	for _, name := range b.traced {
-		q, err := target(keyspace(), name)
-		must(b.t, err)
-		walk := fdbpq.Browse{State: fdbpq.Done}
-		for more := true; more; {
-			end, err := walk.Walk(ctx, db, q, time.Now(), func(i *fdbpq.Browsed) bool {
-				b.books.LeftDone(numberOf(&i.Item), i.Job().String(), string(i.Finished.Result))
-				return true
-			})
-			must(b.t, err)
-			more, walk.After, walk.AfterTime = end.More, &end.Last, end.LastTime
-		}
+		must(b.t, eachDone(ctx, db, name, func(i *fdbpq.Browsed) {
+			b.books.LeftDone(numberOf(&i.Item), i.Job().String(), string(i.Finished.Result))
+		}))
 	}
+}
+
+// eachDone reports the jobs of a queue that are done.
+func eachDone(
+	ctx context.Context, db kv.Database, name string, tell func(*fdbpq.Browsed),
+) error {
+	q, err := target(keyspace(), name)
+	walk, end := fdbpq.Browse{State: fdbpq.Done}, fdbpq.BrowseEnd{More: true}
+	for err == nil && end.More {
+		end, err = walk.Walk(ctx, db, q, time.Now(), func(i *fdbpq.Browsed) bool {
+			tell(i)
+			return true
+		})
+		walk.After, walk.AfterTime = &end.Last, end.LastTime
+	}
+	return err
 }
 
 // ask returns a request in a history that asks what became of one of the client's jobs in a queue,

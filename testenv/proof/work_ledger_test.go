@@ -31,12 +31,14 @@ type ledger struct {
 // job is one job. Its number is its value.
 type job struct {
 	id     string
+	queue  string
 	run    *run // the last one, until it has ended
 	runs   int32
 	put    int8 // how often it failed or was snoozed, as planned
 	pushed bool
 	effect bool // done, noted under its id
 	dead   bool
+	kept   bool // with its result
 }
 
 // run is one call of the work for a job.
@@ -104,10 +106,10 @@ func (l *ledger) numberOf(value []byte) int {
 }
 
 // pushed notes that a job is in the queue, with an id.
-func (l *ledger) pushed(n int, ack client.PushAck) {
+func (l *ledger) pushed(n int, queue string, ack client.PushAck) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.jobs[n].pushed = true
+	l.jobs[n].pushed, l.jobs[n].queue = true, queue
 
 	l.sameID(n, ack.ID)
 
@@ -178,6 +180,7 @@ func (l *ledger) work(ctx context.Context, item *client.Job) error {
 	}
 
 	l.done(n)
+	item.SetResult(resultOf(n), "text/plain")
 	return nil
 }
 
@@ -311,7 +314,7 @@ func (l *ledger) balance() []string {
 		j, what := &l.jobs[n], planOf(n)
 		dies := what == failAlways || what == drop
 
-		if !j.pushed || j.effect == dies || j.dead != dies {
+		if !j.pushed || j.effect == dies || j.dead != dies || j.kept == dies {
 			l.problem("job %d: %+v, with plan %d", n, *j, what)
 		}
 	}

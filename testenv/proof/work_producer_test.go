@@ -49,7 +49,7 @@ func (p *producer) run(push pushing) {
 			var left []int
 			for i, r := range push(p, queue, items) {
 				if r.Err == nil {
-					p.pushed(jobs[i], r.PushAck)
+					p.pushed(jobs[i], queue.Name(), r.PushAck)
 				} else {
 					left = append(left, jobs[i])
 				}

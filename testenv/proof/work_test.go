@@ -85,6 +85,8 @@ func (s *shop) run() {
 		Backoff:    []time.Duration{10 * time.Millisecond, 20 * time.Millisecond},
 		// Producers repeat pushes until they count, even if they were suspended meanwhile.
 		DuplicateWindow: 24 * time.Hour,
+		Keep:            keepFor,
+		KeepItems:       1e9,
 	}
 
 	c := s.clients[0]
@@ -110,6 +112,12 @@ func (s *shop) run() {
 		s.running.Go(func() { p.run(push) })
 	}
 
+	for range watchers {
+		random := rand.New(rand.NewPCG(s.random.Uint64(), 11))
+		queues := client.New(newLine(s.t, s.toNATS.url()).nc, client.WithTimeout(answerTime))
+		s.running.Go(func() { s.watchJobs(queues, random) })
+	}
+
 	// Things break while producers push and crews work. Then everything has to be done.
 	s.breakAll()
 	close(s.closing)
@@ -130,6 +138,7 @@ func (s *shop) run() {
 		ctx, db := s.shut(patience)
 		for _, queue := range workQueues {
 			must(s.t, empty(ctx, db, queue+"-dead", s.dead))
+			must(s.t, eachDone(ctx, db, queue, s.finished))
 		}
 
 		s.scan(ctx, db, 0)

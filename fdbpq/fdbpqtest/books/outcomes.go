@@ -14,8 +14,8 @@ import (
 //
 // So every job is at exactly one place at any time, and each operation on it says where. The books
 // keep all operations until the end. Then there must be one order in which each takes place between
-// its request and its answer: see job. The last one finds the job in the store, unless the items are
-// Named: then clients ask in the end. What they find besides:
+// its request and its answer: see job. The last one finds the job in the store, unless the items
+// are Named: then clients ask in the end. What they find besides:
 //
 //   - a result of another acknowledgement than the one that counted;
 //   - an acknowledgement of several leases, or with successors, that counted only in part;

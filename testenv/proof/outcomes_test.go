@@ -63,10 +63,9 @@ func leased(k books.Kind) books.Kind {
 	return k
 }
 
-// Whatever breaks, everybody who asks learns what became of a job: it is at one place at any time,
-// its result is that of the acknowledgement that counted, and an acknowledgement counts with all
-// its leases and successors, or not at all. The queues are those of TestAccounts that keep jobs,
-// and no others.
+// Whatever breaks, clients learn what became of a job: it is at one place at any time, and its
+// result comes from the acknowledgement that counted. An acknowledgement counts with all its leases
+// and successors, or not at all. Only the queues of TestAccounts that keep jobs take part.
 func TestOutcomes(t *testing.T) {
 	testAccounts(t, func(b *bank) {
 		b.full = tracedQueues()

@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// In queues whose names begin with o- or fifo-o-, jobs that are acknowledged are kept, and so are
-// those that acknowledgements push from there. The test that runs the operations must configure
-// them so, for longer than it runs. Nothing is popped there without a lease, or expires.
+// In queues whose names begin with o- or fifo-o-, all jobs that are acknowledged are kept. The test
+// that runs the operations must configure them so, for longer than it runs. Nothing is popped there
+// without a lease, or expires.
 //
 // So every job is at exactly one place at any time, and each operation on it says where. The books
 // keep all operations until the end. Then there must be one order in which each takes place between
 // its request and its answer: see job. The last one finds the job in the store, unless the items
 // are Named: then clients ask in the end. What they find besides:
 //
-//   - a result of another acknowledgement than the one that counted;
+//   - a result of an acknowledgement that did not count;
 //   - an acknowledgement of several leases, or with successors, that counted only in part;
 //   - a wait that ends early, and an answer about another job.
 

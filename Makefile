@@ -134,9 +134,10 @@ test-clients: ## test the examples in other languages, those installed
 	$(if $(NO_CLIENTS),@echo "test-clients leaves out what needs $(NO_CLIENTS)")
 	PQ_TEST_CLIENTS=1 $(TEST) -v ./docs/example ./testenv/jetstream | grep -vE '^=== '
 
-# Any Python from 3.10 on. Its virtual environment is below bin, and RUN= chooses tests as pytest's -k does.
+# Any Python from 3.10 on. RUN= chooses tests as pytest's -k does. PYTHON_ENV is the folder of a virtual environment, which
+# test-clients uses too.
 PYTHON      := python3
-PYTHON_ENV   = $(CURDIR)/bin/$(notdir $(PYTHON))
+PYTHON_ENV  := $(CURDIR)/bin/python
 PYTHON_CHECK = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))
 NO_PYTHON    = test-python needs Python 3.10 or later with its modules venv and ensurepip (on Debian: python3-venv); \
 	PYTHON= names another one

@@ -22,37 +22,20 @@ from pqbridge.times import parse_time, seconds
 
 Object = dict[str, Any]
 
-PUSH = set(
-    [
-        "value",
-        "priority",
-        "msgId",
-        "unique",
-        "delay",
-        "at",
-        "ttl",
-        "group",
-        "weight",
-        "keep",
-        "headers",
-        "type",
-    ]
-)
+PUSH = "value priority msgId unique delay at ttl group weight keep headers type"
 MEMBERS = {
     "push": PUSH,
-    "pushMany": {"items"},
-    "pop": {"max", "expires", "count", "peek"},
-    "lease": {"ackWait", "expires", "holder", "max"},
-    "settle": {"lease", "how", "result", "delay", "reason", "progress", "next"},
-    "look": {"what", "state", "match", "id"},
-    "manage": set(["what", "id", "priority", "max", "settings", "group", "name", "schedule"]),
-    "result": {"id", "msgId", "wait"},
-    "call": PUSH | {"wait"},
-    "work": set(
-        ["worker", "queues", "concurrency", "ackWait", "holder", "jobTimeout", "max", "types"]
-    ),
-    "stop": {"worker", "timeout"},
-    "exit": set(),
+    "pushMany": "items",
+    "pop": "max expires count peek",
+    "lease": "ackWait expires holder max",
+    "settle": "lease how result delay reason progress next",
+    "look": "what state match id",
+    "manage": "what id priority max settings group name schedule",
+    "result": "id msgId wait",
+    "call": PUSH + " wait",
+    "work": "worker queues concurrency ackWait holder jobTimeout max types",
+    "stop": "worker timeout",
+    "exit": "",
 }
 
 CLASSES: dict[type, str] = {
@@ -184,7 +167,7 @@ class Driver:
     async def run(self, c: Object) -> Any:
         if c["op"] not in MEMBERS:
             raise UnsupportedError(f"op {c['op']}")
-        if unknown := set(c) - MEMBERS[c["op"]] - {"n", "op", "queue", "fifo"}:
+        if unknown := set(c) - set(f"n op queue fifo {MEMBERS[c['op']]}".split()):
             raise UnsupportedError(f"members {unknown} of {c['op']}")
         return await getattr(self, "do_" + c["op"])(c)
 
@@ -386,7 +369,7 @@ class EndedError(Exception):
 def steps_of(job: pqbridge.Job) -> list[list[str]]:
     if not job.value.startswith(b'{"do":'):
         return []
-    steps: list[list[str]] = job.json()["do"]
+    steps: list[list[str]] = job.json()["do"] or []
     return steps
 
 

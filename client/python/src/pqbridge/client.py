@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from nats.aio.client import Client as NATS
@@ -16,15 +17,17 @@ from .times import Duration, seconds
 _LOG = logging.getLogger("pqbridge")
 
 
-async def connect(servers: str | list[str] = "nats://127.0.0.1:4222", **options: Any) -> NATS:
+async def connect(servers: str | list[str] | None = None, **options: Any) -> NATS:
     """Connect to NATS as queues need it, and return the connection of nats-py.
 
-    It tries until a server is there, and reconnects indefinitely. Nothing is sent after an outage
+    servers are by default those of the environment variable NATS_URL, or else port 4222 here. It
+    tries until a server is there, and reconnects indefinitely. Nothing is sent after an outage
     that was given up before it, and a dead server is noticed within a minute. options are those of
     nats.connect, and count more. Errors of the connection go to the logger "pqbridge.connection",
     unless there is an error_cb.
     """
     nc = NATS()
+    servers = servers or os.environ.get("NATS_URL") or "nats://127.0.0.1:4222"
     given = options.pop("error_cb", None)
 
     async def on_error(error: Exception) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from logging import Logger
 from typing import TYPE_CHECKING, Any
 
 from nats.aio.msg import Msg
@@ -23,6 +23,7 @@ from .times import Duration, clock, duration_text, parse_time, seconds
 if TYPE_CHECKING:
     from .queue import Queue
 
+_LOG = logging.getLogger("pqbridge.worker")
 _MAX_REASON = 4096  # bytes, to keep a reason within a message; the bridge keeps less
 _MAX_SUCCESSORS = 256
 
@@ -162,7 +163,7 @@ class Renewal:
     """
 
     def __init__(
-        self, delivery: Delivery, on_lost: Callable[[PQError], None], logger: Logger
+        self, delivery: Delivery, on_lost: Callable[[PQError], Any], logger: logging.Logger = _LOG
     ) -> None:
         self.delivery = delivery
         self.lost = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -30,6 +31,14 @@ class Item:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(id={self.id!r}, value={self.value[:40]!r})"
+
+    def json(self) -> Any:
+        """Return the value, read as JSON."""
+        return json.loads(self.value)
+
+    def string(self) -> str:
+        """Return the value as text in UTF-8."""
+        return self.value.decode()
 
     def _number(self, name: str) -> int:
         return int(self.about.get(name, "0"))

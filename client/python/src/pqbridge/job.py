@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import json
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -73,14 +72,6 @@ class Job(Item):
         self.successors: list[Message] = []
         self.say: Callable[[bytes | str], Any] | None = None
         self._codec = codec
-
-    def json(self) -> Any:
-        """Return the value, read as JSON."""
-        return json.loads(self.value)
-
-    def string(self) -> str:
-        """Return the value as text in UTF-8."""
-        return self.value.decode()
 
     def progress(self, progress: bytes | str) -> None:
         """Say how far the job is, in up to 1 KiB, at most once a second. It never waits."""

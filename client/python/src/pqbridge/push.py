@@ -105,7 +105,7 @@ def message(
     data, content_type = encode(codec, value)
     options: dict[str, str | None] = {
         "Content-Type": content_type or None,
-        "Nats-Msg-Id": msg_id,
+        "Nats-Msg-Id": msg_id or None,
         "Pq-Unique": unique,
         "Pq-Delay": _optional(delay),
         "Nats-Schedule": None if at is None else f"@at {time_text(at)}",

@@ -118,8 +118,6 @@ class Queue:
         Errors: TooLargeError, OverloadedError for a full queue, and those of any request.
         """
         own = options.setdefault("msg_id", secrets.token_urlsafe(16))
-        if not own:
-            del options["msg_id"]
         m = self._message(message(self.codec, value, **options))
         loop, pause = asyncio.get_running_loop(), Pause()
         end = loop.time() + self.timeout

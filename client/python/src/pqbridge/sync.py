@@ -35,7 +35,7 @@ class Client:
 
     def __init__(
         self,
-        servers: str | list[str] = "nats://127.0.0.1:4222",
+        servers: str | list[str] | None = None,
         *,
         timeout: Duration = 10.0,
         nats: dict[str, Any] | None = None,

@@ -45,6 +45,7 @@ class Client:
         self._timeout, self._options = seconds(timeout), options
         self._lock = threading.Lock()
         self._process = 0
+        self._inherited: list[object] = []
         self._nc: NATS | None = None
 
     def priority_queue(self, name: str) -> Queue:
@@ -59,11 +60,19 @@ class Client:
         """Close the connection. A later request opens another one."""
         with self._lock:
             if self._process == os.getpid():
-                if self._nc:
-                    asyncio.run_coroutine_threadsafe(self._nc.close(), self._loop).result()
+                asyncio.run_coroutine_threadsafe(self._disconnect(), self._loop).result()
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
+                self._loop.close()
             self._process, self._nc = 0, None
+
+    async def _disconnect(self) -> None:
+        if self._nc:
+            await self._nc.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def __enter__(self) -> Client:
         return self
@@ -75,6 +84,8 @@ class Client:
         """Run something with the asynchronous client, and return what it returns."""
         with self._lock:
             if self._process != os.getpid():  # the first request, or the first after a fork
+                # Nothing of the parent's may be finalized here, because both share its epoll.
+                self._inherited.append((getattr(self, "_loop", None), self._nc))
                 self._process, self._nc = os.getpid(), None
                 self._loop = asyncio.new_event_loop()
                 self._connecting = asyncio.Lock()

@@ -1,0 +1,70 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+from conftest import PATIENCE, Bridge, Process
+
+import pqbridge
+import pqbridge.sync
+
+
+async def test_calls_that_block(shared_bridge: Bridge, queue: pqbridge.Queue) -> None:
+    worker = pqbridge.Worker(queue, lambda job: {"got": job.json()})
+    run = asyncio.create_task(worker.run())
+
+    def script() -> None:
+        with pqbridge.sync.Client(shared_bridge.url) as client:
+            jobs = client.priority_queue(queue.name)
+            assert jobs.call(7, wait="1m") == {"got": 7}
+            pushed = jobs.push(8, keep="1h")
+            assert jobs.result(pushed.id, wait="1m").json() == {"got": 8}
+            assert len(jobs.push_many([{"value": 1}, {"value": 2}])) == 2
+            with pytest.raises(pqbridge.BadArgumentError):
+                jobs.push(1, priority=2**63)
+
+    await asyncio.to_thread(script)
+    await worker.stop()
+    await run
+
+
+FORKS = """
+import os, sys, threading, pqbridge.sync
+
+with pqbridge.sync.Client(timeout=60) as client:
+    jobs = client.priority_queue(sys.argv[1])
+    threads = [threading.Thread(target=jobs.push, args=[b"thread"]) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    child = os.fork()
+    if not child:
+        jobs.push(b"fork")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    jobs.push(b"parent")
+"""
+
+
+async def test_threads_and_forks_share_a_client(
+    shared_bridge: Bridge, queue: pqbridge.Queue
+) -> None:
+    process = Process(sys.executable, "-c", FORKS, queue.name, NATS_URL=shared_bridge.url)
+    code = await asyncio.to_thread(process.process.wait, PATIENCE)
+    assert code == 0, process.text()
+    process.stop()
+
+    values = sorted([item.value async for item in queue.items()])
+    assert values == [b"fork", b"parent", *[b"thread"] * 5]
+
+
+def test_without_a_server(shared_bridge: Bridge) -> None:
+    with (
+        pqbridge.sync.Client("nats://127.0.0.1:1", timeout="200ms") as client,
+        pytest.raises(pqbridge.NotSentError),
+    ):
+        client.priority_queue("jobs").push(b"job")

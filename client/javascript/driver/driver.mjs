@@ -45,30 +45,21 @@ async function connected() {
 
 class Unsupported extends Error {}
 
-// The members that commands may have, beside n and op.
+// The members that say how to push, and all others that commands may have.
 const pushMembers = ["value", "priority", "msgId", "unique", "delay", "at", "ttl", "group", "weight", "keep", "headers", "type"];
-const queueMembers = ["queue", "fifo"];
-const members = {
-  push: [...queueMembers, ...pushMembers],
-  pushMany: [...queueMembers, "items"],
-  pop: [...queueMembers, "max", "expires", "count", "peek"],
-  lease: [...queueMembers, "ackWait", "expires", "holder", "max"],
-  settle: [...queueMembers, "lease", "how", "result", "delay", "reason", "progress", "next"],
-  look: [...queueMembers, "what", "state", "match", "id"],
-  manage: [...queueMembers, "what", "id", "priority", "max", "settings", "group", "name", "schedule"],
-  result: [...queueMembers, "id", "msgId", "wait"],
-  call: [...queueMembers, ...pushMembers, "wait"],
-  work: [...queueMembers, "queues", "worker", "concurrency", "ackWait", "holder", "jobTimeout", "max", "types"],
-  stop: [...queueMembers, "worker", "timeout"],
-  exit: queueMembers,
-};
+const members = new Set([
+  ...["n", "op", "queue", "queues", "fifo", "items", ...pushMembers],
+  ...["max", "expires", "count", "peek", "ackWait", "holder", "lease", "how", "result", "reason", "progress", "next"],
+  ...["what", "state", "match", "id", "name", "settings", "schedule"],
+  ...["wait", "worker", "concurrency", "jobTimeout", "types", "timeout"],
+]);
 
 const queue = (c, name = c.queue) => (c.fifo ? client.fifoQueue(name) : client.priorityQueue(name));
 
 function pushOptions(c) {
-  const { value, priority, weight, headers = [], ...rest } = c;
+  const { value, priority, weight, headers = [], msgId = false, ...rest } = c;
   const pairs = headers.map(([name, v]) => [name, typeof v === "string" ? v : fromBase64(v.base64)]);
-  const options = { ...rest, priority: integer(priority), weight: count(weight), headers: pairs };
+  const options = { ...rest, msgId, priority: integer(priority), weight: count(weight), headers: pairs };
   return Object.fromEntries(Object.entries(options).filter(([name, v]) => v !== undefined && pushMembers.includes(name)));
 }
 
@@ -245,10 +236,10 @@ async function play(job, signal) {
   return undefined;
 }
 
-const units = { ms: 1, s: 1000, m: 60_000 };
+const units = { ns: 1e-6, us: 1e-3, ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 const milliseconds = (text) => {
-  const [, number, unit] = /^([\d.]+)(ms|s|m)$/.exec(text);
-  return Number(number) * units[unit];
+  const parts = [...text.matchAll(/([\d.]+)(ns|us|ms|s|m|h)/g)];
+  return parts.reduce((sum, [, number, unit]) => sum + number * units[unit], 0);
 };
 
 const steps = {
@@ -283,9 +274,9 @@ function errorOf(err) {
 
 async function obey(c) {
   try {
-    const unknown = Object.keys(c).filter((name) => name !== "n" && name !== "op" && !known(members, c.op).includes(name));
+    const unknown = Object.keys(c).filter((name) => !members.has(name));
     if (unknown.length > 0) throw new Unsupported(`unsupported: ${c.op} with ${unknown}`);
-    say({ n: c.n, value: (await operations[c.op](c)) ?? null });
+    say({ n: c.n, value: (await known(operations, c.op)(c)) ?? null });
   } catch (err) {
     if (!(err instanceof pq.PQError)) console.error(err);
     say({ n: c.n, error: errorOf(err) });

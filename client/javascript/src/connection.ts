@@ -209,7 +209,7 @@ export class Connection {
       const most = this.nc.info?.max_payload ?? Infinity;
       if (size > most) {
         const text = `a message of ${size} bytes, headers included: the NATS server takes ${most} at most`;
-        throw new TooLargeError(text, { code: 413, reason: "size" });
+        throw new TooLargeError(text, { code: 413 });
       }
 
       inbox = this.#takeInbox(alone);

@@ -25,16 +25,16 @@ export function integer(text: string): Priority {
 }
 
 // Neither side of JSON knows bigint: texts that begin like this stand for one meanwhile.
-const mark = `\u0000${Math.random().toString(36)}:`;
+const mark = `int64 ${Math.random()}:`;
 const tokens = /"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g;
-const marked = new RegExp(`"${JSON.stringify(mark).slice(1, -1)}(-?\\d+)"`, "g");
+const marked = new RegExp(`"${mark}(-?\\d+)"`, "g");
 
 /** Parses the payload of a reply to a request that may change a queue. Throws BadReplyError. */
 export function parseReply(bytes: Uint8Array, writes: boolean): Json {
   const text = textOf(bytes);
   try {
     if (!/\d{16}/.test(text)) return JSON.parse(text);
-    const quoted = text.replace(tokens, (token) => (token.startsWith('"') ? token : `"${mark.replace("\0", "\\u0000")}${token}"`));
+    const quoted = text.replace(tokens, (token) => (token.startsWith('"') ? token : `"${mark}${token}"`));
     return JSON.parse(quoted, (_, value) =>
       typeof value === "string" && value.startsWith(mark) ? integer(value.slice(mark.length)) : value,
     );

@@ -3,7 +3,7 @@ import type { Client } from "./client.js";
 import { isWellFormed, toBase64, utf8 } from "./codec.js";
 import { Delivery } from "./delivery.js";
 import { type Duration, durationText, milliseconds, shown } from "./duration.js";
-import { BadReplyError, badRequest, errorOf, NotFoundError, NotSentError, PQError, TooLargeError } from "./errors.js";
+import { BadReplyError, badRequest, errorOf, NotFoundError, NotSentError, type PQError, TooLargeError } from "./errors.js";
 import { encodeFrames, frameSize } from "./frames.js";
 import { HeaderBlock } from "./headers.js";
 import { defaultHolder } from "./holder.js";
@@ -102,69 +102,65 @@ export class Queue {
   }
 
   /**
-   * Adds any number of items, in as few requests as the limits allow, one after the other. It returns the outcome of
-   * each, in their order, and throws only if the list is none. An item that is refused fails alone. After an error that
-   * is not about the items, such as an outage, the later ones are not sent: their error is a NotSentError. It tries
-   * again as push does, each batch for as long as the client's timeout.
+   * Adds any number of items, in as few requests as the limits allow, one after the other, and returns the outcome of
+   * each, in their order: first the items that are in the queue, then the ones that failed, then those that were not sent
+   * because of these, with a NotSentError. An item that is refused fails alone. It tries again as push does, each request
+   * for as long as the client's timeout.
    *
    * Items of one priority are served in the order of the list.
    */
   async pushMany(items: Iterable<PushItem>): Promise<PushOutcome[]> {
+    const all = [...items];
     const outcomes: PushOutcome[] = [];
-    const sound: { at: number; item: Prepared }[] = [];
-    for (const { value, ...options } of items) {
-      const at = outcomes.length;
-      try {
-        sound.push({ at, item: prepare(this.client.codec, value, options, this.fifo) });
-        outcomes.push({ error: new NotSentError("not sent because of an earlier item") });
-      } catch (err) {
-        outcomes.push({ error: err as PQError });
-      }
+    const sound: Prepared[] = [];
+    let failed: PQError | undefined;
+    try {
+      for (const { value, ...options } of all) sound.push(prepare(this.client.codec, value, options, this.fifo));
+    } catch (err) {
+      failed = err as PQError;
     }
 
-    const batches = this.#batches(sound);
-    while (batches.length > 0) {
-      const batch = batches.shift()!;
-      const list = batch.map((b) => b.item);
+    for (let most = mostItems; outcomes.length < sound.length; ) {
+      const batch = sound.slice(outcomes.length, outcomes.length + this.#fitting(sound, outcomes.length, most));
       try {
-        const pushed = await repeat(
-          this.client.timeout,
-          async (left, first) => {
-            const many = await this.#pushBatch(list, left);
-            return many.map((p, i) => ({ ...p, duplicate: p.duplicate && (first || !list[i]!.ownId) }));
-          },
-          (err) => mayRepeat(err, list.every((p) => p.repeatable)),
-        );
-        pushed.forEach((p, i) => (outcomes[batch[i]!.at] = p));
+        outcomes.push(...(await this.#pushRepeatedly(batch)));
       } catch (err) {
-        const refused = err instanceof PQError && !err.unknown && (err.code === 400 || err instanceof TooLargeError);
-        if (refused && batch.length > 1) {
-          batches.unshift(batch.slice(0, batch.length >> 1), batch.slice(batch.length >> 1));
-          continue;
+        failed = err as PQError;
+        if (isRefused(failed) && batch.length > 1) most = batch.length >> 1; // look for the item at fault
+        else {
+          outcomes.push(...batch.map(() => ({ error: failed! })));
+          break;
         }
-        for (const { at } of batch) outcomes[at] = { error: err as PQError };
-        if (!refused) break;
       }
+    }
+    if (failed && outcomes.length === sound.length && sound.length < all.length) outcomes.push({ error: failed });
+    while (outcomes.length < all.length) {
+      outcomes.push({ error: new NotSentError(`not sent because of an earlier item: ${failed!.text}`) });
     }
     return outcomes;
   }
 
-  #batches(sound: { at: number; item: Prepared }[]): { at: number; item: Prepared }[][] {
-    const batches: { at: number; item: Prepared }[][] = [];
+  #pushRepeatedly(batch: Prepared[]): Promise<Pushed[]> {
+    return repeat(
+      this.client.timeout,
+      async (left, first) => {
+        const pushed = await this.#pushBatch(batch, left);
+        return pushed.map((p, i) => ({ ...p, duplicate: p.duplicate && (first || !batch[i]!.ownId) }));
+      },
+      (err) => mayRepeat(err, batch.every((p) => p.repeatable)),
+    );
+  }
+
+  // Returns how many of the items from `at` on go into one request, at least one: it and its reply have limits.
+  #fitting(sound: Prepared[], at: number, most: number): number {
     const payload = this.client.connection.nc.info?.max_payload ?? mostBytes;
-    const most = { bytes: Math.min(payload, mostBytes), items: Math.max(1, Math.min(mostItems, Math.floor((payload - 512) / 59))) };
-    let [batch, bytes]: [typeof sound, number] = [[], 0];
-    for (const one of sound) {
-      const size = frameSize(one.item);
-      if (batch.length > 0 && (batch.length === most.items || bytes + size > most.bytes)) {
-        batches.push(batch);
-        [batch, bytes] = [[], 0];
-      }
-      batch.push(one);
-      bytes += size;
+    const end = Math.min(sound.length, at + most, at + Math.max(1, Math.floor((payload - 512) / 59)));
+    let n = at;
+    for (let bytes = 0; n < end; n++) {
+      bytes += frameSize(sound[n]!);
+      if (n > at && bytes > Math.min(payload, mostBytes)) break;
     }
-    if (batch.length > 0) batches.push(batch);
-    return batches;
+    return n - at;
   }
 
   /**
@@ -418,6 +414,8 @@ export class Queue {
     return parsed;
   }
 }
+
+const isRefused = (err: PQError): boolean => !err.unknown && (err.code === 400 || err instanceof TooLargeError);
 
 const notABridge = (reply: Msg, unknown: boolean): BadReplyError =>
   new BadReplyError(`the reply is not that of a bridge: ${shown(reply.string())}`, { unknown });

@@ -13,8 +13,8 @@ import (
 // Message is what a producer pushes. It must not change until the call returns.
 type Message struct {
 	Value []byte
-	// Headers are stored with the value and returned with it. Names that begin with Pq- are
-	// reserved; see With.
+	// Headers are stored with the value and returned with it, each value as one line. Names that
+	// begin with Pq- are reserved; see With.
 	Headers nats.Header
 }
 

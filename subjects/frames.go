@@ -59,6 +59,9 @@ func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 	if len(h) == 0 {
 		return b, nil
 	}
+	if err := CheckHeaders(h); err != nil {
+		return nil, err
+	}
 	b, err := AppendHeaderLines(append(b, "NATS/1.0\r\n"...), h)
 	if err != nil {
 		return nil, err
@@ -67,9 +70,10 @@ func AppendHeaders(b []byte, h map[string][]string) ([]byte, error) {
 }
 
 // AppendHeaderLines appends the lines of a block for these headers, without its beginning and end.
-// A line break in a value becomes a space. Errors: see [CheckHeaders].
+// A line break in a value becomes a space, for items that other programs have stored. Errors: as
+// for [CheckHeaders], but for such a value.
 func AppendHeaderLines(b []byte, h map[string][]string) ([]byte, error) {
-	if err := CheckHeaders(h); err != nil {
+	if err := checkNamesAndKeys(h); err != nil {
 		return nil, err
 	}
 
@@ -90,10 +94,25 @@ func AppendHeaderLine[T string | []byte](b []byte, name string, value T) []byte 
 	return append(b, "\r\n"...)
 }
 
-// CheckHeaders returns an error that names a header that NATS cannot carry. A message id, unique
-// key or group must be one line without spaces at either end: NATS would change others, and two
-// that differ could become the same.
+// CheckHeaders returns an error that names a header that NATS cannot carry: a name that is not
+// valid, or a value with a line break. A message id, unique key or group must not have spaces at
+// either end: NATS would change others, and two that differ could become the same.
 func CheckHeaders(h map[string][]string) error {
+	if err := checkNamesAndKeys(h); err != nil {
+		return err
+	}
+	for name, values := range h {
+		for _, value := range values {
+			if strings.ContainsAny(value, "\r\n") {
+				return fmt.Errorf("header %s: %s: want one line", name, quote(value))
+			}
+		}
+	}
+	return nil
+}
+
+// checkNamesAndKeys is CheckHeaders for all that would not be what the pusher meant.
+func checkNamesAndKeys(h map[string][]string) error {
 	for name := range h {
 		if !ValidHeaderName(name) {
 			return fmt.Errorf("header %s: want a name of letters, digits and any of %s",

@@ -142,9 +142,9 @@ func TestAppendHeaders(t *testing.T) {
 	for want, h := range map[string]map[string][]string{
 		"":                                       nil,
 		"NATS/1.0\r\na: 1\r\na: 2\r\n\r\n":       {"a": {"1", "2"}},
-		"NATS/1.0\r\nX-y: p  q   r\r\n\r\n":      {"X-y": {"  p\r\nq \n r\t "}},
+		"NATS/1.0\r\nX-y: p q  r\r\n\r\n":        {"X-y": {"  p q  r\t "}},
 		"NATS/1.0\r\nempty: \r\n\r\n":            {"empty": {""}},
-		"NATS/1.0\r\n!#$%&'*+-.^_`|~: \r\n\r\n":  {"!#$%&'*+-.^_`|~": {"\r"}},
+		"NATS/1.0\r\n!#$%&'*+-.^_`|~: \r\n\r\n":  {"!#$%&'*+-.^_`|~": {" "}},
 		"NATS/1.0\r\nunicode: gr\u00fcn\r\n\r\n": {"unicode": {"gr\u00fcn"}},
 	} {
 		if got, err := AppendHeaders(nil, h); string(got) != want || err != nil {
@@ -157,6 +157,20 @@ func TestAppendHeaders(t *testing.T) {
 		if got != nil || err == nil || !strings.Contains(err.Error(), "want a name of letters") {
 			t.Errorf("%q: got %q, %v", name, got, err)
 		}
+	}
+
+	for _, value := range []string{"a\r\nPq-Group: b", "a\n", "\r"} {
+		got, err := AppendHeaders(nil, map[string][]string{"a": {"x", value}})
+		if got != nil || err == nil || !strings.HasSuffix(err.Error(), ": want one line") {
+			t.Errorf("%q: got %q, %v", value, got, err)
+		}
+	}
+
+	// The bridge returns what another program has stored, in one line.
+	const want = "X-y: p  q   r\r\n"
+	lines, err := AppendHeaderLines(nil, map[string][]string{"X-y": {"  p\r\nq \n r\t "}})
+	if string(lines) != want || err != nil {
+		t.Errorf("got %q, %v, want %q", lines, err, want)
 	}
 }
 

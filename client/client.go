@@ -67,6 +67,13 @@ func New(nc *nats.Conn, options ...Option) *Client {
 // request sends a request and returns the reply. If the bridge replied with an error, it returns
 // both. writes says whether the request can change a queue.
 func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.Msg, error) {
+	return c.requestUnless(ctx, m, writes, interrupts{})
+}
+
+// requestUnless is request, and returns errInterrupted as soon as an interrupt comes.
+func (c *Client) requestUnless(
+	ctx context.Context, m *nats.Msg, writes bool, on interrupts,
+) (*nats.Msg, error) {
 	if err := c.checkUsable(ctx, m.Subject); err != nil {
 		return nil, err
 	}
@@ -79,7 +86,7 @@ func (c *Client) request(ctx context.Context, m *nats.Msg, writes bool) (*nats.M
 		return nil, err
 	}
 
-	reply, err := inbox.next(ctx, 0, interrupts{})
+	reply, err := inbox.next(ctx, 0, on)
 	inbox.release(err)
 
 	if err != nil {

@@ -2,10 +2,11 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -122,7 +123,7 @@ func (q *Queue) result(
 
 // mayComeBack reports whether the answer to a request that only reads may come later.
 func mayComeBack(err error) bool {
-	return isPassing(err) || errors.Is(err, context.DeadlineExceeded)
+	return isPassing(err) || isAny(err, context.DeadlineExceeded, errInterrupted)
 }
 
 // askResult makes one request, which waits for the result.
@@ -135,8 +136,21 @@ func (q *Queue) askResult(
 	ctx, cancel := q.client.boundPop(ctx, wait)
 	defer cancel()
 
+	// A reply that was sent while the connection was away is lost: ask again once it is back.
+	var on interrupts
+	if nc := q.client.nc; nc != nil && wait > 0 {
+		reconnected := nc.StatusChanged(nats.CONNECTED)
+		defer nc.RemoveStatusListener(reconnected)
+		on.reconnected = reconnected
+	}
+
+	subject, err := q.subject(subjects.Result)
+	if err != nil {
+		return JobResult{}, err
+	}
 	o := subjects.ResultOptions{ID: query.id, MsgID: query.msgID, Expires: wait}
-	reply, err := q.request(ctx, subjects.Result, nil, o.Encode())
+	m := &nats.Msg{Subject: subject, Data: o.Encode()}
+	reply, err := q.client.requestUnless(ctx, m, false, on)
 	if err != nil {
 		return JobResult{}, err
 	}

@@ -274,6 +274,33 @@ func TestResultWaits(t *testing.T) {
 	})
 }
 
+// A Result that waits asks again as soon as the connection is back, since its reply may be lost.
+func TestResultOutlastsNATS(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		e, jobs := newQueue(t)
+		id := pushKept(t, jobs, "a")
+		ended := make(chan error, 1)
+		go func() {
+			r, err := jobs.Result(t.Context(), id, client.Wait(time.Hour))
+			if err == nil && r.State != client.Done {
+				err = fmt.Errorf("the state is %s", r.State)
+			}
+			ended <- err
+		}()
+
+		time.Sleep(time.Second)
+		e.NATS.Restart()
+		time.Sleep(time.Second)
+		began := time.Now()
+		ok(t, leaseOne(t, jobs).Ack(t.Context()))
+
+		ok(t, <-ended)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it took %v after the job was done", took)
+		}
+	})
+}
+
 // A Result of nothing fails at once, even if it waits, and so does one without the permission.
 func TestResultErrors(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {

@@ -24,56 +24,7 @@ import (
 // may answer an acknowledgement in place of the bridge, and is called by one goroutine for each.
 func (s *workshop) relayed(on func(m *nats.Msg) *nats.Msg, options ...client.Option) *client.Queue {
 	s.Helper()
-	nc := s.e.Connect()
-
-	relay := func(m *nats.Msg) {
-		if reply := on(m); reply != nil && m.Reply != "" {
-			reply.Subject = m.Reply
-			_ = nc.PublishMsg(reply) // if this fails, the test misses the reply
-			return
-		}
-
-		inbox := nats.NewInbox()
-		_, err := nc.Subscribe(inbox, func(r *nats.Msg) {
-			back := &nats.Msg{Subject: m.Reply, Header: r.Header, Data: r.Data}
-			if r.Reply != "" {
-				back.Reply = "far" + strings.TrimPrefix(r.Reply, "pq")
-			}
-
-			_ = nc.PublishMsg(back)
-		})
-
-		if err == nil {
-			near := "pq" + strings.TrimPrefix(m.Subject, "far")
-			err = nc.PublishMsg(&nats.Msg{
-				Subject: near,
-				Reply:   inbox,
-				Header:  m.Header,
-				Data:    m.Data,
-			})
-		}
-		if err != nil {
-			s.Error(err)
-		}
-	}
-
-	var relaying sync.WaitGroup
-	subscription := listen(s, nc, "far.>", func(m *nats.Msg) { relaying.Go(func() { relay(m) }) })
-
-	// A worker that stops leaves requests behind. They use the connection, so they end before it
-	// does.
-	s.Cleanup(func() {
-		ended := make(chan struct{})
-		subscription.SetClosedHandler(func(string) { close(ended) })
-
-		if err := subscription.Unsubscribe(); err != nil {
-			s.Error(err)
-		}
-
-		<-ended
-		relaying.Wait()
-	})
-
+	s.e.Relay("far", on)
 	options = append(options, client.WithGrammar(must(subjects.New("far", "q"))))
 	return client.New(s.e.Conn, options...).PriorityQueue("jobs")
 }

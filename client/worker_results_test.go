@@ -203,7 +203,8 @@ func TestWorkerProgress(t *testing.T) {
 
 		work := func(ctx context.Context, job *client.Job) error {
 			ok(t, job.Progress(ctx, []byte("half")))
-			failsWith(t, "too large", client.ErrBadRequest)(0, job.Progress(ctx, make([]byte, 1025)))
+			tooLarge := job.Progress(ctx, make([]byte, 1025))
+			failsWith(t, "too large", client.ErrBadRequest)(0, tooLarge)
 			<-told
 			told <- true
 

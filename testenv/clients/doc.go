@@ -25,7 +25,8 @@
 //
 //	{"n":1,"op":"push","queue":"jobs","priority":"5","value":"aGk="}
 //	{"n":1,"value":{"id":"FQEU...","priority":"5","duplicate":false}}
-//	{"n":2,"error":{"class":"LeaseLost","code":"409","reason":"lost","text":"...","unknown":false}}
+//	{"n":2,"op":"settle","lease":"1","how":"ack"}
+//	{"n":2,"error":{"class":"LeaseLost","code":"409","reason":"lost","text":"","unknown":false}}
 //
 // The class of an error has the name of the error in Go, without Err. BadArgument is a request that
 // the client refuses to send, JobFailed a call whose job has died. Unsupported answers an operation
@@ -36,25 +37,35 @@
 // What they answer is behind the arrow; null is an empty queue, or nothing to say.
 //
 //	push      value, priority, msgId, unique, delay, at, ttl, group, weight, keep, headers, type
-//	          → {"id","priority","duplicate"}
-//	pushMany  items, with the members of push → [{"id","duplicate"} or {"error"}, ...]
-//	pop       max, expires, count, peek → an item, or null; with count a list of items
-//	lease     ackWait, expires, holder, max → an item with "lease" and "deliveries", or null
+//	          -> {"id","priority","duplicate"}
+//	pushMany  items, with the members of push -> [{"id","duplicate"} or {"error"}, ...]
+//	pop       max, expires, count, peek -> an item, or null; with count a list of items
+//	lease     ackWait, expires, holder, max -> an item with "lease" and "deliveries", or null
 //	settle    lease; how: ack, nak, snooze, term or extend; result, delay, reason, progress,
-//	          next: [{"queue","value","priority"}, ...] → null
-//	look      what: len → its number; info → the body of the reply; items (state, match) → a list
-//	          of what the reply has of each; get (id) → an item with "state"
-//	manage    what: move (id, priority) → {"place"}; remove (id) → null; redrive (max) →
-//	          {"redriven"}, or (id) → {"home"}; configure (settings) → all settings; pause and
-//	          resume (group; without it the queue) → null; schedule (name, schedule) → its record;
-//	          unschedule (name) → null
-//	result    id or msgId, wait → {"state","value","error","reason","progress"}; error and reason
+//	          next: [{"queue","value","priority"}, ...] -> null
+//	result    id or msgId, wait -> {"state","value","error","reason","progress"}; error and reason
 //	          are of a dead letter, value and progress null without any
-//	call      the members of push, wait → the result
-//	work      worker, queue or queues, concurrency, ackWait, holder, jobTimeout, max, types → null
-//	          once it runs
-//	stop      worker, timeout → null once it has stopped
-//	exit      → null; the driver ends with status 0
+//	call      the members of push, wait -> the result
+//	work      worker, queue or queues, concurrency, ackWait, holder, jobTimeout, max, types
+//	          -> null once it runs
+//	stop      worker, timeout -> null once it has stopped
+//	exit      -> null; the driver ends with status 0
+//
+// Look has a member what:
+//
+//	len       -> the number of ready items
+//	info      -> the body of the reply
+//	items     state, match -> what the replies have of all items
+//	get       id -> an item with "state"
+//
+// And so has manage:
+//
+//	move, remove         id, priority -> {"place"}; id -> null
+//	redrive              max -> {"redriven"}; id -> {"home"}
+//	configure            settings -> all settings
+//	pause, resume        group, or else the queue -> null
+//	schedule             name, schedule -> its record
+//	unschedule           name -> null
 //
 // An item has "id", "priority", "value", "headers" and "group". The settings and the schedule of
 // manage are as the protocol has them, with real numbers; in answers, numbers are text.

@@ -30,7 +30,8 @@ type driver struct {
 
 	ready   chan struct{} // closed when it is
 	changed chan struct{} // has an element when there are events
-	killed  bool          // by the test, or frozen for a while
+	killed  bool          // by the test
+	frozen  bool
 
 	mu      sync.Mutex
 	n       int // commands
@@ -178,25 +179,27 @@ func await[T any](d *driver, what string, is <-chan T) T {
 
 // asked is a command under way.
 type asked struct {
-	d    *driver
-	text string
-	is   chan answer
+	d       *driver
+	op      string
+	members in
+	text    string
+	is      chan answer
 }
 
 // ask sends a command and does not wait for the answer. Without a queue it is about the queue jobs,
 // and without a worker about the worker w. Ids may be names that the story gave them.
 func (d *driver) ask(op string, members in) *asked {
 	d.Helper()
-	line := in{"op": op, "queue": "jobs", "worker": "w"}
-	if members["queues"] != nil {
-		delete(line, "queue")
+	line := in{"op": op}
+	if members["queues"] == nil && !slices.Contains([]string{"settle", "stop", "exit"}, op) {
+		line["queue"] = "jobs"
+	}
+	if op == "work" || op == "stop" {
+		line["worker"] = "w"
 	}
 	maps.Copy(line, members)
 	if name, ok := line["id"].(string); ok {
 		line["id"] = d.idOf(name)
-	}
-	if op != "work" && op != "stop" {
-		delete(line, "worker")
 	}
 
 	d.mu.Lock()
@@ -204,7 +207,13 @@ func (d *driver) ask(op string, members in) *asked {
 	d.n++
 	line["n"] = d.n
 	text := must(json.Marshal(line))
-	a := &asked{d: d, text: fmt.Sprintf("%.300s", text), is: make(chan answer, 1)}
+	a := &asked{
+		d:       d,
+		op:      op,
+		members: members,
+		text:    fmt.Sprintf("%.300s", text),
+		is:      make(chan answer, 1),
+	}
 	d.waiting[d.n] = a.is
 
 	if _, err := d.in.Write(append(text, '\n')); err != nil {
@@ -245,6 +254,26 @@ func (d *driver) hears(want ...string) {
 	slices.Sort(got)
 	if slices.Sort(want); !slices.Equal(got, want) {
 		d.Fatalf("%s said %q: want %q", d.name, got, want)
+	}
+}
+
+// hearsSome waits for that many events about jobs, and takes all there are.
+func (d *driver) hearsSome(n int) {
+	d.Helper()
+	for {
+		d.mu.Lock()
+		for _, e := range d.heard {
+			if e.Event != "error" {
+				d.note(e)
+				n--
+			}
+		}
+		d.heard = nil
+		d.mu.Unlock()
+		if n <= 0 {
+			return
+		}
+		await(d, "more events", d.changed)
 	}
 }
 
@@ -296,7 +325,7 @@ func (d *driver) kill() {
 // signal sends a signal to the process.
 func (d *driver) signal(signal syscall.Signal) {
 	d.Helper()
-	d.killed = d.killed || signal == syscall.SIGSTOP
+	d.frozen = signal == syscall.SIGSTOP
 	if err := d.cmd.Process.Signal(signal); err != nil {
 		d.Fatalf("%s: %v", d.name, err)
 	}

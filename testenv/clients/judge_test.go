@@ -3,8 +3,8 @@ package clients_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
+	"time"
 
 	"github.com/pqbridge/pqbridge/client"
 )
@@ -64,7 +64,6 @@ func (j *judge) event(d *driver, e event) {
 
 // answer records what a command did to jobs.
 func (j *judge) answer(a *asked, is answer) {
-	asks := func(part string) bool { return strings.Contains(a.text, part) }
 	items, isList := is.Value.([]any)
 	if !isList {
 		items = []any{is.Value}
@@ -75,11 +74,11 @@ func (j *judge) answer(a *asked, is answer) {
 		id, _ := o["id"].(string)
 		switch {
 		case id == "" || o["duplicate"] == true:
-		case asks(`"op":"push`):
+		case a.op == "push" || a.op == "pushMany":
 			j.mu.Lock()
 			j.jobs = append(j.jobs, id)
 			j.mu.Unlock()
-		case asks(`"op":"pop"`) && !asks(`"peek":true`):
+		case a.op == "pop" && a.members["peek"] == nil:
 			j.take(a.d.story, id, "popped by "+a.d.name)
 		}
 	}
@@ -104,7 +103,7 @@ func (j *judge) verdict(s *story) {
 	for id, runs := range j.runs {
 		done := 0
 		for i, r := range runs {
-			if r.how == "done" {
+			if r.how == "done" && !r.driver.killed { // which did not acknowledge it, perhaps
 				done++
 			}
 			for _, other := range runs[i+1:] {
@@ -142,7 +141,8 @@ func (r run) overlaps(other run) bool {
 }
 
 func (r run) String() string {
-	return fmt.Sprintf("%s in %s from %d to %d (%s)", r.worker, r.driver.name, r.start, r.end, r.how)
+	const text = "%s in %s from %d to %d (%s)"
+	return fmt.Sprintf(text, r.worker, r.driver.name, r.start, r.end, r.how)
 }
 
 // everything returns the state of each job in all queues.
@@ -176,4 +176,15 @@ func (s *story) fifoQueues() (queues []*client.Queue) {
 		queues = append(queues, s.all.FIFOQueue(q.Queue))
 	}
 	return queues
+}
+
+// wantPause fails the story if a handler got the job again before that time was over.
+func (s *story) wantPause(name string, d time.Duration) {
+	s.Helper()
+	runs := s.judge.runs[s.idOf(name)]
+	for i, r := range runs[1:] {
+		if pause := r.start - runs[i].end; pause < d.Milliseconds() {
+			s.Errorf("%s came back after %d ms: want %v", name, pause, d)
+		}
+	}
 }

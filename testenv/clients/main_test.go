@@ -1,6 +1,7 @@
 package clients_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +23,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+
+	// Scenarios mostly wait for other processes, so more than one for each processor run at a time.
+	flag.Parse()
+	if given := flag.Lookup("test.parallel"); given.Value.String() == given.DefValue {
+		_ = given.Value.Set("8") // it is a number
+	}
 	harness.Main(m)
 }
 
@@ -33,7 +40,7 @@ type scenario struct {
 }
 
 // table has all scenarios.
-var table = [][]scenario{working}
+var table = [][]scenario{working, failing, leasing, stopping, outages, rights, values, managing}
 
 // language is one in which there is a driver.
 type language struct {

@@ -38,6 +38,16 @@ func (s *story) begin(o testenv.Options) *testenv.Env {
 	return s.env
 }
 
+// starts starts the NATS server and the bridge of a story that began without.
+func (s *story) starts() {
+	s.Helper()
+	s.env.NATS.Start()
+	s.env.Conn = s.env.Connect()
+	s.env.Bridge = s.env.StartBridge()
+	s.env.Bridge.WaitReady()
+	s.all = client.New(s.env.Conn, client.WithTimeout(testenv.Patience))
+}
+
 // driver starts a driver in the language of the story.
 func (s *story) driver(variables ...string) *driver {
 	s.Helper()
@@ -53,7 +63,7 @@ func (s *story) end() {
 			continue
 		default:
 		}
-		if d.killed { // frozen, or worse
+		if d.frozen {
 			continue
 		}
 
@@ -143,7 +153,9 @@ func (s *story) ownHeaders(v any) any {
 		name := strings.ToLower(nameOf(pair))
 		return strings.HasPrefix(name, "pq-") || strings.HasPrefix(name, "nats-")
 	})
-	slices.SortStableFunc(pairs, func(a, b any) int { return strings.Compare(nameOf(a), nameOf(b)) })
+	slices.SortStableFunc(pairs, func(a, b any) int {
+		return strings.Compare(nameOf(a), nameOf(b))
+	})
 	return pairs
 }
 
@@ -201,7 +213,8 @@ func (a *asked) answers(want string) {
 	var wanted any
 	must(0, json.Unmarshal([]byte(want), &wanted))
 	if !reflect.DeepEqual(got, wanted) {
-		a.d.Fatalf("%s: %s:\n got %.2000s\nwant %s", a.d.name, a.text, must(json.Marshal(got)), want)
+		const text = "%s: %s:\n got %.2000s\nwant %.2000s"
+		a.d.Fatalf(text, a.d.name, a.text, must(json.Marshal(got)), want)
 	}
 }
 
@@ -234,6 +247,32 @@ func (d *driver) pushes(name string, members in) {
 		fmt.Sprintf(`{"id":%q,"priority":%q,"duplicate":false}`, name, priority))
 }
 
+// done is what result answers of a job that is done: its result is bytes in base64, or "" for none.
+func done(value string) string {
+	text := `null`
+	if value != "" {
+		text = string(must(json.Marshal(value)))
+	}
+	return `{"state":"done","value":` + text + `,"error":"","reason":"","progress":null}`
+}
+
+// item is what a pop answers of an item with a value in base64.
+func item(job, priority, value string) string {
+	return fmt.Sprintf(`{"id":%q,"priority":%q,"value":%q,"headers":[],"group":""}`,
+		job, priority, value)
+}
+
+// leased is what a lease answers of an item.
+func leased(item, deliveries string) string {
+	return strings.TrimSuffix(item, "}") + fmt.Sprintf(`,"deliveries":%q}`, deliveries)
+}
+
+// listed is what items shows of an item without a value or headers.
+func listed(job, priority string) string {
+	return fmt.Sprintf(`{"id":%q,"priority":%q,`, job, priority) +
+		`"state":"ready","deliveries":"0","size":"0","value":""}`
+}
+
 // step is a step of a job's script.
 type step []string
 
@@ -246,12 +285,42 @@ func do(steps ...step) string {
 
 func b64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
+// eventually sends a command until it gets this answer.
+func (d *driver) eventually(op string, members in, want string) {
+	d.Helper()
+	var wanted any
+	must(0, json.Unmarshal([]byte(want), &wanted))
+	testenv.Eventually(d, func() error {
+		is := d.ask(op, members).answer()
+		if got := d.plain(is.Value); is.Error != nil || !reflect.DeepEqual(got, wanted) {
+			const text = "%s: %s %v: %v, %v: want %s"
+			return fmt.Errorf(text, d.name, op, members, got, is.Error, want)
+		}
+		return nil
+	})
+}
+
 // holds waits until the queue has these items, in order: "job1 5 ready 0" is the name of a job, its
 // priority, state and deliveries, and the reason of its last failure, if there was one.
 func (s *story) holds(queue string, want ...string) {
 	s.Helper()
 	testenv.Eventually(s, func() error {
 		if got := s.itemsOf(s.all.PriorityQueue(queue), ""); !slices.Equal(got, want) {
+			return fmt.Errorf("queue %s has %q: want %q", queue, got, want)
+		}
+		return nil
+	})
+}
+
+// holdsJobs is holds for the names of the jobs alone.
+func (s *story) holdsJobs(queue string, want ...string) {
+	s.Helper()
+	testenv.Eventually(s, func() error {
+		got := s.itemsOf(s.all.PriorityQueue(queue), "")
+		for i, line := range got {
+			got[i], _, _ = strings.Cut(line, " ")
+		}
+		if !slices.Equal(got, want) {
 			return fmt.Errorf("queue %s has %q: want %q", queue, got, want)
 		}
 		return nil

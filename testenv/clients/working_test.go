@@ -27,7 +27,8 @@ func pushAndWork(s *story) {
 // A job that is kept has a result, which is found by its id and by its message id.
 func result(s *story) {
 	d := s.driver()
-	d.pushes("job1", in{"keep": "1h", "msgId": "invoice-17", "value": do(step{"return", b64("ok")})})
+	ok := do(step{"return", b64("ok")})
+	d.pushes("job1", in{"keep": "1h", "msgId": "invoice-17", "value": ok})
 	d.pushes("job2", in{"keep": "1h", "value": do(step{"return"})})
 	ready := `{"state":"ready","value":null,"error":"","reason":"","progress":null}`
 	d.answers("result", in{"id": "job1"}, ready)
@@ -36,11 +37,9 @@ func result(s *story) {
 	d.answers("work", nil, `null`)
 
 	d.hears("start job1 1", "end job1 done", "start job2 1", "end job2 done")
-	done := `{"state":"done","value":"b2s=","error":"","reason":"","progress":null}`
-	waits.answers(done)
-	d.answers("result", in{"msgId": "invoice-17"}, done)
-	d.answers("result", in{"id": "job2", "wait": "1m"},
-		`{"state":"done","value":null,"error":"","reason":"","progress":null}`)
+	waits.answers(done(b64("ok")))
+	d.answers("result", in{"msgId": "invoice-17"}, done(b64("ok")))
+	d.answers("result", in{"id": "job2", "wait": "1m"}, done(""))
 	s.kept("jobs", "job2 0 done 1", "job1 0 done 1")
 }
 

@@ -131,16 +131,13 @@ func (w *worker) handler(key string) client.Work {
 	}
 }
 
-// errSignalled ends a script whose job's signal ended.
-var errSignalled = errors.New("the signal of the job ended")
-
 // how says how a script has ended.
 func how(ctx context.Context, err error) string {
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
 		return "done"
-	case !errors.Is(err, errSignalled):
+	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
 		return "failed"
 	case errors.Is(cause, client.ErrLeaseLost):
 		return "lost"
@@ -187,13 +184,13 @@ func runStep(
 		select {
 		case <-time.After(length):
 		case <-ctx.Done():
-			return true, errSignalled
+			return true, ctx.Err()
 		}
 		return false, nil
 	case "block":
 		time.Sleep(length)
 		if ctx.Err() != nil {
-			return true, errSignalled
+			return true, ctx.Err()
 		}
 		return false, nil
 	case "progress":

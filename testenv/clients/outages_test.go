@@ -1,0 +1,251 @@
+package clients_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// outages has connections, bridges and replies that are lost.
+var outages = []scenario{
+	{"NATS restarted with waits open", natsRestarted},
+	{"bridge restarted", bridgeRestarted},
+	{"worker started before NATS", startedBeforeNATS},
+	{"worker started before the bridge", startedBeforeTheBridge},
+	{"no bridge", noBridge},
+	{"lost reply, then 409", lostReply},
+	{"unknown outcome", unknownOutcome},
+	{"clock of the bridge ahead", func(s *story) { clockApart(s, time.Hour) }},
+	{"clock of the bridge behind", func(s *story) { clockApart(s, -time.Hour) }},
+	{"a crowd, kills and restarts", crowd},
+}
+
+// A worker and a caller that wait outlast a restart of the NATS server, and so does a job.
+func natsRestarted(s *story) {
+	d := s.driver()
+	d.pushes("job1", in{"value": do(step{"wait", "2s"}), "priority": "1"})
+	d.pushes("job2", in{"value": do(step{"return", "b2s="}), "priority": "2", "keep": "1h"})
+	d.answers("work", nil, `null`)
+	d.answers("work", in{"worker": "idle", "queue": "idle"}, `null`)
+	waits := d.ask("result", in{"id": "job2", "wait": "2m"})
+	d.hears("start job1 1")
+
+	s.env.NATS.Restart()
+
+	d.hears("end job1 done", "start job2 1", "end job2 done")
+	waits.answers(done("b2s="))
+	d.pushes("job3", in{"queue": "idle"})
+	d.hears("start job3 1 idle", "end job3 done idle")
+	d.answers("call", in{"value": do(step{"return", "b2s="}), "wait": "1m"}, `"b2s="`)
+	d.hears("start job4 1", "end job4 done")
+	s.holds("jobs")
+}
+
+// The same for a bridge that ends and another one that begins.
+func bridgeRestarted(s *story) {
+	d := s.driver()
+	d.pushes("job1", in{"value": do(step{"wait", "1s"})})
+	d.pushes("job2", in{"value": do(step{"return", "b2s="}), "keep": "1h"})
+	d.answers("work", nil, `null`)
+	d.answers("work", in{"worker": "idle", "queue": "idle"}, `null`)
+	waits := d.ask("result", in{"id": "job2", "wait": "2m"})
+	d.hears("start job1 1")
+
+	s.env.Bridge.MustStop()
+	d.hears("end job1 done")
+	s.env.Bridge = s.env.StartBridge()
+	s.env.Bridge.WaitReady()
+
+	d.hears("start job2 1", "end job2 done")
+	waits.answers(done("b2s="))
+	d.pushes("job3", in{"queue": "idle"})
+	d.hears("start job3 1 idle", "end job3 done idle")
+	s.holds("jobs")
+}
+
+// A worker that is started before there is a NATS server works once there is one.
+func startedBeforeNATS(s *story) {
+	s.begin(testenv.Options{Stopped: true})
+	d := s.start(s.language)
+	work := d.ask("work", nil)
+
+	s.starts()
+	d.isReady()
+	work.answers(`null`)
+
+	d.pushes("job1", nil)
+	d.hears("start job1 1", "end job1 done")
+}
+
+// A worker that is started before there is a bridge waits for one.
+func startedBeforeTheBridge(s *story) {
+	s.begin(testenv.Options{})
+	s.env.Bridge.MustStop()
+	d := s.driver()
+	d.answers("work", nil, `null`)
+	d.answers("work", in{"worker": "other", "queue": "other"}, `null`)
+
+	s.env.Bridge = s.env.StartBridge()
+	s.env.Bridge.WaitReady()
+
+	d.pushes("job1", nil)
+	d.hears("start job1 1", "end job1 done")
+	d.pushes("job2", in{"queue": "other"})
+	d.hears("start job2 1 other", "end job2 done other")
+}
+
+// Without a bridge, calls that do not wait say so.
+func noBridge(s *story) {
+	s.begin(testenv.Options{})
+	s.env.Bridge.MustStop()
+	d := s.driver("PQ_TIMEOUT=500ms")
+
+	d.refuses("push", nil, "NoBridge")
+	d.refuses("pop", nil, "NoBridge")
+	d.refuses("lease", nil, "NoBridge")
+	d.refuses("look", in{"what": "len"}, "NoBridge")
+	d.refuses("manage", in{"what": "remove", "id": "FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"}, "NoBridge")
+
+	s.env.Bridge = s.env.StartBridge() // for the judge
+	s.env.Bridge.WaitReady()
+}
+
+// near sends a request that came to a relay to the bridge.
+func (s *story) near(m *nats.Msg) *nats.Msg {
+	return s.env.Request("pq"+strings.TrimPrefix(m.Subject, "far"), m.Header, m.Data)
+}
+
+// If the reply to an acknowledgement is lost, the worker sends it again. It takes the 409 that it
+// gets as the end of the job, and goes on.
+func lostReply(s *story) {
+	s.begin(testenv.Options{})
+	var acks atomic.Int64
+	s.env.Relay("far", func(m *nats.Msg) *nats.Msg {
+		if strings.Contains(m.Subject, ".ack.") && acks.Add(1)%2 == 1 {
+			m.Reply = ""
+		}
+		return nil
+	})
+
+	d := s.driver("PQ_PREFIX=far", "PQ_TIMEOUT=1s")
+	d.answers("work", nil, `null`)
+
+	d.pushes("job1", in{"keep": "1h", "value": do(step{"return", b64("first")})})
+	d.hears("start job1 1", "end job1 done")
+	s.kept("jobs", "job1 0 done 1")
+	d.pushes("job2", nil)
+	d.hears("start job2 1", "end job2 done")
+	s.holds("jobs")
+	d.pushes("job3", in{"value": do(step{"retry", "1h", "later"})})
+	d.hears("start job3 1", "end job3 failed")
+	s.holds("jobs", "job3 0 delayed 1 later")
+	d.answers("result", in{"id": "job1"}, done(b64("first")))
+	d.answers("stop", nil, `null`)
+}
+
+// When nobody knows what became of a request, the client says so. A push can be repeated with its
+// message id.
+func unknownOutcome(s *story) {
+	s.begin(testenv.Options{})
+	var lying atomic.Bool
+	s.env.Relay("far", func(m *nats.Msg) *nats.Msg {
+		if !lying.Load() {
+			return nil
+		}
+		s.near(m)
+		unknown := subjects.Error{Code: subjects.CodeUnavailable, Unknown: true, Text: "a lie"}
+		return &nats.Msg{Header: unknown.Headers()}
+	})
+	d := s.driver("PQ_PREFIX=far", "PQ_TIMEOUT=500ms")
+
+	lying.Store(true)
+	d.refuses("push", in{"msgId": "once"}, "UnknownOutcome")
+	s.holds("jobs", "job1 0 ready 0")
+	lying.Store(false)
+	d.answers("push", in{"msgId": "once"}, `{"id":"job1","priority":"0","duplicate":true}`)
+
+	d.answers("lease", nil, leased(item("job1", "0", ""), "1"))
+	lying.Store(true)
+	d.refuses("settle", in{"lease": "1", "how": "ack"}, "UnknownOutcome")
+	s.holds("jobs")
+	lying.Store(false)
+	d.refuses("settle", in{"lease": "1", "how": "ack"}, "LeaseLost lost")
+
+	d.pushes("job2", nil)
+	lying.Store(true)
+	d.refuses("pop", nil, "UnknownOutcome")
+	lying.Store(false)
+	d.answers("pop", nil, `null`)
+	s.leaves("job2", "popped, as nobody knows")
+}
+
+// How far the clock of the bridge is from that of its clients does not matter to leases, and times
+// are by the bridge's clock.
+func clockApart(s *story, by time.Duration) {
+	s.begin(testenv.Options{Bridge: func(o *bridge.Options) {
+		o.Now = func() time.Time { return time.Now().Add(by) }
+	}})
+	s.configure(client.Settings{AckWait: time.Second})
+	d, other := s.driver(), s.driver()
+	d.pushes("job1", in{"value": do(step{"wait", "2s"})})
+	d.answers("work", nil, `null`)
+	d.hears("start job1 1")
+
+	other.answers("work", nil, `null`)
+	d.hears("end job1 done")
+	d.answers("stop", nil, `null`)
+	other.answers("stop", nil, `null`)
+
+	d.pushes("job2", in{"at": time.Now().Add(by / 2).UTC().Format(time.RFC3339)})
+	d.pushes("job3", in{"delay": "1h"})
+	if by > 0 {
+		s.holds("jobs", "job2 0 ready 0", "job3 0 delayed 0")
+	} else {
+		s.holds("jobs", "job2 0 delayed 0", "job3 0 delayed 0")
+	}
+}
+
+// Many jobs are each done once, and those that fail are dead letters, whatever is killed or started
+// again meanwhile.
+func crowd(s *story) {
+	s.configure(client.Settings{MaxDeliver: 5, Keep: time.Hour, AckWait: 2 * time.Second})
+	first, second := s.driver(), s.driver()
+	var items []in
+	for n := range 60 {
+		value := do(step{"wait", "20ms"}, step{"return", b64(fmt.Sprint(n))})
+		if n%6 == 5 {
+			value = do(step{"drop", "no such user"})
+		}
+		items = append(items, in{"value": value})
+	}
+	s.names = map[string]string{}
+	first.ask("pushMany", in{"items": items}).answer()
+
+	first.answers("work", in{"concurrency": "4"}, `null`)
+	second.answers("work", in{"concurrency": "4", "worker": "second"}, `null`)
+	second.hearsSome(8)
+	second.kill()
+	s.env.NATS.Restart()
+	first.hearsSome(8)
+	s.env.Bridge.MustStop()
+	s.env.Bridge = s.env.StartBridge()
+	s.driver().answers("work", in{"concurrency": "4", "worker": "third"}, `null`)
+
+	s.holds("jobs")
+	dead := s.itemsOf(s.all.PriorityQueue("jobs-dead"), "")
+	kept := s.itemsOf(s.all.PriorityQueue("jobs"), client.Done)
+	if len(dead) != 10 || len(kept) != 50 {
+		s.Errorf("%d jobs are dead letters and %d done: want 10 and 50", len(dead), len(kept))
+	}
+	for _, d := range s.drivers {
+		d.hearsSome(0)
+	}
+}

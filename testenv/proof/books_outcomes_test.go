@@ -15,11 +15,12 @@ func TestBooksOfOutcomes(t *testing.T) {
 		both  = "push; push 1; hold 0 1 batch=2 for=9s; "
 	)
 	testBooksOf(t, "o-jobs", map[string]pageTest{
-		"done":          {"", acked + "ask state=done result=r; done result=r"},
-		"no result":     {"", held + "ack 1; ask state=done; done"},
-		"in the queue":  {"", "push; ask state=ready; lease 1 1 9; ask state=leased; left"},
-		"delayed":       {"", "push delay=1m; ask state=delayed; later 2m; left"},
-		"moved":         {"", "push; move moved=b; lease 1 1 9 as=b; ack 1 result=r; done result=r"},
+		"done":         {"", acked + "ask state=done result=r; done result=r"},
+		"no result":    {"", held + "ack 1; ask state=done; done"},
+		"in the queue": {"", "push; ask state=ready; lease 1 1 9; ask state=leased; left"},
+		"delayed":      {"", "push delay=1m; ask state=delayed; later 2m; left"},
+		"moved": {"",
+			"push; move moved=b; lease 1 1 9 as=b; ack 1 result=r; done result=r"},
 		"dead":          {"", dead + "ask state=dead; left queue=o-jobs-dead"},
 		"removed":       {"", "push; remove; ask empty"},
 		"history gone":  {"", acked + "remove state=done; ask empty"},

@@ -239,11 +239,9 @@ func (b *burster) encodePush(r *pending, padding func(queue string) int) *nats.M
 			frame := subjects.Frame{Value: pad(item.Value, 3*(size/3))} // needs no header
 			var err error
 
-			frame.Headers, err = subjects.AppendHeaders(
-				nil,
-				r.keyed(kept(grouped(delayed(client.Message{}, op), op.Queue, item.Value), op.Queue),
-					item.Value).Headers,
-			)
+			pushed := grouped(delayed(client.Message{}, op), op.Queue, item.Value)
+			pushed = r.keyed(kept(pushed, op.Queue), item.Value)
+			frame.Headers, err = subjects.AppendHeaders(nil, pushed.Headers)
 			must(b.t, err)
 
 			if !fifo {

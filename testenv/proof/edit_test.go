@@ -29,8 +29,8 @@ func movesItems(queue string) bool { return queue == "a-0" || queue == "a-1" || 
 
 // remember keeps some items that were pushed.
 func (w *teller) remember(op *books.Operation) {
-	if op.Kind != books.Push || op.Batch > 0 || books.IsTraced(op.Queue) || op.Outcome != books.Done ||
-		w.workload.random.IntN(4) > 0 {
+	if op.Kind != books.Push || op.Batch > 0 || op.Outcome != books.Done ||
+		books.IsTraced(op.Queue) || w.workload.random.IntN(4) > 0 {
 		return
 	}
 

@@ -373,7 +373,9 @@ func (w *workload) ask(c *caller, queue string) (op books.Operation, ok bool) {
 func (r *rig) settleAll(c *burster, queue string, pushed []books.Operation) {
 	w := &workload{random: rand.New(rand.NewPCG(r.seed, 10))}
 	for !r.t.Failed() {
-		lease := c.do(books.Operation{Queue: queue, Kind: books.LeaseMin, Wait: int64(answerTime)}, 0)
+		lease := c.do(books.Operation{
+			Queue: queue, Kind: books.LeaseMin, Wait: int64(answerTime),
+		}, 0)
 		if lease.Outcome == books.Empty {
 			break
 		}

@@ -152,8 +152,8 @@ type Operation struct {
 	Group string `json:"group,omitempty"`
 	// Moved is the place that a Move or Rerun gave its item.
 	Moved string `json:"moved,omitempty"`
-	// Result is what an acknowledgement says, or what a Result was told; "" for none. State is where
-	// the job is then, and Job its id; for a Remove it is StateDone or "".
+	// Result is what an acknowledgement says, or what a Result was told; "" for none. State is
+	// where the job is then, and Job its id; for a Remove it is StateDone or "".
 	Result string `json:"result,omitempty"`
 	State  State  `json:"state,omitempty"`
 	Job    string `json:"job,omitempty"`

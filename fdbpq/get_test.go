@@ -45,8 +45,9 @@ func TestGetWithoutValue(t *testing.T) {
 			r := &got[i]
 			if r.State != want || r.Item.Job() != gets[i].ID || r.Item.Value != nil ||
 				r.Item.PushedAt.IsZero() {
-				f.Errorf("%d: got %v of %v in state %v with %d bytes; want %v in state %v, no value",
-					i, r.Err, r.Item.Job(), r.State, len(r.Item.Value), gets[i].ID, want)
+				f.Errorf("%d: got %v of %v in state %v with %d bytes; "+
+					"want %v in state %v without a value", i, r.Err, r.Item.Job(), r.State,
+					len(r.Item.Value), gets[i].ID, want)
 			}
 		}
 		for _, i := range []int{0, 4} {

@@ -283,7 +283,7 @@ func (q *modelQueue) named(id fdbpq.ID) *modelItem {
 func (q *modelQueue) letter(job fdbpq.ID) *modelItem {
 	dead := q.deadLetters()
 	for _, i := range slices.AppendSeq(slices.Clone(dead.arrived), maps.Values(dead.items)) {
-		if i.First != nil && *i.First == job && i.DeadLetter != nil && i.DeadLetter.Queue == q.name {
+		if i.DeadLetter != nil && i.DeadLetter.Queue == q.name && *i.First == job {
 			return i
 		}
 	}

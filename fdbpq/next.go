@@ -10,8 +10,8 @@ import (
 // MaxNext is the most elements of Report.Next.
 const MaxNext = 256
 
-// Successors are what acknowledgements push: see Report.Next. They are added as dead letters are, so
-// that no limit of a queue makes a job run again that is done.
+// Successors are what acknowledgements push: see Report.Next. They are added as dead letters are,
+// so that no limit of a queue makes a job run again that is done.
 
 // checkNext returns an error if the operation can never push its successors.
 func (op *Op) checkNext(l *codec.Layout) error {

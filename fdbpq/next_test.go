@@ -122,7 +122,9 @@ func TestBadSuccessors(t *testing.T) {
 		wantErrors(t, f.apply(grouped(ackThen(q, tokens[0]), ackThen(q, tokens[1]))...))
 	}
 
-	r := f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Report: &fdbpq.Report{Next: []fdbpq.Op{good}}})[0]
+	nak := ackThen(q, tokens[0], good)
+	nak.Kind = fdbpq.OpNak
+	r := f.apply(nak)[0]
 	wantError(t, r.Err, fdbpq.ErrOp)
 	f.check()
 }

@@ -24,7 +24,8 @@ type queueSettlements struct {
 	done     map[ID]int // items that were found, by the last place, counted from 1
 }
 
-// checkToken returns an error if the delay, the length of the lease or the report are out of bounds.
+// checkToken returns an error if the delay, the length of the lease or the report are out of
+// bounds.
 func (op *Op) checkToken(l *codec.Layout) error {
 	if op.Report != nil {
 		if err := op.checkReport(l); err != nil {

@@ -122,7 +122,7 @@ func TestBadSuccessors(t *testing.T) {
 		wantErrors(t, f.apply(grouped(ackThen(q, tokens[0]), ackThen(q, tokens[1]))...))
 	}
 
-	nak := ackThen(q, tokens[0], good)
+	nak := ackThen(q, fdbpq.Token{Fence: 1}, good)
 	nak.Kind = fdbpq.OpNak
 	r := f.apply(nak)[0]
 	wantError(t, r.Err, fdbpq.ErrOp)

@@ -315,8 +315,8 @@ func TestRetireWithFinishedJobs(t *testing.T) {
 	wantEqual(t, "and again", retire("3", "2"), fdbpq.NotListed)
 }
 
-// Acknowledgements that keep their jobs do not conflict with each other or with a sweep, but two
-// sweeps do.
+// Acknowledgements that keep their jobs do not conflict with each other, a sweep or a purge, but
+// two sweeps do.
 func TestFinishConflicts(t *testing.T) {
 	now := time.Now()
 	ack := func(f *fixture, q fdbpq.Target, keep bool) fdbpq.Op {
@@ -333,6 +333,10 @@ func TestFinishConflicts(t *testing.T) {
 		f.finish(now.Add(-time.Hour), old)
 		return fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}
 	}
+	purge := func(f *fixture, q fdbpq.Target, _ bool) fdbpq.Op {
+		f.finish(now, kept(opPush(q, 1, "old")))
+		return fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q, State: fdbpq.Done}
+	}
 
 	for _, test := range []struct {
 		name          string
@@ -344,6 +348,7 @@ func TestFinishConflicts(t *testing.T) {
 		{"one that keeps", ack, ack, [2]bool{true, false}, false},
 		{"ack, sweep", ack, sweep, [2]bool{true, true}, false},
 		{"sweep, ack", sweep, ack, [2]bool{true, true}, false},
+		{"ack, purge", ack, purge, [2]bool{true, true}, false},
 		{"sweep, sweep", sweep, sweep, [2]bool{}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

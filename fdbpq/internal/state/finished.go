@@ -153,11 +153,11 @@ func (a *FinishedAhead) Time() (at time.Time, err error) {
 	return at, nil
 }
 
-// PurgeFinished removes the records of all jobs, and returns how many there were by the counter.
-// The caller must have flushed all ledgers of the queue. It conflicts with every acknowledgement
-// that keeps a job. The error is one of the store.
+// PurgeFinished removes the records of all jobs, and returns how many there were by the counter
+// when it began. The caller must have flushed all ledgers of the queue. It conflicts with no
+// acknowledgement: the counter goes with the records. The error is one of the store.
 func (g *Ledger) PurgeFinished() (jobs int64, err error) {
-	jobs, err = ReadCounter(g.Tx.Get(g.L.FinishedCounterKey()))
+	jobs, err = ReadCounter(g.Tx.Snapshot().Get(g.L.FinishedCounterKey()))
 	if codec.UnlessCorrupt(err) != nil {
 		return 0, err
 	}

@@ -38,7 +38,7 @@ async function run(t, name, program, ...args) {
 
 test("the worker survives a kill, and stops at SIGTERM", async (t) => {
   const first = await run(t, "worker.mjs", named("worker.js"));
-  const push = await run(t, "push.mjs", named("push.js"), "eve", "3");
+  const push = await run(t, "push.mjs", named("producer.js"), "eve", "3");
   assert.equal(await first.line(), "to eve, delivery 1");
   first.child.kill("SIGKILL");
 
@@ -46,7 +46,7 @@ test("the worker survives a kill, and stops at SIGTERM", async (t) => {
 
   assert.equal(await second.line(), "to eve, delivery 2");
   assert.equal(await push.line(), "done sent to eve");
-  const full = await run(t, "push.mjs", named("push.js"), "full", "0");
+  const full = await run(t, "push.mjs", named("producer.js"), "full", "0");
   for (const n of [1, 2, 3]) assert.equal(await second.line(), `to full, delivery ${n}`);
   assert.equal(await full.line(), "dead the mailbox is full");
   second.child.kill("SIGTERM");

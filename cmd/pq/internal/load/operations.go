@@ -55,9 +55,15 @@ func (r *run) push(ctx context.Context, q *queue) (int, error) {
 		n := r.numbered.Add(1)
 		items[i].Priority = n % int64(r.Priorities)
 		items[i].Message.Value = r.value
+		headers := map[string][]string{}
 		if r.Groups > 0 {
-			group := strconv.FormatInt(n%int64(r.Groups), 10)
-			items[i].Message.Headers = map[string][]string{subjects.HeaderGroup: {group}}
+			headers[subjects.HeaderGroup] = []string{strconv.FormatInt(n%int64(r.Groups), 10)}
+		}
+		if r.Result > 0 {
+			headers[subjects.HeaderKeep] = []string{"1h"}
+		}
+		if len(headers) > 0 {
+			items[i].Message.Headers = headers
 		}
 	}
 
@@ -159,6 +165,11 @@ func (r *run) lease(ctx context.Context, q *queue, most int) (n int, err error) 
 		return 0, err
 	}
 
+	if r.Result > 0 {
+		for _, d := range leased {
+			d.SetResult(make([]byte, r.Result), "")
+		}
+	}
 	errs := q.client.AckAll(ctx, leased...)
 	n = len(leased)
 	for _, err := range errs {
@@ -195,6 +206,9 @@ func (r *run) work(ended context.Context, q *queue, concurrency int) error {
 			return client.Snooze(0)
 		}
 
+		if r.Result > 0 {
+			job.SetResult(make([]byte, r.Result), "")
+		}
 		sent, replied := <-idle, time.Since(r.begun)
 		r.note(string(Work), 1, sent, replied, nil)
 		idle <- replied

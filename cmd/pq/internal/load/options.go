@@ -51,6 +51,9 @@ type Options struct {
 	Size int
 	// Priorities is how many different ones are pushed, from 0 up. A FIFO queue ignores it.
 	Priorities int
+	// Result is how many bytes each acknowledgement says as the result of its job, which is then kept
+	// for an hour; 0 is no result, and no job is kept.
+	Result int
 	// Groups is how many groups the items belong to, in turns; 0 is none.
 	Groups int
 	// Rate is the most items per second of all clients together; 0 means no limit.
@@ -92,6 +95,7 @@ func (o *Options) Validate() error {
 	check(o.Size >= len(mark),
 		"size is %d: want at least %d bytes, which mark the items of the load", o.Size, len(mark))
 	check(o.Priorities >= 1, "priorities is %d: want at least 1", o.Priorities)
+	check(o.Result >= 0, "result is %d: want 0 or more bytes", o.Result)
 	check(o.Groups >= 0, "groups is %d: want 0 or more", o.Groups)
 	check(o.Rate >= 0, "rate is %v: want 0 or more items per second", o.Rate)
 	check(o.Duration >= 0 && o.Count >= 0 && (o.Duration > 0 || o.Count > 0),

@@ -21,10 +21,9 @@ func newBench(a *app) *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:   "bench QUEUE [push|pop|mixed|lease|work]",
 		Short: "Put load on a queue and print rates and latencies",
-		Long: `Put load on a queue and print rates and latencies. mixed, the default, pushes,
-leases and acks, and in the end removes what it has left; lease (and ack), work
-(Workers) and pop take what push left. Items of others stay. What pop takes is
-gone, so it works only on queues named bench or bench-ANYTHING.`,
+		Long: `mixed, the default, pushes, leases and acks, and removes what it has left; lease
+(and ack), work (Workers) and pop take what push left, not items of others. pop
+does not give back, so its queue must be named bench or bench-ANYTHING.`,
 		Example: `  pq bench try --rate 2000 --duration 1m`,
 	}, func(mode []string) error {
 		o.Mode = load.Mode(cmp.Or(strings.Join(mode, ""), string(load.Mixed)))

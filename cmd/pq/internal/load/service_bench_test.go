@@ -35,10 +35,15 @@ var workloads = []struct {
 	batch  int
 	result int // with it, the other build is measured without
 }{
-	{"push", Push, 1, 0}, {"pop.min", Pop, 1, 0}, {"lease+ack", Lease, 1, 0}, {"worker", Work, 1, 0},
-	{"push_100", Push, fillBatch, 0}, {"pop_100", Pop, fillBatch, 0},
+	{"push", Push, 1, 0},
+	{"pop.min", Pop, 1, 0},
+	{"lease+ack", Lease, 1, 0},
+	{"worker", Work, 1, 0},
+	{"push_100", Push, fillBatch, 0},
+	{"pop_100", Pop, fillBatch, 0},
 	{"lease+ack_100", Lease, fillBatch, 0},
-	{"kept", Lease, 1, 128}, {"kept_100", Lease, fillBatch, 128},
+	{"kept", Lease, 1, 128},
+	{"kept_100", Lease, fillBatch, 128},
 }
 
 // fillBatch is the number of items in a request of the batches, and of requests that fill and empty

@@ -21,17 +21,18 @@ func stopAsAPushArrives(s *story) {
 	for n := range 20 {
 		d.answers("work", in{"worker": fmt.Sprint(n)}, `null`)
 
-		ops := []string{"push", "stop"}
+		var stop, push *asked
 		if n%2 > 0 {
-			slices.Reverse(ops)
+			push = d.ask("push", nil)
 		}
-		asked := map[string]*asked{}
-		for _, op := range ops {
-			asked[op] = d.ask(op, in{"worker": fmt.Sprint(n)})
+		stop = d.ask("stop", in{"worker": fmt.Sprint(n)})
+		if push == nil {
+			push = d.ask("push", nil)
 		}
+
 		job := fmt.Sprint("job", n+1)
-		asked["push"].answers(fmt.Sprintf(`{"id":%q,"priority":"0","duplicate":false}`, job))
-		asked["stop"].answers(`null`)
+		push.answers(fmt.Sprintf(`{"id":%q,"priority":"0","duplicate":false}`, job))
+		stop.answers(`null`)
 
 		there := s.itemsOf(s.all.PriorityQueue("jobs"), "")
 		if len(there) == 0 {

@@ -105,7 +105,7 @@ func unicodeAndBinary(s *story) {
 	d.answers("result", in{"id": "job3", "wait": "1m"}, done(b64(string(all[:]))))
 }
 
-// Headers that are repeated, or not UTF-8, arrive as they are in batches.
+// Headers that are repeated, or not UTF-8, arrive as they are in frames: in batches.
 func oddHeaders(s *story) {
 	d := s.driver()
 	headers := []any{
@@ -120,12 +120,12 @@ func oddHeaders(s *story) {
 
 	items := []in{{"headers": headers}}
 	d.answers("pushMany", in{"items": items}, `[{"id":"job1","duplicate":false}]`)
-	d.answers("pop", in{"count": "1"}, `[`+withHeaders("job1")+`]`)
+	d.answers("pop", in{"count": "2"}, `[`+withHeaders("job1")+`]`)
 
 	// Alone, they are stored whole or refused, as the library of the language has it.
 	switch is := d.ask("push", in{"headers": headers}).answer(); {
 	case is.Error == nil:
-		d.answers("pop", in{"count": "1"}, `[`+withHeaders("job2")+`]`)
+		d.answers("pop", in{"count": "2"}, `[`+withHeaders("job2")+`]`)
 	case is.Error.String() != "BadRequest":
 		s.Fatalf("%s: repeated headers: %s (%s)", d.name, is.Error, is.Error.Text)
 	}

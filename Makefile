@@ -144,7 +144,7 @@ NO_PYTHON    = test-python needs Python 3.10 or later with its modules venv and 
 test-python: ## check and test the Python package: PYTHON= RUN=
 	@$(PYTHON) -c '$(PYTHON_CHECK)' 2>/dev/null || { echo "$(NO_PYTHON)"; exit 1; }
 	@mkdir -p bin
-	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge github.com/nats-io/nats-server/v2
+	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge
 	$(PYTHON) -m venv $(PYTHON_ENV)
 	cd client/python && PATH="$(PYTHON_ENV)/bin:$$PATH" && set -e && \
 		pip install --quiet --disable-pip-version-check -r requirements-dev.txt && \

@@ -167,7 +167,7 @@ class Driver:
     async def run(self, c: Object) -> Any:
         if c["op"] not in MEMBERS:
             raise UnsupportedError(f"op {c['op']}")
-        if unknown := set(c) - set(f"n op queue fifo {MEMBERS[c['op']]}".split()):
+        if unknown := set(c) - set(f"n op queue fifo {' '.join(MEMBERS.values())}".split()):
             raise UnsupportedError(f"members {unknown} of {c['op']}")
         return await getattr(self, "do_" + c["op"])(c)
 
@@ -182,9 +182,7 @@ class Driver:
     async def do_pushMany(self, c: Object) -> list[Object]:  # noqa: N802
         outcomes = await self.queue(c).push_many([push_item(item) for item in c["items"]])
         return [
-            {"id": o.id, "duplicate": o.duplicate}
-            if isinstance(o, pqbridge.PushAck)
-            else {"error": error_object(o)}
+            {"id": o.id, "duplicate": o.duplicate} if isinstance(o, pqbridge.PushAck) else {"error": error_object(o)}
             for o in outcomes
         ]
 
@@ -216,11 +214,7 @@ class Driver:
         if how == "ack":
             result = data_of(c["result"]) if "result" in c else None
             following: list[Any] = [
-                {
-                    "queue": n["queue"],
-                    "value": data_of(n.get("value")),
-                    "priority": int(n.get("priority", 0)),
-                }
+                {"queue": n["queue"], "value": data_of(n.get("value")), "priority": int(n.get("priority", 0))}
                 for n in c.get("next", [])
             ]
             await delivery.ack(result, next=following)
@@ -277,9 +271,7 @@ class Driver:
         raise UnsupportedError(f"what {what}")
 
     async def do_result(self, c: Object) -> Object:
-        r = await self.queue(c).result(
-            c.get("id") or None, msg_id=c.get("msgId") or None, wait=c.get("wait", 0)
-        )
+        r = await self.queue(c).result(c.get("id") or None, msg_id=c.get("msgId") or None, wait=c.get("wait", 0))
         return {
             "state": r.state,
             "value": text_of(r.value) if r.has_result else None,
@@ -400,9 +392,7 @@ def run_in_thread(job: pqbridge.Job, steps: list[list[str]]) -> bytes | None:
         return result
 
 
-def run_script(
-    job: pqbridge.Job, steps: list[list[str]]
-) -> Generator[tuple[bool, float], None, bytes | None]:
+def run_script(job: pqbridge.Job, steps: list[list[str]]) -> Generator[tuple[bool, float], None, bytes | None]:
     """Do the steps, and yield each pause: whether it blocks, and for how many seconds."""
     for name, *args in steps:
         if name in ("wait", "block"):

@@ -29,9 +29,7 @@ class Process:
         # Variables of the developer must not reach it.
         own = {k: v for k, v in os.environ.items() if not k.startswith("PQ_")}
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        self.process = subprocess.Popen(
-            args, env=own | environment, stdout=self.log, stderr=subprocess.STDOUT
-        )
+        self.process = subprocess.Popen(args, env=own | environment, stdout=self.log, stderr=subprocess.STDOUT)
 
     async def wait_for(self, pattern: str) -> re.Match[str]:
         """Return the match of a pattern in the log, once it is there."""

@@ -40,9 +40,7 @@ def programs(tmp_path: Path) -> dict[str, str]:
     return paths
 
 
-async def test_a_letter_survives_the_kill_of_its_worker(
-    own_bridge: Bridge, programs: dict[str, str]
-) -> None:
+async def test_a_letter_survives_the_kill_of_its_worker(own_bridge: Bridge, programs: dict[str, str]) -> None:
     def start(name: str, *args: str) -> Process:
         return Process(sys.executable, programs[name], *args, NATS_URL=own_bridge.url)
 
@@ -76,11 +74,7 @@ async def test_the_readme_works(own_bridge: Bridge, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=[s.split("\n")[0][:50] for s in SNIPPETS])
 async def test_snippets_run(
-    snippet: str,
-    queue: pqbridge.Queue,
-    client: pqbridge.Client,
-    own_bridge: Bridge,
-    monkeypatch: pytest.MonkeyPatch,
+    snippet: str, queue: pqbridge.Queue, client: pqbridge.Client, own_bridge: Bridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NATS_URL", own_bridge.url)  # for the blocking client
     names: dict[str, Any] = {
@@ -97,11 +91,7 @@ async def test_snippets_run(
     helper = pqbridge.Worker(queue, lambda job: "sent")
     helping = asyncio.create_task(helper.run()) if "jobs.call" in snippet else None
     assigned = "".join(f"    {n} = names[{n!r}]\n" for n in ("jobs", "worker"))
-    exec(
-        f"async def snippet():\n{assigned}{textwrap.indent(snippet, '    ')}",
-        names | {"names": names},
-        names,
-    )
+    exec(f"async def snippet():\n{assigned}{textwrap.indent(snippet, '    ')}", names | {"names": names}, names)
 
     await asyncio.wait_for(names["snippet"](), PATIENCE)
 

@@ -61,9 +61,7 @@ def test_what_they_have(built: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
-def test_an_empty_environment_can_use_it(
-    built: Path, kind: str, tmp_path: Path, own_bridge: Bridge
-) -> None:
+def test_an_empty_environment_can_use_it(built: Path, kind: str, tmp_path: Path, own_bridge: Bridge) -> None:
     [file] = built.glob(kind)
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"

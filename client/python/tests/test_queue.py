@@ -164,9 +164,7 @@ async def test_many_items_with_the_outcome_of_each(queue: Queue) -> None:
     items = await queue.pop_batch(1000)
     assert [i.value for i in items] == [b"%d" % i for i in range(1000)]
 
-    bad = await queue.push_many(
-        [{"value": b"a"}, {"value": b"b", "headers": {"Pq-No": "x"}}, {"value": b"c"}]
-    )
+    bad = await queue.push_many([{"value": b"a"}, {"value": b"b", "headers": {"Pq-No": "x"}}, {"value": b"c"}])
     assert isinstance(bad[0], pqbridge.PushAck)
     assert isinstance(bad[1], pqbridge.BadRequestError)
     assert isinstance(bad[2], pqbridge.NotSentError)

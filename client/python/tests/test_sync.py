@@ -50,9 +50,7 @@ with pqbridge.sync.Client(timeout=60) as client:
 """
 
 
-async def test_threads_and_forks_share_a_client(
-    shared_bridge: Bridge, queue: pqbridge.Queue
-) -> None:
+async def test_threads_and_forks_share_a_client(shared_bridge: Bridge, queue: pqbridge.Queue) -> None:
     process = Process(sys.executable, "-c", FORKS, queue.name, NATS_URL=shared_bridge.url)
     code = await asyncio.to_thread(process.process.wait, PATIENCE)
     assert code == 0, process.text()
@@ -63,8 +61,5 @@ async def test_threads_and_forks_share_a_client(
 
 
 def test_without_a_server(shared_bridge: Bridge) -> None:
-    with (
-        pqbridge.sync.Client("nats://127.0.0.1:1", timeout="200ms") as client,
-        pytest.raises(pqbridge.NotSentError),
-    ):
+    with pqbridge.sync.Client("nats://127.0.0.1:1", timeout="200ms") as client, pytest.raises(pqbridge.NotSentError):
         client.priority_queue("jobs").push(b"job")

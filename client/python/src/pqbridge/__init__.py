@@ -9,85 +9,27 @@ docs/python.md of the project has the whole way, from install to a worker that s
 
 import logging
 
-from .client import Client, connect
-from .codec import JSON, Codec, JSONCodec
-from .delivery import Delivery, Renewal
-from .errors import (
-    BadArgumentError,
-    BadReplyError,
-    BadRequestError,
-    DeniedError,
-    InternalError,
-    JobFailedError,
-    LeasedError,
-    LeaseLostError,
-    NoBridgeError,
-    NoHeartbeatError,
-    NotDoneError,
-    NotFoundError,
-    NotSentError,
-    OverloadedError,
-    PQError,
-    TooLargeError,
-    UnavailableError,
-    UnknownOutcomeError,
+from .client import Client as Client, connect as connect
+from .codec import JSON as JSON, Codec as Codec, JSONCodec as JSONCodec
+from .delivery import Delivery as Delivery, Renewal as Renewal
+from .errors import *  # noqa: F403
+from .headers import Headers as Headers, HeadersLike as HeadersLike
+from .item import Item as Item, JobResult as JobResult, StoredItem as StoredItem
+from .job import (
+    Drop as Drop,
+    Handler as Handler,
+    Job as Job,
+    Middleware as Middleware,
+    Outcome as Outcome,
+    RetryAfter as RetryAfter,
+    Snooze as Snooze,
+    run_handler as run_handler,
 )
-from .headers import Headers, HeadersLike
-from .item import Item, JobResult, StoredItem
-from .job import Drop, Handler, Job, Middleware, Outcome, RetryAfter, Snooze, run_handler
-from .push import PushAck, PushItem, PushOptions, Successor
-from .queue import Queue
-from .times import Duration
-from .worker import Worker
+from .push import PushAck as PushAck, PushItem as PushItem, PushOptions as PushOptions, Successor as Successor
+from .queue import Queue as Queue
+from .times import Duration as Duration
+from .worker import Worker as Worker
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "JSON",
-    "BadArgumentError",
-    "BadReplyError",
-    "BadRequestError",
-    "Client",
-    "Codec",
-    "Delivery",
-    "DeniedError",
-    "Drop",
-    "Duration",
-    "Handler",
-    "Headers",
-    "HeadersLike",
-    "InternalError",
-    "Item",
-    "JSONCodec",
-    "Job",
-    "JobFailedError",
-    "JobResult",
-    "LeaseLostError",
-    "LeasedError",
-    "Middleware",
-    "NoBridgeError",
-    "NoHeartbeatError",
-    "NotDoneError",
-    "NotFoundError",
-    "NotSentError",
-    "Outcome",
-    "OverloadedError",
-    "PQError",
-    "PushAck",
-    "PushItem",
-    "PushOptions",
-    "Queue",
-    "Renewal",
-    "RetryAfter",
-    "Snooze",
-    "StoredItem",
-    "Successor",
-    "TooLargeError",
-    "UnavailableError",
-    "UnknownOutcomeError",
-    "Worker",
-    "connect",
-    "run_handler",
-]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent by default

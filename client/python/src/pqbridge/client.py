@@ -37,12 +37,7 @@ async def connect(servers: str | list[str] | None = None, **options: Any) -> NAT
         else:
             _LOG.getChild("connection").info("%s", error)
 
-    defaults = {
-        "max_reconnect_attempts": -1,
-        "pending_size": 0,
-        "reconnect_time_wait": 0.5,
-        "ping_interval": 20,
-    }
+    defaults = {"max_reconnect_attempts": -1, "pending_size": 0, "reconnect_time_wait": 0.5, "ping_interval": 20}
     await nc.connect(servers, error_cb=on_error, **(defaults | options))
     return nc
 
@@ -55,13 +50,7 @@ class Client:
     """
 
     def __init__(
-        self,
-        nc: NATS,
-        *,
-        prefix: str = "pq",
-        fifo_prefix: str = "q",
-        timeout: Duration = 10.0,
-        codec: Codec = JSON,
+        self, nc: NATS, *, prefix: str = "pq", fifo_prefix: str = "q", timeout: Duration = 10.0, codec: Codec = JSON
     ) -> None:
         self.nc = nc
         self._prefix, self._fifo_prefix = prefix, fifo_prefix

@@ -47,9 +47,7 @@ class Delivery(Item):
         self.began = received.began
         """When the lease began, or earlier, on times.clock: it is over ack_wait later."""
 
-    async def ack(
-        self, result: Any = None, *, content_type: str = "", next: Sequence[Successor] = ()
-    ) -> None:
+    async def ack(self, result: Any = None, *, content_type: str = "", next: Sequence[Successor] = ()) -> None:
         """Remove the item: it is done.
 
         result is what Queue.result returns if the job is kept: bytes as they are, anything else
@@ -104,9 +102,7 @@ class Delivery(Item):
 
     async def settle(self, headers: Sequence[tuple[str, str]], data: bytes) -> Msg:
         """Send an acknowledgement once, and return the reply."""
-        return await self._queue.link.request(
-            self.ack_subject, data, headers, timeout=self._patience, restless=True
-        )
+        return await self._queue.link.request(self.ack_subject, data, headers, timeout=self._patience, restless=True)
 
     @property
     def _patience(self) -> float:
@@ -162,9 +158,7 @@ class Renewal:
     on_lost is called once, from the event loop, when the lease is lost or may be.
     """
 
-    def __init__(
-        self, delivery: Delivery, on_lost: Callable[[PQError], Any], logger: logging.Logger = _LOG
-    ) -> None:
+    def __init__(self, delivery: Delivery, on_lost: Callable[[PQError], Any], logger: logging.Logger = _LOG) -> None:
         self.delivery = delivery
         self.lost = False
         """Whether somebody else has the job, or it is settled: certain, as the bridge said so."""

@@ -9,20 +9,19 @@ class PQError(Exception):
     """The root of all errors of this package.
 
     code is the number of the protocol, 0 for an error of the client itself; reason a word of the
-    protocol, or ""; unknown says that the request may have been carried out.
+    protocol, or ""; unknown says that the request may have been carried out; is_passing that the
+    same request may succeed later.
     """
 
-    default_code = 0
-    default_unknown = False
+    code = 0
+    unknown = False
+    is_passing = False
 
-    def __init__(
-        self, text: str, *, code: int | None = None, reason: str = "", unknown: bool | None = None
-    ) -> None:
+    def __init__(self, text: str, *, code: int | None = None, reason: str = "", unknown: bool = False) -> None:
         super().__init__(text)
-        self.text = text
-        self.code = self.default_code if code is None else code
-        self.reason = reason
-        self.unknown = self.default_unknown if unknown is None else unknown
+        self.text, self.reason = text, reason
+        self.code = self.code if code is None else code
+        self.unknown = self.unknown or unknown
 
     def __str__(self) -> str:
         return f"{self.text} ({self.code})" if self.code else self.text
@@ -31,7 +30,7 @@ class PQError(Exception):
 class BadRequestError(PQError):
     """400: the request is wrong, and would be wrong every time."""
 
-    default_code = 400
+    code = 400
 
 
 class BadArgumentError(BadRequestError, ValueError):
@@ -41,47 +40,49 @@ class BadArgumentError(BadRequestError, ValueError):
 class NotFoundError(PQError):
     """404: there is no such item, job or schedule."""
 
-    default_code = 404
+    code = 404
 
 
 class LeaseLostError(PQError):
     """409: the item is settled, somebody else's, or in another state than the request needs."""
 
-    default_code = 409
+    code = 409
 
 
 class LeasedError(PQError):
     """409: the item is leased, and can be neither moved nor redriven."""
 
-    default_code = 409
+    code = 409
 
 
 class TooLargeError(PQError):
     """413: a message, batch or item exceeds a limit, which the text names."""
 
-    default_code = 413
+    code = 413
 
 
 class OverloadedError(PQError):
     """429: not run; something is full or at a limit. Try again, more slowly."""
 
-    default_code = 429
+    code, is_passing = 429, True
 
 
 class InternalError(PQError):
     """500: the service or the stored data is at fault."""
 
-    default_code = 500
+    code = 500
 
 
 class UnavailableError(PQError):
     """503: not run, or a request that only reads has no reply. Try again."""
 
-    default_code = 503
+    code, is_passing = 503, True
 
 
 class NoBridgeError(PQError):
     """No bridge listens on the subject."""
+
+    is_passing = True
 
 
 class BadReplyError(PQError):
@@ -91,15 +92,19 @@ class BadReplyError(PQError):
 class NotSentError(PQError):
     """The request was certainly not sent: the connection is away, closed, or may not send it."""
 
+    is_passing = True
+
 
 class DeniedError(NotSentError):
     """The NATS server refused the request or its inbox: the connection lacks a permission."""
+
+    is_passing = False
 
 
 class UnknownOutcomeError(PQError):
     """The request may or may not have been carried out, as the bridge said, or nobody did."""
 
-    default_unknown = True
+    unknown = is_passing = True
 
 
 class NoHeartbeatError(UnknownOutcomeError):
@@ -138,14 +143,11 @@ def error_of(headers: Mapping[str, str]) -> PQError | None:
     if not text and not code:
         return None
     unknown = headers.get("Pq-Outcome") == "unknown"
-    return error_for(
-        int(code) if code.isdigit() else 0, headers.get("Pq-Reason", ""), text, unknown
-    )
+    return error_for(int(code) if code.isdigit() else 0, headers.get("Pq-Reason", ""), text, unknown)
 
 
 def error_for(code: int, reason: str, text: str, unknown: bool = False) -> PQError:
     """Return the error with a code and reason of the protocol."""
-    kind = UnknownOutcomeError if unknown else _BY_CODE.get(code, PQError)
-    if reason == "leased":
-        kind = LeasedError
+    kind = LeasedError if reason == "leased" else _BY_CODE.get(code, PQError)
+    kind = UnknownOutcomeError if unknown else kind
     return kind(text, code=code, reason=reason, unknown=unknown)

@@ -74,8 +74,7 @@ def header_pairs(headers: HeadersLike) -> list[tuple[str, str]]:
 def are_plain(pairs: Sequence[tuple[str, str]]) -> bool:
     """Report whether nats-py sends these headers unchanged."""
     return len(dict(pairs)) == len(pairs) and all(
-        value == value.strip() and not any("\ud800" <= c <= "\udfff" for c in value)
-        for _, value in pairs
+        value == value.strip() and not any("\ud800" <= c <= "\udfff" for c in value) for _, value in pairs
     )
 
 
@@ -84,8 +83,7 @@ def header_block(pairs: Sequence[tuple[str, str]]) -> bytes:
     if not pairs:
         return b""
     lines = (
-        name.encode() + b": " + value.strip(" \t").encode("utf-8", "surrogateescape") + b"\r\n"
-        for name, value in pairs
+        name.encode() + b": " + value.strip(" \t").encode("utf-8", "surrogateescape") + b"\r\n" for name, value in pairs
     )
     return _START + b"".join(lines) + b"\r\n"
 
@@ -94,10 +92,7 @@ def _parse_block(block: bytes) -> Iterator[tuple[str, str]]:
     for line in block.removeprefix(_START).split(b"\r\n"):
         name, colon, value = line.partition(b":")
         if colon:
-            yield (
-                name.decode("ascii", "replace"),
-                value.strip(b" \t").decode("utf-8", "surrogateescape"),
-            )
+            yield (name.decode("ascii", "replace"), value.strip(b" \t").decode("utf-8", "surrogateescape"))
 
 
 def frame(priority: int, pairs: Sequence[tuple[str, str]], value: bytes) -> bytes:

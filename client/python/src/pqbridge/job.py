@@ -105,9 +105,7 @@ class Outcome:
     error: BaseException | None = None
 
 
-async def perform(
-    handler: Handler, job: Job, middleware: Sequence[Middleware], executor: Executor | None
-) -> Any:
+async def perform(handler: Handler, job: Job, middleware: Sequence[Middleware], executor: Executor | None) -> Any:
     """Call a handler, and return or raise what it does."""
 
     async def innermost(job: Job) -> Any:
@@ -133,9 +131,7 @@ async def perform(
     return await call(job)
 
 
-def _wrapped(
-    wrap: Middleware, call: Callable[[Job], Awaitable[Any]]
-) -> Callable[[Job], Awaitable[Any]]:
+def _wrapped(wrap: Middleware, call: Callable[[Job], Awaitable[Any]]) -> Callable[[Job], Awaitable[Any]]:
     return lambda job: wrap(job, call)
 
 

@@ -180,6 +180,7 @@ class Link:
         text = hide_tokens(refusal.group())
         certain = len(refused) == 1 and (verb == "publish" or not refused[0].published)
         refused[0].put(DeniedError(text) if certain else UnknownOutcomeError(text))
+        del self._under_way[refused[0]]  # there is one refusal for each request
 
     async def _watch(self) -> None:
         """Notice what nats-py tells only to callbacks that were set when it connected."""
@@ -203,9 +204,7 @@ class Link:
             if self.nc.is_closed or self.nc.is_draining:
                 raise NotSentError(f"a request on {hide_tokens(subject)}: the connection is closed")
             if loop.time() >= deadline:
-                raise NotSentError(
-                    f"a request on {hide_tokens(subject)}: the connection to NATS is away"
-                )
+                raise NotSentError(f"a request on {hide_tokens(subject)}: the connection to NATS is away")
             await asyncio.sleep(min(_POLL, max(0.0, deadline - loop.time())))
 
     async def _open_inbox(self) -> Inbox:
@@ -218,19 +217,16 @@ class Link:
             await asyncio.shield(self.spawn(inbox.open()))
             if self._heard != self.number:
                 # Without a reply, nobody would know what became of the request.
-                number = self.number
-                if await self.ping(LATE_REPLY):
-                    self._heard = number
+                number, told = self.number, await self.ping(LATE_REPLY)
                 with contextlib.suppress(asyncio.TimeoutError, Interrupt):
                     await inbox.next(0)  # raises DeniedError if it was refused
+                self._heard = number if told else -1
         except BaseException:
             self.release(inbox, complete=False)
             raise
         return inbox
 
-    async def send(
-        self, subject: str, data: bytes, headers: Sequence[tuple[str, str]], deadline: float
-    ) -> Inbox:
+    async def send(self, subject: str, data: bytes, headers: Sequence[tuple[str, str]], deadline: float) -> Inbox:
         """Send a request once the connection is up, and return the inbox for its reply.
 
         The headers must be plain. deadline is a time of the loop.
@@ -240,8 +236,7 @@ class Link:
             size = len(header_block(headers)) + len(data)
             if size > self.nc.max_payload:  # nats-py would lose its connection for good
                 raise TooLargeError(
-                    f"a message of {size} bytes: the NATS server takes {self.nc.max_payload} "
-                    "at most, headers included"
+                    f"a message of {size} bytes: the NATS server takes {self.nc.max_payload} at most, headers included"
                 )
 
             inbox: Inbox | None = None
@@ -253,9 +248,7 @@ class Link:
                 if self._watcher is None or self._watcher.done():
                     self._watcher = self.spawn(self._watch())
                 # A task, because nats-py swallows a cancellation while it flushes.
-                publish = self.nc.publish(
-                    subject, data, reply=inbox.subject, headers=dict(headers) or None
-                )
+                publish = self.nc.publish(subject, data, reply=inbox.subject, headers=dict(headers) or None)
                 await asyncio.shield(self.spawn(publish))
                 return inbox
             except BaseException as error:

@@ -14,14 +14,7 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
-from .errors import (
-    NoBridgeError,
-    NoHeartbeatError,
-    NotFoundError,
-    PQError,
-    UnknownOutcomeError,
-    error_of,
-)
+from .errors import NoBridgeError, NoHeartbeatError, NotFoundError, PQError, UnknownOutcomeError, error_of
 from .headers import Headers, parse_frames
 from .link import LATE_REPLY, Inbox, Interrupt, Link, no_reply
 from .times import clock

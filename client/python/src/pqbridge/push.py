@@ -116,11 +116,7 @@ def message(
         "Type": type,
     }
     given = {name: text for name, text in options.items() if text is not None}
-    own = [
-        (name, text)
-        for name, text in header_pairs(headers)
-        if name == "Content-Type" or name not in given
-    ]
+    own = [(name, text) for name, text in header_pairs(headers) if name == "Content-Type" or name not in given]
     if any(name == "Content-Type" for name, _ in own):
         given.pop("Content-Type", None)
     return Message(check_priority(priority), own + header_pairs(given), data)

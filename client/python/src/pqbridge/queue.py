@@ -10,6 +10,7 @@ import re
 import secrets
 import socket
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +23,11 @@ from .errors import (
     BadArgumentError,
     BadReplyError,
     BadRequestError,
-    DeniedError,
-    NoBridgeError,
     NotDoneError,
     NotFoundError,
     NotSentError,
-    OverloadedError,
     PQError,
     TooLargeError,
-    UnavailableError,
-    UnknownOutcomeError,
     error_for,
 )
 from .headers import Headers, are_plain, header_pairs
@@ -67,12 +63,6 @@ class Pause:
         self._next = min(2 * self._next, 2.0)
 
 
-def is_passing(error: PQError) -> bool:
-    """Report whether the same request may succeed later."""
-    passing = (OverloadedError, UnavailableError, NoBridgeError, UnknownOutcomeError, NotSentError)
-    return isinstance(error, passing) and not isinstance(error, DeniedError)
-
-
 def default_holder(nc: NATS) -> str:
     """Name this process for those who look at leases: its host, process id and connection."""
     name = nc.options.get("name") or ""
@@ -89,9 +79,7 @@ class Queue:
     change something. An empty queue is None, not an error.
     """
 
-    def __init__(
-        self, nc: NATS, prefix: str, name: str, *, fifo: bool, codec: Codec, timeout: float
-    ) -> None:
+    def __init__(self, nc: NATS, prefix: str, name: str, *, fifo: bool, codec: Codec, timeout: float) -> None:
         if not _NAME.fullmatch(name):
             raise BadArgumentError(f"bad queue name {name!r}: want 1 to 128 letters, digits, -, _")
         self.name = name
@@ -117,6 +105,7 @@ class Queue:
 
         Errors: TooLargeError, OverloadedError for a full queue, and those of any request.
         """
+        is_random = "msg_id" not in options
         own = options.setdefault("msg_id", secrets.token_urlsafe(16))
         m = self._message(message(self.codec, value, **options))
         loop, pause = asyncio.get_running_loop(), Pause()
@@ -124,10 +113,12 @@ class Queue:
         while True:
             try:
                 # Time for a second attempt, if a reply is lost.
-                return await self._push(m, max(0.05, min(end - loop.time(), self.timeout / 2)))
+                ack = await self._push(m, max(0.05, min(end - loop.time(), self.timeout / 2)))
+                # A duplicate of its own earlier try is none.
+                return replace(ack, duplicate=False) if is_random and "unique" not in options else ack
             except PQError as error:
                 left = end - loop.time()
-                if left <= 0 or not own or not is_passing(error) or error.reason == "full":
+                if left <= 0 or not own or not error.is_passing or error.reason == "full":
                     raise
                 await pause.wait(left)
 
@@ -142,9 +133,7 @@ class Queue:
         headers = [*m.headers]
         if m.priority:
             headers.append(("Pq-Priority", str(m.priority)))
-        reply = await self.link.request(
-            self.subject("push"), m.value, headers, timeout=timeout, restless=True
-        )
+        reply = await self.link.request(self.subject("push"), m.value, headers, timeout=timeout, restless=True)
         body = _parse(reply, "id")
         return PushAck(body["id"], body.get("priority", 0), body.get("duplicate", False))
 
@@ -154,8 +143,7 @@ class Queue:
         body = _parse(await self.link.request(subject, data, timeout=timeout, restless=True), "ids")
         duplicates = set(body.get("duplicates", ()))
         return [
-            PushAck(id, m.priority, i in duplicates)
-            for i, (id, m) in enumerate(zip(body["ids"], batch, strict=True))
+            PushAck(id, m.priority, i in duplicates) for i, (id, m) in enumerate(zip(body["ids"], batch, strict=True))
         ]
 
     async def push_many(self, items: Sequence[PushItem]) -> list[PushAck | PQError]:
@@ -207,9 +195,7 @@ class Queue:
                 return messages[: max(1, n)]
         return messages[: max(1, min(_MAX_FRAMES, (most - 512) // 59))]
 
-    async def call(
-        self, value: Any, *, wait: Duration | None = None, **options: Unpack[PushOptions]
-    ) -> Any:
+    async def call(self, value: Any, *, wait: Duration | None = None, **options: Unpack[PushOptions]) -> Any:
         """Push a job, wait until a worker has done it, and return what its handler returned.
 
         The result is kept for an hour after the job is done, or as long as keep says. To outlast a
@@ -230,9 +216,7 @@ class Queue:
         typed = result.content_type == self.codec.content_type
         return self.codec.decode(result.value) if typed else result.value
 
-    async def result(
-        self, id: str | None = None, *, msg_id: str | None = None, wait: Duration = 0
-    ) -> JobResult:
+    async def result(self, id: str | None = None, *, msg_id: str | None = None, wait: Duration = 0) -> JobResult:
         """Return what became of a job, by its id or, within the duplicate window, its msg_id.
 
         Waits until the job is done or dead, but no longer than wait; then returns the state that it
@@ -267,47 +251,32 @@ class Queue:
                 query = {"id": result.id}  # a message id is forgotten earlier
                 pause.reset()
             except PQError as error:
-                if left <= 0 or not is_passing(error):
+                if left <= 0 or not error.is_passing:
                     raise
                 await pause.wait(left)
 
     # Popping
 
-    async def pop(
-        self, *, max: bool = False, expires: Duration = 0, max_bytes: int = 0
-    ) -> Item | None:
+    async def pop(self, *, max: bool = False, expires: Duration = 0) -> Item | None:
         """Remove and return the first item: the smallest priority, the oldest among equals.
 
         max takes the largest priority instead, the newest among equals. expires waits that long for
         an item, up to 1 h. The item has left the queue: if this process dies, it is lost; if the
         task is cancelled, an item that was on its way may be lost. Leases lose nothing.
-
-        Errors: TooLargeError for an item of more than max_bytes, which stays.
         """
-        received = await self._pop(max, expires, {"max_bytes": max_bytes} if max_bytes else {})
+        received = await self._pop(max, expires, {})
         return Item(received[0].value, received[0].headers) if received else None
 
-    async def pop_batch(
-        self, n: int, *, max: bool = False, expires: Duration = 0, max_bytes: int = 0
-    ) -> list[Item]:
+    async def pop_batch(self, n: int, *, max: bool = False, expires: Duration = 0) -> list[Item]:
         """Remove and return up to n items, 1 to 1,000, in one transaction.
 
         With expires it returns once it has n items or the time is over. See pop.
         """
-        options: dict[str, Any] = {"batch": n, "frames": True}
-        if max_bytes:
-            options["max_bytes"] = max_bytes
-        received = await self._pop(max, expires, options)
+        received = await self._pop(max, expires, {"batch": n, "frames": True})
         return [Item(r.value, r.headers) for r in received]
 
     async def lease(
-        self,
-        *,
-        ack_wait: Duration = 0,
-        expires: Duration = 0,
-        holder: str | None = None,
-        max: bool = False,
-        max_bytes: int = 0,
+        self, *, ack_wait: Duration = 0, expires: Duration = 0, holder: str | None = None, max: bool = False
     ) -> Delivery | None:
         """Lease the item that pop would remove: nobody else gets it for ack_wait.
 
@@ -320,15 +289,11 @@ class Queue:
             "holder": self.holder if holder is None else holder,
             "frames": True,
         }
-        if max_bytes:
-            options["max_bytes"] = max_bytes
         length = seconds(ack_wait)
         received = await self._pop(max, expires, options, length)
         return Delivery(self, received[0], length) if received else None
 
-    def pop_request(
-        self, max: bool, expires: float, options: dict[str, Any], ack_wait: float = 0
-    ) -> Pop:
+    def pop_request(self, max: bool, expires: float, options: dict[str, Any], ack_wait: float = 0) -> Pop:
         """Return a request that pops, with the options of the protocol."""
         if max and self.fifo:
             raise BadArgumentError("max in a FIFO queue, which is served from one end")
@@ -336,10 +301,7 @@ class Queue:
         if expires:
             # Leases begin up to a heartbeat before the worker can know.
             heartbeat = min(5.0, ack_wait / 3 if ack_wait >= 1.5 else 0.5) if ack_wait else 5.0
-            options = options | {
-                "expires": duration_text(expires),
-                "idle_heartbeat": duration_text(heartbeat),
-            }
+            options = options | {"expires": duration_text(expires), "idle_heartbeat": duration_text(heartbeat)}
         return Pop(
             self.link,
             self.subject("pop" if self.fifo else "pop.max" if max else "pop.min"),
@@ -350,9 +312,7 @@ class Queue:
             heartbeat=heartbeat,
         )
 
-    async def _pop(
-        self, max: bool, expires: Duration, options: dict[str, Any], ack_wait: float = 0
-    ) -> list[Received]:
+    async def _pop(self, max: bool, expires: Duration, options: dict[str, Any], ack_wait: float = 0) -> list[Received]:
         end = clock() + seconds(expires)
         while True:
             left = end - clock()
@@ -446,9 +406,7 @@ class Queue:
         """Send 1 to 1,000 dead letters back; return for each its queue, or why it stays."""
         results = (await self._manage("redrive", {"ids": list(ids)}, "results"))["results"]
         return [
-            error_for(r["code"], r.get("error_reason", ""), r["error"])
-            if "code" in r
-            else str(r.get("home", ""))
+            error_for(r["code"], r.get("error_reason", ""), r["error"]) if "code" in r else str(r.get("home", ""))
             for r in results
         ]
 
@@ -473,15 +431,11 @@ class Queue:
     async def pause(self, group: str | None = None) -> None:
         """Serve no items of the queue, or of a group, until resume."""
         until = datetime(9999, 1, 1, tzinfo=timezone.utc)
-        await self.configure(
-            **({"pause_until": until} if group is None else {"paused_groups": {group: True}})
-        )
+        await self.configure(**({"pause_until": until} if group is None else {"paused_groups": {group: True}}))
 
     async def resume(self, group: str | None = None) -> None:
         """End a pause of the queue, or of a group."""
-        await self.configure(
-            **({"pause_until": None} if group is None else {"paused_groups": {group: False}})
-        )
+        await self.configure(**({"pause_until": None} if group is None else {"paused_groups": {group: False}}))
 
     async def schedule(self, id: str, **members: Any) -> dict[str, Any]:
         """Create, replace, pause (paused=True), resume or run (run=True) a schedule.

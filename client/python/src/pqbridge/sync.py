@@ -89,9 +89,7 @@ class Client:
                 self._process, self._nc = os.getpid(), None
                 self._loop = asyncio.new_event_loop()
                 self._connecting = asyncio.Lock()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="pqbridge", daemon=True
-                )
+                self._thread = threading.Thread(target=self._loop.run_forever, name="pqbridge", daemon=True)
                 self._thread.start()
         return asyncio.run_coroutine_threadsafe(self._connected(work), self._loop).result()
 

@@ -272,9 +272,7 @@ class Worker:
         held = _Held(delivery, Job(delivery.value, headers, self._queue.name, self._queue.codec))
 
         def lost(error: PQError) -> None:
-            self._log.warning(
-                "lost the lease of job %s, which is being done: %s", held.job.id, error
-            )
+            self._log.warning("lost the lease of job %s, which is being done: %s", held.job.id, error)
             held.end("lost")
 
         renewal = held.renewal = Renewal(delivery, lost, self._log)
@@ -372,9 +370,7 @@ class Worker:
             if outcome.kind in ("snoozed", "stopped"):
                 return await self._settle(held, lambda: delivery.snooze(delay or 0))
             what = f"job %s {outcome.kind} at delivery %d: %s"
-            self._log.warning(
-                what, held.job.id, held.job.deliveries, outcome.text, exc_info=outcome.error
-            )
+            self._log.warning(what, held.job.id, held.job.deliveries, outcome.text, exc_info=outcome.error)
             if outcome.kind == "dropped":
                 return await self._settle(held, lambda: delivery.term(outcome.text))
             return await self._settle(held, lambda: delivery.nak(delay=delay, reason=outcome.text))
@@ -386,9 +382,7 @@ class Worker:
         if not await self._let_go(held):
             await self._settle(held, lambda: held.delivery.snooze())
 
-    async def _settle(
-        self, held: _Held, send: Callable[[], Awaitable[Any]], unknown: bool = False
-    ) -> bool:
+    async def _settle(self, held: _Held, send: Callable[[], Awaitable[Any]], unknown: bool = False) -> bool:
         """Send what ends a lease until there is an answer, and report whether it counts."""
         pause = Pause()
         while True:
@@ -407,9 +401,7 @@ class Worker:
             except PQError as error:
                 unknown = unknown or error.unknown
                 if last or self._is_hopeless(error):
-                    self._log.error(
-                        "cannot settle job %s, which comes back: %s", held.job.id, error
-                    )
+                    self._log.error("cannot settle job %s, which comes back: %s", held.job.id, error)
                     if isinstance(error, DeniedError):
                         self._fail(error)
                     return False

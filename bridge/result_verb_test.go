@@ -90,6 +90,29 @@ func TestStateOfAJob(t *testing.T) {
 	}, clock.options)
 }
 
+// A job that has moved is found by its id, and named by it, in each state.
+func TestStateOfAMovedJob(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		id := push(t, e, "pq.jobs.push", nats.Header{"Pq-Keep": {"1h"}}, "value").ID
+		ok(t, e, "pq.jobs.move", nil, fmt.Sprintf(`{"id":%q,"priority":3}`, id))
+		ready := wantState(t, e, "pq.jobs", id, subjects.StateReady)
+		ack := leaseOne(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "value")
+		wantSame := func(j subjects.JobInfo) {
+			t.Helper()
+			same(t, "id", j.ID, id)
+			same(t, "place", j.Place, ready.Place)
+		}
+
+		wantSame(ready)
+		wantSame(wantState(t, e, "pq.jobs", id, subjects.StateLeased))
+		acknowledge(t, e, ack, "+ACK")
+		wantSame(wantState(t, e, "pq.jobs", id, subjects.StateDone))
+		j, _ := jobInfo(t, e, "pq.jobs", idOf(ready.Place))
+		wantSame(j)
+		checkStore(t, e)
+	})
+}
+
 // A job is not found in another queue, and a request that names none, or not one, is refused with
 // what would be right.
 func TestBadResultRequests(t *testing.T) {

@@ -161,6 +161,10 @@ func (f *FinishedLookup) LoadOutcome(r kv.Reader) (*FinishedRead, error) {
 		return nil, err
 	}
 	record, err := codec.ParseFinishedOutcome(pairs)
+	if err == nil && record.ID != f.id { // the message, which has the id of the job, is not read
+		job := f.id
+		record.First = &job
+	}
 	return f.read(record, false, err)
 }
 

@@ -344,6 +344,11 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 		w.bank.t.Errorf("no answer: %s of %s: %s", op.Kind, op.Queue, op.Text)
 	}
 
+	if len(w.faults) == 0 && books.IsTraced(op.Queue) && op.Kind.Acks() &&
+		op.Outcome == books.Refused {
+		w.bank.t.Errorf("not acknowledged: %s: %s", op, op.Text)
+	}
+
 	n := max(1, len(op.Items)) + len(op.Also)
 	w.tally.operation(op, n)
 

@@ -159,7 +159,7 @@ func (w *teller) useAll() {
 
 	used := slices.DeleteFunc(w.grips, func(g *grip) bool { return g == nil })
 	w.grips = nil
-	w.burst(w.share(requests))
+	w.burst(w.addLost(w.share(requests)))
 
 	if random.IntN(4) == 0 { // they are used once more
 		w.grips = append(w.grips, used...)
@@ -176,11 +176,9 @@ func (w *teller) useAll() {
 
 func (w *teller) burst(requests []pending) {
 	padding := func(queue string) int {
-		if slices.Contains(w.large, queue) {
+		some := books.IsTraced(queue) && w.workload.random.IntN(10) == 0
+		if some || slices.Contains(w.large, queue) {
 			return largePadding(w.workload.random)
-		}
-		if books.IsTraced(queue) {
-			return w.workload.random.IntN(100)
 		}
 
 		if w.workload.random.IntN(5000) == 0 {

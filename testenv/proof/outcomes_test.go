@@ -150,8 +150,6 @@ func (w *teller) askAll() {
 		*op = books.Operation{Kind: books.Result, Queue: j.queue, Value: j.value, ID: j.id}
 		switch x := random.IntN(100); {
 		case x < 45:
-			recent := time.Since(w.bank.zero)-j.pushed < askedWithin
-			requests[i].once = j.once && recent && random.IntN(2) == 0
 		case x < 70:
 			op.Expires = int64(minExpires) + random.Int64N(int64(maxExpires-minExpires))
 		case x < 82:
@@ -165,6 +163,9 @@ func (w *teller) askAll() {
 		default:
 			op.Kind, op.State = books.Remove, books.StateDone
 		}
+
+		recent := time.Since(w.bank.zero)-j.pushed < askedWithin
+		requests[i].once = op.Kind == books.Result && j.once && recent && random.IntN(2) == 0
 	}
 	w.burst(requests)
 }
@@ -195,6 +196,27 @@ func (w *workload) decorate(op *books.Operation, by int, next []string, value fu
 		s.Size = int64(len(successor(s.Value)))
 		op.Next = append(op.Next, s)
 	}
+}
+
+// addLost has some acknowledgements in these queues come right after one with another token of the
+// same item, as an earlier delivery may have had it.
+func (w *teller) addLost(requests []pending) (all []pending) {
+	for _, r := range requests {
+		traced := books.IsTraced(r.op.Queue) && r.op.Kind == books.Ack && !r.op.JetStream
+		if traced && r.op.Fence > 1 && w.workload.random.IntN(4) == 0 {
+			lost := pending{op: r.op}
+			lost.op.Also = nil
+			lost.op.Fence--
+
+			text := tokenOf(r.token)
+			token := sure(fdbpq.ParseToken(text))
+			token.Fence -= 1 << 48
+			lost.token = strings.TrimSuffix(r.token, text) + token.String()
+			all = append(all, lost)
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 // successor is the value of an item that an acknowledgement pushes.

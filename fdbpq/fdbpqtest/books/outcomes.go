@@ -60,13 +60,13 @@ func (o *outcomes) job(value string) *job {
 }
 
 // identify checks that all answers that name a job do it by one id.
-func (o *outcomes) identify(b *Books, value, id string) {
+func (o *outcomes) identify(b *Books, value, id string, by *Operation) {
 	if id == "" {
 		return
 	}
 	j := o.job(value)
 	if j.id = cmp.Or(j.id, id); j.id != id {
-		b.problem("a job has two ids: %q, %s and %s", value, j.id, id)
+		b.problem("a job has two ids: %q, %s and, by %s, %s", value, j.id, by, id)
 	}
 	o.values[id] = value
 }
@@ -92,7 +92,7 @@ func (b *Books) endTraced(op *Operation) {
 			o.push(b, op.Queue, value, eventOf(op, b.tolerance))
 		}
 		if op.Outcome == Done && op.Batch == 0 {
-			o.identify(b, op.Value, op.ID)
+			o.identify(b, op.Value, op.ID, op)
 		}
 		return
 	case op.Kind.Settles():
@@ -100,7 +100,7 @@ func (b *Books) endTraced(op *Operation) {
 	case op.Kind == Result || op.Kind == Move || op.Kind == Remove || op.Kind == Rerun:
 		b.checkWait(op)
 		o.job(op.Value).add(eventOf(op, b.tolerance))
-		o.identify(b, op.Value, op.Job)
+		o.identify(b, op.Value, op.Job, op)
 		if op.Kind == Rerun && op.Outcome == Done {
 			b.ended.Add(-1)
 		}
@@ -122,7 +122,7 @@ func (b *Books) endTraced(op *Operation) {
 		}
 		o.job(item.Value).add(e)
 		o.values[item.ID] = item.Value // which is the id of a job that never moved
-		o.identify(b, item.Value, item.Job)
+		o.identify(b, item.Value, item.Job, op)
 	}
 }
 
@@ -179,7 +179,7 @@ func (b *Books) leftTraced(value, job string, state State, result string) {
 		b.problem("invented: %q, %s, which nobody pushed, is %s", value, job, state)
 		return
 	}
-	b.outcomes.identify(b, value, job)
+	b.outcomes.identify(b, value, job, &Operation{Kind: left})
 	j.add(&event{kind: left, outcome: Done, state: state, result: result,
 		call: atEnd, ret: atEnd})
 	if state != StateDone {

@@ -231,6 +231,7 @@ func (r *modelRun) applyBy(b *fdbpq.Batcher, parts []modelPart) {
 		Discarded: before.Discarded - model.Discarded,
 		Dead:      before.Dead - model.Dead,
 		RanOut:    before.RanOut - model.RanOut,
+		Next:      before.Next - model.Next,
 	})
 
 	if got := b.Removed(); got != want {

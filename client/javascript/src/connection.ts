@@ -1,21 +1,10 @@
 import {
-  ClosedConnectionError,
-  createInbox,
-  DrainingConnectionError,
-  type Msg,
-  type NatsConnection,
-  PermissionViolationError,
-  type Subscription,
+  ClosedConnectionError, createInbox, DrainingConnectionError, type Msg, type NatsConnection,
+  PermissionViolationError, type Subscription,
 } from "@nats-io/nats-core";
 import { sleep, within } from "./duration.js";
 import {
-  badRequest,
-  errorOf,
-  NoBridgeError,
-  NotSentError,
-  type PQError,
-  TooLargeError,
-  UnavailableError,
+  badRequest, errorOf, NoBridgeError, NotSentError, type PQError, TooLargeError, UnavailableError,
   UnknownOutcomeError,
 } from "./errors.js";
 import { HeaderBlock } from "./headers.js";

@@ -73,9 +73,9 @@ export class Delivery extends Item {
    * cannot be pushed; then the lease goes on.
    */
   async ack(result?: unknown, options: { next?: Successor[] } = {}): Promise<void> {
-    const frames = (options.next ?? []).map((n) => successorFrame(this.#client, this.fifo, n));
+    const successors = (options.next ?? []).map((n) => successorFrame(this.#client, this.fifo, n));
     try {
-      await this.send(ackRequest("+ACK", this, encodeResult(this.#client, result), frames));
+      await this.send(ackRequest("+ACK", [{ delivery: this, result: encodeResult(this.#client, result), successors }]));
     } catch (err) {
       if (!(err instanceof LeaseLostError && err.reason === "done")) throw err;
     }
@@ -102,8 +102,13 @@ export class Delivery extends Item {
 
   /** Restarts the lease with the length it had, and says how far the job is: up to 1 KiB, as a result is encoded. */
   async extend(progress?: unknown): Promise<void> {
-    const bytes = encodeResult(this.#client, progress, "progress")?.bytes;
-    await this.send(bytes ? ackRequest("+WPI", this, { bytes, contentType: "" }, []) : plain("+WPI"));
+    await this.renew(encodeResult(this.#client, progress, "progress")?.bytes);
+  }
+
+  /** @internal */
+  renew(progress?: Uint8Array, ms?: number): Promise<void> {
+    const result = progress && { bytes: progress, contentType: "" };
+    return this.send(ackRequest("+WPI", [{ delivery: this, result, successors: [] }]), ms);
   }
 
   /** @internal Sends an acknowledgement, and waits so many milliseconds for the reply. */
@@ -143,28 +148,28 @@ export type AckRequest = Pick<Request, "payload" | "headers">;
 
 const plain = (text: string): AckRequest => ({ payload: utf8(text) });
 
-/** Returns an acknowledgement with its result and what it pushes. */
-export function ackRequest(
-  payload: string,
-  d: Delivery,
-  result: Result | undefined,
-  successors: Frame[],
-): AckRequest {
-  if (successors.length > mostSuccessors) throw badRequest(`${successors.length} items to push: want at most ${mostSuccessors}`);
-  if (!result && successors.length === 0) return { payload: utf8(payload) };
+/** A lease to acknowledge, with the result of its job and what is pushed. */
+export interface Done {
+  delivery: Delivery;
+  result?: Result | undefined;
+  successors: Frame[];
+}
+
+/** Returns the acknowledgement of leases, the first in its subject, with what goes with them. */
+export function ackRequest(payload: string, all: Done[]): AckRequest {
+  const frames = all.flatMap((done) => done.successors);
+  if (frames.length > mostSuccessors) throw badRequest(`${frames.length} items to push: want at most ${mostSuccessors}`);
+  if (frames.length === 0 && !all.some((done) => done.result)) return plain(payload);
 
   const headers = new HeaderBlock();
   headers.add("Pq-Ack", payload);
-  if (successors.length === 0) {
-    if (result!.contentType) headers.add("Content-Type", result!.contentType);
-    return { payload: result!.bytes, headers };
-  }
-
-  const frames = [...successors];
-  if (result) {
-    const own = new HeaderBlock();
-    own.add("Pq-Token", tokenOf(d) ?? "");
+  const alone = all.length === 1 && frames.length === 0;
+  for (const { delivery, result } of all) {
+    if (!result) continue;
+    const own = alone ? headers : new HeaderBlock();
     if (result.contentType) own.add("Content-Type", result.contentType);
+    if (alone) return { payload: result.bytes, headers };
+    own.add("Pq-Token", tokenOf(delivery) ?? "");
     frames.push({ priority: 0n, headers: own, value: result.bytes });
   }
   headers.add("Pq-Frames", String(frames.length));

@@ -3,38 +3,15 @@ export { type Codec, json } from "./codec.js";
 export { Delivery, type Successor } from "./delivery.js";
 export type { Duration } from "./duration.js";
 export {
-  BadReplyError,
-  BadRequestError,
-  type ErrorDetails,
-  InternalError,
-  JobFailedError,
-  LeasedError,
-  LeaseLostError,
-  NoBridgeError,
-  NoHeartbeatError,
-  NotFoundError,
-  NotSentError,
-  OverloadedError,
-  PQError,
-  TooLargeError,
-  UnavailableError,
-  UnknownOutcomeError,
+  BadReplyError, BadRequestError, type ErrorDetails, InternalError, JobFailedError, LeasedError, LeaseLostError,
+  NoBridgeError, NoHeartbeatError, NotFoundError, NotSentError, OverloadedError, PQError, TooLargeError,
+  UnavailableError, UnknownOutcomeError,
 } from "./errors.js";
 export { type HeadersInit, type HeaderValue, ItemHeaders } from "./headers.js";
 export { type DeadLetter, Item, type State } from "./item.js";
 export {
-  type Context,
-  Drop,
-  type Handler,
-  type HandlerRun,
-  type Handlers,
-  Job,
-  type Middleware,
-  type Outcome,
-  RetryAfter,
-  Snooze,
-  StoppedError,
-  TimedOutError,
+  type Context, Drop, type Handler, type HandlerRun, type Handlers, Job, type Middleware, type Outcome, RetryAfter,
+  Snooze, StoppedError, TimedOutError,
 } from "./job.js";
 export type { Priority } from "./json.js";
 export type { Pushed, PushItem, PushOptions, PushOutcome } from "./push.js";

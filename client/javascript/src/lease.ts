@@ -1,20 +1,9 @@
-import type { Client } from "./client.js";
-import { ackRequest, type Delivery, encodeResult, mostSuccessors, type Result, successorFrame } from "./delivery.js";
+import { Delivery, encodeResult, mostSuccessors, type Result, successorFrame } from "./delivery.js";
 import { badRequest, LeaseLostError } from "./errors.js";
 import { type Frame, frameSize } from "./frames.js";
 import type { Received } from "./item.js";
 import { Job, TimedOutError } from "./job.js";
-
-/** What a Worker hears of a lease. */
-export interface LeaseEvents {
-  /** It is lost, or may be: the signal of the job has ended. */
-  lost(why: Error): void;
-  /** It was extended so many milliseconds late. */
-  late(ms: number): void;
-  /** It could not be extended, which is tried again. */
-  failed(why: Error): void;
-  timedOut(): void;
-}
+import type { Worker } from "./worker.js";
 
 /** The most bytes of progress. */
 const mostProgress = 1024;
@@ -24,11 +13,14 @@ const progressEvery = 1000;
 /** A job that a Worker has leased, and the lease, which is extended until the job is done. Times are in milliseconds. */
 export class Lease {
   readonly job: Job;
+  readonly delivery: Delivery;
+  /** How long it is. */
+  readonly length: number;
   /** What the acknowledgement pushes, and the result of the job. */
   readonly successors: Frame[] = [];
   result: Result | undefined;
   readonly #controller = new AbortController();
-  #events: LeaseEvents | undefined;
+  #begun = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #timeout: ReturnType<typeof setTimeout> | undefined;
   #began: number;
@@ -39,9 +31,13 @@ export class Lease {
   #progressAt = -Infinity;
 
   /** The lease began at that time or later. */
-  constructor(client: Client, r: Received, readonly delivery: Delivery, began: number, readonly length: number) {
+  constructor(readonly worker: Worker, r: Received, began: number) {
+    const { queue } = worker;
+    const { client } = queue;
+    this.delivery = new Delivery(client, queue, r);
+    this.length = this.delivery.ackWait ?? worker.length;
     this.#began = began;
-    this.job = new Job(r, client.codec, delivery.queue, {
+    this.job = new Job(r, client.codec, queue.name, {
       progress: (value) => {
         const bytes = encodeResult(client, value, "progress")?.bytes;
         if (!bytes || bytes.length > mostProgress) throw badRequest(`progress of ${bytes?.length ?? 0} bytes: want 1 to ${mostProgress}`);
@@ -50,7 +46,7 @@ export class Lease {
       },
       next: (successor) => {
         if (this.successors.length === mostSuccessors) throw badRequest(`next: want at most ${mostSuccessors} items`);
-        this.successors.push(successorFrame(client, delivery.fifo, successor));
+        this.successors.push(successorFrame(client, queue.fifo, successor));
       },
     });
   }
@@ -65,15 +61,19 @@ export class Lease {
   }
 
   /** Extends the lease from now on, up to end; after the timeout of the job, unless that is 0, no more. */
-  begin(timeout: number, events: LeaseEvents): void {
-    this.#events = events;
+  begin(timeout: number): void {
+    this.#begun = true;
     this.#schedule();
     if (timeout === 0) return;
     this.#timeout = setTimeout(() => {
       this.abort(new TimedOutError());
-      events.timedOut();
+      this.#log("a job takes too long", { jobTimeout: timeout });
       this.#stop();
     }, Math.min(timeout, 2 ** 31 - 1));
+  }
+
+  #log(text: string, fields: Record<string, unknown>): void {
+    this.worker.log("warn", text, { id: this.job.id, deliveries: this.job.deliveries, ...fields });
   }
 
   /** Asks the handler to stop. */
@@ -101,7 +101,7 @@ export class Lease {
 
   // Sets the timer for the next renewal, or for progress that waits.
   #schedule(after?: number): void {
-    if (this.#ended || this.#sending || !this.#events) return;
+    if (this.#ended || this.#sending || !this.#begun) return;
     clearTimeout(this.#timer);
     const now = performance.now();
     let due = after === undefined ? this.#began + this.length / 3 : now + after;
@@ -113,7 +113,8 @@ export class Lease {
     const every = this.length / 3;
     const sent = performance.now();
     const until = this.#began + this.length;
-    if (sent - this.#began > 2 * every) this.#events?.late(sent - this.#began - every);
+    const late = sent - this.#began - every;
+    if (late > every) this.#log("extends a lease late: something blocks the event loop", { ms: Math.round(late) });
 
     const progress = this.#progress;
     this.#progress = undefined;
@@ -121,7 +122,7 @@ export class Lease {
     this.#sending = true;
     let retry: number | undefined;
     try {
-      await this.#extend(Math.max(Math.min(every, until - sent), 50), progress);
+      await this.delivery.renew(progress, Math.max(Math.min(every, until - sent), 50));
       this.#began = sent;
     } catch (err) {
       if (this.#ended) return;
@@ -131,10 +132,11 @@ export class Lease {
         const why = this.#certainlyLost ? (err as Error) : new LeaseLostError("the lease could not be extended in time", { cause: err });
         this.#stop();
         this.abort(why);
-        this.#events?.lost(why);
+        this.#log("lost the lease of a job that is being done", { error: why.message });
+        this.worker.call("lost", this.job);
         return;
       }
-      this.#events?.failed(err as Error);
+      this.#log("cannot extend a lease, trying again", { error: (err as Error).message });
       retry = Math.min(every / 10, 1000);
     } finally {
       this.#sending = false;
@@ -142,15 +144,10 @@ export class Lease {
     this.#schedule(retry);
   }
 
-  #extend(ms: number, progress?: Uint8Array): Promise<void> {
-    const said = progress && { bytes: progress, contentType: "" };
-    return this.delivery.send(ackRequest("+WPI", this.delivery, said, []), ms);
-  }
-
   /** Extends a lease before its job begins. Throws what the bridge says. */
   async extendNow(ms: number): Promise<void> {
     const sent = performance.now();
-    await this.#extend(ms);
+    await this.delivery.renew(undefined, ms);
     this.#began = sent;
   }
 }

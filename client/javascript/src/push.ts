@@ -1,7 +1,9 @@
 import { type Codec, encodeValue } from "./codec.js";
 import { isHopeless } from "./connection.js";
 import { type Duration, durationText, shown, sleep } from "./duration.js";
-import { badRequest, NoBridgeError, NotSentError, OverloadedError, type PQError, UnavailableError, UnknownOutcomeError } from "./errors.js";
+import {
+  badRequest, NoBridgeError, NotSentError, OverloadedError, type PQError, UnavailableError, UnknownOutcomeError,
+} from "./errors.js";
 import { type Frame } from "./frames.js";
 import { HeaderBlock, type HeadersInit } from "./headers.js";
 import { type Priority, priorityText } from "./json.js";

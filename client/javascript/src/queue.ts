@@ -3,14 +3,18 @@ import type { Client } from "./client.js";
 import { isWellFormed, toBase64, utf8 } from "./codec.js";
 import { Delivery } from "./delivery.js";
 import { type Duration, durationText, milliseconds, shown } from "./duration.js";
-import { BadReplyError, badRequest, errorOf, NotFoundError, NotSentError, type PQError, TooLargeError } from "./errors.js";
+import {
+  BadReplyError, badRequest, errorOf, NotFoundError, NotSentError, type PQError, TooLargeError,
+} from "./errors.js";
 import { encodeFrames, frameSize } from "./frames.js";
 import { HeaderBlock } from "./headers.js";
 import { defaultHolder } from "./holder.js";
 import { Item, receiveMessage, type Received, type State } from "./item.js";
 import { camelCase, parseReply, type Priority, priorityText, snakeCase, stringify } from "./json.js";
 import { type Fetch, fetchItems, lateReply } from "./pop.js";
-import { mayRepeat, Pause, prepare, type Prepared, type Pushed, type PushItem, type PushOptions, type PushOutcome, repeat } from "./push.js";
+import {
+  mayRepeat, Pause, prepare, type Prepared, type Pushed, type PushItem, type PushOptions, type PushOutcome, repeat,
+} from "./push.js";
 import { JobResult } from "./result.js";
 import { type Settings, settingsToSend } from "./settings.js";
 import { type QueueInfo, readStored, type Redriven, type Schedule, type StoredItem } from "./stored.js";

@@ -2,30 +2,11 @@ import { PermissionViolationError } from "@nats-io/nats-core";
 import { isHopeless } from "./connection.js";
 import { type AckRequest, ackRequest, mostSuccessors, tokenOf } from "./delivery.js";
 import { BadRequestError, LeaseLostError, NotFoundError, NotSentError, type PQError, TooLargeError } from "./errors.js";
-import { encodeFrames, type Frame } from "./frames.js";
-import { HeaderBlock } from "./headers.js";
-import type { Received } from "./item.js";
 import type { Outcome } from "./job.js";
 import type { Lease } from "./lease.js";
 import { fetchItems, type Fetched, lateReply } from "./pop.js";
 import { Pause } from "./push.js";
-import type { Queue } from "./queue.js";
-
-/** What settling needs of a Worker. */
-export interface Host {
-  readonly queue: Queue;
-  /** Ends when no more jobs should be leased. */
-  readonly stopping: AbortSignal;
-  /** When attempts end, as performance.now says. */
-  readonly deadline: number;
-  log(level: "warn" | "error", text: string, fields: Record<string, unknown>): void;
-  completed(lease: Lease, result: unknown): void;
-  lost(lease: Lease): void;
-  error(err: Error): void;
-  /** Ends the worker because of an error. */
-  fail(err: Error): void;
-  hold(r: Received, began: number): Promise<Lease | undefined>;
-}
+import type { Worker } from "./worker.js";
 
 /** A job that is done but not yet acknowledged. */
 interface Turn {
@@ -44,7 +25,7 @@ export class Settler {
   #turns: Turn[] = [];
   #underWay = 0;
 
-  constructor(readonly host: Host) {}
+  constructor(readonly worker: Worker) {}
 
   /** Acknowledges a job that is done, with its result. Returns the next job, if there is one and the worker goes on. */
   finish(lease: Lease, result: unknown): Promise<Lease | undefined> {
@@ -90,26 +71,26 @@ export class Settler {
     const began = performance.now();
     const { items, error, unknown } = await this.#ackAndLease(held.map((turn) => turn.lease));
     if (error) await Promise.all(held.map((turn) => this.#ackAlone(turn, unknown)));
-    else for (const { lease, result } of held) this.host.completed(lease, result);
+    else for (const { lease, result } of held) this.worker.call("completed", lease.job, result);
 
-    const next = await Promise.all(items.map((r) => this.host.hold(r, began)));
+    const next = await Promise.all(items.map((r) => this.worker.hold(r, began)));
     held.forEach((turn, i) => turn.resolve(next[i]));
   }
 
   // Acknowledges jobs and leases as many. Returns an error if that may not count for some of them; then unknown says
   // whether it may.
   async #ackAndLease(leases: Lease[]): Promise<Fetched & { unknown: boolean }> {
-    const { queue, stopping } = this.host;
+    const { queue, stopping } = this.worker;
     const n = leases.length;
     const also = n > 1 ? leases.slice(1).map((lease) => tokenOf(lease.delivery)) : undefined;
     const { delivery } = leases[0]!;
     try {
       if (stopping.aborted) {
-        await delivery.send(sharedAck(leases, also ? `+ACK ${JSON.stringify({ also })}` : "+ACK"), this.patience(leases[0]!));
+        await delivery.send(ackRequest(also ? `+ACK ${JSON.stringify({ also })}` : "+ACK", leases), this.patience(leases[0]!));
         return { items: [], unknown: false };
       }
       const fetch = queue.fetchOf(n, { batch: n > 1 ? n : undefined, frames: true, also });
-      const request = (options: string): AckRequest => sharedAck(leases, `+NXT ${options}`);
+      const request = (options: string): AckRequest => ackRequest(`+NXT ${options}`, leases);
       const { connection } = queue.client;
       const fetched = await fetchItems(connection, { ...fetch, subject: delivery.ackSubject, request }, this.patience(leases[0]!));
 
@@ -132,15 +113,15 @@ export class Settler {
     let refused: string | undefined;
     const settled = await this.#settle(lease, unknown, async (ms) => {
       try {
-        if (refused === undefined) return await lease.delivery.send(sharedAck([lease], "+ACK"), ms);
+        if (refused === undefined) return await lease.delivery.send(ackRequest("+ACK", [lease]), ms);
       } catch (err) {
         if (!extra || !(err instanceof BadRequestError || err instanceof TooLargeError)) throw err;
         refused = `the result, or an item to push, was refused: ${err.message}`;
-        this.host.log("warn", "a job failed", { id: lease.job.id, error: refused });
+        this.worker.log("warn", "a job failed", { id: lease.job.id, error: refused });
       }
       await lease.delivery.nak({ reason: refused! });
     });
-    if (settled && refused === undefined) this.host.completed(lease, result);
+    if (settled && refused === undefined) this.worker.call("completed", lease.job, result);
   }
 
   /** Settles a job whose handler has thrown. */
@@ -161,58 +142,37 @@ export class Settler {
 
   /** How long to wait for the reply to an acknowledgement, in milliseconds. */
   patience(lease: Lease): number {
-    return Math.min(Math.max(lease.length / 3, lateReply), this.host.queue.client.timeout);
+    return Math.min(Math.max(lease.length / 3, lateReply), this.worker.queue.client.timeout);
   }
 
   // Sends what ends a lease until the bridge has said whether it counts, and reports that. unknown says that an earlier
   // attempt may have counted: then a lost lease most likely means that it did.
   async #settle(lease: Lease, unknown: boolean, send: (ms: number) => Promise<void>): Promise<boolean> {
-    const { host } = this;
+    const { worker } = this;
     const { id } = lease.job;
-    for (const pause = new Pause(); ; await pause.wait(undefined, host.deadline - performance.now())) {
+    for (const pause = new Pause(); ; await pause.wait(undefined, worker.deadline - performance.now())) {
       try {
         await send(this.patience(lease));
         return true;
       } catch (err) {
         const error = err as PQError;
         if (error instanceof LeaseLostError) return error.reason === "done" || this.#lost(lease, unknown);
-        if (isHopeless(error) || performance.now() >= host.deadline) {
-          host.log("error", "cannot settle a job: it comes back when its lease is over", { id, error: error.message });
-          host.error(error);
-          if (error.cause instanceof PermissionViolationError) host.fail(error);
+        if (isHopeless(error) || performance.now() >= worker.deadline) {
+          worker.log("error", "cannot settle a job: it comes back when its lease is over", { id, error: error.message });
+          worker.call("error", error);
+          if (error.cause instanceof PermissionViolationError) worker.end(error);
           return false;
         }
         unknown ||= error.unknown;
-        host.log("warn", "cannot settle a job, trying again", { id, error: error.message });
+        worker.log("warn", "cannot settle a job, trying again", { id, error: error.message });
       }
     }
   }
 
   #lost(lease: Lease, unknown: boolean): boolean {
     if (unknown) return true;
-    this.host.log("warn", "a job was done too late: its lease was over and somebody else got it", { id: lease.job.id });
-    this.host.lost(lease);
+    this.worker.log("warn", "a job was done too late: its lease was over and somebody else got it", { id: lease.job.id });
+    this.worker.call("lost", lease.job);
     return false;
   }
-}
-
-/** Returns the acknowledgement of jobs, the first in its subject, with their results and what they push. */
-function sharedAck(leases: Lease[], payload: string): AckRequest {
-  const [first] = leases;
-  if (leases.length === 1) return ackRequest(payload, first!.delivery, first!.result, first!.successors);
-
-  const frames: Frame[] = leases.flatMap((lease) => lease.successors);
-  for (const { delivery, result } of leases) {
-    if (!result) continue;
-    const headers = new HeaderBlock();
-    headers.add("Pq-Token", tokenOf(delivery)!);
-    if (result.contentType) headers.add("Content-Type", result.contentType);
-    frames.push({ priority: 0n, headers, value: result.bytes });
-  }
-  if (frames.length === 0) return ackRequest(payload, first!.delivery, undefined, []);
-
-  const headers = new HeaderBlock();
-  headers.add("Pq-Ack", payload);
-  headers.add("Pq-Frames", String(frames.length));
-  return { payload: encodeFrames(frames), headers };
 }

@@ -1,10 +1,12 @@
 import { isHopeless } from "./connection.js";
-import { Delivery, encodeResult } from "./delivery.js";
+import { encodeResult } from "./delivery.js";
 import { type Duration, durationText, milliseconds, shown, within } from "./duration.js";
 import { badRequest, NotFoundError } from "./errors.js";
 import { defaultHolder } from "./holder.js";
 import type { Received } from "./item.js";
-import { compose, type Handler, type Handlers, type Job, type Middleware, type Outcome, outcomeOf, StoppedError } from "./job.js";
+import {
+  compose, type Handler, type Handlers, type Job, type Middleware, type Outcome, outcomeOf, StoppedError,
+} from "./job.js";
 import { Lease } from "./lease.js";
 import { fetchItems } from "./pop.js";
 import { Pause } from "./push.js";
@@ -78,17 +80,17 @@ export class Worker {
   readonly #holder: string;
   readonly #jobTimeout: number;
   readonly #stopping = new AbortController();
-  readonly #settler: Settler;
+  readonly #settler = new Settler(this);
   /** The jobs that are being done. */
   readonly #leases = new Set<Lease>();
   #killed = false;
-  /** When attempts to settle end. */
-  #deadline = Infinity;
+  /** @internal When attempts to settle end, as performance.now says. */
+  deadline = Infinity;
   #error: Error | undefined;
   #ended: Promise<void> | undefined;
   #abandon: () => void = () => undefined;
-  /** The length of the latest lease, in milliseconds. */
-  #length: number;
+  /** @internal The length of the latest lease, in milliseconds. */
+  length: number;
   /** Until the loop that waits for a job has one. */
   #waiting: Promise<void> = Promise.resolve();
 
@@ -108,21 +110,12 @@ export class Worker {
     this.#concurrency = concurrency;
     this.#holder = holder;
     this.#jobTimeout = milliseconds(jobTimeout, "jobTimeout");
-    const worker = this;
-    this.#settler = new Settler({
-      queue,
-      stopping: this.#stopping.signal,
-      get deadline() {
-        return worker.#deadline;
-      },
-      log: (level, text, fields) => this.#log(level, text, fields),
-      completed: (lease, result) => this.#call("completed", lease.job, result),
-      lost: (lease) => this.#call("lost", lease.job),
-      error: (err) => this.#call("error", err),
-      fail: (err) => this.#end(err),
-      hold: (r, began) => this.#hold(r, began),
-    });
-    this.#length = ackWait === undefined ? 30_000 : milliseconds(ackWait, "ackWait", 100, 12 * 3_600_000);
+    this.length = ackWait === undefined ? 30_000 : milliseconds(ackWait, "ackWait", 100, 12 * 3_600_000);
+  }
+
+  /** @internal Ends when no more jobs should be leased. */
+  get stopping(): AbortSignal {
+    return this.#stopping.signal;
   }
 
   /**
@@ -152,15 +145,15 @@ export class Worker {
       this.#ended = Promise.resolve();
       return;
     }
-    this.#deadline = Math.min(this.#deadline, performance.now() + timeout + settleTime);
+    this.deadline = Math.min(this.deadline, performance.now() + timeout + settleTime);
 
     await within(timeout, this.#ended);
     this.#killed = true;
     for (const lease of this.#leases) lease.abort(new StoppedError());
-    await within(this.#deadline - performance.now(), this.#ended);
+    await within(this.deadline - performance.now(), this.#ended);
     for (const lease of this.#leases) {
       lease.lose();
-      this.#log("error", "a job does not end: it comes back when its lease is over", { id: lease.job.id });
+      this.log("error", "a job does not end: it comes back when its lease is over", { id: lease.job.id });
     }
     this.#abandon();
     await this.#ended;
@@ -169,7 +162,7 @@ export class Worker {
   // Does one job after the other. One request acknowledges a job and leases the next.
   async #loop(): Promise<void> {
     for (let lease: Lease | undefined; (lease ??= await this.#next()); ) {
-      if (this.#stopping.signal.aborted) return this.#settler.giveBack(lease); // it came while the worker was stopping
+      if (this.stopping.aborted) return this.#settler.giveBack(lease); // it came while the worker was stopping
       const outcome = await this.#do(lease);
       if (outcome.outcome === "done") {
         lease = await this.#settler.finish(lease, outcome.result);
@@ -185,17 +178,8 @@ export class Worker {
 
   async #do(lease: Lease): Promise<Outcome> {
     const { job, signal } = lease;
-    const fields = { id: job.id, deliveries: job.deliveries };
     this.#leases.add(lease);
-    lease.begin(this.#jobTimeout, {
-      lost: (why) => {
-        this.#log("warn", "lost the lease of a job that is being done", { ...fields, error: why.message });
-        this.#call("lost", job);
-      },
-      late: (ms) => this.#log("warn", "extended a lease late: something blocks the event loop", { ...fields, late: Math.round(ms) }),
-      failed: (err) => this.#log("warn", "cannot extend a lease, trying again", { ...fields, error: err.message }),
-      timedOut: () => this.#log("warn", "a job takes too long", { ...fields, jobTimeout: this.#jobTimeout }),
-    });
+    lease.begin(this.#jobTimeout);
     if (this.#killed) lease.abort(new StoppedError());
 
     const { client } = this.queue;
@@ -216,8 +200,8 @@ export class Worker {
     const { id, deliveries } = lease.job;
     const settled = await this.#settler.settleFailed(lease, outcome);
     if (!settled) return;
-    if (outcome.outcome !== "snoozed") this.#log("warn", "a job failed", { id, deliveries, error: outcome.error });
-    this.#call("failed", lease.job, outcome);
+    if (outcome.outcome !== "snoozed") this.log("warn", "a job failed", { id, deliveries, error: outcome.error });
+    this.call("failed", lease.job, outcome);
   }
 
   // Leases a job, and waits for one. Only one loop at a time does. Returns undefined if the worker stops.
@@ -227,17 +211,17 @@ export class Worker {
     this.#waiting = new Promise((resolve) => (release = resolve));
     await before;
     try {
-      for (const pause = new Pause(); !this.#stopping.signal.aborted; ) {
+      for (const pause = new Pause(); !this.stopping.aborted; ) {
         try {
           const lease = await this.#tryLease();
           if (lease) return lease;
           pause.reset();
         } catch (err) {
-          if (isHopeless(err)) this.#end(err as Error);
-          if (this.#stopping.signal.aborted) break;
-          this.#log("warn", "cannot lease a job, trying again", { error: (err as Error).message });
-          this.#call("error", err as Error);
-          await pause.wait(this.#stopping.signal);
+          if (isHopeless(err)) this.end(err as Error);
+          if (this.stopping.aborted) break;
+          this.log("warn", "cannot lease a job, trying again", { error: (err as Error).message });
+          this.call("error", err as Error);
+          await pause.wait(this.stopping);
         }
       }
       return undefined;
@@ -249,7 +233,7 @@ export class Worker {
   async #tryLease(): Promise<Lease | undefined> {
     const { ackWait, max = false } = this.#options;
     const { connection, timeout } = this.queue.client;
-    const heartbeat = Math.max(100, Math.min(5000, Math.floor(this.#length / 3)));
+    const heartbeat = Math.max(100, Math.min(5000, Math.floor(this.length / 3)));
     const options = {
       ack_wait: durationText(ackWait, "ackWait") ?? "0s",
       expires: durationText(idleWait, "expires"),
@@ -257,7 +241,7 @@ export class Worker {
       holder: this.#holder,
       frames: true,
     };
-    const fetch = this.queue.fetchOf(1, options, { max, signal: this.#stopping.signal });
+    const fetch = this.queue.fetchOf(1, options, { max, signal: this.stopping });
     await connection.ready(Infinity, fetch.subject, fetch.signal);
 
     // The bridge sends each heartbeat at least an interval after the one before. When this process reads it says little.
@@ -265,33 +249,33 @@ export class Worker {
     const wait = { expires: idleWait, heartbeat, onHeartbeat: () => void (began += heartbeat) };
     const { items, error } = await fetchItems(connection, { ...fetch, ...wait }, timeout);
     if (error && !(error instanceof NotFoundError)) throw error;
-    return items[0] && this.#hold(items[0], began);
+    return items[0] && this.hold(items[0], began);
   }
 
-  // Takes a job that was leased at that time or later. Returns undefined if somebody else may have it.
-  async #hold(r: Received, began: number): Promise<Lease | undefined> {
-    const delivery = new Delivery(this.queue.client, this.queue, r);
-    this.#length = delivery.ackWait ?? this.#length;
-    const lease = new Lease(this.queue.client, r, delivery, began, this.#length);
-    if (performance.now() - began < this.#length) return lease;
+  /** @internal Takes a job that was leased at that time or later. Returns undefined if somebody else may have it. */
+  async hold(r: Received, began: number): Promise<Lease | undefined> {
+    const lease = new Lease(this, r, began);
+    this.length = lease.length;
+    if (performance.now() - began < this.length) return lease;
     try {
       await lease.extendNow(this.#settler.patience(lease));
       return lease;
     } catch (err) {
-      this.#log("warn", "a job came too late to be begun", { id: lease.job.id, error: (err as Error).message });
+      this.log("warn", "a job came too late to be begun", { id: lease.job.id, error: (err as Error).message });
       return undefined;
     }
   }
 
-  // Stops because of an error that no further attempt can mend.
-  #end(err: Error): void {
+  /** @internal Stops because of an error that no further attempt can mend. */
+  end(err: Error): void {
     this.#error ??= err;
-    this.#deadline = Math.min(this.#deadline, performance.now() + settleTime);
+    this.deadline = Math.min(this.deadline, performance.now() + settleTime);
     this.#stopping.abort(new StoppedError());
-    this.#call("error", err);
+    this.call("error", err);
   }
 
-  #log(level: "warn" | "error", text: string, fields: Record<string, unknown>): void {
+  /** @internal */
+  log(level: "warn" | "error", text: string, fields: Record<string, unknown>): void {
     try {
       this.#options.logger?.[level](text, { queue: this.queue.name, ...fields });
     } catch {
@@ -299,8 +283,9 @@ export class Worker {
     }
   }
 
-  #call<K extends keyof Hooks>(name: K, ...args: Parameters<NonNullable<Hooks[K]>>): void {
-    const wrong = (err: unknown): void => this.#log("error", `the hook ${name} failed`, { error: err });
+  /** @internal */
+  call<K extends keyof Hooks>(name: K, ...args: Parameters<NonNullable<Hooks[K]>>): void {
+    const wrong = (err: unknown): void => this.log("error", `the hook ${name} failed`, { error: err });
     try {
       const hook = this.#options.on?.[name] as ((...args: unknown[]) => unknown) | undefined;
       Promise.resolve(hook?.(...args)).catch(wrong);

@@ -44,7 +44,7 @@ export function textOrBytes(bytes: Uint8Array): string | Uint8Array {
   try {
     return strict.decode(bytes);
   } catch {
-    return bytes.slice();
+    return new Uint8Array(bytes); // a copy, as slice of a Buffer is none
   }
 }
 

@@ -44,7 +44,7 @@ export function receive(pairs: Iterable<[string, HeaderValue]>, value: Uint8Arra
 export function receiveMessage(m: Msg): Received {
   const pairs: [string, string][] = [];
   for (const [name, values] of m.headers ?? []) for (const v of values) pairs.push([name, v]);
-  return receive(pairs, m.data.slice(), m.reply ?? "");
+  return receive(pairs, new Uint8Array(m.data), m.reply ?? "");
 }
 
 /**

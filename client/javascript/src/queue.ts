@@ -374,7 +374,7 @@ export class Queue {
     const contentType = reply.headers?.get("Content-Type");
     if (contentType) bridge.set("Content-Type", contentType);
     if (!bridge.has("Pq-State")) throw notABridge(reply, false);
-    return new JobResult(bridge, reply.data.slice(), this.client.codec);
+    return new JobResult(bridge, new Uint8Array(reply.data), this.client.codec);
   }
 
   /**

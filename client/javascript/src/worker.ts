@@ -119,9 +119,9 @@ export class Worker {
   }
 
   /**
-   * Does jobs until close is called, and returns once the jobs under way are settled. It throws if it cannot go on:
-   * NotSentError if the connection is closed, or lacks a permission, which is its cause; BadRequestError if the bridge
-   * refuses to lease. Whatever else goes wrong is logged, and tried again. A worker runs once.
+   * Does jobs until close is called, and returns once the jobs under way are settled. It throws if it cannot go on: an
+   * error whose cause says that the connection is closed, or that NATS denies a permission, or BadRequestError if the
+   * bridge refuses to lease. Whatever else goes wrong is logged, and tried again. A worker runs once.
    */
   async run(): Promise<void> {
     if (this.#ended) throw badRequest("this worker has run before: want a new one");

@@ -46,3 +46,150 @@ test("a leased item is acknowledged once", async () => {
   await assert.rejects(delivery.ack(), pq.LeaseLostError);
   assert.equal(await jobs.len(), 0);
 });
+
+test("a message beyond max_payload is refused before it is sent, headers included", async () => {
+  const jobs = queue();
+  const limit = client.connection.nc.info.max_payload;
+  const headers = { "X-Pad": "é" };
+  const room = limit - "NATS/1.0\r\nX-Pad: é\r\n\r\n".length - 1; // é has two bytes
+
+  await jobs.push(new Uint8Array(room), { headers, msgId: false });
+  await assert.rejects(jobs.push(new Uint8Array(room + 1), { headers, msgId: false }), (err) => {
+    assert.ok(err instanceof pq.TooLargeError && !err.unknown);
+    assert.match(err.message, new RegExp(`${limit + 1} bytes.*${limit} at most`));
+    return true;
+  });
+  assert.equal(await jobs.len(), 1); // the connection is still there
+});
+
+test("repeated headers, and bytes that are not UTF-8, survive in frames", async () => {
+  const jobs = queue();
+  const odd = new Uint8Array([0xff, 0x00, 0xfe]);
+  const headers = [["X-Tag", "b"], ["X-Odd", odd], ["X-Tag", "a"], ["x-tag", "c"]];
+  await jobs.push("x", { headers });
+  await jobs.push("y", { headers: { "X-Tag": ["b", "a"] } });
+
+  const delivery = await jobs.lease();
+  const item = await jobs.pop();
+
+  const sent = new Map([...delivery.headers].filter(([name]) => name === "X-Odd"));
+  assert.deepEqual(sent.get("X-Odd"), odd);
+  assert.deepEqual(delivery.headers.all("X-Tag"), ["b", "a"]);
+  assert.equal(delivery.headers.get("x-tag"), "c");
+  assert.deepEqual(item.headers.all("X-Tag"), ["b", "a"]);
+});
+
+test("priorities have 64 bits everywhere", async () => {
+  const jobs = queue();
+  const large = 2n ** 53n + 1n;
+  const { id, priority } = await jobs.push("x", { priority: large });
+  assert.equal(priority, large);
+  await jobs.move(id, large + 1n);
+  for await (const item of jobs.items()) assert.equal(item.priority, large + 1n);
+  assert.deepEqual((await jobs.info()).priorities, { [large + 1n]: 1 });
+  assert.equal((await jobs.pop()).priority, large + 1n);
+});
+
+test("pushMany returns the outcome of each, and looks for the item at fault", async () => {
+  const jobs = queue();
+  const items = Array.from({ length: 50 }, (_, i) => ({ value: i, msgId: `m${i}` }));
+  items[30].headers = { "Pq-Odd": "refused by the bridge" };
+
+  const outcomes = await jobs.pushMany(items);
+
+  assert.equal(outcomes.length, 50);
+  outcomes.forEach((o, i) => {
+    if (i < 30) assert.equal(o.duplicate, false);
+    else assert.ok(o.error instanceof (i === 30 ? pq.BadRequestError : pq.NotSentError));
+  });
+  const again = await jobs.pushMany(items.slice(0, 30));
+  assert.deepEqual(again.map((o) => [o.id, o.duplicate]), outcomes.slice(0, 30).map((o) => [o.id, true]));
+});
+
+test("bad options are refused before anything is sent", async () => {
+  const jobs = queue();
+  const cases = [
+    [() => jobs.push("x", { priority: 1.5 }), /^priority 1.5: want/],
+    [() => jobs.push("x", { delay: "soon" }), /^delay: "soon" is no duration: want/],
+    [() => jobs.push("x", { ttl: 10 }), /^ttl: 10 is out of bounds: want 1000ms/],
+    [() => jobs.push("x", { at: "tomorrow" }), /^at: "tomorrow": want/],
+    [() => jobs.push("x", { delay: 1, at: new Date() }), /only one of them/],
+    [() => jobs.push("x", { weight: 3 }), /^weight without group/],
+    [() => jobs.push("x", { group: "a\nb" }), /^header Pq-Group/],
+    [() => jobs.push("x", { msgId: "" }), /^msgId: "": want 1 to 512 bytes/],
+    [() => jobs.push(undefined), /^value cannot be encoded/],
+    [() => client.fifoQueue("f").push("x", { priority: 1 }), /in a FIFO queue: want 0/],
+    [() => client.fifoQueue("f").pop({ max: true }), /^max in a FIFO queue/],
+    [() => jobs.popBatch(0), /^a batch of 0: want 1 to 1000/],
+    [() => jobs.lease({ ackWait: 1 }), /^ackWait: 1 is out of bounds: want 100ms/],
+    [() => jobs.get(""), /^id: "": want/],
+    [() => jobs.configure({ backoff: ["x"] }), /^backoff\[0\]: "x" is no duration/],
+    [async () => client.priorityQueue("a.b"), /^queue "a.b": want 1 to 128/],
+    [async () => new pq.Worker(jobs, { email: 5 }), /^handler email: want a function/],
+    [async () => new pq.Worker(jobs, () => 0, { concurrency: 0 }), /^concurrency 0: want/],
+    [async () => new pq.Client(client.connection.nc, { prefix: "a b" }), /^prefix "a b": want/],
+  ];
+  for (const [call, text] of cases) {
+    await assert.rejects(call, (err) => {
+      assert.ok(err instanceof pq.BadRequestError, String(err));
+      assert.match(err.message, text);
+      return true;
+    });
+  }
+  assert.equal(await jobs.len(), 0);
+});
+
+test("a signal ends a wait, and a waiting pop gets the next item", async () => {
+  const jobs = queue();
+  const stop = new AbortController();
+  const waits = jobs.pop({ expires: "1m", signal: stop.signal });
+  const reason = new Error("enough");
+  stop.abort(reason);
+  await assert.rejects(waits, (err) => err === reason);
+
+  const next = jobs.lease({ expires: "2m" });
+  await jobs.push("x");
+  assert.equal((await next).json(), "x");
+});
+
+test("a queue is paused, configured, scheduled and emptied", async () => {
+  const jobs = queue();
+  assert.deepEqual(await jobs.configure({ maxDeliver: 3, backoff: [1500, "2s"], keep: "1h" }), { maxDeliver: 3, backoff: ["1.5s", "2s"], keep: "1h0m0s" });
+  assert.equal((await jobs.configure({ maxDeliver: null })).maxDeliver, undefined);
+
+  const { id } = await jobs.push("x", { group: "acme" });
+  await jobs.pause("acme");
+  assert.equal(await jobs.pop(), null);
+  await jobs.resume("acme");
+  await jobs.pause();
+  assert.equal(await jobs.pop(), null);
+  await jobs.resume();
+
+  assert.equal((await jobs.get(id)).state, "ready");
+  await jobs.remove(id);
+  await assert.rejects(jobs.remove(id), pq.NotFoundError);
+  const { next, every } = await jobs.schedule({ id: "tick", every: "1h", value: { a: 1 }, priority: 2n ** 60n });
+  assert.ok(new Date(next) > new Date());
+  assert.equal(every, "1h0m0s");
+  await jobs.schedule({ id: "tick", run: true });
+  const item = await jobs.pop();
+  assert.deepEqual([item.json(), item.priority, item.headers.get("Pq-Schedule")], [{ a: 1 }, 2n ** 60n, "tick"]);
+  await jobs.unschedule("tick");
+});
+
+test("dead letters go back, by number and by id", async () => {
+  const jobs = queue();
+  const dead = client.priorityQueue(`${jobs.name}-dead`);
+  const ids = [];
+  for (const value of ["a", "b"]) ids.push((await jobs.push(value)).id);
+  for (const _ of ids) await (await jobs.lease()).term("no address");
+
+  const item = await dead.peek();
+  assert.deepEqual([item.deadLetter.queue, item.deadLetter.reason], [jobs.name, "no address"]);
+  const [back] = await dead.redrive({ ids: [ids[0]] });
+  const [failed] = await dead.redrive({ ids: [ids[0]] });
+  assert.equal(back.home, jobs.name);
+  assert.ok(failed.error instanceof pq.NotFoundError);
+  assert.equal(await dead.redrive(), 1);
+  assert.equal(await jobs.len(), 2);
+});

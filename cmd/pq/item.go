@@ -38,16 +38,26 @@ lists several.`,
 	return cmd
 }
 
-// whole returns an item of a page with all of its value and headers.
-func (s *session) whole(ctx context.Context, from *client.StoredItem) (*item, error) {
+// whole returns an item of a page with all of its value and headers. With buried, one that is not
+// there may be a dead letter.
+func (s *session) whole(
+	ctx context.Context, from *client.StoredItem, buried bool,
+) (*item, error) {
 	switch {
-	case from.Code == subjects.CodeNotFound:
+	case from.Code == subjects.CodeNotFound && !buried:
 		return nil, errNoItem
 	case from.Code == 0 && !from.ValueCut && !from.HeadersCut:
 		return newStored(s.of, from), nil
 	}
 
-	return s.get(s.queue.Get(ctx, cmp.Or(from.Place, from.ID)))
+	it, err := s.get(s.queue.Get(ctx, cmp.Or(from.Place, from.ID)))
+	if err == nil && from.Code == 0 { // the page says more of it
+		stored := newStored(s.of, from)
+		stored.Headers, stored.ValueCut = it.Headers, false
+		stored.Value, stored.Base64, stored.bytes = it.Value, it.Base64, it.bytes
+		it = stored
+	}
+	return it, err
 }
 
 // get returns what a Get has returned as it is printed.
@@ -68,9 +78,10 @@ func newGet(a *app) *cobra.Command {
 		Short: "Print items by their ids",
 		Long: `Print the value of an item by its id, which pq push printed, or by the message
 id that it was pushed with, and leave it in the queue. It may be ready, leased
-or delayed, or among the dead letters of the queue: --json says which. With
-several ids, or - for ids from standard input, a newline follows each value, and
-dead letters are not looked for.`,
+or delayed, done and kept, or among the dead letters of the queue: --json says
+which, and who has it, or how long it took. With several ids, or - for ids from
+standard input, a newline follows each value, and dead letters are not looked
+for.`,
 		Example: `  pq get jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo --json
   pq get jobs --msg-id invoice-17
   pq items jobs --match acme --all | pq get jobs -`,
@@ -106,17 +117,14 @@ func (q *queue) getByMsgID(msgID string) error {
 // get prints items by their ids, and says which are not there.
 func (q *queue) get(args []string) error {
 	t := &tally{done: "printed"}
-	do := func(ctx context.Context, s *session, ids []string) (_ []string, err error) {
-		list := []client.StoredItem{{ID: ids[0], ValueCut: true}} // one alone comes as a whole
-		if t.all > 1 {
-			list, err = s.queue.GetItems(ctx, ids, subjects.MaxValueBytes)
-		}
+	do := func(ctx context.Context, s *session, ids []string) ([]string, error) {
+		list, err := s.queue.GetItems(ctx, ids, subjects.MaxValueBytes)
 		if refused := malformed(ids, err); refused != nil {
 			t.add(ids[0], refused)
 			return nil, nil
 		}
 		for i := 0; i < len(list) && err == nil; i++ {
-			it, failed := s.whole(ctx, &list[i])
+			it, failed := s.whole(ctx, &list[i], t.all == 1)
 			t.add(list[i].ID, failed)
 			if failed == nil {
 				err = q.printItem(it, args[0] != "-" && len(args) == 1)

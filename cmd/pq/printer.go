@@ -54,12 +54,13 @@ type item struct {
 	ValueCut bool   `json:"value_cut,omitempty"`
 
 	// These are of jobs that are done, but Progress is of those under way.
-	FinishedAt   string  `json:"finished_at,omitempty"`
-	Result       *string `json:"result,omitempty"`
-	ResultBase64 []byte  `json:"result_base64,omitempty"`
-	ResultCut    bool    `json:"result_cut,omitempty"`
-	ContentType  string  `json:"content_type,omitempty"`
-	Progress     string  `json:"progress,omitempty"`
+	FinishedAt   string   `json:"finished_at,omitempty"`
+	Took         *float64 `json:"took_s,omitempty"`
+	Result       *string  `json:"result,omitempty"`
+	ResultBase64 []byte   `json:"result_base64,omitempty"`
+	ResultCut    bool     `json:"result_cut,omitempty"`
+	ContentType  string   `json:"content_type,omitempty"`
+	Progress     string   `json:"progress,omitempty"`
 	subjects.Failure
 
 	bytes []byte // the value
@@ -92,6 +93,30 @@ func (d *deadLetter) String() string {
 	return text
 }
 
+// standing says how far a job is, or how long it took, and who has it or had it.
+func (it *item) standing() string {
+	text := string(it.State)
+	if it.Holder != "" {
+		text += " by " + it.Holder
+	}
+	if it.Took != nil {
+		text += " in " + terminal.InWords(time.Duration(*it.Took*float64(time.Second)))
+	}
+	if it.Progress != "" {
+		text += ": " + it.Progress
+	}
+	return text
+}
+
+// addTimes adds when the lease of a job began, and when the job was done.
+func (it *item) addTimes(leased, finished time.Time) {
+	it.LeasedAt, it.FinishedAt = timeText(leased), timeText(finished)
+	if !leased.IsZero() && !finished.IsZero() {
+		took := finished.Sub(leased).Seconds()
+		it.Took = &took
+	}
+}
+
 // printItem prints an item in a single write. A newline follows a value unless it is the only one
 // and is not printed on a terminal, which gets control characters escaped.
 func (q *queue) printItem(it *item, only bool) error {
@@ -105,7 +130,9 @@ func (q *queue) printItem(it *item, only bool) error {
 		case it.DeadLetter != nil:
 			q.say("%s", terminal.Plain(it.DeadLetter.String()))
 		case it.State == client.Done:
-			q.say("this job is done: pq result prints what it returned")
+			q.say("%s: pq result prints what it returned", terminal.Plain(it.standing()))
+		case it.State == client.Leased:
+			q.say("%s", terminal.Plain(it.standing()))
 		}
 	}
 
@@ -177,10 +204,11 @@ func newStored(q *queue, from *client.StoredItem) *item {
 	}
 
 	it.Due, it.Expires = timeText(timeOf(from.Due)), timeText(timeOf(from.Expires))
-	it.Holder, it.LeasedAt = from.Holder, timeText(timeOf(from.LeasedAt))
-	it.Progress = string(from.Progress)
+	it.Holder, it.Progress = from.Holder, string(from.Progress)
+	it.addTimes(timeOf(from.LeasedAt), time.Time{})
 	if done := from.Done; done != nil {
-		it.FinishedAt, it.ResultCut = timeText(done.FinishedAt), done.ResultCut
+		it.ResultCut = done.ResultCut
+		it.addTimes(timeOf(from.LeasedAt), done.FinishedAt)
 		if done.ResultCut {
 			done.Result = terminal.WholeRunes(done.Result)
 		}

@@ -63,14 +63,16 @@ func (s *session) printResult(id string, wait time.Duration) error {
 		return s.explain(err, "")
 	}
 
+	it := newOutcome(q, &r)
 	if q.json {
-		err = json.NewEncoder(q.cmd.OutOrStdout()).Encode(newOutcome(q, &r))
+		err = json.NewEncoder(q.cmd.OutOrStdout()).Encode(it)
 	} else if r.State == client.Done {
 		err = q.printItem(&item{bytes: r.Value}, true)
 	}
 
 	if r.State != client.Done {
-		err = cmp.Or(err, r.Err(), error(notOver(underWay(&r))))
+		text := fmt.Sprintf("job %s is not over: it is %s", r.ID, it.standing())
+		err = cmp.Or(err, r.Err(), error(notOver(text)))
 	}
 	return err
 }
@@ -83,23 +85,12 @@ func (s *session) noResult(ctx context.Context) error {
 	return notFound(cmp.Or(s.suggest(ctx), fmt.Sprintf(text, s.of.name)))
 }
 
-// underWay says how far a job is that is not over.
-func underWay(r *client.JobResult) string {
-	text := fmt.Sprintf("job %s is not over: it is %s", r.ID, r.State)
-	if r.Holder != "" {
-		text += " by " + r.Holder
-	}
-	if len(r.Progress) > 0 {
-		text += ": " + string(r.Progress)
-	}
-	return text
-}
-
 // newOutcome returns a job as --json prints it.
 func newOutcome(q *queue, r *client.JobResult) *item {
 	it := newItem(q, &client.Item{ItemInfo: r.ItemInfo})
 	it.Value, it.State, it.Deliveries = nil, r.State, r.Deliveries
-	it.Holder, it.LeasedAt, it.FinishedAt = r.Holder, timeText(r.LeasedAt), timeText(r.FinishedAt)
+	it.Holder = r.Holder
+	it.addTimes(r.LeasedAt, r.FinishedAt)
 	if r.HasResult {
 		it.addResult(r.Value, r.ContentType)
 	}

@@ -168,6 +168,42 @@ func TestDoneRows(t *testing.T) {
 	}
 }
 
+// pq get says of a job, also of one whose value comes by itself, who has it and how far it is, or
+// who did it and how long that took.
+func TestGetSaysHowAJobIs(t *testing.T) {
+	c, _ := newCLI(t)
+	c.ok("", "config", "jobs", "keep=1h")
+	for _, value := range []string{"small", strings.Repeat("large", 20_000)} {
+		id := c.push(value)
+		d, err := c.jobs().Lease(t.Context(), client.Holder("ann"))
+		must(t, err)
+		_, err = d.Progress(t.Context(), []byte("40 %"))
+		must(t, err)
+
+		it := c.item("get", "jobs", id)
+		if *it.Value != value || it.Holder != "ann" || it.Progress != "40 %" ||
+			it.LeasedAt == "" || it.Deliveries != 1 || it.ValueCut || it.Took != nil {
+			t.Errorf("leased: got %+v", it)
+		}
+		if text := it.standing(); text != "leased by ann: 40 %" {
+			t.Errorf("it is %q", text)
+		}
+
+		d.SetResult([]byte("did it"), "")
+		must(t, d.Ack(t.Context()))
+		for _, command := range []string{"get", "result"} {
+			it = c.item(command, "jobs", id)
+			if it.State != client.Done || it.Holder != "ann" || *it.Result != "did it" ||
+				it.FinishedAt == "" || it.Took == nil || it.PushedAt == "" {
+				t.Errorf("%s of a finished job: got %+v", command, it)
+			}
+		}
+		if text := it.standing(); !strings.HasPrefix(text, "done by ann in ") {
+			t.Errorf("it is %q", text)
+		}
+	}
+}
+
 // pq get finds a job that has died in its dead-letter queue, and says so.
 func TestGetOfADeadJob(t *testing.T) {
 	c, _ := newCLI(t)

@@ -127,7 +127,7 @@ func TestLargestPushBatch(t *testing.T) {
 		err := refused(t, e, 413, "pq.more.push.batch", nil,
 			[]byte(frames(append(list, list[0])...)))
 		tooMany := errors.Is(err, subjects.ErrTooManyFrames)
-		if !tooMany || !strings.Contains(err.Text, "more than 4096 items") {
+		if !tooMany || !strings.Contains(err.Text, "too many frames: want at most 4096") {
 			t.Errorf("%v", err)
 		}
 		wantLen(t, e, "pq", "more", 0)
@@ -149,12 +149,12 @@ func TestBadPushBatch(t *testing.T) {
 	}{
 		{
 			"empty", "pq.jobs.push.batch", "", "", subjects.ErrFrame,
-			"it is empty: want 1 to 4096 items",
+			"there are none: want 1 to 4096",
 		},
 		{
 			"cut value", "pq.jobs.push.batch", "", frames(good, good)[:2*(frameHead+len("good"))-1],
 			subjects.ErrFrame,
-			"item 1 has a value of 4 bytes according to its lengths, but only 3",
+			"frame 1 has a value of 4 bytes according to its lengths, but only 3",
 		},
 		{
 			"priority differs", "pq.jobs.push.batch", "",

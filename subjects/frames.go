@@ -24,10 +24,10 @@ const MaxFrames = 4096
 const frameStart = 8 + 4 + 4
 
 var (
-	// ErrFrame: a batch of pushes cannot be split into its items.
-	ErrFrame = errors.New("bad batch")
-	// ErrTooManyFrames: a batch of pushes has more than MaxFrames items.
-	ErrTooManyFrames = errors.New("the batch is too large")
+	// ErrFrame: a payload cannot be split into its frames.
+	ErrFrame = errors.New("bad frames")
+	// ErrTooManyFrames: a payload has more than MaxFrames frames.
+	ErrTooManyFrames = errors.New("too many frames")
 )
 
 // Frame is one item of a batch of pushes, or of a reply with [HeaderFrames].
@@ -139,12 +139,12 @@ func ParseFrames(payload []byte) (frames []Frame, err error) {
 	for rest := payload; len(rest) > 0; {
 		n := len(frames)
 		if n == MaxFrames {
-			return nil, fmt.Errorf("%w: more than %d items: send several",
-				ErrTooManyFrames, MaxFrames)
+			return nil, fmt.Errorf("%w: want at most %d: send several", ErrTooManyFrames,
+				MaxFrames)
 		}
 		if len(rest) < frameStart {
 			const want = "want %d bytes for its priority and lengths, then its headers and value"
-			return nil, fmt.Errorf("%w: item %d ends after %d bytes: "+want,
+			return nil, fmt.Errorf("%w: frame %d ends after %d bytes: "+want,
 				ErrFrame, n, len(rest), frameStart)
 		}
 
@@ -154,9 +154,9 @@ func ParseFrames(payload []byte) (frames []Frame, err error) {
 		value := uint64(binary.BigEndian.Uint32(rest[12:]))
 		rest = rest[frameStart:]
 		if left := uint64(len(rest)); headers > left {
-			return nil, fmt.Errorf("%w: item %d has headers "+tooLong, ErrFrame, n, headers, left)
+			return nil, fmt.Errorf("%w: frame %d has headers "+tooLong, ErrFrame, n, headers, left)
 		} else if value > left-headers {
-			return nil, fmt.Errorf("%w: item %d has a value "+tooLong,
+			return nil, fmt.Errorf("%w: frame %d has a value "+tooLong,
 				ErrFrame, n, value, left-headers)
 		}
 
@@ -166,7 +166,7 @@ func ParseFrames(payload []byte) (frames []Frame, err error) {
 	}
 
 	if len(frames) == 0 {
-		return nil, fmt.Errorf("%w: it is empty: want 1 to %d items", ErrFrame, MaxFrames)
+		return nil, fmt.Errorf("%w: there are none: want 1 to %d", ErrFrame, MaxFrames)
 	}
 	return frames, nil
 }

@@ -91,43 +91,43 @@ func TestParseFramesRefuses(t *testing.T) {
 		is      error
 		want    string
 	}{
-		{"", ErrFrame, "bad batch: it is empty: want 1 to 4096 items"},
+		{"", ErrFrame, "bad frames: there are none: want 1 to 4096"},
 		{
 			"x", ErrFrame,
-			"bad batch: item 0 ends after 1 bytes: want 16 bytes for its priority and lengths",
+			"bad frames: frame 0 ends after 1 bytes: want 16 bytes for its priority and lengths",
 		},
 		{
 			two[:18], ErrFrame,
-			"item 0 has a value of 3 bytes according to its lengths, but only 2 bytes are left",
+			"frame 0 has a value of 3 bytes according to its lengths, but only 2 bytes are left",
 		},
-		{two[:20], ErrFrame, "item 1 ends after 1 bytes"},
+		{two[:20], ErrFrame, "frame 1 ends after 1 bytes"},
 		{
 			two[:19+16+3], ErrFrame,
-			"item 1 has headers of 4 bytes according to its lengths, but only 3 bytes are left",
+			"frame 1 has headers of 4 bytes according to its lengths, but only 3 bytes are left",
 		},
 		{
 			two[:len(two)-1], ErrFrame,
-			"item 1 has a value of 3 bytes according to its lengths, but only 2 bytes are left",
+			"frame 1 has a value of 3 bytes according to its lengths, but only 2 bytes are left",
 		},
-		{two + "\n", ErrFrame, "item 2 ends after 1 bytes"},
+		{two + "\n", ErrFrame, "frame 2 ends after 1 bytes"},
 		{
 			lengths("\xff\xff\xff\xff", "\xff\xff\xff\xff") + "x", ErrFrame,
-			"item 0 has headers of 4294967295 bytes according to its lengths, " +
+			"frame 0 has headers of 4294967295 bytes according to its lengths, " +
 				"but only 1 bytes are left",
 		},
 		{
 			lengths("\x00\x00\x00\x01", "\xff\xff\xff\xff") + "x", ErrFrame,
-			"item 0 has a value of 4294967295 bytes according to its lengths, " +
+			"frame 0 has a value of 4294967295 bytes according to its lengths, " +
 				"but only 0 bytes are left",
 		},
-		{`[{"priority":1,"value":"x"}]`, ErrFrame, "item 0 has"},
+		{`[{"priority":1,"value":"x"}]`, ErrFrame, "frame 0 has"},
 		{
 			string(build(make([]Frame, MaxFrames+1)...)), ErrTooManyFrames,
-			"the batch is too large: more than 4096 items",
+			"too many frames: want at most 4096: send several",
 		},
 		{
 			string(build(make([]Frame, MaxFrames)...)) + "x", ErrTooManyFrames,
-			"more than 4096 items",
+			"want at most 4096",
 		},
 	} {
 		_, err := ParseFrames([]byte(test.payload))

@@ -41,7 +41,7 @@ func TestSchedule(t *testing.T) {
 
 			set := setSchedule(t, e, kind.queue,
 				`{"id":"nightly","cron":"0 3 * * *","zone":"Europe/Berlin",`+priority+
-					`"value":"aGk=","headers":{"A":["b"],"Pq-Group":["g"]}}`)
+					`"value":"aGk=","headers":{"A":["b"],"Pq-Group":["g"],"Pq-Keep":["90m"]}}`)
 			if left := set.Next.Sub(clock.now()); left <= 0 || left > 26*time.Hour {
 				t.Errorf("next %v", set.Next)
 			}
@@ -55,7 +55,7 @@ func TestSchedule(t *testing.T) {
 
 			m := ok(t, e, kind.pop, nil, "")
 			same(t, "item", fmt.Sprint(string(m.Data), m.Header["A"], m.Header["Pq-Group"],
-				m.Header["Pq-Schedule"]), "hi[b] [g] [nightly]")
+				m.Header["Pq-Schedule"], m.Header["Pq-Keep"]), "hi[b] [g] [nightly] [1h30m0s]")
 
 			if _, err := time.Parse(time.RFC3339, m.Header.Get("Pq-Scheduled-At")); err != nil {
 				t.Error(err)
@@ -113,11 +113,13 @@ func TestScheduleBadInput(t *testing.T) {
 		},
 		{
 			daily + `"headers":{"Pq-Delay":["1s"]}}`,
-			`headers: "Pq-Delay": want none about the push itself but Pq-Group`,
+			`headers: "Pq-Delay": want none about the push itself but Pq-Group and Pq-Keep`,
 		},
 		{daily + `"headers":{"Nats-Msg-Id":["1"]}}`, "want none about the push"},
 		{daily + `"headers":{"nats-schedule":["1"]}}`, "want none about the push"},
 		{daily + `"headers":{"Pq-Group":["a","b"]}}`, "headers: "},
+		{daily + `"headers":{"Pq-Keep":["soon"]}}`, `headers: header Pq-Keep: bad time: "soon": want`},
+		{daily + `"headers":{"Pq-Keep":["1h","2h"]}}`, "header Pq-Keep given twice"},
 		{daily + `"headers":{"Nats-Rollup":["all"]}}`, "headers: "},
 		{daily + `"headers":{"A":["b\r\nC: d"]}}`, "values of one line"},
 		{daily + `"headers":{"A b":["c"]}}`, "want a name of letters"},

@@ -73,11 +73,12 @@ func checkContent(s *schedule.Schedule, r *subjects.Request) error {
 	bad := func(err error) error { return fmt.Errorf("%w: headers: %w", schedule.ErrInvalid, err) }
 	m := &nats.Msg{Header: nats.Header(maps.Clone(s.Headers)), Data: s.Value}
 	for name, values := range m.Header {
-		ofPush := subjects.IsReserved(name) && name != subjects.HeaderGroup ||
-			subjects.OfPushAlone(name) || strings.EqualFold(name, subjects.HeaderSchedule)
-		if ofPush {
-			return bad(fmt.Errorf("%.64q: want none about the push itself but %s",
-				name, subjects.HeaderGroup))
+		possible := name == subjects.HeaderGroup || name == subjects.HeaderKeep
+		ofPush := subjects.IsReserved(name) || subjects.OfPushAlone(name) ||
+			strings.EqualFold(name, subjects.HeaderSchedule)
+		if ofPush && !possible {
+			return bad(fmt.Errorf("%.64q: want none about the push itself but %s and %s",
+				name, subjects.HeaderGroup, subjects.HeaderKeep))
 		}
 		if strings.ContainsAny(strings.Join(values, ""), "\r\n") {
 			return bad(fmt.Errorf("%.64q: want values of one line", name))
@@ -95,6 +96,10 @@ func checkContent(s *schedule.Schedule, r *subjects.Request) error {
 	}
 
 	if _, err := subjects.GroupOfPush(m.Header); err != nil {
+		return bad(err)
+	}
+	var keep time.Duration
+	if _, err := single(m.Header, subjects.HeaderKeep, subjects.ParseKeep, &keep); err != nil {
 		return bad(err)
 	}
 

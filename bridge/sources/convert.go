@@ -51,6 +51,7 @@ func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
 
 	op = fdbpq.Op{Kind: fdbpq.OpPush, Follows: true}
 	op.Message = fdbpq.Message{Value: m.Data, Headers: h}
+	op.Message.Keep, _ = subjects.ParseKeep(m.Header.Get(subjects.HeaderKeep)) // 0 for a bad one
 
 	// A client gets the item in a message of NATS.
 	size := max(op.Message.Size(), len(m.Data)+wire.HeaderSize(h))

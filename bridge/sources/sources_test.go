@@ -143,7 +143,7 @@ func TestStart(t *testing.T) {
 }
 
 // Priority and group come from headers, from tokens of the subject or from the source. Other
-// headers stay with the item, but message ids and unique keys do not.
+// headers stay with the item, but message ids, unique keys and a bad Pq-Keep do not.
 func TestFields(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		f := newFixture(t, testenv.Options{})
@@ -156,6 +156,7 @@ func TestFields(t *testing.T) {
 				"Other":       {"x"},
 				"Nats-Msg-Id": {subject},
 				"Pq-Unique":   {"u"},
+				"Pq-Keep":     {map[string]string{"S.7.a": "1h", "S.-3.b": "soon"}[subject]},
 			}
 
 			m.Data = []byte("x")
@@ -165,17 +166,17 @@ func TestFields(t *testing.T) {
 
 		text := func(item *fdbpq.Item) string {
 			return fmt.Sprint(item.ID.Priority, " ", item.Message.Headers, item.Message.MsgID,
-				item.Message.Unique)
+				item.Message.Unique, item.Message.Keep)
 		}
 
 		for fields, want := range map[string][]string{
 			`"priority":{"token":2},"group":{"token":3}`: {
-				"-3 map[Other:[x] Pq-Group:[b] Pq-Source:[S 2] Tenant:[t-S.-3.b]]",
-				"7 map[Other:[x] Pq-Group:[a] Pq-Source:[S 1] Tenant:[t-S.7.a]]",
+				"-3 map[Other:[x] Pq-Group:[b] Pq-Source:[S 2] Tenant:[t-S.-3.b]]0s",
+				"7 map[Other:[x] Pq-Group:[a] Pq-Source:[S 1] Tenant:[t-S.7.a]]1h0m0s",
 			},
 			`"priority":5,"group":{"header":"Tenant"},"start":1`: {
-				"5 map[Other:[x] Pq-Group:[t-S.7.a] Pq-Source:[S 1] Tenant:[t-S.7.a]]",
-				"5 map[Other:[x] Pq-Group:[t-S.-3.b] Pq-Source:[S 2] Tenant:[t-S.-3.b]]",
+				"5 map[Other:[x] Pq-Group:[t-S.7.a] Pq-Source:[S 1] Tenant:[t-S.7.a]]1h0m0s",
+				"5 map[Other:[x] Pq-Group:[t-S.-3.b] Pq-Source:[S 2] Tenant:[t-S.-3.b]]0s",
 			},
 		} {
 			f.must(f.setSource("null"))

@@ -13,10 +13,12 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
-// Headers of the items of schedules.
+// Headers of the items of schedules, and one of schedules.
 const (
 	HeaderSchedule    = "Pq-Schedule"     // the id of the schedule
 	HeaderScheduledAt = "Pq-Scheduled-At" // the time that it fired for, in RFC 3339
+
+	headerKeep = "Pq-Keep" // the Message.Keep of its items
 )
 
 // schedulesAtOnce is how many records are in memory at once. Each can have 64 KiB.
@@ -178,6 +180,10 @@ func (s *dueSchedule) message(at time.Time, settings *codec.Settings) *codec.Mes
 		m.Unique = s.unique()
 	}
 
+	if keep := headers[headerKeep]; len(keep) > 0 {
+		m.Keep, _ = strictjson.ParseDuration(keep[0]) // it was checked when it was set
+		delete(headers, headerKeep)
+	}
 	if settings.TTL > 0 {
 		m.Expires = codec.Micros(s.due.Ledger.Now.Add(settings.TTL))
 	}

@@ -396,7 +396,16 @@ func TestBrowseFinished(t *testing.T) {
 				len(want))
 		}
 
+		// Keys of another program, more than are read at a time, come before the newest job.
 		f.corrupt = true
+		write(f, func(tx kv.Transaction) {
+			for i := range 600 {
+				foreign := []byte{'0', byte(i >> 8), byte(i)}
+				tx.Set(append(q.Layout().Key(codec.KindFinishedOrder, 3), foreign...), nil)
+			}
+		})
+		wantEqual(f.T, "behind them", len(f.finishedJobs(q, now)), len(want)+1)
+
 		first := f.finishedJobs(q, now)[0]
 		write(f, func(tx kv.Transaction) { tx.Clear(q.Layout().FinishedKey(&first.ID, 0)) })
 		damaged := f.finishedJobs(q, now)[0]

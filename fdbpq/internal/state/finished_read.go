@@ -31,28 +31,33 @@ const (
 
 // ReadFinishedPart reads up to most finished jobs, newest first, that come after an entry of the
 // order; nil begins with the newest. A part ends when it is large enough, but has at least one job
-// if there is one. ended says that nothing comes after it. The error is one of the store.
+// if there is one. more says that something may come after it. The error is one of the store.
 func ReadFinishedPart(
 	l *codec.Layout, r kv.Reader, now time.Time, after *codec.FinishedEntry, most int,
-) (jobs []FinishedRead, ended bool, err error) {
+) (jobs []FinishedRead, more bool, err error) {
 	keys := l.FinishedOrder()
 	if after != nil {
 		keys.End = l.FinishedOrderKey(after.At, &after.Job)
 	}
 	asked := kv.RangeOptions{Limit: min(finishedPage, most), Reverse: true}
-	entries, err := r.GetRange(keys, asked).Get()
-	if err != nil {
-		return nil, false, err
-	}
 
-	all := make([]FinishedRead, 0, len(entries))
-	for _, pair := range entries {
-		e, err := l.ParseFinishedEntry(pair)
-		if err != nil && e.At.IsZero() { // no queue wrote that key
-			continue
+	var all []FinishedRead
+	for more = true; more && len(all) == 0; {
+		entries, err := r.GetRange(keys, asked).Get()
+		if err != nil {
+			return nil, true, err
 		}
-		over := err == nil && !e.Until.After(now)
-		all = append(all, FinishedRead{FinishedEntry: e, Err: err, Over: over})
+		more = asked.Full(entries)
+
+		for _, pair := range entries {
+			keys.End = pair.Key
+			e, err := l.ParseFinishedEntry(pair)
+			if err != nil && e.At.IsZero() { // no queue wrote that key
+				continue
+			}
+			over := err == nil && !e.Until.After(now)
+			all = append(all, FinishedRead{FinishedEntry: e, Err: err, Over: over})
+		}
 	}
 
 	for size := 0; len(jobs) < len(all) && size < browsePart; {
@@ -65,13 +70,13 @@ func ReadFinishedPart(
 		}
 		for i := 0; i < len(some) && size < browsePart; i++ {
 			if err := some[i].finish(l, r); err != nil {
-				return nil, false, err
+				return nil, true, err
 			}
 			size += some[i].Bytes
 			jobs = all[:len(jobs)+1]
 		}
 	}
-	return jobs, len(jobs) == len(all) && !asked.Full(entries), nil
+	return jobs, more || len(jobs) < len(all), nil
 }
 
 // begin starts to read the record.

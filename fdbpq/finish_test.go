@@ -266,6 +266,35 @@ func TestKeepWithoutRoom(t *testing.T) {
 	}
 }
 
+// A long chain of acknowledgements with more values than fit does not take the room of the next one
+// in the same transaction.
+func TestRoomOfTheNextChain(t *testing.T) {
+	f := onMem(t)
+	const n = 40
+	q := f.queue("jobs")
+	f.batcher.LimitReturned(400_000)
+	var ops []fdbpq.Op
+	for _, size := range []int{20_000, 5_000} {
+		var chain []fdbpq.Op
+		for i := range n {
+			f.apply(kept(opPush(q, 1, string(pattern(size, i)))))
+			chain = append(chain, ackWith(q, f.leaseSome(q, 1, time.Hour)[0], ""))
+		}
+		ops = append(ops, grouped(chain...)...)
+	}
+
+	wantErrors(t, f.apply(ops...))
+
+	whole := map[int]int{}
+	for _, job := range f.finishedJobs(q, time.Now()) {
+		whole[len(job.Value)]++
+	}
+	if whole[20_000] >= n || whole[5_000] != n {
+		t.Errorf("values kept by size: %v, want some of the first chain and %d of the second",
+			whole, n)
+	}
+}
+
 // A sweep removes the oldest records that are over or more than the settings allow, but none of the
 // last minute; pushes and acknowledgements say when the next is due.
 func TestSweepFinished(t *testing.T) {

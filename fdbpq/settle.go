@@ -205,6 +205,7 @@ func (q *queueSettlements) runSpan() error {
 	clear(q.reads[q.from:q.to]) // they hold values
 	clear(q.burials[q.from:q.to])
 	clear(q.keeps.items)
+	q.keeps.bytes = 0
 	return nil
 }
 

@@ -122,7 +122,7 @@ test-fdb: ## test on FoundationDB: PKG= RUN= RACE=1
 		FDB_NETWORK_OPTION_EXTERNAL_CLIENT_DIRECTORY=$$folder PQ_TEST_FDB=1 go test $(TAG_FLAGS) $(TEST_FLAGS) -count=1 \
 			./fdbpq/kv/fdbkv)
 
-NODE_20 = node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null && command -v npm >/dev/null
+NODE_20 = node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null && command -v npm >/dev/null
 test-javascript: ## test the JavaScript client
 	@$(NODE_20) || { echo "test-javascript needs Node.js 20 or newer, and npm"; exit 1; }
 	@mkdir -p bin

@@ -214,7 +214,7 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(MAKE) fuzz
 	$(MAKE) leaf-versions
 	$(MAKE) soak TESTED=Accounts SYSTEMS=embedded OPS=5000000
-	$(MAKE) soak TESTED=Outcomes OPS=200000
+	$(MAKE) soak TESTED=Outcomes OPS=50000
 	$(MAKE) soak TESTED=Proof
 	$(MAKE) soak TESTED=Work
 	$(MAKE) soak TESTED=Inflow

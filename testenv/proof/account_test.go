@@ -97,7 +97,9 @@ func testAccounts(t *testing.T, choose func(b *bank)) {
 					books:  books.New(int64(r.skew)),
 					target: int64(flags.ops),
 					few:    int64(min(fewItems, flags.ops/20)),
-					waits:  longWaits,
+
+					between: betweenAll,
+					waits:   longWaits,
 				}
 
 				if flags.ops < shortRun {
@@ -120,6 +122,7 @@ type bank struct {
 	books    *books.Books
 	target   int64
 	few      int64         // items that there are, at least, and three times that at most
+	between  int64         // operations between two faults, unless that makes too many
 	waits    int64         // how much longer leases last than in histories
 	pullWait time.Duration // the length of leases of pulls
 	done     atomic.Int64  // operations
@@ -246,7 +249,7 @@ func (b *bank) over() bool {
 // count counts operations, and asks for a fault now and then.
 func (b *bank) count(n int) {
 	now := b.done.Add(int64(n))
-	every := max(b.target/faultsInAll, min(b.target/4, betweenAll))
+	every := max(b.target/faultsInAll, min(b.target/4, b.between))
 
 	if now/every != (now-int64(n))/every {
 		select {

@@ -26,6 +26,7 @@ const (
 	maxAsked      = 12             // jobs that one client asks about at once
 	maxSuccessors = 3
 	fewTraced     = 300         // items that there are, at least
+	betweenTraced = 1000        // operations between two faults
 	askedWithin   = time.Minute // after its push, a job is found by its message id
 )
 
@@ -70,7 +71,7 @@ func TestOutcomes(t *testing.T) {
 	testAccounts(t, func(b *bank) {
 		b.full = tracedQueues()
 		b.traced = b.full
-		b.few = min(b.few, fewTraced)
+		b.few, b.between = min(b.few, fewTraced), betweenTraced
 	})
 }
 

@@ -1,23 +1,14 @@
-"""Queues and their verbs."""
+"""Queues: pushing, popping, leasing, and what became of jobs."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import os
-import re
 import secrets
-import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from nats.aio.client import Client as NATS
-from nats.aio.msg import Msg
-
-from .codec import Codec, encode
 from .delivery import Delivery
 from .errors import (
     BadArgumentError,
@@ -28,49 +19,28 @@ from .errors import (
     NotSentError,
     PQError,
     TooLargeError,
-    error_for,
 )
-from .headers import Headers, are_plain, header_pairs
-from .item import Item, JobResult, StoredItem
-from .link import Link, link_of
+from .headers import Headers, are_plain
+from .item import Item, JobResult
+from .manage import Handle, item_of, parse
 from .pop import Pop, Received
-from .push import Message, PushAck, PushItem, PushOptions, check_priority, message
-from .times import Duration, clock, duration_text, seconds, time_text
+from .push import Message, PushAck, PushItem, PushOptions, message
+from .times import Duration, Pause, clock, duration_text, seconds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _MAX_FRAMES = 4096
 _MAX_BATCH = 4 << 20  # bytes of a batch of push_many: larger ones are no faster
 _RESULT_WAIT = 30.0
-_DURATIONS = ("ack_wait", "ttl", "duplicate_window", "keep")
 
 
-class Pause:
-    """The time between attempts: 50 ms, twice as long after each, 2 s at most."""
-
-    def __init__(self) -> None:
-        self._next = 0.05
-
-    def reset(self) -> None:
-        """Begin again, after a success."""
-        self._next = 0.05
-
-    async def wait(self, most: float = 2.0) -> None:
-        """Wait, for no longer than that many seconds."""
-        await asyncio.sleep(max(0.0, min(self._next, most)))
-        self._next = min(2 * self._next, 2.0)
+def lease_options(ack_wait: Duration, holder: str) -> dict[str, Any]:
+    """Return the options of the protocol for a lease, in a frame so that none is left to nobody."""
+    return {"ack_wait": duration_text(ack_wait) if ack_wait else 0, "holder": holder, "frames": True}
 
 
-def default_holder(nc: NATS) -> str:
-    """Name this process for those who look at leases: its host, process id and connection."""
-    name = nc.options.get("name") or ""
-    text = f"{socket.gethostname()} pid {os.getpid()} {name}".strip()
-    return "".join(c for c in text if c.isprintable())[:100]
-
-
-class Queue:
+class Queue(Handle):
     """A queue, as Client.priority_queue and Client.fifo_queue return it.
 
     All methods raise the errors of any request besides those that they name: BadArgumentError for
@@ -78,20 +48,6 @@ class Queue:
     NoBridgeError, BadReplyError, NotSentError, DeniedError, and UnknownOutcomeError if it can
     change something. An empty queue is None, not an error.
     """
-
-    def __init__(self, nc: NATS, prefix: str, name: str, *, fifo: bool, codec: Codec, timeout: float) -> None:
-        if not _NAME.fullmatch(name):
-            raise BadArgumentError(f"bad queue name {name!r}: want 1 to 128 letters, digits, -, _")
-        self.name = name
-        self.fifo = fifo
-        self.codec = codec
-        self.timeout = timeout
-        self.link: Link = link_of(nc)
-        self.holder = default_holder(nc)
-        self._prefix = f"{prefix}.{name}."
-
-    def __repr__(self) -> str:
-        return f"Queue({self._prefix[:-1]!r})"
 
     # Pushing
 
@@ -134,13 +90,13 @@ class Queue:
         if m.priority:
             headers.append(("Pq-Priority", str(m.priority)))
         reply = await self.link.request(self.subject("push"), m.value, headers, timeout=timeout, restless=True)
-        body = _parse(reply, "id")
+        body = parse(reply, "id")
         return PushAck(body["id"], body.get("priority", 0), body.get("duplicate", False))
 
     async def _push_batch(self, batch: Sequence[Message], timeout: float) -> list[PushAck]:
         data = b"".join(m.frame() for m in batch)
         subject = self.subject("push.batch")
-        body = _parse(await self.link.request(subject, data, timeout=timeout, restless=True), "ids")
+        body = parse(await self.link.request(subject, data, timeout=timeout, restless=True), "ids")
         duplicates = set(body.get("duplicates", ()))
         return [
             PushAck(id, m.priority, i in duplicates) for i, (id, m) in enumerate(zip(body["ids"], batch, strict=True))
@@ -284,12 +240,7 @@ class Queue:
         the name that others see, by default this process. See pop for the rest. If the task is
         cancelled, so is the request, and an item that still comes is given back uncounted.
         """
-        options: dict[str, Any] = {
-            "ack_wait": duration_text(ack_wait) if ack_wait else 0,
-            "holder": self.holder if holder is None else holder,
-            "frames": True,
-        }
-        length = seconds(ack_wait)
+        options, length = lease_options(ack_wait, self.holder if holder is None else holder), seconds(ack_wait)
         received = await self._pop(max, expires, options, length)
         return Delivery(self, received[0], length) if received else None
 
@@ -327,172 +278,6 @@ class Queue:
         """Return the item that pop would remove, and leave it in the queue."""
         verb = "peek" if self.fifo else "peek.max" if max else "peek.min"
         try:
-            return _item(await self._read(verb))
+            return item_of(await self.read(verb))
         except NotFoundError:
             return None
-
-    # Looking
-
-    async def len(self) -> int:
-        """Return the number of ready items, without leased and delayed ones."""
-        return int(_parse(await self._read("len"), "len")["len"])
-
-    async def info(self) -> dict[str, Any]:
-        """Return the counts, settings and more of the queue, as the protocol has them."""
-        return _parse(await self._read("info"), "queue")
-
-    async def items(
-        self, *, state: str = "", match: str = "", value_bytes: int = 1024, max: bool = False
-    ) -> AsyncIterator[StoredItem]:
-        """Iterate over the items, in the order in which they would be served if all were ready.
-
-        state is "ready", "delayed", "leased" or "done"; by default the first three. match is a text
-        that the value, a header, the id or the holder contains. value_bytes is how much of each
-        value to return, up to 65,536. Items stay where they are; pages are not of one moment.
-        """
-        query: dict[str, Any] = {"value_bytes": value_bytes}
-        query |= {"state": state} if state else {}
-        query |= {"match": match} if match else {}
-        query |= {"end": "max"} if max else {}
-        while True:
-            page = _parse(await self._read("items", query), "items")
-            for raw in page["items"]:
-                yield StoredItem.parse(raw)
-            if not page["next"]:
-                return
-            query["after"] = page["next"]
-
-    async def get(self, id: str | None = None, *, msg_id: str | None = None) -> Item:
-        """Return an item in any state, by its id or, within the duplicate window, its msg_id.
-
-        Errors: NotFoundError.
-        """
-        if (id is None) == (msg_id is None):
-            raise BadArgumentError("get: want an id or a msg_id")
-        return _item(await self._read("get", {"id": id} if msg_id is None else {"msg_id": msg_id}))
-
-    # Managing
-
-    async def remove(self, id: str) -> None:
-        """Remove an item in any state. Its holder, if it is leased, gets LeaseLostError.
-
-        Errors: NotFoundError.
-        """
-        await self._manage("remove", {"id": id}, "id")
-
-    async def move(self, id: str, priority: int) -> str:
-        """Move an item to the end of a priority, and return its place there.
-
-        After UnknownOutcomeError, repeat it with the place that the item had before.
-
-        Errors: NotFoundError; LeasedError.
-        """
-        body = {"id": id, "priority": check_priority(priority)}
-        return str((await self._manage("move", body, "place"))["place"])
-
-    async def redrive(self, *, max: int = 1000) -> int:
-        """Send up to max dead letters of this queue back to where they came from.
-
-        Returns their number. They keep their ids, and are at the end of their priority.
-        """
-        done = 0
-        while True:
-            body = await self._manage("redrive", {"max": max - done}, "redriven")
-            done += int(body["redriven"])
-            if not body.get("more") or done >= max:
-                return done
-
-    async def redrive_ids(self, ids: Sequence[str]) -> list[str | PQError]:
-        """Send 1 to 1,000 dead letters back; return for each its queue, or why it stays."""
-        results = (await self._manage("redrive", {"ids": list(ids)}, "results"))["results"]
-        return [
-            error_for(r["code"], r.get("error_reason", ""), r["error"]) if "code" in r else str(r.get("home", ""))
-            for r in results
-        ]
-
-    async def configure(self, **settings: Any) -> dict[str, Any]:
-        """Change these settings, reset those that are None, and return all that are set.
-
-            await jobs.configure(max_deliver=5, backoff=["1s", "10s"], dead_letter="failed")
-
-        The names are the protocol's. Durations are seconds, timedeltas or texts.
-
-        Errors: BadRequestError, which names the setting; nothing was changed.
-        """
-        for name, value in settings.items():
-            if name in _DURATIONS and value is not None:
-                settings[name] = duration_text(value)
-            elif name == "backoff" and value is not None:
-                settings[name] = [duration_text(d) for d in value]
-            elif isinstance(value, datetime):
-                settings[name] = time_text(value)
-        return await self._manage("config", settings)
-
-    async def pause(self, group: str | None = None) -> None:
-        """Serve no items of the queue, or of a group, until resume."""
-        until = datetime(9999, 1, 1, tzinfo=timezone.utc)
-        await self.configure(**({"pause_until": until} if group is None else {"paused_groups": {group: True}}))
-
-    async def resume(self, group: str | None = None) -> None:
-        """End a pause of the queue, or of a group."""
-        await self.configure(**({"pause_until": None} if group is None else {"paused_groups": {group: False}}))
-
-    async def schedule(self, id: str, **members: Any) -> dict[str, Any]:
-        """Create, replace, pause (paused=True), resume or run (run=True) a schedule.
-
-            await jobs.schedule("nightly", cron="0 3 * * *", zone="Europe/Berlin", value=b"report")
-
-        The members are those of docs/schedules.md; value as in push, every and jitter are
-        durations, until is a datetime. Returns the schedule with its state.
-
-        Errors: NotFoundError for one that does not exist.
-        """
-        for name, value in members.items():
-            if name == "value":
-                members[name] = base64.b64encode(encode(self.codec, value)[0]).decode()
-            elif name in ("every", "jitter"):
-                members[name] = duration_text(value)
-            elif isinstance(value, datetime):
-                members[name] = time_text(value)
-        return await self._manage("schedule", {"id": id, **members}, "id")
-
-    async def unschedule(self, id: str) -> None:
-        """Remove a schedule. What it has pushed stays.
-
-        Errors: NotFoundError.
-        """
-        await self._manage("unschedule", {"id": id}, "id")
-
-    # Requests
-
-    def subject(self, verb: str) -> str:
-        """Return the subject of a verb."""
-        return self._prefix + verb
-
-    async def _read(self, verb: str, body: dict[str, Any] | None = None) -> Msg:
-        data = b"" if body is None else json.dumps(body).encode()
-        return await self.link.request(self.subject(verb), data, timeout=self.timeout, writes=False)
-
-    async def _manage(self, verb: str, body: dict[str, Any], member: str = "") -> dict[str, Any]:
-        reply = await self.link.request(
-            self.subject(verb),
-            json.dumps(body).encode(),
-            header_pairs({"User-Agent": f"{self.holder} pqbridge-python"}),
-            timeout=self.timeout,
-        )
-        return _parse(reply, member)
-
-
-def _item(reply: Msg) -> Item:
-    return Item(reply.data, Headers((reply.headers or {}).items()))
-
-
-def _parse(reply: Msg, member: str) -> dict[str, Any]:
-    """Return the JSON object of a reply, which has that member."""
-    try:
-        body = json.loads(reply.data)
-    except ValueError:
-        body = None
-    if not isinstance(body, dict) or (member and member not in body):
-        raise BadReplyError(f"not the reply of a bridge: {reply.data[:64]!r}", unknown=True)
-    return body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from datetime import datetime, timedelta, timezone
@@ -50,3 +51,19 @@ def parse_time(text: str | None) -> datetime | None:
 def clock() -> float:
     """Return seconds on a clock that also counts while the machine sleeps, where there is one."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Pause:
+    """The time between attempts: 50 ms, twice as long after each, 2 s at most."""
+
+    def __init__(self) -> None:
+        self._next = 0.05
+
+    def reset(self) -> None:
+        """Begin again, after a success."""
+        self._next = 0.05
+
+    async def wait(self, most: float = 2.0) -> None:
+        """Wait, for no longer than that many seconds."""
+        await asyncio.sleep(max(0.0, min(self._next, most)))
+        self._next = min(2 * self._next, 2.0)

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import math
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from .delivery import Delivery, Renewal
@@ -26,8 +27,8 @@ from .errors import (
 from .headers import Headers
 from .job import Handler, Job, Middleware, Outcome, outcome_of, perform
 from .pop import Pop, Received
-from .queue import Pause, Queue
-from .times import Duration, clock, duration_text, seconds
+from .queue import Queue, lease_options
+from .times import Duration, Pause, clock, seconds
 
 _IDLE_WAIT = 300.0  # seconds that one request waits for a job
 _SETTLE_TIME = 30.0  # seconds for which a worker that stops tries to settle its jobs
@@ -42,7 +43,7 @@ class _Held:
 
     delivery: Delivery
     job: Job
-    renewal: Renewal | None = None
+    renewal: Renewal = field(init=False)
     task: asyncio.Task[Any] | None = None  # of the handler
 
     def end(self, why: Literal["lost", "timeout", "stopped"]) -> None:
@@ -115,8 +116,7 @@ class Worker:
         self._length = self._ack_wait  # of the latest lease, 0 while it is unknown
         self._held: set[_Held] = set()
         self._leasing: tuple[Pop, asyncio.Task[list[Received]]] | None = None
-        self._stopping = asyncio.Event()
-        self._stopped_at = float("inf")
+        self._stopped_at = math.inf
         self._ended: asyncio.Event | None = None
         self._failure: PQError | None = None
 
@@ -155,6 +155,8 @@ class Worker:
         self._turn = asyncio.Lock()  # only one slot waits for a job
         slots = [loop.create_task(self._slot()) for _ in range(self._concurrency)]
         try:
+            await asyncio.wait(slots, return_when=asyncio.FIRST_EXCEPTION)
+            self._begin_stop()
             await asyncio.wait(slots)
         except asyncio.CancelledError:
             self._begin_stop()
@@ -189,16 +191,17 @@ class Worker:
         await self._ended.wait()
 
     def _on_signal(self) -> None:
-        if self._stopping.is_set():
+        if self._is_stopping:
             self._end_handlers()
         else:
             self._queue.link.spawn(self.stop())
 
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stopped_at < math.inf
+
     def _begin_stop(self) -> None:
-        if self._stopping.is_set():
-            return
-        self._stopping.set()
-        self._stopped_at = clock()
+        self._stopped_at = min(self._stopped_at, clock())
         if self._leasing:
             pop, task = self._leasing
             if pop.is_sent:
@@ -221,23 +224,19 @@ class Worker:
         """Do one job after the other. One request acknowledges a job and leases the next."""
         held: _Held | None = None
         while held := held or await self._lease():
-            if self._stopping.is_set():  # it came while the worker was stopping
-                await self._give_back(held)
+            if self._is_stopping:  # it came meanwhile
+                if not await self._let_go(held):
+                    await self._send_back(held, Outcome("stopped"))
                 return
             held = await self._do(held)
 
     async def _lease(self) -> _Held | None:
         """Wait for a job, and return None if the worker stops."""
-        options = {
-            "ack_wait": duration_text(self._ack_wait) if self._ack_wait else 0,
-            "holder": self._holder,
-            "frames": True,
-        }
         pause = Pause()
         async with self._turn:
-            while not self._stopping.is_set():
-                length = self._length or 30.0
-                pop = self._queue.pop_request(self._max, _IDLE_WAIT, dict(options), length)
+            while not self._is_stopping:
+                options = lease_options(self._ack_wait, self._holder)
+                pop = self._queue.pop_request(self._max, _IDLE_WAIT, options, self._length or 30.0)
                 task = asyncio.get_running_loop().create_task(pop.run())
                 self._leasing = pop, task
                 await asyncio.wait({task})
@@ -254,8 +253,7 @@ class Worker:
                     if self._is_hopeless(error):
                         self._fail(error)
                     else:
-                        await self._report("cannot lease a job", error)
-                        await self._wait(pause)
+                        await self._report("cannot lease a job", error, pause)
         return None
 
     async def _hold(self, delivery: Delivery) -> _Held | None:
@@ -275,9 +273,8 @@ class Worker:
             self._log.warning("lost the lease of job %s, which is being done: %s", held.job.id, error)
             held.end("lost")
 
-        renewal = held.renewal = Renewal(delivery, lost, self._log)
-        loop = asyncio.get_running_loop()
-        held.job.say = lambda progress: loop.call_soon_threadsafe(renewal.say, progress)
+        held.renewal, loop = Renewal(delivery, lost, self._log), asyncio.get_running_loop()
+        held.job.say = lambda progress: loop.call_soon_threadsafe(held.renewal.say, progress)
         self._held.add(held)
         return held
 
@@ -297,90 +294,77 @@ class Worker:
             timer.cancel()
 
         outcome = outcome_of(held.task, job, self._queue.codec)
-        lost = await self._let_go(held)
-        if lost or outcome.kind == "lost":
+        following = None
+        if await self._let_go(held):
             outcome.kind = "lost"
-            settled, next = False, None
         elif outcome.kind == "done":
-            settled, next = await self._acknowledge(held, outcome)
-        else:
-            settled, next = await self._send_back(held, outcome), None
-        if not settled and outcome.kind == "done":
-            outcome.kind = "lost"
+            following = await self._acknowledge(held, outcome)
+        elif outcome.kind != "lost":
+            await self._send_back(held, outcome)
         await self._call_hook(self._hooks.get(outcome.kind, self._on_failed), job, outcome)
-        return next
+        return following
 
     async def _perform(self, job: Job) -> Any:
         handler = self._handlers.get(job.type) or self._handlers.get("*")
         if handler is None:
-            raise Exception(
-                f"nobody handles jobs of type {job.type!r}"
-                if job.type
-                else "nobody handles jobs without the header Type"
-            )
+            raise Exception(f"nobody handles jobs of type {job.type!r}")
         return await perform(handler, job, self._middleware, self._threads)
 
     def _time_out(self, held: _Held) -> None:
         self._log.warning("job %s takes longer than %s s", held.job.id, self._job_timeout)
         held.end("timeout")
-        if held.renewal:
-            self._queue.link.spawn(held.renewal.stop())  # a handler that hangs must not keep it
+        self._queue.link.spawn(held.renewal.stop())  # a handler that hangs must not keep it
 
     async def _let_go(self, held: _Held) -> bool:
         """Stop renewing, and report whether the lease is certainly lost."""
         self._held.discard(held)
-        return await held.renewal.stop() if held.renewal else False
+        return await held.renewal.stop()
 
     # Settling
 
-    async def _acknowledge(self, held: _Held, outcome: Outcome) -> tuple[bool, _Held | None]:
+    async def _acknowledge(self, held: _Held, outcome: Outcome) -> _Held | None:
         """Acknowledge a job, and lease the next one unless the worker stops."""
         delivery, unknown = held.delivery, False
         done = (outcome.result, outcome.content_type, outcome.next)
-        if not self._stopping.is_set():
+        if not self._is_stopping:
             try:
-                following = await delivery.ack_and_lease(self._holder, *done)
-                return True, await self._hold(following)
+                return await self._hold(await delivery.ack_and_lease(self._holder, *done))
             except NotFoundError:
-                return True, None
-            except LeaseLostError as error:
-                self._log.warning("job %s was done too late: %s", held.job.id, error)
-                return error.reason == "done", None
-            except TooLargeError as error:
-                if error.reason:  # it is about the next job
-                    return True, None
+                return None
             except PQError as error:
+                if isinstance(error, TooLargeError) and error.reason:  # it is about the next job
+                    return None
                 unknown = error.unknown or error.code == 503
-                await self._report("cannot acknowledge a job, trying again", error)
+                if not isinstance(error, LeaseLostError):
+                    await self._report("cannot acknowledge a job, trying again", error)
 
         try:
             headers, data = delivery.ack_message("+ACK", *done)
-            settled = await self._settle(held, lambda: delivery.settle(headers, data), unknown)
+            if not await self._settle(held, lambda: delivery.settle(headers, data), unknown):
+                outcome.kind = "lost"
         except (BadRequestError, TooLargeError) as error:
             # Otherwise it would be done again and again, and nobody would know why.
             outcome.kind, outcome.error = "failed", error
             outcome.text = f"the result, or what follows, was refused: {error}"
-            settled = await self._send_back(held, outcome)
-        return settled, None
+            await self._send_back(held, outcome)
+        return None
 
-    async def _send_back(self, held: _Held, outcome: Outcome) -> bool:
+    async def _send_back(self, held: _Held, outcome: Outcome) -> None:
         """Settle a job that is not done."""
-        delivery, delay = held.delivery, outcome.delay
+        delivery, delay, text = held.delivery, outcome.delay, outcome.text
+        if outcome.kind in ("failed", "dropped"):
+            what = f"job %s {outcome.kind} at delivery %d: %s"
+            self._log.warning(what, held.job.id, held.job.deliveries, text, exc_info=outcome.error)
         try:
             if outcome.kind in ("snoozed", "stopped"):
-                return await self._settle(held, lambda: delivery.snooze(delay or 0))
-            what = f"job %s {outcome.kind} at delivery %d: %s"
-            self._log.warning(what, held.job.id, held.job.deliveries, outcome.text, exc_info=outcome.error)
-            if outcome.kind == "dropped":
-                return await self._settle(held, lambda: delivery.term(outcome.text))
-            return await self._settle(held, lambda: delivery.nak(delay=delay, reason=outcome.text))
+                await self._settle(held, lambda: delivery.snooze(delay or 0))
+            elif outcome.kind == "dropped":
+                await self._settle(held, lambda: delivery.term(text))
+            else:
+                await self._settle(held, lambda: delivery.nak(delay=delay, reason=text))
         except BadRequestError as error:  # the delay
-            text = f"{outcome.text}: {error}"
-            return await self._settle(held, lambda: delivery.nak(reason=text))
-
-    async def _give_back(self, held: _Held) -> None:
-        if not await self._let_go(held):
-            await self._settle(held, lambda: held.delivery.snooze())
+            text = f"{text}: {error}"
+            await self._settle(held, lambda: delivery.nak(reason=text))
 
     async def _settle(self, held: _Held, send: Callable[[], Awaitable[Any]], unknown: bool = False) -> bool:
         """Send what ends a lease until there is an answer, and report whether it counts."""
@@ -394,33 +378,29 @@ class Worker:
                 if not unknown and error.reason != "done":
                     self._log.warning("job %s was settled too late: %s", held.job.id, error)
                 return unknown or error.reason == "done"
-            except (BadRequestError, TooLargeError) as error:
-                if isinstance(error, BadRequestError) or not error.reason:
-                    raise
-                await self._report("cannot settle a job, trying again", error)
             except PQError as error:
                 unknown = unknown or error.unknown
+                if isinstance(error, BadRequestError) or (isinstance(error, TooLargeError) and not error.reason):
+                    raise
                 if last or self._is_hopeless(error):
                     self._log.error("cannot settle job %s, which comes back: %s", held.job.id, error)
                     if isinstance(error, DeniedError):
                         self._fail(error)
                     return False
-                await self._report("cannot settle a job, trying again", error)
-            await self._wait(pause)
+                await self._report("cannot settle a job, trying again", error, pause)
 
     def _is_hopeless(self, error: PQError) -> bool:
         nc = self._queue.link.nc
         closed = isinstance(error, NotSentError) and (nc.is_closed or nc.is_draining)
         return closed or isinstance(error, (BadRequestError, DeniedError))
 
-    async def _wait(self, pause: Pause) -> None:
-        await pause.wait(0.05 if self._stopping.is_set() else 2.0)
-
     # Telling
 
-    async def _report(self, what: str, error: PQError) -> None:
+    async def _report(self, what: str, error: PQError, pause: Pause | None = None) -> None:
         self._log.warning("%s: %s", what, error)
         await self._call_hook(self._on_error, error)
+        if pause:
+            await pause.wait(0.05 if self._is_stopping else 2.0)
 
     async def _call_hook(self, hook: Callable[..., Any] | None, *args: Any) -> None:
         if hook is None:

@@ -1,4 +1,4 @@
-"""What the NATS server refuses, as a connection without a bridge hears it."""
+"""What nats-py and the NATS server do to requests, tried against a server that does what the test says."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from conftest import PATIENCE
 
 import pqbridge
-from pqbridge.errors import PQError
 
 
 class Server:
     """The server's side of one connection, which refuses what it is told to."""
 
-    def __init__(self, *refused: str) -> None:
+    def __init__(self, *refused: str, deaf: bool = False) -> None:
         self.refused = refused
+        self.deaf = deaf  # to what is published
         self.published: list[str] = []
+        self.ended, self.closed = asyncio.Event(), asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"max_payload":1048576,"headers":true,"version":"2.10.0"}\r\n')
@@ -27,12 +29,19 @@ class Server:
             if verb == "PING":
                 writer.write(b"PONG\r\n")
             elif verb in ("PUB", "HPUB"):
+                if self.deaf:
+                    await self.ended.wait()
+                    writer.transport.abort()
+                    break
                 await reader.readexactly(int(args[-1]) + 2)
                 self.published.append(args[0])
                 self.refuse("Publish", args[0], writer)
             elif verb == "SUB":
                 self.refuse("Subscription", args[0], writer)
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        self.closed.set()
 
     def refuse(self, what: str, subject: str, writer: asyncio.StreamWriter) -> None:
         if any(subject.startswith(r) for r in self.refused):
@@ -48,7 +57,9 @@ async def connected(server: Server, **options: Any) -> AsyncIterator[pqbridge.Qu
     try:
         yield pqbridge.Client(nc, timeout=60).priority_queue("Jobs")
     finally:
+        server.ended.set()
         await nc.close()
+        await server.closed.wait()
         listener.close()
 
 
@@ -92,6 +103,7 @@ async def test_a_connection_of_nats_py_is_polled() -> None:
         await pqbridge.Client(nc, timeout=60).priority_queue("Jobs").push(b"job")
 
     await nc.close()
+    await server.closed.wait()
     listener.close()
 
 
@@ -102,9 +114,36 @@ async def test_a_worker_that_may_not_lease_ends() -> None:
 
 
 async def test_the_token_of_a_lease_is_in_no_error() -> None:
-    assert PQError("x").code == 0
     async with connected(Server("pq.Jobs.ack")) as queue:
         with pytest.raises(pqbridge.DeniedError) as denied:
             await queue.link.request("pq.Jobs.ack.SECRET", timeout=60)
 
     assert "secret" not in str(denied.value).lower()
+
+
+async def test_a_push_can_be_cancelled_while_nats_py_flushes() -> None:
+    async with connected(Server(deaf=True), pending_size=1024) as queue:
+        pushes = [asyncio.create_task(queue.push(b"x" * 1_000_000)) for _ in range(20)]
+        await asyncio.sleep(0.2)
+        for push in pushes:
+            push.cancel()
+        ends = await asyncio.wait_for(asyncio.gather(*pushes, return_exceptions=True), PATIENCE)
+
+    assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+
+
+async def test_a_request_that_was_given_up_leaves_nothing(queue: pqbridge.Queue) -> None:
+    nc = queue.link.nc
+    await queue.len()
+    before = len(nc._subs)
+    waiting = [asyncio.create_task(queue.lease(expires=60)) for _ in range(5)]
+    await asyncio.sleep(0.2)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+
+    end = asyncio.get_running_loop().time() + PATIENCE
+    while len(nc._subs) > before + 1:
+        assert asyncio.get_running_loop().time() < end
+        await asyncio.sleep(0.05)
+    assert await queue.len() == 0

@@ -58,7 +58,8 @@ async def connected(server: Server, **options: Any) -> AsyncIterator[pqbridge.Qu
         yield pqbridge.Client(nc, timeout=60).priority_queue("Jobs")
     finally:
         server.ended.set()
-        await nc.close()
+        with contextlib.suppress(ConnectionError):
+            await nc.close()
         await server.closed.wait()
         listener.close()
 

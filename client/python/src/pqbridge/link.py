@@ -136,8 +136,13 @@ class Link:
         """Run something in the background."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget)
         return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs what nobody waits for any more
 
     async def ping(self, timeout: float) -> bool:
         """Report whether the server has seen all that was sent, and said what it refuses."""

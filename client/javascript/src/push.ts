@@ -1,9 +1,6 @@
 import { type Codec, encodeValue } from "./codec.js";
-import { isHopeless } from "./connection.js";
-import { type Duration, durationText, shown, sleep } from "./duration.js";
-import {
-  badRequest, NoBridgeError, NotSentError, OverloadedError, type PQError, UnavailableError, UnknownOutcomeError,
-} from "./errors.js";
+import { type Duration, durationText, shown } from "./duration.js";
+import { badRequest, type PQError } from "./errors.js";
 import { type Frame } from "./frames.js";
 import { HeaderBlock, type HeadersInit } from "./headers.js";
 import { type Priority, priorityText } from "./json.js";
@@ -113,42 +110,4 @@ export function timeText(time: Date | string, name: string): string {
   const date = new Date(time);
   if (Number.isNaN(date.getTime())) throw badRequest(`${name}: ${shown(time)}: want a Date, or a text such as "2030-01-02T15:04:05Z"`);
   return typeof time === "string" ? time : date.toISOString();
-}
-
-/** Reports whether a push that failed may succeed if it is repeated. */
-export function mayRepeat(err: unknown, repeatable: boolean): boolean {
-  if (isHopeless(err)) return false;
-  if (err instanceof UnknownOutcomeError) return repeatable;
-  const passing = err instanceof UnavailableError || err instanceof NoBridgeError || err instanceof NotSentError;
-  return passing || (err instanceof OverloadedError && err.reason === "busy");
-}
-
-/** Pauses between attempts: 50 ms at first, twice as long after each, at most 2 s. */
-export class Pause {
-  #last = 0;
-
-  async wait(signal?: AbortSignal, most = Infinity): Promise<void> {
-    this.#last = Math.min(Math.max(2 * this.#last, 50), 2000);
-    await sleep(Math.min(this.#last, most), signal);
-  }
-
-  reset(): void {
-    this.#last = 0;
-  }
-}
-
-/** Calls attempt, again if that may help, until the milliseconds are over. It is told how many are left. */
-export async function repeat<T>(ms: number, attempt: (left: number, first: boolean) => Promise<T>, again: (err: unknown) => boolean): Promise<T> {
-  const end = performance.now() + ms;
-  const pause = new Pause();
-  for (let first = true; ; first = false) {
-    try {
-      return await attempt(Math.max(end - performance.now(), 1), first);
-    } catch (err) {
-      const left = end - performance.now();
-      if (left <= 0 || !again(err)) throw err;
-      await pause.wait(undefined, left);
-      if (performance.now() >= end) throw err;
-    }
-  }
 }

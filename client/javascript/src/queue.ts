@@ -1,21 +1,18 @@
 import type { Msg } from "@nats-io/nats-core";
+import { pushBatch, pushMany } from "./batch.js";
 import type { Client } from "./client.js";
 import { isWellFormed, toBase64, utf8 } from "./codec.js";
 import { Delivery } from "./delivery.js";
 import { type Duration, durationText, milliseconds, shown } from "./duration.js";
-import {
-  BadReplyError, badRequest, errorOf, NotFoundError, NotSentError, type PQError, TooLargeError,
-} from "./errors.js";
-import { encodeFrames, frameSize } from "./frames.js";
+import { BadReplyError, badRequest, errorOf, NotFoundError } from "./errors.js";
 import { HeaderBlock } from "./headers.js";
 import { defaultHolder } from "./holder.js";
 import { Item, receiveMessage, type Received, type State } from "./item.js";
 import { camelCase, parseReply, type Priority, priorityText, snakeCase, stringify } from "./json.js";
 import { type Fetch, fetchItems, lateReply } from "./pop.js";
-import {
-  mayRepeat, Pause, prepare, type Prepared, type Pushed, type PushItem, type PushOptions, type PushOutcome, repeat,
-} from "./push.js";
+import { prepare, type Prepared, type Pushed, type PushItem, type PushOptions, type PushOutcome } from "./push.js";
 import { JobResult } from "./result.js";
+import { mayRepeat, Pause, repeat } from "./retry.js";
 import { type Settings, settingsToSend } from "./settings.js";
 import { type QueueInfo, readStored, type Redriven, type Schedule, type StoredItem } from "./stored.js";
 
@@ -45,9 +42,6 @@ export interface LeaseOptions extends PopOptions {
 /** Names a job: by its id (or the place of its item), or by the msgId of its push within the duplicate window. */
 export type JobName = string | { msgId: string };
 
-/** The most items of a batch, and the bytes: larger ones are no faster. With message ids, more may not fit. */
-const mostItems = 1024;
-const mostBytes = 4 << 20;
 /** How long one request waits for a result, in milliseconds. */
 const resultWait = 30_000;
 const hour = 3_600_000;
@@ -84,25 +78,13 @@ export class Queue {
   }
 
   async #pushOne(p: Prepared, ms: number): Promise<Pushed> {
-    if (p.headers.hasBytes) return (await this.#pushBatch([p], ms))[0]!;
+    if (p.headers.hasBytes) return (await pushBatch(this, [p], ms))[0]!;
 
     const request = { subject: `${this.subject}push`, payload: p.value, headers: p.headers, writes: true };
     const reply = await this.client.connection.request(request, ms);
-    const { id, priority = 0, duplicate = false } = this.#parse(reply, true);
+    const { id, priority = 0, duplicate = false } = this.parse(reply, true);
     if (typeof id !== "string") throw notABridge(reply, true);
     return { id, priority, duplicate };
-  }
-
-  async #pushBatch(list: Prepared[], ms: number): Promise<Pushed[]> {
-    const request = { subject: `${this.subject}push.batch`, payload: encodeFrames(list), writes: true };
-    const reply = await this.client.connection.request(request, ms);
-    const { ids, duplicates = [] } = this.#parse(reply, true);
-    if (!Array.isArray(ids) || ids.length !== list.length) throw notABridge(reply, true);
-    const again = new Set(duplicates);
-    return list.map((p, i) => {
-      const n = Number(p.priority);
-      return { id: ids[i], priority: Number.isSafeInteger(n) ? n : p.priority, duplicate: again.has(i) };
-    });
   }
 
   /**
@@ -114,57 +96,7 @@ export class Queue {
    * Items of one priority are served in the order of the list.
    */
   async pushMany(items: Iterable<PushItem>): Promise<PushOutcome[]> {
-    const all = [...items];
-    const outcomes: PushOutcome[] = [];
-    const sound: Prepared[] = [];
-    let failed: PQError | undefined;
-    try {
-      for (const { value, ...options } of all) sound.push(prepare(this.client.codec, value, options, this.fifo));
-    } catch (err) {
-      failed = err as PQError;
-    }
-
-    for (let most = mostItems; outcomes.length < sound.length; ) {
-      const batch = sound.slice(outcomes.length, outcomes.length + this.#fitting(sound, outcomes.length, most));
-      try {
-        outcomes.push(...(await this.#pushRepeatedly(batch)));
-      } catch (err) {
-        failed = err as PQError;
-        if (isRefused(failed) && batch.length > 1) most = batch.length >> 1; // look for the item at fault
-        else {
-          outcomes.push(...batch.map(() => ({ error: failed! })));
-          break;
-        }
-      }
-    }
-    if (failed && outcomes.length === sound.length && sound.length < all.length) outcomes.push({ error: failed });
-    while (outcomes.length < all.length) {
-      outcomes.push({ error: new NotSentError(`not sent because of an earlier item: ${failed!.text}`) });
-    }
-    return outcomes;
-  }
-
-  #pushRepeatedly(batch: Prepared[]): Promise<Pushed[]> {
-    return repeat(
-      this.client.timeout,
-      async (left, first) => {
-        const pushed = await this.#pushBatch(batch, left);
-        return pushed.map((p, i) => ({ ...p, duplicate: p.duplicate && (first || !batch[i]!.ownId) }));
-      },
-      (err) => mayRepeat(err, batch.every((p) => p.repeatable)),
-    );
-  }
-
-  // Returns how many of the items from `at` on go into one request, at least one: it and its reply have limits.
-  #fitting(sound: Prepared[], at: number, most: number): number {
-    const payload = this.client.connection.nc.info?.max_payload ?? mostBytes;
-    const end = Math.min(sound.length, at + most, at + Math.max(1, Math.floor((payload - 512) / 59)));
-    let n = at;
-    for (let bytes = 0; n < end; n++) {
-      bytes += frameSize(sound[n]!);
-      if (n > at && bytes > Math.min(payload, mostBytes)) break;
-    }
-    return n - at;
+    return pushMany(this, [...items]);
   }
 
   /**
@@ -235,7 +167,7 @@ export class Queue {
       if (items.length > 0) return items;
       if (error && !(error instanceof NotFoundError)) throw error;
       o.signal?.throwIfAborted();
-      if (until - performance.now() < lateReply / 100) return [];
+      if (until - performance.now() < 50) return []; // too short to ask again
     }
   }
 
@@ -409,19 +341,19 @@ export class Queue {
 
   /** Sends a request with members of the protocol, and returns the members of the reply. */
   private async query(verb: string, payload: object | undefined, writes: boolean): Promise<any> {
-    return this.#parse(await this.#send(verb, payload ?? "", writes), writes);
+    return this.parse(await this.#send(verb, payload ?? "", writes), writes);
   }
 
-  #parse(reply: Msg, writes: boolean): any {
+  /** @internal Returns the members of a reply. Throws BadReplyError. */
+  parse(reply: Msg, writes: boolean): any {
     const parsed = parseReply(reply.data, writes);
     if (typeof parsed !== "object" || parsed === null) throw notABridge(reply, writes);
     return parsed;
   }
 }
 
-const isRefused = (err: PQError): boolean => !err.unknown && (err.code === 400 || err instanceof TooLargeError);
-
-const notABridge = (reply: Msg, unknown: boolean): BadReplyError =>
+/** @internal */
+export const notABridge = (reply: Msg, unknown: boolean): BadReplyError =>
   new BadReplyError(`the reply is not that of a bridge: ${shown(reply.string())}`, { unknown });
 
 function checkUTF8(text: string | undefined, name: string): string | undefined {

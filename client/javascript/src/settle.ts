@@ -5,7 +5,7 @@ import { BadRequestError, LeaseLostError, NotFoundError, NotSentError, type PQEr
 import type { Outcome } from "./job.js";
 import type { Lease } from "./lease.js";
 import { fetchItems, type Fetched, lateReply } from "./pop.js";
-import { Pause } from "./push.js";
+import { Pause } from "./retry.js";
 import type { Worker } from "./worker.js";
 
 /** A job that is done but not yet acknowledged. */

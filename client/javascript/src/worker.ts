@@ -9,7 +9,7 @@ import {
 } from "./job.js";
 import { Lease } from "./lease.js";
 import { fetchItems } from "./pop.js";
-import { Pause } from "./push.js";
+import { Pause } from "./retry.js";
 import type { Queue } from "./queue.js";
 import { Settler } from "./settle.js";
 

@@ -193,3 +193,10 @@ test("dead letters go back, by number and by id", async () => {
   assert.equal(await dead.redrive(), 1);
   assert.equal(await jobs.len(), 2);
 });
+
+test("pushMany sends what comes before an item that cannot be sent", async () => {
+  const jobs = queue();
+  const outcomes = await jobs.pushMany([{ value: 1 }, { value: 2, priority: 0.5 }, { value: 3 }]);
+  assert.deepEqual(outcomes.map((o) => o.error?.constructor), [undefined, pq.BadRequestError, pq.NotSentError]);
+  assert.equal(await jobs.len(), 1);
+});

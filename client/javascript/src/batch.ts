@@ -1,0 +1,79 @@
+import { NotSentError, type PQError, TooLargeError } from "./errors.js";
+import { encodeFrames, frameSize } from "./frames.js";
+import { integer } from "./json.js";
+import { prepare, type Prepared, type Pushed, type PushItem, type PushOutcome } from "./push.js";
+import { notABridge, type Queue } from "./queue.js";
+import { mayRepeat, repeat } from "./retry.js";
+
+/** The most items of a batch, and bytes: larger ones are no faster. With message ids, more items may not fit. */
+const mostItems = 1024;
+const mostBytes = 4 << 20;
+
+/** Pushes items in one request: all, or after an error none. */
+export async function pushBatch(queue: Queue, list: Prepared[], ms: number): Promise<Pushed[]> {
+  const request = { subject: `${queue.subject}push.batch`, payload: encodeFrames(list), writes: true };
+  const reply = await queue.client.connection.request(request, ms);
+  const { ids, duplicates = [] } = queue.parse(reply, true);
+  if (!Array.isArray(ids) || ids.length !== list.length) throw notABridge(reply, true);
+
+  const again = new Set(duplicates);
+  return list.map((p, i) => ({ id: ids[i], priority: integer(String(p.priority)), duplicate: again.has(i) }));
+}
+
+/** Pushes items in as many batches as it takes, and returns the outcome of each: see Queue.pushMany. */
+export async function pushMany(queue: Queue, all: PushItem[]): Promise<PushOutcome[]> {
+  const outcomes: PushOutcome[] = [];
+  const sound: Prepared[] = [];
+  let wrong: PQError | undefined; // of the first item that cannot be sent
+  let failed: PQError | undefined;
+  try {
+    for (const { value, ...options } of all) sound.push(prepare(queue.client.codec, value, options, queue.fifo));
+  } catch (err) {
+    wrong = err as PQError;
+  }
+
+  for (let most = mostItems; !failed && outcomes.length < sound.length; ) {
+    const at = outcomes.length;
+    const batch = sound.slice(at, at + fitting(queue, sound, at, most));
+    try {
+      outcomes.push(...(await pushRepeatedly(queue, batch)));
+    } catch (err) {
+      const error = err as PQError;
+      const refused = !error.unknown && (error.code === 400 || error instanceof TooLargeError);
+      if (refused && batch.length > 1) most = batch.length >> 1; // look for the item at fault
+      else {
+        failed = error;
+        outcomes.push(...batch.map(() => ({ error })));
+      }
+    }
+  }
+
+  if (wrong && !failed) outcomes.push({ error: (failed = wrong) });
+  while (outcomes.length < all.length) {
+    outcomes.push({ error: new NotSentError(`not sent because of an earlier item: ${failed!.text}`) });
+  }
+  return outcomes;
+}
+
+function pushRepeatedly(queue: Queue, batch: Prepared[]): Promise<Pushed[]> {
+  return repeat(
+    queue.client.timeout,
+    async (left, first) => {
+      const pushed = await pushBatch(queue, batch, left);
+      return pushed.map((p, i) => ({ ...p, duplicate: p.duplicate && (first || !batch[i]!.ownId) }));
+    },
+    (err) => mayRepeat(err, batch.every((p) => p.repeatable)),
+  );
+}
+
+// Returns how many of the items from `at` on go into one request, at least one: it and its reply have limits.
+function fitting(queue: Queue, sound: Prepared[], at: number, most: number): number {
+  const payload = queue.client.connection.nc.info?.max_payload ?? mostBytes;
+  const end = Math.min(sound.length, at + most, at + Math.max(1, Math.floor((payload - 512) / 59)));
+  let n = at;
+  for (let bytes = 0; n < end; n++) {
+    bytes += frameSize(sound[n]!);
+    if (n > at && bytes > Math.min(payload, mostBytes)) break;
+  }
+  return n - at;
+}

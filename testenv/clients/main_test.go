@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/pqbridge/pqbridge/testenv/clients/godriver"
@@ -81,6 +82,22 @@ func (l language) missing() (names []string) {
 	return names
 }
 
+// mustRun skips a test without what the language needs, or fails it with PQ_TEST_CLIENTS=all.
+func (l language) mustRun(t *testing.T) {
+	t.Helper()
+	missing := l.missing()
+	if missing == nil {
+		return
+	}
+
+	text := fmt.Sprintf("the client in %s needs %s, which make test-clients builds if it can",
+		l.name, strings.Join(missing, ", "))
+	if harness.AllClients {
+		t.Fatal(text)
+	}
+	t.Skip("skipped: " + text)
+}
+
 // Every scenario has the same outcome in every language.
 func TestGo(t *testing.T) { tellAll(t, inGo) }
 
@@ -91,9 +108,7 @@ func TestPython(t *testing.T) { tellAll(t, inPython) }
 func tellAll(t *testing.T, l language) {
 	if l.name != inGo.name {
 		harness.OnlyClients(t)
-		if missing := l.missing(); missing != nil {
-			t.Skipf("skipped: it needs %q: make test-clients says how to get them", missing)
-		}
+		l.mustRun(t)
 	}
 
 	t.Parallel()

@@ -15,7 +15,11 @@ import (
 var Nightly = os.Getenv("PQ_TEST_NIGHTLY") == "1"
 
 // Clients asks for tests that run programs in other languages. It is set by PQ_TEST_CLIENTS=1.
-var Clients = os.Getenv("PQ_TEST_CLIENTS") == "1"
+// AllClients, set by PQ_TEST_CLIENTS=all, has them fail where a language is missing.
+var (
+	AllClients = os.Getenv("PQ_TEST_CLIENTS") == "all"
+	Clients    = AllClients || os.Getenv("PQ_TEST_CLIENTS") == "1"
+)
 
 // Times returns how often a test repeats something: once times, or nightly times if Nightly.
 func Times(once, nightly int) int {

@@ -39,7 +39,8 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
 .PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript \
-	test-python test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions bench bench-peers shots
+	test-python clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions \
+	bench bench-peers shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -123,34 +124,60 @@ test-fdb: ## test on FoundationDB: PKG= RUN= RACE=1
 			./fdbpq/kv/fdbkv)
 
 NODE_20 = node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null && command -v npm >/dev/null
+NO_NODE = Node.js 20 or newer, and npm
+JAVASCRIPT = client/javascript/dist/index.js
+$(JAVASCRIPT): $(wildcard client/javascript/src/*.ts) client/javascript/package-lock.json client/javascript/tsconfig.json
+	cd client/javascript && npm ci && npm run build
+
 test-javascript: ## test the JavaScript client
-	@$(NODE_20) || { echo "test-javascript needs Node.js 20 or newer, and npm"; exit 1; }
+	@$(NODE_20) || { echo "test-javascript needs $(NO_NODE)"; exit 1; }
 	@mkdir -p bin
 	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge
-	cd client/javascript && npm ci && npm run build && PQBRIDGE=$(CURDIR)/bin/pqbridge npm test
+	$(MAKE) --no-print-directory -B $(JAVASCRIPT)
+	cd client/javascript && PQBRIDGE=$(CURDIR)/bin/pqbridge npm test
 
-NO_CLIENTS = $(strip $(foreach program,node python3 rustc nats,$(if $(shell command -v $(program)),,$(program))))
-test-clients: ## test the examples in other languages, those installed
-	$(if $(NO_CLIENTS),@echo "test-clients leaves out what needs $(NO_CLIENTS)")
-	PQ_TEST_CLIENTS=1 $(TEST) -v ./docs/example ./testenv/jetstream | grep -vE '^=== '
-
-# Any Python from 3.10 on. RUN= chooses tests as pytest's -k does. PYTHON_ENV is the folder of a virtual environment, which
-# test-clients uses too.
+# Any Python from 3.10 on, and a virtual environment with the package and all that its tests need.
 PYTHON      := python3
 PYTHON_ENV  := $(CURDIR)/bin/python
-PYTHON_CHECK = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))
-NO_PYTHON    = test-python needs Python 3.10 or later with its modules venv and ensurepip (on Debian: python3-venv); \
-	PYTHON= names another one
+PYTHON_310   = $(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
+NO_PYTHON    = Python 3.10 or later with its modules venv and ensurepip (on Debian: python3-venv)
+PIP_INSTALL  = $(PYTHON_ENV)/bin/pip install --quiet --disable-pip-version-check
+$(PYTHON_ENV)/installed: client/python/requirements-dev.txt client/python/pyproject.toml
+	$(PYTHON) -m venv $(PYTHON_ENV)
+	$(PIP_INSTALL) -r client/python/requirements-dev.txt
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e client/python
+	touch $@
+
+# RUN= chooses tests as pytest's -k does.
 test-python: ## check and test the Python package: PYTHON= RUN=
-	@$(PYTHON) -c '$(PYTHON_CHECK)' 2>/dev/null || { echo "$(NO_PYTHON)"; exit 1; }
+	@$(PYTHON_310) || { echo "test-python needs $(NO_PYTHON); PYTHON= names another one"; exit 1; }
 	@mkdir -p bin
 	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge
-	$(PYTHON) -m venv $(PYTHON_ENV)
+	$(MAKE) --no-print-directory $(PYTHON_ENV)/installed
 	cd client/python && PATH="$(PYTHON_ENV)/bin:$$PATH" && set -e && \
-		pip install --quiet --disable-pip-version-check -r requirements-dev.txt && \
-		pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . && \
 		ruff check && ruff format --check && mypy && \
 		pytest -q $(if $(RUN),-k '$(RUN)')
+
+# The clients in other languages are built if they can be. Without npm or PyPI their tests say what is missing, or fail
+# with PQ_TEST_CLIENTS=all. The examples find packages there.
+NO_CLIENTS = $(strip $(foreach program,node python3 rustc nats,$(if $(shell command -v $(program)),,$(program))))
+NODE_PATH ?= $(CURDIR)/client/javascript/node_modules
+CLIENTS    = PATH="$(PYTHON_ENV)/bin:$$PATH" NODE_PATH="$(NODE_PATH)" PQ_TEST_CLIENTS=$(or $(PQ_TEST_CLIENTS),1)
+test-clients: clients ## test clients and examples in other languages: RUN=
+	$(if $(NO_CLIENTS),@echo "test-clients leaves out what needs $(NO_CLIENTS)")
+	@mkdir -p bin
+	@$(CLIENTS) $(TEST) -v ./docs/example ./testenv/clients ./testenv/jetstream >bin/clients.txt 2>&1; \
+		status=$$?; grep -vE '^=== ' bin/clients.txt; exit $$status
+
+clients:
+	@{ $(NODE_20) && $(MAKE) --no-print-directory $(JAVASCRIPT); } || echo "left out: the JavaScript client needs $(NO_NODE)"
+	@{ $(PYTHON_310) && $(MAKE) --no-print-directory $(PYTHON_ENV)/installed; } || echo "left out: the Python client needs $(NO_PYTHON)"
+
+# The table of behaviour beside busy loops, one for each processor.
+TABLES := 20
+busy-clients: clients
+	@loops=; trap 'kill $$loops' EXIT; for i in $$(seq $$(nproc)); do (while :; do :; done) & loops="$$loops $$!"; done; \
+		$(CLIENTS) $(TEST) -count=$(TABLES) ./testenv/clients
 
 # Vet is off in deploy because it would go through all of Helm and Prometheus, which takes longer than the tests.
 UPDATE :=
@@ -212,6 +239,7 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(NIGHTLY) $(TEST) -timeout 0 -count=$(ROUNDS) -run 'Random|Race|Concurrent|Linear|Faults|Late|Model' ./bridge/... ./client ./fdbpq/...
 	$(MAKE) test RACE=1 TIMEOUT=60m
 	$(MAKE) fuzz
+	$(MAKE) busy-clients TIMEOUT=60m
 	$(MAKE) leaf-versions
 	$(MAKE) soak TESTED=Accounts SYSTEMS=embedded OPS=5000000
 	$(MAKE) soak TESTED=Outcomes OPS=50000

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,6 +95,11 @@ func (s *Server) Stop() {
 	if running := s.running.Swap(nil); running != nil {
 		running.Shutdown()
 		running.WaitForShutdown()
+
+		// A child process that another test is just starting has the listener until it runs its
+		// program. Until then, nobody could listen on the port again.
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
 	}
 }
 

@@ -114,9 +114,6 @@ func (d *driver) say(line object) {
 	_ = d.out.Encode(line) // if nobody reads it, the driver ends soon
 }
 
-// errExit ends the driver.
-var errExit = errors.New("exit")
-
 // obey carries out the commands that it reads, side by side.
 func (d *driver) obey(in io.Reader) error {
 	lines := bufio.NewScanner(in)

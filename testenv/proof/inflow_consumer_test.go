@@ -114,6 +114,9 @@ func (f *inflow) consume(c *burster, queue *client.Queue, random *rand.Rand) {
 				return err
 			}
 
+			for _, d := range list {
+				d.SetResult([]byte(originOf(d.Headers)), "text/plain")
+			}
 			errs := c.client.AckAll(ctx, list...)
 			for i, d := range list {
 				if errs == nil || errs[i] == nil {

@@ -33,6 +33,7 @@ func TestInflow(t *testing.T) {
 					origins:      newOrigins(),
 					closing:      make(chan struct{}),
 					acknowledged: map[uint64]bool{},
+					left:         map[string]bool{},
 				}
 				f.run()
 			})
@@ -47,6 +48,7 @@ type inflow struct {
 	js           jetstream.JetStream
 	closing      chan struct{} // closed when nothing more is to be published
 	acknowledged map[uint64]bool
+	left         map[string]bool // ids of items that were in the queues in the end
 }
 
 // The queues, and how messages and items are spread over priorities.
@@ -88,6 +90,13 @@ func (f *inflow) run() {
 			client.Settings{Source: `{"stream":"S","priority":{"header":"X-Priority"}}`})
 		return err
 	})
+
+	for _, queue := range []*client.Queue{drawn, scheduled} {
+		c.insist("keeping jobs", func(ctx context.Context) error {
+			_, err := queue.Configure(ctx, client.Settings{Keep: keepFor, KeepItems: 1e9})
+			return err
+		})
+	}
 
 	for i := range inflowSchedules {
 		c.insist("setting a schedule", func(ctx context.Context) error {
@@ -216,6 +225,7 @@ func (f *inflow) check(last uint64) {
 	})
 
 	f.each(ctx, db, scheduledQueue, func(*fdbpq.Item) {})
+	f.checkDone(ctx, db)
 	f.scan(ctx, db, 0)
 
 	drawn, fired := 0, map[string][]time.Time{}
@@ -288,6 +298,32 @@ func (f *inflow) each(
 		if err := f.saw(item.Headers, item.ID.String(), len(f.settled)); err != nil {
 			f.t.Errorf("queue %s: %v", queue, err)
 		}
+		f.left[item.ID.String()] = true
 		tell(item)
 	}))
+}
+
+// checkDone checks that all items whose acknowledgement was confirmed are kept, with their results,
+// and that none of the kept ones was in a queue.
+func (f *inflow) checkDone(ctx context.Context, db kv.Database) {
+	done := map[string]bool{}
+	for _, queue := range []string{drawnQueue, scheduledQueue} {
+		must(f.t, eachDone(ctx, db, queue, func(i *fdbpq.Browsed) {
+			id, origin := i.Job().String(), originOf(i.Headers)
+			if err := f.saw(i.Headers, id, 0); err != nil {
+				f.t.Errorf("done in queue %s: %v", queue, err)
+			}
+			if f.left[id] || string(i.Finished.Result) != origin {
+				f.t.Errorf("%s is done with the result %q, and still there: %t",
+					origin, i.Finished.Result, f.left[id])
+			}
+			done[id] = true
+		}))
+	}
+
+	for id := range f.settled {
+		if !done[id] {
+			f.t.Errorf("item %s was acknowledged, and is not kept", id)
+		}
+	}
 }

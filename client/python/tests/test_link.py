@@ -18,7 +18,7 @@ class Server:
 
     def __init__(self, *refused: str, deaf: bool = False) -> None:
         self.refused = refused
-        self.deaf = deaf  # to what is published
+        self.deaf = deaf  # to messages
         self.published: list[str] = []
         self.ended, self.closed = asyncio.Event(), asyncio.Event()
 

@@ -72,5 +72,5 @@ def test_an_empty_environment_can_use_it(built: Path, kind: str, tmp_path: Path,
     printed = run(python, program, NATS_URL=own_bridge.url)
     assert printed == f"{pqbridge.__version__} ready\n"
 
-    # Its types are found, and are those of the source.
+    # Its types are found.
     run(sys.executable, "-m", "mypy", "--strict", "--python-executable", python, program)

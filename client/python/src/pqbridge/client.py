@@ -20,9 +20,9 @@ _LOG = logging.getLogger("pqbridge")
 async def connect(servers: str | list[str] | None = None, **options: Any) -> NATS:
     """Connect to NATS as queues need it, and return the connection of nats-py.
 
-    servers are by default those of the environment variable NATS_URL, or else port 4222 here. It
+    servers default to the environment variable NATS_URL, or else to port 4222 here. It
     tries until a server is there, and reconnects indefinitely. Nothing is sent after an outage
-    that was given up before it, and a dead server is noticed within a minute. options are those of
+    that was given up before it, and a dead server is noticed within a minute. options are passed to
     nats.connect, and count more. Errors of the connection go to the logger "pqbridge.connection",
     unless there is an error_cb.
     """
@@ -45,7 +45,7 @@ async def connect(servers: str | list[str] | None = None, **options: Any) -> NAT
 class Client:
     """The queues behind a NATS connection, which the caller closes.
 
-    prefix and fifo_prefix are those of the bridges' subjects; timeout bounds each request, in
+    prefix and fifo_prefix begin the bridges' subjects; timeout bounds each request, in
     seconds or as a text; codec turns values that are not bytes into bytes.
     """
 

@@ -55,7 +55,7 @@ class Delivery(Item):
 
         Errors: BadRequestError for a result that is larger than the bridge takes, 64 KiB by
         default, or a successor that the settings do not allow: the lease goes on; TooLargeError for
-        more than a message of NATS takes; LeaseLostError; and those of any request.
+        more than a message of NATS takes; LeaseLostError; and the errors of any request.
         """
         data, own_type = (None, "") if result is None else encode(self._queue.codec, result)
         successors = [successor(self._queue.codec, s) for s in next]

@@ -18,7 +18,7 @@ _ORIGINS = {"Pq-Schedule", "Pq-Scheduled-At", "Pq-Source"}
 class Item:
     """An item, and what the bridge says about it.
 
-    value is the item's bytes, headers are the pusher's and those that say which schedule or source
+    value is the item's bytes, headers are the pusher's and the ones naming the schedule or source
     it comes from. about has all other headers of the reply; a property that is read from it is ""
     or 0 or None where the message had no room for it.
     """

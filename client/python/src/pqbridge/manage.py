@@ -27,7 +27,7 @@ _DURATIONS = ("ack_wait", "ttl", "duplicate_window", "keep")
 
 
 def default_holder(nc: NATS) -> str:
-    """Name this process for those who look at leases: its host, process id and connection."""
+    """Name this process as the holder of leases: its host, process id and connection."""
     name = nc.options.get("name") or ""
     text = f"{socket.gethostname()} pid {os.getpid()} {name}".strip()
     return "".join(c for c in text if c.isprintable())[:100]
@@ -130,7 +130,7 @@ class Handle:
         ]
 
     async def configure(self, **settings: Any) -> dict[str, Any]:
-        """Change these settings, reset those that are None, and return all that are set.
+        """Change these settings, reset each that is None, and return all that are set.
 
             await jobs.configure(max_deliver=5, backoff=["1s", "10s"], dead_letter="failed")
 
@@ -161,7 +161,7 @@ class Handle:
 
             await jobs.schedule("nightly", cron="0 3 * * *", zone="Europe/Berlin", value=b"report")
 
-        The members are those of docs/schedules.md; value as in push, every and jitter are
+        docs/schedules.md has the members; value as in push, every and jitter are
         durations, until is a datetime. Returns the schedule with its state.
 
         Errors: NotFoundError for one that does not exist.

@@ -1,4 +1,4 @@
-"""What is pushed: values with their options, which become headers."""
+"""Pushed items: values with their options, which become headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .times import Duration, duration_text, time_text
 
 
 class PushOptions(TypedDict, total=False):
-    """The options of a push, all of which may be absent.
+    """The options of a push; each may be absent.
 
     priority: an int64, smaller ones come first; 0 by default, and always in a FIFO queue.
     msg_id: a later push with the same id, 1 to 512 bytes, within the duplicate window of the queue
@@ -62,7 +62,7 @@ class PushAck:
     """A pushed item is durable.
 
     id is the id of the job, wherever its item goes. With duplicate, nothing was pushed, because of
-    msg_id or unique: id and priority are those of the push that came before.
+    msg_id or unique: id and priority belong to the push that came before.
     """
 
     id: str

@@ -43,7 +43,7 @@ def lease_options(ack_wait: Duration, holder: str) -> dict[str, Any]:
 class Queue(Handle):
     """A queue, as Client.priority_queue and Client.fifo_queue return it.
 
-    All methods raise the errors of any request besides those that they name: BadArgumentError for
+    Besides the errors that they name, all methods raise the errors of any request: BadArgumentError for
     what cannot be sent, BadRequestError, OverloadedError, InternalError, UnavailableError,
     NoBridgeError, BadReplyError, NotSentError, DeniedError, and UnknownOutcomeError if it can
     change something. An empty queue is None, not an error.
@@ -59,7 +59,7 @@ class Queue(Handle):
         with it until the timeout of the client is over: it happens once. With msg_id="" it has
         none, and is sent once.
 
-        Errors: TooLargeError, OverloadedError for a full queue, and those of any request.
+        Errors: TooLargeError, OverloadedError for a full queue, and the errors of any request.
         """
         is_random = "msg_id" not in options
         own = options.setdefault("msg_id", secrets.token_urlsafe(16))
@@ -108,7 +108,7 @@ class Queue(Handle):
             outcomes = await jobs.push_many([{"value": b"a", "priority": 1}, {"value": b"b"}])
 
         Items of one priority are served in this order. Nothing is repeated, and nothing is sent
-        after a failure: first come the items that are in the queue, then those that have failed,
+        after a failure: first come the items in the queue, then the failed ones,
         then NotSentError for the rest. With UnknownOutcomeError an item may be in the queue: push
         it again if it has a msg_id.
         """
@@ -159,7 +159,7 @@ class Queue(Handle):
 
         Errors: JobFailedError if the job became a dead letter; NotDoneError when wait is over (None
         waits as long as it takes), and the job goes on; NotFoundError if it was removed, popped or
-        has expired; those of push.
+        has expired; and the errors of push.
         """
         options.setdefault("keep", 3600)
         ack = await self.push(value, **options)

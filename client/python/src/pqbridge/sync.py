@@ -29,8 +29,8 @@ T = TypeVar("T")
 class Client:
     """The queues behind a NATS server, over a connection in a thread of its own.
 
-    timeout bounds each request and the wait for the connection, in seconds; options are those of
-    pqbridge.Client (prefix, fifo_prefix, codec); nats those of nats.connect.
+    timeout bounds each request and the wait for the connection, in seconds; options are passed to
+    pqbridge.Client (prefix, fifo_prefix, codec); nats to nats.connect.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ def _blocking(
 
 
 class Queue:
-    """A queue whose methods wait for their results. They are those of pqbridge.Queue."""
+    """A queue with methods of pqbridge.Queue that block until they are done."""
 
     def __init__(self, client: Client, name: str, *, fifo: bool) -> None:
         self.client, self.name, self.fifo = client, name, fifo

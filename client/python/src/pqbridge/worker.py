@@ -63,7 +63,7 @@ class Worker:
     after max_deliver deliveries, with the text of the error; Snooze, Drop and RetryAfter do
     otherwise. A lease is renewed when a third of it has passed. If it is lost, the handler is asked
     to stop (see Job), its slot stays taken until it does, and nothing that it returns is sent. Each
-    job is done at least once: remember the ids of those that must not be done twice.
+    job is done at least once: remember the ids of jobs that must not be done twice.
 
     handler does all jobs; the decorator handle has one for each type.
     concurrency is the number of slots. An idle worker has one request that waits.
@@ -177,7 +177,7 @@ class Worker:
         """Lease no more jobs, and return once run has ended.
 
         Jobs under way may end for as long as timeout. Then their handlers are asked to stop, and
-        what is not done is given back, without counting the delivery. A def in a thread that does
+        unfinished jobs are given back, without counting the delivery. A def in a thread that does
         not look at job.lost is waited for. A handler must not call it.
         """
         if any(held.task is asyncio.current_task() for held in self._held):
@@ -205,7 +205,7 @@ class Worker:
         if self._leasing:
             pop, task = self._leasing
             if pop.is_sent:
-                pop.interrupt()  # what is on its way still comes
+                pop.interrupt()  # a job on its way still comes
             else:
                 task.cancel()
 

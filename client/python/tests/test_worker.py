@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -236,6 +237,21 @@ async def test_a_result_that_is_too_large_fails_the_job(queue: Queue) -> None:
     async with running(Worker(queue, lambda job: b"x" * 70_000)):
         with pytest.raises(pqbridge.JobFailedError, match="was refused"):
             await queue.call(b"job")
+
+
+async def test_a_handler_cannot_end_the_process(queue: Queue) -> None:
+    await queue.configure(max_deliver=1)
+
+    def handler(job: Job) -> object:
+        if job.value == b"exit":
+            sys.exit(3)
+        return object()  # which JSON does not know
+
+    async with running(Worker(queue, handler)):
+        with pytest.raises(pqbridge.JobFailedError, match="the handler called sys"):
+            await queue.call(b"exit")
+        with pytest.raises(pqbridge.JobFailedError, match="cannot be encoded"):
+            await queue.call(b"object")
 
 
 async def test_hooks_that_raise_end_nothing(queue: Queue) -> None:

@@ -86,23 +86,25 @@ class Delivery(Item):
         """Make the item a dead letter with this reason, cut at 256 bytes."""
         await self.settle((), f"+TERM {_cut(reason)}".strip().encode())
 
-    async def extend(self, progress: bytes | str | None = None) -> datetime | None:
+    async def extend(self, progress: bytes | str | None = None, *, timeout: float | None = None) -> datetime | None:
         """Restart the lease with its old length, and return its new end by the bridge's clock.
 
         progress, up to 1 KiB, says how far the job is: Queue.result and Queue.items have it.
+        timeout is in seconds, by default so long that there is time for another attempt.
         """
         sent = clock()
         headers = () if progress is None else (("Pq-Ack", "+WPI"),)
         text = b"+WPI" if progress is None else progress
-        reply = await self.settle(headers, text.encode() if isinstance(text, str) else text)
+        reply = await self.settle(headers, text.encode() if isinstance(text, str) else text, timeout)
         about = reply.headers or {}
         self.began = sent
         self.ack_wait = seconds(about.get("Pq-Ack-Wait", "0")) or self.ack_wait
         return parse_time(about.get("Pq-Lease-Until"))
 
-    async def settle(self, headers: Sequence[tuple[str, str]], data: bytes) -> Msg:
+    async def settle(self, headers: Sequence[tuple[str, str]], data: bytes, timeout: float | None = None) -> Msg:
         """Send an acknowledgement once, and return the reply."""
-        return await self._queue.link.request(self.ack_subject, data, headers, timeout=self._patience, restless=True)
+        timeout = timeout or self._patience
+        return await self._queue.link.request(self.ack_subject, data, headers, timeout=timeout, restless=True)
 
     @property
     def _patience(self) -> float:
@@ -194,7 +196,7 @@ class Renewal:
     async def _run(self) -> None:
         d, retry = self.delivery, 0.0
         while True:
-            every = d.ack_wait / 3
+            every = max(d.ack_wait / 3, 0.03)
             due = d.began + every
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), retry or max(0.0, due - clock()))
@@ -206,7 +208,8 @@ class Renewal:
             progress, self._progress = self._progress, None
             self._wake.clear()
             try:
-                await d.extend(progress)
+                left = d.began + d.ack_wait - clock()
+                await d.extend(progress, timeout=max(0.05, min(every, left)))
                 retry = 0.0
             except LeaseLostError as error:
                 self.lost = True

@@ -144,7 +144,7 @@ def outcome_of(task: asyncio.Task[Any], job: Job, codec: Codec) -> Outcome:
         result = task.result()
         data, content_type = (None, "") if result is None else encode(codec, result)
         return Outcome("done", data, content_type, job.successors)
-    except ValueError as wrong:  # a bad delay, or a result that cannot be encoded
+    except Exception as wrong:  # a bad delay, or a result that cannot be encoded
         return Outcome("failed", text=text_of(wrong), error=wrong)
 
 

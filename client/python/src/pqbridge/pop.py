@@ -46,7 +46,6 @@ class Pop:
         timeout: float,
         expires: float = 0,
         heartbeat: float = 0,
-        ack: str = "",
         headers: Sequence[tuple[str, str]] = (),
         data: bytes | None = None,
     ) -> None:
@@ -57,7 +56,7 @@ class Pop:
         if expires:
             self._id = options["id"] = secrets.token_urlsafe(16)
         self._headers = headers
-        self._data = (ack + json.dumps(options)).encode() if data is None else data
+        self._data = json.dumps(options).encode() if data is None else data
         self._inbox: Inbox | None = None
         self._began = 0.0
         self.received: list[Received] = []

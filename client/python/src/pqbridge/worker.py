@@ -308,7 +308,10 @@ class Worker:
         handler = self._handlers.get(job.type) or self._handlers.get("*")
         if handler is None:
             raise Exception(f"nobody handles jobs of type {job.type!r}")
-        return await perform(handler, job, self._middleware, self._threads)
+        try:
+            return await perform(handler, job, self._middleware, self._threads)
+        except SystemExit as error:  # which would end the process
+            raise RuntimeError(f"the handler called sys.exit({error})") from error
 
     def _time_out(self, held: _Held) -> None:
         self._log.warning("job %s takes longer than %s s", held.job.id, self._job_timeout)

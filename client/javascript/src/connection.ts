@@ -61,6 +61,7 @@ export class Call {
       });
       this.#wake = undefined;
     }
+    if (!ready()) await sleep(0); // what came while something blocked the event loop is read only after the timer
     if (this.messages.length === 0 && this.failure) throw this.failure;
     return this.messages.shift();
   }

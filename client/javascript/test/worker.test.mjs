@@ -96,12 +96,66 @@ test("a lost lease ends the signal, and nothing is sent", async (t) => {
   const jobs = queue();
   const { id } = await jobs.push("x");
   const lost = event();
-  work(t, jobs, async (job, { signal }) => {
-    if (job.deliveries > 1) return;
+  work(t, jobs, async (_, { signal }) => {
     await jobs.remove(id);
     await new Promise((resolve) => signal.addEventListener("abort", resolve));
     lost.happened(signal.reason);
-  }, { ackWait: 100 });
+  }, { ackWait: 300 });
 
   assert.ok((await lost.promise) instanceof pq.LeaseLostError);
+});
+
+test("a handler that blocks the event loop longer than its lease costs at most a delivery, and is logged", async (t) => {
+  const jobs = queue();
+  const warned = event();
+  const logger = { warn: (text) => /blocks the event loop/.test(text) && warned.happened(), error() {} };
+  work(t, jobs, async () => {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 400);
+    await new Promise((resolve) => setTimeout(resolve, 0));
+    return "done";
+  }, { ackWait: 200, logger });
+
+  assert.equal(await jobs.call("x", { wait: "2m" }), "done");
+  await warned.promise;
+});
+
+test("successors and results go with the acknowledgement, and what is refused fails the job", async (t) => {
+  const [jobs, mail] = [queue(), queue()];
+  await jobs.configure({ next: [mail.name], maxDeliver: 1 });
+  work(t, jobs, {
+    chain: (job) => {
+      job.next(mail.name, { order: job.id }, { priority: 3, type: "mail" });
+      return new Uint8Array([1, 2]);
+    },
+    stranger: (job) => job.next("stranger", 1),
+    large: () => new Uint8Array(70_000),
+    odd: () => 5n,
+  });
+
+  const { id } = await jobs.push("x", { type: "chain", keep: "1h" });
+  const result = await jobs.result(id, { wait: "2m" });
+  assert.deepEqual([result.state, result.value], ["done", new Uint8Array([1, 2])]);
+  const item = await mail.pop();
+  assert.deepEqual([item.json(), item.priority, item.type], [{ order: id }, 3, "mail"]);
+
+  for (const [type, reason] of [["stranger", /refused/], ["large", /refused/], ["odd", /cannot be encoded/]]) {
+    await assert.rejects(jobs.call("x", { type, wait: "2m" }), (err) => err instanceof pq.JobFailedError && reason.test(err.error));
+  }
+});
+
+test("hooks that throw end nothing", async (t) => {
+  const jobs = queue();
+  const seen = [];
+  const fail = (name) => (job) => {
+    seen.push(`${name} ${job.string()}`);
+    throw new Error("a bad hook");
+  };
+  const on = { completed: fail("completed"), failed: async (job) => fail("failed")(job) };
+  work(t, jobs, (job) => {
+    if (job.json() === 1) throw new pq.Drop("no");
+  }, { on });
+
+  for (const n of [1, 2]) await jobs.call(n, { wait: "2m" }).catch(() => undefined);
+  await jobs.call(3, { wait: "2m" });
+  assert.deepEqual(seen.slice(0, 2), ["failed 1", "completed 2"]);
 });

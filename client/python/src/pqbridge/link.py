@@ -63,10 +63,10 @@ class Inbox:
             self._prefix + "*", cb=self._receive, pending_msgs_limit=0, pending_bytes_limit=0
         )
 
-    def begin(self) -> None:
-        """Begin a request: messages for earlier ones are ignored from now on."""
+    def begin(self, subject: str) -> None:
+        """Begin a request on a subject: messages for earlier ones are ignored from now on."""
         self._count += 1
-        self.subject = f"{self._prefix}{self._count}"
+        self.subject, self.published = f"{self._prefix}{self._count}", subject.lower()
         self._arrived.clear()
 
     async def _receive(self, message: Msg) -> None:
@@ -173,11 +173,9 @@ class Link:
             return
 
         verb, subject = refusal.groups()
-        if verb == "publish":
-            refused = [i for i in self._under_way if i.published == subject]
-        else:
+        if verb == "subscription":
             self._heard = -1
-            refused = [i for i in self._under_way if i.subjects == subject]
+        refused = [i for i in self._under_way if subject == (i.published if verb == "publish" else i.subjects)]
         if not refused:
             return
 
@@ -193,24 +191,20 @@ class Link:
         while self._under_way:
             await asyncio.sleep(_POLL)
             self.notice(self.nc.last_error)
-            if self.nc.is_closed:
-                self._tell_all(UnknownOutcomeError("the connection is closed"))
-            elif self.number != number:
+            if self.nc.is_closed or self.number != number:
                 number = self.number
-                self._tell_all(Interrupt())
-
-    def _tell_all(self, what: Exception) -> None:
-        for inbox in self._under_way:
-            inbox.put(what)
+                closed = UnknownOutcomeError("the connection is closed")
+                for inbox in self._under_way:
+                    inbox.put(closed if self.nc.is_closed else Interrupt())
 
     async def _wait_connected(self, subject: str, deadline: float) -> None:
-        loop = asyncio.get_running_loop()
         while not self.nc.is_connected:
-            if self.nc.is_closed or self.nc.is_draining:
-                raise NotSentError(f"a request on {hide_tokens(subject)}: the connection is closed")
-            if loop.time() >= deadline:
-                raise NotSentError(f"a request on {hide_tokens(subject)}: the connection to NATS is away")
-            await asyncio.sleep(min(_POLL, max(0.0, deadline - loop.time())))
+            left = deadline - asyncio.get_running_loop().time()
+            closed = self.nc.is_closed or self.nc.is_draining
+            if closed or left <= 0:
+                why = "is closed" if closed else "is away"
+                raise NotSentError(f"a request on {hide_tokens(subject)}: the connection to NATS {why}")
+            await asyncio.sleep(min(_POLL, left))
 
     async def _open_inbox(self) -> Inbox:
         if self._idle:
@@ -247,8 +241,7 @@ class Link:
             inbox: Inbox | None = None
             try:
                 inbox = await self._open_inbox()
-                inbox.begin()
-                inbox.published = subject.lower()
+                inbox.begin(subject)
                 self._under_way[inbox] = None
                 if self._watcher is None or self._watcher.done():
                     self._watcher = self.spawn(self._watch())

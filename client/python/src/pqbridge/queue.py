@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from .delivery import Delivery
@@ -144,12 +145,9 @@ class Queue(Handle):
     def _fitting(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return the first messages that fit into one batch, and whose ids fit into its reply."""
         most = self.link.nc.max_payload
-        room = min(most, _MAX_BATCH)
-        for n, m in enumerate(messages[: max(1, min(_MAX_FRAMES, (most - 512) // 59))]):
-            room -= len(m.frame())
-            if room < 0:
-                return messages[: max(1, n)]
-        return messages[: max(1, min(_MAX_FRAMES, (most - 512) // 59))]
+        batch = messages[: max(1, min(_MAX_FRAMES, (most - 512) // 59))]
+        sizes = accumulate(len(m.frame()) for m in batch)
+        return batch[: max(1, sum(size <= min(most, _MAX_BATCH) for size in sizes))]
 
     async def call(self, value: Any, *, wait: Duration | None = None, **options: Unpack[PushOptions]) -> Any:
         """Push a job, wait until a worker has done it, and return what its handler returned.

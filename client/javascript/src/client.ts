@@ -23,7 +23,7 @@ export interface ClientOptions {
  * Sends requests to the bridges behind a NATS connection, which it never closes. Connect with
  * `maxReconnectAttempts: -1` and `ignoreAuthErrorAbort: true`, so that nats-core does not give up.
  *
- * All calls throw a PQError: see its subclasses. What is wrong with a call is found before anything is sent, and is a
+ * All calls throw a PQError: see its subclasses. Faults in a call are found before anything is sent, as a
  * BadRequestError.
  */
 export class Client {

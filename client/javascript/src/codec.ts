@@ -23,7 +23,10 @@ export const json: Codec = {
   decode: (bytes) => JSON.parse(decoder.decode(bytes)),
 };
 
-/** Returns a value as bytes, and their type, "" if it was bytes already. Throws BadRequestError, which begins with the name. */
+/**
+ * Returns a value as bytes, and their type, "" if it was bytes already. Throws BadRequestError, which begins with the
+ * name.
+ */
 export function encodeValue(codec: Codec, value: unknown, name: string): { bytes: Uint8Array; contentType: string } {
   if (value instanceof Uint8Array) return { bytes: value, contentType: "" };
   try {
@@ -36,7 +39,7 @@ export function encodeValue(codec: Codec, value: unknown, name: string): { bytes
 /** Returns a text as UTF-8. Half of a surrogate pair becomes U+FFFD: see isWellFormed. */
 export const utf8 = (text: string): Uint8Array => encoder.encode(text);
 
-/** Returns the text of bytes, U+FFFD for what is not UTF-8. */
+/** Returns the text of bytes, with U+FFFD for bytes that are not UTF-8. */
 export const textOf = (bytes: Uint8Array): string => decoder.decode(bytes);
 
 /** Returns the text of bytes, or the bytes if they are not UTF-8. */

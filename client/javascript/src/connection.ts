@@ -73,7 +73,7 @@ export class Call {
   }
 }
 
-/** A subscription for the replies to requests, each of which has a subject of its own. */
+/** A subscription for the replies to requests. Each request has a subject of its own. */
 class Inbox {
   readonly subscription: Subscription;
   readonly #prefix: string;
@@ -300,7 +300,7 @@ export function failureIn(m: Msg, subject: string): PQError | undefined {
   return undefined;
 }
 
-/** Hides the token of a lease in a subject, because whoever has it can acknowledge the item. */
+/** Hides the token of a lease in a subject, because it lets anybody acknowledge the item. */
 export const hideToken = (subject: string): string => subject.replace(/\.ack\..*/, ".ack.<token>");
 
 /** Reports whether a request failed in a way that no further attempt can mend. */

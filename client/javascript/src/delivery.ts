@@ -43,7 +43,7 @@ export class Delivery extends Item {
   readonly ackWait: number | undefined;
   /** When the lease is over by the bridge's clock: for people and logs. */
   readonly leaseUntil: Date | undefined;
-  /** Where acknowledgements go. It ends with the token of the lease: whoever has it can acknowledge the item. */
+  /** Where acknowledgements go. It ends with the token of the lease: anybody who has it can acknowledge the item. */
   readonly ackSubject: string;
   readonly #client: Client;
 
@@ -111,7 +111,7 @@ export class Delivery extends Item {
     return this.send(ackRequest("+WPI", [{ delivery: this, result, successors: [] }]), ms);
   }
 
-  /** @internal Sends an acknowledgement, and waits so many milliseconds for the reply. */
+  /** @internal Sends an acknowledgement, and waits for the reply, in milliseconds. */
   async send(request: AckRequest, ms = this.#client.timeout): Promise<void> {
     if (!this.ackSubject) throw badRequest("an item without a subject of acknowledgements: want one that was leased");
     await this.#client.connection.request({ ...request, subject: this.ackSubject, writes: true }, ms);
@@ -143,12 +143,12 @@ export function successorFrame(client: Client, fifo: boolean, n: Successor): Fra
 /** Returns the token of a lease, or undefined to a client of another account than the bridge. */
 export const tokenOf = (d: Delivery): string | undefined => /\.ack\.([^.]+)$/.exec(d.ackSubject)?.[1];
 
-/** An acknowledgement, or what is sent in its place. */
+/** The payload and headers of an acknowledgement. */
 export type AckRequest = Pick<Request, "payload" | "headers">;
 
 const plain = (text: string): AckRequest => ({ payload: utf8(text) });
 
-/** A lease to acknowledge, with the result of its job and what is pushed. */
+/** A lease to acknowledge, with the result of its job and the items to push. */
 export interface Done {
   delivery: Delivery;
   result?: Result | undefined;

@@ -33,7 +33,9 @@ export class PQError extends Error {
   }
 }
 
-/** The request is not valid: trying again cannot help. Most are found before anything is sent; then `code` is 400 too. */
+/**
+ * The request is not valid: trying again cannot help. Most are found before anything is sent; then `code` is 400 too.
+ */
 export class BadRequestError extends PQError {}
 
 /** There is no item, job or schedule with the id, or its outcome was not kept. Code 404. */
@@ -54,7 +56,9 @@ export class OverloadedError extends PQError {}
 /** A fault of the service or of stored data. Code 500. */
 export class InternalError extends PQError {}
 
-/** The store did not answer in time, the bridge is shutting down, or a request that only reads got no reply. Try again. */
+/**
+ * The store did not answer in time, the bridge is shutting down, or a request that only reads got no reply. Try again.
+ */
 export class UnavailableError extends PQError {}
 
 /** No bridge listens on the subject. */

@@ -6,14 +6,16 @@ import { badRequest } from "./errors.js";
 /** The value of a header: text, or bytes that are not UTF-8. */
 export type HeaderValue = string | Uint8Array;
 
-/** Headers to push: a record of values or lists of values, or pairs in order, in which a name may come several times. */
+/**
+ * Headers to push: a record of values or lists of values, or pairs in order, in which a name may come several times.
+ */
 export type HeadersInit = Record<string, HeaderValue | HeaderValue[]> | Iterable<readonly [string, HeaderValue]>;
 
 /**
  * The headers of an item, in order: iterate over them as pairs of name and value. Names are compared byte by byte.
  *
- * Values that are not UTF-8 are bytes. Only items that come in frames have these: leased ones, and those of popBatch.
- * Elsewhere, nats-core replaces what is not UTF-8 with U+FFFD.
+ * Values that are not UTF-8 are bytes. Only items that come in frames have these: from lease and popBatch.
+ * Elsewhere, nats-core replaces such bytes with U+FFFD.
  */
 export class ItemHeaders implements Iterable<readonly [string, HeaderValue]> {
   readonly #pairs: [string, HeaderValue][];
@@ -31,7 +33,7 @@ export class ItemHeaders implements Iterable<readonly [string, HeaderValue]> {
     return this.all(name)[0];
   }
 
-  /** Returns the values of a header as text, U+FFFD for what is not UTF-8. */
+  /** Returns the values of a header as text, with U+FFFD for bytes that are not UTF-8. */
   all(name: string): string[] {
     return this.#pairs.flatMap(([n, v]) => (n !== name ? [] : typeof v === "string" ? v : textOf(v)));
   }

@@ -19,5 +19,5 @@ export { type JobName, type LeaseOptions, type PopOptions, Queue } from "./queue
 export { JobResult } from "./result.js";
 export { runHandler, type RunOptions } from "./run.js";
 export type { Settings } from "./settings.js";
-export type { QueueInfo, Redriven, Schedule, StoredItem } from "./stored.js";
+export type { ItemsOptions, QueueInfo, Redriven, Schedule, StoredItem } from "./stored.js";
 export { type Hooks, type Logger, Worker, type WorkerOptions } from "./worker.js";

@@ -90,7 +90,7 @@ export class Item {
     return JSON.parse(this.string());
   }
 
-  /** Returns the value as text, with U+FFFD for what is not UTF-8. */
+  /** Returns the value as text, with U+FFFD for bytes that are not UTF-8. */
   string(): string {
     return textOf(this.value);
   }

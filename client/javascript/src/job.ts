@@ -5,7 +5,10 @@ import { badRequest } from "./errors.js";
 import { Item, type Received } from "./item.js";
 import type { Successor } from "./delivery.js";
 
-/** Thrown by a handler: the job comes back after the delay, up to ten years, instead of the queue's backoff. The delivery counts. */
+/**
+ * Thrown by a handler: the job comes back after the delay, up to ten years, instead of the queue's backoff. The
+ * delivery counts.
+ */
 export class RetryAfter extends Error {
   /** In milliseconds. */
   readonly delay: number;
@@ -149,7 +152,7 @@ export type Outcome =
   | { outcome: "snoozed"; delay: number; error: unknown }
   | { outcome: "dropped"; reason: string; error: unknown };
 
-/** Returns one handler of handlers by type and middleware, of which the first is outermost. Throws BadRequestError. */
+/** Combines handlers by type and middleware, the first outermost, into one handler. Throws BadRequestError. */
 export function compose(handlers: Handler | Handlers, middleware: readonly Middleware[]): Handler {
   const byType = typeof handlers === "function" ? { "*": handlers } : handlers;
   const wrong = Object.entries(byType ?? {}).filter(([, handler]) => typeof handler !== "function");

@@ -39,7 +39,7 @@ export function parseReply(bytes: Uint8Array, writes: boolean): Json {
       typeof value === "string" && value.startsWith(mark) ? integer(value.slice(mark.length)) : value,
     );
   } catch (err) {
-    throw new BadReplyError(`the reply is not that of a bridge: ${shown(text)}`, { cause: err, unknown: writes });
+    throw new BadReplyError(`something other than a bridge replied: ${shown(text)}`, { cause: err, unknown: writes });
   }
 }
 

@@ -10,7 +10,9 @@ const mostProgress = 1024;
 /** How often progress is sent, in milliseconds. */
 const progressEvery = 1000;
 
-/** A job that a Worker has leased, and the lease, which is extended until the job is done. Times are in milliseconds. */
+/**
+ * A job that a Worker has leased, and the lease, which is extended until the job is done. Times are in milliseconds.
+ */
 export class Lease {
   readonly job: Job;
   readonly delivery: Delivery;
@@ -40,7 +42,8 @@ export class Lease {
     this.job = new Job(r, client.codec, queue.name, {
       progress: (value) => {
         const bytes = encodeResult(client, value, "progress")?.bytes;
-        if (!bytes || bytes.length > mostProgress) throw badRequest(`progress of ${bytes?.length ?? 0} bytes: want 1 to ${mostProgress}`);
+        const size = bytes?.length ?? 0;
+        if (size === 0 || size > mostProgress) throw badRequest(`progress of ${size} bytes: want 1 to ${mostProgress}`);
         this.#progress = bytes;
         this.#schedule();
       },
@@ -129,7 +132,8 @@ export class Lease {
       this.#progress ??= progress;
       if (err instanceof LeaseLostError || performance.now() >= until) {
         this.#certainlyLost = err instanceof LeaseLostError;
-        const why = this.#certainlyLost ? (err as Error) : new LeaseLostError("the lease could not be extended in time", { cause: err });
+        const text = "the lease could not be extended in time";
+        const why = this.#certainlyLost ? (err as Error) : new LeaseLostError(text, { cause: err });
         this.#stop();
         this.abort(why);
         this.#log("lost the lease of a job that is being done", { error: why.message });

@@ -93,7 +93,8 @@ class Reply {
       this.complete = true;
     } catch (err) {
       this.error = err as PQError;
-      if (this.items.length > 0) this.error = new UnknownOutcomeError(`the reply broke off: ${this.error.text}`, { cause: err });
+      if (this.items.length === 0) return;
+      this.error = new UnknownOutcomeError(`the reply broke off: ${this.error.text}`, { cause: err });
     }
   }
 
@@ -136,7 +137,8 @@ class Reply {
   #readFrames(m: Msg, count: number): void {
     try {
       const frames = parseFrames(m.data);
-      if (frames.length !== count || this.items.length + count > this.fetch.wanted) throw new RangeError(`${frames.length} frames`);
+      const fits = frames.length === count && this.items.length + count <= this.fetch.wanted;
+      if (!fits) throw new RangeError(`${frames.length} frames`);
       for (const [pairs, value] of frames) {
         const token = pairs.find(([name]) => name === "Pq-Token")?.[1];
         this.items.push(receive(pairs, value, token ? this.fetch.acks + token : ""));

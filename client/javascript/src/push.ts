@@ -7,7 +7,9 @@ import { type Priority, priorityText } from "./json.js";
 
 /** What may be said about a push. */
 export interface PushOptions {
-  /** A safe integer, or a bigint of 64 bits; the smallest comes first. The default is 0, the only one of a FIFO queue. */
+  /**
+   * A safe integer, or a bigint of 64 bits; the smallest comes first. The default is 0, the only one of a FIFO queue.
+   */
   priority?: Priority;
   /**
    * Makes a second push with the same id a duplicate, for the queue's duplicate_window, two minutes by default: 1 to
@@ -19,7 +21,9 @@ export interface PushOptions {
   unique?: string;
   /** Holds the item back for that long, up to ten years. */
   delay?: Duration;
-  /** Holds the item back until then, at most ten years ahead: a Date, or a text in RFC 3339. Not together with delay. */
+  /**
+   * Holds the item back until then, at most ten years ahead: a Date, or a text in RFC 3339. Not together with delay.
+   */
   at?: Date | string;
   /** How long until the item expires, 1 s to ten years, or "never". The default is the queue's setting. */
   ttl?: Duration;
@@ -27,7 +31,9 @@ export interface PushOptions {
   group?: string;
   /** How many items of the group have a turn together: 1 to 100, by default 1. Only with group. */
   weight?: number;
-  /** For how long the outcome of the job is kept once it is done: 1 s to ten years. The default is the queue's setting. */
+  /**
+   * For how long the outcome of the job is kept once it is done: 1 s to ten years. The default is the queue's setting.
+   */
   keep?: Duration;
   /** Headers to store with the value. Content-Type is set for a value that the codec encodes, unless it is here. */
   headers?: HeadersInit;
@@ -108,6 +114,8 @@ function checkText(name: string, text: unknown, least = 1, most = 512): string |
 /** Returns a time as the protocol has it. Throws BadRequestError. */
 export function timeText(time: Date | string, name: string): string {
   const date = new Date(time);
-  if (Number.isNaN(date.getTime())) throw badRequest(`${name}: ${shown(time)}: want a Date, or a text such as "2030-01-02T15:04:05Z"`);
+  if (Number.isNaN(date.getTime())) {
+    throw badRequest(`${name}: ${shown(time)}: want a Date, or a text such as "2030-01-02T15:04:05Z"`);
+  }
   return typeof time === "string" ? time : date.toISOString();
 }

@@ -14,7 +14,7 @@ import { prepare, type Prepared, type Pushed, type PushItem, type PushOptions, t
 import { JobResult } from "./result.js";
 import { mayRepeat, Pause, repeat } from "./retry.js";
 import { type Settings, settingsToSend } from "./settings.js";
-import { type QueueInfo, readStored, type Redriven, type Schedule, type StoredItem } from "./stored.js";
+import { type ItemsOptions, type QueueInfo, readStored, type Redriven, type Schedule, type StoredItem } from "./stored.js";
 
 /** Options of a pop. */
 export interface PopOptions {
@@ -89,8 +89,8 @@ export class Queue {
 
   /**
    * Adds any number of items, in as few requests as the limits allow, one after the other, and returns the outcome of
-   * each, in their order: first the items that are in the queue, then the ones that failed, then those that were not sent
-   * because of these, with a NotSentError. An item that is refused fails alone. It tries again as push does, each request
+   * each, in their order: first the items that are in the queue, then the ones that failed, then later ones, which were
+   * not sent and have a NotSentError. An item that is refused fails alone. It tries again as push does, each request
    * for as long as the client's timeout.
    *
    * Items of one priority are served in the order of the list.
@@ -113,7 +113,7 @@ export class Queue {
 
   /**
    * Removes and returns up to n items, 1 to 1,000, in one transaction. With `expires` it waits until it has n, or the
-   * time is over. It may return fewer than there are: [] means that the queue is empty. Errors are those of pop; items
+   * time is over. It may return fewer than there are: [] means that the queue is empty. Errors are as for pop; items
    * that came before an error are returned without it.
    */
   async popBatch(n: number, options: PopOptions = {}): Promise<Item[]> {
@@ -133,7 +133,7 @@ export class Queue {
 
   /**
    * Leases the item that pop would return: nobody else gets it until the lease is over. Returns null if there is none.
-   * A Worker does this for you, and extends the lease while the job is done. Errors are those of pop.
+   * A Worker does this for you, and extends the lease while the job is done. Errors are as for pop.
    */
   async lease(options: LeaseOptions = {}): Promise<Delivery | null> {
     const { ackWait, holder } = options;
@@ -197,14 +197,8 @@ export class Queue {
     await this.configure(group === undefined ? { pauseUntil: null } : { pausedGroups: { [group]: false } });
   }
 
-  /**
-   * Lists items in the order in which they would be served, page by page. They stay in the queue. `match` is a text that
-   * the value, a header, the id or the holder must contain; `valueBytes` is how much of each value to return, up to
-   * 65,536 bytes, by default 1,024.
-   */
-  async *items(
-    options: { state?: Exclude<State, "dead">; max?: boolean; match?: string; headers?: Record<string, string>; valueBytes?: number } = {},
-  ): AsyncGenerator<StoredItem, void, undefined> {
+  /** Lists items in the order in which they would be served, page by page. They stay in the queue. */
+  async *items(options: ItemsOptions = {}): AsyncGenerator<StoredItem, void, undefined> {
     const { max, match, ...rest } = options;
     const first = { ...snakeCase(rest), match: checkUTF8(match, "match"), end: max ? "max" : undefined };
     for (let after: string | undefined; ; ) {
@@ -215,7 +209,10 @@ export class Queue {
     }
   }
 
-  /** Returns an item and its state, and leaves it where it is, also if it is a dead letter or done and kept. Throws NotFoundError. */
+  /**
+   * Returns an item and its state, and leaves it where it is, also if it is a dead letter or done and kept. Throws
+   * NotFoundError.
+   */
   async get(name: JobName): Promise<Item & { state: State }> {
     const r = receiveMessage(await this.#send("get", nameOf(name), false));
     return Object.assign(new Item(r, this.client.codec), { state: r.bridge.get("Pq-State") as State });
@@ -235,7 +232,10 @@ export class Queue {
     return (await this.query("move", { ...nameOf(id), priority }, true)).place;
   }
 
-  /** Sends up to `max` dead letters of this queue, by default 1,000, back to the queues they came from. Returns their number. */
+  /**
+   * Sends up to `max` dead letters of this queue, by default 1,000, back to the queues they came from. Returns their
+   * number.
+   */
   async redrive(options?: { max?: number }): Promise<number>;
   /** Sends the dead letters with these ids, 1 to 1,000, back. Returns what became of each, in their order. */
   async redrive(options: { ids: string[] }): Promise<Redriven[]>;
@@ -354,7 +354,7 @@ export class Queue {
 
 /** @internal */
 export const notABridge = (reply: Msg, unknown: boolean): BadReplyError =>
-  new BadReplyError(`the reply is not that of a bridge: ${shown(reply.string())}`, { unknown });
+  new BadReplyError(`something other than a bridge replied: ${shown(reply.string())}`, { unknown });
 
 function checkUTF8(text: string | undefined, name: string): string | undefined {
   if (text === undefined) return undefined;

@@ -36,7 +36,10 @@ export class JobResult {
     this.deadLetter = deadLetterIn(headers);
   }
 
-  /** Returns the value as the codec of the client reads it; bytes without a type as they are. Throws what the codec throws. */
+  /**
+   * Returns the value as the codec of the client reads it; bytes without a type as they are. Throws what the codec
+   * throws.
+   */
   decode<T = unknown>(): T {
     const { value } = this;
     return (value === undefined || this.contentType !== this.#codec.contentType ? value : this.#codec.decode(value)) as T;

@@ -25,7 +25,11 @@ export class Pause {
 }
 
 /** Calls attempt, again if that may help, until the milliseconds are over. It is told how many are left. */
-export async function repeat<T>(ms: number, attempt: (left: number, first: boolean) => Promise<T>, again: (err: unknown) => boolean): Promise<T> {
+export async function repeat<T>(
+  ms: number,
+  attempt: (left: number, first: boolean) => Promise<T>,
+  again: (err: unknown) => boolean,
+): Promise<T> {
   const end = performance.now() + ms;
   const pause = new Pause();
   for (let first = true; ; first = false) {

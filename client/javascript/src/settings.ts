@@ -7,7 +7,10 @@ import { timeText } from "./push.js";
 export interface Settings {
   /** The length of leases that do not say one, 100 ms to 12 h; the default is 30 s. */
   ackWait?: Duration | null;
-  /** How long an item stays back after each delivery that failed; the last counts for all later ones. The default is []. */
+  /**
+   * How long an item stays back after each delivery that failed; the last counts for all later ones. The default is
+   * [].
+   */
   backoff?: Duration[] | null;
   /** After how many deliveries an item becomes a dead letter; 0, the default, means never. */
   maxDeliver?: number | null;
@@ -30,7 +33,9 @@ export interface Settings {
   discard?: "new" | "old" | null;
   /** For how long a push with the same msgId is a duplicate; the default is 2 min. */
   duplicateWindow?: Duration | null;
-  /** The groups that pops pass over: all of them, or an object that changes some, such as {acme: true, globex: false}. */
+  /**
+   * The groups that pops pass over: all of them, or an object that changes some, such as {acme: true, globex: false}.
+   */
   pausedGroups?: string[] | Record<string, boolean> | null;
   /** For how long jobs are kept that are done, and how many. */
   keep?: Duration | null;

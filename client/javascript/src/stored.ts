@@ -5,6 +5,20 @@ import type { State } from "./item.js";
 import { camelCase, type Json, type Priority } from "./json.js";
 import type { Settings } from "./settings.js";
 
+/** Which items of a queue to list. */
+export interface ItemsOptions {
+  /** Items in that state; the default is ready, delayed and leased. */
+  state?: Exclude<State, "dead">;
+  /** Begins with the largest priority. Not in a FIFO queue. */
+  max?: boolean;
+  /** A text that the value, a header, the id or the holder must contain. */
+  match?: string;
+  /** Headers that must be there with exactly this value. */
+  headers?: Record<string, string>;
+  /** How many bytes of each value to return, up to 65,536; the default is 1,024. */
+  valueBytes?: number;
+}
+
 /** An item in a queue, as items returns it. */
 export interface StoredItem {
   id: string;

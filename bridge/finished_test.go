@@ -207,7 +207,7 @@ func TestOutcomeIsOver(t *testing.T) {
 }
 
 // A repeated acknowledgement of a job that is kept is told that the job is done, and changes
-// nothing. With several leases the reply names those that were acknowledged before.
+// nothing. With several leases the reply names the ones acknowledged before.
 func TestAcknowledgedBefore(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		ok(t, e, "pq.jobs.config", nil, `{"keep":"1h"}`)

@@ -60,8 +60,8 @@ func TestBadResults(t *testing.T) {
 		{"fewer frames", two, frames(first), "header Pq-Frames: 2, but the payload has 1 frames"},
 		{"more frames", "Pq-Ack: +ACK\r\nPq-Frames: 1\r\n", frames(first, first),
 			"header Pq-Frames: 1, but the payload has 2 frames"},
-		{"no frames at all", two, "x", "header Pq-Frames: bad frames: frame 0 ends after 1 bytes: " +
-			"want 16 bytes for its priority and lengths"},
+		{"no frames at all", two, "x", "header Pq-Frames: bad frames: frame 0 ends after " +
+			"1 bytes: want 16 bytes for its priority and lengths"},
 		{"nothing", two, "", "header Pq-Frames: bad frames: there are none: want"},
 		{"very many frames", two, strings.Repeat(frames(frame(0, "", "")), subjects.MaxFrames+1),
 			"header Pq-Frames: too many frames: want at most"},

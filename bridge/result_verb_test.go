@@ -36,7 +36,7 @@ func wantState(
 	return j
 }
 
-// Whoever knows the id of a job, or the message id of its push, is told what has become of it: also
+// The id of a job, or the message id of its push, is enough to learn what has become of it: also
 // when it is a dead letter, and after it was sent back.
 func TestStateOfAJob(t *testing.T) {
 	clock := newSteppedClock()

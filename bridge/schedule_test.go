@@ -118,7 +118,7 @@ func TestScheduleBadInput(t *testing.T) {
 		{daily + `"headers":{"Nats-Msg-Id":["1"]}}`, "want none about the push"},
 		{daily + `"headers":{"nats-schedule":["1"]}}`, "want none about the push"},
 		{daily + `"headers":{"Pq-Group":["a","b"]}}`, "headers: "},
-		{daily + `"headers":{"Pq-Keep":["soon"]}}`, `headers: header Pq-Keep: bad time: "soon": want`},
+		{daily + `"headers":{"Pq-Keep":["soon"]}}`, `headers: header Pq-Keep: bad time: "soon"`},
 		{daily + `"headers":{"Pq-Keep":["1h","2h"]}}`, "header Pq-Keep given twice"},
 		{daily + `"headers":{"Nats-Rollup":["all"]}}`, "headers: "},
 		{daily + `"headers":{"A":["b\r\nC: d"]}}`, "values of one line"},

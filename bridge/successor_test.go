@@ -28,9 +28,8 @@ func framed(ack string, n int) nats.Header {
 	return nats.Header{"Pq-Ack": {ack}, "Pq-Frames": {strconv.Itoa(n)}}
 }
 
-// An acknowledgement of one lease or several, that leases the next item or does not, pushes what is
-// in its frames, beside results. Pops that wait for that get it, and the headers are those of a
-// push.
+// An acknowledgement of one lease or several, that leases the next item or does not, pushes the
+// items in its frames, beside results. Pops that wait get them, with the headers of a push.
 func TestSuccessors(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		for _, kind := range []string{"pq", "q"} {

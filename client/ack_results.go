@@ -55,8 +55,8 @@ func (r *result) headers() nats.Header {
 	return nats.Header{subjects.HeaderContentType: {r.contentType}}
 }
 
-// ackMessage returns the request that acknowledges a lease, and those of others, whose tokens are
-// in a.Also. If it ends the leases, it carries the results of the jobs, and what they push.
+// ackMessage returns the request that acknowledges a lease and others, whose tokens are in a.Also.
+// If it ends the leases, it carries the results of the jobs, and what they push.
 func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 	ack := a.Encode()
 	m := &nats.Msg{Subject: d.ackSubject, Data: ack}

@@ -29,7 +29,7 @@ type Codec interface {
 }
 
 // Function is a kind of job that takes a value of one type and returns one of another. Declare it
-// where both the program that calls it and the one that does the jobs see it:
+// where both its callers and its workers see it:
 //
 //	var Resize = client.Function[Image, Thumbnail]{Type: "resize"}
 //

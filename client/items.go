@@ -177,8 +177,8 @@ func (q *Queue) RemoveItems(ctx context.Context, ids []string) ([]ItemResult, er
 	return q.editItems(ctx, subjects.Remove, subjects.ItemOptions{IDs: ids})
 }
 
-// RemoveItemsIn is RemoveItems for items in one state. Those in other states are not found. Only
-// with Done does it remove what is kept of finished jobs.
+// RemoveItemsIn is RemoveItems for items in one state. Items in other states are not found. Only
+// with Done does it remove the records of finished jobs.
 func (q *Queue) RemoveItemsIn(
 	ctx context.Context, state State, ids []string,
 ) ([]ItemResult, error) {

@@ -61,8 +61,8 @@ var long = client.Returns(func(_ context.Context, job *client.Job) ([]byte, erro
 
 func longResult(value string) string { return strings.Repeat(value+" ", 40_000/(len(value)+1)) }
 
-// pushSome pushes n jobs, of which two of three are kept. It returns the results that they should
-// have, by id, "" for what is not kept.
+// pushSome pushes n jobs, and two of three are kept. It returns the results that they should have,
+// by id, "" for a job that is not kept.
 func (s *workshop) pushSome(q *client.Queue, n int) map[string]string {
 	s.Helper()
 	var items []client.PushItem

@@ -231,9 +231,9 @@ func ReadItems(
 	return nil
 }
 
-// readFinished returns the finished jobs among those of a part that are not in the queue, and nil
-// for all others. It ends, as a part does, when it has read enough of them. The error is one of the
-// store.
+// readFinished looks among the finished jobs for the ids of a part that are not in the queue, and
+// returns nil for all others. It ends, as a part does, when it has read enough of them. The error
+// is one of the store.
 func readFinished(
 	r kv.Reader, l *codec.Layout, ids []ID, part []state.Standing, now time.Time,
 ) (found []*Browsed, err error) {

@@ -20,16 +20,16 @@ const (
 
 // keeping is what the acknowledgements of a queue read of the jobs that they keep.
 //
-// Keeping a job never makes its acknowledgement fail. A value that the transaction has no
-// room for is left out, and so is what is damaged.
+// Keeping a job never makes its acknowledgement fail. A value that the transaction has no room for
+// is left out, and a damaged item is not kept.
 type keeping struct {
 	all   bool                  // the settings say that all jobs are kept
 	items map[int]*state.Stored // of the span, by place: what belongs to the items besides
 	bytes int                   // that a long chain holds of its items
 }
 
-// keepOverhead is about how many bytes of a transaction a record takes, with its entry and its
-// keys, besides what is in the item and in the outcome.
+// keepOverhead is about how many bytes of a transaction a record takes with its entry and its keys,
+// without the item and the outcome.
 const keepOverhead = 800
 
 // by reports whether an operation is known to keep its job.
@@ -180,9 +180,9 @@ func (q *queueSettlements) finished(n int, h *codec.Record) (*codec.Finished, er
 	return f, nil
 }
 
-// lostLeases returns the error of a chain of operations of which some have lost their leases, by
-// their number in the chain. For acknowledgements it reads whether they were made before. The error
-// may be one of the store.
+// lostLeases returns the error of a chain in which some operations, given by their numbers, have
+// lost their leases. For acknowledgements it reads whether they were made before. The error may be
+// one of the store.
 func (q *queueSettlements) lostLeases(chain, lost []int) error {
 	done, err := q.doneBefore(chain, lost)
 	switch {

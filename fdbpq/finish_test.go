@@ -443,7 +443,7 @@ func TestBrowseFinished(t *testing.T) {
 	})
 }
 
-// For how long a job is kept, and what is said of it, has bounds.
+// The time for which a job is kept has bounds, and so have its result and the type of that.
 func TestBoundsOfKeeping(t *testing.T) {
 	f := onMem(t)
 	q := f.queue("jobs")
@@ -505,8 +505,8 @@ func TestReadsOfKeeping(t *testing.T) {
 	wantList(t, "read for a kept job", read, "m")
 }
 
-// A finished job is found by its id and by its last place, is removed only where that is asked for,
-// and what is for items in the queue says that the job is done.
+// A finished job is found by its id and by its last place, and is removed only where that is asked
+// for. Operations on items in the queue say that the job is done.
 func TestFinishedByID(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		q := f.queue("jobs")
@@ -595,7 +595,7 @@ func TestReadItemsReadsFinishedJobsInParts(t *testing.T) {
 }
 
 // A redriven job begins a new life with the same id, at the end of its priority, without its record
-// and what is dropped of its headers. It may finish again. A job without its value stays.
+// and the headers of its push alone. It may finish again. A job without its value stays.
 func TestRedriveFinished(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		for _, q := range []fdbpq.Target{f.queue("jobs"), f.fifoQueue("jobs")} {

@@ -45,7 +45,7 @@ const (
 	Back  = codec.Back
 )
 
-// States of items. AnyState stands for all of them but Done: those that are in the queue.
+// States of items. AnyState stands for all states of items in the queue, so not for Done.
 const (
 	AnyState = codec.AnyState
 	Ready    = codec.Ready

@@ -109,8 +109,8 @@ type Lease struct {
 type Info struct {
 	// Ready, Leased and Delayed are the number of items in each state.
 	Ready, Leased, Delayed int64
-	// Finished is how many finished jobs are kept, with those that are over and not yet swept; 0
-	// with NoPriorities.
+	// Finished is how many finished jobs are kept; 0 with NoPriorities. Records that are over count
+	// until a sweep.
 	Finished int64
 	// Priorities is the number of ready items of each priority, in order; nil in a FIFO queue.
 	Priorities []PriorityCount

@@ -23,7 +23,7 @@ type QueueInfo struct {
 	Ready   int64 `json:"ready"`
 	Leased  int64 `json:"leased"`
 	Delayed int64 `json:"delayed"`
-	// Finished is how many jobs are done and kept, with those that are over and not yet swept.
+	// Finished is how many jobs are done and kept. Records that are over count until a sweep.
 	Finished int64 `json:"finished,omitzero"`
 	// Priorities has the number of ready items of each priority, in order; nil in a FIFO queue.
 	Priorities PriorityCounts `json:"priorities"`

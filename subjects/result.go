@@ -67,8 +67,8 @@ func (o ResultOptions) Encode() []byte {
 	return strictjson.Marshal(object)
 }
 
-// Headers of the reply to a result request, beside those of [ItemInfo]; and to a get of a job that
-// is done, which has the times.
+// Headers of the reply to a result request, beside [ItemInfo]; and to a get of a job that is done,
+// which has the times.
 const (
 	// HeaderDue is when the delay of the item is over, and HeaderLeasedAt when its lease began.
 	HeaderDue      = "Pq-Due"

@@ -425,7 +425,7 @@ func TestNobodyWaits(t *testing.T) {
 	})
 }
 
-// Whatever is lost, and whoever stands still or dies, every wait is answered once, with the outcome
+// Messages are lost, and bridges stand still or die: every wait is answered once, with the outcome
 // of its own job, and soon.
 func TestWaitsAndFaults(t *testing.T) {
 	inNetwork(t, 3, func(net *network) {

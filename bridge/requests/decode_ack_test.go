@@ -148,7 +148,7 @@ func TestMaxResult(t *testing.T) {
 }
 
 // FuzzDecodeAck: any acknowledgement is either refused with an error that can be sent, or each
-// result that it has is one of the payload's, and only those that end a job for good have any.
+// result that it has is one of the payload's, and it has none unless it ends a job for good.
 func FuzzDecodeAck(f *testing.F) {
 	tokens := testTokens(2)
 	also := fmt.Sprintf(` {"also":[%q]}`, tokens[1])

@@ -38,7 +38,7 @@ type ackFrames struct {
 
 // read reads a payload. With frames that is a result for each lease that has a frame, and
 // successors; otherwise a result for the first lease. Errors wrap errBadRequest, so that nobody
-// takes them for those of an item that +NXT leases.
+// takes them for errors of an item that +NXT leases.
 func (f *ackFrames) read(h nats.Header, payload []byte) error {
 	values, framed := h[subjects.HeaderFrames]
 	if !framed {

@@ -166,7 +166,8 @@ func infoReply(q *dispatch.Queue, results []fdbpq.Result, now time.Time) *subjec
 	info := results[0].Info
 	reply := &subjects.QueueInfo{
 		Queue: q.Name, Ready: info.Ready, Leased: info.Leased, Delayed: info.Delayed,
-		Finished: info.Finished, PrioritiesMore: info.MorePriorities, Settings: *results[1].Settings,
+		Finished: info.Finished, PrioritiesMore: info.MorePriorities,
+		Settings:   *results[1].Settings,
 		GroupsMore: info.MoreGroups, GroupsAtLimit: info.GroupsAtLimit,
 		Consumers: jetstream.Describe(results[2].Records),
 	}

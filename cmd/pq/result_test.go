@@ -140,7 +140,7 @@ func TestDone(t *testing.T) {
 	c.prints("1\n", "len", "jobs")
 }
 
-// People get a table of finished jobs as wide as their terminal, with a dash for what is not known,
+// People get a table of finished jobs as wide as their terminal, with a dash for anything unknown,
 // and programs get seconds.
 func TestDoneRows(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)

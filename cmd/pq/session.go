@@ -170,7 +170,8 @@ func askQueue[T any](q *queue, do func(*client.Queue, context.Context) (T, error
 // isUnused reports whether a queue has no items, settings or consumers. Nothing else tells a queue
 // from a misspelt name.
 func isUnused(i *client.QueueInfo) bool {
-	return target.Count(i, "")+i.Finished == 0 && reflect.ValueOf(i.Settings).IsZero() && len(i.Consumers) == 0
+	return target.Count(i, "")+i.Finished == 0 && reflect.ValueOf(i.Settings).IsZero() &&
+		len(i.Consumers) == 0
 }
 
 // suggest returns what may be wrong with the name of a queue that is not used, and "" for one that

@@ -18,7 +18,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 )
 
-// Both programs, the one that calls and the one that works, share this.
+// The caller and the worker share this.
 var Greet client.Function[Person, Greeting]
 
 type Person struct{ Name string }

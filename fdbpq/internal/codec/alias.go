@@ -7,8 +7,8 @@ package codec
 //	("~", priority, count, random) = (priority, count, random)
 //
 // from the id of the job to its place. The ledger writes the alias with the item, and removes it
-// with the item if it still names that place. Only whoever looks for an id and finds nothing at
-// that place reads an alias. Programs that pop with the bare recipe leave aliases behind, so an
+// with the item if it still names that place. Only a search for an id that finds nothing at that
+// place reads an alias. Programs that pop with the bare recipe leave aliases behind, so an
 // alias without an item at its place means nothing.
 const kindAlias = "~"
 

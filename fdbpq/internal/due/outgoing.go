@@ -9,8 +9,8 @@ import (
 )
 
 // Outgoing is the items that a transaction adds to queues other than by a push: dead letters,
-// redriven items, items of schedules, and items that change their priority. Those that were in a
-// queue before have Message.First: see codec/alias.go.
+// redriven items, items of schedules, and items that change their priority. If an item was in a
+// queue before, it has Message.First: see codec/alias.go.
 type Outgoing struct {
 	tx     kv.Transaction
 	now    time.Time

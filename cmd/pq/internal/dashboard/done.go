@@ -21,7 +21,7 @@ const (
 
 // durations say how long the newest finished jobs of a queue took.
 type durations struct {
-	// Jobs is how many jobs that is: up to newestJobs, without those of which it is not known.
+	// Jobs is how many jobs that is: up to newestJobs, without any whose begin is not known.
 	Jobs                 int64
 	Median, P95, Longest time.Duration
 }

@@ -129,8 +129,8 @@ func TestBadInput(t *testing.T) {
 		},
 		{
 			"keep of a schedule", "pq.jobs.schedule", nil,
-			[]byte(`{"id":"s","every":"1h","headers":{"Pq-Keep":["1h"]}}`), `"Pq-Keep": want none`,
-			errBadRequest,
+			[]byte(`{"id":"s","every":"1h","headers":{"Pq-Keep":["1h 30m"]}}`),
+			`header Pq-Keep: bad time: "1h 30m": want a duration`, errBadRequest,
 		},
 		{
 			"acknowledgement in a push", "pq.jobs.push", nats.Header{"Pq-Ack": {"+ACK"}}, payload,

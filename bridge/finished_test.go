@@ -151,6 +151,9 @@ func TestJobThatIsDone(t *testing.T) {
 			wantData(t, m, "value")
 			same(t, "state", m.Header.Get("Pq-State"), "done")
 			same(t, "header", m.Header.Get("X"), "y")
+			same(t, "holder", m.Header.Get("Pq-Holder"), "ann")
+			same(t, "deliveries", m.Header.Get("Pq-Deliveries"), "1")
+			same(t, "type", m.Header.Get("Content-Type"), "") // of the result
 			same(t, "finished", m.Header.Get("Pq-Finished-At"),
 				j.FinishedAt.Format(subjects.TimeLayout))
 			same(t, "kept until", m.Header.Get("Pq-Kept-Until"),

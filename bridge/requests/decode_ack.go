@@ -147,8 +147,8 @@ func reportOf(op *fdbpq.Op) *fdbpq.Report {
 
 // parseContentType checks the type of a result.
 func parseContentType(text string) (string, error) {
-	if len(text) > maxContentType || !utf8.ValidString(text) {
-		return "", badRequest("%d bytes: want at most %d of UTF-8", len(text), maxContentType)
+	if len(text) > fdbpq.MaxContentType || !utf8.ValidString(text) {
+		return "", badRequest("%d bytes: want at most %d of UTF-8", len(text), fdbpq.MaxContentType)
 	}
 	return text, nil
 }

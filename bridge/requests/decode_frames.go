@@ -14,14 +14,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-const (
-	// maxResults is the most bytes of all results of an acknowledgement. One transaction keeps all
-	// of them, and their headers.
-	maxResults = 4 << 20
-	// maxContentType is the longest type of a result, in bytes, and maxResultHeaders how many
-	// header lines a frame with a result may have.
-	maxContentType, maxResultHeaders = 256, 16
-)
+// maxResults is the most bytes of all results of an acknowledgement. One transaction keeps all of
+// them, and their headers.
+const maxResults = 4 << 20
 
 // ackFrames gives acknowledgements what their payload has: results, and successors, which the first
 // of them pushes.
@@ -110,10 +105,6 @@ func (f *ackFrames) add(frame *subjects.Frame) error {
 
 // addResult gives one of the leases the result in a frame.
 func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
-	if n := headerLines(frame); n > maxResultHeaders {
-		return badRequest("%d header lines: want at most %d", n, maxResultHeaders)
-	}
-
 	for name := range h {
 		if name != subjects.HeaderToken && subjects.IsReserved(name) {
 			return badRequest("header %.64q: of the names that begin with Pq- a result has only "+

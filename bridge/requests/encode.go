@@ -1,8 +1,8 @@
 package requests
 
 import (
-	"encoding/base64"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,26 +82,15 @@ func (e *encoder) leasedBy(q *dispatch.Queue, op *fdbpq.Op, result *fdbpq.Result
 	}
 }
 
-// found adds the headers of the reply to a get: the state of the item, the queue if it was found in
-// another than its own, and when a job that is done was done.
-func (e *encoder) found(result *fdbpq.Result) {
-	e.add(subjects.HeaderState, append(e.text, result.State.String()...))
-	if result.Queue != "" {
-		e.add(subjects.HeaderQueue, append(e.text, result.Queue...))
-	}
-
-	if progress := result.Found.Progress; progress != nil {
-		e.add(subjects.HeaderProgress, base64.StdEncoding.AppendEncode(e.text, progress))
-	}
-
-	f := result.Found.Finished
-	if f == nil {
-		return
-	}
-	e.add(subjects.HeaderFinishedAt, f.At.UTC().AppendFormat(e.text, subjects.TimeLayout))
-	e.add(subjects.HeaderKeptUntil, f.Until.UTC().AppendFormat(e.text, subjects.TimeLayout))
-	if f.NoValue {
-		e.add(subjects.HeaderValueDropped, append(e.text, subjects.ValueDropped...))
+// found adds the headers of the reply to a get: what a result request says of the job, but not of
+// its result.
+func (e *encoder) found(kind subjects.Kind, result *fdbpq.Result) {
+	j := jobInfo(result)
+	j.State = subjects.State(result.State.String()) // also of a dead letter
+	j.ContentType, j.HasResult = "", false
+	maps.Copy(e.header, j.Headers(kind))
+	if f := result.Found.Finished; f != nil && f.NoValue {
+		e.header[subjects.HeaderValueDropped] = []string{subjects.ValueDropped}
 	}
 }
 

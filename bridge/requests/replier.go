@@ -198,7 +198,7 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 		fate = "it stays in the queue"
 		e.item(r.Queue, item)
 		if op.Kind == fdbpq.OpGet {
-			e.found(result)
+			e.found(r.Queue.Kind, result)
 		}
 	}
 

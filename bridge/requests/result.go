@@ -98,7 +98,16 @@ func (i *Inspector) readNow(ctx context.Context, op fdbpq.Op) (fdbpq.Result, err
 
 // outcomeOf returns the headers and the payload of the reply to a result request, from the result
 // of its OpGet.
-func outcomeOf(kind subjects.Kind, r *fdbpq.Result) (nats.Header, []byte) {
+func outcomeOf(kind subjects.Kind, r *fdbpq.Result) (h nats.Header, payload []byte) {
+	if f := r.Found.Finished; f != nil {
+		payload = f.Result
+	}
+	j := jobInfo(r)
+	return j.Headers(kind), payload
+}
+
+// jobInfo returns what the result of an OpGet says of a job.
+func jobInfo(r *fdbpq.Result) subjects.JobInfo {
 	found, item := r.Found, &r.Item
 	j := subjects.JobInfo{
 		State: subjects.State(r.State.String()), Due: found.Due, LeasedAt: found.LeasedSince,
@@ -114,11 +123,9 @@ func outcomeOf(kind subjects.Kind, r *fdbpq.Result) (nats.Header, []byte) {
 		j.State, j.DeadLetter = subjects.StateDead, (*subjects.DeadLetter)(item.DeadLetter)
 	}
 
-	var result []byte
 	if f := found.Finished; f != nil {
-		j.FinishedAt, j.KeptUntil = f.At, f.Until
-		result, j.ContentType = f.Result, f.ContentType
+		j.FinishedAt, j.KeptUntil, j.ContentType = f.At, f.Until, f.ContentType
 		j.HasResult, j.ResultSize = f.Result != nil, int64(len(f.Result))
 	}
-	return j.Headers(kind), result
+	return j
 }

@@ -1,6 +1,6 @@
 import {
   ClosedConnectionError, createInbox, DrainingConnectionError, type Msg, type NatsConnection,
-  PermissionViolationError, type Subscription,
+  type PermissionViolationError, type Subscription,
 } from "@nats-io/nats-core";
 import { sleep, within } from "./duration.js";
 import {
@@ -143,7 +143,7 @@ export class Connection {
         this.#number++;
         this.#become("up");
         for (const call of this.#calls) call.interrupt();
-      } else if (status.type === "error" && status.error instanceof PermissionViolationError) {
+      } else if (status.type === "error" && isDenied(status.error)) {
         if (status.error.operation === "publish") this.#refuse(status.error);
       }
     }
@@ -306,9 +306,13 @@ export const hideToken = (subject: string): string => subject.replace(/\.ack\..*
 /** Reports whether a request failed in a way that no further attempt can mend. */
 export function isHopeless(err: unknown): boolean {
   const { cause, code } = err as PQError;
-  const ended = cause instanceof ClosedConnectionError || cause instanceof DrainingConnectionError;
-  return code === 400 || ended || (err instanceof NotSentError && cause instanceof PermissionViolationError);
+  const ended = ["ClosedConnectionError", "DrainingConnectionError"].includes((cause as Error | undefined)?.name ?? "");
+  return code === 400 || ended || (err instanceof NotSentError && isDenied(cause));
 }
+
+/** Reports whether NATS denies a permission. By name, because a program may have two versions of nats-core. */
+export const isDenied = (err: unknown): err is PermissionViolationError =>
+  (err as Error | undefined)?.name === "PermissionViolationError";
 
 /** Throws BadRequestError unless a name of a queue is valid. */
 export function checkQueueName(name: string): void {

@@ -1,5 +1,4 @@
-import { PermissionViolationError } from "@nats-io/nats-core";
-import { isHopeless } from "./connection.js";
+import { isDenied, isHopeless } from "./connection.js";
 import { type AckRequest, ackRequest, mostSuccessors, tokenOf } from "./delivery.js";
 import { BadRequestError, LeaseLostError, NotFoundError, NotSentError, type PQError, TooLargeError } from "./errors.js";
 import type { Outcome } from "./job.js";
@@ -160,7 +159,7 @@ export class Settler {
         if (isHopeless(error) || performance.now() >= worker.deadline) {
           worker.log("error", "cannot settle a job: it comes back when its lease is over", { id, error: error.message });
           worker.call("error", error);
-          if (error.cause instanceof PermissionViolationError) worker.end(error);
+          if (isDenied(error.cause)) worker.end(error);
           return false;
         }
         unknown ||= error.unknown;

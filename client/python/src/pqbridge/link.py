@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import re
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import nats.errors
@@ -225,10 +225,18 @@ class Link:
             raise
         return inbox
 
-    async def send(self, subject: str, data: bytes, headers: Sequence[tuple[str, str]], deadline: float) -> Inbox:
+    async def send(
+        self,
+        subject: str,
+        data: bytes,
+        headers: Sequence[tuple[str, str]],
+        deadline: float,
+        sending: Callable[[Inbox], None] | None = None,
+    ) -> Inbox:
         """Send a request once the connection is up, and return the inbox for its reply.
 
-        The headers must be plain. deadline is a time of the loop.
+        The headers must be plain. deadline is a time of the loop. sending is called with the inbox
+        just before: if the task is cancelled from then on, the inbox is left to the caller.
         """
         while True:
             await self._wait_connected(subject, deadline)
@@ -245,12 +253,14 @@ class Link:
                 self._under_way[inbox] = None
                 if self._watcher is None or self._watcher.done():
                     self._watcher = self.spawn(self._watch())
+                if sending:
+                    sending(inbox)
                 # A task, because nats-py swallows a cancellation while it flushes.
                 publish = self.nc.publish(subject, data, reply=inbox.subject, headers=dict(headers) or None)
                 await asyncio.shield(self.spawn(publish))
                 return inbox
             except BaseException as error:
-                if inbox:
+                if inbox and not (sending and isinstance(error, asyncio.CancelledError)):
                     self.release(inbox, complete=False)
                 if isinstance(error, nats.errors.OutboundBufferLimitError):
                     continue  # the connection was lost just now

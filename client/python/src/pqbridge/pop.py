@@ -70,34 +70,36 @@ class Pop:
         """
         loop = asyncio.get_running_loop()
         patience = self._expires + LATE_REPLY if self._expires else self._timeout
-        deadline = loop.time() + self._timeout
-        inbox = await self._link.send(self._subject, self._data, self._headers, deadline)
-        self._inbox, self._began = inbox, clock()
-        complete, failed = False, None
+        deadline, complete, failed = loop.time() + self._timeout, False, None
         try:
+            inbox = await self._link.send(self._subject, self._data, self._headers, deadline, self._sending)
             failed = await self._read(inbox, loop.time() + patience)
             complete = True
         except NoBridgeError:
             complete = True
             raise
         except asyncio.CancelledError:
-            self._inbox = None  # which the background releases
-            self._link.spawn(self._abandon(inbox))
+            if self._inbox:
+                self._link.spawn(self._abandon(self._inbox))
+                self._inbox = None
             raise
         except PQError as error:
             failed = error
         finally:
             if self._inbox:
+                self._link.release(self._inbox, complete=complete)
                 self._inbox = None
-                self._link.release(inbox, complete=complete)
 
         if failed and not self.received:
             raise failed
         return self.received
 
+    def _sending(self, inbox: Inbox) -> None:
+        self._inbox, self._began = inbox, clock()
+
     @property
     def is_sent(self) -> bool:
-        """Whether the request has been sent, so that an item may be on its way."""
+        """Whether the request may have been sent, so that an item may be on its way."""
         return self._inbox is not None
 
     def interrupt(self) -> None:

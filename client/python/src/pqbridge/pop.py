@@ -119,7 +119,9 @@ class Pop:
                 message = await inbox.next(until)
             except Interrupt:
                 self.interrupted = True
-                if self._id and not cancelled:
+                if not self._id:  # an acknowledgement has to be repeated at once
+                    raise no_reply(self._subject, "the connection was lost", writes=True) from None
+                if not cancelled:
                     await self._cancel()
                     cancelled, silence, deadline = True, math.inf, loop.time() + CANCEL_TIME
                 continue

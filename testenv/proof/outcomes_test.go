@@ -109,15 +109,6 @@ func (w *teller) learn(r *pending) {
 	if !books.IsTraced(op.Queue) || op.Outcome != books.Done {
 		return
 	}
-	switch op.Kind {
-	case books.Result:
-		w.tally.add("told that a job is "+string(op.State), 1)
-	case books.Rerun:
-		w.tally.add("run again", 1)
-	case books.Ack, books.NextMin, books.NextMax:
-		w.tally.add("successors", len(op.Next))
-	}
-
 	home := strings.TrimSuffix(op.Queue, "-dead")
 	if op.Kind == books.Push && op.Batch == 0 {
 		w.keepJob(knownJob{home, op.Value, op.ID, r.once, time.Duration(op.Call)})

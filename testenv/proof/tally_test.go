@@ -40,6 +40,16 @@ func (y *tally) operation(op *books.Operation, n int) {
 		how = " of several"
 	}
 
+	switch {
+	case op.Outcome != books.Done:
+	case op.Kind == books.Result:
+		y.add("told that a job is "+string(op.State), 1)
+	case op.Kind == books.Rerun:
+		y.add("run again", 1)
+	case len(op.Next) > 0:
+		y.add("successors", len(op.Next))
+	}
+
 	y.add("operations", n)
 	y.add("operation "+string(op.Kind)+how, n)
 	y.add("outcome "+string(op.Outcome)+how, n)

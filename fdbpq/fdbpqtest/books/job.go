@@ -125,6 +125,11 @@ func (j *job) isSeen() bool {
 	})
 }
 
+// isUnseen reports whether the job was pushed, and no later answer is about it.
+func (j *job) isUnseen() bool {
+	return j.events[0].kind == Push && j.events[0].outcome == Done && !j.isSeen()
+}
+
 // isPossible reports whether there is an order of the operations that explains all answers.
 func (j *job) isPossible() bool {
 	var list []porcupine.Operation

@@ -109,7 +109,7 @@ func (b *Books) endTraced(op *Operation) {
 	if !op.Kind.Leases() {
 		return
 	}
-	if op.Untold()+op.returned() > 0 || op.JetStream && op.Outcome != Done {
+	if op.Untold()+op.returned() > 0 || op.JetStream && op.Outcome == Refused {
 		if from, known := o.leasesFrom[op.Queue]; !known || op.Call < from {
 			o.leasesFrom[op.Queue] = op.Call
 		}
@@ -204,6 +204,9 @@ func (b *Books) closeOutcomes() (done, all int64) {
 			j.add(&event{kind: left, outcome: Empty, call: atEnd, ret: atEnd})
 		} else if last.kind == left && last.state == StateDone {
 			done++
+		}
+		if _, unsure := o.leasesFrom[j.queue]; b.names != nil && !unsure && j.isUnseen() {
+			b.problem("lost: a job, pushed, and never seen: %s", j)
 		}
 		for _, e := range j.events {
 			queue := j.queue

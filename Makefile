@@ -124,7 +124,7 @@ test-fdb: ## test on FoundationDB: PKG= RUN= RACE=1
 			./fdbpq/kv/fdbkv)
 
 NODE_20 = node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null && command -v npm >/dev/null
-NO_NODE = Node.js 20 or newer, and npm
+NO_NODE = Node.js 20 or newer, and npm with its registry
 JAVASCRIPT = client/javascript/dist/index.js
 $(JAVASCRIPT): $(wildcard client/javascript/src/*.ts) client/javascript/package-lock.json client/javascript/tsconfig.json
 	cd client/javascript && npm ci && npm run build
@@ -140,7 +140,7 @@ test-javascript: ## test the JavaScript client
 PYTHON      := python3
 PYTHON_ENV  := $(CURDIR)/bin/python
 PYTHON_310   = $(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
-NO_PYTHON    = Python 3.10 or later with its modules venv and ensurepip (on Debian: python3-venv)
+NO_PYTHON    = Python 3.10 or later with its modules venv and ensurepip (on Debian: python3-venv), and PyPI
 PIP_INSTALL  = $(PYTHON_ENV)/bin/pip install --quiet --disable-pip-version-check
 $(PYTHON_ENV)/installed: client/python/requirements-dev.txt client/python/pyproject.toml
 	$(PYTHON) -m venv $(PYTHON_ENV)

@@ -3,6 +3,7 @@ package clients_test
 import (
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +21,8 @@ func TestInterop(t *testing.T) {
 	t.Parallel()
 
 	pq := filepath.Join(t.TempDir(), "pq")
-	if out, err := exec.Command("go", "build", "-o", pq, "../../cmd/pq").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", pq, "../../cmd/pq")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 
@@ -38,10 +40,12 @@ func TestInterop(t *testing.T) {
 	s.holds("jobs-dead", "job1 "+priority+" ready 0 timed out")
 	javaScript.answers("stop", nil, `null`)
 
-	s.driver().answers("look", in{"what": "get", "id": "job1"}, `{"id":"job1","priority":"`+priority+
-		`","value":"`+value+`","headers":[["Type","größer"]],"group":"","state":"ready"}`)
+	const headers = `"headers":[["Type","größer"]],"state":"ready"`
+	s.driver().answers("look", in{"what": "get", "id": "job1"},
+		strings.Replace(item("job1", priority, value), `"headers":[]`, headers, 1))
 
-	redrive := exec.Command(pq, "--server", s.env.NATS.URL(), "redrive", "jobs-dead", s.idOf("job1"))
+	redrive := exec.Command(pq, "--server", s.env.NATS.URL(),
+		"redrive", "jobs-dead", s.idOf("job1"))
 	if out, err := redrive.CombinedOutput(); err != nil {
 		t.Fatalf("pq redrive: %v\n%s", err, out)
 	}

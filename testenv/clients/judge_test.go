@@ -3,7 +3,9 @@ package clients_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -97,9 +99,10 @@ func (j *judge) take(s *story, id, how string) {
 	j.taken[id] = how
 }
 
-// verdict fails the story if a job is lost, was done twice, or was held by two.
-func (j *judge) verdict(s *story) {
-	there := s.everything()
+// verdict returns what is wrong: a job that is lost, was done twice, or was held by two. there has
+// the state of each job that is in a queue, or kept.
+func (j *judge) verdict(there map[string]string) (wrong []string) {
+	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	for id, runs := range j.runs {
 		done := 0
 		for i, r := range runs {
@@ -108,27 +111,30 @@ func (j *judge) verdict(s *story) {
 			}
 			for _, other := range runs[i+1:] {
 				if r.overlaps(other) {
-					s.Errorf("two had %s at once: %v, and %v", s.named("job", id), r, other)
+					add("two had %s at once: %v, and %v", id, r, other)
 				}
 			}
 		}
-		if done > 1 && !j.twice[id] {
-			s.Errorf("%s was done %d times: %v", s.named("job", id), done, runs)
-		}
-		if done > 0 && there[id] != "" && there[id] != string(client.Done) && !j.twice[id] {
-			s.Errorf("%s was done, and is %s: %v", s.named("job", id), there[id], runs)
-		}
-		if done > 0 && j.taken[id] != "" {
-			s.Errorf("%s was done and %s", s.named("job", id), j.taken[id])
+
+		isThere := there[id] != "" && there[id] != string(client.Done)
+		switch {
+		case done > 0 && j.taken[id] != "":
+			add("%s was done and %s", id, j.taken[id])
+		case j.twice[id]:
+		case done > 1:
+			add("%s was done %d times: %v", id, done, runs)
+		case done > 0 && isThere:
+			add("%s was done, and is %s: %v", id, there[id], runs)
 		}
 	}
 
 	for _, id := range j.jobs {
 		isDone := slices.ContainsFunc(j.runs[id], func(r run) bool { return r.how == "done" })
 		if !isDone && there[id] == "" && j.taken[id] == "" {
-			s.Errorf("%s is lost: %v", s.named("job", id), j.runs[id])
+			add("%s is lost: %v", id, j.runs[id])
 		}
 	}
+	return wrong
 }
 
 // overlaps reports whether two handlers had a job at once, and nobody had asked the first to stop.
@@ -143,6 +149,48 @@ func (r run) overlaps(other run) bool {
 func (r run) String() string {
 	const text = "%s in %s from %d to %d (%s)"
 	return fmt.Sprintf(text, r.worker, r.driver.name, r.start, r.end, r.how)
+}
+
+// The judge finds each kind of fault, and none in what may happen.
+func TestJudge(t *testing.T) {
+	calm, killed := &driver{name: "calm"}, &driver{name: "killed", killed: true}
+	did := func(start, end int64, how string) run {
+		return run{driver: calm, start: start, end: end, how: how}
+	}
+	done := did(10, 20, "done")
+
+	for what, test := range map[string]struct {
+		runs  []run
+		state string // of the job, "" for none
+		taken string
+		wrong string // the beginning of what the judge says, "" for nothing
+	}{
+		"done":              {runs: []run{done}},
+		"done and kept":     {runs: []run{done}, state: "done"},
+		"not done yet":      {state: "ready"},
+		"popped":            {taken: "popped"},
+		"failed, then done": {runs: []run{did(1, 5, "failed"), done}},
+		"lost, and others":  {runs: []run{did(5, 30, "lost"), done}},
+		"killed, then done": {runs: []run{{driver: killed, start: 5}, done}},
+
+		"gone":            {wrong: "job is lost"},
+		"failed and gone": {runs: []run{did(1, 5, "failed")}, wrong: "job is lost"},
+		"done and there":  {runs: []run{done}, state: "ready", wrong: "job was done, and is ready"},
+		"done and popped": {runs: []run{done}, taken: "popped", wrong: "job was done and popped"},
+		"done twice":      {runs: []run{done, did(30, 40, "done")}, wrong: "job was done 2"},
+		"held by two":     {runs: []run{done, did(15, 40, "failed")}, wrong: "two had job"},
+		"held on":         {runs: []run{{driver: calm, start: 5}, done}, wrong: "two had job"},
+	} {
+		j := judge{jobs: []string{"job"}, runs: map[string][]run{"job": test.runs}}
+		if test.taken != "" {
+			j.taken = map[string]string{"job": test.taken}
+		}
+
+		wrong := strings.Join(j.verdict(map[string]string{"job": test.state}), "; ")
+		if !strings.HasPrefix(wrong, test.wrong) || (wrong == "") != (test.wrong == "") {
+			t.Errorf("%s: the judge says %q: want %q", what, wrong, test.wrong)
+		}
+	}
 }
 
 // everything returns the state of each job in all queues.

@@ -3,6 +3,7 @@ package clients_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -57,6 +58,17 @@ func (s *story) driver(variables ...string) *driver {
 // end ends all drivers that still run, and has everything judged.
 func (s *story) end() {
 	s.Helper()
+
+	// Handlers end before their jobs are acknowledged.
+	testenv.Eventually(s, func() error {
+		for _, wrong := range s.judge.verdict(s.everything()) {
+			if strings.Contains(wrong, "was done, and is leased") {
+				return errors.New(s.withNames(wrong))
+			}
+		}
+		return nil
+	})
+
 	for _, d := range s.drivers {
 		select {
 		case <-d.done:
@@ -78,7 +90,9 @@ func (s *story) end() {
 			}
 		}
 	}
-	s.judge.verdict(s)
+	for _, wrong := range s.judge.verdict(s.everything()) {
+		s.Error(s.withNames(wrong))
+	}
 }
 
 // named returns a name for an id, such as job1 for the first that the story meets.
@@ -103,6 +117,14 @@ func (s *story) idOf(name string) string {
 		}
 	}
 	return name
+}
+
+// withNames replaces the ids in a text.
+func (s *story) withNames(text string) string {
+	for id, name := range s.names {
+		text = strings.ReplaceAll(text, id, name)
+	}
+	return text
 }
 
 // volatile are members of answers that differ each time.

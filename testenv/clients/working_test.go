@@ -5,6 +5,7 @@ var working = []scenario{
 	{"push and work", pushAndWork},
 	{"result", result},
 	{"call", call},
+	{"several queues", severalQueues},
 }
 
 // Jobs are done in the order of their priorities, once each, and leave nothing behind.
@@ -41,6 +42,23 @@ func result(s *story) {
 	d.answers("result", in{"msgId": "invoice-17"}, done(b64("ok")))
 	d.answers("result", in{"id": "job2", "wait": "1m"}, done(""))
 	s.kept("jobs", "job2 0 done 1", "job1 0 done 1")
+}
+
+// One worker does the jobs of several queues.
+func severalQueues(s *story) {
+	d := s.driver()
+	d.pushes("job1", nil)
+	d.pushes("job2", in{"queue": "mail"})
+	d.answers("work", in{"queues": []string{"jobs", "mail"}}, `null`)
+	d.hears("start job1 1", "end job1 done", "start job2 1", "end job2 done")
+
+	d.pushes("job3", in{"queue": "mail"})
+	d.hears("start job3 1", "end job3 done")
+	d.pushes("job4", nil)
+	d.hears("start job4 1", "end job4 done")
+	d.answers("stop", nil, `null`)
+	s.holds("jobs")
+	s.holds("mail")
 }
 
 // A call returns what the job does, or says that it has failed.

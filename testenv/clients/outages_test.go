@@ -216,7 +216,7 @@ func clockApart(s *story, by time.Duration) {
 // Many jobs are each done once, and those that fail are dead letters, whatever is killed or started
 // again meanwhile.
 func crowd(s *story) {
-	s.configure(client.Settings{MaxDeliver: 5, Keep: time.Hour, AckWait: 2 * time.Second})
+	s.configure(client.Settings{MaxDeliver: 5, Keep: time.Hour})
 	first, second := s.driver(), s.driver()
 	var items []in
 	for n := range 60 {
@@ -229,15 +229,17 @@ func crowd(s *story) {
 	s.names = map[string]string{}
 	first.ask("pushMany", in{"items": items}).answer()
 
-	first.answers("work", in{"concurrency": "4"}, `null`)
-	second.answers("work", in{"concurrency": "4", "worker": "second"}, `null`)
+	// An acknowledgement that is lost is sent again long before this lease is over.
+	safe := in{"concurrency": "4", "ackWait": "20s"}
+	first.answers("work", safe, `null`)
+	second.answers("work", in{"concurrency": "4", "ackWait": "1s"}, `null`)
 	second.hearsSome(8)
 	second.kill()
 	s.env.NATS.Restart()
 	first.hearsSome(8)
 	_ = s.env.Bridge.Stop() // NATS may have been away for some replies
 	s.env.Bridge = s.env.StartBridge()
-	s.driver().answers("work", in{"concurrency": "4", "worker": "third"}, `null`)
+	s.driver().answers("work", safe, `null`)
 
 	s.holds("jobs")
 	dead := s.itemsOf(s.all.PriorityQueue("jobs-dead"), "")

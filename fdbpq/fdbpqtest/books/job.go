@@ -85,7 +85,7 @@ func eventOf(op *Operation, tolerance int32) *event {
 			e.until = op.Call + op.Wait - slack
 		}
 	case Result:
-		// A wait tells what was true at its end, unless it has an outcome to tell.
+		// Without an outcome to tell, a wait tells the state at its end.
 		if op.Outcome == Done && op.State != StateDone && op.State != StateDead {
 			e.call = max(e.call, min(op.Call+op.Expires-ClockSlack, op.Return))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,5 +178,47 @@ func TestShutdownInWork(t *testing.T) {
 		if n, err := s.jobs.Len(t.Context()); n != 1 || err != nil {
 			t.Errorf("%d items are left, %v; want 1", n, err)
 		}
+	})
+}
+
+// An acknowledgement whose reply was lost with the connection is sent again once that is back, long
+// before it would have timed out.
+func TestWorkerRepeatsAcknowledgementsWhenNATSIsBack(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		lost := make(chan struct{})
+		lose := sync.OnceFunc(func() { close(lost) })
+		jobs := s.relayed(func(m *nats.Msg) *nats.Msg {
+			if strings.Contains(m.Subject, ".ack.") {
+				select {
+				case <-lost:
+				default:
+					m.Reply = ""
+					lose()
+				}
+			}
+			return nil
+		})
+
+		done := make(chan struct{}, 2)
+		work := func(context.Context, *client.Job) error {
+			done <- struct{}{}
+			return nil
+		}
+		for range 2 {
+			must(s.jobs.Push(t.Context(), 0, nil))
+		}
+		s.start(must(jobs.NewWorker(work, client.WorkerOptions{AckWait: 3 * time.Second})))
+		<-done
+		<-lost
+
+		s.e.NATS.Restart()
+
+		began := time.Now()
+		<-done
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("the next job began %v after the connection was back", took)
+		}
+		s.waitUntilEmpty()
 	})
 }

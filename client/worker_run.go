@@ -43,9 +43,14 @@ func (w *Worker) Run(ctx context.Context) error {
 		time.AfterFunc(settleTime, func() { w.setOverdue(errOverdue) })
 	})()
 
+	following, unfollow := context.WithCancel(context.Background())
+	var followers sync.WaitGroup
 	for _, s := range w.sources {
 		s.acks.slow = cmp.Or(s.acks.slow, s.patience()/4)
+		followers.Go(func() { s.followConnection(following) })
 	}
+	defer followers.Wait()
+	defer unfollow()
 
 	// The contexts of jobs have the values of ctx, and end with Shutdown.
 	jobs := context.WithValue(context.WithoutCancel(ctx), jobsOf{w}, true)

@@ -129,14 +129,28 @@ func (s *source) sendAck(send func(context.Context) error) error {
 	return send(ctx)
 }
 
+// errReplyLost ends an attempt whose reply was lost with the connection.
+var errReplyLost = errors.New("the connection was lost")
+
 // attempt returns the context of one attempt to settle. It ends when the worker has stopped
-// settleTime ago, unless the attempt begins only then.
+// settleTime ago, unless the attempt begins only then, and when the connection was lost and is
+// back, so that the next attempt begins at once.
 func (s *source) attempt() (context.Context, context.CancelFunc) {
 	parent := context.Background()
 	if s.overdue.Err() == nil {
 		parent = s.overdue
 	}
-	return context.WithTimeout(parent, s.patience())
+	ctx, cancel := context.WithTimeout(parent, s.patience())
+	if isAway(s.queue.client.nc) { // it is sent only once the connection is back
+		return ctx, cancel
+	}
+
+	ctx, lose := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.session.Load(), func() { lose(errReplyLost) })
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }
 
 func (s *source) logLostBefore(h *heldJob) {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
@@ -21,6 +23,8 @@ type source struct {
 	log     *slog.Logger
 	ackWait atomic.Int64 // length of its leases, as far as it is known, in nanoseconds
 	holder  string       // name that it takes them with
+
+	session atomic.Pointer[session] // the present one
 
 	waits chan struct{} // has room for one: of the idle loops, one waits for a job
 	acks  sharedAcks
@@ -38,6 +42,7 @@ func (w *Worker) newSource(weighted WeightedQueue) *source {
 		waits:  make(chan struct{}, 1),
 		share:  share{weight: float64(weighted.weight)},
 	}
+	s.session.Store(newSession())
 
 	s.ackWait.Store(int64(cmp.Or(w.o.AckWait, settings.DefaultLease)))
 	if w.o.Max {
@@ -78,6 +83,37 @@ func (s *source) do(h *heldJob) *workFailure {
 		failed.timeOut()
 	}
 	return failed
+}
+
+// session is the time until a connection that was lost is back. What was sent in it gets no reply
+// after that.
+type session struct {
+	context.Context
+	end context.CancelFunc
+}
+
+func newSession() *session {
+	ctx, end := context.WithCancel(context.Background())
+	return &session{ctx, end}
+}
+
+// followConnection ends a session whenever the connection is back, until ctx ends.
+func (s *source) followConnection(ctx context.Context) {
+	nc := s.queue.client.nc
+	if nc == nil {
+		return
+	}
+
+	back := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(back)
+	for {
+		select {
+		case <-back:
+			s.session.Swap(newSession()).end()
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // turn is a job that is done but not yet acknowledged.

@@ -88,7 +88,7 @@ func TestPushBatchRefuses(t *testing.T) {
 		is    error
 		text  string
 	}{
-		{"none", nil, client.ErrBadRequest, "it is empty"},
+		{"none", nil, client.ErrBadRequest, "want 1 to 4096"},
 		{
 			"too many",
 			make([]client.PushItem, mostInBatch+1),

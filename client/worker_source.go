@@ -85,8 +85,7 @@ func (s *source) do(h *heldJob) *workFailure {
 	return failed
 }
 
-// session is the time until a connection that was lost is back. What was sent in it gets no reply
-// after that.
+// session lasts until a lost connection is back. Replies to requests from before are lost then.
 type session struct {
 	context.Context
 	end context.CancelFunc

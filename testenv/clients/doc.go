@@ -1,7 +1,7 @@
 // Package clients defines the lines that a driver speaks, and has the table of behaviour that
 // clients in all languages share. Its tests run each scenario of the table with a driver in Go;
-// make test-clients runs them with drivers in JavaScript and Python too. What a client is seen to
-// do must be the same in each: its answers, its events, and the queue afterwards.
+// make test-clients runs them with drivers in JavaScript and Python too. Answers, events, and the
+// queue afterwards must be the same in each language.
 //
 // A driver is a thin program over one client. It knows no scenario: commands say what to do, and
 // the value of a job says what its handler does. It connects to NATS_URL, trying again until that
@@ -9,9 +9,8 @@
 // ends. Logs go to standard error. SIGTERM stops all workers with the default timeout and ends the
 // driver with status 0.
 //
-// These variables are for the client, if they are set: PQ_PREFIX and PQ_FIFO_PREFIX are the
-// prefixes of subjects, PQ_INBOX_PREFIX is that of inboxes, PQ_TIMEOUT how long to wait for a
-// reply, as a duration, and NATS_USER and NATS_PASSWORD the login.
+// These variables configure the client, if they are set: PQ_PREFIX and PQ_FIFO_PREFIX (subjects),
+// PQ_INBOX_PREFIX (inboxes), PQ_TIMEOUT (a duration, for each reply), NATS_USER and NATS_PASSWORD.
 //
 // # Lines
 //

@@ -99,8 +99,8 @@ func (j *judge) take(s *story, id, how string) {
 	j.taken[id] = how
 }
 
-// verdict returns what is wrong: a job that is lost, was done twice, or was held by two. there has
-// the state of each job that is in a queue, or kept.
+// verdict returns the faults: a job that is lost, done twice, or held by two at once. there has the
+// state of each job that is in a queue, or kept.
 func (j *judge) verdict(there map[string]string) (wrong []string) {
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	for id, runs := range j.runs {

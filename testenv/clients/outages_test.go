@@ -187,8 +187,7 @@ func unknownOutcome(s *story) {
 	s.leaves("job2", "popped, as nobody knows")
 }
 
-// How far the clock of the bridge is from that of its clients does not matter to leases, and times
-// are by the bridge's clock.
+// Leases last as long on a bridge whose clock is an hour wrong. Times are by the bridge's clock.
 func clockApart(s *story, by time.Duration) {
 	s.begin(testenv.Options{Bridge: func(o *bridge.Options) {
 		o.Now = func() time.Time { return time.Now().Add(by) }
@@ -213,8 +212,7 @@ func clockApart(s *story, by time.Duration) {
 	}
 }
 
-// Many jobs are each done once, and those that fail are dead letters, whatever is killed or started
-// again meanwhile.
+// Each of many jobs is done once or becomes a dead letter, despite kills and restarts.
 func crowd(s *story) {
 	s.configure(client.Settings{MaxDeliver: 5, Keep: time.Hour})
 	first, second := s.driver(), s.driver()

@@ -36,7 +36,7 @@ func stopAsAPushArrives(s *story) {
 		push.answers(fmt.Sprintf(`{"id":%q,"priority":"0","duplicate":false}`, job))
 		stop.answers(`null`)
 
-		// What was on its way when the worker gave its request up goes back just after that.
+		// An item that was on its way goes back shortly after the worker has stopped.
 		var there []string
 		testenv.Eventually(s, func() error {
 			there = s.itemsOf(s.all.PriorityQueue("jobs"), "")

@@ -14,7 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// story is one run of a scenario: a system, drivers, and what is known of the jobs.
+// story is one run of a scenario, with its system, its drivers, and the jobs that it has met.
 type story struct {
 	*testing.T
 	language language

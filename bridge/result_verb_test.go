@@ -66,9 +66,10 @@ func TestStateOfAJob(t *testing.T) {
 			clock.step(time.Minute)
 			wantState(t, e, kind.queue, pushed.ID, subjects.StateDelayed) // nobody has looked
 			ack = leaseOne(t, e, kind.pop, `{"ack_wait":"1m"}`, "value")
-			acknowledge(t, e, ack, "-NAK 0s")
+			acknowledge(t, e, ack, `-NAK {"reason":"no ink"}`)
 			j = wantState(t, e, kind.queue, pushed.ID, subjects.StateReady)
 			same(t, "deliveries", j.Deliveries, 2)
+			same(t, "reason", j.Reason, "no ink")
 
 			ack = leaseOne(t, e, kind.pop, `{"ack_wait":"1m"}`, "value")
 			acknowledge(t, e, ack, "+TERM no such user")

@@ -77,6 +77,8 @@ const (
 	HeaderHolder = "Pq-Holder"
 	// HeaderProgress is what the worker has said of a job that is leased, in Base64.
 	HeaderProgress = "Pq-Progress"
+	// HeaderLastReason is why the job last failed.
+	HeaderLastReason = "Pq-Last-Reason"
 	// HeaderFinishedAt is when a job was acknowledged, and HeaderKeptUntil until when it is kept.
 	HeaderFinishedAt = "Pq-Finished-At"
 	HeaderKeptUntil  = "Pq-Kept-Until"
@@ -101,6 +103,8 @@ type JobInfo struct {
 	Holder string
 	// Deliveries is how often the job was delivered.
 	Deliveries int64
+	// Reason is of the last failure of a job under way that gave one, or "".
+	Reason string
 	// FinishedAt is when a job that is done was acknowledged, and KeptUntil until when it is kept.
 	FinishedAt, KeptUntil time.Time
 	// HasResult says that a job that is done has a result, of ResultSize bytes and the type
@@ -146,7 +150,7 @@ func (j *JobInfo) Headers(k Kind) map[string][]string {
 	}
 	for _, text := range [][2]string{
 		{HeaderPlace, j.Place}, {HeaderQueue, j.FoundIn}, {HeaderHolder, j.Holder},
-		{HeaderContentType, j.ContentType},
+		{HeaderContentType, j.ContentType}, {HeaderLastReason, j.Reason},
 		{HeaderProgress, base64.StdEncoding.EncodeToString(j.Progress)},
 	} {
 		if text[1] != "" {
@@ -182,6 +186,8 @@ func (j *JobInfo) set(name, value string) (err error) {
 		j.Holder = value
 	case HeaderDeliveries:
 		j.Deliveries, err = parseCount(name, value)
+	case HeaderLastReason:
+		j.Reason = value
 	case HeaderResultSize:
 		j.ResultSize, err = parseCount(name, value)
 		j.HasResult = err == nil

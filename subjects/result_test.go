@@ -64,7 +64,7 @@ func exampleJobs() []JobInfo {
 	dead.DeadLetter = &DeadLetter{Queue: "jobs", Reason: "max_deliver", At: at(9), Deliveries: 3}
 	return []JobInfo{
 		{ItemInfo: job, State: StateReady, Deliveries: 2},
-		{ItemInfo: job, State: StateDelayed, Due: at(1)},
+		{ItemInfo: job, State: StateDelayed, Due: at(1), Reason: "no ink"},
 		{
 			ItemInfo: job, State: StateLeased, Due: at(2), LeasedAt: at(1), Holder: "w@h 7",
 			Deliveries: 1, Progress: []byte("half\x00\xff"),

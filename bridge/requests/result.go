@@ -112,6 +112,7 @@ func jobInfo(r *fdbpq.Result) subjects.JobInfo {
 	j := subjects.JobInfo{
 		State: subjects.State(r.State.String()), Due: found.Due, LeasedAt: found.LeasedSince,
 		Holder: found.Holder, Deliveries: found.Deliveries, Progress: found.Progress,
+		Reason: found.Reason,
 	}
 	job := item.Job()
 	j.ID, j.Priority, j.PushedAt = job.String(), item.ID.Priority, item.PushedAt

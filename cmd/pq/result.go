@@ -13,6 +13,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
 func newResult(a *app) *cobra.Command {
@@ -72,6 +73,12 @@ func (s *session) printResult(id string, wait time.Duration) error {
 
 	if r.State != client.Done {
 		text := fmt.Sprintf("job %s is not over: it is %s", r.ID, it.standing())
+		if r.State == client.Delayed {
+			text += ", and comes in " + terminal.Short(time.Until(r.Due))
+		}
+		if r.Reason != "" {
+			text += "; it failed last: " + r.Reason
+		}
 		err = cmp.Or(err, r.Err(), error(notOver(text)))
 	}
 	return err
@@ -82,14 +89,14 @@ func (s *session) noResult(ctx context.Context) error {
 	const text = "no job with this id is in the queue, or kept: the id is misspelt; or it was " +
 		"popped, removed or has expired; or it is done, and was not kept, or no longer " +
 		"(pq push --keep 1h, pq config %s keep=1h)"
-	return notFound(cmp.Or(s.suggest(ctx), fmt.Sprintf(text, s.of.name)))
+	return notFound(cmp.Or(s.suggest(ctx, notKept), fmt.Sprintf(text, s.of.name)))
 }
 
 // newOutcome returns a job as --json prints it.
 func newOutcome(q *queue, r *client.JobResult) *item {
 	it := newItem(q, &client.Item{ItemInfo: r.ItemInfo})
 	it.Value, it.State, it.Deliveries = nil, r.State, r.Deliveries
-	it.Holder = r.Holder
+	it.Holder, it.Reason = r.Holder, r.Reason
 	it.addTimes(r.LeasedAt, r.FinishedAt)
 	if r.HasResult {
 		it.addResult(r.Value, r.ContentType)

@@ -20,7 +20,7 @@ var ErrTiming = errors.New("bad time")
 func ParseDelay(text string) (time.Duration, error) {
 	d, err := strictjson.ParseDuration(text)
 	if err != nil || d < 0 || d > settings.MaxDelay {
-		const want = "want a duration with a unit, such as 10s or 1h30m, from 0s to %v"
+		const want = "want a duration with a unit, such as 10s or 24h, from 0s to %v"
 		return 0, fmt.Errorf("%w: %s: "+want, ErrTiming, quote(text), settings.MaxDelay)
 	}
 	return d, nil
@@ -79,7 +79,7 @@ func ParseTTL(text string) (time.Duration, error) {
 		d, err = time.Duration(seconds)*time.Second, nil
 	}
 	if err != nil || d < settings.MinTTL || d > settings.MaxDelay {
-		const want = "want a duration such as 90s or 1h30m, a number of seconds, or never"
+		const want = "want a duration such as 90s or 24h, a number of seconds, or never"
 		return 0, fmt.Errorf("%w: %s: %s; from %v to %v",
 			ErrTiming, quote(text), want, settings.MinTTL, settings.MaxDelay)
 	}

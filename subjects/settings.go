@@ -124,8 +124,7 @@ func readSetting(row *settings.Setting, s *settings.Settings, v []byte) error {
 			break
 		}
 
-		least, most := time.Duration(row.Least), time.Duration(row.Most)
-		if err := settings.CheckBounds(*field, least, most); err != nil {
+		if err := row.CheckDuration(*field); err != nil {
 			return err
 		}
 	case *time.Time: // rounds up, so that a pause does not end early

@@ -101,6 +101,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"Did you mean this?\n\trm\n", "delete jobs"},
 		{"Did you mean this?\n\tpush\n", "publish jobs x"},
 		{"Did you mean this?\n\tredrive\n", "retry jobs-dead"},
+		{"Did you mean this?\n\tredrive\n", "rerun jobs"},
 		{"Did you mean this?\n\tls\n", "queues"},
 		{"Did you mean this?\n\tschedule\n", "cron ls"},
 		{"resume\n", "unpause jobs"},
@@ -124,7 +125,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"want NAME=VALUE", "config jobs ack_wait"},
 		{`no setting "ack"`, "config jobs ack=1m"},
 		{
-			`ack_wait: "soon": want a duration with a unit such as "30s" or "1h30m"`,
+			`ack_wait: "soon": want a duration with a unit such as "30s" or "24h"`,
 			"config jobs ack_wait=soon",
 		},
 		{"above zero", "pause jobs --for 0s"},
@@ -132,7 +133,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"bad prefix", "len jobs --prefix a..b"},
 		{"--timeout", "len jobs --timeout 0s"},
 		{
-			`--wait is "soon": want a duration with a unit, such as 30s or 1h30m`,
+			`--wait is "soon": want a duration with a unit, such as 30s or 24h`,
 			"lease jobs --wait soon",
 		},
 		{`--rate is "x": want a decimal number, such as 0.5`, "bench jobs --rate x"},

@@ -57,6 +57,7 @@ func TestBounds(t *testing.T) {
 
 	const (
 		hours = "87600h0m0s"
+		life  = hours + ", or 0 for none"
 		year  = " +0000 UTC: want a year from 1970 to 9999"
 		name  = ": want 1 to 128 bytes of UTF-8 in one line, without blanks around it"
 	)
@@ -72,14 +73,14 @@ func TestBounds(t *testing.T) {
 		"max_bytes: 1125899906842625: want 0 to 1125899906842624": {MaxBytes: 1<<50 + 1},
 		`discard: "OLD": want "new" or "old"`:                     {Discard: "OLD"},
 
-		"ttl: 999.999999ms: want 1s to " + hours:         {TTL: time.Second - 1},
-		"ttl: 87600h0m0.000000001s: want 1s to " + hours: {TTL: MaxDelay + 1},
-		"keep: 999.999999ms: want 1s to " + hours:        {Keep: time.Second - 1},
-		"keep: -1ns: want 1s to " + hours:                {Keep: -1},
+		"ttl: 999.999999ms: want 1s to " + life:         {TTL: time.Second - 1},
+		"ttl: 87600h0m0.000000001s: want 1s to " + life: {TTL: MaxDelay + 1},
+		"keep: 999.999999ms: want 1s to " + life:        {Keep: time.Second - 1},
+		"keep: -1ns: want 1s to " + life:                {Keep: -1},
 
-		"keep: 87600h0m0.000000001s: want 1s to " + hours: {Keep: MaxDelay + 1},
-		"backoff: -1ns: want 0s to " + hours:              {Backoff: []time.Duration{1, -1}},
-		"backoff: 101 durations: want at most 100":        {Backoff: make([]time.Duration, 101)},
+		"keep: 87600h0m0.000000001s: want 1s to " + life: {Keep: MaxDelay + 1},
+		"backoff: -1ns: want 0s to " + hours:             {Backoff: []time.Duration{1, -1}},
+		"backoff: 101 durations: want at most 100":       {Backoff: make([]time.Duration, 101)},
 
 		"backoff: 87600h0m0.000000001s: want 0s to " + hours: {
 			Backoff: []time.Duration{MaxDelay + 1},

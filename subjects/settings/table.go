@@ -76,7 +76,7 @@ var table = []*Setting{
 		Field: func(s *Settings) any { return &s.Keep }},
 	{Name: "keep_items", About: "most finished jobs", Most: MaxCount,
 		Default: int64(DefaultKeepItems), Field: func(s *Settings) any { return &s.KeepItems }},
-	{Name: "next", About: "queues of successors", Length: MaxNext,
+	{Name: "next", About: "queues acks may push to", Length: MaxNext,
 		Field: func(s *Settings) any { return &s.Next }},
 }
 
@@ -115,11 +115,10 @@ func (row *Setting) Check(s *Settings) error {
 		return nil
 	}
 
-	least, most := time.Duration(row.Least), time.Duration(row.Most)
 	switch field := row.Field(s).(type) {
 	case *time.Duration:
 		if *field != row.Off {
-			return CheckBounds(*field, least, most)
+			return row.CheckDuration(*field)
 		}
 	case *[]time.Duration:
 		if len(*field) > row.Length {
@@ -127,7 +126,7 @@ func (row *Setting) Check(s *Settings) error {
 		}
 
 		for _, d := range *field {
-			if err := CheckBounds(d, least, most); err != nil {
+			if err := CheckBounds(d, 0, time.Duration(row.Most)); err != nil {
 				return err
 			}
 		}
@@ -152,6 +151,15 @@ func (row *Setting) Check(s *Settings) error {
 	}
 
 	return nil
+}
+
+// CheckDuration returns an error unless the duration is 0 or one that the setting can have.
+func (row *Setting) CheckDuration(d time.Duration) error {
+	err := CheckBounds(d, time.Duration(row.Least), time.Duration(row.Most))
+	if err != nil && row.Default == nil { // nothing is in force without it
+		return fmt.Errorf("%w, or 0 for none", err)
+	}
+	return err
 }
 
 // checkTexts is Check for a list of texts.

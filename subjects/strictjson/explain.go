@@ -99,7 +99,7 @@ func wanted(t reflect.Type) string {
 
 	switch t {
 	case reflect.TypeFor[time.Duration]():
-		return `a duration with a unit such as "30s" or "1h30m", or nanoseconds`
+		return `a duration with a unit such as "30s" or "24h", or nanoseconds`
 	case reflect.TypeFor[time.Time]():
 		return `a time such as "2030-01-31T12:00:00Z"`
 	case reflect.TypeFor[[]byte]():

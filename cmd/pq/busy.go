@@ -20,8 +20,8 @@ func newBusy(a *app) *cobra.Command {
 		Use:   "busy [QUEUE]",
 		Short: "List what is leased, and who holds it",
 		Long: `List the leased items of a queue, or of all, those that are held for the longest
-first: the id, who holds it, for how long, how long the lease still is, and the
-number of the delivery. pq release ends leases.`,
+first: the id, who holds it, for how long, how long the lease still is, the
+number of the delivery, and how far it is. pq release ends leases.`,
 		Example: `  pq busy
   pq busy jobs --limit 1 | pq release jobs -`,
 	}, func([]string) error { return b.run(b.listBusy) })
@@ -97,7 +97,7 @@ func (b *browsing) printHeld(list []held, now time.Time) error {
 		return encodeLines(out, items)
 	}
 
-	t := terminal.NewTable(out, "ID", "QUEUE~", "HOLDER~", "HELD>", "LEFT>", "TRY>")
+	t := terminal.NewTable(out, "ID", "QUEUE~", "HOLDER~", "HELD>", "LEFT>", "TRY>", "PROGRESS~")
 	for _, h := range list {
 		from, to, none := timeOf(h.LeasedAt), timeOf(h.Due), "-"
 		since, until := timeText(from), timeText(to)
@@ -105,7 +105,7 @@ func (b *browsing) printHeld(list []held, now time.Time) error {
 			since, until, none = terminal.Short(now.Sub(from)), terminal.Short(to.Sub(now)), "—"
 		}
 		t.Row(h.ID, h.queue.name, cmp.Or(h.Holder, none), cmp.Or(since, none),
-			cmp.Or(until, none), h.Deliveries)
+			cmp.Or(until, none), h.Deliveries, cmp.Or(string(h.Progress), none))
 	}
 
 	_, err := io.WriteString(out, t.String())

@@ -24,7 +24,7 @@ func TestBusy(t *testing.T) {
 	second := c.leased("jobs") // in nobody's name
 
 	row := func(id, queue, holder string) string {
-		return id + `\t` + queue + `\t` + holder + `\t` + at + `\t` + at + `\t1\n`
+		return id + `\t` + queue + `\t` + holder + `\t` + at + `\t` + at + `\t1\t-\n`
 	}
 	jobs1, jobs2 := row(first.ID, "jobs", "the first"), row(second.ID, "jobs", "-")
 	one := row(mail.ID, "mail", `\S+ pid \d+ pq.*`)
@@ -74,6 +74,9 @@ func TestLongestHeld(t *testing.T) {
 				State:    client.Leased,
 				LeasedAt: &since,
 			})
+			if second == 4 {
+				page.Items[0].Progress = []byte("3 of 9")
+			}
 		}
 
 		m := r.next()
@@ -88,6 +91,6 @@ func TestLongestHeld(t *testing.T) {
 	page(&next, 7, 3, 9, 5, 8)
 	page(nil, 4, 6)
 	p.ends(exitOK)
-	p.printed("id-3\tjobs\t-\t2030-01-01T00:00:03.000000Z\t-\t0\n" +
-		"id-4\tjobs\t-\t2030-01-01T00:00:04.000000Z\t-\t0\n")
+	p.printed("id-3\tjobs\t-\t2030-01-01T00:00:03.000000Z\t-\t0\t-\n" +
+		"id-4\tjobs\t-\t2030-01-01T00:00:04.000000Z\t-\t0\t3 of 9\n")
 }

@@ -120,7 +120,7 @@ func (m *bulk) redriveCause(text string, most int) error {
 			return ""
 		})
 		if err == nil && len(ids) == 0 {
-			return notFound(cmp.Or(s.suggest(ctx), "no dead letter of "+m.name+
+			return notFound(cmp.Or(s.suggest(ctx, ""), "no dead letter of "+m.name+
 				" has this error: pq dead --by cause lists the causes there are"))
 		}
 		return err

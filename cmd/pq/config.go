@@ -142,7 +142,7 @@ func (q *queue) setPause(change *subjects.Change, group string, pause bool) erro
 
 	now, err := ask(q, "the pause may have changed",
 		func(ctx context.Context, s *session) (now client.Settings, err error) {
-			if text := s.suggest(ctx); text != "" {
+			if text := s.suggest(ctx, ""); text != "" {
 				return now, errors.New(text)
 			}
 			if group == "" {

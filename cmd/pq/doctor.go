@@ -271,7 +271,7 @@ func (d *diagnosis) checkQueue(ctx context.Context, s *session) {
 		}
 		d.report(r, "source", info.Source.String(), toDo)
 	}
-	if text := s.suggest(ctx); text != "" {
+	if text := s.suggest(ctx, ""); text != "" {
 		d.report(notable, "queue", text, "push something, if the name is right")
 	}
 }

@@ -99,7 +99,8 @@ func TestFirstSteps(t *testing.T) {
 	}
 }
 
-// People get large numbers in groups of three digits, and durations in seconds or minutes.
+// People get large numbers in groups of three digits, and durations in milliseconds,
+// seconds or minutes.
 func TestNumbersForPeople(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
 		if got := terminal.Grouped(n); got != want {
@@ -107,7 +108,8 @@ func TestNumbersForPeople(t *testing.T) {
 		}
 	}
 	for d, want := range map[time.Duration]string{
-		340 * time.Millisecond:    "0.3 s",
+		340 * time.Millisecond:    "340 ms",
+		1500 * time.Millisecond:   "1.5 s",
 		125400 * time.Millisecond: "2m5s",
 	} {
 		if got := terminal.InWords(d); got != want {

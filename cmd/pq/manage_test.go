@@ -277,9 +277,10 @@ func TestPurgeAndRedrive(t *testing.T) {
 	}
 
 	// It may have dead letters of others as well.
-	const where = "pq: the dead letters of jobs are in jobs-dead\n"
+	const where = "pq: the dead letters of jobs are in jobs-dead: pq redrive jobs-dead\n"
 	c.fails(exitEmpty, where, "redrive", "jobs", "--error", "term", "--yes")
 	c.fails(exitUsage, where, "redrive", "jobs")
+	c.fails(exitEmpty, where, "redrive", "jobs", someID)
 
 	if stdout, stderr, code := c.run("", "redrive", "jobs", "--yes"); stdout != "0\n" ||
 		code != exitOK ||

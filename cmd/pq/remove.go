@@ -96,13 +96,14 @@ func newRedrive(a *app) *cobra.Command {
 
 	cmd := m.command(&cobra.Command{
 		Use:        "redrive QUEUE [ID...]",
-		SuggestFor: []string{"retry", "requeue", "replay"},
-		Short:      "Send dead letters back to their queues, or run jobs again",
-		Long: `Send the dead letters in a queue, such as jobs-dead, back to the queues that
-they come from, and print how many that were. On a terminal it asks first;
-elsewhere it needs --yes. --error chooses those with an error, or of a cause as
-pq dead prints it. With ids, or - for ids from standard input, send those alone,
-or run them again if they are finished jobs, without a question.`,
+		SuggestFor: []string{"retry", "rerun", "requeue", "replay"},
+		Short:      "Send dead letters back, or run finished jobs again",
+		Long: `Send dead letters back, or run finished jobs again. Without ids, all the dead
+letters in a queue, such as jobs-dead, go back to the queues that they come
+from; it prints how many that were. On a terminal it asks first; elsewhere it
+needs --yes. --error chooses those with an error, or of a cause as pq dead
+prints it. With ids, or - for ids from standard input, it sends those alone, or
+runs them again if they are finished jobs, without a question.`,
 		Example: `  pq redrive jobs-dead --max 10 --yes
   pq redrive jobs-dead --error "dial tcp *: i/o timeout"
   pq dead jobs --match acme --all | pq redrive jobs-dead -`,
@@ -115,15 +116,16 @@ or run them again if they are finished jobs, without a question.`,
 		case len(ids) > 0 && (limited || text != ""):
 			return exit.Usagef("ids say which to send back: leave out --max and --error")
 		case len(ids) > 0:
-			return m.redriveIDs(ids)
+			err := m.redriveIDs(ids)
+			if errors.Is(err, client.ErrNotFound) {
+				m.noteElsewhere()
+			}
+			return err
 		case most < 1:
 			return flags.AtLeastOne("max", most)
 		}
 
-		// For jobs-dead it would be of no use, and this user may not be allowed to ask.
-		if !strings.HasSuffix(m.name, settings.DeadSuffix) {
-			_, _ = ask(&m.queue, "", m.noteElsewhere)
-		}
+		m.noteElsewhere()
 		if text != "" {
 			return m.redriveCause(text, most)
 		}
@@ -136,19 +138,26 @@ or run them again if they are finished jobs, without a question.`,
 }
 
 // noteElsewhere tells people who name a queue whose own dead letters are in another one.
-func (m *bulk) noteElsewhere(ctx context.Context, s *session) (none struct{}, err error) {
-	info, err := s.queue.Info(ctx)
-	if err != nil {
+func (m *bulk) noteElsewhere() {
+	// For jobs-dead it would be of no use.
+	if strings.HasSuffix(m.name, settings.DeadSuffix) {
+		return
+	}
+
+	note := func(ctx context.Context, s *session) (none struct{}, err error) {
+		info, err := s.queue.Info(ctx)
+		if err != nil {
+			return none, err
+		}
+
+		dead := queue{fifo: m.fifo, name: info.Settings.DeadLetterQueue(m.name)}
+		infos, err := s.infos(ctx, []counted{dead.counted()})
+		if err == nil && !isUnused(infos[0]) {
+			m.say("the dead letters of %s are in %s: pq redrive %[2]s", m.name, dead.name)
+		}
 		return none, err
 	}
-
-	dead := queue{fifo: m.fifo, name: info.Settings.DeadLetterQueue(m.name)}
-	infos, err := s.infos(ctx, []counted{dead.counted()})
-	if err == nil && !isUnused(infos[0]) {
-		m.say("the dead letters of %s are in %s", m.name, dead.name)
-	}
-
-	return none, err
+	_, _ = ask(&m.queue, "", note) // this user may not be allowed to ask
 }
 
 // mayAsk refuses to go on without --yes if there is nobody to ask.

@@ -41,6 +41,11 @@ func TestResult(t *testing.T) {
 	id := c.push("a", "--keep", "1h")
 	c.fails(exitNotOver, "pq: job "+id+" is not over: it is ready\n", "result", "jobs", id)
 	finish(t, q, "\xff\x00", "image/png")
+	const again = "the job is done (409): pq redrive jobs ID runs it again\n"
+	c.fails(exitError, again, "mv", "jobs", id, "3")
+	c.fails(exitError, again, "release", "jobs", id)
+	c.fails(exitError, again, "rank", "jobs", id)
+	c.fails(exitEmpty, "pq rm --state done removes finished jobs", "rm", "jobs", id)
 	c.prints("\xff\x00", "result", "jobs", id, "--wait", "1h")
 	it := c.item("result", "jobs", id)
 	if it.State != client.Done || string(it.ResultBase64) != "\xff\x00" ||
@@ -50,8 +55,17 @@ func TestResult(t *testing.T) {
 		t.Errorf("done: %+v", it)
 	}
 
+	late := c.push("l", "--delay", "240h")
+	c.fails(exitNotOver, " is not over: it is delayed, and comes in 9d\n", "result", "jobs", late)
+	c.ok("", "rm", "jobs", late)
+
 	dead := c.push("b")
 	d, err := q.Lease(t.Context())
+	must(t, err)
+	must(t, d.Nak(t.Context(), 0, client.Reason("no paper")))
+	const failed = " is not over: it is ready; it failed last: no paper\n"
+	c.fails(exitNotOver, failed, "result", "jobs", dead)
+	d, err = q.Lease(t.Context())
 	must(t, err)
 	must(t, d.Term(t.Context(), "no ink"))
 	c.fails(exitError, "no ink", "result", "jobs", dead)
@@ -64,7 +78,14 @@ func TestResult(t *testing.T) {
 	removed := c.push("c", "--keep", "1h")
 	c.ok("", "rm", "jobs", removed)
 	c.fails(exitEmpty, "no job with this id", "result", "jobs", removed)
-	c.fails(exitEmpty, "no queue other is in use", "result", "other", id)
+	const notKept = "no queue other is in use: pq ls lists those that are; if the job is done, " +
+		"nothing was kept of it: pq push --keep 1h, or pq config QUEUE keep=1h\n"
+	for _, command := range []string{"result", "get", "redrive"} {
+		c.fails(exitEmpty, notKept, command, "other", id)
+	}
+	if _, stderr, _ := c.run("", "done", "other"); stderr != "pq: "+notKept {
+		t.Errorf("pq done prints %q", stderr)
+	}
 	c.fails(exitError, "id", "result", "jobs", "x")
 }
 
@@ -136,6 +157,7 @@ func TestDone(t *testing.T) {
 		t.Errorf("info prints %q", info)
 	}
 	c.prints("1\n", "purge", "jobs", "--state", "done", "--yes")
+	c.fails(exitUsage, "want 1s to 87600h0m0s, or 0 for none", "config", "jobs", "keep=1ms")
 	c.prints("", "done", "jobs")
 	c.prints("1\n", "len", "jobs")
 }

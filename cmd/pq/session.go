@@ -174,9 +174,13 @@ func isUnused(i *client.QueueInfo) bool {
 		len(i.Consumers) == 0
 }
 
-// suggest returns what may be wrong with the name of a queue that is not used, and "" for one that
-// is, or if that cannot be found out.
-func (s *session) suggest(ctx context.Context) string {
+// notKept is why a queue may seem unused to somebody who looks for a job.
+const notKept = "; if the job is done, nothing was kept of it: pq push --keep 1h, or " +
+	"pq config QUEUE keep=1h"
+
+// suggest returns what may be wrong with the name of a queue that is not used, which ends with a
+// hint; and "" for one that is, or if that cannot be found out.
+func (s *session) suggest(ctx context.Context, hint string) string {
 	q := s.of
 	if info, err := s.queue.Info(ctx); err != nil || !isUnused(info) {
 		return ""
@@ -199,13 +203,17 @@ func (s *session) suggest(ctx context.Context) string {
 		return fmt.Sprintf("%s is a FIFO queue: add --fifo", q.name)
 	}
 
-	return fmt.Sprintf("no queue %s is in use: pq ls lists those that are", q.name)
+	return fmt.Sprintf("no queue %s is in use: pq ls lists those that are%s", q.name, hint)
 }
 
 // noteUnused tells people that the queue they named is not in use, and reports whether that is so.
 // That is no error: queues need no creation.
 func (s *session) noteUnused(ctx context.Context) bool {
-	text := s.suggest(ctx)
+	hint := ""
+	if s.of.cmd.Name() == "done" {
+		hint = notKept
+	}
+	text := s.suggest(ctx, hint)
 	if text != "" {
 		s.of.say("%s", text)
 	}
@@ -214,16 +222,27 @@ func (s *session) noteUnused(ctx context.Context) bool {
 
 // absent explains that an item is not in the queue.
 func (s *session) absent(ctx context.Context, err error) error {
-	if !errors.Is(err, client.ErrNotFound) {
+	command := s.of.cmd.Name()
+	var reply *client.Error
+	switch {
+	case errors.As(err, &reply) && reply.Reason == subjects.ReasonDone && command != "redrive":
+		return fmt.Errorf("%w: pq redrive %s ID runs it again", err, s.of.name)
+	case !errors.Is(err, client.ErrNotFound):
 		return err
 	}
-	if text := s.suggest(ctx); text != "" {
+
+	if text := s.suggest(ctx, notKept); text != "" {
 		return fmt.Errorf("%w: %s", errNoItem, text)
 	}
+
+	done := "is done"
+	if command == "rm" {
+		done += " (pq rm --state done removes finished jobs)"
+	}
 	home := strings.TrimSuffix(s.of.name, settings.DeadSuffix)
-	return fmt.Errorf("%w: it was popped or removed, has expired or is done, the id is misspelt "+
+	return fmt.Errorf("%w: it was popped or removed, has expired or %s, the id is misspelt "+
 		"(pq items %s prints ids), or it is a dead letter (pq dead %s prints those)",
-		errNoItem, s.of.name, home)
+		errNoItem, done, s.of.name, home)
 }
 
 // notFound is ErrNotFound with another text.

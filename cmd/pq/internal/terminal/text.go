@@ -30,9 +30,12 @@ func Plural[T int | int64](n T, thing string) string {
 	return Grouped(int64(n)) + " " + thing + "s"
 }
 
-// InWords writes a duration for people: 0.3 s, 2m5s.
+// InWords writes a duration for people: 340 ms, 1.5 s, 2m5s.
 func InWords(d time.Duration) string {
-	if d < time.Minute {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	}
 	return d.Round(time.Second).String()

@@ -42,7 +42,12 @@ type JobFailed struct {
 
 // Error implements error.
 func (e *JobFailed) Error() string {
-	text := fmt.Sprintf("job %s failed: %s after %d deliveries", e.ID, e.Reason, e.Deliveries)
+	deliveries := "1 delivery"
+	if e.Deliveries != 1 {
+		deliveries = fmt.Sprintf("%d deliveries", e.Deliveries)
+	}
+
+	text := fmt.Sprintf("job %s failed: %s after %s", e.ID, e.Reason, deliveries)
 	if e.DeadLetter.Error != "" {
 		text += ": " + e.DeadLetter.Error
 	}

@@ -42,7 +42,7 @@ func TestFinishedJobs(t *testing.T) {
 	b.seesIn("main", "did a", "text/plain", "Took", "Done by", "ann", "Kept until", "Deliveries")
 
 	// It runs again, and is then a ready item and no finished job.
-	b.press("main", "Redrive…")
+	b.press("main", "Run again…")
 	b.press("#act", "Redrive 1 item")
 	b.seesIn("#act", "1 item redriven")
 	s.lengths("jobs", 2)

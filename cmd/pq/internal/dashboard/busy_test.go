@@ -25,6 +25,8 @@ func TestBusy(t *testing.T) {
 
 	held, err := r.jobs.Lease(ctx, client.Holder("host-<1>/worker"), client.AckWait(time.Hour))
 	must(t, err)
+	_, err = held.Progress(ctx, []byte("<40 %>"))
+	must(t, err)
 	_, err = mail.Lease(ctx, client.AckWait(time.Hour))
 	must(t, err)
 
@@ -45,6 +47,7 @@ func TestBusy(t *testing.T) {
 
 	for _, want := range []string{
 		"3 items", "host-&lt;1&gt;/worker", "<bdi>" + none, "/queue/q/mail/release",
+		"&lt;40 %&gt;",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%s is missing in %s", want, page)

@@ -30,7 +30,7 @@ func TestFinishedJobs(t *testing.T) {
 	const path = "/queue/pq/jobs/items?state=done"
 
 	page := b.get(path).wants(t, 200, "Finished jobs in jobs", "did &lt;a&gt;", "ann", third,
-		"The newest 3 jobs took ", "Redrive…", "Finished <span>3</span>")
+		"The newest 3 jobs took ", "Run again…", "Finished <span>3</span>")
 	page.lacks(t, "Move…", "Release…", "Dead letters in")
 	b.get("/queue/pq/jobs").wants(t, 200, path, "that are finished")
 	b.get("/queue/pq/jobs/items").wants(t, 200, "No items here")
@@ -46,13 +46,17 @@ func TestFinishedJobs(t *testing.T) {
 	b.post("/queue/pq/jobs/remove", append(remove, "dry", "1")...).wants(t, 200,
 		`name="state" value="done"`, "Remove 1 item")
 	b.post("/queue/pq/jobs/remove", remove...).wants(t, 200, "1 item removed", path)
-	b.post("/queue/pq/jobs/redrive", "ids", second, "state", "done").wants(t, 200,
-		"1 item redriven")
+	again := []string{"ids", second, "state", "done", "back", "/queue/pq/jobs/item/" + second}
+	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "Run again…", `name="back" value="`+again[5])
+	b.post("/queue/pq/jobs/redrive", append(again, "dry", "1")...).wants(t, 200, "run again")
+	b.post("/queue/pq/jobs/redrive", again...).wants(t, 200, "1 item redriven",
+		`href="`+again[5]+`" data-close`)
 	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "s-ready")
 	b.post("/queue/pq/jobs/purge", "state", "done", "dry", "1").wants(t, 200,
 		"Purge 1 finished job of jobs?")
 	b.post("/queue/pq/jobs/purge", "state", "done", "name", "jobs").wants(t, 200, "1 item purged")
-	b.get(path).wants(t, 200, "No items here").lacks(t, third)
+	b.get(path).wants(t, 200, "This queue keeps no finished jobs unless a push asks for it",
+		`href="/queue/pq/jobs#settings"`).lacks(t, third, "No items here")
 	if i := r.info(); i.Ready != 1 {
 		t.Errorf("%d items are ready, want the one that runs again", i.Ready)
 	}
@@ -91,7 +95,8 @@ func TestHiddenResults(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.HideValues = true })
 	id := r.finish("a", "a secret")
 	b := r.browser()
-	b.get("/queue/pq/jobs/items?state=done").wants(t, 200, id).lacks(t, "secret")
+	b.get("/queue/pq/jobs/items?state=done").wants(t, 200, id, "The newest job took ").lacks(t,
+		"secret")
 	b.get("/queue/pq/jobs/item/"+id).wants(t, 200, "Hidden: ").lacks(t, "secret")
 }
 

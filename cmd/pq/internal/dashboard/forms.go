@@ -82,6 +82,7 @@ func (b *Dashboard) submit(
 var pushHeaders = map[string]string{
 	"priority": subjects.HeaderPriority, "delay": subjects.HeaderDelay, "ttl": subjects.HeaderTTL,
 	"group": subjects.HeaderGroup, "msg_id": subjects.HeaderMsgID, "unique": subjects.HeaderUnique,
+	"keep": subjects.HeaderKeep,
 }
 
 func (b *Dashboard) push(w http.ResponseWriter, r *http.Request, q queueRef) {

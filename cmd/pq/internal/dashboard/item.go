@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -80,16 +81,24 @@ func (b *Dashboard) rowsByID(
 	return b.rowsOf(q, items, bytes == itemBytes), err
 }
 
+// notThere says of a queue that it has no job with an id.
+const notThere = "No job with this id is in %s or its dead letters: it was done and not kept " +
+	"(setting keep), popped, removed, expired, or is of another queue."
+
 func (b *Dashboard) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
 	v := &itemView{As: r.URL.Query().Get("as"), Search: r.URL.Query().Get("search")}
 	v.Queue, v.ID = q, r.PathValue("id")
 	code := http.StatusOK
 	rows, err := b.findJob(r.Context(), q, v.ID)
 	switch {
+	case errors.Is(err, client.ErrBadRequest):
+		v.Gone, code = "This is no id: want one as pq push printed it.", codeOf(err)
 	case err != nil:
 		v.Gone, code = err.Error(), codeOf(err)
 	case len(rows) != 1:
 		v.Gone, code = client.ErrBadReply.Error(), http.StatusBadGateway
+	case isGone(rows[0]):
+		v.Gone, code = fmt.Sprintf(notThere, q.Name), http.StatusNotFound
 	case rows[0].Code != 0:
 		v.Gone, code = rows[0].Text, int(rows[0].Code)
 	default:

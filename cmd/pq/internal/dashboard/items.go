@@ -63,7 +63,7 @@ func (b *Dashboard) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsV
 		Counts: known.counts, DeadQueue: known.DeadQueue,
 	}
 	if info != nil {
-		v.Finished = &info.Finished
+		v.Finished, v.KeepsNone = &info.Finished, info.Settings.Keep == 0
 	}
 	return v
 }

@@ -259,6 +259,7 @@ type itemsView struct {
 	// any.
 	Counts    counts
 	Finished  *int64 // jobs that are kept, nil while that is not known
+	KeepsNone bool   // the queue keeps no job unless its push asks for it
 	DeadQueue *queueRef
 	Filter    itemsFilter
 	Rows      []itemRow

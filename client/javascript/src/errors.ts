@@ -93,7 +93,8 @@ export class JobFailedError extends PQError {
   readonly error: string;
 
   constructor(id: string, reason: string, deliveries: number, error: string) {
-    super(`job ${id} failed: ${reason} after ${deliveries} deliveries${error && `: ${error}`}`, { reason });
+    const times = deliveries === 1 ? "1 delivery" : `${deliveries} deliveries`;
+    super(`job ${id} failed: ${reason} after ${times}${error && `: ${error}`}`, { reason });
     this.id = id;
     this.deliveries = deliveries;
     this.error = error;

@@ -119,7 +119,7 @@ class JobFailedError(PQError):
     """The job became a dead letter. reason says why, error is the last error of a worker or ""."""
 
     def __init__(self, id: str, reason: str, error: str, deliveries: int) -> None:
-        text = f"job {id} failed: {reason} after {deliveries} deliveries"
+        text = f"job {id} failed: {reason} after {deliveries} {'delivery' if deliveries == 1 else 'deliveries'}"
         super().__init__(f"{text}: {error}" if error else text, reason=reason)
         self.id = id
         self.error = error

@@ -47,7 +47,8 @@ func TestFinishedJobs(t *testing.T) {
 		`name="state" value="done"`, "Remove 1 item")
 	b.post("/queue/pq/jobs/remove", remove...).wants(t, 200, "1 item removed", path)
 	again := []string{"ids", second, "state", "done", "back", "/queue/pq/jobs/item/" + second}
-	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "Run again…", `name="back" value="`+again[5])
+	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "Run again…",
+		`name="back" value="`+again[5])
 	b.post("/queue/pq/jobs/redrive", append(again, "dry", "1")...).wants(t, 200, "run again")
 	b.post("/queue/pq/jobs/redrive", again...).wants(t, 200, "1 item redriven",
 		`href="`+again[5]+`" data-close`)

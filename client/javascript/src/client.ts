@@ -3,6 +3,7 @@ import { type Codec, json } from "./codec.js";
 import { checkQueueName, Connection } from "./connection.js";
 import { type Duration, milliseconds, shown } from "./duration.js";
 import { badRequest } from "./errors.js";
+import { checkOptions } from "./options.js";
 import { Queue } from "./queue.js";
 
 /** Options of a Client. */
@@ -36,6 +37,7 @@ export class Client {
 
   /** Throws BadRequestError for options that are not valid. */
   constructor(nc: NatsConnection, options: ClientOptions = {}) {
+    checkOptions("client option", options, ["prefix", "fifoPrefix", "timeout", "inboxPrefix", "codec"]);
     const { prefix = "pq", fifoPrefix = "q", timeout = 10_000, inboxPrefix, codec = json } = options;
     for (const [name, text] of Object.entries({ prefix, fifoPrefix, inboxPrefix: inboxPrefix ?? "_INBOX" })) {
       if (typeof text !== "string" || !/^[^\s.*>]+(\.[^\s.*>]+)*$/.test(text)) {

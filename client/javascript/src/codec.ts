@@ -69,3 +69,12 @@ export function cut(text: string, most: number): string {
   const bytes = utf8(text);
   return bytes.length <= most ? text : `${textOf(bytes.subarray(0, most)).replace(/\ufffd+$/, "")}...`;
 }
+
+/** The name of the method that console.log of Node asks. */
+export const inspect: unique symbol = Symbol.for("nodejs.util.inspect.custom") as never;
+
+/** Returns what console.log should print for an object: the members that are set, with text in place of bytes. */
+export function printed(o: object): object {
+  const set = Object.entries(o).filter(([, v]) => v !== undefined && v !== "");
+  return Object.fromEntries(set.map(([name, v]) => [name, v instanceof Uint8Array ? textOrBytes(v) : v]));
+}

@@ -5,9 +5,10 @@ import { type Duration, durationText } from "./duration.js";
 import { badRequest, LeaseLostError } from "./errors.js";
 import { encodeFrames, type Frame } from "./frames.js";
 import { HeaderBlock } from "./headers.js";
-import { durationIn, Item, type Received, timeIn } from "./item.js";
+import { durationIn, LeasedItem, type Received, timeIn } from "./item.js";
 import { stringify } from "./json.js";
-import { prepare, type PushOptions } from "./push.js";
+import { checkOptions } from "./options.js";
+import { prepare, type PushOptions, successorMembers } from "./push.js";
 
 /** What an acknowledgement pushes to another queue of the same kind: msgId, unique and weight are not possible. */
 export interface Successor extends Omit<PushOptions, "msgId" | "unique" | "weight"> {
@@ -30,15 +31,7 @@ const mostReason = 4096;
  * is over too, as long as nobody else got the item. After UnknownOutcomeError call the method again: LeaseLostError then
  * most likely means that the first call counted.
  */
-export class Delivery extends Item {
-  /** The name of the queue. */
-  readonly queue: string;
-  /** Whether that is a FIFO queue. */
-  readonly fifo: boolean;
-  /** How many times the item was delivered, this time included; 0 if the message left no room for that. */
-  readonly deliveries: number;
-  /** How many deliveries the settings of the queue allow; 0 if there is no limit. */
-  readonly maxDeliver: number;
+export class Delivery extends LeasedItem {
   /** How long the lease is, in milliseconds, if the bridge has said so: it does unless ackWait was given. */
   readonly ackWait: number | undefined;
   /** When the lease is over by the bridge's clock: for people and logs. */
@@ -47,21 +40,13 @@ export class Delivery extends Item {
   readonly ackSubject: string;
   readonly #client: Client;
 
-  constructor(client: Client, queue: { name: string; fifo: boolean }, r: Received) {
-    super(r, client.codec);
+  /** Of a priority queue, or of a FIFO queue. */
+  constructor(client: Client, queue: string, readonly fifo: boolean, r: Received) {
+    super(r, client.codec, queue);
     this.#client = client;
-    this.queue = queue.name;
-    this.fifo = queue.fifo;
-    this.deliveries = Number(r.bridge.get("Pq-Deliveries") ?? 0);
-    this.maxDeliver = Number(r.bridge.get("Pq-Max-Deliver") ?? 0);
     this.ackWait = durationIn(r.bridge, "Pq-Ack-Wait");
     this.leaseUntil = timeIn(r.bridge, "Pq-Lease-Until");
     this.ackSubject = r.ack;
-  }
-
-  /** Whether this is the last delivery that maxDeliver allows. */
-  get lastTry(): boolean {
-    return this.maxDeliver > 0 && this.deliveries >= this.maxDeliver;
   }
 
   /**
@@ -132,11 +117,10 @@ export function encodeResult(client: Client, value: unknown, name = "result"): R
 /** Returns the frame that pushes an item with an acknowledgement. Throws BadRequestError. */
 export function successorFrame(client: Client, fifo: boolean, n: Successor): Frame {
   checkQueueName(n.queue);
-  const wrong = ["msgId", "unique", "weight"].filter((name) => name in n);
-  if (wrong.length > 0) throw badRequest(`next: ${wrong.join(", ")}: an item that an acknowledgement pushes has none`);
-
-  const frame = prepare(client.codec, n.value, { ...n, msgId: false }, fifo);
-  frame.headers.add("Pq-Queue", n.queue);
+  const { queue, value, ...options } = n;
+  checkOptions("option of next", options, successorMembers);
+  const frame = prepare(client.codec, value, { ...options, msgId: false }, fifo);
+  frame.headers.add("Pq-Queue", queue);
   return frame;
 }
 

@@ -47,7 +47,7 @@ export function formatDuration(ms: number): string {
 export function shown(value: unknown): string {
   let text: string;
   try {
-    text = typeof value === "bigint" ? String(value) : JSON.stringify(value) ?? String(value);
+    text = ["bigint", "number"].includes(typeof value) ? String(value) : JSON.stringify(value) ?? String(value);
   } catch {
     text = typeof value;
   }

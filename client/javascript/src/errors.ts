@@ -83,21 +83,24 @@ export class UnknownOutcomeError extends PQError {
 /** The bridge no longer confirms that a request waits. It may be gone, or the connection. */
 export class NoHeartbeatError extends UnknownOutcomeError {}
 
+/**
+ * The time of a call is over, and its job is not done. The job goes on: do not push it again, but ask for the result of
+ * `id`.
+ */
+export class NotDoneError extends PQError {
+  constructor(readonly id: string, state: string) {
+    super(`job ${id} is ${state}: it was not done in time, and goes on`);
+  }
+}
+
 /** A job has become a dead letter. */
 export class JobFailedError extends PQError {
-  /** The id of the job. */
-  readonly id: string;
-  /** How many deliveries it had. */
-  readonly deliveries: number;
-  /** The last reason that a worker gave, or "". */
-  readonly error: string;
+  /** Why: the text of the Drop, or what the last failed delivery threw. */
+  declare readonly cause: string;
 
-  constructor(id: string, reason: string, deliveries: number, error: string) {
+  constructor(readonly id: string, reason: string, readonly deliveries: number, cause: string) {
     const times = deliveries === 1 ? "1 delivery" : `${deliveries} deliveries`;
-    super(`job ${id} failed: ${reason} after ${times}${error && `: ${error}`}`, { reason });
-    this.id = id;
-    this.deliveries = deliveries;
-    this.error = error;
+    super(`job ${id} failed after ${times}: ${cause}`, { reason, cause });
   }
 }
 

@@ -1,5 +1,5 @@
 import { type MsgHdrs, MsgHdrsImpl } from "@nats-io/nats-core";
-import { isWellFormed, textOf, textOrBytes, utf8 } from "./codec.js";
+import { inspect, isWellFormed, textOf, textOrBytes, utf8 } from "./codec.js";
 import { shown } from "./duration.js";
 import { badRequest } from "./errors.js";
 
@@ -31,6 +31,11 @@ export class ItemHeaders implements Iterable<readonly [string, HeaderValue]> {
   /** Returns the first value of a header as text, or undefined if there is none. */
   get(name: string): string | undefined {
     return this.all(name)[0];
+  }
+
+  /** @internal For console.log of Node. */
+  [inspect](): unknown {
+    return this.#pairs;
   }
 
   /** Returns the values of a header as text, with U+FFFD for bytes that are not UTF-8. */

@@ -4,8 +4,8 @@ export { Delivery, type Successor } from "./delivery.js";
 export type { Duration } from "./duration.js";
 export {
   BadReplyError, BadRequestError, type ErrorDetails, InternalError, JobFailedError, LeasedError, LeaseLostError,
-  NoBridgeError, NoHeartbeatError, NotFoundError, NotSentError, OverloadedError, PQError, TooLargeError,
-  UnavailableError, UnknownOutcomeError,
+  NoBridgeError, NoHeartbeatError, NotDoneError, NotFoundError, NotSentError, OverloadedError, PQError,
+  TooLargeError, UnavailableError, UnknownOutcomeError,
 } from "./errors.js";
 export { type HeadersInit, type HeaderValue, ItemHeaders } from "./headers.js";
 export { type DeadLetter, Item, type State } from "./item.js";

@@ -1,5 +1,5 @@
 import type { Msg } from "@nats-io/nats-core";
-import { type Codec, textOf } from "./codec.js";
+import { type Codec, inspect, printed, textOf } from "./codec.js";
 import { type HeaderValue, ItemHeaders } from "./headers.js";
 import { integer, type Priority } from "./json.js";
 import { milliseconds } from "./duration.js";
@@ -98,6 +98,30 @@ export class Item {
   /** Returns the value as the codec of the client reads it. Throws what the codec throws. */
   decode<T = unknown>(): T {
     return this.#codec.decode(this.value) as T;
+  }
+
+  /** @internal */
+  [inspect](): object {
+    return printed(this);
+  }
+}
+
+/** An item that is leased. */
+export class LeasedItem extends Item {
+  /** How many times the item was delivered, this time included; 0 if the message left no room for that. */
+  readonly deliveries: number;
+  /** How many deliveries the settings of the queue allow; 0 if there is no limit. */
+  readonly maxDeliver: number;
+
+  constructor(r: Received, codec: Codec, /** The name of the queue. */ readonly queue: string) {
+    super(r, codec);
+    this.deliveries = Number(r.bridge.get("Pq-Deliveries") ?? 0);
+    this.maxDeliver = Number(r.bridge.get("Pq-Max-Deliver") ?? 0);
+  }
+
+  /** Whether this is the last delivery that maxDeliver allows: if the job fails, it becomes a dead letter. */
+  get lastTry(): boolean {
+    return this.maxDeliver > 0 && this.deliveries >= this.maxDeliver;
   }
 }
 

@@ -1,8 +1,7 @@
-import type { Codec } from "./codec.js";
-import { cut } from "./codec.js";
-import { type Duration, milliseconds } from "./duration.js";
+import { type Codec, cut } from "./codec.js";
+import { type Duration, milliseconds, shown } from "./duration.js";
 import { badRequest } from "./errors.js";
-import { Item, type Received } from "./item.js";
+import { LeasedItem, type Received } from "./item.js";
 import type { Successor } from "./delivery.js";
 
 /**
@@ -34,26 +33,19 @@ export class Snooze extends Error {
 
 /** Thrown by a handler: the job becomes a dead letter at once. The reason is cut at 256 bytes. */
 export class Drop extends Error {
-  constructor(reason: string, options?: { cause?: unknown }) {
-    super(reason, options);
-    this.name = "Drop";
-  }
+  override name = "Drop";
 }
 
 /** The reason of a job's signal when jobTimeout is over. */
 export class TimedOutError extends Error {
-  constructor() {
-    super("timed out");
-    this.name = "TimedOutError";
-  }
+  override name = "TimedOutError";
+  override message = "timed out";
 }
 
 /** The reason of a job's signal when the timeout of Worker.close is over. */
 export class StoppedError extends Error {
-  constructor() {
-    super("the worker was stopped");
-    this.name = "StoppedError";
-  }
+  override name = "StoppedError";
+  override message = "the worker was stopped";
 }
 
 /** What a job may do beside its handler's return: a Worker sends it. */
@@ -63,27 +55,13 @@ export interface Effects {
 }
 
 /** A leased item for a handler. */
-export class Job extends Item {
-  /** The name of the queue. */
-  readonly queue: string;
-  /** How many times the item was delivered, this time included; 0 if the message left no room for that. */
-  readonly deliveries: number;
-  /** How many deliveries the queue allows; 0 if there is no limit. */
-  readonly maxDeliver: number;
+export class Job extends LeasedItem {
   readonly #effects: Effects;
 
   /** Workers make jobs; in tests runHandler does. */
   constructor(r: Received, codec: Codec, queue: string, effects: Effects) {
-    super(r, codec);
-    this.queue = queue;
-    this.deliveries = Number(r.bridge.get("Pq-Deliveries") ?? 0);
-    this.maxDeliver = Number(r.bridge.get("Pq-Max-Deliver") ?? 0);
+    super(r, codec, queue);
     this.#effects = effects;
-  }
-
-  /** Whether this is the last delivery that maxDeliver allows: if the handler fails, the job becomes a dead letter. */
-  get lastTry(): boolean {
-    return this.maxDeliver > 0 && this.deliveries >= this.maxDeliver;
   }
 
   /** Returns the value as JSON. Throws Drop for anything else: to try again cannot help. */
@@ -149,14 +127,16 @@ export type Middleware = (job: Job, context: Context, next: () => Promise<unknow
 export type Outcome =
   | { outcome: "done"; result: unknown }
   | { outcome: "failed"; reason: string; delay: number | undefined; error: unknown }
-  | { outcome: "snoozed"; delay: number; error: unknown }
+  | { outcome: "snoozed"; reason: string; delay: number; error: unknown }
   | { outcome: "dropped"; reason: string; error: unknown };
 
 /** Combines handlers by type and middleware, the first outermost, into one handler. Throws BadRequestError. */
 export function compose(handlers: Handler | Handlers, middleware: readonly Middleware[]): Handler {
   const byType = typeof handlers === "function" ? { "*": handlers } : handlers;
-  const wrong = Object.entries(byType ?? {}).filter(([, handler]) => typeof handler !== "function");
-  if (!byType || wrong.length > 0) throw badRequest(`handler ${wrong[0]?.[0] ?? ""}: want a function`);
+  const named = Object.entries(byType ?? {});
+  if (named.length === 0) throw badRequest(`handlers ${shown(handlers)}: want a function, or an object of them by type`);
+  const wrong = named.find(([, handler]) => typeof handler !== "function");
+  if (wrong) throw badRequest(`handler ${wrong[0]}: ${shown(wrong[1])}: want a function`);
 
   const find: Handler = (job, context) => {
     const handler = Object.hasOwn(byType, job.type) ? byType[job.type] : byType["*"];
@@ -174,27 +154,31 @@ export async function outcomeOf(handler: Handler, job: Job, context: Context): P
   try {
     return { outcome: "done", result: await handler(job, context) };
   } catch (error) {
-    for (let err = error, depth = 0; err instanceof Error && depth < 16; err = err.cause, depth++) {
-      if (err instanceof Snooze) return { outcome: "snoozed", delay: err.delay, error };
-      if (err instanceof Drop) return { outcome: "dropped", reason: err.message, error };
-      if (err instanceof RetryAfter) return { outcome: "failed", reason: reasonOf(error), delay: err.delay, error };
+    try {
+      return failureOf(error, context.signal.reason);
+    } catch { // even to look at it throws
+      return { outcome: "failed", reason: "failed", delay: undefined, error };
     }
-    const reason = reasonOf(error);
-    if (!(context.signal.reason instanceof TimedOutError)) return { outcome: "failed", reason, delay: undefined, error };
-    const timedOut = error === context.signal.reason || (error as Error)?.name === "AbortError";
-    return { outcome: "failed", reason: timedOut ? "timed out" : `timed out: ${reason}`, delay: undefined, error };
   }
+}
+
+function failureOf(error: unknown, stopped: unknown): Outcome {
+  for (let err = error, depth = 0; err instanceof Error && depth < 16; err = err.cause, depth++) {
+    if (err instanceof Snooze) return { outcome: "snoozed", reason: err.message, delay: err.delay, error };
+    if (err instanceof Drop) return { outcome: "dropped", reason: err.message, error };
+    if (err instanceof RetryAfter) return { outcome: "failed", reason: reasonOf(error), delay: err.delay, error };
+  }
+  const reason = reasonOf(error);
+  if (!(stopped instanceof TimedOutError)) return { outcome: "failed", reason, delay: undefined, error };
+  const timedOut = error === stopped || (error as Error)?.name === "AbortError";
+  return { outcome: "failed", reason: timedOut ? "timed out" : `timed out: ${reason}`, delay: undefined, error };
 }
 
 /** Returns the text of what a handler threw: the message of an Error, with its name unless that is just Error. */
 function reasonOf(error: unknown): string {
-  try {
-    if (!(error instanceof Error)) return cut(String(error), 4096);
-    const named = error.name && error.name !== "Error" && !(error instanceof RetryAfter);
-    return named ? `${error.name}: ${error.message}` : error.message || "failed";
-  } catch {
-    return "failed";
-  }
+  if (!(error instanceof Error)) return cut(String(error), 4096);
+  const named = error.name && error.name !== "Error" && !(error instanceof RetryAfter);
+  return named ? `${error.name}: ${error.message}` : error.message || "failed";
 }
 
 /** What runHandler found. */

@@ -36,7 +36,7 @@ export class Lease {
   constructor(readonly worker: Worker, r: Received, began: number) {
     const { queue } = worker;
     const { client } = queue;
-    this.delivery = new Delivery(client, queue, r);
+    this.delivery = new Delivery(client, queue.name, queue.fifo, r);
     this.length = this.delivery.ackWait ?? worker.length;
     this.#began = began;
     this.job = new Job(r, client.codec, queue.name, {

@@ -4,6 +4,7 @@ import { badRequest, type PQError } from "./errors.js";
 import { type Frame } from "./frames.js";
 import { HeaderBlock, type HeadersInit } from "./headers.js";
 import { type Priority, priorityText } from "./json.js";
+import { checkOptions } from "./options.js";
 
 /** What may be said about a push. */
 export interface PushOptions {
@@ -68,10 +69,13 @@ export interface Prepared extends Frame {
   ownId: boolean;
 }
 
-export const second = 1000;
+const second = 1000;
+export const successorMembers = ["priority", "delay", "at", "ttl", "group", "keep", "headers", "type"];
+const pushMembers = [...successorMembers, "msgId", "unique", "weight"];
 
 /** Returns an item as it is sent. Throws BadRequestError. */
 export function prepare(codec: Codec, value: unknown, o: PushOptions, fifo: boolean): Prepared {
+  checkOptions("push option", o, pushMembers);
   const headers = new HeaderBlock();
   const priority = BigInt(priorityText(o.priority ?? 0));
   if (fifo && priority !== 0n) throw badRequest(`priority ${priority} in a FIFO queue: want 0`);

@@ -4,12 +4,13 @@ import type { Client } from "./client.js";
 import { isWellFormed, toBase64, utf8 } from "./codec.js";
 import { Delivery } from "./delivery.js";
 import { type Duration, durationText, milliseconds, shown } from "./duration.js";
-import { BadReplyError, badRequest, errorOf, NotFoundError } from "./errors.js";
+import { BadReplyError, badRequest, errorOf, NotDoneError, NotFoundError } from "./errors.js";
 import { HeaderBlock } from "./headers.js";
 import { defaultHolder } from "./holder.js";
 import { Item, receiveMessage, type Received, type State } from "./item.js";
 import { camelCase, parseReply, type Priority, priorityText, snakeCase, stringify } from "./json.js";
 import { type Fetch, fetchItems, lateReply } from "./pop.js";
+import { checkOptions } from "./options.js";
 import { prepare, type Prepared, type Pushed, type PushItem, type PushOptions, type PushOutcome } from "./push.js";
 import { JobResult } from "./result.js";
 import { mayRepeat, Pause, repeat } from "./retry.js";
@@ -45,6 +46,8 @@ export type JobName = string | { msgId: string };
 /** How long one request waits for a result, in milliseconds. */
 const resultWait = 30_000;
 const hour = 3_600_000;
+const popMembers = ["max", "expires", "maxBytes", "signal"];
+const leaseMembers = [...popMembers, "ackWait", "holder"];
 
 /** A handle of a priority queue or a FIFO queue: see Client. It has no state of its own. */
 export class Queue {
@@ -144,7 +147,7 @@ export class Queue {
     });
     if (!r) return null;
     if (!r.ack) throw new BadReplyError("a leased item without a subject of acknowledgements", { unknown: true });
-    return new Delivery(this.client, this, r);
+    return new Delivery(this.client, this.name, this.fifo, r);
   }
 
   /** @internal The request of a pop, with members of the protocol. */
@@ -155,6 +158,7 @@ export class Queue {
 
   // Waits again if the connection was lost meanwhile, and nothing is known to have come of it.
   async #fetch(wanted: number, o: PopOptions, options: Record<string, unknown>): Promise<Received[]> {
+    checkOptions(options.ack_wait ? "lease option" : "pop option", o, options.ack_wait ? leaseMembers : popMembers);
     o.signal?.throwIfAborted();
     const fetch = this.fetchOf(wanted, { ...options, max_bytes: o.maxBytes }, o);
     const wait = milliseconds(o.expires ?? 0, "expires", 0, hour);
@@ -240,6 +244,7 @@ export class Queue {
   /** Sends the dead letters with these ids, 1 to 1,000, back. Returns what became of each, in their order. */
   async redrive(options: { ids: string[] }): Promise<Redriven[]>;
   async redrive(options: { max?: number; ids?: string[] } = {}): Promise<number | Redriven[]> {
+    checkOptions("redrive option", options, ["max", "ids"]);
     if (options.ids) {
       const { results } = await this.query("redrive", { ids: options.ids }, true);
       return results.map((r: any) => (r.code ? { id: r.id, error: errorOf(r.code, r.error_reason ?? "", r.error) } : r));
@@ -279,6 +284,7 @@ export class Queue {
    * Throws NotFoundError if there is no such job, or it is over and not kept.
    */
   async result(name: JobName, options: { wait?: Duration; signal?: AbortSignal } = {}): Promise<JobResult> {
+    checkOptions("result option", options, ["wait", "signal"]);
     const until = performance.now() + (options.wait === Infinity ? Infinity : milliseconds(options.wait ?? 0, "wait"));
     const pause = new Pause();
     for (let asked = nameOf(name); ; ) {
@@ -314,8 +320,8 @@ export class Queue {
    * of workers, bridges and NATS servers. With a msgId, it outlasts a crash of the caller too: call again with the same.
    * `wait` bounds the wait, by default it has no end. The result is kept for an hour, or as `keep` says.
    *
-   * Throws JobFailedError if the job is a dead letter, NotFoundError if nobody knows what became of it, UnavailableError
-   * when the time is over, and the errors of push.
+   * Throws JobFailedError if the job is a dead letter, NotFoundError if nobody knows what became of it, NotDoneError with
+   * its id when the time is over, and the errors of push.
    */
   async call<T = unknown>(value: unknown, options: PushOptions & { wait?: Duration; signal?: AbortSignal } = {}): Promise<T> {
     const { wait, signal, ...push } = options;
@@ -323,7 +329,7 @@ export class Queue {
     const { id } = await this.push(value, { keep: "1h", ...push });
     const r = await this.result(id, { wait: wait ?? Infinity, signal });
     if (r.error) throw r.error;
-    if (r.state !== "done") throw errorOf(503, "", `job ${id} is ${r.state}: it was not done in time, and goes on`);
+    if (r.state !== "done") throw new NotDoneError(id, r.state);
     return r.decode<T>();
   }
 

@@ -1,5 +1,4 @@
-import type { Codec } from "./codec.js";
-import { fromBase64 } from "./codec.js";
+import { type Codec, fromBase64, inspect, printed } from "./codec.js";
 import { JobFailedError } from "./errors.js";
 import { type DeadLetter, deadLetterIn, type State, timeIn } from "./item.js";
 
@@ -21,6 +20,8 @@ export class JobResult {
   readonly finishedAt: Date | undefined;
   /** How it died, if it is dead. */
   readonly deadLetter: DeadLetter | undefined;
+  /** Why, if it is dead: the text of the Drop, or what the last failed delivery threw. */
+  readonly cause: string | undefined;
   readonly #codec: Codec;
 
   constructor(headers: Map<string, string>, payload: Uint8Array, codec: Codec) {
@@ -34,6 +35,8 @@ export class JobResult {
     this.deliveries = Number(headers.get("Pq-Deliveries") ?? 0);
     this.finishedAt = timeIn(headers, "Pq-Finished-At");
     this.deadLetter = deadLetterIn(headers);
+    const { reason = "", error } = this.deadLetter ?? {};
+    if (this.state === "dead") this.cause = (/^(max_deliver|terminated)$/.test(reason) && error) || reason;
   }
 
   /**
@@ -47,8 +50,12 @@ export class JobResult {
 
   /** The error of a job that is dead, otherwise undefined. */
   get error(): JobFailedError | undefined {
-    const d = this.deadLetter;
-    if (this.state !== "dead") return undefined;
-    return new JobFailedError(this.id, d?.reason ?? "", d?.deliveries ?? 0, d?.error ?? "");
+    const { reason = "", deliveries = 0 } = this.deadLetter ?? {};
+    return this.cause === undefined ? undefined : new JobFailedError(this.id, reason, deliveries, this.cause);
+  }
+
+  /** @internal */
+  [inspect](): object {
+    return printed(this);
   }
 }

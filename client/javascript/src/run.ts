@@ -1,6 +1,5 @@
 import { type Codec, encodeValue, json } from "./codec.js";
-import type { HeadersInit } from "./headers.js";
-import { ItemHeaders } from "./headers.js";
+import { type HeadersInit, ItemHeaders } from "./headers.js";
 import { compose, type Handler, type HandlerRun, type Handlers, Job, type Middleware, outcomeOf } from "./job.js";
 import { receive } from "./item.js";
 import { type Priority, priorityText } from "./json.js";

@@ -1,6 +1,7 @@
 import { fromBase64 } from "./codec.js";
 import type { Duration } from "./duration.js";
 import type { PQError } from "./errors.js";
+import { ItemHeaders } from "./headers.js";
 import type { State } from "./item.js";
 import { camelCase, type Json, type Priority } from "./json.js";
 import type { Settings } from "./settings.js";
@@ -34,7 +35,10 @@ export interface StoredItem {
   holder?: string;
   deliveries?: number;
   reason?: string;
-  headers?: Record<string, string[]>;
+  /** The headers that it was pushed with. */
+  headers: ItemHeaders;
+  /** What kind of job it is: its header Type, or "". */
+  type: string;
   /** How many bytes the value has. */
   size: number;
   /** The beginning of the value; valueCut says that there is more. */
@@ -97,5 +101,7 @@ export function readStored(stored: Json): StoredItem {
   const read = camelCase(stored);
   for (const name of times) if (name in read) read[name] = new Date(read[name]);
   for (const name of bytes) if (name in read) read[name] = fromBase64(read[name]);
+  read.headers = new ItemHeaders(read.headers);
+  read.type = read.headers.get("Type") ?? "";
   return read;
 }

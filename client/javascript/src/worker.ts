@@ -8,6 +8,7 @@ import {
   compose, type Handler, type Handlers, type Job, type Middleware, type Outcome, outcomeOf, StoppedError,
 } from "./job.js";
 import { Lease } from "./lease.js";
+import { checkOptions } from "./options.js";
 import { fetchItems } from "./pop.js";
 import { Pause } from "./retry.js";
 import type { Queue } from "./queue.js";
@@ -56,6 +57,7 @@ export interface WorkerOptions {
   on?: Hooks;
 }
 
+const workerMembers = ["concurrency", "ackWait", "holder", "jobTimeout", "max", "middleware", "logger", "on"];
 /** How long one request waits for a job, in milliseconds. */
 const idleWait = 300_000;
 /** How long to try to settle after the timeout of close, in milliseconds. */
@@ -96,6 +98,8 @@ export class Worker {
 
   /** Throws BadRequestError for options that are not valid. */
   constructor(queue: Queue, handler: Handler | Handlers, options: WorkerOptions = {}) {
+    checkOptions("worker option", options, workerMembers);
+    checkOptions("hook", options.on ?? {}, ["completed", "failed", "lost", "error"]);
     const { concurrency = 1, ackWait, holder = defaultHolder(), jobTimeout = 0, max, middleware = [] } = options;
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
       throw badRequest(`concurrency ${shown(concurrency)}: want an integer from 1 to 10000`);

@@ -5,11 +5,13 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
+import * as pq from "../dist/index.js";
 import { Bridge } from "./bridge.mjs";
 
 const root = new URL("..", import.meta.url).pathname;
 const text = await readFile(join(root, "../../docs/javascript.md"), "utf8");
 const blocks = [...text.matchAll(/```js\n(.*?)```/gs)].map(([, block]) => block);
+const imports = /^import (.*) from "(.*)";\n/gm;
 const readme = /```js\n(.*?)```/s.exec(await readFile(join(root, "README.md"), "utf8"))[1];
 const named = (name) => blocks.find((block) => block.startsWith(`// ${name}\n`));
 
@@ -56,11 +58,14 @@ test("the worker survives a kill, and stops at SIGTERM", async (t) => {
 test("the other examples run as one program", async (t) => {
   const snippets = blocks.filter((block) => !block.startsWith("// "));
   assert.ok(snippets.length >= 7, "does the test still see the examples?");
+  const used = snippets.flatMap((block) => [...block.matchAll(imports)]).filter(([, , from]) => from === "@pqbridge/client");
+  const imported = new Set(used.flatMap(([, names]) => names.match(/\w+/g)));
+  for (const name of imported) assert.ok(name in pq, name);
   const program = `
     import assert from "node:assert/strict";
     import { connect } from "@nats-io/transport-node";
     import * as pq from "@pqbridge/client";
-    const { Client, JobFailedError, runHandler, Worker } = pq;
+    const { Client, ${[...imported].join(", ")} } = pq;
     const spans = [];
     const span = { recordException() {}, end() {} };
     const trace = { getTracer: () => ({ startActiveSpan: (name, _, parent, f) => (spans.push([name, parent]), f(span)) }) };
@@ -71,7 +76,7 @@ test("the other examples run as one program", async (t) => {
     const jobs = client.priorityQueue("jobs");
     await jobs.configure({ maxDeliver: 1 });
     setTimeout(() => void worker.run(), 0);
-    ${snippets.join("\n")}
+    ${snippets.join("\n").replaceAll(imports, "")}
     const running = tracedWorker.run();
     await worker.close();
     await jobs.call("traced", { headers: { traceparent: "parent" } });

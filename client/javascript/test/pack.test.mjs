@@ -11,6 +11,7 @@ import { Bridge } from "./bridge.mjs";
 const root = new URL("..", import.meta.url).pathname;
 const exec = promisify(execFile);
 const { devDependencies } = JSON.parse(await readFile(join(root, "package.json"), "utf8"));
+const [, docs] = /```ts\n(.*?)```/s.exec(await readFile(join(root, "../../docs/javascript.md"), "utf8"));
 
 let dir;
 before(async () => {
@@ -65,7 +66,8 @@ for (const [moduleResolution, module] of [["node16", "node16"], ["bundler", "es2
       }`,
     );
     const options = { strict: true, noEmit: true, target: "es2022", lib: ["ES2022", "DOM"], types: [], module, moduleResolution };
-    await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions: options, files: ["main.ts"] }));
+    await writeFile(join(folder, "docs.ts"), docs);
+    await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions: options, files: ["main.ts", "docs.ts"] }));
     const { stdout } = await exec(process.execPath, [join(root, "node_modules/typescript/bin/tsc"), "-p", folder]).catch((err) => err);
     assert.equal(stdout, "");
   });

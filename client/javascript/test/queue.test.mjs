@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { inspect } from "node:util";
 import * as pq from "../dist/index.js";
 import { Bridge } from "./bridge.mjs";
 
@@ -110,6 +111,15 @@ test("bad options are refused before anything is sent", async () => {
   const jobs = queue();
   const cases = [
     [() => jobs.push("x", { priority: 1.5 }), /^priority 1.5: want/],
+    [() => jobs.push("x", { priority: NaN }), /^priority NaN: want/],
+    [() => jobs.push("x", { prioritty: 5 }), /^push option "prioritty": want priority, /],
+    [() => jobs.push("x", 5), /^push option 5: want an object/],
+    [() => jobs.call("x", { timeout: "1s" }), /^push option "timeout": want/],
+    [() => jobs.pop({ wait: 1 }), /^pop option "wait": want max, expires, /],
+    [() => jobs.pop({ ackWait: 1 }), /^pop option "ackWait"/],
+    [() => jobs.lease({ ackwait: 1 }), /^lease option "ackwait": want .*ackWait, holder \(400\)$/],
+    [() => jobs.redrive({ id: "x" }), /^redrive option "id": want max, ids/],
+    [() => jobs.result("x", { expires: 1 }), /^result option "expires": want wait, signal/],
     [() => jobs.push("x", { delay: "soon" }), /^delay: "soon" is no duration: want/],
     [() => jobs.push("x", { ttl: 10 }), /^ttl: 10 is out of bounds: want 1000ms/],
     [() => jobs.push("x", { at: "tomorrow" }), /^at: "tomorrow": want/],
@@ -125,7 +135,12 @@ test("bad options are refused before anything is sent", async () => {
     [() => jobs.get(""), /^id: "": want/],
     [() => jobs.configure({ backoff: ["x"] }), /^backoff\[0\]: "x" is no duration/],
     [async () => client.priorityQueue("a.b"), /^queue "a.b": want 1 to 128/],
-    [async () => new pq.Worker(jobs, { email: 5 }), /^handler email: want a function/],
+    [async () => new pq.Worker(jobs, { email: 5 }), /^handler email: 5: want a function/],
+    [async () => new pq.Worker(jobs), /^handlers undefined: want a function, or an object/],
+    [async () => new pq.Worker(jobs, {}), /^handlers {}: want/],
+    [async () => new pq.Worker(jobs, () => 0, { ackwait: 1 }), /^worker option "ackwait": want concurrency, ackWait, /],
+    [async () => new pq.Worker(jobs, () => 0, { on: { done() {} } }), /^hook "done": want completed, failed, /],
+    [async () => new pq.Client(client.connection.nc, { timeoutMs: 1 }), /^client option "timeoutMs": want/],
     [async () => new pq.Worker(jobs, () => 0, { concurrency: 0 }), /^concurrency 0: want/],
     [async () => new pq.Client(client.connection.nc, { prefix: "a b" }), /^prefix "a b": want/],
   ];
@@ -199,4 +214,19 @@ test("pushMany sends what comes before an item that cannot be sent", async () =>
   const outcomes = await jobs.pushMany([{ value: 1 }, { value: 2, priority: 0.5 }, { value: 3 }]);
   assert.deepEqual(outcomes.map((o) => o.error?.constructor), [undefined, pq.BadRequestError, pq.NotSentError]);
   assert.equal(await jobs.len(), 1);
+});
+
+test("items and get say alike what a job is, and console.log shows it", async () => {
+  const jobs = queue();
+  const { id } = await jobs.push({ to: "eve" }, { type: "email", headers: [["X-Tag", "a"], ["X-Tag", "b"]] });
+
+  const got = await jobs.get(id);
+  const { value: listed } = await jobs.items().next();
+
+  for (const item of [got, listed]) {
+    assert.deepEqual([item.type, item.headers.all("X-Tag"), item.headers.get("Content-Type")], ["email", ["a", "b"], "application/json"]);
+  }
+  assert.match(inspect(got), /value: '{"to":"eve"}'.*'X-Tag', 'b'.*state: 'ready'/s);
+  await (await jobs.lease()).term("no address");
+  assert.match(inspect(await jobs.result(id)), /state: 'dead'.*cause: 'no address'/s);
 });

@@ -52,7 +52,7 @@ test("a job that fails comes back after the backoff, and dies with its reason", 
 
   await assert.rejects(jobs.call("x", { wait: "1m" }), (err) => {
     assert.ok(err instanceof pq.JobFailedError);
-    assert.deepEqual([err.reason, err.error, err.deliveries], ["max_deliver", "disk full", 2]);
+    assert.deepEqual([err.reason, err.cause, err.deliveries], ["max_deliver", "disk full", 2]);
     return true;
   });
   assert.deepEqual(tries, [[1, false], [2, true]]);
@@ -139,7 +139,7 @@ test("successors and results go with the acknowledgement, and what is refused fa
   assert.deepEqual([item.json(), item.priority, item.type], [{ order: id }, 3, "mail"]);
 
   for (const [type, reason] of [["stranger", /refused/], ["large", /refused/], ["odd", /cannot be encoded/]]) {
-    await assert.rejects(jobs.call("x", { type, wait: "2m" }), (err) => err instanceof pq.JobFailedError && reason.test(err.error));
+    await assert.rejects(jobs.call("x", { type, wait: "2m" }), (err) => err instanceof pq.JobFailedError && reason.test(err.cause));
   }
 });
 
@@ -158,4 +158,44 @@ test("hooks that throw end nothing", async (t) => {
   for (const n of [1, 2]) await jobs.call(n, { wait: "2m" }).catch(() => undefined);
   await jobs.call(3, { wait: "2m" });
   assert.deepEqual(seen.slice(0, 2), ["failed 1", "completed 2"]);
+});
+
+test("the cause of a death is one member, for Drop and for the last delivery alike", async (t) => {
+  const jobs = queue();
+  await jobs.configure({ maxDeliver: 2, backoff: ["1ms"] });
+  work(t, jobs, (job) => {
+    if (job.json() === "drop" && job.lastTry) throw new pq.Drop("no address");
+    throw new Error("disk full");
+  });
+
+  for (const [value, cause] of [["drop", "no address"], ["fail", "disk full"]]) {
+    const { id } = await jobs.push(value);
+    const result = await jobs.result(id, { wait: "2m" });
+    assert.deepEqual([result.state, result.cause, result.error.cause], ["dead", cause, cause]);
+    assert.match(result.error.message, new RegExp(`failed after 2 deliveries: ${cause}$`));
+  }
+});
+
+test("a call whose time is over has the id of its job, which goes on", async (t) => {
+  const jobs = queue();
+  const err = await jobs.call("x", { wait: "10ms" }).catch((err) => err);
+  assert.ok(err instanceof pq.NotDoneError, String(err));
+
+  work(t, jobs, () => "late");
+
+  assert.equal((await jobs.result(err.id, { wait: "2m" })).decode(), "late");
+});
+
+test("a worker outlives what handlers may throw", async (t) => {
+  const jobs = queue();
+  await jobs.configure({ maxDeliver: 1 });
+  const odd = new Proxy({}, { getPrototypeOf() { throw 2; } });
+  const values = [null, undefined, odd, Object.create(null), { toString() { throw 1; } }];
+  work(t, jobs, (job) => {
+    if (job.json() < values.length) throw values[job.json()];
+    return "alive";
+  }, { on: { failed: (_, outcome) => { throw outcome.error; } } });
+
+  for (const i of values.keys()) await assert.rejects(jobs.call(i, { wait: "2m" }), pq.JobFailedError);
+  assert.equal(await jobs.call(values.length, { wait: "2m" }), "alive");
 });

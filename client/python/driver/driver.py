@@ -197,10 +197,7 @@ class Driver:
 
     async def do_lease(self, c: Object) -> Object | None:
         delivery = await self.queue(c).lease(
-            ack_wait=c.get("ackWait", 0),
-            expires=c.get("expires", 0),
-            holder=c.get("holder", ""),
-            max=c.get("max", False),
+            ack_wait=c.get("ackWait"), expires=c.get("expires", 0), holder=c.get("holder", ""), max=c.get("max", False)
         )
         if delivery is None:
             return None

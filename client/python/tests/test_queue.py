@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -99,27 +100,52 @@ async def test_options_of_a_push(queue: Queue, client: Client, name: str) -> Non
     assert (await queue.get(delayed.id)).state == "delayed"
 
 
-async def test_bad_input_is_refused_before_it_is_sent(queue: Queue, client: Client) -> None:
-    for wrong in (
-        {"priority": 2**63},
-        {"priority": 1.5},
-        {"priority": True},
-        {"headers": {"X": "a\r\nPq-Priority: 1"}},
-        {"headers": {"X Y": "a"}},
-        {"delay": "1 day"},
-        {"delay": 1, "at": datetime.now(timezone.utc)},
-        {"at": datetime.now()},
-    ):
-        with pytest.raises(pqbridge.BadArgumentError):
-            await queue.push(b"", **wrong)
-    with pytest.raises(TypeError):
-        await queue.push(b"", prio=1)  # type: ignore[call-arg]
-    with pytest.raises(pqbridge.BadArgumentError):
-        await queue.push(object())
-    with pytest.raises(pqbridge.BadArgumentError):
-        client.priority_queue("a.b")
-    with pytest.raises(pqbridge.BadArgumentError):
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"priority": 2**63}, "want -2"),
+        ({"priority": 1.5}, "want an integer"),
+        ({"priority": True}, "want an integer"),
+        ({"headers": 5}, "want a dict, or pairs"),
+        ({"headers": {"X": "a\r\nPq-Priority: 1"}}, "want a text in one line"),
+        ({"headers": {"X": 5}}, "want a text in one line"),
+        ({"headers": {"X": "\ud800"}}, "want a text in one line"),
+        ({"headers": {"X Y": "a"}}, "want a name"),
+        ({"headers": {"Pq-Priority": "5"}}, "use the option priority"),
+        ({"headers": {"Pq-Own": "5"}}, "names that begin with Pq- are reserved"),
+        ({"msg_id": 5}, "want a text in one line"),
+        ({"delay": "1 day"}, "bad duration"),
+        ({"delay": [1]}, "bad duration"),
+        ({"delay": 1, "at": datetime.now(timezone.utc)}, "want one of them"),
+        ({"at": datetime.now()}, "with a time zone"),
+        ({"at": 5}, "with a time zone"),
+        ({"prio": 1}, "unknown option 'prio': want one of value, priority"),
+    ],
+)
+async def test_bad_options_are_refused_before_they_are_sent(queue: Queue, options: Any, text: str) -> None:
+    with pytest.raises(pqbridge.BadArgumentError, match=text):
+        await queue.push(b"", **options)
+    [outcome] = await queue.push_many([{"value": b""} | options])
+    assert isinstance(outcome, pqbridge.BadArgumentError) and text in str(outcome)
+    assert await queue.len() == 0
+
+
+async def test_bad_arguments_are_refused_before_they_are_sent(queue: Queue, client: Client) -> None:
+    for value in (object(), [1, float("nan")], "\ud800"):
+        with pytest.raises(pqbridge.BadArgumentError, match="cannot be encoded"):
+            await queue.push(value)
+    for name in ("a.b", "", None, 5):
+        with pytest.raises(pqbridge.BadArgumentError, match="bad queue name"):
+            client.priority_queue(name)  # type: ignore[arg-type]
+    for ack_wait in (0, "13h"):
+        with pytest.raises(pqbridge.BadArgumentError, match="want 100 ms to 12 h"):
+            await queue.lease(ack_wait=ack_wait)
+    with pytest.raises(pqbridge.BadArgumentError, match="want a list of durations"):
+        await queue.configure(backoff="1s")
+    with pytest.raises(pqbridge.BadArgumentError, match="in a FIFO queue"):
         await client.fifo_queue("mail").push(b"", priority=1)
+    [outcome] = await queue.push_many([{}])  # type: ignore[typeddict-item]
+    assert isinstance(outcome, pqbridge.BadArgumentError)
     assert await queue.len() == 0
 
 

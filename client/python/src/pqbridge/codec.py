@@ -27,7 +27,7 @@ class JSONCodec:
     content_type = "application/json"
 
     def encode(self, value: Any) -> bytes:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
     def decode(self, data: bytes) -> Any:
         return json.loads(data)

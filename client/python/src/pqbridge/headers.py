@@ -20,6 +20,7 @@ bytes.decode("utf-8", "surrogateescape") returns them, and come back like that.
 """
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[^\r\n\ud800-\udc7f\udd00-\udfff]*")  # other surrogates stand for no byte
 _START = b"NATS/1.0\r\n"
 _FRAME = struct.Struct(">qII")
 
@@ -55,18 +56,19 @@ class Headers(Mapping[str, str]):
 
 def header_pairs(headers: HeadersLike) -> list[tuple[str, str]]:
     """Return headers as pairs, unless NATS cannot carry one of them."""
-    if isinstance(headers, Headers):
-        pairs: Iterable[tuple[str, str | Sequence[str]]] = headers.pairs
-    else:
-        pairs = headers.items() if isinstance(headers, Mapping) else headers
+    pairs = headers.pairs if isinstance(headers, Headers) else headers
+    try:
+        listed = [(name, values) for name, values in (pairs.items() if isinstance(pairs, Mapping) else pairs)]
+    except (TypeError, ValueError):
+        raise BadArgumentError(f"headers {headers!r}: want a dict, or pairs of name and value") from None
     checked = []
-    for name, values in pairs:
+    for name, values in listed:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             want = "letters, digits and any of !#$%&'*+-.^_`|~"
             raise BadArgumentError(f"header {name!r}: want a name of {want}")
-        for value in [values] if isinstance(values, str) else values:
-            if not isinstance(value, str) or "\r" in value or "\n" in value:
-                raise BadArgumentError(f"header {name}: {value!r}: want a text in one line")
+        for value in values if isinstance(values, (list, tuple)) else [values]:
+            if not isinstance(value, str) or not _VALUE.fullmatch(value):
+                raise BadArgumentError(f"header {name}: {value!r}: want a text in one line, or a list of such texts")
             checked.append((name, value))
     return checked
 

@@ -37,7 +37,7 @@ class Handle:
     """The part of a Queue that looks at it and manages it."""
 
     def __init__(self, nc: NATS, prefix: str, name: str, *, fifo: bool, codec: Codec, timeout: float) -> None:
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise BadArgumentError(f"bad queue name {name!r}: want 1 to 128 letters, digits, -, _")
         self.name = name
         self.fifo = fifo
@@ -57,7 +57,7 @@ class Handle:
         return int(parse(await self.read("len"), "len")["len"])
 
     async def info(self) -> dict[str, Any]:
-        """Return the counts, settings and more of the queue, as the protocol has them."""
+        """Return the counts, settings and more of the queue: a dict, as the protocol has it."""
         return parse(await self.read("info"), "queue")
 
     async def items(
@@ -122,7 +122,7 @@ class Handle:
                 return done
 
     async def redrive_ids(self, ids: Sequence[str]) -> list[str | PQError]:
-        """Send 1 to 1,000 dead letters back; return for each its queue, or why it stays."""
+        """Send 1 to 1,000 dead letters back; return for each the name of its queue, or why it stays."""
         results = (await self._manage("redrive", {"ids": list(ids)}, "results"))["results"]
         return [
             error_for(r["code"], r.get("error_reason", ""), r["error"]) if "code" in r else str(r.get("home", ""))
@@ -142,6 +142,8 @@ class Handle:
             if name in _DURATIONS and value is not None:
                 settings[name] = duration_text(value)
             elif name == "backoff" and value is not None:
+                if not isinstance(value, (list, tuple)):
+                    raise BadArgumentError(f"backoff {value!r}: want a list of durations, such as ['1s', '10s']")
                 settings[name] = [duration_text(d) for d in value]
             elif isinstance(value, datetime):
                 settings[name] = time_text(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypedDict
@@ -25,7 +25,7 @@ class PushOptions(TypedDict, total=False):
     group: among items of one priority, groups take turns: 1 to 128 bytes.
     weight: how many items of the group have a turn together, 1 to 100; 1 by default.
     keep: for how long the job is kept once it is done, for Queue.result: 1 s to ten years.
-    headers: stored with the value. Names that begin with Pq- are reserved.
+    headers: stored with the value. Names that begin with Pq- are refused.
     type: the kind of job, by which a Worker finds its handler: the header Type.
     """
 
@@ -83,47 +83,50 @@ class Message:
         return frame(self.priority, self.headers, self.value)
 
 
-def message(
-    codec: Codec,
-    value: Any,
-    *,
-    priority: int = 0,
-    msg_id: str | None = None,
-    unique: str | None = None,
-    delay: Duration | None = None,
-    at: datetime | None = None,
-    ttl: Duration | None = None,
-    group: str | None = None,
-    weight: int | None = None,
-    keep: Duration | None = None,
-    headers: HeadersLike = (),
-    type: str | None = None,
-) -> Message:
-    """Return a value and the options of its push as they are sent."""
-    if delay is not None and at is not None:
+def _same(text: Any) -> Any:
+    return text
+
+
+_OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "msg_id": ("Nats-Msg-Id", _same),
+    "unique": ("Pq-Unique", _same),
+    "delay": ("Pq-Delay", duration_text),
+    "at": ("Nats-Schedule", lambda at: f"@at {time_text(at)}"),
+    "ttl": ("Nats-TTL", lambda ttl: ttl if ttl == "never" else duration_text(ttl)),
+    "group": ("Pq-Group", _same),
+    "weight": ("Pq-Weight", str),
+    "keep": ("Pq-Keep", duration_text),
+    "type": ("Type", _same),
+}
+"""The header of each option, and how its value is written."""
+
+_RESERVED = {"Pq-Priority": "priority"} | {header: option for option, (header, _) in _OPTIONS.items()}
+_MEMBERS = ("value", "priority", "headers", *_OPTIONS)
+
+
+def message(codec: Codec, item: Mapping[str, Any]) -> Message:
+    """Return an item, a value with the options of its push, as it is sent."""
+    if "value" not in item:
+        raise BadArgumentError("an item without a value: want a member value")
+    for name in item:
+        if name not in _MEMBERS:
+            raise BadArgumentError(f"unknown option {name!r}: want one of {', '.join(_MEMBERS)}")
+    if item.get("delay") is not None and item.get("at") is not None:
         raise BadArgumentError("delay and at: want one of them")
-    data, content_type = encode(codec, value)
-    options: dict[str, str | None] = {
-        "Content-Type": content_type or None,
-        "Nats-Msg-Id": msg_id or None,
-        "Pq-Unique": unique,
-        "Pq-Delay": _optional(delay),
-        "Nats-Schedule": None if at is None else f"@at {time_text(at)}",
-        "Nats-TTL": "never" if ttl == "never" else _optional(ttl),
-        "Pq-Group": group,
-        "Pq-Weight": None if weight is None else str(weight),
-        "Pq-Keep": _optional(keep),
-        "Type": type,
+
+    data, content_type = encode(codec, item["value"])
+    given = {
+        header: text(item[option]) for option, (header, text) in _OPTIONS.items() if item.get(option) not in (None, "")
     }
-    given = {name: text for name, text in options.items() if text is not None}
-    own = [(name, text) for name, text in header_pairs(headers) if name == "Content-Type" or name not in given]
-    if any(name == "Content-Type" for name, _ in own):
-        given.pop("Content-Type", None)
-    return Message(check_priority(priority), own + header_pairs(given), data)
-
-
-def _optional(duration: Duration | None) -> str | None:
-    return None if duration is None else duration_text(duration)
+    own = header_pairs(item.get("headers") or ())
+    for name, _ in own:
+        if name.startswith("Pq-"):
+            instead = f", use the option {_RESERVED[name]}" if name in _RESERVED else ""
+            raise BadArgumentError(f"header {name}: names that begin with Pq- are reserved{instead}")
+    own = [(name, text) for name, text in own if name not in given]
+    if content_type and all(name != "Content-Type" for name, _ in own):
+        given["Content-Type"] = content_type
+    return Message(check_priority(item.get("priority", 0)), own + header_pairs(given), data)
 
 
 def check_priority(priority: int) -> int:
@@ -137,7 +140,5 @@ def check_priority(priority: int) -> int:
 
 def successor(codec: Codec, item: Successor) -> Message:
     """Return what an acknowledgement pushes."""
-    options: dict[str, Any] = {**item}
-    name = options.pop("queue")
-    m = message(codec, **options)
-    return Message(m.priority, [*m.headers, ("Pq-Queue", name)], m.value)
+    m = message(codec, {name: option for name, option in item.items() if name != "queue"})
+    return Message(m.priority, [*m.headers, *header_pairs({"Pq-Queue": item.get("queue", "")})], m.value)

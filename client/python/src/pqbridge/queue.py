@@ -36,7 +36,16 @@ _MAX_BATCH = 4 << 20  # bytes of a batch of push_many: larger ones are no faster
 _RESULT_WAIT = 30.0
 
 
-def lease_options(ack_wait: Duration, holder: str) -> dict[str, Any]:
+def lease_length(ack_wait: Duration | None) -> float:
+    """Return the length of a lease in seconds, or 0 for what the settings of the queue say."""
+    if ack_wait is None:
+        return 0.0
+    if not 0.1 <= (length := seconds(ack_wait)) <= 12 * 3600:
+        raise BadArgumentError(f"ack_wait {ack_wait!r}: want 100 ms to 12 h, or None for the setting of the queue")
+    return length
+
+
+def lease_options(ack_wait: float, holder: str) -> dict[str, Any]:
     """Return the options of the protocol for a lease, in a frame so that none is left to nobody."""
     return {"ack_wait": duration_text(ack_wait) if ack_wait else 0, "holder": holder, "frames": True}
 
@@ -64,7 +73,7 @@ class Queue(Handle):
         """
         is_random = "msg_id" not in options
         own = options.setdefault("msg_id", secrets.token_urlsafe(16))
-        m = self._message(message(self.codec, value, **options))
+        m = self._message(message(self.codec, {"value": value, **options}))
         loop, pause = asyncio.get_running_loop(), Pause()
         end = loop.time() + self.timeout
         while True:
@@ -118,7 +127,7 @@ class Queue(Handle):
         wrong: PQError | None = None
         try:
             for item in items:
-                messages.append(self._message(message(self.codec, **item)))  # noqa: PERF401
+                messages.append(self._message(message(self.codec, item)))  # noqa: PERF401
         except BadArgumentError as error:
             wrong = error
 
@@ -230,15 +239,16 @@ class Queue(Handle):
         return [Item(r.value, r.headers) for r in received]
 
     async def lease(
-        self, *, ack_wait: Duration = 0, expires: Duration = 0, holder: str | None = None, max: bool = False
+        self, *, ack_wait: Duration | None = None, expires: Duration = 0, holder: str | None = None, max: bool = False
     ) -> Delivery | None:
         """Lease the item that pop would remove: nobody else gets it for ack_wait.
 
-        ack_wait is 100 ms to 12 h; 0 is what the settings of the queue say, or else 30 s. holder is
+        ack_wait is 100 ms to 12 h, by default what the settings of the queue say, or else 30 s. holder is
         the name that others see, by default this process. See pop for the rest. If the task is
         cancelled, so is the request, and an item that still comes is given back uncounted.
         """
-        options, length = lease_options(ack_wait, self.holder if holder is None else holder), seconds(ack_wait)
+        length = lease_length(ack_wait)
+        options = lease_options(length, self.holder if holder is None else holder)
         received = await self._pop(max, expires, options, length)
         return Delivery(self, received[0], length) if received else None
 

@@ -20,11 +20,13 @@ def seconds(duration: Duration) -> float:
     """Return a duration in seconds."""
     if isinstance(duration, timedelta):
         return duration.total_seconds()
-    if not isinstance(duration, str):
+    if isinstance(duration, (int, float)):
         return float(duration)
-    parts = _PART.findall(duration)
+    parts = _PART.findall(duration) if isinstance(duration, str) else []
     if duration != "0" and (not parts or "".join(n + unit for n, unit in parts) != duration):
-        raise BadArgumentError(f"bad duration {duration!r}: want one such as '1m30s' or '250ms'")
+        raise BadArgumentError(
+            f"bad duration {duration!r}: want seconds, a timedelta, or a text such as '1m30s' or '250ms'"
+        )
     return sum(float(n) * _UNITS[unit] for n, unit in parts)
 
 
@@ -38,8 +40,8 @@ def duration_text(duration: Duration) -> str:
 
 def time_text(at: datetime) -> str:
     """Return a time in RFC 3339."""
-    if at.utcoffset() is None:
-        raise BadArgumentError(f"{at!r} has no time zone: want one, as datetime.now(timezone.utc)")
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise BadArgumentError(f"{at!r}: want a datetime with a time zone, as datetime.now(timezone.utc)")
     return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -7,7 +7,6 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +14,7 @@ from .codec import JSON, Codec, encode
 from .headers import Headers, HeadersLike, header_pairs
 from .item import Item
 from .push import Message, PushOptions, successor
+from .threads import Threads
 from .times import Duration, seconds
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Outcome:
     error: BaseException | None = None
 
 
-async def perform(handler: Handler, job: Job, middleware: Sequence[Middleware], executor: Executor | None) -> Any:
+async def perform(handler: Handler, job: Job, middleware: Sequence[Middleware], threads: Threads) -> Any:
     """Call a handler, and return or raise what it does."""
 
     async def innermost(job: Job) -> Any:
@@ -114,15 +114,16 @@ async def perform(handler: Handler, job: Job, middleware: Sequence[Middleware], 
         ):
             return await handler(job)
 
-        loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
-        thread = loop.run_in_executor(executor, context.run, handler, job)
-        while not thread.done():
+        ended = threads.run(lambda: context.run(handler, job))
+        while not ended.done():
             try:
-                await asyncio.wait({thread})
+                await asyncio.wait({ended})
             except asyncio.CancelledError:
                 job.lost.set()  # a thread cannot be cancelled, and its slot stays taken
-        result = thread.result()
+        result, error = ended.result()
+        if error:
+            raise error
         return await result if inspect.isawaitable(result) else result
 
     call: Callable[[Job], Awaitable[Any]] = innermost
@@ -189,6 +190,8 @@ async def run_handler(
     about |= {"Content-Type": content_type} if content_type else {}
     pairs = [*header_pairs(headers), *header_pairs(about)]
     job = Job(data, Headers(pairs), queue, codec)
-    task = asyncio.get_running_loop().create_task(perform(handler, job, middleware, None))
+    threads = Threads(1)
+    task = asyncio.get_running_loop().create_task(perform(handler, job, middleware, threads))
     await asyncio.wait({task})
+    threads.close()
     return outcome_of(task, job, codec)

@@ -9,7 +9,6 @@ import logging
 import math
 import signal
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -27,10 +26,12 @@ from .errors import (
 from .headers import Headers
 from .job import Handler, Job, Middleware, Outcome, outcome_of, perform
 from .pop import Pop, Received
-from .queue import Queue, lease_options
+from .queue import Queue, lease_length, lease_options
+from .threads import Threads
 from .times import Duration, Pause, clock, seconds
 
 _IDLE_WAIT = 300.0  # seconds that one request waits for a job
+_GRACE = 2.0  # seconds that a def may go on after stop has asked it to end
 _SETTLE_TIME = 30.0  # seconds for which a worker that stops tries to settle its jobs
 
 H = TypeVar("H", bound=Handler)
@@ -102,9 +103,7 @@ class Worker:
         self._queue = queue
         self._handlers: dict[str, Handler] = {"*": handler} if handler else {}
         self._concurrency = concurrency
-        self._ack_wait = seconds(ack_wait or 0)
-        if ack_wait is not None and not 0.1 <= self._ack_wait <= 12 * 3600:
-            raise BadArgumentError(f"ack_wait {ack_wait}: want 100 ms to 12 h")
+        self._ack_wait = lease_length(ack_wait)
         self._holder = queue.holder if holder is None else holder
         self._job_timeout = None if job_timeout is None else seconds(job_timeout)
         self._max = max
@@ -151,7 +150,7 @@ class Worker:
         for number in handled:
             loop.add_signal_handler(number, self._on_signal)
 
-        self._threads = ThreadPoolExecutor(self._concurrency, "pqbridge")
+        self._threads = Threads(self._concurrency)
         self._turn = asyncio.Lock()  # only one slot waits for a job
         slots = [loop.create_task(self._slot()) for _ in range(self._concurrency)]
         try:
@@ -166,7 +165,7 @@ class Worker:
         finally:
             for number in handled:
                 loop.remove_signal_handler(number)
-            self._threads.shutdown(wait=False)
+            self._threads.close()
             self._ended.set()
         for slot in slots:
             slot.result()
@@ -177,8 +176,9 @@ class Worker:
         """Lease no more jobs, and return once run has ended.
 
         Jobs under way may end for as long as timeout. Then their handlers are asked to stop, and
-        unfinished jobs are given back, without counting the delivery. A def in a thread that does
-        not look at job.lost is waited for. A handler must not call it.
+        unfinished jobs are given back, without counting the delivery. A def that goes on for two
+        more seconds is left alone: its job is given back too, and what it returns is not sent. A
+        handler must not call it.
         """
         if any(held.task is asyncio.current_task() for held in self._held):
             raise RuntimeError("stop in a handler, which it would wait for")
@@ -212,6 +212,12 @@ class Worker:
     def _end_handlers(self) -> None:
         for held in list(self._held):
             held.end("stopped")
+        asyncio.get_running_loop().call_later(_GRACE, self._abandon)
+
+    def _abandon(self) -> None:
+        for held in self._held:
+            self._log.warning("job %s is given back, although its handler has not ended", held.job.id)
+        self._threads.abandon()
 
     def _fail(self, error: PQError) -> None:
         """End the worker: trying again cannot help."""

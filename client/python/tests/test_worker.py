@@ -5,15 +5,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, Bridge
+from conftest import PATIENCE, Bridge, Process
 
 import pqbridge
 from pqbridge import Job, Outcome, Queue, Worker
+
+THREAD_THAT_HANGS = """
+import asyncio, time
+import pqbridge
+
+async def main():
+    nc = await pqbridge.connect()
+    jobs = pqbridge.Client(nc).priority_queue("jobs")
+    loop, began = asyncio.get_running_loop(), asyncio.Event()
+
+    def handler(job):
+        loop.call_soon_threadsafe(began.set)
+        time.sleep(3600)
+
+    worker = pqbridge.Worker(jobs, handler)
+    run = asyncio.create_task(worker.run())
+    await jobs.push(b"")
+    await began.wait()
+    await worker.stop(timeout=0)
+    await run
+    await nc.close()
+    print("stopped", flush=True)
+
+asyncio.run(main())
+"""
 
 
 @contextlib.asynccontextmanager
@@ -105,6 +132,12 @@ async def test_what_a_handler_raises_decides(queue: Queue) -> None:
             pushed = await queue.push(value.encode(), keep="1h")
             result = await queue.result(pushed.id, wait=PATIENCE)
             assert (result.state, result.reason, result.error) == (state, reason, error), value
+            assert (result.cause, result.value) == (error or reason, b""), value
+            assert f"state={state!r}, cause={result.cause!r}" in repr(result)
+            if state == "dead":
+                with pytest.raises(pqbridge.JobFailedError) as failed:
+                    result.raise_for_death()
+                assert failed.value.cause == result.cause
 
     assert tries == [
         "snooze 1 False",
@@ -195,6 +228,56 @@ async def test_stop_waits_and_then_gives_back(queue: Queue) -> None:
 
     job = await queue.lease()
     assert job and job.deliveries == 1
+
+
+async def test_a_thread_that_goes_on_after_stop_is_left_alone(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pqbridge.worker._GRACE", 0.0)
+    began, end, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+    outcomes = Outcomes()
+
+    def handler(job: Job) -> bytes:
+        loop.call_soon_threadsafe(began.set)
+        assert end.wait(PATIENCE)
+        return b"never sent"
+
+    worker = Worker(queue, handler, **outcomes.hooks)
+    run = asyncio.create_task(worker.run())
+    pushed = await queue.push(b"job", keep="1h")
+    await began.wait()
+
+    await worker.stop(timeout=0)
+    await run
+    end.set()
+
+    job, outcome = await outcomes.next()
+    assert (outcome.kind, job.why) == ("stopped", "stopped")
+    again = await queue.lease()
+    assert again and again.id == pushed.id and again.deliveries == 1
+
+
+async def test_a_process_ends_while_a_thread_goes_on(own_bridge: Bridge, tmp_path: Path) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text(THREAD_THAT_HANGS)
+
+    process = Process(sys.executable, str(program), NATS_URL=own_bridge.url)
+
+    await process.wait_for("stopped")
+    assert await asyncio.to_thread(process.process.wait, PATIENCE) == 0
+    process.stop()
+
+
+async def test_a_job_fails_if_its_handler_raises_stop_iteration(queue: Queue) -> None:
+    await queue.configure(max_deliver=1)
+
+    def handler(job: Job) -> object:
+        return next(iter(job.json()))
+
+    async with running(Worker(queue, handler)):
+        with pytest.raises(pqbridge.JobFailedError, match="StopIteration"):
+            await queue.call([])
+        assert await queue.call([1]) == 1
+    outcome = await pqbridge.run_handler(handler, [])
+    assert (outcome.kind, outcome.text) == ("failed", "RuntimeError: coroutine raised StopIteration")
 
 
 async def test_an_idle_worker_stops_at_once(queue: Queue) -> None:

@@ -116,12 +116,13 @@ class NotDoneError(PQError, TimeoutError):
 
 
 class JobFailedError(PQError):
-    """The job became a dead letter. reason says why, error is the last error of a worker or ""."""
+    """The job became a dead letter. cause, reason and error are those of its JobResult."""
 
-    def __init__(self, id: str, reason: str, error: str, deliveries: int) -> None:
-        text = f"job {id} failed: {reason} after {deliveries} {'delivery' if deliveries == 1 else 'deliveries'}"
-        super().__init__(f"{text}: {error}" if error else text, reason=reason)
+    def __init__(self, id: str, cause: str, reason: str, error: str, deliveries: int) -> None:
+        times = "1 delivery" if deliveries == 1 else f"{deliveries} deliveries"
+        super().__init__(f"job {id} failed after {times}: {cause}", reason=reason)
         self.id = id
+        self.cause = cause
         self.error = error
         self.deliveries = deliveries
 

@@ -101,6 +101,9 @@ class JobResult(Item):
         super().__init__(value, headers)
         self.has_result = "Pq-Result-Size" in self.about
 
+    def __repr__(self) -> str:
+        return f"JobResult(id={self.id!r}, state={self.state!r}, cause={self.cause!r}, value={self.value[:40]!r})"
+
     @property
     def content_type(self) -> str:
         """The type of the result, "" if the worker did not say."""
@@ -112,13 +115,20 @@ class JobResult(Item):
         return self.state in ("done", "dead")
 
     @property
+    def cause(self) -> str:
+        """What failed, as a handler raised it: of a dead letter, or of a job that is tried again."""
+        if self.state != "dead":
+            return self.about.get("Pq-Last-Reason", "")
+        return self.error if self.reason == "max_deliver" and self.error else self.reason
+
+    @property
     def reason(self) -> str:
-        """Why a dead letter is one, such as "max_deliver"."""
+        """Why a dead letter is one: "max_deliver", or the reason of a Drop. See cause."""
         return self.about.get("Pq-Dead-Reason", "")
 
     @property
     def error(self) -> str:
-        """The last error that a worker gave for a dead letter, "" without any."""
+        """The last error of a dead letter that was not a Drop, "" without any. See cause."""
         return self.about.get("Pq-Dead-Error", "")
 
     @property
@@ -131,7 +141,7 @@ class JobResult(Item):
         """Raise JobFailedError if the job is a dead letter."""
         if self.state == "dead":
             deliveries = self._number("Pq-Dead-Deliveries")
-            raise JobFailedError(self.id, self.reason, self.error, deliveries)
+            raise JobFailedError(self.id, self.cause, self.reason, self.error, deliveries)
 
 
 @dataclass(frozen=True)

@@ -99,11 +99,18 @@ func (q *queueSettlements) beginKeeps() error {
 // beginKeep starts to read the rest of an item whose job will be kept.
 func (q *queueSettlements) beginKeep(n int) {
 	id := &q.opAt(n).Token.ID
-	if q.reads[n].Known() { // the setting was not known when the read began
-		q.reads[n] = q.ledger.LookUpHeld(id)
-	}
 	if q.keeps.items == nil {
 		q.keeps.items = map[int]*state.Stored{}
+	}
+
+	message, known := q.reads[n].Known()
+	if message != nil {
+		item := state.KnownItem(q.l, id, message)
+		q.keeps.items[n] = &item
+		return
+	}
+	if known { // the setting was not known when the read began
+		q.reads[n] = q.ledger.LookUpHeld(id)
 	}
 	item := state.BeginItem(q.l, q.snapshot, id, state.Beginning)
 	q.keeps.items[n] = &item
@@ -145,14 +152,17 @@ func (q *queueSettlements) finished(n int, h *codec.Record) (*codec.Finished, er
 
 	// A value that was dropped, or that has no room, is not read.
 	item.SetOwn(q.l, h.Value)
+	here := h.Dropped == 0 || item.Known()
 	if err := item.ReadHeaders(q.snapshot, q.l); err != nil {
 		return nil, err
 	}
-	if room := q.moving.remaining(); h.Dropped == 0 && room > 0 {
+	if room := q.moving.remaining(); here && room > 0 {
 		if err := item.ReadRest(q.snapshot, q.l, room); err != nil {
 			return nil, err
 		}
 	}
+
+	q.ledger.NoteRest(item)
 
 	m := &item.Item.Message
 	keep := cmp.Or(m.Keep, set.Keep)
@@ -160,7 +170,7 @@ func (q *queueSettlements) finished(n int, h *codec.Record) (*codec.Finished, er
 		return nil, nil
 	}
 
-	if h.Dropped == 0 && !item.Cut {
+	if here && !item.Cut {
 		h.Message = m // so that Delete need not read it
 	}
 	f := &codec.Finished{
@@ -173,7 +183,7 @@ func (q *queueSettlements) finished(n int, h *codec.Record) (*codec.Finished, er
 	f.Outcome = q.opAt(n).report().Outcome
 
 	q.moving.charge(keepOverhead)
-	whole := h.Dropped == 0 && !item.Cut && q.moving.fits(m.Size())
+	whole := here && !item.Cut && q.moving.fits(m.Size())
 	if f.NoValue = !whole; f.NoValue && !q.moving.fits(m.Size()-len(m.Value)) {
 		f.Message = Message{First: m.First, Keep: m.Keep} // even its headers are too large
 	}

@@ -260,7 +260,7 @@ func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length tim
 	}
 	h.SetHolder(holder, q.now)
 	if codec.Keeps(&h.ID) || q.limits.set.Keep > 0 {
-		h.Since = q.now
+		h.Since, h.Message = q.now, &s.Item.Message
 	}
 
 	q.ledger.Detach(s)

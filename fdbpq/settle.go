@@ -151,8 +151,11 @@ func (q *queueSettlements) readReady(from, to int) {
 // lookUp starts to read the item of an operation where it is while it is held. An acknowledgement
 // needs no value, unless it is known to keep the job.
 func (q *queueSettlements) lookUp(op *Op) state.Lookup {
-	if op.Kind == OpAck && !q.keeps.by(op) {
-		return q.ledger.LookUpLeased(&op.Token.ID)
+	if op.Kind == OpAck {
+		read := q.ledger.LookUpLeased(&op.Token.ID)
+		if message, known := read.Known(); !known || message != nil || !q.keeps.by(op) {
+			return read
+		}
 	}
 	return q.ledger.LookUpHeld(&op.Token.ID)
 }

@@ -52,18 +52,19 @@ func (g *Ledger) NeedsRest(id *codec.ID) bool {
 func (g *Ledger) BeginDelete(id *codec.ID) {
 	if g.rests[*id] == nil && g.NeedsRest(id) {
 		s := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
-		g.noteRest(&s)
+		g.NoteRest(&s)
 	}
 }
 
 // KnowRest is BeginDelete for an item whose ("m") keys the caller reads, by BeginItem.
 func (g *Ledger) KnowRest(s *Stored) {
 	if g.NeedsRest(&s.Item.ID) {
-		g.noteRest(s)
+		g.NoteRest(s)
 	}
 }
 
-func (g *Ledger) noteRest(s *Stored) {
+// NoteRest has Delete use what was read of an item.
+func (g *Ledger) NoteRest(s *Stored) {
 	if g.rests == nil {
 		g.rests = map[codec.ID]*Stored{}
 	}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -29,7 +30,9 @@ const (
 	// maxKnownQueues bounds Known.queues: programs may use each queue name once.
 	maxKnownQueues = 4096
 	// maxKnownLeased is about the bound of Known.leased; one transaction may exceed it.
-	maxKnownLeased = 4 << 20
+	maxKnownLeased = 16 << 20
+	// maxKnownMessage is the largest Message.Size that facts.leased holds.
+	maxKnownMessage = 1024
 	// maxKnownTurns bounds Known.turns in the same way.
 	maxKnownTurns = 16 << 10
 	// maxKnownCounts bounds Known.counts: programs may use each priority once.
@@ -53,7 +56,7 @@ type facts struct {
 	quietUntil  time.Time                  // nothing falls due before
 	noHistories bool                       // no item has a history
 	settings    *codec.StoredSettings      // must not be changed
-	leased      map[codec.ID]*codec.Record // without values: leases that will be acknowledged soon
+	leased      map[codec.ID]*codec.Record // leases that will be acknowledged soon: see knowLeased
 	turns       map[turnOf]*turn
 }
 
@@ -151,11 +154,17 @@ func (f *facts) knowLeased(l *codec.Layout, h *codec.Record) {
 		f.leased = map[codec.ID]*codec.Record{}
 	}
 
-	// A later acknowledgement needs everything but the value, which may be large.
+	// A later acknowledgement needs everything but the value, which may be large, and of a job that
+	// it will keep a small message as well.
 	known := *h
 	known.Due = codec.Micros(h.Due) // as it is stored
 	known.Dropped = len(codec.DecodeValue(l.Format, h.Value))
 	known.Value, known.Message = nil, nil
+	if m := h.Message; m != nil && !h.Since.IsZero() && m.Size() <= maxKnownMessage {
+		own := *m // others may change what they got
+		own.Value, own.Headers = slices.Clone(m.Value), maps.Clone(m.Headers)
+		known.Message = &own
+	}
 	f.leased[h.ID] = &known
 	f.known.leased += leasedSize(&known)
 }
@@ -188,7 +197,13 @@ func (f *facts) forgetCounts() {
 }
 
 // leasedSize is about how much memory an element of facts.leased takes.
-func leasedSize(h *codec.Record) int { return 300 + len(h.Reason) + len(h.Unique) }
+func leasedSize(h *codec.Record) int {
+	n := 300 + len(h.Reason) + len(h.Unique)
+	if h.Message != nil {
+		n += 200 + h.Message.Size()
+	}
+	return n
+}
 
 // quiet reports whether it is known that nothing is due.
 func (f *facts) quiet(now time.Time) bool { return f != nil && f.quietUntil.After(now) }

@@ -194,10 +194,12 @@ func (g *Ledger) DetachAnywhere(h *codec.Record) {
 func (g *Ledger) Delete(h *codec.Record) {
 	g.countRemoved(h) // reads the ("m") keys, so it comes first
 	g.deleteAlias(&h.ID, g.firstOf(h))
-	delete(g.rests, h.ID)
-	if codec.HasMeta(&h.ID) {
+	if rest := g.rests[h.ID]; rest != nil && rest.parts != nil && !rest.Cut {
+		rest.clear(g.Tx)
+	} else if codec.HasMeta(&h.ID) {
 		g.Tx.ClearRange(g.L.MetaRange(&h.ID))
 	}
+	delete(g.rests, h.ID)
 	g.freeUnique(&h.ID, h.Unique)
 	g.wrote = true
 }
@@ -220,9 +222,7 @@ func (g *Ledger) DeleteRest(s *Stored) {
 	if g.CountsBytes() {
 		g.addBytes(&s.Item.ID, -s.Item.Message.Size())
 	}
-	for _, part := range s.parts {
-		g.Tx.Clear(part.Key)
-	}
+	s.clear(g.Tx)
 	g.ClearExpiry(&s.Item.ID, s.Item.Expires)
 	g.freeUnique(&s.Item.ID, s.Item.Unique)
 	g.deleteAlias(&s.Item.ID, s.Item.First)

@@ -43,8 +43,14 @@ func (g *Ledger) LookUpLeased(id *codec.ID) Lookup {
 	return g.LookUpHeld(id)
 }
 
-// Known reports whether the item was known, without its value, and nothing is read.
-func (k *Lookup) Known() bool { return k.known != nil }
+// Known reports whether the item was known, without its value, and nothing is read. The message is
+// nil unless that was known as well.
+func (k *Lookup) Known() (m *codec.Message, known bool) {
+	if k.known == nil {
+		return nil, false
+	}
+	return k.known.Message, true
+}
 
 // Size waits for the reads that have begun, and returns how many bytes the item's own key has. The
 // error is one of the store.

@@ -33,6 +33,7 @@ type Stored struct {
 	asked    kv.RangeOptions // of metas
 	parts    []kv.KeyValue   // the ("m") keys that were read
 	headless bool
+	known    bool // all of it, without a read
 }
 
 // Beginning is how many bytes of its ("m") keys BeginItem reads of an item that is to move or to
@@ -55,6 +56,15 @@ func ParseStored(l *codec.Layout, pair kv.KeyValue) Stored {
 func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) Stored {
 	s := Stored{Item: codec.Item{ID: *id, PushedAt: codec.PushedAt(id)}}
 	s.BeginRead(r, l, bytes)
+	return s
+}
+
+// KnownItem is an item that need not be read. Its message is small, so it has one ("m") key at most.
+func KnownItem(l *codec.Layout, id *codec.ID, m *codec.Message) Stored {
+	s := Stored{Item: codec.Item{ID: *id, PushedAt: codec.PushedAt(id), Message: *m}, known: true}
+	if codec.HasMeta(id) {
+		s.parts = []kv.KeyValue{{Key: l.MetaKey(id, 0)}}
+	}
 	return s
 }
 
@@ -150,6 +160,9 @@ func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) err
 
 // SetOwn sets the own key and value, as stored, of an item that BeginItem reads.
 func (s *Stored) SetOwn(l *codec.Layout, value []byte) {
+	if s.known {
+		return
+	}
 	s.Pair = kv.KeyValue{Key: l.ItemKey(&s.Item.ID), Value: value}
 	s.Item.Value = codec.DecodeValue(l.Format, value)
 }
@@ -206,6 +219,9 @@ func (s *Stored) Whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.
 	return item, nil
 }
 
+// Known reports whether all of the item was known, and nothing of it was read.
+func (s *Stored) Known() bool { return s.known }
+
 // Read returns how many bytes of the item have been read.
 func (s *Stored) Read() int {
 	n := len(s.Pair.Value)
@@ -217,8 +233,19 @@ func (s *Stored) Read() int {
 
 // Drop frees all that was read of an item but its headers. ReadRest reads it again.
 func (s *Stored) Drop() {
+	if s.known {
+		return
+	}
 	s.metas, s.parts, s.Cut = nil, nil, s.parts != nil
 	s.Item.Value = nil
+}
+
+// clear removes the ("m") keys, all of which have been read. One key at a time leaves nothing that
+// later reads have to step over, as ranges do in the embedded store.
+func (s *Stored) clear(tx kv.Transaction) {
+	for _, part := range s.parts {
+		tx.Clear(part.Key)
+	}
 }
 
 // Release frees everything read for an item but the item itself.

@@ -61,7 +61,8 @@ func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) Stored {
 
 // KnownItem is an item that need not be read. Its message is small, so it has one ("m") key at most.
 func KnownItem(l *codec.Layout, id *codec.ID, m *codec.Message) Stored {
-	s := Stored{Item: codec.Item{ID: *id, PushedAt: codec.PushedAt(id), Message: *m}, known: true}
+	item := codec.Item{ID: *id, PushedAt: codec.PushedAt(id), Message: *m}
+	s := Stored{Item: item, known: true}
 	if codec.HasMeta(id) {
 		s.parts = []kv.KeyValue{{Key: l.MetaKey(id, 0)}}
 	}

@@ -59,7 +59,7 @@ func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) Stored {
 	return s
 }
 
-// KnownItem is an item that need not be read. Its message is small, so it has one ("m") key at most.
+// KnownItem is an item that need not be read. Its message is small: one ("m") key at most.
 func KnownItem(l *codec.Layout, id *codec.ID, m *codec.Message) Stored {
 	item := codec.Item{ID: *id, PushedAt: codec.PushedAt(id), Message: *m}
 	s := Stored{Item: item, known: true}

@@ -196,6 +196,18 @@ async def test_many_items_with_the_outcome_of_each(queue: Queue) -> None:
     assert isinstance(bad[2], pqbridge.NotSentError)
 
 
+async def test_an_item_that_is_too_large_stops_a_push_of_many(queue: Queue, client: Client) -> None:
+    large = {"value": b"x" * client.nc.max_payload}
+    small = {"value": b"x"}
+
+    outcomes = await queue.push_many([small, small, large, small, small])  # type: ignore[list-item]
+
+    kinds = [type(o) for o in outcomes]
+    ack, too_large, not_sent = pqbridge.PushAck, pqbridge.TooLargeError, pqbridge.NotSentError
+    assert kinds == [ack, ack, too_large, not_sent, not_sent]
+    assert await queue.len() == 2
+
+
 async def test_results_and_calls(queue: Queue) -> None:
     async def work() -> None:
         job = await queue.lease(expires=60)

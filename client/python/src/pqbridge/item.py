@@ -119,7 +119,7 @@ class JobResult(Item):
         """What failed, as a handler raised it: of a dead letter, or of a job that is tried again."""
         if self.state != "dead":
             return self.about.get("Pq-Last-Reason", "")
-        return self.error if self.reason == "max_deliver" and self.error else self.reason
+        return (self.reason in ("max_deliver", "terminated") and self.error) or self.reason
 
     @property
     def reason(self) -> str:

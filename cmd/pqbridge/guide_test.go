@@ -53,7 +53,9 @@ func TestDocumentsShowTheExamples(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\s+`)
 	flat := func(text string) string { return indent.ReplaceAllString(text, "") }
 	examples := map[string]string{
-		"js": flat(readFile(t, "docs", "example", "javascript", "jetstream.js")),
+		"js": flat(readFile(t, "docs", "example", "javascript", "jetstream.js") +
+			readFile(t, "client", "javascript", "README.md")),
+		"python": flat(readFile(t, "client", "python", "README.md")),
 	}
 	programs, err := filepath.Glob(filepath.Join(root, "docs", "example", "*", "main*.go"))
 	must(t, err)
@@ -117,7 +119,7 @@ func (g *guide) follow(document string, others func(b block, want string)) {
 		}
 
 		switch b.kind {
-		case "text", "go", "js", "sh the system is running":
+		case "text", "go", "js", "python", "sh the system is running":
 		case "sh":
 			if got := g.sh(b.text); !same(got, want) {
 				g.Errorf("%s\nprinted %q, want %q", b.text, got, want)

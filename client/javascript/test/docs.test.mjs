@@ -94,6 +94,12 @@ test("the other examples run as one program", async (t) => {
   assert.equal(last, "ran");
 });
 
+test("the README and the guide of the project show the same worker", async () => {
+  for (const page of ["README.md", "docs/guide.md"]) {
+    assert.ok((await readFile(join(root, "../..", page), "utf8")).includes(readme), page);
+  }
+});
+
 test("the worker of the README does its job", async (t) => {
   const program = readme.replace("connect({", "connect({ servers: process.env.NATS_URL,");
   const { line } = await run(t, "readme.mjs", program.replace('"jobs"', '"readme"'));

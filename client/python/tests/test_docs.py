@@ -61,6 +61,12 @@ async def test_a_letter_survives_the_kill_of_its_worker(own_bridge: Bridge, prog
         process.stop()
 
 
+def test_the_project_shows_the_same_worker() -> None:
+    [text] = blocks(README)
+    for page in (ROOT / "README.md", ROOT / "docs" / "guide.md"):
+        assert text in page.read_text(), page
+
+
 async def test_the_readme_works(own_bridge: Bridge, tmp_path: Path) -> None:
     [text] = blocks(README)
     program = tmp_path / "readme.py"

@@ -132,9 +132,9 @@ $(JAVASCRIPT): $(wildcard client/javascript/src/*.ts) client/javascript/package-
 test-javascript: ## test the JavaScript client
 	@$(NODE_20) || { echo "test-javascript needs $(NO_NODE)"; exit 1; }
 	@mkdir -p bin
-	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge
+	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge github.com/nats-io/nats-server/v2
 	$(MAKE) --no-print-directory -B $(JAVASCRIPT)
-	cd client/javascript && PQBRIDGE=$(CURDIR)/bin/pqbridge npm test
+	cd client/javascript && PQBRIDGE=$(CURDIR)/bin/pqbridge NATS_SERVER=$(CURDIR)/bin/nats-server npm test
 
 # Any Python from 3.10 on, and a virtual environment with the package and all that its tests need.
 PYTHON      := python3

@@ -11,7 +11,9 @@ import { Client } from "../dist/index.js";
 export const patience = 120_000;
 
 // The program ends when this process does, even if that is killed: then the standard input of the shell is closed.
-const leashed = `"$@" & p=$!; echo "pid $p"; cat > /dev/null; kill -9 $p 2> /dev/null`;
+const leashed = `"$@" & p=$!; echo "pid $p"; cat > /dev/null; kill -9 $p 2> /dev/null; wait $p`;
+export const start = (program, args, env = process.env) =>
+  spawn("sh", ["-c", leashed, "sh", program, ...args], { env, stdio: ["pipe", "pipe", "inherit"] });
 
 export class Bridge {
   url = "";
@@ -39,7 +41,7 @@ export class Bridge {
     };
     const program = process.env.PQBRIDGE;
     if (!program) throw new Error("PQBRIDGE is not set: want the path of the program pqbridge, as make test-javascript has it");
-    this.#child = spawn("sh", ["-c", leashed, "sh", program, "-dev"], { env, stdio: ["pipe", "pipe", "inherit"] });
+    this.#child = start(program, ["-dev"], env);
     for await (const line of createInterface(this.#child.stdout)) {
       this.#pid = Number(/^pid (\d+)$/.exec(line)?.[1] ?? this.#pid);
       const found = /^Ready\. NATS is at (\S+:(\d+))/.exec(line);

@@ -60,11 +60,8 @@ class Client:
 
     def priority_queue(self, name: str) -> Queue:
         """Return the priority queue with this name, 1 to 128 letters, digits, - and _."""
-        return self._queue(self._prefix, name, fifo=False)
+        return Queue(self.nc, self._prefix, name, fifo=False, codec=self._codec, timeout=self._timeout)
 
     def fifo_queue(self, name: str) -> Queue:
         """Return the FIFO queue with this name."""
-        return self._queue(self._fifo_prefix, name, fifo=True)
-
-    def _queue(self, prefix: str, name: str, *, fifo: bool) -> Queue:
-        return Queue(self.nc, prefix, name, fifo=fifo, codec=self._codec, timeout=self._timeout)
+        return Queue(self.nc, self._fifo_prefix, name, fifo=True, codec=self._codec, timeout=self._timeout)

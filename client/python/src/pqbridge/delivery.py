@@ -71,16 +71,15 @@ class Delivery(Item):
         delay is up to ten years. If this was the last delivery that the settings allow, the item
         becomes a dead letter, with the reason as its error, cut at 1,024 bytes.
         """
-        options: dict[str, str] = {}
-        if delay is not None:
-            options["delay"] = duration_text(delay)
-        if reason:
-            options["reason"] = _cut(reason)
-        await self.settle((), ("-NAK " + json.dumps(options) if options else "-NAK").encode())
+        own = {} if delay is None else {"delay": duration_text(delay)}
+        await self._nak({"reason": _cut(reason), **own})
 
     async def snooze(self, delay: Duration = 0) -> None:
         """Return the item to its place after delay, without counting this delivery."""
-        await self.settle((), snooze_payload(delay))
+        await self._nak({"snooze": True, "delay": duration_text(delay)})
+
+    async def _nak(self, options: dict[str, Any]) -> None:
+        await self.settle((), ("-NAK " + json.dumps(options)).encode())
 
     async def term(self, reason: str = "") -> None:
         """Make the item a dead letter with this reason, cut at 256 bytes."""
@@ -221,11 +220,6 @@ class Renewal:
                     return
                 self._log.info("cannot extend the lease of job %s yet: %s", d.id, error)
                 retry = min(every / 10, 1.0)
-
-
-def snooze_payload(delay: Duration) -> bytes:
-    """Return the acknowledgement that gives an item back uncounted."""
-    return ("-NAK " + json.dumps({"snooze": True, "delay": duration_text(delay)})).encode()
 
 
 def _cut(text: str) -> str:

@@ -127,15 +127,16 @@ class JobFailedError(PQError):
         self.deliveries = deliveries
 
 
-_BY_CODE: dict[int, type[PQError]] = {
-    400: BadRequestError,
-    404: NotFoundError,
-    409: LeaseLostError,
-    413: TooLargeError,
-    429: OverloadedError,
-    500: InternalError,
-    503: UnavailableError,
-}
+_KINDS = (
+    BadRequestError,
+    NotFoundError,
+    LeaseLostError,
+    TooLargeError,
+    OverloadedError,
+    InternalError,
+    UnavailableError,
+)
+_BY_CODE: dict[int, type[PQError]] = {kind.code: kind for kind in _KINDS}
 
 
 def error_of(headers: Mapping[str, str]) -> PQError | None:

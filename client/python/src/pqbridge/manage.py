@@ -23,7 +23,7 @@ from .push import check_priority
 from .times import duration_text, time_text
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_DURATIONS = ("ack_wait", "ttl", "duplicate_window", "keep")
+_DURATIONS = ("ack_wait", "ttl", "duplicate_window", "keep", "every", "jitter")
 
 
 def default_holder(nc: NATS) -> str:
@@ -69,10 +69,8 @@ class Handle:
         that the value, a header, the id or the holder contains. value_bytes is how much of each
         value to return, up to 65,536. Items stay where they are; pages are not of one moment.
         """
-        query: dict[str, Any] = {"value_bytes": value_bytes}
-        query |= {"state": state} if state else {}
-        query |= {"match": match} if match else {}
-        query |= {"end": "max"} if max else {}
+        asked = {"value_bytes": value_bytes, "state": state, "match": match, "end": "max" if max else ""}
+        query = {name: value for name, value in asked.items() if value != ""}
         while True:
             page = parse(await self.read("items", query), "items")
             for raw in page["items"]:
@@ -86,9 +84,7 @@ class Handle:
 
         Errors: NotFoundError.
         """
-        if (id is None) == (msg_id is None):
-            raise BadArgumentError("get: want an id or a msg_id")
-        return item_of(await self.read("get", {"id": id} if msg_id is None else {"msg_id": msg_id}))
+        return item_of(await self.read("get", job_query(id, msg_id)))
 
     # Managing
 
@@ -138,16 +134,7 @@ class Handle:
 
         Errors: BadRequestError, which names the setting; nothing was changed.
         """
-        for name, value in settings.items():
-            if name in _DURATIONS and value is not None:
-                settings[name] = duration_text(value)
-            elif name == "backoff" and value is not None:
-                if not isinstance(value, (list, tuple)):
-                    raise BadArgumentError(f"backoff {value!r}: want a list of durations, such as ['1s', '10s']")
-                settings[name] = [duration_text(d) for d in value]
-            elif isinstance(value, datetime):
-                settings[name] = time_text(value)
-        return await self._manage("config", settings)
+        return await self._manage("config", {name: _written(name, value) for name, value in settings.items()})
 
     async def pause(self, group: str | None = None) -> None:
         """Serve no items of the queue, or of a group, until resume."""
@@ -168,14 +155,10 @@ class Handle:
 
         Errors: NotFoundError for one that does not exist.
         """
-        for name, value in members.items():
-            if name == "value":
-                members[name] = base64.b64encode(encode(self.codec, value)[0]).decode()
-            elif name in ("every", "jitter"):
-                members[name] = duration_text(value)
-            elif isinstance(value, datetime):
-                members[name] = time_text(value)
-        return await self._manage("schedule", {"id": id, **members}, "id")
+        body = {name: _written(name, value) for name, value in members.items()}
+        if "value" in body:
+            body["value"] = base64.b64encode(encode(self.codec, body["value"])[0]).decode()
+        return await self._manage("schedule", {"id": id, **body}, "id")
 
     async def unschedule(self, id: str) -> None:
         """Remove a schedule. What it has pushed stays.
@@ -202,6 +185,24 @@ class Handle:
             timeout=self.timeout,
         )
         return parse(reply, member)
+
+
+def _written(name: str, value: Any) -> Any:
+    """Return a setting, or a member of a schedule, as requests have it."""
+    if name == "backoff" and value is not None:
+        if not isinstance(value, (list, tuple)):
+            raise BadArgumentError(f"backoff {value!r}: want a list of durations, such as ['1s', '10s']")
+        return [duration_text(d) for d in value]
+    if name in _DURATIONS and value is not None:
+        return duration_text(value)
+    return time_text(value) if isinstance(value, datetime) else value
+
+
+def job_query(id: str | None, msg_id: str | None) -> dict[str, str | None]:
+    """Return the body of a request that names a job."""
+    if (id is None) == (msg_id is None):
+        raise BadArgumentError("want an id or a msg_id")
+    return {"id": id} if msg_id is None else {"msg_id": msg_id}
 
 
 def item_of(reply: Msg) -> Item:

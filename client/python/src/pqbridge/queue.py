@@ -23,7 +23,7 @@ from .errors import (
 )
 from .headers import Headers, are_plain
 from .item import Item, JobResult
-from .manage import Handle, item_of, parse
+from .manage import Handle, item_of, job_query, parse
 from .pop import Pop, Received
 from .push import Message, PushAck, PushItem, PushOptions, message
 from .times import Duration, Pause, clock, duration_text, seconds
@@ -187,10 +187,7 @@ class Queue(Handle):
 
         Errors: NotFoundError if there is no such job, or it is over and not kept.
         """
-        if (id is None) == (msg_id is None):
-            raise BadArgumentError("result: want an id or a msg_id")
-        query = {"id": id} if msg_id is None else {"msg_id": msg_id}
-        return await self._result(query, seconds(wait))
+        return await self._result(job_query(id, msg_id), seconds(wait))
 
     async def _result(self, query: dict[str, Any], wait: float) -> JobResult:
         pause, end = Pause(), clock() + wait

@@ -1,6 +1,6 @@
 import type { NatsConnection } from "@nats-io/nats-core";
 import { type Codec, json } from "./codec.js";
-import { checkQueueName, Connection } from "./connection.js";
+import { Connection } from "./connection.js";
 import { type Duration, milliseconds, shown } from "./duration.js";
 import { badRequest } from "./errors.js";
 import { checkOptions } from "./options.js";
@@ -24,8 +24,7 @@ export interface ClientOptions {
  * Sends requests to the bridges behind a NATS connection, which it never closes. Connect with
  * `maxReconnectAttempts: -1` and `ignoreAuthErrorAbort: true`, so that nats-core does not give up.
  *
- * All calls throw a PQError: see its subclasses. Faults in a call are found before anything is sent, as a
- * BadRequestError.
+ * All calls throw a PQError: see its subclasses. What cannot be sent is a BadRequestError, as is what a bridge refuses.
  */
 export class Client {
   readonly connection: Connection;
@@ -56,13 +55,11 @@ export class Client {
    * queue exists as soon as it has items or settings.
    */
   priorityQueue(name: string): Queue {
-    checkQueueName(name);
     return new Queue(this, name, false, `${this.#prefix}.${name}.`);
   }
 
   /** Returns a handle of the FIFO queue with that name: see priorityQueue. It has no priorities and only one end. */
   fifoQueue(name: string): Queue {
-    checkQueueName(name);
     return new Queue(this, name, true, `${this.#fifoPrefix}.${name}.`);
   }
 }

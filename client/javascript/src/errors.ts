@@ -34,7 +34,7 @@ export class PQError extends Error {
 }
 
 /**
- * The request is not valid: trying again cannot help. Most are found before anything is sent; then `code` is 400 too.
+ * The request is not valid: trying again cannot help. Some are found before anything is sent; then `code` is 400 too.
  */
 export class BadRequestError extends PQError {}
 

@@ -73,17 +73,12 @@ const second = 1000;
 export const successorMembers = ["priority", "delay", "at", "ttl", "group", "keep", "headers", "type"];
 const pushMembers = [...successorMembers, "msgId", "unique", "weight"];
 
-/** Returns an item as it is sent. Throws BadRequestError. */
+/** Returns an item as it is sent. Throws BadRequestError for what cannot be sent; the bridge checks the rest. */
 export function prepare(codec: Codec, value: unknown, o: PushOptions, fifo: boolean): Prepared {
   checkOptions("push option", o, pushMembers);
   const headers = new HeaderBlock();
   const priority = BigInt(priorityText(o.priority ?? 0));
   if (fifo && priority !== 0n) throw badRequest(`priority ${priority} in a FIFO queue: want 0`);
-  if (o.delay !== undefined && o.at !== undefined) throw badRequest("delay and at: want only one of them");
-  if (o.weight !== undefined && !(Number.isInteger(o.weight) && o.weight >= 1 && o.weight <= 100)) {
-    throw badRequest(`weight ${shown(o.weight)}: want an integer from 1 to 100`);
-  }
-  if (o.weight !== undefined && o.group === undefined) throw badRequest("weight without group: want both, or neither");
 
   const { bytes, contentType } = encodeValue(codec, value, "value");
   headers.addAll(o.headers ?? []);
@@ -92,9 +87,9 @@ export function prepare(codec: Codec, value: unknown, o: PushOptions, fifo: bool
     if (text !== undefined) headers.add(name, text);
   };
   if (contentType && !headers.has("Content-Type")) headers.add("Content-Type", contentType);
-  add("Type", checkText("type", o.type, 0));
-  add("Pq-Unique", checkText("unique", o.unique));
-  add("Pq-Group", checkText("group", o.group, 1, 128));
+  add("Type", o.type);
+  add("Pq-Unique", o.unique);
+  add("Pq-Group", o.group);
   add("Pq-Weight", o.weight?.toString());
   add("Pq-Delay", durationText(o.delay, "delay"));
   add("Nats-Schedule", o.at === undefined ? undefined : `@at ${timeText(o.at, "at")}`);
@@ -102,17 +97,9 @@ export function prepare(codec: Codec, value: unknown, o: PushOptions, fifo: bool
   add("Pq-Keep", durationText(o.keep, "keep", second));
 
   const random = o.msgId === undefined && !hadId;
-  if (o.msgId !== false) add("Nats-Msg-Id", random ? crypto.randomUUID() : checkText("msgId", o.msgId));
+  if (o.msgId !== false) add("Nats-Msg-Id", random ? crypto.randomUUID() : o.msgId);
   const ownId = random && o.unique === undefined;
   return { priority, headers, value: bytes, repeatable: headers.has("Nats-Msg-Id"), ownId };
-}
-
-function checkText(name: string, text: unknown, least = 1, most = 512): string | undefined {
-  if (text === undefined) return undefined;
-  if (typeof text !== "string") throw badRequest(`${name}: ${shown(text)}: want a text`);
-  const bytes = new TextEncoder().encode(text).length;
-  if (bytes < least || bytes > most) throw badRequest(`${name}: ${shown(text)}: want ${least} to ${most} bytes`);
-  return text;
 }
 
 /** Returns a time as the protocol has it. Throws BadRequestError. */

@@ -3,6 +3,7 @@ import { pushBatch, pushMany } from "./batch.js";
 import type { Client } from "./client.js";
 import { isWellFormed, toBase64, utf8 } from "./codec.js";
 import { Delivery } from "./delivery.js";
+import { checkQueueName } from "./connection.js";
 import { type Duration, durationText, milliseconds, shown } from "./duration.js";
 import { BadReplyError, badRequest, errorOf, NotDoneError, NotFoundError } from "./errors.js";
 import { HeaderBlock } from "./headers.js";
@@ -58,7 +59,9 @@ export class Queue {
     readonly fifo: boolean,
     /** The subject of its requests up to the verb. */
     readonly subject: string,
-  ) {}
+  ) {
+    checkQueueName(name);
+  }
 
   /**
    * Adds an item and returns once it is durable. Bytes go as they are, everything else through the codec. It tries

@@ -105,9 +105,6 @@ export class Worker {
       throw badRequest(`concurrency ${shown(concurrency)}: want an integer from 1 to 10000`);
     }
     if (max && queue.fifo) throw badRequest("max in a FIFO queue, which is served from one end");
-    if (typeof holder !== "string" || /\p{Cc}/u.test(holder) || new TextEncoder().encode(holder).length > 128) {
-      throw badRequest(`holder ${shown(holder)}: want up to 128 bytes without control characters`);
-    }
     this.queue = queue;
     this.#options = options;
     this.#handler = compose(handler, middleware);

@@ -107,7 +107,7 @@ test("pushMany returns the outcome of each, and looks for the item at fault", as
   assert.deepEqual(again.map((o) => [o.id, o.duplicate]), outcomes.slice(0, 30).map((o) => [o.id, true]));
 });
 
-test("bad options are refused before anything is sent", async () => {
+test("bad options are refused, with what would be right", async () => {
   const jobs = queue();
   const cases = [
     [() => jobs.push("x", { priority: 1.5 }), /^priority 1.5: want/],
@@ -123,10 +123,12 @@ test("bad options are refused before anything is sent", async () => {
     [() => jobs.push("x", { delay: "soon" }), /^delay: "soon" is no duration: want/],
     [() => jobs.push("x", { ttl: 10 }), /^ttl: 10 is out of bounds: want 1000ms/],
     [() => jobs.push("x", { at: "tomorrow" }), /^at: "tomorrow": want/],
-    [() => jobs.push("x", { delay: 1, at: new Date() }), /only one of them/],
-    [() => jobs.push("x", { weight: 3 }), /^weight without group/],
+    [() => jobs.push("x", { delay: 1, at: new Date() }), /Pq-Delay and Nats-Schedule: want one of them/],
+    [() => jobs.push("x", { weight: 3 }), /Pq-Weight "3": want .* beside Pq-Group/],
+    [() => jobs.push("x", { group: 5 }), /^header Pq-Group: 5: want a text/],
     [() => jobs.push("x", { group: "a\nb" }), /^header Pq-Group/],
-    [() => jobs.push("x", { msgId: "" }), /^msgId: "": want 1 to 512 bytes/],
+    [() => jobs.push("x", { msgId: "" }), /Nats-Msg-Id has 0 bytes: want 1 to 512/],
+    [() => jobs.lease({ holder: "x".repeat(129) }), /holder: .*want a text of at most 128 bytes/],
     [() => jobs.push(undefined), /^value cannot be encoded/],
     [() => client.fifoQueue("f").push("x", { priority: 1 }), /in a FIFO queue: want 0/],
     [() => client.fifoQueue("f").pop({ max: true }), /^max in a FIFO queue/],

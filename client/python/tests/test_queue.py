@@ -142,8 +142,13 @@ async def test_bad_arguments_are_refused_before_they_are_sent(queue: Queue, clie
             await queue.lease(ack_wait=ack_wait)
     with pytest.raises(pqbridge.BadArgumentError, match="want a list of durations"):
         await queue.configure(backoff="1s")
-    with pytest.raises(pqbridge.BadArgumentError, match="in a FIFO queue"):
-        await client.fifo_queue("mail").push(b"", priority=1)
+    fifo = client.fifo_queue("mail")
+    with pytest.raises(pqbridge.BadRequestError, match="only a push to a priority queue has one"):
+        await fifo.push(b"", priority=1)
+    [outcome] = await fifo.push_many([{"value": b"", "priority": 1}])
+    assert isinstance(outcome, pqbridge.BadRequestError)
+    with pytest.raises(pqbridge.BadRequestError, match="FIFO"):
+        await fifo.pop(max=True)
     [outcome] = await queue.push_many([{}])  # type: ignore[typeddict-item]
     assert isinstance(outcome, pqbridge.BadArgumentError)
     assert await queue.len() == 0
@@ -233,7 +238,9 @@ async def test_looking_and_managing(queue: Queue, client: Client, name: str) -> 
     settings = await queue.configure(max_deliver=1, backoff=[timedelta(seconds=1), "2s"])
     assert settings == {"max_deliver": 1, "backoff": ["1s", "2s"]}
 
-    assert [i.id async for i in queue.items()] == [one.id, two.id]
+    listed = [i async for i in queue.items()]
+    assert [(i.id, i.priority, i.state) for i in listed] == [(one.id, 0, "ready"), (two.id, 3, "ready")]
+    assert listed[0].string() == "one" and listed[0].pushed_at and listed[0].headers["X"] == "y"
     assert [i.headers["X"] async for i in queue.items(match="one", state="ready")] == ["y"]
     assert await queue.move(two.id, -1)
     peeked = await queue.peek()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nats.aio.msg import Msg
 
 from .codec import encode
-from .errors import BadArgumentError, LeaseLostError, PQError
+from .errors import LeaseLostError, PQError
 from .headers import frame
 from .item import Item
 from .pop import Pop, Received
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("pqbridge.worker")
 _MAX_REASON = 4096  # bytes, to keep a reason within a message; the bridge keeps less
-_MAX_SUCCESSORS = 256
 
 
 class Delivery(Item):
@@ -120,8 +119,6 @@ class Delivery(Item):
                 return (), ack.encode()
             return [("Pq-Ack", ack), *typed], result
 
-        if len(next) > _MAX_SUCCESSORS:
-            raise BadArgumentError(f"{len(next)} successors: want at most {_MAX_SUCCESSORS}")
         frames = [m.frame() for m in next]
         if result is not None:
             _, _, token = self.ack_subject.rpartition(".ack.")

@@ -232,6 +232,23 @@ async def test_results_and_calls(queue: Queue) -> None:
         await queue.call([1, 2], wait="10ms")
 
 
+async def test_a_result_has_the_cause_of_failures(queue: Queue) -> None:
+    pushed = await queue.push(b"job")
+    job = await queue.lease()
+    assert job
+    with pytest.raises(pqbridge.BadArgumentError, match="Content-Type"):
+        await job.ack(b"result", content_type="text/plain\r\nPq-Ack: +TERM")
+
+    await job.nak(reason="disk full", delay=0)
+    assert (await queue.result(pushed.id)).cause == "disk full"  # it is tried again
+    again = await queue.lease()
+    assert again
+    await again.term()
+
+    result = await queue.result(pushed.id)
+    assert (result.state, result.reason, result.cause) == ("dead", "terminated", "disk full")
+
+
 async def test_looking_and_managing(queue: Queue, client: Client, name: str) -> None:
     one = await queue.push(b"one", headers={"X": "y"})
     two = await queue.push(b"two", priority=3)

@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 
 from .codec import encode
 from .errors import LeaseLostError, PQError
-from .headers import frame
+from .headers import frame, header_pairs
 from .item import Item
 from .pop import Pop, Received
 from .push import Message, Successor, successor
@@ -113,7 +113,7 @@ class Delivery(Item):
         self, ack: str, result: bytes | None, content_type: str, next: Sequence[Message]
     ) -> tuple[Sequence[tuple[str, str]], bytes]:
         """Return the headers and payload of an acknowledgement with a result and successors."""
-        typed = [("Content-Type", content_type)] if content_type else []
+        typed = header_pairs({"Content-Type": content_type} if content_type else {})
         if not next:
             if result is None:
                 return (), ack.encode()

@@ -113,9 +113,9 @@ class Queue(Handle):
             outcomes = await jobs.push_many([{"value": b"a", "priority": 1}, {"value": b"b"}])
 
         Items of one priority are served in this order. Nothing is repeated, and nothing is sent
-        after a failure, be it of one item that is too large: first come the items in the queue, then
-        the failed ones, then NotSentError for the rest. With UnknownOutcomeError an item may be in the queue: push
-        it again if it has a msg_id.
+        after a failure, be it of one item that is too large: first come the items in the queue,
+        then the failed ones, then NotSentError for the rest. With UnknownOutcomeError an item may
+        be in the queue: push it again if it has a msg_id.
         """
         outcomes: list[PushAck | PQError] = []
         messages: list[Message] = []

@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nats.aio.msg import Msg
 
 from .codec import encode
-from .errors import LeaseLostError, PQError
-from .headers import frame, header_pairs
+from .errors import BadArgumentError, BadRequestError, LeaseLostError, PQError, TooLargeError
+from .headers import frame
 from .item import Item
 from .pop import Pop, Received
 from .push import Message, Successor, successor
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("pqbridge.worker")
 _MAX_REASON = 4096  # bytes, to keep a reason within a message; the bridge keeps less
+_MAX_SUCCESSORS = 256
 
 
 class Delivery(Item):
@@ -99,6 +100,11 @@ class Delivery(Item):
         self.ack_wait = seconds(about.get("Pq-Ack-Wait", "0")) or self.ack_wait
         return parse_time(about.get("Pq-Lease-Until"))
 
+    async def confirm(self) -> None:
+        """Extend the lease if it may be over, or if its length is unknown, before a job begins."""
+        if not self.ack_wait or clock() >= self.began + self.ack_wait:
+            await self.extend()
+
     async def settle(self, headers: Sequence[tuple[str, str]], data: bytes, timeout: float | None = None) -> Msg:
         """Send an acknowledgement once, and return the reply."""
         timeout = timeout or self._patience
@@ -113,12 +119,14 @@ class Delivery(Item):
         self, ack: str, result: bytes | None, content_type: str, next: Sequence[Message]
     ) -> tuple[Sequence[tuple[str, str]], bytes]:
         """Return the headers and payload of an acknowledgement with a result and successors."""
-        typed = header_pairs({"Content-Type": content_type} if content_type else {})
+        typed = [("Content-Type", content_type)] if content_type else []
         if not next:
             if result is None:
                 return (), ack.encode()
             return [("Pq-Ack", ack), *typed], result
 
+        if len(next) > _MAX_SUCCESSORS:
+            raise BadArgumentError(f"{len(next)} successors: want at most {_MAX_SUCCESSORS}")
         frames = [m.frame() for m in next]
         if result is not None:
             _, _, token = self.ack_subject.rpartition(".ack.")
@@ -217,6 +225,32 @@ class Renewal:
                     return
                 self._log.info("cannot extend the lease of job %s yet: %s", d.id, error)
                 retry = min(every / 10, 1.0)
+
+
+async def repeat(
+    send: Callable[[], Awaitable[Any]], go_on: Callable[[PQError], Awaitable[bool]], unknown: bool = False
+) -> bool:
+    """Send what ends a lease until there is an answer, and report whether it counts.
+
+    go_on is called with each error that may pass: it waits, or returns False to give up. unknown
+    says that an earlier request may have been carried out.
+
+    Errors: LeaseLostError; BadRequestError and TooLargeError, which would be the same every time.
+    """
+    while True:
+        try:
+            await send()
+            return True
+        except LeaseLostError as error:
+            if not unknown and error.reason != "done":
+                raise
+            return True
+        except PQError as error:
+            unknown = unknown or error.unknown
+            if isinstance(error, BadRequestError) or (isinstance(error, TooLargeError) and not error.reason):
+                raise
+            if not await go_on(error):
+                return False
 
 
 def _cut(text: str) -> str:

@@ -144,6 +144,11 @@ class Link:
         if not task.cancelled():
             task.exception()  # otherwise asyncio logs what nobody waits for any more
 
+    async def wait(self, timeout: float) -> None:
+        """Wait for what runs in the background, for that many seconds at most."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout)
+
     async def ping(self, timeout: float) -> bool:
         """Report whether the server has seen all that was sent, and said what it refuses."""
         for _ in range(100):  # nats-py sends a PING at once, ahead of what it has buffered

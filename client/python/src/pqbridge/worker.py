@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from .delivery import Delivery, Renewal
+from .delivery import Delivery, Renewal, repeat
 from .errors import (
     BadArgumentError,
     BadRequestError,
@@ -54,6 +54,16 @@ class _Held:
             self.job.lost.set()
             if self.task:
                 self.task.cancel()
+
+
+async def give_back(delivery: Delivery, outcome: Outcome) -> None:
+    """Send, once, what ends the lease of a job that is not done."""
+    if outcome.kind in ("snoozed", "stopped"):
+        await delivery.snooze(outcome.delay or 0)
+    elif outcome.kind == "dropped":
+        await delivery.term(outcome.text)
+    else:
+        await delivery.nak(delay=outcome.delay, reason=outcome.text)
 
 
 class Worker:
@@ -216,7 +226,7 @@ class Worker:
 
     def _abandon(self) -> None:
         for held in self._held:
-            self._log.warning("the handler of job %s goes on although the worker has stopped", held.job.id)
+            self._log.warning("job %s is given back, although its handler has not ended", held.job.id)
         self._threads.abandon()
 
     def _fail(self, error: PQError) -> None:
@@ -265,8 +275,7 @@ class Worker:
     async def _hold(self, delivery: Delivery) -> _Held | None:
         """Hold a job whose lease is renewed from now on, unless it may be over already."""
         try:
-            if not delivery.ack_wait or clock() >= delivery.began + delivery.ack_wait:
-                await delivery.extend()
+            await delivery.confirm()
         except PQError as error:
             await self._report("a lease was over before its job could begin", error)
             return None
@@ -360,17 +369,12 @@ class Worker:
 
     async def _send_back(self, held: _Held, outcome: Outcome) -> None:
         """Settle a job that is not done."""
-        delivery, delay, text = held.delivery, outcome.delay, outcome.text
+        delivery, text = held.delivery, outcome.text
         if outcome.kind in ("failed", "dropped"):
             what = f"job %s {outcome.kind} at delivery %d: %s"
             self._log.warning(what, held.job.id, held.job.deliveries, text, exc_info=outcome.error)
         try:
-            if outcome.kind in ("snoozed", "stopped"):
-                await self._settle(held, lambda: delivery.snooze(delay or 0))
-            elif outcome.kind == "dropped":
-                await self._settle(held, lambda: delivery.term(text))
-            else:
-                await self._settle(held, lambda: delivery.nak(delay=delay, reason=text))
+            await self._settle(held, lambda: give_back(delivery, outcome))
         except BadRequestError as error:  # the delay
             text = f"{text}: {error}"
             await self._settle(held, lambda: delivery.nak(reason=text))
@@ -378,25 +382,21 @@ class Worker:
     async def _settle(self, held: _Held, send: Callable[[], Awaitable[Any]], unknown: bool = False) -> bool:
         """Send what ends a lease until there is an answer, and report whether it counts."""
         pause = Pause()
-        while True:
-            last = clock() - self._stopped_at > _SETTLE_TIME
-            try:
-                await send()
-                return True
-            except LeaseLostError as error:
-                if not unknown and error.reason != "done":
-                    self._log.warning("job %s was settled too late: %s", held.job.id, error)
-                return unknown or error.reason == "done"
-            except PQError as error:
-                unknown = unknown or error.unknown
-                if isinstance(error, BadRequestError) or (isinstance(error, TooLargeError) and not error.reason):
-                    raise
-                if last or self._is_hopeless(error):
-                    self._log.error("cannot settle job %s, which comes back: %s", held.job.id, error)
-                    if isinstance(error, DeniedError):
-                        self._fail(error)
-                    return False
+
+        async def go_on(error: PQError) -> bool:
+            if clock() - self._stopped_at <= _SETTLE_TIME and not self._is_hopeless(error):
                 await self._report("cannot settle a job, trying again", error, pause)
+                return True
+            self._log.error("cannot settle job %s, which comes back: %s", held.job.id, error)
+            if isinstance(error, DeniedError):
+                self._fail(error)
+            return False
+
+        try:
+            return await repeat(send, go_on, unknown)
+        except LeaseLostError as error:
+            self._log.warning("job %s was settled too late: %s", held.job.id, error)
+            return False
 
     def _is_hopeless(self, error: PQError) -> bool:
         nc = self._queue.link.nc

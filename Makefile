@@ -156,7 +156,7 @@ test-python: ## check and test the Python package: PYTHON= RUN=
 	$(MAKE) --no-print-directory $(PYTHON_ENV)/installed
 	cd client/python && PATH="$(PYTHON_ENV)/bin:$$PATH" && set -e && \
 		ruff check && ruff format --check && mypy && \
-		pytest -q $(if $(RUN),-k '$(RUN)')
+		pytest -q -rs $(if $(RUN),-k '$(RUN)')
 
 # The clients in other languages are built if they can be. Without npm or PyPI their tests say what is missing, or fail
 # with PQ_TEST_CLIENTS=all. The examples find packages there.

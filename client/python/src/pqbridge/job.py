@@ -109,7 +109,9 @@ async def perform(handler: Handler, job: Job, middleware: Sequence[Middleware], 
     """Call a handler, and return or raise what it does."""
 
     async def innermost(job: Job) -> Any:
-        if inspect.iscoroutinefunction(handler):
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+            getattr(handler, "__call__", None)  # noqa: B004
+        ):
             return await handler(job)
 
         context = contextvars.copy_context()

@@ -1,0 +1,297 @@
+"""The broker and the result backend of taskiq, against a bridge."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from conftest import PATIENCE, Bridge
+
+import pqbridge
+from pqbridge import Queue
+
+pytest.importorskip("taskiq", reason="taskiq is not installed")
+
+from taskiq import AsyncTaskiqTask, Context, SimpleRetryMiddleware, TaskiqDepends, TaskiqMiddleware, TaskiqResult
+from taskiq.api import run_receiver_task
+from taskiq.depends.progress_tracker import ProgressTracker
+from taskiq.exceptions import ResultIsReadyError, SendTaskError
+
+from pqbridge.taskiq import PQBroker, PQResultBackend
+
+SETTINGS: dict[str, Any] = {"keep": "1h", "duplicate_window": "2h"}
+
+
+@pytest.fixture
+async def broker(shared_bridge: Bridge, queue: Queue) -> PQBroker:
+    """A broker on a queue that keeps results. It has not started."""
+    await queue.configure(**SETTINGS)
+    broker = PQBroker(shared_bridge.url, queue.name, ack_wait="1s")
+    return broker.with_result_backend(PQResultBackend(broker))
+
+
+@contextlib.asynccontextmanager
+async def working(broker: PQBroker, **options: Any) -> AsyncIterator[None]:
+    """Do the tasks of a broker, in this process."""
+    await broker.startup()
+    receiver = asyncio.create_task(run_receiver_task(broker, **options))
+    try:
+        yield
+    finally:
+        receiver.cancel()
+        await asyncio.wait({receiver})
+        await broker.shutdown()
+
+
+async def result_of(task: AsyncTaskiqTask[Any]) -> TaskiqResult[Any]:
+    return await task.wait_result(0.05, PATIENCE)
+
+
+async def state_of(queue: Queue, task: AsyncTaskiqTask[Any], *, over: bool = True) -> pqbridge.JobResult:
+    """Return what became of a task: over says whether to wait until it is done or dead."""
+    return await queue.result(msg_id=task.task_id, wait=PATIENCE if over else 0)
+
+
+async def test_results(broker: PQBroker) -> None:
+    @broker.task
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @broker.task
+    def upper(text: str) -> dict[str, str]:
+        return {"text": text.upper()}
+
+    async with working(broker):
+        three = await result_of(await add.kiq(1, 2))
+        eve = await result_of(await upper.kiq("eve"))
+
+        assert (three.return_value, three.is_err, eve.return_value) == (3, False, {"text": "EVE"})
+
+
+async def test_what_a_task_raises_decides(broker: PQBroker, queue: Queue) -> None:
+    tries: list[str] = []
+
+    @broker.task
+    async def fail(kind: str) -> None:
+        tries.append(kind)
+        if kind == "drop":
+            raise pqbridge.Drop("no address")
+        if kind == "snooze" and tries.count(kind) < 4:
+            raise pqbridge.Snooze(0)
+        if kind == "after" and tries.count(kind) < 3:
+            raise pqbridge.RetryAfter("1ms")
+        if kind not in ("snooze", "after"):
+            raise OSError("disk full")
+
+    async with working(broker):
+        for kind, labels, runs, reason in (
+            ("once", {}, 1, "OSError: disk full"),
+            ("thrice", {"retry_on_error": True, "max_retries": 3, "delay": 0.001}, 3, "OSError: disk full"),
+            ("drop", {"retry_on_error": True}, 1, "no address"),
+            ("snooze", {}, 4, ""),
+            ("after", {}, 3, ""),
+        ):
+            task = await fail.kicker().with_labels(**labels).kiq(kind)
+
+            outcome = await state_of(queue, task)
+
+            assert (outcome.reason, tries.count(kind)) == (reason, runs), kind
+            result = await task.get_result()
+            assert result.is_err == bool(reason)
+            if reason:
+                assert isinstance(result.error, pqbridge.JobFailedError) and reason in str(result.error)
+
+
+async def test_reject_and_requeue(broker: PQBroker, queue: Queue) -> None:
+    deliveries: list[int] = []
+
+    @broker.task
+    async def again(context: Context = TaskiqDepends()) -> int:
+        deliveries.append(len(deliveries))
+        if len(deliveries) < 3:
+            await context.requeue()
+        return len(deliveries)
+
+    @broker.task
+    async def reject(context: Context = TaskiqDepends()) -> None:
+        context.reject()
+
+    async with working(broker):
+        assert (await result_of(await again.kiq())).return_value == 3
+        rejected = await state_of(queue, await reject.kiq())
+        assert rejected.state == "dead" and "rejected" in rejected.reason
+        assert await queue.len() == 0
+
+
+async def test_a_task_that_cannot_run_comes_back_with_the_reason(broker: PQBroker, queue: Queue) -> None:
+    await queue.configure(max_deliver=1)
+
+    class Broken(TaskiqMiddleware):
+        async def pre_execute(self, message: Any) -> Any:
+            raise KeyError("x")
+
+    @broker.task
+    async def nothing() -> None: ...
+
+    async with working(broker):
+        unreadable = await queue.push(b"not a message")
+        unknown = await nothing.kicker().with_broker(broker).kiq()
+        gone = await state_of(queue, unknown)
+        assert gone.state == "done"
+
+        broker.local_task_registry.clear()
+        unknown = await nothing.kiq()
+        for outcome, error in (
+            (await queue.result(unreadable.id, wait=PATIENCE), "cannot read the message: "),
+            (await state_of(queue, unknown), "this worker has no task"),
+        ):
+            assert (outcome.state, outcome.reason) == ("dead", "max_deliver") and error in outcome.error
+
+        broker.add_middlewares(Broken())
+        broker.register_task(nothing.original_func, nothing.task_name)
+        outcome = await state_of(queue, await nothing.kiq())
+        assert outcome.error == "KeyError: 'x'"
+
+
+async def test_labels_become_options(broker: PQBroker, queue: Queue) -> None:
+    @broker.task(task_name="mail", priority=5)
+    async def mail() -> None: ...
+
+    await broker.startup()
+    await mail.kicker().with_labels(group="acme", unique="eve", keep="30m").kiq()
+    await mail.kicker().with_labels(priority=-1, delay=60, unique="ada").kiq()
+    first, second = [i async for i in queue.items()][::-1]
+    with pytest.raises(SendTaskError) as raised:
+        await mail.kicker().with_labels(priority="high").kiq()
+    with pytest.raises(ResultIsReadyError):
+        await AsyncTaskiqTask("nobody", broker.result_backend).is_ready()
+    await broker.shutdown()
+
+    assert (first.priority, first.state, first.headers["Pq-Group"]) == (5, "ready", "acme")
+    assert (first.headers["Type"], first.headers["Pq-Keep"][:5]) == ("mail", "30m0s")
+    assert (second.priority, second.state) == (-1, "delayed")
+    assert "priority" in str(raised.value.__cause__) or "invalid literal" in str(raised.value.__cause__)
+
+
+async def test_a_result_too_large_is_a_small_error(broker: PQBroker, queue: Queue) -> None:
+    runs = []
+
+    @broker.task
+    async def large(size: int) -> Any:
+        runs.append(size)
+        return "x" * size if size else object()
+
+    async with working(broker):
+        for size in (100_000, 2_000_000, 0):
+            result = await result_of(await large.kiq(size))
+            assert result.is_err and result.return_value is None and result.error
+    assert len(runs) == 3
+
+
+async def test_progress(broker: PQBroker) -> None:
+    seen = asyncio.Event()
+
+    @broker.task
+    async def slow(tracker: ProgressTracker[Any] = TaskiqDepends()) -> None:
+        await tracker.set_progress("half", {"done": 5})
+        await seen.wait()
+
+    async with working(broker):
+        task = await slow.kiq()
+        while not (progress := await task.get_progress()):
+            await asyncio.sleep(0.02)
+        seen.set()
+        await result_of(task)
+
+    assert (progress.state, progress.meta) == ("half", {"done": 5})
+
+
+async def test_start_checks(broker: PQBroker, queue: Queue) -> None:
+    await queue.configure(duplicate_window="10m")
+    with pytest.raises(pqbridge.BadArgumentError, match=r"pq config .* keep=1h duplicate_window=2h"):
+        await broker.startup()
+
+    await queue.configure(keep=None)
+    with pytest.raises(pqbridge.BadArgumentError, match="keep=None"):
+        await broker.startup()
+
+    broker.add_middlewares(SimpleRetryMiddleware())
+    with pytest.raises(pqbridge.BadArgumentError, match="set retry_on_error and max_retries"):
+        await broker.startup()
+
+
+@pytest.mark.parametrize("mode", ["when_received", "when_executed", "manual", "label"])
+async def test_other_acknowledgement_types_are_refused(broker: PQBroker, queue: Queue, mode: str) -> None:
+    taskiq_acks = pytest.importorskip("taskiq.acks")
+    await queue.configure(max_deliver=1)
+    runs: list[str] = []
+
+    @broker.task
+    async def good() -> None:
+        runs.append(mode)
+
+    job = broker.register_task(good.original_func, "other", **({"ack_type": "manual"} if mode == "label" else {}))
+    if mode == "manual" and not hasattr(taskiq_acks.AcknowledgeType, "MANUAL"):
+        pytest.skip("this taskiq has no manual acknowledgements")
+    options = {} if mode == "label" else {"ack_time": taskiq_acks.AcknowledgeType(mode)}
+    async with working(broker, **options):
+        outcome = await state_of(queue, await job.kiq())
+        assert "when_saved" in outcome.error + outcome.reason
+        later = await good.kiq()
+        if mode == "label":
+            assert (await state_of(queue, later)).state == "done"
+    if mode != "label":
+        assert (await state_of(queue, later, over=False)).state in ("ready", "dead")
+    assert len(runs) == (0 if mode == "when_received" else 1)
+
+
+async def test_a_lost_lease_cancels_the_task(broker: PQBroker, queue: Queue) -> None:
+    began, cancelled = asyncio.Event(), asyncio.Event()
+
+    @broker.task
+    async def job() -> str:
+        began.set()
+        try:
+            await asyncio.sleep(PATIENCE)
+        except asyncio.CancelledError:
+            cancelled.set()
+        return "never sent"
+
+    async with working(broker):
+        await job.kiq()
+        await asyncio.wait_for(began.wait(), PATIENCE)
+        [item] = [i async for i in queue.items()]
+        await queue.remove(item.id)
+        await asyncio.wait_for(cancelled.wait(), PATIENCE)
+    assert await queue.info() and not [i async for i in queue.items(state="done")]
+
+
+async def test_shutdown_gives_back_what_has_not_begun(broker: PQBroker, queue: Queue) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    @broker.task
+    async def job() -> str:
+        began.set()
+        await go_on.wait()
+        return "done"
+
+    await broker.startup()
+    tasks = [await job.kiq() for _ in range(3)]
+    receiver = asyncio.create_task(run_receiver_task(broker, max_async_tasks=1, max_prefetch=1))
+    await asyncio.wait_for(began.wait(), PATIENCE)
+    while len(broker.held) < 2:
+        await asyncio.sleep(0.02)
+    receiver.cancel()
+    await asyncio.wait({receiver})
+    stopping = asyncio.create_task(broker.shutdown())
+    while len(broker.held) > 1:
+        await asyncio.sleep(0.02)
+    go_on.set()
+    await stopping
+
+    outcomes = [await state_of(queue, t, over=False) for t in tasks]
+    assert [o.state for o in outcomes] == ["done", "ready", "ready"]
+    assert [i.deliveries async for i in queue.items()] == [0, 0]

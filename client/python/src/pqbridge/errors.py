@@ -116,7 +116,7 @@ class NotDoneError(PQError, TimeoutError):
 
 
 class JobFailedError(PQError):
-    """The job became a dead letter. cause, reason and error are those of its JobResult."""
+    """The job became a dead letter. cause, reason and error are as in its JobResult."""
 
     def __init__(self, id: str, cause: str, reason: str, error: str, deliveries: int) -> None:
         times = "1 delivery" if deliveries == 1 else f"{deliveries} deliveries"

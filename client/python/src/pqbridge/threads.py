@@ -1,4 +1,4 @@
-"""Threads for handlers that are no async def."""
+"""Threads for handlers that are a plain def."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Ended = tuple[Any, BaseException | None]
 
 
 class Threads:
-    """Up to so many threads, which are used again. A process can end while one of them is busy.
+    """A pool of at most that many threads. The process can end while one of them is busy.
 
-    The executors of the standard library are of no use here: Python waits for their threads when it
-    ends, and a StopIteration would never reach the future.
+    Executors of the standard library cannot do this: Python waits for their threads when it ends.
+    Besides, a function that raises StopIteration would never end its future.
     """
 
     def __init__(self, most: int) -> None:
@@ -55,11 +55,11 @@ class Threads:
             work()
 
     def abandon(self) -> None:
-        """Cancel all futures. What still runs goes on, and its end is ignored."""
+        """Cancel all futures. Functions that still run go on, and their results are ignored."""
         for future in list(self._busy):
             future.cancel()
 
     def close(self) -> None:
-        """End the threads that are idle now, and the others once they are."""
+        """End each thread once it is idle."""
         for _ in range(self._started):
             self._work.put(None)

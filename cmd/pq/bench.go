@@ -36,7 +36,7 @@ does not give back, so its queue must be named bench or bench-ANYTHING.`,
 	set.IntVar(&o.Batch, "batch", 1, "`N` items in a request")
 	set.IntVar(&o.Size, "size", 128, "`BYTES` of a value")
 	set.IntVar(&o.Priorities, "priorities", 10, "`N` priorities, from 0 up")
-	set.IntVar(&o.Result, "result", 0, "keep jobs for an hour, with results of `BYTES`")
+	set.IntVar(&o.Result, "result", 0, "results of `BYTES`, kept if the queue has keep")
 	set.Float64Var(&o.Rate, "rate", 0, "`N` items per second at most; 0 means no limit")
 	set.DurationVar(&o.Duration, "duration", 10*time.Second,
 		"run for `DURATION`; 0 is until --count")

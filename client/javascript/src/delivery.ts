@@ -58,6 +58,7 @@ export class Delivery extends LeasedItem {
    * cannot be pushed; then the lease goes on.
    */
   async ack(result?: unknown, options: { next?: Successor[] } = {}): Promise<void> {
+    checkOptions("ack option", options, ["next"]);
     const successors = (options.next ?? []).map((n) => successorFrame(this.#client, this.fifo, n));
     try {
       await this.send(ackRequest("+ACK", [{ delivery: this, result: encodeResult(this.#client, result), successors }]));
@@ -71,6 +72,7 @@ export class Delivery extends LeasedItem {
    * delivery that the queue allows, it becomes a dead letter, whose error is the last reason, cut at 1,024 bytes.
    */
   async nak(options: { delay?: Duration | undefined; reason?: string } = {}): Promise<void> {
+    checkOptions("nak option", options, ["delay", "reason"]);
     const o = { delay: durationText(options.delay, "delay"), reason: options.reason && cut(options.reason, mostReason) };
     await this.send(plain(o.delay || o.reason ? `-NAK ${stringify(o)}` : "-NAK"));
   }

@@ -36,12 +36,8 @@ export function durationText(value: Duration | undefined, name: string, least = 
   return value === undefined ? undefined : formatDuration(milliseconds(value, name, least, most));
 }
 
-/** Returns a number of milliseconds as the protocol has it, exact to a nanosecond. */
-export function formatDuration(ms: number): string {
-  if (ms === 0) return "0s";
-  const nanos = Math.round((ms % 1) * 1e6);
-  return (Math.trunc(ms) ? `${Math.trunc(ms)}ms` : "") + (nanos ? `${nanos}ns` : "");
-}
+// Rounded to a nanosecond; toFixed because a bridge reads no exponents.
+const formatDuration = (ms: number): string => `${Number.isInteger(ms) ? ms : ms.toFixed(6)}ms`;
 
 /** Describes a value in an error, cut to a line. */
 export function shown(value: unknown): string {

@@ -130,6 +130,7 @@ export class Queue {
 
   /** Returns the item that pop would return, and leaves it in the queue; null if there is none. */
   async peek(options: Pick<PopOptions, "max"> = {}): Promise<Item | null> {
+    checkOptions("peek option", options, ["max"]);
     const reply = await this.#send(this.#verb("peek", options.max), "", false).catch((err) => {
       if (err instanceof NotFoundError) return null;
       throw err;

@@ -3,6 +3,7 @@ import { type HeadersInit, ItemHeaders } from "./headers.js";
 import { compose, type Handler, type HandlerRun, type Handlers, Job, type Middleware, outcomeOf } from "./job.js";
 import { receive } from "./item.js";
 import { type Priority, priorityText } from "./json.js";
+import { checkOptions } from "./options.js";
 
 /** What runHandler tells the handler about its job. */
 export interface RunOptions {
@@ -20,11 +21,15 @@ export interface RunOptions {
   signal?: AbortSignal;
 }
 
+const jobMembers = ["id", "queue", "type", "group", "priority", "headers", "deliveries", "maxDeliver"];
+const runMembers = [...jobMembers, "middleware", "codec", "signal"];
+
 /**
  * Runs a handler on a value without NATS, for tests, and says what would become of the job. It does not throw what the
  * handler throws: that is the `error` of the outcome.
  */
 export async function runHandler(handler: Handler | Handlers, value: unknown, o: RunOptions = {}): Promise<HandlerRun> {
+  checkOptions("option of runHandler", o, runMembers);
   const codec = o.codec ?? json;
   const run: Pick<HandlerRun, "progress" | "next"> = { progress: [], next: [] };
   const bridge: [string, string | undefined][] = [

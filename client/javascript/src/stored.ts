@@ -1,4 +1,4 @@
-import { fromBase64 } from "./codec.js";
+import { fromBase64, inspect, printed } from "./codec.js";
 import type { Duration } from "./duration.js";
 import type { PQError } from "./errors.js";
 import { ItemHeaders } from "./headers.js";
@@ -103,5 +103,5 @@ export function readStored(stored: Json): StoredItem {
   for (const name of bytes) if (name in read) read[name] = fromBase64(read[name]);
   read.headers = new ItemHeaders(read.headers);
   read.type = read.headers.get("Type") ?? "";
-  return read;
+  return Object.defineProperty(read, inspect, { value: () => printed(read) });
 }

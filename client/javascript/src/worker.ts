@@ -140,6 +140,7 @@ export class Worker {
    * are over.
    */
   async close(options: { timeout?: Duration } = {}): Promise<void> {
+    checkOptions("close option", options, ["timeout"]);
     const timeout = milliseconds(options.timeout ?? 25_000, "timeout");
     this.#stopping.abort(new StoppedError());
     if (!this.#ended) {

@@ -118,6 +118,12 @@ test("bad options are refused, with what would be right", async () => {
     [() => jobs.pop({ wait: 1 }), /^pop option "wait": want max, expires, /],
     [() => jobs.pop({ ackWait: 1 }), /^pop option "ackWait"/],
     [() => jobs.lease({ ackwait: 1 }), /^lease option "ackwait": want .*ackWait, holder \(400\)$/],
+    [() => jobs.peek({ min: true }), /^peek option "min": want max/],
+    [() => jobs.items({ status: "done" }).next(), /unknown member .*status/],
+    [() => jobs.configure({ maxDelivery: 3 }), /unknown member .*max_delivery/],
+    [() => jobs.schedule({ id: "x", evry: "1h" }), /unknown member .*evry/],
+    [() => new pq.Worker(jobs, () => 0).close({ wait: 1 }), /^close option "wait": want timeout/],
+    [() => pq.runHandler(() => 0, "x", { attempt: 2 }), /^option of runHandler "attempt": want id, /],
     [() => jobs.redrive({ id: "x" }), /^redrive option "id": want max, ids/],
     [() => jobs.result("x", { expires: 1 }), /^result option "expires": want wait, signal/],
     [() => jobs.push("x", { delay: "soon" }), /^delay: "soon" is no duration: want/],
@@ -146,6 +152,10 @@ test("bad options are refused, with what would be right", async () => {
     [async () => new pq.Worker(jobs, () => 0, { concurrency: 0 }), /^concurrency 0: want/],
     [async () => new pq.Client(client.connection.nc, { prefix: "a b" }), /^prefix "a b": want/],
   ];
+  await client.priorityQueue("leased").push("x");
+  const delivery = await client.priorityQueue("leased").lease();
+  cases.push([() => delivery.nak({ dealy: "1h" }), /^nak option "dealy": want delay, reason/]);
+  cases.push([() => delivery.ack("x", { then: [] }), /^ack option "then": want next/]);
   for (const [call, text] of cases) {
     await assert.rejects(call, (err) => {
       assert.ok(err instanceof pq.BadRequestError, String(err));
@@ -229,6 +239,7 @@ test("items and get say alike what a job is, and console.log shows it", async ()
     assert.deepEqual([item.type, item.headers.all("X-Tag"), item.headers.get("Content-Type")], ["email", ["a", "b"], "application/json"]);
   }
   assert.match(inspect(got), /value: '{"to":"eve"}'.*'X-Tag', 'b'.*state: 'ready'/s);
+  assert.match(inspect(listed), /'X-Tag', 'b'.*value: '{"to":"eve"}'/s);
   await (await jobs.lease()).term("no address");
   assert.match(inspect(await jobs.result(id)), /state: 'dead'.*cause: 'no address'/s);
 });

@@ -142,8 +142,13 @@ async def test_bad_arguments_are_refused_before_they_are_sent(queue: Queue, clie
             await queue.lease(ack_wait=ack_wait)
     with pytest.raises(pqbridge.BadArgumentError, match="want a list of durations"):
         await queue.configure(backoff="1s")
-    with pytest.raises(pqbridge.BadArgumentError, match="in a FIFO queue"):
-        await client.fifo_queue("mail").push(b"", priority=1)
+    fifo = client.fifo_queue("mail")
+    with pytest.raises(pqbridge.BadRequestError, match="only a push to a priority queue has one"):
+        await fifo.push(b"", priority=1)
+    [outcome] = await fifo.push_many([{"value": b"", "priority": 1}])
+    assert isinstance(outcome, pqbridge.BadRequestError)
+    with pytest.raises(pqbridge.BadRequestError, match="FIFO"):
+        await fifo.pop(max=True)
     [outcome] = await queue.push_many([{}])  # type: ignore[typeddict-item]
     assert isinstance(outcome, pqbridge.BadArgumentError)
     assert await queue.len() == 0
@@ -227,13 +232,32 @@ async def test_results_and_calls(queue: Queue) -> None:
         await queue.call([1, 2], wait="10ms")
 
 
+async def test_a_result_has_the_cause_of_failures(queue: Queue) -> None:
+    pushed = await queue.push(b"job")
+    job = await queue.lease()
+    assert job
+    with pytest.raises(pqbridge.BadArgumentError, match="Content-Type"):
+        await job.ack(b"result", content_type="text/plain\r\nPq-Ack: +TERM")
+
+    await job.nak(reason="disk full", delay=0)
+    assert (await queue.result(pushed.id)).cause == "disk full"  # it is tried again
+    again = await queue.lease()
+    assert again
+    await again.term()
+
+    result = await queue.result(pushed.id)
+    assert (result.state, result.reason, result.cause) == ("dead", "terminated", "disk full")
+
+
 async def test_looking_and_managing(queue: Queue, client: Client, name: str) -> None:
     one = await queue.push(b"one", headers={"X": "y"})
     two = await queue.push(b"two", priority=3)
     settings = await queue.configure(max_deliver=1, backoff=[timedelta(seconds=1), "2s"])
     assert settings == {"max_deliver": 1, "backoff": ["1s", "2s"]}
 
-    assert [i.id async for i in queue.items()] == [one.id, two.id]
+    listed = [i async for i in queue.items()]
+    assert [(i.id, i.priority, i.state) for i in listed] == [(one.id, 0, "ready"), (two.id, 3, "ready")]
+    assert listed[0].string() == "one" and listed[0].pushed_at and listed[0].headers["X"] == "y"
     assert [i.headers["X"] async for i in queue.items(match="one", state="ready")] == ["y"]
     assert await queue.move(two.id, -1)
     peeked = await queue.peek()

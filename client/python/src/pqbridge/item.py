@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +12,10 @@ from .headers import Headers
 from .times import parse_time
 
 _ORIGINS = {"Pq-Schedule", "Pq-Scheduled-At", "Pq-Source"}
+_LISTED = {
+    f"Pq-{member.replace('_', '-').title()}": member
+    for member in ("id", "place", "priority", "pushed_at", "group", "state", "deliveries")
+}
 
 
 class Item:
@@ -144,32 +147,16 @@ class JobResult(Item):
             raise JobFailedError(self.id, self.cause, self.reason, self.error, deliveries)
 
 
-@dataclass(frozen=True)
-class StoredItem:
-    """An item as Queue.items lists it. raw is the JSON of the reply, with all its members."""
+class StoredItem(Item):
+    """An item as Queue.items lists it. raw is the JSON of the reply, with all its members.
 
-    raw: dict[str, Any]
-    id: str
-    priority: int
-    state: str
-    value: bytes
-    """The beginning of the value: all of it unless raw has "value_cut"."""
-    headers: Headers
-    deliveries: int
-    reason: str
-    """The reason of the last failure that gave one, or why a dead letter is one."""
+    value is the beginning of the value: all of it unless raw has "value_cut".
+    """
 
-    @staticmethod
-    def parse(raw: dict[str, Any]) -> StoredItem:
-        """Return an item of a reply."""
-        headers = raw.get("headers", {}).items()
-        return StoredItem(
-            raw=raw,
-            id=raw.get("id", ""),
-            priority=raw.get("priority", 0),
-            state=raw.get("state", ""),
-            value=base64.b64decode(raw.get("value", "")),
-            headers=Headers((name, value) for name, values in headers for value in values),
-            deliveries=raw.get("deliveries", 0),
-            reason=raw.get("reason", ""),
-        )
+    def __init__(self, raw: dict[str, Any]) -> None:
+        pairs = [(name, value) for name, values in raw.get("headers", {}).items() for value in values]
+        pairs += [(name, str(raw[member])) for name, member in _LISTED.items() if member in raw]
+        super().__init__(base64.b64decode(raw.get("value", "")), Headers(pairs))
+        self.raw = raw
+        self.reason: str = raw.get("reason", "")
+        """The reason of the last failure that gave one, or why a dead letter is one."""

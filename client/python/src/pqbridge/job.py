@@ -109,9 +109,7 @@ async def perform(handler: Handler, job: Job, middleware: Sequence[Middleware], 
     """Call a handler, and return or raise what it does."""
 
     async def innermost(job: Job) -> Any:
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-            getattr(handler, "__call__", None)  # noqa: B004
-        ):
+        if inspect.iscoroutinefunction(handler):
             return await handler(job)
 
         context = contextvars.copy_context()

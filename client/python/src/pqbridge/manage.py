@@ -74,7 +74,7 @@ class Handle:
         while True:
             page = parse(await self.read("items", query), "items")
             for raw in page["items"]:
-                yield StoredItem.parse(raw)
+                yield StoredItem(raw)
             if not page["next"]:
                 return
             query["after"] = page["next"]

@@ -73,7 +73,7 @@ class Queue(Handle):
         """
         is_random = "msg_id" not in options
         own = options.setdefault("msg_id", secrets.token_urlsafe(16))
-        m = self._message(message(self.codec, {"value": value, **options}))
+        m = message(self.codec, {"value": value, **options})
         loop, pause = asyncio.get_running_loop(), Pause()
         end = loop.time() + self.timeout
         while True:
@@ -87,11 +87,6 @@ class Queue(Handle):
                 if left <= 0 or not own or not error.is_passing or error.reason == "full":
                     raise
                 await pause.wait(left)
-
-    def _message(self, m: Message) -> Message:
-        if self.fifo and m.priority:
-            raise BadArgumentError(f"priority {m.priority} in a FIFO queue: want 0")
-        return m
 
     async def _push(self, m: Message, timeout: float) -> PushAck:
         if not are_plain(m.headers):  # which nats-py would change
@@ -118,16 +113,16 @@ class Queue(Handle):
             outcomes = await jobs.push_many([{"value": b"a", "priority": 1}, {"value": b"b"}])
 
         Items of one priority are served in this order. Nothing is repeated, and nothing is sent
-        after a failure, be it of one item that is too large: first come the items in the queue, then
-        the failed ones, then NotSentError for the rest. With UnknownOutcomeError an item may be in the queue: push
-        it again if it has a msg_id.
+        after a failure, be it of one item that is too large: first come the items in the queue,
+        then the failed ones, then NotSentError for the rest. With UnknownOutcomeError an item may
+        be in the queue: push it again if it has a msg_id.
         """
         outcomes: list[PushAck | PQError] = []
         messages: list[Message] = []
         wrong: PQError | None = None
         try:
             for item in items:
-                messages.append(self._message(message(self.codec, item)))  # noqa: PERF401
+                messages.append(message(self.codec, item))  # noqa: PERF401
         except BadArgumentError as error:
             wrong = error
 

@@ -55,15 +55,9 @@ func (r *run) push(ctx context.Context, q *queue) (int, error) {
 		n := r.numbered.Add(1)
 		items[i].Priority = n % int64(r.Priorities)
 		items[i].Message.Value = r.value
-		headers := map[string][]string{}
 		if r.Groups > 0 {
-			headers[subjects.HeaderGroup] = []string{strconv.FormatInt(n%int64(r.Groups), 10)}
-		}
-		if r.Result > 0 {
-			headers[subjects.HeaderKeep] = []string{"1h"}
-		}
-		if len(headers) > 0 {
-			items[i].Message.Headers = headers
+			group := strconv.FormatInt(n%int64(r.Groups), 10)
+			items[i].Message.Headers = map[string][]string{subjects.HeaderGroup: {group}}
 		}
 	}
 

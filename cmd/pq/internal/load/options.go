@@ -51,8 +51,8 @@ type Options struct {
 	Size int
 	// Priorities is how many different ones are pushed, from 0 up. A FIFO queue ignores it.
 	Priorities int
-	// Result is how many bytes each acknowledgement gives as the result of its job, which is then
-	// kept for an hour; 0 is no result, and no job is kept.
+	// Result is how many bytes each acknowledgement gives as the result of its job; 0 is no result.
+	// They are kept if the queue keeps its jobs.
 	Result int
 	// Groups is how many groups the items belong to, in turns; 0 is none.
 	Groups int

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -33,7 +34,7 @@ var workloads = []struct {
 	name   string
 	mode   Mode
 	batch  int
-	result int // with it, the other build is measured without
+	result int // of jobs that are kept; the other build is then measured without
 }{
 	{"push", Push, 1, 0},
 	{"pop.min", Pop, 1, 0},
@@ -148,6 +149,10 @@ func startService(
 // turn runs a load on a queue that is empty but for as many items as it takes, and returns what
 // it measured and the processor time of the service.
 func (s *service) turn(b *testing.B, o Options) (*Report, time.Duration) {
+	if o.Result > 0 {
+		s.configure(b, o.Queue, client.Settings{Keep: time.Hour})
+		defer s.configure(b, o.Queue, client.Settings{}, "keep")
+	}
 	other := o // what fills the queue before, or empties it after
 	other.Mode, other.Batch = Push, fillBatch
 
@@ -161,6 +166,21 @@ func (s *service) turn(b *testing.B, o Options) (*Report, time.Duration) {
 	before := testenv.ProcessorTime(s.pid)
 	report := s.run(b, o)
 	return report, testenv.ProcessorTime(s.pid) - before
+}
+
+func (s *service) configure(
+	b *testing.B, queue string, change client.Settings, reset ...string,
+) {
+	nc, err := nats.Connect(s.env.NATS.URL(), nats.Timeout(testenv.Patience))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer nc.Close()
+
+	q := client.New(nc, client.WithGrammar(s.grammar)).PriorityQueue(queue)
+	if _, err := q.Configure(b.Context(), change, reset...); err != nil {
+		b.Fatal(err)
+	}
 }
 
 func (s *service) run(b *testing.B, o Options) *Report {

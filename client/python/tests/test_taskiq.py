@@ -170,8 +170,8 @@ async def test_labels_become_options(broker: PQBroker, queue: Queue) -> None:
         await AsyncTaskiqTask("nobody", broker.result_backend).is_ready()
     await broker.shutdown()
 
-    assert (first.priority, first.state, first.headers["Pq-Group"]) == (5, "ready", "acme")
-    assert (first.headers["Type"], first.headers["Pq-Keep"][:5]) == ("mail", "30m0s")
+    assert (first.priority, first.state, first.group) == (5, "ready", "acme")
+    assert (first.headers["Type"], first.about["Pq-Keep"][:5]) == ("mail", "30m0s")
     assert (second.priority, second.state) == (-1, "delayed")
     assert "priority" in str(raised.value.__cause__) or "invalid literal" in str(raised.value.__cause__)
 

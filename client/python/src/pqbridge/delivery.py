@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from nats.aio.msg import Msg
 
 from .codec import encode
-from .errors import BadArgumentError, BadRequestError, LeaseLostError, PQError, TooLargeError
-from .headers import frame
+from .errors import BadRequestError, LeaseLostError, PQError, TooLargeError
+from .headers import frame, header_pairs
 from .item import Item
 from .pop import Pop, Received
 from .push import Message, Successor, successor
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("pqbridge.worker")
 _MAX_REASON = 4096  # bytes, to keep a reason within a message; the bridge keeps less
-_MAX_SUCCESSORS = 256
 
 
 class Delivery(Item):
@@ -119,14 +118,12 @@ class Delivery(Item):
         self, ack: str, result: bytes | None, content_type: str, next: Sequence[Message]
     ) -> tuple[Sequence[tuple[str, str]], bytes]:
         """Return the headers and payload of an acknowledgement with a result and successors."""
-        typed = [("Content-Type", content_type)] if content_type else []
+        typed = header_pairs({"Content-Type": content_type} if content_type else {})
         if not next:
             if result is None:
                 return (), ack.encode()
             return [("Pq-Ack", ack), *typed], result
 
-        if len(next) > _MAX_SUCCESSORS:
-            raise BadArgumentError(f"{len(next)} successors: want at most {_MAX_SUCCESSORS}")
         frames = [m.frame() for m in next]
         if result is not None:
             _, _, token = self.ack_subject.rpartition(".ack.")

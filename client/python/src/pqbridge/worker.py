@@ -226,7 +226,7 @@ class Worker:
 
     def _abandon(self) -> None:
         for held in self._held:
-            self._log.warning("job %s is given back, although its handler has not ended", held.job.id)
+            self._log.warning("the handler of job %s goes on although the worker has stopped", held.job.id)
         self._threads.abandon()
 
     def _fail(self, error: PQError) -> None:

@@ -116,6 +116,10 @@ async def test_reject_and_requeue(broker: PQBroker, queue: Queue) -> None:
         return len(deliveries)
 
     @broker.task
+    async def copy(context: Context = TaskiqDepends()) -> None:
+        await copy.kicker().with_task_id(context.message.task_id).kiq()
+
+    @broker.task
     async def reject(context: Context = TaskiqDepends()) -> None:
         context.reject()
 
@@ -123,6 +127,8 @@ async def test_reject_and_requeue(broker: PQBroker, queue: Queue) -> None:
         assert (await result_of(await again.kiq())).return_value == 3
         rejected = await state_of(queue, await reject.kiq())
         assert rejected.state == "dead" and "rejected" in rejected.reason
+        copied = await state_of(queue, await copy.kiq())
+        assert copied.state == "dead" and "Cannot send task" in copied.reason
         assert await queue.len() == 0
 
 

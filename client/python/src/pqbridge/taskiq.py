@@ -375,11 +375,11 @@ class PQBroker(AsyncBroker):
                 await run.over.wait()
             await super().shutdown()
         except asyncio.CancelledError:
-            left = [r for r in self.held if r.task]
-            for run in left:
-                run.end("stopped")
-            if left:
-                await asyncio.wait({r.task for r in left if r.task}, timeout=_GIVE_BACK_TIME)
+            for run in self.held:
+                if not run.settled:  # otherwise its outcome is on its way
+                    run.end("stopped")
+            if tasks := {r.task for r in self.held if r.task}:
+                await asyncio.wait(tasks, timeout=_GIVE_BACK_TIME)
             raise
         finally:
             await link.wait(_GIVE_BACK_TIME)  # also for a lease that was cancelled
@@ -390,7 +390,9 @@ class PQBroker(AsyncBroker):
     async def kick(self, message: BrokerMessage) -> None:
         """Send a task. It is durable once this returns, and its id makes it happen once."""
         run = _RUN.get()
-        if run and _REQUEUED in message.labels and run.id == message.task_id:
+        if run and run.id == message.task_id:
+            if _REQUEUED not in message.labels:  # a retry, which would be a duplicate of this run
+                raise BadArgumentError("a task sends itself again under its id: want requeue(), or retry_on_error")
             run.requeued = True  # the same job comes back, instead of a copy
             return
         await self.queue.push(message.message, **_options(message))

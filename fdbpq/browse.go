@@ -185,7 +185,9 @@ func browsed(s *state.Standing) *Browsed {
 	}
 	if b.State == Leased {
 		b.Holder, b.LeasedSince = s.Holder, codec.Micros(s.LeasedSince())
-		b.Progress = s.Progress
+		if s.Progress != "" {
+			b.Progress = []byte(s.Progress)
+		}
 	}
 	return b
 }

@@ -46,8 +46,8 @@ type Record struct {
 	End    End       // the item was leased from here
 	Holder string    // the name that the lease was taken with; "" is none
 	Since  time.Time // when the lease began, if it has a Holder or its job will be kept
-	// Progress is what the holder of the lease has said of the job; nil is nothing.
-	Progress []byte
+	// Progress is what the holder of the lease has said of the job; "" is nothing.
+	Progress string
 
 	Value   []byte   // as stored
 	Dropped int      // bytes of the value that were dropped from Value, but count
@@ -117,7 +117,7 @@ func (h *Record) Encode() []byte {
 	record = h.Lasting.appendTo(tuple.AppendBytes(record, []byte(h.Reason)))
 	record = appendTime(tuple.AppendBytes(record, []byte(holder)), since)
 	if h.State == Leased && len(h.Progress) > 0 {
-		record = tuple.AppendBytes(record, h.Progress)
+		record = tuple.AppendBytes(record, []byte(h.Progress))
 	}
 
 	b := make([]byte, 0, binary.MaxVarintLen32+len(record)+len(h.Value))
@@ -143,7 +143,7 @@ func ParseRecord(id *ID, data []byte) (*Record, error) {
 	h.Reason, h.Lasting = string(d.bytes()), d.lasting()
 	h.Holder, h.Since = string(d.bytes()), d.timeOrNone()
 	if d.more() {
-		h.Progress = slices.Clone(d.bytes())
+		h.Progress = string(d.bytes())
 	}
 	if err := d.end(); err != nil {
 		return nil, fmt.Errorf("%w: held item %s: record %x: %w", ErrCorrupt, id, record, err)
@@ -226,7 +226,7 @@ func (h *Record) SetHolder(name string, now time.Time) {
 func (h *Record) SetProgress(progress []byte) {
 	const room = holderRoom + 2*settings.MaxProgress // bytes 0 take two
 	if len(h.Value) <= MaxHeldValue-room {
-		h.Progress = progress
+		h.Progress = string(progress)
 	}
 }
 

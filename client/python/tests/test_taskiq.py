@@ -19,6 +19,7 @@ from taskiq import AsyncTaskiqTask, Context, SimpleRetryMiddleware, TaskiqDepend
 from taskiq.api import run_receiver_task
 from taskiq.depends.progress_tracker import ProgressTracker
 from taskiq.exceptions import ResultIsReadyError, SendTaskError
+from taskiq.serializers import PickleSerializer
 
 from pqbridge.taskiq import PQBroker, PQResultBackend
 
@@ -103,6 +104,18 @@ async def test_what_a_task_raises_decides(broker: PQBroker, queue: Queue) -> Non
             assert result.is_err == bool(reason)
             if reason:
                 assert isinstance(result.error, pqbridge.JobFailedError) and reason in str(result.error)
+
+
+async def test_a_serializer_takes_any_objects(broker: PQBroker, queue: Queue) -> None:
+    @broker.task
+    async def words() -> set[str]:
+        return {"a", "b"}
+
+    broker.with_result_backend(PQResultBackend(broker, PickleSerializer()))
+    async with working(broker):
+        task = await words.kiq()
+        assert (await result_of(task)).return_value == {"a", "b"}
+        assert (await state_of(queue, task)).content_type == ""
 
 
 async def test_reject_and_requeue(broker: PQBroker, queue: Queue) -> None:

@@ -105,11 +105,11 @@ class _Run:
         self.result: TaskiqResult[Any] | None = None  # once the task has ended
         self.saved: bytes | None = None  # the result as it is sent
         self.refused: Callable[[Exception], bytes] | None = None  # returns what is sent in its place
-        self.requeued = False
+        self.content_type = ""
+        self.requeued = self.settled = False
         self.reason = ""  # why the task cannot run
         self.is_hopeless = False  # whether it never can
         self.why: Literal["", "lost", "stopped"] = ""
-        self.settled = False
         self.over = asyncio.Event()
 
     def renew(self) -> None:
@@ -197,7 +197,7 @@ class _Run:
         if self.requeued:
             return Outcome("snoozed", delay=delay)
         if not self.result.is_err or isinstance(error, NoResultError):
-            return Outcome("done", self.saved, "application/json" if self.saved else "")
+            return Outcome("done", self.saved, self.content_type)
 
         text = (text_of(error) if error else "") or "the task was cancelled"
         if isinstance(error, Snooze):
@@ -433,6 +433,7 @@ class PQResultBackend(AsyncResultBackend[_T]):
 
     def __init__(self, broker: PQBroker, serializer: TaskiqSerializer | None = None) -> None:
         self._broker, self._serializer = broker, serializer
+        self._content_type = "" if serializer else "application/json"
 
     def _encode(self, result: TaskiqResult[Any]) -> bytes:
         if self._serializer:
@@ -444,6 +445,7 @@ class PQResultBackend(AsyncResultBackend[_T]):
         run = _RUN.get()
         if run is None or run.id != task_id:
             raise BadArgumentError(f"the result of task {task_id}: only the worker that runs a task can save it")
+        run.content_type = self._content_type
         run.refused = lambda error: self._encode(_result(error, result.execution_time))
         try:
             run.saved = self._encode(result)
@@ -492,8 +494,7 @@ class PQResultBackend(AsyncResultBackend[_T]):
 
 def _result(error: Exception | None, execution_time: float = 0) -> TaskiqResult[Any]:
     """Return a result without a value."""
-    is_error = error is not None
-    return TaskiqResult(is_err=is_error, return_value=None, execution_time=execution_time, error=error)
+    return TaskiqResult(is_err=error is not None, return_value=None, execution_time=execution_time, error=error)
 
 
 def _duration(label: Any) -> Duration:

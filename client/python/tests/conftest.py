@@ -74,6 +74,7 @@ class Bridge:
             PQ_DATA_DIR=str(self._folder),
         )
         ready = await self._process.wait_for(r"Ready\. NATS is at (nats://\S+:(\d+))")
+        await self._process.wait_for("taking requests")
         self.url, self._port = ready[1], ready[2]
 
     def kill(self) -> None:

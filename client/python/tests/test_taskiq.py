@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -286,6 +287,34 @@ async def test_a_lost_lease_cancels_the_task(broker: PQBroker, queue: Queue) -> 
         await queue.remove(item.id)
         await asyncio.wait_for(cancelled.wait(), PATIENCE)
     assert await queue.info() and not [i async for i in queue.items(state="done")]
+
+
+async def test_a_redelivery_is_not_mistaken_for_the_first_run(broker: PQBroker, queue: Queue) -> None:
+    runs: list[str] = []
+    cancelled = asyncio.Event()
+
+    @broker.task
+    async def job() -> str:
+        runs.append("begun")
+        if len(runs) > 1:
+            await asyncio.wait_for(cancelled.wait(), PATIENCE)
+            return "second"
+        try:
+            await asyncio.sleep(PATIENCE)
+        except asyncio.CancelledError:
+            cancelled.set()
+        return "first"
+
+    async with working(broker):
+        task = await job.kiq()
+        while not runs:
+            await asyncio.sleep(0.02)
+        [item] = [i async for i in queue.items()]
+        # An operator ends the lease, and the same process gets the job again.
+        await queue.link.request(queue.subject("release"), json.dumps({"id": item.id}).encode(), timeout=PATIENCE)
+
+        assert (await result_of(task)).return_value == "second"
+    assert len(runs) == 2
 
 
 async def test_shutdown_gives_back_what_has_not_begun(broker: PQBroker, queue: Queue) -> None:

@@ -139,9 +139,9 @@ func (c *crowd) end(over context.Context) {
 		cancel()
 
 		c.mu.Lock()
-		for i, err := range errs {
-			if err == nil {
-				c.ended[leased[i].ID] = time.Now()
+		for i, d := range leased {
+			if errs == nil || errs[i] == nil {
+				c.ended[d.ID] = time.Now()
 			}
 		}
 		c.mu.Unlock()

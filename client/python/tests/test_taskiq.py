@@ -18,8 +18,9 @@ pytest.importorskip("taskiq", reason="taskiq is not installed")
 
 from taskiq import AsyncTaskiqTask, Context, SimpleRetryMiddleware, TaskiqDepends, TaskiqMiddleware, TaskiqResult
 from taskiq.api import run_receiver_task
+from taskiq.brokers.inmemory_broker import InmemoryResultBackend
 from taskiq.depends.progress_tracker import ProgressTracker
-from taskiq.exceptions import ResultIsReadyError, SendTaskError
+from taskiq.exceptions import ResultGetError, ResultIsReadyError, SendTaskError
 from taskiq.serializers import PickleSerializer
 
 from pqbridge.taskiq import PQBroker, PQResultBackend
@@ -186,8 +187,12 @@ async def test_labels_become_options(broker: PQBroker, queue: Queue) -> None:
     first, second = [i async for i in queue.items()][::-1]
     with pytest.raises(SendTaskError) as raised:
         await mail.kicker().with_labels(priority="high").kiq()
-    with pytest.raises(ResultIsReadyError):
+    with pytest.raises(ResultIsReadyError) as unready:
         await AsyncTaskiqTask("nobody", broker.result_backend).is_ready()
+    with pytest.raises(ResultGetError) as unknown:
+        await AsyncTaskiqTask("nobody", broker.result_backend).get_result()
+    for wrapper in (unready.value, unknown.value):
+        assert isinstance(wrapper.__cause__, pqbridge.NotFoundError)
     await broker.shutdown()
 
     assert (first.priority, first.state, first.group) == (5, "ready", "acme")
@@ -243,29 +248,75 @@ async def test_start_checks(broker: PQBroker, queue: Queue) -> None:
         await broker.startup()
 
 
-@pytest.mark.parametrize("mode", ["when_received", "when_executed", "manual", "label"])
-async def test_other_acknowledgement_types_are_refused(broker: PQBroker, queue: Queue, mode: str) -> None:
+@pytest.mark.parametrize("mode", ["when_received", "when_executed", "manual"])
+async def test_other_acknowledgement_types_give_jobs_back_uncounted(
+    broker: PQBroker, queue: Queue, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
     taskiq_acks = pytest.importorskip("taskiq.acks")
+    if mode == "manual" and not hasattr(taskiq_acks.AcknowledgeType, "MANUAL"):
+        pytest.skip("this taskiq has no manual acknowledgements")
     await queue.configure(max_deliver=1)
     runs: list[str] = []
 
     @broker.task
-    async def good() -> None:
+    async def job() -> None:
         runs.append(mode)
 
-    job = broker.register_task(good.original_func, "other", **({"ack_type": "manual"} if mode == "label" else {}))
-    if mode == "manual" and not hasattr(taskiq_acks.AcknowledgeType, "MANUAL"):
-        pytest.skip("this taskiq has no manual acknowledgements")
-    options = {} if mode == "label" else {"ack_time": taskiq_acks.AcknowledgeType(mode)}
-    async with working(broker, **options):
-        outcome = await state_of(queue, await job.kiq())
-        assert "when_saved" in outcome.error + outcome.reason
-        later = await good.kiq()
-        if mode == "label":
-            assert (await state_of(queue, later)).state == "done"
-    if mode != "label":
-        assert (await state_of(queue, later, over=False)).state in ("ready", "dead")
+    async with working(broker, ack_time=taskiq_acks.AcknowledgeType(mode)):
+        tasks = [await job.kiq()]
+        while not broker.refused:
+            await asyncio.sleep(0.02)
+        tasks.append(await job.kiq())
+
+    assert [(await state_of(queue, t, over=False)).state for t in tasks] == ["ready", "ready"]
+    assert [i.deliveries async for i in queue.items()] == [0, 0]
     assert len(runs) == (0 if mode == "when_received" else 1)
+    assert "does nothing more: " in caplog.text and "when_saved" in caplog.text
+
+
+async def test_a_label_with_another_acknowledgement_type_is_refused(broker: PQBroker, queue: Queue) -> None:
+    @broker.task
+    async def good() -> None: ...
+
+    @broker.task(ack_type="manual")
+    async def other() -> None:
+        raise AssertionError("it ran")
+
+    async with working(broker):
+        dead = await state_of(queue, await other.kiq())
+        assert dead.state == "dead" and "when_saved, not manual" in dead.reason
+        assert (await state_of(queue, await good.kiq())).state == "done"
+
+
+async def test_another_backend_gets_only_the_last_result(broker: PQBroker) -> None:
+    stored: list[TaskiqResult[Any]] = []
+    saved = asyncio.Event()
+    runs: list[str] = []
+
+    class Memory(InmemoryResultBackend[Any]):
+        async def set_result(self, task_id: str, result: TaskiqResult[Any]) -> None:
+            stored.append(result)
+            await super().set_result(task_id, result)
+            saved.set()
+
+    @broker.task(retry_on_error=True, max_retries=3, delay=0.001)
+    async def job(kind: str) -> str:
+        runs.append(kind)
+        if kind == "fails" or runs.count(kind) == 1:
+            raise pqbridge.Snooze(0) if kind == "snoozes" else OSError("disk full")
+        return kind
+
+    broker.with_result_backend(Memory())
+    async with working(broker):
+        for kind, count in (("succeeds", 2), ("snoozes", 2), ("fails", 3)):
+            saved.clear()
+            task = await job.kiq(kind)
+            await asyncio.wait_for(saved.wait(), PATIENCE)
+
+            result = await task.get_result()
+            assert (result.is_err, runs.count(kind)) == (kind == "fails", count), kind
+            assert result.return_value == (None if kind == "fails" else kind)
+    assert len(stored) == 3 and isinstance(stored[2].error, OSError)
 
 
 async def test_a_lost_lease_cancels_the_task(broker: PQBroker, queue: Queue) -> None:

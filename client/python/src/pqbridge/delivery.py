@@ -203,7 +203,7 @@ class Renewal:
                 await asyncio.wait_for(self._wake.wait(), retry or max(0.0, due - clock()))
             late = clock() - due
             if late > every and not retry:
-                text = "renewed the lease of job %s %.1f s late: does something block the loop?"
+                text = "renewing the lease of job %s %.1f s late: does something block the loop?"
                 self._log.warning(text, d.id, late)
 
             progress, self._progress = self._progress, None

@@ -89,8 +89,13 @@ class _Middleware(TaskiqMiddleware):
 
     async def post_execute(self, message: TaskiqMessage, result: TaskiqResult[Any]) -> None:
         run = _RUN.get()
-        if run:
-            run.result = result
+        if run and not run.settled:
+            try:
+                run.outcome = run.decide(message.labels, result)
+            except ValueError as error:
+                run.outcome = Outcome("dropped", text=f"a label cannot be read: {error}")
+            if run.why or run.outcome.kind not in ("done", "dropped"):
+                result.error = NoResultError()  # another run will have the result to store
 
 
 class _Run:
@@ -102,7 +107,7 @@ class _Run:
         self.task: asyncio.Task[Any] | None = None  # of taskiq, once it has begun
         self.message: TaskiqMessage | None = None
         self.is_known = False  # whether this worker has the task
-        self.result: TaskiqResult[Any] | None = None  # once the task has ended
+        self.outcome: Outcome | None = None  # once the task has ended
         self.saved: bytes | None = None  # the result as it is sent
         self.refused: Callable[[Exception], bytes] | None = None  # returns what is sent in its place
         self.content_type = ""
@@ -138,6 +143,8 @@ class _Run:
         self.task = asyncio.current_task()
         if self.task:
             self.task.add_done_callback(self._ended)
+        if self.broker.refused:
+            raise BadArgumentError(self.broker.refused)
         try:
             self.message = formatter.loads(message=self.delivery.value)
         except Exception as error:
@@ -153,31 +160,27 @@ class _Run:
         if error:
             self.reason = text_of(error)
             _LOG.error("task %s ended outside of its function: %s", self.id, self.reason, exc_info=error)
-        elif self.result and self.broker.keeps_results:
+        elif self.outcome and self.broker.keeps_results:
             self._refuse()
-        outcome = Outcome(self.why) if self.why else self._not_run()
-        self.broker.queue.link.spawn(self.settle(outcome))
+        self.broker.queue.link.spawn(self.settle(self._not_run()))
 
     def _refuse(self) -> str:
         """Have the worker begin nothing more, as it was started with another acknowledgement type."""
-        self.reason = _WHEN_SAVED + "what --ack-type says"
-        self.broker.refused = self.reason
-        return self.reason
+        self.broker.refused = _WHEN_SAVED + "what --ack-type says"
+        _LOG.error("this worker gives back task %s, and does nothing more: %s", self.id, self.broker.refused)
+        return self.broker.refused
 
     async def ack(self) -> None:
         """End the lease by one request, as the task has ended. This is what taskiq calls at the end."""
         if self.settled:
             return
-        early = self.is_known and self.result is None
-        if early and self.broker.keeps_results:
+        if self.is_known and self.outcome is None and self.broker.keeps_results:
             raise BadArgumentError(self._refuse())
-        try:
-            outcome = Outcome("done") if early and not self.why else self._outcome()
-        except ValueError as error:
-            outcome = Outcome("dropped", text=f"a label cannot be read: {error}")
-        await self.settle(outcome)
+        await self.settle(self.outcome or (Outcome("done") if self.is_known else self._not_run()))
 
     def _not_run(self) -> Outcome:
+        if self.broker.refused:
+            return Outcome("stopped")  # without counting the delivery: the job is not at fault
         reason = self.reason
         if not reason and self.is_known:
             reason = "taskiq ended the task without an acknowledgement"
@@ -185,19 +188,14 @@ class _Run:
             reason = f"this worker has no task {self.message.task_name!r}, or cannot read its labels"
         return Outcome("dropped" if self.is_hopeless else "failed", text=reason, delay=self.broker.pause)
 
-    def _outcome(self) -> Outcome:
-        """Return what becomes of the job."""
-        if self.why:
-            return Outcome(self.why)
-        if self.result is None or self.message is None:
-            return self._not_run()
-
-        labels, error = self.message.labels, self.result.error
+    def decide(self, labels: dict[str, Any], result: TaskiqResult[Any]) -> Outcome:
+        """Return what becomes of a job whose task has ended."""
+        error = result.error
         delay = seconds(_duration(labels["delay"])) if "delay" in labels else None
         if self.requeued:
             return Outcome("snoozed", delay=delay)
-        if not self.result.is_err or isinstance(error, NoResultError):
-            return Outcome("done", self.saved, self.content_type)
+        if not result.is_err or isinstance(error, NoResultError):
+            return Outcome("done")
 
         text = (text_of(error) if error else "") or "the task was cancelled"
         if isinstance(error, Snooze):
@@ -211,10 +209,11 @@ class _Run:
         return Outcome("failed", text=text, delay=self.broker.pause if delay is None else delay)
 
     async def settle(self, outcome: Outcome) -> None:
-        """End the lease, once."""
+        """End the lease, once, unless something else has ended it."""
         if self.settled:
             return
         self.settled = True
+        outcome = Outcome(self.why) if self.why else outcome
         try:
             lost = await self.renewal.stop() if self.renewal else False
             if not lost and outcome.kind != "lost":
@@ -225,10 +224,11 @@ class _Run:
 
     async def _send(self, outcome: Outcome) -> None:
         if outcome.kind in ("failed", "dropped"):
-            _LOG.warning("task %s %s at delivery %d: %s", self.id, outcome.kind, self.delivery.deliveries, outcome.text)
+            what = "is a dead letter after" if outcome.kind == "dropped" else "failed at"
+            _LOG.warning("task %s %s delivery %d: %s", self.id, what, self.delivery.deliveries, outcome.text)
         try:
             if outcome.kind == "done":
-                await self._acknowledge(outcome)
+                await self._acknowledge()
             else:
                 await repeat(lambda: give_back(self.delivery, outcome), self._go_on(Pause()))
         except LeaseLostError as error:
@@ -236,10 +236,10 @@ class _Run:
         except PQError as error:
             _LOG.error("cannot settle task %s, which comes back: %s", self.id, error)
 
-    async def _acknowledge(self, outcome: Outcome) -> None:
-        go_on, kind = self._go_on(Pause()), outcome.content_type
+    async def _acknowledge(self) -> None:
+        go_on, kind = self._go_on(Pause()), self.content_type
         try:
-            await repeat(lambda: self.delivery.ack(outcome.result, content_type=kind), go_on)
+            await repeat(lambda: self.delivery.ack(self.saved, content_type=kind), go_on)
         except (BadRequestError, TooLargeError) as error:
             if not self.refused:
                 raise
@@ -402,7 +402,6 @@ class PQBroker(AsyncBroker):
         pause = Pause()
         while self.stopped_at == math.inf:
             if self.refused:
-                _LOG.error("this worker does nothing more: %s", self.refused)
                 await asyncio.Event().wait()
             run = None
             try:

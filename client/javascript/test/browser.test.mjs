@@ -5,7 +5,7 @@ import { existsSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
-import { delimiter, join } from "node:path";
+import { delimiter, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
@@ -13,9 +13,9 @@ import { build } from "esbuild";
 import { start } from "./bridge.mjs";
 
 const { env } = process;
-const names = ["chromium", "chromium-browser", "google-chrome"];
-const paths = env.PATH.split(delimiter).flatMap((dir) => names.map((name) => join(dir, name)));
-const chromium = env.PQ_TEST_CHROMIUM || paths.find(existsSync);
+const names = env.PQ_TEST_CHROMIUM ? [env.PQ_TEST_CHROMIUM] : ["chromium", "chromium-browser", "google-chrome"];
+const paths = env.PATH.split(delimiter).flatMap((dir) => names.map((name) => resolve(dir, name)));
+const chromium = paths.find(existsSync);
 const skip = !chromium && "needs Chromium: install it, or name it in PQ_TEST_CHROMIUM";
 
 // What the page does; it tells the test by a request.

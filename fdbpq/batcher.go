@@ -191,7 +191,7 @@ func newPending(b *Batcher, ctx context.Context, ops []Op) *Pending {
 	for i := range ops {
 		op := &ops[i]
 		all |= kinds[op.Kind].traits
-		if len(op.report().Next) > 0 {
+		if len(op.Successors()) > 0 {
 			all |= grows
 		}
 

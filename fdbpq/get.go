@@ -216,16 +216,7 @@ func (g *get) readItem() (Item, error) {
 // findFinished sets the result to a finished job. The error is for the operation, or one of the
 // store.
 func (g *get) findFinished() error {
-	load := g.finished.LoadOutcome
-	if !g.ops[g.index].NoValue {
-		load = func(r kv.Reader) (*state.FinishedRead, error) {
-			if g.returned.Refused {
-				return g.finished.Load(r, 0)
-			}
-			return g.finished.Load(r, g.returned.Left())
-		}
-	}
-	f, err := load(g.snapshot)
+	f, err := g.loadFinished()
 	if err != nil {
 		return err
 	}
@@ -238,4 +229,15 @@ func (g *get) findFinished() error {
 	result := &g.results[g.index]
 	result.Item, result.State, result.Found = record.Item, Done, browsedFinished(f)
 	return nil
+}
+
+// loadFinished reads as much of a finished job as the operation asks for, and has room for.
+func (g *get) loadFinished() (*state.FinishedRead, error) {
+	switch {
+	case g.ops[g.index].NoValue:
+		return g.finished.LoadOutcome(g.snapshot)
+	case g.returned.Refused:
+		return g.finished.Load(g.snapshot, 0)
+	}
+	return g.finished.Load(g.snapshot, g.returned.Left())
 }

@@ -71,7 +71,7 @@ func (op *Op) priorityIn(l *codec.Layout) int64 {
 
 // beginNext starts to read what the successors of an acknowledgement take.
 func (q *queueSettlements) beginNext(op *Op) {
-	successors := op.report().Next
+	successors := op.Successors()
 	for i := range successors {
 		next := &successors[i]
 		if l := next.Queue.Layout(); q.l.PushesTo(l) {
@@ -86,7 +86,7 @@ func (q *queueSettlements) loadNext(chain []int) error {
 	size := 0
 	for _, i := range chain {
 		op := &q.ops[i]
-		successors := op.report().Next
+		successors := op.Successors()
 		if len(successors) == 0 {
 			continue
 		}
@@ -130,7 +130,7 @@ func (q *queueSettlements) loadSuccessor(next *Op) error {
 // pushNext pushes the successors of a chain that loadNext has loaded, and whose leases have ended.
 func (q *queueSettlements) pushNext(chain []int) error {
 	for _, i := range chain {
-		successors := q.ops[i].report().Next
+		successors := q.ops[i].Successors()
 		for n := range successors {
 			next := &successors[n]
 			l := next.Queue.Layout()

@@ -228,6 +228,9 @@ var noReport = &Report{}
 // report returns what the holder of the lease says.
 func (op *Op) report() *Report { return cmp.Or(op.Report, noReport) }
 
+// Successors returns what an OpAck pushes: Report.Next, nil without a Report.
+func (op *Op) Successors() []Op { return op.report().Next }
+
 // Target is a queue: a *PriorityQueue or a *Queue.
 type Target interface {
 	Layout() *codec.Layout

@@ -169,9 +169,7 @@ func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
 }
 
 // pushes reports whether the operation pushes: a full store refuses it.
-func pushes(op *fdbpq.Op) bool {
-	return op.Kind == fdbpq.OpPush || op.Report != nil && len(op.Report.Next) > 0
-}
+func pushes(op *fdbpq.Op) bool { return op.Kind == fdbpq.OpPush || len(op.Successors()) > 0 }
 
 // anyPushes reports whether one of the operations pushes.
 func anyPushes(ops []fdbpq.Op) bool {

@@ -124,7 +124,7 @@ func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
 	case !acknowledged:
 		return badRequest("header %s: %.4q...: want the token of a lease that this acknowledges",
 			subjects.HeaderToken, tokens[0])
-	case f.ops[lease].Report != nil && f.ops[lease].Report.Result != nil:
+	case reportOf(&f.ops[lease]).Result != nil:
 		return badRequest("header %s: the lease %d has a result already: want one frame for each",
 			subjects.HeaderToken, lease)
 	case frame.Priority != 0:
@@ -182,14 +182,12 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 
 // measureNext is measurePushed for the successors of an acknowledgement.
 func (h *Handler) measureNext(r *dispatch.Request, op *fdbpq.Op) error {
-	if op.Report == nil {
-		return nil
-	}
-	for i := range op.Report.Next {
-		if err := h.measurePushed(r, &op.Report.Next[i].Message); err != nil {
+	successors := op.Successors()
+	for i := range successors {
+		if err := h.measurePushed(r, &successors[i].Message); err != nil {
 			return badRequest("successor %d: %w", i, err)
 		}
 	}
-	r.Size += opMemory * len(op.Report.Next)
+	r.Size += opMemory * len(successors)
 	return nil
 }

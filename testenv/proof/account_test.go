@@ -139,7 +139,7 @@ type bank struct {
 	large   []string // those with large items
 	grouped []string // those whose items have groups, with a limit of their leases
 	rated   []string // those with rates, of the queue and of groups
-	traced  []string // those that keep jobs, and push to each other
+	traced  []string // queues that keep jobs, and push to each other
 	dead    []string // dead-letter queues
 
 	redriven []string // those that are redriven
@@ -238,7 +238,7 @@ func (b *bank) living() []string {
 	list := slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large,
 		b.grouped, b.rated, b.traced)
 	slices.Sort(list)
-	return slices.Compact(list) // the full ones may be those that are traced
+	return slices.Compact(list) // a full one may be traced
 }
 
 // over reports whether the run ends early.

@@ -21,7 +21,7 @@ type Balance struct {
 	Gone             int64 // sent to nobody while nothing was broken
 	AtLimit, AtRate  int64 // groups that came to a limit, and deliveries at a rate
 
-	Traced, Finished int64 // jobs in queues that are traced, and those that are done in the end
+	Traced, Finished int64 // jobs in traced queues, and how many are done in the end
 }
 
 // Close adds everything up, after all that was left has been entered, which was done at a time in

@@ -253,7 +253,8 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 
 # PQBRIDGE is the build to measure, by default of this checkout, and AGAINST another one, in turns with it; a ratio is
 # PQBRIDGE's figure divided by AGAINST's. BENCH chooses workloads, a regular expression; FLAGS are more flags, such as
-# -clients=32 -size=10240 -groups=1000. The data go below TMPDIR: that has to be on the kind of disk that the service will use.
+# -clients=32 -size=10240 -groups=1000 -queues=1000. The data go below TMPDIR: that has to be on the kind of disk that the
+# service will use.
 PQBRIDGE = $(CURDIR)/bin/pqbridge
 AGAINST :=
 STORE   := embedded

@@ -20,10 +20,9 @@ func newBench(a *app) *cobra.Command {
 	var o load.Options
 	cmd := q.command(&cobra.Command{
 		Use:   "bench QUEUE [push|pop|mixed|lease|work]",
-		Short: "Put load on a queue and print rates and latencies",
-		Long: `mixed, the default, pushes, leases and acks, and removes what it has left; lease
-(and ack), work (Workers) and pop take what push left, not items of others. pop
-does not give back, so its queue must be named bench or bench-ANYTHING.`,
+		Short: "Put load on queues and print rates and latencies",
+		Long: `mixed, the default, pushes, leases and acks, and removes the rest. lease (and
+ack), work and pop take what push left. pop works on bench and bench-NAME only.`,
 		Example: `  pq bench try --rate 2000 --duration 1m`,
 	}, func(mode []string) error {
 		o.Mode = load.Mode(cmp.Or(strings.Join(mode, ""), string(load.Mixed)))
@@ -31,6 +30,7 @@ does not give back, so its queue must be named bench or bench-ANYTHING.`,
 	})
 
 	set := cmd.Flags()
+	set.IntVar(&o.Queues, "queues", 1, "`N` queues by turns: QUEUE-1 to QUEUE-N")
 	set.IntVar(&o.Clients, "clients", 64, "`N` clients, one request each")
 	set.IntVar(&o.Connections, "connections", 4, "`N` connections that they share")
 	set.IntVar(&o.Batch, "batch", 1, "`N` items in a request")

@@ -187,6 +187,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"must be bench or begin with bench-", "bench try pop"},
 		{"must be bench or begin with bench-", "bench benches pop"},
 		{"Workers decide", "bench try work --batch 2"},
+		{"queues is 0: want 1 to 1000000", "bench try --queues 0"},
+		{"a Worker works on one", "bench try work --queues 2"},
 		{"at least one client each", "bench try --clients 1 --connections 2"},
 		{"priorities is 0", "bench try --priorities 0"},
 		{"rate is -1", "bench try --rate -1"},

@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,9 +14,9 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 )
 
-// Run puts the load on the queue and returns what it measured. If ctx ends early,
+// Run puts the load on the queues and returns what it measured. If ctx ends early,
 // Run finishes the requests under way and returns what it has measured so far.
-// Mixed then removes as many items as it has left in the queue. If that fails, or
+// Mixed then removes as many items as it has left in each queue. If that fails, or
 // some requests had an unknown outcome, Run returns both a report and an error.
 //
 // Errors: any from Options.Validate and Dial, a queue with items of other programs, and requests
@@ -32,7 +31,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		o.Priorities = 1
 	}
 
-	r := &run{Options: o, value: value(o.Size), ops: map[string]*measured{}}
+	r := &run{Options: o, shares: o.shares(), value: value(o.Size), ops: map[string]*measured{}}
 	for _, name := range o.operations() {
 		latency := hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)
 		r.ops[name] = &measured{latency: latency}
@@ -42,22 +41,23 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		r.limiter = rate.NewLimiter(rate.Limit(o.Rate), o.Batch)
 	}
 
-	var queues []*queue
+	var clients []*client.Client
 	for range o.Connections {
 		nc, err := o.Dial()
 		if err != nil {
 			return nil, err
 		}
 		defer nc.Close()
-		queues = append(queues, openQueue(nc, &o))
+		clients = append(clients,
+			client.New(nc, client.WithGrammar(o.Grammar), client.WithTimeout(o.Timeout)))
 	}
 
-	if err := o.check(ctx, queues[0]); err != nil {
-		return nil, fmt.Errorf("queue %s: %w", o.Queue, err)
+	if err := r.check(ctx, clients[0]); err != nil {
+		return nil, err
 	}
 
-	failed := r.clients(ctx, queues)
-	left := r.clear(context.WithoutCancel(ctx), queues[0])
+	failed := r.clients(ctx, clients)
+	left := r.clear(context.WithoutCancel(ctx), clients[0])
 	if failed != nil {
 		return nil, errors.Join(failed, left)
 	}
@@ -67,15 +67,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // run is one load.
 type run struct {
 	Options
+	shares  []*share      // a queue each
 	value   []byte        // of all items
 	limiter *rate.Limiter // nil without a limit
 	begun   time.Time
 
 	asked, answered atomic.Int64 // items
-	numbered        atomic.Int64 // items to push, failed pushes included
-	pushed, popped  atomic.Int64 // items that were stored, and removed
-	doubtful        atomic.Int64 // items of pushes and acknowledgements of unknown outcome
-	dry             atomic.Bool  // the queue was empty
+	turns           atomic.Int64 // of queues
+	dried           atomic.Int64 // queues that were empty
 
 	mu      sync.Mutex
 	elapsed time.Duration // until the last answer
@@ -90,7 +89,7 @@ type measured struct {
 }
 
 // clients runs the clients until the load is over.
-func (r *run) clients(ctx context.Context, queues []*queue) error {
+func (r *run) clients(ctx context.Context, clients []*client.Client) error {
 	r.begun = time.Now()
 
 	ctx, end := context.WithCancel(ctx)
@@ -103,7 +102,7 @@ func (r *run) clients(ctx context.Context, queues []*queue) error {
 	start := func(client func() error) {
 		running.Go(func() error {
 			err := client()
-			if r.dry.Load() || r.Mode == Work { // the others would wait for items
+			if r.dry() || r.Mode == Work { // the others would wait for items
 				end()
 			}
 			return err
@@ -111,26 +110,33 @@ func (r *run) clients(ctx context.Context, queues []*queue) error {
 	}
 
 	if r.Mode == Work {
-		for i, q := range queues {
-			jobs := (r.Clients + len(queues) - 1 - i) / len(queues)
-			start(func() error { return r.work(ended, q, jobs) })
+		for i, c := range clients {
+			jobs := (r.Clients + len(clients) - 1 - i) / len(clients)
+			start(func() error { return r.work(ended, r.open(c, 0), jobs) })
 		}
 		return running.Wait()
 	}
 
 	for i := range r.Clients {
-		start(func() error { return r.client(ended, queues[i%len(queues)]) })
+		start(func() error { return r.client(ended, clients[i%len(clients)]) })
 	}
 	return running.Wait()
 }
 
 // client makes one request after another until ended ends. It finishes the request
 // under way: that has a context of its own.
-func (r *run) client(ended context.Context, q *queue) error {
-	names := r.operations()
-	for i := 0; !r.dry.Load() && r.next(ended); i++ {
+func (r *run) client(ended context.Context, c *client.Client) error {
+	names, again := r.operations(), false
+	var q queue
+	for i := 0; !r.dry() && (again && ended.Err() == nil || r.next(ended)); i++ {
+		if i%len(names) == 0 { // what Mixed pushes to a queue it leases there
+			q = r.open(c, r.turn())
+		}
 		err := r.request(context.WithoutCancel(ended), q, names[i%len(names)])
+		again = errors.Is(err, errDry) // another queue may have items
+
 		switch {
+		case again:
 		case passes(err):
 			if r.Mode == Mixed && names[i%2] == opPush {
 				i-- // a lease would take an item that was there before

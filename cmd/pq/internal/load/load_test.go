@@ -25,6 +25,7 @@ func options(e *testenv.Env) Options {
 		},
 		Grammar:     e.Grammar,
 		Queue:       "bench-try",
+		Queues:      1,
 		Mode:        Mixed,
 		Timeout:     testenv.Patience,
 		Batch:       1,
@@ -68,7 +69,7 @@ func TestMixed(t *testing.T) {
 	var text strings.Builder
 
 	err := report.Write(&text)
-	if err != nil || !report.RanDry || !strings.Contains(text.String(), "ran empty") {
+	if err != nil || !report.RanDry || !strings.Contains(text.String(), "ran out of items") {
 		t.Errorf("%v: %+v\n%s", err, report, text.String())
 	}
 }
@@ -294,6 +295,54 @@ func TestMixedKeepsABacklogOfAFullQueue(t *testing.T) {
 		}
 		if room == 0 && (report.Operations[0].Errors == 0 || report.Operations[1].Count > 0) {
 			t.Errorf("room for %d: %+v", room, report)
+		}
+	}
+}
+
+// Over many queues each mode takes as many items as it should, though most queues run dry early.
+func TestManyQueues(t *testing.T) {
+	env := testenv.New(t, testenv.Options{})
+	o := options(env)
+	few := o
+	o.Queues, few.Queues = 50, 10
+
+	for _, mode := range []Mode{Pop, Lease} {
+		o.Mode, few.Mode = Push, Push
+		result(t, o)
+		result(t, few)
+
+		o.Mode = mode
+		more := o
+		more.Count = 2 * o.Count
+		for _, o := range []Options{o, more} {
+			report := result(t, o)
+			count := report.Operations[0].Count
+			if count != 400 || report.RanDry != (o.Count > 400) {
+				t.Errorf("%s: took %d items, want 400: %+v", mode, count, report)
+			}
+		}
+	}
+}
+
+// Mixed leaves in each queue as many items as an earlier load did.
+func TestMixedLeavesEachQueueAsItWas(t *testing.T) {
+	env := testenv.New(t, testenv.Options{})
+	o := options(env)
+	o.Mode, o.Queues, o.Count = Push, 5, 7
+	result(t, o)
+
+	o.Mode = Mixed
+	for _, o.Count = range []int64{3, 403} {
+		if report := result(t, o); report.RanDry || report.Operations[0].Count == 0 {
+			t.Errorf("%+v", report)
+		}
+
+		for i, want := range []int64{2, 2, 1, 1, 1} {
+			queue := fmt.Sprintf("bench-try-%d", i+1)
+			n, err := client.New(env.Conn).PriorityQueue(queue).Len(t.Context())
+			if n != want || err != nil {
+				t.Errorf("after %d, %s has %d items, want %d: %v", o.Count, queue, n, want, err)
+			}
 		}
 	}
 }

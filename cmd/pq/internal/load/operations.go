@@ -24,8 +24,8 @@ func (o *Options) operations() []string {
 	return []string{string(o.Mode)}
 }
 
-// request does one step of a client, and notes it.
-func (r *run) request(ctx context.Context, q *queue, name string) error {
+// request does one step of a client, and notes it. If there was nothing to take it returns errDry.
+func (r *run) request(ctx context.Context, q queue, name string) error {
 	sent := time.Since(r.begun)
 	var items int
 	var err error
@@ -39,20 +39,23 @@ func (r *run) request(ctx context.Context, q *queue, name string) error {
 	}
 
 	if errors.Is(err, client.ErrEmpty) {
-		if r.Mode.takes() {
-			r.dry.Store(true)
+		if !r.Mode.takes() {
+			return nil
 		}
-		return nil
+		if !q.dry.Swap(true) {
+			r.dried.Add(1)
+		}
+		return errDry
 	}
 
 	r.note(name, items, sent, time.Since(r.begun), err)
 	return err
 }
 
-func (r *run) push(ctx context.Context, q *queue) (int, error) {
+func (r *run) push(ctx context.Context, q queue) (int, error) {
 	items := make([]client.PushItem, r.Batch)
 	for i := range items {
-		n := r.numbered.Add(1)
+		n := q.number*int64(r.Batch) + int64(i)
 		items[i].Priority = n % int64(r.Priorities)
 		items[i].Message.Value = r.value
 		if r.Groups > 0 {
@@ -64,29 +67,29 @@ func (r *run) push(ctx context.Context, q *queue) (int, error) {
 	if r.Batch > 1 {
 		results, err := q.PushMany(ctx, items)
 		for i := range results {
-			r.countPush(results[i].Err)
+			r.countPush(q, results[i].Err)
 		}
 		return r.Batch, err
 	}
 
 	_, err := q.PushMsg(ctx, items[0].Priority, items[0].Message)
-	r.countPush(err)
+	r.countPush(q, err)
 	return r.Batch, err
 }
 
 // countPush counts an item whose push has ended.
-func (r *run) countPush(err error) {
+func (r *run) countPush(q queue, err error) {
 	switch {
 	case err == nil:
-		r.pushed.Add(1)
+		q.pushed.Add(1)
 	case errors.Is(err, client.ErrUnknownOutcome):
-		r.doubtful.Add(1)
+		q.doubtful.Add(1)
 	}
 }
 
 // pop pops items of any load. What another program has pushed to a queue of loads meanwhile goes to
 // the end of its priority.
-func (r *run) pop(ctx context.Context, q *queue) (n int, err error) {
+func (r *run) pop(ctx context.Context, q queue) (n int, err error) {
 	popped, err := q.PopBatch(ctx, r.Batch)
 	for _, item := range popped {
 		if isOurs(item) {
@@ -112,37 +115,41 @@ func (r *run) pop(ctx context.Context, q *queue) (n int, err error) {
 	return n, err
 }
 
-// surplus is how many items Mixed may have left in the queue.
-func (r *run) surplus() int64 {
-	if r.Mode != Mixed {
-		return 0
-	}
-	return max(r.pushed.Load()-r.popped.Load(), 0)
-}
-
-// clear removes what Mixed has left in the queue. Items of an earlier load stay: somebody may want
+// clear removes what Mixed has left in the queues. Items of an earlier load stay: somebody may want
 // that backlog.
-func (r *run) clear(ctx context.Context, q *queue) (err error) {
-	for left := r.surplus(); left > 0 && err == nil; left = r.surplus() {
-		_, err = r.lease(ctx, q, int(min(left, subjects.MaxPopBatch)))
+func (r *run) clear(ctx context.Context, c *client.Client) (err error) {
+	if r.Mode != Mixed {
+		return nil
 	}
 
-	var reply *client.Error
-	switch n, doubtful := r.surplus(), r.doubtful.Load(); {
-	case errors.As(err, &reply) && reply.Reason == subjects.ReasonEmpty: // others took them
-		return nil
-	case err != nil:
-		return fmt.Errorf("queue %s: up to %d items were left there: %w", r.Queue, n+doubtful, err)
-	case doubtful > 0 && r.Mode == Mixed:
-		return fmt.Errorf("queue %s: up to %d items were left there, of requests whose outcome "+
-			"is unknown", r.Queue, doubtful)
+	var left int64
+	for i, s := range r.shares {
+		q := r.open(c, int64(i))
+		for n := s.surplus(); n > 0 && err == nil; n = s.surplus() {
+			_, err = r.lease(ctx, q, int(min(n, subjects.MaxPopBatch)))
+		}
+
+		var reply *client.Error
+		if errors.As(err, &reply) && reply.Reason == subjects.ReasonEmpty { // others took them
+			err = nil
+		} else {
+			left += s.surplus() + s.doubtful.Load()
+		}
 	}
-	return nil
+
+	if left > 0 && err == nil {
+		err = errors.New("the outcome of some requests is unknown")
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: up to %d items were left there: %w", where(r.Queue, r.Queues), left,
+			err)
+	}
+	return err
 }
 
 // lease leases up to most items of any load, and acknowledges them. If one of another program is
 // among them, all go back to their places, and the delivery does not count.
-func (r *run) lease(ctx context.Context, q *queue, most int) (n int, err error) {
+func (r *run) lease(ctx context.Context, q queue, most int) (n int, err error) {
 	leased, err := q.LeaseBatch(ctx, most)
 	if err != nil {
 		return 0, err
@@ -169,18 +176,18 @@ func (r *run) lease(ctx context.Context, q *queue, most int) (n int, err error) 
 	for _, err := range errs {
 		switch {
 		case errors.Is(err, client.ErrUnknownOutcome): // so that clear takes none too many
-			r.doubtful.Add(1)
+			q.doubtful.Add(1)
 		case err != nil:
 			n--
 		}
 	}
-	r.popped.Add(int64(n))
+	q.popped.Add(int64(n))
 	return n, errors.Join(errs...)
 }
 
 // work runs a Worker until ended ends. The latency of a job is the time since the one before it was
 // done.
-func (r *run) work(ended context.Context, q *queue, concurrency int) error {
+func (r *run) work(ended context.Context, q queue, concurrency int) error {
 	ended, stop := context.WithCancelCause(ended)
 	defer stop(nil)
 

@@ -1,4 +1,4 @@
-// Package load puts load on one queue of a running service and measures the replies.
+// Package load puts load on queues of a running service and measures the replies.
 //
 // Items carry a mark, so that the load takes only its own. It refuses a queue with
 // other items. One that turns up later was only leased, and goes back to its place:
@@ -40,6 +40,9 @@ type Options struct {
 	// Queue is the name of the queue, FIFO or else a priority queue.
 	Queue string
 	FIFO  bool
+	// Queues is how many queues share the load, by turns. If there are several, a hyphen and a
+	// number, from 1 up, follow the Queue in their names.
+	Queues int
 
 	Mode Mode
 	// Batch is the number of items in a request. A Worker decides that itself.
@@ -88,6 +91,8 @@ func (o *Options) Validate() error {
 		subjects.MaxPopBatch)
 	check(o.Batch == 1 || o.Mode != Work, "mode %s with a batch: Workers decide what they ask for",
 		Work)
+	check(o.Queues >= 1 && o.Queues <= maxQueues, "queues is %d: want 1 to %d", o.Queues, maxQueues)
+	check(o.Queues <= 1 || o.Mode != Work, "mode %s of several queues: a Worker works on one", Work)
 	check(o.Connections >= 1 && o.Connections <= 1000, "connections is %d: want 1 to 1000",
 		o.Connections)
 	check(o.Clients >= o.Connections && o.Clients <= 10_000,

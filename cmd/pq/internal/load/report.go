@@ -11,12 +11,13 @@ import (
 // Report is the result of a load. Times are in seconds.
 type Report struct {
 	Queue       string  `json:"queue"`
+	Queues      int     `json:"queues"`
 	Mode        Mode    `json:"mode"`
 	Batch       int     `json:"batch"`
 	Clients     int     `json:"clients"`
 	Connections int     `json:"connections"`
 	Seconds     float64 `json:"seconds"`
-	// RanDry means that the queue became empty before the load was over.
+	// RanDry means that all queues became empty before the load was over.
 	RanDry     bool  `json:"ran_dry,omitempty"`
 	Operations []Row `json:"operations"`
 }
@@ -37,9 +38,9 @@ type Row struct {
 
 func (r *run) report() *Report {
 	report := &Report{
-		Queue: r.Queue, Mode: r.Mode, Batch: r.Batch,
+		Queue: r.Queue, Queues: r.Queues, Mode: r.Mode, Batch: r.Batch,
 		Clients: r.Clients, Connections: r.Connections,
-		Seconds: r.elapsed.Seconds(), RanDry: r.dry.Load(),
+		Seconds: r.elapsed.Seconds(), RanDry: r.dry(),
 	}
 
 	for _, name := range r.operations() {
@@ -61,8 +62,8 @@ func (r *run) report() *Report {
 // Write prints the report as a table.
 func (r *Report) Write(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s of queue %s: %.1f s, %d clients on %d connections; latencies in ms\n\n",
-		r.Mode, r.Queue, r.Seconds, r.Clients, r.Connections)
+	fmt.Fprintf(&b, "%s of %s: %.1f s, %d clients on %d connections; latencies in ms\n\n",
+		r.Mode, where(r.Queue, r.Queues), r.Seconds, r.Clients, r.Connections)
 
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "\tcount\tper second\tp50\tp90\tp99\tp99.9\tmax\terrors\t")
@@ -76,7 +77,7 @@ func (r *Report) Write(w io.Writer) error {
 	_ = table.Flush() // a Builder takes it all
 
 	if r.RanDry {
-		b.WriteString("\nThe queue ran empty.\n")
+		b.WriteString("\nThe load ran out of items.\n")
 	}
 
 	_, err := io.WriteString(w, b.String())

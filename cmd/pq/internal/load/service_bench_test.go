@@ -24,6 +24,7 @@ var (
 func init() {
 	flag.IntVar(&shape.Clients, "clients", 128, "clients, each with one request under way")
 	flag.IntVar(&shape.Connections, "connections", 4, "connections that they share")
+	flag.IntVar(&shape.Queues, "queues", 1, "queues that share the load, by turns")
 	flag.IntVar(&shape.Priorities, "priorities", 10, "different priorities")
 	flag.IntVar(&shape.Groups, "groups", 0, "groups that the items belong to, in turns")
 	flag.IntVar(&shape.Size, "size", 128, "bytes of an item")
@@ -78,6 +79,9 @@ func BenchmarkService(b *testing.B) {
 		o.Mode, o.Batch, o.Queue, o.Result = w.mode, w.batch, "bench", w.result
 
 		b.Run(w.name, func(b *testing.B) {
+			if o.Mode == Work && o.Queues > 1 {
+				b.Skip("a Worker works on one queue")
+			}
 			if o.Count == 0 { // the first turn only finds out how many items a turn needs
 				o.Count = int64(max(100*o.Clients, 20*o.Clients*o.Batch))
 				report, _ := services[0].turn(b, o)
@@ -146,21 +150,21 @@ func startService(
 	return &service{env, env.StartProgram(program, prefix, environment...), grammar}
 }
 
-// turn runs a load on a queue that is empty but for as many items as it takes, and returns what
-// it measured and the processor time of the service.
+// turn runs a load on queues that are empty but for as many items as it takes, and returns what it
+// measured and the processor time of the service.
 func (s *service) turn(b *testing.B, o Options) (*Report, time.Duration) {
 	if o.Result > 0 {
-		s.configure(b, o.Queue, client.Settings{Keep: time.Hour})
-		defer s.configure(b, o.Queue, client.Settings{}, "keep")
+		s.configure(b, o, client.Settings{Keep: time.Hour})
+		defer s.configure(b, o, client.Settings{}, "keep")
 	}
-	other := o // what fills the queue before, or empties it after
-	other.Mode, other.Batch = Push, fillBatch
 
 	if o.Mode.takes() {
-		s.run(b, other)
+		s.run(b, filling(o))
 	} else {
-		other.Mode, other.Count, other.Duration = Pop, 0, testenv.Patience
-		defer s.run(b, other)
+		emptying := o
+		emptying.Mode, emptying.Batch, emptying.Count, emptying.Duration =
+			Pop, fillBatch, 0, testenv.Patience
+		defer s.run(b, emptying)
 	}
 
 	before := testenv.ProcessorTime(s.pid)
@@ -168,8 +172,20 @@ func (s *service) turn(b *testing.B, o Options) (*Report, time.Duration) {
 	return report, testenv.ProcessorTime(s.pid) - before
 }
 
+// filling pushes what a load that takes items finds, where its turns come to.
+func filling(o Options) Options {
+	upwards := func(n, by int) int { return (n + by - 1) / by }
+	requests := upwards(int(o.Count), o.Batch)
+	each := upwards(requests, o.Queues) * o.Batch // items of a queue
+	pushes := upwards(each, fillBatch)
+
+	o.Mode, o.Batch = Push, upwards(each, pushes)
+	o.Count = int64(pushes * o.Batch * min(requests, o.Queues))
+	return o
+}
+
 func (s *service) configure(
-	b *testing.B, queue string, change client.Settings, reset ...string,
+	b *testing.B, o Options, change client.Settings, reset ...string,
 ) {
 	nc, err := nats.Connect(s.env.NATS.URL(), nats.Timeout(testenv.Patience))
 	if err != nil {
@@ -177,9 +193,12 @@ func (s *service) configure(
 	}
 	defer nc.Close()
 
-	q := client.New(nc, client.WithGrammar(s.grammar)).PriorityQueue(queue)
-	if _, err := q.Configure(b.Context(), change, reset...); err != nil {
-		b.Fatal(err)
+	c := client.New(nc, client.WithGrammar(s.grammar))
+	for _, share := range o.shares() {
+		_, err := c.PriorityQueue(share.name).Configure(b.Context(), change, reset...)
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

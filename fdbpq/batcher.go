@@ -61,7 +61,7 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
-		b.known = &state.Known{}
+		b.known = state.NewKnown()
 	}
 	return b
 }

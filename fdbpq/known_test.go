@@ -17,7 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// Pops and leases of a queue that the Batcher knows read nothing but its items.
+// Pops and leases of a queue that the Batcher knows read nothing, as long as it knows the items.
 func TestKnownFacts(t *testing.T) {
 	f, store := onlyWay(t)
 	q := f.queue("a")
@@ -33,15 +33,24 @@ func TestKnownFacts(t *testing.T) {
 	f.apply(slices.Repeat([]fdbpq.Op{opPush(q, 1, "x")}, 20)...)
 	f.apply(pop)
 
-	// One read is of the items, and one more of their number.
-	wantEqual(t, "reads of a pop", reads(pop), 1)
-	wantEqual(t, "reads of a lease", reads(lease), 1)
-	wantEqual(t, "reads of a lease that counts", reads(counting(lease)), 2)
+	// The first pop has read 16 items.
+	wantEqual(t, "reads of a pop", reads(pop), 0)
+	wantEqual(t, "reads of a lease", reads(lease), 0)
+	wantEqual(t, "reads of a lease that counts", reads(counting(lease)), 1) // how many are ready
 
 	token := f.apply(lease)[0].Lease.Token
 	ack := fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token}
 	wantEqual(t, "reads of an acknowledgement", reads(ack), 0)
-	wantEqual(t, "reads of a second lease", reads(lease), 1)
+	wantEqual(t, "reads of 11 pops", reads(slices.Repeat([]fdbpq.Op{pop}, 11)...), 0)
+	wantEqual(t, "reads of the pop after them", reads(pop), 1) // the rest of the items
+
+	// All items are known, also from the back, with those that come new.
+	pop.End = fdbpq.Back
+	f.apply(opPush(q, 2, "new"))
+	store.Take()
+	wantEqual(t, "the last item", string(f.apply(pop)[0].Item.Value), "new")
+	wantEqual(t, "reads of a pop from the back", store.Take()[0].Reads, 0)
+	pop.End = fdbpq.Front
 
 	write(f, func(kv.Transaction) {})
 

@@ -244,7 +244,7 @@ func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length tim
 
 	h := &codec.Record{
 		ID: s.Item.ID, State: Leased, End: q.ops[i].End,
-		Due: q.now.Add(length), Value: s.Pair.Value,
+		Due: q.now.Add(length), Value: s.Pair.Value, Parts: s.Parts(),
 		History: codec.History{
 			Deliveries: past.Deliveries + 1,
 			Fence:      codec.NextFence(past.Fence), // no earlier token holds

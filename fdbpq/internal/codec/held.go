@@ -51,6 +51,7 @@ type Record struct {
 
 	Value   []byte   // as stored
 	Dropped int      // bytes of the value that were dropped from Value, but count
+	Parts   int      // how many ("m") keys the item has; 0 if that is not known
 	Message *Message // in full; nil unless known
 }
 

@@ -25,6 +25,7 @@ import (
 type Cursor struct {
 	r        kv.Reader
 	l        *codec.Layout
+	facts    *facts // nil if the pages are not known
 	end      codec.End
 	asked    kv.RangeOptions // for a page
 	together int             // for how many items the rest is read at once; 0: the caller reads it
@@ -42,7 +43,13 @@ type Cursor struct {
 // given bytes. The rest of an item, which is under its ("m") keys, is read for together items at
 // once.
 func Walk(l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int) Cursor {
-	c := Cursor{r: r, l: l, end: end, together: together}
+	return walk(nil, l, r, end, want, bytes, together)
+}
+
+func walk(
+	f *facts, l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int,
+) Cursor {
+	c := Cursor{facts: f, r: r, l: l, end: end, together: together}
 	c.asked = kv.RangeOptions{Limit: want, Bytes: max(bytes, 1), Reverse: end == codec.Back}
 	c.requestPage()
 	return c
@@ -52,6 +59,9 @@ func Walk(l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int
 func (c *Cursor) requestPage() {
 	rest := c.l.ItemRange()
 	switch {
+	case c.last == nil && c.facts.begins(c.end):
+		c.page = kv.Ready(c.facts.page(c.l, c.r, c.asked))
+		return
 	case c.last == nil:
 	case c.end == codec.Front:
 		rest.Begin = kv.SingleKey(c.last).End
@@ -171,12 +181,22 @@ type Ends struct {
 
 // WalkEnds starts a walk from each end where items are wanted: see Walk.
 func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) Ends {
-	var e Ends
+	return walkEnds(nil, l, r, want, bytes, together)
+}
+
+// WalkEnds is the function of that name, for pops in the ledger's transaction.
+func (g *Ledger) WalkEnds(want [2]int, bytes, together int) Ends {
+	return walkEnds(g.facts, g.L, g.Tx, want, bytes, together)
+}
+
+func walkEnds(
+	f *facts, l *codec.Layout, r kv.Reader, want [2]int, bytes, together int,
+) (e Ends) {
 	for end, n := range want {
 		if n > 0 {
 			// The ends share the bytes.
 			share := bytes * n / (want[codec.Front] + want[codec.Back])
-			e.Walks[end] = Walk(l, r, codec.End(end), n, share, together)
+			e.Walks[end] = walk(f, l, r, codec.End(end), n, share, together)
 		}
 	}
 	return e

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/recent"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
@@ -13,31 +14,30 @@ import (
 // read it again. It holds only where nobody else can have written in between: in a store with
 // turns, see kv.Transaction.Turn. A nil *Known knows nothing.
 type Known struct {
-	turn   int64             // of the last transaction
-	queues map[string]*facts // by prefix
-	leased int               // about the bytes of all facts.leased
-	turns  int               // about the number of all facts.turns
-
-	// counts spares pushes the reads of the last items of their priorities. Counts that are too
-	// high do no harm, because the order stays the same. So they need not change when items are
-	// taken.
-	counts  CountsByQueue
-	size    int  // at least the number of counts
-	foreign bool // ForgetCounts was called in the open transaction
+	turn   int64               // of the last transaction
+	queues *recent.Map[*facts] // by prefix
 }
 
 const (
-	// maxKnownQueues bounds Known.queues: programs may use each queue name once.
-	maxKnownQueues = 4096
-	// maxKnownLeased is about the bound of Known.leased; one transaction may exceed it.
-	maxKnownLeased = 16 << 20
+	// maxKnown is about how many bytes Known takes. One transaction may exceed it.
+	maxKnown = 32 << 20
 	// maxKnownMessage is the largest Message.Size that facts.leased holds.
 	maxKnownMessage = 1024
-	// maxKnownTurns bounds Known.turns in the same way.
-	maxKnownTurns = 16 << 10
-	// maxKnownCounts bounds Known.counts: programs may use each priority once.
-	maxKnownCounts = 4096
 )
+
+// About how many bytes the facts of a queue take, and the elements of their maps.
+const (
+	factsSize  = 300
+	countSize  = 40
+	turnSize   = 250
+	leasedSize = 300
+)
+
+// NewKnown returns a Known that knows nothing yet.
+func NewKnown() *Known {
+	size := func(_ string, f *facts) int { return f.size }
+	return &Known{queues: recent.NewMap(maxKnown, size)}
+}
 
 // CountsByQueue holds a count for each priority of each queue, by the queue's prefix.
 type CountsByQueue map[string]map[int64]int64
@@ -49,15 +49,32 @@ type CountsByQueue map[string]map[int64]int64
 //	quietUntil   zero             ReadDue that finds nothing   noteDue, to an earlier time
 //	noHistories  false            FirstHistory                 SetHistory
 //	settings     nil              Settings                     SetSettings
+//	counts       not in the map   LearnCounts                  forgetCounts
+//	front        see front        a walk from the front        each change of ("i"), Purge
 //	leased       not in the map   Hold of a lease              Unhold, Purge
 //	turns        see turn         Turns.Load                   each move of an item, Purge
 type facts struct {
-	known       *Known
-	quietUntil  time.Time                  // nothing falls due before
-	noHistories bool                       // no item has a history
-	settings    *codec.StoredSettings      // must not be changed
+	known *Known
+	size  int // about how many bytes all of it takes
+
+	quietUntil  time.Time             // nothing falls due before
+	noHistories bool                  // no item has a history
+	settings    *codec.StoredSettings // must not be changed
+	front       front
 	leased      map[codec.ID]*codec.Record // leases that will be acknowledged soon: see knowLeased
 	turns       map[turnOf]*turn
+
+	// counts spares pushes the reads of the last items of their priorities. Counts that are too
+	// high do no harm, because the order stays the same. So they need not change when items are
+	// taken.
+	counts  map[int64]int64
+	foreign int64 // the turn of the last transaction that called forgetCounts
+}
+
+// grow notes that the facts take more bytes.
+func (f *facts) grow(bytes int) {
+	f.size += bytes
+	f.known.queues.Grow(bytes)
 }
 
 // BeginTransaction must be called at the beginning of each transaction. If other transactions may
@@ -70,58 +87,53 @@ func (k *Known) BeginTransaction(tx kv.Transaction) {
 	// The turn counts transactions: the next one means that nobody else has written in between.
 	turn := tx.Turn()
 	if turn == 0 || turn != k.turn+1 {
-		k.counts, k.size = nil, 0
-		k.forgetQueues()
+		k.queues.Clear()
 	}
+	k.turn = turn
 
 	// Not later, because all ledgers of a queue in one transaction must have the same facts.
-	if len(k.queues) >= maxKnownQueues || k.leased >= maxKnownLeased || k.turns >= maxKnownTurns {
-		k.forgetQueues()
-	}
-	k.turn, k.foreign = turn, false
+	k.queues.Age()
 }
-
-func (k *Known) forgetQueues() { k.queues, k.leased, k.turns = nil, 0, 0 }
 
 // Any reports whether anything can be known.
 func (k *Known) Any() bool { return k != nil && k.turn != 0 }
 
 // Counts returns the next counts of a queue that are known, by priority.
 func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
-	if !k.Any() {
-		return nil
+	if f := k.queue(l); f != nil {
+		return f.counts
 	}
-	return k.counts[l.Prefix]
+	return nil
 }
 
-// ForgetCounts must be called when an item comes back to a queue that it had left: it may have a
+// forgetCounts must be called when an item comes back to a queue that it had left: it may have a
 // higher count than the next one that is known.
-func (k *Known) ForgetCounts() {
-	if k != nil {
-		k.foreign = true
+func (f *facts) forgetCounts() {
+	if f != nil {
+		f.grow(-countSize * len(f.counts))
+		f.counts, f.foreign = nil, f.known.turn
 	}
 }
 
-// LearnCounts adds the next counts after a transaction, or forgets all counts if ForgetCounts was
+// LearnCounts adds the next counts after a transaction, except of queues where forgetCounts was
 // called.
 func (k *Known) LearnCounts(after CountsByQueue) {
-	switch {
-	case !k.Any():
+	if !k.Any() {
 		return
-	case k.foreign:
-		k.counts, k.size = nil, 0
-		return
-	case k.counts == nil || k.size > maxKnownCounts:
-		k.counts, k.size = CountsByQueue{}, 0
 	}
 
 	for queue, next := range after {
-		k.size += len(next)
-		if known := k.counts[queue]; known != nil {
-			maps.Copy(known, next)
-		} else {
-			k.counts[queue] = next
+		f, ok := k.queues.Get([]byte(queue))
+		if !ok || f.foreign == k.turn {
+			continue
 		}
+		f.grow(-countSize * len(f.counts))
+		if f.counts == nil {
+			f.counts = next
+		} else {
+			maps.Copy(f.counts, next)
+		}
+		f.grow(countSize * len(f.counts))
 	}
 }
 
@@ -131,14 +143,10 @@ func (k *Known) queue(l *codec.Layout) *facts {
 		return nil
 	}
 
-	if k.queues == nil {
-		k.queues = map[string]*facts{}
-	}
-
-	f := k.queues[l.Prefix]
-	if f == nil {
-		f = &facts{known: k}
-		k.queues[l.Prefix] = f
+	f, ok := k.queues.Get([]byte(l.Prefix))
+	if !ok {
+		f = &facts{known: k, size: factsSize + len(l.Prefix)}
+		k.queues.Set(l.Prefix, f)
 	}
 	return f
 }
@@ -166,7 +174,7 @@ func (f *facts) knowLeased(l *codec.Layout, h *codec.Record) {
 		known.Message = &own
 	}
 	f.leased[h.ID] = &known
-	f.known.leased += leasedSize(&known)
+	f.grow(sizeOfLeased(&known))
 }
 
 // forgetLeased records that a held item is removed.
@@ -176,29 +184,27 @@ func (f *facts) forgetLeased(id *codec.ID) {
 	}
 	if known, ok := f.leased[*id]; ok {
 		delete(f.leased, *id)
-		f.known.leased -= leasedSize(known)
+		f.grow(-sizeOfLeased(known))
 	}
 }
 
 // forgetItems records that all items are removed.
 func (f *facts) forgetItems() {
-	if f != nil {
-		for id := range f.leased {
-			f.forgetLeased(&id)
-		}
+	if f == nil {
+		return
 	}
+	for id := range f.leased {
+		f.forgetLeased(&id)
+	}
+	f.growFront(-f.front.size)
+	f.front = front{}
+	f.grow(-turnSize * len(f.turns))
+	clear(f.turns)
 }
 
-// forgetCounts is Known.ForgetCounts.
-func (f *facts) forgetCounts() {
-	if f != nil {
-		f.known.ForgetCounts()
-	}
-}
-
-// leasedSize is about how much memory an element of facts.leased takes.
-func leasedSize(h *codec.Record) int {
-	n := 300 + len(h.Reason) + len(h.Unique)
+// sizeOfLeased is about how many bytes an element of facts.leased takes.
+func sizeOfLeased(h *codec.Record) int {
+	n := leasedSize + len(h.Reason) + len(h.Unique)
 	if h.Message != nil {
 		n += 200 + h.Message.Size()
 	}

@@ -11,7 +11,7 @@ import (
 // Facts about the time index go by the wall clock: the monotonic one stands still while the machine
 // sleeps.
 func TestKnownDueByWallClock(t *testing.T) {
-	g := &Ledger{facts: &facts{quietUntil: codec.Forever}}
+	g := &Ledger{facts: &facts{known: NewKnown(), quietUntil: codec.Forever}}
 	g.noteDue(time.Now().Add(time.Minute))
 
 	for _, at := range []time.Time{g.Upcoming.Due, g.facts.quietUntil} {
@@ -23,9 +23,11 @@ func TestKnownDueByWallClock(t *testing.T) {
 
 // The leases of 128 workers with 100 items each can be remembered, however large the items are.
 func TestKnownLeasesFit(t *testing.T) {
-	k := &Known{turn: 1}
+	k := NewKnown()
+	k.turn = 1
 	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"jobs"}), codec.RawValues, false)
 	f := k.queue(l)
+	before := f.size
 	value := make([]byte, 10_000)
 
 	leased := func(i int) *codec.Record {
@@ -41,8 +43,8 @@ func TestKnownLeasesFit(t *testing.T) {
 	for i := range leases {
 		f.knowLeased(l, leased(i))
 	}
-	if k.leased >= maxKnownLeased {
-		t.Errorf("%d leases take %d bytes: want less than %d", leases, k.leased, maxKnownLeased)
+	if f.size >= maxKnown/2 {
+		t.Errorf("%d leases take %d bytes: want less than %d", leases, f.size, maxKnown/2)
 	}
 
 	if h := f.leased[leased(0).ID]; h.Value != nil || h.Message != nil || h.Dropped != len(value) {
@@ -53,7 +55,7 @@ func TestKnownLeasesFit(t *testing.T) {
 	for i := range leases {
 		f.forgetLeased(&leased(i).ID)
 	}
-	if len(f.leased) != 0 || k.leased != 0 {
-		t.Errorf("%d leases of %d bytes are known, and none is left", len(f.leased), k.leased)
+	if len(f.leased) != 0 || f.size != before {
+		t.Errorf("%d leases of %d bytes are known, and none is left", len(f.leased), f.size-before)
 	}
 }

@@ -125,12 +125,15 @@ func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 // Detach takes a ready item out of ("i"). Its ("m") keys stay; the caller keeps its value.
 func (g *Ledger) Detach(s *Stored) {
 	g.Tx.Clear(s.Pair.Key)
+	g.facts.detached(s.Pair.Key)
 	g.countReady(&s.Item.ID, -1)
 }
 
 // Attach writes a new or detached item to its place in ("i"). value is as it is stored.
 func (g *Ledger) Attach(id *codec.ID, value []byte) {
-	g.Tx.Set(g.L.ItemKey(id), value)
+	key := g.L.ItemKey(id)
+	g.Tx.Set(key, value)
+	g.facts.attached(key, value)
 	g.countReady(id, 1)
 }
 
@@ -183,7 +186,9 @@ func (g *Ledger) DetachAnywhere(h *codec.Record) {
 		return
 	}
 
-	g.Tx.Clear(g.L.ItemKey(&h.ID))
+	key := g.L.ItemKey(&h.ID)
+	g.Tx.Clear(key)
+	g.facts.detached(key)
 	g.Tx.Clear(g.L.HistoryKey(&h.ID))
 	g.ClearExpiry(&h.ID, h.Expires)
 	g.countReady(&h.ID, -1)
@@ -194,9 +199,14 @@ func (g *Ledger) DetachAnywhere(h *codec.Record) {
 func (g *Ledger) Delete(h *codec.Record) {
 	g.countRemoved(h) // reads the ("m") keys, so it comes first
 	g.deleteAlias(&h.ID, g.firstOf(h))
-	if rest := g.rests[h.ID]; rest != nil && rest.parts != nil && !rest.Cut {
+	switch rest := g.rests[h.ID]; {
+	case rest != nil && rest.parts != nil && !rest.Cut:
 		rest.clear(g.Tx)
-	} else if codec.HasMeta(&h.ID) {
+	case h.Parts > 0:
+		for part := range h.Parts { // not as a range: see Stored.clear
+			g.Tx.Clear(g.L.MetaKey(&h.ID, part))
+		}
+	case codec.HasMeta(&h.ID):
 		g.Tx.ClearRange(g.L.MetaRange(&h.ID))
 	}
 	delete(g.rests, h.ID)

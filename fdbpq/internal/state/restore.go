@@ -211,7 +211,7 @@ func (g *Ledger) Purge() (items int64, err error) {
 	g.Tx.Clear(g.L.BytesKey())
 	g.wrote = true
 	g.facts.forgetItems()
-	clear(*g.turns())
+	clear(g.own)
 	return items, nil
 }
 

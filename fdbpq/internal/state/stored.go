@@ -249,6 +249,14 @@ func (s *Stored) clear(tx kv.Transaction) {
 	}
 }
 
+// Parts returns how many ("m") keys the item has, 0 if not all were read.
+func (s *Stored) Parts() int {
+	if s.Cut {
+		return 0
+	}
+	return len(s.parts)
+}
+
 // Release frees everything read for an item but the item itself.
 func (s *Stored) Release() {
 	s.metas, s.parts, s.Pair.Value = nil, nil, nil

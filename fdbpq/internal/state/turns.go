@@ -173,7 +173,7 @@ func (g *Ledger) turnOf(hash codec.GroupHash, priority int64) *turn {
 		t = &turn{turnOf: of}
 		(*turns)[of] = t
 		if g.facts != nil {
-			g.facts.known.turns++
+			g.facts.grow(turnSize)
 		}
 	}
 

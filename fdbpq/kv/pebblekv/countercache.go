@@ -1,5 +1,7 @@
 package pebblekv
 
+import "github.com/pqbridge/pqbridge/fdbpq/internal/recent"
+
 // counter is the value of a key that Add changes.
 type counter struct {
 	value  uint64 // stored as 8 bytes, little-endian
@@ -7,32 +9,34 @@ type counter struct {
 	known  bool // false if something other than Add wrote the key
 }
 
-const (
-	// maxCounters bounds how many counters are cached.
-	maxCounters = 1 << 15
-	// maxCounterKey bounds the length of their keys, in bytes.
-	maxCounterKey = 256
-)
-
 // counterCache has the newest values of recently incremented keys, so that the next Add needs no
 // read: every push and pop changes the item counts of its queue. It takes 11 % off the processor
 // time of a transaction of a lane's usual pushes and pops. Only the holder of the writer slot uses
 // it.
-type counterCache map[string]counter
+type counterCache struct{ *recent.Map[counter] }
+
+// counterCacheSize is about how many bytes the cache takes.
+const counterCacheSize = 16 << 20
+
+func newCounterCache() counterCache {
+	size := func(key string, _ counter) int { return len(key) + 100 }
+	return counterCache{recent.NewMap(counterCacheSize, size)}
+}
 
 // apply enters what a committed transaction did to counters.
 func (c counterCache) apply(t *counterChanges) {
-	if t.cleared || len(c)+len(t.changed) > maxCounters {
-		clear(c)
+	if t.cleared {
+		c.Clear()
 	}
 
 	for key, change := range t.changed {
-		if change.known && len(key) <= maxCounterKey {
-			c[key] = change
+		if change.known {
+			c.Set(key, change)
 		} else {
-			delete(c, key)
+			c.Delete(key)
 		}
 	}
+	c.Age()
 }
 
 // counterChanges is what one transaction did to counters. Its zero value is ready to use.
@@ -49,8 +53,7 @@ func (t *counterChanges) get(cache counterCache, key []byte) (value counter, ok 
 	if t.cleared {
 		return counter{}, false
 	}
-	value, ok = cache[string(key)]
-	return value, ok
+	return cache.Get(key)
 }
 
 func (t *counterChanges) set(key []byte, value counter) {

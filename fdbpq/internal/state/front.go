@@ -1,0 +1,143 @@
+package state
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+)
+
+// front is what is known of the beginning of a queue, so that pops need not look for it: items are
+// all ready items with keys below end. The zero value knows nothing.
+type front struct {
+	items []kv.KeyValue // in order, as they are stored
+	size  int           // about how many bytes they take
+	end   []byte        // nil before the first page
+	all   bool          // nothing is ready from end on
+}
+
+const (
+	// maxFront is how many items pushes leave in a front at most, and maxFrontBytes about how many
+	// bytes.
+	maxFront      = 64
+	maxFrontBytes = 16 << 10
+
+	// Where up to few items are wanted, about ahead items are read, or aheadBytes, for later pops.
+	few        = 4
+	ahead      = 16
+	aheadBytes = 4 << 10
+)
+
+// begins reports whether page serves a walk from an end.
+func (f *facts) begins(end codec.End) bool { return f != nil && (end == codec.Front || f.front.all) }
+
+// page returns the first items of the queue, or from its back the last, as far as they are known.
+// Whatever else is asked for it reads.
+func (f *facts) page(l *codec.Layout, r kv.Reader, o kv.RangeOptions) ([]kv.KeyValue, error) {
+	w := &f.front
+	for !w.all && !o.Full(upTo(w.items, o)) {
+		rest, more := l.ItemRange(), o
+		if w.end != nil {
+			rest.Begin = w.end
+		}
+		if o.Limit <= few {
+			more.Limit, more.Bytes = ahead, min(o.Bytes, aheadBytes)
+		}
+
+		pairs, err := r.GetRange(rest, more).Get()
+		if err != nil {
+			return nil, err
+		}
+
+		if w.all = !more.Full(pairs); !w.all {
+			w.end = kv.SingleKey(pairs[len(pairs)-1].Key).End
+		}
+		w.items = append(w.items, pairs...)
+		for _, pair := range pairs {
+			f.growFront(sizeOfPair(pair))
+		}
+	}
+
+	known := slices.Clone(w.items)
+	if o.Reverse {
+		slices.Reverse(known)
+	}
+	return upTo(known, o), nil
+}
+
+// upTo returns the first of some items, up to the bounds.
+func upTo(items []kv.KeyValue, o kv.RangeOptions) []kv.KeyValue {
+	bytes := 0
+	for n := range items {
+		bytes += len(items[n].Value)
+		if n+1 == o.Limit || bytes >= o.Bytes {
+			return items[:n+1]
+		}
+	}
+	return items
+}
+
+// attached records that a ready item is written. It takes over the key.
+func (f *facts) attached(key, value []byte) {
+	if f == nil {
+		return
+	}
+	w := &f.front
+	if !w.all && bytes.Compare(key, w.end) >= 0 {
+		return
+	}
+
+	f.detached(key) // it may be there
+	at, _ := w.find(key)
+	pair := kv.KeyValue{Key: key, Value: bytes.Clone(value)}
+	w.items = slices.Insert(w.items, at, pair)
+	f.growFront(sizeOfPair(pair))
+
+	if len(w.items) > maxFront || w.size > maxFrontBytes {
+		half := len(w.items) / 2
+		w.end, w.all = w.items[half].Key, false
+		for _, pair := range w.items[half:] {
+			f.growFront(-sizeOfPair(pair))
+		}
+		w.items = slices.Delete(w.items, half, len(w.items))
+	}
+}
+
+// detached records that a ready item is removed.
+func (f *facts) detached(key []byte) {
+	if f == nil {
+		return
+	}
+	w := &f.front
+	at, found := w.find(key)
+	if !found {
+		return
+	}
+
+	f.growFront(-sizeOfPair(w.items[at]))
+	if at == 0 { // as pops do
+		w.items[0] = kv.KeyValue{}
+		w.items = w.items[1:]
+		return
+	}
+	w.items = slices.Delete(w.items, at, at+1)
+}
+
+// find returns where the item with a key is, or would be.
+func (w *front) find(key []byte) (at int, found bool) {
+	if len(w.items) > 0 && bytes.Equal(w.items[0].Key, key) {
+		return 0, true
+	}
+	return slices.BinarySearchFunc(w.items, key, func(p kv.KeyValue, key []byte) int {
+		return bytes.Compare(p.Key, key)
+	})
+}
+
+func (f *facts) growFront(bytes int) {
+	f.front.size += bytes
+	f.grow(bytes)
+}
+
+// sizeOfPair is about how many bytes an item of a front takes.
+func sizeOfPair(p kv.KeyValue) int { return 64 + len(p.Key) + len(p.Value) }

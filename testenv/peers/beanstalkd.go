@@ -15,7 +15,7 @@ import (
 func beanstalkd() Peer {
 	program, missing := find("beanstalkd")
 	return Peer{
-		Name: "beanstalkd", Missing: missing, Without: []string{Pop, PushMany, PopMany, WorkMany},
+		Name: "beanstalkd", Missing: missing, Does: []string{Push, Work},
 		command: func(_ *Server, folder, port string) *exec.Cmd {
 			return harness.Command(program, "-l", "127.0.0.1", "-p", port, "-b", folder, "-f", "0")
 		},

@@ -41,9 +41,9 @@ func BenchmarkQueues(b *testing.B) {
 	}
 
 	for round := range *rounds {
-		for _, operation := range []string{Push, Pop, Work, PushMany, PopMany, WorkMany} {
+		for _, operation := range operations {
 			for _, c := range all {
-				if !slices.Contains(c.Without, operation) {
+				if c.does(operation) {
 					name := fmt.Sprintf("round=%d/op=%s/queue=%s", round, operation, c.Name)
 					b.Run(name, func(b *testing.B) { c.benchmark(b, operation) })
 				}
@@ -72,7 +72,7 @@ func (c *contender) benchmark(b *testing.B, operation string) {
 	}
 
 	b.ResetTimer()
-	latencies := c.do(b, operation, steps, each)
+	latencies, elapsed := c.do(b, operation, steps, each)
 	b.StopTimer()
 
 	if len(latencies) < steps {
@@ -80,7 +80,7 @@ func (c *contender) benchmark(b *testing.B, operation string) {
 	}
 
 	b.ReportMetric(0, "ns/op") // it is not the latency of anything
-	b.ReportMetric(float64(steps*each)/b.Elapsed().Seconds(), "items/s")
+	b.ReportMetric(float64(steps*each)/elapsed.Seconds(), "items/s")
 	slices.Sort(latencies)
 
 	for _, q := range []int{50, 99} {
@@ -95,7 +95,7 @@ func (c *contender) fill(b *testing.B, n int) {
 	missing := n - c.queued
 	operation, each := PushMany, many
 
-	if slices.Contains(c.Without, PushMany) {
+	if !c.does(PushMany) {
 		operation, each = Push, 1
 	}
 
@@ -108,7 +108,7 @@ func (c *contender) fill(b *testing.B, n int) {
 func (c *contender) drain(b *testing.B, n int) {
 	operation, each := Work, 1
 	for _, faster := range []string{WorkMany, PopMany} {
-		if !slices.Contains(c.Without, faster) {
+		if c.does(faster) {
 			operation, each = faster, many
 		}
 	}
@@ -118,13 +118,14 @@ func (c *contender) drain(b *testing.B, n int) {
 	}
 }
 
-// do has the clients do an operation, each step with that many items, and returns how long the
-// steps took. A client whose queue is empty is done.
+// do has the clients do an operation, each step with that many items, and returns how long each
+// step and all of them took. A client whose queue is empty is done.
 func (c *contender) do(b *testing.B, operation string,
-	steps, each int) (latencies []time.Duration) {
+	steps, each int) (latencies []time.Duration, elapsed time.Duration) {
 	var started, items atomic.Int64
 	var mu sync.Mutex
 	var running sync.WaitGroup
+	began := time.Now()
 
 	for _, client := range c.clients {
 		running.Go(func() {
@@ -150,6 +151,7 @@ func (c *contender) do(b *testing.B, operation string,
 	}
 
 	running.Wait()
+	elapsed = time.Since(began)
 
 	for _, client := range c.clients {
 		if client.Rest != nil {
@@ -163,7 +165,7 @@ func (c *contender) do(b *testing.B, operation string,
 		c.queued -= int(items.Load())
 	}
 
-	return latencies
+	return latencies, elapsed
 }
 
 var pushed atomic.Int64
@@ -172,6 +174,11 @@ var pushed atomic.Int64
 func step(ctx context.Context, c *Client, operation string, n int) (int, error) {
 	var done [][]byte
 	var err error
+
+	operation, shared := strings.CutSuffix(operation, "_shared")
+	if shared {
+		c = c.Shared
+	}
 
 	switch operation {
 	case Push, PushMany:

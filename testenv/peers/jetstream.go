@@ -19,7 +19,7 @@ import (
 // with an answer.
 func jetStream(program string) Peer {
 	return Peer{
-		Name: "JetStream", Without: []string{Pop, PopMany}, dial: dialJetStream,
+		Name: "JetStream", Does: []string{Push, Work, PushMany, WorkMany}, dial: dialJetStream,
 		command: func(s *Server, folder, port string) *exec.Cmd {
 			config := folder + "/nats.conf"
 			text := fmt.Sprintf("jetstream {store_dir: %q, sync_interval: always}\n", folder)

@@ -26,23 +26,32 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// Operations that are measured.
+// Operations that are measured. A request of the first three is for one item of one client, and is
+// a message or a command of its own. In the shared ones, the client library sends together what the
+// clients of a connection ask for at the same time.
 const (
-	Push     = "push"
-	Pop      = "pop"
-	Work     = "work"
-	PushMany = "push_100"
-	PopMany  = "pop_100"
-	WorkMany = "work_100"
+	Push       = "push"
+	Pop        = "pop"
+	Work       = "work"
+	PushShared = "push_shared"
+	PopShared  = "pop_shared"
+	WorkShared = "work_shared"
+	PushMany   = "push_100"
+	PopMany    = "pop_100"
+	WorkMany   = "work_100"
 )
+
+var operations = []string{
+	Push, Pop, Work, PushShared, PopShared, WorkShared, PushMany, PopMany, WorkMany,
+}
 
 // Peer is a program that keeps queues.
 type Peer struct {
 	Name string
 	// Missing names the programs that are not installed; "" if the peer can start.
 	Missing string
-	// Without are the operations that it does not have.
-	Without []string
+	// Does are the operations that it has.
+	Does []string
 
 	// command returns the command of a server on a port of 127.0.0.1, with its data in a folder.
 	// The server syncs the disk before it answers.
@@ -74,6 +83,8 @@ type Client struct {
 	// Rest, if not nil, is called at the end of a turn: the client gives back items that it was
 	// sent and did not ask for yet.
 	Rest func() error
+	// Shared does the shared operations, if there are any.
+	Shared *Client
 }
 
 // leaseTime is longer than any step.
@@ -95,6 +106,9 @@ type Server struct {
 	exited  chan struct{}
 	closers []func() // of connections; the last is closed first
 }
+
+// does says whether it has an operation.
+func (p Peer) does(operation string) bool { return slices.Contains(p.Does, operation) }
 
 // Start starts the server with its data in a folder, which may have the data of an earlier start.
 // It ends with the test.

@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 // peers returns them in the order of the tables.
 func peers() []Peer {
 	return slices.Concat(
-		[]Peer{pqbridge(filepath.Join(programs, "pqbridge")), redis(), postgreSQL()},
+		[]Peer{pqbridge(filepath.Join(programs, "pqbridge")), redis(), postgreSQL(), riverQueue()},
 		rabbitMQ(),
 		[]Peer{beanstalkd(), jetStream(filepath.Join(programs, "nats-server"))})
 }
@@ -130,13 +130,12 @@ func empties(t *testing.T, from func(context.Context, int) ([][]byte, error), wa
 // Each operation of a peer does what it says, and acknowledged items outlive the server.
 func TestPeer(t *testing.T) {
 	eachPeer(t, func(t *testing.T, p Peer, dir string) {
-		has := func(operation string) bool { return !slices.Contains(p.Without, operation) }
 		server := p.Start(t, dir)
 		first, other := connect(t, server)
 		push(t, first, 1, 30)
 		left := 30
 
-		if has(Pop) {
+		if p.does(Pop) {
 			left -= takes(t, other.Pop, 1)
 		}
 
@@ -152,19 +151,25 @@ func TestPeer(t *testing.T) {
 		empties(t, other.Work, left)
 		rest()
 
-		if !has(PushMany) {
+		if first.Shared != nil {
+			push(t, first.Shared, 1, 30)
+			empties(t, other.Shared.Work, 30)
+			rest()
+		}
+
+		if !p.does(PushMany) {
 			return
 		}
 
 		push(t, first, 50, 50)
 		left = 50
 
-		if has(PopMany) {
+		if p.does(PopMany) {
 			left -= takes(t, other.Pop, 20)
 			rest()
 		}
 
-		if has(WorkMany) {
+		if p.does(WorkMany) {
 			left -= takes(t, other.Work, 20)
 			rest()
 		}
@@ -201,7 +206,7 @@ func TestPeerSyncs(t *testing.T) {
 		}
 
 		count("push", func() { push(t, c, 1, items) })
-		if !slices.Contains(p.Without, Pop) {
+		if p.does(Pop) {
 			count("pop", func() { empties(t, c.Pop, items) })
 			push(t, c, 1, items)
 		}
@@ -253,7 +258,7 @@ func TestOrder(t *testing.T) {
 		}
 
 		pop := c.Pop
-		if slices.Contains(p.Without, Pop) {
+		if !p.does(Pop) {
 			pop = c.Work
 		}
 
@@ -271,6 +276,7 @@ func TestOrder(t *testing.T) {
 			"RabbitMQ_classic": 256,
 			"JetStream":        1,
 			"RabbitMQ_quorum":  1,
+			"River":            4,
 		}[p.Name]
 
 		_, declared, _ := declaration(true, server.Version, priorities)

@@ -26,6 +26,7 @@ func postgreSQL() Peer {
 	program, missing := find("postgres", "/usr/lib/postgresql/*/bin")
 	return Peer{
 		Name: "PostgreSQL", Missing: missing, dial: dialPostgres,
+		Does: []string{Push, Pop, Work, PushMany, PopMany, WorkMany},
 		command: func(s *Server, folder, port string) *exec.Cmd {
 			data, notRoot := filepath.Join(folder, "data"), asPostgres(s.tb, folder)
 			if _, err := os.Stat(data); err != nil {
@@ -50,13 +51,11 @@ func postgreSQL() Peer {
 
 // dialPostgres creates the table if necessary.
 func dialPostgres(s *Server, table string, _ int) (func() (*Client, error), error) {
-	pool, err := pgxpool.New(s.tb.Context(),
-		fmt.Sprintf("postgres://bench@%s/postgres?pool_max_conns=%d", s.address, poolSize))
+	pool, err := dialPool(s, poolSize)
 	if err != nil {
 		return nil, err
 	}
 
-	s.onStop(pool.Close)
 	// A database in use has statistics.
 	_, err = pool.Exec(s.tb.Context(), fmt.Sprintf(`
 		CREATE TABLE IF NOT EXISTS %[1]s
@@ -64,6 +63,16 @@ func dialPostgres(s *Server, table string, _ int) (func() (*Client, error), erro
 		CREATE INDEX IF NOT EXISTS %[1]s_order ON %[1]s (priority, id);
 		ANALYZE %[1]s`, table))
 	return func() (*Client, error) { return postgresClient(pool, table), nil }, err
+}
+
+// dialPool returns that many connections.
+func dialPool(s *Server, size int) (*pgxpool.Pool, error) {
+	pool, err := pgxpool.New(s.tb.Context(),
+		fmt.Sprintf("postgres://bench@%s/postgres?pool_max_conns=%d", s.address, size))
+	if err == nil {
+		s.onStop(pool.Close)
+	}
+	return pool, err
 }
 
 // asPostgres makes a command run as the user postgres if it would run as root, which PostgreSQL

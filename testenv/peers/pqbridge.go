@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"sync"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -15,11 +15,12 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// pqbridge has for each connection a Producer and a Worker, for pop Pop, and for batches PushBatch,
-// PopBatch, and LeaseBatch with AckAll.
+// pqbridge has PushMsg, Pop, and Lease with Ack; for the shared operations a Producer and a Worker
+// for each connection; and for batches PushBatch, PopBatch, and LeaseBatch with AckAll.
 func pqbridge(program string) Peer {
 	return Peer{
 		Name: "pqbridge", dial: dialPqbridge,
+		Does: slices.DeleteFunc(slices.Clone(operations), func(o string) bool { return o == PopShared }),
 		command: func(s *Server, folder, _ string) *exec.Cmd {
 			env := testenv.New(s.tb, testenv.Options{Stopped: true})
 			env.NATS.Start()
@@ -40,7 +41,7 @@ func dialPqbridge(s *Server, queue string, _ int) (func() (*Client, error), erro
 
 	s.onStop(nc.Close)
 	c := client.New(nc, client.WithTimeout(leaseTime))
-	p := &pqConnection{client: c, queue: c.PriorityQueue(queue), jobs: make(chan []byte)}
+	p := &pqConnection{client: c, queue: c.PriorityQueue(queue)}
 	if _, err := p.queue.Len(s.tb.Context()); err != nil {
 		return nil, err
 	}
@@ -49,9 +50,13 @@ func dialPqbridge(s *Server, queue string, _ int) (func() (*Client, error), erro
 	}
 
 	s.onStop(func() { _ = p.producer.Close(s.tb.Context()) })
+	worker := newWorker(p.startWorker)
+	shared := &Client{Push: p.pushShared, Work: worker.work}
 	return func() (*Client, error) {
 		p.clients++
-		return &Client{Push: p.push, Pop: p.pop, Work: p.work, Rest: p.rest}, nil
+		return &Client{
+			Push: p.push, Pop: p.pop, Work: p.work, Rest: worker.rest, Shared: shared,
+		}, nil
 	}, nil
 }
 
@@ -61,20 +66,20 @@ type pqConnection struct {
 	queue    *client.Queue
 	producer *client.Producer
 	clients  int
+}
 
-	jobs chan []byte // of the Worker
-
-	mu   sync.Mutex
-	stop func() error // stops the Worker; nil if none runs
+func (p *pqConnection) pushShared(ctx context.Context, items []Item) error {
+	m := client.Message{Value: items[0].Value}
+	pushed, err := p.producer.PushAsync(ctx, int64(items[0].Priority), m)
+	if err == nil {
+		_, err = pushed.Wait(ctx)
+	}
+	return err
 }
 
 func (p *pqConnection) push(ctx context.Context, items []Item) error {
 	if len(items) == 1 {
-		m := client.Message{Value: items[0].Value}
-		pushed, err := p.producer.PushAsync(ctx, int64(items[0].Priority), m)
-		if err == nil {
-			_, err = pushed.Wait(ctx)
-		}
+		_, err := p.queue.Push(ctx, int64(items[0].Priority), items[0].Value)
 		return err
 	}
 
@@ -101,65 +106,35 @@ func (p *pqConnection) pop(ctx context.Context, n int) ([][]byte, error) {
 }
 
 func (p *pqConnection) work(ctx context.Context, n int) ([][]byte, error) {
+	leased := make([]*client.Delivery, 1)
+	var err error
 	if n == 1 {
-		return p.workOne(ctx)
+		if leased[0], err = p.queue.Lease(ctx, client.AckWait(leaseTime)); err == nil {
+			err = leased[0].Ack(ctx)
+		}
+	} else {
+		leased, err = p.queue.LeaseBatch(ctx, n, client.AckWait(leaseTime))
+		if err == nil {
+			err = errors.Join(p.client.AckAll(ctx, leased...)...)
+		}
 	}
 
-	leased, err := p.queue.LeaseBatch(ctx, n, client.AckWait(leaseTime))
-	if err == nil {
-		err = errors.Join(p.client.AckAll(ctx, leased...)...)
-	}
 	return values(leased, err, func(d *client.Delivery) []byte { return d.Value })
 }
 
-// workOne takes a job from the Worker of the connection, which it starts if none runs.
-func (p *pqConnection) workOne(ctx context.Context) ([][]byte, error) {
-	if err := p.startWorker(); err != nil {
-		return nil, err
-	}
-	value, err := receive(ctx, p.jobs)
-	return [][]byte{value}, err
-}
-
-func (p *pqConnection) startWorker() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stop != nil {
-		return nil
-	}
-
-	ctx, cancel := context.WithCancel(context.Background())
+func (p *pqConnection) startWorker(ctx context.Context, give giver) (func() error, error) {
 	worker, err := p.queue.NewWorker(func(_ context.Context, job *client.Job) error {
-		select {
-		case p.jobs <- job.Value:
-			return nil
-		case <-ctx.Done():
+		if !give(job.Value) {
 			return client.Snooze(0)
 		}
+		return nil
 	}, client.WorkerOptions{Concurrency: p.clients, AckWait: leaseTime,
 		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		cancel()
-		return err
+		return nil, err
 	}
 
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
-	p.stop = func() error {
-		cancel()
-		return <-ended
-	}
-
-	return nil
-}
-
-// rest stops the Worker, so that the queue gets back what nobody has taken.
-func (p *pqConnection) rest() (err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stop != nil {
-		err = p.stop()
-	}
-	p.stop = nil
-	return err
+	return func() error { return <-ended }, nil
 }

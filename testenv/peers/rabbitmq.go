@@ -27,7 +27,8 @@ func rabbitMQ() []Peer {
 	epmd, missingEpmd := find("epmd")
 	peer := func(name string, quorum bool) Peer {
 		return Peer{
-			Name: name, Missing: cmp.Or(missing, missingEpmd), Without: []string{PopMany},
+			Name: name, Missing: cmp.Or(missing, missingEpmd),
+			Does: []string{Push, Pop, Work, PushMany, WorkMany},
 			command: func(s *Server, folder, port string) *exec.Cmd {
 				epmdPort := startEpmd(s.tb, epmd)
 				return rabbitMQCommand(s.tb, program, folder, port, epmdPort)

@@ -14,32 +14,48 @@ import (
 )
 
 // redis keeps a queue in a sorted set. Members begin with a number, because a set has each value
-// once, and so that members of equal score come oldest first. The library pipelines the commands of
-// the clients that share a connection.
+// once, and so that members of equal score come oldest first. A command alone has a connection of
+// its own until the answer: without pipelining, the commands on a connection wait for each other.
+// For the shared operations the library pipelines the commands of the clients on one connection.
 func redis() Peer {
 	program, missing := find("redis-server")
 	return Peer{
-		Name: "Redis", Missing: missing,
+		Name: "Redis", Missing: missing, Does: operations,
 		command: func(_ *Server, folder, port string) *exec.Cmd {
 			return harness.Command(program, "--bind", "127.0.0.1", "--port", port, "--dir", folder,
 				"--save", "", "--appendonly", "yes", "--appendfsync", "always")
 		},
 		dial: func(s *Server, queue string, _ int) (func() (*Client, error), error) {
-			client, err := rueidis.NewClient(rueidis.ClientOption{
+			option := rueidis.ClientOption{
 				InitAddress:       []string{s.address},
 				DisableCache:      true,
 				PipelineMultiplex: -1, // one connection
-			})
+			}
+			shared, err := dialRedis(s, option)
 			if err != nil {
 				return nil, err
 			}
 
-			s.onStop(client.Close)
-			newClient := func() (*Client, error) { return redisClient(client, queue), nil }
-			// This fails while the server loads its data.
-			return newClient, client.Do(s.tb.Context(), client.B().Ping().Build()).Error()
+			option.DisableAutoPipelining = true
+			alone, err := dialRedis(s, option)
+			return func() (*Client, error) {
+				c := redisClient(alone, queue)
+				c.Shared = redisClient(shared, queue)
+				return c, nil
+			}, err
 		},
 	}
+}
+
+// dialRedis fails while the server loads its data.
+func dialRedis(s *Server, option rueidis.ClientOption) (rueidis.Client, error) {
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		return nil, err
+	}
+
+	s.onStop(client.Close)
+	return client, client.Do(s.tb.Context(), client.B().Ping().Build()).Error()
 }
 
 // reserve moves the first items to those under way, with the time until which they are leased.

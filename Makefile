@@ -40,7 +40,7 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 .DEFAULT_GOAL := help
 .PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript \
 	test-python clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions \
-	bench bench-peers shots
+	bench bench-peers bench-workers shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -278,6 +278,12 @@ bench-peers: ## measure other queues beside it: QUEUES= BENCH= TURNS= SECONDS=
 	cd testenv/peers && TMPDIR=$(BENCH_TMP) go test -timeout 0 -run '^$$' -bench 'Queues/round/op=($(BENCH))/queue=($(QUEUES))' \
 		-benchtime $(SECONDS)s . -rounds $(TURNS) $(FLAGS) | tee $(CURDIR)/bin/peers.txt
 	@grep -q '^PASS' bin/peers.txt && go tool benchstat -row /op -col /queue -ignore /round bin/peers.txt
+
+# An empty handler, 64 jobs at once, one process.
+bench-workers: build clients ## measure workers in Go, JavaScript and Python: PQBRIDGE= TURNS=
+	$(CLIENTS) TMPDIR=$(BENCH_TMP) $(TEST) -timeout 0 -run '^$$' -bench Workers -benchtime 1x -count $(TURNS) \
+		./testenv/clients -pqbridge $(abspath $(PQBRIDGE)) $(FLAGS) | tee bin/workers.txt
+	@grep -q '^PASS' bin/workers.txt && go tool benchstat -row /language bin/workers.txt
 
 shots: ## write the screenshots in docs/images
 	$(BROWSER_TEST) -count=1 -run '^TestShots$$' -shots

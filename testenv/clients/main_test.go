@@ -13,12 +13,20 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// driverVariable makes the test binary the driver in Go.
-const driverVariable = "TEST_DRIVER"
+// driverVariable makes the test binary the driver in Go, or with the value asWorker its worker for
+// BenchmarkWorkers.
+const (
+	driverVariable = "TEST_DRIVER"
+	asWorker       = "worker"
+)
 
 func TestMain(m *testing.M) {
-	if os.Getenv(driverVariable) != "" {
-		if err := godriver.Main(); err != nil {
+	if is := os.Getenv(driverVariable); is != "" {
+		run := godriver.Main
+		if is == asWorker {
+			run = work
+		}
+		if err := run(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -47,14 +55,16 @@ var table = [][]scenario{working, failing, leasing, stopping, outages, rights, v
 type language struct {
 	name    string
 	program []string // that is the driver
+	worker  []string // that BenchmarkWorkers measures
 	needs   []string // files and programs without which it cannot run
 }
 
 var (
-	inGo         = language{name: "Go", program: []string{os.Args[0]}}
+	inGo         = language{name: "Go", program: []string{os.Args[0]}, worker: []string{os.Args[0]}}
 	inJavaScript = language{
 		name:    "JavaScript",
 		program: []string{"node", clients + "/javascript/driver/driver.mjs"},
+		worker:  []string{"node", clients + "/javascript/driver/worker.mjs"},
 		needs: []string{
 			"node", clients + "/javascript/dist/index.js", clients + "/javascript/node_modules",
 		},
@@ -62,6 +72,7 @@ var (
 	inPython = language{
 		name:    "Python",
 		program: []string{python, clients + "/python/driver/driver.py"},
+		worker:  []string{python, clients + "/python/driver/worker.py"},
 		needs:   []string{python},
 	}
 )
@@ -83,7 +94,7 @@ func (l language) missing() (names []string) {
 }
 
 // mustRun skips a test without what the language needs, or fails it with PQ_TEST_CLIENTS=all.
-func (l language) mustRun(t *testing.T) {
+func (l language) mustRun(t testing.TB) {
 	t.Helper()
 	missing := l.missing()
 	if missing == nil {

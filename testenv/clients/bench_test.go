@@ -1,0 +1,119 @@
+package clients_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
+)
+
+var (
+	pqbridge = flag.String("pqbridge", "", "the `program` that BenchmarkWorkers measures")
+	jobs     = flag.Int("jobs", 20_000, "jobs of each worker, a multiple of 1,000")
+)
+
+// BenchmarkWorkers measures a worker in each language, with an empty handler and 64 jobs at once.
+// An iteration is a process with one worker, from the first of -jobs jobs to the last.
+func BenchmarkWorkers(b *testing.B) {
+	if *pqbridge == "" {
+		b.Skip("make bench-workers says which program is measured")
+	}
+
+	env := testenv.New(b, testenv.Options{Stopped: true})
+	env.NATS.Start()
+	service := env.StartProgram(*pqbridge, subjects.DefaultPriorityPrefix)
+	queue := client.New(env.Connect()).PriorityQueue("bench")
+
+	for _, l := range []language{inGo, inJavaScript, inPython} {
+		b.Run("language="+l.name, func(b *testing.B) {
+			l.mustRun(b)
+			var spent [3]time.Duration
+			for range b.N {
+				for range *jobs / 1000 {
+					item := client.PushItem{Message: client.Message{Value: make([]byte, 128)}}
+					must(queue.PushBatch(b.Context(), slices.Repeat([]client.PushItem{item}, 1000)))
+				}
+
+				for i, d := range workOff(b, l, env.NATS.URL(), service) {
+					spent[i] += d
+				}
+			}
+
+			each := func(i int) float64 { return spent[i].Seconds() / float64(b.N**jobs) }
+			b.ReportMetric(0, "ns/op") // an iteration means nothing
+			b.ReportMetric(1/each(0), "jobs/s")
+			b.ReportMetric(each(1)*1e6, "worker-µs/job")
+			b.ReportMetric(each(2)*1e6, "bridge-µs/job")
+		})
+	}
+}
+
+// workOff runs a worker, and returns how long it took and the processor time of worker and bridge.
+func workOff(b *testing.B, l language, url string, bridge int) (spent [3]time.Duration) {
+	cmd := harness.Command(l.worker[0], l.worker[1:]...)
+	cmd.Env = append(os.Environ(), driverVariable+"="+asWorker, "NATS_URL="+url,
+		"JOBS="+strconv.Itoa(*jobs))
+	cmd.Stderr = os.Stderr
+	lines := bufio.NewScanner(must(cmd.StdoutPipe()))
+	must(0, cmd.Start())
+
+	for range 2 { // lines, when the first job begins and when the last does
+		if !lines.Scan() {
+			b.Fatalf("the worker in %s ended early: %v", l.name, cmd.Wait())
+		}
+		for i, now := range []time.Duration{
+			time.Since(epoch), testenv.ProcessorTime(cmd.Process.Pid), testenv.ProcessorTime(bridge),
+		} {
+			spent[i] = now - spent[i]
+		}
+	}
+
+	must(0, cmd.Wait())
+	return spent
+}
+
+var epoch = time.Now()
+
+// work is the worker in Go. Those in JavaScript and Python are beside their drivers.
+func work() error {
+	nc, err := nats.Connect(os.Getenv("NATS_URL"))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	last, err := strconv.ParseInt(os.Getenv("JOBS"), 10, 64)
+	var begun atomic.Int64
+
+	worker, failed := client.New(nc).PriorityQueue("bench").NewWorker(
+		func(context.Context, *client.Job) error {
+			n := begun.Add(1)
+			if n == 1 || n == last {
+				fmt.Println(n)
+			}
+			if n == last {
+				stop()
+			}
+			return nil
+		}, client.WorkerOptions{Concurrency: 64})
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	return worker.Run(ctx)
+}

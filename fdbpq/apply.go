@@ -167,9 +167,13 @@ func (t *txOps) reread() error {
 	}
 
 	// Lens and infos read the counters in this transaction.
-	flush := func(q *queueTxn) error { return q.ledger.Flush() }
-	if err := state.Each(t.queues, flush); err != nil {
-		return err
+	for _, q := range t.queues {
+		if !q.looked {
+			continue
+		}
+		if err := q.ledger.Flush(); err != nil {
+			return err
+		}
 	}
 
 	t.beginLens()

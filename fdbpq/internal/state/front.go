@@ -59,11 +59,12 @@ func (f *facts) page(l *codec.Layout, r kv.Reader, o kv.RangeOptions) ([]kv.KeyV
 		}
 	}
 
-	known := slices.Clone(w.items)
-	if o.Reverse {
-		slices.Reverse(known)
+	if !o.Reverse {
+		return slices.Clone(upTo(w.items, o)), nil
 	}
-	return upTo(known, o), nil
+	last := slices.Clone(w.items)
+	slices.Reverse(last)
+	return upTo(last, o), nil
 }
 
 // upTo returns the first of some items, up to the bounds.

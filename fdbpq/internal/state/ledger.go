@@ -349,29 +349,32 @@ func (g *Ledger) countGroup(c codec.GroupCounter, delta int64) {
 
 // Flush writes the changes of the counters.
 func (g *Ledger) Flush() error {
-	addToCounter(g.Tx, g.L.BytesKey(), g.bytes.delta)
-	g.bytes.delta = 0
-
+	if g.bytes.delta != 0 {
+		addToCounter(g.Tx, g.L.BytesKey(), g.bytes.delta)
+		g.bytes.delta = 0
+	}
 	for _, s := range codec.HeldStates {
-		addToCounter(g.Tx, g.L.StateCounterKey(s), g.held[s])
-		g.held[s] = 0
+		if g.held[s] != 0 {
+			addToCounter(g.Tx, g.L.StateCounterKey(s), g.held[s])
+			g.held[s] = 0
+		}
+	}
+	g.flushGroups()
+	if g.finished != 0 {
+		addToCounter(g.Tx, g.L.FinishedCounterKey(), g.finished)
+		g.finished = 0
 	}
 
-	g.flushGroups()
-
-	addToCounter(g.Tx, g.L.FinishedCounterKey(), g.finished)
-	g.finished = 0
-
 	for priority, delta := range g.readyAt {
-		if !g.L.Fifo {
+		if delta != 0 && !g.L.Fifo {
 			addToCounter(g.Tx, g.L.CounterKey(priority), delta)
 		}
 	}
-
 	clear(g.readyAt)
-
-	addToCounter(g.Tx, g.L.TotalKey(), g.ready)
-	g.ready = 0
+	if g.ready != 0 {
+		addToCounter(g.Tx, g.L.TotalKey(), g.ready)
+		g.ready = 0
+	}
 	return g.err
 }
 

@@ -12,60 +12,66 @@ type counter struct {
 // counterCache has the newest values of recently incremented keys, so that the next Add needs no
 // read: every push and pop changes the item counts of its queue. It takes 11 % off the processor
 // time of a transaction of a lane's usual pushes and pops. Only the holder of the writer slot uses
-// it.
-type counterCache struct{ *recent.Map[counter] }
+// it, and what it sees are the values in its transaction.
+type counterCache struct {
+	recent  *recent.Map[*cachedCounter]
+	changed []*cachedCounter // by the open transaction
+}
+
+type cachedCounter struct {
+	counter
+	before  counter // the open transaction
+	changed bool    // by it
+}
 
 // counterCacheSize is about how many bytes the cache takes.
 const counterCacheSize = 16 << 20
 
 func newCounterCache() counterCache {
-	size := func(key string, _ counter) int { return len(key) + 100 }
-	return counterCache{recent.NewMap(counterCacheSize, size)}
+	size := func(key string, _ *cachedCounter) int { return len(key) + 140 }
+	return counterCache{recent: recent.NewMap(counterCacheSize, size)}
 }
 
-// apply enters what a committed transaction did to counters.
-func (c counterCache) apply(t *counterChanges) {
-	if t.cleared {
-		c.Clear()
+// get returns the value under a key, if it is known.
+func (c *counterCache) get(key []byte) (value counter, ok bool) {
+	if cached, ok := c.recent.Get(key); ok {
+		return cached.counter, cached.known
 	}
+	return counter{}, false
+}
 
-	for key, change := range t.changed {
-		if change.known {
-			c.Set(key, change)
-		} else {
-			c.Delete(key)
+// set notes a change of the open transaction.
+func (c *counterCache) set(key []byte, value counter) {
+	cached, ok := c.recent.Get(key)
+	if !ok {
+		cached = &cachedCounter{}
+		c.recent.Set(string(key), cached)
+	}
+	if !cached.changed {
+		cached.changed, cached.before = true, cached.counter
+		c.changed = append(c.changed, cached)
+	}
+	cached.counter = value
+}
+
+// noteWrite notes that something other than Add wrote a key.
+func (c *counterCache) noteWrite(key []byte) {
+	if _, known := c.get(key); known {
+		c.set(key, counter{})
+	}
+}
+
+// noteClear notes that a range was cleared, which may have had counters.
+func (c *counterCache) noteClear() { c.recent.Clear() }
+
+// end ends the transaction. If it was not committed, nothing has changed.
+func (c *counterCache) end(committed bool) {
+	for n, cached := range c.changed {
+		if cached.changed = false; !committed {
+			cached.counter = cached.before
 		}
+		c.changed[n] = nil
 	}
-	c.Age()
-}
-
-// counterChanges is what one transaction did to counters. Its zero value is ready to use.
-type counterChanges struct {
-	changed map[string]counter
-	cleared bool // a range was cleared, so the cache does not apply any more
-}
-
-// get returns the value that the transaction sees under key, if it is cached.
-func (t *counterChanges) get(cache counterCache, key []byte) (value counter, ok bool) {
-	if change, changed := t.changed[string(key)]; changed {
-		return change, change.known
-	}
-	if t.cleared {
-		return counter{}, false
-	}
-	return cache.Get(key)
-}
-
-func (t *counterChanges) set(key []byte, value counter) {
-	if t.changed == nil {
-		t.changed = make(map[string]counter)
-	}
-	t.changed[string(key)] = value
-}
-
-// noteWrite notes that something other than Add wrote key.
-func (t *counterChanges) noteWrite(cache counterCache, key []byte) {
-	if _, cached := t.get(cache, key); cached {
-		t.set(key, counter{})
-	}
+	c.changed = c.changed[:0]
+	c.recent.Age()
 }

@@ -24,7 +24,7 @@ func TestManyCounters(t *testing.T) {
 			}
 
 			mustCommit(t, tx)
-			if n := db.store.counters.Size(); n > counterCacheSize/2 {
+			if n := db.store.counters.recent.Size(); n > counterCacheSize/2 {
 				t.Fatalf("%d bytes are remembered", n)
 			}
 		}

@@ -12,7 +12,7 @@ func (tx *transaction) Set(key, value []byte) {
 	defer tx.mu.Unlock()
 	if tx.admit(key, len(value)) {
 		tx.growth += len(key) + len(value)
-		tx.counters.noteWrite(tx.store.counters, key)
+		tx.store.counters.noteWrite(key)
 		tx.writes.set(key, value)
 	}
 }
@@ -22,7 +22,7 @@ func (tx *transaction) Clear(key []byte) {
 	defer tx.mu.Unlock()
 	if tx.admit(key, 0) {
 		tx.growth -= len(key)
-		tx.counters.noteWrite(tx.store.counters, key)
+		tx.store.counters.noteWrite(key)
 		tx.writes.clear(key)
 	}
 }
@@ -40,7 +40,7 @@ func (tx *transaction) ClearRange(r kv.Range) {
 
 	// What the range holds is not known, so the transaction counts as one that shrinks.
 	tx.growth -= kv.MaxTransactionSize
-	tx.counters = counterChanges{cleared: true}
+	tx.store.counters.noteClear()
 	tx.writes.clearRange(r.Begin, r.End)
 
 	// A cleared range counts as one dead key. No sample is nil.
@@ -64,7 +64,7 @@ func (tx *transaction) Add(key []byte, delta int64) {
 
 	copy(stored[:], old)
 	sum := binary.LittleEndian.Uint64(stored[:]) + uint64(delta)
-	tx.counters.set(key, counter{value: sum, exists: true, known: true})
+	tx.store.counters.set(key, counter{value: sum, exists: true, known: true})
 	binary.LittleEndian.PutUint64(stored[:], sum)
 	tx.writes.set(key, stored[:])
 }
@@ -84,14 +84,14 @@ func (tx *transaction) CompareAndClear(key, value []byte) {
 	}
 
 	if old != nil && bytes.Equal(old, value) {
-		tx.counters.set(key, counter{known: true})
+		tx.store.counters.set(key, counter{known: true})
 		tx.writes.clear(key)
 	}
 }
 
 // newest is get for a key whose value may be cached.
 func (tx *transaction) newest(key []byte) ([]byte, error) {
-	cached, ok := tx.counters.get(tx.store.counters, key)
+	cached, ok := tx.store.counters.get(key)
 	switch {
 	case !ok:
 		return tx.get(key)

@@ -65,12 +65,11 @@ type transaction struct {
 	mergedIter *pebble.Iterator // over the store with the first merged writes; nil if there is none
 	merged     int
 
-	finder   gapFinder
-	counters counterChanges
-	copies   arena
-	size     int   // bytes towards kv.MaxTransactionSize
-	growth   int   // bytes added to the store, roughly
-	invalid  error // why it cannot commit: a write over a limit, or a failed read that one needed
+	finder  gapFinder
+	copies  arena
+	size    int   // bytes towards kv.MaxTransactionSize
+	growth  int   // bytes added to the store, roughly
+	invalid error // why it cannot commit: a write over a limit, or a failed read that one needed
 
 	// applied: Pebble has the writes, or may have them.
 	// committed: the next transaction sees everything that this one wrote, if anything.
@@ -273,7 +272,6 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 		return kv.Ready(struct{}{}, err)
 	}
 
-	tx.store.counters.apply(&tx.counters)
 	tx.store.removed = tx.store.removed || !grows
 	tx.committed = true
 	return c
@@ -318,6 +316,7 @@ func (tx *transaction) end(reason error) {
 	tx.unwatch()
 	tx.closeIters()
 	tx.store.spareWrites = tx.writes.close()
+	tx.store.counters.end(tx.committed)
 
 	// Otherwise apply has published the gaps.
 	if !tx.applied {

@@ -76,7 +76,9 @@ func workOff(b *testing.B, l language, url string, bridge int) (spent [3]time.Du
 			b.Fatalf("the worker in %s ended early: %v", l.name, cmd.Wait())
 		}
 		for i, now := range []time.Duration{
-			time.Since(epoch), testenv.ProcessorTime(cmd.Process.Pid), testenv.ProcessorTime(bridge),
+			time.Since(epoch),
+			testenv.ProcessorTime(cmd.Process.Pid),
+			testenv.ProcessorTime(bridge),
 		} {
 			spent[i] = now - spent[i]
 		}

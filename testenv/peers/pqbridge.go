@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -20,7 +19,7 @@ import (
 func pqbridge(program string) Peer {
 	return Peer{
 		Name: "pqbridge", dial: dialPqbridge,
-		Does: slices.DeleteFunc(slices.Clone(operations), func(o string) bool { return o == PopShared }),
+		Does: []string{Push, Pop, Work, PushShared, WorkShared, PushMany, PopMany, WorkMany},
 		command: func(s *Server, folder, _ string) *exec.Cmd {
 			env := testenv.New(s.tb, testenv.Options{Stopped: true})
 			env.NATS.Start()

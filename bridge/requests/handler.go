@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,6 +53,8 @@ type Handler struct {
 	encoders sync.Pool // of *encoder
 	spans    sync.Pool // of *[]fdbpq.Op, for one request at a time
 	repliers sync.Pool // of *replier
+
+	lastPop atomic.Pointer[parsedPop] // nil before the first
 }
 
 // New returns a Handler. It calls only Endpoint of the Config, so the other functions may refer to

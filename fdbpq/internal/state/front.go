@@ -53,8 +53,8 @@ func (f *facts) page(l *codec.Layout, r kv.Reader, o kv.RangeOptions) ([]kv.KeyV
 		if w.all = !more.Full(pairs); !w.all {
 			w.end = kv.SingleKey(pairs[len(pairs)-1].Key).End
 		}
-		w.items = append(w.items, pairs...)
 		for _, pair := range pairs {
+			w.items = append(w.items, ownPair(pair))
 			f.growFront(sizeOfPair(pair))
 		}
 	}
@@ -119,7 +119,9 @@ func (f *facts) detached(key []byte) {
 	f.growFront(-sizeOfPair(w.items[at]))
 	if at == 0 { // as pops do
 		w.items[0] = kv.KeyValue{}
-		w.items = w.items[1:]
+		if w.items = w.items[1:]; len(w.items) == 0 {
+			w.items = nil // frees the array
+		}
 		return
 	}
 	w.items = slices.Delete(w.items, at, at+1)
@@ -138,6 +140,14 @@ func (w *front) find(key []byte) (at int, found bool) {
 func (f *facts) growFront(bytes int) {
 	f.front.size += bytes
 	f.grow(bytes)
+}
+
+// ownPair copies an item that was read. In the store, one block of memory holds many small keys and
+// values, and the one that stays longest would keep all of it.
+func ownPair(p kv.KeyValue) kv.KeyValue {
+	both := slices.Concat(p.Key, p.Value)
+	key := len(p.Key)
+	return kv.KeyValue{Key: both[:key:key], Value: both[key:len(both):len(both)]}
 }
 
 // sizeOfPair is about how many bytes an item of a front takes.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
@@ -58,4 +59,30 @@ func TestKnownLeasesFit(t *testing.T) {
 	if len(f.leased) != 0 || f.size != before {
 		t.Errorf("%d leases of %d bytes are known, and none is left", len(f.leased), f.size-before)
 	}
+}
+
+// Items that stay known share no memory with what was read beside them, which may be much more.
+func TestKnownItemsHaveTheirMemory(t *testing.T) {
+	k := NewKnown()
+	k.turn = 1
+	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"jobs"}), codec.RawValues, false)
+	f, block := k.queue(l), []byte("keyvalue")
+
+	read := oneItem{{Key: block[:3], Value: block[3:]}}
+	if _, err := f.page(l, read, kv.RangeOptions{Limit: 1, Bytes: 1}); err != nil {
+		t.Fatal(err)
+	}
+	clear(block)
+	if p := f.front.items[0]; string(p.Key) != "key" || string(p.Value) != "value" {
+		t.Errorf("known is %q, %q", p.Key, p.Value)
+	}
+}
+
+// oneItem is a store that finds the same in every range.
+type oneItem []kv.KeyValue
+
+func (o oneItem) Get([]byte) kv.Future[[]byte] { return kv.Ready[[]byte](nil, nil) }
+
+func (o oneItem) GetRange(kv.Range, kv.RangeOptions) kv.Future[[]kv.KeyValue] {
+	return kv.Ready[[]kv.KeyValue](o, nil)
 }

@@ -1,6 +1,7 @@
 package fdbpq_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -56,6 +57,30 @@ func TestKnownFacts(t *testing.T) {
 
 	// Settings, histories, due entries twice, and the items.
 	wantEqual(t, "reads of a pop after a transaction of somebody else", reads(pop), 5)
+}
+
+// An item that comes back right behind those that are known is served once.
+func TestKnownItemsEnd(t *testing.T) {
+	f, _ := onlyWay(t)
+	q := f.queue("a")
+	pop := fdbpq.Op{Kind: fdbpq.OpPop, Queue: q}
+	wantError(t, f.apply(pop)[0].Err, fdbpq.ErrEmpty) // so everything is known
+	f.apply(slices.Repeat([]fdbpq.Op{opPush(q, 1, "x")}, 65)...)
+
+	// Only the first 32 of so many stay known. The last that is taken here is the next one.
+	back := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, End: fdbpq.Back, Lease: time.Minute}
+	leases := f.apply(slices.Repeat([]fdbpq.Op{back}, 33)...)
+	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: leases[32].Lease.Token})
+
+	ids := map[fdbpq.ID]bool{}
+	for n, r := range f.apply(slices.Repeat([]fdbpq.Op{pop}, 34)...) {
+		if n < 33 && r.Err == nil {
+			ids[r.Item.ID] = true
+		} else if n < 33 || !errors.Is(r.Err, fdbpq.ErrEmpty) {
+			t.Errorf("pop %d: %v", n, r.Err)
+		}
+	}
+	wantEqual(t, "items", len(ids), 33)
 }
 
 // Each lease is acknowledged once, whether or not there was room to remember it.
@@ -141,6 +166,22 @@ func TestKnownCountsAndStagedItems(t *testing.T) {
 	const all = 5 + 1 + 1
 	popped := f.apply(slices.Repeat([]fdbpq.Op{op(opPopMin, q)}, all)...)
 	wantEqual(t, "last", string(popped[all-1].Item.Value), "new")
+}
+
+// A push comes behind items that were restored, also those of the batch with the push before.
+func TestKnownCountsAndRestoredItems(t *testing.T) {
+	f, _ := onlyWay(t)
+	q := f.queue("a")
+	f.apply(slices.Repeat([]fdbpq.Op{opPush(q, 1, "restored")}, 5)...)
+	popped := f.apply(slices.Repeat([]fdbpq.Op{op(opPopMin, q)}, 5)...)
+	write(f, func(kv.Transaction) {}) // so the counts have to be read
+
+	restore := fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q, Item: &popped[4].Item}
+	f.apply(opPush(q, 1, "between"), restore)
+	f.apply(opPush(q, 1, "new"))
+
+	popped = f.apply(slices.Repeat([]fdbpq.Op{op(opPopMin, q)}, 3)...)
+	wantEqual(t, "last", string(popped[2].Item.Value), "new")
 }
 
 // Pushes with a group get the counts that they would get if the Batcher knew nothing, whatever it

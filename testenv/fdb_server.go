@@ -30,6 +30,7 @@ const (
 type FDBServer struct {
 	dir     string
 	address string
+	class   string // of fdbserver: what it prefers to do
 	process *os.Process
 	exited  chan struct{} // closed when process is gone
 }
@@ -73,22 +74,65 @@ func fdbProgram(name string) string {
 	return filepath.Join("/usr/sbin", name)
 }
 
-// startFDB starts a server on a port. It returns when the server answers.
-func startFDB(port int, storage string) (*FDBServer, error) {
+// StartFDBCluster starts a cluster with a process of each of these classes of fdbserver and the
+// ssd engine, for a benchmark, with which it ends. It returns the cluster file, and the ids and
+// ports of the processes.
+func StartFDBCluster(tb testing.TB, classes ...string) (file string, pids, ports []int) {
+	tb.Helper()
+	requireFDBInstalled(tb)
+	var servers []*FDBServer
+	for _, class := range classes {
+		ports = append(ports, harness.Port(tb))
+		s, err := launchFDB(ports[len(ports)-1], ports[0], class)
+		if err != nil {
+			tb.Fatalf("FoundationDB: %v", err)
+		}
+		servers, pids = append(servers, s), append(pids, s.process.Pid)
+		tb.Cleanup(func() { _ = s.stop() }) // its files are temporary
+	}
+
+	first := servers[0]
+	err := first.configure(FDBSSD)
+	if err == nil {
+		err = first.await()
+	}
+	if err != nil {
+		tb.Fatalf("FoundationDB: %v", err)
+	}
+	return first.ClusterFile(), pids, ports
+}
+
+// launchFDB starts a server on a port, in the cluster whose coordinator is at another one.
+func launchFDB(port, coordinator int, class string) (*FDBServer, error) {
 	dir, err := os.MkdirTemp("", "pq-fdb-")
 	if err != nil {
 		return nil, err
 	}
 
-	s := &FDBServer{dir: dir, address: "127.0.0.1:" + strconv.Itoa(port)}
-	err = os.WriteFile(s.ClusterFile(), []byte("pqtest:pqtest@"+s.address), 0o600)
+	s := &FDBServer{dir: dir, address: "127.0.0.1:" + strconv.Itoa(port), class: class}
+	cluster := "pqtest:pqtest@127.0.0.1:" + strconv.Itoa(coordinator)
+	err = os.WriteFile(s.ClusterFile(), []byte(cluster), 0o600)
+	if err == nil {
+		// Without it, fdbserver tries again and again.
+		err = os.Mkdir(filepath.Join(dir, "log"), 0o700)
+	}
 	if err == nil {
 		err = s.launch()
 	}
-	if err == nil {
-		err = s.configure(storage)
+	if err != nil {
+		return nil, errors.Join(err, s.stop())
 	}
-	if err == nil {
+	return s, nil
+}
+
+// startFDB starts a server on a port. It returns when the server answers.
+func startFDB(port int, storage string) (*FDBServer, error) {
+	s, err := launchFDB(port, port, "unset")
+	if err != nil {
+		return nil, err
+	}
+
+	if err = s.configure(storage); err == nil {
 		err = s.await()
 	}
 	if err != nil {
@@ -117,7 +161,7 @@ func (s *FDBServer) launch() error {
 	}
 	defer output.Close()
 	cmd := harness.Command(fdbProgram("fdbserver"),
-		"--public-address", s.address, "--cluster-file", s.ClusterFile(),
+		"--public-address", s.address, "--class", s.class, "--cluster-file", s.ClusterFile(),
 		"--datadir", filepath.Join(s.dir, "data"), "--logdir", filepath.Join(s.dir, "log"),
 		"--memory", "4GiB", "--cache-memory", "256MiB", "--storage-memory", "1GiB",
 		"--knob_min_available_space_ratio=0.001") // it slows down below 5 % of the disk

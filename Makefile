@@ -40,7 +40,7 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 .DEFAULT_GOAL := help
 .PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript \
 	test-python clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions \
-	bench bench-peers bench-workers shots
+	bench bench-peers bench-workers scale shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -268,6 +268,11 @@ bench: build ## measure the service: AGAINST=another build, STORE= BENCH= TURNS=
 	$(BENCH_TEST) -bench 'Service/$(BENCH)' -benchtime 1x -count $(TURNS) ./cmd/pq/internal/load -store $(STORE) \
 		-pqbridge $(abspath $(PQBRIDGE)) $(if $(AGAINST),-against $(abspath $(AGAINST))) -seconds $(SECONDS) $(FLAGS) | tee bin/bench.txt
 	@grep -q '^PASS' bin/bench.txt && go tool benchstat bin/bench.txt
+
+scale: build ## measure what docs/scale.md goes by, on FoundationDB: BENCH=
+	$(if $(NO_FDB),@echo "scale needs $(NO_FDB)"; exit 1,go build $(BUILD_FLAGS) -o bin/ github.com/nats-io/nats-server/v2)
+	TMPDIR=$(BENCH_TMP) go test $(TAG_FLAGS) $(TEST_FLAGS) -timeout 0 -run '^$$' -bench 'Counts|Scale/$(BENCH)' -benchtime 1x \
+		./testenv/scale -pqbridge $(abspath $(PQBRIDGE)) -nats-server $(CURDIR)/bin/nats-server | tee bin/scale.txt
 
 # Queues that are not installed are named and left out. On Debian and Ubuntu
 # apt install redis-server beanstalkd postgresql rabbitmq-server installs all of them. The benchmark does not use the servers

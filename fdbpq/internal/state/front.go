@@ -30,7 +30,9 @@ const (
 )
 
 // begins reports whether page serves a walk from an end.
-func (f *facts) begins(end codec.End) bool { return f != nil && (end == codec.Front || f.front.all) }
+func (f *facts) begins(end codec.End) bool {
+	return f != nil && (end == codec.Front || f.front.all)
+}
 
 // page returns the first items of the queue, or from its back the last, as far as they are known.
 // Whatever else is asked for it reads.

@@ -246,7 +246,8 @@ func (r *knownRun) take(g *Ledger, left []kv.KeyValue) {
 		} else {
 			h := &codec.Record{ID: s.Item.ID, State: codec.Leased, Due: r.now.Add(time.Hour),
 				Value: s.Pair.Value, Parts: s.Parts()}
-			h.Fence, h.Wait, h.Lasting = codec.NextFence(0), time.Hour, codec.LastingOf(&s.Item.Message)
+			h.Fence, h.Wait = codec.NextFence(0), time.Hour
+			h.Lasting = codec.LastingOf(&s.Item.Message)
 			g.Detach(s)
 			g.ClearExpiry(&h.ID, h.Expires)
 			g.Hold(h)

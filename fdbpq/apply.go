@@ -93,6 +93,9 @@ func (t *txOps) apply() error {
 	for _, q := range t.queues {
 		q.ledger = state.NewLedger(t.tx, q.l, t.now, t.known)
 		q.ledger.Secrets = &t.secrets
+		if len(t.configs) == 0 {
+			q.ledger.Cached = t.cached
+		}
 		q.due = due.Due{Ledger: &q.ledger, Outgoing: &t.outgoing, Page: t.duePage}
 	}
 

@@ -38,10 +38,11 @@ type Batcher struct {
 
 	conflicts atomic.Int64 // see Conflicts
 
-	batchCount int64               // batches started
-	nextCounts state.CountsByQueue // after the newest batch, if its first attempt commits
-	known      *state.Known        // nil if the engine has no turns
-	spare      sync.Pool           // of *[]Result, all zero
+	batchCount int64                // batches started
+	nextCounts state.CountsByQueue  // after the newest batch, if its first attempt commits
+	known      *state.Known         // nil if the engine has no turns
+	settings   *state.SettingsCache // nil if known is not
+	spare      sync.Pool            // of *[]Result, all zero
 
 	mu struct {
 		sync.Mutex
@@ -62,6 +63,8 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
 		b.known = state.NewKnown()
+	} else {
+		b.settings = state.NewSettingsCache(k.s.Priority.List)
 	}
 	return b
 }
@@ -301,7 +304,7 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *txOps, err error) {
 	t.minCounts, t.readFrom, t.blind = minCounts, since, blind
 	t.moving.maxBytes, t.returned.Most = b.maxMoved, b.maxReturned
 	b.known.BeginTransaction(tx)
-	t.known, t.secrets.Known = b.known, secrets
+	t.known, t.secrets.Known, t.cached = b.known, secrets, b.settings.Begin(tx)
 
 	if err := t.apply(); errors.Is(err, errBlind) {
 		tx.Cancel()

@@ -56,7 +56,10 @@ func (q *handle) Configure(tx kv.Transaction, change func(*Settings)) (Settings,
 }
 
 // Clear removes everything in the queue, including its settings, consumers and schedules.
-func (q *handle) Clear(tx kv.Transaction) { tx.ClearRange(codec.Within([]byte(q.l.Prefix))) }
+func (q *handle) Clear(tx kv.Transaction) {
+	tx.ClearRange(codec.Within([]byte(q.l.Prefix)))
+	q.l.ChangeSettingsVersion(tx)
+}
 
 // PriorityQueue is a queue ordered by priority, then by order of pushing. Its methods work inside
 // the caller's transaction: nothing has happened until that commits, and if it does not, discard

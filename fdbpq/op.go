@@ -290,6 +290,7 @@ type txn struct {
 	popped   []state.TakenItem // in order of removal
 	known    *state.Known
 	secrets  state.GroupSecrets
+	cached   *state.CachedSettings
 	listed   []*codec.Layout // queues that pushes found in the list of queues, or added to it
 
 	minCounts  state.CountsByQueue // the lowest that pushed items may get; nil is no bound

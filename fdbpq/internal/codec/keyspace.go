@@ -103,7 +103,11 @@ func (k *Space) DataAreas() []kv.Range {
 //
 //	("pq-store", "groups") = the secret of the hashes of groups, 32 random bytes
 //
-// It never changes. A migration copies it.
+// It never changes. Each transaction that changes settings of a queue writes
+//
+//	("pq-store", "settings") = 12 random bytes
+//
+// so that what others have cached holds no longer. A migration copies both.
 
 // storeVersion is the version of the record and of the layout of all keys. It changes when a
 // program would misread what another version writes.
@@ -242,5 +246,7 @@ func NewList(base tuple.Subspace, root, priority string) *List {
 		Prefix:      string(base.Pack(tuple.Tuple{root + ListSuffix})),
 		root:        string(base.Pack(tuple.Tuple{root})),
 		GroupSecret: string(base.Pack(tuple.Tuple{priority + StoreSuffix, "groups"})),
+
+		SettingsVersion: string(base.Pack(tuple.Tuple{priority + StoreSuffix, "settings"})),
 	}
 }

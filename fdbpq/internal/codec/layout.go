@@ -55,6 +55,7 @@ import (
 //	("pq-x", "probe")          = a receipt without a batch, see fdbpq.Probe
 //	("pq-store")               = identity and settings of the keyspace, see fdbpq.OpenStore
 //	("pq-store", "groups")     = secret of the hashes of groups, see keyspace.go
+//	("pq-store", "settings")   = changes with the settings of any queue, see keyspace.go
 
 // Kinds of keys: the first element inside a queue's subspace.
 const (
@@ -205,6 +206,14 @@ func (l *Layout) ClearBesideSettings(tx kv.Transaction) {
 	tx.ClearRange(kv.Range{Begin: settings.End, End: all.End})
 }
 
+// ChangeSettingsVersion must be called by each transaction that changes the settings of the queue.
+// It does not make transactions conflict.
+func (l *Layout) ChangeSettingsVersion(tx kv.Transaction) {
+	if l.List != nil {
+		tx.Set([]byte(l.List.SettingsVersion), UniqueBytes(1))
+	}
+}
+
 // Before returns the range from an end of the ready items up to a key, and including it.
 func (l *Layout) Before(key []byte, end End) kv.Range {
 	r := l.ItemRange()
@@ -332,6 +341,8 @@ type List struct {
 	root   string // of the keys of the queues in it
 
 	GroupSecret string // key of the secret of the Keyspace, see GroupHash
+
+	SettingsVersion string // key that each change of settings in the Keyspace writes
 }
 
 const (

@@ -62,7 +62,8 @@ type Ledger struct {
 	err   error // of the store, for Flush
 	wrote bool
 
-	Secrets *GroupSecrets // of the transaction; nil if only this ledger needs them
+	Secrets *GroupSecrets   // of the transaction; nil if only this ledger needs them
+	Cached  *CachedSettings // of the transaction; nil if it must read the settings
 
 	Removed  Removed  // what has left the queue, or come into it, without an operation
 	Upcoming Upcoming // when what the ledger has written falls due; whether the source has changed

@@ -15,7 +15,9 @@ func (g *Ledger) BeginSettings() {
 	if !g.SettingsBegun() && g.facts != nil {
 		g.settings = g.facts.settings
 	}
-	g.ReadSettings(g.Tx, g.L)
+	if !g.SettingsBegun() {
+		g.settingsRead = g.Cached.begin(g.Tx, g.L)
+	}
 }
 
 // ReadSettings is BeginSettings for readers without a transaction.
@@ -71,6 +73,7 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	g.settings = s
 	g.facts.noteSettings(s)
 	g.wrote = true
+	g.L.ChangeSettingsVersion(g.Tx)
 
 	// A queue whose settings are all unset has no key.
 	key, value := g.L.Key(codec.KindConfig, 0), s.Encode()

@@ -168,8 +168,24 @@ func TestRoundsOfBatches(t *testing.T) {
 		empty  int  // operations at each queue that find it empty
 		both   bool // FIFO queues cost the same
 	}{
-		{name: "first push", before: none, ops: ops(push), shared: 1, reads: 4, rounds: 1, both: true},
-		{name: "push", before: plain(1), ops: ops(push, push), shared: 1, reads: 2, rounds: 1, both: true},
+		{
+			name:   "first push",
+			before: none,
+			ops:    ops(push),
+			shared: 1,
+			reads:  4,
+			rounds: 1,
+			both:   true,
+		},
+		{
+			name:   "push",
+			before: plain(1),
+			ops:    ops(push, push),
+			shared: 1,
+			reads:  2,
+			rounds: 1,
+			both:   true,
+		},
 		{
 			name:   "push at three priorities",
 			before: plain(1),
@@ -179,7 +195,15 @@ func TestRoundsOfBatches(t *testing.T) {
 			rounds: 1,
 		},
 
-		{name: "pop", before: plain(2), ops: ops(popMin), shared: 1, reads: 3, rounds: 1, both: true},
+		{
+			name:   "pop",
+			before: plain(2),
+			ops:    ops(popMin),
+			shared: 1,
+			reads:  3,
+			rounds: 1,
+			both:   true,
+		},
 		{
 			name:   "pop of items with headers",
 			before: withHeaders(2),
@@ -380,7 +404,14 @@ func TestRoundsOfBatches(t *testing.T) {
 
 		// Settings are read only by operations that depend on them, and together with what these
 		// read anyway. Items of many queues are buried together.
-		{name: "lease with a length", before: plain(2), ops: ops(lease), shared: 1, reads: 3, rounds: 1},
+		{
+			name:   "lease with a length",
+			before: plain(2),
+			ops:    ops(lease),
+			shared: 1,
+			reads:  3,
+			rounds: 1,
+		},
 		{
 			name:   "lease without",
 			before: plain(2),
@@ -515,7 +546,8 @@ func TestRoundsOfBatches(t *testing.T) {
 						}
 					}
 
-					want := []countkv.Cost{{Reads: test.shared + test.reads*queues, Rounds: test.rounds}}
+					reads := test.shared + test.reads*queues
+					want := []countkv.Cost{{Reads: reads, Rounds: test.rounds}}
 					if queues > 1 && test.many > 0 {
 						want[0].Rounds = test.many
 					}

@@ -40,7 +40,7 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 .DEFAULT_GOAL := help
 .PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript \
 	test-python clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions \
-	bench bench-peers bench-workers scale shots
+	bench bench-growth bench-peers bench-workers scale shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -264,10 +264,16 @@ SECONDS := 2
 FLAGS   :=
 BENCH_TMP  = $(or $(TMPDIR),$(CURDIR)/bin)
 BENCH_TEST = TMPDIR=$(BENCH_TMP) $(if $(filter fdb,$(STORE)),go test $(TAG_FLAGS) $(TEST_FLAGS),$(TEST)) -timeout 0 -run '^$$'
-bench: build ## measure the service: AGAINST=another build, STORE= BENCH= TURNS= SECONDS=
-	$(BENCH_TEST) -bench 'Service/$(BENCH)' -benchtime 1x -count $(TURNS) ./cmd/pq/internal/load -store $(STORE) \
+define MEASURE
+	$(BENCH_TEST) -bench '$(1)/$(BENCH)' -benchtime 1x -count $(TURNS) ./cmd/pq/internal/load -store $(STORE) \
 		-pqbridge $(abspath $(PQBRIDGE)) $(if $(AGAINST),-against $(abspath $(AGAINST))) -seconds $(SECONDS) $(FLAGS) | tee bin/bench.txt
 	@grep -q '^PASS' bin/bench.txt && go tool benchstat bin/bench.txt
+endef
+bench: build ## measure the service: AGAINST=another build, STORE= BENCH= TURNS= SECONDS=
+	$(call MEASURE,Service)
+
+bench-growth: build ## measure how costs grow: BENCH=queues, and the rest as for bench
+	$(call MEASURE,Growth)
 
 scale: build ## measure what docs/scale.md goes by, on FoundationDB: BENCH=
 	$(if $(NO_FDB),@echo "scale needs $(NO_FDB)"; exit 1,go build $(BUILD_FLAGS) -o bin/ github.com/nats-io/nats-server/v2)

@@ -53,6 +53,21 @@ func (e *Env) StartProgram(program, prefix string, environment ...string) (pid i
 	return cmd.Process.Pid
 }
 
+// PeakMemory returns the most bytes that a process has had in memory so far, 0 where the system
+// does not say.
+func PeakMemory(pid int) uint64 {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0
+	}
+
+	status, err := process.NewStatus()
+	if err != nil {
+		return 0
+	}
+	return status.VmHWM
+}
+
 // ProcessorTime returns what a process has taken so far, 0 where the system does not say.
 func ProcessorTime(pid int) time.Duration {
 	process, err := procfs.NewProc(pid)

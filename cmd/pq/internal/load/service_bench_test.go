@@ -61,19 +61,7 @@ func BenchmarkService(b *testing.B) {
 		b.Skip("make bench says which program is measured")
 	}
 
-	env := testenv.New(b, testenv.Options{Stopped: true})
-	env.NATS.Start()
-
-	environment := []string{"PQ_STORE=" + *store}
-	if *store == "fdb" {
-		environment = append(environment, "PQ_FDB_CLUSTER_FILE="+testenv.FDBDiskClusterFile(b))
-	}
-
-	services := []*service{startService(b, env, *pqbridge, "new", environment)}
-	if *against != "" {
-		services = append(services, startService(b, env, *against, "old", environment))
-	}
-
+	services := startServices(b, builds()...)
 	for _, w := range workloads {
 		o, turns := shape, 0
 		o.Mode, o.Batch, o.Queue, o.Result = w.mode, w.batch, "bench", w.result
@@ -96,7 +84,7 @@ func BenchmarkService(b *testing.B) {
 
 // benchmarkTurns reports what b.N turns of each service come to.
 func benchmarkTurns(b *testing.B, services []*service, first int, o Options) {
-	var items, elapsed, cpu [2]float64
+	sums := sums{}
 	var p50, p99 float64
 
 	for turn := range b.N {
@@ -107,9 +95,7 @@ func benchmarkTurns(b *testing.B, services []*service, first int, o Options) {
 			}
 			report, used := services[i].turn(b, o)
 			row := report.Operations[0]
-			items[i] += float64(row.Count)
-			elapsed[i] += report.Seconds
-			cpu[i] += used.Seconds()
+			sums.of(services[i].name).add(row.Count, report.Seconds, used)
 
 			if i == 0 {
 				p50, p99 = p50+row.P50, p99+row.P99
@@ -117,37 +103,96 @@ func benchmarkTurns(b *testing.B, services []*service, first int, o Options) {
 		}
 	}
 
-	each := func(i int) float64 { return cpu[i] / items[i] }
-	b.ReportMetric(0, "ns/op") // an iteration means nothing
-	b.ReportMetric(items[0]/elapsed[0], "items/s")
 	b.ReportMetric(p50/float64(b.N)*1e3, "p50-ms")
 	b.ReportMetric(p99/float64(b.N)*1e3, "p99-ms")
-	b.ReportMetric(each(0)*1e6, "bridge-µs/item")
+	sums.report(b)
+}
 
-	if len(services) > 1 { // in percent, since benchstat would print 0.99 as 990m
-		b.ReportMetric(100*items[0]/elapsed[0]/(items[1]/elapsed[1]), "rate-ratio-%")
-		if each(1) > 0 {
-			b.ReportMetric(100*each(0)/each(1), "cpu-ratio-%")
+// sum is what turns of a service come to.
+type sum struct{ items, seconds, cpu float64 }
+
+func (s *sum) add(items int64, seconds float64, cpu time.Duration) {
+	s.items += float64(items)
+	s.seconds += seconds
+	s.cpu += cpu.Seconds()
+}
+
+// measure adds what a function does with some items of the process.
+func (s *sum) measure(pid int, do func() (items int64, err error)) error {
+	begun, before := time.Now(), testenv.ProcessorTime(pid)
+	items, err := do()
+	s.add(items, time.Since(begun).Seconds(), testenv.ProcessorTime(pid)-before)
+	return err
+}
+
+func (s *sum) rate() float64 { return s.items / s.seconds }
+func (s *sum) each() float64 { return s.cpu / s.items }
+
+// sums are those of services by their names.
+type sums map[string]*sum
+
+func (s sums) of(name string) *sum {
+	if s[name] == nil {
+		s[name] = &sum{}
+	}
+	return s[name]
+}
+
+// report reports that of -pqbridge, and its ratios to that of -against, if there is one.
+func (s sums) report(b *testing.B) {
+	new, old := s["new"], s["old"]
+	b.ReportMetric(0, "ns/op") // an iteration means nothing
+	b.ReportMetric(new.rate(), "items/s")
+	b.ReportMetric(new.each()*1e6, "bridge-µs/item")
+
+	if old != nil { // in percent, since benchstat would print 0.99 as 990m
+		b.ReportMetric(100*new.rate()/old.rate(), "rate-ratio-%")
+		if old.each() > 0 {
+			b.ReportMetric(100*new.each()/old.each(), "cpu-ratio-%")
 		}
 	}
 }
 
 // service is a pqbridge, and how to reach it.
 type service struct {
+	name    string
 	env     *testenv.Env
 	pid     int
 	grammar subjects.Grammar
 }
 
-func startService(
-	b *testing.B, env *testenv.Env, program, prefix string, environment []string,
-) *service {
-	grammar, err := subjects.New(prefix, prefix+"-fifo")
-	if err != nil {
-		b.Fatal(err)
+// builds are the names of services of the builds that are measured.
+func builds() []string {
+	if *against != "" {
+		return []string{"new", "old"}
+	}
+	return []string{"new"}
+}
+
+// startServices starts services on an empty store each: "old" is -against, others are -pqbridge.
+func startServices(b *testing.B, names ...string) (all []*service) {
+	env := testenv.New(b, testenv.Options{Stopped: true})
+	env.NATS.Start()
+
+	environment := []string{"PQ_STORE=" + *store}
+	if *store == "fdb" {
+		environment = append(environment, "PQ_FDB_CLUSTER_FILE="+testenv.FDBDiskClusterFile(b))
 	}
 
-	return &service{env, env.StartProgram(program, prefix, environment...), grammar}
+	for _, name := range names {
+		program := *pqbridge
+		if name == "old" {
+			program = *against
+		}
+
+		grammar, err := subjects.New(name, name+"-fifo")
+		if err != nil {
+			b.Fatal(err)
+		}
+		pid := env.StartProgram(program, name, environment...)
+		all = append(all, &service{name, env, pid, grammar})
+	}
+	return all
 }
 
 // turn runs a load on queues that are empty but for as many items as it takes, and returns what it
@@ -174,7 +219,6 @@ func (s *service) turn(b *testing.B, o Options) (*Report, time.Duration) {
 
 // filling pushes what a load that takes items finds, where its turns come to.
 func filling(o Options) Options {
-	upwards := func(n, by int) int { return (n + by - 1) / by }
 	requests := upwards(int(o.Count), o.Batch)
 	each := upwards(requests, o.Queues) * o.Batch // items of a queue
 	pushes := upwards(each, fillBatch)
@@ -183,6 +227,9 @@ func filling(o Options) Options {
 	o.Count = int64(pushes * o.Batch * min(requests, o.Queues))
 	return o
 }
+
+// upwards divides, and rounds up.
+func upwards(n, by int) int { return (n + by - 1) / by }
 
 func (s *service) configure(
 	b *testing.B, o Options, change client.Settings, reset ...string,

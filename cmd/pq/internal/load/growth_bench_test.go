@@ -148,11 +148,8 @@ func (g *growing) start(b *testing.B) error {
 			client.New(nc, client.WithGrammar(g.grammar), client.WithTimeout(testenv.Patience)))
 	}
 
-	if g.finished > 0 {
-		err := g.push(b.Context(), g.finished, client.Keep(24*time.Hour))
-		if err = cmp.Or(err, g.take(b.Context(), g.finished)); err != nil {
-			return err
-		}
+	if err := g.finish(b.Context()); err != nil {
+		return err
 	}
 	if err := g.push(b.Context(), g.items); err != nil {
 		return err
@@ -250,6 +247,20 @@ func (g *growing) take(ctx context.Context, n int) error {
 		}
 		return nil
 	})
+}
+
+// finish has as many finished jobs.
+func (g *growing) finish(ctx context.Context) error {
+	if g.finished == 0 {
+		return nil
+	}
+
+	change := client.Settings{KeepItems: int64(g.finished)} // the default would be too few
+	if _, err := g.queue(0).Configure(ctx, change); err != nil {
+		return err
+	}
+	err := g.push(ctx, g.finished, client.Keep(24*time.Hour))
+	return cmp.Or(err, g.take(ctx, g.finished))
 }
 
 // wait has as many leases wait for the rest of the benchmark.

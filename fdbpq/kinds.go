@@ -164,27 +164,19 @@ func (t *txOps) group() {
 }
 
 func (t *txOps) addPush(q *queueOps, i int) {
-	if q.pushes == nil {
-		limits := pushLimits{queueTxn: &q.queueTxn}
-		join(&q.pushes, &t.pushes, queuePushes{part: q.part(), limits: limits})
-	}
-	q.pushes.note(i)
+	limits := pushLimits{queueTxn: &q.queueTxn}
+	join(&q.pushes, &t.pushes, queuePushes{part: q.part(), limits: limits}).note(i)
 }
 
 func (t *txOps) addPop(q *queueOps, i int) {
-	if q.pops == nil {
-		limits := popLimits{queueTxn: &q.queueTxn}
-		join(&q.pops, &t.pops, queuePops{part: q.part(), limits: limits})
-	}
-	q.pops.note(i)
-	q.pops.sides[t.ops[i].End].want++
+	limits := popLimits{queueTxn: &q.queueTxn}
+	p := join(&q.pops, &t.pops, queuePops{part: q.part(), limits: limits})
+	p.note(i)
+	p.sides[t.ops[i].End].want++
 }
 
 func (t *txOps) addSettlement(q *queueOps, i int) {
-	if q.settlements == nil {
-		join(&q.settlements, &t.settlements, queueSettlements{part: q.part()})
-	}
-	q.settlements.note(i)
+	join(&q.settlements, &t.settlements, queueSettlements{part: q.part()}).note(i)
 }
 
 func (t *txOps) addPeek(q *queueOps, i int) {

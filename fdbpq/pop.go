@@ -155,7 +155,7 @@ func (q *queuePops) beginReads(all int) {
 func (q *queuePops) beginWalks() {
 	q.past = q.ledger.FirstHistory()
 	want := [2]int{q.sides[Front].want, q.sides[Back].want}
-	q.ends = q.ledger.WalkEnds(want, q.share, q.returned.AtOnce())
+	q.ends = q.ledger.WalkEnds(q.tx, want, q.share, q.returned.AtOnce())
 }
 
 // takeItems gives each pop and lease an item, or says why not.

@@ -65,16 +65,13 @@ func (q *queuePushes) beginReads() {
 		q.listEntry = q.snapshot.Get(q.l.ListKey())
 	}
 
-	q.next = make(map[int64]int64)
+	q.last, q.next = make(map[int64]kv.Future[int64]), make(map[int64]int64)
 	known := q.known.Counts(q.l)
 	for _, i := range q.indexes {
 		p := q.priorityOf(&q.ops[i])
 		if count, ok := known[p]; ok {
 			q.next[p] = count
 		} else if _, ok := q.last[p]; !ok {
-			if q.last == nil {
-				q.last = map[int64]kv.Future[int64]{}
-			}
 			q.last[p] = state.ReadNextCount(q.l, q.snapshot, p)
 		}
 

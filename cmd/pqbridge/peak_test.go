@@ -5,7 +5,6 @@ import (
 	"os"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -214,15 +213,11 @@ func (p *peak) row(name string, do func() int) {
 // highWater is the most memory that the process has taken.
 func (p *peak) highWater() int {
 	p.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	must(p.t, err)
-
-	_, after, _ := strings.Cut(string(status), "VmHWM:")
-	var kb int
-	_, err = fmt.Sscan(after, &kb)
-	must(p.t, err)
-
-	return kb << 10
+	most := testenv.PeakMemory(p.cmd.Process.Pid)
+	if most == 0 {
+		p.t.Fatal("nothing says how much memory the process has taken")
+	}
+	return int(most)
 }
 
 // watchOthers pushes to another queue and pops from it, again and again, until end is called.

@@ -110,7 +110,7 @@ func (s *serving) readItems() {
 	for _, w := range s.line {
 		want[w.End]++
 	}
-	s.items = state.WalkEnds(s.g.L, s.tx.Snapshot(), want, serveBytes, 0)
+	s.items = s.g.WalkEnds(s.tx.Snapshot(), want, serveBytes, 0)
 }
 
 // answerLine gives items to the requests in order, until it runs out of either.

@@ -179,24 +179,14 @@ type Ends struct {
 	taken [2][]byte // by End: key of the item taken last; nil before the first
 }
 
-// WalkEnds starts a walk from each end where items are wanted: see Walk.
-func WalkEnds(l *codec.Layout, r kv.Reader, want [2]int, bytes, together int) Ends {
-	return walkEnds(nil, l, r, want, bytes, together)
-}
-
-// WalkEnds is the function of that name, for pops in the ledger's transaction.
-func (g *Ledger) WalkEnds(want [2]int, bytes, together int) Ends {
-	return walkEnds(g.facts, g.L, g.Tx, want, bytes, together)
-}
-
-func walkEnds(
-	f *facts, l *codec.Layout, r kv.Reader, want [2]int, bytes, together int,
-) (e Ends) {
+// WalkEnds starts a walk of the ledger's queue from each end where items are wanted: see Walk. What
+// is known of the first items is not read.
+func (g *Ledger) WalkEnds(r kv.Reader, want [2]int, bytes, together int) (e Ends) {
 	for end, n := range want {
 		if n > 0 {
 			// The ends share the bytes.
 			share := bytes * n / (want[codec.Front] + want[codec.Back])
-			e.Walks[end] = walk(f, l, r, codec.End(end), n, share, together)
+			e.Walks[end] = walk(g.facts, g.L, r, codec.End(end), n, share, together)
 		}
 	}
 	return e

@@ -214,7 +214,7 @@ func (r *knownRun) take(g *Ledger, left []kv.KeyValue) {
 	}
 	_, _ = g.FirstHistory().Get()
 	_, _ = g.ReadDue(10).Get()
-	ends := g.WalkEnds(want, 1+r.random.IntN(5000), 4)
+	ends := g.WalkEnds(g.Tx, want, 1+r.random.IntN(5000), 4)
 	r.do(ends.Arrive())
 
 	for range r.random.IntN(12) {

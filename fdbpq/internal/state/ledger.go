@@ -350,33 +350,29 @@ func (g *Ledger) countGroup(c codec.GroupCounter, delta int64) {
 
 // Flush writes the changes of the counters.
 func (g *Ledger) Flush() error {
-	if g.bytes.delta != 0 {
-		addToCounter(g.Tx, g.L.BytesKey(), g.bytes.delta)
-		g.bytes.delta = 0
-	}
+	g.flushCounter(&g.bytes.delta, g.L.BytesKey)
 	for _, s := range codec.HeldStates {
-		if g.held[s] != 0 {
-			addToCounter(g.Tx, g.L.StateCounterKey(s), g.held[s])
-			g.held[s] = 0
-		}
+		g.flushCounter(&g.held[s], func() []byte { return g.L.StateCounterKey(s) })
 	}
 	g.flushGroups()
-	if g.finished != 0 {
-		addToCounter(g.Tx, g.L.FinishedCounterKey(), g.finished)
-		g.finished = 0
-	}
+	g.flushCounter(&g.finished, g.L.FinishedCounterKey)
 
 	for priority, delta := range g.readyAt {
-		if delta != 0 && !g.L.Fifo {
+		if !g.L.Fifo {
 			addToCounter(g.Tx, g.L.CounterKey(priority), delta)
 		}
 	}
 	clear(g.readyAt)
-	if g.ready != 0 {
-		addToCounter(g.Tx, g.L.TotalKey(), g.ready)
-		g.ready = 0
-	}
+	g.flushCounter(&g.ready, g.L.TotalKey)
 	return g.err
+}
+
+// flushCounter writes the change of a counter, whose key is made only if there is one.
+func (g *Ledger) flushCounter(delta *int64, key func() []byte) {
+	if *delta != 0 {
+		addToCounter(g.Tx, key(), *delta)
+		*delta = 0
+	}
 }
 
 // flushGroups writes the changes of the counters of groups.

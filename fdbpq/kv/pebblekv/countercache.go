@@ -18,10 +18,12 @@ type counterCache struct {
 	changed []*cachedCounter // by the open transaction
 }
 
+// cachedCounter is a counter in the cache. It goes back to before if the open transaction, which
+// has changed it, is not committed.
 type cachedCounter struct {
 	counter
-	before  counter // the open transaction
-	changed bool    // by it
+	before  counter
+	changed bool
 }
 
 // counterCacheSize is about how many bytes the cache takes.

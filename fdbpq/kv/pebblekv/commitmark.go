@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"log/slog"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // The commit mark: whether synced commits are still there, and nothing else
@@ -29,6 +32,10 @@ import (
 // commit key and stands in SYNCED. Opening a store deletes the commit key of the opening before.
 // Open refuses a folder with commit keys of two openings, or of one that SYNCED does not know. A
 // backup is opened once, so from then on it is a history of its own.
+//
+// Logs of one history and tables of another can have all of these numbers, and commits between them
+// are missing nevertheless. So the first commit of the logs that Pebble replays has to follow the
+// tables.
 //
 // The first number is written before anybody learns that a commit is synced. It is not synced
 // itself: a power cut may leave an older one, which is still true. The file is synced when the
@@ -150,7 +157,10 @@ func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumber
 		return marked, err
 	}
 
-	pdb, err := pebble.Open(dir, o.readOnly(lock))
+	replayed := &replayedLogs{FS: o.FS}
+	look := o
+	look.FS = replayed
+	pdb, err := pebble.Open(dir, look.readOnly(lock))
 	if err != nil {
 		return marked, explainMisfit(err)
 	}
@@ -168,8 +178,71 @@ func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumber
 		return marked, fmt.Errorf("%w: some have commits that the file %s does not know%s",
 			errMixed, commitMarkPath(o.FS, dir), restoreMixed)
 	}
+	// The tables of an opening may be without the key of the one before.
+	inTables := max(found.inTables+1, marked.first) - 1
+	if first := replayed.firstCommit(); first > inTables+1 {
+		return marked, fmt.Errorf("%w: tables have the commits up to number %d, logs "+
+			"those from number %d on%s", errMixed, inTables, first, restoreMixed)
+	}
 
 	return marked, explainVanished(found, marked, commitMarkPath(o.FS, dir))
+}
+
+// replayedLogs is a file system that notes which logs Pebble opens.
+type replayedLogs struct {
+	vfs.FS
+	paths []string
+}
+
+func (r *replayedLogs) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if isLog(name) {
+		r.paths = append(r.paths, name)
+	}
+	return r.FS.Open(name, opts...)
+}
+
+func (r *replayedLogs) Unwrap() vfs.FS { return r.FS }
+
+// firstCommit returns the number of the first commit in the logs, 0 if there is none that can be
+// read.
+func (r *replayedLogs) firstCommit() uint64 {
+	var all wal.FileAccumulator
+	for _, path := range r.paths {
+		_, _ = all.MaybeAccumulate(r.FS, path)
+	}
+
+	for _, log := range all.Finish() {
+		records := log.OpenForRead()
+		first, _, err := records.NextRecord()
+		var batch []byte
+		if err == nil {
+			batch, _ = io.ReadAll(first)
+		}
+		_ = records.Close() // Nothing was written.
+
+		if number := commitOf(batch); number > 0 {
+			return number
+		}
+	}
+
+	return 0
+}
+
+// commitOf returns the number that numberCommit gave a batch, 0 if it has none.
+func commitOf(batch []byte) uint64 {
+	if len(batch) < batchrepr.HeaderLen {
+		return 0
+	}
+	for ops := batchrepr.Read(batch); ; {
+		kind, key, value, ok, err := ops.Next()
+		if !ok || err != nil {
+			return 0
+		}
+		if kind == pebble.InternalKeyKindSet && bytes.HasPrefix(key, []byte(commitKeys)) &&
+			len(value) == 8 {
+			return binary.BigEndian.Uint64(value)
+		}
+	}
 }
 
 // knows reports whether all commits found are of the history of the mark.

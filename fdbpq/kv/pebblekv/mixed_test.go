@@ -172,6 +172,20 @@ func TestMixedHistories(t *testing.T) {
 			write(t, copied, 2)
 			return contents(t, fs, testDir), stopped(t, cold, copied)
 		},
+		"backup without its log": func(t *testing.T, fs *crashfs.FS, db *DB) (_, _ files) {
+			over := backUp(t, fs, db)
+			maps.DeleteFunc(over, func(name, _ string) bool {
+				return isLog(name) || name == commitMarkName
+			})
+
+			mark := contents(t, fs, testDir)[commitMarkName]
+			flush(t, db, 3)
+			write(t, db, 1)
+			under := stopped(t, fs, db)
+			under[commitMarkName] = mark // as a power cut may leave it
+
+			return over, under
+		},
 		"another store": func(t *testing.T, fs *crashfs.FS, db *DB) (_, _ files) {
 			other := crashfs.New()
 			served := openTest(t, other, Options{})

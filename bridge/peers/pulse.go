@@ -59,8 +59,9 @@ func (p *peering) mark(nc *nats.Conn, sent time.Time) {
 	note := func() {
 		p.pulse.mu.Lock()
 		defer p.pulse.mu.Unlock()
-		heard := p.pulse.mu.heard
-		if sent.IsZero() || !heard.IsZero() && sent.Sub(heard) > lapse {
+		// If only the line stood still, echoes of that time come together, a heartbeat apart: what
+		// counts is that none came.
+		if sent.IsZero() || p.silenceLocked() > lapse {
 			p.pulse.mu.lapses++
 		}
 		p.pulse.mu.heard = sent

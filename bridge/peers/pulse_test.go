@@ -74,6 +74,16 @@ func TestWatch(t *testing.T) {
 				time.Sleep(2 * lapse)
 				beat()
 			}, true},
+			{"it hears much at once, because its line stood still", func() {
+				var said []string
+				for range 2 * peerLife {
+					time.Sleep(heartbeat)
+					said = append(said, p.pulse.now())
+				}
+				for _, at := range said {
+					p.hear(at)
+				}
+			}, true},
 			{"another connection", func() { p.Disconnected(nc) }, true},
 			{"the first echo there", beat, false},
 		} {

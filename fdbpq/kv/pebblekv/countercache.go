@@ -29,9 +29,10 @@ type cachedCounter struct {
 // counterCacheSize is about how many bytes the cache takes.
 const counterCacheSize = 16 << 20
 
-func newCounterCache() counterCache {
+// newCounterCache returns a cache that takes about that many bytes.
+func newCounterCache(bytes int) counterCache {
 	size := func(key string, _ *cachedCounter) int { return len(key) + 140 }
-	return counterCache{recent: recent.NewMap(counterCacheSize, size)}
+	return counterCache{recent: recent.NewMap(bytes, size)}
 }
 
 // get returns the value under a key, if it is known.

@@ -14,7 +14,8 @@ import (
 // Counters add up, however many there are, and the store remembers only some.
 func TestManyCounters(t *testing.T) {
 	db := openTest(t, vfs.NewMem(), Options{})
-	const keys = 200_000
+	const keys, bound = 20_000, 1 << 20
+	db.store.counters = newCounterCache(bound)
 
 	for _, batch := range []int{1000, keys} {
 		for from := 0; from < keys; from += batch {
@@ -24,7 +25,7 @@ func TestManyCounters(t *testing.T) {
 			}
 
 			mustCommit(t, tx)
-			if n := db.store.counters.recent.Size(); n > counterCacheSize/2 {
+			if n := db.store.counters.recent.Size(); n > bound/2 {
 				t.Fatalf("%d bytes are remembered", n)
 			}
 		}

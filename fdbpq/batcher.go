@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -37,6 +36,7 @@ type Batcher struct {
 	maxReturned int // bytes: see LimitReturned
 
 	conflicts atomic.Int64 // see Conflicts
+	seeing    atomic.Int64 // how many of the next batches see their own writes
 
 	batchCount int64                // batches started
 	nextCounts state.CountsByQueue  // after the newest batch, if its first attempt commits
@@ -159,6 +159,10 @@ func (b *Batcher) startEarly(p *Pending) (early *txOps) {
 	return early
 }
 
+// afterBlind is how many batches are not blind after one that had to start over because it was,
+// apart from those that only push. Batches of the same queues are often alike.
+const afterBlind = 15
+
 // Pending is a batch that Start has started.
 type Pending struct {
 	batcher   *Batcher
@@ -167,7 +171,7 @@ type Pending struct {
 	onlyReads bool
 	pushes    bool     // only pushes, all without unique keys
 	grouped   bool     // pushes is set, and one of them has a group
-	notBlind  bool     // an attempt turned out to read what it may have written
+	notBlind  bool     // an attempt has read what it may have written, or will probably
 	shrinks   bool     // nothing makes the store larger, except dead letters
 	receipt   []byte   // nil for a batch that only reads
 	obsolete  [][]byte // receipts of earlier batches, which this one removes
@@ -204,6 +208,9 @@ func newPending(b *Batcher, ctx context.Context, ops []Op) *Pending {
 	}
 
 	p.onlyReads, p.shrinks = all&Writes == 0, all&grows == 0
+	if p.notBlind = !p.pushes && b.seeing.Load() > 0; p.notBlind {
+		b.seeing.Add(-1)
+	}
 	return p
 }
 
@@ -279,10 +286,7 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *txOps, err error) {
 	secrets := b.mu.secrets
 	b.mu.Unlock()
 
-	// A blind transaction reads everything before its first write. One that may have to make the
-	// secret of groups reads more afterwards.
-	blind := p.pushes && !p.notBlind && (!p.grouped || secrets[b.groupSecret] != nil)
-	tx, err := b.db.Begin(p.ctx, kv.BeginOptions{Blind: blind, Shrinks: p.shrinks})
+	tx, err := b.db.Begin(p.ctx, kv.BeginOptions{Blind: !p.notBlind, Shrinks: p.shrinks})
 	if err != nil {
 		return nil, err
 	}
@@ -301,16 +305,12 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *txOps, err error) {
 	// The time comes after Begin, which fixes what the transaction reads. If the process stood
 	// still in between, an older time would grant leases that are over.
 	t := newTxOps(tx, p.ops, b.newResults(len(p.ops)), b.now())
-	t.minCounts, t.readFrom, t.blind = minCounts, since, blind
+	t.minCounts, t.readFrom, t.blind = minCounts, since, p.pushes && !p.notBlind
 	t.moving.maxBytes, t.returned.Most = b.maxMoved, b.maxReturned
 	b.known.BeginTransaction(tx)
 	t.known, t.secrets.Known, t.cached = b.known, secrets, b.settings.Begin(tx)
 
-	if err := t.apply(); errors.Is(err, errBlind) {
-		tx.Cancel()
-		p.notBlind = true
-		return p.runOps(minCounts)
-	} else if err != nil {
+	if err := t.apply(); err != nil {
 		return nil, err
 	}
 	return t, nil

@@ -28,8 +28,8 @@ type pushLimits struct {
 // beginLoad starts to read how much there is in the queue. The pushes conflict with any change of
 // that.
 func (p *pushLimits) beginLoad(settings *Settings) error {
-	if p.blind && settings.Discard == DiscardOld {
-		return errBlind
+	if p.blind && settings.Discard == DiscardOld { // it may evict what it pushes
+		return kv.ErrBlind
 	}
 	p.settings = settings
 	if p.evicts() {
@@ -37,15 +37,11 @@ func (p *pushLimits) beginLoad(settings *Settings) error {
 	}
 
 	p.counters = p.ledger.BeginLoad()
-	if p.blind { // it must not read once it has written
+	if p.blind {
 		p.headDue = p.snapshot.GetRange(p.l.DueRange(p.now), kv.RangeOptions{Limit: 1})
 	}
 	return nil
 }
-
-// errBlind is for a blind transaction that has to read what it may have written: it may evict what
-// it pushes, or something is due and comes back first.
-var errBlind = errors.New("not a blind transaction")
 
 // countLoad waits for what beginLoad started. If the queue has no room for all its pushes, its due
 // items come back first, because that may remove some.
@@ -73,7 +69,7 @@ func (p *pushLimits) countLoad(pushes []int) error {
 	if p.headDue != nil {
 		entries, err := p.headDue.Get()
 		if len(entries) > 0 && err == nil {
-			err = errBlind
+			err = kv.ErrBlind
 		}
 		return err
 	}

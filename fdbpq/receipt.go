@@ -32,6 +32,13 @@ func writeReceipt(tx kv.Transaction, receipt []byte, now time.Time, attempt int6
 // waitToRetry waits before the next attempt after err. It returns false, and ends the batch, if
 // there must not be one.
 func (p *Pending) waitToRetry(err error) bool {
+	if errors.Is(err, kv.ErrBlind) && !p.notBlind {
+		p.notBlind = true
+		if !p.pushes {
+			p.batcher.seeing.Store(afterBlind)
+		}
+		return true
+	}
 	if !kv.Retryable(err) && !kv.MaybeCommitted(err) {
 		p.complete(err)
 		return false

@@ -95,6 +95,10 @@ var (
 	// ErrClosed: the database was closed. Nothing was written.
 	ErrClosed = errors.New("kv: the database is closed")
 
+	// ErrBlind: a blind transaction has read what it may have written itself. Nothing was written;
+	// run it again without BeginOptions.Blind.
+	ErrBlind = errors.New("kv: a blind transaction reads what it may have written")
+
 	// ErrUsed: the transaction was already committed or cancelled.
 	ErrUsed = errors.New("kv: the transaction has ended")
 )
@@ -165,8 +169,9 @@ type Traits struct {
 
 // BeginOptions says what a transaction is for. The zero value promises nothing.
 type BeginOptions struct {
-	// Blind promises that the transaction never reads what it may have written itself. Such reads
-	// may or may not see the writes, or fail. Engines save work with it.
+	// Blind says that the transaction will hardly read what it has written itself. Such a read may
+	// fail with ErrBlind, and then so does everything after it, Commit included. Engines save work
+	// with it.
 	Blind bool
 
 	// Shrinks says that the transaction removes data, or puts removed data back, apart from a few
@@ -180,7 +185,7 @@ type BeginOptions struct {
 // made later.
 //
 // Errors of the futures: ErrTooOld, ErrThrottled, ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed,
-// the context's error.
+// ErrBlind, the context's error.
 type Reader interface {
 	// Get returns the value of key, or nil if there is none. An empty value is not nil.
 	Get(key []byte) Future[[]byte]
@@ -246,9 +251,9 @@ type Transaction interface {
 	// durable.
 	//
 	// Nothing was written if the future returns ErrConflict, ErrTooOld, ErrThrottled, ErrTooLarge,
-	// ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed, or the error of a context that had ended
-	// before Commit. With ErrCommitUnknown, the writes were made, were not made, or will be made in
-	// a moment; if the context ended during the commit, its error wraps ErrCommitUnknown.
+	// ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed, ErrBlind, or the error of a context that had
+	// ended before Commit. With ErrCommitUnknown, the writes were made, were not made, or will be
+	// made in a moment; if the context ended during the commit, its error wraps ErrCommitUnknown.
 	Commit() Future[struct{}]
 
 	// Turn tells, in a serial engine that is not shared, whether the store is still as an earlier

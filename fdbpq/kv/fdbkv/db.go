@@ -137,7 +137,7 @@ func (db *DB) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
 }
 
 func (db *DB) begin(ctx context.Context, blind bool) (*transaction, error) {
-	t := &transaction{ctx: ctx, open: db.open}
+	t := &transaction{ctx: ctx, open: db.open, blind: blind}
 	if err := t.interrupted(); err != nil {
 		return nil, err
 	}
@@ -152,8 +152,8 @@ func (db *DB) begin(ctx context.Context, blind bool) (*transaction, error) {
 		return nil, fmt.Errorf("fdbkv: transaction timeout: %w", explain(err))
 	}
 
-	// Otherwise the client library keeps a map of the writes. In a large transaction that takes a
-	// good part of its time.
+	// Otherwise the client library keeps maps of what was read and written, which takes a good part
+	// of its time. A list of the keys written costs next to nothing.
 	if blind {
 		if err := t.tr.Options().SetReadYourWritesDisable(); err != nil {
 			return nil, fmt.Errorf("fdbkv: blind transaction: %w", explain(err))

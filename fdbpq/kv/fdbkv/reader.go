@@ -21,6 +21,9 @@ func (r reader) Get(key []byte) kv.Future[[]byte] {
 	if err := r.t.usable(); err != nil {
 		return kv.Ready[[]byte](nil, err)
 	}
+	if err := r.t.seesAll(kv.SingleKey(key)); err != nil {
+		return kv.Ready[[]byte](nil, err)
+	}
 	value := r.from.Get(fdb.Key(key))
 	return readFuture(r.t, value.Get)
 }
@@ -29,6 +32,24 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 	if err := r.t.usable(); err != nil || span.Empty() {
 		return kv.Ready[[]kv.KeyValue](nil, err)
 	}
+	if !r.t.own.Any() {
+		return r.getRange(span, o)
+	}
+
+	// Only what it had to examine counts: a pop sees all that it needs although the transaction
+	// adds items further back.
+	span = clone(span)
+	read := r.getRange(span, o)
+	return &future[[]kv.KeyValue]{wait: func() ([]kv.KeyValue, error) {
+		pairs, err := read.Get()
+		if err == nil {
+			err = r.t.seesAll(o.Examined(span, pairs))
+		}
+		return pairs, err
+	}}
+}
+
+func (r reader) getRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	if o.Bytes > 0 {
 		return r.getBytes(span, o)
 	}
@@ -60,7 +81,7 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 // bytes.
 func (r reader) getBytes(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	// Most of the reading happens after the call, when the caller may have changed its bytes.
-	span = kv.Range{Begin: bytes.Clone(span.Begin), End: bytes.Clone(span.End)}
+	span = clone(span)
 
 	// The transaction would conflict with writes anywhere in the last piece. So all pieces are read
 	// from the snapshot, and the conflict range covers the pairs returned.
@@ -110,6 +131,10 @@ func (f *future[T]) Get() (T, error) {
 		f.wait = nil
 	}
 	return f.value, f.err
+}
+
+func clone(r kv.Range) kv.Range {
+	return kv.Range{Begin: bytes.Clone(r.Begin), End: bytes.Clone(r.End)}
 }
 
 // keyRange converts a range that is not empty. FoundationDB refuses a range whose begin is above

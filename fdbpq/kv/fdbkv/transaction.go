@@ -22,7 +22,10 @@ type transaction struct {
 	open    context.Context // of the DB; the transaction ends with it
 	release func()          // frees what the transaction holds
 	ended   bool            // set by Commit and Cancel
-	failed  error           // the first error of a method that cannot return one
+	failed  error           // why everything fails from now on
+
+	blind bool       // its reads do not see its writes
+	own   kv.Written // nothing unless blind
 
 	// The multi-version client crashes if an option is set while it resets the transaction.
 	freeing sync.Mutex
@@ -84,32 +87,53 @@ func (t *transaction) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.Key
 
 func (t *transaction) Snapshot() kv.Reader { return reader{t, t.tr.Snapshot()} }
 
+// writes notes that a key is written. It returns false if the transaction has ended.
+func (t *transaction) writes(key []byte) bool {
+	if t.blind && !t.ended {
+		t.own.Key(key)
+	}
+	return !t.ended
+}
+
+// seesAll fails a blind transaction that reads a range in which it has written.
+func (t *transaction) seesAll(r kv.Range) error {
+	if t.own.Any() && t.own.Within(r) {
+		t.failed = kv.ErrBlind
+		return t.failed
+	}
+	return nil
+}
+
 func (t *transaction) Set(key, value []byte) {
-	if !t.ended {
+	if t.writes(key) {
 		t.tr.Set(fdb.Key(key), value)
 	}
 }
 
 func (t *transaction) Clear(key []byte) {
-	if !t.ended {
+	if t.writes(key) {
 		t.tr.Clear(fdb.Key(key))
 	}
 }
 
 func (t *transaction) ClearRange(r kv.Range) {
-	if !t.ended && !r.Empty() {
-		t.tr.ClearRange(keyRange(r))
+	if t.ended || r.Empty() {
+		return
 	}
+	if t.blind {
+		t.own.Range(r)
+	}
+	t.tr.ClearRange(keyRange(r))
 }
 
 func (t *transaction) Add(key []byte, delta int64) {
-	if !t.ended {
+	if t.writes(key) {
 		t.tr.Add(fdb.Key(key), binary.LittleEndian.AppendUint64(nil, uint64(delta)))
 	}
 }
 
 func (t *transaction) CompareAndClear(key, value []byte) {
-	if !t.ended {
+	if t.writes(key) {
 		t.tr.CompareAndClear(fdb.Key(key), value)
 	}
 }

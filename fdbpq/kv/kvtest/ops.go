@@ -226,12 +226,18 @@ func (f *fixture) run(tx kv.Transaction, m model, ops ...op) (got string) {
 	for _, o := range ops {
 		var err error
 		got, err = o.do(f, tx)
-		if want := m.apply(o); err != nil || got != want {
-			f.Fatalf("%.500v returned %.500s, %v, want %.500s", o, got, err, want)
-		}
+		f.wantResult(m, o, got, err)
 	}
 
 	return got
+}
+
+// wantResult checks what an operation has returned, and runs it on the model.
+func (f *fixture) wantResult(m model, o op, got string, err error) {
+	f.Helper()
+	if want := m.apply(o); err != nil || got != want {
+		f.Fatalf("%.500v returned %.500s, %v, want %.500s", o, got, err, want)
+	}
 }
 
 // write runs operations in a transaction of its own.

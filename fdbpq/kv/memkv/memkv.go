@@ -58,7 +58,7 @@ func New(o Options) *DB {
 	return db
 }
 
-// Begin implements kv.Database. It never waits. Reads of a blind transaction fail once it has
+// Begin implements kv.Database. It never waits. A blind transaction cannot read what it has
 // written.
 func (db *DB) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	tx, err := db.begin(ctx)

@@ -2,9 +2,9 @@ package memkv
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -15,6 +15,9 @@ type transaction struct {
 	ctx   context.Context
 	ended bool
 	blind bool // see kv.BeginOptions
+
+	own    kv.Written
+	failed error // ErrBlind, once a blind transaction has read what it wrote
 
 	began int    // version of the store it began with
 	state *state // the store at that version plus its own writes
@@ -31,14 +34,12 @@ var (
 	_ kv.ReadTransaction = (*transaction)(nil)
 )
 
-var errBlind = errors.New("memkv: a blind transaction reads after it wrote")
-
-// readable returns why nothing can be read, or nil.
-func (tx *transaction) readable() error {
-	if tx.blind && len(tx.mutations) > 0 {
-		return errBlind
+// readable returns why a range cannot be read, or nil.
+func (tx *transaction) readable(r kv.Range) error {
+	if tx.blind && tx.failed == nil && tx.own.Within(r) {
+		tx.failed = kv.ErrBlind
 	}
-	return tx.check()
+	return cmp.Or(tx.check(), tx.failed)
 }
 
 func (tx *transaction) check() error {
@@ -76,7 +77,7 @@ func (s snapshot) GetRange(r kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValu
 }
 
 func (tx *transaction) get(key []byte) kv.Future[[]byte] {
-	if err := tx.readable(); err != nil {
+	if err := tx.readable(kv.SingleKey(key)); err != nil {
 		return kv.Ready[[]byte](nil, err)
 	}
 	pair, ok := tx.state.Get(kv.KeyValue{Key: key})
@@ -87,7 +88,7 @@ func (tx *transaction) get(key []byte) kv.Future[[]byte] {
 }
 
 func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, error) {
-	if err := tx.readable(); err != nil {
+	if err := tx.check(); err != nil {
 		return nil, err
 	}
 
@@ -102,7 +103,7 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 
 	if !o.Reverse {
 		tx.state.AscendRange(kv.KeyValue{Key: r.Begin}, kv.KeyValue{Key: r.End}, add)
-		return pairs, nil
+		return pairs, tx.readable(o.Examined(r, pairs))
 	}
 
 	tx.state.DescendLessOrEqual(kv.KeyValue{Key: r.End}, func(pair kv.KeyValue) bool {
@@ -112,7 +113,7 @@ func (tx *transaction) getRange(r kv.Range, o kv.RangeOptions) ([]kv.KeyValue, e
 		return bytes.Compare(pair.Key, r.Begin) >= 0 && add(pair)
 	})
 
-	return pairs, nil
+	return pairs, tx.readable(o.Examined(r, pairs))
 }
 
 func (tx *transaction) Set(key, value []byte) {
@@ -152,6 +153,7 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	}
 
 	r = clone(r)
+	tx.own.Range(r)
 	tx.AddWriteConflict(r)
 	tx.mutate(len(r.Begin)+len(r.End), func(s *state) {
 		// The tree must not change under the iteration.
@@ -176,6 +178,7 @@ func (tx *transaction) write(key, operand []byte, mutation func(*state)) {
 	if len(key) > kv.MaxKeySize || len(operand) > kv.MaxValueSize {
 		tx.tooLarge = true
 	}
+	tx.own.Key(key)
 	tx.AddWriteConflict(kv.SingleKey(key))
 	tx.mutate(len(key)+len(operand), mutation)
 }
@@ -206,6 +209,9 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 		return kv.Ready(struct{}{}, kv.ErrUsed)
 	}
 	defer tx.Cancel()
+	if tx.failed != nil {
+		return kv.Ready(struct{}{}, tx.failed)
+	}
 	if err := tx.ctx.Err(); err != nil {
 		return kv.Ready(struct{}{}, err)
 	}

@@ -85,12 +85,15 @@ func (s *StoredSettings) Encode() []byte {
 	return stored.Pack()
 }
 
-// ParseSettings reads what Encode wrote.
+// noSettings are the settings of a queue without any. Most queues share them.
+var noSettings = &StoredSettings{}
+
+// ParseSettings reads what Encode wrote. The result must not be changed.
 func ParseSettings(value []byte) (*StoredSettings, error) {
-	s := &StoredSettings{}
 	if value == nil {
-		return s, nil
+		return noSettings, nil
 	}
+	s := &StoredSettings{}
 
 	stored, err := tuple.Unpack(value)
 	if err != nil {

@@ -62,7 +62,7 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
-		b.known = state.NewKnown()
+		b.known = state.NewKnown(state.MaxKnown)
 	} else {
 		b.settings = state.NewSettingsCache(k.s.Priority.List)
 	}

@@ -1,6 +1,10 @@
 package fdbpq
 
-import "time"
+import (
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+)
 
 // SetNow gives the Batcher another clock than time.Now, by which leases end and items fall due.
 // Call it before the first Start.
@@ -16,6 +20,15 @@ func (b *Batcher) LimitRoom(bytes int) { b.maxMoved = bytes }
 // An operation that finds no room results in ErrNoRoom. The limit also bounds what a batch has in
 // memory: a few times as much. Call it before the first Start.
 func (b *Batcher) LimitReturned(bytes int) { b.maxReturned = bytes }
+
+// LimitKnown lowers about how many bytes the Batcher takes to know what is in the store, and need
+// not read it again, where nobody else writes; the default is 32 MiB. Call it before the first
+// Start.
+func (b *Batcher) LimitKnown(bytes int) {
+	if b.known != nil {
+		b.known = state.NewKnown(min(bytes, state.MaxKnown))
+	}
+}
 
 // Reuse lets later batches use the memory of a slice that Wait has returned and that is not used
 // any more. It does not affect what the elements refer to. It may be called at any time, at most

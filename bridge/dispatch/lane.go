@@ -74,6 +74,10 @@ type lane struct {
 // firstBatchPops limits the pops in a batch while the size of the items is still unknown.
 const firstBatchPops = 64
 
+// knownBatches is how many times the largest batch the Batcher takes for what it knows: with little
+// memory batches are smaller as well.
+const knownBatches = 8
+
 func newLane(d *shared) *lane {
 	l := &lane{
 		d:       d,
@@ -89,6 +93,7 @@ func newLane(d *shared) *lane {
 		l.batcher.LimitRoom(room)
 	}
 	l.batcher.LimitReturned(min(d.options.MaxBatchBytes, fdbpq.MaxMessageSize))
+	l.batcher.LimitKnown(knownBatches * d.options.MaxBatchBytes)
 	l.batcher.SetNow(d.options.Now)
 
 	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,7 +40,7 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 			configure(&o)
 		}
 
-		store := countkv.New(o.DB)
+		store := countkv.New(seeing{o.DB})
 		o.DB = store
 		t.Cleanup(func() { closeDB(t, store) })
 		w := &waiting{t: t, d: New(o), store: store, log: &eventLog{}}
@@ -63,6 +64,15 @@ func inBubble(t *testing.T, configure func(*Options), test func(w *waiting)) {
 		}
 		w.log.checkEnds(t)
 	})
+}
+
+// seeing is a store without blind transactions. A batch that pops what it has pushed starts over
+// if it is blind, so the number of transactions would depend on the batches before.
+type seeing struct{ kv.Database }
+
+func (s seeing) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
+	o.Blind = false
+	return s.Database.Begin(ctx, o)
 }
 
 // submit submits a request, which must be accepted, and returns its number.

@@ -19,8 +19,8 @@ type Known struct {
 }
 
 const (
-	// maxKnown is about how many bytes Known takes. One transaction may exceed it.
-	maxKnown = 32 << 20
+	// MaxKnown is the most bytes that are worth while for Known.
+	MaxKnown = 32 << 20
 	// maxKnownMessage is the largest Message.Size that facts.leased holds.
 	maxKnownMessage = 1024
 )
@@ -33,10 +33,11 @@ const (
 	leasedSize = 300
 )
 
-// NewKnown returns a Known that knows nothing yet.
-func NewKnown() *Known {
+// NewKnown returns a Known that knows nothing yet, and takes about that many bytes. One transaction
+// may exceed them.
+func NewKnown(bytes int) *Known {
 	size := func(_ string, f *facts) int { return f.size }
-	return &Known{queues: recent.NewMap(maxKnown, size)}
+	return &Known{queues: recent.NewMap(bytes, size)}
 }
 
 // CountsByQueue holds a count for each priority of each queue, by the queue's prefix.

@@ -12,7 +12,7 @@ import (
 // Facts about the time index go by the wall clock: the monotonic one stands still while the machine
 // sleeps.
 func TestKnownDueByWallClock(t *testing.T) {
-	g := &Ledger{facts: &facts{known: NewKnown(), quietUntil: codec.Forever}}
+	g := &Ledger{facts: &facts{known: NewKnown(MaxKnown), quietUntil: codec.Forever}}
 	g.noteDue(time.Now().Add(time.Minute))
 
 	for _, at := range []time.Time{g.Upcoming.Due, g.facts.quietUntil} {
@@ -24,7 +24,7 @@ func TestKnownDueByWallClock(t *testing.T) {
 
 // The leases of 128 workers with 100 items each can be remembered, however large the items are.
 func TestKnownLeasesFit(t *testing.T) {
-	k := NewKnown()
+	k := NewKnown(MaxKnown)
 	k.turn = 1
 	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"jobs"}), codec.RawValues, false)
 	f := k.queue(l)
@@ -44,8 +44,8 @@ func TestKnownLeasesFit(t *testing.T) {
 	for i := range leases {
 		f.knowLeased(l, leased(i))
 	}
-	if f.size >= maxKnown/2 {
-		t.Errorf("%d leases take %d bytes: want less than %d", leases, f.size, maxKnown/2)
+	if f.size >= MaxKnown/2 {
+		t.Errorf("%d leases take %d bytes: want less than %d", leases, f.size, MaxKnown/2)
 	}
 
 	if h := f.leased[leased(0).ID]; h.Value != nil || h.Message != nil || h.Dropped != len(value) {
@@ -63,7 +63,7 @@ func TestKnownLeasesFit(t *testing.T) {
 
 // Items that stay known share no memory with what was read beside them, which may be much more.
 func TestKnownItemsHaveTheirMemory(t *testing.T) {
-	k := NewKnown()
+	k := NewKnown(MaxKnown)
 	k.turn = 1
 	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"jobs"}), codec.RawValues, false)
 	f, block := k.queue(l), []byte("keyvalue")

@@ -13,7 +13,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/recent"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -62,8 +61,8 @@ func newKnownRun(t *testing.T, random *rand.Rand) *knownRun {
 	}
 
 	r := &knownRun{T: t, random: random, db: db, now: time.UnixMicro(1.8e15 + random.Int64N(1e6))}
-	bound := []int{2_000, 20_000, maxKnown}[random.IntN(3)] // the first two forget a lot
-	r.known = &Known{queues: recent.NewMap(bound, func(_ string, f *facts) int { return f.size })}
+	bound := []int{2_000, 20_000, MaxKnown}[random.IntN(3)] // the first two forget a lot
+	r.known = NewKnown(bound)
 	for n, format := range []codec.ValueFormat{codec.RawValues, codec.TupleValues} {
 		space := tuple.NewSubspace(tuple.Tuple{"q", n})
 		r.queues = append(r.queues, codec.NewLayout(space, format, n == 1))

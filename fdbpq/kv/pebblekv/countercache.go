@@ -26,8 +26,8 @@ type cachedCounter struct {
 	changed bool
 }
 
-// counterCacheSize is about how many bytes the cache takes.
-const counterCacheSize = 16 << 20
+// maxCounterCache is the most bytes that are worth while for the cache.
+const maxCounterCache = 16 << 20
 
 // newCounterCache returns a cache that takes about that many bytes.
 func newCounterCache(bytes int) counterCache {

@@ -41,7 +41,7 @@ func (db *DB) open() (*openedStore, error) {
 		gapIndex:  newGapIndex(gapIndexSize),
 		folder:    db.folder,
 		damage:    &db.damage,
-		counters:  newCounterCache(counterCacheSize),
+		counters:  newCounterCache(min(int(o.CacheSize/2), maxCounterCache)),
 		maxMemory: maxMemTables * uint64(o.MemTableSize),
 		room:      make(chan struct{}, 1),
 		live:      make(map[any]func(error)),

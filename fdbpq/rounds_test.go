@@ -565,6 +565,26 @@ func TestRoundsOfBatches(t *testing.T) {
 	}
 }
 
+// After a batch that had to start over because it reads what it wrote, the next see their writes at
+// once. Those that only push are blind all the same, and the others are blind again in the end.
+func TestStartingOver(t *testing.T) {
+	f := newRoundsFixture(t, 1, false)
+	both := slices.Concat(pushOp(0, false), ops(opPopMin))
+	attempts := func(ops []fdbpq.Op) int {
+		f.store.Take()
+		f.batch(ops)
+		return len(f.store.Take())
+	}
+
+	var got []int
+	for range 18 {
+		got = append(got, attempts(pushOp(1, false)), attempts(both))
+	}
+	want := slices.Repeat([]int{1}, len(got))
+	want[1], want[33] = 2, 2
+	wantEqual(t, "attempts", fmt.Sprint(got), fmt.Sprint(want))
+}
+
 // Items of dead staged pops return as far as they fit into the transaction, whichever queue they
 // belong to, and later pops bring back the rest.
 func TestReturningMuchToManyQueues(t *testing.T) {

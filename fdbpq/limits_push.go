@@ -36,6 +36,10 @@ func (p *pushLimits) beginLoad(settings *Settings) error {
 		p.victims = newVictims(&p.ledger)
 	}
 
+	// The same transaction may have begun to count the bytes.
+	if err := p.ledger.Flush(); err != nil {
+		return err
+	}
 	p.counters = p.ledger.BeginLoad()
 	if p.blind {
 		p.headDue = p.snapshot.GetRange(p.l.DueRange(p.now), kv.RangeOptions{Limit: 1})

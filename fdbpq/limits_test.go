@@ -400,6 +400,19 @@ func TestCountingConflicts(t *testing.T) {
 	}
 }
 
+// A limit in bytes holds for the pushes of the batch that sets it.
+func TestBytesOfOneBatch(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("a")
+		f.apply(opPush(q, 0, "12345678"))
+
+		set := fdbpq.Op{Kind: fdbpq.OpConfigure, Queue: q}
+		set.Configure = func(s *fdbpq.Settings) { s.MaxBytes = 10 }
+		wantErrors(f.T, f.apply(set, opPush(q, 0, "123")), nil, fdbpq.ErrFull)
+		f.check()
+	})
+}
+
 // A push that would not fit into an empty queue is refused as too large, changes nothing, and does
 // not affect pushes beside it.
 func TestPushesThatNeverFit(t *testing.T) {

@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"slices"
@@ -25,6 +26,7 @@ type queuePops struct {
 
 	share   int                      // of what is read at once, in bytes
 	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
+	before  []byte                   // its key: items before have none; nil if there is none
 	later   kv.Future[[]kv.KeyValue] // what falls due next; nil unless an operation has Waits
 	ready   kv.Future[[]byte]        // how many items are ready; nil unless an operation has Count
 	nextDue time.Time                // of the leases that were given
@@ -164,6 +166,9 @@ func (q *queuePops) takeItems() error {
 	if err != nil {
 		return err
 	}
+	if len(pasts) > 0 {
+		q.before = pasts[0].Key
+	}
 
 	bytesLeft := 0 // the rest of MaxBytes
 	for _, i := range q.indexes {
@@ -179,7 +184,7 @@ func (q *queuePops) takeItems() error {
 			continue
 		}
 
-		err := q.takeItem(i, &bytesLeft, len(pasts) > 0)
+		err := q.takeItem(i, &bytesLeft)
 		if op.Count && (err == nil || errors.Is(err, ErrEmpty)) {
 			err = cmp.Or(q.countReady(i), err)
 		}
@@ -196,9 +201,9 @@ func (q *queuePops) takeItems() error {
 	return q.findNextDue()
 }
 
-// takeItem gives a pop or lease an item. bytesLeft is the rest of MaxBytes; pasts says whether
-// items may have histories. The error says why the operation gets none, or is one of the store.
-func (q *queuePops) takeItem(i int, bytesLeft *int, pasts bool) error {
+// takeItem gives a pop or lease an item. bytesLeft is the rest of MaxBytes. The error says why the
+// operation gets none, or is one of the store.
+func (q *queuePops) takeItem(i int, bytesLeft *int) error {
 	op := &q.ops[i]
 	if err := q.limits.closed(); err != nil {
 		return err
@@ -222,11 +227,9 @@ func (q *queuePops) takeItem(i int, bytesLeft *int, pasts bool) error {
 	if err := side.check(op, s, bytesLeft); err != nil {
 		return err
 	}
-	var past []byte
-	if pasts {
-		if past, err = state.ReadHistory(q.l, q.tx, &s.Item.ID).Get(); err != nil {
-			return err
-		}
+	past, err := q.history(&s.Item.ID)
+	if err != nil {
+		return err
 	}
 
 	// Take.
@@ -241,6 +244,15 @@ func (q *queuePops) takeItem(i int, bytesLeft *int, pasts bool) error {
 	q.limits.countDelivery(codec.GroupIn(&s.Item.ID), op.Kind == OpLease)
 	side.dropTaken(s)
 	return nil
+}
+
+// history returns the history of an item, nil if it has none. Items before the first that has one
+// need no read, which would be a round trip for each item.
+func (q *queuePops) history(id *codec.ID) ([]byte, error) {
+	if q.before == nil || bytes.Compare(q.l.HistoryKey(id), q.before) < 0 {
+		return nil, nil
+	}
+	return state.ReadHistory(q.l, q.tx, id).Get()
 }
 
 // foundNothing is the error of a pop or lease that finds no item that it may have.

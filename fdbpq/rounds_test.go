@@ -565,6 +565,29 @@ func TestRoundsOfBatches(t *testing.T) {
 	}
 }
 
+// Items before the first that was ever leased have no history, so nothing is read for them.
+func TestReadsOfHistories(t *testing.T) {
+	f := newRoundsFixture(t, 1, false)
+	q := f.queues[0]
+	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}
+	last := lease
+	last.End = fdbpq.Back
+
+	for i := range 10 {
+		f.apply(opPush(q, int64(i), "value"))
+	}
+	f.apply(fdbpq.Op{Kind: fdbpq.OpNak, Queue: q, Token: f.apply(last)[0].Lease.Token})
+
+	f.store.Take()
+	f.apply(slices.Repeat([]fdbpq.Op{lease}, 9)...)
+	if cost := f.store.Take()[0]; cost.Rounds > 2 {
+		t.Errorf("%+v for items that were never leased", cost)
+	}
+	if n := f.apply(lease)[0].Lease.Deliveries; n != 2 {
+		t.Errorf("the last item has %d deliveries, want 2", n)
+	}
+}
+
 // After a batch that had to start over because it reads what it wrote, the next see their writes at
 // once. Those that only push are blind all the same, and the others are blind again in the end.
 func TestStartingOver(t *testing.T) {

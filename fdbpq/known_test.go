@@ -216,11 +216,15 @@ func TestKnownTurns(t *testing.T) {
 		q := batch[0].q
 		push := inGroup(r.on(q, r.push(q))[0], groups[random.IntN(3)])
 		push.Message.Unique, push.Message.MsgID, push.Weight = "", "", weights[push.Message.Group()]
-		want := f.applyToCopy(push, r.m.now)
+		ops := []fdbpq.Op{push}
+		if random.IntN(3) == 0 { // which then is not blind
+			ops = append(ops, op(opPopMin, q.target))
+		}
+		want := f.applyToCopy(ops, r.m.now)[0]
 		busy := slices.ContainsFunc(q.inOrder(isReady),
 			func(i *modelItem) bool { return q.fifo || i.ID.Priority == push.Priority })
 		store.Take()
-		got := must(r.main.Apply(f.ctx, []fdbpq.Op{push}))
+		got := must(r.main.Apply(f.ctx, ops))
 
 		if store.Take()[0].Reads <= 3 { // what is being served, and the list of queues
 			known++
@@ -235,7 +239,7 @@ func TestKnownTurns(t *testing.T) {
 					q.name, push.Message.Group(), a, got[0].Item.PushedAt, b, want.Item.PushedAt)
 			}
 		}
-		r.compare([]modelPart{{q, []fdbpq.Op{push}}}, got, nil, 0)
+		r.compare([]modelPart{{q, ops}}, got, nil, 0)
 
 		r.findAllArrived()
 	}
@@ -244,8 +248,38 @@ func TestKnownTurns(t *testing.T) {
 	}
 }
 
-// applyToCopy applies an operation to a copy of the store, without any facts.
-func (f *fixture) applyToCopy(op fdbpq.Op, now time.Time) fdbpq.Result {
+// Items that leave in the transaction of a push do not change its place, even if they were the last
+// of their group: a Batcher that knows nothing cannot tell.
+func TestKnownTurnsOfLeavingItems(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings fdbpq.Settings
+		unique   string
+		wait     time.Duration // the items expire after a minute
+	}{
+		"full":    {settings: fdbpq.Settings{MaxItems: 5}, wait: time.Hour},
+		"unique":  {unique: "u", wait: time.Hour},
+		"discard": {settings: fdbpq.Settings{MaxItems: 5, Discard: fdbpq.DiscardOld}},
+	} {
+		f, _ := onlyWay(t)
+		q, clock := f.fifoQueue(name), newClock(time.Now())
+		f.batcher.SetNow(clock.now)
+		f.configure(q, func(s *fdbpq.Settings) { *s = c.settings })
+		push, other := inGroup(opPush(q, 0, "x"), "a"), opPush(q, 0, "other")
+		f.apply(append(slices.Repeat([]fdbpq.Op{withTTL(push, time.Minute)}, 3), other)...)
+
+		// With a pop the batch is not blind, so it begins with what the Batcher knows.
+		clock.advance(c.wait)
+		push.Message.Unique = c.unique
+		ops := []fdbpq.Op{other, other, other, push, op(opPopMin, q)}
+		want := f.applyToCopy(ops, clock.now())[3]
+		got := f.apply(ops...)[3]
+		wantError(t, got.Err, nil)
+		wantEqual(t, name, codec.TurnItemOf(&got.Item.ID), codec.TurnItemOf(&want.Item.ID))
+	}
+}
+
+// applyToCopy applies operations to a copy of the store, without any facts.
+func (f *fixture) applyToCopy(ops []fdbpq.Op, now time.Time) []fdbpq.Result {
 	f.Helper()
 	tx := must(memkv.New(memkv.Options{}).Begin(f.ctx, kv.BeginOptions{}))
 	defer tx.Cancel()
@@ -256,7 +290,7 @@ func (f *fixture) applyToCopy(op fdbpq.Op, now time.Time) fdbpq.Result {
 		}
 	}
 
-	return must(fdbpq.Apply(tx, []fdbpq.Op{op}, now))[0]
+	return must(fdbpq.Apply(tx, ops, now))
 }
 
 // A batch reads a few hundred groups at a time, however many it pushes, and only a Batcher's first

@@ -32,6 +32,7 @@ type turnOf struct {
 type turn struct {
 	turnOf
 	wanted bool // by the open transaction, see Turns.Want
+	had    bool // items, when it was wanted: see goesOn
 	loaded bool // the fields below are valid
 
 	rows int64          // number of items, ready and held; near uncounted if not all were read
@@ -48,6 +49,11 @@ const uncounted = 1 << 40
 
 // empty reports whether the group has no items.
 func (t *turn) empty() bool { return t.rows == 0 }
+
+// goesOn reports whether the next item comes after the last place. A turn that had items when the
+// open transaction wanted it goes on even if all of them leave meanwhile: that can only be seen
+// where they are counted, and places must not depend on what is known.
+func (t *turn) goesOn() bool { return t.had || !t.empty() }
 
 // isKnown reports whether the turn need not be read.
 func (t *turn) isKnown() bool {

@@ -50,7 +50,7 @@ type virtualTime struct {
 // Want has the turn of a group read.
 func (t *Turns) Want(g *Ledger, hash codec.GroupHash, priority int64) {
 	if of := g.turnOf(hash, priority); !of.wanted {
-		of.wanted = true
+		of.wanted, of.had = true, !of.empty()
 		t.g, t.wanted = g, append(t.wanted, of)
 	}
 }
@@ -141,12 +141,12 @@ func (t *Turns) Next(
 	// At the end of int64, times order the items. A program that does not know groups may have
 	// taken the items at the tail.
 	of := t.g.turnOf(hash, priority)
-	if next == math.MaxInt64 || !of.empty() && of.last.Count >= next {
+	if next == math.MaxInt64 || of.goesOn() && of.last.Count >= next {
 		return codec.TurnItem{Count: next, Number: 1}
 	}
 
 	start := t.virtual[priority].begin(weight)
-	if of.empty() {
+	if !of.goesOn() {
 		return start
 	}
 

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -123,6 +124,22 @@ func launchFDB(port, coordinator int, class string) (*FDBServer, error) {
 		return nil, errors.Join(err, s.stop())
 	}
 	return s, nil
+}
+
+// Join adds a process on a port to the cluster, which may take over roles, but keeps no data. leave
+// kills it.
+func (s *FDBServer) Join(port int) (leave func() error, err error) {
+	_, coordinator, _ := strings.Cut(s.address, ":")
+	at, err := strconv.Atoi(coordinator)
+	if err != nil {
+		return nil, err
+	}
+
+	joined, err := launchFDB(port, at, "stateless")
+	if err != nil {
+		return nil, err
+	}
+	return joined.stop, nil
 }
 
 // startFDB starts a server on a port. It returns when the server answers.

@@ -161,7 +161,6 @@ func (b *bank) run() {
 	}
 
 	b.configure()
-	b.struck = b.random.IntN(max(1, len(b.faults))) // short runs have some of them
 	b.strikes = make(chan struct{}, 1)
 	var running sync.WaitGroup
 	connections := lines
@@ -177,7 +176,7 @@ func (b *bank) run() {
 		for i := range workers {
 			w := &teller{
 				bank:     b,
-				burster:  newBurster(b.t, newCaller(b.t, n*workers+i, l, &b.timeout, b.zero)),
+				burster:  newBurster(b.t, b.newCaller(n*workers+i, l)),
 				workload: &workload{random: rand.New(rand.NewPCG(b.random.Uint64(), 6))},
 			}
 
@@ -210,7 +209,7 @@ func (b *bank) run() {
 
 // configure sets what some queues have.
 func (b *bank) configure() {
-	c := newCaller(b.t, -1, newLine(b.t, b.toNATS.url()), &b.timeout, b.zero)
+	c := b.newCaller(-1, newLine(b.t, b.toNATS.url()))
 	c.await()
 
 	set := func(queues []string, s client.Settings) {

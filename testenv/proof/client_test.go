@@ -83,15 +83,16 @@ type caller struct {
 	zero    time.Time     // of the clock of the history
 	tight   bool          // see limits: the caller has to know which batches were cut off
 	calm    bool          // nothing breaks
+	mayFail bool          // the store may be unreadable
 
 	ops   []books.Operation // of this round
 	grips []*grip           // leases of this round, most of them still good
 	fresh []*grip           // those of the last operation
 }
 
-func newCaller(t *testing.T, number int, l *line, timeout *atomic.Int64, zero time.Time) *caller {
-	queues := client.New(l.nc)
-	return &caller{t: t, number: number, line: l, client: queues, timeout: timeout, zero: zero}
+func (r *rig) newCaller(number int, l *line) *caller {
+	return &caller{t: r.t, number: number, line: l, client: client.New(l.nc),
+		timeout: &r.timeout, zero: r.zero, mayFail: r.unreadable}
 }
 
 // request makes a request that ends when the connection is lost.
@@ -131,7 +132,7 @@ func (c *caller) outcome(op *books.Operation, err error) books.Outcome {
 	var reply *client.Error
 	replied := errors.As(err, &reply)
 	if errors.Is(err, errTorn) || errors.Is(err, client.ErrBadReply) ||
-		replied && !expected(op, reply.Code) {
+		replied && !c.expected(op, reply.Code) {
 		c.t.Errorf("%s of %s: %v", op.Kind, op.Queue, err)
 	}
 
@@ -158,10 +159,12 @@ func (c *caller) outcome(op *books.Operation, err error) books.Outcome {
 }
 
 // expected reports whether a request may get that code while the system is broken.
-func expected(op *books.Operation, code subjects.Code) bool {
+func (c *caller) expected(op *books.Operation, code subjects.Code) bool {
 	switch code {
 	case subjects.CodeTooLarge: // what finds no room is tried again
 		return op.MaxBytes > 0
+	case subjects.CodeInternal:
+		return c.mayFail
 	case subjects.CodeNotFound,
 		subjects.CodeConflict,
 		subjects.CodeOverloaded,

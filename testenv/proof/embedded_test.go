@@ -28,7 +28,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // startBridge starts a bridge in this process.
 func (r *rig) startBridge(url string, db kv.Database, timeout time.Duration) *testenv.Bridge {
 	return r.env.StartBridge(func(o *bridge.Options) {
-		*o = bridgeOptions(url, r.leafURL(), db, timeout, r.wrongBy(), r.limits)
+		*o = bridgeOptions(url, r.leafURL(), db, timeout, r.clock(), r.limits)
 		o.Logger = quiet()
 	})
 }
@@ -65,8 +65,7 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 	mem := memkv.New(memkv.Options{History: 1000})
 	db := faultkv.New(mem,
 		faultkv.Options{Seed: r.random.Uint64(), Rates: rates, MaxDelay: 3 * time.Millisecond})
-	toNATS := newProxy(r.t, r.env.NATS.URL())
-	r.fromBridges = toNATS
+	toNATS := r.lineOfBridges()
 	start := func() *testenv.Bridge {
 		return r.startBridge(toNATS.url(), db, r.requestTimeout(100*time.Millisecond))
 	}
@@ -83,7 +82,6 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 			r.hold(400 * time.Millisecond)
 			db.SetOutage(false)
 		}},
-		fault{"connections of bridges cut", toNATS.cut},
 		fault{"bridge stopped and another started", func() {
 			r.stopBridge(bridges[0])
 			bridges = append(bridges[1:], start())
@@ -108,8 +106,7 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 func startKill(r *rig) {
 	r.oneByOne, r.mortal = true, true
 	folder := r.t.TempDir()
-	toNATS := newProxy(r.t, r.env.NATS.URL())
-	r.fromBridges = toNATS
+	toNATS := r.lineOfBridges()
 
 	s := newService(
 		r.t,
@@ -120,7 +117,7 @@ func startKill(r *rig) {
 			RequestTimeout: r.requestTimeout(time.Second),
 			Limits:         r.limits,
 		},
-		r.wrongBy,
+		r.clock,
 	)
 
 	kill := fault{"bridge killed (SIGKILL)", func() {
@@ -128,7 +125,18 @@ func startKill(r *rig) {
 		s.start()
 	}}
 
-	r.faults = append(r.faults, kill, fault{"connections of bridges cut", toNATS.cut}, kill)
+	restartNATS := r.faults[0].strike
+	r.faults = append(r.faults, kill, kill,
+		fault{"bridge paused (SIGSTOP)", func() {
+			defer s.pause()()
+			r.hold(2 * answerTime)
+		}},
+		fault{"bridge paused (SIGSTOP) while the NATS server starts again", func() {
+			defer s.pause()()
+			restartNATS()
+			r.hold(answerTime)
+		}},
+	)
 	r.measure = func() resources { return serviceResources(r.t, s) }
 
 	r.stop = func() kv.Database {
@@ -147,36 +155,72 @@ func openFolder(t *testing.T, folder string, fs vfs.FS) *pebblekv.DB {
 	return db
 }
 
-// badDisk is a disk whose writes fail, or that is full.
+// badDisk is a disk that is in trouble now and then.
 type badDisk struct {
 	vfs.FS
 	mu struct {
 		sync.Mutex
+		trouble
 		random *rand.Rand
-		rate   float64 // share of writes that fail
-		err    error   // the error of those writes
-		full   bool
-		failed int
+		counts map[string]int // of operations in trouble
 	}
 }
 
-func (d *badDisk) set(rate float64, err error, full bool) {
+// trouble is what a disk does to some of its operations.
+type trouble struct {
+	name string
+	of   func(errorfs.OpKind) bool
+	rate float64 // the share of them
+	slow time.Duration
+	err  error // nil if they are only slow
+	full bool
+}
+
+func (d *badDisk) set(t trouble) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mu.rate, d.mu.err, d.mu.full = rate, err, full
+	d.mu.trouble = t
 }
 
 // MaybeError implements errorfs.Injector.
 func (d *badDisk) MaybeError(op errorfs.Op) error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && d.mu.random.Float64() < d.mu.rate {
-		d.mu.failed++
-		return d.mu.err
+	t := d.mu.trouble
+	hit := t.rate > 0 && t.of(op.Kind) && d.mu.random.Float64() < t.rate
+	if hit {
+		d.mu.counts[t.name]++
 	}
+	d.mu.Unlock()
 
-	return nil
+	if !hit {
+		return nil
+	}
+	if t.slow > 0 {
+		<-time.After(t.slow)
+	}
+	return t.err
+}
+
+// ReuseForWrite implements vfs.FS. The errorfs forgets about files that are reused.
+func (d *badDisk) ReuseForWrite(
+	from, to string, category vfs.DiskWriteCategory,
+) (vfs.File, error) {
+	f, err := d.FS.ReuseForWrite(from, to, category)
+	if err != nil {
+		return nil, err
+	}
+	return errorfs.WrapFile(f, d), nil
+}
+
+// isRead leaves out the size of an open file: Pebble panics if it cannot know that of a log.
+func isRead(k errorfs.OpKind) bool {
+	return k.ReadOrWrite() == errorfs.OpIsRead && k != errorfs.OpFileStat
+}
+
+func isWrite(k errorfs.OpKind) bool { return k.ReadOrWrite() == errorfs.OpIsWrite }
+
+func isSync(k errorfs.OpKind) bool {
+	return k == errorfs.OpFileSync || k == errorfs.OpFileSyncData || k == errorfs.OpFileSyncTo
 }
 
 // String implements errorfs.Injector.
@@ -198,32 +242,39 @@ func (d *badDisk) GetDiskUsage(path string) (vfs.DiskUsage, error) {
 
 // startDisk starts a bridge on a disk that fails.
 func startDisk(r *rig) {
-	r.oneByOne = true
+	r.oneByOne, r.unreadable = true, true
 	disk := &badDisk{}
+	disk.mu.counts = map[string]int{}
 	disk.mu.random = rand.New(rand.NewPCG(r.random.Uint64(), 3))
 	disk.FS = errorfs.Wrap(vfs.Default, disk)
 	db := openFolder(r.t, r.t.TempDir(), disk)
 	r.t.Cleanup(func() { _ = db.Close() })
 	b := r.startBridge(r.env.NATS.URL(), db, 200*time.Millisecond)
 
-	while := func(rate float64, err error, full bool) func() {
-		return func() {
-			disk.set(rate, err, full)
+	for _, t := range []trouble{
+		{name: "every write fails (EIO)", of: isWrite, rate: 1, err: syscall.EIO},
+		{name: "some writes fail (EIO)", of: isWrite, rate: 0.02, err: syscall.EIO},
+		{name: "every sync fails (EIO)", of: isSync, rate: 1, err: syscall.EIO},
+		{name: "some syncs fail (EIO)", of: isSync, rate: 0.1, err: syscall.EIO},
+		{name: "every read fails (EIO)", of: isRead, rate: 1, err: syscall.EIO},
+		{name: "some reads fail (EIO)", of: isRead, rate: 0.1, err: syscall.EIO},
+		{name: "writes slow", of: isWrite, rate: 1, slow: 20 * time.Millisecond},
+		{name: "some syncs hang", of: isSync, rate: 0.1, slow: answerTime},
+		{name: "full (ENOSPC)", of: isWrite, rate: 1, err: syscall.ENOSPC, full: true},
+		{name: "nearly full", full: true},
+	} {
+		r.faults = append(r.faults, fault{"disk: " + t.name, func() {
+			disk.set(t)
 			r.hold(400 * time.Millisecond)
-			disk.set(0, nil, false)
-		}
+			disk.set(trouble{})
+		}})
 	}
-
-	r.faults = append(r.faults,
-		fault{"disk: every write fails (EIO)", while(1, syscall.EIO, false)},
-		fault{"disk: some writes fail (EIO)", while(0.02, syscall.EIO, false)},
-		fault{"disk full (ENOSPC)", while(1, syscall.ENOSPC, true)},
-		fault{"disk nearly full", while(0, nil, true)},
-	)
 
 	r.stop = func() kv.Database {
 		r.stopBridge(b)
-		r.tally.add("disk: single writes that failed", disk.mu.failed)
+		for name, n := range disk.mu.counts {
+			r.tally.add("operations of the disk: "+name, n)
+		}
 		return db
 	}
 }

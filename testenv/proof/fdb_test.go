@@ -4,13 +4,13 @@ package proof_test
 
 import (
 	"errors"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // tagFlags are what go test needs to build the tests like these.
@@ -28,8 +28,7 @@ func startFDB(bridges int) func(*rig) {
 	return func(r *rig) {
 		server := testenv.StartFDB(r.t, testenv.FDBMemory)
 		r.mortal = true
-		toNATS := newProxy(r.t, r.env.NATS.URL())
-		r.fromBridges = toNATS
+		toNATS := r.lineOfBridges()
 
 		// Some requests are given up while the server is paused, some continue after
 		// it.
@@ -47,26 +46,57 @@ func startFDB(bridges int) func(*rig) {
 
 		var services []*service
 		for range bridges {
-			services = append(services, newService(r.t, config, r.wrongBy))
+			services = append(services, newService(r.t, config, r.clock))
+		}
+
+		restartFDB := func() {
+			must(r.t, server.Kill())
+			must(r.t, restart(r.t, server))
+		}
+		shuffle := func() {
+			r.random.Shuffle(len(services),
+				func(i, j int) { services[i], services[j] = services[j], services[i] })
 		}
 
 		r.faults = append(r.faults,
 			fault{"one of several bridges killed (SIGKILL)", func() {
-				victim := services[r.random.IntN(len(services))]
-				victim.kill()
-				victim.start()
+				shuffle()
+				services[0].kill()
+				services[0].start()
 			}},
 			fault{"one of several bridges paused (SIGSTOP)", func() {
-				victim := services[r.random.IntN(len(services))]
-				must(r.t, victim.cmd.Process.Signal(syscall.SIGSTOP))
+				shuffle()
+				defer services[0].pause()()
 				r.hold(2 * answerTime)
-				must(r.t, victim.cmd.Process.Signal(syscall.SIGCONT))
 			}},
-			fault{"fdbserver killed (SIGKILL)", func() {
-				must(r.t, server.Kill())
-				must(r.t, restart(r.t, server))
+			fault{"a bridge paused (SIGSTOP) while another is killed", func() {
+				shuffle()
+				defer services[0].pause()()
+				r.hold(answerTime)
+				services[1].kill()
+				services[1].start()
+				r.hold(answerTime)
 			}},
-			fault{"connections of bridges cut", toNATS.cut},
+			fault{"a bridge paused (SIGSTOP) while fdbserver is killed", func() {
+				shuffle()
+				defer services[0].pause()()
+				restartFDB()
+				r.hold(answerTime)
+			}},
+			fault{"a bridge joins, then one leaves (SIGTERM)", func() {
+				services = append(services, newService(r.t, config, r.clock))
+				r.hold(answerTime)
+				shuffle()
+				services[0].stop()
+				services = services[1:]
+			}},
+			fault{"another fdbserver joins, then it is killed", func() {
+				leave, err := server.Join(harness.Port(r.t))
+				must(r.t, err)
+				r.hold(2 * answerTime)
+				must(r.t, leave())
+			}},
+			fault{"fdbserver killed (SIGKILL)", restartFDB},
 			fault{"fdbserver paused (SIGSTOP) for longer than a transaction may live", func() {
 				if r.random.IntN(2) == 0 { // wait for the answers that come afterwards
 					r.timeout.Store(int64(3 * pauseTime))
@@ -77,10 +107,6 @@ func startFDB(bridges int) func(*rig) {
 				must(r.t, server.Resume())
 			}},
 		)
-
-		if bridges > 2 { // so that short tests of both systems have all faults
-			r.struck = len(r.faults) / 2
-		}
 
 		r.measure = func() resources {
 			var sum resources

@@ -39,7 +39,7 @@ func TestFrozen(t *testing.T) {
 	config := serviceConfig{
 		NATS: e.NATS.URL(), ClusterFile: server.ClusterFile(), RequestTimeout: frozenTimeout,
 	}
-	right := func() time.Duration { return 0 }
+	right := func() clock { return clock{} }
 	first, victim := newService(t, config, right), newService(t, config, right)
 	f := &frozen{t: t, nc: nc}
 	f.awaitBoth()

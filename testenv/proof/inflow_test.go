@@ -128,13 +128,6 @@ func (f *inflow) run() {
 		running.Go(func() { f.consume(c, c.client.PriorityQueue(queue), random) })
 	}
 
-	if f.fromBridges != nil {
-		f.faults = append(f.faults, fault{
-			"requests and messages of the stream lost, then connections of bridges cut",
-			func() { f.lose(f.fromBridges) },
-		})
-	}
-
 	begin := time.Now()
 	f.breakThings(400*time.Millisecond, func() bool { // each was there, and the time is over
 		over := time.Since(begin) > max(flags.duration, shortInflow)

@@ -13,6 +13,8 @@ type proxy struct {
 	listener net.Listener
 	target   string
 	all      sync.WaitGroup
+	// still holds up what clients say, or what the server says, while it is locked.
+	still [2]sync.RWMutex
 
 	mu struct {
 		sync.Mutex
@@ -122,6 +124,12 @@ func (p *proxy) copy(l *link, to io.Writer, from io.Reader, fromServer bool) {
 }
 
 func (p *proxy) take(n int, fromServer bool) (relayed int, last bool) {
+	still := &p.still[0]
+	if fromServer {
+		still = &p.still[1]
+	}
+	still.RLock()
+	defer still.RUnlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 

@@ -20,6 +20,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
@@ -42,10 +43,9 @@ type rig struct {
 	leaf   string       // the address of its leaf node port
 	toNATS *proxy       // for the clients
 	// For the leaf node connections of bridges; nil without the JetStream face.
-	toLeaf      *proxy
-	fromBridges *proxy // for the connections of bridges to NATS; nil if they have none
-	faults      []fault
-	timeout     atomic.Int64 // nanoseconds that a client waits for an answer
+	toLeaf  *proxy
+	faults  []fault
+	timeout atomic.Int64 // nanoseconds that a client waits for an answer
 
 	// See proof.History.
 	oneByOne, mortal bool
@@ -54,7 +54,9 @@ type rig struct {
 	limits limits
 	// patient: bridges answer each request, however long that takes.
 	patient bool
-	bridges int // how many there are
+	// unreadable: the store may fail to read, which requests are told with 500.
+	unreadable bool
+	bridges    int // how many there are
 	// strangers: the bridges cannot talk to each other.
 	strangers bool
 
@@ -65,7 +67,7 @@ type rig struct {
 
 	zero    time.Time // of the clock of the histories
 	clients []*burster
-	struck  int // faults so far, and those that are left out at first
+	struck  int // faults so far
 	share   int // see system
 	rounds  int
 	kept    []*proof.History // those that may have left something in the store
@@ -102,15 +104,42 @@ func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 	r.faults = []fault{
 		{"NATS server restarted", r.env.NATS.Restart},
 		{"connections of clients cut", r.toNATS.cut},
-		{"replies lost, then connections cut", func() { r.lose(r.toNATS) }},
+		{"replies lost, then connections cut", func() { r.lose(r.toNATS, true) }},
+		{"requests lost, then connections cut", func() { r.lose(r.toNATS, false) }},
 	}
 
 	return r
 }
 
-// wrongBy returns by how much the clock of another bridge is ahead.
-func (r *rig) wrongBy() time.Duration {
-	return time.Duration(r.random.Int64N(int64(2*r.skew+1))) - r.skew
+// clock returns the clock of another bridge. Half of those that are wrong jump to and fro.
+func (r *rig) clock() clock {
+	c := clock{Ahead: time.Duration(r.random.Int64N(int64(2*r.skew+1))) - r.skew}
+	if r.random.IntN(2) == 0 {
+		c.Strobe = time.Millisecond + time.Duration(r.random.Int64N(int64(20*time.Millisecond)))
+	}
+	return c
+}
+
+// lineOfBridges returns a proxy for the connections of bridges to NATS, whose faults it adds.
+func (r *rig) lineOfBridges() *proxy {
+	p := newProxy(r.t, r.env.NATS.URL())
+	r.faults = append(r.faults,
+		fault{"connections of bridges cut", p.cut},
+		fault{"what bridges hear lost, then their connections cut", func() { r.lose(p, true) }},
+		fault{"what bridges say lost, then their connections cut", func() { r.lose(p, false) }},
+		fault{"line of bridges still, one way or both, then all comes", func() {
+			ways := 1 + r.random.IntN(3)
+			for i := range p.still {
+				if ways&(1<<i) != 0 {
+					p.still[i].Lock()
+					defer p.still[i].Unlock()
+				}
+			}
+			r.hold(time.Duration(harness.Times(1, 8)) * answerTime / 4)
+		}},
+	)
+
+	return p
 }
 
 // again returns the command that reproduces the run up to this round.
@@ -149,12 +178,13 @@ func keepApart(o *server.Options) {
 	o.NoAuthUser = "all"
 }
 
-// lose drops what the server says through a proxy, then cuts its connections. If all clients have
-// ended, there is nothing to lose.
-func (r *rig) lose(p *proxy) {
-	swallowed := p.deafen(true)
+// lose drops what the server says through a proxy, or what is said to it, then cuts its
+// connections. If all clients have ended, there may be nothing to lose.
+func (r *rig) lose(p *proxy, fromServer bool) {
+	swallowed := p.deafen(fromServer)
 	select {
 	case <-swallowed:
+		r.hold(answerTime / 4)
 	case <-time.After(answerTime / 2):
 	}
 
@@ -166,11 +196,14 @@ func (r *rig) hold(d time.Duration) {
 	<-time.After(time.Duration(r.random.Int64N(int64(d))))
 }
 
-// start connects the clients and waits until the system answers.
+// start connects the clients and waits until the system answers. Short runs have some of the
+// faults.
 func (r *rig) start() {
+	r.random.Shuffle(len(r.faults),
+		func(i, j int) { r.faults[i], r.faults[j] = r.faults[j], r.faults[i] })
 	r.zero = time.Now()
 	for i := range clients {
-		c := newCaller(r.t, i, newLine(r.t, r.toNATS.url()), &r.timeout, r.zero)
+		c := r.newCaller(i, newLine(r.t, r.toNATS.url()))
 		c.tight, c.calm = r.limits.tight(), len(r.faults) == 0
 		r.clients = append(r.clients, newBurster(r.t, c))
 	}

@@ -45,8 +45,22 @@ type serviceConfig struct {
 	Folder         string // of the embedded store
 	ClusterFile    string // of FoundationDB
 	RequestTimeout time.Duration
-	WrongBy        time.Duration // how much its clock is ahead
+	Clock          clock
 	Limits         limits
+}
+
+// clock is a clock that is wrong.
+type clock struct {
+	Ahead  time.Duration
+	Strobe time.Duration // after which it is as much behind, or ahead again; 0 for never
+}
+
+func (c clock) now() time.Time {
+	now := time.Now()
+	if c.Strobe > 0 && now.UnixNano()/int64(c.Strobe)%2 == 0 {
+		return now.Add(-c.Ahead)
+	}
+	return now.Add(c.Ahead)
 }
 
 // serve runs until SIGTERM, or until the test is gone.
@@ -74,7 +88,7 @@ func serve() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	o := bridgeOptions(c.NATS, c.Leaf, db, c.RequestTimeout, c.WrongBy, c.Limits)
+	o := bridgeOptions(c.NATS, c.Leaf, db, c.RequestTimeout, c.Clock, c.Limits)
 	o.Logger, o.HTTPAddr = logger, "127.0.0.1:0"
 	b, err := bridge.New(o)
 	if err != nil {
@@ -137,7 +151,7 @@ func (c *serviceConfig) open(logger *slog.Logger) (kv.Database, error) {
 
 // bridgeOptions returns the options of all bridges.
 func bridgeOptions(
-	url, leaf string, db kv.Database, timeout, wrongBy time.Duration, l limits,
+	url, leaf string, db kv.Database, timeout time.Duration, c clock, l limits,
 ) bridge.Options {
 	return bridge.Options{
 		NATSURL: url,
@@ -148,7 +162,7 @@ func bridgeOptions(
 		},
 		DB:        db,
 		Keyspace:  keyspace(),
-		Now:       func() time.Time { return time.Now().Add(wrongBy) },
+		Now:       c.now,
 		Grammar:   bridgeGrammar(),
 		JetStream: bridge.JetStreamOptions{LeafURL: leaf},
 		Limits: dispatch.Limits{
@@ -182,14 +196,14 @@ func keyspace() *fdbpq.Keyspace {
 type service struct {
 	t      *testing.T
 	config serviceConfig
-	clock  func() time.Duration // how much that of the next process is ahead
-	cmd    *exec.Cmd            // nil if it does not run
+	clock  func() clock // of the next process
+	cmd    *exec.Cmd    // nil if it does not run
 	stdin  io.Closer
 	stderr strings.Builder
 	http   string // address
 }
 
-func newService(t *testing.T, c serviceConfig, clock func() time.Duration) *service {
+func newService(t *testing.T, c serviceConfig, clock func() clock) *service {
 	s := &service{t: t, config: c, clock: clock}
 	s.start()
 
@@ -205,7 +219,7 @@ func newService(t *testing.T, c serviceConfig, clock func() time.Duration) *serv
 // start returns when the process has opened its store.
 func (s *service) start() {
 	s.t.Helper()
-	s.config.WrongBy = s.clock()
+	s.config.Clock = s.clock()
 	config, err := json.Marshal(s.config)
 	must(s.t, err)
 
@@ -243,6 +257,13 @@ func (s *service) kill() {
 	}
 
 	s.report()
+}
+
+// pause stops the process, which the returned function lets go on.
+func (s *service) pause() (resume func()) {
+	s.t.Helper()
+	must(s.t, s.cmd.Process.Signal(syscall.SIGSTOP))
+	return func() { must(s.t, s.cmd.Process.Signal(syscall.SIGCONT)) }
 }
 
 // stop shuts the process down in an orderly way.

@@ -59,7 +59,7 @@ func (r *rig) killNATS(storeDir string) {
 	url := r.env.NATS.URL()
 	r.env.NATS.Stop()
 	s := newService(r.t, serviceConfig{Serve: url, StoreDir: storeDir, Strangers: r.strangers},
-		func() time.Duration { return 0 })
+		func() clock { return clock{} })
 
 	r.faults[0] = fault{"NATS server killed (SIGKILL)", func() {
 		s.kill()

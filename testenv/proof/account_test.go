@@ -48,8 +48,7 @@ const (
 	maxRateTTL  = 2 * time.Second // of items, so that they do not become more and more
 	uniqueKeys  = 50              // that pushes choose from
 
-	faultsInAll = 100
-	betweenAll  = 50_000 // operations between two faults of a long run, at least
+	betweenAll = 50_000 // operations between two faults of a long run
 )
 
 // accountDelay bounds the delays of pushes.
@@ -122,7 +121,7 @@ type bank struct {
 	books    *books.Books
 	target   int64
 	few      int64         // items that there are, at least, and three times that at most
-	between  int64         // operations between two faults, unless that makes too many
+	between  int64         // operations between two faults of a long run
 	waits    int64         // how much longer leases last than in histories
 	pullWait time.Duration // the length of leases of pulls
 	done     atomic.Int64  // operations
@@ -248,7 +247,7 @@ func (b *bank) over() bool {
 // count counts operations, and asks for a fault now and then.
 func (b *bank) count(n int) {
 	now := b.done.Add(int64(n))
-	every := max(b.target/faultsInAll, min(b.target/4, b.between))
+	every := max(1, min(b.target/4, b.between))
 
 	if now/every != (now-int64(n))/every {
 		select {

@@ -30,7 +30,6 @@ import (
 type Batcher struct {
 	db          kv.Database
 	receipts    tuple.Subspace // of this Batcher
-	groupSecret string         // key of the secret of the Keyspace
 	now         func() time.Time
 	maxMoved    int // bytes: see LimitRoom
 	maxReturned int // bytes: see LimitReturned
@@ -57,7 +56,6 @@ type Batcher struct {
 // NewBatcher returns a Batcher for queues of k in db.
 func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 	b := &Batcher{db: db, receipts: k.newReceipts(), now: time.Now}
-	b.groupSecret = k.s.Priority.List.GroupSecret
 	b.maxMoved, b.maxReturned = MaxMessageSize, MaxMessageSize
 
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.

@@ -26,7 +26,6 @@ type queuePops struct {
 
 	share   int                      // of what is read at once, in bytes
 	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
-	before  []byte                   // its key: items before have none; nil if there is none
 	later   kv.Future[[]kv.KeyValue] // what falls due next; nil unless an operation has Waits
 	ready   kv.Future[[]byte]        // how many items are ready; nil unless an operation has Count
 	nextDue time.Time                // of the leases that were given
@@ -162,14 +161,6 @@ func (q *queuePops) beginWalks() {
 
 // takeItems gives each pop and lease an item, or says why not.
 func (q *queuePops) takeItems() error {
-	pasts, err := q.past.Get()
-	if err != nil {
-		return err
-	}
-	if len(pasts) > 0 {
-		q.before = pasts[0].Key
-	}
-
 	bytesLeft := 0 // the rest of MaxBytes
 	for _, i := range q.indexes {
 		op := &q.ops[i]
@@ -249,8 +240,9 @@ func (q *queuePops) takeItem(i int, bytesLeft *int) error {
 // history returns the history of an item, nil if it has none. Items before the first that has one
 // need no read, which would be a round trip for each item.
 func (q *queuePops) history(id *codec.ID) ([]byte, error) {
-	if q.before == nil || bytes.Compare(q.l.HistoryKey(id), q.before) < 0 {
-		return nil, nil
+	pasts, err := q.past.Get()
+	if err != nil || len(pasts) == 0 || bytes.Compare(q.l.HistoryKey(id), pasts[0].Key) < 0 {
+		return nil, err
 	}
 	return state.ReadHistory(q.l, q.tx, id).Get()
 }

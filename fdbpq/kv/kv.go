@@ -276,6 +276,11 @@ type Range struct {
 // Empty reports whether r contains no key.
 func (r Range) Empty() bool { return bytes.Compare(r.Begin, r.End) >= 0 }
 
+// Clone returns r with bytes of its own.
+func (r Range) Clone() Range {
+	return Range{Begin: bytes.Clone(r.Begin), End: bytes.Clone(r.End)}
+}
+
 // SingleKey returns the range that holds only key. It does not keep key.
 func SingleKey(key []byte) Range {
 	end := make([]byte, len(key)+1)

@@ -25,7 +25,7 @@ func (w *Written) Key(key []byte) {
 
 // Range notes that a range is written. It does not keep r.
 func (w *Written) Range(r Range) {
-	w.ranges = append(w.ranges, Range{Begin: bytes.Clone(r.Begin), End: bytes.Clone(r.End)})
+	w.ranges = append(w.ranges, r.Clone())
 }
 
 // Any reports whether anything is written.

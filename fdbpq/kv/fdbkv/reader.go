@@ -3,7 +3,6 @@
 package fdbkv
 
 import (
-	"bytes"
 	"math"
 
 	"github.com/apple/foundationdb/bindings/go/src/fdb"
@@ -38,7 +37,7 @@ func (r reader) GetRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 
 	// Only what it had to examine counts: a pop sees all that it needs although the transaction
 	// adds items further back.
-	span = clone(span)
+	span = span.Clone()
 	read := r.getRange(span, o)
 	return &future[[]kv.KeyValue]{wait: func() ([]kv.KeyValue, error) {
 		pairs, err := read.Get()
@@ -81,7 +80,7 @@ func (r reader) getRange(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyVal
 // bytes.
 func (r reader) getBytes(span kv.Range, o kv.RangeOptions) kv.Future[[]kv.KeyValue] {
 	// Most of the reading happens after the call, when the caller may have changed its bytes.
-	span = clone(span)
+	span = span.Clone()
 
 	// The transaction would conflict with writes anywhere in the last piece. So all pieces are read
 	// from the snapshot, and the conflict range covers the pairs returned.
@@ -131,10 +130,6 @@ func (f *future[T]) Get() (T, error) {
 		f.wait = nil
 	}
 	return f.value, f.err
-}
-
-func clone(r kv.Range) kv.Range {
-	return kv.Range{Begin: bytes.Clone(r.Begin), End: bytes.Clone(r.End)}
 }
 
 // keyRange converts a range that is not empty. FoundationDB refuses a range whose begin is above

@@ -152,7 +152,7 @@ func (tx *transaction) ClearRange(r kv.Range) {
 		return
 	}
 
-	r = clone(r)
+	r = r.Clone()
 	tx.own.Range(r)
 	tx.AddWriteConflict(r)
 	tx.mutate(len(r.Begin)+len(r.End), func(s *state) {
@@ -198,7 +198,7 @@ func (tx *transaction) addConflict(ranges *[]kv.Range, r kv.Range) {
 		return
 	}
 	tx.size += len(r.Begin) + len(r.End)
-	*ranges = append(*ranges, clone(r))
+	*ranges = append(*ranges, r.Clone())
 }
 
 func (tx *transaction) Turn() int64 { return 0 }
@@ -221,8 +221,4 @@ func (tx *transaction) Commit() kv.Future[struct{}] {
 func (tx *transaction) Cancel() {
 	// This releases the state as well: a caller may keep an ended transaction.
 	*tx = transaction{ended: true}
-}
-
-func clone(r kv.Range) kv.Range {
-	return kv.Range{Begin: bytes.Clone(r.Begin), End: bytes.Clone(r.End)}
 }

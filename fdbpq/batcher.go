@@ -303,7 +303,7 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *txOps, err error) {
 	// The time comes after Begin, which fixes what the transaction reads. If the process stood
 	// still in between, an older time would grant leases that are over.
 	t := newTxOps(tx, p.ops, b.newResults(len(p.ops)), b.now())
-	t.minCounts, t.readFrom, t.blind = minCounts, since, p.pushes && !p.notBlind
+	t.minCounts, t.readFrom = minCounts, since
 	t.moving.maxBytes, t.returned.Most = b.maxMoved, b.maxReturned
 	b.known.BeginTransaction(tx)
 	t.known, t.secrets.Known, t.cached = b.known, secrets, b.settings.Begin(tx)

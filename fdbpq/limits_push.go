@@ -17,9 +17,8 @@ import (
 // pushLimits is what limits the pushes of one queue.
 type pushLimits struct {
 	*queueTxn
-	settings *Settings                // nil if there is no limit
-	counters []kv.Future[[]byte]      // of the items in all states, and of their bytes
-	headDue  kv.Future[[]kv.KeyValue] // something that is due; nil unless the transaction is blind
+	settings *Settings           // nil if there is no limit
+	counters []kv.Future[[]byte] // of the items in all states, and of their bytes
 	have     state.Load
 
 	victims victims // with DiscardOld
@@ -28,9 +27,6 @@ type pushLimits struct {
 // beginLoad starts to read how much there is in the queue. The pushes conflict with any change of
 // that.
 func (p *pushLimits) beginLoad(settings *Settings) error {
-	if p.blind && settings.Discard == DiscardOld { // it may evict what it pushes
-		return kv.ErrBlind
-	}
 	p.settings = settings
 	if p.evicts() {
 		p.victims = newVictims(&p.ledger)
@@ -41,9 +37,6 @@ func (p *pushLimits) beginLoad(settings *Settings) error {
 		return err
 	}
 	p.counters = p.ledger.BeginLoad()
-	if p.blind {
-		p.headDue = p.snapshot.GetRange(p.l.DueRange(p.now), kv.RangeOptions{Limit: 1})
-	}
 	return nil
 }
 
@@ -70,13 +63,6 @@ func (p *pushLimits) countLoad(pushes []int) error {
 		return nil
 	}
 
-	if p.headDue != nil {
-		entries, err := p.headDue.Get()
-		if len(entries) > 0 && err == nil {
-			err = kv.ErrBlind
-		}
-		return err
-	}
 	if err := p.moving.bringBack([]*due.Due{&p.due}); err != nil {
 		return err
 	}

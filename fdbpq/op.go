@@ -296,7 +296,6 @@ type txn struct {
 	minCounts  state.CountsByQueue // the lowest that pushed items may get; nil is no bound
 	nextCounts state.CountsByQueue // after the counts of the pushed items
 
-	blind  bool         // it only pushes, and may fail with kv.ErrBlind
 	begun  time.Time    // when this process began it
 	bounds searchBounds // of walks that pass over items, and searches
 

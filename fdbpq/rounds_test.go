@@ -608,6 +608,20 @@ func TestStartingOver(t *testing.T) {
 	wantEqual(t, "attempts", fmt.Sprint(got), fmt.Sprint(want))
 }
 
+// A full queue that evicts its oldest items takes pushes at the first attempt.
+func TestEvictingAtOnce(t *testing.T) {
+	f := newRoundsFixture(t, 1, false)
+	configure := fdbpq.Op{Kind: fdbpq.OpConfigure, Configure: func(s *fdbpq.Settings) {
+		s.MaxItems, s.Discard = 2, fdbpq.DiscardOld
+	}}
+	f.batch([]fdbpq.Op{configure})
+	f.batch(slices.Repeat(pushOp(1, false), 2))
+
+	f.store.Take()
+	f.batch(slices.Repeat(pushOp(1, false), 2))
+	wantEqual(t, "transactions", len(f.store.Take()), 1)
+}
+
 // Items of dead staged pops return as far as they fit into the transaction, whichever queue they
 // belong to, and later pops bring back the rest.
 func TestReturningMuchToManyQueues(t *testing.T) {

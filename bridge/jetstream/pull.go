@@ -93,7 +93,7 @@ func (f *pulls) startPull(c *consumer, m *leaf.Message) {
 		p.ifEmpty = noMessages
 	}
 	if m.Waited >= max(r.Expires, dispatch.TurnTime(f.config.RequestTimeout)) {
-		p.say(p.ifEmpty) // the client has given up
+		p.say(timedOut) // nobody has looked whether there are messages
 		return
 	}
 	f.used(c, f.config.Now().Add(r.Expires))

@@ -212,10 +212,7 @@ func (d *badDisk) ReuseForWrite(
 	return errorfs.WrapFile(f, d), nil
 }
 
-// isRead leaves out the size of an open file: Pebble panics if it cannot know that of a log.
-func isRead(k errorfs.OpKind) bool {
-	return k.ReadOrWrite() == errorfs.OpIsRead && k != errorfs.OpFileStat
-}
+func isRead(k errorfs.OpKind) bool { return k.ReadOrWrite() == errorfs.OpIsRead }
 
 func isWrite(k errorfs.OpKind) bool { return k.ReadOrWrite() == errorfs.OpIsWrite }
 

@@ -132,13 +132,27 @@ func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 func (d *diskFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if d.err() == nil {
 		d.logs.Delete(filepath.Base(from))
-		f, err := d.FS.ReuseForWrite(from, to, category)
+		f, err := d.reuse(from, to, category)
 		if err == nil {
-			return &diskFile{File: f, disk: d, written: d.beginLog(to)}, nil
+			return f, nil
 		}
 		d.fail(err)
 	}
 	return d.after.Create(to, category)
+}
+
+// reuse also gets the size of the file, because Pebble panics if it then cannot get it itself.
+func (d *diskFS) reuse(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := d.FS.ReuseForWrite(from, to, category)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return &diskFile{File: f, disk: d, reused: info, written: d.beginLog(to)}, nil
 }
 
 func (d *diskFS) OpenDir(name string) (vfs.File, error) {
@@ -242,6 +256,15 @@ type diskFile struct {
 
 	// written counts the bytes of a log. It is nil for other files.
 	written *atomic.Int64
+
+	reused vfs.FileInfo // of a log that is reused, at the beginning; nil for other files
+}
+
+func (f *diskFile) Stat() (vfs.FileInfo, error) {
+	if f.reused != nil {
+		return f.reused, nil
+	}
+	return f.File.Stat()
 }
 
 // attempt runs a write operation unless the disk has failed. It returns the error that Pebble is

@@ -90,6 +90,7 @@ func TestWriteFailure(t *testing.T) {
 		{"log sync", of(".log", sync...)},
 		{"log create", of(".log", errorfs.OpCreate, errorfs.OpReuseForWrite)},
 		{"log reuse", of(".log", errorfs.OpReuseForWrite)},
+		{"log size", of(".log", errorfs.OpFileStat)},
 		{"table create", of(".sst", errorfs.OpCreate)},
 		{"table write", of(".sst", errorfs.OpFileWrite)},
 		{"table sync", of(".sst", sync...)},

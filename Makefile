@@ -206,13 +206,16 @@ test-all: test test-clients test-modules ## all of these that can run here
 ##@ Break
 
 # TESTED is Proof (histories), Accounts (of each item; OPS=1000000), Outcomes (of each job, likewise), Work (Workers) or
-# Inflow (sources and schedules).
+# Inflow (sources and schedules). Without it, this is all that a release has to survive: it takes a day, and goes on
+# where it stopped.
+MINUTES  := 0
 DURATION := 10m
-TESTED   := Proof
+TESTED   :=
 SYSTEMS  := .
-soak: ## break systems: TESTED= DURATION= SYSTEMS= RACE=1 SEED=
-	$(NIGHTLY) go test $(TAG_FLAGS) $(if $(RACE),-race) -count=1 -v -timeout 0 -run '^Test$(TESTED)$$/$(SYSTEMS)' \
-		./testenv/proof -duration $(DURATION) $(if $(OPS),-ops $(OPS)) $(if $(SEED),-seed $(SEED))
+soak: ## break systems for MINUTES=; or one test: TESTED= DURATION= SYSTEMS= RACE=1 SEED=
+	$(if $(TESTED),$(NIGHTLY) go test $(TAG_FLAGS) $(if $(RACE),-race) -count=1 -v -timeout 0 \
+		-run '^Test$(TESTED)$$/$(SYSTEMS)' ./testenv/proof \
+		-duration $(DURATION) $(if $(OPS),-ops $(OPS)) $(if $(SEED),-seed $(SEED)),.ci/soak $(MINUTES))
 
 # A number of runs, not a time: go test fails now and then when the time is up on a busy machine.
 FUZZTIME := 20000x

@@ -117,6 +117,14 @@ func (r *rig) clock() clock {
 	if r.random.IntN(2) == 0 {
 		c.Strobe = time.Millisecond + time.Duration(r.random.Int64N(int64(20*time.Millisecond)))
 	}
+
+	switch {
+	case c.Ahead == 0:
+	case c.Strobe == 0:
+		r.tally.add("fault: clock wrong", 1)
+	default:
+		r.tally.add("fault: clock jumps to and fro", 1)
+	}
 	return c
 }
 

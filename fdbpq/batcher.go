@@ -157,8 +157,9 @@ func (b *Batcher) startEarly(p *Pending) (early *txOps) {
 	return early
 }
 
-// afterBlind is how many batches are not blind after one that had to start over because it was,
-// apart from those that only push. Batches of the same queues are often alike.
+// afterBlind is how many batches see their writes from the beginning, after one that had to start
+// over because it did not: batches of the same queues are often alike. Those that only push do not
+// count.
 const afterBlind = 15
 
 // Pending is a batch that Start has started.

@@ -588,8 +588,8 @@ func TestReadsOfHistories(t *testing.T) {
 	}
 }
 
-// After a batch that had to start over because it reads what it wrote, the next see their writes at
-// once. Those that only push are blind all the same, and the others are blind again in the end.
+// Once a batch has started over because it reads what it wrote, the next ones see their writes from
+// the beginning, for a while. Batches that only push are always blind.
 func TestStartingOver(t *testing.T) {
 	f := newRoundsFixture(t, 1, false)
 	both := slices.Concat(pushOp(0, false), ops(opPopMin))

@@ -8,8 +8,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 )
 
-// A Batcher that knows the settings of a queue from earlier batches obeys a change from the next
-// batch on, whoever made it.
+// A Batcher that knows the settings of a queue from earlier batches obeys a change, whoever made
+// it, from its next batch on.
 func TestSettingsChangedElsewhere(t *testing.T) {
 	limit := func(s *fdbpq.Settings) { s.MaxItems = 1 }
 	unlimit := func(s *fdbpq.Settings) { s.MaxItems = 0 }

@@ -41,6 +41,8 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
       -ldflags "-s -w ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pq; \
     install -D -m 644 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt; \
     install -D -m 644 LICENSE /image/usr/share/doc/pqbridge/LICENSE; \
+    install -D -m 644 /usr/share/doc/ca-certificates/copyright /image/usr/share/doc/ca-certificates/copyright; \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH .ci/licenses > /image/usr/share/doc/pqbridge/THIRD-PARTY-LICENSES; \
     install -d -m 1777 /image/tmp; \
     install -d -m 2770 -o 65532 -g 0 /image/data; \
     install -d -m 2770 -o 65532 -g 0 /image/backup
@@ -96,7 +98,11 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
       -ldflags "-s -w -X main.inImage=yes ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pqbridge; \
     for library in $(ldd /image/usr/local/bin/pqbridge | grep -o '/[^ ]*'); do \
       install -D "$library" "/image$library"; \
+      package=$(dpkg -S "*$library" 2>/dev/null | head -n 1 | cut -d: -f1); \
+      [ -z "$package" ] || install -D -m 644 "/usr/share/doc/$package/copyright" "/image/usr/share/doc/$package/copyright"; \
     done; \
+    install -d /image/usr/share/doc/pqbridge; \
+    CGO_ENABLED=1 .ci/licenses -tags fdb,netgo,osusergo > /image/usr/share/doc/pqbridge/THIRD-PARTY-LICENSES; \
     install -D -m 644 /etc/ld.so.cache /image/etc/ld.so.cache
 
 # How both images run.

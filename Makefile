@@ -69,8 +69,9 @@ dist: ## build a release into ./dist: VERSION=v1.2.3
 		echo "$$name"; \
 		mkdir -p dist/$$name; \
 		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath \
-			-ldflags "-s -w -X main.version=$(NUMBER)" -o dist/$$name/ ./cmd/pqbridge ./cmd/pq; \
+			-ldflags "-s -w -X main.version=$(NUMBER)" -o dist/$$name/bin/ ./cmd/pqbridge ./cmd/pq; \
 		cp -R LICENSE $(wildcard *.md) docs deploy dist/$$name/; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} .ci/licenses > dist/$$name/THIRD-PARTY-LICENSES; \
 		tar -C dist -czf dist/$$name.tar.gz --owner=0 --group=0 $$name; \
 		rm -r dist/$$name; \
 	done

@@ -101,6 +101,29 @@ func TestArchivesHaveWhatTheirReadmeLinks(t *testing.T) {
 	}
 }
 
+// The packages, the chart and the protocol have the version of the newest section of the changelog.
+// A release takes its tag only if that is its version too.
+func TestOneVersion(t *testing.T) {
+	newest := regexp.MustCompile(`(?m)^## \[(.+?)\]`)
+	version := newest.FindStringSubmatch(readFile(t, "CHANGELOG.md"))[1]
+
+	for _, has := range [][2]string{
+		{"deploy/helm/pqbridge/Chart.yaml", "\nversion: VERSION\n"},
+		{"deploy/helm/pqbridge/Chart.yaml", "\nappVersion: \"VERSION\"\n"},
+		{"client/javascript/package.json", "\n  \"version\": \"VERSION\",\n"},
+		{"client/javascript/package-lock.json", "\n  \"version\": \"VERSION\",\n"},
+		{"client/python/src/pqbridge/__init__.py", "\n__version__ = \"VERSION\"\n"},
+		{"client/pqotel/go.mod", "/pqbridge vVERSION\n"},
+		{"docs/protocol.md", "the protocol of pqbridge VERSION."},
+		{"docs/javascript.md", "pqbridge-client-VERSION.tgz"},
+	} {
+		want := strings.Replace(has[1], "VERSION", version, 1)
+		if !strings.Contains(readFile(t, has[0]), want) {
+			t.Errorf("%s does not have %q", has[0], want)
+		}
+	}
+}
+
 // Each test that the table of promises in docs/reliability.md names exists.
 func TestPromisesHaveTests(t *testing.T) {
 	_, table, _ := strings.Cut(readFile(t, "docs", "reliability.md"),

@@ -10,7 +10,7 @@ import { Bridge } from "./bridge.mjs";
 
 const root = new URL("..", import.meta.url).pathname;
 const exec = promisify(execFile);
-const { devDependencies } = JSON.parse(await readFile(join(root, "package.json"), "utf8"));
+const { devDependencies, version } = JSON.parse(await readFile(join(root, "package.json"), "utf8"));
 const [, docs] = /```ts\n(.*?)```/s.exec(await readFile(join(root, "../../docs/javascript.md"), "utf8"));
 
 let dir;
@@ -19,7 +19,7 @@ before(async () => {
   await exec("npm", ["pack", "--ignore-scripts", "--pack-destination", dir], { cwd: root });
   await writeFile(join(dir, "package.json"), JSON.stringify({ name: "empty", private: true, type: "module" }));
   const names = ["@nats-io/nats-core", "@nats-io/transport-node"].map((name) => `${name}@${devDependencies[name]}`);
-  await exec("npm", ["install", "--prefer-offline", "./pqbridge-client-0.0.0.tgz", ...names], { cwd: dir });
+  await exec("npm", ["install", "--prefer-offline", `./pqbridge-client-${version}.tgz`, ...names], { cwd: dir });
 });
 after(() => rm(dir, { recursive: true }));
 

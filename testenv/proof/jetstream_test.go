@@ -323,10 +323,10 @@ func endOfPull(op *books.Operation, code, text string) error {
 	case text == "Message Size Exceeds MaxBytes", text == "Batch Completed":
 		op.Cut = some
 		return none(client.ErrTooLarge)
-	case code == "503", text == "Exceeded MaxWaiting", text == "Consumer Deleted":
+	case code == "503", code == "408", text == "Exceeded MaxWaiting", text == "Consumer Deleted":
 		op.Cut = some
 		return none(client.ErrNoBridge)
-	case code == "400", code == "408":
+	case code == "400":
 		return fmt.Errorf("%w: %s %s", client.ErrBadReply, code, text)
 	}
 

@@ -2,13 +2,14 @@ package fdbpq_test
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,130 +17,178 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
-	"github.com/pqbridge/pqbridge/subjects/schedule"
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
-// releases has a folder for each release, which is a store that the release has made, and a text
-// beside it that describes the store.
+// releases has three files for each release: a folder with an embedded store that the release has
+// made, all keys of a Keyspace that it has made in FoundationDB, and a text that describes what is
+// in both, and what becomes of it. To make them:
+//
+//	PQ_TEST_FDB=1 go test -tags fdb ./fdbpq -run StoresOfReleases -new-release 1.2.3
 const releases = "testdata/releases"
 
-var newRelease = flag.String("new-release", "", "make the store of the release with this name")
+var newRelease = flag.String("new-release", "", "make the stores of the release with this name")
 
 // released is the time in the stores of all releases.
 var released = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 
-// Every version reads the stores of all releases: items, states, settings and order.
+// Every version reads the stores of all releases, and goes on with them: items, states, settings
+// and order, tokens of leases, ids of jobs, and all that falls due. The stores of a release that is
+// not out yet have keys and settings of every kind.
 func TestStoresOfReleases(t *testing.T) {
 	if *newRelease != "" {
 		makeRelease(t, *newRelease)
 	}
 
-	changes := must(os.ReadFile("../CHANGELOG.md"))
-	for _, match := range regexp.MustCompile(`(?m)^## \[([0-9.]+)\]`).FindAllSubmatch(changes, -1) {
-		name := string(match[1])
-		t.Run(name, func(t *testing.T) {
+	changes := string(must(os.ReadFile("../CHANGELOG.md")))
+	heading := regexp.MustCompile(`(?m)^## \[([0-9.]+)\](.*)`)
+	for _, match := range heading.FindAllStringSubmatch(changes, -1) {
+		name, isNext := match[1], strings.Contains(match[2], "unreleased")
+		t.Run(name+"/embedded", func(t *testing.T) {
 			files := vfs.NewMem()
 			found, err := vfs.Clone(vfs.Default, files, filepath.Join(releases, name), "db")
 			if !found {
-				t.Fatalf("no store of the release: make one with -new-release %s: %v", name, err)
+				t.Fatalf("no store of the release: see -new-release: %v", err)
 			}
-
-			f := newFixtureIn(t, openPebble(t, files), "pq", "q", fdbpq.RawValues)
-			f.batcher.SetNow(func() time.Time { return released.Add(time.Second) })
-
-			s, err := f.open(f.Keyspace, fdbpq.StoreOptions{Exclusive: true})
-
-			if err != nil || s.New {
-				t.Fatalf("opened %+v, %v: while the release is not out, make its store again "+
-					"with -new-release %s", s, err, name)
-			}
-			f.check()
-
-			want := string(must(os.ReadFile(filepath.Join(releases, name+".txt"))))
-			if got := f.describe(); got != want {
-				t.Errorf("the store has\n%s\nwant\n%s", got, want)
-			}
-
-			again := opPush(f.queue("jobs"), 0, "again")
-			again.Message.MsgID = "id"
-			if r := f.apply(again)[0]; !r.Duplicate {
-				t.Errorf("the message id is not known: %+v", r)
-			}
+			testRelease(t, openPebble(t, files), name, isNext)
 		})
+
+		// All stores take the keys of FoundationDB, and the one in memory works as it does.
+		for _, e := range engines() {
+			t.Run(name+"/keyspace/"+e.name, func(t *testing.T) {
+				db := e.open(t)
+				err := kv.UpdateIdempotent(t.Context(), db, func(tx kv.Transaction) error {
+					return loadKeys(filepath.Join(releases, name+".keys.gz"), tx.Set)
+				})
+				wantError(t, err, nil)
+				testRelease(t, db, name, isNext)
+			})
+		}
 	}
 }
 
-// makeRelease makes a store with something of everything that stores have.
-func makeRelease(t *testing.T, name string) {
-	dir := filepath.Join(t.TempDir(), "store")
-	options := pebblekv.Options{Logger: slog.New(slog.DiscardHandler)}
-	db := must(pebblekv.Open(dir, options))
+// testRelease tests the store of a release.
+func testRelease(t *testing.T, db kv.Database, name string, isNext bool) {
 	f := newFixtureIn(t, db, "pq", "q", fdbpq.RawValues)
-	f.batcher.SetNow(func() time.Time { return released })
-	must(f.open(f.Keyspace, fdbpq.StoreOptions{}))
+	f.batcher.SetNow(func() time.Time { return released.Add(time.Second) })
 
-	f.fillRelease()
+	s, err := f.open(f.Keyspace, fdbpq.StoreOptions{Exclusive: true})
+	if err != nil || s.New {
+		t.Fatalf("opened %+v, %v: while the release is not out, make its stores again "+
+			"with -new-release %s", s, err, name)
+	}
 
-	// A backup has no logs, which are large.
-	dest := filepath.Join(releases, name)
-	wantError(t, os.RemoveAll(dest), nil)
-	wantError(t, os.MkdirAll(releases, 0o755), nil)
-	wantError(t, db.Backup(f.ctx, dest), nil)
+	missing := append(f.check().Missing, f.unset()...)
+	if isNext && len(missing) > 0 {
+		t.Errorf("no keys and settings of the kinds %q: have fillRelease make some", missing)
+	}
 
-	text := []byte(f.describe())
-	wantError(t, os.WriteFile(dest+".txt", text, 0o644), nil)
+	want := string(must(os.ReadFile(filepath.Join(releases, name+".txt"))))
+	if got := f.describe() + f.use(); got != want {
+		t.Errorf("the store has\n%s\nwant\n%s", got, want)
+	}
 }
 
-// fillRelease makes queues of both kinds, with items in every state.
-func (f *fixture) fillRelease() {
-	jobs, line := f.queue("jobs"), f.fifoQueue("line")
-	f.configure(jobs, func(s *fdbpq.Settings) {
-		s.MaxDeliver, s.Backoff, s.DuplicateWindow = 5, []time.Duration{time.Minute}, time.Hour
-		s.MaxBytes, s.MaxItems, s.Rate = 1<<20, 100, "1000/1m"
-		s.PausedGroups, s.MaxLeasedPerGroup = []string{"paused"}, 2
-	})
+// use does what clients do once a newer version serves the store, and returns what they see.
+func (f *fixture) use() string {
+	var b strings.Builder
+	var notes []note
+	remembered := f.done(op(opPopMin, f.fifoQueue("notes"))).Item.Value
+	wantError(f.T, json.Unmarshal(remembered, &notes), nil)
 
-	f.configure(line, func(s *fdbpq.Settings) { s.Source = `{"stream":"ORDERS"}` })
-	f.setConsumer(line, "reader", `{"position":1}`)
-	hourly := schedule.Schedule{ID: "tick", Every: schedule.Duration(time.Hour)}
-	f.setSchedule(jobs, hourly, released)
+	at := func(after time.Duration) {
+		now := released.Add(after)
+		f.batcher.SetNow(func() time.Time { return now })
+		fmt.Fprintf(&b, "after %v\n", after)
+		for _, q := range f.listed() {
+			for f.done(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}).Swept.More {
+			}
+		}
 
-	full := opPush(jobs, -1, strings.Repeat("0123456789", 9_100))
-	full.Message.Headers = map[string][]string{"Trace": {"1", "2"}, "Empty": {""}}
-	full.Message.MsgID, full.Message.Unique, full.TTL = "id", "key", time.Hour
-	f.apply(full, opPush(jobs, 1<<40, "rare"), opPush(line, 0, "first"), opPush(line, 0, "second"))
-
-	for i := range 6 {
-		f.apply(opPush(jobs, 0, fmt.Sprint("plain", i)))
+		for _, n := range notes {
+			q := f.queueOf(n.FIFO, n.Queue)
+			if n.Job == "" {
+				continue
+			}
+			r := f.apply(named(fdbpq.OpGet, q, must(fdbpq.ParseID(n.Job))))[0]
+			said := "gone"
+			if !errors.Is(r.Err, fdbpq.ErrNotFound) {
+				wantError(f.T, r.Err, nil)
+				said = describeItem(r.Found)
+			}
+			fmt.Fprintf(&b, "\tjob of %s: %s\n", n.Queue, said)
+		}
 	}
 
-	f.apply(withDelay(opPush(jobs, 2, "delayed"), time.Hour))
-	for _, group := range []string{"acme", "acme", "paused", "globex"} {
-		f.apply(inGroup(opPush(jobs, 3, "of "+group), group))
+	// A push that was made before is a duplicate.
+	at(time.Second)
+	again, letter := opPush(f.queue("jobs"), 0, "again"), opPush(f.queue("mail"), 0, "again")
+	again.Message.MsgID, letter.Message.Unique = "id", "letter"
+	for _, r := range f.apply(again, letter) {
+		wantEqual(f.T, "duplicate", r.Duplicate, true)
 	}
 
-	// The full item stays leased with a holder. Of the next, one comes back later, one dies, and
-	// one is ready at once.
-	lease := func(holder string) fdbpq.Token {
-		op := fdbpq.Op{Kind: fdbpq.OpLease, Queue: jobs, Lease: time.Hour, Holder: holder}
-		r := f.apply(op)[0]
-		wantError(f.T, r.Err, nil)
-		return r.Lease.Token
+	// Tokens of leases are good as long as the lease, once.
+	for _, n := range notes {
+		if n.Token != "" {
+			q, want := f.queueOf(n.FIFO, n.Queue), error(nil)
+			ack := ackWith(q, must(fdbpq.ParseToken(n.Token)), "result of now")
+			if n.Lost {
+				want = fdbpq.ErrLeaseLost
+			}
+			wantError(f.T, f.apply(ack)[0].Err, want)
+			wantError(f.T, f.apply(ack)[0].Err, fdbpq.ErrLeaseLost)
+		}
 	}
 
-	lease("me")
-	for _, settle := range []fdbpq.Op{
-		{Kind: fdbpq.OpNak, Queue: jobs, Reason: "later", Delay: time.Hour},
-		{Kind: fdbpq.OpTerm, Queue: jobs, Reason: "never"},
-		{Kind: fdbpq.OpNak, Queue: jobs, Reason: "again"},
-	} {
-		settle.Token = lease("")
-		wantError(f.T, f.apply(settle)[0].Err, nil)
+	// What was held comes back in order, what has expired does not, and schedules fire.
+	at(2 * time.Hour)
+	for _, q := range f.listed() {
+		walked, _ := f.walk(fdbpq.Browse{}, q, released.Add(2*time.Hour))
+		for _, i := range walked {
+			if i.DeadLetter != nil {
+				fmt.Fprintf(&b, "\t%s: back to %s\n", i.Value,
+					f.done(named(fdbpq.OpRedriveItem, q, i.ID)).Home)
+			}
+		}
 	}
+	for _, lifted := range []bool{false, true} {
+		for _, q := range f.listed() {
+			if lifted {
+				f.configure(q, func(s *fdbpq.Settings) { s.PausedGroups, s.RatePerGroup = nil, "" })
+			}
+			for r := f.apply(op(opPopMin, q))[0]; r.Err == nil; r = f.apply(op(opPopMin, q))[0] {
+				fmt.Fprintf(&b, "\t%s: popped %.20s at %d\n",
+					q.Layout().Name(), r.Item.Value, r.Item.ID.Priority)
+			}
+		}
+	}
+	wantEqual(f.T, "items left", f.check().Items, 0)
 
-	f.leave(jobs, released, fdbpq.Back)
+	// Nothing is kept any longer.
+	at(48 * time.Hour)
+	f.check()
+	return b.String()
+}
+
+// unset returns the names of settings that no queue has.
+func (f *fixture) unset() (names []string) {
+	for row := range settings.All() {
+		if !slices.ContainsFunc(f.listed(), func(q fdbpq.Target) bool {
+			return row.IsSet(f.read(fdbpq.Op{Kind: fdbpq.OpSettings, Queue: q})[0].Settings)
+		}) {
+			names = append(names, row.Name)
+		}
+	}
+	return names
+}
+
+// queueOf returns a queue of either kind.
+func (f *fixture) queueOf(fifo bool, name string) fdbpq.Target {
+	if fifo {
+		return f.fifoQueue(name)
+	}
+	return f.queue(name)
 }
 
 // describe returns the contents of the queues, without what differs each time. A field that is not
@@ -147,6 +196,9 @@ func (f *fixture) fillRelease() {
 func (f *fixture) describe() string {
 	var b strings.Builder
 	for _, queue := range f.listed() {
+		if queue.Layout().Name() == "notes" { // they have random parts
+			continue
+		}
 		r := f.read(
 			fdbpq.Op{Kind: fdbpq.OpInfo, Queue: queue},
 			fdbpq.Op{Kind: fdbpq.OpSettings, Queue: queue},
@@ -183,6 +235,10 @@ func (f *fixture) describe() string {
 }
 
 func describeItem(i *fdbpq.Browsed) string {
+	result := ""
+	if i.Finished != nil {
+		result = string(i.Finished.Result)
+	}
 	said := must(json.Marshal(struct {
 		Value             string
 		Bytes             int
@@ -194,12 +250,13 @@ func describeItem(i *fdbpq.Browsed) string {
 		Due, LeasedSince  time.Time           `json:",omitzero"`
 		Deliveries        int64               `json:",omitzero"`
 		Holder, Reason    string              `json:",omitzero"`
+		Progress, Result  string              `json:",omitzero"`
 		DeadLetter        *fdbpq.DeadLetter   `json:",omitempty"`
 		Err               error               `json:",omitempty"`
 	}{
 		fmt.Sprintf("%.20s", i.Value), len(i.Value), i.ID.Priority, i.ID.Count, i.State.String(),
 		i.Headers, i.MsgID, i.Unique, i.PushedAt, i.Expires, i.Due, i.LeasedSince, i.Deliveries,
-		i.Holder, i.Reason, i.DeadLetter, i.Err,
+		i.Holder, i.Reason, string(i.Progress), result, i.DeadLetter, i.Err,
 	}))
 	return string(said)
 }

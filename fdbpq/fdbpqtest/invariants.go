@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,6 +24,8 @@ type Contents struct {
 	Queues int
 	// Receipts is the number of receipts of each Batcher.
 	Receipts map[string]int
+	// Missing names the forms of keys that a queue may have and none here has, sorted.
+	Missing []string
 }
 
 // CheckInvariants reads a Keyspace (see fdbpq.NewKeyspace) in one transaction, and checks that
@@ -54,6 +57,7 @@ type Contents struct {
 func CheckInvariants(ctx context.Context, db kv.Database, priority, fifo string) (Contents, error) {
 	return kv.ReadTransact(ctx, db, func(r kv.Reader) (Contents, error) {
 		c := checker{queues: map[string]*queue{}, contents: Contents{Receipts: map[string]int{}}}
+		c.missing = allForms()
 		for _, root := range []string{priority, fifo} {
 			if err := c.readRoot(r, root, root == fifo); err != nil {
 				return Contents{}, err
@@ -72,6 +76,7 @@ func CheckInvariants(ctx context.Context, db kv.Database, priority, fifo string)
 			c.contents.Items += len(q.all)
 			q.checkQueue()
 		}
+		c.contents.Missing = slices.Sorted(maps.Keys(c.missing))
 
 		return c.contents, errors.Join(c.problems...)
 	})
@@ -81,7 +86,8 @@ type checker struct {
 	queues      map[string]*queue // by root and name, packed
 	contents    Contents
 	problems    []error
-	groupSecret []byte // of the hashes of groups; nil without groups
+	groupSecret []byte          // of the hashes of groups; nil without groups
+	missing     map[string]bool // forms of keys that were not seen yet
 }
 
 // queue is what one queue holds.
@@ -221,6 +227,11 @@ func (c *checker) queueKey(root string, fifo bool, key tuple.Tuple, value []byte
 		q.problem("key %v: want %q behind its kind", key[1:], row.keys)
 		return
 	}
+	for _, form := range strings.Split(row.keys, "|") {
+		if fits(rest, form, fifo) {
+			delete(c.missing, kind+" "+form)
+		}
+	}
 	if err := row.take(q, rest, value); err != nil {
 		q.problem("key %v: %w", key[1:], err)
 	}
@@ -256,6 +267,17 @@ var kinds = map[string]struct {
 	"q": {"|i", (*queue).bucket},
 	"g": {"pir|piri", (*queue).finishedKey},
 	"o": {"|ipir", (*queue).finishedOrder},
+}
+
+// allForms returns all rows of kinds, with each of their forms.
+func allForms() map[string]bool {
+	all := map[string]bool{}
+	for kind, row := range kinds {
+		for _, form := range strings.Split(row.keys, "|") {
+			all[kind+" "+form] = true
+		}
+	}
+	return all
 }
 
 // fits reports whether the elements of a key are of one of the forms, which a bar separates: i is

@@ -207,8 +207,8 @@ test-all: test test-clients test-modules ## all of these that can run here
 ##@ Break
 
 # TESTED is Proof (histories), Accounts (of each item; OPS=1000000), Outcomes (of each job, likewise), Work (Workers) or
-# Inflow (sources and schedules). Without it, this is all that a release has to survive: it takes a day, and goes on
-# where it stopped.
+# Inflow (sources and schedules), or Upgrade (accounts with bridges of the revision PQ_TEST_BEFORE, and of this checkout).
+# Without it, this is all that a release has to survive: it takes a day, and goes on where it stopped.
 MINUTES  := 0
 DURATION := 10m
 TESTED   :=
@@ -253,6 +253,7 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(MAKE) soak TESTED=Proof
 	$(MAKE) soak TESTED=Work
 	$(MAKE) soak TESTED=Inflow
+	$(if $(NO_FDB),,$(MAKE) soak TESTED=Upgrade SYSTEMS=fdb)
 	$(MAKE) bench AGAINST=bin/pqbridge TURNS=1 SECONDS=0.1
 	$(if $(NO_FDB),,$(MAKE) bench STORE=fdb TURNS=1 SECONDS=0.1)
 

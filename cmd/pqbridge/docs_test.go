@@ -299,6 +299,7 @@ func TestDocumentsNameRealVariables(t *testing.T) {
 		"PQ_TEST_PEAK",
 		"PQ_TEST_PEAK_MEMORY",
 		"PQ_TEST_NIGHTLY",
+		"PQ_TEST_BEFORE",
 		"PQ_TEST_CLIENTS",
 		"PQ_TEST_VET",
 		"PQ_SERVICE_HOST",

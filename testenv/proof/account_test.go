@@ -61,30 +61,38 @@ var accountTTLs = []time.Duration{time.Second, 10 * time.Second, 10 * time.Minut
 // Under much more load than a history can hold, the accounts of every item are right: after -ops
 // operations on each system, or as many as there is time for in -duration.
 func TestAccounts(t *testing.T) {
-	testAccounts(t, func(b *bank) {
-		for i := range 6 {
-			b.full = append(b.full, fmt.Sprint("a-", i))
-		}
+	testAccounts(t, accountSystems(), allKinds)
+}
 
-		b.full = append(b.full, "fifo-0", "fifo-1")
-		b.scarce = []string{"w-0", "fifo-w"}
-		b.unique = []string{"u-0", "fifo-u"}
-		b.purged = []string{"a-purged", "fifo-purged"}
-		b.mortal = []string{"d-0", "fifo-d-0"}
-		b.limited = []string{"m-0", "fifo-m"}
-		b.large = []string{"l-0", "fifo-l"}
-		b.grouped = []string{"g-0", "fifo-g"}
-		b.rated = []string{"g-r", "fifo-gr"}
-		b.traced = tracedQueues()
-	})
+// accountSystems are the systems on which accounts are kept.
+func accountSystems() []system {
+	return some(append(systems(), calmSystems()...), "mem-faults", "mem-calm")
+}
+
+// allKinds chooses queues of all kinds.
+func allKinds(b *bank) {
+	for i := range 6 {
+		b.full = append(b.full, fmt.Sprint("a-", i))
+	}
+
+	b.full = append(b.full, "fifo-0", "fifo-1")
+	b.scarce = []string{"w-0", "fifo-w"}
+	b.unique = []string{"u-0", "fifo-u"}
+	b.purged = []string{"a-purged", "fifo-purged"}
+	b.mortal = []string{"d-0", "fifo-d-0"}
+	b.limited = []string{"m-0", "fifo-m"}
+	b.large = []string{"l-0", "fifo-l"}
+	b.grouped = []string{"g-0", "fifo-g"}
+	b.rated = []string{"g-r", "fifo-gr"}
+	b.traced = tracedQueues()
 }
 
 // testAccounts keeps accounts of the queues that choose names, on each system.
-func testAccounts(t *testing.T, choose func(b *bank)) {
+func testAccounts(t *testing.T, systems []system, choose func(b *bank)) {
 	seed := flags.firstSeed(t)
 	found := false
 
-	for _, s := range some(append(systems(), calmSystems()...), "mem-faults", "mem-calm") {
+	for _, s := range systems {
 		t.Run(s.name, func(t *testing.T) {
 			found = true
 			s.run(t, seed, func(r *rig) {
@@ -128,6 +136,7 @@ type bank struct {
 	answered atomic.Int64  // acknowledgements as JetStream
 	tellers  []*teller
 	strikes  chan struct{}
+	toCome   atomic.Int64 // faults that the run has to have yet, however many operations it takes
 
 	full    []string // queues
 	scarce  []string // those with few items, so that requests wait
@@ -195,6 +204,7 @@ func (b *bank) run() {
 		}
 
 		b.strike()
+		b.toCome.Add(-1)
 		if b.struck%len(b.faults) == 0 {
 			b.t.Logf("%d operations and %d faults in %v",
 				b.done.Load(), b.struck, time.Since(b.zero).Round(time.Second))
@@ -239,9 +249,10 @@ func (b *bank) living() []string {
 	return slices.Compact(list) // a full one may be traced
 }
 
-// over reports whether the run ends early.
+// over reports whether there were enough operations and faults, or the run ends early.
 func (b *bank) over() bool {
-	return b.t.Failed() || flags.duration > 0 && time.Since(b.zero) > flags.duration
+	return b.done.Load() >= b.target && b.toCome.Load() <= 0 ||
+		b.t.Failed() || flags.duration > 0 && time.Since(b.zero) > flags.duration
 }
 
 // count counts operations, and asks for a fault now and then.
@@ -304,7 +315,7 @@ type teller struct {
 // there are too few items it mostly pushes, and with leases it mostly uses them.
 func (w *teller) run() {
 	random, few := w.workload.random, w.few
-	for w.done.Load() < w.target && !w.bank.over() && w.books.Problems() == nil {
+	for !w.bank.over() && w.books.Problems() == nil {
 		waiting := w.books.Waiting()
 		switch x := random.IntN(100); {
 		case x >= 37 && x < 40 && len(w.large) > 0:

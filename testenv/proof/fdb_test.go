@@ -135,6 +135,19 @@ func startFDB(bridges int) func(*rig) {
 	}
 }
 
+// upgradedFDB is two bridges of both versions on a FoundationDB server.
+func upgradedFDB(programs [2]string) []system {
+	return []system{{"fdb-upgrade", func(r *rig) {
+		file := testenv.StartFDB(r.t, testenv.FDBMemory).ClusterFile()
+		r.startVersions(programs, 2, serviceConfig{ClusterFile: file}, func() kv.Database {
+			db, err := fdbkv.Open(fdbkv.Options{ClusterFile: file, TransactionTimeout: patience})
+			must(r.t, err)
+			r.t.Cleanup(func() { must(r.t, db.Close()) })
+			return db
+		})
+	}, 1}}
+}
+
 // restart starts a killed server. On a busy machine, a server may not become ready in
 // time; then it is killed and started again.
 func restart(t *testing.T, server *testenv.FDBServer) error {

@@ -6,3 +6,5 @@ package proof_test
 const tagFlags = ""
 
 func fdbSystems() []system { return nil }
+
+func upgradedFDB([2]string) []system { return nil }

@@ -68,7 +68,7 @@ func leased(k books.Kind) books.Kind {
 // result comes from the acknowledgement that counted. An acknowledgement counts with all its leases
 // and successors, or not at all. Only the queues of TestAccounts that keep jobs take part.
 func TestOutcomes(t *testing.T) {
-	testAccounts(t, func(b *bank) {
+	testAccounts(t, accountSystems(), func(b *bank) {
 		b.full = tracedQueues()
 		b.traced = b.full
 		b.few, b.between = min(b.few, fewTraced), betweenTraced

@@ -197,35 +197,46 @@ type service struct {
 	t      *testing.T
 	config serviceConfig
 	clock  func() clock // of the next process
-	cmd    *exec.Cmd    // nil if it does not run
-	stdin  io.Closer
-	stderr strings.Builder
-	http   string // address
+	// program is the pqbridge that it runs; "" for the bridge in this test binary.
+	program string
+	cmd     *exec.Cmd // nil if it does not run
+	stdin   io.Closer
+	stderr  strings.Builder
+	http    string // address
 }
 
 func newService(t *testing.T, c serviceConfig, clock func() clock) *service {
 	s := &service{t: t, config: c, clock: clock}
-	s.start()
+	s.begin()
+	return s
+}
 
-	t.Cleanup(func() {
+// begin starts the first process, and has the last one end with the test.
+func (s *service) begin() {
+	s.t.Helper()
+	s.t.Cleanup(func() {
 		if s.cmd != nil {
 			s.kill()
 		}
 	})
-
-	return s
+	s.start()
 }
 
 // start returns when the process has opened its store.
 func (s *service) start() {
 	s.t.Helper()
+	s.stderr.Reset()
+	if s.program != "" {
+		s.startProgram()
+		return
+	}
+
 	s.config.Clock = s.clock()
 	config, err := json.Marshal(s.config)
 	must(s.t, err)
 
 	s.cmd = harness.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), serviceVariable+"="+string(config))
-	s.stderr.Reset()
 	s.cmd.Stderr = &s.stderr
 	stdout, err := s.cmd.StdoutPipe()
 	must(s.t, err)

@@ -1,0 +1,142 @@
+package proof_test
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/testenv"
+	"github.com/pqbridge/pqbridge/testenv/harness"
+)
+
+// Accounts are right while bridges of the version before are replaced by bridges of this one, one
+// after the other, and back. On FoundationDB both serve at the same time; a folder is served by one
+// at a time. PQ_TEST_BEFORE is the revision of the version before.
+func TestUpgrade(t *testing.T) {
+	harness.OnlyNightly(t)
+	programs := buildVersions(t, cmp.Or(os.Getenv("PQ_TEST_BEFORE"), "HEAD~1"))
+
+	embedded := system{"embedded-upgrade", func(r *rig) {
+		r.oneByOne = true
+		folder := r.t.TempDir()
+		r.startVersions(programs, 1, serviceConfig{Folder: folder}, func() kv.Database {
+			db := openFolder(r.t, folder, vfs.Default)
+			r.t.Cleanup(func() { _ = db.Close() })
+			return db
+		})
+	}, 1}
+
+	testAccounts(t, append(upgradedFDB(programs), embedded), func(b *bank) {
+		allKinds(b)
+		b.between = int64(flags.ops) / 20
+		b.toCome.Store(12) // each of two bridges there and back, ended and killed
+	})
+}
+
+// buildVersions builds pqbridge of a revision, and of this checkout.
+func buildVersions(t *testing.T, revision string) [2]string {
+	dir, root := t.TempDir(), filepath.Join("..", "..")
+	source, archive := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar")
+	programs := [2]string{filepath.Join(dir, "before"), filepath.Join(dir, "now")}
+	build := append([]string{"go", "build"}, strings.Fields(tagFlags)...)
+	must(t, os.Mkdir(source, 0o700))
+
+	for _, c := range []struct {
+		dir  string
+		args []string
+	}{
+		{root, []string{"git", "archive", "--output", archive, revision}},
+		{source, []string{"tar", "-xf", archive}},
+		{source, append(build, "-o", programs[0], "./cmd/pqbridge")},
+		{root, append(build, "-o", programs[1], "./cmd/pqbridge")},
+	} {
+		cmd := exec.Command(c.args[0], c.args[1:]...)
+		cmd.Dir = c.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("PQ_TEST_BEFORE names the version before, now %s: %v: %v\n%s",
+				revision, c.args, err, out)
+		}
+	}
+
+	return programs
+}
+
+// startVersions starts bridges with the first program. Each fault gives the next bridge the other
+// one: when all have the second, they get the first again.
+func (r *rig) startVersions(
+	programs [2]string, bridges int, config serviceConfig, open func() kv.Database,
+) {
+	r.mortal, r.skew, r.limits = true, 0, limits{} // the programs have no other clocks and limits
+	config.NATS, config.Leaf = r.env.NATS.URL(), r.leafURL()
+	config.RequestTimeout = r.requestTimeout(2 * time.Second)
+
+	var services []*service
+	for range bridges {
+		s := &service{t: r.t, config: config, program: programs[0]}
+		s.begin()
+		services = append(services, s)
+	}
+
+	turn := 0
+	replace := func(end func(*service)) func() {
+		return func() {
+			s := services[turn%bridges]
+			turn++
+			end(s)
+			s.program = programs[(turn+bridges-1)/bridges%2]
+			s.start()
+		}
+	}
+
+	ended := fault{"bridge ended (SIGTERM), one of the other version started",
+		replace((*service).stop)}
+	r.faults = []fault{ended, ended,
+		{"bridge killed, one of the other version started", replace((*service).kill)}}
+	r.stop = func() kv.Database {
+		for _, s := range services {
+			s.stop()
+		}
+		return open()
+	}
+}
+
+// startProgram starts s.program, and returns when it is ready.
+func (s *service) startProgram() {
+	s.t.Helper()
+	s.http = fmt.Sprint("127.0.0.1:", harness.Port(s.t))
+	store := []string{"PQ_STORE=fdb", "PQ_FDB_CLUSTER_FILE=" + s.config.ClusterFile}
+	if s.config.Folder != "" {
+		store = []string{"PQ_DATA_DIR=" + s.config.Folder}
+	}
+
+	s.cmd = harness.Command(s.program)
+	s.cmd.Env = append(append(os.Environ(), "PQ_NATS_URL="+s.config.NATS,
+		"PQ_JETSTREAM_LEAF_URL="+s.config.Leaf, "PQ_HTTP_ADDR="+s.http, "PQ_LOG_LEVEL=error",
+		fmt.Sprint("PQ_REQUEST_TIMEOUT=", s.config.RequestTimeout)), store...)
+	s.cmd.Stderr = &s.stderr
+	stdin, err := s.cmd.StdinPipe()
+	must(s.t, err)
+	s.stdin = stdin
+	must(s.t, s.cmd.Start())
+
+	testenv.Eventually(s.t, func() error {
+		reply, err := http.Get("http://" + s.http + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer http.DefaultClient.CloseIdleConnections()
+		if err := reply.Body.Close(); err != nil || reply.StatusCode != http.StatusOK {
+			return fmt.Errorf("not ready: %s, %w", reply.Status, err)
+		}
+		return nil
+	})
+}

@@ -222,3 +222,36 @@ func TestConcurrentDuplicates(t *testing.T) {
 		})
 	}
 }
+
+// A push does not duplicate an item that is discarded in its own transaction for another push.
+func TestUniqueKeysOfDiscardedItems(t *testing.T) {
+	push := func(q fdbpq.Target, priority int64, unique string) fdbpq.Op {
+		op := opPush(q, priority, fmt.Sprint(priority, unique))
+		op.Message.Unique = unique
+		return op
+	}
+
+	onEngines(t, func(f *fixture) {
+		for name, chained := range map[string]bool{"one": false, "chain": true} {
+			q := f.queue(name)
+			f.configure(q, func(s *fdbpq.Settings) { s.MaxItems, s.Discard = 2, fdbpq.DiscardOld })
+			f.apply(push(q, 9, "k"), push(q, 1, ""))
+
+			// The first push takes the place of the item that has the key, unless both belong
+			// together: there is no room for the second.
+			list := []fdbpq.Op{push(q, 5, ""), push(q, 5, "k")}
+			list[1].Follows = chained
+			for i, r := range f.apply(list...) {
+				want := error(fdbpq.ErrFull)
+				if i == 0 && !chained {
+					want = nil
+				}
+				wantError(t, r.Err, want)
+				wantEqual(t, "duplicate", r.Duplicate, false)
+			}
+			again := f.apply(push(q, 0, "k"))[0]
+			wantError(t, again.Err, nil)
+			wantEqual(t, "duplicate", again.Duplicate, chained)
+		}
+	})
+}

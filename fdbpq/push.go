@@ -142,11 +142,8 @@ func (q *queuePushes) admit(chain []int) error {
 	if q.limits.settings == nil {
 		return nil
 	}
-	added := q.dedup.OnlyNew(chain, func(i int) *Message { return &q.ops[i].Message })
-	if len(added) == 0 { // duplicates take no room
-		return nil
-	}
-	return q.limits.makeRoom(chain, added)
+	q.limits.dedup = q.dedup
+	return q.limits.makeRoom(chain)
 }
 
 // findCounts completes q.next, and returns an error for each priority whose items are corrupt:

@@ -25,6 +25,7 @@ func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
 		}
 
 		if read.Found {
+			read.place = read.Seen.ID
 			read.item = LookUp(l, snapshot, &read.Seen.ID)
 			if codec.Moved(&read.Seen.ID) {
 				read.rest = BeginItem(l, snapshot, &read.Seen.ID, Beginning)
@@ -104,7 +105,7 @@ func (d *Dedup) Pushed(g *Ledger, id *codec.ID, m *codec.Message) {
 	}
 
 	if r := d.Uniques[m.Unique]; r != nil {
-		r.Seen, r.Found = codec.Seen{ID: *id}, true
+		r.Seen, r.place, r.Found = codec.Seen{ID: *id}, *id, true
 	}
 
 	r := d.MsgIDs[m.MsgID]
@@ -118,6 +119,27 @@ func (d *Dedup) Pushed(g *Ledger, id *codec.ID, m *codec.Message) {
 
 	r.Seen, r.Found = codec.Seen{ID: *id, Until: g.Now.Add(d.Window)}, true
 	g.setMsgID(m.MsgID, &r.Seen)
+}
+
+// Forget has the pushes that follow take no item with a unique key for a duplicate of one that
+// leaves the queue. It returns the key that has changed, or nil.
+func (d *Dedup) Forget(gone *codec.Record) *DedupRead {
+	if d == nil {
+		return nil
+	}
+	r := d.Uniques[gone.Unique]
+	if r == nil || !r.Found || r.place != gone.ID {
+		return nil
+	}
+	r.Found = false
+	return r
+}
+
+// Remember undoes Forget.
+func Remember(forgotten []*DedupRead) {
+	for _, r := range forgotten {
+		r.Found = true
+	}
 }
 
 // RemoveOver removes message ids that are over. Ids that this transaction has pushed again have
@@ -162,8 +184,9 @@ type DedupRead struct {
 	Found bool  // the key is there, and the item that it names
 	Err   error // ErrCorrupt
 
-	item Lookup // that a unique key names
-	rest Stored // what else belongs to it, if it has moved
+	place codec.ID // of the item that a unique key names
+	item  Lookup   // that item
+	rest  Stored   // what else belongs to it, if it has moved
 }
 
 // Parse waits for the key. The error is one of the store.

@@ -39,7 +39,8 @@ func TestBadResults(t *testing.T) {
 		{"no acknowledgement", "Pq-Ack: done\r\n", "x", header + `: bad options: "done"`},
 		{"bad options", "Pq-Ack: +ACK {\"all\":1}\r\n", "x", `unknown member "all"`},
 		{"twice", "Pq-Ack: +ACK\r\nPq-Ack: +ACK\r\n", "x", header + " given 2 times"},
-		{"in lower case", "pq-ack: +ACK\r\n", "x", `unknown header "pq-ack"`},
+		{"in lower case", "pq-ack: +ACK\r\n", "x", `unknown header "pq-ack": of the names ` +
+			"that begin with Pq- ack has only these, spelled like this: Pq-Ack, Pq-Frames"},
 		{"result of -NAK", "Pq-Ack: -NAK 5s\r\n", "x", `"-NAK 5s" with a payload of 1 bytes`},
 		{"result of +TERM", "Pq-Ack: +TERM no\r\n", "x", `"+TERM no" with a payload of 1 bytes`},
 		{"progress of 1 KiB and a byte", "Pq-Ack: +WPI\r\n", strings.Repeat("x", 1025),

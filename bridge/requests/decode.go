@@ -93,10 +93,15 @@ func checkNames(h nats.Header, r *subjects.Request) error {
 	verb, push := r.Verb.Name(r.Kind), r.Verb == subjects.Push
 	for name := range h {
 		switch ofAck := slices.Contains(subjects.AckHeaders[:], name); {
+		case !subjects.RequestHeaderKnown(name) && !push && r.Verb != subjects.AckLease:
+			return badRequest("unknown header %.64q: %s has none that begins with Pq-", name, verb)
 		case !subjects.RequestHeaderKnown(name):
-			known := slices.Concat(subjects.PushHeaders[:], subjects.AckHeaders[:])
-			return badRequest("unknown header %.64q: of the names that begin with Pq- only these "+
-				"are known, spelled like this: %s", name, strings.Join(known, ", "))
+			known := subjects.PushHeaders[:]
+			if !push {
+				known = subjects.AckHeaders[:]
+			}
+			return badRequest("unknown header %.64q: of the names that begin with Pq- %s has only "+
+				"these, spelled like this: %s", name, verb, strings.Join(known, ", "))
 		case ofAck && r.Verb == subjects.AckLease: // decodeAck reads it
 		case ofAck:
 			return badRequest("header %s with %s: only an acknowledgement has one", name, verb)

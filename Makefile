@@ -177,10 +177,11 @@ clients:
 	@{ $(NODE_20) && $(MAKE) --no-print-directory $(JAVASCRIPT); } || echo "left out: the JavaScript client needs $(NO_NODE)"
 	@{ $(PYTHON_310) && $(MAKE) --no-print-directory $(PYTHON_ENV)/installed; } || echo "left out: the Python client needs $(NO_PYTHON)"
 
-# The table of behaviour beside busy loops, one for each processor.
+# The table of behaviour beside busy loops, as many as there are processors unless LOOPS says otherwise.
 TABLES := 20
+LOOPS   = $(shell nproc)
 busy-clients: clients
-	@loops=; trap 'kill $$loops' EXIT; for i in $$(seq $$(nproc)); do (while :; do :; done) & loops="$$loops $$!"; done; \
+	@loops=; trap 'kill $$loops' EXIT; for i in $$(seq $(LOOPS)); do (while :; do :; done) & loops="$$loops $$!"; done; \
 		$(CLIENTS) $(TEST) -count=$(TABLES) ./testenv/clients
 
 # Vet is off in deploy because it would go through all of Helm and Prometheus, which takes longer than the tests.
@@ -206,14 +207,14 @@ test-all: test test-clients test-modules ## all of these that can run here
 
 ##@ Break
 
-# TESTED is Proof (histories), Accounts (of each item; OPS=1000000), Outcomes (of each job, likewise), Work (Workers) or
-# Inflow (sources and schedules), or Upgrade (accounts with bridges of the revision PQ_TEST_BEFORE, and of this checkout).
-# Without it, this is all that a release has to survive: it takes a day, and goes on where it stopped.
+# TESTED is Proof (histories), Accounts (of each item; OPS=1000000), Outcomes (of each job, likewise), Work (Workers),
+# Inflow (sources and schedules) or Upgrade (accounts with bridges of the revision PQ_TEST_BEFORE, and of this checkout).
+# Without it, this is all that a release has to survive: it takes hours, and goes on where it stopped.
 MINUTES  := 0
 DURATION := 10m
 TESTED   :=
 SYSTEMS  := .
-soak: ## break systems for MINUTES=; or one test: TESTED= DURATION= SYSTEMS= RACE=1 SEED=
+soak: ## break systems for MINUTES=, JOBS=4 at once; or one test: TESTED= DURATION= SYSTEMS= RACE=1 SEED=
 	$(if $(TESTED),$(NIGHTLY) go test $(TAG_FLAGS) $(if $(RACE),-race) -count=1 -v -timeout 0 \
 		-run '^Test$(TESTED)$$/$(SYSTEMS)' ./testenv/proof \
 		-duration $(DURATION) $(if $(OPS),-ops $(OPS)) $(if $(SEED),-seed $(SEED)),.ci/soak $(MINUTES))

@@ -10,12 +10,14 @@ ARG GO_IMAGE=golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc
 ARG VERSION=
 ARG REVISION=
 
-# FoundationDB's client package: where from, and its sums by architecture.
-# docs/operations.md says how to check them.
+# FoundationDB's client package, and the licenses of what is in it, which come apart: where from,
+# and their sums. docs/operations.md says how to check them.
 ARG FDB_VERSION=7.3.79
 ARG FDB_WEBSITE=https://github.com/apple/foundationdb/releases/download
+ARG FDB_SOURCE=https://raw.githubusercontent.com/apple/foundationdb
 ARG FDB_CLIENT_SHA256_AMD64=52cc22565c42e7eb60c08f395a0626483735c311be0d80b7c035ac8e328e2fff
 ARG FDB_CLIENT_SHA256_ARM64=52de6931803c322e131c5e84cebb35d647237ef51a7df3df6fbe32b9b971e7fb
+ARG FDB_ACKNOWLEDGEMENTS_SHA256=34f050ab15cac76baa8cc599489a75a9fd5b4eac2cd533f5d4974b9b0a05cddd
 
 # These stages run on the builder's own architecture: only FoundationDB's binding
 # needs an emulator for another one.
@@ -61,8 +63,10 @@ FROM ${GO_IMAGE} AS build-fdb
 
 ARG FDB_VERSION
 ARG FDB_WEBSITE
+ARG FDB_SOURCE
 ARG FDB_CLIENT_SHA256_AMD64
 ARG FDB_CLIENT_SHA256_ARM64
+ARG FDB_ACKNOWLEDGEMENTS_SHA256
 
 # The package is unpacked, not installed: its scripts make users and cluster
 # files that a build has no use for.
@@ -73,11 +77,16 @@ RUN set -eu; \
       arm64) sum=$FDB_CLIENT_SHA256_ARM64; arch=aarch64 ;; \
       *) echo "FoundationDB has no client package for $arch: build the target embedded" >&2; exit 1 ;; \
     esac; \
-    curl --fail --silent --show-error --location --output /tmp/fdb.deb \
-      "${FDB_WEBSITE}/${FDB_VERSION}/foundationdb-clients_${FDB_VERSION}-1_${arch}.deb" || { \
-      echo "FoundationDB's client package cannot be fetched from ${FDB_WEBSITE}: name a mirror with --build-arg FDB_WEBSITE=<URL>," \
-        "or FDB_WEBSITE in the environment of docker compose" >&2; exit 1; }; \
-    echo "${sum}  /tmp/fdb.deb" | sha256sum -c -; \
+    fetch() { \
+      curl --fail --silent --show-error --location --output "$1" "$2" || { \
+        echo "$2 cannot be fetched: name mirrors with --build-arg FDB_WEBSITE=<URL> and --build-arg FDB_SOURCE=<URL>," \
+          "or FDB_WEBSITE and FDB_SOURCE in the environment of docker compose" >&2; exit 1; }; \
+      echo "$3  $1" | sha256sum -c -; \
+    }; \
+    doc=/image/usr/share/doc/foundationdb; \
+    mkdir -p $doc; \
+    fetch /tmp/fdb.deb "${FDB_WEBSITE}/${FDB_VERSION}/foundationdb-clients_${FDB_VERSION}-1_${arch}.deb" "$sum"; \
+    fetch $doc/ACKNOWLEDGEMENTS "${FDB_SOURCE}/${FDB_VERSION}/ACKNOWLEDGEMENTS" "$FDB_ACKNOWLEDGEMENTS_SHA256"; \
     dpkg-deb -x /tmp/fdb.deb /; \
     rm /tmp/fdb.deb; \
     ldconfig

@@ -77,7 +77,8 @@ func TestDockerfilePinsWhatItFetches(t *testing.T) {
 	if checked < 0 || unpacked < checked || !strings.Contains(fetch, "set -e") {
 		t.Errorf("the package is not checked before it is unpacked: %s", fetch)
 	}
-	wantWords(t, fetch, "--build-arg FDB_WEBSITE=") // for those who cannot reach it
+	wantWords(t, fetch, "--build-arg FDB_WEBSITE=", // for those who cannot reach it
+		"--build-arg FDB_SOURCE=", `/ACKNOWLEDGEMENTS" "$FDB_ACKNOWLEDGEMENTS_SHA256"`)
 }
 
 // The image needs no shell and no root to run, and is configured for its port and volume.

@@ -98,7 +98,8 @@ RUN --mount=type=cache,target=/go/pkg/mod \
 COPY . .
 
 # The binding needs C, and libfdb_c comes as a shared library only: so that and
-# the C library stay dynamic, while names and users are looked up by Go.
+# the C library stay dynamic, while names and users are looked up by Go. What Debian
+# says about the copyrights of these names the files with the texts of licenses.
 ARG VERSION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     set -eu; umask 022; \
@@ -109,6 +110,10 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
       install -D "$library" "/image$library"; \
       package=$(dpkg -S "*$library" 2>/dev/null | head -n 1 | cut -d: -f1); \
       [ -z "$package" ] || install -D -m 644 "/usr/share/doc/$package/copyright" "/image/usr/share/doc/$package/copyright"; \
+    done; \
+    for text in $(grep -oh '/usr/share/common-licenses/[A-Za-z]*[-.0-9]*' /image/usr/share/doc/*/copyright | sort -u); do \
+      text=${text%.}; \
+      [ ! -f "$text" ] || install -D -m 644 "$text" "/image$text"; \
     done; \
     install -d /image/usr/share/doc/pqbridge; \
     CGO_ENABLED=1 .ci/licenses -tags fdb,netgo,osusergo > /image/usr/share/doc/pqbridge/THIRD-PARTY-LICENSES; \

@@ -292,33 +292,45 @@ func (b *modelBatch) pushed(o *fdbpq.Op) *modelItem {
 func (b *modelBatch) pushGroup(
 	ops []fdbpq.Op, results []fdbpq.Result, uniques map[string]fdbpq.ID,
 ) {
-	first := func(m *fdbpq.Message) (id fdbpq.ID, found bool) {
+	// first returns the job that a push duplicates, once some items and their unique keys are gone.
+	first := func(m *fdbpq.Message, gone []*modelItem) (id fdbpq.ID, found bool) {
 		if seen, ok := b.msgIDs[m.MsgID]; ok && seen.until.After(b.now) {
 			return seen.id, true
 		}
 
 		id, found = uniques[m.Unique]
-		return id, found
+		return id, found && !slices.ContainsFunc(gone,
+			func(g *modelItem) bool { return g.Job() == id })
 	}
 
 	window := cmp.Or(b.settings.DuplicateWindow, fdbpq.DefaultDuplicateWindow)
 
-	var added []*modelItem // but for duplicates, of each other as well
-	for i := range ops {
-		m := &ops[i].Message
-		_, duplicate := first(m)
+	// added returns the pushes that are no duplicates, of each other as well.
+	added := func(gone []*modelItem) (added []*modelItem) {
+		for i := range ops {
+			m := &ops[i].Message
+			_, duplicate := first(m, gone)
 
-		repeats := func(a *modelItem) bool {
-			return m.MsgID != "" && a.MsgID == m.MsgID && window > 0 ||
-				m.Unique != "" && a.Unique == m.Unique
+			repeats := func(a *modelItem) bool {
+				return m.MsgID != "" && a.MsgID == m.MsgID && window > 0 ||
+					m.Unique != "" && a.Unique == m.Unique
+			}
+			if !duplicate && !slices.ContainsFunc(added, repeats) {
+				added = append(added, b.pushed(&ops[i]))
+			}
 		}
-		if !duplicate && !slices.ContainsFunc(added, repeats) {
-			added = append(added, b.pushed(&ops[i]))
-		}
+		return added
 	}
 
-	if len(added) > 0 {
-		if refused, err := b.makeRoom(added); err != nil {
+	if len(added(nil)) > 0 {
+		gone, refused, err := b.makeRoom(added)
+		for _, i := range gone {
+			if uniques[i.Unique] == i.Job() {
+				delete(uniques, i.Unique)
+			}
+		}
+
+		if err != nil {
 			b.counts["refused"]++
 			for i := range ops {
 				b.wantErr(&ops[i], &results[i], err)
@@ -335,7 +347,7 @@ func (b *modelBatch) pushGroup(
 
 	for i := range ops {
 		o, r := &ops[i], &results[i]
-		id, duplicate := first(&o.Message)
+		id, duplicate := first(&o.Message, nil)
 
 		if b.wantErr(o, r, nil); r.Duplicate != duplicate || duplicate && r.Item.ID != id ||
 			r.Item.PushedAt.IsZero() {

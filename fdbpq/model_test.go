@@ -370,22 +370,23 @@ func (q *modelQueue) exceeded(items, bytes int64) string {
 	return ""
 }
 
-// makeRoom discards what has to go for a group of pushes. It returns why there is no room for it:
-// parts of the text of an error, and that.
-func (q *modelQueue) makeRoom(group []*modelItem) (refused []string, err error) {
-	items, bytes := q.load(q.items, group)
-	full := q.exceeded(items, bytes)
-
+// makeRoom discards what has to go for a group of pushes, and returns it; added returns what the
+// group adds once some items are gone. If there is no room, it returns why: parts of the text of an
+// error, and that.
+func (q *modelQueue) makeRoom(
+	added func(gone []*modelItem) []*modelItem,
+) (gone []*modelItem, refused []string, err error) {
+	full := q.exceeded(q.load(q.items, added(nil)))
 	if full == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 
-	if q.exceeded(q.load(nil, group)) != "" {
-		return []string{"of the queue is"}, fdbpq.ErrMessageTooLarge
+	if q.exceeded(q.load(nil, added(nil))) != "" {
+		return nil, []string{"of the queue is"}, fdbpq.ErrMessageTooLarge
 	}
 
 	if q.settings.Discard != fdbpq.DiscardOld {
-		return []string{full}, fdbpq.ErrFull
+		return nil, []string{full}, fdbpq.ErrFull
 	}
 
 	victims := q.inOrder(func(i *modelItem) bool { return i.state != fdbpq.Leased })
@@ -393,22 +394,24 @@ func (q *modelQueue) makeRoom(group []*modelItem) (refused []string, err error) 
 		slices.Reverse(victims)
 	}
 
-	n := 0
-	for ; q.exceeded(items, bytes) != ""; n++ {
+	left := maps.Clone(q.items)
+	for n := 0; q.exceeded(q.load(left, added(victims[:n]))) != ""; n++ {
 		servedBefore := func(i *modelItem) bool { // the victim is served before a push
 			return i.ID.Priority >= victims[n].ID.Priority
 		}
-		if n == len(victims) || !q.fifo && slices.ContainsFunc(group, servedBefore) {
+		if n == len(victims) ||
+			!q.fifo && slices.ContainsFunc(added(victims[:n+1]), servedBefore) {
 			why := []string{full, "too few items may be discarded for it: leased ones stay"}
-			return why, fdbpq.ErrFull
+			return nil, why, fdbpq.ErrFull
 		}
-		items, bytes = items-1, bytes-int64(victims[n].Size())
+		delete(left, victims[n].ID)
+		gone = victims[:n+1]
 	}
 
-	for _, i := range victims[:n] {
+	for _, i := range gone {
 		q.lose(i, "discarded")
 		q.removed.Discarded++
 	}
 
-	return nil, nil
+	return gone, nil, nil
 }

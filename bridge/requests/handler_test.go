@@ -2,9 +2,11 @@ package requests
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -28,6 +30,19 @@ func TestSizeOfAPopOfSeveral(t *testing.T) {
 		}
 
 		before = after
+	}
+}
+
+// A request for an outcome waits for as long as it says, even if it may have been in the socket.
+func TestLateRequestWaitsForOutcome(t *testing.T) {
+	c := newTestHandler(t).newReplier("inbox", peers.Origin{})
+	began := time.Now()
+	r := dispatch.Request{Received: began.Add(-time.Second), Waited: time.Second}
+
+	must(t, decodeResult([]byte(`{"msg_id":"a","expires":"5s"}`),
+		&subjects.Request{Kind: subjects.Priority, Queue: "jobs"}, c, &r))
+	if least := began.Add(5 * time.Second); r.Wait.Until.Before(least) {
+		t.Errorf("it waits %v too briefly", least.Sub(r.Wait.Until))
 	}
 }
 

@@ -23,18 +23,23 @@ func must(t testing.TB, err error) {
 	}
 }
 
+func testKeyspace(t testing.TB) *fdbpq.Keyspace {
+	t.Helper()
+	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
+	must(t, err)
+	return keyspace
+}
+
 // newTestDispatcher returns a dispatcher for an empty store. It accepts requests, but does not run
 // them.
 func newTestDispatcher(t testing.TB) *dispatch.Dispatcher {
 	t.Helper()
-	keyspace, err := fdbpq.NewKeyspace("pq", "q", fdbpq.RawValues)
-	must(t, err)
 	db := memkv.New(memkv.Options{})
 	t.Cleanup(func() { must(t, db.Close()) })
 
 	return dispatch.New(dispatch.Options{
 		DB:       db,
-		Keyspace: keyspace,
+		Keyspace: testKeyspace(t),
 		Now:      time.Now,
 		Limits: dispatch.Limits{
 			Lanes:           1,
@@ -61,6 +66,7 @@ func newTestHandler(t testing.TB) *Handler {
 	dispatcher := newTestDispatcher(t)
 
 	return New(Config{
+		Keyspace:       testKeyspace(t),
 		Grammar:        grammar,
 		Now:            time.Now,
 		RequestTimeout: time.Minute,

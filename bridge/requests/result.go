@@ -40,7 +40,9 @@ func decodeResult(
 	i, kind := c.h.Inspector, r.Kind
 	asked := &inspection{limit: i.results}
 	if o.Expires > 0 {
-		request.Wait = &dispatch.Wait{Until: request.Received.Add(o.Expires)}
+		// Not from when the request may have been received: it takes nothing, so to answer a client
+		// that has given up does less harm than to end a wait too early.
+		request.Wait = &dispatch.Wait{Until: time.Now().Add(o.Expires)}
 		asked.awaits = &results.Wait{
 			Job:   fdbpq.QueueJob{Queue: dispatch.NameOf(r.Kind, r.Queue), Job: op.ID},
 			Queue: op.Queue, Until: request.Wait.Until,

@@ -223,7 +223,8 @@ func TestConcurrentDuplicates(t *testing.T) {
 	}
 }
 
-// A push does not duplicate an item that is discarded in its own transaction for another push.
+// A push does not duplicate an item that was discarded in its own transaction for an earlier push.
+// The duplicates of a chain are judged before it discards anything.
 func TestUniqueKeysOfDiscardedItems(t *testing.T) {
 	push := func(q fdbpq.Target, priority int64, unique string) fdbpq.Op {
 		op := opPush(q, priority, fmt.Sprint(priority, unique))
@@ -237,21 +238,22 @@ func TestUniqueKeysOfDiscardedItems(t *testing.T) {
 			f.configure(q, func(s *fdbpq.Settings) { s.MaxItems, s.Discard = 2, fdbpq.DiscardOld })
 			f.apply(push(q, 9, "k"), push(q, 1, ""))
 
-			// The first push takes the place of the item that has the key, unless both belong
-			// together: there is no room for the second.
+			// The first push takes the place of the item that has the key. Alone, the second finds
+			// no room: the first is not served after it, and stays.
 			list := []fdbpq.Op{push(q, 5, ""), push(q, 5, "k")}
 			list[1].Follows = chained
-			for i, r := range f.apply(list...) {
-				want := error(fdbpq.ErrFull)
-				if i == 0 && !chained {
-					want = nil
-				}
-				wantError(t, r.Err, want)
-				wantEqual(t, "duplicate", r.Duplicate, false)
+			results := f.apply(list...)
+			wantError(t, results[0].Err, nil)
+			if chained {
+				wantError(t, results[1].Err, nil)
+			} else {
+				wantError(t, results[1].Err, fdbpq.ErrFull)
 			}
-			again := f.apply(push(q, 0, "k"))[0]
+			wantEqual(t, "duplicate", results[1].Duplicate, chained)
+
+			again := f.apply(push(q, 0, "k"))[0] // in the place of the first push
 			wantError(t, again.Err, nil)
-			wantEqual(t, "duplicate", again.Duplicate, chained)
+			wantEqual(t, "duplicate", again.Duplicate, false)
 		}
 	})
 }

@@ -21,8 +21,7 @@ type pushLimits struct {
 	counters []kv.Future[[]byte] // of the items in all states, and of their bytes
 	have     state.Load
 
-	victims victims      // with DiscardOld
-	dedup   *state.Dedup // of the pushes
+	victims victims // with DiscardOld
 }
 
 // beginLoad starts to read how much there is in the queue. The pushes conflict with any change of
@@ -116,11 +115,7 @@ func (p *pushLimits) checkFits(chain, added []int, all state.Load) error {
 // makeRoom counts what a chain of pushes adds, which is all but its duplicates, and evicts what has
 // to go for it. The error says why that is not possible, or it is ErrCorrupt or one of the store,
 // and then nothing has changed.
-func (p *pushLimits) makeRoom(chain []int) error {
-	added := p.added(chain)
-	if len(added) == 0 { // duplicates take no room
-		return nil
-	}
+func (p *pushLimits) makeRoom(chain, added []int) error {
 	more := p.loadOfPushes(added)
 	all := p.have.Plus(more)
 	full := all.Exceeds(p.settings)
@@ -139,77 +134,42 @@ func (p *pushLimits) makeRoom(chain []int) error {
 	if p.settings.Discard != DiscardOld {
 		return refused
 	}
-	gone, err := p.plan(chain, refused)
-	return cmp.Or(p.evict(gone), err)
+	return p.evict(added, more, refused)
 }
 
-// plan returns how many items to evict so that the queue has room for a chain of pushes. If it
-// cannot have room, the error is refused, completed.
-func (p *pushLimits) plan(chain []int, refused error) (gone int, err error) {
+// evict removes items until the queue has room for a chain of pushes, which adds more. If it cannot
+// have room, it returns refused, completed.
+func (p *pushLimits) evict(chain []int, more state.Load, refused error) error {
+	// A push evicts nothing that would be served before it.
+	last := p.ops[chain[0]].Priority
+	for _, i := range chain {
+		last = max(last, p.ops[i].Priority)
+	}
+
 	before := p.moving
-	more, last := p.addedBy(chain)
 	all := p.have.Plus(more)
 	v := &p.victims
-	var forgotten []*state.DedupRead
-	defer func() { state.Remember(forgotten) }()
-
-	for {
-		next, err := v.next(gone)
-		if err != nil {
-			return 0, err
-		}
-
-		// Without the item that has its unique key, a push of the chain is no duplicate.
-		if next != nil {
-			if key := p.dedup.Forget(next.item); key != nil {
-				forgotten = append(forgotten, key)
-				all = all.Minus(more)
-				more, last = p.addedBy(chain)
-				all = all.Plus(more)
-			}
-		}
-
+	for planned := 0; ; {
+		next, err := v.next(planned)
 		switch {
+		case err != nil:
+			return err
 		case next == nil || !p.l.Fifo && next.item.ID.Priority <= last:
 			p.moving = before
 			const text = "%w: too few items may be discarded for it: leased ones stay, " +
 				"and in a priority queue those that are served before it"
-			return 0, fmt.Errorf(text, refused)
-		case v.readBytes > victimBytes && gone > 0,
+			return fmt.Errorf(text, refused)
+		case v.readBytes > victimBytes && planned > 0,
 			!p.moving.fits(p.removedBytes(&next.item.ID)):
-			return p.tooMany(refused, gone, all.Minus(more), before.moves == 0)
+			return p.tooMany(refused, planned, all.Minus(more), before.moves == 0)
 		}
 
-		gone++
+		planned++
 		if all = all.Minus(next.load); all.Exceeds(p.settings) == nil {
 			p.have = all
-			return gone, nil
+			return v.evict(planned)
 		}
 	}
-}
-
-// evict removes the next items, whose unique keys are free then.
-func (p *pushLimits) evict(n int) error {
-	for _, gone := range p.victims.order[:n] {
-		p.dedup.Forget(gone.item)
-	}
-	return p.victims.evict(n)
-}
-
-// addedBy returns what a chain of pushes adds, which is all but its duplicates, and the last
-// priority of these: a push evicts nothing that would be served before it.
-func (p *pushLimits) addedBy(chain []int) (more state.Load, last int64) {
-	added := p.added(chain)
-	last = p.ops[added[0]].Priority
-	for _, i := range added {
-		last = max(last, p.ops[i].Priority)
-	}
-	return p.loadOfPushes(added), last
-}
-
-// added returns those of a chain of pushes that are no duplicates.
-func (p *pushLimits) added(chain []int) []int {
-	return p.dedup.OnlyNew(chain, func(i int) *Message { return &p.ops[i].Message })
 }
 
 // removedBytes is about how many bytes of a transaction it takes to remove an item.
@@ -221,16 +181,16 @@ func (p *pushLimits) removedBytes(id *ID) int {
 // tooMany is for a chain of pushes for which more would have to go than the transaction has room
 // for. If that is because the limits are exceeded already, it evicts what it can, and left is what
 // the queue has then.
-func (p *pushLimits) tooMany(why error, planned int, left state.Load, alone bool) (int, error) {
+func (p *pushLimits) tooMany(why error, planned int, left state.Load, alone bool) error {
 	switch {
 	case planned > 0 && p.have.Exceeds(p.settings) != nil:
 		p.have = left
-		return planned, notYet(why)
+		return cmp.Or(p.victims.evict(planned), notYet(why))
 	case !alone:
-		return 0, notYet(why) // the next transaction may have room
+		return notYet(why) // the next transaction may have room
 	}
 	const text = "%w: more would have to be discarded than a transaction has room for"
-	return 0, fmt.Errorf(text, why)
+	return fmt.Errorf(text, why)
 }
 
 // evicts reports whether items may be evicted for pushes.
@@ -265,6 +225,7 @@ type victims struct {
 	order     []*victim   // those this transaction added, and those of the store that are loaded
 	loaded    []byte      // the place up to which the store is loaded; nil before the first page
 	ended     bool        // all are loaded
+	gone      []*victim   // evicted for the last chain of pushes
 	own       map[ID]bool // added by this transaction
 	readBytes int
 }
@@ -333,7 +294,7 @@ func (v *victims) evict(n int) error {
 	for _, gone := range v.order[:n] {
 		v.g.Discard(gone.item)
 	}
-	v.order = v.order[n:]
+	v.gone, v.order = append(v.gone, v.order[:n]...), v.order[n:]
 	return v.g.Err()
 }
 

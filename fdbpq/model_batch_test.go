@@ -292,45 +292,37 @@ func (b *modelBatch) pushed(o *fdbpq.Op) *modelItem {
 func (b *modelBatch) pushGroup(
 	ops []fdbpq.Op, results []fdbpq.Result, uniques map[string]fdbpq.ID,
 ) {
-	// first returns the job that a push duplicates, once some items and their unique keys are gone.
-	first := func(m *fdbpq.Message, gone []*modelItem) (id fdbpq.ID, found bool) {
+	first := func(m *fdbpq.Message) (id fdbpq.ID, found bool) {
 		if seen, ok := b.msgIDs[m.MsgID]; ok && seen.until.After(b.now) {
 			return seen.id, true
 		}
 
 		id, found = uniques[m.Unique]
-		return id, found && !slices.ContainsFunc(gone,
-			func(g *modelItem) bool { return g.Job() == id })
+		return id, found
 	}
 
 	window := cmp.Or(b.settings.DuplicateWindow, fdbpq.DefaultDuplicateWindow)
 
-	// added returns the pushes that are no duplicates, of each other as well.
-	added := func(gone []*modelItem) (added []*modelItem) {
-		for i := range ops {
-			m := &ops[i].Message
-			_, duplicate := first(m, gone)
+	var added []*modelItem // but for duplicates, of each other as well
+	for i := range ops {
+		m := &ops[i].Message
+		_, duplicate := first(m)
 
-			repeats := func(a *modelItem) bool {
-				return m.MsgID != "" && a.MsgID == m.MsgID && window > 0 ||
-					m.Unique != "" && a.Unique == m.Unique
-			}
-			if !duplicate && !slices.ContainsFunc(added, repeats) {
-				added = append(added, b.pushed(&ops[i]))
-			}
+		repeats := func(a *modelItem) bool {
+			return m.MsgID != "" && a.MsgID == m.MsgID && window > 0 ||
+				m.Unique != "" && a.Unique == m.Unique
 		}
-		return added
+		if !duplicate && !slices.ContainsFunc(added, repeats) {
+			added = append(added, b.pushed(&ops[i]))
+		}
 	}
 
-	if len(added(nil)) > 0 {
-		gone, refused, err := b.makeRoom(added)
-		for _, i := range gone {
-			if uniques[i.Unique] == i.Job() {
-				delete(uniques, i.Unique)
-			}
-		}
+	var gone []*modelItem // their unique keys are free for the pushes after these
 
-		if err != nil {
+	if len(added) > 0 {
+		var refused []string
+		var err error
+		if gone, refused, err = b.makeRoom(added); err != nil {
 			b.counts["refused"]++
 			for i := range ops {
 				b.wantErr(&ops[i], &results[i], err)
@@ -347,7 +339,7 @@ func (b *modelBatch) pushGroup(
 
 	for i := range ops {
 		o, r := &ops[i], &results[i]
-		id, duplicate := first(&o.Message, nil)
+		id, duplicate := first(&o.Message)
 
 		if b.wantErr(o, r, nil); r.Duplicate != duplicate || duplicate && r.Item.ID != id ||
 			r.Item.PushedAt.IsZero() {
@@ -387,6 +379,12 @@ func (b *modelBatch) pushGroup(
 
 		if item.Unique != "" {
 			uniques[item.Unique] = item.ID
+		}
+	}
+
+	for _, i := range gone {
+		if uniques[i.Unique] == i.Job() {
+			delete(uniques, i.Unique)
 		}
 	}
 }

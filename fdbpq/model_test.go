@@ -370,18 +370,19 @@ func (q *modelQueue) exceeded(items, bytes int64) string {
 	return ""
 }
 
-// makeRoom discards what has to go for a group of pushes, and returns it; added returns what the
-// group adds once some items are gone. If there is no room, it returns why: parts of the text of an
-// error, and that.
+// makeRoom discards what has to go for a group of pushes, and returns it, or else why there is no
+// room for them: parts of the text of an error, and that.
 func (q *modelQueue) makeRoom(
-	added func(gone []*modelItem) []*modelItem,
+	group []*modelItem,
 ) (gone []*modelItem, refused []string, err error) {
-	full := q.exceeded(q.load(q.items, added(nil)))
+	items, bytes := q.load(q.items, group)
+	full := q.exceeded(items, bytes)
+
 	if full == "" {
 		return nil, nil, nil
 	}
 
-	if q.exceeded(q.load(nil, added(nil))) != "" {
+	if q.exceeded(q.load(nil, group)) != "" {
 		return nil, []string{"of the queue is"}, fdbpq.ErrMessageTooLarge
 	}
 
@@ -394,24 +395,22 @@ func (q *modelQueue) makeRoom(
 		slices.Reverse(victims)
 	}
 
-	left := maps.Clone(q.items)
-	for n := 0; q.exceeded(q.load(left, added(victims[:n]))) != ""; n++ {
+	n := 0
+	for ; q.exceeded(items, bytes) != ""; n++ {
 		servedBefore := func(i *modelItem) bool { // the victim is served before a push
 			return i.ID.Priority >= victims[n].ID.Priority
 		}
-		if n == len(victims) ||
-			!q.fifo && slices.ContainsFunc(added(victims[:n+1]), servedBefore) {
+		if n == len(victims) || !q.fifo && slices.ContainsFunc(group, servedBefore) {
 			why := []string{full, "too few items may be discarded for it: leased ones stay"}
 			return nil, why, fdbpq.ErrFull
 		}
-		delete(left, victims[n].ID)
-		gone = victims[:n+1]
+		items, bytes = items-1, bytes-int64(victims[n].Size())
 	}
 
-	for _, i := range gone {
+	for _, i := range victims[:n] {
 		q.lose(i, "discarded")
 		q.removed.Discarded++
 	}
 
-	return gone, nil, nil
+	return victims[:n], nil, nil
 }

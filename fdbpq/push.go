@@ -142,8 +142,16 @@ func (q *queuePushes) admit(chain []int) error {
 	if q.limits.settings == nil {
 		return nil
 	}
-	q.limits.dedup = q.dedup
-	return q.limits.makeRoom(chain)
+	// The duplicates of a chain are judged as of its beginning, before it evicts anything.
+	for _, gone := range q.limits.victims.gone {
+		q.dedup.Forget(gone.item)
+	}
+	q.limits.victims.gone = nil
+	added := q.dedup.OnlyNew(chain, func(i int) *Message { return &q.ops[i].Message })
+	if len(added) == 0 { // duplicates take no room
+		return nil
+	}
+	return q.limits.makeRoom(chain, added)
 }
 
 // findCounts completes q.next, and returns an error for each priority whose items are corrupt:

@@ -121,24 +121,14 @@ func (d *Dedup) Pushed(g *Ledger, id *codec.ID, m *codec.Message) {
 	g.setMsgID(m.MsgID, &r.Seen)
 }
 
-// Forget has the pushes that follow take no item with a unique key for a duplicate of one that
-// leaves the queue. It returns the key that has changed, or nil.
-func (d *Dedup) Forget(gone *codec.Record) *DedupRead {
+// Forget has the pushes that follow take no item with a unique key for a duplicate of one that has
+// left the queue.
+func (d *Dedup) Forget(gone *codec.Record) {
 	if d == nil {
-		return nil
+		return
 	}
-	r := d.Uniques[gone.Unique]
-	if r == nil || !r.Found || r.place != gone.ID {
-		return nil
-	}
-	r.Found = false
-	return r
-}
-
-// Remember undoes Forget.
-func Remember(forgotten []*DedupRead) {
-	for _, r := range forgotten {
-		r.Found = true
+	if r := d.Uniques[gone.Unique]; r != nil && r.place == gone.ID {
+		r.Found = false
 	}
 }
 

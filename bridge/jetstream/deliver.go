@@ -171,21 +171,21 @@ const (
 // inbox is where the messages of a pull go.
 type inbox struct {
 	out      sender
-	subject  string    // the client subscribes to it
-	gateway  string    // used instead at first, if the pull came through a gateway
-	hidden   bool      // the server does not tell who subscribes to subject
-	seen     bool      // a subscription was seen; for calls of the Replier
-	received time.Time // when the pull arrived, however late it was read
+	subject  string // the client subscribes to it
+	gateway  string // used instead at first, if the pull came through a gateway
+	hidden   bool   // the server does not tell who subscribes to subject
+	seen     bool   // a subscription was seen; for calls of the Replier
+	received time.Time
 }
 
-// inboxOf returns the inbox of a pull.
-func inboxOf(m *leaf.Message, out sender) inbox {
-	subject, via := leaf.WithoutGateway(m.Reply)
-	b := inbox{out: out, subject: subject, received: time.Now().Add(-m.Waited)}
+// inboxOf returns the inbox of a pull with that reply subject.
+func inboxOf(reply string, out sender) inbox {
+	subject, via := leaf.WithoutGateway(reply)
+	b := inbox{out: out, subject: subject, received: time.Now()}
 	b.hidden = via || wire.Imported(subject)
 	b.seen = out.HasInterest(subject)
 	if via {
-		b.gateway = m.Reply
+		b.gateway = reply
 	}
 	return b
 }

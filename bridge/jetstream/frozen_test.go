@@ -6,7 +6,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -41,23 +40,4 @@ func TestOldRequests(t *testing.T) {
 
 	receive("CONSUMER.MSG.NEXT.jobs.min", pullForAnHour)
 	same(t, "item", string(s.sent().Payload), "stays")
-}
-
-// A pull that was in the socket for long, and to whose inbox nobody listens any more, counts no
-// delivery: there can be no subscription of which the face does not know yet.
-func TestOldPullOfNobody(t *testing.T) {
-	returned := make(chan bool, 1)
-	s := newSystem(t, func(c *Config) {
-		c.Return = func(_ *dispatch.Queue, _ *fdbpq.Result, unheard bool) { returned <- unheard }
-	})
-	s.push("jobs", "a")
-	s.sender.deaf = "_INBOX."
-
-	s.receive(&leaf.Message{
-		Subject: "$JS.pq.API.CONSUMER.MSG.NEXT.jobs.min",
-		Reply:   nats.NewInbox(),
-		Payload: []byte(pullForAnHour),
-		Waited:  2 * newInterest,
-	})
-	same(t, "unheard", within(t, "return", returned), true)
 }

@@ -82,7 +82,7 @@ func newPulls(f *core) *pulls {
 
 // startPull starts a pull. It does not wait.
 func (f *pulls) startPull(c *consumer, m *leaf.Message) {
-	p := &pull{f: f, consumer: c, inbox: inboxOf(m, f.out), ifEmpty: timedOut}
+	p := &pull{f: f, consumer: c, inbox: inboxOf(m.Reply, f.out), ifEmpty: timedOut}
 	r, refused := parsePull(m.Payload, &c.config)
 	if refused != nil {
 		p.say(refused)

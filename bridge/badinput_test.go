@@ -70,6 +70,10 @@ func TestBadInput(t *testing.T) {
 			"push has only these, spelled like this: Pq-Priority, ", errBadRequest,
 		},
 		{
+			"unknown Pq- header, FIFO", "q.jobs.push", nats.Header{"Pq-A": {"b"}}, payload,
+			"push has only these, spelled like this: Pq-Delay, ", errBadRequest,
+		},
+		{
 			"unknown Pq- header of a pop", "q.jobs.pop", nats.Header{"Pq-Wait": {"5s"}}, nil,
 			`unknown header "Pq-Wait": pop has none that begins with Pq-`, errBadRequest,
 		},
@@ -203,7 +207,7 @@ func TestBadInput(t *testing.T) {
 	// Nothing was stored, and the bridge keeps working.
 	wantLen(t, e, "pq", "jobs", 0)
 	wantLen(t, e, "q", "jobs", 0)
-	wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="fifo-push"}`, 2)
+	wantMetric(t, e.Bridge, `pq_errors_total{code="400",operation="fifo-push"}`, 3)
 }
 
 // Requests whose answer nobody could receive do nothing, and are counted.

@@ -96,9 +96,11 @@ func checkNames(h nats.Header, r *subjects.Request) error {
 		case !subjects.RequestHeaderKnown(name) && !push && r.Verb != subjects.AckLease:
 			return badRequest("unknown header %.64q: %s has none that begins with Pq-", name, verb)
 		case !subjects.RequestHeaderKnown(name):
-			known := subjects.PushHeaders[:]
-			if !push {
-				known = subjects.AckHeaders[:]
+			known := subjects.AckHeaders[:]
+			if push && r.Kind == subjects.FIFO {
+				known = subjects.PushHeaders[1:]
+			} else if push {
+				known = subjects.PushHeaders[:]
 			}
 			return badRequest("unknown header %.64q: of the names that begin with Pq- %s has only "+
 				"these, spelled like this: %s", name, verb, strings.Join(known, ", "))

@@ -85,6 +85,9 @@ func FuzzDecode(f *testing.F) {
 		{Verb: subjects.Push, Queue: "jobs", Kind: subjects.FIFO},
 		{Verb: subjects.Pop, Queue: "jobs"},
 	}
+	for _, pop := range []string{`{"batch":3,"expires":"5s","id":"a"}`, `{"cancel":"a"}`} {
+		f.Add(uint8(len(requests)-1), "", []byte(pop))
+	}
 
 	f.Fuzz(func(t *testing.T, verb uint8, block string, payload []byte) {
 		h, err := nats.DecodeHeadersMsg([]byte("NATS/1.0\r\n" + block + "\r\n"))
@@ -179,10 +182,11 @@ func FuzzDecodeFrames(f *testing.F) {
 	})
 }
 
-// decodeOne decodes a request with one operation.
+// decodeOne decodes a request with one operation, or a cancel, which has none.
 func decodeOne(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
-	ops, err := decode(&verbs[r.Verb], m, r, &replier{}, &dispatch.Request{}, []fdbpq.Op{*op})
-	if err == nil {
+	c := &replier{h: new(Handler)}
+	ops, err := decode(&verbs[r.Verb], m, r, c, &dispatch.Request{}, []fdbpq.Op{*op})
+	if err == nil && len(ops) > 0 {
 		*op = ops[0]
 	}
 

@@ -330,6 +330,8 @@ func FuzzReason(f *testing.F) {
 	f.Add("no\r\nPq-Id: x", 5)
 	f.Add(strings.Repeat("\xff", 2000), 256)
 	f.Add(strings.Repeat("ä", 2000), 255)
+	f.Add("\xd7", 2)
+	f.Add("\U0001f600", 3)
 
 	f.Fuzz(func(t *testing.T, text string, n int) {
 		n = max(n, 0) % 2000

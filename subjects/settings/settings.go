@@ -300,7 +300,7 @@ func Cut(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
-	for i := n; i > max(n-utf8.UTFMax, 0); i-- {
+	for i := n; i > n-utf8.UTFMax && i >= 0; i-- {
 		if utf8.RuneStart(text[i]) {
 			return text[:i]
 		}

@@ -25,6 +25,8 @@ import (
 //	removals                            do nothing
 //	reads of older files                go on
 //
+// A listing of the folder that fails after Pebble has begun to write counts as a failed write.
+//
 // So Pebble stays consistent in memory, its readers continue, and it can be closed. Its results
 // mean nothing: check err after every sync that is waited for.
 type diskFS struct {
@@ -43,6 +45,7 @@ type diskFS struct {
 	cause    error         // set before failed is closed
 	failed   chan struct{} // closed by the first failure
 	released chan struct{} // closed by release
+	written  atomic.Bool   // Pebble has created a file
 	opened   atomic.Bool   // Pebble has opened the folder
 }
 
@@ -107,6 +110,7 @@ func (d *diskFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 		return b.Create(name, category)
 	}
 
+	d.written.Store(true)
 	table := isTable(name)
 	if d.err() == nil {
 		f, err := d.FS.Create(name, category)
@@ -200,6 +204,18 @@ func (d *diskFS) Link(oldname, newname string) error {
 }
 
 var errNoLink = errors.New("pebblekv: the file cannot be linked")
+
+// List implements vfs.FS. After Pebble has flushed what it found in its log, it lists the folder
+// once more, to see what can be removed. It is not told if that fails: in the background it reads
+// the new tables, and a failing Open would close what it reads with, which makes it panic.
+func (d *diskFS) List(dir string) ([]string, error) {
+	names, err := d.FS.List(dir)
+	if err == nil || !d.written.Load() {
+		return names, err
+	}
+	d.fail(err)
+	return nil, nil
+}
 
 func (d *diskFS) Stat(name string) (vfs.FileInfo, error) {
 	if d.err() != nil {

@@ -321,6 +321,41 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
+// Open fails if the folder cannot be listed any more once what was in the log is in a table. Pebble
+// reads that table in the background, and panics if its Open fails meanwhile.
+func TestListingFailsAfterFlush(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	db := openTest(t, disk, Options{})
+	for i := range 100 {
+		mustSet(t, db, fmt.Sprint(i), "")
+		must(t, kv.Update(t.Context(), db, func(tx kv.Transaction) error {
+			tx.Clear([]byte(fmt.Sprint(i)))
+			return nil
+		}))
+	}
+
+	for range harness.Times(20, 500) {
+		var flushed atomic.Bool
+		files := newFaultyFS(syscall.EIO, func(op errorfs.Op) bool {
+			if op.Kind == errorfs.OpCreate && isTable(op.Path) {
+				flushed.Store(true)
+			}
+			return op.Kind == errorfs.OpList && flushed.Load()
+		})
+		files.inner = disk.CrashClone(vfs.CrashCloneCfg{})
+		files.FS = errorfs.Wrap(files.inner, files.injector)
+
+		files.broken.Store(true)
+		wantErr(t, "Open", errOf(openQuiet(files)), syscall.EIO)
+		if !flushed.Load() {
+			t.Fatal("the log was empty")
+		}
+
+		files.broken.Store(false)
+		mustClose(t, openTest(t, files, Options{}))
+	}
+}
+
 // While too little space is free, only transactions that do not make the store larger are admitted.
 func TestDiskFull(t *testing.T) {
 	var time clock

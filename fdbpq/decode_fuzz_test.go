@@ -222,6 +222,13 @@ func FuzzHeld(f *testing.F) {
 		int64(1), int64(0), int64(1), int64(1), now.UnixMicro(), int64(1e6), int64(256),
 	}.Pack()
 	f.Add(append([]byte{byte(len(record))}, record...)) // an end that is no byte
+	f.Add([]byte(",\x15\x01\x15\x01\x150\x150\x1b0000000\x17000\x14\x0100\x00\x1b0000000" +
+		"\x0100000\x00\x01\x00\x150")) // delayed, but with the begin of a lease
+	record = tuple.Tuple{
+		int64(1), int64(0), int64(0), int64(0), now.UnixMicro(), int64(1 << 60), int64(0), []byte{},
+		int64(0), []byte{}, []byte{}, int64(0),
+	}.Pack()
+	f.Add(append([]byte{byte(len(record))}, record...)) // never leased, but for 36,000 years
 
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		h, err := codec.ParseRecord(&id, stored)

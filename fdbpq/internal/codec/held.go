@@ -153,7 +153,9 @@ func ParseRecord(id *ID, data []byte) (*Record, error) {
 	// Refuse what no version writes.
 	if version != heldVersion ||
 		state < 0 || state >= int64(len(HeldStates)) || end < int64(Front) || end > int64(Back) ||
-		h.Deliveries < 0 || h.Fence < 0 || h.Fence > 0 && !isWait(wait) {
+		h.Deliveries < 0 || h.Fence < 0 || h.Fence > 0 && !isWait(wait) ||
+		h.Fence == 0 && wait != 0 ||
+		HeldStates[state] != Leased && (h.Holder+h.Progress != "" || !h.Since.IsZero()) {
 		return nil, fmt.Errorf("%w: held item %s: record %x", ErrCorrupt, id, record)
 	}
 

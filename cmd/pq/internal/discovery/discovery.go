@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// FirstAnswer is how long to wait for the first bridge, moreAnswers for each further one.
+	// FirstAnswer is how long to wait for the first bridge of the service, moreAnswers for each
+	// further one.
 	FirstAnswer = 2 * time.Second
 	moreAnswers = 200 * time.Millisecond
 )
@@ -87,14 +88,17 @@ func ask(
 	isLast func(*Bridge) bool,
 ) (all []*Bridge, err error) {
 	asked := time.Now()
-	err = request(ctx, nc, subject, payload, func(m *nats.Msg) (enough bool) {
-		b := Parse(g, m.Data)
-		if b == nil {
-			return false
+	wait := FirstAnswer
+	err = request(ctx, nc, subject, payload, func(m *nats.Msg) (next time.Duration) {
+		if b := Parse(g, m.Data); b != nil {
+			b.Asked, b.Arrived = asked, time.Now()
+			all = append(all, b)
+			wait = moreAnswers
+			if isLast(b) {
+				wait = 0
+			}
 		}
-		b.Asked, b.Arrived = asked, time.Now()
-		all = append(all, b)
-		return isLast(b)
+		return wait
 	})
 
 	switch {
@@ -106,11 +110,11 @@ func ask(
 	return all, err
 }
 
-// request calls note with each reply, until that has enough or no further one comes. It returns an
-// error if there was none.
+// request calls note with each reply, which says how long to wait for the next one, 0 to wait no
+// more. It returns an error if there was none.
 func request(
 	ctx context.Context, nc *nats.Conn, subject string, payload []byte,
-	note func(*nats.Msg) (enough bool),
+	note func(*nats.Msg) (next time.Duration),
 ) error {
 	inbox := nc.NewInbox()
 	replies, err := nc.SubscribeSync(inbox)
@@ -120,12 +124,16 @@ func request(
 	defer func() { _ = replies.Unsubscribe() }() // fails only if the connection has ended
 
 	err = Publish(ctx, nc, subject, inbox, payload)
-	for wait := FirstAnswer; err == nil; wait = moreAnswers {
+	replied := false
+	for wait := FirstAnswer; err == nil; {
 		within, cancel := context.WithTimeout(ctx, wait)
 		var m *nats.Msg
 		m, err = replies.NextMsgWithContext(within)
 		cancel()
-		if err == nil && note(m) || err != nil && wait == moreAnswers && ctx.Err() == nil {
+		if err == nil {
+			wait, replied = note(m), true
+		}
+		if wait == 0 || err != nil && replied && ctx.Err() == nil {
 			return nil
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -35,9 +36,9 @@ func LoggedIn(ctx context.Context, nc *nats.Conn) (*User, error) {
 	var answer struct {
 		Data *User `json:"data"`
 	}
-	err := request(ctx, nc, UserSubject, nil, func(m *nats.Msg) (enough bool) {
+	err := request(ctx, nc, UserSubject, nil, func(m *nats.Msg) (next time.Duration) {
 		_ = json.Unmarshal(m.Data, &answer) // then it has no Data
-		return true
+		return 0
 	})
 
 	switch {

@@ -11,8 +11,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,6 +92,7 @@ func (s *Server) Start(failed chan<- error) {
 	}
 
 	s.http = newServer(s.routes(), s.config.Timeout, s.connections)
+	s.http.ErrorLog = log.New(warnings{"HTTP", s.config.Warn}, "", 0)
 	s.serving.Go(func() {
 		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			failed <- fmt.Errorf("bridge: HTTP: %w", err)
@@ -136,7 +139,7 @@ func (s *Server) routes() http.Handler {
 
 	// With a Timeout, promhttp writes to memory first: nobody takes a place by reading slowly.
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{
-		ErrorLog:            promLog{s.config.Warn},
+		ErrorLog:            warnings{"metrics could not be collected", s.config.Warn},
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
 		Timeout:             2 * s.config.Timeout,
@@ -144,11 +147,19 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// promLog logs the errors that promhttp reports.
-type promLog struct{ warn func(string, ...any) }
+// warnings logs what a library reports, under one message.
+type warnings struct {
+	message string
+	warn    func(string, ...any)
+}
 
-func (p promLog) Println(v ...any) {
-	p.warn("metrics could not be collected", "error", fmt.Sprint(v...))
+// Println implements promhttp.Logger.
+func (w warnings) Println(v ...any) { w.warn(w.message, "error", fmt.Sprint(v...)) }
+
+// Write implements io.Writer. It gets one report at a time.
+func (w warnings) Write(report []byte) (int, error) {
+	w.Println(strings.TrimSpace(string(report)))
+	return len(report), nil
 }
 
 // readyz answers GET /readyz.

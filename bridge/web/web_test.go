@@ -8,7 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,6 +124,54 @@ func TestSlowHTTPClients(t *testing.T) {
 			})
 		})
 	}
+}
+
+// fullProcess is a listener of a process that has no file descriptors left.
+type fullProcess struct{ net.Listener }
+
+func (fullProcess) Accept() (net.Conn, error) {
+	return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+}
+
+func (fullProcess) Close() error { return nil }
+
+// While no connection can be accepted, the server tries again, and warns in the log of the bridge.
+func TestNoFileDescriptors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		warned := map[string]int{}
+		s := &Server{
+			config: Config{
+				Registry: prometheus.NewRegistry(),
+				Warn: func(message string, args ...any) {
+					warned[fmt.Sprint(message, args)]++
+				},
+			},
+			listener:    fullProcess{},
+			connections: connlimit.New(maxConnections),
+		}
+
+		failed := make(chan error, 1)
+		s.endScrapes = func() {}
+		s.Start(failed)
+		time.Sleep(time.Minute)
+		s.Stop()
+
+		if len(failed) > 0 {
+			t.Error(<-failed)
+		}
+
+		total := 0
+		for line, n := range warned {
+			if !strings.Contains(line, "HTTP") || !strings.Contains(line, "too many open files") ||
+				strings.Contains(line, "\n") {
+				t.Errorf("logged %q", line)
+			}
+			total += n
+		}
+		if total < 10 {
+			t.Errorf("logged %d times", total)
+		}
+	})
 }
 
 // Clients that do not read /metrics, or nothing of any page, keep nobody from it, whether they come

@@ -82,10 +82,11 @@ func (c *Change) set(row *settings.Setting, v []byte) error {
 	}
 
 	// 0 and [] leave the setting unset, which resets it.
-	row.Copy(&c.Settings, &s)
 	if !row.IsSet(&s) {
+		s = settings.Settings{}
 		c.Reset = append(c.Reset, row.Name)
 	}
+	row.Copy(&c.Settings, &s)
 	return nil
 }
 

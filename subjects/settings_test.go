@@ -222,6 +222,7 @@ func FuzzSettings(f *testing.F) {
 	f.Add([]byte(allReset))
 	f.Add([]byte(`{"paused_groups":{"b":true,"a":false}}`))
 	f.Add([]byte(`{"ack_wait":0,"backoff":["1s",5],"duplicate_window":0}`))
+	f.Add([]byte(`{"paused_groups":[],"backoff":[],"next":[]}`))
 
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		c, err := subjects.ParseChange(payload)

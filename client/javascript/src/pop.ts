@@ -75,6 +75,7 @@ class Reply {
     let end = performance.now() + patience;
     let silence = heartbeat ? performance.now() + 2 * heartbeat : Infinity;
     let cancelled = !cancel;
+    let why = `waited ${Math.round(patience)} ms`;
     try {
       while (this.items.length < wanted && !this.complete) {
         const m = await this.call.next(Math.min(end, silence) - performance.now(), !cancelled);
@@ -83,11 +84,12 @@ class Reply {
         } else if (this.call.interrupted && !cancelled && cancel) {
           cancelled = true;
           cancel();
+          why = `it was cancelled, and nothing came for ${cancelTime} ms`;
           [end, silence] = [performance.now() + cancelTime, Infinity];
         } else {
           if (cancel && !cancelled) cancel();
           if (performance.now() < end) throw new NoHeartbeatError(`no heartbeat for ${2 * heartbeat} ms`);
-          throw this.call.noReply(`waited ${Math.round(patience)} ms`);
+          throw this.call.noReply(why);
         }
       }
       this.complete = true;

@@ -250,7 +250,7 @@ export class Worker {
     let began = performance.now();
     const wait = { expires: idleWait, heartbeat, onHeartbeat: () => void (began += heartbeat) };
     const { items, error } = await fetchItems(connection, { ...fetch, ...wait }, timeout);
-    if (error && !(error instanceof NotFoundError)) throw error;
+    if (items.length === 0 && error && !(error instanceof NotFoundError)) throw error;
     return items[0] && this.hold(items[0], began);
   }
 

@@ -103,8 +103,11 @@ class Inbox:
             raise NoBridgeError(f"no bridge is listening on {hide_tokens(self.published)}")
         return entry
 
-    async def close(self) -> None:
-        """End the subscription, so that NATS tells the bridge that nobody receives what comes."""
+    async def close(self) -> list[Msg]:
+        """End the subscription, so that NATS tells the bridge that nobody receives what comes.
+
+        Return what came before that: for the bridge it was received.
+        """
         nc = self._link.nc
         with contextlib.suppress(nats.errors.Error):
             if nc.is_connected:
@@ -112,7 +115,10 @@ class Inbox:
                 # ten seconds, nats-py's read loop ends.
                 await nc._send_unsubscribe(self._subscription._id)
                 await self._link.ping(0.5)
+                while self._subscription.pending_msgs:
+                    await asyncio.sleep(0)
             await self._subscription.unsubscribe()
+        return [entry for entry in self._arrived if isinstance(entry, Msg)]
 
 
 class Link:
@@ -280,11 +286,13 @@ class Link:
             self._under_way.pop(inbox, None)
             self._idle.append(inbox)
         else:
-            self.spawn(self._close(inbox))
+            self.spawn(self.close(inbox))
 
-    async def _close(self, inbox: Inbox) -> None:
-        await inbox.close()
+    async def close(self, inbox: Inbox) -> list[Msg]:
+        """End the request and the subscription of an inbox, and return what came before that."""
+        rest = await inbox.close()
         self._under_way.pop(inbox, None)  # only now, because a refusal may still have come
+        return rest
 
     async def request(
         self,

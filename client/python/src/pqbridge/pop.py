@@ -73,18 +73,21 @@ class Pop:
         deadline, complete, failed = loop.time() + self._timeout, False, None
         try:
             inbox = await self._link.send(self._subject, self._data, self._headers, deadline, self._sending)
-            failed = await self._read(inbox, loop.time() + patience)
-            complete = True
-        except NoBridgeError:
-            complete = True
-            raise
+            try:
+                failed = await self._read(inbox, loop.time() + patience)
+                complete = True
+            except NoBridgeError:
+                complete = True
+                raise
+            except PQError as error:
+                failed = error
+                await self._end(inbox)
+                self._inbox = None
         except asyncio.CancelledError:
             if self._inbox:
                 self._link.spawn(self._abandon(self._inbox))
                 self._inbox = None
             raise
-        except PQError as error:
-            failed = error
         finally:
             if self._inbox:
                 self._link.release(self._inbox, complete=complete)
@@ -161,6 +164,12 @@ class Pop:
         self.received.append(Received(message.data, headers, message.reply, self._began))
         return False, None
 
+    async def _end(self, inbox: Inbox) -> None:
+        """End a request whose reply is not complete, and take what came before its end."""
+        for message in await asyncio.shield(self._link.spawn(self._link.close(inbox))):
+            with contextlib.suppress(PQError):
+                self._take(message)
+
     async def _cancel(self) -> None:
         """Ask the bridge to end the request. The answer says nothing, so nobody reads it."""
         nc = self._link.nc
@@ -174,7 +183,7 @@ class Pop:
         with contextlib.suppress(PQError, nats.errors.Error):
             await self._cancel()
             await self._read(inbox, asyncio.get_running_loop().time() + CANCEL_TIME)
-        self._link.release(inbox, complete=False)
+        await self._end(inbox)
         for leased in self.received:
             if leased.ack_subject:
                 with contextlib.suppress(nats.errors.Error):

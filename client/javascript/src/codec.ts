@@ -64,10 +64,10 @@ export function toBase64(bytes: Uint8Array): string {
   return btoa(text);
 }
 
-/** Cuts a text to a number of bytes, and adds "..." if it was longer. */
+/** Cuts a text to a number of bytes, and adds "..." if it was longer. Half of a surrogate pair becomes U+FFFD. */
 export function cut(text: string, most: number): string {
   const bytes = utf8(text);
-  return bytes.length <= most ? text : `${textOf(bytes.subarray(0, most)).replace(/\ufffd+$/, "")}...`;
+  return bytes.length <= most ? textOf(bytes) : `${textOf(bytes.subarray(0, most)).replace(/\ufffd+$/, "")}...`;
 }
 
 /** The name of the method that console.log of Node asks. */

@@ -204,8 +204,11 @@ export class Connection {
 
       inbox = this.#takeInbox(alone);
       if (this.#hears !== this.#number) {
-        await this.#checkReplies(inbox, r.subject);
-        if (this.#hears !== this.#number && alone) this.#idle.push(inbox);
+        try {
+          await this.#checkReplies(inbox, r.subject, end - performance.now(), signal);
+        } finally {
+          if (this.#hears !== this.#number && alone) this.#idle.push(inbox);
+        }
       }
     } while (this.#hears !== this.#number);
 
@@ -223,13 +226,13 @@ export class Connection {
   }
 
   // A server that refuses the subscription still carries out requests, whose replies nobody would get.
-  async #checkReplies(inbox: Inbox, subject: string): Promise<void> {
+  async #checkReplies(inbox: Inbox, subject: string, ms: number, signal?: AbortSignal): Promise<void> {
     const number = this.#number;
-    const confirmed = await this.nc.flush().then(() => true, () => false);
-    if (inbox.refused) {
-      const text = `a request on ${hideToken(subject)} was not sent: no permission to receive replies`;
-      throw new NotSentError(text, { cause: inbox.refused });
-    }
+    const text = `a request on ${hideToken(subject)} was not sent`;
+    let confirmed: boolean | undefined;
+    await within(ms, this.nc.flush().then(() => (confirmed = true), () => (confirmed = false)), signal);
+    if (inbox.refused) throw new NotSentError(`${text}: no permission to receive replies`, { cause: inbox.refused });
+    if (confirmed === undefined) throw new NotSentError(`${text}: the NATS server does not answer`);
     if (confirmed) this.#hears = number;
     else await sleep(1); // until the loss of the connection is known here
   }
@@ -269,6 +272,7 @@ export class Connection {
     const end = performance.now() + ms;
     const { call, end: done } = await this.send(r, false, false, ms, signal);
     signal?.addEventListener("abort", call.interrupt);
+    if (signal?.aborted) call.interrupt();
     try {
       const reply = await call.next(end - performance.now(), !!signal);
       if (!reply) throw call.noReply(signal?.aborted ? "it was given up" : `waited ${Math.round(ms)} ms`);

@@ -2,7 +2,7 @@ import type { Client } from "./client.js";
 import { cut, encodeValue, utf8 } from "./codec.js";
 import { checkQueueName, type Request } from "./connection.js";
 import { type Duration, durationText } from "./duration.js";
-import { badRequest, LeaseLostError } from "./errors.js";
+import { BadReplyError, badRequest, LeaseLostError } from "./errors.js";
 import { encodeFrames, type Frame } from "./frames.js";
 import { HeaderBlock } from "./headers.js";
 import { durationIn, LeasedItem, type Received, timeIn } from "./item.js";
@@ -43,6 +43,7 @@ export class Delivery extends LeasedItem {
   /** Of a priority queue, or of a FIFO queue. */
   constructor(client: Client, queue: string, readonly fifo: boolean, r: Received) {
     super(r, client.codec, queue);
+    if (!r.ack) throw new BadReplyError("a leased item without a subject of acknowledgements", { unknown: true });
     this.#client = client;
     this.ackWait = durationIn(r.bridge, "Pq-Ack-Wait");
     this.leaseUntil = timeIn(r.bridge, "Pq-Lease-Until");

@@ -3,6 +3,7 @@ import { type Codec, inspect, printed, textOf } from "./codec.js";
 import { type HeaderValue, ItemHeaders } from "./headers.js";
 import { integer, type Priority } from "./json.js";
 import { milliseconds } from "./duration.js";
+import { BadReplyError } from "./errors.js";
 
 /** The state of an item, or of a job that is over. */
 export type State = "ready" | "delayed" | "leased" | "done" | "dead";
@@ -133,7 +134,11 @@ export function timeIn(headers: Map<string, string>, name: string): Date | undef
 /** Returns the milliseconds in a header with a duration, or undefined. */
 export function durationIn(headers: Map<string, string>, name: string): number | undefined {
   const text = headers.get(name);
-  return text ? milliseconds(text, name) : undefined;
+  try {
+    return text ? milliseconds(text, name) : undefined;
+  } catch (err) {
+    throw new BadReplyError((err as Error).message, { unknown: true, cause: err });
+  }
 }
 
 export function deadLetterIn(headers: Map<string, string>): DeadLetter | undefined {

@@ -5,7 +5,7 @@ import { isWellFormed, toBase64, utf8 } from "./codec.js";
 import { Delivery } from "./delivery.js";
 import { checkQueueName } from "./connection.js";
 import { type Duration, durationText, milliseconds, shown } from "./duration.js";
-import { BadReplyError, badRequest, errorOf, NotDoneError, NotFoundError } from "./errors.js";
+import { BadReplyError, badRequest, errorOf, NotDoneError, NotFoundError, NotSentError } from "./errors.js";
 import { HeaderBlock } from "./headers.js";
 import { defaultHolder } from "./holder.js";
 import { Item, receiveMessage, type Received, type State } from "./item.js";
@@ -149,9 +149,7 @@ export class Queue {
       frames: true,
       holder: checkUTF8(holder, "holder"),
     });
-    if (!r) return null;
-    if (!r.ack) throw new BadReplyError("a leased item without a subject of acknowledgements", { unknown: true });
-    return new Delivery(this.client, this.name, this.fifo, r);
+    return r ? new Delivery(this.client, this.name, this.fifo, r) : null;
   }
 
   /** @internal The request of a pop, with members of the protocol. */
@@ -171,7 +169,10 @@ export class Queue {
     for (let left = wait; ; left = Math.floor(until - performance.now())) {
       fetch.expires = left;
       fetch.options.expires = left > 0 ? durationText(left, "expires") : undefined;
-      const { items, error } = await fetchItems(this.client.connection, fetch, this.client.timeout);
+      const { items, error } = await fetchItems(this.client.connection, fetch, this.client.timeout).catch((err) => {
+        if (err instanceof NotSentError) o.signal?.throwIfAborted();
+        throw err;
+      });
       if (items.length > 0) return items;
       if (error && !(error instanceof NotFoundError)) throw error;
       o.signal?.throwIfAborted();
@@ -357,10 +358,13 @@ export class Queue {
   /** @internal Returns the members of a reply. Throws BadReplyError. */
   parse(reply: Msg, writes: boolean): any {
     const parsed = parseReply(reply.data, writes);
-    if (typeof parsed !== "object" || parsed === null) throw notABridge(reply, writes);
+    if (typeof parsed !== "object" || parsed === null || isPubAck(parsed)) throw notABridge(reply, writes);
     return parsed;
   }
 }
+
+// A stream that captures the subject replies like this; to a push, a bridge does too, with the name of the queue.
+const isPubAck = (o: object): boolean => "seq" in o && !("queue" in o);
 
 /** @internal */
 export const notABridge = (reply: Msg, unknown: boolean): BadReplyError =>

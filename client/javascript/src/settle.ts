@@ -72,7 +72,14 @@ export class Settler {
     if (error) await Promise.all(held.map((turn) => this.#ackAlone(turn, unknown)));
     else for (const { lease, result } of held) this.worker.call("completed", lease.job, result);
 
-    const next = await Promise.all(items.map((r) => this.worker.hold(r, began)));
+    const next = await Promise.all(
+      items.map((r) =>
+        this.worker.hold(r, began).catch((err: Error) => {
+          this.worker.log("error", "a job cannot be read: it comes back when its lease is over", { error: err.message });
+          return undefined;
+        }),
+      ),
+    );
     held.forEach((turn, i) => turn.resolve(next[i]));
   }
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nats.aio.msg import Msg
 
 from .codec import encode
-from .errors import BadRequestError, LeaseLostError, PQError, TooLargeError
+from .errors import BadReplyError, BadRequestError, LeaseLostError, PQError, TooLargeError
 from .headers import frame, header_pairs
 from .item import Item
 from .pop import Pop, Received
@@ -38,6 +38,8 @@ class Delivery(Item):
 
     def __init__(self, queue: Queue, received: Received, ack_wait: float = 0) -> None:
         super().__init__(received.value, received.headers)
+        if not received.ack_subject:
+            raise BadReplyError(f"a leased item without a reply subject: {self.value[:64]!r}", unknown=True)
         self._queue = queue
         self.ack_subject = received.ack_subject
         """Where acknowledgements go. It has the token, which lets anybody end the lease."""

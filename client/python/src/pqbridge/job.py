@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from .codec import JSON, Codec, encode
+from .errors import BadArgumentError
 from .headers import Headers, HeadersLike, header_pairs
 from .item import Item
 from .push import Message, PushOptions, successor
@@ -19,6 +20,8 @@ from .times import Duration, seconds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_MAX_PROGRESS = 1024
 
 Handler = Callable[["Job"], Any]
 """Does a job: an async def, or a def, which runs in a thread. What it returns is the result."""
@@ -74,9 +77,17 @@ class Job(Item):
         self._codec = codec
 
     def progress(self, progress: bytes | str) -> None:
-        """Say how far the job is, in up to 1 KiB, at most once a second. It never waits."""
+        """Say how far the job is, in up to 1 KiB, at most once a second. It never waits.
+
+        Errors: BadArgumentError for anything but bytes or a text, and for more than 1 KiB.
+        """
+        if not isinstance(progress, (bytes, str)):
+            raise BadArgumentError(f"progress {progress!r}: want bytes or a text")
+        data = progress.encode("utf-8", "replace") if isinstance(progress, str) else progress
+        if len(data) > _MAX_PROGRESS:
+            raise BadArgumentError(f"progress of {len(data)} bytes: want at most {_MAX_PROGRESS}")
         if self.say:
-            self.say(progress)
+            self.say(data)
 
     def next(self, queue: str, value: Any, **options: Unpack[PushOptions]) -> None:
         """Have the acknowledgement of this job push an item to another queue.

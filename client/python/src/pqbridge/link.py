@@ -56,6 +56,7 @@ class Inbox:
         self.subjects = (self._prefix + "*").lower()  # as the server's refusals have it
         self.subject = ""  # of the present request
         self.published = ""  # the subject that the request was sent to, in lower case
+        self.number = link.number  # of the connection that it was opened on, or last used
 
     async def open(self) -> None:
         """Subscribe."""
@@ -67,10 +68,15 @@ class Inbox:
         """Begin a request on a subject: messages for earlier ones are ignored from now on."""
         self._count += 1
         self.subject, self.published = f"{self._prefix}{self._count}", subject.lower()
+        self.number = self._link.number
         self._arrived.clear()
 
     async def _receive(self, message: Msg) -> None:
-        if message.subject == self.subject:
+        if message.subject != self.subject:
+            return
+        if not message.data and (message.headers or {}).get("Status") == "503":
+            self.put(NoBridgeError(f"no bridge is listening on {hide_tokens(self.published)}"))
+        else:
             self.put(message)
 
     def put(self, entry: Msg | Exception) -> None:
@@ -99,8 +105,6 @@ class Inbox:
         entry = self._arrived.popleft()
         if isinstance(entry, Exception):
             raise entry
-        if not entry.data and (entry.headers or {}).get("Status") == "503":
-            raise NoBridgeError(f"no bridge is listening on {hide_tokens(self.published)}")
         return entry
 
     async def close(self) -> list[Msg]:
@@ -163,8 +167,10 @@ class Link:
             await asyncio.sleep(0)
 
         # A PONG for a flush that has timed out, or was cancelled, ends nats-py's read loop.
-        flush = self.spawn(self._flush())
-        await asyncio.wait({flush}, timeout=timeout)
+        loop, number = asyncio.get_running_loop(), self.number
+        flush, end = self.spawn(self._flush()), loop.time() + timeout
+        while not flush.done() and loop.time() < end and self.nc.is_connected and self.number == number:
+            await asyncio.wait({flush}, timeout=min(_POLL, end - loop.time()))
         self.notice(self.nc.last_error)
         return flush.done() and flush.result() is True
 
@@ -186,6 +192,7 @@ class Link:
         verb, subject = refusal.groups()
         if verb == "subscription":
             self._heard = -1
+            self._idle = [i for i in self._idle if i.subjects != subject]
         refused = [i for i in self._under_way if subject == (i.published if verb == "publish" else i.subjects)]
         if not refused:
             return
@@ -206,7 +213,10 @@ class Link:
                 number = self.number
                 closed = UnknownOutcomeError("the connection is closed")
                 for inbox in self._under_way:
-                    inbox.put(closed if self.nc.is_closed else Interrupt())
+                    if self.nc.is_closed:
+                        inbox.put(closed)
+                    elif inbox.number != number:  # otherwise it was sent since
+                        inbox.put(Interrupt())
 
     async def _wait_connected(self, subject: str, deadline: float) -> None:
         while not self.nc.is_connected:
@@ -217,9 +227,12 @@ class Link:
                 raise NotSentError(f"a request on {hide_tokens(subject)}: the connection to NATS {why}")
             await asyncio.sleep(min(_POLL, left))
 
-    async def _open_inbox(self) -> Inbox:
-        if self._idle:
-            return self._idle.pop()
+    async def _open_inbox(self, deadline: float) -> Inbox:
+        while self._idle:
+            inbox = self._idle.pop()
+            if inbox.number == self.number:
+                return inbox
+            self.spawn(self.close(inbox))  # this server may have refused it
 
         inbox = Inbox(self)
         self._under_way[inbox] = None
@@ -227,7 +240,8 @@ class Link:
             await asyncio.shield(self.spawn(inbox.open()))
             if self._heard != self.number:
                 # Without a reply, nobody would know what became of the request.
-                number, told = self.number, await self.ping(LATE_REPLY)
+                left = max(0.0, deadline - asyncio.get_running_loop().time())
+                number, told = self.number, await self.ping(min(left, LATE_REPLY))
                 with contextlib.suppress(asyncio.TimeoutError, Interrupt):
                     await inbox.next(0)  # raises DeniedError if it was refused
                 self._heard = number if told else -1
@@ -259,7 +273,7 @@ class Link:
 
             inbox: Inbox | None = None
             try:
-                inbox = await self._open_inbox()
+                inbox = await self._open_inbox(deadline)
                 inbox.begin(subject)
                 self._under_way[inbox] = None
                 if self._watcher is None or self._watcher.done():

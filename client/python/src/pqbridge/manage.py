@@ -215,6 +215,6 @@ def parse(reply: Msg, member: str) -> dict[str, Any]:
         body = json.loads(reply.data)
     except ValueError:
         body = None
-    if not isinstance(body, dict) or (member and member not in body):
+    if not isinstance(body, dict) or (member and member not in body) or ("seq" in body and "queue" not in body):
         raise BadReplyError(f"not the reply of a bridge: {reply.data[:64]!r}", unknown=True)
     return body

@@ -14,7 +14,15 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
-from .errors import NoBridgeError, NoHeartbeatError, NotFoundError, PQError, UnknownOutcomeError, error_of
+from .errors import (
+    BadReplyError,
+    NoBridgeError,
+    NoHeartbeatError,
+    NotFoundError,
+    PQError,
+    UnknownOutcomeError,
+    error_of,
+)
 from .headers import Headers, parse_frames
 from .link import LATE_REPLY, Inbox, Interrupt, Link, no_reply
 from .times import clock
@@ -139,6 +147,12 @@ class Pop:
 
     def _take(self, message: Msg) -> tuple[bool, PQError | None]:
         """Take what a message has, and report whether it ends the reply, and with which error."""
+        try:
+            return self._parse(message)
+        except ValueError as error:
+            raise BadReplyError(f"not the reply of a bridge: {error}", unknown=True) from error
+
+    def _parse(self, message: Msg) -> tuple[bool, PQError | None]:
         headers = Headers((message.headers or {}).items())
         if "Pq-Heartbeat" in headers:
             # The bridge sent it at least an interval after the one before. When this process reads

@@ -227,6 +227,8 @@ class Queue(Handle):
 
         With expires it returns once it has n items or the time is over. See pop.
         """
+        if not isinstance(n, int) or not 1 <= n <= 1000:
+            raise BadArgumentError(f"a batch of {n!r}: want 1 to 1000 items")
         received = await self._pop(max, expires, {"batch": n, "frames": True})
         return [Item(r.value, r.headers) for r in received]
 

@@ -13,13 +13,14 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nats.aio.client import Client as NATS
 
 from . import client, queue
-from .errors import NotSentError
+from .errors import NotSentError, UnknownOutcomeError
 from .times import Duration, seconds
 
 P = ParamSpec("P")
@@ -91,7 +92,11 @@ class Client:
                 self._connecting = asyncio.Lock()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="pqbridge", daemon=True)
                 self._thread.start()
-        return asyncio.run_coroutine_threadsafe(self._connected(work), self._loop).result()
+            running = asyncio.run_coroutine_threadsafe(self._connected(work), self._loop)
+        try:
+            return running.result()
+        except CancelledError:
+            raise UnknownOutcomeError("the client was closed meanwhile") from None
 
     async def _connected(self, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
         async with self._connecting:

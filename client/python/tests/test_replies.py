@@ -1,0 +1,230 @@
+"""Replies that are not those of a bridge, come late or not at all, from a server that does what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from conftest import PATIENCE, Bridge
+
+import pqbridge
+import pqbridge.sync
+
+NOBODY = b"NATS/1.0 503\r\n\r\n"
+OF_A_STREAM = b'{"stream":"jobs","seq":5}'
+
+
+class Server:
+    """A NATS server that answers requests, and can lose its connections."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str], tuple[bytes, bytes]] = lambda subject: (b"", b"")
+        self.late = b""  # the header of what comes as the subscription for a request ends
+        self.delay = 0.0
+        self.refuses_inboxes = self.is_deaf = False
+        self.requests: list[str] = []
+        self.asked = asyncio.Event()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    def cut(self) -> None:
+        while self._writers:
+            self._writers.pop().transport.abort()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload":1048576,"headers":true,"version":"2.10.0"}\r\n')
+        self._writers.append(writer)
+        numbers: dict[str, str] = {}
+        inbox = ""
+
+        def send(reply: str, header: bytes, value: bytes) -> None:
+            number = numbers.get(reply.rpartition(".")[0] + ".*")
+            if number and (header or value):
+                start = f"HMSG {reply} {number} {len(header)} {len(header) + len(value)}\r\n"
+                writer.write((start if header else f"MSG {reply} {number} {len(value)}\r\n").encode())
+                writer.write(header + value + b"\r\n")
+
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while line := (await reader.readline()).decode():
+                verb, *args = line.split()
+                if verb == "PING" and not self.is_deaf:
+                    writer.write(b"PONG\r\n")
+                elif verb == "SUB" and self.refuses_inboxes:
+                    writer.write(f"-ERR 'Permissions Violation for Subscription to \"{args[0]}\"'\r\n".encode())
+                elif verb == "SUB":
+                    numbers[args[0]] = args[-1]
+                elif verb == "UNSUB" and self.late:
+                    send(inbox, self.late, b"")
+                elif verb in ("PUB", "HPUB"):
+                    await reader.readexactly(int(args[-1]) + 2)
+                    self.requests.append(args[0])
+                    self.asked.set()
+                    inbox = args[1]
+                    answer = self.answer(args[0])
+                    asyncio.get_running_loop().call_later(self.delay, send, inbox, *answer)
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def connected(server: Server, timeout: float = 60) -> AsyncIterator[pqbridge.Queue]:
+    listener = await asyncio.start_server(server.serve, "127.0.0.1")
+    host, port = listener.sockets[0].getsockname()
+    nc = await pqbridge.connect(f"nats://{host}:{port}", reconnect_time_wait=0.01)
+    try:
+        yield pqbridge.Client(nc, timeout=timeout).priority_queue("jobs")
+    finally:
+        await nc.close()
+        listener.close()
+
+
+async def test_no_bridge_that_is_heard_of_late_is_no_item() -> None:
+    server = Server()
+    server.late = NOBODY
+    async with connected(server) as queue:
+        pop = queue.pop_request(False, 60, {})
+        running = asyncio.create_task(pop.run())
+        await server.asked.wait()
+        pop.interrupt()  # which the server does not answer
+        with pytest.raises(pqbridge.UnknownOutcomeError):
+            await asyncio.wait_for(running, PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (b"", OF_A_STREAM),
+        (b"NATS/1.0\r\nPq-Frames: x\r\n\r\n", b""),
+        (b"NATS/1.0\r\nPq-Batch-Count: x\r\n\r\n", b""),
+        ("NATS/1.0\r\nNats-Service-Error-Code: \u00b2\r\n\r\n".encode(), b""),
+    ],
+)
+async def test_a_worker_outlasts_what_is_no_reply_of_a_bridge(answer: tuple[bytes, bytes]) -> None:
+    server = Server()
+    server.answer = lambda subject: answer if len(server.requests) == 1 else (b"", b"")
+    ran: list[pqbridge.Job] = []
+    errors = asyncio.Queue[pqbridge.PQError]()
+    async with connected(server) as queue:
+        worker = pqbridge.Worker(queue, ran.append, ack_wait=30, on_error=errors.put_nowait)
+        running = asyncio.create_task(worker.run())
+        error = await asyncio.wait_for(errors.get(), PATIENCE)
+        await worker.stop()
+        await running
+
+    assert isinstance(error, pqbridge.BadReplyError)
+    assert not ran
+
+
+async def test_a_stream_does_not_confirm_a_pause() -> None:
+    server = Server()
+    server.answer = lambda subject: (b"", OF_A_STREAM)
+    async with connected(server) as queue:
+        with pytest.raises(pqbridge.BadReplyError):
+            await queue.pause()
+
+
+async def test_nothing_is_sent_if_another_server_refuses_the_inbox() -> None:
+    server = Server()
+    server.answer = lambda subject: (b"", b'{"len":0}')
+    async with connected(server) as queue:
+        await queue.len()
+        server.refuses_inboxes = True
+        server.cut()
+        while queue.link.number == 0:
+            await asyncio.sleep(0.01)
+        with pytest.raises(pqbridge.DeniedError):
+            await queue.remove("id")
+
+    assert server.requests == ["pq.jobs.len"]
+
+
+async def test_a_request_sent_after_an_outage_was_not_lost_in_it() -> None:
+    server = Server()
+    async with connected(server) as queue:
+        waiting = asyncio.create_task(queue.lease(expires=60))
+        await server.asked.wait()
+        server.answer = lambda subject: (b"", b'{"queue":"jobs","ids":["id"]}') if "push" in subject else (b"", b"")
+        server.delay = 0.2
+        outcomes: list[pqbridge.PushAck | pqbridge.PQError] = []
+        for _ in range(4):
+            server.cut()
+            while queue.link.nc.is_connected:
+                await asyncio.sleep(0)
+            outcomes += await queue.push_many([{"value": b"job"}])
+        waiting.cancel()
+
+    assert [type(o) for o in outcomes] == [pqbridge.PushAck] * 4
+
+
+async def test_a_connection_lost_while_it_is_tried_delays_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pqbridge.link.LATE_REPLY", 3600)  # seconds to wait for a PONG
+    server = Server()
+    server.answer = lambda subject: (b"", b'{"len":0}')
+    async with connected(server, timeout=3600) as queue:
+        server.is_deaf = True
+        asking = asyncio.create_task(queue.len())
+        await asyncio.sleep(0.1)
+        server.is_deaf = False
+        server.cut()
+        assert await asyncio.wait_for(asking, PATIENCE) == 0
+
+
+async def test_a_request_to_a_server_that_hangs_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pqbridge.link.LATE_REPLY", 3600)  # seconds to wait for a PONG
+    server = Server()
+    async with connected(server, timeout=0.2) as queue:
+        server.is_deaf = True
+        with pytest.raises(pqbridge.PQError):
+            await asyncio.wait_for(queue.len(), PATIENCE)
+        server.is_deaf = False
+
+
+async def test_a_batch_without_items(queue: pqbridge.Queue) -> None:
+    for n in (0, -1, 1001):
+        with pytest.raises(pqbridge.BadArgumentError):
+            await queue.pop_batch(n)
+
+
+@pytest.mark.parametrize("progress", [0.5, {"done": 1}, b"x" * 1025])
+async def test_progress_that_cannot_be_sent_raises(progress: Any) -> None:
+    outcome = await pqbridge.run_handler(lambda job: job.progress(progress))
+    assert isinstance(outcome.error, pqbridge.BadArgumentError)
+
+
+async def test_progress_with_half_of_a_surrogate_pair(queue: pqbridge.Queue) -> None:
+    seen = asyncio.Event()
+
+    async def handler(job: pqbridge.Job) -> None:
+        job.progress("half \ud800")
+        await seen.wait()
+
+    worker = pqbridge.Worker(queue, handler)
+    running = asyncio.create_task(worker.run())
+    pushed = await queue.push(b"job", keep="1h")
+    while (await queue.result(pushed.id)).progress != b"half ?":
+        await asyncio.sleep(0.02)
+    seen.set()
+    await worker.stop()
+    await running
+
+
+async def test_a_blocking_call_that_close_ends(shared_bridge: Bridge, name: str) -> None:
+    client = pqbridge.sync.Client(shared_bridge.url)
+    jobs = client.priority_queue(name)
+    pushed = await asyncio.to_thread(jobs.push, b"job", keep="1h")
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            jobs.result(pushed.id, wait="1h")
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    await asyncio.sleep(0.3)
+    await asyncio.to_thread(client.close)
+    await asyncio.to_thread(thread.join, PATIENCE)
+    assert isinstance(raised[0], pqbridge.UnknownOutcomeError)

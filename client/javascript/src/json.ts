@@ -18,8 +18,9 @@ export function priorityText(value: Priority): string {
   return String(value);
 }
 
-/** Returns an integer in decimal text as a number, or as a bigint beyond 2^53. */
+/** Returns an integer in decimal text as a number, or as a bigint beyond 2^53. Throws BadReplyError. */
 export function integer(text: string): Priority {
+  if (!/^-?\d+$/.test(text)) throw new BadReplyError(`not the reply of a bridge: ${shown(text)} is no integer`, { unknown: true });
   const n = Number(text);
   return Number.isSafeInteger(n) ? n : BigInt(text);
 }

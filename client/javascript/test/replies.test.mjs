@@ -131,6 +131,13 @@ for (const reply of [["", ofAStream], leased("Pq-Token: T", "Pq-Ack-Wait: soon")
   });
 }
 
+for (const pair of ["Pq-Ack-Wait: soon", "Pq-Priority: high", "Pq-Priority: 1.5"]) {
+  test(`a lease with ${pair}`, async (t) => {
+    const jobs = await new Server(() => leased("Pq-Token: T", pair)).queue(t);
+    await assert.rejects(jobs.lease(), pq.BadReplyError);
+  });
+}
+
 test("the reason of a failure has half of a surrogate pair", async (t) => {
   let said;
   const pops = [leased("Pq-Id: id", "Pq-Token: T", "Pq-Ack-Wait: 30s")];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import struct
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -80,6 +81,12 @@ async def connected(server: Server, timeout: float = 60) -> AsyncIterator[pqbrid
         listener.close()
 
 
+def leased(*pairs: bytes) -> tuple[bytes, bytes]:
+    """Return the reply with one leased item in a frame."""
+    headers = b"NATS/1.0\r\n" + b"".join(pair + b"\r\n" for pair in pairs) + b"\r\n"
+    return b"NATS/1.0\r\nPq-Frames: 1\r\n\r\n", struct.pack(">qII", 0, len(headers), 0) + headers
+
+
 async def test_no_bridge_that_is_heard_of_late_is_no_item() -> None:
     server = Server()
     server.late = NOBODY
@@ -99,6 +106,7 @@ async def test_no_bridge_that_is_heard_of_late_is_no_item() -> None:
         (b"NATS/1.0\r\nPq-Frames: x\r\n\r\n", b""),
         (b"NATS/1.0\r\nPq-Batch-Count: x\r\n\r\n", b""),
         ("NATS/1.0\r\nNats-Service-Error-Code: \u00b2\r\n\r\n".encode(), b""),
+        leased(b"Pq-Token: T", b"Pq-Ack-Wait: soon"),
     ],
 )
 async def test_a_worker_outlasts_what_is_no_reply_of_a_bridge(answer: tuple[bytes, bytes]) -> None:
@@ -107,7 +115,7 @@ async def test_a_worker_outlasts_what_is_no_reply_of_a_bridge(answer: tuple[byte
     ran: list[pqbridge.Job] = []
     errors = asyncio.Queue[pqbridge.PQError]()
     async with connected(server) as queue:
-        worker = pqbridge.Worker(queue, ran.append, ack_wait=30, on_error=errors.put_nowait)
+        worker = pqbridge.Worker(queue, ran.append, on_error=errors.put_nowait)
         running = asyncio.create_task(worker.run())
         error = await asyncio.wait_for(errors.get(), PATIENCE)
         await worker.stop()
@@ -115,6 +123,22 @@ async def test_a_worker_outlasts_what_is_no_reply_of_a_bridge(answer: tuple[byte
 
     assert isinstance(error, pqbridge.BadReplyError)
     assert not ran
+
+
+async def test_numbers_and_times_that_are_none() -> None:
+    server = Server()
+    server.answer = lambda subject: leased(b"Pq-Token: T", b"Pq-Priority: high", b"Pq-Pushed-At: soon")
+    async with connected(server) as queue:
+        delivery = await queue.lease(ack_wait=30)
+        assert delivery
+        for name in ("priority", "pushed_at"):
+            with pytest.raises(pqbridge.BadReplyError):
+                getattr(delivery, name)
+        for header in ("Pq-Ack-Wait", "Pq-Lease-Until"):
+            answer = f"NATS/1.0\r\n{header}: x\r\n\r\n".encode(), b""
+            server.answer = lambda subject, answer=answer: answer  # type: ignore[misc]
+            with pytest.raises(pqbridge.BadReplyError):
+                await delivery.extend()
 
 
 async def test_a_stream_does_not_confirm_a_pause() -> None:

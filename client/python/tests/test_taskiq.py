@@ -21,6 +21,8 @@ from taskiq.api import run_receiver_task
 from taskiq.brokers.inmemory_broker import InmemoryResultBackend
 from taskiq.depends.progress_tracker import ProgressTracker
 from taskiq.exceptions import ResultGetError, ResultIsReadyError, SendTaskError
+from taskiq.kicker import AsyncKicker
+from taskiq.receiver import Receiver
 from taskiq.serializers import PickleSerializer
 
 from pqbridge.taskiq import PQBroker, PQResultBackend
@@ -118,6 +120,50 @@ async def test_a_serializer_takes_any_objects(broker: PQBroker, queue: Queue) ->
         task = await words.kiq()
         assert (await result_of(task)).return_value == {"a", "b"}
         assert (await state_of(queue, task)).content_type == ""
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [pqbridge.RetryAfter(-1), pqbridge.RetryAfter("soon"), pqbridge.Snooze(-1), pqbridge.Snooze(4e8)],
+    ids=repr,
+)
+async def test_a_bad_delay_ends_the_task(broker: PQBroker, queue: Queue, raised: Exception) -> None:
+    @broker.task
+    async def wait() -> None:
+        raise raised
+
+    async with working(broker):
+        job = await state_of(queue, await wait.kiq())
+
+    assert job.state == "dead"
+    assert "delay" in job.cause or "duration" in job.cause
+    assert "label" not in job.cause
+
+
+async def test_a_task_goes_on_in_another_queue_under_its_id(broker: PQBroker, queue: Queue) -> None:
+    other = PQBroker(queue.link.nc.connected_url.geturl(), f"{queue.name}x")  # type: ignore[union-attr]
+
+    @broker.task
+    async def forward(context: Context = TaskiqDepends()) -> str:
+        await AsyncKicker("next", other, {}).with_task_id(context.message.task_id).kiq()
+        return "sent"
+
+    await other.startup()
+    async with working(broker):
+        result = await result_of(await forward.kiq())
+        assert (result.return_value, await other.queue.len()) == ("sent", 1)
+    await other.shutdown()
+
+
+async def test_a_worker_whose_connection_is_closed_for_good_ends(broker: PQBroker) -> None:
+    running = asyncio.create_task(Receiver(broker, max_async_tasks=1).listen(asyncio.Event()))
+    while not broker.nc.is_connected:
+        await asyncio.sleep(0.01)
+    await broker.nc.close()
+    await asyncio.wait({running}, timeout=PATIENCE)
+    assert running.done()
+    assert running.exception()
+    await broker.shutdown()
 
 
 async def test_reject_and_requeue(broker: PQBroker, queue: Queue) -> None:

@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 from .codec import encode
 from .errors import BadReplyError, BadRequestError, LeaseLostError, PQError, TooLargeError
 from .headers import frame, header_pairs
-from .item import Item
+from .item import Item, read
 from .pop import Pop, Received
 from .push import Message, Successor, successor
 from .times import Duration, clock, duration_text, parse_time, seconds
@@ -43,7 +43,7 @@ class Delivery(Item):
         self._queue = queue
         self.ack_subject = received.ack_subject
         """Where acknowledgements go. It has the token, which lets anybody end the lease."""
-        self.ack_wait = ack_wait or seconds(self.about.get("Pq-Ack-Wait", "0"))
+        self.ack_wait = ack_wait or read(seconds, self.about.get("Pq-Ack-Wait", "0"))
         """Length of the lease in seconds; 0 if the message left no room for it: extend says it."""
         self.began = received.began
         """When the lease began, or earlier, on times.clock: it is over ack_wait later."""
@@ -98,8 +98,8 @@ class Delivery(Item):
         reply = await self.settle(headers, text.encode() if isinstance(text, str) else text, timeout)
         about = reply.headers or {}
         self.began = sent
-        self.ack_wait = seconds(about.get("Pq-Ack-Wait", "0")) or self.ack_wait
-        return parse_time(about.get("Pq-Lease-Until"))
+        self.ack_wait = read(seconds, about.get("Pq-Ack-Wait", "0")) or self.ack_wait
+        return read(parse_time, about.get("Pq-Lease-Until", ""))
 
     async def confirm(self) -> None:
         """Extend the lease if it may be over, or if its length is unknown, before a job begins."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from .errors import JobFailedError
+from .errors import BadReplyError, JobFailedError
 from .headers import Headers
 from .times import parse_time
 
@@ -16,6 +17,15 @@ _LISTED = {
     f"Pq-{member.replace('_', '-').title()}": member
     for member in ("id", "place", "priority", "pushed_at", "group", "state", "deliveries")
 }
+T = TypeVar("T")
+
+
+def read(parse: Callable[[str], T], text: str) -> T:
+    """Return what a header says. Errors: BadReplyError."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadReplyError(f"not the reply of a bridge: {error}", unknown=True) from error
 
 
 class Item:
@@ -44,7 +54,7 @@ class Item:
         return self.value.decode()
 
     def _number(self, name: str) -> int:
-        return int(self.about.get(name, "0"))
+        return read(int, self.about.get(name, "0"))
 
     @property
     def id(self) -> str:
@@ -64,7 +74,7 @@ class Item:
     @property
     def pushed_at(self) -> datetime | None:
         """When the item was pushed, by the bridge's clock."""
-        return parse_time(self.about.get("Pq-Pushed-At"))
+        return read(parse_time, self.about.get("Pq-Pushed-At", ""))
 
     @property
     def group(self) -> str:
@@ -138,7 +148,7 @@ class JobResult(Item):
     def progress(self) -> bytes | None:
         """What the worker said of how far a leased job is, None if it said nothing."""
         text = self.about.get("Pq-Progress")
-        return None if text is None else base64.b64decode(text)
+        return None if text is None else read(base64.b64decode, text)
 
     def raise_for_death(self) -> None:
         """Raise JobFailedError if the job is a dead letter."""

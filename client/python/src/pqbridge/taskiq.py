@@ -92,8 +92,9 @@ class _Middleware(TaskiqMiddleware):
         if run and not run.settled:
             try:
                 run.outcome = run.decide(message.labels, result)
-            except ValueError as error:
-                run.outcome = Outcome("dropped", text=f"a label cannot be read: {error}")
+            except (TypeError, ValueError) as error:
+                what = "bad delay" if isinstance(result.error, (Snooze, RetryAfter)) else "a label cannot be read"
+                run.outcome = Outcome("dropped", text=f"{what}: {error}")
             if run.why or run.outcome.kind not in ("done", "dropped"):
                 result.error = NoResultError()  # another run will have the result to store
 
@@ -230,11 +231,18 @@ class _Run:
             if outcome.kind == "done":
                 await self._acknowledge()
             else:
-                await repeat(lambda: give_back(self.delivery, outcome), self._go_on(Pause()))
+                await self._give_back(outcome)
         except LeaseLostError as error:
             _LOG.warning("task %s was settled too late: %s", self.id, error)
         except PQError as error:
             _LOG.error("cannot settle task %s, which comes back: %s", self.id, error)
+
+    async def _give_back(self, outcome: Outcome) -> None:
+        try:
+            await repeat(lambda: give_back(self.delivery, outcome), self._go_on(Pause()))
+        except BadRequestError as error:  # the delay
+            text = f"{outcome.text}: {error}"
+            await repeat(lambda: self.delivery.term(text), self._go_on(Pause()))
 
     async def _acknowledge(self) -> None:
         go_on, kind = self._go_on(Pause()), self.content_type
@@ -390,7 +398,7 @@ class PQBroker(AsyncBroker):
     async def kick(self, message: BrokerMessage) -> None:
         """Send a task. It is durable once this returns, and its id makes it happen once."""
         run = _RUN.get()
-        if run and run.id == message.task_id:
+        if run and run.broker is self and run.id == message.task_id:
             if _REQUEUED not in message.labels:  # a retry, which would be a duplicate of this run
                 raise BadArgumentError("a task sends itself again under its id: want requeue(), or retry_on_error")
             run.requeued = True  # the same job comes back, instead of a copy
@@ -398,7 +406,10 @@ class PQBroker(AsyncBroker):
         await self.queue.push(message.message, **_options(message))
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """Yield one leased task after the other. Whatever goes wrong is logged, and tried again."""
+        """Yield one leased task after the other. Whatever goes wrong is logged, and tried again.
+
+        Errors: PQError once the connection is closed for good, so that the worker process is started anew.
+        """
         pause = Pause()
         while self.stopped_at == math.inf:
             if self.refused:
@@ -418,6 +429,8 @@ class PQBroker(AsyncBroker):
                     self.held.discard(run)
                     run = None
                 await pause.wait()
+                if self.nc.is_closed and self.stopped_at == math.inf:
+                    raise
             if run:
                 data = _Leased(run.delivery.value)
                 data.run = run

@@ -128,9 +128,9 @@ func lostLease(s *story, first ...step) {
 // A handler that keeps a thread, or everything, from running for longer than its lease is done all
 // the same if nobody else got the job.
 func blocked(s *story, first ...step) {
-	s.configure(client.Settings{AckWait: 300 * time.Millisecond})
+	s.configure(client.Settings{AckWait: 1500 * time.Millisecond})
 	d := s.driver()
-	d.pushes("job1", in{"value": do(append(first, step{"block", "900ms"})...)})
+	d.pushes("job1", in{"value": do(append(first, step{"block", "4s"})...)})
 	d.pushes("job2", nil)
 	d.answers("work", nil, `null`)
 

@@ -34,6 +34,9 @@ func TestLimitMemory(t *testing.T) {
 
 // Without a cgroup the data of a command are limited.
 func TestLimitData(t *testing.T) {
+	if Race {
+		t.Skip("the race detector itself takes more data than the limit")
+	}
 	for mib, dies := range map[int]bool{16: false, 256: true} {
 		cmd := hungry(mib)
 		limitData(cmd, 128<<20)

@@ -350,6 +350,10 @@ func (w *teller) run() {
 
 // end judges an operation.
 func (w *teller) end(op *books.Operation, i books.Intent) {
+	at := func(t int64) time.Time { return w.burster.zero.Add(time.Duration(t)) }
+	if op.Kind.Takes() && mayEndEarly(at(op.Call), at(op.Return)) {
+		op.Expires = 0 // whether it waited long enough is not judged
+	}
 	w.books.End(op, i)
 	if len(w.faults) == 0 && op.Outcome == books.Lost && op.Text != "" &&
 		op.Return-op.Call >= int64(patience) {

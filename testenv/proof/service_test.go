@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -274,7 +275,21 @@ func (s *service) kill() {
 func (s *service) pause() (resume func()) {
 	s.t.Helper()
 	must(s.t, s.cmd.Process.Signal(syscall.SIGSTOP))
-	return func() { must(s.t, s.cmd.Process.Signal(syscall.SIGCONT)) }
+	return func() {
+		resumed.Store(time.Now().UnixNano())
+		must(s.t, s.cmd.Process.Signal(syscall.SIGCONT))
+	}
+}
+
+// resumed is when a process that had been paused went on, in nanoseconds of Unix time.
+var resumed atomic.Int64
+
+// mayEndEarly reports whether a bridge that had stood still may have read a request, whose wait it
+// then ends early because its client may have given up.
+func mayEndEarly(called, returned time.Time) bool {
+	const untilHeard = 5 * time.Second // a bridge hears itself again in half of that
+	at := time.Unix(0, resumed.Load())
+	return returned.After(at) && called.Before(at.Add(untilHeard))
 }
 
 // stop shuts the process down in an orderly way.

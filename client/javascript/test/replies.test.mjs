@@ -22,7 +22,7 @@ class Server {
   async queue(t, options) {
     await new Promise((resolve) => this.#server.listen(this.port ?? 0, "127.0.0.1", resolve));
     this.port = this.#server.address().port;
-    const nc = await connect({ servers: `127.0.0.1:${this.port}`, maxReconnectAttempts: -1, reconnectTimeWait: 20 });
+    const nc = await connect({ servers: `127.0.0.1:${this.port}`, maxReconnectAttempts: -1, ignoreAuthErrorAbort: true, reconnectTimeWait: 20 });
     t.after(async () => {
       await nc.close();
       this.away();

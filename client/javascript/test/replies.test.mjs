@@ -12,6 +12,7 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 class Server {
   requests = [];
   deaf = false; // to PING
+  late; // what comes as the subscription for the first request ends
   sockets = new Set();
   #server = createServer((socket) => this.#serve(socket));
 
@@ -37,6 +38,7 @@ class Server {
 
   #serve(socket) {
     const ids = new Map();
+    let first;
     let rest = Buffer.alloc(0);
     this.sockets.add(socket);
     socket.on("error", () => undefined);
@@ -51,15 +53,19 @@ class Server {
         rest = rest.subarray(end + 2 + size);
         if (verb === "PING" && !this.deaf) socket.write("PONG\r\n");
         if (verb === "SUB") ids.set(args[0], args.at(-1));
+        if (verb === "UNSUB" && this.late && args[0] === first?.id) this.#send(socket, first, this.late);
         if (!verb.endsWith("PUB")) continue;
+        const to = { reply: args[1], id: ids.get(args[1].replace(/[^.]*$/, "*")) };
+        first ??= to;
         this.requests.push(args[0]);
         const found = this.answer(args[0], payload);
-        if (found) this.#send(socket, args[1], ids.get(args[1].replace(/[^.]*$/, "*")), ...found.map((x) => Buffer.from(x)));
+        if (found) this.#send(socket, to, found);
       }
     });
   }
 
-  #send(socket, reply, id, headers, value) {
+  #send(socket, { reply, id }, message) {
+    const [headers, value] = message.map((part) => Buffer.from(part));
     const sizes = headers.length > 0 ? `${headers.length} ${headers.length + value.length}` : value.length;
     socket.write(`${headers.length > 0 ? "HMSG" : "MSG"} ${reply} ${id} ${sizes}\r\n`);
     socket.write(Buffer.concat([headers, value, Buffer.from("\r\n")]));
@@ -101,6 +107,17 @@ test("a lease whose signal ends while NATS is away throws its reason", async (t)
   server.away();
   await sleep(50);
   await assert.rejects(jobs.lease({ expires: 60_000, signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
+});
+
+test("a job that comes as its request ends goes back", async (t) => {
+  const server = new Server((subject) => (subject.includes(".ack.") ? ["", "+OK"] : undefined));
+  server.late = leased("Pq-Token: T", "Pq-Ack-Wait: 30s");
+  const worker = new pq.Worker(await server.queue(t), () => assert.fail("it was begun"));
+  const running = worker.run();
+  while (server.requests.length === 0) await sleep(10);
+  await worker.close(); // the server does not answer that the request is cancelled
+  await running;
+  assert.equal(server.requests.at(-1), "pq.jobs.ack.T");
 });
 
 test("a stream that captures the subject is no bridge", async (t) => {

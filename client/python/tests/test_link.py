@@ -16,11 +16,9 @@ import pqbridge
 class Server:
     """The server's side of one connection, which refuses what it is told to."""
 
-    def __init__(self, *refused: str, deaf: bool = False, late: tuple[str, bytes] = ("", b"")) -> None:
+    def __init__(self, *refused: str, deaf: bool = False) -> None:
         self.refused = refused
         self.deaf = deaf  # to messages
-        self.late = late  # reply subject and value of what comes as the subscription for a request ends
-        self.asked = asyncio.Event()
         self.published: list[str] = []
         self.ended, self.closed = asyncio.Event(), asyncio.Event()
 
@@ -36,15 +34,8 @@ class Server:
                     writer.transport.abort()
                     break
                 await reader.readexactly(int(args[-1]) + 2)
-                if self.late[1] and not self.published:
-                    inbox = args[1]
                 self.published.append(args[0])
                 self.refuse("Publish", args[0], writer)
-                self.asked.set()
-            elif verb == "UNSUB" and self.late[1]:
-                subject, value = self.late
-                self.late = ("", b"")
-                writer.write(f"MSG {inbox} {args[0]} {subject} {len(value)}\r\n".encode() + value + b"\r\n")
             elif verb == "SUB":
                 self.refuse("Subscription", args[0], writer)
         writer.close()
@@ -140,30 +131,6 @@ async def test_a_push_can_be_cancelled_while_nats_py_flushes() -> None:
         ends = await asyncio.wait_for(asyncio.gather(*pushes, return_exceptions=True), PATIENCE)
 
     assert all(isinstance(end, asyncio.CancelledError) for end in ends)
-
-
-async def test_a_job_that_comes_as_its_request_ends_is_kept() -> None:
-    server = Server(late=("pq.Jobs.ack.token", b"job"))
-    async with connected(server) as queue:
-        pop = queue.pop_request(False, 60, {"ack_wait": "30s"})
-        running = asyncio.create_task(pop.run())
-        await server.asked.wait()
-        pop.interrupt()  # which the server does not answer
-        received = await asyncio.wait_for(running, PATIENCE)
-
-    assert [(r.value, r.ack_subject) for r in received] == [(b"job", "pq.Jobs.ack.token")]
-
-
-async def test_a_job_that_comes_after_its_request_was_cancelled_goes_back() -> None:
-    server = Server(late=("pq.Jobs.ack.token", b"job"))
-    async with connected(server) as queue:
-        leasing = asyncio.create_task(queue.lease(expires=60))
-        await server.asked.wait()
-        leasing.cancel()
-        await asyncio.wait({leasing})
-        await queue.link.wait(PATIENCE)
-
-    assert server.published[-1] == "pq.Jobs.ack.token"
 
 
 async def test_a_request_that_was_given_up_leaves_nothing(queue: pqbridge.Queue) -> None:

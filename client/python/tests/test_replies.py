@@ -24,7 +24,7 @@ class Server:
 
     def __init__(self) -> None:
         self.answer: Callable[[str], tuple[bytes, bytes]] = lambda subject: (b"", b"")
-        self.late = b""  # the header of what comes as the subscription for a request ends
+        self.late = b"", b""  # what comes as the subscription for the latest request ends
         self.delay = 0.0
         self.refuses_inboxes = self.is_deaf = False
         self.requests: list[str] = []
@@ -57,15 +57,17 @@ class Server:
                     writer.write(f"-ERR 'Permissions Violation for Subscription to \"{args[0]}\"'\r\n".encode())
                 elif verb == "SUB":
                     numbers[args[0]] = args[-1]
-                elif verb == "UNSUB" and self.late:
-                    send(inbox, self.late, b"")
+                elif verb == "UNSUB":
+                    send(inbox, *self.late)
+                    self.late = b"", b""
                 elif verb in ("PUB", "HPUB"):
                     await reader.readexactly(int(args[-1]) + 2)
                     self.requests.append(args[0])
                     self.asked.set()
-                    inbox = args[1]
+                    if args[1].rpartition(".")[0] + ".*" in numbers:  # else nobody reads the reply
+                        inbox = args[1]
                     answer = self.answer(args[0])
-                    asyncio.get_running_loop().call_later(self.delay, send, inbox, *answer)
+                    asyncio.get_running_loop().call_later(self.delay, send, args[1], *answer)
         writer.close()
 
 
@@ -89,7 +91,7 @@ def leased(*pairs: bytes) -> tuple[bytes, bytes]:
 
 async def test_no_bridge_that_is_heard_of_late_is_no_item() -> None:
     server = Server()
-    server.late = NOBODY
+    server.late = NOBODY, b""
     async with connected(server) as queue:
         pop = queue.pop_request(False, 60, {})
         running = asyncio.create_task(pop.run())
@@ -97,6 +99,32 @@ async def test_no_bridge_that_is_heard_of_late_is_no_item() -> None:
         pop.interrupt()  # which the server does not answer
         with pytest.raises(pqbridge.UnknownOutcomeError):
             await asyncio.wait_for(running, PATIENCE)
+
+
+async def test_a_job_that_comes_as_its_request_ends_is_kept() -> None:
+    server = Server()
+    server.late = leased(b"Pq-Token: T")
+    async with connected(server) as queue:
+        pop = queue.pop_request(False, 60, {"ack_wait": "30s"})
+        running = asyncio.create_task(pop.run())
+        await server.asked.wait()
+        pop.interrupt()  # which the server does not answer
+        received = await asyncio.wait_for(running, PATIENCE)
+
+    assert [r.ack_subject for r in received] == ["pq.jobs.ack.T"]
+
+
+async def test_a_job_that_comes_after_its_request_was_cancelled_goes_back() -> None:
+    server = Server()
+    server.late = leased(b"Pq-Token: T")
+    async with connected(server) as queue:
+        leasing = asyncio.create_task(queue.lease(expires=60))
+        await server.asked.wait()
+        leasing.cancel()
+        await asyncio.wait({leasing})
+        await queue.link.wait(PATIENCE)
+
+    assert server.requests[-1] == "pq.jobs.ack.T"
 
 
 @pytest.mark.parametrize(

@@ -68,16 +68,13 @@ type dialer struct {
 }
 
 // Dial implements nats.CustomDialer.
-func (d *dialer) Dial(network, address string) (conn net.Conn, err error) {
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	whole := d.cable.whole
-	switch {
-	case whole.Err() != nil:
+	if whole.Err() != nil {
 		return nil, whole.Err()
-	case d.custom != nil:
-		conn, err = d.custom.Dial(network, address)
-	default:
-		conn, err = d.single.DialContext(whole, network, address)
 	}
+
+	conn, err := d.dial(network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +83,13 @@ func (d *dialer) Dial(network, address string) (conn net.Conn, err error) {
 	c.open, c.closed = context.WithCancel(whole)
 	c.release = context.AfterFunc(whole, func() { _ = conn.Close() })
 	return c, nil
+}
+
+func (d *dialer) dial(network, address string) (net.Conn, error) {
+	if d.custom != nil {
+		return d.custom.Dial(network, address)
+	}
+	return d.single.DialContext(d.cable.whole, network, address)
 }
 
 // cableConn is a connection over a cable.

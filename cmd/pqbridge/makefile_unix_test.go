@@ -44,8 +44,8 @@ func patiently(t *testing.T, shell, every, command string) *exec.Cmd {
 
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	t.Cleanup(cancel)
-	cmd := harness.CommandContext(ctx, "make", "-s", "-f", makefile, "SHELL="+shell, "EVERY="+every,
-		"probe")
+	cmd := harness.CommandContext(ctx, "make", "-s", "--no-print-directory", "-f", makefile,
+		"SHELL="+shell, "EVERY="+every, "probe")
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Dir = root
 

@@ -106,7 +106,7 @@ func startedBeforeTheBridge(s *story) {
 func noBridge(s *story) {
 	s.begin(testenv.Options{})
 	s.env.Bridge.MustStop()
-	d := s.driver("PQ_TIMEOUT=500ms")
+	d := s.driver("PQ_TIMEOUT=2s")
 
 	d.refuses("push", nil, "NoBridge")
 	d.refuses("pop", nil, "NoBridge")

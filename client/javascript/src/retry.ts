@@ -34,12 +34,12 @@ export async function repeat<T>(
   const pause = new Pause();
   for (let first = true; ; first = false) {
     try {
-      return await attempt(Math.max(end - performance.now(), 1), first);
+      return await attempt(end - performance.now(), first);
     } catch (err) {
       const left = end - performance.now();
       if (left <= 0 || !again(err)) throw err;
       await pause.wait(undefined, left);
-      if (performance.now() >= end) throw err;
+      if (end - performance.now() <= 1) throw err; // a timer may end that much too early
     }
   }
 }

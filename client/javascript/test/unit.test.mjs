@@ -6,6 +6,7 @@ import { encodeFrames, parseFrames } from "../dist/frames.js";
 import { HeaderBlock } from "../dist/headers.js";
 import { camelCase, parseReply, priorityText, snakeCase, stringify } from "../dist/json.js";
 import { BadReplyError, BadRequestError, Drop, RetryAfter, runHandler, Snooze } from "../dist/index.js";
+import { repeat } from "../dist/retry.js";
 
 const utf8 = (text) => new TextEncoder().encode(text);
 
@@ -63,6 +64,17 @@ test("headers that would break the message are refused", () => {
   for (const [name, value] of [["X", "a\r\nNats-Msg-Id: b"], ["X", "a\n"], ["X Y", "a"], ["X:", "a"], ["", "a"], ["X", " a"], ["X", "\ud800"], ["X", 5]]) {
     assert.throws(() => new HeaderBlock().add(name, value), BadRequestError, `${name}: ${value}`);
   }
+});
+
+test("a timer that ends too early leaves no time for one more attempt", async (t) => {
+  let now = 0;
+  t.mock.method(performance, "now", () => now);
+  let attempts = 0;
+  const attempt = async () => {
+    setImmediate(() => (now += 39.5));
+    throw new Error(`attempt ${++attempts}`);
+  };
+  await assert.rejects(repeat(40, attempt, () => true), /attempt 1/);
 });
 
 test("runHandler says what becomes of a job", async () => {

@@ -101,6 +101,21 @@ async def test_no_bridge_that_is_heard_of_late_is_no_item() -> None:
             await asyncio.wait_for(running, PATIENCE)
 
 
+async def test_a_push_is_not_tried_once_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = 0
+
+    async def refuse(*_: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        raise pqbridge.NoBridgeError("no bridge listens")
+
+    async with connected(Server(), timeout=0.04) as queue:
+        monkeypatch.setattr(queue, "_push", refuse)
+        with pytest.raises(pqbridge.NoBridgeError):
+            await queue.push(b"x")
+    assert tries == 1
+
+
 async def test_a_job_that_comes_as_its_request_ends_is_kept() -> None:
     server = Server()
     server.late = leased(b"Pq-Token: T")

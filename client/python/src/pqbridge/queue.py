@@ -87,6 +87,8 @@ class Queue(Handle):
                 if left <= 0 or not own or not error.is_passing or error.reason == "full":
                     raise
                 await pause.wait(left)
+                if end - loop.time() < 0.001:
+                    raise  # of an attempt without time the outcome would be unknown
 
     async def _push(self, m: Message, timeout: float) -> PushAck:
         if not are_plain(m.headers):  # which nats-py would change

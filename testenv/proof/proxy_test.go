@@ -165,7 +165,10 @@ func (p *proxy) cutAfter(left int) <-chan struct{} {
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.cutLocked()
+}
 
+func (p *proxy) cutLocked() {
 	for l := range p.mu.links {
 		l.close()
 	}
@@ -207,10 +210,11 @@ func (p *proxy) deafen(server bool) <-chan struct{} {
 }
 
 // hear ends deafen by cutting the connections, since nobody can know any more which bytes got
-// through.
+// through. Nothing of a new connection is dropped: who waits for the first word of a server waits
+// as long as its timeout.
 func (p *proxy) hear() {
-	p.cut()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.cutLocked()
 	p.mu.filter = nil
 }

@@ -216,11 +216,24 @@ func newService(t *testing.T, c serviceConfig, clock func() clock) *service {
 func (s *service) begin() {
 	s.t.Helper()
 	s.t.Cleanup(func() {
-		if s.cmd != nil {
+		switch {
+		case s.cmd == nil:
+		case s.t.Failed():
+			s.dump()
+		default:
 			s.kill()
 		}
 	})
 	s.start()
+}
+
+// dump ends the process, and shows what it was doing.
+func (s *service) dump() {
+	_ = s.cmd.Process.Signal(syscall.SIGQUIT)
+	_ = s.cmd.Wait()
+	s.cmd = nil
+	_ = s.stdin.Close()
+	s.t.Logf("output of the service, in the end with its goroutines:\n%s", s.stderr.String())
 }
 
 // start returns when the process has opened its store.

@@ -147,7 +147,8 @@ func (c *caller) outcome(op *books.Operation, err error) books.Outcome {
 		return books.TooLarge
 	case errors.Is(err, client.ErrLeaseLost):
 		return books.Stale
-	case replied && (reply.Unknown || reply.Code == subjects.CodeUnavailable && op.Kind.Nexts()):
+	case replied && (reply.Unknown || op.Kind.Nexts() &&
+		(reply.Code == subjects.CodeUnavailable || reply.Code == subjects.CodeInternal)):
 		return books.Unknown
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return books.Lost

@@ -168,6 +168,29 @@ async def test_a_worker_outlasts_what_is_no_reply_of_a_bridge(answer: tuple[byte
     assert not ran
 
 
+@pytest.mark.parametrize("code", [500, 503])
+async def test_a_job_counts_if_the_next_one_cannot_be_read(code: int) -> None:
+    def error(code: int) -> tuple[bytes, bytes]:
+        return f"NATS/1.0\r\nNats-Service-Error-Code: {code}\r\n\r\n".encode(), b""
+
+    answers = [leased(b"Pq-Token: T", b"Pq-Ack-Wait: 30s"), error(code), error(409)]
+    server = Server()
+    server.answer = lambda subject: answers.pop(0) if answers else (b"", b"")
+    ended = asyncio.Queue[str]()
+
+    async def handle(job: pqbridge.Job) -> None: ...
+
+    async def note(job: pqbridge.Job, outcome: pqbridge.Outcome) -> None:
+        ended.put_nowait(outcome.kind)
+
+    async with connected(server) as queue:
+        worker = pqbridge.Worker(queue, handle, on_completed=note, on_lost=note)
+        running = asyncio.create_task(worker.run())
+        assert await asyncio.wait_for(ended.get(), PATIENCE) == "done"
+        await worker.stop()
+        await running
+
+
 async def test_numbers_and_times_that_are_none() -> None:
     server = Server()
     server.answer = lambda subject: leased(b"Pq-Token: T", b"Pq-Priority: high", b"Pq-Pushed-At: soon")

@@ -352,7 +352,7 @@ class Worker:
             except PQError as error:
                 if isinstance(error, TooLargeError) and error.reason:  # it is about the next job
                     return None
-                unknown = error.unknown or error.code == 503
+                unknown = error.unknown or error.code in (500, 503)
                 if not isinstance(error, LeaseLostError):
                     await self._report("cannot acknowledge a job, trying again", error)
 

@@ -230,6 +230,7 @@ func (s *service) begin() {
 // dump ends the process, and shows what it was doing.
 func (s *service) dump() {
 	_ = s.cmd.Process.Signal(syscall.SIGQUIT)
+	_ = s.cmd.Process.Signal(syscall.SIGCONT) // it may be paused
 	_ = s.cmd.Wait()
 	s.cmd = nil
 	_ = s.stdin.Close()

@@ -28,7 +28,7 @@ class Process:
     def __init__(self, *args: str, **environment: str) -> None:
         # Variables of the developer must not reach it.
         own = {k: v for k, v in os.environ.items() if not k.startswith("PQ_")}
-        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(args, env=own | environment, stdout=self.log, stderr=subprocess.STDOUT)
 
     async def wait_for(self, pattern: str) -> re.Match[str]:
@@ -43,8 +43,8 @@ class Process:
             await asyncio.sleep(0.02)
 
     def text(self) -> str:
-        self.log.seek(0)
-        return self.log.read()
+        # The process writes at the file's offset, which a read from the start would move.
+        return os.pread(self.log.fileno(), os.fstat(self.log.fileno()).st_size, 0).decode(errors="replace")
 
     def stop(self) -> None:
         self.process.terminate()

@@ -10,9 +10,12 @@ func TestBooksOfOutcomes(t *testing.T) {
 		acked = held + "ack 1 result=r; "
 		again = acked + "rerun moved=b; "
 		dead  = held + "term 1; "
-		one   = `next=[{"queue":"o-jobs","value":"1"}] `
-		two   = `next=[{"queue":"o-jobs","value":"1"},{"queue":"o-jobs","value":"2"}] `
-		both  = "push; push 1; hold 0 1 batch=2 for=9s; "
+		// A client that extends as JetStream does not learn until when, only the length: 9 s.
+		extended = held + "extend 1 wait=9s until=0 jetstream=true; "
+
+		one  = `next=[{"queue":"o-jobs","value":"1"}] `
+		two  = `next=[{"queue":"o-jobs","value":"1"},{"queue":"o-jobs","value":"2"}] `
+		both = "push; push 1; hold 0 1 batch=2 for=9s; "
 	)
 	testBooksOf(t, "o-jobs", map[string]pageTest{
 		"done":         {"", acked + "ask state=done result=r; done result=r"},
@@ -46,7 +49,9 @@ func TestBooksOfOutcomes(t *testing.T) {
 		"waited":         {"", "push; ask state=ready expires=1s end=1s; left"},
 		"done meanwhile": {"", acked + "ask state=done result=r expires=1m; done result=r"},
 		"lease was over": {"", over + "later 1s; ask state=ready; left"},
-		"maybe leased":   {"", "push; fetch lost; ask state=leased; left"},
+		"extended by a slow clock, over by a fast one": {"",
+			extended + "later 7980ms; lease 2 2 9; left"},
+		"maybe leased": {"", "push; fetch lost; ask state=leased; left"},
 		"of a lost lease": {"no order",
 			over + "lease 2 2 9; ack 1 result=r stale; ack 2 result=s; done result=r"},
 		"never acknowledged": {"no order", held + "done"},
@@ -65,7 +70,9 @@ func TestBooksOfOutcomes(t *testing.T) {
 			again + "ask state=done result=r; left"},
 		"record stays in the end": {"no order", again + "left; done result=r"},
 		"old token":               {"no order", over + "lease 2 2 9; ack 1; done"},
-		"held by two":             {"no order", held + "lease 2 2 9; ack 2; done"},
+		"extended, and held by two": {"no order",
+			extended + "later 7970ms; lease 2 2 9; left"},
+		"held by two": {"no order", held + "lease 2 2 9; ack 2; done"},
 		"lost, and not": {"no order",
 			held + "ack 1 stale; left"},
 		"done by another lease": {"no order",

@@ -81,8 +81,9 @@ func eventOf(op *Operation, tolerance int32) *event {
 			e.place = 0
 		}
 	case Extend:
+		// Without an answer the end is known by the clock of the clients alone.
 		if e.until = op.Until - slack; op.Until == 0 {
-			e.until = op.Call + op.Wait - slack
+			e.until = op.Call + op.Wait - 2*slack
 		}
 	case Result:
 		// Without an outcome to tell, a wait tells the state at its end.
@@ -158,8 +159,8 @@ func (j *job) String() string {
 		if e.dead {
 			b.WriteString(" of a dead letter")
 		}
-		fmt.Fprintf(&b, " at %x → %x, fence %d → %s %s %q",
-			e.place, e.moved, e.fence, e.outcome, e.state, e.result)
+		fmt.Fprintf(&b, " at %x → %x, fence %d, until %d ms → %s %s %q",
+			e.place, e.moved, e.fence, e.until/1e6, e.outcome, e.state, e.result)
 	}
 	return b.String()
 }

@@ -13,8 +13,13 @@ func TestBooksOfOutcomes(t *testing.T) {
 		// A client that extends as JetStream does not learn until when, only the length: 9 s.
 		extended = held + "extend 1 wait=9s until=0 jetstream=true; "
 
-		one  = `next=[{"queue":"o-jobs","value":"1"}] `
-		two  = `next=[{"queue":"o-jobs","value":"1"},{"queue":"o-jobs","value":"2"}] `
+		one     = `next=[{"queue":"o-jobs","value":"1"}] `
+		two     = `next=[{"queue":"o-jobs","value":"1"},{"queue":"o-jobs","value":"2"}] `
+		letters = dead + "push 1; lease 1 1 9 of=1; term 1 of=1; " +
+			"push 2; lease 1 1 9 of=2; term 1 of=2; " +
+			"lease 1 1 9 queue=o-jobs-dead as=letter; lease 1 1 9 of=1 queue=o-jobs-dead as=b; " +
+			"next 1 queue=o-jobs-dead with=1 result=r got=2 "
+
 		both = "push; push 1; hold 0 1 batch=2 for=9s; "
 	)
 	testBooksOf(t, "o-jobs", map[string]pageTest{
@@ -34,6 +39,8 @@ func TestBooksOfOutcomes(t *testing.T) {
 			dead + "rerun queue=o-jobs-dead moved=b; lease 1 1 9 as=b; ack 1; done"},
 		"dead, and acknowledged": {"", dead + "lease 1 1 9 queue=o-jobs-dead as=letter; " +
 			"ack 1 queue=o-jobs-dead result=r not_kept=[0]; ask empty"},
+		"dead, and the first message of the answer lost": {"",
+			letters + "lost; left 2 queue=o-jobs-dead; ask empty"},
 		"counted without answer": {"", held + "ack 1 result=r lost; done result=r"},
 		"had no effect": {"",
 			over + "ack 1 result=r lost; lease 2 2 9; ack 2 result=s; done result=s"},
@@ -90,6 +97,8 @@ func TestBooksOfOutcomes(t *testing.T) {
 			"push; lease 1 1 60; ack 1 begin=30s; ask state=leased expires=40s begin=40s; done"},
 		"said not to be kept": {"want true", held + "ack 1 result=r not_kept=[0]; done result=r"},
 		"another job":         {"two ids", "push; ask state=ready job=other; left"},
+		"dead letter kept, next": {"want false",
+			letters + "; left 2 queue=o-jobs-dead; ask empty"},
 		"dead letter kept": {"want false", dead + "lease 1 1 9 queue=o-jobs-dead as=letter; " +
 			"ack 1 queue=o-jobs-dead result=r"},
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
@@ -363,7 +364,7 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 
 	// Some ten thousand requests may be under way. On a slow machine the last ones wait too long.
 	if len(w.faults) == 0 && books.IsTraced(op.Queue) && op.Kind.Acks() &&
-		op.Outcome == books.Refused && op.Return-op.Call < int64(patience/2) {
+		op.Outcome == books.Refused && op.Return-op.Call < int64(dispatch.TurnTime(patience)) {
 		w.bank.t.Errorf("not acknowledged: %s: %s", op, op.Text)
 	}
 

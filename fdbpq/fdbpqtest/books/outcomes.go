@@ -134,12 +134,10 @@ func (b *Books) settleTraced(op *Operation) {
 		e := eventOf(part, b.tolerance)
 		if e.counts() && op.Kind.Acks() {
 			b.ended.Add(1)
-			kept := !slices.Contains(op.NotKept, n)
-			if kept && op.Open() {
-				kept = !e.dead // the message that would tell may be lost
-			}
-			if part.Result != "" && kept == e.dead {
-				b.problem("kept is %t, want %t: the result of %s", kept, !e.dead, op)
+			notKept := slices.Contains(op.NotKept, n)
+			untold := op.Open() && e.dead // perhaps: the message that says so may be lost
+			if part.Result != "" && notKept != e.dead && !untold {
+				b.problem("kept is %t, want %t: the result of %s", !notKept, !e.dead, op)
 			}
 		}
 		o.job(part.Value).add(e)

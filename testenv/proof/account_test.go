@@ -27,6 +27,9 @@ const (
 	maxGrips   = 64 // leases that a worker has at once
 	maxEdited  = 16 // items that are removed or moved at once
 
+	// Where nothing breaks, so that no request waits for most of patience.
+	calmWorkers = 8
+
 	// Items that there are, at least; fewer in short runs.
 	fewItems = 100_000
 
@@ -181,6 +184,9 @@ func (b *bank) run() {
 	for n := range connections {
 		l := newLine(b.t, b.toNATS.url())
 		workers := int(min(maxWorkers, max(4, b.target/20_000)))
+		if len(b.faults) == 0 { // each request is answered, even if the machine is slow
+			workers = min(workers, calmWorkers)
+		}
 
 		for i := range workers {
 			w := &teller{

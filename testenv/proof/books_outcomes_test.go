@@ -1,6 +1,9 @@
 package proof_test
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // Books know what became of jobs in a queue that keeps them.
 func TestBooksOfOutcomes(t *testing.T) {
@@ -22,6 +25,12 @@ func TestBooksOfOutcomes(t *testing.T) {
 
 		both = "push; push 1; hold 0 1 batch=2 for=9s; "
 	)
+
+	lost := "push; " // forty leases, the acknowledgement of each without an answer
+	for n := 1; n <= 40; n++ {
+		lost += fmt.Sprintf("lease %d %[1]d 0; ack %[1]d result=r lost; ", n)
+	}
+
 	testBooksOf(t, "o-jobs", map[string]pageTest{
 		"done":         {"", acked + "ask state=done result=r; done result=r"},
 		"no result":    {"", held + "ack 1; ask state=done; done"},
@@ -79,7 +88,9 @@ func TestBooksOfOutcomes(t *testing.T) {
 		"old token":               {"no order", over + "lease 2 2 9; ack 1; done"},
 		"extended, and held by two": {"no order",
 			extended + "later 7970ms; lease 2 2 9; left"},
-		"held by two": {"no order", held + "lease 2 2 9; ack 2; done"},
+		"lost often, and found":       {"", lost + "done result=r"},
+		"lost often, and never there": {"no order", lost + "ask empty; left"},
+		"held by two":                 {"no order", held + "lease 2 2 9; ack 2; done"},
 		"lost, and not": {"no order",
 			held + "ack 1 stale; left"},
 		"done by another lease": {"no order",

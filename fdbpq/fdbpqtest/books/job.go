@@ -138,9 +138,30 @@ func (j *job) isPossible() bool {
 		if e.outcome == Refused || e.open() && e.kind == Result {
 			continue // it says nothing
 		}
-		list = append(list, porcupine.Operation{ClientId: n, Input: e, Call: e.call, Return: e.ret})
+		ret := j.spent(e)
+		if ret < e.call {
+			continue // its token was good no longer, so it did nothing
+		}
+		list = append(list, porcupine.Operation{ClientId: n, Input: e, Call: e.call, Return: ret})
 	}
 	return porcupine.CheckOperations(jobModel, list)
+}
+
+// spent returns when an operation has ended. If nobody knows, it has no effect any more once a
+// newer lease of the same place was answered. That spares the search most of the orders of
+// operations of unknown outcome.
+func (j *job) spent(e *event) int64 {
+	ret := e.ret
+	if !e.open() || !e.kind.Settles() {
+		return ret
+	}
+	for _, l := range j.events {
+		if l.kind.Leases() && l.outcome == Done && l.dead == e.dead &&
+			l.place == e.place && l.fence > e.fence {
+			ret = min(ret, l.ret)
+		}
+	}
+	return ret
 }
 
 // jobModel is the sequential model of a job.

@@ -27,7 +27,8 @@ const (
 	maxGrips   = 64 // leases that a worker has at once
 	maxEdited  = 16 // items that are removed or moved at once
 
-	// Where nothing breaks, so that no request waits for most of patience.
+	// Workers of each connection where nothing breaks, so that no request waits for most of
+	// patience.
 	calmWorkers = 8
 
 	// Items that there are, at least; fewer in short runs.
@@ -159,8 +160,10 @@ type bank struct {
 
 // run puts load on the system until enough operations are done, and closes the books.
 func (b *bank) run() {
+	most := int64(maxWorkers)
 	b.timeout.Store(int64(accountTime))
 	if len(b.faults) == 0 { // each request is answered, however slow the machine is
+		most = calmWorkers
 		b.timeout.Store(int64(patience))
 	}
 
@@ -183,10 +186,7 @@ func (b *bank) run() {
 
 	for n := range connections {
 		l := newLine(b.t, b.toNATS.url())
-		workers := int(min(maxWorkers, max(4, b.target/20_000)))
-		if len(b.faults) == 0 { // each request is answered, even if the machine is slow
-			workers = min(workers, calmWorkers)
-		}
+		workers := int(min(most, max(4, b.target/20_000)))
 
 		for i := range workers {
 			w := &teller{
@@ -368,7 +368,7 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 		w.bank.t.Errorf("no answer: %s of %s: %s", op.Kind, op.Queue, op.Text)
 	}
 
-	// Some ten thousand requests may be under way. On a slow machine the last ones wait too long.
+	// Some thousand requests may be under way. On a slow machine the last ones wait too long.
 	if len(w.faults) == 0 && books.IsTraced(op.Queue) && op.Kind.Acks() &&
 		op.Outcome == books.Refused && op.Return-op.Call < int64(dispatch.TurnTime(patience)) {
 		w.bank.t.Errorf("not acknowledged: %s: %s", op, op.Text)

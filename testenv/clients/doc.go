@@ -28,8 +28,9 @@
 //	{"n":2,"error":{"class":"LeaseLost","code":"409","reason":"lost","text":"","unknown":false}}
 //
 // The class of an error has the name of the error in Go, without Err. BadArgument is a request that
-// the client refuses to send, JobFailed a call whose job has died. Unsupported answers an operation
-// or member that the driver does not know, and fails the test.
+// the client refuses to send, JobFailed a call whose job has died, NotDone one whose job goes on: it
+// has the id of the job as "job". Unsupported answers an operation or member that the driver does
+// not know, and fails the test.
 //
 // # Operations
 //
@@ -39,9 +40,11 @@
 //	          -> {"id","priority","duplicate"}
 //	pushMany  items, with the members of push -> [{"id","duplicate"} or {"error"}, ...]
 //	pop       max, expires, count, peek -> an item, or null; with count a list of items
-//	lease     ackWait, expires, holder, max -> an item with "lease" and "deliveries", or null
+//	lease     ackWait, expires, holder, max, count -> an item with "lease" and "deliveries", or
+//	          null; with count a list of them
 //	settle    lease; how: ack, nak, snooze, term or extend; result, delay, reason, progress,
 //	          next: [{"queue","value","priority"}, ...] -> null
+//	ackAll    leases -> [null or {"error"}, ...]
 //	result    id or msgId, wait -> {"state","value","error","reason","progress"}; error and reason
 //	          are of a dead letter, value and progress null without any
 //	call      the members of push, wait -> the result
@@ -56,11 +59,17 @@
 //	info      -> the body of the reply
 //	items     state, match -> what the replies have of all items
 //	get       id -> an item with "state"
+//	rank      id, max -> {"rank","atLeast"}
+//	queues    -> the names of all queues
+//	schedules -> the records of all schedules
 //
 // And so has manage:
 //
 //	move, remove         id, priority -> {"place"}; id -> null
+//	release              id -> null
 //	redrive              max -> {"redriven"}; id -> {"home"}
+//	                     all four also take ids -> [{"place"}, {}, {"home"} or {"error"}, ...]
+//	purge                state -> {"purged"}
 //	configure            settings -> all settings
 //	pause, resume        group, or else the queue -> null
 //	schedule             name, schedule -> its record
@@ -82,6 +91,7 @@
 //	["progress", text]     say how far the job is
 //	["next", queue, bytes] push to that queue with the acknowledgement
 //	["fail", text]         fail with this reason
+//	["fail", text, cause]  fail with an error that another one, with the text cause, has caused
 //	["retry", d, text]     fail, and be tried again after that time
 //	["snooze", d]          come back after that time, uncounted
 //	["drop", text]         be a dead letter with this reason

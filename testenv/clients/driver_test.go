@@ -55,6 +55,7 @@ type fault struct {
 	Reason  string `json:"reason"`
 	Text    string `json:"text"`
 	Unknown bool   `json:"unknown"`
+	Job     string `json:"job"`
 }
 
 // event is what a driver says by itself.
@@ -191,7 +192,7 @@ type asked struct {
 func (d *driver) ask(op string, members in) *asked {
 	d.Helper()
 	line := in{"op": op}
-	if members["queues"] == nil && !slices.Contains([]string{"settle", "stop", "exit"}, op) {
+	if members["queues"] == nil && !slices.Contains([]string{"settle", "ackAll", "stop", "exit"}, op) {
 		line["queue"] = "jobs"
 	}
 	if op == "work" || op == "stop" {
@@ -200,6 +201,13 @@ func (d *driver) ask(op string, members in) *asked {
 	maps.Copy(line, members)
 	if name, ok := line["id"].(string); ok {
 		line["id"] = d.idOf(name)
+	}
+	if names, ok := line["ids"].([]string); ok {
+		ids := make([]string, len(names))
+		for i, name := range names {
+			ids[i] = d.idOf(name)
+		}
+		line["ids"] = ids
 	}
 
 	d.mu.Lock()

@@ -13,6 +13,7 @@ var failing = []scenario{
 	{"snooze", snooze},
 	{"drop", drop},
 	{"dead letter and cause", deadLetter},
+	{"an error that another one caused", errorWithCause},
 	{"types", types},
 	{"job timeout", jobTimeout},
 }
@@ -95,6 +96,17 @@ func deadLetter(s *story) {
 	d.answers("manage", in{"what": "redrive", "queue": "jobs-dead"}, `{"redriven":"1"}`)
 	s.holds("jobs", "job1 0 ready 0", "job2 0 ready 0")
 	s.holds("jobs-dead")
+}
+
+// The reason of a job that failed says what caused the error, too.
+func errorWithCause(s *story) {
+	s.configure(client.Settings{MaxDeliver: 1})
+	d := s.driver()
+	d.pushes("job1", in{"value": do(step{"fail", "cannot print", "disk full"})})
+	d.answers("work", nil, `null`)
+
+	d.hears("start job1 1", "end job1 failed")
+	s.holds("jobs-dead", "job1 0 ready 0 cannot print: disk full")
 }
 
 // Each type of job has its handler. Without one for it, a job fails.

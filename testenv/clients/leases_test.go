@@ -1,15 +1,22 @@
 package clients_test
 
 import (
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // leasing has leases that are kept, and leases that are lost.
 var leasing = []scenario{
 	{"leases by hand", leasesByHand},
+	{"several leases and acknowledgements", severalLeases},
 	{"late acknowledgement", lateAcknowledgement},
 	{"acknowledged twice", acknowledgedTwice},
 	{"long job", longJob},
@@ -20,6 +27,8 @@ var leasing = []scenario{
 	{"frozen longer than the lease", frozen},
 	{"killed in a job", killedInAJob},
 	{"progress", progress},
+	{"progress at every step", muchProgress},
+	{"progress as the last step", lastProgress},
 	{"successors", successors},
 }
 
@@ -58,6 +67,36 @@ func leasesByHand(s *story) {
 	d.answers("lease", nil, leased(item("job3", "0", ""), "1"))
 	d.answers("settle", in{"lease": "5", "how": "ack", "result": b64("ok")}, `null`)
 	s.kept("jobs", "job3 0 done 1")
+}
+
+// Several items are leased, and acknowledged, in one request each. A lease that is lost fails alone.
+func severalLeases(s *story) {
+	d := s.driver()
+	d.answers("lease", in{"count": "3"}, `[]`)
+	for n := range 4 {
+		d.pushes(fmt.Sprint("job", n+1), in{"keep": "1h"})
+	}
+	d.answers("lease", in{"count": "3", "ackWait": "1h"}, `[`+leased(item("job1", "0", ""), "1")+`,`+
+		leased(item("job2", "0", ""), "1")+`,`+leased(item("job3", "0", ""), "1")+`]`)
+	s.holds("jobs", "job1 0 leased 1", "job2 0 leased 1", "job3 0 leased 1", "job4 0 ready 0")
+
+	d.answers("manage", in{"what": "remove", "id": "job2"}, `null`)
+	s.leaves("job2", "removed")
+	d.answers("ackAll", in{"leases": []string{"1", "2", "3"}},
+		`[null,{"error":"LeaseLost lost"},null]`)
+	s.kept("jobs", "job3 0 done 1", "job1 0 done 1")
+	s.holds("jobs", "job4 0 ready 0")
+
+	waits := d.ask("lease", in{"queue": "later", "count": "2", "expires": "1m"})
+	d.pushes("job5", in{"queue": "later"})
+	d.pushes("job6", in{"queue": "later"})
+	waits.answers(`[` + leased(item("job5", "0", ""), "1") + `,` +
+		leased(item("job6", "0", ""), "1") + `]`)
+	d.answers("ackAll", in{"leases": []string{"4", "5"}}, `[null,null]`)
+	s.leaves("job5", "acknowledged")
+	s.leaves("job6", "acknowledged")
+	s.holds("later")
+	d.answers("ackAll", in{"leases": []string{}}, `[]`)
 }
 
 // An acknowledgement that comes after somebody else got the item changes nothing.
@@ -187,6 +226,55 @@ func progress(s *story) {
 	d.hears("end job1 stopped")
 	d.answers("result", in{"id": "job1"}, `{"state":"ready","value":null,`+
 		`"error":"","reason":"","progress":null}`)
+}
+
+// Progress costs one extension a second at most, however often a job says it, and the last one
+// counts.
+func muchProgress(s *story) {
+	s.begin(testenv.Options{})
+	var extensions atomic.Int64
+	s.env.Relay("far", func(m *nats.Msg) *nats.Msg {
+		if strings.Contains(m.Subject, ".ack.") && strings.HasPrefix(string(m.Data), "+WPI") {
+			extensions.Add(1)
+		}
+		return nil
+	})
+	var steps []step
+	for n := range 200 {
+		steps = append(steps, step{"progress", fmt.Sprint(n)}, step{"wait", "1ms"})
+	}
+
+	d := s.driver("PQ_PREFIX=far")
+	d.pushes("job1", in{"value": do(append(steps, step{"wait", "1h"})...)})
+	d.answers("work", in{"ackWait": "1h"}, `null`)
+	d.hears("start job1 1")
+	d.eventually("result", in{"id": "job1"}, `{"state":"leased","value":null,`+
+		`"error":"","reason":"","progress":"`+b64("199")+`"}`)
+
+	// A slow machine may take seconds for these steps, but never one for each.
+	if n := extensions.Load(); n > 50 {
+		s.Errorf("%d extensions for 200 times progress: want one a second", n)
+	}
+	d.answers("stop", in{"timeout": "1ms"}, `null`)
+	d.hears("end job1 stopped")
+}
+
+// A job whose last step says how far it is ends all the same, and a worker that has it stops.
+func lastProgress(s *story) {
+	d := s.driver()
+	for n := range 10 {
+		value := do(step{"progress", "most"}, step{"wait", "1ms"}, step{"progress", "all"})
+		if n%2 > 0 {
+			value = do(step{"progress", "all"})
+		}
+		d.pushes(fmt.Sprint("job", n+1), in{"value": value})
+	}
+	d.answers("work", nil, `null`)
+	for n := range 10 {
+		d.hears(fmt.Sprintf("start job%d 1", n+1), fmt.Sprintf("end job%d done", n+1))
+	}
+	d.answers("stop", in{"timeout": "1m"}, `null`)
+	s.holds("jobs")
 }
 
 // An acknowledgement pushes to other queues, or nothing is done at all.

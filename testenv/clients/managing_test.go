@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/pqbridge/pqbridge/client"
 )
 
 // managing has the other requests about queues and items.
@@ -14,6 +16,10 @@ var managing = []scenario{
 	{"duplicates", duplicates},
 	{"groups and pauses", groups},
 	{"items by id", itemsByID},
+	{"items by their ids", itemsByIDs},
+	{"rank and release", rankAndRelease},
+	{"purge", purge},
+	{"lists of queues and schedules", lists},
 	{"search", search},
 	{"settings", settings},
 	{"schedules", schedules},
@@ -147,6 +153,105 @@ func itemsByID(s *story) {
 	d.refuses("result", in{"id": "job2"}, "NotFound missing")
 }
 
+// Several items are changed in one request, and each succeeds or fails by itself.
+func itemsByIDs(s *story) {
+	s.configure(client.Settings{MaxDeliver: 1})
+	d := s.driver()
+	for n := range 4 {
+		d.pushes(fmt.Sprint("job", n+1), in{"priority": "5"})
+	}
+	const unknown = "FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"
+	missing := `{"error":"NotFound missing"}`
+	d.answers("lease", nil, leased(item("job1", "5", ""), "1"))
+
+	d.answers("manage", in{"what": "move", "ids": []string{"job2", "job1", "job3"}, "priority": "7"},
+		`[{"place":"place1"},{"error":"Leased leased"},{"place":"place2"}]`)
+	s.holds("jobs", "job1 5 leased 1", "job4 5 ready 0", "job2 7 ready 0", "job3 7 ready 0")
+	d.answers("manage", in{"what": "release", "ids": []string{"job1", unknown}}, `[{},`+missing+`]`)
+	s.holds("jobs", "job1 5 ready 0", "job4 5 ready 0", "job2 7 ready 0", "job3 7 ready 0")
+	d.refuses("settle", in{"lease": "1", "how": "ack"}, "LeaseLost lost")
+	d.answers("manage", in{"what": "remove", "ids": []string{"job4", unknown}}, `[{},`+missing+`]`)
+	s.leaves("job4", "removed")
+
+	d.answers("lease", in{"count": "5"}, `[`+leased(item("job1", "5", ""), "1")+`,`+
+		leased(item("job2", "7", ""), "1")+`,`+leased(item("job3", "7", ""), "1")+`]`)
+	for _, lease := range []string{"2", "3", "4"} {
+		d.answers("settle", in{"lease": lease, "how": "nak", "reason": "broken"}, `null`)
+	}
+	s.holdsJobs("jobs-dead", "job1", "job2", "job3")
+	dead := in{"what": "redrive", "queue": "jobs-dead", "ids": []string{"job3", unknown, "job1"}}
+	d.answers("manage", dead, `[{"home":"jobs"},`+missing+`,{"home":"jobs"}]`)
+	s.holds("jobs", "job1 5 ready 0", "job3 7 ready 0")
+	d.refuses("manage", in{"what": "remove", "ids": []string{}}, "BadRequest")
+	d.refuses("manage", in{"what": "remove", "ids": []string{"no id"}}, "BadRequest")
+}
+
+// The rank of an item is how many are served before it. A lease that is released is over at once.
+func rankAndRelease(s *story) {
+	d := s.driver()
+	d.pushes("job1", in{"priority": "3"})
+	d.pushes("job2", in{"priority": "1"})
+	d.pushes("job3", in{"priority": "2"})
+	d.answers("look", in{"what": "rank", "id": "job1"}, `{"rank":"2","atLeast":false}`)
+	d.answers("look", in{"what": "rank", "id": "job1", "max": true}, `{"rank":"0","atLeast":false}`)
+
+	d.answers("lease", in{"ackWait": "1h"}, leased(item("job2", "1", ""), "1"))
+	d.answers("manage", in{"what": "release", "id": "job2"}, `null`)
+	s.holds("jobs", "job2 1 ready 0", "job3 2 ready 0", "job1 3 ready 0")
+	d.refuses("settle", in{"lease": "1", "how": "ack"}, "LeaseLost lost")
+	d.refuses("manage", in{"what": "release", "id": "job2"}, "LeaseLost not_leased")
+
+	d.answers("manage", in{"what": "remove", "id": "job2"}, `null`)
+	s.leaves("job2", "removed")
+	d.refuses("look", in{"what": "rank", "id": "job2"}, "NotFound missing")
+	d.refuses("manage", in{"what": "release", "id": "job2"}, "NotFound missing")
+}
+
+// A purge removes all items, or the items in one state.
+func purge(s *story) {
+	d := s.driver()
+	d.pushes("job1", nil)
+	d.pushes("job2", in{"delay": "1h"})
+	d.pushes("job3", in{"delay": "1h"})
+	d.answers("lease", in{"ackWait": "1h"}, leased(item("job1", "0", ""), "1"))
+	d.pushes("job4", nil)
+
+	d.answers("manage", in{"what": "purge", "state": "delayed"}, `{"purged":"2"}`)
+	s.leaves("job2", "purged")
+	s.leaves("job3", "purged")
+	s.holds("jobs", "job1 0 leased 1", "job4 0 ready 0")
+	d.answers("manage", in{"what": "purge"}, `{"purged":"2"}`)
+	s.leaves("job1", "purged")
+	s.leaves("job4", "purged")
+	d.refuses("settle", in{"lease": "1", "how": "ack"}, "LeaseLost lost")
+	d.answers("manage", in{"what": "purge"}, `{"purged":"0"}`)
+	d.refuses("manage", in{"what": "purge", "state": "none"}, "BadRequest")
+	s.holds("jobs")
+}
+
+// Queues and schedules are listed by name, on as many pages as it takes.
+func lists(s *story) {
+	d := s.driver()
+	d.answers("look", in{"what": "queues"}, `[]`)
+	d.answers("look", in{"what": "schedules"}, `[]`)
+
+	for n, queue := range []string{"b", "a", "d", "c", "e"} {
+		d.pushes(fmt.Sprint("job", n+1), in{"queue": queue})
+	}
+	d.pushes("job6", in{"queue": "f", "fifo": true})
+	d.answers("look", in{"what": "queues"}, `["a","b","c","d","e"]`)
+	d.answers("look", in{"what": "queues", "fifo": true}, `["f"]`)
+
+	var want []string
+	for _, id := range []string{"daily", "hourly"} {
+		s.names[id] = id
+		d.ask("manage", in{"what": "schedule", "name": id, "schedule": in{"every": "24h"}}).answer()
+		want = append(want,
+			fmt.Sprintf(`{"id":%q,"every":"24h0m0s","fired":"0","skipped":"0"}`, id))
+	}
+	d.answers("look", in{"what": "schedules"}, `[`+strings.Join(want, ",")+`]`)
+}
+
 // Items are listed by state, and searched by what they contain. A list may have many pages.
 func search(s *story) {
 	d := s.driver()
@@ -221,5 +326,10 @@ func badRequests(s *story) {
 	d.refuses("result", in{"id": "no id"}, "BadRequest")
 	d.refuses("work", in{"ackWait": "1ms"}, "BadRequest")
 	d.refuses("work", in{"queue": "no.dots"}, "BadRequest")
+	d.refuses("lease", in{"count": "1001"}, "BadRequest")
+	if is := d.ask("call", in{"wait": "-1s"}).answer(); is.Error == nil { // a context in Go
+		s.Errorf("%s: a call that waits for -1s: %v: want an error", d.name, is.Value)
+	}
+	d.refuses("call", in{"wait": "1m", "keep": "1ms"}, "BadRequest")
 	d.answers("look", in{"what": "len"}, `"0"`)
 }

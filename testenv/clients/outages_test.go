@@ -23,6 +23,10 @@ var outages = []scenario{
 	{"no bridge", noBridge},
 	{"lost reply, then 409", lostReply},
 	{"unknown outcome", unknownOutcome},
+	{"unknown outcome, then refused", unknownThenRefused},
+	{"call while the bridge is away", func(s *story) { callAway(s, (*story).stopBridge) }},
+	{"call while NATS is away", func(s *story) { callAway(s, (*story).stopNATS) }},
+	{"stop while NATS is away", stopAway},
 	{"clock of the bridge ahead", func(s *story) { clockApart(s, time.Hour) }},
 	{"clock of the bridge behind", func(s *story) { clockApart(s, -time.Hour) }},
 	{"a crowd, kills and restarts", crowd},
@@ -185,6 +189,74 @@ func unknownOutcome(s *story) {
 	lying.Store(false)
 	d.answers("pop", nil, `null`)
 	s.leaves("job2", "popped, as nobody knows")
+}
+
+// Once the outcome of one attempt is unknown, that of the push is unknown: a later attempt that was
+// not carried out says nothing about the first.
+func unknownThenRefused(s *story) {
+	s.begin(testenv.Options{})
+	var attempts atomic.Int64
+	s.env.Relay("far", func(m *nats.Msg) *nats.Msg {
+		failure := subjects.Error{Code: subjects.CodeUnavailable, Text: "not run"}
+		if attempts.Add(1) == 1 {
+			s.near(m)
+			failure.Unknown, failure.Text = true, "nobody knows"
+		}
+		return &nats.Msg{Header: failure.Headers()}
+	})
+	d := s.driver("PQ_PREFIX=far", "PQ_TIMEOUT=1s")
+
+	d.refuses("push", nil, "UnknownOutcome")
+	s.holds("jobs", "job1 0 ready 0")
+	attempts.Store(0)
+	d.answers("pushMany", in{"items": []in{{}, {}}},
+		`[{"error":"UnknownOutcome"},{"error":"UnknownOutcome"}]`)
+	s.holds("jobs", "job1 0 ready 0", "job2 0 ready 0", "job3 0 ready 0")
+}
+
+func (s *story) stopBridge() { s.env.Bridge.MustStop() }
+
+func (s *story) stopNATS() {
+	s.env.Bridge.MustStop() // it could not say goodbye without NATS
+	s.env.NATS.Stop()
+}
+
+// startAgain starts what stopBridge or stopNATS stopped, for the judge.
+func (s *story) startAgain() {
+	s.Helper()
+	s.env.NATS.Restart()
+	s.env.Bridge = s.env.StartBridge()
+	s.env.Bridge.WaitReady()
+}
+
+// A call whose job was pushed ends at its time, and names the job, whatever is away by then.
+func callAway(s *story, stop func(*story)) {
+	d := s.driver()
+	calls := d.ask("call", in{"value": b64("slow"), "wait": "3s"})
+	s.holds("jobs", "job1 0 ready 0")
+
+	stop(s)
+	calls.fails("NotDone job1")
+
+	s.startAgain()
+	s.holds("jobs", "job1 0 ready 0")
+}
+
+// A worker stops although NATS is away: it tries to settle for the time that it was given and five
+// seconds more. The job comes back when its lease is over.
+func stopAway(s *story) {
+	s.begin(testenv.Options{})
+	d := s.driver()
+	d.pushes("job1", in{"value": do(step{"wait", "1h"})})
+	d.answers("work", in{"ackWait": "1s"}, `null`)
+	d.hears("start job1 1")
+
+	s.stopNATS()
+	d.answers("stop", in{"timeout": "100ms"}, `null`)
+
+	d.hears("end job1 stopped")
+	s.startAgain()
+	s.holds("jobs", "job1 0 ready 1")
 }
 
 // Leases last as long on a bridge whose clock is an hour wrong. Times are by the bridge's clock.

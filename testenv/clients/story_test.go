@@ -194,8 +194,9 @@ var codes = map[string]string{
 	"UnknownOutcome": "503",
 }
 
-// String is the class of an error and, behind it, its reason and whether the outcome is unknown. A
-// request that a client or the bridge refuses is a BadRequest either way.
+// String is the class of an error and, behind it, its reason, whether the outcome is unknown, and
+// the job that it is about. A request that a client or the bridge refuses is a BadRequest either
+// way.
 func (f *fault) String() string {
 	class := f.Class
 	if class == "BadArgument" {
@@ -211,6 +212,9 @@ func (f *fault) String() string {
 	}
 	if f.Code != "0" && f.Code != "" && f.Code != codes[class] {
 		words = append(words, "with the code "+f.Code)
+	}
+	if f.Job != "" {
+		words = append(words, f.Job)
 	}
 	return strings.Join(words, " ")
 }
@@ -253,7 +257,7 @@ func (a *asked) fails(want string) {
 	if is.Error == nil {
 		a.d.Fatalf("%s: %s: %.300v: want the error %s", a.d.name, a.text, is.Value, want)
 	}
-	if got := is.Error.String(); got != want {
+	if got := a.d.withNames(is.Error.String()); got != want {
 		a.d.Fatalf("%s: %s: the error %s (%s): want %s", a.d.name, a.text, got, is.Error.Text, want)
 	}
 }

@@ -33,11 +33,12 @@ type command struct {
 	AckWait duration `json:"ackWait"`
 	Holder  string   `json:"holder"`
 
-	Lease    string `json:"lease"`
-	How      string `json:"how"`
-	Result   *value `json:"result"`
-	Reason   string `json:"reason"`
-	Progress string `json:"progress"`
+	Lease    string   `json:"lease"`
+	Leases   []string `json:"leases"`
+	How      string   `json:"how"`
+	Result   *value   `json:"result"`
+	Reason   string   `json:"reason"`
+	Progress string   `json:"progress"`
 	Next     []struct {
 		Queue    string `json:"queue"`
 		Value    value  `json:"value"`
@@ -48,6 +49,7 @@ type command struct {
 	State    client.State    `json:"state"`
 	Match    string          `json:"match"`
 	ID       string          `json:"id"`
+	IDs      []string        `json:"ids"`
 	Name     string          `json:"name"`
 	Settings json.RawMessage `json:"settings"`
 	Schedule json.RawMessage `json:"schedule"`
@@ -177,7 +179,7 @@ func (c *command) named(d *driver, name string) *client.Queue {
 func (c *command) run(ctx context.Context, d *driver) (any, error) {
 	operations := map[string]func(context.Context, *driver) (any, error){
 		"push": c.runPush, "pushMany": c.runPushMany, "pop": c.runPop, "lease": c.runLease,
-		"settle": c.runSettle, "look": c.runLook, "manage": c.runManage,
+		"settle": c.runSettle, "ackAll": c.runAckAll, "look": c.runLook, "manage": c.runManage,
 		"result": c.runResult, "call": c.runCall, "work": c.runWork, "stop": c.runStop,
 	}
 
@@ -279,17 +281,34 @@ func text(n int64) string { return fmt.Sprint(n) }
 
 func (c *command) runLease(ctx context.Context, d *driver) (any, error) {
 	q := c.queue(d)
-	lease := q.Lease
+	lease, leaseBatch := q.Lease, q.LeaseBatch
 	if c.Max.end {
-		lease = q.LeaseMax
+		lease, leaseBatch = q.LeaseMax, q.LeaseMaxBatch
 	}
 
-	delivery, err := lease(ctx, client.AckWait(time.Duration(c.AckWait)), client.Holder(c.Holder),
-		client.Expires(time.Duration(c.Expires)))
+	options := []client.LeaseOption{
+		client.AckWait(time.Duration(c.AckWait)),
+		client.Holder(c.Holder),
+		client.Expires(time.Duration(c.Expires)),
+	}
+	if c.Count > 0 {
+		deliveries, err := leaseBatch(ctx, c.Count, options...)
+		answer := []object{}
+		for _, delivery := range deliveries {
+			answer = append(answer, d.leased(delivery))
+		}
+		return answer, notEmpty(err)
+	}
+
+	delivery, err := lease(ctx, options...)
 	if err != nil {
 		return nil, notEmpty(err)
 	}
+	return d.leased(delivery), nil
+}
 
+// leased gives a lease a name, and returns what the answer says of it.
+func (d *driver) leased(delivery *client.Delivery) object {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name := fmt.Sprint(len(d.leases) + 1)
@@ -297,15 +316,43 @@ func (c *command) runLease(ctx context.Context, d *driver) (any, error) {
 
 	o := itemObject(&delivery.Item)
 	o["lease"], o["deliveries"] = name, text(delivery.Deliveries)
-	return o, nil
+	return o
+}
+
+// lease returns the lease with a name.
+func (d *driver) lease(name string) (*client.Delivery, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delivery, found := d.leases[name]
+	if !found {
+		return nil, fmt.Errorf("no lease %q", name)
+	}
+	return delivery, nil
+}
+
+func (c *command) runAckAll(ctx context.Context, d *driver) (any, error) {
+	var deliveries []*client.Delivery
+	for _, name := range c.Leases {
+		delivery, err := d.lease(name)
+		if err != nil {
+			return nil, err
+		}
+		deliveries = append(deliveries, delivery)
+	}
+
+	answer := make([]any, len(deliveries))
+	for i, err := range d.client.AckAll(ctx, deliveries...) {
+		if err != nil {
+			answer[i] = object{"error": errorObject(err)}
+		}
+	}
+	return answer, nil
 }
 
 func (c *command) runSettle(ctx context.Context, d *driver) (any, error) {
-	d.mu.Lock()
-	delivery, found := d.leases[c.Lease]
-	d.mu.Unlock()
-	if !found {
-		return nil, fmt.Errorf("no lease %q", c.Lease)
+	delivery, err := d.lease(c.Lease)
+	if err != nil {
+		return nil, err
 	}
 
 	switch c.How {
@@ -373,6 +420,9 @@ func (c *command) runCall(ctx context.Context, d *driver) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(c.Wait), math.MaxInt64))
 	defer cancel()
 	r, err := c.queue(d).CallMsg(ctx, c.Priority, m)
+	if r.ID != "" && errors.Is(err, context.DeadlineExceeded) {
+		return nil, notDone{err, r.ID}
+	}
 	return bytesOf(r.Value), err
 }
 

@@ -177,10 +177,21 @@ var classes = []struct {
 	{context.DeadlineExceeded, "Timeout"},
 }
 
+// notDone is the error of a call whose job was pushed and is not over.
+type notDone struct {
+	error
+	job string
+}
+
+func (e notDone) Unwrap() error { return e.error }
+
 func class(err error) string {
 	var failed *client.JobFailed
 	if errors.As(err, &failed) {
 		return "JobFailed"
+	}
+	if errors.As(err, &notDone{}) {
+		return "NotDone"
 	}
 	for _, c := range classes {
 		if errors.Is(err, c.err) {
@@ -202,6 +213,10 @@ func errorObject(err error) object {
 	var answered *client.Error
 	if errors.As(err, &answered) {
 		o["code"], o["reason"] = fmt.Sprint(int(answered.Code)), answered.Reason
+	}
+	var called notDone
+	if errors.As(err, &called) {
+		o["job"] = called.job
 	}
 	return o
 }

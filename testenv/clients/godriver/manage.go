@@ -32,8 +32,43 @@ func (c *command) runLook(ctx context.Context, d *driver) (any, error) {
 		o := itemObject(item)
 		o["state"] = state
 		return o, nil
+	case "rank":
+		rank := q.Rank
+		if c.Max.end {
+			rank = q.RankMax
+		}
+		n, atLeast, err := rank(ctx, c.ID)
+		return object{"rank": text(n), "atLeast": atLeast}, err
+	case "queues":
+		return c.queueNames(ctx, d)
+	case "schedules":
+		list, err := q.Schedules(ctx)
+		return asText(append([]*client.ScheduleRecord{}, list...), err)
 	}
 	return nil, fmt.Errorf("%w: what %q", errUnsupported, c.What)
+}
+
+// queueNames returns the names of all queues of the command's kind.
+func (c *command) queueNames(ctx context.Context, d *driver) ([]string, error) {
+	list := d.client.ListPriorityQueues
+	if c.FIFO {
+		list = d.client.ListFIFOQueues
+	}
+
+	names := []string{}
+	for after := ""; ; {
+		page, err := list(ctx, after, 2)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range page.Queues {
+			names = append(names, q.Queue)
+		}
+		if page.Next == nil {
+			return names, nil
+		}
+		after = *page.Next
+	}
 }
 
 // allItems returns the items of all pages.
@@ -53,6 +88,10 @@ func allItems(
 
 func (c *command) runManage(ctx context.Context, d *driver) (any, error) {
 	q := c.queue(d)
+	if c.IDs != nil {
+		return c.editItems(ctx, q)
+	}
+
 	switch c.What {
 	case "move":
 		place, err := q.Move(ctx, c.ID, c.Priority)
@@ -61,6 +100,11 @@ func (c *command) runManage(ctx context.Context, d *driver) (any, error) {
 		return nil, q.Remove(ctx, c.ID)
 	case "redrive":
 		return c.redrive(ctx, q)
+	case "release":
+		return nil, q.Release(ctx, c.ID)
+	case "purge":
+		n, err := q.Purge(ctx, c.State)
+		return object{"purged": text(n)}, err
 	case "configure":
 		change, err := subjects.ParseChange(c.Settings)
 		if err != nil {
@@ -81,6 +125,37 @@ func (c *command) runManage(ctx context.Context, d *driver) (any, error) {
 		return nil, q.Unschedule(ctx, c.Name)
 	}
 	return nil, fmt.Errorf("%w: what %q", errUnsupported, c.What)
+}
+
+// editItems changes items by their ids, and answers what became of each.
+func (c *command) editItems(ctx context.Context, q *client.Queue) (any, error) {
+	edit, found := map[string]func(context.Context, []string) ([]client.ItemResult, error){
+		"remove":  q.RemoveItems,
+		"release": q.ReleaseItems,
+		"redrive": q.RedriveItems,
+		"move": func(ctx context.Context, ids []string) ([]client.ItemResult, error) {
+			return q.MoveItems(ctx, ids, c.Priority)
+		},
+	}[c.What]
+	if !found {
+		return nil, fmt.Errorf("%w: what %q with ids", errUnsupported, c.What)
+	}
+
+	results, err := edit(ctx, c.IDs)
+	answer := []object{}
+	for _, r := range results {
+		o := object{}
+		switch {
+		case r.Err() != nil:
+			o["error"] = errorObject(r.Err())
+		case c.What == "move":
+			o["place"] = r.Place
+		case c.What == "redrive":
+			o["home"] = r.Home
+		}
+		answer = append(answer, o)
+	}
+	return answer, err
 }
 
 func (c *command) redrive(ctx context.Context, q *client.Queue) (any, error) {

@@ -196,6 +196,9 @@ func runStep(
 	case "progress":
 		return false, job.Progress(ctx, []byte(arg[0]))
 	case "fail":
+		if len(args) > 1 {
+			return true, fmt.Errorf("%s: %w", arg[0], errors.New(arg[1]))
+		}
 		return true, errors.New(arg[0])
 	case "retry":
 		return true, client.RetryAfter(length, errors.New(arg[1]))

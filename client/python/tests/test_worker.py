@@ -396,3 +396,14 @@ async def test_run_handler_needs_no_nats() -> None:
 
     assert (done.kind, done.result, done.content_type) == ("done", b"2", "application/json")
     assert (dropped.kind, dropped.text) == ("dropped", "too late")
+
+
+async def test_progress_may_be_the_last_step_of_a_handler(queue: Queue) -> None:
+    async def handler(job: Job) -> None:
+        job.progress("first")
+        await asyncio.sleep(0.2)
+        job.progress("last")
+
+    async with running(Worker(queue, handler)):
+        pushed = await queue.push(b"job", keep="1h")
+        assert (await queue.result(pushed.id, wait=PATIENCE)).state == "done"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .queue import Queue
 
 _LOG = logging.getLogger("pqbridge.worker")
+_PROGRESS_EVERY = 1.0  # seconds
+_LAST_ATTEMPT = 2.0  # seconds for the reply to a renewal after the end of its lease
 _MAX_REASON = 4096  # bytes, to keep a reason within a message; the bridge keeps less
 
 
@@ -157,73 +159,120 @@ class Delivery(Item):
         return Delivery(self._queue, received[0], self.ack_wait)
 
 
+class Seldom:
+    """Says how loud to log what may happen often: a warning of each kind once a minute."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
+
+    def level(self, kind: str) -> int:
+        now = clock()
+        if now < self._next.get(kind, -math.inf):
+            return logging.DEBUG
+        self._next[kind] = now + 60
+        return logging.WARNING
+
+
 class Renewal:
     """Extends a lease whenever a third of it has passed, until it is stopped or the lease is lost.
 
     on_lost is called once, from the event loop, when the lease is lost or may be.
     """
 
-    def __init__(self, delivery: Delivery, on_lost: Callable[[PQError], Any], logger: logging.Logger = _LOG) -> None:
+    def __init__(
+        self,
+        delivery: Delivery,
+        on_lost: Callable[[PQError], Any],
+        logger: logging.Logger = _LOG,
+        seldom: Seldom | None = None,
+    ) -> None:
         self.delivery = delivery
         self.lost = False
         """Whether somebody else has the job, or it is settled: certain, as the bridge said so."""
-        self._on_lost = on_lost
-        self._log = logger
+        self._on_lost, self._log, self._seldom = on_lost, logger, seldom or Seldom()
         self._progress: bytes | str | None = None
-        self._stopped = False
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        due = delivery.began + delivery.ack_wait / 3 - clock()
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, due), self._start)
+        self._progress_at = -math.inf
+        self._retry: float | None = None  # seconds until the next attempt, if the last one failed
+        self._ended = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None  # of the request under way
+        self._schedule()
 
-    def _start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+    @property
+    def _every(self) -> float:
+        return max(self.delivery.ack_wait / 3, 0.03)
+
+    def _schedule(self) -> None:
+        """Set the timer for the next request, unless one is under way."""
+        if self._ended or self._task:
+            return
+        if self._timer:
+            self._timer.cancel()
+        now = clock()
+        due = self.delivery.began + self._every if self._retry is None else now + self._retry
+        if self._progress is not None and self._retry is None:
+            due = min(due, self._progress_at + _PROGRESS_EVERY)
+        due = max(due, now)
+        self._timer = asyncio.get_running_loop().call_later(due - now, self._begin, due)
+
+    def _begin(self, due: float) -> None:
+        late = clock() - due
+        if late > self._every:
+            text = "renewing the lease of job %s %.1f s late: does something block the event loop?"
+            self._log.warning(text, self.delivery.id, late)
+        self._task = asyncio.get_running_loop().create_task(self._extend())
 
     def say(self, progress: bytes | str) -> None:
-        """Extend the lease soon, and say how far the job is. Call it from the event loop."""
+        """Extend the lease soon, at most once a second, and say how far the job is.
+
+        Call it from the event loop. The latest progress is sent.
+        """
         self._progress = progress
-        self._wake.set()
-        if not self._stopped:
-            self._start()
+        if self._retry is None:
+            self._schedule()
+
+    def end(self) -> bool:
+        """Stop extending, and report whether the lease is certainly lost. A request may still be under way."""
+        self._ended = True
+        if self._timer:
+            self._timer.cancel()
+        if self._task:
+            self._task.cancel()
+        return self.lost
 
     async def stop(self) -> bool:
         """Stop extending, and report whether the lease is certainly lost."""
-        self._stopped = True
-        self._timer.cancel()
+        self.end()
         if self._task:
-            self._task.cancel()
             await asyncio.wait({self._task})
         return self.lost
 
-    async def _run(self) -> None:
-        d, retry = self.delivery, 0.0
-        while True:
-            every = max(d.ack_wait / 3, 0.03)
-            due = d.began + every
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), retry or max(0.0, due - clock()))
-            late = clock() - due
-            if late > every and not retry:
-                text = "renewing the lease of job %s %.1f s late: does something block the loop?"
-                self._log.warning(text, d.id, late)
-
-            progress, self._progress = self._progress, None
-            self._wake.clear()
-            try:
-                left = d.began + d.ack_wait - clock()
-                await d.extend(progress, timeout=max(0.05, min(every, left)))
-                retry = 0.0
-            except LeaseLostError as error:
-                self.lost = True
+    async def _extend(self) -> None:
+        d, sent = self.delivery, clock()
+        left = d.began + d.ack_wait - sent
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            self._progress_at = sent
+        try:
+            # A lease that is over still counts if nobody else has the job. This is the last attempt then.
+            await d.extend(progress, timeout=max(0.05, min(self._every, left)) if left > 0 else _LAST_ATTEMPT)
+            self._retry = None
+        except PQError as error:
+            if self._ended:
+                return
+            self.lost = isinstance(error, LeaseLostError)
+            if self.lost or left <= 0:
+                self._ended = True
                 self._on_lost(error)
                 return
-            except PQError as error:
-                if clock() >= d.began + d.ack_wait:
-                    self._on_lost(error)
-                    return
-                self._log.info("cannot extend the lease of job %s yet: %s", d.id, error)
-                retry = min(every / 10, 1.0)
+            level = self._seldom.level("renewal")
+            self._log.log(level, "cannot extend the lease of job %s, trying again: %s", d.id, error)
+            if self._progress is None:
+                self._progress = progress
+            self._retry = max(0.0, min(self._every / 10, 1.0, d.began + d.ack_wait - clock()))
+        finally:
+            self._task = None
+        self._schedule()
 
 
 async def repeat(

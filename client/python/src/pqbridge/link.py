@@ -35,6 +35,7 @@ LATE_REPLY = 5.0
 """Seconds that a reply may be late. After that the bridge was killed, or NATS lost a message."""
 
 _POLL = 0.05
+_TURNS = 5  # of the event loop, after which nats-py has read what arrived while something blocked the loop
 _MAX_IDLE = 1024
 _REFUSAL = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
 _TOKEN = re.compile(r"(\.ack\.)[^. ]+")
@@ -90,10 +91,15 @@ class Inbox:
 
     async def next(self, deadline: float) -> Msg:
         """Return the next message, or raise asyncio.TimeoutError at that time of the loop."""
-        loop = asyncio.get_running_loop()
+        loop, looked = asyncio.get_running_loop(), False
         while not self._arrived:
             if loop.time() >= deadline:
-                raise asyncio.TimeoutError
+                if looked:
+                    raise asyncio.TimeoutError
+                looked = True
+                for _ in range(_TURNS):
+                    await asyncio.sleep(0)
+                continue
             self._waiter = loop.create_future()
             timer = loop.call_at(deadline, self._wake)
             try:

@@ -10,8 +10,8 @@ export {
 export { type HeadersInit, type HeaderValue, ItemHeaders } from "./headers.js";
 export { type DeadLetter, Item, type State } from "./item.js";
 export {
-  type Context, Drop, type Handler, type HandlerRun, type Handlers, Job, type Middleware, type Outcome, RetryAfter,
-  Snooze, StoppedError, TimedOutError,
+  type Context, Drop, type Failure, type Handler, type HandlerRun, type Handlers, Job, type Middleware, type Outcome,
+  RetryAfter, Snooze, StoppedError, TimedOutError,
 } from "./job.js";
 export type { Priority } from "./json.js";
 export type { Pushed, PushItem, PushOptions, PushOutcome } from "./push.js";
@@ -20,4 +20,4 @@ export { JobResult } from "./result.js";
 export { runHandler, type RunOptions } from "./run.js";
 export type { Settings } from "./settings.js";
 export type { ItemsOptions, QueueInfo, Redriven, Schedule, StoredItem } from "./stored.js";
-export { type Hooks, type Logger, Worker, type WorkerOptions } from "./worker.js";
+export { type Hooks, type Listener, type Logger, Worker, type WorkerOptions } from "./worker.js";

@@ -54,8 +54,8 @@ export interface Effects {
   next(successor: Successor): void;
 }
 
-/** A leased item for a handler. */
-export class Job extends LeasedItem {
+/** A leased item for a handler. Data is the type of its value, which nothing checks. */
+export class Job<Data = unknown> extends LeasedItem {
   readonly #effects: Effects;
 
   /** Workers make jobs; in tests runHandler does. */
@@ -65,12 +65,12 @@ export class Job extends LeasedItem {
   }
 
   /** Returns the value as JSON. Throws Drop for anything else: to try again cannot help. */
-  override json<T = unknown>(): T {
+  override json<T = Data>(): T {
     return orDrop(() => super.json<T>());
   }
 
   /** Returns the value as the codec of the client reads it. Throws Drop if it cannot. */
-  override decode<T = unknown>(): T {
+  override decode<T = Data>(): T {
     return orDrop(() => super.decode<T>());
   }
 
@@ -113,30 +113,41 @@ export interface Context {
 /**
  * Does a job. What it returns, if anything, is the job's result: bytes as they are, everything else through the codec of
  * the client. If it throws, the job comes back after the queue's backoff, and after max_deliver deliveries it becomes a
- * dead letter with the error's text. RetryAfter, Snooze and Drop do something else; they may be the cause of another error.
+ * dead letter with the error's text and those of its causes. RetryAfter, Snooze and Drop do something else; they may be
+ * the cause of another error.
  */
-export type Handler = (job: Job, context: Context) => unknown;
+export type Handler<Data = unknown, Result = unknown> = (job: Job<Data>, context: Context) => Result | PromiseLike<Result>;
 
 /** Handlers by the type of the job; "*" is for all other types. */
-export type Handlers = Record<string, Handler>;
+export type Handlers<Data = unknown, Result = unknown> = Record<string, Handler<Data, Result>>;
 
 /** Wraps handlers: it calls next, and returns what that returns. */
 export type Middleware = (job: Job, context: Context, next: () => Promise<unknown>) => unknown;
 
-/** What becomes of a job. */
-export type Outcome =
-  | { outcome: "done"; result: unknown }
+/** What becomes of a job that is not done. */
+export type Failure =
   | { outcome: "failed"; reason: string; delay: number | undefined; error: unknown }
   | { outcome: "snoozed"; reason: string; delay: number; error: unknown }
   | { outcome: "dropped"; reason: string; error: unknown };
+
+/** What becomes of a job. */
+export type Outcome<Result = unknown> = { outcome: "done"; result: Result } | Failure;
+
+const kindOf = (value: unknown): string => Object.prototype.toString.call(value);
+
+/** Throws BadRequestError for anything but a function, and for a generator function: to call one runs nothing. */
+export function checkFunction(name: string, f: unknown): void {
+  if (typeof f !== "function") throw badRequest(`${name}: ${shown(f)}: want a function`);
+  if (kindOf(f).includes("Generator")) throw badRequest(`${name} is a generator, which would not run: want a function`);
+}
 
 /** Combines handlers by type and middleware, the first outermost, into one handler. Throws BadRequestError. */
 export function compose(handlers: Handler | Handlers, middleware: readonly Middleware[]): Handler {
   const byType = typeof handlers === "function" ? { "*": handlers } : handlers;
   const named = Object.entries(byType ?? {});
   if (named.length === 0) throw badRequest(`handlers ${shown(handlers)}: want a function, or an object of them by type`);
-  const wrong = named.find(([, handler]) => typeof handler !== "function");
-  if (wrong) throw badRequest(`handler ${wrong[0]}: ${shown(wrong[1])}: want a function`);
+  for (const [name, handler] of named) checkFunction(`handler ${name}`, handler);
+  for (const [i, wrap] of middleware.entries()) checkFunction(`middleware ${i}`, wrap);
 
   const find: Handler = (job, context) => {
     const handler = Object.hasOwn(byType, job.type) ? byType[job.type] : byType["*"];
@@ -152,7 +163,9 @@ export function compose(handlers: Handler | Handlers, middleware: readonly Middl
 /** Calls a handler, and says what becomes of the job. It does not throw. */
 export async function outcomeOf(handler: Handler, job: Job, context: Context): Promise<Outcome> {
   try {
-    return { outcome: "done", result: await handler(job, context) };
+    const result = await handler(job, context);
+    if (/Generator/.test(kindOf(result))) throw new TypeError("the handler returned a generator, which has not run");
+    return { outcome: "done", result };
   } catch (error) {
     try {
       return failureOf(error, context.signal.reason);
@@ -162,27 +175,47 @@ export async function outcomeOf(handler: Handler, job: Job, context: Context): P
   }
 }
 
-function failureOf(error: unknown, stopped: unknown): Outcome {
+function failureOf(error: unknown, stopped: unknown): Failure {
+  const reason = reasonOf(error) || "failed";
   for (let err = error, depth = 0; err instanceof Error && depth < 16; err = err.cause, depth++) {
     if (err instanceof Snooze) return { outcome: "snoozed", reason: err.message, delay: err.delay, error };
-    if (err instanceof Drop) return { outcome: "dropped", reason: err.message, error };
-    if (err instanceof RetryAfter) return { outcome: "failed", reason: reasonOf(error), delay: err.delay, error };
+    if (err instanceof Drop) return { outcome: "dropped", reason: reasonOf(err), error };
+    if (err instanceof RetryAfter) return { outcome: "failed", reason, delay: err.delay, error };
   }
-  const reason = reasonOf(error);
   if (!(stopped instanceof TimedOutError)) return { outcome: "failed", reason, delay: undefined, error };
   const timedOut = error === stopped || (error as Error)?.name === "AbortError";
   return { outcome: "failed", reason: timedOut ? "timed out" : `timed out: ${reason}`, delay: undefined, error };
 }
 
-/** Returns the text of what a handler threw: the message of an Error, with its name unless that is just Error. */
-function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return cut(String(error), 4096);
-  const named = error.name && error.name !== "Error" && !(error instanceof RetryAfter);
-  return named ? `${error.name}: ${error.message}` : error.message || "failed";
+/**
+ * Returns the text of what a handler threw: the message of an error, with its name unless that is just Error, and what
+ * it does not say itself of the errors in it and its cause. Anything but an error is JSON.
+ */
+function reasonOf(error: unknown, seen = new Set<unknown>()): string {
+  const { name, message, cause, errors } = (error ?? {}) as AggregateError;
+  if (typeof message !== "string") return cut(typeof error === "string" ? error : jsonOf(error), 4096);
+  if (seen.has(error) || seen.size === 16) return "";
+  seen.add(error);
+
+  const named = name && name !== "Error" && !(error instanceof RetryAfter || error instanceof Drop);
+  const text = [named && name, message].filter(Boolean).join(": ");
+  const inner = [...(Array.isArray(errors) ? errors : []), cause].filter((err) => err !== undefined && err !== null);
+  const unsaid = inner.filter((err) => !err.message || !text.endsWith(err.message));
+  const causes = unsaid.map((err) => reasonOf(err, seen)).filter((why) => !text.endsWith(why));
+  return [text, causes.join("; ")].filter(Boolean).join(": ");
+}
+
+function jsonOf(value: unknown): string {
+  try {
+    const text = JSON.stringify(value) ?? "{}";
+    return text === "{}" ? String(value) : text;
+  } catch {
+    return String(value); // a bigint, or an object that contains itself
+  }
 }
 
 /** What runHandler found. */
-export type HandlerRun = Outcome & {
+export type HandlerRun<Result = unknown> = Outcome<Result> & {
   /** What the job said about its progress, in order. */
   progress: unknown[];
   /** The items that its acknowledgement would push. */

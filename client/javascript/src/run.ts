@@ -1,6 +1,8 @@
 import { type Codec, encodeValue, json } from "./codec.js";
 import { type HeadersInit, ItemHeaders } from "./headers.js";
-import { compose, type Handler, type HandlerRun, type Handlers, Job, type Middleware, outcomeOf } from "./job.js";
+import {
+  compose, type Handler, type HandlerRun, type Handlers, Job, type Middleware, type Outcome, outcomeOf,
+} from "./job.js";
 import { receive } from "./item.js";
 import { type Priority, priorityText } from "./json.js";
 import { checkOptions } from "./options.js";
@@ -28,7 +30,11 @@ const runMembers = [...jobMembers, "middleware", "codec", "signal"];
  * Runs a handler on a value without NATS, for tests, and says what would become of the job. It does not throw what the
  * handler throws: that is the `error` of the outcome.
  */
-export async function runHandler(handler: Handler | Handlers, value: unknown, o: RunOptions = {}): Promise<HandlerRun> {
+export async function runHandler<Data = unknown, Result = unknown>(
+  handler: Handler<Data, Result> | Handlers<Data, Result>,
+  value: Data | Uint8Array,
+  o: RunOptions = {},
+): Promise<HandlerRun<Result>> {
   checkOptions("option of runHandler", o, runMembers);
   const codec = o.codec ?? json;
   const run: Pick<HandlerRun, "progress" | "next"> = { progress: [], next: [] };
@@ -50,5 +56,6 @@ export async function runHandler(handler: Handler | Handlers, value: unknown, o:
     next: (successor) => run.next.push(successor),
   });
   const signal = o.signal ?? new AbortController().signal;
-  return { ...(await outcomeOf(compose(handler, o.middleware ?? []), job, { signal })), ...run };
+  const outcome = await outcomeOf(compose(handler as Handler | Handlers, o.middleware ?? []), job, { signal });
+  return { ...(outcome as Outcome<Result>), ...run };
 }

@@ -9,6 +9,8 @@ import type { Worker } from "./worker.js";
 const mostProgress = 1024;
 /** How often progress is sent, in milliseconds. */
 const progressEvery = 1000;
+/** How long the last renewal before the end of a lease, or one after it, waits for its reply, in milliseconds. */
+const lastPatience = 1000;
 
 /**
  * A job that a Worker has leased, and the lease, which is extended until the job is done. Times are in milliseconds.
@@ -26,6 +28,8 @@ export class Lease {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #timeout: ReturnType<typeof setTimeout> | undefined;
   #began: number;
+  /** When the timer should end. */
+  #due = 0;
   #ended = false;
   #certainlyLost = false;
   #sending = false;
@@ -75,8 +79,10 @@ export class Lease {
     }, Math.min(timeout, 2 ** 31 - 1));
   }
 
-  #log(text: string, fields: Record<string, unknown>): void {
-    this.worker.log("warn", text, { id: this.job.id, deliveries: this.job.deliveries, ...fields });
+  #log(text: string, fields: object, rarely = false): void {
+    const all = { id: this.job.id, deliveries: this.job.deliveries, ...fields };
+    if (rarely) this.worker.logRarely(text, all);
+    else this.worker.log("warn", text, all);
   }
 
   /** Asks the handler to stop. */
@@ -107,17 +113,17 @@ export class Lease {
     if (this.#ended || this.#sending || !this.#begun) return;
     clearTimeout(this.#timer);
     const now = performance.now();
-    let due = after === undefined ? this.#began + this.length / 3 : now + after;
-    if (this.#progress) due = Math.min(due, Math.max(now, this.#progressAt + progressEvery));
-    this.#timer = setTimeout(() => void this.#renew(), due - now);
+    this.#due = Math.max(now, after === undefined ? this.#began + this.length / 3 : now + after);
+    if (this.#progress) this.#due = Math.min(this.#due, Math.max(now, this.#progressAt + progressEvery));
+    this.#timer = setTimeout(() => void this.#renew(), this.#due - now);
   }
 
   async #renew(): Promise<void> {
     const every = this.length / 3;
     const sent = performance.now();
     const until = this.#began + this.length;
-    const late = sent - this.#began - every;
-    if (late > every) this.#log("extends a lease late: something blocks the event loop", { ms: Math.round(late) });
+    const late = sent - this.#due;
+    if (late > every) this.#log("extends a lease late: something blocks the event loop", { ms: Math.round(late) }, true);
 
     const progress = this.#progress;
     this.#progress = undefined;
@@ -125,7 +131,8 @@ export class Lease {
     this.#sending = true;
     let retry: number | undefined;
     try {
-      await this.delivery.renew(progress, Math.max(Math.min(every, until - sent), 50));
+      const left = until - sent;
+      await this.delivery.renew(progress, left > every ? every : Math.max(left, lastPatience));
       this.#began = sent;
     } catch (err) {
       if (this.#ended) return;
@@ -140,7 +147,7 @@ export class Lease {
         this.worker.call("lost", this.job);
         return;
       }
-      this.#log("cannot extend a lease, trying again", { error: (err as Error).message });
+      this.#log("cannot extend a lease, trying again", { error: (err as Error).message }, true);
       retry = Math.min(every / 10, 1000);
     } finally {
       this.#sending = false;

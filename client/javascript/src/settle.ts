@@ -1,7 +1,7 @@
 import { isDenied, isHopeless } from "./connection.js";
 import { type AckRequest, ackRequest, mostSuccessors, tokenOf } from "./delivery.js";
 import { BadRequestError, LeaseLostError, NotFoundError, NotSentError, type PQError, TooLargeError } from "./errors.js";
-import type { Outcome } from "./job.js";
+import type { Failure } from "./job.js";
 import type { Lease } from "./lease.js";
 import { fetchItems, type Fetched, lateReply } from "./pop.js";
 import { Pause } from "./retry.js";
@@ -131,7 +131,7 @@ export class Settler {
   }
 
   /** Settles a job whose handler has thrown. */
-  async settleFailed(lease: Lease, outcome: Exclude<Outcome, { outcome: "done" }>): Promise<boolean> {
+  async settleFailed(lease: Lease, outcome: Failure): Promise<boolean> {
     if (lease.end()) return false;
     return this.#settle(lease, false, () => {
       const { delivery } = lease;
@@ -170,7 +170,7 @@ export class Settler {
           return false;
         }
         unknown ||= error.unknown;
-        worker.log("warn", "cannot settle a job, trying again", { id, error: error.message });
+        worker.logRarely("cannot settle a job, trying again", { id, error: error.message });
       }
     }
   }

@@ -2,10 +2,11 @@ import { isHopeless } from "./connection.js";
 import { encodeResult } from "./delivery.js";
 import { type Duration, durationText, milliseconds, shown, within } from "./duration.js";
 import { badRequest, NotFoundError } from "./errors.js";
-import { defaultHolder } from "./holder.js";
+import { builtin, defaultHolder } from "./holder.js";
 import type { Received } from "./item.js";
 import {
-  compose, type Handler, type Handlers, type Job, type Middleware, type Outcome, outcomeOf, StoppedError,
+  checkFunction, compose, type Failure, type Handler, type Handlers, type Job, type Middleware, type Outcome, outcomeOf,
+  StoppedError,
 } from "./job.js";
 import { Lease } from "./lease.js";
 import { checkOptions } from "./options.js";
@@ -16,24 +17,30 @@ import { Settler } from "./settle.js";
 
 /** Where a Worker logs; console is one. */
 export interface Logger {
-  warn(text: string, fields: Record<string, unknown>): void;
-  error(text: string, fields: Record<string, unknown>): void;
+  warn(text: string, fields: object): void;
+  error(text: string, fields: object): void;
 }
 
-/** Called when something has become of a job. What they throw is logged, and ends nothing. */
-export interface Hooks {
+/**
+ * What a Worker calls when something has become of a job. It waits for none of them: they may await its close. What they
+ * throw is logged, and ends nothing.
+ */
+export interface Hooks<Data = unknown, Result = unknown> {
   /** The job was acknowledged. */
-  completed?(job: Job, result: unknown): unknown;
+  completed?(job: Job<Data>, result: Result): unknown;
   /** The handler has thrown, and the job went back or became a dead letter. */
-  failed?(job: Job, outcome: Exclude<Outcome, { outcome: "done" }>): unknown;
+  failed?(job: Job<Data>, outcome: Failure): unknown;
   /** The lease is lost, or may be: somebody else may do the job. */
-  lost?(job: Job): unknown;
+  lost?(job: Job<Data>): unknown;
   /** The worker cannot lease or settle. It tries again, unless run ends with this error. */
   error?(error: Error): unknown;
 }
 
+/** A hook that is there. */
+export type Listener<E extends keyof Hooks, Data = unknown, Result = unknown> = NonNullable<Hooks<Data, Result>[E]>;
+
 /** Options of a Worker. */
-export interface WorkerOptions {
+export interface WorkerOptions<Data = unknown, Result = unknown> {
   /** How many jobs are done at the same time, 1 to 10,000; the default is 1. */
   concurrency?: number;
   /**
@@ -52,16 +59,27 @@ export interface WorkerOptions {
   max?: boolean;
   /** Wraps the handlers; the first is outermost. */
   middleware?: Middleware[];
-  /** Logs what goes wrong; the default is silent. */
-  logger?: Logger;
-  on?: Hooks;
+  /**
+   * Logs each job that fails or is given up, and at most once a minute each other thing that goes wrong and is tried
+   * again. The default is console, and null is silent.
+   */
+  logger?: Logger | null;
+  /** Listeners: Worker.on adds more. */
+  on?: Hooks<Data, Result>;
 }
 
 const workerMembers = ["concurrency", "ackWait", "holder", "jobTimeout", "max", "middleware", "logger", "on"];
 /** How long one request waits for a job, in milliseconds. */
 const idleWait = 300_000;
-/** How long to try to settle after the timeout of close, in milliseconds. */
-const settleTime = 5000;
+/** The timeout of close unless one is given, and for how long after it jobs are still settled, in milliseconds. */
+const [defaultTimeout, settleTime] = [25_000, 5000];
+/** How often the same warning is logged, in milliseconds. */
+const logEvery = 60_000;
+
+const { AsyncLocalStorage } = builtin<typeof import("node:async_hooks")>("node:async_hooks") ?? {};
+/** The lease whose handler calls, where the platform can tell. */
+const handling = AsyncLocalStorage && new AsyncLocalStorage<Lease | undefined>();
+const as = <T>(lease: Lease | undefined, f: () => T): T => (handling ? handling.run(lease, f) : f());
 
 /**
  * Does the jobs of a queue, each at least once, and by one worker at a time as long as that extends its leases in time.
@@ -74,20 +92,24 @@ const settleTime = 5000;
  * One loop for each of `concurrency` does a job after the other; one of the idle ones waits at the bridge. A handler must
  * not block the event loop for long: leases are extended by it.
  */
-export class Worker {
+export class Worker<Data = unknown, Result = unknown> {
   readonly queue: Queue;
-  readonly #options: WorkerOptions;
+  readonly #options: WorkerOptions<Data, Result>;
+  readonly #logger: Logger | null;
+  readonly #listeners: Record<keyof Hooks, Set<(...args: unknown[]) => unknown>>;
+  readonly #logged = new Map<string, number>();
   readonly #handler: Handler;
   readonly #concurrency: number;
   readonly #holder: string;
   readonly #jobTimeout: number;
   readonly #stopping = new AbortController();
-  readonly #settler = new Settler(this);
+  readonly #settler = new Settler(this as Worker);
   /** The jobs that are being done. */
   readonly #leases = new Set<Lease>();
   #killed = false;
   /** @internal When attempts to settle end, as performance.now says. */
   deadline = Infinity;
+  #asked = Infinity;
   #error: Error | undefined;
   #ended: Promise<void> | undefined;
   #abandon: () => void = () => undefined;
@@ -97,21 +119,48 @@ export class Worker {
   #waiting: Promise<void> = Promise.resolve();
 
   /** Throws BadRequestError for options that are not valid. */
-  constructor(queue: Queue, handler: Handler | Handlers, options: WorkerOptions = {}) {
+  constructor(
+    queue: Queue,
+    handler: Handler<Data, Result> | Handlers<Data, Result>,
+    options: WorkerOptions<Data, Result> = {},
+  ) {
     checkOptions("worker option", options, workerMembers);
-    checkOptions("hook", options.on ?? {}, ["completed", "failed", "lost", "error"]);
     const { concurrency = 1, ackWait, holder = defaultHolder(), jobTimeout = 0, max, middleware = [] } = options;
+    const { logger = console, on = {} } = options;
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
       throw badRequest(`concurrency ${shown(concurrency)}: want an integer from 1 to 10000`);
     }
     if (max && queue.fifo) throw badRequest("max in a FIFO queue, which is served from one end");
     this.queue = queue;
     this.#options = options;
-    this.#handler = compose(handler, middleware);
+    this.#logger = logger;
+    this.#handler = compose(handler as Handler | Handlers, middleware);
+    this.#listeners = { completed: new Set(), failed: new Set(), lost: new Set(), error: new Set() };
+    checkOptions("hook", on, Object.keys(this.#listeners));
+    for (const [event, hook] of Object.entries(on)) if (hook !== undefined) this.on(event as keyof Hooks, hook);
     this.#concurrency = concurrency;
     this.#holder = holder;
     this.#jobTimeout = milliseconds(jobTimeout, "jobTimeout");
     this.length = ackWait === undefined ? 30_000 : milliseconds(ackWait, "ackWait", 100, 12 * 3_600_000);
+  }
+
+  /** Adds a listener, unless it is there already. Throws BadRequestError. */
+  on<E extends keyof Hooks>(event: E, listener: Listener<E, Data, Result>): this {
+    const listeners = this.#listenersOf(event);
+    checkFunction(`listener of ${event}`, listener);
+    listeners.add(listener as Listener<E>);
+    return this;
+  }
+
+  /** Removes a listener that is there. */
+  off<E extends keyof Hooks>(event: E, listener: Listener<E, Data, Result>): this {
+    this.#listenersOf(event).delete(listener as Listener<E>);
+    return this;
+  }
+
+  #listenersOf(event: keyof Hooks): Set<(...args: never[]) => unknown> {
+    checkOptions("event", { [event]: undefined }, Object.keys(this.#listeners));
+    return this.#listeners[event];
   }
 
   /** @internal Ends when no more jobs should be leased. */
@@ -138,16 +187,29 @@ export class Worker {
    * 25 s, the signals of the jobs that are left end; if their handlers then throw, the jobs go back and the delivery does
    * not count. Handlers that do not end within five more seconds are left alone: their jobs come back when their leases
    * are over.
+   *
+   * A handler must not await it, because it waits for that handler. Where the platform can tell, in Node.js, Bun and Deno,
+   * it then throws BadRequestError at once; all the same, the worker stops.
    */
-  async close(options: { timeout?: Duration } = {}): Promise<void> {
+  close(options: { timeout?: Duration } = {}): Promise<void> {
+    const closed = this.#close(options);
+    const lease = handling?.getStore();
+    if (!lease || !this.#leases.has(lease)) return closed;
+
+    const refused = Promise.reject(badRequest("close waits for the handler that awaits it: want a call without await"));
+    for (const promise of [closed, refused]) promise.catch(() => undefined); // the handler need not await it
+    return refused;
+  }
+
+  async #close(options: { timeout?: Duration }): Promise<void> {
     checkOptions("close option", options, ["timeout"]);
-    const timeout = milliseconds(options.timeout ?? 25_000, "timeout");
+    const timeout = milliseconds(options.timeout ?? defaultTimeout, "timeout");
     this.#stopping.abort(new StoppedError());
     if (!this.#ended) {
       this.#ended = Promise.resolve();
       return;
     }
-    this.deadline = Math.min(this.deadline, performance.now() + timeout + settleTime);
+    this.deadline = this.#asked = Math.min(this.#asked, performance.now() + timeout + settleTime);
 
     await within(timeout, this.#ended);
     this.#killed = true;
@@ -187,7 +249,7 @@ export class Worker {
     const { client } = this.queue;
     const outcome = await outcomeOf(
       async () => {
-        const result = await this.#handler(job, { signal });
+        const result = await as(lease, () => this.#handler(job, { signal }));
         lease.result = encodeResult(client, result);
         return result;
       },
@@ -198,11 +260,12 @@ export class Worker {
     return outcome;
   }
 
-  async #fail(lease: Lease, outcome: Exclude<Outcome, { outcome: "done" }>): Promise<void> {
+  async #fail(lease: Lease, outcome: Failure): Promise<void> {
     const { id, deliveries } = lease.job;
     const settled = await this.#settler.settleFailed(lease, outcome);
     if (!settled) return;
-    if (outcome.outcome !== "snoozed") this.log("warn", "a job failed", { id, deliveries, error: outcome.error });
+    const text = { failed: "a job failed", dropped: "dropped a job", snoozed: undefined }[outcome.outcome];
+    if (text) this.log("warn", text, { id, deliveries, error: outcome.error });
     this.call("failed", lease.job, outcome);
   }
 
@@ -221,7 +284,7 @@ export class Worker {
         } catch (err) {
           if (isHopeless(err)) this.end(err as Error);
           if (this.stopping.aborted) break;
-          this.log("warn", "cannot lease a job, trying again", { error: (err as Error).message });
+          this.logRarely("cannot lease a job, trying again", { error: (err as Error).message });
           this.call("error", err as Error);
           await pause.wait(this.stopping);
         }
@@ -256,7 +319,7 @@ export class Worker {
 
   /** @internal Takes a job that was leased at that time or later. Returns undefined if somebody else may have it. */
   async hold(r: Received, began: number): Promise<Lease | undefined> {
-    const lease = new Lease(this, r, began);
+    const lease = new Lease(this as Worker, r, began);
     this.length = lease.length;
     if (performance.now() - began < this.length) return lease;
     try {
@@ -271,28 +334,33 @@ export class Worker {
   /** @internal Stops because of an error that no further attempt can mend. */
   end(err: Error): void {
     this.#error ??= err;
-    this.deadline = Math.min(this.deadline, performance.now() + settleTime);
+    if (this.deadline === Infinity) this.deadline = performance.now() + defaultTimeout + settleTime;
     this.#stopping.abort(new StoppedError());
     this.call("error", err);
   }
 
   /** @internal */
-  log(level: "warn" | "error", text: string, fields: Record<string, unknown>): void {
+  log(level: "warn" | "error", text: string, fields: object): void {
     try {
-      this.#options.logger?.[level](text, { queue: this.queue.name, ...fields });
+      this.#logger?.[level](text, { queue: this.queue.name, ...fields });
     } catch {
       // there is nowhere to say so
     }
   }
 
+  /** @internal Logs a warning, unless the same one was logged less than a minute ago. */
+  logRarely(text: string, fields: object): void {
+    const now = performance.now();
+    if (now - (this.#logged.get(text) ?? -Infinity) < logEvery) return;
+    this.#logged.set(text, now);
+    this.log("warn", text, fields);
+  }
+
   /** @internal */
-  call<K extends keyof Hooks>(name: K, ...args: Parameters<NonNullable<Hooks[K]>>): void {
-    const wrong = (err: unknown): void => this.log("error", `the hook ${name} failed`, { error: err });
-    try {
-      const hook = this.#options.on?.[name] as ((...args: unknown[]) => unknown) | undefined;
-      Promise.resolve(hook?.(...args)).catch(wrong);
-    } catch (err) {
-      wrong(err);
+  call<E extends keyof Hooks>(event: E, ...args: Parameters<Listener<E>>): void {
+    for (const listener of this.#listeners[event]) {
+      const called = as(undefined, async () => listener(...args));
+      called.catch((error: unknown) => this.log("error", `the hook ${event} failed`, { error }));
     }
   }
 }

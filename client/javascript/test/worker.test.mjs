@@ -17,7 +17,7 @@ const queue = () => client.priorityQueue(`work-${++queues}`);
 
 // Runs a worker until the test ends.
 function work(t, jobs, handler, options) {
-  const worker = new pq.Worker(jobs, handler, options);
+  const worker = new pq.Worker(jobs, handler, { logger: null, ...options });
   const ended = worker.run();
   t.after(async () => {
     await worker.close();
@@ -198,4 +198,91 @@ test("a worker outlives what handlers may throw", async (t) => {
 
   for (const i of values.keys()) await assert.rejects(jobs.call(i, { wait: "2m" }), pq.JobFailedError);
   assert.equal(await jobs.call(values.length, { wait: "2m" }), "alive");
+});
+
+test("a handler that awaits close fails at once, and the worker ends", async () => {
+  const jobs = queue();
+  await jobs.configure({ maxDeliver: 1 });
+  const { id } = await jobs.push("x");
+  const worker = new pq.Worker(jobs, async () => {
+    await new Promise(setImmediate);
+    await worker.close();
+  }, { logger: null });
+
+  await worker.run();
+
+  assert.match((await jobs.result(id)).cause, /BadRequestError: close waits for the handler/);
+});
+
+test("a handler may close its worker without await, and a hook may await it", async () => {
+  for (const inHook of [false, true]) {
+    const jobs = queue();
+    const { id } = await jobs.push("x", { keep: "1h" });
+    const closed = event();
+    const close = async () => closed.happened(await worker.close().catch((err) => err));
+    const worker = new pq.Worker(jobs, () => {
+      if (!inHook) void worker.close();
+      return "done";
+    }, { logger: null, on: { completed: inHook ? close : undefined } });
+
+    await worker.run();
+
+    assert.equal((await jobs.result(id)).decode(), "done");
+    if (inHook) assert.equal(await closed.promise, undefined);
+  }
+});
+
+test("listeners are added and removed while the worker runs", async (t) => {
+  const jobs = queue();
+  const seen = [];
+  const listener = (name) => (_, result) => seen.push([name, result]);
+  const [first, second, third] = ["first", "second", "third"].map(listener);
+  const worker = work(t, jobs, (job) => job.json(), { on: { completed: first } });
+
+  worker.on("completed", second).on("completed", second).on("completed", third).off("completed", third);
+  await jobs.call(1, { wait: "2m" });
+  worker.off("completed", first);
+  await jobs.call(2, { wait: "2m" });
+
+  await worker.close();
+  assert.deepEqual(seen, [["first", 1], ["second", 1], ["second", 2]]);
+  for (const [name, wrong] of [["complete", first], ["completed", "text"], ["completed", function* () {}]]) {
+    assert.throws(() => worker.on(name, wrong), pq.BadRequestError);
+  }
+});
+
+test("a worker logs to the console each job that fails or is dropped, unless logger is null", async (t) => {
+  const warned = t.mock.method(console, "warn", () => undefined).mock;
+  for (const logger of [null, undefined]) {
+    const jobs = queue();
+    await jobs.configure({ maxDeliver: 1 });
+    work(t, jobs, {
+      fail() { throw new Error("disk full"); },
+      drop() { throw new pq.Drop("no address"); },
+    }, { logger });
+    for (const type of ["fail", "drop", "unknown"]) await jobs.call("x", { type, wait: "2m" }).catch(() => undefined);
+    if (logger === null) assert.equal(warned.callCount(), 0);
+  }
+
+  // The call may learn of the end of its job before the worker does.
+  while (warned.callCount() < 3) await new Promise(setImmediate);
+  assert.deepEqual(warned.calls.map((call) => call.arguments[0]), ["a job failed", "dropped a job", "a job failed"]);
+  assert.match(warned.calls[2].arguments[1].error.message, /nobody handles jobs of type "unknown"/);
+});
+
+test("an option of a worker that is undefined is as if absent", async () => {
+  const members = ["concurrency", "ackWait", "holder", "jobTimeout", "max", "middleware", "logger", "on"];
+  const jobs = queue();
+  const done = event();
+  const worker = new pq.Worker(jobs, (job) => {
+    job.next("none", 1, { priority: undefined, delay: undefined, headers: undefined, group: undefined });
+    done.happened();
+    throw new pq.Snooze("1h");
+  }, Object.fromEntries(members.map((name) => [name, undefined])));
+  const ended = worker.run();
+  await jobs.push("x");
+  await done.promise;
+
+  await worker.close({ timeout: undefined });
+  await ended;
 });

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from conftest import PATIENCE
+from nats.aio.client import Client as NATS
 
 import pqbridge
+from pqbridge.link import Inbox, link_of
 
 
 class Server:
@@ -106,6 +110,49 @@ async def test_a_connection_of_nats_py_is_polled() -> None:
     await nc.close()
     await server.closed.wait()
     listener.close()
+
+
+async def test_clients_of_a_connection_share_what_it_has_and_leave_nothing(nc: NATS) -> None:
+    link = weakref.ref(link_of(nc))
+    one, two = pqbridge.Client(nc).priority_queue("one"), pqbridge.Client(nc).priority_queue("two")
+    assert one.link is two.link is link_of(nc)
+    await one.len()
+    await two.len()
+    assert len(nc._subs) == 1
+    for i in range(1000):
+        pqbridge.Client(nc).priority_queue(f"q{i}")
+    assert len(nc._subs) == 1
+
+    own = NATS()
+    other = weakref.ref(own)
+    link_of(own)
+    del own
+    gc.collect()
+    assert other() is None and link() is one.link
+
+
+@pytest.mark.parametrize("private", [True, False])
+async def test_a_subscription_ends_with_and_without_private_parts_of_nats_py(
+    queue: pqbridge.Queue, monkeypatch: pytest.MonkeyPatch, private: bool
+) -> None:
+    sent, nc = list[int](), queue.link.nc
+    send = nc._send_unsubscribe
+
+    async def note(sid: int, *args: Any, **kwargs: Any) -> None:
+        sent.append(sid)
+        await send(sid, *args, **kwargs)
+
+    monkeypatch.setattr(nc, "_send_unsubscribe", note)
+    inbox = Inbox(queue.link)
+    await inbox.open()
+    if not private:
+        monkeypatch.setattr("pqbridge.link._PRIVATE", "_a_name_that_is_gone")
+    before = len(nc._subs)
+
+    assert await inbox.close() == []
+
+    assert len(nc._subs) == before - 1
+    assert len(sent) == (2 if private else 1)  # once ahead of what is on its way
 
 
 async def test_a_worker_that_may_not_lease_ends() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import base64
+import ctypes
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from conftest import Bridge
 
 import pqbridge
 from pqbridge import Client, Queue
+from pqbridge.manage import pages
 
 
 async def test_the_smallest_priority_comes_first(queue: Queue) -> None:
@@ -115,6 +120,11 @@ async def test_options_of_a_push(queue: Queue, client: Client, name: str) -> Non
         ({"headers": {"Pq-Own": "5"}}, "names that begin with Pq- are reserved"),
         ({"msg_id": 5}, "want a text in one line"),
         ({"delay": "1 day"}, "bad duration"),
+        ({"delay": float("nan")}, "0 or more and finite"),
+        ({"keep": float("inf")}, "0 or more and finite"),
+        ({"delay": timedelta(seconds=-1)}, "0 or more and finite"),
+        ({"delay": 10**400}, "0 or more and finite"),
+        ({"delay": True}, "want seconds"),
         ({"delay": [1]}, "bad duration"),
         ({"delay": 1, "at": datetime.now(timezone.utc)}, "want one of them"),
         ({"at": datetime.now()}, "with a time zone"),
@@ -131,7 +141,10 @@ async def test_bad_options_are_refused_before_they_are_sent(queue: Queue, option
 
 
 async def test_bad_arguments_are_refused_before_they_are_sent(queue: Queue, client: Client) -> None:
-    for value in (object(), [1, float("nan")], "\ud800"):
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (object(), [1, float("nan")], "\ud800", {1}, (n for n in range(3)), deep, [b"x"]):
         with pytest.raises(pqbridge.BadArgumentError, match="cannot be encoded"):
             await queue.push(value)
     for name in ("a.b", "", None, 5):
@@ -149,9 +162,60 @@ async def test_bad_arguments_are_refused_before_they_are_sent(queue: Queue, clie
     assert isinstance(outcome, pqbridge.BadRequestError)
     with pytest.raises(pqbridge.BadRequestError, match="FIFO"):
         await fifo.pop(max=True)
-    [outcome] = await queue.push_many([{}])  # type: ignore[typeddict-item]
-    assert isinstance(outcome, pqbridge.BadArgumentError)
+    items: list[Any] = [{}, 5, b"x"]
+    for item in items:
+        [outcome] = await queue.push_many([item])
+        assert isinstance(outcome, pqbridge.BadArgumentError)
     assert await queue.len() == 0
+
+
+@pytest.mark.parametrize("wait", ["1d", float("nan"), float("inf"), -1])
+async def test_a_bad_wait_is_refused_before_the_push(queue: Queue, wait: Any) -> None:
+    for bad in (queue.call(b"x", wait=wait), queue.result("id", wait=wait), queue.pop(expires=wait)):
+        with pytest.raises(pqbridge.BadArgumentError, match="bad duration"):
+            await bad
+    with pytest.raises(pqbridge.BadArgumentError, match="bad duration"):
+        Client(queue.link.nc, timeout=wait)
+    assert await queue.len() == 0
+
+
+async def test_an_option_that_is_none_is_as_if_absent(nc: Any, name: str) -> None:
+    queue = Client(nc, prefix=None, fifo_prefix=None, timeout=None, codec=None).priority_queue(name)
+    options: Any = dict.fromkeys(pqbridge.PushOptions.__annotations__)
+
+    pushed = await queue.push(b"one", **options)
+    options_of_many: Any = {"value": None, **options}
+    assert isinstance((await queue.push_many([options_of_many]))[0], pqbridge.PushAck)
+
+    item = await queue.get(pushed.id)
+    assert item.headers["Nats-Msg-Id"] and not item.type
+    with pytest.raises(pqbridge.NotDoneError) as raised:
+        await queue.call(b"job", **options, wait="10ms")
+    listed = [i async for i in queue.items(state=None, match=None, value_bytes=None)]
+    assert [i.value for i in listed] == [b"one", b"null", b"job"] and listed[2].id == raised.value.id
+    assert listed[2].raw["headers"]["Pq-Keep"] == ["1h0m0s"]
+    job = await queue.lease(ack_wait=None, expires=None, holder=None)
+    assert job and (await queue.result(job.id, wait=None)).state == "leased"
+    assert await queue.pop(expires=None) and await queue.redrive(max=None) == 0
+
+
+async def test_buffers_are_pushed_as_their_bytes(queue: Queue) -> None:
+    floats = array.array("f", [1.5])
+    values = [bytearray(b"a"), memoryview(b"bcd")[::2], floats, (ctypes.c_uint8 * 2)(1, 2)]
+    for value in values:
+        await queue.push(value)
+
+    items = await queue.pop_batch(len(values))
+
+    assert [i.value for i in items] == [b"a", b"bd", floats.tobytes(), b"\1\2"]
+    assert not any("Content-Type" in i.headers for i in items)
+
+
+async def test_a_call_on_a_message_id_in_a_header_keeps_it(queue: Queue) -> None:
+    first = await queue.push(b"one", headers={"Nats-Msg-Id": "mine"})
+    second = await queue.push(b"two", msg_id="mine")
+
+    assert second.id == first.id and second.duplicate
 
 
 async def test_headers_survive_in_frames(queue: Queue) -> None:
@@ -280,6 +344,80 @@ async def test_looking_and_managing(queue: Queue, client: Client, name: str) -> 
     assert await dead.redrive_ids([job.id]) == [name]
     assert await dead.redrive() == 0
 
+    assert await queue.schedule("cron", cron="0 3 * * *", value=None, paused=None)
     schedule = await queue.schedule("tick", every=timedelta(hours=1), value=b"tock")
     assert schedule["every"] == "1h0m0s"
+    assert [s["id"] async for s in queue.schedules()] == ["cron", "tick"]
     await queue.unschedule("tick")
+
+
+async def test_ranks_and_releases(queue: Queue) -> None:
+    first, second = await queue.push(b"first"), await queue.push(b"second")
+    assert await queue.rank(second.id) == pqbridge.Rank(1, False)
+    assert (await queue.rank(second.id, max=True)).rank == 0
+    job = await queue.lease()
+    assert job and job.id == first.id
+
+    await queue.release(first.id)
+
+    with pytest.raises(pqbridge.LeaseLostError):
+        await job.ack()
+    with pytest.raises(pqbridge.LeaseLostError):
+        await queue.release(first.id)
+    again = await queue.lease()
+    assert again and again.id == first.id and again.deliveries == 1
+
+
+async def test_several_items_are_edited_by_their_ids(queue: Queue, client: Client, name: str) -> None:
+    pushed = [await queue.push(b"%d" % n) for n in range(3)]
+    ids = [p.id for p in pushed]
+    missing = ids[0][:-1] + ("A" if ids[0][-1] != "A" else "B")
+
+    moved = await queue.move_ids(reversed(ids), 7)
+    assert [type(m) for m in moved] == [str] * 3
+    assert [i.id async for i in queue.items()] == ids[::-1]
+    await queue.lease()
+    released = await queue.release_ids([ids[2], ids[1]])
+    assert released[0] is None and isinstance(released[1], pqbridge.LeaseLostError)
+    removed = await queue.remove_ids([ids[0], missing])
+    assert removed[0] is None and isinstance(removed[1], pqbridge.NotFoundError)
+    assert await queue.purge("leased") == 0 and await queue.purge() == 2 and await queue.len() == 0
+    lists: list[Any] = [[], "id"]
+    for bad in lists:
+        with pytest.raises(pqbridge.BadArgumentError, match="want a list"):
+            await queue.remove_ids(bad)
+    with pytest.raises(pqbridge.BadRequestError):
+        await queue.purge("dead")
+
+
+async def test_the_queues_of_each_kind_are_listed(client: Client, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{name}-{n}" for n in range(3)]
+    for n in names:
+        await client.priority_queue(n).push(b"")
+        await client.fifo_queue(n).push(b"")
+
+    assert [n async for n in client.priority_queues() if n in names] == names
+    assert [n async for n in client.fifo_queues() if n in names] == names
+
+
+async def test_a_list_of_several_pages(queue: Queue) -> None:
+    async def ask(query: dict[str, Any]) -> Any:
+        return await queue.read("items", query | {"limit": 2})
+
+    await queue.push_many({"value": b"%d" % n} for n in range(5))
+    found = [i["value"] async for i in pages(ask, "items", {})]
+
+    assert found == [base64.b64encode(b"%d" % n).decode() for n in range(5)]
+
+
+async def test_async_with_for_connections_and_clients(shared_bridge: Bridge, name: str) -> None:
+    async with pqbridge.connect(shared_bridge.url) as nc, Client(nc) as client:
+        queue = client.priority_queue(name)
+        leasing = asyncio.create_task(queue.lease(expires=60))
+        await asyncio.sleep(0.1)
+        leasing.cancel()
+        await asyncio.wait({leasing})
+        await queue.push(b"job")
+    assert nc.is_closed and not queue.link._tasks
+    task = asyncio.create_task(pqbridge.connect(shared_bridge.url, name=None))
+    await (await task).close()

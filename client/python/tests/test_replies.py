@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +27,7 @@ class Server:
         self.answer: Callable[[str], tuple[bytes, bytes]] = lambda subject: (b"", b"")
         self.late = b"", b""  # what comes as the subscription for the latest request ends
         self.delay = 0.0
-        self.refuses_inboxes = self.is_deaf = False
+        self.refuses = self.refuses_inboxes = self.is_deaf = False
         self.requests: list[str] = []
         self.asked = asyncio.Event()
         self._writers: list[asyncio.StreamWriter] = []
@@ -36,6 +37,9 @@ class Server:
             self._writers.pop().transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refuses:
+            writer.transport.abort()
+            return
         writer.write(b'INFO {"max_payload":1048576,"headers":true,"version":"2.10.0"}\r\n')
         self._writers.append(writer)
         numbers: dict[str, str] = {}
@@ -72,10 +76,10 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def connected(server: Server, timeout: float = 60) -> AsyncIterator[pqbridge.Queue]:
+async def connected(server: Server, timeout: float = 60, **options: Any) -> AsyncIterator[pqbridge.Queue]:
     listener = await asyncio.start_server(server.serve, "127.0.0.1")
     host, port = listener.sockets[0].getsockname()
-    nc = await pqbridge.connect(f"nats://{host}:{port}", reconnect_time_wait=0.01)
+    nc = await pqbridge.connect(f"nats://{host}:{port}", reconnect_time_wait=0.01, **options)
     try:
         yield pqbridge.Client(nc, timeout=timeout).priority_queue("jobs")
     finally:
@@ -114,6 +118,153 @@ async def test_a_push_is_not_tried_once_its_time_is_over(monkeypatch: pytest.Mon
         with pytest.raises(pqbridge.NoBridgeError):
             await queue.push(b"x")
     assert tries == 1
+
+
+@pytest.mark.parametrize("many", [False, True])
+async def test_once_an_attempt_may_have_counted_the_outcome_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    errors = [pqbridge.UnknownOutcomeError("no reply"), pqbridge.NotSentError("the connection is away")]
+
+    async def fail(*_: Any) -> Any:
+        raise errors.pop(0) if len(errors) > 1 else errors[0]
+
+    async with connected(Server(), timeout=0.2) as queue:
+        monkeypatch.setattr(queue, "_push", fail)
+        if many:
+            outcome = (await queue.push_many([{"value": b"x"}]))[0]
+        else:
+            with pytest.raises(pqbridge.PQError) as raised:
+                await queue.push(b"x")
+            outcome = raised.value
+
+    assert isinstance(outcome, pqbridge.UnknownOutcomeError) and outcome.unknown
+    assert "the connection is away" in str(outcome)
+
+
+async def test_without_a_message_id_only_what_was_not_done_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[pqbridge.PQError] = [pqbridge.NoBridgeError("none"), pqbridge.UnknownOutcomeError("no reply")]
+
+    async def fail(*_: Any) -> Any:
+        raise errors.pop(0)
+
+    async with connected(Server()) as queue:
+        monkeypatch.setattr(queue, "_push", fail)
+        with pytest.raises(pqbridge.UnknownOutcomeError):
+            await queue.push(b"x", msg_id="")
+    assert not errors
+
+
+async def test_many_pushes_are_repeated_with_their_message_ids(queue: pqbridge.Queue, monkeypatch: Any) -> None:
+    push, tries = queue._push, 0
+
+    async def push_and_lose_the_reply(*args: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        acks = await push(*args)
+        if tries == 1:
+            raise pqbridge.UnknownOutcomeError("no reply")
+        return acks
+
+    monkeypatch.setattr(queue, "_push", push_and_lose_the_reply)
+    outcomes = await queue.push_many({"value": b"%d" % n} for n in range(3))
+
+    assert [isinstance(o, pqbridge.PushAck) and not o.duplicate for o in outcomes] == [True] * 3
+    assert tries == 2 and await queue.len() == 3
+
+
+PUSHED = b"", b'{"queue":"jobs","id":"ID"}'
+
+
+async def test_a_call_whose_job_is_pushed_has_its_id_when_the_wait_is_over() -> None:
+    server = Server()
+    server.answer = lambda subject: PUSHED if "push" in subject else (NOBODY, b"")
+    async with connected(server) as queue:
+        with pytest.raises(pqbridge.NotDoneError) as raised:
+            await asyncio.wait_for(queue.call(b"job", wait="100ms"), PATIENCE)
+
+    assert raised.value.id == "ID" and isinstance(raised.value.__cause__, pqbridge.NoBridgeError)
+
+
+async def test_a_call_ends_although_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pqbridge.queue._LATEST", 0.1)
+    server = Server()
+    server.answer = lambda subject: PUSHED if "push" in subject else (b"", b"")
+    async with connected(server, timeout=3600) as queue:
+        with pytest.raises(pqbridge.NotDoneError) as raised:
+            await asyncio.wait_for(queue.call(b"job", wait="100ms"), PATIENCE)
+
+    assert raised.value.id == "ID" and isinstance(raised.value.__cause__, pqbridge.UnavailableError)
+
+
+async def test_a_call_ends_although_nats_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pqbridge.queue._LATEST", 0.1)
+    server = Server()
+    async with connected(server, timeout=3600) as queue:
+
+        async def push(*_: Any) -> list[pqbridge.PushAck]:
+            server.refuses = True
+            server.cut()
+            while queue.link.nc.is_connected:
+                await asyncio.sleep(0)
+            return [pqbridge.PushAck("ID", 0, False)]
+
+        monkeypatch.setattr(queue, "_push", push)
+        with pytest.raises(pqbridge.NotDoneError) as raised:
+            await asyncio.wait_for(queue.call(b"job", wait="100ms"), PATIENCE)
+
+    assert raised.value.id == "ID" and isinstance(raised.value.__cause__, pqbridge.PQError)
+
+
+async def test_a_connection_that_is_closed_ends_everything() -> None:
+    server = Server()
+    server.answer = lambda subject: PUSHED if "push" in subject else (b"", b"")
+    async with connected(server, timeout=3600) as queue:
+        waiting = [
+            asyncio.create_task(w)
+            for w in (queue.call(b"job"), queue.result("ID", wait="1h"), queue.lease(expires=3600), queue.len())
+        ]
+        while len(server.requests) < 5:
+            await server.asked.wait()
+            await asyncio.sleep(0.01)
+        await queue.link.nc.close()
+        ends = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), PATIENCE)
+        kinds = [type(e) for e in ends]
+        assert kinds == [
+            pqbridge.NotDoneError,
+            pqbridge.UnavailableError,
+            pqbridge.UnknownOutcomeError,
+            pqbridge.UnavailableError,
+        ]
+        for request in (queue.push(b"job"), queue.result("ID", wait="1h"), queue.pop(expires=3600), queue.len()):
+            with pytest.raises(pqbridge.NotSentError, match="is closed"):
+                await asyncio.wait_for(request, PATIENCE)
+
+
+async def test_a_connection_of_the_package_is_not_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pqbridge.client._POLL", 3600)
+    server, told = Server(), list[str]()
+
+    async def tell(what: str) -> None:
+        told.append(what)
+
+    server.answer = lambda subject: (b"", b'{"len":0}') if len(server.requests) > 1 else (b"", b"")
+    options = {f"{what}_cb": functools.partial(tell, what) for what in ("disconnected", "reconnected", "closed")}
+    async with connected(server, timeout=3600, **options) as queue:
+        asking = asyncio.create_task(queue.result("ID", wait=60))
+        await server.asked.wait()
+        server.cut()
+        with pytest.raises(pqbridge.BadReplyError):  # asked again, and got that of a len
+            await asyncio.wait_for(asking, PATIENCE)
+        assert told == ["disconnected", "reconnected"]
+        server.answer = lambda subject: (b"", b"")
+        asking = asyncio.create_task(queue.result("ID", wait=60))
+        while len(server.requests) < 3:
+            await asyncio.sleep(0.01)
+        await queue.link.nc.close()
+        with pytest.raises(pqbridge.UnavailableError, match="is closed"):
+            await asyncio.wait_for(asking, PATIENCE)
+    assert told[-1] == "closed"
 
 
 async def test_a_job_that_comes_as_its_request_ends_is_kept() -> None:
@@ -235,7 +386,7 @@ async def test_a_request_sent_after_an_outage_was_not_lost_in_it() -> None:
     async with connected(server) as queue:
         waiting = asyncio.create_task(queue.lease(expires=60))
         await server.asked.wait()
-        server.answer = lambda subject: (b"", b'{"queue":"jobs","ids":["id"]}') if "push" in subject else (b"", b"")
+        server.answer = lambda subject: (b"", b'{"queue":"jobs","id":"id"}') if "push" in subject else (b"", b"")
         server.delay = 0.2
         outcomes: list[pqbridge.PushAck | pqbridge.PQError] = []
         for _ in range(4):

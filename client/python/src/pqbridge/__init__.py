@@ -25,6 +25,7 @@ from .job import (
     Snooze as Snooze,
     run_handler as run_handler,
 )
+from .manage import Rank as Rank
 from .push import PushAck as PushAck, PushItem as PushItem, PushOptions as PushOptions, Successor as Successor
 from .queue import Queue as Queue
 from .times import Duration as Duration

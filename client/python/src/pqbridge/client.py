@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import logging
 import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from typing import Any
 
 from nats.aio.client import Client as NATS
+from nats.aio.msg import Msg
 
 from .codec import JSON, Codec
 from .errors import BadArgumentError
 from .link import link_of
+from .manage import pages
+from .pop import CANCEL_TIME
 from .queue import Queue
 from .times import Duration, seconds
 
-_LOG = logging.getLogger("pqbridge")
+_LOG = logging.getLogger("pqbridge.connection")
+_POLL = 1.0  # seconds: nats-py 2.9 does not call closed_cb in all cases
 
 
-async def connect(servers: str | list[str] | None = None, **options: Any) -> NATS:
+class Connecting(Coroutine[Any, Any, NATS]):
+    """What connect returns: await it, or use it with async with, which closes the connection at the end."""
+
+    def __init__(self, connecting: Coroutine[Any, Any, NATS]) -> None:
+        self._connecting = connecting
+
+    def send(self, value: Any) -> Any:
+        return self._connecting.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._connecting.throw(*error)
+
+    def close(self) -> None:
+        self._connecting.close()
+
+    def __await__(self) -> Generator[Any, Any, NATS]:
+        return self._connecting.__await__()
+
+    async def __aenter__(self) -> NATS:
+        self._nc = await self._connecting
+        return self._nc
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._nc.close()
+
+
+def connect(servers: str | list[str] | None = None, **options: Any) -> Connecting:
     """Connect to NATS as queues need it, and return the connection of nats-py.
+
+        async with pqbridge.connect() as nc: ...
 
     servers default to the environment variable NATS_URL, or else to port 4222 here. It
     tries until a server is there, and reconnects indefinitely. Nothing is sent after an outage
@@ -26,19 +61,32 @@ async def connect(servers: str | list[str] | None = None, **options: Any) -> NAT
     nats.connect, and count more. Errors of the connection go to the logger "pqbridge.connection",
     unless there is an error_cb.
     """
+    return Connecting(_connect(servers, {name: o for name, o in options.items() if o is not None}))
+
+
+async def _connect(servers: str | list[str] | None, options: dict[str, Any]) -> NATS:
     nc = NATS()
-    servers = servers or os.environ.get("NATS_URL") or "nats://127.0.0.1:4222"
-    given = options.pop("error_cb", None)
-
-    async def on_error(error: Exception) -> None:
-        link_of(nc).notice(error)
-        if given:
-            await given(error)
-        else:
-            _LOG.getChild("connection").info("%s", error)
-
+    link = link_of(nc)
     defaults = {"max_reconnect_attempts": -1, "pending_size": 0, "reconnect_time_wait": 0.5, "ping_interval": 20}
-    await nc.connect(servers, error_cb=on_error, **(defaults | options))
+    options = defaults | options
+
+    def first(then: Callable[..., Any], tell: Callable[..., Any] | None) -> Callable[..., Any]:
+        async def callback(*args: Any) -> None:
+            then(*args)
+            told = tell(*args) if tell else None
+            if inspect.isawaitable(told):
+                await told
+
+        return callback
+
+    def log(error: Exception) -> None:
+        _LOG.info("%s", error)
+
+    options["error_cb"] = first(link.notice, options.get("error_cb") or log)
+    for name in ("disconnected_cb", "reconnected_cb", "closed_cb"):
+        options[name] = first(link.changed, options.get(name))
+    link.poll, link.waits_to_send = _POLL, options["pending_size"] > 0
+    await nc.connect(servers or os.environ.get("NATS_URL") or "nats://127.0.0.1:4222", **options)
     return nc
 
 
@@ -46,17 +94,31 @@ class Client:
     """The queues behind a NATS connection, which the caller closes.
 
     prefix and fifo_prefix begin the bridges' subjects; timeout bounds each request, in
-    seconds or as a text; codec turns values that are not bytes into bytes.
+    seconds or as a text; codec turns values that are not bytes into bytes. At the end of async with,
+    jobs that came to leases which were cancelled have been given back.
     """
 
     def __init__(
-        self, nc: NATS, *, prefix: str = "pq", fifo_prefix: str = "q", timeout: Duration = 10.0, codec: Codec = JSON
+        self,
+        nc: NATS,
+        *,
+        prefix: str | None = None,
+        fifo_prefix: str | None = None,
+        timeout: Duration | None = None,
+        codec: Codec | None = None,
     ) -> None:
         self.nc = nc
-        self._prefix, self._fifo_prefix = prefix, fifo_prefix
-        self._codec, self._timeout = codec, seconds(timeout)
+        self._link = link_of(nc)
+        self._prefix, self._fifo_prefix = prefix or "pq", fifo_prefix or "q"
+        self._codec, self._timeout = codec or JSON, 10.0 if timeout is None else seconds(timeout)
         if self._timeout <= 0:
             raise BadArgumentError(f"timeout {timeout!r}: want more than 0")
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._link.wait(2 * CANCEL_TIME)
 
     def priority_queue(self, name: str) -> Queue:
         """Return the priority queue with this name, 1 to 128 letters, digits, - and _."""
@@ -65,3 +127,19 @@ class Client:
     def fifo_queue(self, name: str) -> Queue:
         """Return the FIFO queue with this name."""
         return Queue(self.nc, self._fifo_prefix, name, fifo=True, codec=self._codec, timeout=self._timeout)
+
+    def priority_queues(self) -> AsyncIterator[str]:
+        """Iterate over the names of all priority queues that have items or settings, sorted."""
+        return self._names(self._prefix)
+
+    def fifo_queues(self) -> AsyncIterator[str]:
+        """Iterate over the names of all FIFO queues that have items or settings, sorted."""
+        return self._names(self._fifo_prefix)
+
+    async def _names(self, prefix: str) -> AsyncIterator[str]:
+        async def ask(query: dict[str, Any]) -> Msg:
+            data = json.dumps(query).encode()
+            return await self._link.request(f"{prefix}.list", data, timeout=self._timeout, writes=False)
+
+        async for queue in pages(ask, "queues", {}):
+            yield queue["queue"]

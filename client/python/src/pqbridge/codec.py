@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any, Protocol
 
@@ -38,10 +39,14 @@ JSON = JSONCodec()
 
 
 def encode(codec: Codec, value: Any) -> tuple[bytes, str]:
-    """Return a value as bytes, and their content type: bytes as they are, without a type."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value), ""
+    """Return a value as bytes, and their content type: bytes and other buffers as they are, without a type."""
+    if isinstance(value, bytes):
+        return value, ""
+    with contextlib.suppress(TypeError, ValueError, BufferError):
+        view = memoryview(value)
+        if view.ndim and "O" not in view.format:  # neither a number of NumPy nor pointers
+            return view.tobytes(), ""
     try:
         return codec.encode(value), codec.content_type
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise BadArgumentError(f"{type(value).__name__} cannot be encoded: {error}") from error

@@ -112,7 +112,15 @@ class NoHeartbeatError(UnknownOutcomeError):
 
 
 class NotDoneError(PQError, TimeoutError):
-    """The time to wait for a job is over, and it is not done. The job goes on."""
+    """Queue.call waits no longer for its job, which is pushed and goes on: see Queue.result.
+
+    id is the id of the job; state what the bridge said last, "" if it did not answer. Then
+    __cause__ is the error that says why.
+    """
+
+    def __init__(self, text: str, *, id: str = "", state: str = "") -> None:
+        super().__init__(text)
+        self.id, self.state = id, state
 
 
 class JobFailedError(PQError):

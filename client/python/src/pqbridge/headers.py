@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from .errors import BadArgumentError, BadReplyError
 
@@ -31,20 +32,26 @@ class Headers(Mapping[str, str]):
     headers[name] is the first value, get_all(name) has all of them, and pairs each header.
     """
 
-    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
-        self.pairs = list(pairs)
+    def __init__(self, pairs: Iterable[tuple[str, str]] | bytes = ()) -> None:
+        self._given = pairs if isinstance(pairs, bytes) else list(pairs)  # bytes are read when they are asked for
+
+    @cached_property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Each header, in order."""
+        return _parse_block(self._given) if isinstance(self._given, bytes) else self._given
+
+    @cached_property
+    def _first(self) -> dict[str, str]:
+        return dict(reversed(self.pairs))
 
     def __getitem__(self, name: str) -> str:
-        for key, value in self.pairs:
-            if key == name:
-                return value
-        raise KeyError(name)
+        return self._first[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict(self.pairs))
 
     def __len__(self) -> int:
-        return len(dict(self.pairs))
+        return len(self._first)
 
     def __repr__(self) -> str:
         return f"Headers({self.pairs!r})"
@@ -90,11 +97,10 @@ def header_block(pairs: Sequence[tuple[str, str]]) -> bytes:
     return _START + b"".join(lines) + b"\r\n"
 
 
-def _parse_block(block: bytes) -> Iterator[tuple[str, str]]:
-    for line in block.removeprefix(_START).split(b"\r\n"):
-        name, colon, value = line.partition(b":")
-        if colon:
-            yield (name.decode("ascii", "replace"), value.strip(b" \t").decode("utf-8", "surrogateescape"))
+def _parse_block(block: bytes) -> list[tuple[str, str]]:
+    lines = block.removeprefix(_START).decode("utf-8", "surrogateescape").split("\r\n")
+    parts = (line.partition(":") for line in lines)
+    return [(name, value.strip(" \t")) for name, colon, value in parts if colon]
 
 
 def frame(priority: int, pairs: Sequence[tuple[str, str]], value: bytes) -> bytes:
@@ -112,7 +118,7 @@ def parse_frames(data: bytes, count: int) -> list[tuple[Headers, bytes]]:
             middle = at + _FRAME.size + headers
             block = data[middle - headers : middle]
             at = middle + value
-            frames.append((Headers(_parse_block(block)), data[middle:at]))
+            frames.append((Headers(block), data[middle:at]))
     except struct.error:
         at = -1
     if at != len(data) or len(frames) != count:

@@ -14,10 +14,12 @@ import re
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import nats.errors
 from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from .errors import (
     DeniedError,
@@ -34,10 +36,11 @@ from .headers import header_block
 LATE_REPLY = 5.0
 """Seconds that a reply may be late. After that the bridge was killed, or NATS lost a message."""
 
-_POLL = 0.05
+_POLL = 0.05  # seconds between looks at a connection that tells no changes
 _TURNS = 5  # of the event loop, after which nats-py has read what arrived while something blocked the loop
 _MAX_IDLE = 1024
 _REFUSAL = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
+_PRIVATE = "_send_unsubscribe"  # of nats-py
 _TOKEN = re.compile(r"(\.ack\.)[^. ]+")
 
 
@@ -120,15 +123,25 @@ class Inbox:
         """
         nc = self._link.nc
         with contextlib.suppress(nats.errors.Error):
-            if nc.is_connected:
-                # Subscription.drain() sends its PING before this, and if the PONG takes more than
-                # ten seconds, nats-py's read loop ends.
-                await nc._send_unsubscribe(self._subscription._id)
+            if nc.is_connected and await _send_unsubscribe(nc, self._subscription):
                 await self._link.ping(0.5)
-                while self._subscription.pending_msgs:
-                    await asyncio.sleep(0)
+            while self._subscription.pending_msgs and not nc.is_closed:
+                await asyncio.sleep(0)
             await self._subscription.unsubscribe()
         return [entry for entry in self._arrived if isinstance(entry, Msg)]
+
+
+async def _send_unsubscribe(nc: NATS, subscription: Subscription) -> bool:
+    """Have the server send no more, but go on reading, and report whether this nats-py can do that.
+
+    Its public unsubscribe reads no more at once. drain sends its PING ahead of this, and if the PONG
+    takes more than ten seconds, nats-py's read loop ends.
+    """
+    send, number = getattr(nc, _PRIVATE, None), getattr(subscription, "_id", None)
+    if send is None or number is None:
+        return False
+    await send(number)
+    return True
 
 
 class Link:
@@ -136,12 +149,18 @@ class Link:
 
     def __init__(self, nc: NATS) -> None:
         self.nc = nc
+        self.poll = _POLL
+        """Seconds between looks at the connection: whoever calls notice and changed needs few."""
+        self.waits_to_send = True
+        """Whether publish of nats-py may wait, and swallow a cancellation meanwhile."""
         self._idle: list[Inbox] = []
         self._under_way: dict[Inbox, None] = {}  # in the order in which they were sent
         self._heard = -1  # the number of the connection on which inboxes are allowed
         self._noticed = nc.last_error
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._watcher: asyncio.Task[None] | None = None
+        self._seen = self.number  # the number of the connection when it was last looked at
+        self._watch: asyncio.TimerHandle | None = None
+        self._change: asyncio.Future[None] | None = None
 
     @property
     def number(self) -> int:
@@ -176,7 +195,7 @@ class Link:
         loop, number = asyncio.get_running_loop(), self.number
         flush, end = self.spawn(self._flush()), loop.time() + timeout
         while not flush.done() and loop.time() < end and self.nc.is_connected and self.number == number:
-            await asyncio.wait({flush}, timeout=min(_POLL, end - loop.time()))
+            await self.wait_change(min(self.poll, end - loop.time()), flush)
         self.notice(self.nc.last_error)
         return flush.done() and flush.result() is True
 
@@ -209,29 +228,39 @@ class Link:
         refused[0].put(DeniedError(text) if certain else UnknownOutcomeError(text))
         del self._under_way[refused[0]]  # there is one refusal for each request
 
-    async def _watch(self) -> None:
+    def changed(self) -> None:
+        """Notice that the connection was lost, is back, or is closed."""
+        self._seen = self.number
+        if self._change and not self._change.done():
+            self._change.set_result(None)
+        for inbox in self._under_way:
+            if self.nc.is_closed or inbox.number != self.number:  # otherwise it was sent since
+                inbox.put(Interrupt())
+
+    async def wait_change(self, most: float, *others: asyncio.Future[Any]) -> None:
+        """Wait for a change of the connection, or for one of the others, for that many seconds at most."""
+        if self._change is None or self._change.done():
+            self._change = asyncio.get_running_loop().create_future()
+        await asyncio.wait({self._change, *others}, timeout=most, return_when=asyncio.FIRST_COMPLETED)
+
+    def _look(self) -> None:
         """Notice what nats-py tells only to callbacks that were set when it connected."""
-        number = self.number
-        while self._under_way:
-            await asyncio.sleep(_POLL)
-            self.notice(self.nc.last_error)
-            if self.nc.is_closed or self.number != number:
-                number = self.number
-                closed = UnknownOutcomeError("the connection is closed")
-                for inbox in self._under_way:
-                    if self.nc.is_closed:
-                        inbox.put(closed)
-                    elif inbox.number != number:  # otherwise it was sent since
-                        inbox.put(Interrupt())
+        self.notice(self.nc.last_error)
+        if self.nc.is_closed or self.number != self._seen:
+            self.changed()
+        more = self._under_way and not self.nc.is_closed
+        self._watch = asyncio.get_running_loop().call_later(self.poll, self._look) if more else None
 
     async def _wait_connected(self, subject: str, deadline: float) -> None:
-        while not self.nc.is_connected:
+        while not self.nc.is_connected or self.nc.is_draining:
             left = deadline - asyncio.get_running_loop().time()
             closed = self.nc.is_closed or self.nc.is_draining
             if closed or left <= 0:
                 why = "is closed" if closed else "is away"
-                raise NotSentError(f"a request on {hide_tokens(subject)}: the connection to NATS {why}")
-            await asyncio.sleep(min(_POLL, left))
+                error = NotSentError(f"a request on {hide_tokens(subject)}: the connection to NATS {why}")
+                error.is_passing = not closed
+                raise error
+            await self.wait_change(min(self.poll, left))
 
     async def _open_inbox(self, deadline: float) -> Inbox:
         while self._idle:
@@ -282,13 +311,12 @@ class Link:
                 inbox = await self._open_inbox(deadline)
                 inbox.begin(subject)
                 self._under_way[inbox] = None
-                if self._watcher is None or self._watcher.done():
-                    self._watcher = self.spawn(self._watch())
+                if self._watch is None:
+                    self._look()
                 if sending:
                     sending(inbox)
-                # A task, because nats-py swallows a cancellation while it flushes.
                 publish = self.nc.publish(subject, data, reply=inbox.subject, headers=dict(headers) or None)
-                await asyncio.shield(self.spawn(publish))
+                await (asyncio.shield(self.spawn(publish)) if self.waits_to_send else publish)
                 return inbox
             except BaseException as error:
                 if inbox and not (sending and isinstance(error, asyncio.CancelledError)):
@@ -340,8 +368,8 @@ class Link:
                     complete = True
                     break
                 except Interrupt:
-                    if restless:
-                        raise no_reply(subject, "the connection was lost", writes) from None
+                    if restless or self.nc.is_closed:
+                        raise self.lost(subject, writes) from None
                 except asyncio.TimeoutError:
                     raise no_reply(subject, f"waited {timeout:g} s", writes) from None
                 except NoBridgeError:
@@ -353,6 +381,13 @@ class Link:
         if error := error_of(reply.headers or {}):
             raise error
         return reply
+
+    def lost(self, subject: str, writes: bool) -> PQError:
+        """Return the error of a request whose connection was lost, maybe for good."""
+        closed = self.nc.is_closed
+        error = no_reply(subject, f"the connection {'is closed' if closed else 'was lost'}", writes)
+        error.is_passing = not closed
+        return error
 
 
 def no_reply(subject: str, why: str, writes: bool) -> PQError:
@@ -366,10 +401,10 @@ def hide_tokens(subject: str) -> str:
     return _TOKEN.sub(r"\1...", subject)
 
 
+_LINKS: WeakValueDictionary[int, Link] = WeakValueDictionary()
+"""By the id of the connection, which lives as long as its link."""
+
+
 def link_of(nc: NATS) -> Link:
     """Return the link of a connection."""
-    link: Link | None = getattr(nc, "_pqbridge_link", None)
-    if link is None:
-        link = Link(nc)
-        nc._pqbridge_link = link  # type: ignore[attr-defined]
-    return link
+    return _LINKS.get(id(nc)) or _LINKS.setdefault(id(nc), Link(nc))

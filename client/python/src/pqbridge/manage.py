@@ -7,9 +7,9 @@ import json
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
@@ -24,6 +24,13 @@ from .times import duration_text, time_text
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _DURATIONS = ("ack_wait", "ttl", "duplicate_window", "keep", "every", "jitter")
+
+
+class Rank(NamedTuple):
+    """How many items would be served before an item: rank, or with at_least maybe more."""
+
+    rank: int
+    at_least: bool
 
 
 def default_holder(nc: NATS) -> str:
@@ -61,23 +68,23 @@ class Handle:
         return parse(await self.read("info"), "queue")
 
     async def items(
-        self, *, state: str = "", match: str = "", value_bytes: int = 1024, max: bool = False
+        self, *, state: str | None = None, match: str | None = None, value_bytes: int | None = None, max: bool = False
     ) -> AsyncIterator[StoredItem]:
         """Iterate over the items, in the order in which they would be served if all were ready.
 
         state is "ready", "delayed", "leased" or "done"; by default the first three. match is a text
         that the value, a header, the id or the holder contains. value_bytes is how much of each
-        value to return, up to 65,536. Items stay where they are; pages are not of one moment.
+        value to return, up to 65,536, and 1,024 by default. Items stay where they are; pages are not of one moment.
         """
-        asked = {"value_bytes": value_bytes, "state": state, "match": match, "end": "max" if max else ""}
-        query = {name: value for name, value in asked.items() if value != ""}
-        while True:
-            page = parse(await self.read("items", query), "items")
-            for raw in page["items"]:
-                yield StoredItem(raw)
-            if not page["next"]:
-                return
-            query["after"] = page["next"]
+        asked = {"value_bytes": value_bytes, "state": state, "match": match, "end": "max" if max else None}
+        query = {name: value for name, value in asked.items() if value not in (None, "")}
+        async for raw in pages(lambda page: self.read("items", page), "items", query):
+            yield StoredItem(raw)
+
+    async def schedules(self) -> AsyncIterator[dict[str, Any]]:
+        """Iterate over the schedules of the queue with their states, sorted by id."""
+        async for record in pages(lambda page: self.read("schedules", page), "schedules", {}):
+            yield record
 
     async def get(self, id: str | None = None, *, msg_id: str | None = None) -> Item:
         """Return an item in any state, by its id or, within the duplicate window, its msg_id.
@@ -85,6 +92,18 @@ class Handle:
         Errors: NotFoundError.
         """
         return item_of(await self.read("get", job_query(id, msg_id)))
+
+    async def rank(self, id: str, *, max: bool = False) -> Rank:
+        """Return how many items pop would return before this one, or with max, pop(max=True).
+
+        A leased or delayed item counts as if it came back now. Beyond 10,000 items of its priority
+        the rank is a lower bound, and at_least is true.
+
+        Errors: NotFoundError.
+        """
+        query = {"id": id, "end": "max"} if max else {"id": id}
+        body = parse(await self.read("rank", query), "rank")
+        return Rank(int(body["rank"]), bool(body.get("at_least")))
 
     # Managing
 
@@ -105,23 +124,64 @@ class Handle:
         body = {"id": id, "priority": check_priority(priority)}
         return str((await self._manage("move", body, "place"))["place"])
 
-    async def redrive(self, *, max: int = 1000) -> int:
-        """Send up to max dead letters of this queue back to where they came from.
+    async def release(self, id: str) -> None:
+        """End the lease of an item whose holder is known to be dead; the delivery does not count.
+
+        Errors: LeaseLostError if it is not leased; NotFoundError.
+        """
+        await self._manage("release", {"id": id}, "id")
+
+    async def purge(self, state: str | None = None) -> int:
+        """Remove all items, or those that are "ready", "delayed", "leased" or "done"; return their number.
+
+        Jobs that are done and kept go only with "done". An item that changes its state meanwhile may
+        stay, and after an error some items may be gone.
+        """
+        done = 0
+        while True:
+            body = await self._manage("purge", {"state": state} if state else {}, "purged")
+            done += int(body["purged"])
+            if not body.get("more"):
+                return done
+
+    async def redrive(self, *, max: int | None = None) -> int:
+        """Send up to max dead letters of this queue, by default 1,000, back to where they came from.
 
         Returns their number. They keep their ids, and are at the end of their priority.
         """
-        done = 0
+        done, max = 0, 1000 if max is None else max
         while True:
             body = await self._manage("redrive", {"max": max - done}, "redriven")
             done += int(body["redriven"])
             if not body.get("more") or done >= max:
                 return done
 
-    async def redrive_ids(self, ids: Sequence[str]) -> list[str | PQError]:
+    async def remove_ids(self, ids: Iterable[str]) -> list[PQError | None]:
+        """Remove 1 to 1,000 items in one transaction; return for each None, or the error that says why it stays.
+
+        One that cannot be removed does not keep the others. This holds for all methods with ids.
+        """
+        return await self._each("remove", ids)
+
+    async def move_ids(self, ids: Iterable[str], priority: int) -> list[str | PQError]:
+        """Move 1 to 1,000 items to the end of a priority, in this order; return the place of each, or its error."""
+        return await self._each("move", ids, "place", priority=check_priority(priority))
+
+    async def release_ids(self, ids: Iterable[str]) -> list[PQError | None]:
+        """End the leases of 1 to 1,000 items; return for each None, or its error."""
+        return await self._each("release", ids)
+
+    async def redrive_ids(self, ids: Iterable[str]) -> list[str | PQError]:
         """Send 1 to 1,000 dead letters back; return for each the name of its queue, or why it stays."""
-        results = (await self._manage("redrive", {"ids": list(ids)}, "results"))["results"]
+        return await self._each("redrive", ids, "home")
+
+    async def _each(self, verb: str, ids: Iterable[str], member: str = "", **more: Any) -> list[Any]:
+        listed = [] if isinstance(ids, str) else list(ids)
+        if not listed:
+            raise BadArgumentError(f"ids {ids!r}: want a list of 1 to 1000 ids")
+        results = (await self._manage(verb, {"ids": listed, **more}, "results"))["results"]
         return [
-            error_for(r["code"], r.get("error_reason", ""), r["error"]) if "code" in r else str(r.get("home", ""))
+            error_for(r["code"], r.get("error_reason", ""), r["error"]) if "code" in r else r.get(member)
             for r in results
         ]
 
@@ -155,7 +215,7 @@ class Handle:
 
         Errors: NotFoundError for one that does not exist.
         """
-        body = {name: _written(name, value) for name, value in members.items()}
+        body = {name: _written(name, value) for name, value in members.items() if value is not None}
         if "value" in body:
             body["value"] = base64.b64encode(encode(self.codec, body["value"])[0]).decode()
         return await self._manage("schedule", {"id": id, **body}, "id")
@@ -207,6 +267,19 @@ def job_query(id: str | None, msg_id: str | None) -> dict[str, str | None]:
 
 def item_of(reply: Msg) -> Item:
     return Item(reply.data, Headers((reply.headers or {}).items()))
+
+
+async def pages(
+    ask: Callable[[dict[str, Any]], Awaitable[Msg]], member: str, query: dict[str, Any]
+) -> AsyncIterator[Any]:
+    """Iterate over what the pages of a list have."""
+    while True:
+        page = parse(await ask(query), member)
+        for entry in page[member]:
+            yield entry
+        if not page.get("next"):
+            return
+        query = query | {"after": page["next"]}
 
 
 def parse(reply: Msg, member: str) -> dict[str, Any]:

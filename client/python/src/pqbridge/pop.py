@@ -130,8 +130,8 @@ class Pop:
                 message = await inbox.next(until)
             except Interrupt:
                 self.interrupted = True
-                if not self._id:  # an acknowledgement has to be repeated at once
-                    raise no_reply(self._subject, "the connection was lost", writes=True) from None
+                if not self._id or self._link.nc.is_closed:  # an acknowledgement has to be repeated at once
+                    raise self._link.lost(self._subject, writes=True) from None
                 if not cancelled:
                     await self._cancel()
                     cancelled, silence, deadline = True, math.inf, loop.time() + CANCEL_TIME
@@ -153,7 +153,7 @@ class Pop:
             raise BadReplyError(f"not the reply of a bridge: {error}", unknown=True) from error
 
     def _parse(self, message: Msg) -> tuple[bool, PQError | None]:
-        headers = Headers((message.headers or {}).items())
+        headers = message.headers or {}
         if "Pq-Heartbeat" in headers:
             # The bridge sent it at least an interval after the one before. When this process reads
             # it says little: it may have stood still.
@@ -175,7 +175,7 @@ class Pop:
             return True, error or (None if count else NotFoundError("the queue is empty"))
         if error or frames:
             return error is not None, error
-        self.received.append(Received(message.data, headers, message.reply, self._began))
+        self.received.append(Received(message.data, Headers(headers.items()), message.reply, self._began))
         return False, None
 
     async def _end(self, inbox: Inbox) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,11 +15,12 @@ from .times import Duration, duration_text, time_text
 
 
 class PushOptions(TypedDict, total=False):
-    """The options of a push; each may be absent.
+    """The options of a push; each may be absent, or None, which is the same.
 
     priority: an int64, smaller ones come first; 0 by default, and always in a FIFO queue.
     msg_id: a later push with the same id, 1 to 512 bytes, within the duplicate window of the queue
-        (two minutes by default) changes nothing and returns the first one's id.
+        (two minutes by default) changes nothing and returns the first one's id. By default it is
+        random, so that a push of unknown outcome can be repeated; with "" there is none, and it is not.
     unique: the same for as long as an item with this key is in the queue.
     delay, at: how long, or until when, the item is held back, up to ten years.
     ttl: after how long the item expires, 1 s to ten years, or "never".
@@ -29,17 +31,17 @@ class PushOptions(TypedDict, total=False):
     type: the kind of job, by which a Worker finds its handler: the header Type.
     """
 
-    priority: int
-    msg_id: str
-    unique: str
-    delay: Duration
-    at: datetime
-    ttl: Duration | Literal["never"]
-    group: str
-    weight: int
-    keep: Duration
-    headers: HeadersLike
-    type: str
+    priority: int | None
+    msg_id: str | None
+    unique: str | None
+    delay: Duration | None
+    at: datetime | None
+    ttl: Duration | Literal["never"] | None
+    group: str | None
+    weight: int | None
+    keep: Duration | None
+    headers: HeadersLike | None
+    type: str | None
 
 
 class PushItem(PushOptions):
@@ -77,6 +79,8 @@ class Message:
     priority: int
     headers: Sequence[tuple[str, str]]
     value: bytes
+    has_id: bool = False  # a push may be repeated, as it has a message id
+    has_own_id: bool = False  # one that nobody else knows, so that a duplicate is the push itself
 
     def frame(self) -> bytes:
         """Return the item as it is among several."""
@@ -104,21 +108,23 @@ _RESERVED = {"Pq-Priority": "priority"} | {header: option for option, (header, _
 _MEMBERS = ("value", "priority", "headers", *_OPTIONS)
 
 
-def message(codec: Codec, item: Mapping[str, Any]) -> Message:
-    """Return an item, a value with the options of its push, as it is sent."""
-    if "value" not in item:
-        raise BadArgumentError("an item without a value: want a member value")
+def message(codec: Codec, item: Mapping[str, Any], *, identify: bool = True) -> Message:
+    """Return an item, a value with the options of its push, as it is sent: with a message id, if it may have one."""
+    if not isinstance(item, Mapping) or "value" not in item:
+        raise BadArgumentError(f"an item {item!r:.100}: want a dict with a value, and the options of its push")
     for name in item:
         if name not in _MEMBERS:
             raise BadArgumentError(f"unknown option {name!r}: want one of {', '.join(_MEMBERS)}")
-    if item.get("delay") is not None and item.get("at") is not None:
+    options = {name: option for name, option in item.items() if option is not None}
+    if "delay" in options and "at" in options:
         raise BadArgumentError("delay and at: want one of them")
 
     data, content_type = encode(codec, item["value"])
-    given = {
-        header: text(item[option]) for option, (header, text) in _OPTIONS.items() if item.get(option) not in (None, "")
-    }
-    own = header_pairs(item.get("headers") or ())
+    own = header_pairs(options.get("headers") or ())
+    identify = identify and "msg_id" not in options and all(name != "Nats-Msg-Id" for name, _ in own)
+    if identify:
+        options["msg_id"] = secrets.token_urlsafe(16)
+    given = {header: text(options[name]) for name, (header, text) in _OPTIONS.items() if options.get(name, "") != ""}
     for name, _ in own:
         if name.startswith("Pq-"):
             instead = f", use the option {_RESERVED[name]}" if name in _RESERVED else ""
@@ -126,7 +132,10 @@ def message(codec: Codec, item: Mapping[str, Any]) -> Message:
     own = [(name, text) for name, text in own if name not in given]
     if content_type and all(name != "Content-Type" for name, _ in own):
         given["Content-Type"] = content_type
-    return Message(check_priority(item.get("priority", 0)), own + header_pairs(given), data)
+    pairs = own + header_pairs(given)
+    has_id = any(name == "Nats-Msg-Id" for name, _ in pairs)
+    has_own_id = identify and "Pq-Unique" not in given
+    return Message(check_priority(options.get("priority", 0)), pairs, data, has_id, has_own_id)
 
 
 def check_priority(priority: int) -> int:
@@ -140,5 +149,5 @@ def check_priority(priority: int) -> int:
 
 def successor(codec: Codec, item: Successor) -> Message:
     """Return what an acknowledgement pushes."""
-    m = message(codec, {name: option for name, option in item.items() if name != "queue"})
+    m = message(codec, {name: option for name, option in item.items() if name != "queue"}, identify=False)
     return Message(m.priority, [*m.headers, *header_pairs({"Pq-Queue": item.get("queue", "")})], m.value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,11 @@ from .errors import (
     NotSentError,
     PQError,
     TooLargeError,
+    UnknownOutcomeError,
 )
 from .headers import Headers, are_plain
 from .item import Item, JobResult
+from .link import LATE_REPLY
 from .manage import Handle, item_of, job_query, parse
 from .pop import Pop, Received
 from .push import Message, PushAck, PushItem, PushOptions, message
@@ -31,9 +33,10 @@ from .times import Duration, Pause, clock, duration_text, seconds
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_MAX_FRAMES = 4096
+_MAX_FRAMES = 1024  # of a batch of push_many: with message ids, more may not fit
 _MAX_BATCH = 4 << 20  # bytes of a batch of push_many: larger ones are no faster
 _RESULT_WAIT = 30.0
+_LATEST = 1.0  # seconds after a wait is over, for the last reply
 
 
 def lease_length(ack_wait: Duration | None) -> float:
@@ -64,41 +67,50 @@ class Queue(Handle):
     async def push(self, value: Any, **options: Unpack[PushOptions]) -> PushAck:
         """Add an item, and return once it is durable.
 
-        value is bytes, as they are, or anything that the codec of the client takes; for the options
-        see PushOptions. The push has a random msg_id unless it has one of its own, and is repeated
-        with it until the timeout of the client is over: it happens once. With msg_id="" it has
-        none, and is sent once.
+        value is bytes or another buffer, as they are, or anything that the codec of the client takes;
+        for the options see PushOptions. The push is repeated, with the same msg_id, until the timeout
+        of the client is over: it happens once.
 
-        Errors: TooLargeError, OverloadedError for a full queue, and the errors of any request.
+        Errors: TooLargeError, OverloadedError for a full queue, and the errors of any request. Once
+        the outcome of one attempt is unknown, so is that of the push: UnknownOutcomeError.
         """
-        is_random = "msg_id" not in options
-        own = options.setdefault("msg_id", secrets.token_urlsafe(16))
-        m = message(self.codec, {"value": value, **options})
-        loop, pause = asyncio.get_running_loop(), Pause()
+        return (await self._repeat([message(self.codec, {"value": value, **options})]))[0]
+
+    async def _repeat(self, batch: Sequence[Message]) -> list[PushAck]:
+        """Push items, all or none, and again if that may help and cannot push them twice."""
+        loop, pause, unknown = asyncio.get_running_loop(), Pause(), False
         end = loop.time() + self.timeout
         while True:
             try:
                 # Time for a second attempt, if a reply is lost.
-                ack = await self._push(m, max(0.05, min(end - loop.time(), self.timeout / 2)))
+                acks = await self._push(batch, max(0.05, min(end - loop.time(), self.timeout / 2)))
                 # A duplicate of its own earlier try is none.
-                return replace(ack, duplicate=False) if is_random and "unique" not in options else ack
+                return [replace(a, duplicate=False) if m.has_own_id else a for a, m in zip(acks, batch, strict=True)]
             except PQError as error:
+                unknown = unknown or error.unknown
                 left = end - loop.time()
-                if left <= 0 or not own or not error.is_passing or error.reason == "full":
-                    raise
-                await pause.wait(left)
-                if end - loop.time() < 0.001:
-                    raise  # of an attempt without time the outcome would be unknown
+                again = (
+                    error.is_passing and error.reason != "full" and not (unknown and any(not m.has_id for m in batch))
+                )
+                if again and left > 0:
+                    await pause.wait(left)
+                    if end - loop.time() >= 0.001:  # of an attempt without time the outcome would be unknown
+                        continue
+                if unknown and not error.unknown:
+                    text = f"the outcome of an earlier attempt is unknown; the last one: {error}"
+                    raise UnknownOutcomeError(text) from error
+                raise
 
-    async def _push(self, m: Message, timeout: float) -> PushAck:
-        if not are_plain(m.headers):  # which nats-py would change
-            return (await self._push_batch([m], timeout))[0]
+    async def _push(self, batch: Sequence[Message], timeout: float) -> list[PushAck]:
+        m = batch[0]
+        if len(batch) > 1 or not are_plain(m.headers):  # which nats-py would change
+            return await self._push_batch(batch, timeout)
         headers = [*m.headers]
         if m.priority:
             headers.append(("Pq-Priority", str(m.priority)))
         reply = await self.link.request(self.subject("push"), m.value, headers, timeout=timeout, restless=True)
         body = parse(reply, "id")
-        return PushAck(body["id"], body.get("priority", 0), body.get("duplicate", False))
+        return [PushAck(body["id"], body.get("priority", 0), body.get("duplicate", False))]
 
     async def _push_batch(self, batch: Sequence[Message], timeout: float) -> list[PushAck]:
         data = b"".join(m.frame() for m in batch)
@@ -109,30 +121,30 @@ class Queue(Handle):
             PushAck(id, m.priority, i in duplicates) for i, (id, m) in enumerate(zip(body["ids"], batch, strict=True))
         ]
 
-    async def push_many(self, items: Sequence[PushItem]) -> list[PushAck | PQError]:
+    async def push_many(self, items: Iterable[PushItem]) -> list[PushAck | PQError]:
         """Add any number of items in as few requests as possible, and return what became of each.
 
             outcomes = await jobs.push_many([{"value": b"a", "priority": 1}, {"value": b"b"}])
 
-        Items of one priority are served in this order. Nothing is repeated, and nothing is sent
-        after a failure, be it of one item that is too large: first come the items in the queue,
-        then the failed ones, then NotSentError for the rest. With UnknownOutcomeError an item may
-        be in the queue: push it again if it has a msg_id.
+        Items of one priority are served in this order. Each request is repeated as push does. Nothing
+        is sent after a failure, be it of one item that is too large: first come the items in the
+        queue, then the failed ones, then NotSentError for the rest.
         """
+        all = list(items)
         outcomes: list[PushAck | PQError] = []
         messages: list[Message] = []
         wrong: PQError | None = None
         try:
-            for item in items:
+            for item in all:
                 messages.append(message(self.codec, item))  # noqa: PERF401
         except BadArgumentError as error:
             wrong = error
 
-        limit = len(messages)
+        limit = _MAX_FRAMES
         while len(outcomes) < len(messages):
             batch = self._fitting(messages[len(outcomes) : len(outcomes) + limit])
             try:
-                outcomes += await self._push_batch(batch, self.timeout)
+                outcomes += await self._repeat(batch)
             except (BadRequestError, TooLargeError) as error:
                 limit = len(batch) // 2  # look for the item at fault
                 if not limit:
@@ -146,37 +158,48 @@ class Queue(Handle):
         if wrong:
             outcomes.append(wrong)
         rest = NotSentError(f"not sent because of an earlier item: {wrong}")
-        return outcomes + [rest] * (len(items) - len(outcomes))
+        return outcomes + [rest] * (len(all) - len(outcomes))
 
     def _fitting(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return the first messages that fit into one batch, and whose ids fit into its reply."""
         most = self.link.nc.max_payload
-        batch = messages[: max(1, min(_MAX_FRAMES, (most - 512) // 59))]
+        batch = messages[: max(1, (most - 512) // 59)]
         sizes = accumulate(len(m.frame()) for m in batch)
         return batch[: max(1, sum(size <= min(most, _MAX_BATCH) for size in sizes))]
 
     async def call(self, value: Any, *, wait: Duration | None = None, **options: Unpack[PushOptions]) -> Any:
         """Push a job, wait until a worker has done it, and return what its handler returned.
 
-        The result is kept for an hour after the job is done, or as long as keep says. To outlast a
-        crash of the caller, give a msg_id, and call again with it within the duplicate window.
+        wait is how long to wait once the job is pushed, by default as long as it takes. The result is
+        kept for an hour after the job is done, or as long as keep says. To outlast a crash of the
+        caller, give a msg_id, and call again with it within the duplicate window.
 
-        Errors: JobFailedError if the job became a dead letter; NotDoneError when wait is over (None
-        waits as long as it takes), and the job goes on; NotFoundError if it was removed, popped or
-        has expired; and the errors of push.
+        Errors: the errors of push; and once the job is pushed only JobFailedError if it became a dead
+        letter, NotFoundError if it was removed, popped or has expired, and NotDoneError, which has
+        its id, when wait is over or nobody can be asked any more, and the job goes on.
         """
-        options.setdefault("keep", 3600)
+        length = math.inf if wait is None else seconds(wait)
+        if options.get("keep") is None:
+            options["keep"] = 3600
         ack = await self.push(value, **options)
-        result = await self._result({"id": ack.id}, float("inf") if wait is None else seconds(wait))
+        try:
+            result = await self._result({"id": ack.id}, length)
+        except NotFoundError:
+            raise
+        except PQError as error:
+            raise NotDoneError(f"job {ack.id} is pushed, and not known to be done: {error}", id=ack.id) from error
         result.raise_for_death()
         if not result.is_over:
-            raise NotDoneError(f"job {ack.id} is {result.state}, not done, after {wait}")
+            text = f"job {ack.id} is {result.state}, not done, after {wait}"
+            raise NotDoneError(text, id=ack.id, state=result.state)
         if not result.has_result:
             return None
         typed = result.content_type == self.codec.content_type
         return self.codec.decode(result.value) if typed else result.value
 
-    async def result(self, id: str | None = None, *, msg_id: str | None = None, wait: Duration = 0) -> JobResult:
+    async def result(
+        self, id: str | None = None, *, msg_id: str | None = None, wait: Duration | None = None
+    ) -> JobResult:
         """Return what became of a job, by its id or, within the duplicate window, its msg_id.
 
         Waits until the job is done or dead, but no longer than wait; then returns the state that it
@@ -184,19 +207,19 @@ class Queue(Handle):
 
         Errors: NotFoundError if there is no such job, or it is over and not kept.
         """
-        return await self._result(job_query(id, msg_id), seconds(wait))
+        return await self._result(job_query(id, msg_id), seconds(wait or 0))
 
     async def _result(self, query: dict[str, Any], wait: float) -> JobResult:
         pause, end = Pause(), clock() + wait
         while True:
-            left = end - clock()
+            left = max(0.0, end - clock())
             part = min(left, _RESULT_WAIT)
             asked = {"expires": duration_text(part)} if part >= 0.001 else {}
             try:
                 reply = await self.link.request(
                     self.subject("result"),
                     json.dumps(query | asked).encode(),
-                    timeout=part + 5 if asked else self.timeout,
+                    timeout=min(part + LATE_REPLY, left + _LATEST) if wait else self.timeout,
                     writes=False,
                     restless=bool(asked),
                 )
@@ -208,13 +231,14 @@ class Queue(Handle):
                 query = {"id": result.id}  # a message id is forgotten earlier
                 pause.reset()
             except PQError as error:
+                left = end - clock()
                 if left <= 0 or not error.is_passing:
                     raise
                 await pause.wait(left)
 
     # Popping
 
-    async def pop(self, *, max: bool = False, expires: Duration = 0) -> Item | None:
+    async def pop(self, *, max: bool = False, expires: Duration | None = None) -> Item | None:
         """Remove and return the first item: the smallest priority, the oldest among equals.
 
         max takes the largest priority instead, the newest among equals. expires waits that long for
@@ -224,7 +248,7 @@ class Queue(Handle):
         received = await self._pop(max, expires, {})
         return Item(received[0].value, received[0].headers) if received else None
 
-    async def pop_batch(self, n: int, *, max: bool = False, expires: Duration = 0) -> list[Item]:
+    async def pop_batch(self, n: int, *, max: bool = False, expires: Duration | None = None) -> list[Item]:
         """Remove and return up to n items, 1 to 1,000, in one transaction.
 
         With expires it returns once it has n items or the time is over. See pop.
@@ -235,7 +259,12 @@ class Queue(Handle):
         return [Item(r.value, r.headers) for r in received]
 
     async def lease(
-        self, *, ack_wait: Duration | None = None, expires: Duration = 0, holder: str | None = None, max: bool = False
+        self,
+        *,
+        ack_wait: Duration | None = None,
+        expires: Duration | None = None,
+        holder: str | None = None,
+        max: bool = False,
     ) -> Delivery | None:
         """Lease the item that pop would remove: nobody else gets it for ack_wait.
 
@@ -267,8 +296,10 @@ class Queue(Handle):
             heartbeat=heartbeat,
         )
 
-    async def _pop(self, max: bool, expires: Duration, options: dict[str, Any], ack_wait: float = 0) -> list[Received]:
-        end = clock() + seconds(expires)
+    async def _pop(
+        self, max: bool, expires: Duration | None, options: dict[str, Any], ack_wait: float = 0
+    ) -> list[Received]:
+        end = clock() + seconds(expires or 0)
         while True:
             left = end - clock()
             pop = self.pop_request(max, left if left >= 0.001 else 0, dict(options), ack_wait)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from datetime import datetime, timedelta, timezone
@@ -13,27 +14,31 @@ Duration = float | timedelta | str
 """Seconds, a timedelta, or a text of the protocol such as "1m30s" or "250ms"."""
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h)")
+_ENDLESS = 1e15  # seconds; more would overflow
 
 
 def seconds(duration: Duration) -> float:
-    """Return a duration in seconds."""
+    """Return a duration in seconds: 0 or more, and finite."""
+    length, parts = math.nan, []
     if isinstance(duration, timedelta):
-        return duration.total_seconds()
-    if isinstance(duration, (int, float)):
-        return float(duration)
-    parts = _PART.findall(duration) if isinstance(duration, str) else []
-    if duration != "0" and (not parts or "".join(n + unit for n, unit in parts) != duration):
-        raise BadArgumentError(
-            f"bad duration {duration!r}: want seconds, a timedelta, or a text such as '1m30s' or '250ms'"
-        )
-    return sum(float(n) * _UNITS[unit] for n, unit in parts)
+        length = duration.total_seconds()
+    elif isinstance(duration, str):
+        parts = _PART.findall(duration)
+        if duration == "0" or (parts and "".join(n + unit for n, unit in parts) == duration):
+            length = sum(float(n) * _UNITS[unit] for n, unit in parts)
+    elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
+        length = duration
+    if not 0 <= length < _ENDLESS:
+        want = "seconds, a timedelta, or a text such as '1m30s' or '250ms', 0 or more and finite"
+        raise BadArgumentError(f"bad duration {duration!r}: want {want}")
+    return float(length)
 
 
 def duration_text(duration: Duration) -> str:
     """Return a duration as requests have it. Numbers are exact to the microsecond."""
     length = seconds(duration)
-    if not 0 <= length < 1e10:
+    if length >= 1e10:
         raise BadArgumentError(f"bad duration {duration!r}: want 0 to ten years")
     return duration if isinstance(duration, str) else f"{round(length * 1e6)}us"
 
@@ -52,7 +57,8 @@ def parse_time(text: str | None) -> datetime | None:
 
 def clock() -> float:
     """Return seconds on a clock that also counts while the machine sleeps, where there is one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    read = getattr(time, "clock_gettime", None)
+    return float(read(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) if read else time.monotonic())
 
 
 class Pause:

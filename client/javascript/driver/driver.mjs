@@ -28,8 +28,7 @@ async function connected() {
     user: env.NATS_USER,
     pass: env.NATS_PASSWORD,
     inboxPrefix: env.PQ_INBOX_PREFIX || undefined,
-    maxReconnectAttempts: -1,
-    ignoreAuthErrorAbort: true,
+    ...pq.connectOptions,
     reconnectTimeWait: 50,
     waitOnFirstConnect: true,
   };
@@ -51,7 +50,7 @@ const members = new Set([
   ...["n", "op", "queue", "queues", "fifo", "items", ...pushMembers],
   ...["max", "expires", "count", "peek", "ackWait", "holder", "lease", "how", "result", "reason", "progress", "next"],
   ...["what", "state", "match", "id", "name", "settings", "schedule"],
-  ...["wait", "worker", "concurrency", "jobTimeout", "types", "timeout"],
+  ...["wait", "worker", "concurrency", "jobTimeout", "types", "timeout", "leases", "ids"],
 ]);
 
 const queue = (c, name = c.queue) => (c.fifo ? client.fifoQueue(name) : client.priorityQueue(name));
@@ -102,18 +101,40 @@ const look = {
     }
     return list;
   },
+  rank: async (c) => {
+    const { rank, atLeast } = await queue(c).rank(c.id, { max: c.max });
+    return { rank: String(rank), atLeast };
+  },
+  queues: (c) => listed(c.fifo ? client.fifoQueues() : client.priorityQueues()),
+  schedules: async (c) => (await listed(queue(c).schedules())).map((record) => wire(record)),
   get: async (c) => {
     const found = await queue(c).get(c.id);
     return { ...item(found), state: found.state };
   },
 };
 
+async function listed(iterable) {
+  const list = [];
+  for await (const one of iterable) list.push(one);
+  return list;
+}
+
+// Returns what became of each item: its error, or some members.
+const results = async (list, ...members) =>
+  (await list).map((r) => (r.error ? { error: errorOf(r.error) } : Object.fromEntries(members.map((name) => [name, r[name]]))));
+
 const manage = {
-  move: async (c) => ({ place: await queue(c).move(c.id, integer(c.priority) ?? 0) }),
-  remove: async (c) => void (await queue(c).remove(c.id)),
+  move: async (c) => {
+    const priority = integer(c.priority) ?? 0;
+    return c.ids ? results(queue(c).moveIds(c.ids, priority), "place") : { place: await queue(c).move(c.id, priority) };
+  },
+  remove: async (c) => (c.ids ? results(queue(c).removeIds(c.ids)) : void (await queue(c).remove(c.id))),
+  release: async (c) => (c.ids ? results(queue(c).releaseIds(c.ids)) : void (await queue(c).release(c.id))),
+  purge: async (c) => ({ purged: String(await queue(c).purge(c.state)) }),
   redrive: async (c) => {
+    if (c.ids) return results(queue(c).redriveIds(c.ids), "home");
     if (!c.id) return { redriven: String(await queue(c).redrive({ max: count(c.max) })) };
-    const [{ home, error }] = await queue(c).redrive({ ids: [c.id] });
+    const [{ home, error }] = await queue(c).redriveIds([c.id]);
     if (error) throw error;
     return { home };
   },
@@ -154,11 +175,13 @@ const operations = {
   },
   async lease(c) {
     const { ackWait, expires, holder, max } = c;
-    const delivery = await queue(c).lease({ ackWait, expires, holder, max });
-    if (!delivery) return null;
-    const name = String(leases.size + 1);
-    leases.set(name, delivery);
-    return { lease: name, ...item(delivery), deliveries: String(delivery.deliveries) };
+    const options = { ackWait, expires, holder, max };
+    if (c.count) return (await queue(c).leaseBatch(Number(c.count), options)).map(held);
+    return held(await queue(c).lease(options));
+  },
+  async ackAll(c) {
+    const errors = await client.ackAll(c.leases.map((name) => leases.get(name)));
+    return errors.map((error) => (error ? { error: errorOf(error) } : null));
   },
   settle: (c) => known(settle, c.how)(leases.get(c.lease), c),
   look: (c) => known(look, c.what)(c),
@@ -181,6 +204,14 @@ const operations = {
   },
   stop: (c) => stop(workers.get(c.worker), c.timeout),
 };
+
+// Keeps a delivery, if there is one, under a name.
+function held(delivery) {
+  if (!delivery) return null;
+  const name = String(leases.size + 1);
+  leases.set(name, delivery);
+  return { lease: name, ...item(delivery), deliveries: String(delivery.deliveries) };
+}
 
 function known(table, name) {
   if (!Object.hasOwn(table, name)) throw new Unsupported(`unsupported: ${name}`);
@@ -273,7 +304,8 @@ function classOf(err) {
 function errorOf(err) {
   const answered = err instanceof pq.PQError && !(err instanceof pq.JobFailedError);
   const { code = 0, reason = "", unknown = false } = answered ? err : {};
-  return { class: classOf(err), code: String(code), reason, text: err.message, unknown };
+  const job = err instanceof pq.NotDoneError ? err.id : undefined;
+  return { class: classOf(err), code: String(code), reason, text: err.message, unknown, job };
 }
 
 async function obey(c) {

@@ -1,8 +1,9 @@
-import { NotSentError, type PQError, TooLargeError } from "./errors.js";
+import { shown } from "./duration.js";
+import { badRequest, NotSentError, type PQError, TooLargeError } from "./errors.js";
 import { encodeFrames, frameSize } from "./frames.js";
-import { integer } from "./json.js";
+import { integer, membersOf, notABridge } from "./json.js";
 import { prepare, type Prepared, type Pushed, type PushItem, type PushOutcome } from "./push.js";
-import { notABridge, type Queue } from "./queue.js";
+import type { Queue } from "./queue.js";
 import { mayRepeat, repeat } from "./retry.js";
 
 /** The most items of a batch, and bytes: larger ones are no faster. With message ids, more items may not fit. */
@@ -10,24 +11,33 @@ const mostItems = 1024;
 const mostBytes = 4 << 20;
 
 /** Pushes items in one request: all, or after an error none. */
-export async function pushBatch(queue: Queue, list: Prepared[], ms: number): Promise<Pushed[]> {
+export async function pushBatch(queue: Queue, list: Prepared[], ms: number, signal?: AbortSignal): Promise<Pushed[]> {
   const request = { subject: `${queue.subject}push.batch`, payload: encodeFrames(list), writes: true };
-  const reply = await queue.client.connection.request(request, ms);
-  const { ids, duplicates = [] } = queue.parse(reply, true);
-  if (!Array.isArray(ids) || ids.length !== list.length) throw notABridge(reply, true);
+  const reply = await queue.client.connection.request(request, ms, signal);
+  const { ids, duplicates } = membersOf<{ ids: string[]; duplicates?: number[] }>(reply.data, true);
+  if (!Array.isArray(ids) || ids.length !== list.length) throw notABridge(reply.data, true);
 
   const again = new Set(duplicates);
-  return list.map((p, i) => ({ id: ids[i], priority: integer(String(p.priority)), duplicate: again.has(i) }));
+  return list.map((p, i) => ({ id: ids[i]!, priority: integer(String(p.priority)), duplicate: again.has(i) }));
 }
 
 /** Pushes items in as many batches as it takes, and returns the outcome of each: see Queue.pushMany. */
-export async function pushMany(queue: Queue, all: PushItem[]): Promise<PushOutcome[]> {
+export async function pushMany(queue: Queue, items: Iterable<PushItem> | AsyncIterable<PushItem>): Promise<PushOutcome[]> {
+  const isList = typeof items === "object" && items !== null && (Symbol.iterator in items || Symbol.asyncIterator in items);
+  if (!isList) throw badRequest(`items ${shown(items)}: want an iterable of objects with a value`);
+  const all: PushItem[] = [];
+  for await (const item of items) all.push(item);
+
   const outcomes: PushOutcome[] = [];
   const sound: Prepared[] = [];
   let wrong: PQError | undefined; // of the first item that cannot be sent
   let failed: PQError | undefined;
   try {
-    for (const { value, ...options } of all) sound.push(prepare(queue.client.codec, value, options, queue.fifo));
+    for (const item of all) {
+      if (typeof item !== "object" || item === null) throw badRequest(`item ${shown(item)}: want an object with a value`);
+      const { value, ...options } = item;
+      sound.push(prepare(queue.client.codec, value, options, queue.fifo));
+    }
   } catch (err) {
     wrong = err as PQError;
   }

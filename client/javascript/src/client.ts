@@ -1,9 +1,12 @@
-import type { NatsConnection } from "@nats-io/nats-core";
+import type { ConnectionOptions, NatsConnection } from "@nats-io/nats-core";
+import { ackAll } from "./ackall.js";
 import { type Codec, json } from "./codec.js";
 import { Connection } from "./connection.js";
+import type { Delivery } from "./delivery.js";
 import { type Duration, milliseconds, shown } from "./duration.js";
-import { badRequest } from "./errors.js";
+import { badRequest, type PQError } from "./errors.js";
 import { checkOptions } from "./options.js";
+import { pages } from "./query.js";
 import { Queue } from "./queue.js";
 
 /** Options of a Client. */
@@ -21,8 +24,14 @@ export interface ClientOptions {
 }
 
 /**
- * Sends requests to the bridges behind a NATS connection, which it never closes. Connect with
- * `maxReconnectAttempts: -1` and `ignoreAuthErrorAbort: true`, so that nats-core does not give up.
+ * What every connection should have, so that nats-core never gives up while NATS is away:
+ * `await connect({ ...connectOptions, servers })`.
+ */
+export const connectOptions = { maxReconnectAttempts: -1, ignoreAuthErrorAbort: true } satisfies ConnectionOptions;
+
+/**
+ * Sends requests to the bridges behind a NATS connection, which it never closes: see connectOptions. Clients of one
+ * connection share its subscription for replies, so a program may make as many as it likes.
  *
  * All calls throw a PQError: see its subclasses. What cannot be sent is a BadRequestError, as is what a bridge refuses.
  */
@@ -36,9 +45,9 @@ export class Client {
 
   /** Throws BadRequestError for options that are not valid. */
   constructor(nc: NatsConnection, options: ClientOptions = {}) {
-    checkOptions("client option", options, ["prefix", "fifoPrefix", "timeout", "inboxPrefix", "codec"]);
-    const { prefix = "pq", fifoPrefix = "q", timeout = 10_000, inboxPrefix, codec = json } = options;
-    for (const [name, text] of Object.entries({ prefix, fifoPrefix, inboxPrefix: inboxPrefix ?? "_INBOX" })) {
+    const given = checkOptions("client option", options, ["prefix", "fifoPrefix", "timeout", "inboxPrefix", "codec"]);
+    const { prefix = "pq", fifoPrefix = "q", timeout = 10_000, inboxPrefix = "_INBOX", codec = json } = given;
+    for (const [name, text] of Object.entries({ prefix, fifoPrefix, inboxPrefix })) {
       if (typeof text !== "string" || !/^[^\s.*>]+(\.[^\s.*>]+)*$/.test(text)) {
         throw badRequest(`${name} ${shown(text)}: want tokens of a subject without wildcards, such as "pq"`);
       }
@@ -47,19 +56,42 @@ export class Client {
     this.#fifoPrefix = fifoPrefix;
     this.timeout = milliseconds(timeout, "timeout", 1);
     this.codec = codec;
-    this.connection = new Connection(nc, inboxPrefix);
+    this.connection = Connection.of(nc, inboxPrefix);
   }
 
   /**
    * Returns a handle of the priority queue with that name: 1 to 128 letters, digits, "-" and "_". It sends nothing: a
-   * queue exists as soon as it has items or settings.
+   * queue exists as soon as it has items or settings. The types of its values and results are for the compiler only.
    */
-  priorityQueue(name: string): Queue {
+  priorityQueue<Data = unknown, Result = unknown>(name: string): Queue<Data, Result> {
     return new Queue(this, name, false, `${this.#prefix}.${name}.`);
   }
 
   /** Returns a handle of the FIFO queue with that name: see priorityQueue. It has no priorities and only one end. */
-  fifoQueue(name: string): Queue {
+  fifoQueue<Data = unknown, Result = unknown>(name: string): Queue<Data, Result> {
     return new Queue(this, name, true, `${this.#fifoPrefix}.${name}.`);
+  }
+
+  /** Lists the names of the priority queues that have items, settings or consumers, page by page. */
+  priorityQueues(): AsyncGenerator<string, void, undefined> {
+    return this.#names(this.#prefix);
+  }
+
+  /** Lists the names of the FIFO queues: see priorityQueues. */
+  fifoQueues(): AsyncGenerator<string, void, undefined> {
+    return this.#names(this.#fifoPrefix);
+  }
+
+  async *#names(prefix: string): AsyncGenerator<string, void, undefined> {
+    for await (const { queue } of pages<{ queue: string }>(this, `${prefix}.list`, "queues")) yield queue;
+  }
+
+  /**
+   * Acknowledges deliveries of any queues without results, in as few requests as possible, and returns for each, in their
+   * order, undefined or the error that ack would throw. Call it again with those whose error is an UnknownOutcomeError:
+   * LeaseLostError then most likely means that the first call counted.
+   */
+  ackAll(deliveries: Iterable<Delivery>): Promise<(PQError | undefined)[]> {
+    return ackAll(deliveries, this.connection.nc.info?.max_payload ?? Infinity);
   }
 }

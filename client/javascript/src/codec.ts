@@ -1,6 +1,6 @@
 import { badRequest } from "./errors.js";
 
-/** Turns values into bytes and back. Bytes (a Uint8Array) never go through it. */
+/** Turns values into bytes and back. Bytes (ArrayBuffer, Buffer, any typed array, DataView) never go through it. */
 export interface Codec {
   /** The type of the bytes, such as "application/json", for the header Content-Type; "" for none. */
   readonly contentType: string;
@@ -18,17 +18,30 @@ export const json: Codec = {
   encode(value) {
     const text = JSON.stringify(value);
     if (text === undefined) throw new TypeError(`JSON has no ${typeof value}`);
+    if (text === "{}" && kindOf(value) !== "Object") throw new TypeError(`JSON makes {} of a ${kindOf(value)}`);
     return encoder.encode(text);
   },
   decode: (bytes) => JSON.parse(decoder.decode(bytes)),
 };
 
+// Returns "Map", "Blob" and so on; unlike instanceof, also for an object of another realm.
+const kindOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
+
+// Returns the bytes of a buffer or a view of one. What is shared is copied, because others may change it.
+function bytesOf(value: unknown): Uint8Array | undefined {
+  if (value instanceof Uint8Array && kindOf(value.buffer) === "ArrayBuffer") return value;
+  if (ArrayBuffer.isView(value)) return bytesOf(value.buffer)!.subarray(value.byteOffset, value.byteOffset + value.byteLength);
+  if (kindOf(value) === "ArrayBuffer") return new Uint8Array(value as ArrayBuffer);
+  return kindOf(value) === "SharedArrayBuffer" ? new Uint8Array(value as ArrayBuffer).slice() : undefined;
+}
+
 /**
- * Returns a value as bytes, and their type, "" if it was bytes already. Throws BadRequestError, which begins with the
- * name.
+ * Returns a value as bytes, and their type, "" if it was bytes already: a buffer, or a view of one. Throws
+ * BadRequestError, which begins with the name.
  */
 export function encodeValue(codec: Codec, value: unknown, name: string): { bytes: Uint8Array; contentType: string } {
-  if (value instanceof Uint8Array) return { bytes: value, contentType: "" };
+  const bytes = bytesOf(value);
+  if (bytes) return { bytes, contentType: "" };
   try {
     return { bytes: codec.encode(value), contentType: codec.contentType };
   } catch (err) {
@@ -50,6 +63,10 @@ export function textOrBytes(bytes: Uint8Array): string | Uint8Array {
     return new Uint8Array(bytes); // a copy, as slice of a Buffer is none
   }
 }
+
+/** Returns 128 random bits as text. Pages without https have no randomUUID. */
+export const randomId = (): string =>
+  Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(36).padStart(7, "0")).join("");
 
 /** Reports whether a text has no half of a surrogate pair, which UTF-8 cannot carry. */
 export const isWellFormed = (text: string): boolean => !/\p{Surrogate}/u.test(text);

@@ -2,9 +2,9 @@ import {
   ClosedConnectionError, createInbox, DrainingConnectionError, type Msg, type NatsConnection,
   type PermissionViolationError, type Subscription,
 } from "@nats-io/nats-core";
-import { sleep, within } from "./duration.js";
+import { onAbort, sleep, within } from "./duration.js";
 import {
-  badRequest, errorOf, NoBridgeError, NotSentError, type PQError, TooLargeError, UnavailableError,
+  badRequest, errorOf, LeaseLostError, NoBridgeError, NotSentError, type PQError, TooLargeError, UnavailableError,
   UnknownOutcomeError,
 } from "./errors.js";
 import { HeaderBlock } from "./headers.js";
@@ -82,7 +82,7 @@ class Inbox {
   /** Why it receives nothing. */
   refused: Error | undefined;
 
-  constructor(nc: NatsConnection, prefix: string | undefined) {
+  constructor(nc: NatsConnection, prefix: string) {
     this.#prefix = `${createInbox(prefix)}.`;
     this.subscription = nc.subscribe(`${this.#prefix}*`, {
       callback: (err, m) => {
@@ -112,9 +112,12 @@ const mostIdle = 1024;
 /** How long to wait, in milliseconds, until NATS has confirmed the end of a subscription. */
 const drainTime = 500;
 
+const connections = new WeakMap<NatsConnection, Map<string, Connection>>();
+
 /**
- * A connection to NATS as a client sees it. It publishes only while the connection is up: nats-core keeps or drops
- * what is published meanwhile, and requests that were given up must not be sent later.
+ * A connection to NATS as clients see it; those with the same prefix of inboxes share it. It publishes only
+ * while the connection is up: nats-core keeps or drops what is published meanwhile, and requests that were given up must
+ * not be sent later.
  */
 export class Connection {
   #state: "unknown" | "up" | "away" | "closed" = "unknown";
@@ -126,7 +129,15 @@ export class Connection {
   #idle: Inbox[] = [];
   readonly #calls = new Set<Call>();
 
-  constructor(readonly nc: NatsConnection, readonly inboxPrefix: string | undefined) {
+  /** Returns the only one for a connection of nats-core and a prefix of inboxes. */
+  static of(nc: NatsConnection, inboxPrefix = "_INBOX"): Connection {
+    const all = connections.get(nc) ?? new Map<string, Connection>();
+    const found = all.get(inboxPrefix) ?? new Connection(nc, inboxPrefix);
+    connections.set(nc, all.set(inboxPrefix, found));
+    return found;
+  }
+
+  private constructor(readonly nc: NatsConnection, readonly inboxPrefix: string) {
     void this.#watch();
     nc.flush().then(
       () => this.#state === "unknown" && this.#become("up"),
@@ -271,8 +282,7 @@ export class Connection {
   async request(r: Request, ms: number, signal?: AbortSignal): Promise<Msg> {
     const end = performance.now() + ms;
     const { call, end: done } = await this.send(r, false, false, ms, signal);
-    signal?.addEventListener("abort", call.interrupt);
-    if (signal?.aborted) call.interrupt();
+    const forget = onAbort(signal, call.interrupt);
     try {
       const reply = await call.next(end - performance.now(), !!signal);
       if (!reply) throw call.noReply(signal?.aborted ? "it was given up" : `waited ${Math.round(ms)} ms`);
@@ -280,7 +290,7 @@ export class Connection {
       if (failure) throw failure;
       return reply;
     } finally {
-      signal?.removeEventListener("abort", call.interrupt);
+      forget();
       void done(true);
     }
   }
@@ -298,7 +308,10 @@ export function failureIn(m: Msg, subject: string): PQError | undefined {
   if (code) {
     const { headers } = m;
     const unknown = headers!.get("Pq-Outcome") === "unknown";
-    return errorOf(Number(code), headers!.get("Pq-Reason"), headers!.get("Nats-Service-Error"), unknown);
+    const failure = errorOf(Number(code), headers!.get("Pq-Reason"), headers!.get("Nats-Service-Error"), unknown);
+    const list = (name: string): number[] => (headers!.get(name).match(/\d+/g) ?? []).map(Number);
+    if (failure instanceof LeaseLostError) failure.lists = { lost: list("Pq-Lost"), done: list("Pq-Done") };
+    return failure;
   }
   if (m.data.length === 0 && m.headers?.code === 503) return new NoBridgeError(`no bridge listens on ${hideToken(subject)}`);
   return undefined;

@@ -31,7 +31,7 @@ const mostReason = 4096;
  * is over too, as long as nobody else got the item. After UnknownOutcomeError call the method again: LeaseLostError then
  * most likely means that the first call counted.
  */
-export class Delivery extends LeasedItem {
+export class Delivery<Data = unknown> extends LeasedItem<Data> {
   /** How long the lease is, in milliseconds, if the bridge has said so: it does unless ackWait was given. */
   readonly ackWait: number | undefined;
   /** When the lease is over by the bridge's clock: for people and logs. */

@@ -25,7 +25,6 @@ export class PQError extends Error {
 
   constructor(text: string, details: ErrorDetails = {}) {
     super(details.code ? `${text} (${details.code})` : text, { cause: details.cause });
-    this.name = new.target.name;
     this.code = details.code ?? 0;
     this.reason = details.reason ?? "";
     this.text = text;
@@ -42,7 +41,10 @@ export class BadRequestError extends PQError {}
 export class NotFoundError extends PQError {}
 
 /** The lease is lost, or the item is settled: somebody else may have it. Nothing was done. Code 409. */
-export class LeaseLostError extends PQError {}
+export class LeaseLostError extends PQError {
+  /** @internal Of several leases, the ones that are lost, and which of these were acknowledged before. */
+  declare lists?: { lost: number[]; done: number[] };
+}
 
 /** The item is leased, so it cannot be moved or redriven. Code 409. */
 export class LeasedError extends PQError {}
@@ -84,12 +86,13 @@ export class UnknownOutcomeError extends PQError {
 export class NoHeartbeatError extends UnknownOutcomeError {}
 
 /**
- * The time of a call is over, and its job is not done. The job goes on: do not push it again, but ask for the result of
- * `id`.
+ * The time of a call is over and its job is not done, or nobody can tell: then `cause` says why. The job goes on: do not
+ * push it again, but ask for the result of `id`.
  */
 export class NotDoneError extends PQError {
-  constructor(readonly id: string, state: string) {
-    super(`job ${id} is ${state}: it was not done in time, and goes on`);
+  /** Says why, with the error if its state is not known. */
+  constructor(readonly id: string, why: string, cause?: unknown) {
+    super(`job ${id} was not done in time, and goes on: ${why}`, { cause });
   }
 }
 
@@ -103,6 +106,13 @@ export class JobFailedError extends PQError {
     super(`job ${id} failed after ${times}: ${cause}`, { reason, cause });
   }
 }
+
+// As texts, because a minifier renames classes.
+for (const [name, kind] of Object.entries({
+  PQError, BadRequestError, NotFoundError, LeaseLostError, LeasedError, TooLargeError, OverloadedError, InternalError,
+  UnavailableError, NoBridgeError, BadReplyError, NotSentError, UnknownOutcomeError, NoHeartbeatError, NotDoneError,
+  JobFailedError,
+})) Object.defineProperty(kind.prototype, "name", { value: name, configurable: true, writable: true });
 
 const classes: Record<number, typeof PQError> = {
   400: BadRequestError,
@@ -119,6 +129,12 @@ export function errorOf(code: number, reason: string, text: string, unknown = fa
   let kind = unknown ? UnknownOutcomeError : classes[code] ?? PQError;
   if (reason === "leased") kind = LeasedError;
   return new kind(text, { code, reason, unknown });
+}
+
+/** Returns an error after an earlier attempt at the same that may have counted. */
+export function afterUnknown(err: PQError, earlier: boolean): PQError {
+  if (!earlier || err.unknown) return err;
+  return new UnknownOutcomeError(`an earlier attempt may have counted; the last one: ${err.message}`, { cause: err });
 }
 
 /** Returns the error of a request that is refused before it is sent. */

@@ -7,9 +7,12 @@ import { badRequest } from "./errors.js";
 export type HeaderValue = string | Uint8Array;
 
 /**
- * Headers to push: a record of values or lists of values, or pairs in order, in which a name may come several times.
+ * Headers to push: a record of values or lists of values, without those that are undefined or null; or pairs in order, in
+ * which a name may come several times.
  */
-export type HeadersInit = Record<string, HeaderValue | HeaderValue[]> | Iterable<readonly [string, HeaderValue]>;
+export type HeadersInit =
+  | Record<string, HeaderValue | HeaderValue[] | null | undefined>
+  | Iterable<readonly [string, HeaderValue]>;
 
 /**
  * The headers of an item, in order: iterate over them as pairs of name and value. Names are compared byte by byte.
@@ -45,11 +48,12 @@ export class ItemHeaders implements Iterable<readonly [string, HeaderValue]> {
 }
 
 function pairsOf(headers: HeadersInit): [string, HeaderValue][] {
-  const list: Iterable<readonly [string, HeaderValue | HeaderValue[]]> =
+  if (typeof headers !== "object") throw badRequest(`headers ${shown(headers)}: want an object, or pairs of name and value`);
+  const list: Iterable<readonly [string, HeaderValue | HeaderValue[] | null | undefined]> =
     Symbol.iterator in headers ? (headers as Iterable<[string, HeaderValue]>) : Object.entries(headers);
   const pairs: [string, HeaderValue][] = [];
   for (const [name, value] of list) {
-    for (const v of Array.isArray(value) ? value : [value]) pairs.push([name, v]);
+    for (const v of Array.isArray(value) ? value : [value ?? []].flat()) pairs.push([name, v]);
   }
   return pairs;
 }

@@ -1,4 +1,4 @@
-export { Client, type ClientOptions } from "./client.js";
+export { Client, type ClientOptions, connectOptions } from "./client.js";
 export { type Codec, json } from "./codec.js";
 export { Delivery, type Successor } from "./delivery.js";
 export type { Duration } from "./duration.js";
@@ -15,9 +15,11 @@ export {
 } from "./job.js";
 export type { Priority } from "./json.js";
 export type { Pushed, PushItem, PushOptions, PushOutcome } from "./push.js";
-export { type JobName, type LeaseOptions, type PopOptions, Queue } from "./queue.js";
+export { type CallOptions, type JobName, type LeaseOptions, type PopOptions, Queue } from "./queue.js";
 export { JobResult } from "./result.js";
 export { runHandler, type RunOptions } from "./run.js";
-export type { Settings } from "./settings.js";
-export type { ItemsOptions, QueueInfo, Redriven, Schedule, StoredItem } from "./stored.js";
+export type { Settings, Source, SourceField } from "./settings.js";
+export type {
+  ItemResult, ItemsOptions, QueueConsumer, QueueInfo, Schedule, ScheduleRecord, SourceState, StoredItem,
+} from "./stored.js";
 export { type Hooks, type Listener, type Logger, Worker, type WorkerOptions } from "./worker.js";

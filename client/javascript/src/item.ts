@@ -51,7 +51,7 @@ export function receiveMessage(m: Msg): Received {
 /**
  * An item of a queue. What the message left no room for is "" or 0; then `pushedAt` is undefined.
  */
-export class Item {
+export class Item<Data = unknown> {
   /** The id of the job, which stays the same wherever the item goes. */
   readonly id: string;
   /** Where the item is now, "" if that is the id. */
@@ -86,8 +86,8 @@ export class Item {
     this.deadLetter = deadLetterIn(bridge);
   }
 
-  /** Returns the value as JSON. Throws SyntaxError. */
-  json<T = unknown>(): T {
+  /** Returns the value as JSON, of the type that the queue has for its values: nothing checks that. Throws SyntaxError. */
+  json<T = Data>(): T {
     return JSON.parse(this.string());
   }
 
@@ -97,7 +97,7 @@ export class Item {
   }
 
   /** Returns the value as the codec of the client reads it. Throws what the codec throws. */
-  decode<T = unknown>(): T {
+  decode<T = Data>(): T {
     return this.#codec.decode(this.value) as T;
   }
 
@@ -108,7 +108,7 @@ export class Item {
 }
 
 /** An item that is leased. */
-export class LeasedItem extends Item {
+export class LeasedItem<Data = unknown> extends Item<Data> {
   /** How many times the item was delivered, this time included; 0 if the message left no room for that. */
   readonly deliveries: number;
   /** How many deliveries the settings of the queue allow; 0 if there is no limit. */

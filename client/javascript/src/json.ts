@@ -5,9 +5,6 @@ import { shown } from "./duration.js";
 /** An int64: a bigint, or a safe integer. Replies have a bigint only beyond 2^53. */
 export type Priority = number | bigint;
 
-/** A JSON value that a bridge has sent, with integers beyond 2^53 as bigint. */
-export type Json = null | boolean | number | bigint | string | Json[] | { [name: string]: Json };
-
 const least = -(2n ** 63n);
 const most = 2n ** 63n - 1n;
 
@@ -27,26 +24,43 @@ export function integer(text: string): Priority {
 
 // Neither side of JSON knows bigint: texts that begin like this stand for one meanwhile.
 const mark = `int64 ${Math.random()}:`;
-const tokens = /"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g;
+const tokens = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const marked = new RegExp(`"${mark}(-?\\d+)"`, "g");
 
-/** Parses the payload of a reply to a request that may change a queue. Throws BadReplyError. */
-export function parseReply(bytes: Uint8Array, writes: boolean): Json {
+/** Parses the payload of a reply to a request that may change a queue; integers beyond 2^53 are bigint. Throws BadReplyError. */
+export function parseReply(bytes: Uint8Array, writes: boolean): unknown {
   const text = textOf(bytes);
   try {
     if (!/\d{16}/.test(text)) return JSON.parse(text);
-    const quoted = text.replace(tokens, (token) => (token.startsWith('"') ? token : `"${mark}${token}"`));
+    const quoted = text.replace(tokens, (token) => (/^-?\d{16,}$/.test(token) ? `"${mark}${token}"` : token));
     return JSON.parse(quoted, (_, value) =>
       typeof value === "string" && value.startsWith(mark) ? integer(value.slice(mark.length)) : value,
     );
   } catch (err) {
-    throw new BadReplyError(`something other than a bridge replied: ${shown(text)}`, { cause: err, unknown: writes });
+    throw notABridge(bytes, writes, err);
   }
 }
 
-/** Writes the payload of a request; members that are undefined are left out. */
+/** Returns the members of a reply. Throws BadReplyError. */
+export function membersOf<T extends object>(bytes: Uint8Array, writes: boolean): T {
+  const parsed = parseReply(bytes, writes);
+  if (typeof parsed !== "object" || parsed === null || isPubAck(parsed)) throw notABridge(bytes, writes);
+  return parsed as T;
+}
+
+// A stream that captures the subject replies like this; to a push, a bridge does too, with the name of the queue.
+const isPubAck = (o: object): boolean => "seq" in o && !("queue" in o);
+
+/** The error of a reply that no bridge sends. */
+export const notABridge = (reply: Uint8Array, unknown: boolean, cause?: unknown): BadReplyError =>
+  new BadReplyError(`something other than a bridge replied: ${shown(textOf(reply))}`, { unknown, cause });
+
+/** Writes the payload of a request; members that are undefined are left out. Throws BadRequestError for NaN and Infinity. */
 export function stringify(value: unknown): string {
-  const text = JSON.stringify(value, (_, v) => (typeof v === "bigint" ? mark + v : v));
+  const text = JSON.stringify(value, (name, v) => {
+    if (typeof v === "number" && !Number.isFinite(v)) throw badRequest(`${name}: ${v}: want a number`);
+    return typeof v === "bigint" ? mark + v : v;
+  });
   return text.replace(marked, "$1");
 }
 
@@ -54,12 +68,12 @@ export function stringify(value: unknown): string {
 const data = new Set(["headers", "groups", "priorities", "paused_groups", "pausedGroups"]);
 
 /** Renames the members of what a bridge has sent: max_deliver becomes maxDeliver. */
-export function camelCase(value: Json): any {
+export function camelCase<T = unknown>(value: unknown): T {
   return renamed(value, (name) => name.replace(/_(.)/g, (_, c: string) => c.toUpperCase()));
 }
 
 /** Renames members for the bridge: maxDeliver becomes max_deliver. */
-export function snakeCase(value: unknown): any {
+export function snakeCase(value: object): Record<string, unknown> {
   return renamed(value, (name) => name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`));
 }
 

@@ -4,7 +4,8 @@ import { BadReplyError, NoHeartbeatError, NotFoundError, type PQError, UnknownOu
 import { parseFrames } from "./frames.js";
 import { receive, receiveMessage, type Received } from "./item.js";
 import { stringify } from "./json.js";
-import { utf8 } from "./codec.js";
+import { randomId, utf8 } from "./codec.js";
+import { onAbort } from "./duration.js";
 
 /** A request that may bring items. */
 export interface Fetch {
@@ -43,19 +44,18 @@ const empty = (): PQError => new NotFoundError("the queue is empty", { code: 404
 
 /** Sends a request that may bring items. It throws only what says that nothing was done; `error` says anything else. */
 export async function fetchItems(c: Connection, f: Fetch, timeout: number): Promise<Fetched> {
-  const id = f.expires > 0 ? crypto.randomUUID() : undefined;
+  const id = f.expires > 0 ? randomId() : undefined;
   const options = { ...f.options, id };
   const request = f.request?.(stringify(options)) ?? { payload: utf8(stringify(options)) };
   const patience = f.expires > 0 ? f.expires + lateReply : timeout;
   const { call, end } = await c.send({ subject: f.subject, writes: true, ...request }, true, f.expires > 0, patience, f.signal);
 
   const reply = new Reply(f, call);
-  f.signal?.addEventListener("abort", call.interrupt);
-  if (f.signal?.aborted) call.interrupt();
+  const forget = onAbort(f.signal, call.interrupt);
   try {
     await reply.readAll(patience, id ? () => c.publish(f.cancels, utf8(stringify({ cancel: id }))) : undefined);
   } finally {
-    f.signal?.removeEventListener("abort", call.interrupt);
+    forget();
     await end(reply.complete);
   }
   reply.readLate();

@@ -1,4 +1,4 @@
-import { type Codec, encodeValue } from "./codec.js";
+import { type Codec, encodeValue, randomId } from "./codec.js";
 import { type Duration, durationText, shown } from "./duration.js";
 import { badRequest, type PQError } from "./errors.js";
 import { type Frame } from "./frames.js";
@@ -43,9 +43,9 @@ export interface PushOptions {
 }
 
 /** An item of pushMany. */
-export interface PushItem extends PushOptions {
+export interface PushItem<Data = unknown> extends PushOptions {
   /** Bytes go as they are, everything else through the codec of the client. */
-  value: unknown;
+  value: Data;
 }
 
 /** Says that a pushed item is durable. */
@@ -71,11 +71,11 @@ export interface Prepared extends Frame {
 
 const second = 1000;
 export const successorMembers = ["priority", "delay", "at", "ttl", "group", "keep", "headers", "type"];
-const pushMembers = [...successorMembers, "msgId", "unique", "weight"];
+export const pushMembers = [...successorMembers, "msgId", "unique", "weight"];
 
 /** Returns an item as it is sent. Throws BadRequestError for what cannot be sent; the bridge checks the rest. */
-export function prepare(codec: Codec, value: unknown, o: PushOptions, fifo: boolean): Prepared {
-  checkOptions("push option", o, pushMembers);
+export function prepare(codec: Codec, value: unknown, options: PushOptions | undefined, fifo: boolean): Prepared {
+  const o = checkOptions("push option", options, pushMembers);
   const headers = new HeaderBlock();
   const priority = BigInt(priorityText(o.priority ?? 0));
   if (fifo && priority !== 0n) throw badRequest(`priority ${priority} in a FIFO queue: want 0`);
@@ -97,7 +97,7 @@ export function prepare(codec: Codec, value: unknown, o: PushOptions, fifo: bool
   add("Pq-Keep", durationText(o.keep, "keep", second));
 
   const random = o.msgId === undefined && !hadId;
-  if (o.msgId !== false) add("Nats-Msg-Id", random ? crypto.randomUUID() : o.msgId);
+  if (o.msgId !== false) add("Nats-Msg-Id", random ? randomId() : o.msgId);
   const ownId = random && o.unique === undefined;
   return { priority, headers, value: bytes, repeatable: headers.has("Nats-Msg-Id"), ownId };
 }

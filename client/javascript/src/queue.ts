@@ -2,21 +2,23 @@ import type { Msg } from "@nats-io/nats-core";
 import { pushBatch, pushMany } from "./batch.js";
 import type { Client } from "./client.js";
 import { isWellFormed, toBase64, utf8 } from "./codec.js";
-import { Delivery } from "./delivery.js";
 import { checkQueueName } from "./connection.js";
+import { Delivery } from "./delivery.js";
 import { type Duration, durationText, milliseconds, shown } from "./duration.js";
-import { BadReplyError, badRequest, errorOf, NotDoneError, NotFoundError, NotSentError } from "./errors.js";
-import { HeaderBlock } from "./headers.js";
-import { defaultHolder } from "./holder.js";
+import { badRequest, NotDoneError, NotFoundError, NotSentError, PQError, UnknownOutcomeError } from "./errors.js";
 import { Item, receiveMessage, type Received, type State } from "./item.js";
-import { camelCase, parseReply, type Priority, priorityText, snakeCase, stringify } from "./json.js";
+import { camelCase, membersOf, notABridge, type Priority, priorityText, snakeCase, stringify } from "./json.js";
+import { checkOptions, type Given } from "./options.js";
 import { type Fetch, fetchItems, lateReply } from "./pop.js";
-import { checkOptions } from "./options.js";
-import { prepare, type Prepared, type Pushed, type PushItem, type PushOptions, type PushOutcome } from "./push.js";
+import { prepare, type Prepared, type Pushed, type PushItem, pushMembers, type PushOptions, type PushOutcome } from "./push.js";
+import { pages, query, send } from "./query.js";
 import { JobResult } from "./result.js";
 import { mayRepeat, Pause, repeat } from "./retry.js";
 import { type Settings, settingsToSend } from "./settings.js";
-import { type ItemsOptions, type QueueInfo, readStored, type Redriven, type Schedule, type StoredItem } from "./stored.js";
+import {
+  type ItemResult, type ItemsOptions, type QueueInfo, readResult, readSchedule, readStored, type Schedule,
+  type ScheduleRecord, type StoredItem, type WireResult,
+} from "./stored.js";
 
 /** Options of a pop. */
 export interface PopOptions {
@@ -41,17 +43,34 @@ export interface LeaseOptions extends PopOptions {
   holder?: string;
 }
 
+/** Options of a call. */
+export interface CallOptions extends PushOptions {
+  /** How long to wait for the job, the push included. The default has no end. */
+  wait?: Duration;
+  /** Ends the wait, at once: the call throws its reason. A job that was pushed goes on. */
+  signal?: AbortSignal;
+}
+
 /** Names a job: by its id (or the place of its item), or by the msgId of its push within the duplicate window. */
 export type JobName = string | { msgId: string };
 
 /** How long one request waits for a result, in milliseconds. */
 const resultWait = 30_000;
+/** How much later than asked a call ends whose last request gets no reply, in milliseconds. */
+const lateCall = 1000;
 const hour = 3_600_000;
+const itemsMembers = ["state", "max", "match", "headers", "valueBytes"];
+const scheduleMembers = [
+  ...["id", "cron", "every", "zone", "priority", "value", "headers", "jitter", "ifMissed", "overlap", "until", "paused", "run"],
+];
 const popMembers = ["max", "expires", "maxBytes", "signal"];
 const leaseMembers = [...popMembers, "ackWait", "holder"];
 
-/** A handle of a priority queue or a FIFO queue: see Client. It has no state of its own. */
-export class Queue {
+/**
+ * A handle of a priority queue or a FIFO queue: see Client. It has no state of its own. Data is the type of its values, and
+ * Result what its jobs return: nothing checks that they are.
+ */
+export class Queue<Data = unknown, Result = unknown> {
   /** Use Client.priorityQueue or Client.fifoQueue. */
   constructor(
     readonly client: Client,
@@ -70,26 +89,30 @@ export class Queue {
    *
    * Throws BadRequestError, TooLargeError, OverloadedError if the queue is full, and the errors of any request.
    */
-  async push(value: unknown, options: PushOptions = {}): Promise<Pushed> {
-    const p = prepare(this.client.codec, value, options, this.fifo);
+  async push(value: Data, options?: PushOptions): Promise<Pushed> {
+    return this.#push(prepare(this.client.codec, value, options, this.fifo), this.client.timeout);
+  }
+
+  async #push(p: Prepared, ms: number, signal?: AbortSignal): Promise<Pushed> {
     if (p.priority !== 0n) p.headers.add("Pq-Priority", String(p.priority));
     return repeat(
-      this.client.timeout,
+      ms,
       async (left, first) => {
-        const pushed = await this.#pushOne(p, left);
+        const pushed = await this.#pushOne(p, left, signal);
         return { ...pushed, duplicate: pushed.duplicate && (first || !p.ownId) };
       },
       (err) => mayRepeat(err, p.repeatable),
+      signal,
     );
   }
 
-  async #pushOne(p: Prepared, ms: number): Promise<Pushed> {
-    if (p.headers.hasBytes) return (await pushBatch(this, [p], ms))[0]!;
+  async #pushOne(p: Prepared, ms: number, signal?: AbortSignal): Promise<Pushed> {
+    if (p.headers.hasBytes) return (await pushBatch(this, [p], ms, signal))[0]!;
 
     const request = { subject: `${this.subject}push`, payload: p.value, headers: p.headers, writes: true };
-    const reply = await this.client.connection.request(request, ms);
-    const { id, priority = 0, duplicate = false } = this.parse(reply, true);
-    if (typeof id !== "string") throw notABridge(reply, true);
+    const { data } = await this.client.connection.request(request, ms, signal);
+    const { id, priority = 0, duplicate = false } = membersOf<Partial<Pushed>>(data, true);
+    if (typeof id !== "string") throw notABridge(data, true);
     return { id, priority, duplicate };
   }
 
@@ -99,10 +122,10 @@ export class Queue {
    * not sent and have a NotSentError. An item that is refused fails alone. It tries again as push does, each request
    * for as long as the client's timeout.
    *
-   * Items of one priority are served in the order of the list.
+   * Items of one priority are served in the order of the list. All are read before the first is sent.
    */
-  async pushMany(items: Iterable<PushItem>): Promise<PushOutcome[]> {
-    return pushMany(this, [...items]);
+  async pushMany(items: Iterable<PushItem<Data>> | AsyncIterable<PushItem<Data>>): Promise<PushOutcome[]> {
+    return pushMany(this, items);
   }
 
   /**
@@ -112,8 +135,8 @@ export class Queue {
    * Throws UnknownOutcomeError if an item may have left the queue, TooLargeError for one that exceeds maxBytes,
    * OverloadedError if the queue is at a limit, and the errors of any request.
    */
-  async pop(options: PopOptions = {}): Promise<Item | null> {
-    const [r] = await this.#fetch(1, options, {});
+  async pop(options?: PopOptions): Promise<Item<Data> | null> {
+    const [r] = await this.#fetch(1, checkOptions("pop option", options, popMembers), {});
     return r ? new Item(r, this.client.codec) : null;
   }
 
@@ -122,16 +145,15 @@ export class Queue {
    * time is over. It may return fewer than there are: [] means that the queue is empty. Errors are as for pop; items
    * that came before an error are returned without it.
    */
-  async popBatch(n: number, options: PopOptions = {}): Promise<Item[]> {
-    if (!Number.isInteger(n) || n < 1 || n > 1000) throw badRequest(`a batch of ${shown(n)}: want 1 to 1000 items`);
-    const list = await this.#fetch(n, options, n > 1 ? { batch: n, frames: true } : {});
+  async popBatch(n: number, options?: PopOptions): Promise<Item<Data>[]> {
+    const list = await this.#fetch(n, checkOptions("pop option", options, popMembers), {});
     return list.map((r) => new Item(r, this.client.codec));
   }
 
   /** Returns the item that pop would return, and leaves it in the queue; null if there is none. */
-  async peek(options: Pick<PopOptions, "max"> = {}): Promise<Item | null> {
-    checkOptions("peek option", options, ["max"]);
-    const reply = await this.#send(this.#verb("peek", options.max), "", false).catch((err) => {
+  async peek(options?: Pick<PopOptions, "max">): Promise<Item<Data> | null> {
+    const { max } = checkOptions("peek option", options, ["max"]);
+    const reply = await this.#send(this.#verb("peek", max), undefined, false).catch((err) => {
       if (err instanceof NotFoundError) return null;
       throw err;
     });
@@ -142,14 +164,19 @@ export class Queue {
    * Leases the item that pop would return: nobody else gets it until the lease is over. Returns null if there is none.
    * A Worker does this for you, and extends the lease while the job is done. Errors are as for pop.
    */
-  async lease(options: LeaseOptions = {}): Promise<Delivery | null> {
-    const { ackWait, holder } = options;
-    const [r] = await this.#fetch(1, options, {
-      ack_wait: durationText(ackWait, "ackWait", 100, 12 * hour) ?? "0s",
-      frames: true,
-      holder: checkUTF8(holder, "holder"),
-    });
-    return r ? new Delivery(this.client, this.name, this.fifo, r) : null;
+  async lease(options?: LeaseOptions): Promise<Delivery<Data> | null> {
+    return (await this.leaseBatch(1, options))[0] ?? null;
+  }
+
+  /**
+   * Leases up to n items, 1 to 1,000, in one transaction: see popBatch. Acknowledge each of them, or all with
+   * Client.ackAll.
+   */
+  async leaseBatch(n: number, options?: LeaseOptions): Promise<Delivery<Data>[]> {
+    const o = checkOptions("lease option", options, leaseMembers);
+    const ackWait = durationText(o.ackWait, "ackWait", 100, 12 * hour) ?? "0s";
+    const list = await this.#fetch(n, o, { ack_wait: ackWait, frames: true, holder: checkUTF8(o.holder, "holder") });
+    return list.map((r) => new Delivery(this.client, this.name, this.fifo, r));
   }
 
   /** @internal The request of a pop, with members of the protocol. */
@@ -159,10 +186,11 @@ export class Queue {
   }
 
   // Waits again if the connection was lost meanwhile, and nothing is known to have come of it.
-  async #fetch(wanted: number, o: PopOptions, options: Record<string, unknown>): Promise<Received[]> {
-    checkOptions(options.ack_wait ? "lease option" : "pop option", o, options.ack_wait ? leaseMembers : popMembers);
+  async #fetch(n: number, o: Given<PopOptions>, options: Record<string, unknown>): Promise<Received[]> {
+    if (!Number.isInteger(n) || n < 1 || n > 1000) throw badRequest(`a batch of ${shown(n)}: want 1 to 1000 items`);
     o.signal?.throwIfAborted();
-    const fetch = this.fetchOf(wanted, { ...options, max_bytes: o.maxBytes }, o);
+    const batch = n > 1 ? { batch: n, frames: true } : {};
+    const fetch = this.fetchOf(n, { ...options, ...batch, max_bytes: o.maxBytes }, o);
     const wait = milliseconds(o.expires ?? 0, "expires", 0, hour);
     if (wait > 0 && wait < 1) throw badRequest(`expires: ${shown(o.expires)}: want 1ms to 1h, or 0`);
     const until = performance.now() + wait;
@@ -182,54 +210,58 @@ export class Queue {
 
   /** Returns how many items are ready. */
   async len(): Promise<number> {
-    return (await this.query("len", undefined, false)).len;
+    return (await this.#query<{ len: number }>("len")).len;
   }
 
   /** Describes the queue: counts, groups, settings. */
   async info(): Promise<QueueInfo> {
-    return camelCase(await this.query("info", undefined, false));
+    return camelCase(await this.#query("info"));
   }
 
   /** Changes the settings that are given, and returns all that are set. null resets one to its default. */
   async configure(settings: Settings): Promise<Settings> {
-    return camelCase(await this.query("config", settingsToSend(settings), true));
+    return camelCase(await this.#query("config", settingsToSend(settings), true));
   }
 
   /** Pauses the queue until resume, or a group of it, whose items are passed over meanwhile. */
   async pause(group?: string): Promise<void> {
-    const pause = group === undefined ? { pauseUntil: "9999-12-31T00:00:00Z" } : { pausedGroups: { [group]: true } };
-    await this.configure(pause);
+    await this.configure((group ?? null) === null ? { pauseUntil: "9999-12-31T00:00:00Z" } : { pausedGroups: { [group!]: true } });
   }
 
   /** Ends a pause of the queue, or of a group of it. */
   async resume(group?: string): Promise<void> {
-    await this.configure(group === undefined ? { pauseUntil: null } : { pausedGroups: { [group]: false } });
+    await this.configure((group ?? null) === null ? { pauseUntil: null } : { pausedGroups: { [group!]: false } });
   }
 
   /** Lists items in the order in which they would be served, page by page. They stay in the queue. */
-  async *items(options: ItemsOptions = {}): AsyncGenerator<StoredItem, void, undefined> {
-    const { max, match, ...rest } = options;
+  async *items(options?: ItemsOptions): AsyncGenerator<StoredItem, void, undefined> {
+    const { max, match, ...rest } = checkOptions("items option", options, itemsMembers);
     const first = { ...snakeCase(rest), match: checkUTF8(match, "match"), end: max ? "max" : undefined };
-    for (let after: string | undefined; ; ) {
-      const page = await this.query("items", { ...first, after }, false);
-      for (const stored of page.items) yield readStored(stored);
-      if (page.next === null) return;
-      after = page.next;
-    }
+    for await (const stored of this.#pages("items", "items", first)) yield readStored(stored);
   }
 
   /**
    * Returns an item and its state, and leaves it where it is, also if it is a dead letter or done and kept. Throws
    * NotFoundError.
    */
-  async get(name: JobName): Promise<Item & { state: State }> {
+  async get(name: JobName): Promise<Item<Data> & { state: State }> {
     const r = receiveMessage(await this.#send("get", nameOf(name), false));
-    return Object.assign(new Item(r, this.client.codec), { state: r.bridge.get("Pq-State") as State });
+    return Object.assign(new Item<Data>(r, this.client.codec), { state: r.bridge.get("Pq-State") as State });
+  }
+
+  /**
+   * Returns how many items pop would return before this one, with `max` for pop with max. A leased or delayed item counts
+   * as if it came back now. With atLeast there may be more: a rank is exact up to 10,000 items of one priority. Throws
+   * NotFoundError.
+   */
+  async rank(id: string, options?: { max?: boolean }): Promise<{ rank: number; atLeast: boolean }> {
+    const { max } = checkOptions("rank option", options, ["max"]);
+    return camelCase(await this.#query("rank", { ...nameOf(id), end: max ? "max" : undefined }));
   }
 
   /** Removes an item in any state. If it is leased, its holder gets LeaseLostError. Throws NotFoundError. */
   async remove(id: string): Promise<void> {
-    await this.query("remove", nameOf(id), true);
+    await this.#query("remove", nameOf(id), true);
   }
 
   /**
@@ -238,34 +270,84 @@ export class Queue {
    */
   async move(id: string, priority: Priority): Promise<string> {
     priorityText(priority);
-    return (await this.query("move", { ...nameOf(id), priority }, true)).place;
+    return (await this.#query<{ place: string }>("move", { ...nameOf(id), priority }, true)).place;
+  }
+
+  /**
+   * Ends the lease of an item at once, for a holder that is known to be dead: the item is ready at its old place, and the
+   * delivery does not count. The holder gets LeaseLostError. Throws LeaseLostError if it is not leased, and NotFoundError.
+   */
+  async release(id: string): Promise<void> {
+    await this.#query("release", nameOf(id), true);
+  }
+
+  /**
+   * Removes the items with these ids, 1 to 1,000, in one transaction. Returns for each, in their order, whether that was
+   * done: one that is not there has an error, and the others are removed.
+   */
+  async removeIds(ids: string[]): Promise<ItemResult[]> {
+    return this.#edit("remove", ids);
+  }
+
+  /** Moves the items with these ids, 1 to 1,000, to the end of a priority, in this order: see removeIds and move. */
+  async moveIds(ids: string[], priority: Priority): Promise<ItemResult[]> {
+    priorityText(priority);
+    return this.#edit("move", ids, { priority });
+  }
+
+  /** Releases the items with these ids, 1 to 1,000: see removeIds and release. */
+  async releaseIds(ids: string[]): Promise<ItemResult[]> {
+    return this.#edit("release", ids);
+  }
+
+  /** Sends the dead letters of this queue with these ids, 1 to 1,000, back: see removeIds. */
+  async redriveIds(ids: string[]): Promise<ItemResult[]> {
+    return this.#edit("redrive", ids);
+  }
+
+  async #edit(verb: string, ids: string[], members?: object): Promise<ItemResult[]> {
+    if (!Array.isArray(ids)) throw badRequest(`ids ${shown(ids)}: want an array of 1 to 1000 ids`);
+    for (const id of ids) nameOf(id);
+    return (await this.#query<{ results: WireResult[] }>(verb, { ids, ...members }, true)).results.map(readResult);
   }
 
   /**
    * Sends up to `max` dead letters of this queue, by default 1,000, back to the queues they came from. Returns their
    * number.
    */
-  async redrive(options?: { max?: number }): Promise<number>;
-  /** Sends the dead letters with these ids, 1 to 1,000, back. Returns what became of each, in their order. */
-  async redrive(options: { ids: string[] }): Promise<Redriven[]>;
-  async redrive(options: { max?: number; ids?: string[] } = {}): Promise<number | Redriven[]> {
-    checkOptions("redrive option", options, ["max", "ids"]);
-    if (options.ids) {
-      const { results } = await this.query("redrive", { ids: options.ids }, true);
-      return results.map((r: any) => (r.code ? { id: r.id, error: errorOf(r.code, r.error_reason ?? "", r.error) } : r));
-    }
-    const { max = 1000 } = options;
-    for (let done = 0; ; ) {
-      const { redriven, more } = await this.query("redrive", { max: max - done }, true);
-      done += redriven;
-      if (!more || done >= max) return done;
+  async redrive(options?: { max?: number }): Promise<number> {
+    const { max = 1000 } = checkOptions("redrive option", options, ["max"]);
+    return this.#inParts("redrive", "redriven", (done) => (done < max || done === 0 ? { max: max - done } : undefined));
+  }
+
+  /**
+   * Removes all items, or those in one state, and returns how many. Settings stay, and so do jobs that are done and kept,
+   * unless the state is "done".
+   */
+  async purge(state?: Exclude<State, "dead">): Promise<number> {
+    return this.#inParts("purge", "purged", () => ({ state: state ?? undefined }));
+  }
+
+  // Asks again as long as the bridge says that there is more. An error after the first part is of unknown outcome.
+  async #inParts(verb: string, member: string, payload: (done: number) => object | undefined): Promise<number> {
+    let done = 0;
+    try {
+      for (let next; (next = payload(done)); ) {
+        const part = await this.#query<Record<string, number | boolean>>(verb, next, true);
+        done += Number(part[member]);
+        if (!part.more) break;
+      }
+      return done;
+    } catch (err) {
+      if (done === 0) throw err;
+      throw new UnknownOutcomeError(`${done} items were ${member}, then: ${(err as PQError).text}`, { cause: err });
     }
   }
 
   /** Creates a schedule or replaces it, or with only `paused` or `run` changes it, and returns it with its state. */
-  async schedule(s: Schedule): Promise<Schedule> {
-    const { value, every, jitter, until, ...rest } = s;
-    if (s.priority !== undefined) priorityText(s.priority);
+  async schedule(schedule: Schedule): Promise<ScheduleRecord> {
+    const { value, every, jitter, until, ...rest } = checkOptions("member of a schedule", schedule, scheduleMembers);
+    if (rest.priority !== undefined) priorityText(rest.priority);
     const encoded = value === undefined ? undefined : prepare(this.client.codec, value, { msgId: false }, this.fifo).value;
     const sent = {
       ...snakeCase(rest),
@@ -274,67 +356,90 @@ export class Queue {
       until: until instanceof Date ? until.toISOString() : until,
       value: encoded && toBase64(encoded),
     };
-    return camelCase(await this.query("schedule", sent, true));
+    return readSchedule(await this.#query("schedule", sent, true));
+  }
+
+  /** Lists the schedules of the queue, sorted by id, page by page. */
+  async *schedules(): AsyncGenerator<ScheduleRecord, void, undefined> {
+    for await (const record of this.#pages("schedules", "schedules")) yield readSchedule(record);
   }
 
   /** Removes a schedule. Its items stay. Throws NotFoundError. */
   async unschedule(id: string): Promise<void> {
-    await this.query("unschedule", { id: checkUTF8(id, "id") }, true);
+    await this.#query("unschedule", { id: checkUTF8(id, "id") }, true);
   }
 
   /**
    * Says what became of a job. With `wait` it waits until the job is done or dead, up to that long, also through
    * restarts of bridges. A job that is done is found for as long as it is kept. The signal ends a wait, at once.
    *
-   * Throws NotFoundError if there is no such job, or it is over and not kept.
+   * Throws NotFoundError if there is no such job, or it is over and not kept, and what went wrong with the last request,
+   * at most five seconds after the wait.
    */
-  async result(name: JobName, options: { wait?: Duration; signal?: AbortSignal } = {}): Promise<JobResult> {
-    checkOptions("result option", options, ["wait", "signal"]);
-    const until = performance.now() + (options.wait === Infinity ? Infinity : milliseconds(options.wait ?? 0, "wait"));
-    const pause = new Pause();
-    for (let asked = nameOf(name); ; ) {
-      options.signal?.throwIfAborted();
-      const left = Math.max(0, Math.floor(until - performance.now()));
+  async result(name: JobName, options?: { wait?: Duration; signal?: AbortSignal }): Promise<JobResult<Result>> {
+    const { wait = 0, signal } = checkOptions("result option", options, ["wait", "signal"]);
+    const ms = waitTime(wait);
+    const until = performance.now() + ms;
+    return this.#awaitResult(nameOf(name), until, until + (ms > 0 ? lateReply : this.client.timeout), signal);
+  }
+
+  // Waits for a job until some time; the last request may take until the limit.
+  async #awaitResult(asked: object, until: number, limit: number, signal: AbortSignal | undefined): Promise<JobResult<Result>> {
+    for (const pause = new Pause(); ; ) {
+      signal?.throwIfAborted();
+      const now = performance.now();
+      const left = Math.max(0, Math.floor(until - now));
+      const wait = Math.min(left, resultWait);
       try {
-        const r = await this.#askResult(asked, Math.min(left, resultWait), options.signal);
+        const r = await this.#askResult(asked, wait, Math.min(wait > 0 ? wait + lateReply : Infinity, limit - now), signal);
         if (r.state === "done" || r.state === "dead" || performance.now() >= until) return r;
         asked = { id: r.id }; // a message id is forgotten earlier
         pause.reset();
       } catch (err) {
-        options.signal?.throwIfAborted();
-        if (left === 0 || !mayRepeat(err, true)) throw err;
-        await pause.wait(options.signal, left);
+        signal?.throwIfAborted();
+        if (left === 0 || performance.now() >= limit || !mayRepeat(err, true)) throw err;
+        await pause.wait(signal, left);
       }
     }
   }
 
-  async #askResult(name: object, wait: number, signal: AbortSignal | undefined): Promise<JobResult> {
+  async #askResult(name: object, wait: number, ms: number, signal: AbortSignal | undefined): Promise<JobResult<Result>> {
     const payload = utf8(stringify({ ...name, expires: wait > 0 ? durationText(wait, "wait") : undefined }));
-    const ms = wait > 0 ? wait + lateReply : this.client.timeout;
     const request = { subject: `${this.subject}result`, payload, writes: false };
     const reply = await this.client.connection.request(request, ms, signal);
     const { bridge } = receiveMessage(reply);
     const contentType = reply.headers?.get("Content-Type");
     if (contentType) bridge.set("Content-Type", contentType);
-    if (!bridge.has("Pq-State")) throw notABridge(reply, false);
+    if (!bridge.has("Pq-State")) throw notABridge(reply.data, false);
     return new JobResult(bridge, new Uint8Array(reply.data), this.client.codec);
   }
 
   /**
    * Pushes a job, waits until a worker has done it, and returns what it returned: a function call that outlasts crashes
    * of workers, bridges and NATS servers. With a msgId, it outlasts a crash of the caller too: call again with the same.
-   * `wait` bounds the wait, by default it has no end. The result is kept for an hour, or as `keep` says.
+   * `wait` bounds the call, by default it has no end. The result is kept for an hour, or as `keep` says.
    *
    * Throws JobFailedError if the job is a dead letter, NotFoundError if nobody knows what became of it, NotDoneError with
-   * its id when the time is over, and the errors of push.
+   * its id when the time is over, at most a second later, or nobody can be asked any more; and the errors of push.
    */
-  async call<T = unknown>(value: unknown, options: PushOptions & { wait?: Duration; signal?: AbortSignal } = {}): Promise<T> {
-    const { wait, signal, ...push } = options;
-    if (wait !== undefined) milliseconds(wait, "wait");
-    const { id } = await this.push(value, { keep: "1h", ...push });
-    const r = await this.result(id, { wait: wait ?? Infinity, signal });
+  async call<T = Result>(value: Data, options?: CallOptions): Promise<T> {
+    const { wait = Infinity, signal, ...o } = checkOptions("call option", options, [...pushMembers, "wait", "signal"]);
+    const ms = waitTime(wait);
+    const prepared = prepare(this.client.codec, value, { keep: "1h", ...o }, this.fifo);
+    signal?.throwIfAborted();
+
+    const until = performance.now() + ms;
+    const { id } = await this.#push(prepared, Math.min(this.client.timeout, ms + lateCall), signal).catch((err) => {
+      signal?.throwIfAborted();
+      throw err;
+    });
+    const r = await this.#awaitResult({ id }, until, Math.max(until, performance.now()) + lateCall, signal).catch((err) => {
+      signal?.throwIfAborted();
+      if (err instanceof NotFoundError || !(err instanceof PQError)) throw err;
+      throw new NotDoneError(id, err.message, err);
+    });
     if (r.error) throw r.error;
-    if (r.state !== "done") throw new NotDoneError(id, r.state);
+    if (r.state !== "done") throw new NotDoneError(id, `it is ${r.state}`);
     return r.decode<T>();
   }
 
@@ -343,32 +448,21 @@ export class Queue {
     return this.fifo ? verb : `${verb}.${max ? "max" : "min"}`;
   }
 
-  async #send(verb: string, payload: string | object, writes: boolean): Promise<Msg> {
-    const headers = new HeaderBlock();
-    if (writes) headers.add("User-Agent", defaultHolder());
-    const bytes = utf8(typeof payload === "string" ? payload : stringify(payload));
-    return this.client.connection.request({ subject: this.subject + verb, payload: bytes, headers, writes }, this.client.timeout);
+  #send(verb: string, payload: object | undefined, writes: boolean): Promise<Msg> {
+    return send(this.client, this.subject + verb, payload, writes);
   }
 
-  /** Sends a request with members of the protocol, and returns the members of the reply. */
-  private async query(verb: string, payload: object | undefined, writes: boolean): Promise<any> {
-    return this.parse(await this.#send(verb, payload ?? "", writes), writes);
+  #query<T extends object>(verb: string, payload?: object, writes = false): Promise<T> {
+    return query(this.client, this.subject + verb, payload, writes);
   }
 
-  /** @internal Returns the members of a reply. Throws BadReplyError. */
-  parse(reply: Msg, writes: boolean): any {
-    const parsed = parseReply(reply.data, writes);
-    if (typeof parsed !== "object" || parsed === null || isPubAck(parsed)) throw notABridge(reply, writes);
-    return parsed;
+  #pages(verb: string, member: string, payload?: object): AsyncGenerator<object, void, undefined> {
+    return pages(this.client, this.subject + verb, member, payload);
   }
 }
 
-// A stream that captures the subject replies like this; to a push, a bridge does too, with the name of the queue.
-const isPubAck = (o: object): boolean => "seq" in o && !("queue" in o);
-
-/** @internal */
-export const notABridge = (reply: Msg, unknown: boolean): BadReplyError =>
-  new BadReplyError(`something other than a bridge replied: ${shown(reply.string())}`, { unknown });
+// Returns how long to wait, in milliseconds.
+const waitTime = (wait: Duration): number => (wait === Infinity ? wait : milliseconds(wait, "wait"));
 
 function checkUTF8(text: string | undefined, name: string): string | undefined {
   if (text === undefined) return undefined;

@@ -3,7 +3,7 @@ import { JobFailedError } from "./errors.js";
 import { type DeadLetter, deadLetterIn, type State, timeIn } from "./item.js";
 
 /** What became of a job. */
-export class JobResult {
+export class JobResult<Result = unknown> {
   /** The id of the job. */
   readonly id: string;
   /** "ready", "delayed" or "leased", "done" once it is acknowledged, or "dead" if it is a dead letter. */
@@ -43,7 +43,7 @@ export class JobResult {
    * Returns the value as the codec of the client reads it; bytes without a type as they are. Throws what the codec
    * throws.
    */
-  decode<T = unknown>(): T {
+  decode<T = Result>(): T {
     const { value } = this;
     return (value === undefined || this.contentType !== this.#codec.contentType ? value : this.#codec.decode(value)) as T;
   }

@@ -1,6 +1,6 @@
 import { isHopeless } from "./connection.js";
 import { sleep } from "./duration.js";
-import { NoBridgeError, NotSentError, OverloadedError, UnavailableError, UnknownOutcomeError } from "./errors.js";
+import { afterUnknown, NoBridgeError, NotSentError, OverloadedError, type PQError, UnavailableError, UnknownOutcomeError } from "./errors.js";
 
 /** Reports whether a push that failed may succeed if it is repeated. */
 export function mayRepeat(err: unknown, repeatable: boolean): boolean {
@@ -24,22 +24,29 @@ export class Pause {
   }
 }
 
-/** Calls attempt, again if that may help, until the milliseconds are over. It is told how many are left. */
+/**
+ * Calls attempt, again if that may help, until the milliseconds are over or the signal ends. It is told how many are left.
+ * Once the outcome of one attempt is unknown, the outcome of all is, unless one succeeds.
+ */
 export async function repeat<T>(
   ms: number,
   attempt: (left: number, first: boolean) => Promise<T>,
   again: (err: unknown) => boolean,
+  signal?: AbortSignal,
 ): Promise<T> {
   const end = performance.now() + ms;
   const pause = new Pause();
+  let unknown = false;
   for (let first = true; ; first = false) {
     try {
       return await attempt(end - performance.now(), first);
     } catch (err) {
       const left = end - performance.now();
-      if (left <= 0 || !again(err)) throw err;
-      await pause.wait(undefined, left);
-      if (end - performance.now() <= 1) throw err; // a timer may end that much too early
+      const failed = afterUnknown(err as PQError, unknown);
+      unknown ||= failed.unknown;
+      if (left <= 0 || signal?.aborted || !again(err)) throw failed;
+      await pause.wait(signal, left);
+      if (signal?.aborted || end - performance.now() <= 1) throw failed; // a timer may end that much too early
     }
   }
 }

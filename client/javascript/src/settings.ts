@@ -1,6 +1,6 @@
 import { type Duration, durationText, shown } from "./duration.js";
 import { badRequest } from "./errors.js";
-import { snakeCase } from "./json.js";
+import { type Priority, snakeCase } from "./json.js";
 import { timeText } from "./push.js";
 
 /** The settings of a queue; null resets one to its default. Their bounds are in the protocol. */
@@ -43,7 +43,30 @@ export interface Settings {
   /** The queues that acknowledgements may push to. */
   next?: string[] | null;
   /** The stream of JetStream from which the queue draws. */
-  source?: object | null;
+  source?: Source | null;
+}
+
+/** The stream of JetStream that a queue draws from, and how its messages become items: see the document about sources. */
+export interface Source {
+  stream: string;
+  /** The JetStream domain of the stream. */
+  domain?: string;
+  /** A subject that messages must match, with wildcards or without. */
+  filter?: string;
+  /** A number, or where a message has it; the default is 0. */
+  priority?: Priority | SourceField;
+  group?: SourceField;
+  /** Where to begin: at the first message, with new ones, or at a sequence; the default is "all". */
+  start?: "all" | "new" | number;
+  /** What happens to a message that cannot be an item; the default is "dead_letter". */
+  onBad?: "dead_letter" | "stop";
+  whenFull?: "wait";
+}
+
+/** A header of a message, or a token of its subject, counted from 1. */
+export interface SourceField {
+  header?: string;
+  token?: number;
 }
 
 /** Returns settings as the bridge takes them. Throws BadRequestError for durations and times that are not valid. */

@@ -1,10 +1,10 @@
 import { fromBase64, inspect, printed } from "./codec.js";
 import type { Duration } from "./duration.js";
-import type { PQError } from "./errors.js";
+import { errorOf, type PQError } from "./errors.js";
 import { ItemHeaders } from "./headers.js";
 import type { State } from "./item.js";
-import { camelCase, type Json, type Priority } from "./json.js";
-import type { Settings } from "./settings.js";
+import { camelCase, type Priority } from "./json.js";
+import type { Settings, Source } from "./settings.js";
 
 /** Which items of a queue to list. */
 export interface ItemsOptions {
@@ -47,15 +47,21 @@ export interface StoredItem {
   progress?: Uint8Array;
   result?: Uint8Array;
   contentType?: string;
-  [member: string]: unknown;
+  /** How many bytes the result has; resultCut says that they are not all there. */
+  resultSize?: number;
+  resultCut?: boolean;
+  /** The value, or the headers, are not kept or had no room in the reply. */
+  valueDropped?: boolean;
+  headersCut?: boolean;
 }
 
-/** What became of a dead letter that redrive was given by id: where it is now, or an error. */
-export interface Redriven {
+/** What became of one of several items: there is an error, or it was done. */
+export interface ItemResult {
   id: string;
-  /** The queue it went back to, and its place there. */
-  home?: string;
+  /** Where the item is now, after moveIds and redriveIds. */
   place?: string;
+  /** The queue that a dead letter went back to. */
+  home?: string;
   error?: PQError;
 }
 
@@ -65,22 +71,63 @@ export interface QueueInfo {
   ready: number;
   leased: number;
   delayed: number;
+  /** How many jobs are kept that are done; absent for none. */
+  finished?: number;
+  /** Ready items by priority, of the 500 from either end if there are more than 1,000; null in a FIFO queue. */
   priorities: Record<string, number> | null;
+  prioritiesMore?: boolean;
+  /** The 100 largest groups, and whether there are others. */
   groups?: Record<string, { ready: number; leased: number }>;
+  groupsMore?: boolean;
+  /** How many groups have ready items and are passed over, at a limit or paused. */
+  groupsAtLimit?: number;
+  /** How long ago the oldest ready item was pushed, in seconds; null if there is none. */
   oldestAgeS: number | null;
+  /** When something falls due next, as text in RFC 3339, or null. */
   nextDue: string | null;
   settings: Settings;
-  [member: string]: unknown;
+  /** The consumers that programs written for JetStream have created. */
+  consumers?: QueueConsumer[];
+  /** How far the source of the queue is drawn. */
+  source?: SourceState;
 }
 
-/** A schedule, and its state in replies: see the document about schedules. Every and jitter are durations. */
+/** A consumer of a program written for JetStream. Durations and times are text. */
+export interface QueueConsumer {
+  name: string;
+  order: "min" | "max";
+  created: string;
+  ackWait?: string;
+  maxDeliver?: number;
+  maxAckPending?: number;
+  inactiveThreshold?: string;
+  description?: string;
+}
+
+/** How far a source is drawn: the protocol says what its members mean. Times are text. */
+export interface SourceState {
+  source?: Source;
+  created?: string;
+  sequence: Priority;
+  drawn: number;
+  dead: number;
+  newest?: string;
+  removed?: number;
+  lag: number;
+  consumer?: string;
+  former?: { stream: string; domain?: string; filter?: string; name: string; sequence: Priority; newest?: string }[];
+  waiting?: string;
+  stopped?: string;
+}
+
+/** A schedule: see the document about schedules. Every and jitter are durations. */
 export interface Schedule {
   id: string;
   cron?: string;
   every?: Duration;
   zone?: string;
   priority?: Priority;
-  /** Bytes go as they are, everything else through the codec of the client. In replies it is base64. */
+  /** Bytes go as they are, everything else through the codec of the client. */
   value?: unknown;
   headers?: Record<string, string[]>;
   jitter?: Duration;
@@ -90,18 +137,57 @@ export interface Schedule {
   paused?: boolean;
   /** Fires it now. */
   run?: boolean;
-  [member: string]: unknown;
+}
+
+/** A schedule as it is set, and its state. Times are text in RFC 3339. */
+export interface ScheduleRecord extends Omit<Schedule, "run"> {
+  value?: Uint8Array;
+  every?: string;
+  jitter?: string;
+  until?: string;
+  /** When it was set. */
+  since: string;
+  /** When it fires next, unless it is paused or over; and the time that it last fired for. */
+  next?: string;
+  last?: string;
+  /** What became of the latest time. */
+  outcome?: "pushed" | "overlapped" | "missed";
+  /** How many items were pushed, and how many times were skipped. */
+  fired: number;
+  skipped: number;
 }
 
 const times = ["pushedAt", "due", "expires", "leasedAt", "finishedAt", "keptUntil"];
 const bytes = ["value", "progress", "result"];
 
 /** Returns an item as a bridge lists it. */
-export function readStored(stored: Json): StoredItem {
-  const read = camelCase(stored);
-  for (const name of times) if (name in read) read[name] = new Date(read[name]);
-  for (const name of bytes) if (name in read) read[name] = fromBase64(read[name]);
-  read.headers = new ItemHeaders(read.headers);
-  read.type = read.headers.get("Type") ?? "";
-  return Object.defineProperty(read, inspect, { value: () => printed(read) });
+export function readStored(stored: object): StoredItem {
+  const read = camelCase<Record<string, unknown>>(stored);
+  for (const name of times) if (name in read) read[name] = new Date(read[name] as string);
+  for (const name of bytes) if (name in read) read[name] = fromBase64(read[name] as string);
+  const headers = new ItemHeaders(read.headers as Record<string, string[]> | undefined);
+  const item = Object.assign(read as unknown as StoredItem, { headers, type: headers.get("Type") ?? "" });
+  return Object.defineProperty(item, inspect, { value: () => printed(item) });
+}
+
+/** Returns a schedule as a bridge lists it. */
+export function readSchedule(record: object): ScheduleRecord {
+  const read = camelCase<Omit<ScheduleRecord, "value"> & { value?: string }>(record);
+  const { value, ...rest } = read;
+  return value === undefined ? rest : { ...rest, value: fromBase64(value) };
+}
+
+/** What the protocol says about one of several items. */
+export interface WireResult {
+  id: string;
+  place?: string;
+  home?: string;
+  code?: number;
+  error_reason?: string;
+  error?: string;
+}
+
+/** Returns what became of one of several items. */
+export function readResult({ code, error_reason = "", error = "", ...result }: WireResult): ItemResult {
+  return code ? { id: result.id, error: errorOf(code, error_reason, error) } : result;
 }

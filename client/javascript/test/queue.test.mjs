@@ -114,17 +114,18 @@ test("bad options are refused, with what would be right", async () => {
     [() => jobs.push("x", { priority: NaN }), /^priority NaN: want/],
     [() => jobs.push("x", { prioritty: 5 }), /^push option "prioritty": want priority, /],
     [() => jobs.push("x", 5), /^push option 5: want an object/],
-    [() => jobs.call("x", { timeout: "1s" }), /^push option "timeout": want/],
+    [() => jobs.call("x", { timeout: "1s" }), /^call option "timeout": want/],
     [() => jobs.pop({ wait: 1 }), /^pop option "wait": want max, expires, /],
     [() => jobs.pop({ ackWait: 1 }), /^pop option "ackWait"/],
     [() => jobs.lease({ ackwait: 1 }), /^lease option "ackwait": want .*ackWait, holder \(400\)$/],
     [() => jobs.peek({ min: true }), /^peek option "min": want max/],
-    [() => jobs.items({ status: "done" }).next(), /unknown member .*status/],
+    [() => jobs.items({ status: "done" }).next(), /^items option "status": want state, /],
     [() => jobs.configure({ maxDelivery: 3 }), /unknown member .*max_delivery/],
-    [() => jobs.schedule({ id: "x", evry: "1h" }), /unknown member .*evry/],
+    [() => jobs.schedule({ id: "x", evry: "1h" }), /^member of a schedule "evry": want id, cron, every/],
     [() => new pq.Worker(jobs, () => 0).close({ wait: 1 }), /^close option "wait": want timeout/],
     [() => pq.runHandler(() => 0, "x", { attempt: 2 }), /^option of runHandler "attempt": want id, /],
-    [() => jobs.redrive({ id: "x" }), /^redrive option "id": want max, ids/],
+    [() => jobs.redrive({ ids: ["x"] }), /^redrive option "ids": want max/],
+    [() => jobs.redriveIds("x"), /^ids "x": want an array/],
     [() => jobs.result("x", { expires: 1 }), /^result option "expires": want wait, signal/],
     [() => jobs.push("x", { delay: "soon" }), /^delay: "soon" is no duration: want/],
     [() => jobs.push("x", { ttl: 10 }), /^ttl: 10 is out of bounds: want 1000ms/],
@@ -213,8 +214,8 @@ test("dead letters go back, by number and by id", async () => {
 
   const item = await dead.peek();
   assert.deepEqual([item.deadLetter.queue, item.deadLetter.reason], [jobs.name, "no address"]);
-  const [back] = await dead.redrive({ ids: [ids[0]] });
-  const [failed] = await dead.redrive({ ids: [ids[0]] });
+  const [back] = await dead.redriveIds([ids[0]]);
+  const [failed] = await dead.redriveIds([ids[0]]);
   assert.equal(back.home, jobs.name);
   assert.ok(failed.error instanceof pq.NotFoundError);
   assert.equal(await dead.redrive(), 1);
@@ -242,4 +243,68 @@ test("items and get say alike what a job is, and console.log shows it", async ()
   assert.match(inspect(listed), /'X-Tag', 'b'.*value: '{"to":"eve"}'/s);
   await (await jobs.lease()).term("no address");
   assert.match(inspect(await jobs.result(id)), /state: 'dead'.*cause: 'no address'/s);
+});
+
+const list = async (iterable) => {
+  const all = [];
+  for await (const one of iterable) all.push(one);
+  return all;
+};
+const errorNames = (results) => results.map((r) => (r?.error ?? r)?.constructor.name);
+
+test("items are ranked, released, moved and removed by id", async () => {
+  const jobs = queue();
+  const ids = [];
+  for (const value of ["a", "b", "c"]) ids.push((await jobs.push(value, { priority: 1 })).id);
+
+  assert.deepEqual(await jobs.rank(ids[2]), { rank: 2, atLeast: false });
+  assert.deepEqual(await jobs.rank(ids[2], { max: true }), { rank: 0, atLeast: false });
+  const delivery = await jobs.lease();
+  await jobs.release(ids[0]);
+  await assert.rejects(delivery.ack(), pq.LeaseLostError);
+  await assert.rejects(jobs.release(ids[0]), pq.LeaseLostError);
+
+  await jobs.remove(ids[2]);
+  const moved = await jobs.moveIds([ids[1], ids[2], ids[0]], 9);
+  assert.deepEqual(errorNames(moved), ["Object", "NotFoundError", "Object"]);
+  assert.equal((await jobs.get(ids[1])).place, moved[0].place);
+  assert.deepEqual(errorNames(await jobs.releaseIds([ids[0]])), ["LeaseLostError"]);
+  assert.deepEqual(await jobs.removeIds([ids[0], ids[1]]), [{ id: ids[0] }, { id: ids[1] }]);
+});
+
+test("leases of several queues are acknowledged together, and a lost one spoils no other", async () => {
+  const [one, two] = [queue(), client.fifoQueue("acks")];
+  for (const jobs of [one, two]) await jobs.pushMany([1, 2, 3].map((value) => ({ value })));
+  const deliveries = [...await one.leaseBatch(5), ...await two.leaseBatch(2)];
+  assert.deepEqual(deliveries.map((d) => d.json()), [1, 2, 3, 1, 2]);
+  await deliveries[1].nak();
+  await deliveries[3].ack();
+
+  const errors = await client.ackAll([...deliveries, deliveries[0]]);
+
+  const lost = "LeaseLostError";
+  assert.deepEqual(errorNames(errors), [undefined, lost, undefined, lost, undefined, lost]);
+  assert.deepEqual([await one.len(), await two.len()], [1, 1]);
+  await assert.rejects(client.ackAll([5]), /^BadRequestError: delivery 0: 5: want what lease or leaseBatch returned/);
+});
+
+test("a queue is purged, all of it or one state", async () => {
+  const jobs = queue();
+  await jobs.pushMany([1, 2, 3].map((value) => ({ value, delay: value === 3 ? "1h" : undefined })));
+  assert.equal(await jobs.purge("delayed"), 1);
+  assert.equal(await jobs.purge(), 2);
+  await assert.rejects(jobs.purge("odd"), pq.BadRequestError);
+});
+
+test("queues and schedules are listed, page by page", async () => {
+  const own = new pq.Client(client.connection.nc, { prefix: "pq" });
+  const jobs = queue();
+  await jobs.push(1);
+  await client.fifoQueue("listed").push(1);
+  for (const id of ["a", "b"]) await jobs.schedule({ id, every: "1h", value: new Uint8Array([1]) });
+
+  assert.ok((await list(own.priorityQueues())).includes(jobs.name));
+  assert.ok((await list(own.fifoQueues())).includes("listed"));
+  const [a, b] = await list(jobs.schedules());
+  assert.deepEqual([a.id, a.every, a.value, b.id], ["a", "1h0m0s", new Uint8Array([1]), "b"]);
 });

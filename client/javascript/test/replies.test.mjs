@@ -124,7 +124,7 @@ test("a stream that captures the subject is no bridge", async (t) => {
   const jobs = await new Server(() => ["", ofAStream]).queue(t);
   const requests = [
     () => jobs.len(), () => jobs.info(), () => jobs.pause(), () => jobs.remove("id"), () => jobs.move("id", 1),
-    () => jobs.redrive(), () => jobs.redrive({ ids: ["id"] }), () => jobs.unschedule("id"), () => jobs.lease(),
+    () => jobs.redrive(), () => jobs.redriveIds(["id"]), () => jobs.purge(), () => jobs.schedules().next(), () => jobs.unschedule("id"), () => jobs.lease(),
   ];
   for (const request of requests) await assert.rejects(request(), pq.BadReplyError, String(request));
 });

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -66,6 +69,93 @@ func TestCallFails(t *testing.T) {
 
 		_, err = s.jobs.Call(t.Context(), 5, nil, client.Keep(0))
 		failsWith(t, "a bad option", client.ErrBadRequest)(nil, err)
+	})
+}
+
+// A Call whose context ends while NATS or the bridge is away returns in time, with the id of its
+// job, and does not claim that the job was not sent. Nor does one whose connection is closed.
+func TestCallNotDone(t *testing.T) {
+	const wait = 3 * time.Second
+	ways := maps.Clone(awayFor)
+	ways["nobody"] = func(*testenv.Env) func() { return func() {} }
+	ways["connection"] = func(e *testenv.Env) func() {
+		e.Conn.Close()
+		return func() {}
+	}
+
+	for who, takeAway := range ways {
+		subtest(t, who, func(t *testing.T) {
+			s := newWorkshop(t)
+			want := context.DeadlineExceeded
+			if who == "connection" {
+				want = nats.ErrConnectionClosed
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			began := time.Now()
+
+			var r client.JobResult
+			called := async(func() (_ string, err error) {
+				r, err = s.jobs.Call(ctx, 5, []byte("a"))
+				return "", err
+			})
+			testenv.Eventually(t, func() error {
+				_, err := s.jobs.Peek(t.Context())
+				return err
+			})
+			back := takeAway(s.e)
+			err := (<-called).err
+
+			if took := time.Since(began); took > wait+time.Second {
+				t.Errorf("it took %v, want %v and a second", took, wait)
+			}
+			var notDone *client.NotDone
+			if !errors.As(err, &notDone) || notDone.ID == "" || notDone.ID != r.ID ||
+				!strings.Contains(err.Error(), r.ID) || !errors.Is(err, want) ||
+				errors.Is(err, client.ErrNotSent) {
+				t.Errorf("%+v, %v; want a NotDone with the id, and %v", r, err, want)
+			}
+
+			back()
+			again := client.New(s.e.Connect()).PriorityQueue("jobs")
+			testenv.Eventually(t, func() error {
+				_, err := again.Len(t.Context())
+				return err
+			})
+		})
+	}
+}
+
+// A Call whose context ends before the push is acknowledged says whether there may be a job, and
+// one whose context has ended pushes nothing.
+func TestCallEndsBeforeItsPush(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		o := newOutage(t)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := o.jobs.Call(ended, 5, []byte("a"))
+		failsWith(t, "a context that has ended", context.Canceled)(nil, err)
+		if n := must(o.jobs.Len(t.Context())); n != 0 {
+			t.Errorf("%d jobs were pushed, want 0", n)
+		}
+
+		silent := intercept(t, o.e, func(int, func() *nats.Msg) *nats.Msg { return nil })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = silent.Call(ctx, 5, []byte("b"))
+		failsWith(t, "no answer", client.ErrUnknownOutcome)(nil, err)
+		failsWith(t, "no answer", context.DeadlineExceeded)(nil, err)
+
+		o.begin()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = o.jobs.Call(ctx, 5, []byte("c"))
+		failsWith(t, "nothing was sent", client.ErrNotSent)(nil, err)
+		failsWith(t, "nothing was sent", context.DeadlineExceeded)(nil, err)
+		if errors.Is(err, client.ErrUnknownOutcome) {
+			t.Errorf("nothing was sent, and the outcome is unknown: %v", err)
+		}
+		o.end(func() {})
 	})
 }
 

@@ -156,6 +156,21 @@ func notSent(subject string, err error) error {
 	return fmt.Errorf("%w: a request on %s: %w", ErrNotSent, subjects.HideTokens(subject), err)
 }
 
+// attempted is an error after an attempt that counted, or may have. errors.Is finds all that it
+// wraps but ErrNotSent, which would deny that attempt.
+type attempted struct{ error }
+
+func (e attempted) Is(target error) bool {
+	return target != ErrNotSent && errors.Is(e.error, target)
+}
+
+// unknownAfter returns the error of a request whose last attempt failed with err, after one that
+// may have counted.
+func unknownAfter(err error) error {
+	return fmt.Errorf("%w of an earlier attempt; the last one: %w",
+		ErrUnknownOutcome, attempted{err})
+}
+
 // withoutToken has the text of an error of the NATS client, but hides tokens of leases.
 type withoutToken struct{ error }
 

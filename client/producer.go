@@ -282,7 +282,7 @@ func (p *Producer) failAll(list []*PushFuture, err error) {
 // end ends a push with its outcome.
 func (p *Producer) end(f *PushFuture, ack PushAck, err error) {
 	if err != nil && f.unknown && !errors.Is(err, ErrUnknownOutcome) {
-		err = fmt.Errorf("%w of an earlier attempt; the last one: %w", ErrUnknownOutcome, err)
+		err = unknownAfter(err)
 	}
 	f.ack, f.err = ack, err
 	close(f.done)

@@ -227,6 +227,26 @@ func TestProducerStaysUnknown(t *testing.T) {
 	})
 }
 
+// Nor does it become known when the last attempt is not sent, because the connection is closed.
+func TestProducerStaysUnknownWhenClosed(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		const timeout = time.Second
+		e := testenv.New(t, testenv.Options{})
+		silent := func(int, func() *nats.Msg) *nats.Msg { return nil }
+		q := intercept(t, e, silent, client.WithTimeout(timeout))
+		p := must(q.NewProducer(client.ProducerOptions{}))
+		f := pushAsync(t, p, 1, client.Message{}, client.MsgID("a"))
+
+		time.Sleep(timeout + time.Millisecond) // it waits to try again
+		e.Conn.Close()
+
+		if _, err := f.Wait(t.Context()); !errors.Is(err, client.ErrUnknownOutcome) ||
+			!errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, client.ErrNotSent) {
+			t.Errorf("not sent at last: %v", err)
+		}
+	})
+}
+
 // A push that was not run is retried for RetryFor, and then fails with the bridge's error. An item
 // that can never be pushed fails alone.
 func TestProducerRetries(t *testing.T) {

@@ -149,8 +149,9 @@ func (d *Delivery) Extend(ctx context.Context) (time.Time, error) {
 }
 
 // Progress is [Delivery.Extend], and says how far the job is: up to 1,024 bytes, which
-// [Queue.Result] and Items return until the next Progress or the end of the lease. Each call writes
-// the beginning of the item's value again, so once a second is often enough.
+// [Queue.Result] and Items return as they are until the next Progress or the end of the lease. If
+// they are text, use UTF-8. Each call writes the beginning of the item's value again, so once a
+// second is often enough.
 //
 // Errors: [ErrBadRequest] for more bytes, after which the lease goes on as before, and as for Nak.
 func (d *Delivery) Progress(ctx context.Context, progress []byte) (time.Time, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -207,6 +209,42 @@ func TestRetryAfter(t *testing.T) {
 	}
 	if got := workFailureOf(full).delay; got != Backoff {
 		t.Errorf("without RetryAfter it comes back after %v", got)
+	}
+}
+
+// speechless is an error that cannot say what it is.
+type speechless struct{}
+
+func (speechless) Error() string { panic("no words") }
+
+// Whatever a Work returns or panics with, the reason of its job says what went wrong, causes
+// included.
+func TestReasons(t *testing.T) {
+	full := errors.New("the disk is full")
+	var typedNil *os.PathError
+	fail := func(err error) Work { return func(context.Context, *Job) error { return err } }
+	panics := func(v any) Work { return func(context.Context, *Job) error { panic(v) } }
+
+	for _, test := range []struct {
+		work  Work
+		text  string // of the reason, before the stack
+		delay time.Duration
+	}{
+		{fail(fmt.Errorf("write: %w", full)), "write: the disk is full", Backoff},
+		{fail(errors.Join(full, context.Canceled)), full.Error() + "\ncontext canceled", Backoff},
+		{fail(errors.New("")), "*errors.errorString", Backoff},
+		{fail(typedNil), "panic: runtime error: invalid memory address or nil", Backoff},
+		{fail(speechless{}), "panic: no words", Backoff},
+		{fail(RetryAfter(time.Minute, nil)), "no reason was given", time.Minute},
+		{panics(fmt.Errorf("write: %w", full)), "panic: write: the disk is full", Backoff},
+		{panics(speechless{}), "panic: %!v(PANIC=Error method: no words)", Backoff},
+		{panics(nil), "panic: panic called with nil argument", Backoff},
+	} {
+		got := test.work.callSafely(t.Context(), &Job{})
+
+		if got == nil || !strings.HasPrefix(got.text, test.text) || got.delay != test.delay {
+			t.Errorf("%+v: want %q after %v", got, test.text, test.delay)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,8 @@ func (j *Job) Then(queue string, priority int64, value []byte, options ...PushOp
 	return j.result.push(queue, priority, Message{Value: value}, options)
 }
 
-// Progress says how far the job is: see [Delivery.Progress]. It returns once the bridge knows, with
+// Progress says how far the job is, in bytes that are kept as they are: see [Delivery.Progress]. It
+// returns once the bridge knows, with
 // [ErrLeaseLost] if somebody else may have the job; then the context of the Work ends too. It does
 // nothing for a Job that no Worker made.
 func (j *Job) Progress(ctx context.Context, progress []byte) error {
@@ -70,8 +72,10 @@ func (j *Job) LastTry() bool { return j.MaxDeliver > 0 && j.Deliveries >= j.MaxD
 //
 // If Work returns nil, the job is acknowledged, with what [Job.SetResult] has set. If it returns an
 // error, the job comes back after the queue's backoff. After the last delivery that max_deliver
-// allows, it becomes a dead letter with the text of the error, cut at 1,024 bytes. [Snooze], [Drop]
-// and [RetryAfter] return errors that do something else; they may be wrapped. A panic counts as an
+// allows, it becomes a dead letter with the text of the error, cut at 1,024 bytes. The text is all
+// that is kept, so it has to name its causes, as those of fmt.Errorf and errors.Join do; if it is
+// empty, the type of the error takes its place. [Snooze], [Drop] and [RetryAfter] return errors
+// that do something else; they may be wrapped. A panic, also of a method of the error, counts as an
 // error whose text has the stack, innermost call first. Work must return or panic: runtime.Goexit,
 // which testing.T.FailNow calls, would end the Worker's own goroutine.
 //
@@ -111,8 +115,12 @@ func (d *dropped) Error() string { return "dropped: " + d.reason }
 
 // RetryAfter returns an error that wraps err and with which Work returns the job to the queue for
 // delay, up to ten years, instead of the queue's backoff. With a delay of 0 or less, the job is
-// ready at once. The delivery counts, as for any error.
-func RetryAfter(delay time.Duration, err error) error { return &retry{err, max(delay, 0)} }
+// ready at once. The delivery counts, as for any error. err should say why; it may be nil.
+func RetryAfter(delay time.Duration, err error) error {
+	return &retry{cmp.Or(err, errNoReason), max(delay, 0)}
+}
+
+var errNoReason = errors.New("no reason was given")
 
 type retry struct {
 	error
@@ -147,7 +155,8 @@ func workFailureOf(err error) *workFailure {
 	case errors.As(err, &again):
 		return &workFailure{text: err.Error(), delay: again.delay}
 	}
-	return &workFailure{text: err.Error(), delay: Backoff}
+	text := cmp.Or(err.Error(), fmt.Sprintf("%T", err))
+	return &workFailure{text: text, delay: Backoff}
 }
 
 // timeOut is for a job that has timed out. If Work has decided what happens to the job, that counts

@@ -33,6 +33,7 @@ func (t *Telemetry) Middleware(work client.Work) client.Work {
 
 		ctx, span := t.start(producer, job, "process",
 			trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindConsumer))
+		defer span.End() // even if the error cannot say what it is
 		t.running.Add(ctx, 1, metric.WithAttributes(queue))
 
 		// If the Work panics, the outcome stays as it is here; the Worker recovers.
@@ -50,7 +51,6 @@ func (t *Telemetry) Middleware(work client.Work) client.Work {
 			case outcome != "done" && outcome != "snoozed":
 				noteError(span, err)
 			}
-			span.End()
 		}()
 
 		err = work(ctx, job)

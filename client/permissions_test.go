@@ -530,7 +530,6 @@ func TestWorkerWithoutPermission(t *testing.T) {
 		for name, o := range map[string]client.WorkerOptions{
 			"one at a time": {},
 			"several":       {Concurrency: 3, AckWait: time.Hour},
-			"ahead":         {Prefetch: 2},
 		} {
 			subtest(t, refused+" "+name, func(t *testing.T) {
 				r := newRestricted(t, may)

@@ -17,7 +17,6 @@ func TestWorkerThen(t *testing.T) {
 	for name, o := range map[string]client.WorkerOptions{
 		"one":         {},
 		"concurrency": {Concurrency: 8},
-		"prefetch":    {Concurrency: 4, Prefetch: 40},
 	} {
 		subtest(t, name, func(t *testing.T) {
 			s := newWorkshop(t)

@@ -23,10 +23,10 @@ import (
 //
 // # Requests
 //
-// Without Prefetch, a busy worker makes one request for each job: it acknowledges a job and leases
-// the next. With Concurrency, jobs that end while two such requests are under way share the next
-// one, which acknowledges them together and leases as many. With Prefetch, such jobs share an
-// acknowledgement.
+// A busy worker makes one request for each job: it acknowledges a job and leases the next. With
+// Concurrency, jobs that end while two such requests are under way share the next one, which
+// acknowledges them together and leases as many. No job is leased before a loop is free to do it,
+// so the order is strict.
 //
 // A process that is frozen for longer than its leases, for example by SIGSTOP, costs one delivery
 // more than one that dies. While it has room for another job, its request waits at a bridge, and
@@ -42,13 +42,13 @@ type Worker struct {
 	stop       context.CancelFunc
 	killed     context.Context // ends when the jobs under way should end
 	kill       context.CancelCauseFunc
-	overdue    context.Context // ends settleTime after stopping
+	overdue    context.Context // ends settleTime after the grace
 	setOverdue context.CancelCauseFunc
-	ending     context.Context // ends with killed and overdue: only last attempts are made
-	heartbeat  time.Duration   // of requests that wait for jobs
-	background sync.WaitGroup  // requests for jobs of empty queues
+	heartbeat  time.Duration  // of requests that wait for jobs
+	background sync.WaitGroup // requests for jobs of empty queues
 
 	mu        sync.Mutex
+	settling  *time.Timer   // calls setOverdue; nil before the worker stops
 	ended     chan struct{} // closed when Run returns; nil before it begins
 	err       error         // why Run ends
 	unsettled unsettled
@@ -79,19 +79,16 @@ func (q *Queue) NewWorker(work Work, o WorkerOptions) (*Worker, error) {
 //
 //	client.NewWorker(work, client.WorkerOptions{Concurrency: 8}, urgent.Weight(9), mail.Weight(1))
 //
-// Concurrency is for all queues together, and Prefetch must be 0. Within each queue the order is
-// strict. An empty queue takes nothing from the others; it costs one waiting request. If that
-// request gets a job while the worker is fully busy, the job goes back until its queue has its
-// turn, and the delivery does not count.
+// Concurrency is for all queues together. Within each queue the order is strict. An empty queue
+// takes nothing from the others; it costs one waiting request. If that request gets a job while the
+// worker is fully busy, the job goes back until its queue has its turn, and the delivery does not
+// count.
 //
 // The error is [ErrBadRequest]; its text lists all problems.
 func NewWorker(work Work, o WorkerOptions, queues ...WeightedQueue) (*Worker, error) {
 	var wrong problems
 	if len(queues) == 0 {
 		wrong.add("no queue: want one or more")
-	}
-	if len(queues) > 1 && o.Prefetch > 0 {
-		wrong.add("Prefetch is %d: want 0 for several queues", o.Prefetch)
 	}
 
 	known := map[Queue]bool{}
@@ -138,9 +135,6 @@ func (o WorkerOptions) newWorker(work Work, queues []WeightedQueue) (*Worker, er
 	w.stopping, w.stop = context.WithCancel(context.Background())
 	w.killed, w.kill = context.WithCancelCause(context.Background())
 	w.overdue, w.setOverdue = context.WithCancelCause(context.Background())
-	ending, end := context.WithCancel(w.overdue)
-	context.AfterFunc(w.killed, end)
-	w.ending = ending
 	for _, q := range queues {
 		w.sources = append(w.sources, w.newSource(q))
 	}
@@ -148,17 +142,26 @@ func (o WorkerOptions) newWorker(work Work, queues []WeightedQueue) (*Worker, er
 }
 
 // Shutdown stops leasing jobs and waits until Run has returned, once the jobs under way are done.
+// ctx is their grace. A Run that begins after Shutdown returns at once.
 //
 // If ctx ends first, Shutdown ends the contexts of these jobs and returns the error of ctx at once.
 // Jobs that then return an error go back to the queue, and the delivery does not count. Wait for
-// Run: if the program exits earlier, they come back only when their leases end. A Run that begins
-// after Shutdown returns at once.
+// Run: if the program exits earlier, they come back only when their leases end.
+//
+// While NATS or the bridge is away, Run keeps trying to acknowledge jobs and to give them back
+// until five seconds after ctx ends, at its deadline or before. If ctx has no deadline and does not
+// end, it keeps trying for 30 s after the worker began to stop. With several calls, the latest that
+// has a deadline counts, until the context of one of them ends.
 //
 // A Work must not wait for its own end. With the context of a job of this worker, Shutdown returns
 // [ErrBadRequest] once the worker has stopped leasing. With another context, it waits until that
 // ends.
 func (w *Worker) Shutdown(ctx context.Context) error {
-	w.stop()
+	if end, has := ctx.Deadline(); has {
+		w.stopWithin(time.Until(end))
+	} else {
+		w.stopByDefault()
+	}
 	if ctx.Value(jobsOf{w}) != nil {
 		return badRequest("Shutdown with the context of a job that it would wait for: " +
 			"the worker leases no more, and ends once Work has returned")
@@ -174,31 +177,43 @@ func (w *Worker) Shutdown(ctx context.Context) error {
 
 	err := await(ctx, ended)
 	if err != nil {
+		w.stopWithin(0)
 		w.kill(ErrStopped)
 	}
 	return err
 }
 
-// fail stops the worker because of a permanent error.
-func (w *Worker) fail(err error) {
+// stopWithin has the worker lease no more jobs, and try to settle those it has until settleTime
+// after the grace. That replaces the grace of an earlier call.
+func (w *Worker) stopWithin(grace time.Duration) {
+	w.stopByDefault()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
+	w.settling.Reset(max(grace, 0) + settleTime)
+}
+
+// stopByDefault is stopWithin for a worker that nobody gave a grace.
+func (w *Worker) stopByDefault() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.settling == nil {
+		w.settling = time.AfterFunc(defaultGrace+settleTime, func() { w.setOverdue(errOverdue) })
 	}
 	w.stop()
 }
 
+// fail stops the worker because of a permanent error.
+func (w *Worker) fail(err error) {
+	w.mu.Lock()
+	w.err = cmp.Or(w.err, err)
+	w.mu.Unlock()
+	w.stopByDefault()
+}
+
 // WorkerOptions are the options of a [Worker]. The zero value is ready to use.
 type WorkerOptions struct {
-	// Concurrency is the number of jobs done at the same time. With Prefetch, it can be up to
-	// 100,000 in total; 0 means 1.
+	// Concurrency is the number of jobs done at the same time, up to 100,000; 0 means 1.
 	Concurrency int
-
-	// Prefetch is the number of jobs leased beyond those being done, which are waiting for a free
-	// loop or being acknowledged. That hides the time that requests take. But a more urgent job may
-	// be pushed meanwhile, or another worker be idle. 0, the default, keeps the order strict.
-	Prefetch int
 
 	// AckWait is the length of a lease, 100 ms to 12 h. The worker extends a lease whenever a third
 	// of it has passed, so a job may take as long as it needs. If the worker dies, others get its
@@ -213,7 +228,7 @@ type WorkerOptions struct {
 	// ends with the cause [ErrTimedOut]; its Deadline says so in advance. If Work then returns an
 	// error, the job fails with the reason "timed out". If it returns nil, however late, the job is
 	// done. The lease is not extended after the timeout. So if Work does not return, others get the
-	// job at most one AckWait later, but jobs that were leased ahead still wait for it.
+	// job at most one AckWait later.
 	JobTimeout time.Duration
 
 	// Max takes the jobs with the largest priority first. FIFO queues do not have it.
@@ -222,27 +237,24 @@ type WorkerOptions struct {
 	// Middleware wraps the Work; the first is outermost.
 	Middleware []func(Work) Work
 
-	// Logger logs what goes wrong; nil means slog.Default().
+	// Logger logs what goes wrong; nil means slog.Default(). It gets a line for each job that
+	// fails, is dropped or timed out, and for each that the worker loses or cannot settle. What the
+	// worker tries again, such as to extend a lease, to lease a job or to settle one, it logs at
+	// most once a minute for each of these and each queue.
 	Logger *slog.Logger
 }
 
-// maxHeldJobs is the most jobs that one worker leases at a time.
-const maxHeldJobs = 100_000
+// maxConcurrency is the most jobs that one worker does at a time.
+const maxConcurrency = 100_000
 
 // check adds the problems of the options that do not depend on the queues.
 func (o *WorkerOptions) check(wrong *problems, work Work) {
 	if work == nil {
 		wrong.add("the Work is nil: want a function")
 	}
-	if o.Concurrency < 0 {
-		wrong.add("Concurrency is %d: want 1 or more, or 0 for 1", o.Concurrency)
-	}
-	if o.Prefetch < 0 {
-		wrong.add("Prefetch is %d: want 0 or more", o.Prefetch)
-	}
-	if o.Concurrency > maxHeldJobs || o.Prefetch > maxHeldJobs-max(o.Concurrency, 1) {
-		const want = "want at most %d together"
-		wrong.add("Concurrency %d and Prefetch %d: "+want, o.Concurrency, o.Prefetch, maxHeldJobs)
+	if o.Concurrency < 0 || o.Concurrency > maxConcurrency {
+		const want = "want 1 to %d, or 0 for 1"
+		wrong.add("Concurrency is %d: "+want, o.Concurrency, maxConcurrency)
 	}
 
 	const least, most = settings.MinLease, settings.MaxLease

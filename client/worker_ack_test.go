@@ -45,17 +45,9 @@ func acknowledgedOnly(told subjects.Error) func(*workshop, *nats.Msg) *nats.Msg 
 	}
 }
 
-// Jobs that end while two others are acknowledged share the next request, which leases as many
-// without Prefetch. If it is refused, or nobody knows whether it counts, each is acknowledged by
-// itself.
+// Jobs that end while two others are acknowledged share the next request, which leases as many. If
+// it is refused, or nobody knows whether it counts, each is acknowledged by itself.
 func TestWorkerSharesRequests(t *testing.T) {
-	for _, prefetch := range []int{0, 4} {
-		name := fmt.Sprint("prefetch ", prefetch)
-		t.Run(name, func(t *testing.T) { testWorkerSharesRequests(t, prefetch) })
-	}
-}
-
-func testWorkerSharesRequests(t *testing.T, prefetch int) {
 	const workers, jobs = 6, 40
 	unknown := subjects.Error{Code: subjects.CodeUnavailable, Unknown: true}
 	answer := func(reply *nats.Msg) func(*workshop, *nats.Msg) *nats.Msg {
@@ -66,7 +58,6 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 		name   string
 		refuse func(s *workshop, m *nats.Msg) *nats.Msg // of the first shared request
 		late   bool                                     // a job is done too late
-		next   bool                                     // only of requests that lease
 	}{
 		{name: "taken", refuse: answer(nil)},
 		{name: "refused", refuse: answer(errorReply(subjects.CodeBadRequest))},
@@ -75,7 +66,6 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 		{name: "unknown, done", refuse: acknowledgedOnly(unknown)},
 		{
 			name:   "max_leased was lowered",
-			next:   true,
 			refuse: acknowledgedOnly(subjects.Error{Code: subjects.CodeOverloaded}),
 		},
 		{
@@ -87,10 +77,6 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 			},
 		},
 	} {
-		if test.next && prefetch > 0 {
-			continue
-		}
-
 		subtest(t, test.name, func(t *testing.T) {
 			s := newWorkshop(t)
 			for i := range jobs {
@@ -109,11 +95,10 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 				if a, err := subjects.ParseAck(m.Data); err != nil || len(a.Also) == 0 {
 					<-enough
 					return nil
-				} else if n := len(a.Also) + 1; prefetch == 0 && a.Next.Batch != n ||
-					n > workers+prefetch-1 {
+				} else if n := len(a.Also) + 1; a.Next.Batch != n || n > workers-1 {
 					t.Errorf("%d jobs are acknowledged, and %d are to be leased", n, a.Next.Batch)
 				} else if shared.Add(1) == 1 {
-					if n < workers-2 || prefetch == 0 && n > workers-2 {
+					if n != workers-2 {
 						t.Errorf("%d jobs share the first request, want %d", n, workers-2)
 					}
 					return test.refuse(s, m)
@@ -143,7 +128,6 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 				return nil
 			}, client.WorkerOptions{
 				Concurrency: workers,
-				Prefetch:    prefetch,
 				AckWait:     time.Minute,
 				Logger:      slog.New(said),
 			}))
@@ -188,36 +172,34 @@ func testWorkerSharesRequests(t *testing.T, prefetch int) {
 // Two requests that nobody answers do not hold up all others until they are given up.
 func TestWorkerGoesOnWithoutAnswers(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		for _, prefetch := range []int{0, 4} {
-			s := newWorkshop(t)
-			const jobs = 40
+		s := newWorkshop(t)
+		const jobs = 40
 
-			for i := range jobs {
-				s.push(fmt.Sprint(i))
-			}
-
-			end := make(chan struct{})
-			var unanswered, done atomic.Int32
-
-			q := s.relayed(func(m *nats.Msg) *nats.Msg {
-				if strings.HasPrefix(m.Subject, "far.jobs.ack.") && unanswered.Add(1) <= 2 {
-					<-end
-				}
-				return nil
-			}, client.WithTimeout(time.Hour))
-
-			worker := must(q.NewWorker(func(context.Context, *client.Job) error {
-				done.Add(1)
-				return nil
-			}, quiet(client.WorkerOptions{Concurrency: 6, Prefetch: prefetch, AckWait: time.Hour})))
-
-			worker.SetSlow(100 * time.Millisecond)
-			stop := s.start(worker)
-			waitFor(t, "the end of all jobs", func() bool { return done.Load() >= jobs })
-
-			close(end)
-			stop()
+		for i := range jobs {
+			s.push(fmt.Sprint(i))
 		}
+
+		end := make(chan struct{})
+		var unanswered, done atomic.Int32
+
+		q := s.relayed(func(m *nats.Msg) *nats.Msg {
+			if strings.HasPrefix(m.Subject, "far.jobs.ack.") && unanswered.Add(1) <= 2 {
+				<-end
+			}
+			return nil
+		}, client.WithTimeout(time.Hour))
+
+		worker := must(q.NewWorker(func(context.Context, *client.Job) error {
+			done.Add(1)
+			return nil
+		}, quiet(client.WorkerOptions{Concurrency: 6, AckWait: time.Hour})))
+
+		worker.SetSlow(100 * time.Millisecond)
+		stop := s.start(worker)
+		waitFor(t, "the end of all jobs", func() bool { return done.Load() >= jobs })
+
+		close(end)
+		stop()
 	})
 }
 

@@ -18,8 +18,9 @@ import (
 // busyWorker is a worker that does the first n of some jobs, until the test lets them end.
 type busyWorker struct {
 	*workshop
+	worker *client.Worker
 	finish chan struct{}
-	stop   func()       // returns once the worker leases no more
+	stop   func()       // ends the context of Run
 	done   <-chan error // the outcome of Run
 }
 
@@ -35,32 +36,31 @@ func newBusyWorker(s *workshop, q *client.Queue, n int, o client.WorkerOptions) 
 		return nil
 	}, quiet(o)))
 
-	succeeds(s.T)(s.jobs.PushBatch(s.Context(), make([]client.PushItem, n+o.Prefetch)))
+	succeeds(s.T)(s.jobs.PushBatch(s.Context(), make([]client.PushItem, n)))
 
-	done, stop := run(w)
-	b.done, b.stop = done, func() {
-		stop()
-		<-w.Stopping()
-	}
+	b.worker = w
+	b.done, b.stop = run(w)
 
 	for range n {
 		<-begun
 	}
 
-	s.waitUntilLeased(int64(n + o.Prefetch))
+	s.waitUntilLeased(int64(n))
 	return b
 }
 
-// endsUnsettled waits until Run returns, which must take no longer than this, and name all jobs as
-// unsettled.
-func (b *busyWorker) endsUnsettled(jobs int, most time.Duration) {
+// shutdown begins a Shutdown.
+func (b *busyWorker) shutdown(ctx context.Context) { go func() { _ = b.worker.Shutdown(ctx) }() }
+
+// endsUnsettled waits until Run returns, which must be so long after a time, or up to a second
+// later, and name all jobs as unsettled.
+func (b *busyWorker) endsUnsettled(jobs int, begun time.Time, want time.Duration) {
 	b.Helper()
-	begun := time.Now()
 
 	err := <-b.done
 
-	if took := time.Since(begun); took > most {
-		b.Errorf("Run took %v to return, want at most %v", took, most)
+	if took := time.Since(begun); took < want || took > want+time.Second {
+		b.Errorf("Run took %v to return, want %v and up to a second more", took, want)
 	}
 
 	text := fmt.Sprintf(": %d of them, such as jobs F", jobs)
@@ -82,31 +82,146 @@ var awayFor = map[string]func(e *testenv.Env) (back func()){
 	},
 }
 
-// A worker that stops while NATS or the bridge is away tries to settle its jobs for half a minute.
-// Then it says which are unsettled.
+// A worker that stops while NATS or the bridge is away tries to settle its jobs until five seconds
+// after the grace that it was given, or 30 s after it began to stop. Then it says which are
+// unsettled.
 func TestStopWhileAway(t *testing.T) {
-	for who, takeAway := range awayFor {
-		for name, o := range map[string]client.WorkerOptions{"strict": {}, "ahead": {Prefetch: 5}} {
-			for n, after := range map[int]time.Duration{
-				1:  25 * time.Second,
-				20: 0,
-				21: 25 * time.Second,
-			} {
-				subtest(t, fmt.Sprint(who, " ", name, " ", n), func(t *testing.T) {
-					s := newWorkshop(t)
-					c := client.New(s.e.Connect()) // with the usual timeout
-					b := newBusyWorker(s, c.PriorityQueue("jobs"), n, o)
-					back := takeAway(s.e)
-
-					b.stop()
-					time.Sleep(after)
-					close(b.finish)
-
-					b.endsUnsettled(n+o.Prefetch, 31*time.Second-after)
-					back()
-				})
-			}
+	shutdown := func(grace time.Duration) func(*busyWorker) {
+		return func(b *busyWorker) {
+			ctx, cancel := context.WithTimeout(b.Context(), grace)
+			b.Cleanup(cancel)
+			b.shutdown(ctx)
 		}
+	}
+
+	for who, takeAway := range awayFor {
+		for _, test := range []struct {
+			name  string
+			jobs  int
+			stop  func(*busyWorker)
+			after time.Duration // when the jobs end
+			want  time.Duration // when Run returns
+		}{
+			{
+				name: "the context ends",
+				jobs: 20,
+				stop: func(b *busyWorker) { b.stop() },
+				want: 30 * time.Second,
+			},
+			{
+				name:  "the context ends, then jobs",
+				jobs:  21,
+				stop:  func(b *busyWorker) { b.stop() },
+				after: 25 * time.Second,
+				want:  30 * time.Second,
+			},
+			{
+				name: "Shutdown without a deadline",
+				jobs: 1,
+				stop: func(b *busyWorker) { b.shutdown(b.Context()) },
+				want: 30 * time.Second,
+			},
+			{
+				name: "two seconds",
+				jobs: 20,
+				stop: shutdown(2 * time.Second),
+				want: 7 * time.Second,
+			},
+			{
+				name:  "two seconds, then jobs end",
+				jobs:  21,
+				stop:  shutdown(2 * time.Second),
+				after: 3 * time.Second,
+				want:  7 * time.Second,
+			},
+			{
+				name: "a minute",
+				jobs: 3,
+				stop: shutdown(time.Minute),
+				want: 65 * time.Second,
+			},
+			{
+				name: "a minute in place of the default",
+				jobs: 3,
+				stop: func(b *busyWorker) {
+					b.stop()
+					<-b.worker.Stopping()
+					shutdown(time.Minute)(b)
+				},
+				want: 65 * time.Second,
+			},
+			{
+				name: "Shutdown is cancelled",
+				jobs: 3,
+				stop: func(b *busyWorker) {
+					ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
+					b.Cleanup(cancel)
+					b.shutdown(ctx)
+					time.AfterFunc(3*time.Second, cancel)
+				},
+				want: 8 * time.Second,
+			},
+			{
+				name: "no grace",
+				jobs: 3,
+				stop: shutdown(-time.Hour),
+				want: 5 * time.Second,
+			},
+		} {
+			subtest(t, who+" "+test.name, func(t *testing.T) {
+				s := newWorkshop(t)
+				c := client.New(s.e.Connect()) // with the usual timeout
+				b := newBusyWorker(s, c.PriorityQueue("jobs"), test.jobs, client.WorkerOptions{})
+				back := takeAway(s.e)
+
+				begun := time.Now()
+				test.stop(b)
+				time.Sleep(test.after)
+				close(b.finish)
+
+				b.endsUnsettled(test.jobs, begun, test.want)
+				back()
+			})
+		}
+	}
+}
+
+// If NATS and the bridge are back before these five seconds are over, no job is left: those that
+// are done are acknowledged, and the others given back.
+func TestStopAndBackInTime(t *testing.T) {
+	for who, takeAway := range awayFor {
+		subtest(t, who, func(t *testing.T) {
+			s := newWorkshop(t)
+			s.push("done", "not done")
+			begun, finish := make(chan struct{}), make(chan struct{})
+			w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+				begun <- struct{}{}
+				if string(job.Value) == "done" {
+					<-finish
+					return nil
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}, quiet(client.WorkerOptions{Concurrency: 2, AckWait: time.Hour})))
+			done, _ := run(w)
+			<-begun
+			<-begun
+			back := takeAway(s.e)
+
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			close(finish)
+			failsWith(t, "Shutdown", context.DeadlineExceeded)(nil, w.Shutdown(ctx))
+			time.Sleep(3 * time.Second)
+			back()
+
+			ok(t, <-done)
+			d := leaseOne(t, s.jobs)
+			if string(d.Value) != "not done" || d.Deliveries != 1 {
+				t.Errorf("back is %q, delivery %d", d.Value, d.Deliveries)
+			}
+			failsWith(t, "no other job", client.ErrEmpty)(s.jobs.Lease(t.Context()))
+		})
 	}
 }
 
@@ -126,10 +241,11 @@ func TestStopWhileNobodyAnswers(t *testing.T) {
 		t.Cleanup(func() { close(hang) }) // before the relay waits for its requests
 		b := newBusyWorker(s, q, 3, client.WorkerOptions{})
 
+		begun := time.Now()
 		b.stop()
 		close(b.finish)
 
-		b.endsUnsettled(3, 31*time.Second)
+		b.endsUnsettled(3, begun, 30*time.Second)
 	})
 }
 
@@ -149,10 +265,11 @@ func TestJobEndsLongAfterStop(t *testing.T) {
 				defer awayFor["NATS"](s.e)()
 			}
 
+			begun := time.Now()
 			close(b.finish)
 
 			if away {
-				b.endsUnsettled(jobs, client.DefaultTimeout+time.Second)
+				b.endsUnsettled(jobs, begun, 5*time.Second)
 			} else {
 				ok(t, <-b.done)
 				s.waitUntilEmpty()

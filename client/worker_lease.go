@@ -8,36 +8,34 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // idleWait is how long one request waits for a job.
 const idleWait = 5 * time.Minute
 
-// lease leases up to n jobs, and waits for the first. It returns nil if the worker stops.
-func (s *source) lease(n int) []*heldJob {
+// lease leases a job, and waits for one. It returns nil if the worker stops.
+func (s *source) lease() *heldJob {
 	var p pause
 	for s.stopping.Err() == nil {
-		list, err := s.tryLease(n)
+		h, err := s.tryLease()
 		switch {
-		case len(list) > 0: // even with an error, which the next request meets again
-			return list
+		case h != nil: // even with an error, which the next request meets again
+			return h
 		case errors.Is(err, ErrEmpty):
 			p = pause{}
 		case isHopeless(err):
 			s.fail(err)
 		case s.stopping.Err() != nil && errors.Is(err, ErrNotSent):
 		case s.killed.Err() == nil:
-			s.log.Warn("cannot lease a job", "error", err)
+			s.warnSeldom("cannot lease a job", "error", err)
 			p.wait(s.stopping)
 		}
 	}
 	return nil
 }
 
-// tryLease makes one attempt to lease up to n jobs. If there are none, it waits for one.
-func (s *source) tryLease(n int) ([]*heldJob, error) {
+// tryLease makes one attempt to lease a job. If there is none, it waits for one.
+func (s *source) tryLease() (*heldJob, error) {
 	// Only one loop of a queue waits at a time.
 	select {
 	case s.waits <- struct{}{}:
@@ -50,15 +48,7 @@ func (s *source) tryLease(n int) ([]*heldJob, error) {
 		return nil, err
 	}
 
-	// A queue without items, or at max_leased (ErrOverloaded), has nothing now: wait for one job.
-	if n > 1 {
-		list, err := s.leaseOnce(s.leaseOptions(min(n, subjects.MaxPopBatch)))
-		if len(list) > 0 || !isAny(err, ErrEmpty, ErrOverloaded) {
-			return list, err
-		}
-	}
-
-	return s.leaseOnce(s.leaseOptions(0, Expires(idleWait), IdleHeartbeat(s.heartbeat)))
+	return s.leaseOnce(Expires(idleWait), IdleHeartbeat(s.heartbeat))
 }
 
 // awaitConnected waits for the connection, but not too long, so that the worker logs an outage.
@@ -72,10 +62,11 @@ func (s *source) awaitConnected() error {
 	return c.awaitConnection(ctx, s.queue.name)
 }
 
-// leaseOnce sends a request for jobs and returns when it has ended, even if the worker stops: a
+// leaseOnce sends a request for a job and returns when it has ended, even if the worker stops: a
 // request that is given up may still get a job. So the worker has the bridge end the wait when the
 // worker stops, and when the connection is back, because it may lead to another bridge now.
-func (s *source) leaseOnce(o subjects.PopOptions) (list []*heldJob, err error) {
+func (s *source) leaseOnce(options ...LeaseOption) (h *heldJob, err error) {
+	o := leaseOptions(0, append(options, AckWait(s.o.AckWait), Holder(s.holder)))
 	p, err := s.queue.newPop(s.verb)
 	if err != nil {
 		return nil, err
@@ -111,10 +102,10 @@ func (s *source) leaseOnce(o subjects.PopOptions) (list []*heldJob, err error) {
 			}
 		}
 
-		list = append(list, s.hold(d, began))
+		h = s.hold(d, began)
 		return nil
 	})
-	return list, err
+	return h, err
 }
 
 // extendNow extends a lease that may be over before its job is begun. The new lease begins at the
@@ -181,7 +172,7 @@ func (h *heldJob) keepExtending(ctx context.Context, began time.Time) {
 		}
 
 		sent := time.Now() // the lease restarts later
-		attempt, cancel := context.WithTimeout(ctx, max(min(every, time.Until(until)), firstPause))
+		attempt, cancel := context.WithTimeout(ctx, extendTime(every, until.Sub(sent)))
 		_, err := h.Extend(attempt)
 		cancel()
 
@@ -200,9 +191,23 @@ func (h *heldJob) keepExtending(ctx context.Context, began time.Time) {
 			log.Warn("cannot extend the lease of a job that is being done", "error", err)
 			return
 		default:
+			h.source.warnSeldom("cannot extend a lease, trying again", "id", h.ID, "error", err)
 			timer.Reset(min(every/10, time.Second))
 		}
 	}
+}
+
+// lateExtendTime is how long the reply may take to an attempt to extend a lease that is over, or
+// nearly so. The process stood still, and most likely nobody else has the job.
+const lateExtendTime = time.Second
+
+// extendTime returns how long an attempt to extend a lease may take that has so much time left.
+// Attempts are made at least as often as every says.
+func extendTime(every, left time.Duration) time.Duration {
+	if left <= 0 {
+		return lateExtendTime
+	}
+	return min(every, max(left, lateExtendTime))
 }
 
 // tellProgress says how far the job is. A lost lease ends the context of the job.

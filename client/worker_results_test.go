@@ -23,7 +23,6 @@ func TestWorkerResults(t *testing.T) {
 	for name, o := range map[string]client.WorkerOptions{
 		"one":         {},
 		"concurrency": {Concurrency: 8},
-		"prefetch":    {Concurrency: 4, Prefetch: 40},
 	} {
 		subtest(t, name, func(t *testing.T) {
 			s := newWorkshop(t)

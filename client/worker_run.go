@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 )
 
 // Run does jobs until ctx ends or [Worker.Shutdown] is called. Then it leases no more jobs, and
@@ -13,9 +12,10 @@ import (
 // end with it. An idle worker returns once the bridge has confirmed that no job is on its way,
 // after at most two seconds. A worker can run once.
 //
-// While NATS or the bridge is away, jobs cannot be acknowledged. Run keeps trying for 30 s after it
-// began to stop. A job that ends later has one more attempt, which takes no longer than the timeout
-// of the client. Then Run returns [ErrUnsettled], which names these jobs.
+// While NATS or the bridge is away, jobs cannot be acknowledged. Run keeps trying until five
+// seconds after the grace, which is 25 s after ctx ended, unless Shutdown says otherwise. A job that
+// ends later has one attempt, of at most five seconds. Then Run returns [ErrUnsettled], which names
+// the jobs that are not settled.
 //
 // Run also returns if it cannot go on: with nats.ErrConnectionClosed or nats.ErrConnectionDraining,
 // with nats.ErrPermissionViolation if the connection may not lease, acknowledge or receive replies,
@@ -35,13 +35,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer close(w.ended)
 
 	if ctx.Err() != nil {
-		w.stop() // before it leases anything
+		w.stopByDefault() // before it leases anything
 	}
-	defer context.AfterFunc(ctx, w.stop)()
+	defer context.AfterFunc(ctx, w.stopByDefault)()
 	defer context.AfterFunc(w.stopping, w.shares.wakeAll)()
-	defer context.AfterFunc(w.stopping, func() {
-		time.AfterFunc(settleTime, func() { w.setOverdue(errOverdue) })
-	})()
 
 	following, unfollow := context.WithCancel(context.Background())
 	var followers sync.WaitGroup
@@ -59,12 +56,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.jobs = jobs
 
 	var all sync.WaitGroup
-	if w.o.Prefetch > 0 {
-		w.sources[0].runPrefetched(&all)
-	} else {
-		for range w.o.Concurrency {
-			all.Go(w.runStrictly)
-		}
+	for range w.o.Concurrency {
+		all.Go(w.doJobs)
 	}
 
 	all.Wait()
@@ -86,8 +79,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // jobsOf is the key of a value in the contexts of a worker's jobs.
 type jobsOf struct{ *Worker }
 
-// runStrictly does one job after the other. One request acknowledges a job and leases the next.
-func (w *Worker) runStrictly() {
+// doJobs does one job after the other. One request acknowledges a job and leases the next.
+func (w *Worker) doJobs() {
 	var h *heldJob
 	for {
 		if h == nil {
@@ -117,10 +110,7 @@ func (w *Worker) next() *heldJob {
 	if len(w.sources) > 1 {
 		return w.nextShared()
 	}
-	if list := w.sources[0].lease(1); len(list) > 0 {
-		return list[0]
-	}
-	return nil
+	return w.sources[0].lease()
 }
 
 // finish acknowledges a job, and returns the next one if it has leased one.
@@ -129,65 +119,4 @@ func (s *source) finish(h *heldJob) (next *heldJob) {
 		return s.finishShared(h)
 	}
 	return s.acknowledge(h, true)
-}
-
-// runPrefetched leases jobs ahead of the loops that do them.
-func (s *source) runPrefetched(all *sync.WaitGroup) {
-	room := make(chan struct{}, s.o.Concurrency+s.o.Prefetch) // has an element for each held job
-	leased := make(chan *heldJob, cap(room))
-
-	all.Go(func() { s.leaseAhead(room, leased) })
-	for range s.o.Concurrency {
-		all.Go(func() {
-			for h := range leased {
-				// The worker stops, or the lease ended before the job had its turn. Each job goes
-				// back on its own, because that may take long if NATS is away.
-				if s.stopping.Err() != nil || h.ctx.Err() != nil {
-					all.Go(func() {
-						s.giveBack(h)
-						<-room
-					})
-					continue
-				}
-
-				// Settle the job while this loop does the next.
-				failed := s.do(h)
-				all.Go(func() {
-					if failed != nil {
-						s.settleFailed(h, failed)
-					} else {
-						s.acknowledge(h, false)
-					}
-					<-room
-				})
-			}
-		})
-	}
-}
-
-// leaseAhead leases jobs whenever there is room, until the worker stops.
-func (s *source) leaseAhead(room chan struct{}, leased chan<- *heldJob) {
-	defer close(leased)
-	for s.stopping.Err() == nil {
-		select {
-		case room <- struct{}{}:
-		case <-s.stopping.Done():
-			return
-		}
-
-		// Take all the room there is. Nobody else adds to it, so this never blocks.
-		n := 1
-		for ; n < cap(room) && len(room) < cap(room); n++ {
-			room <- struct{}{}
-		}
-
-		list := s.lease(n)
-		for _, h := range list {
-			leased <- h
-		}
-
-		for range n - len(list) {
-			<-room
-		}
-	}
 }

@@ -34,22 +34,24 @@ func (s *source) settleFailed(h *heldJob, o *workFailure) {
 }
 
 const (
-	// settleTime is how long a worker that stops tries to settle its jobs.
-	settleTime = 30 * time.Second
+	// settleTime is how long after its grace a worker that stops tries to settle its jobs.
+	settleTime = 5 * time.Second
+
+	// defaultGrace is how long jobs have to end, if nobody says it. Those that take longer go on.
+	defaultGrace = 25 * time.Second
 
 	// maxNamed is how many unsettled jobs an error names.
 	maxNamed = 10
 )
 
-var errOverdue = fmt.Errorf("the worker stopped %v ago", settleTime)
+var errOverdue = fmt.Errorf("the grace of the worker was over %v ago", settleTime)
 
 // settle sends the acknowledgement that ends a lease. It retries until the bridge has said whether
-// the acknowledgement counts, the context of Shutdown has ended, or the worker has stopped
-// settleTime ago. err is the error of an earlier attempt, or nil. unknown says that it may have
-// counted: then a later ErrLeaseLost most likely means that it did.
+// the acknowledgement counts, or the worker's grace was over settleTime ago. err is the error of an
+// earlier attempt, or nil. unknown says that it may have counted: then a later ErrLeaseLost most
+// likely means that it did.
 func (s *source) settle(h *heldJob, err error, unknown bool, send func(context.Context) error) {
-	for p := new(pause); ; p.wait(s.ending) {
-		last := s.ending.Err() != nil
+	for p := new(pause); ; p.wait(s.overdue) {
 		if err == nil || s.overdue.Err() == nil {
 			err = s.sendAck(send)
 		}
@@ -61,37 +63,35 @@ func (s *source) settle(h *heldJob, err error, unknown bool, send func(context.C
 				s.logLost(h)
 			}
 			return
-		case isHopeless(err), last, s.overdue.Err() != nil:
-			const text = "cannot settle a job: it comes back when its lease is over"
-			s.log.Error(text, "id", h.ID, "error", err)
-			s.noteUnsettled(h, err)
+		case isHopeless(err), s.overdue.Err() != nil:
+			s.noteUnsettled(h, err, unknown)
 			return
 		}
 
 		unknown = unknown || errors.Is(err, ErrUnknownOutcome)
-		s.log.Warn("cannot settle a job, trying again", "id", h.ID, "error", err)
+		s.warnSeldom("cannot settle a job, trying again", "id", h.ID, "error", err)
 	}
 }
 
 // giveBack returns a job that was not done to the queue. The delivery does not count.
 func (s *source) giveBack(h *heldJob) {
-	if h.letGo() {
-		return
-	}
-	err := s.sendAck(func(ctx context.Context) error { return h.Snooze(ctx, 0) })
-	if err != nil && !errors.Is(err, ErrLeaseLost) {
-		const text = "cannot give a job back: it comes back when its lease is over"
-		s.log.Warn(text, "id", h.ID, "error", err)
-		s.noteUnsettled(h, err)
+	if !h.letGo() {
+		s.settle(h, nil, false, func(ctx context.Context) error { return h.Snooze(ctx, 0) })
 	}
 }
 
-// noteUnsettled notes a job that could not be settled. If the connection may not acknowledge, the
-// worker ends: it would only do each job again and again.
-func (s *source) noteUnsettled(h *heldJob, err error) {
+// noteUnsettled notes a job that could not be settled because of err. unknown says that an earlier
+// attempt may have counted. If the connection may not acknowledge, the worker ends: it would only
+// do each job again and again.
+func (s *source) noteUnsettled(h *heldJob, err error, unknown bool) {
 	if lacksPermission(err) {
 		s.fail(err)
 	}
+	if unknown {
+		err = unknownAfter(err)
+	}
+	const text = "cannot settle a job: it comes back when its lease is over"
+	s.log.Error(text, "id", h.ID, "error", err)
 	if s.stopping.Err() == nil { // the job is back long before Run returns
 		return
 	}
@@ -132,15 +132,15 @@ func (s *source) sendAck(send func(context.Context) error) error {
 // errReplyLost ends an attempt whose reply was lost with the connection.
 var errReplyLost = errors.New("the connection was lost")
 
-// attempt returns the context of one attempt to settle. It ends when the worker has stopped
-// settleTime ago, unless the attempt begins only then, and when the connection was lost and is
+// attempt returns the context of one attempt to settle. It ends settleTime after the worker's
+// grace, or has that time if it begins later. It also ends when the connection was lost and is
 // back, so that the next attempt begins at once.
 func (s *source) attempt() (context.Context, context.CancelFunc) {
-	parent := context.Background()
-	if s.overdue.Err() == nil {
-		parent = s.overdue
+	parent, timeout := s.overdue, s.patience()
+	if parent.Err() != nil {
+		parent, timeout = context.Background(), min(timeout, settleTime)
 	}
-	ctx, cancel := context.WithTimeout(parent, s.patience())
+	ctx, cancel := context.WithTimeout(parent, timeout)
 	if isAway(s.queue.client.nc) { // it is sent only once the connection is back
 		return ctx, cancel
 	}
@@ -150,6 +150,21 @@ func (s *source) attempt() (context.Context, context.CancelFunc) {
 	return ctx, func() {
 		stop()
 		cancel()
+	}
+}
+
+// warnSeldom logs what goes wrong again and again, at most once a minute for each text.
+func (s *source) warnSeldom(text string, args ...any) {
+	s.mu.Lock()
+	last, before := s.warned[text]
+	seldom := !before || time.Since(last) >= time.Minute
+	if seldom {
+		s.warned[text] = time.Now()
+	}
+	s.mu.Unlock()
+
+	if seldom {
+		s.log.Warn(text, args...)
 	}
 }
 

@@ -70,11 +70,11 @@ func (a *sharedAcks) startNext(fitting func([]*turn) int) {
 func (s *source) acknowledge(h *heldJob, lease bool) (next *heldJob) {
 	t := &turn{heldJob: h, lease: lease}
 	switch _, ok := h.token(); {
-	case s.ending.Err() != nil: // this is the last attempt
+	case s.overdue.Err() != nil: // this is the last attempt
 		if held, _ := s.letGoAll([]*turn{t}); len(held) > 0 {
 			s.settle(h, nil, false, h.ackOrFail)
 		}
-	case ok && s.o.Concurrency+s.o.Prefetch > 1:
+	case ok && s.o.Concurrency > 1:
 		s.acks.share(t, s.queue.client.fittingTurns, s.send)
 	default:
 		s.send([]*turn{t})

@@ -25,6 +25,7 @@ type source struct {
 	holder  string       // name that it takes them with
 
 	session atomic.Pointer[session] // the present one
+	warned  map[string]time.Time    // when warnSeldom last logged each text; see Worker.mu
 
 	waits chan struct{} // has room for one: of the idle loops, one waits for a job
 	acks  sharedAcks
@@ -39,6 +40,7 @@ func (w *Worker) newSource(weighted WeightedQueue) *source {
 		verb:   subjects.Pop,
 		log:    w.o.Logger.With("queue", q.name),
 		holder: cmp.Or(w.o.Holder, DefaultHolder(q.client.nc)),
+		warned: map[string]time.Time{},
 		waits:  make(chan struct{}, 1),
 		share:  share{weight: float64(weighted.weight)},
 	}
@@ -49,11 +51,6 @@ func (w *Worker) newSource(weighted WeightedQueue) *source {
 		s.verb = subjects.PopMax
 	}
 	return s
-}
-
-// leaseOptions returns the options to lease up to n jobs, or one outside a batch if n is 0.
-func (s *source) leaseOptions(n int, more ...LeaseOption) subjects.PopOptions {
-	return leaseOptions(n, append(more, AckWait(s.o.AckWait), Holder(s.holder)))
 }
 
 // patience is how long to wait for the reply to an acknowledgement. It leaves time for another

@@ -21,45 +21,43 @@ import (
 // counted.
 func TestWorkerStops(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
-		for _, prefetch := range []int{0, 2} {
-			s := newWorkshop(t)
-			s.push("a", "b", "c", "d", "e", "f")
-			begun, finish := make(chan string, 10), make(chan struct{})
+		s := newWorkshop(t)
+		s.push("a", "b", "c", "d", "e", "f")
+		begun, finish := make(chan string, 10), make(chan struct{})
 
-			w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
-				begun <- string(job.Value)
-				if string(job.Value) == "a" {
-					<-finish
-					return nil
-				}
-
-				<-ctx.Done()
-				if context.Cause(ctx) != client.ErrStopped || ctx.Value(runs{}) != true {
-					t.Errorf("the cause is %v, the value %v", context.Cause(ctx), ctx.Value(runs{}))
-				}
-
-				return ctx.Err()
-			}, quiet(client.WorkerOptions{Concurrency: 2, Prefetch: prefetch})))
-
-			done, stop := run(w)
-			<-begun
-			<-begun
-
-			stop()
-			<-w.Stopping() // before one of the two leases, or begins, another
-			close(finish)
-			s.waitUntilLeased(1)
-			kill(w)
-
-			if err := <-done; err != nil || len(begun) > 0 {
-				t.Errorf("Run: %v, and %d more jobs were begun", err, len(begun))
+		w := must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+			begun <- string(job.Value)
+			if string(job.Value) == "a" {
+				<-finish
+				return nil
 			}
 
-			for _, value := range []string{"b", "c", "d", "e", "f"} {
-				d, err := s.jobs.Lease(t.Context())
-				if err != nil || string(d.Value) != value || d.Deliveries != 1 {
-					t.Fatalf("leased %+v, %v; want %s", d, err, value)
-				}
+			<-ctx.Done()
+			if context.Cause(ctx) != client.ErrStopped || ctx.Value(runs{}) != true {
+				t.Errorf("the cause is %v, the value %v", context.Cause(ctx), ctx.Value(runs{}))
+			}
+
+			return ctx.Err()
+		}, quiet(client.WorkerOptions{Concurrency: 2})))
+
+		done, stop := run(w)
+		<-begun
+		<-begun
+
+		stop()
+		<-w.Stopping() // before one of the two leases, or begins, another
+		close(finish)
+		s.waitUntilLeased(1)
+		kill(w)
+
+		if err := <-done; err != nil || len(begun) > 0 {
+			t.Errorf("Run: %v, and %d more jobs were begun", err, len(begun))
+		}
+
+		for _, value := range []string{"b", "c", "d", "e", "f"} {
+			d, err := s.jobs.Lease(t.Context())
+			if err != nil || string(d.Value) != value || d.Deliveries != 1 {
+				t.Fatalf("leased %+v, %v; want %s", d, err, value)
 			}
 		}
 	})
@@ -108,7 +106,6 @@ func TestShutdownWithFreeSlots(t *testing.T) {
 		for _, o := range []client.WorkerOptions{
 			{Concurrency: 2},
 			{Concurrency: 4},
-			{Concurrency: 2, Prefetch: 2},
 		} {
 			s := newWorkshop(t)
 			s.push("a")
@@ -203,38 +200,6 @@ func TestWorkerContextHasEnded(t *testing.T) {
 		if n, _, err := heard.Pending(); n > 0 || err != nil {
 			t.Errorf("%d requests, %v", n, err)
 		}
-	})
-}
-
-// Jobs that were leased ahead go back together when the worker stops, however long NATS takes for
-// each.
-func TestWorkerStopsWithoutNATS(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		s := newWorkshop(t)
-		succeeds(t)(s.jobs.PushBatch(t.Context(), make([]client.PushItem, 101)))
-		begun, finish := make(chan struct{}, 1), make(chan struct{})
-		jobs := client.New(s.e.Conn, client.WithTimeout(100*time.Millisecond)).PriorityQueue("jobs")
-
-		w := must(jobs.NewWorker(func(context.Context, *client.Job) error {
-			begun <- struct{}{}
-			<-finish
-			return nil
-		}, quiet(client.WorkerOptions{Prefetch: 100, AckWait: time.Minute})))
-
-		done, _ := run(w)
-		<-begun
-		s.waitUntilLeased(101)
-		s.e.NATS.Stop()
-		kill(w)
-		close(finish)
-
-		select {
-		case <-done:
-		case <-time.After(5 * time.Second): // one after the other they would take 10 s
-			t.Error("the worker takes too long to stop")
-		}
-
-		s.e.NATS.Start()
 	})
 }
 

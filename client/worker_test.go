@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -18,12 +17,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// A worker does jobs in their order, even later ones, and acknowledges each. Without Prefetch it
-// leases one at a time, so a more urgent job comes next even if it is pushed at the last moment. A
-// worker runs only once.
+// A worker does jobs in their order, even later ones, and acknowledges each. It leases one at a
+// time, so a more urgent job comes next even if it is pushed at the last moment. A worker runs only
+// once.
 func TestWorker(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
@@ -98,7 +98,7 @@ func TestWorkerMaxLeased(t *testing.T) {
 		s.configure(client.Settings{MaxLeased: 2})
 		s.push("a", "b", "c", "d", "e", "f")
 		complaints := make(warnings, 100)
-		o := client.WorkerOptions{Concurrency: 2, Prefetch: 4, Logger: slog.New(complaints)}
+		o := client.WorkerOptions{Concurrency: 6, Logger: slog.New(complaints)}
 		s.start(must(s.jobs.NewWorker(doNothing, o)))
 
 		// Jobs of the second worker last until finish is closed.
@@ -112,7 +112,7 @@ func TestWorkerMaxLeased(t *testing.T) {
 
 			<-finish
 			return nil
-		}, client.WorkerOptions{Concurrency: 3, Prefetch: 2, Logger: slog.New(complaints)})))
+		}, client.WorkerOptions{Concurrency: 3, Logger: slog.New(complaints)})))
 
 		for waits := true; waits; { // push until it has a job, as the first may be faster
 			select {
@@ -234,17 +234,14 @@ func TestWorkerBadOptions(t *testing.T) {
 	}
 	same := func(work client.Work) client.Work { return work }
 	none := func(client.Work) client.Work { return nil }
-	many := client.WorkerOptions{Prefetch: math.MaxInt, Concurrency: math.MaxInt}
 
 	for _, test := range []struct {
 		o      client.WorkerOptions
 		queues []client.WeightedQueue
 		want   string
 	}{
-		{client.WorkerOptions{Concurrency: -1}, one, "Concurrency is -1: want 1 or more"},
-		{client.WorkerOptions{Prefetch: -1}, one, "Prefetch is -1: want 0 or more"},
-		{client.WorkerOptions{Prefetch: 100_000}, one, "at most 100000 together"},
-		{many, one, "at most 100000 together"},
+		{client.WorkerOptions{Concurrency: -1}, one, "Concurrency is -1: want 1 to 100000, or 0"},
+		{client.WorkerOptions{Concurrency: 100_001}, one, "100001: want 1 to 100000, or 0"},
 		{
 			client.WorkerOptions{AckWait: time.Millisecond},
 			one,
@@ -266,7 +263,6 @@ func TestWorkerBadOptions(t *testing.T) {
 			"the weight of a is 0: want 1 to 1000; the weight of b is 1001",
 		},
 		{client.WorkerOptions{}, of(jobs, jobs), "the queue jobs is there twice"},
-		{client.WorkerOptions{Prefetch: 1}, of(jobs, mail), "Prefetch is 1: want 0"},
 		{client.WorkerOptions{Max: true}, of(jobs, mail), "Max with the FIFO queue"},
 		{client.WorkerOptions{}, of(jobs, bad), "bad queue name"},
 	} {
@@ -278,8 +274,8 @@ func TestWorkerBadOptions(t *testing.T) {
 		}
 	}
 
-	_, err := c.FIFOQueue("mail").NewWorker(nil, client.WorkerOptions{Max: true, Prefetch: -1})
-	want := "a priority queue; the Work is nil: want a function; Prefetch is -1: want 0 or more"
+	_, err := c.FIFOQueue("mail").NewWorker(nil, client.WorkerOptions{Max: true, Concurrency: -1})
+	want := "a priority queue; the Work is nil: want a function; Concurrency is -1: want 1 to"
 	if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), want) {
 		t.Errorf("want %q, got %v", want, err)
 	}
@@ -290,7 +286,6 @@ func TestWorkerBadOptions(t *testing.T) {
 func TestWorkerExtends(t *testing.T) {
 	for name, o := range map[string]client.WorkerOptions{
 		"options":  {AckWait: time.Minute},
-		"prefetch": {AckWait: time.Minute, Prefetch: 3},
 		"settings": {},
 	} {
 		subtest(t, name, func(t *testing.T) {
@@ -356,6 +351,50 @@ func TestWorkerCannotExtend(t *testing.T) {
 	})
 }
 
+// An attempt to extend a lease that begins when the lease is over has a second for its reply: most
+// likely nobody else has the job. An attempt that failed is logged once a minute, however often.
+func TestWorkerExtendsLate(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		const ackWait, slowReply = 30 * time.Second, 900 * time.Millisecond
+		s := newWorkshop(t)
+		s.push("a")
+		begun := make(chan time.Time, 1)
+		late := make(chan struct{})
+		q := s.relayed(func(m *nats.Msg) *nats.Msg {
+			if string(m.Data) != "+WPI" {
+				return nil
+			}
+			select {
+			case <-late:
+				time.Sleep(slowReply)
+				return nil
+			default:
+				return errorReply(subjects.CodeUnavailable)
+			}
+		})
+
+		said := make(warnings, 100)
+		s.start(must(q.NewWorker(func(ctx context.Context, _ *client.Job) error {
+			begun <- time.Now()
+			select {
+			case <-ctx.Done():
+				t.Errorf("the context ended: %v", context.Cause(ctx))
+			case <-time.After(2 * ackWait):
+			}
+			return nil
+		}, client.WorkerOptions{AckWait: ackWait, Logger: slog.New(said)})))
+
+		began := <-begun
+		time.Sleep(time.Until(began.Add(ackWait - time.Millisecond)))
+		close(late)
+		s.waitUntilEmpty()
+
+		if len(said) != 1 || <-said != "cannot extend a lease, trying again" {
+			t.Errorf("the worker logged %d lines, want one about its attempts", len(said)+1)
+		}
+	})
+}
+
 // The context of a job ends when somebody removes the job, and the worker does the others.
 func TestWorkerLosesLease(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
@@ -377,41 +416,6 @@ func TestWorkerLosesLease(t *testing.T) {
 
 		failsWith(t, "the cause", client.ErrLeaseLost)(nil, <-lost)
 		s.waitUntilEmpty()
-	})
-}
-
-// A job that was leased ahead and is lost meanwhile is logged, and not begun.
-func TestWorkerLosesPrefetched(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		s := newWorkshop(t)
-		s.push("a", "b", "c")
-		var r record
-		lost := make(warnings, 10)
-
-		s.start(must(s.jobs.NewWorker(func(_ context.Context, job *client.Job) error {
-			r.add(job)
-			if string(job.Value) != "a" {
-				return nil
-			}
-
-			// All three are lost while the first is done: the worker logs it for each.
-			s.waitUntilLeased(3)
-			if _, err := s.jobs.Purge(t.Context(), client.Leased); err != nil {
-				t.Error(err)
-			}
-
-			for range 3 {
-				<-lost
-			}
-
-			s.push("d")
-			return nil
-		}, client.WorkerOptions{Prefetch: 2, AckWait: time.Second, Logger: slog.New(lost)})))
-		waitFor(t, "the last job", func() bool { return slices.Contains(r.all(), "d 1") })
-
-		if got, want := r.all(), []string{"a 1", "d 1"}; !slices.Equal(got, want) {
-			t.Errorf("done: %q, want %q", got, want)
-		}
 	})
 }
 

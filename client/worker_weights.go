@@ -122,11 +122,8 @@ func (s *source) finishShared(h *heldJob) (next *heldJob) {
 
 // leaseNow leases a job, if there is one, without waiting.
 func (s *source) leaseNow() *heldJob {
-	list, _ := s.leaseOnce(s.leaseOptions(0))
-	if len(list) == 0 { // after an error, the waiting request of awaitJob meets it again
-		return s.took(nil)
-	}
-	return s.took(list[0])
+	h, _ := s.leaseOnce() // after an error, the waiting request of awaitJob meets it again
+	return s.took(h)
 }
 
 // took records the result of a turn of the queue. If there was no job, the queue has no turns until
@@ -151,18 +148,18 @@ func (s *source) took(h *heldJob) *heldJob {
 // awaitJob waits until the queue has a job. If no loop is free, the job goes back: it may be long
 // until the queue has its turn, and there may be a more urgent job then.
 func (s *source) awaitJob() {
-	list := s.lease(1)
-	if len(list) == 0 {
+	h := s.lease()
+	if h == nil {
 		return // the worker stops
 	}
 
 	s.shares.mu.Lock()
 	defer s.shares.mu.Unlock()
 	if s.shares.freeLoops > 0 {
-		s.share.ahead = list[0]
+		s.share.ahead = h
 	} else {
 		s.shares.mu.Unlock()
-		s.giveBack(list[0])
+		s.giveBack(h)
 		s.shares.mu.Lock()
 	}
 

@@ -90,8 +90,8 @@ func (s *shop) run() {
 	}
 
 	c := s.clients[0]
-	// Each queue has a crew that works on four jobs at once, and one that leases more than it works
-	// on.
+	// Each queue has a crew that works on four jobs at once, and one that works on two with longer
+	// leases.
 	for _, queue := range workQueues {
 		c.insist("settings", func(ctx context.Context) error {
 			_, err := queueOf(c.client, queue).Configure(ctx, change)
@@ -99,7 +99,7 @@ func (s *shop) run() {
 		})
 		for _, o := range []client.WorkerOptions{
 			{Concurrency: 4, AckWait: workLease},
-			{Concurrency: 2, Prefetch: 4, AckWait: workLease + workLease/2},
+			{Concurrency: 2, AckWait: workLease + workLease/2},
 		} {
 			o.Logger = slog.New(slog.DiscardHandler)
 			s.crews = append(s.crews, newCrew(s, queue, o))

@@ -22,46 +22,42 @@ func (c *Client) AckAll(ctx context.Context, deliveries ...*Delivery) (errs []er
 
 	// A request can acknowledge deliveries of one queue, whose subjects have the same prefix.
 	groups := map[string][]int{}
-	var prefixes []string // in order
 	for i, d := range deliveries {
-		prefix := d.ackPrefix()
-		if groups[prefix] == nil {
-			prefixes = append(prefixes, prefix)
-		}
-		groups[prefix] = append(groups[prefix], i)
+		groups[d.ackPrefix()] = append(groups[d.ackPrefix()], i)
 	}
 
-	failed := false
-	for _, prefix := range prefixes {
-		for rest := groups[prefix]; len(rest) > 0; {
+	for _, rest := range groups {
+		for len(rest) > 0 {
 			n := c.fittingAcks(len(rest), func(n int) *Delivery { return deliveries[rest[n]] })
-			failed = ackTogether(ctx, deliveries, rest[:n], errs) || failed
+			ackTogether(ctx, deliveries, rest[:n], errs)
 			rest = rest[n:]
 		}
 	}
 
-	if !failed {
-		return nil
+	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return errs
 	}
-	return errs
+	return nil
 }
 
 // ackTogether acknowledges the deliveries with these indexes, which are of one queue, and sets
 // their errors.
-func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
-	errs []error) (failed bool) {
+func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int, errs []error) {
+	if len(indexes) == 1 {
+		errs[indexes[0]] = deliveries[indexes[0]].Ack(ctx)
+		return
+	}
+
 	group := make([]*Delivery, len(indexes))
 	for n, i := range indexes {
 		group[n] = deliveries[i]
 	}
-
 	ack := subjects.Ack{Kind: subjects.AckDone, Also: tokens(group[1:])}
-	reply, err := group[0].settle(ctx, ack, group[1:]...)
+	reply, err := group[0].send(ctx, ackMessage(ack, group[0], group[1:]))
 
 	// If some leases are lost, the others are not acknowledged yet.
-	several := reply != nil && len(group) > 1
 	var lost, done []int // if lost is nil, each is acknowledged on its own
-	if several && errors.Is(err, ErrLeaseLost) {
+	if reply != nil && errors.Is(err, ErrLeaseLost) {
 		lost, _ = subjects.ParseNumbers(reply.Header, subjects.HeaderLost, len(group))
 		done, _ = subjects.ParseNumbers(reply.Header, subjects.HeaderDone, len(group))
 	}
@@ -71,7 +67,6 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 			switch {
 			case slices.Contains(done, n): // an earlier request has counted
 			case slices.Contains(lost, n):
-				failed = true
 				errs[i] = &Error{
 					Code:   subjects.CodeConflict,
 					Reason: subjects.ReasonLost,
@@ -83,41 +78,34 @@ func ackTogether(ctx context.Context, deliveries []*Delivery, indexes []int,
 		}
 
 		if len(held) > 0 {
-			failed = ackTogether(ctx, deliveries, held, errs) || failed
+			ackTogether(ctx, deliveries, held, errs)
 		}
-		return failed
+		return
 	}
 
 	// If the bridge refused the request, for example because of a malformed token, each delivery is
 	// acknowledged on its own. Without a reply, the error may be the cause of a context, which says
 	// nothing about the leases.
-	single := several && isAny(err, ErrLeaseLost, ErrBadRequest, ErrInternal)
+	single := reply != nil && isAny(err, ErrLeaseLost, ErrBadRequest, ErrInternal)
 	for n, i := range indexes {
 		if single {
 			err = group[n].Ack(ctx)
 		}
-
 		errs[i] = err
-		failed = failed || err != nil
 	}
-	return failed
 }
 
 // ackNext acknowledges deliveries of one queue, all or none, and leases up to n items for the given
 // time, or as the settings say if that is 0.
 func ackNext(
 	ctx context.Context, done []*Delivery, n int, ackWait time.Duration,
-) (next []*Delivery, err error) {
-	a := subjects.Ack{Kind: subjects.AckNext}
+) ([]*Delivery, error) {
+	a := subjects.Ack{Kind: subjects.AckNext, Also: tokens(done[1:])}
 	a.Next.Lease, a.Next.AckWait = true, ackWait
 	if n > 1 {
 		a.Next.Batch = n
 	}
-	if len(done) > 1 {
-		a.Also = tokens(done[1:])
-	}
-	err = done[0].fetchNext(ctx, a, done[1:], func(d *Delivery) { next = append(next, d) })
-	return next, err
+	return done[0].fetchNext(ctx, a, done[1:])
 }
 
 // tokens returns the tokens of deliveries, or "" for those without one.

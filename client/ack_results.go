@@ -2,7 +2,6 @@ package client
 
 import (
 	"errors"
-	"maps"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -31,12 +30,8 @@ func (r *result) push(queue string, priority int64, m Message, options []PushOpt
 		return badRequest("an acknowledgement pushes at most %d items", subjects.MaxSuccessors)
 	}
 
-	h := maps.Clone(m.With(options...).Headers)
-	if h == nil {
-		h = nats.Header{}
-	}
+	h := m.With(options...).With(header(subjects.HeaderQueue, queue)).Headers
 	delete(h, subjects.HeaderPriority)
-	h[subjects.HeaderQueue] = []string{queue}
 	block, err := subjects.AppendHeaders(nil, h)
 	if err != nil {
 		return badRequest("%v", err)
@@ -72,27 +67,25 @@ func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 		return m
 	}
 
-	m.Data = nil
-	frames := d.appendFrames(m)
+	var data []byte
+	frames := d.appendFrames(&data)
 	for _, other := range others {
-		frames += other.appendFrames(m)
+		frames += other.appendFrames(&data)
 	}
-	if frames == 0 {
-		m.Data = ack
-		return m
-	}
-
-	m.Header = nats.Header{
-		subjects.HeaderAck:    {string(ack)},
-		subjects.HeaderFrames: {strconv.Itoa(frames)},
+	if frames > 0 {
+		m.Data = data
+		m.Header = nats.Header{
+			subjects.HeaderAck:    {string(ack)},
+			subjects.HeaderFrames: {strconv.Itoa(frames)},
+		}
 	}
 	return m
 }
 
-// appendFrames appends the result of the job, if it has one, and what it pushes to a message. It
-// returns how many frames that were.
-func (d *Delivery) appendFrames(m *nats.Msg) int {
-	m.Data = append(m.Data, d.result.next...)
+// appendFrames appends the result of the job, if it has one, and what it pushes to data. It returns
+// how many frames that were.
+func (d *Delivery) appendFrames(data *[]byte) int {
+	*data = append(*data, d.result.next...)
 	if !d.result.given {
 		return d.result.pushes
 	}
@@ -100,7 +93,7 @@ func (d *Delivery) appendFrames(m *nats.Msg) int {
 	token, _ := d.token()
 	h[subjects.HeaderToken] = []string{token}
 	block, _ := subjects.AppendHeaders(nil, h) // fails only for bad names of headers
-	m.Data = subjects.AppendFrame(m.Data, subjects.Frame{Headers: block, Value: d.result.value})
+	*data = subjects.AppendFrame(*data, subjects.Frame{Headers: block, Value: d.result.value})
 	return d.result.pushes + 1
 }
 

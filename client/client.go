@@ -219,9 +219,8 @@ func (c connection) explain(ctx context.Context, m *nats.Msg, writes bool, err e
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w on %s", ErrNoBridge, subject)
 	case errors.Is(err, nats.ErrMaxPayload):
-		const limit = "the NATS server takes %d bytes at most, headers included"
-		return fmt.Errorf("%w: a value of %d bytes, and "+limit+" (%w)",
-			ErrTooLarge, len(m.Data), c.nc.MaxPayload(), err)
+		return fmt.Errorf("%w: a value of %d bytes, and the NATS server takes %d bytes at most, "+
+			"headers included (%w)", ErrTooLarge, len(m.Data), c.nc.MaxPayload(), err)
 	case isAny(err, nats.ErrInvalidConnection, nats.ErrHeadersNotSupported, nats.ErrBadSubject,
 		nats.ErrBadHeaderMsg, nats.ErrConnectionDraining): // the NATS client did not send it
 		return notSent(m.Subject, err)

@@ -104,7 +104,10 @@ func (d *Delivery) Then(
 // by default, after which the lease goes on, [ErrTooLarge] for one that exceeds a message of NATS,
 // and the errors of any request.
 func (d *Delivery) Ack(ctx context.Context) error {
-	_, err := d.settle(ctx, subjects.Ack{Kind: subjects.AckDone})
+	err := d.settle(ctx, subjects.Ack{Kind: subjects.AckDone})
+	if isDone(err) {
+		return nil
+	}
 	return err
 }
 
@@ -123,23 +126,20 @@ func (d *Delivery) Nak(ctx context.Context, delay time.Duration, options ...NakO
 		option(&a)
 	}
 
-	_, err := d.settle(ctx, a)
-	return err
+	return d.settle(ctx, a)
 }
 
 // Snooze is [Delivery.Nak] without counting the delivery: Deliveries will be the same next time.
 func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
 	a := subjects.Ack{Kind: subjects.AckNak, Delay: delay, HasDelay: true, Snooze: true}
-	_, err := d.settle(ctx, a)
-	return err
+	return d.settle(ctx, a)
 }
 
 // Term moves the item to the dead-letter queue with the reason, which may be "" and is cut at 256
 // bytes. Its errors are as for Nak.
 func (d *Delivery) Term(ctx context.Context, reason string) error {
 	a := subjects.Ack{Kind: subjects.AckTerm, Reason: cut(reason, maxSentReason)}
-	_, err := d.settle(ctx, a)
-	return err
+	return d.settle(ctx, a)
 }
 
 // Extend restarts the lease with its old length, and returns the new end. It does not change Until.
@@ -177,15 +177,10 @@ func (d *Delivery) extend(ctx context.Context, m *nats.Msg) (time.Time, error) {
 	return info.Lease.Until, nil
 }
 
-// settle sends an acknowledgement of this and others, whose tokens are in a.Also.
-func (d *Delivery) settle(
-	ctx context.Context, a subjects.Ack, others ...*Delivery,
-) (*nats.Msg, error) {
-	reply, err := d.send(ctx, ackMessage(a, d, others))
-	if a.Kind == subjects.AckDone && len(others) == 0 && isDone(err) {
-		err = nil
-	}
-	return reply, err
+// settle sends an acknowledgement of this delivery alone.
+func (d *Delivery) settle(ctx context.Context, a subjects.Ack) error {
+	_, err := d.send(ctx, ackMessage(a, d, nil))
+	return err
 }
 
 // send sends an acknowledgement.
@@ -210,18 +205,19 @@ func (d *Delivery) send(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 //   - [ErrInternal]: the item may or may not be acknowledged. Call Ack to be sure.
 //   - [ErrNoHeartbeat], and the errors of any request.
 func (d *Delivery) Next(ctx context.Context, options ...LeaseOption) (next *Delivery, err error) {
-	o := leaseOptions(0, options)
-	o.Lease = false // it leases anyway, and then an AckWait of 0 means the length of this lease
-	a := subjects.Ack{Kind: subjects.AckNext, Next: o}
-	err = d.fetchNext(ctx, a, nil, func(n *Delivery) { next = n })
+	// It leases anyway, and without Lease an AckWait of 0 means the length of this lease.
+	a := subjects.Ack{Kind: subjects.AckNext, Next: popOptions(0, options)}
+	list, err := d.fetchNext(ctx, a, nil)
+	if len(list) > 0 {
+		next = list[0]
+	}
 	return next, err
 }
 
-// fetchNext sends an acknowledgement of this and others that leases, and calls receive for each
-// leased item.
+// fetchNext sends an acknowledgement of this and others that leases, and returns the leased items.
 func (d *Delivery) fetchNext(
-	ctx context.Context, a subjects.Ack, others []*Delivery, receive func(*Delivery),
-) error {
+	ctx context.Context, a subjects.Ack, others []*Delivery,
+) ([]*Delivery, error) {
 	p := &popRequest{acks: d.ackPrefix(), mustLease: true}
 	p.message = func(o subjects.PopOptions) *nats.Msg {
 		a.Next = o
@@ -232,15 +228,9 @@ func (d *Delivery) fetchNext(
 		p.cancels, _ = d.queue.subject(subjects.Pop) // a queue with a valid name
 	}
 
-	err := d.queue.client.fetchPop(ctx, p, a.Next, func(r *received) error {
-		next, err := d.queue.delivery(r)
-		if err == nil {
-			receive(next)
-		}
-		return err
-	})
+	list, err := fetchPop(ctx, d.queue.client, p, a.Next, d.queue.delivery)
 	if isDone(err) && len(others) == 0 {
-		return ErrEmpty // what the earlier acknowledgement leased comes back
+		return nil, ErrEmpty // what the earlier acknowledgement leased comes back
 	}
-	return err
+	return list, err
 }

@@ -45,6 +45,9 @@ func (r *received) item() *Item {
 	return &Item{ItemInfo: r.headers.ItemInfo, Message: r.message}
 }
 
+// popped is item for fetchAll.
+func (r *received) popped() (*Item, error) { return r.item(), nil }
+
 // receiver is called with each item of a reply. It must not keep the received.
 type receiver func(*received) error
 

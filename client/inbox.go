@@ -215,9 +215,7 @@ func (i *inbox) next(ctx context.Context, heartbeat time.Duration,
 	// The bridge refuses a heartbeat below the minimum, and needs time to say so.
 	var silence <-chan time.Time
 	if heartbeat >= subjects.MinIdleHeartbeat {
-		timer := time.NewTimer(2 * heartbeat)
-		defer timer.Stop()
-		silence = timer.C
+		silence = time.After(2 * heartbeat)
 	}
 
 	done, closed := ctx.Done(), (<-chan struct{})(i.closed)
@@ -234,7 +232,10 @@ func (i *inbox) next(ctx context.Context, heartbeat time.Duration,
 		case m := <-i.messages:
 			if m.Subject == i.subject {
 				i.decide()
-				return m, noResponders(m)
+				if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+					return nil, nats.ErrNoResponders // as the server says itself
+				}
+				return m, nil
 			}
 		case <-on.stopping:
 			return nil, errInterrupted
@@ -266,25 +267,15 @@ func (i *inbox) giveUp(err error) {
 		return
 	}
 
-	timer := time.NewTimer(drainTime)
-	defer timer.Stop()
 	exact := false
 	select {
 	case <-i.closed: // after all refusals of what was published before
 		exact = i.link.hasHandled(i.nc.LastError())
-	case <-timer.C:
+	case <-time.After(drainTime):
 	}
 	if i.decide() && !exact {
 		i.link.doubt()
 	}
-}
-
-// noResponders returns nats.ErrNoResponders if the server sent the message to say so.
-func noResponders(m *nats.Msg) error {
-	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return nats.ErrNoResponders
-	}
-	return nil
 }
 
 // isAway reports whether the connection is down and may come back.

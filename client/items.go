@@ -210,16 +210,14 @@ func (q *Queue) editItems(ctx context.Context, verb subjects.Verb,
 		return nil, badRequest("no ids: want 1 to %d", subjects.MaxItems)
 	}
 
-	reply, err := query(ctx, q, verb, o.Encode(verb), subjects.ParseReply[subjects.ItemResults])
-	if err != nil {
-		return nil, err
-	}
+	reply, err := query(ctx, q, verb, o.Encode(verb), subjects.ParseReply[itemResults])
+	return reply.Results, err
+}
 
-	results := make([]ItemResult, len(reply.Results))
-	for i, result := range reply.Results {
-		results[i] = ItemResult(result)
-	}
-	return results, nil
+// itemResults is a subjects.ItemResults whose results have methods.
+type itemResults struct {
+	Queue   string       `json:"queue"`
+	Results []ItemResult `json:"results"`
 }
 
 // Release ends the lease of an item at once, and the item returns to its old place. The delivery

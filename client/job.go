@@ -37,20 +37,22 @@ type Job struct {
 // 64 KiB, or what PQ_MAX_RESULT says there, or than a message of NATS, the job fails with that
 // reason, as if Work had returned it as an error.
 func (j *Job) SetResult(value []byte, contentType string) {
-	if j.result == nil {
-		j.result = new(result)
-	}
-	j.result.set(value, contentType)
+	j.outcome().set(value, contentType)
 }
 
 // Then has the acknowledgement of the job push an item to another queue: see [Delivery.Then]. The
 // job is done and the item is pushed, or neither. If Work returns an error, nothing is pushed. If
 // the bridge refuses a successor, the job fails with that reason, as if Work had returned it.
 func (j *Job) Then(queue string, priority int64, value []byte, options ...PushOption) error {
+	return j.outcome().push(queue, priority, Message{Value: value}, options)
+}
+
+// outcome returns what the acknowledgement of the job carries.
+func (j *Job) outcome() *result {
 	if j.result == nil {
 		j.result = new(result)
 	}
-	return j.result.push(queue, priority, Message{Value: value}, options)
+	return j.result
 }
 
 // Progress says how far the job is, in bytes that are kept as they are: see [Delivery.Progress]. It

@@ -42,23 +42,12 @@ func (q *Queue) LeaseMaxBatch(ctx context.Context, n int,
 
 func (q *Queue) lease(ctx context.Context, verb subjects.Verb,
 	options []LeaseOption) (*Delivery, error) {
-	reply, err := q.fetchOne(ctx, verb, leaseOptions(0, options))
-	if err != nil {
-		return nil, err
-	}
-	return q.delivery(reply)
+	return fetchOne(ctx, q, verb, leaseOptions(0, options), q.delivery)
 }
 
 func (q *Queue) leaseBatch(ctx context.Context, verb subjects.Verb, n int,
-	options []LeaseOption) (deliveries []*Delivery, err error) {
-	err = q.fetchBatch(ctx, verb, leaseOptions(n, options), func(r *received) error {
-		d, err := q.delivery(r)
-		if err == nil {
-			deliveries = append(deliveries, d)
-		}
-		return err
-	})
-	return deliveries, err
+	options []LeaseOption) ([]*Delivery, error) {
+	return fetchBatch(ctx, q, verb, leaseOptions(n, options), q.delivery)
 }
 
 // DefaultHolder names this process: its host, its process id and, if nc has one, the name of the

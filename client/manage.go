@@ -88,12 +88,18 @@ func (q *Queue) ChangeSettings(ctx context.Context, c *subjects.Change) (Setting
 //
 // Errors: as for any request.
 func (q *Queue) Purge(ctx context.Context, state State) (n int64, err error) {
+	return sumParts(func(int64) (int64, bool, error) { return q.PurgePart(ctx, state) })
+}
+
+// sumParts makes requests until there is no more to do, and returns the sum of what they did. Each
+// is given the sum so far.
+func sumParts(request func(sum int64) (int64, bool, error)) (sum int64, err error) {
 	for more := true; more && err == nil; {
 		var part int64
-		part, more, err = q.PurgePart(ctx, state)
-		n += part
+		part, more, err = request(sum)
+		sum += part
 	}
-	return n, err
+	return sum, err
 }
 
 // PurgePart is one request of a Purge, for callers that show progress. If more is true, call it
@@ -112,12 +118,9 @@ func (q *Queue) PurgePart(ctx context.Context, state State) (n int64, more bool,
 // Errors: as for any request.
 func (q *Queue) Redrive(ctx context.Context, max int) (n int64, err error) {
 	max = cmp.Or(max, subjects.DefaultRedrive)
-	for more := true; more && err == nil; {
-		var part int64
-		part, more, err = q.RedrivePart(ctx, max-int(n))
-		n += part
-	}
-	return n, err
+	return sumParts(func(sum int64) (int64, bool, error) {
+		return q.RedrivePart(ctx, max-int(sum))
+	})
 }
 
 // RedrivePart is one request of a Redrive, for callers that show progress. If more is true, call it

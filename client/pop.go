@@ -48,20 +48,12 @@ func (q *Queue) PopMaxBatch(ctx context.Context, n int, options ...PopOption) ([
 }
 
 func (q *Queue) pop(ctx context.Context, verb subjects.Verb, options []PopOption) (*Item, error) {
-	reply, err := q.fetchOne(ctx, verb, popOptions(0, options))
-	if err != nil {
-		return nil, err
-	}
-	return reply.item(), nil
+	return fetchOne(ctx, q, verb, popOptions(0, options), (*received).popped)
 }
 
 func (q *Queue) popBatch(ctx context.Context, verb subjects.Verb, n int,
-	options []PopOption) (items []*Item, err error) {
-	err = q.fetchBatch(ctx, verb, popOptions(n, options), func(r *received) error {
-		items = append(items, r.item())
-		return nil
-	})
-	return items, err
+	options []PopOption) ([]*Item, error) {
+	return fetchBatch(ctx, q, verb, popOptions(n, options), (*received).popped)
 }
 
 // LeaseOption changes a lease: [AckWait], [Holder], or any [PopOption].
@@ -123,20 +115,18 @@ func NoWait() PopOption {
 
 // popOptions returns the options of a pop of up to n items, or of one item outside a batch if n is
 // 0.
-func popOptions(n int, options []PopOption) subjects.PopOptions {
+func popOptions[O LeaseOption](n int, options []O) subjects.PopOptions {
 	o := subjects.PopOptions{Batch: n}
 	for _, option := range options {
-		option(&o)
+		option.apply(&o)
 	}
 	return o
 }
 
 // leaseOptions is popOptions for leases.
 func leaseOptions(n int, options []LeaseOption) subjects.PopOptions {
-	o := subjects.PopOptions{Batch: n, Lease: true}
-	for _, option := range options {
-		option.apply(&o)
-	}
+	o := popOptions(n, options)
+	o.Lease = true
 	return o
 }
 

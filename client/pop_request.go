@@ -52,41 +52,54 @@ func (q *Queue) newPop(verb subjects.Verb) (*popRequest, error) {
 	}, nil
 }
 
-// fetch pops with the options and calls receive for each item of the reply.
-func (q *Queue) fetch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions,
-	receive receiver) error {
+// fetchAll pops with the options, and returns what the items of the reply become.
+func fetchAll[T any](ctx context.Context, q *Queue, verb subjects.Verb, o subjects.PopOptions,
+	become func(*received) (T, error)) ([]T, error) {
 	p, err := q.newPop(verb)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return q.client.fetchPop(ctx, p, o, receive)
+	return fetchPop(ctx, q.client, p, o, become)
 }
 
-// fetchOne is fetch for a pop of one item, which it returns.
-func (q *Queue) fetchOne(ctx context.Context, verb subjects.Verb,
-	o subjects.PopOptions) (item *received, err error) {
-	err = q.fetch(ctx, verb, o, func(r *received) error {
-		item = r
-		return nil
+// fetchPop is fetchAll for any request that pops.
+func fetchPop[T any](ctx context.Context, c *Client, p *popRequest, o subjects.PopOptions,
+	become func(*received) (T, error)) (list []T, err error) {
+	err = c.sendAndReceive(ctx, p, o, func(r *received) error {
+		item, err := become(r)
+		if err == nil {
+			list = append(list, item)
+		}
+		return err
 	})
+	return list, err
+}
+
+// fetchOne is fetchAll for a pop of one item.
+func fetchOne[T any](ctx context.Context, q *Queue, verb subjects.Verb, o subjects.PopOptions,
+	become func(*received) (T, error)) (item T, err error) {
+	list, err := fetchAll(ctx, q, verb, o, become)
+	if err == nil {
+		item = list[0]
+	}
 	return item, err
 }
 
-// fetchBatch is fetch for a pop of several items.
-func (q *Queue) fetchBatch(ctx context.Context, verb subjects.Verb, o subjects.PopOptions,
-	receive receiver) error {
+// fetchBatch is fetchAll for a pop of several items.
+func fetchBatch[T any](ctx context.Context, q *Queue, verb subjects.Verb, o subjects.PopOptions,
+	become func(*received) (T, error)) ([]T, error) {
 	if o.Batch < 1 {
-		return badRequest("a batch of %d: want 1 to %d items", o.Batch, subjects.MaxPopBatch)
+		return nil, badRequest("a batch of %d: want 1 to %d items", o.Batch, subjects.MaxPopBatch)
 	}
 	if o.Batch == 1 {
 		o.Batch = 0 // the default, which makes a smaller request
 	}
-	return q.fetch(ctx, verb, o, receive)
+	return fetchAll(ctx, q, verb, o, become)
 }
 
-// fetchPop sends a request that pops with the options, and calls receive for each item of the
+// sendAndReceive sends a request that pops with the options, and calls receive for each item of the
 // reply. It lets the bridge put several items into a message, and makes the request cancellable.
-func (c *Client) fetchPop(ctx context.Context, p *popRequest, o subjects.PopOptions,
+func (c *Client) sendAndReceive(ctx context.Context, p *popRequest, o subjects.PopOptions,
 	receive receiver) error {
 	if err := wantUTF8(o.Holder); err != nil {
 		return err

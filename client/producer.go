@@ -261,9 +261,8 @@ func (p *Producer) pushBatch(list []*PushFuture) (batch []*PushFuture, err error
 
 // failOverdue ends those pushes that must not be tried again, and returns the others.
 func (p *Producer) failOverdue(batch []*PushFuture, err error) (left []*PushFuture) {
-	unknown := errors.Is(err, ErrUnknownOutcome)
 	for _, f := range batch {
-		if unknown && !f.hasMsgID || !time.Now().Before(f.retryEnd) {
+		if f.unknown && !f.hasMsgID || !time.Now().Before(f.retryEnd) {
 			p.end(f, PushAck{}, err)
 		} else {
 			left = append(left, f)

@@ -38,17 +38,15 @@ func isRefused(err error) bool { return isAny(err, ErrBadRequest, ErrTooLarge) }
 // await returns nil once done is closed, or the error of ctx if ctx ends first.
 func await(ctx context.Context, done <-chan struct{}) error {
 	select {
-	case <-done: // even if ctx has ended
-		return nil
-	default:
-	}
-
-	select {
 	case <-done:
-		return nil
 	case <-ctx.Done():
-		return endOf(ctx)
+		select {
+		case <-done: // too, and that counts
+		default:
+			return endOf(ctx)
+		}
 	}
+	return nil
 }
 
 // pause is the time between attempts. It doubles from firstPause to longestPause.
@@ -62,11 +60,8 @@ const (
 // wait returns when the pause is over or ctx ends.
 func (p *pause) wait(ctx context.Context) {
 	p.last = min(max(2*p.last, firstPause), longestPause)
-
-	timer := time.NewTimer(p.last)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(p.last):
 	case <-ctx.Done():
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/subjects"
@@ -46,11 +47,14 @@ type Worker struct {
 	setOverdue context.CancelCauseFunc
 	heartbeat  time.Duration  // of requests that wait for jobs
 	background sync.WaitGroup // requests for jobs of empty queues
+	begun      atomic.Bool    // Run was called
+	ended      chan struct{}  // closed when it returns
+
+	stopOnce sync.Once
+	settling *time.Timer // calls setOverdue, once the worker stops
 
 	mu        sync.Mutex
-	settling  *time.Timer   // calls setOverdue; nil before the worker stops
-	ended     chan struct{} // closed when Run returns; nil before it begins
-	err       error         // why Run ends
+	err       error // why Run ends
 	unsettled unsettled
 }
 
@@ -130,11 +134,13 @@ func (o WorkerOptions) newWorker(work Work, queues []WeightedQueue) (*Worker, er
 
 	o.Concurrency = cmp.Or(o.Concurrency, 1)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat}
+	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat, ended: make(chan struct{})}
 	w.shares.changed = sync.NewCond(&w.shares.mu)
 	w.stopping, w.stop = context.WithCancel(context.Background())
 	w.killed, w.kill = context.WithCancelCause(context.Background())
 	w.overdue, w.setOverdue = context.WithCancelCause(context.Background())
+	w.settling = time.AfterFunc(time.Hour, func() { w.setOverdue(errOverdue) })
+	w.settling.Stop()
 	for _, q := range queues {
 		w.sources = append(w.sources, w.newSource(q))
 	}
@@ -167,15 +173,11 @@ func (w *Worker) Shutdown(ctx context.Context) error {
 			"the worker leases no more, and ends once Work has returned")
 	}
 
-	w.mu.Lock()
-	ended := w.ended
-	w.mu.Unlock()
-
-	if ended == nil {
+	if !w.begun.Load() {
 		return nil
 	}
 
-	err := await(ctx, ended)
+	err := await(ctx, w.ended)
 	if err != nil {
 		w.stopWithin(0)
 		w.kill(ErrStopped)
@@ -187,19 +189,15 @@ func (w *Worker) Shutdown(ctx context.Context) error {
 // after the grace. That replaces the grace of an earlier call.
 func (w *Worker) stopWithin(grace time.Duration) {
 	w.stopByDefault()
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.settling.Reset(max(grace, 0) + settleTime)
 }
 
 // stopByDefault is stopWithin for a worker that nobody gave a grace.
 func (w *Worker) stopByDefault() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.settling == nil {
-		w.settling = time.AfterFunc(defaultGrace+settleTime, func() { w.setOverdue(errOverdue) })
-	}
-	w.stop()
+	w.stopOnce.Do(func() {
+		w.settling.Reset(defaultGrace + settleTime)
+		w.stop()
+	})
 }
 
 // fail stops the worker because of a permanent error.
@@ -253,14 +251,11 @@ func (o *WorkerOptions) check(wrong *problems, work Work) {
 		wrong.add("the Work is nil: want a function")
 	}
 	if o.Concurrency < 0 || o.Concurrency > maxConcurrency {
-		const want = "want 1 to %d, or 0 for 1"
-		wrong.add("Concurrency is %d: "+want, o.Concurrency, maxConcurrency)
+		wrong.add("Concurrency is %d: want 1 to %d, or 0 for 1", o.Concurrency, maxConcurrency)
 	}
-
-	const least, most = settings.MinLease, settings.MaxLease
-	if o.AckWait != 0 && (o.AckWait < least || o.AckWait > most) {
-		const want = "want %v to %v, or 0 for what the settings of the queue say"
-		wrong.add("AckWait is %v: "+want, o.AckWait, least, most)
+	if o.AckWait != 0 && (o.AckWait < settings.MinLease || o.AckWait > settings.MaxLease) {
+		wrong.add("AckWait is %v: want %v to %v, or 0 for what the settings of the queue say",
+			o.AckWait, settings.MinLease, settings.MaxLease)
 	}
 	if err := settings.CheckHolder(o.Holder); err != nil {
 		wrong.add("Holder: %v", err)

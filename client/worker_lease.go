@@ -48,7 +48,8 @@ func (s *source) tryLease() (*heldJob, error) {
 		return nil, err
 	}
 
-	return s.leaseOnce(Expires(idleWait), IdleHeartbeat(s.heartbeat))
+	return s.leaseOnce(context.Background(),
+		Expires(idleWait), IdleHeartbeat(s.heartbeat))
 }
 
 // awaitConnected waits for the connection, but not too long, so that the worker logs an outage.
@@ -65,7 +66,9 @@ func (s *source) awaitConnected() error {
 // leaseOnce sends a request for a job and returns when it has ended, even if the worker stops: a
 // request that is given up may still get a job. So the worker has the bridge end the wait when the
 // worker stops, and when the connection is back, because it may lead to another bridge now.
-func (s *source) leaseOnce(options ...LeaseOption) (h *heldJob, err error) {
+func (s *source) leaseOnce(
+	ctx context.Context, options ...LeaseOption,
+) (h *heldJob, err error) {
 	o := leaseOptions(0, append(options, AckWait(s.o.AckWait), Holder(s.holder)))
 	p, err := s.queue.newPop(s.verb)
 	if err != nil {
@@ -83,21 +86,19 @@ func (s *source) leaseOnce(options ...LeaseOption) (h *heldJob, err error) {
 	began := time.Now()
 	p.onHeartbeat = func() { began = began.Add(o.IdleHeartbeat) }
 
-	ctx := context.Background()
-	if o.Expires == 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.patience())
-		defer cancel()
-	}
-
-	err = s.queue.client.fetchPop(ctx, p, o, func(r *received) error {
+	err = s.queue.client.sendAndReceive(ctx, p, o, func(r *received) error {
 		d, err := s.queue.delivery(r)
 		if err != nil {
 			return err
 		}
 
 		if time.Since(began) >= cmp.Or(d.AckWait, s.leaseLength()) {
-			if began, err = s.extendNow(d); err != nil {
+			err = s.sendAck(func(ctx context.Context) (err error) {
+				began = time.Now() // the lease restarts later
+				_, err = d.Extend(ctx)
+				return err
+			})
+			if err != nil { // somebody else may have the job
 				return err
 			}
 		}
@@ -106,16 +107,6 @@ func (s *source) leaseOnce(options ...LeaseOption) (h *heldJob, err error) {
 		return nil
 	})
 	return h, err
-}
-
-// extendNow extends a lease that may be over before its job is begun. The new lease begins at the
-// time it returns, or later. On an error, somebody else may have the job.
-func (s *source) extendNow(d *Delivery) (began time.Time, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.patience())
-	defer cancel()
-	began = time.Now()
-	_, err = d.Extend(ctx)
-	return began, err
 }
 
 // heldJob is a job that a worker has leased. The worker extends the lease until the job is done.
@@ -161,14 +152,12 @@ func (s *source) hold(d *Delivery, began time.Time) *heldJob {
 func (h *heldJob) keepExtending(ctx context.Context, began time.Time) {
 	length, log := h.length, h.source.log.With("id", h.ID)
 	every, until := length/3, began.Add(length)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 
-	for {
+	for wait := time.Duration(0); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-time.After(wait):
 		}
 
 		sent := time.Now() // the lease restarts later
@@ -179,7 +168,7 @@ func (h *heldJob) keepExtending(ctx context.Context, began time.Time) {
 		switch {
 		case err == nil:
 			until = sent.Add(length)
-			timer.Reset(time.Until(sent.Add(every)))
+			wait = time.Until(sent.Add(every))
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrLeaseLost):
@@ -192,7 +181,7 @@ func (h *heldJob) keepExtending(ctx context.Context, began time.Time) {
 			return
 		default:
 			h.source.warnSeldom("cannot extend a lease, trying again", "id", h.ID, "error", err)
-			timer.Reset(min(every/10, time.Second))
+			wait = min(every/10, time.Second)
 		}
 	}
 }
@@ -227,16 +216,13 @@ func (h *heldJob) limit(timeout time.Duration) (context.Context, context.CancelF
 	}
 
 	ctx, cancel := context.WithTimeoutCause(h.ctx, timeout, ErrTimedOut)
-	stop := context.AfterFunc(ctx, func() {
+	context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), ErrTimedOut) {
 			h.source.log.Warn("a job takes too long", "id", h.ID, "job_timeout", timeout)
 			h.stopExtending()
 		}
 	})
-	return ctx, func() {
-		stop()
-		cancel()
-	}
+	return ctx, cancel
 }
 
 // letGo stops extending the lease, and reports whether the lease is certainly lost.

@@ -13,23 +13,16 @@ import (
 // after at most two seconds. A worker can run once.
 //
 // While NATS or the bridge is away, jobs cannot be acknowledged. Run keeps trying until five
-// seconds after the grace, which is 25 s after ctx ended, unless Shutdown says otherwise. A job that
-// ends later has one attempt, of at most five seconds. Then Run returns [ErrUnsettled], which names
-// the jobs that are not settled.
+// seconds after the grace, which is 25 s after ctx ended, unless Shutdown says otherwise. A job
+// that ends later has one attempt, of at most five seconds. Then Run returns [ErrUnsettled], which
+// names the jobs that are not settled.
 //
 // Run also returns if it cannot go on: with nats.ErrConnectionClosed or nats.ErrConnectionDraining,
 // with nats.ErrPermissionViolation if the connection may not lease, acknowledge or receive replies,
 // or with [ErrBadRequest] if the bridge has other bounds than this package. It logs all other
 // errors and tries again, even a refusal that may be of an earlier request.
 func (w *Worker) Run(ctx context.Context) error {
-	w.mu.Lock()
-	again := w.ended != nil
-	if !again {
-		w.ended = make(chan struct{})
-	}
-
-	w.mu.Unlock()
-	if again {
+	if w.begun.Swap(true) {
 		return errors.New("this worker has run before")
 	}
 	defer close(w.ended)
@@ -96,11 +89,14 @@ func (w *Worker) doJobs() {
 			return
 		}
 
-		if failed := s.do(h); failed != nil {
+		switch failed := s.do(h); {
+		case failed != nil:
 			s.settleFailed(h, failed)
 			h = nil
-		} else {
-			h = s.finish(h)
+		case len(w.sources) > 1:
+			h = s.finishShared(h)
+		default:
+			h = s.acknowledge(h, true)
 		}
 	}
 }
@@ -111,12 +107,4 @@ func (w *Worker) next() *heldJob {
 		return w.nextShared()
 	}
 	return w.sources[0].lease()
-}
-
-// finish acknowledges a job, and returns the next one if it has leased one.
-func (s *source) finish(h *heldJob) (next *heldJob) {
-	if len(s.sources) > 1 {
-		return s.finishShared(h)
-	}
-	return s.acknowledge(h, true)
 }

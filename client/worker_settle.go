@@ -14,19 +14,18 @@ func (s *source) settleFailed(h *heldJob, o *workFailure) {
 	killed := errors.Is(context.Cause(h.ctx), ErrStopped)
 	lost := h.letGo()
 
-	log := s.log.With("id", h.ID)
 	switch {
 	case lost:
 		s.logLostBefore(h)
 	case o.snooze:
 		s.settle(h, nil, false, func(ctx context.Context) error { return h.Snooze(ctx, o.delay) })
 	case o.drop:
-		log.Warn("dropped a job", "reason", o.text)
+		s.log.Warn("dropped a job", "id", h.ID, "reason", o.text)
 		s.settle(h, nil, false, func(ctx context.Context) error { return h.Term(ctx, o.text) })
 	case killed:
 		s.giveBack(h)
 	default:
-		log.Warn("a job failed", "deliveries", h.Deliveries, "error", o.text)
+		s.log.Warn("a job failed", "id", h.ID, "deliveries", h.Deliveries, "error", o.text)
 		s.settle(h, nil, false, func(ctx context.Context) error {
 			return h.Nak(ctx, o.delay, Reason(o.text))
 		})
@@ -87,39 +86,35 @@ func (s *source) noteUnsettled(h *heldJob, err error, unknown bool) {
 	if lacksPermission(err) {
 		s.fail(err)
 	}
-	if unknown {
+	if unknown && !errors.Is(err, ErrUnknownOutcome) {
 		err = unknownAfter(err)
 	}
-	const text = "cannot settle a job: it comes back when its lease is over"
-	s.log.Error(text, "id", h.ID, "error", err)
+	s.log.Error("cannot settle a job: it comes back when its lease is over",
+		"id", h.ID, "error", err)
 	if s.stopping.Err() == nil { // the job is back long before Run returns
 		return
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unsettled.count++
 	s.unsettled.last = err
-	if len(s.unsettled.named) < maxNamed {
-		s.unsettled.named = append(s.unsettled.named, s.queue.name+" "+h.ID)
-	}
+	s.unsettled.named = append(s.unsettled.named, s.queue.name+" "+h.ID)
 }
 
 // unsettled has the jobs that could not be settled.
 type unsettled struct {
-	count int
-	named []string // queues and ids of some
+	named []string // queues and ids
 	last  error
 }
 
 // result returns the error of a Run that ended because of err, which may be nil.
 func (u *unsettled) result(err error) error {
-	if u.count == 0 {
+	n := len(u.named)
+	if n == 0 {
 		return err
 	}
-
-	return fmt.Errorf("%w: %d of them, such as %s: %w", ErrUnsettled, u.count,
-		strings.Join(u.named, ", "), cmp.Or(err, u.last))
+	return fmt.Errorf("%w: %d of them, such as %s: %w", ErrUnsettled, n,
+		strings.Join(u.named[:min(n, maxNamed)], ", "), cmp.Or(err, u.last))
 }
 
 // sendAck makes one attempt to send an acknowledgement. Shutdown does not cut it short.
@@ -169,11 +164,11 @@ func (s *source) warnSeldom(text string, args ...any) {
 }
 
 func (s *source) logLostBefore(h *heldJob) {
-	const text = "the lease of a job was lost before it was done: somebody else does it"
-	s.log.Warn(text, "id", h.ID)
+	s.log.Warn("the lease of a job was lost before it was done: somebody else does it",
+		"id", h.ID)
 }
 
 func (s *source) logLost(h *heldJob) {
-	const text = "a job was done too late: its lease was over and somebody else got it"
-	s.log.Warn(text, "id", h.ID)
+	s.log.Warn("a job was settled too late: its lease was over and somebody else got it",
+		"id", h.ID)
 }

@@ -122,7 +122,9 @@ func (s *source) finishShared(h *heldJob) (next *heldJob) {
 
 // leaseNow leases a job, if there is one, without waiting.
 func (s *source) leaseNow() *heldJob {
-	h, _ := s.leaseOnce() // after an error, the waiting request of awaitJob meets it again
+	ctx, cancel := s.attempt()
+	defer cancel()
+	h, _ := s.leaseOnce(ctx) // after an error, the waiting request of awaitJob meets it again
 	return s.took(h)
 }
 

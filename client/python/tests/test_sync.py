@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import threading
 
 import pytest
 from conftest import PATIENCE, Bridge, Process
@@ -50,6 +52,54 @@ with pqbridge.sync.Client(timeout=60) as client:
 """
 
 
+FORKS_UNDER_ITS_LOCK = """
+import os, signal, sys, pqbridge.sync
+
+with pqbridge.sync.Client(timeout=60) as client:
+    jobs = client.priority_queue(sys.argv[1])
+    jobs.push(b"parent")
+    with client._lock:  # as another thread may hold it
+        child = os.fork()
+        if not child:
+            signal.alarm(60)
+            jobs.push(b"fork")
+            client.close()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+async def test_a_fork_while_the_lock_is_held(shared_bridge: Bridge, queue: pqbridge.Queue) -> None:
+    process = Process(sys.executable, "-c", FORKS_UNDER_ITS_LOCK, queue.name, NATS_URL=shared_bridge.url)
+    code = await asyncio.to_thread(process.process.wait, 2 * PATIENCE)
+    assert code == 0, process.text()
+    process.stop()
+
+    assert sorted([item.value async for item in queue.items()]) == [b"fork", b"parent"]
+
+
+async def test_a_thread_that_cannot_be_started_leaves_nothing(
+    shared_bridge: Bridge, queue: pqbridge.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def script() -> None:
+        with pqbridge.sync.Client(shared_bridge.url) as client:
+            jobs = client.priority_queue(queue.name)
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", fail)
+                with pytest.raises(pqbridge.NotSentError, match="no thread"):
+                    jobs.push(b"job")
+            client.close()
+            jobs.push(b"job")
+
+    await asyncio.wait_for(asyncio.to_thread(script), PATIENCE)
+    assert await queue.len() == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 async def test_threads_and_forks_share_a_client(shared_bridge: Bridge, queue: pqbridge.Queue) -> None:
     process = Process(sys.executable, "-c", FORKS, queue.name, NATS_URL=shared_bridge.url)
     code = await asyncio.to_thread(process.process.wait, PATIENCE)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from nats.aio.client import Client as NATS
 
@@ -25,6 +26,42 @@ from .times import Duration, seconds
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class _Running:
+    """A connection, once there is one, and the thread with its event loop."""
+
+    def __init__(self) -> None:
+        self.nc: NATS | None = None
+        self.connecting = asyncio.Lock()
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, name="pqbridge", daemon=True)
+        try:
+            self.thread.start()
+        except BaseException:
+            self.loop.close()
+            raise
+
+    async def disconnect(self) -> None:
+        if self.nc:
+            await self.nc.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+_CLIENTS: WeakSet[Client] = WeakSet()
+
+
+def _after_fork() -> None:
+    """Begin anew in the child: the parent's threads are not there, and one may have held a lock."""
+    for inherited in list(_CLIENTS):
+        inherited._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Client:
@@ -38,16 +75,16 @@ class Client:
         self,
         servers: str | list[str] | None = None,
         *,
-        timeout: Duration = 10.0,
+        timeout: Duration | None = None,
         nats: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self._servers, self._nats = servers, nats or {}
-        self._timeout, self._options = seconds(timeout), options
+        self._timeout, self._options = 10.0 if timeout is None else seconds(timeout), options
+        self._inherited: list[_Running | None] = []
+        self._running: _Running | None = None
         self._lock = threading.Lock()
-        self._process = 0
-        self._inherited: list[object] = []
-        self._nc: NATS | None = None
+        _CLIENTS.add(self)
 
     def priority_queue(self, name: str) -> Queue:
         """Return the priority queue with this name."""
@@ -60,20 +97,12 @@ class Client:
     def close(self) -> None:
         """Close the connection. A later request opens another one."""
         with self._lock:
-            if self._process == os.getpid():
-                asyncio.run_coroutine_threadsafe(self._disconnect(), self._loop).result()
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._thread.join()
-                self._loop.close()
-            self._process, self._nc = 0, None
-
-    async def _disconnect(self) -> None:
-        if self._nc:
-            await self._nc.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            running, self._running = self._running, None
+            if running:
+                asyncio.run_coroutine_threadsafe(running.disconnect(), running.loop).result()
+                running.loop.call_soon_threadsafe(running.loop.stop)
+                running.thread.join()
+                running.loop.close()
 
     def __enter__(self) -> Client:
         return self
@@ -81,32 +110,33 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _forget(self) -> None:
+        # Nothing of the parent's may be finalized here, because both share its epoll.
+        self._inherited.append(self._running)
+        self._running, self._lock = None, threading.Lock()
+
     def run(self, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
         """Run something with the asynchronous client, and return what it returns."""
         with self._lock:
-            if self._process != os.getpid():  # the first request, or the first after a fork
-                # Nothing of the parent's may be finalized here, because both share its epoll.
-                self._inherited.append((getattr(self, "_loop", None), self._nc))
-                self._process, self._nc = os.getpid(), None
-                self._loop = asyncio.new_event_loop()
-                self._connecting = asyncio.Lock()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="pqbridge", daemon=True)
-                self._thread.start()
-            running = asyncio.run_coroutine_threadsafe(self._connected(work), self._loop)
+            try:
+                running = self._running = self._running or _Running()
+            except RuntimeError as error:
+                raise NotSentError(f"no thread for the connection: {error}") from error
+            result = asyncio.run_coroutine_threadsafe(self._connected(running, work), running.loop)
         try:
-            return running.result()
+            return result.result()
         except CancelledError:
             raise UnknownOutcomeError("the client was closed meanwhile") from None
 
-    async def _connected(self, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
-        async with self._connecting:
-            if self._nc is None or self._nc.is_closed:
+    async def _connected(self, running: _Running, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
+        async with running.connecting:
+            if running.nc is None or running.nc.is_closed:
                 connect = client.connect(self._servers, **self._nats)
                 try:
-                    self._nc = await asyncio.wait_for(connect, self._timeout)
+                    running.nc = await asyncio.wait_for(connect, self._timeout)
                 except asyncio.TimeoutError:
-                    raise NotSentError(f"no NATS server at {self._servers}") from None
-        return await work(client.Client(self._nc, timeout=self._timeout, **self._options))
+                    raise NotSentError(f"no NATS server at {self._servers or 'NATS_URL, or port 4222'}") from None
+        return await work(client.Client(running.nc, timeout=self._timeout, **self._options))
 
 
 def _blocking(

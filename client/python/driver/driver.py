@@ -222,7 +222,7 @@ class Driver:
         elif how == "term":
             await delivery.term(c.get("reason", ""))
         elif how == "extend":
-            await delivery.extend(c.get("progress"))
+            await delivery.extend(c["progress"].encode() if "progress" in c else None)
         else:
             raise UnsupportedError(f"how {how}")
 
@@ -395,7 +395,7 @@ def run_script(job: pqbridge.Job, steps: list[list[str]]) -> Generator[tuple[boo
         if name in ("wait", "block"):
             yield name == "block", seconds(args[0])
         elif name == "progress":
-            job.progress(args[0])
+            job.progress(args[0].encode())
         elif name == "next":
             job.next(args[0], data_of(args[1]))
         elif name == "fail":

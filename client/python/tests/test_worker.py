@@ -62,9 +62,10 @@ class Outcomes:
     def note(self, job: Job, outcome: Outcome) -> None:
         self.all.put_nowait((job, outcome))
 
-    @property
-    def hooks(self) -> dict[str, Any]:
-        return {"on_completed": self.note, "on_failed": self.note, "on_lost": self.note}
+    def of(self, worker: Worker) -> Worker:
+        for event in ("completed", "failed", "lost"):
+            worker.on(event)(self.note)
+        return worker
 
     async def next(self) -> tuple[Job, Outcome]:
         return await asyncio.wait_for(self.all.get(), PATIENCE)
@@ -80,7 +81,7 @@ async def wait_until(condition: Any) -> None:
 
 async def test_handlers_by_type_in_the_loop_and_in_threads(queue: Queue) -> None:
     outcomes = Outcomes()
-    worker = Worker(queue, concurrency=2, **outcomes.hooks)
+    worker = outcomes.of(Worker(queue, concurrency=2))
 
     @worker.handle("email")
     async def email(job: Job) -> str:
@@ -168,7 +169,7 @@ async def test_a_lost_lease_asks_the_handler_to_stop(queue: Queue, kind: str) ->
         return b"never sent"
 
     handler = in_loop if kind == "async" else in_thread
-    async with running(Worker(queue, handler, ack_wait="300ms", **outcomes.hooks)):
+    async with running(outcomes.of(Worker(queue, handler, ack_wait="300ms"))):
         await queue.push(b"job")
         await began.wait()
         await queue.remove((await anext(aiter(queue.items()))).id)
@@ -179,7 +180,7 @@ async def test_a_lost_lease_asks_the_handler_to_stop(queue: Queue, kind: str) ->
 
 async def test_a_lease_is_renewed_as_long_as_its_job_takes(queue: Queue) -> None:
     async def handler(job: Job) -> None:
-        job.progress("half")
+        job.progress(b"half")
         await asyncio.sleep(1.5)
 
     async with running(Worker(queue, handler, ack_wait="300ms")):
@@ -231,7 +232,7 @@ async def test_stop_waits_and_then_gives_back(queue: Queue) -> None:
 
 
 async def test_a_thread_that_goes_on_after_stop_is_left_alone(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pqbridge.worker._GRACE", 0.0)
+    monkeypatch.setattr("pqbridge.worker._THREAD_TIME", 0.0)
     began, end, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
     outcomes = Outcomes()
 
@@ -240,7 +241,7 @@ async def test_a_thread_that_goes_on_after_stop_is_left_alone(queue: Queue, monk
         assert end.wait(PATIENCE)
         return b"never sent"
 
-    worker = Worker(queue, handler, **outcomes.hooks)
+    worker = outcomes.of(Worker(queue, handler))
     run = asyncio.create_task(worker.run())
     pushed = await queue.push(b"job", keep="1h")
     await began.wait()
@@ -338,10 +339,13 @@ async def test_a_handler_cannot_end_the_process(queue: Queue) -> None:
 
 
 async def test_hooks_that_raise_end_nothing(queue: Queue) -> None:
+    worker = Worker(queue, lambda job: None)
+
+    @worker.on("completed")
     async def hook(job: Job, outcome: Outcome) -> None:
         raise RuntimeError
 
-    async with running(Worker(queue, lambda job: None, on_completed=hook)):
+    async with running(worker):
         assert await queue.call(b"1") is None
         assert await queue.call(b"2") is None
 

@@ -39,11 +39,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def run_virtually(test: Callable[[VirtualLoop], Awaitable[T]], patch: pytest.MonkeyPatch) -> T:
     """Run a test in virtual time, which the clock of leases shows too."""
     loop = VirtualLoop()
-    for module in ("delivery", "worker"):
+    for module in ("delivery", "pop", "queue", "worker"):
         patch.setattr(f"pqbridge.{module}.clock", loop.time)
 
     async def bounded() -> T:
-        return await asyncio.wait_for(test(loop), 1e6)
+        try:
+            return await asyncio.wait_for(test(loop), 1e6)
+        finally:
+            rest = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*rest, return_exceptions=True)
 
     try:
         return loop.run_until_complete(bounded())

@@ -7,8 +7,6 @@
 docs/python.md of the project has the whole way, from install to a worker that survives a kill.
 """
 
-import logging
-
 from .client import Client as Client, connect as connect
 from .codec import JSON as JSON, Codec as Codec, JSONCodec as JSONCodec
 from .delivery import Delivery as Delivery, Renewal as Renewal
@@ -20,6 +18,7 @@ from .job import (
     Handler as Handler,
     Job as Job,
     Middleware as Middleware,
+    NoHandlerError as NoHandlerError,
     Outcome as Outcome,
     RetryAfter as RetryAfter,
     Snooze as Snooze,
@@ -32,5 +31,3 @@ from .times import Duration as Duration
 from .worker import Worker as Worker
 
 __version__ = "0.1.0"
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent by default

@@ -6,14 +6,15 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
 from typing import Any
 
 from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
 
 from .codec import JSON, Codec
-from .errors import BadArgumentError
+from .delivery import Delivery, ack_all
+from .errors import BadArgumentError, PQError
 from .link import link_of
 from .manage import pages
 from .pop import CANCEL_TIME
@@ -143,3 +144,12 @@ class Client:
 
         async for queue in pages(ask, "queues", {}):
             yield queue["queue"]
+
+    async def ack_all(self, deliveries: Iterable[Delivery]) -> list[PQError | None]:
+        """Acknowledge deliveries of any queues, in as few requests as possible, and return the error of each.
+
+        The items of one request are removed together or not at all. If some leases are lost, another
+        request acknowledges the others. Call it again with the deliveries whose error is unknown:
+        LeaseLostError then most likely means that the first call counted.
+        """
+        return await ack_all(deliveries)

@@ -6,14 +6,14 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nats.aio.msg import Msg
 
 from .codec import encode
-from .errors import BadReplyError, BadRequestError, LeaseLostError, PQError, TooLargeError
+from .errors import BadReplyError, BadRequestError, InternalError, LeaseLostError, PQError, TooLargeError
 from .headers import frame, header_pairs
 from .item import Item, read
 from .pop import Pop, Received
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("pqbridge.worker")
 _PROGRESS_EVERY = 1.0  # seconds
 _LAST_ATTEMPT = 2.0  # seconds for the reply to a renewal after the end of its lease
+_MAX_LEASES = 1000  # of one request
+_MAX_SUCCESSORS = 256
+_MAX_BYTES = 4 << 20
 _MAX_REASON = 4096  # bytes, to keep a reason within a message; the bridge keeps less
 
 
@@ -63,7 +66,7 @@ class Delivery(Item):
         data, own_type = (None, "") if result is None else encode(self._queue.codec, result)
         successors = [successor(self._queue.codec, s) for s in next]
         try:
-            await self.settle(*self.ack_message("+ACK", data, content_type or own_type, successors))
+            await ack_alone(Done(self, data, content_type or own_type, successors))
         except LeaseLostError as error:
             if error.reason != "done":  # otherwise an earlier acknowledgement has counted
                 raise
@@ -88,24 +91,30 @@ class Delivery(Item):
         """Make the item a dead letter with this reason, cut at 256 bytes."""
         await self.settle((), f"+TERM {_cut(reason)}".strip().encode())
 
-    async def extend(self, progress: bytes | str | None = None, *, timeout: float | None = None) -> datetime | None:
+    async def extend(self, progress: Any = None, *, timeout: float | None = None) -> datetime | None:
         """Restart the lease with its old length, and return its new end by the bridge's clock.
 
-        progress, up to 1 KiB, says how far the job is: Queue.result and Queue.items have it.
+        progress, up to 1 KiB, says how far the job is: bytes as they are, or anything else through
+        the codec. Queue.result and Queue.items have it.
         timeout is in seconds, by default so long that there is time for another attempt.
         """
         sent = clock()
         headers = () if progress is None else (("Pq-Ack", "+WPI"),)
-        text = b"+WPI" if progress is None else progress
-        reply = await self.settle(headers, text.encode() if isinstance(text, str) else text, timeout)
+        data = b"+WPI" if progress is None else encode(self._queue.codec, progress)[0]
+        reply = await self.settle(headers, data, timeout)
         about = reply.headers or {}
         self.began = sent
         self.ack_wait = read(seconds, about.get("Pq-Ack-Wait", "0")) or self.ack_wait
         return read(parse_time, about.get("Pq-Lease-Until", ""))
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the lease is not over yet, as far as this process knows."""
+        return clock() < self.began + self.ack_wait
+
     async def confirm(self) -> None:
         """Extend the lease if it may be over, or if its length is unknown, before a job begins."""
-        if not self.ack_wait or clock() >= self.began + self.ack_wait:
+        if not self.is_held:
             await self.extend()
 
     async def settle(self, headers: Sequence[tuple[str, str]], data: bytes, timeout: float | None = None) -> Msg:
@@ -118,45 +127,102 @@ class Delivery(Item):
         """Seconds to wait for a reply, so that there is time for another attempt."""
         return min(max(self.ack_wait / 3, 5.0), self._queue.timeout)
 
-    def ack_message(
-        self, ack: str, result: bytes | None, content_type: str, next: Sequence[Message]
-    ) -> tuple[Sequence[tuple[str, str]], bytes]:
-        """Return the headers and payload of an acknowledgement with a result and successors."""
+    @property
+    def token(self) -> str:
+        """The token of the lease, "" for a client of another account than the bridge."""
+        _, found, token = self.ack_subject.rpartition(".ack.")
+        return token if found else ""
+
+
+class Done(NamedTuple):
+    """A lease to acknowledge, with the result of its job, and what is pushed."""
+
+    delivery: Delivery
+    result: bytes | None = None
+    content_type: str = ""
+    next: Sequence[Message] = ()
+
+
+def ack_message(ack: str, all: Sequence[Done]) -> tuple[Sequence[tuple[str, str]], bytes]:
+    """Return the headers and payload of an acknowledgement of leases, which goes to the first one's subject."""
+    frames = [m.frame() for done in all for m in done.next]
+    for delivery, result, content_type, _ in all:
+        if result is None:
+            continue
         typed = header_pairs({"Content-Type": content_type} if content_type else {})
-        if not next:
-            if result is None:
-                return (), ack.encode()
+        if len(all) == 1 and not frames:
             return [("Pq-Ack", ack), *typed], result
+        frames.append(frame(0, [("Pq-Token", delivery.token), *typed], result))
+    return ([("Pq-Ack", ack), ("Pq-Frames", str(len(frames)))], b"".join(frames)) if frames else ((), ack.encode())
 
-        frames = [m.frame() for m in next]
-        if result is not None:
-            _, _, token = self.ack_subject.rpartition(".ack.")
-            frames.append(frame(0, [("Pq-Token", token), *typed], result))
-        return [("Pq-Ack", ack), ("Pq-Frames", str(len(frames)))], b"".join(frames)
 
-    async def ack_and_lease(
-        self, holder: str, result: bytes | None, content_type: str, next: Sequence[Message]
-    ) -> Delivery:
-        """Acknowledge the item and lease the next one from the same end of the queue.
+def fitting(all: Iterable[Done], max_payload: int) -> int:
+    """Return how many acknowledgements go into one request, at least one.
 
-        With NotFoundError, and a TooLargeError with a reason, the item is acknowledged, and there
-        is no next one. After other errors it is not, or it is unknown.
-        """
-        options = {"frames": True, "holder": holder}
-        ack = "+NXT " + json.dumps(options)
-        headers, data = self.ack_message(ack, result, content_type, next)
-        prefix, _, _ = self.ack_subject.rpartition(".ack.")
-        pop = Pop(
-            self._queue.link,
-            self.ack_subject,
-            options,
-            acks=prefix + ".ack.",
-            timeout=self._patience,
-            headers=headers,
-            data=data,
-        )
-        received = await pop.run()
-        return Delivery(self._queue, received[0], self.ack_wait)
+    Leases without a token go alone. The numbers are upper bounds of what the others need.
+    """
+    room, pushes, n = min(max_payload, _MAX_BYTES) - 1024, 0, 0
+    for n, (delivery, result, content_type, next) in enumerate(all):
+        pushes += len(next)
+        room -= 84 + sum(len(m.frame()) for m in next)
+        room -= 0 if result is None else 160 + len(content_type) + len(result)
+        if n and (n == _MAX_LEASES or room < 0 or pushes > _MAX_SUCCESSORS or not delivery.token):
+            return n
+        if not delivery.token:
+            break
+    return n + 1
+
+
+async def ack_alone(done: Done) -> None:
+    """Acknowledge a lease in a request of its own."""
+    await done.delivery.settle(*ack_message("+ACK", [done]))
+
+
+async def ack_together(all: Sequence[Done]) -> list[PQError | None]:
+    """Acknowledge leases of one queue that go into one request, and return the error of each.
+
+    If the bridge refuses the request, for example because one lease is lost, each goes alone.
+    """
+    also = [done.delivery.token for done in all[1:]]
+    try:
+        ack = "+ACK " + json.dumps({"also": also}) if also else "+ACK"
+        await all[0].delivery.settle(*ack_message(ack, all))
+        return [None] * len(all)
+    except PQError as error:
+        if also and isinstance(error, (LeaseLostError, BadRequestError, InternalError)):
+            return [(await ack_together([done]))[0] for done in all]
+        return [None if error.reason == "done" else error] * len(all)
+
+
+async def ack_all(deliveries: Iterable[Delivery]) -> list[PQError | None]:
+    """See Client.ack_all."""
+    all = list(deliveries)
+    groups: dict[tuple[Any, str], list[int]] = {}  # one request can acknowledge leases of one queue
+    for n, d in enumerate(all):
+        groups.setdefault((d._queue.link, d.ack_subject.removesuffix(d.token)), []).append(n)
+    errors: dict[int, PQError | None] = {}
+    for (link, _), rest in groups.items():
+        while rest:
+            dones = [Done(all[n]) for n in rest]
+            count = fitting(dones, link.nc.max_payload)
+            errors |= zip(rest[:count], await ack_together(dones[:count]), strict=True)
+            rest = rest[count:]
+    return [errors[n] for n in range(len(all))]
+
+
+async def ack_and_lease(all: Sequence[Done], holder: str) -> list[Received]:
+    """Acknowledge leases of one queue, all or none, and lease as many from the same end of the queue.
+
+    With NotFoundError, and a TooLargeError with a reason, they are acknowledged, and there is no
+    next one. After other errors they are not, or it is unknown.
+    """
+    d, options = all[0].delivery, {"frames": True, "holder": holder}
+    if len(all) > 1:
+        options |= {"batch": len(all), "also": [done.delivery.token for done in all[1:]]}
+    headers, data = ack_message("+NXT " + json.dumps(options), all)
+    acks = d.ack_subject.removesuffix(d.token)
+    pop = Pop(d._queue.link, d.ack_subject, options, acks=acks, timeout=d._patience, headers=headers, data=data)
+    return await pop.run()
 
 
 class Seldom:
@@ -190,7 +256,7 @@ class Renewal:
         self.lost = False
         """Whether somebody else has the job, or it is settled: certain, as the bridge said so."""
         self._on_lost, self._log, self._seldom = on_lost, logger, seldom or Seldom()
-        self._progress: bytes | str | None = None
+        self._progress: bytes | None = None
         self._progress_at = -math.inf
         self._retry: float | None = None  # seconds until the next attempt, if the last one failed
         self._ended = False
@@ -222,7 +288,7 @@ class Renewal:
             self._log.warning(text, self.delivery.id, late)
         self._task = asyncio.get_running_loop().create_task(self._extend())
 
-    def say(self, progress: bytes | str) -> None:
+    def say(self, progress: bytes) -> None:
         """Extend the lease soon, at most once a second, and say how far the job is.
 
         Call it from the event loop. The latest progress is sent.
@@ -234,6 +300,7 @@ class Renewal:
     def end(self) -> bool:
         """Stop extending, and report whether the lease is certainly lost. A request may still be under way."""
         self._ended = True
+        self._on_lost = lambda error: None  # no circle that only the garbage collector ends
         if self._timer:
             self._timer.cancel()
         if self._task:

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypeVar
 
 from .errors import BadReplyError, JobFailedError
@@ -28,6 +29,10 @@ def read(parse: Callable[[str], T], text: str) -> T:
         raise BadReplyError(f"not the reply of a bridge: {error}", unknown=True) from error
 
 
+def _is_own(name: str) -> bool:
+    return not name.startswith("Pq-") or name in _ORIGINS
+
+
 class Item:
     """An item, and what the bridge says about it.
 
@@ -37,10 +42,18 @@ class Item:
     """
 
     def __init__(self, value: bytes, headers: Headers) -> None:
-        own = [h for h in headers.pairs if not h[0].startswith("Pq-") or h[0] in _ORIGINS]
         self.value = value
-        self.headers = Headers(own)
-        self.about = Headers(h for h in headers.pairs if h not in own)
+        self.all = headers
+
+    @cached_property
+    def headers(self) -> Headers:
+        """The pusher's headers, and the ones that name the schedule or source."""
+        return Headers(h for h in self.all.pairs if _is_own(h[0]))
+
+    @cached_property
+    def about(self) -> Headers:
+        """What the bridge says about the item."""
+        return Headers(h for h in self.all.pairs if not _is_own(h[0]))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(id={self.id!r}, value={self.value[:40]!r})"
@@ -59,7 +72,7 @@ class Item:
     @property
     def id(self) -> str:
         """Id of the job, as its push returned it: the same through moves, death and redrives."""
-        return self.about.get("Pq-Id", "")
+        return self.all.get("Pq-Id", "")
 
     @property
     def place(self) -> str:
@@ -84,7 +97,7 @@ class Item:
     @property
     def type(self) -> str:
         """The kind of job: the header Type, "" without."""
-        return self.headers.get("Type", "")
+        return self.all.get("Type", "")
 
     @property
     def state(self) -> str:

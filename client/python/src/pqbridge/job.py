@@ -8,6 +8,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from .codec import JSON, Codec, encode
@@ -25,6 +26,9 @@ _MAX_PROGRESS = 1024
 
 Handler = Callable[["Job"], Any]
 """Does a job: an async def, or a def, which runs in a thread. What it returns is the result."""
+
+Call = Callable[["Job"], Awaitable[Any]]
+"""A handler with its middleware."""
 
 Middleware = Callable[["Job", Callable[["Job"], Awaitable[Any]]], Awaitable[Any]]
 """An async def that wraps handlers: it awaits the function that it is given, and may return,
@@ -58,6 +62,10 @@ class RetryAfter(Exception):  # noqa: N818
         self.delay = delay
 
 
+class NoHandlerError(Exception):
+    """A job failed because the worker has no handler for its type. Middleware is not called."""
+
+
 class Job(Item):
     """An item that a Worker has leased.
 
@@ -70,22 +78,28 @@ class Job(Item):
         super().__init__(value, headers)
         self.queue = queue
         """The name of the queue."""
-        self.lost = threading.Event()
         self.why: Literal["", "lost", "timeout", "stopped"] = ""
         self.successors: list[Message] = []
-        self.say: Callable[[bytes | str], Any] | None = None
+        self.say: Callable[[bytes], Any] | None = None
         self._codec = codec
 
-    def progress(self, progress: bytes | str) -> None:
-        """Say how far the job is, in up to 1 KiB, at most once a second. It never waits.
+    @property
+    def lost(self) -> threading.Event:
+        """Set when the handler should stop."""
+        event: threading.Event = self.__dict__.get("_lost") or self.__dict__.setdefault("_lost", threading.Event())
+        return event  # made when it is asked for, by whatever thread
 
-        Errors: BadArgumentError for anything but bytes or a text, and for more than 1 KiB.
+    def progress(self, progress: Any) -> None:
+        """Say how far the job is, in up to 1 KiB. It never waits.
+
+        It is bytes as they are, or anything else as a result is written: through the codec. The
+        latest progress is sent, at most once a second.
+
+        Errors: BadArgumentError for what cannot be written, for none, and for more than 1 KiB.
         """
-        if not isinstance(progress, (bytes, str)):
-            raise BadArgumentError(f"progress {progress!r}: want bytes or a text")
-        data = progress.encode("utf-8", "replace") if isinstance(progress, str) else progress
-        if len(data) > _MAX_PROGRESS:
-            raise BadArgumentError(f"progress of {len(data)} bytes: want at most {_MAX_PROGRESS}")
+        data, _ = encode(self._codec, progress)
+        if not 1 <= len(data) <= _MAX_PROGRESS:
+            raise BadArgumentError(f"progress of {len(data)} bytes: want 1 to {_MAX_PROGRESS}")
         if self.say:
             self.say(data)
 
@@ -116,13 +130,16 @@ class Outcome:
     error: BaseException | None = None
 
 
-async def perform(handler: Handler, job: Job, middleware: Sequence[Middleware], threads: Threads) -> Any:
-    """Call a handler, and return or raise what it does."""
+def call_of(handler: Handler, middleware: Sequence[Middleware], threads: Threads) -> Call:
+    """Return what calls a handler, a def in a thread.
 
-    async def innermost(job: Job) -> Any:
-        if inspect.iscoroutinefunction(handler):
-            return await handler(job)
+    Errors: BadArgumentError for what cannot be called, and for a generator, which would never run.
+    """
+    kinds, called = (inspect.isgeneratorfunction, inspect.isasyncgenfunction), (handler, type(handler).__call__)
+    if not callable(handler) or any(is_kind(function) for is_kind in kinds for function in called):
+        raise BadArgumentError(f"handler {handler!r}: want an async def, or a def, and neither with a yield")
 
+    async def in_thread(job: Job) -> Any:
         context = contextvars.copy_context()
         ended = threads.run(lambda: context.run(handler, job))
         while not ended.done():
@@ -135,14 +152,14 @@ async def perform(handler: Handler, job: Job, middleware: Sequence[Middleware], 
             raise error
         return await result if inspect.isawaitable(result) else result
 
-    call: Callable[[Job], Awaitable[Any]] = innermost
+    call: Call = handler if inspect.iscoroutinefunction(handler) else in_thread
     for wrap in reversed(middleware):
-        call = _wrapped(wrap, call)
-    return await call(job)
+        call = partial(_wrapped, wrap, call)
+    return call
 
 
-def _wrapped(wrap: Middleware, call: Callable[[Job], Awaitable[Any]]) -> Callable[[Job], Awaitable[Any]]:
-    return lambda job: wrap(job, call)
+async def _wrapped(wrap: Middleware, call: Call, job: Job) -> Any:
+    return await wrap(job, call)
 
 
 def outcome_of(task: asyncio.Task[Any], job: Job, codec: Codec) -> Outcome:
@@ -172,13 +189,23 @@ def _failure_of(error: BaseException, job: Job, *, cancelled: bool) -> Outcome:
     return Outcome("failed", text=text, delay=delay, error=error)
 
 
-def text_of(error: BaseException) -> str:
-    """Return what an error says, with its class unless that says nothing."""
-    if isinstance(error, RetryAfter) and error.__cause__ and not str(error):
-        return text_of(error.__cause__)
-    if type(error) in (Exception, Snooze, Drop, RetryAfter, asyncio.CancelledError):
-        return str(error)
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+def text_of(error: BaseException, depth: int = 16) -> str:
+    """Return what an error says, with its class unless that says nothing, and then what its cause says.
+
+    The cause is the error that it was raised from, as in "OSError: the mailbox is full: TimeoutError".
+    It is left out if the error says the same.
+    """
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    is_plain = type(error) in (Exception, NoHandlerError, Snooze, Drop, RetryAfter, asyncio.CancelledError)
+    text = said if is_plain else f"{type(error).__name__}: {said}".removesuffix(": ")
+    if error.__cause__ and depth and not (said and isinstance(error, Drop)):
+        cause = text_of(error.__cause__, depth - 1)
+        if cause.removeprefix(f"{type(error.__cause__).__name__}: ") not in text:
+            text = f"{text}: {cause}".removeprefix(": ")
+    return text or type(error).__name__
 
 
 async def run_handler(
@@ -200,7 +227,7 @@ async def run_handler(
     pairs = [*header_pairs(headers), *header_pairs(about)]
     job = Job(data, Headers(pairs), queue, codec)
     threads = Threads(1)
-    task = asyncio.get_running_loop().create_task(perform(handler, job, middleware, threads))
+    task = asyncio.ensure_future(call_of(handler, middleware, threads)(job))
     await asyncio.wait({task})
     threads.close()
     return outcome_of(task, job, codec)

@@ -53,6 +53,13 @@ def lease_options(ack_wait: float, holder: str) -> dict[str, Any]:
     return {"ack_wait": duration_text(ack_wait) if ack_wait else 0, "holder": holder, "frames": True}
 
 
+def batch_options(n: int) -> dict[str, Any]:
+    """Return the options of the protocol for up to n items."""
+    if not isinstance(n, int) or not 1 <= n <= 1000:
+        raise BadArgumentError(f"a batch of {n!r}: want 1 to 1000 items")
+    return {"batch": n, "frames": True}
+
+
 class Queue(Handle):
     """A queue, as Client.priority_queue and Client.fifo_queue return it.
 
@@ -253,9 +260,7 @@ class Queue(Handle):
 
         With expires it returns once it has n items or the time is over. See pop.
         """
-        if not isinstance(n, int) or not 1 <= n <= 1000:
-            raise BadArgumentError(f"a batch of {n!r}: want 1 to 1000 items")
-        received = await self._pop(max, expires, {"batch": n, "frames": True})
+        received = await self._pop(max, expires, batch_options(n))
         return [Item(r.value, r.headers) for r in received]
 
     async def lease(
@@ -276,6 +281,24 @@ class Queue(Handle):
         options = lease_options(length, self.holder if holder is None else holder)
         received = await self._pop(max, expires, options, length)
         return Delivery(self, received[0], length) if received else None
+
+    async def lease_batch(
+        self,
+        n: int,
+        *,
+        ack_wait: Duration | None = None,
+        expires: Duration = 0,
+        holder: str | None = None,
+        max: bool = False,
+    ) -> list[Delivery]:
+        """Lease up to n items, 1 to 1,000, in one transaction: [] if there is none.
+
+        With expires it returns once it has n items or the time is over. See lease for the rest.
+        Acknowledge each, or all with Client.ack_all.
+        """
+        length = lease_length(ack_wait)
+        options = lease_options(length, self.holder if holder is None else holder) | batch_options(n)
+        return [Delivery(self, r, length) for r in await self._pop(max, expires, options, length)]
 
     def pop_request(self, max: bool, expires: float, options: dict[str, Any], ack_wait: float = 0) -> Pop:
         """Return a request that pops, with the options of the protocol."""

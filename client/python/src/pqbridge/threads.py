@@ -45,8 +45,13 @@ class Threads:
                 loop.call_soon_threadsafe(end, ended)
 
         if self._started < self._most:
-            self._started += 1
-            threading.Thread(target=self._serve, name="pqbridge", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, name="pqbridge", daemon=True).start()
+                self._started += 1
+            except RuntimeError:  # the system has no more of them: those that run do it
+                if not self._started:
+                    future.cancel()
+                    raise
         self._work.put(work)
         return future
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,6 +16,17 @@ import pytest
 from nats.aio.client import Client as NATS
 
 import pqbridge
+
+if os.environ.get("PQ_TEST_WINDOWS"):  # then the tests run without what Python lacks there
+    from asyncio.unix_events import _UnixSelectorEventLoop
+
+    for holder, missing in {
+        time: "clock_gettime CLOCK_BOOTTIME CLOCK_MONOTONIC",
+        os: "fork register_at_fork",
+        _UnixSelectorEventLoop: "add_signal_handler remove_signal_handler",
+    }.items():
+        for attribute in missing.split():
+            delattr(holder, attribute)
 
 PATIENCE = 60.0
 """Seconds after which a test that waits has hung."""

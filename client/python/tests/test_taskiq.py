@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import PATIENCE, Bridge
+from nats.aio.client import Client as NATS
 
 import pqbridge
 from pqbridge import Queue
@@ -120,6 +121,119 @@ async def test_a_serializer_takes_any_objects(broker: PQBroker, queue: Queue) ->
         task = await words.kiq()
         assert (await result_of(task)).return_value == {"a", "b"}
         assert (await state_of(queue, task)).content_type == ""
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (MuteError(), "MuteError"),
+        (Exception(), "Exception"),
+        (pqbridge.Drop(""), "Drop"),
+        (pqbridge.RetryAfter(0), "RetryAfter"),
+        (asyncio.CancelledError(), "the task was cancelled"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_an_error_that_says_nothing_is_a_reason(
+    broker: PQBroker, queue: Queue, raised: BaseException, reason: str
+) -> None:
+    await queue.configure(max_deliver=2)
+    runs: list[str] = []
+
+    @broker.task
+    async def fail() -> None:
+        runs.append(reason)
+        raise raised
+
+    async with working(broker):
+        job = await state_of(queue, await fail.kiq())
+
+    assert (job.state, job.cause) == ("dead", reason)
+    assert len(runs) == (2 if reason == "RetryAfter" else 1)
+
+
+async def test_a_dependency_that_fails_in_its_teardown_is_an_error_of_the_task(broker: PQBroker, queue: Queue) -> None:
+    runs: list[str] = []
+
+    async def transaction() -> AsyncIterator[str]:
+        yield "open"
+        raise OSError("cannot commit")
+
+    @broker.task
+    async def job(state: Any = TaskiqDepends(transaction)) -> None:
+        runs.append(state)
+
+    async with working(broker):
+        once = await state_of(queue, await job.kiq())
+        labels = {"retry_on_error": True, "max_retries": 2, "delay": 0.001}
+        twice = await state_of(queue, await job.kicker().with_labels(**labels).kiq())
+
+    assert [(j.state, j.reason) for j in (once, twice)] == [("dead", "OSError: cannot commit")] * 2
+    assert len(runs) == 3
+
+
+async def test_a_middleware_that_fails_after_its_task_is_an_error_of_the_task(broker: PQBroker, queue: Queue) -> None:
+    runs: list[str] = []
+
+    class Broken(TaskiqMiddleware):
+        async def post_execute(self, message: Any, result: Any) -> None:
+            raise KeyError("x")
+
+    @broker.task
+    async def job() -> None:
+        runs.append("begun")
+
+    broker.add_middlewares(Broken())
+    async with working(broker):
+        dead = await state_of(queue, await job.kiq())
+
+    assert (dead.state, dead.reason, runs) == ("dead", "KeyError: 'x'", ["begun"])
+
+
+@pytest.mark.parametrize("raises", [True, False], ids=["raises", "returns"])
+async def test_a_manual_task_that_nothing_acknowledges_ends(shared_bridge: Bridge, queue: Queue, raises: bool) -> None:
+    broker = PQBroker(shared_bridge.url, queue.name)
+    runs: list[str] = []
+
+    @broker.task(ack_type="manual")
+    async def job() -> None:
+        runs.append("begun")
+        if raises:
+            raise OSError("disk full")
+
+    async with working(broker):
+        dead = await state_of(queue, await job.kiq())
+
+    reason = "OSError: disk full" if raises else "RuntimeError: taskiq ended the task without an acknowledgement"
+    assert (dead.state, dead.reason, runs) == ("dead", reason, ["begun"])
+
+
+async def test_a_worker_that_may_not_acknowledge_begins_nothing_more(
+    broker: PQBroker, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+
+    async def denied(delivery: pqbridge.Delivery, *_: Any, **__: Any) -> None:
+        raise pqbridge.DeniedError("permissions violation for publish")
+
+    @broker.task
+    async def job() -> None:
+        runs.append("begun")
+
+    monkeypatch.setattr(pqbridge.Delivery, "ack", denied)
+    async with working(broker, max_async_tasks=1):
+        tasks = [await job.kiq()]
+        while not broker.refused:
+            await asyncio.sleep(0.02)
+        tasks.append(await job.kiq())
+
+    assert (await state_of(queue, tasks[1], over=False)).state == "ready"
+    assert runs == ["begun"] and "permissions violation" in broker.refused
 
 
 @pytest.mark.parametrize(
@@ -280,18 +394,152 @@ async def test_progress(broker: PQBroker) -> None:
     assert (progress.state, progress.meta) == ("half", {"done": 5})
 
 
+async def test_progress_may_be_the_last_step(broker: PQBroker, queue: Queue) -> None:
+    @broker.task
+    async def job(tracker: ProgressTracker[Any] = TaskiqDepends()) -> str:
+        await tracker.set_progress("done", {"done": 10})
+        return "done"
+
+    async with working(broker):
+        assert (await result_of(await job.kiq())).return_value == "done"
+
+
 async def test_start_checks(broker: PQBroker, queue: Queue) -> None:
+    broker.is_worker_process = True
     await queue.configure(duplicate_window="10m")
-    with pytest.raises(pqbridge.BadArgumentError, match=r"pq config .* keep=1h duplicate_window=2h"):
+    with pytest.raises(pqbridge.BadArgumentError, match=r"pq config \S+ duplicate_window=2h"):
         await broker.startup()
 
     await queue.configure(keep=None)
-    with pytest.raises(pqbridge.BadArgumentError, match="keep=None"):
+    with pytest.raises(pqbridge.BadArgumentError, match=r"keep=None .* keep=1h duplicate_window=2h"):
         await broker.startup()
 
     broker.add_middlewares(SimpleRetryMiddleware())
     with pytest.raises(pqbridge.BadArgumentError, match="set retry_on_error and max_retries"):
         await broker.startup()
+
+
+async def test_a_program_that_only_sends_asks_for_no_settings(
+    broker: PQBroker, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @broker.task
+    async def job() -> None: ...
+
+    async def denied(queue: Queue) -> dict[str, Any]:
+        raise pqbridge.DeniedError("permissions violation")
+
+    monkeypatch.setattr(Queue, "info", denied)
+    await queue.configure(keep=None)
+    await broker.startup()
+    await job.kiq()
+    await job.kicker().with_labels(delay="3h").kiq()  # it cannot know what the queue keeps
+    await broker.shutdown()
+
+    assert [i.state async for i in queue.items()] == ["ready", "delayed"]
+
+
+async def test_with_retry_delay_only_a_worker_that_keeps_results_asks_for_settings(
+    shared_bridge: Bridge, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    info = Queue.info
+
+    async def noted(queue: Queue) -> dict[str, Any]:
+        asked.append("info")
+        return await info(queue)
+
+    monkeypatch.setattr(Queue, "info", noted)
+    await queue.configure(**SETTINGS, backoff=["1h"])
+    broker = PQBroker(shared_bridge.url, queue.name, retry_delay="1ms", retry_on_error=True, max_retries=2)
+
+    runs: list[str] = []
+
+    @broker.task
+    async def fail() -> None:
+        runs.append("begun")
+        raise OSError("disk full")
+
+    async with working(broker):
+        assert (await state_of(queue, await fail.kiq())).state == "dead"
+        assert (len(runs), asked) == (2, [])
+    broker.with_result_backend(PQResultBackend(broker))
+    async with working(broker):
+        assert (await state_of(queue, await fail.kiq())).state == "dead"
+        assert (len(runs), len(asked)) == (4, 1)
+
+
+async def test_a_result_that_would_not_be_found_is_refused_when_sent(broker: PQBroker, queue: Queue) -> None:
+    @broker.task
+    async def job() -> None: ...
+
+    await broker.startup()
+    for labels, hours in (
+        ({"delay": "90m"}, 4),
+        ({"delay": 7200}, 4),
+        ({"keep": "3h"}, 6),
+        ({"delay": "1h", "keep": "61m"}, 4),
+    ):
+        with pytest.raises(SendTaskError) as raised:
+            await job.kicker().with_labels(**labels).kiq()
+        assert f"pq config {queue.name} duplicate_window={hours}h" in str(raised.value.__cause__), labels
+        assert "labels delay=" in str(raised.value.__cause__)
+    await job.kicker().with_labels(delay="30m", keep="90m").kiq()
+
+    await queue.configure(duplicate_window="9h")  # as the refusal said
+    await job.kicker().with_labels(delay="3h").kiq()
+    broker.with_result_backend(InmemoryResultBackend())
+    await job.kicker().with_labels(delay="20h").kiq()
+    await broker.shutdown()
+
+    assert [i.state async for i in queue.items()] == ["delayed"] * 3
+
+
+async def test_a_broker_starts_once_until_it_is_shut_down(broker: PQBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    connections: list[NATS] = []
+
+    async def connect(*args: Any, **options: Any) -> NATS:
+        connections.append(await pqbridge.connect(*args, **options))
+        return connections[-1]
+
+    monkeypatch.setattr("pqbridge.taskiq.connect", connect)
+    await asyncio.gather(broker.startup(), broker.startup())
+    await broker.startup()
+    assert len(connections) == 1
+
+    await broker.nc.close()
+    await broker.startup()
+    assert broker.nc.is_connected
+    await broker.shutdown()
+    assert [nc.is_closed for nc in connections] == [True, True]
+
+
+async def test_a_start_without_nats_ends(unused_tcp_port: int) -> None:
+    broker = PQBroker(f"nats://127.0.0.1:{unused_tcp_port}", timeout="300ms")
+
+    with pytest.raises(pqbridge.NotSentError, match=r"no connection to NATS within 0\.3 s"):
+        await broker.startup()
+    await broker.shutdown()
+
+
+async def test_options_and_labels_that_are_none_are_absent(shared_bridge: Bridge, queue: Queue) -> None:
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("prefix", "ack_wait", "retry_on_error", "max_retries", "retry_delay", "timeout", "user")
+    )
+    broker = PQBroker(shared_bridge.url, queue.name, **nothing)
+    assert PQBroker(None, None, **nothing)._name == "taskiq"
+
+    @broker.task(retry_on_error=None, delay=None, max_retries=None, timeout=None)
+    async def job(text: str) -> None:
+        raise OSError(text)
+
+    async with working(broker):
+        none: dict[str, Any] = dict.fromkeys(("priority", "group", "unique", "keep"))
+        dead = await state_of(queue, await job.kicker().with_labels(**none).kiq("disk full"))
+        again = await job.kicker().with_labels(group="None", delay=60).kiq("")
+        [item] = [i async for i in queue.items()]
+
+    assert (dead.state, dead.reason) == ("dead", "OSError: disk full")
+    assert item.group == "None" and again
 
 
 @pytest.mark.parametrize("mode", ["when_received", "when_executed", "manual"])
@@ -412,6 +660,50 @@ async def test_a_redelivery_is_not_mistaken_for_the_first_run(broker: PQBroker, 
 
         assert (await result_of(task)).return_value == "second"
     assert len(runs) == 2
+
+
+async def test_what_has_not_begun_goes_back_once_listening_ends(broker: PQBroker, queue: Queue) -> None:
+    began, go_on, runs = asyncio.Event(), asyncio.Event(), []
+
+    @broker.task
+    async def job(number: int) -> None:
+        runs.append(number)
+        began.set()
+        await go_on.wait()
+
+    await broker.startup()
+    tasks = [await job.kiq(number) for number in range(4)]
+    finish = asyncio.Event()
+    listening = asyncio.create_task(
+        Receiver(broker, max_async_tasks=1, max_prefetch=2, run_startup=False).listen(finish)
+    )
+    await asyncio.wait_for(began.wait(), PATIENCE)
+    while len(broker.held) < 3:
+        await asyncio.sleep(0.02)
+
+    finish.set()  # as SIGTERM does
+    while len(broker.held) > 1:
+        await asyncio.sleep(0.02)
+    go_on.set()
+    await asyncio.wait_for(listening, PATIENCE)
+    await broker.shutdown()
+
+    assert runs == [0]
+    assert [(await state_of(queue, t, over=False)).state for t in tasks] == ["done", "ready", "ready", "ready"]
+    assert [i.deliveries async for i in queue.items()] == [0, 0, 0]
+
+
+async def test_a_receiver_with_a_limit_of_one_task_does_it(broker: PQBroker, queue: Queue) -> None:
+    @broker.task
+    async def job() -> None: ...
+
+    await broker.startup()
+    task = await job.kiq()
+    receiver = Receiver(broker, max_async_tasks=1, max_tasks_to_execute=1, run_startup=False)
+    await asyncio.wait_for(receiver.listen(asyncio.Event()), PATIENCE)
+    await broker.shutdown()
+
+    assert (await state_of(queue, task)).state == "done"
 
 
 async def test_shutdown_gives_back_what_has_not_begun(broker: PQBroker, queue: Queue) -> None:

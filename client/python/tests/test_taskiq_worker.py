@@ -28,7 +28,7 @@ from pathlib import Path
 from pqbridge.taskiq import PQBroker, PQResultBackend
 
 HERE = Path(os.environ["HERE"])
-broker = PQBroker(queue="tasks", ack_wait=os.environ["ACK_WAIT"])
+broker = PQBroker(queue="tasks", ack_wait=os.environ["ACK_WAIT"], timeout=os.environ.get("TIMEOUT"))
 broker.with_result_backend(PQResultBackend(broker))
 
 
@@ -82,12 +82,11 @@ class System:
             except pqbridge.NoBridgeError:
                 await pause.wait()
 
-    def worker(self, *options: str, ack_wait: str = "30s") -> Process:
+    def worker(self, *options: str, ack_wait: str = "30s", **environment: str) -> Process:
         arguments = ("worker", "app:broker", "--workers", "1", "--app-dir", str(self.folder), *options)
         here = str(self.folder)
-        worker = Process(
-            sys.executable, "-m", "taskiq", *arguments, NATS_URL=self.url, HERE=here, ACK_WAIT=ack_wait, PYTHONPATH=here
-        )
+        own = {"NATS_URL": self.url, "HERE": here, "ACK_WAIT": ack_wait, "PYTHONPATH": here}
+        worker = Process(sys.executable, "-m", "taskiq", *arguments, **(own | environment))
         self._workers.append(worker)
         return worker
 
@@ -114,7 +113,8 @@ class System:
         return "\n".join(w.text() for w in self._workers)
 
     async def end(self) -> None:
-        await self.queue.link.nc.close()
+        if hasattr(self, "queue"):
+            await self.queue.link.nc.close()
         for worker in self._workers:
             children = re.findall(r"process worker-0 .*with pid (\d+)|restarted with pid (\d+)", worker.text())
             worker.kill()  # first, as it would start its children again
@@ -242,6 +242,58 @@ async def test_a_worker_that_stops_finishes_what_runs(system: System) -> None:
     states = [(await system.queue.result(msg_id=id)).state for id in ids]
     assert states[0] == "done" and states[2] == "ready" and "leased" not in states
     assert [i.deliveries async for i in system.queue.items()] == [0] * states.count("ready")
+
+
+async def test_a_worker_that_stops_begins_nothing_that_it_has_fetched(system: System) -> None:
+    worker = system.worker("--max-async-tasks", "1", "--max-prefetch", "2")
+    ids = [await system.kiq("wait", "go"), await system.kiq("wait", "then"), await system.kiq("wait", "later")]
+    await system.noted("begin go")
+    while "ready" in [(await system.queue.result(msg_id=id)).state for id in ids]:
+        await asyncio.sleep(0.02)
+
+    worker.process.send_signal(signal.SIGTERM)
+    while "ready" not in [(await system.queue.result(msg_id=id)).state for id in ids]:
+        await asyncio.sleep(0.02)
+    (system.folder / "go").touch()
+    await asyncio.to_thread(worker.process.wait, PATIENCE)
+
+    await system.noted("begin go", "end go")
+    assert [i.deliveries async for i in system.queue.items()] == [0, 0]
+
+
+async def test_a_worker_stops_while_nats_is_away(system: System, own_bridge: Bridge) -> None:
+    worker = system.worker(TIMEOUT="1s")
+    await system.kiq("wait", "go")
+    await system.noted("begin go")
+
+    own_bridge.kill()
+    (system.folder / "go").touch()
+    await worker.wait_for("cannot settle task .*, trying again")
+    worker.process.send_signal(signal.SIGTERM)
+
+    await asyncio.to_thread(worker.process.wait, PATIENCE)
+    assert "cannot settle task" in worker.text() and "which comes back" in worker.text()
+
+
+async def test_a_worker_stops_although_nats_was_never_there(tmp_path: Path, unused_tcp_port: int) -> None:
+    system = System(tmp_path, f"nats://127.0.0.1:{unused_tcp_port}")
+    worker = system.worker(TIMEOUT="1s")
+    child = await child_of(worker)
+    await worker.wait_for("no connection to NATS within 1 s")  # the next child waits as the first one did
+
+    worker.process.send_signal(signal.SIGTERM)
+    try:
+        await asyncio.to_thread(worker.process.wait, PATIENCE)
+        assert not Path(f"/proc/{child}").exists()
+    finally:
+        await system.end()
+
+
+async def test_a_worker_with_a_limit_of_one_task_does_one_after_the_other(system: System) -> None:
+    system.worker("--max-tasks-per-child", "1", "--max-async-tasks", "1")
+    (system.folder / "go").touch()
+    ids = [await system.kiq("wait", "go") for _ in range(2)]
+    assert [await system.result(id) for id in ids] == ["go", "go"]
 
 
 async def test_a_worker_that_may_not_wait_gives_its_tasks_back(system: System) -> None:

@@ -11,31 +11,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import traceback
 from collections.abc import AsyncGenerator, Callable
 from contextvars import ContextVar
-from typing import Any, Literal, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, TypeVar, cast
 
 from nats.aio.client import Client as NATS
-from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, TaskiqMiddleware, TaskiqResult, middlewares
+from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, TaskiqMiddleware, TaskiqResult
 from taskiq.abc.formatter import TaskiqFormatter
 from taskiq.abc.serializer import TaskiqSerializer
 from taskiq.depends.progress_tracker import TaskProgress
 from taskiq.exceptions import NoResultError, TaskRejectedError
+from taskiq.labels import LabelType
 from taskiq.message import BrokerMessage, TaskiqMessage
 
+from . import errors as e
 from .client import Client, connect
-from .delivery import Delivery, Renewal, repeat
-from .errors import (
-    BadArgumentError,
-    BadRequestError,
-    DeniedError,
-    JobFailedError,
-    LeaseLostError,
-    NotDoneError,
-    PQError,
-    TooLargeError,
-)
+from .delivery import Delivery, Renewal, Seldom, repeat
 from .job import Drop, Outcome, RetryAfter, Snooze, text_of
+from .link import Link
 from .push import PushOptions
 from .queue import Queue, lease_length
 from .times import Duration, Pause, clock, seconds
@@ -43,7 +38,7 @@ from .worker import give_back
 
 _LOG = logging.getLogger("pqbridge.taskiq")
 _IDLE_WAIT = 300.0  # seconds that one request waits for a job
-_SETTLE_TIME = 30.0  # seconds for which a broker that stops tries to settle its jobs
+_SETTLE_TIME = 5.0  # seconds for which a broker that stops tries to settle a job
 _GIVE_BACK_TIME = 2.0
 _MAX_PROGRESS = 1024
 _REQUEUED = "X-Taskiq-requeue"  # the label that Context.requeue sets
@@ -67,7 +62,12 @@ class _Formatter(TaskiqFormatter):
         self._inner = inner
 
     def dumps(self, message: TaskiqMessage) -> BrokerMessage:
-        return self._inner.dumps(message)
+        """Write a message, without the labels that are None: taskiq makes texts of them."""
+        none = [
+            n for n, t in (message.labels_types or {}).items() if t == LabelType.ANY and message.labels.get(n) == "None"
+        ]
+        labels = {name: label for name, label in message.labels.items() if name not in none}
+        return self._inner.dumps(message.model_copy(update={"labels": labels}))
 
     def loads(self, message: bytes) -> TaskiqMessage:
         run: _Run | None = getattr(message, "run", None)
@@ -80,21 +80,18 @@ class _Middleware(TaskiqMiddleware):
     async def pre_execute(self, message: TaskiqMessage) -> TaskiqMessage:
         run = _RUN.get()
         if run:
-            run.message, run.is_known = message, True
+            run.message, run.labels = message, message.labels
             mode = str(getattr(message.labels.get("ack_type"), "value", message.labels.get("ack_type", "when_saved")))
             if run.broker.keeps_results and mode.lower() != "when_saved":
-                run.is_hopeless = True
-                raise BadArgumentError(_WHEN_SAVED + mode)
+                run.outcome = Outcome("dropped", text=_WHEN_SAVED + mode)
+                raise e.BadArgumentError(run.outcome.text)
         return message
 
     async def post_execute(self, message: TaskiqMessage, result: TaskiqResult[Any]) -> None:
         run = _RUN.get()
         if run and not run.settled:
-            try:
-                run.outcome = run.decide(message.labels, result)
-            except (TypeError, ValueError) as error:
-                what = "bad delay" if isinstance(result.error, (Snooze, RetryAfter)) else "a label cannot be read"
-                run.outcome = Outcome("dropped", text=f"{what}: {error}")
+            run.labels = message.labels
+            run.outcome = run.decide(result.error if result.is_err else None)
             if run.why or run.outcome.kind not in ("done", "dropped"):
                 result.error = NoResultError()  # another run will have the result to store
 
@@ -107,28 +104,21 @@ class _Run:
         self.renewal: Renewal | None = None
         self.task: asyncio.Task[Any] | None = None  # of taskiq, once it has begun
         self.message: TaskiqMessage | None = None
-        self.is_known = False  # whether this worker has the task
+        self.labels: dict[str, Any] | None = None  # once this worker is known to have the task
         self.outcome: Outcome | None = None  # once the task has ended
-        self.saved: bytes | None = None  # the result as it is sent
-        self.refused: Callable[[Exception], bytes] | None = None  # returns what is sent in its place
-        self.content_type = ""
+        self.refused: Callable[[Exception], bytes] | None = None  # returns what is sent in place of its result
         self.requeued = self.settled = False
-        self.reason = ""  # why the task cannot run
-        self.is_hopeless = False  # whether it never can
         self.why: Literal["", "lost", "stopped"] = ""
         self.over = asyncio.Event()
-
-    def renew(self) -> None:
-        """Renew the lease from now on."""
-        self.renewal = Renewal(self.delivery, self._lost, _LOG)
-
-    def _lost(self, error: PQError) -> None:
-        _LOG.warning("lost the lease of task %s: %s", self.id, error)
-        self.end("lost")
 
     @property
     def id(self) -> str:
         return self.message.task_id if self.message else self.delivery.id
+
+    def lost(self, error: e.PQError) -> None:
+        """Cancel the task, as its lease is lost."""
+        _LOG.warning("lost the lease of task %s: %s", self.id, error)
+        self.end("lost")
 
     def end(self, why: Literal["lost", "stopped"]) -> None:
         """Cancel the task. Nothing that it returns is sent."""
@@ -138,135 +128,123 @@ class _Run:
 
     def begin(self, formatter: TaskiqFormatter) -> TaskiqMessage:
         """Read the message, in the asyncio task in which taskiq does all the rest."""
-        if self.why or self.settled:
-            raise LeaseLostError("the lease ended before the task began: it runs elsewhere")
+        if self.why or self.settled or self.broker.refused:
+            raise e.LeaseLostError(self.broker.refused or "the lease ended before the task began: it runs elsewhere")
         _RUN.set(self)
         self.task = asyncio.current_task()
         if self.task:
             self.task.add_done_callback(self._ended)
-        if self.broker.refused:
-            raise BadArgumentError(self.broker.refused)
         try:
             self.message = formatter.loads(message=self.delivery.value)
         except Exception as error:
-            self.reason = f"cannot read the message: {text_of(error)}"
+            self.outcome = Outcome("failed", text=f"cannot read the message: {text_of(error)}", delay=self.broker.pause)
             raise
         return self.message
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        """Give the job back if taskiq has ended without an acknowledgement."""
-        if self.settled:
-            return
-        error = None if task.cancelled() else task.exception()
-        if error:
-            self.reason = text_of(error)
-            _LOG.error("task %s ended outside of its function: %s", self.id, self.reason, exc_info=error)
-        elif self.outcome and self.broker.keeps_results:
-            self._refuse()
-        self.broker.queue.link.spawn(self.settle(self._not_run()))
-
-    def _refuse(self) -> str:
-        """Have the worker begin nothing more, as it was started with another acknowledgement type."""
-        self.broker.refused = _WHEN_SAVED + "what --ack-type says"
-        _LOG.error("this worker gives back task %s, and does nothing more: %s", self.id, self.broker.refused)
-        return self.broker.refused
-
     async def ack(self) -> None:
         """End the lease by one request, as the task has ended. This is what taskiq calls at the end."""
+        known = self.labels is not None
+        if known and not self.outcome and not self.settled and self.broker.keeps_results:
+            raise e.BadArgumentError(self.broker.refuse(_WHEN_SAVED + "what --ack-type says"))
+        await self.settle(self.outcome or (Outcome("done") if known else self._unsettled()))
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """Settle the job if taskiq has ended without an acknowledgement."""
         if self.settled:
             return
-        if self.is_known and self.outcome is None and self.broker.keeps_results:
-            raise BadArgumentError(self._refuse())
-        await self.settle(self.outcome or (Outcome("done") if self.is_known else self._not_run()))
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error:
+            _LOG.error("task %s ended outside of its function", self.id, exc_info=error)
+        elif self.outcome and self.broker.keeps_results:
+            self.broker.refuse(_WHEN_SAVED + "what --ack-type says")
+        self.broker.queue.link.spawn(self.settle(self._unsettled(error)))
 
-    def _not_run(self) -> Outcome:
+    def _unsettled(self, error: BaseException | None = None) -> Outcome:
+        """Return what becomes of a job that taskiq could not run, or whose task it did not acknowledge."""
         if self.broker.refused:
             return Outcome("stopped")  # without counting the delivery: the job is not at fault
-        reason = self.reason
-        if not reason and self.is_known:
-            reason = "taskiq ended the task without an acknowledgement"
-        elif not reason and self.message:
-            reason = f"this worker has no task {self.message.task_name!r}, or cannot read its labels"
-        return Outcome("dropped" if self.is_hopeless else "failed", text=reason, delay=self.broker.pause)
+        if self.outcome and self.outcome.kind != "done":
+            return self.outcome
+        frames = traceback.walk_tb(error.__traceback__ if error else None)
+        if self.labels is not None and all(frame.f_code.co_name != "pre_execute" for frame, _ in frames):
+            # Its function may have run, as before the teardown of a dependency: it must not run each time.
+            return self.decide(error or RuntimeError("taskiq ended the task without an acknowledgement"))
+        name = self.message and self.message.task_name
+        text = text_of(error) if error else f"this worker has no task {name!r}, or cannot read its labels"
+        return Outcome("failed", text=text, delay=self.broker.pause)
 
-    def decide(self, labels: dict[str, Any], result: TaskiqResult[Any]) -> Outcome:
-        """Return what becomes of a job whose task has ended."""
-        error = result.error
-        delay = seconds(_duration(labels["delay"])) if "delay" in labels else None
-        if self.requeued:
-            return Outcome("snoozed", delay=delay)
-        if not result.is_err or isinstance(error, NoResultError):
-            return Outcome("done")
-
-        text = (text_of(error) if error else "") or "the task was cancelled"
-        if isinstance(error, Snooze):
-            return Outcome("snoozed", delay=seconds(error.delay))
-        if isinstance(error, RetryAfter):
-            return Outcome("failed", text=text, delay=seconds(error.delay))
-        retry = str(labels.get("retry_on_error", self.broker.retry_on_error)).lower() == "true"
-        most = int(labels.get("max_retries", self.broker.max_retries))
-        if not retry or self.delivery.deliveries >= most or isinstance(error, (Drop, TaskRejectedError)):
-            return Outcome("dropped", text=text)
-        return Outcome("failed", text=text, delay=self.broker.pause if delay is None else delay)
+    def decide(self, error: BaseException | None) -> Outcome:
+        """Return what becomes of a job whose task has returned, or raised an error."""
+        broker, labels, cancelled = self.broker, self.labels or {}, isinstance(error, asyncio.CancelledError)
+        text = "the task was cancelled" if cancelled else text_of(error) if error else ""
+        try:
+            delay = _seconds(labels["delay"]) if "delay" in labels else None
+            if self.requeued:
+                return Outcome("snoozed", delay=delay)
+            if error is None or isinstance(error, NoResultError):
+                return Outcome("done")
+            if isinstance(error, Snooze):
+                return Outcome("snoozed", text=text, delay=seconds(error.delay))
+            if isinstance(error, RetryAfter):
+                return Outcome("failed", text=text, delay=seconds(error.delay))
+            retry = str(labels.get("retry_on_error", broker.retry_on_error)).lower() == "true"
+            most = int(labels.get("max_retries", broker.max_retries))
+            if retry and self.delivery.deliveries < most and not isinstance(error, (Drop, TaskRejectedError)):
+                return Outcome("failed", text=text, delay=broker.pause if delay is None else delay)
+        except (TypeError, ValueError) as wrong:
+            text = f"{'bad delay' if isinstance(error, (Snooze, RetryAfter)) else 'a label cannot be read'}: {wrong}"
+        return Outcome("dropped", text=text)
 
     async def settle(self, outcome: Outcome) -> None:
         """End the lease, once, unless something else has ended it."""
         if self.settled:
             return
         self.settled = True
-        outcome = Outcome(self.why) if self.why else outcome
         try:
             lost = await self.renewal.stop() if self.renewal else False
-            if not lost and outcome.kind != "lost":
-                await self._send(outcome)
+            if not lost and self.why != "lost":
+                await self._send(Outcome("stopped") if self.why else outcome)
         finally:
             self.broker.held.discard(self)
             self.over.set()
 
     async def _send(self, outcome: Outcome) -> None:
+        """Send what ends the lease until there is an answer."""
+        broker, began, pause = self.broker, clock(), Pause()
+
+        async def go_on(error: e.PQError) -> bool:
+            is_denied = isinstance(error, e.DeniedError)
+            if is_denied:
+                broker.refuse(str(error))  # other tasks would run again and again
+            if is_denied or broker.nc.is_closed or clock() - max(began, broker.stopped_at) > _SETTLE_TIME:
+                _LOG.error("cannot settle task %s, which comes back: %s", self.id, error)
+                return False
+            _LOG.log(broker.seldom.level("settle"), "cannot settle task %s, trying again: %s", self.id, error)
+            await pause.wait()
+            return True
+
+        async def once() -> None:
+            if outcome.kind == "done":
+                await self.delivery.ack(outcome.result, content_type=outcome.content_type)
+            else:
+                await give_back(self.delivery, outcome)
+
         if outcome.kind in ("failed", "dropped"):
             what = "is a dead letter after" if outcome.kind == "dropped" else "failed at"
             _LOG.warning("task %s %s delivery %d: %s", self.id, what, self.delivery.deliveries, outcome.text)
         try:
-            if outcome.kind == "done":
-                await self._acknowledge()
+            await repeat(once, go_on)
+        except e.PQError as error:
+            is_refused = isinstance(error, (e.BadRequestError, e.TooLargeError))
+            if is_refused and outcome.kind == "done" and self.refused:
+                # The task has run. Another run would have no smaller result.
+                _LOG.error("the result of task %s was refused: %s", self.id, error)
+                small, self.refused = self.refused(error), None
+                await self._send(replace(outcome, result=small))
+            elif is_refused and outcome.kind in ("failed", "snoozed"):  # the delay
+                await self._send(Outcome("dropped", text=f"{outcome.text}: {error}".removeprefix(": ")))
             else:
-                await self._give_back(outcome)
-        except LeaseLostError as error:
-            _LOG.warning("task %s was settled too late: %s", self.id, error)
-        except PQError as error:
-            _LOG.error("cannot settle task %s, which comes back: %s", self.id, error)
-
-    async def _give_back(self, outcome: Outcome) -> None:
-        try:
-            await repeat(lambda: give_back(self.delivery, outcome), self._go_on(Pause()))
-        except BadRequestError as error:  # the delay
-            text = f"{outcome.text}: {error}"
-            await repeat(lambda: self.delivery.term(text), self._go_on(Pause()))
-
-    async def _acknowledge(self) -> None:
-        go_on, kind = self._go_on(Pause()), self.content_type
-        try:
-            await repeat(lambda: self.delivery.ack(self.saved, content_type=kind), go_on)
-        except (BadRequestError, TooLargeError) as error:
-            if not self.refused:
-                raise
-            # The task has run. Another run would have no smaller result.
-            _LOG.error("the result of task %s was refused: %s", self.id, error)
-            small = self.refused(error)
-            await repeat(lambda: self.delivery.ack(small, content_type=kind), go_on)
-
-    def _go_on(self, pause: Pause) -> Callable[[PQError], Any]:
-        async def go_on(error: PQError) -> bool:
-            broker = self.broker
-            if isinstance(error, DeniedError) or broker.nc.is_closed or clock() - broker.stopped_at > _SETTLE_TIME:
-                _LOG.error("cannot settle task %s, which comes back: %s", self.id, error)
-                return False
-            _LOG.warning("cannot settle task %s, trying again: %s", self.id, error)
-            await pause.wait()
-            return True
-
-        return go_on
+                _LOG.warning("task %s was settled too late, or comes back: %s", self.id, error)
 
 
 class PQBroker(AsyncBroker):
@@ -278,40 +256,36 @@ class PQBroker(AsyncBroker):
         a worker that dies after that time. By default what the settings of the queue say, or 30 s.
     retry_on_error and max_retries are for tasks without these labels: a task that fails comes back
         until it has been delivered max_retries times. Otherwise it is a dead letter.
-    timeout bounds each request, in seconds.
+    retry_delay is the pause before it comes back, unless it has the label delay. By default the
+        backoff of the queue, or else a second.
+    timeout bounds the start, and each request.
     """
 
     def __init__(
         self,
         servers: str | list[str] | None = None,
-        queue: str = "taskiq",
+        queue: str | None = None,
         *,
-        prefix: str = "pq",
+        prefix: str | None = None,
         ack_wait: Duration | None = None,
-        retry_on_error: bool = False,
-        max_retries: int = 3,
-        timeout: Duration = 10.0,
+        retry_on_error: bool | None = None,
+        max_retries: int | None = None,
+        retry_delay: Duration | None = None,
+        timeout: Duration | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
-        self.retry_on_error, self.max_retries = retry_on_error, max_retries
-        self._servers, self._name, self._prefix, self._options = servers, queue, prefix, options
-        self._ack_wait, self._timeout = lease_length(ack_wait) or None, seconds(timeout)
+        self.retry_on_error, self.max_retries = bool(retry_on_error), 3 if max_retries is None else max_retries
+        self._servers, self._name, self._prefix, self._options = servers, queue or "taskiq", prefix or "pq", options
+        self._ack_wait, self._timeout = lease_length(ack_wait) or None, 10.0 if timeout is None else seconds(timeout)
+        self._retry_delay = None if retry_delay is None else seconds(retry_delay)
         self.held: set[_Run] = set()
-        self.stopped_at = math.inf
-        self.refused = ""  # why this worker begins no task
-        self.pause: float | None = None  # before a job that failed comes back, without a backoff
-        self.nc = NATS()
+        self.nc, self.seldom, self._starting = NATS(), Seldom(), asyncio.Lock()
+        self.stopped_at, self.refused = math.inf, ""  # when, or why, this worker began no more
         self._queue: Queue | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # on which it was started
+        self._settings: dict[str, Any] | None = None  # of the queue, once this process has asked
         self.add_middlewares(_Middleware())
-
-    @property
-    def formatter(self) -> TaskiqFormatter:
-        return self._formatter
-
-    @formatter.setter
-    def formatter(self, formatter: TaskiqFormatter) -> None:
-        self._formatter = formatter if isinstance(formatter, _Formatter) else _Formatter(formatter)
 
     @property
     def queue(self) -> Queue:
@@ -324,47 +298,81 @@ class PQBroker(AsyncBroker):
     def keeps_results(self) -> bool:
         return isinstance(self.result_backend, PQResultBackend)
 
+    def refuse(self, why: str) -> str:
+        """Have this worker begin nothing more."""
+        _LOG.error("this worker gives its tasks back, and does nothing more: %s", why)
+        self.refused = why
+        return why
+
     async def startup(self) -> None:
-        """Connect, check the settings of the queue, and start the rest of taskiq.
+        """Connect, check the settings of the queue if this is a worker, and start the rest of taskiq.
 
-        Errors: BadArgumentError, which says what to change.
+        Once it has started, it does nothing until shutdown.
+
+        Errors: NotSentError if there is no connection within timeout; BadArgumentError, which says
+        what to change.
         """
-        for middleware in self.middlewares:
-            kinds = [getattr(middlewares, name, _Run) for name in _RETRIES]
-            if isinstance(middleware, tuple(kinds)):
-                raise BadArgumentError(
-                    f"{type(middleware).__name__} sends a second copy of a task that fails. Remove it, and set"
-                    " retry_on_error and max_retries: as labels, or of PQBroker for all tasks"
-                )
-        self.nc = await connect(self._servers, **self._options)
-        self._queue = Client(self.nc, prefix=self._prefix, timeout=self._timeout).priority_queue(self._name)
-        self.stopped_at = math.inf
-        try:
-            await self._check(self._queue)
-            await super().startup()
-        except BaseException:
-            await self.nc.close()
-            raise
-
-    async def _check(self, queue: Queue) -> None:
-        end, pause = clock() + self._timeout, Pause()
-        while True:
+        async with self._starting:
+            loop = asyncio.get_running_loop()
+            if self._queue and self._loop is loop and not self.nc.is_closed:
+                return
+            if not isinstance(self.formatter, _Formatter):
+                self.formatter = _Formatter(self.formatter)
+            for middleware in self.middlewares:
+                if any(kind.__name__ in _RETRIES for kind in type(middleware).__mro__):
+                    raise e.BadArgumentError(
+                        f"{type(middleware).__name__} sends a second copy of a task that fails. Remove it, and set"
+                        " retry_on_error and max_retries: as labels, or of PQBroker for all tasks"
+                    )
             try:
-                settings = (await queue.info()).get("settings", {})
-                break
-            except PQError as error:
-                if not error.is_passing or clock() > end:
-                    raise
-                await pause.wait()
+                # Without a bound, a worker that waits here would ignore SIGTERM.
+                self.nc = await asyncio.wait_for(connect(self._servers, **self._options), self._timeout)
+            except asyncio.TimeoutError:
+                text = f"no connection to NATS within {self._timeout:g} s: the logger pqbridge.connection says why"
+                raise e.NotSentError(text) from None
+            self._loop, self._settings, self.refused, self.stopped_at = loop, None, "", math.inf
+            self.held.clear()
+            try:
+                self._queue = Client(self.nc, prefix=self._prefix, timeout=self._timeout).priority_queue(self._name)
+                if self.is_worker_process and self.keeps_results:
+                    await self._check_results()
+                await super().startup()
+            except BaseException:
+                await self.nc.close()
+                self._queue = None
+                raise
 
-        self.pause = None if settings.get("backoff") else 1.0
-        keep, window = settings.get("keep", ""), settings.get("duplicate_window", "2m")
-        if self.keeps_results and (not keep or seconds(window) < seconds(keep)):
-            raise BadArgumentError(
-                f"queue {queue.name!r} has keep={keep or None} and duplicate_window={window}. Results are found for"
-                " duplicate_window after the task was sent, and kept for keep after it ended. Set both, such as:"
-                f" pq config {queue.name} keep=1h duplicate_window=2h"
-            )
+    @property
+    def pause(self) -> float | None:
+        """Seconds before a task that failed comes back, None for the backoff of the queue."""
+        backoff = self._settings and self._settings.get("backoff")
+        return self._retry_delay if backoff or self._retry_delay is not None else 1.0
+
+    async def _check_results(self, delay: float = 0, keep: float = 0) -> None:
+        """Refuse results that would not be found for as long as they are kept, as far as the settings can be read."""
+        for asks in (self._settings is None, True):  # they may have changed
+            try:
+                settings = await self._ask() if asks else self._settings or {}
+            except e.PQError as error:
+                _LOG.info("cannot read the settings of queue %s: %s", self._name, error)
+                return
+            kept, window = settings.get("keep"), settings.get("duplicate_window", "2m")
+            length = keep or seconds(kept or 0)
+            if length and delay + length <= seconds(window):
+                return
+        self._settings = self._settings if delay or keep else None  # so that a worker asks again
+        hours = math.ceil((delay + 2 * (length or 3600)) / 3600)
+        labels = f" with the labels delay={delay:g} and keep={keep:g}, in seconds" if delay or keep else ""
+        raise e.BadArgumentError(
+            f"a result{labels} in queue {self._name!r}, which has keep={kept} and duplicate_window={window}:"
+            " results are found for duplicate_window after the task was sent, and kept for keep after it ended."
+            f" Want: pq config {self._name}{'' if kept else ' keep=1h'} duplicate_window={hours}h"
+        )
+
+    async def _ask(self) -> dict[str, Any]:
+        settings: dict[str, Any] = (await self.queue.info()).get("settings", {})
+        self._settings = settings
+        return settings
 
     async def shutdown(self) -> None:
         """Give back what has not begun, wait for tasks that run, and close the connection.
@@ -377,15 +385,13 @@ class PQBroker(AsyncBroker):
             return await super().shutdown()
         link = self._queue.link
         try:
-            for run in [r for r in self.held if r.task is None]:
-                link.spawn(run.settle(Outcome("stopped")))
+            await self._let_go(link)
             for run in list(self.held):
                 await run.over.wait()
             await super().shutdown()
         except asyncio.CancelledError:
-            for run in self.held:
-                if not run.settled:  # otherwise its outcome is on its way
-                    run.end("stopped")
+            for run in [r for r in self.held if not r.settled]:  # the outcomes of others are on their way
+                run.end("stopped")
             if tasks := {r.task for r in self.held if r.task}:
                 await asyncio.wait(tasks, timeout=_GIVE_BACK_TIME)
             raise
@@ -395,46 +401,59 @@ class PQBroker(AsyncBroker):
             await self.nc.close()
             self._queue = None
 
+    async def _let_go(self, link: Link) -> None:
+        """Give back what has not begun. Taskiq would still begin it, even after SIGTERM."""
+        for _ in range(10):
+            await asyncio.sleep(0)  # it begins what it has room for: a worker for one task must do that one
+        for run in [r for r in self.held if r.task is None]:
+            link.spawn(run.settle(Outcome("stopped")))
+
     async def kick(self, message: BrokerMessage) -> None:
         """Send a task. It is durable once this returns, and its id makes it happen once."""
         run = _RUN.get()
         if run and run.broker is self and run.id == message.task_id:
             if _REQUEUED not in message.labels:  # a retry, which would be a duplicate of this run
-                raise BadArgumentError("a task sends itself again under its id: want requeue(), or retry_on_error")
+                raise e.BadArgumentError("a task sends itself again under its id: want requeue(), or retry_on_error")
             run.requeued = True  # the same job comes back, instead of a copy
             return
-        await self.queue.push(message.message, **_options(message))
+        options = _options(message)
+        if self.keeps_results and ("delay" in options or "keep" in options):
+            await self._check_results(seconds(options.get("delay") or 0), seconds(options.get("keep") or 0))
+        await self.queue.push(message.message, **options)
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """Yield one leased task after the other. Whatever goes wrong is logged, and tried again.
 
         Errors: PQError once the connection is closed for good, so that the worker process is started anew.
         """
-        pause = Pause()
-        while self.stopped_at == math.inf:
-            if self.refused:
-                await asyncio.Event().wait()
-            run = None
-            try:
-                delivery = await self.queue.lease(ack_wait=self._ack_wait, expires=_IDLE_WAIT)
-                if delivery:
-                    run = _Run(self, delivery)
-                    self.held.add(run)  # from now on, shutdown gives it back
-                    await delivery.confirm()
-                    run.renew()
-                pause.reset()
-            except PQError as error:
-                _LOG.warning("cannot lease a task, trying again: %s", error)
-                if run:
-                    self.held.discard(run)
-                    run = None
-                await pause.wait()
-                if self.nc.is_closed and self.stopped_at == math.inf:
-                    raise
-            if run:
-                data = _Leased(run.delivery.value)
-                data.run = run
-                yield AckableMessage.model_construct(data=data, ack=run.ack)
+        queue, pause, self.stopped_at = self.queue, Pause(), math.inf
+        try:
+            while self.stopped_at == math.inf:
+                if self.refused:
+                    await asyncio.Event().wait()
+                try:
+                    if self._settings is None and (self.keeps_results or self._retry_delay is None):
+                        await self._ask()
+                        if self.keeps_results:
+                            await self._check_results()
+                    if delivery := await queue.lease(ack_wait=self._ack_wait, expires=_IDLE_WAIT):
+                        run = _Run(self, delivery)
+                        self.held.add(run)  # from now on, it is given back if this ends
+                        await delivery.confirm()
+                        run.renewal = Renewal(delivery, run.lost, _LOG, self.seldom)
+                        data = _Leased(delivery.value)
+                        data.run = run
+                        yield AckableMessage.model_construct(data=data, ack=run.ack)
+                    pause.reset()
+                except e.PQError as error:
+                    if self.nc.is_closed and self.stopped_at == math.inf:
+                        raise
+                    _LOG.log(self.seldom.level("lease"), "cannot lease a task, trying again: %s", error)
+                    self.held = {run for run in self.held if run.renewal}  # without one whose lease is over
+                    await pause.wait()
+        finally:
+            self.stopped_at = min(self.stopped_at, clock())
+            queue.link.spawn(self._let_go(queue.link))
 
 
 class PQResultBackend(AsyncResultBackend[_T]):
@@ -445,25 +464,22 @@ class PQResultBackend(AsyncResultBackend[_T]):
 
     def __init__(self, broker: PQBroker, serializer: TaskiqSerializer | None = None) -> None:
         self._broker, self._serializer = broker, serializer
-        self._content_type = "" if serializer else "application/json"
 
     def _encode(self, result: TaskiqResult[Any]) -> bytes:
-        if self._serializer:
-            return self._serializer.dumpb(result.model_dump())
-        return result.model_dump_json().encode()
+        return self._serializer.dumpb(result.model_dump()) if self._serializer else result.model_dump_json().encode()
 
     async def set_result(self, task_id: str, result: TaskiqResult[_T]) -> None:
         """Have the acknowledgement of this task send its result."""
         run = _RUN.get()
-        if run is None or run.id != task_id:
-            raise BadArgumentError(f"the result of task {task_id}: only the worker that runs a task can save it")
-        run.content_type = self._content_type
+        if run is None or run.id != task_id or run.outcome is None:
+            raise e.BadArgumentError(f"the result of task {task_id}: only the worker that runs a task can save it")
+        run.outcome.content_type = "" if self._serializer else "application/json"
         run.refused = lambda error: self._encode(_result(error, result.execution_time))
         try:
-            run.saved = self._encode(result)
+            run.outcome.result = self._encode(result)
         except Exception as error:  # whatever the serializer raises
-            _LOG.error("the result of task %s cannot be written: %s", task_id, error)
-            run.saved = run.refused(BadArgumentError(f"the result cannot be written: {text_of(error)}"))
+            _LOG.error("the result of task %s cannot be written: %s", task_id, text_of(error))
+            run.outcome.result = run.refused(e.BadArgumentError(f"the result cannot be written: {text_of(error)}"))
 
     async def is_result_ready(self, task_id: str) -> bool:
         """Report whether a task is done, or a dead letter.
@@ -479,10 +495,10 @@ class PQResultBackend(AsyncResultBackend[_T]):
         """
         job = await self._broker.queue.result(msg_id=task_id)
         if not job.is_over:
-            raise NotDoneError(f"task {task_id} is {job.state}, not done")
+            raise e.NotDoneError(f"task {task_id} is {job.state}, not done")
         try:
             job.raise_for_death()
-        except JobFailedError as error:
+        except e.JobFailedError as error:
             return _result(error)
         if not job.has_result:
             return _result(None)
@@ -494,7 +510,7 @@ class PQResultBackend(AsyncResultBackend[_T]):
         """Say how far the task is, with the next extension of its lease."""
         text, run = progress.model_dump_json().encode(), _RUN.get()
         if len(text) > _MAX_PROGRESS:
-            raise BadArgumentError(f"progress of {len(text)} bytes: want at most {_MAX_PROGRESS}")
+            raise e.BadArgumentError(f"progress of {len(text)} bytes: want at most {_MAX_PROGRESS}")
         if run and run.id == task_id and run.renewal and not run.settled:
             run.renewal.say(text)
 
@@ -509,30 +525,23 @@ def _result(error: Exception | None, execution_time: float = 0) -> TaskiqResult[
     return TaskiqResult(is_err=error is not None, return_value=None, execution_time=execution_time, error=error)
 
 
-def _duration(label: Any) -> Duration:
-    """Return a label in seconds, or as a text such as "10s"."""
-    try:
-        return float(label)
-    except ValueError:
-        return str(label)
+def _seconds(label: Any) -> float:
+    """Return a label in seconds, which may be a text such as "10s"."""
+    return seconds(str(label) if str(label)[-1:].isalpha() else float(label))
+
+
+_READ: dict[str, Callable[[Any], Any]] = {"priority": int, "max_retries": int, "delay": _seconds, "keep": _seconds}
+"""How labels are read that are no texts."""
 
 
 def _options(message: BrokerMessage) -> PushOptions:
     """Return the options of a push, as the labels of a task say."""
-    labels = message.labels
-    options = PushOptions(msg_id=message.task_id, type=message.task_name)
-    try:
-        if "priority" in labels:
-            options["priority"] = int(labels["priority"])
-        if "delay" in labels:
-            options["delay"] = seconds(_duration(labels["delay"]))
-        if "keep" in labels:
-            options["keep"] = seconds(_duration(labels["keep"]))
-        int(labels.get("max_retries", 0))
-    except ValueError as error:
-        raise BadArgumentError(f"a label of task {message.task_name}: {error}") from error
-    if "group" in labels:
-        options["group"] = str(labels["group"])
-    if "unique" in labels:
-        options["unique"] = str(labels["unique"])
-    return options
+    options: dict[str, Any] = {"msg_id": message.task_id, "type": message.task_name}
+    for name in ("priority", "delay", "keep", "group", "unique", "max_retries"):
+        if name in message.labels:
+            try:
+                options[name] = _READ.get(name, str)(message.labels[name])
+            except ValueError as error:
+                text = f"label {name}={message.labels[name]!r} of task {message.task_name}: {error}"
+                raise e.BadArgumentError(text) from error
+    return cast(PushOptions, {name: option for name, option in options.items() if name != "max_retries"})

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 import pqbridge
@@ -27,10 +27,11 @@ MEMBERS = {
     "push": PUSH,
     "pushMany": "items",
     "pop": "max expires count peek",
-    "lease": "ackWait expires holder max",
+    "lease": "ackWait expires holder max count",
     "settle": "lease how result delay reason progress next",
-    "look": "what state match id",
-    "manage": "what id priority max settings group name schedule",
+    "ackAll": "leases",
+    "look": "what state match id max",
+    "manage": "what id ids state priority max settings group name schedule",
     "result": "id msgId wait",
     "call": PUSH + " wait",
     "work": "worker queues concurrency ackWait holder jobTimeout max types",
@@ -42,7 +43,7 @@ CLASSES: dict[type, str] = {
     getattr(pqbridge, name + "Error"): name
     for name in (
         "BadArgument BadRequest NotFound LeaseLost Leased TooLarge Overloaded Internal Unavailable "
-        "NoBridge BadReply NotSent UnknownOutcome NoHeartbeat JobFailed"
+        "NoBridge BadReply NotSent UnknownOutcome NoHeartbeat JobFailed NotDone"
     ).split()
 }
 
@@ -113,8 +114,6 @@ def item_object(item: pqbridge.Item) -> Object:
 def class_of(error: BaseException) -> str:
     if isinstance(error, UnsupportedError):
         return "Unsupported"
-    if isinstance(error, pqbridge.NotDoneError):
-        return "Timeout"
     if isinstance(error, pqbridge.UnavailableError) and not error.code:
         return "Timeout"  # a request that only reads has no reply
     return next((CLASSES[c] for c in type(error).__mro__ if c in CLASSES), "BadArgument")
@@ -122,13 +121,22 @@ def class_of(error: BaseException) -> str:
 
 def error_object(error: BaseException) -> Object:
     failed = isinstance(error, pqbridge.JobFailedError)
-    return {
+    pushed = {"job": error.id} if isinstance(error, pqbridge.NotDoneError) else {}
+    return pushed | {
         "class": class_of(error),
         "code": str(getattr(error, "code", 0)),
         "reason": "" if failed else getattr(error, "reason", ""),
         "text": f"{type(error).__name__}: {error}",
         "unknown": bool(getattr(error, "unknown", False)),
     }
+
+
+def results_of(results: Iterable[Any], member: str = "") -> list[Object]:
+    """Return what became of each of several items: its error, or what the member has."""
+    return [
+        {"error": error_object(r)} if isinstance(r, pqbridge.PQError) else {member: r} if member else {}
+        for r in results
+    ]
 
 
 class Driver:
@@ -195,16 +203,28 @@ class Driver:
         item = await (q.peek(max=max) if peek else q.pop(max=max, expires=expires))
         return None if item is None else item_object(item)
 
-    async def do_lease(self, c: Object) -> Object | None:
-        delivery = await self.queue(c).lease(
-            ack_wait=c.get("ackWait"), expires=c.get("expires", 0), holder=c.get("holder", ""), max=c.get("max", False)
-        )
-        if delivery is None:
-            return None
+    async def do_lease(self, c: Object) -> Object | list[Object] | None:
+        options: Object = {
+            "ack_wait": c.get("ackWait"),
+            "expires": c.get("expires"),
+            "holder": c.get("holder", ""),
+            "max": c.get("max", False),
+        }
+        if c.get("count"):
+            return [self.held(d) for d in await self.queue(c).lease_batch(int(c["count"]), **options)]
+        delivery = await self.queue(c).lease(**options)
+        return None if delivery is None else self.held(delivery)
+
+    def held(self, delivery: pqbridge.Delivery) -> Object:
+        """Keep a delivery under a name."""
         name = str(len(self.leases) + 1)
         self.leases[name] = delivery
         leased = {"lease": name, "deliveries": str(delivery.deliveries)}
         return item_object(delivery) | leased
+
+    async def do_ackAll(self, c: Object) -> list[Object | None]:  # noqa: N802
+        errors = await self.client.ack_all([self.leases[name] for name in c["leases"]])
+        return [{"error": error_object(e)} if e else None for e in errors]
 
     async def do_settle(self, c: Object) -> None:
         delivery, how, delay = self.leases[c["lease"]], c["how"], c.get("delay")
@@ -235,6 +255,13 @@ class Driver:
         if what == "items":
             items = q.items(state=c.get("state", ""), match=c.get("match", ""))
             return [numbers_as_text(item.raw) async for item in items]
+        if what == "rank":
+            rank = await q.rank(c["id"], max=c.get("max", False))
+            return {"rank": str(rank.rank), "atLeast": rank.at_least}
+        if what == "queues":
+            return [name async for name in (self.client.fifo_queues() if q.fifo else self.client.priority_queues())]
+        if what == "schedules":
+            return [numbers_as_text(record) async for record in q.schedules()]
         if what == "get":
             item = await q.get(c["id"])
             return item_object(item) | {"state": item.state}
@@ -243,10 +270,18 @@ class Driver:
     async def do_manage(self, c: Object) -> Any:
         q, what = self.queue(c), c["what"]
         if what == "move":
+            if "ids" in c:
+                return results_of(await q.move_ids(c["ids"], int(c["priority"])), "place")
             return {"place": await q.move(c["id"], int(c["priority"]))}
         if what == "remove":
-            return await q.remove(c["id"])
+            return results_of(await q.remove_ids(c["ids"])) if "ids" in c else await q.remove(c["id"])
+        if what == "release":
+            return results_of(await q.release_ids(c["ids"])) if "ids" in c else await q.release(c["id"])
+        if what == "purge":
+            return {"purged": str(await q.purge(c.get("state")))}
         if what == "redrive":
+            if "ids" in c:
+                return results_of(await q.redrive_ids(c["ids"]), "home")
             if "id" not in c:
                 return {"redriven": str(await q.redrive(max=int(c.get("max", 1000))))}
             [home] = await q.redrive_ids([c["id"]])
@@ -399,7 +434,7 @@ def run_script(job: pqbridge.Job, steps: list[list[str]]) -> Generator[tuple[boo
         elif name == "next":
             job.next(args[0], data_of(args[1]))
         elif name == "fail":
-            raise Exception(args[0])
+            raise Exception(args[0]) from (Exception(args[1]) if args[1:] else None)
         elif name == "retry":
             raise pqbridge.RetryAfter(args[0], args[1])
         elif name == "snooze":

@@ -287,7 +287,7 @@ class Queue(Handle):
         n: int,
         *,
         ack_wait: Duration | None = None,
-        expires: Duration = 0,
+        expires: Duration | None = None,
         holder: str | None = None,
         max: bool = False,
     ) -> list[Delivery]:

@@ -287,7 +287,7 @@ def test_errors_of_run_come_out_of_the_block(run: Callable[[Test], None]) -> Non
 
         with pytest.raises(pqbridge.BadArgumentError, match="no handler"):
             async with Worker(nats.queue):
-                pass
+                pytest.fail("nothing runs")
         with pytest.raises(pqbridge.NotSentError):
             async with Worker(nats.queue, nothing):
                 await asyncio.sleep(1)

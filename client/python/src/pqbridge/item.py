@@ -44,6 +44,7 @@ class Item:
     def __init__(self, value: bytes, headers: Headers) -> None:
         self.value = value
         self.all = headers
+        """All headers, as they came."""
 
     @cached_property
     def headers(self) -> Headers:

@@ -160,7 +160,7 @@ class Worker:
         self._threads = Threads(concurrency)
         self._calls: dict[str, Call] = {}
         self._hooks: dict[Event, list[Callable[..., Any]]] = {e: [] for e in get_args(Event)}
-        if handler:
+        if handler is not None:
             self.handle("*")(handler)
 
         self._length = self._ack_wait  # of the latest lease, 0 while it is unknown
@@ -235,7 +235,9 @@ class Worker:
 
     async def __aenter__(self) -> Worker:
         self._run = asyncio.get_running_loop().create_task(self.run())
-        await asyncio.sleep(0)  # until it runs, or has refused to
+        await asyncio.sleep(0)
+        if self._run.done():  # it has refused to run
+            await self._run
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
@@ -286,6 +288,7 @@ class Worker:
 
     def _fail(self, error: BaseException) -> None:
         """End the worker: trying again cannot help."""
+        self._log.error("the worker ends: %s", error)
         self._failure = self._failure or error
         self._begin_stop(_GRACE)
 

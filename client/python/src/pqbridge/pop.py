@@ -8,8 +8,7 @@ import json
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -31,8 +30,7 @@ CANCEL_TIME = 2.0
 """Seconds that the bridge may take to end a request that was cancelled."""
 
 
-@dataclass(frozen=True)
-class Received:
+class Received(NamedTuple):
     """An item as it came."""
 
     value: bytes

@@ -133,12 +133,15 @@ JAVASCRIPT = client/javascript/dist/index.js
 $(JAVASCRIPT): $(wildcard client/javascript/src/*.ts) client/javascript/package-lock.json client/javascript/tsconfig.json
 	cd client/javascript && npm ci && npm run build
 
-test-javascript: ## test the JavaScript client
+# NODE='npx -y -p node@latest node' is the newest Node.js, from npm, beside the one that builds.
+NODE := node
+test-javascript: ## test the JavaScript client: NODE=
 	@$(NODE_20) || { echo "test-javascript needs $(NO_NODE)"; exit 1; }
 	@mkdir -p bin
 	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge github.com/nats-io/nats-server/v2
 	$(MAKE) --no-print-directory -B $(JAVASCRIPT)
-	cd client/javascript && PQBRIDGE=$(CURDIR)/bin/pqbridge NATS_SERVER=$(CURDIR)/bin/nats-server npm test
+	cd client/javascript && PQBRIDGE=$(CURDIR)/bin/pqbridge NATS_SERVER=$(CURDIR)/bin/nats-server \
+		$(NODE) --test --test-timeout=240000 test/*.test.mjs
 
 # Any Python from 3.10 on, and a virtual environment with the package and all that its tests need.
 PYTHON      := python3
@@ -157,10 +160,9 @@ OLD_NATS_PY = $(PYTHON_ENV)/nats-py-2.9.0
 $(OLD_NATS_PY): $(PYTHON_ENV)/installed
 	$(PIP_INSTALL) --no-deps --target $@ nats-py==2.9.0
 
-# With PYTHON all checks and tests, and the tests once more with that nats-py and without what Python lacks on Windows; then
-# the tests with each other version that is here, or that PYTHONS names. RUN= chooses tests as pytest's -k does.
-PYTHONS = $(shell .ci/pythons)
-test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
+# RUN= chooses tests as pytest's -k does. The second time they run with that nats-py, and without what Python lacks on
+# Windows.
+test-python: ## check and test the Python package: PYTHON= RUN=
 	@$(PYTHON_310) || { echo "test-python needs $(NO_PYTHON); PYTHON= names another one"; exit 1; }
 	@mkdir -p bin
 	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge
@@ -170,19 +172,12 @@ test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
 		pytest -q -rs $(if $(RUN),-k '$(RUN)') && \
 		{ PYTHONPATH=$(OLD_NATS_PY) PQ_TEST_WINDOWS=1 pytest -q -rs --ignore tests/test_docs.py \
 			--ignore tests/test_package.py $(if $(RUN),-k '$(RUN)') || [ $$? -eq 5 ]; }
-	@set -e; version='import sys; print("%d.%d" % sys.version_info[:2])'; tested=$$($(PYTHON) -c "$$version"); \
-	for python in $(PYTHONS); do \
-		v=$$($$python -c "$$version"); [ "$$v" != "$$tested" ] || continue; \
-		echo "Python $$v"; \
-		$(MAKE) --no-print-directory $(PYTHON_ENV)-$$v/installed PYTHON=$$python PYTHON_ENV=$(PYTHON_ENV)-$$v; \
-		(cd client/python && PATH="$(PYTHON_ENV)-$$v/bin:$$PATH" && pytest -q -rs $(if $(RUN),-k '$(RUN)')); \
-	done
 
 # The clients in other languages are built if they can be. Without npm or PyPI their tests say what is missing, or fail
 # with PQ_TEST_CLIENTS=all. The examples find packages there.
 NO_CLIENTS = $(strip $(foreach program,node python3 rustc nats,$(if $(shell command -v $(program)),,$(program))))
 NODE_PATH ?= $(CURDIR)/client/javascript/node_modules
-CLIENTS    = PATH="$(PYTHON_ENV)/bin:$$PATH" PQ_TEST_PYTHON="$(PYTHON_ENV)/bin/python" NODE_PATH="$(NODE_PATH)" PQ_TEST_CLIENTS=$(or $(PQ_TEST_CLIENTS),1)
+CLIENTS    = PATH="$(PYTHON_ENV)/bin:$$PATH" NODE_PATH="$(NODE_PATH)" PQ_TEST_CLIENTS=$(or $(PQ_TEST_CLIENTS),1)
 test-clients: clients ## test clients and examples in other languages: RUN=
 	$(if $(NO_CLIENTS),@echo "test-clients leaves out what needs $(NO_CLIENTS)")
 	@mkdir -p bin

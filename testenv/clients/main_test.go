@@ -1,7 +1,6 @@
 package clients_test
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -78,10 +77,10 @@ var (
 	}
 )
 
-const clients = "../../client"
-
-// python has the client's packages.
-var python = cmp.Or(os.Getenv("PQ_TEST_PYTHON"), "../../bin/python/bin/python")
+const (
+	clients = "../../client"
+	python  = "../../bin/python/bin/python" // with the client's packages
+)
 
 // missing returns what the language needs and this machine does not have.
 func (l language) missing() (names []string) {

@@ -8,44 +8,36 @@ const [tokenBytes, otherBytes] = [84, 1024];
 
 /** Acknowledges deliveries: see Client.ackAll. */
 export async function ackAll(deliveries: Iterable<Delivery>, maxPayload: number): Promise<(PQError | undefined)[]> {
-  const all = [...deliveries];
-  const wrong = all.findIndex((d) => !(d instanceof Delivery));
-  if (wrong >= 0) throw badRequest(`delivery ${wrong}: ${shown(all[wrong])}: want what lease or leaseBatch returned`);
-
-  const errors = all.map((): PQError | undefined => undefined);
-  const groups = new Map<string, number[]>(); // a request can acknowledge leases of one queue
-  all.forEach((d, i) => {
+  const errors: (PQError | undefined)[] = [];
+  const groups = new Map<string, [Delivery, number][]>(); // a request can acknowledge leases of one queue
+  for (const d of deliveries) {
+    if (!(d instanceof Delivery)) throw badRequest(`${shown(d)}: want a delivery that lease or leaseBatch returned`);
     const queue = d.ackSubject.slice(0, -(tokenOf(d)?.length ?? 0) || undefined); // without a token, it is alone
-    groups.get(queue)?.push(i) ?? groups.set(queue, [i]);
-  });
+    const group = groups.get(queue) ?? [];
+    group.push([d, errors.push(undefined) - 1]);
+    groups.set(queue, group);
+  }
 
   const most = Math.min(mostTogether, Math.max(1, Math.floor((maxPayload - otherBytes) / tokenBytes)));
-  for (const indexes of groups.values()) {
-    while (indexes.length > 0) await ackTogether(all, indexes.splice(0, most), errors);
+  for (const group of groups.values()) {
+    while (group.length > 0) {
+      const part = group.splice(0, most);
+      const acked = await ackTogether(part.map(([d]) => d));
+      part.forEach(([, i], n) => (errors[i] = acked[n]));
+    }
   }
   return errors;
 }
 
-// Acknowledges the deliveries with these indexes, which are of one queue, and sets their errors.
-async function ackTogether(all: Delivery[], indexes: number[], errors: (PQError | undefined)[]): Promise<void> {
-  const held = indexes.map((i) => all[i]!);
+async function ackTogether(held: Delivery[]): Promise<(PQError | undefined)[]> {
+  const [first, ...others] = held as [Delivery, ...Delivery[]];
   try {
-    if (held.length === 1) return await held[0]!.ack();
-    const also = held.slice(1).map(tokenOf);
-    const done = held.map((delivery) => ({ delivery, successors: [] }));
-    await held[0]!.send(ackRequest(`+ACK ${JSON.stringify({ also })}`, done));
+    if (others.length === 0) await first.ack();
+    else await first.send(ackRequest(`+ACK ${JSON.stringify({ also: others.map(tokenOf) })}`, []));
+    return [undefined];
   } catch (err) {
-    const error = err as PQError;
-    const lists = error instanceof LeaseLostError && held.length > 1 ? error.lists : undefined;
-    if (lists?.lost.length) {
-      // None counts if some are lost.
-      for (const n of lists.lost) if (!lists.done.includes(n)) errors[indexes[n]!] = new LeaseLostError(error.text, error);
-      const rest = indexes.filter((_, n) => !lists.lost.includes(n));
-      if (rest.length > 0) await ackTogether(all, rest, errors);
-    } else if (held.length > 1 && [BadRequestError, LeaseLostError, InternalError].some((kind) => error instanceof kind)) {
-      for (const i of indexes) await ackTogether(all, [i], errors); // perhaps only one cannot be acknowledged
-    } else {
-      for (const i of indexes) errors[i] = error;
-    }
+    const refused = [LeaseLostError, BadRequestError, InternalError].some((kind) => err instanceof kind);
+    if (others.length === 0 || !refused) return held.map(() => err as PQError);
+    return (await Promise.all(held.map((d) => ackTogether([d])))).flat(); // none counts if one is lost
   }
 }

@@ -10,13 +10,37 @@ import { mayRepeat, repeat } from "./retry.js";
 const mostItems = 1024;
 const mostBytes = 4 << 20;
 
-/** Pushes items in one request: all, or after an error none. */
-export async function pushBatch(queue: Queue, list: Prepared[], ms: number, signal?: AbortSignal): Promise<Pushed[]> {
-  const request = { subject: `${queue.subject}push.batch`, payload: encodeFrames(list), writes: true };
-  const reply = await queue.client.connection.request(request, ms, signal);
-  const { ids, duplicates } = membersOf<{ ids: string[]; duplicates?: number[] }>(reply.data, true);
-  if (!Array.isArray(ids) || ids.length !== list.length) throw notABridge(reply.data, true);
+/**
+ * Pushes items in one request, all or after an error none, and again if that may help, for some milliseconds or until the
+ * signal ends. A batch says less about a duplicate, so a single item goes without one if it can.
+ */
+export function push(queue: Queue, list: Prepared[], ms: number, signal?: AbortSignal): Promise<Pushed[]> {
+  return repeat(
+    ms,
+    async (left, first) => {
+      const alone = list.length === 1 && !list[0]!.headers.hasBytes;
+      if (alone && first && list[0]!.priority !== 0n) list[0]!.headers.add("Pq-Priority", String(list[0]!.priority));
+      const pushed = await (alone ? pushOne(queue, list[0]!, left, signal) : pushBatch(queue, list, left, signal));
+      return pushed.map((p, i) => ({ ...p, duplicate: p.duplicate && (first || !list[i]!.ownId) }));
+    },
+    (err) => mayRepeat(err, list.every((p) => p.repeatable)),
+    signal,
+  );
+}
 
+async function pushOne(queue: Queue, p: Prepared, ms: number, signal?: AbortSignal): Promise<Pushed[]> {
+  const request = { subject: `${queue.subject}push`, payload: p.value, headers: p.headers, writes: true };
+  const { data } = await queue.client.connection.request(request, ms, signal);
+  const { id, priority = 0, duplicate = false } = membersOf<Partial<Pushed>>(data, true);
+  if (typeof id !== "string") throw notABridge(data, true);
+  return [{ id, priority, duplicate }];
+}
+
+async function pushBatch(queue: Queue, list: Prepared[], ms: number, signal?: AbortSignal): Promise<Pushed[]> {
+  const request = { subject: `${queue.subject}push.batch`, payload: encodeFrames(list), writes: true };
+  const { data } = await queue.client.connection.request(request, ms, signal);
+  const { ids, duplicates } = membersOf<{ ids: string[]; duplicates?: number[] }>(data, true);
+  if (!Array.isArray(ids) || ids.length !== list.length) throw notABridge(data, true);
   const again = new Set(duplicates);
   return list.map((p, i) => ({ id: ids[i]!, priority: integer(String(p.priority)), duplicate: again.has(i) }));
 }
@@ -46,7 +70,7 @@ export async function pushMany(queue: Queue, items: Iterable<PushItem> | AsyncIt
     const at = outcomes.length;
     const batch = sound.slice(at, at + fitting(queue, sound, at, most));
     try {
-      outcomes.push(...(await pushRepeatedly(queue, batch)));
+      outcomes.push(...(await push(queue, batch, queue.client.timeout)));
     } catch (err) {
       const error = err as PQError;
       const refused = !error.unknown && (error.code === 400 || error instanceof TooLargeError);
@@ -63,17 +87,6 @@ export async function pushMany(queue: Queue, items: Iterable<PushItem> | AsyncIt
     outcomes.push({ error: new NotSentError(`not sent because of an earlier item: ${failed!.text}`) });
   }
   return outcomes;
-}
-
-function pushRepeatedly(queue: Queue, batch: Prepared[]): Promise<Pushed[]> {
-  return repeat(
-    queue.client.timeout,
-    async (left, first) => {
-      const pushed = await pushBatch(queue, batch, left);
-      return pushed.map((p, i) => ({ ...p, duplicate: p.duplicate && (first || !batch[i]!.ownId) }));
-    },
-    (err) => mayRepeat(err, batch.every((p) => p.repeatable)),
-  );
 }
 
 // Returns how many of the items from `at` on go into one request, at least one: it and its reply have limits.

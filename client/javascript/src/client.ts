@@ -6,7 +6,6 @@ import type { Delivery } from "./delivery.js";
 import { type Duration, milliseconds, shown } from "./duration.js";
 import { badRequest, type PQError } from "./errors.js";
 import { checkOptions } from "./options.js";
-import { pages } from "./query.js";
 import { Queue } from "./queue.js";
 
 /** Options of a Client. */
@@ -74,16 +73,12 @@ export class Client {
 
   /** Lists the names of the priority queues that have items, settings or consumers, page by page. */
   priorityQueues(): AsyncGenerator<string, void, undefined> {
-    return this.#names(this.#prefix);
+    return names(new Queue(this, "all", false, `${this.#prefix}.`));
   }
 
   /** Lists the names of the FIFO queues: see priorityQueues. */
   fifoQueues(): AsyncGenerator<string, void, undefined> {
-    return this.#names(this.#fifoPrefix);
-  }
-
-  async *#names(prefix: string): AsyncGenerator<string, void, undefined> {
-    for await (const { queue } of pages<{ queue: string }>(this, `${prefix}.list`, "queues")) yield queue;
+    return names(new Queue(this, "all", true, `${this.#fifoPrefix}.`));
   }
 
   /**
@@ -94,4 +89,8 @@ export class Client {
   ackAll(deliveries: Iterable<Delivery>): Promise<(PQError | undefined)[]> {
     return ackAll(deliveries, this.connection.nc.info?.max_payload ?? Infinity);
   }
+}
+
+async function* names(all: Queue): AsyncGenerator<string, void, undefined> {
+  for await (const { queue } of all.pages<{ queue: string }>("list", "queues")) yield queue;
 }

@@ -74,12 +74,11 @@ export const isWellFormed = (text: string): boolean => !/\p{Surrogate}/u.test(te
 /** Returns the bytes of a text in base64. */
 export const fromBase64 = (text: string): Uint8Array => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 
+/** Returns a text with a character for each byte. */
+export const latin1 = (bytes: Uint8Array): string => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+
 /** Returns bytes in base64. */
-export function toBase64(bytes: Uint8Array): string {
-  let text = "";
-  for (const byte of bytes) text += String.fromCharCode(byte);
-  return btoa(text);
-}
+export const toBase64 = (bytes: Uint8Array): string => btoa(latin1(bytes));
 
 /** Cuts a text to a number of bytes, and adds "..." if it was longer. Half of a surrogate pair becomes U+FFFD. */
 export function cut(text: string, most: number): string {

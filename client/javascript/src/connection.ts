@@ -4,7 +4,7 @@ import {
 } from "@nats-io/nats-core";
 import { onAbort, sleep, within } from "./duration.js";
 import {
-  badRequest, errorOf, LeaseLostError, NoBridgeError, NotSentError, type PQError, TooLargeError, UnavailableError,
+  badRequest, errorOf, NoBridgeError, NotSentError, type PQError, TooLargeError, UnavailableError,
   UnknownOutcomeError,
 } from "./errors.js";
 import { HeaderBlock } from "./headers.js";
@@ -52,14 +52,7 @@ export class Call {
     const ready = (): boolean => this.messages.length > 0 || !!this.failure || (interruptible && this.interrupted);
     const end = performance.now() + ms;
     for (let left = ms; !ready() && left > 0; left = end - performance.now()) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, Math.min(left, 2 ** 31 - 1));
-        this.#wake = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-      this.#wake = undefined;
+      await within(left, new Promise<void>((resolve) => (this.#wake = resolve)));
     }
     if (!ready()) await sleep(0); // what came while something blocked the event loop is read only after the timer
     if (this.messages.length === 0 && this.failure) throw this.failure;
@@ -121,7 +114,7 @@ const connections = new WeakMap<NatsConnection, Map<string, Connection>>();
  */
 export class Connection {
   #state: "unknown" | "up" | "away" | "closed" = "unknown";
-  #changed: (() => void)[] = [];
+  readonly #changed: (() => void)[] = [];
   /** The connection whose server has confirmed that replies arrive; connections are counted by `#number`. */
   #hears = -1;
   #number = 0;
@@ -164,9 +157,7 @@ export class Connection {
 
   #become(state: "up" | "away" | "closed"): void {
     this.#state = state;
-    const changed = this.#changed;
-    this.#changed = [];
-    for (const wake of changed) wake();
+    for (const wake of this.#changed.splice(0)) wake();
   }
 
   // Ends the newest request on a subject, because the server has refused one. It says not which, so the outcome is
@@ -182,18 +173,13 @@ export class Connection {
   async ready(ms: number, subject: string, signal?: AbortSignal): Promise<void> {
     const end = performance.now() + ms;
     while (this.#state !== "up" || this.nc.isClosed() || this.nc.isDraining()) {
-      const text = `a request on ${hideToken(subject)} was not sent`;
-      if (this.#state === "closed" || this.nc.isClosed()) {
-        throw new NotSentError(`${text}: the connection to NATS is closed`, { cause: new ClosedConnectionError() });
-      }
-      if (this.nc.isDraining()) {
-        throw new NotSentError(`${text}: the connection to NATS is draining`, { cause: new DrainingConnectionError() });
-      }
+      const closed = this.#state === "closed" || this.nc.isClosed();
+      if (closed) throw notSent(subject, "the connection to NATS is closed", new ClosedConnectionError());
+      if (this.nc.isDraining()) throw notSent(subject, "the connection to NATS is draining", new DrainingConnectionError());
       const left = end - performance.now();
-      if (left <= 0 || signal?.aborted) throw new NotSentError(`${text}: the connection to NATS is away`);
+      if (left <= 0 || signal?.aborted) throw notSent(subject, "the connection to NATS is away");
 
-      const changed = new Promise<void>((resolve) => this.#changed.push(resolve));
-      await within(left, changed, signal);
+      await within(left, new Promise<void>((resolve) => this.#changed.push(resolve)), signal);
     }
   }
 
@@ -231,7 +217,7 @@ export class Connection {
       this.nc.publish(r.subject, r.payload, headers ? { reply: call.reply, headers } : { reply: call.reply });
     } catch (err) {
       this.#end(call, inbox, alone, true);
-      throw new NotSentError(`a request on ${hideToken(r.subject)} was not sent: ${(err as Error).message}`, { cause: err });
+      throw notSent(r.subject, (err as Error).message, err);
     }
     return { call, end: (complete) => this.#end(call, inbox, alone, complete) };
   }
@@ -239,11 +225,10 @@ export class Connection {
   // A server that refuses the subscription still carries out requests, whose replies nobody would get.
   async #checkReplies(inbox: Inbox, subject: string, ms: number, signal?: AbortSignal): Promise<void> {
     const number = this.#number;
-    const text = `a request on ${hideToken(subject)} was not sent`;
     let confirmed: boolean | undefined;
     await within(ms, this.nc.flush().then(() => (confirmed = true), () => (confirmed = false)), signal);
-    if (inbox.refused) throw new NotSentError(`${text}: no permission to receive replies`, { cause: inbox.refused });
-    if (confirmed === undefined) throw new NotSentError(`${text}: the NATS server does not answer`);
+    if (inbox.refused) throw notSent(subject, "no permission to receive replies", inbox.refused);
+    if (confirmed === undefined) throw notSent(subject, "the NATS server does not answer");
     if (confirmed) this.#hears = number;
     else await sleep(1); // until the loss of the connection is known here
   }
@@ -308,14 +293,14 @@ export function failureIn(m: Msg, subject: string): PQError | undefined {
   if (code) {
     const { headers } = m;
     const unknown = headers!.get("Pq-Outcome") === "unknown";
-    const failure = errorOf(Number(code), headers!.get("Pq-Reason"), headers!.get("Nats-Service-Error"), unknown);
-    const list = (name: string): number[] => (headers!.get(name).match(/\d+/g) ?? []).map(Number);
-    if (failure instanceof LeaseLostError) failure.lists = { lost: list("Pq-Lost"), done: list("Pq-Done") };
-    return failure;
+    return errorOf(Number(code), headers!.get("Pq-Reason"), headers!.get("Nats-Service-Error"), unknown);
   }
   if (m.data.length === 0 && m.headers?.code === 503) return new NoBridgeError(`no bridge listens on ${hideToken(subject)}`);
   return undefined;
 }
+
+const notSent = (subject: string, why: string, cause?: unknown): NotSentError =>
+  new NotSentError(`a request on ${hideToken(subject)} was not sent: ${why}`, { cause });
 
 /** Hides the token of a lease in a subject, because it lets anybody acknowledge the item. */
 export const hideToken = (subject: string): string => subject.replace(/\.ack\..*/, ".ack.<token>");

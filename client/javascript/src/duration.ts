@@ -69,27 +69,14 @@ export function within(ms: number, promise: Promise<unknown>, signal?: AbortSign
 }
 
 // Those who wait for a signal. It has one listener for all of them, as Node warns of more than ten.
-class Waiting extends Set<() => void> {
-  handleEvent(): void {
-    for (const wake of this) wake();
-  }
-}
-const waiting = new WeakMap<AbortSignal, Waiting>();
+const waiting = new WeakMap<AbortSignal, Set<() => void>>();
 
 /** Calls wake once the signal ends, or at once if it has, until the function that it returns is called. */
 export function onAbort(signal: AbortSignal | undefined, wake: () => void): () => void {
   if (signal?.aborted) wake();
   if (!signal || signal.aborted) return () => undefined;
-  let all = waiting.get(signal);
-  if (!all) {
-    waiting.set(signal, (all = new Waiting()));
-    signal.addEventListener("abort", all);
-  }
-  const [others, mine] = [all, () => wake()];
-  others.add(mine);
-  return () => {
-    if (!others.delete(mine) || others.size > 0) return;
-    signal.removeEventListener("abort", others);
-    waiting.delete(signal);
-  };
+  const all = waiting.get(signal) ?? new Set();
+  if (!waiting.has(signal)) signal.addEventListener("abort", () => all.forEach((each) => each()), { once: true });
+  waiting.set(signal, all.add(wake));
+  return () => all.delete(wake);
 }

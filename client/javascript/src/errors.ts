@@ -41,10 +41,7 @@ export class BadRequestError extends PQError {}
 export class NotFoundError extends PQError {}
 
 /** The lease is lost, or the item is settled: somebody else may have it. Nothing was done. Code 409. */
-export class LeaseLostError extends PQError {
-  /** @internal Of several leases, the ones that are lost, and which of these were acknowledged before. */
-  declare lists?: { lost: number[]; done: number[] };
-}
+export class LeaseLostError extends PQError {}
 
 /** The item is leased, so it cannot be moved or redriven. Code 409. */
 export class LeasedError extends PQError {}

@@ -1,5 +1,5 @@
 import { type MsgHdrs, MsgHdrsImpl } from "@nats-io/nats-core";
-import { inspect, isWellFormed, textOf, textOrBytes, utf8 } from "./codec.js";
+import { inspect, isWellFormed, latin1, textOf, textOrBytes, utf8 } from "./codec.js";
 import { shown } from "./duration.js";
 import { badRequest } from "./errors.js";
 
@@ -60,13 +60,14 @@ function pairsOf(headers: HeadersInit): [string, HeaderValue][] {
 
 const validName = /^[A-Za-z0-9!#$%&'*+\-.^_`|~]+$/;
 const start = utf8("NATS/1.0\r\n");
-const [colon, lineEnd] = [utf8(": "), utf8("\r\n")];
+const lineEnd = utf8("\r\n");
 
 /** The headers of a message that is not sent yet. */
 export class HeaderBlock {
   readonly #pairs: [string, HeaderValue][] = [];
   /** Whether some value is not text, which only frames carry. */
   hasBytes = false;
+  #bytes: Uint8Array | undefined;
 
   /** Throws BadRequestError for a name or value that NATS cannot carry, or that would end the line. */
   add(name: string, value: HeaderValue): void {
@@ -77,7 +78,7 @@ export class HeaderBlock {
     if (!isText && !(value instanceof Uint8Array)) {
       throw badRequest(`header ${name}: ${shown(value)}: want a text, or bytes that are not UTF-8`);
     }
-    const text = isText ? value : Array.from(value, (b) => String.fromCharCode(b)).join("");
+    const text = isText ? value : latin1(value);
     if (/[\r\n]|^[ \t]|[ \t]$/.test(text)) {
       throw badRequest(`header ${name}: ${shown(value)}: want one line without blanks at either end`);
     }
@@ -85,6 +86,7 @@ export class HeaderBlock {
 
     const kept = isText ? value : textOrBytes(value);
     this.hasBytes ||= typeof kept !== "string";
+    this.#bytes = undefined;
     this.#pairs.push([name, kept]);
   }
 
@@ -98,8 +100,7 @@ export class HeaderBlock {
 
   /** How many bytes the headers are in a message. */
   get size(): number {
-    if (this.#pairs.length === 0) return 0;
-    return this.#pairs.reduce((n, [name, v]) => n + name.length + byteLength(v) + 4, start.length + 2);
+    return this.bytes().length;
   }
 
   /** Returns the headers as nats-core takes them, undefined for none. */
@@ -113,15 +114,10 @@ export class HeaderBlock {
   /** Returns the headers as a frame has them. */
   bytes(): Uint8Array {
     if (this.#pairs.length === 0) return new Uint8Array(0);
-    const parts = [start];
-    for (const [name, v] of this.#pairs) parts.push(utf8(name), colon, typeof v === "string" ? utf8(v) : v, lineEnd);
-    return concat([...parts, lineEnd]);
+    const lines = (): Uint8Array[] =>
+      this.#pairs.map(([name, v]) => (typeof v === "string" ? utf8(`${name}: ${v}\r\n`) : concat([utf8(`${name}: `), v, lineEnd])));
+    return (this.#bytes ??= concat([start, ...lines(), lineEnd]));
   }
-}
-
-function byteLength(value: HeaderValue): number {
-  if (typeof value !== "string") return value.length;
-  return /^[\0-\x7f]*$/.test(value) ? value.length : utf8(value).length;
 }
 
 export function concat(parts: Uint8Array[]): Uint8Array {
@@ -138,25 +134,20 @@ export function concat(parts: Uint8Array[]): Uint8Array {
 export function parseHeaders(block: Uint8Array): [string, HeaderValue][] {
   const pairs: [string, HeaderValue][] = [];
   if (block.length === 0) return pairs;
-  const text = textOf(block);
-  if (!text.startsWith("NATS/1.0\r\n")) throw new RangeError("headers without NATS/1.0");
-  // In ASCII, characters have the places of their bytes, and one text is read much faster than many.
-  const ascii = text.length === block.length && !text.includes("\ufffd");
-  const find = (c: string, from: number): number => (ascii ? text.indexOf(c, from) : block.indexOf(c.charCodeAt(0), from));
+  if (textOf(block.subarray(0, start.length)) !== "NATS/1.0\r\n") throw new RangeError("headers without NATS/1.0");
 
   let at = start.length;
   for (;;) {
-    const end = find("\r", at);
+    const end = block.indexOf(13, at);
     if (end < 0) throw new RangeError("a header without an end");
     if (end === at) return pairs;
-    const middle = find(":", at);
+    const middle = block.indexOf(58, at);
     if (middle < 0 || middle > end) throw new RangeError("a header without a colon");
 
     let [from, to] = [middle + 1, end];
     while (from < to && (block[from] === 32 || block[from] === 9)) from++;
     while (from < to && (block[to - 1] === 32 || block[to - 1] === 9)) to--;
-    if (ascii) pairs.push([text.slice(at, middle), text.slice(from, to)]);
-    else pairs.push([textOf(block.subarray(at, middle)), textOrBytes(block.subarray(from, to))]);
+    pairs.push([textOf(block.subarray(at, middle)), textOrBytes(block.subarray(from, to))]);
     at = end + 2;
   }
 }

@@ -77,16 +77,10 @@ export function snakeCase(value: object): Record<string, unknown> {
   return renamed(value, (name) => name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`));
 }
 
-function renamed(value: any, rename: (name: string) => string): any {
+// With `keep`, the names are data; what they stand for is not.
+function renamed(value: any, rename: (name: string) => string, keep = false): any {
   if (Array.isArray(value)) return value.map((v) => renamed(v, rename));
   if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(
-    Object.entries(value).map(([name, v]) => [rename(name), data.has(name) ? groupsRenamed(name, v, rename) : renamed(v, rename)]),
-  );
-}
-
-// The counts of a group have names of the protocol.
-function groupsRenamed(name: string, value: any, rename: (name: string) => string): any {
-  if (name !== "groups" || typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([group, counts]) => [group, renamed(counts, rename)]));
+  const members = Object.entries(value).map(([name, v]) => [keep ? name : rename(name), renamed(v, rename, !keep && data.has(name))]);
+  return Object.fromEntries(members);
 }

@@ -7,13 +7,14 @@ import { shown } from "./duration.js";
  */
 export function checkOptions<T extends object>(kind: string, options: T | null | undefined, known: readonly string[]): Given<T> {
   if (typeof (options ?? {}) !== "object") throw badRequest(`${kind} ${shown(options)}: want an object`);
-  const given = Object.entries<any>(options ?? {}).filter(([, value]) => value !== undefined && value !== null);
-  for (const [name, value] of given) {
-    if (!known.includes(name)) throw badRequest(`${kind} ${shown(name)}: want ${known.join(", ")}`);
-    const isSignal = typeof value.aborted === "boolean" && typeof value.addEventListener === "function";
-    if (name === "signal" && !isSignal) throw badRequest(`signal ${shown(value)}: want an AbortSignal`);
-  }
-  return Object.fromEntries(given) as Given<T>;
+  const all = Object.entries<any>(options ?? {});
+  const wrong = all.find(([name]) => !known.includes(name));
+  if (wrong) throw badRequest(`${kind} ${shown(wrong[0])}: want ${known.join(", ")}`);
+  const given = Object.fromEntries(all.filter(([, value]) => value !== undefined && value !== null));
+  const { signal } = given;
+  const isSignal = typeof signal?.aborted === "boolean" && typeof signal.addEventListener === "function";
+  if (signal !== undefined && !isSignal) throw badRequest(`signal ${shown(signal)}: want an AbortSignal`);
+  return given as Given<T>;
 }
 
 /** Options without null. */

@@ -1,23 +1,24 @@
 import type { Msg } from "@nats-io/nats-core";
-import { pushBatch, pushMany } from "./batch.js";
+import { push, pushMany } from "./batch.js";
 import type { Client } from "./client.js";
 import { isWellFormed, toBase64, utf8 } from "./codec.js";
 import { checkQueueName } from "./connection.js";
 import { Delivery } from "./delivery.js";
 import { type Duration, durationText, milliseconds, shown } from "./duration.js";
-import { badRequest, NotDoneError, NotFoundError, NotSentError, PQError, UnknownOutcomeError } from "./errors.js";
+import { badRequest, JobFailedError, NotDoneError, NotFoundError, NotSentError, PQError, UnknownOutcomeError } from "./errors.js";
+import { HeaderBlock } from "./headers.js";
+import { defaultHolder } from "./holder.js";
 import { Item, receiveMessage, type Received, type State } from "./item.js";
 import { camelCase, membersOf, notABridge, type Priority, priorityText, snakeCase, stringify } from "./json.js";
 import { checkOptions, type Given } from "./options.js";
 import { type Fetch, fetchItems, lateReply } from "./pop.js";
-import { prepare, type Prepared, type Pushed, type PushItem, pushMembers, type PushOptions, type PushOutcome } from "./push.js";
-import { pages, query, send } from "./query.js";
+import { prepare, type Pushed, type PushItem, pushMembers, type PushOptions, type PushOutcome } from "./push.js";
 import { JobResult } from "./result.js";
-import { mayRepeat, Pause, repeat } from "./retry.js";
+import { mayRepeat, Pause } from "./retry.js";
 import { type Settings, settingsToSend } from "./settings.js";
 import {
   type ItemResult, type ItemsOptions, type QueueInfo, readResult, readSchedule, readStored, type Schedule,
-  type ScheduleRecord, type StoredItem, type WireResult,
+  type ScheduleRecord, type StoredItem,
 } from "./stored.js";
 
 /** Options of a pop. */
@@ -90,30 +91,8 @@ export class Queue<Data = unknown, Result = unknown> {
    * Throws BadRequestError, TooLargeError, OverloadedError if the queue is full, and the errors of any request.
    */
   async push(value: Data, options?: PushOptions): Promise<Pushed> {
-    return this.#push(prepare(this.client.codec, value, options, this.fifo), this.client.timeout);
-  }
-
-  async #push(p: Prepared, ms: number, signal?: AbortSignal): Promise<Pushed> {
-    if (p.priority !== 0n) p.headers.add("Pq-Priority", String(p.priority));
-    return repeat(
-      ms,
-      async (left, first) => {
-        const pushed = await this.#pushOne(p, left, signal);
-        return { ...pushed, duplicate: pushed.duplicate && (first || !p.ownId) };
-      },
-      (err) => mayRepeat(err, p.repeatable),
-      signal,
-    );
-  }
-
-  async #pushOne(p: Prepared, ms: number, signal?: AbortSignal): Promise<Pushed> {
-    if (p.headers.hasBytes) return (await pushBatch(this, [p], ms, signal))[0]!;
-
-    const request = { subject: `${this.subject}push`, payload: p.value, headers: p.headers, writes: true };
-    const { data } = await this.client.connection.request(request, ms, signal);
-    const { id, priority = 0, duplicate = false } = membersOf<Partial<Pushed>>(data, true);
-    if (typeof id !== "string") throw notABridge(data, true);
-    return { id, priority, duplicate };
+    const prepared = prepare(this.client.codec, value, options, this.fifo);
+    return (await push(this, [prepared], this.client.timeout))[0]!;
   }
 
   /**
@@ -237,7 +216,7 @@ export class Queue<Data = unknown, Result = unknown> {
   async *items(options?: ItemsOptions): AsyncGenerator<StoredItem, void, undefined> {
     const { max, match, ...rest } = checkOptions("items option", options, itemsMembers);
     const first = { ...snakeCase(rest), match: checkUTF8(match, "match"), end: max ? "max" : undefined };
-    for await (const stored of this.#pages("items", "items", first)) yield readStored(stored);
+    for await (const stored of this.pages("items", "items", first)) yield readStored(stored);
   }
 
   /**
@@ -308,7 +287,7 @@ export class Queue<Data = unknown, Result = unknown> {
   async #edit(verb: string, ids: string[], members?: object): Promise<ItemResult[]> {
     if (!Array.isArray(ids)) throw badRequest(`ids ${shown(ids)}: want an array of 1 to 1000 ids`);
     for (const id of ids) nameOf(id);
-    return (await this.#query<{ results: WireResult[] }>(verb, { ids, ...members }, true)).results.map(readResult);
+    return (await this.#query<{ results: object[] }>(verb, { ids, ...members }, true)).results.map(readResult);
   }
 
   /**
@@ -317,7 +296,7 @@ export class Queue<Data = unknown, Result = unknown> {
    */
   async redrive(options?: { max?: number }): Promise<number> {
     const { max = 1000 } = checkOptions("redrive option", options, ["max"]);
-    return this.#inParts("redrive", "redriven", (done) => (done < max || done === 0 ? { max: max - done } : undefined));
+    return this.#inParts("redrive", "redriven", (done) => ({ max: max - done }), max);
   }
 
   /**
@@ -328,14 +307,14 @@ export class Queue<Data = unknown, Result = unknown> {
     return this.#inParts("purge", "purged", () => ({ state: state ?? undefined }));
   }
 
-  // Asks again as long as the bridge says that there is more. An error after the first part is of unknown outcome.
-  async #inParts(verb: string, member: string, payload: (done: number) => object | undefined): Promise<number> {
+  // Asks again while the bridge says that there is more. After the first part, an error does not say that nothing was done.
+  async #inParts(verb: string, member: string, payload: (done: number) => object, most = Infinity): Promise<number> {
     let done = 0;
     try {
-      for (let next; (next = payload(done)); ) {
-        const part = await this.#query<Record<string, number | boolean>>(verb, next, true);
-        done += Number(part[member]);
-        if (!part.more) break;
+      for (let more: unknown = true; more && (done === 0 || done < most); ) {
+        const part = await this.#query<Record<string, number>>(verb, payload(done), true);
+        done += part[member]!;
+        more = part.more;
       }
       return done;
     } catch (err) {
@@ -361,7 +340,7 @@ export class Queue<Data = unknown, Result = unknown> {
 
   /** Lists the schedules of the queue, sorted by id, page by page. */
   async *schedules(): AsyncGenerator<ScheduleRecord, void, undefined> {
-    for await (const record of this.#pages("schedules", "schedules")) yield readSchedule(record);
+    for await (const record of this.pages("schedules", "schedules")) yield readSchedule(record);
   }
 
   /** Removes a schedule. Its items stay. Throws NotFoundError. */
@@ -422,25 +401,25 @@ export class Queue<Data = unknown, Result = unknown> {
    * Throws JobFailedError if the job is a dead letter, NotFoundError if nobody knows what became of it, NotDoneError with
    * its id when the time is over, at most a second later, or nobody can be asked any more; and the errors of push.
    */
-  async call<T = Result>(value: Data, options?: CallOptions): Promise<T> {
+  async call<T = Result>(value: Data, options?: CallOptions): Promise<NoInfer<T>> {
     const { wait = Infinity, signal, ...o } = checkOptions("call option", options, [...pushMembers, "wait", "signal"]);
     const ms = waitTime(wait);
     const prepared = prepare(this.client.codec, value, { keep: "1h", ...o }, this.fifo);
     signal?.throwIfAborted();
 
     const until = performance.now() + ms;
-    const { id } = await this.#push(prepared, Math.min(this.client.timeout, ms + lateCall), signal).catch((err) => {
+    let id: string | undefined;
+    try {
+      [{ id }] = (await push(this, [prepared], Math.min(this.client.timeout, ms + lateCall), signal)) as [Pushed];
+      const r = await this.#awaitResult({ id }, until, Math.max(until, performance.now()) + lateCall, signal);
+      if (r.error) throw r.error;
+      if (r.state !== "done") throw new NotDoneError(id, `it is ${r.state}`);
+      return r.decode<T>();
+    } catch (err) {
       signal?.throwIfAborted();
-      throw err;
-    });
-    const r = await this.#awaitResult({ id }, until, Math.max(until, performance.now()) + lateCall, signal).catch((err) => {
-      signal?.throwIfAborted();
-      if (err instanceof NotFoundError || !(err instanceof PQError)) throw err;
-      throw new NotDoneError(id, err.message, err);
-    });
-    if (r.error) throw r.error;
-    if (r.state !== "done") throw new NotDoneError(id, `it is ${r.state}`);
-    return r.decode<T>();
+      const known = [NotDoneError, NotFoundError, JobFailedError].some((kind) => err instanceof kind);
+      throw id === undefined || known || !(err instanceof PQError) ? err : new NotDoneError(id, err.message, err);
+    }
   }
 
   #verb(verb: string, max: boolean | undefined): string {
@@ -449,15 +428,24 @@ export class Queue<Data = unknown, Result = unknown> {
   }
 
   #send(verb: string, payload: object | undefined, writes: boolean): Promise<Msg> {
-    return send(this.client, this.subject + verb, payload, writes);
+    const headers = new HeaderBlock();
+    if (writes) headers.add("User-Agent", defaultHolder());
+    const request = { subject: this.subject + verb, payload: utf8(payload ? stringify(payload) : ""), headers, writes };
+    return this.client.connection.request(request, this.client.timeout);
   }
 
-  #query<T extends object>(verb: string, payload?: object, writes = false): Promise<T> {
-    return query(this.client, this.subject + verb, payload, writes);
+  // Sends a request with members of the protocol, and returns the members of the reply.
+  async #query<T extends object>(verb: string, payload?: object, writes = false): Promise<T> {
+    return membersOf((await this.#send(verb, payload, writes)).data, writes);
   }
 
-  #pages(verb: string, member: string, payload?: object): AsyncGenerator<object, void, undefined> {
-    return pages(this.client, this.subject + verb, member, payload);
+  /** @internal Asks for page after page, and yields what the member of each lists. */
+  async *pages<T extends object>(verb: string, member: string, payload?: object): AsyncGenerator<T, void, undefined> {
+    for (let after: unknown; after !== null; ) {
+      const page = await this.#query<Record<string, unknown>>(verb, { ...payload, after });
+      yield* page[member] as T[];
+      after = page.next ?? null;
+    }
   }
 }
 

@@ -43,7 +43,7 @@ export class JobResult<Result = unknown> {
    * Returns the value as the codec of the client reads it; bytes without a type as they are. Throws what the codec
    * throws.
    */
-  decode<T = Result>(): T {
+  decode<T = Result>(): NoInfer<T> {
     const { value } = this;
     return (value === undefined || this.contentType !== this.#codec.contentType ? value : this.#codec.decode(value)) as T;
   }

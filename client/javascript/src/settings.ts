@@ -72,12 +72,8 @@ export interface SourceField {
 /** Returns settings as the bridge takes them. Throws BadRequestError for durations and times that are not valid. */
 export function settingsToSend(s: Settings): Record<string, unknown> {
   if (typeof s !== "object" || s === null) throw badRequest(`settings ${shown(s)}: want an object`);
-  const durations = ["ackWait", "ttl", "duplicateWindow", "keep"] as const;
   const sent: Record<string, unknown> = { ...s };
-  for (const name of durations) {
-    const value = s[name];
-    if (value !== null && value !== undefined) sent[name] = durationText(value, name);
-  }
+  for (const name of ["ackWait", "ttl", "duplicateWindow", "keep"] as const) sent[name] = s[name] && durationText(s[name], name);
   if (Array.isArray(s.backoff)) sent.backoff = s.backoff.map((d, i) => durationText(d, `backoff[${i}]`));
   if (s.pauseUntil) sent.pauseUntil = timeText(s.pauseUntil, "pauseUntil");
   return snakeCase(sent);

@@ -48,11 +48,9 @@ export interface StoredItem {
   result?: Uint8Array;
   contentType?: string;
   /** How many bytes the result has; resultCut says that they are not all there. */
-  resultSize?: number;
-  resultCut?: boolean;
-  /** The value, or the headers, are not kept or had no room in the reply. */
-  valueDropped?: boolean;
-  headersCut?: boolean;
+  resultSize?: number; resultCut?: boolean;
+  /** The value is not kept; the headers had no room in the reply. */
+  valueDropped?: boolean; headersCut?: boolean;
 }
 
 /** What became of one of several items: there is an error, or it was done. */
@@ -94,30 +92,15 @@ export interface QueueInfo {
 
 /** A consumer of a program written for JetStream. Durations and times are text. */
 export interface QueueConsumer {
-  name: string;
-  order: "min" | "max";
-  created: string;
-  ackWait?: string;
-  maxDeliver?: number;
-  maxAckPending?: number;
-  inactiveThreshold?: string;
-  description?: string;
+  name: string; description?: string; order: "min" | "max"; created: string;
+  ackWait?: string; maxDeliver?: number; maxAckPending?: number; inactiveThreshold?: string;
 }
 
 /** How far a source is drawn: the protocol says what its members mean. Times are text. */
 export interface SourceState {
-  source?: Source;
-  created?: string;
-  sequence: Priority;
-  drawn: number;
-  dead: number;
-  newest?: string;
-  removed?: number;
-  lag: number;
-  consumer?: string;
+  source?: Source; consumer?: string; created?: string; newest?: string; waiting?: string; stopped?: string;
+  sequence: Priority; drawn: number; dead: number; removed?: number; lag: number;
   former?: { stream: string; domain?: string; filter?: string; name: string; sequence: Priority; newest?: string }[];
-  waiting?: string;
-  stopped?: string;
 }
 
 /** A schedule: see the document about schedules. Every and jitter are durations. */
@@ -172,22 +155,14 @@ export function readStored(stored: object): StoredItem {
 
 /** Returns a schedule as a bridge lists it. */
 export function readSchedule(record: object): ScheduleRecord {
-  const read = camelCase<Omit<ScheduleRecord, "value"> & { value?: string }>(record);
-  const { value, ...rest } = read;
+  const { value, ...rest } = camelCase<Omit<ScheduleRecord, "value"> & { value?: string }>(record);
   return value === undefined ? rest : { ...rest, value: fromBase64(value) };
 }
 
-/** What the protocol says about one of several items. */
-export interface WireResult {
-  id: string;
-  place?: string;
-  home?: string;
-  code?: number;
-  error_reason?: string;
-  error?: string;
+/** Returns what became of one of several items. */
+export function readResult(result: object): ItemResult {
+  const { code, errorReason = "", error = "", ...done } = camelCase<Wire>(result);
+  return code ? { id: done.id, error: errorOf(code, errorReason, error) } : done;
 }
 
-/** Returns what became of one of several items. */
-export function readResult({ code, error_reason = "", error = "", ...result }: WireResult): ItemResult {
-  return code ? { id: result.id, error: errorOf(code, error_reason, error) } : result;
-}
+type Wire = Omit<ItemResult, "error"> & { code?: number; errorReason?: string; error?: string };

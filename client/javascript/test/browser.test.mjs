@@ -39,17 +39,22 @@ const program = `
     await worker.close();
     await ended;
     await nc.close();
-    return [outcomes.length, first.json(), second.json(), last.json(), answer];
+    return [isSecureContext, outcomes.length, first.json(), second.json(), last.json(), answer];
   }
 
   main().catch((err) => err.stack).then((body) => fetch("/done", { method: "POST", body: JSON.stringify(body) }));
 `;
 
-test("queues and a worker work in Chromium over WebSocket", { skip }, async (t) => {
+// A page without https has less of the web's interfaces, unless it is of this machine.
+for (const [host, secure] of [["127.0.0.1", true], ["page.test", false]]) {
+  test(`queues and a worker work in Chromium over WebSocket, in a page of ${host}`, { skip }, (t) => run(t, host, secure));
+}
+
+async function run(t, host, secure) {
   const dir = await mkdtemp(join(tmpdir(), "pqbridge-browser-"));
   t.after(() => rm(dir, { recursive: true, force: true, maxRetries: 10 }));
   // Runs a program until the test ends, with what it logs in its standard output.
-  const run = (program, args, env) => {
+  const begin = (program, args, env) => {
     const child = start("sh", ["-c", 'exec "$0" "$@" 2>&1', program, ...args], env);
     t.after(async () => {
       child.stdin.end();
@@ -61,7 +66,7 @@ test("queues and a worker work in Chromium over WebSocket", { skip }, async (t) 
   assert.ok(env.NATS_SERVER, "NATS_SERVER is not set: want the path of nats-server, as make test-javascript has it");
   const config = join(dir, "nats.conf");
   await writeFile(config, 'listen: "127.0.0.1:-1", websocket { listen: "127.0.0.1:-1", no_tls: true }');
-  const nats = run(env.NATS_SERVER, ["-c", config]);
+  const nats = begin(env.NATS_SERVER, ["-c", config]);
   const urls = {};
   for await (const line of createInterface(nats.stdout)) {
     const listens = /Listening for (client|websocket) \w+ on (?:ws:\/\/)?(\S+)/.exec(line);
@@ -71,7 +76,7 @@ test("queues and a worker work in Chromium over WebSocket", { skip }, async (t) 
   assert.ok(urls.websocket, "the NATS server did not start");
   nats.stdout.resume();
   const options = { PQ_NATS_URL: `nats://${urls.client}`, PQ_DATA_DIR: join(dir, "data"), PQ_HTTP_ADDR: "off", PQ_LOG_LEVEL: "error" };
-  run(env.PQBRIDGE, [], { ...env, ...options }).stdout.resume();
+  begin(env.PQBRIDGE, [], { ...env, ...options }).stdout.resume();
 
   const stdin = { contents: program, resolveDir: new URL(".", import.meta.url).pathname };
   const bundle = await build({ stdin, bundle: true, write: false, format: "esm", target: "es2022" });
@@ -89,9 +94,9 @@ test("queues and a worker work in Chromium over WebSocket", { skip }, async (t) 
     pages.close();
   });
 
-  const page = `http://127.0.0.1:${pages.address().port}/?nats=ws://${urls.websocket}`;
-  const flags = ["--headless=new", "--no-sandbox", "--disable-gpu", `--user-data-dir=${join(dir, "profile")}`];
-  run(chromium, [...flags, page]).stdout.resume();
+  const page = `http://${host}:${pages.address().port}/?nats=ws://${urls.websocket}`;
+  const flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP page.test 127.0.0.1", `--user-data-dir=${join(dir, "profile")}`];
+  begin(chromium, [...flags, page]).stdout.resume();
 
-  assert.deepEqual(await answered, [2, "first", "second", "last", "hello eve"]);
-});
+  assert.deepEqual(await answered, [secure, 2, "first", "second", "last", "hello eve"]);
+}

@@ -1,7 +1,7 @@
 // The package, as npm packs it, works in an empty project.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { access, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -26,8 +26,24 @@ after(() => rm(dir, { recursive: true }));
 test("only what is needed is packed", async () => {
   const { stdout } = await exec("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], { cwd: root });
   const files = JSON.parse(stdout)[0].files.map((f) => f.path);
-  const others = files.filter((path) => !/^dist\/[a-z]+\.(js|d\.ts)$/.test(path));
+  const others = files.filter((path) => !/^(dist\/[a-z]+(\.d\.ts|\.js)(\.map)?|src\/[a-z]+\.ts)$/.test(path));
   assert.deepEqual(others.sort(), ["LICENSE", "README.md", "package.json"]);
+});
+
+test("maps name sources that are packed", async () => {
+  const installed = join(dir, "node_modules/@pqbridge/client/dist");
+  const maps = (await readdir(installed)).filter((name) => name.endsWith(".map"));
+  assert.ok(maps.includes("queue.js.map") && maps.includes("queue.d.ts.map"));
+  for (const name of maps) {
+    const { sources } = JSON.parse(await readFile(join(installed, name), "utf8"));
+    for (const source of sources) await access(join(installed, source));
+  }
+});
+
+test("a CommonJS program requires it", async () => {
+  await writeFile(join(dir, "main.cjs"), 'const { Client, json } = require("@pqbridge/client"); console.log(typeof Client, json.contentType);');
+  const { stdout } = await exec(process.execPath, ["main.cjs"], { cwd: dir });
+  assert.equal(stdout, "function application/json\n");
 });
 
 test("a program runs with it", async (t) => {
@@ -53,20 +69,29 @@ for (const [moduleResolution, module] of [["node16", "node16"], ["bundler", "es2
     await mkdir(folder);
     await writeFile(
       join(folder, "main.ts"),
-      `import { Client, type Job, Snooze, Worker } from "@pqbridge/client";
-      import type { NatsConnection } from "@nats-io/nats-core";
+      `import { Client, connectOptions, type Job, Snooze, Worker } from "@pqbridge/client";
+      import type { ConnectionOptions, NatsConnection } from "@nats-io/nats-core";
+      export const options: ConnectionOptions = { ...connectOptions, servers: "127.0.0.1" };
       export async function main(nc: NatsConnection): Promise<void> {
         const jobs = new Client(nc, { timeout: "5s" }).priorityQueue("jobs");
         const answer: { text: string } = await jobs.call<{ text: string }>({ to: "eve" }, { priority: 5n, keep: 1000 });
         console.log(answer.text, await jobs.redrive({ max: 5 }));
         const worker = new Worker(jobs, { email: async (job: Job, { signal }) => { signal.throwIfAborted(); throw new Snooze("1m"); } });
-        const typed = new Client(nc).priorityQueue<{ to: string }, number>("typed");
-        new Worker(typed, (job) => job.json().to.length).on("completed", (_, result) => result.toFixed());
-        // @ts-expect-error the result is no text
-        new Worker(typed, (job) => job.json().to);
         // @ts-expect-error a priority is no text
         await jobs.push("x", { priority: "5" });
         await worker.run();
+
+        const letters = new Client(nc).priorityQueue<{ to: string }, { sentAt: number }>("letters");
+        const { sentAt } = await letters.call({ to: "eve" });
+        const to: string | undefined = (await letters.lease())?.json().to;
+        const later: number = (await letters.result("id")).decode().sentAt + sentAt;
+        for await (const name of new Client(nc).fifoQueues()) console.log(name.length, to, later);
+        // @ts-expect-error a letter has a receiver
+        await letters.push({ too: "eve" });
+        // @ts-expect-error the queue says what its calls return
+        const wrong: { text: string } = await letters.call({ to: "eve" });
+        // @ts-expect-error settings have names
+        (await letters.configure({})).maxDelivery;
       }`,
     );
     const options = { strict: true, noEmit: true, target: "es2022", lib: ["ES2022", "DOM"], types: [], module, moduleResolution };

@@ -11,6 +11,7 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 // answer is given the subject and payload of each request, and returns the headers and the value of the reply.
 class Server {
   requests = [];
+  subscriptions = 0;
   deaf = false; // to PING
   late; // what comes as the subscription for the first request ends
   sockets = new Set();
@@ -53,6 +54,7 @@ class Server {
         rest = rest.subarray(end + 2 + size);
         if (verb === "PING" && !this.deaf) socket.write("PONG\r\n");
         if (verb === "SUB") ids.set(args[0], args.at(-1));
+        if (verb === "SUB") this.subscriptions++;
         if (verb === "UNSUB" && this.late && args[0] === first?.id) this.#send(socket, first, this.late);
         if (!verb.endsWith("PUB")) continue;
         const to = { reply: args[1], id: ids.get(args[1].replace(/[^.]*$/, "*")) };
@@ -171,4 +173,90 @@ test("the reason of a failure has half of a surrogate pair", async (t) => {
   await worker.close();
   await running;
   assert.equal(said, '-NAK {"reason":"\ufffd"}');
+});
+
+// Answers a push with the id of a job, and what asks for its result with what the test says.
+const pushed = (answer = () => undefined) => new Server((subject) => (subject.endsWith(".push") ? ["", '{"queue":"jobs","id":"J","priority":0}'] : answer()));
+// Without a bound of its own, a request takes an hour.
+const patient = { timeout: "1h" };
+
+test("a call whose wait ends without a reply is not done, and has the id", async (t) => {
+  const jobs = await pushed().queue(t, patient);
+  await assert.rejects(jobs.call("x", { wait: 100 }), (err) => {
+    assert.match(err.message, /^job J was not done in time, and goes on: no reply on pq.jobs.result/);
+    return err instanceof pq.NotDoneError && err.id === "J" && err.cause instanceof pq.UnavailableError;
+  });
+});
+
+test("a call whose wait ends while NATS is away is not done, and has the id", async (t) => {
+  const server = pushed(() => void server.away());
+  const jobs = await server.queue(t, patient);
+  await assert.rejects(jobs.call("x", { wait: 500 }), (err) => err instanceof pq.NotDoneError && err.id === "J" && err.cause instanceof pq.PQError);
+});
+
+test("a call whose wait ends while no bridge is there is not done, and has the id", async (t) => {
+  const jobs = await pushed(() => ["NATS/1.0 503\r\n\r\n", ""]).queue(t, patient);
+  await assert.rejects(jobs.call("x", { wait: 200 }), (err) => err instanceof pq.NotDoneError && err.id === "J" && err.cause instanceof pq.NoBridgeError);
+});
+
+test("a call ends at once when the connection is closed, with the id", async (t) => {
+  const server = pushed(() => void jobs.client.connection.nc.close());
+  const jobs = await server.queue(t, patient);
+  await assert.rejects(jobs.call("x"), (err) => err instanceof pq.NotDoneError && err.id === "J" && err.cause instanceof pq.PQError);
+});
+
+test("a call that is never pushed ends in its time", async (t) => {
+  const server = new Server();
+  const jobs = await server.queue(t, patient);
+  await jobs.client.connection.nc.flush();
+  server.away();
+  await assert.rejects(jobs.call("x", { wait: 100 }), (err) => err instanceof pq.PQError && !(err instanceof pq.NotDoneError));
+});
+
+test("a result that is waited for ends soon after its time", async (t) => {
+  const jobs = await pushed().queue(t, patient);
+  await assert.rejects(jobs.result("J", { wait: 100 }), pq.UnavailableError);
+});
+
+test("a call checks its arguments before it pushes", async (t) => {
+  const server = pushed();
+  const jobs = await server.queue(t);
+  const why = new Error("given up");
+  const cases = [[{ wait: NaN }, /^wait: NaN is no/], [{ wait: "1d" }, /^wait: "1d" is no/], [{ wait: -1 }, /^wait: -1 is out/], [{ signal: 5 }, /^signal 5: want/], [{ keep: NaN }, /^keep: NaN/]];
+  for (const [options, text] of cases) await assert.rejects(jobs.call("x", options), { name: "BadRequestError", message: text });
+  await assert.rejects(jobs.call("x", { signal: AbortSignal.abort(why) }), (err) => err === why);
+  assert.deepEqual(server.requests, []);
+});
+
+test("the signal of a call ends its push", async (t) => {
+  const server = new Server();
+  const jobs = await server.queue(t, patient);
+  const why = new AbortController();
+  const calling = jobs.call("x", { signal: why.signal });
+  while (server.requests.length === 0) await sleep(10);
+  why.abort(new Error("given up"));
+  await assert.rejects(calling, /given up/);
+});
+
+for (const push of [(jobs) => jobs.push("x"), async (jobs) => { for (const { error } of await jobs.pushMany([{ value: 1 }, { value: 2 }])) throw error; }]) {
+  test(`a push that may have counted is of unknown outcome, whatever comes later: ${push}`, async (t) => {
+    const server = new Server(() => void server.away()); // carried out, but the reply is lost
+    const jobs = await server.queue(t, { timeout: 500 });
+    await assert.rejects(push(jobs), (err) => {
+      assert.match(err.message, /an earlier attempt may have counted; the last one: .*was not sent/);
+      return err instanceof pq.UnknownOutcomeError && err.unknown && err.cause instanceof pq.NotSentError;
+    });
+    assert.equal(server.requests.length, 1);
+  });
+}
+
+test("clients of one connection share what it has", async (t) => {
+  const server = new Server(() => ["", '{"len":0}']);
+  const { nc } = (await server.queue(t)).client.connection;
+  const status = t.mock.method(nc, "status");
+  for (let i = 0; i < 20; i++) await new pq.Client(nc).priorityQueue("jobs").len();
+  assert.equal(server.subscriptions, 1);
+  await new pq.Client(nc, { inboxPrefix: "own" }).priorityQueue("jobs").len();
+  await new pq.Client(nc, { inboxPrefix: "own" }).priorityQueue("jobs").len();
+  assert.deepEqual([server.subscriptions, status.mock.callCount()], [2, 1]);
 });

@@ -1,12 +1,20 @@
 // What needs no bridge.
 import assert from "node:assert/strict";
+import { readdir, readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { durationText, milliseconds } from "../dist/duration.js";
+import { ClosedConnectionError } from "@nats-io/nats-core";
+import { build } from "esbuild";
+import { encodeValue, json, randomId } from "../dist/codec.js";
+import { durationText, milliseconds, sleep } from "../dist/duration.js";
 import { encodeFrames, parseFrames } from "../dist/frames.js";
 import { HeaderBlock } from "../dist/headers.js";
 import { camelCase, parseReply, priorityText, snakeCase, stringify } from "../dist/json.js";
-import { BadReplyError, BadRequestError, Drop, RetryAfter, runHandler, Snooze } from "../dist/index.js";
-import { repeat } from "../dist/retry.js";
+import {
+  BadReplyError, BadRequestError, Drop, NotSentError, RetryAfter, runHandler, Snooze, TooLargeError, UnknownOutcomeError,
+} from "../dist/index.js";
+import { checkOptions } from "../dist/options.js";
+import { prepare } from "../dist/push.js";
+import { mayRepeat, repeat } from "../dist/retry.js";
 
 const utf8 = (text) => new TextEncoder().encode(text);
 
@@ -139,4 +147,145 @@ test("runHandler says what becomes of a job", async () => {
   };
   const run = await runHandler((job) => { job.progress("half"); job.next("mail", 1, { priority: 2 }); return "in"; }, 1, { middleware: [wrap("a"), wrap("b")] });
   assert.deepEqual([run.result, order, run.progress, run.next], [["a", ["b", "in"]], ["a", "b"], ["half"], [{ queue: "mail", value: 1, priority: 2 }]]);
+});
+
+test("JSON of any numbers is read as JSON.parse does, with integers beyond 2^53 as bigint", () => {
+  const seed = Date.now() % 2 ** 31;
+  let state = seed;
+  const below = (n) => (state = (state * 48271 + 1) % 2147483647) % n; // so that a failure can be repeated
+  const digits = (n) => Array.from({ length: n }, () => below(10)).join("");
+  const whole = () => (below(4) === 0 ? "0" : `${1 + below(9)}${digits(below(25))}`);
+  const number = () => {
+    const fraction = below(2) ? `.${digits(1 + below(25))}` : "";
+    const exponent = below(3) === 0 ? `${"eE"[below(2)]}${["", "+", "-"][below(3)]}${digits(1 + below(3))}` : "";
+    return `${below(2) ? "-" : ""}${whole()}${fraction}${exponent}`;
+  };
+  const want = (text) => (/^-?\d+$/.test(text) && !Number.isSafeInteger(Number(text)) ? BigInt(text) : Number(text));
+
+  for (let i = 0; i < 5000; i++) {
+    const texts = Array.from({ length: 1 + below(5) }, number);
+    const body = `{"numbers":[${texts}],"text":"${texts}","half":${texts[0]}}`;
+    const got = parseReply(utf8(body), false);
+    assert.deepEqual(got, { numbers: texts.map(want), text: texts.join(), half: want(texts[0]) }, `seed ${seed}: ${body}`);
+  }
+});
+
+test("what is no number is not sent as null", () => {
+  for (const wrong of [NaN, Infinity]) assert.throws(() => stringify({ max: wrong }), /^BadRequestError: max: .*: want a number/);
+});
+
+test("buffers and views of them go as their bytes, and what JSON would make {} of is refused", () => {
+  const bytes = Uint8Array.from([9, 1, 2, 3, 4, 9]);
+  const shared = new SharedArrayBuffer(4);
+  new Uint8Array(shared).set([1, 2, 3, 4]);
+  const values = [
+    bytes.slice(1, 5), bytes.subarray(1, 5), bytes.slice(1, 5).buffer, new DataView(bytes.buffer, 1, 4), Buffer.from([1, 2, 3, 4]),
+    new Int8Array(bytes.buffer, 1, 4), new Uint16Array(bytes.slice(1, 5).buffer), new Float32Array(bytes.slice(1, 5).buffer),
+    shared, new Uint8Array(shared), new DataView(shared), new Uint8ClampedArray([1, 2, 3, 4]),
+  ];
+  for (const value of values) {
+    const got = encodeValue(json, value, "value");
+    assert.deepEqual([[...got.bytes], got.contentType], [[1, 2, 3, 4], ""], String(value));
+  }
+  assert.notEqual(encodeValue(json, shared, "value").bytes.buffer, shared, "others may change it meanwhile");
+
+  for (const [value, name] of [[new Blob(["x"]), "Blob"], [new Map([[1, 2]]), "Map"], [new Set([1]), "Set"], [Promise.resolve(), "Promise"], [/x/, "RegExp"]]) {
+    assert.throws(() => encodeValue(json, value, "result"), new RegExp(`^BadRequestError: result cannot be encoded: JSON makes {} of a ${name}`));
+  }
+  for (const value of [{}, new (class Ping {})(), null, [], { a: new Map() }, new Date(0)]) {
+    assert.deepEqual(encodeValue(json, value, "value").bytes, utf8(JSON.stringify(value)));
+  }
+});
+
+test("options that are undefined or null count as absent", () => {
+  assert.deepEqual(checkOptions("x", { a: undefined, b: null, c: 0, d: false, e: "" }, ["a", "b", "c", "d", "e"]), { c: 0, d: false, e: "" });
+  for (const none of [undefined, null]) assert.deepEqual(checkOptions("x", none, []), {});
+  assert.throws(() => checkOptions("x", { signal: 5 }, ["signal"]), /signal 5: want an AbortSignal/);
+
+  const options = { priority: null, msgId: null, unique: null, delay: null, at: null, ttl: null, group: null, weight: null, keep: null, type: null };
+  const given = prepare(json, 1, { ...options, headers: { "X-A": undefined, "X-B": null, "X-C": "c" } }, false);
+  const names = [...given.headers.message().keys()];
+  assert.deepEqual(names.sort(), ["Content-Type", "Nats-Msg-Id", "X-C"]);
+  assert.ok(given.ownId && given.repeatable);
+});
+
+test("message ids are random, without randomUUID", (t) => {
+  t.mock.method(crypto, "randomUUID", () => assert.fail("pages without https have none"));
+  const ids = new Set(Array.from({ length: 10_000 }, randomId));
+  assert.equal(ids.size, 10_000);
+  for (const id of ids) assert.match(id, /^[0-9a-z]{28}$/);
+});
+
+test("once an attempt may have counted, the outcome of all is unknown", async (t) => {
+  const unknown = new UnknownOutcomeError("no reply");
+  const cases = [
+    [[unknown, new NotSentError("away"), new TooLargeError("large")], /an earlier attempt may have counted; the last one: large/],
+    [[new NotSentError("away"), unknown, new NotSentError("closed", { cause: new ClosedConnectionError() })], /last one: closed/],
+    [[unknown, unknown], /^UnknownOutcomeError: no reply/],
+  ];
+  for (const [errors, text] of cases) {
+    let now = 0;
+    t.mock.method(performance, "now", () => now);
+    const attempt = async () => {
+      if (errors.length === 1) now = 1e6;
+      throw errors.shift();
+    };
+    await assert.rejects(repeat(1e6, attempt, (err) => mayRepeat(err, true)), (err) => {
+      assert.match(String(err), text);
+      return err instanceof UnknownOutcomeError && err.unknown;
+    });
+  }
+  const sure = [new NotSentError("away"), new TooLargeError("large")];
+  await assert.rejects(repeat(1e6, async () => { throw sure.shift(); }, (err) => mayRepeat(err, true)), TooLargeError);
+});
+
+test("one listener serves all who wait for a signal", async (t) => {
+  const warned = t.mock.method(process, "emitWarning", () => undefined);
+  const stop = new AbortController();
+  const add = t.mock.method(stop.signal, "addEventListener");
+  const waits = Array.from({ length: 50 }, () => sleep(1e9, stop.signal));
+  stop.abort();
+  await Promise.all(waits);
+  await sleep(1e9, stop.signal);
+  assert.deepEqual([warned.mock.callCount(), add.mock.callCount()], [0, 1]);
+});
+
+test("errors keep their names under a minifier", async () => {
+  const entry = new URL("../dist/errors.js", import.meta.url).pathname;
+  const { outputFiles } = await build({ entryPoints: [entry], bundle: true, minify: true, write: false, format: "esm" });
+  const minified = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
+  const names = Object.keys(minified).filter((name) => name.endsWith("Error"));
+  assert.equal(names.length, 16);
+  for (const name of names) {
+    const err = new minified[name]("id", "why", 1, "cause");
+    assert.deepEqual([err.name, String(err).split(":")[0], Object.keys(err).includes("name")], [name, name, false]);
+  }
+});
+
+const dist = new URL("../dist/", import.meta.url);
+const filesOf = async (ending) => {
+  const names = (await readdir(dist)).filter((name) => name.endsWith(ending));
+  return Promise.all(names.map(async (name) => [name, await readFile(new URL(name, dist), "utf8")]));
+};
+
+test("no module imports itself through others", async () => {
+  const imports = new Map();
+  for (const [name, text] of await filesOf(".js")) {
+    imports.set(name, [...text.matchAll(/ from "\.\/([a-z]+\.js)"/g)].map(([, from]) => from));
+  }
+  assert.ok(imports.get("queue.js").includes("batch.js"), "does the test still see imports?");
+  const visit = (name, path) => {
+    assert.ok(!path.includes(name), [...path, name].join(" -> "));
+    for (const next of imports.get(name)) visit(next, [...path, name]);
+  };
+  for (const name of imports.keys()) visit(name, []);
+});
+
+test("public types have neither any nor members of any name", async () => {
+  const types = await filesOf(".d.ts");
+  assert.ok(types.length > 20);
+  for (const [name, text] of types) {
+    const code = text.replace(/\/\*.*?\*\/|\/\/.*/gs, "");
+    assert.doesNotMatch(code, /\bany\b|\[\w+: (string|number|symbol)\]/, name);
+  }
 });

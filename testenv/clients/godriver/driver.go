@@ -177,13 +177,20 @@ var classes = []struct {
 	{context.DeadlineExceeded, "Timeout"},
 }
 
+// notDone is the error of a call whose job was pushed and is not over.
+type notDone struct {
+	error
+	job string
+}
+
+func (e notDone) Unwrap() error { return e.error }
+
 func class(err error) string {
 	var failed *client.JobFailed
 	if errors.As(err, &failed) {
 		return "JobFailed"
 	}
-	var called *client.NotDone
-	if errors.As(err, &called) {
+	if errors.As(err, &notDone{}) {
 		return "NotDone"
 	}
 	for _, c := range classes {
@@ -207,9 +214,9 @@ func errorObject(err error) object {
 	if errors.As(err, &answered) {
 		o["code"], o["reason"] = fmt.Sprint(int(answered.Code)), answered.Reason
 	}
-	var called *client.NotDone
+	var called notDone
 	if errors.As(err, &called) {
-		o["job"] = called.ID
+		o["job"] = called.job
 	}
 	return o
 }

@@ -135,8 +135,16 @@ class JobFailedError(PQError):
         self.deliveries = deliveries
 
 
-# The first class with a code is for it, as LeaseLostError is for 409.
-_BY_CODE = {kind.code: kind for kind in reversed(PQError.__subclasses__()) if kind.code}
+_KINDS = (
+    BadRequestError,
+    NotFoundError,
+    LeaseLostError,
+    TooLargeError,
+    OverloadedError,
+    InternalError,
+    UnavailableError,
+)
+_BY_CODE: dict[int, type[PQError]] = {kind.code: kind for kind in _KINDS}
 
 
 def error_of(headers: Mapping[str, str]) -> PQError | None:

@@ -160,9 +160,10 @@ OLD_NATS_PY = $(PYTHON_ENV)/nats-py-2.9.0
 $(OLD_NATS_PY): $(PYTHON_ENV)/installed
 	$(PIP_INSTALL) --no-deps --target $@ nats-py==2.9.0
 
-# RUN= chooses tests as pytest's -k does. The second time they run with that nats-py, and without what Python lacks on
-# Windows.
-test-python: ## check and test the Python package: PYTHON= RUN=
+# With PYTHON all checks and tests, and the tests once more with that nats-py and without what Python lacks on Windows; then
+# the tests with each other version that is here, or that PYTHONS names. RUN= chooses tests as pytest's -k does.
+PYTHONS = $(shell .ci/pythons)
+test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
 	@$(PYTHON_310) || { echo "test-python needs $(NO_PYTHON); PYTHON= names another one"; exit 1; }
 	@mkdir -p bin
 	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge
@@ -172,12 +173,19 @@ test-python: ## check and test the Python package: PYTHON= RUN=
 		pytest -q -rs $(if $(RUN),-k '$(RUN)') && \
 		{ PYTHONPATH=$(OLD_NATS_PY) PQ_TEST_WINDOWS=1 pytest -q -rs --ignore tests/test_docs.py \
 			--ignore tests/test_package.py $(if $(RUN),-k '$(RUN)') || [ $$? -eq 5 ]; }
+	@set -e; version='import sys; print("%d.%d" % sys.version_info[:2])'; tested=$$($(PYTHON) -c "$$version"); \
+	for python in $(PYTHONS); do \
+		v=$$($$python -c "$$version"); [ "$$v" != "$$tested" ] || continue; \
+		echo "Python $$v"; \
+		$(MAKE) --no-print-directory $(PYTHON_ENV)-$$v/installed PYTHON=$$python PYTHON_ENV=$(PYTHON_ENV)-$$v; \
+		(cd client/python && PATH="$(PYTHON_ENV)-$$v/bin:$$PATH" && pytest -q -rs $(if $(RUN),-k '$(RUN)')); \
+	done
 
 # The clients in other languages are built if they can be. Without npm or PyPI their tests say what is missing, or fail
 # with PQ_TEST_CLIENTS=all. The examples find packages there.
 NO_CLIENTS = $(strip $(foreach program,node python3 rustc nats,$(if $(shell command -v $(program)),,$(program))))
 NODE_PATH ?= $(CURDIR)/client/javascript/node_modules
-CLIENTS    = PATH="$(PYTHON_ENV)/bin:$$PATH" NODE_PATH="$(NODE_PATH)" PQ_TEST_CLIENTS=$(or $(PQ_TEST_CLIENTS),1)
+CLIENTS    = PATH="$(PYTHON_ENV)/bin:$$PATH" PQ_TEST_PYTHON="$(PYTHON_ENV)/bin/python" NODE_PATH="$(NODE_PATH)" PQ_TEST_CLIENTS=$(or $(PQ_TEST_CLIENTS),1)
 test-clients: clients ## test clients and examples in other languages: RUN=
 	$(if $(NO_CLIENTS),@echo "test-clients leaves out what needs $(NO_CLIENTS)")
 	@mkdir -p bin

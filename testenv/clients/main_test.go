@@ -1,6 +1,7 @@
 package clients_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -77,10 +78,10 @@ var (
 	}
 )
 
-const (
-	clients = "../../client"
-	python  = "../../bin/python/bin/python" // with the client's packages
-)
+const clients = "../../client"
+
+// python has the client's packages.
+var python = cmp.Or(os.Getenv("PQ_TEST_PYTHON"), "../../bin/python/bin/python")
 
 // missing returns what the language needs and this machine does not have.
 func (l language) missing() (names []string) {

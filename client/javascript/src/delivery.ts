@@ -43,11 +43,10 @@ export class Delivery<Data = unknown> extends LeasedItem<Data> {
   /** Of a priority queue, or of a FIFO queue. */
   constructor(client: Client, queue: string, readonly fifo: boolean, r: Received) {
     super(r, client.codec, queue);
-    if (!r.ack) throw new BadReplyError("a leased item without a subject of acknowledgements", { unknown: true });
     this.#client = client;
     this.ackWait = durationIn(r.bridge, "Pq-Ack-Wait");
     this.leaseUntil = timeIn(r.bridge, "Pq-Lease-Until");
-    this.ackSubject = r.ack;
+    this.ackSubject = ackSubjectOf(r);
   }
 
   /**
@@ -58,9 +57,9 @@ export class Delivery<Data = unknown> extends LeasedItem<Data> {
    * Throws BadRequestError for a result of more than 64 KiB, or what PQ_MAX_RESULT of the bridge says, and for what
    * cannot be pushed; then the lease goes on.
    */
-  async ack(result?: unknown, options: { next?: Successor[] } = {}): Promise<void> {
-    checkOptions("ack option", options, ["next"]);
-    const successors = (options.next ?? []).map((n) => successorFrame(this.#client, this.fifo, n));
+  async ack(result?: unknown, options?: { next?: Successor[] }): Promise<void> {
+    const { next = [] } = checkOptions("ack option", options, ["next"]);
+    const successors = next.map((n) => successorFrame(this.#client, this.fifo, n));
     try {
       await this.send(ackRequest("+ACK", [{ delivery: this, result: encodeResult(this.#client, result), successors }]));
     } catch (err) {
@@ -72,9 +71,9 @@ export class Delivery<Data = unknown> extends LeasedItem<Data> {
    * Returns the item to its place after a delay, by default the queue's backoff; with 0 at once. If this was the last
    * delivery that the queue allows, it becomes a dead letter, whose error is the last reason, cut at 1,024 bytes.
    */
-  async nak(options: { delay?: Duration | undefined; reason?: string } = {}): Promise<void> {
-    checkOptions("nak option", options, ["delay", "reason"]);
-    const o = { delay: durationText(options.delay, "delay"), reason: options.reason && cut(options.reason, mostReason) };
+  async nak(options?: { delay?: Duration | undefined; reason?: string }): Promise<void> {
+    const { delay, reason } = checkOptions("nak option", options, ["delay", "reason"]);
+    const o = { delay: durationText(delay, "delay"), reason: reason && cut(reason, mostReason) };
     await this.send(plain(o.delay || o.reason ? `-NAK ${stringify(o)}` : "-NAK"));
   }
 
@@ -127,8 +126,14 @@ export function successorFrame(client: Client, fifo: boolean, n: Successor): Fra
   return frame;
 }
 
+/** Returns the subject that acknowledges an item. Throws BadReplyError. */
+export function ackSubjectOf(r: Received): string {
+  if (r.ack) return r.ack;
+  throw new BadReplyError("a leased item without a subject of acknowledgements", { unknown: true });
+}
+
 /** Returns the token of a lease, or undefined to a client of another account than the bridge. */
-export const tokenOf = (d: Delivery): string | undefined => /\.ack\.([^.]+)$/.exec(d.ackSubject)?.[1];
+export const tokenOf = (d: Pick<Delivery, "ackSubject">): string | undefined => /\.ack\.([^.]+)$/.exec(d.ackSubject)?.[1];
 
 /** The payload and headers of an acknowledgement. */
 export type AckRequest = Pick<Request, "payload" | "headers">;
@@ -137,7 +142,7 @@ const plain = (text: string): AckRequest => ({ payload: utf8(text) });
 
 /** A lease to acknowledge, with the result of its job and the items to push. */
 export interface Done {
-  delivery: Delivery;
+  delivery: Pick<Delivery, "ackSubject">;
   result?: Result | undefined;
   successors: Frame[];
 }

@@ -58,12 +58,8 @@ export class Item<Data = unknown> {
   readonly place: string;
   /** The priority, 0 in a FIFO queue; a bigint only beyond 2^53. */
   readonly priority: Priority;
-  /** When it was pushed, by the clock of the bridge. */
-  readonly pushedAt: Date | undefined;
   /** The value, byte for byte. */
   readonly value: Uint8Array;
-  /** The headers that it was pushed with. */
-  readonly headers: ItemHeaders;
   /** What kind of job it is: its header Type, or "". */
   readonly type: string;
   /** Its group, or "". */
@@ -71,17 +67,18 @@ export class Item<Data = unknown> {
   /** How it died, if it is a dead letter. */
   readonly deadLetter: DeadLetter | undefined;
   readonly #codec: Codec;
+  readonly #received: Received;
+  #headers: ItemHeaders | undefined;
 
   constructor(r: Received, codec: Codec) {
     const { bridge } = r;
     this.#codec = codec;
+    this.#received = r;
     this.value = r.value;
-    this.headers = new ItemHeaders(r.own);
     this.id = bridge.get("Pq-Id") ?? "";
     this.place = bridge.get("Pq-Place") ?? "";
     this.priority = integer(bridge.get("Pq-Priority") ?? "0");
-    this.pushedAt = timeIn(bridge, "Pq-Pushed-At");
-    this.type = this.headers.get("Type") ?? "";
+    this.type = r.own.some(([name]) => name === "Type") ? this.headers.get("Type")! : "";
     this.group = bridge.get("Pq-Group") ?? "";
     this.deadLetter = deadLetterIn(bridge);
   }
@@ -89,6 +86,16 @@ export class Item<Data = unknown> {
   /** Returns the value as JSON, of the type that the queue has for its values: nothing checks that. Throws SyntaxError. */
   json<T = Data>(): NoInfer<T> {
     return JSON.parse(this.string());
+  }
+
+  /** When it was pushed, by the clock of the bridge. */
+  get pushedAt(): Date | undefined {
+    return timeIn(this.#received.bridge, "Pq-Pushed-At");
+  }
+
+  /** The headers that it was pushed with. */
+  get headers(): ItemHeaders {
+    return (this.#headers ??= new ItemHeaders(this.#received.own));
   }
 
   /** Returns the value as text, with U+FFFD for bytes that are not UTF-8. */
@@ -103,7 +110,7 @@ export class Item<Data = unknown> {
 
   /** @internal */
   [inspect](): object {
-    return printed(this);
+    return printed({ ...this, pushedAt: this.pushedAt, headers: this.headers });
   }
 }
 

@@ -55,7 +55,7 @@ export interface Effects {
 }
 
 /** A leased item for a handler. Data is the type of its value, which nothing checks. */
-export class Job<Data = unknown> extends LeasedItem {
+export class Job<Data = unknown> extends LeasedItem<Data> {
   readonly #effects: Effects;
 
   /** Workers make jobs; in tests runHandler does. */
@@ -160,11 +160,17 @@ export function compose(handlers: Handler | Handlers, middleware: readonly Middl
   );
 }
 
-/** Calls a handler, and says what becomes of the job. It does not throw. */
-export async function outcomeOf(handler: Handler, job: Job, context: Context): Promise<Outcome> {
+/** Calls a handler, and says what becomes of the job, unless `finish` throws too. It does not throw. */
+export async function outcomeOf(
+  handler: Handler, job: Job, context: Context, finish?: (result: unknown) => void,
+): Promise<Outcome> {
   try {
-    const result = await handler(job, context);
-    if (/Generator/.test(kindOf(result))) throw new TypeError("the handler returned a generator, which has not run");
+    let result = handler(job, context);
+    if (typeof result === "object" && result !== null) {
+      result = await result;
+      if (/Generator/.test(kindOf(result))) throw new TypeError("the handler returned a generator, which has not run");
+    }
+    finish?.(result);
     return { outcome: "done", result };
   } catch (error) {
     try {

@@ -1,8 +1,8 @@
-import { Delivery, encodeResult, mostSuccessors, type Result, successorFrame } from "./delivery.js";
+import { ackSubjectOf, Delivery, encodeResult, mostSuccessors, type Result, type Successor, successorFrame, tokenOf } from "./delivery.js";
 import { badRequest, LeaseLostError } from "./errors.js";
 import { type Frame, frameSize } from "./frames.js";
-import type { Received } from "./item.js";
-import { Job, TimedOutError } from "./job.js";
+import { durationIn, type Received } from "./item.js";
+import { type Context, type Effects, Job, TimedOutError } from "./job.js";
 import type { Worker } from "./worker.js";
 
 /** The most bytes of progress. */
@@ -15,15 +15,18 @@ const lastPatience = 1000;
 /**
  * A job that a Worker has leased, and the lease, which is extended until the job is done. Times are in milliseconds.
  */
-export class Lease {
+export class Lease implements Effects, Context {
   readonly job: Job;
-  readonly delivery: Delivery;
+  readonly token: string | undefined;
   /** How long it is. */
   readonly length: number;
   /** What the acknowledgement pushes, and the result of the job. */
   readonly successors: Frame[] = [];
   result: Result | undefined;
-  readonly #controller = new AbortController();
+  /** Why the handler should stop. */
+  reason: Error | undefined;
+  #controller: AbortController | undefined;
+  #delivery: Delivery | undefined;
   #begun = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #timeout: ReturnType<typeof setTimeout> | undefined;
@@ -36,30 +39,40 @@ export class Lease {
   #progress: Uint8Array | undefined;
   #progressAt = -Infinity;
 
-  /** The lease began at that time or later. */
-  constructor(readonly worker: Worker, r: Received, began: number) {
+  /** The lease began at that time or later. Throws BadReplyError. */
+  constructor(readonly worker: Worker, readonly received: Received, began: number) {
     const { queue } = worker;
-    const { client } = queue;
-    this.delivery = new Delivery(client, queue.name, queue.fifo, r);
-    this.length = this.delivery.ackWait ?? worker.length;
+    this.token = tokenOf({ ackSubject: ackSubjectOf(received) });
+    this.length = durationIn(received.bridge, "Pq-Ack-Wait") ?? worker.length;
     this.#began = began;
-    this.job = new Job(r, client.codec, queue.name, {
-      progress: (value) => {
-        const bytes = encodeResult(client, value, "progress")?.bytes;
-        const size = bytes?.length ?? 0;
-        if (size === 0 || size > mostProgress) throw badRequest(`progress of ${size} bytes: want 1 to ${mostProgress}`);
-        this.#progress = bytes;
-        this.#schedule();
-      },
-      next: (successor) => {
-        if (this.successors.length === mostSuccessors) throw badRequest(`next: want at most ${mostSuccessors} items`);
-        this.successors.push(successorFrame(client, queue.fifo, successor));
-      },
-    });
+    this.job = new Job(received, queue.client.codec, queue.name, this);
   }
 
+  /** What settles it, made when it is used: an acknowledgement that is shared needs none. */
+  get delivery(): Delivery {
+    const { client, name, fifo } = this.worker.queue;
+    return (this.#delivery ??= new Delivery(client, name, fifo, this.received));
+  }
+
+  /** The signal of the job, made when it is used, as that takes long. */
   get signal(): AbortSignal {
+    this.#controller ??= new AbortController();
+    if (this.reason) this.#controller.abort(this.reason);
     return this.#controller.signal;
+  }
+
+  progress(value: unknown): void {
+    const bytes = encodeResult(this.worker.queue.client, value, "progress")?.bytes;
+    const size = bytes?.length ?? 0;
+    if (size === 0 || size > mostProgress) throw badRequest(`progress of ${size} bytes: want 1 to ${mostProgress}`);
+    this.#progress = bytes;
+    this.#schedule();
+  }
+
+  next(successor: Successor): void {
+    if (this.successors.length === mostSuccessors) throw badRequest(`next: want at most ${mostSuccessors} items`);
+    const { client, fifo } = this.worker.queue;
+    this.successors.push(successorFrame(client, fifo, successor));
   }
 
   /** How many bytes its result and successors have. */
@@ -87,7 +100,8 @@ export class Lease {
 
   /** Asks the handler to stop. */
   abort(reason: Error): void {
-    this.#controller.abort(reason);
+    this.reason ??= reason;
+    this.#controller?.abort(reason);
   }
 
   /** Extends no more, and reports whether the lease is certainly lost. */

@@ -142,8 +142,9 @@ class Reply {
       const fits = frames.length === count && this.items.length + count <= this.fetch.wanted;
       if (!fits) throw new RangeError(`${frames.length} frames`);
       for (const [pairs, value] of frames) {
-        const token = pairs.find(([name]) => name === "Pq-Token")?.[1];
-        this.items.push(receive(pairs, value, token ? this.fetch.acks + token : ""));
+        const r = receive(pairs, value, "");
+        const token = r.bridge.get("Pq-Token");
+        this.items.push(token ? { ...r, ack: this.fetch.acks + token } : r);
       }
     } catch (err) {
       const text = `items cannot be read: ${(err as Error).message}`;

@@ -33,9 +33,9 @@ const runMembers = [...jobMembers, "middleware", "codec", "signal"];
 export async function runHandler<Data = unknown, Result = unknown>(
   handler: Handler<Data, Result> | Handlers<Data, Result>,
   value: Data | Uint8Array,
-  o: RunOptions = {},
+  options?: RunOptions,
 ): Promise<HandlerRun<Result>> {
-  checkOptions("option of runHandler", o, runMembers);
+  const o = checkOptions("option of runHandler", options, runMembers);
   const codec = o.codec ?? json;
   const run: Pick<HandlerRun, "progress" | "next"> = { progress: [], next: [] };
   const bridge: [string, string | undefined][] = [

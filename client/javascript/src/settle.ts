@@ -1,6 +1,7 @@
 import { isDenied, isHopeless } from "./connection.js";
-import { type AckRequest, ackRequest, mostSuccessors, tokenOf } from "./delivery.js";
+import { type AckRequest, ackRequest, mostSuccessors } from "./delivery.js";
 import { BadRequestError, LeaseLostError, NotFoundError, NotSentError, type PQError, TooLargeError } from "./errors.js";
+import type { Received } from "./item.js";
 import type { Failure } from "./job.js";
 import type { Lease } from "./lease.js";
 import { fetchItems, type Fetched, lateReply } from "./pop.js";
@@ -11,11 +12,13 @@ import type { Worker } from "./worker.js";
 interface Turn {
   lease: Lease;
   result: unknown;
-  resolve(next: Lease | undefined): void;
+  resolve(next: Lease | undefined | PromiseLike<Lease | undefined>): void;
 }
 
 /** How many requests that acknowledge and lease are under way, how many jobs share one, and with how many bytes. */
 const mostUnderWay = 2;
+/** From how many jobs on that end together they go into two requests: the worker reads one while the bridge does the other. */
+const manyTurns = 16;
 const mostShared = 256;
 const sharedBytes = 256 * 1024;
 
@@ -36,7 +39,9 @@ export class Settler {
 
   #startNext(): void {
     while (this.#turns.length > 0 && this.#underWay < mostUnderWay) {
-      const turns = this.#turns.splice(0, this.#fitting());
+      const free = mostUnderWay - this.#underWay;
+      const most = this.#turns.length < manyTurns ? mostShared : Math.min(mostShared, Math.ceil(this.#turns.length / free));
+      const turns = this.#turns.splice(0, this.#fitting(most));
       this.#underWay++;
       void this.#send(turns).finally(() => {
         this.#underWay--;
@@ -46,15 +51,15 @@ export class Settler {
   }
 
   // Returns how many of the turns go into one request. A client of another account has no tokens to share one with.
-  #fitting(): number {
+  #fitting(most: number): number {
     let [n, bytes, frames] = [0, 0, 0];
     for (const { lease } of this.#turns) {
       bytes += lease.bytes;
       frames += lease.successors.length;
-      const fits = n < mostShared && bytes <= sharedBytes && frames <= mostSuccessors;
-      if (n > 0 && !(fits && tokenOf(lease.delivery))) break;
+      const fits = n < most && bytes <= sharedBytes && frames <= mostSuccessors;
+      if (n > 0 && !(fits && lease.token)) break;
       n++;
-      if (!tokenOf(lease.delivery)) break;
+      if (!lease.token) break;
     }
     return n;
   }
@@ -72,15 +77,17 @@ export class Settler {
     if (error) await Promise.all(held.map((turn) => this.#ackAlone(turn, unknown)));
     else for (const { lease, result } of held) this.worker.call("completed", lease.job, result);
 
-    const next = await Promise.all(
-      items.map((r) =>
-        this.worker.hold(r, began).catch((err: Error) => {
-          this.worker.log("error", "a job cannot be read: it comes back when its lease is over", { error: err.message });
-          return undefined;
-        }),
-      ),
-    );
-    held.forEach((turn, i) => turn.resolve(next[i]));
+    held.forEach((turn, i) => turn.resolve(items[i] && this.#hold(items[i], began)));
+  }
+
+  #hold(r: Received, began: number): ReturnType<Worker["hold"]> | undefined {
+    try {
+      return this.worker.hold(r, began);
+    } catch (err) {
+      const text = "a job cannot be read: it comes back when its lease is over";
+      this.worker.log("error", text, { error: (err as Error).message });
+      return undefined;
+    }
   }
 
   // Acknowledges jobs and leases as many. Returns an error if that may not count for some of them; then unknown says
@@ -88,17 +95,18 @@ export class Settler {
   async #ackAndLease(leases: Lease[]): Promise<Fetched & { unknown: boolean }> {
     const { queue, stopping } = this.worker;
     const n = leases.length;
-    const also = n > 1 ? leases.slice(1).map((lease) => tokenOf(lease.delivery)) : undefined;
-    const { delivery } = leases[0]!;
+    const first = leases[0]!;
+    const also = n > 1 ? `"also":${JSON.stringify(leases.slice(1).map((lease) => lease.token))}` : "";
     try {
       if (stopping.aborted) {
-        await delivery.send(ackRequest(also ? `+ACK ${JSON.stringify({ also })}` : "+ACK", leases), this.patience(leases[0]!));
+        await first.delivery.send(ackRequest(also ? `+ACK {${also}}` : "+ACK", leases), this.patience(first));
         return { items: [], unknown: false };
       }
-      const fetch = queue.fetchOf(n, { batch: n > 1 ? n : undefined, frames: true, also });
-      const request = (options: string): AckRequest => ackRequest(`+NXT ${options}`, leases);
+      const fetch = queue.fetchOf(n, { batch: n > 1 ? n : undefined, frames: true });
+      const request = (options: string): AckRequest =>
+        ackRequest(also ? `+NXT ${options.slice(0, -1)},${also}}` : `+NXT ${options}`, leases);
       const { connection } = queue.client;
-      const fetched = await fetchItems(connection, { ...fetch, subject: delivery.ackSubject, request }, this.patience(leases[0]!));
+      const fetched = await fetchItems(connection, { ...fetch, subject: first.received.ack, request }, this.patience(first));
 
       const { error, items } = fetched;
       const counts = !error || items.length > 0 || error instanceof NotFoundError || error instanceof TooLargeError;

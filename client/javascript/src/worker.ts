@@ -93,7 +93,7 @@ const as = <T>(lease: Lease | undefined, f: () => T): T => (handling ? handling.
  * not block the event loop for long: leases are extended by it.
  */
 export class Worker<Data = unknown, Result = unknown> {
-  readonly queue: Queue;
+  readonly queue: Queue<Data, Result>;
   readonly #options: WorkerOptions<Data, Result>;
   readonly #logger: Logger | null;
   readonly #listeners: Record<keyof Hooks, Set<(...args: unknown[]) => unknown>>;
@@ -120,24 +120,23 @@ export class Worker<Data = unknown, Result = unknown> {
 
   /** Throws BadRequestError for options that are not valid. */
   constructor(
-    queue: Queue,
+    queue: Queue<Data, Result>,
     handler: Handler<Data, Result> | Handlers<Data, Result>,
-    options: WorkerOptions<Data, Result> = {},
+    options?: WorkerOptions<Data, Result>,
   ) {
-    checkOptions("worker option", options, workerMembers);
-    const { concurrency = 1, ackWait, holder = defaultHolder(), jobTimeout = 0, max, middleware = [] } = options;
-    const { logger = console, on = {} } = options;
+    const given = checkOptions("worker option", options, workerMembers);
+    const { concurrency = 1, ackWait, holder = defaultHolder(), jobTimeout = 0, max, middleware = [] } = given;
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
       throw badRequest(`concurrency ${shown(concurrency)}: want an integer from 1 to 10000`);
     }
     if (max && queue.fifo) throw badRequest("max in a FIFO queue, which is served from one end");
     this.queue = queue;
-    this.#options = options;
-    this.#logger = logger;
+    this.#options = given;
+    this.#logger = options?.logger === undefined ? console : options.logger;
     this.#handler = compose(handler as Handler | Handlers, middleware);
     this.#listeners = { completed: new Set(), failed: new Set(), lost: new Set(), error: new Set() };
-    checkOptions("hook", on, Object.keys(this.#listeners));
-    for (const [event, hook] of Object.entries(on)) if (hook !== undefined) this.on(event as keyof Hooks, hook);
+    const hooks = checkOptions("hook", given.on, Object.keys(this.#listeners));
+    for (const [event, hook] of Object.entries(hooks)) this.on(event as keyof Hooks, hook);
     this.#concurrency = concurrency;
     this.#holder = holder;
     this.#jobTimeout = milliseconds(jobTimeout, "jobTimeout");
@@ -159,7 +158,7 @@ export class Worker<Data = unknown, Result = unknown> {
   }
 
   #listenersOf(event: keyof Hooks): Set<(...args: never[]) => unknown> {
-    checkOptions("event", { [event]: undefined }, Object.keys(this.#listeners));
+    checkOptions("event", { [event]: true }, Object.keys(this.#listeners));
     return this.#listeners[event];
   }
 
@@ -191,7 +190,7 @@ export class Worker<Data = unknown, Result = unknown> {
    * A handler must not await it, because it waits for that handler. Where the platform can tell, in Node.js, Bun and Deno,
    * it then throws BadRequestError at once; all the same, the worker stops.
    */
-  close(options: { timeout?: Duration } = {}): Promise<void> {
+  close(options?: { timeout?: Duration }): Promise<void> {
     const closed = this.#close(options);
     const lease = handling?.getStore();
     if (!lease || !this.#leases.has(lease)) return closed;
@@ -201,9 +200,9 @@ export class Worker<Data = unknown, Result = unknown> {
     return refused;
   }
 
-  async #close(options: { timeout?: Duration }): Promise<void> {
-    checkOptions("close option", options, ["timeout"]);
-    const timeout = milliseconds(options.timeout ?? defaultTimeout, "timeout");
+  async #close(options: { timeout?: Duration } | undefined): Promise<void> {
+    const given = checkOptions("close option", options, ["timeout"]);
+    const timeout = milliseconds(given.timeout ?? defaultTimeout, "timeout");
     this.#stopping.abort(new StoppedError());
     if (!this.#ended) {
       this.#ended = Promise.resolve();
@@ -233,7 +232,7 @@ export class Worker<Data = unknown, Result = unknown> {
         continue;
       }
 
-      const stopped = outcome.outcome === "failed" && lease.signal.reason instanceof StoppedError;
+      const stopped = outcome.outcome === "failed" && lease.reason instanceof StoppedError;
       if (stopped) await this.#settler.giveBack(lease);
       else await this.#fail(lease, outcome);
       lease = undefined;
@@ -241,21 +240,14 @@ export class Worker<Data = unknown, Result = unknown> {
   }
 
   async #do(lease: Lease): Promise<Outcome> {
-    const { job, signal } = lease;
     this.#leases.add(lease);
     lease.begin(this.#jobTimeout);
     if (this.#killed) lease.abort(new StoppedError());
 
-    const { client } = this.queue;
-    const outcome = await outcomeOf(
-      async () => {
-        const result = await as(lease, () => this.#handler(job, { signal }));
-        lease.result = encodeResult(client, result);
-        return result;
-      },
-      job,
-      { signal },
-    );
+    // The signal is made when it is asked for.
+    const context = { get signal() { return lease.signal; } };
+    const encode = (result: unknown): void => void (lease.result = encodeResult(this.queue.client, result));
+    const outcome = await as(lease, () => outcomeOf(this.#handler, lease.job, context, encode));
     this.#leases.delete(lease);
     return outcome;
   }
@@ -317,18 +309,18 @@ export class Worker<Data = unknown, Result = unknown> {
     return items[0] && this.hold(items[0], began);
   }
 
-  /** @internal Takes a job that was leased at that time or later. Returns undefined if somebody else may have it. */
-  async hold(r: Received, began: number): Promise<Lease | undefined> {
+  /**
+   * @internal Takes a job that was leased at that time or later. Returns undefined if somebody else may have it. Throws
+   * BadReplyError.
+   */
+  hold(r: Received, began: number): Lease | Promise<Lease | undefined> {
     const lease = new Lease(this as Worker, r, began);
     this.length = lease.length;
     if (performance.now() - began < this.length) return lease;
-    try {
-      await lease.extendNow(this.#settler.patience(lease));
-      return lease;
-    } catch (err) {
-      this.log("warn", "a job came too late to be begun", { id: lease.job.id, error: (err as Error).message });
-      return undefined;
-    }
+    return lease.extendNow(this.#settler.patience(lease)).then(
+      () => lease,
+      (err: Error) => void this.log("warn", "a job came too late to be begun", { id: lease.job.id, error: err.message }),
+    ) as Promise<Lease | undefined>;
   }
 
   /** @internal Stops because of an error that no further attempt can mend. */

@@ -77,6 +77,10 @@ for (const [moduleResolution, module] of [["node16", "node16"], ["bundler", "es2
         const answer: { text: string } = await jobs.call<{ text: string }>({ to: "eve" }, { priority: 5n, keep: 1000 });
         console.log(answer.text, await jobs.redrive({ max: 5 }));
         const worker = new Worker(jobs, { email: async (job: Job, { signal }) => { signal.throwIfAborted(); throw new Snooze("1m"); } });
+        const typed = new Client(nc).priorityQueue<{ to: string }, number>("typed");
+        new Worker(typed, (job) => job.json().to.length).on("completed", (_, result) => result.toFixed());
+        // @ts-expect-error the result is no text
+        new Worker(typed, (job) => job.json().to);
         // @ts-expect-error a priority is no text
         await jobs.push("x", { priority: "5" });
         await worker.run();

@@ -60,6 +60,8 @@ class FakeNATS:
     waiting: list[str] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     headers: list[tuple[str, str]] = field(default_factory=list)
+    turns: int = 0
+    """Of the event loop, until nats-py has read a reply."""
 
     def __post_init__(self) -> None:
         self._subscriptions: dict[str, Subscription] = {}
@@ -143,5 +145,11 @@ class FakeNATS:
         prefix = reply.rpartition(".")[0] + "."
         headers, data = answer
         message = Msg(_client=self, subject=reply, reply="", data=data, headers=headers or None)  # type: ignore[arg-type]
-        task = asyncio.ensure_future(self._subscriptions[prefix].cb(message))
+
+        async def receive() -> None:
+            for _ in range(self.turns):
+                await asyncio.sleep(0)
+            await self._subscriptions[prefix].cb(message)
+
+        task = asyncio.ensure_future(receive())
         task.add_done_callback(lambda done: done.result())

@@ -385,6 +385,23 @@ async def test_progress_is_written_as_a_result_is() -> None:
     assert said == [b"half", b'"half"', b'{"done":1}']
 
 
+def test_a_reply_that_arrived_while_the_loop_was_blocked_counts(run: Callable[[Test], None]) -> None:
+    async def test(loop: VirtualLoop, nats: FakeNATS) -> None:
+        nats.push(b"job")
+        delivery = await nats.queue.lease()
+        assert delivery
+        nats.turns = 4
+
+        def answer(request: Request) -> str:
+            loop.block(60)
+            return ""
+
+        nats.answer = answer
+        await delivery.ack()
+
+    run(test)
+
+
 def test_ack_all_needs_few_requests_and_tells_what_is_lost(run: Callable[[Test], None]) -> None:
     async def test(loop: VirtualLoop, nats: FakeNATS) -> None:
         nats.push(*values(5))

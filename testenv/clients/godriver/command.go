@@ -420,9 +420,6 @@ func (c *command) runCall(ctx context.Context, d *driver) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(c.Wait), math.MaxInt64))
 	defer cancel()
 	r, err := c.queue(d).CallMsg(ctx, c.Priority, m)
-	if r.ID != "" && errors.Is(err, context.DeadlineExceeded) {
-		return nil, notDone{err, r.ID}
-	}
 	return bytesOf(r.Value), err
 }
 

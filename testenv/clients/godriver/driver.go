@@ -177,20 +177,13 @@ var classes = []struct {
 	{context.DeadlineExceeded, "Timeout"},
 }
 
-// notDone is the error of a call whose job was pushed and is not over.
-type notDone struct {
-	error
-	job string
-}
-
-func (e notDone) Unwrap() error { return e.error }
-
 func class(err error) string {
 	var failed *client.JobFailed
 	if errors.As(err, &failed) {
 		return "JobFailed"
 	}
-	if errors.As(err, &notDone{}) {
+	var called *client.NotDone
+	if errors.As(err, &called) {
 		return "NotDone"
 	}
 	for _, c := range classes {
@@ -214,9 +207,9 @@ func errorObject(err error) object {
 	if errors.As(err, &answered) {
 		o["code"], o["reason"] = fmt.Sprint(int(answered.Code)), answered.Reason
 	}
-	var called notDone
+	var called *client.NotDone
 	if errors.As(err, &called) {
-		o["job"] = called.job
+		o["job"] = called.ID
 	}
 	return o
 }

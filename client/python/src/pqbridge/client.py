@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any
 
 from nats.aio.client import Client as NATS
@@ -25,20 +24,11 @@ _LOG = logging.getLogger("pqbridge.connection")
 _POLL = 1.0  # seconds: nats-py 2.9 does not call closed_cb in all cases
 
 
-class Connecting(Coroutine[Any, Any, NATS]):
+class Connecting(Awaitable[NATS]):
     """What connect returns: await it, or use it with async with, which closes the connection at the end."""
 
     def __init__(self, connecting: Coroutine[Any, Any, NATS]) -> None:
         self._connecting = connecting
-
-    def send(self, value: Any) -> Any:
-        return self._connecting.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        return self._connecting.throw(*error)
-
-    def close(self) -> None:
-        self._connecting.close()
 
     def __await__(self) -> Generator[Any, Any, NATS]:
         return self._connecting.__await__()
@@ -74,13 +64,12 @@ async def _connect(servers: str | list[str] | None, options: dict[str, Any]) -> 
     def first(then: Callable[..., Any], tell: Callable[..., Any] | None) -> Callable[..., Any]:
         async def callback(*args: Any) -> None:
             then(*args)
-            told = tell(*args) if tell else None
-            if inspect.isawaitable(told):
-                await told
+            if tell:
+                await tell(*args)
 
         return callback
 
-    def log(error: Exception) -> None:
+    async def log(error: Exception) -> None:
         _LOG.info("%s", error)
 
     options["error_cb"] = first(link.notice, options.get("error_cb") or log)
@@ -100,13 +89,7 @@ class Client:
     """
 
     def __init__(
-        self,
-        nc: NATS,
-        *,
-        prefix: str | None = None,
-        fifo_prefix: str | None = None,
-        timeout: Duration | None = None,
-        codec: Codec | None = None,
+        self, nc: NATS, *, prefix: str = "pq", fifo_prefix: str = "q", timeout: Duration = 10.0, codec: Codec = JSON
     ) -> None:
         self.nc = nc
         self._link = link_of(nc)

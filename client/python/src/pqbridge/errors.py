@@ -135,16 +135,8 @@ class JobFailedError(PQError):
         self.deliveries = deliveries
 
 
-_KINDS = (
-    BadRequestError,
-    NotFoundError,
-    LeaseLostError,
-    TooLargeError,
-    OverloadedError,
-    InternalError,
-    UnavailableError,
-)
-_BY_CODE: dict[int, type[PQError]] = {kind.code: kind for kind in _KINDS}
+# The first class with a code is for it, as LeaseLostError is for 409.
+_BY_CODE = {kind.code: kind for kind in reversed(PQError.__subclasses__()) if kind.code}
 
 
 def error_of(headers: Mapping[str, str]) -> PQError | None:

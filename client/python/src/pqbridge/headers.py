@@ -22,6 +22,7 @@ bytes.decode("utf-8", "surrogateescape") returns them, and come back like that.
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[^\r\n\ud800-\udc7f\udd00-\udfff]*")  # other surrogates stand for no byte
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _START = b"NATS/1.0\r\n"
 _FRAME = struct.Struct(">qII")
 
@@ -83,7 +84,7 @@ def header_pairs(headers: HeadersLike) -> list[tuple[str, str]]:
 def are_plain(pairs: Sequence[tuple[str, str]]) -> bool:
     """Report whether nats-py sends these headers unchanged."""
     return len(dict(pairs)) == len(pairs) and all(
-        value == value.strip() and not any("\ud800" <= c <= "\udfff" for c in value) for _, value in pairs
+        value == value.strip() and (value.isascii() or not _SURROGATE.search(value)) for _, value in pairs
     )
 
 

@@ -21,16 +21,7 @@ from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from .errors import (
-    DeniedError,
-    NoBridgeError,
-    NotSentError,
-    PQError,
-    TooLargeError,
-    UnavailableError,
-    UnknownOutcomeError,
-    error_of,
-)
+from . import errors
 from .headers import header_block
 
 LATE_REPLY = 5.0
@@ -79,7 +70,7 @@ class Inbox:
         if message.subject != self.subject:
             return
         if not message.data and (message.headers or {}).get("Status") == "503":
-            self.put(NoBridgeError(f"no bridge is listening on {hide_tokens(self.published)}"))
+            self.put(errors.NoBridgeError(f"no bridge is listening on {hide_tokens(self.published)}"))
         else:
             self.put(message)
 
@@ -225,7 +216,7 @@ class Link:
         # With several on the subject, it may be another one that was carried out.
         text = hide_tokens(refusal.group())
         certain = len(refused) == 1 and (verb == "publish" or not refused[0].published)
-        refused[0].put(DeniedError(text) if certain else UnknownOutcomeError(text))
+        refused[0].put(errors.DeniedError(text) if certain else errors.UnknownOutcomeError(text))
         del self._under_way[refused[0]]  # there is one refusal for each request
 
     def changed(self) -> None:
@@ -257,7 +248,7 @@ class Link:
             closed = self.nc.is_closed or self.nc.is_draining
             if closed or left <= 0:
                 why = "is closed" if closed else "is away"
-                error = NotSentError(f"a request on {hide_tokens(subject)}: the connection to NATS {why}")
+                error = errors.NotSentError(f"a request on {hide_tokens(subject)}: the connection to NATS {why}")
                 error.is_passing = not closed
                 raise error
             await self.wait_change(min(self.poll, left))
@@ -302,7 +293,7 @@ class Link:
             await self._wait_connected(subject, deadline)
             size = len(header_block(headers)) + len(data)
             if size > self.nc.max_payload:  # nats-py would lose its connection for good
-                raise TooLargeError(
+                raise errors.TooLargeError(
                     f"a message of {size} bytes: the NATS server takes {self.nc.max_payload} at most, headers included"
                 )
 
@@ -325,7 +316,7 @@ class Link:
                     continue  # the connection was lost just now
                 if isinstance(error, nats.errors.Error):
                     text = f"a request on {hide_tokens(subject)}: {error}"
-                    raise NotSentError(text) from error
+                    raise errors.NotSentError(text) from error
                 raise
 
     def release(self, inbox: Inbox, *, complete: bool) -> None:
@@ -369,31 +360,26 @@ class Link:
                     break
                 except Interrupt:
                     if restless or self.nc.is_closed:
-                        raise self.lost(subject, writes) from None
+                        raise self.no_reply(subject, writes) from None
                 except asyncio.TimeoutError:
-                    raise no_reply(subject, f"waited {timeout:g} s", writes) from None
-                except NoBridgeError:
+                    raise self.no_reply(subject, writes, f"waited {timeout:g} s") from None
+                except errors.NoBridgeError:
                     complete = True
                     raise
         finally:
             self.release(inbox, complete=complete)
 
-        if error := error_of(reply.headers or {}):
+        if error := errors.error_of(reply.headers or {}):
             raise error
         return reply
 
-    def lost(self, subject: str, writes: bool) -> PQError:
-        """Return the error of a request whose connection was lost, maybe for good."""
-        closed = self.nc.is_closed
-        error = no_reply(subject, f"the connection {'is closed' if closed else 'was lost'}", writes)
+    def no_reply(self, subject: str, writes: bool, why: str = "the connection was lost") -> errors.PQError:
+        """Return the error of a request without a reply."""
+        kind, closed = errors.UnknownOutcomeError if writes else errors.UnavailableError, self.nc.is_closed
+        why = "the connection is closed" if closed else why
+        error = kind(f"no reply on {hide_tokens(subject)}: {why}")
         error.is_passing = not closed
         return error
-
-
-def no_reply(subject: str, why: str, writes: bool) -> PQError:
-    """Return the error of a request without a reply."""
-    kind = UnknownOutcomeError if writes else UnavailableError
-    return kind(f"no reply on {hide_tokens(subject)}: {why}")
 
 
 def hide_tokens(subject: str) -> str:

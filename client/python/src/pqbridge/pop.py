@@ -23,7 +23,7 @@ from .errors import (
     error_of,
 )
 from .headers import Headers, parse_frames
-from .link import LATE_REPLY, Inbox, Interrupt, Link, no_reply
+from .link import LATE_REPLY, Inbox, Interrupt, Link
 from .times import clock
 
 CANCEL_TIME = 2.0
@@ -129,7 +129,7 @@ class Pop:
             except Interrupt:
                 self.interrupted = True
                 if not self._id or self._link.nc.is_closed:  # an acknowledgement has to be repeated at once
-                    raise self._link.lost(self._subject, writes=True) from None
+                    raise self._link.no_reply(self._subject, writes=True) from None
                 if not cancelled:
                     await self._cancel()
                     cancelled, silence, deadline = True, math.inf, loop.time() + CANCEL_TIME
@@ -137,7 +137,7 @@ class Pop:
             except asyncio.TimeoutError:
                 if until < deadline:
                     raise NoHeartbeatError(f"no heartbeat for {silence:g} s") from None
-                raise no_reply(self._subject, "waited too long", writes=True) from None
+                raise self._link.no_reply(self._subject, writes=True, why="waited too long") from None
             ended, error = self._take(message)
             if ended:
                 return error

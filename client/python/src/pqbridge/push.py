@@ -112,30 +112,37 @@ def message(codec: Codec, item: Mapping[str, Any], *, identify: bool = True) -> 
     """Return an item, a value with the options of its push, as it is sent: with a message id, if it may have one."""
     if not isinstance(item, Mapping) or "value" not in item:
         raise BadArgumentError(f"an item {item!r:.100}: want a dict with a value, and the options of its push")
-    for name in item:
+    given: dict[str, str] = {}
+    for name, option in item.items():
         if name not in _MEMBERS:
             raise BadArgumentError(f"unknown option {name!r}: want one of {', '.join(_MEMBERS)}")
-    options = {name: option for name, option in item.items() if option is not None}
-    if "delay" in options and "at" in options:
+        if name in _OPTIONS and option is not None and option != "":
+            header, text = _OPTIONS[name]
+            given[header] = text(option)
+    if "Pq-Delay" in given and "Nats-Schedule" in given:
         raise BadArgumentError("delay and at: want one of them")
 
     data, content_type = encode(codec, item["value"])
-    own = header_pairs(options.get("headers") or ())
-    identify = identify and "msg_id" not in options and all(name != "Nats-Msg-Id" for name, _ in own)
-    if identify:
-        options["msg_id"] = secrets.token_urlsafe(16)
-    given = {header: text(options[name]) for name, (header, text) in _OPTIONS.items() if options.get(name, "") != ""}
-    for name, _ in own:
+    own = header_pairs(item.get("headers") or ())
+    names = {name for name, _ in own}
+    for name in names:
         if name.startswith("Pq-"):
             instead = f", use the option {_RESERVED[name]}" if name in _RESERVED else ""
             raise BadArgumentError(f"header {name}: names that begin with Pq- are reserved{instead}")
-    own = [(name, text) for name, text in own if name not in given]
-    if content_type and all(name != "Content-Type" for name, _ in own):
+    identify = identify and item.get("msg_id") is None and "Nats-Msg-Id" not in names
+    if identify:
+        given["Nats-Msg-Id"] = secrets.token_urlsafe(16)
+    if content_type and "Content-Type" not in names:
         given["Content-Type"] = content_type
-    pairs = own + header_pairs(given)
-    has_id = any(name == "Nats-Msg-Id" for name, _ in pairs)
-    has_own_id = identify and "Pq-Unique" not in given
-    return Message(check_priority(options.get("priority", 0)), pairs, data, has_id, has_own_id)
+    pairs = [(name, text) for name, text in own if name not in given] + header_pairs(given)
+    priority = item.get("priority")
+    return Message(
+        check_priority(0 if priority is None else priority),
+        pairs,
+        data,
+        has_id="Nats-Msg-Id" in names or "Nats-Msg-Id" in given,
+        has_own_id=identify and "Pq-Unique" not in given,
+    )
 
 
 def check_priority(priority: int) -> int:

@@ -10,18 +10,8 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from . import errors
 from .delivery import Delivery
-from .errors import (
-    BadArgumentError,
-    BadReplyError,
-    BadRequestError,
-    NotDoneError,
-    NotFoundError,
-    NotSentError,
-    PQError,
-    TooLargeError,
-    UnknownOutcomeError,
-)
 from .headers import Headers, are_plain
 from .item import Item, JobResult
 from .link import LATE_REPLY
@@ -44,7 +34,9 @@ def lease_length(ack_wait: Duration | None) -> float:
     if ack_wait is None:
         return 0.0
     if not 0.1 <= (length := seconds(ack_wait)) <= 12 * 3600:
-        raise BadArgumentError(f"ack_wait {ack_wait!r}: want 100 ms to 12 h, or None for the setting of the queue")
+        raise errors.BadArgumentError(
+            f"ack_wait {ack_wait!r}: want 100 ms to 12 h, or None for the setting of the queue"
+        )
     return length
 
 
@@ -56,7 +48,7 @@ def lease_options(ack_wait: float, holder: str) -> dict[str, Any]:
 def batch_options(n: int) -> dict[str, Any]:
     """Return the options of the protocol for up to n items."""
     if not isinstance(n, int) or not 1 <= n <= 1000:
-        raise BadArgumentError(f"a batch of {n!r}: want 1 to 1000 items")
+        raise errors.BadArgumentError(f"a batch of {n!r}: want 1 to 1000 items")
     return {"batch": n, "frames": True}
 
 
@@ -92,20 +84,20 @@ class Queue(Handle):
                 # Time for a second attempt, if a reply is lost.
                 acks = await self._push(batch, max(0.05, min(end - loop.time(), self.timeout / 2)))
                 # A duplicate of its own earlier try is none.
-                return [replace(a, duplicate=False) if m.has_own_id else a for a, m in zip(acks, batch, strict=True)]
-            except PQError as error:
+                return [
+                    replace(a, duplicate=a.duplicate and not m.has_own_id) for a, m in zip(acks, batch, strict=True)
+                ]
+            except errors.PQError as error:
                 unknown = unknown or error.unknown
                 left = end - loop.time()
-                again = (
-                    error.is_passing and error.reason != "full" and not (unknown and any(not m.has_id for m in batch))
-                )
+                again = error.is_passing and error.reason != "full" and (not unknown or all(m.has_id for m in batch))
                 if again and left > 0:
                     await pause.wait(left)
                     if end - loop.time() >= 0.001:  # of an attempt without time the outcome would be unknown
                         continue
                 if unknown and not error.unknown:
                     text = f"the outcome of an earlier attempt is unknown; the last one: {error}"
-                    raise UnknownOutcomeError(text) from error
+                    raise errors.UnknownOutcomeError(text) from error
                 raise
 
     async def _push(self, batch: Sequence[Message], timeout: float) -> list[PushAck]:
@@ -128,7 +120,7 @@ class Queue(Handle):
             PushAck(id, m.priority, i in duplicates) for i, (id, m) in enumerate(zip(body["ids"], batch, strict=True))
         ]
 
-    async def push_many(self, items: Iterable[PushItem]) -> list[PushAck | PQError]:
+    async def push_many(self, items: Iterable[PushItem]) -> list[PushAck | errors.PQError]:
         """Add any number of items in as few requests as possible, and return what became of each.
 
             outcomes = await jobs.push_many([{"value": b"a", "priority": 1}, {"value": b"b"}])
@@ -138,33 +130,30 @@ class Queue(Handle):
         queue, then the failed ones, then NotSentError for the rest.
         """
         all = list(items)
-        outcomes: list[PushAck | PQError] = []
+        outcomes: list[PushAck | errors.PQError] = []
         messages: list[Message] = []
-        wrong: PQError | None = None
+        wrong: errors.PQError | None = None
+        failed: errors.PQError | None = None
         try:
             for item in all:
                 messages.append(message(self.codec, item))  # noqa: PERF401
-        except BadArgumentError as error:
+        except errors.BadArgumentError as error:
             wrong = error
 
         limit = _MAX_FRAMES
-        while len(outcomes) < len(messages):
+        while not failed and len(outcomes) < len(messages):
             batch = self._fitting(messages[len(outcomes) : len(outcomes) + limit])
             try:
                 outcomes += await self._repeat(batch)
-            except (BadRequestError, TooLargeError) as error:
-                limit = len(batch) // 2  # look for the item at fault
-                if not limit:
-                    wrong = error
-                    break
-            except PQError as error:
-                wrong = error
-                outcomes += [error] * (len(batch) - 1)
-                break
+            except errors.PQError as error:
+                if len(batch) > 1 and isinstance(error, (errors.BadRequestError, errors.TooLargeError)):
+                    limit = len(batch) // 2  # look for the item at fault
+                else:
+                    failed, outcomes = error, outcomes + [error] * len(batch)
 
-        if wrong:
+        if wrong and not failed:
             outcomes.append(wrong)
-        rest = NotSentError(f"not sent because of an earlier item: {wrong}")
+        rest = errors.NotSentError(f"not sent because of an earlier item: {failed or wrong}")
         return outcomes + [rest] * (len(all) - len(outcomes))
 
     def _fitting(self, messages: Sequence[Message]) -> Sequence[Message]:
@@ -191,14 +180,15 @@ class Queue(Handle):
         ack = await self.push(value, **options)
         try:
             result = await self._result({"id": ack.id}, length)
-        except NotFoundError:
+        except errors.NotFoundError:
             raise
-        except PQError as error:
-            raise NotDoneError(f"job {ack.id} is pushed, and not known to be done: {error}", id=ack.id) from error
+        except errors.PQError as error:
+            text = f"job {ack.id} is pushed, and not known to be done: {error}"
+            raise errors.NotDoneError(text, id=ack.id) from error
         result.raise_for_death()
         if not result.is_over:
             text = f"job {ack.id} is {result.state}, not done, after {wait}"
-            raise NotDoneError(text, id=ack.id, state=result.state)
+            raise errors.NotDoneError(text, id=ack.id, state=result.state)
         if not result.has_result:
             return None
         typed = result.content_type == self.codec.content_type
@@ -232,12 +222,12 @@ class Queue(Handle):
                 )
                 result = JobResult(reply.data, Headers((reply.headers or {}).items()))
                 if not result.state:
-                    raise BadReplyError(f"not the state of a job: {reply.data[:64]!r}")
+                    raise errors.BadReplyError(f"not the state of a job: {reply.data[:64]!r}")
                 if result.is_over or left <= _RESULT_WAIT:
                     return result
                 query = {"id": result.id}  # a message id is forgotten earlier
                 pause.reset()
-            except PQError as error:
+            except errors.PQError as error:
                 left = end - clock()
                 if left <= 0 or not error.is_passing:
                     raise
@@ -303,7 +293,7 @@ class Queue(Handle):
     def pop_request(self, max: bool, expires: float, options: dict[str, Any], ack_wait: float = 0) -> Pop:
         """Return a request that pops, with the options of the protocol."""
         if max and self.fifo:
-            raise BadArgumentError("max in a FIFO queue, which is served from one end")
+            raise errors.BadArgumentError("max in a FIFO queue, which is served from one end")
         heartbeat = 0.0
         if expires:
             # Leases begin up to a heartbeat before the worker can know.
@@ -328,7 +318,7 @@ class Queue(Handle):
             pop = self.pop_request(max, left if left >= 0.001 else 0, dict(options), ack_wait)
             try:
                 return await pop.run()
-            except NotFoundError:
+            except errors.NotFoundError:
                 if not pop.interrupted or left <= 0:  # otherwise the connection is back: ask again
                     return []
 
@@ -337,5 +327,5 @@ class Queue(Handle):
         verb = "peek" if self.fifo else "peek.max" if max else "peek.min"
         try:
             return item_of(await self.read(verb))
-        except NotFoundError:
+        except errors.NotFoundError:
             return None

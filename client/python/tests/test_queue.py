@@ -153,6 +153,11 @@ async def test_bad_arguments_are_refused_before_they_are_sent(queue: Queue, clie
     for ack_wait in (0, "13h"):
         with pytest.raises(pqbridge.BadArgumentError, match="want 100 ms to 12 h"):
             await queue.lease(ack_wait=ack_wait)
+    for setting in ({1}, float("nan")):
+        with pytest.raises(pqbridge.BadArgumentError, match="cannot be encoded"):
+            await queue.configure(max_deliver=setting)
+    with pytest.raises(pqbridge.BadArgumentError, match="cannot be encoded"):
+        await queue.result(b"id")  # type: ignore[arg-type]
     with pytest.raises(pqbridge.BadArgumentError, match="want a list of durations"):
         await queue.configure(backoff="1s")
     fifo = client.fifo_queue("mail")

@@ -15,6 +15,7 @@ from conftest import PATIENCE, Bridge
 
 import pqbridge
 import pqbridge.sync
+from pqbridge.times import Pause
 
 NOBODY = b"NATS/1.0 503\r\n\r\n"
 OF_A_STREAM = b'{"stream":"jobs","seq":5}'
@@ -239,6 +240,24 @@ async def test_a_connection_that_is_closed_ends_everything() -> None:
         for request in (queue.push(b"job"), queue.result("ID", wait="1h"), queue.pop(expires=3600), queue.len()):
             with pytest.raises(pqbridge.NotSentError, match="is closed"):
                 await asyncio.wait_for(request, PATIENCE)
+
+
+async def test_a_connection_that_is_closed_ends_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    class LongPause(Pause):
+        async def wait(self, most: float = 2.0, sleep: Any = asyncio.sleep) -> None:
+            await sleep(3600)
+
+    monkeypatch.setattr("pqbridge.queue.Pause", LongPause)
+    server = Server()
+    server.answer = lambda subject: (NOBODY, b"")
+    async with connected(server, timeout=3600) as queue:
+        trying = [asyncio.create_task(queue.push(b"job")), asyncio.create_task(queue.result("ID", wait="1h"))]
+        while len(server.requests) < 2 or queue.link._under_way:
+            await asyncio.sleep(0.01)
+        await queue.link.nc.close()
+        ends = await asyncio.wait_for(asyncio.gather(*trying, return_exceptions=True), PATIENCE)
+
+    assert [type(e) for e in ends] == [pqbridge.NotSentError] * 2
 
 
 async def test_a_connection_of_the_package_is_not_polled(monkeypatch: pytest.MonkeyPatch) -> None:

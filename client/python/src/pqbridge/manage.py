@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
 
-from .codec import Codec, encode
+from .codec import JSON, Codec, encode
 from .errors import BadArgumentError, BadReplyError, PQError, error_for
 from .headers import Headers, header_pairs
 from .item import Item, StoredItem
@@ -234,13 +234,13 @@ class Handle:
         return self._prefix + verb
 
     async def read(self, verb: str, body: dict[str, Any] | None = None) -> Msg:
-        data = b"" if body is None else json.dumps(body).encode()
+        data = b"" if body is None else encode(JSON, body)[0]
         return await self.link.request(self.subject(verb), data, timeout=self.timeout, writes=False)
 
     async def _manage(self, verb: str, body: dict[str, Any], member: str = "") -> dict[str, Any]:
         reply = await self.link.request(
             self.subject(verb),
-            json.dumps(body).encode(),
+            encode(JSON, body)[0],
             header_pairs({"User-Agent": f"{self.holder} pqbridge-python"}),
             timeout=self.timeout,
         )

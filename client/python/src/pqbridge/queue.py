@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from . import errors
+from .codec import JSON, encode
 from .delivery import Delivery
 from .headers import Headers, are_plain
 from .item import Item, JobResult
@@ -92,7 +92,7 @@ class Queue(Handle):
                 left = end - loop.time()
                 again = error.is_passing and error.reason != "full" and (not unknown or all(m.has_id for m in batch))
                 if again and left > 0:
-                    await pause.wait(left)
+                    await pause.wait(left, self.link.wait_change)
                     if end - loop.time() >= 0.001:  # of an attempt without time the outcome would be unknown
                         continue
                 if unknown and not error.unknown:
@@ -215,7 +215,7 @@ class Queue(Handle):
             try:
                 reply = await self.link.request(
                     self.subject("result"),
-                    json.dumps(query | asked).encode(),
+                    encode(JSON, query | asked)[0],
                     timeout=min(part + LATE_REPLY, left + _LATEST) if wait else self.timeout,
                     writes=False,
                     restless=bool(asked),
@@ -231,7 +231,7 @@ class Queue(Handle):
                 left = end - clock()
                 if left <= 0 or not error.is_passing:
                     raise
-                await pause.wait(left)
+                await pause.wait(left, self.link.wait_change)
 
     # Popping
 

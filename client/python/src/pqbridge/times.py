@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 import time
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta, timezone
 
 from .errors import BadArgumentError
@@ -71,7 +72,7 @@ class Pause:
         """Begin again, after a success."""
         self._next = 0.05
 
-    async def wait(self, most: float = 2.0) -> None:
+    async def wait(self, most: float = 2.0, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Wait, for no longer than that many seconds."""
-        await asyncio.sleep(max(0.0, min(self._next, most)))
+        await sleep(max(0.0, min(self._next, most)))
         self._next = min(2 * self._next, 2.0)

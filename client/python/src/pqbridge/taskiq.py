@@ -30,7 +30,6 @@ from . import errors as e
 from .client import Client, connect
 from .delivery import Delivery, Renewal, Seldom, repeat
 from .job import Drop, Outcome, RetryAfter, Snooze, text_of
-from .link import Link
 from .push import PushOptions
 from .queue import Queue, lease_length
 from .times import Duration, Pause, clock, seconds
@@ -80,7 +79,7 @@ class _Middleware(TaskiqMiddleware):
     async def pre_execute(self, message: TaskiqMessage) -> TaskiqMessage:
         run = _RUN.get()
         if run:
-            run.message, run.labels = message, message.labels
+            run.labels = message.labels
             mode = str(getattr(message.labels.get("ack_type"), "value", message.labels.get("ack_type", "when_saved")))
             if run.broker.keeps_results and mode.lower() != "when_saved":
                 run.outcome = Outcome("dropped", text=_WHEN_SAVED + mode)
@@ -103,17 +102,13 @@ class _Run:
         self.broker, self.delivery = broker, delivery
         self.renewal: Renewal | None = None
         self.task: asyncio.Task[Any] | None = None  # of taskiq, once it has begun
-        self.message: TaskiqMessage | None = None
+        self.id, self.name = delivery.id, ""  # of the task, once its message is read
         self.labels: dict[str, Any] | None = None  # once this worker is known to have the task
         self.outcome: Outcome | None = None  # once the task has ended
         self.refused: Callable[[Exception], bytes] | None = None  # returns what is sent in place of its result
         self.requeued = self.settled = False
         self.why: Literal["", "lost", "stopped"] = ""
         self.over = asyncio.Event()
-
-    @property
-    def id(self) -> str:
-        return self.message.task_id if self.message else self.delivery.id
 
     def lost(self, error: e.PQError) -> None:
         """Cancel the task, as its lease is lost."""
@@ -128,18 +123,19 @@ class _Run:
 
     def begin(self, formatter: TaskiqFormatter) -> TaskiqMessage:
         """Read the message, in the asyncio task in which taskiq does all the rest."""
+        self.task = asyncio.current_task()
+        if self.task:
+            self.task.add_done_callback(self._ended)  # taskiq 0.12 does not acknowledge what cannot be read
         if self.why or self.settled or self.broker.refused:
             raise e.LeaseLostError(self.broker.refused or "the lease ended before the task began: it runs elsewhere")
         _RUN.set(self)
-        self.task = asyncio.current_task()
-        if self.task:
-            self.task.add_done_callback(self._ended)
         try:
-            self.message = formatter.loads(message=self.delivery.value)
+            message = formatter.loads(message=self.delivery.value)
         except Exception as error:
             self.outcome = Outcome("failed", text=f"cannot read the message: {text_of(error)}", delay=self.broker.pause)
             raise
-        return self.message
+        self.id, self.name = message.task_id, message.task_name
+        return message
 
     async def ack(self) -> None:
         """End the lease by one request, as the task has ended. This is what taskiq calls at the end."""
@@ -155,7 +151,7 @@ class _Run:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error:
             _LOG.error("task %s ended outside of its function", self.id, exc_info=error)
-        elif self.outcome and self.broker.keeps_results:
+        elif self.labels is not None and self.broker.keeps_results:
             self.broker.refuse(_WHEN_SAVED + "what --ack-type says")
         self.broker.queue.link.spawn(self.settle(self._unsettled(error)))
 
@@ -169,8 +165,7 @@ class _Run:
         if self.labels is not None and all(frame.f_code.co_name != "pre_execute" for frame, _ in frames):
             # Its function may have run, as before the teardown of a dependency: it must not run each time.
             return self.decide(error or RuntimeError("taskiq ended the task without an acknowledgement"))
-        name = self.message and self.message.task_name
-        text = text_of(error) if error else f"this worker has no task {name!r}, or cannot read its labels"
+        text = text_of(error) if error else f"this worker has no task {self.name!r}, or cannot read its labels"
         return Outcome("failed", text=text, delay=self.broker.pause)
 
     def decide(self, error: BaseException | None) -> Outcome:
@@ -328,8 +323,8 @@ class PQBroker(AsyncBroker):
                 # Without a bound, a worker that waits here would ignore SIGTERM.
                 self.nc = await asyncio.wait_for(connect(self._servers, **self._options), self._timeout)
             except asyncio.TimeoutError:
-                text = f"no connection to NATS within {self._timeout:g} s: the logger pqbridge.connection says why"
-                raise e.NotSentError(text) from None
+                why = "is it running, and is this user let in? The logger pqbridge.connection says more"
+                raise e.NotSentError(f"no connection to NATS within {self._timeout:g} s: {why}") from None
             self._loop, self._settings, self.refused, self.stopped_at = loop, None, "", math.inf
             self.held.clear()
             try:
@@ -385,7 +380,7 @@ class PQBroker(AsyncBroker):
             return await super().shutdown()
         link = self._queue.link
         try:
-            await self._let_go(link)
+            await self._let_go(self._queue)
             for run in list(self.held):
                 await run.over.wait()
             await super().shutdown()
@@ -401,12 +396,12 @@ class PQBroker(AsyncBroker):
             await self.nc.close()
             self._queue = None
 
-    async def _let_go(self, link: Link) -> None:
+    async def _let_go(self, queue: Queue) -> None:
         """Give back what has not begun. Taskiq would still begin it, even after SIGTERM."""
         for _ in range(10):
             await asyncio.sleep(0)  # it begins what it has room for: a worker for one task must do that one
         for run in [r for r in self.held if r.task is None]:
-            link.spawn(run.settle(Outcome("stopped")))
+            queue.link.spawn(run.settle(Outcome("stopped")))
 
     async def kick(self, message: BrokerMessage) -> None:
         """Send a task. It is durable once this returns, and its id makes it happen once."""
@@ -453,7 +448,7 @@ class PQBroker(AsyncBroker):
                     await pause.wait()
         finally:
             self.stopped_at = min(self.stopped_at, clock())
-            queue.link.spawn(self._let_go(queue.link))
+            queue.link.spawn(self._let_go(queue))
 
 
 class PQResultBackend(AsyncResultBackend[_T]):

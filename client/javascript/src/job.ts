@@ -161,9 +161,7 @@ export function compose(handlers: Handler | Handlers, middleware: readonly Middl
 }
 
 /** Calls a handler, and says what becomes of the job, unless `finish` throws too. It does not throw. */
-export async function outcomeOf(
-  handler: Handler, job: Job, context: Context, finish?: (result: unknown) => void,
-): Promise<Outcome> {
+export async function outcomeOf(handler: Handler, job: Job, context: Context, finish?: (result: unknown) => void): Promise<Outcome> {
   try {
     let result = handler(job, context);
     if (typeof result === "object" && result !== null) {
@@ -213,8 +211,7 @@ function reasonOf(error: unknown, seen = new Set<unknown>()): string {
 
 function jsonOf(value: unknown): string {
   try {
-    const text = JSON.stringify(value) ?? "{}";
-    return text === "{}" ? String(value) : text;
+    return JSON.stringify(value) ?? String(value);
   } catch {
     return String(value); // a bigint, or an object that contains itself
   }

@@ -1,4 +1,6 @@
-import { ackSubjectOf, Delivery, encodeResult, mostSuccessors, type Result, type Successor, successorFrame, tokenOf } from "./delivery.js";
+import {
+  ackSubjectOf, Delivery, encodeResult, mostSuccessors, type Result, type Successor, successorFrame, tokenOf,
+} from "./delivery.js";
 import { badRequest, LeaseLostError } from "./errors.js";
 import { type Frame, frameSize } from "./frames.js";
 import { durationIn, type Received } from "./item.js";
@@ -27,13 +29,10 @@ export class Lease implements Effects, Context {
   reason: Error | undefined;
   #controller: AbortController | undefined;
   #delivery: Delivery | undefined;
-  #begun = false;
-  #timer: ReturnType<typeof setTimeout> | undefined;
   #timeout: ReturnType<typeof setTimeout> | undefined;
   #began: number;
-  /** When the timer should end. */
-  #due = 0;
-  #ended = false;
+  /** When the next renewal should be sent. */
+  due = Infinity;
   #certainlyLost = false;
   #sending = false;
   #progress: Uint8Array | undefined;
@@ -82,7 +81,7 @@ export class Lease implements Effects, Context {
 
   /** Extends the lease from now on, up to end; after the timeout of the job, unless that is 0, no more. */
   begin(timeout: number): void {
-    this.#begun = true;
+    this.worker.held.add(this);
     this.#schedule();
     if (timeout === 0) return;
     this.#timeout = setTimeout(() => {
@@ -93,9 +92,8 @@ export class Lease implements Effects, Context {
   }
 
   #log(text: string, fields: object, rarely = false): void {
-    const all = { id: this.job.id, deliveries: this.job.deliveries, ...fields };
-    if (rarely) this.worker.logRarely(text, all);
-    else this.worker.log("warn", text, all);
+    const { id, deliveries } = this.job;
+    this.worker.warn(text, { id, deliveries, ...fields }, rarely);
   }
 
   /** Asks the handler to stop. */
@@ -117,26 +115,25 @@ export class Lease implements Effects, Context {
   }
 
   #stop(): void {
-    this.#ended = true;
-    clearTimeout(this.#timer);
+    this.worker.held.delete(this);
     clearTimeout(this.#timeout);
   }
 
-  // Sets the timer for the next renewal, or for progress that waits.
+  // Says when to send the next renewal, or progress that waits.
   #schedule(after?: number): void {
-    if (this.#ended || this.#sending || !this.#begun) return;
-    clearTimeout(this.#timer);
+    if (this.#sending || !this.worker.held.has(this)) return;
     const now = performance.now();
-    this.#due = Math.max(now, after === undefined ? this.#began + this.length / 3 : now + after);
-    if (this.#progress) this.#due = Math.min(this.#due, Math.max(now, this.#progressAt + progressEvery));
-    this.#timer = setTimeout(() => void this.#renew(), this.#due - now);
+    this.due = Math.max(now, after === undefined ? this.#began + this.length / 3 : now + after);
+    if (this.#progress) this.due = Math.min(this.due, Math.max(now, this.#progressAt + progressEvery));
+    this.worker.renewAt(this.due);
   }
 
-  async #renew(): Promise<void> {
+  async renew(): Promise<void> {
     const every = this.length / 3;
     const sent = performance.now();
     const until = this.#began + this.length;
-    const late = sent - this.#due;
+    const late = sent - this.due;
+    this.due = Infinity;
     if (late > every) this.#log("extends a lease late: something blocks the event loop", { ms: Math.round(late) }, true);
 
     const progress = this.#progress;
@@ -149,7 +146,7 @@ export class Lease implements Effects, Context {
       await this.delivery.renew(progress, left > every ? every : Math.max(left, lastPatience));
       this.#began = sent;
     } catch (err) {
-      if (this.#ended) return;
+      if (!this.worker.held.has(this)) return;
       this.#progress ??= progress;
       if (err instanceof LeaseLostError || performance.now() >= until) {
         this.#certainlyLost = err instanceof LeaseLostError;

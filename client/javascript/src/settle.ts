@@ -17,8 +17,6 @@ interface Turn {
 
 /** How many requests that acknowledge and lease are under way, how many jobs share one, and with how many bytes. */
 const mostUnderWay = 2;
-/** From how many jobs on that end together they go into two requests: the worker reads one while the bridge does the other. */
-const manyTurns = 16;
 const mostShared = 256;
 const sharedBytes = 256 * 1024;
 
@@ -39,9 +37,7 @@ export class Settler {
 
   #startNext(): void {
     while (this.#turns.length > 0 && this.#underWay < mostUnderWay) {
-      const free = mostUnderWay - this.#underWay;
-      const most = this.#turns.length < manyTurns ? mostShared : Math.min(mostShared, Math.ceil(this.#turns.length / free));
-      const turns = this.#turns.splice(0, this.#fitting(most));
+      const turns = this.#turns.splice(0, this.#fitting());
       this.#underWay++;
       void this.#send(turns).finally(() => {
         this.#underWay--;
@@ -51,12 +47,12 @@ export class Settler {
   }
 
   // Returns how many of the turns go into one request. A client of another account has no tokens to share one with.
-  #fitting(most: number): number {
+  #fitting(): number {
     let [n, bytes, frames] = [0, 0, 0];
     for (const { lease } of this.#turns) {
       bytes += lease.bytes;
       frames += lease.successors.length;
-      const fits = n < most && bytes <= sharedBytes && frames <= mostSuccessors;
+      const fits = n < mostShared && bytes <= sharedBytes && frames <= mostSuccessors;
       if (n > 0 && !(fits && lease.token)) break;
       n++;
       if (!lease.token) break;
@@ -131,7 +127,7 @@ export class Settler {
       } catch (err) {
         if (!extra || !(err instanceof BadRequestError || err instanceof TooLargeError)) throw err;
         refused = `the result, or an item to push, was refused: ${err.message}`;
-        this.worker.log("warn", "a job failed", { id: lease.job.id, error: refused });
+        this.worker.warn("a job failed", { id: lease.job.id, error: refused });
       }
       await lease.delivery.nak({ reason: refused! });
     });
@@ -178,14 +174,14 @@ export class Settler {
           return false;
         }
         unknown ||= error.unknown;
-        worker.logRarely("cannot settle a job, trying again", { id, error: error.message });
+        worker.warn("cannot settle a job, trying again", { id, error: error.message }, true);
       }
     }
   }
 
   #lost(lease: Lease, unknown: boolean): boolean {
     if (unknown) return true;
-    this.worker.log("warn", "a job was done too late: its lease was over and somebody else got it", { id: lease.job.id });
+    this.worker.warn("a job was done too late: its lease was over and somebody else got it", { id: lease.job.id });
     this.worker.call("lost", lease.job);
     return false;
   }

@@ -73,6 +73,8 @@ const workerMembers = ["concurrency", "ackWait", "holder", "jobTimeout", "max", 
 const idleWait = 300_000;
 /** The timeout of close unless one is given, and for how long after it jobs are still settled, in milliseconds. */
 const [defaultTimeout, settleTime] = [25_000, 5000];
+/** For how long a lease that is due may wait for others, in milliseconds. */
+const timerSlack = 5;
 /** How often the same warning is logged, in milliseconds. */
 const logEvery = 60_000;
 
@@ -94,18 +96,19 @@ const as = <T>(lease: Lease | undefined, f: () => T): T => (handling ? handling.
  */
 export class Worker<Data = unknown, Result = unknown> {
   readonly queue: Queue<Data, Result>;
-  readonly #options: WorkerOptions<Data, Result>;
+  readonly #options: WorkerOptions<Data, Result> & { concurrency: number; holder: string; jobTimeout: number };
   readonly #logger: Logger | null;
   readonly #listeners: Record<keyof Hooks, Set<(...args: unknown[]) => unknown>>;
   readonly #logged = new Map<string, number>();
   readonly #handler: Handler;
-  readonly #concurrency: number;
-  readonly #holder: string;
-  readonly #jobTimeout: number;
   readonly #stopping = new AbortController();
   readonly #settler = new Settler(this as Worker);
   /** The jobs that are being done. */
   readonly #leases = new Set<Lease>();
+  /** @internal The leases to extend. */
+  readonly held = new Set<Lease>();
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #renewAt = Infinity;
   #killed = false;
   /** @internal When attempts to settle end, as performance.now says. */
   deadline = Infinity;
@@ -131,15 +134,12 @@ export class Worker<Data = unknown, Result = unknown> {
     }
     if (max && queue.fifo) throw badRequest("max in a FIFO queue, which is served from one end");
     this.queue = queue;
-    this.#options = given;
+    this.#options = { ...given, concurrency, holder, jobTimeout: milliseconds(jobTimeout, "jobTimeout") };
     this.#logger = options?.logger === undefined ? console : options.logger;
     this.#handler = compose(handler as Handler | Handlers, middleware);
     this.#listeners = { completed: new Set(), failed: new Set(), lost: new Set(), error: new Set() };
     const hooks = checkOptions("hook", given.on, Object.keys(this.#listeners));
     for (const [event, hook] of Object.entries(hooks)) this.on(event as keyof Hooks, hook);
-    this.#concurrency = concurrency;
-    this.#holder = holder;
-    this.#jobTimeout = milliseconds(jobTimeout, "jobTimeout");
     this.length = ackWait === undefined ? 30_000 : milliseconds(ackWait, "ackWait", 100, 12 * 3_600_000);
   }
 
@@ -175,9 +175,10 @@ export class Worker<Data = unknown, Result = unknown> {
   async run(): Promise<void> {
     if (this.#ended) throw badRequest("this worker has run before: want a new one");
     const abandoned = new Promise<void>((resolve) => (this.#abandon = resolve));
-    const loops = Promise.all(Array.from({ length: this.#concurrency }, () => this.#loop()));
+    const loops = Promise.all(Array.from({ length: this.#options.concurrency }, () => this.#loop()));
     this.#ended = Promise.race([loops, abandoned]).then(() => undefined);
     await this.#ended;
+    clearTimeout(this.#timer);
     if (this.#error) throw this.#error;
   }
 
@@ -241,7 +242,7 @@ export class Worker<Data = unknown, Result = unknown> {
 
   async #do(lease: Lease): Promise<Outcome> {
     this.#leases.add(lease);
-    lease.begin(this.#jobTimeout);
+    lease.begin(this.#options.jobTimeout);
     if (this.#killed) lease.abort(new StoppedError());
 
     // The signal is made when it is asked for.
@@ -257,7 +258,7 @@ export class Worker<Data = unknown, Result = unknown> {
     const settled = await this.#settler.settleFailed(lease, outcome);
     if (!settled) return;
     const text = { failed: "a job failed", dropped: "dropped a job", snoozed: undefined }[outcome.outcome];
-    if (text) this.log("warn", text, { id, deliveries, error: outcome.error });
+    if (text) this.warn(text, { id, deliveries, error: outcome.error });
     this.call("failed", lease.job, outcome);
   }
 
@@ -276,7 +277,7 @@ export class Worker<Data = unknown, Result = unknown> {
         } catch (err) {
           if (isHopeless(err)) this.end(err as Error);
           if (this.stopping.aborted) break;
-          this.logRarely("cannot lease a job, trying again", { error: (err as Error).message });
+          this.warn("cannot lease a job, trying again", { error: (err as Error).message }, true);
           this.call("error", err as Error);
           await pause.wait(this.stopping);
         }
@@ -288,14 +289,14 @@ export class Worker<Data = unknown, Result = unknown> {
   }
 
   async #tryLease(): Promise<Lease | undefined> {
-    const { ackWait, max = false } = this.#options;
+    const { ackWait, max = false, holder } = this.#options;
     const { connection, timeout } = this.queue.client;
     const heartbeat = Math.max(100, Math.min(5000, Math.floor(this.length / 3)));
     const options = {
       ack_wait: durationText(ackWait, "ackWait") ?? "0s",
       expires: durationText(idleWait, "expires"),
       idle_heartbeat: durationText(heartbeat, "heartbeat"),
-      holder: this.#holder,
+      holder,
       frames: true,
     };
     const fetch = this.queue.fetchOf(1, options, { max, signal: this.stopping });
@@ -319,8 +320,27 @@ export class Worker<Data = unknown, Result = unknown> {
     if (performance.now() - began < this.length) return lease;
     return lease.extendNow(this.#settler.patience(lease)).then(
       () => lease,
-      (err: Error) => void this.log("warn", "a job came too late to be begun", { id: lease.job.id, error: err.message }),
+      (err: Error) => void this.warn("a job came too late to be begun", { id: lease.job.id, error: err.message }),
     ) as Promise<Lease | undefined>;
+  }
+
+  /** @internal Has leases extended that are due by then, with one timer for all, because most jobs end before it does. */
+  renewAt(due: number): void {
+    if (due >= this.#renewAt) return;
+    this.#renewAt = due;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#renewDue(), due - performance.now());
+  }
+
+  #renewDue(): void {
+    this.#renewAt = Infinity;
+    const soon = performance.now() + 1; // a timer may end that much too early
+    let next = Infinity;
+    for (const lease of this.held) {
+      if (lease.due <= soon) void lease.renew();
+      else next = Math.min(next, lease.due);
+    }
+    this.renewAt(Math.max(next, soon + timerSlack));
   }
 
   /** @internal Stops because of an error that no further attempt can mend. */
@@ -340,10 +360,10 @@ export class Worker<Data = unknown, Result = unknown> {
     }
   }
 
-  /** @internal Logs a warning, unless the same one was logged less than a minute ago. */
-  logRarely(text: string, fields: object): void {
+  /** @internal Logs a warning; with `rarely`, unless the same one was logged less than a minute ago. */
+  warn(text: string, fields: object, rarely = false): void {
     const now = performance.now();
-    if (now - (this.#logged.get(text) ?? -Infinity) < logEvery) return;
+    if (rarely && now - (this.#logged.get(text) ?? -Infinity) < logEvery) return;
     this.#logged.set(text, now);
     this.log("warn", text, fields);
   }

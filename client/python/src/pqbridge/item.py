@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .errors import BadReplyError, JobFailedError
 from .headers import Headers
@@ -27,6 +26,16 @@ def read(parse: Callable[[str], T], text: str) -> T:
         return parse(text)
     except ValueError as error:
         raise BadReplyError(f"not the reply of a bridge: {error}", unknown=True) from error
+
+
+class Read(Generic[T]):
+    """A property that is read from a header of an item."""
+
+    def __init__(self, header: str, parse: Callable[[str], T], default: str = "") -> None:
+        self._header, self._parse, self._default = header, parse, default
+
+    def __get__(self, item: Item, _: object = None) -> T:
+        return read(self._parse, item.all.get(self._header, self._default))
 
 
 def _is_own(name: str) -> bool:
@@ -67,53 +76,34 @@ class Item:
         """Return the value as text in UTF-8."""
         return self.value.decode()
 
-    def _number(self, name: str) -> int:
-        return read(int, self.about.get(name, "0"))
-
-    @property
-    def id(self) -> str:
-        """Id of the job, as its push returned it: the same through moves, death and redrives."""
-        return self.all.get("Pq-Id", "")
+    id = Read("Pq-Id", str)
+    """Id of the job, as its push returned it: the same through moves, death and redrives."""
 
     @property
     def place(self) -> str:
         """Where the item is now, which names it until it moves."""
         return self.about.get("Pq-Place", self.id)
 
-    @property
-    def priority(self) -> int:
-        """The priority, 0 in a FIFO queue."""
-        return self._number("Pq-Priority")
+    priority = Read("Pq-Priority", int, "0")
+    """The priority, 0 in a FIFO queue."""
 
-    @property
-    def pushed_at(self) -> datetime | None:
-        """When the item was pushed, by the bridge's clock."""
-        return read(parse_time, self.about.get("Pq-Pushed-At", ""))
+    pushed_at = Read("Pq-Pushed-At", parse_time)
+    """When the item was pushed, by the bridge's clock."""
 
-    @property
-    def group(self) -> str:
-        """The group that takes turns with others, "" for none."""
-        return self.about.get("Pq-Group", "")
+    group = Read("Pq-Group", str)
+    """The group that takes turns with others, "" for none."""
 
-    @property
-    def type(self) -> str:
-        """The kind of job: the header Type, "" without."""
-        return self.all.get("Type", "")
+    type = Read("Type", str)
+    """The kind of job: the header Type, "" without."""
 
-    @property
-    def state(self) -> str:
-        """Of Queue.get: "ready", "delayed", "leased" or "done"."""
-        return self.about.get("Pq-State", "")
+    state = Read("Pq-State", str)
+    """Of Queue.get: "ready", "delayed", "leased" or "done"."""
 
-    @property
-    def deliveries(self) -> int:
-        """How many times the item was leased, a present lease included."""
-        return self._number("Pq-Deliveries")
+    deliveries = Read("Pq-Deliveries", int, "0")
+    """How many times the item was leased, a present lease included."""
 
-    @property
-    def max_deliver(self) -> int:
-        """How many deliveries the settings of the queue allow, 0 for no limit."""
-        return self._number("Pq-Max-Deliver")
+    max_deliver = Read("Pq-Max-Deliver", int, "0")
+    """How many deliveries the settings of the queue allow, 0 for no limit."""
 
     @property
     def last_try(self) -> bool:
@@ -131,10 +121,8 @@ class JobResult(Item):
     def __repr__(self) -> str:
         return f"JobResult(id={self.id!r}, state={self.state!r}, cause={self.cause!r}, value={self.value[:40]!r})"
 
-    @property
-    def content_type(self) -> str:
-        """The type of the result, "" if the worker did not say."""
-        return self.headers.get("Content-Type", "")
+    content_type = Read("Content-Type", str)
+    """The type of the result, "" if the worker did not say."""
 
     @property
     def is_over(self) -> bool:
@@ -148,15 +136,11 @@ class JobResult(Item):
             return self.about.get("Pq-Last-Reason", "")
         return (self.reason in ("max_deliver", "terminated") and self.error) or self.reason
 
-    @property
-    def reason(self) -> str:
-        """Why a dead letter is one: "max_deliver", or the reason of a Drop. See cause."""
-        return self.about.get("Pq-Dead-Reason", "")
+    reason = Read("Pq-Dead-Reason", str)
+    """Why a dead letter is one: "max_deliver", or the reason of a Drop. See cause."""
 
-    @property
-    def error(self) -> str:
-        """The last error of a dead letter that was not a Drop, "" without any. See cause."""
-        return self.about.get("Pq-Dead-Error", "")
+    error = Read("Pq-Dead-Error", str)
+    """The last error of a dead letter that was not a Drop, "" without any. See cause."""
 
     @property
     def progress(self) -> bytes | None:
@@ -167,7 +151,7 @@ class JobResult(Item):
     def raise_for_death(self) -> None:
         """Raise JobFailedError if the job is a dead letter."""
         if self.state == "dead":
-            deliveries = self._number("Pq-Dead-Deliveries")
+            deliveries = read(int, self.all.get("Pq-Dead-Deliveries", "0"))
             raise JobFailedError(self.id, self.cause, self.reason, self.error, deliveries)
 
 

@@ -42,8 +42,8 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
 .PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript \
-	test-python clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite leaf-versions \
-	bench bench-growth bench-peers bench-workers scale shots
+	test-python test-packages clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite \
+	leaf-versions bench bench-growth bench-peers bench-workers scale shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -60,21 +60,24 @@ build: ## build the programs into ./bin
 	@mkdir -p bin
 	go build $(BUILD_FLAGS) $(TAG_FLAGS) $(LDFLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq
 
-PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+# A release of the same commit has the same bytes each time, wherever the checkout is.
+PLATFORMS  := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+DIST       := dist
+DIST_FLAGS := -trimpath
 dist: ## build a release into ./dist: VERSION=v1.2.3
 	@test -n "$(VERSION)" || { echo "give the version, as in make dist VERSION=v1.2.3"; exit 1; }
-	rm -rf dist
+	rm -rf $(DIST)
 	@set -e; for platform in $(PLATFORMS); do \
 		name=pqbridge_$(NUMBER)_$$(echo $$platform | tr / _); \
 		echo "$$name"; \
-		mkdir -p dist/$$name; \
-		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath \
-			-ldflags "-s -w -X main.version=$(NUMBER)" -o dist/$$name/bin/ ./cmd/pqbridge ./cmd/pq; \
-		cp -R LICENSE $(wildcard *.md) docs deploy dist/$$name/; \
-		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} .ci/licenses > dist/$$name/THIRD-PARTY-LICENSES; \
-		tar -C dist -czf dist/$$name.tar.gz --owner=0 --group=0 $$name; \
-		rm -r dist/$$name; \
-	done
+		mkdir -p $(DIST)/$$name; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build $(BUILD_FLAGS) $(DIST_FLAGS) \
+			-ldflags "-s -w -X main.version=$(NUMBER)" -o $(DIST)/$$name/bin/ ./cmd/pqbridge ./cmd/pq; \
+		cp -R LICENSE $(wildcard *.md) docs deploy $(DIST)/$$name/; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} .ci/licenses > $(DIST)/$$name/THIRD-PARTY-LICENSES; \
+	done; \
+	.ci/pack $(DIST) $(NUMBER); \
+	rm -r $(DIST)/pqbridge_$(NUMBER)_*/
 
 clean: ## remove build results; ./data stays
 	rm -rf bin dist
@@ -181,6 +184,15 @@ test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
 		(cd client/python && PATH="$(PYTHON_ENV)-$$v/bin:$$PATH" && pytest -q -rs $(if $(RUN),-k '$(RUN)')); \
 	done
 
+# Not trimmed, so that nothing is compiled again for this.
+PACKAGES_OF = $(CURDIR)/bin/packages
+test-packages: ## test the packages of the programs for PyPI and npm
+	@$(NODE_20) || { echo "test-packages needs $(NO_NODE)"; exit 1; }
+	@$(PYTHON_310) || { echo "test-packages needs $(NO_PYTHON); PYTHON= names another one"; exit 1; }
+	$(MAKE) --no-print-directory $(PYTHON_ENV)/installed
+	$(MAKE) --no-print-directory dist VERSION=v0.0.0 DIST=$(PACKAGES_OF) DIST_FLAGS= PLATFORMS=$$(go env GOOS)/$$(go env GOARCH)
+	PATH="$(PYTHON_ENV)/bin:$$PATH" PQ_TEST_PACKAGES=$(PACKAGES_OF) $(TEST) -count=1 -v -run '^TestPackages' ./cmd/pqbridge
+
 # The clients in other languages are built if they can be. Without npm or PyPI their tests say what is missing, or fail
 # with PQ_TEST_CLIENTS=all. The examples find packages there.
 NO_CLIENTS = $(strip $(foreach program,node python3 rustc nats,$(if $(shell command -v $(program)),,$(program))))
@@ -220,6 +232,7 @@ test-image: ## build the container image and test it: IMAGE=
 		go test -count=1 -timeout 10m -tags image -run '^TestImage' ./cmd/pqbridge
 
 test-all: test test-clients test-modules ## all of these that can run here
+	@if $(NODE_20) && $(PYTHON_310); then $(MAKE) test-packages; else echo "left out: test-packages needs npm and Python"; fi
 	@$(if $(BROWSER),$(MAKE) test-browser,echo "left out: $(NO_BROWSER)")
 	@$(if $(NO_FDB),echo "left out: test-fdb needs $(NO_FDB)",$(MAKE) test-fdb)
 	@$(if $(ENGINE),$(MAKE) test-image,echo "left out: test-image needs docker or podman")

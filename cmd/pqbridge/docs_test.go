@@ -79,7 +79,7 @@ func TestDocumentsNameRealFiles(t *testing.T) {
 // The archives of a release have the files that their README links to.
 func TestArchivesHaveWhatTheirReadmeLinks(t *testing.T) {
 	recipe := readFile(t, "Makefile")
-	copied := regexp.MustCompile(`cp -R (.*) dist/`).FindStringSubmatch(recipe)
+	copied := regexp.MustCompile(`cp -R (.*) \$\(DIST\)/`).FindStringSubmatch(recipe)
 	if copied == nil {
 		t.Fatal("make dist copies nothing")
 	}

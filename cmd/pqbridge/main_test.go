@@ -91,8 +91,16 @@ func setenv(t *testing.T, variables map[string]string) {
 func startDev(t *testing.T, variables ...string) *command {
 	t.Helper()
 	c := newCommand(t, variables, "-dev")
+	c.startDev()
+
+	return c
+}
+
+// startDev starts a command that runs pqbridge -dev and waits until it says that it is ready.
+func (c *command) startDev() {
+	c.t.Helper()
 	stdout, err := c.cmd.StdoutPipe()
-	must(t, err)
+	must(c.t, err)
 
 	c.start()
 	ready := regexp.MustCompile(`^Ready\. NATS is at (\S+), health and metrics at http://(\S+)\.$`)
@@ -101,12 +109,10 @@ func startDev(t *testing.T, variables ...string) *command {
 	for lines.Scan() {
 		if found := ready.FindStringSubmatch(lines.Text()); found != nil {
 			c.nats, c.http = found[1], found[2]
-			return c
+			return
 		}
 	}
-	t.Fatalf("pqbridge -dev ended (%v):\n%s", c.cmd.Wait(), c.log())
-
-	return nil
+	c.t.Fatalf("pqbridge -dev ended (%v):\n%s", c.cmd.Wait(), c.log())
 }
 
 // log is the end of what the process has logged, for a test that fails.

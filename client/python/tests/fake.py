@@ -149,7 +149,8 @@ class FakeNATS:
         async def receive() -> None:
             for _ in range(self.turns):
                 await asyncio.sleep(0)
-            await self._subscriptions[prefix].cb(message)
+            if prefix in self._subscriptions:  # nobody reads the answer to a cancel
+                await self._subscriptions[prefix].cb(message)
 
         task = asyncio.ensure_future(receive())
         task.add_done_callback(lambda done: done.result())

@@ -57,7 +57,7 @@ async def test_what_is_given_back_comes_back(queue: Queue) -> None:
         job = await queue.lease()
         assert job and job.deliveries == deliveries
         if settle == 0:
-            await job.snooze()
+            await job.snooze(None)
         elif settle == 1:
             assert await job.extend("half")
             await job.nak(delay=0, reason="disk full")
@@ -202,6 +202,11 @@ async def test_an_option_that_is_none_is_as_if_absent(nc: Any, name: str) -> Non
     assert listed[2].raw["headers"]["Pq-Keep"] == ["1h0m0s"]
     job = await queue.lease(ack_wait=None, expires=None, holder=None)
     assert job and (await queue.result(job.id, wait=None)).state == "leased"
+    await job.nak(delay=None, reason=None)
+    for settle in ("term", "ack"):
+        job = await queue.lease()
+        assert job
+        await getattr(job, settle)(None)
     assert await queue.pop(expires=None) and await queue.redrive(max=None) == 0
 
 

@@ -64,32 +64,32 @@ class Delivery(Item):
         more than a message of NATS takes; LeaseLostError; and the errors of any request.
         """
         data, own_type = (None, "") if result is None else encode(self._queue.codec, result)
-        successors = [successor(self._queue.codec, s) for s in next]
+        successors = [successor(self._queue.codec, s) for s in next or ()]
         try:
             await ack_alone(Done(self, data, content_type or own_type, successors))
         except LeaseLostError as error:
             if error.reason != "done":  # otherwise an earlier acknowledgement has counted
                 raise
 
-    async def nak(self, *, delay: Duration | None = None, reason: str = "") -> None:
+    async def nak(self, *, delay: Duration | None = None, reason: str | None = None) -> None:
         """Return the item to its old place, after delay or else the backoff of the queue.
 
         delay is up to ten years. If this was the last delivery that the settings allow, the item
         becomes a dead letter, with the reason as its error, cut at 1,024 bytes.
         """
         own = {} if delay is None else {"delay": duration_text(delay)}
-        await self._nak({"reason": _cut(reason), **own})
+        await self._nak({"reason": _cut(reason or ""), **own})
 
-    async def snooze(self, delay: Duration = 0) -> None:
+    async def snooze(self, delay: Duration | None = None) -> None:
         """Return the item to its place after delay, without counting this delivery."""
-        await self._nak({"snooze": True, "delay": duration_text(delay)})
+        await self._nak({"snooze": True, "delay": duration_text(delay or 0)})
 
     async def _nak(self, options: dict[str, Any]) -> None:
         await self.settle((), ("-NAK " + json.dumps(options)).encode())
 
-    async def term(self, reason: str = "") -> None:
+    async def term(self, reason: str | None = None) -> None:
         """Make the item a dead letter with this reason, cut at 256 bytes."""
-        await self.settle((), f"+TERM {_cut(reason)}".strip().encode())
+        await self.settle((), f"+TERM {_cut(reason or '')}".strip().encode())
 
     async def extend(self, progress: Any = None, *, timeout: float | None = None) -> datetime | None:
         """Restart the lease with its old length, and return its new end by the bridge's clock.

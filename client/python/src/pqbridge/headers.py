@@ -90,12 +90,8 @@ def are_plain(pairs: Sequence[tuple[str, str]]) -> bool:
 
 def header_block(pairs: Sequence[tuple[str, str]]) -> bytes:
     """Return headers as a message has them."""
-    if not pairs:
-        return b""
-    lines = (
-        name.encode() + b": " + value.strip(" \t").encode("utf-8", "surrogateescape") + b"\r\n" for name, value in pairs
-    )
-    return _START + b"".join(lines) + b"\r\n"
+    text = "".join([name + ": " + value.strip(" \t") + "\r\n" for name, value in pairs])
+    return _START + text.encode("utf-8", "surrogateescape") + b"\r\n" if pairs else b""
 
 
 def _parse_block(block: bytes) -> list[tuple[str, str]]:

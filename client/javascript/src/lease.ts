@@ -3,7 +3,7 @@ import {
 } from "./delivery.js";
 import { badRequest, LeaseLostError } from "./errors.js";
 import { type Frame, frameSize } from "./frames.js";
-import { durationIn, type Received } from "./item.js";
+import type { Received } from "./item.js";
 import { type Context, type Effects, Job, TimedOutError } from "./job.js";
 import type { Worker } from "./worker.js";
 
@@ -41,8 +41,9 @@ export class Lease implements Effects, Context {
   /** The lease began at that time or later. Throws BadReplyError. */
   constructor(readonly worker: Worker, readonly received: Received, began: number) {
     const { queue } = worker;
-    this.token = tokenOf({ ackSubject: ackSubjectOf(received) });
-    this.length = durationIn(received.bridge, "Pq-Ack-Wait") ?? worker.length;
+    const ackSubject = ackSubjectOf(received);
+    this.token = received.bridge.get("Pq-Token") ?? tokenOf({ ackSubject });
+    this.length = worker.lengthOf(received);
     this.#began = began;
     this.job = new Job(received, queue.client.codec, queue.name, this);
   }

@@ -144,7 +144,8 @@ class Reply {
       for (const [pairs, value] of frames) {
         const r = receive(pairs, value, "");
         const token = r.bridge.get("Pq-Token");
-        this.items.push(token ? { ...r, ack: this.fetch.acks + token } : r);
+        if (token) r.ack = this.fetch.acks + token;
+        this.items.push(r);
       }
     } catch (err) {
       const text = `items cannot be read: ${(err as Error).message}`;

@@ -3,7 +3,7 @@ import { encodeResult } from "./delivery.js";
 import { type Duration, durationText, milliseconds, shown, within } from "./duration.js";
 import { badRequest, NotFoundError } from "./errors.js";
 import { builtin, defaultHolder } from "./holder.js";
-import type { Received } from "./item.js";
+import { durationIn, type Received } from "./item.js";
 import {
   checkFunction, compose, type Failure, type Handler, type Handlers, type Job, type Middleware, type Outcome, outcomeOf,
   StoppedError,
@@ -116,8 +116,9 @@ export class Worker<Data = unknown, Result = unknown> {
   #error: Error | undefined;
   #ended: Promise<void> | undefined;
   #abandon: () => void = () => undefined;
-  /** @internal The length of the latest lease, in milliseconds. */
-  length: number;
+  /** The length of the latest lease, in milliseconds, and as the bridge wrote it. */
+  #length: number;
+  #lengthText: string | undefined;
   /** Until the loop that waits for a job has one. */
   #waiting: Promise<void> = Promise.resolve();
 
@@ -140,7 +141,7 @@ export class Worker<Data = unknown, Result = unknown> {
     this.#listeners = { completed: new Set(), failed: new Set(), lost: new Set(), error: new Set() };
     const hooks = checkOptions("hook", given.on, Object.keys(this.#listeners));
     for (const [event, hook] of Object.entries(hooks)) this.on(event as keyof Hooks, hook);
-    this.length = ackWait === undefined ? 30_000 : milliseconds(ackWait, "ackWait", 100, 12 * 3_600_000);
+    this.#length = ackWait === undefined ? 30_000 : milliseconds(ackWait, "ackWait", 100, 12 * 3_600_000);
   }
 
   /** Adds a listener, unless it is there already. Throws BadRequestError. */
@@ -228,6 +229,7 @@ export class Worker<Data = unknown, Result = unknown> {
     for (let lease: Lease | undefined; (lease ??= await this.#next()); ) {
       if (this.stopping.aborted) return this.#settler.giveBack(lease); // it came while the worker was stopping
       const outcome = await this.#do(lease);
+      this.#leases.delete(lease);
       if (outcome.outcome === "done") {
         lease = await this.#settler.finish(lease, outcome.result);
         continue;
@@ -240,7 +242,7 @@ export class Worker<Data = unknown, Result = unknown> {
     }
   }
 
-  async #do(lease: Lease): Promise<Outcome> {
+  #do(lease: Lease): Promise<Outcome> {
     this.#leases.add(lease);
     lease.begin(this.#options.jobTimeout);
     if (this.#killed) lease.abort(new StoppedError());
@@ -248,9 +250,7 @@ export class Worker<Data = unknown, Result = unknown> {
     // The signal is made when it is asked for.
     const context = { get signal() { return lease.signal; } };
     const encode = (result: unknown): void => void (lease.result = encodeResult(this.queue.client, result));
-    const outcome = await as(lease, () => outcomeOf(this.#handler, lease.job, context, encode));
-    this.#leases.delete(lease);
-    return outcome;
+    return as(lease, () => outcomeOf(this.#handler, lease.job, context, encode));
   }
 
   async #fail(lease: Lease, outcome: Failure): Promise<void> {
@@ -291,7 +291,7 @@ export class Worker<Data = unknown, Result = unknown> {
   async #tryLease(): Promise<Lease | undefined> {
     const { ackWait, max = false, holder } = this.#options;
     const { connection, timeout } = this.queue.client;
-    const heartbeat = Math.max(100, Math.min(5000, Math.floor(this.length / 3)));
+    const heartbeat = Math.max(100, Math.min(5000, Math.floor(this.#length / 3)));
     const options = {
       ack_wait: durationText(ackWait, "ackWait") ?? "0s",
       expires: durationText(idleWait, "expires"),
@@ -310,14 +310,21 @@ export class Worker<Data = unknown, Result = unknown> {
     return items[0] && this.hold(items[0], began);
   }
 
+  /** @internal Returns the length of a lease, in milliseconds. They are mostly alike. */
+  lengthOf({ bridge }: Received): number {
+    const text = bridge.get("Pq-Ack-Wait");
+    if (text !== this.#lengthText) this.#length = durationIn(bridge, "Pq-Ack-Wait") ?? this.#length;
+    this.#lengthText = text;
+    return this.#length;
+  }
+
   /**
    * @internal Takes a job that was leased at that time or later. Returns undefined if somebody else may have it. Throws
    * BadReplyError.
    */
   hold(r: Received, began: number): Lease | Promise<Lease | undefined> {
     const lease = new Lease(this as Worker, r, began);
-    this.length = lease.length;
-    if (performance.now() - began < this.length) return lease;
+    if (performance.now() - began < lease.length) return lease;
     return lease.extendNow(this.#settler.patience(lease)).then(
       () => lease,
       (err: Error) => void this.warn("a job came too late to be begun", { id: lease.job.id, error: err.message }),

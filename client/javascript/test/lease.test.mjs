@@ -13,12 +13,13 @@ function leased(t, { ackWait = "1s", reply = () => undefined } = {}) {
   const requests = [];
   const logged = [];
   const connection = {
+    ready: () => new Promise(() => undefined),
     async request(request, ms) {
       requests.push({ text: new TextDecoder().decode(request.payload), at: now, ms });
       return reply();
     },
   };
-  const queue = { name: "jobs", fifo: false, client: { codec: json, timeout: 10_000, connection } };
+  const queue = { name: "jobs", fifo: false, fetchOf: () => ({}), client: { codec: json, timeout: 10_000, connection } };
   const log = (text) => logged.push(text);
   const worker = new Worker(queue, () => undefined, { ackWait, logger: { warn: log, error: log } });
   const lease = new Lease(worker, receive([["Pq-Id", "1"]], new Uint8Array(), "pq.jobs.ack.token"), 0);
@@ -30,7 +31,7 @@ function leased(t, { ackWait = "1s", reply = () => undefined } = {}) {
     t.mock.timers.tick(timers);
     await new Promise(setImmediate);
   };
-  return { lease, pass, requests, logged };
+  return { lease, worker, pass, requests, logged };
 }
 
 test("progress is sent at most once a second, the latest one", async (t) => {
@@ -85,4 +86,21 @@ test("a lease that is lost is logged each time", async (t) => {
 
   assert.match(logged[0], /^lost the lease/);
   assert.ok(lease.signal.reason instanceof LeaseLostError);
+});
+
+test("a worker settles jobs for the grace that was asked, 25 seconds without, and five more", async (t) => {
+  const { worker, pass } = leased(t);
+  const ended = assert.rejects(worker.run(), /no permission/);
+
+  worker.end(new Error("no permission"));
+  assert.equal(worker.deadline, 30_000);
+  const closed = [worker.close({ timeout: "10m" })];
+  assert.equal(worker.deadline, 605_000);
+  closed.push(worker.close({ timeout: "1s" }));
+  assert.equal(worker.deadline, 6000);
+  closed.push(worker.close({ timeout: "1h" }));
+  assert.equal(worker.deadline, 6000);
+
+  for (const ms of [1000, 5000]) await pass(ms);
+  await Promise.all([...closed, ended]);
 });

@@ -34,7 +34,7 @@ export function parseFrames(payload: Uint8Array): [[string, HeaderValue][], Uint
     const value = headers + view.getUint32(at + 8);
     const end = value + view.getUint32(at + 12);
     if (end > payload.length) throw new RangeError(`frame ${list.length} is cut short`);
-    list.push([parseHeaders(payload.subarray(headers, value)), new Uint8Array(payload.subarray(value, end))]);
+    list.push([parseHeaders(payload.subarray(headers, value)), payload.subarray(value, end)]);
     at = end;
   }
   return list;

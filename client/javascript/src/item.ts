@@ -45,7 +45,7 @@ export function receive(pairs: Iterable<[string, HeaderValue]>, value: Uint8Arra
 export function receiveMessage(m: Msg): Received {
   const pairs: [string, string][] = [];
   for (const [name, values] of m.headers ?? []) for (const v of values) pairs.push([name, v]);
-  return receive(pairs, new Uint8Array(m.data), m.reply ?? "");
+  return receive(pairs, m.data, m.reply ?? "");
 }
 
 /**
@@ -58,8 +58,6 @@ export class Item<Data = unknown> {
   readonly place: string;
   /** The priority, 0 in a FIFO queue; a bigint only beyond 2^53. */
   readonly priority: Priority;
-  /** The value, byte for byte. */
-  readonly value: Uint8Array;
   /** What kind of job it is: its header Type, or "". */
   readonly type: string;
   /** Its group, or "". */
@@ -69,12 +67,12 @@ export class Item<Data = unknown> {
   readonly #codec: Codec;
   readonly #received: Received;
   #headers: ItemHeaders | undefined;
+  #value: Uint8Array | undefined;
 
   constructor(r: Received, codec: Codec) {
     const { bridge } = r;
     this.#codec = codec;
     this.#received = r;
-    this.value = r.value;
     this.id = bridge.get("Pq-Id") ?? "";
     this.place = bridge.get("Pq-Place") ?? "";
     this.priority = integer(bridge.get("Pq-Priority") ?? "0");
@@ -86,6 +84,11 @@ export class Item<Data = unknown> {
   /** Returns the value as JSON, of the type that the queue has for its values: nothing checks that. Throws SyntaxError. */
   json<T = Data>(): NoInfer<T> {
     return JSON.parse(this.string());
+  }
+
+  /** The value, byte for byte. */
+  get value(): Uint8Array {
+    return (this.#value ??= new Uint8Array(this.#received.value)); // a copy, without the rest of the message
   }
 
   /** When it was pushed, by the clock of the bridge. */
@@ -100,7 +103,7 @@ export class Item<Data = unknown> {
 
   /** Returns the value as text, with U+FFFD for bytes that are not UTF-8. */
   string(): string {
-    return textOf(this.value);
+    return textOf(this.#value ?? this.#received.value);
   }
 
   /** Returns the value as the codec of the client reads it. Throws what the codec throws. */
@@ -110,7 +113,7 @@ export class Item<Data = unknown> {
 
   /** @internal */
   [inspect](): object {
-    return printed({ ...this, pushedAt: this.pushedAt, headers: this.headers });
+    return printed({ ...this, value: this.value, pushedAt: this.pushedAt, headers: this.headers });
   }
 }
 

@@ -28,9 +28,9 @@
 //	{"n":2,"error":{"class":"LeaseLost","code":"409","reason":"lost","text":"","unknown":false}}
 //
 // The class of an error has the name of the error in Go, without Err. BadArgument is a request that
-// the client refuses to send, JobFailed a call whose job has died, NotDone one whose job goes on: it
-// has the id of the job as "job". Unsupported answers an operation or member that the driver does
-// not know, and fails the test.
+// the client refuses to send, JobFailed a call whose job has died. NotDone is a call whose job goes
+// on, and has the id of the job as "job". Unsupported answers an operation or member that the
+// driver does not know, and fails the test.
 //
 // # Operations
 //

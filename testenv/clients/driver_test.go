@@ -192,7 +192,8 @@ type asked struct {
 func (d *driver) ask(op string, members in) *asked {
 	d.Helper()
 	line := in{"op": op}
-	if members["queues"] == nil && !slices.Contains([]string{"settle", "ackAll", "stop", "exit"}, op) {
+	ofNoQueue := []string{"settle", "ackAll", "stop", "exit"}
+	if members["queues"] == nil && !slices.Contains(ofNoQueue, op) {
 		line["queue"] = "jobs"
 	}
 	if op == "work" || op == "stop" {

@@ -69,15 +69,17 @@ func leasesByHand(s *story) {
 	s.kept("jobs", "job3 0 done 1")
 }
 
-// Several items are leased, and acknowledged, in one request each. A lease that is lost fails alone.
+// Several items are leased in one request, and acknowledged in one. A lease that is lost fails
+// alone.
 func severalLeases(s *story) {
 	d := s.driver()
 	d.answers("lease", in{"count": "3"}, `[]`)
 	for n := range 4 {
 		d.pushes(fmt.Sprint("job", n+1), in{"keep": "1h"})
 	}
-	d.answers("lease", in{"count": "3", "ackWait": "1h"}, `[`+leased(item("job1", "0", ""), "1")+`,`+
-		leased(item("job2", "0", ""), "1")+`,`+leased(item("job3", "0", ""), "1")+`]`)
+	d.answers("lease", in{"count": "3", "ackWait": "1h"}, `[`+
+		leased(item("job1", "0", ""), "1")+`,`+leased(item("job2", "0", ""), "1")+`,`+
+		leased(item("job3", "0", ""), "1")+`]`)
 	s.holds("jobs", "job1 0 leased 1", "job2 0 leased 1", "job3 0 leased 1", "job4 0 ready 0")
 
 	d.answers("manage", in{"what": "remove", "id": "job2"}, `null`)

@@ -164,8 +164,8 @@ func itemsByIDs(s *story) {
 	missing := `{"error":"NotFound missing"}`
 	d.answers("lease", nil, leased(item("job1", "5", ""), "1"))
 
-	d.answers("manage", in{"what": "move", "ids": []string{"job2", "job1", "job3"}, "priority": "7"},
-		`[{"place":"place1"},{"error":"Leased leased"},{"place":"place2"}]`)
+	move := in{"what": "move", "ids": []string{"job2", "job1", "job3"}, "priority": "7"}
+	d.answers("manage", move, `[{"place":"place1"},{"error":"Leased leased"},{"place":"place2"}]`)
 	s.holds("jobs", "job1 5 leased 1", "job4 5 ready 0", "job2 7 ready 0", "job3 7 ready 0")
 	d.answers("manage", in{"what": "release", "ids": []string{"job1", unknown}}, `[{},`+missing+`]`)
 	s.holds("jobs", "job1 5 ready 0", "job4 5 ready 0", "job2 7 ready 0", "job3 7 ready 0")

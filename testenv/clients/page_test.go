@@ -30,7 +30,8 @@ func TestPage(t *testing.T) {
 
 	for line := range strings.Lines(page) {
 		cells := strings.Split(strings.Trim(line, "|\n"), "|")
-		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|-") || strings.TrimSpace(cells[0]) == "" {
+		isRow := strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "|-")
+		if !isRow || strings.TrimSpace(cells[0]) == "" { // the heading
 			continue
 		}
 		if len(cells) != 5 {

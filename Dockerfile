@@ -104,7 +104,7 @@ ARG VERSION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     set -eu; umask 022; \
     mkdir -p /image/usr/local/bin; \
-    CGO_ENABLED=1 go build -trimpath -tags fdb,netgo,osusergo \
+    CGO_ENABLED=1 go build -trimpath -tags fdb,pebblegozstd,netgo,osusergo \
       -ldflags "-s -w -X main.inImage=yes ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pqbridge; \
     for library in $(ldd /image/usr/local/bin/pqbridge | grep -o '/[^ ]*'); do \
       install -D "$library" "/image$library"; \
@@ -116,7 +116,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
       [ ! -f "$text" ] || install -D -m 644 "$text" "/image$text"; \
     done; \
     install -d /image/usr/share/doc/pqbridge; \
-    CGO_ENABLED=1 .ci/licenses -tags fdb,netgo,osusergo > /image/usr/share/doc/pqbridge/THIRD-PARTY-LICENSES; \
+    CGO_ENABLED=1 .ci/licenses -tags fdb,pebblegozstd,netgo,osusergo > /image/usr/share/doc/pqbridge/THIRD-PARTY-LICENSES; \
     install -D -m 644 /etc/ld.so.cache /image/etc/ld.so.cache
 
 # How both images run.

@@ -1,10 +1,10 @@
 # make, or make help, lists what there is to do. CONTRIBUTING.md says how long each takes.
 
-# The FoundationDB engine is built where FoundationDB's headers and a C compiler
-# are installed; Go turns cgo off where there is no compiler.
+# The FoundationDB engine is built where FoundationDB's headers and a C compiler are installed; Go turns cgo off where
+# there is no compiler. The tag pebblegozstd leaves out the zstd in C that Pebble brings with cgo and the store never uses.
 FDB_HEADER := $(wildcard /usr/include/foundationdb/fdb_c.h /usr/local/include/foundationdb/fdb_c.h)
 TAGS       := $(if $(FDB_HEADER),$(if $(filter 1,$(shell go env CGO_ENABLED)),fdb))
-TAG_FLAGS  := $(if $(TAGS),-tags $(TAGS))
+TAG_FLAGS  := -tags $(TAGS:%=%,)pebblegozstd
 # Set for releases.
 VERSION :=
 NUMBER  := $(patsubst v%,%,$(VERSION))
@@ -15,6 +15,10 @@ LDFLAGS := $(if $(NUMBER),-ldflags "-X main.version=$(NUMBER)")
 PKG  := ./...
 RUN  :=
 RACE :=
+# Everything else is built without cgo, as tests and releases are, so nothing is compiled twice.
+ifeq ($(TAGS)$(RACE),)
+export CGO_ENABLED ?= 0
+endif
 # How long the tests of one package may take. One that hangs ends then.
 TIMEOUT := 15m
 # Many tests wait, so with few processors twice as many packages run at a time, unless GOFLAGS says how many.
@@ -27,7 +31,7 @@ BUILD_FLAGS = -toolexec "env GOGC=400"
 RACE_FLAGS = $(if $(RACE),-race -cpu 1)
 # Tests need neither cgo, without which half as much is compiled, nor debug information. make vet has vetted them.
 TEST_FLAGS = $(BUILD_FLAGS) -vet=off -ldflags="-s -w" -timeout $(TIMEOUT) $(PACKAGES) $(if $(RUN),-run '$(RUN)')
-TEST       = CGO_ENABLED=$(if $(RACE),1,0) go test $(TEST_FLAGS) $(RACE_FLAGS)
+TEST       = CGO_ENABLED=$(if $(RACE),1,0) go test $(TEST_FLAGS) $(RACE_FLAGS) $(if $(RACE),-tags pebblegozstd)
 # The race detector else asks the system for new pages for what it knows of each large block, a fifth of the
 # time of tests with large messages, and waits a second at the end of each program.
 export GORACE ?= clear_shadow_mmap_threshold=1073741824 atexit_sleep_ms=100
@@ -52,7 +56,7 @@ help: ## list the targets
 ##@ Use
 
 run: ## start the service and a NATS server, data in ./data
-	@[ -x bin/pqbridge ] || echo "building pqbridge and pq: the first time this compiles Pebble and a NATS server, 3 to 8 minutes"
+	@[ -x bin/pqbridge ] || echo "building pqbridge and pq: the first time this compiles Pebble and a NATS server, 2 to 6 minutes"
 	@$(call patiently,compiling,$(MAKE) --no-print-directory -s build)
 	@exec bin/pqbridge -dev
 
@@ -141,7 +145,7 @@ NODE := node
 test-javascript: ## test the JavaScript client: NODE=
 	@$(NODE_20) || { echo "test-javascript needs $(NO_NODE)"; exit 1; }
 	@mkdir -p bin
-	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge github.com/nats-io/nats-server/v2
+	go build $(BUILD_FLAGS) $(TAG_FLAGS) -o bin/ ./cmd/pqbridge github.com/nats-io/nats-server/v2
 	$(MAKE) --no-print-directory -B $(JAVASCRIPT)
 	cd client/javascript && PQBRIDGE=$(CURDIR)/bin/pqbridge NATS_SERVER=$(CURDIR)/bin/nats-server \
 		$(NODE) --test --test-timeout=240000 test/*.test.mjs
@@ -169,7 +173,7 @@ PYTHONS = $(shell .ci/pythons)
 test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
 	@$(PYTHON_310) || { echo "test-python needs $(NO_PYTHON); PYTHON= names another one"; exit 1; }
 	@mkdir -p bin
-	go build $(BUILD_FLAGS) -o bin/ ./cmd/pqbridge
+	go build $(BUILD_FLAGS) $(TAG_FLAGS) -o bin/ ./cmd/pqbridge
 	$(MAKE) --no-print-directory $(PYTHON_ENV)/installed $(OLD_NATS_PY)
 	cd client/python && PATH="$(PYTHON_ENV)/bin:$$PATH" && set -e && \
 		ruff check && ruff format --check && mypy && \

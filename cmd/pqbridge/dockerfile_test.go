@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // dockerfile has the arguments of the instructions of the Dockerfile, each joined into one line,
@@ -122,5 +125,25 @@ func TestDockerfileRuns(t *testing.T) {
 		!strings.HasSuffix(c.HTTPAddr, ":"+d["EXPOSE"][0]) {
 		t.Errorf("VOLUME %v, EXPOSE %v: want %s and the port of %s",
 			d["VOLUME"], d["EXPOSE"], c.DataDir, c.HTTPAddr)
+	}
+}
+
+// No build compiles the zstd in C that Pebble brings with cgo: it takes a minute, and the store
+// never uses it.
+func TestBuildsLeaveOutZstdInC(t *testing.T) {
+	wantWords(t, readFile(t, "Makefile"), "TAG_FLAGS  := -tags $(TAGS:%=%,)pebblegozstd\n")
+	for _, tags := range regexp.MustCompile(`-tags \S*fdb\S*`).
+		FindAllString(readFile(t, "Dockerfile"), -1) {
+		wantWords(t, tags, "pebblegozstd")
+	}
+
+	list := harness.Command("go", "list", "-deps", "-tags", "fdb,pebblegozstd",
+		"./cmd/pqbridge", "./cmd/pq")
+	list.Dir, list.Env = root, append(os.Environ(), "CGO_ENABLED=1")
+	packages, err := list.Output()
+	must(t, err)
+	if !strings.Contains(string(packages), "/pebble/") ||
+		strings.Contains(string(packages), "DataDog/zstd") {
+		t.Errorf("with the tag, the programs are built from\n%s", packages)
 	}
 }

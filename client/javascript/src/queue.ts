@@ -115,8 +115,7 @@ export class Queue<Data = unknown, Result = unknown> {
    * OverloadedError if the queue is at a limit, and the errors of any request.
    */
   async pop(options?: PopOptions): Promise<Item<Data> | null> {
-    const [r] = await this.#fetch(1, checkOptions("pop option", options, popMembers), {});
-    return r ? new Item(r, this.client.codec) : null;
+    return (await this.popBatch(1, options))[0] ?? null;
   }
 
   /**

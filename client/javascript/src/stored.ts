@@ -124,20 +124,13 @@ export interface Schedule {
 
 /** A schedule as it is set, and its state. Times are text in RFC 3339. */
 export interface ScheduleRecord extends Omit<Schedule, "run"> {
-  value?: Uint8Array;
-  every?: string;
-  jitter?: string;
-  until?: string;
-  /** When it was set. */
-  since: string;
-  /** When it fires next, unless it is paused or over; and the time that it last fired for. */
-  next?: string;
-  last?: string;
+  value?: Uint8Array; every?: string; jitter?: string; until?: string;
+  /** When it was set; when it fires next, unless it is paused or over; the time that it last fired for. */
+  since: string; next?: string; last?: string;
   /** What became of the latest time. */
   outcome?: "pushed" | "overlapped" | "missed";
   /** How many items were pushed, and how many times were skipped. */
-  fired: number;
-  skipped: number;
+  fired: number; skipped: number;
 }
 
 const times = ["pushedAt", "due", "expires", "leasedAt", "finishedAt", "keptUntil"];

@@ -249,11 +249,19 @@ func valueOf(row *settings.Setting, text string) json.RawMessage {
 	}
 
 	switch row.Field(&settings.Settings{}).(type) {
+	case *time.Duration:
+		text = Days(text)
 	case *[]time.Duration, *[]string:
 		if strings.ContainsAny(text[:1], "[{") { // as the protocol has it
 			return json.RawMessage(text)
 		}
-		return strictjson.Marshal(strings.Split(text, ","))
+		list := strings.Split(text, ",")
+		if _, isDurations := row.Field(&settings.Settings{}).(*[]time.Duration); isDurations {
+			for i := range list {
+				list[i] = Days(list[i])
+			}
+		}
+		return strictjson.Marshal(list)
 	case *int64:
 		if json.Valid([]byte(text)) && strings.Trim(text, "0123456789.+-") == "" {
 			return json.RawMessage(text)

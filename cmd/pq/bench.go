@@ -12,6 +12,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/load"
 )
 
@@ -38,7 +39,7 @@ ack), work and pop take what push left. pop works on bench and bench-NAME only.`
 	set.IntVar(&o.Priorities, "priorities", 10, "`N` priorities, from 0 up")
 	set.IntVar(&o.Result, "result", 0, "results of `BYTES`, kept if the queue has keep")
 	set.Float64Var(&o.Rate, "rate", 0, "`N` items per second at most; 0 means no limit")
-	set.DurationVar(&o.Duration, "duration", 10*time.Second,
+	flags.Duration(set, &o.Duration, "duration", 10*time.Second,
 		"run for `DURATION`; 0 is until --count")
 	set.Int64Var(&o.Count, "count", 0, "`N` items; 0 is until --duration")
 	q.addJSON("print the result as JSON, times in seconds")

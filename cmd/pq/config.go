@@ -13,6 +13,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -113,7 +114,7 @@ to come. It prints what is paused now.`,
 	}, func([]string) error { return q.pause(group, during) })
 
 	cmd.Flags().StringVar(&group, "group", "", "only items of this group, until pq resume")
-	cmd.Flags().DurationVar(&during, "for", 0, "`DURATION` after which pops go on")
+	flags.Duration(cmd.Flags(), &during, "for", 0, "`DURATION` after which pops go on")
 	return cmd
 }
 

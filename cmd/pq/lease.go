@@ -39,9 +39,9 @@ is over; then it comes back, unless it was acknowledged. pq work does all this.`
 	}, func([]string) error { return l.run() })
 
 	set := cmd.Flags()
-	set.DurationVar(&l.ackWait, "ack-wait", 0,
+	flags.Duration(set, &l.ackWait, "ack-wait", 0,
 		"lease for `DURATION`; else as pq config says, or 30s")
-	set.DurationVar(&l.wait, "wait", 0, "wait `DURATION` for an item; else not at all")
+	flags.Duration(set, &l.wait, "wait", 0, "wait `DURATION` for an item; else not at all")
 	set.StringVar(&l.holder, "holder", "", "`NAME` for pq busy to show; else that of the process")
 	l.addJSON(itemJSON)
 	return cmd
@@ -162,7 +162,7 @@ place, or after its last delivery into the dead-letter queue.`,
 	})
 
 	set := cmd.Flags()
-	set.DurationVar(&delay, "delay", 0, "after `DURATION`; else as the queue's backoff says")
+	flags.Duration(set, &delay, "delay", 0, "after `DURATION`; else as the queue's backoff says")
 	set.StringVar(&reason, "reason", "", "`TEXT` to keep if the item becomes a dead letter")
 	set.BoolVar(&snooze, "snooze", false, "do not count the delivery; at once without --delay")
 

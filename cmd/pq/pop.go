@@ -43,7 +43,7 @@ loses the connection, these items come back within a minute.`,
 	set := cmd.Flags()
 	set.IntVarP(&p.count, "number", "n", 1, "pop up to `N` items")
 	set.BoolVar(&p.all, "all", false, "pop until the queue is empty")
-	set.DurationVar(&p.wait, "wait", 0, "wait `DURATION` for each item; else not at all")
+	flags.Duration(set, &p.wait, "wait", 0, "wait `DURATION` for each item; else not at all")
 	p.addJSON(itemJSON)
 	return cmd
 }

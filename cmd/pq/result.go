@@ -40,7 +40,7 @@ it, and 4 if it is not over yet.`,
 		defer s.nc.Close()
 		return s.printResult(args[0], wait)
 	})
-	cmd.Flags().DurationVar(&wait, "wait", 0, "wait up to `DURATION`; else not at all")
+	flags.Duration(cmd.Flags(), &wait, "wait", 0, "wait up to `DURATION`; else not at all")
 	q.addJSON("print all that is known of the job, as JSON")
 	return cmd
 }

@@ -102,12 +102,12 @@ once, whichever bridges are there. A schedule with the same ID is replaced.`,
 	}
 	set := cmd.Flags()
 	set.StringVar(&s.Cron, "cron", "", "`EXPRESSION` of five fields, or @daily and such")
-	set.DurationVar(&every, "every", 0, "push at an interval of `DURATION`")
+	flags.Duration(set, &every, "every", 0, "push at an interval of `DURATION`")
 	set.StringVar(&s.Zone, "zone", "", "time `ZONE` of --cron; UTC by default")
 	set.VarP(&priority, "priority", "p", "decimal `PRIORITY` of the items")
 	set.StringArrayVarP(&headers, "header", "H", nil,
 		"`NAME:VALUE` to store with the items; repeat for more")
-	set.DurationVar(&jitter, "jitter", 0, "up to `DURATION` later, each by another part")
+	flags.Duration(set, &jitter, "jitter", 0, "up to `DURATION` later, each by another part")
 	set.StringVar(&s.IfMissed, "if-missed", "",
 		"`WHAT` of missed times: once (default), skip or all")
 	set.StringVar(&s.Overlap, "overlap", "", "`WHAT` if the last is there: allow (default) or skip")

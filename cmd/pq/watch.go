@@ -15,6 +15,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
@@ -43,7 +44,7 @@ pipe, print a line for each queue each time.`,
 	}
 
 	cmd.Flags().BoolVarP(&w.fifoOnly, "fifo", "q", false, "only FIFO queues")
-	cmd.Flags().DurationVar(&w.every, "every", 2*time.Second,
+	flags.Duration(cmd.Flags(), &w.every, "every", 2*time.Second,
 		"`DURATION` between two looks")
 	cmd.Flags().IntVar(&w.count, "count", 0, "end after `N` looks; else a signal ends it")
 	cmd.Flags().BoolVar(&w.json, "json", false, "print a line of JSON for each queue each time")

@@ -69,10 +69,12 @@ exits with 0. A later one ends them, and their items go back.`,
 	set := cmd.Flags()
 	set.IntVarP(&w.jobs, "jobs", "j", 1, "run up to `N` commands at once")
 	set.IntSliceVar(&w.dropOn, "drop-on", nil, "exit `CODES` that make the item a dead letter")
-	set.DurationVar(&w.ackWait, "ack-wait", 0, "lease for `DURATION`; else as config says, or 30s")
-	set.DurationVar(&w.retry, "retry-delay", time.Second,
+	flags.Duration(set, &w.ackWait, "ack-wait", 0,
+		"lease for `DURATION`; else as config says, or 30s")
+	flags.Duration(set, &w.retry, "retry-delay", time.Second,
 		"pause `DURATION` without a backoff")
-	set.DurationVar(&w.timeout, "job-timeout", 0, "end a command after `DURATION`; it failed then")
+	flags.Duration(set, &w.timeout, "job-timeout", 0,
+		"end a command after `DURATION`; it failed then")
 	set.BoolVar(&w.max, "max", false, "take the last item: largest priority, newest")
 	return cmd
 }

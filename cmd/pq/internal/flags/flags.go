@@ -33,7 +33,7 @@ func wanted(e *pflag.InvalidValueError) string {
 	}
 
 	return cmp.Or(map[string]string{
-		"duration": "want a duration with a unit, such as 30s or 24h",
+		"duration": "want a duration with a unit, such as 30s, 24h or 7d",
 		"bool":     "want true or false",
 		"intSlice": "want decimal numbers with commas between, such as 65,66",
 		"float64":  "want a decimal number, such as 0.5",

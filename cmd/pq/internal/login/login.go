@@ -67,7 +67,7 @@ func (c *Connection) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&c.tlsKey, "tlskey", "", "`FILE` with its key")
 	set.StringVar(&c.inboxPrefix, "inbox-prefix", "",
 		"subject `PREFIX` of replies, _INBOX by default")
-	set.DurationVar(&c.Timeout, "timeout", 10*time.Second, "`DURATION` for a reply")
+	flags.Duration(set, &c.Timeout, "timeout", 10*time.Second, "`DURATION` for a reply")
 
 	for _, e := range Variables {
 		set.Lookup(e.Flag).Usage += " (" + e.Variable + ")"

@@ -146,6 +146,8 @@ type edit struct {
 	*queue
 	done string // what is done with an item
 	do   func(*client.Queue, context.Context, []string) ([]client.ItemResult, error)
+	// elsewhere, if it is not nil, edits an item that is not in the queue.
+	elsewhere func(ctx context.Context, s *session, missing client.ItemResult) client.ItemResult
 }
 
 func (e *edit) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
@@ -167,6 +169,9 @@ func (e *edit) run(args []string) error {
 		results, again = target.WithoutRoom(results)
 		var text bytes.Buffer
 		for _, r := range results {
+			if e.elsewhere != nil && errors.Is(r.Err(), client.ErrNotFound) {
+				r = e.elsewhere(ctx, s, r)
+			}
 			t.add(r.ID, r.Err())
 			switch {
 			case e.json:
@@ -194,7 +199,7 @@ func newRm(a *app) *cobra.Command {
 	}
 	cmd := e.command(&cobra.Command{
 		Use:        "rm QUEUE ID...",
-		SuggestFor: []string{"delete", "del", "remove"},
+		SuggestFor: []string{"del", "remove"},
 		Short:      "Remove items by their ids",
 		Long: `Remove items by their ids, whichever state they are in, or with --state done
 what is kept of finished jobs; - stands for ids from standard input, the first

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -137,9 +138,37 @@ func (m *bulk) redriveCause(text string, most int) error {
 	return m.redriveIDs(ids)
 }
 
-// redriveIDs sends dead letters back.
+// redriveIDs sends dead letters back, by the queue that they are in or the one that they died in.
 func (m *bulk) redriveIDs(ids []string) error {
-	return (&edit{&m.queue, "sent back", (*client.Queue).RedriveItems}).run(ids)
+	e := &edit{
+		queue:     &m.queue,
+		done:      "sent back",
+		do:        (*client.Queue).RedriveItems,
+		elsewhere: redriveBuried,
+	}
+	return e.run(ids)
+}
+
+// redriveBuried sends a job of the command's queue back from the one that its dead letters are in.
+func redriveBuried(
+	ctx context.Context, s *session, missing client.ItemResult,
+) client.ItemResult {
+	it, _, err := s.queue.Get(ctx, missing.ID)
+	if err != nil || it.FoundIn == "" {
+		return missing
+	}
+
+	// By its place, so that a job that dies again meanwhile stays.
+	place := cmp.Or(it.Place, it.ID)
+	results, err := target.Queue(s.client, s.of.fifo, it.FoundIn).RedriveItems(ctx, []string{place})
+	var reply *client.Error
+	switch {
+	case err == nil:
+		return results[0]
+	case errors.As(err, &reply):
+		missing.Failure = subjects.Failure{Code: reply.Code, Reason: reply.Reason, Text: reply.Text}
+	}
+	return missing
 }
 
 // checkBy returns the mistakes in the flags that choose between letters and causes.

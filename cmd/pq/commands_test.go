@@ -98,7 +98,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 	for _, m := range []struct{ words, args string }{
 		{"Did you mean this?\n\tpush\n", "psuh jobs"},
 		{"Did you mean this?\n\tinfo\n", "status"},
-		{"Did you mean this?\n\trm\n", "delete jobs"},
+		{"Did you mean this?\n\trm\n", "remove jobs"},
 		{"Did you mean this?\n\tpush\n", "publish jobs x"},
 		{"Did you mean this?\n\tredrive\n", "retry jobs-dead"},
 		{"Did you mean this?\n\tredrive\n", "rerun jobs"},
@@ -133,7 +133,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"bad prefix", "len jobs --prefix a..b"},
 		{"--timeout", "len jobs --timeout 0s"},
 		{
-			`--wait is "soon": want a duration with a unit, such as 30s or 24h`,
+			`--wait is "soon": want a duration with a unit, such as 30s, 24h or 7d`,
 			"lease jobs --wait soon",
 		},
 		{`--rate is "x": want a decimal number, such as 0.5`, "bench jobs --rate x"},

@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -11,11 +13,13 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 func newDone(a *app) *cobra.Command {
 	b := &browsing{queue: queue{app: a}}
 	b.options.State = client.Done
+	var slowest bool
 	cmd := b.command(&cobra.Command{
 		Use:        "done QUEUE",
 		SuggestFor: []string{"finished", "completed", "results", "history"},
@@ -25,11 +29,54 @@ was done, how long that took, how many deliveries it had, who did it, and the
 beginning of what it returned. A job is kept if its push or the setting keep of
 the queue said so. pq redrive QUEUE ID runs one again.`,
 		Example: `  pq done jobs --limit 20
+  pq done jobs --slowest
   pq done jobs --match acme --all --json`,
-	}, func([]string) error { return b.run(b.list) })
+	}, func([]string) error {
+		if slowest {
+			return b.run(b.listSlowest)
+		}
+		return b.run(b.list)
+	})
 	b.addFilters(cmd)
 	b.addAfter(cmd)
+	cmd.Flags().BoolVar(&slowest, "slowest", false,
+		"the slowest of the newest 10,000, the slowest first")
 	return cmd
+}
+
+// listSlowest prints the finished jobs that took longest, of the newest ones.
+func (b *browsing) listSlowest(ctx context.Context, s *session) error {
+	defer b.bar.Clear()
+	o := b.options
+	o.Limit = subjects.MaxItems
+	list, err := target.Slowest(ctx, s.queue, o, func(p client.ItemsPage) {
+		b.noteProgress(p.Scanned, len(p.Items))
+	})
+	if err != nil {
+		return err
+	}
+
+	b.bar.Clear()
+	list = list[:min(len(list), b.left)]
+	if b.json {
+		printed := make([]*item, len(list))
+		for i := range list {
+			printed[i] = newStored(&b.queue, &list[i])
+		}
+		return encodeLines(b.cmd.OutOrStdout(), printed)
+	}
+
+	row := doneRow(terminal.Width(b.cmd.OutOrStdout()), time.Now())
+	for i := range list {
+		text := terminal.Lines(row(&list[i]))
+		if _, err := io.WriteString(b.cmd.OutOrStdout(), text); err != nil {
+			return err
+		}
+	}
+	if b.scanned == 0 {
+		s.noteUnused(ctx)
+	}
+	return nil
 }
 
 // doneRow is itemRow for finished jobs.

@@ -90,6 +90,12 @@ var everyCommand = []struct {
 		words:    "no queue jbos is in use: pq ls lists those that are",
 	},
 	{args: "purge jbos --yes", words: "no queue jbos is in use: pq ls lists those that are"},
+	{args: "delete jbos --yes", words: "no queue jbos is in use: pq ls lists those that are"},
+	{
+		args:     "find " + someID,
+		misspelt: exitEmpty,
+		words:    "no job with this id is in any of",
+	},
 	{args: "redrive jbos --yes", words: "no queue jbos is in use: pq ls lists those that are"},
 	{
 		args:     "redrive jbos --error x --yes",
@@ -166,7 +172,7 @@ func TestUnknownCommands(t *testing.T) {
 
 	// Never what does more than was asked for.
 	for name, want := range map[string][]string{
-		"delete":       {"rm"},
+		"destroy":      {"delete"},
 		"remove":       {"rm"},
 		"clear":        {"purge"},
 		"truncate":     {"purge"},

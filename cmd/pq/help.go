@@ -70,7 +70,7 @@ func addHelp(root *cobra.Command, groups []group) {
 // usage is the part of a command's help that follows its description.
 func usage(cmd *cobra.Command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Usage: %s\n\nExamples:\n%s\n\n", cmd.UseLine(), cmd.Example)
+	fmt.Fprintf(&b, "Usage: %s\nExamples:\n%s\n\n", cmd.UseLine(), cmd.Example)
 	if cmd.HasAvailableLocalFlags() {
 		fmt.Fprintf(&b, "Flags:\n%s\n", cmd.LocalFlags().FlagUsages())
 	}

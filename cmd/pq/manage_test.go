@@ -280,7 +280,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	const where = "pq: the dead letters of jobs are in jobs-dead: pq redrive jobs-dead\n"
 	c.fails(exitEmpty, where, "redrive", "jobs", "--error", "term", "--yes")
 	c.fails(exitUsage, where, "redrive", "jobs")
-	c.fails(exitEmpty, where, "redrive", "jobs", someID)
+	c.fails(exitEmpty, "no item has this id", "redrive", "jobs", someID)
 
 	if stdout, stderr, code := c.run("", "redrive", "jobs", "--yes"); stdout != "0\n" ||
 		code != exitOK ||

@@ -25,6 +25,7 @@ const itemJSON = "print it as JSON; value_base64 if it is not UTF-8"
 // Base64 otherwise.
 type item struct {
 	Line     int         `json:"line,omitempty"` // of pq push --lines, from 1
+	Kind     string      `json:"kind,omitempty"` // of the queue, of pq find
 	Queue    string      `json:"queue"`
 	ID       string      `json:"id,omitempty"`
 	Place    string      `json:"place,omitempty"` // if it is not the ID

@@ -32,6 +32,7 @@ type pushing struct {
 	msgID    string
 	unique   string
 	group    string
+	typ      string
 	weight   int
 	lines    bool
 }
@@ -50,10 +51,11 @@ func newPush(a *app) *cobra.Command {
 	set.VarP(&p.priority, "priority", "p", "decimal `PRIORITY`; pop takes the smallest first")
 	set.StringArrayVarP(&p.headers, "header", "H", nil,
 		"`NAME:VALUE` to store with the item; repeat for more")
-	set.DurationVar(&p.delay, "delay", 0, "hold the item back for `DURATION`")
-	set.DurationVar(&p.ttl, "ttl", 0, "`DURATION` after which it expires; 0 is never")
-	set.DurationVar(&p.keep, "keep", 0, "keep the outcome for `DURATION` once it is done")
-	set.DurationVar(&p.wait, "wait", 0, "wait `DURATION`, and do as pq result; keeps it for 1h")
+	flags.Duration(set, &p.delay, "delay", 0, "hold the item back for `DURATION`")
+	flags.Duration(set, &p.ttl, "ttl", 0, "`DURATION` after which it expires; 0 is never")
+	flags.Duration(set, &p.keep, "keep", 0, "keep the outcome for `DURATION` once it is done")
+	flags.Duration(set, &p.wait, "wait", 0, "wait `DURATION`, and do as pq result; keeps it for 1h")
+	set.StringVar(&p.typ, "type", "", "`NAME` of the kind of job, which has a handler")
 	set.StringVar(&p.msgID, "msg-id", "", "push it once: `ID` of the message")
 	set.StringVar(&p.unique, "unique", "", "push it unless an item with this `KEY` is there")
 	set.StringVar(&p.group, "group", "", "`NAME` of the group, which has its turn among others")
@@ -173,6 +175,7 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 		{"keep", client.Keep(p.keep)},
 		{"msg-id", client.MsgID(p.msgID)}, {"unique", client.Unique(p.unique)},
 		{"group", client.Group(p.group)}, {"weight", client.Weight(p.weight)},
+		{"type", client.Type(p.typ)},
 	} {
 		if !cmd.Flags().Changed(o.flag) {
 			continue

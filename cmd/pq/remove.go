@@ -64,7 +64,7 @@ func newPurge(a *app) *cobra.Command {
 
 	cmd := m.command(&cobra.Command{
 		Use:        "purge QUEUE",
-		SuggestFor: []string{"clear", "drop", "empty", "truncate"},
+		SuggestFor: []string{"clear", "empty", "truncate"},
 		Short:      "Remove all items of a queue",
 		Long: `Remove all items of a queue, or those in one state, and print how many that
 were. Settings and, without --state done, finished jobs stay. On a terminal it
@@ -103,8 +103,10 @@ letters in a queue, such as jobs-dead, go back to the queues that they come
 from; it prints how many that were. On a terminal it asks first; elsewhere it
 needs --yes. --error chooses those with an error, or of a cause as pq dead
 prints it. With ids, or - for ids from standard input, it sends those alone, or
-runs them again if they are finished jobs, without a question.`,
-		Example: `  pq redrive jobs-dead --max 10 --yes
+runs them again if they are finished jobs, without a question: QUEUE may then be
+the queue that they died in, too.`,
+		Example: `  pq redrive jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
+  pq redrive jobs-dead --max 10 --yes
   pq redrive jobs-dead --error "dial tcp *: i/o timeout"
   pq dead jobs --match acme --all | pq redrive jobs-dead -`,
 	}, func(ids []string) error {
@@ -116,11 +118,7 @@ runs them again if they are finished jobs, without a question.`,
 		case len(ids) > 0 && (limited || text != ""):
 			return exit.Usagef("ids say which to send back: leave out --max and --error")
 		case len(ids) > 0:
-			err := m.redriveIDs(ids)
-			if errors.Is(err, client.ErrNotFound) {
-				m.noteElsewhere()
-			}
-			return err
+			return m.redriveIDs(ids)
 		case most < 1:
 			return flags.AtLeastOne("max", most)
 		}

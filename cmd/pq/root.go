@@ -45,9 +45,10 @@ func newRoot() (root *cobra.Command, started *bool) {
 			newResult(a), newDone(a)),
 		newGroup("workers", newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a),
 			newExtend(a), newBusy(a)),
-		newGroup("items by their ids", newGet(a), newRank(a), newMv(a), newRm(a), newRelease(a)),
+		newGroup("items by their ids", newFind(a), newGet(a), newRank(a), newMv(a), newRm(a),
+			newRelease(a), newRedrive(a)),
 		newGroup("queues", newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a),
-			newResume(a), newPurge(a), newRedrive(a)),
+			newResume(a), newPurge(a), newDelete(a)),
 		newGroup("what is pushed again", newSchedule(a)),
 		newGroup("the tool", newDashboard(a), newDoctor(a), newBench(a), newVersion()),
 	}

@@ -40,6 +40,13 @@ func (w *work) do(s *session) client.Work {
 		if err != nil {
 			return w.notStarted(ctx, err)
 		}
+		endProgress, err := w.progress(ctx, c, job)
+		if err != nil {
+			said.End()
+			printed.End()
+			return w.notStarted(ctx, err)
+		}
+		defer endProgress()
 
 		err = c.Start()
 		// Too long are the headers of this item.

@@ -260,3 +260,20 @@ func TestCommandThatCannotStart(t *testing.T) {
 	p.stop()
 	c.has("pq\tjobs\t0\t0\t0\n")
 }
+
+// A command says how far its job is through PQ_PROGRESS_FD, a line each.
+func TestWorkTellsProgress(t *testing.T) {
+	c, _ := newCLI(t)
+	id := c.push("a")
+	p := c.start(nil, "work", "jobs", "--", "sh", "-c",
+		`{ echo one quarter; echo "half ✓"; } >&$PQ_PROGRESS_FD; exec sleep 600`)
+
+	testenv.Eventually(t, func() error {
+		stdout, _, _ := c.run("", "result", "jobs", id, "--json")
+		if !strings.Contains(stdout, `"progress":"half ✓"`) {
+			return fmt.Errorf("the job is %s: want its progress to be half ✓", stdout)
+		}
+		return nil
+	})
+	p.signalsUntilEnd(syscall.SIGTERM)
+}

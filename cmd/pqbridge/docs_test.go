@@ -318,6 +318,7 @@ func TestDocumentsNameRealVariables(t *testing.T) {
 		"PQ_DEAD_ERROR",
 		"PQ_DEAD_DELIVERIES",
 		"PQ_DEAD_AT",
+		"PQ_PROGRESS_FD",
 	}
 
 	for _, v := range variables() {

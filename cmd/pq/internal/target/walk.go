@@ -3,9 +3,11 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -125,4 +127,35 @@ func Took(it *client.StoredItem) *time.Duration {
 	}
 	took := it.FinishedAt.Sub(*it.LeasedAt)
 	return &took
+}
+
+// maxSlowest is how many finished jobs Slowest looks at.
+const maxSlowest = 10_000
+
+// Slowest returns the newest finished jobs of a queue, up to 10,000, the one that took longest
+// first. It leaves out jobs of which that is not known. looked is called with each page.
+func Slowest(
+	ctx context.Context, q *client.Queue, o client.ItemsOptions, looked func(client.ItemsPage),
+) (list []client.StoredItem, err error) {
+	o.State = client.Done
+	scanned := int64(0)
+	for page, err := range Pages(ctx, o, q.Items) {
+		if err != nil {
+			return nil, err
+		}
+		looked(page)
+		for i := range page.Items {
+			if Took(&page.Items[i]) != nil {
+				list = append(list, page.Items[i])
+			}
+		}
+		if scanned += page.Scanned; scanned >= maxSlowest {
+			break
+		}
+	}
+
+	slices.SortStableFunc(list, func(a, b client.StoredItem) int {
+		return cmp.Compare(*Took(&b), *Took(&a))
+	})
+	return list, nil
 }

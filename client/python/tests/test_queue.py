@@ -276,6 +276,13 @@ async def test_many_items_with_the_outcome_of_each(queue: Queue) -> None:
     assert isinstance(bad[2], pqbridge.NotSentError)
 
 
+async def test_each_push_of_many_has_message_ids_of_its_own(queue: Queue) -> None:
+    for _ in range(2):
+        await queue.push_many([{"value": b"a"}, {"value": b"a"}])
+
+    assert len({item.headers["Nats-Msg-Id"] for item in await queue.pop_batch(10)}) == 4
+
+
 async def test_an_item_that_is_too_large_stops_a_push_of_many(queue: Queue, client: Client) -> None:
     large = {"value": b"x" * client.nc.max_payload}
     small = {"value": b"x"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import Any, Protocol
 
@@ -22,13 +21,16 @@ class Codec(Protocol):
         """Return the value of bytes."""
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 class JSONCodec:
     """JSON in UTF-8, by the module json."""
 
     content_type = "application/json"
 
     def encode(self, value: Any) -> bytes:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        return _ENCODER.encode(value).encode()
 
     def decode(self, data: bytes) -> Any:
         return json.loads(data)
@@ -42,10 +44,12 @@ def encode(codec: Codec, value: Any) -> tuple[bytes, str]:
     """Return a value as bytes, and their content type: bytes and other buffers as they are, without a type."""
     if isinstance(value, bytes):
         return value, ""
-    with contextlib.suppress(TypeError, ValueError, BufferError):
+    try:
         view = memoryview(value)
         if view.ndim and "O" not in view.format:  # neither a number of NumPy nor pointers
             return view.tobytes(), ""
+    except (TypeError, ValueError, BufferError):
+        pass  # no buffer
     try:
         return codec.encode(value), codec.content_type
     except (TypeError, ValueError, RecursionError) as error:

@@ -145,7 +145,7 @@ class Done(NamedTuple):
 
 def ack_message(ack: str, all: Sequence[Done]) -> tuple[Sequence[tuple[str, str]], bytes]:
     """Return the headers and payload of an acknowledgement of leases, which goes to the first one's subject."""
-    frames = [m.frame() for done in all for m in done.next]
+    frames = [m.head + m.value for done in all for m in done.next]
     for delivery, result, content_type, _ in all:
         if result is None:
             continue
@@ -164,7 +164,7 @@ def fitting(all: Iterable[Done], max_payload: int) -> int:
     room, pushes, n = min(max_payload, _MAX_BYTES) - 1024, 0, 0
     for n, (delivery, result, content_type, next) in enumerate(all):
         pushes += len(next)
-        room -= 84 + sum(len(m.frame()) for m in next)
+        room -= 84 + sum(m.size for m in next)
         room -= 0 if result is None else 160 + len(content_type) + len(result)
         if n and (n == _MAX_LEASES or room < 0 or pushes > _MAX_SUCCESSORS or not delivery.token):
             return n

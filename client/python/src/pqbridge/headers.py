@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from .errors import BadArgumentError, BadReplyError
 
@@ -74,11 +75,16 @@ def header_pairs(headers: HeadersLike) -> list[tuple[str, str]]:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             want = "letters, digits and any of !#$%&'*+-.^_`|~"
             raise BadArgumentError(f"header {name!r}: want a name of {want}")
-        for value in values if isinstance(values, (list, tuple)) else [values]:
-            if not isinstance(value, str) or not _VALUE.fullmatch(value):
-                raise BadArgumentError(f"header {name}: {value!r}: want a text in one line, or a list of such texts")
-            checked.append((name, value))
+        texts = values if isinstance(values, (list, tuple)) else [values]
+        checked += [(name, checked_value(name, text)) for text in texts]
     return checked
+
+
+def checked_value(name: str, value: Any) -> str:
+    """Return the value of a header, unless NATS cannot carry it."""
+    if not isinstance(value, str) or not _VALUE.fullmatch(value):
+        raise BadArgumentError(f"header {name}: {value!r}: want a text in one line, or a list of such texts")
+    return value
 
 
 def are_plain(pairs: Sequence[tuple[str, str]]) -> bool:
@@ -90,8 +96,10 @@ def are_plain(pairs: Sequence[tuple[str, str]]) -> bool:
 
 def header_block(pairs: Sequence[tuple[str, str]]) -> bytes:
     """Return headers as a message has them."""
+    if not pairs:
+        return b""
     text = "".join([name + ": " + value.strip(" \t") + "\r\n" for name, value in pairs])
-    return _START + text.encode("utf-8", "surrogateescape") + b"\r\n" if pairs else b""
+    return _START + text.encode("utf-8", "surrogateescape") + b"\r\n"
 
 
 def _parse_block(block: bytes) -> list[tuple[str, str]]:
@@ -102,8 +110,13 @@ def _parse_block(block: bytes) -> list[tuple[str, str]]:
 
 def frame(priority: int, pairs: Sequence[tuple[str, str]], value: bytes) -> bytes:
     """Return the frame of an item or a result."""
+    return frame_head(priority, pairs, len(value)) + value
+
+
+def frame_head(priority: int, pairs: Sequence[tuple[str, str]], size: int) -> bytes:
+    """Return the part of a frame before its value of that many bytes."""
     block = header_block(pairs)
-    return _FRAME.pack(priority, len(block), len(value)) + block + value
+    return _FRAME.pack(priority, len(block), size) + block
 
 
 def parse_frames(data: bytes, count: int) -> list[tuple[Headers, bytes]]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from .codec import Codec, encode
 from .errors import BadArgumentError
-from .headers import HeadersLike, frame, header_pairs
+from .headers import HeadersLike, checked_value, frame_head, header_pairs
 from .times import Duration, duration_text, time_text
 
 
@@ -72,19 +71,25 @@ class PushAck:
     duplicate: bool
 
 
-@dataclass(frozen=True)
-class Message:
-    """An item as it is sent."""
+class Message(NamedTuple):
+    """An item as it is sent: alone by its headers and value, among several by its head and value."""
 
     priority: int
     headers: Sequence[tuple[str, str]]
+    head: bytes
     value: bytes
-    has_id: bool = False  # a push may be repeated, as it has a message id
-    has_own_id: bool = False  # one that nobody else knows, so that a duplicate is the push itself
+    has_id: bool  # a push may be repeated, as it has a message id
+    has_own_id: bool  # one that nobody else knows, so that a duplicate is the push itself
 
-    def frame(self) -> bytes:
-        """Return the item as it is among several."""
-        return frame(self.priority, self.headers, self.value)
+    @property
+    def size(self) -> int:
+        """Bytes that the item needs among several."""
+        return len(self.head) + len(self.value)
+
+
+def join(messages: Iterable[Message]) -> bytes:
+    """Return items as they are in one request."""
+    return b"".join([part for m in messages for part in (m.head, m.value)])
 
 
 def _same(text: Any) -> Any:
@@ -105,14 +110,16 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 """The header of each option, and how its value is written."""
 
 _RESERVED = {"Pq-Priority": "priority"} | {header: option for option, (header, _) in _OPTIONS.items()}
-_MEMBERS = ("value", "priority", "headers", *_OPTIONS)
+_MEMBERS = dict.fromkeys(("value", "priority", "headers", *_OPTIONS))
 
 
-def message(codec: Codec, item: Mapping[str, Any], *, identify: bool = True) -> Message:
-    """Return an item, a value with the options of its push, as it is sent: with a message id, if it may have one."""
+def message(codec: Codec, item: Mapping[str, Any], msg_id: str = "", **given: str) -> Message:
+    """Return an item, a value with the options of its push, as it is sent.
+
+    msg_id is random, for an item that has none. given are headers besides those of the options.
+    """
     if not isinstance(item, Mapping) or "value" not in item:
         raise BadArgumentError(f"an item {item!r:.100}: want a dict with a value, and the options of its push")
-    given: dict[str, str] = {}
     for name, option in item.items():
         if name not in _MEMBERS:
             raise BadArgumentError(f"unknown option {name!r}: want one of {', '.join(_MEMBERS)}")
@@ -129,16 +136,20 @@ def message(codec: Codec, item: Mapping[str, Any], *, identify: bool = True) -> 
         if name.startswith("Pq-"):
             instead = f", use the option {_RESERVED[name]}" if name in _RESERVED else ""
             raise BadArgumentError(f"header {name}: names that begin with Pq- are reserved{instead}")
-    identify = identify and item.get("msg_id") is None and "Nats-Msg-Id" not in names
-    if identify:
-        given["Nats-Msg-Id"] = secrets.token_urlsafe(16)
     if content_type and "Content-Type" not in names:
         given["Content-Type"] = content_type
-    pairs = [(name, text) for name, text in own if name not in given] + header_pairs(given)
+    for header, value in given.items():
+        checked_value(header, value)
+    identify = bool(msg_id) and item.get("msg_id") is None and "Nats-Msg-Id" not in names
+    if identify:
+        given["Nats-Msg-Id"] = msg_id
+    headers = [(name, value) for name, value in own if name not in given] + list(given.items())
     priority = item.get("priority")
+    priority = check_priority(0 if priority is None else priority)
     return Message(
-        check_priority(0 if priority is None else priority),
-        pairs,
+        priority,
+        headers,
+        frame_head(priority, headers, len(data)),
         data,
         has_id="Nats-Msg-Id" in names or "Nats-Msg-Id" in given,
         has_own_id=identify and "Pq-Unique" not in given,
@@ -156,5 +167,5 @@ def check_priority(priority: int) -> int:
 
 def successor(codec: Codec, item: Successor) -> Message:
     """Return what an acknowledgement pushes."""
-    m = message(codec, {name: option for name, option in item.items() if name != "queue"}, identify=False)
-    return Message(m.priority, [*m.headers, *header_pairs({"Pq-Queue": item.get("queue", "")})], m.value)
+    own = {name: option for name, option in item.items() if name != "queue"}
+    return message(codec, own, **{"Pq-Queue": item.get("queue", "")})

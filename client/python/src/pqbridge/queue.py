@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from .item import Item, JobResult
 from .link import LATE_REPLY
 from .manage import Handle, item_of, job_query, parse
 from .pop import Pop, Received
-from .push import Message, PushAck, PushItem, PushOptions, message
+from .push import Message, PushAck, PushItem, PushOptions, join, message
 from .times import Duration, Pause, clock, duration_text, seconds
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class Queue(Handle):
         Errors: TooLargeError, OverloadedError for a full queue, and the errors of any request. Once
         the outcome of one attempt is unknown, so is that of the push: UnknownOutcomeError.
         """
-        return (await self._repeat([message(self.codec, {"value": value, **options})]))[0]
+        m = message(self.codec, {"value": value, **options}, secrets.token_urlsafe(16))
+        return (await self._repeat([m]))[0]
 
     async def _repeat(self, batch: Sequence[Message]) -> list[PushAck]:
         """Push items, all or none, and again if that may help and cannot push them twice."""
@@ -82,11 +83,7 @@ class Queue(Handle):
         while True:
             try:
                 # Time for a second attempt, if a reply is lost.
-                acks = await self._push(batch, max(0.05, min(end - loop.time(), self.timeout / 2)))
-                # A duplicate of its own earlier try is none.
-                return [
-                    replace(a, duplicate=a.duplicate and not m.has_own_id) for a, m in zip(acks, batch, strict=True)
-                ]
+                return await self._push(batch, max(0.05, min(end - loop.time(), self.timeout / 2)))
             except errors.PQError as error:
                 unknown = unknown or error.unknown
                 left = end - loop.time()
@@ -109,15 +106,16 @@ class Queue(Handle):
             headers.append(("Pq-Priority", str(m.priority)))
         reply = await self.link.request(self.subject("push"), m.value, headers, timeout=timeout, restless=True)
         body = parse(reply, "id")
-        return [PushAck(body["id"], body.get("priority", 0), body.get("duplicate", False))]
+        # A duplicate of its own earlier try is none.
+        return [PushAck(body["id"], body.get("priority", 0), body.get("duplicate", False) and not m.has_own_id)]
 
     async def _push_batch(self, batch: Sequence[Message], timeout: float) -> list[PushAck]:
-        data = b"".join(m.frame() for m in batch)
         subject = self.subject("push.batch")
-        body = parse(await self.link.request(subject, data, timeout=timeout, restless=True), "ids")
+        body = parse(await self.link.request(subject, join(batch), timeout=timeout, restless=True), "ids")
         duplicates = set(body.get("duplicates", ()))
         return [
-            PushAck(id, m.priority, i in duplicates) for i, (id, m) in enumerate(zip(body["ids"], batch, strict=True))
+            PushAck(id, m.priority, i in duplicates and not m.has_own_id)
+            for i, (id, m) in enumerate(zip(body["ids"], batch, strict=True))
         ]
 
     async def push_many(self, items: Iterable[PushItem]) -> list[PushAck | errors.PQError]:
@@ -134,9 +132,10 @@ class Queue(Handle):
         messages: list[Message] = []
         wrong: errors.PQError | None = None
         failed: errors.PQError | None = None
+        own = secrets.token_urlsafe(16)  # begins the message ids of this call
         try:
-            for item in all:
-                messages.append(message(self.codec, item))  # noqa: PERF401
+            for n, item in enumerate(all):
+                messages.append(message(self.codec, item, f"{own}.{n}"))
         except errors.BadArgumentError as error:
             wrong = error
 
@@ -160,7 +159,7 @@ class Queue(Handle):
         """Return the first messages that fit into one batch, and whose ids fit into its reply."""
         most = self.link.nc.max_payload
         batch = messages[: max(1, (most - 512) // 59)]
-        sizes = accumulate(len(m.frame()) for m in batch)
+        sizes = accumulate(m.size for m in batch)
         return batch[: max(1, sum(size <= min(most, _MAX_BATCH) for size in sizes))]
 
     async def call(self, value: Any, *, wait: Duration | None = None, **options: Unpack[PushOptions]) -> Any:

@@ -8,6 +8,7 @@ const [tokenBytes, otherBytes] = [84, 1024];
 
 /** Acknowledges deliveries: see Client.ackAll. */
 export async function ackAll(deliveries: Iterable<Delivery>, maxPayload: number): Promise<(PQError | undefined)[]> {
+  if (typeof deliveries?.[Symbol.iterator] !== "function") throw badRequest(`deliveries ${shown(deliveries)}: want an iterable of deliveries`);
   const errors: (PQError | undefined)[] = [];
   const groups = new Map<string, [Delivery, number][]>(); // a request can acknowledge leases of one queue
   for (const d of deliveries) {

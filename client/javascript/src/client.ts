@@ -44,6 +44,7 @@ export class Client {
 
   /** Throws BadRequestError for options that are not valid. */
   constructor(nc: NatsConnection, options: ClientOptions = {}) {
+    if (typeof nc?.status !== "function") throw badRequest(`connection ${shown(nc)}: want what "await connect()" returns`);
     const given = checkOptions("client option", options, ["prefix", "fifoPrefix", "timeout", "inboxPrefix", "codec"]);
     const { prefix = "pq", fifoPrefix = "q", timeout = 10_000, inboxPrefix = "_INBOX", codec = json } = given;
     for (const [name, text] of Object.entries({ prefix, fifoPrefix, inboxPrefix })) {

@@ -40,12 +40,13 @@ function bytesOf(value: unknown): Uint8Array | undefined {
  * BadRequestError, which begins with the name.
  */
 export function encodeValue(codec: Codec, value: unknown, name: string): { bytes: Uint8Array; contentType: string } {
-  const bytes = bytesOf(value);
-  if (bytes) return { bytes, contentType: "" };
   try {
-    return { bytes: codec.encode(value), contentType: codec.contentType };
+    const given = bytesOf(value);
+    const bytes = given ?? bytesOf(codec.encode(value));
+    if (!bytes) throw new TypeError("the codec returned no bytes");
+    return { bytes, contentType: given ? "" : codec.contentType };
   } catch (err) {
-    throw badRequest(`${name} cannot be encoded: ${(err as Error).message}; want bytes, or what the codec takes`, err);
+    throw badRequest(`${name} cannot be encoded: ${(err as Error | null)?.message ?? err}; want bytes, or what the codec takes`, err);
   }
 }
 

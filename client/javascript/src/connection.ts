@@ -2,7 +2,7 @@ import {
   ClosedConnectionError, createInbox, DrainingConnectionError, type Msg, type NatsConnection,
   type PermissionViolationError, type Subscription,
 } from "@nats-io/nats-core";
-import { onAbort, sleep, within } from "./duration.js";
+import { onAbort, shown, sleep, within } from "./duration.js";
 import {
   badRequest, errorOf, NoBridgeError, NotSentError, type PQError, TooLargeError, UnavailableError,
   UnknownOutcomeError,
@@ -319,6 +319,6 @@ export const isDenied = (err: unknown): err is PermissionViolationError =>
 /** Throws BadRequestError unless a name of a queue is valid. */
 export function checkQueueName(name: string): void {
   if (typeof name !== "string" || !/^[A-Za-z0-9_-]{1,128}$/.test(name)) {
-    throw badRequest(`queue ${JSON.stringify(name)}: want 1 to 128 letters, digits, - and _`);
+    throw badRequest(`queue ${shown(name)}: want 1 to 128 letters, digits, - and _`);
   }
 }

@@ -1,7 +1,7 @@
 import type { Client } from "./client.js";
-import { cut, encodeValue, utf8 } from "./codec.js";
+import { type Codec, cut, encodeValue, utf8 } from "./codec.js";
 import { checkQueueName, type Request } from "./connection.js";
-import { type Duration, durationText } from "./duration.js";
+import { type Duration, durationText, shown } from "./duration.js";
 import { BadReplyError, badRequest, LeaseLostError } from "./errors.js";
 import { encodeFrames, type Frame } from "./frames.js";
 import { HeaderBlock } from "./headers.js";
@@ -20,6 +20,8 @@ export interface Successor extends Omit<PushOptions, "msgId" | "unique" | "weigh
 
 /** How many items an acknowledgement may push. */
 export const mostSuccessors = 256;
+/** The most bytes of progress. */
+const mostProgress = 1024;
 /** A reason is cut at that many bytes before it is sent; the bridge keeps less. */
 const mostReason = 4096;
 
@@ -59,9 +61,10 @@ export class Delivery<Data = unknown> extends LeasedItem<Data> {
    */
   async ack(result?: unknown, options?: { next?: Successor[] }): Promise<void> {
     const { next = [] } = checkOptions("ack option", options, ["next"]);
-    const successors = next.map((n) => successorFrame(this.#client, this.fifo, n));
+    if (!Array.isArray(next)) throw badRequest(`next ${shown(next)}: want an array of items to push`);
+    const successors = next.map((n) => successorFrame(this.#client.codec, this.fifo, n));
     try {
-      await this.send(ackRequest("+ACK", [{ delivery: this, result: encodeResult(this.#client, result), successors }]));
+      await this.send(ackRequest("+ACK", [{ delivery: this, result: encodeResult(this.#client.codec, result), successors }]));
     } catch (err) {
       if (!(err instanceof LeaseLostError && err.reason === "done")) throw err;
     }
@@ -89,7 +92,7 @@ export class Delivery<Data = unknown> extends LeasedItem<Data> {
 
   /** Restarts the lease with the length it had, and says how far the job is: up to 1 KiB, as a result is encoded. */
   async extend(progress?: unknown): Promise<void> {
-    await this.renew(encodeResult(this.#client, progress, "progress")?.bytes);
+    await this.renew(encodeResult(this.#client.codec, progress, "progress")?.bytes);
   }
 
   /** @internal */
@@ -112,18 +115,27 @@ export interface Result {
 }
 
 /** Returns a result as it is sent, undefined for undefined. Throws BadRequestError. */
-export function encodeResult(client: Client, value: unknown, name = "result"): Result | undefined {
-  return value === undefined ? undefined : encodeValue(client.codec, value, name);
+export function encodeResult(codec: Codec, value: unknown, name = "result"): Result | undefined {
+  return value === undefined ? undefined : encodeValue(codec, value, name);
 }
 
-/** Returns the frame that pushes an item with an acknowledgement. Throws BadRequestError. */
-export function successorFrame(client: Client, fifo: boolean, n: Successor): Frame {
-  checkQueueName(n.queue);
+/** Returns progress as it is sent: a copy, as a handler may use its buffer again. Throws BadRequestError. */
+export function encodeProgress(codec: Codec, value: unknown): Uint8Array {
+  const bytes = encodeResult(codec, value, "progress")?.bytes ?? [];
+  if (bytes.length === 0 || bytes.length > mostProgress) {
+    throw badRequest(`progress of ${bytes.length} bytes: want 1 to ${mostProgress}`);
+  }
+  return new Uint8Array(bytes);
+}
+
+/** Returns the frame that pushes an item with an acknowledgement, with a copy of its value. Throws BadRequestError. */
+export function successorFrame(codec: Codec, fifo: boolean, n: Successor): Frame {
+  checkQueueName(n?.queue);
   const { queue, value, ...options } = n;
   checkOptions("option of next", options, successorMembers);
-  const frame = prepare(client.codec, value, { ...options, msgId: false }, fifo);
+  const frame = prepare(codec, value, { ...options, msgId: false }, fifo);
   frame.headers.add("Pq-Queue", queue);
-  return frame;
+  return { ...frame, value: new Uint8Array(frame.value) };
 }
 
 /** Returns the subject that acknowledges an item. Throws BadReplyError. */

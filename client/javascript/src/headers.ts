@@ -52,7 +52,9 @@ function pairsOf(headers: HeadersInit): [string, HeaderValue][] {
   const list: Iterable<readonly [string, HeaderValue | HeaderValue[] | null | undefined]> =
     Symbol.iterator in headers ? (headers as Iterable<[string, HeaderValue]>) : Object.entries(headers);
   const pairs: [string, HeaderValue][] = [];
-  for (const [name, value] of list) {
+  for (const pair of list) {
+    if (!Array.isArray(pair)) throw badRequest(`headers: ${shown(pair)}: want pairs of name and value`);
+    const [name, value] = pair;
     for (const v of Array.isArray(value) ? value : [value ?? []].flat()) pairs.push([name, v]);
   }
   return pairs;

@@ -143,6 +143,7 @@ export function checkFunction(name: string, f: unknown): void {
 
 /** Combines handlers by type and middleware, the first outermost, into one handler. Throws BadRequestError. */
 export function compose(handlers: Handler | Handlers, middleware: readonly Middleware[]): Handler {
+  if (!Array.isArray(middleware)) throw badRequest(`middleware ${shown(middleware)}: want an array of functions`);
   const byType = typeof handlers === "function" ? { "*": handlers } : handlers;
   const named = Object.entries(byType ?? {});
   if (named.length === 0) throw badRequest(`handlers ${shown(handlers)}: want a function, or an object of them by type`);
@@ -164,7 +165,7 @@ export function compose(handlers: Handler | Handlers, middleware: readonly Middl
 export async function outcomeOf(handler: Handler, job: Job, context: Context, finish?: (result: unknown) => void): Promise<Outcome> {
   try {
     let result = handler(job, context);
-    if (typeof result === "object" && result !== null) {
+    if (Object(result) === result) {
       result = await result;
       if (/Generator/.test(kindOf(result))) throw new TypeError("the handler returned a generator, which has not run");
     }

@@ -1,5 +1,5 @@
 import {
-  ackSubjectOf, Delivery, encodeResult, mostSuccessors, type Result, type Successor, successorFrame, tokenOf,
+  ackSubjectOf, Delivery, encodeProgress, mostSuccessors, type Result, type Successor, successorFrame, tokenOf,
 } from "./delivery.js";
 import { badRequest, LeaseLostError } from "./errors.js";
 import { type Frame, frameSize } from "./frames.js";
@@ -7,8 +7,6 @@ import type { Received } from "./item.js";
 import { type Context, type Effects, Job, TimedOutError } from "./job.js";
 import type { Worker } from "./worker.js";
 
-/** The most bytes of progress. */
-const mostProgress = 1024;
 /** How often progress is sent, in milliseconds. */
 const progressEvery = 1000;
 /** How long the last renewal before the end of a lease, or one after it, waits for its reply, in milliseconds. */
@@ -62,17 +60,14 @@ export class Lease implements Effects, Context {
   }
 
   progress(value: unknown): void {
-    const bytes = encodeResult(this.worker.queue.client, value, "progress")?.bytes;
-    const size = bytes?.length ?? 0;
-    if (size === 0 || size > mostProgress) throw badRequest(`progress of ${size} bytes: want 1 to ${mostProgress}`);
-    this.#progress = bytes;
+    this.#progress = encodeProgress(this.worker.queue.client.codec, value);
     this.#schedule();
   }
 
   next(successor: Successor): void {
     if (this.successors.length === mostSuccessors) throw badRequest(`next: want at most ${mostSuccessors} items`);
     const { client, fifo } = this.worker.queue;
-    this.successors.push(successorFrame(client, fifo, successor));
+    this.successors.push(successorFrame(client.codec, fifo, successor));
   }
 
   /** How many bytes its result and successors have. */

@@ -104,7 +104,7 @@ export function prepare(codec: Codec, value: unknown, options: PushOptions | und
 
 /** Returns a time as the protocol has it. Throws BadRequestError. */
 export function timeText(time: Date | string, name: string): string {
-  const date = new Date(time);
+  const date = new Date(/bigint|symbol/.test(typeof time) ? NaN : time);
   if (Number.isNaN(date.getTime())) {
     throw badRequest(`${name}: ${shown(time)}: want a Date, or a text such as "2030-01-02T15:04:05Z"`);
   }

@@ -1,4 +1,5 @@
 import { type Codec, encodeValue, json } from "./codec.js";
+import { encodeProgress, encodeResult, successorFrame } from "./delivery.js";
 import { type HeadersInit, ItemHeaders } from "./headers.js";
 import {
   compose, type Handler, type HandlerRun, type Handlers, Job, type Middleware, type Outcome, outcomeOf,
@@ -52,10 +53,10 @@ export async function runHandler<Data = unknown, Result = unknown>(
   const { bytes } = encodeValue(codec, value, "value");
   const pairs = [...new ItemHeaders(o.headers)].map(([name, v]): [string, typeof v] => [name, v]);
   const job = new Job(receive([...given, ...pairs], bytes, ""), codec, o.queue ?? "test", {
-    progress: (x) => run.progress.push(x),
-    next: (successor) => run.next.push(successor),
+    progress: (x) => void (encodeProgress(codec, x), run.progress.push(x)),
+    next: (successor) => void (successorFrame(codec, false, successor), run.next.push(successor)),
   });
   const signal = o.signal ?? new AbortController().signal;
-  const outcome = await outcomeOf(compose(handler as Handler | Handlers, o.middleware ?? []), job, { signal });
+  const outcome = await outcomeOf(compose(handler as Handler | Handlers, o.middleware ?? []), job, { signal }, (result) => void encodeResult(codec, result));
   return { ...(outcome as Outcome<Result>), ...run };
 }

@@ -12,7 +12,7 @@ import { Lease } from "./lease.js";
 import { checkOptions } from "./options.js";
 import { fetchItems } from "./pop.js";
 import { Pause } from "./retry.js";
-import type { Queue } from "./queue.js";
+import { Queue } from "./queue.js";
 import { Settler } from "./settle.js";
 
 /** Where a Worker logs; console is one. */
@@ -128,6 +128,7 @@ export class Worker<Data = unknown, Result = unknown> {
     handler: Handler<Data, Result> | Handlers<Data, Result>,
     options?: WorkerOptions<Data, Result>,
   ) {
+    if (!(queue instanceof Queue)) throw badRequest(`queue ${shown(queue)}: want one such as client.priorityQueue("jobs")`);
     const given = checkOptions("worker option", options, workerMembers);
     const { concurrency = 1, ackWait, holder = defaultHolder(), jobTimeout = 0, max, middleware = [] } = given;
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
@@ -137,6 +138,7 @@ export class Worker<Data = unknown, Result = unknown> {
     this.queue = queue;
     this.#options = { ...given, concurrency, holder, jobTimeout: milliseconds(jobTimeout, "jobTimeout") };
     this.#logger = options?.logger === undefined ? console : options.logger;
+    if (this.#logger !== null) for (const level of ["warn", "error"] as const) checkFunction(`logger.${level}`, this.#logger[level]);
     this.#handler = compose(handler as Handler | Handlers, middleware);
     this.#listeners = { completed: new Set(), failed: new Set(), lost: new Set(), error: new Set() };
     const hooks = checkOptions("hook", given.on, Object.keys(this.#listeners));
@@ -206,10 +208,7 @@ export class Worker<Data = unknown, Result = unknown> {
     const given = checkOptions("close option", options, ["timeout"]);
     const timeout = milliseconds(given.timeout ?? defaultTimeout, "timeout");
     this.#stopping.abort(new StoppedError());
-    if (!this.#ended) {
-      this.#ended = Promise.resolve();
-      return;
-    }
+    if (!this.#ended) return; // run will return at once
     this.deadline = this.#asked = Math.min(this.#asked, performance.now() + timeout + settleTime);
 
     await within(timeout, this.#ended);
@@ -249,7 +248,7 @@ export class Worker<Data = unknown, Result = unknown> {
 
     // The signal is made when it is asked for.
     const context = { get signal() { return lease.signal; } };
-    const encode = (result: unknown): void => void (lease.result = encodeResult(this.queue.client, result));
+    const encode = (result: unknown): void => void (lease.result = encodeResult(this.queue.client.codec, result));
     return as(lease, () => outcomeOf(this.#handler, lease.job, context, encode));
   }
 
@@ -360,11 +359,8 @@ export class Worker<Data = unknown, Result = unknown> {
 
   /** @internal */
   log(level: "warn" | "error", text: string, fields: object): void {
-    try {
-      this.#logger?.[level](text, { queue: this.queue.name, ...fields });
-    } catch {
-      // there is nowhere to say so
-    }
+    const said = async (): Promise<void> => this.#logger?.[level](text, { queue: this.queue.name, ...fields });
+    said().catch(() => undefined); // there is nowhere to say so
   }
 
   /** @internal Logs a warning; with `rarely`, unless the same one was logged less than a minute ago. */
@@ -377,7 +373,7 @@ export class Worker<Data = unknown, Result = unknown> {
 
   /** @internal */
   call<E extends keyof Hooks>(event: E, ...args: Parameters<Listener<E>>): void {
-    for (const listener of this.#listeners[event]) {
+    for (const listener of [...this.#listeners[event]]) {
       const called = as(undefined, async () => listener(...args));
       called.catch((error: unknown) => this.log("error", `the hook ${event} failed`, { error }));
     }

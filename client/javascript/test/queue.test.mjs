@@ -149,6 +149,17 @@ test("bad options are refused, with what would be right", async () => {
     [async () => new pq.Worker(jobs, {}), /^handlers {}: want/],
     [async () => new pq.Worker(jobs, () => 0, { ackwait: 1 }), /^worker option "ackwait": want concurrency, ackWait, /],
     [async () => new pq.Worker(jobs, () => 0, { on: { done() {} } }), /^hook "done": want completed, failed, /],
+    [async () => new pq.Worker("letters", () => 0), /^queue "letters": want one such as client.priorityQueue/],
+    [async () => new pq.Worker(jobs, () => 0, { middleware: () => 0 }), /^middleware .*: want an array of functions/],
+    [async () => new pq.Worker(jobs, () => 0, { logger: "console" }), /^logger.warn: undefined: want a function/],
+    [async () => new pq.Client(bridge.connect()), /^connection {}: want what "await connect/],
+    [async () => new pq.Client(), /^connection undefined: want/],
+    [async () => client.priorityQueue(5n), /^queue 5: want 1 to 128/],
+    [() => client.ackAll(), /^deliveries undefined: want an iterable/],
+    [() => jobs.push("x", { at: 5n }), /^at: 5: want a Date/],
+    [() => jobs.push("x", { headers: [5] }), /^headers: 5: want pairs of name and value/],
+    [() => jobs.push({ toJSON() { throw null; } }), /^value cannot be encoded: null; want/],
+    [() => new pq.Client(client.connection.nc, { codec: { ...pq.json, encode: String } }).priorityQueue("x").push(1), /the codec returned no bytes/],
     [async () => new pq.Client(client.connection.nc, { timeoutMs: 1 }), /^client option "timeoutMs": want/],
     [async () => new pq.Worker(jobs, () => 0, { concurrency: 0 }), /^concurrency 0: want/],
     [async () => new pq.Client(client.connection.nc, { prefix: "a b" }), /^prefix "a b": want/],
@@ -156,6 +167,8 @@ test("bad options are refused, with what would be right", async () => {
   await client.priorityQueue("leased").push("x");
   const delivery = await client.priorityQueue("leased").lease();
   cases.push([() => delivery.nak({ dealy: "1h" }), /^nak option "dealy": want delay, reason/]);
+  cases.push([() => delivery.ack("x", { next: "mail" }), /^next "mail": want an array/]);
+  cases.push([() => delivery.ack("x", { next: [null] }), /^queue undefined: want/]);
   cases.push([() => delivery.ack("x", { then: [] }), /^ack option "then": want next/]);
   for (const [call, text] of cases) {
     await assert.rejects(call, (err) => {

@@ -100,6 +100,24 @@ test("an option of runHandler that is undefined is as if absent", async () => {
   assert.deepEqual(run.result, ["test", "test", 0, 1, "x"]);
 });
 
+test("runHandler refuses what a worker refuses", async () => {
+  for (const [wrong, text] of [
+    [() => new Map(), /^BadRequestError: result cannot be encoded/],
+    [(job) => job.progress("x".repeat(2000)), /^BadRequestError: progress of 2002 bytes: want 1 to 1024/],
+    [(job) => job.next("a b", 1), /^BadRequestError: queue "a b": want/],
+  ]) {
+    const run = await runHandler(wrong, 1);
+    assert.equal(run.outcome, "failed");
+    assert.match(run.reason, text);
+    assert.deepEqual([run.progress, run.next], [[], []]);
+  }
+});
+
+test("a handler may return a function that is a promise too", async () => {
+  const run = await runHandler(() => Object.assign(() => 0, { then: (resolve) => resolve("done") }), 1);
+  assert.equal(run.result, "done");
+});
+
 test("runHandler says what becomes of a job", async () => {
   const ring = new Error("ring");
   ring.cause = new AggregateError([ring, ring]);

@@ -232,6 +232,60 @@ test("a handler may close its worker without await, and a hook may await it", as
   }
 });
 
+test("a worker that is closed before it runs returns at once, and runs no more", async () => {
+  const worker = new pq.Worker(queue(), () => 0, { logger: null });
+  await worker.close();
+  await worker.run();
+  await assert.rejects(worker.run(), /this worker has run before/);
+});
+
+test("a handler may use its buffer again after next and progress", async () => {
+  const [jobs, mail] = [queue(), queue()];
+  await jobs.configure({ next: [mail.name] });
+  await jobs.push("x");
+  const worker = new pq.Worker(jobs, (job) => {
+    const buffer = Buffer.alloc(1);
+    for (buffer[0] = 1; buffer[0] <= 3; buffer[0]++) job.next(mail.name, buffer);
+  }, { logger: null, on: { completed: () => worker.close() } });
+
+  await worker.run();
+
+  assert.deepEqual((await mail.popBatch(3)).map((item) => item.value[0]), [1, 2, 3]);
+});
+
+test("a listener that is removed and added again as it is called is called once", async () => {
+  const jobs = queue();
+  await jobs.push("x");
+  let calls = 0;
+  const listener = () => {
+    if (++calls < 10) worker.off("completed", listener).on("completed", listener);
+    void worker.close();
+  };
+  const worker = new pq.Worker(jobs, () => 0, { logger: null }).on("completed", listener);
+
+  await worker.run();
+
+  assert.equal(calls, 1);
+});
+
+test("a logger may be async and fail", async () => {
+  const jobs = queue();
+  await jobs.configure({ maxDeliver: 1 });
+  await jobs.push("x");
+  let heard = false;
+  const warn = () => ({
+    then(_, reject) {
+      heard = true;
+      reject(new Error("the disk of the logs is full"));
+    },
+  });
+  const worker = new pq.Worker(jobs, () => { throw new Error("x"); }, { logger: { warn, error: warn }, on: { failed: () => worker.close() } });
+
+  await worker.run();
+
+  assert.ok(heard, "a rejection that nobody hears ends the process");
+});
+
 test("listeners are added and removed while the worker runs", async (t) => {
   const jobs = queue();
   const seen = [];

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // Job is an item that a [Worker] has leased.
@@ -56,9 +58,8 @@ func (j *Job) outcome() *result {
 }
 
 // Progress says how far the job is, in bytes that are kept as they are: see [Delivery.Progress]. It
-// returns once the bridge knows, with
-// [ErrLeaseLost] if somebody else may have the job; then the context of the Work ends too. It does
-// nothing for a Job that no Worker made.
+// returns once the bridge knows, with [ErrLeaseLost] if somebody else may have the job; then the
+// context of the Work ends too. It does nothing for a Job that no Worker made.
 func (j *Job) Progress(ctx context.Context, progress []byte) error {
 	if j.progress == nil {
 		return nil
@@ -78,8 +79,8 @@ func (j *Job) LastTry() bool { return j.MaxDeliver > 0 && j.Deliveries >= j.MaxD
 // that is kept, so it has to name its causes, as those of fmt.Errorf and errors.Join do; if it is
 // empty, the type of the error takes its place. [Snooze], [Drop] and [RetryAfter] return errors
 // that do something else; they may be wrapped. A panic, also of a method of the error, counts as an
-// error whose text has the stack, innermost call first. Work must return or panic: runtime.Goexit,
-// which testing.T.FailNow calls, would end the Worker's own goroutine.
+// error whose text has the stack, innermost call first. runtime.Goexit, which testing.T.FailNow
+// calls, counts as an error too.
 //
 // The context ends
 //
@@ -93,9 +94,10 @@ func (j *Job) LastTry() bool { return j.MaxDeliver > 0 && j.Deliveries >= j.MaxD
 // also when a job moves, dies and is redriven.
 type Work func(ctx context.Context, job *Job) error
 
-// Snooze returns an error with which Work returns the job to the queue for delay, up to ten years.
-// The delivery does not count. With a delay of 0 or less, the job is ready at once.
-func Snooze(delay time.Duration) error { return &snoozed{max(delay, 0)} }
+// Snooze returns an error with which Work returns the job to the queue for delay. The delivery does
+// not count. With a delay of 0 or less, the job is ready at once; one of more than ten years is cut
+// to that.
+func Snooze(delay time.Duration) error { return &snoozed{delayWithin(delay)} }
 
 // IsSnooze reports whether err is or wraps an error that [Snooze] returned. It is for Middleware.
 func IsSnooze(err error) bool { return errors.As(err, new(*snoozed)) }
@@ -116,11 +118,16 @@ type dropped struct{ reason string }
 func (d *dropped) Error() string { return "dropped: " + d.reason }
 
 // RetryAfter returns an error that wraps err and with which Work returns the job to the queue for
-// delay, up to ten years, instead of the queue's backoff. With a delay of 0 or less, the job is
-// ready at once. The delivery counts, as for any error. err should say why; it may be nil.
+// delay, instead of the queue's backoff. With a delay of 0 or less, the job is ready at once; one
+// of more than ten years is cut to that. The delivery counts, as for any error. err should say why;
+// it may be nil.
 func RetryAfter(delay time.Duration, err error) error {
-	return &retry{cmp.Or(err, errNoReason), max(delay, 0)}
+	return &retry{cmp.Or(err, errNoReason), delayWithin(delay)}
 }
+
+// delayWithin returns the nearest delay that the bridge takes. One that it refused would have the
+// job done again as soon as its lease is over.
+func delayWithin(d time.Duration) time.Duration { return min(max(d, 0), settings.MaxDelay) }
 
 var errNoReason = errors.New("no reason was given")
 

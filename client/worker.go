@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -189,7 +190,7 @@ func (w *Worker) Shutdown(ctx context.Context) error {
 // after the grace. That replaces the grace of an earlier call.
 func (w *Worker) stopWithin(grace time.Duration) {
 	w.stopByDefault()
-	w.settling.Reset(max(grace, 0) + settleTime)
+	w.settling.Reset(min(max(grace, 0), math.MaxInt64-settleTime) + settleTime)
 }
 
 // stopByDefault is stopWithin for a worker that nobody gave a grace.
@@ -225,7 +226,7 @@ type WorkerOptions struct {
 	// JobTimeout is how long a job may take; 0 means no limit. After that, the context of its Work
 	// ends with the cause [ErrTimedOut]; its Deadline says so in advance. If Work then returns an
 	// error, the job fails with the reason "timed out". If it returns nil, however late, the job is
-	// done. The lease is not extended after the timeout. So if Work does not return, others get the
+	// done. After the timeout only Job.Progress extends the lease. So if Work hangs, others get the
 	// job at most one AckWait later.
 	JobTimeout time.Duration
 

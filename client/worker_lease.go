@@ -54,13 +54,9 @@ func (s *source) tryLease() (*heldJob, error) {
 
 // awaitConnected waits for the connection, but not too long, so that the worker logs an outage.
 func (s *source) awaitConnected() error {
-	c := s.queue.client
-	if c.nc == nil {
-		return notSent(s.queue.name, nats.ErrInvalidConnection)
-	}
 	ctx, cancel := context.WithTimeout(s.stopping, s.patience())
 	defer cancel()
-	return c.awaitConnection(ctx, s.queue.name)
+	return s.queue.client.awaitConnection(ctx, s.queue.name)
 }
 
 // leaseOnce sends a request for a job and returns when it has ended, even if the worker stops: a

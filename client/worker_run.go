@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/nats-io/nats.go"
 )
 
 // Run does jobs until ctx ends or [Worker.Shutdown] is called. Then it leases no more jobs, and
@@ -35,12 +37,15 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	following, unfollow := context.WithCancel(context.Background())
 	var followers sync.WaitGroup
+	defer followers.Wait()
+	defer unfollow()
 	for _, s := range w.sources {
+		if s.queue.client.nc == nil {
+			return notSent(s.queue.name, nats.ErrInvalidConnection)
+		}
 		s.acks.slow = cmp.Or(s.acks.slow, s.patience()/4)
 		followers.Go(func() { s.followConnection(following) })
 	}
-	defer followers.Wait()
-	defer unfollow()
 
 	// The contexts of jobs have the values of ctx, and end with Shutdown.
 	jobs := context.WithValue(context.WithoutCancel(ctx), jobsOf{w}, true)

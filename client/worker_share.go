@@ -112,6 +112,9 @@ func (h *heldJob) ackOrFail(ctx context.Context) error {
 // and their deliveries. Call it as late as possible, because turns may have waited.
 func (s *source) letGoAll(batch []*turn) (held []*turn, done []*Delivery) {
 	for _, t := range batch {
+		t.stopExtending() // all at once: each waits for its last attempt to end
+	}
+	for _, t := range batch {
 		if t.letGo() {
 			s.logLostBefore(t.heldJob)
 			continue

@@ -67,6 +67,13 @@ func (s *source) leaseLength() time.Duration { return time.Duration(s.ackWait.Lo
 func (s *source) do(h *heldJob) *workFailure {
 	ctx, done := h.limit(s.o.JobTimeout)
 	defer done()
+	returned := false
+	defer func() {
+		if !returned { // Work has called runtime.Goexit, which ends this goroutine
+			s.settleFailed(h, &workFailure{text: "Work called runtime.Goexit", delay: Backoff})
+			s.background.Go(s.doJobs)
+		}
+	}()
 
 	failed := s.work.callSafely(ctx, &Job{
 		Item:       h.Item,
@@ -76,6 +83,7 @@ func (s *source) do(h *heldJob) *workFailure {
 		result:     &h.result,
 		progress:   h.tellProgress,
 	})
+	returned = true
 	if failed != nil && errors.Is(context.Cause(ctx), ErrTimedOut) {
 		failed.timeOut()
 	}
@@ -96,10 +104,6 @@ func newSession() *session {
 // followConnection ends a session whenever the connection is back, until ctx ends.
 func (s *source) followConnection(ctx context.Context) {
 	nc := s.queue.client.nc
-	if nc == nil {
-		return
-	}
-
 	back := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(back)
 	for {

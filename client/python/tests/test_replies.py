@@ -380,9 +380,13 @@ async def test_numbers_and_times_that_are_none() -> None:
                 await delivery.extend()
 
 
-async def test_a_stream_does_not_confirm_a_pause() -> None:
+NO_NUMBER = "NATS/1.0\r\nNats-Service-Error-Code: \u00b2\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("answer", [(b"", OF_A_STREAM), (NO_NUMBER, b"")])
+async def test_only_a_bridge_confirms_a_pause(answer: tuple[bytes, bytes]) -> None:
     server = Server()
-    server.answer = lambda subject: (b"", OF_A_STREAM)
+    server.answer = lambda subject: answer
     async with connected(server) as queue:
         with pytest.raises(pqbridge.BadReplyError):
             await queue.pause()

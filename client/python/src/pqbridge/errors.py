@@ -129,10 +129,7 @@ class JobFailedError(PQError):
     def __init__(self, id: str, cause: str, reason: str, error: str, deliveries: int) -> None:
         times = "1 delivery" if deliveries == 1 else f"{deliveries} deliveries"
         super().__init__(f"job {id} failed after {times}: {cause}", reason=reason)
-        self.id = id
-        self.cause = cause
-        self.error = error
-        self.deliveries = deliveries
+        self.id, self.cause, self.error, self.deliveries = id, cause, error, deliveries
 
 
 # The first class with a code is for it, as LeaseLostError is for 409.
@@ -144,8 +141,9 @@ def error_of(headers: Mapping[str, str]) -> PQError | None:
     text, code = headers.get("Nats-Service-Error", ""), headers.get("Nats-Service-Error-Code", "")
     if not text and not code:
         return None
-    unknown = headers.get("Pq-Outcome") == "unknown"
-    return error_for(int(code) if code.isdigit() else 0, headers.get("Pq-Reason", ""), text, unknown)
+    if code and not code.isdecimal():
+        return BadReplyError(f"not the reply of a bridge: an error with the code {code!r}", unknown=True)
+    return error_for(int(code or 0), headers.get("Pq-Reason", ""), text, headers.get("Pq-Outcome") == "unknown")
 
 
 def error_for(code: int, reason: str, text: str, unknown: bool = False) -> PQError:

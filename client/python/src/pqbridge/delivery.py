@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 
 from .codec import encode
 from .errors import BadReplyError, BadRequestError, InternalError, LeaseLostError, PQError, TooLargeError
-from .headers import frame, header_pairs
+from .headers import Pairs, frame, header_pairs
 from .item import Item, read
 from .pop import Pop, Received
 from .push import Message, Successor, successor
@@ -65,11 +65,9 @@ class Delivery(Item):
         """
         data, own_type = (None, "") if result is None else encode(self._queue.codec, result)
         successors = [successor(self._queue.codec, s) for s in next or ()]
-        try:
-            await ack_alone(Done(self, data, content_type or own_type, successors))
-        except LeaseLostError as error:
-            if error.reason != "done":  # otherwise an earlier acknowledgement has counted
-                raise
+        [error] = await ack_together([Done(self, data, content_type or own_type, successors)])
+        if error:
+            raise error
 
     async def nak(self, *, delay: Duration | None = None, reason: str | None = None) -> None:
         """Return the item to its old place, after delay or else the backoff of the queue.
@@ -117,7 +115,7 @@ class Delivery(Item):
         if not self.is_held:
             await self.extend()
 
-    async def settle(self, headers: Sequence[tuple[str, str]], data: bytes, timeout: float | None = None) -> Msg:
+    async def settle(self, headers: Pairs, data: bytes, timeout: float | None = None) -> Msg:
         """Send an acknowledgement once, and return the reply."""
         timeout = timeout or self._patience
         return await self._queue.link.request(self.ack_subject, data, headers, timeout=timeout, restless=True)
@@ -143,7 +141,7 @@ class Done(NamedTuple):
     next: Sequence[Message] = ()
 
 
-def ack_message(ack: str, all: Sequence[Done]) -> tuple[Sequence[tuple[str, str]], bytes]:
+def ack_message(ack: str, all: Sequence[Done]) -> tuple[Pairs, bytes]:
     """Return the headers and payload of an acknowledgement of leases, which goes to the first one's subject."""
     frames = [m.head + m.value for done in all for m in done.next]
     for delivery, result, content_type, _ in all:
@@ -173,11 +171,6 @@ def fitting(all: Iterable[Done], max_payload: int) -> int:
     return n + 1
 
 
-async def ack_alone(done: Done) -> None:
-    """Acknowledge a lease in a request of its own."""
-    await done.delivery.settle(*ack_message("+ACK", [done]))
-
-
 async def ack_together(all: Sequence[Done]) -> list[PQError | None]:
     """Acknowledge leases of one queue that go into one request, and return the error of each.
 
@@ -191,7 +184,8 @@ async def ack_together(all: Sequence[Done]) -> list[PQError | None]:
     except PQError as error:
         if also and isinstance(error, (LeaseLostError, BadRequestError, InternalError)):
             return [(await ack_together([done]))[0] for done in all]
-        return [None if error.reason == "done" else error] * len(all)
+        # Otherwise an earlier acknowledgement has counted.
+        return [error if error.reason != "done" else None] * len(all)
 
 
 async def ack_all(deliveries: Iterable[Delivery]) -> list[PQError | None]:

@@ -21,6 +21,9 @@ Values are text in one line. Bytes that are not UTF-8 are written as surrogates,
 bytes.decode("utf-8", "surrogateescape") returns them, and come back like that.
 """
 
+Pairs = Sequence[tuple[str, str]]
+"""Headers as they are sent."""
+
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[^\r\n\ud800-\udc7f\udd00-\udfff]*")  # other surrogates stand for no byte
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -87,14 +90,14 @@ def checked_value(name: str, value: Any) -> str:
     return value
 
 
-def are_plain(pairs: Sequence[tuple[str, str]]) -> bool:
+def are_plain(pairs: Pairs) -> bool:
     """Report whether nats-py sends these headers unchanged."""
     return len(dict(pairs)) == len(pairs) and all(
         value == value.strip() and (value.isascii() or not _SURROGATE.search(value)) for _, value in pairs
     )
 
 
-def header_block(pairs: Sequence[tuple[str, str]]) -> bytes:
+def header_block(pairs: Pairs) -> bytes:
     """Return headers as a message has them."""
     if not pairs:
         return b""
@@ -108,12 +111,12 @@ def _parse_block(block: bytes) -> list[tuple[str, str]]:
     return [(name, value.strip(" \t")) for name, colon, value in parts if colon]
 
 
-def frame(priority: int, pairs: Sequence[tuple[str, str]], value: bytes) -> bytes:
+def frame(priority: int, pairs: Pairs, value: bytes) -> bytes:
     """Return the frame of an item or a result."""
     return frame_head(priority, pairs, len(value)) + value
 
 
-def frame_head(priority: int, pairs: Sequence[tuple[str, str]], size: int) -> bytes:
+def frame_head(priority: int, pairs: Pairs, size: int) -> bytes:
     """Return the part of a frame before its value of that many bytes."""
     block = header_block(pairs)
     return _FRAME.pack(priority, len(block), size) + block

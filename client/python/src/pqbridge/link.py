@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import re
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -22,7 +22,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from . import errors
-from .headers import header_block
+from .headers import Pairs, header_block
 
 LATE_REPLY = 5.0
 """Seconds that a reply may be late. After that the bridge was killed, or NATS lost a message."""
@@ -277,12 +277,7 @@ class Link:
         return inbox
 
     async def send(
-        self,
-        subject: str,
-        data: bytes,
-        headers: Sequence[tuple[str, str]],
-        deadline: float,
-        sending: Callable[[Inbox], None] | None = None,
+        self, subject: str, data: bytes, headers: Pairs, deadline: float, sending: Callable[[Inbox], None] | None = None
     ) -> Inbox:
         """Send a request once the connection is up, and return the inbox for its reply.
 
@@ -337,7 +332,7 @@ class Link:
         self,
         subject: str,
         data: bytes = b"",
-        headers: Sequence[tuple[str, str]] = (),
+        headers: Pairs = (),
         *,
         timeout: float,
         writes: bool = True,

@@ -46,10 +46,7 @@ class Handle:
     def __init__(self, nc: NATS, prefix: str, name: str, *, fifo: bool, codec: Codec, timeout: float) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise BadArgumentError(f"bad queue name {name!r}: want 1 to 128 letters, digits, -, _")
-        self.name = name
-        self.fifo = fifo
-        self.codec = codec
-        self.timeout = timeout
+        self.name, self.fifo, self.codec, self.timeout = name, fifo, codec, timeout
         self.link: Link = link_of(nc)
         self.holder = default_holder(nc)
         self._prefix = f"{prefix}.{name}."
@@ -233,18 +230,15 @@ class Handle:
         """Return the subject of a verb."""
         return self._prefix + verb
 
-    async def read(self, verb: str, body: dict[str, Any] | None = None) -> Msg:
-        data = b"" if body is None else encode(JSON, body)[0]
-        return await self.link.request(self.subject(verb), data, timeout=self.timeout, writes=False)
+    async def read(
+        self, verb: str, body: dict[str, Any] | None = None, timeout: float | None = None, restless: bool = False
+    ) -> Msg:
+        data, timeout = b"" if body is None else encode(JSON, body)[0], self.timeout if timeout is None else timeout
+        return await self.link.request(self.subject(verb), data, timeout=timeout, writes=False, restless=restless)
 
     async def _manage(self, verb: str, body: dict[str, Any], member: str = "") -> dict[str, Any]:
-        reply = await self.link.request(
-            self.subject(verb),
-            encode(JSON, body)[0],
-            header_pairs({"User-Agent": f"{self.holder} pqbridge-python"}),
-            timeout=self.timeout,
-        )
-        return parse(reply, member)
+        data, headers = encode(JSON, body)[0], header_pairs({"User-Agent": f"{self.holder} pqbridge-python"})
+        return parse(await self.link.request(self.subject(verb), data, headers, timeout=self.timeout), member)
 
 
 def _written(name: str, value: Any) -> Any:

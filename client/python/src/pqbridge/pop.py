@@ -7,22 +7,14 @@ import contextlib
 import json
 import math
 import secrets
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import nats.errors
 from nats.aio.msg import Msg
 
-from .errors import (
-    BadReplyError,
-    NoBridgeError,
-    NoHeartbeatError,
-    NotFoundError,
-    PQError,
-    UnknownOutcomeError,
-    error_of,
-)
-from .headers import Headers, parse_frames
+from . import errors
+from .headers import Headers, Pairs, parse_frames
+from .item import read
 from .link import LATE_REPLY, Inbox, Interrupt, Link
 from .times import clock
 
@@ -52,7 +44,7 @@ class Pop:
         timeout: float,
         expires: float = 0,
         heartbeat: float = 0,
-        headers: Sequence[tuple[str, str]] = (),
+        headers: Pairs = (),
         data: bytes | None = None,
     ) -> None:
         self._link, self._subject, self._acks = link, subject, acks
@@ -82,10 +74,10 @@ class Pop:
             try:
                 failed = await self._read(inbox, loop.time() + patience)
                 complete = True
-            except NoBridgeError:
+            except errors.NoBridgeError:
                 complete = True
                 raise
-            except PQError as error:
+            except errors.PQError as error:
                 failed = error
                 await self._end(inbox)
                 self._inbox = None
@@ -116,7 +108,7 @@ class Pop:
         if self._inbox:
             self._inbox.put(Interrupt())
 
-    async def _read(self, inbox: Inbox, deadline: float) -> PQError | None:
+    async def _read(self, inbox: Inbox, deadline: float) -> errors.PQError | None:
         """Read the reply. What ended it early is returned, what broke it off is raised."""
         loop = asyncio.get_running_loop()
         # A bridge that is busy may be late with its heartbeats.
@@ -136,21 +128,15 @@ class Pop:
                 continue
             except asyncio.TimeoutError:
                 if until < deadline:
-                    raise NoHeartbeatError(f"no heartbeat for {silence:g} s") from None
+                    raise errors.NoHeartbeatError(f"no heartbeat for {silence:g} s") from None
                 raise self._link.no_reply(self._subject, writes=True, why="waited too long") from None
             ended, error = self._take(message)
             if ended:
                 return error
         return None
 
-    def _take(self, message: Msg) -> tuple[bool, PQError | None]:
+    def _take(self, message: Msg) -> tuple[bool, errors.PQError | None]:
         """Take what a message has, and report whether it ends the reply, and with which error."""
-        try:
-            return self._parse(message)
-        except ValueError as error:
-            raise BadReplyError(f"not the reply of a bridge: {error}", unknown=True) from error
-
-    def _parse(self, message: Msg) -> tuple[bool, PQError | None]:
         headers = message.headers or {}
         if "Pq-Heartbeat" in headers:
             # The bridge sent it at least an interval after the one before. When this process reads
@@ -158,19 +144,19 @@ class Pop:
             self._began += self._heartbeat
             return False, None
 
-        frames = int(headers.get("Pq-Frames", "0"))
+        frames = read(int, headers.get("Pq-Frames", "0"))
         if frames:
             for own, value in parse_frames(message.data, frames):
                 token = own.get("Pq-Token")
                 ack_subject = self._acks + token if token else ""
                 self.received.append(Received(value, own, ack_subject, self._began))
 
-        error, count = error_of(headers), len(self.received)
+        error, count = errors.error_of(headers), len(self.received)
         if "Pq-Batch-Count" in headers:
-            sent = int(headers["Pq-Batch-Count"])
+            sent = read(int, headers["Pq-Batch-Count"])
             if sent > count:
-                return True, UnknownOutcomeError(f"{count} of {sent} items arrived")
-            return True, error or (None if count else NotFoundError("the queue is empty"))
+                return True, errors.UnknownOutcomeError(f"{count} of {sent} items arrived")
+            return True, error or (None if count else errors.NotFoundError("the queue is empty"))
         if error or frames:
             return error is not None, error
         self.received.append(Received(message.data, Headers(headers.items()), message.reply, self._began))
@@ -179,7 +165,7 @@ class Pop:
     async def _end(self, inbox: Inbox) -> None:
         """End a request whose reply is not complete, and take what came before its end."""
         for message in await asyncio.shield(self._link.spawn(self._link.close(inbox))):
-            with contextlib.suppress(PQError):
+            with contextlib.suppress(errors.PQError):
                 self._take(message)
 
     async def _cancel(self) -> None:
@@ -192,7 +178,7 @@ class Pop:
 
     async def _abandon(self, inbox: Inbox) -> None:
         """End a request that nobody waits for any more, and give back what it still leases."""
-        with contextlib.suppress(PQError, nats.errors.Error):
+        with contextlib.suppress(errors.PQError, nats.errors.Error):
             await self._cancel()
             await self._read(inbox, asyncio.get_running_loop().time() + CANCEL_TIME)
         await self._end(inbox)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from .codec import Codec, encode
 from .errors import BadArgumentError
-from .headers import HeadersLike, checked_value, frame_head, header_pairs
+from .headers import HeadersLike, Pairs, checked_value, frame_head, header_pairs
 from .times import Duration, duration_text, time_text
 
 
@@ -75,7 +75,7 @@ class Message(NamedTuple):
     """An item as it is sent: alone by its headers and value, among several by its head and value."""
 
     priority: int
-    headers: Sequence[tuple[str, str]]
+    headers: Pairs
     head: bytes
     value: bytes
     has_id: bool  # a push may be repeated, as it has a message id
@@ -146,14 +146,8 @@ def message(codec: Codec, item: Mapping[str, Any], msg_id: str = "", **given: st
     headers = [(name, value) for name, value in own if name not in given] + list(given.items())
     priority = item.get("priority")
     priority = check_priority(0 if priority is None else priority)
-    return Message(
-        priority,
-        headers,
-        frame_head(priority, headers, len(data)),
-        data,
-        has_id="Nats-Msg-Id" in names or "Nats-Msg-Id" in given,
-        has_own_id=identify and "Pq-Unique" not in given,
-    )
+    head, has_id = frame_head(priority, headers, len(data)), "Nats-Msg-Id" in names or "Nats-Msg-Id" in given
+    return Message(priority, headers, head, data, has_id, has_own_id=identify and "Pq-Unique" not in given)
 
 
 def check_priority(priority: int) -> int:

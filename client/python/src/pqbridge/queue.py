@@ -10,7 +10,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from . import errors
-from .codec import JSON, encode
 from .delivery import Delivery
 from .headers import Headers, are_plain
 from .item import Item, JobResult
@@ -212,13 +211,8 @@ class Queue(Handle):
             part = min(left, _RESULT_WAIT)
             asked = {"expires": duration_text(part)} if part >= 0.001 else {}
             try:
-                reply = await self.link.request(
-                    self.subject("result"),
-                    encode(JSON, query | asked)[0],
-                    timeout=min(part + LATE_REPLY, left + _LATEST) if wait else self.timeout,
-                    writes=False,
-                    restless=bool(asked),
-                )
+                timeout = min(part + LATE_REPLY, left + _LATEST) if wait else None
+                reply = await self.read("result", query | asked, timeout, restless=bool(asked))
                 result = JobResult(reply.data, Headers((reply.headers or {}).items()))
                 if not result.state:
                     raise errors.BadReplyError(f"not the state of a job: {reply.data[:64]!r}")
@@ -298,15 +292,8 @@ class Queue(Handle):
             # Leases begin up to a heartbeat before the worker can know.
             heartbeat = min(5.0, ack_wait / 3 if ack_wait >= 1.5 else 0.5) if ack_wait else 5.0
             options = options | {"expires": duration_text(expires), "idle_heartbeat": duration_text(heartbeat)}
-        return Pop(
-            self.link,
-            self.subject("pop" if self.fifo else "pop.max" if max else "pop.min"),
-            options,
-            acks=self.subject("ack."),
-            timeout=self.timeout,
-            expires=expires,
-            heartbeat=heartbeat,
-        )
+        subject, acks = self.subject("pop" if self.fifo else "pop.max" if max else "pop.min"), self.subject("ack.")
+        return Pop(self.link, subject, options, acks=acks, timeout=self.timeout, expires=expires, heartbeat=heartbeat)
 
     async def _pop(
         self, max: bool, expires: Duration | None, options: dict[str, Any], ack_wait: float = 0

@@ -178,10 +178,9 @@ class _Run:
                 return Outcome("snoozed", delay=delay)
             if error is None or isinstance(error, NoResultError):
                 return Outcome("done")
-            if isinstance(error, Snooze):
-                return Outcome("snoozed", text=text, delay=seconds(error.delay))
-            if isinstance(error, RetryAfter):
-                return Outcome("failed", text=text, delay=seconds(error.delay))
+            if isinstance(error, (Snooze, RetryAfter)):
+                kind: Literal["snoozed", "failed"] = "snoozed" if isinstance(error, Snooze) else "failed"
+                return Outcome(kind, text=text, delay=seconds(error.delay))
             retry = str(labels.get("retry_on_error", broker.retry_on_error)).lower() == "true"
             most = int(labels.get("max_retries", broker.max_retries))
             if retry and self.delivery.deliveries < most and not isinstance(error, (Drop, TaskRejectedError)):

@@ -15,17 +15,8 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Literal, TypeVar, get_args
 
-from .delivery import Delivery, Done, Renewal, Seldom, ack_alone, ack_and_lease, ack_together, fitting, repeat
-from .errors import (
-    BadArgumentError,
-    BadRequestError,
-    DeniedError,
-    LeaseLostError,
-    NotFoundError,
-    NotSentError,
-    PQError,
-    TooLargeError,
-)
+from . import errors
+from .delivery import Delivery, Done, Renewal, Seldom, ack_and_lease, ack_message, ack_together, fitting, repeat
 from .job import Call, Handler, Job, Middleware, NoHandlerError, Outcome, call_of, outcome_of
 from .pop import Pop, Received
 from .queue import Queue, lease_length, lease_options
@@ -150,7 +141,7 @@ class Worker:
         logger: logging.Logger | None = None,
     ) -> None:
         if not isinstance(concurrency, int) or concurrency < 1:
-            raise BadArgumentError(f"concurrency {concurrency!r}: want 1 or more")
+            raise errors.BadArgumentError(f"concurrency {concurrency!r}: want 1 or more")
         self._queue, self._concurrency, self._max, self._middleware = queue, concurrency, max, middleware
         self._ack_wait = lease_length(ack_wait)
         self._holder = queue.holder if holder is None else holder
@@ -174,7 +165,6 @@ class Worker:
         self._is_stopping = False
         self._settle_until = math.inf
         self._ended = asyncio.Event()
-        self._has_run = False
         self._failure: BaseException | None = None
 
     def handle(self, type: str) -> Callable[[H], H]:
@@ -182,7 +172,7 @@ class Worker:
 
         def add(handler: H) -> H:
             if type in self._calls:
-                raise BadArgumentError(f"jobs of type {type!r} have a handler already")
+                raise errors.BadArgumentError(f"jobs of type {type!r} have a handler already")
             self._calls[type] = call_of(handler, self._middleware, self._threads)
             return handler
 
@@ -196,7 +186,7 @@ class Worker:
         the worker outlasts. A hook must not await stop, and a job takes its slot until its hooks end.
         """
         if event not in self._hooks:
-            raise BadArgumentError(f"a hook on {event!r}: want one of {', '.join(self._hooks)}")
+            raise errors.BadArgumentError(f"a hook on {event!r}: want one of {', '.join(self._hooks)}")
 
         def add(hook: F) -> F:
             self._hooks[event].append(hook)
@@ -214,11 +204,10 @@ class Worker:
         Errors: BadRequestError, DeniedError or NotSentError if trying again cannot help: NATS
         denies a permission, or the connection is closed for good. All others are logged.
         """
-        if self._has_run:
+        if self._leasing:
             raise RuntimeError("this worker has run before")
         if not self._calls:
-            raise BadArgumentError("no handler: want one as an argument, or decorated with handle")
-        self._has_run = True
+            raise errors.BadArgumentError("no handler: want one as an argument, or decorated with handle")
         with _signals(self) if signals else contextlib.nullcontext():
             try:
                 self._leasing = self._spawn(self._lease())
@@ -257,7 +246,7 @@ class Worker:
         if task in self._tasks or any(held.task is task for held in self._held):
             raise RuntimeError("stop in a handler or a hook, which it would wait for")
         self._begin_stop(seconds(timeout))
-        if self._has_run:
+        if self._leasing:  # it has run
             await self._ended.wait()
 
     def _begin_stop(self, grace: float) -> None:
@@ -332,9 +321,9 @@ class Worker:
                     pause.reset()
                 else:
                     await pause.wait()
-            except NotFoundError:
+            except errors.NotFoundError:
                 pause.reset()
-            except PQError as error:
+            except errors.PQError as error:
                 if self._is_hopeless(error):
                     self._fail(error)
                     break
@@ -351,7 +340,7 @@ class Worker:
                 delivery = Delivery(self._queue, r, ack_wait)
                 await delivery.confirm()
                 deliveries.append(delivery)
-            except PQError as error:
+            except errors.PQError as error:
                 await self._report("a job cannot be read, or its lease was over before it could begin", error)
         return [self._renewed(d) for d in deliveries]
 
@@ -360,7 +349,7 @@ class Worker:
         job = Job(delivery.value, delivery.all, self._queue.name, self._queue.codec)
         held = _Held(delivery, job)
 
-        def lost(error: PQError) -> None:
+        def lost(error: errors.PQError) -> None:
             self._log.warning("lost the lease of job %s, which is being done: %s", job.id, error)
             held.end("lost")
 
@@ -432,18 +421,18 @@ class Worker:
             return
 
         dones, received = [held.done for held in batch], list[Received]()
-        failures: Sequence[PQError | None] = [None] * len(batch)
+        failures: Sequence[errors.PQError | None] = [None] * len(batch)
         try:
             if self._is_stopping:
                 failures = await ack_together(dones)
             else:
                 received = await ack_and_lease(dones, self._holder)
-        except NotFoundError:
+        except errors.NotFoundError:
             pass
-        except PQError as error:
-            if not isinstance(error, TooLargeError) or not error.reason:  # otherwise it is about the next job
+        except errors.PQError as error:
+            if not isinstance(error, errors.TooLargeError) or not error.reason:  # otherwise it is about the next job
                 failures = [error] * len(batch)
-                if not isinstance(error, LeaseLostError):
+                if not isinstance(error, errors.LeaseLostError):
                     await self._report("cannot acknowledge a job, trying again", error)
 
         following = deque(await self._hold(received, batch[0].delivery.ack_wait))
@@ -454,12 +443,12 @@ class Worker:
                 self._finish(held, following.popleft() if following else None)
 
     async def _ack_alone(self, held: _Held, unknown: bool) -> None:
-        outcome = held.outcome
+        outcome, message = held.outcome, ack_message("+ACK", [held.done])
         try:
-            if not await self._settle(held, lambda: ack_alone(held.done), unknown):
+            if not await self._settle(held, lambda: held.delivery.settle(*message), unknown):
                 outcome.kind = "lost"
             self._finish(held)
-        except (BadRequestError, TooLargeError) as error:
+        except (errors.BadRequestError, errors.TooLargeError) as error:
             # Otherwise it would be done again and again, and nobody would know why.
             outcome.kind, outcome.error = "failed", error
             outcome.text = f"the result, or what follows, was refused: {error}"
@@ -476,7 +465,7 @@ class Worker:
         try:
             if outcome.kind != "lost":
                 await self._settle(held, lambda: give_back(delivery, outcome))
-        except BadRequestError as error:  # the delay
+        except errors.BadRequestError as error:  # the delay
             text = f"{text}: {error}"
             await self._settle(held, lambda: delivery.nak(reason=text))
         self._finish(held)
@@ -485,9 +474,9 @@ class Worker:
         """Send what ends a lease until there is an answer, and report whether it counts."""
         pause = Pause()
 
-        async def go_on(error: PQError) -> bool:
+        async def go_on(error: errors.PQError) -> bool:
             if clock() >= self._settle_until or self._is_hopeless(error):
-                if isinstance(error, DeniedError):
+                if isinstance(error, errors.DeniedError):
                     self._fail(error)
                 self._log.error(_UNSETTLED, held.job.id, error)
                 return False
@@ -497,7 +486,7 @@ class Worker:
 
         try:
             return await repeat(send, go_on, unknown)
-        except LeaseLostError as error:
+        except errors.LeaseLostError as error:
             self._log.warning("job %s was settled too late: %s", held.job.id, error)
             return False
 
@@ -520,14 +509,14 @@ class Worker:
         elif len(self._held) < self._concurrency:
             self._slot.set()
 
-    def _is_hopeless(self, error: PQError) -> bool:
+    def _is_hopeless(self, error: errors.PQError) -> bool:
         nc = self._queue.link.nc
-        closed = isinstance(error, NotSentError) and (nc.is_closed or nc.is_draining)
-        return closed or isinstance(error, (BadRequestError, DeniedError))
+        closed = isinstance(error, errors.NotSentError) and (nc.is_closed or nc.is_draining)
+        return closed or isinstance(error, (errors.BadRequestError, errors.DeniedError))
 
     # Telling
 
-    async def _report(self, what: str, error: PQError) -> None:
+    async def _report(self, what: str, error: errors.PQError) -> None:
         self._log.log(self._seldom.level(what), "%s: %s", what, error)
         await self._call_hooks("error", error)
 

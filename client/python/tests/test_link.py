@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, Bridge
 from nats.aio.client import Client as NATS
 
 import pqbridge
@@ -153,6 +153,24 @@ async def test_a_subscription_ends_with_and_without_private_parts_of_nats_py(
 
     assert len(nc._subs) == before - 1
     assert len(sent) == (2 if private else 1)  # once ahead of what is on its way
+
+
+async def test_callbacks_cannot_keep_a_connection_from_coming_back(
+    own_bridge: Bridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost, back = asyncio.Event(), asyncio.Event()
+
+    async def fail() -> None:
+        lost.set()
+        raise RuntimeError
+
+    async with pqbridge.connect(own_bridge.url, disconnected_cb=fail, reconnected_cb=back.set):
+        own_bridge.kill()
+        await asyncio.wait_for(lost.wait(), PATIENCE)
+        await own_bridge.start()
+        await asyncio.wait_for(back.wait(), PATIENCE)
+
+    assert "a callback of the connection failed" in caplog.text
 
 
 async def test_a_worker_that_may_not_lease_ends() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import pickle
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -452,6 +453,12 @@ async def test_a_batch_without_items(queue: pqbridge.Queue) -> None:
     for n in (0, -1, 1001):
         with pytest.raises(pqbridge.BadArgumentError):
             await queue.pop_batch(n)
+
+
+def test_errors_can_be_sent_to_another_process() -> None:
+    error = pqbridge.JobFailedError("id", "full", "max_deliver", "OSError: full", 3)
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == str(error) and vars(copy) == vars(error)
 
 
 @pytest.mark.parametrize("progress", [object(), b"", "x" * 1025, "half \ud800"])

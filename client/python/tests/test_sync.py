@@ -110,6 +110,37 @@ async def test_threads_and_forks_share_a_client(shared_bridge: Bridge, queue: pq
     assert values == [b"fork", b"parent", *[b"thread"] * 5]
 
 
+INTERRUPTED = """
+import asyncio, os, signal, sys, threading, pqbridge.sync
+
+with pqbridge.sync.Client(timeout=60) as client:
+    jobs = client.priority_queue(sys.argv[1])
+    jobs.push(b"job")
+    before = len(asyncio.all_tasks(client._running.loop))
+    threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
+    try:
+        jobs.call(b"job")
+    except KeyboardInterrupt:
+        pass
+    while len(asyncio.all_tasks(client._running.loop)) > before:
+        pass
+"""
+
+
+async def test_a_call_that_is_interrupted_ends(shared_bridge: Bridge, queue: pqbridge.Queue) -> None:
+    process = Process(sys.executable, "-c", INTERRUPTED, queue.name, NATS_URL=shared_bridge.url)
+    code = await asyncio.to_thread(process.process.wait, PATIENCE)
+    assert code == 0, process.text()
+    process.stop()
+
+
+@pytest.mark.parametrize("server", ["nats://127.0.0.1:1", "nats://localhost:none"])
+def test_a_connection_that_nats_py_gives_up(server: str) -> None:
+    once = {"max_reconnect_attempts": 1, "reconnect_time_wait": 0}
+    with pqbridge.sync.Client(server, nats=once) as client, pytest.raises(pqbridge.NotSentError, match="nats: "):
+        client.priority_queue("jobs").push(b"job")
+
+
 def test_without_a_server(shared_bridge: Bridge) -> None:
     with pqbridge.sync.Client("nats://127.0.0.1:1", timeout="200ms") as client, pytest.raises(pqbridge.NotSentError):
         client.priority_queue("jobs").push(b"job")

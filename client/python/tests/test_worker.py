@@ -402,6 +402,25 @@ async def test_run_handler_needs_no_nats() -> None:
     assert (dropped.kind, dropped.text) == ("dropped", "too late")
 
 
+async def test_run_handler_ends_as_a_worker_does() -> None:
+    failed = await pqbridge.run_handler(lambda job: sys.exit(3))
+    assert (failed.kind, failed.text) == ("failed", "RuntimeError: the handler called sys.exit(3)")
+
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def handler(job: Job) -> None:
+        began.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    running = asyncio.create_task(pqbridge.run_handler(handler))
+    await began.wait()
+    running.cancel()
+    await asyncio.wait_for(ended.wait(), PATIENCE)
+
+
 async def test_progress_may_be_the_last_step_of_a_handler(queue: Queue) -> None:
     async def handler(job: Job) -> None:
         job.progress("first")

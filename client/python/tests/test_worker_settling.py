@@ -172,6 +172,71 @@ def test_stop_takes_no_longer_than_the_grace_and_five_seconds(run: Callable[[Tes
     run(test)
 
 
+def test_a_hook_of_a_job_that_ends_late_cannot_hold_up_stop(run: Callable[[Test], None]) -> None:
+    async def test(loop: VirtualLoop, nats: FakeNATS) -> None:
+        nats.push(b"late")
+        began, called = asyncio.Event(), list[Job]()
+
+        async def handler(job: Job) -> None:
+            began.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1e4)
+            await asyncio.sleep(20)
+
+        async def hook(job: Job, outcome: Outcome) -> None:
+            called.append(job)
+            await loop.create_future()
+
+        worker = Worker(nats.queue, handler)
+        worker.on("completed")(hook)
+        running = asyncio.create_task(worker.run())
+        await began.wait()
+        await worker.stop(1)
+        await running
+
+        assert not called and not nats.leased
+
+    run(test)
+
+
+def test_a_worker_ends_with_a_block_that_is_cancelled_as_it_begins(run: Callable[[Test], None]) -> None:
+    async def test(loop: VirtualLoop, nats: FakeNATS) -> None:
+        nats.push(b"job")
+
+        async def block() -> None:
+            async with Worker(nats.queue, nothing):
+                await asyncio.sleep(1e4)
+
+        blocked = asyncio.create_task(block())
+        await asyncio.sleep(0)
+        blocked.cancel()
+        await asyncio.wait({blocked})
+        await asyncio.sleep(10)
+
+        assert nats.ready == [b"job"]
+
+    run(test)
+
+
+async def test_stop_after_a_run_that_was_refused() -> None:
+    worker = Worker(FakeNATS().queue, nothing)
+
+    def elsewhere() -> None:  # signals are for the main thread
+        with pytest.raises(ValueError):
+            asyncio.run(worker.run(signals=True))
+
+    await asyncio.to_thread(elsewhere)
+    await asyncio.wait_for(worker.stop(), 60)
+
+
+async def test_stop_belongs_into_the_loop_of_run() -> None:
+    worker = Worker(FakeNATS().queue, nothing)
+    async with worker:
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, worker.stop())
+
+
 def test_hooks_end_nothing(run: Callable[[Test], None], caplog: pytest.LogCaptureFixture) -> None:
     class Rude(BaseException):
         pass

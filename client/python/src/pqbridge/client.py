@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
@@ -64,8 +65,12 @@ async def _connect(servers: str | list[str] | None, options: dict[str, Any]) -> 
     def first(then: Callable[..., Any], tell: Callable[..., Any] | None) -> Callable[..., Any]:
         async def callback(*args: Any) -> None:
             then(*args)
-            if tell:
-                await tell(*args)
+            try:
+                told = tell(*args) if tell else None
+                if inspect.isawaitable(told):
+                    await told
+            except Exception:  # after which nats-py would not reconnect
+                _LOG.exception("a callback of the connection failed")
 
         return callback
 

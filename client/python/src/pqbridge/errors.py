@@ -129,6 +129,7 @@ class JobFailedError(PQError):
     def __init__(self, id: str, cause: str, reason: str, error: str, deliveries: int) -> None:
         times = "1 delivery" if deliveries == 1 else f"{deliveries} deliveries"
         super().__init__(f"job {id} failed after {times}: {cause}", reason=reason)
+        self.args = (id, cause, reason, error, deliveries)  # for pickle, which begins with them
         self.id, self.cause, self.error, self.deliveries = id, cause, error, deliveries
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +27,7 @@ _MAX_PROGRESS = 1024
 Handler = Callable[["Job"], Any]
 """Does a job: an async def, or a def, which runs in a thread. What it returns is the result."""
 
-Call = Callable[["Job"], Awaitable[Any]]
+Call = Callable[["Job"], Coroutine[Any, Any, Any]]
 """A handler with its middleware."""
 
 Middleware = Callable[["Job", Callable[["Job"], Awaitable[Any]]], Awaitable[Any]]
@@ -155,7 +155,14 @@ def call_of(handler: Handler, middleware: Sequence[Middleware], threads: Threads
     call: Call = handler if inspect.iscoroutinefunction(handler) else in_thread
     for wrap in reversed(middleware):
         call = partial(_wrapped, wrap, call)
-    return call
+    return partial(_outermost, call)
+
+
+async def _outermost(call: Call, job: Job) -> Any:
+    try:
+        return await call(job)
+    except SystemExit as error:  # which would end the process
+        raise RuntimeError(f"the handler called sys.exit({error})") from None
 
 
 async def _wrapped(wrap: Middleware, call: Call, job: Job) -> Any:
@@ -227,7 +234,10 @@ async def run_handler(
     pairs = [*header_pairs(headers), *header_pairs(about)]
     job = Job(data, Headers(pairs), queue, codec)
     threads = Threads(1)
-    task = asyncio.ensure_future(call_of(handler, middleware, threads)(job))
-    await asyncio.wait({task})
-    threads.close()
+    task = asyncio.get_running_loop().create_task(call_of(handler, middleware, threads)(job))
+    try:
+        await asyncio.wait({task})
+    finally:
+        task.cancel()  # if this was cancelled
+        threads.close()
     return outcome_of(task, job, codec)

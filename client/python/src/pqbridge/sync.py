@@ -19,6 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from nats.aio.client import Client as NATS
+from nats.errors import Error
 
 from . import client, queue
 from .errors import NotSentError, UnknownOutcomeError
@@ -127,6 +128,8 @@ class Client:
             return result.result()
         except CancelledError:
             raise UnknownOutcomeError("the client was closed meanwhile") from None
+        finally:
+            result.cancel()  # if a signal has interrupted this thread
 
     async def _connected(self, running: _Running, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
         async with running.connecting:
@@ -134,8 +137,10 @@ class Client:
                 connect = client.connect(self._servers, **self._nats)
                 try:
                     running.nc = await asyncio.wait_for(connect, self._timeout)
-                except asyncio.TimeoutError:
-                    raise NotSentError(f"no NATS server at {self._servers or 'NATS_URL, or port 4222'}") from None
+                except (asyncio.TimeoutError, Error) as error:
+                    where = self._servers or "NATS_URL, or port 4222"
+                    why = str(error) or "is it running, and is this user let in?"
+                    raise NotSentError(f"no connection to a NATS server at {where}: {why}") from error
         return await work(client.Client(running.nc, timeout=self._timeout, **self._options))
 
 

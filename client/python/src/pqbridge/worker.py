@@ -73,6 +73,10 @@ async def give_back(delivery: Delivery, outcome: Outcome) -> None:
         await delivery.nak(delay=outcome.delay, reason=outcome.text)
 
 
+async def _unhandled(job: Job) -> None:
+    raise NoHandlerError(f"nobody handles jobs of type {job.type!r}")
+
+
 _LISTENING: dict[Worker, asyncio.AbstractEventLoop] = {}
 _BEFORE: dict[int, Any] = {}
 
@@ -204,10 +208,7 @@ class Worker:
         Errors: BadRequestError, DeniedError or NotSentError if trying again cannot help: NATS
         denies a permission, or the connection is closed for good. All others are logged.
         """
-        if self._leasing:
-            raise RuntimeError("this worker has run before")
-        if not self._calls:
-            raise errors.BadArgumentError("no handler: want one as an argument, or decorated with handle")
+        self._check()
         with _signals(self) if signals else contextlib.nullcontext():
             try:
                 self._leasing = self._spawn(self._lease())
@@ -222,11 +223,15 @@ class Worker:
         if self._failure:
             raise self._failure
 
+    def _check(self) -> None:
+        if self._leasing:
+            raise RuntimeError("this worker has run before")
+        if not self._calls:
+            raise errors.BadArgumentError("no handler: want one as an argument, or decorated with handle")
+
     async def __aenter__(self) -> Worker:
+        self._check()  # and await nothing: if this is cancelled, nobody ends the worker
         self._run = asyncio.get_running_loop().create_task(self.run())
-        await asyncio.sleep(0)
-        if self._run.done():  # it has refused to run
-            await self._run
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
@@ -245,6 +250,8 @@ class Worker:
         task = asyncio.current_task()
         if task in self._tasks or any(held.task is task for held in self._held):
             raise RuntimeError("stop in a handler or a hook, which it would wait for")
+        if self._leasing and self._leasing.get_loop() is not asyncio.get_running_loop():
+            raise RuntimeError("stop in another event loop than run: want asyncio.run_coroutine_threadsafe")
         self._begin_stop(seconds(timeout))
         if self._leasing:  # it has run
             await self._ended.wait()
@@ -367,21 +374,13 @@ class Worker:
             self._spawn(self._send_back(held, Outcome("stopped")), [held])
             return
         loop = asyncio.get_running_loop()
-        held.task = loop.create_task(self._perform(held.job))
+        call = self._calls.get(held.job.type) or self._calls.get("*") or _unhandled
+        held.task = loop.create_task(call(held.job))
         if held.job.why:  # it was lost before
             held.task.cancel()
         if self._job_timeout is not None:
             held.timer = loop.call_later(self._job_timeout, self._time_out, held)
         held.task.add_done_callback(partial(self._on_done, held))
-
-    async def _perform(self, job: Job) -> Any:
-        call = self._calls.get(job.type) or self._calls.get("*")
-        if call is None:
-            raise NoHandlerError(f"nobody handles jobs of type {job.type!r}")
-        try:
-            return await call(job)
-        except SystemExit as error:  # which would end the process
-            raise RuntimeError(f"the handler called sys.exit({error})") from None
 
     def _time_out(self, held: _Held) -> None:
         self._log.warning("job %s takes longer than %s s", held.job.id, self._job_timeout)
@@ -521,7 +520,7 @@ class Worker:
         await self._call_hooks("error", error)
 
     async def _call_hooks(self, event: Event, *args: Any) -> None:
-        for hook in self._hooks[event]:
+        for hook in self._hooks[event] if clock() < self._settle_until else ():
             try:
                 returned = hook(*args)
                 if inspect.isawaitable(returned):

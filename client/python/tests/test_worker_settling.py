@@ -172,6 +172,27 @@ def test_stop_takes_no_longer_than_the_grace_and_five_seconds(run: Callable[[Tes
     run(test)
 
 
+def test_stop_ends_in_time_although_jobs_wait_for_their_acknowledgement(run: Callable[[Test], None]) -> None:
+    async def test(loop: VirtualLoop, nats: FakeNATS) -> None:
+        nats.push(*values(8))
+        nats.answer = lambda request: None if request.ack else ""  # the bridge is frozen
+
+        async def handler(job: Job) -> None:
+            await asyncio.sleep(1 + int(job.string()) / 10)
+
+        worker = Worker(nats.queue, handler, concurrency=8)
+        running = asyncio.create_task(worker.run())
+        await asyncio.sleep(1)
+
+        start = loop.time()
+        await worker.stop(2)
+        await running
+
+        assert loop.time() - start <= 7.1
+
+    run(test)
+
+
 def test_a_hook_of_a_job_that_ends_late_cannot_hold_up_stop(run: Callable[[Test], None]) -> None:
     async def test(loop: VirtualLoop, nats: FakeNATS) -> None:
         nats.push(b"late")
@@ -359,6 +380,19 @@ def test_errors_of_run_come_out_of_the_block(run: Callable[[Test], None]) -> Non
         with pytest.raises(KeyError):
             async with Worker(FakeNATS().queue, nothing):
                 raise KeyError
+
+    run(test)
+
+
+def test_options_that_are_none_are_as_if_absent(run: Callable[[Test], None]) -> None:
+    async def test(loop: VirtualLoop, nats: FakeNATS) -> None:
+        nats.push(b"job")
+        names = "concurrency ack_wait holder job_timeout max middleware logger"
+        options: dict[str, Any] = dict.fromkeys(names.split())
+        worker = Worker(nats.queue, nothing, **options)
+        ends = Ends(worker)
+        async with worker:
+            assert await ends.wait(1) == {"job": "completed"}
 
     run(test)
 

@@ -9,7 +9,7 @@ import logging
 import math
 import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType, TracebackType
@@ -144,6 +144,7 @@ class Worker:
         middleware: Sequence[Middleware] = (),
         logger: logging.Logger | None = None,
     ) -> None:
+        concurrency, middleware = 1 if concurrency is None else concurrency, middleware or ()
         if not isinstance(concurrency, int) or concurrency < 1:
             raise errors.BadArgumentError(f"concurrency {concurrency!r}: want 1 or more")
         self._queue, self._concurrency, self._max, self._middleware = queue, concurrency, max, middleware
@@ -279,8 +280,16 @@ class Worker:
         self._threads.abandon()
 
     def _give_up(self) -> None:
+        self._leave(self._done)
+        self._done.clear()
         for task in list(self._tasks):
             task.cancel()
+
+    def _leave(self, unsettled: Iterable[_Held]) -> None:
+        for held in unsettled:
+            self._log.error(_UNSETTLED, held.job.id, "the time to stop is over")
+            held.renewal.end()
+            self._free(held)
 
     def _fail(self, error: BaseException) -> None:
         """End the worker: trying again cannot help."""
@@ -299,9 +308,8 @@ class Worker:
         self._tasks.discard(task)
         crash = None if task.cancelled() else task.exception()
         self._failure = self._failure or crash
-        for held in unsettled if task.cancelled() else ():
-            self._log.error(_UNSETTLED, held.job.id, "the time to stop is over")
-            self._free(held)
+        if task.cancelled():
+            self._leave(unsettled)
         if crash or (self._is_stopping and not self._tasks and not self._held):
             self._ended.set()
         elif task in self._sending:

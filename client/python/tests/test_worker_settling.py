@@ -392,7 +392,7 @@ def test_options_that_are_none_are_as_if_absent(run: Callable[[Test], None]) -> 
         worker = Worker(nats.queue, nothing, **options)
         ends = Ends(worker)
         async with worker:
-            assert await ends.wait(1) == {"job": "completed"}
+            assert await ends.wait(1) == {"job": "done"}
 
     run(test)
 

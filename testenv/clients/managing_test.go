@@ -69,7 +69,7 @@ func severalPops(s *story) {
 // A delayed item waits for its time, and an expired one is gone.
 func delayAndExpiry(s *story) {
 	d := s.driver()
-	soon := time.Now().Add(300 * time.Millisecond).UTC().Format(time.RFC3339Nano)
+	soon := time.Now().Add(300 * time.Millisecond).UTC().Format("2006-01-02T15:04:05.000Z07:00")
 	d.pushes("job1", in{"delay": "1h"})
 	d.pushes("job2", in{"at": "2031-01-02T15:04:05Z"})
 	d.pushes("job3", in{"at": "2020-01-02T15:04:05Z"})

@@ -1,6 +1,5 @@
-import { shown } from "./duration.js";
-import { badRequest, NotSentError, type PQError, TooLargeError } from "./errors.js";
-import { encodeFrames, frameSize } from "./frames.js";
+import { badRequest, NotSentError, type PQError, shown, TooLargeError } from "./errors.js";
+import { encodeFrames, frameSize } from "./headers.js";
 import { integer, membersOf, notABridge } from "./json.js";
 import { prepare, type Prepared, type Pushed, type PushItem, type PushOutcome } from "./push.js";
 import type { Queue } from "./queue.js";
@@ -20,7 +19,11 @@ export function push(queue: Queue, list: Prepared[], ms: number, signal?: AbortS
     async (left, first) => {
       const alone = list.length === 1 && !list[0]!.headers.hasBytes;
       if (alone && first && list[0]!.priority !== 0n) list[0]!.headers.add("Pq-Priority", String(list[0]!.priority));
-      const pushed = await (alone ? pushOne(queue, list[0]!, left, signal) : pushBatch(queue, list, left, signal));
+      const { value: payload, headers } = list[0]!;
+      const request = alone ? { verb: "push", payload, headers } : { verb: "push.batch", payload: encodeFrames(list) };
+      const sent = { ...request, subject: queue.subject + request.verb, writes: true };
+      const { data } = await queue.client.connection.request(sent, left, signal);
+      const pushed = alone ? [readPushed(data)] : readBatch(data, list);
       return pushed.map((p, i) => ({ ...p, duplicate: p.duplicate && (first || !list[i]!.ownId) }));
     },
     (err) => mayRepeat(err, list.every((p) => p.repeatable)),
@@ -28,17 +31,13 @@ export function push(queue: Queue, list: Prepared[], ms: number, signal?: AbortS
   );
 }
 
-async function pushOne(queue: Queue, p: Prepared, ms: number, signal?: AbortSignal): Promise<Pushed[]> {
-  const request = { subject: `${queue.subject}push`, payload: p.value, headers: p.headers, writes: true };
-  const { data } = await queue.client.connection.request(request, ms, signal);
+function readPushed(data: Uint8Array): Pushed {
   const { id, priority = 0, duplicate = false } = membersOf<Partial<Pushed>>(data, true);
   if (typeof id !== "string") throw notABridge(data, true);
-  return [{ id, priority, duplicate }];
+  return { id, priority, duplicate };
 }
 
-async function pushBatch(queue: Queue, list: Prepared[], ms: number, signal?: AbortSignal): Promise<Pushed[]> {
-  const request = { subject: `${queue.subject}push.batch`, payload: encodeFrames(list), writes: true };
-  const { data } = await queue.client.connection.request(request, ms, signal);
+function readBatch(data: Uint8Array, list: Prepared[]): Pushed[] {
   const { ids, duplicates } = membersOf<{ ids: string[]; duplicates?: number[] }>(data, true);
   if (!Array.isArray(ids) || ids.length !== list.length) throw notABridge(data, true);
   const again = new Set(duplicates);

@@ -1,11 +1,9 @@
 import type { ConnectionOptions, NatsConnection } from "@nats-io/nats-core";
-import { ackAll } from "./ackall.js";
 import { type Codec, json } from "./codec.js";
 import { Connection } from "./connection.js";
-import type { Delivery } from "./delivery.js";
-import { type Duration, milliseconds, shown } from "./duration.js";
-import { badRequest, type PQError } from "./errors.js";
-import { checkOptions } from "./options.js";
+import { ackAll, type Delivery } from "./delivery.js";
+import { type Duration, milliseconds } from "./duration.js";
+import { badRequest, checkOptions, type PQError, shown } from "./errors.js";
 import { Queue } from "./queue.js";
 
 /** Options of a Client. */

@@ -24,8 +24,8 @@ export const json: Codec = {
   decode: (bytes) => JSON.parse(decoder.decode(bytes)),
 };
 
-// Returns "Map", "Blob" and so on; unlike instanceof, also for an object of another realm.
-const kindOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
+/** Returns "Map", "Blob" and so on; unlike instanceof, also for an object of another realm. */
+export const kindOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
 
 // Returns the bytes of a buffer or a view of one. What is shared is copied, because others may change it.
 function bytesOf(value: unknown): Uint8Array | undefined {

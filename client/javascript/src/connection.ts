@@ -2,9 +2,9 @@ import {
   ClosedConnectionError, createInbox, DrainingConnectionError, type Msg, type NatsConnection,
   type PermissionViolationError, type Subscription,
 } from "@nats-io/nats-core";
-import { onAbort, shown, sleep, within } from "./duration.js";
+import { onAbort, sleep, within } from "./duration.js";
 import {
-  badRequest, errorOf, NoBridgeError, NotSentError, type PQError, TooLargeError, UnavailableError,
+  badRequest, errorOf, NoBridgeError, NotSentError, type PQError, shown, TooLargeError, UnavailableError,
   UnknownOutcomeError,
 } from "./errors.js";
 import { HeaderBlock } from "./headers.js";
@@ -70,7 +70,8 @@ export class Call {
 class Inbox {
   readonly subscription: Subscription;
   readonly #prefix: string;
-  readonly #calls = new Map<string, Call>();
+  /** By the subject for their replies. */
+  readonly calls = new Map<string, Call>();
   #last = 0;
   /** Why it receives nothing. */
   refused: Error | undefined;
@@ -80,23 +81,19 @@ class Inbox {
     this.subscription = nc.subscribe(`${this.#prefix}*`, {
       callback: (err, m) => {
         if (err) this.#refuse(err);
-        else this.#calls.get(m.subject)?.deliver(m);
+        else this.calls.get(m.subject)?.deliver(m);
       },
     });
   }
 
   open(call: Call): void {
     call.reply = this.#prefix + ++this.#last;
-    this.#calls.set(call.reply, call);
-  }
-
-  close(call: Call): void {
-    this.#calls.delete(call.reply);
+    this.calls.set(call.reply, call);
   }
 
   #refuse(err: Error): void {
     this.refused = err;
-    for (const call of this.#calls.values()) call.fail(call.noReply(err.message, err));
+    for (const call of this.calls.values()) call.fail(call.noReply(err.message, err));
   }
 }
 
@@ -184,10 +181,10 @@ export class Connection {
   }
 
   /**
-   * Sends a request and returns its call, and what ends it. With `alone`, it has a subscription for itself until then:
+   * Sends a request and returns its call, and what ends it: call that once, with whether all of the reply has come. With `alone`, it has a subscription for itself until then:
    * as long as somebody is subscribed, an item counts as received. Throws NotSentError and TooLargeError.
    */
-  async send(r: Request, alone: boolean, waits: boolean, ms: number, signal?: AbortSignal): Promise<SentCall> {
+  async send(r: Request, alone: boolean, waits: boolean, ms: number, signal?: AbortSignal) {
     const end = performance.now() + ms;
     const size = r.payload.length + (r.headers?.size ?? 0);
     let inbox: Inbox;
@@ -219,7 +216,7 @@ export class Connection {
       this.#end(call, inbox, alone, true);
       throw notSent(r.subject, (err as Error).message, err);
     }
-    return { call, end: (complete) => this.#end(call, inbox, alone, complete) };
+    return { call, end: (complete: boolean) => this.#end(call, inbox, alone, complete) };
   }
 
   // A server that refuses the subscription still carries out requests, whose replies nobody would get.
@@ -253,7 +250,7 @@ export class Connection {
     } else if (alone) {
       inbox.subscription.unsubscribe();
     }
-    inbox.close(call);
+    inbox.calls.delete(call.reply);
   }
 
   /** Publishes a message whose reply nobody reads, if the connection is up. */
@@ -279,12 +276,6 @@ export class Connection {
       void done(true);
     }
   }
-}
-
-/** A request that was sent. Call `end` once, with whether all of its reply has come. */
-export interface SentCall {
-  call: Call;
-  end(complete: boolean): Promise<void>;
 }
 
 /** Returns the error in a reply, if there is one. */

@@ -1,4 +1,4 @@
-import { badRequest } from "./errors.js";
+import { badRequest, shown } from "./errors.js";
 
 /** A number of milliseconds, or a text such as "30s", "1m30s" or "250ms", with the units ns, us, ms, s, m and h. */
 export type Duration = number | string;
@@ -38,17 +38,6 @@ export function durationText(value: Duration | undefined, name: string, least = 
 
 // Rounded to a nanosecond; toFixed because a bridge reads no exponents.
 const formatDuration = (ms: number): string => `${Number.isInteger(ms) ? ms : ms.toFixed(6)}ms`;
-
-/** Describes a value in an error, cut to a line. */
-export function shown(value: unknown): string {
-  let text: string;
-  try {
-    text = ["bigint", "number"].includes(typeof value) ? String(value) : JSON.stringify(value) ?? String(value);
-  } catch {
-    text = typeof value;
-  }
-  return text.length > 60 ? `${text.slice(0, 60)}...` : text;
-}
 
 /** Waits for some milliseconds, or until the signal ends. */
 export const sleep = (ms: number, signal?: AbortSignal): Promise<void> => within(ms, new Promise(() => {}), signal);

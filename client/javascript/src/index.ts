@@ -16,10 +16,10 @@ export {
 export type { Priority } from "./json.js";
 export type { Pushed, PushItem, PushOptions, PushOutcome } from "./push.js";
 export { type CallOptions, type JobName, type LeaseOptions, type PopOptions, Queue } from "./queue.js";
-export { JobResult } from "./result.js";
 export { runHandler, type RunOptions } from "./run.js";
 export type { Settings, Source, SourceField } from "./settings.js";
-export type {
-  ItemResult, ItemsOptions, QueueConsumer, QueueInfo, Schedule, ScheduleRecord, SourceState, StoredItem,
+export {
+  type ItemResult, type ItemsOptions, JobResult, type QueueConsumer, type QueueInfo, type Schedule, type ScheduleRecord,
+  type SourceState, type StoredItem,
 } from "./stored.js";
 export { type Hooks, type Listener, type Logger, Worker, type WorkerOptions } from "./worker.js";

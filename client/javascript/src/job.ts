@@ -1,6 +1,6 @@
-import { type Codec, cut } from "./codec.js";
-import { type Duration, milliseconds, shown } from "./duration.js";
-import { badRequest } from "./errors.js";
+import { type Codec, cut, kindOf } from "./codec.js";
+import { type Duration, milliseconds } from "./duration.js";
+import { badRequest, shown } from "./errors.js";
 import { LeasedItem, type Received } from "./item.js";
 import type { Successor } from "./delivery.js";
 
@@ -132,8 +132,6 @@ export type Failure =
 
 /** What becomes of a job. */
 export type Outcome<Result = unknown> = { outcome: "done"; result: Result } | Failure;
-
-const kindOf = (value: unknown): string => Object.prototype.toString.call(value);
 
 /** Throws BadRequestError for anything but a function, and for a generator function: to call one runs nothing. */
 export function checkFunction(name: string, f: unknown): void {

@@ -1,6 +1,5 @@
 import { textOf } from "./codec.js";
-import { BadReplyError, badRequest } from "./errors.js";
-import { shown } from "./duration.js";
+import { BadReplyError, badRequest, shown } from "./errors.js";
 
 /** An int64: a bigint, or a safe integer. Replies have a bigint only beyond 2^53. */
 export type Priority = number | bigint;

@@ -2,7 +2,7 @@ import {
   ackSubjectOf, Delivery, encodeProgress, mostSuccessors, type Result, type Successor, successorFrame, tokenOf,
 } from "./delivery.js";
 import { badRequest, LeaseLostError } from "./errors.js";
-import { type Frame, frameSize } from "./frames.js";
+import { type Frame, frameSize } from "./headers.js";
 import type { Received } from "./item.js";
 import { type Context, type Effects, Job, TimedOutError } from "./job.js";
 import type { Worker } from "./worker.js";

@@ -1,7 +1,7 @@
 import type { Msg } from "@nats-io/nats-core";
 import { type Call, type Connection, failureIn, type Request } from "./connection.js";
 import { BadReplyError, NoHeartbeatError, NotFoundError, type PQError, UnknownOutcomeError } from "./errors.js";
-import { parseFrames } from "./frames.js";
+import { parseFrames } from "./headers.js";
 import { receive, receiveMessage, type Received } from "./item.js";
 import { stringify } from "./json.js";
 import { randomId, utf8 } from "./codec.js";
@@ -39,8 +39,6 @@ export interface Fetched {
 export const lateReply = 5000;
 /** How long the bridge may take to end a request that was cancelled, in milliseconds. */
 const cancelTime = 2000;
-
-const empty = (): PQError => new NotFoundError("the queue is empty", { code: 404, reason: "empty" });
 
 /** Sends a request that may bring items. It throws only what says that nothing was done; `error` says anything else. */
 export async function fetchItems(c: Connection, f: Fetch, timeout: number): Promise<Fetched> {
@@ -128,7 +126,7 @@ class Reply {
       if (count && !failure?.unknown && sent !== this.items.length) {
         this.error = new UnknownOutcomeError(`${this.items.length} of ${sent} items arrived`);
       } else {
-        this.error = failure ?? (this.items.length === 0 ? empty() : undefined);
+        this.error = failure ?? (this.items.length > 0 ? undefined : new NotFoundError("the queue is empty", { code: 404, reason: "empty" }));
       }
     } else if (!header("Pq-Frames")) {
       this.items.push(receiveMessage(m));

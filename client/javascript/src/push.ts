@@ -1,10 +1,8 @@
 import { type Codec, encodeValue, randomId } from "./codec.js";
-import { type Duration, durationText, shown } from "./duration.js";
-import { badRequest, type PQError } from "./errors.js";
-import { type Frame } from "./frames.js";
-import { HeaderBlock, type HeadersInit } from "./headers.js";
+import { type Duration, durationText } from "./duration.js";
+import { badRequest, checkOptions, type PQError, shown } from "./errors.js";
+import { type Frame, HeaderBlock, type HeadersInit } from "./headers.js";
 import { type Priority, priorityText } from "./json.js";
-import { checkOptions } from "./options.js";
 
 /** What may be said about a push. */
 export interface PushOptions {

@@ -4,20 +4,21 @@ import type { Client } from "./client.js";
 import { isWellFormed, toBase64, utf8 } from "./codec.js";
 import { checkQueueName } from "./connection.js";
 import { Delivery } from "./delivery.js";
-import { type Duration, durationText, milliseconds, shown } from "./duration.js";
-import { badRequest, JobFailedError, NotDoneError, NotFoundError, NotSentError, PQError, UnknownOutcomeError } from "./errors.js";
+import { type Duration, durationText, milliseconds } from "./duration.js";
+import {
+  badRequest, checkOptions, type Given, JobFailedError, NotDoneError, NotFoundError, NotSentError, PQError, shown,
+  UnknownOutcomeError,
+} from "./errors.js";
 import { HeaderBlock } from "./headers.js";
 import { defaultHolder } from "./holder.js";
 import { Item, receiveMessage, type Received, type State } from "./item.js";
 import { camelCase, membersOf, notABridge, type Priority, priorityText, snakeCase, stringify } from "./json.js";
-import { checkOptions, type Given } from "./options.js";
 import { type Fetch, fetchItems, lateReply } from "./pop.js";
 import { prepare, type Pushed, type PushItem, pushMembers, type PushOptions, type PushOutcome } from "./push.js";
-import { JobResult } from "./result.js";
 import { mayRepeat, Pause } from "./retry.js";
 import { type Settings, settingsToSend } from "./settings.js";
 import {
-  type ItemResult, type ItemsOptions, type QueueInfo, readResult, readSchedule, readStored, type Schedule,
+  type ItemResult, type ItemsOptions, JobResult, type QueueInfo, readResult, readSchedule, readStored, type Schedule,
   type ScheduleRecord, type StoredItem,
 } from "./stored.js";
 
@@ -363,7 +364,7 @@ export class Queue<Data = unknown, Result = unknown> {
 
   // Waits for a job until some time; the last request may take until the limit.
   async #awaitResult(asked: object, until: number, limit: number, signal: AbortSignal | undefined): Promise<JobResult<Result>> {
-    for (const pause = new Pause(); ; ) {
+    for (let pause = new Pause(); ; ) {
       signal?.throwIfAborted();
       const now = performance.now();
       const left = Math.max(0, Math.floor(until - now));
@@ -372,7 +373,7 @@ export class Queue<Data = unknown, Result = unknown> {
         const r = await this.#askResult(asked, wait, Math.min(wait > 0 ? wait + lateReply : Infinity, limit - now), signal);
         if (r.state === "done" || r.state === "dead" || performance.now() >= until) return r;
         asked = { id: r.id }; // a message id is forgotten earlier
-        pause.reset();
+        pause = new Pause();
       } catch (err) {
         signal?.throwIfAborted();
         if (left === 0 || performance.now() >= limit || !mayRepeat(err, true)) throw err;

@@ -18,10 +18,6 @@ export class Pause {
     this.#last = Math.min(Math.max(2 * this.#last, 50), 2000);
     await sleep(Math.min(this.#last, most), signal);
   }
-
-  reset(): void {
-    this.#last = 0;
-  }
 }
 
 /**

@@ -5,19 +5,13 @@ import {
   compose, type Handler, type HandlerRun, type Handlers, Job, type Middleware, type Outcome, outcomeOf,
 } from "./job.js";
 import { receive } from "./item.js";
-import { type Priority, priorityText } from "./json.js";
-import { checkOptions } from "./options.js";
+import { priorityText } from "./json.js";
+import { checkOptions } from "./errors.js";
 
 /** What runHandler tells the handler about its job. */
-export interface RunOptions {
-  id?: string;
-  queue?: string;
-  type?: string;
-  group?: string;
-  priority?: Priority;
+export interface RunOptions
+  extends Partial<Pick<Job, "id" | "queue" | "type" | "group" | "priority" | "deliveries" | "maxDeliver">> {
   headers?: HeadersInit;
-  deliveries?: number;
-  maxDeliver?: number;
   middleware?: Middleware[];
   codec?: Codec;
   /** Ends the job's signal. */

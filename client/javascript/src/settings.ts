@@ -1,5 +1,5 @@
-import { type Duration, durationText, shown } from "./duration.js";
-import { badRequest } from "./errors.js";
+import { type Duration, durationText } from "./duration.js";
+import { badRequest, shown } from "./errors.js";
 import { type Priority, snakeCase } from "./json.js";
 import { timeText } from "./push.js";
 
@@ -21,14 +21,11 @@ export interface Settings {
   /** Until when pops find nothing. */
   pauseUntil?: Date | string | null;
   /** How many items may be leased at a time, all and of each group; 0, the default, means any number. */
-  maxLeased?: number | null;
-  maxLeasedPerGroup?: number | null;
+  maxLeased?: number | null; maxLeasedPerGroup?: number | null;
   /** How many items the queue delivers in a time, such as "10/1s", all and of each group. */
-  rate?: string | null;
-  ratePerGroup?: string | null;
+  rate?: string | null; ratePerGroup?: string | null;
   /** How many items, and bytes of items, a push may leave in the queue. */
-  maxItems?: number | null;
-  maxBytes?: number | null;
+  maxItems?: number | null; maxBytes?: number | null;
   /** What becomes of pushes beyond maxItems or maxBytes: "new" ones are refused, the default, or "old" items go. */
   discard?: "new" | "old" | null;
   /** For how long a push with the same msgId is a duplicate; the default is 2 min. */
@@ -38,8 +35,7 @@ export interface Settings {
    */
   pausedGroups?: string[] | Record<string, boolean> | null;
   /** For how long jobs are kept that are done, and how many. */
-  keep?: Duration | null;
-  keepItems?: number | null;
+  keep?: Duration | null; keepItems?: number | null;
   /** The queues that acknowledgements may push to. */
   next?: string[] | null;
   /** The stream of JetStream from which the queue draws. */

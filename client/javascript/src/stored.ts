@@ -1,8 +1,8 @@
-import { fromBase64, inspect, printed } from "./codec.js";
+import { type Codec, fromBase64, inspect, printed } from "./codec.js";
 import type { Duration } from "./duration.js";
-import { errorOf, type PQError } from "./errors.js";
+import { errorOf, JobFailedError, type PQError } from "./errors.js";
 import { ItemHeaders } from "./headers.js";
-import type { State } from "./item.js";
+import { type DeadLetter, deadLetterIn, type State, timeIn } from "./item.js";
 import { camelCase, type Priority } from "./json.js";
 import type { Settings, Source } from "./settings.js";
 
@@ -22,19 +22,9 @@ export interface ItemsOptions {
 
 /** An item in a queue, as items returns it. */
 export interface StoredItem {
-  id: string;
-  place?: string;
-  priority: Priority;
-  state: State;
-  pushedAt?: Date;
-  due?: Date;
-  expires?: Date;
-  leasedAt?: Date;
-  finishedAt?: Date;
-  keptUntil?: Date;
-  holder?: string;
-  deliveries?: number;
-  reason?: string;
+  id: string; place?: string; priority: Priority; state: State;
+  pushedAt?: Date; due?: Date; expires?: Date; leasedAt?: Date; finishedAt?: Date; keptUntil?: Date;
+  holder?: string; deliveries?: number; reason?: string;
   /** The headers that it was pushed with. */
   headers: ItemHeaders;
   /** What kind of job it is: its header Type, or "". */
@@ -44,9 +34,7 @@ export interface StoredItem {
   /** The beginning of the value; valueCut says that there is more. */
   value?: Uint8Array;
   valueCut?: boolean;
-  progress?: Uint8Array;
-  result?: Uint8Array;
-  contentType?: string;
+  progress?: Uint8Array; result?: Uint8Array; contentType?: string;
   /** How many bytes the result has; resultCut says that they are not all there. */
   resultSize?: number; resultCut?: boolean;
   /** The value is not kept; the headers had no room in the reply. */
@@ -65,10 +53,7 @@ export interface ItemResult {
 
 /** A queue as info describes it: counts of its items, and its settings. */
 export interface QueueInfo {
-  queue: string;
-  ready: number;
-  leased: number;
-  delayed: number;
+  queue: string; ready: number; leased: number; delayed: number;
   /** How many jobs are kept that are done; absent for none. */
   finished?: number;
   /** Ready items by priority, of the 500 from either end if there are more than 1,000; null in a FIFO queue. */
@@ -105,19 +90,12 @@ export interface SourceState {
 
 /** A schedule: see the document about schedules. Every and jitter are durations. */
 export interface Schedule {
-  id: string;
-  cron?: string;
-  every?: Duration;
-  zone?: string;
-  priority?: Priority;
+  id: string; cron?: string; every?: Duration; zone?: string; priority?: Priority;
   /** Bytes go as they are, everything else through the codec of the client. */
   value?: unknown;
   headers?: Record<string, string[]>;
-  jitter?: Duration;
-  ifMissed?: "once" | "skip" | "all";
-  overlap?: "allow" | "skip";
-  until?: Date | string;
-  paused?: boolean;
+  jitter?: Duration; ifMissed?: "once" | "skip" | "all"; overlap?: "allow" | "skip";
+  until?: Date | string; paused?: boolean;
   /** Fires it now. */
   run?: boolean;
 }
@@ -159,3 +137,61 @@ export function readResult(result: object): ItemResult {
 }
 
 type Wire = Omit<ItemResult, "error"> & { code?: number; errorReason?: string; error?: string };
+
+/** What became of a job. */
+export class JobResult<Result = unknown> {
+  /** The id of the job. */
+  readonly id: string;
+  /** "ready", "delayed" or "leased", "done" once it is acknowledged, or "dead" if it is a dead letter. */
+  readonly state: State;
+  /** What the job returned, as bytes; undefined without a result. */
+  readonly value: Uint8Array | undefined;
+  /** The type of the value, or "". */
+  readonly contentType: string;
+  /** How far a leased job is, if it has said so. */
+  readonly progress: Uint8Array | undefined;
+  /** How often it was delivered; of a dead letter since it is one. */
+  readonly deliveries: number;
+  /** When it was acknowledged, if it is done. */
+  readonly finishedAt: Date | undefined;
+  /** How it died, if it is dead. */
+  readonly deadLetter: DeadLetter | undefined;
+  /** Why, if it is dead: the text of the Drop, or what the last failed delivery threw. */
+  readonly cause: string | undefined;
+  readonly #codec: Codec;
+
+  constructor(headers: Map<string, string>, payload: Uint8Array, codec: Codec) {
+    const progress = headers.get("Pq-Progress");
+    this.#codec = codec;
+    this.id = headers.get("Pq-Id") ?? "";
+    this.state = headers.get("Pq-State") as State;
+    this.value = headers.has("Pq-Result-Size") ? payload : undefined;
+    this.contentType = headers.get("Content-Type") ?? "";
+    this.progress = progress === undefined ? undefined : fromBase64(progress);
+    this.deliveries = Number(headers.get("Pq-Deliveries") ?? 0);
+    this.finishedAt = timeIn(headers, "Pq-Finished-At");
+    this.deadLetter = deadLetterIn(headers);
+    const { reason = "", error } = this.deadLetter ?? {};
+    if (this.state === "dead") this.cause = (/^(max_deliver|terminated)$/.test(reason) && error) || reason;
+  }
+
+  /**
+   * Returns the value as the codec of the client reads it; bytes without a type as they are. Throws what the codec
+   * throws.
+   */
+  decode<T = Result>(): NoInfer<T> {
+    const { value } = this;
+    return (value === undefined || this.contentType !== this.#codec.contentType ? value : this.#codec.decode(value)) as T;
+  }
+
+  /** The error of a job that is dead, otherwise undefined. */
+  get error(): JobFailedError | undefined {
+    const { reason = "", deliveries = 0 } = this.deadLetter ?? {};
+    return this.cause === undefined ? undefined : new JobFailedError(this.id, reason, deliveries, this.cause);
+  }
+
+  /** @internal */
+  [inspect](): object {
+    return printed(this);
+  }
+}

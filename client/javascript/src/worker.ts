@@ -1,7 +1,7 @@
 import { isHopeless } from "./connection.js";
 import { encodeResult } from "./delivery.js";
-import { type Duration, durationText, milliseconds, shown, within } from "./duration.js";
-import { badRequest, NotFoundError } from "./errors.js";
+import { type Duration, durationText, milliseconds, within } from "./duration.js";
+import { badRequest, checkOptions, NotFoundError, shown } from "./errors.js";
 import { builtin, defaultHolder } from "./holder.js";
 import { durationIn, type Received } from "./item.js";
 import {
@@ -9,10 +9,9 @@ import {
   StoppedError,
 } from "./job.js";
 import { Lease } from "./lease.js";
-import { checkOptions } from "./options.js";
 import { fetchItems } from "./pop.js";
 import { Pause } from "./retry.js";
-import { Queue } from "./queue.js";
+import type { Queue } from "./queue.js";
 import { Settler } from "./settle.js";
 
 /** Where a Worker logs; console is one. */
@@ -102,6 +101,8 @@ export class Worker<Data = unknown, Result = unknown> {
   readonly #logged = new Map<string, number>();
   readonly #handler: Handler;
   readonly #stopping = new AbortController();
+  /** @internal Ends when no more jobs should be leased. */
+  readonly stopping = this.#stopping.signal;
   readonly #settler = new Settler(this as Worker);
   /** The jobs that are being done. */
   readonly #leases = new Set<Lease>();
@@ -128,7 +129,7 @@ export class Worker<Data = unknown, Result = unknown> {
     handler: Handler<Data, Result> | Handlers<Data, Result>,
     options?: WorkerOptions<Data, Result>,
   ) {
-    if (!(queue instanceof Queue)) throw badRequest(`queue ${shown(queue)}: want one such as client.priorityQueue("jobs")`);
+    if (!queue?.client) throw badRequest(`queue ${shown(queue)}: want one such as client.priorityQueue("jobs")`);
     const given = checkOptions("worker option", options, workerMembers);
     const { concurrency = 1, ackWait, holder = defaultHolder(), jobTimeout = 0, max, middleware = [] } = given;
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
@@ -163,11 +164,6 @@ export class Worker<Data = unknown, Result = unknown> {
   #listenersOf(event: keyof Hooks): Set<(...args: never[]) => unknown> {
     checkOptions("event", { [event]: true }, Object.keys(this.#listeners));
     return this.#listeners[event];
-  }
-
-  /** @internal Ends when no more jobs should be leased. */
-  get stopping(): AbortSignal {
-    return this.#stopping.signal;
   }
 
   /**
@@ -268,11 +264,11 @@ export class Worker<Data = unknown, Result = unknown> {
     this.#waiting = new Promise((resolve) => (release = resolve));
     await before;
     try {
-      for (const pause = new Pause(); !this.stopping.aborted; ) {
+      for (let pause = new Pause(); !this.stopping.aborted; ) {
         try {
           const lease = await this.#tryLease();
           if (lease) return lease;
-          pause.reset();
+          pause = new Pause();
         } catch (err) {
           if (isHopeless(err)) this.end(err as Error);
           if (this.stopping.aborted) break;

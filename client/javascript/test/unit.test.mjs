@@ -6,13 +6,12 @@ import { ClosedConnectionError } from "@nats-io/nats-core";
 import { build } from "esbuild";
 import { encodeValue, json, randomId } from "../dist/codec.js";
 import { durationText, milliseconds, sleep } from "../dist/duration.js";
-import { encodeFrames, parseFrames } from "../dist/frames.js";
-import { HeaderBlock } from "../dist/headers.js";
+import { encodeFrames, HeaderBlock, parseFrames } from "../dist/headers.js";
 import { camelCase, parseReply, priorityText, snakeCase, stringify } from "../dist/json.js";
 import {
   BadReplyError, BadRequestError, Drop, NotSentError, RetryAfter, runHandler, Snooze, TooLargeError, UnknownOutcomeError,
 } from "../dist/index.js";
-import { checkOptions } from "../dist/options.js";
+import { checkOptions } from "../dist/errors.js";
 import { prepare } from "../dist/push.js";
 import { mayRepeat, repeat } from "../dist/retry.js";
 

@@ -105,14 +105,9 @@ class Delivery(Item):
         self.ack_wait = read(seconds, about.get("Pq-Ack-Wait", "0")) or self.ack_wait
         return read(parse_time, about.get("Pq-Lease-Until", ""))
 
-    @property
-    def is_held(self) -> bool:
-        """Whether the lease is not over yet, as far as this process knows."""
-        return clock() < self.began + self.ack_wait
-
     async def confirm(self) -> None:
         """Extend the lease if it may be over, or if its length is unknown, before a job begins."""
-        if not self.is_held:
+        if clock() >= self.began + self.ack_wait:
             await self.extend()
 
     async def settle(self, headers: Pairs, data: bytes, timeout: float | None = None) -> Msg:

@@ -22,7 +22,7 @@ from .times import Duration, seconds
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_MAX_PROGRESS = 1024
+MAX_PROGRESS = 1024  # bytes
 
 Handler = Callable[["Job"], Any]
 """Does a job: an async def, or a def, which runs in a thread. What it returns is the result."""
@@ -98,8 +98,8 @@ class Job(Item):
         Errors: BadArgumentError for what cannot be written, for none, and for more than 1 KiB.
         """
         data, _ = encode(self._codec, progress)
-        if not 1 <= len(data) <= _MAX_PROGRESS:
-            raise BadArgumentError(f"progress of {len(data)} bytes: want 1 to {_MAX_PROGRESS}")
+        if not 1 <= len(data) <= MAX_PROGRESS:
+            raise BadArgumentError(f"progress of {len(data)} bytes: want 1 to {MAX_PROGRESS}")
         if self.say:
             self.say(data)
 

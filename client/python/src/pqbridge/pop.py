@@ -98,15 +98,14 @@ class Pop:
     def _sending(self, inbox: Inbox) -> None:
         self._inbox, self._began = inbox, clock()
 
-    @property
-    def is_sent(self) -> bool:
-        """Whether the request may have been sent, so that an item may be on its way."""
-        return self._inbox is not None
+    def interrupt(self) -> bool:
+        """Cancel the request, and report whether it may have been sent.
 
-    def interrupt(self) -> None:
-        """Cancel the request, whose run then ends soon, maybe with items that were on their way."""
+        Then its run ends soon, maybe with items that were on their way.
+        """
         if self._inbox:
             self._inbox.put(Interrupt())
+        return self._inbox is not None
 
     async def _read(self, inbox: Inbox, deadline: float) -> errors.PQError | None:
         """Read the reply. What ended it early is returned, what broke it off is raised."""

@@ -29,7 +29,7 @@ from taskiq.message import BrokerMessage, TaskiqMessage
 from . import errors as e
 from .client import Client, connect
 from .delivery import Delivery, Renewal, Seldom, repeat
-from .job import Drop, Outcome, RetryAfter, Snooze, text_of
+from .job import MAX_PROGRESS, Drop, Outcome, RetryAfter, Snooze, text_of
 from .push import PushOptions
 from .queue import Queue, lease_length
 from .times import Duration, Pause, clock, seconds
@@ -39,7 +39,6 @@ _LOG = logging.getLogger("pqbridge.taskiq")
 _IDLE_WAIT = 300.0  # seconds that one request waits for a job
 _SETTLE_TIME = 5.0  # seconds for which a broker that stops tries to settle a job
 _GIVE_BACK_TIME = 2.0
-_MAX_PROGRESS = 1024
 _REQUEUED = "X-Taskiq-requeue"  # the label that Context.requeue sets
 _RETRIES = ("SimpleRetryMiddleware", "SmartRetryMiddleware")
 _WHEN_SAVED = "the queue keeps results with the acknowledgement: want the acknowledgement type when_saved, not "
@@ -503,8 +502,8 @@ class PQResultBackend(AsyncResultBackend[_T]):
     async def set_progress(self, task_id: str, progress: TaskProgress[Any]) -> None:
         """Say how far the task is, with the next extension of its lease."""
         text, run = progress.model_dump_json().encode(), _RUN.get()
-        if len(text) > _MAX_PROGRESS:
-            raise e.BadArgumentError(f"progress of {len(text)} bytes: want at most {_MAX_PROGRESS}")
+        if len(text) > MAX_PROGRESS:
+            raise e.BadArgumentError(f"progress of {len(text)} bytes: want at most {MAX_PROGRESS}")
         if run and run.id == task_id and run.renewal and not run.settled:
             run.renewal.say(text)
 

@@ -263,9 +263,8 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.call_later(grace, self._end_handlers)
         loop.call_later(grace + _SETTLE_TIME, self._give_up)
-        if self._pop and self._pop.is_sent:
-            self._pop.interrupt()  # a job on its way still comes
-        elif self._leasing:
+        is_sent = self._pop and self._pop.interrupt()  # then a job on its way still comes
+        if self._leasing and not is_sent:
             self._leasing.cancel()
 
     def _end_handlers(self) -> None:

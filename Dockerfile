@@ -3,7 +3,7 @@
 #   docker build -t pqbridge .                      # target embedded: static, keeps queues in /data
 #   docker build --target fdb -t pqbridge:fdb .     # with FoundationDB's client as well
 #
-# See docs/operations.md for the build arguments.
+# See docs/install.md for the build arguments.
 
 # The digest counts; docker buildx imagetools inspect golang:1.26.8-bookworm prints the present one.
 ARG GO_IMAGE=golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
@@ -11,7 +11,7 @@ ARG VERSION=
 ARG REVISION=
 
 # FoundationDB's client package, and the licenses of what is in it, which come apart: where from,
-# and their sums. docs/operations.md says how to check them.
+# and their sums. docs/install.md says how to check them.
 ARG FDB_VERSION=7.3.79
 ARG FDB_WEBSITE=https://github.com/apple/foundationdb/releases/download
 ARG FDB_SOURCE=https://raw.githubusercontent.com/apple/foundationdb
@@ -128,7 +128,7 @@ ARG REVISION
 LABEL org.opencontainers.image.title="pqbridge" \
       org.opencontainers.image.description="Durable priority queues over NATS, kept in FoundationDB or an embedded store" \
       org.opencontainers.image.url="https://github.com/pqbridge/pqbridge" \
-      org.opencontainers.image.documentation="https://github.com/pqbridge/pqbridge/blob/main/docs/operations.md" \
+      org.opencontainers.image.documentation="https://github.com/pqbridge/pqbridge/blob/main/docs/install.md" \
       org.opencontainers.image.source="https://github.com/pqbridge/pqbridge" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \

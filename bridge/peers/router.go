@@ -63,7 +63,7 @@ import (
 // explains a conflict. Heartbeats go only to bridges that share the queues and speak this version
 // of the protocol. So in a rolling upgrade no bridge forwards to one that would not understand it.
 // They are a few bytes four times as often, because the clients of a dead peer wait until it is
-// missed: 1.5 s, as docs/operations.md promises.
+// missed: 1.5 s, as docs/cluster.md promises.
 //
 // # Subjects
 //

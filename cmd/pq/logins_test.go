@@ -91,7 +91,7 @@ func TestLogins(t *testing.T) {
 // The logins that the documents give to people let pq doctor check bridges, store and queues, and
 // take no items.
 func TestDoctorWithDocumentedLogins(t *testing.T) {
-	text := testenv.Documents(t, root)[filepath.Join(root, "docs", "operations.md")]
+	text := testenv.Documents(t, root)[filepath.Join(root, "docs", "access.md")]
 	block := regexp.MustCompile("(?ms)^```conf\n(.*?)^```$").FindStringSubmatch(text)
 	conf := regexp.MustCompile(`\{user: (\w+), password: \$\w+`).
 		ReplaceAllString(block[1], "{user: $1, password: $1")

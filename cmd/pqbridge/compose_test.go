@@ -210,7 +210,7 @@ func TestComposeConfines(t *testing.T) {
 // Backups have a volume that the agent may write to, in the place where the documents say. Only who
 // asks for the agent gets it.
 func TestComposeBacksUp(t *testing.T) {
-	operations := readFile(t, "docs", "operations.md")
+	document := readFile(t, "docs", "cluster.md")
 	for name := range composeFiles {
 		services := readCompose(t, name).Services
 		agent, volumes := services["backup-agent"], services["foundationdb-volumes"]
@@ -229,7 +229,7 @@ func TestComposeBacksUp(t *testing.T) {
 			t.Errorf("%s: nobody gives /backup to %s", name, agent.User)
 		}
 	}
-	wantWords(t, operations, "fdbbackup start -d file:///backup ",
+	wantWords(t, document, "fdbbackup start -d file:///backup ",
 		"--profile backup up -d backup-agent")
 
 	// Nothing is deleted before the present state is kept, no backup runs, and the one to restore
@@ -238,8 +238,8 @@ func TestComposeBacksUp(t *testing.T) {
 		`[^\n]* fdbrestore start [^\n]* --dryrun &&\n` +
 		`[^\n]* clearrange "" [^\n]* &&\n` +
 		`[^\n]* fdbrestore start [^\n]* -w &&\n`
-	if !regexp.MustCompile(restore).MatchString(operations) ||
-		strings.Count(operations, `clearrange "" `) != 1 {
+	if !regexp.MustCompile(restore).MatchString(document) ||
+		strings.Count(document, `clearrange "" `) != 1 {
 		t.Error("the restore deletes before it is known that there is something to restore")
 	}
 }

@@ -268,9 +268,9 @@ func kedaTrigger(t *testing.T) map[string]string {
 
 // The document has a section for each alert, in the order of the rules, and each alert links to its
 // own.
-func TestOperationsExplainsTheAlerts(t *testing.T) {
+func TestOnCallExplainsTheAlerts(t *testing.T) {
 	rules := readFile(t, "deploy", "prometheus", "rules.yaml")
-	document := readFile(t, "docs", "operations.md")
+	document := readFile(t, "docs", "oncall.md")
 
 	matches := func(text, pattern string) (all []string) {
 		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
@@ -282,11 +282,11 @@ func TestOperationsExplainsTheAlerts(t *testing.T) {
 	alerts := matches(rules, `(?m)^ *- alert: (\w+)$`)
 	explained := matches(document, `(?m)^### (Pq\w+)$`)
 	if len(alerts) == 0 || !slices.Equal(alerts, explained) {
-		t.Errorf("docs/operations.md explains %v, and deploy/prometheus/rules.yaml has %v",
+		t.Errorf("docs/oncall.md explains %v, and deploy/prometheus/rules.yaml has %v",
 			explained, alerts)
 	}
 
-	linked := matches(rules, `(?m)^ *runbook_url: \S+/docs/operations\.md#(\w+)$`)
+	linked := matches(rules, `(?m)^ *runbook_url: \S+/docs/oncall\.md#(\w+)$`)
 	sections := strings.Fields(strings.ToLower(strings.Join(alerts, " ")))
 	if !slices.Equal(linked, sections) {
 		t.Errorf("the alerts link to %v: want %v", linked, sections)

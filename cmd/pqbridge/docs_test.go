@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -245,7 +246,7 @@ func TestDocumentsLinkToRealFiles(t *testing.T) {
 
 		for _, m := range found {
 			path, heading, _ := strings.Cut(m[2], "#")
-			if m[2] == "" || strings.Contains(path, "://") { // elsewhere, or one of linkTargets
+			if m[2] == "" || strings.Contains(path, "://") { // one of linkTargets, or elsewhere
 				continue
 			}
 
@@ -264,6 +265,97 @@ func TestDocumentsLinkToRealFiles(t *testing.T) {
 	}
 	if links < 200 {
 		t.Errorf("the documents have %d links only: does the test still see them?", links)
+	}
+}
+
+// Every address of a file in this repository on GitHub, and every path of a page from the root,
+// leads to a file, and to one of its headings: in documents, code, alert rules, the chart and the
+// packages.
+func TestEverythingNamesRealPages(t *testing.T) {
+	name := regexp.MustCompile(`(?:` +
+		`https://github\.com/pqbridge/pqbridge/(?:blob|tree|raw)/main/([\w./-]*\w)|` +
+		`https://raw\.githubusercontent\.com/pqbridge/pqbridge/main/([\w./-]*\w)|` +
+		`(?:^|[^\w/.*-])(docs/[\w/.-]*\.md))(?:#([\w-]+))?`)
+	named := map[string]int{} // by the extension of the file that names it
+
+	for _, file := range testenv.Files(t, root) {
+		for line := range strings.Lines(readFile(t, file[len(root):])) {
+			if !strings.Contains(line, "docs/") && !strings.Contains(line, "/main/") {
+				continue // most lines: the expression is slow
+			}
+
+			for _, m := range name.FindAllStringSubmatch(line, -1) {
+				named[filepath.Ext(file)]++
+				path, heading := m[1]+m[2]+m[3], m[4]
+
+				if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+					t.Errorf("%s names %s, which is not there", file, path)
+					continue
+				}
+				if heading != "" && !slices.Contains(headings(readFile(t, path)), heading) {
+					t.Errorf("%s names %s#%s, and there is no such heading", file, path, heading)
+				}
+			}
+		}
+	}
+	for _, kind := range []string{".go", ".yaml", ".md", ".toml", ""} {
+		if named[kind] == 0 {
+			t.Errorf("no file %q names a page: does the test still see them? %v", kind, named)
+		}
+	}
+}
+
+// The index of decisions has a line for each page, in their order, with the date of its title.
+func TestIndexOfDecisions(t *testing.T) {
+	var want, got []string
+	title := regexp.MustCompile(`^# (\d{4}-\d\d-\d\d): `)
+
+	for _, file := range testenv.Files(t, filepath.Join(root, "docs", "decisions")) {
+		page := filepath.Base(file)
+		if page == "README.md" {
+			continue
+		}
+
+		date := title.FindStringSubmatch(readFile(t, "docs", "decisions", page))
+		if date == nil {
+			t.Errorf("%s: the title has no date", page)
+			continue
+		}
+		want = append(want, date[1]+" "+page)
+	}
+
+	line := regexp.MustCompile(`(?m)^- (\S+): \[.+\]\((.+)\)$`)
+	index := readFile(t, "docs", "decisions", "README.md")
+
+	for _, m := range line.FindAllStringSubmatch(index, -1) {
+		got = append(got, m[1]+" "+m[2])
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the index has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The protocol begins with a table of all requests.
+func TestProtocolBeginsWithItsRequests(t *testing.T) {
+	_, table, _ := strings.Cut(readFile(t, "docs", "protocol.md"), "\n## Requests\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var got, want []string
+
+	row := regexp.MustCompile("`([a-z-]+)` \\| `([a-z.*]+)`")
+	for _, m := range row.FindAllStringSubmatch(table, -1) {
+		got = append(got, m[1]+" "+m[2])
+	}
+
+	grammar, err := subjects.New("pq", "q")
+	must(t, err)
+	for _, e := range grammar.Endpoints() {
+		want = append(want, e.Name+" "+e.Subject)
+	}
+
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the table has %q, want %q", got, want)
 	}
 }
 

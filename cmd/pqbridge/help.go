@@ -39,7 +39,7 @@ To start: run pqbridge -dev, and in another terminal
   pq push jobs "write the report"
   pq pop jobs
 
-Running it in production: docs/operations.md
+Running it in production: docs/install.md; if something is wrong: docs/oncall.md
 `
 
 const (

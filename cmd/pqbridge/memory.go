@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// enoughMemory is the most that the process takes with the defaults: see docs/operations.md.
+	// enoughMemory is the most that the process takes with the defaults: see docs/install.md.
 	enoughMemory = 448 << 20
 	// leastMemory has room for a few of the largest messages.
 	leastMemory = 64 << 20

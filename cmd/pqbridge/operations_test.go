@@ -28,7 +28,7 @@ func usersOfRecipe(t *testing.T) []*server.User {
 	}
 
 	path := filepath.Join(t.TempDir(), "nats.conf")
-	must(t, os.WriteFile(path, []byte(blockOf(t, "operations.md", "conf")), 0o600))
+	must(t, os.WriteFile(path, []byte(blockOf(t, "access.md", "conf")), 0o600))
 	o, err := server.ProcessConfigFile(path)
 	must(t, err)
 
@@ -165,8 +165,8 @@ func withAllMetrics(t *testing.T) *testenv.Env {
 	return env
 }
 
-// The document names metrics that a bridge has.
-func TestOperationsNamesMetrics(t *testing.T) {
+// The page of metrics has all that a bridge has, and no page for operators names another.
+func TestMetricsPageIsComplete(t *testing.T) {
 	env := withAllMetrics(t)
 	env.Request("$JS.pq.API.INFO", nil, nil) // is counted
 	var want []string
@@ -176,18 +176,20 @@ func TestOperationsNamesMetrics(t *testing.T) {
 		want = append(want, found[1])
 	}
 
-	text := readFile(t, "docs", "operations.md")
-	named := regexp.MustCompile(`\bpq_[a-z_]+\b`).FindAllString(text, -1)
+	for _, page := range []string{"metrics", "oncall", "embedded", "cluster", "access", "install"} {
+		text := readFile(t, "docs", page+".md")
+		named := regexp.MustCompile(`\bpq_[a-z_]+\b`).FindAllString(text, -1)
 
-	for _, name := range want {
-		if !slices.Contains(named, name) {
-			t.Errorf("%s is not in the document", name)
+		for _, name := range want {
+			if page == "metrics" && !slices.Contains(named, name) {
+				t.Errorf("%s is not on the page", name)
+			}
 		}
-	}
 
-	for _, name := range named {
-		if !slices.Contains(want, name) {
-			t.Errorf("there is no metric %s", name)
+		for _, name := range named {
+			if !slices.Contains(want, name) {
+				t.Errorf("%s.md: there is no metric %s", page, name)
+			}
 		}
 	}
 }

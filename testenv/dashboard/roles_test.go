@@ -15,11 +15,11 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// withRoles returns a system whose NATS server has the users of docs/operations.md. Each password
+// withRoles returns a system whose NATS server has the users of docs/access.md. Each password
 // is the name. The dashboard logs in as one of them.
 func withRoles(t *testing.T, user string) *system {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "access.md"))
 	must(t, err)
 	block := regexp.MustCompile("(?ms)^```conf\n(.*?)^```$").FindSubmatch(text)
 	conf := regexp.MustCompile(`\{user: (\w+), password: \$\w+`).
@@ -104,7 +104,7 @@ func TestLookOnly(t *testing.T) {
 	}
 }
 
-// The role of docs/operations.md that also acts is refused nothing that the pages
+// The role of docs/access.md that also acts is refused nothing that the pages
 // offer.
 func TestOperator(t *testing.T) {
 	t.Parallel()

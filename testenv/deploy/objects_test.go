@@ -144,7 +144,7 @@ func checkObjects(t *testing.T, text string) {
 	checkProbes(t, pod.Spec.Containers[0],
 		map[string]string{"startup": "/readyz", "liveness": "/healthz", "readiness": "/readyz"})
 
-	// What docs/operations.md says that the service takes, with its defaults.
+	// What docs/install.md says that the service takes, with its defaults.
 	if limit := pod.Spec.Containers[0].Resources.Limits.Memory().Value(); limit < 448<<20 {
 		t.Errorf("memory limit %d: want more than 448 MiB", limit)
 	}

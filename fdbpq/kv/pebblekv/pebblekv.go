@@ -30,7 +30,7 @@
 //
 // Synced commits have vanished, because a log or the manifest (the list of the tables) is damaged,
 // cut off, missing or an older one: Open fails with an error that says what to do, and the folder
-// stays as it is. docs/operations.md says what Open cannot notice.
+// stays as it is. docs/embedded.md says what Open cannot notice.
 //
 // The folder has files of two stores, or of one store at two times, for example because a backup
 // was copied over it: Open fails, and the folder stays as it is. Each opening has an id of its own.

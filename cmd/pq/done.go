@@ -48,8 +48,9 @@ the queue said so. pq redrive QUEUE ID runs one again.`,
 func (b *browsing) listSlowest(ctx context.Context, s *session) error {
 	defer b.bar.Clear()
 	o := b.options
-	o.Limit = subjects.MaxItems
-	list, err := target.Slowest(ctx, s.queue, o, func(p client.ItemsPage) {
+	o.Limit, o.State = subjects.MaxItems, client.Done
+	pages := target.Pages(ctx, o, s.queue.Items)
+	list, err := target.Slowest(pages, func(p client.ItemsPage) {
 		b.noteProgress(p.Scanned, len(p.Items))
 	})
 	if err != nil {

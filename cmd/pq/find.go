@@ -50,7 +50,10 @@ func (s *session) find(ctx context.Context, id string) (*target.Place, error) {
 		queues[i] = target.Place{FIFO: q.isFIFO(), Queue: q.Queue}
 	}
 
-	found, err := target.Find(ctx, s.client, queues, id, shownValue)
+	get := func(ctx context.Context, at target.Place) ([]client.StoredItem, error) {
+		return target.Queue(s.client, at.FIFO, at.Queue).GetItems(ctx, []string{id}, shownValue)
+	}
+	found, err := target.Find(ctx, queues, get)
 	var reply *client.Error
 	switch {
 	case found != nil:

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -23,9 +24,11 @@ func TestFinishedJobs(t *testing.T) {
 
 	s := newSystem(t)
 	jobs := s.client.PriorityQueue("jobs")
+	first := ""
 	for _, value := range []string{"a", "b", "c"} {
-		_, err := jobs.Push(t.Context(), 5, []byte(value), client.Keep(time.Hour))
+		ack, err := jobs.Push(t.Context(), 5, []byte(value), client.Keep(time.Hour))
 		must(t, err)
+		first = cmp.Or(first, ack.ID)
 		s.finish("jobs", "did "+value)
 	}
 	s.push("jobs", 5, "not begun")
@@ -38,13 +41,20 @@ func TestFinishedJobs(t *testing.T) {
 	b.seesIn("#items", "The newest 3 jobs took")
 	b.seesIn("#items tbody tr:first-child", "did c", "ann")
 
-	b.click("#items tbody tr:last-child a")
+	b.press("#items", "The slowest of the newest 10,000")
+	b.seesIn("#items", "the slowest first", "did a")
+
+	// A job is found by its id from any page.
+	b.open("/bridges")
+	b.fill("#job", first)
+	b.keys("\r")
+	b.at("/queue/pq/jobs/item/" + first)
 	b.seesIn("main", "did a", "text/plain", "Took", "Done by", "ann", "Kept until", "Deliveries")
 
 	// It runs again, and is then a ready item and no finished job.
 	b.press("main", "Run again…")
-	b.press("#act", "Redrive 1 item")
-	b.seesIn("#act", "1 item redriven")
+	b.press("#act", "Run 1 finished job again")
+	b.seesIn("#act", "1 finished job will run again")
 	s.lengths("jobs", 2)
 	b.open("/queue/pq/jobs/items?state=done", `$("nav.tabs").innerText.includes("Finished 2")`)
 	b.has(2, "#items tbody tr")

@@ -40,12 +40,26 @@ var itemActions = map[string]itemAction{
 	"purge": {Do: "Purge", Done: "purged", Danger: goneForGood}, // without ids
 }
 
-// Items says how many items the action is about to be done to.
-func (v *actionView) Items() string {
-	if v.Action == "purge" && v.State == subjects.StateDone {
-		return terminal.Plural(v.Count, "finished job")
+// Noun is what the action is about to be done to.
+func (v *actionView) Noun() string {
+	if v.State == subjects.StateDone {
+		return "finished job"
 	}
-	return terminal.Plural(v.Count, "item")
+	return "item"
+}
+
+// IsAgain reports whether finished jobs are to run again.
+func (v *actionView) IsAgain() bool {
+	return v.Action == "redrive" && v.State == subjects.StateDone
+}
+
+// Asks is what the action is about to do, to items of some queue, such as " of jobs".
+func (v *actionView) Asks(of string) string {
+	items := terminal.Plural(v.Count, v.Noun()) + of
+	if v.IsAgain() {
+		return "Run " + items + " again"
+	}
+	return itemActions[v.Action].Do + " " + items
 }
 
 // confirm shows what an action would do, or why it cannot.

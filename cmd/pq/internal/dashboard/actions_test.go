@@ -48,7 +48,7 @@ func TestPush(t *testing.T) {
 		"delay":    "soon",
 		"ttl":      "1ms",
 		"unique":   strings.Repeat("u", 600),
-		"keep":     "1d",
+		"keep":     "1y",
 		"headers":  "no colon",
 		"msg_id":   strings.Repeat("m", 600),
 	} {
@@ -350,7 +350,7 @@ func TestActionsOnItems(t *testing.T) {
 	b.get("/queue/pq/jobs/item/"+ids[3]).wants(t, 200, "fourth")
 	b.get("/queue/pq/jobs/item/"+ids[0]).wants(t, 404,
 		"No job with this id is in jobs or its dead letters: it was done and not kept")
-	b.get("/queue/pq/jobs/item/none").wants(t, 400, "This is no id: want one as pq push")
+	b.get("/queue/pq/jobs/item/none").wants(t, 400, "This is not the id of a job.")
 	b.get("/queue/x/jobs").wants(t, 404)
 	b.get("/queue/pq/"+url.PathEscape("a b")).wants(t, 404)
 	if !strings.Contains(r.log.String(), "action=remove queue=pq.jobs") ||

@@ -617,8 +617,9 @@ func TestThroughput(t *testing.T) {
 	b.sees("/queue/pq/jobs",
 		`<th scope="row">Last hour</th><td class="">3</td><td class="">2</td>`+
 			`<td class="">1</td><td class="">1</td><td class="z">0</td>`,
-		"Counted by the bridges since each began to")
-	b.sees("/", "3 in 1h", "1 in 24h", "<dt>Waiting pops</dt><dd>1</dd>")
+		"Last hour and day: counted since ")
+	b.sees("/", "3 in 1h", "1 in 24h", "Last hour and day: counted since ",
+		"<dt>Waiting pops</dt><dd>1</dd>")
 	b.sees("/queue/pq/idle", "<dt>Waiting pops</dt><dd>1</dd>")
 	b.sees("/busy", "Waiting for items: 1 pop.")
 }

@@ -137,6 +137,7 @@ func (b *Dashboard) routes() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handle := range map[string]http.HandlerFunc{
 		"GET /{$}":                              b.within(pageTime, b.getQueues),
+		"GET /find":                             b.within(requestTime, b.getJob),
 		"GET /bridges":                          b.within(pageTime, b.getBridges),
 		"GET /dead":                             b.within(pageTime, b.getDead),
 		"GET /busy":                             b.within(pageTime, b.getBusy),
@@ -145,7 +146,6 @@ func (b *Dashboard) routes() http.Handler {
 		"POST /schedule":                        b.within(formTime, b.postSchedule),
 		"GET " + queuePath:                      b.within(pageTime, b.ofQueue(b.getQueue)),
 		"GET " + queuePath + "/items":           b.within(pageTime, b.ofQueue(b.getItems)),
-		"GET " + queuePath + "/item":            b.within(pageTime, b.ofQueue(b.openItem)),
 		"GET " + queuePath + "/item/{id}":       b.within(pageTime, b.ofQueue(b.getItem)),
 		"GET " + queuePath + "/item/{id}/value": b.within(requestTime, b.ofQueue(b.getValue)),
 		"POST " + queuePath + "/push":           b.within(formTime, b.ofQueue(b.push)),

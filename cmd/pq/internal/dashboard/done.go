@@ -2,9 +2,7 @@ package dashboard
 
 import (
 	"context"
-	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -61,10 +59,33 @@ func sumUp(all []time.Duration) *durations {
 	}
 }
 
-// openItem leads to the page of a job by its id.
-func (b *Dashboard) openItem(w http.ResponseWriter, r *http.Request, q queueRef) {
-	id := strings.TrimSpace(r.URL.Query().Get("id"))
-	http.Redirect(w, r, q.Item(id), http.StatusSeeOther)
+// findSlowest returns a search for the slowest of the newest finished jobs, the slowest first.
+func (b *Dashboard) findSlowest(ctx context.Context, q queueRef) (found *search, err error) {
+	err = b.searches.during(func() error {
+		pages := b.gateway.scan(ctx, q, client.ItemsOptions{State: client.Done})
+		list, err := target.Slowest(pages, dropTexts)
+		if err != nil {
+			return err
+		}
+
+		ids := make([]string, len(list))
+		for i := range list {
+			ids[i] = list[i].ID
+		}
+		found = b.searches.keep(q, slowest, ids)
+		return nil
+	})
+	return found, err
+}
+
+// slowest is the filter of the search of findSlowest.
+var slowest = itemsFilter{State: client.Done, Slowest: true}
+
+// dropTexts drops what can be large of the items of a page.
+func dropTexts(page client.ItemsPage) {
+	for i := range page.Items {
+		page.Items[i].Headers, page.Items[i].Holder, page.Items[i].Reason = nil, "", ""
+	}
 }
 
 // IsDone reports whether it lists finished jobs.
@@ -72,6 +93,12 @@ func (v *itemsView) IsDone() bool { return v.Filter.State == subjects.StateDone 
 
 // IsDone reports whether it is a finished job.
 func (r itemRow) IsDone() bool { return r.State == subjects.StateDone }
+
+// IsLeased reports whether it lists leased items, which nothing can move.
+func (v *itemsView) IsLeased() bool { return v.Filter.State == subjects.StateLeased }
+
+// IsLeased reports whether it is leased.
+func (r itemRow) IsLeased() bool { return r.State == subjects.StateLeased }
 
 // Took is how long the last lease of a finished job was, nil if that is not known.
 func (r itemRow) Took() *time.Duration { return target.Took(&r.StoredItem) }

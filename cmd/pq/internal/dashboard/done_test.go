@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 )
 
 // finish pushes a job that is kept, and does it. It returns the id.
@@ -32,35 +33,88 @@ func TestFinishedJobs(t *testing.T) {
 	page := b.get(path).wants(t, 200, "Finished jobs in jobs", "did &lt;a&gt;", "ann", third,
 		"The newest 3 jobs took ", "Run again…", "Finished <span>3</span>")
 	page.lacks(t, "Move…", "Release…", "Dead letters in")
-	b.get("/queue/pq/jobs").wants(t, 200, path, "that are finished")
+	b.sees("/queue/pq/jobs", path+`">Finished</a></dt><dd>3</dd>`, "that are finished")
 	b.get("/queue/pq/jobs/items").wants(t, 200, "No items here")
 
 	found := b.post("/queue/pq/jobs/search", "state", "done", "match", "did b")
 	b.sees(found.Header.Get("Location"), "1 item</strong> matches", "did b").lacks(t, first, third)
 
-	b.get("/queue/pq/jobs/item?id=+"+first).wants(t, 303)
 	b.get("/queue/pq/jobs/item/"+first).wants(t, 200, "did &lt;a&gt;", "text/plain", "Took", "ann",
 		"Kept until", "Finished")
 
 	remove := []string{"ids", first, "state", "done"}
 	b.post("/queue/pq/jobs/remove", append(remove, "dry", "1")...).wants(t, 200,
-		`name="state" value="done"`, "Remove 1 item")
-	b.post("/queue/pq/jobs/remove", remove...).wants(t, 200, "1 item removed", path)
+		`name="state" value="done"`, "Remove 1 finished job of jobs?")
+	b.post("/queue/pq/jobs/remove", remove...).wants(t, 200, "1 finished job removed", path)
 	again := []string{"ids", second, "state", "done", "back", "/queue/pq/jobs/item/" + second}
 	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "Run again…",
 		`name="back" value="`+again[5])
-	b.post("/queue/pq/jobs/redrive", append(again, "dry", "1")...).wants(t, 200, "run again")
-	b.post("/queue/pq/jobs/redrive", again...).wants(t, 200, "1 item redriven",
+	b.post("/queue/pq/jobs/redrive", append(again, "dry", "1")...).wants(t, 200,
+		"Run 1 finished job of jobs again?", "Run 1 finished job again</button>")
+	b.post("/queue/pq/jobs/redrive", again...).wants(t, 200, "1 finished job will run again",
 		`href="`+again[5]+`" data-close`)
 	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "s-ready")
 	b.post("/queue/pq/jobs/purge", "state", "done", "dry", "1").wants(t, 200,
 		"Purge 1 finished job of jobs?")
-	b.post("/queue/pq/jobs/purge", "state", "done", "name", "jobs").wants(t, 200, "1 item purged")
+	b.post("/queue/pq/jobs/purge", "state", "done", "name", "jobs").wants(t, 200,
+		"1 finished job purged")
 	b.get(path).wants(t, 200, "This queue keeps no finished jobs unless a push asks for it",
 		`href="/queue/pq/jobs#settings"`).lacks(t, third, "No items here")
 	if i := r.info(); i.Ready != 1 {
 		t.Errorf("%d items are ready, want the one that runs again", i.Ready)
 	}
+}
+
+// The list of finished jobs has their types and values, and leads to the slowest of them.
+func TestSlowestJobs(t *testing.T) {
+	hidden := newRig(t, func(o *Options) { o.HideValues = true })
+	open := serve(t, hidden.Env, hidden.Env.Connect(), nil)
+	var ids []string
+	for _, value := range []string{"quick <1>", "slow", "quick 2"} {
+		ack, err := open.jobs.Push(t.Context(), 5, []byte(value), client.Keep(time.Hour),
+			client.Type("print <"+value+">"))
+		must(t, err)
+		d, err := open.jobs.Lease(t.Context())
+		must(t, err)
+		must(t, d.Ack(t.Context()))
+		ids = append(ids, ack.ID)
+	}
+
+	const path, slowest = "/queue/pq/jobs/items?state=done", "state=done&amp;slowest=1"
+	b := open.browser()
+	b.get(path).wants(t, 200, "Type and value", "print &lt;slow&gt;</span> slow",
+		"quick &lt;1&gt;</bdi>", slowest)
+	found := b.get(path+"&slowest=1").wants(t, 303)
+	page := b.get(found.Header.Get("Location")).wants(t, 200, "Finished jobs in jobs",
+		"the slowest first", ids[0], ids[1], ids[2], "data-pick-match> all 3")
+	page.lacks(t, slowest)
+
+	pages := target.Pages(t.Context(), client.ItemsOptions{State: client.Done}, open.jobs.Items)
+	list, err := target.Slowest(pages, func(client.ItemsPage) {})
+	must(t, err)
+	for i := range list[1:] {
+		if strings.Index(page.body, list[i].ID) > strings.Index(page.body, list[i+1].ID) {
+			t.Errorf("%s is not before a job that took less time", list[i].ID)
+		}
+	}
+
+	hidden.browser().get(path).wants(t, 200, slowest, ids[0]).lacks(t, "quick", "print")
+}
+
+// What is leased is not offered to be moved.
+func TestLeasedIsNotMoved(t *testing.T) {
+	r := newRig(t, nil)
+	ids := r.push("a", "b")
+	_, err := r.jobs.Lease(t.Context())
+	must(t, err)
+
+	b := r.browser()
+	leased := b.get("/queue/pq/jobs/item/"+ids[0]).wants(t, 200, "Remove…")
+	leased.lacks(t, "Move…", "To the front")
+	leased = b.get("/queue/pq/jobs/items?state=leased").wants(t, 200, ids[0], "Release…")
+	leased.lacks(t, "Move…")
+	b.get("/queue/pq/jobs/item/"+ids[1]).wants(t, 200, "Move…", "To the front…")
+	b.get("/queue/pq/jobs/items").wants(t, 200, "Move…")
 }
 
 // The page of a leased job shows what its worker has said last, unless values are hidden.

@@ -85,6 +85,18 @@ var pushHeaders = map[string]string{
 	"keep": subjects.HeaderKeep,
 }
 
+// typedDurations are the inputs of all forms, besides the settings, that may have days, which the
+// wire has not.
+var typedDurations = strings.Fields("delay ttl keep for every jitter")
+
+// duration returns what was typed, as the wire has it.
+func (f *form) duration(name string) string {
+	if slices.Contains(typedDurations, name) {
+		return subjects.Days(f.text(name))
+	}
+	return f.text(name)
+}
+
 func (b *Dashboard) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 	f := form{Values: r.PostForm}
 	m, priority := messageOf(&f, q)
@@ -122,7 +134,7 @@ func (f *form) headers() map[string][]string {
 func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
 	m = client.Message{Value: []byte(unixLines(f.Get("value"))), Headers: f.headers()}
 	for name, header := range pushHeaders {
-		value := f.text(name)
+		value := f.duration(name)
 		switch {
 		case value == "" || name == "priority" && q.FIFO():
 		case name == "priority":
@@ -208,7 +220,7 @@ func (b *Dashboard) change(
 func (b *Dashboard) pause(w http.ResponseWriter, r *http.Request, q queueRef) {
 	var change subjects.Change
 	f, action := form{Values: r.PostForm}, path.Base(r.URL.Path)
-	switch during := f.text("for"); {
+	switch during := f.duration("for"); {
 	case f.Has("group"):
 		change.Groups = map[string]bool{f.text("group"): action == "pause"}
 	case action == "resume":

@@ -172,15 +172,23 @@ func ask[T any](
 	ctx context.Context, g *gateway, q queueRef, verb subjects.Verb,
 	request func(*client.Queue, context.Context) (T, error),
 ) (answer T, err error) {
+	slots := g.slots
+	if slices.Contains(largeReplies, verb) {
+		slots = g.large
+	}
+	return askIn(ctx, g, slots, q, verb, request)
+}
+
+// askIn is ask for a request that takes one of the slots.
+func askIn[T any](
+	ctx context.Context, g *gateway, slots chan struct{}, q queueRef, verb subjects.Verb,
+	request func(*client.Queue, context.Context) (T, error),
+) (answer T, err error) {
 	subject, err := g.subject(q, verb)
 	if err != nil {
 		return answer, fmt.Errorf("%w: %w", client.ErrBadRequest, err)
 	}
 
-	slots := g.slots
-	if slices.Contains(largeReplies, verb) {
-		slots = g.large
-	}
 	err = g.send(ctx, slots, subject, func(ctx context.Context) (err error) {
 		answer, err = request(target.Queue(g.clientOf(ctx), q.FIFO(), q.Name), ctx)
 		return err

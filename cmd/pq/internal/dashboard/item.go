@@ -13,6 +13,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // rowBytes are shown of the values in a table, itemBytes on the page of an item.
@@ -38,6 +39,9 @@ func (b *Dashboard) rowsOf(q queueRef, items []client.StoredItem, headers bool) 
 		rows[i].ID = shorten(item.ID) // what answers may not be a bridge
 		if info, err := subjects.ParseItemHeaders(item.Headers); err == nil {
 			rows[i].Dead = info.DeadLetter
+		}
+		if !b.HideValues {
+			rows[i].Type = settings.Cut(cmp.Or(item.Headers[client.HeaderType]...), rowBytes)
 		}
 		if b.HideValues {
 			rows[i].Value, rows[i].Progress = nil, nil
@@ -92,7 +96,7 @@ func (b *Dashboard) getItem(w http.ResponseWriter, r *http.Request, q queueRef) 
 	rows, err := b.findJob(r.Context(), q, v.ID)
 	switch {
 	case errors.Is(err, client.ErrBadRequest):
-		v.Gone, code = "This is no id: want one as pq push printed it.", codeOf(err)
+		v.Gone, code = notAnID, codeOf(err)
 	case err != nil:
 		v.Gone, code = err.Error(), codeOf(err)
 	case len(rows) != 1:

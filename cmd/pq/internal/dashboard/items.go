@@ -91,6 +91,12 @@ func (b *Dashboard) getItems(w http.ResponseWriter, r *http.Request, q queueRef)
 		return
 	}
 
+	if query.Has("slowest") {
+		found, err := b.findSlowest(r.Context(), q)
+		b.openSearch(w, r, q, slowest, found, err)
+		return
+	}
+
 	v := b.newItems(r, q, filterOf(query))
 	if id := query.Get("search"); id == "" {
 		b.addItems(r.Context(), v, query)

@@ -261,7 +261,7 @@ func (v *scheduleView) schedule() client.Schedule {
 
 	members := map[string]string{}
 	for _, name := range scheduleTexts {
-		if text := v.text(name); text != "" {
+		if text := v.duration(name); text != "" {
 			members[name] = text
 		}
 	}

@@ -225,3 +225,35 @@ func TestScheduleWhileAway(t *testing.T) {
 		t.Errorf("it became %+v", now)
 	}
 }
+
+// Durations in forms may have days. What the bridges get has none, and a text that only looks like
+// a duration stays.
+func TestDaysInForms(t *testing.T) {
+	r := newRig(t, nil)
+	b := r.browser()
+	const day = 24 * time.Hour
+	b.post("/schedule", "action", "set", "new", "1", "kind", "pq", "queue", "jobs", "id", "tick",
+		"every", "7d", "jitter", "0.02d", "value", "2d").wants(t, http.StatusSeeOther)
+	if s := r.tick(); time.Duration(s.Every) != 7*day || time.Duration(s.Jitter) != day/50 ||
+		string(s.Value) != "2d" {
+		t.Errorf("the schedule is %+v", s)
+	}
+
+	b.post("/queue/pq/jobs/push", "value", "3d", "delay", "1d", "ttl", "2d", "keep", "9d",
+		"group", "7d").wants(t, 200, "pushed ")
+	page, err := r.jobs.Items(t.Context(), client.ItemsOptions{State: client.Delayed})
+	must(t, err)
+	it := page.Items[0]
+	if group := it.Headers["Pq-Group"]; time.Until(*it.Due) < day-time.Hour ||
+		time.Until(*it.Expires) < 2*day-time.Hour || group[0] != "7d" || string(it.Value) != "3d" {
+		t.Errorf("pushed is %+v", it)
+	}
+
+	b.save("ttl", "10d", "backoff", "1d,2d").wants(t, 200, "changed")
+	b.post("/queue/pq/jobs/pause", "for", "3d").wants(t, 200)
+	if set := r.info().Settings; time.Until(set.PauseUntil) < 3*day-time.Hour ||
+		set.TTL != 10*day || set.Backoff[1] != 2*day {
+		t.Errorf("the settings are %+v", set)
+	}
+	b.post("/queue/pq/jobs/push", "value", "x", "delay", "1dd").wants(t, 400, "1dd")
+}

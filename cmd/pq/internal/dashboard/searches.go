@@ -84,8 +84,8 @@ func (s *searches) start(
 ) (*search, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running >= maxSearches || s.ctx.Err() != nil {
-		return nil, errSearches
+	if err := s.take(); err != nil {
+		return nil, err
 	}
 
 	within, end := context.WithTimeoutCause(s.ctx, longestSearch, errTooLong)
@@ -93,16 +93,40 @@ func (s *searches) start(
 	found := s.add(q, f, cancel)
 	found.at = searchView{Total: total, Running: true}
 
-	s.running++
 	s.work.Go(func() {
 		defer end()
+		defer s.release()
 		found.run(ctx, s.g, options)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.running--
 	})
 
 	return found, nil
+}
+
+// take counts one more search that runs, if there may be. s.mu is held.
+func (s *searches) take() error {
+	if s.running >= maxSearches || s.ctx.Err() != nil {
+		return errSearches
+	}
+	s.running++
+	return nil
+}
+
+func (s *searches) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+}
+
+// during looks for something while a page waits, as one of the searches that run.
+func (s *searches) during(look func() error) error {
+	s.mu.Lock()
+	err := s.take()
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer s.release()
+	return look()
 }
 
 // keep returns an ended search with ids that were found without it.

@@ -31,6 +31,8 @@ type shell struct {
 	User string
 	// Server is the NATS server, as shown: without credentials.
 	Server string
+	// Job is the id of a job that was asked for, "" if none was.
+	Job string
 	// LogOut offers to end the session of the token.
 	LogOut bool
 	// HideValues says that values and headers of items are not shown, and Value fields are nil.
@@ -238,6 +240,8 @@ type itemsFilter struct {
 	Header string
 	// Cause selects the dead letters of a cause, "" any items.
 	Cause string
+	// Slowest selects the slowest of the newest finished jobs.
+	Slowest bool
 	// Error is a mistake in one of them, in the bridge's words.
 	Error string
 }
@@ -278,6 +282,8 @@ type itemRow struct {
 	Can   can
 	subjects.StoredItem
 	Dead *subjects.DeadLetter
+	// Type is its header of that name, "" without one and where values are hidden.
+	Type string
 }
 
 // Tries is how many deliveries it has had, a dead letter before it died.

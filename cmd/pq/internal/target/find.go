@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -20,13 +21,15 @@ type Place struct {
 // searchers is how many queues Find asks at a time: a bridge answers 10,000 in seconds.
 const searchers = 64
 
-// Find looks for a job by its id in queues, and stops at the first that has it, as an item or as a
-// finished job. A dead letter is in a queue of its own, which has to be among them. It returns nil
-// if none has it. Errors of single queues count only then: the first is returned.
+// Find looks for a job in queues, and stops at the first that has it, as an item or as a finished
+// job. A dead letter is in a queue of its own, which has to be among them. get asks a queue for the
+// one item. Find returns nil if none has it. Errors of single queues count only then: the first is
+// returned.
 func Find(
-	ctx context.Context, c *client.Client, queues []Place, id string, valueBytes int,
+	within context.Context, queues []Place,
+	get func(context.Context, Place) ([]client.StoredItem, error),
 ) (*Place, error) {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(within)
 	defer stop()
 	var (
 		mu      sync.Mutex
@@ -41,8 +44,11 @@ func Find(
 			break
 		}
 		group.Go(func() error {
-			list, err := Queue(c, at.FIFO, at.Queue).GetItems(ctx, []string{id}, valueBytes)
-			if err == nil {
+			list, err := get(ctx, at)
+			switch {
+			case err == nil && len(list) != 1:
+				err = client.ErrBadReply
+			case err == nil:
 				err = client.ItemResult{Failure: list[0].Failure}.Err()
 			}
 
@@ -68,5 +74,5 @@ func Find(
 	if found != nil {
 		return found, nil
 	}
-	return nil, failure
+	return nil, cmp.Or(failure, within.Err()) // without time, it has not asked all
 }

@@ -132,14 +132,14 @@ func Took(it *client.StoredItem) *time.Duration {
 // maxSlowest is how many finished jobs Slowest looks at.
 const maxSlowest = 10_000
 
-// Slowest returns the newest finished jobs of a queue, up to 10,000, the one that took longest
-// first. It leaves out jobs of which that is not known. looked is called with each page.
+// Slowest returns the newest of pages of finished jobs, up to 10,000, the one that took longest
+// first. It leaves out jobs of which that is not known. looked is called with each page, and may
+// drop what nobody needs of its items.
 func Slowest(
-	ctx context.Context, q *client.Queue, o client.ItemsOptions, looked func(client.ItemsPage),
+	pages iter.Seq2[client.ItemsPage, error], looked func(client.ItemsPage),
 ) (list []client.StoredItem, err error) {
-	o.State = client.Done
 	scanned := int64(0)
-	for page, err := range Pages(ctx, o, q.Items) {
+	for page, err := range pages {
 		if err != nil {
 			return nil, err
 		}

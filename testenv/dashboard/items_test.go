@@ -280,12 +280,12 @@ func TestItem(t *testing.T) {
 	b.seesIn(".facts", "41d", "Deliveries\n1")
 	b.act("main", "Remove", 1, "removed")
 	b.open(page)
-	b.sees("no such item")
+	b.sees("No job with this id is in jobs")
 
 	// An id that is none, and one of another queue.
 	b.open("/queue/pq/jobs/item/" + url.PathEscape("../../x"))
 	b.open("/queue/pq/other/item/" + ack.ID)
-	b.sees("no such item")
+	b.sees("No job with this id is in other")
 }
 
 // Dead letters are grouped by cause, from which all of them are redriven or removed.

@@ -209,5 +209,5 @@ func TestRefresh(t *testing.T) {
 
 	b.expect("status of 4")
 	must(t, s.client.PriorityQueue("jobs").Remove(t.Context(), ids[1]))
-	b.seesIn("main", "no such item")
+	b.seesIn("main", "No job with this id is in jobs")
 }

@@ -65,8 +65,9 @@ func commandLines(text string) [][]string {
 }
 
 // shellWords splits a line into words as a shell does, as far as the examples need:
-// it knows double quotes and leaves out redirections.
+// it knows double quotes and leaves out redirections and comments.
 func shellWords(line string) []string {
+	line, _, _ = strings.Cut(line, "  # ")
 	line, _, _ = strings.Cut(line, " < ")
 	line, _, _ = strings.Cut(line, " > ")
 	var words []string

@@ -335,11 +335,11 @@ bench-peers: ## measure other queues beside it: QUEUES= BENCH= TURNS= SECONDS=
 		-benchtime $(SECONDS)s . -rounds $(TURNS) $(FLAGS) | tee $(CURDIR)/bin/peers.txt
 	@grep -q '^PASS' bin/peers.txt && go tool benchstat -row /op -col /queue -ignore /round bin/peers.txt
 
-# An empty handler, 64 jobs at once, one process.
-bench-workers: build clients ## measure workers in Go, JavaScript and Python: PQBRIDGE= TURNS=
+# An empty handler, 64 jobs at once, one process; and 64 pushes, and calls, at once.
+bench-workers: build clients ## measure workers, pushes and calls in three languages: PQBRIDGE= TURNS=
 	$(CLIENTS) TMPDIR=$(BENCH_TMP) $(TEST) -timeout 0 -run '^$$' -bench Workers -benchtime 1x -count $(TURNS) \
 		./testenv/clients -pqbridge $(abspath $(PQBRIDGE)) $(FLAGS) | tee bin/workers.txt
-	@grep -q '^PASS' bin/workers.txt && go tool benchstat -row /language bin/workers.txt
+	@grep -q '^PASS' bin/workers.txt && go tool benchstat -row /op,/language bin/workers.txt
 
 shots: ## write the screenshots in docs/images
 	$(BROWSER_TEST) -count=1 -run '^TestShots$$' -shots

@@ -75,6 +75,9 @@ func TestActsAreLogged(t *testing.T) {
 			`action=config queue=pq.jobs request="{.*:null}"`,
 		},
 		{"pq.jobs.config", ``, ``},
+		// Nothing is paused any more, and there is no such setting to unset.
+		{"pq.jobs.config", `{"pause_until":null}`, ``},
+		{"pq.jobs.config", `{"ttl":null}`, ``},
 		{
 			"pq.jobs.move", `{"priority":-9,` + both + `}`,
 			`action=move queue=pq.jobs items=2 request="{.*priority.*:-9}"`,
@@ -98,9 +101,15 @@ func TestActsAreLogged(t *testing.T) {
 			`action=schedule queue=q.mail request="{.*24h.*nightly.*}"`,
 		},
 		{
+			"q.mail.schedule",
+			`{"id":"nightly","every":"24h","value":"c2VjcmV0","headers":{"Key":["secret"]}}`,
+			``,
+		},
+		{
 			"q.mail.schedule", `{"id":"nightly","paused":true}`,
 			`action=schedule queue=q.mail request="{.*nightly.*paused.*:true}"`,
 		},
+		{"q.mail.schedule", `{"id":"nightly","paused":true}`, ``},
 		{
 			"q.mail.unschedule", `{"id":"nightly"}`,
 			`action=unschedule queue=q.mail request="{.*nightly.*}"`,
@@ -150,7 +159,7 @@ func TestActsOfHostileClients(t *testing.T) {
 	inbox := `a="b".` + strings.Repeat("x", 1000)
 	replies, err := e.Conn.SubscribeSync(inbox + ".*")
 	must(t, err)
-	must(t, e.Conn.PublishRequest("pq.jobs.config", inbox+".1", []byte(`{"ttl":"1h"}`)))
+	must(t, e.Conn.PublishRequest("pq.jobs.config", inbox+".1", []byte(`{"ttl":"2h"}`)))
 
 	next(t, replies)
 

@@ -47,7 +47,7 @@ func (q *queueConfigs) configure() error {
 		}
 
 		if q.ops[i].Kind == OpConfigure {
-			changed, err := q.change(&q.ops[i], present)
+			changed, err := q.change(i, present)
 			if errors.Is(err, ErrSettings) {
 				q.results[i].Err = err
 				continue
@@ -63,9 +63,9 @@ func (q *queueConfigs) configure() error {
 
 // change runs an OpConfigure, and returns the new settings. The error is ErrSettings, and then
 // nothing has changed, or one of the store.
-func (q *queueConfigs) change(op *Op, before *Settings) (*Settings, error) {
+func (q *queueConfigs) change(i int, before *Settings) (*Settings, error) {
 	changed := before.Clone()
-	op.Configure(changed)
+	q.ops[i].Configure(changed)
 	if err := q.l.CheckChange(changed, before); err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (q *queueConfigs) change(op *Op, before *Settings) (*Settings, error) {
 	if !changed.PauseUntil.IsZero() {
 		changed.PauseUntil = codec.Micros(changed.PauseUntil)
 	}
-	q.ledger.SetSettings(changed)
+	q.results[i].Unchanged = !q.ledger.SetSettings(changed)
 
 	// Who draws looks again even if the source stays as it is. This may repeat a request that has
 	// changed it, and has committed after its outcome was reported as unknown.

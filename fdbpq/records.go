@@ -308,7 +308,7 @@ func (q *queueRecords) set(op *Op, old []byte, result *Result) error {
 	case !q.changed.Admit(len(value)):
 		return ErrNoRoom
 	case bytes.Equal(value, old):
-		result.Records = []Record{{op.Record, value}}
+		result.Records, result.Unchanged = []Record{{op.Record, value}}, true
 		return nil
 	case len(value) > bounds.MaxValue:
 		const text = "a %v of %d bytes: want at most %d"

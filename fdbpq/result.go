@@ -47,6 +47,8 @@ type Result struct {
 	Info *Info
 	// Settings are the settings of the queue, for OpSettings and OpConfigure.
 	Settings *Settings
+	// Unchanged says that an OpConfigure or OpSetSchedule left everything as it was.
+	Unchanged bool
 	// Source is the state of the source, for OpSettings and OpSetSource: the JSON of a
 	// settings.SourceState, nil without a source.
 	Source []byte

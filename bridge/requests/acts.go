@@ -120,12 +120,15 @@ func (c *replier) acted(items int64, err error) {
 }
 
 // actedItems returns how many items a request with these results has changed: 0 if it names a
-// single item, and -1 if it is not about items.
+// single item or has changed nothing, and -1 if it is not about items.
 func actedItems(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) (n int64) {
 	switch op.Kind {
 	case fdbpq.OpPurge:
 		return results[0].Len
 	case fdbpq.OpConfigure, fdbpq.OpSetSchedule:
+		if results[0].Unchanged {
+			return 0
+		}
 		return -1
 	}
 

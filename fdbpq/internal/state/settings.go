@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -66,9 +67,10 @@ func (g *Ledger) LimitsLeased() (bool, error) {
 	return err == nil && (settings.MaxLeased > 0 || settings.MaxLeasedPerGroup > 0), err
 }
 
-// SetSettings replaces the settings that the ledger has read. A queue with settings is in the list
-// of queues, and Retire leaves it there.
-func (g *Ledger) SetSettings(set *codec.Settings) {
+// SetSettings replaces the settings that the ledger has read, and reports whether they differ. A
+// queue with settings is in the list of queues, and Retire leaves it there.
+func (g *Ledger) SetSettings(set *codec.Settings) (changed bool) {
+	before := g.settings.Encode()
 	s := &codec.StoredSettings{Settings: *set, Unknown: g.settings.Unknown}
 	g.settings = s
 	g.facts.noteSettings(s)
@@ -79,11 +81,12 @@ func (g *Ledger) SetSettings(set *codec.Settings) {
 	key, value := g.L.Key(codec.KindConfig, 0), s.Encode()
 	if value == nil {
 		g.Tx.Clear(key)
-		return
+		return before != nil
 	}
 
 	g.Tx.Set(key, value)
 	g.AddToList()
+	return !bytes.Equal(value, before)
 }
 
 // SetRecord writes a record with its summary, or removes it if the value is empty, and moves its

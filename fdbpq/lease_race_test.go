@@ -38,9 +38,10 @@ type leaseRace struct {
 
 // leaseGrip is a lease of an item, for any client that uses its token.
 type leaseGrip struct {
-	token fdbpq.Token
-	value string
-	wait  time.Duration
+	token      fdbpq.Token
+	value      string
+	wait       time.Duration
+	deliveries int64
 }
 
 // Whatever clients do at the same time, each item is settled once, a token works for one delivery,
@@ -241,6 +242,9 @@ func (c *leaseClient) begin(ops []fdbpq.Op) (entries []*entry) {
 			e.ID = o.Token.ID.String()
 			e.Fence = o.Token.Fence >> fenceBits
 			e.Wait = int64(g.wait)
+			if o.RetryDelay > 0 {
+				e.Delay = int64(new(fdbpq.Settings).RetryAfter(g.deliveries, o.RetryDelay))
+			}
 		}
 
 		if o.Kind == fdbpq.OpAck && o.Follows {
@@ -280,8 +284,10 @@ func (c *leaseClient) end(entries []*entry, ops []fdbpq.Op, results []fdbpq.Resu
 		c.books.End(&e.Operation, e.Intent)
 		if len(e.Items) > 0 { // only now others may use its token
 			c.mu.Lock()
-			c.grips = append(c.grips,
-				leaseGrip{results[e.at].Lease.Token, e.Items[0].Value, ops[e.at].Lease})
+			lease := &results[e.at].Lease
+			c.grips = append(c.grips, leaseGrip{
+				lease.Token, e.Items[0].Value, ops[e.at].Lease, lease.Deliveries,
+			})
 			c.mu.Unlock()
 		}
 	}
@@ -456,6 +462,10 @@ func (c *leaseClient) someOps() (ops []fdbpq.Op) {
 		case 6:
 			settle.Kind, settle.Uncounted = fdbpq.OpNak, c.random.IntN(2) == 0
 			settle.Delay = time.Duration(c.random.IntN(2)*c.random.IntN(2000)) * time.Millisecond
+			if settle.Delay == 0 && !settle.Uncounted {
+				settle.Delay = fdbpq.Backoff
+				settle.RetryDelay = time.Duration(1+c.random.IntN(200)) * time.Millisecond
+			}
 			ops = append(ops, settle)
 		case 7:
 			settle.Kind = fdbpq.OpExtend

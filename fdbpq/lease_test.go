@@ -140,8 +140,18 @@ func TestBadOps(t *testing.T) {
 			add(q, fdbpq.Op{Kind: fdbpq.OpExtend, Lease: lease})
 		}
 
-		add(q, fdbpq.Op{Kind: fdbpq.OpNak, Delay: -1},
-			fdbpq.Op{Kind: fdbpq.OpNak, Delay: fdbpq.MaxDelay + 1})
+		for _, o := range []fdbpq.Op{
+			{Delay: -1},
+			{Delay: fdbpq.MaxDelay + 1},
+			{Delay: fdbpq.Backoff, RetryDelay: -1},
+			{Delay: fdbpq.Backoff, RetryDelay: fdbpq.MaxDelay + 1},
+			{Delay: fdbpq.Backoff, RetryDelay: 1, Uncounted: true},
+			{RetryDelay: 1},
+		} {
+			o.Kind = fdbpq.OpNak
+			add(q, o)
+		}
+
 		for _, kind := range []fdbpq.OpKind{
 			fdbpq.OpPop, fdbpq.OpLease, fdbpq.OpPeek, fdbpq.OpRank,
 		} {

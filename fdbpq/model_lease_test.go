@@ -174,6 +174,11 @@ func (b *modelBatch) giveBack(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 	case o.Uncounted:
 		i.deliveries--
 		delay = max(delay, 0)
+	case delay == fdbpq.Backoff && len(b.settings.Backoff) == 0:
+		delay = min(o.RetryDelay<<min(i.deliveries-1, 16), max(o.RetryDelay, time.Minute))
+		if delay > o.RetryDelay {
+			b.counts["retried later"]++
+		}
 	case delay == fdbpq.Backoff:
 		delay = b.backoff(i)
 	}

@@ -215,6 +215,10 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 		o.Kind, o.Uncounted = fdbpq.OpNak, r.random.IntN(3) == 0
 		if o.Delay = time.Duration(r.random.IntN(3)) * time.Second; r.random.IntN(2) == 0 {
 			o.Delay = fdbpq.Backoff
+			if !o.Uncounted {
+				delays := []time.Duration{0, time.Millisecond, time.Second, 2 * time.Minute}
+				o.RetryDelay = delays[r.random.IntN(4)]
+			}
 		}
 
 		if r.random.IntN(3) == 0 {

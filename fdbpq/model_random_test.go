@@ -64,7 +64,7 @@ func TestModel(t *testing.T) {
 		"came back", "expired", "died", "discarded", "refused", "duplicate", "restored",
 		"lost its key", "purged", "removed", "moved", "redriven", "redriven alone", "released",
 		"browsed", "acknowledged", "lost", "leased", "popped", "paused", "max_leased", "in turn",
-		"rate", "group limits", "set", "counted", "found dead",
+		"rate", "group limits", "set", "counted", "found dead", "retried later",
 		"successor", "no successor",
 		"kept", "done before", "found done", "run again", "done and removed", "swept",
 	} {

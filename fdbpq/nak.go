@@ -28,7 +28,7 @@ func (q *queueTxn) giveBack(op *Op, h *codec.Record, settings *Settings) (nextDu
 
 	delay := op.Delay
 	if delay == Backoff {
-		delay = settings.BackoffAfter(h.Deliveries)
+		delay = settings.RetryAfter(h.Deliveries, op.RetryDelay)
 	}
 	if delay <= 0 {
 		q.ledger.Requeue(h)

@@ -167,7 +167,8 @@ const (
 	MaxKeep = settings.MaxDelay
 	// Never as Op.TTL is no expiry, whatever Settings.TTL says.
 	Never time.Duration = math.MinInt64
-	// Backoff as Op.Delay means the delay of the queue's settings, or none if they have no backoff.
+	// Backoff as Op.Delay means the delay of the queue's settings, or Op.RetryDelay if they have no
+	// backoff.
 	Backoff time.Duration = math.MinInt64
 	// SettingsLease as Op.Lease of an OpLease means Settings.AckWait, even if the OpLease follows
 	// an OpAck or OpLease.

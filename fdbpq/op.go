@@ -162,6 +162,11 @@ type Op struct {
 	// long the item is out of reach, 0 to MaxDelay; its place in the order is the same as without a
 	// delay.
 	Delay time.Duration
+	// RetryDelay is what Backoff means for an OpNak of a queue without a backoff: this delay after
+	// the first delivery, doubled with each further one, up to the larger of a minute and the delay
+	// itself. 0, the default, is no delay; the most is MaxDelay. It needs Backoff as the Delay, and
+	// a delivery that counts.
+	RetryDelay time.Duration
 	// At is until when OpPush keeps the item out of reach, instead of Delay. A time in the past is
 	// no delay, and the zero time means Delay.
 	At time.Time

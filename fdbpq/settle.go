@@ -35,6 +35,13 @@ func (op *Op) checkToken(l *codec.Layout) error {
 	if (op.Delay < 0 || op.Delay > MaxDelay) && op.Delay != Backoff {
 		return badOp("a delay of %v: want 0 to %v", op.Delay, MaxDelay)
 	}
+	if op.RetryDelay < 0 || op.RetryDelay > MaxDelay {
+		return badOp("a retry delay of %v: want 0 to %v", op.RetryDelay, MaxDelay)
+	}
+	if op.RetryDelay > 0 && (op.Delay != Backoff || op.Uncounted) {
+		return badOp("a retry delay of %v with a delay, or uncounted: want Backoff as the delay",
+			op.RetryDelay)
+	}
 	return codec.CheckLease(op.Lease)
 }
 

@@ -3,6 +3,7 @@ package subjects
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -90,6 +91,9 @@ type Ack struct {
 	// Otherwise the backoff of the queue counts.
 	Delay    time.Duration
 	HasDelay bool
+	// RetryDelay is how long AckNak holds the item back if the queue has no backoff, 0 to
+	// settings.MaxDelay, as settings.RetryAfter says. It excludes Delay and Snooze.
+	RetryDelay time.Duration
 	// Snooze makes AckNak not count the delivery.
 	Snooze bool
 	// Reason is any text that says why AckNak or AckTerm was sent, or "".
@@ -163,9 +167,10 @@ type nextObject struct {
 }
 
 type nakObject struct {
-	Delay  *time.Duration `json:"delay"`
-	Snooze bool           `json:"snooze"`
-	Reason string         `json:"reason"`
+	Delay      *time.Duration `json:"delay"`
+	RetryDelay *time.Duration `json:"retry_delay"`
+	Snooze     bool           `json:"snooze"`
+	Reason     string         `json:"reason"`
 }
 
 func (o *ackObject) check() error { return o.Also.atMost("also", MaxAlso) }
@@ -199,8 +204,8 @@ func (a *Ack) parseNext(text string) (err error) {
 	return err
 }
 
-// parseNak reads what follows -NAK: nothing, a duration, or an object. If only the delay is out of
-// bounds, a has all of it beside the error.
+// parseNak reads what follows -NAK: nothing, a duration, or an object. If only a delay is out of
+// bounds, or stands beside another, a has all but the retry delay beside the error.
 func (a *Ack) parseNak(text string) (err error) {
 	switch {
 	case text == "":
@@ -210,7 +215,15 @@ func (a *Ack) parseNak(text string) (err error) {
 		if err = strictjson.Unmarshal([]byte(text), &o); err == nil {
 			a.Delay, a.HasDelay, a.Snooze = deref(o.Delay), o.Delay != nil, o.Snooze
 			a.Reason = strings.TrimSpace(o.Reason)
-			err = durationWithin("delay", a.Delay, 0, settings.MaxDelay)
+			retry := deref(o.RetryDelay)
+			err = cmp.Or(durationWithin("delay", a.Delay, 0, settings.MaxDelay),
+				durationWithin("retry_delay", retry, 0, settings.MaxDelay))
+			if err == nil && o.RetryDelay != nil && (a.HasDelay || a.Snooze) {
+				err = errors.New("retry_delay with delay or snooze: want only one of them")
+			}
+			if err == nil {
+				a.RetryDelay = retry
+			}
 		}
 		if err != nil {
 			err = fmt.Errorf("%w: %w", ErrOptions, err)
@@ -233,6 +246,7 @@ func (a Ack) Encode() []byte {
 	case AckNak:
 		verb = "-NAK"
 		b.put("delay", a.HasDelay || a.Delay != 0, a.Delay)
+		b.put("retry_delay", a.RetryDelay != 0, a.RetryDelay)
 		b.put("snooze", a.Snooze, true)
 		b.put("reason", a.Reason != "", a.Reason)
 	case AckTerm:

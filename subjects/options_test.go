@@ -120,6 +120,11 @@ func TestAck(t *testing.T) {
 			HasDelay: true,
 			Snooze:   true,
 		},
+		`-NAK {"retry_delay":"1s","snooze":false}`: {
+			Kind:       subjects.AckNak,
+			RetryDelay: time.Second,
+		},
+		`-NAK {"retry_delay":0}`:           {Kind: subjects.AckNak},
 		`-NAK {"reason":" disk\r\nfull "}`: {Kind: subjects.AckNak, Reason: "disk\r\nfull"},
 		"+TERM":                            {Kind: subjects.AckTerm},
 		"+TERM  ":                          {Kind: subjects.AckTerm},
@@ -170,13 +175,16 @@ func TestAck(t *testing.T) {
 	}
 
 	for payload, words := range map[string]string{
-		"-NAK 30":               `-NAK "30": want a duration with a unit`,
-		"-NAK 87601h":           "from 0s to 87600h",
-		" ":                     `" ": want nothing, +ACK`,
-		`+ACK {"also":null}`:    "also: null: want a value",
-		`+ACK {"also":"a"}`:     "want an array",
-		`+NXT {"also":["a",5]}`: "also: element 1: 5: want a text in quotes",
-		`+ACK {"max_bytes":1}`:  "want a JSON object with members of also",
+		"-NAK 30":                              `-NAK "30": want a duration with a unit`,
+		"-NAK 87601h":                          "from 0s to 87600h",
+		" ":                                    `" ": want nothing, +ACK`,
+		`-NAK {"retry_delay":"87601h"}`:        "retry_delay: 87601h0m0s: want 0s to 87600h0m0s",
+		`-NAK {"retry_delay":0,"delay":0}`:     "retry_delay with delay or snooze: want only one",
+		`-NAK {"retry_delay":1,"snooze":true}`: "retry_delay with delay or snooze: want only one",
+		`+ACK {"also":null}`:                   "also: null: want a value",
+		`+ACK {"also":"a"}`:                    "want an array",
+		`+NXT {"also":["a",5]}`:                "also: element 1: 5: want a text in quotes",
+		`+ACK {"max_bytes":1}`:                 "want a JSON object with members of also",
 
 		"+ACK now": `want nothing after +ACK, or a JSON object such as {"also"`,
 		tooMany:    "also: an array of 1000 elements: want at most 999",
@@ -192,7 +200,7 @@ func TestAck(t *testing.T) {
 // are refused with an error that fits into a header.
 func FuzzOptions(f *testing.F) {
 	for _, payload := range []string{
-		"", `{"batch":1}`, "-NAK 5s", `-NAK {"delay":1}`, "+NXT 4",
+		"", `{"batch":1}`, "-NAK 5s", `-NAK {"delay":1}`, `-NAK {"retry_delay":1}`, "+NXT 4",
 		`{"ack_wait":"1s","no_wait":false}`,
 		`{"expires":"30s","idle_heartbeat":"5s","no_wait":true}`, `+NXT {"expires":1000000}`,
 		`{"batch":9,"frames":true}`, `{"expires":"1h","id":"a"}`, `{"cancel":"a"}`,
@@ -237,7 +245,8 @@ func checkPop(t *testing.T, payload []byte, o subjects.PopOptions) {
 // checkAck is checkPop for an acknowledgement.
 func checkAck(t *testing.T, payload []byte, a subjects.Ack) {
 	t.Helper()
-	if a.Delay < 0 || a.Delay > settings.MaxDelay || len(a.Also) > subjects.MaxAlso {
+	if a.Delay < 0 || a.Delay > settings.MaxDelay ||
+		a.RetryDelay < 0 || a.RetryDelay > settings.MaxDelay || len(a.Also) > subjects.MaxAlso {
 		t.Errorf("%q: %+v", payload, a)
 	}
 	if len(a.Also) == 0 {

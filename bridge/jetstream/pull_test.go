@@ -192,6 +192,11 @@ func TestDecodeAck(t *testing.T) {
 		`-NAK {"delay":1000}`: {Kind: fdbpq.OpNak, Delay: 1000 * time.Nanosecond},
 		`-NAK {"delay":0}`:    {Kind: fdbpq.OpNak},
 		`-NAK 5s`:             {Kind: fdbpq.OpNak, Delay: 5 * time.Second},
+		`-NAK {"retry_delay":"1s"}`: {
+			Kind:       fdbpq.OpNak,
+			Delay:      fdbpq.Backoff,
+			RetryDelay: time.Second,
+		},
 		`-NAK {"reason":"x"}`: {Kind: fdbpq.OpNak, Delay: fdbpq.Backoff, Reason: "x"},
 		snooze: {
 			Kind:      fdbpq.OpNak,
@@ -228,6 +233,8 @@ func TestUnreadableNak(t *testing.T) {
 		`-NAK {"reason":1}`:   fdbpq.Backoff,
 		`-NAK {"delay":"5s","reason":"x","bogus":1}`: fdbpq.Backoff,
 		`-NAK {"delay":99999999999999999999}`:        fdbpq.Backoff,
+		`-NAK {"retry_delay":-5}`:                    fdbpq.Backoff,
+		`-NAK {"retry_delay":5,"delay":7}`:           7,
 
 		// A delay that can be read, but is out of bounds, becomes the nearest bound.
 		`-NAK {"delay":-5}`:                             0,
@@ -235,7 +242,8 @@ func TestUnreadableNak(t *testing.T) {
 	} {
 		op, known, err := decoded(payload)
 
-		if err == nil || !known || op.Kind != fdbpq.OpNak || op.Delay != want || op.Reason != "" {
+		if err == nil || !known || op.Kind != fdbpq.OpNak || op.Delay != want || op.Reason != "" ||
+			op.RetryDelay != 0 {
 			t.Errorf("%q: got %+v, known %v, %v; want a delay of %v", payload, op, known, err, want)
 		}
 	}

@@ -169,6 +169,23 @@ func (s *Settings) BackoffAfter(deliveries int64) time.Duration {
 	return s.Backoff[max(min(deliveries, int64(len(s.Backoff))), 1)-1]
 }
 
+// LongestRetry bounds the delays of RetryAfter, unless the first one is longer.
+const LongestRetry = time.Minute
+
+// RetryAfter is BackoffAfter, and without a Backoff the first delay, doubled with each further
+// delivery, up to LongestRetry or the first delay, whichever is longer.
+func (s *Settings) RetryAfter(deliveries int64, first time.Duration) time.Duration {
+	if len(s.Backoff) > 0 {
+		return s.BackoffAfter(deliveries)
+	}
+
+	delay, longest := first, max(first, LongestRetry)
+	for ; deliveries > 1 && 0 < delay && delay < longest; deliveries-- {
+		delay *= 2
+	}
+	return min(delay, longest)
+}
+
 // Exhausted reports whether an item has had its last delivery.
 func (s *Settings) Exhausted(deliveries int64) bool {
 	return s.MaxDeliver > 0 && deliveries >= s.MaxDeliver

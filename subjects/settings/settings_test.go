@@ -172,3 +172,34 @@ func TestIntervals(t *testing.T) {
 		}
 	}
 }
+
+// The delay doubles with each delivery, up to a minute or the first delay, whichever is longer. A
+// backoff takes its place.
+func TestRetryAfter(t *testing.T) {
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		backoff                   []time.Duration
+		first                     time.Duration
+		want1, want2, want3, most time.Duration // after 1, 2, 3 and very many deliveries
+	}{
+		{nil, 10 * ms, 10 * ms, 20 * ms, 40 * ms, LongestRetry},
+		{nil, 40 * time.Second, 40 * time.Second, LongestRetry, LongestRetry, LongestRetry},
+		{nil, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour},
+		{nil, MaxDelay, MaxDelay, MaxDelay, MaxDelay, MaxDelay},
+		{nil, 0, 0, 0, 0, 0},
+		{[]time.Duration{0, 5}, time.Hour, 0, 5, 5, 5},
+	} {
+		s := &Settings{Backoff: test.backoff}
+		for deliveries, want := range map[int64]time.Duration{
+			0:       test.want1,
+			1:       test.want1,
+			2:       test.want2,
+			3:       test.want3,
+			1 << 40: test.most,
+		} {
+			if got := s.RetryAfter(deliveries, test.first); got != want {
+				t.Errorf("%+v: %v after %d deliveries, want %v", test, got, deliveries, want)
+			}
+		}
+	}
+}

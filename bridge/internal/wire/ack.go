@@ -11,6 +11,7 @@ func SetAck(op *fdbpq.Op, a *subjects.Ack) {
 	switch a.Kind {
 	case subjects.AckNak:
 		op.Kind, op.Delay, op.Uncounted, op.Reason = fdbpq.OpNak, fdbpq.Backoff, a.Snooze, a.Reason
+		op.RetryDelay = a.RetryDelay
 		if a.HasDelay {
 			op.Delay = a.Delay
 		}

@@ -74,13 +74,14 @@ func (j *Job) LastTry() bool { return j.MaxDeliver > 0 && j.Deliveries >= j.MaxD
 // Work does a job. The job belongs to it.
 //
 // If Work returns nil, the job is acknowledged, with what [Job.SetResult] has set. If it returns an
-// error, the job comes back after the queue's backoff. After the last delivery that max_deliver
-// allows, it becomes a dead letter with the text of the error, cut at 1,024 bytes. The text is all
-// that is kept, so it has to name its causes, as those of fmt.Errorf and errors.Join do; if it is
-// empty, the type of the error takes its place. [Snooze], [Drop] and [RetryAfter] return errors
-// that do something else; they may be wrapped. A panic, also of a method of the error, counts as an
-// error whose text has the stack, innermost call first. runtime.Goexit, which testing.T.FailNow
-// calls, counts as an error too.
+// error, the job comes back after the queue's backoff, or else after [WorkerOptions.RetryDelay] and
+// longer each time, without end unless the queue has max_deliver. After the last delivery that
+// max_deliver allows, it becomes a dead letter with the text of the error, cut at 1,024 bytes. The
+// text is all that is kept, so it has to name its causes, as those of fmt.Errorf and errors.Join
+// do; if it is empty, the type of the error takes its place. [Snooze], [Drop] and [RetryAfter]
+// return errors that do something else; they may be wrapped. A panic, also of a method of the
+// error, counts as an error whose text has the stack, innermost call first. runtime.Goexit, which
+// testing.T.FailNow calls, counts as an error too.
 //
 // The context ends
 //
@@ -118,7 +119,7 @@ type dropped struct{ reason string }
 func (d *dropped) Error() string { return "dropped: " + d.reason }
 
 // RetryAfter returns an error that wraps err and with which Work returns the job to the queue for
-// delay, instead of the queue's backoff. With a delay of 0 or less, the job is ready at once; one
+// delay, instead of the queue's backoff or the worker's RetryDelay. With a delay of 0 or less, the job is ready at once; one
 // of more than ten years is cut to that. The delivery counts, as for any error. err should say why;
 // it may be nil.
 func RetryAfter(delay time.Duration, err error) error {

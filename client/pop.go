@@ -130,11 +130,20 @@ func leaseOptions(n int, options []LeaseOption) subjects.PopOptions {
 	return o
 }
 
-// Backoff as the delay of Nak means the backoff in the settings of the queue.
+// Backoff as the delay of Nak means the backoff in the settings of the queue, and at once if they
+// have none: see [RetryDelay].
 const Backoff time.Duration = math.MinInt64
 
-// NakOption changes a Nak: [Reason].
+// NakOption changes a Nak: [Reason], [RetryDelay].
 type NakOption func(*subjects.Ack)
+
+// RetryDelay says how long [Backoff] is in a queue whose settings have no backoff: this long after
+// the first delivery, and twice as long after each further one, up to a minute or the delay itself,
+// whichever is longer. It is 0 to ten years; 0, the default, is at once. With another delay than
+// Backoff, Nak returns [ErrBadRequest].
+func RetryDelay(d time.Duration) NakOption {
+	return func(a *subjects.Ack) { a.RetryDelay = d }
+}
 
 // Reason says why an item goes back. If the item becomes a dead letter, the last Reason becomes the
 // Error of its [subjects.DeadLetter]. The bridge cuts it at 1,024 bytes.

@@ -134,6 +134,7 @@ func (o WorkerOptions) newWorker(work Work, queues []WeightedQueue) (*Worker, er
 	}
 
 	o.Concurrency = cmp.Or(o.Concurrency, 1)
+	o.RetryDelay = max(cmp.Or(o.RetryDelay, defaultRetryDelay), 0)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	w := &Worker{o: o, work: work, heartbeat: idleHeartbeat, ended: make(chan struct{})}
 	w.shares.changed = sync.NewCond(&w.shares.mu)
@@ -230,6 +231,11 @@ type WorkerOptions struct {
 	// job at most one AckWait later.
 	JobTimeout time.Duration
 
+	// RetryDelay is after how long a job that failed comes back, if its queue has no backoff: after
+	// the first delivery, and twice as long after each further one, up to a minute or RetryDelay
+	// itself, whichever is longer. 0 means 1 s; the most is ten years. Below 0, it is at once.
+	RetryDelay time.Duration
+
 	// Max takes the jobs with the largest priority first. FIFO queues do not have it.
 	Max bool
 
@@ -242,6 +248,9 @@ type WorkerOptions struct {
 	// most once a minute for each of these and each queue.
 	Logger *slog.Logger
 }
+
+// defaultRetryDelay keeps a job that fails at once from being delivered a hundred times a second.
+const defaultRetryDelay = time.Second
 
 // maxConcurrency is the most jobs that one worker does at a time.
 const maxConcurrency = 100_000
@@ -260,6 +269,10 @@ func (o *WorkerOptions) check(wrong *problems, work Work) {
 	}
 	if err := settings.CheckHolder(o.Holder); err != nil {
 		wrong.add("Holder: %v", err)
+	}
+	if o.RetryDelay > settings.MaxDelay {
+		wrong.add("RetryDelay is %v: want up to %v, 0 for %v, or less than 0 for at once",
+			o.RetryDelay, settings.MaxDelay, defaultRetryDelay)
 	}
 	if o.JobTimeout < 0 {
 		wrong.add("JobTimeout is %v: want more than 0, or 0 for none", o.JobTimeout)

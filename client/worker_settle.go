@@ -25,11 +25,20 @@ func (s *source) settleFailed(h *heldJob, o *workFailure) {
 	case killed:
 		s.giveBack(h)
 	default:
-		s.log.Warn("a job failed", "id", h.ID, "deliveries", h.Deliveries, "error", o.text)
-		s.settle(h, nil, false, func(ctx context.Context) error {
-			return h.Nak(ctx, o.delay, Reason(o.text))
-		})
+		s.settle(h, nil, false, h.failing(o.text, o.delay))
 	}
+}
+
+// failing logs that a job has failed, and returns what gives it back after the delay.
+func (h *heldJob) failing(text string, delay time.Duration) func(context.Context) error {
+	options := []NakOption{Reason(text)}
+	if delay == Backoff {
+		options = append(options, RetryDelay(h.source.o.RetryDelay))
+	}
+
+	h.source.log.Warn("a job failed", "id", h.ID, "deliveries", h.Deliveries,
+		"max_deliver", h.MaxDeliver, "error", text)
+	return func(ctx context.Context) error { return h.Nak(ctx, delay, options...) }
 }
 
 const (

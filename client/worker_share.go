@@ -104,8 +104,7 @@ func (h *heldJob) ackOrFail(ctx context.Context) error {
 	if r.pushes > 0 {
 		text = fmt.Sprintf("the result, or one of %d items to push, was refused: %v", r.pushes, err)
 	}
-	h.source.log.Warn("a job failed", "id", h.ID, "deliveries", h.Deliveries, "error", text)
-	return h.Nak(ctx, Backoff, Reason(text))
+	return h.failing(text, Backoff)(ctx)
 }
 
 // letGoAll stops extending the leases. It returns the turns whose leases are not certainly lost,

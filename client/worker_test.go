@@ -253,6 +253,11 @@ func TestWorkerBadOptions(t *testing.T) {
 			one,
 			"JobTimeout is -1s: want more than 0",
 		},
+		{
+			client.WorkerOptions{RetryDelay: 100_000 * time.Hour},
+			one,
+			"RetryDelay is 100000h0m0s: want up to 87600h0m0s, 0 for 1s, or less than 0",
+		},
 		{middleware(same, nil), one, "Middleware[1] is nil: want a function"},
 		{middleware(none, same), one, "Middleware[0] returned nil: want a function"},
 		{client.WorkerOptions{}, nil, "no queue: want one or more"},

@@ -35,9 +35,8 @@ type work struct {
 	jobs    int
 	ackWait time.Duration
 	timeout time.Duration // of a job, 0 for none
-	retry   time.Duration // see retryAfter; 0 for none
+	retry   time.Duration // see client.WorkerOptions.RetryDelay, but 0 is at once
 
-	blind   bool // this user may not read the settings of the queue
 	keeps   bool // the queue keeps finished jobs
 	log     *slog.Logger
 	stopped chan struct{} // closed when no more items are taken
@@ -118,7 +117,7 @@ func (w *work) run(command []string) error {
 	w.log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	worker, err := s.queue.NewWorker(w.do(s), client.WorkerOptions{
 		Concurrency: w.jobs, AckWait: w.ackWait, JobTimeout: w.timeout, Max: w.max,
-		Logger: slog.New(logOnce{w.log.Handler()}),
+		RetryDelay: cmp.Or(w.retry, -1), Logger: w.log,
 	})
 	if err != nil {
 		return s.explain(err, "")
@@ -132,7 +131,6 @@ func (w *work) prepare(ctx context.Context, s *session) error {
 	info, err := s.queue.Info(ctx)
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
-		w.blind = true
 		w.say("waiting for items of %s", w.name)
 		return nil
 	case err != nil:

@@ -76,7 +76,7 @@ func (w *work) do(s *session) client.Work {
 		case errors.As(err, &exit) && slices.Contains(w.dropOn, exit.ExitCode()):
 			return client.Drop(w.reason(err, said, maxTermReason))
 		default:
-			return w.failed(errors.New(w.reason(err, said, maxNakReason)), s, job)
+			return errors.New(w.reason(err, said, maxNakReason))
 		}
 	}
 }

@@ -16,33 +16,6 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// The delay doubles with each delivery, up to a minute or the first delay, whichever is longer.
-func TestRetryDelayGrows(t *testing.T) {
-	// The delays after the first, second and tenth delivery.
-	for _, m := range []struct{ first, second, tenth time.Duration }{
-		{time.Second, 2 * time.Second, longestRetry},
-		{10 * time.Millisecond, 20 * time.Millisecond, 10 * time.Millisecond << 9},
-		{time.Hour, time.Hour, time.Hour}, // longer than longestRetry, so it does not grow
-		{0, 0, 0},
-	} {
-		for deliveries, want := range map[int64]time.Duration{
-			0:  m.first,
-			1:  m.first,
-			2:  m.second,
-			10: m.tenth,
-		} {
-			if got := retryAfter(m.first, deliveries); got != want {
-				t.Errorf("%v: %v after %d deliveries, want %v", m.first, got, deliveries, want)
-			}
-		}
-
-		const veryMany = 1 << 40
-		if got := retryAfter(m.first, veryMany); got > max(m.first, longestRetry) {
-			t.Errorf("%v: %v after very many deliveries", m.first, got)
-		}
-	}
-}
-
 // dueIn waits until an item of jobs stays back, and returns for how long, to the hour.
 func (c *cli) dueIn() time.Duration {
 	c.t.Helper()
@@ -60,7 +33,7 @@ func (c *cli) dueIn() time.Duration {
 }
 
 // An item whose command fails stays back, so that it does not fail again at once: for the backoff
-// of its queue if the user may read that, otherwise for --retry-delay, which has a default.
+// of its queue, even if the user may not read that, or else for --retry-delay, which has a default.
 func TestFailuresPause(t *testing.T) {
 	t.Parallel()
 
@@ -76,7 +49,8 @@ func TestFailuresPause(t *testing.T) {
 		{"", "--retry-delay 1h", time.Hour},
 		{"2h", "--retry-delay 1h", 2 * time.Hour},
 		{"2h", "", 2 * time.Hour},
-		{"2h", "--user worker --password worker --retry-delay 1h", time.Hour},
+		{"2h", "--user worker --password worker --retry-delay 1h", 2 * time.Hour},
+		{"", "--user worker --password worker --retry-delay 1h", time.Hour},
 	} {
 		c.ok("", "config", "jobs", "backoff="+m.backoff, "max_deliver=9")
 		c.ok("", "push", "jobs", "x")

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,5 +164,31 @@ func TestPage(t *testing.T) {
 		if !strings.Contains(string(page), out.String()) {
 			t.Errorf("after %s the page should have:\n%s", command[0], out.String())
 		}
+	}
+}
+
+// The page has the ratio of each prediction to what was measured, in the order of -check.
+func TestPageHasRatios(t *testing.T) {
+	page, err := os.ReadFile("../../docs/scale.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var out strings.Builder
+	if err := run(&out, []string{"-check"}); err != nil {
+		t.Fatal(err)
+	}
+
+	var want []string
+	ratio := regexp.MustCompile(`(?m) (\d+\.\d\d) \|$`)
+	for _, row := range ratio.FindAllStringSubmatch(out.String(), -1) {
+		want = append(want, row[1])
+	}
+
+	_, table, _ := strings.Cut(string(page), "| fdbservers, bridges |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	got := regexp.MustCompile(`\d+\.\d\d`).FindAllString(table, -1)
+	if len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("the table has %q, want %q", got, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -127,8 +128,28 @@ func newServer(handler http.Handler, work time.Duration, all *connlimit.Limit) *
 	}
 }
 
+// index is for people who open the address in a browser. Its links work behind a proxy too.
+const index = `<!doctype html>
+<html lang="en"><meta name="viewport" content="width=device-width"><title>pqbridge</title>
+<h1>pqbridge</h1>
+<p>This bridge serves priority queues over NATS. It has these pages for programs:</p>
+<ul>
+<li><a href="healthz">healthz</a>: whether it lives
+<li><a href="readyz">readyz</a>: whether it can serve requests, and why not
+<li><a href="metrics">metrics</a>: figures for Prometheus
+<li><a href="queues">queues</a>: how many items the queues have
+</ul>
+<p>The pages for people are another program's: start <code>pq dashboard</code>.</p>
+</html>
+`
+
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, index)
+	})
+
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})

@@ -3,12 +3,15 @@ package web
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pqbridge/pqbridge/bridge/web/connlimit"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // pipes is a listener whose connections have the clock of a bubble.
@@ -261,4 +265,39 @@ func TestClientsThatDoNotRead(t *testing.T) {
 
 		_ = server.Close()
 	})
+}
+
+// The address itself answers with a page whose links exist, and that says how to get the dashboard.
+func TestIndex(t *testing.T) {
+	s := &Server{config: Config{
+		Registry: prometheus.NewRegistry(),
+		Timeout:  time.Minute,
+		Ready:    func(context.Context) []error { return nil },
+		Queues: func(
+			context.Context, subjects.Kind, subjects.ListOptions,
+		) (subjects.QueueList, error) {
+			return subjects.QueueList{}, nil
+		},
+	}}
+	routes := s.routes()
+	get := func(path string) *httptest.ResponseRecorder {
+		answer := httptest.NewRecorder()
+		routes.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		return answer
+	}
+
+	page := get("/")
+	links := regexp.MustCompile(`href="(\w+)"`).FindAllStringSubmatch(page.Body.String(), -1)
+	if page.Code != http.StatusOK || len(links) != 4 ||
+		!strings.Contains(page.Body.String(), "pq dashboard") {
+		t.Errorf("the page is %d with %s", page.Code, page.Body)
+	}
+	for _, link := range links {
+		if answer := get("/" + link[1]); answer.Code != http.StatusOK {
+			t.Errorf("%s answers %d", link[1], answer.Code)
+		}
+	}
+	if answer := get("/nothing"); answer.Code != http.StatusNotFound {
+		t.Errorf("a page that is not there answers %d", answer.Code)
+	}
 }

@@ -116,7 +116,7 @@ type Options struct {
 	// Logger receives the log. Default slog.Default().
 	Logger *slog.Logger
 	// Version is the semantic version that service discovery shows. Default the
-	// version of the main module in the binary, or 0.0.0.
+	// version of the main module in the binary, or 0.0.0-devel.
 	Version string
 }
 
@@ -224,7 +224,7 @@ func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {
 		return strings.TrimPrefix(info.Main.Version, "v")
 	}
-	return "0.0.0"
+	return "0.0.0-devel" // as buildinfo.Unreleased of the programs
 }
 
 // Validate returns all problems of the options, joined, each a *kv.OptionError, after filling in

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/pqbridge/pqbridge/bridge"
+	"github.com/pqbridge/pqbridge/cmd/internal/buildinfo"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
@@ -377,4 +378,15 @@ func TestDoctorSeesJetStream(t *testing.T) {
 
 	c.findingsOf("2 bridges found", exitError)["jetstream"].is(t, wrong,
 		"does not serve JetStream's programs", "PQ_JETSTREAM_LEAF_URL")
+}
+
+// A build that is no release has the same version wherever it is shown.
+func TestUnreleasedVersion(t *testing.T) {
+	t.Parallel()
+	c, _ := newCLIOn(t, testenv.Options{Bridge: func(o *bridge.Options) { o.Version = "" }})
+	for _, command := range []string{"version", "doctor"} {
+		if out := c.ok("", command); !strings.Contains(out, buildinfo.Unreleased) {
+			t.Errorf("pq %s prints %q, without %s", command, out, buildinfo.Unreleased)
+		}
+	}
 }

@@ -9,6 +9,9 @@ import (
 	"golang.org/x/mod/semver"
 )
 
+// Unreleased is the version of a build that has none, in the form that service discovery wants.
+const Unreleased = "0.0.0-devel"
+
 // Describe returns the version of this program, the revision of its source and the Go version, as
 // far as they are known. version is set by the linker in a release, otherwise it is "".
 func Describe(version string) string {
@@ -19,8 +22,8 @@ func Describe(version string) string {
 	return describe(version, info)
 }
 
-// Number returns the semantic version of this program without the v, "" if it is not known. version
-// is as for Describe.
+// Number returns the semantic version of this program without the v, Unreleased if it has none.
+// version is as for Describe.
 func Number(version string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		version = cmp.Or(version, info.Main.Version)
@@ -31,18 +34,21 @@ func Number(version string) string {
 func number(version string) string {
 	version = strings.TrimPrefix(version, "v")
 	if !semver.IsValid("v" + version) {
-		return ""
+		return Unreleased
 	}
 	return version
 }
 
 // IsOlder reports whether a version is known to be older than another. Both are as from Number.
 func IsOlder(version, than string) bool {
+	if version == Unreleased || than == Unreleased {
+		return false
+	}
 	return semver.IsValid("v"+version) && semver.Compare("v"+version, "v"+than) < 0
 }
 
 func describe(version string, info *debug.BuildInfo) string {
-	parts := []string{cmp.Or(version, info.Main.Version, "(devel)")}
+	parts := []string{number(cmp.Or(version, info.Main.Version))}
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":

@@ -14,7 +14,8 @@ func TestIsOlder(t *testing.T) {
 		{"1.2.9", "1.2.10", true},
 		{"1.3.0-rc.1", "1.3.0", true},
 		{"0.0.0-20261126213754-5366b8e42aa1", "0.1.0", true},
-		{"0.0.0", "0.0.0-20261126213754-5366b8e42aa1", false},
+		{Unreleased, "0.0.0-20261126213754-5366b8e42aa1", false},
+		{Unreleased, "0.1.0", false},
 		{"1.2.10", "1.2.10", false},
 		{"1.2.10", "1.2.9", false},
 		{"1.2.10", number("(devel)"), false},
@@ -45,13 +46,13 @@ func TestDescribe(t *testing.T) {
 		want, version string
 		info          *debug.BuildInfo
 	}{
-		{"(devel) tags=fdb aee47b1323 (modified) go1.26.0", "", clone},
-		{"v1.2.3 tags=fdb aee47b1323 (modified) go1.26.0", "v1.2.3", clone},
+		{"0.0.0-devel tags=fdb aee47b1323 (modified) go1.26.0", "", clone},
+		{"1.2.3 tags=fdb aee47b1323 (modified) go1.26.0", "v1.2.3", clone},
 		{
-			"v1.2.4 go1.26.0", "",
+			"1.2.4 go1.26.0", "",
 			&debug.BuildInfo{GoVersion: "go1.26.0", Main: debug.Module{Version: "v1.2.4"}},
 		},
-		{"(devel)", "", &debug.BuildInfo{}},
+		{"0.0.0-devel", "", &debug.BuildInfo{}},
 	} {
 		if got := describe(m.version, m.info); got != m.want {
 			t.Errorf("described as %q, want %q", got, m.want)

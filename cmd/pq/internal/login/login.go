@@ -110,6 +110,8 @@ func (c *Connection) Options() ([]nats.Option, error) {
 	ignored := func(*nats.Conn, *nats.Subscription, error) {}
 	options := []nats.Option{
 		nats.Name("pq"), nats.Timeout(c.connectTimeout()), nats.ErrorHandler(ignored),
+		// A server whose machine is gone is noticed at the third ping, within a minute.
+		nats.PingInterval(20 * time.Second), nats.MaxPingsOutstanding(2),
 	}
 
 	add := func(is bool, option nats.Option) {

@@ -203,6 +203,13 @@ func TestSchedules(t *testing.T) {
 	// The page of all schedules: resume one, and run it with the keyboard.
 	b.open("/schedules", `$("#schedules button")`)
 	b.seesIn("#schedules tbody tr:first-child", "each-second", "jobs", "every 1s")
+
+	// The form of a row, which has a field named id, stays the same when the page asks for itself.
+	b.do(`window.formBefore = $("#schedules tbody form")`)
+	at := b.text("#as-of time")
+	b.until(`$("#as-of time").innerText != ` + quoted(at))
+	b.until(`$("#schedules tbody form") == formBefore`)
+
 	b.press("#schedules tbody tr:nth-child(2)", "Resume")
 	b.seesIn("#schedules tbody tr:nth-child(2)", "<b&nightly", "in ", "Pause")
 	b.do(`$("#schedules tbody tr:nth-child(2) [value=run]").focus()`)

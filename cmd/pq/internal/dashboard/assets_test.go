@@ -66,3 +66,34 @@ func TestPolicy(t *testing.T) {
 		t.Errorf("app.js has %q", m)
 	}
 }
+
+// The script reads no property of an element whose name a control has: a form would return that
+// control. It uses the id of its own records, and filters arrays.
+func TestNoPropertyIsAControl(t *testing.T) {
+	allowed := regexp.MustCompile(`(series|held)\.id\b|\.filter\(`)
+	script := allowed.ReplaceAllString(asset(t, "app.js"), "")
+	templates, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	names, named := map[string]bool{}, regexp.MustCompile(` name="(\w+)"`)
+	for _, file := range templates {
+		text, err := files.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			names[m[1]] = true
+		}
+	}
+
+	for name := range names {
+		if used := regexp.MustCompile(`\.` + name + `\b.*`).FindString(script); used != "" {
+			t.Errorf("a control is named %s, and the script has %s: want getAttribute", name, used)
+		}
+	}
+	if len(names) < 10 {
+		t.Errorf("found %d names: does the test still see the controls?", len(names))
+	}
+}

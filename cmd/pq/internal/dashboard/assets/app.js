@@ -9,6 +9,9 @@
 
   const act = $("#act");
 
+  // A property of a form, such as its id, is the control with that name if it has one; an attribute is not.
+  const idOf = (node) => node.getAttribute?.("id");
+
   const parsed = (html) => new DOMParser().parseFromString(html, "text/html");
 
   // --- A visible page asks for itself again and again, and changes where it is no longer the same.
@@ -63,11 +66,11 @@
     if (was.matches(".chart")) return; // drawn here
 
     const focused = document.activeElement;
-    const known = new Map([...was.children].filter((el) => el.id).map((el) => [el.id, el]));
+    const known = new Map([...was.children].filter(idOf).map((el) => [idOf(el), el]));
     let at = was.firstChild;
     for (const node of [...now.childNodes]) {
-      const same = node.id ? known.get(node.id) : at && !at.id && at.nodeName === node.nodeName ? at : null;
-      known.delete(node.id);
+      const same = idOf(node) ? known.get(idOf(node)) : at && !idOf(at) && at.nodeName === node.nodeName ? at : null;
+      known.delete(idOf(node));
       if (same && same === at) at = at.nextSibling;
       else was.insertBefore(same ?? node, at);
       if (same?.nodeType === Node.ELEMENT_NODE) morph(same, node);
@@ -200,7 +203,7 @@
 
   document.addEventListener("htmx:beforeRequest", (e) => {
     const { target, requestConfig } = e.detail, scope = target === act ? $("#main") : target;
-    if (requestConfig.verb !== "get" && !act.open) held = { id: scope.id, at: place(scope) };
+    if (requestConfig.verb !== "get" && !act.open) held = { id: idOf(scope), at: place(scope) };
   });
 
   function landHeld() {
@@ -260,12 +263,12 @@
   document.addEventListener("htmx:beforeSwap", (e) => {
     const { target, xhr, requestConfig } = e.detail;
     if (requestConfig.verb === "get") { // a filter
-      if (xhr.status >= 400 || !parsed(xhr.responseText).getElementById(target.id)) e.detail.shouldSwap = false;
+      if (xhr.status >= 400 || !parsed(xhr.responseText).getElementById(idOf(target))) e.detail.shouldSwap = false;
       return;
     }
     // A form whose answer is no form, such as when the session has ended, keeps what was typed.
     const answer = parsed(xhr.responseText);
-    if (xhr.status >= 400 && !$(target === act ? "#main" : `#${target.id}`, answer)) {
+    if (xhr.status >= 400 && !$(target === act ? "#main" : `#${idOf(target)}`, answer)) {
       e.detail.shouldSwap = false;
       say(answer.body.textContent.trim() || "That did not work.");
     }

@@ -112,13 +112,13 @@ func (m *bulk) redriveCause(text string, most int) error {
 		options: client.ItemsOptions{ValueBytes: client.NoValues}}
 	b.json = true
 	err := b.run(func(ctx context.Context, s *session) error {
-		_, err := b.walk(ctx, s, &b.queue, func(it *client.StoredItem) string {
+		_, err := b.walk(ctx, s, &b.queue, func(it *client.StoredItem) (string, bool) {
 			d := target.DeadLetter(it)
 			if d != nil && target.DiedOf(d, text) && len(ids) < most {
 				// By its place, so that a job that dies again meanwhile stays.
 				ids = append(ids, cmp.Or(it.Place, it.ID))
 			}
-			return ""
+			return "", false
 		})
 		if err == nil && len(ids) == 0 {
 			return notFound(cmp.Or(s.suggest(ctx, ""), "no dead letter of "+m.name+

@@ -59,12 +59,12 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 		if width > 0 {
 			heading = q.name + ":\n" // which has these ids
 		}
-		after, err := b.walk(ctx, s, q, func(it *client.StoredItem) string {
+		after, err := b.walk(ctx, s, q, func(it *client.StoredItem) (string, bool) {
 			row := b.deadRow(q, it, width)
 			if row != "" {
 				row, heading = heading+row, ""
 			}
-			return row
+			return row, row != ""
 		})
 		if err != nil {
 			return err
@@ -84,7 +84,12 @@ func (b *browsing) listDead(ctx context.Context, s *session) error {
 func (b *browsing) noteNoLetters(ctx context.Context, s *session, found int64) {
 	home, isDead := strings.CutSuffix(b.name, settings.DeadSuffix)
 	switch {
-	case found > 0, b.name == "" && b.died == "":
+	case found > 0:
+	case b.name == "" && b.died == "" && !terminal.Is(b.cmd.ErrOrStderr()):
+	case b.name == "" && b.died == "" && b.options.Match == "" && len(b.headers) == 0:
+		b.say("no queue has dead letters")
+	case b.name == "" && b.died == "":
+		b.say("no dead letter matches: %s looked at", items(b.scanned, ""))
 	case b.name == "":
 		b.say("no dead letter has this error or cause: pq dead --by cause lists those there are")
 	case isDead:

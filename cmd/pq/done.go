@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"strconv"
 	"time"
@@ -67,45 +66,39 @@ func (b *browsing) listSlowest(ctx context.Context, s *session) error {
 		return encodeLines(b.cmd.OutOrStdout(), printed)
 	}
 
-	row := doneRow(terminal.Width(b.cmd.OutOrStdout()), time.Now())
+	row := b.tableRow()
 	for i := range list {
-		text := terminal.Lines(row(&list[i]))
-		if _, err := io.WriteString(b.cmd.OutOrStdout(), text); err != nil {
-			return err
-		}
+		row(&list[i])
 	}
-	if b.scanned == 0 {
-		s.noteUnused(ctx)
-	}
-	return nil
+	b.noteNothing(ctx, s)
+	_, err = io.WriteString(b.cmd.OutOrStdout(), b.table.Flush())
+	return err
 }
 
-// doneRow is itemRow for finished jobs.
-func doneRow(width int, now time.Time) func(*client.StoredItem) string {
-	row := peopleRow(width, "%4s  %7s  %3s  %-16.16s  %s", "AGE", "TOOK", "TRY", "HOLDER", "RESULT")
-	return func(it *client.StoredItem) string {
-		at, result := time.Time{}, it.Text // why it cannot be read
-		if it.Done != nil {
-			at, result = it.FinishedAt, terminal.Plain(string(it.Result))
-		}
-		took, holder := target.Took(it), terminal.Plain(it.Holder)
-		if width > 0 {
-			age, lasted := "—", "—"
-			if took != nil {
-				lasted = terminal.InWords(*took)
-			}
-			if it.Done != nil {
-				age = terminal.Short(now.Sub(at))
-			}
-			tries := strconv.FormatInt(it.Deliveries, 10)
-			return row(it.ID, age, lasted, tries, holder, result)
-		}
+var doneColumns = []string{"ID", "AGE>", "TOOK>", "TRY>", "HOLDER~", "RESULT~"}
 
-		lasted := "-"
-		if took != nil {
-			lasted = strconv.FormatFloat(took.Seconds(), 'f', -1, 64)
-		}
-		return fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s\n", it.ID, cmp.Or(timeText(at), "-"), lasted,
-			it.Deliveries, cmp.Or(holder, "-"), result)
+// doneRow is itemRow for finished jobs.
+func doneRow(it *client.StoredItem, people, _ bool, now time.Time) []any {
+	at, result := time.Time{}, it.Text // why it cannot be read
+	if it.Done != nil {
+		at, result = it.FinishedAt, string(it.Result)
 	}
+	took := target.Took(it)
+	if people {
+		age, lasted := "—", "—"
+		if took != nil {
+			lasted = terminal.InWords(*took)
+		}
+		if it.Done != nil {
+			age = terminal.Short(now.Sub(at))
+		}
+		return []any{it.ID, age, lasted, it.Deliveries, it.Holder, result}
+	}
+
+	lasted := "-"
+	if took != nil {
+		lasted = strconv.FormatFloat(took.Seconds(), 'f', -1, 64)
+	}
+	return []any{it.ID, cmp.Or(timeText(at), "-"), lasted, it.Deliveries, cmp.Or(it.Holder, "-"),
+		result}
 }

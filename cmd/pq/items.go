@@ -30,6 +30,7 @@ type browsing struct {
 	all     bool
 	died    string // the error of the dead letters to print, "" for any
 
+	table          *terminal.Table    // of the items, nil if they have lines of another kind
 	bar            *terminal.Progress // nil if none is shown
 	left           int                // items to print
 	scanned, found int64
@@ -78,10 +79,11 @@ func (b *browsing) run(list func(context.Context, *session) error) (err error) {
 	return err
 }
 
-// walk prints items of a queue, each as JSON or else with row, which returns "" to leave one out.
-// It has not looked at the items behind the place that it returns, "" after all.
+// walk prints items of a queue, each as JSON or else with row, which returns a line or adds to the
+// table, and false to leave one out. It has not looked at the items behind the place that it
+// returns, "" after all.
 func (b *browsing) walk(
-	ctx context.Context, s *session, q *queue, row func(*client.StoredItem) string,
+	ctx context.Context, s *session, q *queue, row func(*client.StoredItem) (string, bool),
 ) (after string, err error) {
 	defer b.bar.Clear()
 	ask := func(ctx context.Context, o client.ItemsOptions) (client.ItemsPage, error) {
@@ -98,8 +100,8 @@ func (b *browsing) walk(
 		var text bytes.Buffer
 		printed := 0
 		for i := range page.Items {
-			switch line := row(&page.Items[i]); {
-			case line == "":
+			switch line, ok := row(&page.Items[i]); {
+			case !ok:
 				continue
 			case b.json:
 				// Never returns an error for this type.
@@ -108,6 +110,9 @@ func (b *browsing) walk(
 				text.WriteString(terminal.Lines(line))
 			}
 			printed++
+		}
+		if b.table != nil && !b.json {
+			text.WriteString(b.table.Flush())
 		}
 		if text.Len() > 0 {
 			b.bar.Clear()
@@ -167,12 +172,7 @@ func (b *browsing) addAfter(cmd *cobra.Command) {
 // list prints the items of the queue.
 func (b *browsing) list(ctx context.Context, s *session) error {
 	b.options.Max = b.max
-	width, now := terminal.Width(b.cmd.OutOrStdout()), time.Now()
-	row := itemRow(width, b.fifo, now)
-	if b.options.State == client.Done {
-		row = doneRow(width, now)
-	}
-	after, err := b.walk(ctx, s, &b.queue, row)
+	after, err := b.walk(ctx, s, &b.queue, b.tableRow())
 	switch {
 	case err != nil && after != "" && !errors.Is(err, client.ErrBadRequest):
 		return fmt.Errorf("%w: go on with --after %s", err, after)
@@ -180,57 +180,71 @@ func (b *browsing) list(ctx context.Context, s *session) error {
 		return err
 	case after != "":
 		b.noteMore("--all, or --after " + after)
-	case b.scanned == 0 && b.options.After == "":
-		s.noteUnused(ctx)
 	}
 
+	b.noteNothing(ctx, s)
 	return nil
 }
 
-// itemRow returns what writes a line about an item: for people as wide as their terminal, the first
-// below a heading, and with the width 0 for programs, with tabs.
-func itemRow(width int, fifo bool, now time.Time) func(*client.StoredItem) string {
-	row := peopleRow(width, "%4s  %-11s  %4s  %3s  %s", "PRIO", "STATE", "AGE", "TRY", "VALUE")
-	return func(it *client.StoredItem) string {
-		state, priority, value := string(it.State), strconv.FormatInt(it.Priority, 10), shown(it)
-		pushed, due := timeOf(it.PushedAt), timeOf(it.Due)
-		if fifo {
-			priority = "-"
-		}
-
-		if width == 0 {
-			return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", it.ID, priority, state,
-				it.Deliveries, it.Size, cmp.Or(timeText(pushed), "-"), cmp.Or(timeText(due), "-"),
-				value)
-		}
-
-		age := ""
-		if !pushed.IsZero() {
-			age = terminal.Short(now.Sub(pushed))
-		}
-		if !due.IsZero() {
-			state += " " + terminal.Short(due.Sub(now))
-		}
-		return row(it.ID, priority, state, age, strconv.FormatInt(it.Deliveries, 10), value)
+// noteNothing tells people if the list is empty, and why.
+func (b *browsing) noteNothing(ctx context.Context, s *session) {
+	what := cmp.Or(string(b.options.State), "such") + " items"
+	if b.options.State == client.Done {
+		what = "finished jobs"
+	}
+	isUnused := b.found == 0 && b.scanned == 0 && b.options.After == "" && s.noteUnused(ctx)
+	switch {
+	case b.found > 0, isUnused, !terminal.Is(b.cmd.ErrOrStderr()):
+	case b.options.Match != "" || len(b.headers) > 0:
+		b.say("nothing in %s matches: %s looked at", b.name, items(b.scanned, ""))
+	case b.options.After != "":
+		b.say("%s has no %s behind that place", b.name, what)
+	case b.options.State == "":
+		b.say("%s is empty", b.name)
+	default:
+		b.say("%s has no %s", b.name, what)
 	}
 }
 
-// peopleRow returns what writes a line about an item for people, as wide as their terminal: the id
-// and then the columns, as the format has them. The first is below the titles.
-func peopleRow(width int, format string, titles ...any) func(id string, columns ...any) string {
-	idWidth := 0 // before the first row
-	line := func(id string, columns ...any) string {
-		text := fmt.Sprintf("%-*s  "+format, append([]any{idWidth, id}, columns...)...)
-		return terminal.Clip(text, width) + "\n"
+// tableRow makes the table of the items, and returns what adds a row to it.
+func (b *browsing) tableRow() func(*client.StoredItem) (string, bool) {
+	row, columns := itemRow, itemColumns
+	if b.options.State == client.Done {
+		row, columns = doneRow, doneColumns
+	}
+	b.table = terminal.NewTable(b.cmd.OutOrStdout(), columns...)
+	people, now := terminal.Is(b.cmd.OutOrStdout()), time.Now()
+	return func(it *client.StoredItem) (string, bool) {
+		if !b.json {
+			b.table.Row(row(it, people, b.fifo, now)...)
+		}
+		return "", true
+	}
+}
+
+var itemColumns = []string{"ID", "PRIO>", "STATE", "AGE>", "TRY>", "VALUE~"}
+
+// itemRow returns the row about an item, which has other columns for programs than for people.
+func itemRow(it *client.StoredItem, people, fifo bool, now time.Time) []any {
+	state, priority, value := string(it.State), strconv.FormatInt(it.Priority, 10), shown(it)
+	pushed, due := timeOf(it.PushedAt), timeOf(it.Due)
+	if fifo {
+		priority = "-"
 	}
 
-	return func(id string, columns ...any) (text string) {
-		if idWidth == 0 {
-			idWidth = len(id)
-			text = line("ID", titles...)
-		}
-		return text + line(id, columns...)
+	if !people {
+		return []any{it.ID, priority, state, it.Deliveries, it.Size,
+			cmp.Or(timeText(pushed), "-"), cmp.Or(timeText(due), "-"), value}
 	}
+
+	age := ""
+	if !pushed.IsZero() {
+		age = terminal.Short(now.Sub(pushed))
+	}
+	if !due.IsZero() {
+		state += " " + terminal.Short(due.Sub(now))
+	}
+	return []any{it.ID, priority, state, age, it.Deliveries, value}
 }
 
 // shown returns the beginning of a value on one line, or why it is not there.

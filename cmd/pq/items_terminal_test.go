@@ -71,6 +71,18 @@ func TestItemsOnATerminal(t *testing.T) {
 		{"items jobs --limit 2", []string{"ID      ", "first", "second", "pq: there may be more: " +
 			"--all, or --after ", "as of "}},
 		{"items jobs --max", []string{"ID      ", "delayed ", "second", "leased ", "as of "}},
+		{
+			"items jobs --match nowhere",
+			[]string{"pq: nothing in jobs matches: 3 items looked at", "as of "},
+		},
+		{
+			"done jobs --match nowhere",
+			[]string{"pq: nothing in jobs matches: 0 items looked at", "as of "},
+		},
+		{
+			"dead --match nowhere",
+			[]string{"pq: no dead letter matches: 1 item looked at", "as of "},
+		},
 		{"busy", []string{"QUEUE  HOLDER  HELD  LEFT  TRY", "  jobs   —", "as of "}},
 		{
 			"dead jobs --by cause",

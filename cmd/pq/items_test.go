@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -303,10 +304,10 @@ func TestRelease(t *testing.T) {
 	c.prints("pq\tjobs\t2\t1\t0\n", "ls")
 }
 
-// On a terminal, a value is shown without control characters and cut to the width of the line, and
-// the heading comes once.
+// On a terminal, a value is shown without control characters and cut to the width of the line. The
+// heading comes once, and the columns of a page are in line whatever is in them.
 func TestItemRowsOnATerminal(t *testing.T) {
-	id := strings.Repeat("i", 32)
+	id, now := strings.Repeat("i", 32), time.Now()
 	it := &client.StoredItem{
 		ID:         id,
 		Priority:   5,
@@ -316,19 +317,29 @@ func TestItemRowsOnATerminal(t *testing.T) {
 		Value: []byte("a\x1b[2J\n\u202eé\xff" + strings.Repeat("漢", 50)),
 	}
 
-	const columns, colors = 80, false
-	row := itemRow(columns, colors, time.Now())
-	lines := strings.Split(row(it), "\n")
+	old := &client.StoredItem{
+		ID:       "i",
+		Priority: -1234567,
+		State:    client.Delayed,
+		PushedAt: new(now.Add(-40 * time.Hour)),
+		Due:      new(now.Add(time.Hour)),
+	}
+
+	table := terminal.NewTableOf(80, itemColumns...)
+	table.Row(itemRow(it, true, false, now)...)
+	first := table.Flush()
+	table.Row(itemRow(old, true, false, now)...)
+	table.Row(itemRow(it, true, false, now)...)
+	second := table.Flush()
 
 	want := []string{
-		"ID                                PRIO  STATE         AGE  TRY  VALUE",
-		id + "     5  ready                2  a.[2J .é.漢漢漢~",
+		"ID                                PRIO  STATE  AGE  TRY  VALUE",
+		id + "     5  ready         2  a.[2J .é.漢漢漢漢漢漢~",
+		"i" + strings.Repeat(" ", 31) + "  -1234567  delayed 60m  40h    0",
+		id + "         5  ready               2  a.[2J .é.漢~",
+		"",
 	}
-	if !slices.Equal(lines[:2], want) || len(lines) != 3 {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
-	}
-
-	if again := row(it); again != lines[1]+"\n" {
-		t.Errorf("the second time %q, want %q alone", again, lines[1])
+	if got := strings.Split(first+second, "\n"); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -173,19 +174,19 @@ func TestDoneRows(t *testing.T) {
 	}
 	damaged := &client.StoredItem{ID: "FBQC", Failure: subjects.Failure{Code: 500, Text: "bad"}}
 
-	people, programs := doneRow(60, now), doneRow(0, now)
-	for _, row := range [][2]string{
-		{
-			people(job),
-			"ID     AGE     TOOK  TRY  HOLDER            RESULT\n" +
-				"FBQB   60s    1.5 s    2  ann@host          did it well\n",
-		},
-		{people(damaged), "FBQC     —        —    0                    bad\n"},
-		{programs(job), "FBQB\t2030-01-02T03:03:05.000000Z\t1.5\t2\tann@host \tdid it well\n"},
-		{programs(damaged), "FBQC\t-\t-\t0\t-\tbad\n"},
+	for width, want := range map[int]string{
+		60: "ID    AGE   TOOK  TRY  HOLDER     RESULT\n" +
+			"FBQB  60s  1.5 s    2  ann@host   did it well\n" +
+			"FBQC    —      —    0             bad\n",
+		0: "FBQB\t2030-01-02T03:03:05.000000Z\t1.5\t2\tann@host \tdid it well\n" +
+			"FBQC\t-\t-\t0\t-\tbad\n",
 	} {
-		if row[0] != row[1] {
-			t.Errorf("a row is %q, want %q", row[0], row[1])
+		table := terminal.NewTableOf(width, doneColumns...)
+		for _, it := range []*client.StoredItem{job, damaged} {
+			table.Row(doneRow(it, width > 0, false, now)...)
+		}
+		if got := table.Flush(); got != want {
+			t.Errorf("with %d columns the rows are %q, want %q", width, got, want)
 		}
 	}
 }

@@ -145,7 +145,7 @@ NODE := node
 test-javascript: ## test the JavaScript client: NODE=
 	@$(NODE_20) || { echo "test-javascript needs $(NO_NODE)"; exit 1; }
 	@mkdir -p bin
-	go build $(BUILD_FLAGS) $(TAG_FLAGS) -o bin/ ./cmd/pqbridge github.com/nats-io/nats-server/v2
+	go build $(BUILD_FLAGS) $(TAG_FLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq github.com/nats-io/nats-server/v2
 	$(MAKE) --no-print-directory -B $(JAVASCRIPT)
 	cd client/javascript && PQBRIDGE=$(CURDIR)/bin/pqbridge NATS_SERVER=$(CURDIR)/bin/nats-server \
 		$(NODE) --test --test-timeout=240000 test/*.test.mjs
@@ -173,7 +173,7 @@ PYTHONS = $(shell .ci/pythons)
 test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
 	@$(PYTHON_310) || { echo "test-python needs $(NO_PYTHON); PYTHON= names another one"; exit 1; }
 	@mkdir -p bin
-	go build $(BUILD_FLAGS) $(TAG_FLAGS) -o bin/ ./cmd/pqbridge
+	go build $(BUILD_FLAGS) $(TAG_FLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq github.com/nats-io/nats-server/v2
 	$(MAKE) --no-print-directory $(PYTHON_ENV)/installed $(OLD_NATS_PY)
 	cd client/python && PATH="$(PYTHON_ENV)/bin:$$PATH" && set -e && \
 		ruff check && ruff format --check && mypy && \

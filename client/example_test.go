@@ -7,6 +7,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -90,14 +91,14 @@ func work(value []byte) error {
 
 var errBusy, errNonsense = errors.New("busy"), errors.New("nonsense")
 
-// On SIGINT the worker finishes the jobs under way, and begins no others.
+// On SIGINT and SIGTERM the worker finishes the jobs under way, and begins no others.
 func ExampleWorker() {
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
 	jobs := client.New(nc).PriorityQueue("workers-jobs")

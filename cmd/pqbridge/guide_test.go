@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,6 +137,7 @@ func (g *guide) follow(document string, others func(b block, want string)) {
 			g.FailNow() // the rest depends on it
 		}
 	}
+	g.stop()
 }
 
 // guide is a reader of the guide.
@@ -226,7 +228,7 @@ func (g *guide) try(code string) (string, error) {
 // start runs a program in the third terminal, the last command of a block.
 func (g *guide) start(code string) {
 	g.Helper()
-	g.kill()
+	g.stop()
 	g.terminal = g.bash(code)
 	out, err := g.terminal.StdoutPipe()
 	if err == nil {
@@ -260,16 +262,28 @@ func (g *guide) prints(text, about string) {
 	}
 }
 
-func (g *guide) kill() {
+// stop ends what runs in the third terminal as a container would. It must end well.
+func (g *guide) stop() {
+	g.Helper()
+	if err := g.end(syscall.SIGTERM); err != nil {
+		g.Errorf("after SIGTERM: %v", err)
+	}
+}
+
+func (g *guide) kill() { _ = g.end(syscall.SIGKILL) }
+
+// end sends a signal to what runs in the third terminal, and returns how that ended.
+func (g *guide) end(signal os.Signal) error {
 	if g.terminal == nil {
-		return
+		return nil
 	}
 
-	_ = g.terminal.Process.Kill()
+	_ = g.terminal.Process.Signal(signal) // unless it has ended
 	for range g.printed {
 	}
-	_ = g.terminal.Wait() // it was killed
+	err := g.terminal.Wait()
 	g.terminal = nil
+	return err
 }
 
 // same reports whether a command printed what the guide says. An ellipsis there stands for the rest

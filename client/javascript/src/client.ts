@@ -21,10 +21,15 @@ export interface ClientOptions {
 }
 
 /**
- * What every connection should have, so that nats-core never gives up while NATS is away:
- * `await connect({ ...connectOptions, servers })`.
+ * What every connection should have: `await connect({ ...connectOptions, servers })`. nats-core never gives up while NATS
+ * is away, and notices within a minute that a server answers nothing any more.
  */
-export const connectOptions = { maxReconnectAttempts: -1, ignoreAuthErrorAbort: true } satisfies ConnectionOptions;
+export const connectOptions = {
+  maxReconnectAttempts: -1,
+  ignoreAuthErrorAbort: true,
+  pingInterval: 20_000, // after two pings without an answer, the third one ends the connection
+  maxPingOut: 2,
+} satisfies ConnectionOptions;
 
 /**
  * Sends requests to the bridges behind a NATS connection, which it never closes: see connectOptions. Clients of one

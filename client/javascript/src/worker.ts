@@ -89,6 +89,7 @@ const as = <T>(lease: Lease | undefined, f: () => T): T => (handling ? handling.
  *     const worker = new Worker(client.priorityQueue("jobs"), async (job) => send(job.json()));
  *     process.once("SIGTERM", () => worker.close());
  *     await worker.run();
+ *     await nc.close(); // without this the process does not end
  *
  * One loop for each of `concurrency` does a job after the other; one of the idle ones waits at the bridge. A handler must
  * not block the event loop for long: leases are extended by it.

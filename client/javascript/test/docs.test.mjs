@@ -1,12 +1,13 @@
 // The examples of docs/javascript.md run.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { delimiter, dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
+import { connect } from "@nats-io/transport-node";
 import * as pq from "../dist/index.js";
-import { Bridge } from "./bridge.mjs";
+import { Bridge, patience, start } from "./bridge.mjs";
 
 const root = new URL("..", import.meta.url).pathname;
 const text = await readFile(join(root, "../../docs/javascript.md"), "utf8");
@@ -21,6 +22,7 @@ before(async () => {
   bridge = await Bridge.start();
   await mkdir(join(root, "bin"), { recursive: true });
   dir = await mkdtemp(join(root, "bin/docs-")); // below the package, so that it finds itself and nats.js
+  await symlink(dirname(process.env.PQBRIDGE), join(dir, "bin"));
 });
 after(async () => {
   await bridge.stop();
@@ -28,31 +30,72 @@ after(async () => {
 });
 
 // Runs a program, and returns it with the lines that it prints.
-async function run(t, name, program, ...args) {
+async function run(t, name, program, env = { ...process.env, NATS_URL: bridge.url }) {
   const path = join(dir, name);
   await writeFile(path, program);
-  const child = spawn(process.execPath, [path, ...args], { env: { ...process.env, NATS_URL: bridge.url }, stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(process.execPath, [path], { env, stdio: ["ignore", "pipe", "inherit"] });
   const ended = new Promise((resolve) => child.once("exit", (code, signal) => resolve(code ?? signal)));
   t.after(() => child.kill("SIGKILL"));
   const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
   return { child, ended, line: async () => (await lines.next()).value };
 }
 
-test("the worker survives a kill, and stops at SIGTERM", async (t) => {
-  const first = await run(t, "worker.mjs", named("worker.js"));
-  const push = await run(t, "push.mjs", named("producer.js"), "eve", "3");
-  assert.equal(await first.line(), "to eve, delivery 1");
-  first.child.kill("SIGKILL");
+const walk = /\n## A worker that survives a kill\n(.*?)\n## /s.exec(text)[1];
 
-  const second = await run(t, "worker.mjs", named("worker.js"));
+test("the blocks of the walk, pasted into one shell, print what the page says", async (t) => {
+  for (const name of ["worker.js", "producer.js"]) await writeFile(join(dir, name), named(name));
+  const env = { ...process.env, NATS_URL: bridge.url, PATH: dirname(process.execPath) + delimiter + process.env.PATH };
+  const shell = spawn("bash", { cwd: dir, env, detached: true, stdio: ["pipe", "pipe", "inherit"] });
+  t.after(() => {
+    try {
+      process.kill(-shell.pid, "SIGKILL"); // its programs too
+    } catch {} // all have ended
+  });
+  const lines = createInterface(shell.stdout)[Symbol.asyncIterator]();
+  let printed = 0;
+  for (const [, kind, block] of walk.matchAll(/```(sh|text)\n(.*?)```/gs)) {
+    if (kind === "sh") shell.stdin.write(block);
+    else for (const line of block.trim().split("\n")) assert.equal((await lines.next()).value, line, `line ${++printed}`);
+  }
+  assert.ok(printed >= 9, "does the test still see the blocks?");
 
-  assert.equal(await second.line(), "to eve, delivery 2");
-  assert.equal(await push.line(), "done sent to eve");
-  const full = await run(t, "push.mjs", named("producer.js"), "full", "0");
-  for (const n of [1, 2, 3]) assert.equal(await second.line(), `to full, delivery ${n}`);
-  assert.equal(await full.line(), "dead the mailbox is full");
-  second.child.kill("SIGTERM");
-  assert.equal(await second.ended, 0);
+  shell.stdin.end("wait $worker; echo it ended with $?\n"); // after a kill with SIGTERM, the last block
+  assert.equal((await lines.next()).value, "it ended with 0");
+});
+
+test("the login of the page is that of a worker of docs/access.md", async (t) => {
+  const [, access] = /```conf\n(.*?)```/s.exec(await readFile(join(root, "../../docs/access.md"), "utf8"));
+  await writeFile(join(dir, "nats.conf"), `listen: "127.0.0.1:-1"\n${access}`);
+  const secrets = Object.fromEntries([...access.matchAll(/\$(\w+_PASSWORD)/g)].map(([, name]) => [name, "secret"]));
+  const env = { ...process.env, ...secrets };
+  const begin = (command, ...args) => {
+    const child = start("sh", ["-c", `exec ${command} 2>&1`, "sh", ...args], env);
+    t.after(() => child.stdin.end());
+    return child;
+  };
+  const nats = begin('"$NATS_SERVER" -c "$1"', join(dir, "nats.conf"));
+  for await (const line of createInterface(nats.stdout)) {
+    if ((env.NATS_URL = /Listening for client connections on (\S+)/.exec(line)?.[1])) break;
+  }
+  nats.stdout.resume();
+  Object.assign(env, { PQ_NATS_URL: env.NATS_URL, PQ_NATS_USER: "bridge", PQ_NATS_PASSWORD: "secret" });
+  Object.assign(env, { PQ_DATA_DIR: join(dir, "data"), PQ_HTTP_ADDR: "off", PQ_LOG_LEVEL: "error" });
+  begin('"$PQBRIDGE"').stdout.resume();
+  const nc = await connect({ servers: env.NATS_URL, user: "admin", pass: "secret" });
+  t.after(() => nc.close());
+  await new pq.Client(nc, { timeout: patience }).priorityQueue("jobs").push("for the worker");
+
+  const working = `
+    import { Worker } from "@pqbridge/client";
+    const worker = new Worker(jobs, (job) => console.log(job.json()));
+    process.once("SIGTERM", () => worker.close());
+    await worker.run();
+    await nc.close();`;
+  const { child, ended, line } = await run(t, "login.mjs", named("login.js") + working, env);
+
+  assert.equal(await line(), "for the worker");
+  child.kill("SIGTERM");
+  assert.equal(await ended, 0);
 });
 
 test("the other examples run as one program", async (t) => {
@@ -100,8 +143,14 @@ test("the README and the guide of the project show the same worker", async () =>
   }
 });
 
-test("the worker of the README does its job", async (t) => {
-  const program = readme.replace("connect({", "connect({ servers: process.env.NATS_URL,");
-  const { line } = await run(t, "readme.mjs", program.replace('"jobs"', '"readme"'));
+test("the worker of the README does its job, and ends at SIGTERM", async (t) => {
+  const { child, ended, line } = await run(t, "readme.mjs", readme.replace('"jobs"', '"readme"'));
   assert.equal(await line(), "eve");
+  child.kill("SIGTERM");
+  assert.equal(await ended, 0);
+});
+
+test("a connection as the page makes it notices within a minute that its server is gone", () => {
+  const { pingInterval, maxPingOut } = pq.connectOptions;
+  assert.ok(pingInterval * (maxPingOut + 1) <= 60_000);
 });

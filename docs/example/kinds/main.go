@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/nats-io/nats.go"
 
@@ -19,7 +20,7 @@ func main() {
 		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
 	check(err)
 	defer nc.Close()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
 	c := client.New(nc)

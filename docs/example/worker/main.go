@@ -30,12 +30,6 @@ func main() {
 	defer stop()
 
 	letters := client.New(nc).PriorityQueue("letters")
-	_, err = letters.Configure(ctx, client.Settings{
-		MaxDeliver: 3,
-		Backoff:    []time.Duration{100 * time.Millisecond, 500 * time.Millisecond},
-	})
-
-	check(err)
 	worker, err := letters.NewWorker(send, client.WorkerOptions{
 		Concurrency: 2,
 		AckWait:     time.Second, // short, so that you need not wait long

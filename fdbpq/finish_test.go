@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -258,12 +259,63 @@ func TestKeepWithoutRoom(t *testing.T) {
 		case job.Finished.NoValue != (job.Value == nil):
 			t.Errorf("job %s: no value: %v, %d bytes", i, job.Finished.NoValue, len(job.Value))
 		case !job.Finished.NoValue:
+			if n := must(strconv.Atoi(i)); !bytes.Equal(job.Value, pattern(150_000, n)) {
+				t.Errorf("job %s has a value of %d bytes that it was not pushed with", i,
+					len(job.Value))
+			}
 			whole++
 		}
 	}
 	if len(jobs) != n || whole < 3 || whole > 7 {
 		t.Errorf("%d of %d jobs have their values, want about 6 of %d", whole, len(jobs), n)
 	}
+}
+
+// A long chain of acknowledgements keeps each value in full or says that it has none, whatever the
+// sizes of the items and the room for them, and the bytes of the queue stay right.
+func TestKeptValuesOfALongChain(t *testing.T) {
+	random, _ := newRandom(t)
+	onStores(t, func(f *fixture) {
+		const n = 90 // more than the values that are read at once
+		q := f.queue("jobs")
+		f.configure(q, func(s *fdbpq.Settings) { s.Keep, s.MaxBytes = time.Hour, 1<<30 })
+		f.batcher.LimitRoom(500_000 + random.IntN(6_000_000))
+		f.batcher.LimitReturned(100_000 + random.IntN(900_000))
+		sizes := []int{10, 60_000, 89_900, 91_000, 150_000, 250_000}
+		large := random.Float64()
+		var tokens []fdbpq.Token
+		for i := range n {
+			size := sizes[0]
+			if random.Float64() < large {
+				size = sizes[random.IntN(len(sizes))]
+			}
+			push := opPush(q, 1, string(pattern(size, i)))
+			if random.IntN(2) == 0 {
+				push.Message.Headers = map[string][]string{"N": {fmt.Sprint(i)}}
+			}
+			f.apply(push)
+			tokens = append(tokens, f.leaseSome(q, 1, time.Hour)...)
+		}
+		ops := make([]fdbpq.Op, n)
+		for i, token := range tokens {
+			ops[i] = ackWith(q, token, fmt.Sprint(i))
+		}
+
+		wantErrors(f.T, f.apply(grouped(ops...)...))
+
+		jobs := f.finishedJobs(q, time.Now())
+		wantEqual(f.T, "jobs", len(jobs), n)
+		for _, job := range jobs {
+			i := must(strconv.Atoi(string(job.Finished.Result)))
+			size := len(job.Value)
+			if job.Finished.NoValue != (job.Value == nil) ||
+				size > 0 && !slices.Contains(sizes, size) ||
+				!bytes.Equal(job.Value, pattern(size, i)) {
+				f.Errorf("job %d: no value: %v, %d bytes", i, job.Finished.NoValue, len(job.Value))
+			}
+		}
+		f.check()
+	})
 }
 
 // A long chain of acknowledgements with more values than fit does not take the room of the next one

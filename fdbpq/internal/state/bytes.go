@@ -102,6 +102,7 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 	}
 
 	r := g.Tx.Snapshot()
+	s.BeginRead(r, g.L, Beginning) // again if it was dropped
 	if err := s.ReadHeaders(r, g.L); err != nil {
 		return size, err
 	}

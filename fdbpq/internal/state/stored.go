@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -11,7 +12,7 @@ import (
 )
 
 // Stored is an item being read: its own key and value, and its ("m") keys, which have its headers
-// and the rest of a long value. Either may come first. It is in one of these states:
+// and the rest of a long value. Either may come first, in any state. It is in one of these states:
 //
 //	state     metas  parts  Cut  headless  Item has
 //	own       nil    nil    -    -         the id and the value in its own key, which may be all
@@ -21,14 +22,15 @@ import (
 //	headless  set    set    yes  yes       the same as in own: too little was read for the headers
 //
 // BeginRead moves an item that has ("m") keys from own to reading, FinishRead from there to one of
-// the last three, and ReadRest from cut or headless towards whole. Err is set, and the item stays
-// as it is, once it turns out to be corrupt.
+// the last three, ReadRest from cut or headless towards whole, and Drop from whole back to cut. Err
+// is set, and the item stays as it is, once it turns out to be corrupt.
 type Stored struct {
 	Item codec.Item
 	Pair kv.KeyValue // the item's own key and value, as stored
 	Err  error       // ErrCorrupt if the item cannot be read
 	Cut  bool        // there may be more ("m") keys than were read
 
+	own      []byte // the value in the item's own key, decoded
 	metas    kv.Future[[]kv.KeyValue]
 	asked    kv.RangeOptions // of metas
 	parts    []kv.KeyValue   // the ("m") keys that were read
@@ -47,7 +49,7 @@ func ParseStored(l *codec.Layout, pair kv.KeyValue) Stored {
 		return Stored{Pair: pair, Err: err}
 	}
 	s := Stored{Item: codec.Item{ID: id, PushedAt: codec.PushedAt(&id)}, Pair: pair}
-	s.Item.Value = codec.DecodeValue(l.Format, pair.Value)
+	s.setOwn(codec.DecodeValue(l.Format, pair.Value))
 	return s
 }
 
@@ -72,7 +74,7 @@ func KnownItem(l *codec.Layout, id *codec.ID, m *codec.Message) Stored {
 // BeginRead starts to read the item's ("m") keys, unless that has begun: about as many bytes, but
 // at least one key; 0 is all. More than that may not fit into memory.
 func (s *Stored) BeginRead(r kv.Reader, l *codec.Layout, bytes int) {
-	if s.metas != nil || s.Err != nil || !codec.HasMeta(&s.Item.ID) {
+	if s.metas != nil || s.known || s.Err != nil || !codec.HasMeta(&s.Item.ID) {
 		return
 	}
 	s.asked = kv.RangeOptions{Bytes: bytes}
@@ -109,16 +111,19 @@ func (s *Stored) parse() {
 	}
 
 	// DecodeMeta knows nothing of the part of the value in the item's own key.
-	m.Value = s.Item.Value
-	s.Item.Message = m
+	m.Value = s.own
 	if len(rest) > 0 && !s.Cut {
-		s.Item.Value = append(s.Item.Value, rest...)
+		m.Value = slices.Concat(s.own, rest)
 	}
+	s.Item.Message = m
 }
 
-// ReadRest reads the rest of an item that is cut, unless the item has more than about most bytes.
-// Then it stays cut. The error is one of the store.
+// ReadRest waits for what BeginRead started, and reads the rest of an item that is cut, unless the
+// item has more than about most bytes. Then it stays cut. The error is one of the store.
 func (s *Stored) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
+	if err := s.FinishRead(); err != nil {
+		return err
+	}
 	for s.Cut && s.Err == nil {
 		left := most + RoomAlone - s.Read() // a message may have fewer bytes than its keys
 		if left <= 0 {
@@ -148,10 +153,6 @@ func (s *Stored) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
 // store.
 func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) error {
 	s.SetOwn(l, value)
-	if s.parts != nil { // parsed before, without the value
-		s.parse()
-	}
-
 	err := s.FinishRead()
 	if err == nil && rest {
 		err = s.ReadRest(r, l, NoBound)
@@ -159,14 +160,20 @@ func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) err
 	return cmp.Or(err, s.Err)
 }
 
-// SetOwn sets the own key and value, as stored, of an item that BeginItem reads.
+// SetOwn sets the own key and value, as stored, of an item that BeginItem reads. What was parsed
+// without the value is parsed again with it.
 func (s *Stored) SetOwn(l *codec.Layout, value []byte) {
 	if s.known {
 		return
 	}
 	s.Pair = kv.KeyValue{Key: l.ItemKey(&s.Item.ID), Value: value}
-	s.Item.Value = codec.DecodeValue(l.Format, value)
+	s.setOwn(codec.DecodeValue(l.Format, value))
+	if s.parts != nil && s.Err == nil {
+		s.parse()
+	}
 }
+
+func (s *Stored) setOwn(value []byte) { s.own, s.Item.Value = value, value }
 
 // Expired reads enough of the item to report whether it has expired by now. bytes is as for
 // BeginRead. The error is one of the store.
@@ -232,13 +239,14 @@ func (s *Stored) Read() int {
 	return n
 }
 
-// Drop frees all that was read of an item but its headers. ReadRest reads it again.
+// Drop frees the ("m") keys that were read of an item, but not its headers. ReadRest reads them
+// again.
 func (s *Stored) Drop() {
-	if s.known {
+	if s.known || s.parts == nil || s.Err != nil {
 		return
 	}
-	s.metas, s.parts, s.Cut = nil, nil, s.parts != nil
-	s.Item.Value = nil
+	s.metas, s.parts, s.Cut = nil, nil, true
+	s.Item.Value = s.own
 }
 
 // clear removes the ("m") keys, all of which have been read. One key at a time leaves nothing that
@@ -259,7 +267,7 @@ func (s *Stored) Parts() int {
 
 // Release frees everything read for an item but the item itself.
 func (s *Stored) Release() {
-	s.metas, s.parts, s.Pair.Value = nil, nil, nil
+	s.metas, s.parts, s.own, s.Pair.Value = nil, nil, nil, nil
 }
 
 // ReadCounter waits for a counter. One that is missing is 0.

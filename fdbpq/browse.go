@@ -140,8 +140,9 @@ func (b *Browse) walkFinished(
 	mostItems, mostBytes := int64(cmp.Or(b.MaxItems, math.MaxInt)), cmp.Or(b.MaxBytes, math.MaxInt)
 	for end.More && end.Scanned < mostItems && end.Bytes < mostBytes {
 		most := int(min(mostItems-end.Scanned, math.MaxInt32))
+		more := true // behind the part
 		read := func(r kv.Reader) (jobs []state.FinishedRead, err error) {
-			jobs, end.More, err = state.ReadFinishedPart(l, r, now, after, most)
+			jobs, more, err = state.ReadFinishedPart(l, r, now, after, most)
 			return jobs, err
 		}
 		part, err := kv.ReadTransact(ctx, db, read)
@@ -157,10 +158,11 @@ func (b *Browse) walkFinished(
 			end.Last, end.LastTime, after = f.Job, f.At, &f.FinishedEntry
 			end.Scanned++
 			if end.Bytes += f.Bytes; end.Bytes >= mostBytes {
-				end.More = end.More || i < len(part)-1
+				end.More = more || i < len(part)-1
 				return end, nil
 			}
 		}
+		end.More = more
 	}
 	return end, nil
 }

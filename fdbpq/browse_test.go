@@ -218,3 +218,88 @@ func TestBrowseOfWhatThereIsNot(t *testing.T) {
 			return true
 		}), nil)
 }
+
+// Pages of any bounds, read to the end, have every item of a state once and in order.
+func TestPagesToTheEnd(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		const n = 7
+		now := time.Now()
+		for _, q := range []fdbpq.Target{f.queue("jobs"), f.fifoQueue("jobs")} {
+			books := f.fillStates(q, n, now)
+			for state, want := range books {
+				for _, page := range []struct{ wanted, items, bytes int }{
+					{wanted: 1}, {wanted: 2}, {wanted: 3}, {items: 1}, {items: 2}, {items: 3},
+					{bytes: 1}, {bytes: 300_000}, {wanted: 2, items: 3},
+				} {
+					b := fdbpq.Browse{State: state, MaxItems: page.items, MaxBytes: page.bytes}
+					got := f.pages(b, q, now, page.wanted)
+					what := fmt.Sprintf("%v, pages of %+v", state, page)
+					wantEqual(f.T, what, fmt.Sprint(got), fmt.Sprint(want))
+				}
+			}
+		}
+	})
+}
+
+// fillStates pushes items, of which n go into each state, and returns their jobs by state, in
+// order. A few of their values fill a part of a walk.
+func (f *fixture) fillStates(
+	q fdbpq.Target, n int, now time.Time,
+) map[fdbpq.ItemState][]fdbpq.ID {
+	f.Helper()
+	books := map[fdbpq.ItemState][]fdbpq.ID{}
+	for _, state := range []fdbpq.ItemState{
+		fdbpq.Done, fdbpq.Leased, fdbpq.Delayed, fdbpq.Ready,
+	} {
+		for i := range n {
+			push := kept(opPush(q, int64(i%2), string(pattern([]int{10, 10, 400_000}[i%3], i))))
+			if q.Layout().Fifo {
+				push.Priority = 0
+			}
+			if state == fdbpq.Delayed {
+				push.Delay = time.Hour
+			}
+
+			job := f.one(now, push).Item.ID
+			books[state] = append(books[state], job)
+			if state == fdbpq.Leased || state == fdbpq.Done {
+				r := f.one(now, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Hour})
+				if state == fdbpq.Done {
+					at := now.Add(time.Duration(i-n) * time.Second)
+					wantError(f.T, f.one(at, ackWith(q, r.Lease.Token, "")).Err, nil)
+				}
+			}
+		}
+	}
+
+	slices.Reverse(books[fdbpq.Done]) // newest first
+	for _, state := range []fdbpq.ItemState{fdbpq.Leased, fdbpq.Delayed, fdbpq.Ready} {
+		slices.SortFunc(books[state], compareIDs)
+		books[fdbpq.AnyState] = append(books[fdbpq.AnyState], books[state]...)
+	}
+	slices.SortFunc(books[fdbpq.AnyState], compareIDs)
+	return books
+}
+
+// pages walks a queue page by page, up to that many items each, and returns the jobs. 0 items is no
+// bound.
+func (f *fixture) pages(
+	b fdbpq.Browse, q fdbpq.Target, now time.Time, wanted int,
+) (jobs []fdbpq.ID) {
+	f.Helper()
+	for more := true; more; {
+		n, before := 0, len(jobs)
+		end := must(b.Walk(f.ctx, f.db, q, now, func(item *fdbpq.Browsed) bool {
+			if wanted > 0 && n == wanted {
+				return false
+			}
+			jobs, n = append(jobs, item.Job()), n+1
+			return true
+		}))
+		if more = end.More; more && end.Scanned == 0 && len(jobs) == before {
+			f.Fatalf("%+v: a page looked at nothing, and there is more", b)
+		}
+		b.After, b.AfterTime = &end.Last, end.LastTime
+	}
+	return jobs
+}

@@ -85,7 +85,7 @@ func textDecoder(text string) (d decoder) {
 //
 // An item without the signature, or with what this package never writes elsewhere, was written by
 // another program with the bare recipe. It is served like any other, but has no push time and no
-// ("m") keys, and is not counted. Random bytes look like ours once in 130 million items.
+// ("m") keys, and is not counted. Random bytes look like ours once in 67 million items.
 const (
 	RandomSize = 20
 	numberAt   = 0
@@ -97,6 +97,7 @@ const (
 	flagOthers = 0x04 // it has keys by NoGroup
 	flagMoved  = 0x08 // its ID is not that of its job: Message.First
 	flagKeeps  = 0x10 // it has Message.Keep
+	flagMust   = 0x20 // with flagMeta: it has a property that must be understood
 	uniqueAt   = 11
 	groupSize  = 6
 )
@@ -137,7 +138,7 @@ func UniqueBytes(n int) []byte {
 func Ours(id *ID) bool {
 	number, flags := id.Random[numberAt], id.Random[flagsAt]
 	if flags&flagMeta != 0 { // what these say is in the ("m") keys
-		flags &^= flagMoved | flagKeeps
+		flags &^= flagMoved | flagKeeps | flagMust
 	}
 	written := number == 0 && flags&flagGroup == 0 && flags <= flagOthers|flagMeta
 	if flags == flagGroup|flagMeta { // a group is in a header
@@ -151,6 +152,16 @@ func Ours(id *ID) bool {
 // micros returns the time of the push, if the id is ours.
 func (id *ID) micros() int64 {
 	return int64(binary.BigEndian.Uint64(id.Random[:]) & (1<<56 - 1))
+}
+
+// Understood returns ErrCorrupt for the id of an item that only a newer version may serve or change,
+// because it has a property that must be understood. No property is one yet.
+func Understood(id *ID) error {
+	if id.Random[flagsAt]&flagMust == 0 || !Ours(id) {
+		return nil
+	}
+	return fmt.Errorf("%w: item %s: it has a property that only a newer version understands",
+		ErrCorrupt, id)
 }
 
 // HasMeta reports whether the item has ("m") keys.

@@ -171,3 +171,22 @@ func TestGoldenGroups(t *testing.T) {
 		}
 	}
 }
+
+// Of the flags that no version writes yet, only the one of properties that must be understood keeps
+// an item ours, beside ("m") keys. No version understands any such property yet.
+func TestReservedFlags(t *testing.T) {
+	for flags, ours := range map[Flags]bool{
+		flagMeta | flagMust:             true,
+		flagMeta | flagMoved | flagMust: true,
+		flagMust:                        false,
+		flagMeta | 0x40:                 false,
+		flagMeta | 0x80:                 false,
+		flagMeta | 0xe0:                 false,
+	} {
+		id := NewID(1, 2, time.Now(), make([]byte, UniqueSize), flags)
+		if Ours(&id) != ours || HasMeta(&id) != ours || (Understood(&id) != nil) != ours {
+			t.Errorf("flags %#x: ours %v, has (\"m\") keys %v, %v; want %v", byte(flags), Ours(&id),
+				HasMeta(&id), Understood(&id), ours)
+		}
+	}
+}

@@ -113,6 +113,9 @@ func removeExpired(moves []*dueHeld) error {
 func (d *dueHeld) finishRead() error {
 	g := d.due.Ledger
 	if d.ready {
+		if err := codec.Understood(&d.id); err != nil {
+			return d.noteUnreadable(err)
+		}
 		expires, err := g.L.DueTime(d.entry)
 		lasting := codec.Lasting{Expires: expires, Unique: string(d.says)}
 		d.h = &codec.Record{ID: d.id, History: codec.History{Lasting: lasting}}

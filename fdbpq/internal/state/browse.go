@@ -231,6 +231,7 @@ func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []Standing {
 func (b *Browser) standing(id codec.ID, value []byte, held bool) (s Standing) {
 	s = Standing{Record: codec.Record{ID: id, State: codec.Ready, Value: value}, Bytes: len(value)}
 	if !held {
+		s.Err = codec.Understood(&id)
 		return s
 	}
 

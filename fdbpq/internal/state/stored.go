@@ -49,6 +49,7 @@ func ParseStored(l *codec.Layout, pair kv.KeyValue) Stored {
 		return Stored{Pair: pair, Err: err}
 	}
 	s := Stored{Item: codec.Item{ID: id, PushedAt: codec.PushedAt(&id)}, Pair: pair}
+	s.Err = codec.Understood(&id)
 	s.setOwn(codec.DecodeValue(l.Format, pair.Value))
 	return s
 }
@@ -56,7 +57,7 @@ func ParseStored(l *codec.Layout, pair kv.KeyValue) Stored {
 // BeginItem starts to read the ("m") keys of an item whose own key the caller reads. bytes is as
 // for BeginRead.
 func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) Stored {
-	s := Stored{Item: codec.Item{ID: *id, PushedAt: codec.PushedAt(id)}}
+	s := Stored{Item: codec.Item{ID: *id, PushedAt: codec.PushedAt(id)}, Err: codec.Understood(id)}
 	s.BeginRead(r, l, bytes)
 	return s
 }

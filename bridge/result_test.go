@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -163,6 +164,45 @@ func TestResultsThatAreNotKept(t *testing.T) {
 		acknowledge(t, e, m.Reply, "+ACK")
 		checkStore(t, e)
 	})
+}
+
+// The reply to an acknowledgement of more than a transaction has room for says whose values were
+// dropped, as the list of the jobs does.
+func TestValuesThatAreDropped(t *testing.T) {
+	const n, size = 60, 200_000
+	e := start(t, testenv.Options{})
+	configure(t, e, "pq.jobs", `{"keep":"1h"}`, `{"keep":"1h0m0s"}`)
+	var acks, ids []string
+	for range n {
+		id := push(t, e, "pq.jobs.push", nil, strings.Repeat("x", size)).ID
+		m := e.Request("pq.jobs.pop.min", nil, []byte(`{"ack_wait":"1h"}`))
+		ids, acks = append(ids, id), append(acks, m.Reply)
+	}
+
+	m := ok(t, e, acks[0], nil, alsoPayload("+ACK", acks[1:]))
+
+	dropped, err := subjects.ParseNumbers(m.Header, subjects.HeaderValueDropped, n)
+	must(t, err)
+	if len(dropped) == 0 || len(dropped) == n {
+		t.Errorf("%d of %d values were dropped: the test tests little", len(dropped), n)
+	}
+	jobs := 0
+	for o, more := (subjects.ItemsOptions{State: subjects.StateDone}), true; more; {
+		page := parsed[subjects.ItemsPage](t, e, "pq.jobs.items", string(o.Encode()))
+		for _, item := range page.Items {
+			number := slices.Index(ids, item.ID)
+			same(t, "dropped "+item.ID, item.ValueDropped, slices.Contains(dropped, number))
+		}
+		jobs += len(page.Items)
+		if more = page.Next != nil; more {
+			o.After = *page.Next
+		}
+	}
+	same(t, "jobs", jobs, n)
+
+	push(t, e, "pq.jobs.push", nil, "small")
+	ack := leaseOne(t, e, "pq.jobs.pop.min", `{"ack_wait":"1h"}`, "small")
+	same(t, "dropped of one", ok(t, e, ack, nil, "+ACK").Header.Get("Pq-Value-Dropped"), "")
 }
 
 // A forwarded acknowledgement has its headers and its result. One that reads like -NAK does not

@@ -153,3 +153,22 @@ func TestBadResultRequests(t *testing.T) {
 	must(t, e.Conn.Publish("pq.jobs.result", []byte(idOf(id))))
 	wantMetric(t, e.Bridge, "pq_unanswered_total", 1)
 }
+
+// A job that has expired is gone for result, a wait and get alike, though nobody has removed it.
+func TestResultOfExpired(t *testing.T) {
+	clock := newSteppedClock()
+	each(t, func(t *testing.T, e *testenv.Env) {
+		for _, kind := range kinds {
+			for _, h := range []nats.Header{
+				{"Nats-TTL": {"1m"}}, {"Nats-TTL": {"1m"}, "Pq-Delay": {"1h"}},
+			} {
+				id := push(t, e, kind.push, h, "value").ID
+				clock.step(time.Minute)
+				refused(t, e, 404, kind.queue+".result", nil, []byte(idOf(id)))
+				wait := fmt.Appendf(nil, `{"id":%q,"expires":"1h"}`, id)
+				refused(t, e, 404, kind.queue+".result", nil, wait)
+				refused(t, e, 404, kind.queue+".get", nil, []byte(idOf(id)))
+			}
+		}
+	}, clock.options)
+}

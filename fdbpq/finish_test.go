@@ -301,12 +301,14 @@ func TestKeptValuesOfALongChain(t *testing.T) {
 			ops[i] = ackWith(q, token, fmt.Sprint(i))
 		}
 
-		wantErrors(f.T, f.apply(grouped(ops...)...))
+		r := f.apply(grouped(ops...)...)
 
+		wantErrors(f.T, r)
 		jobs := f.finishedJobs(q, time.Now())
 		wantEqual(f.T, "jobs", len(jobs), n)
 		for _, job := range jobs {
 			i := must(strconv.Atoi(string(job.Finished.Result)))
+			wantEqual(f.T, "said that it was dropped", r[i].ValueDropped, job.Finished.NoValue)
 			size := len(job.Value)
 			if job.Finished.NoValue != (job.Value == nil) ||
 				size > 0 && !slices.Contains(sizes, size) ||

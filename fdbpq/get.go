@@ -188,8 +188,9 @@ func (g *get) whole(h *codec.Record) (Item, error) {
 		return Item{}, err
 	}
 
-	// A leased item never expires.
-	if h.State != Leased && codec.Expired(item.Expires, g.now) {
+	// A leased item does not expire. A lease that is over only keeps it until somebody sweeps.
+	leased := h.State == Leased && h.Due.After(g.asOf)
+	if !leased && codec.Expired(item.Expires, g.asOf) {
 		return Item{}, notFound(&g.id)
 	}
 	return item, nil

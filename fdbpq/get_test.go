@@ -59,3 +59,42 @@ func TestGetWithoutValue(t *testing.T) {
 		wantEqual(f.T, "header", got[2].Item.Headers["A"][0], "b")
 	})
 }
+
+// A job that has expired is not found, whether or not somebody has removed it yet: by a read that
+// cannot, and then by an operation that does. A lease keeps it until it is over.
+func TestGetOfExpired(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		clock := f.setClock()
+		q := f.queue("jobs")
+		for _, state := range []fdbpq.ItemState{fdbpq.Ready, fdbpq.Delayed, fdbpq.Leased} {
+			push := opPush(q, 1, "a")
+			push.TTL = time.Minute
+			if state == fdbpq.Delayed {
+				push.Delay = time.Hour
+			}
+			job := f.done(push).Item.ID
+			if state == fdbpq.Leased {
+				f.leaseSome(q, 1, 2*time.Minute)
+			}
+
+			get := named(fdbpq.OpGet, q, job)
+			seen := func(after time.Duration) error {
+				r, err := kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Result, error) {
+					return fdbpq.ReadSome(r, []fdbpq.Op{get}, clock.now().Add(after), 1<<20)
+				})
+				wantError(f.T, err, nil)
+				return r[0].Err
+			}
+			wantError(f.T, seen(59*time.Second), nil)
+			if state == fdbpq.Leased {
+				wantError(f.T, seen(119*time.Second), nil)
+			} else {
+				wantError(f.T, seen(time.Minute), fdbpq.ErrNotFound)
+			}
+			wantError(f.T, seen(2*time.Minute), fdbpq.ErrNotFound)
+
+			clock.advance(2 * time.Minute)
+			wantError(f.T, f.apply(get)[0].Err, fdbpq.ErrNotFound)
+		}
+	})
+}

@@ -13,7 +13,7 @@ import (
 // for the first: a hundred take hardly more time than one.
 //
 // Read cannot write, so it does not see items that have fallen due and that no pop, lease, or batch
-// of a Batcher has brought back yet.
+// of a Batcher has brought back yet. But an OpGet does not find an item that has expired.
 //
 // Other operations result in ErrOp. The error that Read returns is one of the store.
 func Read(r kv.Reader, ops []Op) ([]Result, error) {
@@ -39,8 +39,8 @@ func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []Queu
 }
 
 // read is Read, which returns up to about maxReturned bytes of items. Unless now is nil, it also
-// returns the queues where something is due by then. Nothing expires, and otherwise the time only
-// says which rates are used up.
+// returns the queues where something is due by then. Nothing that is due comes back: the time only
+// says which rates are used up, and what an OpGet does not find any more.
 func read(
 	r kv.Reader, ops []Op, now *time.Time, maxReturned int,
 ) (results []Result, due []*codec.Layout, err error) {

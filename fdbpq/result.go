@@ -62,6 +62,9 @@ type Result struct {
 	Freed bool
 	// NotKept says that an OpAck had a Result which is not kept, because its job is not.
 	NotKept bool
+	// ValueDropped says that an OpAck kept its job without the value, for which the transaction had
+	// no room: Finished.NoValue.
+	ValueDropped bool
 	// Err is the error of this operation alone: ErrEmpty, ErrPaused, ErrRate, ErrGroupLimits,
 	// ErrMaxLeased, ErrFull, ErrMessageTooLarge, ErrLeaseLost, ErrMaxBytes, ErrNoRoom, ErrExists,
 	// ErrNotFound, ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrDone, ErrNoValue, ErrManyRates,

@@ -359,6 +359,7 @@ func (q *queueSettlements) ack(n int, h *codec.Record) (err error) {
 		q.ledger.Finish(finished)
 	}
 	result.NotKept = finished == nil && op.report().Result != nil
+	result.ValueDropped = finished != nil && finished.NoValue
 	result.wait, result.holder, result.ended = h.Wait, h.Holder, h.State == Leased
 	return nil
 }

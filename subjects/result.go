@@ -83,7 +83,8 @@ const (
 	HeaderFinishedAt = "Pq-Finished-At"
 	HeaderKeptUntil  = "Pq-Kept-Until"
 	// HeaderValueDropped with ValueDropped, in the reply to a get, says that the value of a job
-	// that is done was not kept.
+	// that is done was not kept. In the reply to an acknowledgement it says which leases are of
+	// such jobs: see [ParseNumbers].
 	HeaderValueDropped = "Pq-Value-Dropped"
 	ValueDropped       = "true"
 	// HeaderResultSize is how many bytes the result of a job has. Without it there is none.

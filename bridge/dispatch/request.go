@@ -32,9 +32,9 @@ type Request struct {
 	// Answered is when the batch of the request finished. It is set before each call of the
 	// Replier, and may be read only during that call.
 	Answered time.Time
-	// NotKept has the numbers of the leading acknowledgements whose results are not kept.
-	// It is set like Answered, once they are done, and the Replier may reset it.
-	NotKept []int
+	// Unkept is set like Answered, once the leading acknowledgements are done, if something of their
+	// jobs is not kept. The Replier may reset it.
+	Unkept *Unkept
 	// Size is roughly how many bytes the request takes in memory. It counts against
 	// Limits.MaxPendingBytes.
 	Size int
@@ -150,13 +150,24 @@ func LeadingAcks(ops []fdbpq.Op) (n int) {
 	return n
 }
 
+// Unkept has the numbers of acknowledgements: those whose results are not kept, and those whose
+// jobs are kept without their values.
+type Unkept struct{ Results, Values []int }
+
 // noteAcked notes that the acknowledgements with these results are done.
 func (r *Request) noteAcked(results []fdbpq.Result) {
 	r.acked = true
+	var u Unkept
 	for i := range results {
 		if results[i].NotKept {
-			r.NotKept = append(r.NotKept, i)
+			u.Results = append(u.Results, i)
 		}
+		if results[i].ValueDropped {
+			u.Values = append(u.Values, i)
+		}
+	}
+	if len(u.Results)+len(u.Values) > 0 {
+		r.Unkept = &u
 	}
 }
 

@@ -171,7 +171,10 @@ func (p *parcel) add(op *fdbpq.Op, result *fdbpq.Result) bool {
 
 	frame := subjects.Frame{Priority: item.ID.Priority, Headers: block, Value: item.Value}
 	const number = len("999,")
-	room := int(min(maxParcel, p.c.h.config.MaxPayload())) - parcelHeaders - number*len(p.r.NotKept)
+	room := int(min(maxParcel, p.c.h.config.MaxPayload())) - parcelHeaders
+	if u := p.r.Unkept; u != nil {
+		room -= number * (len(u.Results) + len(u.Values))
+	}
 	if len(p.payload)+frame.Size() > room {
 		return false
 	}

@@ -133,7 +133,7 @@ func (c *replier) send(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Resu
 		err = c.sendItem(r, op, result)
 	case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm:
 		var h nats.Header
-		if r.NotKept != nil {
+		if r.Unkept != nil {
 			h = nats.Header{}
 			setNotKept(h, r)
 		}
@@ -157,11 +157,14 @@ func (c *replier) send(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Resu
 	return err
 }
 
-// setNotKept sets the header that says which results are not kept. The first message of a reply has
-// it.
+// setNotKept sets the headers that say which results are not kept, and which values. The first
+// message of a reply has them.
 func setNotKept(h nats.Header, r *dispatch.Request) {
-	setNumbers(h, subjects.HeaderNotKept, r.NotKept)
-	r.NotKept = nil
+	if u := r.Unkept; u != nil {
+		setNumbers(h, subjects.HeaderNotKept, u.Results)
+		setNumbers(h, subjects.HeaderValueDropped, u.Values)
+		r.Unkept = nil
+	}
 }
 
 // leaseOver reports whether an item was leased and its lease is over, so that somebody else may

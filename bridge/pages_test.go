@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
@@ -127,6 +129,43 @@ func TestPagesOfQueuesToTheEnd(t *testing.T) {
 			})
 		}
 		wantPages(t, "/queues", both, func(after string) (got []string, next *string) {
+			return getQueues(t, e, fmt.Sprintf("limit=%d&after=%s", limit, after))
+		})
+	}
+}
+
+// A list goes on behind a page without queues, where many names were used once, over NATS and HTTP.
+func TestPagesOfUnusedQueues(t *testing.T) {
+	const unused = 10_500
+	e := start(t, testenv.Options{})
+	_, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (struct{}, error) {
+		for i := range unused {
+			q, err := e.Keyspace.PriorityQueue(fmt.Sprintf("a%05d", i))
+			must(t, err)
+			tx.Set(q.Layout().ListKey(), tuple.Tuple{time.Now().UnixMicro()}.Pack())
+		}
+		return struct{}{}, nil
+	})
+	must(t, err)
+	ok(t, e, "pq.jobs.push", nil, "")
+	ok(t, e, "q.jobs.push", nil, "")
+
+	first := parsed[subjects.QueueList](t, e, "pq.list", "")
+	if len(first.Queues) > 0 || first.Next == nil || *first.Next != "a09999" {
+		t.Errorf("first page: %+v", first)
+	}
+	wantPages(t, "pq.list", []string{"jobs"}, func(after string) (got []string, next *string) {
+		o := subjects.ListOptions{After: after}
+		p := parsed[subjects.QueueList](t, e, "pq.list", string(o.Encode()))
+		for _, q := range p.Queues {
+			got = append(got, q.Queue)
+		}
+		return got, p.Next
+	})
+	for limit := 1; limit <= 3; limit++ {
+		wantPages(t, "/queues", []string{"pq/jobs", "q/jobs"}, func(after string) (
+			got []string, next *string,
+		) {
 			return getQueues(t, e, fmt.Sprintf("limit=%d&after=%s", limit, after))
 		})
 	}

@@ -134,7 +134,8 @@ func (q *Queue) RedrivePart(ctx context.Context, max int) (n int64, more bool, e
 
 // ListPriorityQueues returns the priority queues that have items or settings and come after a name,
 // "" for the first. It returns up to limit queues, 1 to 1,000; 0 means 1,000. To get the next page,
-// call it with Next of the page before.
+// call it with Next of the page before, until that is nil: a page may have few queues or none
+// although there are more.
 //
 // Errors: [ErrBadRequest], and the errors of any request.
 func (c *Client) ListPriorityQueues(ctx context.Context, after string,

@@ -191,16 +191,19 @@ type QueueCounts struct {
 // QueuePage is a part of a list of queues.
 type QueuePage struct {
 	Queues []QueueCounts
-	// More says that other queues come after these.
-	More bool
+	// Next is the name after which the next page begins, "" if this is the last one. Its queue need
+	// not be in Queues.
+	Next string
 	// Due is the queues, among these and those left out, where something is due and not handled
 	// yet: OpSweep does that.
 	Due []QueueName
 }
 
 // ListPriorityQueues returns up to limit priority queues, sorted by name, that come after the given
-// name, "" for the first. Queues without items, settings and consumers are left out. An item that
-// is due by now, in the queues that QueuePage.Due names, still counts in the state it had before.
+// name, "" for the first. Queues without items, settings and consumers are left out. A page ends
+// after 10,000 names, so it may have few queues or none, and others may follow: see QueuePage.Next.
+// An item that is due by now, in the queues that QueuePage.Due names, still counts in the state it
+// had before.
 // The list takes few transactions for each thousand queues, and is not atomic.
 //
 // Errors: ErrCorrupt, errors of the store, and the context's error.
@@ -217,13 +220,18 @@ func (k *Keyspace) ListQueues(
 	return k.listQueues(ctx, db, &k.s.Fifo, after, limit, now)
 }
 
-// namesPage is the most names of a list that one transaction looks at.
-const namesPage = 1000
+const (
+	// namesPage is the most names of a list that one transaction looks at.
+	namesPage = 1000
+	// maxNames is after how many names a page of a list ends. Names that were used once stay in the
+	// list for a while, and looking at 10,000 takes a tenth of a second.
+	maxNames = 10_000
+)
 
 func (k *Keyspace) listQueues(
 	ctx context.Context, db kv.Database, of *codec.Branch, after string, limit int, now time.Time,
 ) (page QueuePage, err error) {
-	for {
+	for looked := 0; ; {
 		// One more than wanted says whether there are others. A small page may be all unused
 		// queues.
 		want := min(max(limit-len(page.Queues)+1, namesPage/10), namesPage)
@@ -241,13 +249,19 @@ func (k *Keyspace) listQueues(
 
 		page.Queues, page.Due = append(page.Queues, some.Queues...), append(page.Due, some.Due...)
 		if len(page.Queues) > limit {
-			page.Queues, page.More = page.Queues[:limit], true
+			page.Queues = page.Queues[:limit]
+			page.Next = page.Queues[limit-1].Name
 			return page, nil
 		}
 		if len(names) < want {
 			return page, nil
 		}
+
 		after = names[len(names)-1]
+		if looked += len(names); looked >= maxNames {
+			page.Next = after
+			return page, nil
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -38,6 +39,40 @@ func (f *fixture) wantListed(what string, want ...string) {
 	if err != nil || !slices.Equal(got, want) {
 		f.Errorf("%s: listed are %q, %v; want %q", what, got, err, want)
 	}
+}
+
+// A page of the list ends after 10,000 names, though all of them are unused, and the next goes on
+// behind the last of these.
+func TestPagesOfManyUnusedNames(t *testing.T) {
+	const names = 25_000
+	f := onMem(t)
+	for part := range 5 {
+		write(f, func(tx kv.Transaction) {
+			for i := range names / 5 {
+				l := f.queue(fmt.Sprintf("q%05d", part*names/5+i)).Layout()
+				g := state.NewLedger(tx, l, time.Now(), nil)
+				g.AddToList()
+			}
+		})
+	}
+	f.push(f.queue("q00007"), 1, "a")
+	f.push(f.queue("q24999"), 1, "a")
+
+	var got, next []string
+	for more := true; more; {
+		after := ""
+		if len(next) > 0 {
+			after = next[len(next)-1]
+		}
+		page := must(f.ListPriorityQueues(f.ctx, f.db, after, 1000, time.Now()))
+		for _, q := range page.Queues {
+			got = append(got, q.Name)
+		}
+		next, more = append(next, page.Next), page.Next != ""
+	}
+
+	wantList(t, "queues", got, "q00007", "q24999")
+	wantList(t, "pages end at", next, "q09999", "q19999", "")
 }
 
 // A queue that one process finds empty twice, with no other look in between, leaves the list, and

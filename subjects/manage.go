@@ -175,7 +175,7 @@ func (o ListOptions) Encode() []byte { return strictjson.Marshal(o) }
 
 // QueueList is the payload of the reply to a list.
 type QueueList struct {
-	// Queues are sorted by name.
+	// Queues are sorted by name. A page may have few or none although there are more.
 	Queues []QueueCounts `json:"queues"`
 	// Next is the After of the next page, or nil if this is the last one.
 	Next *string `json:"next"`

@@ -1,9 +1,12 @@
 package dispatch
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -124,5 +127,65 @@ func TestRegistryIsBounded(t *testing.T) {
 
 		w.push("x")
 		w.want("a push", "1: x")
+	})
+}
+
+// lateReads is a store whose reads of a key take a moment each, and fail once the time of their
+// transaction is over.
+type lateReads struct {
+	kv.Database
+	takes time.Duration
+}
+
+type lateRead struct {
+	kv.ReadTransaction
+	ctx   context.Context
+	takes time.Duration
+}
+
+func (s lateReads) BeginRead(ctx context.Context) (kv.ReadTransaction, error) {
+	tx, err := s.Database.BeginRead(ctx)
+	return lateRead{tx, ctx, s.takes}, err
+}
+
+func (r lateRead) Get(key []byte) kv.Future[[]byte] {
+	if time.Sleep(r.takes); r.ctx.Err() != nil {
+		return kv.Ready[[]byte](nil, r.ctx.Err())
+	}
+	return r.ReadTransaction.Get(key)
+}
+
+// A round of the retirer goes on where the machine is too busy for a whole page of the list.
+func TestRetirerTriesSlowPagesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 150
+		d := newTest(t)
+		batcher := fdbpq.NewBatcher(d.options.DB, d.options.Keyspace)
+		for i := range n {
+			q := getQueue(t, d.queues, subjects.Priority, fmt.Sprint("jobs-", i))
+			for _, kind := range []fdbpq.OpKind{fdbpq.OpPush, fdbpq.OpPop} {
+				_, err := batcher.Apply(t.Context(), []fdbpq.Op{{Kind: kind, Queue: q.Target}})
+				must(t, err)
+			}
+		}
+		for i := range d.queues.shards {
+			clear(d.queues.shards[i].queues)
+		}
+		d.queues.evicted.Store(true)
+		d.options.DB = lateReads{d.options.DB, 2 * d.options.RequestTimeout / n}
+
+		r := &retirer{d: d.shared}
+		for range listPasses {
+			must(t, r.runRound(t.Context()))
+		}
+
+		names, err := kv.ReadTransact(t.Context(), d.options.DB,
+			func(reader kv.Reader) ([]string, error) {
+				return d.options.Keyspace.PriorityQueues(reader, "", 0).Get()
+			})
+		must(t, err)
+		if len(names) > 0 {
+			t.Errorf("%d of %d unused queues are still listed", len(names), n)
+		}
 	})
 }

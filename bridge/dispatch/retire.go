@@ -134,7 +134,9 @@ func (r *retirer) passShard(
 	return nil
 }
 
-// retire calls fdbpq.Retire for a page of queues, then pauses.
+// retire calls fdbpq.Retire for a page of queues, then pauses. A page that takes too long, because
+// the machine is busy, is tried again in halves: a round that ends early leaves all names behind it
+// in the list for another RetireAfter.
 func (r *retirer) retire(
 	ctx context.Context, targets []fdbpq.Target, next, ripe fdbpq.Mark,
 ) ([]fdbpq.Retired, error) {
@@ -145,6 +147,13 @@ func (r *retirer) retire(
 	attempt, cancel := context.WithTimeout(ctx, r.d.options.RequestTimeout)
 	defer cancel()
 	done, err := fdbpq.Retire(attempt, r.d.options.DB, targets, next, ripe)
+	if half := len(targets) / 2; err != nil && attempt.Err() != nil && ctx.Err() == nil && half > 0 {
+		if done, err = r.retire(ctx, targets[:half], next, ripe); err != nil {
+			return nil, err
+		}
+		rest, err := r.retire(ctx, targets[half:], next, ripe)
+		return append(done, rest...), err
+	}
 	if err == nil && !signal.Pause(ctx, retirePause) {
 		err = ctx.Err()
 	}

@@ -216,8 +216,8 @@ func (s *system) list(
 		})
 	}
 
-	if page.More {
-		list.Next = &list.Queues[len(list.Queues)-1].Queue
+	if page.Next != "" {
+		list.Next = &page.Next
 	}
 
 	return list, err

@@ -151,8 +151,8 @@ func (i *Inspector) list(
 				Queue: q.Name, Ready: q.Ready, Leased: q.Leased, Delayed: q.Delayed,
 			})
 		}
-		if page.More {
-			list.Next = &list.Queues[len(list.Queues)-1].Queue
+		if page.Next != "" {
+			list.Next = &page.Next
 		}
 		return err
 	})

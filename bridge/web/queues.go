@@ -116,9 +116,15 @@ func (s *Server) list(ctx context.Context, r *http.Request) (any, error) {
 			loads.Queues = append(loads.Queues, namedLoad{kind.Short(), q, q.Ready + q.Leased})
 		}
 
-		if page.Next != nil || left < len(page.Queues) {
-			last := loads.Queues[len(loads.Queues)-1]
-			next := last.Kind + "/" + last.Queue
+		next := ""
+		switch {
+		case left > 0 && page.Next != nil:
+			next = kind.Short() + "/" + *page.Next
+		case left == 0 && (page.Next != nil || len(page.Queues) > 0):
+			last := loads.Queues[limit-1]
+			next = last.Kind + "/" + last.Queue
+		}
+		if next != "" {
 			loads.Next = &next
 			break
 		}

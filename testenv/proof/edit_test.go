@@ -213,10 +213,9 @@ func (b *bank) counted(ctx context.Context, db kv.Database, now time.Time) (n [2
 
 			for _, q := range page.Queues {
 				n[1] += q.Ready + q.Leased + q.Delayed
-				after = q.Name
 			}
 
-			more = page.More
+			after, more = page.Next, page.Next != ""
 		}
 
 		list = k.ListQueues

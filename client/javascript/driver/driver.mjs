@@ -50,7 +50,7 @@ const members = new Set([
   ...["n", "op", "queue", "queues", "fifo", "items", ...pushMembers],
   ...["max", "expires", "count", "peek", "ackWait", "holder", "lease", "how", "result", "reason", "progress", "next"],
   ...["what", "state", "match", "id", "name", "settings", "schedule"],
-  ...["wait", "worker", "concurrency", "jobTimeout", "types", "timeout", "leases", "ids"],
+  ...["wait", "worker", "concurrency", "jobTimeout", "retryDelay", "types", "timeout", "leases", "ids"],
 ]);
 
 const queue = (c, name = c.queue) => (c.fifo ? client.fifoQueue(name) : client.priorityQueue(name));
@@ -153,7 +153,7 @@ const settle = {
     d.ack(c.result === undefined ? undefined : fromBase64(c.result), {
       next: c.next?.map((n) => ({ queue: n.queue, value: fromBase64(n.value), priority: integer(n.priority) ?? 0 })),
     }),
-  nak: (d, c) => d.nak({ delay: c.delay, reason: c.reason }),
+  nak: (d, c) => d.nak({ delay: c.delay, retryDelay: c.retryDelay, reason: c.reason }),
   snooze: (d, c) => d.snooze(c.delay),
   term: (d, c) => d.term(c.reason),
   extend: (d, c) => d.extend(c.progress === undefined ? undefined : Buffer.from(c.progress)),
@@ -224,6 +224,7 @@ function start(c, jobs) {
     ackWait: c.ackWait,
     holder: c.holder,
     jobTimeout: c.jobTimeout,
+    retryDelay: c.retryDelay,
     max: c.max,
     logger: console,
   };

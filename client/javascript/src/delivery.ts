@@ -71,13 +71,16 @@ export class Delivery<Data = unknown> extends LeasedItem<Data> {
   }
 
   /**
-   * Returns the item to its place after a delay, by default the queue's backoff; with 0 at once. If this was the last
-   * delivery that the queue allows, it becomes a dead letter, whose error is the last reason, cut at 1,024 bytes.
+   * Returns the item to its place after a delay, by default the queue's backoff; with 0 at once. Without a backoff it is
+   * there again after retryDelay, by default at once, and twice as late after each further delivery, up to a minute or
+   * retryDelay itself. Only one of delay and retryDelay is possible. If this was the last delivery that the queue allows,
+   * it becomes a dead letter, whose error is the last reason, cut at 1,024 bytes.
    */
-  async nak(options?: { delay?: Duration | undefined; reason?: string }): Promise<void> {
-    const { delay, reason } = checkOptions("nak option", options, ["delay", "reason"]);
-    const o = { delay: durationText(delay, "delay"), reason: reason && cut(reason, mostReason) };
-    await this.send(plain(o.delay || o.reason ? `-NAK ${stringify(o)}` : "-NAK"));
+  async nak(options?: { delay?: Duration | undefined; retryDelay?: Duration; reason?: string }): Promise<void> {
+    const { delay, retryDelay, reason } = checkOptions("nak option", options, ["delay", "retryDelay", "reason"]);
+    const [after, retry] = [durationText(delay, "delay"), durationText(retryDelay, "retryDelay")];
+    const o = { delay: after, retry_delay: retry, reason: reason && cut(reason, mostReason) };
+    await this.send(plain(Object.values(o).some(Boolean) ? `-NAK ${stringify(o)}` : "-NAK"));
   }
 
   /** Returns the item to its place after a delay, by default at once, and does not count the delivery. */

@@ -5,8 +5,8 @@ import { LeasedItem, type Received } from "./item.js";
 import type { Successor } from "./delivery.js";
 
 /**
- * Thrown by a handler: the job comes back after the delay, up to ten years, instead of the queue's backoff. The
- * delivery counts.
+ * Thrown by a handler: the job comes back after the delay, up to ten years, instead of the queue's backoff or the
+ * worker's retryDelay. The delivery counts.
  */
 export class RetryAfter extends Error {
   /** In milliseconds. */
@@ -112,9 +112,9 @@ export interface Context {
 
 /**
  * Does a job. What it returns, if anything, is the job's result: bytes as they are, everything else through the codec of
- * the client. If it throws, the job comes back after the queue's backoff, and after max_deliver deliveries it becomes a
- * dead letter with the error's text and those of its causes. RetryAfter, Snooze and Drop do something else; they may be
- * the cause of another error.
+ * the client. If it throws, the job comes back after the queue's backoff, or else WorkerOptions.retryDelay, without end
+ * unless the queue has max_deliver; after so many deliveries it becomes a dead letter with the error's text and those of
+ * its causes. RetryAfter, Snooze and Drop do something else; they may be the cause of another error.
  */
 export type Handler<Data = unknown, Result = unknown> = (job: Job<Data>, context: Context) => Result | PromiseLike<Result>;
 

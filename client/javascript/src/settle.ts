@@ -129,7 +129,7 @@ export class Settler {
         refused = `the result, or an item to push, was refused: ${err.message}`;
         this.worker.warn("a job failed", { id: lease.job.id, error: refused });
       }
-      await lease.delivery.nak({ reason: refused! });
+      await lease.delivery.nak({ reason: refused!, retryDelay: this.worker.retryDelay });
     });
     if (settled && refused === undefined) this.worker.call("completed", lease.job, result);
   }
@@ -141,7 +141,8 @@ export class Settler {
       const { delivery } = lease;
       if (outcome.outcome === "snoozed") return delivery.snooze(outcome.delay);
       if (outcome.outcome === "dropped") return delivery.term(outcome.reason);
-      return delivery.nak({ delay: outcome.delay, reason: outcome.reason });
+      const { delay, reason } = outcome;
+      return delivery.nak(delay === undefined ? { reason, retryDelay: this.worker.retryDelay } : { reason, delay });
     });
   }
 

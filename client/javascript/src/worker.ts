@@ -54,6 +54,11 @@ export interface WorkerOptions<Data = unknown, Result = unknown> {
    * handler throws, the job fails with the reason "timed out".
    */
   jobTimeout?: Duration;
+  /**
+   * After how long a job that failed comes back if its queue has no backoff: after the first delivery, and twice as long
+   * after each further one, up to a minute or retryDelay itself. The default is 1 s; 0 is at once.
+   */
+  retryDelay?: Duration;
   /** Takes the largest priority first. Not in a FIFO queue. */
   max?: boolean;
   /** Wraps the handlers; the first is outermost. */
@@ -67,7 +72,7 @@ export interface WorkerOptions<Data = unknown, Result = unknown> {
   on?: Hooks<Data, Result>;
 }
 
-const workerMembers = ["concurrency", "ackWait", "holder", "jobTimeout", "max", "middleware", "logger", "on"];
+const workerMembers = ["concurrency", "ackWait", "holder", "jobTimeout", "retryDelay", "max", "middleware", "logger", "on"];
 /** How long one request waits for a job, in milliseconds. */
 const idleWait = 300_000;
 /** The timeout of close unless one is given, and for how long after it jobs are still settled, in milliseconds. */
@@ -112,6 +117,8 @@ export class Worker<Data = unknown, Result = unknown> {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #renewAt = Infinity;
   #killed = false;
+  /** @internal In milliseconds. */
+  readonly retryDelay: number;
   /** @internal When attempts to settle end, as performance.now says. */
   deadline = Infinity;
   #asked = Infinity;
@@ -145,6 +152,7 @@ export class Worker<Data = unknown, Result = unknown> {
     this.#listeners = { completed: new Set(), failed: new Set(), lost: new Set(), error: new Set() };
     const hooks = checkOptions("hook", given.on, Object.keys(this.#listeners));
     for (const [event, hook] of Object.entries(hooks)) this.on(event as keyof Hooks, hook);
+    this.retryDelay = milliseconds(given.retryDelay ?? 1000, "retryDelay");
     this.#length = ackWait === undefined ? 30_000 : milliseconds(ackWait, "ackWait", 100, 12 * 3_600_000);
   }
 

@@ -161,12 +161,13 @@ test("bad options are refused, with what would be right", async () => {
     [() => jobs.push({ toJSON() { throw null; } }), /^value cannot be encoded: null; want/],
     [() => new pq.Client(client.connection.nc, { codec: { ...pq.json, encode: String } }).priorityQueue("x").push(1), /the codec returned no bytes/],
     [async () => new pq.Client(client.connection.nc, { timeoutMs: 1 }), /^client option "timeoutMs": want/],
+    [async () => new pq.Worker(jobs, () => 0, { retryDelay: "-1s" }), /^retryDelay: "-1s" is no duration: want/],
     [async () => new pq.Worker(jobs, () => 0, { concurrency: 0 }), /^concurrency 0: want/],
     [async () => new pq.Client(client.connection.nc, { prefix: "a b" }), /^prefix "a b": want/],
   ];
   await client.priorityQueue("leased").push("x");
   const delivery = await client.priorityQueue("leased").lease();
-  cases.push([() => delivery.nak({ dealy: "1h" }), /^nak option "dealy": want delay, reason/]);
+  cases.push([() => delivery.nak({ dealy: "1h" }), /^nak option "dealy": want delay, retryDelay, reason/]);
   cases.push([() => delivery.ack("x", { next: "mail" }), /^next "mail": want an array/]);
   cases.push([() => delivery.ack("x", { next: [null] }), /^queue undefined: want/]);
   cases.push([() => delivery.ack("x", { then: [] }), /^ack option "then": want next/]);

@@ -172,7 +172,7 @@ test("the reason of a failure has half of a surrogate pair", async (t) => {
   while (!said) await sleep(10);
   await worker.close();
   await running;
-  assert.equal(said, '-NAK {"reason":"\ufffd"}');
+  assert.equal(said, '-NAK {"retry_delay":"1000ms","reason":"\ufffd"}');
 });
 
 // Answers a push with the id of a job, and what asks for its result with what the test says.

@@ -325,7 +325,7 @@ test("a worker logs to the console each job that fails or is dropped, unless log
 });
 
 test("an option of a worker that is undefined is as if absent", async () => {
-  const members = ["concurrency", "ackWait", "holder", "jobTimeout", "max", "middleware", "logger", "on"];
+  const members = ["concurrency", "ackWait", "holder", "jobTimeout", "retryDelay", "max", "middleware", "logger", "on"];
   const jobs = queue();
   const done = event();
   const worker = new pq.Worker(jobs, (job) => {

@@ -28,13 +28,13 @@ MEMBERS = {
     "pushMany": "items",
     "pop": "max expires count peek",
     "lease": "ackWait expires holder max count",
-    "settle": "lease how result delay reason progress next",
+    "settle": "lease how result delay retryDelay reason progress next",
     "ackAll": "leases",
     "look": "what state match id max",
     "manage": "what id ids state priority max settings group name schedule",
     "result": "id msgId wait",
     "call": PUSH + " wait",
-    "work": "worker queues concurrency ackWait holder jobTimeout max types",
+    "work": "worker queues concurrency ackWait holder jobTimeout retryDelay max types",
     "stop": "worker timeout",
     "exit": "",
 }
@@ -236,7 +236,7 @@ class Driver:
             ]
             await delivery.ack(result, next=following)
         elif how == "nak":
-            await delivery.nak(delay=delay, reason=c.get("reason", ""))
+            await delivery.nak(delay=delay, retry_delay=c.get("retryDelay"), reason=c.get("reason", ""))
         elif how == "snooze":
             await delivery.snooze(delay or 0)
         elif how == "term":
@@ -326,6 +326,7 @@ class Driver:
                 ack_wait=c.get("ackWait"),
                 holder=c.get("holder") or None,
                 job_timeout=c.get("jobTimeout"),
+                retry_delay=c.get("retryDelay"),
                 max=c.get("max", False),
             )
             for key in c.get("types") or ():

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -438,7 +439,7 @@ async def test_a_program_that_only_sends_asks_for_no_settings(
     assert [i.state async for i in queue.items()] == ["ready", "delayed"]
 
 
-async def test_with_retry_delay_only_a_worker_that_keeps_results_asks_for_settings(
+async def test_only_a_worker_that_keeps_results_asks_for_settings(
     shared_bridge: Bridge, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -449,7 +450,7 @@ async def test_with_retry_delay_only_a_worker_that_keeps_results_asks_for_settin
         return await info(queue)
 
     monkeypatch.setattr(Queue, "info", noted)
-    await queue.configure(**SETTINGS, backoff=["1h"])
+    await queue.configure(**SETTINGS)
     broker = PQBroker(shared_bridge.url, queue.name, retry_delay="1ms", retry_on_error=True, max_retries=2)
 
     runs: list[str] = []
@@ -466,6 +467,27 @@ async def test_with_retry_delay_only_a_worker_that_keeps_results_asks_for_settin
     async with working(broker):
         assert (await state_of(queue, await fail.kiq())).state == "dead"
         assert (len(runs), len(asked)) == (4, 1)
+
+
+@pytest.mark.parametrize(("backoff", "hours"), [(None, 2), (["9h"], 9)])
+async def test_a_task_that_failed_waits_for_the_backoff_or_else_retry_delay(
+    shared_bridge: Bridge, queue: Queue, backoff: list[str] | None, hours: int
+) -> None:
+    await queue.configure(backoff=backoff)
+    broker = PQBroker(shared_bridge.url, queue.name, retry_delay="2h", retry_on_error=True)
+
+    @broker.task
+    async def fail() -> None:
+        raise OSError("disk full")
+
+    async with working(broker):
+        task = await fail.kiq()
+        while (job := await queue.result(msg_id=task.task_id)).state != "delayed":
+            await asyncio.sleep(0.01)
+        assert job.cause == "OSError: disk full"
+        [item] = [i async for i in queue.items()]
+        due = pqbridge.times.parse_time(item.raw["due"])
+        assert due and round((due - datetime.now(timezone.utc)) / timedelta(hours=1)) == hours
 
 
 async def test_a_result_that_would_not_be_found_is_refused_when_sent(broker: PQBroker, queue: Queue) -> None:

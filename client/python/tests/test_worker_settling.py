@@ -387,7 +387,7 @@ def test_errors_of_run_come_out_of_the_block(run: Callable[[Test], None]) -> Non
 def test_options_that_are_none_are_as_if_absent(run: Callable[[Test], None]) -> None:
     async def test(loop: VirtualLoop, nats: FakeNATS) -> None:
         nats.push(b"job")
-        names = "concurrency ack_wait holder job_timeout max middleware logger"
+        names = "concurrency ack_wait holder job_timeout retry_delay max middleware logger"
         options: dict[str, Any] = dict.fromkeys(names.split())
         worker = Worker(nats.queue, nothing, **options)
         ends = Ends(worker)

@@ -69,13 +69,18 @@ class Delivery(Item):
         if error:
             raise error
 
-    async def nak(self, *, delay: Duration | None = None, reason: str | None = None) -> None:
+    async def nak(
+        self, *, delay: Duration | None = None, retry_delay: Duration | None = None, reason: str | None = None
+    ) -> None:
         """Return the item to its old place, after delay or else the backoff of the queue.
 
-        delay is up to ten years. If this was the last delivery that the settings allow, the item
-        becomes a dead letter, with the reason as its error, cut at 1,024 bytes.
+        delay is up to ten years. Without a backoff the item is there again after retry_delay, by
+        default at once, and twice as late after each further delivery, up to a minute or
+        retry_delay itself; give one of the two. If this was the last delivery that the settings
+        allow, the item becomes a dead letter, with the reason as its error, cut at 1,024 bytes.
         """
-        own = {} if delay is None else {"delay": duration_text(delay)}
+        delays = {"delay": delay, "retry_delay": retry_delay}
+        own = {name: duration_text(length) for name, length in delays.items() if length is not None}
         await self._nak({"reason": _cut(reason or ""), **own})
 
     async def snooze(self, delay: Duration | None = None) -> None:

@@ -52,7 +52,7 @@ class Drop(Exception):  # noqa: N818
 
 
 class RetryAfter(Exception):  # noqa: N818
-    """Raised by a handler to fail, and be tried again after delay in place of the backoff.
+    """Raised by a handler to fail, and be tried again after delay, not the backoff or retry_delay.
 
     Raise it from the error that says why, or give a reason.
     """

@@ -33,7 +33,7 @@ from .job import MAX_PROGRESS, Drop, Outcome, RetryAfter, Snooze, text_of
 from .push import PushOptions
 from .queue import Queue, lease_length
 from .times import Duration, Pause, clock, seconds
-from .worker import give_back
+from .worker import give_back, retry_length
 
 _LOG = logging.getLogger("pqbridge.taskiq")
 _IDLE_WAIT = 300.0  # seconds that one request waits for a job
@@ -131,7 +131,7 @@ class _Run:
         try:
             message = formatter.loads(message=self.delivery.value)
         except Exception as error:
-            self.outcome = Outcome("failed", text=f"cannot read the message: {text_of(error)}", delay=self.broker.pause)
+            self.outcome = Outcome("failed", text=f"cannot read the message: {text_of(error)}")
             raise
         self.id, self.name = message.task_id, message.task_name
         return message
@@ -165,7 +165,7 @@ class _Run:
             # Its function may have run, as before the teardown of a dependency: it must not run each time.
             return self.decide(error or RuntimeError("taskiq ended the task without an acknowledgement"))
         text = text_of(error) if error else f"this worker has no task {self.name!r}, or cannot read its labels"
-        return Outcome("failed", text=text, delay=self.broker.pause)
+        return Outcome("failed", text=text)
 
     def decide(self, error: BaseException | None) -> Outcome:
         """Return what becomes of a job whose task has returned, or raised an error."""
@@ -183,7 +183,7 @@ class _Run:
             retry = str(labels.get("retry_on_error", broker.retry_on_error)).lower() == "true"
             most = int(labels.get("max_retries", broker.max_retries))
             if retry and self.delivery.deliveries < most and not isinstance(error, (Drop, TaskRejectedError)):
-                return Outcome("failed", text=text, delay=broker.pause if delay is None else delay)
+                return Outcome("failed", text=text, delay=delay)
         except (TypeError, ValueError) as wrong:
             text = f"{'bad delay' if isinstance(error, (Snooze, RetryAfter)) else 'a label cannot be read'}: {wrong}"
         return Outcome("dropped", text=text)
@@ -220,7 +220,7 @@ class _Run:
             if outcome.kind == "done":
                 await self.delivery.ack(outcome.result, content_type=outcome.content_type)
             else:
-                await give_back(self.delivery, outcome)
+                await give_back(self.delivery, outcome, broker.retry_delay)
 
         if outcome.kind in ("failed", "dropped"):
             what = "is a dead letter after" if outcome.kind == "dropped" else "failed at"
@@ -249,8 +249,8 @@ class PQBroker(AsyncBroker):
         a worker that dies after that time. By default what the settings of the queue say, or 30 s.
     retry_on_error and max_retries are for tasks without these labels: a task that fails comes back
         until it has been delivered max_retries times. Otherwise it is a dead letter.
-    retry_delay is the pause before it comes back, unless it has the label delay. By default the
-        backoff of the queue, or else a second.
+    retry_delay is the pause before it comes back, by default a second, unless it has the label delay
+        or the queue a backoff. It doubles with each further delivery, up to a minute or itself.
     timeout bounds the start, and each request.
     """
 
@@ -271,7 +271,7 @@ class PQBroker(AsyncBroker):
         self.retry_on_error, self.max_retries = bool(retry_on_error), 3 if max_retries is None else max_retries
         self._servers, self._name, self._prefix, self._options = servers, queue or "taskiq", prefix or "pq", options
         self._ack_wait, self._timeout = lease_length(ack_wait) or None, 10.0 if timeout is None else seconds(timeout)
-        self._retry_delay = None if retry_delay is None else seconds(retry_delay)
+        self.retry_delay = retry_length(retry_delay)
         self.held: set[_Run] = set()
         self.nc, self.seldom, self._starting = NATS(), Seldom(), asyncio.Lock()
         self.stopped_at, self.refused = math.inf, ""  # when, or why, this worker began no more
@@ -334,12 +334,6 @@ class PQBroker(AsyncBroker):
                 await self.nc.close()
                 self._queue = None
                 raise
-
-    @property
-    def pause(self) -> float | None:
-        """Seconds before a task that failed comes back, None for the backoff of the queue."""
-        backoff = self._settings and self._settings.get("backoff")
-        return self._retry_delay if backoff or self._retry_delay is not None else 1.0
 
     async def _check_results(self, delay: float = 0, keep: float = 0) -> None:
         """Refuse results that would not be found for as long as they are kept, as far as the settings can be read."""
@@ -425,10 +419,9 @@ class PQBroker(AsyncBroker):
                 if self.refused:
                     await asyncio.Event().wait()
                 try:
-                    if self._settings is None and (self.keeps_results or self._retry_delay is None):
+                    if self._settings is None and self.keeps_results:
                         await self._ask()
-                        if self.keeps_results:
-                            await self._check_results()
+                        await self._check_results()
                     if delivery := await queue.lease(ack_wait=self._ack_wait, expires=_IDLE_WAIT):
                         run = _Run(self, delivery)
                         self.held.add(run)  # from now on, it is given back if this ends

@@ -27,6 +27,7 @@ _IDLE_WAIT = 300.0  # seconds that one request waits for a job
 _GRACE = 25.0  # seconds for which jobs under way may end after stop
 _THREAD_TIME = 2.0  # seconds that a def may go on after it was asked to end
 _SETTLE_TIME = 5.0  # seconds after the grace, for which a worker that stops tries to settle its jobs
+_TEN_YEARS = 3650 * 86400.0  # seconds
 _UNSETTLED = "cannot settle job %s, which comes back: %s"
 _MOST_UNDER_WAY = 2
 """Acknowledgements under way at a time: while the store syncs one, the next is on its way."""
@@ -63,12 +64,22 @@ class _Held:
                 self.task.cancel()
 
 
-async def give_back(delivery: Delivery, outcome: Outcome) -> None:
+def retry_length(retry_delay: Duration | None) -> float:
+    """Return the retry_delay of a worker in seconds."""
+    length = 1.0 if retry_delay is None else seconds(retry_delay)
+    if length > _TEN_YEARS:
+        raise errors.BadArgumentError(f"retry_delay {retry_delay!r}: want 0 to ten years")
+    return length
+
+
+async def give_back(delivery: Delivery, outcome: Outcome, retry_delay: float) -> None:
     """Send, once, what ends the lease of a job that is not done."""
     if outcome.kind in ("snoozed", "stopped"):
         await delivery.snooze(outcome.delay or 0)
     elif outcome.kind == "dropped":
         await delivery.term(outcome.text)
+    elif outcome.delay is None:
+        await delivery.nak(retry_delay=retry_delay, reason=outcome.text)
     else:
         await delivery.nak(delay=outcome.delay, reason=outcome.text)
 
@@ -108,8 +119,8 @@ class Worker:
     """Does the jobs of a queue, as many at a time as it has slots, until stop.
 
     A job that its handler returns from is done, and what it returns is kept as the result if the
-    job is. One whose handler raises comes back after the backoff of the queue, and is a dead letter
-    after max_deliver deliveries, with the text of the error; Snooze, Drop and RetryAfter do
+    job is. One whose handler raises comes back after the backoff of the queue, or else retry_delay,
+    and is a dead letter after max_deliver deliveries, with the text of the error; Snooze, Drop and RetryAfter do
     otherwise. A lease is renewed when a third of it has passed. If it is lost, the handler is asked
     to stop (see Job), its slot stays taken until it does, and nothing that it returns is sent. Each
     job is done at least once: remember the ids of jobs that must not be done twice.
@@ -122,6 +133,9 @@ class Worker:
     holder is the name that others see, by default this process.
     job_timeout is how long a job may take, by default any time. Then the handler is asked to stop,
         the job fails unless the handler returns, and the lease is not renewed any more.
+    retry_delay is after how long a job that failed comes back if its queue has no backoff: after the
+        first delivery, and twice as long after each further one, up to a minute or retry_delay
+        itself. By default a second; 0 is at once.
     max takes the largest priority first.
     middleware wraps handlers, the first outermost.
     logger is by default "pqbridge.worker". It gets a warning for each job that fails or is lost, and
@@ -140,6 +154,7 @@ class Worker:
         ack_wait: Duration | None = None,
         holder: str | None = None,
         job_timeout: Duration | None = None,
+        retry_delay: Duration | None = None,
         max: bool = False,
         middleware: Sequence[Middleware] = (),
         logger: logging.Logger | None = None,
@@ -151,6 +166,7 @@ class Worker:
         self._ack_wait = lease_length(ack_wait)
         self._holder = queue.holder if holder is None else holder
         self._job_timeout = None if job_timeout is None else seconds(job_timeout)
+        self._retry_delay = retry_length(retry_delay)
         self._log = logger or logging.getLogger("pqbridge.worker")
         self._seldom = Seldom()
         self._threads = Threads(concurrency)
@@ -470,10 +486,10 @@ class Worker:
             self._log.warning(what, held.job.id, held.job.deliveries, text, exc_info=outcome.error)
         try:
             if outcome.kind != "lost":
-                await self._settle(held, lambda: give_back(delivery, outcome))
+                await self._settle(held, lambda: give_back(delivery, outcome, self._retry_delay))
         except errors.BadRequestError as error:  # the delay
             text = f"{text}: {error}"
-            await self._settle(held, lambda: delivery.nak(reason=text))
+            await self._settle(held, lambda: delivery.nak(retry_delay=self._retry_delay, reason=text))
         self._finish(held)
 
     async def _settle(self, held: _Held, send: Callable[[], Awaitable[Any]], unknown: bool = False) -> bool:

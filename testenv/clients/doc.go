@@ -42,14 +42,14 @@
 //	pop       max, expires, count, peek -> an item, or null; with count a list of items
 //	lease     ackWait, expires, holder, max, count -> an item with "lease" and "deliveries", or
 //	          null; with count a list of them
-//	settle    lease; how: ack, nak, snooze, term or extend; result, delay, reason, progress,
-//	          next: [{"queue","value","priority"}, ...] -> null
+//	settle    lease; how: ack, nak, snooze, term or extend; result, delay, retryDelay, reason,
+//	          progress, next: [{"queue","value","priority"}, ...] -> null
 //	ackAll    leases -> [null or {"error"}, ...]
 //	result    id or msgId, wait -> {"state","value","error","reason","progress"}; error and reason
 //	          are of a dead letter, value and progress null without any
 //	call      the members of push, wait -> the result
-//	work      worker, queue or queues, concurrency, ackWait, holder, jobTimeout, max, types
-//	          -> null once it runs
+//	work      worker, queue or queues, concurrency, ackWait, holder, jobTimeout, retryDelay, max,
+//	          types -> null once it runs
 //	stop      worker, timeout -> null once it has stopped
 //	exit      -> null; the driver ends with status 0
 //

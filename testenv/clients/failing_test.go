@@ -1,6 +1,7 @@
 package clients_test
 
 import (
+	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -9,6 +10,8 @@ import (
 // failing has jobs that fail, and what becomes of them.
 var failing = []scenario{
 	{"retry with backoff", retryWithBackoff},
+	{"retry without a backoff", retryWithoutBackoff},
+	{"retry delay, whatever failed", retryDelay},
 	{"retry after a time of its own", retryAfter},
 	{"snooze", snooze},
 	{"drop", drop},
@@ -36,6 +39,57 @@ func retryWithBackoff(s *story) {
 	s.holds("jobs")
 	s.holds("jobs-dead", "job1 0 ready 0 disk full")
 	s.wantPause("job1", 50*time.Millisecond)
+}
+
+// Without a backoff, a job that fails comes back after a second, and others are served meanwhile.
+func retryWithoutBackoff(s *story) {
+	s.configure(client.Settings{MaxDeliver: 2})
+	d := s.driver()
+	d.pushes("job1", in{"value": do(step{"fail", "disk full"})})
+	d.pushes("job2", in{})
+	d.answers("work", nil, `null`)
+
+	d.hears("start job1 1", "end job1 failed", "start job2 1", "end job2 done",
+		"start job1 2", "end job1 failed")
+	s.holds("jobs-dead", "job1 0 ready 0 disk full")
+	s.wantPause("job1", time.Second)
+}
+
+// Whatever makes a job fail, it comes back after the retry delay of its worker, unless the handler
+// has named a delay. So does an item that a client gives back with a retry delay.
+func retryDelay(s *story) {
+	const tooLarge = 64<<10 + 1
+	d := s.driver()
+	d.pushes("job1", nil)
+	d.answers("lease", nil, leased(item("job1", "0", ""), "1"))
+	d.refuses("settle", in{"lease": "1", "how": "nak", "delay": "1h", "retryDelay": "2h"},
+		"BadRequest")
+	d.answers("settle", in{"lease": "1", "how": "nak", "retryDelay": "2h"}, `null`)
+
+	known := func(name string, script step) {
+		d.pushes(name, in{"value": do(script), "type": "known"})
+	}
+	known("job2", step{"fail", "disk full"})
+	known("job3", step{"retry", "4h", "no such host"})
+	known("job4", step{"next", "other", b64("which the settings do not allow")})
+	known("job5", step{"return", b64(strings.Repeat("x", tooLarge))})
+	d.pushes("job6", in{"type": "unknown"})
+	s.mayRepeat("job4") // its handler ends well
+	s.mayRepeat("job5")
+	d.answers("work", in{"retryDelay": "3h", "types": []string{"known"}}, `null`)
+
+	for _, run := range []string{"job2 failed", "job3 failed", "job4 done", "job5 done"} {
+		name, how, _ := strings.Cut(run, " ")
+		d.hears("start "+name+" 1 type known handler known", "end "+name+" "+how)
+	}
+	s.holdsBack(map[string]time.Duration{
+		"job1": 2 * time.Hour,
+		"job2": 3 * time.Hour,
+		"job3": 4 * time.Hour,
+		"job4": 3 * time.Hour,
+		"job5": 3 * time.Hour,
+		"job6": 3 * time.Hour,
+	})
 }
 
 // A job may say itself when it wants to be tried again.

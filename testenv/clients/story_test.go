@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/testenv"
@@ -348,6 +350,27 @@ func (s *story) holdsJobs(queue string, want ...string) {
 		}
 		if !slices.Equal(got, want) {
 			return fmt.Errorf("queue %s has %q: want %q", queue, got, want)
+		}
+		return nil
+	})
+}
+
+// holdsBack waits until the items of the queue jobs are delayed, each for so many hours.
+func (s *story) holdsBack(want map[string]time.Duration) {
+	s.Helper()
+	testenv.Eventually(s, func() error {
+		page, err := s.all.PriorityQueue("jobs").Items(s.Context(),
+			client.ItemsOptions{State: client.Delayed})
+		if err != nil {
+			return err
+		}
+
+		got := map[string]time.Duration{}
+		for _, i := range page.Items {
+			got[s.named("job", i.ID)] = time.Until(*i.Due).Round(time.Hour)
+		}
+		if !maps.Equal(got, want) {
+			return fmt.Errorf("held back: %v, want %v", got, want)
 		}
 		return nil
 	})

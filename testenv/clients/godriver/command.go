@@ -33,13 +33,14 @@ type command struct {
 	AckWait duration `json:"ackWait"`
 	Holder  string   `json:"holder"`
 
-	Lease    string   `json:"lease"`
-	Leases   []string `json:"leases"`
-	How      string   `json:"how"`
-	Result   *value   `json:"result"`
-	Reason   string   `json:"reason"`
-	Progress string   `json:"progress"`
-	Next     []struct {
+	Lease      string   `json:"lease"`
+	Leases     []string `json:"leases"`
+	How        string   `json:"how"`
+	Result     *value   `json:"result"`
+	Reason     string   `json:"reason"`
+	RetryDelay duration `json:"retryDelay"`
+	Progress   string   `json:"progress"`
+	Next       []struct {
 		Queue    string `json:"queue"`
 		Value    value  `json:"value"`
 		Priority int64  `json:"priority,string"`
@@ -368,7 +369,8 @@ func (c *command) runSettle(ctx context.Context, d *driver) (any, error) {
 		return nil, delivery.Ack(ctx)
 	case "nak":
 		delay := cmp.Or(time.Duration(c.Delay), client.Backoff)
-		return nil, delivery.Nak(ctx, delay, client.Reason(c.Reason))
+		retry := client.RetryDelay(time.Duration(c.RetryDelay))
+		return nil, delivery.Nak(ctx, delay, retry, client.Reason(c.Reason))
 	case "snooze":
 		return nil, delivery.Snooze(ctx, time.Duration(c.Delay))
 	case "term":

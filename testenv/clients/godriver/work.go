@@ -41,6 +41,7 @@ func (c *command) runWork(_ context.Context, d *driver) (any, error) {
 		AckWait:     time.Duration(c.AckWait),
 		Holder:      c.Holder,
 		JobTimeout:  time.Duration(c.JobTimeout),
+		RetryDelay:  time.Duration(c.RetryDelay),
 		Max:         c.Max.end,
 	}, queues...)
 	if err != nil {

@@ -119,9 +119,9 @@ type dropped struct{ reason string }
 func (d *dropped) Error() string { return "dropped: " + d.reason }
 
 // RetryAfter returns an error that wraps err and with which Work returns the job to the queue for
-// delay, instead of the queue's backoff or the worker's RetryDelay. With a delay of 0 or less, the job is ready at once; one
-// of more than ten years is cut to that. The delivery counts, as for any error. err should say why;
-// it may be nil.
+// delay, instead of the queue's backoff or the worker's RetryDelay. With a delay of 0 or less, the
+// job is ready at once; one of more than ten years is cut to that. The delivery counts, as for any
+// error. err should say why; it may be nil.
 func RetryAfter(delay time.Duration, err error) error {
 	return &retry{cmp.Or(err, errNoReason), delayWithin(delay)}
 }

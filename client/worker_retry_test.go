@@ -74,7 +74,7 @@ func TestAllFailuresAreRetriedLater(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
 		for name, work := range map[string]client.Work{
-			"error":      func(context.Context, *client.Job) error { return errors.New("no paper") },
+			"error":      func(context.Context, *client.Job) error { return errors.New("empty") },
 			"panic":      func(context.Context, *client.Job) error { panic("no paper") },
 			"goexit":     func(context.Context, *client.Job) error { runtime.Goexit(); return nil },
 			"no-handler": new(client.Mux).Work,

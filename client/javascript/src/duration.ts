@@ -1,10 +1,10 @@
 import { badRequest, shown } from "./errors.js";
 
-/** A number of milliseconds, or a text such as "30s", "1m30s" or "250ms", with the units ns, us, ms, s, m and h. */
+/** A number of milliseconds, or a text such as "30s", "1m30s" or "7d", with the units ns, us, ms, s, m, h, and d (24 h). */
 export type Duration = number | string;
 
-const units: Record<string, number> = { ns: 1e-6, us: 1e-3, ms: 1, s: 1e3, m: 6e4, h: 36e5 };
-const whole = /^(0|(\d+(\.\d+)?(ns|us|ms|s|m|h))+)$/;
+const units: Record<string, number> = { ns: 1e-6, us: 1e-3, ms: 1, s: 1e3, m: 6e4, h: 36e5, d: 24 * 36e5 };
+const whole = /^(0|(\d+(\.\d+)?(ns|us|ms|s|m|h|d))+)$/;
 
 /** Ten years in milliseconds, the longest duration anywhere. */
 export const tenYears = 3650 * 24 * units.h!;
@@ -19,7 +19,7 @@ export function milliseconds(value: Duration, name: string, least = 0, most = te
   if (typeof value === "number") ms = value;
   else if (typeof value === "string" && value.length <= 64 && whole.test(value)) {
     ms = 0;
-    for (const [, digits, , unit] of value.matchAll(/(\d+(\.\d+)?)(ns|us|ms|s|m|h)/g)) ms += Number(digits) * units[unit!]!;
+    for (const [, digits, , unit] of value.matchAll(/(\d+(\.\d+)?)(ns|us|ms|s|m|h|d)/g)) ms += Number(digits) * units[unit!]!;
   }
 
   if (!Number.isFinite(ms)) {

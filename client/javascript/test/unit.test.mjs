@@ -18,10 +18,10 @@ import { mayRepeat, repeat } from "../dist/retry.js";
 const utf8 = (text) => new TextEncoder().encode(text);
 
 test("durations are milliseconds or texts", () => {
-  for (const [value, want] of [[250, 250], ["1m30s", 90_000], ["1.5h", 5_400_000], ["0", 0], ["20us", 0.02], ["1s500ms", 1500]]) {
+  for (const [value, want] of [[250, 250], ["1m30s", 90_000], ["1.5h", 5_400_000], ["0", 0], ["20us", 0.02], ["1s500ms", 1500], ["1d12h", 129_600_000]]) {
     assert.equal(milliseconds(value, "x"), want);
   }
-  for (const wrong of ["", "5", "1d", "-1s", "1 s", "s", "1m ", NaN, Infinity, -1, null, {}, "1s".repeat(40), "90000h"]) {
+  for (const wrong of ["", "5", "1w", "-1s", "1 s", "s", "1m ", NaN, Infinity, -1, null, {}, "1s".repeat(40), "90000h"]) {
     assert.throws(() => milliseconds(wrong, "delay"), (err) => err instanceof BadRequestError && err.message.startsWith("delay: "), String(wrong));
   }
   for (const [ms, want] of [[0, "0ms"], [1500, "1500ms"], [1e-7, "0.000000ms"], [1.25, "1.250000ms"]]) assert.equal(durationText(ms, "x"), want);

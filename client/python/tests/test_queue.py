@@ -174,7 +174,17 @@ async def test_bad_arguments_are_refused_before_they_are_sent(queue: Queue, clie
     assert await queue.len() == 0
 
 
-@pytest.mark.parametrize("wait", ["1d", float("nan"), float("inf"), -1])
+async def test_days_are_24_hours(queue: Queue) -> None:
+    await queue.configure(ttl="1d12h", keep="0.5d")
+    await queue.push(b"", delay="7d")
+
+    settings = (await queue.info())["settings"]
+
+    assert (settings["ttl"], settings["keep"]) == ("36h0m0s", "12h0m0s")
+    assert (await queue.info())["delayed"] == 1
+
+
+@pytest.mark.parametrize("wait", ["1w", float("nan"), float("inf"), -1])
 async def test_a_bad_wait_is_refused_before_the_push(queue: Queue, wait: Any) -> None:
     for bad in (queue.call(b"x", wait=wait), queue.result("id", wait=wait), queue.pop(expires=wait)):
         with pytest.raises(pqbridge.BadArgumentError, match="bad duration"):

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta, timezone
 from .errors import BadArgumentError
 
 Duration = float | timedelta | str
-"""Seconds, a timedelta, or a text of the protocol such as "1m30s" or "250ms"."""
+"""Seconds, a timedelta, or a text of the protocol such as "1m30s" or "250ms"; "7d" is 168 hours."""
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h|d)")
 _ENDLESS = 1e15  # seconds; more would overflow
 
 
@@ -41,7 +41,7 @@ def duration_text(duration: Duration) -> str:
     length = seconds(duration)
     if length >= 1e10:
         raise BadArgumentError(f"bad duration {duration!r}: want 0 to ten years")
-    return duration if isinstance(duration, str) else f"{round(length * 1e6)}us"
+    return duration if isinstance(duration, str) and "d" not in duration else f"{round(length * 1e6)}us"
 
 
 def time_text(at: datetime) -> str:

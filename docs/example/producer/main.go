@@ -1,4 +1,4 @@
-// Pushes a thousand letters, each of them once, however often it is run.
+// Pushes a thousand invitations, each of them once, however often it is run.
 package main
 
 import (
@@ -20,12 +20,12 @@ func main() {
 	defer nc.Close()
 	ctx := context.Background()
 
-	producer, err := client.New(nc).PriorityQueue("letters").NewProducer(client.ProducerOptions{})
+	producer, err := client.New(nc).PriorityQueue("invitations").NewProducer(client.ProducerOptions{})
 	check(err)
 	var pushes []*client.PushFuture
 	for i := range 1000 {
-		letter := client.Message{Value: fmt.Appendf(nil, "ada: number %d", i)}
-		push, err := producer.PushAsync(ctx, 5, letter, client.MsgID(fmt.Sprint("letter-", i)))
+		invitation := client.Message{Value: fmt.Appendf(nil, "to guest %d", i)}
+		push, err := producer.PushAsync(ctx, 5, invitation, client.MsgID(fmt.Sprint("guest-", i)))
 		check(err)
 		pushes = append(pushes, push)
 	}
@@ -40,7 +40,7 @@ func main() {
 		}
 	}
 
-	fmt.Printf("%d letters pushed, %d were there before\n", len(pushes)-before, before)
+	fmt.Printf("%d invitations pushed, %d were there before\n", len(pushes)-before, before)
 }
 
 func check(err error) {

@@ -67,6 +67,7 @@ type Config struct {
 type sender interface {
 	Publish(m *leaf.Message) error
 	HasInterest(subject string) bool
+	Barrier(f func())
 }
 
 // core is what pulls, acknowledgements and calls of the API share to run requests and to answer.

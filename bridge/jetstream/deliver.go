@@ -35,14 +35,14 @@ func (p *pull) overhead() int {
 // deliver sends the items of a request. An item that was already delivered max_deliver times is
 // discarded. If an item cannot be sent, deliver returns why, and the rest go back.
 func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error) {
-	now, clock := time.Now(), p.f.config.Now()
+	clock := p.f.config.Now()
 	maxDeliver := int64(p.consumer.config.MaxDeliver)
-	if !p.listens(now) {
+	if !p.listens() {
 		unsent = errNoListener
 	}
 
 	m := messages.Get().(*message)
-	m.Subject, m.room = p.to(now), p.MaxBytes
+	m.Subject, m.room = p.to(time.Now()), p.MaxBytes
 	m.subject = p.f.pushSubject(p.consumer.stream)
 
 	sent := 0
@@ -162,8 +162,10 @@ func (p *pull) setReply(m *message, r *fdbpq.Result) {
 }
 
 const (
-	// newInterest is how long news of a subscription may take from a client that is far away.
-	newInterest = 2 * time.Second
+	// newInterest is how long news of a subscription may take from a client that is far away, and
+	// interestPause how often a pull looks for it meanwhile.
+	newInterest   = 2 * time.Second
+	interestPause = 20 * time.Millisecond
 	// listenPause is how often a pull without heartbeats checks whether anybody listens.
 	listenPause = 5 * time.Second
 )
@@ -171,21 +173,19 @@ const (
 // inbox is where the messages of a pull go.
 type inbox struct {
 	out      sender
-	subject  string // the client subscribes to it
-	gateway  string // used instead at first, if the pull came through a gateway
-	hidden   bool   // the server does not tell who subscribes to subject
-	seen     bool   // a subscription was seen; for calls of the Replier
-	received time.Time
+	subject  string    // the client subscribes to it
+	gateway  string    // used instead at first, if the pull came through a gateway
+	hidden   bool      // the server does not tell who subscribes to subject
+	received time.Time // or as long before as it may have waited to be read
 }
 
-// inboxOf returns the inbox of a pull with that reply subject.
-func inboxOf(reply string, out sender) inbox {
-	subject, via := leaf.WithoutGateway(reply)
-	b := inbox{out: out, subject: subject, received: time.Now()}
+// inboxOf returns the inbox of a pull.
+func inboxOf(m *leaf.Message, out sender) inbox {
+	subject, via := leaf.WithoutGateway(m.Reply)
+	b := inbox{out: out, subject: subject, received: time.Now().Add(-m.Waited)}
 	b.hidden = via || wire.Imported(subject)
-	b.seen = out.HasInterest(subject)
 	if via {
-		b.gateway = reply
+		b.gateway = m.Reply
 	}
 	return b
 }
@@ -199,13 +199,7 @@ func (b *inbox) to(now time.Time) string {
 }
 
 // listens reports whether somebody may receive a message.
-func (b *inbox) listens(now time.Time) bool {
-	if b.hidden || b.out.HasInterest(b.subject) {
-		b.seen = true
-		return true
-	}
-	return !b.seen && now.Sub(b.received) <= newInterest
-}
+func (b *inbox) listens() bool { return b.hidden || b.out.HasInterest(b.subject) }
 
 // beat sends a heartbeat with the number of deliveries so far.
 func (b *inbox) beat(now time.Time, delivered uint64) {

@@ -84,6 +84,8 @@ type fakeSender struct {
 	sent chan *leaf.Message
 	deaf string                // how the subjects begin that nobody listens to; none if empty
 	err  atomic.Pointer[error] // of sending items, nil if there is none
+
+	barriers chan func() // nil if the connection is never behind
 }
 
 func (s *fakeSender) Publish(m *leaf.Message) error {
@@ -96,6 +98,15 @@ func (s *fakeSender) Publish(m *leaf.Message) error {
 	s.sent <- &copied
 
 	return nil
+}
+
+// Barrier calls f at once, or when the test does.
+func (s *fakeSender) Barrier(f func()) {
+	if s.barriers == nil {
+		f()
+	} else {
+		s.barriers <- f
+	}
 }
 
 func (s *fakeSender) HasInterest(subject string) bool {

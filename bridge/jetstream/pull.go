@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,7 +33,8 @@ const (
 //
 // # States
 //
-//	new       it has made no request
+//	new       nobody has looked at it
+//	unheard   nobody is seen to subscribe to its inbox yet, or what the bridge knows of that is old
 //	asking    the dispatcher has its request
 //	leaving   its request was cancelled, and the field leaving has its ending
 //	ended     it is in no table, and the client was told unless the ending is silent
@@ -41,7 +43,11 @@ const (
 //
 //	from      to        when
 //	new       ended     its payload, max_waiting or the stop of the bridge refuses it
+//	new       unheard   nobody is seen to subscribe, or it comes from the socket of a bridge that
+//	                    stood still, where the end of the subscription may follow it
 //	new       asking    otherwise
+//	unheard   asking    somebody subscribes
+//	unheard   ended     nobody does in time, or for a reason that an asking one leaves for
 //	asking    asking    it got items and wants more, or only waits for its time to end,
 //	                    because no message can carry the next item
 //	asking    ended     it has all, its time is up, or its request failed
@@ -55,13 +61,14 @@ type pull struct {
 	inbox
 	pullRequest
 
+	behind  atomic.Bool       // it was read late, and the connection has yet to catch up
 	asked   int               // items that its request wants
 	credits *dispatch.Credits // of the tally, or none once it gets no more items
 	ifEmpty *ending           // how it ends when there is nothing for it
 
 	// outstanding.mu guards these. All other fields belong to the goroutine that makes a request
 	// and, until that has ended, to the calls of the Replier.
-	leaving *ending // nil unless it is leaving
+	leaving *ending // nil unless it is leaving, or unheard and about to end
 	waits   dispatch.WaitHandle
 }
 
@@ -82,7 +89,7 @@ func newPulls(f *core) *pulls {
 
 // startPull starts a pull. It does not wait.
 func (f *pulls) startPull(c *consumer, m *leaf.Message) {
-	p := &pull{f: f, consumer: c, inbox: inboxOf(m.Reply, f.out), ifEmpty: timedOut}
+	p := &pull{f: f, consumer: c, inbox: inboxOf(m, f.out), ifEmpty: timedOut}
 	r, refused := parsePull(m.Payload, &c.config)
 	if refused != nil {
 		p.say(refused)
@@ -114,7 +121,35 @@ func (f *pulls) startPull(c *consumer, m *leaf.Message) {
 			f.inboxes[p.subject] = map[*pull]bool{}
 		}
 		f.inboxes[p.subject][p] = true
+		if m.Waited > 0 && !p.hidden {
+			p.behind.Store(true)
+			f.out.Barrier(func() { p.behind.Store(false) })
+		}
+		p.beginLocked()
+	}
+}
+
+// beginLocked makes the first request, once somebody is seen to listen: an item for nobody would
+// count as delivered.
+func (p *pull) beginLocked() {
+	switch upToDate := !p.behind.Load(); {
+	case p.leaving != nil:
+		p.closeLocked(p.leaving)
+	case upToDate && p.listens():
 		p.askLocked(maxAtOnce)
+	case upToDate && time.Since(p.received) > newInterest:
+		const text = "a pull ends because nobody is seen to subscribe to its inbox: " +
+			"the client is gone, or the leaf node's user may not publish there"
+		p.f.config.Warn(text, "inbox", wire.Shorten(p.subject))
+		p.closeLocked(silent)
+	default:
+		p.f.requests.Add(1)
+		time.AfterFunc(interestPause, func() {
+			defer p.f.answered()
+			p.f.mu.Lock()
+			defer p.f.mu.Unlock()
+			p.beginLocked()
+		})
 	}
 }
 
@@ -211,17 +246,11 @@ func (p *pull) Heartbeat(*dispatch.Request, int) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 
-	now, seen := time.Now(), p.seen
 	switch {
-	case !p.listens(now):
-		if !seen {
-			const text = "a pull ends because nobody is seen to subscribe to its inbox: " +
-				"the client is gone, or the leaf node's user may not publish there"
-			p.f.config.Warn(text, "inbox", wire.Shorten(p.subject))
-		}
+	case !p.listens():
 		p.endLocked(silent)
 	case p.pullRequest.Heartbeat > 0:
-		p.beat(now, p.tally.delivered)
+		p.beat(time.Now(), p.tally.delivered)
 	}
 }
 

@@ -543,7 +543,7 @@ func TestGatewayInbox(t *testing.T) {
 	s := newSystem(t)
 	const way = "_GR_.cluster.server._INBOX.x.y"
 
-	p := inboxOf(way, s.out)
+	p := inboxOf(&leaf.Message{Reply: way}, s.out)
 	same(t, "at first", p.to(p.received), way)
 	same(t, "once the gateway has forgotten", p.to(p.received.Add(3*time.Second)), "_INBOX.x.y")
 

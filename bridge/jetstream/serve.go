@@ -47,8 +47,10 @@ func (f *Face) receive(m *leaf.Message) {
 		return
 	}
 
+	// The owner of the queue would not know how long a request has waited.
 	ofStream := r.row != nil && r.row.least > 0 && len(r.args) > 0
-	if !forwarded && ofStream && f.forward(stream{r.kind, r.args[0]}, m) {
+	forwardable := !forwarded && ofStream && m.Waited == 0
+	if forwardable && f.forward(stream{r.kind, r.args[0]}, m) {
 		return
 	}
 
@@ -87,12 +89,13 @@ func (f *Face) ack(m *leaf.Message, forwarded bool) {
 	if m.Reply != "" && !f.mayReply(m.Reply) {
 		m.Reply = ""
 	}
-	if !forwarded && f.forward(key.stream, m) {
+	// The next messages are the answer to a +NXT.
+	next, isNext := bytes.CutPrefix(m.Payload, ackNext)
+	oldPull := isNext && m.Waited > 0
+	if !forwarded && !oldPull && f.forward(key.stream, m) {
 		return
 	}
 
-	// The next messages are the answer to a +NXT.
-	next, isNext := bytes.CutPrefix(m.Payload, ackNext)
 	reply := m.Reply
 	if isNext {
 		reply = ""
@@ -102,7 +105,8 @@ func (f *Face) ack(m *leaf.Message, forwarded bool) {
 	// Release comes second: a pull that gets the credit must come after the acknowledgement.
 	f.release(key, token, op.Kind == fdbpq.OpExtend)
 	if isNext && m.Reply != "" {
-		f.next(key.stream, key.name, &leaf.Message{Reply: m.Reply, Payload: next})
+		pull := leaf.Message{Reply: m.Reply, Payload: next, Waited: m.Waited}
+		f.next(key.stream, key.name, &pull)
 	}
 }
 

@@ -79,6 +79,17 @@ func (c *Conn) Flush(ctx context.Context) error {
 	}
 }
 
+// Barrier calls f once Receive has had all that the server has sent before, from the same
+// goroutine. It never does if the connection ends first, and does so at once if there is none.
+func (c *Conn) Barrier(f func()) {
+	online := c.online.Load()
+	if online == nil {
+		f()
+		return
+	}
+	online.ping(func() error { f(); return nil })
+}
+
 // blanks end a part of a line.
 const blanks = " \t\r\n"
 

@@ -31,7 +31,8 @@ func (db *DB) open() (*openedStore, error) {
 	}
 
 	s := &openedStore{
-		disk: disk,
+		disk:       disk,
+		background: &background{disk: disk, now: o.now},
 		syncer: &syncer{
 			disk:     disk,
 			commits:  make(chan *pendingCommit, commitQueue),
@@ -47,7 +48,7 @@ func (db *DB) open() (*openedStore, error) {
 		live:      make(map[any]func(error)),
 	}
 
-	if s.pdb, err = pebble.Open(db.dir, o.tuned(disk, db.lock, s.events())); err != nil {
+	if s.pdb, err = pebble.Open(db.dir, o.tuned(db.lock, s)); err != nil {
 		_ = s.closePebble()
 		return nil, explainDamage(cmp.Or(disk.err(), err)) // The rest follows from a failed disk.
 	}
@@ -85,13 +86,14 @@ func (s *openedStore) events() *pebble.EventListener {
 		signal(s.room)
 	}
 	return &pebble.EventListener{
-		BackgroundError: func(err error) {
-			s.disk.logger.Warn("pebblekv: background work failed", "error", err.Error())
+		BackgroundError: s.background.note,
+		DataCorruption:  func(i pebble.DataCorruptionInfo) { s.damage.note(i.Path, i.Details) },
+		WALCreated:      func(pebble.WALCreateInfo) { s.rotated.Store(true) },
+		FlushEnd:        func(pebble.FlushInfo) { replaced() },
+		CompactionEnd: func(i pebble.CompactionInfo) {
+			s.background.failing.Store(i.Err != nil)
+			replaced()
 		},
-		DataCorruption: func(i pebble.DataCorruptionInfo) { s.damage.note(i.Path, i.Details) },
-		WALCreated:     func(pebble.WALCreateInfo) { s.rotated.Store(true) },
-		FlushEnd:       func(pebble.FlushInfo) { replaced() },
-		CompactionEnd:  func(pebble.CompactionInfo) { replaced() },
 	}
 }
 

@@ -23,6 +23,8 @@ type openedStore struct {
 	syncer   *syncer // started once the folder is open
 	gapIndex *gapIndex
 
+	background *background
+
 	opening uint64 // id of this opening: see commitMark
 
 	folder *folderGuard // of the DB
@@ -314,8 +316,10 @@ func (s *openedStore) waitRoom(ctx context.Context, closing <-chan struct{}) err
 
 	for {
 		m := s.pdb.Metrics()
-		// Pebble does not compact around damage, so waiting for that would stop the writers.
-		flat := m.Levels[0].Sublevels <= maxSublevels || s.damage.err() != nil
+		// Pebble does not compact around damage, and may try a table that cannot be opened, so
+		// waiting for that would stop the writers.
+		flat := m.Levels[0].Sublevels <= maxSublevels || s.damage.err() != nil ||
+			s.background.failing.Load()
 		if m.MemTable.Size <= s.maxMemory && flat {
 			return nil
 		}

@@ -42,14 +42,14 @@ const (
 
 // tuned are Pebble's options for many small, short-lived items on a machine with few cores and
 // little memory.
-func (o Options) tuned(d *diskFS, lock *pebble.Lock, events *pebble.EventListener) *pebble.Options {
+func (o Options) tuned(lock *pebble.Lock, s *openedStore) *pebble.Options {
 	p := &pebble.Options{
-		FS:            d,
+		FS:            s.disk,
 		Lock:          lock,
 		CacheSize:     o.CacheSize + usualMemTables*o.MemTableSize,
 		MemTableSize:  uint64(o.MemTableSize),
-		EventListener: events,
-		Logger:        pebbleLogger{o.Logger, d.fail},
+		EventListener: s.events(),
+		Logger:        pebbleLogger{o.Logger, s.disk.fail},
 		LBaseMaxBytes: baseLevelSize,
 
 		FlushDelayDeleteRange: flushDelay,
@@ -78,6 +78,7 @@ func (o Options) tuned(d *diskFS, lock *pebble.Lock, events *pebble.EventListene
 
 	// Reads request no compactions. Those worth doing are found without that.
 	p.Experimental.ReadSamplingMultiplier = -1
+	p.Experimental.CompactionScheduler = newScheduler(s.background)
 	return p
 }
 

@@ -198,7 +198,7 @@ func newPending(b *Batcher, ctx context.Context, ops []Op) *Pending {
 		op := &ops[i]
 		all |= kinds[op.Kind].traits
 		if len(op.Successors()) > 0 {
-			all |= grows
+			all |= Grows
 		}
 
 		// Pushes with unique keys bring back due items, and then read what that may have written.
@@ -206,7 +206,7 @@ func newPending(b *Batcher, ctx context.Context, ops []Op) *Pending {
 		p.grouped = p.pushes && (p.grouped || op.Message.Group() != "")
 	}
 
-	p.onlyReads, p.shrinks = all&Writes == 0, all&grows == 0
+	p.onlyReads, p.shrinks = all&Writes == 0, all&Grows == 0
 	if p.notBlind = !p.pushes && b.seeing.Load() > 0; p.notBlind {
 		b.seeing.Add(-1)
 	}

@@ -25,9 +25,10 @@ const (
 	FallsDue
 	// EndsLease ends leases without waiting for their end.
 	EndsLease
+	// Grows makes the store larger: a full one refuses it. Dead letters do not count.
+	Grows
 
-	grows // makes the store larger, apart from dead letters
-	ties  // an operation that follows one of its kind is done together with it or not at all
+	ties // an operation that follows one of its kind is done together with it or not at all
 )
 
 // Has reports whether operations of the kind have the trait.
@@ -45,7 +46,7 @@ var kinds = [1 << 8]struct {
 	traits Trait
 	record codec.RecordKind // see OpKind.recordKind
 }{
-	OpPush:  {family: pushFamily, traits: Writes | FillsQueue | FallsDue | grows | ties},
+	OpPush:  {family: pushFamily, traits: Writes | FillsQueue | FallsDue | Grows | ties},
 	OpPop:   {family: popFamily, traits: Writes | TakesItem | ReturnsItem | MovesItem},
 	OpPeek:  {family: peekFamily, traits: ReturnsItem | MovesItem},
 	OpLen:   {family: lookFamily},
@@ -59,22 +60,22 @@ var kinds = [1 << 8]struct {
 	OpRestore:     {family: restoreFamily, traits: Writes | FillsQueue},
 	OpTerm:        {family: tokenFamily, traits: Writes | MovesItem | EndsLease},
 	OpSettings:    {family: configFamily},
-	OpConfigure:   {family: configFamily, traits: Writes | grows},
+	OpConfigure:   {family: configFamily, traits: Writes | Grows},
 	OpGet:         {family: lookFamily, traits: ReturnsItem | MovesItem},
 	OpRank:        {family: lookFamily},
 	OpRemove:      {family: editFamily, traits: Writes | EndsLease},
-	OpMove:        {family: editFamily, traits: Writes | MovesItem | FillsQueue | grows},
+	OpMove:        {family: editFamily, traits: Writes | MovesItem | FillsQueue | Grows},
 	OpPurge:       {family: editFamily, traits: Writes | EndsLease},
 	OpRelease:     {family: editFamily, traits: Writes | MovesItem | FillsQueue | EndsLease},
-	OpRedriveItem: {family: editFamily, traits: Writes | MovesItem | grows},
+	OpRedriveItem: {family: editFamily, traits: Writes | MovesItem | Grows},
 	OpSweep:       {family: sweepFamily, traits: Writes},
 	OpConsumers:   {family: recordFamily, record: codec.ConsumerRecord},
-	OpSetConsumer: {family: recordFamily, traits: Writes | grows, record: codec.ConsumerRecord},
+	OpSetConsumer: {family: recordFamily, traits: Writes | Grows, record: codec.ConsumerRecord},
 	OpSchedules:   {family: recordFamily, record: codec.ScheduleRecord},
 	OpSetSchedule: {
-		family: recordFamily, traits: Writes | FallsDue | grows, record: codec.ScheduleRecord,
+		family: recordFamily, traits: Writes | FallsDue | Grows, record: codec.ScheduleRecord,
 	},
-	OpSetSource: {family: configFamily, traits: Writes | grows},
+	OpSetSource: {family: configFamily, traits: Writes | Grows},
 }
 
 // family is the operations that run together in a transaction, in the order of txOps.apply.

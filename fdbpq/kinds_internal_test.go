@@ -28,7 +28,7 @@ func TestKindsAreComplete(t *testing.T) {
 func TestTraitsAgree(t *testing.T) {
 	for n := range 1 << 8 {
 		k := OpKind(n)
-		changes := TakesItem | FillsQueue | FallsDue | EndsLease | grows
+		changes := TakesItem | FillsQueue | FallsDue | EndsLease | Grows
 		if k.Has(changes) && !k.Writes() {
 			t.Errorf("kind %d changes the queue and does not write", n)
 		}

@@ -2,8 +2,10 @@ package fdbpq_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,6 +189,46 @@ func TestPopsOnNearlyFullDisk(t *testing.T) {
 			})
 		}
 	}
+}
+
+// On a nearly full disk nothing that makes the store larger succeeds, whatever it clears for that:
+// the parts of a large item are cleared as a range, and written again elsewhere.
+func TestMovesOnNearlyFullDisk(t *testing.T) {
+	const keep = 4 << 20 // MinFreeSpace
+	disk := vfs.NewMem()
+	open := func(free uint64) kv.Database {
+		disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free})
+		return must(pebblekv.Open("db", pebblekv.Options{
+			FS:           disk,
+			MinFreeSpace: keep,
+			Logger:       slog.New(slog.DiscardHandler),
+		}))
+	}
+
+	roomy := open(1 << 40)
+	k := must(fdbpq.NewKeyspace("p", "f", fdbpq.RawValues))
+	b := fdbpq.NewBatcher(roomy, k)
+	var ids []fdbpq.ID
+	for _, size := range []int{10, 1000, 89_000, 91_000, 300_000} {
+		for _, headers := range []map[string][]string{nil, {"h": {"x"}}} {
+			push := opPush(must(k.PriorityQueue("a")), 1, strings.Repeat("v", size))
+			push.Message.Headers = headers
+			ids = append(ids, must(b.Apply(t.Context(), []fdbpq.Op{push}))[0].Item.ID)
+		}
+	}
+	wantError(t, roomy.Close(), nil)
+
+	f := newFixtureIn(t, open(keep/2), "p", "f", fdbpq.RawValues)
+	q := f.queue("a")
+	for n, id := range ids {
+		move := fdbpq.Op{Kind: fdbpq.OpMove, Queue: q, ID: id, Priority: 2}
+		_, err := f.batcher.Apply(f.ctx, []fdbpq.Op{move})
+		if !errors.Is(err, kv.ErrUnavailable) {
+			t.Errorf("move of item %d: %v, want %v", n, err, kv.ErrUnavailable)
+		}
+	}
+	f.apply(op(opPopMin, q))
+	f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q})
 }
 
 // On a nearly full disk, transactions that only remove items or put them back succeed, and those

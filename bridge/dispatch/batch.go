@@ -25,7 +25,7 @@ type batch struct {
 	silent    bool // has a push without a reply
 	purges    bool // has only purges, and pops of lines
 	writes    bool // has an operation that writes
-	pushes    bool // has a push, or an acknowledgement with successors
+	pushes    bool // has an operation that makes the store larger
 	nonPushes bool // has operations other than pushes
 	durable   bool // durable or failed: only the replies are still to be sent
 

@@ -327,9 +327,26 @@ func TestOldRequestsBehindOthers(t *testing.T) {
 	}
 }
 
-// A store that refuses pushes takes the last look of a pop, though both came into one batch.
+// A store that refuses pushes, and what else makes it larger, takes the last look of a pop, though
+// both came into one batch.
 func TestLastLookBesideAPushThatIsRefused(t *testing.T) {
-	for _, items := range []int{2, 1} {
+	large := strings.Repeat("x", tooLarge+1)
+	for _, c := range []struct {
+		items   int
+		refused func(q *Queue) fdbpq.Op
+	}{
+		{2, func(q *Queue) fdbpq.Op { return push(q, large) }},
+		{1, func(q *Queue) fdbpq.Op { return push(q, large) }},
+		{1, func(q *Queue) fdbpq.Op {
+			return fdbpq.Op{
+				Kind:   fdbpq.OpSetConsumer,
+				Queue:  q.Target,
+				Record: "name",
+				Change: func([]byte, time.Time) ([]byte, error) { return []byte(large), nil },
+			}
+		}},
+	} {
+		items := c.items
 		withHeld(t, nil, func(w *waiting, db *heldDB) {
 			w.park(pop(w.q))                          // 1
 			w.submit(until(20*time.Second), pop(w.q)) // 2
@@ -340,7 +357,7 @@ func TestLastLookBesideAPushThatIsRefused(t *testing.T) {
 
 			w.while(db, func() { // 3
 				time.Sleep(time.Second)
-				w.submit(nil, push(w.q, strings.Repeat("x", tooLarge+1))) // 4
+				w.submit(nil, c.refused(w.q)) // 4
 			})
 
 			want := []string{"4: failed 1, unavailable", "1: a", "2: b"}

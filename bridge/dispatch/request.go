@@ -179,8 +179,9 @@ func has(ops []fdbpq.Op, kind fdbpq.OpKind) bool {
 	return slices.ContainsFunc(ops, func(op fdbpq.Op) bool { return op.Kind == kind })
 }
 
-// pushes reports whether the operation pushes: a full store refuses it.
-func pushes(op *fdbpq.Op) bool { return op.Kind == fdbpq.OpPush || len(op.Successors()) > 0 }
+// pushes reports whether the operation pushes, or makes the store larger in another way: a full
+// store refuses it.
+func pushes(op *fdbpq.Op) bool { return op.Kind.Has(fdbpq.Grows) || len(op.Successors()) > 0 }
 
 // anyPushes reports whether one of the operations pushes.
 func anyPushes(ops []fdbpq.Op) bool {

@@ -49,7 +49,7 @@ func (b *background) log(err error) {
 	}
 }
 
-// pause waits, unless the folder is still being opened, which requests wait for, or is being closed.
+// pause waits, unless the folder is being closed, or still being opened, which requests wait for.
 func (b *background) pause() {
 	if !b.disk.opened.Load() {
 		return

@@ -205,7 +205,7 @@ func (b *backupRun) copyTo(made string) error {
 		return fmt.Errorf("the copy cannot be opened: %w", err)
 	}
 
-	return opened.Close()
+	return errors.Join(opened.Check(), opened.Close())
 }
 
 // publish gives the copy its name.

@@ -149,15 +149,20 @@ func newestCommit(db *pebble.DB, inTables bool) (number uint64, openings []uint6
 	return number, openings, iter.Close() // It returns what went wrong in between.
 }
 
-// checkCommits returns the numbers in the mark of the folder. The error wraps errDamaged if one of
-// these commits has vanished, and errMixed if there are commits of another history.
-func checkCommits(dir string, o Options, lock *pebble.Lock) (marked commitNumbers, err error) {
+// checkCommits returns the numbers in the mark of the folder, and notes in replayed which logs it
+// has. The error wraps errDamaged if one of these commits has vanished, and errMixed if there are
+// commits of another history.
+func checkCommits(
+	dir string, o Options, lock *pebble.Lock, replayed *replayedLogs,
+) (marked commitNumbers, err error) {
 	marked, err = readCommitMark(o.FS, dir)
+	if err == nil && marked == (commitNumbers{}) {
+		err = replayed.addAll(dir)
+	}
 	if err != nil || marked == (commitNumbers{}) {
 		return marked, err
 	}
 
-	replayed := &replayedLogs{FS: o.FS}
 	look := o
 	look.FS = replayed
 	pdb, err := pebble.Open(dir, look.readOnly(lock))
@@ -203,15 +208,53 @@ func (r *replayedLogs) Open(name string, opts ...vfs.OpenOption) (vfs.File, erro
 
 func (r *replayedLogs) Unwrap() vfs.FS { return r.FS }
 
-// firstCommit returns the number of the first commit in the logs, 0 if there is none that can be
-// read.
-func (r *replayedLogs) firstCommit() uint64 {
+// addAll notes all logs of a folder. Pebble may not open some of them.
+func (r *replayedLogs) addAll(dir string) error {
+	names, err := r.List(dir)
+	for _, name := range names {
+		if isLog(name) {
+			r.paths = append(r.paths, r.PathJoin(dir, name))
+		}
+	}
+	return err
+}
+
+func (r *replayedLogs) logs() wal.Logs {
 	var all wal.FileAccumulator
 	for _, path := range r.paths {
 		_, _ = all.MaybeAccumulate(r.FS, path)
 	}
+	return all.Finish()
+}
 
-	for _, log := range all.Finish() {
+// fileSize returns how many bytes the files of the logs have. A file that is used again keeps the
+// size it had.
+func (r *replayedLogs) fileSize() (bytes uint64) {
+	for _, log := range r.logs() {
+		size, _ := log.PhysicalSize() // Pebble's Open will fail.
+		bytes += size
+	}
+	return bytes
+}
+
+// size returns how many bytes the logs hold. It reads them.
+func (r *replayedLogs) size() (bytes uint64) {
+	for _, log := range r.logs() {
+		var end wal.Offset
+		records := log.OpenForRead()
+		for err := error(nil); err == nil; {
+			_, end, err = records.NextRecord()
+		}
+		_ = records.Close() // Nothing was written.
+		bytes += uint64(end.Physical)
+	}
+	return bytes
+}
+
+// firstCommit returns the number of the first commit in the logs, 0 if there is none that can be
+// read.
+func (r *replayedLogs) firstCommit() uint64 {
+	for _, log := range r.logs() {
 		records := log.OpenForRead()
 		first, _, err := records.NextRecord()
 		var batch []byte

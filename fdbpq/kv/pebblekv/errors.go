@@ -51,8 +51,10 @@ func badBackup(err error) error {
 // failure returns the error for the caller of an operation that failed because of cause. Its text
 // names no files.
 func failure(cause error) error {
-	if errors.Is(cause, errDamaged) || errors.Is(cause, errMixed) ||
-		pebble.IsCorruptionError(cause) {
+	switch {
+	case errors.Is(cause, kv.ErrUnavailable):
+		return cause
+	case errors.Is(cause, errDamaged), errors.Is(cause, errMixed), pebble.IsCorruptionError(cause):
 		return kv.WithCause(kv.ErrCorrupt, damagedReason, cause)
 	}
 	return kv.WithCause(kv.ErrUnavailable, reason(cause), cause)

@@ -385,6 +385,18 @@ func TestDiskFull(t *testing.T) {
 	remove := func() error {
 		return run(kv.BeginOptions{}, func(tx kv.Transaction) { tx.Clear([]byte("other")) })
 	}
+	removeRange := func() error {
+		return run(kv.BeginOptions{}, func(tx kv.Transaction) {
+			tx.ClearRange(kv.Range{Begin: []byte("o"), End: []byte("p")})
+		})
+	}
+	// What a cleared range holds may be as much as is written instead.
+	replace := func() error {
+		return run(kv.BeginOptions{}, func(tx kv.Transaction) {
+			tx.ClearRange(kv.Range{Begin: []byte("k"), End: []byte("l")})
+			put(tx)
+		})
+	}
 	must(t, grow())
 
 	// 100 bytes are kept free, and the others may use three quarters of them.
@@ -399,15 +411,17 @@ func TestDiskFull(t *testing.T) {
 	} {
 		free(step.free)
 		want := fmt.Sprintf("disk full: %d bytes free, 100 needed", step.free)
-		err := grow()
-
-		refused := errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err)
-		if (err == nil) != step.grows ||
-			err != nil && (!refused || !strings.Contains(err.Error(), want)) {
-			t.Errorf("to grow: %v, without %q", err, want)
+		for name, err := range map[string]error{"grow": grow(), "replace": replace()} {
+			refused := errors.Is(err, kv.ErrUnavailable) && !kv.MaybeCommitted(err)
+			if (err == nil) != step.grows ||
+				err != nil && (!refused || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s with %d free: %v, without %q", name, step.free, err, want)
+			}
 		}
 
-		for name, err := range map[string]error{"shrink": shrink(), "remove": remove()} {
+		for name, err := range map[string]error{
+			"shrink": shrink(), "remove": remove(), "remove a range": removeRange(),
+		} {
 			if (err == nil) != step.others ||
 				err != nil && (!errors.Is(err, kv.ErrUnavailable) || kv.MaybeCommitted(err)) {
 				t.Errorf("%s with %d free: %v", name, step.free, err)

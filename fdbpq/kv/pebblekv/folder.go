@@ -134,7 +134,7 @@ const (
 type spaceGuard struct {
 	fs  vfs.FS
 	dir string
-	min uint64 // bytes to keep free
+	min uint64 // bytes to keep free, or 0
 	now func() time.Time
 	log *slog.Logger
 
@@ -149,10 +149,6 @@ type spaceGuard struct {
 // check returns an error wrapping kv.ErrUnavailable if there is too little free space for a
 // transaction that makes the store larger, or for one that does not.
 func (s *spaceGuard) check(grows bool) error {
-	if s == nil {
-		return nil
-	}
-
 	if grows {
 		err := s.want(s.min)
 		s.noteRoom(err == nil)
@@ -180,6 +176,9 @@ func (s *spaceGuard) noteRoom(room bool) {
 
 // want returns an error wrapping kv.ErrUnavailable if fewer bytes are free.
 func (s *spaceGuard) want(need uint64) error {
+	if need == 0 {
+		return nil
+	}
 	free, err := s.query()
 	if err != nil {
 		return nil // Some file systems do not tell. A full disk will.

@@ -38,8 +38,9 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	tx.countConflict(r.Begin, r.End)
 	tx.countConflict(r.Begin, r.End)
 
-	// What the range holds is not known, so the transaction counts as one that shrinks.
-	tx.growth -= kv.MaxTransactionSize
+	// What the range holds is not known, perhaps no more than what is written instead. So it counts
+	// as little as a cleared key does: its value is not known either.
+	tx.growth -= len(r.Begin) + len(r.End)
 	tx.store.counters.noteClear()
 	tx.writes.clearRange(r.Begin, r.End)
 

@@ -20,8 +20,12 @@ func (db *DB) open() (*openedStore, error) {
 		return nil, err
 	}
 
-	marked, err := checkCommits(db.dir, o, db.lock)
+	logs := &replayedLogs{FS: o.FS}
+	marked, err := checkCommits(db.dir, o, db.lock, logs)
 	if err != nil {
+		return nil, err
+	}
+	if err := db.wantRoomFor(logs); err != nil {
 		return nil, err
 	}
 

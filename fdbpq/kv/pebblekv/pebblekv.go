@@ -18,7 +18,7 @@
 //
 // The disk fills up: while less than Options.MinFreeSpace is free, transactions that make the store
 // larger fail with kv.ErrUnavailable. Transactions that began with kv.BeginOptions.Shrinks succeed
-// for longer.
+// for longer. The folder is only opened, or opened again, while as much is free as the logs hold.
 //
 // A write or sync fails: every commit in progress fails with kv.ErrCommitUnknown, because its
 // writes may or may not be found later. From then on nothing is written to the folder, as if the
@@ -71,10 +71,12 @@ type DB struct {
 	lock    *pebble.Lock
 	folder  *folderGuard // nil unless system
 	damage  damage
-	space   *spaceGuard // nil if nothing is kept free
+	space   *spaceGuard
 
-	writer *writerSlot
-	retry  time.Time // when to try to reopen the folder; only the writer uses it
+	// Only the writer uses these.
+	writer   *writerSlot
+	retry    time.Time // when to try to reopen the folder
+	logsNeed uint64    // bytes to be free before that, if the last attempt lacked them
 
 	mu    sync.Mutex
 	store *openedStore // nil while the folder cannot be reopened
@@ -91,7 +93,8 @@ var _ kv.Database = (*DB)(nil)
 // operating system it revokes the permissions of everybody but the owner on dir, if it may. The
 // permissions of the files in it are up to the umask.
 //
-// On a full disk it returns a DB that is unavailable, as Check says, until there is room.
+// On a full disk it returns a DB that is unavailable, as Check says, until there is room: for what
+// the logs hold, and MinFreeSpace.
 //
 // Errors: what Options.Validate returns; ErrInUse; dir has other files but no store, or is an
 // unfinished backup; data that had been synced is damaged or missing; files of two stores are
@@ -148,14 +151,13 @@ func openDB(dir string, o Options) (*DB, error) {
 		damage:  damage{logger: o.Logger},
 		writer:  &writerSlot{held: make(chan struct{}, 1)},
 		closing: make(chan struct{}),
+		space: &spaceGuard{
+			fs: o.FS, dir: dir, min: uint64(max(o.MinFreeSpace, 0)), now: o.now, log: o.Logger,
+		},
 	}
 
-	if o.MinFreeSpace > 0 {
-		db.space = &spaceGuard{
-			fs: o.FS, dir: dir, min: uint64(o.MinFreeSpace), now: o.now, log: o.Logger,
-		}
-	}
-	if db.store, err = db.open(); err != nil && isFull(err) {
+	db.store, err = db.open()
+	if isFull(err) || errors.Is(err, kv.ErrUnavailable) {
 		// As with a disk that becomes full later, transactions open the folder once there is room.
 		db.setCurrent(nil, failure(err))
 	} else if err != nil {

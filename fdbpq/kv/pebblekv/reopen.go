@@ -77,7 +77,14 @@ func (db *DB) repaired() (*openedStore, error) {
 	}
 
 	db.retry = now.Add(retryInterval)
-	if err := db.space.check(true); err != nil {
+	err := db.space.want(db.logsNeed)
+	if err == nil {
+		err = db.space.check(true)
+	}
+	if err != nil {
+		if s == nil {
+			db.setCurrent(nil, err)
+		}
 		return nil, err
 	}
 	if err := db.proveWritable(); err != nil {
@@ -103,6 +110,27 @@ func (db *DB) repaired() (*openedStore, error) {
 	db.setCurrent(fresh, nil)
 	db.options.Logger.Info("pebblekv: the disk works again", "folder", db.dir)
 	return fresh, nil
+}
+
+// openOverhead is what opening the folder writes besides what the logs hold, in bytes.
+const openOverhead = 64 << 10
+
+// wantRoomFor returns an error wrapping kv.ErrUnavailable if less is free than Pebble needs to turn
+// the logs into tables when it opens the folder. An attempt on a disk that fills up meanwhile would
+// leave tables there, so that room that is made in steps is used up by the attempts.
+func (db *DB) wantRoomFor(logs *replayedLogs) error {
+	db.logsNeed = 0
+	size := logs.fileSize()
+	if size == 0 || db.space.want(size+openOverhead) == nil {
+		return nil
+	}
+
+	need := logs.size() + openOverhead
+	err := db.space.want(need)
+	if err != nil {
+		db.logsNeed = need
+	}
+	return err
 }
 
 // proveWritable writes, syncs and removes a file in the folder.

@@ -236,6 +236,7 @@ func (b *Bridge) newPeers() *peers.Peers {
 		LookAll:       b.results.LookAll,
 		Relay:         requests.Relay,
 		Settle:        b.outbox.Settle,
+		SettleRest:    b.outbox.SettleRest,
 		Forwarded:     b.metrics.forwarded.Inc,
 		Logger:        o.Logger,
 		Warn:          b.quiet.warn,

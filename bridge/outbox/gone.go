@@ -99,7 +99,7 @@ func (o *Outbox) parseGone(subject string) (number, random uint64, ok bool) {
 // hearGone is the nats.MsgHandler of Listen. It gives back the item that nobody received, and ends
 // the request if it waits for more.
 func (o *Outbox) hearGone(m *nats.Msg) {
-	if len(m.Data) > 0 || m.Header.Get("Status") != "503" {
+	if !wire.NoResponders(m) {
 		o.config.Stray(m)
 		return
 	}

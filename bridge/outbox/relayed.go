@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,8 +26,9 @@ const (
 // relayed is a message on its way through another bridge.
 type relayed struct {
 	Content
-	bytes int // counted as kept, -1 once they are not
-	timer *time.Timer
+	subject string
+	bytes   int // counted as kept, -1 once they are not
+	timer   *time.Timer
 }
 
 // sendRelayedLocked sends a message through another bridge.
@@ -34,17 +36,17 @@ func (o *Outbox) sendRelayedLocked(m *nats.Msg, c Content) error {
 	m.Reply = o.inbox + strconv.FormatUint(rand.Uint64(), 36)
 	err := o.config.Conn().PublishMsg(m)
 	if err == nil && !o.mu.ended {
-		o.keepRelayedLocked(m.Reply, c)
+		o.keepRelayedLocked(m.Reply, m.Subject, c)
 	}
 	return err
 }
 
 // keepRelayedLocked keeps a message that was sent through another bridge with that reply subject.
-func (o *Outbox) keepRelayedLocked(token string, c Content) {
+func (o *Outbox) keepRelayedLocked(token, subject string, c Content) {
 	bytes := c.size()
 	o.config.Dispatcher.Hold()
 	o.config.Dispatcher.Keep(c.Queue, bytes)
-	o.mu.relayed[token] = &relayed{c, bytes, time.AfterFunc(relayPatience, func() {
+	o.mu.relayed[token] = &relayed{c, subject, bytes, time.AfterFunc(relayPatience, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if r := o.mu.relayed[token]; r != nil {
@@ -72,6 +74,22 @@ func (o *Outbox) Settle(fate, token string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.uncountLocked(r)
+}
+
+// SettleRest is Settle for all messages to a subject of another bridge, except for these.
+func (o *Outbox) SettleRest(fate, subject string, tokens []string) {
+	var rest []string
+	o.mu.Lock()
+	for token, r := range o.mu.relayed {
+		if r.subject == subject && !slices.Contains(tokens, token) {
+			rest = append(rest, token)
+		}
+	}
+	o.mu.Unlock()
+
+	for _, token := range rest {
+		o.Settle(fate, token)
+	}
 }
 
 // uncountLocked counts the items of a message no longer as kept.

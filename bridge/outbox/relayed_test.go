@@ -12,7 +12,7 @@ import (
 func relay(o *testOutbox, token string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.keepRelayedLocked(token, Content{
+	o.keepRelayedLocked(token, "answers", Content{
 		Queue: o.queue, Popped: []fdbpq.Item{{Message: fdbpq.Message{Value: []byte("x")}}},
 	})
 }

@@ -40,12 +40,14 @@ type Config struct {
 	// Receive runs and answers a pop that a peer has forwarded. m is as the client sent it. The
 	// bridge sets requests.Handler.Receive.
 	Receive func(m *nats.Msg, o Origin)
-	// Relay passes on to the client what a peer has answered to a pop that was forwarded to it, and
-	// reports whether the client then has the whole answer. The bridge sets requests.Relay.
-	Relay func(r *dispatch.Request, m *nats.Msg) (ended bool)
-	// Settle is told what became of a message that this bridge had relayed by a peer. The bridge
-	// sets Outbox.Settle.
-	Settle func(fate, token string)
+	// Relay passes on to the client what a peer has answered to a pop that was forwarded to it. It
+	// reports whether that was the end of the answer, and then whether part of it was lost. The
+	// bridge sets requests.Relay.
+	Relay func(r *dispatch.Request, m *nats.Msg) (ended, lost bool)
+	// Settle is told what became of a message that this bridge had relayed by a peer, and
+	// SettleRest of all to a subject except for these. The bridge sets methods of its Outbox.
+	Settle     func(fate, token string)
+	SettleRest func(fate, subject string, tokens []string)
 	// Cancel ends a request that waits on this bridge; a peer says that its client has cancelled
 	// it. The bridge sets requests.Waits.End.
 	Cancel func(key string)

@@ -1,7 +1,9 @@
 package peers
 
 import (
+	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,7 +29,8 @@ func (r *Router) sendHeartbeat() {
 	if r.bell.peersWait.Load() {
 		words = append(words, saidRings)
 	}
-	words = append(words, r.p.config.Self.ID, r.p.pulse.now())
+	words = append(words, r.p.config.Self.ID, r.p.pulse.now(),
+		strconv.FormatInt(r.p.config.Conn().MaxPayload(), 10))
 	r.publish("members", []byte(strings.Join(words, " ")))
 	r.endings.sayWaits()
 }
@@ -37,10 +40,12 @@ func (r *Router) hearHeartbeat(m *nats.Msg) {
 	text, rest, _ := strings.Cut(string(m.Data), " ")
 	rest, waits := strings.CutPrefix(rest, saidWaits+" ")
 	rest, rings := strings.CutPrefix(rest, saidRings+" ")
-	id, at, _ := strings.Cut(rest, " ")
+	id, rest, _ := strings.Cut(rest, " ")
+	at, bytes, _ := strings.Cut(rest, " ")
+	maxPayload, err := strconv.ParseInt(cmp.Or(bytes, "0"), 10, 64)
 	said := phase(text)
 
-	if subjects.ValidateQueueName(id+at) != nil ||
+	if err != nil || subjects.ValidateQueueName(id+at) != nil ||
 		said != phaseHere && said != phaseLeaving && said != phaseLeft {
 		return
 	}
@@ -73,6 +78,7 @@ func (r *Router) hearHeartbeat(m *nats.Msg) {
 	}
 
 	p.silent = 0
+	p.maxPayload = maxPayload
 	r.noteBellLocked(p, waits, rings)
 	if !known || p.leaving != leaving {
 		p.leaving = leaving
@@ -107,7 +113,7 @@ func (r *Router) agePeers() (lost []forward) {
 	defer r.mu.Unlock()
 	r.mu.beats++
 
-	hears := r.mu.echo || !r.p.config.Online()
+	asks, hears := r.asks.Swap(false), r.mu.echo || !r.p.config.Online()
 	r.mu.echo = false
 	for id, p := range r.mu.peers {
 		if hears {
@@ -122,12 +128,12 @@ func (r *Router) agePeers() (lost []forward) {
 
 		lost = append(lost, p.expire(r.mu.beats-r.forwardLife(), time.Now())...)
 		if r.mu.beats%expireEvery == 0 {
-			p.expireWaiting(time.Now())
+			lost = append(lost, p.expireWaiting(time.Now())...)
 		}
 
 		// It should have reported by now, if it got everything forwarded before the last heartbeat.
 		open := len(p.forwards) > 0 && p.forwards[0].number <= p.tail
-		if open && (!p.reported || p.high < p.tail) {
+		if asks && len(p.waiting) > 0 || open && (!p.reported || p.high < p.tail) {
 			r.publish(r.pathOf(id, p.last), nil)
 		}
 
@@ -141,11 +147,25 @@ func (r *Router) agePeers() (lost []forward) {
 // removeLocked forgets a peer that no longer has any pops of this bridge.
 func (r *Router) removeLocked(id string) {
 	delete(r.mu.peers, id)
+	r.endWaits(id)
 	r.updatePeersWaitLocked()
 	delete(r.mu.awaited, id)
 	r.updateBridgesLocked()
 	r.p.config.OwnersChanged() // while it was leaving, it may have changed what its peers had seen
 	r.p.config.LookAll()       // it may have ended jobs without a tell
+}
+
+// endWaits ends the pops of a peer that wait here and would be answered through it.
+func (r *Router) endWaits(id string) {
+	r.intakes.Lock()
+	a := r.intakes.of[id]
+	r.intakes.Unlock()
+	if a == nil {
+		return
+	}
+	for _, w := range a.waiters() {
+		r.p.config.Dispatcher.Cancel(w)
+	}
 }
 
 // updateBridgesLocked shares the queues among the present peers.

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
 )
 
 // intake says what became of the pops that one peer has forwarded to this bridge. They are
@@ -21,8 +23,12 @@ type intake struct {
 		changed     bool                // since the last report
 		answers     int                 // since the last report
 		idle        int                 // reports in a row with nothing new
-		waiting     int                 // pops that wait for items; they are not pending
 		ended       []uint64            // as in Report
+		ends        int                 // as in Report
+
+		// waiting are the pops that wait for items; they are not pending. The zero handle is of one
+		// that is not answered through the peer.
+		waiting map[uint64]dispatch.WaitHandle
 	}
 }
 
@@ -33,7 +39,7 @@ const maxLost = 64
 func newIntake(first uint64, reportAfter int, wake func()) *intake {
 	a := &intake{wake: wake, reportAfter: max(reportAfter, 1)}
 	a.mu.floor, a.mu.high = first, first-1
-	a.mu.pending = map[uint64]struct{}{}
+	a.mu.pending, a.mu.waiting = map[uint64]struct{}{}, map[uint64]dispatch.WaitHandle{}
 	return a
 }
 
@@ -76,12 +82,19 @@ func (a *intake) missLocked(upTo uint64) {
 }
 
 // waits records that a pop waits for items.
-func (a *intake) waits(number uint64) {
+func (a *intake) waits(number uint64, w dispatch.WaitHandle) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.mu.pending, number)
-	a.mu.waiting++
+	a.mu.waiting[number] = w
 	a.mu.changed = true
+}
+
+// waiters returns the pops that wait and are answered through the peer.
+func (a *intake) waiters() []dispatch.WaitHandle {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.mu.waiting))
 }
 
 // answered records that the last reply to a pop was handed to NATS.
@@ -90,8 +103,9 @@ func (a *intake) answered(number uint64) {
 	if _, pending := a.mu.pending[number]; pending {
 		delete(a.mu.pending, number)
 	} else {
-		a.mu.waiting--
+		delete(a.mu.waiting, number)
 		a.mu.ended = append(a.mu.ended, number)
+		a.mu.ends++
 	}
 
 	a.mu.changed = true
@@ -113,11 +127,14 @@ func (a *intake) report() (r Report, due bool, idle int) {
 	due = a.mu.changed || len(a.mu.pending) > 0
 	a.mu.changed, a.mu.answers = false, 0
 	a.mu.idle++
-	if due || a.mu.waiting > 0 {
+	if due || len(a.mu.waiting) > 0 {
 		a.mu.idle = 0
 	}
 
-	r = Report{Floor: a.mu.floor, High: a.mu.high, Lost: slices.Clone(a.mu.lost), Ended: a.mu.ended}
+	r = Report{
+		Floor: a.mu.floor, High: a.mu.high, Lost: slices.Clone(a.mu.lost),
+		Ended: a.mu.ended, Ends: a.mu.ends,
+	}
 	r.Pending, a.mu.ended = slices.Sorted(maps.Keys(a.mu.pending)), nil
 	slices.Sort(r.Ended)
 	return r, due, a.mu.idle

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/internal/signal"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -214,7 +215,7 @@ func (m *Members) announce(subject string) {
 
 // hear handles announcements, and NATS's report that there are no responders.
 func (m *Members) hear(msg *nats.Msg) {
-	if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
+	if wire.NoResponders(msg) {
 		signal.To(m.asked)
 		return
 	}

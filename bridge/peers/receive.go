@@ -143,8 +143,12 @@ func (r *Router) applyReport(id string, heard Report) (lost []forward) {
 	}
 
 	p.silent, p.reported = 0, true
-	p.high = max(p.high, heard.High)
 	lost = p.applyReport(heard, r.mu.beats)
+	for i := range lost {
+		if lost[i].err == errAnswerLost {
+			r.tellLost(id, &lost[i])
+		}
+	}
 	if heard.Final {
 		r.removeLocked(id)
 	}

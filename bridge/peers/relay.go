@@ -11,7 +11,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
+	"github.com/pqbridge/pqbridge/subjects"
 )
+
+// fateLost says that messages were lost on their way to this bridge.
+const fateLost = "lost"
 
 // FateLate is what the sender of an answer is told if the client has another one already.
 const FateLate = "late"
@@ -38,12 +43,21 @@ func (r *Router) relay(m *nats.Msg, id, digits string) {
 		return
 	}
 
-	if late := f.isOver(r.p.config.RequestTimeout); late {
+	switch {
+	case wire.NoResponders(m): // NATS says that the owner of the queue is not there
+		f.fail(errForwardLost)
+	case f.isOver(r.p.config.RequestTimeout):
 		r.Tell(FateLate, m.Reply)
-		failLost([]forward{f.failed(errRelayedLate)})
-		f.ended = true
-	} else {
-		f.ended = r.p.config.Relay(&f.Request, m)
+		f.fail(errRelayedLate)
+	default:
+		lost := false
+		f.ended, lost = r.p.config.Relay(&f.Request, m)
+		if lost || !f.ended && !subjects.IsHeartbeat(m.Header) {
+			f.passed = append(f.passed, m.Reply)
+		}
+		if lost {
+			r.tellLost(id, f)
+		}
 	}
 
 	if f.ended {
@@ -97,9 +111,22 @@ func (r *Router) Tell(fate string, tokens ...string) {
 	}
 }
 
-// hearFate handles what a peer says in Tell.
+// tellLost tells a bridge that its answers to a pop will not be passed on, except for those that
+// were.
+func (r *Router) tellLost(id string, f *forward) {
+	words := append([]string{fateLost, r.answersOf(id, f.number)}, f.passed...)
+	r.publish("fate."+id, []byte(strings.Join(words, " ")))
+}
+
+// hearFate handles what a peer says in Tell or tellLost.
 func (r *Router) hearFate(m *nats.Msg) {
 	fate, tokens, _ := strings.Cut(string(m.Data), " ")
+	if fate == fateLost {
+		subject, passed, _ := strings.Cut(tokens, " ")
+		r.p.config.SettleRest(FateLate, subject, strings.Fields(passed))
+		return
+	}
+
 	for token := range strings.SplitSeq(tokens, " ") {
 		r.p.config.Settle(fate, token)
 	}

@@ -11,7 +11,7 @@ import (
 // Report tells a peer what became of the pops that it forwarded. All numbers from Floor to High
 // that are neither lost nor pending have been answered, or wait for items. A report contains the
 // whole state, so losing one does no harm. The exception is Ended: it names only what ended since
-// the last report.
+// the last report, and Ends tells whether one was lost.
 type Report struct {
 	// Nothing is known of numbers below Floor. High is the highest that arrived or was skipped.
 	Floor uint64 `json:"floor"`
@@ -21,6 +21,8 @@ type Report struct {
 	Lost    []Span   `json:"lost,omitempty"`
 	Pending []uint64 `json:"pending,omitempty"`
 	Ended   []uint64 `json:"ended,omitempty"`
+	// Ends is how many have ended so far, these included; 0 if the report does not cover all.
+	Ends int `json:"ends,omitempty"`
 	// Final says that the bridge will answer nothing more.
 	Final bool `json:"final,omitempty"`
 }
@@ -30,9 +32,10 @@ type Span struct{ First, Last uint64 }
 
 // split returns reports that together say the same, each with at most n numbers that ended.
 func (r Report) split(n int) (parts []Report) {
+	part := r
+	part.Final, part.Ends = false, r.Ends-len(r.Ended)
 	for ended := range slices.Chunk(r.Ended, max(n, 1)) {
-		part := r
-		part.Ended, part.Final = ended, false
+		part.Ended, part.Ends = ended, part.Ends+len(ended)
 		parts = append(parts, part)
 	}
 
@@ -49,7 +52,7 @@ func (r Report) split(n int) (parts []Report) {
 func (r Report) Encode(limit int) []byte {
 	size := len(strconv.FormatUint(r.High, 10)) + len(",")
 	if n := limit / size; len(r.Pending) > n {
-		r.High, r.Pending = r.Pending[n]-1, r.Pending[:n]
+		r.High, r.Pending, r.Ends = r.Pending[n]-1, r.Pending[:n], 0
 	}
 	data, _ := json.Marshal(r) // never returns an error for this type
 	return data

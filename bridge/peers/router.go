@@ -51,6 +51,10 @@ import (
 // receive it. If A has already answered, or the time of the request is over, it says so, and B puts
 // the items back. B keeps them until it knows: outbox/relayed.go.
 //
+// If NATS loses the message, the report says that the pop was answered, and A knows better: it
+// answers 503, unknown, and B puts back what A has not passed on. If A's server takes smaller
+// messages than B's, A runs its pops itself. And B ends the pops that wait for A once A is gone.
+//
 // # What B must not run any more
 //
 // A change of settings or a push that B runs after A has answered 503 could undo what others were
@@ -69,15 +73,18 @@ import (
 //
 // All are below a root shared only by bridges with the same store, queue group and prefixes:
 //
-//	members                       "<phase> <id> <time>", the heartbeat of a bridge; between phase
-//	                              and id "waits" and "rings" if it does: see bell. The time is for
-//	                              the bridge itself: see pulse
+//	members                       "<phase> <id> <time> <bytes>", the heartbeat of a bridge; between
+//	                              phase and id "waits" and "rings" if it does: see bell. The time
+//	                              is for the bridge itself: see pulse. The bytes are the largest
+//	                              message that its NATS server takes
 //	to.<id>.<from>.<n>.<subject>  pop number n from a bridge, as the client sent it
 //	to.<id>.<from>.<n>            pops up to n were sent: what became of them? With the payload
 //	                              "last" it promises that no more follow
 //	report.<id>.<from>            what became of the pops from bridge id: see Report
 //	report.<id>.<from>.<n>        an answer to pop number n from bridge id, for its client
-//	fate.<id>                     "<fate> <token> ...": what became of such answers from bridge id
+//	fate.<id>                     "<fate> <token> ...": what became of such answers from bridge id;
+//	                              or "lost <subject> <token> ...": of all to that subject, only
+//	                              these were passed on
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
 //	waits                         the id of a bridge on which requests wait for outcomes of jobs
 //	ended                         "<id> <n>", then "<kind> <queue> <job> ..." in a line for each
@@ -101,6 +108,7 @@ type Router struct {
 	helloNow  chan struct{}  // has an element when a heartbeat is wanted at once
 	reportNow chan struct{}  // has an element when reports are wanted at once
 	changed   chan struct{}  // has an element when what Leave or End awaits may have come
+	asks      atomic.Bool    // the next heartbeat asks all peers for reports
 
 	// subscriptions can be read without mu, which may be held while NATS blocks.
 	subscriptions atomic.Pointer[[]*nats.Subscription]
@@ -142,7 +150,7 @@ const (
 
 // routerVersion is part of the root, so that bridges with incompatible protocols do not hear each
 // other.
-const routerVersion = 7
+const routerVersion = 8
 
 func newRouter(p *peering) *Router {
 	r := &Router{
@@ -207,10 +215,11 @@ type Origin struct {
 // Forwarded reports whether a peer has forwarded the request, and so has checked it.
 func (o Origin) Forwarded() bool { return o.intake != nil }
 
-// NoteWaiting records that the request waits for items.
-func (o Origin) NoteWaiting() {
+// NoteWaiting records that the request waits for items. w is the zero handle unless the request
+// takes items without a lease: then it ends with the peer.
+func (o Origin) NoteWaiting(w dispatch.WaitHandle) {
 	if o.Forwarded() {
-		o.intake.waits(o.number)
+		o.intake.waits(o.number, w)
 	}
 }
 
@@ -248,7 +257,7 @@ func (r *Router) forward(
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	config, p := &r.p.config, r.mu.peers[owner]
-	if p == nil || p.leaving {
+	if p == nil || p.leaving || f.relayed && p.maxPayload > config.Conn().MaxPayload() {
 		return false, nil
 	}
 
@@ -264,8 +273,7 @@ func (r *Router) forward(
 	f.number, f.seen = p.last+1, r.mu.beats
 	to, reply := r.pathOf(owner, f.number), m.Reply
 	if f.relayed {
-		reply = r.root + "report." + config.Self.ID + "." + owner + "." +
-			strconv.FormatUint(f.number, 10)
+		reply = r.answersOf(owner, f.number)
 	}
 
 	// Even a pop that waits is forwarded as it came, because its time has hardly begun. The caller
@@ -288,6 +296,12 @@ func (r *Router) forward(
 	r.mu.number = max(r.mu.number, f.number)
 	config.Forwarded()
 	return true, nil
+}
+
+// answersOf returns the subject of a peer's answers to a pop, for this bridge to pass on.
+func (r *Router) answersOf(id string, number uint64) string {
+	return r.root + "report." + r.p.config.Self.ID + "." + id + "." +
+		strconv.FormatUint(number, 10)
 }
 
 // publish sends to peers.

@@ -151,12 +151,7 @@ func (r *Router) End(ctx context.Context) {
 	var lost []forward
 	for _, p := range r.mu.peers {
 		lost = append(lost, p.abandon(errPeerSilent)...)
-		for _, f := range p.waiting {
-			if f.relayed {
-				lost = append(lost, f.failed(errLeaving))
-			}
-		}
-		clear(p.waiting)
+		lost = append(lost, p.endWaiting(errLeaving, func(*forward) bool { return true })...)
 	}
 	r.mu.Unlock()
 

@@ -184,7 +184,11 @@ func (h *Handler) submit(
 
 	// From here on this bridge answers the request.
 	if r.Wait != nil {
-		c.from.NoteWaiting()
+		var plain dispatch.WaitHandle
+		if span[len(span)-1].Kind == fdbpq.OpPop {
+			plain = r.WaitHandle()
+		}
+		c.from.NoteWaiting(plain)
 		if r.Wait.ID != "" {
 			if c.cancellable, err = h.Waits.add(r, parsed); err != nil {
 				return err

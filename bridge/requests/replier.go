@@ -241,21 +241,42 @@ func (c *replier) sendData(h nats.Header, payload []byte) (err error) {
 	return err
 }
 
-// Relay passes on the answer of another bridge to a pop that was forwarded there. It returns true
-// if the answer is complete.
-func Relay(r *dispatch.Request, m *nats.Msg) (ended bool) {
+// Relay passes on an answer of another bridge to a pop that was forwarded there. It reports whether
+// that was the last one, and then whether some before it are missing.
+func Relay(r *dispatch.Request, m *nats.Msg) (ended, lost bool) {
 	c := r.Replier.(*replier)
 	passed := nats.Msg{Subject: c.reply, Header: m.Header, Data: m.Data}
 	content := outbox.Content{Relayed: m.Reply}
 	if err := c.h.config.Outbox.SendItem(&passed, content); err != nil {
 		c.h.config.ReplyFailed(err)
 		c.h.config.Outbox.ReturnAll(&content, outbox.Unsendable)
+		r.Answered = time.Now()
+		c.Fail(r, nil, relayError(err))
+		return true, false
+	}
+
+	end, failed := m.Header[subjects.HeaderBatchCount], m.Header[subjects.HeaderErrorCode] != nil
+	if n, err := strconv.Atoi(m.Header.Get(subjects.HeaderFrames)); err == nil {
+		c.sent += n
+	} else if !subjects.IsHeartbeat(m.Header) && end == nil {
+		c.sent++
 	}
 
 	if c.batch > 1 {
-		return m.Header[subjects.HeaderBatchCount] != nil
+		lost = end != nil && end[0] != strconv.Itoa(c.sent)
+		return end != nil || failed, lost
 	}
-	return m.Header[subjects.HeaderHeartbeat] == nil
+	return !subjects.IsHeartbeat(m.Header), false
+}
+
+// relayError returns the error of an answer that could not be passed on: err says why.
+func relayError(err error) error {
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return fmt.Errorf("%w: the NATS server of this client carries less than the item needs, "+
+			"which goes back into the queue: give all servers the same max_payload", errTooLarge)
+	}
+	return fmt.Errorf("%w: the answer could not be sent, and what was popped goes back: %w",
+		dispatch.ErrUnavailable, err)
 }
 
 // Heartbeat says that a pop still waits. A heartbeat that nobody hears ends the pop.

@@ -24,6 +24,12 @@ const (
 // through an import. NATS lets nobody publish with such a reply subject.
 func Imported(reply string) bool { return strings.HasPrefix(reply, "_R_.") }
 
+// NoResponders reports whether a message is what NATS answers if nobody is subscribed to the
+// subject of a request. No answer of the service looks like it.
+func NoResponders(m *nats.Msg) bool {
+	return len(m.Data) == 0 && m.Header.Get(subjects.HeaderStatus) == "503"
+}
+
 // HeaderSize returns the number of bytes that h takes in a message.
 func HeaderSize(h map[string][]string) int {
 	if len(h) == 0 {

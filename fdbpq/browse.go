@@ -48,7 +48,7 @@ type Browse struct {
 	// End is the end to begin at. A FIFO queue has only the Front.
 	End End
 	// After is the id behind which to begin, whether that item is there or not; nil begins at the
-	// end. Of a finished job it is the id of the job, and AfterTime is when it finished.
+	// end. Of a finished job it is the id of the job, and AfterTime is its Finished.Order.
 	After     *ID
 	AfterTime time.Time
 	// MaxItems is how many items to look at, visited or not; 0 is no bound.
@@ -61,7 +61,7 @@ type Browse struct {
 type BrowseEnd struct {
 	// Last is the item that was looked at last: another Browse can go on After it. If there was
 	// none, it is Browse.After, or zero. Of a finished job it is the id of the job, and LastTime is
-	// when it finished.
+	// its Finished.Order.
 	Last     ID
 	LastTime time.Time
 	// Scanned is how many items were looked at.
@@ -134,7 +134,7 @@ func (b *Browse) walkFinished(
 	end, after := BrowseEnd{More: true}, (*codec.FinishedEntry)(nil)
 	if b.After != nil {
 		end.Last, end.LastTime = *b.After, b.AfterTime
-		after = &codec.FinishedEntry{At: b.AfterTime, Job: *b.After}
+		after = &codec.FinishedEntry{Order: b.AfterTime, Job: *b.After}
 	}
 
 	mostItems, mostBytes := int64(cmp.Or(b.MaxItems, math.MaxInt)), cmp.Or(b.MaxBytes, math.MaxInt)
@@ -155,7 +155,7 @@ func (b *Browse) walkFinished(
 			if !f.Over && !visit(browsedFinished(f)) {
 				return end, nil
 			}
-			end.Last, end.LastTime, after = f.Job, f.At, &f.FinishedEntry
+			end.Last, end.LastTime, after = f.Job, f.Order, &f.FinishedEntry
 			end.Scanned++
 			if end.Bytes += f.Bytes; end.Bytes >= mostBytes {
 				end.More = more || i < len(part)-1

@@ -257,13 +257,13 @@ func FuzzFinished(f *testing.F) {
 	job := codec.Finished{
 		Item:    Item{ID: codec.NewID(1, 2, now, make([]byte, codec.UniqueSize), 1)},
 		Outcome: Outcome{Result: []byte("r\x00"), ContentType: "t"},
-		At:      now, Until: now, Since: now, Deliveries: 1, Fence: 2, Holder: "me",
+		At:      now, Order: now, Until: now, Since: now, Deliveries: 1, Fence: 2, Holder: "me",
 	}
 	job.Value, job.Headers = []byte("value"), map[string][]string{"A": {"1"}}
 	f.Add(job.Encode()[0])
 	job.NoValue, job.Result, job.Since = true, nil, time.Time{}
 	f.Add(job.Encode()[0])
-	entry := codec.FinishedEntry{Until: now, Parts: 1}
+	entry := codec.FinishedEntry{Order: now, At: now, Until: now, Parts: 1}
 	f.Add(entry.Encode())
 	entry.Place = job.ID
 	f.Add(entry.Encode())
@@ -287,6 +287,15 @@ func FuzzFinished(f *testing.F) {
 			again, err := l.ParseFinishedEntry(kv.KeyValue{Key: key, Value: e.Encode()})
 			if err != nil || again != e {
 				t.Fatalf("entry %x is read as %+v, then as %+v, %v", stored, e, again, err)
+			}
+		}
+
+		key = l.FinishedEndKey(now, &job.ID)
+		e, err = l.ParseFinishedEnd(kv.KeyValue{Key: key, Value: stored})
+		if !refused(t, err) {
+			again, err := l.ParseFinishedEnd(kv.KeyValue{Key: key, Value: e.EncodeEnd()})
+			if err != nil || again != e {
+				t.Fatalf("entry by end %x is read as %+v, then as %+v, %v", stored, e, again, err)
 			}
 		}
 	})

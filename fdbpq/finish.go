@@ -24,6 +24,7 @@ const (
 // is left out, and a damaged item is not kept.
 type keeping struct {
 	all   bool                  // the settings say that all jobs are kept
+	asked bool                  // begun what is needed if they are likely to say so
 	items map[int]*state.Stored // of the span, by place: what belongs to the items besides
 	bytes int                   // that a long chain holds of its items
 }
@@ -96,9 +97,25 @@ func (q *queueSettlements) beginKeeps() error {
 	return nil
 }
 
+// beginOrder starts to read where the order of finished jobs ends if an operation is likely to keep
+// its job, so that this takes no round trip of its own.
+func (q *queueSettlements) beginOrder(op *Op) {
+	if op.Kind == OpAck && !q.keeps.asked {
+		q.keeps.asked = true
+		set := q.ledger.LikelySettings()
+		if set != nil && set.Keep > 0 {
+			q.ledger.BeginFinish()
+		}
+	}
+	if q.keeps.by(op) {
+		q.ledger.BeginFinish()
+	}
+}
+
 // beginKeep starts to read the rest of an item whose job will be kept.
 func (q *queueSettlements) beginKeep(n int) {
 	id := &q.opAt(n).Token.ID
+	q.ledger.BeginFinish()
 	if q.keeps.items == nil {
 		q.keeps.items = map[int]*state.Stored{}
 	}

@@ -106,6 +106,7 @@ func TestFinishedJobs(t *testing.T) {
 				Item:       pushed,
 				Outcome:    fdbpq.Outcome{Result: []byte("result"), ContentType: "text/plain"},
 				At:         ended,
+				Order:      ended,
 				Until:      ended.Add(keep),
 				Since:      began,
 				Deliveries: 1,
@@ -349,8 +350,8 @@ func TestRoomOfTheNextChain(t *testing.T) {
 	}
 }
 
-// A sweep removes the oldest records that are over or more than the settings allow, but none of the
-// last minute; pushes and acknowledgements say when the next is due.
+// A sweep removes the records that are over, and the oldest of more than the settings allow, but of
+// these none of the last minute. What is ahead says when the next is due.
 func TestSweepFinished(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		now := time.Now().UTC().Truncate(time.Microsecond)
@@ -364,23 +365,200 @@ func TestSweepFinished(t *testing.T) {
 		brief.Message.Keep = time.Second
 		f.finish(now.Add(5*time.Second), brief)
 
-		wantEqual(f.T, "first", f.ahead(q).Over.UTC(), now.Add(time.Minute))
-		wantEqual(f.T, "at once", f.one(now.Add(59*time.Second), sweep).Swept, fdbpq.Swept{})
+		wantEqual(f.T, "first", f.ahead(q).Over.UTC(), now.Add(6*time.Second))
+		wantEqual(f.T, "at once", f.one(now.Add(5*time.Second), sweep).Swept, fdbpq.Swept{})
+		wantEqual(f.T, "over", f.one(now.Add(59*time.Second), sweep).Swept,
+			fdbpq.Swept{Done: true, Finished: 1})
+		wantEqual(f.T, "then", f.ahead(q).Over.UTC(), now.Add(time.Minute))
 		wantEqual(f.T, "two", f.one(now.Add(61*time.Second), sweep).Swept,
 			fdbpq.Swept{Done: true, Finished: 2})
-		wantList(f.T, "left", results(f.finishedJobs(q, now)), "brief", "4", "3", "2")
-		wantEqual(f.T, "then", f.ahead(q).Over.UTC(), now.Add(62*time.Second))
-
-		wantEqual(f.T, "two more", f.one(now.Add(2*time.Minute), sweep).Swept,
-			fdbpq.Swept{Done: true, Finished: 2})
-		wantList(f.T, "left", results(f.finishedJobs(q, now)), "4", "3")
-		wantEqual(f.T, "last", f.ahead(q).Over.UTC(), now.Add(time.Hour+3*time.Second))
+		wantList(f.T, "left", results(f.finishedJobs(q, now)), "4", "3", "2")
+		wantEqual(f.T, "last", f.ahead(q).Over.UTC(), now.Add(time.Hour+2*time.Second))
 		f.check()
 
 		wantEqual(f.T, "all", f.one(now.Add(2*time.Hour), sweep).Swept,
-			fdbpq.Swept{Done: true, Finished: 2})
+			fdbpq.Swept{Done: true, Finished: 3})
 		wantEqual(f.T, "nothing", f.ahead(q), fdbpq.Upcoming{})
 	})
+}
+
+// finishMany finishes jobs that are kept for a time, whose results are numbers.
+func (f *fixture) finishMany(now time.Time, q fdbpq.Target, keep time.Duration, from, n int) {
+	f.Helper()
+	for to := from + n; from < to; from += 100 {
+		jobs := min(100, to-from)
+		f.applyAt(now, many(jobs, func(int) fdbpq.Op {
+			o := opPush(q, 1, "value")
+			o.Message.Keep = keep
+			return o
+		})...)
+		lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}
+		leased := f.applyAt(now, slices.Repeat([]fdbpq.Op{lease}, jobs)...)
+		f.applyAt(now, many(jobs, func(i int) fdbpq.Op {
+			return ackWith(q, leased[i].Lease.Token, fmt.Sprint(from+i))
+		})...)
+	}
+}
+
+// sweepAll sweeps a queue until there is no more to do.
+func (f *fixture) sweepAll(now time.Time, q fdbpq.Target) {
+	f.Helper()
+	for f.one(now, fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}).Swept.More {
+	}
+}
+
+// numbers returns the results first, first+step, ... up to and including last.
+func numbers(first, last, step int) (list []string) {
+	for n := first; n != last+step; n += step {
+		list = append(list, fmt.Sprint(n))
+	}
+	return list
+}
+
+// Jobs that are kept for long stay, however many brief ones finish after them, as long as no more
+// than keep_items are kept at a time. What is over does not stay behind them.
+func TestBriefJobsLeaveOthers(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		for n, test := range []struct {
+			keepItems   int64
+			kept        int // jobs that are kept for keep
+			keep        time.Duration
+			brief       int // jobs that are kept for a second, finishing at a time
+			every       time.Duration
+			times       int
+			sweepsAfter int // as many times
+		}{
+			{1000, 600, 24 * time.Hour, 100, time.Second, 8, 8},
+			{300, 100, time.Hour, 20, time.Second, 90, 5},
+			{1000, 500, 24 * time.Hour, 60, time.Minute, 100, 1},
+		} {
+			now := time.Now().Add(-48 * time.Hour)
+			q := f.queue(fmt.Sprint("jobs", n))
+			f.configure(q, func(s *fdbpq.Settings) { s.KeepItems = test.keepItems })
+			f.finishMany(now, q, test.keep, 1, test.kept)
+
+			for i := range test.times {
+				now = now.Add(test.every)
+				f.finishMany(now, q, time.Second, 1, test.brief)
+				if (i+1)%test.sweepsAfter == 0 {
+					f.sweepAll(now.Add(time.Second), q)
+				}
+			}
+			f.sweepAll(now.Add(time.Minute), q)
+
+			wantEqual(f.T, "counted", f.infoOf(q, 0).Finished, int64(test.kept))
+			wantList(f.T, "kept", results(f.finishedJobs(q, now)), numbers(test.kept, 1, -1)...)
+			f.sweepAll(now.Add(24*time.Hour), q)
+			wantEqual(f.T, "in the end", f.infoOf(q, 0).Finished, 0)
+		}
+	})
+}
+
+// After a clock was ahead for a while, keep_items removes the oldest jobs, and no later ones. The
+// records say when they finished by that clock.
+func TestClockWasAhead(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		now := time.Now().UTC().Truncate(time.Microsecond)
+		q := f.queue("jobs")
+		f.configure(q, func(s *fdbpq.Settings) { s.KeepItems = 100 })
+		f.finishMany(now.Add(time.Hour), q, 2*time.Hour, 1, 150)
+		f.finishMany(now.Add(time.Second), q, 2*time.Hour, 151, 30)
+
+		later := now.Add(2 * time.Minute)
+		wantEqual(f.T, "due", f.aheadAt(later, q).Over.UTC(), later)
+		f.sweepAll(later, q)
+
+		jobs := f.finishedJobs(q, later)
+		wantList(f.T, "left", results(jobs), numbers(180, 81, -1)...)
+		wantEqual(f.T, "last", jobs[0].Finished.At, now.Add(time.Second))
+		wantEqual(f.T, "ahead", jobs[99].Finished.At, now.Add(time.Hour))
+		f.check()
+	})
+}
+
+// Where the clocks of bridges differ, jobs are listed and removed in the order in which they
+// finished, and what has just finished by the true time stays.
+func TestFinishedByClocksThatDiffer(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		now := time.Now().UTC().Truncate(time.Microsecond)
+		q := f.queue("jobs")
+		f.configure(q, func(s *fdbpq.Settings) { s.KeepItems = 10 })
+		clocks := []time.Duration{0, 40 * time.Second, -40 * time.Second, 10 * time.Minute}
+		var bridges []*fdbpq.Batcher
+		for _, ahead := range clocks {
+			b := fdbpq.NewBatcher(f.db, f.Keyspace)
+			b.SetNow(func() time.Time { return now.Add(ahead) })
+			bridges = append(bridges, b)
+		}
+
+		const jobs = 40
+		for i := range jobs {
+			b := bridges[i%len(bridges)]
+			must(b.Apply(f.ctx, []fdbpq.Op{kept(opPush(q, 1, "value"))}))
+			lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}
+			token := must(b.Apply(f.ctx, []fdbpq.Op{lease}))[0].Lease.Token
+			wantErrors(f.T, must(b.Apply(f.ctx, []fdbpq.Op{ackWith(q, token, fmt.Sprint(i))})))
+			now = now.Add(time.Second)
+		}
+
+		all := f.finishedJobs(q, now)
+		wantList(f.T, "in order", results(all), numbers(jobs-1, 0, -1)...)
+		for i, job := range all {
+			n := jobs - 1 - i
+			wantEqual(f.T, fmt.Sprint("time of ", n), job.Finished.At,
+				now.Add(time.Duration(n-jobs)*time.Second+clocks[n%len(clocks)]))
+		}
+
+		// Of the oldest 30, those of the clock that is far ahead are not recent, nor those of the
+		// one behind that are a minute old by the clock of the sweep.
+		f.sweepAll(now, q)
+		var want []string
+		for n := jobs - 1; n >= 0; n-- {
+			age := time.Duration(jobs-n)*time.Second - clocks[n%len(clocks)]
+			if n >= jobs-10 || -time.Minute <= age && age < time.Minute {
+				want = append(want, fmt.Sprint(n))
+			}
+		}
+		wantList(f.T, "left", results(f.finishedJobs(q, now)), want...)
+		if len(want) == 10 || len(want) == jobs {
+			f.Errorf("%d are left: want some that are recent, and some gone", len(want))
+		}
+
+		f.sweepAll(now.Add(2*time.Minute), q)
+		wantList(f.T, "then", results(f.finishedJobs(q, now)), numbers(jobs-1, jobs-10, -1)...)
+		f.check()
+	})
+}
+
+// An entry of a finished job that cannot be read goes alone, and the record goes with the other.
+func TestSweepDamagedEntries(t *testing.T) {
+	f := onMem(t)
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	q := f.queue("jobs")
+	f.finishMany(now, q, time.Hour, 1, 4)
+	jobs := f.finishedJobs(q, now)
+	f.corrupt = true
+	write(f, func(tx kv.Transaction) {
+		second, third := jobs[2].Job(), jobs[1].Job()
+		l, junk := q.Layout(), []byte("damaged")
+		tx.Set(l.FinishedOrderKey(jobs[2].Finished.Order, &second), junk)
+		tx.Set(l.FinishedEndKey(jobs[1].Finished.Until, &third), junk)
+	})
+
+	now = now.Add(2 * time.Hour)
+	f.sweepAll(now, q)
+	wantEqual(t, "left", f.infoOf(q, 0).Finished, 1)
+
+	f.finishMany(now, q, time.Hour, 5, 1)
+	f.configure(q, func(s *fdbpq.Settings) { s.KeepItems = 1 })
+	f.sweepAll(now.Add(time.Minute), q)
+	wantList(t, "the last", results(f.finishedJobs(q, now)), "5")
+	wantEqual(t, "counted", f.infoOf(q, 0).Finished, 1)
+	for kind, keys := range map[string]int{
+		codec.KindFinished: 1, codec.KindFinishedOrder: 2, codec.KindFinishedEnd: 1,
+	} {
+		wantEqual(t, "keys of "+kind, f.keysOf("jobs", kind), keys)
+	}
 }
 
 // A queue with finished jobs stays listed, and leaves the list once they are gone.
@@ -399,8 +577,8 @@ func TestRetireWithFinishedJobs(t *testing.T) {
 	wantEqual(t, "and again", retire("3", "2"), fdbpq.NotListed)
 }
 
-// Acknowledgements that keep their jobs do not conflict with each other, a sweep or a purge, but
-// two sweeps do.
+// Acknowledgements that keep their jobs do not conflict with each other, a sweep or a purge. A
+// sweep conflicts with whatever else removes the same job.
 func TestFinishConflicts(t *testing.T) {
 	now := time.Now()
 	ack := func(f *fixture, q fdbpq.Target, keep bool) fdbpq.Op {
@@ -416,6 +594,18 @@ func TestFinishConflicts(t *testing.T) {
 		old.Message.Keep = time.Second
 		f.finish(now.Add(-time.Hour), old)
 		return fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}
+	}
+	trim := func(f *fixture, q fdbpq.Target, _ bool) fdbpq.Op {
+		f.configure(q, func(s *fdbpq.Settings) { s.KeepItems = 2 })
+		f.finishMany(now.Add(-10*time.Minute), q, time.Hour, 1, 3)
+		return fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}
+	}
+	remove := func(which int) func(*fixture, fdbpq.Target, bool) fdbpq.Op {
+		return func(f *fixture, q fdbpq.Target, _ bool) fdbpq.Op {
+			o := named(fdbpq.OpRemove, q, f.finishedJobs(q, now)[which].Job())
+			o.State = fdbpq.Done
+			return o
+		}
 	}
 	purge := func(f *fixture, q fdbpq.Target, _ bool) fdbpq.Op {
 		f.finish(now, kept(opPush(q, 1, "old")))
@@ -433,7 +623,12 @@ func TestFinishConflicts(t *testing.T) {
 		{"ack, sweep", ack, sweep, [2]bool{true, true}, false},
 		{"sweep, ack", sweep, ack, [2]bool{true, true}, false},
 		{"ack, purge", ack, purge, [2]bool{true, true}, false},
+		{"ack, trim", ack, trim, [2]bool{true, true}, false},
+		{"trim, ack", trim, ack, [2]bool{true, true}, false},
 		{"sweep, sweep", sweep, sweep, [2]bool{}, true},
+		{"purge, sweep", purge, sweep, [2]bool{}, true},
+		{"remove of the oldest, trim", remove(2), trim, [2]bool{}, true},
+		{"remove of the newest, trim", remove(0), trim, [2]bool{}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := onMem(t)
@@ -531,8 +726,8 @@ func TestBoundsOfKeeping(t *testing.T) {
 	}
 }
 
-// An acknowledgement whose job is kept takes one more round trip than others, in which all of a
-// batch read what belongs to their items; others read nothing more than before.
+// An acknowledgement whose job is kept reads where the order ends, and takes one more round trip
+// than others, in which all of a batch read what belongs to their items; others read nothing more.
 func TestReadsOfKeeping(t *testing.T) {
 	var read []string
 	var queue []byte
@@ -556,7 +751,7 @@ func TestReadsOfKeeping(t *testing.T) {
 	f.apply(ackWith(q, tokens[0], ""))
 	wantList(t, "read for a plain job", read)
 	f.apply(ackWith(q, tokens[1], ""))
-	wantList(t, "read for a kept job", read, "m")
+	wantList(t, "read for a kept job", read, "o", "m")
 }
 
 // A finished job is found by its id and by its last place, and is removed only where that is asked

@@ -66,15 +66,18 @@ func fillFinished(b *testing.B, db kv.Database, q fdbpq.Target, jobs int) (oldes
 
 				f := codec.Finished{
 					Item: codec.Item{ID: id, Message: m}, At: codec.Micros(at),
-					Until: at.Add(24 * time.Hour), Deliveries: 1, Fence: int64(done),
+					Order: codec.Micros(at), Until: at.Add(24 * time.Hour), Deliveries: 1, Fence: int64(done),
 					Outcome: codec.Outcome{Result: make([]byte, 128)},
 				}
 				parts := f.Encode()
 				for n, part := range parts {
 					tx.Set(l.FinishedKey(&id, n), part)
 				}
-				e := codec.FinishedEntry{At: f.At, Job: id, Until: f.Until, Parts: len(parts)}
-				tx.Set(l.FinishedOrderKey(e.At, &id), e.Encode())
+				e := codec.FinishedEntry{
+					Order: f.Order, Job: id, At: f.At, Until: f.Until, Parts: len(parts),
+				}
+				tx.Set(l.FinishedOrderKey(e.Order, &id), e.Encode())
+				tx.Set(l.FinishedEndKey(e.Until, &id), e.EncodeEnd())
 				tx.Add(l.FinishedCounterKey(), 1)
 			}
 			return nil

@@ -443,8 +443,8 @@ func TestMigrateRefusals(t *testing.T) {
 			want:   fdbpq.ErrStoreVersion,
 		},
 		"source of a newer version": {source: func(f *fixture) {
-			write(f,
-				func(tx kv.Transaction) { tx.Set(f.recordKeys()[1], tuple.Tuple{int64(6)}.Pack()) })
+			newer := tuple.Tuple{storeVersion + 1}.Pack()
+			write(f, func(tx kv.Transaction) { tx.Set(f.recordKeys()[1], newer) })
 		}, want: fdbpq.ErrStoreVersion},
 		"source that is a target": {
 			source: func(f *fixture) { stopAtFirstStep(f.another(), f) },

@@ -15,6 +15,7 @@ import (
 type modelFinished struct {
 	modelItem
 	at, until time.Time
+	order     int    // counts the jobs that finished
 	result    string // "" is none
 }
 
@@ -30,7 +31,8 @@ func (b *modelBatch) keep(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 	if !kept {
 		return
 	}
-	f := &modelFinished{modelItem: *i, at: b.now, until: b.now.Add(keep)}
+	b.ended++
+	f := &modelFinished{modelItem: *i, at: b.now, until: b.now.Add(keep), order: b.ended}
 	if o.Report != nil {
 		f.result = string(o.Report.Result)
 	}
@@ -136,17 +138,25 @@ func (b *modelBatch) purgeFinished(o *fdbpq.Op, r *fdbpq.Result) {
 	clear(b.finished)
 }
 
-// sweepFinished removes finished jobs that are over. All sweeps of a batch have one result.
+// sweepFinished removes finished jobs that are over, and the oldest beyond keep_items. All sweeps
+// of a batch have one result.
 func (b *modelBatch) sweepFinished(o *fdbpq.Op, r *fdbpq.Result) {
 	if b.swept {
 		return
 	}
 	b.swept = true
-	over := func(_ fdbpq.ID, f *modelFinished) bool {
-		return !f.until.After(b.now) && !f.at.Add(time.Minute).After(b.now)
-	}
 	before := len(b.finished)
-	maps.DeleteFunc(b.finished, over)
+	maps.DeleteFunc(b.finished, func(_ fdbpq.ID, f *modelFinished) bool {
+		return !f.until.After(b.now)
+	})
+	byOrder := slices.SortedFunc(maps.Values(b.finished), (*modelFinished).compare)
+	for _, f := range byOrder[:max(0, len(byOrder)-int(b.settings.MostKept()))] {
+		if !f.at.Add(time.Minute).After(b.now) {
+			delete(b.finished, f.Job())
+			b.counts["beyond keep_items"]++
+		}
+	}
+
 	n := before - len(b.finished)
 	if b.counts["swept"] += n; r.Swept.Finished != n {
 		b.fail(o, r, n)
@@ -166,13 +176,14 @@ func (r *modelRun) anyID(q *modelQueue) fdbpq.ID {
 	return job
 }
 
+// compare puts finished jobs in the order in which they finished.
+func (f *modelFinished) compare(other *modelFinished) int { return f.order - other.order }
+
 // walkFinished compares the finished jobs that a Browse finds with the model, page by page.
 func (r *modelRun) walkFinished(q *modelQueue) {
-	newest := func(a, b *modelFinished) int {
-		return cmp.Or(b.at.Compare(a.at), compareIDs(b.Job(), a.Job()))
-	}
 	var want, got []string
-	for _, f := range slices.SortedFunc(maps.Values(q.finished), newest) {
+	byOrder := slices.SortedFunc(maps.Values(q.finished), (*modelFinished).compare)
+	for _, f := range slices.Backward(byOrder) {
 		if f.until.After(r.m.now) {
 			want = append(want,
 				fmt.Sprintf("%v %.20q %q %v", f.Job(), f.Value, f.result, f.deliveries))

@@ -305,6 +305,7 @@ func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
 	rate := []string{"", "", "1/1s", "3/1s", "2/3s"}[r.random.IntN(5)]
 	paused := [][]string{nil, {"a"}, {"b", "c\x00"}}[r.random.IntN(3)]
 	next := [][]string{{nextQueue}, {"other", nextQueue}, nil}[r.random.IntN(3)]
+	keepItems := int64(r.random.IntN(8))
 	var backoff []time.Duration
 
 	for range n {
@@ -346,7 +347,7 @@ func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
 		case 16:
 			s.Next = next
 		case 15:
-			s.Keep = time.Duration(n) * 20 * time.Second
+			s.Keep, s.KeepItems = time.Duration(n)*20*time.Second, keepItems
 		default:
 			s.DuplicateWindow = window
 		}

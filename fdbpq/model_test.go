@@ -22,6 +22,7 @@ type model struct {
 	target  func(name string, fifo bool) fdbpq.Target
 	removed fdbpq.Removed
 	counts  map[string]int // what has happened
+	ended   int            // jobs that were kept so far
 }
 
 // modelQueue is one queue.

@@ -130,6 +130,7 @@ func TestRoundsOfBatches(t *testing.T) {
 	type leasing struct {
 		maxDeliver int64         // of the queue; 0 is no limit
 		headers    bool          // of the leased item
+		keep       time.Duration // of the queue
 		ago        time.Duration // longer than a second if the lease is over
 	}
 
@@ -140,6 +141,13 @@ func TestRoundsOfBatches(t *testing.T) {
 				f.batch([]fdbpq.Op{{
 					Kind:      fdbpq.OpConfigure,
 					Configure: func(s *fdbpq.Settings) { s.MaxDeliver = l.maxDeliver },
+				}})
+			}
+
+			if l.keep > 0 {
+				f.batch([]fdbpq.Op{{
+					Kind:      fdbpq.OpConfigure,
+					Configure: func(s *fdbpq.Settings) { s.Keep = l.keep },
 				}})
 			}
 
@@ -470,6 +478,14 @@ func TestRoundsOfBatches(t *testing.T) {
 			ops:    ops(fdbpq.Op{Kind: fdbpq.OpAck}),
 			shared: 1,
 			reads:  1,
+			rounds: 1,
+		},
+		{
+			name:   "ack of a job that is kept", // reads where the order ends
+			before: leased(leasing{keep: time.Hour}),
+			ops:    ops(fdbpq.Op{Kind: fdbpq.OpAck}),
+			shared: 1,
+			reads:  2,
 			rounds: 1,
 		},
 		{

@@ -118,6 +118,7 @@ func (q *queueSettlements) beginReads() error {
 			if op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
 				q.ledger.BeginSettings() // which decide what becomes of the item
 			}
+			q.beginOrder(op)
 			q.beginNext(op)
 		}
 		if to == q.to {

@@ -155,7 +155,7 @@ func TestStoreOfOneKeyspace(t *testing.T) {
 }
 
 // storeVersion is the version in the record of a store.
-const storeVersion int64 = 5
+const storeVersion int64 = 6
 
 // A record that cannot be read is corrupt, and one of another version is refused as such.
 func TestStoreRecordThatCannotBeRead(t *testing.T) {

@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"errors"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
@@ -64,9 +65,9 @@ func (q *queueSweeps) finish() error {
 }
 
 // ReadUpcoming returns when each of the queues has something to do next, in their order, in one
-// round trip, or two where finished jobs are kept. An entry that cannot be read counts as none.
-// Errors of the store pass through.
-func ReadUpcoming(r kv.Reader, queues []Target) ([]Upcoming, error) {
+// round trip, or two where finished jobs are kept. now is the time by the clock of Apply. An entry
+// that cannot be read counts as none. Errors of the store pass through.
+func ReadUpcoming(r kv.Reader, queues []Target, now time.Time) ([]Upcoming, error) {
 	type heads struct {
 		due, over kv.Future[[]kv.KeyValue]
 		finished  state.FinishedAhead
@@ -90,7 +91,7 @@ func ReadUpcoming(r kv.Reader, queues []Target) ([]Upcoming, error) {
 	for i, queue := range queues {
 		due, dueErr := begun[i].due.Get()
 		over, overErr := begun[i].over.Get()
-		finished, finishedErr := begun[i].finished.Time()
+		finished, finishedErr := begun[i].finished.Time(now)
 		source, err := begun[i].source.Get()
 		if err := errors.Join(dueErr, overErr, finishedErr, err); err != nil {
 			return nil, err

@@ -158,8 +158,14 @@ func many[V any](n int, make func(i int) V) (list []V) {
 // ahead returns the Upcoming of a queue.
 func (f *fixture) ahead(q fdbpq.Target) fdbpq.Upcoming {
 	f.Helper()
+	return f.aheadAt(time.Now(), q)
+}
+
+// aheadAt is ahead by another clock.
+func (f *fixture) aheadAt(now time.Time, q fdbpq.Target) fdbpq.Upcoming {
+	f.Helper()
 	return must(kv.ReadTransact(f.ctx, f.db, func(r kv.Reader) ([]fdbpq.Upcoming, error) {
-		return fdbpq.ReadUpcoming(r, []fdbpq.Target{q})
+		return fdbpq.ReadUpcoming(r, []fdbpq.Target{q}, now)
 	}))[0]
 }
 

@@ -97,7 +97,7 @@ func (s *Sweeper) readUpcoming(
 
 	read := func(targets []fdbpq.Target) ([]fdbpq.Upcoming, error) {
 		return kv.ReadTransact(ctx, s.d.options.DB, func(r kv.Reader) ([]fdbpq.Upcoming, error) {
-			return fdbpq.ReadUpcoming(r, targets)
+			return fdbpq.ReadUpcoming(r, targets, s.now())
 		})
 	}
 	upcoming, err := read(targets)

@@ -364,7 +364,8 @@ func TestSweptQueuesLeaveTheList(t *testing.T) {
 		w.sleep(10*time.Minute + msgIDLag + 2*sweepEvery)
 		ahead, err := kv.ReadTransact(w.Context(), w.db,
 			func(r kv.Reader) ([]fdbpq.Upcoming, error) {
-				return fdbpq.ReadUpcoming(r, []fdbpq.Target{w.target("ids"), w.target("expires")})
+				queues := []fdbpq.Target{w.target("ids"), w.target("expires")}
+				return fdbpq.ReadUpcoming(r, queues, time.Now())
 			})
 		w.want("left", fmt.Sprint(ahead, err), fmt.Sprint(make([]fdbpq.Upcoming, 2), nil))
 
@@ -438,7 +439,7 @@ func TestSweeperAndAClockSetForward(t *testing.T) {
 
 		ahead, err := kv.ReadTransact(w.Context(), w.db,
 			func(r kv.Reader) ([]fdbpq.Upcoming, error) {
-				return fdbpq.ReadUpcoming(r, []fdbpq.Target{w.target("ids")})
+				return fdbpq.ReadUpcoming(r, []fdbpq.Target{w.target("ids")}, time.Now())
 			})
 		must(w, err)
 		w.want("ids ahead", ahead[0], fdbpq.Upcoming{})

@@ -1,6 +1,7 @@
 package fdbpqtest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 type finished struct {
 	records table[[]kv.KeyValue]       // by the id of the job
 	entries table[codec.FinishedEntry] // of the order, likewise
+	ends    table[codec.FinishedEntry] // of the index by end, likewise
 	places  table[string]              // the id of the job, by its last place
 	count   int64
 }
@@ -47,23 +49,36 @@ func (q *queue) finishedOrder(key tuple.Tuple, value []byte) error {
 		return nil
 	}
 
-	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"x"}), codec.RawValues, q.fifo)
+	l := q.layout()
 	packed := append(l.Key(codec.KindFinishedOrder, 0), key.Pack()...)
 	e, err := l.ParseFinishedEntry(kv.KeyValue{Key: packed, Value: value})
-	if err != nil {
-		return err
-	}
+	return cmp.Or(err, q.finishedEntry(&q.finished.entries, e))
+}
 
+// finishedEnd takes an entry of the index of finished jobs by end.
+func (q *queue) finishedEnd(key tuple.Tuple, value []byte) error {
+	l := q.layout()
+	packed := append(l.Key(codec.KindFinishedEnd, 0), key.Pack()...)
+	e, err := l.ParseFinishedEnd(kv.KeyValue{Key: packed, Value: value})
+	return cmp.Or(err, q.finishedEntry(&q.finished.ends, e))
+}
+
+// layout returns a layout of a queue of this kind, to read keys with.
+func (q *queue) layout() *codec.Layout {
+	return codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"x"}), codec.RawValues, q.fifo)
+}
+
+func (q *queue) finishedEntry(of *table[codec.FinishedEntry], e codec.FinishedEntry) error {
 	job := q.idKey(&e.Job)
-	if _, twice := q.finished.entries[job]; twice {
+	if _, twice := (*of)[job]; twice {
 		return errors.New("the job has another entry")
 	}
-	q.finished.entries.set(job, e)
+	of.set(job, e)
 	return nil
 }
 
-// checkFinished compares the records of finished jobs with their order and their counter, and with
-// the items of the queue.
+// checkFinished compares the records of finished jobs with their order, their index by end and
+// their counter, and with the items of the queue.
 func (q *queue) checkFinished() {
 	entries, places := map[string]codec.FinishedEntry{}, map[string]string{}
 	for job, parts := range q.finished.records {
@@ -73,18 +88,22 @@ func (q *queue) checkFinished() {
 			continue
 		}
 
-		e := codec.FinishedEntry{At: f.At, Job: f.Job(), Until: f.Until, Parts: len(parts)}
+		e := codec.FinishedEntry{
+			Order: f.Order, Job: f.Job(), At: f.At, Until: f.Until, Parts: len(parts),
+		}
 		if e.Job != f.ID {
 			e.Place = f.ID
 			places[q.idKey(&f.ID)] = job
 		}
 		entries[job] = e
-		if q.idKey(&e.Job) != job || f.Fence < 1 || f.Deliveries < 0 || !f.Until.After(f.At) {
+		if q.idKey(&e.Job) != job || f.Fence < 1 || f.Deliveries < 0 || !f.Until.After(f.At) ||
+			f.Order.Before(f.At) {
 			q.problem("finished job %x: %+v", job, f)
 		}
 	}
 
 	compare(q, "order of finished jobs", q.finished.entries, entries)
+	compare(q, "finished jobs by end", q.finished.ends, entries)
 	compare(q, "places of finished jobs", q.finished.places, places)
 	if n := int64(len(q.finished.entries)); q.finished.count != n {
 		q.problem("number of finished jobs is %d, want %d", q.finished.count, n)

@@ -49,8 +49,8 @@ type Contents struct {
 //   - every item that has moved has an alias from the id of its job to its place, and there are no
 //     others;
 //   - items that are held, or have a history, expire when their ("m") keys say;
-//   - every finished job has a record, an entry of the order and perhaps a last place that agree,
-//     and is not in the queue; their counter matches;
+//   - every finished job has a record, an entry of the order and one of the index by end, and
+//     perhaps a last place, that agree, and is not in the queue; their counter matches;
 //   - every receipt decodes.
 //
 // The error joins everything that is wrong.
@@ -267,6 +267,7 @@ var kinds = map[string]struct {
 	"q": {"|i", (*queue).bucket},
 	"g": {"pir|piri", (*queue).finishedKey},
 	"o": {"|ipir", (*queue).finishedOrder},
+	"j": {"ipir", (*queue).finishedEnd},
 }
 
 // allForms returns all rows of kinds, with each of their forms.

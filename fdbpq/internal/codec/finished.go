@@ -15,26 +15,31 @@ import (
 //
 //	("g", priority, count, random, part)     = bytes    the record, by the id of the job
 //	("g", priority, count, random)           = job id   by the place of a job that had moved
-//	("o", finished, priority, count, random) = (until, parts) or, of a job that had moved,
-//	                                           (until, parts, place): the order in which jobs
-//	                                                    finished, by job id
+//	("o", order, priority, count, random)    = (until, late, parts) or, of a job that had moved,
+//	                                           (until, late, parts, place): the order in which
+//	                                                    jobs finished, by job id
+//	("j", until, priority, count, random)    = the same, with order in the place of until: the
+//	                                                    index by end
 //	("o")                                    = int64    counter: finished jobs
 //
-// The times are in microseconds since 1970. Readers go by until. A sweep removes the records that
-// are over, and the oldest beyond Settings.KeepItems: it reads their entries of the order with
-// conflict, so no record is counted out twice. An entry says all that it takes to remove the
-// record.
+// The times are in microseconds since 1970. order is when the job finished, but at least a
+// microsecond after the last entry there is, so that clocks which differ or are set do not change
+// the order; late is by how much order is later than the true time. Readers go by until. A sweep
+// removes the records that are over, and the oldest beyond Settings.KeepItems; it conflicts with
+// whoever removes one of them, so no record is counted out twice. Each entry says all that it takes
+// to remove the record.
 //
 // None of this is among ItemKinds or in the time index: finished jobs never slow down a pop.
 //
 // The values of the parts, put together, are a varint, a tuple of that length, the result, the
 // headers and properties of the item as in its ("m") keys, and its value:
 //
-//	(1, place, finished, until, since, deliveries, fence, holder, has a value,
+//	(1, place, order, late, until, since, deliveries, fence, holder, has a value,
 //	 bytes of the result or -1, content type)
 const (
 	KindFinished      = "g"
 	KindFinishedOrder = "o"
+	KindFinishedEnd   = "j"
 
 	finishedVersion = 1
 )
@@ -50,6 +55,7 @@ type Finished struct {
 	Item              // as it was; its ID is its last place
 	Outcome           // what the acknowledgement said
 	At      time.Time // when it was acknowledged
+	Order   time.Time // its place among the jobs that finished: At, or later if a clock was ahead
 	Until   time.Time // when its record is over
 	Since   time.Time // when its last lease began; zero if that is not known
 
@@ -74,57 +80,93 @@ func (l *Layout) FinishedPlaceKey(place *ID) []byte { return l.IDKey(KindFinishe
 // FinishedCounterKey is the counter of finished jobs.
 func (l *Layout) FinishedCounterKey() []byte { return l.Key(KindFinishedOrder, 0) }
 
-// FinishedEntry is a job in the order in which jobs finished.
+// FinishedEntry is a job in the order in which jobs finished, or in the index by end.
 type FinishedEntry struct {
-	At    time.Time // when it finished
+	Order time.Time // see Finished.Order
 	Job   ID
-	Until time.Time // when its record is over; zero if the entry cannot be read
+	At    time.Time // when it finished
+	Until time.Time // when its record is over
 	Parts int       // keys of its record
 	Place ID        // the last one of a job that had moved, otherwise zero
 }
 
 // FinishedOrderKey is the key of an entry of the order.
-func (l *Layout) FinishedOrderKey(at time.Time, job *ID) []byte {
-	key := tuple.AppendInt(l.Key(KindFinishedOrder, 64), at.UnixMicro())
+func (l *Layout) FinishedOrderKey(order time.Time, job *ID) []byte {
+	return l.finishedKeyBy(KindFinishedOrder, order, job)
+}
+
+// FinishedEndKey is the key of an entry of the index by end.
+func (l *Layout) FinishedEndKey(until time.Time, job *ID) []byte {
+	return l.finishedKeyBy(KindFinishedEnd, until, job)
+}
+
+func (l *Layout) finishedKeyBy(kind string, at time.Time, job *ID) []byte {
+	key := tuple.AppendInt(l.Key(kind, 64), at.UnixMicro())
 	return appendPlace(l.appendPriority(key, job.Priority), job)
 }
 
 // FinishedOrder is the range of the entries of the order.
 func (l *Layout) FinishedOrder() kv.Range { return l.KindRange(KindFinishedOrder) }
 
-// FinishedUpTo is the range of the entries of jobs that finished up to a time.
-func (l *Layout) FinishedUpTo(at time.Time) kv.Range { return l.timesUpTo(KindFinishedOrder, at) }
+// FinishedOver is the range of the entries of the index by end whose records are over.
+func (l *Layout) FinishedOver(now time.Time) kv.Range { return l.timesUpTo(KindFinishedEnd, now) }
 
-// Encode returns the value of the entry.
-func (e *FinishedEntry) Encode() []byte {
-	value := appendInts(appendTime(nil, e.Until), int64(e.Parts))
+// Encode returns the value of the entry in the order.
+func (e *FinishedEntry) Encode() []byte { return e.encodeWith(e.Until) }
+
+// EncodeEnd returns the value of the entry in the index by end.
+func (e *FinishedEntry) EncodeEnd() []byte { return e.encodeWith(e.Order) }
+
+func (e *FinishedEntry) encodeWith(at time.Time) []byte {
+	value := appendInts(appendTime(nil, at), lateBy(e.At, e.Order), int64(e.Parts))
 	if e.Place != (ID{}) {
 		value = tuple.AppendBytes(value, EncodeID(&e.Place))
 	}
 	return value
 }
 
-// ParseFinishedEntry reads an entry of the order. With an error about the value, At and Job are
+// ParseFinishedEntry reads an entry of the order. With an error about the value, Order and Job are
 // set. The error is ErrCorrupt.
 func (l *Layout) ParseFinishedEntry(pair kv.KeyValue) (e FinishedEntry, err error) {
 	d := decoder{rest: l.Place(pair.Key)}
-	e.At, e.Job = d.time(), d.idIn(l)
-	if e, err = finish(&d, e, "order of finished jobs: key", pair.Key); err != nil {
+	e.Order, e.Job = d.time(), d.idIn(l)
+	if e, err = finish(&d, e, "entry of a finished job: key", pair.Key); err != nil {
 		return e, err
 	}
 
 	d = decoder{rest: pair.Value}
 	full := e
-	full.Until, full.Parts = d.time(), int(d.int())
+	full.Until = d.time()
+	full.At, full.Parts = before(e.Order, d.int()), int(d.int())
 	if d.more() {
 		place := decoder{rest: d.bytes()}
 		full.Place = place.id()
 		d.err = cmp.Or(d.err, place.end())
 	}
-	if _, err = finish(&d, full, "order of finished jobs: value", pair.Value); err != nil {
+	if _, err = finish(&d, full, "entry of a finished job: value", pair.Value); err != nil {
 		return e, err
 	}
 	return full, nil
+}
+
+// ParseFinishedEnd reads an entry of the index by end. The error is ErrCorrupt.
+func (l *Layout) ParseFinishedEnd(pair kv.KeyValue) (FinishedEntry, error) {
+	e, err := l.ParseFinishedEntry(pair)
+	if err != nil {
+		return FinishedEntry{}, err
+	}
+	late := lateBy(e.At, e.Order)
+	e.Order, e.Until = e.Until, e.Order
+	e.At = before(e.Order, late)
+	return e, nil
+}
+
+// lateBy returns by how many microseconds the place of a job in the order is later than its time.
+func lateBy(at, order time.Time) int64 { return order.UnixMicro() - at.UnixMicro() }
+
+// before returns the time that is late microseconds before a place in the order.
+func before(order time.Time, late int64) time.Time {
+	return time.UnixMicro(order.UnixMicro() - late).UTC()
 }
 
 // Encode returns the values of the parts of a record.
@@ -138,9 +180,8 @@ func (f *Finished) Encode() (parts [][]byte) {
 	}
 
 	head := tuple.AppendBytes(appendInts(nil, finishedVersion), EncodeID(&f.ID))
-	for _, at := range [...]time.Time{f.At, f.Until, f.Since} {
-		head = appendTime(head, at)
-	}
+	head = appendInts(appendTime(head, f.Order), lateBy(f.At, f.Order))
+	head = appendTime(appendTime(head, f.Until), f.Since)
 	head = tuple.AppendBytes(appendInts(head, f.Deliveries, f.Fence), []byte(f.Holder))
 	head = tuple.AppendBytes(appendInts(head, value, result), []byte(f.ContentType))
 
@@ -225,7 +266,8 @@ func parseFinishedHead(blob []byte) (f *Finished, result int64, rest []byte, err
 	version, place := d.int(), decoder{rest: d.bytes()}
 	f = &Finished{Item: Item{ID: place.id()}}
 	f.PushedAt = PushedAt(&f.ID)
-	f.At, f.Until, f.Since = d.time(), d.time(), d.timeOrNone()
+	f.Order = d.time()
+	f.At, f.Until, f.Since = before(f.Order, d.int()), d.time(), d.timeOrNone()
 	f.Deliveries, f.Fence, f.Holder = d.int(), d.int(), string(d.bytes())
 	f.NoValue, result, f.ContentType = d.int() == 0, d.int(), string(d.bytes())
 	if d.end() != nil || place.end() != nil || version != finishedVersion || result < -1 {

@@ -20,8 +20,11 @@ func TestFinishedRoundTrip(t *testing.T) {
 	first := NewID(1, 2, at, make([]byte, UniqueSize), flagMeta)
 
 	for name, f := range map[string]Finished{
-		"bare":   {Item: Item{ID: first}, At: at, Until: at.Add(time.Hour), NoValue: true},
-		"result": {Item: Item{ID: first}, At: at, Until: at, Outcome: Outcome{Result: []byte{}}},
+		"bare": {Item: Item{ID: first}, At: at, Order: at, Until: at.Add(time.Hour), NoValue: true},
+		"result": {
+			Item: Item{ID: first}, At: at, Order: at.Add(time.Hour), Until: at,
+			Outcome: Outcome{Result: []byte{}},
+		},
 		"large": {
 			Item: Item{ID: first, Message: Message{
 				Value:   []byte(strings.Repeat("v", 2*ChunkSize)),
@@ -30,7 +33,7 @@ func TestFinishedRoundTrip(t *testing.T) {
 				Keep:    time.Minute,
 			}},
 			Outcome: Outcome{Result: []byte("done\x00"), ContentType: "text/plain"},
-			At:      at, Until: at, Since: at, Deliveries: 3, Fence: 9, Holder: "me",
+			At:      at, Order: at, Until: at, Since: at, Deliveries: 3, Fence: 9, Holder: "me",
 		},
 	} {
 		f.PushedAt = PushedAt(&f.ID)
@@ -83,15 +86,15 @@ func TestStoredFormsOfFinishedJobs(t *testing.T) {
 	f := &Finished{
 		Item:    Item{ID: ID{Priority: 3, Count: 4}, Message: Message{Value: []byte("value")}},
 		Outcome: Outcome{Result: []byte("done"), ContentType: "t/p"},
-		At:      at, Until: at, Since: at, Deliveries: 2, Fence: 5, Holder: "me",
+		At:      at, Order: at, Until: at, Since: at, Deliveries: 2, Fence: 5, Holder: "me",
 	}
 	for i := range f.ID.Random {
 		f.ID.Random[i] = 'A'
 	}
-	bare := &Finished{Item: f.Item, At: at, Until: at, Fence: 5, NoValue: true}
-	entry := FinishedEntry{Until: at, Parts: 1}
+	bare := &Finished{Item: f.Item, At: at, Order: at, Until: at, Fence: 5, NoValue: true}
+	entry := FinishedEntry{Order: at, At: at, Until: at, Parts: 1}
 	moved := entry
-	moved.Place = f.ID
+	moved.Place, moved.At = f.ID, at.Add(-5*time.Microsecond)
 
 	for _, form := range []struct {
 		what string
@@ -100,16 +103,20 @@ func TestStoredFormsOfFinishedJobs(t *testing.T) {
 	}{
 		{
 			"finished job", f.Encode()[0],
-			"48" + "1501" + "01" + place + "00" + due + due + due + "1502" + "1505" + "016d6500" +
+			"49" + "1501" + "01" + place + "00" + due + "14" + due + due + "1502" + "1505" + "016d6500" +
 				"1501" + "1504" + "01742f7000" + "646f6e65" + "04" + "1501" + "0500" + "76616c7565",
 		},
 		{
 			"without value, result and names", bare.Encode()[0],
-			"3a" + "1501" + "01" + place + "00" + due + due + "14" + "14" + "1505" + "0100" +
+			"3b" + "1501" + "01" + place + "00" + due + "14" + due + "14" + "14" + "1505" + "0100" +
 				"14" + "13fe" + "0100" + "04" + "1501" + "0500",
 		},
-		{"entry", entry.Encode(), due + "1501"},
-		{"entry of a job that had moved", moved.Encode(), due + "1501" + "01" + place + "00"},
+		{"entry", entry.Encode(), due + "14" + "1501"},
+		{"entry by end", entry.EncodeEnd(), due + "14" + "1501"},
+		{
+			"entry of a job that had moved, placed late", moved.Encode(),
+			due + "1505" + "1501" + "01" + place + "00",
+		},
 	} {
 		if got := hex.EncodeToString(form.got); got != form.want {
 			t.Errorf("%s: %s\nwant %s", form.what, got, form.want)
@@ -117,15 +124,20 @@ func TestStoredFormsOfFinishedJobs(t *testing.T) {
 	}
 }
 
-// An entry of the order says again which job it is about, and one whose value is damaged still
-// does.
+// Both entries of a job say all of it again, and one of the order whose value is damaged still says
+// which job it is about.
 func TestFinishedEntries(t *testing.T) {
 	at := time.UnixMicro(1_790_000_000_000_000).UTC()
 	for _, fifo := range []bool{false, true} {
 		l := NewLayout(tuple.NewSubspace(tuple.Tuple{"q"}), RawValues, fifo)
-		e := FinishedEntry{At: at, Job: ID{Count: 4}, Parts: 3, Place: ID{Count: 9}}
-		e.Until = Micros(at.Add(time.Hour))
+		e := FinishedEntry{Order: at, Job: ID{Count: 4}, Parts: 3, Place: ID{Count: 9}}
+		e.At, e.Until = Micros(at.Add(-time.Minute)), Micros(at.Add(time.Hour))
+		end := kv.KeyValue{Key: l.FinishedEndKey(e.Until, &e.Job), Value: e.EncodeEnd()}
 		pair := kv.KeyValue{Key: l.FinishedOrderKey(at, &e.Job), Value: e.Encode()}
+
+		if got, err := l.ParseFinishedEnd(end); err != nil || got != e {
+			t.Errorf("read %+v by end, %v, want %+v", got, err, e)
+		}
 
 		got, err := l.ParseFinishedEntry(pair)
 		if err != nil || got != e {
@@ -134,12 +146,12 @@ func TestFinishedEntries(t *testing.T) {
 
 		pair.Value = []byte("damaged")
 		got, err = l.ParseFinishedEntry(pair)
-		if !errors.Is(err, ErrCorrupt) || got != (FinishedEntry{At: at, Job: e.Job}) {
+		if !errors.Is(err, ErrCorrupt) || got != (FinishedEntry{Order: at, Job: e.Job}) {
 			t.Errorf("read %+v, %v, want the time and the job", got, err)
 		}
 
 		pair.Key = append(pair.Key, "more"...)
-		if got, err = l.ParseFinishedEntry(pair); err == nil || !got.At.IsZero() {
+		if got, err = l.ParseFinishedEntry(pair); err == nil || !got.Order.IsZero() {
 			t.Errorf("read %+v, %v, want nothing", got, err)
 		}
 	}

@@ -111,11 +111,13 @@ func (k *Space) DataAreas() []kv.Range {
 
 // storeVersion is the version of the record and of the layout of all keys. It changes when a
 // program would misread what another version writes.
-const storeVersion = 5
+const storeVersion = 6
 
 // lastReaders has, for each version before, the last commit of this project that reads its stores.
 // Stores of version 0 have no record.
-var lastReaders = [storeVersion]string{"aacf61a3", "22c882e7", "6ef4e724", "641b6a2c", "02f9e1d4"}
+var lastReaders = [storeVersion]string{
+	"aacf61a3", "22c882e7", "6ef4e724", "641b6a2c", "02f9e1d4", "9c6ecde9",
+}
 
 // OldStoreError returns the error for a store of an earlier version.
 func OldStoreError(version int64) error {

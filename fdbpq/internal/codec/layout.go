@@ -28,7 +28,7 @@ import (
 //	("k")                                = JSON     state of the source, see config.go
 //	("d", msg id), ("e", until, msg id)             message ids of pushes, see dedup.go
 //	("u", unique key)                    = place    unique keys of items, see dedup.go
-//	("g", ...), ("o", ...)                          finished jobs that are kept, see finished.go
+//	("g", ...), ("o", ...), ("j", ...)              finished jobs that are kept, see finished.go
 //	("~", job id)                        = place    where a job is that has moved, see alias.go
 //	("w", group, priority, count, random) = ""      index of ready items by group, see group.go
 //	("y", group, priority, count, random) = ""      index of held items by group

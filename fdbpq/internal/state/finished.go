@@ -7,24 +7,73 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// SparedFor is how long a sweep leaves what has just finished, however much it is. So the part of
-// the order that a sweep reads is never the part that acknowledgements write.
+// SparedFor is how long the bound on the number of finished jobs spares one that has just finished.
 const SparedFor = time.Minute
 
-// Finish writes the record of a job that is done. It reads nothing, so acknowledgements do not
-// conflict with each other.
+// justFinished reports whether a job has just finished. One that finished far ahead of the clock
+// has not: a clock was wrong.
+func justFinished(at, now time.Time) bool {
+	age := now.Sub(at)
+	return -SparedFor <= age && age < SparedFor
+}
+
+// BeginFinish starts to read where the order of finished jobs ends, unless that is known. Finish
+// needs it. It reads without conflict, so acknowledgements do not conflict with each other: two at
+// the same time may get the same place in the order.
+func (g *Ledger) BeginFinish() {
+	if g.orderRead == nil && g.orderEnd().IsZero() {
+		last := kv.RangeOptions{Limit: 1, Reverse: true}
+		g.orderRead = g.Tx.Snapshot().GetRange(g.L.FinishedOrder(), last)
+	}
+}
+
+// orderEnd returns where the last place in the order is kept, zero as long as it is not known.
+func (g *Ledger) orderEnd() *time.Time {
+	if g.facts != nil {
+		return &g.facts.orderEnd
+	}
+	return &g.ownOrderEnd
+}
+
+// nextOrder returns the place in the order of a job that finishes at a time.
+func (g *Ledger) nextOrder(at time.Time) time.Time {
+	end := g.orderEnd()
+	if g.orderRead != nil {
+		last, err := g.orderRead.Get()
+		if err != nil {
+			g.fail(err)
+		}
+		for _, pair := range last {
+			e, _ := g.L.ParseFinishedEntry(pair) // the zero time if no queue wrote that key
+			*end = e.Order
+		}
+		g.orderRead = nil
+	}
+
+	if next := end.Add(time.Microsecond); at.Before(next) {
+		at = next
+	}
+	*end = at
+	return at
+}
+
+// Finish writes the record of a job that is done, once BeginFinish was called.
 func (g *Ledger) Finish(f *codec.Finished) {
+	f.Order = g.nextOrder(f.At)
 	job, parts := f.Job(), f.Encode()
 	for n, part := range parts {
 		g.Tx.Set(g.L.FinishedKey(&job, n), part)
 	}
 
-	e := codec.FinishedEntry{At: f.At, Job: job, Until: f.Until, Parts: len(parts)}
+	e := codec.FinishedEntry{
+		Order: f.Order, Job: job, At: f.At, Until: f.Until, Parts: len(parts),
+	}
 	if job != f.ID {
 		e.Place = f.ID
 		g.Tx.Set(g.L.FinishedPlaceKey(&f.ID), codec.EncodeID(&job))
 	}
-	g.Tx.Set(g.L.FinishedOrderKey(e.At, &job), e.Encode())
+	g.Tx.Set(g.L.FinishedOrderKey(e.Order, &job), e.Encode())
+	g.Tx.Set(g.L.FinishedEndKey(e.Until, &job), e.EncodeEnd())
 
 	g.finished++
 	g.wrote = true
@@ -37,10 +86,11 @@ func (g *Ledger) Finish(f *codec.Finished) {
 	g.Ran = append(g.Ran, ran)
 
 	// A sweep may find too many before the first is over.
-	g.Upcoming.Over = codec.Earliest(g.Upcoming.Over, codec.Micros(f.At.Add(SparedFor)))
+	first := codec.Earliest(f.Until, codec.Micros(f.At.Add(SparedFor)))
+	g.Upcoming.Over = codec.Earliest(g.Upcoming.Over, first)
 }
 
-// RemoveFinished removes the record of a job, given its entry of the order.
+// RemoveFinished removes the record of a job, given one of its entries.
 func (g *Ledger) RemoveFinished(e *codec.FinishedEntry) {
 	if e.Parts == 1 {
 		g.Tx.Clear(g.L.FinishedKey(&e.Job, 0))
@@ -50,39 +100,54 @@ func (g *Ledger) RemoveFinished(e *codec.FinishedEntry) {
 	if e.Place != (codec.ID{}) {
 		g.Tx.Clear(g.L.FinishedPlaceKey(&e.Place))
 	}
-	g.Tx.Clear(g.L.FinishedOrderKey(e.At, &e.Job))
+	g.Tx.Clear(g.L.FinishedOrderKey(e.Order, &e.Job))
+	g.Tx.Clear(g.L.FinishedEndKey(e.Until, &e.Job))
 	g.finished--
 	g.wrote = true
 }
 
-// FinishedSweep is the oldest finished jobs of a queue being read, to remove some of them.
+// FinishedSweep is the finished jobs of a queue that are over being read, to remove them.
 type FinishedSweep struct {
-	page    int
-	entries kv.Future[[]kv.KeyValue]
-	count   kv.Future[[]byte]
+	page  int
+	over  kv.Future[[]kv.KeyValue] // entries of the index by end
+	count kv.Future[[]byte]
 }
 
-// BeginFinishedSweep starts to read up to page entries, with conflict, so that none is removed and
-// counted twice.
+// BeginFinishedSweep starts to read up to page entries, without conflict.
 func (g *Ledger) BeginFinishedSweep(page int) FinishedSweep {
 	g.BeginSettings()
-	old := g.L.FinishedUpTo(g.Now.Add(-SparedFor))
+	snapshot := g.Tx.Snapshot()
 	return FinishedSweep{
-		page:    page,
-		entries: g.Tx.GetRange(old, kv.RangeOptions{Limit: page}),
-		count:   g.Tx.Snapshot().Get(g.L.FinishedCounterKey()),
+		page:  page,
+		over:  snapshot.GetRange(g.L.FinishedOver(g.Now), kv.RangeOptions{Limit: page}),
+		count: snapshot.Get(g.L.FinishedCounterKey()),
 	}
 }
 
-// Finish removes the records that are over, and the oldest of more than the settings allow. It
-// returns how many, and whether there may be more to remove. Entries that cannot be read go, too.
-// The error is one of the store.
+// Finish removes the records that are over and, if these are all of them, the oldest of more than
+// the settings allow. It returns how many, and whether there may be more to remove. An entry that
+// cannot be read goes alone: the record has another one. The error is one of the store.
 func (s *FinishedSweep) Finish(g *Ledger) (removed int, more bool, err error) {
-	entries, err := s.entries.Get()
-	if err != nil || len(entries) == 0 {
+	over, err := s.over.Get()
+	if err != nil {
 		return 0, false, err
 	}
+	if more = len(over) == s.page; !more {
+		if removed, more, err = s.trim(g, len(over)); err != nil {
+			return 0, false, err
+		}
+	}
 
+	for _, pair := range over {
+		e, err := g.L.ParseFinishedEnd(pair)
+		g.sweepFinished(pair, &e, err)
+	}
+	return removed + len(over), more, nil
+}
+
+// trim removes the oldest records of more than the settings allow. over is how many are over and
+// about to be removed.
+func (s *FinishedSweep) trim(g *Ledger, over int) (removed int, more bool, err error) {
 	count, err := ReadCounter(s.count)
 	if codec.UnlessCorrupt(err) != nil {
 		return 0, false, err
@@ -91,27 +156,49 @@ func (s *FinishedSweep) Finish(g *Ledger) (removed int, more bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
+	beyond := count - int64(over) - settings.MostKept()
+	if beyond <= 0 {
+		return 0, false, nil
+	}
 
-	beyond := count - settings.MostKept()
-	for n, pair := range entries {
+	asked := kv.RangeOptions{Limit: s.page + over}
+	entries, err := g.Tx.Snapshot().GetRange(g.L.FinishedOrder(), asked).Get()
+	if err != nil {
+		return 0, false, err
+	}
+	for _, pair := range entries {
 		e, err := g.L.ParseFinishedEntry(pair)
-		switch {
-		case err != nil && e.At.IsZero(): // no queue wrote that key, so it was not counted
-			g.Tx.Clear(pair.Key)
-		case err != nil, int64(n) < beyond, !e.Until.After(g.Now):
-			g.RemoveFinished(&e)
-		default:
+		if err == nil && over > 0 && !e.Until.After(g.Now) { // counted above
 			continue
 		}
-		removed++
+		if beyond == 0 {
+			break
+		}
+		beyond--
+		if err != nil || !justFinished(e.At, g.Now) {
+			g.sweepFinished(pair, &e, err)
+			removed++
+		}
 	}
-	return removed, len(entries) == s.page && removed > 0, nil
+	return removed, removed > 0 && beyond > 0, nil
+}
+
+// sweepFinished removes the record of an entry that was read without conflict, or the entry if it
+// cannot be read. Whoever else removes the record conflicts.
+func (g *Ledger) sweepFinished(pair kv.KeyValue, e *codec.FinishedEntry, failed error) {
+	if failed != nil {
+		g.Tx.Clear(pair.Key)
+		return
+	}
+	g.Tx.AddReadConflict(kv.SingleKey(g.L.FinishedOrderKey(e.Order, &e.Job)))
+	g.RemoveFinished(e)
 }
 
 // FinishedAhead is when a sweep of a queue finds a finished job to remove, being read.
 type FinishedAhead struct {
 	l        *codec.Layout
 	first    kv.Future[[]kv.KeyValue] // the counter, and the first entry of the order
+	end      kv.Future[[]kv.KeyValue] // the first entry of the index by end
 	settings Ledger
 }
 
@@ -126,29 +213,40 @@ func (a *FinishedAhead) Next(r kv.Reader) error {
 	pairs, err := a.first.Get()
 	if len(pairs) > 0 {
 		a.settings.ReadSettings(r, a.l)
+		ends := a.l.KindRange(codec.KindFinishedEnd)
+		a.end = r.GetRange(ends, kv.RangeOptions{Limit: 1})
 	}
 	return err
 }
 
 // Time returns the time; zero if there is none. What cannot be read is left out. The error is one
 // of the store.
-func (a *FinishedAhead) Time() (at time.Time, err error) {
+func (a *FinishedAhead) Time(now time.Time) (at time.Time, err error) {
 	pairs, err := a.first.Get()
 	if err != nil || len(pairs) == 0 {
 		return at, err
 	}
-
+	ends, err := a.end.Get()
+	if err != nil {
+		return at, err
+	}
 	settings, err := a.settings.ReadableSettings()
 	if err != nil {
 		return at, err
 	}
 
-	if first, err := a.l.ParseFinishedEntry(pairs[len(pairs)-1]); err == nil {
-		at = first.At.Add(SparedFor)
-		count, err := ParseLength(pairs[0].Value)
-		if (err != nil || count <= settings.MostKept()) && first.Until.After(at) {
-			at = first.Until
+	for _, pair := range ends {
+		e, _ := a.l.ParseFinishedEnd(pair)
+		at = e.Until
+	}
+	oldest, err := a.l.ParseFinishedEntry(pairs[len(pairs)-1])
+	count, countErr := ParseLength(pairs[0].Value)
+	if err == nil && countErr == nil && count > settings.MostKept() {
+		spared := oldest.At.Add(SparedFor)
+		if !justFinished(oldest.At, now) {
+			spared = codec.Micros(now)
 		}
+		at = codec.Earliest(at, spared)
 	}
 	return at, nil
 }
@@ -164,6 +262,7 @@ func (g *Ledger) PurgeFinished() (jobs int64, err error) {
 
 	g.Tx.ClearRange(g.L.KindRange(codec.KindFinished))
 	g.Tx.ClearRange(g.L.AllOf(codec.KindFinishedOrder))
+	g.Tx.ClearRange(g.L.KindRange(codec.KindFinishedEnd))
 	g.wrote = true
 	return jobs, nil
 }

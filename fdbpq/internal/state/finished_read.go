@@ -37,7 +37,7 @@ func ReadFinishedPart(
 ) (jobs []FinishedRead, more bool, err error) {
 	keys := l.FinishedOrder()
 	if after != nil {
-		keys.End = l.FinishedOrderKey(after.At, &after.Job)
+		keys.End = l.FinishedOrderKey(after.Order, &after.Job)
 	}
 	asked := kv.RangeOptions{Limit: min(finishedPage, most), Reverse: true}
 
@@ -52,7 +52,7 @@ func ReadFinishedPart(
 		for _, pair := range entries {
 			keys.End = pair.Key
 			e, err := l.ParseFinishedEntry(pair)
-			if err != nil && e.At.IsZero() { // no queue wrote that key
+			if err != nil && e.Order.IsZero() { // no queue wrote that key
 				continue
 			}
 			over := err == nil && !e.Until.After(now)
@@ -209,7 +209,7 @@ func (f *FinishedLookup) read(
 		return nil, fmt.Errorf("job %s: %w", f.id, err)
 	}
 	read := &FinishedRead{Record: record, Cut: cut}
-	read.At, read.Until, read.Job = record.At, record.Until, f.id
+	read.Order, read.At, read.Until, read.Job = record.Order, record.At, record.Until, f.id
 	if f.id != record.ID {
 		read.Place = record.ID
 	}

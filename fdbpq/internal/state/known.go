@@ -54,6 +54,7 @@ type CountsByQueue map[string]map[int64]int64
 //	front        see front        a walk from the front        each change of ("i"), Purge
 //	leased       not in the map   Hold of a lease              Unhold, Purge
 //	turns        see turn         Turns.Load                   each move of an item, Purge
+//	orderEnd     zero             Finish                       Finish, to a later time
 type facts struct {
 	known *Known
 	size  int // about how many bytes all of it takes
@@ -64,6 +65,7 @@ type facts struct {
 	front       front
 	leased      map[codec.ID]*codec.Record // leases that will be acknowledged soon: see knowLeased
 	turns       map[turnOf]*turn
+	orderEnd    time.Time // no finished job has a later place; too late a time does no harm
 
 	// counts spares pushes the reads of the last items of their priorities. Counts that are too
 	// high do no harm, because the order stays the same. So they need not change when items are

@@ -59,6 +59,9 @@ type Ledger struct {
 
 	finished int64 // finished jobs that are kept
 
+	orderRead   kv.Future[[]kv.KeyValue] // the last entry of the order; nil if not being read
+	ownOrderEnd time.Time                // see orderEnd
+
 	err   error // of the store, for Flush
 	wrote bool
 

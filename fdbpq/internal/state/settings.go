@@ -31,6 +31,20 @@ func (g *Ledger) ReadSettings(r kv.Reader, l *codec.Layout) {
 // SettingsBegun reports whether the settings are being read, or are known.
 func (g *Ledger) SettingsBegun() bool { return g.settingsRead != nil || g.settings != nil }
 
+// LikelySettings returns the settings if they can be known without waiting for them, otherwise nil.
+// They may be from before a change.
+func (g *Ledger) LikelySettings() *codec.StoredSettings {
+	r, cached := g.settingsRead.(*cachedRead)
+	if g.settings != nil || !cached || r.stored != nil {
+		return g.settings
+	}
+	s, err := codec.ParseSettings(r.value)
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
 // Settings returns the settings of the queue. They must not be changed. The error is ErrCorrupt or
 // one of the store.
 func (g *Ledger) Settings() (*codec.Settings, error) {

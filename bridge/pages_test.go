@@ -63,11 +63,13 @@ func TestPagesToTheEnd(t *testing.T) {
 						o := subjects.ItemsOptions{
 							State: state, Limit: limit, Match: match, ValueBytes: 10_000,
 						}
-						wantPages(t, fmt.Sprintf("%s %+v", kind.queue, o), want, func(after string) (
+						what := fmt.Sprintf("%s %+v", kind.queue, o)
+						wantPages(t, what, want, func(after string) (
 							got []string, next *string,
 						) {
 							o.After = after
-							p := parsed[subjects.ItemsPage](t, e, kind.queue+".items", string(o.Encode()))
+							p := parsed[subjects.ItemsPage](t, e, kind.queue+".items",
+								string(o.Encode()))
 							for _, item := range p.Items {
 								got = append(got, item.ID)
 							}

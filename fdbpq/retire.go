@@ -224,7 +224,8 @@ const (
 	// namesPage is the most names of a list that one transaction looks at.
 	namesPage = 1000
 	// maxNames is after how many names a page of a list ends. Names that were used once stay in the
-	// list for a while, and looking at 10,000 takes a tenth of a second.
+	// list for a while, and looking at 10,000 takes a tenth of a second,
+	// or a whole one on a busy machine.
 	maxNames = 10_000
 )
 

@@ -55,7 +55,8 @@ func TestPropertyThatMustBeUnderstood(t *testing.T) {
 		}{
 			{fdbpq.Ready, func(q fdbpq.Target, id fdbpq.ID) []fdbpq.Op {
 				return []fdbpq.Op{
-					op(opPopMin, q), {Kind: fdbpq.OpPeek, Queue: q}, {Kind: fdbpq.OpLease, Queue: q},
+					op(opPopMin, q), {Kind: fdbpq.OpPeek, Queue: q},
+					{Kind: fdbpq.OpLease, Queue: q},
 					named(fdbpq.OpGet, q, id), named(fdbpq.OpRemove, q, id),
 					named(fdbpq.OpMove, q, id), named(fdbpq.OpRedriveItem, q, id),
 					named(fdbpq.OpRelease, q, id),

@@ -47,9 +47,9 @@ func FramesOf(h map[string][]string) (int, error) {
 // IsHeartbeat reports whether a message with these headers only says that a pop still waits.
 func IsHeartbeat(h map[string][]string) bool { return len(h[HeaderHeartbeat]) > 0 }
 
-// FormatNumbers returns the value of [HeaderLost], [HeaderDone], [HeaderNotKept] or, in the reply to
-// an acknowledgement, [HeaderValueDropped]: numbers of leases, such as "0,3". 0 is the lease in the
-// subject, and 1 the first of Ack.Also.
+// FormatNumbers returns the value of [HeaderLost], [HeaderDone], [HeaderNotKept] or, in the reply
+// to an acknowledgement, [HeaderValueDropped]: numbers of leases, such as "0,3". 0 is the lease in
+// the subject, and 1 the first of Ack.Also.
 func FormatNumbers(leases []int) string { return string(appendList(nil, leases)) }
 
 // ParseNumbers reads one of these headers in the reply to an acknowledgement of that many leases.

@@ -32,8 +32,8 @@ type Request struct {
 	// Answered is when the batch of the request finished. It is set before each call of the
 	// Replier, and may be read only during that call.
 	Answered time.Time
-	// Unkept is set like Answered, once the leading acknowledgements are done, if something of their
-	// jobs is not kept. The Replier may reset it.
+	// Unkept is set like Answered, once the leading acknowledgements are done, if something of
+	// their jobs is not kept. The Replier may reset it.
 	Unkept *Unkept
 	// Size is roughly how many bytes the request takes in memory. It counts against
 	// Limits.MaxPendingBytes.

@@ -147,7 +147,8 @@ func (r *retirer) retire(
 	attempt, cancel := context.WithTimeout(ctx, r.d.options.RequestTimeout)
 	defer cancel()
 	done, err := fdbpq.Retire(attempt, r.d.options.DB, targets, next, ripe)
-	if half := len(targets) / 2; err != nil && attempt.Err() != nil && ctx.Err() == nil && half > 0 {
+	slow := err != nil && attempt.Err() != nil && ctx.Err() == nil
+	if half := len(targets) / 2; slow && half > 0 {
 		if done, err = r.retire(ctx, targets[:half], next, ripe); err != nil {
 			return nil, err
 		}

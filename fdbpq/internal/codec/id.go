@@ -154,8 +154,8 @@ func (id *ID) micros() int64 {
 	return int64(binary.BigEndian.Uint64(id.Random[:]) & (1<<56 - 1))
 }
 
-// Understood returns ErrCorrupt for the id of an item that only a newer version may serve or change,
-// because it has a property that must be understood. No property is one yet.
+// Understood returns ErrCorrupt for the id of an item that only a newer version may serve or
+// change, because it has a property that must be understood. No property is one yet.
 func Understood(id *ID) error {
 	if id.Random[flagsAt]&flagMust == 0 || !Ours(id) {
 		return nil

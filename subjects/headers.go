@@ -157,10 +157,13 @@ func RequestHeaderKnown(name string) bool {
 }
 
 // PushHeaders are the headers of a push that begin with [Reserved]. The first is for priority
-// queues only.
+// queues only. What an acknowledgement pushes has only the first NextHeaders of them.
 var PushHeaders = [...]string{
-	HeaderPriority, HeaderDelay, HeaderUnique, HeaderGroup, HeaderWeight, HeaderKeep,
+	HeaderPriority, HeaderDelay, HeaderGroup, HeaderKeep, HeaderUnique, HeaderWeight,
 }
+
+// NextHeaders is how many of the PushHeaders an acknowledgement can push.
+const NextHeaders = 4
 
 // AckHeaders are the headers of an acknowledgement that begin with [Reserved].
 var AckHeaders = [...]string{HeaderAck, HeaderFrames}

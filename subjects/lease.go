@@ -163,7 +163,7 @@ type ackObject struct {
 }
 
 type nextObject struct {
-	popObject
+	popMembers
 	ackObject
 }
 
@@ -176,7 +176,7 @@ type nakObject struct {
 
 func (o *ackObject) check() error { return o.Also.atMost("also", MaxAlso) }
 
-func (o *nextObject) check() error { return cmp.Or(o.popObject.check(), o.ackObject.check()) }
+func (o *nextObject) check() error { return cmp.Or(o.popMembers.check(), o.ackObject.check()) }
 
 // parseNext reads what follows +NXT: nothing, a number, as JetStream has it, or an object.
 func (a *Ack) parseNext(text string) (err error) {
@@ -196,11 +196,7 @@ func (a *Ack) parseNext(text string) (err error) {
 	}
 
 	var o nextObject
-	if err = readObject([]byte(text), &o); err == nil && o.Cancel != "" {
-		const want = "+NXT with cancel, which the subject of a pop takes: want something else"
-		err = fmt.Errorf("%w: %s", ErrOptions, want)
-	}
-
+	err = readObject([]byte(text), &o)
 	a.Next, a.Also = o.options(), o.Also
 	return err
 }

@@ -82,6 +82,12 @@ func CheckRequestID(id string) error {
 
 // popObject is PopOptions as JSON. PopOptions.object writes the same.
 type popObject struct {
+	popMembers
+	Cancel requestID `json:"cancel"`
+}
+
+// popMembers is what +NXT takes too.
+type popMembers struct {
 	Batch         *int           `json:"batch"`
 	AckWait       *time.Duration `json:"ack_wait"`
 	MaxBytes      int            `json:"max_bytes"`
@@ -91,7 +97,6 @@ type popObject struct {
 	Frames        bool           `json:"frames"`
 	ID            requestID      `json:"id"`
 	Holder        holderName     `json:"holder"`
-	Cancel        requestID      `json:"cancel"`
 }
 
 // requestID is a text that CheckRequestID accepts.
@@ -137,18 +142,27 @@ func ParsePopOptions(payload []byte) (PopOptions, error) {
 		return PopOptions{}, fmt.Errorf("%w: holder without ack_wait: "+
 			"only a lease has a holder: want both or neither", ErrOptions)
 	}
-	return p.options(), nil
+	o := p.options()
+	o.Cancel = string(p.Cancel)
+	return o, nil
 }
 
-func (p *popObject) options() PopOptions {
+func (p *popMembers) options() PopOptions {
 	return PopOptions{
 		Batch: deref(p.Batch), Lease: p.AckWait != nil, AckWait: deref(p.AckWait), NoWait: p.NoWait,
 		MaxBytes: p.MaxBytes, Expires: p.Expires, IdleHeartbeat: p.IdleHeartbeat, Frames: p.Frames,
-		ID: string(p.ID), Holder: string(p.Holder), Cancel: string(p.Cancel),
+		ID: string(p.ID), Holder: string(p.Holder),
 	}
 }
 
 func (p *popObject) check() error {
+	if p.Cancel != "" && p.popMembers != (popMembers{}) {
+		return errors.New("cancel ends another request: want nothing else with it")
+	}
+	return p.popMembers.check()
+}
+
+func (p *popMembers) check() error {
 	err := cmp.Or(
 		within("batch", p.Batch, 1, MaxPopBatch),
 		durationWithin("ack_wait", deref(p.AckWait), settings.MinLease, settings.MaxLease),
@@ -161,8 +175,6 @@ func (p *popObject) check() error {
 	}
 
 	switch {
-	case p.Cancel != "" && *p != popObject{Cancel: p.Cancel}:
-		return errors.New("cancel ends another request: want nothing else with it")
 	case p.IdleHeartbeat != 0 && p.Expires == 0:
 		return errors.New("idle_heartbeat without expires: " +
 			"only a pop that waits has heartbeats: want both or neither")

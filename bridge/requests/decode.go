@@ -97,13 +97,10 @@ func checkNames(h nats.Header, r *subjects.Request) error {
 			return badRequest("unknown header %.64q: %s has none that begins with Pq-", name, verb)
 		case !subjects.RequestHeaderKnown(name):
 			known := subjects.AckHeaders[:]
-			if push && r.Kind == subjects.FIFO {
-				known = subjects.PushHeaders[1:]
-			} else if push {
-				known = subjects.PushHeaders[:]
+			if push {
+				known = pushHeaders(r.Kind, len(subjects.PushHeaders))
 			}
-			return badRequest("unknown header %.64q: of the names that begin with Pq- %s has only "+
-				"these, spelled like this: %s", name, verb, strings.Join(known, ", "))
+			return unknownHeader(name, verb, known)
 		case ofAck && r.Verb == subjects.AckLease: // decodeAck reads it
 		case ofAck:
 			return badRequest("header %s with %s: only an acknowledgement has one", name, verb)
@@ -116,6 +113,20 @@ func checkNames(h nats.Header, r *subjects.Request) error {
 	}
 
 	return nil
+}
+
+// pushHeaders returns the first most headers of pushes, without those that the kind does not have.
+func pushHeaders(kind subjects.Kind, most int) []string {
+	if kind == subjects.FIFO {
+		return subjects.PushHeaders[1:most]
+	}
+	return subjects.PushHeaders[:most]
+}
+
+// unknownHeader is the error of a header that begins with Pq-, which what has it does not know.
+func unknownHeader(name, what string, known []string) error {
+	return badRequest("unknown header %.64q: of the names that begin with Pq- %s has only "+
+		"these, spelled like this: %s", name, what, strings.Join(known, ", "))
 }
 
 // checkStatus refuses messages of NATS itself, such as "no responders": they acknowledge nothing.

@@ -154,11 +154,15 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 	}
 	delete(h, subjects.HeaderQueue)
 
+	known := pushHeaders(f.kind, subjects.NextHeaders)
 	for name := range h {
-		if strings.EqualFold(name, subjects.HeaderMsgID) || name == subjects.HeaderUnique ||
-			name == subjects.HeaderWeight {
+		switch {
+		case strings.EqualFold(name, subjects.HeaderMsgID) || name == subjects.HeaderUnique ||
+			name == subjects.HeaderWeight:
 			return badRequest("header %s with %s: want none: the lease makes it happen once, and "+
 				"a turn has one", name, subjects.HeaderQueue)
+		case !subjects.RequestHeaderKnown(name):
+			return unknownHeader(name, "what an acknowledgement pushes", known)
 		}
 	}
 

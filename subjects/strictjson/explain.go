@@ -16,13 +16,21 @@ import (
 // explain turns an error of the JSON package into one for the author of data, who thinks in JSON
 // and not in Go types.
 func explain(data []byte, to any, err error) error {
+	whole := wanted(reflect.TypeOf(to))
+	if self, ok := to.(interface{ Want() string }); ok { // it may know more than its type
+		whole = self.Want()
+	}
+
 	var wrong *json.SemanticError
 	if !errors.As(err, &wrong) {
-		return fmt.Errorf("%s: want %s", malformed(data, err), wanted(reflect.TypeOf(to)))
+		return fmt.Errorf("%s: want %s", malformed(data, err), whole)
 	}
 	if wrong.Err == json.ErrUnknownName {
-		name := Quote(wrong.JSONPointer.LastToken())
-		return fmt.Errorf("unknown member %s: want %s", name, wanted(wrong.GoType))
+		name, want := Quote(wrong.JSONPointer.LastToken()), wanted(wrong.GoType)
+		if reflect.PointerTo(wrong.GoType) == reflect.TypeOf(to) {
+			want = whole
+		}
+		return fmt.Errorf("unknown member %s: want %s", name, want)
 	}
 
 	if errors.Is(err, errMembers) {
@@ -36,10 +44,10 @@ func explain(data []byte, to any, err error) error {
 		value, bad = rest, nil
 	}
 	if bad != nil {
-		return fmt.Errorf("%s: want %s", malformed(data, bad), wanted(reflect.TypeOf(to)))
+		return fmt.Errorf("%s: want %s", malformed(data, bad), whole)
 	}
 	if wrong.JSONPointer == "" {
-		return fmt.Errorf("%s: want %s", shown(value), wanted(reflect.TypeOf(to)))
+		return fmt.Errorf("%s: want %s", shown(value), whole)
 	}
 
 	want := "a value, or leave it out"

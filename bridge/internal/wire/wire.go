@@ -62,8 +62,8 @@ func BlockSize(m *nats.Msg) int { return m.Size() - len(m.Subject) - len(m.Reply
 
 // CheckBlock refuses headers that a NATS server may have parsed differently from the NATS client,
 // which would hide a header from one of them: lines that end in LF alone, lines without a name,
-// spaces before a value, a status. size is the size of the block in bytes; added reports whether a
-// server adds headers of that name.
+// blanks in a name or before a value, a status. size is the size of the block in bytes; added
+// reports whether a server adds headers of that name.
 //
 // The client does not expose the raw block, only its size. Lines "name: value" that end in CR LF
 // must add up to it, or exceed it by the spaces after the colons if the sender writes none. A
@@ -80,6 +80,10 @@ func CheckBlock(h nats.Header, size int, added func(name string) bool) error {
 
 	lines, ofServer := 0, 0
 	for name, values := range h {
+		if strings.ContainsAny(name, " \t") { // also one before the colon, which others may cut off
+			return fmt.Errorf("header %.64q has a blank in its name: want a name of letters, digits "+
+				"and any of %s", name, subjects.HeaderPunctuation)
+		}
 		lines += len(values)
 		if added(name) {
 			ofServer += len(values)

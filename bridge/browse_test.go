@@ -21,6 +21,11 @@ func idsOf(more string, ids ...string) string {
 	return fmt.Sprintf(`{"ids":%s%s}`, list, more)
 }
 
+// placesOf is idsOf for places.
+func placesOf(more string, places ...string) string {
+	return strings.Replace(idsOf(more, places...), "ids", "places", 1)
+}
+
 // results makes a request for several items, and returns the result of each.
 func results(t *testing.T, e *testenv.Env, subject, payload string) []subjects.ItemResult {
 	t.Helper()
@@ -99,7 +104,7 @@ func TestManyByID(t *testing.T) {
 				wantResults(t, "move", moved, []string{ids[4], ids[0], ids[3]}, "0",
 					"409 the item is leased", "0")
 
-				wantAnswer(t, e, "pq.jobs.rank", itemOf(moved[0].Place, ""),
+				wantAnswer(t, e, "pq.jobs.rank", at(moved[0].Place, ""),
 					`{"rank":0,"at_least":false}`)
 				wantAnswer(t, e, "pq.jobs.rank", itemOf(ids[3], ""),
 					`{"rank":1,"at_least":false}`)
@@ -148,7 +153,7 @@ func TestRedriveByID(t *testing.T) {
 				"409 the item is not a dead letter")
 			same(t, "home", got[1].Home, "jobs")
 
-			m := ok(t, e, kind.queue+".get", nil, itemOf(got[1].Place, ""))
+			m := ok(t, e, kind.queue+".get", nil, at(got[1].Place, ""))
 			if string(m.Data) != "x" || m.Header.Get("Nats-Msg-Id") != "" {
 				t.Errorf("redriven: %q with %v", m.Data, m.Header)
 			}

@@ -68,7 +68,7 @@ func TestOneIDForAJob(t *testing.T) {
 
 	die()
 	// A late repeat names the place of the first death, and leaves the second alone.
-	again := fmt.Sprintf(`{"ids":[%q]}`, letter)
+	again := fmt.Sprintf(`{"places":[%q]}`, letter)
 	must(t, json.Unmarshal(ask("pq.jobs-dead.redrive", again).Data, &results))
 	same(t, "code", results.Results[0].Code, subjects.CodeNotFound)
 	same(t, "removed", string(ask("pq.jobs-dead.remove", job).Data),
@@ -77,8 +77,8 @@ func TestOneIDForAJob(t *testing.T) {
 	checkStore(t, e)
 }
 
-// Lists show the id of a job, and its place where that differs. Requests take either, and replies
-// name the job.
+// Lists show the id of a job, and its place where that differs. Requests name one of them, and
+// replies the job. What has left its place is not found there, and no place passes for an id.
 func TestPlacesOfItems(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		stays := push(t, e, "pq.jobs.push.5", nil, "stays").ID
@@ -98,13 +98,23 @@ func TestPlacesOfItems(t *testing.T) {
 
 		peeked := ok(t, e, "pq.jobs.peek.max", nil, "").Header
 		same(t, "peeked", peeked.Get("Pq-Id")+peeked.Get("Pq-Place"), goes+place)
-		got := parsed[subjects.ItemsPage](t, e, "pq.jobs.get", idsOf("", goes, place))
-		for _, item := range got.Items {
-			same(t, "got", item.ID+item.Place, goes+place)
+		got := parsed[subjects.ItemsPage](t, e, "pq.jobs.get", idsOf("", goes))
+		same(t, "got", got.Items[0].ID+got.Items[0].Place, goes+place)
+		got = parsed[subjects.ItemsPage](t, e, "pq.jobs.get", placesOf("", place, goes, stays))
+		same(t, "got by its place", got.Items[0].ID+got.Items[0].Place, goes+place)
+		same(t, "got where it was", got.Items[1].ID+got.Items[1].Place, goes)
+		same(t, "code", got.Items[1].Code, 404)
+		same(t, "got where it stays", got.Items[2].ID+got.Items[2].Place, stays)
+		for _, verb := range []string{"get", "rank", "remove", "release", "result"} {
+			err := refused(t, e, 400, "pq.jobs."+verb, nil, []byte(itemOf(place, "")))
+			if !strings.Contains(err.Text, place+" is no id, but the place of an item") {
+				t.Errorf("%s by a place: %v", verb, err)
+			}
 		}
 
-		both := results(t, e, "pq.jobs.remove", idsOf("", place, goes))
-		wantResults(t, "remove", both, []string{goes, goes}, "0", "404 no such item")
+		both := results(t, e, "pq.jobs.remove", placesOf("", goes, place))
+		same(t, "left", both[0].ID+both[0].Place+both[0].Text, goes+"no such item: "+goes)
+		same(t, "removed", fmt.Sprint(both[1].ID, both[1].Place, both[1].Code), goes+"0")
 	})
 }
 

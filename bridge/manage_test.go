@@ -86,6 +86,9 @@ func TestInfo(t *testing.T) {
 // itemOf is the payload of an operation on an item.
 func itemOf(id, more string) string { return fmt.Sprintf(`{"id":%q%s}`, id, more) }
 
+// at is itemOf for the item at a place.
+func at(place, more string) string { return fmt.Sprintf(`{"place":%q%s}`, place, more) }
+
 // An item can be looked at, ranked and removed by its id, whatever state it is in. A lease of what
 // was removed is lost.
 func TestItemsByID(t *testing.T) {
@@ -172,12 +175,15 @@ func TestMove(t *testing.T) {
 		t.Errorf("%s, %v", reply, err)
 	}
 
-	for _, id := range []string{moved.ID, moved.Place} {
-		wantAnswer(t, e, "pq.jobs.rank", itemOf(id, `,"end":"max"`),
-			`{"rank":1,"at_least":false}`)
+	for _, name := range []string{
+		itemOf(moved.ID, `,"end":"max"`), at(moved.Place, `,"end":"max"`),
+	} {
+		wantAnswer(t, e, "pq.jobs.rank", name, `{"rank":1,"at_least":false}`)
 	}
-	ok(t, e, "pq.jobs.move", nil, itemOf(moved.Place, `,"priority":-7`))
-	refused(t, e, 404, "pq.jobs.move", nil, []byte(itemOf(moved.Place, `,"priority":1`)))
+	ok(t, e, "pq.jobs.move", nil, at(moved.Place, `,"priority":-7`))
+	for _, place := range []string{first.ID, moved.Place} {
+		refused(t, e, 404, "pq.jobs.move", nil, []byte(at(place, `,"priority":1`)))
+	}
 
 	leaseOne(t, e, "pq.jobs.pop.max", `{"ack_wait":"1h"}`, "second")
 	err = refused(t, e, 409, "pq.jobs.move", nil, []byte(itemOf(second.ID, `,"priority":1`)))

@@ -108,8 +108,6 @@ func TestStateOfAMovedJob(t *testing.T) {
 		wantSame(wantState(t, e, "pq.jobs", id, subjects.StateLeased))
 		acknowledge(t, e, ack, "+ACK")
 		wantSame(wantState(t, e, "pq.jobs", id, subjects.StateDone))
-		j, _ := jobInfo(t, e, "pq.jobs", idOf(ready.Place))
-		wantSame(j)
 		checkStore(t, e)
 	})
 }

@@ -108,8 +108,8 @@ func endJob(t *testing.T, b *testenv.Bridge, ack string, kind fdbpq.OpKind, resu
 	must(t, results[0].Err)
 }
 
-// A wait can name its job by the message id of the push, and by the place of an item that has
-// moved. A job that is not there is answered at once.
+// A wait can name its job by the message id of the push, not by a place. A job that is not there is
+// answered at once.
 func TestNamesOfAwaitedJobs(t *testing.T) {
 	e := start(t, testenv.Options{})
 	pushed := push(t, e, "pq.jobs.push.5", nats.Header{"Nats-Msg-Id": {"m"}}, "value")
@@ -123,7 +123,7 @@ func TestNamesOfAwaitedJobs(t *testing.T) {
 
 	var waits []*nats.Subscription
 	for _, payload := range []string{
-		waitFor(pushed.ID, "1h"), waitFor(place, "1h"), `{"msg_id":"m","expires":"1h"}`,
+		waitFor(pushed.ID, "1h"), `{"msg_id":"m","expires":"1h"}`,
 	} {
 		waits = append(waits, awaitJob(t, e, e.Bridge, "pq.jobs", payload))
 	}
@@ -132,6 +132,7 @@ func TestNamesOfAwaitedJobs(t *testing.T) {
 		wantOutcome(t, replies, pushed.ID, subjects.StateDead, "")
 	}
 
+	refused(t, e, 400, "pq.jobs.result", nil, []byte(waitFor(place, "1h")))
 	refused(t, e, 404, "pq.other.result", nil, []byte(waitFor(pushed.ID, "1h")))
 	refused(t, e, 404, "pq.jobs.result", nil, []byte(`{"msg_id":"none","expires":"1h"}`))
 }

@@ -42,9 +42,8 @@ const (
 )
 
 // Get returns an item in any state, and leaves it in the queue. As all methods that take an id, it
-// takes the id of the job, which stays the same, or the place of the item, which holds until the
-// item moves. A job that has died is found in the dead-letter queue: see Item.FoundIn. The state is
-// "" if the item left no room for it in the reply.
+// finds the job wherever it is in the queue by now. A job that has died is found in the dead-letter
+// queue: see Item.FoundIn. The state is "" if the item left no room for it in the reply.
 //
 // Errors: [ErrNotFound], [ErrBadRequest] for a malformed id, and the errors of any request.
 func (q *Queue) Get(ctx context.Context, id string) (*Item, State, error) {
@@ -84,12 +83,23 @@ func (q *Queue) Remove(ctx context.Context, id string) error {
 }
 
 // Move moves an item to the end of a priority, and returns its place there. The id of the job stays
-// the same. To repeat a Move after [ErrUnknownOutcome], name the item by the place it had before:
-// then an item that has moved is not found, rather than moved again.
+// the same. To repeat a Move after [ErrUnknownOutcome], call MoveAt.
 //
 // Errors: [ErrLeased] for a leased item, and as for Get.
 func (q *Queue) Move(ctx context.Context, id string, priority int64) (string, error) {
-	payload := subjects.ItemOptions{ID: id, Priority: priority}.Encode(subjects.Move)
+	return q.move(ctx, subjects.ItemOptions{ID: id, Priority: priority})
+}
+
+// MoveAt is Move for the item at a place, such as Item.Place or, of an item that has never moved,
+// its id. An item that has left the place is not found, so a MoveAt can be repeated: it does not
+// undo what has happened to the job since. [ErrNotFound] then means that the item was moved, or is
+// gone.
+func (q *Queue) MoveAt(ctx context.Context, place string, priority int64) (string, error) {
+	return q.move(ctx, subjects.ItemOptions{ID: place, AtPlace: true, Priority: priority})
+}
+
+func (q *Queue) move(ctx context.Context, o subjects.ItemOptions) (string, error) {
+	payload := o.Encode(subjects.Move)
 	moved, err := query(ctx, q, subjects.Move, payload, subjects.ParseReply[subjects.Moved])
 	return moved.Place, err
 }
@@ -191,12 +201,25 @@ func (q *Queue) MoveItems(ctx context.Context, ids []string, priority int64) ([]
 	return q.editItems(ctx, subjects.Move, subjects.ItemOptions{IDs: ids, Priority: priority})
 }
 
-// RedriveItems sends 1 to 1,000 dead letters of this queue back to the queues they came from. The
-// results have these queues and the places there. Otherwise, results and errors are as for
-// RemoveItems. Name dead letters by their places to repeat it after [ErrUnknownOutcome]: a job that
-// has died again meanwhile is at another place, and stays there.
+// MoveItemsAt is MoveItems for the items at places: see MoveAt.
+func (q *Queue) MoveItemsAt(
+	ctx context.Context, places []string, priority int64,
+) ([]ItemResult, error) {
+	o := subjects.ItemOptions{IDs: places, AtPlace: true, Priority: priority}
+	return q.editItems(ctx, subjects.Move, o)
+}
+
+// RedriveItems sends 1 to 1,000 dead letters of this queue back to the queues they came from, or
+// runs finished jobs again. The results have these queues and the places there. Otherwise, results
+// and errors are as for RemoveItems. To repeat it after [ErrUnknownOutcome], call RedriveItemsAt.
 func (q *Queue) RedriveItems(ctx context.Context, ids []string) ([]ItemResult, error) {
 	return q.editItems(ctx, subjects.Redrive, subjects.ItemOptions{IDs: ids})
+}
+
+// RedriveItemsAt is RedriveItems for dead letters and finished jobs at places: see MoveAt. A job
+// that has died or was done again meanwhile is at another place, and stays there.
+func (q *Queue) RedriveItemsAt(ctx context.Context, places []string) ([]ItemResult, error) {
+	return q.editItems(ctx, subjects.Redrive, subjects.ItemOptions{IDs: places, AtPlace: true})
 }
 
 // ReleaseItems releases 1 to 1,000 leased items. Results and errors are as for RemoveItems.

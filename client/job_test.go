@@ -21,11 +21,11 @@ func TestJobIDAfterRedrive(t *testing.T) {
 	if err != nil || letter.ID != id || letter.FoundIn != "jobs-dead" || letter.Place == "" {
 		t.Fatalf("dead: %+v, %v", letter, err)
 	}
-	results, err := dead.RedriveItems(t.Context(), []string{letter.Place})
+	results, err := dead.RedriveItemsAt(t.Context(), []string{letter.Place})
 	if err != nil || results[0].Err() != nil || results[0].ID != id || results[0].Home != "jobs" {
 		t.Fatalf("redriven: %+v, %v", results, err)
 	}
-	again := must(dead.RedriveItems(t.Context(), []string{letter.Place}))
+	again := must(dead.RedriveItemsAt(t.Context(), []string{letter.Place}))
 	failsWith(t, "a repeated redrive", client.ErrNotFound)(nil, again[0].Err())
 
 	delivery := must(jobs.Lease(t.Context(), client.AckWait(time.Hour)))

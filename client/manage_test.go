@@ -99,14 +99,14 @@ func TestManage(t *testing.T) {
 		t.Errorf("rank %d, %v, %v from the other end", n, atLeast, err)
 	}
 
-	id, err := jobs.Move(t.Context(), ids[0][2], -1)
-	if item, _, getErr := jobs.Get(t.Context(), id); err != nil || getErr != nil ||
-		item.Priority != -1 {
+	place, err := jobs.Move(t.Context(), ids[0][2], -1)
+	if item, _, getErr := jobs.Get(t.Context(), ids[0][2]); err != nil || getErr != nil ||
+		item.Priority != -1 || item.Place != place {
 		t.Errorf("moved: %+v, %v, %v", item, err, getErr)
 	}
 
 	succeeds(t)(jobs.Lease(t.Context(), client.AckWait(time.Hour)))
-	if _, err := jobs.Move(t.Context(), id, 1); !errors.Is(err, client.ErrLeased) ||
+	if _, err := jobs.MoveAt(t.Context(), place, 1); !errors.Is(err, client.ErrLeased) ||
 		errors.Is(err, client.ErrLeaseLost) {
 		t.Errorf("moved while it is leased: %v", err)
 	}

@@ -170,7 +170,7 @@ func (q *queueEdits) find(i int) (*codec.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h == nil || op.State != AnyState && op.State != h.State {
+	if h == nil || op.misses(&h.ID) || op.State != AnyState && op.State != h.State {
 		return nil, notFound(&op.ID)
 	}
 

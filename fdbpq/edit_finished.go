@@ -18,7 +18,7 @@ func (q *queueEdits) editFinished(i int, missing error) error {
 	if err != nil {
 		return err
 	}
-	if f == nil || f.OverBy(q.now) {
+	if f == nil || f.OverBy(q.now) || op.misses(&f.Record.ID) {
 		return missing
 	}
 

@@ -141,7 +141,7 @@ func (g *get) find() error {
 		return g.findFinished()
 	}
 	h, err := g.Find()
-	if err == nil && h == nil {
+	if err == nil && (h == nil || g.ops[g.index].misses(&h.ID)) {
 		err = notFound(&g.id)
 	}
 	if err != nil {
@@ -223,6 +223,9 @@ func (g *get) findFinished() error {
 	}
 
 	record := f.Record
+	if g.ops[g.index].misses(&record.ID) {
+		return notFound(&g.id)
+	}
 	if f.Cut || !g.returned.Admit(record.Message.Size()+len(record.Result)) {
 		g.returned.Refused = true
 		return state.ErrNoRoom

@@ -61,6 +61,85 @@ func (f *fixture) keysOf(queue, kind string) int {
 	}))
 }
 
+// at returns an operation on the item at a place, at a priority if it moves the item.
+func at(kind fdbpq.OpKind, q fdbpq.Target, place fdbpq.ID, priority int64) fdbpq.Op {
+	return fdbpq.Op{Kind: kind, Queue: q, ID: place, AtPlace: true, Priority: priority}
+}
+
+// An operation that names a place and is repeated late, once the item has left the place, changes
+// nothing: a job that somebody else has moved on stays there.
+func TestLateRepeatOfMove(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		job := f.push(q, 1, "a")
+		move := at(fdbpq.OpMove, q, job, 5)
+		first := f.done(move).Item
+		other := f.done(at(fdbpq.OpMove, q, first.ID, 3)).Item
+
+		wantError(f.T, f.apply(move)[0].Err, fdbpq.ErrNotFound)
+		wantEqual(f.T, "place after the repeat", f.wantJob(q, job, ""), other.ID)
+
+		for _, place := range []fdbpq.ID{job, first.ID} {
+			for _, kind := range []fdbpq.OpKind{
+				fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpRemove, fdbpq.OpMove, fdbpq.OpRelease,
+				fdbpq.OpRedriveItem,
+			} {
+				wantError(f.T, f.apply(at(kind, q, place, 7))[0].Err, fdbpq.ErrNotFound)
+			}
+			wantError(f.T, f.read(at(fdbpq.OpGet, q, place, 0))[0].Err, fdbpq.ErrNotFound)
+			wantError(f.T, f.read(at(fdbpq.OpRank, q, place, 0))[0].Err, fdbpq.ErrNotFound)
+		}
+		f.done(at(fdbpq.OpGet, q, other.ID, 0))
+		f.done(at(fdbpq.OpRank, q, other.ID, 0))
+		both := f.apply(at(fdbpq.OpMove, q, other.ID, 9), at(fdbpq.OpMove, q, other.ID, 9))
+		wantErrors(f.T, both, nil, fdbpq.ErrNotFound)
+
+		f.terminate(q)
+		dead := f.wantJob(q, job, "jobs-dead")
+		for _, place := range []fdbpq.ID{job, dead} {
+			wantError(f.T, f.apply(at(fdbpq.OpGet, q, place, 0))[0].Err, fdbpq.ErrNotFound)
+		}
+	})
+}
+
+// A finished job that was redriven by its place, and is done again, does not run a third time when
+// the redrive is repeated: its record is at another place now.
+func TestLateRepeatOfRedrive(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		q := f.queue("jobs")
+		push := opPush(q, 1, "a")
+		push.Message.Keep = time.Hour
+		place := f.done(push).Item.ID
+		job := place
+
+		for range 3 {
+			token := f.done(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}).Lease.Token
+			f.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token})
+			redrive := at(fdbpq.OpRedriveItem, q, place, 0)
+			wantEqual(f.T, "state", f.done(at(fdbpq.OpGet, q, place, 0)).State, fdbpq.Done)
+			wantError(f.T, f.apply(at(fdbpq.OpMove, q, place, 2))[0].Err, fdbpq.ErrDone)
+			wantError(f.T, f.apply(at(fdbpq.OpRank, q, place, 0))[0].Err, fdbpq.ErrDone)
+
+			again := f.done(redrive).Item
+			wantEqual(f.T, "job", again.Job(), job)
+			wantError(f.T, f.apply(redrive)[0].Err, fdbpq.ErrNotFound)
+
+			token = f.done(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Minute}).Lease.Token
+			f.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: q, Token: token})
+			wantError(f.T, f.apply(redrive)[0].Err, fdbpq.ErrNotFound)
+			remove := at(fdbpq.OpRemove, q, place, 0)
+			remove.State = fdbpq.Done
+			wantError(f.T, f.apply(remove)[0].Err, fdbpq.ErrNotFound)
+			for _, kind := range []fdbpq.OpKind{fdbpq.OpGet, fdbpq.OpRank, fdbpq.OpMove} {
+				wantError(f.T, f.apply(at(kind, q, place, 2))[0].Err, fdbpq.ErrNotFound)
+			}
+			wantEqual(f.T, "state", f.done(named(fdbpq.OpGet, q, job)).State, fdbpq.Done)
+
+			place = f.done(at(fdbpq.OpRedriveItem, q, again.ID, 0)).Item.ID
+		}
+	})
+}
+
 // A job keeps the id of its push through a move, its death, a redrive and another death, and the
 // places where it was before mean nothing.
 func TestJobKeepsItsID(t *testing.T) {

@@ -191,7 +191,7 @@ func (k *rank) finish() error { return k.failOps(k.count(), k.index) }
 
 // count sets the result. The error is for the operation, or one of the store.
 func (k *rank) count() error {
-	result := &k.results[k.index]
+	op, result := &k.ops[k.index], &k.results[k.index]
 	if k.Err != nil {
 		return k.Err
 	}
@@ -199,9 +199,10 @@ func (k *rank) count() error {
 	if err != nil {
 		return err
 	}
-	if !exists {
+	if !exists || op.misses(&k.Place) {
 		done, err := state.BeginFinished(k.l, k.snapshot, &k.id, 1).Load(k.snapshot, 0)
-		if err == nil && done != nil && !done.OverBy(k.asOf) {
+		kept := err == nil && done != nil && !done.OverBy(k.asOf)
+		if kept && !op.misses(&done.Record.ID) {
 			return ErrDone
 		}
 		return cmp.Or(err, notFound(&k.id))

@@ -129,10 +129,13 @@ type Op struct {
 	Uncounted bool
 	// Queue is a *PriorityQueue or a *Queue.
 	Queue Target
-	// ID names the item of OpGet, OpRank, OpRemove, OpMove, OpRelease and OpRedriveItem. It is the
-	// id of the job or the place of the item. A place holds until the item moves, so an operation
-	// that names one can be repeated: it never hits a later life of the job.
+	// ID names the item of OpGet, OpRank, OpRemove, OpMove, OpRelease and OpRedriveItem: the id of
+	// its job, which leads to wherever the job is now, or the place of the item.
 	ID ID
+	// AtPlace says that ID is a place, and leads nowhere else: the operation is about the item
+	// there, or the job that was acknowledged there and is kept; if the job has left the place it
+	// fails with ErrNotFound. So it can be repeated, and never hits a later life of the job.
+	AtPlace bool
 	// Priority is for OpPush and OpMove. A FIFO queue ignores it.
 	Priority int64
 	// Message is for OpPush. An OpGet with a MsgID returns the item of the push with that MsgID,
@@ -235,6 +238,9 @@ func (op *Op) report() *Report { return cmp.Or(op.Report, noReport) }
 
 // Successors returns what an OpAck pushes: Report.Next, nil without a Report.
 func (op *Op) Successors() []Op { return op.report().Next }
+
+// misses reports whether the operation names a place, and the item it has found is at another.
+func (op *Op) misses(at *ID) bool { return op.AtPlace && *at != op.ID }
 
 // Target is a queue: a *PriorityQueue or a *Queue.
 type Target interface {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
@@ -150,7 +151,8 @@ type ItemsPage struct {
 
 // StoredItem is an item that stays in its queue.
 type StoredItem struct {
-	// ID is the id of the job: it stays the same wherever the item goes.
+	// ID is the id of the job: it stays the same wherever the item goes. It is "" if only the Place
+	// is known, of an item that is damaged or was named so.
 	ID string `json:"id"`
 	// Place is where the item is now, if that is not its ID. It holds until the item moves.
 	Place string `json:"place,omitempty"`
@@ -221,9 +223,10 @@ type ItemResults struct {
 
 // ItemResult is the result for one of several ids.
 type ItemResult struct {
-	// ID is the id of the job or, after a failure, what the request named.
-	ID string `json:"id"`
-	// Place is where a moved or redriven item is now.
+	// ID is the id of the job; after a failure, what the request named as one.
+	ID string `json:"id,omitempty"`
+	// Place is where a moved or redriven item is now; after a failure, what the request named as
+	// one.
 	Place string `json:"place,omitempty"`
 	// Home is the queue that a dead letter went back to.
 	Home string `json:"home,omitempty"`
@@ -264,18 +267,22 @@ func MaxItemResults(n int) int {
 const MaxFailureText = 200
 
 // ItemOptions is the payload of a get, remove, rank, move, release or redrive, a JSON object. All
-// but a redrive have an id, and all but a rank may have several in its place. A get may have a
-// message id instead. A redrive without ids says how many dead letters to send back:
+// but a redrive name an item by an id or a place, and all but a rank may name several. A get may
+// have a message id instead. A redrive without names says how many dead letters to send back:
 //
 //	{"id":"FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"}
+//	{"place":"FQUBAAZgsSk-WP2dUQEwPdUmVNcIYVo"}
 //	{"ids":["FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"],"priority":5}
+//	{"places":["FQUBAAZgsSk-WP2dUQEwPdUmVNcIYVo"]}
 //	{"msg_id":"invoice-17"}
 //	{"max":50}
 type ItemOptions struct {
-	// ID is the id of a job, or the place of its item.
+	// ID is the id of a job. It leads to wherever the job is now.
 	ID string
 	// IDs are 1 to MaxItems of these in place of ID, each once; nil means ID.
 	IDs []string
+	// AtPlace says that ID or IDs are places. A place leads nowhere else: see fdbpq.Op.AtPlace.
+	AtPlace bool
 	// MsgID is the message id of a push, 1 to MaxKey bytes, for a get in place of ID; "" means ID.
 	MsgID string
 	// Max makes a rank count from the end of pop.max.
@@ -291,10 +298,14 @@ type ItemOptions struct {
 	Most int
 }
 
-// itemObject is ItemOptions as JSON.
+// itemObject is ItemOptions as JSON. It knows the members that the verb takes.
 type itemObject struct {
+	verb Verb
+
 	ID         *string    `json:"id,omitzero"`
+	Place      *string    `json:"place,omitzero"`
 	IDs        texts      `json:"ids,omitzero"`
+	Places     texts      `json:"places,omitzero"`
 	MsgID      *string    `json:"msg_id,omitzero"`
 	End        queueEnd   `json:"end,omitzero"`
 	Priority   *int64     `json:"priority,omitzero"`
@@ -308,94 +319,132 @@ type itemObject struct {
 // given, and NoValues if the request wants 0 bytes. Errors wrap [ErrOptions].
 func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
 	// A redrive may say nothing: then it sends back DefaultRedrive items.
-	var wire itemObject
+	wire := itemObject{verb: v}
 	if v != Redrive || len(payload) > 0 {
-		if err := cmp.Or(strictjson.Unmarshal(payload, &wire), wire.check(v)); err != nil {
-			return ItemOptions{}, fmt.Errorf("%w: %w", ErrOptions, err)
+		if err := readObject(payload, &wire); err != nil {
+			return ItemOptions{}, err
 		}
 	}
 
 	o := ItemOptions{ID: deref(wire.ID), IDs: wire.IDs, MsgID: deref(wire.MsgID)}
+	if o.AtPlace = wire.Place != nil || wire.Places != nil; o.AtPlace {
+		o.ID, o.IDs = deref(wire.Place), wire.Places
+	}
 	o.Max = wire.End == "max"
 	o.Priority, o.State = deref(wire.Priority), State(wire.State)
-	if v == Get && wire.IDs != nil {
+	if v == Get && o.IDs != nil {
 		o.ValueBytes = valueBytes(wire.ValueBytes)
 	}
-	if v == Redrive && wire.IDs == nil {
+	if v == Redrive && o.IDs == nil {
 		o.Most = cmp.Or(deref(wire.Most), DefaultRedrive)
 	}
 	return o, nil
 }
 
-// check returns an error if the verb lacks a member, or members do not go together or are out of
-// bounds.
-func (o *itemObject) check(v Verb) error {
-	for _, member := range []struct {
-		name         string
-		given, known bool
-	}{
+// itemMember is a member of an itemObject: whether the request has it, and whether the verb takes
+// it.
+type itemMember struct {
+	name         string
+	given, known bool
+}
+
+// members returns the members. Of the first naming ones a request has one.
+func (o *itemObject) members() []itemMember {
+	v := o.verb
+	return []itemMember{
 		{"id", o.ID != nil, v != Redrive},
+		{"place", o.Place != nil, v != Redrive},
 		{"ids", o.IDs != nil, v != Rank},
+		{"places", o.Places != nil, v != Rank},
 		{"msg_id", o.MsgID != nil, v == Get},
+		{"max", o.Most != nil, v == Redrive},
 		{"end", o.End != "", v == Rank},
 		{"priority", o.Priority != nil, v == Move},
 		{"state", o.State != "", v == Remove},
 		{"value_bytes", o.ValueBytes != nil, v == Get},
-		{"max", o.Most != nil, v == Redrive},
-	} {
-		if member.given && !member.known {
-			return fmt.Errorf("unknown member %q: %v has none, leave it out", member.name, v)
+	}
+}
+
+const naming = 6
+
+// Want says what the verb takes.
+func (o *itemObject) Want() string {
+	var names []string
+	for _, m := range o.members() {
+		if m.known {
+			names = append(names, m.name)
+		}
+	}
+	return "a JSON object with members of " + strings.Join(names, ", ")
+}
+
+// check returns an error if the verb lacks a member, or members do not go together or are out of
+// bounds.
+func (o *itemObject) check() error {
+	var names []string
+	for i, m := range o.members() {
+		switch {
+		case m.given && !m.known:
+			return fmt.Errorf("unknown member %q: want %s", m.name, o.Want())
+		case m.given && i < naming:
+			names = append(names, m.name)
 		}
 	}
 
+	list, of := o.IDs, "ids"
+	if o.Places != nil {
+		list, of = o.Places, "places"
+	}
 	switch {
-	case o.MsgID != nil && (o.ID != nil || o.IDs != nil):
-		return errBothKeys
-	case o.ID != nil && o.IDs != nil:
-		return errBothIDs
-	case o.IDs != nil && o.Most != nil:
-		return errBothRedrives
+	case len(names) > 1:
+		return fmt.Errorf("%s: want one of them", strings.Join(names, " and "))
+	case len(names) == 0 && o.verb != Redrive:
+		return errNoID
 	case o.MsgID != nil:
 		if n := len(*o.MsgID); n == 0 || n > MaxKey {
 			return fmt.Errorf("msg_id: %d bytes: want 1 to %d", n, MaxKey)
 		}
-	case o.ID == nil && o.IDs == nil && v != Redrive:
-		return errNoID
-	case o.IDs != nil && len(o.IDs) == 0:
-		return errNoIDs
-	case v == Move && o.Priority == nil:
+	case list != nil && len(list) == 0:
+		return fmt.Errorf(`no %s: want {"%s":["..."]}, as pushes, pops or items returned them`,
+			of, of)
+	case o.verb == Move && o.Priority == nil:
 		return errNoPriority
 	}
-	if o.IDs == nil && o.ValueBytes != nil {
+	if list == nil && o.ValueBytes != nil {
 		return errOnlyWithIDs
 	}
 
 	err := cmp.Or(
-		o.IDs.atMost("ids", MaxItems),
+		list.atMost(of, MaxItems),
 		within("max", o.Most, 1, MaxRedrive),
 		within("value_bytes", o.ValueBytes, 0, MaxValueBytes),
 	)
 
 	// With an id twice, two results would be about one item.
-	places := make(map[string]int, min(len(o.IDs), MaxItems))
-	for i := 0; err == nil && i < len(o.IDs); i++ {
-		if other, again := places[o.IDs[i]]; again {
-			err = fmt.Errorf("ids: elements %d and %d are the same: want each id once", other, i)
+	places := make(map[string]int, min(len(list), MaxItems))
+	for i := 0; err == nil && i < len(list); i++ {
+		if other, again := places[list[i]]; again {
+			err = fmt.Errorf("%s: elements %d and %d are the same: want each once", of, other, i)
 		}
-		places[o.IDs[i]] = i
+		places[list[i]] = i
 	}
 	return err
 }
 
 // Encode returns the payload that [ParseItemOptions] reads for a verb.
 func (o ItemOptions) Encode(v Verb) []byte {
-	wire := itemObject{IDs: o.IDs, End: endOf(o.Max), ValueBytes: wireBytes(o.ValueBytes)}
+	wire := itemObject{End: endOf(o.Max), ValueBytes: wireBytes(o.ValueBytes)}
 	wire.State = knownState(o.State)
+	id, ids := &wire.ID, &wire.IDs
+	if o.AtPlace {
+		id, ids = &wire.Place, &wire.Places
+	}
+	*ids = o.IDs
 	switch {
 	case o.MsgID != "":
 		wire.MsgID = &o.MsgID
 	case o.IDs == nil && v != Redrive:
-		wire.ID = &o.ID
+		*id = &o.ID
 	}
 	if v == Move {
 		wire.Priority = &o.Priority

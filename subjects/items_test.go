@@ -132,6 +132,15 @@ func TestItemOptions(t *testing.T) {
 		},
 		{subjects.Remove, `{"ids":["x"]}`, subjects.ItemOptions{IDs: []string{"x"}}},
 		{subjects.Release, `{"id":"x"}`, subjects.ItemOptions{ID: "x"}},
+		{subjects.Rank, `{"place":"x"}`, subjects.ItemOptions{ID: "x", AtPlace: true}},
+		{
+			subjects.Move, `{"place":"x","priority":2}`,
+			subjects.ItemOptions{ID: "x", AtPlace: true, Priority: 2},
+		},
+		{
+			subjects.Redrive, `{"places":["x"]}`,
+			subjects.ItemOptions{IDs: []string{"x"}, AtPlace: true},
+		},
 		{subjects.Redrive, `{"ids":["x"]}`, subjects.ItemOptions{IDs: []string{"x"}}},
 		{subjects.Move, `{"ids":["x"],"priority":0}`, subjects.ItemOptions{IDs: []string{"x"}}},
 	} {
@@ -158,8 +167,7 @@ func TestItemOptions(t *testing.T) {
 	}{
 		{
 			subjects.Get, ``,
-			"want a JSON object with members of id, ids, msg_id, end, priority, state, " +
-				"value_bytes, max",
+			"want a JSON object with members of id, place, ids, places, msg_id, value_bytes",
 		},
 		{subjects.Get, `{}`, `no id: want {"id":"..."}`},
 		{subjects.Get, `{"id":5}`, "want a text"},
@@ -179,9 +187,23 @@ func TestItemOptions(t *testing.T) {
 		{subjects.Remove, `{"ids":["x"],"id":"y"}`, "id and ids: want one of them"},
 		{
 			subjects.Remove, `{"ids":["x"],"value_bytes":5}`,
-			`unknown member "value_bytes": remove has none`,
+			`unknown member "value_bytes": ` +
+				`want a JSON object with members of id, place, ids, places, state`,
 		},
 		{subjects.Redrive, `{"id":"x"}`, "unknown member"},
+		{subjects.Move, `{"priority":1}`, `no id: want {"id":"..."}, with an id as a push or pop `},
+		{subjects.Move, `{"id":"x","place":"x","priority":1}`, "id and place: want one of them"},
+		{subjects.Move, `{"place":"x","ids":["x"],"priority":1}`, "place and ids: want one of them"},
+		{subjects.Redrive, `{"ids":["x"],"places":["x"]}`, "ids and places: want one of them"},
+		{subjects.Redrive, `{"places":["x"],"max":1}`, "places and max: want one of them"},
+		{subjects.Redrive, `{"place":"x"}`, `unknown member "place"`},
+		{subjects.Get, `{"place":"x","msg_id":"y"}`, "place and msg_id: want one of them"},
+		{subjects.Remove, `{"places":[]}`, `no places: want {"places":["..."]}`},
+		{subjects.Remove, `{"places":["x","x"]}`, "places: elements 0 and 1 are the same"},
+		{
+			subjects.Remove, strings.Replace(manyIDs(subjects.MaxItems+1), "ids", "places", 1),
+			"places: an array of 1001 elements: want at most 1000",
+		},
 		{subjects.Redrive, `{"ids":[]}`, "no ids"},
 		{subjects.Move, `{"ids":["x"]}`, "no priority"},
 		{subjects.Get, `{"id":"x","value_bytes":5}`, "value_bytes: only with ids"},

@@ -19,15 +19,10 @@ const (
 
 // Errors of objects whose members do not go together.
 var (
-	errNoID = errors.New(
-		`no id: want {"id":"..."}, with an id as a push or pop returned it`)
-	errNoIDs = errors.New(
-		`no ids: want {"ids":["..."]}, with ids as pushes, pops or items returned them`)
-	errBothIDs      = errors.New("id and ids: want one of them")
-	errBothKeys     = errors.New("msg_id and id or ids: want one of them")
-	errBothRedrives = errors.New("ids and max: want one of them")
-	errOnlyWithIDs  = errors.New("value_bytes: only with ids")
-	errNoPriority   = errors.New(`no priority: want {"id":"...","priority":5}`)
+	errNoID = errors.New(`no id: want {"id":"..."}, with an id as a push or pop returned it, ` +
+		`or {"place":"..."}`)
+	errOnlyWithIDs = errors.New("value_bytes: only with ids or places")
+	errNoPriority  = errors.New(`no priority: want {"id":"...","priority":5}`)
 )
 
 // State is a state of items, and of jobs that are over.

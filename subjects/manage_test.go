@@ -50,7 +50,7 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 		}
 	}
 
-	const members = "members of id, ids, msg_id, end, priority, state, value_bytes, max"
+	const members = "members of ids, places, max"
 	for payload, words := range map[string]string{
 		`[[`:                    "[[: not JSON",
 		`1`:                     "1: want a JSON object with " + members,
@@ -78,7 +78,8 @@ func FuzzManaging(f *testing.F) {
 	for _, payload := range []string{
 		``, `{}`, `{"id":"x"}`, `{"id":"x","end":"max"}`, `{"id":"\ud800","priority":-5}`,
 		`{"state":"ready"}`, `{"max":7}`, `{"ids":["x","y"],"value_bytes":0}`,
-		`{"ids":["x"],"priority":1}`, `{"headers":{"A":"b"},"match":"c","end":"max"}`,
+		`{"ids":["x"],"priority":1}`, `{"places":["x"]}`, `{"place":"x"}`,
+		`{"headers":{"A":"b"},"match":"c","end":"max"}`,
 		`{"after":"jobs","limit":3}`, `null`, `{"id":{}}`, "{\"id\":\"\xff\"}",
 	} {
 		f.Add([]byte(payload))

@@ -17,7 +17,7 @@ import (
 //	{"id":"FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo"}
 //	{"msg_id":"invoice-17","expires":"30s"}
 type ResultOptions struct {
-	// ID is the id of the job, or the place of its item.
+	// ID is the id of the job.
 	ID string
 	// MsgID is the message id of its push, 1 to MaxKey bytes.
 	MsgID string

@@ -2,6 +2,7 @@ package subjects_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -125,6 +126,46 @@ func TestNamesAreExact(t *testing.T) {
 			for _, word := range []string{"Go ", "json", "subjects."} {
 				if strings.Contains(err.Error(), word) {
 					t.Errorf("%s: the error has words of Go: %v", wrong, err)
+				}
+			}
+		}
+	}
+}
+
+// A request takes every member that its errors list.
+func TestListedMembers(t *testing.T) {
+	parses := map[string]func([]byte) error{
+		"pop": func(b []byte) error { _, err := subjects.ParsePopOptions(b); return err },
+		"next": func(b []byte) error {
+			_, err := subjects.ParseAck(append([]byte("+NXT "), b...))
+			return err
+		},
+		"result": func(b []byte) error { _, err := subjects.ParseResultOptions(b); return err },
+	}
+	for _, v := range []subjects.Verb{
+		subjects.Get, subjects.Rank, subjects.Remove, subjects.Move, subjects.Release,
+		subjects.Redrive,
+	} {
+		parses[v.String()] = func(b []byte) error {
+			_, err := subjects.ParseItemOptions(v, b)
+			return err
+		}
+	}
+
+	for name, parse := range parses {
+		err := parse([]byte(`{"heard_of":1}`))
+		_, list, found := strings.Cut(fmt.Sprint(err), "members of ")
+		if !found {
+			t.Errorf("%s: %v: want a list of its members", name, err)
+		}
+
+		for member := range strings.SplitSeq(list, ", ") {
+			for _, value := range []string{`1`, `"a"`, `"max"`, `"ready"`, `["a"]`, `"1s"`, `true`} {
+				err := parse([]byte(`{"` + member + `":` + value + `}`))
+				refused := err != nil && (strings.Contains(err.Error(), "unknown member") ||
+					strings.Contains(err.Error(), "something else"))
+				if refused {
+					t.Errorf("%s: %v: want the member not listed", name, err)
 				}
 			}
 		}

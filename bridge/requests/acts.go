@@ -76,7 +76,7 @@ func actRequest(payload []byte) string {
 		return ""
 	}
 
-	for _, name := range []string{"ids", "value", "headers"} {
+	for _, name := range []string{"ids", "places", "value", "headers"} {
 		delete(members, name)
 	}
 	if len(members) == 0 {

@@ -201,7 +201,7 @@ func (i *Inspector) newPage(valueBytes int) *itemPage {
 func (p *itemPage) add(item *fdbpq.Browsed, others int) bool {
 	var stored *subjects.StoredItem
 	if item.Err != nil {
-		stored = failedItem(&item.ID, item.Err)
+		stored = failedItem(&item.ID, fdbpq.Moved(&item.ID), item.Err)
 	} else {
 		stored = p.render(item)
 	}
@@ -223,11 +223,15 @@ func (p *itemPage) append(text []byte) {
 	p.room -= len(text) + len(",")
 }
 
-// failedItem says why there is no item.
-func failedItem(id *fdbpq.ID, err error) *subjects.StoredItem {
-	return &subjects.StoredItem{
+// failedItem says why there is no item with an id, or at a place.
+func failedItem(id *fdbpq.ID, isPlace bool, err error) *subjects.StoredItem {
+	failed := &subjects.StoredItem{
 		ID: id.String(), Priority: id.Priority, Value: []byte{}, Failure: itemFailure(err),
 	}
+	if isPlace {
+		failed.ID, failed.Place = "", failed.ID
+	}
+	return failed
 }
 
 // render returns the item as it is sent if there is room. It shares memory with the item and p.

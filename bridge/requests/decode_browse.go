@@ -1,6 +1,7 @@
 package requests
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -122,15 +123,22 @@ func rankReply(result *fdbpq.Result) []byte {
 	return strictjson.Marshal(subjects.Ranked{Rank: result.Rank, AtLeast: result.RankAtLeast})
 }
 
-// getItems answers a get of several ids.
+// getItems answers a get of several ids or places.
 func getItems(
-	c *replier, kind subjects.Kind, name string, ids []fdbpq.ID, valueBytes int,
+	c *replier, kind subjects.Kind, name string, ids []fdbpq.ID, o *subjects.ItemOptions,
 ) *inspection {
 	i := c.h.Inspector
 	return &inspection{limit: i.browses, reply: func(ctx context.Context) ([]byte, error) {
-		page, looked := i.newPage(valueBytes), 0
-		noRoomFor := func(id *fdbpq.ID) { page.append(failedItem(id, errNoRoomForReply).Encode()) }
+		page, looked := i.newPage(o.ValueBytes), 0
+		fail := func(id *fdbpq.ID, err error) {
+			page.append(failedItem(id, o.AtPlace, err).Encode())
+		}
+		noRoomFor := func(id *fdbpq.ID) { fail(id, errNoRoomForReply) }
 		visit := func(n int, item *fdbpq.Browsed) bool {
+			if item.Err != nil || o.AtPlace && item.ID != ids[n] {
+				fail(&ids[n], cmp.Or(item.Err, fmt.Errorf("%w: %v", fdbpq.ErrNotFound, ids[n])))
+				return true
+			}
 			if !page.add(item, maxItemFailure*(len(ids)-n-1)) {
 				noRoomFor(&ids[n])
 			}

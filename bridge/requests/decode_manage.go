@@ -61,7 +61,7 @@ func decodeItem(
 	}
 
 	op := &ops[0]
-	op.Priority, op.State = o.Priority, states[o.State]
+	op.Priority, op.State, op.AtPlace = o.Priority, states[o.State], o.AtPlace
 	if o.Max {
 		op.End = fdbpq.Back
 	}
@@ -82,9 +82,10 @@ func decodeItem(
 		op.Message.MsgID = o.MsgID
 		return ops, nil
 	case o.IDs == nil:
-		op.ID, err = fdbpq.ParseID(o.ID)
+		op.ID, err = parseName(o.ID, o.AtPlace)
 		if r.Verb == subjects.Rank {
-			c.look(r, fdbpq.Op{Kind: fdbpq.OpRank, ID: op.ID, End: op.End}, rankReply)
+			op.Kind = fdbpq.OpRank
+			c.look(r, *op, rankReply)
 		}
 
 		return ops, err
@@ -93,16 +94,29 @@ func decodeItem(
 	return decodeIDs(o, r, c, request, ops)
 }
 
-// decodeIDs makes an operation for each of several ids, like the one in ops.
+// parseName reads the id of a job, or the place of an item.
+func parseName(text string, isPlace bool) (fdbpq.ID, error) {
+	id, err := fdbpq.ParseID(text)
+	if err == nil && !isPlace && fdbpq.Moved(&id) {
+		err = badRequest("%s is no id, but the place of an item that has moved: "+
+			`want the id of its job, or it as "place"`, text)
+	}
+	return id, err
+}
+
+// decodeIDs makes an operation for each of several ids or places, like the one in ops.
 func decodeIDs(
 	o subjects.ItemOptions, r *subjects.Request, c *replier, request *dispatch.Request,
 	ops []fdbpq.Op,
 ) ([]fdbpq.Op, error) {
-	ids := make([]fdbpq.ID, len(o.IDs))
+	ids, of := make([]fdbpq.ID, len(o.IDs)), "ids"
+	if o.AtPlace {
+		of = "places"
+	}
 	for i, text := range o.IDs {
-		id, err := fdbpq.ParseID(text)
+		id, err := parseName(text, o.AtPlace)
 		if err != nil {
-			return nil, fmt.Errorf("ids: element %d: %w", i, err)
+			return nil, fmt.Errorf("%s: element %d: %w", of, i, err)
 		}
 		ids[i] = id
 	}
@@ -114,7 +128,7 @@ func decodeIDs(
 	}
 
 	if ops[0].Kind == fdbpq.OpGet {
-		c.inspection = getItems(c, r.Kind, r.Queue, ids, o.ValueBytes)
+		c.inspection = getItems(c, r.Kind, r.Queue, ids, &o)
 		return ops, nil
 	}
 

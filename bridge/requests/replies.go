@@ -118,6 +118,10 @@ func resultsOf(q *dispatch.Queue, ops []fdbpq.Op, results []fdbpq.Result) []byte
 		op, result := &ops[i], &results[i]
 		all[i].ID = jobOf(op, result)
 		switch {
+		case result.Err != nil && op.AtPlace:
+			all[i] = subjects.ItemResult{
+				Place: op.ID.String(), Failure: itemFailure(result.Err),
+			}
 		case result.Err != nil:
 			all[i].Failure = itemFailure(result.Err)
 		case op.Kind == fdbpq.OpMove || op.Kind == fdbpq.OpRedriveItem:

@@ -27,7 +27,7 @@ func decodeResult(
 
 	op := fdbpq.Op{Kind: fdbpq.OpGet, Message: fdbpq.Message{MsgID: o.MsgID}, NoValue: true}
 	if o.MsgID == "" {
-		if op.ID, err = fdbpq.ParseID(o.ID); err != nil {
+		if op.ID, err = parseName(o.ID, false); err != nil {
 			return err
 		}
 	}
@@ -47,7 +47,7 @@ func decodeResult(
 			Job:   fdbpq.QueueJob{Queue: dispatch.NameOf(r.Kind, r.Queue), Job: op.ID},
 			Queue: op.Queue, Until: request.Wait.Until,
 		}
-		asked.known = o.MsgID == "" && !fdbpq.Moved(&op.ID)
+		asked.known = o.MsgID == ""
 	}
 
 	asked.reply = func(ctx context.Context) (payload []byte, err error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,8 @@ func malformed(ids []string, err error) *client.Error {
 	if len(ids) > 1 || !errors.Is(err, client.ErrBadRequest) || !errors.As(err, &reply) {
 		return nil
 	}
-	return &client.Error{Code: reply.Code, Text: strings.TrimPrefix(reply.Text, "ids: element 0: ")}
+	text := strings.TrimPrefix(strings.TrimPrefix(reply.Text, "ids: "), "places: ")
+	return &client.Error{Code: reply.Code, Text: strings.TrimPrefix(text, "element 0: ")}
 }
 
 // tally counts the results of requests for items by their ids.
@@ -150,6 +152,12 @@ type edit struct {
 	elsewhere func(ctx context.Context, s *session, missing client.ItemResult) client.ItemResult
 }
 
+// addByPlace adds the flag that says that the arguments are places.
+func addByPlace(cmd *cobra.Command, byPlace *bool) {
+	cmd.Flags().BoolVar(byPlace, "by-place", false,
+		"the IDs are places: what has left its place since stays")
+}
+
 func (e *edit) command(cmd *cobra.Command, run func(args []string) error) *cobra.Command {
 	e.queue.command(cmd, run)
 	e.addJSON("print a line of JSON for each item")
@@ -172,10 +180,11 @@ func (e *edit) run(args []string) error {
 			if e.elsewhere != nil && errors.Is(r.Err(), client.ErrNotFound) {
 				r = e.elsewhere(ctx, s, r)
 			}
-			t.add(r.ID, r.Err())
+			t.add(cmp.Or(r.ID, r.Place), r.Err())
 			switch {
 			case e.json:
 				_ = json.NewEncoder(&text).Encode(r) // never returns an error for this type
+			case r.Err() != nil:
 			case r.Home != "":
 				text.WriteString(terminal.Lines(r.ID + "\t" + r.Home + "\n"))
 			case r.Place != "":
@@ -228,11 +237,15 @@ is held by whom.`,
 
 func newMv(a *app) *cobra.Command {
 	var priority flags.Priority
+	var byPlace bool
 	e := &edit{queue: &queue{app: a}, done: "moved"}
 	e.do = func(q *client.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
+		if byPlace {
+			return q.MoveItemsAt(ctx, ids, int64(priority))
+		}
 		return q.MoveItems(ctx, ids, int64(priority))
 	}
-	return e.command(&cobra.Command{
+	cmd := e.command(&cobra.Command{
 		Use:   "mv QUEUE ID... PRIORITY",
 		Short: "Move items to another priority",
 		Long: `Move items of a priority queue to the end of another priority, and print their
@@ -250,4 +263,6 @@ of each line. An item that is leased cannot be moved.`,
 		}
 		return e.run(ids)
 	})
+	addByPlace(cmd, &byPlace)
+	return cmd
 }

@@ -135,16 +135,20 @@ func (m *bulk) redriveCause(text string, most int) error {
 		return err
 	}
 
-	return m.redriveIDs(ids)
+	return m.redriveIDs(ids, true)
 }
 
-// redriveIDs sends dead letters back, by the queue that they are in or the one that they died in.
-func (m *bulk) redriveIDs(ids []string) error {
+// redriveIDs sends dead letters back, by the queue that they are in or the one that they died in. A
+// place is one in the former.
+func (m *bulk) redriveIDs(ids []string, byPlace bool) error {
 	e := &edit{
 		queue:     &m.queue,
 		done:      "sent back",
 		do:        (*client.Queue).RedriveItems,
 		elsewhere: redriveBuried,
+	}
+	if byPlace {
+		e.do, e.elsewhere = (*client.Queue).RedriveItemsAt, nil
 	}
 	return e.run(ids)
 }
@@ -160,7 +164,8 @@ func redriveBuried(
 
 	// By its place, so that a job that dies again meanwhile stays.
 	place := cmp.Or(it.Place, it.ID)
-	results, err := target.Queue(s.client, s.of.fifo, it.FoundIn).RedriveItems(ctx, []string{place})
+	buried := target.Queue(s.client, s.of.fifo, it.FoundIn)
+	results, err := buried.RedriveItemsAt(ctx, []string{place})
 	var reply *client.Error
 	switch {
 	case err == nil:

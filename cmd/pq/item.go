@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -50,7 +49,7 @@ func (s *session) whole(
 		return newStored(s.of, from), nil
 	}
 
-	it, err := s.get(s.queue.Get(ctx, cmp.Or(from.Place, from.ID)))
+	it, err := s.get(s.queue.Get(ctx, from.ID))
 	if err == nil && from.Code == 0 { // the page says more of it
 		stored := newStored(s.of, from)
 		stored.Headers, stored.ValueCut = it.Headers, false

@@ -226,6 +226,7 @@ var itemColumns = []string{"ID", "PRIO>", "STATE", "AGE>", "TRY>", "VALUE~"}
 
 // itemRow returns the row about an item, which has other columns for programs than for people.
 func itemRow(it *client.StoredItem, people, fifo bool, now time.Time) []any {
+	id := cmp.Or(it.ID, it.Place) // of a damaged item only this may be known
 	state, priority, value := string(it.State), strconv.FormatInt(it.Priority, 10), shown(it)
 	pushed, due := timeOf(it.PushedAt), timeOf(it.Due)
 	if fifo {
@@ -233,7 +234,7 @@ func itemRow(it *client.StoredItem, people, fifo bool, now time.Time) []any {
 	}
 
 	if !people {
-		return []any{it.ID, priority, state, it.Deliveries, it.Size,
+		return []any{id, priority, state, it.Deliveries, it.Size,
 			cmp.Or(timeText(pushed), "-"), cmp.Or(timeText(due), "-"), value}
 	}
 
@@ -244,7 +245,7 @@ func itemRow(it *client.StoredItem, people, fifo bool, now time.Time) []any {
 	if !due.IsZero() {
 		state += " " + terminal.Short(due.Sub(now))
 	}
-	return []any{it.ID, priority, state, age, it.Deliveries, value}
+	return []any{id, priority, state, age, it.Deliveries, value}
 }
 
 // shown returns the beginning of a value on one line, or why it is not there.

@@ -230,9 +230,16 @@ func TestItemsByID(t *testing.T) {
 	decode(t, c.ok("", "mv", "jobs", third, "4", "--json"), &reply)
 
 	place, _ := reply["place"].(string)
-	if reply["id"] != third || c.item("get", "jobs", place).ID != third {
+	if reply["id"] != third || c.item("get", "jobs", third).Place != place {
 		t.Errorf("moved: %v", reply)
 	}
+	c.fails(exitError, "is no id, but the place", "get", "jobs", place)
+	c.fails(exitEmpty, "no item has this id", "mv", "jobs", "--by-place", third, "4")
+	c.prints(third+"\n", "mv", "jobs", "--by-place", place, "4")
+	c.fails(exitEmpty, "no item has this id", "mv", "jobs", "--by-place", place, "-3")
+	place = c.item("get", "jobs", third).Place
+	c.fails(exitEmpty, "no item has this id", "redrive", "jobs", "--by-place", third)
+	c.fails(exitUsage, "want some, or leave it out", "redrive", "jobs", "--by-place")
 
 	paid := push("paid", "--msg-id", "invoice-17")
 	c.prints("paid", "get", "jobs", "--msg-id", "invoice-17")
@@ -243,7 +250,7 @@ func TestItemsByID(t *testing.T) {
 
 	c.ok("", "rm", "jobs", first, second)
 	c.fails(exitEmpty, "pq: "+first+": no item has this id\npq: 1 of 2 items were not removed\n",
-		"rm", "jobs", first, place)
+		"rm", "jobs", first, third)
 
 	c.ok("", "push", "jobs", "a")
 	d := c.leased("jobs")

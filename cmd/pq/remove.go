@@ -79,6 +79,7 @@ asks first; elsewhere it needs --yes.`,
 func newRedrive(a *app) *cobra.Command {
 	var most int
 	var text string
+	var byPlace bool
 	m := &bulk{
 		queue:  queue{app: a},
 		member: "redriven", done: "sent back from", unknown: "some items may have been sent back",
@@ -99,12 +100,11 @@ func newRedrive(a *app) *cobra.Command {
 		SuggestFor: []string{"retry", "rerun", "requeue", "replay"},
 		Short:      "Send dead letters back, or run finished jobs again",
 		Long: `Send dead letters back, or run finished jobs again. Without ids, all the dead
-letters in a queue, such as jobs-dead, go back to the queues that they come
-from; it prints how many that were. On a terminal it asks first; elsewhere it
-needs --yes. --error chooses those with an error, or of a cause as pq dead
-prints it. With ids, or - for ids from standard input, it sends those alone, or
-runs them again if they are finished jobs, without a question: QUEUE may then be
-the queue that they died in, too.`,
+letters in a queue, such as jobs-dead, go back where they come from; it prints
+how many. On a terminal it asks first; elsewhere it needs --yes. --error chooses
+those with an error, or of a cause as pq dead prints it. With ids, or - for ids
+from standard input, it sends those alone, or runs them again if they are
+finished jobs, without a question: QUEUE may then be where they died.`,
 		Example: `  pq redrive jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
   pq redrive jobs-dead --max 10 --yes
   pq redrive jobs-dead --error "dial tcp *: i/o timeout"
@@ -115,10 +115,12 @@ the queue that they died in, too.`,
 			most = math.MaxInt
 		}
 		switch {
+		case byPlace && len(ids) == 0:
+			return exit.Usagef("--by-place says what IDs are: want some, or leave it out")
 		case len(ids) > 0 && (limited || text != ""):
 			return exit.Usagef("ids say which to send back: leave out --max and --error")
 		case len(ids) > 0:
-			return m.redriveIDs(ids)
+			return m.redriveIDs(ids, byPlace)
 		case most < 1:
 			return flags.AtLeastOne("max", most)
 		}
@@ -132,6 +134,7 @@ the queue that they died in, too.`,
 	cmd.Flags().IntVar(&most, "max", 0, "send up to `N` back; else all")
 	cmd.Flags().StringVar(&text, "error", "",
 		"send those with this error, `TEXT`, or of this cause")
+	addByPlace(cmd, &byPlace)
 	return cmd
 }
 

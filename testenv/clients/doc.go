@@ -65,10 +65,11 @@
 //
 // And so has manage:
 //
-//	move, remove         id, priority -> {"place"}; id -> null
+//	move, remove         id or place, priority -> {"place"}; id -> null
 //	release              id -> null
 //	redrive              max -> {"redriven"}; id -> {"home"}
-//	                     all four also take ids -> [{"place"}, {}, {"home"} or {"error"}, ...]
+//	                     all four also take ids, move and redrive places
+//	                     -> [{"place"}, {}, {"home"} or {"error"}, ...]
 //	purge                state -> {"purged"}
 //	configure            settings -> all settings
 //	pause, resume        group, or else the queue -> null

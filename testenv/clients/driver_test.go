@@ -200,15 +200,17 @@ func (d *driver) ask(op string, members in) *asked {
 		line["worker"] = "w"
 	}
 	maps.Copy(line, members)
-	if name, ok := line["id"].(string); ok {
-		line["id"] = d.idOf(name)
-	}
-	if names, ok := line["ids"].([]string); ok {
-		ids := make([]string, len(names))
-		for i, name := range names {
-			ids[i] = d.idOf(name)
+	for _, member := range []string{"id", "place", "ids", "places"} {
+		switch named := line[member].(type) {
+		case string:
+			line[member] = d.idOf(named)
+		case []string:
+			ids := make([]string, len(named))
+			for i, name := range named {
+				ids[i] = d.idOf(name)
+			}
+			line[member] = ids
 		}
-		line["ids"] = ids
 	}
 
 	d.mu.Lock()

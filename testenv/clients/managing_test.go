@@ -17,6 +17,7 @@ var managing = []scenario{
 	{"groups and pauses", groups},
 	{"items by id", itemsByID},
 	{"items by their ids", itemsByIDs},
+	{"late repeats", lateRepeats},
 	{"rank and release", rankAndRelease},
 	{"purge", purge},
 	{"lists of queues and schedules", lists},
@@ -184,6 +185,38 @@ func itemsByIDs(s *story) {
 	s.holds("jobs", "job1 5 ready 0", "job3 7 ready 0")
 	d.refuses("manage", in{"what": "remove", "ids": []string{}}, "BadRequest")
 	d.refuses("manage", in{"what": "remove", "ids": []string{"no id"}}, "BadRequest")
+}
+
+// A move or redrive that names a place and is repeated late finds nothing there, and does not undo
+// what has happened to the job since.
+func lateRepeats(s *story) {
+	const missing = "NotFound missing"
+	d := s.driver()
+	d.pushes("job1", in{"priority": "1"})
+	move := in{"what": "move", "place": "job1", "priority": "5"}
+	d.answers("manage", move, `{"place":"place1"}`)
+	d.answers("manage", in{"what": "move", "id": "job1", "priority": "3"}, `{"place":"place2"}`)
+	d.refuses("manage", move, missing)
+	several := in{"what": "move", "places": []string{"place1", "place2"}, "priority": "4"}
+	d.answers("manage", several, `[{"error":"`+missing+`"},{"place":"place3"}]`)
+	d.answers("manage", several, `[{"error":"`+missing+`"},{"error":"`+missing+`"}]`)
+	s.holds("jobs", "job1 4 ready 0")
+	d.answers("manage", in{"what": "remove", "id": "job1"}, `null`)
+	s.leaves("job1", "removed")
+	d.refuses("manage", in{"what": "move", "place": "", "priority": "1"}, "BadRequest")
+	d.refuses("manage", in{"what": "move", "places": []string{}, "priority": "1"}, "BadRequest")
+
+	s.configure(client.Settings{Keep: time.Hour})
+	d.pushes("job2", nil)
+	d.answers("lease", nil, leased(item("job2", "0", ""), "1"))
+	d.answers("settle", in{"lease": "1", "how": "ack", "result": b64("first")}, `null`)
+	redrive := in{"what": "redrive", "places": []string{"job2"}}
+	d.answers("manage", redrive, `[{"home":"jobs"}]`)
+	d.answers("manage", redrive, `[{"error":"`+missing+`"}]`)
+	d.answers("lease", nil, leased(item("job2", "0", ""), "1"))
+	d.answers("settle", in{"lease": "2", "how": "ack", "result": b64("second")}, `null`)
+	d.answers("manage", redrive, `[{"error":"`+missing+`"}]`)
+	d.answers("result", in{"id": "job2"}, done(b64("second")))
 }
 
 // The rank of an item is how many are served before it. A lease that is released is over at once.

@@ -106,13 +106,13 @@ func TestItemActions(t *testing.T) {
 		b.Helper()
 		b.open("/queue/pq/jobs/items", `$("#bulk")`)
 		for _, id := range ids {
-			b.click(`input[name=ids][value="` + id + `"]`)
+			b.click(`input[name=ids][value^="` + id + `"]`)
 		}
 	}
 
 	// A released item is no longer leased by who had it.
 	b.open("/queue/pq/jobs/items", `$$("#bulk button").some(b => b.innerText == "Release…")`)
-	b.click(`input[name=ids][value="` + ids[0] + `"]`)
+	b.click(`input[name=ids][value^="` + ids[0] + `"]`)
 	b.act("#bulk", "Release", 1, "released")
 	s.lengths("jobs", 5, 0)
 

@@ -115,7 +115,10 @@ func TestOperator(t *testing.T) {
 	s.bury("broken", "out of paper")
 	s.lengths("broken-dead", 1)
 	s.lease("jobs")
-	dead := s.ids("broken-dead")
+	letters := s.client.PriorityQueue("broken-dead")
+	letter, _, err := letters.Get(t.Context(), s.ids("broken-dead")[0])
+	must(t, err)
+	dead := []string{letter.ID + "@" + letter.Place}
 
 	for _, do := range []struct {
 		path   string

@@ -50,7 +50,7 @@ const members = new Set([
   ...["n", "op", "queue", "queues", "fifo", "items", ...pushMembers],
   ...["max", "expires", "count", "peek", "ackWait", "holder", "lease", "how", "result", "reason", "progress", "next"],
   ...["what", "state", "match", "id", "name", "settings", "schedule"],
-  ...["wait", "worker", "concurrency", "jobTimeout", "retryDelay", "types", "timeout", "leases", "ids"],
+  ...["wait", "worker", "concurrency", "jobTimeout", "retryDelay", "types", "timeout", "leases", "ids", "place", "places"],
 ]);
 
 const queue = (c, name = c.queue) => (c.fifo ? client.fifoQueue(name) : client.priorityQueue(name));
@@ -126,13 +126,14 @@ const results = async (list, ...members) =>
 const manage = {
   move: async (c) => {
     const priority = integer(c.priority) ?? 0;
-    return c.ids ? results(queue(c).moveIds(c.ids, priority), "place") : { place: await queue(c).move(c.id, priority) };
+    const [one, many] = [c.place === undefined ? c.id : { place: c.place }, c.places ? { places: c.places } : c.ids];
+    return many ? results(queue(c).moveIds(many, priority), "place") : { place: await queue(c).move(one, priority) };
   },
   remove: async (c) => (c.ids ? results(queue(c).removeIds(c.ids)) : void (await queue(c).remove(c.id))),
   release: async (c) => (c.ids ? results(queue(c).releaseIds(c.ids)) : void (await queue(c).release(c.id))),
   purge: async (c) => ({ purged: String(await queue(c).purge(c.state)) }),
   redrive: async (c) => {
-    if (c.ids) return results(queue(c).redriveIds(c.ids), "home");
+    if (c.ids ?? c.places) return results(queue(c).redriveIds(c.ids ?? { places: c.places }), "home");
     if (!c.id) return { redriven: String(await queue(c).redrive({ max: count(c.max) })) };
     const [{ home, error }] = await queue(c).redriveIds([c.id]);
     if (error) throw error;

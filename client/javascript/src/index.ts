@@ -15,7 +15,7 @@ export {
 } from "./job.js";
 export type { Priority } from "./json.js";
 export type { Pushed, PushItem, PushOptions, PushOutcome } from "./push.js";
-export { type CallOptions, type JobName, type LeaseOptions, type PopOptions, Queue } from "./queue.js";
+export { type AtPlace, type CallOptions, type JobName, type LeaseOptions, type PopOptions, Queue } from "./queue.js";
 export { runHandler, type RunOptions } from "./run.js";
 export type { Settings, Source, SourceField } from "./settings.js";
 export {

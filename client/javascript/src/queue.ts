@@ -53,8 +53,14 @@ export interface CallOptions extends PushOptions {
   signal?: AbortSignal;
 }
 
-/** Names a job: by its id (or the place of its item), or by the msgId of its push within the duplicate window. */
+/** Names a job: by its id, or by the msgId of its push within the duplicate window. */
 export type JobName = string | { msgId: string };
+
+/**
+ * Names the item at a place: the `place` that an item had, or its id if it had none. One that has left the place is not
+ * found, so a request with a place can be repeated, and undoes nothing that has happened to the job since.
+ */
+export type AtPlace = { place: string };
 
 /** How long one request waits for a result, in milliseconds. */
 const resultWait = 30_000;
@@ -244,12 +250,12 @@ export class Queue<Data = unknown, Result = unknown> {
   }
 
   /**
-   * Moves an item to the end of a priority, and returns its place there. To repeat it after UnknownOutcomeError, name
-   * the item by the place it had. Throws LeasedError for a leased item, and NotFoundError.
+   * Moves an item, named by its id or place, to the end of a priority, and returns its place there. To repeat it after
+   * UnknownOutcomeError, name the place it had. Throws LeasedError for a leased item, and NotFoundError.
    */
-  async move(id: string, priority: Priority): Promise<string> {
+  async move(name: string | AtPlace, priority: Priority): Promise<string> {
     priorityText(priority);
-    return (await this.#query<{ place: string }>("move", { ...nameOf(id), priority }, true)).place;
+    return (await this.#query<{ place: string }>("move", { ...nameOf(name), priority }, true)).place;
   }
 
   /**
@@ -268,8 +274,8 @@ export class Queue<Data = unknown, Result = unknown> {
     return this.#edit("remove", ids);
   }
 
-  /** Moves the items with these ids, 1 to 1,000, to the end of a priority, in this order: see removeIds and move. */
-  async moveIds(ids: string[], priority: Priority): Promise<ItemResult[]> {
+  /** Moves items by their ids or places, 1 to 1,000, to the end of a priority, in this order: see removeIds and move. */
+  async moveIds(ids: string[] | { places: string[] }, priority: Priority): Promise<ItemResult[]> {
     priorityText(priority);
     return this.#edit("move", ids, { priority });
   }
@@ -279,15 +285,18 @@ export class Queue<Data = unknown, Result = unknown> {
     return this.#edit("release", ids);
   }
 
-  /** Sends the dead letters of this queue with these ids, 1 to 1,000, back: see removeIds. */
-  async redriveIds(ids: string[]): Promise<ItemResult[]> {
+  /** Sends dead letters of this queue back by their ids or places, 1 to 1,000: see removeIds and move. */
+  async redriveIds(ids: string[] | { places: string[] }): Promise<ItemResult[]> {
     return this.#edit("redrive", ids);
   }
 
-  async #edit(verb: string, ids: string[], members?: object): Promise<ItemResult[]> {
-    if (!Array.isArray(ids)) throw badRequest(`ids ${shown(ids)}: want an array of 1 to 1000 ids`);
+  async #edit(verb: string, names: string[] | { places: string[] }, members?: object): Promise<ItemResult[]> {
+    const places = Array.isArray(names) ? undefined : names?.places;
+    const ids = places ?? names;
+    if (!Array.isArray(ids)) throw badRequest(`ids ${shown(names)}: want an array of 1 to 1000 ids`);
     for (const id of ids) nameOf(id);
-    return (await this.#query<{ results: object[] }>(verb, { ids, ...members }, true)).results.map(readResult);
+    const named = places ? { places } : { ids };
+    return (await this.#query<{ results: object[] }>(verb, { ...named, ...members }, true)).results.map(readResult);
   }
 
   /**
@@ -458,9 +467,10 @@ function checkUTF8(text: string | undefined, name: string): string | undefined {
   return text;
 }
 
-function nameOf(name: JobName): { id: string } | { msg_id: string } {
-  const isId = typeof name === "string";
-  const text = checkUTF8(isId ? name : name?.msgId, isId ? "id" : "msgId");
-  if (!text) throw badRequest(`${isId ? "id" : "msgId"}: ${shown(text)}: want a text that is not empty`);
-  return isId ? { id: text } : { msg_id: text };
+function nameOf(name: JobName | AtPlace): object {
+  const named: Record<string, string> = typeof name === "string" ? { id: name } : name;
+  const kind = ["id", "place"].find((kind) => named?.[kind] !== undefined) ?? "msgId";
+  const text = checkUTF8(named?.[kind], kind);
+  if (!text) throw badRequest(`${kind}: ${shown(text)}: want a text that is not empty`);
+  return { [kind === "msgId" ? "msg_id" : kind]: text };
 }

@@ -43,8 +43,9 @@ export interface StoredItem {
 
 /** What became of one of several items: there is an error, or it was done. */
 export interface ItemResult {
-  id: string;
-  /** Where the item is now, after moveIds and redriveIds. */
+  /** The id of the job; absent beside the error of an item that was named by its place. */
+  id?: string;
+  /** Where the item is now, after moveIds and redriveIds; beside an error, the place that named it. */
   place?: string;
   /** The queue that a dead letter went back to. */
   home?: string;
@@ -133,7 +134,7 @@ export function readSchedule(record: object): ScheduleRecord {
 /** Returns what became of one of several items. */
 export function readResult(result: object): ItemResult {
   const { code, errorReason = "", error = "", ...done } = camelCase<Wire>(result);
-  return code ? { id: done.id, error: errorOf(code, errorReason, error) } : done;
+  return code ? { ...done, error: errorOf(code, errorReason, error) } : done;
 }
 
 type Wire = Omit<ItemResult, "error"> & { code?: number; errorReason?: string; error?: string };

@@ -31,7 +31,7 @@ MEMBERS = {
     "settle": "lease how result delay retryDelay reason progress next",
     "ackAll": "leases",
     "look": "what state match id max",
-    "manage": "what id ids state priority max settings group name schedule",
+    "manage": "what id ids place places state priority max settings group name schedule",
     "result": "id msgId wait",
     "call": PUSH + " wait",
     "work": "worker queues concurrency ackWait holder jobTimeout retryDelay max types",
@@ -270,9 +270,10 @@ class Driver:
     async def do_manage(self, c: Object) -> Any:
         q, what = self.queue(c), c["what"]
         if what == "move":
-            if "ids" in c:
-                return results_of(await q.move_ids(c["ids"], int(c["priority"])), "place")
-            return {"place": await q.move(c["id"], int(c["priority"]))}
+            if "ids" in c or "places" in c:
+                moved = await q.move_ids(c.get("ids"), int(c["priority"]), places=c.get("places"))
+                return results_of(moved, "place")
+            return {"place": await q.move(c.get("id"), int(c["priority"]), place=c.get("place"))}
         if what == "remove":
             return results_of(await q.remove_ids(c["ids"])) if "ids" in c else await q.remove(c["id"])
         if what == "release":
@@ -280,8 +281,8 @@ class Driver:
         if what == "purge":
             return {"purged": str(await q.purge(c.get("state")))}
         if what == "redrive":
-            if "ids" in c:
-                return results_of(await q.redrive_ids(c["ids"]), "home")
+            if "ids" in c or "places" in c:
+                return results_of(await q.redrive_ids(c.get("ids"), places=c.get("places")), "home")
             if "id" not in c:
                 return {"redriven": str(await q.redrive(max=int(c.get("max", 1000))))}
             [home] = await q.redrive_ids([c["id"]])

@@ -51,6 +51,8 @@ type command struct {
 	Match    string          `json:"match"`
 	ID       string          `json:"id"`
 	IDs      []string        `json:"ids"`
+	Place    *string         `json:"place"`
+	Places   []string        `json:"places"`
 	Name     string          `json:"name"`
 	Settings json.RawMessage `json:"settings"`
 	Schedule json.RawMessage `json:"schedule"`

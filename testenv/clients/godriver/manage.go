@@ -88,13 +88,17 @@ func allItems(
 
 func (c *command) runManage(ctx context.Context, d *driver) (any, error) {
 	q := c.queue(d)
-	if c.IDs != nil {
+	if c.IDs != nil || c.Places != nil {
 		return c.editItems(ctx, q)
 	}
 
 	switch c.What {
 	case "move":
-		place, err := q.Move(ctx, c.ID, c.Priority)
+		move, name := q.Move, c.ID
+		if c.Place != nil {
+			move, name = q.MoveAt, *c.Place
+		}
+		place, err := move(ctx, name, c.Priority)
 		return object{"place": place}, err
 	case "remove":
 		return nil, q.Remove(ctx, c.ID)
@@ -129,19 +133,28 @@ func (c *command) runManage(ctx context.Context, d *driver) (any, error) {
 
 // editItems changes items by their ids, and answers what became of each.
 func (c *command) editItems(ctx context.Context, q *client.Queue) (any, error) {
-	edit, found := map[string]func(context.Context, []string) ([]client.ItemResult, error){
+	edits := map[string]func(context.Context, []string) ([]client.ItemResult, error){
 		"remove":  q.RemoveItems,
 		"release": q.ReleaseItems,
 		"redrive": q.RedriveItems,
 		"move": func(ctx context.Context, ids []string) ([]client.ItemResult, error) {
 			return q.MoveItems(ctx, ids, c.Priority)
 		},
-	}[c.What]
+	}
+	names := c.IDs
+	if c.Places != nil {
+		names = c.Places
+		edits["redrive"] = q.RedriveItemsAt
+		edits["move"] = func(ctx context.Context, places []string) ([]client.ItemResult, error) {
+			return q.MoveItemsAt(ctx, places, c.Priority)
+		}
+	}
+	edit, found := edits[c.What]
 	if !found {
 		return nil, fmt.Errorf("%w: what %q with ids", errUnsupported, c.What)
 	}
 
-	results, err := edit(ctx, c.IDs)
+	results, err := edit(ctx, names)
 	answer := []object{}
 	for _, r := range results {
 		o := object{}

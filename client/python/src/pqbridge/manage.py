@@ -111,14 +111,15 @@ class Handle:
         """
         await self._manage("remove", {"id": id}, "id")
 
-    async def move(self, id: str, priority: int) -> str:
-        """Move an item to the end of a priority, and return its place there.
+    async def move(self, id: str | None = None, priority: int | None = None, *, place: str | None = None) -> str:
+        """Move an item, named by the id of its job or by its place, to the end of a priority; return its place there.
 
-        After UnknownOutcomeError, repeat it with the place that the item had before.
+        After UnknownOutcomeError, repeat it with the place that the item had before: one that has left it
+        is not found, so nothing that has happened to the job since is undone.
 
         Errors: NotFoundError; LeasedError.
         """
-        body = {"id": id, "priority": check_priority(priority)}
+        body = {**named(id=id, place=place), "priority": check_priority(priority)}
         return str((await self._manage("move", body, "place"))["place"])
 
     async def release(self, id: str) -> None:
@@ -160,23 +161,33 @@ class Handle:
         """
         return await self._each("remove", ids)
 
-    async def move_ids(self, ids: Iterable[str], priority: int) -> list[str | PQError]:
+    async def move_ids(
+        self, ids: Iterable[str] | None = None, priority: int | None = None, *, places: Iterable[str] | None = None
+    ) -> list[str | PQError]:
         """Move 1 to 1,000 items to the end of a priority, in this order; return the place of each, or its error."""
-        return await self._each("move", ids, "place", priority=check_priority(priority))
+        return await self._each("move", ids, "place", places, priority=check_priority(priority))
 
     async def release_ids(self, ids: Iterable[str]) -> list[PQError | None]:
         """End the leases of 1 to 1,000 items; return for each None, or its error."""
         return await self._each("release", ids)
 
-    async def redrive_ids(self, ids: Iterable[str]) -> list[str | PQError]:
-        """Send 1 to 1,000 dead letters back; return for each the name of its queue, or why it stays."""
-        return await self._each("redrive", ids, "home")
+    async def redrive_ids(
+        self, ids: Iterable[str] | None = None, *, places: Iterable[str] | None = None
+    ) -> list[str | PQError]:
+        """Send 1 to 1,000 dead letters back, by ids or places; return for each the name of its queue, or why it stays.
 
-    async def _each(self, verb: str, ids: Iterable[str], member: str = "", **more: Any) -> list[Any]:
-        listed = [] if isinstance(ids, str) else list(ids)
+        After UnknownOutcomeError, repeat it with places, as a move.
+        """
+        return await self._each("redrive", ids, "home", places)
+
+    async def _each(
+        self, verb: str, ids: Iterable[str] | None, member: str = "", places: Iterable[str] | None = None, **more: Any
+    ) -> list[Any]:
+        [(kind, names)] = named(ids=ids, places=places).items()
+        listed = [] if isinstance(names, str) else list(names)
         if not listed:
-            raise BadArgumentError(f"ids {ids!r}: want a list of 1 to 1000 ids")
-        results = (await self._manage(verb, {"ids": listed, **more}, "results"))["results"]
+            raise BadArgumentError(f"{kind} {names!r}: want a list of 1 to 1000 {kind}")
+        results = (await self._manage(verb, {kind: listed, **more}, "results"))["results"]
         return [
             error_for(r["code"], r.get("error_reason", ""), r["error"]) if "code" in r else r.get(member)
             for r in results
@@ -252,11 +263,17 @@ def _written(name: str, value: Any) -> Any:
     return time_text(value) if isinstance(value, datetime) else value
 
 
-def job_query(id: str | None, msg_id: str | None) -> dict[str, str | None]:
+def job_query(id: str | None, msg_id: str | None) -> dict[str, Any]:
     """Return the body of a request that names a job."""
-    if (id is None) == (msg_id is None):
-        raise BadArgumentError("want an id or a msg_id")
-    return {"id": id} if msg_id is None else {"msg_id": msg_id}
+    return named(id=id, msg_id=msg_id)
+
+
+def named(**names: Any) -> dict[str, Any]:
+    """Return the one of two names that is given."""
+    given = {kind: name for kind, name in names.items() if name is not None}
+    if len(given) != 1:
+        raise BadArgumentError(f"want one of {' and '.join(names)}")
+    return given
 
 
 def item_of(reply: Msg) -> Item:

@@ -150,7 +150,7 @@ def message(codec: Codec, item: Mapping[str, Any], msg_id: str = "", **given: st
     return Message(priority, headers, head, data, has_id, has_own_id=identify and "Pq-Unique" not in given)
 
 
-def check_priority(priority: int) -> int:
+def check_priority(priority: int | None) -> int:
     """Return a priority, unless it is not an int64."""
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise BadArgumentError(f"priority {priority!r}: want an integer")

@@ -25,16 +25,21 @@ type itemAction struct {
 
 	verb subjects.Verb
 	do   func(q *client.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error)
+	// byPlace: do takes places, so that an item stays that has left the place that the page showed.
+	byPlace bool
 }
 
 const goneForGood = "They are gone for good."
 
 var itemActions = map[string]itemAction{
-	"remove":  {Do: "Remove", Done: "removed", Danger: goneForGood, verb: subjects.Remove},
-	"redrive": {"Redrive", "redriven", "", subjects.Redrive, (*client.Queue).RedriveItems},
+	"remove": {Do: "Remove", Done: "removed", Danger: goneForGood, verb: subjects.Remove},
+	"redrive": {
+		Do: "Redrive", Done: "redriven",
+		verb: subjects.Redrive, do: (*client.Queue).RedriveItemsAt, byPlace: true,
+	},
 	"release": {
-		"Release", "released", "A holder that is still at work loses its lease.",
-		subjects.Release, (*client.Queue).ReleaseItems,
+		Do: "Release", Done: "released", Danger: "A holder that is still at work loses its lease.",
+		verb: subjects.Release, do: (*client.Queue).ReleaseItems,
 	},
 	"move":  {Do: "Move", Done: "moved", verb: subjects.Move},   // to a priority
 	"purge": {Do: "Purge", Done: "purged", Danger: goneForGood}, // without ids
@@ -127,8 +132,8 @@ func (b *Dashboard) purgeItems(ctx context.Context, v *actionView) error {
 
 var errNothing = errors.New("no items are selected")
 
-// chosen returns the items that a form is about. found is the search that it names, or one for the
-// cause of dead letters that it names; nil if it names items.
+// chosen returns the target.Ref of the items that a form is about. found is the search that it
+// names, or one for the cause of dead letters that it names; nil if it names items.
 func (b *Dashboard) chosen(r *http.Request, q queueRef) (ids []string, found *search, err error) {
 	cause, id := r.PostForm.Get("cause"), r.PostForm.Get("search")
 	switch {
@@ -221,8 +226,12 @@ func (b *Dashboard) prepareMove(v *actionView, do *itemAction, dry bool) {
 	if err != nil {
 		v.Error = err.Error()
 	}
+	move := (*client.Queue).MoveItemsAt
+	if do.byPlace = v.Search == ""; !do.byPlace { // what a search found can be moved again
+		move = (*client.Queue).MoveItems
+	}
 	do.do = func(q *client.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
-		return q.MoveItems(ctx, ids, priority)
+		return move(q, ctx, ids, priority)
 	}
 }
 
@@ -237,19 +246,24 @@ func (b *Dashboard) front(ctx context.Context, q queueRef) string {
 }
 
 // act runs an action on items, and counts the results.
-func (b *Dashboard) act(ctx context.Context, v *actionView, do itemAction, ids []string) error {
+func (b *Dashboard) act(ctx context.Context, v *actionView, do itemAction, refs []string) error {
 	v.Failures, v.Homes = map[string][]string{}, map[string]int64{}
-	return target.ByIDs(ids, b.Conn.MaxPayload(), func(part []string) (again []string, err error) {
+	return target.ByIDs(refs, b.Conn.MaxPayload(), func(part []string) (again []string, err error) {
+		names := target.Named(part, do.byPlace)
 		request := func(q *client.Queue, ctx context.Context) ([]client.ItemResult, error) {
-			return do.do(q, ctx, part)
+			return do.do(q, ctx, names)
 		}
 		results, err := ask(ctx, b.gateway, v.Queue, do.verb, request)
+		for i := range min(len(results), len(part)) {
+			results[i].ID = part[i]
+			results[i].Text = strings.TrimSuffix(results[i].Text, ": "+names[i])
+		}
 
 		results, again = target.WithoutRoom(results)
 		for _, result := range results {
 			if result.Code != 0 {
-				why := strings.TrimSuffix(result.Text, ": "+result.ID)
-				v.Failures[why] = append(v.Failures[why], result.ID)
+				id := target.Named([]string{result.ID}, false)[0]
+				v.Failures[result.Text] = append(v.Failures[result.Text], id)
 				continue
 			}
 			v.Done++

@@ -333,6 +333,8 @@ func TestActionsOnItems(t *testing.T) {
 		"1 item moved to priority -3")
 	b.get("/queue/pq/jobs/item/"+ids[2]).wants(t, 200, "third", "<dd>-3")
 	b.post("/queue/q/jobs/move", "ids", ids[2], "priority", "-3").wants(t, 400)
+	b.post("/queue/pq/jobs/move", "ids", ids[2], "priority", "9").wants(t, 200, // sent again
+		"0 items", `<p>1: no such item</p>`, "/item/"+ids[2])
 
 	item, err := r.jobs.Peek(ctx)
 	must(t, err)

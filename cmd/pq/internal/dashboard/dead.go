@@ -104,7 +104,7 @@ func (b *Dashboard) findCause(ctx context.Context, q queueRef, cause string) (*s
 		v, state := b.dead.look(ctx)
 		for i := range v.Causes {
 			if c := &v.Causes[i]; c.In() == q && c.Text == cause {
-				return b.searches.keep(q, itemsFilter{Cause: c.Text}, c.IDs), nil
+				return b.searches.keep(q, itemsFilter{Cause: c.Text}, c.Refs), nil
 			}
 		}
 		if !state.Running || ctx.Err() != nil {

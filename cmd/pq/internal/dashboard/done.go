@@ -70,7 +70,7 @@ func (b *Dashboard) findSlowest(ctx context.Context, q queueRef) (found *search,
 
 		ids := make([]string, len(list))
 		for i := range list {
-			ids[i] = list[i].ID
+			ids[i] = target.Ref(&list[i])
 		}
 		found = b.searches.keep(q, slowest, ids)
 		return nil

@@ -54,6 +54,15 @@ func TestFinishedJobs(t *testing.T) {
 	b.post("/queue/pq/jobs/redrive", again...).wants(t, 200, "1 finished job will run again",
 		`href="`+again[5]+`" data-close`)
 	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "s-ready")
+	d, err := r.jobs.Lease(t.Context())
+	must(t, err)
+	must(t, d.Ack(t.Context()))
+	b.post("/queue/pq/jobs/redrive", again...).wants(t, 200, "no such item") // sent again
+	items, err := r.jobs.GetItems(t.Context(), []string{second}, 0)
+	must(t, err)
+	again[1] += "@" + items[0].Place
+	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, `name="ids" value="`+again[1]+`"`)
+	b.post("/queue/pq/jobs/redrive", again...).wants(t, 200, "1 finished job will run again")
 	b.post("/queue/pq/jobs/purge", "state", "done", "dry", "1").wants(t, 200,
 		"Purge 1 finished job of jobs?")
 	b.post("/queue/pq/jobs/purge", "state", "done", "name", "jobs").wants(t, 200,

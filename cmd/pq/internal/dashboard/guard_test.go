@@ -366,7 +366,7 @@ func TestCountOfDialog(t *testing.T) {
 	count := regexp.MustCompile(`name="count" value="(.*?)"`).FindStringSubmatch(dialog.body)
 
 	f.mu.Lock()
-	f.ids = ids
+	f.refs = ids
 	f.mu.Unlock()
 
 	b.post("/queue/pq/jobs/remove", "search", f.id, "count", count[1]).wants(t, 200)

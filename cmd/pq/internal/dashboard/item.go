@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
@@ -36,7 +37,8 @@ func (b *Dashboard) rowsOf(q queueRef, items []client.StoredItem, headers bool) 
 	rows := make([]itemRow, len(items))
 	for i, item := range items {
 		rows[i] = itemRow{Queue: q, StoredItem: item}
-		rows[i].ID = shorten(item.ID) // what answers may not be a bridge
+		rows[i].ID = shorten(cmp.Or(item.ID, item.Place)) // what answers may not be a bridge
+		rows[i].Place = shorten(item.Place)
 		if info, err := subjects.ParseItemHeaders(item.Headers); err == nil {
 			rows[i].Dead = info.DeadLetter
 		}
@@ -58,6 +60,9 @@ func (b *Dashboard) rowsOf(q queueRef, items []client.StoredItem, headers bool) 
 	return rows
 }
 
+// Ref names it in a form: target.Ref.
+func (r itemRow) Ref() string { return target.Ref(&r.StoredItem) }
+
 // cutHeaders leaves out headers beyond as many bytes as are shown of a value.
 func (r *itemRow) cutHeaders() {
 	room := itemBytes
@@ -71,13 +76,14 @@ func (r *itemRow) cutHeaders() {
 	}
 }
 
-// rowsByID returns items. Missing ones have a Code.
+// rowsByID returns items by their ids or target.Ref. Missing ones have a Code.
 func (b *Dashboard) rowsByID(
-	ctx context.Context, q queueRef, ids []string, bytes int,
+	ctx context.Context, q queueRef, refs []string, bytes int,
 ) ([]itemRow, error) {
-	if len(ids) == 0 {
+	if len(refs) == 0 {
 		return nil, nil
 	}
+	ids := target.Named(refs, false)
 	items, err := ask(ctx, b.gateway, q, subjects.Get,
 		func(q *client.Queue, ctx context.Context) ([]client.StoredItem, error) {
 			return q.GetItems(ctx, ids, b.valueBytes(bytes))

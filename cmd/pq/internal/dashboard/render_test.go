@@ -225,7 +225,7 @@ func TestBidi(t *testing.T) {
 	// A bridge has checked these, or pq has, before anybody could choose them.
 	checked := strings.Fields(
 		"Queue Home Kind Name ID IDs Search State End Match Header First Prev Next " +
-			"Title Version Store Action Back Priority")
+			"Title Version Store Action Back Priority Place")
 	for _, name := range []string{"items", "item", "dead", "busy", "bridges", "confirm", "error"} {
 		view := views()[name]
 		filler{

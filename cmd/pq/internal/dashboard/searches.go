@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 )
 
 const (
@@ -34,16 +35,16 @@ type searches struct {
 	running int
 }
 
-// search looks for items of a queue, and keeps their ids.
+// search looks for items of a queue, and keeps the target.Ref of each.
 type search struct {
 	id     string
 	queue  queueRef
 	filter itemsFilter
 	cancel context.CancelCauseFunc
 
-	mu  sync.Mutex
-	ids []string
-	at  searchView // without what view adds
+	mu   sync.Mutex
+	refs []string
+	at   searchView // without what view adds
 }
 
 var (
@@ -129,13 +130,13 @@ func (s *searches) during(look func() error) error {
 	return look()
 }
 
-// keep returns an ended search with ids that were found without it.
-func (s *searches) keep(q queueRef, f itemsFilter, ids []string) *search {
+// keep returns an ended search with refs that were found without it.
+func (s *searches) keep(q queueRef, f itemsFilter, refs []string) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.add(q, f, func(error) {})
-	found.ids = ids[:min(len(ids), maxMatches)]
-	found.at = searchView{Scanned: int64(len(ids)), Full: len(ids) > maxMatches}
+	found.refs = refs[:min(len(refs), maxMatches)]
+	found.at = searchView{Scanned: int64(len(refs)), Full: len(refs) > maxMatches}
 	return found
 }
 
@@ -195,10 +196,10 @@ func (f *search) note(page *client.ItemsPage) bool {
 	defer f.mu.Unlock()
 	f.at.Scanned += page.Scanned
 	for i := range page.Items {
-		if f.at.Full = len(f.ids) == maxMatches; f.at.Full {
+		if f.at.Full = len(f.refs) == maxMatches; f.at.Full {
 			break
 		}
-		f.ids = append(f.ids, page.Items[i].ID)
+		f.refs = append(f.refs, target.Ref(&page.Items[i]))
 	}
 	return !f.at.Full
 }
@@ -208,13 +209,13 @@ func (f *search) view() *searchView {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v := f.at
-	v.ID, v.Found, v.Total = f.id, int64(len(f.ids)), max(v.Total, v.Scanned)
+	v.ID, v.Found, v.Total = f.id, int64(len(f.refs)), max(v.Total, v.Scanned)
 	return &v
 }
 
-// matches returns the ids that it has found so far. They must not be changed.
+// matches returns the refs that it has found so far. They must not be changed.
 func (f *search) matches() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.ids[:len(f.ids):len(f.ids)]
+	return f.refs[:len(f.refs):len(f.refs)]
 }

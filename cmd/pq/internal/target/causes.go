@@ -25,7 +25,7 @@ type Cause struct {
 	Count  int       `json:"count"`
 	Newest time.Time `json:"newest"`
 	Oldest time.Time `json:"oldest"`
-	IDs    []string  `json:"-"` // of all of them, in the order of the queue
+	Refs   []string  `json:"-"` // of all of them, in the order of the queue
 
 	// ExampleID and Example are the id of the newest and its error as it stands.
 	ExampleID string `json:"id"`
@@ -51,15 +51,17 @@ type causeKey struct {
 func (c *Causes) Add(fifo bool, queue string, items []client.StoredItem) (more bool) {
 	for i := range items {
 		letter := DeadLetter(&items[i])
-		if letter != nil && !c.add(fifo, queue, items[i].ID, letter) {
+		if letter != nil && !c.add(fifo, queue, &items[i], letter) {
 			return false
 		}
 	}
 	return true
 }
 
-func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) (more bool) {
-	text := causeOf(letter)
+func (c *Causes) add(
+	fifo bool, queue string, it *client.StoredItem, letter *subjects.DeadLetter,
+) (more bool) {
+	id, text := it.ID, causeOf(letter)
 	key := causeKey{fifo, queue, Fold(text)}
 	group := c.byKey[key]
 	if c.Letters == MaxLetters {
@@ -81,7 +83,7 @@ func (c *Causes) add(fifo bool, queue, id string, letter *subjects.DeadLetter) (
 	}
 
 	group.Count++
-	group.IDs = append(group.IDs, id)
+	group.Refs = append(group.Refs, Ref(it))
 	if letter.Queue == "" { // its headers had no room in the reply
 		return true
 	}

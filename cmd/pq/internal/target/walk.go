@@ -8,6 +8,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -93,11 +94,32 @@ func ByIDs(ids []string, maxPayload int64, do func([]string) (again []string, er
 	return nil
 }
 
-// WithoutRoom splits off the ids of the items for which the reply had no room beside the others.
+// refSeparator is in no id.
+const refSeparator = "@"
+
+// Ref names an item of a page for a later request: the id of its job and, if that is another, its
+// place.
+func Ref(it *client.StoredItem) string {
+	return strings.TrimSuffix(it.ID+refSeparator+it.Place, refSeparator)
+}
+
+// Named returns the ids in refs, or the places.
+func Named(refs []string, byPlace bool) []string {
+	names := make([]string, len(refs))
+	for i, ref := range refs {
+		id, place, _ := strings.Cut(ref, refSeparator)
+		if names[i] = cmp.Or(id, place); byPlace {
+			names[i] = cmp.Or(place, id)
+		}
+	}
+	return names
+}
+
+// WithoutRoom splits off the names of the items for which the reply had no room beside the others.
 func WithoutRoom(results []client.ItemResult) (list []client.ItemResult, again []string) {
 	for i, r := range results {
 		if i > 0 && r.Reason == subjects.ReasonRoom {
-			again = append(again, r.ID)
+			again = append(again, cmp.Or(r.ID, r.Place))
 		} else {
 			list = append(list, r)
 		}

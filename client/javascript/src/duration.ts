@@ -26,7 +26,8 @@ export function milliseconds(value: Duration, name: string, least = 0, most = te
     throw badRequest(`${name}: ${shown(value)} is no duration: want milliseconds as a number, or a text such as "30s" or "1m30s"`);
   }
   if (ms < least || ms > most) {
-    throw badRequest(`${name}: ${shown(value)} is out of bounds: want ${formatDuration(least)} to ${formatDuration(most)}`);
+    const limit = most === tenYears ? "ten years" : formatDuration(most);
+    throw badRequest(`${name}: ${shown(value)} is out of bounds: want ${formatDuration(least)} to ${limit}`);
   }
   return ms;
 }

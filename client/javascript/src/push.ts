@@ -76,6 +76,7 @@ export function prepare(codec: Codec, value: unknown, options: PushOptions | und
   const o = checkOptions("push option", options, pushMembers);
   const headers = new HeaderBlock();
   const priority = BigInt(priorityText(o.priority ?? 0));
+  if (o.delay !== undefined && o.at !== undefined) throw badRequest("delay and at: want one of them");
   if (fifo && priority !== 0n) throw badRequest(`priority ${priority} in a FIFO queue: want 0`);
 
   const { bytes, contentType } = encodeValue(codec, value, "value");

@@ -289,7 +289,8 @@ func smallerServer(t *testing.T) (e *testenv.Env, large string) {
 		cluster { name: c, listen: "127.0.0.1:-1", routes: [ %s ] }
 		authorization { users: [
 			{ user: all, password: p }
-			{ user: forwarded-only, password: p, permissions: { subscribe: { deny: ["pq.>", "q.>"] } } }
+			{ user: forwarded-only, password: p,
+			  permissions: { subscribe: { deny: ["pq.>", "q.>"] } } }
 		] }
 		no_auth_user: all`
 	one := natsServer(t, fmt.Sprintf(config, 1<<20, ""))

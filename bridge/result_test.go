@@ -94,8 +94,8 @@ func TestBadResults(t *testing.T) {
 			frame(0, "Pq-Queue: a\r\nPq-Group: g\r\nPq-Weight: 2\r\n", "x")),
 			"header Pq-Weight with Pq-Queue: want none"},
 		{"unknown header", two, frames(first, frame(0, "Pq-Queue: a\r\nPq-A: 2\r\n", "x")),
-			`frame 1: bad request: unknown header "Pq-A": of the names that begin with Pq- what an ` +
-				"acknowledgement pushes has only these, spelled like this: " +
+			`frame 1: bad request: unknown header "Pq-A": of the names that begin with Pq- ` +
+				"what an acknowledgement pushes has only these, spelled like this: " +
 				"Pq-Priority, Pq-Delay, Pq-Group, Pq-Keep"},
 		{"blank before a colon", two, frames(first, frame(0, token+"Content-Type : a\r\n", "x")),
 			`frame 1: bad request: header "Content-Type " has a blank in its name`},

@@ -66,7 +66,8 @@ func fillFinished(b *testing.B, db kv.Database, q fdbpq.Target, jobs int) (oldes
 
 				f := codec.Finished{
 					Item: codec.Item{ID: id, Message: m}, At: codec.Micros(at),
-					Order: codec.Micros(at), Until: at.Add(24 * time.Hour), Deliveries: 1, Fence: int64(done),
+					Order: codec.Micros(at), Until: at.Add(24 * time.Hour),
+					Deliveries: 1, Fence: int64(done),
 					Outcome: codec.Outcome{Result: make([]byte, 128)},
 				}
 				parts := f.Encode()

@@ -160,7 +160,8 @@ func TestListedMembers(t *testing.T) {
 		}
 
 		for member := range strings.SplitSeq(list, ", ") {
-			for _, value := range []string{`1`, `"a"`, `"max"`, `"ready"`, `["a"]`, `"1s"`, `true`} {
+			values := []string{`1`, `"a"`, `"max"`, `"ready"`, `["a"]`, `"1s"`, `true`}
+			for _, value := range values {
 				err := parse([]byte(`{"` + member + `":` + value + `}`))
 				refused := err != nil && (strings.Contains(err.Error(), "unknown member") ||
 					strings.Contains(err.Error(), "something else"))

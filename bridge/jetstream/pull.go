@@ -34,7 +34,7 @@ const (
 // # States
 //
 //	new       nobody has looked at it
-//	unheard   nobody is seen to subscribe to its inbox yet, or what the bridge knows of that is old
+//	unheard   nobody is seen to subscribe to its inbox yet, or that is known from long ago
 //	asking    the dispatcher has its request
 //	leaving   its request was cancelled, and the field leaving has its ending
 //	ended     it is in no table, and the client was told unless the ending is silent

@@ -126,8 +126,9 @@ func (f *forwarding) fail(t *testing.T, lost []forward) {
 }
 
 // Every pop, whether it waits or not, is answered by exactly one of the two bridges while both
-// live, whatever is lost. So is one whose answer comes back through the other, if that is lost too. A pop that is answered as not run has not been run. Once the other bridge
-// is gone, this one answers what the other has not.
+// live, whatever is lost. So is one whose answer comes back through the other, if that is lost
+// too. A pop that is answered as not run has not been run. Once the other bridge is gone, this one
+// answers what the other has not.
 func TestForwardsAreAnsweredOnce(t *testing.T) {
 	for range harness.Times(60, 300) {
 		seed := rand.Uint64()

@@ -73,18 +73,18 @@ import (
 //
 // All are below a root shared only by bridges with the same store, queue group and prefixes:
 //
-//	members                       "<phase> <id> <time> <bytes>", the heartbeat of a bridge; between
-//	                              phase and id "waits" and "rings" if it does: see bell. The time
-//	                              is for the bridge itself: see pulse. The bytes are the largest
-//	                              message that its NATS server takes
+//	members                       "<phase> <id> <time> <bytes>", the heartbeat of a bridge;
+//	                              between phase and id "waits" and "rings" if it does: see
+//	                              bell. The time is for the bridge itself: see pulse. The
+//	                              bytes are the largest message that its NATS server takes
 //	to.<id>.<from>.<n>.<subject>  pop number n from a bridge, as the client sent it
 //	to.<id>.<from>.<n>            pops up to n were sent: what became of them? With the payload
 //	                              "last" it promises that no more follow
 //	report.<id>.<from>            what became of the pops from bridge id: see Report
 //	report.<id>.<from>.<n>        an answer to pop number n from bridge id, for its client
-//	fate.<id>                     "<fate> <token> ...": what became of such answers from bridge id;
-//	                              or "lost <subject> <token> ...": of all to that subject, only
-//	                              these were passed on
+//	fate.<id>                     "<fate> <token> ...": what became of such answers from bridge
+//	                              id; or "lost <subject> <token> ...": of all to that subject,
+//	                              only these were passed on
 //	bell.<kind>.<queue>           the id of a bridge that made items available: see bell
 //	waits                         the id of a bridge on which requests wait for outcomes of jobs
 //	ended                         "<id> <n>", then "<kind> <queue> <job> ..." in a line for each

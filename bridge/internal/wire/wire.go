@@ -81,8 +81,8 @@ func CheckBlock(h nats.Header, size int, added func(name string) bool) error {
 	lines, ofServer := 0, 0
 	for name, values := range h {
 		if strings.ContainsAny(name, " \t") { // also one before the colon, which others may cut off
-			return fmt.Errorf("header %.64q has a blank in its name: want a name of letters, digits "+
-				"and any of %s", name, subjects.HeaderPunctuation)
+			return fmt.Errorf("header %.64q has a blank in its name: want a name of letters, "+
+				"digits and any of %s", name, subjects.HeaderPunctuation)
 		}
 		lines += len(values)
 		if added(name) {

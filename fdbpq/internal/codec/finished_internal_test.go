@@ -103,7 +103,8 @@ func TestStoredFormsOfFinishedJobs(t *testing.T) {
 	}{
 		{
 			"finished job", f.Encode()[0],
-			"49" + "1501" + "01" + place + "00" + due + "14" + due + due + "1502" + "1505" + "016d6500" +
+			"49" + "1501" + "01" + place + "00" + due + "14" + due + due + "1502" + "1505" +
+				"016d6500" +
 				"1501" + "1504" + "01742f7000" + "646f6e65" + "04" + "1501" + "0500" + "76616c7565",
 		},
 		{

@@ -115,7 +115,8 @@ func TestCauses(t *testing.T) {
 	got := ""
 
 	for _, g := range c.List() {
-		got += fmt.Sprintln(g.Queue, g.Home, g.Text, g.Refs, g.Newest.Unix(), g.ExampleID, g.Example)
+		got += fmt.Sprintln(g.Queue, g.Home, g.Text, g.Refs, g.Newest.Unix(),
+			g.ExampleID, g.Example)
 		got = got[:len(got)-1] + "; "
 	}
 	if got != want || c.Letters != 5 || c.List()[1].Oldest.Unix() != 1 {

@@ -68,6 +68,22 @@ async def connected(server: Server, **options: Any) -> AsyncIterator[pqbridge.Qu
         listener.close()
 
 
+async def test_connect_says_why_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+
+    connecting = asyncio.ensure_future(pqbridge.connect(f"nats://127.0.0.1:{port}")._connecting)
+    while not caplog.records and not connecting.done():
+        await asyncio.sleep(0.01)
+    connecting.cancel()
+
+    assert caplog.records[0].levelname == "WARNING"
+    assert "the connection to NATS: " in caplog.text
+    await asyncio.wait({connecting})
+
+
 async def test_a_refused_push_was_not_sent() -> None:
     async with connected(Server("pq.Jobs.push")) as queue:
         for _ in range(3):

@@ -374,6 +374,9 @@ def test_errors_of_run_come_out_of_the_block(run: Callable[[Test], None]) -> Non
         with pytest.raises(pqbridge.BadArgumentError, match="no handler"):
             async with Worker(nats.queue):
                 pytest.fail("nothing runs")
+        without_call: Any = nothing
+        with pytest.raises(pqbridge.BadArgumentError, match="as in @worker"):
+            Worker(nats.queue).handle(without_call)
         with pytest.raises(pqbridge.NotSentError):
             async with Worker(nats.queue, nothing):
                 await asyncio.sleep(1)

@@ -20,7 +20,8 @@ func main() {
 	defer nc.Close()
 	ctx := context.Background()
 
-	producer, err := client.New(nc).PriorityQueue("invitations").NewProducer(client.ProducerOptions{})
+	invitations := client.New(nc).PriorityQueue("invitations")
+	producer, err := invitations.NewProducer(client.ProducerOptions{})
 	check(err)
 	var pushes []*client.PushFuture
 	for i := range 1000 {

@@ -42,8 +42,8 @@ func push(ctx context.Context, jobs *client.Queue) {
 		client.Delay(10 * time.Minute),         // or At(t)
 		client.TTL(7 * 24 * time.Hour),         // gone if it is not done by then
 		client.Group("acme"), client.Weight(3), // groups take turns, this one by threes
-		client.Unique("order-7"),                        // nothing, while one with this key is there
-		client.MsgID("order-7, " + time.Now().String()), // nothing, if pushed in the last two minutes
+		client.Unique("order-7"), // nothing, while one with this key is there
+		client.MsgID("order-7, " + time.Now().String()),
 	}
 	_, err = jobs.Push(ctx, -1, []byte("later"), options...)
 	check(err)

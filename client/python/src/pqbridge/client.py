@@ -13,7 +13,7 @@ from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
 
 from .codec import JSON, Codec
-from .delivery import Delivery, ack_all
+from .delivery import Delivery, Seldom, ack_all
 from .errors import BadArgumentError, PQError
 from .link import link_of
 from .manage import pages
@@ -50,8 +50,8 @@ def connect(servers: str | list[str] | None = None, **options: Any) -> Connectin
     servers default to the environment variable NATS_URL, or else to port 4222 here. It
     tries until a server is there, and reconnects indefinitely. Nothing is sent after an outage
     that was given up before it, and a dead server is noticed within a minute. options are passed to
-    nats.connect, and count more. Errors of the connection go to the logger "pqbridge.connection",
-    unless there is an error_cb.
+    nats.connect, and count more. Errors of the connection go to the logger "pqbridge.connection", a
+    warning once a minute, unless there is an error_cb.
     """
     return Connecting(_connect(servers, {name: o for name, o in options.items() if o is not None}))
 
@@ -74,8 +74,10 @@ async def _connect(servers: str | list[str] | None, options: dict[str, Any]) -> 
 
         return callback
 
+    seldom = Seldom()
+
     async def log(error: Exception) -> None:
-        _LOG.info("%s", error)
+        _LOG.log(seldom.level("error"), "the connection to NATS: %s", str(error) or repr(error))
 
     options["error_cb"] = first(link.notice, options.get("error_cb") or log)
     for name in ("disconnected_cb", "reconnected_cb", "closed_cb"):

@@ -190,6 +190,8 @@ class Worker:
 
     def handle(self, type: str) -> Callable[[H], H]:
         """Decorate the handler of a type of jobs, "*" for all others, "" for those without one."""
+        if not isinstance(type, str):
+            raise errors.BadArgumentError(f'{type!r}: want the type of jobs, as in @worker.handle("email")')
 
         def add(handler: H) -> H:
             if type in self._calls:

@@ -105,6 +105,8 @@ func TestPlacesOfItems(t *testing.T) {
 		same(t, "got where it was", got.Items[1].ID+got.Items[1].Place, goes)
 		same(t, "code", got.Items[1].Code, 404)
 		same(t, "got where it stays", got.Items[2].ID+got.Items[2].Place, stays)
+		got = parsed[subjects.ItemsPage](t, e, "pq.jobs.get", idsOf("", place, stays))
+		same(t, "got in a list of ids", got.Items[0].ID+got.Items[0].Place, goes+place)
 		for _, verb := range []string{"get", "rank", "remove", "release", "result"} {
 			err := refused(t, e, 400, "pq.jobs."+verb, nil, []byte(itemOf(place, "")))
 			if !strings.Contains(err.Text, place+" is no id, but the place of an item") {

@@ -59,7 +59,7 @@ func TestPropertyThatMustBeUnderstood(t *testing.T) {
 					{Kind: fdbpq.OpLease, Queue: q},
 					named(fdbpq.OpGet, q, id), named(fdbpq.OpRemove, q, id),
 					named(fdbpq.OpMove, q, id), named(fdbpq.OpRedriveItem, q, id),
-					named(fdbpq.OpRelease, q, id),
+					named(fdbpq.OpRelease, q, id), named(fdbpq.OpRank, q, id),
 					{Kind: fdbpq.OpAck, Queue: q, Token: token(id)},
 				}
 			}},

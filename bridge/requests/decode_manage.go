@@ -99,7 +99,7 @@ func parseName(text string, isPlace bool) (fdbpq.ID, error) {
 	id, err := fdbpq.ParseID(text)
 	if err == nil && !isPlace && fdbpq.Moved(&id) {
 		err = badRequest("%s is no id, but the place of an item that has moved: "+
-			`want the id of its job, or it as "place"`, text)
+			"want the id of its job", text)
 	}
 	return id, err
 }
@@ -114,7 +114,7 @@ func decodeIDs(
 		of = "places"
 	}
 	for i, text := range o.IDs {
-		id, err := parseName(text, o.AtPlace)
+		id, err := fdbpq.ParseID(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: element %d: %w", of, i, err)
 		}
@@ -136,6 +136,8 @@ func decodeIDs(
 	all := slices.Repeat(ops, len(ids))
 	for i := range all {
 		all[i].ID = ids[i]
+		// A damaged item that has moved is listed with its place only, and clients name it by that.
+		all[i].AtPlace = o.AtPlace || fdbpq.Moved(&ids[i])
 	}
 
 	return all, nil

@@ -237,7 +237,6 @@ func TestItemsByID(t *testing.T) {
 	c.fails(exitEmpty, "no item has this id", "mv", "jobs", "--by-place", third, "4")
 	c.prints(third+"\n", "mv", "jobs", "--by-place", place, "4")
 	c.fails(exitEmpty, "no item has this id", "mv", "jobs", "--by-place", place, "-3")
-	place = c.item("get", "jobs", third).Place
 	c.fails(exitEmpty, "no item has this id", "redrive", "jobs", "--by-place", third)
 	c.fails(exitUsage, "want some, or leave it out", "redrive", "jobs", "--by-place")
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -15,7 +16,8 @@ import (
 
 func main() {
 	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL),
-		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
+		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
+		nats.PingInterval(20*time.Second))
 	check(err)
 	defer nc.Close()
 	ctx := context.Background()

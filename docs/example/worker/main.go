@@ -22,7 +22,8 @@ import (
 
 func main() {
 	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL),
-		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
+		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
+		nats.PingInterval(20*time.Second))
 	check(err)
 	defer nc.Close()
 	check(os.MkdirAll(outbox, 0o755))

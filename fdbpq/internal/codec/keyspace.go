@@ -116,7 +116,7 @@ const storeVersion = 6
 // lastReaders has, for each version before, the last commit of this project that reads its stores.
 // Stores of version 0 have no record.
 var lastReaders = [storeVersion]string{
-	"aacf61a3", "22c882e7", "6ef4e724", "641b6a2c", "02f9e1d4", "9c6ecde9",
+	"aacf61a3", "22c882e7", "6ef4e724", "641b6a2c", "02f9e1d4", "94699689",
 }
 
 // OldStoreError returns the error for a store of an earlier version.

@@ -67,15 +67,15 @@ func TestBadInput(t *testing.T) {
 		{"len with a payload", "pq.jobs.len", nil, payload, "want none", errBadRequest},
 		{
 			"unknown Pq- header", "pq.jobs.push", nats.Header{"Pq-Deadline": {"5s"}}, payload,
-			"push has only these, spelled like this: Pq-Priority, ", errBadRequest,
+			"push takes only these, spelled like this: Pq-Priority, ", errBadRequest,
 		},
 		{
 			"unknown Pq- header, FIFO", "q.jobs.push", nats.Header{"Pq-A": {"b"}}, payload,
-			"push has only these, spelled like this: Pq-Delay, ", errBadRequest,
+			"push takes only these, spelled like this: Pq-Delay, ", errBadRequest,
 		},
 		{
 			"unknown Pq- header of a pop", "q.jobs.pop", nats.Header{"Pq-Wait": {"5s"}}, nil,
-			`unknown header "Pq-Wait": pop has none that begins with Pq-`, errBadRequest,
+			`unknown header "Pq-Wait": pop takes no headers that begin with Pq-`, errBadRequest,
 		},
 		{
 			"delay without a unit", "pq.jobs.push", nats.Header{"Pq-Delay": {"5"}}, payload,

@@ -115,9 +115,9 @@ func TestBadItemsThatAreDone(t *testing.T) {
 	for payload, text := range map[string]string{
 		`{"state":"dead"}`:             `want "ready", "delayed", "leased" or "done"`,
 		`{"state":"done","end":"max"}`: `end: "max", with state "done"`,
-		after(id):                      `after: bad request: "` + id + `": want the next`,
+		after(id):                      `after: bad request: "` + id + `": want what a page`,
 		after("5.x"):                   `after: invalid item id: "x"`,
-		after("x." + id):               `after: bad request: "x": want the next`,
+		after("x." + id):               `after: bad request: "x": want what a page`,
 		after("9" + id + "." + id):     `after: bad request`,
 		`{"after":"5.` + id + `"}`:     "after: invalid item id",
 	} {

@@ -186,7 +186,7 @@ func TestUnsendableStoredHeaders(t *testing.T) {
 		{"pq.jobs.pop.min", "goes back into"},
 		{"pq.jobs.pop.min", "goes back into"},
 	} {
-		want := "headers that it cannot carry; it " + c[1] + " the queue"
+		want := "headers that NATS cannot carry; it " + c[1] + " the queue"
 		if err := refused(t, e, 500, c[0], nil, nil); !strings.Contains(err.Text, want) {
 			t.Errorf("%s: %v", c[0], err)
 		}

@@ -42,8 +42,9 @@ func (b *Bridge) newJetStream() *jetStream {
 	j := &jetStream{b: b}
 	j.requests = auto.counters("pq_jetstream_requests_total", "Calls of JetStream's API, pulls "+
 		"and acknowledgements that were answered, errors included, by call.", "call")
-	j.errors = auto.counters("pq_jetstream_errors_total", "Those that were answered with an "+
-		"error, and acknowledgements that changed nothing, by call.", "call")
+	j.errors = auto.counters("pq_jetstream_errors_total", "Calls of JetStream's API, pulls "+
+		"and acknowledgements that were answered with an error or changed nothing, by call.",
+		"call")
 	connected := prometheus.GaugeOpts{
 		Name: "pq_jetstream_connected", Help: "1 if connected to NATS as a leaf node.",
 	}

@@ -526,9 +526,9 @@ func TestBadAlso(t *testing.T) {
 
 	for payload, words := range map[string]string{
 		alsoPayload("+ACK", []string{acks[1], "x.-"}): "also: element 1: ",
-		`+NXT {"also":["` + acks[1] + `"]}`:           "want one as a leased item came with it",
+		`+NXT {"also":["` + acks[1] + `"]}`:           "want one that came with a leased item",
 
-		`+ACK {"also":"` + tokenOf(acks[1]) + `"}`:             "want an array of texts",
+		`+ACK {"also":"` + tokenOf(acks[1]) + `"}`:             "want an array of strings",
 		`+ACK {"also":["` + tokenOf(acks[1]) + `"],"batch":2}`: "unknown member",
 		`-NAK {"also":["` + tokenOf(acks[1]) + `"]}`:           "unknown member",
 	} {

@@ -57,7 +57,7 @@ func TestMaxItems(t *testing.T) {
 		batch := frames(frame(0, "", "x"), frame(0, "", "y"))
 
 		err := refused(t, e, 429, kind.push+".batch", nil, []byte(batch))
-		want := "it has 2 items, with those that are leased or delayed, and max_items is 3"
+		want := "it has 2 items, including leased and delayed ones, and max_items is 3"
 		if !strings.Contains(err.Text, want) {
 			t.Errorf("%v: want %q", err, want)
 		}
@@ -161,8 +161,8 @@ func TestMaxBytesAndDiscard(t *testing.T) {
 		configure(t, e, kind.queue, `{"max_bytes":5}`, `{"max_bytes":5}`)
 		err := refused(t, e, 429, kind.push, nil, []byte("def"))
 
-		const want = "have 3 bytes, with those that are leased or delayed, no room for 3 more, " +
-			"and max_bytes is 5"
+		const want = "have 3 bytes, including leased and delayed ones: no room for 3 more, " +
+			"because max_bytes is 5"
 		if !strings.Contains(err.Text, want) {
 			t.Errorf("%v: want %q", err, want)
 		}

@@ -82,13 +82,13 @@ func newMetrics() *metrics {
 		seconds: auto.histograms("pq_request_seconds", "Time from the arrival of a request to its "+
 			"reply, of requests that may not wait for items.", 0.0001, 17), // 0.1 ms to 6.5 s
 		items: auto.histograms("pq_request_items",
-			"Items in each request for several, by operation.", 1, 13), // 1 to 4096
+			"Items in each request that is for several items, by operation.", 1, 13), // 1 to 4096
 		batchSize: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "pq_batch_requests", Help: "Operations in each completed batch.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 12), // 1 to 2048
 		}),
 		jobs: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "pq_job_seconds", Help: "Time from the begin of a job's last lease to its " +
+			Name: "pq_job_seconds", Help: "Time from the start of a job's last lease to its " +
 				"acknowledgement, of jobs that are kept once they are done.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 25), // 1 ms to 4.7 h
 		}),
@@ -106,7 +106,8 @@ func newMetrics() *metrics {
 		redeliveries: auto.counter("pq_redeliveries_total",
 			"Items delivered with a lease that had been delivered before."),
 		duplicates: auto.counter("pq_duplicates_total",
-			"Pushes that changed nothing because they were duplicates, each of a batch."),
+			"Pushes that changed nothing because they were duplicates; "+
+				"each item of a batch counts."),
 		givenBack: auto.counters("pq_given_back_total", "Popped items that nobody received and "+
 			"that went back to their places, by reason.", "reason"),
 		refused: auto.counters("pq_refused_total", "Requests that were refused because of a limit "+

@@ -40,8 +40,8 @@ func TestBadResults(t *testing.T) {
 		{"no acknowledgement", "Pq-Ack: done\r\n", "x", header + `: bad options: "done"`},
 		{"bad options", "Pq-Ack: +ACK {\"all\":1}\r\n", "x", `unknown member "all"`},
 		{"twice", "Pq-Ack: +ACK\r\nPq-Ack: +ACK\r\n", "x", header + " given 2 times"},
-		{"in lower case", "pq-ack: +ACK\r\n", "x", `unknown header "pq-ack": of the names ` +
-			"that begin with Pq- ack has only these, spelled like this: Pq-Ack, Pq-Frames"},
+		{"in lower case", "pq-ack: +ACK\r\n", "x", `unknown header "pq-ack": of the headers ` +
+			"that begin with Pq-, ack takes only these, spelled like this: Pq-Ack, Pq-Frames"},
 		{"result of -NAK", "Pq-Ack: -NAK 5s\r\n", "x", `"-NAK 5s" with a payload of 1 bytes`},
 		{"result of +TERM", "Pq-Ack: +TERM no\r\n", "x", `"+TERM no" with a payload of 1 bytes`},
 		{"progress of 1 KiB and a byte", "Pq-Ack: +WPI\r\n", strings.Repeat("x", 1025),
@@ -85,17 +85,17 @@ func TestBadResults(t *testing.T) {
 		{"bad queue", two, frames(first, frame(0, "Pq-Queue: a.b\r\n", "x")),
 			"frame 1: header Pq-Queue: bad queue name"},
 		{"queue in lower case", two, frames(first, frame(0, "pq-queue: a\r\n", "x")),
-			"header \"pq-queue\": of the names"},
+			"header \"pq-queue\": of the headers"},
 		{"message id", two, frames(first, frame(0, "Pq-Queue: a\r\nNats-Msg-Id: 1\r\n", "x")),
-			"frame 1: bad request: header Nats-Msg-Id with Pq-Queue: want none"},
+			"frame 1: bad request: header Nats-Msg-Id with Pq-Queue: leave it out"},
 		{"unique key", two, frames(first, frame(0, "Pq-Queue: a\r\nPq-Unique: 1\r\n", "x")),
-			"header Pq-Unique with Pq-Queue: want none"},
+			"header Pq-Unique with Pq-Queue: leave it out"},
 		{"weight", two, frames(first,
 			frame(0, "Pq-Queue: a\r\nPq-Group: g\r\nPq-Weight: 2\r\n", "x")),
-			"header Pq-Weight with Pq-Queue: want none"},
+			"header Pq-Weight with Pq-Queue: leave it out"},
 		{"unknown header", two, frames(first, frame(0, "Pq-Queue: a\r\nPq-A: 2\r\n", "x")),
-			`frame 1: bad request: unknown header "Pq-A": of the names that begin with Pq- ` +
-				"what an acknowledgement pushes has only these, spelled like this: " +
+			`frame 1: bad request: unknown header "Pq-A": of the headers that begin with Pq-, ` +
+				"what an acknowledgement pushes takes only these, spelled like this: " +
 				"Pq-Priority, Pq-Delay, Pq-Group, Pq-Keep"},
 		{"blank before a colon", two, frames(first, frame(0, token+"Content-Type : a\r\n", "x")),
 			`frame 1: bad request: header "Content-Type " has a blank in its name`},
@@ -105,9 +105,9 @@ func TestBadResults(t *testing.T) {
 			frame(0, "Pq-Queue: a\r\nPq-Frames: 2\r\n", "x")),
 			"frame 1: bad request: header Pq-Frames"},
 		{"other header", two, frames(first, frame(0, token+"Pq-Delay: 5s\r\n", "x")),
-			"frame 1: bad request: header \"Pq-Delay\": of the names"},
+			"frame 1: bad request: header \"Pq-Delay\": of the headers"},
 		{"token in lower case", two, frames(first, frame(0, strings.ToLower(token), "x")),
-			"header \"pq-token\": of the names"},
+			"header \"pq-token\": of the headers"},
 		{"priority", two, frames(first, frame(5, token, "x")), "frame 1: bad request: priority 5"},
 		{"many lines", two, frames(first, frame(0, token+strings.Repeat("a:b\r\n", 1000), "x")),
 			"frame 1: bad request: 1001 header lines"},

@@ -126,8 +126,8 @@ func TestBadResultRequests(t *testing.T) {
 	for payload, text := range map[string]string{
 		"":                             "want a JSON object",
 		"{}":                           `no id: want {"id":"..."}`,
-		idOf("x"):                      "want one as a push or pop returned it",
-		idOf(id + "=="):                "want one as a push or pop returned it",
+		idOf("x"):                      "want one that a push or pop returned",
+		idOf(id + "=="):                "want one that a push or pop returned",
 		`{"id":"a","msg_id":"b"}`:      "id and msg_id: want one of them",
 		`{"msg_id":""}`:                "msg_id: 0 bytes: want 1 to 512",
 		`{"id":"` + id + `","all":1}`:  `unknown member "all"`,

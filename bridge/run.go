@@ -336,7 +336,7 @@ func (b *Bridge) registerGauges() {
 		value      func() float64
 	}{
 		{"pq_sweeps_total",
-			"Transactions that did what had fallen due in queues that nobody asked.",
+			"Transactions that handled what had fallen due in queues without requests.",
 			func() float64 { return float64(d.Sweeper().Sweeps()) }},
 		{"pq_conflicts_total", "Attempts at batches that failed because another transaction " +
 			"changed what they read, and were repeated.",
@@ -352,11 +352,11 @@ func (b *Bridge) registerGauges() {
 			func() float64 { return float64(d.Removed().Discarded) }},
 		{"pq_schedule_fired_total", "Items that schedules have pushed.",
 			func() float64 { return float64(d.Removed().Fired) }},
-		{"pq_schedule_skipped_total", "Times of schedules without an item, because they were " +
-			"missed or the item before was still there.",
+		{"pq_schedule_skipped_total", "Times at which a schedule pushed no item, because they " +
+			"were missed or the previous item was still there.",
 			func() float64 { return float64(d.Removed().Skipped) }},
 		{"pq_schedule_late_seconds_total",
-			"How much later than their times schedules have pushed items, summed up.",
+			"Total time by which schedules have pushed items late.",
 			func() float64 { return d.Removed().Late.Seconds() }},
 	} {
 		opts := prometheus.CounterOpts{Name: counter.name, Help: counter.help}

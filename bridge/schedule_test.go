@@ -113,10 +113,11 @@ func TestScheduleBadInput(t *testing.T) {
 		},
 		{
 			daily + `"headers":{"Pq-Delay":["1s"]}}`,
-			`headers: "Pq-Delay": want none about the push itself but Pq-Group and Pq-Keep`,
+			`headers: "Pq-Delay": of the headers about the push itself, ` +
+				"a schedule takes only Pq-Group and Pq-Keep",
 		},
-		{daily + `"headers":{"Nats-Msg-Id":["1"]}}`, "want none about the push"},
-		{daily + `"headers":{"nats-schedule":["1"]}}`, "want none about the push"},
+		{daily + `"headers":{"Nats-Msg-Id":["1"]}}`, "a schedule takes only Pq-Group"},
+		{daily + `"headers":{"nats-schedule":["1"]}}`, "a schedule takes only Pq-Group"},
 		{daily + `"headers":{"Pq-Group":["a","b"]}}`, "headers: "},
 		{daily + `"headers":{"Pq-Keep":["soon"]}}`, `headers: header Pq-Keep: bad time: "soon"`},
 		{daily + `"headers":{"Pq-Keep":["1h","2h"]}}`, "header Pq-Keep given twice"},
@@ -136,7 +137,7 @@ func TestScheduleBadInput(t *testing.T) {
 		``:             `it is empty: want a JSON object with members of id`,
 		`{}x`:          "something comes after the object",
 		`[]`:           "[]: want a JSON object with members of id",
-		`{"id":1}`:     `id: 1: want a text in quotes`,
+		`{"id":1}`:     `id: 1: want a string in quotes`,
 		`{"name":"a"}`: `unknown member "name": want a JSON object with members of id`,
 	} {
 		err := refused(t, e, 400, "pq.jobs.unschedule", nil, []byte(payload))
@@ -162,7 +163,7 @@ func TestScheduleBadInput(t *testing.T) {
 	err = refused(t, e, 400, "pq.jobs.push", nats.Header{"Nats-Schedule": {"@every 5m"}},
 		[]byte("x"))
 	if !errors.Is(err, subjects.ErrTiming) ||
-		!strings.Contains(err.Text, "the verb schedule sets") {
+		!strings.Contains(err.Text, "use the verb schedule") {
 		t.Error(err)
 	}
 }

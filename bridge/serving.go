@@ -225,7 +225,7 @@ func (b *Bridge) stopServing(ctx context.Context) error {
 	b.peers.Router.Leave(ctx)
 	err := errors.Join(b.unsubscribe(ctx), b.jetStream.leave(ctx), b.jetStream.end(ctx))
 	if n := b.awaitHandlers(ctx); n > 0 {
-		err = errors.Join(err, fmt.Errorf("bridge: %d %s", n, unseen))
+		err = errors.Join(err, fmt.Errorf("bridge: %s: %d", unseen, n))
 	}
 	return err
 }

@@ -107,7 +107,7 @@ func (b *Bridge) endDelivery(
 	// connection is closed, the client rejects the reply instead, and a popped item goes back.
 	if !b.online.Load() {
 		b.disconnect()
-		b.options.Logger.Warn("NATS is away: the shutdown goes on without it")
+		b.options.Logger.Warn("NATS is unreachable: the shutdown goes on without it")
 	}
 
 	return silence
@@ -265,11 +265,11 @@ func (s *shutdownSummary) end() error {
 		what  string
 	}{
 		{int64(s.unseen), unseen},
-		{s.undone, "requests were not done in time"},
-		{s.b.unsent.Load(), "replies could not be sent: NATS is away"},
+		{s.undone, "requests not finished in time"},
+		{s.b.unsent.Load(), "replies not sent because NATS is unreachable"},
 	} {
 		if left += of.count; of.count > 0 {
-			problems = append(problems, fmt.Errorf("bridge: %d %s", of.count, of.what))
+			problems = append(problems, fmt.Errorf("bridge: %s: %d", of.what, of.count))
 		}
 	}
 
@@ -294,7 +294,7 @@ func (s *shutdownSummary) end() error {
 	return errors.Join(problems...)
 }
 
-const unseen = "messages from NATS were not handled in time"
+const unseen = "messages from NATS not handled in time"
 
 // running has everything that Run has started.
 type running struct {

@@ -157,11 +157,12 @@ func TestShutdownPutsBackPops(t *testing.T) {
 
 	notReady(t, e.Bridge, "nats: not connected")
 	e.Bridge.BeginStop()
-	log.wantSays(t, "NATS is away")
+	log.wantSays(t, "NATS is unreachable")
 
 	close(s.free)
 	err := stopBridge(t, e.Bridge)
-	if err == nil || !strings.Contains(err.Error(), "2 replies could not be sent") {
+	const unsent = "replies not sent because NATS is unreachable: 2"
+	if err == nil || !strings.Contains(err.Error(), unsent) {
 		t.Errorf("Run: %v", err)
 	}
 

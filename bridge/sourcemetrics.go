@@ -18,7 +18,7 @@ var (
 	sourceDrawn = sourceDesc("pq_source_drawn_total",
 		"Messages that a queue has drawn from its stream, dead letters included.")
 	sourceStopped = sourceDesc("pq_source_stopped",
-		"1 if a source has stopped or cannot draw for now: info says why.")
+		"1 if a source has stopped or cannot draw for now: pq info says why.")
 )
 
 // collectSources shows the sources that this bridge draws from, or would.

@@ -30,8 +30,8 @@ var queueCounters = []struct {
 		func(n *subjects.Traffic) int64 { return n.Finished },
 	},
 	{
-		counterDesc("failed", "Leases of a queue that ended without an acknowledgement: with a "+
-			"negative one, with +TERM, or because they ran out."),
+		counterDesc("failed", "Leases of a queue that ended in failure: with a "+
+			"negative acknowledgement, with +TERM, or because they ran out."),
 		func(n *subjects.Traffic) int64 { return n.Failed },
 	},
 	{

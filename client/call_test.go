@@ -240,13 +240,13 @@ func TestFunction(t *testing.T) {
 
 		_, err = s.jobs.Call(t.Context(), 5, []byte("{"), client.Type("buy"))
 		if !errors.As(err, &failed) || failed.DeadLetter.Deliveries != 1 ||
-			!strings.HasPrefix(failed.Reason, "the value is no client_test.order: ") {
+			!strings.HasPrefix(failed.Reason, "the value is not a client_test.order: ") {
 			t.Errorf("a value that is no order: %v", err)
 		}
 
 		unread := client.Function[order, chan int]{Type: "buy"}
 		if _, err = unread.Call(t.Context(), s.jobs, 5, order{"tea"}); err == nil ||
-			!strings.Contains(err.Error(), " is no chan int: json: ") {
+			!strings.Contains(err.Error(), " is not a chan int: json: ") {
 			t.Errorf("a result that is no chan int: %v", err)
 		}
 

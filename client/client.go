@@ -166,7 +166,7 @@ type connection struct {
 }
 
 // errAway is why a request was not sent.
-var errAway = errors.New("the connection to NATS is away")
+var errAway = errors.New("the connection to NATS is down")
 
 // awaitConnection returns nil once the connection is up or closed, or an error if ctx ends first.
 // The error names the subject.

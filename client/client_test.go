@@ -289,11 +289,11 @@ func TestBadRequestsAreReadable(t *testing.T) {
 		},
 		{
 			func() error { return q.Remove(ctx, "") },
-			`item id: "": want one as a push or pop returned it`,
+			`item id: "": want one that a push or pop returned`,
 		},
 		{
 			func() error { return c.Delivery("pq.jobs.ack.xyz").Ack(ctx) },
-			`token: "xyz"... (3 bytes): want one as a leased item came with it`,
+			`token: "xyz"... (3 bytes): want one that came with a leased item`,
 		},
 		{
 			func() error { return c.Delivery("").Ack(ctx) },

@@ -167,7 +167,7 @@ func (e attempted) Is(target error) bool {
 // unknownAfter returns the error of a request whose last attempt failed with err, after one that
 // may have counted.
 func unknownAfter(err error) error {
-	return fmt.Errorf("%w of an earlier attempt; the last one: %w",
+	return fmt.Errorf("%w for an earlier attempt; the last one: %w",
 		ErrUnknownOutcome, attempted{err})
 }
 

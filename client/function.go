@@ -53,7 +53,7 @@ func (f Function[In, Out]) Work(
 	return func(ctx context.Context, job *Job) error {
 		var in In
 		if err := f.codec().Unmarshal(job.Value, &in); err != nil {
-			return Drop(fmt.Sprintf("the value is no %T: %v", in, err))
+			return Drop(fmt.Sprintf("the value is not a %T: %v", in, err))
 		}
 
 		out, err := work(ctx, job, in)
@@ -102,7 +102,7 @@ func (f Function[In, Out]) Call(ctx context.Context, q *Queue, priority int64, i
 		return none, err
 	}
 	if err := f.codec().Unmarshal(r.Value, &out); err != nil {
-		return none, fmt.Errorf("the result of job %s is no %T: %w", r.ID, out, err)
+		return none, fmt.Errorf("the result of job %s is not a %T: %w", r.ID, out, err)
 	}
 	return out, nil
 }

@@ -189,7 +189,7 @@ func failFrom(results []PushResult, i, n int, err error) error {
 	for k := range results[i+n:] {
 		results[i+n+k].Err = notSent
 	}
-	return fmt.Errorf("of %d items %d are in the queue: %w", len(results), i, err)
+	return fmt.Errorf("%d of %d items are in the queue: %w", i, len(results), err)
 }
 
 // nameItem returns the error of the items from i to end. If there is only one, the text has its

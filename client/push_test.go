@@ -218,7 +218,7 @@ func TestPushManyRefused(t *testing.T) {
 		}
 		if !errors.Is(err, test.is) || !errors.Is(results[4500].Err, test.is) ||
 			!strings.Contains(err.Error(), test.text) ||
-			!strings.Contains(err.Error(), "of 5000 items 4500 are in the queue") {
+			!strings.Contains(err.Error(), "4500 of 5000 items are in the queue") {
 			t.Errorf("%s: %v", name, err)
 		}
 

@@ -47,7 +47,7 @@ func (e *JobFailed) Error() string {
 		deliveries = fmt.Sprintf("%d deliveries", e.Deliveries)
 	}
 
-	text := fmt.Sprintf("job %s failed: %s after %s", e.ID, e.Reason, deliveries)
+	text := fmt.Sprintf("job %s failed: %s (after %s)", e.ID, e.Reason, deliveries)
 	if e.DeadLetter.Error != "" {
 		text += ": " + e.DeadLetter.Error
 	}

@@ -122,7 +122,7 @@ func TestResultOfDeadLetter(t *testing.T) {
 			t.Errorf("%+v: %v", r, r.Err())
 		}
 		if text := fmt.Sprint(r.Err()); !strings.Contains(text, id) ||
-			!strings.Contains(text, "max_deliver after 1 delivery: no ink") {
+			!strings.Contains(text, "max_deliver (after 1 delivery): no ink") {
 			t.Errorf("the error is %q", text)
 		}
 	})

@@ -52,7 +52,7 @@ const (
 	maxNamed = 10
 )
 
-var errOverdue = fmt.Errorf("the grace of the worker was over %v ago", settleTime)
+var errOverdue = fmt.Errorf("the worker's grace period ended %v ago", settleTime)
 
 // settle sends the acknowledgement that ends a lease. It retries until the bridge has said whether
 // the acknowledgement counts, or the worker's grace was over settleTime ago. err is the error of an

@@ -199,11 +199,11 @@ func (p *pushLimits) evicts() bool { return p.settings != nil && p.settings.Disc
 // describe completes the error of pushes that take a queue beyond a limit.
 func (p *pushLimits) describe(full error, more state.Load) error {
 	if errors.Is(full, ErrFullBytes) {
-		const text = "%w: its items have %d bytes, with those that are leased or delayed, " +
-			"no room for %d more, and max_bytes is %d"
+		const text = "%w: its items have %d bytes, including leased and delayed ones: " +
+			"no room for %d more, because max_bytes is %d"
 		return fmt.Errorf(text, full, p.have.Bytes, more.Bytes, p.settings.MaxBytes)
 	}
-	const text = "%w: it has %d items, with those that are leased or delayed, and max_items is %d"
+	const text = "%w: it has %d items, including leased and delayed ones, and max_items is %d"
 	err := fmt.Errorf(text, full, p.have.Items, p.settings.MaxItems)
 	if more.Items > 1 {
 		err = fmt.Errorf("%w: no room for %d more", err, more.Items)

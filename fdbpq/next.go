@@ -41,7 +41,7 @@ func (op *Op) checkSuccessor(of *codec.Layout) error {
 		return badOp("it is of kind %d: want an OpPush", op.Kind)
 	case m.MsgID != "" || m.Unique != "":
 		return badOp("it has a message id or a unique key: want none, " +
-			"the lease makes it happen once")
+			"because the lease makes the push happen once")
 	case op.Weight != 0:
 		return badOp("it has the weight %d: want none", op.Weight)
 	case !of.PushesTo(op.Queue.Layout()):

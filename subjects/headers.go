@@ -250,7 +250,8 @@ func WhyRefused(name string) string {
 		return "a delayed item comes back to its own queue, once: " +
 			"leave it out, Nats-Schedule alone delays it"
 	}
-	return "NATS servers act on it, and would on the reply that returns the item: leave it out"
+	return "NATS servers act on it, and would act on it again in the reply with the item: " +
+		"leave it out"
 }
 
 // OfPushAlone reports whether the header is about the push of an item. An item loses it when it

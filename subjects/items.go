@@ -132,7 +132,7 @@ func (o *itemsObject) check() error {
 
 func checkMatch(what, text string) error {
 	if len(text) > MaxMatch {
-		return fmt.Errorf("%s: a text of %d bytes: want at most %d", what, len(text), MaxMatch)
+		return fmt.Errorf("%s: a string of %d bytes: want at most %d", what, len(text), MaxMatch)
 	}
 	return nil
 }

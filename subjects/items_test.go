@@ -47,7 +47,7 @@ func TestItemsOptions(t *testing.T) {
 		t.Errorf("%d headers, %v", len(got.Headers), err)
 	}
 
-	const long = "a text of 257 bytes: want at most 256"
+	const long = "a string of 257 bytes: want at most 256"
 	for payload, words := range map[string]string{
 		`[]`: "want a JSON object with members of state, end, " +
 			"after, limit, value_bytes, match, headers",
@@ -56,9 +56,9 @@ func TestItemsOptions(t *testing.T) {
 		`{"limit":0}`:           "limit: 0: want an integer from 1 to 1000",
 		`{"value_bytes":65537}`: "value_bytes: 65537: want an integer from 0 to 65536",
 
-		`{"after":5}`:                          "after: 5: want a text in quotes",
-		`{"headers":["A"]}`:                    "headers: [\"A\"]: want a JSON object of texts",
-		`{"headers":{"A":1}}`:                  `headers: A: 1: want a text in quotes`,
+		`{"after":5}`:                          "after: 5: want a string in quotes",
+		`{"headers":["A"]}`:                    "headers: [\"A\"]: want a JSON object of strings",
+		`{"headers":{"A":1}}`:                  `headers: A: 1: want a string in quotes`,
 		`{"headers":{"A":"b","A":"c"}}`:        "given twice",
 		`{"match":"` + longest + `m"}`:         "match: " + long,
 		`{"headers":{"A":"` + longest + `m"}}`: `headers: "A": ` + long,
@@ -170,7 +170,7 @@ func TestItemOptions(t *testing.T) {
 			"want a JSON object with members of id, place, ids, places, msg_id, value_bytes",
 		},
 		{subjects.Get, `{}`, `no id: want {"id":"..."}`},
-		{subjects.Get, `{"id":5}`, "want a text"},
+		{subjects.Get, `{"id":5}`, "want a string"},
 		{subjects.Get, `{"ID":"x"}`, `unknown member "ID": want a JSON object with members of id`},
 		{subjects.Rank, `{"id":"x","end":"front"}`, `end: "front": want "min" or "max"`},
 		{subjects.Move, `{"id":"x"}`, "no priority"},
@@ -181,8 +181,8 @@ func TestItemOptions(t *testing.T) {
 			"ids: an array of 1001 elements: want at most 1000",
 		},
 		{subjects.Remove, `{"ids":[]}`, `no ids: want {"ids":["..."]}`},
-		{subjects.Remove, `{"ids":"x"}`, `ids: "x": want an array of texts`},
-		{subjects.Remove, `{"ids":["x",5]}`, "ids: element 1: 5: want a text in quotes"},
+		{subjects.Remove, `{"ids":"x"}`, `ids: "x": want an array of strings`},
+		{subjects.Remove, `{"ids":["x",5]}`, "ids: element 1: 5: want a string in quotes"},
 		{subjects.Remove, `{"ids":["x","y","x"]}`, "ids: elements 0 and 2 are the same"},
 		{subjects.Remove, `{"ids":["x"],"id":"y"}`, "id and ids: want one of them"},
 		{
@@ -191,7 +191,7 @@ func TestItemOptions(t *testing.T) {
 				`want a JSON object with members of id, place, ids, places, state`,
 		},
 		{subjects.Redrive, `{"id":"x"}`, "unknown member"},
-		{subjects.Move, `{"priority":1}`, `no id: want {"id":"..."}, with an id as a push or pop `},
+		{subjects.Move, `{"priority":1}`, `no id: want {"id":"..."}, with an id that a push`},
 		{subjects.Move, `{"id":"x","place":"x","priority":1}`, "id and place: want one of them"},
 		{subjects.Move, `{"place":"x","ids":["x"],"priority":1}`,
 			"place and ids: want one of them"},

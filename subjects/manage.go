@@ -19,7 +19,7 @@ const (
 
 // Errors of objects whose members do not go together.
 var (
-	errNoID = errors.New(`no id: want {"id":"..."}, with an id as a push or pop returned it, ` +
+	errNoID = errors.New(`no id: want {"id":"..."}, with an id that a push or pop returned, ` +
 		`or {"place":"..."}`)
 	errOnlyWithIDs = errors.New("value_bytes: only with ids or places")
 	errNoPriority  = errors.New(`no priority: want {"id":"...","priority":5}`)

@@ -124,7 +124,8 @@ func (n *holderName) UnmarshalText(text []byte) error {
 
 // Want says what UnmarshalText reads.
 func (holderName) Want() string {
-	return fmt.Sprintf("a text of at most %d bytes without control characters", settings.MaxHolder)
+	return fmt.Sprintf("a string of at most %d bytes without control characters",
+		settings.MaxHolder)
 }
 
 // ParsePopOptions reads the payload of a pop. An empty one is valid and means one item, at once and

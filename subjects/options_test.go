@@ -183,7 +183,7 @@ func TestAck(t *testing.T) {
 		`-NAK {"retry_delay":1,"snooze":true}`: "retry_delay with delay or snooze: want only one",
 		`+ACK {"also":null}`:                   "also: null: want a value",
 		`+ACK {"also":"a"}`:                    "want an array",
-		`+NXT {"also":["a",5]}`:                "also: element 1: 5: want a text in quotes",
+		`+NXT {"also":["a",5]}`:                "also: element 1: 5: want a string in quotes",
 		`+ACK {"max_bytes":1}`:                 "want a JSON object with members of also",
 
 		"+ACK now": `want nothing after +ACK, or a JSON object such as {"also"`,

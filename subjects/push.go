@@ -41,8 +41,8 @@ const scheduleExample = `such as "@at 2030-01-02T15:04:05Z"`
 func ParseSchedule(text string, now time.Time) (time.Time, error) {
 	at, isAt := strings.CutPrefix(text, scheduleAt)
 	if !isAt {
-		const want = "a push has only %q and a time in RFC 3339, " + scheduleExample +
-			": the verb %v sets what is pushed again and again"
+		const want = "a push takes only %q and a time in RFC 3339, " + scheduleExample +
+			": for repeated pushes, use the verb %v"
 		return time.Time{}, fmt.Errorf("%w: %s: "+want,
 			ErrTiming, quote(text), scheduleAt, Schedule)
 	}
@@ -57,7 +57,7 @@ func ParseSchedule(text string, now time.Time) (time.Time, error) {
 			ErrTiming, quote(text))
 	}
 	if t.Sub(now) > settings.MaxDelay { // Sub saturates
-		return time.Time{}, fmt.Errorf("%w: %s: want a time in at most ten years (%v)",
+		return time.Time{}, fmt.Errorf("%w: %s: want a time at most ten years from now (%v)",
 			ErrTiming, quote(text), settings.MaxDelay)
 	}
 	return t.UTC(), nil

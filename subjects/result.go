@@ -34,8 +34,8 @@ type resultObject struct {
 	Expires time.Duration `json:"expires,omitzero"`
 }
 
-var errNoJob = errors.New(`no id: want {"id":"..."}, with an id as a push, pop or items ` +
-	`returned it, or {"msg_id":"..."}`)
+var errNoJob = errors.New(`no id: want {"id":"..."}, with an id that push, pop or items ` +
+	`returned, or {"msg_id":"..."}`)
 
 // ParseResultOptions reads the payload of a result request. Errors wrap [ErrOptions].
 func ParseResultOptions(payload []byte) (ResultOptions, error) {

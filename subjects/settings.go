@@ -150,7 +150,7 @@ func readSetting(row *settings.Setting, s *settings.Settings, v []byte) error {
 	return row.Check(s)
 }
 
-var errEmptyText = errors.New(`"": want a text, or null to reset it`)
+var errEmptyText = errors.New(`"": want a string that is not empty, or null to reset it`)
 
 // settingJSON returns the value of a setting that is set.
 func settingJSON(row *settings.Setting, s *settings.Settings) []byte {
@@ -232,7 +232,7 @@ func ParseSettings(payload []byte) (*settings.Settings, error) {
 func (c *Change) Set(name, value string) error {
 	row := settings.Find(name)
 	if row == nil {
-		return fmt.Errorf("%w: there is no setting %s: want one of %s",
+		return fmt.Errorf("%w: unknown setting %s: want one of %s",
 			ErrOptions, quote(name), settingNames())
 	}
 

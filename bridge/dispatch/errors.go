@@ -24,8 +24,8 @@ var (
 	ErrUnknownOutcome = errors.New("the outcome is unknown")
 
 	// ErrCancelled: the request was cancelled while it waited.
-	ErrCancelled = fmt.Errorf("%w: nobody received what the request waited for, "+
-		"so it waits no longer: ask again", ErrUnavailable)
+	ErrCancelled = fmt.Errorf("%w: nobody was there to receive the reply, "+
+		"so the request was dropped: send it again", ErrUnavailable)
 )
 
 // Errors of Submit when a limit is reached. They are variables so that callers can prepare the
@@ -36,7 +36,8 @@ var (
 	ErrTooManyBytes = fmt.Errorf(
 		"%w: too many bytes of requests are waiting: try again later", ErrOverloaded)
 	ErrTooManyWaiters = fmt.Errorf(
-		"%w: too many requests wait: try again later, or without waiting", ErrOverloaded)
+		"%w: too many requests wait for items or outcomes: "+
+			"try again later, or without waiting", ErrOverloaded)
 )
 
 var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
@@ -53,8 +54,9 @@ var errLate = fmt.Errorf("%w: the store does not answer; %s", ErrUnknownOutcome,
 
 const (
 	// mayBeDone is true of every request of unknown outcome.
-	mayBeDone = "the request may or may not have been carried out, and what a pop took goes back"
-	notRun    = "the request was not run: try again"
+	mayBeDone = "the request may or may not have been carried out; " +
+		"an item that it popped goes back into the queue"
+	notRun = "the request was not run: try again"
 )
 
 // batchError returns the error that the requests of a failed batch get.

@@ -31,9 +31,9 @@ var apiCalls = []*apiCall{
 	{"STREAM.CREATE", "stream_create", 1, 1, (*Face).streamCreate, ""},
 	{streamUpdate, "stream_update", 1, 1, (*Face).streamCreate, ""},
 	{"STREAM.PURGE", "stream_purge", 1, 1, (*Face).streamPurge, ""},
-	{"STREAM.DELETE", "stream_delete", 1, 1, nil, "a queue cannot be deleted: " +
-		"purge it and delete its consumers. " +
-		"Without items, settings and consumers it is not listed"},
+	{"STREAM.DELETE", "stream_delete", 1, 1, nil, "a queue cannot be deleted through JetStream: " +
+		"purge it and delete its consumers, or use pq delete. " +
+		"A queue without items, settings and consumers is no longer listed"},
 	{"STREAM.MSG.GET", "stream_msg_get", 1, 1, nil, noSequences},
 	{"STREAM.MSG.DELETE", "stream_msg_delete", 1, 1, nil, noSequences},
 
@@ -182,7 +182,8 @@ const (
 
 	noSequences      = "items of a queue have no sequence numbers"
 	noPriorityGroups = "consumers of a queue compete for its items, without priority groups"
-	pausedAsWhole    = "a queue is paused as a whole, by its setting pause_until"
+	pausedAsWhole    = "consumers cannot be paused one by one: " +
+		"pause the queue, with its setting pause_until"
 )
 
 // request is a call of the API.

@@ -171,8 +171,9 @@ func checkMetadata(s stream, c *consumerConfig) error {
 
 		ok := value == orderMin || value == orderMax && s.kind != subjects.FIFO
 		if name != metaOrder || !ok {
-			return refuse(errConfig, "metadata %.40q is %.20q: of those with pq. there is %s, "+
-				"which is min, or max for a priority queue", name, value, metaOrder)
+			return refuse(errConfig, "metadata %.40q is %.20q: of the names that "+
+				"begin with pq. only %s is known: want min, or max for a priority queue",
+				name, value, metaOrder)
 		}
 	}
 
@@ -254,7 +255,8 @@ func (f *Face) createConsumer(
 		is.Replicas, is.MemoryStorage = c.Replicas, c.MemoryStorage
 		if field := differs(c.ConsumerConfig, is); field != "" {
 			return nil, refuse(10013, "consumer name already in use: leave out %s, "+
-				"or choose another name: each queue has %s as it is", field, own.name)
+				"or choose another name: each queue has a consumer %s, which cannot be changed",
+				field, own.name)
 		}
 	}
 
@@ -345,7 +347,8 @@ func (f *Face) consumerDelete(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	if f.builtin(r.stream, name) != nil {
-		return nil, refuse(errBadRequest, "bad request: each queue has the consumer %s", name)
+		return nil, refuse(errBadRequest, "bad request: the consumer %s belongs to "+
+			"each queue and cannot be deleted", name)
 	}
 	if fdbpq.CheckConsumer(name) != nil {
 		return nil, refuse(errNoConsumer, "consumer not found")

@@ -78,7 +78,7 @@ func TestBuiltinConsumers(t *testing.T) {
 	} {
 		s.fails("pq.API.CONSUMER.CREATE.jobs.max", create(config), errNameInUse, part)
 	}
-	s.fails("pq.API.CONSUMER.DELETE.jobs.max", "", errBadRequest, "each queue has")
+	s.fails("pq.API.CONSUMER.DELETE.jobs.max", "", errBadRequest, "cannot be deleted")
 }
 
 // A consumer is created with any of three calls, and is listed. The actions "create" and "update"

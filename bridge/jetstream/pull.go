@@ -138,7 +138,7 @@ func (p *pull) beginLocked() {
 	case upToDate && p.listens():
 		p.askLocked(maxAtOnce)
 	case upToDate && time.Since(p.received) > newInterest:
-		const text = "a pull ends because nobody is seen to subscribe to its inbox: " +
+		const text = "a pull ends because nobody seems to subscribe to its inbox: " +
 			"the client is gone, or the leaf node's user may not publish there"
 		p.f.config.Warn(text, "inbox", wire.Shorten(p.subject))
 		p.closeLocked(silent)

@@ -221,7 +221,7 @@ func (l *ActLog) EndWindow() {
 	}
 
 	for _, action := range slices.Sorted(maps.Keys(l.rest)) {
-		l.logger.Warn("more actions than the log has lines for", "action", action,
+		l.logger.Warn("too many actions to log each of them; these are left out", "action", action,
 			"items", l.rest[action].items, "requests", l.rest[action].requests)
 	}
 	clear(l.rest)

@@ -98,7 +98,8 @@ func TestManyActsAreFewLines(t *testing.T) {
 			"purge items=50 requests=1",
 			"remove items=2 requests=1",
 		} {
-			want += "msg=\"more actions than the log has lines for\" action=" + rest + "\n"
+			want += "msg=\"too many actions to log each of them; these are left out\" action=" +
+				rest + "\n"
 		}
 
 		logged()

@@ -39,7 +39,7 @@ func (e *bulkEdit) inspection(
 		e.acted(e.done, err)
 		switch {
 		case unknown && e.done > 0:
-			err = fmt.Errorf("%w; before that, %d items were done", err, e.done)
+			err = fmt.Errorf("%w; items done before that: %d", err, e.done)
 		case err != nil && e.done > 0:
 			more, err = true, nil // the next request gets the error, if it persists
 		}

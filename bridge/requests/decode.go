@@ -94,7 +94,8 @@ func checkNames(h nats.Header, r *subjects.Request) error {
 	for name := range h {
 		switch ofAck := slices.Contains(subjects.AckHeaders[:], name); {
 		case !subjects.RequestHeaderKnown(name) && !push && r.Verb != subjects.AckLease:
-			return badRequest("unknown header %.64q: %s has none that begins with Pq-", name, verb)
+			return badRequest("unknown header %.64q: %s takes no headers that begin with Pq-",
+				name, verb)
 		case !subjects.RequestHeaderKnown(name):
 			known := subjects.AckHeaders[:]
 			if push {
@@ -125,7 +126,7 @@ func pushHeaders(kind subjects.Kind, most int) []string {
 
 // unknownHeader is the error of a header that begins with Pq-, which what has it does not know.
 func unknownHeader(name, what string, known []string) error {
-	return badRequest("unknown header %.64q: of the names that begin with Pq- %s has only "+
+	return badRequest("unknown header %.64q: of the headers that begin with Pq-, %s takes only "+
 		"these, spelled like this: %s", name, what, strings.Join(known, ", "))
 }
 

@@ -43,8 +43,8 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *replier) er
 	}
 
 	if o.Max && walk.State == fdbpq.Done {
-		return badRequest(`end: "max", with state "done": these jobs come newest first: ` +
-			`leave it out`)
+		return badRequest(`end: "max", with state "done": these jobs always come newest first: ` +
+			`leave out end`)
 	}
 
 	if err := setAfter(&walk, o.After); err != nil {
@@ -74,7 +74,7 @@ func setAfter(walk *fdbpq.Browse, next string) error {
 		micros, next, _ = strings.Cut(next, afterTime)
 		at, err := strconv.ParseInt(micros, 10, 64)
 		if err != nil {
-			return badRequest("%.100q: want the next of a page of jobs that are done", micros)
+			return badRequest("%.100q: want what a page of finished jobs has as next", micros)
 		}
 		walk.AfterTime = time.UnixMicro(at)
 	}

@@ -107,9 +107,9 @@ func (f *ackFrames) add(frame *subjects.Frame) error {
 func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
 	for name := range h {
 		if name != subjects.HeaderToken && subjects.IsReserved(name) {
-			return badRequest("header %.64q: of the names that begin with Pq- a result has only "+
-				"%s, and what is pushed has %s, spelled like this", name, subjects.HeaderToken,
-				subjects.HeaderQueue)
+			return badRequest("header %.64q: of the headers that begin with Pq-, "+
+				"a result takes only %s, and an item to push also %s, spelled like this",
+				name, subjects.HeaderToken, subjects.HeaderQueue)
 		}
 	}
 
@@ -159,8 +159,9 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 		switch {
 		case strings.EqualFold(name, subjects.HeaderMsgID) || name == subjects.HeaderUnique ||
 			name == subjects.HeaderWeight:
-			return badRequest("header %s with %s: want none: the lease makes it happen once, and "+
-				"a turn has one", name, subjects.HeaderQueue)
+			return badRequest("header %s with %s: leave it out: "+
+				"the lease makes the push happen once, and its turn has one item",
+				name, subjects.HeaderQueue)
 		case !subjects.RequestHeaderKnown(name):
 			return unknownHeader(name, "what an acknowledgement pushes", known)
 		}

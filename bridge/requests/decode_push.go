@@ -71,7 +71,8 @@ func checkPushed(m *nats.Msg, queue string) error {
 	const prefix = len(subjects.HeaderError)
 	for name, values := range m.Header {
 		if len(name) >= prefix && strings.EqualFold(name[:prefix], subjects.HeaderError) {
-			return badRequest("header %.64q: clients that pop it would take it for an error", name)
+			return badRequest("header %.64q: clients that pop the item would take it "+
+				"for an error: leave it out", name)
 		}
 
 		if !subjects.ValidHeaderName(name) {

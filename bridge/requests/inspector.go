@@ -83,10 +83,10 @@ func newInspector(c *Config) *Inspector {
 	i := &Inspector{config: c}
 	i.slots, i.browse = make(chan struct{}, maxInspections), make(chan struct{}, 1)
 
-	i.lists = newLimit(maxLists, "lists wait")
-	i.browses = newLimit(maxBrowses, "requests for items, ranks and schedules wait")
-	i.results = newLimit(maxResultRequests, "requests for results wait")
-	i.bulkEdits = newLimit(maxBulkEdits, "purges and redrives run")
+	i.lists = newLimit(maxLists, "lists are waiting")
+	i.browses = newLimit(maxBrowses, "requests for items, ranks and schedules are waiting")
+	i.results = newLimit(maxResultRequests, "requests for results are waiting")
+	i.bulkEdits = newLimit(maxBulkEdits, "purges and redrives are running")
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	i.ending, i.refuse = context.WithCancel(i.ctx)
 	return i

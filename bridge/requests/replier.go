@@ -221,7 +221,7 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 			"longer fits; %s: %w", errTooLarge, item.Job(), r.Queue.Name, fate, err)
 	case errors.Is(err, nats.ErrBadHeaderMsg):
 		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that "+
-			"it cannot carry; %s: %w", errInternal, item.Job(), r.Queue.Name, fate, err)
+			"NATS cannot carry; %s: %w", errInternal, item.Job(), r.Queue.Name, fate, err)
 	}
 
 	return err

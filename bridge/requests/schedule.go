@@ -77,7 +77,8 @@ func checkContent(s *schedule.Schedule, r *subjects.Request) error {
 		ofPush := subjects.IsReserved(name) || subjects.OfPushAlone(name) ||
 			strings.EqualFold(name, subjects.HeaderSchedule)
 		if ofPush && !possible {
-			return bad(fmt.Errorf("%.64q: want none about the push itself but %s and %s",
+			return bad(fmt.Errorf("%.64q: of the headers about the push itself, "+
+				"a schedule takes only %s and %s",
 				name, subjects.HeaderGroup, subjects.HeaderKeep))
 		}
 		if strings.ContainsAny(strings.Join(values, ""), "\r\n") {

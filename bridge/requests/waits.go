@@ -67,7 +67,8 @@ func (w *Waits) add(r *dispatch.Request, parsed *subjects.Request) (*cancellable
 	if other := w.mu.of[c.key]; other != nil && !other.until.IsZero() {
 		return nil, errCancelled
 	} else if other != nil {
-		return nil, badRequest("another request waits with this id: want one that is used once")
+		return nil, badRequest("another request waits with this id: " +
+			"want a different id for each request")
 	}
 
 	w.mu.of[c.key] = c

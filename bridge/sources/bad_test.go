@@ -74,7 +74,7 @@ func TestLargerThanTheQueue(t *testing.T) {
 
 		f.must(f.setSource(`{"stream":"S","on_bad":"stop"}`))
 		f.waitUntilStopped("message 3 of stream S",
-			"max_bytes of the queue is 100: raise that and set the source again",
+			"max_bytes of the queue is 100: raise that limit and set the source again",
 			`"on_bad":"dead_letter"`, `"start":4`)
 		f.wantList("before it", f.pop("jobs", value), "1", "2")
 

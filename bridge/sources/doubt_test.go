@@ -58,8 +58,8 @@ func (f *fixture) apply(op fdbpq.Op) {
 // source, which stays stopped when another member of it changes. Nothing more is drawn.
 func TestRestored(t *testing.T) {
 	for retention, want := range map[jetstream.RetentionPolicy]string{
-		jetstream.LimitsPolicy:    "message 20 of stream S is another one",
-		jetstream.WorkQueuePolicy: "message 11 of stream S is another one",
+		jetstream.LimitsPolicy:    "message 20 of stream S is not the one",
+		jetstream.WorkQueuePolicy: "message 11 of stream S is not the one",
 	} {
 		subtest(t, retention.String(), func(t *testing.T) {
 			f := newFixture(t, testenv.Options{})

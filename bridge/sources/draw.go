@@ -72,8 +72,8 @@ func (s *session) add(list []message, m *nats.Msg) ([]message, error) {
 	sequence, state := meta.Sequence.Stream, &s.state
 	drawn := sequence <= state.Sequence
 	if drawn && !state.Newest.IsZero() && meta.Timestamp.After(state.Newest) {
-		return list, s.stopSource(fmt.Sprintf("message %d of stream %s is another one than was "+
-			"drawn: the stream was restored: %s", sequence, s.source.Stream, setAgain))
+		return list, s.stopSource(fmt.Sprintf("message %d of stream %s is not the one that was "+
+			"drawn before: the stream was restored: %s", sequence, s.source.Stream, setAgain))
 	}
 
 	if sequence <= s.lastSequence {
@@ -226,21 +226,21 @@ func (s *session) convertAll(list []message) batch {
 
 // remedy says how a source goes on that has stopped at a bad message.
 func (s *session) remedy(m *message, mayDie bool) string {
-	sequence, change := m.sequence, "set the source so that it can be an item"
+	sequence, change := m.sequence, "change the source so that the message can be an item"
 	if m.tooLarge != nil {
-		change = "raise that and set the source again"
+		change = "raise that limit and set the source again"
 	}
 	if mayDie {
-		change += ", or with \"on_bad\":\"dead_letter\""
+		change += ", or set it with \"on_bad\":\"dead_letter\""
 	}
 
-	without := fmt.Sprintf("set it with \"start\":%d", sequence+1)
+	without := fmt.Sprintf("set the source with \"start\":%d", sequence+1)
 	if s.retention == jetstream.WorkQueuePolicy {
 		without = fmt.Sprintf("delete the message, as with: nats stream rmm %s %d, and remove the "+
 			"source and set it again", s.source.Stream, sequence)
 	}
 
-	return change + ", or, to go on without it, " + without
+	return change + ", or, to go on without the message, " + without
 }
 
 // commitBatch writes the next state and what the messages become, and acknowledges them.

@@ -522,7 +522,7 @@ func TestBadSources(t *testing.T) {
 	for bad, want := range map[string]string{
 		`{}`:                                `stream: ""`,
 		`[]`:                                "want a JSON object with members of stream, domain,",
-		`{"stream":5}`:                      "stream: 5: want a text in quotes",
+		`{"stream":5}`:                      "stream: 5: want a string in quotes",
 		`{"stream":"S","strem":"S"}`:        `unknown member "strem": want`,
 		`{"stream":"S","domain":"a b"}`:     "domain:",
 		`{"stream":"S","filter":"a..b"}`:    `filter: "a..b"`,

@@ -35,14 +35,14 @@ func perQueue(name, help string, value func(q *queueLength) float64) queueGauge 
 
 var queueGauges = []queueGauge{
 	perQueue("pq_queue_length",
-		"Ready items of a queue, without those that other programs added with the bare recipe.",
+		"Ready items of a queue, not counting those that other programs wrote to the store.",
 		func(q *queueLength) float64 { return float64(q.length) }),
 	perQueue("pq_queue_leased", "Items of a queue that are leased.",
 		func(q *queueLength) float64 { return float64(q.info.Leased) }),
 	perQueue("pq_queue_delayed", "Items of a queue that wait out a delay.",
 		func(q *queueLength) float64 { return float64(q.info.Delayed) }),
-	perQueue("pq_queue_oldest_seconds", "Age of the oldest item of a queue that is ready, since "+
-		"its push; 0 without one. With many priorities, that of the smallest and largest ones.",
+	perQueue("pq_queue_oldest_seconds", "Age of the oldest ready item of a queue, since "+
+		"its push; 0 without one. With many priorities, of the smallest and largest ones only.",
 		func(q *queueLength) float64 { return age(q.info.Oldest, time.Now()) }),
 	perQueue("pq_queue_paused", "1 while a queue is paused.",
 		func(q *queueLength) float64 { return oneIf(q.pausedUntil.After(time.Now())) }),

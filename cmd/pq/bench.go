@@ -40,8 +40,8 @@ ack), work and pop take what push left. pop works on bench and bench-NAME only.`
 	set.IntVar(&o.Result, "result", 0, "results of `BYTES`, kept if the queue has keep")
 	set.Float64Var(&o.Rate, "rate", 0, "`N` items per second at most; 0 means no limit")
 	flags.Duration(set, &o.Duration, "duration", 10*time.Second,
-		"run for `DURATION`; 0 is until --count")
-	set.Int64Var(&o.Count, "count", 0, "`N` items; 0 is until --duration")
+		"run for `DURATION`; if 0, until --count")
+	set.Int64Var(&o.Count, "count", 0, "stop after `N` items; if 0, after --duration")
 	q.addJSON("print the result as JSON, times in seconds")
 	return cmd
 }

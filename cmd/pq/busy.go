@@ -19,9 +19,9 @@ func newBusy(a *app) *cobra.Command {
 	cmd := b.command(&cobra.Command{
 		Use:   "busy [QUEUE]",
 		Short: "List what is leased, and who holds it",
-		Long: `List the leased items of a queue, or of all, those that are held for the longest
-first: the id, who holds it, for how long, how long the lease still is, the
-number of the delivery, and how far it is. pq release ends leases.`,
+		Long: `List the leased items of a queue, or of all, longest held first: the id, who
+holds it and for how long, how much of the lease is left, the number of the
+delivery, and the progress. pq release ends leases.`,
 		Example: `  pq busy
   pq busy jobs --limit 1 | pq release jobs -`,
 	}, func([]string) error { return b.run(b.listBusy) })

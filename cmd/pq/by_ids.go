@@ -47,7 +47,7 @@ func (q *queue) byIDs(
 		case err == nil:
 			err = t.verdict(ctx, s)
 		case t.all > 1:
-			err = fmt.Errorf("%w: %d of %d items were %s before", err, t.succeeded, t.all, t.done)
+			err = fmt.Errorf("%w; %s before that: %d of %d items", err, t.done, t.succeeded, t.all)
 		}
 		return none, err
 	})
@@ -98,7 +98,7 @@ func (t *tally) add(id string, err error) {
 // verdict returns the error of the command.
 func (t *tally) verdict(ctx context.Context, s *session) error {
 	failed := t.all - t.succeeded
-	text := fmt.Sprintf("%d of %d items were not %s", failed, t.all, t.done)
+	text := fmt.Sprintf("not %s: %d of %d items", t.done, failed, t.all)
 	switch {
 	case failed == 0:
 		return nil

@@ -48,7 +48,7 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 	}
 
 	if causes.Unlisted > 0 {
-		b.say("%s of other causes, because a list has at most %s",
+		b.say("not listed: %s of other causes, because a list has at most %s",
 			terminal.Plural(causes.Unlisted, "dead letter"), terminal.Grouped(target.MaxCauses))
 	}
 	width := terminal.Width(out)
@@ -182,7 +182,8 @@ func (b *browsing) checkBy(by string) error {
 	case by != "" && by != "cause":
 		return exit.Usagef("--by is %q: want cause", by)
 	case by != "" && (b.all || b.died != "" || b.cmd.Flags().Changed("limit")):
-		return exit.Usagef("--by counts all: leave it out, or --limit, --all and --error")
+		return exit.Usagef("--by counts all dead letters: leave out --by, " +
+			"or leave out --limit, --all and --error")
 	}
 	return nil
 }

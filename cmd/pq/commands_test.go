@@ -47,7 +47,7 @@ func TestQueues(t *testing.T) {
 // An empty value is pushed if it is asked for.
 func TestEmptyInput(t *testing.T) {
 	c, _ := newCLI(t)
-	c.fails(exitUsage, "pq: standard input is empty: to push an empty item, name it with -\n",
+	c.fails(exitUsage, "pq: standard input is empty: to push an empty item, give - as VALUE\n",
 		"push", "jobs")
 
 	c.prints("0\n", "len", "jobs")
@@ -121,9 +121,9 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"leave out --max and --error", "redrive jobs-dead id --max 5"},
 		{"add --yes", "redrive jobs-dead --error x"},
 		{`--by is "error": want cause`, "dead --by error"},
-		{"--by counts all: leave it out, or --limit", "dead --by cause --all"},
+		{"--by counts all dead letters: leave out --by, or", "dead --by cause --all"},
 		{"want NAME=VALUE", "config jobs ack_wait"},
-		{`no setting "ack"`, "config jobs ack=1m"},
+		{`unknown setting "ack"`, "config jobs ack=1m"},
 		{
 			`ack_wait: "soon": want a duration with a unit such as "30s" or "24h"`,
 			"config jobs ack_wait=soon",
@@ -142,7 +142,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 			"work jobs --drop-on x -- true",
 		},
 		{`--json is "maybe": want true or false`, "ls --json=maybe"},
-		{"what begins with - and is no flag comes after --", "mv jobs id -1 -2"},
+		{"an argument that begins with - must come after --", "mv jobs id -1 -2"},
 		{"leave out one", "busy --limit 5 --all"},
 		{"--ack-wait is 1ms: want 100ms to 12h0m0s", "lease jobs --ack-wait 1ms"},
 		{`--holder: a holder "xxx`, "lease jobs --holder " + strings.Repeat("x", 129)},
@@ -168,7 +168,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 			"cannot run the command no-such-command: executable file not found",
 			"work jobs -- no-such-command",
 		},
-		{"name one, or leave it out", "doctor --fifo"},
+		{"name a queue, or leave out --fifo", "doctor --fifo"},
 		{"the file with the nkey", "len jobs --nkey /no/such/file"},
 		{"the login: nats: open /no/such/file: no such file", "len jobs --creds /no/such/file"},
 		{
@@ -186,7 +186,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{"batch is 0: want 1 to 1000", "bench try --batch 0"},
 		{"must be bench or begin with bench-", "bench try pop"},
 		{"must be bench or begin with bench-", "bench benches pop"},
-		{"Workers decide", "bench try work --batch 2"},
+		{"takes no batch", "bench try work --batch 2"},
 		{"queues is 0: want 1 to 1000000", "bench try --queues 0"},
 		{"a Worker works on one", "bench try work --queues 2"},
 		{"at least one client each", "bench try --clients 1 --connections 2"},

@@ -102,12 +102,12 @@ func newPause(a *app) *cobra.Command {
 	var group string
 	cmd := q.command(&cobra.Command{
 		Use:   "pause QUEUE",
-		Short: "Let pops and leases find nothing",
+		Short: "Pause a queue: pops and leases find nothing",
 		Long: `Let pops and leases of a queue find nothing until pq resume, or for a time.
 Pops that wait keep waiting; pushes and acknowledgements go on. With --group,
 items of the other groups are served, and so are items without one.
 The queue must be in use: pq config QUEUE pause_until=TIME pauses one that is
-to come. It prints what is paused now.`,
+not in use yet. It prints what is paused now.`,
 		Example: `  pq pause jobs
   pq pause jobs --for 10m
   pq pause jobs --group acme`,
@@ -122,7 +122,7 @@ func (q *queue) pause(group string, during time.Duration) error {
 	change := &subjects.Change{Settings: client.Settings{PauseUntil: target.Forever}}
 	switch timed := q.cmd.Flags().Changed("for"); {
 	case timed && group != "":
-		return exit.Usagef("--group is paused until pq resume: leave out --for")
+		return exit.Usagef("a group stays paused until pq resume: leave out --for")
 	case timed && during <= 0:
 		return exit.Usagef("--for is %v: want a duration above zero, such as 10m", during)
 	case timed:
@@ -183,7 +183,7 @@ func newResume(a *app) *cobra.Command {
 	cmd := q.command(&cobra.Command{
 		Use:        "resume QUEUE",
 		SuggestFor: []string{"unpause", "continue"},
-		Short:      "End a pause",
+		Short:      "Resume a paused queue",
 		Long: `Let pops and leases of a queue that is paused go on. Paused groups stay paused:
 resume each with --group.`,
 		Example: `  pq resume jobs

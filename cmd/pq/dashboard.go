@@ -36,8 +36,8 @@ func newDashboard(a *app) *cobra.Command {
 		Use:   "dashboard",
 		Short: "Serve web pages that show the queues",
 		Long: `Serve web pages that show the queues, their items and the bridges, and act on
-them. They may do what the NATS user may that pq logs in as. Each action is
-logged on standard error. An address that other machines can reach needs
+them. They may do whatever the NATS user may do that pq logs in as. Each action
+is logged on standard error. An address that other machines can reach needs
 --token-file or --trust-proxy-user.`,
 		Example: `  pq dashboard
   pq dashboard --listen 0.0.0.0:8423 --token-file token --host pq.example.com`,
@@ -69,7 +69,7 @@ func (d *dashboardFlags) run(cmd *cobra.Command) error {
 			err = errors.New("it is empty")
 		}
 		if err != nil {
-			return exit.Error{Err: fmt.Errorf("the file with the token: %w", err)}
+			return exit.Error{Err: fmt.Errorf("--token-file: %w", err)}
 		}
 		d.options.Token = strings.TrimSpace(string(token))
 	}
@@ -87,7 +87,7 @@ func (d *dashboardFlags) run(cmd *cobra.Command) error {
 		case why == nil:
 			log.Info("NATS is back")
 		case news:
-			log.Warn("NATS is away", "error", why)
+			log.Warn("NATS is unreachable", "error", why)
 		}
 	}
 	d.options.Away = func() (why error) {

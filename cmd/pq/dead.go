@@ -26,7 +26,7 @@ func newDead(a *app) *cobra.Command {
 			"deadletter", "failed", "failures"},
 		Short: "List dead letters, of one queue or of all",
 		Long: `List the dead letters of a queue, or of all: the id in the dead-letter queue,
-how long they are there, why, the last error, and the beginning of the value.
+how long they have been there, why, the last error, and the start of the value.
 With --by cause, count those whose errors differ only in numbers, ids and
 addresses. pq redrive sends dead letters back, pq rm removes them.`,
 		Example: `  pq dead --by cause
@@ -42,7 +42,7 @@ addresses. pq redrive sends dead letters back, pq rm removes them.`,
 	cmd.Flags().StringVar(&by, "by", "", "count by `WHAT`: cause")
 	flags.Completes(cmd, "by", "cause")
 	cmd.Flags().StringVar(&b.died, "error", "",
-		"only those with this error, `TEXT`, or of this cause")
+		"only those with the error or cause `TEXT`")
 	return cmd
 }
 
@@ -93,7 +93,7 @@ func (b *browsing) noteNoLetters(ctx context.Context, s *session, found int64) {
 	case b.name == "":
 		b.say("no dead letter has this error or cause: pq dead --by cause lists those there are")
 	case isDead:
-		b.say("%s is where dead letters of %s are: pq dead %s lists them", b.name, home, home)
+		b.say("%s holds the dead letters of %s: pq dead %s lists them", b.name, home, home)
 	case s.noteUnused(ctx):
 	case b.died == "" && b.options.Match == "" && len(b.headers) == 0:
 		b.say("%s has no dead letters: pq dead lists those of all queues", b.name)

@@ -32,15 +32,15 @@ func newDoctor(a *app) *cobra.Command {
 	cmd := d.command(&cobra.Command{
 		Use:   "doctor [QUEUE]",
 		Short: "Look for what is wrong, and say what to do",
-		Long: `Look at everything that a request needs: the NATS server and the login, the
+		Long: `Check everything that a request needs: the NATS server and the login, the
 permissions, the bridges, their versions, stores and clocks, and whether the
-store answers. Say for each what to do. Nothing is changed. The exit code is 1
-if something is wrong. With QUEUE, the permissions are those for this queue, and
-it is the queue that is asked for something.`,
+store answers. Say what to do about each problem. Nothing is changed. The exit
+code is 1 if something is wrong. With QUEUE, check the permissions for this
+queue, and whether this queue answers.`,
 		Example: "  pq doctor jobs --json",
 	}, func([]string) error {
 		if d.fifo && d.name == "" {
-			return exit.Usagef("--fifo says what QUEUE is: name one, or leave it out")
+			return exit.Usagef("--fifo says what QUEUE is: name a queue, or leave out --fifo")
 		}
 		return d.run(d.cmd.Context())
 	})
@@ -181,7 +181,7 @@ func (d *diagnosis) checkBridge(s *session, b *discovery.Bridge) {
 
 	if mine := buildinfo.Number(version); buildinfo.IsOlder(b.Version, mine) {
 		d.report(notable, "versions", who+", is older than this pq, version "+mine+
-			`: it refuses what it does not know, as in unknown member "holder"`,
+			`: it refuses what it does not know, with an error such as unknown member "holder"`,
 			"upgrade it, or use the pq that came with it")
 	}
 
@@ -195,8 +195,13 @@ func (d *diagnosis) checkBridge(s *session, b *discovery.Bridge) {
 
 	at, err := time.Parse(subjects.TimeLayout, b.Metadata[subjects.MetadataTime])
 	if ahead := skew(at, b.Asked, b.Arrived); err == nil && ahead.Abs() > maxSkew {
-		d.report(wrong, "clocks", fmt.Sprintf("%s, is %v ahead of the clock here", who,
-			ahead.Round(time.Millisecond)), "let NTP set the clocks of the bridges and of this "+
+		side := "ahead of"
+		if ahead < 0 {
+			side = "behind"
+		}
+		what := fmt.Sprintf("%s, has a clock that is %v %s the one here", who,
+			ahead.Abs().Round(time.Millisecond), side)
+		d.report(wrong, "clocks", what, "let NTP set the clocks of the bridges and of this "+
 			"machine: leases, delays and expiry go by those of the bridges")
 	}
 
@@ -286,7 +291,7 @@ func (d *diagnosis) reportUnanswered(check, subject string, err error) {
 	case errors.Is(err, discovery.ErrOthers):
 		toDo = "start pqbridge, or name its prefixes with --prefix and --fifo-prefix"
 	case errors.Is(err, client.ErrNoBridge) && check == "bridges":
-		text = "no bridge is there"
+		text = "no bridge answers"
 		toDo = "start pqbridge, or log in to the account that it uses (pq help connection)"
 	case errors.Is(err, client.ErrNoBridge):
 		text = "no bridge takes requests on " + subject

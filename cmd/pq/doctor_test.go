@@ -109,7 +109,7 @@ func TestDoctorOfAHealthySystem(t *testing.T) {
 
 	c.ok("", "push", "jobs", "x")
 	all = c.findings(exitOK, "jbos")
-	all["queue"].is(t, notable, "no queue jbos is in use")
+	all["queue"].is(t, notable, "queue jbos is not in use")
 
 	if got, stderr, _ := c.run("", "doctor", "jbos"); strings.Contains(got, "?.") || stderr != "" {
 		t.Errorf("printed %s%s", got, stderr)
@@ -134,7 +134,7 @@ func TestDoctorWithoutNATSOrBridges(t *testing.T) {
 	away.findings(exitError)["nats"].is(t, wrong, "no server answers there: start one with")
 	all := newNATS(t, nil).findings(exitError)
 	all["nats"].is(t, fine)
-	all["bridges"].is(t, wrong, "no bridge is there", "start pqbridge")
+	all["bridges"].is(t, wrong, "no bridge answers", "start pqbridge")
 	all["store"].is(t, wrong, "no bridge takes requests")
 }
 
@@ -195,7 +195,8 @@ func TestDoctorSeesSubjectsVersionsAndClocks(t *testing.T) {
 	other["store"].is(t, wrong, "no bridge takes requests on other.list", "see above")
 	env.StartBridge().WaitReady()
 	all := c.findingsOf("2 bridges found", exitError)
-	all["clocks"].is(t, wrong, "version 1.0.1, is ", "ahead of the clock here", "NTP")
+	all["clocks"].is(t, wrong, "version 1.0.1, has a clock that is ", "ahead of the one here",
+		"NTP")
 	all["versions"].is(t, notable, "the versions differ: 1.0.0, 1.0.1")
 }
 

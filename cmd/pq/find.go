@@ -60,7 +60,7 @@ func (s *session) find(ctx context.Context, id string) (*target.Place, error) {
 		return found, nil
 	case err == nil:
 		const text = "no job with this id is in any of %s: the id is misspelt; or it was popped, " +
-			"removed or has expired; or it is done, and was not kept, or no longer"
+			"removed or has expired; or it is done, and was not kept, or is not kept any more"
 		return nil, notFound(fmt.Sprintf(text, terminal.Plural(len(list), "queue")))
 	case errors.As(err, &reply) && errors.Is(err, client.ErrBadRequest):
 		return nil, malformed([]string{id}, err)

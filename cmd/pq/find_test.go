@@ -61,7 +61,7 @@ func TestRedriveByTheQueueOfTheJob(t *testing.T) {
 	c.fails(exitEmpty, "no item has this id", "redrive", "jobs", someID)
 	c.fails(exitError, "the item is not a dead letter", "redrive", "jobs", first)
 	if _, stderr, _ := c.run("", "redrive", "jobs", second, someID); !strings.Contains(stderr,
-		"1 of 2 items were not sent back") {
+		"not sent back: 1 of 2 items") {
 		t.Errorf("pq redrive says %q", stderr)
 	}
 	c.prints("b", "get", "jobs", second)
@@ -79,7 +79,7 @@ func TestDelete(t *testing.T) {
 	must(t, c.leased("jobs").Term(context.Background(), "no ink"))
 	c.push("d", "--delay", "7d")
 
-	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "delete",
+	c.fails(exitUsage, "there is no terminal to ask on: add --yes", "delete",
 		"jobs")
 	stdout, stderr, code := c.run("", "delete", "jobs", "--yes")
 	if code != exitOK || stdout != "3\n" ||
@@ -88,7 +88,8 @@ func TestDelete(t *testing.T) {
 	}
 
 	c.prints("pq\tjobs-dead\t1\t0\t0\n", "ls")
-	if _, stderr, _ := c.run("", "schedule", "ls", "jobs"); !strings.Contains(stderr, "no queue") {
+	if _, stderr, _ := c.run("", "schedule", "ls", "jobs"); !strings.Contains(stderr,
+		"is not in use") {
 		t.Errorf("of a queue that was deleted, pq schedule ls says %q", stderr)
 	}
 	if settings, _, _ := c.run("", "config", "jobs"); settings != "" {
@@ -97,7 +98,7 @@ func TestDelete(t *testing.T) {
 	c.prints(`{"deleted":1}`+"\n", "delete", "jobs-dead", "--yes", "--json")
 	c.prints("", "ls")
 	if _, stderr, code := c.run("", "delete", "jobs", "--yes"); code != exitOK ||
-		!strings.Contains(stderr, "no queue jobs is in use") {
+		!strings.Contains(stderr, "queue jobs is not in use") {
 		t.Errorf("pq delete says %q, exit code %d", stderr, code)
 	}
 }
@@ -126,7 +127,7 @@ func TestDoneSlowest(t *testing.T) {
 		t.Errorf("pq done --slowest printed %q: want %q", got, want)
 	}
 	_, stderr, _ := c.run("", "done", "other", "--slowest")
-	if !strings.Contains(stderr, "no queue") {
+	if !strings.Contains(stderr, "is not in use") {
 		t.Errorf("of an unused queue, pq done --slowest says %q", stderr)
 	}
 }

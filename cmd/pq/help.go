@@ -100,7 +100,7 @@ const connectionTopic = "connection"
 func newConnectionTopic() *cobra.Command {
 	return &cobra.Command{
 		Use: connectionTopic,
-		Long: `Every command takes these flags, also as the variables in brackets. What is not
+		Long: `Every command takes these flags, or the variables in brackets. What is not
 set comes from the context that is named, or else the one that nats context
 select has selected. The server is nats://127.0.0.1:4222 unless one is named.`,
 		Example: `  pq len jobs --server nats://queues.example.com:4222 --creds worker.creds

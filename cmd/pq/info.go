@@ -87,7 +87,8 @@ func trafficLines(t *subjects.QueueTraffic, err error) string {
 		infoLines("last hour", trafficOf(&t.Hour).String()) +
 		infoLines("last day", trafficOf(&t.Day).String())
 	if !t.Since.IsZero() {
-		text += infoLines("counted", "since "+timeOrDash(t.Since)+", when the last bridge began to")
+		text += infoLines("counted", "since "+timeOrDash(t.Since)+
+			", when the last bridge began to count")
 	}
 	return text
 }

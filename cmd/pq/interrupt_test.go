@@ -143,5 +143,5 @@ func TestPopOfUnknownOutcome(t *testing.T) {
 	p := c.start(nil, "pop", "jobs", "--prefix", "relay")
 	r.fail(r.next(), true)
 	p.ends(exitError)
-	p.says("made up (503): items may be leased, and come back when that is over")
+	p.says("made up (503): items may stay leased until their leases end")
 }

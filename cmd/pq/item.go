@@ -136,7 +136,7 @@ func (q *queue) get(args []string) error {
 }
 
 func newRank(a *app) *cobra.Command {
-	q := &queue{app: a, maxHelp: "by pops of the last item"}
+	q := &queue{app: a, maxHelp: "count from the last: largest priority, newest"}
 	return q.request(&cobra.Command{
 		Use:   "rank QUEUE ID",
 		Short: "Print how many items come before one",

@@ -152,7 +152,7 @@ func newItems(a *app) *cobra.Command {
 		Short: "List the items of a queue, or search them",
 		Long: `List items in the order in which they would be served, and leave them there: id,
 priority, state and until when, age, deliveries, and the beginning of the value.
-A search may take a while, and prints what it finds at once.`,
+A search may take a while, and prints items as it finds them.`,
 		Example: `  pq items jobs --state delayed --match acme --all --json
   pq items jobs-dead --header "X-Tenant: acme" --all | pq redrive jobs-dead -`,
 	}, func([]string) error { return b.run(b.list) })
@@ -166,7 +166,7 @@ A search may take a while, and prints what it finds at once.`,
 // addAfter adds the flag --after.
 func (b *browsing) addAfter(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&b.options.After, "after", "",
-		"go on behind the `PLACE` that pq items printed")
+		"go on after the `PLACE` that pq items printed")
 }
 
 // list prints the items of the queue.

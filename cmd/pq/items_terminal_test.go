@@ -88,7 +88,7 @@ func TestItemsOnATerminal(t *testing.T) {
 			"dead jobs --by cause",
 			[]string{"     1  jobs-dead, newest ", "        the disk is full"},
 		},
-		{"dead jobs", []string{"jobs-dead:", "jobs: max_deliver after 1 " +
+		{"dead jobs", []string{"jobs-dead:", "jobs: max_deliver (after 1 " +
 			"delivery", "    the disk is full", "    x"}},
 	} {
 		term := newTerminal(t, 80)
@@ -158,6 +158,6 @@ func TestWhoHearsOfDeadLetters(t *testing.T) {
 	term := newTerminal(t, 80)
 	term.start(c, nil, "pop", "jobs-dead").ends(exitOK)
 	term.sees("y\\a\r\n")
-	term.shows("pq: a dead letter of jobs: max_deliver after 1 delivery: the disk is full",
+	term.shows("pq: a dead letter of jobs: max_deliver (after 1 delivery): the disk is full",
 		`x\x1b]0;y\a`)
 }

@@ -89,9 +89,9 @@ func TestItems(t *testing.T) {
 	}
 
 	// Texts to match have at most 256 bytes, and ids are as pushes return them.
-	c.fails(exitError, "pq: --match: a text of 257 bytes: want at most 256 (400)\n", "items",
+	c.fails(exitError, "pq: --match: a string of 257 bytes: want at most 256 (400)\n", "items",
 		"jobs", "--match", strings.Repeat("x", 257))
-	const badID = `pq: --after: invalid item id: "x": want one as a push or pop returned it (400)`
+	const badID = `pq: --after: invalid item id: "x": want one that a push or pop returned (400)`
 	c.fails(exitError, badID+"\n", "items", "jobs", "--after", "x")
 }
 
@@ -218,7 +218,7 @@ func TestManyIDs(t *testing.T) {
 		"-", "--json")
 	got := strings.Count(stdout, `"code":404`)
 	if code != exitEmpty || got != 1 || strings.Count(stdout, "\n") != 1501 ||
-		stderr != "pq: 1 of 1501 items were not removed\n" {
+		stderr != "pq: not removed: 1 of 1501 items\n" {
 		t.Errorf("exit code %d, %d results, %d not found, %q", code, strings.Count(stdout, "\n"),
 			got, stderr)
 	}
@@ -237,13 +237,13 @@ func TestMalformedIDs(t *testing.T) {
 
 	// Two of the 1001 ids are malformed, "ID" and "x". One of the 1000 items is not among them.
 	ids := strings.Fields(c.ok(strings.Repeat("x\n", 1000), "push", "jobs", "--lines"))
-	const refused = `invalid item id: "x": want one as a push or pop returned it (400)` + "\n"
+	const refused = `invalid item id: "x": want one that a push or pop returned (400)` + "\n"
 	some := strings.Join(slices.Concat([]string{"ID"}, ids[:700], []string{"x"}, ids[700:999]),
 		"\n")
 
 	stdout, stderr, code := c.run(some, "get", "jobs", "-")
 	if stdout != strings.Repeat("x\n", 999) || !strings.Contains(stderr, "pq: x: "+refused) ||
-		!strings.HasSuffix(stderr, "\npq: 2 of 1001 items were not printed\n") ||
+		!strings.HasSuffix(stderr, "\npq: not printed: 2 of 1001 items\n") ||
 		code != exitError {
 		t.Errorf("exit code %d, %d items, %q", code, strings.Count(stdout, "\n"), stderr)
 	}
@@ -251,7 +251,7 @@ func TestMalformedIDs(t *testing.T) {
 	stdout, stderr, code = c.run(some, "rm", "jobs", "-", "--json")
 	if strings.Count(stdout, "\n") != 1001 || !strings.Contains(
 		stdout, `{"id":"x","code":400,"error":"invalid item id: `,
-	) || stderr != "pq: 2 of 1001 items were not removed\n" || code != exitError {
+	) || stderr != "pq: not removed: 2 of 1001 items\n" || code != exitError {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 
@@ -276,7 +276,7 @@ func TestGetMany(t *testing.T) {
 
 	stdout, stderr, code := c.run("", "get", "jobs", ids[1], someID)
 	if stdout != "small\n" || stderr != "pq: "+someID+
-		": no item has this id\npq: 1 of 2 items were not printed\n" || code != exitEmpty {
+		": no item has this id\npq: not printed: 1 of 2 items\n" || code != exitEmpty {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }
@@ -296,7 +296,7 @@ func TestRelease(t *testing.T) {
 	ready := c.item("peek", "jobs").ID
 	stdout, stderr, code := c.run("", "release", "jobs", b.ID, ready, someID)
 	if stdout != "" || code != exitError || !strings.Contains(stderr, "pq: "+ready+": ") ||
-		!strings.HasSuffix(stderr, "pq: 2 of 3 items were not released\n") {
+		!strings.HasSuffix(stderr, "pq: not released: 2 of 3 items\n") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 

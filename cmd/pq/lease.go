@@ -65,7 +65,7 @@ func (l *leasing) run() error {
 	}
 
 	defer s.nc.Close()
-	defer interrupt.Say(cmd, "an item may be leased, and come back when that is over")()
+	defer interrupt.Say(cmd, "an item may stay leased until its lease ends")()
 	list, _, err := l.queue.lease(s, 1, l.wait, l.ackWait, l.holder)
 	if err != nil {
 		return err
@@ -97,11 +97,12 @@ func newSettle(
 		do := func(ctx context.Context, s *session) (none struct{}, err error) {
 			err = settle(ctx, s.client.Delivery(args[0]), args[1:])
 			if errors.Is(err, client.ErrLeaseLost) {
-				err = fmt.Errorf("%w: it was done, given back or given up, or another has it", err)
+				err = fmt.Errorf("%w: it was acknowledged, given back or given up, "+
+					"or another worker has it", err)
 			}
 			return none, err
 		}
-		_, err := ask(&queue{app: a, cmd: cmd}, "it may count: try again", do)
+		_, err := ask(&queue{app: a, cmd: cmd}, "it may have counted: try again", do)
 		return err
 	}
 
@@ -121,7 +122,7 @@ func (a *app) checkReceipt(receipt string) error {
 
 	r, err := a.grammar.Parse(receipt)
 	if err != nil || r.Verb != subjects.AckLease {
-		return exit.Usagef("%q is no receipt: want what pq lease printed, such as %s",
+		return exit.Usagef("%q is not a receipt: want one that pq lease printed, such as %s",
 			subjects.HideTokens(receipt),
 			a.grammar.Ack(subjects.Priority, "jobs", "TOKEN"))
 	}
@@ -168,7 +169,8 @@ place, or after its last delivery into the dead-letter queue.`,
 
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if snooze && reason != "" {
-			return exit.Usagef("--reason is for failures, --snooze for what is none: leave out one")
+			return exit.Usagef("--reason is for failures, and --snooze is not one: " +
+				"leave out one of them")
 		}
 		return flags.InBounds("delay", delay, 0, settings.MaxDelay)
 	}

@@ -37,8 +37,8 @@ func TestLeaseAndSettle(t *testing.T) {
 	}
 
 	c.ok("", "nak", receipt, "--delay", "0s")
-	c.fails(exitError, "the lease is lost or the item is settled (409): it was done, given back",
-		"ack", receipt)
+	c.fails(exitError, "the lease is lost or the item is settled (409): it was acknowledged, "+
+		"given back", "ack", receipt)
 
 	it := c.item("lease", "jobs", "--ack-wait", "1h")
 	if it.Deliveries != 2 || it.LeaseUntil == "" || *it.Value != "two\nlines" ||
@@ -70,7 +70,7 @@ func TestReceiptsThatAreNone(t *testing.T) {
 		"x", "pq.jobs.purge", "orders.new", "pq.jobs.ack.*", "q.list", "_R_.>",
 	} {
 		for _, verb := range []string{"ack", "nak", "term", "extend"} {
-			c.fails(exitUsage, "is no receipt: want what pq lease printed, such as "+
+			c.fails(exitUsage, "is not a receipt: want one that pq lease printed, such as "+
 				"pq.jobs.ack.TOKEN", verb, receipt)
 		}
 	}

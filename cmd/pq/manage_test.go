@@ -190,7 +190,7 @@ func TestPauseAndResume(t *testing.T) {
 	c.ok("", "resume", "jobs", "--group", "acme")
 	c.prints("urgent", "pop", "jobs")
 
-	c.fails(exitError, "no queue jobs is in use", "resume", "jobs", "--group", "acme")
+	c.fails(exitError, "queue jobs is not in use", "resume", "jobs", "--group", "acme")
 
 	c.ok("", "push", "jobs", "x")
 	c.fails(exitError, "which are: none\n", "resume", "jobs", "--group", "acme")
@@ -248,7 +248,7 @@ func TestItemsByID(t *testing.T) {
 	c.ok("", "rm", "jobs", paid)
 
 	c.ok("", "rm", "jobs", first, second)
-	c.fails(exitEmpty, "pq: "+first+": no item has this id\npq: 1 of 2 items were not removed\n",
+	c.fails(exitEmpty, "pq: "+first+": no item has this id\npq: not removed: 1 of 2 items\n",
 		"rm", "jobs", first, third)
 
 	c.ok("", "push", "jobs", "a")
@@ -269,9 +269,9 @@ func TestPurgeAndRedrive(t *testing.T) {
 	for range 2 {
 		must(t, c.leased("jobs").Term(context.Background(), ""))
 	}
-	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "redrive",
+	c.fails(exitUsage, "there is no terminal to ask on: add --yes", "redrive",
 		"jobs-dead")
-	c.fails(exitUsage, "nobody can be asked, because this is no terminal: add --yes", "purge",
+	c.fails(exitUsage, "there is no terminal to ask on: add --yes", "purge",
 		"jobs")
 
 	for _, args := range [][]string{ // a script whose variable is empty
@@ -298,7 +298,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	for _, flags := range [][]string{nil, {"--by", "cause"}} {
 		_, stderr, code := c.run("", append([]string{"dead", "jobs-dead"}, flags...)...)
 		if code != exitOK ||
-			stderr != "pq: jobs-dead is where dead letters of jobs are: pq dead jobs lists them\n" {
+			stderr != "pq: jobs-dead holds the dead letters of jobs: pq dead jobs lists them\n" {
 			t.Errorf("%q: %q, exit code %d", flags, stderr, code)
 		}
 	}
@@ -318,7 +318,7 @@ func TestQueuesOfTheOtherKind(t *testing.T) {
 	c.ok("", "push", "--fifo", "mail", "a")
 
 	for args, want := range map[string]string{
-		"purge reports --yes": "0\npq: no queue reports is in use: pq ls lists those that are\n",
+		"purge reports --yes": "0\npq: queue reports is not in use: pq ls lists those that are\n",
 		"redrive mail --yes":  "0\npq: mail is a FIFO queue: add --fifo\n",
 		"config --fifo jobs":  "pq: jobs is a priority queue: leave out --fifo\n",
 	} {

@@ -65,10 +65,10 @@ func TestBadContexts(t *testing.T) {
 	bare.fails(exitUsage, "no name of a context", "--context", "../queues", "len", "jobs")
 
 	for field, words := range map[string]string{
-		"nsc":                "pq does not know nsc",
-		"socks_proxy":        "pq does not know socks_proxy",
-		"windows_cert_store": "pq does not know",
-		"user_jwt":           "pq does not know user_jwt",
+		"nsc":                "pq does not support nsc",
+		"socks_proxy":        "pq does not support socks_proxy",
+		"windows_cert_store": "pq does not support",
+		"user_jwt":           "pq does not support user_jwt",
 		"password":           "pq does not follow references",
 	} {
 		c.save("bad", map[string]any{field: "env://x"})
@@ -83,7 +83,7 @@ func TestBadContexts(t *testing.T) {
 	bare.fails(exitUsage, "--tlscert and --tlskey go together", "len", "jobs")
 	must(t, os.WriteFile(filepath.Join(c.dir, "context", "bad.json"), []byte("{"), 0o600))
 
-	bare.fails(exitUsage, "is no JSON object of texts: save the context again", "len", "jobs")
+	bare.fails(exitUsage, "is not a JSON object of strings: save the context again", "len", "jobs")
 	must(t, os.WriteFile(filepath.Join(c.dir, "context.txt"), nil, 0o600))
 	bare.fails(exitError, "", "len", "jobs", "--server", "nats://127.0.0.1:1") // without a context
 }

@@ -53,8 +53,8 @@ func TestReaderGoes(t *testing.T) {
 	must(t, r.Close())
 
 	p.ends(exitError)
-	p.says("cannot print (write /dev/stdout: broken pipe): 3 items went back, also what was " +
-		"printed since nobody may have read it: 1 item\n")
+	p.says("cannot print (write /dev/stdout: broken pipe): 3 items went back, including " +
+		"those that were printed, because perhaps nobody has read them: 1 item\n")
 
 	for _, id := range ids {
 		if it := c.item("lease", "jobs"); it.ID != id || it.Deliveries != 1 {
@@ -105,7 +105,7 @@ func TestPrintedButNotAcknowledged(t *testing.T) {
 	p.ends(exitError)
 	p.printed("a\nb\n")
 	p.says("pq: 2 items printed, but not acknowledged: they may come back within 1m0s: made up " +
-		"(503): they may be removed\n")
+		"(503): they may have been removed\n")
 	c.prints("pq\tjobs\t0\t2\t0\n", "ls")
 }
 

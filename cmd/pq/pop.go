@@ -130,13 +130,13 @@ func (p *popping) settle(s *session, list []*client.Delivery, printed int, print
 
 	switch {
 	case lost > 0:
-		why = s.explain(why, "they may be removed")
+		why = s.explain(why, "they may have been removed")
 		return fmt.Errorf("%s printed, but not acknowledged: they may come back within %v: %w",
 			items(int64(lost), ""), popLease, why)
 	case printErr == nil:
 		return nil
 	case printed > kept:
-		report += ", also what was printed since nobody may have read it: "
+		report += ", including those that were printed, because perhaps nobody has read them: "
 		report += items(int64(printed), "")
 	}
 

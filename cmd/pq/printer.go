@@ -82,7 +82,7 @@ func (d *deadLetter) why() string {
 	if d.Deliveries != 1 {
 		deliveries = terminal.Grouped(d.Deliveries) + " deliveries"
 	}
-	return fmt.Sprintf("%s after %s", d.Reason, deliveries)
+	return fmt.Sprintf("%s (after %s)", d.Reason, deliveries)
 }
 
 // String says it for people.

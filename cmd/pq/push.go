@@ -43,7 +43,7 @@ func newPush(a *app) *cobra.Command {
 		Use:        "push QUEUE [VALUE|-]",
 		SuggestFor: []string{"publish", "add", "enqueue", "send"},
 		Short:      "Add an item, or one for each line of input",
-		Long:       `Add VALUE or all of standard input as an item, and print its id once on disk.`,
+		Long:       `Push VALUE, or all of standard input, and print its id once it is on disk.`,
 		Example:    `  pq push jobs "do this first" --priority -5 --group acme --header Trace:abc`,
 	}, func(values []string) error { return p.run(values) })
 
@@ -54,12 +54,12 @@ func newPush(a *app) *cobra.Command {
 	flags.Duration(set, &p.delay, "delay", 0, "hold the item back for `DURATION`")
 	flags.Duration(set, &p.ttl, "ttl", 0, "`DURATION` after which it expires; 0 is never")
 	flags.Duration(set, &p.keep, "keep", 0, "keep the outcome for `DURATION` once it is done")
-	flags.Duration(set, &p.wait, "wait", 0, "wait `DURATION`, and do as pq result; keeps it for 1h")
-	set.StringVar(&p.typ, "type", "", "`NAME` of the kind of job, which has a handler")
-	set.StringVar(&p.msgID, "msg-id", "", "push it once: `ID` of the message")
+	flags.Duration(set, &p.wait, "wait", 0, "wait `DURATION` for the result, which is kept for 1h")
+	set.StringVar(&p.typ, "type", "", "`NAME` of the type of job, which picks the handler")
+	set.StringVar(&p.msgID, "msg-id", "", "push it only once, under this message `ID`")
 	set.StringVar(&p.unique, "unique", "", "push it unless an item with this `KEY` is there")
-	set.StringVar(&p.group, "group", "", "`NAME` of the group, which has its turn among others")
-	set.IntVar(&p.weight, "weight", 0, "`N` items of the group have a turn together, 1 to 100")
+	set.StringVar(&p.group, "group", "", "`NAME` of the group; groups take turns")
+	set.IntVar(&p.weight, "weight", 0, "serve `N` items of the group in each turn, 1 to 100")
 	set.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
 	p.addJSON("print a line of JSON per item, with its id and line")
 	return cmd
@@ -117,7 +117,7 @@ func (s *session) readValue(asked bool) ([]byte, error) {
 	value, err := interrupt.Await(s.of.cmd.Context(),
 		func() ([]byte, error) { return input.Value(in, s.nc.MaxPayload()) })
 	if err == nil && len(value) == 0 && !asked {
-		err = errors.New("standard input is empty: to push an empty item, name it with -")
+		err = errors.New("standard input is empty: to push an empty item, give - as VALUE")
 		return nil, exit.Error{Err: err}
 	}
 

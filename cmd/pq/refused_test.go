@@ -123,7 +123,7 @@ func TestWorkSaysThatTLSIsRefused(t *testing.T) {
 	b.WaitReady()
 	c := &cli{t: t, server: env.NATS.URL()}
 	work := c.start(nil, "work", "jobs", "--tlsca", before.CAFile, "--", "cat")
-	work.sees(&work.stderr, "no queue jobs is in use yet")
+	work.sees(&work.stderr, "queue jobs is not in use yet")
 
 	env.NATS.Change(testenv.ServerOptions(t, after.Config))
 	env.NATS.Restart()
@@ -173,12 +173,12 @@ func TestDashboardSaysWhyNATSIsAway(t *testing.T) {
 	const away, refused, back = "no connection to NATS", "NATS refuses the login", "NATS is back"
 
 	board.sees(&board.stderr, away)
-	ready(http.StatusServiceUnavailable, "NATS is away: "+away)
+	ready(http.StatusServiceUnavailable, "NATS is unreachable: "+away)
 
 	gate.refuse("ann")
 	env.NATS.Start()
 	board.sees(&board.stderr, refused)
-	ready(http.StatusServiceUnavailable, "NATS is away: "+refused)
+	ready(http.StatusServiceUnavailable, "NATS is unreachable: "+refused)
 
 	gate.hasRefused(t, 2)
 
@@ -189,9 +189,9 @@ func TestDashboardSaysWhyNATSIsAway(t *testing.T) {
 	// The reason is the last one, and the log has each only once.
 	gate.refuse("ann")
 	env.NATS.Restart()
-	ready(http.StatusServiceUnavailable, "NATS is away: "+refused)
+	ready(http.StatusServiceUnavailable, "NATS is unreachable: "+refused)
 	env.NATS.Stop()
-	ready(http.StatusServiceUnavailable, "NATS is away: "+away)
+	ready(http.StatusServiceUnavailable, "NATS is unreachable: "+away)
 	gate.refuse()
 	env.NATS.Start()
 	ready(http.StatusOK, "")

@@ -66,9 +66,9 @@ func newPurge(a *app) *cobra.Command {
 		Use:        "purge QUEUE",
 		SuggestFor: []string{"clear", "empty", "truncate"},
 		Short:      "Remove all items of a queue",
-		Long: `Remove all items of a queue, or those in one state, and print how many that
-were. Settings and, without --state done, finished jobs stay. On a terminal it
-asks first; elsewhere it needs --yes.`,
+		Long: `Remove all items of a queue, or those in one state, and print how many were
+removed. Settings and, without --state done, finished jobs stay. On a terminal
+it asks first; elsewhere it needs --yes.`,
 		Example: `  pq purge jobs
   pq purge jobs --state delayed --yes`,
 	}, m.run)
@@ -100,11 +100,11 @@ func newRedrive(a *app) *cobra.Command {
 		SuggestFor: []string{"retry", "rerun", "requeue", "replay"},
 		Short:      "Send dead letters back, or run finished jobs again",
 		Long: `Send dead letters back, or run finished jobs again. Without ids, all the dead
-letters in a queue, such as jobs-dead, go back where they come from; it prints
-how many. On a terminal it asks first; elsewhere it needs --yes. --error chooses
-those with an error, or of a cause as pq dead prints it. With ids, or - for ids
-from standard input, it sends those alone, or runs them again if they are
-finished jobs, without a question: QUEUE may then be where they died.`,
+letters in a queue, such as jobs-dead, go back where they come from, and it
+prints how many. On a terminal it asks first; elsewhere it needs --yes. --error
+chooses those with an error, or with a cause as pq dead prints it. With ids, or
+- for ids from standard input, it sends only those, or runs them again if they
+are finished jobs, and does not ask: QUEUE may then be where they died.`,
 		Example: `  pq redrive jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo
   pq redrive jobs-dead --max 10 --yes
   pq redrive jobs-dead --error "dial tcp *: i/o timeout"
@@ -133,7 +133,7 @@ finished jobs, without a question: QUEUE may then be where they died.`,
 	})
 	cmd.Flags().IntVar(&most, "max", 0, "send up to `N` back; else all")
 	cmd.Flags().StringVar(&text, "error", "",
-		"send those with this error, `TEXT`, or of this cause")
+		"send those with the error or cause `TEXT`")
 	addByPlace(cmd, &byPlace)
 	return cmd
 }
@@ -165,7 +165,7 @@ func (m *bulk) noteElsewhere() {
 func (m *bulk) mayAsk() error {
 	interactive := terminal.Is(m.cmd.InOrStdin()) && terminal.Is(m.cmd.ErrOrStderr())
 	if !m.yes && !interactive {
-		return exit.Usagef("nobody can be asked, because this is no terminal: add --yes")
+		return exit.Usagef("there is no terminal to ask on: add --yes")
 	}
 	return nil
 }

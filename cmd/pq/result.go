@@ -74,10 +74,10 @@ func (s *session) printResult(id string, wait time.Duration) error {
 	if r.State != client.Done {
 		text := fmt.Sprintf("job %s is not over: it is %s", r.ID, it.standing())
 		if r.State == client.Delayed {
-			text += ", and comes in " + terminal.Short(time.Until(r.Due))
+			text += ", and is due in " + terminal.Short(time.Until(r.Due))
 		}
 		if r.Reason != "" {
-			text += "; it failed last: " + r.Reason
+			text += "; its last failure: " + r.Reason
 		}
 		err = cmp.Or(err, r.Err(), error(notOver(text)))
 	}
@@ -87,8 +87,8 @@ func (s *session) printResult(id string, wait time.Duration) error {
 // noResult explains that nothing is known of a job.
 func (s *session) noResult(ctx context.Context) error {
 	const text = "no job with this id is in the queue, or kept: the id is misspelt; or it was " +
-		"popped, removed or has expired; or it is done, and was not kept, or no longer " +
-		"(pq push --keep 1h, pq config %s keep=1h)"
+		"popped, removed or has expired; or it is done, and was not kept, or is not kept any " +
+		"more (pq push --keep 1h, pq config %s keep=1h)"
 	return notFound(cmp.Or(s.suggest(ctx, notKept), fmt.Sprintf(text, s.of.name)))
 }
 

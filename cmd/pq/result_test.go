@@ -57,14 +57,14 @@ func TestResult(t *testing.T) {
 	}
 
 	late := c.push("l", "--delay", "240h")
-	c.fails(exitNotOver, " is not over: it is delayed, and comes in 9d\n", "result", "jobs", late)
+	c.fails(exitNotOver, " is not over: it is delayed, and is due in 9d\n", "result", "jobs", late)
 	c.ok("", "rm", "jobs", late)
 
 	dead := c.push("b")
 	d, err := q.Lease(t.Context())
 	must(t, err)
 	must(t, d.Nak(t.Context(), 0, client.Reason("no paper")))
-	const failed = " is not over: it is ready; it failed last: no paper\n"
+	const failed = " is not over: it is ready; its last failure: no paper\n"
 	c.fails(exitNotOver, failed, "result", "jobs", dead)
 	d, err = q.Lease(t.Context())
 	must(t, err)
@@ -79,7 +79,7 @@ func TestResult(t *testing.T) {
 	removed := c.push("c", "--keep", "1h")
 	c.ok("", "rm", "jobs", removed)
 	c.fails(exitEmpty, "no job with this id", "result", "jobs", removed)
-	const notKept = "no queue other is in use: pq ls lists those that are; if the job is done, " +
+	const notKept = "queue other is not in use: pq ls lists those that are; if the job is done, " +
 		"nothing was kept of it: pq push --keep 1h, or pq config QUEUE keep=1h\n"
 	for _, command := range []string{"result", "get", "redrive"} {
 		c.fails(exitEmpty, notKept, command, "other", id)

@@ -49,8 +49,8 @@ func newRoot() (root *cobra.Command, started *bool) {
 			newRelease(a), newRedrive(a)),
 		newGroup("queues", newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a),
 			newResume(a), newPurge(a), newDelete(a)),
-		newGroup("what is pushed again", newSchedule(a)),
-		newGroup("the tool", newDashboard(a), newDoctor(a), newBench(a), newVersion()),
+		newGroup("schedules", newSchedule(a)),
+		newGroup("tools", newDashboard(a), newDoctor(a), newBench(a), newVersion()),
 	}
 
 	for _, g := range groups {

@@ -24,7 +24,7 @@ func newSchedule(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "schedule",
 		SuggestFor: []string{"cron"},
-		Short:      "Push an item again and again",
+		Short:      "Push items on a schedule",
 		Long: `Have a queue push an item at the times of a cron expression, or at an interval:
 add, ls, run, pause, resume, rm. See pq schedule COMMAND --help.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
@@ -66,12 +66,13 @@ func newScheduleAdd(a *app) *cobra.Command {
 	var until string
 	cmd := q.request(&cobra.Command{
 		Use:   "add QUEUE ID [VALUE|-]",
-		Short: "Set a schedule",
-		Long: `Push an item with VALUE, or for - standard input, at each time of a schedule,
-once, whichever bridges are there. A schedule with the same ID is replaced.`,
+		Short: "Add or replace a schedule",
+		Long: `Push an item with VALUE, or with standard input for -, at each time of a
+schedule, once, however many bridges there are. A schedule with the same ID is
+replaced.`,
 		Example: `  pq schedule add jobs nightly report --cron "0 3 * * *" --zone Europe/Berlin
   pq schedule add jobs poll --every 15m --overlap skip --priority -5`,
-	}, "the schedule may be set", func(
+	}, "the schedule may have been set", func(
 		ctx context.Context, at *session, args []string,
 	) (_ reply, err error) {
 		s.ID, s.Value = args[0], []byte(strings.Join(args[1:], ""))
@@ -95,7 +96,7 @@ once, whichever bridges are there. A schedule with the same ID is replaced.`,
 			}
 		}
 		if (s.Cron == "") == (s.Every == 0) {
-			const want = `want --cron or --every: such as --cron "0 3 * * *", or --every 15m`
+			const want = `want either --cron or --every, such as --cron "0 3 * * *", or --every 15m`
 			return exit.Usagef(want)
 		}
 		return nil
@@ -107,7 +108,7 @@ once, whichever bridges are there. A schedule with the same ID is replaced.`,
 	set.VarP(&priority, "priority", "p", "decimal `PRIORITY` of the items")
 	set.StringArrayVarP(&headers, "header", "H", nil,
 		"`NAME:VALUE` to store with the items; repeat for more")
-	flags.Duration(set, &jitter, "jitter", 0, "up to `DURATION` later, each by another part")
+	flags.Duration(set, &jitter, "jitter", 0, "push up to `DURATION` later, varying each time")
 	set.StringVar(&s.IfMissed, "if-missed", "",
 		"`WHAT` of missed times: once (default), skip or all")
 	set.StringVar(&s.Overlap, "overlap", "", "`WHAT` if the last is there: allow (default) or skip")

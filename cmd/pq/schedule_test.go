@@ -80,7 +80,8 @@ func TestSchedule(t *testing.T) {
 
 	// Mistakes are noticed before anything is sent.
 	away := &cli{t: t, server: "nats://127.0.0.1:1"}
-	away.fails(exitUsage, "pq: want --cron or --every: such as", "schedule", "add", "jobs", "a")
+	away.fails(exitUsage, "pq: want either --cron or --every, such as",
+		"schedule", "add", "jobs", "a")
 	away.fails(exitUsage, "header", strings.Fields("schedule add jobs a --every 1s -H x")...)
 	away.fails(exitUsage, "want a time such as 2030",
 		strings.Fields("schedule add jobs a --every 1s --until soon")...)

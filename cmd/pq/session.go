@@ -100,7 +100,7 @@ func (q *queue) lease(
 		case len(list) > 0:
 			return list, begun, nil // the next request will say why there are not more
 		case !errors.Is(err, client.ErrEmpty) || left <= longestPop:
-			err = s.explain(err, "items may be leased, and come back when that is over")
+			err = s.explain(err, "items may stay leased until their leases end")
 			return nil, begun, err
 		case ctx.Err() != nil:
 			return nil, begun, context.Cause(ctx)
@@ -203,7 +203,7 @@ func (s *session) suggest(ctx context.Context, hint string) string {
 		return fmt.Sprintf("%s is a FIFO queue: add --fifo", q.name)
 	}
 
-	return fmt.Sprintf("no queue %s is in use: pq ls lists those that are%s", q.name, hint)
+	return fmt.Sprintf("queue %s is not in use: pq ls lists those that are%s", q.name, hint)
 }
 
 // noteUnused tells people that the queue they named is not in use, and reports whether that is so.

@@ -45,8 +45,8 @@ pipe, print a line for each queue each time.`,
 
 	cmd.Flags().BoolVarP(&w.fifoOnly, "fifo", "q", false, "only FIFO queues")
 	flags.Duration(cmd.Flags(), &w.every, "every", 2*time.Second,
-		"`DURATION` between two looks")
-	cmd.Flags().IntVar(&w.count, "count", 0, "end after `N` looks; else a signal ends it")
+		"`DURATION` between updates")
+	cmd.Flags().IntVar(&w.count, "count", 0, "end after `N` updates; else on a signal")
 	cmd.Flags().BoolVar(&w.json, "json", false, "print a line of JSON for each queue each time")
 	return cmd
 }

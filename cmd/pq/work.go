@@ -51,7 +51,7 @@ func newWork(a *app) *cobra.Command {
 		Short:                 "Run a command for each item",
 		Long: `Lease items, and run COMMAND with the value of each as standard input. Exit code
 0 acknowledges the item; if it is kept, what COMMAND printed is its result. Any
-other gives it back, until max_deliver deliveries. Leases last while it runs.
+other gives it back, up to max_deliver deliveries. Leases last while it runs.
 
 The environment has PQ_ID, PQ_PRIORITY, PQ_DELIVERIES and the like, and headers:
 Trace-Id is PQ_HEADER_TRACE_ID. The first signal lets commands finish, and pq
@@ -71,9 +71,9 @@ exits with 0. A later one ends them, and their items go back.`,
 	flags.Duration(set, &w.ackWait, "ack-wait", 0,
 		"lease for `DURATION`; else as config says, or 30s")
 	flags.Duration(set, &w.retry, "retry-delay", time.Second,
-		"pause `DURATION` without a backoff")
+		"retry in `DURATION` without backoff")
 	flags.Duration(set, &w.timeout, "job-timeout", 0,
-		"end a command after `DURATION`; it failed then")
+		"end and fail a command after `DURATION`")
 	set.BoolVar(&w.max, "max", false, "take the last item: largest priority, newest")
 	return cmd
 }
@@ -152,7 +152,7 @@ func waitText(name string, i *client.QueueInfo, now time.Time) string {
 	case until.After(now):
 		return fmt.Sprintf("%s is paused until %s: %s", name, timeText(until), text)
 	case isUnused(i):
-		return fmt.Sprintf("no queue %s is in use yet: waiting for items", name)
+		return fmt.Sprintf("queue %s is not in use yet: waiting for items", name)
 	}
 	return text
 }

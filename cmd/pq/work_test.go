@@ -140,7 +140,7 @@ func TestWaitText(t *testing.T) {
 			Ready:  1000,
 			Leased: 1,
 		},
-		"no queue jobs is in use yet: waiting for items": {},
+		"queue jobs is not in use yet: waiting for items": {},
 		"jobs is paused until pq resume: 1 ready item in jobs, 0 leased, 0 delayed": {
 			Ready:    1,
 			Settings: client.Settings{PauseUntil: target.Forever},

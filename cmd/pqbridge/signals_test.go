@@ -38,7 +38,7 @@ func TestStopWithoutNATS(t *testing.T) {
 	server.Stop()
 	c.says("disconnected from NATS")
 	c.stop(syscall.SIGTERM)
-	c.says("NATS is away")
+	c.says("NATS is unreachable")
 	c.says("pqbridge has ended")
 }
 

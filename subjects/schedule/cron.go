@@ -59,7 +59,7 @@ func parseCron(text string, zone *time.Location) (wallTimes, error) {
 
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return wallTimes{}, errors.New("it is no time of the clock")
+		return wallTimes{}, errors.New("it does not say at which times")
 	}
 
 	// The parser forgets the star of "*/5", which counts as one for the rules below.
@@ -84,8 +84,8 @@ func checkField(field string, bounds [2]int) (string, error) {
 	for i, text := range parts {
 		m := part.FindStringSubmatch(text)
 		if m == nil {
-			return "", fmt.Errorf("%.32q in %.32q is none of "+
-				`"*", "5", "1-5", "mon", "*/15" and "1-5/2"`, text, field)
+			return "", fmt.Errorf("%.32q in %.32q is not of a form such as "+
+				`"*", "5", "1-5", "mon", "*/15" or "1-5/2"`, text, field)
 		}
 
 		first, last := bounds[0], bounds[1]

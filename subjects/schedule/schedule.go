@@ -134,9 +134,9 @@ func (s *Schedule) Check() error {
 
 	switch size := s.Size(); {
 	case len(s.Cron) > MaxCron:
-		return bad("cron", "a text of %d bytes: want at most %d", len(s.Cron), MaxCron)
+		return bad("cron", "a string of %d bytes: want at most %d", len(s.Cron), MaxCron)
 	case len(s.Zone) > MaxZone:
-		return bad("zone", "a text of %d bytes: want at most %d", len(s.Zone), MaxZone)
+		return bad("zone", "a string of %d bytes: want at most %d", len(s.Zone), MaxZone)
 	case (s.Cron == "") == (s.Every == 0):
 		return bad("cron", "want it or every, and not both, as in %s", Example)
 	case s.Cron == "" && !validInterval(time.Duration(s.Every)):

@@ -171,18 +171,18 @@ func TestCheck(t *testing.T) {
 		`{"id":"a","Until":1}`: `unknown member "Until": ` +
 			`want a JSON object with members of id, cron, `,
 
-		`{"id":"a","cron":7}`:                              `cron: 7: want a text in quotes`,
+		`{"id":"a","cron":7}`:                              `cron: 7: want a string in quotes`,
 		`{"id":"a","cron":"@daily","every":"1s"}`:          "cron: want it or every",
 		`{"id":"a","cron":"0 3 * *"}`:                      "cron: \"0 3 * *\"",
 		`{"id":"a","cron":"0 0 3 * * *"}`:                  "cron: ",
 		`{"id":"a","cron":"60 3 * * *"}`:                   "cron: ",
 		`{"id":"a","cron":"CRON_TZ=UTC 0 3 * * *"}`:        "cannot have a zone",
 		`{"id":"a","cron":"0 0 30 2 *"}`:                   "no such time comes",
-		`{"id":"a","cron":"1,,2 * * * *"}`:                 `"" in "1,,2" is none of`,
-		`{"id":"a","cron":"1, * * * *"}`:                   `"" in "1," is none of`,
-		`{"id":"a","cron":",1 * * * *"}`:                   `"" in ",1" is none of`,
-		`{"id":"a","cron":"+1 * * * *"}`:                   `"+1" in "+1" is none of`,
-		`{"id":"a","cron":"0 0 ? * 1"}`:                    `"?" in "?" is none of`,
+		`{"id":"a","cron":"1,,2 * * * *"}`:                 `"" in "1,,2" is not of a form such as`,
+		`{"id":"a","cron":"1, * * * *"}`:                   `"" in "1," is not of a form such as`,
+		`{"id":"a","cron":",1 * * * *"}`:                   `"" in ",1" is not of a form such as`,
+		`{"id":"a","cron":"+1 * * * *"}`:                   `"+1" in "+1" is not of a form such as`,
+		`{"id":"a","cron":"0 0 ? * 1"}`:                    `"?" in "?" is not of a form such as`,
 		`{"id":"a","cron":"1-5-7 * * * *"}`:                `"1-5-7" in`,
 		`{"id":"a","cron":"0 1,22-5/2 * * *"}`:             `"22-5/2" goes backwards`,
 		`{"id":"a","cron":"0 0 * nov-feb *"}`:              `"nov-feb" goes backwards`,
@@ -196,7 +196,7 @@ func TestCheck(t *testing.T) {
 
 		`{"id":"a","cron":"5-1 * * * *"}`: `"5-1" goes backwards: write "22-5" as "22-23,0-5"`,
 		`{"id":"a","cron":"*-5 * * * *"}`: `cron: "*-5 * * * *": ` +
-			`"*-5" in "*-5" is none of "*", "5", "1-5"`,
+			`"*-5" in "*-5" is not of a form such as "*", "5", "1-5"`,
 
 		`{"id":"a","cron":"@every 1s","zone":"UTC"}`: "zone: an interval has none",
 		`{"id":"a","cron":"@every 1ms"}`:             "@every 15m",
@@ -222,7 +222,7 @@ func TestCheck(t *testing.T) {
 		`{"id":"a","every":"1m","until":"soon"}`: `until: "soon": ` +
 			`want a time such as "2030-01-31T12:00:00Z"`,
 		`{"id":"a","every":"1m","headers":{"a":"b"}}`: `headers: a: "b": ` +
-			`want an array of texts`,
+			`want an array of strings`,
 	} {
 		s, err := Decode[Schedule]([]byte(data))
 		if err == nil {

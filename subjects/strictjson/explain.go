@@ -118,7 +118,7 @@ func wanted(t reflect.Type) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.String:
-		return "a text in quotes"
+		return "a string in quotes"
 	case reflect.Slice:
 		return "an array" + ofTexts(t)
 	case reflect.Map:
@@ -129,10 +129,10 @@ func wanted(t reflect.Type) string {
 	return "an integer, such as 5"
 }
 
-// ofTexts returns " of texts" for a slice or map of strings, else "".
+// ofTexts returns " of strings" for a slice or map of strings, else "".
 func ofTexts(t reflect.Type) string {
 	if t.Elem().Kind() == reflect.String {
-		return " of texts"
+		return " of strings"
 	}
 	return ""
 }

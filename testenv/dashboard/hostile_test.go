@@ -124,7 +124,7 @@ func TestHostileItems(t *testing.T) {
 		b.open("/queue/pq/jobs/items?" + query.Encode())
 		b.unharmed()
 		b.open("/?filter=" + url.QueryEscape(attack))
-		b.sees("No queue of")
+		b.sees("None of")
 		b.unharmed()
 	}
 

@@ -77,7 +77,7 @@ func TestQueues(t *testing.T) {
 	b.figures("another", ".c-ready", "2")
 	b.until(`location.search.includes("filter=ANO")`)
 	b.fill("#filter", "nothing like it")
-	b.sees("No queue of 4")
+	b.sees("None of 4 queues")
 	b.fill("#filter", "")
 	b.sees("4 queues")
 

@@ -174,7 +174,7 @@ export class Connection {
       if (closed) throw notSent(subject, "the connection to NATS is closed", new ClosedConnectionError());
       if (this.nc.isDraining()) throw notSent(subject, "the connection to NATS is draining", new DrainingConnectionError());
       const left = end - performance.now();
-      if (left <= 0 || signal?.aborted) throw notSent(subject, "the connection to NATS is away");
+      if (left <= 0 || signal?.aborted) throw notSent(subject, "the connection to NATS is down");
 
       await within(left, new Promise<void>((resolve) => this.#changed.push(resolve)), signal);
     }

@@ -23,7 +23,7 @@ export function milliseconds(value: Duration, name: string, least = 0, most = te
   }
 
   if (!Number.isFinite(ms)) {
-    throw badRequest(`${name}: ${shown(value)} is no duration: want milliseconds as a number, or a text such as "30s" or "1m30s"`);
+    throw badRequest(`${name}: ${shown(value)} is not a duration: want milliseconds as a number, or a string such as "30s" or "1m30s"`);
   }
   if (ms < least || ms > most) {
     const limit = most === tenYears ? "ten years" : formatDuration(most);

@@ -77,7 +77,7 @@ export class HeaderBlock {
     }
     const isText = typeof value === "string";
     if (!isText && !(value instanceof Uint8Array)) {
-      throw badRequest(`header ${name}: ${shown(value)}: want a text, or bytes that are not UTF-8`);
+      throw badRequest(`header ${name}: ${shown(value)}: want a string, or bytes that are not UTF-8`);
     }
     const text = isText ? value : latin1(value);
     if (/[\r\n]|^[ \t]|[ \t]$/.test(text)) {

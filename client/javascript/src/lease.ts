@@ -130,7 +130,7 @@ export class Lease implements Effects, Context {
     const until = this.#began + this.length;
     const late = sent - this.due;
     this.due = Infinity;
-    if (late > every) this.#log("extends a lease late: something blocks the event loop", { ms: Math.round(late) }, true);
+    if (late > every) this.#log("a lease is extended late: something blocks the event loop", { ms: Math.round(late) }, true);
 
     const progress = this.#progress;
     this.#progress = undefined;

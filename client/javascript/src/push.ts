@@ -105,7 +105,7 @@ export function prepare(codec: Codec, value: unknown, options: PushOptions | und
 export function timeText(time: Date | string, name: string): string {
   const date = new Date(/bigint|symbol/.test(typeof time) ? NaN : time);
   if (Number.isNaN(date.getTime())) {
-    throw badRequest(`${name}: ${shown(time)}: want a Date, or a text such as "2030-01-02T15:04:05Z"`);
+    throw badRequest(`${name}: ${shown(time)}: want a Date, or a string such as "2030-01-02T15:04:05Z"`);
   }
   return typeof time === "string" ? time : date.toISOString();
 }

@@ -328,7 +328,7 @@ export class Queue<Data = unknown, Result = unknown> {
       return done;
     } catch (err) {
       if (done === 0) throw err;
-      throw new UnknownOutcomeError(`${done} items were ${member}, then: ${(err as PQError).text}`, { cause: err });
+      throw new UnknownOutcomeError(`${(err as PQError).text}; before that, items ${member}: ${done}`, { cause: err });
     }
   }
 
@@ -463,7 +463,7 @@ const waitTime = (wait: Duration): number => (wait === Infinity ? wait : millise
 
 function checkUTF8(text: string | undefined, name: string): string | undefined {
   if (text === undefined) return undefined;
-  if (typeof text !== "string" || !isWellFormed(text)) throw badRequest(`${name}: ${shown(text)}: want a text in UTF-8`);
+  if (typeof text !== "string" || !isWellFormed(text)) throw badRequest(`${name}: ${shown(text)}: want a well-formed string`);
   return text;
 }
 
@@ -471,6 +471,6 @@ function nameOf(name: JobName | AtPlace): object {
   const named: Record<string, string> = typeof name === "string" ? { id: name } : name;
   const kind = ["id", "place"].find((kind) => named?.[kind] !== undefined) ?? "msgId";
   const text = checkUTF8(named?.[kind], kind);
-  if (!text) throw badRequest(`${kind}: ${shown(text)}: want a text that is not empty`);
+  if (!text) throw badRequest(`${kind}: ${shown(text)}: want a string that is not empty`);
   return { [kind === "msgId" ? "msg_id" : kind]: text };
 }

@@ -204,7 +204,7 @@ export class Worker<Data = unknown, Result = unknown> {
     const lease = handling?.getStore();
     if (!lease || !this.#leases.has(lease)) return closed;
 
-    const refused = Promise.reject(badRequest("close waits for the handler that awaits it: want a call without await"));
+    const refused = Promise.reject(badRequest("close would wait for the handler that awaits it: call it without await"));
     for (const promise of [closed, refused]) promise.catch(() => undefined); // the handler need not await it
     return refused;
   }

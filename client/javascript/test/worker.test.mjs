@@ -211,7 +211,7 @@ test("a handler that awaits close fails at once, and the worker ends", async () 
 
   await worker.run();
 
-  assert.match((await jobs.result(id)).cause, /BadRequestError: close waits for the handler/);
+  assert.match((await jobs.result(id)).cause, /BadRequestError: close would wait for the handler/);
 });
 
 test("a handler may close its worker without await, and a hook may await it", async () => {

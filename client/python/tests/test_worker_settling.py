@@ -362,7 +362,7 @@ def test_what_fails_is_logged_by_default(run: Callable[[Test], None], caplog: py
     warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert "job job-1 failed at delivery 1: nobody handles jobs of type 'fax'" in warnings
     assert sum("cannot settle a job, trying again" in w for w in warnings) < 20
-    assert "cannot settle job job-2, which comes back: the time to stop is over" in warnings
+    assert "cannot settle job job-2, which comes back: the time that stop allows has passed" in warnings
 
 
 def test_errors_of_run_come_out_of_the_block(run: Callable[[Test], None]) -> None:

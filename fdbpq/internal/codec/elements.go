@@ -15,7 +15,7 @@ var (
 	ErrEmpty        = errors.New("fdbpq: the queue is empty")
 	ErrPaused       = errors.New("fdbpq: the queue is paused")
 	ErrFull         = errors.New("fdbpq: the queue is full")
-	ErrFullBytes    = fmt.Errorf("%w by its bytes", ErrFull)
+	ErrFullBytes    = fmt.Errorf("%w: it has reached max_bytes", ErrFull)
 	ErrKeyspace     = errors.New("fdbpq: invalid key prefixes")
 	ErrQueueName    = errors.New("fdbpq: invalid queue name")
 	ErrID           = errors.New("fdbpq: invalid item id")
@@ -23,7 +23,7 @@ var (
 	ErrItemTooLarge = errors.New("fdbpq: the item is too large")
 	ErrNoRoom       = errors.New("fdbpq: one transaction has no room for all that comes with it: " +
 		"try again")
-	ErrExists    = errors.New("fdbpq: the item is in the queue")
+	ErrExists    = errors.New("fdbpq: the item is in the queue already")
 	ErrNotFound  = errors.New("fdbpq: no such item")
 	ErrManyRates = errors.New("fdbpq: too many groups have a rate in use to purge all at once: " +
 		"purge the states one by one")

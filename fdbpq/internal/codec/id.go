@@ -58,7 +58,7 @@ func ParseID(text string) (ID, error) {
 	d := textDecoder(text)
 	id := ID{Priority: d.int(), Count: d.int()}
 	if d.err != nil || len(d.rest) != RandomSize {
-		return ID{}, fmt.Errorf("%w: %.100q: want one as a push or pop returned it", ErrID, text)
+		return ID{}, fmt.Errorf("%w: %.100q: want one that a push or pop returned", ErrID, text)
 	}
 	id.Random = [RandomSize]byte(d.rest)
 	return id, nil
@@ -234,7 +234,7 @@ func ParseToken(text string) (Token, error) {
 	if d.err != nil || version != tokenVersion || end < int64(Front) || end > int64(Back) ||
 		t.Fence < 1 || len(d.rest) != RandomSize {
 		// A token gives power over the lease, so the error repeats only its start.
-		return Token{}, fmt.Errorf("%w: %.4q... (%d bytes): want one as a leased item came with it",
+		return Token{}, fmt.Errorf("%w: %.4q... (%d bytes): want one that came with a leased item",
 			ErrToken, text, len(text))
 	}
 

@@ -102,7 +102,7 @@ class DeniedError(NotSentError):
 
 
 class UnknownOutcomeError(PQError):
-    """The request may or may not have been carried out, as the bridge said, or nobody did."""
+    """The request may or may not have been carried out: the bridge said so, or no reply came."""
 
     unknown = is_passing = True
 

@@ -86,7 +86,7 @@ def header_pairs(headers: HeadersLike) -> list[tuple[str, str]]:
 def checked_value(name: str, value: Any) -> str:
     """Return the value of a header, unless NATS cannot carry it."""
     if not isinstance(value, str) or not _VALUE.fullmatch(value):
-        raise BadArgumentError(f"header {name}: {value!r}: want a text in one line, or a list of such texts")
+        raise BadArgumentError(f"header {name}: {value!r}: want a string in one line, or a list of such strings")
     return value
 
 

@@ -247,7 +247,7 @@ class Link:
             left = deadline - asyncio.get_running_loop().time()
             closed = self.nc.is_closed or self.nc.is_draining
             if closed or left <= 0:
-                why = "is closed" if closed else "is away"
+                why = "is closed" if closed else "is down"
                 error = errors.NotSentError(f"a request on {hide_tokens(subject)}: the connection to NATS {why}")
                 error.is_passing = not closed
                 raise error

@@ -31,7 +31,7 @@ def seconds(duration: Duration) -> float:
     elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
         length = duration
     if not 0 <= length < _ENDLESS:
-        want = "seconds, a timedelta, or a text such as '1m30s' or '250ms', 0 or more and finite"
+        want = "seconds, a timedelta, or a string such as '1m30s' or '250ms', 0 or more and finite"
         raise BadArgumentError(f"bad duration {duration!r}: want {want}")
     return float(length)
 

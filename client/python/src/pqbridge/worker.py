@@ -268,7 +268,7 @@ class Worker:
         """
         task = asyncio.current_task()
         if task in self._tasks or any(held.task is task for held in self._held):
-            raise RuntimeError("stop in a handler or a hook, which it would wait for")
+            raise RuntimeError("stop in a handler or a hook, which it would wait for: call it elsewhere")
         if self._leasing and self._leasing.get_loop() is not asyncio.get_running_loop():
             raise RuntimeError("stop in another event loop than run: want asyncio.run_coroutine_threadsafe")
         self._begin_stop(seconds(timeout))
@@ -304,7 +304,7 @@ class Worker:
 
     def _leave(self, unsettled: Iterable[_Held]) -> None:
         for held in unsettled:
-            self._log.error(_UNSETTLED, held.job.id, "the time to stop is over")
+            self._log.error(_UNSETTLED, held.job.id, "the time that stop allows has passed")
             held.renewal.end()
             self._free(held)
 

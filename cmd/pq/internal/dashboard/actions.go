@@ -29,7 +29,7 @@ type itemAction struct {
 	byPlace bool
 }
 
-const goneForGood = "They are gone for good."
+const goneForGood = "This cannot be undone."
 
 var itemActions = map[string]itemAction{
 	"remove": {Do: "Remove", Done: "removed", Danger: goneForGood, verb: subjects.Remove},

@@ -146,13 +146,13 @@ func TestAway(t *testing.T) {
 		"1").wants(t, 200, ">as of <time").lacks(t, "data-refresh")
 
 	r.NATS.Stop()
-	b.sees("/", `class="away"`, "NATS is away", "jobs")
+	b.sees("/", `class="away"`, "NATS is unreachable", "jobs")
 	before := asOf(b.get("/"))
 	// So that an open page keeps what it has.
-	b.get("/queue/pq/jobs/items").wants(t, 503, "NATS is away").lacks(t, "not sent")
+	b.get("/queue/pq/jobs/items").wants(t, 503, "NATS is unreachable").lacks(t, "not sent")
 
 	b.get("/queue/pq/jobs/item/x").wants(t, 503)
-	b.get("/readyz").wants(t, 503, "NATS is away")
+	b.get("/readyz").wants(t, 503, "NATS is unreachable")
 	b.get("/healthz").wants(t, 200)
 
 	r.board.details.mu.Lock()
@@ -163,9 +163,9 @@ func TestAway(t *testing.T) {
 	last.mu.Unlock()
 
 	b.get("/queue/pq/jobs").wants(t, 200, "<bdi>a</bdi>")
-	b.post("/queue/pq/jobs/purge", "name", "jobs").wants(t, 503, "NATS is away")
+	b.post("/queue/pq/jobs/purge", "name", "jobs").wants(t, 503, "NATS is unreachable")
 	b.post("/queue/pq/jobs/push", "value", "keep this").wants(t, 503,
-		"NATS is away: nothing was changed", "keep this")
+		"NATS is unreachable: nothing was changed", "keep this")
 
 	if after := asOf(b.get("/")); after != before {
 		t.Errorf("figures of %s are shown as of %s", before, after)
@@ -213,17 +213,17 @@ func TestStartsBeforeNATS(t *testing.T) {
 
 	t.Cleanup(nc.Close)
 	b := serve(t, env, nc, nil).browser()
-	b.sees("/", "NATS is away")
+	b.sees("/", "NATS is unreachable")
 
 	b.get("/readyz").wants(t, 503)
 
 	// Nothing is known, and nothing is shown as if it were.
 	for _, path := range []string{"", "/items", "/item/x"} {
-		b.get("/queue/pq/jobs"+path).wants(t, 503, "NATS is away",
+		b.get("/queue/pq/jobs"+path).wants(t, 503, "NATS is unreachable",
 			"not known yet").lacks(t, `id="totals"`, `id="set-`)
 	}
 
-	b.nothingIsKnown("NATS is away")
+	b.nothingIsKnown("NATS is unreachable")
 
 	env.NATS.Start()
 	b.sees("/", "no bridge answers")

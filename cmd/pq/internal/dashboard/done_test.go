@@ -44,13 +44,13 @@ func TestFinishedJobs(t *testing.T) {
 
 	remove := []string{"ids", first, "state", "done"}
 	b.post("/queue/pq/jobs/remove", append(remove, "dry", "1")...).wants(t, 200,
-		`name="state" value="done"`, "Remove 1 finished job of jobs?")
+		`name="state" value="done"`, "Remove 1 finished job in jobs?")
 	b.post("/queue/pq/jobs/remove", remove...).wants(t, 200, "1 finished job removed", path)
 	again := []string{"ids", second, "state", "done", "back", "/queue/pq/jobs/item/" + second}
 	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "Run again…",
 		`name="back" value="`+again[5])
 	b.post("/queue/pq/jobs/redrive", append(again, "dry", "1")...).wants(t, 200,
-		"Run 1 finished job of jobs again?", "Run 1 finished job again</button>")
+		"Run 1 finished job in jobs again?", "Run 1 finished job again</button>")
 	b.post("/queue/pq/jobs/redrive", again...).wants(t, 200, "1 finished job will run again",
 		`href="`+again[5]+`" data-close`)
 	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, "s-ready")
@@ -64,7 +64,7 @@ func TestFinishedJobs(t *testing.T) {
 	b.get("/queue/pq/jobs/item/"+second).wants(t, 200, `name="ids" value="`+again[1]+`"`)
 	b.post("/queue/pq/jobs/redrive", again...).wants(t, 200, "1 finished job will run again")
 	b.post("/queue/pq/jobs/purge", "state", "done", "dry", "1").wants(t, 200,
-		"Purge 1 finished job of jobs?")
+		"Purge 1 finished job in jobs?")
 	b.post("/queue/pq/jobs/purge", "state", "done", "name", "jobs").wants(t, 200,
 		"1 finished job purged")
 	b.get(path).wants(t, 200, "This queue keeps no finished jobs unless a push asks for it",

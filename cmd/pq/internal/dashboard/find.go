@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	notAnID = "This is not the id of a job. Copy it as pq push, a client or a page shows it."
+	notAnID = "This is not the id of a job. Copy one that pq push, a client or a page has shown."
 	// nowhere says of all queues that they have no job with an id.
 	nowhere = "No job with this id is in any of %s%s. The id may be misspelt. Or the job was " +
-		"popped or removed, has expired, or is done and was not kept, or no longer."
+		"popped or removed, has expired, or is done and was not kept, or is not kept any more."
 )
 
 // placed returns the queue of a place.

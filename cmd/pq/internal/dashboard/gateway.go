@@ -73,7 +73,7 @@ func deniedBy(err error) string {
 }
 
 // errAway is the error of all requests while the connection is down: they are not sent.
-var errAway = errors.New("NATS is away")
+var errAway = errors.New("NATS is unreachable")
 
 // because adds to a text why the connection is down, if that is known.
 func (g *gateway) because(text string) string {

@@ -339,7 +339,7 @@ func TestNothingMatches(t *testing.T) {
 		r.board.searches.work.Wait()
 		return to
 	}
-	b.get(search("acme")).wants(t, 200, "Nothing matches. Upper and lower case differ.")
+	b.get(search("acme")).wants(t, 200, "Nothing matches. The search is case-sensitive.")
 
 	found := search("ACME")
 	_, id, _ := strings.Cut(found, "?")

@@ -93,7 +93,7 @@ func (b *Dashboard) rowsByID(
 
 // notThere says of a queue that it has no job with an id.
 const notThere = "No job with this id is in %s or its dead letters: it was done and not kept " +
-	"(setting keep), popped, removed, expired, or is of another queue."
+	"(setting keep), popped or removed, has expired, or belongs to another queue."
 
 func (b *Dashboard) getItem(w http.ResponseWriter, r *http.Request, q queueRef) {
 	v := &itemView{As: r.URL.Query().Get("as"), Search: r.URL.Query().Get("search")}

@@ -265,7 +265,7 @@ func (l *live) status(page context.Context) status {
 	defer l.mu.Unlock()
 	switch {
 	case !l.g.nc.IsConnected():
-		return status{stateAway, l.g.because("NATS is away, and the dashboard reconnects")}
+		return status{stateAway, l.g.because("NATS is unreachable; trying to reconnect")}
 	case errors.Is(l.listErr, errRefused):
 		return status{stateDenied, l.listErr.Error()}
 	case l.listErr != nil || page.Err() != nil:

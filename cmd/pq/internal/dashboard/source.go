@@ -28,7 +28,8 @@ func sourceRows(text string) []settingRow {
 		row("priority", "5, header X or token 3", sourceField(s.Priority), "0"),
 		row("group", "header X or token 3", sourceField(s.Group), ""),
 		row("start", "all, new or a sequence", string(s.Start), "all"),
-		row("on_bad", "what is no item", s.OnBad, "dead_letter", "dead_letter", "stop"),
+		row("on_bad", "messages that cannot be items", s.OnBad,
+			"dead_letter", "dead_letter", "stop"),
 		row("when_full", "while the queue is full", s.WhenFull, "", "wait"),
 	}
 }

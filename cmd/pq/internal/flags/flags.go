@@ -20,7 +20,7 @@ func Explain(err error) error {
 		return fmt.Errorf("--%s is %q: %s", invalid.GetFlag().Name, invalid.GetValue(),
 			wanted(invalid))
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
-		return fmt.Errorf("%w: what begins with - and is no flag comes after --", err)
+		return fmt.Errorf("%w: an argument that begins with - must come after --", err)
 	}
 	return err
 }

@@ -89,7 +89,8 @@ func (o *Options) Validate() error {
 			"its own", Pop, o.Queue, ownQueue, ownQueue, Lease)
 	check(o.Batch >= 1 && o.Batch <= subjects.MaxPopBatch, "batch is %d: want 1 to %d", o.Batch,
 		subjects.MaxPopBatch)
-	check(o.Batch == 1 || o.Mode != Work, "mode %s with a batch: Workers decide what they ask for",
+	check(o.Batch == 1 || o.Mode != Work, "mode %s takes no batch: "+
+		"its workers decide how much they ask for",
 		Work)
 	check(o.Queues >= 1 && o.Queues <= maxQueues, "queues is %d: want 1 to %d", o.Queues, maxQueues)
 	check(o.Queues <= 1 || o.Mode != Work, "mode %s of several queues: a Worker works on one", Work)

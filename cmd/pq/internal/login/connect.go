@@ -158,7 +158,7 @@ func (c *Connection) whyNot(err error) error {
 			"within %v: it may be overloaded, something else, or want TLS first "+
 			"(tls_first of a context)", c.connectTimeout())
 	case errors.Is(err, nats.ErrNoInfoReceived):
-		return errors.New("something answers there, but that is no NATS server: " +
+		return errors.New("something answers there, but it is not a NATS server: " +
 			"name another with --server")
 	case outage.IsRefused(err):
 		return fmt.Errorf("%w: %s", err, login)
@@ -166,7 +166,7 @@ func (c *Connection) whyNot(err error) error {
 		return fmt.Errorf("%w: the server has no TLS: leave out --tlsca, --tlscert and tls://", err)
 	case isCertificate(err):
 		return fmt.Errorf("%w: name the authority of the server's certificate with --tlsca, "+
-			"and the server as its certificate does", err)
+			"and use a server name that is in the certificate", err)
 	case outage.IsTLS(err):
 		return fmt.Errorf("%w: the server may want a client certificate (--tlscert, --tlskey)", err)
 	}

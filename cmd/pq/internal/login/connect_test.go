@@ -36,7 +36,7 @@ func TestWhyNotConnected(t *testing.T) {
 			&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "nowhere"}},
 			"lookup nowhere: no such host: name another with --server",
 		},
-		{nats.ErrNoInfoReceived, "that is no NATS server"},
+		{nats.ErrNoInfoReceived, "it is not a NATS server"},
 		{fmt.Errorf("%w: expired", nats.ErrAuthExpired), "look at the login"},
 		{nats.ErrAuthRevoked, "look at the login"},
 		{nats.ErrMaxConnectionsExceeded, "maximum connections exceeded"},

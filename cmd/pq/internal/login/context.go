@@ -78,7 +78,7 @@ func loadContext(name string) (*stored, error) {
 
 	c := &stored{name: name}
 	if err == nil && json.Unmarshal(text, c) != nil {
-		err = fmt.Errorf("the file %s is no JSON object of texts: "+
+		err = fmt.Errorf("the file %s is not a JSON object of strings: "+
 			"save the context again with nats context save", file)
 	}
 
@@ -93,7 +93,7 @@ func loadContext(name string) (*stored, error) {
 	return c, nil
 }
 
-const unknownField = "pq does not know %s: use a context without, " +
+const unknownField = "pq does not support %s: use a context without it, " +
 	"such as one with the creds that nsc generate creds prints"
 
 // check returns what pq cannot do.

@@ -45,7 +45,7 @@
       land($("#main"), at);
       ready();
     } else {
-      lost(sessionEnded ? "The login is over: log in again, in another tab." : "The dashboard does not answer. What is shown is as of the time above.");
+      lost(sessionEnded ? "Your session has ended: log in again in another tab." : "The dashboard does not answer. What is shown is as of the time above.");
     }
     refreshSoon();
   }

@@ -233,7 +233,7 @@ func TestItemsByID(t *testing.T) {
 	if reply["id"] != third || c.item("get", "jobs", third).Place != place {
 		t.Errorf("moved: %v", reply)
 	}
-	c.fails(exitError, "is no id, but the place", "get", "jobs", place)
+	c.prints("third", "get", "jobs", place)
 	c.fails(exitEmpty, "no item has this id", "mv", "jobs", "--by-place", third, "4")
 	c.prints(third+"\n", "mv", "jobs", "--by-place", place, "4")
 	c.fails(exitEmpty, "no item has this id", "mv", "jobs", "--by-place", place, "-3")

@@ -222,7 +222,7 @@ test("a call checks its arguments before it pushes", async (t) => {
   const server = pushed();
   const jobs = await server.queue(t);
   const why = new Error("given up");
-  const cases = [[{ wait: NaN }, /^wait: NaN is no/], [{ wait: "1d" }, /^wait: "1d" is no/], [{ wait: -1 }, /^wait: -1 is out/], [{ signal: 5 }, /^signal 5: want/], [{ keep: NaN }, /^keep: NaN/]];
+  const cases = [[{ wait: NaN }, /^wait: NaN is not a duration/], [{ wait: "1w" }, /^wait: "1w" is not a duration/], [{ wait: -1 }, /^wait: -1 is out/], [{ signal: 5 }, /^signal 5: want/], [{ keep: NaN }, /^keep: NaN/]];
   for (const [options, text] of cases) await assert.rejects(jobs.call("x", options), { name: "BadRequestError", message: text });
   await assert.rejects(jobs.call("x", { signal: AbortSignal.abort(why) }), (err) => err === why);
   assert.deepEqual(server.requests, []);

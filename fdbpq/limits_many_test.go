@@ -34,6 +34,50 @@ func (f *fixture) applySearching(s fdbpq.Searches, ops ...fdbpq.Op) []fdbpq.Resu
 	}))
 }
 
+// A search finds what its own transaction has pushed: a job that runs again, and a successor, with a
+// group and without.
+func TestSearchOfOwnPushes(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		for _, group := range []string{"", "b"} {
+			for _, limits := range []bool{false, true} { // from the start, or once there are items
+				q := f.queue(fmt.Sprint("q", group, limits))
+				set := func(s *fdbpq.Settings) {
+					s.PausedGroups, s.Next = []string{"a"}, []string{q.Layout().Name()}
+				}
+				if limits {
+					f.configure(q, set)
+				}
+				job := func(value string) fdbpq.Op {
+					push := kept(opPush(q, 5, value))
+					if group == "" {
+						return push
+					}
+					return inGroup(push, group)
+				}
+				now := time.Now()
+				done := f.finish(now, job("again"))
+				f.one(now, job("job"))
+				leased := f.one(now, leaseOf(q, fdbpq.Front))
+				f.pushGroup(q, "a", 3, 1)
+				f.configure(q, set)
+
+				redrive := fdbpq.Op{Kind: fdbpq.OpRedriveItem, Queue: q, ID: done.Item.ID}
+				next := ackThen(q, leased.Lease.Token, job("next"))
+				for n, before := range []fdbpq.Op{redrive, next} {
+					pop := op(opPopMin, q)
+					pop.Count = true
+					got := f.applySearching(fdbpq.Searches{}, before, pop)
+					wantErrors(f.T, got)
+					want := []string{"again", "next"}[n]
+					wantEqual(f.T, "popped", string(got[1].Item.Value), want)
+					wantEqual(f.T, "ready after it", got[1].Ready, 3)
+				}
+				f.check()
+			}
+		}
+	})
+}
+
 // A group with a large backlog at many priorities keeps no other group waiting, at its limit or
 // paused, and an info counts all of it.
 func TestBacklogOfOneGroup(t *testing.T) {

@@ -58,7 +58,9 @@ func (s *side) beginSearch(after []byte) (*search, error) {
 	}
 
 	defer func() { s.limits.page = nil }()
+	s.outgoing.FlushGroups(s.l)
 	page, total, pending := s.ledger.BeginGroupLoads(s.bounds.groupRows)
+	pending += s.outgoing.Ready(s.l)
 	loads, rest, err := s.limits.loadGroups(page)
 	if err != nil {
 		return nil, err

@@ -129,6 +129,13 @@ func (o *Outgoing) Each(call func(g *state.Ledger)) {
 	}
 }
 
+// FlushGroups writes the changes of the groups' counters of a queue.
+func (o *Outgoing) FlushGroups(l *codec.Layout) {
+	if to := o.queues[l.Prefix]; to != nil {
+		to.Ledger.FlushGroups()
+	}
+}
+
 // Ready returns how much Flush will add to the counter of ready items of a queue.
 func (o *Outgoing) Ready(l *codec.Layout) int64 {
 	if to := o.queues[l.Prefix]; to != nil {

@@ -129,7 +129,7 @@ const MostGroupRows = 20_000
 func (g *Ledger) BeginGroupLoads(limit int) (
 	page kv.Future[[]kv.KeyValue], ready kv.Future[[]byte], pending int64,
 ) {
-	g.flushGroups()
+	g.FlushGroups()
 	r := g.Tx.Snapshot()
 	page = r.GetRange(g.L.GroupCounters(), kv.RangeOptions{Limit: limit})
 	return page, r.Get(g.L.TotalKey()), g.ready

@@ -357,7 +357,7 @@ func (g *Ledger) Flush() error {
 	for _, s := range codec.HeldStates {
 		g.flushCounter(&g.held[s], func() []byte { return g.L.StateCounterKey(s) })
 	}
-	g.flushGroups()
+	g.FlushGroups()
 	g.flushCounter(&g.finished, g.L.FinishedCounterKey)
 
 	for priority, delta := range g.readyAt {
@@ -378,8 +378,8 @@ func (g *Ledger) flushCounter(delta *int64, key func() []byte) {
 	}
 }
 
-// flushGroups writes the changes of the counters of groups.
-func (g *Ledger) flushGroups() {
+// FlushGroups writes the changes of the counters of groups.
+func (g *Ledger) FlushGroups() {
 	for c, delta := range g.groups {
 		addToCounter(g.Tx, g.L.GroupCounterKey(c), delta)
 	}

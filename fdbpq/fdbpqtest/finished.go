@@ -1,7 +1,6 @@
 package fdbpqtest
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -52,7 +51,10 @@ func (q *queue) finishedOrder(key tuple.Tuple, value []byte) error {
 	l := q.layout()
 	packed := append(l.Key(codec.KindFinishedOrder, 0), key.Pack()...)
 	e, err := l.ParseFinishedEntry(kv.KeyValue{Key: packed, Value: value})
-	return cmp.Or(err, q.finishedEntry(&q.finished.entries, e))
+	if err != nil {
+		return err
+	}
+	return q.finishedEntry(&q.finished.entries, e)
 }
 
 // finishedEnd takes an entry of the index of finished jobs by end.
@@ -60,7 +62,10 @@ func (q *queue) finishedEnd(key tuple.Tuple, value []byte) error {
 	l := q.layout()
 	packed := append(l.Key(codec.KindFinishedEnd, 0), key.Pack()...)
 	e, err := l.ParseFinishedEnd(kv.KeyValue{Key: packed, Value: value})
-	return cmp.Or(err, q.finishedEntry(&q.finished.ends, e))
+	if err != nil {
+		return err
+	}
+	return q.finishedEntry(&q.finished.ends, e)
 }
 
 // layout returns a layout of a queue of this kind, to read keys with.

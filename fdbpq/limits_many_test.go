@@ -34,8 +34,8 @@ func (f *fixture) applySearching(s fdbpq.Searches, ops ...fdbpq.Op) []fdbpq.Resu
 	}))
 }
 
-			for _, limits := range []bool{false, true} { // from the start, or once items are there
-// group and without.
+// A search finds what its own transaction has pushed: a job that runs again, and a successor, with
+// a group and without.
 func TestSearchOfOwnPushes(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		for _, group := range []string{"", "b"} {

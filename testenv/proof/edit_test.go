@@ -95,8 +95,11 @@ func (w *teller) sweep() {
 
 // encodeEdit returns the message of a request that is about an item by its id, or about a queue.
 func (b *burster) encodeEdit(op *books.Operation) *nats.Msg {
+	// A lease has told the place of its item.
+	id, err := fdbpq.ParseID(op.ID)
 	item := subjects.ItemOptions{
-		ID: op.ID, Priority: op.Priority, State: subjects.State(op.State),
+		ID: op.ID, AtPlace: err == nil && fdbpq.Moved(&id), Priority: op.Priority,
+		State: subjects.State(op.State),
 	}
 	var verb subjects.Verb
 	var data []byte

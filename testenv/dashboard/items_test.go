@@ -48,7 +48,7 @@ func (b *tab) act(form, action string, n int, done string) {
 	}
 
 	about := fmt.Sprintf("%d %s", n, items)
-	b.seesIn("#act h2", action+" "+about+" of ")
+	b.seesIn("#act h2", action+" "+about+" in ")
 	b.press("#act", action+" "+about)
 	b.seesIn("#act", about+" "+done)
 	b.do("window.before = true")
@@ -338,7 +338,7 @@ func TestDeadLetters(t *testing.T) {
 	b.open("/dead")
 	b.has(2, "#dead tbody tr")
 	b.press("#dead tbody tr:has([href='/queue/pq/mail'])", "Redrive all…")
-	b.seesIn("#act h2", "Redrive 1 item of mail-dead?")
+	b.seesIn("#act h2", "Redrive 1 item in mail-dead?")
 	b.press("#act", "Redrive 1 item")
 	b.seesIn("#act", "1 item redriven")
 	b.press("#act", "Close")

@@ -20,7 +20,7 @@ type queueEdits struct {
 
 // editRead is what an operation on one item reads.
 type editRead struct {
-	state.Sought
+	state.IDLookup
 	rest state.Stored // what else belongs to the item
 }
 

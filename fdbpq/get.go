@@ -11,7 +11,7 @@ import (
 // get is an OpGet.
 type get struct {
 	*queueTxn
-	state.Sought
+	state.IDLookup
 	index int               // into txn.ops
 	id    ID                // of the job, or of the place of its item
 	msgID kv.Future[[]byte] // what a message id names; nil for an id

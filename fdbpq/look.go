@@ -114,7 +114,7 @@ func (t *txOps) readItems() error {
 // the items of its own priority one by one.
 type rank struct {
 	*queueTxn
-	state.Sought
+	state.IDLookup
 	index    int // into txn.ops
 	id       ID  // of the job, or of the place of its item
 	end      End

@@ -105,8 +105,8 @@ func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err er
 }
 
 // seek looks for some items by their ids.
-func (b *Browser) seek(r kv.Reader, ids []codec.ID) []Sought {
-	items := make([]Sought, len(ids))
+func (b *Browser) seek(r kv.Reader, ids []codec.ID) []IDLookup {
+	items := make([]IDLookup, len(ids))
 	for i := range items {
 		items[i].Begin(&ids[i], LookUp(b.L, r, &ids[i]))
 	}
@@ -122,7 +122,7 @@ func (b *Browser) seek(r kv.Reader, ids []codec.ID) []Sought {
 }
 
 // arrive waits for the keys of an item that was asked for by its id. The error is one of the store.
-func (s *Standing) arrive(l *codec.Layout, read *Sought, id *codec.ID) error {
+func (s *Standing) arrive(l *codec.Layout, read *IDLookup, id *codec.ID) error {
 	h, err := read.Find()
 	s.ID = *id
 	switch {

@@ -5,13 +5,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Sought is an item that is looked for by an id: at the place with that id first. If nothing is
+// IDLookup is an item that is looked for by an id: at the place with that id first. If nothing is
 // there, the job with that id may have moved, and its alias names the place.
 //
 // Begin, BeginAlias and Follow each start or await one read. Callers take each step for many items
 // before the next, so that all of them together take one round trip, or three if any is not at the
 // place of its id.
-type Sought struct {
+type IDLookup struct {
 	Lookup
 	Place codec.ID // where the item is looked for
 	Begun bool
@@ -21,12 +21,12 @@ type Sought struct {
 }
 
 // Begin notes a read of a place.
-func (s *Sought) Begin(place *codec.ID, read Lookup) {
-	*s = Sought{Place: *place, Lookup: read, Begun: true}
+func (s *IDLookup) Begin(place *codec.ID, read Lookup) {
+	*s = IDLookup{Place: *place, Lookup: read, Begun: true}
 }
 
 // BeginAlias waits for the item, and starts to read the alias if it is not there.
-func (s *Sought) BeginAlias(r kv.Reader, l *codec.Layout) {
+func (s *IDLookup) BeginAlias(r kv.Reader, l *codec.Layout) {
 	if !s.Begun || s.Err != nil {
 		return
 	}
@@ -37,13 +37,13 @@ func (s *Sought) BeginAlias(r kv.Reader, l *codec.Layout) {
 }
 
 // BeginAliasOf starts to read the alias of a job.
-func (s *Sought) BeginAliasOf(r kv.Reader, l *codec.Layout, job *codec.ID) {
+func (s *IDLookup) BeginAliasOf(r kv.Reader, l *codec.Layout, job *codec.ID) {
 	s.alias = r.Get(l.AliasKey(job))
 }
 
 // Follow waits for the alias. If there is one, it changes the place, and reports that the item has
 // to be read there.
-func (s *Sought) Follow() bool {
+func (s *IDLookup) Follow() bool {
 	if s.alias == nil {
 		return false
 	}
@@ -64,7 +64,7 @@ func (s *Sought) Follow() bool {
 
 // Find returns the item, nil if it is not in the queue. The error is ErrCorrupt or one of the
 // store.
-func (s *Sought) Find() (*codec.Record, error) {
+func (s *IDLookup) Find() (*codec.Record, error) {
 	if s.Err != nil {
 		return nil, s.Err
 	}

@@ -21,7 +21,7 @@ type queueEdits struct {
 // editRead is what an operation on one item reads.
 type editRead struct {
 	state.IDLookup
-	rest state.Stored // what else belongs to the item
+	rest state.ItemRead // what else belongs to the item
 }
 
 // checkManaging returns an error if the queue does not support an operation on an item by its id,

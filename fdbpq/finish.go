@@ -23,10 +23,10 @@ const (
 // Keeping a job never makes its acknowledgement fail. A value that the transaction has no room for
 // is left out, and a damaged item is not kept.
 type keeping struct {
-	all   bool                  // the settings say that all jobs are kept
-	asked bool                  // begun what is needed if they are likely to say so
-	items map[int]*state.Stored // of the span, by place: what belongs to the items besides
-	bytes int                   // that a long chain holds of its items
+	all   bool                    // the settings say that all jobs are kept
+	asked bool                    // begun what is needed if they are likely to say so
+	items map[int]*state.ItemRead // of the span, by place: what belongs to the items besides
+	bytes int                     // that a long chain holds of its items
 }
 
 // keepOverhead is about how many bytes of a transaction a record takes with its entry and its keys,
@@ -117,7 +117,7 @@ func (q *queueSettlements) beginKeep(n int) {
 	id := &q.opAt(n).Token.ID
 	q.ledger.BeginFinish()
 	if q.keeps.items == nil {
-		q.keeps.items = map[int]*state.Stored{}
+		q.keeps.items = map[int]*state.ItemRead{}
 	}
 
 	message, known := q.reads[n].Known()

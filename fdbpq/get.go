@@ -17,7 +17,7 @@ type get struct {
 	msgID kv.Future[[]byte] // what a message id names; nil for an id
 	bytes int               // about how many to read of an item
 	in    *codec.Layout     // where the item is: its own queue, or that of the dead letters
-	rest  state.Stored      // what else belongs to the item
+	rest  state.ItemRead    // what else belongs to the item
 	past  kv.Future[[]byte] // its history, if it is ready
 
 	finished *state.FinishedLookup // nil unless the item is not in its own queue

@@ -247,7 +247,7 @@ func (n *infos) nameGroups(loads []state.GroupLoad) error {
 			firsts = append(firsts, n.snapshot.GetRange(keys, kv.RangeOptions{Limit: 1}))
 		}
 
-		items := make([]state.Stored, len(some))
+		items := make([]state.ItemRead, len(some))
 		for i, first := range firsts {
 			pairs, err := first.Get()
 			if err != nil {
@@ -268,7 +268,7 @@ func (n *infos) nameGroups(loads []state.GroupLoad) error {
 				name = strings.Clone(name) // it shares the bytes of the item
 				n.info.Groups = append(n.info.Groups, GroupCount{name, load.Ready, load.Leased})
 			}
-			items[i] = state.Stored{} // it holds values
+			items[i] = state.ItemRead{} // it holds values
 		}
 	}
 

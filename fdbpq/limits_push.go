@@ -308,7 +308,7 @@ func (v *victims) load() error {
 	}
 	v.loaded, v.ended = part.Place, part.Ended
 
-	rests := make([]state.Stored, len(items))
+	rests := make([]state.ItemRead, len(items))
 	for i := range items {
 		rests[i] = state.BeginItem(v.g.L, v.g.Tx.Snapshot(), &items[i].ID, state.Beginning)
 		v.g.KnowRest(&rests[i])

@@ -45,7 +45,7 @@ type head struct {
 
 	id    ID
 	value kv.Future[[]byte] // nil unless the item is being read
-	item  *state.Stored     // valid if value is set; has its Pair.Key once next has returned it
+	item  *state.ItemRead   // valid if value is set; has its Pair.Key once next has returned it
 	taken bool              // the search goes on to the item after it
 }
 
@@ -237,7 +237,7 @@ func (s *search) beginItem(h *head) {
 
 // next returns the next item, nil after the last or where the other side has taken the rest. The
 // error is ErrNotYet if the item of a group that the search has forgotten comes first.
-func (s *search) next() (*state.Stored, error) {
+func (s *search) next() (*state.ItemRead, error) {
 	for len(s.heads) > 0 {
 		h := s.heads[0]
 		if h.taken {

@@ -40,8 +40,8 @@ type side struct {
 func (s *side) walk() *state.Cursor { return &s.ends.Walks[s.end] }
 
 // find returns the next item that may be served, nil if there is none. It need not be complete: see
-// Stored.ReadRest. The error is ErrCorrupt, ErrMoreExpired or one of the store.
-func (s *side) find() (*state.Stored, error) {
+// ItemRead.ReadRest. The error is ErrCorrupt, ErrMoreExpired or one of the store.
+func (s *side) find() (*state.ItemRead, error) {
 	for {
 		item, err := s.next()
 		if err != nil || item == nil {
@@ -80,7 +80,7 @@ func (s *side) find() (*state.Stored, error) {
 }
 
 // next returns the next item, nil after the last or where the other side has taken the rest.
-func (s *side) next() (*state.Stored, error) {
+func (s *side) next() (*state.ItemRead, error) {
 	if s.search != nil {
 		return s.search.next()
 	}
@@ -88,7 +88,7 @@ func (s *side) next() (*state.Stored, error) {
 }
 
 // pass skips an item whose group may not be served.
-func (s *side) pass(item *state.Stored) (err error) {
+func (s *side) pass(item *state.ItemRead) (err error) {
 	if s.search != nil { // the whole group is out
 		s.search.heads = s.search.heads[1:]
 		return nil
@@ -105,7 +105,7 @@ func (s *side) pass(item *state.Stored) (err error) {
 }
 
 // dropTaken continues after an item that was taken.
-func (s *side) dropTaken(item *state.Stored) {
+func (s *side) dropTaken(item *state.ItemRead) {
 	s.ends.NoteTaken(s.end, item.Pair.Key)
 	if s.end == Front {
 		s.served.Note(&item.Item.ID)
@@ -125,7 +125,7 @@ func (s *side) drop() {
 }
 
 // removeExpired removes an item that has expired although nothing in the time index says so.
-func (s *side) removeExpired(item *state.Stored) {
+func (s *side) removeExpired(item *state.ItemRead) {
 	h := &codec.Record{ID: item.Item.ID, State: Ready, Value: item.Pair.Value}
 	h.Lasting = codec.LastingOf(&item.Item.Message)
 	s.ledger.DetachAnywhere(h)
@@ -137,7 +137,7 @@ func (s *side) removeExpired(item *state.Stored) {
 // check reads all of an item. The error says why the operation cannot have it, or is one of the
 // store. An item that cannot be read stays, with ErrCorrupt, and so do the items after it, because
 // serving them would break the order.
-func (s *side) check(op *Op, item *state.Stored, bytesLeft *int) error {
+func (s *side) check(op *Op, item *state.ItemRead, bytesLeft *int) error {
 	if item.Err != nil {
 		return item.Err
 	}
@@ -164,7 +164,7 @@ func (s *side) check(op *Op, item *state.Stored, bytesLeft *int) error {
 
 // complete reads all of an item, and subtracts its size from bytesLeft, the rest of MaxBytes. The
 // error says why a pop or lease cannot have the item, or is one of the store.
-func (s *side) complete(op *Op, item *state.Stored, bytesLeft *int) error {
+func (s *side) complete(op *Op, item *state.ItemRead, bytesLeft *int) error {
 	most := s.returned.Left()
 	if op.MaxBytes > 0 {
 		most = min(most, *bytesLeft)
@@ -193,7 +193,7 @@ func (s *side) complete(op *Op, item *state.Stored, bytesLeft *int) error {
 }
 
 // popItem removes an item, with its history as it is stored.
-func (q *queuePops) popItem(i int, s *state.Stored, past []byte) {
+func (q *queuePops) popItem(i int, s *state.ItemRead, past []byte) {
 	q.ledger.Pop(s)
 	q.ledger.ClearHistory(&s.Item.ID, past)
 	taken := s.Taken(q.l, past)
@@ -236,7 +236,9 @@ func (q *queuePops) leaseBefore(i int) *Result {
 
 // leaseItem leases an item, whose history is given as stored, for the given time. The error is
 // ErrCorrupt; then nothing changes.
-func (q *queuePops) leaseItem(i int, s *state.Stored, encoded []byte, length time.Duration) error {
+func (q *queuePops) leaseItem(
+	i int, s *state.ItemRead, encoded []byte, length time.Duration,
+) error {
 	past, err := codec.ParseHistory(&s.Item.ID, encoded)
 	if err != nil {
 		return err

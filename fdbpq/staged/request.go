@@ -107,7 +107,7 @@ func (r *request) claim(tx kv.Transaction, item *fdbpq.Item, now time.Time) {
 
 // take takes a detached item that has been read in full. history is being read.
 func (r *request) take(
-	g *state.Ledger, item *state.Stored, history kv.Future[[]byte],
+	g *state.Ledger, item *state.ItemRead, history kv.Future[[]byte],
 ) (*fdbpq.Result, error) {
 	past, err := history.Get()
 	if err != nil {

@@ -172,7 +172,7 @@ func (s *serving) sayEmpty(w *codec.LineEntry, why error) {
 
 // give gives an item to a request. The Popper takes the item of its own request at once, unless the
 // item cannot be read.
-func (s *serving) give(w *codec.LineEntry, item *state.Stored) (err error) {
+func (s *serving) give(w *codec.LineEntry, item *state.ItemRead) (err error) {
 	if item.Err != nil {
 		return item.Err
 	}

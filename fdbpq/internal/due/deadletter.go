@@ -11,7 +11,7 @@ import (
 type Burial struct {
 	Large bool // it has more than BeginItem reads
 
-	item state.Stored
+	item state.ItemRead
 	from *state.Ledger
 	to   *Destination
 }

@@ -57,7 +57,7 @@ func returnItems(answers []*uncollected) error {
 	bytes := 0
 	for next := firstReturn; len(answers) > 0 && bytes <= returnBytes; next *= returnGrowth {
 		some := answers[:min(next, len(answers))]
-		values, returns := make([]kv.Future[[]byte], len(some)), make([]*state.Stored, len(some))
+		values, returns := make([]kv.Future[[]byte], len(some)), make([]*state.ItemRead, len(some))
 		for i, a := range some {
 			g := a.due.Ledger
 			values[i], returns[i] = g.Tx.Get(a.valueKey), g.BeginReturn(a.item)
@@ -83,7 +83,7 @@ func returnItems(answers []*uncollected) error {
 }
 
 // settle returns the item, unless it has expired, and removes the answer.
-func (a *uncollected) settle(read *state.Stored, value []byte) error {
+func (a *uncollected) settle(read *state.ItemRead, value []byte) error {
 	g := a.due.Ledger
 	g.Tx.AddReadConflict(kv.SingleKey(a.key)) // with its collection
 	a.remove(g.Tx)

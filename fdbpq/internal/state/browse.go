@@ -34,7 +34,7 @@ type Standing struct {
 	Bytes   int        // about how many were read of it
 	Err     error      // ErrCorrupt if it cannot be read
 
-	rest Stored
+	rest ItemRead
 }
 
 const (
@@ -305,6 +305,6 @@ func (b *Browser) finish(r kv.Reader, s *Standing) error {
 		s.Item = codec.Item{ID: s.ID, PushedAt: codec.PushedAt(&s.ID)}
 	}
 
-	s.rest, s.Value = Stored{}, nil // free the values that they hold
+	s.rest, s.Value = ItemRead{}, nil // free the values that they hold
 	return nil
 }

@@ -57,16 +57,16 @@ func (g *Ledger) BeginDelete(id *codec.ID) {
 }
 
 // KnowRest is BeginDelete for an item whose ("m") keys the caller reads, by BeginItem.
-func (g *Ledger) KnowRest(s *Stored) {
+func (g *Ledger) KnowRest(s *ItemRead) {
 	if g.NeedsRest(&s.Item.ID) {
 		g.NoteRest(s)
 	}
 }
 
 // NoteRest has Delete use what was read of an item.
-func (g *Ledger) NoteRest(s *Stored) {
+func (g *Ledger) NoteRest(s *ItemRead) {
 	if g.rests == nil {
-		g.rests = map[codec.ID]*Stored{}
+		g.rests = map[codec.ID]*ItemRead{}
 	}
 	g.rests[s.Item.ID] = s
 }

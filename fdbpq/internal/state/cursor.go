@@ -31,10 +31,10 @@ type Cursor struct {
 	together int             // for how many items the rest is read at once; 0: the caller reads it
 
 	page  kv.Future[[]kv.KeyValue]
-	items []Stored // of the page, from where the cursor is
-	begun int      // for how many of these BeginReads has begun to read the rest
-	last  []byte   // key of the last item of the page
-	more  bool     // there may be items after it
+	items []ItemRead // of the page, from where the cursor is
+	begun int        // for how many of these BeginReads has begun to read the rest
+	last  []byte     // key of the last item of the page
+	more  bool       // there may be items after it
 
 	passed, passedBytes int // items that were passed over, and the bytes of their values
 }
@@ -91,15 +91,15 @@ func (c *Cursor) Arrive() error {
 	}
 
 	c.last = pairs[len(pairs)-1].Key
-	c.items, c.begun = make([]Stored, len(pairs)), 0
+	c.items, c.begun = make([]ItemRead, len(pairs)), 0
 	for i, pair := range pairs {
-		c.items[i] = ParseStored(c.l, pair)
+		c.items[i] = ParseOwn(c.l, pair)
 	}
 	return nil
 }
 
 // Peek returns the next item, nil after the last.
-func (c *Cursor) Peek() (*Stored, error) {
+func (c *Cursor) Peek() (*ItemRead, error) {
 	if len(c.items) == 0 && c.page == nil && c.more {
 		c.requestPage()
 	}
@@ -203,7 +203,7 @@ func (e *Ends) Empty() bool {
 }
 
 // Peek returns the next item from one end, nil after the last or where the ends have met.
-func (e *Ends) Peek(end codec.End) (*Stored, error) {
+func (e *Ends) Peek(end codec.End) (*ItemRead, error) {
 	s, err := e.Walks[end].Peek()
 	if err != nil || s == nil || e.Met(end, s.Pair.Key) {
 		return nil, err

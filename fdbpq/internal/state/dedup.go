@@ -176,7 +176,7 @@ type DedupRead struct {
 
 	place codec.ID // of the item that a unique key names
 	item  Lookup   // that item
-	rest  Stored   // what else belongs to it, if it has moved
+	rest  ItemRead // what else belongs to it, if it has moved
 }
 
 // Parse waits for the key. The error is one of the store.

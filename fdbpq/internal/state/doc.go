@@ -1,12 +1,12 @@
 // Package state owns the states of items: nothing else writes their keys and counters.
 //
 // A [Ledger] is the state of one queue in one transaction. It has one method for each move of an
-// item, and the table of them. A [Cursor] finds items in their order, a [Stored] is one being read,
-// and a [Lookup] finds one by its id. [Known] carries what a transaction has learned to the next
+// item, and the table of them. A [Cursor] finds items in their order, an [ItemRead] is one being
+// read, and a [Lookup] finds one by its id. [Known] carries what a transaction has learned to the next
 // one.
 //
 //	ledger.go               the moves of items, and what Flush adds to the counters
-//	cursor.go, stored.go    items in their order, from either end; an item being read
+//	cursor.go, itemread.go  items in their order, from either end; an item being read
 //	lookup.go               an item by its id, wherever it is
 //	turn.go, turns.go       how far a group reaches; which count its next item gets
 //	groupsecrets.go         what hashes of groups depend on

@@ -117,7 +117,7 @@ func (e *Expiries) arrive(queues int) error {
 
 		if n < len(e.metas.own) {
 			metas := kv.Ready(e.metas.own[n], nil)
-			e.G.KnowRest(&Stored{Item: codec.Item{ID: h.ID}, metas: metas})
+			e.G.KnowRest(&ItemRead{Item: codec.Item{ID: h.ID}, metas: metas})
 		} else {
 			e.G.BeginDelete(&h.ID)
 		}

@@ -46,7 +46,7 @@ type Ledger struct {
 	facts *facts           // what is known of the queue without a read; nil is nothing
 	own   map[turnOf]*turn // the turns of this transaction if facts is nil
 	bytes byteCount
-	rests map[codec.ID]*Stored // of items to be deleted: see BeginDelete
+	rests map[codec.ID]*ItemRead // of items to be deleted: see BeginDelete
 
 	settingsRead kv.Future[[]byte]     // nil before BeginSettings, and if they were known
 	settings     *codec.StoredSettings // once read, or set by the transaction
@@ -127,7 +127,7 @@ func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 }
 
 // Detach takes a ready item out of ("i"). Its ("m") keys stay; the caller keeps its value.
-func (g *Ledger) Detach(s *Stored) {
+func (g *Ledger) Detach(s *ItemRead) {
 	g.Tx.Clear(s.Pair.Key)
 	g.facts.detached(s.Pair.Key)
 	g.countReady(&s.Item.ID, -1)
@@ -207,7 +207,7 @@ func (g *Ledger) Delete(h *codec.Record) {
 	case rest != nil && rest.parts != nil && !rest.Cut:
 		rest.clear(g.Tx)
 	case h.Parts > 0:
-		for part := range h.Parts { // not as a range: see Stored.clear
+		for part := range h.Parts { // not as a range: see ItemRead.clear
 			g.Tx.Clear(g.L.MetaKey(&h.ID, part))
 		}
 	case codec.HasMeta(&h.ID):
@@ -232,7 +232,7 @@ func (g *Ledger) Discard(h *codec.Record) {
 }
 
 // DeleteRest removes the rest of a detached item, which must have been read in full.
-func (g *Ledger) DeleteRest(s *Stored) {
+func (g *Ledger) DeleteRest(s *ItemRead) {
 	if g.CountsBytes() {
 		g.addBytes(&s.Item.ID, -s.Item.Message.Size())
 	}
@@ -244,7 +244,7 @@ func (g *Ledger) DeleteRest(s *Stored) {
 }
 
 // Pop removes a ready item, which must have been read in full.
-func (g *Ledger) Pop(s *Stored) {
+func (g *Ledger) Pop(s *ItemRead) {
 	g.Detach(s)
 	g.DeleteRest(s)
 }

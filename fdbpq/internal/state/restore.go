@@ -31,7 +31,7 @@ type TakenItem struct {
 
 // Taken returns the item with all that it takes to restore it, which for most items is nothing
 // else. past is its history as stored.
-func (s *Stored) Taken(l *codec.Layout, past []byte) TakenItem {
+func (s *ItemRead) Taken(l *codec.Layout, past []byte) TakenItem {
 	switch {
 	case !codec.Ours(&s.Item.ID):
 		codec.KeepFor(&s.Item, &codec.Kept{Value: s.Pair.Value, Past: past})
@@ -90,7 +90,7 @@ func (g *Ledger) Restore(item *codec.Item) error {
 // nobody has read yet. If nobody collects it, it returns to the queue, where its expiry and its
 // unique key count again. Meanwhile its entry of the time index may have fallen due, without an
 // item to remove, and another item may have got its unique key.
-func (g *Ledger) BeginReturn(id *codec.ID) *Stored {
+func (g *Ledger) BeginReturn(id *codec.ID) *ItemRead {
 	s := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
 	return &s
 }
@@ -98,7 +98,7 @@ func (g *Ledger) BeginReturn(id *codec.ID) *Stored {
 // ReturnStaged returns an item to its old place, with its value as it was stored. One that has
 // expired stays away, and one whose unique key belongs to another item by now returns without it.
 // The error is one of the store.
-func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
+func (g *Ledger) ReturnStaged(s *ItemRead, value []byte) error {
 	id := &s.Item.ID
 	lasts, err := s.Lasting()
 	if err != nil {
@@ -131,7 +131,7 @@ func (g *Ledger) ReturnStaged(s *Stored, value []byte) error {
 }
 
 // returnWithoutUnique returns an item whose unique key belongs to another one.
-func (g *Ledger) returnWithoutUnique(s *Stored, value []byte) error {
+func (g *Ledger) returnWithoutUnique(s *ItemRead, value []byte) error {
 	id, m := &s.Item.ID, &s.Item.Message
 	past, err := ReadHistory(g.L, g.Tx, id).Get()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Stored is an item being read: its own key and value, and its ("m") keys, which have its headers
+// ItemRead is an item being read: its own key and value, and its ("m") keys, which have its headers
 // and the rest of a long value. Either may come first, in any state. It is in one of these states:
 //
 //	state     metas  parts  Cut  headless  Item has
@@ -24,7 +24,7 @@ import (
 // BeginRead moves an item that has ("m") keys from own to reading, FinishRead from there to one of
 // the last three, ReadRest from cut or headless towards whole, and Drop from whole back to cut. Err
 // is set, and the item stays as it is, once it turns out to be corrupt.
-type Stored struct {
+type ItemRead struct {
 	Item codec.Item
 	Pair kv.KeyValue // the item's own key and value, as stored
 	Err  error       // ErrCorrupt if the item cannot be read
@@ -42,13 +42,13 @@ type Stored struct {
 // go: a single key if the item has several, because all but the last are full.
 const Beginning = codec.ChunkSize
 
-// ParseStored parses the own key and value of an item.
-func ParseStored(l *codec.Layout, pair kv.KeyValue) Stored {
+// ParseOwn parses the own key and value of an item.
+func ParseOwn(l *codec.Layout, pair kv.KeyValue) ItemRead {
 	id, err := l.ParseItem(pair.Key)
 	if err != nil {
-		return Stored{Pair: pair, Err: err}
+		return ItemRead{Pair: pair, Err: err}
 	}
-	s := Stored{Item: codec.Item{ID: id, PushedAt: codec.PushedAt(&id)}, Pair: pair}
+	s := ItemRead{Item: codec.Item{ID: id, PushedAt: codec.PushedAt(&id)}, Pair: pair}
 	s.Err = codec.Understood(&id)
 	s.setOwn(codec.DecodeValue(l.Format, pair.Value))
 	return s
@@ -56,16 +56,16 @@ func ParseStored(l *codec.Layout, pair kv.KeyValue) Stored {
 
 // BeginItem starts to read the ("m") keys of an item whose own key the caller reads. bytes is as
 // for BeginRead.
-func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) Stored {
-	s := Stored{Item: codec.Item{ID: *id, PushedAt: codec.PushedAt(id)}, Err: codec.Understood(id)}
+func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) ItemRead {
+	s := ItemRead{Item: codec.Item{ID: *id, PushedAt: codec.PushedAt(id)}, Err: codec.Understood(id)}
 	s.BeginRead(r, l, bytes)
 	return s
 }
 
 // KnownItem is an item that need not be read. Its message is small: one ("m") key at most.
-func KnownItem(l *codec.Layout, id *codec.ID, m *codec.Message) Stored {
+func KnownItem(l *codec.Layout, id *codec.ID, m *codec.Message) ItemRead {
 	item := codec.Item{ID: *id, PushedAt: codec.PushedAt(id), Message: *m}
-	s := Stored{Item: item, known: true}
+	s := ItemRead{Item: item, known: true}
 	if codec.HasMeta(id) {
 		s.parts = []kv.KeyValue{{Key: l.MetaKey(id, 0)}}
 	}
@@ -74,7 +74,7 @@ func KnownItem(l *codec.Layout, id *codec.ID, m *codec.Message) Stored {
 
 // BeginRead starts to read the item's ("m") keys, unless that has begun: about as many bytes, but
 // at least one key; 0 is all. More than that may not fit into memory.
-func (s *Stored) BeginRead(r kv.Reader, l *codec.Layout, bytes int) {
+func (s *ItemRead) BeginRead(r kv.Reader, l *codec.Layout, bytes int) {
 	if s.metas != nil || s.known || s.Err != nil || !codec.HasMeta(&s.Item.ID) {
 		return
 	}
@@ -84,7 +84,7 @@ func (s *Stored) BeginRead(r kv.Reader, l *codec.Layout, bytes int) {
 
 // FinishRead waits for what BeginRead started. The error is one of the store; an error of the item
 // alone is in s.Err.
-func (s *Stored) FinishRead() error {
+func (s *ItemRead) FinishRead() error {
 	if s.metas == nil || s.Err != nil || s.parts != nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (s *Stored) FinishRead() error {
 }
 
 // parse sets the message to what the parts hold.
-func (s *Stored) parse() {
+func (s *ItemRead) parse() {
 	m, rest, err := codec.DecodeMeta(s.parts)
 	if s.headless = err != nil && s.Cut; s.headless {
 		return
@@ -121,7 +121,7 @@ func (s *Stored) parse() {
 
 // ReadRest waits for what BeginRead started, and reads the rest of an item that is cut, unless the
 // item has more than about most bytes. Then it stays cut. The error is one of the store.
-func (s *Stored) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
+func (s *ItemRead) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
 	if err := s.FinishRead(); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (s *Stored) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
 // Load waits for what BeginItem started, and adds the value in the item's own key, as stored. With
 // rest it reads the rest of an item that is cut. The error wraps ErrCorrupt, or is one of the
 // store.
-func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) error {
+func (s *ItemRead) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) error {
 	s.SetOwn(l, value)
 	err := s.FinishRead()
 	if err == nil && rest {
@@ -163,7 +163,7 @@ func (s *Stored) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) err
 
 // SetOwn sets the own key and value, as stored, of an item that BeginItem reads. What was parsed
 // without the value is parsed again with it.
-func (s *Stored) SetOwn(l *codec.Layout, value []byte) {
+func (s *ItemRead) SetOwn(l *codec.Layout, value []byte) {
 	if s.known {
 		return
 	}
@@ -174,11 +174,11 @@ func (s *Stored) SetOwn(l *codec.Layout, value []byte) {
 	}
 }
 
-func (s *Stored) setOwn(value []byte) { s.own, s.Item.Value = value, value }
+func (s *ItemRead) setOwn(value []byte) { s.own, s.Item.Value = value, value }
 
 // Expired reads enough of the item to report whether it has expired by now. bytes is as for
 // BeginRead. The error is one of the store.
-func (s *Stored) Expired(r kv.Reader, l *codec.Layout, now time.Time, bytes int) (bool, error) {
+func (s *ItemRead) Expired(r kv.Reader, l *codec.Layout, now time.Time, bytes int) (bool, error) {
 	s.BeginRead(r, l, bytes) // usually a no-op
 	err := s.ReadHeaders(r, l)
 	return err == nil && s.Err == nil && codec.Expired(s.Item.Expires, now), err
@@ -186,7 +186,7 @@ func (s *Stored) Expired(r kv.Reader, l *codec.Layout, now time.Time, bytes int)
 
 // ReadHeaders waits for what BeginRead started, and reads on if that was too little for the
 // headers. The error is one of the store.
-func (s *Stored) ReadHeaders(r kv.Reader, l *codec.Layout) error {
+func (s *ItemRead) ReadHeaders(r kv.Reader, l *codec.Layout) error {
 	if err := s.FinishRead(); err != nil || !s.headless {
 		return err
 	}
@@ -196,14 +196,14 @@ func (s *Stored) ReadHeaders(r kv.Reader, l *codec.Layout) error {
 // Lasting waits for what BeginItem started, and returns what travels with the item. If that cannot
 // be read, the result is empty, which does no harm: the entry of the time index stays until it is
 // due, and the unique key means nothing without the item. The error is one of the store.
-func (s *Stored) Lasting() (codec.Lasting, error) {
+func (s *ItemRead) Lasting() (codec.Lasting, error) {
 	err := s.FinishRead()
 	return codec.LastingOf(&s.Item.Message), err
 }
 
 // Whole returns an item whose read has begun, for an operation that leaves it in the queue. The
 // error is ErrNoRoom, ErrCorrupt or one of the store.
-func (s *Stored) Whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.Item, error) {
+func (s *ItemRead) Whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.Item, error) {
 	if err := s.FinishRead(); err != nil {
 		return codec.Item{}, err
 	}
@@ -229,10 +229,10 @@ func (s *Stored) Whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.
 }
 
 // Known reports whether all of the item was known, and nothing of it was read.
-func (s *Stored) Known() bool { return s.known }
+func (s *ItemRead) Known() bool { return s.known }
 
 // Read returns how many bytes of the item have been read.
-func (s *Stored) Read() int {
+func (s *ItemRead) Read() int {
 	n := len(s.Pair.Value)
 	for _, part := range s.parts {
 		n += len(part.Value)
@@ -242,7 +242,7 @@ func (s *Stored) Read() int {
 
 // Drop frees the ("m") keys that were read of an item, but not its headers. ReadRest reads them
 // again.
-func (s *Stored) Drop() {
+func (s *ItemRead) Drop() {
 	if s.known || s.parts == nil || s.Err != nil {
 		return
 	}
@@ -252,14 +252,14 @@ func (s *Stored) Drop() {
 
 // clear removes the ("m") keys, all of which have been read. One key at a time leaves nothing that
 // later reads have to step over, as ranges do in the embedded store.
-func (s *Stored) clear(tx kv.Transaction) {
+func (s *ItemRead) clear(tx kv.Transaction) {
 	for _, part := range s.parts {
 		tx.Clear(part.Key)
 	}
 }
 
 // Parts returns how many ("m") keys the item has, 0 if not all were read.
-func (s *Stored) Parts() int {
+func (s *ItemRead) Parts() int {
 	if s.Cut {
 		return 0
 	}
@@ -267,7 +267,7 @@ func (s *Stored) Parts() int {
 }
 
 // Release frees everything read for an item but the item itself.
-func (s *Stored) Release() {
+func (s *ItemRead) Release() {
 	s.metas, s.parts, s.own, s.Pair.Value = nil, nil, nil, nil
 }
 

@@ -42,7 +42,7 @@ type storedRun struct {
 
 	want  codec.Message
 	value []byte // of the item's own key, as stored
-	s     Stored
+	s     ItemRead
 	owned bool // SetOwn was called
 	steps []string
 }
@@ -74,7 +74,7 @@ func newStoredRun(t *testing.T, random *rand.Rand) *storedRun {
 	tx.Set(r.l.ItemKey(&id), r.value)
 
 	if r.owned = random.IntN(2) == 0; r.owned {
-		r.s = ParseStored(r.l, kv.KeyValue{Key: r.l.ItemKey(&id), Value: r.value})
+		r.s = ParseOwn(r.l, kv.KeyValue{Key: r.l.ItemKey(&id), Value: r.value})
 		r.s.BeginRead(r.read, r.l, r.bytes())
 	} else {
 		r.s = BeginItem(r.l, r.read, &id, r.bytes())

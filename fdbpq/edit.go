@@ -182,7 +182,7 @@ func (q *queueEdits) find(i int) (*codec.Record, error) {
 	if h.Gone(q.now) {
 		return nil, notFound(&op.ID)
 	}
-	q.ledger.KnowRest(&read.rest)
+	q.ledger.ReuseMeta(&read.rest)
 	return h, nil
 }
 

@@ -174,12 +174,12 @@ func (q *queueSettlements) finished(n int, h *codec.Record) (*codec.Finished, er
 		return nil, err
 	}
 	if room := q.moving.remaining(); here && room > 0 {
-		if err := item.ReadRest(q.snapshot, q.l, room); err != nil {
+		if err := item.ReadMeta(q.snapshot, q.l, room); err != nil {
 			return nil, err
 		}
 	}
 
-	q.ledger.NoteRest(item)
+	q.ledger.NoteMeta(item)
 
 	m := &item.Item.Message
 	keep := cmp.Or(m.Keep, set.Keep)

@@ -311,7 +311,7 @@ func (v *victims) load() error {
 	rests := make([]state.ItemRead, len(items))
 	for i := range items {
 		rests[i] = state.BeginItem(v.g.L, v.g.Tx.Snapshot(), &items[i].ID, state.Beginning)
-		v.g.KnowRest(&rests[i])
+		v.g.ReuseMeta(&rests[i])
 	}
 	for i := range items {
 		s := &items[i]

@@ -40,7 +40,7 @@ type side struct {
 func (s *side) walk() *state.Cursor { return &s.ends.Walks[s.end] }
 
 // find returns the next item that may be served, nil if there is none. It need not be complete: see
-// ItemRead.ReadRest. The error is ErrCorrupt, ErrMoreExpired or one of the store.
+// ItemRead.ReadMeta. The error is ErrCorrupt, ErrMoreExpired or one of the store.
 func (s *side) find() (*state.ItemRead, error) {
 	for {
 		item, err := s.next()
@@ -174,7 +174,7 @@ func (s *side) complete(op *Op, item *state.ItemRead, bytesLeft *int) error {
 	}
 
 	// If the item is too large, this stops reading as soon as that is known.
-	if err := item.ReadRest(s.tx, s.l, most); err != nil {
+	if err := item.ReadMeta(s.tx, s.l, most); err != nil {
 		return err
 	}
 

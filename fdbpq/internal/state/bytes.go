@@ -41,34 +41,34 @@ func (g *Ledger) countRemoved(h *codec.Record) {
 	}
 }
 
-// NeedsRest reports whether Delete has to read the ("m") keys of an item: for its size if the queue
+// NeedsMeta reports whether Delete has to read the ("m") keys of an item: for its size if the queue
 // counts bytes, for the id of its job if the item has moved.
-func (g *Ledger) NeedsRest(id *codec.ID) bool {
+func (g *Ledger) NeedsMeta(id *codec.ID) bool {
 	return codec.Moved(id) || codec.HasMeta(id) && g.CountsBytes()
 }
 
 // BeginDelete starts to read what Delete and SizeOf need of an item. Without it they read one item
 // after the other. Most items need nothing.
 func (g *Ledger) BeginDelete(id *codec.ID) {
-	if g.rests[*id] == nil && g.NeedsRest(id) {
+	if g.metaReads[*id] == nil && g.NeedsMeta(id) {
 		s := BeginItem(g.L, g.Tx.Snapshot(), id, Beginning)
-		g.NoteRest(&s)
+		g.NoteMeta(&s)
 	}
 }
 
-// KnowRest is BeginDelete for an item whose ("m") keys the caller reads, by BeginItem.
-func (g *Ledger) KnowRest(s *ItemRead) {
-	if g.NeedsRest(&s.Item.ID) {
-		g.NoteRest(s)
+// ReuseMeta is BeginDelete for an item whose ("m") keys the caller reads, by BeginItem.
+func (g *Ledger) ReuseMeta(s *ItemRead) {
+	if g.NeedsMeta(&s.Item.ID) {
+		g.NoteMeta(s)
 	}
 }
 
-// NoteRest has Delete use what was read of an item.
-func (g *Ledger) NoteRest(s *ItemRead) {
-	if g.rests == nil {
-		g.rests = map[codec.ID]*ItemRead{}
+// NoteMeta has Delete use what was read of an item.
+func (g *Ledger) NoteMeta(s *ItemRead) {
+	if g.metaReads == nil {
+		g.metaReads = map[codec.ID]*ItemRead{}
 	}
-	g.rests[s.Item.ID] = s
+	g.metaReads[s.Item.ID] = s
 }
 
 // firstOf returns the Message.First of an item, nil if it has not moved. What cannot be read is
@@ -82,7 +82,7 @@ func (g *Ledger) firstOf(h *codec.Record) *codec.ID {
 	}
 
 	g.BeginDelete(&h.ID)
-	s := g.rests[h.ID]
+	s := g.metaReads[h.ID]
 	g.fail(s.ReadHeaders(g.Tx.Snapshot(), g.L))
 	return s.Item.First
 }
@@ -96,7 +96,7 @@ func (g *Ledger) SizeOf(h *codec.Record) (int, error) {
 
 	size := len(codec.DecodeValue(g.L.Format, h.Value)) + h.Dropped
 	g.BeginDelete(&h.ID)
-	s := g.rests[h.ID]
+	s := g.metaReads[h.ID]
 	if s == nil {
 		return size, nil
 	}

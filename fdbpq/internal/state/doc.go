@@ -2,8 +2,8 @@
 //
 // A [Ledger] is the state of one queue in one transaction. It has one method for each move of an
 // item, and the table of them. A [Cursor] finds items in their order, an [ItemRead] is one being
-// read, and a [Lookup] finds one by its id. [Known] carries what a transaction has learned to the next
-// one.
+// read, and a [Lookup] finds one by its id. [Known] carries what a transaction has learned to the
+// next one.
 //
 //	ledger.go               the moves of items, and what Flush adds to the counters
 //	cursor.go, itemread.go  items in their order, from either end; an item being read

@@ -117,7 +117,7 @@ func (e *Expiries) arrive(queues int) error {
 
 		if n < len(e.metas.own) {
 			metas := kv.Ready(e.metas.own[n], nil)
-			e.G.KnowRest(&ItemRead{Item: codec.Item{ID: h.ID}, metas: metas})
+			e.G.ReuseMeta(&ItemRead{Item: codec.Item{ID: h.ID}, metas: metas})
 		} else {
 			e.G.BeginDelete(&h.ID)
 		}
@@ -128,7 +128,7 @@ func (e *Expiries) arrive(queues int) error {
 
 // isKnown reports whether the ("m") keys of an item were read, or are not needed.
 func (e *Expiries) isKnown(n int) bool {
-	return n < len(e.metas.own) || !e.G.NeedsRest(&e.Items[n].ID)
+	return n < len(e.metas.own) || !e.G.NeedsMeta(&e.Items[n].ID)
 }
 
 // remove removes the items that are there. The error is one of the store.

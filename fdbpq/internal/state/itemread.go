@@ -22,7 +22,7 @@ import (
 //	headless  set    set    yes  yes       the same as in own: too little was read for the headers
 //
 // BeginRead moves an item that has ("m") keys from own to reading, FinishRead from there to one of
-// the last three, ReadRest from cut or headless towards whole, and Drop from whole back to cut. Err
+// the last three, ReadMeta from cut or headless towards whole, and Drop from whole back to cut. Err
 // is set, and the item stays as it is, once it turns out to be corrupt.
 type ItemRead struct {
 	Item codec.Item
@@ -57,7 +57,8 @@ func ParseOwn(l *codec.Layout, pair kv.KeyValue) ItemRead {
 // BeginItem starts to read the ("m") keys of an item whose own key the caller reads. bytes is as
 // for BeginRead.
 func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) ItemRead {
-	s := ItemRead{Item: codec.Item{ID: *id, PushedAt: codec.PushedAt(id)}, Err: codec.Understood(id)}
+	item := codec.Item{ID: *id, PushedAt: codec.PushedAt(id)}
+	s := ItemRead{Item: item, Err: codec.Understood(id)}
 	s.BeginRead(r, l, bytes)
 	return s
 }
@@ -119,9 +120,9 @@ func (s *ItemRead) parse() {
 	s.Item.Message = m
 }
 
-// ReadRest waits for what BeginRead started, and reads the rest of an item that is cut, unless the
+// ReadMeta waits for what BeginRead started, and reads the rest of an item that is cut, unless the
 // item has more than about most bytes. Then it stays cut. The error is one of the store.
-func (s *ItemRead) ReadRest(r kv.Reader, l *codec.Layout, most int) error {
+func (s *ItemRead) ReadMeta(r kv.Reader, l *codec.Layout, most int) error {
 	if err := s.FinishRead(); err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (s *ItemRead) Load(r kv.Reader, l *codec.Layout, value []byte, rest bool) e
 	s.SetOwn(l, value)
 	err := s.FinishRead()
 	if err == nil && rest {
-		err = s.ReadRest(r, l, NoBound)
+		err = s.ReadMeta(r, l, NoBound)
 	}
 	return cmp.Or(err, s.Err)
 }
@@ -190,7 +191,7 @@ func (s *ItemRead) ReadHeaders(r kv.Reader, l *codec.Layout) error {
 	if err := s.FinishRead(); err != nil || !s.headless {
 		return err
 	}
-	return s.ReadRest(r, l, NoBound)
+	return s.ReadMeta(r, l, NoBound)
 }
 
 // Lasting waits for what BeginItem started, and returns what travels with the item. If that cannot
@@ -209,7 +210,7 @@ func (s *ItemRead) Whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (code
 	}
 
 	if !returned.Refused {
-		if err := s.ReadRest(r, l, returned.Left()); err != nil {
+		if err := s.ReadMeta(r, l, returned.Left()); err != nil {
 			return codec.Item{}, err
 		}
 	}
@@ -240,7 +241,7 @@ func (s *ItemRead) Read() int {
 	return n
 }
 
-// Drop frees the ("m") keys that were read of an item, but not its headers. ReadRest reads them
+// Drop frees the ("m") keys that were read of an item, but not its headers. ReadMeta reads them
 // again.
 func (s *ItemRead) Drop() {
 	if s.known || s.parts == nil || s.Err != nil {

@@ -98,7 +98,7 @@ func (r *storedRun) step() {
 		{"Drop", func() error { r.s.Drop(); return nil }},
 		{"FinishRead", r.s.FinishRead},
 		{"ReadHeaders", func() error { return r.s.ReadHeaders(r.read, r.l) }},
-		{"ReadRest", func() error { return r.s.ReadRest(r.read, r.l, r.bytes()) }},
+		{"ReadMeta", func() error { return r.s.ReadMeta(r.read, r.l, r.bytes()) }},
 		{"Lasting", func() error { _, err := r.s.Lasting(); return err }},
 		{"Load", func() error {
 			r.owned = true
@@ -126,7 +126,7 @@ func (r *storedRun) finish() {
 	if !r.owned {
 		r.own()
 	}
-	if err := r.s.ReadRest(r.read, r.l, NoBound); err != nil {
+	if err := r.s.ReadMeta(r.read, r.l, NoBound); err != nil {
 		r.Fatal(err)
 	}
 	r.check()

@@ -235,7 +235,7 @@ func (r *knownRun) take(g *Ledger, left []kv.KeyValue) {
 		}
 		left = slices.Delete(left, at, at+1)
 		r.do(s.FinishRead())
-		r.do(s.ReadRest(g.Tx, g.L, NoBound))
+		r.do(s.ReadMeta(g.Tx, g.L, NoBound))
 
 		past, err := ReadHistory(g.L, g.Tx, &s.Item.ID).Get()
 		r.do(err)

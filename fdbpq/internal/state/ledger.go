@@ -43,10 +43,10 @@ type Ledger struct {
 	L   *codec.Layout
 	Now time.Time
 
-	facts *facts           // what is known of the queue without a read; nil is nothing
-	own   map[turnOf]*turn // the turns of this transaction if facts is nil
-	bytes byteCount
-	rests map[codec.ID]*ItemRead // of items to be deleted: see BeginDelete
+	facts     *facts           // what is known of the queue without a read; nil is nothing
+	own       map[turnOf]*turn // the turns of this transaction if facts is nil
+	bytes     byteCount
+	metaReads map[codec.ID]*ItemRead // of items to be deleted: see BeginDelete
 
 	settingsRead kv.Future[[]byte]     // nil before BeginSettings, and if they were known
 	settings     *codec.StoredSettings // once read, or set by the transaction
@@ -203,7 +203,7 @@ func (g *Ledger) DetachAnywhere(h *codec.Record) {
 func (g *Ledger) Delete(h *codec.Record) {
 	g.countRemoved(h) // reads the ("m") keys, so it comes first
 	g.deleteAlias(&h.ID, g.firstOf(h))
-	switch rest := g.rests[h.ID]; {
+	switch rest := g.metaReads[h.ID]; {
 	case rest != nil && rest.parts != nil && !rest.Cut:
 		rest.clear(g.Tx)
 	case h.Parts > 0:
@@ -213,7 +213,7 @@ func (g *Ledger) Delete(h *codec.Record) {
 	case codec.HasMeta(&h.ID):
 		g.Tx.ClearRange(g.L.MetaRange(&h.ID))
 	}
-	delete(g.rests, h.ID)
+	delete(g.metaReads, h.ID)
 	g.freeUnique(&h.ID, h.Unique)
 	g.wrote = true
 }

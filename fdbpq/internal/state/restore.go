@@ -109,7 +109,7 @@ func (g *Ledger) ReturnStaged(s *ItemRead, value []byte) error {
 		g.Tx.Clear(g.L.HistoryKey(id))
 		g.ClearExpiry(id, lasts.Expires)
 		h := codec.Record{ID: *id, History: codec.History{Lasting: lasts}, Value: value}
-		g.KnowRest(s)
+		g.ReuseMeta(s)
 		g.DeleteExpired(&h)
 		return nil
 	}

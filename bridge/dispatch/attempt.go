@@ -47,7 +47,7 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 		l.wakeLineLocked(ln, wakeBudget)
 
 	// The others wait for leases or groups, so there may be items for this one.
-	case ln.limit == limitInForce && !w.leases(), ln.blocked > 0:
+	case ln.limitInForce() && !w.leases(), ln.blocked > 0:
 		ln.budget, ln.guess = max(ln.budget, w.wanted), true
 		l.makeReadyLocked(ln)
 	}
@@ -79,9 +79,8 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, refusesPushes b
 
 	n := itemsFilled(ops)
 	if ended := leasesEnded(ops); ended > 0 {
-		l.markStaleLocked(ln)
-		if ln.limit != limitUnmet {
-			ln.limit = limitMet
+		l.noteEventLocked(ln)
+		if ln.noLease > 0 {
 			n = max(n, ended)
 		}
 
@@ -141,15 +140,16 @@ func (l *lane) takeReadyLocked(b *batch) {
 	}
 }
 
-// addPopsLocked adds the operations of the first waiters of each line.
+// addPopsLocked adds the operations of the first waiters of each line, and numbers the look.
 func (l *lane) addPopsLocked(b *batch) {
+	b.look = l.tickLocked()
 	now := time.Now()
 	for _, ln := range b.lines {
 		room := ln.reserved
 		ln.attempt = attempt{guess: ln.guess}
 		for w, next := ln.waiters.first, (*waiter)(nil); w != nil && room > 0; w = next {
 			next = w.next
-			if ln.limit == limitInForce && w.state.hasParked() && w.leases() {
+			if ln.limitInForce() && w.state.hasParked() && w.leases() {
 				continue
 			}
 			if w.blocked() {
@@ -246,8 +246,12 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 		ln.failed = errSettles
 	}
 
-	stale := ln.state == lineStale
-	ln.noteLimit(stale)
+	stale := ln.event > b.look
+	if f.full != nil {
+		ln.noLease = b.look
+	} else {
+		l.noteEventLocked(ln) // no lease has met the limit again
+	}
 	l.moveLine(ln, lineQuiet)
 
 	switch {
@@ -263,7 +267,7 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 			ln.budget, ln.guess = max(ln.budget, wakeBudget), true
 		}
 		l.lookWhenDueLocked(ln, f.due)
-		ln.emptied = b.number
+		ln.emptied = b.look
 		ended = l.removeEndingLocked(ln, f.empty, ended)
 
 	// Items are left, but leases cannot have them, so the budget is 0. If the line has pops, or a
@@ -271,7 +275,6 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	case f.full != nil:
 		ln.nothing = LimitError{f.full}
 		l.lookWhenDueLocked(ln, f.due)
-		ln.noLease = b.number
 		ended = l.removeEndingLocked(ln, f.full, ended)
 		if ln.budget = 0; ln.servable() {
 			ln.budget, ln.guess = wakeBudget, true
@@ -291,18 +294,6 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	l.makeReadyLocked(ln)
 	l.dropEmptyLocked(ln)
 	return ended
-}
-
-// noteLimit sets what the line knows of a limit of leases after an attempt.
-func (ln *line) noteLimit(stale bool) {
-	switch full := ln.attempt.full != nil; {
-	case full && !stale:
-		ln.limit = limitInForce
-	case full:
-		ln.limit = limitMet
-	default: // no lease has met the limit again
-		ln.limit = min(ln.limit, limitMet)
-	}
 }
 
 // removeEndingLocked takes the waiters that end when nothing is found out of the line, and appends

@@ -15,7 +15,7 @@ type batch struct {
 	requests []Request
 	ops      []fdbpq.Op
 
-	number   int64     // counts the batches of the lane
+	look     int64     // its number by lane.mu.clock
 	oldest   time.Time // when the first of the requests arrived
 	lines    []*line   // those with operations in the batch
 	reserved int       // operations that addPopsLocked will add for lines

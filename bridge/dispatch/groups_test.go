@@ -91,22 +91,18 @@ func TestFreedPlacesOfGroupsBesideABatch(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
 		w.atGroupLimit("a")
 		w.push("x") // it has no group
-		l := w.d.lanes[0]
-		taken, moved := make(chan struct{}), l.lineMoved
-		l.mu.Lock()
-
-		l.lineMoved = func(from, to lineState) {
-			if moved(from, to); to == lineStale {
-				close(taken)
-			}
+		taken := make(chan struct{})
+		ack := &Request{Queue: w.q, Replier: number(w.log, 1000), Received: time.Now()}
+		ack.Lapsed = func() bool {
+			close(taken) // a batch is about to take it
+			return false
 		}
 
-		l.mu.Unlock()
 		w.log.told = func(*Request) {
 			w.log.told = nil
 			// With it, a batch is large enough to begin.
 			w.submit(nil, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: w.q.Target})
-			w.submit(nil, w.settle(fdbpq.OpAck, 0))
+			must(w.t, w.d.Submit(ack, []fdbpq.Op{w.settle(fdbpq.OpAck, 0)}))
 			<-taken
 		}
 

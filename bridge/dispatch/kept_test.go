@@ -142,12 +142,13 @@ func TestLargeItemsLeaveRoom(t *testing.T) {
 			}
 			must(t, l.submit(&Request{Queue: small, Received: time.Now()}, []fdbpq.Op{pop(small)}))
 
-			operations, at := 0, 0 // at is the number of the batch that has the small request
+			operations, batches, at := 0, 0, 0 // at is the batch that has the small request
 			for b := l.takeBatch(t.Context()); b != nil; b = l.takeBatch(t.Context()) {
 				operations += len(b.ops)
+				batches++
 				for i := range b.requests {
 					if b.requests[i].Queue == small {
-						at = int(b.number)
+						at = batches
 					}
 				}
 

@@ -51,6 +51,7 @@ type lane struct {
 
 		// Batches, from takeBatch until they are answered.
 		batches   int64            // taken so far
+		clock     int64            // the last number of a look or an event, see line
 		inFlight  []*batch         // all
 		newest    *batch           // the last one started, nil once it is answered
 		silent    int              // those with pushes that have no reply
@@ -155,6 +156,13 @@ func (l *lane) backlogsLocked() [3]*backlog {
 
 // opOverhead is roughly how many bytes an operation adds to a transaction.
 const opOverhead = 256
+
+// tickLocked returns the number of a look at lines, of an event that concerns one, or of a waiter
+// that joins one. The first is 1.
+func (l *lane) tickLocked() int64 {
+	l.mu.clock++
+	return l.mu.clock
+}
 
 // popCost estimates how many bytes a pop adds to a transaction.
 func (l *lane) popCost(q *Queue) int { return l.itemSize(q) + opOverhead }

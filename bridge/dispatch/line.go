@@ -7,12 +7,8 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// line is the requests that wait for items of one queue, from either end, in the order in which
-// they came. A line means that the queue was empty when it was last looked at, unless the line has
-// a budget, which says to look again. While a batch has operations of the first waiters, no other
-// request pops from the queue, so nobody is overtaken.
-//
-// The lane's lock guards a line, except as stated.
+// line is the requests that wait for items of one queue; states.go has its rules. The lane's lock
+// guards it, except as stated.
 type line struct {
 	links[line] // in lane.mu.ready
 
@@ -22,12 +18,9 @@ type line struct {
 	leases  int // waiters that want leases
 	blocked int // waiters in no batch whose Credits are used up
 	state   lineState
-	limit   leaseLimit
 
-	// budget is how many pops the next batch should have: one for each item that may be there. With
-	// guess there may be more items.
-	budget int
-	guess  bool
+	budget int  // pops that the next look should have
+	guess  bool // there may be more items
 	probe  bool // WakeAll gave the budget, and there is probably nothing
 
 	reserved int // pops in the batch that is being made
@@ -35,9 +28,9 @@ type line struct {
 	attempt  attempt
 	alarm    alarm // when to look again
 
-	// emptied is the number of the last batch that found nothing, noLease of the last that found
-	// nothing to lease.
-	emptied, noLease int64
+	// Numbers by lane.mu.clock, 0 if there was none: the last event, the last look that found
+	// nothing, and the last that met max_leased.
+	event, emptied, noLease int64
 
 	// failed is the error of the last attempt, nil if it succeeded. nothing is why the last attempt
 	// that succeeded found nothing, nil if none has: fdbpq.ErrEmpty or an error that wraps it.
@@ -47,13 +40,17 @@ type line struct {
 // servable reports whether a batch can have pops of the line: it has waiters that do not want
 // leases, or leases are possible and some waiter has credits.
 func (ln *line) servable() bool {
-	return ln.waiters.n > ln.leases || ln.limit != limitInForce && ln.leases > ln.blocked
+	return ln.waiters.n > ln.leases || !ln.limitInForce() && ln.leases > ln.blocked
 }
 
-// attempt is what the batches in flight have found out for a line. lane.calling guards it.
+// limitInForce reports whether no lease is possible: one has met max_leased, and there was no event
+// since.
+func (ln *line) limitInForce() bool { return ln.noLease > ln.event }
+
+// attempt is what the look in flight has found out for a line. lane.calling guards it.
 type attempt struct {
 	pops   int
-	unused int       // what the attempt left of the budget
+	unused int       // what the look left of the budget
 	guess  bool      // as in line
 	failed error     // of a batch
 	empty  error     // why a pop found nothing; nil if none did

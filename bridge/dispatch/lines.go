@@ -30,7 +30,7 @@ func (l *lane) joinLocked(w *waiter) *line {
 	if w.leases() {
 		ln.leases++
 	}
-	w.since = l.mu.batches
+	w.joined = l.tickLocked()
 	if w.endsWhenEmpty() {
 		ln.ending++
 	}
@@ -140,17 +140,12 @@ func (l *lane) beginWaitLocked(w *waiter) {
 // wakeLineLocked has a line looked at again, because there may be an unknown number of items.
 func (l *lane) wakeLineLocked(ln *line, pops int) {
 	ln.budget, ln.guess = max(ln.budget, pops), true
-	ln.limit = min(ln.limit, limitMet)
-	l.markStaleLocked(ln)
+	l.noteEventLocked(ln)
 	l.makeReadyLocked(ln)
 }
 
-// markStaleLocked records that what the batches in flight find out about a line may be out of date.
-func (l *lane) markStaleLocked(ln *line) {
-	if ln.state == lineTrying {
-		l.moveLine(ln, lineStale)
-	}
-}
+// noteEventLocked records that what earlier looks find out about a line may be out of date.
+func (l *lane) noteEventLocked(ln *line) { ln.event = l.tickLocked() }
 
 // makeReadyLocked has the next batch look at a quiet line that has a budget. While too much of its
 // queue is kept, the line stays quiet: see wakeRun.
@@ -192,7 +187,7 @@ func (l *lane) wakeLine(q *Queue, b *batch) {
 		return
 	}
 
-	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.number
+	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.look
 	if !looked || ln.nothing == nil {
 		l.wakeLineLocked(ln, wakeBudget)
 	}

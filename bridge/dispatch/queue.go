@@ -25,7 +25,8 @@ type Queue struct {
 	aside    atomic.Int32 // requests that are set aside; changed with the lane's lock
 	itemSize atomic.Int64 // expected bytes of an item; 0 before a batch has returned one
 
-	// Bytes of its requests in batch number shareOf. The lane's lock guards both.
+	// Bytes of its requests in the batch that was number shareOf of the lane. The lane's lock
+	// guards both.
 	shareBytes int
 	shareOf    int64
 

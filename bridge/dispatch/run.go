@@ -185,7 +185,7 @@ func (l *lane) splitBatch(b *batch) (singles []*batch) {
 
 	for p := range b.each(nil) {
 		single := l.spare.Get().(*batch)
-		single.number = b.number
+		single.look = b.look
 		single.add(p.Request, p.ops)
 		if p.waiter != nil && p.waiter.line != nil {
 			p.waiter.line.inFlight++ // b itself counts until finishWaiters

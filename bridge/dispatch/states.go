@@ -1,5 +1,36 @@
 package dispatch
 
+// The rules of a line: of the requests that wait for items of one queue, from either end, in the
+// order in which they came.
+//
+// A look is a batch with pops of the first waiters. What its pops find is the line's attempt. While
+// a look is in flight, no other batch pops from the queue, so nobody is overtaken. A push that
+// meets its line gets the pops of the waiters into its own transaction.
+//
+// An event is whatever may make items available: a call of Wake, a due time, new settings, a lease
+// that ends. Pushes only raise the budget.
+//
+// The budget is how many pops the next look should have, one for each item that may be there. With
+// guess there may be more. A look takes the whole budget, and gives the unused part back unless it
+// finds the queue empty. Then the budget it took is void; budget raised since is not. So no event
+// is lost.
+//
+// Looks, events and waiters that join take numbers from one clock, lane.mu.clock, which starts
+// at 1; 0 is none. A look takes its number when its batch is complete, so an event in the same
+// batch comes before it.
+//
+//	event > look       what the look found out may be out of date
+//	noLease > event    max_leased is in force: looks leave out leases that have waited
+//	joined < emptied   a look has found the queue empty since the waiter joined
+//	joined < noLease   a look has found that no lease is possible since then
+//
+// A waiter whose time is up ends if a look has found nothing for it since it joined, or if the last
+// look failed. If not, it gets one more look. A pop that does not wait goes to the end of the line,
+// and ends with the first look after its arrival that finds nothing.
+//
+// A cancelled waiter leaves at once, or with its look. To give an item back, cancel its request
+// first: it would be first in line for the item that it has just lost.
+
 // waiterState says where a waiter is. Only lane.moveWaiter changes it. A test checks that a waiter
 // makes no other moves than these:
 //
@@ -59,9 +90,7 @@ func (s waiterState) isLate() bool { return s == waiterLate || s == waiterLateTr
 //	ready     quiet     max_leased or credits allow no lease, or too much of its queue is kept
 //	ready     gone      the last waiter has left
 //	reserved  trying    the batch is made
-//	trying    stale     the line was woken, or a lease has ended
 //	trying    quiet     the batches have ended
-//	stale     quiet     the batches have ended
 type lineState uint8
 
 const (
@@ -69,15 +98,5 @@ const (
 	lineReady                     // in lane.mu.ready: the next batch looks
 	lineReserved                  // the batch that is being made has room for pops of it
 	lineTrying                    // batches in flight have pops of it
-	lineStale                     // as lineTrying, but something has changed since they were made
 	lineGone                      // nobody waits; a new line takes its place if somebody does
-)
-
-// leaseLimit is what a line knows of the max_leased of its queue.
-type leaseLimit uint8
-
-const (
-	limitUnmet   leaseLimit = iota // no lease has met it
-	limitMet                       // one has, so the end of another may serve the line
-	limitInForce                   // one has, nothing has changed, and batches leave out the leases
 )

@@ -24,7 +24,6 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 
 	b := l.spare.Get().(*batch)
 	l.mu.batches++
-	b.number = l.mu.batches
 
 	// Ready lines reserve up to half of the batch before requests fill it, unless the first request
 	// is a purge or wants a batch for itself.
@@ -76,7 +75,7 @@ func (l *lane) takeRequestsLocked(b *batch) {
 		full := operations > options.MaxBatch || b.bytes+bytes > options.MaxBatchBytes
 
 		// A queue whose requests or items are large must not keep the others waiting.
-		if from == &l.mu.backlog && l.exceedsShare(b, r.Queue) {
+		if from == &l.mu.backlog && l.exceedsShareLocked(r.Queue) {
 			l.setAsideLocked()
 			continue
 		}
@@ -92,7 +91,7 @@ func (l *lane) takeRequestsLocked(b *batch) {
 			b.bytes += bytes
 			l.serveLocked(b, r, ops, refusesPushes)
 		}
-		b.countShare(r.Queue, bytes)
+		l.countShareLocked(r.Queue, bytes)
 		l.removeFirstLocked(from)
 	}
 }
@@ -204,15 +203,15 @@ func (l *lane) removeFirstLocked(from *backlog) {
 // MaxBatchBytes/queueShareDivisor, its further requests are set aside.
 const queueShareDivisor = 4
 
-// exceedsShare reports whether a queue has had its share of the batch.
-func (l *lane) exceedsShare(b *batch, q *Queue) bool {
-	return q.shareOf == b.number && q.shareBytes > l.d.options.MaxBatchBytes/queueShareDivisor
+// exceedsShareLocked reports whether a queue has had its share of the batch that is being made.
+func (l *lane) exceedsShareLocked(q *Queue) bool {
+	return q.shareOf == l.mu.batches && q.shareBytes > l.d.options.MaxBatchBytes/queueShareDivisor
 }
 
-// countShare counts the bytes of a request against the share of its queue.
-func (b *batch) countShare(q *Queue, bytes int) {
-	if q.shareOf != b.number {
-		q.shareOf, q.shareBytes = b.number, 0
+// countShareLocked counts the bytes of a request against the share of its queue.
+func (l *lane) countShareLocked(q *Queue, bytes int) {
+	if q.shareOf != l.mu.batches {
+		q.shareOf, q.shareBytes = l.mu.batches, 0
 	}
 	q.shareBytes += bytes
 }

@@ -28,11 +28,11 @@ type waiter struct {
 
 	// The lane's lock guards these.
 	links[waiter]
-	state waiterState
-	line  *line         // nil unless it is in one
-	alarm alarm         // its end or next heartbeat
-	beat  time.Duration // when the next heartbeat is due
-	since int64         // number of the first batch that may look for it
+	state  waiterState
+	line   *line         // nil unless it is in one
+	alarm  alarm         // its end or next heartbeat
+	beat   time.Duration // when the next heartbeat is due
+	joined int64         // when it joined its line, by lane.mu.clock
 
 	// lane.calling guards these.
 	answered    bool // the last call of the Replier was made
@@ -135,7 +135,7 @@ func (w *waiter) waitsOn(n int, err error, now time.Time) bool {
 // lookedLocked reports whether a batch has looked since the waiter came, and found nothing for it.
 // An earlier look does not count: another program may have pushed since.
 func (w *waiter) lookedLocked() bool {
-	return w.since <= w.line.emptied || w.leases() && w.since <= w.line.noLease
+	return w.joined < w.line.emptied || w.leases() && w.joined < w.line.noLease
 }
 
 // ending is a waiter that has left its line to end, and why: nil or an error that wraps

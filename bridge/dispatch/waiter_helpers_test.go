@@ -354,5 +354,5 @@ func (s waiterState) String() string {
 
 // String returns the name of the state.
 func (s lineState) String() string {
-	return [...]string{"quiet", "ready", "reserved", "trying", "stale", "gone"}[s]
+	return [...]string{"quiet", "ready", "reserved", "trying", "gone"}[s]
 }

@@ -269,7 +269,7 @@ func watchMoves(t testing.TB, d *Dispatcher) {
 	for _, l := range d.lanes {
 		l.waiterMoved = inTable[waiterState](t,
 			"new acking first parked trying late lateTrying left")
-		l.lineMoved = inTable[lineState](t, "quiet ready reserved trying stale gone")
+		l.lineMoved = inTable[lineState](t, "quiet ready reserved trying gone")
 	}
 }
 
@@ -312,7 +312,7 @@ func checkLines(t testing.TB, l *lane) {
 	}
 
 	for _, ln := range l.mu.lines {
-		trying := ln.state == lineTrying || ln.state == lineStale
+		trying := ln.state == lineTrying
 		if trying != (ln.inFlight > 0) || ready[ln] != (ln.state == lineReady) || ln.reserved != 0 {
 			t.Errorf("a line is %v, with %d batches and %d pops to come; listed as ready: %v",
 				ln.state, ln.inFlight, ln.reserved, ready[ln])

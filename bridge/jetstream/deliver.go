@@ -55,14 +55,14 @@ func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error)
 		switch {
 		case r.Err != nil:
 		case unsent != nil:
-			p.f.credit(p.tally, 1)
+			p.f.credit(p.pending, 1)
 			p.f.config.Return(q, r, errors.Is(unsent, errNoListener))
 		case maxDeliver > 0 && r.Lease.Deliveries > maxDeliver:
-			p.f.credit(p.tally, 1)
+			p.f.credit(p.pending, 1)
 			p.f.discard(q, &r.Lease.Token)
 		default:
 			// Hold comes first, because an acknowledgement may arrive at once.
-			m.number = p.f.hold(p.tally, &r.Lease)
+			m.number = p.f.hold(p.pending, &r.Lease)
 			if unsent = p.send(q, m, r); unsent != nil {
 				p.f.release(p.consumer.consumerKey, r.Lease.Token, false)
 				p.f.config.Return(q, r, false)

@@ -126,8 +126,8 @@ func (f *pulls) endMatching(e *ending, match func(*pull) bool) {
 // dropPulls ends all pulls because the connection is lost: clients pull again.
 func (f *pulls) dropPulls() { f.endMatching(silent, func(*pull) bool { return true }) }
 
-// endForeign ends the pulls of queues that another bridge serves now, and drops the tallies of
-// their consumers. Clients pull again, and acknowledge there.
+// endForeign ends the pulls of queues that another bridge serves now, and drops what is
+// outstanding of their consumers. Clients pull again, and acknowledge there.
 func (f *pulls) endForeign() {
 	foreign := func(k consumerKey) bool {
 		q, err := f.queueOf(k.stream)
@@ -137,7 +137,7 @@ func (f *pulls) endForeign() {
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.byConsumer, func(k consumerKey, _ *tally) bool { return foreign(k) })
+	maps.DeleteFunc(f.byConsumer, func(k consumerKey, _ *ackPending) bool { return foreign(k) })
 }
 
 // endPulls ends all pulls because the bridge stops, and lets none begin.

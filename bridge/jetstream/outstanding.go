@@ -19,19 +19,19 @@ import (
 type outstanding struct {
 	*core
 	mu         sync.Mutex // guards all of this, and pulls; held in calls of dispatcher and leaf
-	byConsumer map[consumerKey]*tally
+	byConsumer map[consumerKey]*ackPending
 	stopped    bool
 }
 
 const (
-	// maxTallies is how many tallies there are before idle ones go.
-	maxTallies = 4096
-	// expiryPause is how often a tally drops leases that have ended.
+	// maxAckPendings is how many ackPendings there are before idle ones go.
+	maxAckPendings = 4096
+	// expiryPause is how often an ackPending drops leases that have ended.
 	expiryPause = time.Second
 )
 
-// tally is what one consumer has outstanding.
-type tally struct {
+// ackPending is what one consumer has outstanding.
+type ackPending struct {
 	consumer  *consumer // the latest that this bridge knows
 	credits   *dispatch.Credits
 	leases    map[fdbpq.Token]heldLease
@@ -61,15 +61,15 @@ func (c *consumer) maxOutstanding() int {
 	return math.MaxInt32
 }
 
-// tallyLocked returns the tally of a consumer.
-func (o *outstanding) tallyLocked(c *consumer) *tally {
+// ackPendingLocked returns the ackPending of a consumer.
+func (o *outstanding) ackPendingLocked(c *consumer) *ackPending {
 	a := o.byConsumer[c.consumerKey]
 	if a == nil {
-		if len(o.byConsumer) >= maxTallies {
-			idle := func(_ consumerKey, a *tally) bool { return a.pulls+len(a.leases) == 0 }
+		if len(o.byConsumer) >= maxAckPendings {
+			idle := func(_ consumerKey, a *ackPending) bool { return a.pulls+len(a.leases) == 0 }
 			maps.DeleteFunc(o.byConsumer, idle)
 		}
-		a = &tally{
+		a = &ackPending{
 			consumer: c, credits: dispatch.NewCredits(c.maxOutstanding()),
 			leases: map[fdbpq.Token]heldLease{},
 		}
@@ -88,20 +88,20 @@ func (o *outstanding) consumerChanged(c *consumer) {
 	}
 }
 
-func (o *outstanding) updateLocked(a *tally, c *consumer) {
+func (o *outstanding) updateLocked(a *ackPending, c *consumer) {
 	more := c.maxOutstanding() - a.consumer.maxOutstanding()
 	a.consumer = c
 	o.creditLocked(a, more)
 }
 
 // credit gives a consumer n credits.
-func (o *outstanding) credit(a *tally, n int) {
+func (o *outstanding) credit(a *ackPending, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.creditLocked(a, n)
 }
 
-func (o *outstanding) creditLocked(a *tally, n int) {
+func (o *outstanding) creditLocked(a *ackPending, n int) {
 	q, err := o.queueOf(a.consumer.stream)
 	if err == nil && n != 0 { // an error cannot be: the name was checked
 		o.config.Dispatcher.AddCredits(q, a.credits, n)
@@ -109,7 +109,7 @@ func (o *outstanding) creditLocked(a *tally, n int) {
 }
 
 // hold records a delivery, and returns its number.
-func (o *outstanding) hold(a *tally, lease *fdbpq.Lease) uint64 {
+func (o *outstanding) hold(a *ackPending, lease *fdbpq.Lease) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -123,9 +123,9 @@ func (o *outstanding) hold(a *tally, lease *fdbpq.Lease) uint64 {
 	return a.delivered
 }
 
-// freeExpired drops the leases of a tally that have ended, and plans the next call if any are
+// freeExpired drops the leases of an ackPending that have ended, and plans the next call if any are
 // left.
-func (o *outstanding) freeExpired(a *tally) {
+func (o *outstanding) freeExpired(a *ackPending) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -135,7 +135,7 @@ func (o *outstanding) freeExpired(a *tally) {
 	}
 }
 
-func (o *outstanding) expireLocked(a *tally) {
+func (o *outstanding) expireLocked(a *ackPending) {
 	now, before := o.config.Now(), len(a.leases)
 	ended := func(_ fdbpq.Token, held heldLease) bool { return !held.until.After(now) }
 	maps.DeleteFunc(a.leases, ended)

@@ -56,14 +56,14 @@ const (
 //	leaving   ended     its request has ended; items that this got were sent
 type pull struct {
 	f        *pulls
-	tally    *tally
+	pending  *ackPending
 	consumer *consumer // as it was at the latest request
 	inbox
 	pullRequest
 
 	behind  atomic.Bool       // it was read late, and the connection has yet to catch up
 	asked   int               // items that its request wants
-	credits *dispatch.Credits // of the tally, or none once it gets no more items
+	credits *dispatch.Credits // of pending, or none once it gets no more items
 	ifEmpty *ending           // how it ends when there is nothing for it
 
 	// outstanding.mu guards these. All other fields belong to the goroutine that makes a request
@@ -82,7 +82,7 @@ type pulls struct {
 
 func newPulls(f *core) *pulls {
 	return &pulls{
-		outstanding: outstanding{core: f, byConsumer: map[consumerKey]*tally{}},
+		outstanding: outstanding{core: f, byConsumer: map[consumerKey]*ackPending{}},
 		inboxes:     map[string]map[*pull]bool{},
 	}
 }
@@ -108,15 +108,15 @@ func (f *pulls) startPull(c *consumer, m *leaf.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	p.tally = f.tallyLocked(c)
-	p.credits = p.tally.credits
+	p.pending = f.ackPendingLocked(c)
+	p.credits = p.pending.credits
 	switch {
 	case f.stopped:
 		p.say(serverShutdown)
-	case p.tally.pulls >= c.config.MaxWaiting:
+	case p.pending.pulls >= c.config.MaxWaiting:
 		p.say(p.noRoom())
 	default:
-		p.tally.pulls++
+		p.pending.pulls++
 		if f.inboxes[p.subject] == nil {
 			f.inboxes[p.subject] = map[*pull]bool{}
 		}
@@ -155,7 +155,7 @@ func (p *pull) beginLocked() {
 
 // askLocked makes a request for up to limit items.
 func (p *pull) askLocked(limit int) {
-	p.consumer = p.tally.consumer
+	p.consumer = p.pending.consumer
 	q, err := p.f.queueOf(p.consumer.stream) // the one of before may have left the memory
 	if err != nil {
 		p.closeLocked(p.endingAfter(err))
@@ -250,7 +250,7 @@ func (p *pull) Heartbeat(*dispatch.Request, int) {
 	case !p.listens():
 		p.endLocked(silent)
 	case p.pullRequest.Heartbeat > 0:
-		p.beat(time.Now(), p.tally.delivered)
+		p.beat(time.Now(), p.pending.delivered)
 	}
 }
 
@@ -264,7 +264,7 @@ func (p *pull) endLocked(e *ending) {
 
 // closeLocked ends the pull, whose request has ended.
 func (p *pull) closeLocked(e *ending) {
-	p.tally.pulls--
+	p.pending.pulls--
 	if delete(p.f.inboxes[p.subject], p); len(p.f.inboxes[p.subject]) == 0 {
 		delete(p.f.inboxes, p.subject)
 	}

@@ -10,7 +10,7 @@
 //
 // A request goes through handler.go, decode.go, package dispatch, replier.go, encode.go and package
 // outbox. decode_push.go reads pushes; decode_manage.go and decode_browse.go read the requests that
-// manage a queue. parcel.go answers pops of several items, and replies.go everything with a
+// manage a queue. framed_reply.go answers pops of several items, and replies.go everything with a
 // payload.
 //
 // Two tables hold the differences: verbs.go between verbs, and errors.go between errors.

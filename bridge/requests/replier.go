@@ -120,10 +120,10 @@ func (c *replier) send(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Resu
 	}
 
 	if op.Kind == fdbpq.OpLease && c.frames { // for its token
-		p := c.newParcel(r, 1)
-		defer p.close()
-		if p.add(op, result) {
-			return p.send(false)
+		f := c.newFramedReply(r, 1)
+		defer f.close()
+		if f.add(op, result) {
+			return f.send(false)
 		}
 	}
 
@@ -297,7 +297,7 @@ func (c *replier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) {
 
 func (c *replier) fail(r *dispatch.Request, err error) {
 	if c.batch > 1 && c.reply != "" {
-		c.end(c.newParcel(r, 0), err)
+		c.end(c.newFramedReply(r, 0), err)
 		return
 	}
 

@@ -91,7 +91,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	started.dispatcher.Go(func() { b.dispatcher.Run(work) })
 	started.dispatcher.Go(func() { b.results.Run(work) })
 	started.others.Go(func() { b.outbox.Run(work) })
-	started.others.Go(func() { b.handler.Acts.Run(work) })
+	started.others.Go(func() { b.handler.Audit.Run(work) })
 
 	err := b.connect(ctx)
 	b.web.Start(started.failed) // after connect, because it uses the connection

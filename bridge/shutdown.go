@@ -80,7 +80,7 @@ func (b *Bridge) shutdown(ctx context.Context, cause error, started *running) er
 	// HTTP last: until here it can be asked about the shutdown.
 	b.web.Stop()
 	started.others.Wait()
-	b.handler.Acts.EndWindow()
+	b.handler.Audit.EndWindow()
 	return summary.end()
 }
 

@@ -21,7 +21,7 @@ type bulkEdit struct {
 	state fdbpq.ItemState
 	max   int64 // items
 
-	acted func(items int64, err error) // is called at the end
+	audited func(items int64, err error) // is called at the end
 
 	kind  subjects.Kind
 	queue string
@@ -36,7 +36,7 @@ func (e *bulkEdit) inspection(
 	return &inspection{limit: i.bulkEdits, reply: func(ctx context.Context) ([]byte, error) {
 		more, err := e.run(ctx, i)
 		unknown := err != nil && Failure(err).Unknown
-		e.acted(e.done, err)
+		e.audited(e.done, err)
 		switch {
 		case unknown && e.done > 0:
 			err = fmt.Errorf("%w; items done before that: %d", err, e.done)

@@ -49,7 +49,7 @@ func decode(
 
 	// The headers were for NATS. In a forwarded request they would act again, with the permissions
 	// of this bridge.
-	c.act = newAct(m, r)
+	c.audit = newAuditEntry(m, r)
 	header := m.Header
 	m.Header = nil
 	switch r.Verb {

@@ -42,7 +42,7 @@ func decodePurge(m *nats.Msg, r *subjects.Request, c *replier, ops []fdbpq.Op) e
 
 	found := bulkEdit{
 		op: fdbpq.Op{Kind: fdbpq.OpRemove, State: of}, state: of, max: math.MaxInt64,
-		acted: c.acted,
+		audited: c.audited,
 	}
 	c.inspection = found.inspection(c.h.Inspector, r, func(done int64, more bool) []byte {
 		return strictjson.Marshal(subjects.Purged{Purged: done, More: more})
@@ -72,7 +72,7 @@ func decodeItem(
 
 	switch {
 	case o.IDs == nil && r.Verb == subjects.Redrive: // has to find the dead letters first
-		letters := bulkEdit{op: *op, state: fdbpq.Ready, max: int64(o.Most), acted: c.acted}
+		letters := bulkEdit{op: *op, state: fdbpq.Ready, max: int64(o.Most), audited: c.audited}
 		c.inspection = letters.inspection(c.h.Inspector, r, func(done int64, more bool) []byte {
 			return strictjson.Marshal(subjects.Redriven{Redriven: done, More: more})
 		})

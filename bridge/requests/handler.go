@@ -15,7 +15,7 @@
 //
 // Two tables hold the differences: verbs.go between verbs, and errors.go between errors.
 // inspector.go and browse.go answer requests that only read, beside the lanes, and bulk.go changes
-// many items. waits.go has the pops that can be cancelled. acts.go logs who made large changes.
+// many items. waits.go has the pops that can be cancelled. audit.go logs who made large changes.
 package requests
 
 import (
@@ -44,8 +44,8 @@ type Handler struct {
 	Inspector *Inspector
 	// Waits has the pops that can be cancelled.
 	Waits *Waits
-	// Acts logs who made large changes.
-	Acts *ActLog
+	// Audit logs who made large changes.
+	Audit *AuditLog
 
 	// endpoints is indexed by kind, verb and whether the subject has a priority.
 	endpoints [2][len(verbs)][2]Endpoint
@@ -62,7 +62,7 @@ type Handler struct {
 func New(c Config) *Handler {
 	h := &Handler{
 		config: &c, Inspector: newInspector(&c), Waits: newWaits(c.Dispatcher),
-		Acts: newActLog(c.Logger),
+		Audit: newAuditLog(c.Logger),
 	}
 	for _, e := range c.Grammar.Endpoints() {
 		*h.endpoint(e.Kind, e.Verb, e.HasPriority) = c.Endpoint(e)

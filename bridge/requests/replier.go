@@ -32,7 +32,7 @@ type replier struct {
 
 	cancellable *cancellable // nil unless it has an id
 	inspection  *inspection  // nil unless the inspector answers
-	act         *act         // nil unless it goes into the log
+	audit       *auditEntry  // nil unless it goes into the log
 }
 
 // newReplier returns the replier of a request whose endpoint is not known yet.
@@ -85,8 +85,8 @@ func (c *replier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Re
 	if r.Each {
 		c.endpoint.Items(len(results))
 	}
-	if c.act != nil {
-		c.acted(actedItems(r, &ops[0], results), nil)
+	if c.audit != nil {
+		c.audited(changedItems(r, &ops[0], results), nil)
 	}
 	c.replied(r, c.send(r, ops, results))
 }
@@ -302,7 +302,7 @@ func (c *replier) fail(r *dispatch.Request, err error) {
 	}
 
 	f := Failure(err)
-	c.acted(0, err)
+	c.audited(0, err)
 	c.h.config.Refused(err)
 	c.endpoint.Done(r, f)
 	if c.reply == "" {

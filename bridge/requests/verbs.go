@@ -11,8 +11,8 @@ type verb struct {
 	end fdbpq.End
 	// several is set for a batch of pushes.
 	several bool
-	// act says what the requests change, if the log has to say who asked.
-	act int
+	// audit says what the requests change, if the log has to say who asked.
+	audit int
 	// inspected is set if the Inspector answers, without an operation.
 	inspected bool
 }
@@ -30,21 +30,21 @@ var verbs = [...]verb{
 	subjects.PeekMax:   {op: fdbpq.OpPeek, end: fdbpq.Back},
 	subjects.Len:       {op: fdbpq.OpLen},
 	subjects.AckLease:  {op: fdbpq.OpAck},
-	subjects.Config:    {op: fdbpq.OpSettings, act: actOnSettings},
+	subjects.Config:    {op: fdbpq.OpSettings, audit: auditSettings},
 
 	subjects.Info:    {op: fdbpq.OpInfo},
 	subjects.List:    {inspected: true},
 	subjects.Get:     {op: fdbpq.OpGet},
 	subjects.Result:  {inspected: true},
-	subjects.Remove:  {op: fdbpq.OpRemove, act: actOnItems},
+	subjects.Remove:  {op: fdbpq.OpRemove, audit: auditItems},
 	subjects.Rank:    {inspected: true},
-	subjects.Move:    {op: fdbpq.OpMove, act: actOnItems},
-	subjects.Purge:   {op: fdbpq.OpPurge, act: actOnItems},
-	subjects.Redrive: {op: fdbpq.OpRedriveItem, act: actOnItems},
+	subjects.Move:    {op: fdbpq.OpMove, audit: auditItems},
+	subjects.Purge:   {op: fdbpq.OpPurge, audit: auditItems},
+	subjects.Redrive: {op: fdbpq.OpRedriveItem, audit: auditItems},
 	subjects.Items:   {inspected: true},
-	subjects.Release: {op: fdbpq.OpRelease, act: actOnItems},
+	subjects.Release: {op: fdbpq.OpRelease, audit: auditItems},
 
-	subjects.Schedule:   {op: fdbpq.OpSetSchedule, act: actOnSettings},
-	subjects.Unschedule: {op: fdbpq.OpSetSchedule, act: actOnSettings},
+	subjects.Schedule:   {op: fdbpq.OpSetSchedule, audit: auditSettings},
+	subjects.Unschedule: {op: fdbpq.OpSetSchedule, audit: auditSettings},
 	subjects.Schedules:  {inspected: true},
 }

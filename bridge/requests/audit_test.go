@@ -12,10 +12,10 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// An act that is repeated a thousand times has two lines in the log: the first at once, and one for
-// the rest when its window ends. If it goes on, each further window has one line. Different acts
-// have lines of their own, up to a hundred. Beyond that the log has a line for each action, with
-// the sums; but no change of settings takes the line of a purge.
+// An action that is repeated a thousand times has two lines in the log: the first at once, and one
+// for the rest when its window ends. If it goes on, each further window has one line. Different
+// actions have lines of their own, up to a hundred. Beyond that the log has a line for each action,
+// with the sums; but no change of settings takes the line of a purge.
 func TestManyActsAreFewLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text harness.Transcript
@@ -27,71 +27,71 @@ func TestManyActsAreFewLines(t *testing.T) {
 		}
 
 		handler := slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: noTime})
-		l := newActLog(slog.New(handler))
+		l := newAuditLog(slog.New(handler))
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { l.Run(ctx) })
-		purge := act{on: actOnItems, action: "purge", queue: "pq.jobs", client: "ann"}
+		purge := auditEntry{on: auditItems, action: "purge", queue: "pq.jobs", client: "ann"}
 
 		var want string
-		// logged checks that the log goes on with these acts, and no others.
-		logged := func(acts ...string) {
+		// logged checks that the log goes on with these actions, and no others.
+		logged := func(actions ...string) {
 			t.Helper()
 			synctest.Wait()
-			for _, act := range acts {
-				want += "msg=action action=" + act + "\n"
+			for _, action := range actions {
+				want += "msg=action action=" + action + "\n"
 			}
 			if text.String() != want {
 				t.Fatalf("logged\n%swant\n%s", text.String(), want)
 			}
 		}
 
-		time.Sleep(actWindow / 2) // no note falls on the end of a window
+		time.Sleep(auditWindow / 2) // no note falls on the end of a window
 		for range 1000 {
 			l.note(purge, 1000)
 		}
 
 		logged("purge queue=pq.jobs items=1000 client=ann")
-		time.Sleep(actWindow)
+		time.Sleep(auditWindow)
 		logged("purge queue=pq.jobs items=999000 requests=999 client=ann")
 		l.note(purge, 7)
-		time.Sleep(actWindow)
+		time.Sleep(auditWindow)
 		logged("purge queue=pq.jobs items=7 requests=1 client=ann")
 
 		// Once a window is over without it, it begins anew.
-		time.Sleep(2 * actWindow)
+		time.Sleep(2 * auditWindow)
 		for range 2 {
 			l.note(purge, 8)
-			l.note(act{on: actOnItems, action: "purge", queue: "pq.jobs", client: "bob"}, 9)
+			l.note(auditEntry{on: auditItems, action: "purge", queue: "pq.jobs", client: "bob"}, 9)
 		}
 
 		logged("purge queue=pq.jobs items=8 client=ann", "purge queue=pq.jobs items=9 client=bob")
 
-		time.Sleep(3 * actWindow)
+		time.Sleep(3 * auditWindow)
 		want = text.String()
 
 		for i := range 10_000 {
-			l.note(act{on: actOnSettings, action: "config", queue: fmt.Sprint("pq.", i)}, 0)
+			l.note(auditEntry{on: auditSettings, action: "config", queue: fmt.Sprint("pq.", i)}, 0)
 		}
 
-		for i := range maxActs {
+		for i := range maxAudited {
 			want += fmt.Sprintf("msg=action action=config queue=pq.%d\n", i)
 		}
 
 		logged()
 		l.note(purge, 1000)
-		l.note(act{on: actOnItems, action: "purge", queue: "pq.jobs", outcome: "unknown"}, 0)
+		l.note(auditEntry{on: auditItems, action: "purge", queue: "pq.jobs", outcome: "unknown"}, 0)
 		logged("purge queue=pq.jobs items=1000 client=ann", "purge queue=pq.jobs outcome=unknown")
 
-		for i := range maxActs - 1 {
-			l.note(act{on: actOnItems, action: "remove", queue: fmt.Sprint("pq.", i)}, 2)
-			if i < maxActs-2 {
+		for i := range maxAudited - 1 {
+			l.note(auditEntry{on: auditItems, action: "remove", queue: fmt.Sprint("pq.", i)}, 2)
+			if i < maxAudited-2 {
 				want += fmt.Sprintf("msg=action action=remove queue=pq.%d items=2\n", i)
 			}
 		}
 
-		l.note(act{on: actOnItems, action: "purge", queue: "pq.mail"}, 50)
-		time.Sleep(actWindow)
+		l.note(auditEntry{on: auditItems, action: "purge", queue: "pq.mail"}, 50)
+		time.Sleep(auditWindow)
 
 		for _, rest := range []string{
 			"config items=0 requests=9900",

@@ -19,8 +19,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
-// act is a line of the log about a request that changes many items, settings or a schedule.
-type act struct {
+// auditEntry is a line of the log about a request that changes many items, settings or a schedule.
+type auditEntry struct {
 	on            int // what it changes
 	action, queue string
 	request       string // what the payload says besides ids and content
@@ -32,45 +32,46 @@ type act struct {
 	client, inbox, nats string
 }
 
-// What an act changes. A request about a single item is none: programs make them all the time.
+// What an action changes. A request about a single item is not logged: programs make them all the
+// time.
 const (
-	noAct = iota
-	actOnItems
-	actOnSettings // or a schedule
+	noAudit = iota
+	auditItems
+	auditSettings // or a schedule
 )
 
 // Bounds of what clients choose, in bytes.
 const (
-	maxActRequest = 512
-	maxActClient  = 256
-	maxClientInfo = 16 << 10 // of the header, which may have a JWT
+	maxAuditRequest = 512
+	maxAuditClient  = 256
+	maxClientInfo   = 16 << 10 // of the header, which may have a JWT
 )
 
-// newAct returns the act for a request, nil for a request that is not logged.
-func newAct(m *nats.Msg, r *subjects.Request) *act {
-	on := verbs[r.Verb].act
-	if on == noAct {
+// newAuditEntry returns the entry for a request, nil for a request that is not logged.
+func newAuditEntry(m *nats.Msg, r *subjects.Request) *auditEntry {
+	on := verbs[r.Verb].audit
+	if on == noAudit {
 		return nil
 	}
 
 	client := m.Header.Get(subjects.HeaderClient)
-	a := &act{
+	a := &auditEntry{
 		on: on, action: r.Verb.String(), queue: r.Kind.Short() + "." + r.Queue,
-		request: actRequest(m.Data), client: settings.CleanText(client, maxActClient),
+		request: auditRequest(m.Data), client: settings.CleanText(client, maxAuditClient),
 	}
 	if wire.Imported(m.Reply) {
 		a.nats = natsClient(m.Header.Get(subjects.HeaderRequestInfo))
 	} else {
 		inbox := m.Reply[:max(strings.LastIndexByte(m.Reply, '.'), 0)]
-		a.inbox = settings.CleanText(inbox, maxActClient)
+		a.inbox = settings.CleanText(inbox, maxAuditClient)
 	}
 
 	return a
 }
 
-// actRequest returns the payload without ids, which are many, and without the content of a
+// auditRequest returns the payload without ids, which are many, and without the content of a
 // schedule, which is nobody's business.
-func actRequest(payload []byte) string {
+func auditRequest(payload []byte) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(payload, &members) != nil {
 		return ""
@@ -83,7 +84,7 @@ func actRequest(payload []byte) string {
 		return ""
 	}
 	text, _ := json.Marshal(members) // which came from JSON
-	return settings.CleanText(string(text), maxActRequest)
+	return settings.CleanText(string(text), maxAuditRequest)
 }
 
 // natsClient returns who made a request from another account, as NATS says. Unless the import has
@@ -100,14 +101,14 @@ func natsClient(info string) string {
 			text += " " + part[0] + " " + part[1]
 		}
 	}
-	return settings.CleanText(text, maxActClient)
+	return settings.CleanText(text, maxAuditClient)
 }
 
-// acted logs the request, once, if it is an act that has changed something or may have. items is
-// how many items it has changed, -1 if it is not about items.
-func (c *replier) acted(items int64, err error) {
-	a := c.act
-	c.act = nil
+// audited logs the request, once, if it is an action that has changed something or may have. items
+// is how many items it has changed, -1 if it is not about items.
+func (c *replier) audited(items int64, err error) {
+	a := c.audit
+	c.audit = nil
 	unknown := err != nil && Failure(err).Unknown
 	if a == nil || !unknown && (items == 0 || items < 0 && err != nil) {
 		return
@@ -116,12 +117,12 @@ func (c *replier) acted(items int64, err error) {
 	if unknown {
 		a.outcome = subjects.OutcomeUnknown
 	}
-	c.h.Acts.note(*a, max(items, 0))
+	c.h.Audit.note(*a, max(items, 0))
 }
 
-// actedItems returns how many items a request with these results has changed: 0 if it names a
+// changedItems returns how many items a request with these results has changed: 0 if it names a
 // single item or has changed nothing, and -1 if it is not about items.
-func actedItems(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) (n int64) {
+func changedItems(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) (n int64) {
 	switch op.Kind {
 	case fdbpq.OpPurge:
 		return results[0].Len
@@ -141,35 +142,35 @@ func actedItems(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) (n in
 }
 
 const (
-	// actWindow is how often an act that is repeated gets a line.
-	actWindow = 10 * time.Second
-	// maxActs limits how many different acts on items, and on settings, get lines in a window. The
-	// rest is summed up by action.
-	maxActs = 100
+	// auditWindow is how often an action that is repeated gets a line.
+	auditWindow = 10 * time.Second
+	// maxAudited limits how many different actions on items, and on settings, get lines in a
+	// window. The rest is summed up by action.
+	maxAudited = 100
 )
 
-// ActLog logs acts. The first of its kind is logged at once, and its repetitions are summed up at
-// the end of each window, so that a flood of requests is no flood of lines.
-type ActLog struct {
+// AuditLog logs actions. The first of its kind is logged at once, and its repetitions are summed up
+// at the end of each window, so that a flood of requests is no flood of lines.
+type AuditLog struct {
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// open counts the acts of this window, and of the window before if they go on. Acts on settings
-	// have a map of their own, so that they cannot hide a purge.
-	open [actOnSettings + 1]map[act]*actSum
-	rest map[string]*actSum // what had no room there, by action
+	// open counts the actions of this window, and of the window before if they go on. Actions on
+	// settings have a map of their own, so that they cannot hide a purge.
+	open [auditSettings + 1]map[auditEntry]*auditSum
+	rest map[string]*auditSum // what had no room there, by action
 }
 
-func newActLog(logger *slog.Logger) *ActLog {
-	open := [...]map[act]*actSum{actOnItems: {}, actOnSettings: {}}
-	return &ActLog{logger: logger, open: open, rest: map[string]*actSum{}}
+func newAuditLog(logger *slog.Logger) *AuditLog {
+	open := [...]map[auditEntry]*auditSum{auditItems: {}, auditSettings: {}}
+	return &AuditLog{logger: logger, open: open, rest: map[string]*auditSum{}}
 }
 
-// actSum counts acts that have no line yet.
-type actSum struct{ items, requests int64 }
+// auditSum counts actions that have no line yet.
+type auditSum struct{ items, requests int64 }
 
-// note logs an act, or counts it in its window.
-func (l *ActLog) note(a act, items int64) {
+// note logs an action, or counts it in its window.
+func (l *AuditLog) note(a auditEntry, items int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
@@ -177,12 +178,12 @@ func (l *ActLog) note(a act, items int64) {
 	sum := open[a]
 	switch {
 	case sum != nil:
-	case len(open) < maxActs:
-		open[a] = &actSum{}
-		l.log(a, actSum{items: items})
+	case len(open) < maxAudited:
+		open[a] = &auditSum{}
+		l.log(a, auditSum{items: items})
 		return
 	case l.rest[a.action] == nil:
-		sum = &actSum{}
+		sum = &auditSum{}
 		l.rest[a.action] = sum
 	default:
 		sum = l.rest[a.action]
@@ -192,8 +193,8 @@ func (l *ActLog) note(a act, items int64) {
 }
 
 // Run ends one window after the other until ctx ends. Call EndWindow after that, for the last one.
-func (l *ActLog) Run(ctx context.Context) {
-	ticker := time.NewTicker(actWindow)
+func (l *AuditLog) Run(ctx context.Context) {
+	ticker := time.NewTicker(auditWindow)
 	defer ticker.Stop()
 	for {
 		select {
@@ -206,7 +207,7 @@ func (l *ActLog) Run(ctx context.Context) {
 }
 
 // EndWindow logs the sums of a window.
-func (l *ActLog) EndWindow() {
+func (l *AuditLog) EndWindow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, open := range l.open {
@@ -216,7 +217,7 @@ func (l *ActLog) EndWindow() {
 				continue
 			}
 			l.log(a, *sum)
-			*sum = actSum{}
+			*sum = auditSum{}
 		}
 	}
 
@@ -227,7 +228,7 @@ func (l *ActLog) EndWindow() {
 	clear(l.rest)
 }
 
-func (l *ActLog) log(a act, sum actSum) {
+func (l *AuditLog) log(a auditEntry, sum auditSum) {
 	args := []any{"action", a.action, "queue", a.queue}
 	for _, more := range [][2]any{
 		{"items", sum.items}, {"requests", sum.requests}, {"request", a.request},

@@ -17,7 +17,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// actions returns the lines of the log about acts, from the action on.
+// actions returns the lines of the log about actions, from the action on.
 func (l *syncLog) actions() (lines []string) {
 	for line := range strings.Lines(l.String()) {
 		if _, action, found := strings.Cut(line, `level=INFO msg=action `); found {
@@ -217,7 +217,7 @@ func TestActsFromAnotherAccount(t *testing.T) {
 	}
 }
 
-// An act of unknown outcome is logged as such, because it may have been done.
+// An action of unknown outcome is logged as such, because it may have been done.
 func TestActOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
 

@@ -210,15 +210,15 @@ func (o Options) pollEvery() time.Duration {
 	return 0
 }
 
-// maxKept returns how many bytes of popped items may be in memory, because nobody has confirmed
-// that they were received or because they go back, before pops are set aside. It shrinks with
-// MaxPendingBytes, which a program with little memory lowers.
-func (o Options) maxKept() int { return min(16<<20, max(o.MaxPendingBytes/4, 1)) }
+// maxUnconfirmed returns how many bytes of popped items may be in memory, because nobody has
+// confirmed that they were received or because they go back, before pops are set aside. It shrinks
+// with MaxPendingBytes, which a program with little memory lowers.
+func (o Options) maxUnconfirmed() int { return min(16<<20, max(o.MaxPendingBytes/4, 1)) }
 
-// maxUnconfirmed returns above how many bytes the outbox deletes its oldest replies. Pops stop at
-// maxKept plus all that may be in flight, see dispatch.Options.MaxKept, and then the batches in
-// flight may add as much again.
-func (o Options) maxUnconfirmed() int { return o.maxKept() + 4*o.Lanes*o.MaxBatchBytes }
+// maxOutbox returns above how many bytes the outbox deletes its oldest replies. Pops stop at
+// maxUnconfirmed plus all that may be in flight, see dispatch.Options.MaxUnconfirmed, and then the
+// batches in flight may add as much again.
+func (o Options) maxOutbox() int { return o.maxUnconfirmed() + 4*o.Lanes*o.MaxBatchBytes }
 
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {

@@ -127,7 +127,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 	o := &b.options
 	lanes := dispatch.Options{
 		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Limits: o.Limits,
-		MaxKept: o.maxKept(), PollEvery: o.pollEvery(), MetricQueues: o.MetricQueues,
+		MaxUnconfirmed: o.maxUnconfirmed(), PollEvery: o.pollEvery(), MetricQueues: o.MetricQueues,
 		Warn: b.quiet.warn,
 		BatchDone: func(operations int) {
 			b.handler.Inspector.Batches.Add(1)
@@ -194,7 +194,7 @@ func (b *Bridge) newOutbox() *outbox.Outbox {
 		ID:         b.id,
 		Conn:       func() *nats.Conn { return b.nc },
 		Dispatcher: b.dispatcher,
-		MaxBytes:   b.options.maxUnconfirmed(),
+		MaxBytes:   b.options.maxOutbox(),
 		Patience:   min(natsPatience, b.options.ShutdownTimeout/4),
 		Stopping:   b.stopping.Load,
 		Failed:     b.replyFailed,

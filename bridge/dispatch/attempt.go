@@ -94,7 +94,7 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, refusesPushes b
 
 	ln.budget += n
 	looks := n > 0 && !refusesPushes && ln.inFlight == 0 && ln.servable()
-	if looks && !l.d.load.keepsTooMuchOf(ln.queue) {
+	if looks && !l.d.load.tooMuchUnconfirmed(ln.queue) {
 		l.reserveLocked(b, ln, min(n, max(l.d.options.MaxBatch-len(b.ops)-b.reserved, 1)))
 	}
 	l.makeReadyLocked(ln)
@@ -129,7 +129,7 @@ func (l *lane) takeReadyLocked(b *batch) {
 		ln := l.mu.ready.first
 
 		// A line without pops could leave the batch empty, and an empty batch is never answered.
-		if !ln.servable() || l.d.load.keepsTooMuchOf(ln.queue) {
+		if !ln.servable() || l.d.load.tooMuchUnconfirmed(ln.queue) {
 			l.mu.ready.remove(ln)
 			l.moveLine(ln, lineQuiet)
 			continue

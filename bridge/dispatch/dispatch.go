@@ -21,11 +21,12 @@
 // [Dispatcher.Conflicts] counts the failed ones. The tables in states.go have all moves of lines
 // and of the requests in them.
 //
-// # Kept bytes
+// # Unconfirmed bytes
 //
 // An item that was popped must stay in memory until its delivery is confirmed, because it may have
-// to go back. These are the kept bytes, and the caller counts them with [Dispatcher.Keep]. While
-// too many are kept, lanes set pops and leases aside: see Options.MaxKept.
+// to go back. These are the unconfirmed bytes, and the caller counts them with
+// [Dispatcher.AddUnconfirmed]. While there are too many, lanes set pops and leases aside: see
+// Options.MaxUnconfirmed.
 //
 // # Failures
 //
@@ -161,14 +162,15 @@ func (d *Dispatcher) Requeue(r *Request, ops []fdbpq.Op) error {
 	return l.requeueIn(&l.mu.returns, r, ops)
 }
 
-// Keep adds bytes to the kept bytes, which the caller keeps in memory until the delivery of
-// popped items is confirmed, because the items may have to go back. A negative number subtracts
-// them. q is the queue of the items, nil for other memory. Options.MaxKept limits the sum.
-func (d *Dispatcher) Keep(q *Queue, bytes int) {
+// AddUnconfirmed adds bytes to the unconfirmed bytes, which the caller has in memory until the
+// delivery of popped items is confirmed, because the items may have to go back. A negative number
+// subtracts them. q is the queue of the items, nil for other memory. Options.MaxUnconfirmed limits
+// the sum.
+func (d *Dispatcher) AddUnconfirmed(q *Queue, bytes int) {
 	if q != nil {
-		q.kept.Add(int64(bytes))
+		q.unconfirmed.Add(int64(bytes))
 	}
-	if d.load.keep(bytes) {
+	if d.load.addUnconfirmed(bytes) {
 		d.wakeLanes()
 	}
 }

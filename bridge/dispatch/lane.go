@@ -40,7 +40,7 @@ type lane struct {
 
 		// Requests that no batch has taken yet.
 		returns backlog // items that go back into queues
-		aside   backlog // requests of queues that filled much of a batch, or keep too much
+		aside   backlog // requests of queues with much of a batch, or too much unconfirmed
 		backlog backlog // all other requests
 
 		closed  bool
@@ -113,7 +113,8 @@ func (l *lane) close() {
 	l.timers.wake()
 }
 
-// wakeRun makes run check again whether there is something to do, maybe because less is kept.
+// wakeRun makes run check again whether there is something to do, maybe because less is
+// unconfirmed.
 func (l *lane) wakeRun() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

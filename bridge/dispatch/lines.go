@@ -148,10 +148,10 @@ func (l *lane) wakeLineLocked(ln *line, pops int) {
 func (l *lane) noteEventLocked(ln *line) { ln.event = l.tickLocked() }
 
 // makeReadyLocked has the next batch look at a quiet line that has a budget. While too much of its
-// queue is kept, the line stays quiet: see wakeRun.
+// queue is unconfirmed, the line stays quiet: see wakeRun.
 func (l *lane) makeReadyLocked(ln *line) {
 	looks := ln.state == lineQuiet && ln.budget > 0 && ln.servable()
-	if looks && !l.d.load.keepsTooMuchOf(ln.queue) {
+	if looks && !l.d.load.tooMuchUnconfirmed(ln.queue) {
 		l.moveLine(ln, lineReady)
 		l.mu.ready.push(ln)
 		l.mu.changed.Signal()

@@ -21,9 +21,9 @@ type Queue struct {
 
 	lane *lane
 
-	kept     atomic.Int64 // bytes, see Dispatcher.Keep
-	aside    atomic.Int32 // requests that are set aside; changed with the lane's lock
-	itemSize atomic.Int64 // expected bytes of an item; 0 before a batch has returned one
+	unconfirmed atomic.Int64 // bytes, see Dispatcher.AddUnconfirmed
+	aside       atomic.Int32 // requests that are set aside; changed with the lane's lock
+	itemSize    atomic.Int64 // expected bytes of an item; 0 before a batch has returned one
 
 	// Bytes of its requests in the batch that was number shareOf of the lane. The lane's lock
 	// guards both.

@@ -55,11 +55,12 @@ type Options struct {
 
 	Limits
 
-	// MaxKept limits the kept bytes, see Dispatcher.Keep. Above it, pops and leases are set aside
-	// until fewer bytes are kept, or until their time is up. A queue whose own kept bytes are at
-	// most a sixteenth of MaxKept still gives items, until all kept bytes exceed MaxKept plus the
-	// MaxBatchBytes of all batches that may be in flight, two for each lane. 0 is no limit.
-	MaxKept int
+	// MaxUnconfirmed limits the unconfirmed bytes, see Dispatcher.AddUnconfirmed. Above it, pops
+	// and leases are set aside until there are fewer, or until their time is up. A queue whose own
+	// unconfirmed bytes are at most a sixteenth of MaxUnconfirmed still gives items, until all of
+	// them exceed MaxUnconfirmed plus the MaxBatchBytes of all batches that may be in flight, two
+	// for each lane. 0 is no limit.
+	MaxUnconfirmed int
 	// PollEvery is how often the Dispatcher calls WakeAll, for items of programs that do not call
 	// Wake. 0 is never, which is right if only this Dispatcher uses the store.
 	PollEvery time.Duration
@@ -137,7 +138,8 @@ func newShared(o Options) *shared {
 		traffic: newTraffic(o.Now(), o.MetricQueues),
 		load: load{
 			maxRequests: int64(o.MaxPending), maxBytes: int64(o.MaxPendingBytes),
-			maxKept: int64(o.MaxKept), maxKeptByAll: int64(o.MaxKept + inFlight),
+			maxUnconfirmed:      int64(o.MaxUnconfirmed),
+			maxUnconfirmedByAll: int64(o.MaxUnconfirmed + inFlight),
 		},
 	}
 }
@@ -227,13 +229,13 @@ type load struct {
 	requests, bytes       atomic.Int64
 	maxRequests, maxBytes int64
 
-	kept         atomic.Int64 // bytes, see Dispatcher.Keep
-	maxKept      int64        // above it, only queues with few kept bytes give items; 0 is no limit
-	maxKeptByAll int64        // above it, no queue gives items
+	unconfirmed         atomic.Int64 // bytes, see Dispatcher.AddUnconfirmed
+	maxUnconfirmed      int64        // above it, only queues with few give items; 0 is no limit
+	maxUnconfirmedByAll int64        // above it, no queue gives items
 }
 
-// smallShare is a divisor: while all queues together exceed MaxKept, a queue still gives items if
-// its kept bytes are at most MaxKept/smallShare.
+// smallShare is a divisor: while all queues together exceed MaxUnconfirmed, a queue still gives
+// items if its unconfirmed bytes are at most MaxUnconfirmed/smallShare.
 const smallShare = 16
 
 // admit counts a request, or returns ErrTooManyRequests or ErrTooManyBytes.
@@ -261,30 +263,31 @@ func (l *load) release(requests, bytes int) {
 	l.bytes.Add(int64(-bytes))
 }
 
-// keep is Dispatcher.Keep. It reports whether requests that had to wait may be able to run now.
-func (l *load) keep(bytes int) (freed bool) {
-	now := l.kept.Add(int64(bytes))
+// addUnconfirmed is Dispatcher.AddUnconfirmed. It reports whether requests that had to wait may be
+// able to run now.
+func (l *load) addUnconfirmed(bytes int) (freed bool) {
+	now := l.unconfirmed.Add(int64(bytes))
 	falls := func(to int64) bool { return now <= to && now-int64(bytes) > to }
-	return l.maxKept > 0 && (falls(l.maxKept) || falls(l.maxKeptByAll))
+	return l.maxUnconfirmed > 0 && (falls(l.maxUnconfirmed) || falls(l.maxUnconfirmedByAll))
 }
 
-// keepsTooMuchOf reports whether lanes must not take more items of a queue for now.
-func (l *load) keepsTooMuchOf(q *Queue) bool {
-	kept := l.kept.Load()
-	if l.maxKept == 0 || kept <= l.maxKept {
+// tooMuchUnconfirmed reports whether lanes must not take more items of a queue for now.
+func (l *load) tooMuchUnconfirmed(q *Queue) bool {
+	bytes := l.unconfirmed.Load()
+	if l.maxUnconfirmed == 0 || bytes <= l.maxUnconfirmed {
 		return false
 	}
-	return kept > l.maxKeptByAll || q.kept.Load() > l.maxKept/smallShare
+	return bytes > l.maxUnconfirmedByAll || q.unconfirmed.Load() > l.maxUnconfirmed/smallShare
 }
 
 // mayTake reports whether lanes may take items at all: for requests that were set aside, or for
 // others.
 func (l *load) mayTake(aside bool) bool {
-	most := l.maxKeptByAll
+	most := l.maxUnconfirmedByAll
 	if aside {
-		most = l.maxKept
+		most = l.maxUnconfirmed
 	}
-	return l.maxKept == 0 || l.kept.Load() <= most
+	return l.maxUnconfirmed == 0 || l.unconfirmed.Load() <= most
 }
 
 // probeEvery is the pause between the probes of Run after a write has failed. They make a bridge

@@ -87,7 +87,7 @@ func (s waiterState) isLate() bool { return s == waiterLate || s == waiterLateTr
 //	quiet     reserved  a request in the new batch fills the queue, or is first in line
 //	quiet     gone      the last waiter has left
 //	ready     reserved  the batch that is being made looks
-//	ready     quiet     max_leased or credits allow no lease, or too much of its queue is kept
+//	ready     quiet     max_leased or credits allow no lease, or too much is unconfirmed
 //	ready     gone      the last waiter has left
 //	reserved  trying    the batch is made
 //	trying    quiet     the batches have ended

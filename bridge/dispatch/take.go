@@ -164,7 +164,7 @@ func (l *lane) nextLocked() *backlog {
 }
 
 // availableLocked reports whether the first request of a backlog may run. A request that takes
-// items must not run while too many bytes are kept, see Options.MaxKept.
+// items must not run while too many bytes are unconfirmed, see Options.MaxUnconfirmed.
 func (l *lane) availableLocked(from *backlog) bool {
 	r, ops := from.first()
 	if r == nil || !TakesItem(ops) {
@@ -173,13 +173,14 @@ func (l *lane) availableLocked(from *backlog) bool {
 	return l.d.load.mayTake(from == &l.mu.aside)
 }
 
-// mustWaitLocked reports whether a request is set aside, because too much of its queue is kept (see
-// Options.MaxKept), or because an earlier request of the queue is set aside.
+// mustWaitLocked reports whether a request is set aside, because too much of its queue is
+// unconfirmed (see Options.MaxUnconfirmed), or because an earlier request of the queue is set
+// aside.
 func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
 	if r.Queue.aside.Load() > 0 {
 		return true
 	}
-	return TakesItem(ops) && l.d.load.keepsTooMuchOf(r.Queue)
+	return TakesItem(ops) && l.d.load.tooMuchUnconfirmed(r.Queue)
 }
 
 // setAsideLocked moves the first request of the backlog to aside.

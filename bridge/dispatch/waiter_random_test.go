@@ -348,30 +348,30 @@ func checkLines(t testing.TB, l *lane) {
 	}
 }
 
-// Lines that are held because too much is kept become ready or reserved.
+// Lines that are held because too much is unconfirmed become ready or reserved.
 func TestHeldLines(t *testing.T) {
-	inBubble(t, func(o *Options) { o.MaxKept = 1000 }, func(w *waiting) {
+	inBubble(t, func(o *Options) { o.MaxUnconfirmed = 1000 }, func(w *waiting) {
 		other := getQueue(t, w.d.queues, subjects.Priority, "other")
 		w.park(pop(w.q))
 
 		hold := func() {
-			w.d.Keep(w.q, 100)
-			w.d.Keep(other, 2000)
+			w.d.AddUnconfirmed(w.q, 100)
+			w.d.AddUnconfirmed(other, 2000)
 			w.d.Wake(w.q) // from ready to held
 			synctest.Wait()
 		}
 
 		hold()
-		w.d.Keep(other, -2000) // to ready
+		w.d.AddUnconfirmed(other, -2000) // to ready
 		synctest.Wait()
-		w.d.Keep(w.q, -100)
+		w.d.AddUnconfirmed(w.q, -100)
 
 		hold()
-		w.d.Keep(w.q, -100) // which is less of this queue, but not of all
-		w.push("a")         // from held to reserved
+		w.d.AddUnconfirmed(w.q, -100) // which is less of this queue, but not of all
+		w.push("a")                   // from held to reserved
 
 		w.want("served", "1: a")
 
-		w.d.Keep(other, -2000)
+		w.d.AddUnconfirmed(other, -2000)
 	})
 }

@@ -67,7 +67,7 @@ func (r *releasing) Fail(*dispatch.Request, []fdbpq.Op, error) {}
 // restore returns a popped item that nobody received to its old place in its queue.
 func (o *Outbox) restore(q *dispatch.Queue, item *fdbpq.Item, why Reason) {
 	i := &restoring{o: o, item: *item, reason: why, bytes: itemOverhead + itemSize(item)}
-	o.config.Dispatcher.Keep(q, i.bytes)
+	o.config.Dispatcher.AddUnconfirmed(q, i.bytes)
 
 	size := len(item.Value) + wire.HeaderSize(item.Headers)
 	r := dispatch.Request{Queue: q, Replier: i, Received: time.Now(), Size: size}
@@ -101,7 +101,7 @@ func (i *restoring) Answer(r *dispatch.Request, _ []fdbpq.Op, results []fdbpq.Re
 }
 
 func (i *restoring) done(r *dispatch.Request) {
-	i.o.config.Dispatcher.Keep(r.Queue, -i.bytes)
+	i.o.config.Dispatcher.AddUnconfirmed(r.Queue, -i.bytes)
 	i.o.config.Returned(i.reason)
 }
 
@@ -147,7 +147,7 @@ func (i *restoring) lost(r *dispatch.Request, err error) {
 	err = fmt.Errorf("an item of queue %s was popped, nobody received it, and it could not be put "+
 		"back: %w", r.Queue.Name, err)
 
-	i.o.config.Dispatcher.Keep(r.Queue, -i.bytes)
+	i.o.config.Dispatcher.AddUnconfirmed(r.Queue, -i.bytes)
 	i.o.config.Lost(1)
 	i.o.config.WarnLost("an item may be lost", "error", err)
 }

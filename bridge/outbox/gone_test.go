@@ -67,7 +67,7 @@ func TestGoneSubjects(t *testing.T) {
 	}
 }
 
-// The number finds the item as long as it is kept, and once.
+// The number finds the item as long as it is unconfirmed, and once.
 func TestGoneFindsTheItem(t *testing.T) {
 	o := newTest(t)
 	givenBack := func(want int64) {
@@ -85,11 +85,11 @@ func TestGoneFindsTheItem(t *testing.T) {
 		subjects = append(subjects, o.rememberGone(1<<19))
 	}
 
-	kept := 0
+	left := 0
 	for _, c := range o.mu.chunks {
 		for i := range c.items {
 			c.items[i].Popped[0].ID.Count = int64(c.first) + int64(i)
-			kept++
+			left++
 		}
 	}
 
@@ -97,9 +97,9 @@ func TestGoneFindsTheItem(t *testing.T) {
 		number, _, _ := o.parseGone(subject)
 		_, s := o.sentItemLocked(number)
 
-		forgotten := n < len(subjects)-kept
+		forgotten := n < len(subjects)-left
 		if (s == nil) != forgotten || s != nil && s.Popped[0].ID.Count != int64(n) {
-			t.Errorf("item %d of %d, %d of them kept, is %+v", n, len(subjects), kept, s)
+			t.Errorf("item %d of %d, %d of them left, is %+v", n, len(subjects), left, s)
 		}
 	}
 
@@ -128,7 +128,7 @@ func TestGoneBesideDenials(t *testing.T) {
 	o.confirm(true)
 
 	if n, _ := o.dispatcher.Pending(); n != 2 || o.unconfirmed() > 0 {
-		t.Errorf("%d items are given back, want 2; %d are kept", n, o.unconfirmed())
+		t.Errorf("%d items are given back, want 2; %d are left", n, o.unconfirmed())
 	}
 
 	again := o.rememberGone(1)
@@ -158,7 +158,7 @@ func TestGoneLeaseHasNoSubject(t *testing.T) {
 	}
 }
 
-// An item that nobody received counts as kept once, while it goes back as before.
+// An item that nobody received counts as unconfirmed once, while it goes back as before.
 func TestGoneCountsOnce(t *testing.T) {
 	const size = 1 << 20
 	o := newTest(t)
@@ -167,7 +167,7 @@ func TestGoneCountsOnce(t *testing.T) {
 
 	n, _ := o.dispatcher.Pending()
 	if n != 1 || o.mu.bytes >= size || o.mu.chunks[0].bytes != o.mu.bytes {
-		t.Errorf("%d items go back, and %d bytes are kept besides, %d in the chunk", n, o.mu.bytes,
+		t.Errorf("%d items go back, and %d bytes besides, %d in the chunk", n, o.mu.bytes,
 			o.mu.chunks[0].bytes)
 	}
 

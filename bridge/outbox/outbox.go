@@ -3,7 +3,7 @@
 //
 // Clients choose their reply subjects, so the bridge may lack the permission to publish there. The
 // server reports that a moment later, and names nothing but the subject: see round.go. Or nobody is
-// subscribed to the subject any more, and the server says so: gone.go. So an Outbox keeps each item
+// subscribed to the subject any more, and the server says so: gone.go. So an Outbox has each item
 // that it has sent until the server would have said either, and gives back those whose replies were
 // denied or that nobody received: giveback.go.
 //
@@ -69,7 +69,7 @@ type Outbox struct {
 	}
 }
 
-// New returns an outbox that keeps nothing yet. Run confirms what it sends.
+// New returns an empty outbox. Run confirms what it sends.
 func New(c Config) *Outbox {
 	o := &Outbox{config: c, wake: make(chan struct{}, 1), inbox: Root + c.ID + "."}
 	o.mu.denials = map[string]int{}
@@ -96,8 +96,8 @@ func (o *Outbox) SendData(to string, data []byte) error {
 	return err
 }
 
-// SendItem sends a reply that may carry items, or keep its request waiting. It makes m.Reply unless
-// there is one. An error means that NATS did not accept the reply.
+// SendItem sends a reply that may carry items, or leave its request waiting. It makes m.Reply
+// unless there is one. An error means that NATS did not accept the reply.
 func (o *Outbox) SendItem(m *nats.Msg, c Content) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -115,7 +115,7 @@ func (o *Outbox) SendItem(m *nats.Msg, c Content) error {
 		m.Reply = o.goneSubjectLocked(random)
 	}
 
-	// The lock is held, so the replies are kept in the order in which NATS gets them.
+	// The lock is held, so the replies are added in the order in which NATS gets them.
 	if err := o.config.Conn().PublishMsg(m); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func itemSize(item *fdbpq.Item) int {
 	return len(item.Value) + wire.HeaderSize(item.Headers) + wire.HeaderMemory(item.Headers)
 }
 
-// addItemLocked keeps a reply with items until it is confirmed.
+// addItemLocked adds a reply with items, until it is confirmed.
 func (o *Outbox) addItemLocked(sent sentItem) {
 	c := o.openLocked()
 	if c == nil {
@@ -181,11 +181,11 @@ func (o *Outbox) addItemLocked(sent sentItem) {
 	sent.bytes = sent.size()
 	c.items = append(c.items, sent)
 	o.mu.numbered++
-	o.config.Dispatcher.Keep(sent.Queue, sent.bytes)
+	o.config.Dispatcher.AddUnconfirmed(sent.Queue, sent.bytes)
 	o.grewLocked(c, sent.bytes, 2*replyOverhead+len(sent.subject))
 }
 
-// addReplyLocked keeps the subject of a reply without items: a denial may be about it.
+// addReplyLocked adds the subject of a reply without items: a denial may be about it.
 func (o *Outbox) addReplyLocked(subject string) {
 	if c := o.openLocked(); c != nil {
 		c.replies = append(c.replies, subject)
@@ -222,11 +222,11 @@ func (o *Outbox) openLocked() *chunk {
 	return c
 }
 
-// grewLocked counts bytes that were added to a chunk. The bytes of items were counted as kept.
+// grewLocked counts bytes that were added to a chunk. The bytes of items were counted before.
 func (o *Outbox) grewLocked(c *chunk, items, rest int) {
 	c.bytes += items + rest
 	o.mu.bytes += items + rest
-	o.config.Dispatcher.Keep(nil, rest)
+	o.config.Dispatcher.AddUnconfirmed(nil, rest)
 
 	if o.mu.bytes > o.config.MaxBytes {
 		o.deleteLocked(func(*chunk) bool { return o.mu.bytes > o.config.MaxBytes })
@@ -250,7 +250,7 @@ func (o *Outbox) deleteLocked(over func(*chunk) bool) {
 			o.freeLocked(c, &c.items[i])
 		}
 		o.mu.bytes -= c.bytes
-		o.config.Dispatcher.Keep(nil, -c.bytes)
+		o.config.Dispatcher.AddUnconfirmed(nil, -c.bytes)
 
 		// The next chunk gets the memory of this one.
 		clear(c.replies)
@@ -273,6 +273,6 @@ func (o *Outbox) deleteLocked(over func(*chunk) bool) {
 func (o *Outbox) freeLocked(c *chunk, s *sentItem) {
 	c.bytes -= s.bytes
 	o.mu.bytes -= s.bytes
-	o.config.Dispatcher.Keep(s.Queue, -s.bytes)
+	o.config.Dispatcher.AddUnconfirmed(s.Queue, -s.bytes)
 	s.Content, s.bytes = Content{}, 0
 }

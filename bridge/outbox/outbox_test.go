@@ -17,14 +17,14 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// However long NATS stays silent, the replies kept are limited in bytes.
+// However long NATS stays silent, the unconfirmed replies are limited in bytes.
 func TestOutboxIsBounded(t *testing.T) {
 	o := newTest(t)
 	for range 100 {
 		o.remember("inbox", 1<<20)
 	}
 	if n := o.unconfirmed(); o.mu.bytes > o.config.MaxBytes || n < 14 || n > 16 {
-		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
+		t.Errorf("%d replies of %d bytes are unconfirmed", n, o.mu.bytes)
 	}
 
 	o.forget()
@@ -35,11 +35,11 @@ func TestOutboxIsBounded(t *testing.T) {
 	// A reply above the limit by itself is forgotten at once.
 	o.remember("inbox", o.config.MaxBytes)
 	if n := o.unconfirmed(); n != 0 || o.mu.bytes != 0 {
-		t.Errorf("%d replies of %d bytes are kept", n, o.mu.bytes)
+		t.Errorf("%d replies of %d bytes are unconfirmed", n, o.mu.bytes)
 	}
 }
 
-// After the end nothing is kept, and nothing is added.
+// After the end nothing is unconfirmed, and nothing is added.
 func TestOutboxEnds(t *testing.T) {
 	o := newTest(t)
 	o.remember("inbox", 1)
@@ -88,7 +88,7 @@ func TestOutboxHoldsTheDispatcher(t *testing.T) {
 
 // An item is pushed again if as many replies to its subject were denied as were sent; otherwise, or
 // before that is known, it is not. If some errors may not have been heard, a reply is decided once
-// but kept for another round, and denials that are not all heard yet are not taken for all there
+// but left for another round, and denials that are not all heard yet are not taken for all there
 // are.
 func TestOutboxDecides(t *testing.T) {
 	type step struct {
@@ -179,7 +179,7 @@ func TestOutboxDecidesAtLast(t *testing.T) {
 		o.confirm(false)
 	}
 	if n := o.unconfirmed(); n > 2*maxUndecided {
-		t.Errorf("%d replies are kept", n)
+		t.Errorf("%d replies are unconfirmed", n)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestOutboxCountsSubjects(t *testing.T) {
 		o.mu.Unlock()
 	}
 	if n := o.unconfirmed(); n*2048 > o.config.MaxBytes {
-		t.Errorf("%d replies to subjects of 2048 bytes are kept", n)
+		t.Errorf("%d replies to subjects of 2048 bytes are unconfirmed", n)
 	}
 }
 
@@ -321,7 +321,7 @@ func (o *testOutbox) forget() {
 	o.confirm(true)
 }
 
-// unconfirmed returns how many replies are kept.
+// unconfirmed returns how many replies are unconfirmed.
 func (o *testOutbox) unconfirmed() (n int) {
 	for _, c := range o.mu.chunks {
 		n += len(c.items) + len(c.replies)

@@ -9,14 +9,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// This file keeps the messages that reach their client through another bridge, which has forwarded
+// This file has the messages that reach their client through another bridge, which has forwarded
 // the request. Only that bridge knows whether the client still waits, so a round proves nothing of
-// them. They are kept until it says what became of them, or NATS says that it is gone. Their reply
+// them. They stay until it says what became of them, or NATS says that it is gone. Their reply
 // subjects, which end in a random part alone, say which message is meant.
 
 const (
 	// relayPatience is how long the other bridge usually takes at most. After that the items no
-	// longer count against what may be kept, because the bridge seems to be gone.
+	// longer count as unconfirmed, because the bridge seems to be gone.
 	relayPatience = 2 * time.Second
 	// relayMemory is for how long a bridge that stood still can say that nobody received an item.
 	// By then NATS has closed its connection.
@@ -27,7 +27,7 @@ const (
 type relayed struct {
 	Content
 	subject string
-	bytes   int // counted as kept, -1 once they are not
+	bytes   int // counted as unconfirmed, -1 once they are not
 	timer   *time.Timer
 }
 
@@ -36,16 +36,16 @@ func (o *Outbox) sendRelayedLocked(m *nats.Msg, c Content) error {
 	m.Reply = o.inbox + strconv.FormatUint(rand.Uint64(), 36)
 	err := o.config.Conn().PublishMsg(m)
 	if err == nil && !o.mu.ended {
-		o.keepRelayedLocked(m.Reply, m.Subject, c)
+		o.addRelayedLocked(m.Reply, m.Subject, c)
 	}
 	return err
 }
 
-// keepRelayedLocked keeps a message that was sent through another bridge with that reply subject.
-func (o *Outbox) keepRelayedLocked(token, subject string, c Content) {
+// addRelayedLocked adds a message that was sent through another bridge with that reply subject.
+func (o *Outbox) addRelayedLocked(token, subject string, c Content) {
 	bytes := c.size()
 	o.config.Dispatcher.Hold()
-	o.config.Dispatcher.Keep(c.Queue, bytes)
+	o.config.Dispatcher.AddUnconfirmed(c.Queue, bytes)
 	o.mu.relayed[token] = &relayed{c, subject, bytes, time.AfterFunc(relayPatience, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -92,10 +92,10 @@ func (o *Outbox) SettleRest(fate, subject string, tokens []string) {
 	}
 }
 
-// uncountLocked counts the items of a message no longer as kept.
+// uncountLocked counts the items of a message no longer as unconfirmed.
 func (o *Outbox) uncountLocked(r *relayed) {
 	if r.bytes >= 0 {
-		o.config.Dispatcher.Keep(r.Queue, -r.bytes)
+		o.config.Dispatcher.AddUnconfirmed(r.Queue, -r.bytes)
 		o.config.Dispatcher.Release()
 		r.bytes = -1
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// relay keeps an item as if it had been sent through another bridge.
+// relay adds an item as if it had been sent through another bridge.
 func relay(o *testOutbox, token string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.keepRelayedLocked(token, "answers", Content{
+	o.addRelayedLocked(token, "answers", Content{
 		Queue: o.queue, Popped: []fdbpq.Item{{Message: fdbpq.Message{Value: []byte("x")}}},
 	})
 }

@@ -227,7 +227,7 @@ func (o *Outbox) Unconfirmed() bool {
 	return len(o.mu.chunks) > 0
 }
 
-// End deletes all replies, and makes the outbox keep no more of them.
+// End deletes all replies, and makes the outbox take no more of them.
 func (o *Outbox) End() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

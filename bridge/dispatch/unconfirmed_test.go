@@ -8,19 +8,20 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// While too much is kept, no batch takes items: pops and leases wait, and so do requests behind
-// them. They are answered in time all the same, and items that go back into queues are not held up.
-func TestTooMuchIsKept(t *testing.T) {
-	inBubble(t, func(o *Options) { o.MaxKept = 1000 }, func(w *waiting) {
+// While too much is unconfirmed, no batch takes items: pops and leases wait, and so do requests
+// behind them. They are answered in time all the same, and items that go back into queues are not
+// held up.
+func TestTooMuchUnconfirmed(t *testing.T) {
+	inBubble(t, func(o *Options) { o.MaxUnconfirmed = 1000 }, func(w *waiting) {
 		for _, value := range []string{"a", "b", "c"} {
 			w.push(value) // 1 to 3
 		}
 
-		w.d.Keep(w.q, 1000)
+		w.d.AddUnconfirmed(w.q, 1000)
 		w.submit(nil, pop(w.q)) // 4
-		w.want("just as much as may be kept", "4: a")
+		w.want("just as much as may be unconfirmed", "4: a")
 
-		w.d.Keep(w.q, 1)
+		w.d.AddUnconfirmed(w.q, 1)
 		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpPeek, Queue: w.q.Target}) // 5
 		w.want("a peek takes nothing", "5: b")
 
@@ -30,8 +31,8 @@ func TestTooMuchIsKept(t *testing.T) {
 		w.submit(until(time.Second), pop(w.q))                        // 9
 		w.takeTransactions()
 
-		w.want("too much is kept")
-		w.wantTransactions(0, "while too much is kept")
+		w.want("too much is unconfirmed")
+		w.wantTransactions(0, "while too much is unconfirmed")
 
 		// An item goes back past all of them.
 		item := fdbpq.Item{ID: fdbpq.ID{}, Message: fdbpq.Message{Value: []byte("back")}}
@@ -43,20 +44,20 @@ func TestTooMuchIsKept(t *testing.T) {
 			t.Error("the item does not go back")
 		}
 
-		w.d.Keep(w.q, -1)
+		w.d.AddUnconfirmed(w.q, -1)
 		w.want("no longer too much", "6: back", "8: b", "9: c")
 	})
 }
 
 // Requests that are held back too long have not run, and those behind them go on.
-func TestTooMuchIsKeptForLong(t *testing.T) {
-	inBubble(t, func(o *Options) { o.MaxKept = 1000 }, func(w *waiting) {
+func TestTooMuchUnconfirmedForLong(t *testing.T) {
+	inBubble(t, func(o *Options) { o.MaxUnconfirmed = 1000 }, func(w *waiting) {
 		w.park(pop(w.q)) // 1
-		w.d.Keep(w.q, 1001)
+		w.d.AddUnconfirmed(w.q, 1001)
 		w.push("a")             // 2
 		w.submit(nil, pop(w.q)) // 3
 
-		w.want("too much is kept")
+		w.want("too much is unconfirmed")
 
 		time.Sleep(time.Second)
 		w.push("b") // 4
@@ -73,9 +74,11 @@ func TestTooMuchIsKeptForLong(t *testing.T) {
 	})
 }
 
-// While too much is kept, queues with few kept bytes are served all the same, within bounds.
-func TestOthersAreServedWhileTooMuchIsKept(t *testing.T) {
-	inBubble(t, func(o *Options) { o.MaxKept, o.MaxBatchBytes = 1<<20, 1<<20 }, func(w *waiting) {
+// While too much is unconfirmed, queues with few such bytes are served all the same, within bounds.
+func TestOthersAreServedWhileTooMuchIsUnconfirmed(t *testing.T) {
+	inBubble(t, func(o *Options) {
+		o.MaxUnconfirmed, o.MaxBatchBytes = 1<<20, 1<<20
+	}, func(w *waiting) {
 		other := getQueue(t, w.d.queues, subjects.Priority, "other")
 		use := func(q *Queue) { w.q = q }
 		large := w.q
@@ -87,7 +90,7 @@ func TestOthersAreServedWhileTooMuchIsKept(t *testing.T) {
 			use(large)
 		}
 
-		w.d.Keep(large, 1<<20+1)
+		w.d.AddUnconfirmed(large, 1<<20+1)
 		w.submit(nil, pop(large)) // 5
 		w.submit(nil, fdbpq.Op{Kind: fdbpq.OpLen, Queue: large.Target})
 		use(other)
@@ -95,18 +98,18 @@ func TestOthersAreServedWhileTooMuchIsKept(t *testing.T) {
 
 		w.want("too much of one queue", "7: small")
 
-		w.d.Keep(other, 2<<20)
+		w.d.AddUnconfirmed(other, 2<<20)
 		w.submit(nil, pop(other)) // 8
 		w.want("too much of both")
 
-		w.d.Keep(other, -2<<20)
+		w.d.AddUnconfirmed(other, -2<<20)
 		w.want("too much of one again", "8: small")
 
 		w.park(pop(other)) // 9
 		w.push("more")     // 10
 		w.want("a pop that waits", "9: more")
 
-		w.d.Keep(large, -1)
+		w.d.AddUnconfirmed(large, -1)
 		w.want("no longer too much", "5: large")
 
 		use(large)

@@ -18,37 +18,6 @@ func Apply(tx kv.Transaction, ops []Op, now time.Time) ([]Result, error) {
 	return t.results, t.apply()
 }
 
-// txOps is the operations of one transaction, by family. Each family checks its operations, and
-// owns what it reads, and how it begins and finishes; txOps only runs the families, in the order of
-// apply. Each step of a family starts the reads of all queues before it waits for any, so the
-// slowest queue alone decides how many round trips they take.
-type txOps struct {
-	txn
-	duePage int // entries of the time index to handle in each queue; 0 means due.Page
-
-	configs     []*queueConfigs
-	records     []*queueRecords
-	sweeps      []*queueSweeps
-	looks       []*queueLooks
-	infos       []*infos
-	inspections []inspection
-	pushes      []*queuePushes
-	restores    []*queueRestores
-	settlements []*queueSettlements
-	edits       []*queueEdits
-	pops        []*queuePops
-	peeks       []*queuePeeks
-
-	readFrom time.Time // a time before the first read; zero outside a Batcher
-	attempt  int64     // counts the attempts of its batch
-	wrote    bool
-	removed  Removed
-	looked   bool // an operation looks: see queueTxn.looked
-	limited  bool // a queue with pushes has a limit
-
-	removedBy []QueueRemoved // of the queues of the Keyspace that something has left
-}
-
 // newTxOps returns the operations of a transaction, to be applied. results has an element for each
 // operation, all zero.
 func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txOps {
@@ -63,24 +32,6 @@ func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txO
 	}}
 	t.group()
 	return t
-}
-
-// queueOps is the operations on one queue, by family. Families without any are nil.
-type queueOps struct {
-	queueTxn
-
-	pushes      *queuePushes
-	looks       *queueLooks
-	infos       *infos
-	configs     *queueConfigs
-	consumers   *queueRecords
-	schedules   *queueRecords
-	sweeps      *queueSweeps
-	restores    *queueRestores
-	settlements *queueSettlements
-	edits       *queueEdits
-	pops        *queuePops
-	peeks       [2]*queuePeeks // by End
 }
 
 // apply runs the operations. Errors of single operations are in their results; the error is one of
@@ -107,39 +58,31 @@ func (t *txOps) apply() error {
 		q.ledger.BeginSettings()
 	}
 
-	families := [...]struct {
-		used bool
-		run  func() error
-	}{
-		{len(t.configs) > 0, t.runConfigs},
-		{len(t.records) > 0, t.runRecords},
-		{t.looked || len(t.pushes) > 0, t.lookAndPush},
-		{len(t.configs) > 0, t.writeSources},
-		{len(t.restores) > 0, t.runRestores},
-		{len(t.settlements) > 0, t.runSettlements},
-		{len(t.edits) > 0, t.runEdits},
-		{len(t.pops) > 0, t.runPops},
-		{len(t.peeks) > 0, t.runPeeks},
-	}
-	for _, family := range families {
-		if !family.used {
-			continue
-		}
-		if err := family.run(); err != nil {
-			return err
-		}
-	}
-	return t.flush()
+	return state.InOrder(
+		func() error { return runConfigs(t.configs) },
+		func() error { return t.runRecords(t.records) },
+		t.lookAndPush,
+		func() error { return writeSources(t.configs) },
+		func() error { return runRestores(t.restores) },
+		func() error { return t.runSettlements(t.settlements) },
+		func() error { return t.runEdits(t.edits) },
+		func() error { return t.runPops(t.pops) },
+		func() error { return t.runPeeks(t.peeks) },
+		t.flush,
+	)
 }
 
 // lookAndPush runs the sweeps, looks and pushes. Looks read after due items have come back, and
 // before this transaction pushes or pops, so they do not count what it pushes or pops.
 func (t *txOps) lookAndPush() error {
+	if !t.looked && len(t.pushes) == 0 {
+		return nil
+	}
 	for _, q := range t.pushes {
 		q.beginReads()
 		q.looked = q.looked || q.unique() // these depend on which items are in the queue
 	}
-	t.beginSweeps()
+	beginSweeps(t.sweeps)
 
 	// In the queues that are looked at, due items come back first; the pops bring back the others.
 	var looked []*due.Due
@@ -149,15 +92,16 @@ func (t *txOps) lookAndPush() error {
 			looked = append(looked, &q.due)
 		}
 	}
-	t.beginLens()
+	beginLens(t.looks)
 
 	return state.InOrder(
 		func() error { return t.moving.bringBack(looked) },
 		func() error { return state.Each(t.sweeps, (*queueSweeps).finish) },
 		t.reread,
-		t.readItems,
-		t.beginLimits, // reads in the same round trip as the lens
-		t.finishLens,
+		func() error { return t.readInfos(t.infos) },
+		func() error { return t.inspect(t.inspections) },
+		func() error { return t.beginLimits(t.pushes) }, // in the same round trip as the lens
+		func() error { return state.Each(t.looks, (*queueLooks).finish) },
 		func() error { return state.Each(t.pushes, (*queuePushes).run) },
 	)
 }
@@ -179,8 +123,8 @@ func (t *txOps) reread() error {
 		}
 	}
 
-	t.beginLens()
-	t.rereadUniques()
+	beginLens(t.looks)
+	rereadUniques(t.pushes)
 	return nil
 }
 

@@ -219,7 +219,7 @@ func (p *Pending) runReadOnly() (ended bool) {
 	b := p.batcher
 	now, due := b.now(), []*codec.Layout(nil)
 	run := func(r kv.Reader) (results []Result, err error) {
-		results, due, err = read(r, p.ops, &now, b.maxReturned)
+		results, due, err = readOps(r, p.ops, &now, b.maxReturned)
 		return results, err
 	}
 	results, err := kv.ReadTransact(p.ctx, b.db, run)

@@ -12,34 +12,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Browsed is an item where it stands.
-type Browsed struct {
-	Item // in full, unless Err
-
-	// State is AnyState if a held item cannot be read.
-	State ItemState
-	// Due is when the lease or the delay is over, zero for a ready item. It may have passed.
-	Due time.Time
-	// LeasedSince is when the lease was taken, zero unless State is Leased. Without a Holder, and
-	// if the job was not to be kept when it was leased, it is when the lease was last renewed.
-	LeasedSince time.Time
-	// Holder is the Op.Holder of the lease; "" is none.
-	Holder string
-	// Progress is the Report.Progress of the last OpExtend of the lease that had any; nil is none.
-	Progress []byte
-	// Deliveries is how many deliveries the item has had, the present one included.
-	Deliveries int64
-	// Reason comes from the last negative acknowledgement that gave one.
-	Reason string
-	// Finished is for a job in the state Done, nil for all others: when it was done, and its
-	// outcome. The ID of its Item is its last place, LeasedSince when its last lease began, zero if
-	// that is not known.
-	Finished *Finished
-	// Err is ErrCorrupt for an item that cannot be read. Then only its ID and perhaps its State are
-	// known. ReadItems also has ErrNotFound.
-	Err error
-}
-
 // Browse looks at the items of a queue, in the order in which they would be served if all of them
 // were ready, or at its finished jobs, newest first.
 type Browse struct {

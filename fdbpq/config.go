@@ -16,20 +16,12 @@ type queueConfigs struct {
 	source int // one more than the index of what changes the state of the source; 0 is nothing
 }
 
-// configBytes is about how many bytes of a transaction an OpSetSource takes.
-func (op *Op) configBytes(*codec.Layout) (n int) {
-	for _, m := range op.Dead {
-		n += m.Size() + codec.DeadLetterSize
-	}
-	return n
-}
-
 // runConfigs reads the settings of all queues, and changes them.
-func (t *txOps) runConfigs() error {
-	for _, q := range t.configs {
+func runConfigs(configs []*queueConfigs) error {
+	for _, q := range configs {
 		q.ledger.BeginSettings()
 	}
-	return state.Each(t.configs, (*queueConfigs).configure)
+	return state.Each(configs, (*queueConfigs).configure)
 }
 
 // configure runs the operations of a queue in their order.
@@ -154,8 +146,8 @@ func (q *queueConfigs) deadQueue() *due.Destination {
 }
 
 // writeSources does what checkSource has decided, in all queues.
-func (t *txOps) writeSources() error {
-	for _, q := range t.configs {
+func writeSources(configs []*queueConfigs) error {
+	for _, q := range configs {
 		i := q.source - 1
 		if i < 0 {
 			continue

@@ -57,34 +57,41 @@
 //
 // # Files
 //
-// The public face:
+// The public face, from the top:
 //
-//	handle.go, keyspace.go           queues, and the names and the store of a Keyspace
-//	op.go, result.go, errors.go      operations, what they return, and their errors
+//	batcher_report.go, batcher.go    Batcher: what it reports, and group commit
+//	batcher_unknown.go, receipt.go   Settle: commits of unknown outcome; receipts
+//	handle.go                        the methods of queues, each one operation
 //	apply.go, read.go                Apply, and Read for what only reads
-//	batcher.go, batcher_report.go    Batcher: group commit, and what it reports
-//	receipt.go                       Settle: receipts, commits of unknown outcome, restored items
 //	browse.go                        items where they stand, in transactions of its own
 //	retire.go                        leaving the list of queues; the list with counts
+//	op.go, kinds.go                  operations, and the table of their kinds
+//	result.go, errors.go             what they return, and their errors
+//	keyspace.go, queue.go            the names and the store of a Keyspace; queues
 //	names.go                         types and constants of internal packages, documented here
 //
-// Behind it, what runs in a transaction. Each file knows mostly those below it:
+// Between apply.go and op.go, what runs in a transaction. Each file knows those below it:
 //
-//	kinds.go                         the table of the kinds of operations, and of their families
-//	look.go, get.go, info.go         lengths, the rank of an item, a job by its id, infos
-//	peek.go                          peeks
-//	pop.go, pop_side.go, limits_pop.go
+//	families.go                      the table of the families, and what a transaction has of each
+//	op_check.go                      what makes an operation impossible, and how large it is
+//	pop.go, pop_side.go, pop_search.go, limits_pop.go, pops.go
 //	                                 pops and leases: find the next item from an end that may be
-//	                                 served, check it, take it
-//	pop_search.go                    the next item where walking would pass over too many
-//	edit.go, edit_finished.go        purges; items by id: removes, moves, releases, redrives
-//	settle.go, nak.go, finish.go     operations with tokens; items given back or up; jobs kept
-//	push.go, push_check.go, limits_push.go
-//	                                 pushes: options, duplicates, limits, evictions
-//	sweep.go                         what falls due in queues that are not used
-//	config.go, records.go, records_list.go
-//	                                 settings and the source; consumers and schedules
-//	room.go                          how much a transaction may move
+//	                                 served, or search for it where walking would pass over too
+//	                                 many; check it, take it
+//	settle.go, settle_reads.go, settle_find.go, next.go, keep.go, nak.go, settlements.go
+//	                                 operations with tokens: what they read; whose lease still
+//	                                 holds; successors, jobs kept, items given back or up
+//	edit.go, edit_finished.go, edit_find.go
+//	                                 purges; items by id: removes, moves, releases, redrives
+//	push.go, push_dedup.go, limits_push.go
+//	                                 pushes: duplicates, limits, evictions
+//	restore.go                       items of pops that nobody received
+//	look.go, get.go, info.go, peek.go
+//	                                 lengths, the rank of an item, a job by its id; infos; peeks
+//	config.go, records_list.go, records.go, sweep.go
+//	                                 settings and the source; consumers and schedules; what falls
+//	                                 due in queues that are not used
+//	txn.go, budget.go                the transaction as all of these see it, and what it may move
 //
 // Below these are internal/due (the time index, the one way back, dead letters), internal/state
 // (the states of items: all writes of their keys and counters) and internal/codec (keys, ids,

@@ -2,58 +2,20 @@ package fdbpq
 
 import (
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// queueEdits is the removes, moves, releases, redrives and purges of one queue, which run in their
-// order. They see what the operations with tokens have done, and run before the pops.
-type queueEdits struct {
-	part
-	reads  map[int]*editRead // by index, while they are needed
-	stale  map[ID]bool       // places that this transaction has changed since they were read
-	purged bool              // all of them are gone since they were read
-}
-
-// editRead is what an operation on one item reads.
-type editRead struct {
-	state.IDLookup
-	rest state.ItemRead // what else belongs to the item
-}
-
-// checkManaging returns an error if the queue does not support an operation on an item by its id,
-// or on all of its items.
-func (op *Op) checkManaging(l *codec.Layout) error {
-	switch {
-	case op.Kind == OpMove && l.Fifo:
-		return badOp("a FIFO queue has no priorities to move an item to")
-	case op.State > Done:
-		return badOp("no state %d", op.State)
-	case op.Kind == OpPurge:
-		return nil
-	case op.End > Back:
-		return badOp("no end %d", op.End)
-	case op.Kind == OpGet && op.Message.MsgID != "":
-		return op.checkMsgID()
-	case op.Kind == OpRank && l.Fifo && op.End == Back:
-		return badOp("a FIFO queue is served from its front only")
-	case l.Fifo && op.ID.Priority != 0: // its key would be that of another item
-		return notFound(&op.ID)
-	}
-	return nil
-}
-
 // runEdits reads the items of a few operations at a time, and edits them.
-func (t *txOps) runEdits() error {
+func (t *txn) runEdits(edits []*queueEdits) error {
 	type edit struct {
 		*queueEdits
 		index int
 	}
 	var all []edit
-	for _, q := range t.edits {
+	for _, q := range edits {
 		q.reads, q.stale = map[int]*editRead{}, map[ID]bool{}
 		for _, i := range q.indexes {
 			all = append(all, edit{q, i})
@@ -78,46 +40,6 @@ func (t *txOps) runEdits() error {
 		}
 	}
 	return nil
-}
-
-// beginReads starts the reads of an operation.
-func (q *queueEdits) beginReads(i int) {
-	op := &q.ops[i]
-	if op.Kind != OpPurge {
-		q.reads[i] = &editRead{}
-		q.readItem(i, &op.ID)
-	}
-	if op.Kind == OpMove {
-		q.outgoing.To(q.l, op.Priority)
-	}
-}
-
-// readItem starts to read the item of an operation at a place, with conflict.
-func (q *queueEdits) readItem(i int, place *ID) {
-	read := q.reads[i]
-	read.Begin(place, q.ledger.LookUp(place))
-	read.rest = state.BeginItem(q.l, q.tx, place, state.Beginning)
-}
-
-// beginAlias starts to read the alias of an item that is not at its place, with conflict.
-func (q *queueEdits) beginAlias(i int) {
-	if read := q.reads[i]; read != nil {
-		read.BeginAlias(q.tx, q.l)
-	}
-}
-
-// follow starts to read an item with an alias at the place that it names.
-func (q *queueEdits) follow(i int) {
-	if read := q.reads[i]; read != nil && read.Follow() {
-		q.readItem(i, &read.Place)
-	}
-}
-
-// readAgain reads the item of an operation as the transaction has left it.
-func (q *queueEdits) readAgain(i int) {
-	q.readItem(i, &q.ops[i].ID)
-	q.beginAlias(i)
-	q.follow(i)
 }
 
 // run runs the operation at an index. The error is for the operation, and then nothing has changed,
@@ -153,52 +75,6 @@ func (q *queueEdits) run(i int) error {
 		return q.redriveItem(i, h)
 	}
 	return q.remove(i, h)
-}
-
-// find returns the item of an operation.
-func (q *queueEdits) find(i int) (*codec.Record, error) {
-	op := &q.ops[i]
-	read := q.reads[i]
-	if q.purged || q.stale[read.Place] {
-		q.readAgain(i)
-	}
-	h, err := read.Find()
-	if h == nil && err == nil && q.outgoing.Reaches(q.l) { // it may have come in between
-		q.readAgain(i)
-		h, err = read.Find()
-	}
-	if err != nil {
-		return nil, err
-	}
-	if h == nil || op.misses(&h.ID) || op.State != AnyState && op.State != h.State {
-		return nil, notFound(&op.ID)
-	}
-
-	if h.State == Ready {
-		if h.Lasting, err = read.rest.Lasting(); err != nil {
-			return nil, err
-		}
-	}
-	if h.Gone(q.now) {
-		return nil, notFound(&op.ID)
-	}
-	q.ledger.ReuseMeta(&read.rest)
-	return h, nil
-}
-
-// named is the item of an operation as its result names it: its place, and the id of its job.
-func (q *queueEdits) named(i int, place *ID) (Item, error) {
-	if !codec.Moved(place) {
-		return namedItem(place, nil), nil
-	}
-	rest := &q.reads[i].rest
-	err := rest.ReadHeaders(q.tx, q.l)
-	return namedItem(place, rest.Item.First), err
-}
-
-// namedItem is an item with nothing but its place and the id of its job.
-func namedItem(place, first *ID) Item {
-	return Item{ID: *place, Message: Message{First: first}, PushedAt: codec.PushedAt(place)}
 }
 
 // remove removes an item, wherever it is.
@@ -358,33 +234,4 @@ func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 	q.ledger.Delete(h)
 	result.Item, result.Home = back, home.Name()
 	return nil
-}
-
-// pushAgain adds a message to a queue once more, at the end of a priority, as a new life of a job.
-// It expires as the settings of that queue say.
-func (q *queueEdits) pushAgain(
-	op *Op, home *codec.Layout, priority int64, m *Message, job ID,
-) (Item, error) {
-	to := q.outgoing.To(home, priority)
-	if err := to.LoadNext(priority); err != nil {
-		return Item{}, err
-	}
-	settings, err := to.Ledger.ReadableSettings()
-	if err != nil {
-		return Item{}, err
-	}
-
-	back := op.kept(m)
-	back.Expires, back.First = (&Op{}).expires(q.now, settings), &job
-	id := to.Push(priority, back, q.now, q.now)
-	return namedItem(&id, &job), nil
-}
-
-// kept is the message of a dead letter, or of a finished job, as it comes back to its queue.
-func (op *Op) kept(m *Message) *Message {
-	kept := &Message{Value: m.Value, Headers: maps.Clone(m.Headers), Keep: m.Keep}
-	maps.DeleteFunc(kept.Headers, func(name string, _ []string) bool {
-		return op.DropHeader != nil && op.DropHeader(name)
-	})
-	return kept
 }

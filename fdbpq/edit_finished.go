@@ -1,6 +1,8 @@
 package fdbpq
 
 import (
+	"maps"
+
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
@@ -69,4 +71,33 @@ func (q *queueEdits) purgeFinished(result *Result) (err error) {
 	}
 	result.Len, err = q.ledger.PurgeFinished()
 	return err
+}
+
+// pushAgain adds a message to a queue once more, at the end of a priority, as a new life of a job.
+// It expires as the settings of that queue say.
+func (q *queueEdits) pushAgain(
+	op *Op, home *codec.Layout, priority int64, m *Message, job ID,
+) (Item, error) {
+	to := q.outgoing.To(home, priority)
+	if err := to.LoadNext(priority); err != nil {
+		return Item{}, err
+	}
+	settings, err := to.Ledger.ReadableSettings()
+	if err != nil {
+		return Item{}, err
+	}
+
+	back := op.kept(m)
+	back.Expires, back.First = (&Op{}).expires(q.now, settings), &job
+	id := to.Push(priority, back, q.now, q.now)
+	return namedItem(&id, &job), nil
+}
+
+// kept is the message of a dead letter, or of a finished job, as it comes back to its queue.
+func (op *Op) kept(m *Message) *Message {
+	kept := &Message{Value: m.Value, Headers: maps.Clone(m.Headers), Keep: m.Keep}
+	maps.DeleteFunc(kept.Headers, func(name string, _ []string) bool {
+		return op.DropHeader != nil && op.DropHeader(name)
+	})
+	return kept
 }

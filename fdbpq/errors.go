@@ -215,3 +215,6 @@ func badOp(format string, args ...any) error {
 }
 
 func notFound(id *ID) error { return fmt.Errorf("%w: %s", ErrNotFound, id) }
+
+// notYet completes an error with ErrNoRoom: the next transaction may succeed.
+func notYet(err error) error { return fmt.Errorf("%w, so far: %w", err, ErrNoRoom) }

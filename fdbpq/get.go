@@ -23,17 +23,6 @@ type get struct {
 	finished *state.FinishedLookup // nil unless the item is not in its own queue
 }
 
-// checkMsgID returns an error unless an OpGet can name its item by a message id.
-func (op *Op) checkMsgID() error {
-	if op.ID != (ID{}) {
-		return badOp("an id and a message id: want one of them")
-	}
-	if n := len(op.Message.MsgID); n > MaxKey {
-		return badOp("a message id of %d bytes: want at most %d", n, MaxKey)
-	}
-	return nil
-}
-
 // beginReads implements inspection.
 func (g *get) beginReads(bytes int) {
 	if g.returned.Refused {

@@ -61,21 +61,6 @@ func (q *handle) Clear(tx kv.Transaction) {
 	q.l.ChangeSettingsVersion(tx)
 }
 
-// PriorityQueue is a queue ordered by priority, then by order of pushing. Its methods work inside
-// the caller's transaction: nothing has happened until that commits, and if it does not, discard
-// what they returned. A PriorityQueue is cheap to make and safe for concurrent use.
-type PriorityQueue struct{ handle }
-
-// NewPriorityQueue returns the priority queue in s, which must hold nothing else. The recipe's
-// items are in its subspace ("i"). NewPriorityQueue reads and writes nothing: a queue exists from
-// its first push on.
-//
-// A queue of a Keyspace is reached through the Keyspace, which has a secret for the groups of its
-// items.
-func NewPriorityQueue(s Subspace, format ValueFormat) *PriorityQueue {
-	return &PriorityQueue{handle{codec.NewLayout(s, format, false)}}
-}
-
 // Push adds a message, after all items of the same priority, and returns the id of its item. If an
 // earlier push has the same MsgID or Unique key, nothing is pushed, and the id names the first
 // item.
@@ -137,22 +122,6 @@ func (q *PriorityQueue) PeekMax(r kv.Reader) (Item, error) {
 	return readOne(r, Op{Kind: OpPeek, End: Back, Queue: q}).item()
 }
 
-// DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a
-// Keyspace the queue with "-dead" appended to the name, otherwise one inside this queue's own
-// subspace.
-func (q *PriorityQueue) DeadLetters() *PriorityQueue {
-	return &PriorityQueue{handle{q.l.DeadLetters("")}}
-}
-
-// Queue is a first-in first-out queue. Its methods work inside the caller's transaction, like the
-// methods of PriorityQueue.
-type Queue struct{ handle }
-
-// NewQueue returns the FIFO queue in s, as NewPriorityQueue returns a priority queue.
-func NewQueue(s Subspace, format ValueFormat) *Queue {
-	return &Queue{handle{codec.NewLayout(s, format, true)}}
-}
-
 // Enqueue adds a message at the end, as PriorityQueue.Push does. Concurrent transactions enqueue in
 // either order.
 //
@@ -183,19 +152,14 @@ func (q *Queue) Peek(r kv.Reader) (Item, error) {
 	return readOne(r, Op{Kind: OpPeek, Queue: q}).item()
 }
 
-// DeadLetters returns the dead-letter queue, unless Settings.DeadLetter names another: in a
-// Keyspace the queue with "-dead" appended to the name, otherwise one inside this queue's own
-// subspace.
-func (q *Queue) DeadLetters() *Queue { return &Queue{handle{q.l.DeadLetters("")}} }
-
 // applyOne runs a single operation in the caller's transaction. Result.Err is its error or one of
 // the store.
-func applyOne(tx kv.Transaction, op Op) Result { return first(Apply(tx, []Op{op}, time.Now())) }
+func applyOne(tx kv.Transaction, op Op) Result { return only(Apply(tx, []Op{op}, time.Now())) }
 
 // readOne is applyOne for operations that only read.
-func readOne(r kv.Reader, op Op) Result { return first(Read(r, []Op{op})) }
+func readOne(r kv.Reader, op Op) Result { return only(Read(r, []Op{op})) }
 
-func first(results []Result, err error) Result {
+func only(results []Result, err error) Result {
 	if err != nil {
 		return Result{Err: err}
 	}

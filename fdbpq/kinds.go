@@ -1,9 +1,93 @@
 package fdbpq
 
-import (
-	"fmt"
+import "github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 
-	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+// OpKind is what an Op does.
+type OpKind uint8
+
+// The operations. On a Queue, OpPush enqueues and OpPop dequeues.
+const (
+	// OpPush adds an item.
+	OpPush OpKind = iota + 1
+	// OpPop removes the first item from an end, and returns it.
+	OpPop
+	// OpPeek returns the first item from an end, and leaves it in the queue.
+	OpPeek
+	// OpLen returns how many items are ready.
+	OpLen
+	// OpLease is OpPop, but the item stays leased until OpAck removes it: it comes back
+	// to its old place when the lease is over.
+	OpLease
+	// OpAck removes a leased item. If its Message.Keep or Settings.Keep says so, and it is no dead
+	// letter, the job is then a finished job: out of the queue, but kept for that time with its
+	// Outcome. That never fails an OpAck: what cannot be read is not kept, and a value that the
+	// transaction has no room for is left out, see Finished.NoValue.
+	OpAck
+	// OpNak gives a leased item back, after Delay. Its token is invalid from then on.
+	OpNak
+	// OpExtend renews a lease.
+	OpExtend
+	// OpInfo returns an Info.
+	OpInfo
+	// OpRestore puts an item that OpPop took, and that nobody received, back to its old
+	// place, with its history.
+	OpRestore
+	// OpTerm gives up a leased item: it moves to the dead-letter queue.
+	OpTerm
+	// OpSettings returns the settings of the queue.
+	OpSettings
+	// OpConfigure changes the settings of the queue, before any other operation of its transaction.
+	OpConfigure
+	// OpGet returns an item, in whatever state. A job that is not in the queue is looked for among
+	// the finished jobs, and then in the dead-letter queue that the settings name: see
+	// Result.Found and Result.Queue.
+	OpGet
+	// OpRank returns how many items would be served before an item.
+	OpRank
+	// OpRemove removes an item, wherever it is. With a State, an item in another state stays, with
+	// ErrNotFound; a finished job is removed only with Done.
+	OpRemove
+	// OpMove moves an item to the end of another priority. The job keeps its id, its item gets
+	// another place: Result.Item.ID. A leased item stays where it is, with ErrLeased.
+	OpMove
+	// OpPurge removes all items at once, however many there are, or with the State Done all
+	// finished jobs.
+	OpPurge
+	// OpRelease ends a lease without its token: the item is ready at once at its old place, its
+	// delivery does not count, and the token is invalid. An item that is not leased stays as it
+	// is, with ErrNotLeased.
+	OpRelease
+	// OpRedriveItem sends an item of a dead-letter queue, ready or delayed, back to the queue it
+	// came from. A leased item stays where it is, with ErrLeased. So does an item that is not a
+	// dead letter, with ErrNotDeadLetter. A finished job begins a new life in its own queue, at the
+	// end of its priority, or stays with ErrNoValue.
+	OpRedriveItem
+	// OpSweep does the due work of a queue that is not used, or not often enough: it brings items
+	// back, removes expired items and message ids whose window is over, and moves dead letters. It
+	// removes finished jobs that are over and, except for those of the last minute, the oldest of
+	// more than Settings.KeepItems. It does more of this than operations that look at the queue,
+	// but no more than fits into one transaction: see Result.Swept.
+	OpSweep
+	// OpConsumers returns the records of the queue's consumers, in the order of their names.
+	OpConsumers
+	// OpSetConsumer creates, changes or removes the record of a consumer, before all other
+	// operations of its transaction but those on settings. The queue itself removes a record that
+	// has expired: see Record.
+	OpSetConsumer
+	// OpSchedules returns the records of the queue's schedules, in the order of their ids: those
+	// after Op.Record, and with Op.MaxBytes up to the first at which their values have as many.
+	OpSchedules
+	// OpSetSchedule creates, changes or removes the record of a schedule, in the same order as
+	// OpSetConsumer.
+	//
+	// Once Record.Next is due, the first transaction that looks at the queue pushes the item and
+	// writes the next time, so each time fires exactly once. An OpSetSchedule also looks, before
+	// the change, and after it if that makes the schedule due. It fails with ErrNoRoom while more
+	// times are due than fit into the transaction.
+	OpSetSchedule
+	// OpSetSource changes the state of the queue's source, together with the pushes that follow it
+	// or not at all. At most one per transaction.
+	OpSetSource
 )
 
 // Trait is what operations of some kinds do, always or depending on the queue. See OpKind.Has.
@@ -94,153 +178,3 @@ const (
 	restoreFamily
 	editFamily
 )
-
-// families is the table of all families.
-var families = [...]struct {
-	// check returns an error if the queue does not support an operation.
-	check func(*Op, *codec.Layout) error
-	// add adds an operation to the family.
-	add func(*txOps, *queueOps, int)
-	// bytes is about how many bytes of a transaction an operation takes, apart from items that it
-	// moves; nil is only what each operation takes.
-	bytes func(*Op, *codec.Layout) int
-
-	looks bool // see queueTxn.looked
-	takes bool // see queueTxn.takes
-}{
-	noFamily:   {check: (*Op).checkNothing},
-	pushFamily: {check: (*Op).checkPush, add: (*txOps).addPush, bytes: (*Op).pushBytes},
-	popFamily: {
-		check: (*Op).checkPop, add: (*txOps).addPop, bytes: (*Op).popBytes, takes: true,
-	},
-	tokenFamily: {
-		check: (*Op).checkToken,
-		add:   (*txOps).addSettlement,
-		bytes: (*Op).tokenBytes,
-		takes: true,
-	},
-	peekFamily:    {check: (*Op).checkPop, add: (*txOps).addPeek, looks: true},
-	lookFamily:    {check: (*Op).checkManaging, add: (*txOps).addLook, looks: true},
-	configFamily:  {check: (*Op).checkChange, add: (*txOps).addConfig, bytes: (*Op).configBytes},
-	recordFamily:  {check: (*Op).checkChange, add: (*txOps).addRecord, bytes: (*Op).recordBytes},
-	sweepFamily:   {check: (*Op).checkManaging, add: (*txOps).addSweep, looks: true},
-	restoreFamily: {check: (*Op).checkRestore, add: (*txOps).addRestore, bytes: (*Op).restoreBytes},
-	editFamily:    {check: (*Op).checkManaging, add: (*txOps).addEdit, looks: true, takes: true},
-}
-
-// checkNothing returns the error for an operation of no family.
-func (op *Op) checkNothing(*codec.Layout) error { return badOp("no operation %d", op.Kind) }
-
-// errReadOnly is the error of an operation that writes in a transaction that only reads.
-var errReadOnly = fmt.Errorf("%w: it can change the queue, and Read only reads", ErrOp)
-
-// group gives each family its operations. Operations that their queue does not support get their
-// errors here.
-func (t *txOps) group() {
-	byName := make(map[string]*queueOps, 1)
-	for i := range t.ops {
-		op := &t.ops[i]
-		if t.tx == nil && op.Kind.Writes() {
-			t.results[i].Err = errReadOnly
-			continue
-		}
-
-		l := op.Queue.Layout()
-		q := byName[l.Prefix]
-		if q == nil {
-			q = &queueOps{queueTxn: queueTxn{txn: &t.txn, l: l}}
-			byName[l.Prefix] = q
-			t.queues = append(t.queues, &q.queueTxn)
-		}
-
-		// One that fails may be tied to others, which fail with it.
-		family := &families[kinds[op.Kind].family]
-		err := family.check(op, l)
-		if t.results[i].Err = err; err == nil || op.Kind.Has(ties) {
-			family.add(t, q, i)
-			q.looked, q.takes = q.looked || family.looks, q.takes || family.takes
-			t.looked = t.looked || family.looks
-		}
-	}
-}
-
-func (t *txOps) addPush(q *queueOps, i int) {
-	limits := pushLimits{queueTxn: &q.queueTxn}
-	join(&q.pushes, &t.pushes, queuePushes{part: q.part(), limits: limits}).note(i)
-}
-
-func (t *txOps) addPop(q *queueOps, i int) {
-	limits := popLimits{queueTxn: &q.queueTxn}
-	p := join(&q.pops, &t.pops, queuePops{part: q.part(), limits: limits})
-	p.note(i)
-	p.sides[t.ops[i].End].want++
-}
-
-func (t *txOps) addSettlement(q *queueOps, i int) {
-	join(&q.settlements, &t.settlements, queueSettlements{part: q.part()}).note(i)
-}
-
-func (t *txOps) addPeek(q *queueOps, i int) {
-	end := t.ops[i].End
-	join(&q.peeks[end], &t.peeks, queuePeeks{part: q.part(), end: end}).note(i)
-}
-
-func (t *txOps) addLook(q *queueOps, i int) {
-	switch op := &t.ops[i]; op.Kind {
-	case OpLen:
-		join(&q.looks, &t.looks, queueLooks{part: q.part()}).note(i)
-	case OpInfo:
-		join(&q.infos, &t.infos, infos{part: q.part()}).add(i, op.MaxPriorities)
-	case OpGet:
-		t.inspections = append(t.inspections, &get{queueTxn: &q.queueTxn, index: i, id: op.ID})
-	case OpRank:
-		t.inspections = append(t.inspections,
-			&rank{queueTxn: &q.queueTxn, index: i, id: op.ID, end: op.End})
-	}
-}
-
-func (t *txOps) addConfig(q *queueOps, i int) {
-	join(&q.configs, &t.configs, queueConfigs{part: q.part()}).note(i)
-}
-
-func (t *txOps) addRecord(q *queueOps, i int) {
-	kind, records := t.ops[i].Kind.recordKind(), &q.consumers
-	if kind == codec.ScheduleRecord {
-		records = &q.schedules
-	}
-	join(records, &t.records, queueRecords{part: q.part(), kind: kind}).note(i)
-}
-
-func (t *txOps) addSweep(q *queueOps, i int) {
-	join(&q.sweeps, &t.sweeps, queueSweeps{part: q.part()}).note(i)
-}
-
-func (t *txOps) addRestore(q *queueOps, i int) {
-	join(&q.restores, &t.restores, queueRestores{part: q.part()}).note(i)
-}
-
-func (t *txOps) addEdit(q *queueOps, i int) {
-	join(&q.edits, &t.edits, queueEdits{part: q.part()}).note(i)
-}
-
-// part is the operations of one family on one queue.
-type part struct {
-	*queueTxn
-	indexes []int // into txn.ops
-}
-
-func (q *queueOps) part() part { return part{queueTxn: &q.queueTxn} }
-
-// note adds an operation.
-func (p *part) note(i int) { p.indexes = append(p.indexes, i) }
-
-// join returns the part of a family that is about one queue; the first time it adds a copy of
-// fresh.
-func join[Q any](part **Q, family *[]*Q, fresh Q) *Q {
-	if *part == nil {
-		*part = new(Q)
-		**part = fresh
-		*family = append(*family, *part)
-	}
-	return *part
-}

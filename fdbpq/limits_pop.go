@@ -241,3 +241,52 @@ func (p *popLimits) noneServed() error {
 		p.set.MaxLeasedPerGroup, p.set.RatePerGroup, len(p.set.PausedGroups) > 0,
 	}
 }
+
+// loadGroups waits for a page of the counters of groups, and takes what limits these groups from
+// the counters and from the rows of their rates. rest is as in state.GroupLoads. The error is
+// ErrCorrupt or one of the store.
+func (p *popLimits) loadGroups(
+	counters kv.Future[[]kv.KeyValue],
+) (loads []state.GroupLoad, rest kv.Range, err error) {
+	loads, rest, err = state.GroupLoads(p.l, counters, p.bounds.groupRows)
+	if err != nil || len(loads) == 0 {
+		return nil, rest, err
+	}
+
+	var pairs []kv.KeyValue
+	if p.groupRate.Count > 0 {
+		rows := kv.Range{Begin: p.l.BucketKey(loads[0].Hash), End: p.l.GroupBuckets().End}
+		if !rest.Empty() {
+			rows.End = p.l.BucketKey(loads[len(loads)-1].Hash + 1)
+		}
+		read := p.snapshot.GetRange(rows, kv.RangeOptions{Limit: p.bounds.groupRows})
+		if pairs, err = read.Get(); err != nil {
+			return nil, rest, err
+		}
+	}
+	buckets := make(map[codec.GroupHash][]byte, len(pairs))
+	for _, pair := range pairs {
+		if hash, err := p.l.ParseBucketKey(pair.Key); err == nil {
+			buckets[hash] = pair.Value
+		}
+	}
+
+	p.page = make(map[codec.GroupHash]*quota, len(loads))
+	for _, load := range loads {
+		row := buckets[load.Hash]
+		switch {
+		case p.isKnown(load.Hash):
+
+		case row == nil && len(pairs) == p.bounds.groupRows: // it may be behind those read
+			p.page[load.Hash] = p.readGroup(load.Hash)
+
+		default:
+			u := &quota{maxLeased: p.set.MaxLeasedPerGroup, leased: load.Leased}
+			if p.groupRate.Count > 0 {
+				u.bucket = state.NewBucket(load.Hash, p.groupRate, kv.Ready(row, nil))
+			}
+			p.page[load.Hash] = u
+		}
+	}
+	return loads, rest, nil
+}

@@ -31,15 +31,13 @@ type inspection interface {
 }
 
 // beginLens starts to read the lengths of queues, again if their counters were written meanwhile.
-func (t *txOps) beginLens() {
-	for _, q := range t.looks {
+func beginLens(looks []*queueLooks) {
+	for _, q := range looks {
 		if q.length == nil || q.ledger.Wrote() {
 			q.length = q.snapshot.Get(q.l.TotalKey())
 		}
 	}
 }
-
-func (t *txOps) finishLens() error { return state.Each(t.looks, (*queueLooks).finish) }
 
 // finish sets the results of the lens.
 func (q *queueLooks) finish() error {
@@ -54,13 +52,13 @@ func (q *queueLooks) finish() error {
 }
 
 // readInfos runs the infos of all queues together. The error is one of the store.
-func (t *txOps) readInfos() error {
-	for _, n := range t.infos {
+func (t *txn) readInfos(all []*infos) error {
+	for _, n := range all {
 		n.beginCounters()
 	}
 
 	var firsts []firstItem
-	for _, n := range t.infos {
+	for _, n := range all {
 		n.err = n.finishCounters()
 		firsts = append(firsts, n.firstItems()...)
 	}
@@ -75,17 +73,13 @@ func (t *txOps) readInfos() error {
 		}
 		clear(some)
 	}
-	return state.Each(t.infos, (*infos).finish)
+	return state.Each(all, (*infos).finish)
 }
 
-// readItems runs the infos, OpGets and OpRanks. The error is one of the store.
-func (t *txOps) readItems() error {
-	if err := t.readInfos(); err != nil {
-		return err
-	}
-
-	// Each of the others takes up to three values to begin with.
-	for some := range slices.Chunk(t.inspections, (t.returned.AtOnce()+2)/3) {
+// inspect runs the OpGets and OpRanks. The error is one of the store.
+func (t *txn) inspect(inspections []inspection) error {
+	// Each takes up to three values to begin with.
+	for some := range slices.Chunk(inspections, (t.returned.AtOnce()+2)/3) {
 		share := t.returned.Share(1, len(some))
 		for _, one := range some {
 			one.beginReads(share)

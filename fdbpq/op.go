@@ -2,103 +2,9 @@ package fdbpq
 
 import (
 	"cmp"
-	"errors"
-	"iter"
-	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-)
-
-// OpKind is what an Op does.
-type OpKind uint8
-
-// The operations. On a Queue, OpPush enqueues and OpPop dequeues.
-const (
-	// OpPush adds an item.
-	OpPush OpKind = iota + 1
-	// OpPop removes the first item from an end, and returns it.
-	OpPop
-	// OpPeek returns the first item from an end, and leaves it in the queue.
-	OpPeek
-	// OpLen returns how many items are ready.
-	OpLen
-	// OpLease is OpPop, but the item stays leased until OpAck removes it: it comes back
-	// to its old place when the lease is over.
-	OpLease
-	// OpAck removes a leased item. If its Message.Keep or Settings.Keep says so, and it is no dead
-	// letter, the job is then a finished job: out of the queue, but kept for that time with its
-	// Outcome. That never fails an OpAck: what cannot be read is not kept, and a value that the
-	// transaction has no room for is left out, see Finished.NoValue.
-	OpAck
-	// OpNak gives a leased item back, after Delay. Its token is invalid from then on.
-	OpNak
-	// OpExtend renews a lease.
-	OpExtend
-	// OpInfo returns an Info.
-	OpInfo
-	// OpRestore puts an item that OpPop took, and that nobody received, back to its old
-	// place, with its history.
-	OpRestore
-	// OpTerm gives up a leased item: it moves to the dead-letter queue.
-	OpTerm
-	// OpSettings returns the settings of the queue.
-	OpSettings
-	// OpConfigure changes the settings of the queue, before any other operation of its transaction.
-	OpConfigure
-	// OpGet returns an item, in whatever state. A job that is not in the queue is looked for among
-	// the finished jobs, and then in the dead-letter queue that the settings name: see
-	// Result.Found and Result.Queue.
-	OpGet
-	// OpRank returns how many items would be served before an item.
-	OpRank
-	// OpRemove removes an item, wherever it is. With a State, an item in another state stays, with
-	// ErrNotFound; a finished job is removed only with Done.
-	OpRemove
-	// OpMove moves an item to the end of another priority. The job keeps its id, its item gets
-	// another place: Result.Item.ID. A leased item stays where it is, with ErrLeased.
-	OpMove
-	// OpPurge removes all items at once, however many there are, or with the State Done all
-	// finished jobs.
-	OpPurge
-	// OpRelease ends a lease without its token: the item is ready at once at its old place, its
-	// delivery does not count, and the token is invalid. An item that is not leased stays as it
-	// is, with ErrNotLeased.
-	OpRelease
-	// OpRedriveItem sends an item of a dead-letter queue, ready or delayed, back to the queue it
-	// came from. A leased item stays where it is, with ErrLeased. So does an item that is not a
-	// dead letter, with ErrNotDeadLetter. A finished job begins a new life in its own queue, at the
-	// end of its priority, or stays with ErrNoValue.
-	OpRedriveItem
-	// OpSweep does the due work of a queue that is not used, or not often enough: it brings items
-	// back, removes expired items and message ids whose window is over, and moves dead letters. It
-	// removes finished jobs that are over and, except for those of the last minute, the oldest of
-	// more than Settings.KeepItems. It does more of this than operations that look at the queue,
-	// but no more than fits into one transaction: see Result.Swept.
-	OpSweep
-	// OpConsumers returns the records of the queue's consumers, in the order of their names.
-	OpConsumers
-	// OpSetConsumer creates, changes or removes the record of a consumer, before all other
-	// operations of its transaction but those on settings. The queue itself removes a record that
-	// has expired: see Record.
-	OpSetConsumer
-	// OpSchedules returns the records of the queue's schedules, in the order of their ids: those
-	// after Op.Record, and with Op.MaxBytes up to the first at which their values have as many.
-	OpSchedules
-	// OpSetSchedule creates, changes or removes the record of a schedule, in the same order as
-	// OpSetConsumer.
-	//
-	// Once Record.Next is due, the first transaction that looks at the queue pushes the item and
-	// writes the next time, so each time fires exactly once. An OpSetSchedule also looks, before
-	// the change, and after it if that makes the schedule due. It fails with ErrNoRoom while more
-	// times are due than fit into the transaction.
-	OpSetSchedule
-	// OpSetSource changes the state of the queue's source, together with the pushes that follow it
-	// or not at all. At most one per transaction.
-	OpSetSource
 )
 
 // Op is one operation on one queue.
@@ -214,6 +120,16 @@ type Op struct {
 	DropHeader func(name string) bool
 }
 
+// Bounds of a Report.
+const (
+	// MaxNext is the most elements of Report.Next.
+	MaxNext = 256
+	// MaxResult is the longest Outcome.Result, in bytes.
+	MaxResult = 1 << 20
+	// MaxContentType is the longest Outcome.ContentType, in bytes.
+	MaxContentType = 256
+)
+
 // Report is what the holder of a lease says of its job. It must not be changed later.
 type Report struct {
 	// Outcome is for OpAck, and is kept with a job that is kept once it is done: see Message.Keep.
@@ -242,121 +158,43 @@ func (op *Op) Successors() []Op { return op.report().Next }
 // misses reports whether the operation names a place, and the item it has found is at another.
 func (op *Op) misses(at *ID) bool { return op.AtPlace && *at != op.ID }
 
-// Target is a queue: a *PriorityQueue or a *Queue.
-type Target interface {
-	Layout() *codec.Layout
-}
-
-// handle is what PriorityQueue and Queue have in common.
-type handle struct{ l *codec.Layout }
-
-// Layout is where the keys of the queue are, for other packages of this module.
-func (q *handle) Layout() *codec.Layout { return q.l }
-
-// bytesOf returns about how many bytes of a transaction the operations take, apart from items that
-// they move.
-func bytesOf(ops []Op) (n int) {
-	for i := range ops {
-		n += state.RestoreOverhead
-		if bytes := families[kinds[ops[i].Kind].family].bytes; bytes != nil {
-			n += bytes(&ops[i], ops[i].Queue.Layout())
-		}
+// priorityIn returns the priority that a push has in a queue: always 0 in a FIFO queue.
+func (op *Op) priorityIn(l *codec.Layout) int64 {
+	if l.Fifo {
+		return 0
 	}
-	return n
+	return op.Priority
 }
 
-// tied reports whether an operation and the one before it are done together or not at all.
-func tied(ops []Op, i int) bool {
-	kind := ops[i].Kind
-	return i > 0 && ops[i].Follows && ops[i-1].Kind == kind && kind.Has(ties)
-}
+// weight is how many items of its group the push puts into a turn.
+func (op *Op) weight() int { return max(op.Weight, 1) }
 
-// chains returns the operations at the given indexes, chain by chain: operations tied to each other
-// are one chain, any other is a chain of its own.
-func chains(ops []Op, indexes []int) iter.Seq[[]int] {
-	return func(yield func([]int) bool) {
-		for rest := indexes; len(rest) > 0; {
-			size := 1
-			for size < len(rest) && rest[size] == rest[size-1]+1 && tied(ops, rest[size]) {
-				size++
-			}
+// delays reports whether the push may keep its item back.
+func (op *Op) delays() bool { return op.Delay > 0 || !op.At.IsZero() }
 
-			if !yield(rest[:size]) {
-				return
-			}
-			rest = rest[size:]
-		}
+// heldUntil returns until when an item that is pushed now is held back; zero if it is ready.
+func (op *Op) heldUntil(now time.Time) time.Time {
+	until := codec.Micros(now.Add(op.Delay))
+	if !op.At.IsZero() {
+		until = codec.Micros(op.At)
 	}
-}
-
-// txn is a transaction as all families of operations see it.
-type txn struct {
-	tx       kv.Transaction // nil if it only reads
-	snapshot kv.Reader      // reads without conflict
-	now      time.Time      // zero if it only reads: nothing expires then
-	asOf     time.Time      // the same, but never zero
-	ops      []Op
-	results  []Result          // by place in ops
-	queues   []*queueTxn       // in order of first use
-	popped   []state.TakenItem // in order of removal
-	known    *state.Known
-	secrets  state.GroupSecrets
-	cached   *state.CachedSettings
-	listed   []*codec.Layout // queues that pushes found in the list of queues, or added to it
-
-	minCounts  state.CountsByQueue // the lowest that pushed items may get; nil is no bound
-	nextCounts state.CountsByQueue // after the counts of the pushed items
-
-	begun  time.Time    // when this process began it
-	bounds searchBounds // of walks that pass over items, and searches
-
-	moving   moveRoom
-	returned state.ItemRoom
-	changed  state.ItemRoom // for the records that changes return
-	outgoing due.Outgoing
-}
-
-// queueTxn is one queue of a transaction as all families of operations see it.
-type queueTxn struct {
-	*txn
-	l      *codec.Layout
-	ledger state.Ledger
-	due    due.Due
-
-	looked bool // an operation other than a pop depends on which items are ready
-	takes  bool // there are pops, operations with tokens or edits
-	pushed bool // this transaction has added a ready item
-}
-
-// moreExpired is the error of pops and peeks that meet an item that has expired, because not all
-// that is due was handled.
-func (q *queueTxn) moreExpired() error {
-	if q.due.Err != nil && !q.due.Done { // the next transaction would do no more
-		return q.due.Err
+	if until.After(codec.Micros(now)) {
+		return until
 	}
-	return state.ErrMoreExpired
+	return time.Time{}
 }
 
-// ofOps are the errors of operations. Any other error is one of the store.
-var ofOps = []error{
-	ErrEmpty, ErrCorrupt, ErrNoRoom, ErrFull, ErrLeaseLost, ErrOp, ErrNotFound, ErrExists,
-	ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrDone, ErrNoValue, ErrManyRates, ErrManyGroups,
-	ErrMessageTooLarge, ErrItemTooLarge, ErrMaxLeased,
-}
-
-// failOps makes an error of operations the result of those at the given indexes. It returns an
-// error of the store, which ends the whole transaction.
-func (t *txn) failOps(err error, indexes ...int) error {
-	if err == nil || !slices.ContainsFunc(ofOps, func(e error) bool { return errors.Is(err, e) }) {
-		return err
+// expires returns when the item of a push expires; zero if it does not.
+func (op *Op) expires(now time.Time, s *Settings) time.Time {
+	switch {
+	case op.TTL == Never:
+		return time.Time{}
+	case op.TTL > 0:
+		return codec.Micros(now.Add(op.TTL))
+	case !op.Message.Expires.IsZero():
+		return codec.Micros(op.Message.Expires)
+	case s.TTL > 0:
+		return codec.Micros(now.Add(s.TTL))
 	}
-	t.failAll(indexes, err)
-	return nil
-}
-
-// failAll makes an error the result of the operations at the given indexes.
-func (t *txn) failAll(indexes []int, err error) {
-	for _, i := range indexes {
-		t.results[i].Err = err
-	}
+	return time.Time{}
 }

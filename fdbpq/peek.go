@@ -16,8 +16,8 @@ type queuePeeks struct {
 }
 
 // runPeeks reads the first items of a few queues at a time.
-func (t *txOps) runPeeks() error {
-	for some := range slices.Chunk(t.peeks, t.returned.AtOnce()) {
+func (t *txn) runPeeks(peeks []*queuePeeks) error {
+	for some := range slices.Chunk(peeks, t.returned.AtOnce()) {
 		if t.returned.Refused {
 			for _, q := range some {
 				q.failAll(q.indexes, state.ErrNoRoom)

@@ -5,64 +5,16 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
-// queuePops is the pops and leases of one queue, which run in their order, from whichever ends.
-// Each finds the next item that may be served, checks whether the operation can have it, and takes
-// it.
-type queuePops struct {
-	part
-	ends   state.Ends
-	sides  [2]side // by End
-	limits popLimits
-	served state.Served
-
-	share   int                      // of what is read at once, in bytes
-	past    kv.Future[[]kv.KeyValue] // the first history of an item, if there is any
-	later   kv.Future[[]kv.KeyValue] // what falls due next; nil unless an operation has Waits
-	ready   kv.Future[[]byte]        // how many items are ready; nil unless an operation has Count
-	nextDue time.Time                // of the leases that were given
-}
-
-// checkPop returns an error if the queue does not support a pop, lease or peek.
-func (op *Op) checkPop(l *codec.Layout) error {
-	if op.Kind != OpLease || op.Lease != SettingsLease {
-		if err := codec.CheckLease(op.Lease); err != nil {
-			return err
-		}
-	}
-	if err := settings.CheckHolder(op.Holder); err != nil {
-		return badOp("%w", err)
-	}
-
-	switch {
-	case op.End > Back:
-		return badOp("no end %d", op.End)
-	case l.Fifo && op.End == Back:
-		return codec.ErrFIFOEnd
-	}
-	return nil
-}
-
-// popBytes is about how many bytes of a transaction a pop or lease takes: keys that it removes, or
-// that are in its conflict ranges.
-func (op *Op) popBytes(l *codec.Layout) int { return 16 * len(l.Prefix) }
-
-// leadsPops reports whether an operation is the first of pops, or leases, that share MaxBytes.
-func (t *txn) leadsPops(i int) bool {
-	return !t.ops[i].Follows || i == 0 || t.ops[i-1].Kind != t.ops[i].Kind
-}
-
 // runPops takes items from a few queues at a time.
-func (t *txOps) runPops() error {
-	for some := range slices.Chunk(t.pops, t.returned.AtOnce()) {
+func (t *txn) runPops(pops []*queuePops) error {
+	for some := range slices.Chunk(pops, t.returned.AtOnce()) {
 		if t.returned.Refused {
 			for _, q := range some {
 				q.failAll(q.indexes, state.ErrNoRoom)
@@ -78,7 +30,7 @@ func (t *txOps) runPops() error {
 }
 
 // popSome takes items from some queues. It reads both ends of each before it removes anything.
-func (t *txOps) popSome(queues []*queuePops) error {
+func (t *txn) popSome(queues []*queuePops) error {
 	all := 0
 	for _, q := range queues {
 		all += len(q.indexes)
@@ -102,7 +54,7 @@ func (t *txOps) popSome(queues []*queuePops) error {
 }
 
 // bringBackDue brings back the due items of the queues, and reads again where some came back.
-func (t *txOps) bringBackDue(queues []*queuePops) error {
+func (t *txn) bringBackDue(queues []*queuePops) error {
 	arrive := func(q *queuePops) error { return q.ends.Arrive() }
 	if err := state.Each(queues, arrive); err != nil {
 		return err

@@ -19,36 +19,6 @@ const (
 	maxSearchConflicts = 2 << 20
 )
 
-// search finds the items of groups that may be served, in order, behind the items that a walk has
-// passed over. It never reads the items of other groups between them. It reads ahead without
-// conflict, and conflicts with pushes to a group up to the last item of the group that it has
-// looked at.
-//
-// Nothing may come between its reads, so it looks at all groups in one transaction, page by page,
-// or fails with ErrManyGroups. It never takes a part of the groups for all of them.
-type search struct {
-	*side
-	after     []byte   // the key in ("i") that it starts behind
-	others    kv.Range // the rest of the index of groups, behind those that it has looked at
-	heads     []*head  // of groups that may be served, in the order of their items
-	beyond    *head    // the first of those that are not in heads any more; nil if all are
-	perGroup  int      // how many items of a group are read at once
-	looks     int      // how often it has looked at searchedAtOnce groups
-	conflicts int      // their bytes
-}
-
-// head is the next item of a group.
-type head struct {
-	hash codec.GroupHash
-	rest kv.Range      // the keys of the group after this item
-	rows []kv.KeyValue // the first of these, as far as they are read
-
-	id    ID
-	value kv.Future[[]byte] // nil unless the item is being read
-	item  *state.ItemRead   // valid if value is set; has its Pair.Key once next has returned it
-	taken bool              // the search goes on to the item after it
-}
-
 // beginSearch starts a search after the key of an item in ("i"). The first time, it returns nil if
 // the walk has to go on: some items are in no index, or passing over further items is cheaper than
 // reading all groups.
@@ -318,53 +288,4 @@ func (s *search) compare(a, b *head) int {
 		a, b = b, a
 	}
 	return a.id.Compare(&b.id)
-}
-
-// loadGroups waits for a page of the counters of groups, and takes what limits these groups from
-// the counters and from the rows of their rates. rest is as in state.GroupLoads. The error is
-// ErrCorrupt or one of the store.
-func (p *popLimits) loadGroups(
-	counters kv.Future[[]kv.KeyValue],
-) (loads []state.GroupLoad, rest kv.Range, err error) {
-	loads, rest, err = state.GroupLoads(p.l, counters, p.bounds.groupRows)
-	if err != nil || len(loads) == 0 {
-		return nil, rest, err
-	}
-
-	var pairs []kv.KeyValue
-	if p.groupRate.Count > 0 {
-		rows := kv.Range{Begin: p.l.BucketKey(loads[0].Hash), End: p.l.GroupBuckets().End}
-		if !rest.Empty() {
-			rows.End = p.l.BucketKey(loads[len(loads)-1].Hash + 1)
-		}
-		read := p.snapshot.GetRange(rows, kv.RangeOptions{Limit: p.bounds.groupRows})
-		if pairs, err = read.Get(); err != nil {
-			return nil, rest, err
-		}
-	}
-	buckets := make(map[codec.GroupHash][]byte, len(pairs))
-	for _, pair := range pairs {
-		if hash, err := p.l.ParseBucketKey(pair.Key); err == nil {
-			buckets[hash] = pair.Value
-		}
-	}
-
-	p.page = make(map[codec.GroupHash]*quota, len(loads))
-	for _, load := range loads {
-		row := buckets[load.Hash]
-		switch {
-		case p.isKnown(load.Hash):
-
-		case row == nil && len(pairs) == p.bounds.groupRows: // it may be behind those read
-			p.page[load.Hash] = p.readGroup(load.Hash)
-
-		default:
-			u := &quota{maxLeased: p.set.MaxLeasedPerGroup, leased: load.Leased}
-			if p.groupRate.Count > 0 {
-				u.bucket = state.NewBucket(load.Hash, p.groupRate, kv.Ready(row, nil))
-			}
-			p.page[load.Hash] = u
-		}
-	}
-	return loads, rest, nil
 }

@@ -7,35 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// searchBounds bounds walks that pass over items of groups that are at a limit, and searches. A
-// walk ends after some items, or maxPassedBytes. Then a search takes the first item of each group
-// that may be served. Where some items are in no index of a group, or the counters of the groups do
-// not fit into a page, the walk first goes on for more items.
-type searchBounds struct {
-	passed    int           // items that a walk passes over
-	passedOn  int           // if it goes on
-	groupRows int           // counters of groups that are read at once
-	heads     int           // groups that a search remembers: those whose items come first
-	time      time.Duration // since a transaction began, for its searches
-}
-
-// usualBounds are the bounds outside tests.
-var usualBounds = searchBounds{
-	passed: 64, passedOn: 20_000, groupRows: state.MostGroupRows, heads: 4096,
-	time: 2 * time.Second,
-}
-
 const maxPassedBytes = 1 << 20
-
-// side is the items of a queue from one of its ends. Pops walk them in order until a search begins,
-// which finds only items of groups that may be served.
-type side struct {
-	*queuePops
-	end     End
-	want    int     // how many items are still wanted
-	search  *search // nil while the walk goes on
-	walksOn bool    // for bounds.passedOn
-}
 
 func (s *side) walk() *state.Cursor { return &s.ends.Walks[s.end] }
 

@@ -24,8 +24,8 @@ type queuePushes struct {
 }
 
 // rereadUniques starts to read again the unique keys of queues where that may have changed.
-func (t *txOps) rereadUniques() {
-	for _, q := range t.pushes {
+func rereadUniques(pushes []*queuePushes) {
+	for _, q := range pushes {
 		if q.ledger.Wrote() && q.unique() {
 			for key, read := range q.dedup.Uniques {
 				read.Value = q.tx.Get(q.l.UniqueKey(key))
@@ -35,8 +35,8 @@ func (t *txOps) rereadUniques() {
 }
 
 // beginLimits starts to read how much there is in queues with a limit.
-func (t *txOps) beginLimits() error {
-	for _, q := range t.pushes {
+func (t *txn) beginLimits(pushes []*queuePushes) error {
+	for _, q := range pushes {
 		settings, err := q.ledger.ReadableSettings()
 		if err != nil {
 			return err

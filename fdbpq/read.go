@@ -17,31 +17,31 @@ import (
 //
 // Other operations result in ErrOp. The error that Read returns is one of the store.
 func Read(r kv.Reader, ops []Op) ([]Result, error) {
-	results, _, err := read(r, ops, nil, state.NoBound)
+	results, _, err := readOps(r, ops, nil, state.NoBound)
 	return results, err
 }
 
 // ReadSome is Read by a clock, with about maxBytes of items and results at most: operations without
 // room result in ErrNoRoom. The first always has some.
 func ReadSome(r kv.Reader, ops []Op, now time.Time, maxBytes int) ([]Result, error) {
-	results, _, err := read(r, ops, &now, maxBytes)
+	results, _, err := readOps(r, ops, &now, maxBytes)
 	return results, err
 }
 
 // ReadDue is Read, and also returns the queues of the operations, in a Keyspace, where something is
 // due by now. An OpSweep handles it.
 func ReadDue(r kv.Reader, ops []Op, now time.Time) (results []Result, due []QueueName, err error) {
-	results, layouts, err := read(r, ops, &now, state.NoBound)
+	results, layouts, err := readOps(r, ops, &now, state.NoBound)
 	for _, l := range layouts {
 		due = l.AppendName(due)
 	}
 	return results, due, err
 }
 
-// read is Read, which returns up to about maxReturned bytes of items. Unless now is nil, it also
+// readOps is Read, which returns up to about maxReturned bytes of items. Unless now is nil, it also
 // returns the queues where something is due by then. Nothing that is due comes back: the time only
 // says which rates are used up, and what an OpGet does not find any more.
-func read(
+func readOps(
 	r kv.Reader, ops []Op, now *time.Time, maxReturned int,
 ) (results []Result, due []*codec.Layout, err error) {
 	t := &txOps{txn: txn{
@@ -53,7 +53,7 @@ func read(
 	}
 	t.group()
 
-	t.beginLens()
+	beginLens(t.looks)
 	for _, q := range t.configs {
 		q.ledger.ReadSettings(r, q.l)
 	}
@@ -64,11 +64,12 @@ func read(
 	}
 
 	err = state.InOrder(
-		t.readItems,
-		t.runPeeks,
-		t.finishLens,
+		func() error { return t.readInfos(t.infos) },
+		func() error { return t.inspect(t.inspections) },
+		func() error { return t.runPeeks(t.peeks) },
+		func() error { return state.Each(t.looks, (*queueLooks).finish) },
 		func() error { return state.Each(t.configs, (*queueConfigs).configure) },
-		t.runRecords,
+		func() error { return t.runRecords(t.records) },
 	)
 	for _, q := range t.queues {
 		if err == nil && q.due.Entries != nil {

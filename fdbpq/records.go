@@ -15,35 +15,6 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/schedule"
 )
 
-// checkChange returns an error if the operation does not say what to change, or names no record.
-func (op *Op) checkChange(*codec.Layout) error {
-	kind := op.Kind.recordKind()
-	switch {
-	case !op.Kind.Writes():
-		return nil
-	case op.Kind == OpConfigure && op.Configure == nil:
-		return badOp("nothing says what to configure")
-	case kind != "" && op.Change == nil:
-		return badOp("nothing says what becomes of the %v", kind)
-	case kind != "":
-		return codec.CheckRecord(kind, op.Record)
-	}
-	for i := range op.Dead {
-		if op.Dead[i].First != nil {
-			return errMoved
-		}
-	}
-	return nil
-}
-
-// recordBytes is about how many bytes of a transaction an OpSetConsumer or OpSetSchedule takes.
-func (op *Op) recordBytes(*codec.Layout) int {
-	if !op.Kind.Writes() {
-		return 0
-	}
-	return codec.MaxRecordName + op.Kind.recordKind().Bounds().MaxValue
-}
-
 // queueRecords is the operations on the records of one kind of one queue.
 type queueRecords struct {
 	part
@@ -73,9 +44,9 @@ const (
 )
 
 // recordsAtOnce is how many queues are read together, so that their records fit into a page.
-func (t *txOps) recordsAtOnce() int {
+func (t *txn) recordsAtOnce(records []*queueRecords) int {
 	longest := 1
-	for _, q := range t.records {
+	for _, q := range records {
 		size := firstOfList
 		if slices.ContainsFunc(q.indexes, q.changes) {
 			values, bounds := min(len(q.indexes), changesAtOnce), q.kind.Bounds()
@@ -87,8 +58,8 @@ func (t *txOps) recordsAtOnce() int {
 }
 
 // runRecords reads the records, of a few queues at a time, and changes them.
-func (t *txOps) runRecords() error {
-	for some := range slices.Chunk(t.records, t.recordsAtOnce()) {
+func (t *txn) runRecords(records []*queueRecords) error {
+	for some := range slices.Chunk(records, t.recordsAtOnce(records)) {
 		for _, q := range some {
 			q.beginRead()
 		}
@@ -369,3 +340,9 @@ func (q *queueRecords) dueOf(value []byte) (time.Time, error) {
 // CheckConsumer returns an error that wraps ErrOp unless a consumer can have the name: 1 to
 // MaxRecordName bytes of UTF-8, without dots, spaces, *, > and control characters.
 func CheckConsumer(name string) error { return codec.CheckRecord(codec.ConsumerRecord, name) }
+
+// listPage says which records an OpConsumers or OpSchedules returns.
+type listPage struct {
+	after string
+	bytes int
+}

@@ -7,12 +7,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// listPage says which records an OpConsumers or OpSchedules returns.
-type listPage struct {
-	after string
-	bytes int
-}
-
 // beginList starts to read the records that an operation returns, or the first ones.
 func (q *queueRecords) beginList(op *Op) {
 	q.page = q.pageOf(op)

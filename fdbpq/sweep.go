@@ -26,10 +26,10 @@ const sweptMsgIDs = 512
 
 // beginSweeps divides what one transaction may remove among the queues that are swept, and starts
 // to read it. It comes before Due.ReadIndex.
-func (t *txOps) beginSweeps() {
-	for _, q := range t.sweeps {
-		q.due.Page = max(due.SweepPage/len(t.sweeps), due.Page)
-		q.page = max(sweptMsgIDs/len(t.sweeps), 1)
+func beginSweeps(sweeps []*queueSweeps) {
+	for _, q := range sweeps {
+		q.due.Page = max(due.SweepPage/len(sweeps), due.Page)
+		q.page = max(sweptMsgIDs/len(sweeps), 1)
 		q.over = q.snapshot.GetRange(q.l.OverRange(q.now), kv.RangeOptions{Limit: q.page})
 		q.finished = q.ledger.BeginFinishedSweep(q.page)
 	}

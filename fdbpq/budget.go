@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -96,6 +95,3 @@ func (r *moveRoom) bringBack(queues []*due.Due) error {
 	r.broughtBack = r.broughtBack || slices.ContainsFunc(queues, done)
 	return err
 }
-
-// notYet completes an error with ErrNoRoom: the next transaction may succeed.
-func notYet(err error) error { return fmt.Errorf("%w, so far: %w", err, ErrNoRoom) }

@@ -2,69 +2,14 @@ package fdbpq
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
-	"github.com/pqbridge/pqbridge/subjects/settings"
 )
-
-// Bounds of an Outcome.
-const (
-	// MaxResult is the longest Outcome.Result, in bytes.
-	MaxResult = 1 << 20
-	// MaxContentType is the longest Outcome.ContentType, in bytes.
-	MaxContentType = 256
-)
-
-// keeping is what the acknowledgements of a queue read of the jobs that they keep.
-//
-// Keeping a job never makes its acknowledgement fail. A value that the transaction has no room for
-// is left out, and a damaged item is not kept.
-type keeping struct {
-	all   bool                    // the settings say that all jobs are kept
-	asked bool                    // begun what is needed if they are likely to say so
-	items map[int]*state.ItemRead // of the span, by place: what belongs to the items besides
-	bytes int                     // that a long chain holds of its items
-}
 
 // keepOverhead is about how many bytes of a transaction a record takes with its entry and its keys,
 // without the item and the outcome.
 const keepOverhead = 800
-
-// by reports whether an operation is known to keep its job.
-func (k *keeping) by(op *Op) bool {
-	return op.Kind == OpAck && (k.all || codec.Keeps(&op.Token.ID))
-}
-
-// checkKeep returns an error if the message of a push cannot be kept for that long.
-func (op *Op) checkKeep() error {
-	if err := settings.CheckBounds(op.Message.Keep, MinKeep, MaxKeep); err != nil {
-		return badOp("it is kept for %w", err)
-	}
-	return nil
-}
-
-// checkReport returns an error if what the holder says is out of bounds, or not for such an
-// operation.
-func (op *Op) checkReport(l *codec.Layout) error {
-	r := op.Report
-	switch {
-	case op.Kind != OpAck && (r.Result != nil || r.ContentType != ""):
-		return badOp("an outcome: only an acknowledgement has one")
-	case len(r.Result) > MaxResult:
-		return badOp("a result of %d bytes: want at most %d", len(r.Result), MaxResult)
-	case len(r.ContentType) > MaxContentType:
-		return badOp("a content type of %d bytes: want at most %d", len(r.ContentType),
-			MaxContentType)
-	case op.Kind != OpExtend && len(r.Progress) > 0:
-		return badOp("a progress: only a renewal has one")
-	case len(r.Progress) > MaxProgress:
-		return badOp("a progress of %d bytes: want at most %d", len(r.Progress), MaxProgress)
-	}
-	return op.checkNext(l)
-}
 
 // beginKeeps starts to read, in one round trip, the rest of the items of the span whose jobs are to
 // be kept. In other queues it does nothing. The error is one of the store.
@@ -205,71 +150,4 @@ func (q *queueSettlements) finished(n int, h *codec.Record) (*codec.Finished, er
 		f.Message = Message{First: m.First, Keep: m.Keep} // even its headers are too large
 	}
 	return f, nil
-}
-
-// lostLeases returns the error of a chain in which some operations, given by their numbers, have
-// lost their leases. For acknowledgements it reads whether they were made before. The error may be
-// one of the store.
-func (q *queueSettlements) lostLeases(chain, lost []int) error {
-	done, err := q.doneBefore(chain, lost)
-	switch {
-	case err != nil:
-		return err
-	case len(chain) > 1:
-		return &LostLeases{Lost: lost, Done: done, Of: len(chain)}
-	case len(done) > 0:
-		return fmt.Errorf("%w: %w", ErrLeaseLost, ErrDone)
-	}
-	return ErrLeaseLost
-}
-
-// doneBefore returns which of the operations of a chain, given by their number in it, are
-// acknowledgements of finished jobs with the token that finished them. What it reads without
-// conflict stays true: that lease is over for good. The error is one of the store.
-func (q *queueSettlements) doneBefore(chain, lost []int) (done []int, err error) {
-	type read struct {
-		op         *Op
-		job, first kv.Future[[]byte]
-	}
-	reads := make([]read, len(lost))
-	for n, k := range lost {
-		r := &reads[n]
-		r.op = &q.ops[chain[k]]
-		if id := &r.op.Token.ID; r.op.Kind != OpAck || q.l.Fifo && id.Priority != 0 {
-			r.op = nil
-		} else if codec.Moved(id) {
-			r.job = q.snapshot.Get(q.l.FinishedPlaceKey(id))
-		} else {
-			r.first = q.snapshot.Get(q.l.FinishedKey(id, 0))
-		}
-	}
-
-	for n := range reads {
-		r := &reads[n]
-		if r.job == nil {
-			continue
-		}
-		value, err := r.job.Get()
-		if err != nil {
-			return nil, err
-		}
-		if job, err := codec.ParseAlias(value); err == nil {
-			r.first = q.snapshot.Get(q.l.FinishedKey(&job, 0))
-		}
-	}
-
-	for n := range reads {
-		r := &reads[n]
-		if r.first == nil {
-			continue
-		}
-		part, err := r.first.Get()
-		if err != nil {
-			return nil, err
-		}
-		if f, err := codec.ParseFinishedHead(part); err == nil && f.Fence == r.op.Token.Fence {
-			done = append(done, lost[n])
-		}
-	}
-	return done, nil
 }

@@ -1,0 +1,207 @@
+package fdbpq
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+)
+
+// txOps is the operations of one transaction, by family. Each family checks its operations, and
+// owns what it reads, and how it begins and finishes; txOps only runs the families, in the order of
+// apply. Each step of a family starts the reads of all queues before it waits for any, so the
+// slowest queue alone decides how many round trips they take.
+type txOps struct {
+	txn
+	duePage int // entries of the time index to handle in each queue; 0 means due.Page
+
+	configs     []*queueConfigs
+	records     []*queueRecords
+	sweeps      []*queueSweeps
+	looks       []*queueLooks
+	infos       []*infos
+	inspections []inspection
+	pushes      []*queuePushes
+	restores    []*queueRestores
+	settlements []*queueSettlements
+	edits       []*queueEdits
+	pops        []*queuePops
+	peeks       []*queuePeeks
+
+	readFrom time.Time // a time before the first read; zero outside a Batcher
+	attempt  int64     // counts the attempts of its batch
+	wrote    bool
+	removed  Removed
+	looked   bool // an operation looks: see queueTxn.looked
+
+	removedBy []QueueRemoved // of the queues of the Keyspace that something has left
+}
+
+// queueOps is the operations on one queue, by family. Families without any are nil.
+type queueOps struct {
+	queueTxn
+
+	pushes      *queuePushes
+	looks       *queueLooks
+	infos       *infos
+	configs     *queueConfigs
+	consumers   *queueRecords
+	schedules   *queueRecords
+	sweeps      *queueSweeps
+	restores    *queueRestores
+	settlements *queueSettlements
+	edits       *queueEdits
+	pops        *queuePops
+	peeks       [2]*queuePeeks // by End
+}
+
+// families is the table of all families.
+var families = [...]struct {
+	// check returns an error if the queue does not support an operation.
+	check func(*Op, *codec.Layout) error
+	// add adds an operation to the family.
+	add func(*txOps, *queueOps, int)
+	// bytes is about how many bytes of a transaction an operation takes, apart from items that it
+	// moves; nil is only what each operation takes.
+	bytes func(*Op, *codec.Layout) int
+
+	looks bool // see queueTxn.looked
+	takes bool // see queueTxn.takes
+}{
+	noFamily:   {check: (*Op).checkNothing},
+	pushFamily: {check: (*Op).checkPush, add: (*txOps).addPush, bytes: (*Op).pushBytes},
+	popFamily: {
+		check: (*Op).checkPop, add: (*txOps).addPop, bytes: (*Op).popBytes, takes: true,
+	},
+	tokenFamily: {
+		check: (*Op).checkToken,
+		add:   (*txOps).addSettlement,
+		bytes: (*Op).tokenBytes,
+		takes: true,
+	},
+	peekFamily:    {check: (*Op).checkPop, add: (*txOps).addPeek, looks: true},
+	lookFamily:    {check: (*Op).checkManaging, add: (*txOps).addLook, looks: true},
+	configFamily:  {check: (*Op).checkChange, add: (*txOps).addConfig, bytes: (*Op).configBytes},
+	recordFamily:  {check: (*Op).checkChange, add: (*txOps).addRecord, bytes: (*Op).recordBytes},
+	sweepFamily:   {check: (*Op).checkManaging, add: (*txOps).addSweep, looks: true},
+	restoreFamily: {check: (*Op).checkRestore, add: (*txOps).addRestore, bytes: (*Op).restoreBytes},
+	editFamily:    {check: (*Op).checkManaging, add: (*txOps).addEdit, looks: true, takes: true},
+}
+
+// errReadOnly is the error of an operation that writes in a transaction that only reads.
+var errReadOnly = fmt.Errorf("%w: it can change the queue, and Read only reads", ErrOp)
+
+// group gives each family its operations. Operations that their queue does not support get their
+// errors here.
+func (t *txOps) group() {
+	byName := make(map[string]*queueOps, 1)
+	for i := range t.ops {
+		op := &t.ops[i]
+		if t.tx == nil && op.Kind.Writes() {
+			t.results[i].Err = errReadOnly
+			continue
+		}
+
+		l := op.Queue.Layout()
+		q := byName[l.Prefix]
+		if q == nil {
+			q = &queueOps{queueTxn: queueTxn{txn: &t.txn, l: l}}
+			byName[l.Prefix] = q
+			t.queues = append(t.queues, &q.queueTxn)
+		}
+
+		// One that fails may be tied to others, which fail with it.
+		family := &families[kinds[op.Kind].family]
+		err := family.check(op, l)
+		if t.results[i].Err = err; err == nil || op.Kind.Has(ties) {
+			family.add(t, q, i)
+			q.looked, q.takes = q.looked || family.looks, q.takes || family.takes
+			t.looked = t.looked || family.looks
+		}
+	}
+}
+
+func (q *queueOps) part() part { return part{queueTxn: &q.queueTxn} }
+
+// join returns the part of a family that is about one queue; the first time it adds a copy of
+// fresh.
+func join[Q any](part **Q, family *[]*Q, fresh Q) *Q {
+	if *part == nil {
+		*part = new(Q)
+		**part = fresh
+		*family = append(*family, *part)
+	}
+	return *part
+}
+
+func (t *txOps) addPush(q *queueOps, i int) {
+	limits := pushLimits{queueTxn: &q.queueTxn}
+	join(&q.pushes, &t.pushes, queuePushes{part: q.part(), limits: limits}).note(i)
+}
+
+func (t *txOps) addPop(q *queueOps, i int) {
+	limits := popLimits{queueTxn: &q.queueTxn}
+	p := join(&q.pops, &t.pops, queuePops{part: q.part(), limits: limits})
+	p.note(i)
+	p.sides[t.ops[i].End].want++
+}
+
+func (t *txOps) addSettlement(q *queueOps, i int) {
+	join(&q.settlements, &t.settlements, queueSettlements{part: q.part()}).note(i)
+}
+
+func (t *txOps) addPeek(q *queueOps, i int) {
+	end := t.ops[i].End
+	join(&q.peeks[end], &t.peeks, queuePeeks{part: q.part(), end: end}).note(i)
+}
+
+func (t *txOps) addLook(q *queueOps, i int) {
+	switch op := &t.ops[i]; op.Kind {
+	case OpLen:
+		join(&q.looks, &t.looks, queueLooks{part: q.part()}).note(i)
+	case OpInfo:
+		join(&q.infos, &t.infos, infos{part: q.part()}).add(i, op.MaxPriorities)
+	case OpGet:
+		t.inspections = append(t.inspections, &get{queueTxn: &q.queueTxn, index: i, id: op.ID})
+	case OpRank:
+		t.inspections = append(t.inspections,
+			&rank{queueTxn: &q.queueTxn, index: i, id: op.ID, end: op.End})
+	}
+}
+
+func (t *txOps) addConfig(q *queueOps, i int) {
+	join(&q.configs, &t.configs, queueConfigs{part: q.part()}).note(i)
+}
+
+func (t *txOps) addRecord(q *queueOps, i int) {
+	kind, records := t.ops[i].Kind.recordKind(), &q.consumers
+	if kind == codec.ScheduleRecord {
+		records = &q.schedules
+	}
+	join(records, &t.records, queueRecords{part: q.part(), kind: kind}).note(i)
+}
+
+func (t *txOps) addSweep(q *queueOps, i int) {
+	join(&q.sweeps, &t.sweeps, queueSweeps{part: q.part()}).note(i)
+}
+
+func (t *txOps) addRestore(q *queueOps, i int) {
+	join(&q.restores, &t.restores, queueRestores{part: q.part()}).note(i)
+}
+
+func (t *txOps) addEdit(q *queueOps, i int) {
+	join(&q.edits, &t.edits, queueEdits{part: q.part()}).note(i)
+}
+
+// bytesOf returns about how many bytes of a transaction the operations take, apart from items that
+// they move.
+func bytesOf(ops []Op) (n int) {
+	for i := range ops {
+		n += state.RestoreOverhead
+		if bytes := families[kinds[ops[i].Kind].family].bytes; bytes != nil {
+			n += bytes(&ops[i], ops[i].Queue.Layout())
+		}
+	}
+	return n
+}

@@ -64,7 +64,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	// No loop is left for the jobs that were leased ahead.
 	for _, s := range w.sources {
 		if s.share.ahead != nil {
-			all.Go(func() { s.giveBack(s.share.ahead) })
+			all.Go(func() { s.release(s.share.ahead) })
 		}
 	}
 
@@ -90,7 +90,7 @@ func (w *Worker) doJobs() {
 		// The job may have come while the worker was stopping.
 		s := h.source
 		if w.stopping.Err() != nil {
-			s.giveBack(h)
+			s.release(h)
 			return
 		}
 

@@ -23,7 +23,7 @@ func (s *source) settleFailed(h *heldJob, o *workFailure) {
 		s.log.Warn("dropped a job", "id", h.ID, "reason", o.text)
 		s.settle(h, nil, false, func(ctx context.Context) error { return h.Term(ctx, o.text) })
 	case killed:
-		s.giveBack(h)
+		s.release(h)
 	default:
 		s.settle(h, nil, false, h.failing(o.text, o.delay))
 	}
@@ -81,8 +81,8 @@ func (s *source) settle(h *heldJob, err error, unknown bool, send func(context.C
 	}
 }
 
-// giveBack returns a job that was not done to the queue. The delivery does not count.
-func (s *source) giveBack(h *heldJob) {
+// release returns a job that was not done to the queue. The delivery does not count.
+func (s *source) release(h *heldJob) {
 	if !h.letGo() {
 		s.settle(h, nil, false, func(ctx context.Context) error { return h.Snooze(ctx, 0) })
 	}

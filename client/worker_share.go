@@ -16,18 +16,21 @@ import (
 // fewer messages.
 const maxUnderWay = 2
 
-// share returns once send has sent a turn, maybe together with others, as many as fit into one
-// request. While enough requests are under way, turns wait. Then the first of them sends them all.
-func (a *sharedAcks) share(t *turn, fitting func([]*turn) int, send func([]*turn)) {
-	batch := []*turn{t}
+// share returns once send has sent an acknowledgement, maybe together with others, as many as fit
+// into one request. While enough requests are under way, they wait. Then the first of them sends
+// them all.
+func (a *sharedAcks) share(
+	p *pendingAck, fitting func([]*pendingAck) int, send func([]*pendingAck),
+) {
+	batch := []*pendingAck{p}
 
 	a.mu.Lock()
 	if a.busy >= maxUnderWay {
-		t.batch = make(chan []*turn, 1)
-		a.waiting = append(a.waiting, t)
+		p.batch = make(chan []*pendingAck, 1)
+		a.waiting = append(a.waiting, p)
 		a.mu.Unlock()
-		if batch = <-t.batch; batch == nil {
-			return // another turn has sent this one
+		if batch = <-p.batch; batch == nil {
+			return // another has sent this one
 		}
 	} else {
 		a.busy++
@@ -50,9 +53,9 @@ func (a *sharedAcks) share(t *turn, fitting func([]*turn) int, send func([]*turn
 	startNext()
 }
 
-// startNext has the first waiting turn send as many of them as fit, in place of a request that has
-// its reply or is slow.
-func (a *sharedAcks) startNext(fitting func([]*turn) int) {
+// startNext has the first that waits send as many as fit, in place of a request that has its reply
+// or is slow.
+func (a *sharedAcks) startNext(fitting func([]*pendingAck) int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
@@ -68,26 +71,26 @@ func (a *sharedAcks) startNext(fitting func([]*turn) int) {
 // acknowledge acknowledges a job that is done, maybe together with others. With lease it also
 // leases a job, and returns it if there was one.
 func (s *source) acknowledge(h *heldJob, lease bool) (next *heldJob) {
-	t := &turn{heldJob: h, lease: lease}
+	p := &pendingAck{heldJob: h, lease: lease}
 	switch _, ok := h.token(); {
 	case s.overdue.Err() != nil: // this is the last attempt
-		if held, _ := s.letGoAll([]*turn{t}); len(held) > 0 {
+		if held, _ := s.letGoAll([]*pendingAck{p}); len(held) > 0 {
 			s.settle(h, nil, false, h.ackOrFail)
 		}
 	case ok && s.o.Concurrency > 1:
-		s.acks.share(t, s.queue.client.fittingTurns, s.send)
+		s.acks.share(p, s.queue.client.fittingPending, s.send)
 	default:
-		s.send([]*turn{t})
+		s.send([]*pendingAck{p})
 	}
 
-	if t.err != nil {
-		s.settle(h, t.err, t.unknown, h.ackOrFail)
+	if p.err != nil {
+		s.settle(h, p.err, p.unknown, h.ackOrFail)
 	}
-	return t.next
+	return p.next
 }
 
-// fittingTurns returns how many of the turns go into one request.
-func (c *Client) fittingTurns(list []*turn) int {
+// fittingPending returns how many of the acknowledgements go into one request.
+func (c *Client) fittingPending(list []*pendingAck) int {
 	return c.fittingAcks(len(list), func(i int) *Delivery { return list[i].Delivery })
 }
 
@@ -107,29 +110,30 @@ func (h *heldJob) ackOrFail(ctx context.Context) error {
 	return h.failing(text, Backoff)(ctx)
 }
 
-// letGoAll stops extending the leases. It returns the turns whose leases are not certainly lost,
-// and their deliveries. Call it as late as possible, because turns may have waited.
-func (s *source) letGoAll(batch []*turn) (held []*turn, done []*Delivery) {
-	for _, t := range batch {
-		t.stopExtending() // all at once: each waits for its last attempt to end
+// letGoAll stops extending the leases. It returns those of the batch whose leases are not certainly
+// lost, and their deliveries. Call it as late as possible, because they may have waited.
+func (s *source) letGoAll(batch []*pendingAck) (held []*pendingAck, done []*Delivery) {
+	for _, p := range batch {
+		p.stopExtending() // all at once: each waits for its last attempt to end
 	}
-	for _, t := range batch {
-		if t.letGo() {
-			s.logLostBefore(t.heldJob)
+	for _, p := range batch {
+		if p.letGo() {
+			s.logLostBefore(p.heldJob)
 			continue
 		}
-		held, done = append(held, t), append(done, t.Delivery)
+		held, done = append(held, p), append(done, p.Delivery)
 	}
 	return held, done
 }
 
-// send acknowledges the jobs in one request, which leases one for each turn that asks for it.
-func (s *source) send(batch []*turn) {
+// send acknowledges the jobs in one request, which leases one in the place of each that asks for
+// it.
+func (s *source) send(batch []*pendingAck) {
 	held, done := s.letGoAll(batch)
-	var asking []*turn
-	for _, t := range held {
-		if t.lease && s.stopping.Err() == nil { // otherwise lease no more jobs
-			asking = append(asking, t)
+	var asking []*pendingAck
+	for _, p := range held {
+		if p.lease && s.stopping.Err() == nil { // otherwise lease no more jobs
+			asking = append(asking, p)
 		}
 	}
 
@@ -143,20 +147,22 @@ func (s *source) send(batch []*turn) {
 }
 
 // ackOnly acknowledges the jobs.
-func (s *source) ackOnly(ctx context.Context, held []*turn, done []*Delivery) {
+func (s *source) ackOnly(ctx context.Context, held []*pendingAck, done []*Delivery) {
 	for i, err := range s.queue.client.AckAll(ctx, done...) {
-		switch t := held[i]; {
+		switch p := held[i]; {
 		case err == nil:
 		case errors.Is(err, ErrLeaseLost):
-			s.logLost(t.heldJob)
+			s.logLost(p.heldJob)
 		default:
-			t.err, t.unknown = err, errors.Is(err, ErrUnknownOutcome)
+			p.err, p.unknown = err, errors.Is(err, ErrUnknownOutcome)
 		}
 	}
 }
 
 // ackAndLease acknowledges the jobs and leases as many as ask for one.
-func (s *source) ackAndLease(ctx context.Context, held []*turn, done []*Delivery, asking []*turn) {
+func (s *source) ackAndLease(
+	ctx context.Context, held []*pendingAck, done []*Delivery, asking []*pendingAck,
+) {
 	began := time.Now() // leases begin later
 	next, err := ackNext(ctx, done, len(asking), s.o.AckWait)
 	for i, d := range next {
@@ -175,7 +181,7 @@ func (s *source) ackAndLease(ctx context.Context, held []*turn, done []*Delivery
 	// Few errors say that nothing was acknowledged. After others, maybe only the lease of the next
 	// job failed.
 	unknown := !isAny(err, ErrLeaseLost, ErrBadRequest)
-	for _, t := range held {
-		t.err, t.unknown = err, unknown
+	for _, p := range held {
+		p.err, p.unknown = err, unknown
 	}
 }

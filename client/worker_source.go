@@ -116,8 +116,8 @@ func (s *source) followConnection(ctx context.Context) {
 	}
 }
 
-// turn is a job that is done but not yet acknowledged.
-type turn struct {
+// pendingAck is a job that is done but not yet acknowledged.
+type pendingAck struct {
 	*heldJob
 	lease bool     // a job in its place
 	next  *heldJob // that job, or nil
@@ -125,16 +125,16 @@ type turn struct {
 	err     error // the shared request did not acknowledge it
 	unknown bool  // but may have
 
-	// batch tells a waiting turn what happens to it. It receives the turns to send, itself first,
-	// if it makes the next request; it is closed once another turn has sent this one.
-	batch chan []*turn
+	// batch tells one that waits what happens to it. It receives all that the next request
+	// acknowledges, itself first, if it makes that request; it is closed once another has made it.
+	batch chan []*pendingAck
 }
 
 // sharedAcks lets jobs that end while requests are under way share the next request.
 type sharedAcks struct {
 	mu      sync.Mutex
-	busy    int     // requests under way that are not slow, up to maxUnderWay
-	waiting []*turn // for the next request
+	busy    int           // requests under way that are not slow, up to maxUnderWay
+	waiting []*pendingAck // for the next request
 
 	slow time.Duration // after which a request is slow
 }

@@ -161,7 +161,7 @@ func (s *source) awaitJob() {
 		s.share.ahead = h
 	} else {
 		s.shares.mu.Unlock()
-		s.giveBack(h)
+		s.release(h)
 		s.shares.mu.Lock()
 	}
 

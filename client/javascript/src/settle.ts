@@ -9,7 +9,7 @@ import { Pause } from "./retry.js";
 import type { Worker } from "./worker.js";
 
 /** A job that is done but not yet acknowledged. */
-interface Turn {
+interface PendingAck {
   lease: Lease;
   result: unknown;
   resolve(next: Lease | undefined | PromiseLike<Lease | undefined>): void;
@@ -22,7 +22,7 @@ const sharedBytes = 256 * 1024;
 
 /** Settles the jobs of a Worker. Jobs that end while requests are under way share the next one. */
 export class Settler {
-  #turns: Turn[] = [];
+  #pending: PendingAck[] = [];
   #underWay = 0;
 
   constructor(readonly worker: Worker) {}
@@ -30,26 +30,26 @@ export class Settler {
   /** Acknowledges a job that is done, with its result. Returns the next job, if there is one and the worker goes on. */
   finish(lease: Lease, result: unknown): Promise<Lease | undefined> {
     return new Promise((resolve) => {
-      this.#turns.push({ lease, result, resolve });
-      if (this.#turns.length === 1) queueMicrotask(() => this.#startNext());
+      this.#pending.push({ lease, result, resolve });
+      if (this.#pending.length === 1) queueMicrotask(() => this.#startNext());
     });
   }
 
   #startNext(): void {
-    while (this.#turns.length > 0 && this.#underWay < mostUnderWay) {
-      const turns = this.#turns.splice(0, this.#fitting());
+    while (this.#pending.length > 0 && this.#underWay < mostUnderWay) {
+      const batch = this.#pending.splice(0, this.#fitting());
       this.#underWay++;
-      void this.#send(turns).finally(() => {
+      void this.#send(batch).finally(() => {
         this.#underWay--;
         this.#startNext();
       });
     }
   }
 
-  // Returns how many of the turns go into one request. A client of another account has no tokens to share one with.
+  // Returns how many of the acknowledgements go into one request. A client of another account has no tokens to share one with.
   #fitting(): number {
     let [n, bytes, frames] = [0, 0, 0];
-    for (const { lease } of this.#turns) {
+    for (const { lease } of this.#pending) {
       bytes += lease.bytes;
       frames += lease.successors.length;
       const fits = n < mostShared && bytes <= sharedBytes && frames <= mostSuccessors;
@@ -60,8 +60,8 @@ export class Settler {
     return n;
   }
 
-  async #send(turns: Turn[]): Promise<void> {
-    const held = turns.filter(({ lease, resolve }) => {
+  async #send(batch: PendingAck[]): Promise<void> {
+    const held = batch.filter(({ lease, resolve }) => {
       const lost = lease.end();
       if (lost) resolve(undefined);
       return !lost;
@@ -69,11 +69,11 @@ export class Settler {
     if (held.length === 0) return;
 
     const began = performance.now();
-    const { items, error, unknown } = await this.#ackAndLease(held.map((turn) => turn.lease));
-    if (error) await Promise.all(held.map((turn) => this.#ackAlone(turn, unknown)));
+    const { items, error, unknown } = await this.#ackAndLease(held.map((pending) => pending.lease));
+    if (error) await Promise.all(held.map((pending) => this.#ackAlone(pending, unknown)));
     else for (const { lease, result } of held) this.worker.call("completed", lease.job, result);
 
-    held.forEach((turn, i) => turn.resolve(items[i] && this.#hold(items[i], began)));
+    held.forEach((pending, i) => pending.resolve(items[i] && this.#hold(items[i], began)));
   }
 
   #hold(r: Received, began: number): ReturnType<Worker["hold"]> | undefined {
@@ -118,7 +118,7 @@ export class Settler {
 
   // Acknowledges a job on its own. If its result, or what it pushes, is refused, the job fails: otherwise it would be done
   // again and again, and nobody would know why.
-  async #ackAlone({ lease, result }: Turn, unknown: boolean): Promise<void> {
+  async #ackAlone({ lease, result }: PendingAck, unknown: boolean): Promise<void> {
     const extra = lease.result !== undefined || lease.successors.length > 0;
     let refused: string | undefined;
     const settled = await this.#settle(lease, unknown, async (ms) => {
@@ -147,7 +147,7 @@ export class Settler {
   }
 
   /** Returns a job that was not done to the queue. The delivery does not count. */
-  async giveBack(lease: Lease): Promise<void> {
+  async release(lease: Lease): Promise<void> {
     if (!lease.end()) await this.#settle(lease, false, () => lease.delivery.snooze());
   }
 

@@ -231,7 +231,7 @@ export class Worker<Data = unknown, Result = unknown> {
   // Does one job after the other. One request acknowledges a job and leases the next.
   async #loop(): Promise<void> {
     for (let lease: Lease | undefined; (lease ??= await this.#next()); ) {
-      if (this.stopping.aborted) return this.#settler.giveBack(lease); // it came while the worker was stopping
+      if (this.stopping.aborted) return this.#settler.release(lease); // it came while the worker was stopping
       const outcome = await this.#do(lease);
       this.#leases.delete(lease);
       if (outcome.outcome === "done") {
@@ -240,7 +240,7 @@ export class Worker<Data = unknown, Result = unknown> {
       }
 
       const stopped = outcome.outcome === "failed" && lease.reason instanceof StoppedError;
-      if (stopped) await this.#settler.giveBack(lease);
+      if (stopped) await this.#settler.release(lease);
       else await this.#fail(lease, outcome);
       lease = undefined;
     }

@@ -33,7 +33,7 @@ from .job import MAX_PROGRESS, Drop, Outcome, RetryAfter, Snooze, text_of
 from .push import PushOptions
 from .queue import Queue, lease_length
 from .times import Duration, Pause, clock, seconds
-from .worker import give_back, retry_length
+from .worker import retry_length, settle_failed
 
 _LOG = logging.getLogger("pqbridge.taskiq")
 _IDLE_WAIT = 300.0  # seconds that one request waits for a job
@@ -220,7 +220,7 @@ class _Run:
             if outcome.kind == "done":
                 await self.delivery.ack(outcome.result, content_type=outcome.content_type)
             else:
-                await give_back(self.delivery, outcome, broker.retry_delay)
+                await settle_failed(self.delivery, outcome, broker.retry_delay)
 
         if outcome.kind in ("failed", "dropped"):
             what = "is a dead letter after" if outcome.kind == "dropped" else "failed at"

@@ -72,7 +72,7 @@ def retry_length(retry_delay: Duration | None) -> float:
     return length
 
 
-async def give_back(delivery: Delivery, outcome: Outcome, retry_delay: float) -> None:
+async def settle_failed(delivery: Delivery, outcome: Outcome, retry_delay: float) -> None:
     """Send, once, what ends the lease of a job that is not done."""
     if outcome.kind in ("snoozed", "stopped"):
         await delivery.snooze(outcome.delay or 0)
@@ -488,7 +488,7 @@ class Worker:
             self._log.warning(what, held.job.id, held.job.deliveries, text, exc_info=outcome.error)
         try:
             if outcome.kind != "lost":
-                await self._settle(held, lambda: give_back(delivery, outcome, self._retry_delay))
+                await self._settle(held, lambda: settle_failed(delivery, outcome, self._retry_delay))
         except errors.BadRequestError as error:  # the delay
             text = f"{text}: {error}"
             await self._settle(held, lambda: delivery.nak(retry_delay=self._retry_delay, reason=text))

@@ -116,3 +116,28 @@ func tokens(list []*Delivery) []string {
 	}
 	return texts
 }
+
+// fittingAcks returns how many of n acknowledgements go into one request, at least one.
+func (c *Client) fittingAcks(n int, delivery func(int) *Delivery) int {
+	const (
+		rest      = 1024 // bytes of a request beside what follows
+		eachToken = 84   // the most bytes of a token
+		eachFrame = 160  // of a result, beside its value and type
+	)
+	room := int(min(c.maxPayload(), maxBatchBytes)) - rest
+
+	n = min(n, subjects.MaxAlso+1)
+	pushes := 0
+	for i := range n {
+		r := &delivery(i).result
+		pushes += r.pushes
+		room -= eachToken + len(r.next)
+		if r.given {
+			room -= eachFrame + len(r.contentType) + len(r.value)
+		}
+		if room < 0 || pushes > subjects.MaxSuccessors {
+			return max(i, 1)
+		}
+	}
+	return n
+}

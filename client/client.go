@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // DefaultTimeout bounds calls whose context has no deadline. A bridge refuses a request earlier
@@ -36,6 +38,22 @@ func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = 
 // WithName replaces [DefaultHolder] as what this client says of itself when it changes items,
 // settings or a schedule by a request, which the bridges log. It is cut at 128 bytes.
 func WithName(name string) Option { return func(c *Client) { c.name = name } }
+
+// DefaultHolder names this process: its host, its process id and, if nc has one, the name of the
+// connection (nats.Name). nc may be nil.
+func DefaultHolder(nc *nats.Conn) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	name := fmt.Sprintf("%s pid %d", host, os.Getpid())
+	if nc != nil && nc.Opts.Name != "" {
+		name += " " + nc.Opts.Name
+	}
+
+	// The names of hosts and connections may contain anything.
+	return settings.CleanText(name, settings.MaxHolder)
+}
 
 // New returns a Client that sends its requests over nc. If nc is nil, all calls return
 // nats.ErrInvalidConnection.
@@ -149,20 +167,6 @@ func (c *Client) sendFrom(ctx context.Context, m *nats.Msg, n int) (*inbox, erro
 		return nil, err
 	}
 	return inbox, nil
-}
-
-// connection publishes requests only while the NATS connection is up.
-//
-// While it reconnects, the NATS client buffers messages and sends them afterwards, even requests
-// that were given up long before, which would take items for nobody. So a request is published only
-// once the connection is up. The NATS client does not repeat what it published before the
-// connection was lost.
-//
-// The connection may be lost between the check and the publishing. Then the request arrives late.
-// If it was given up by then, nobody is subscribed to its inbox, and its items go back.
-type connection struct {
-	nc   *nats.Conn
-	link *link // nil if nc is
 }
 
 // errAway is why a request was not sent.

@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -233,4 +235,58 @@ func (d *Delivery) fetchNext(
 		return nil, ErrEmpty // what the earlier acknowledgement leased comes back
 	}
 	return list, err
+}
+
+// ackMessage returns the request that acknowledges a lease and others, whose tokens are in a.Also.
+// If it ends the leases, it carries the results of the jobs, and what they push.
+func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
+	ack := a.Encode()
+	m := &nats.Msg{Subject: d.ackSubject, Data: ack}
+	if a.Kind != subjects.AckDone && a.Kind != subjects.AckNext {
+		return m
+	}
+
+	if len(others) == 0 && d.result.pushes == 0 {
+		if d.result.given {
+			m.Header, m.Data = d.result.headers(), d.result.value
+			m.Header[subjects.HeaderAck] = []string{string(ack)}
+		}
+		return m
+	}
+
+	var data []byte
+	frames := d.appendFrames(&data)
+	for _, other := range others {
+		frames += other.appendFrames(&data)
+	}
+	if frames > 0 {
+		m.Data = data
+		m.Header = nats.Header{
+			subjects.HeaderAck:    {string(ack)},
+			subjects.HeaderFrames: {strconv.Itoa(frames)},
+		}
+	}
+	return m
+}
+
+// appendFrames appends the result of the job, if it has one, and what it pushes to data. It returns
+// how many frames that were.
+func (d *Delivery) appendFrames(data *[]byte) int {
+	*data = append(*data, d.result.next...)
+	if !d.result.given {
+		return d.result.pushes
+	}
+	h := d.result.headers()
+	token, _ := d.token()
+	h[subjects.HeaderToken] = []string{token}
+	block, _ := subjects.AppendHeaders(nil, h) // fails only for bad names of headers
+	*data = subjects.AppendFrame(*data, subjects.Frame{Headers: block, Value: d.result.value})
+	return d.result.pushes + 1
+}
+
+// isDone reports whether an acknowledgement was refused because an earlier one of the same lease
+// has counted.
+func isDone(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Reason == subjects.ReasonDone
 }

@@ -13,47 +13,6 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// inbox receives the messages that answer one request at a time. It has room for all of them,
-// whatever the limits of the connection: a dropped message would lose its items.
-type inbox struct {
-	nc           *nats.Conn
-	link         *link
-	subscription *nats.Subscription
-	prefix       string // of the subjects of all its requests
-	requests     int    // how many it has served
-
-	subject  string // of the current request
-	state    waitState
-	why      error // the request was given up
-	messages chan *nats.Msg
-	closed   chan struct{} // closed when the subscription has ended
-
-	// What the server refuses: see link.refuse.
-	refused   chan error // has room for one
-	published string     // the subject of the current request while it is under way
-	before    error      // the last refusal before that request, or before the inbox
-}
-
-// waitState says how the current request of an inbox waits for messages. It makes these moves:
-//
-//	from       to         when
-//	waiting    cancelled  the Worker stops, or its connection is back (popReply.receiveAll)
-//	waiting    given up   the context or the subscription ends, two heartbeats are missing, or the
-//	                      server refuses the request
-//	cancelled  given up   cancelTime is over, or the context or the subscription ends
-//	any        released   the reply is complete, an error has come, or none of a request that was
-//	                      given up is left to read
-//
-// Every request begins as waiting, and release ends it in any state. The inbox of a request that
-// was given up is not used again.
-type waitState uint8
-
-const (
-	waiting   waitState = iota // for messages; heartbeats count, and interrupts end the wait
-	cancelled                  // for the end of the reply, which the bridge was asked for
-	givenUp                    // for nothing; messages that had arrived are still read
-)
-
 const (
 	// spareMessages is room for the end of a batch, and for messages of a bridge that was believed
 	// to be dead.
@@ -66,10 +25,6 @@ const (
 	// pushes come at once: with only 256 inboxes, 1,000 goroutines cost the NATS server three times
 	// as much.
 	maxIdle = 4096
-
-	// drainTime is how long a request that is given up waits for NATS to confirm that nothing more
-	// is coming.
-	drainTime = 500 * time.Millisecond
 )
 
 // openInbox returns an inbox for a request with up to n messages of reply.

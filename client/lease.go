@@ -2,13 +2,8 @@ package client
 
 import (
 	"context"
-	"fmt"
-	"os"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // Lease leases the item that Pop would remove. Unless it is acknowledged, it returns to its old
@@ -48,20 +43,4 @@ func (q *Queue) lease(ctx context.Context, verb subjects.Verb,
 func (q *Queue) leaseBatch(ctx context.Context, verb subjects.Verb, n int,
 	options []LeaseOption) ([]*Delivery, error) {
 	return fetchBatch(ctx, q, verb, leaseOptions(n, options), q.delivery)
-}
-
-// DefaultHolder names this process: its host, its process id and, if nc has one, the name of the
-// connection (nats.Name). nc may be nil.
-func DefaultHolder(nc *nats.Conn) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	name := fmt.Sprintf("%s pid %d", host, os.Getpid())
-	if nc != nil && nc.Opts.Name != "" {
-		name += " " + nc.Opts.Name
-	}
-
-	// The names of hosts and connections may contain anything.
-	return settings.CleanText(name, settings.MaxHolder)
 }

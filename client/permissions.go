@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
+	"weak"
 
 	"github.com/nats-io/nats.go"
 )
@@ -22,6 +26,51 @@ func refusalIn(nc *nats.Conn) error {
 		return err
 	}
 	return nil
+}
+
+// links has the link of each connection that a Client was made for.
+var links = struct {
+	sync.Mutex
+	of map[weak.Pointer[nats.Conn]]*link
+}{of: map[weak.Pointer[nats.Conn]]*link{}}
+
+// linkOf returns the link of a connection. The first call has it handle the errors of the
+// connection, before its error handler.
+func linkOf(nc *nats.Conn) *link {
+	links.Lock()
+	defer links.Unlock()
+
+	key := weak.Make(nc)
+	if l := links.of[key]; l != nil {
+		return l
+	}
+	l := &link{
+		inboxes:  map[string]*inbox{},
+		underWay: map[string][]*inbox{},
+		changed:  make(chan struct{}),
+		exact:    numberOf(nc),
+	}
+	links.of[key] = l
+	runtime.AddCleanup(nc, unlink, key)
+
+	next := nc.ErrorHandler()
+	nc.SetErrorHandler(func(nc *nats.Conn, s *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			l.handle(nc, err)
+			err = withoutToken{err}
+		}
+		if next != nil {
+			next(nc, s, err)
+		}
+	})
+	l.handled = refusalIn(nc) // by the handler that was there
+	return l
+}
+
+func unlink(key weak.Pointer[nats.Conn]) {
+	links.Lock()
+	defer links.Unlock()
+	delete(links.of, key)
 }
 
 var refusal = regexp.MustCompile(`(Publish|Subscription) to ("(?:[^"\\]|\\.)*")`)
@@ -110,6 +159,10 @@ func (l *link) hasHandled(err error) bool {
 	defer l.Unlock()
 	return l.handled == err
 }
+
+// drainTime is how long a request that is given up waits for NATS to confirm that nothing more is
+// coming.
+const drainTime = 500 * time.Millisecond
 
 // publish publishes the request of an inbox.
 func (c connection) publish(m *nats.Msg, i *inbox) error {

@@ -74,9 +74,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.unsettled.result(w.err)
 }
 
-// jobsOf is the key of a value in the contexts of a worker's jobs.
-type jobsOf struct{ *Worker }
-
 // doJobs does one job after the other. One request acknowledges a job and leases the next.
 func (w *Worker) doJobs() {
 	var h *heldJob
@@ -112,4 +109,31 @@ func (w *Worker) next() *heldJob {
 		return w.nextShared()
 	}
 	return w.sources[0].lease()
+}
+
+// do calls the Work, and says what becomes of the job if it has failed.
+func (s *source) do(h *heldJob) *workFailure {
+	ctx, done := h.limit(s.o.JobTimeout)
+	defer done()
+	returned := false
+	defer func() {
+		if !returned { // Work has called runtime.Goexit, which ends this goroutine
+			s.settleFailed(h, &workFailure{text: "Work called runtime.Goexit", delay: Backoff})
+			s.background.Go(s.doJobs)
+		}
+	}()
+
+	failed := s.work.callSafely(ctx, &Job{
+		Item:       h.Item,
+		Queue:      s.queue.name,
+		Deliveries: h.Deliveries,
+		MaxDeliver: h.MaxDeliver,
+		result:     &h.result,
+		progress:   h.tellProgress,
+	})
+	returned = true
+	if failed != nil && errors.Is(context.Cause(ctx), ErrTimedOut) {
+		failed.timeOut()
+	}
+	return failed
 }

@@ -1,11 +1,8 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 )
 
@@ -40,19 +37,6 @@ func (h *heldJob) failing(text string, delay time.Duration) func(context.Context
 		"max_deliver", h.MaxDeliver, "error", text)
 	return func(ctx context.Context) error { return h.Nak(ctx, delay, options...) }
 }
-
-const (
-	// settleTime is how long after its grace a worker that stops tries to settle its jobs.
-	settleTime = 5 * time.Second
-
-	// defaultGrace is how long jobs have to end, if nobody says it. Those that take longer go on.
-	defaultGrace = 25 * time.Second
-
-	// maxNamed is how many unsettled jobs an error names.
-	maxNamed = 10
-)
-
-var errOverdue = fmt.Errorf("the worker's grace period ended %v ago", settleTime)
 
 // settle sends the acknowledgement that ends a lease. It retries until the bridge has said whether
 // the acknowledgement counts, or the worker's grace was over settleTime ago. err is the error of an
@@ -108,68 +92,6 @@ func (s *source) noteUnsettled(h *heldJob, err error, unknown bool) {
 	defer s.mu.Unlock()
 	s.unsettled.last = err
 	s.unsettled.named = append(s.unsettled.named, s.queue.name+" "+h.ID)
-}
-
-// unsettled has the jobs that could not be settled.
-type unsettled struct {
-	named []string // queues and ids
-	last  error
-}
-
-// result returns the error of a Run that ended because of err, which may be nil.
-func (u *unsettled) result(err error) error {
-	n := len(u.named)
-	if n == 0 {
-		return err
-	}
-	return fmt.Errorf("%w: %d of them, such as %s: %w", ErrUnsettled, n,
-		strings.Join(u.named[:min(n, maxNamed)], ", "), cmp.Or(err, u.last))
-}
-
-// sendAck makes one attempt to send an acknowledgement. Shutdown does not cut it short.
-func (s *source) sendAck(send func(context.Context) error) error {
-	ctx, cancel := s.attempt()
-	defer cancel()
-	return send(ctx)
-}
-
-// errReplyLost ends an attempt whose reply was lost with the connection.
-var errReplyLost = errors.New("the connection was lost")
-
-// attempt returns the context of one attempt to settle. It ends settleTime after the worker's
-// grace, or has that time if it begins later. It also ends when the connection was lost and is
-// back, so that the next attempt begins at once.
-func (s *source) attempt() (context.Context, context.CancelFunc) {
-	parent, timeout := s.overdue, s.patience()
-	if parent.Err() != nil {
-		parent, timeout = context.Background(), min(timeout, settleTime)
-	}
-	ctx, cancel := context.WithTimeout(parent, timeout)
-	if isAway(s.queue.client.nc) { // it is sent only once the connection is back
-		return ctx, cancel
-	}
-
-	ctx, lose := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.session.Load(), func() { lose(errReplyLost) })
-	return ctx, func() {
-		stop()
-		cancel()
-	}
-}
-
-// warnSeldom logs what goes wrong again and again, at most once a minute for each text.
-func (s *source) warnSeldom(text string, args ...any) {
-	s.mu.Lock()
-	last, before := s.warned[text]
-	seldom := !before || time.Since(last) >= time.Minute
-	if seldom {
-		s.warned[text] = time.Now()
-	}
-	s.mu.Unlock()
-
-	if seldom {
-		s.log.Warn(text, args...)
-	}
 }
 
 func (s *source) logLostBefore(h *heldJob) {

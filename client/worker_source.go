@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,31 +62,50 @@ func (s *source) patience() time.Duration {
 // leaseLength returns the length of the latest lease, or what it is expected to be.
 func (s *source) leaseLength() time.Duration { return time.Duration(s.ackWait.Load()) }
 
-// do calls the Work, and says what becomes of the job if it has failed.
-func (s *source) do(h *heldJob) *workFailure {
-	ctx, done := h.limit(s.o.JobTimeout)
-	defer done()
-	returned := false
-	defer func() {
-		if !returned { // Work has called runtime.Goexit, which ends this goroutine
-			s.settleFailed(h, &workFailure{text: "Work called runtime.Goexit", delay: Backoff})
-			s.background.Go(s.doJobs)
-		}
-	}()
+// sendAck makes one attempt to send an acknowledgement. Shutdown does not cut it short.
+func (s *source) sendAck(send func(context.Context) error) error {
+	ctx, cancel := s.attempt()
+	defer cancel()
+	return send(ctx)
+}
 
-	failed := s.work.callSafely(ctx, &Job{
-		Item:       h.Item,
-		Queue:      s.queue.name,
-		Deliveries: h.Deliveries,
-		MaxDeliver: h.MaxDeliver,
-		result:     &h.result,
-		progress:   h.tellProgress,
-	})
-	returned = true
-	if failed != nil && errors.Is(context.Cause(ctx), ErrTimedOut) {
-		failed.timeOut()
+// errReplyLost ends an attempt whose reply was lost with the connection.
+var errReplyLost = errors.New("the connection was lost")
+
+// attempt returns the context of one attempt to settle. It ends settleTime after the worker's
+// grace, or has that time if it begins later. It also ends when the connection was lost and is
+// back, so that the next attempt begins at once.
+func (s *source) attempt() (context.Context, context.CancelFunc) {
+	parent, timeout := s.overdue, s.patience()
+	if parent.Err() != nil {
+		parent, timeout = context.Background(), min(timeout, settleTime)
 	}
-	return failed
+	ctx, cancel := context.WithTimeout(parent, timeout)
+	if isAway(s.queue.client.nc) { // it is sent only once the connection is back
+		return ctx, cancel
+	}
+
+	ctx, lose := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.session.Load(), func() { lose(errReplyLost) })
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// warnSeldom logs what goes wrong again and again, at most once a minute for each text.
+func (s *source) warnSeldom(text string, args ...any) {
+	s.mu.Lock()
+	last, before := s.warned[text]
+	seldom := !before || time.Since(last) >= time.Minute
+	if seldom {
+		s.warned[text] = time.Now()
+	}
+	s.mu.Unlock()
+
+	if seldom {
+		s.log.Warn(text, args...)
+	}
 }
 
 // session lasts until a lost connection is back. Replies to requests from before are lost then.
@@ -114,27 +132,4 @@ func (s *source) followConnection(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// pendingAck is a job that is done but not yet acknowledged.
-type pendingAck struct {
-	*heldJob
-	lease bool     // a job in its place
-	next  *heldJob // that job, or nil
-
-	err     error // the shared request did not acknowledge it
-	unknown bool  // but may have
-
-	// batch tells one that waits what happens to it. It receives all that the next request
-	// acknowledges, itself first, if it makes that request; it is closed once another has made it.
-	batch chan []*pendingAck
-}
-
-// sharedAcks lets jobs that end while requests are under way share the next request.
-type sharedAcks struct {
-	mu      sync.Mutex
-	busy    int           // requests under way that are not slow, up to maxUnderWay
-	waiting []*pendingAck // for the next request
-
-	slow time.Duration // after which a request is slow
 }

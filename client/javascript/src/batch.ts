@@ -1,8 +1,8 @@
+import type { Target } from "./connection.js";
 import { badRequest, NotSentError, type PQError, shown, TooLargeError } from "./errors.js";
 import { encodeFrames, frameSize } from "./headers.js";
 import { integer, membersOf, notABridge } from "./json.js";
 import { prepare, type Prepared, type Pushed, type PushItem, type PushOutcome } from "./push.js";
-import type { Queue } from "./queue.js";
 import { mayRepeat, repeat } from "./retry.js";
 
 /** The most items of a batch, and bytes: larger ones are no faster. With message ids, more items may not fit. */
@@ -13,7 +13,7 @@ const mostBytes = 4 << 20;
  * Pushes items in one request, all or after an error none, and again if that may help, for some milliseconds or until the
  * signal ends. A batch says less about a duplicate, so a single item goes without one if it can.
  */
-export function push(queue: Queue, list: Prepared[], ms: number, signal?: AbortSignal): Promise<Pushed[]> {
+export function push(queue: Target, list: Prepared[], ms: number, signal?: AbortSignal): Promise<Pushed[]> {
   return repeat(
     ms,
     async (left, first) => {
@@ -45,7 +45,7 @@ function readBatch(data: Uint8Array, list: Prepared[]): Pushed[] {
 }
 
 /** Pushes items in as many batches as it takes, and returns the outcome of each: see Queue.pushMany. */
-export async function pushMany(queue: Queue, items: Iterable<PushItem> | AsyncIterable<PushItem>): Promise<PushOutcome[]> {
+export async function pushMany(queue: Target, items: Iterable<PushItem> | AsyncIterable<PushItem>): Promise<PushOutcome[]> {
   const isList = typeof items === "object" && items !== null && (Symbol.iterator in items || Symbol.asyncIterator in items);
   if (!isList) throw badRequest(`items ${shown(items)}: want an iterable of objects with a value`);
   const all: PushItem[] = [];
@@ -89,7 +89,7 @@ export async function pushMany(queue: Queue, items: Iterable<PushItem> | AsyncIt
 }
 
 // Returns how many of the items from `at` on go into one request, at least one: it and its reply have limits.
-function fitting(queue: Queue, sound: Prepared[], at: number, most: number): number {
+function fitting(queue: Target, sound: Prepared[], at: number, most: number): number {
   const payload = queue.client.connection.nc.info?.max_payload ?? mostBytes;
   const end = Math.min(sound.length, at + most, at + Math.max(1, Math.floor((payload - 512) / 59)));
   let n = at;

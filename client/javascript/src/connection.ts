@@ -1,13 +1,41 @@
 import {
-  ClosedConnectionError, createInbox, DrainingConnectionError, type Msg, type NatsConnection,
-  type PermissionViolationError, type Subscription,
+  ClosedConnectionError, type ConnectionOptions, createInbox, DrainingConnectionError, type Msg,
+  type NatsConnection, type PermissionViolationError, type Subscription,
 } from "@nats-io/nats-core";
+import type { Codec } from "./codec.js";
 import { onAbort, sleep, within } from "./duration.js";
 import {
   badRequest, errorOf, NoBridgeError, NotSentError, type PQError, shown, TooLargeError, UnavailableError,
   UnknownOutcomeError,
 } from "./errors.js";
 import { HeaderBlock } from "./headers.js";
+
+/**
+ * What every connection should have: `await connect({ ...connectOptions, servers })`. nats-core never gives up while NATS
+ * is away, and notices within a minute that a server answers nothing any more.
+ */
+export const connectOptions = {
+  maxReconnectAttempts: -1,
+  ignoreAuthErrorAbort: true,
+  pingInterval: 20_000, // after two pings without an answer, the third one ends the connection
+  maxPingOut: 2,
+} satisfies ConnectionOptions;
+
+/** What requests go by: a Client. */
+export interface Requester {
+  readonly connection: Connection;
+  readonly codec: Codec;
+  /** How long a request may take, in milliseconds. */
+  readonly timeout: number;
+}
+
+/** Where the requests of a queue go: a Queue. */
+export interface Target {
+  readonly client: Requester;
+  readonly fifo: boolean;
+  /** The subject up to the verb. */
+  readonly subject: string;
+}
 
 /** A request to send. */
 export interface Request {

@@ -1,6 +1,5 @@
-import type { Client } from "./client.js";
 import { type Codec, cut, encodeValue, utf8 } from "./codec.js";
-import { checkQueueName, type Request } from "./connection.js";
+import { checkQueueName, type Request, type Requester } from "./connection.js";
 import { type Duration, durationText } from "./duration.js";
 import {
   BadReplyError, badRequest, BadRequestError, checkOptions, InternalError, LeaseLostError, type PQError, shown,
@@ -40,10 +39,10 @@ export class Delivery<Data = unknown> extends LeasedItem<Data> {
   readonly leaseUntil: Date | undefined;
   /** Where acknowledgements go. It ends with the token of the lease: anybody who has it can acknowledge the item. */
   readonly ackSubject: string;
-  readonly #client: Client;
+  readonly #client: Requester;
 
   /** Of a priority queue, or of a FIFO queue. */
-  constructor(client: Client, queue: string, readonly fifo: boolean, r: Received) {
+  constructor(client: Requester, queue: string, readonly fifo: boolean, r: Received) {
     super(r, client.codec, queue);
     this.#client = client;
     this.ackWait = durationIn(r.bridge, "Pq-Ack-Wait");

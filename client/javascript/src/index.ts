@@ -1,5 +1,5 @@
-export { Client, type ClientOptions, connectOptions } from "./client.js";
 export { type Codec, json } from "./codec.js";
+export { connectOptions } from "./connection.js";
 export { Delivery, type Successor } from "./delivery.js";
 export type { Duration } from "./duration.js";
 export {
@@ -14,12 +14,15 @@ export {
   RetryAfter, Snooze, StoppedError, TimedOutError,
 } from "./job.js";
 export type { Priority } from "./json.js";
+export type { AtPlace, JobName } from "./names.js";
+export type { LeaseOptions, PopOptions } from "./pop.js";
 export type { Pushed, PushItem, PushOptions, PushOutcome } from "./push.js";
-export { type AtPlace, type CallOptions, type JobName, type LeaseOptions, type PopOptions, Queue } from "./queue.js";
+export { type CallOptions, Client, type ClientOptions, Queue } from "./queue.js";
+export type { Hooks, Listener, Logger } from "./reporter.js";
 export { runHandler, type RunOptions } from "./run.js";
 export type { Settings, Source, SourceField } from "./settings.js";
 export {
   type ItemResult, type ItemsOptions, JobResult, type QueueConsumer, type QueueInfo, type Schedule, type ScheduleRecord,
   type SourceState, type StoredItem,
 } from "./stored.js";
-export { type Hooks, type Listener, type Logger, Worker, type WorkerOptions } from "./worker.js";
+export { Worker, type WorkerOptions } from "./worker.js";

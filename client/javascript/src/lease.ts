@@ -3,14 +3,18 @@ import {
 } from "./delivery.js";
 import { badRequest, LeaseLostError } from "./errors.js";
 import { type Frame, frameSize } from "./headers.js";
-import type { Received } from "./item.js";
+import { durationIn, type Received } from "./item.js";
 import { type Context, type Effects, Job, TimedOutError } from "./job.js";
-import type { Worker } from "./worker.js";
+import { lateReply } from "./pop.js";
+import type { Queue } from "./queue.js";
+import type { Reporter } from "./reporter.js";
 
 /** How often progress is sent, in milliseconds. */
 const progressEvery = 1000;
 /** How long the last renewal before the end of a lease, or one after it, waits for its reply, in milliseconds. */
 const lastPatience = 1000;
+/** For how long a lease that is due may wait for others, in milliseconds. */
+const timerSlack = 5;
 
 /**
  * A job that a Worker has leased, and the lease, which is extended until the job is done. Times are in milliseconds.
@@ -37,18 +41,18 @@ export class Lease implements Effects, Context {
   #progressAt = -Infinity;
 
   /** The lease began at that time or later. Throws BadReplyError. */
-  constructor(readonly worker: Worker, readonly received: Received, began: number) {
-    const { queue } = worker;
+  constructor(readonly leases: Leases, readonly received: Received, began: number) {
+    const { queue } = leases;
     const ackSubject = ackSubjectOf(received);
     this.token = received.bridge.get("Pq-Token") ?? tokenOf({ ackSubject });
-    this.length = worker.lengthOf(received);
+    this.length = leases.lengthOf(received);
     this.#began = began;
     this.job = new Job(received, queue.client.codec, queue.name, this);
   }
 
   /** What settles it, made when it is used: an acknowledgement that is shared needs none. */
   get delivery(): Delivery {
-    const { client, name, fifo } = this.worker.queue;
+    const { client, name, fifo } = this.leases.queue;
     return (this.#delivery ??= new Delivery(client, name, fifo, this.received));
   }
 
@@ -60,13 +64,13 @@ export class Lease implements Effects, Context {
   }
 
   progress(value: unknown): void {
-    this.#progress = encodeProgress(this.worker.queue.client.codec, value);
+    this.#progress = encodeProgress(this.leases.queue.client.codec, value);
     this.#schedule();
   }
 
   next(successor: Successor): void {
     if (this.successors.length === mostSuccessors) throw badRequest(`next: want at most ${mostSuccessors} items`);
-    const { client, fifo } = this.worker.queue;
+    const { client, fifo } = this.leases.queue;
     this.successors.push(successorFrame(client.codec, fifo, successor));
   }
 
@@ -75,9 +79,14 @@ export class Lease implements Effects, Context {
     return this.successors.reduce((n, frame) => n + frameSize(frame), this.result?.bytes.length ?? 0);
   }
 
+  /** How long to wait for the reply to an acknowledgement, in milliseconds. */
+  get patience(): number {
+    return Math.min(Math.max(this.length / 3, lateReply), this.leases.queue.client.timeout);
+  }
+
   /** Extends the lease from now on, up to end; after the timeout of the job, unless that is 0, no more. */
   begin(timeout: number): void {
-    this.worker.held.add(this);
+    this.leases.held.add(this);
     this.#schedule();
     if (timeout === 0) return;
     this.#timeout = setTimeout(() => {
@@ -89,7 +98,7 @@ export class Lease implements Effects, Context {
 
   #log(text: string, fields: object, rarely = false): void {
     const { id, deliveries } = this.job;
-    this.worker.warn(text, { id, deliveries, ...fields }, rarely);
+    this.leases.reporter.warn(text, { id, deliveries, ...fields }, rarely);
   }
 
   /** Asks the handler to stop. */
@@ -111,17 +120,17 @@ export class Lease implements Effects, Context {
   }
 
   #stop(): void {
-    this.worker.held.delete(this);
+    this.leases.held.delete(this);
     clearTimeout(this.#timeout);
   }
 
   // Says when to send the next renewal, or progress that waits.
   #schedule(after?: number): void {
-    if (this.#sending || !this.worker.held.has(this)) return;
+    if (this.#sending || !this.leases.held.has(this)) return;
     const now = performance.now();
     this.due = Math.max(now, after === undefined ? this.#began + this.length / 3 : now + after);
     if (this.#progress) this.due = Math.min(this.due, Math.max(now, this.#progressAt + progressEvery));
-    this.worker.renewAt(this.due);
+    this.leases.renewAt(this.due);
   }
 
   async renew(): Promise<void> {
@@ -142,7 +151,7 @@ export class Lease implements Effects, Context {
       await this.delivery.renew(progress, left > every ? every : Math.max(left, lastPatience));
       this.#began = sent;
     } catch (err) {
-      if (!this.worker.held.has(this)) return;
+      if (!this.leases.held.has(this)) return;
       this.#progress ??= progress;
       if (err instanceof LeaseLostError || performance.now() >= until) {
         this.#certainlyLost = err instanceof LeaseLostError;
@@ -151,7 +160,7 @@ export class Lease implements Effects, Context {
         this.#stop();
         this.abort(why);
         this.#log("lost the lease of a job that is being done", { error: why.message });
-        this.worker.call("lost", this.job);
+        this.leases.reporter.call("lost", this.job);
         return;
       }
       this.#log("cannot extend a lease, trying again", { error: (err as Error).message }, true);
@@ -167,5 +176,62 @@ export class Lease implements Effects, Context {
     const sent = performance.now();
     await this.delivery.renew(undefined, ms);
     this.#began = sent;
+  }
+}
+
+/** The leases of a Worker. Times are in milliseconds. */
+export class Leases {
+  /** Those to extend. */
+  readonly held = new Set<Lease>();
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #renewAt = Infinity;
+  #lengthText: string | undefined;
+
+  /** length is that of the latest lease, as far as it is known. */
+  constructor(readonly queue: Queue, readonly reporter: Reporter, public length: number) {}
+
+  /** Returns the length of a lease. They are mostly alike. */
+  lengthOf({ bridge }: Received): number {
+    const text = bridge.get("Pq-Ack-Wait");
+    if (text !== this.#lengthText) this.length = durationIn(bridge, "Pq-Ack-Wait") ?? this.length;
+    this.#lengthText = text;
+    return this.length;
+  }
+
+  /**
+   * Takes a job that was leased at that time or later. Returns undefined if somebody else may have it. Throws
+   * BadReplyError.
+   */
+  hold(r: Received, began: number): Lease | Promise<Lease | undefined> {
+    const lease = new Lease(this, r, began);
+    if (performance.now() - began < lease.length) return lease;
+    return lease.extendNow(lease.patience).then(
+      () => lease,
+      (err: Error) => void this.reporter.warn("a job came too late to be begun", { id: lease.job.id, error: err.message }),
+    ) as Promise<Lease | undefined>;
+  }
+
+  /** Has leases extended that are due by then, with one timer for all, because most jobs end before it does. */
+  renewAt(due: number): void {
+    if (due >= this.#renewAt) return;
+    this.#renewAt = due;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#renewDue(), due - performance.now());
+  }
+
+  #renewDue(): void {
+    this.#renewAt = Infinity;
+    const soon = performance.now() + 1; // a timer may end that much too early
+    let next = Infinity;
+    for (const lease of this.held) {
+      if (lease.due <= soon) void lease.renew();
+      else next = Math.min(next, lease.due);
+    }
+    this.renewAt(Math.max(next, soon + timerSlack));
+  }
+
+  /** Extends no more. */
+  stop(): void {
+    clearTimeout(this.#timer);
   }
 }

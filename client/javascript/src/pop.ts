@@ -5,7 +5,30 @@ import { parseFrames } from "./headers.js";
 import { receive, receiveMessage, type Received } from "./item.js";
 import { stringify } from "./json.js";
 import { randomId, utf8 } from "./codec.js";
-import { onAbort } from "./duration.js";
+import { type Duration, onAbort } from "./duration.js";
+
+/** Options of a pop. */
+export interface PopOptions {
+  /** Takes the largest priority, the newest among equals, instead of the smallest and oldest. Not in a FIFO queue. */
+  max?: boolean;
+  /** How long to wait for an item, up to 1 h. The default, 0, does not wait. */
+  expires?: Duration;
+  /** The most bytes of items to return. An item that exceeds them stays, and the error is a TooLargeError. */
+  maxBytes?: number;
+  /**
+   * Ends the wait. An item that is on its way by then is returned all the same; otherwise the call throws the signal's
+   * reason, at most two seconds later.
+   */
+  signal?: AbortSignal;
+}
+
+/** Options of a lease. */
+export interface LeaseOptions extends PopOptions {
+  /** The length of the lease, 100 ms to 12 h. The default is the queue's setting, or 30 s. */
+  ackWait?: Duration;
+  /** The name of who takes the lease, which items shows: up to 128 bytes. */
+  holder?: string;
+}
 
 /** A request that may bring items. */
 export interface Fetch {

@@ -1,9 +1,8 @@
-import type { Msg } from "@nats-io/nats-core";
+import type { Msg, NatsConnection } from "@nats-io/nats-core";
 import { push, pushMany } from "./batch.js";
-import type { Client } from "./client.js";
-import { isWellFormed, toBase64, utf8 } from "./codec.js";
-import { checkQueueName } from "./connection.js";
-import { Delivery } from "./delivery.js";
+import { type Codec, json, toBase64, utf8 } from "./codec.js";
+import { checkQueueName, Connection, type Requester } from "./connection.js";
+import { ackAll, Delivery } from "./delivery.js";
 import { type Duration, durationText, milliseconds } from "./duration.js";
 import {
   badRequest, checkOptions, type Given, JobFailedError, NotDoneError, NotFoundError, NotSentError, PQError, shown,
@@ -12,38 +11,16 @@ import {
 import { HeaderBlock } from "./headers.js";
 import { defaultHolder } from "./holder.js";
 import { Item, receiveMessage, type Received, type State } from "./item.js";
-import { camelCase, membersOf, notABridge, type Priority, priorityText, snakeCase, stringify } from "./json.js";
-import { type Fetch, fetchItems, lateReply } from "./pop.js";
+import { camelCase, membersOf, type Priority, priorityText, snakeCase, stringify } from "./json.js";
+import { type AtPlace, checkUTF8, type JobName, nameOf } from "./names.js";
+import { type Fetch, fetchItems, lateReply, type LeaseOptions, type PopOptions } from "./pop.js";
 import { prepare, type Pushed, type PushItem, pushMembers, type PushOptions, type PushOutcome } from "./push.js";
-import { mayRepeat, Pause } from "./retry.js";
+import { awaitResult } from "./result.js";
 import { type Settings, settingsToSend } from "./settings.js";
 import {
   type ItemResult, type ItemsOptions, JobResult, type QueueInfo, readResult, readSchedule, readStored, type Schedule,
   type ScheduleRecord, type StoredItem,
 } from "./stored.js";
-
-/** Options of a pop. */
-export interface PopOptions {
-  /** Takes the largest priority, the newest among equals, instead of the smallest and oldest. Not in a FIFO queue. */
-  max?: boolean;
-  /** How long to wait for an item, up to 1 h. The default, 0, does not wait. */
-  expires?: Duration;
-  /** The most bytes of items to return. An item that exceeds them stays, and the error is a TooLargeError. */
-  maxBytes?: number;
-  /**
-   * Ends the wait. An item that is on its way by then is returned all the same; otherwise the call throws the signal's
-   * reason, at most two seconds later.
-   */
-  signal?: AbortSignal;
-}
-
-/** Options of a lease. */
-export interface LeaseOptions extends PopOptions {
-  /** The length of the lease, 100 ms to 12 h. The default is the queue's setting, or 30 s. */
-  ackWait?: Duration;
-  /** The name of who takes the lease, which items shows: up to 128 bytes. */
-  holder?: string;
-}
 
 /** Options of a call. */
 export interface CallOptions extends PushOptions {
@@ -53,17 +30,6 @@ export interface CallOptions extends PushOptions {
   signal?: AbortSignal;
 }
 
-/** Names a job: by its id, or by the msgId of its push within the duplicate window. */
-export type JobName = string | { msgId: string };
-
-/**
- * Names the item at a place: the `place` that an item had, or its id if it had none. One that has left the place is not
- * found, so a request with a place can be repeated, and undoes nothing that has happened to the job since.
- */
-export type AtPlace = { place: string };
-
-/** How long one request waits for a result, in milliseconds. */
-const resultWait = 30_000;
 /** How much later than asked a call ends whose last request gets no reply, in milliseconds. */
 const lateCall = 1000;
 const hour = 3_600_000;
@@ -73,6 +39,84 @@ const scheduleMembers = [
 ];
 const popMembers = ["max", "expires", "maxBytes", "signal"];
 const leaseMembers = [...popMembers, "ackWait", "holder"];
+
+/** Options of a Client. */
+export interface ClientOptions {
+  /** The first tokens of the subjects of priority queues: "pq", as PQ_SUBJECT_PREFIX of the bridge says. */
+  prefix?: string;
+  /** The first tokens of the subjects of FIFO queues: "q", as PQ_FIFO_PREFIX of the bridge says. */
+  fifoPrefix?: string;
+  /** How long a request may take that does not wait for anything, by default 10 s. */
+  timeout?: Duration;
+  /** The prefix of the subjects for replies, by default "_INBOX". nats-core does not tell the one it was given. */
+  inboxPrefix?: string;
+  /** Turns values that are not bytes into bytes and back, by default JSON. */
+  codec?: Codec;
+}
+
+/**
+ * Sends requests to the bridges behind a NATS connection, which it never closes: see connectOptions. Clients of one
+ * connection share its subscription for replies, so a program may make as many as it likes.
+ *
+ * All calls throw a PQError: see its subclasses. What cannot be sent is a BadRequestError, as is what a bridge refuses.
+ */
+export class Client implements Requester {
+  readonly connection: Connection;
+  readonly codec: Codec;
+  /** How long a request may take, in milliseconds. */
+  readonly timeout: number;
+  readonly #prefix: string;
+  readonly #fifoPrefix: string;
+
+  /** Throws BadRequestError for options that are not valid. */
+  constructor(nc: NatsConnection, options: ClientOptions = {}) {
+    if (typeof nc?.status !== "function") throw badRequest(`connection ${shown(nc)}: want what "await connect()" returns`);
+    const given = checkOptions("client option", options, ["prefix", "fifoPrefix", "timeout", "inboxPrefix", "codec"]);
+    const { prefix = "pq", fifoPrefix = "q", timeout = 10_000, inboxPrefix = "_INBOX", codec = json } = given;
+    for (const [name, text] of Object.entries({ prefix, fifoPrefix, inboxPrefix })) {
+      if (typeof text !== "string" || !/^[^\s.*>]+(\.[^\s.*>]+)*$/.test(text)) {
+        throw badRequest(`${name} ${shown(text)}: want tokens of a subject without wildcards, such as "pq"`);
+      }
+    }
+    this.#prefix = prefix;
+    this.#fifoPrefix = fifoPrefix;
+    this.timeout = milliseconds(timeout, "timeout", 1);
+    this.codec = codec;
+    this.connection = Connection.of(nc, inboxPrefix);
+  }
+
+  /**
+   * Returns a handle of the priority queue with that name: 1 to 128 letters, digits, "-" and "_". It sends nothing: a
+   * queue exists as soon as it has items or settings. The types of its values and results are for the compiler only.
+   */
+  priorityQueue<Data = unknown, Result = unknown>(name: string): Queue<Data, Result> {
+    return new Queue(this, name, false, `${this.#prefix}.${name}.`);
+  }
+
+  /** Returns a handle of the FIFO queue with that name: see priorityQueue. It has no priorities and only one end. */
+  fifoQueue<Data = unknown, Result = unknown>(name: string): Queue<Data, Result> {
+    return new Queue(this, name, true, `${this.#fifoPrefix}.${name}.`);
+  }
+
+  /** Lists the names of the priority queues that have items, settings or consumers, page by page. */
+  priorityQueues(): AsyncGenerator<string, void, undefined> {
+    return names(new Queue(this, "all", false, `${this.#prefix}.`));
+  }
+
+  /** Lists the names of the FIFO queues: see priorityQueues. */
+  fifoQueues(): AsyncGenerator<string, void, undefined> {
+    return names(new Queue(this, "all", true, `${this.#fifoPrefix}.`));
+  }
+
+  /**
+   * Acknowledges deliveries of any queues without results, in as few requests as possible, and returns for each, in their
+   * order, undefined or the error that ack would throw. Call it again with those whose error is an UnknownOutcomeError:
+   * LeaseLostError then most likely means that the first call counted.
+   */
+  ackAll(deliveries: Iterable<Delivery>): Promise<(PQError | undefined)[]> {
+    return ackAll(deliveries, this.connection.nc.info?.max_payload ?? Infinity);
+  }
+}
 
 /**
  * A handle of a priority queue or a FIFO queue: see Client. It has no state of its own. Data is the type of its values, and
@@ -368,38 +412,7 @@ export class Queue<Data = unknown, Result = unknown> {
     const { wait = 0, signal } = checkOptions("result option", options, ["wait", "signal"]);
     const ms = waitTime(wait);
     const until = performance.now() + ms;
-    return this.#awaitResult(nameOf(name), until, until + (ms > 0 ? lateReply : this.client.timeout), signal);
-  }
-
-  // Waits for a job until some time; the last request may take until the limit.
-  async #awaitResult(asked: object, until: number, limit: number, signal: AbortSignal | undefined): Promise<JobResult<Result>> {
-    for (let pause = new Pause(); ; ) {
-      signal?.throwIfAborted();
-      const now = performance.now();
-      const left = Math.max(0, Math.floor(until - now));
-      const wait = Math.min(left, resultWait);
-      try {
-        const r = await this.#askResult(asked, wait, Math.min(wait > 0 ? wait + lateReply : Infinity, limit - now), signal);
-        if (r.state === "done" || r.state === "dead" || performance.now() >= until) return r;
-        asked = { id: r.id }; // a message id is forgotten earlier
-        pause = new Pause();
-      } catch (err) {
-        signal?.throwIfAborted();
-        if (left === 0 || performance.now() >= limit || !mayRepeat(err, true)) throw err;
-        await pause.wait(signal, left);
-      }
-    }
-  }
-
-  async #askResult(name: object, wait: number, ms: number, signal: AbortSignal | undefined): Promise<JobResult<Result>> {
-    const payload = utf8(stringify({ ...name, expires: wait > 0 ? durationText(wait, "wait") : undefined }));
-    const request = { subject: `${this.subject}result`, payload, writes: false };
-    const reply = await this.client.connection.request(request, ms, signal);
-    const { bridge } = receiveMessage(reply);
-    const contentType = reply.headers?.get("Content-Type");
-    if (contentType) bridge.set("Content-Type", contentType);
-    if (!bridge.has("Pq-State")) throw notABridge(reply.data, false);
-    return new JobResult(bridge, new Uint8Array(reply.data), this.client.codec);
+    return awaitResult(this, nameOf(name), until, until + (ms > 0 ? lateReply : this.client.timeout), signal);
   }
 
   /**
@@ -420,7 +433,7 @@ export class Queue<Data = unknown, Result = unknown> {
     let id: string | undefined;
     try {
       [{ id }] = (await push(this, [prepared], Math.min(this.client.timeout, ms + lateCall), signal)) as [Pushed];
-      const r = await this.#awaitResult({ id }, until, Math.max(until, performance.now()) + lateCall, signal);
+      const r = await awaitResult(this, { id }, until, Math.max(until, performance.now()) + lateCall, signal);
       if (r.error) throw r.error;
       if (r.state !== "done") throw new NotDoneError(id, `it is ${r.state}`);
       return r.decode<T>();
@@ -461,16 +474,6 @@ export class Queue<Data = unknown, Result = unknown> {
 // Returns how long to wait, in milliseconds.
 const waitTime = (wait: Duration): number => (wait === Infinity ? wait : milliseconds(wait, "wait"));
 
-function checkUTF8(text: string | undefined, name: string): string | undefined {
-  if (text === undefined) return undefined;
-  if (typeof text !== "string" || !isWellFormed(text)) throw badRequest(`${name}: ${shown(text)}: want a well-formed string`);
-  return text;
-}
-
-function nameOf(name: JobName | AtPlace): object {
-  const named: Record<string, string> = typeof name === "string" ? { id: name } : name;
-  const kind = ["id", "place"].find((kind) => named?.[kind] !== undefined) ?? "msgId";
-  const text = checkUTF8(named?.[kind], kind);
-  if (!text) throw badRequest(`${kind}: ${shown(text)}: want a string that is not empty`);
-  return { [kind === "msgId" ? "msg_id" : kind]: text };
+async function* names(all: Queue): AsyncGenerator<string, void, undefined> {
+  for await (const { queue } of all.pages<{ queue: string }>("list", "queues")) yield queue;
 }

@@ -3,10 +3,9 @@ import { type AckRequest, ackRequest, mostSuccessors } from "./delivery.js";
 import { BadRequestError, LeaseLostError, NotFoundError, NotSentError, type PQError, TooLargeError } from "./errors.js";
 import type { Received } from "./item.js";
 import type { Failure } from "./job.js";
-import type { Lease } from "./lease.js";
-import { fetchItems, type Fetched, lateReply } from "./pop.js";
+import type { Lease, Leases } from "./lease.js";
+import { fetchItems, type Fetched } from "./pop.js";
 import { Pause } from "./retry.js";
-import type { Worker } from "./worker.js";
 
 /** A job that is done but not yet acknowledged. */
 interface PendingAck {
@@ -25,7 +24,16 @@ export class Settler {
   #pending: PendingAck[] = [];
   #underWay = 0;
 
-  constructor(readonly worker: Worker) {}
+  /** When attempts to settle end, as performance.now says. */
+  deadline = Infinity;
+
+  /** fail stops the worker because of an error that no further attempt can mend. */
+  constructor(
+    readonly leases: Leases,
+    readonly retryDelay: number,
+    readonly stopping: AbortSignal,
+    readonly fail: (err: Error) => void,
+  ) {}
 
   /** Acknowledges a job that is done, with its result. Returns the next job, if there is one and the worker goes on. */
   finish(lease: Lease, result: unknown): Promise<Lease | undefined> {
@@ -71,17 +79,17 @@ export class Settler {
     const began = performance.now();
     const { items, error, unknown } = await this.#ackAndLease(held.map((pending) => pending.lease));
     if (error) await Promise.all(held.map((pending) => this.#ackAlone(pending, unknown)));
-    else for (const { lease, result } of held) this.worker.call("completed", lease.job, result);
+    else for (const { lease, result } of held) this.leases.reporter.call("completed", lease.job, result);
 
     held.forEach((pending, i) => pending.resolve(items[i] && this.#hold(items[i], began)));
   }
 
-  #hold(r: Received, began: number): ReturnType<Worker["hold"]> | undefined {
+  #hold(r: Received, began: number): ReturnType<Leases["hold"]> | undefined {
     try {
-      return this.worker.hold(r, began);
+      return this.leases.hold(r, began);
     } catch (err) {
       const text = "a job cannot be read: it comes back when its lease is over";
-      this.worker.log("error", text, { error: (err as Error).message });
+      this.leases.reporter.log("error", text, { error: (err as Error).message });
       return undefined;
     }
   }
@@ -89,20 +97,20 @@ export class Settler {
   // Acknowledges jobs and leases as many. Returns an error if that may not count for some of them; then unknown says
   // whether it may.
   async #ackAndLease(leases: Lease[]): Promise<Fetched & { unknown: boolean }> {
-    const { queue, stopping } = this.worker;
+    const { queue } = this.leases;
     const n = leases.length;
     const first = leases[0]!;
     const also = n > 1 ? `"also":${JSON.stringify(leases.slice(1).map((lease) => lease.token))}` : "";
     try {
-      if (stopping.aborted) {
-        await first.delivery.send(ackRequest(also ? `+ACK {${also}}` : "+ACK", leases), this.patience(first));
+      if (this.stopping.aborted) {
+        await first.delivery.send(ackRequest(also ? `+ACK {${also}}` : "+ACK", leases), first.patience);
         return { items: [], unknown: false };
       }
       const fetch = queue.fetchOf(n, { batch: n > 1 ? n : undefined, frames: true });
       const request = (options: string): AckRequest =>
         ackRequest(also ? `+NXT ${options.slice(0, -1)},${also}}` : `+NXT ${options}`, leases);
       const { connection } = queue.client;
-      const fetched = await fetchItems(connection, { ...fetch, subject: first.received.ack, request }, this.patience(first));
+      const fetched = await fetchItems(connection, { ...fetch, subject: first.received.ack, request }, first.patience);
 
       const { error, items } = fetched;
       const counts = !error || items.length > 0 || error instanceof NotFoundError || error instanceof TooLargeError;
@@ -127,11 +135,11 @@ export class Settler {
       } catch (err) {
         if (!extra || !(err instanceof BadRequestError || err instanceof TooLargeError)) throw err;
         refused = `the result, or an item to push, was refused: ${err.message}`;
-        this.worker.warn("a job failed", { id: lease.job.id, error: refused });
+        this.leases.reporter.warn("a job failed", { id: lease.job.id, error: refused });
       }
-      await lease.delivery.nak({ reason: refused!, retryDelay: this.worker.retryDelay });
+      await lease.delivery.nak({ reason: refused!, retryDelay: this.retryDelay });
     });
-    if (settled && refused === undefined) this.worker.call("completed", lease.job, result);
+    if (settled && refused === undefined) this.leases.reporter.call("completed", lease.job, result);
   }
 
   /** Settles a job whose handler has thrown. */
@@ -142,7 +150,7 @@ export class Settler {
       if (outcome.outcome === "snoozed") return delivery.snooze(outcome.delay);
       if (outcome.outcome === "dropped") return delivery.term(outcome.reason);
       const { delay, reason } = outcome;
-      return delivery.nak(delay === undefined ? { reason, retryDelay: this.worker.retryDelay } : { reason, delay });
+      return delivery.nak(delay === undefined ? { reason, retryDelay: this.retryDelay } : { reason, delay });
     });
   }
 
@@ -151,39 +159,34 @@ export class Settler {
     if (!lease.end()) await this.#settle(lease, false, () => lease.delivery.snooze());
   }
 
-  /** How long to wait for the reply to an acknowledgement, in milliseconds. */
-  patience(lease: Lease): number {
-    return Math.min(Math.max(lease.length / 3, lateReply), this.worker.queue.client.timeout);
-  }
-
   // Sends what ends a lease until the bridge has said whether it counts, and reports that. unknown says that an earlier
   // attempt may have counted: then a lost lease most likely means that it did.
   async #settle(lease: Lease, unknown: boolean, send: (ms: number) => Promise<void>): Promise<boolean> {
-    const { worker } = this;
+    const { reporter } = this.leases;
     const { id } = lease.job;
-    for (const pause = new Pause(); ; await pause.wait(undefined, worker.deadline - performance.now())) {
+    for (const pause = new Pause(); ; await pause.wait(undefined, this.deadline - performance.now())) {
       try {
-        await send(this.patience(lease));
+        await send(lease.patience);
         return true;
       } catch (err) {
         const error = err as PQError;
         if (error instanceof LeaseLostError) return error.reason === "done" || this.#lost(lease, unknown);
-        if (isHopeless(error) || performance.now() >= worker.deadline) {
-          worker.log("error", "cannot settle a job: it comes back when its lease is over", { id, error: error.message });
-          worker.call("error", error);
-          if (isDenied(error.cause)) worker.end(error);
+        if (isHopeless(error) || performance.now() >= this.deadline) {
+          reporter.log("error", "cannot settle a job: it comes back when its lease is over", { id, error: error.message });
+          reporter.call("error", error);
+          if (isDenied(error.cause)) this.fail(error);
           return false;
         }
         unknown ||= error.unknown;
-        worker.warn("cannot settle a job, trying again", { id, error: error.message }, true);
+        reporter.warn("cannot settle a job, trying again", { id, error: error.message }, true);
       }
     }
   }
 
   #lost(lease: Lease, unknown: boolean): boolean {
     if (unknown) return true;
-    this.worker.warn("a job was done too late: its lease was over and somebody else got it", { id: lease.job.id });
-    this.worker.call("lost", lease.job);
+    this.leases.reporter.warn("a job was done too late: its lease was over and somebody else got it", { id: lease.job.id });
+    this.leases.reporter.call("lost", lease.job);
     return false;
   }
 }

@@ -2,8 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { json, LeaseLostError, UnavailableError, Worker } from "../dist/index.js";
+import { milliseconds } from "../dist/duration.js";
 import { receive } from "../dist/item.js";
-import { Lease } from "../dist/lease.js";
+import { Lease, Leases } from "../dist/lease.js";
+import { Reporter } from "../dist/reporter.js";
 
 // A lease whose job is being done. Its requests are answered by `reply`, which may throw.
 function leased(t, { ackWait = "1s", reply = () => undefined } = {}) {
@@ -21,8 +23,10 @@ function leased(t, { ackWait = "1s", reply = () => undefined } = {}) {
   };
   const queue = { name: "jobs", fifo: false, fetchOf: () => ({}), client: { codec: json, timeout: 10_000, connection } };
   const log = (text) => logged.push(text);
-  const worker = new Worker(queue, () => undefined, { ackWait, logger: { warn: log, error: log } });
-  const lease = new Lease(worker, receive([["Pq-Id", "1"]], new Uint8Array(), "pq.jobs.ack.token"), 0);
+  const logger = { warn: log, error: log };
+  const worker = new Worker(queue, () => undefined, { ackWait, logger });
+  const leases = new Leases(queue, new Reporter("jobs", logger), milliseconds(ackWait));
+  const lease = new Lease(leases, receive([["Pq-Id", "1"]], new Uint8Array(), "pq.jobs.ack.token"), 0);
   lease.begin(0);
 
   // Moves the clock, and the timers after it: later ones run late.
@@ -93,13 +97,13 @@ test("a worker settles jobs for the grace that was asked, 25 seconds without, an
   const ended = assert.rejects(worker.run(), /no permission/);
 
   worker.end(new Error("no permission"));
-  assert.equal(worker.deadline, 30_000);
+  assert.equal(worker.settler.deadline, 30_000);
   const closed = [worker.close({ timeout: "10m" })];
-  assert.equal(worker.deadline, 605_000);
+  assert.equal(worker.settler.deadline, 605_000);
   closed.push(worker.close({ timeout: "1s" }));
-  assert.equal(worker.deadline, 6000);
+  assert.equal(worker.settler.deadline, 6000);
   closed.push(worker.close({ timeout: "1h" }));
-  assert.equal(worker.deadline, 6000);
+  assert.equal(worker.settler.deadline, 6000);
 
   for (const ms of [1000, 5000]) await pass(ms);
   await Promise.all([...closed, ended]);

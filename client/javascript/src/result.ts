@@ -1,0 +1,55 @@
+import { utf8 } from "./codec.js";
+import type { Target } from "./connection.js";
+import { durationText } from "./duration.js";
+import { receiveMessage } from "./item.js";
+import { notABridge, stringify } from "./json.js";
+import { lateReply } from "./pop.js";
+import { mayRepeat, Pause } from "./retry.js";
+import { JobResult } from "./stored.js";
+
+/** How long one request waits for a result, in milliseconds. */
+const resultWait = 30_000;
+
+/** Waits for a job until some time; the last request may take until the limit. */
+export async function awaitResult<Result>(
+  queue: Target,
+  asked: object,
+  until: number,
+  limit: number,
+  signal: AbortSignal | undefined,
+): Promise<JobResult<Result>> {
+  for (let pause = new Pause(); ; ) {
+    signal?.throwIfAborted();
+    const now = performance.now();
+    const left = Math.max(0, Math.floor(until - now));
+    const wait = Math.min(left, resultWait);
+    try {
+      const ms = Math.min(wait > 0 ? wait + lateReply : Infinity, limit - now);
+      const r = await askResult<Result>(queue, asked, wait, ms, signal);
+      if (r.state === "done" || r.state === "dead" || performance.now() >= until) return r;
+      asked = { id: r.id }; // a message id is forgotten earlier
+      pause = new Pause();
+    } catch (err) {
+      signal?.throwIfAborted();
+      if (left === 0 || performance.now() >= limit || !mayRepeat(err, true)) throw err;
+      await pause.wait(signal, left);
+    }
+  }
+}
+
+async function askResult<Result>(
+  queue: Target,
+  name: object,
+  wait: number,
+  ms: number,
+  signal: AbortSignal | undefined,
+): Promise<JobResult<Result>> {
+  const payload = utf8(stringify({ ...name, expires: wait > 0 ? durationText(wait, "wait") : undefined }));
+  const request = { subject: `${queue.subject}result`, payload, writes: false };
+  const reply = await queue.client.connection.request(request, ms, signal);
+  const { bridge } = receiveMessage(reply);
+  const contentType = reply.headers?.get("Content-Type");
+  if (contentType) bridge.set("Content-Type", contentType);
+  if (!bridge.has("Pq-State")) throw notABridge(reply.data, false);
+  return new JobResult(bridge, new Uint8Array(reply.data), queue.client.codec);
+}

@@ -21,7 +21,7 @@ from .push import Message, Successor, successor
 from .times import Duration, clock, duration_text, parse_time, seconds
 
 if TYPE_CHECKING:
-    from .queue import Queue
+    from .manage import Handle
 
 _LOG = logging.getLogger("pqbridge.worker")
 _PROGRESS_EVERY = 1.0  # seconds
@@ -41,7 +41,7 @@ class Delivery(Item):
     LeaseLostError then most likely means that the first call counted.
     """
 
-    def __init__(self, queue: Queue, received: Received, ack_wait: float = 0) -> None:
+    def __init__(self, queue: Handle, received: Received, ack_wait: float = 0) -> None:
         super().__init__(received.value, received.headers)
         if not received.ack_subject:
             raise BadReplyError(f"a leased item without a reply subject: {self.value[:64]!r}", unknown=True)

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -29,23 +28,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer close(w.ended)
 
+	for _, s := range w.sources {
+		if s.queue.client.nc == nil {
+			return notSent(s.queue.name, nats.ErrInvalidConnection)
+		}
+	}
+
 	if ctx.Err() != nil {
 		w.stopByDefault() // before it leases anything
 	}
 	defer context.AfterFunc(ctx, w.stopByDefault)()
 	defer context.AfterFunc(w.stopping, w.shares.wakeAll)()
-
-	following, unfollow := context.WithCancel(context.Background())
-	var followers sync.WaitGroup
-	defer followers.Wait()
-	defer unfollow()
-	for _, s := range w.sources {
-		if s.queue.client.nc == nil {
-			return notSent(s.queue.name, nats.ErrInvalidConnection)
-		}
-		s.acks.slow = cmp.Or(s.acks.slow, s.patience()/4)
-		followers.Go(func() { s.followConnection(following) })
-	}
+	defer w.followConnections()()
 
 	// The contexts of jobs have the values of ctx, and end with Shutdown.
 	jobs := context.WithValue(context.WithoutCancel(ctx), jobsOf{w}, true)
@@ -53,52 +47,48 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer context.AfterFunc(w.killed, func() { end(context.Cause(w.killed)) })()
 	w.jobs = jobs
 
-	var all sync.WaitGroup
+	var loops sync.WaitGroup
 	for range w.o.Concurrency {
-		all.Go(w.doJobs)
+		loops.Go(w.doJobs)
 	}
-
-	all.Wait()
+	loops.Wait()
 	w.background.Wait()
+	w.releaseAhead()
 
-	// No loop is left for the jobs that were leased ahead.
-	for _, s := range w.sources {
-		if s.share.ahead != nil {
-			all.Go(func() { s.release(s.share.ahead) })
-		}
-	}
-
-	all.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.unsettled.result(w.err)
 }
 
-// doJobs does one job after the other. One request acknowledges a job and leases the next.
+// followConnections has all queues follow their connections until stop returns.
+func (w *Worker) followConnections() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var followers sync.WaitGroup
+	for _, s := range w.sources {
+		followers.Go(func() { s.followConnection(ctx) })
+	}
+	return func() {
+		cancel()
+		followers.Wait()
+	}
+}
+
+// releaseAhead releases the jobs that were leased ahead, for which no loop is left.
+func (w *Worker) releaseAhead() {
+	var releases sync.WaitGroup
+	for _, s := range w.sources {
+		if s.share.ahead != nil {
+			releases.Go(func() { s.release(s.share.ahead) })
+		}
+	}
+	releases.Wait()
+}
+
+// doJobs does one job after the other, until the worker stops.
 func (w *Worker) doJobs() {
-	var h *heldJob
-	for {
-		if h == nil {
-			if h = w.next(); h == nil {
-				return
-			}
-		}
-
-		// The job may have come while the worker was stopping.
-		s := h.source
-		if w.stopping.Err() != nil {
-			s.release(h)
-			return
-		}
-
-		switch failed := s.do(h); {
-		case failed != nil:
-			s.settleFailed(h, failed)
-			h = nil
-		case len(w.sources) > 1:
-			h = s.finishShared(h)
-		default:
-			h = s.acknowledge(h, true)
+	for h := w.next(); h != nil; {
+		if h = h.source.doAndSettle(h); h == nil {
+			h = w.next()
 		}
 	}
 }
@@ -109,6 +99,25 @@ func (w *Worker) next() *heldJob {
 		return w.nextShared()
 	}
 	return w.sources[0].lease()
+}
+
+// doAndSettle does a job and settles it. One request acknowledges it and leases the next, which is
+// returned if there is one.
+func (s *source) doAndSettle(h *heldJob) (next *heldJob) {
+	if s.stopping.Err() != nil { // the job came while the worker was stopping
+		s.release(h)
+		return nil
+	}
+
+	failed := s.do(h)
+	switch {
+	case failed != nil:
+		s.settleFailed(h, failed)
+		return nil
+	case len(s.sources) > 1:
+		return s.finishShared(h)
+	}
+	return s.acknowledge(h, true)
 }
 
 // do calls the Work, and says what becomes of the job if it has failed.

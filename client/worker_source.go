@@ -46,6 +46,7 @@ func (w *Worker) newSource(weighted WeightedQueue) *source {
 	s.session.Store(newSession())
 
 	s.ackWait.Store(int64(cmp.Or(w.o.AckWait, settings.DefaultLease)))
+	s.acks.slow = s.patience() / 4
 	if w.o.Max {
 		s.verb = subjects.PopMax
 	}

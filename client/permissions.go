@@ -51,7 +51,11 @@ func linkOf(nc *nats.Conn) *link {
 		exact:    numberOf(nc),
 	}
 	links.of[key] = l
-	runtime.AddCleanup(nc, unlink, key)
+	runtime.AddCleanup(nc, func(key weak.Pointer[nats.Conn]) {
+		links.Lock()
+		defer links.Unlock()
+		delete(links.of, key)
+	}, key)
 
 	next := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, s *nats.Subscription, err error) {
@@ -65,12 +69,6 @@ func linkOf(nc *nats.Conn) *link {
 	})
 	l.handled = refusalIn(nc) // by the handler that was there
 	return l
-}
-
-func unlink(key weak.Pointer[nats.Conn]) {
-	links.Lock()
-	defer links.Unlock()
-	delete(links.of, key)
 }
 
 var refusal = regexp.MustCompile(`(Publish|Subscription) to ("(?:[^"\\]|\\.)*")`)

@@ -319,70 +319,103 @@ func framesOf(t testing.TB, tokens ...string) (payload []byte) {
 	return payload
 }
 
-// Frames that are not as they should be are an error: items may be lost, or the reply is bad. The
-// call returns the items that are right.
-func TestBadFrames(t *testing.T) {
-	var reply atomic.Pointer[nats.Msg]
+// frameReply is what a bridge replies to a pop of several items.
+type frameReply struct {
+	announced string // frames, by a header
+	sent      string // items, by the header that ends the reply
+	payload   []byte
+}
+
+// popFrames has PopBatch and LeaseBatch ask for two items, and returns what they make of the reply.
+func popFrames(t *testing.T, r frameReply) (popped, leased string, popErr, leaseErr error) {
+	t.Helper()
 	nc := fakeBridge(t, "pq.>", func(_ *nats.Conn, m *nats.Msg) {
+		header := nats.Header{
+			subjects.HeaderFrames:     {r.announced},
+			subjects.HeaderBatchCount: {r.sent},
+		}
 		// If this fails, the test misses the reply.
-		_ = m.RespondMsg(&nats.Msg{Header: reply.Load().Header, Data: reply.Load().Data})
+		_ = m.RespondMsg(&nats.Msg{Header: header, Data: r.payload})
 	})
+	q := newClient(nc).PriorityQueue("jobs")
 
-	q, ctx := newClient(nc).PriorityQueue("jobs"), t.Context()
+	items, popErr := q.PopBatch(t.Context(), 2)
+	deliveries, leaseErr := q.LeaseBatch(t.Context(), 2)
+	return values(t, popErr)(items, popErr), leasedValues(t, leaseErr)(deliveries, leaseErr),
+		popErr, leaseErr
+}
+
+// frameWith returns a frame with this block of headers.
+func frameWith(headers string) []byte {
+	return subjects.AppendFrame(nil, subjects.Frame{
+		Headers: []byte(headers),
+		Value:   []byte("0"),
+	})
+}
+
+// Frames that cannot be read, or are not as many as they should be, return no items. Some may be
+// lost.
+func TestUnreadableFrames(t *testing.T) {
 	good := framesOf(t, "a", "b")
-	noHeaders := subjects.AppendFrame(nil, subjects.Frame{Value: []byte("0")})
-	badHeaders := subjects.AppendFrame(nil,
-		subjects.Frame{Headers: []byte("NATS/1.0\r\nno colon\r\n\r\n"), Value: []byte("0")})
-	emptyToken := subjects.AppendFrame(nil,
-		subjects.Frame{Headers: []byte("NATS/1.0\r\nPq-Token: \r\n\r\n"), Value: []byte("0")})
-
-	// Each call asks for two items.
-	for _, c := range []struct {
-		what       string
-		count, end string // how many frames a header announces, and how many were sent
-		payload    []byte
-		pops       string // what a pop and a lease get before the error
-		leases     string
-		noLease    bool // only the lease is wrong
-	}{
-		{"one frame is missing", "3", "3", good, "", "", false},
-		{"one too many", "1", "1", good, "", "", false},
-		{"more than were asked for", "3", "3", framesOf(t, "a", "b", "c"), "", "", false},
-		{"none, by its count", "0", "0", good, "", "", false},
-		{"a negative count", "-2", "2", good, "", "", false},
-		{"a huge count", "99999999999999999999", "2", good, "", "", false},
-		{"cut", "2", "2", good[:len(good)-1], "", "", false},
-		{"something behind them", "2", "2", append(slices.Clip(good), 0), "", "", false},
-		{"headers that cannot be read", "1", "1", badHeaders, "", "", false},
-		{"more sent than arrived", "2", "3", good, "0 1", "0 1", false},
-		{"more arrived than were sent", "2", "1", good, "0 1", "0 1", false},
-		{"an end that is no number", "2", "x", good, "0 1", "0 1", false},
-		{"no token", "2", "2", framesOf(t, "a", ""), "0 1", "0", true},
-		{"no headers", "1", "1", noHeaders, "0", "", true},
-		{"an empty token", "1", "1", emptyToken, "0", "", true},
+	for name, reply := range map[string]frameReply{
+		"one is missing":      {"3", "3", good},
+		"one too many":        {"1", "1", good},
+		"more than asked for": {"3", "3", framesOf(t, "a", "b", "c")},
+		"none announced":      {"0", "0", good},
+		"a negative count":    {"-2", "2", good},
+		"a huge count":        {"99999999999999999999", "2", good},
+		"cut":                 {"2", "2", good[:len(good)-1]},
+		"something behind":    {"2", "2", append(slices.Clip(good), 0)},
+		"a header, no colon":  {"1", "1", frameWith("NATS/1.0\r\nno colon\r\n\r\n")},
 	} {
-		reply.Store(&nats.Msg{
-			Header: nats.Header{
-				subjects.HeaderFrames:     {c.count},
-				subjects.HeaderBatchCount: {c.end},
-			},
-			Data: c.payload,
-		})
+		popped, leased, popErr, leaseErr := popFrames(t, reply)
 
-		want := client.ErrUnknownOutcome
-		if c.what == "more arrived than were sent" || c.what == "an end that is no number" {
-			want = client.ErrBadReply
-		}
+		wantText(t, name+", popped", popped, "")
+		wantText(t, name+", leased", leased, "")
+		failsWith(t, name+", pop", client.ErrUnknownOutcome)(nil, popErr)
+		failsWith(t, name+", lease", client.ErrUnknownOutcome)(nil, leaseErr)
+	}
+}
 
-		var popErr error
-		if !c.noLease {
-			popErr = want
-		}
+// If the end of the reply names another number of items than have arrived, the call returns those
+// that have, with an error.
+func TestWrongNumberOfItems(t *testing.T) {
+	good := framesOf(t, "a", "b")
+	for name, test := range map[string]struct {
+		sent string
+		want error
+	}{
+		"more sent than arrived":  {"3", client.ErrUnknownOutcome},
+		"more arrived than sent":  {"1", client.ErrBadReply},
+		"an end without a number": {"x", client.ErrBadReply},
+	} {
+		popped, leased, popErr, leaseErr := popFrames(t, frameReply{"2", test.sent, good})
 
-		items, err := q.PopBatch(ctx, 2)
-		wantText(t, c.what+", popped", values(t, popErr)(items, err), c.pops)
-		deliveries, err := q.LeaseBatch(ctx, 2)
-		wantText(t, c.what+", leased", leasedValues(t, want)(deliveries, err), c.leases)
+		wantText(t, name+", popped", popped, "0 1")
+		wantText(t, name+", leased", leased, "0 1")
+		failsWith(t, name+", pop", test.want)(nil, popErr)
+		failsWith(t, name+", lease", test.want)(nil, leaseErr)
+	}
+}
+
+// A leased item without a token could not be acknowledged: the lease fails, after the items before
+// it. A pop needs no token.
+func TestLeaseWithoutToken(t *testing.T) {
+	const emptyToken = "NATS/1.0\r\nPq-Token: \r\n\r\n"
+	for name, test := range map[string]struct {
+		reply          frameReply
+		popped, leased string
+	}{
+		"of the second":  {frameReply{"2", "2", framesOf(t, "a", "")}, "0 1", "0"},
+		"no headers":     {frameReply{"1", "1", frameWith("")}, "0", ""},
+		"an empty token": {frameReply{"1", "1", frameWith(emptyToken)}, "0", ""},
+	} {
+		popped, leased, popErr, leaseErr := popFrames(t, test.reply)
+
+		wantText(t, name+", popped", popped, test.popped)
+		wantText(t, name+", leased", leased, test.leased)
+		failsWith(t, name+", pop", nil)(nil, popErr)
+		failsWith(t, name+", lease", client.ErrUnknownOutcome)(nil, leaseErr)
 	}
 }
 

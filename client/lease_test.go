@@ -116,137 +116,232 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// MaxBytes refuses an item that is too large, and Next goes on from the end that LeaseMax began
-// with.
-func TestLeaseMaxAndOptions(t *testing.T) {
+// An item that exceeds MaxBytes is not leased, and stays in the queue.
+func TestLeaseMaxBytes(t *testing.T) {
 	_, q := newQueue(t)
-	succeeds(t)(q.Configure(t.Context(), client.Settings{AckWait: time.Hour}))
+	pushOne(t, q, 1, "abc")
 
-	for i, v := range []string{"low", "mid", "high"} {
-		pushOne(t, q, int64(i), v)
+	_, err := q.Lease(t.Context(), client.MaxBytes(2))
+
+	failsWith(t, "a lease of three bytes", client.ErrTooLarge)(nil, err)
+	wantText(t, "left", value(t)(q.Pop(t.Context())), "abc")
+}
+
+// Next leases from the end that the delivery came from.
+func TestNextOfLeaseMax(t *testing.T) {
+	_, q := newQueue(t)
+	for priority, v := range []string{"low", "mid", "high"} {
+		pushOne(t, q, int64(priority), v)
 	}
+	d, err := q.LeaseMax(t.Context())
+	ok(t, err)
 
-	tooLarge := failsWith(t, "an item of three bytes", client.ErrTooLarge)
-	tooLarge(q.Lease(t.Context(), client.MaxBytes(2)))
-
-	d, err := q.LeaseMax(t.Context(), client.MaxBytes(4), client.AckWait(0))
-	if err != nil || string(d.Value) != "high" || d.Priority != 2 {
-		t.Fatalf("%+v, %v", d, err)
-	}
-
-	// From the same end, though the acknowledgement counts even if the next item is too large.
 	next, err := d.Next(t.Context(), client.AckWait(time.Hour))
-	if err != nil || string(next.Value) != "mid" || time.Until(next.Until) < 59*time.Minute {
-		t.Fatalf("%+v, %v", next, err)
-	}
 
-	tooLarge(next.Next(t.Context(), client.MaxBytes(2)))
-	failsWith(t, "ack after next", client.ErrLeaseLost)(nil, next.Ack(t.Context()))
-	if got := value(t)(q.Pop(t.Context())); got != "low" {
-		t.Errorf("left in the queue: %q", got)
+	ok(t, err)
+	wantText(t, "first", string(d.Value), "high")
+	wantText(t, "next", string(next.Value), "mid")
+	if left := time.Until(next.Until); left < 59*time.Minute {
+		t.Errorf("the next lease is over in %v, want an hour", left)
 	}
 }
 
-// AckAll acknowledges the deliveries that hold, whichever else are lost: in one request if none is,
-// and in a second one if it knows which are lost. Otherwise, as if the bridge knows no such
-// requests, it acknowledges each by itself. A request of unknown outcome is not repeated.
-func TestAckAll(t *testing.T) {
-	unknown := &subjects.Error{Code: subjects.CodeUnavailable, Unknown: true}
-	unknownOutcome := func(int) *nats.Msg { return &nats.Msg{Header: unknown.Headers()} }
-	refuse := func(code subjects.Code) func(int) *nats.Msg {
-		return func(int) *nats.Msg { return errorReply(code) }
+// An AckWait of 0 means the setting of the queue.
+func TestLeaseWithTheAckWaitOfTheQueue(t *testing.T) {
+	_, q := newQueue(t)
+	succeeds(t)(q.Configure(t.Context(), client.Settings{AckWait: time.Hour}))
+	pushOne(t, q, 1, "a")
+
+	d := leaseOne(t, q, client.AckWait(0))
+
+	if d.AckWait != time.Hour {
+		t.Errorf("leased for %v, want an hour", d.AckWait)
 	}
-	secondIsUnknown := func(n int) *nats.Msg {
-		if n == 1 {
+}
+
+// Next acknowledges the item even if the next one is too large.
+func TestNextTooLarge(t *testing.T) {
+	_, q := newQueue(t)
+	pushOne(t, q, 1, "a")
+	pushOne(t, q, 2, "large")
+	d := leaseOne(t, q)
+
+	_, err := d.Next(t.Context(), client.MaxBytes(2))
+
+	failsWith(t, "next", client.ErrTooLarge)(nil, err)
+	failsWith(t, "ack after next", client.ErrLeaseLost)(nil, d.Ack(t.Context()))
+	wantText(t, "left", value(t)(q.Pop(t.Context())), "large")
+}
+
+// allAcked is what came of AckAll for the deliveries of six items, a to f.
+type allAcked struct {
+	*workshop
+	errs     map[byte]error // by the item
+	requests int
+}
+
+// ackSix leases the items, ends the leases of the lost ones, and acknowledges them all. answer may
+// answer a request that acknowledges several in place of the bridge. It is told the number of the
+// request, from 1.
+func ackSix(t *testing.T, lost string, answer func(request int) *nats.Msg) *allAcked {
+	t.Helper()
+	r := &allAcked{workshop: newWorkshop(t), errs: map[byte]error{}}
+	counts := false
+	q := r.relayed(func(m *nats.Msg) *nats.Msg {
+		if !counts || !strings.Contains(m.Subject, ".ack.") {
 			return nil
 		}
-		return unknownOutcome(n)
+		r.requests++ // one at a time
+		ack, err := subjects.ParseAck(m.Data)
+		if err != nil || len(ack.Also) == 0 {
+			return nil
+		}
+		return answer(r.requests)
+	})
+
+	r.push("a", "b", "c", "d", "e", "f")
+	list := must(q.LeaseBatch(t.Context(), 6, client.AckWait(time.Minute)))
+	for _, d := range list {
+		if strings.Contains(lost, string(d.Value)) {
+			ok(t, d.Ack(t.Context()))
+		}
 	}
 
-	for name, test := range map[string]struct {
-		lost     []int                       // of six deliveries
-		relay    func(request int) *nats.Msg // that acknowledges several, from 1; nil: none meddles
-		requests int
-		want     error // of those that hold
-	}{
-		"all":   {nil, nil, 1, nil},
-		"named": {[]int{0, 3}, nil, 2, nil},
+	counts = true
+	errs := client.New(r.e.Conn).AckAll(t.Context(), list...)
+	counts = false
+	for i, err := range errs {
+		r.errs[list[i].Value[0]] = err
+	}
+	return r
+}
 
-		"not named": {[]int{0, 3}, refuse(subjects.CodeConflict), 7, nil},
-		"refused":   {[]int{0}, refuse(subjects.CodeBadRequest), 7, nil},
+// wantErrors fails the test unless the lost deliveries have ErrLeaseLost, and the others this
+// error.
+func (r *allAcked) wantErrors(lost string, others error) {
+	r.Helper()
+	for _, item := range []byte("abcdef") {
+		want := others
+		if strings.IndexByte(lost, item) >= 0 {
+			want = client.ErrLeaseLost
+		}
+		if err := r.errs[item]; !errors.Is(err, want) {
+			r.Errorf("%c: %v, want %v", item, err, want)
+		}
+	}
+}
 
-		"unknown":          {nil, unknownOutcome, 1, client.ErrUnknownOutcome},
-		"the rest unknown": {[]int{0, 3}, secondIsUnknown, 2, client.ErrUnknownOutcome},
+func (r *allAcked) wantRequests(n int) {
+	r.Helper()
+	if r.requests != n {
+		r.Errorf("%d requests, want %d", r.requests, n)
+	}
+}
+
+func noAnswer(int) *nats.Msg { return nil }
+
+// unknownOutcome is a reply of a bridge that does not know whether the request counts.
+func unknownOutcome() *nats.Msg {
+	told := subjects.Error{Code: subjects.CodeUnavailable, Unknown: true}
+	return &nats.Msg{Header: told.Headers()}
+}
+
+// AckAll acknowledges deliveries of one queue in one request.
+func TestAckAll(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		r := ackSix(t, "", noAnswer)
+
+		r.wantErrors("", nil)
+		r.wantRequests(1)
+		r.waitUntilEmpty()
+	})
+}
+
+// If the bridge says which leases are lost, a second request acknowledges the others.
+func TestAckAllWithLostLeases(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		r := ackSix(t, "ad", noAnswer)
+
+		r.wantErrors("ad", nil)
+		r.wantRequests(2)
+		r.waitUntilEmpty()
+	})
+}
+
+// If the bridge does not take a request for several, each delivery is acknowledged by itself.
+func TestAckAllOneByOne(t *testing.T) {
+	for name, code := range map[string]subjects.Code{
+		"lost, but not which": subjects.CodeConflict,
+		"refused":             subjects.CodeBadRequest,
 	} {
 		subtest(t, name, func(t *testing.T) {
-			s := newWorkshop(t)
-			requests, counts := 0, false
+			r := ackSix(t, "ad", func(int) *nats.Msg { return errorReply(code) })
 
-			q := s.relayed(func(m *nats.Msg) *nats.Msg {
-				if !counts || !strings.Contains(m.Subject, ".ack.") {
-					return nil
-				}
-
-				requests++ // one at a time
-				a, err := subjects.ParseAck(m.Data)
-
-				if test.relay == nil || err != nil || len(a.Also) == 0 {
-					return nil
-				}
-
-				return test.relay(requests)
-			})
-
-			s.push("a", "b", "c", "d", "e", "f")
-			list := must(q.LeaseBatch(t.Context(), 6, client.AckWait(time.Minute)))
-
-			for _, n := range test.lost {
-				ok(t, list[n].Ack(t.Context()))
-			}
-
-			counts = true
-			c := client.New(s.e.Conn)
-			errs := c.AckAll(t.Context(), list...)
-
-			if name == "all" && errs == nil {
-				errs = make([]error, 6) // which it is short for
-			}
-
-			for i := range list {
-				want := test.want
-				if slices.Contains(test.lost, i) {
-					want = client.ErrLeaseLost
-				}
-				if len(errs) != 6 || !errors.Is(errs[i], want) {
-					t.Fatalf("errors %v: want %v for %d", errs, want, i)
-				}
-			}
-			if requests != test.requests {
-				t.Errorf("%d requests, want %d", requests, test.requests)
-			}
-
-			if counts = false; test.want == nil {
-				s.waitUntilEmpty()
-			}
-
-			if name != "all" {
-				return
-			}
-
-			// Again, with one that holds in another queue, and is there twice.
-			pushOne(t, c.PriorityQueue("other"), 1, "x")
-			far := leaseOne(t, c.PriorityQueue("other"))
-			errs = c.AckAll(t.Context(), list[0], far, far)
-
-			for i, want := range []error{client.ErrLeaseLost, nil, client.ErrLeaseLost} {
-				if len(errs) != 3 || !errors.Is(errs[i], want) {
-					t.Fatalf("two queues: %v, want %v for %d", errs, want, i)
-				}
-			}
-			if errs := c.AckAll(t.Context()); errs != nil {
-				t.Errorf("none: %v", errs)
-			}
+			r.wantErrors("ad", nil)
+			r.wantRequests(1 + 6)
+			r.waitUntilEmpty()
 		})
+	}
+}
+
+// A request of unknown outcome is not repeated: all its deliveries have that error.
+func TestAckAllOfUnknownOutcome(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		r := ackSix(t, "", func(int) *nats.Msg { return unknownOutcome() })
+
+		r.wantErrors("", client.ErrUnknownOutcome)
+		r.wantRequests(1)
+	})
+}
+
+// If the outcome of the second request is unknown, the deliveries that the first one found lost
+// stay lost.
+func TestAckAllLostAndUnknown(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		replies := map[int]*nats.Msg{2: unknownOutcome()}
+		r := ackSix(t, "ad", func(request int) *nats.Msg { return replies[request] })
+
+		r.wantErrors("ad", client.ErrUnknownOutcome)
+		r.wantRequests(2)
+	})
+}
+
+// AckAll of deliveries of two queues returns their errors in the order of the deliveries.
+func TestAckAllOfSeveralQueues(t *testing.T) {
+	e, jobs := newQueue(t)
+	c := newClient(e.Conn)
+	other := c.PriorityQueue("other")
+	pushOne(t, jobs, 1, "gone")
+	pushOne(t, other, 1, "held")
+	gone, held := leaseOne(t, jobs), leaseOne(t, other)
+	ok(t, gone.Ack(t.Context()))
+
+	errs := c.AckAll(t.Context(), gone, held)
+
+	wantErrors(t, errs, client.ErrLeaseLost, nil)
+}
+
+// Of a delivery that is there twice, one acknowledgement counts.
+func TestAckAllOfOneTwice(t *testing.T) {
+	e, jobs := newQueue(t)
+	pushOne(t, jobs, 1, "a")
+	d := leaseOne(t, jobs)
+
+	errs := newClient(e.Conn).AckAll(t.Context(), d, d)
+
+	wantErrors(t, errs, nil, client.ErrLeaseLost)
+}
+
+// AckAll of no deliveries succeeds.
+func TestAckAllOfNone(t *testing.T) {
+	wantErrors(t, client.New(nil).AckAll(t.Context()))
+}
+
+// wantErrors fails the test unless these are the errors, in this order.
+func wantErrors(t *testing.T, got []error, want ...error) {
+	t.Helper()
+	if !slices.EqualFunc(got, want, errors.Is) {
+		t.Errorf("got errors %v, want %v", got, want)
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,145 +14,189 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// An error says whether the call may have counted, which calls that only read never do: without a
-// reply, after a reply that does not know, and if a stream that captures the subjects replies.
-func TestOutcomes(t *testing.T) {
-	testenv.Bubble(t, func(t *testing.T) {
-		var reply atomic.Pointer[nats.Msg] // nil means none
-		nc := fakeBridge(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
-			if r := reply.Load(); r != nil {
-				_ = nc.PublishMsg(&nats.Msg{ // if this fails, the test misses the reply
-					Subject: m.Reply,
-					Reply:   r.Reply,
-					Header:  r.Header,
-					Data:    r.Data,
-				})
-			}
-		})
+// request is a call that sends one request.
+type request func(context.Context, *client.Queue, *client.Delivery) error
 
-		c := client.New(nc, client.WithTimeout(20*time.Millisecond))
-		q := c.PriorityQueue("jobs")
-		reply.Store(&nats.Msg{Reply: "pq.jobs.ack.token", Data: []byte("a")})
+// writes change a queue.
+var writes = map[string]request{
+	"push": func(ctx context.Context, q *client.Queue, _ *client.Delivery) error {
+		_, err := q.Push(ctx, 1, nil)
+		return err
+	},
+	"batch": func(ctx context.Context, q *client.Queue, _ *client.Delivery) error {
+		_, err := q.PushBatch(ctx, make([]client.PushItem, 2))
+		return err
+	},
+	"pop": func(ctx context.Context, q *client.Queue, _ *client.Delivery) error {
+		_, err := q.Pop(ctx)
+		return err
+	},
+	"lease": func(ctx context.Context, q *client.Queue, _ *client.Delivery) error {
+		_, err := q.Lease(ctx)
+		return err
+	},
+	"ack": func(ctx context.Context, _ *client.Queue, d *client.Delivery) error {
+		return d.Ack(ctx)
+	},
+	"nak": func(ctx context.Context, _ *client.Queue, d *client.Delivery) error {
+		return d.Nak(ctx, 0)
+	},
+	"extend": func(ctx context.Context, _ *client.Queue, d *client.Delivery) error {
+		_, err := d.Extend(ctx)
+		return err
+	},
+	"next": func(ctx context.Context, _ *client.Queue, d *client.Delivery) error {
+		_, err := d.Next(ctx)
+		return err
+	},
+	"configure": func(ctx context.Context, q *client.Queue, _ *client.Delivery) error {
+		_, err := q.Configure(ctx, client.Settings{MaxItems: 1})
+		return err
+	},
+}
 
-		d, err := client.New(nc).PriorityQueue("jobs").Lease(t.Context())
-		if err != nil || string(d.Value) != "a" || d.Deliveries != 0 || !d.Until.IsZero() ||
-			d.ID != "" {
-			t.Fatalf("an item that left no room for headers: %+v, %v", d, err)
+// reads change nothing.
+var reads = map[string]request{
+	"settings": func(ctx context.Context, q *client.Queue, _ *client.Delivery) error {
+		_, err := q.Settings(ctx)
+		return err
+	},
+	"len": func(ctx context.Context, q *client.Queue, _ *client.Delivery) error {
+		_, err := q.Len(ctx)
+		return err
+	},
+	"peek": func(ctx context.Context, q *client.Queue, _ *client.Delivery) error {
+		_, err := q.Peek(ctx)
+		return err
+	},
+}
+
+// askFake makes a request, which is answered with the reply, or not at all if that is nil.
+func askFake(
+	t *testing.T, ask request, reply *nats.Msg, options ...client.Option,
+) error {
+	t.Helper()
+	nc := fakeBridge(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
+		if reply != nil {
+			_ = m.RespondMsg(reply) // if this fails, the test misses the reply
 		}
+	})
+	c := client.New(nc, options...)
+	return ask(t.Context(), c.PriorityQueue("jobs"), c.Delivery("pq.jobs.ack.token"))
+}
 
-		d = c.Delivery(d.AckSubject())
+// Without a reply, nobody knows whether a call that changes a queue has counted.
+func TestWriteWithoutReply(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		for name, write := range writes {
+			err := askFake(t, write, nil)
 
-		told := &subjects.Error{
+			if !errors.Is(err, client.ErrUnknownOutcome) ||
+				!errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// Without a reply, a call that only reads has failed.
+func TestReadWithoutReply(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		for name, read := range reads {
+			err := askFake(t, read, nil)
+
+			if errors.Is(err, client.ErrUnknownOutcome) ||
+				!errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// The error of a request without a reply says where it went and how long the call waited.
+func TestErrorWithoutReplySaysWhere(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		err := askFake(t, reads["len"], nil, client.WithTimeout(20*time.Millisecond))
+
+		want := "no reply on pq.jobs.len: waited 20ms"
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	})
+}
+
+// A bridge that does not know the outcome says so, and the error has its code and text.
+func TestReplyOfUnknownOutcome(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		told := subjects.Error{
 			Code:    subjects.CodeUnavailable,
 			Unknown: true,
 			Text:    "the store did not say",
 		}
 
-		const streamAck = `{"stream":"ALL","seq":1}`
-
-		for what, test := range map[string]struct {
-			call    func(context.Context) error
-			changes bool   // a queue
-			foreign string // a reply that is not that of a bridge, "" if any could be
-		}{
-			"push": {
-				call: func(ctx context.Context) error {
-					_, err := q.Push(ctx, 1, nil)
-					return err
-				},
-				changes: true,
-				foreign: streamAck,
-			},
-			"batch": {
-				call: func(ctx context.Context) error {
-					_, err := q.PushBatch(ctx, make([]client.PushItem, 2))
-					return err
-				},
-				changes: true,
-				foreign: `{"queue":"jobs","ids":["a"]}`,
-			},
-			"pop": {
-				call:    func(ctx context.Context) error { _, err := q.Pop(ctx); return err },
-				changes: true,
-			},
-			"lease": {
-				call:    func(ctx context.Context) error { _, err := q.Lease(ctx); return err },
-				changes: true,
-				foreign: streamAck,
-			},
-			"ack": {
-				call:    d.Ack,
-				changes: true,
-			},
-			"nak": {
-				call:    func(ctx context.Context) error { err := d.Nak(ctx, 0); return err },
-				changes: true,
-			},
-			"extend": {
-				call:    func(ctx context.Context) error { _, err := d.Extend(ctx); return err },
-				changes: true,
-				foreign: streamAck,
-			},
-			"next": {
-				call:    func(ctx context.Context) error { _, err := d.Next(ctx); return err },
-				changes: true,
-				foreign: streamAck,
-			},
-			"configure": {
-				call: func(ctx context.Context) error {
-					_, err := q.Configure(ctx, client.Settings{MaxItems: 1})
-					return err
-				},
-				changes: true,
-				foreign: "+OK",
-			},
-			"settings": {
-				call:    func(ctx context.Context) error { _, err := q.Settings(ctx); return err },
-				foreign: "+OK",
-			},
-			"len": {
-				call:    func(ctx context.Context) error { _, err := q.Len(ctx); return err },
-				foreign: streamAck,
-			},
-			"peek": {
-				call: func(ctx context.Context) error { _, err := q.Peek(ctx); return err },
-			},
-		} {
-			reply.Store(nil)
-
-			err := test.call(t.Context())
-
-			if errors.Is(err, client.ErrUnknownOutcome) != test.changes ||
-				!errors.Is(err, context.DeadlineExceeded) ||
-				!strings.Contains(err.Error(), "no reply on pq.jobs.") ||
-				!strings.Contains(err.Error(), ": waited 20ms") {
-				t.Errorf("%s without a reply: %v", what, err)
-			}
-
-			patient, cancel := context.WithTimeout(t.Context(), client.DefaultTimeout)
-			reply.Store(&nats.Msg{Header: told.Headers()})
-
-			err = test.call(patient)
+		for name, write := range writes {
+			err := askFake(t, write, &nats.Msg{Header: told.Headers()})
 
 			var wire *client.Error
-			if !errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrLeaseLost) ||
-				!errors.As(err, &wire) || wire.Code != told.Code || !wire.Unknown ||
-				wire.Text != told.Text {
-				t.Errorf("%s of unknown outcome: %v", what, err)
+			if !errors.Is(err, client.ErrUnknownOutcome) || !errors.As(err, &wire) ||
+				*wire != client.Error(told) {
+				t.Errorf("%s: %+v, want %+v", name, err, told)
 			}
-
-			reply.Store(&nats.Msg{Data: []byte(test.foreign)})
-
-			err = test.call(patient)
-
-			if test.foreign != "" && (!errors.Is(err, client.ErrBadReply) ||
-				errors.Is(err, client.ErrUnknownOutcome) != test.changes) {
-				t.Errorf("%s, answered by a stream: %v", what, err)
-			}
-
-			cancel()
 		}
 	})
+}
+
+// streamAck is what a stream replies to a message that it captures.
+const streamAck = `{"stream":"ALL","seq":1}`
+
+// If something other than a bridge replies to a call that changes a queue, a bridge may have got
+// the request too.
+func TestForeignReplyToAWrite(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		for name, foreign := range map[string]string{
+			"push":      streamAck,
+			"batch":     `{"queue":"jobs","ids":["a"]}`,
+			"lease":     streamAck,
+			"extend":    streamAck,
+			"next":      streamAck,
+			"configure": "+OK",
+		} {
+			err := askFake(t, writes[name], &nats.Msg{Data: []byte(foreign)})
+
+			if !errors.Is(err, client.ErrBadReply) || !errors.Is(err, client.ErrUnknownOutcome) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// A call that only reads tells the reply of something other than a bridge.
+func TestForeignReplyToARead(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		for name, foreign := range map[string]string{"settings": "+OK", "len": streamAck} {
+			err := askFake(t, reads[name], &nats.Msg{Data: []byte(foreign)})
+
+			if !errors.Is(err, client.ErrBadReply) || errors.Is(err, client.ErrUnknownOutcome) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// An item that left no room for headers in the reply can be acknowledged, though it says nothing
+// about itself.
+func TestLeaseWithoutRoomForHeaders(t *testing.T) {
+	nc := fakeBridge(t, "pq.>", func(nc *nats.Conn, m *nats.Msg) {
+		reply := &nats.Msg{Subject: m.Reply, Reply: "pq.jobs.ack.token", Data: []byte("a")}
+		_ = nc.PublishMsg(reply) // if this fails, the test misses the reply
+	})
+
+	d := leaseOne(t, newClient(nc).PriorityQueue("jobs"))
+
+	if string(d.Value) != "a" || d.AckSubject() != "pq.jobs.ack.token" || d.ID != "" ||
+		d.Deliveries != 0 || !d.Until.IsZero() {
+		t.Errorf("leased %+v", d)
+	}
 }
 
 // A call whose context ends returns the error of the context, and its cause.

@@ -25,46 +25,60 @@ func pushItem(priority int64, value string) client.PushItem {
 	return client.PushItem{Priority: priority, Message: client.Message{Value: []byte(value)}}
 }
 
-// A batch is pushed as its items would be one by one, each with its priority and headers but those
-// of the protocol. The caller's headers stay as they are, and the acks have the items' order.
-func TestPushBatch(t *testing.T) {
-	e := testenv.New(t, testenv.Options{})
-	c, ctx := newClient(e.Conn), t.Context()
-	q, mail := c.PriorityQueue("jobs"), c.FIFOQueue("mail")
-	headers := nats.Header{"a": {"1", "2"}, subjects.HeaderPriority: {"ignored"}}
+// The items of a batch are served as if they had been pushed one by one.
+func TestPushBatchOrder(t *testing.T) {
+	_, q := newQueue(t)
 
-	acks, err := q.PushBatch(ctx, []client.PushItem{
+	acks, err := q.PushBatch(t.Context(), []client.PushItem{
 		pushItem(7, "c"),
-		{Priority: -7, Message: client.Message{Value: []byte("a"), Headers: headers}},
+		pushItem(-7, "a"),
 		pushItem(7, "d"),
 		pushItem(0, "b"),
 	})
-	if err != nil || len(acks) != 4 || headers.Get(subjects.HeaderPriority) != "ignored" {
-		t.Fatalf("%+v, %v, headers %v", acks, err, headers)
-	}
 
-	for i, at := range []int{1, 3, 0, 2} { // their indexes in the batch, by priority
-		item, err := q.Pop(ctx)
-		if err != nil || string(item.Value) != string("abcd"[i]) || item.ID != acks[at].ID ||
-			item.Priority != acks[at].Priority {
-			t.Errorf("popped %+v, %v, want item %d", item, err, at)
-		}
-		if i == 0 && (item.Priority != -7 || !slices.Equal(item.Headers["a"], []string{"1", "2"})) {
-			t.Errorf("popped %+v", item)
-		}
+	ok(t, err)
+	if len(acks) != 4 {
+		t.Errorf("%d acknowledgements of 4 items", len(acks))
 	}
+	wantText(t, "popped", values(t, nil)(q.PopBatch(t.Context(), 4)), "a b c d")
+}
 
-	acks, err = mail.PushBatch(ctx, []client.PushItem{
-		pushItem(0, "a"),
-		{Message: client.Message{Headers: nats.Header{subjects.HeaderPriority: {"ignored"}}}},
-		{Message: client.Message{Headers: nats.Header{"b": {"x"}}}},
-	})
+// The acknowledgements of a batch have the order of its items, and their ids and priorities.
+func TestPushBatchAcks(t *testing.T) {
+	_, q := newQueue(t)
+	batch := []client.PushItem{pushItem(7, "c"), pushItem(-7, "a"), pushItem(0, "b")}
+
+	acks, err := q.PushBatch(t.Context(), batch)
 
 	ok(t, err)
 	for i, ack := range acks {
-		if item, err := mail.Pop(ctx); err != nil || item.ID != ack.ID ||
-			i == 2 && item.Headers.Get("b") != "x" {
-			t.Errorf("item %d: %+v, %v", i, item, err)
+		item, _, err := q.Get(t.Context(), ack.ID)
+		ok(t, err)
+		if string(item.Value) != string(batch[i].Value) || item.Priority != batch[i].Priority ||
+			ack.Priority != batch[i].Priority {
+			t.Errorf("acknowledgement %+v of %+v, want item %+v", ack, item, batch[i])
+		}
+	}
+}
+
+// The priority of an item of a batch is that of the PushItem, whatever its headers say. The
+// caller's headers stay as they are, and the others are kept.
+func TestPushBatchHeaders(t *testing.T) {
+	e := testenv.New(t, testenv.Options{})
+	c := newClient(e.Conn)
+	for _, q := range []*client.Queue{c.PriorityQueue("jobs"), c.FIFOQueue("mail")} {
+		headers := nats.Header{"a": {"1", "2"}, subjects.HeaderPriority: {"9"}}
+		item := client.PushItem{Message: client.Message{Headers: headers}}
+
+		succeeds(t)(q.PushBatch(t.Context(), []client.PushItem{item}))
+
+		got, err := q.Pop(t.Context())
+		ok(t, err)
+		if got.Priority != 0 || !slices.Equal(got.Headers["a"], []string{"1", "2"}) {
+			t.Errorf("%s: priority %d, headers %v", q.Name(), got.Priority, got.Headers)
+		}
+		if headers.Get(subjects.HeaderPriority) != "9" {
+			t.Errorf("%s: the headers became %v", q.Name(), headers)
 		}
 	}
 }

@@ -45,128 +45,177 @@ func acknowledgedOnly(told subjects.Error) func(*workshop, *nats.Msg) *nats.Msg 
 	}
 }
 
-// Jobs that end while two others are acknowledged share the next request, which leases as many. If
-// it is refused, or nobody knows whether it counts, each is acknowledged by itself.
-func TestWorkerSharesRequests(t *testing.T) {
-	const workers, jobs = 6, 40
+// sharing is what came of 40 jobs that a worker did, six at a time, and whose acknowledgements had
+// to share requests.
+type sharing struct {
+	done   []string       // with the number of the delivery, sorted
+	most   int            // jobs done at a time
+	shared []subjects.Ack // the requests that acknowledged several
+	warned []string
+}
+
+const (
+	sharers    = 6 // loops of the worker
+	sharedJobs = 40
+)
+
+// shareAcks has a worker do the jobs. The requests of the first two are held back until the jobs of
+// the other four loops wait. answer may answer the first shared request in place of the bridge.
+func shareAcks(t *testing.T, answer func(*workshop, *nats.Msg) *nats.Msg) sharing {
+	t.Helper()
+	s := newWorkshop(t)
+	for i := range sharedJobs {
+		s.push(fmt.Sprint("job ", i))
+	}
+
+	var mu sync.Mutex
+	var result sharing
+	othersWait := make(chan struct{})
+	q := s.relayed(func(m *nats.Msg) *nats.Msg {
+		if !strings.HasPrefix(m.Subject, "far.jobs.ack.") {
+			return nil
+		}
+		ack, err := subjects.ParseAck(m.Data)
+		if err != nil || len(ack.Also) == 0 {
+			<-othersWait
+			return nil
+		}
+
+		mu.Lock()
+		result.shared = append(result.shared, ack)
+		first := len(result.shared) == 1
+		mu.Unlock()
+		if first {
+			return answer(s, m)
+		}
+		return nil
+	})
+
+	var r record
+	var begun sync.WaitGroup
+	begun.Add(sharers)
+	var count, now atomic.Int32
+	said := make(warnings, 100)
+	worker := must(q.NewWorker(func(_ context.Context, job *client.Job) error {
+		r.add(job)
+		n := int(now.Add(1))
+		defer now.Add(-1)
+		mu.Lock()
+		result.most = max(result.most, n)
+		mu.Unlock()
+
+		if count.Add(1) <= sharers {
+			begun.Done()
+			begun.Wait()
+		}
+		return nil
+	}, client.WorkerOptions{
+		Concurrency: sharers,
+		AckWait:     time.Minute,
+		Logger:      slog.New(said),
+	}))
+
+	stop := s.start(worker)
+	waitFor(t, "jobs that wait for the next request", func() bool {
+		return worker.Waiting() >= sharers-2
+	})
+	close(othersWait)
+	s.waitUntilEmpty()
+	stop()
+
+	result.done = slices.Sorted(slices.Values(r.all()))
+	for close(said); len(said) > 0; {
+		result.warned = append(result.warned, <-said)
+	}
+	return result
+}
+
+// wantOnce fails the test unless each job was done, in its first delivery only.
+func (r sharing) wantOnce(t *testing.T) {
+	t.Helper()
+	var want []string
+	for i := range sharedJobs {
+		want = append(want, fmt.Sprintf("job %d 1", i))
+	}
+	slices.Sort(want)
+	if !slices.Equal(r.done, want) {
+		t.Errorf("done, with their deliveries: %q, want %q", r.done, want)
+	}
+}
+
+func fromBridge(*workshop, *nats.Msg) *nats.Msg { return nil }
+
+// All jobs that end while two requests are under way share the next one.
+func TestWaitingJobsShareTheNextRequest(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		r := shareAcks(t, fromBridge)
+
+		if n := len(r.shared[0].Also) + 1; n != sharers-2 {
+			t.Errorf("%d jobs share the first request, want the %d that waited", n, sharers-2)
+		}
+	})
+}
+
+// A shared request leases as many jobs as it acknowledges.
+func TestSharedRequestLeasesAsMany(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		r := shareAcks(t, fromBridge)
+
+		for _, ack := range r.shared {
+			if n := len(ack.Also) + 1; ack.Next.Batch != n {
+				t.Errorf("a request acknowledges %d jobs, and leases %d", n, ack.Next.Batch)
+			}
+		}
+	})
+}
+
+// A worker whose jobs share requests does no more of them at a time than Concurrency says.
+func TestSharedRequestsKeepConcurrency(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		r := shareAcks(t, fromBridge)
+
+		if r.most > sharers {
+			t.Errorf("%d jobs were done at a time, want at most %d", r.most, sharers)
+		}
+	})
+}
+
+// Each job is done once, whatever the bridge replies to a shared request, and whether that counted
+// or not: the jobs are then acknowledged one by one.
+func TestSharedRequestFails(t *testing.T) {
 	unknown := subjects.Error{Code: subjects.CodeUnavailable, Unknown: true}
-	answer := func(reply *nats.Msg) func(*workshop, *nats.Msg) *nats.Msg {
+	overloaded := subjects.Error{Code: subjects.CodeOverloaded}
+	replyWith := func(reply *nats.Msg) func(*workshop, *nats.Msg) *nats.Msg {
 		return func(*workshop, *nats.Msg) *nats.Msg { return reply }
 	}
 
-	for _, test := range []struct {
-		name   string
-		refuse func(s *workshop, m *nats.Msg) *nats.Msg // of the first shared request
-		late   bool                                     // a job is done too late
-	}{
-		{name: "taken", refuse: answer(nil)},
-		{name: "refused", refuse: answer(errorReply(subjects.CodeBadRequest))},
-		{name: "unavailable", refuse: answer(errorReply(subjects.CodeUnavailable))},
-		{name: "unknown, not done", refuse: answer(&nats.Msg{Header: unknown.Headers()})},
-		{name: "unknown, done", refuse: acknowledgedOnly(unknown)},
-		{
-			name:   "max_leased was lowered",
-			refuse: acknowledgedOnly(subjects.Error{Code: subjects.CodeOverloaded}),
-		},
-		{
-			name: "a lost lease",
-			late: true,
-			refuse: func(s *workshop, m *nats.Msg) *nats.Msg {
-				s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, nil)
-				return nil
-			},
-		},
+	for name, answer := range map[string]func(*workshop, *nats.Msg) *nats.Msg{
+		"refused":               replyWith(errorReply(subjects.CodeBadRequest)),
+		"unavailable":           replyWith(errorReply(subjects.CodeUnavailable)),
+		"unknown, not done":     replyWith(&nats.Msg{Header: unknown.Headers()}),
+		"unknown, done":         acknowledgedOnly(unknown),
+		"done, leasing refused": acknowledgedOnly(overloaded), // max_leased was lowered
 	} {
-		subtest(t, test.name, func(t *testing.T) {
-			s := newWorkshop(t)
-			for i := range jobs {
-				s.push(fmt.Sprint("job ", i))
-			}
-
-			var worker *client.Worker
-			var shared atomic.Int32
-			enough := make(chan struct{}) // jobs wait for the next request
-
-			q := s.relayed(func(m *nats.Msg) *nats.Msg {
-				if !strings.HasPrefix(m.Subject, "far.jobs.ack.") {
-					return nil
-				}
-
-				if a, err := subjects.ParseAck(m.Data); err != nil || len(a.Also) == 0 {
-					<-enough
-					return nil
-				} else if n := len(a.Also) + 1; a.Next.Batch != n || n > workers-1 {
-					t.Errorf("%d jobs are acknowledged, and %d are to be leased", n, a.Next.Batch)
-				} else if shared.Add(1) == 1 {
-					if n != workers-2 {
-						t.Errorf("%d jobs share the first request, want %d", n, workers-2)
-					}
-					return test.refuse(s, m)
-				}
-
-				return nil
-			})
-
-			var r record
-			var begun sync.WaitGroup
-			begun.Add(workers)
-			var count, now atomic.Int32
-			said := make(warnings, 100)
-
-			worker = must(q.NewWorker(func(_ context.Context, job *client.Job) error {
-				r.add(job)
-				if n := now.Add(1); n > workers {
-					t.Errorf("%d jobs are done at a time", n)
-				}
-
-				defer now.Add(-1)
-				if count.Add(1) <= workers {
-					begun.Done()
-					begun.Wait()
-				}
-
-				return nil
-			}, client.WorkerOptions{
-				Concurrency: workers,
-				AckWait:     time.Minute,
-				Logger:      slog.New(said),
-			}))
-
-			stop := s.start(worker)
-			waitFor(t, "jobs that wait for the next request", func() bool {
-				return worker.Waiting() >= workers-2
-			})
-
-			close(enough)
-			s.waitUntilEmpty()
-			stop()
-
-			got := r.all()
-			slices.Sort(got)
-			if len(got) != jobs || len(slices.Compact(got)) != jobs {
-				t.Errorf("%d jobs were done, want %d: %q", len(got), jobs, got)
-			}
-
-			for _, job := range got {
-				if !strings.HasSuffix(job, " 1") {
-					t.Errorf("not the first delivery: %s", job)
-				}
-			}
-			if shared.Load() == 0 {
-				t.Error("no request was shared")
-			}
-
-			late := 0
-			for close(said); len(said) > 0; {
-				if strings.Contains(<-said, "too late") {
-					late++
-				}
-			}
-			if want := map[bool]int{true: 1}[test.late]; late != want {
-				t.Errorf("%d jobs were done too late, want %d", late, want)
-			}
-		})
+		subtest(t, name, func(t *testing.T) { shareAcks(t, answer).wantOnce(t) })
 	}
+}
+
+// A lost lease in a shared request is logged, and the other jobs are acknowledged.
+func TestSharedRequestWithALostLease(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		r := shareAcks(t, func(s *workshop, m *nats.Msg) *nats.Msg {
+			s.e.Request("pq"+strings.TrimPrefix(m.Subject, "far"), nil, nil) // acknowledges one
+			return nil
+		})
+
+		r.wantOnce(t)
+		want := []string{
+			"a job was settled too late: its lease was over and somebody else got it",
+		}
+		if !slices.Equal(r.warned, want) {
+			t.Errorf("logged %q, want %q", r.warned, want)
+		}
+	})
 }
 
 // Two requests that nobody answers do not hold up all others until they are given up.

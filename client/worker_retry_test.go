@@ -68,7 +68,7 @@ func TestWorkerRetryDelay(t *testing.T) {
 	})
 }
 
-// Whatever makes a job fail, it comes back after the retry delay, unless its Work says otherwise.
+// Whatever makes a job fail, it comes back after the retry delay.
 func TestAllFailuresAreRetriedLater(t *testing.T) {
 	noJSON := func(context.Context, *client.Job, int) (chan int, error) { return nil, nil }
 	testenv.Bubble(t, func(t *testing.T) {
@@ -90,12 +90,20 @@ func TestAllFailuresAreRetriedLater(t *testing.T) {
 				t.Errorf("%s: tried again after %v, want the retry delay", name, got[0])
 			}
 		}
+	})
+}
 
-		got := s.retries("own", 1, time.Hour, func(context.Context, *client.Job) error {
+// A delay that the Work names counts instead of the retry delay.
+func TestRetryAfterReplacesTheRetryDelay(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+
+		got := s.retries("jobs", 1, time.Hour, func(context.Context, *client.Job) error {
 			return client.RetryAfter(time.Minute, nil)
 		})
+
 		if got[0] != time.Minute {
-			t.Errorf("with a delay of its own: tried again after %v", got[0])
+			t.Errorf("tried again after %v, want a minute", got[0])
 		}
 	})
 }

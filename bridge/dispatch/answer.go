@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // answerBatches waits for the batches that run has started, in order, and answers their requests.
@@ -68,6 +69,57 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 	l.notifyFilled(b, results)
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 	l.d.tellEnded(b.pending.Ended())
+}
+
+// countBatch counts the items of a durable batch.
+func (l *lane) countBatch(b *batch, results []fdbpq.Result) {
+	t := l.d.lockedTraffic()
+	defer t.mu.Unlock()
+
+	for p := range b.each(results) {
+		t.countLocked(p.Queue, trafficOf(p.ops, p.results))
+	}
+
+	for _, n := range b.pending.Removed() {
+		if q, err := l.d.queue(n.Queue); err == nil { // no request can use a name that fails
+			t.countLocked(q, subjects.Traffic{
+				In: n.Fired + n.Next, Finished: int64(len(n.Ran)), Failed: n.RanOut, Dead: n.Dead,
+			})
+		}
+		for _, ran := range n.Ran {
+			if ran >= 0 {
+				l.d.options.JobRan(ran)
+			}
+		}
+	}
+}
+
+// trafficOf counts the items of a request. Purged, removed and redriven items do not count: nobody
+// worked on them. A lease that was ended because nobody received the item is no failure.
+func trafficOf(ops []fdbpq.Op, results []fdbpq.Result) (n subjects.Traffic) {
+	for i := range ops {
+		if results[i].Err != nil || results[i].Duplicate {
+			continue
+		}
+
+		switch ops[i].Kind {
+		case fdbpq.OpPush:
+			n.In++
+		case fdbpq.OpPop:
+			n.Delivered++
+			n.Out++
+		case fdbpq.OpLease:
+			n.Delivered++
+		case fdbpq.OpAck:
+			n.Out++
+		case fdbpq.OpNak, fdbpq.OpTerm:
+			if !ops[i].Uncounted {
+				n.Failed++
+			}
+		}
+	}
+
+	return n
 }
 
 // answerRequest answers a request that does not wait, unless a later batch tries it again.

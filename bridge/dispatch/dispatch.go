@@ -48,16 +48,17 @@
 //
 // Calls go down this list, with few exceptions:
 //
-//	dispatch, sweep, sweeper, retire      what a bridge sees, and what runs beside its requests
-//	run, take, answer                     a request from Submit through its batch to its reply
-//	traffic                               what becomes of items, counted by queue
-//	failure                               what becomes of a batch that failed
+//	counts, dispatch                      what a bridge sees
+//	sweep, sweeper, retire                what runs beside its requests
+//	run, failure, answer                  a batch from its start to its replies, or to its failure
+//	submit, take                          a request from Submit to its batch
 //	alarms, deadlines                     what happens at a certain time, or too late
 //	attempt, reply                        what a batch does for the lines of its queues
 //	lines                                 joining, leaving and waking a line
 //	lane, batch, line, waiter, states     the data of a lane
-//	shared, queue, timers, chain          what lanes are made of, and the health of the store
+//	shared, traffic, queue                what lanes have in common, and the health of the store
 //	request, errors                       what goes in and out
+//	timers, chain                         what the others are made of
 package dispatch
 
 import (

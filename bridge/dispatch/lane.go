@@ -113,18 +113,6 @@ func (l *lane) close() {
 	l.timers.wake()
 }
 
-// wakeRun makes run check again whether there is something to do, maybe because less is
-// unconfirmed.
-func (l *lane) wakeRun() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	for _, ln := range l.mu.lines {
-		l.makeReadyLocked(ln)
-	}
-	l.mu.changed.Signal()
-}
-
 // doneLocked reports whether run ends once every outcome is settled.
 func (l *lane) doneLocked(ctx context.Context) bool {
 	if l.d.holds.Load() > 0 && ctx.Err() == nil {

@@ -158,6 +158,18 @@ func (l *lane) makeReadyLocked(ln *line) {
 	}
 }
 
+// wakeRun makes run check again whether there is something to do, maybe because less is
+// unconfirmed.
+func (l *lane) wakeRun() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	for _, ln := range l.mu.lines {
+		l.makeReadyLocked(ln)
+	}
+	l.mu.changed.Signal()
+}
+
 // unlistLocked takes a line out of the ready ones. The caller changes its state.
 func (l *lane) unlistLocked(ln *line) {
 	if ln.state == lineReady {

@@ -152,6 +152,12 @@ func (d *shared) checkWaiters() error {
 	return nil
 }
 
+// lockedTraffic locks the counters as they are now.
+func (d *shared) lockedTraffic() *traffic {
+	d.traffic.lock(d.options.Now())
+	return d.traffic
+}
+
 // tellEnded tells of jobs that have ended.
 func (d *shared) tellEnded(jobs []fdbpq.QueueJob) {
 	if len(jobs) > 0 && d.options.Ended != nil {

@@ -8,7 +8,14 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// failBatch fails the requests of a batch that did not run, or whose outcome is unknown.
+// failBatch ends a batch that failed, in one of three ways:
+//
+//	unknown   It may have committed. Its requests fail, and the lane settles it before it goes on.
+//	refused   A full store refused its pushes. They fail, and all other requests run again, in
+//	          batches without pushes: see batch.excludes.
+//	neither   It had no effect. Its requests fail.
+//
+// Waiters do not fail if they can wait on: see waiter.outlives.
 func (l *lane) failBatch(b *batch, err error) {
 	if b.writes {
 		l.d.health.noteFailure(err)
@@ -17,54 +24,38 @@ func (l *lane) failBatch(b *batch, err error) {
 	l.calling.Lock()
 	defer l.calling.Unlock()
 
-	if kv.MaybeCommitted(err) {
+	unknown := kv.MaybeCommitted(err)
+	if unknown {
 		l.setUnsettled(b)
 	}
+
 	err = batchError(err)
 	l.d.options.Warn("a batch failed", "requests", len(b.requests), "error", err)
 
-	// A full store refuses pushes, and with them the rest of their batch. The rest runs again, in
-	// batches without pushes: see batch.excludes.
-	unknown := errors.Is(err, ErrUnknownOutcome)
-	refused := b.pushes && errors.Is(err, kv.ErrUnavailable) && !unknown
+	refused := !unknown && b.pushes && errors.Is(err, kv.ErrUnavailable)
 	if refused {
 		l.d.health.refusesPushes.Store(true)
 	}
-	runsAgain := refused && b.nonPushes
 
 	for p := range b.each(nil) {
-		r, ops, w := p.Request, p.ops, p.waiter
-		if r.answered || w != nil && w.answered {
-			continue
-		}
-
-		pops := 0
-		if w != nil {
-			// It waits on, unless it may have an item that nobody would put back. A waiter that
-			// ends when the queue is empty waits only if the next batch looks at once.
-			mayHaveItem := unknown && w.leases()
-			if w.retries() && (!w.endsWhenEmpty() || runsAgain) && !mayHaveItem {
+		r, ops := p.Request, p.ops
+		if w := p.waiter; w != nil {
+			if w.answered || w.outlives(unknown, refused) {
 				continue
 			}
-
-			// The Replier has no call for the waiter yet, so its request may run again as a new
-			// one.
 			w.answered = true
-			r, ops, pops = &w.request, w.rest(), w.wanted
+			r, ops = &w.request, w.rest()
+			r.Pops = w.wanted
 		}
 
-		if runsAgain && !anyPushes(ops) {
-			again := *r
-			again.Pops = pops
-			if l.runAgain(&again, ops) == nil {
-				continue
-			}
+		if r.answered || refused && !anyPushes(ops) && l.runAgain(r, ops) == nil {
+			continue
 		}
 		r.fail(ops, err)
 	}
 
 	l.finishWaiters(b, nil, err)
-	if runsAgain {
+	if refused {
 		l.retryLines(b)
 	}
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)

@@ -85,8 +85,19 @@ func (w *waiter) cancelled() bool { return w.waits() && w.request.Wait.cancelled
 // does not while it waits.
 func (w *waiter) pending() bool { return !w.waits() || !w.state.hasParked() }
 
-// retries reports whether the request waits on after a batch that failed.
-func (w *waiter) retries() bool { return w.state.hasParked() || w.waits() && w.request.Wait.Retry }
+// outlives reports whether the waiter waits on after a batch of it failed. unknown says that the
+// batch may have committed, retried that its line is looked at again at once.
+func (w *waiter) outlives(unknown, retried bool) bool {
+	switch {
+	case !w.state.hasParked() && !(w.waits() && w.request.Wait.Retry):
+		return false // to its client, its first batch is like that of any other request
+	case unknown && w.leases():
+		return false // it may have a lease. A pop would be undone
+	case w.endsWhenEmpty():
+		return retried // it waits for no more than the next look
+	}
+	return true
+}
 
 // leases reports whether the request wants leases.
 func (w *waiter) leases() bool { return w.kind == fdbpq.OpLease }
@@ -138,8 +149,8 @@ func (w *waiter) lookedLocked() bool {
 	return w.joined < w.line.emptied || w.leases() && w.joined < w.line.noLease
 }
 
-// ending is a waiter that has left its line to end, and why: nil or an error that wraps
-// fdbpq.ErrEmpty if there is nothing for it, else the error to fail with.
+// ending is a waiter that has left its line to end, and why: an error that wraps fdbpq.ErrEmpty if
+// there is nothing for it, else the error to fail with.
 type ending struct {
 	waiter *waiter
 	why    error

@@ -1,9 +1,10 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
 	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
 // timerWork is what runTimers found to do.
@@ -131,14 +132,17 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 
 	// Without credits it gets nothing, whatever the queue has.
 	case w.blocked():
-		l.leaveToEndLocked(w, work, nil)
+		l.leaveToEndLocked(w, work, fdbpq.ErrEmpty)
 		return
 
 	case w.endsWhenEmpty():
 		l.leaveToEndLocked(w, work, turnError(w.request.Received))
 		return
-	case w.line.failed != nil || w.lookedLocked():
-		l.leaveToEndLocked(w, work, cmp.Or(w.line.failed, w.line.nothing))
+	case w.line.failed != nil:
+		l.leaveToEndLocked(w, work, w.line.failed)
+		return
+	case w.lookedLocked():
+		l.leaveToEndLocked(w, work, w.line.nothing)
 		return
 
 	// No batch has looked since it came, so it gets one look before it ends.
@@ -155,10 +159,9 @@ func (l *lane) alarmLocked(w *waiter, now time.Duration, work *timerWork) {
 	l.timers.set(&w.alarm, l.nextAlarm(w))
 }
 
-// leaveToEndLocked has a waiter leave its line, and runTimersOnce end it: with err, or without
-// items if err is nil.
-func (l *lane) leaveToEndLocked(w *waiter, work *timerWork, err error) {
-	work.ended = append(work.ended, ending{w, err})
+// leaveToEndLocked has a waiter leave its line, and runTimersOnce end it, for why: see ending.
+func (l *lane) leaveToEndLocked(w *waiter, work *timerWork, why error) {
+	work.ended = append(work.ended, ending{w, why})
 	l.leaveLocked(w)
 }
 

@@ -48,7 +48,7 @@ func (l *lane) queueUpLocked(b *batch, r *Request, ops []fdbpq.Op) {
 
 	// The others wait for leases or groups, so there may be items for this one.
 	case ln.limitInForce() && !w.leases(), ln.blocked > 0:
-		ln.budget, ln.guess = max(ln.budget, w.wanted), true
+		ln.expect(w.wanted)
 		l.makeReadyLocked(ln)
 	}
 }
@@ -140,43 +140,23 @@ func (l *lane) takeReadyLocked(b *batch) {
 	}
 }
 
-// addPopsLocked adds the operations of the first waiters of each line, and numbers the look.
+// addPopsLocked adds pops of the first waiters of each line, up to those reserved, and numbers the
+// look.
 func (l *lane) addPopsLocked(b *batch) {
 	b.look = l.tickLocked()
 	now := time.Now()
 	for _, ln := range b.lines {
-		room := ln.reserved
 		ln.attempt = attempt{guess: ln.guess}
-		for w, next := ln.waiters.first, (*waiter)(nil); w != nil && room > 0; w = next {
-			next = w.next
-			if ln.limitInForce() && w.state.hasParked() && w.leases() {
-				continue
+		for w := ln.waiters.first; w != nil && ln.attempt.pops < ln.reserved; {
+			next := w.next
+			switch {
+			case ln.limitInForce() && w.state.hasParked() && w.leases():
+			case !w.blocked():
+				ln.attempt.pops += l.addPopsOfLocked(b, w, ln.reserved-ln.attempt.pops, now)
+			case w.state == waiterFirst: // others in the batch have taken the last credits
+				l.parkLocked(w)
 			}
-			if w.blocked() {
-				if w.state == waiterFirst { // others in the batch have taken the last credits
-					l.parkLocked(w)
-				}
-				continue
-			}
-
-			// received decides how long the batch may take: see startBatch.
-			n, received := w.wanted, w.request.Received
-			switch w.state {
-			case waiterLate:
-				received = w.request.Wait.Until // w.request.Received leaves too little time
-				l.moveWaiter(w, waiterLateTrying)
-			case waiterParked:
-				if w.waits() {
-					n, received = min(n, room), now // it is in no hurry
-				}
-				l.moveWaiter(w, waiterTrying)
-			}
-
-			n = w.chargeLocked(n)
-			l.popBuffer = w.appendPops(append(l.popBuffer[:0], w.acks...), n)
-			b.addWaiter(w, l.popBuffer, received)
-			room -= n
-			ln.attempt.pops += n
+			w = next
 		}
 
 		ln.attempt.unused = max(ln.budget-ln.attempt.pops, 0)
@@ -185,6 +165,28 @@ func (l *lane) addPopsLocked(b *batch) {
 		l.moveLine(ln, lineTrying)
 	}
 	b.reserved = 0
+}
+
+// addPopsOfLocked adds what a waiter wants to the batch, and returns how many pops that are. They
+// may exceed what is left, unless the waiter waits on.
+func (l *lane) addPopsOfLocked(b *batch, w *waiter, left int, now time.Time) int {
+	// received decides how long the batch may take: see startBatch.
+	n, received := w.wanted, w.request.Received
+	switch w.state {
+	case waiterLate:
+		received = w.request.Wait.Until // w.request.Received leaves too little time
+		l.moveWaiter(w, waiterLateTrying)
+	case waiterParked:
+		if w.waits() {
+			n, received = min(n, left), now // it is in no hurry
+		}
+		l.moveWaiter(w, waiterTrying)
+	}
+
+	n = w.chargeLocked(n)
+	l.popBuffer = w.appendPops(append(l.popBuffer[:0], w.acks...), n)
+	b.addWaiter(w, l.popBuffer, received)
+	return n
 }
 
 // finishWaiters ends a batch for the lines that had operations in it: with results, or with the
@@ -237,56 +239,54 @@ func (l *lane) finishWaiters(b *batch, results []fdbpq.Result, failed error) {
 	}
 }
 
-// endAttemptLocked decides when the line is looked at next, and with what budget. The attempt began
-// with a budget of 0, so the line has now only the budget that it got meanwhile. The waiters that
-// end now leave the line, and are appended to ended.
+// endAttemptLocked decides from what a look found when the next one comes, and with what budget:
+//
+//	it failed            after a pause
+//	the queue is empty   when an item falls due, or at once for budget raised since the look
+//	no lease possible    when a lease ends, or at once if something may have changed
+//	it may have left     at once, twice as many pops
+//	it found all         at once, for the unused part of its budget
+//
+// The look took the budget, so the line has what was raised since. Waiters that end now leave the
+// line, and are appended to ended.
 func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	f := &ln.attempt
 	if ln.failed = f.failed; errors.Is(f.failed, ErrUnknownOutcome) {
 		ln.failed = errSettles
 	}
 
-	stale := ln.event > b.look
+	outdated := ln.event > b.look
 	if f.full != nil {
-		ln.noLease = b.look
+		ln.noLease, ln.nothing = b.look, asNothing(f.full)
 	} else {
 		l.noteEventLocked(ln) // no lease has met the limit again
 	}
 	l.moveLine(ln, lineQuiet)
 
 	switch {
-	// The store may fail again at once, so the line waits for its alarm, which sets a budget.
 	case f.failed != nil:
 		l.lookByLocked(ln, l.timers.now()+retryPause)
 
-	// The queue has nothing but what became ready during the attempt, and the budget has that. But
-	// if a lease of a group at its limit may have ended, any number of its items may be available.
 	case f.empty != nil:
-		ln.nothing = asNothing(f.empty)
-		if stale && errors.Is(f.empty, fdbpq.ErrGroupLimits) {
-			ln.budget, ln.guess = max(ln.budget, wakeBudget), true
-		}
-		l.lookWhenDueLocked(ln, f.due)
-		ln.emptied = b.look
-		ended = l.removeEndingLocked(ln, f.empty, ended)
+		ln.emptied, ln.nothing = b.look, asNothing(f.empty)
+		ended = l.endEmptyLocked(ln, f.empty, ended)
 
-	// Items are left, but leases cannot have them, so the budget is 0. If the line has pops, or a
-	// place for a lease may be free by now, any number of items may be available to it.
+		// If a lease of a group at its limit has ended, any number of its items may be available.
+		if outdated && errors.Is(f.empty, fdbpq.ErrGroupLimits) {
+			ln.expect(wakeBudget)
+		}
+
 	case f.full != nil:
-		ln.nothing = LimitError{f.full}
-		l.lookWhenDueLocked(ln, f.due)
-		ended = l.removeEndingLocked(ln, f.full, ended)
+		ended = l.endEmptyLocked(ln, f.full, ended)
+
+		// Items are left: for pops, or for leases if one of the others has ended.
 		if ln.budget = 0; ln.servable() {
-			ln.budget, ln.guess = wakeBudget, true
+			ln.expect(wakeBudget)
 		}
 
-	// No pop found the queue empty, and the number of items was a guess, or the batch had no room
-	// for more. So the next batch tries twice as many pops.
 	case f.guess || f.stuck != nil:
-		ln.guess = true
-		ln.budget = max(ln.budget+f.unused, 2*f.pops, wakeBudget)
+		ln.expect(max(ln.budget+f.unused, 2*f.pops, wakeBudget))
 
-	// Every pop found an item, and their number was known. The rest of it is still to be popped.
 	default:
 		ln.budget += f.unused
 	}
@@ -296,9 +296,10 @@ func (l *lane) endAttemptLocked(b *batch, ln *line, ended []ending) []ending {
 	return ended
 }
 
-// removeEndingLocked takes the waiters that end when nothing is found out of the line, and appends
-// them to ended, with why nothing was found.
-func (l *lane) removeEndingLocked(ln *line, why error, ended []ending) []ending {
+// endEmptyLocked ends a look that found nothing, which is why. The line is looked at again when an
+// item falls due. Waiters that end when nothing is found leave it, and are appended to ended.
+func (l *lane) endEmptyLocked(ln *line, why error, ended []ending) []ending {
+	l.lookWhenDueLocked(ln, ln.attempt.due)
 	for w := ln.waiters.last; w != nil && ln.ending > 0; {
 		before := w.prev
 		if w.endsWhenEmpty() && w.lookedLocked() {

@@ -32,10 +32,13 @@ type line struct {
 	// nothing, and the last that met max_leased.
 	event, emptied, noLease int64
 
-	// failed is the error of the last attempt, nil if it succeeded. nothing is why the last attempt
-	// that succeeded found nothing, nil if none has: fdbpq.ErrEmpty or an error that wraps it.
+	// failed is the error of the last look, nil if it succeeded. nothing is why the last look that
+	// found nothing did so, nil if none has: fdbpq.ErrEmpty or an error that wraps it.
 	failed, nothing error
 }
+
+// expect has the next look make pops, or more: there may be an unknown number of items.
+func (ln *line) expect(pops int) { ln.budget, ln.guess = max(ln.budget, pops), true }
 
 // servable reports whether a batch can have pops of the line: it has waiters that do not want
 // leases, or leases are possible and some waiter has credits.

@@ -139,7 +139,7 @@ func (l *lane) beginWaitLocked(w *waiter) {
 
 // wakeLineLocked has a line looked at again, because there may be an unknown number of items.
 func (l *lane) wakeLineLocked(ln *line, pops int) {
-	ln.budget, ln.guess = max(ln.budget, pops), true
+	ln.expect(pops)
 	l.noteEventLocked(ln)
 	l.makeReadyLocked(ln)
 }
@@ -199,8 +199,8 @@ func (l *lane) wakeLine(q *Queue, b *batch) {
 		return
 	}
 
-	looked := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.look
-	if !looked || ln.nothing == nil {
+	foundAll := b != nil && slices.Contains(b.lines, ln) && ln.emptied == b.look
+	if !foundAll {
 		l.wakeLineLocked(ln, wakeBudget)
 	}
 }

@@ -12,30 +12,26 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-// applyResults calls the Replier with the results of an attempt, and sets answered unless the
-// waiter waits on. ops are its acknowledgements, if they were not done before, and its pops.
+// applyResults calls the Replier with the results of a look, and sets answered unless the waiter
+// waits on. ops are its acknowledgements, if they were not done before, and its pops.
 func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, now time.Time) {
 	w.request.Answered = now
 
 	// Either all acknowledgements are done, or nothing is.
-	pops, found := ops, results
-	if acks := LeadingAcks(ops); acks > 0 {
-		if err := results[0].Err; err != nil {
-			if !w.answered {
-				l.endWithResults(w, ops, results, err)
-			}
-			return
+	acks := LeadingAcks(ops)
+	if acks > 0 && results[0].Err != nil {
+		if !w.answered {
+			l.endWithResults(w, ops, results, results[0].Err)
 		}
+		return
+	}
+	if acks > 0 {
+		w.noteAcked(results[:acks])
+	}
 
-		// Options that the pops leave out are as in the lease they follow.
-		w.lease = cmp.Or(w.lease, results[0].LeaseLength())
-		w.holder = cmp.Or(w.holder, results[0].LeaseHolder())
-		w.acks = nil
-		w.request.noteAcked(results[:acks])
-		pops, found = ops[acks:], results[acks:]
-		if len(pops) == 0 {
-			return // its pops take their place in line now
-		}
+	pops, found := ops[acks:], results[acks:]
+	if len(pops) == 0 {
+		return // its pops take their place in line now
 	}
 
 	// The first n pops found items. The others follow one that did not.
@@ -43,37 +39,44 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 	for n < len(found) && found[n].Err == nil {
 		n++
 	}
-	var err error
 	if n < len(found) {
-		err = found[n].Err
 		w.line.attempt.noteResult(&found[n])
 	}
 
-	// Items take their credits with them. finishWaiters refunds the others.
-	if !w.answered {
-		w.charged = max(w.charged-n, 0)
+	if w.answered { // by the timers
+		l.d.requeueLate(w.request.Queue, pops, found)
+		return
 	}
 
+	// Items take their credits with them. finishWaiters refunds the others.
+	w.charged = max(w.charged-n, 0)
+
 	switch {
-	case w.answered: // by the timers
-		l.d.requeueLate(w.request.Queue, pops, found)
 	case n == w.wanted:
 		w.answered = true
 		w.request.Replier.Answer(&w.request, ops, results)
-	case err != nil && !w.waitsOn(n, err, now):
+	case n < len(found) && !w.waitsOn(n, found[n].Err, now):
 		if n == 0 || w.request.acked {
-			err = w.waitedFor(err)
 			for i := n; i < len(found); i++ {
 				found[i].Err = w.waitedFor(found[i].Err)
 			}
 		}
-		l.endWithResults(w, ops, results, err)
+		l.endWithResults(w, ops, results, found[n].Err)
 	case n > 0 && !w.takesParts():
 		l.endWithResults(w, ops, results, fdbpq.ErrEmpty)
 	case n > 0:
 		l.deliverPart(w, pops[:n], found[:n])
 	}
 	w.onlyIfEmpty = false
+}
+
+// noteAcked notes that the acknowledgements with these results are done. Options that the pops
+// leave out are as in the lease they follow.
+func (w *waiter) noteAcked(results []fdbpq.Result) {
+	w.lease = cmp.Or(w.lease, results[0].LeaseLength())
+	w.holder = cmp.Or(w.holder, results[0].LeaseHolder())
+	w.acks = nil
+	w.request.noteAcked(results)
 }
 
 // deliverPart delivers some of the items that the waiter wants. It ends a waiter that must not get
@@ -106,18 +109,18 @@ func (l *lane) endWithResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result,
 	w.request.Replier.Answer(&w.request, ops, results)
 }
 
-// endWaiter ends a waiter that is not in a batch. It fails with err, or gets an answer without
-// items if err is nil or wraps fdbpq.ErrEmpty.
-func (l *lane) endWaiter(w *waiter, err error) {
+// endWaiter ends a waiter that is not in a batch. If why wraps fdbpq.ErrEmpty, there is nothing for
+// it, and it gets an answer without items. Else it fails.
+func (l *lane) endWaiter(w *waiter, why error) {
 	w.answered = true
-	w.request.Answered = time.Now()
 
 	ops := []fdbpq.Op{w.op()}
-	if err = cmp.Or(err, fdbpq.ErrEmpty); !errors.Is(err, fdbpq.ErrEmpty) {
-		w.request.Replier.Fail(&w.request, ops, err)
+	if !errors.Is(why, fdbpq.ErrEmpty) {
+		w.request.fail(ops, why)
 		return
 	}
-	w.request.Replier.Answer(&w.request, ops, []fdbpq.Result{{Err: err}})
+	w.request.Answered = time.Now()
+	w.request.Replier.Answer(&w.request, ops, []fdbpq.Result{{Err: why}})
 }
 
 // answerLate fails a waiter whose time is up while it is in a batch. It leaves its line when the

@@ -145,7 +145,9 @@ func isOrigin(name string) bool {
 func IsReserved(name string) bool { return hasPrefixFold(name, Reserved) }
 
 // IsNATS reports whether NATS defines the header, whatever its case.
-func IsNATS(name string) bool { return hasPrefixFold(name, "Nats-") }
+func IsNATS(name string) bool { return hasPrefixFold(name, natsPrefix) }
+
+const natsPrefix = "Nats-"
 
 // RequestHeaderKnown reports whether a request may have a header of that name. A request that
 // relies on a header that this version does not support must fail, not half work. So of the names
@@ -221,7 +223,7 @@ func HeaderFate(name string, values []string) Fate {
 	switch {
 	case hasPrefixFold(name, "Nmqtt-"): // the server's notes on what an MQTT client published
 		return Dropped
-	case !IsNATS(name):
+	case !hasPrefixFold(name, natsPrefix):
 		return Kept
 	case strings.EqualFold(name, HeaderTraceDest) && setByServer(values):
 		return Dropped

@@ -110,11 +110,20 @@ var ErrKey = errors.New("bad key")
 // KeysOfPush returns [HeaderMsgID] and [HeaderUnique] of a push, each "" if it is absent. Each may
 // be given once, with at most MaxKey bytes. Errors wrap [ErrKey].
 func KeysOfPush(h map[string][]string) (msgID, unique string, err error) {
-	if msgID, err = key(h, HeaderMsgID); err == nil {
-		unique, err = key(h, HeaderUnique)
-	}
-	if err != nil {
-		return "", "", err
+	keys := [...]string{HeaderMsgID, HeaderUnique}
+	for i, name := range keys {
+		values, given := h[name]
+		switch keys[i] = ""; {
+		case !given:
+			continue
+		case len(values) != 1:
+			return "", "", fmt.Errorf("%w: header %s is given %d times: want one",
+				ErrKey, name, len(values))
+		case values[0] == "" || len(values[0]) > MaxKey:
+			return "", "", fmt.Errorf("%w: header %s has %d bytes: want 1 to %d",
+				ErrKey, name, len(values[0]), MaxKey)
+		}
+		keys[i] = values[0]
 	}
 
 	// Streams ignore a message id in another spelling, but its author relies on it.
@@ -124,22 +133,7 @@ func KeysOfPush(h map[string][]string) (msgID, unique string, err error) {
 				ErrKey, quote(name), HeaderMsgID)
 		}
 	}
-	return msgID, unique, nil
-}
-
-func key(h map[string][]string, name string) (string, error) {
-	values, given := h[name]
-	if !given {
-		return "", nil
-	}
-	if len(values) != 1 {
-		return "", fmt.Errorf("%w: header %s is given %d times: want one",
-			ErrKey, name, len(values))
-	}
-	if n := len(values[0]); n == 0 || n > MaxKey {
-		return "", fmt.Errorf("%w: header %s has %d bytes: want 1 to %d", ErrKey, name, n, MaxKey)
-	}
-	return values[0], nil
+	return keys[0], keys[1], nil
 }
 
 // AppendDuplicate adds "duplicate":true to the reply to a push, with which b ends.

@@ -141,9 +141,15 @@ type Request struct {
 //
 // Errors wrap [ErrPrefix], [ErrQueueName], [ErrVerb], [ErrToken] or [ErrPriority].
 func (g Grammar) Parse(subject string) (Request, error) {
-	kind, rest, err := g.cutPrefix(subject)
-	if err != nil {
-		return Request{}, err
+	kind := Priority
+	rest, found := strings.CutPrefix(subject, g.priority)
+	if !found {
+		kind = FIFO
+		rest, found = strings.CutPrefix(subject, g.fifo)
+	}
+	if !found {
+		return Request{}, fmt.Errorf("%w: subject %s begins neither with %q nor with %q",
+			ErrPrefix, quote(subject), g.priority, g.fifo)
 	}
 
 	// A single token after the prefix can only be the list of queues.
@@ -180,17 +186,6 @@ func (g Grammar) Parse(subject string) (Request, error) {
 		return Request{}, err
 	}
 	return r, nil
-}
-
-func (g Grammar) cutPrefix(subject string) (Kind, string, error) {
-	if rest, found := strings.CutPrefix(subject, g.priority); found {
-		return Priority, rest, nil
-	}
-	if rest, found := strings.CutPrefix(subject, g.fifo); found {
-		return FIFO, rest, nil
-	}
-	return 0, "", fmt.Errorf("%w: subject %s begins neither with %q nor with %q",
-		ErrPrefix, quote(subject), g.priority, g.fifo)
 }
 
 // parseVerb returns the row of the verb that follows a queue name, and the priority or token after

@@ -21,8 +21,6 @@ type bulkEdit struct {
 	state fdbpq.ItemState
 	max   int64 // items
 
-	audited func(items int64, err error) // is called at the end
-
 	kind  subjects.Kind
 	queue string
 	done  int64 // items so far
@@ -33,10 +31,11 @@ func (e *bulkEdit) inspection(
 	i *Inspector, r *subjects.Request, encode func(done int64, more bool) []byte,
 ) *inspection {
 	e.kind, e.queue = r.Kind, r.Queue
-	return &inspection{limit: i.bulkEdits, reply: func(ctx context.Context) ([]byte, error) {
+	asked := &inspection{limit: i.bulkEdits}
+	asked.reply = func(ctx context.Context) ([]byte, error) {
 		more, err := e.run(ctx, i)
 		unknown := err != nil && Failure(err).Unknown
-		e.audited(e.done, err)
+		asked.changed = e.done
 		switch {
 		case unknown && e.done > 0:
 			err = fmt.Errorf("%w; items done before that: %d", err, e.done)
@@ -44,7 +43,8 @@ func (e *bulkEdit) inspection(
 			more, err = true, nil // the next request gets the error, if it persists
 		}
 		return encode(e.done, more), err
-	}}
+	}
+	return asked
 }
 
 // run finds the items and changes them, a batch at a time, for half of the time of a request. So

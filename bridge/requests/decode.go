@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -13,103 +14,126 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// decode completes a request, its replier and its operations from a message whose subject was
-// parsed. The first operation already has its kind and end; decode may append others. Errors wrap
-// errBadRequest, or come from package subjects, fdbpq.ParseToken or fdbpq.ParseID.
-//
-// A switch, rather than a function in each row of the table of verbs, keeps the arguments on the
-// stack.
-func decode(
-	v *verb, m *nats.Msg, r *subjects.Request, c *replier, request *dispatch.Request,
-	ops []fdbpq.Op,
-) ([]fdbpq.Op, error) {
-	if v.op == fdbpq.OpPush && !v.several {
-		return ops, decodePush(m, r, &ops[0])
+// request is what a message asks for.
+type request struct {
+	h        *Handler
+	parsed   subjects.Request // the subject
+	verb     *verb
+	reply    string // subject for the answer
+	received time.Time
+
+	// ops are the operations for a lane. A request without any is a cancel: wait has the id.
+	ops    []fdbpq.Op
+	wait   *dispatch.Wait // nil unless it may wait
+	batch  int            // how many items it asks for, if several
+	frames bool           // items come in frames, several in a message
+	each   bool           // its operations succeed or fail one by one
+
+	inspection *inspection // nil unless the inspector answers
+	audit      *auditEntry // nil unless it goes into the log
+}
+
+// decode completes a request, whose subject was parsed, from its message. The first operation has
+// its kind and end; decode may append others. Errors wrap errBadRequest, or come from package
+// subjects, fdbpq.ParseToken or fdbpq.ParseID.
+func (q *request) decode(m *nats.Msg) error {
+	op, verb, r := &q.ops[0], q.verb, &q.parsed
+	if verb.op == fdbpq.OpPush && !verb.several {
+		return decodePush(m, r, op)
 	}
 
 	if err := checkNames(m.Header, r); err != nil {
-		return nil, err
+		return err
 	}
 
-	if v.op == fdbpq.OpPush {
-		return decodeFrames(m, r, ops)
+	if verb.op == fdbpq.OpPush {
+		return q.decodeFrames(m)
 	}
 
-	if v.op == fdbpq.OpAck {
+	if verb.op == fdbpq.OpAck {
 		if err := checkStatus(m.Header); err != nil {
-			return nil, err
+			return err
 		}
 	}
 
 	most := r.Verb.MostPayload()
 	if len(m.Data) > most && most > 0 {
-		return nil, fmt.Errorf("%w: %s with a payload of %d bytes: want at most %d",
+		return fmt.Errorf("%w: %s with a payload of %d bytes: want at most %d",
 			errTooLarge, r.Verb.Name(r.Kind), len(m.Data), most)
 	}
 
 	// The headers were for NATS. In a forwarded request they would act again, with the permissions
 	// of this bridge.
-	c.audit = newAuditEntry(m, r)
+	q.audit = newAuditEntry(m, r)
 	header := m.Header
 	m.Header = nil
 	switch r.Verb {
 	case subjects.Pop, subjects.PopMax:
-		return decodePop(m, c, request, ops)
+		return q.decodePop(m.Data)
 	case subjects.AckLease:
-		return decodeAck(header, m, r, c, request, ops)
+		return q.decodeAck(header, m)
 	case subjects.Config:
-		return ops, decodeSettings(m, &ops[0])
+		return decodeSettings(m.Data, op)
 	case subjects.Get, subjects.Rank, subjects.Remove, subjects.Move, subjects.Release,
 		subjects.Redrive:
-		return decodeItem(m, r, c, request, ops)
+		return q.decodeItem(m.Data)
 	case subjects.Purge:
-		return ops, decodePurge(m, r, c, ops)
+		return q.decodePurge(m.Data)
 	case subjects.Schedule:
-		return ops, decodeSchedule(m, r, &ops[0])
+		return decodeSchedule(m.Data, r, op)
 	case subjects.Unschedule:
-		return ops, decodeUnschedule(m, &ops[0])
+		return decodeUnschedule(m.Data, op)
 	case subjects.List:
-		return ops, decodeList(m.Data, r.Kind, c)
+		return q.decodeList(m.Data)
 	case subjects.Items:
-		return ops, decodeItems(m.Data, r.Kind, r.Queue, c)
+		return q.decodeItems(m.Data)
 	case subjects.Schedules:
-		return ops, decodeSchedules(m.Data, r, c)
+		return q.decodeSchedules(m.Data)
 	case subjects.Result:
-		return ops, decodeResult(m.Data, r, c, request)
+		return q.decodeResult(m.Data)
 	case subjects.Info:
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpSettings}, fdbpq.Op{Kind: fdbpq.OpConsumers})
+		q.ops = append(q.ops, fdbpq.Op{Kind: fdbpq.OpSettings}, fdbpq.Op{Kind: fdbpq.OpConsumers})
 	}
 
 	if len(m.Data) > 0 {
-		return nil, badRequest("%s with a payload of %d bytes: want none",
+		return badRequest("%s with a payload of %d bytes: want none",
 			r.Verb.Name(r.Kind), len(m.Data))
 	}
 
-	return ops, nil
+	return nil
 }
 
 // checkNames refuses headers that no request may have, or that this one may not.
 func checkNames(h nats.Header, r *subjects.Request) error {
-	verb, push := r.Verb.Name(r.Kind), r.Verb == subjects.Push
+	push, ack := r.Verb == subjects.Push, r.Verb == subjects.AckLease
 	for name := range h {
-		switch ofAck := slices.Contains(subjects.AckHeaders[:], name); {
-		case !subjects.RequestHeaderKnown(name) && !push && r.Verb != subjects.AckLease:
-			return badRequest("unknown header %.64q: %s takes no headers that begin with Pq-",
-				name, verb)
-		case !subjects.RequestHeaderKnown(name):
-			known := subjects.AckHeaders[:]
-			if push {
-				known = pushHeaders(r.Kind, len(subjects.PushHeaders))
-			}
-			return unknownHeader(name, verb, known)
-		case ofAck && r.Verb == subjects.AckLease: // decodeAck reads it
+		if !subjects.IsReserved(name) {
+			continue
+		}
+
+		ofAck := slices.Contains(subjects.AckHeaders[:], name)
+		ofPush := slices.Contains(subjects.PushHeaders[:], name)
+		priority := name == subjects.HeaderPriority
+		noPriority := priority && r.Kind == subjects.FIFO
+		if push && ofPush && !noPriority || ack && ofAck {
+			continue
+		}
+
+		switch verb := r.Verb.Name(r.Kind); {
 		case ofAck:
 			return badRequest("header %s with %s: only an acknowledgement has one", name, verb)
-		case name == subjects.HeaderPriority && (!push || r.Kind == subjects.FIFO):
+		case priority:
 			return badRequest("header %s with %s: only a push to a priority queue has one",
 				name, verb)
-		case subjects.IsReserved(name) && !push:
+		case ofPush:
 			return badRequest("header %s with %s: only a push has one", name, verb)
+		case push:
+			return unknownHeader(name, verb, pushHeaders(r.Kind, len(subjects.PushHeaders)))
+		case ack:
+			return unknownHeader(name, verb, subjects.AckHeaders[:])
+		default:
+			return badRequest("unknown header %.64q: %s takes no headers that begin with Pq-",
+				name, verb)
 		}
 	}
 
@@ -141,31 +165,28 @@ func checkStatus(h nats.Header) error {
 	return nil
 }
 
-// decodePop reads the options of a pop. If it returns no operations, the request is a cancel, and
-// its Wait has the ID to cancel.
-func decodePop(
-	m *nats.Msg, c *replier, request *dispatch.Request, ops []fdbpq.Op,
-) ([]fdbpq.Op, error) {
-	if len(m.Data) == 0 {
-		return ops, nil
+// decodePop reads the options of a pop, or a cancel.
+func (q *request) decodePop(payload []byte) error {
+	if len(payload) == 0 {
+		return nil
 	}
 
-	o, err := c.h.parsePop(m.Data)
+	o, err := q.h.parsePop(payload)
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	if o.Cancel != "" {
-		request.Wait = &dispatch.Wait{ID: o.Cancel}
-		return nil, nil
+		q.ops, q.wait = nil, &dispatch.Wait{ID: o.Cancel}
+		return nil
 	}
 
 	if o.Lease {
-		ops[0].Kind = fdbpq.OpLease
+		q.ops[0].Kind = fdbpq.OpLease
 	}
 
-	applyOptions(c, request, &ops[0], o)
-	return ops, nil
+	q.applyOptions(o)
+	return nil
 }
 
 // parsedPop is the payload of a pop, and its options.
@@ -188,24 +209,25 @@ func (h *Handler) parsePop(payload []byte) (subjects.PopOptions, error) {
 }
 
 // applyOptions gives the request and its last operation, a pop or lease, the options.
-func applyOptions(c *replier, r *dispatch.Request, last *fdbpq.Op, o subjects.PopOptions) {
+func (q *request) applyOptions(o subjects.PopOptions) {
+	last := &q.ops[len(q.ops)-1]
 	if o.Expires > 0 {
-		r.Wait = &dispatch.Wait{
-			Until: r.Received.Add(o.Expires), Heartbeat: o.IdleHeartbeat,
+		q.wait = &dispatch.Wait{
+			Until: q.received.Add(o.Expires), Heartbeat: o.IdleHeartbeat,
 			OnlyIfEmpty: o.NoWait, ID: o.ID,
 		}
 	}
 
 	if o.Batch > 1 {
-		c.batch, r.Pops = o.Batch, o.Batch
+		q.batch = o.Batch
 	}
 
 	// A single popped item needs no frame. A client in another account may be able to acknowledge
 	// only through a message's reply subject, which leased items in frames do not have.
 	if plain := last.Kind == fdbpq.OpPop; plain {
-		c.frames = o.Frames && o.Batch > 1
+		q.frames = o.Frames && o.Batch > 1
 	} else {
-		c.frames = o.Frames && !wire.Imported(c.reply)
+		q.frames = o.Frames && !wire.Imported(q.reply)
 	}
 
 	last.Lease, last.Holder, last.MaxBytes = o.AckWait, o.Holder, o.MaxBytes

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -17,28 +16,25 @@ import (
 )
 
 // decodeAck reads an acknowledgement. It takes ownership of the payload: a result is in its memory.
-func decodeAck(
-	h nats.Header, m *nats.Msg, r *subjects.Request, c *replier, request *dispatch.Request,
-	ops []fdbpq.Op,
-) ([]fdbpq.Op, error) {
-	token, err := fdbpq.ParseToken(r.Token)
+func (q *request) decodeAck(h nats.Header, m *nats.Msg) error {
+	token, err := fdbpq.ParseToken(q.parsed.Token)
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	a, inHeader, err := parseAck(h, m.Data)
 	if err != nil {
-		return nil, err
+		return err
 	}
 
+	ops := slices.Grow(q.ops, len(a.Also))
 	ops[0].Token = token
 	wire.SetAck(&ops[0], &a)
 
-	ops = slices.Grow(ops, len(a.Also))
 	for i, text := range a.Also {
 		also, err := fdbpq.ParseToken(text)
 		if err != nil {
-			return nil, fmt.Errorf("also: element %d: %w", i, err)
+			return fmt.Errorf("also: element %d: %w", i, err)
 		}
 		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: also, Follows: true})
 	}
@@ -49,19 +45,21 @@ func decodeAck(
 
 	if inHeader && ops[0].Kind == fdbpq.OpAck {
 		f := ackFrames{
-			h: c.h, kind: r.Kind, ops: ops, tokens: append([]string{r.Token}, a.Also...),
+			h: q.h, kind: q.parsed.Kind, ops: ops,
+			tokens: append([]string{q.parsed.Token}, a.Also...),
 		}
 		if err := f.read(h, m.Data); err != nil {
-			return nil, err
+			return err
 		}
 	}
 
+	q.ops = ops
 	if a.Kind == subjects.AckNext && m.Reply != "" { // else nobody would receive the next item
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
-		applyOptions(c, request, &ops[len(ops)-1], a.Next)
+		q.ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
+		q.applyOptions(a.Next)
 	}
 
-	return ops, nil
+	return nil
 }
 
 // ackHeaders returns the headers of an acknowledgement that say what it is, nil if the payload says

@@ -45,9 +45,8 @@ func decodeTestAck(
 	h *Handler, token string, header nats.Header, payload []byte,
 ) ([]fdbpq.Op, error) {
 	r := subjects.Request{Verb: subjects.AckLease, Queue: "jobs", Token: token}
-	m := &nats.Msg{Header: header, Data: payload, Reply: "inbox"}
-	ops := []fdbpq.Op{{Kind: fdbpq.OpAck}}
-	return decode(&verbs[r.Verb], m, &r, &replier{h: h}, &dispatch.Request{}, ops)
+	q, err := decoded(h, r, &nats.Msg{Header: header, Data: payload, Reply: "inbox"})
+	return q.ops, err
 }
 
 // An acknowledgement in the header leaves the payload to the result, whatever it looks like. With

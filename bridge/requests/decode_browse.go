@@ -10,18 +10,17 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
-	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // decodeList reads the payload of a list.
-func decodeList(payload []byte, kind subjects.Kind, c *replier) error {
+func (q *request) decodeList(payload []byte) error {
 	o, err := subjects.ParseListOptions(payload)
 	if err != nil {
 		return err
 	}
 
-	i := c.h.Inspector
-	c.inspection = &inspection{limit: i.lists, reply: func(ctx context.Context) ([]byte, error) {
+	i, kind := q.h.Inspector, q.parsed.Kind
+	q.inspection = &inspection{limit: i.lists, reply: func(ctx context.Context) ([]byte, error) {
 		list, err := i.list(ctx, kind, o, true)
 		return list.Encode(), err
 	}}
@@ -29,7 +28,8 @@ func decodeList(payload []byte, kind subjects.Kind, c *replier) error {
 }
 
 // decodeItems reads the payload of an items request.
-func decodeItems(payload []byte, kind subjects.Kind, name string, c *replier) error {
+func (q *request) decodeItems(payload []byte) error {
+	i, kind, name := q.h.Inspector, q.parsed.Kind, q.parsed.Queue
 	o, err := subjects.ParseItemsOptions(payload)
 	if err != nil {
 		return err
@@ -56,8 +56,7 @@ func decodeItems(payload []byte, kind subjects.Kind, name string, c *replier) er
 		walk.MaxItems = o.Limit
 	}
 
-	i := c.h.Inspector
-	c.inspection = &inspection{limit: i.browses, reply: func(ctx context.Context) ([]byte, error) {
+	q.inspection = &inspection{limit: i.browses, reply: func(ctx context.Context) ([]byte, error) {
 		return i.items(ctx, kind, name, &walk, &o)
 	}}
 	return nil
@@ -101,8 +100,8 @@ func nextOf(state fdbpq.ItemState, end *fdbpq.BrowseEnd) *string {
 
 // look has the inspector run an operation that only reads, as a part of a browse. reply encodes the
 // result.
-func (c *replier) look(r *subjects.Request, op fdbpq.Op, reply func(*fdbpq.Result) []byte) {
-	i, kind, name := c.h.Inspector, r.Kind, r.Queue
+func (q *request) look(op fdbpq.Op, reply func(*fdbpq.Result) []byte) {
+	i, kind, name := q.h.Inspector, q.parsed.Kind, q.parsed.Queue
 	answer := func(ctx context.Context) (payload []byte, err error) {
 		if op.Queue, err = i.swept(ctx, kind, name); err != nil {
 			return nil, err
@@ -116,19 +115,13 @@ func (c *replier) look(r *subjects.Request, op fdbpq.Op, reply func(*fdbpq.Resul
 		})
 		return payload, err
 	}
-	c.inspection = &inspection{limit: i.browses, reply: answer}
+	q.inspection = &inspection{limit: i.browses, reply: answer}
 }
 
-func rankReply(result *fdbpq.Result) []byte {
-	return strictjson.Marshal(subjects.Ranked{Rank: result.Rank, AtLeast: result.RankAtLeast})
-}
-
-// getItems answers a get of several ids or places.
-func getItems(
-	c *replier, kind subjects.Kind, name string, ids []fdbpq.ID, o *subjects.ItemOptions,
-) *inspection {
-	i := c.h.Inspector
-	return &inspection{limit: i.browses, reply: func(ctx context.Context) ([]byte, error) {
+// getItems has the inspector answer a get of several ids or places.
+func (q *request) getItems(ids []fdbpq.ID, o *subjects.ItemOptions) {
+	i, kind, name := q.h.Inspector, q.parsed.Kind, q.parsed.Queue
+	q.inspection = &inspection{limit: i.browses, reply: func(ctx context.Context) ([]byte, error) {
 		page, looked := i.newPage(o.ValueBytes), 0
 		fail := func(id *fdbpq.ID, err error) {
 			page.append(failedItem(id, o.AtPlace, err).Encode())
@@ -146,10 +139,10 @@ func getItems(
 			return looked < maxLookedBytes
 		}
 
-		q, err := i.swept(ctx, kind, name)
+		queue, err := i.swept(ctx, kind, name)
 		if err == nil {
 			err = i.paced(ctx, func() error {
-				return fdbpq.ReadItems(ctx, i.config.DB, q, ids, i.config.Now(), visit)
+				return fdbpq.ReadItems(ctx, i.config.DB, queue, ids, i.config.Now(), visit)
 			})
 		}
 
@@ -162,15 +155,15 @@ func getItems(
 }
 
 // decodeSchedules reads the payload of a schedules request.
-func decodeSchedules(payload []byte, r *subjects.Request, c *replier) error {
+func (q *request) decodeSchedules(payload []byte) error {
 	o, err := subjects.ParseSchedulesOptions(payload)
 	if err != nil {
 		return err
 	}
 
-	room := c.h.Inspector.newPage(0).room
+	room := q.h.Inspector.newPage(0).room
 	op := fdbpq.Op{Kind: fdbpq.OpSchedules, Record: o.After, MaxBytes: max(room, 1)}
-	c.look(r, op, func(result *fdbpq.Result) []byte {
+	q.look(op, func(result *fdbpq.Result) []byte {
 		return schedulesPage(result.Records, o, room)
 	})
 

@@ -184,15 +184,3 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 	said.Next = append(said.Next, next)
 	return err
 }
-
-// measureNext is measurePushed for the successors of an acknowledgement.
-func (h *Handler) measureNext(r *dispatch.Request, op *fdbpq.Op) error {
-	successors := op.Successors()
-	for i := range successors {
-		if err := h.measurePushed(r, &successors[i].Message); err != nil {
-			return badRequest("successor %d: %w", i, err)
-		}
-	}
-	r.Size += opMemory * len(successors)
-	return nil
-}

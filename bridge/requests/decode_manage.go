@@ -5,21 +5,18 @@ import (
 	"math"
 	"slices"
 
-	"github.com/nats-io/nats.go"
-
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // decodeSettings reads a change of settings.
-func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
-	if len(m.Data) == 0 {
+func decodeSettings(payload []byte, op *fdbpq.Op) error {
+	if len(payload) == 0 {
 		return nil
 	}
 
-	change, err := subjects.ParseChange(m.Data)
+	change, err := subjects.ParseChange(payload)
 	if err != nil {
 		return err
 	}
@@ -29,22 +26,21 @@ func decodeSettings(m *nats.Msg, op *fdbpq.Op) error {
 }
 
 // decodePurge reads the payload of a purge. A purge of a state has to find the items first.
-func decodePurge(m *nats.Msg, r *subjects.Request, c *replier, ops []fdbpq.Op) error {
-	state, err := subjects.ParsePurge(m.Data)
+func (q *request) decodePurge(payload []byte) error {
+	state, err := subjects.ParsePurge(payload)
 	of := states[state]
 	if err != nil || state == "" {
 		return err
 	}
 	if of == fdbpq.Done { // all at once
-		ops[0].State = of
+		q.ops[0].State = of
 		return nil
 	}
 
 	found := bulkEdit{
 		op: fdbpq.Op{Kind: fdbpq.OpRemove, State: of}, state: of, max: math.MaxInt64,
-		audited: c.audited,
 	}
-	c.inspection = found.inspection(c.h.Inspector, r, func(done int64, more bool) []byte {
+	q.inspection = found.inspection(q.h.Inspector, &q.parsed, func(done int64, more bool) []byte {
 		return strictjson.Marshal(subjects.Purged{Purged: done, More: more})
 	})
 
@@ -52,15 +48,13 @@ func decodePurge(m *nats.Msg, r *subjects.Request, c *replier, ops []fdbpq.Op) e
 }
 
 // decodeItem reads the payload of an operation on one item or on several, or of a redrive.
-func decodeItem(
-	m *nats.Msg, r *subjects.Request, c *replier, request *dispatch.Request, ops []fdbpq.Op,
-) ([]fdbpq.Op, error) {
-	o, err := subjects.ParseItemOptions(r.Verb, m.Data)
+func (q *request) decodeItem(payload []byte) error {
+	op, r := &q.ops[0], &q.parsed
+	o, err := subjects.ParseItemOptions(r.Verb, payload)
 	if err != nil {
-		return nil, err
+		return err
 	}
 
-	op := &ops[0]
 	op.Priority, op.State, op.AtPlace = o.Priority, states[o.State], o.AtPlace
 	if o.Max {
 		op.End = fdbpq.Back
@@ -72,26 +66,30 @@ func decodeItem(
 
 	switch {
 	case o.IDs == nil && r.Verb == subjects.Redrive: // has to find the dead letters first
-		letters := bulkEdit{op: *op, state: fdbpq.Ready, max: int64(o.Most), audited: c.audited}
-		c.inspection = letters.inspection(c.h.Inspector, r, func(done int64, more bool) []byte {
+		letters := bulkEdit{op: *op, state: fdbpq.Ready, max: int64(o.Most)}
+		q.inspection = letters.inspection(q.h.Inspector, r, func(done int64, more bool) []byte {
 			return strictjson.Marshal(subjects.Redriven{Redriven: done, More: more})
 		})
 
-		return ops, nil
+		return nil
 	case o.MsgID != "":
 		op.Message.MsgID = o.MsgID
-		return ops, nil
+		return nil
 	case o.IDs == nil:
 		op.ID, err = parseName(o.ID, o.AtPlace)
 		if r.Verb == subjects.Rank {
 			op.Kind = fdbpq.OpRank
-			c.look(r, *op, rankReply)
+			q.look(*op, func(result *fdbpq.Result) []byte {
+				return strictjson.Marshal(subjects.Ranked{
+					Rank: result.Rank, AtLeast: result.RankAtLeast,
+				})
+			})
 		}
 
-		return ops, err
+		return err
 	}
 
-	return decodeIDs(o, r, c, request, ops)
+	return q.decodeIDs(o)
 }
 
 // parseName reads the id of a job, or the place of an item.
@@ -104,11 +102,8 @@ func parseName(text string, isPlace bool) (fdbpq.ID, error) {
 	return id, err
 }
 
-// decodeIDs makes an operation for each of several ids or places, like the one in ops.
-func decodeIDs(
-	o subjects.ItemOptions, r *subjects.Request, c *replier, request *dispatch.Request,
-	ops []fdbpq.Op,
-) ([]fdbpq.Op, error) {
+// decodeIDs makes an operation like the first for each of several ids or places.
+func (q *request) decodeIDs(o subjects.ItemOptions) error {
 	ids, of := make([]fdbpq.ID, len(o.IDs)), "ids"
 	if o.AtPlace {
 		of = "places"
@@ -116,29 +111,29 @@ func decodeIDs(
 	for i, text := range o.IDs {
 		id, err := fdbpq.ParseID(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: element %d: %w", of, i, err)
+			return fmt.Errorf("%s: element %d: %w", of, i, err)
 		}
 		ids[i] = id
 	}
 
-	size, most := subjects.MaxItemResults(len(ids)), c.h.config.MaxPayload()
+	size, most := subjects.MaxItemResults(len(ids)), q.h.config.MaxPayload()
 	if int64(size) > most {
-		return nil, fmt.Errorf("%w: a reply with %d results can have %d bytes, and the server "+
+		return fmt.Errorf("%w: a reply with %d results can have %d bytes, and the server "+
 			"carries at most %d: send fewer ids at once", errTooLarge, len(ids), size, most)
 	}
 
-	if ops[0].Kind == fdbpq.OpGet {
-		c.inspection = getItems(c, r.Kind, r.Queue, ids, &o)
-		return ops, nil
+	if q.ops[0].Kind == fdbpq.OpGet {
+		q.getItems(ids, &o)
+		return nil
 	}
 
-	request.Each = true
-	all := slices.Repeat(ops, len(ids))
-	for i := range all {
-		all[i].ID = ids[i]
+	q.each = true
+	q.ops = slices.Repeat(q.ops, len(ids))
+	for i := range q.ops {
+		q.ops[i].ID = ids[i]
 		// A damaged item that has moved is listed with its place only, and clients name it by that.
-		all[i].AtPlace = o.AtPlace || fdbpq.Moved(&ids[i])
+		q.ops[i].AtPlace = o.AtPlace || fdbpq.Moved(&ids[i])
 	}
 
-	return all, nil
+	return nil
 }

@@ -32,12 +32,12 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
 		return err
 	}
 
-	// Each of these takes its headers out. The others come back with the item.
+	// These headers are taken out. The others come back with the item.
 	if err = takeTimes(m.Header, op); err != nil {
 		return err
 	}
 
-	if err = takeKeys(m.Header, &op.Message); err != nil {
+	if op.Message.MsgID, op.Message.Unique, err = subjects.KeysOfPush(m.Header); err != nil {
 		return err
 	}
 
@@ -45,6 +45,8 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
 		return err
 	}
 
+	delete(m.Header, subjects.HeaderMsgID)
+	delete(m.Header, subjects.HeaderUnique)
 	delete(m.Header, subjects.HeaderWeight)
 	given, err := single(m.Header, subjects.HeaderPriority, subjects.ParsePriority, &op.Priority)
 	switch {
@@ -108,17 +110,6 @@ func errTooManyHeaders(n int) error {
 	return fmt.Errorf("%w: %d header lines: want at most %d", errTooLarge, n, subjects.MaxHeaders)
 }
 
-// takeKeys moves the message id and the unique key from the headers of a push to its message.
-// Errors wrap subjects.ErrKey.
-func takeKeys(h nats.Header, m *fdbpq.Message) (err error) {
-	if m.MsgID, m.Unique, err = subjects.KeysOfPush(h); err != nil {
-		return err
-	}
-	delete(h, subjects.HeaderMsgID)
-	delete(h, subjects.HeaderUnique)
-	return nil
-}
-
 // takeTimes reads the times of a push from its headers, and takes them out, except for the expiry.
 // Errors wrap errBadRequest or subjects.ErrTiming.
 func takeTimes(h nats.Header, op *fdbpq.Op) error {
@@ -174,38 +165,40 @@ func single[T any](
 	return spelled, nil
 }
 
-// decodeFrames returns an operation like the one in ops for each push of a batch. They refer to the
-// memory of the message, and follow each other, so all of them succeed or none does. Errors come
-// from decodePush or subjects.ParseFrames.
-func decodeFrames(m *nats.Msg, r *subjects.Request, ops []fdbpq.Op) ([]fdbpq.Op, error) {
+// decodeFrames makes an operation like the first for each push of a batch. They refer to the memory
+// of the message, and follow each other, so all of them succeed or none does. Errors come from
+// decodePush or subjects.ParseFrames.
+func (q *request) decodeFrames(m *nats.Msg) error {
 	if err := checkBatchHeaders(m.Header); err != nil {
-		return nil, err
+		return err
 	}
 
 	frames, err := subjects.ParseFrames(m.Data)
 	if err != nil {
-		return nil, err
+		return err
 	}
 
-	single := subjects.Request{Kind: r.Kind, Verb: subjects.Push, Queue: r.Queue}
-	single.HasPriority = r.Kind == subjects.Priority
+	kind := q.parsed.Kind
+	single := subjects.Request{Kind: kind, Verb: subjects.Push, Queue: q.parsed.Queue}
+	single.HasPriority = kind == subjects.Priority
 
-	first, lines := ops[0], 0
-	ops = slices.Grow(ops, len(frames)-1)[:len(frames)]
+	first, lines := q.ops[0], 0
+	ops := slices.Grow(q.ops, len(frames)-1)[:len(frames)]
 	for i, frame := range frames {
 		ops[i] = first
 		ops[i].Follows = i > 0
 		single.Priority = frame.Priority
 		if err := decodeFrame(&frame, &single, &ops[i]); err != nil {
-			return nil, fmt.Errorf("item %d: %w", i, err)
+			return fmt.Errorf("item %d: %w", i, err)
 		}
 		if lines += headerLines(&frame); lines > subjects.MaxBatchHeaders {
-			return nil, fmt.Errorf("%w: more than %d header lines in all: send fewer items at once",
+			return fmt.Errorf("%w: more than %d header lines in all: send fewer items at once",
 				errTooLarge, subjects.MaxBatchHeaders)
 		}
 	}
 
-	return ops, nil
+	q.ops = ops
+	return nil
 }
 
 // decodeFrame reads one item of a batch, with the checks of a single push.

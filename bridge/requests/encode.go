@@ -149,7 +149,7 @@ func (e *encoder) pushers(item *fdbpq.Item) {
 	setProperties(e.header, &item.Message)
 }
 
-// setProperties sets the headers that takeKeys and takeTimes have made properties of a message.
+// setProperties sets the headers that decodePush has made properties of a message.
 func setProperties(h nats.Header, m *fdbpq.Message) {
 	if m.MsgID != "" {
 		h[subjects.HeaderMsgID] = []string{m.MsgID}

@@ -15,13 +15,6 @@ import (
 // A pop of several items gets a message for each, or framed replies if it allows frames. The last
 // message says how many items there were, and why there were not more.
 
-// answerSeveral answers a pop of several items.
-func (c *replier) answerSeveral(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	f := c.newFramedReply(r, len(results))
-	defer f.close()
-	c.end(f, c.deliver(f, ops, results))
-}
-
 // Deliver sends items of a pop that goes on waiting for more. An item that cannot be sent ends the
 // pop.
 func (c *replier) Deliver(
@@ -40,7 +33,9 @@ func (c *replier) Deliver(
 
 	c.end(f, err)
 	f.close()
-	c.cancellable.remove()
+	if c.cancellable != nil {
+		c.cancellable.remove()
+	}
 	c.ended()
 	return false
 }

@@ -96,9 +96,8 @@ func FuzzDecode(f *testing.F) {
 		}
 
 		r := requests[int(verb)%len(requests)]
-		op := fdbpq.Op{Kind: verbs[r.Verb].op, End: verbs[r.Verb].end}
-
-		if err := decodeOne(&nats.Msg{Header: h, Data: payload}, &r, &op); err != nil {
+		q, err := decoded(new(Handler), r, &nats.Msg{Header: h, Data: payload})
+		if err != nil {
 			told := replied(t, err)
 			if told == nil || told.Code != 400 || told.Text == "" || len(told.Text) > 1000 {
 				t.Fatalf("%v is sent as %v", err, told)
@@ -108,7 +107,7 @@ func FuzzDecode(f *testing.F) {
 		}
 
 		if verbs[r.Verb].op == fdbpq.OpPush {
-			checkStored(t, r, &op, string(payload))
+			checkStored(t, r, &q.ops[0], string(payload))
 		}
 	})
 }
@@ -138,8 +137,7 @@ func FuzzDecodeFrames(f *testing.F) {
 		payload := subjects.AppendFrame(nil, subjects.Frame{Value: []byte("first")})
 		payload = subjects.AppendFrame(payload,
 			subjects.Frame{Priority: priority, Headers: headers, Value: value})
-		ops, err := decode(&verbs[r.Verb], &nats.Msg{Data: append(payload, rest...)}, &r,
-			new(replier), new(dispatch.Request), []fdbpq.Op{{Kind: fdbpq.OpPush}})
+		batch, err := decoded(new(Handler), r, &nats.Msg{Data: append(payload, rest...)})
 		if err != nil {
 			if told := replied(t, err); told == nil || told.Code != 400 || len(told.Text) > 1000 {
 				t.Fatalf("%v is sent as %v", err, told)
@@ -161,15 +159,16 @@ func FuzzDecodeFrames(f *testing.F) {
 			HasPriority: isPriority,
 		}
 
-		want := fdbpq.Op{Kind: fdbpq.OpPush}
 		if err := checkBlock(h, len(headers)); err != nil {
 			t.Fatalf("%q: %v", headers, err)
 		}
 
-		if err := decodeOne(&nats.Msg{Header: h, Data: value}, &alone, &want); err != nil {
+		single, err := decoded(new(Handler), alone, &nats.Msg{Header: h, Data: value})
+		if err != nil {
 			t.Fatalf("%q: %v", headers, err)
 		}
 
+		ops, want := batch.ops, single.ops[0]
 		want.Follows = true
 		want.Message.Value = ops[1].Message.Value // an empty one may be nil
 		if len(ops) != 2 || !reflect.DeepEqual(ops[1], want) ||
@@ -180,17 +179,6 @@ func FuzzDecodeFrames(f *testing.F) {
 		alone.Priority = ops[1].Priority
 		checkStored(t, alone, &ops[1], string(value))
 	})
-}
-
-// decodeOne decodes a request with one operation, or a cancel, which has none.
-func decodeOne(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
-	c := &replier{h: new(Handler)}
-	ops, err := decode(&verbs[r.Verb], m, r, c, &dispatch.Request{}, []fdbpq.Op{*op})
-	if err == nil && len(ops) > 0 {
-		*op = ops[0]
-	}
-
-	return err
 }
 
 // checkStored pushes and pops what was decoded, and compares the reply.

@@ -47,11 +47,13 @@ type Handler struct {
 	// Audit logs who made large changes.
 	Audit *AuditLog
 
-	// endpoints is indexed by kind, verb and whether the subject has a priority.
-	endpoints [2][len(verbs)][2]Endpoint
+	// endpoints is indexed by kind and verb. withPriority is that of a push whose subject has a
+	// priority.
+	endpoints    [2][len(verbs)]Endpoint
+	withPriority Endpoint
 
 	encoders sync.Pool // of *encoder
-	spans    sync.Pool // of *[]fdbpq.Op, for one request at a time
+	requests sync.Pool // of *request, until it is submitted
 	repliers sync.Pool // of *replier
 
 	lastPop atomic.Pointer[parsedPop] // nil before the first
@@ -65,22 +67,17 @@ func New(c Config) *Handler {
 		Audit: newAuditLog(c.Logger),
 	}
 	for _, e := range c.Grammar.Endpoints() {
-		*h.endpoint(e.Kind, e.Verb, e.HasPriority) = c.Endpoint(e)
+		if e.HasPriority {
+			h.withPriority = c.Endpoint(e)
+		} else {
+			h.endpoints[e.Kind][e.Verb] = c.Endpoint(e)
+		}
 	}
 
 	h.encoders.New = func() any { return new(encoder) }
-	h.spans.New = func() any { return new([]fdbpq.Op) }
+	h.requests.New = func() any { return new(request) }
 	h.repliers.New = func() any { return new(replier) }
 	return h
-}
-
-// endpoint returns where the counters of an endpoint are.
-func (h *Handler) endpoint(k subjects.Kind, v subjects.Verb, hasPriority bool) *Endpoint {
-	of := &h.endpoints[k][v]
-	if hasPriority {
-		return &of[1]
-	}
-	return &of[0]
 }
 
 // Receive handles a message that NATS delivered or, if o says so, that another bridge forwarded. It
@@ -103,40 +100,57 @@ func (h *Handler) Receive(m *nats.Msg, o peers.Origin) {
 
 // accept checks the message, decodes it and submits the request. If it returns an error, nothing
 // was submitted and the client has no answer yet.
-func (h *Handler) accept(m *nats.Msg, c *replier, r *dispatch.Request) error {
-	parsed, err := h.check(m, c)
+func (h *Handler) accept(m *nats.Msg, c *replier, r *dispatch.Request) (err error) {
+	if err = h.checkReply(m, c); err != nil {
+		return err
+	}
+
+	if !c.from.Forwarded() { // otherwise the other bridge has checked it, and made a new block
+		if err = checkBlock(m.Header, wire.BlockSize(m)); err != nil {
+			return err
+		}
+	}
+
+	parsed, err := h.config.Grammar.Parse(m.Subject)
 	if err != nil {
 		return err
 	}
 
-	verb := &verbs[parsed.Verb]
-	c.verb = verb
-	c.endpoint = *h.endpoint(parsed.Kind, parsed.Verb, parsed.HasPriority)
+	c.verb = &verbs[parsed.Verb]
+	if c.endpoint = h.endpoints[parsed.Kind][parsed.Verb]; parsed.HasPriority {
+		c.endpoint = h.withPriority
+	}
+
 	if r.Waited >= dispatch.TurnTime(h.config.RequestTimeout) {
 		return fmt.Errorf("%w: the request waited %v until this bridge saw it, and was not run: "+
 			"try again", dispatch.ErrUnavailable, r.Waited.Round(time.Millisecond))
 	}
 
-	if m.Reply == "" && verb.needsReply() {
+	needsReply := c.verb.op != fdbpq.OpPush && c.verb.op != fdbpq.OpAck
+	if m.Reply == "" && needsReply {
 		return badRequest("%s without a reply subject: nobody would receive what it returns",
 			parsed.Verb.Name(parsed.Kind))
 	}
 
-	// The dispatcher copies the operations, so their memory serves later requests.
-	headers := h.forwardable(m, verb) // before decode takes them
-	room := h.spans.Get().(*[]fdbpq.Op)
-	first := fdbpq.Op{Kind: verb.op, End: verb.end}
-	span, err := decode(verb, m, &parsed, c, r, append((*room)[:0], first))
-	if err != nil {
-		return err // the garbage collector gets the room
+	headers := h.forwardable(m, c.verb) // before decode takes them
+	q := h.requests.Get().(*request)
+	*q = request{
+		h: h, parsed: parsed, verb: c.verb, reply: m.Reply, received: r.Received,
+		ops: append(q.ops[:0], fdbpq.Op{Kind: c.verb.op, End: c.verb.end}),
 	}
 
-	defer h.keepSpan(room, span)
+	if err = q.decode(m); err != nil {
+		return err // the garbage collector gets its memory
+	}
+
+	defer h.reuse(q)
+	c.batch, c.frames, c.inspection, c.audit = q.batch, q.frames, q.inspection, q.audit
+	r.Wait, r.Pops, r.Each = q.wait, q.batch, q.each
 	r.Size, r.Silent = len(m.Data), m.Reply == ""
 
 	// Two kinds of requests do not go through a lane.
-	if len(span) == 0 { // a cancel: see decodePop
-		h.cancel(c, r, &parsed)
+	if len(q.ops) == 0 {
+		h.cancel(c, r, &q.parsed)
 		return nil
 	}
 
@@ -144,33 +158,31 @@ func (h *Handler) accept(m *nats.Msg, c *replier, r *dispatch.Request) error {
 		return c.inspect(r)
 	}
 
-	if err := h.measure(c, r, span); err != nil {
+	if err = h.measure(c, r, q.ops); err != nil {
 		return err
 	}
 
-	if r.Queue, err = h.config.Dispatcher.Queue(parsed.Kind, parsed.Queue); err != nil {
+	if r.Queue, err = h.config.Dispatcher.Queue(q.parsed.Kind, q.parsed.Queue); err != nil {
 		return err
 	}
 
-	for i := range span {
-		span[i].Queue = r.Queue.Target
+	for i := range q.ops {
+		q.ops[i].Queue = r.Queue.Target
 	}
 
-	return h.submit(m, c, r, &parsed, span, headers)
+	return h.submit(m, c, r, q, headers)
 }
 
 // submit forwards the request if another bridge owns its queue, or else submits it here.
 func (h *Handler) submit(
-	m *nats.Msg, c *replier, r *dispatch.Request, parsed *subjects.Request,
-	span []fdbpq.Op, headers nats.Header,
+	m *nats.Msg, c *replier, r *dispatch.Request, q *request, headers nats.Header,
 ) (err error) {
 	// A push runs here if its headers were not saved, because this was the only bridge when it
 	// arrived.
-	verb := c.verb
-	saved := headers != nil || verb.op != fdbpq.OpPush || verb.several
-	if saved && routed(verb, span) {
+	saved := headers != nil || q.verb.op != fdbpq.OpPush || q.verb.several
+	if saved && routed(q) {
 		m.Header = headers
-		takes := span[len(span)-1].Kind == fdbpq.OpPop
+		takes := q.ops[len(q.ops)-1].Kind == fdbpq.OpPop
 		if forwarded, err := h.config.Peers.Router.Route(m, r, c.from, takes); forwarded ||
 			err != nil {
 			return err
@@ -178,47 +190,48 @@ func (h *Handler) submit(
 	}
 
 	// Once the peer has answered, a pop gives its items back, but anything else must not run.
-	if c.from.Forwarded() && !dispatch.TakesItem(span) {
+	if c.from.Forwarded() && !dispatch.TakesItem(q.ops) {
 		r.Lapsed = h.config.Peers.Watch()
 	}
 
 	// From here on this bridge answers the request.
 	if r.Wait != nil {
 		var plain dispatch.WaitHandle
-		if span[len(span)-1].Kind == fdbpq.OpPop {
+		if q.ops[len(q.ops)-1].Kind == fdbpq.OpPop {
 			plain = r.WaitHandle()
 		}
 		c.from.NoteWaiting(plain)
 		if r.Wait.ID != "" {
-			if c.cancellable, err = h.Waits.add(r, parsed); err != nil {
+			if c.cancellable, err = h.Waits.add(r, &q.parsed); err != nil {
 				return err
 			}
 		}
 	}
 
-	return h.config.Dispatcher.Submit(r, span)
+	// The dispatcher copies the operations.
+	return h.config.Dispatcher.Submit(r, q.ops)
 }
 
-// maxSpareSpan limits how many operations a spare span has room for.
-const maxSpareSpan = 1024
+// maxSpareOps limits how many operations the memory of a request that is reused has room for.
+const maxSpareOps = 1024
 
-// keepSpan keeps the memory of a span for later requests. The span is in room, unless it has
-// outgrown it.
-func (h *Handler) keepSpan(room *[]fdbpq.Op, span []fdbpq.Op) {
-	clear(span)
-	if cap(span) > cap(*room) && cap(span) <= maxSpareSpan {
-		*room = span
+// reuse frees the memory of a request for others.
+func (h *Handler) reuse(q *request) {
+	ops := q.ops
+	if clear(ops); cap(ops) > maxSpareOps {
+		ops = nil
 	}
-	h.spans.Put(room)
+	*q = request{ops: ops}
+	h.requests.Put(q)
 }
 
 // routed reports whether a request runs on the bridge that owns its queue.
-func routed(v *verb, span []fdbpq.Op) bool {
-	switch v.op {
+func routed(q *request) bool {
+	switch q.verb.op {
 	case fdbpq.OpPush:
 		// A push goes behind the items that pops take, and conflicts with nobody. But in a group
 		// without items it goes among the first, which the next batch of pops reads.
-		return slices.ContainsFunc(span, func(op fdbpq.Op) bool {
+		return slices.ContainsFunc(q.ops, func(op fdbpq.Op) bool {
 			return op.Message.Headers[subjects.HeaderGroup] != nil
 		})
 	case fdbpq.OpPop:
@@ -227,7 +240,7 @@ func routed(v *verb, span []fdbpq.Op) bool {
 
 	// The owner draws from a source, so it must hear of new settings. An acknowledgement may end
 	// with a lease.
-	return span[0].Kind == fdbpq.OpConfigure || span[len(span)-1].Kind == fdbpq.OpLease
+	return q.ops[0].Kind == fdbpq.OpConfigure || q.ops[len(q.ops)-1].Kind == fdbpq.OpLease
 }
 
 // forwardable returns the headers to forward a request with. A push keeps its own, except headers
@@ -266,21 +279,6 @@ func (h *Handler) cancel(c *replier, r *dispatch.Request, parsed *subjects.Reque
 	answered := *r // so that r itself stays off the heap
 	answered.Wait, answered.Answered = nil, time.Now()
 	c.answerData(&answered, nil, nil, nil)
-}
-
-// check makes the checks that do not depend on the verb, and parses the subject.
-func (h *Handler) check(m *nats.Msg, c *replier) (parsed subjects.Request, err error) {
-	if err := h.checkReply(m, c); err != nil {
-		return parsed, err
-	}
-
-	if !c.from.Forwarded() { // otherwise the other bridge has checked it, and made a new block
-		if err := checkBlock(m.Header, wire.BlockSize(m)); err != nil {
-			return parsed, err
-		}
-	}
-
-	return h.config.Grammar.Parse(m.Subject)
 }
 
 // checkBlock refuses too many headers, and blocks that wire.CheckBlock refuses.
@@ -350,10 +348,14 @@ const opMemory = 512
 // not carry.
 func (h *Handler) measure(c *replier, r *dispatch.Request, ops []fdbpq.Op) error {
 	if !c.verb.several {
-		r.Size += opMemory * (len(ops) - 1)
-		if err := h.measureNext(r, &ops[0]); err != nil {
-			return err
+		successors := ops[0].Successors()
+		for i := range successors {
+			if err := h.measurePushed(r, &successors[i].Message); err != nil {
+				return badRequest("successor %d: %w", i, err)
+			}
 		}
+
+		r.Size += opMemory * (len(ops) - 1 + len(successors))
 		return h.measurePushed(r, &ops[0].Message) // nothing else has headers
 	}
 

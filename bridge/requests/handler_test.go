@@ -6,7 +6,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/peers"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -35,14 +34,13 @@ func TestSizeOfAPopOfSeveral(t *testing.T) {
 
 // A request for an outcome waits for as long as it says, even if it may have been in the socket.
 func TestLateRequestWaitsForOutcome(t *testing.T) {
-	c := newTestHandler(t).newReplier("inbox", peers.Origin{})
 	began := time.Now()
-	r := dispatch.Request{Received: began.Add(-time.Second), Waited: time.Second}
+	q := request{h: newTestHandler(t), received: began.Add(-time.Second)}
+	q.parsed = subjects.Request{Kind: subjects.Priority, Queue: "jobs"}
 
-	must(t, decodeResult([]byte(`{"msg_id":"a","expires":"5s"}`),
-		&subjects.Request{Kind: subjects.Priority, Queue: "jobs"}, c, &r))
-	if least := began.Add(5 * time.Second); r.Wait.Until.Before(least) {
-		t.Errorf("it waits %v too briefly", least.Sub(r.Wait.Until))
+	must(t, q.decodeResult([]byte(`{"msg_id":"a","expires":"5s"}`)))
+	if least := began.Add(5 * time.Second); q.wait.Until.Before(least) {
+		t.Errorf("it waits %v too briefly", least.Sub(q.wait.Until))
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/bridge/peers"
@@ -21,6 +23,13 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// decoded returns what a message asks for, whose subject says r.
+func decoded(h *Handler, r subjects.Request, m *nats.Msg) (*request, error) {
+	q := &request{h: h, parsed: r, verb: &verbs[r.Verb], reply: m.Reply}
+	q.ops = []fdbpq.Op{{Kind: q.verb.op, End: q.verb.end}}
+	return q, q.decode(m)
 }
 
 func testKeyspace(t testing.TB) *fdbpq.Keyspace {

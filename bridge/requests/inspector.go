@@ -48,8 +48,9 @@ type inspection struct {
 	limit inspectionLimit
 	// reply returns the payload of the reply.
 	reply func(ctx context.Context) ([]byte, error)
-	// header is the headers of the reply if reply sets it.
-	header nats.Header
+	// header is the headers of the reply if reply sets it, and changed how many items it changed.
+	header  nats.Header
+	changed int64
 
 	// awaits is what the request waits for, nil if it does not wait; known says that it names the
 	// job, and so need not look first.

@@ -54,19 +54,20 @@ func (c *replier) ended() {
 // Answer sends the results: one reply, or for a pop of several items a reply for each and one that
 // ends them.
 func (c *replier) Answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
-	c.cancellable.remove() // first: once it has the answer, the client may use the id again
-	c.answer(r, ops, results)
-	c.ended()
-}
+	if c.cancellable != nil { // first: once it has the answer, the client may use the id again
+		c.cancellable.remove()
+	}
+	defer c.ended()
 
-func (c *replier) answer(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) {
 	// After a +NXT, the next item says that the acknowledgement succeeded.
 	if acks := dispatch.LeadingAcks(ops); acks < len(ops) {
 		ops, results = ops[acks:], results[acks:]
 	}
 
 	if c.batch > 1 {
-		c.answerSeveral(r, ops, results)
+		f := c.newFramedReply(r, len(results))
+		defer f.close()
+		c.end(f, c.deliver(f, ops, results))
 		return
 	}
 
@@ -114,7 +115,7 @@ func (c *replier) send(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Resu
 	}
 
 	op, result := &ops[0], &results[0]
-	if leaseOver(op, result, c.h.config.Now()) {
+	if op.Kind == fdbpq.OpLease && leaseOver(op, result, c.h.config.Now()) {
 		c.h.config.Outbox.Return(r.Queue, op.Kind, result, outbox.Late)
 		return errLeaseOver
 	}
@@ -290,8 +291,11 @@ func (c *replier) Heartbeat(r *dispatch.Request, wanted int) {
 
 // Fail sends the error.
 func (c *replier) Fail(r *dispatch.Request, _ []fdbpq.Op, err error) {
-	c.cancellable.remove()
-	c.fail(r, c.cancellable.why(err))
+	if c.cancellable != nil {
+		c.cancellable.remove()
+		err = c.cancellable.why(err)
+	}
+	c.fail(r, err)
 	c.ended()
 }
 

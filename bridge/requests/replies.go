@@ -159,6 +159,7 @@ func (c *replier) inspect(r *dispatch.Request) error {
 				return
 			}
 		}
+		c.audited(asked.changed, err)
 		answered.Answered = time.Now()
 		c.answerData(&answered, asked.header, payload, err)
 	})

@@ -17,9 +17,8 @@ import (
 // decodeResult reads the payload of a result request. It only reads: what is due in the queue stays
 // where it is. A request that waits is answered by package results, under the id of its job. Only
 // if it names the job in another way, the Inspector looks first.
-func decodeResult(
-	payload []byte, r *subjects.Request, c *replier, request *dispatch.Request,
-) error {
+func (q *request) decodeResult(payload []byte) error {
+	r := &q.parsed
 	o, err := subjects.ParseResultOptions(payload)
 	if err != nil {
 		return err
@@ -32,20 +31,20 @@ func decodeResult(
 		}
 	}
 
-	op.Queue, err = dispatch.TargetOf(c.h.config.Keyspace, r.Kind, r.Queue)
+	op.Queue, err = dispatch.TargetOf(q.h.config.Keyspace, r.Kind, r.Queue)
 	if err != nil {
 		return err
 	}
 
-	i, kind := c.h.Inspector, r.Kind
+	i, kind := q.h.Inspector, r.Kind
 	asked := &inspection{limit: i.results}
 	if o.Expires > 0 {
 		// Not from when the request may have been received: it takes nothing, so to answer a client
 		// that has given up does less harm than to end a wait too early.
-		request.Wait = &dispatch.Wait{Until: time.Now().Add(o.Expires)}
+		q.wait = &dispatch.Wait{Until: time.Now().Add(o.Expires)}
 		asked.awaits = &results.Wait{
 			Job:   fdbpq.QueueJob{Queue: dispatch.NameOf(r.Kind, r.Queue), Job: op.ID},
-			Queue: op.Queue, Until: request.Wait.Until,
+			Queue: op.Queue, Until: q.wait.Until,
 		}
 		asked.known = o.MsgID == ""
 	}
@@ -64,7 +63,7 @@ func decodeResult(
 		return payload, err
 	}
 
-	c.inspection = asked
+	q.inspection = asked
 	return nil
 }
 

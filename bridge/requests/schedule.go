@@ -14,8 +14,8 @@ import (
 )
 
 // decodeSchedule reads a change of a schedule.
-func decodeSchedule(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
-	c, err := subjects.ParseScheduleChange(m.Data)
+func decodeSchedule(payload []byte, r *subjects.Request, op *fdbpq.Op) error {
+	c, err := subjects.ParseScheduleChange(payload)
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func decodeSchedule(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) error {
 }
 
 // decodeUnschedule reads the id of a schedule that ends, whether or not it can be read.
-func decodeUnschedule(m *nats.Msg, op *fdbpq.Op) error {
-	id, err := subjects.ParseUnschedule(m.Data)
+func decodeUnschedule(payload []byte, op *fdbpq.Op) error {
+	id, err := subjects.ParseUnschedule(payload)
 	op.Record = id
 	op.Change = func(value []byte, _ time.Time) ([]byte, error) {
 		if value == nil {

@@ -17,9 +17,6 @@ type verb struct {
 	inspected bool
 }
 
-// needsReply reports whether nobody would receive what a request without a reply subject returns.
-func (v *verb) needsReply() bool { return v.op != fdbpq.OpPush && v.op != fdbpq.OpAck }
-
 // verbs has a row for each verb. Package subjects has the names.
 var verbs = [...]verb{
 	subjects.Push:      {op: fdbpq.OpPush},

@@ -46,7 +46,7 @@ func waitKey(r *subjects.Request, id string) string {
 	return r.Kind.String() + " " + r.Queue + " " + id
 }
 
-// cancellable is a request with an id, nil for one without.
+// cancellable is a request with an id.
 type cancellable struct {
 	waits   *Waits
 	key     string
@@ -106,10 +106,6 @@ func (w *Waits) expireLocked() {
 
 // remove removes a request that has ended.
 func (c *cancellable) remove() {
-	if c == nil {
-		return
-	}
-
 	w := c.waits
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +116,7 @@ func (c *cancellable) remove() {
 
 // why returns the error of a request that ends with err, as its client hears it.
 func (c *cancellable) why(err error) error {
-	if c != nil && c.cancelled.Load() && errors.Is(err, dispatch.ErrCancelled) {
+	if c.cancelled.Load() && errors.Is(err, dispatch.ErrCancelled) {
 		return errCancelled
 	}
 	return err

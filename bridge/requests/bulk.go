@@ -65,18 +65,43 @@ func (e *bulkEdit) run(ctx context.Context, i *Inspector) (more bool, err error)
 			}
 			break
 		}
-		more, err = e.part(ctx, i, q, &walk)
+		more, err = e.batch(ctx, i, q, &walk)
 	}
 
 	return more && e.done < e.max, err
 }
 
-// part changes the next items, and moves the walk on.
-func (e *bulkEdit) part(
+// batch finds the next items, changes them, and moves the walk on behind those that it has tried.
+func (e *bulkEdit) batch(
 	ctx context.Context, i *Inspector, q *dispatch.Queue, walk *fdbpq.Browse,
 ) (more bool, err error) {
+	before := walk.After
+	ops, more, err := e.find(ctx, i, q, walk)
+	if err != nil || len(ops) == 0 {
+		return more, err
+	}
+
+	results, err := i.config.Dispatcher.Do(ctx, q, ops)
+	if err != nil {
+		return false, err
+	}
+
+	tried, err := e.count(results)
+	if err != nil || tried == len(ops) {
+		return more, err
+	}
+
+	if walk.After = before; tried > 0 {
+		walk.After = &ops[tried-1].ID
+	}
+	return true, nil
+}
+
+// find returns an operation for each of the next items, and moves the walk on behind them.
+func (e *bulkEdit) find(
+	ctx context.Context, i *Inspector, q *dispatch.Queue, walk *fdbpq.Browse,
+) (ops []fdbpq.Op, more bool, err error) {
 	redrives := e.op.Kind == fdbpq.OpRedriveItem
-	var ops []fdbpq.Op
 	visit := func(item *fdbpq.Browsed) bool {
 		if len(ops) == int(min(bulkBatch, e.max-e.done)) {
 			return false
@@ -89,26 +114,17 @@ func (e *bulkEdit) part(
 		return true
 	}
 
-	var end fdbpq.BrowseEnd
-	err = i.run(ctx, i.slots, func() (err error) {
-		end, err = walk.Walk(ctx, i.config.DB, q.Target, i.config.Now(), visit)
+	err = i.run(ctx, i.slots, func() error {
+		end, err := walk.Walk(ctx, i.config.DB, q.Target, i.config.Now(), visit)
+		walk.After, more = &end.Last, end.More
 		return err
 	})
-	if err != nil {
-		return false, err
-	}
+	return ops, more && err == nil, err
+}
 
-	before := walk.After
-	walk.After = &end.Last
-	if len(ops) == 0 {
-		return end.More, nil
-	}
-
-	results, err := i.config.Dispatcher.Do(ctx, q, ops)
-	if err != nil {
-		return false, err
-	}
-
+// count counts the items that were changed, and returns how many were tried. It passes over items
+// that are gone or leased by now.
+func (e *bulkEdit) count(results []fdbpq.Result) (tried int, err error) {
 	for n := range results {
 		err := results[n].Err
 		if err == nil {
@@ -116,19 +132,14 @@ func (e *bulkEdit) part(
 			continue
 		}
 
-		// Pass over items that are gone or leased by now.
 		switch code := classify(err).code; {
-		case errors.Is(err, fdbpq.ErrNoRoom): // the next batch begins here
-			if walk.After = before; n > 0 {
-				walk.After = &ops[n-1].ID
-			}
-			return true, nil
+		case errors.Is(err, fdbpq.ErrNoRoom): // for this item: the next batch begins with it
+			return n, nil
 		case code != subjects.CodeNotFound && code != subjects.CodeConflict:
-			return false, err
-		case redrives: // they follow each other, so the rest has not been tried
-			walk.After = &ops[n].ID
-			return true, nil
+			return n, err
+		case e.op.Kind == fdbpq.OpRedriveItem: // each follows the one before: the rest did not run
+			return n + 1, nil
 		}
 	}
-	return end.More, nil
+	return len(results), nil
 }

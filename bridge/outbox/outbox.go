@@ -58,9 +58,7 @@ type Outbox struct {
 
 		denials   map[string]int // by subject, not yet attributed to replies
 		undecided int            // rounds in a row that ended without a decision
-		lastHeard error          // the latest permission violation that Heard was told
-		awaited   error          // a round waits for it; nil if none does
-		caughtUp  chan struct{}  // closed when Heard was told of it
+		reports   reports
 
 		relayed map[string]*relayed // by reply subject
 

@@ -75,8 +75,7 @@ func (o *Outbox) markAsked() bool {
 }
 
 // exchange sends a PING, then waits for the PONG and for hearGone and Heard to handle everything
-// that came before it. It is not certain of the latter if it cannot tell the newest error from
-// others.
+// that came before it. It is not certain of the latter if other errors hide the newest denial.
 func (o *Outbox) exchange(ctx context.Context) (certain bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.config.Patience)
 	defer cancel()
@@ -89,19 +88,12 @@ func (o *Outbox) exchange(ctx context.Context) (certain bool, err error) {
 		return false, ctx.Err()
 	}
 
-	// The client sets LastError before it reads on, and reports errors in the same order from a
-	// goroutine of its own.
 	o.mu.Lock()
-	newest := o.config.Conn().LastError()
-	certain = newest == nil || newest == o.mu.lastHeard
-	if certain || !errors.Is(newest, nats.ErrPermissionViolation) {
-		o.mu.Unlock()
-		return certain, nil
-	}
-
-	caughtUp := make(chan struct{})
-	o.mu.awaited, o.mu.caughtUp = newest, caughtUp
+	caughtUp := o.mu.reports.await(o.config.Conn().LastError())
 	o.mu.Unlock()
+	if caughtUp == nil {
+		return false, nil
+	}
 
 	select {
 	case <-caughtUp:
@@ -129,10 +121,39 @@ func (o *Outbox) Heard(err error) {
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.mu.lastHeard = err
-	if err == o.mu.awaited {
-		close(o.mu.caughtUp)
-		o.mu.awaited = nil
+	o.mu.reports.handled(err)
+}
+
+// reports follows the denials that the NATS client reports. The client makes an error for each,
+// sets LastError to it before it reads on, and passes them to Heard in the same order, from a
+// goroutine of its own. So once Heard has handled LastError, it has handled all before it.
+type reports struct {
+	latest   error         // the latest denial that was handled
+	awaited  error         // await waits for it; nil if there is none
+	caughtUp chan struct{} // closed when awaited was handled
+}
+
+// await returns a channel that is closed once everything up to the client's last error is handled,
+// or nil if that cannot be known: the last error is no denial, so Heard does not get it, and it may
+// have replaced one.
+func (r *reports) await(last error) <-chan struct{} {
+	caughtUp := make(chan struct{})
+	switch {
+	case last == nil || last == r.latest:
+		close(caughtUp)
+	case errors.Is(last, nats.ErrPermissionViolation):
+		r.awaited, r.caughtUp = last, caughtUp
+	default:
+		return nil
+	}
+	return caughtUp
+}
+
+// handled records that a denial was handled.
+func (r *reports) handled(denial error) {
+	if r.latest = denial; denial == r.awaited {
+		close(r.caughtUp)
+		r.awaited = nil
 	}
 }
 

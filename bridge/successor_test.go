@@ -91,28 +91,41 @@ func askAndWaitKind(
 	return replies
 }
 
-// A lost lease pushes nothing, nor does an acknowledgement that is repeated, or refused for another
-// queue. The refused one does not count, also with +NXT.
-func TestRefusedSuccessors(t *testing.T) {
+// An acknowledgement pushes once: repeated, it pushes nothing, nor does one of several leases of
+// which one is lost.
+func TestLostLeasePushesNothing(t *testing.T) {
 	each(t, func(t *testing.T, e *testenv.Env) {
 		acks := pushAndLease(t, e, "jobs", 2)
-		good := pushesTo("mail", 5, "", "x")
+		done, held := acks[0], acks[1]
+		letter := frames(pushesTo("mail", 5, "", "x"))
 		ok(t, e, "pq.jobs.config", nil, `{"next":["mail"]}`)
-		ok(t, e, acks[0], framed("+ACK", 1), frames(good))
+		ok(t, e, done, framed("+ACK", 1), letter)
 
-		_ = refused(t, e, 409, acks[0], framed("+ACK", 1), []byte(frames(good)))
-		_ = refused(t, e, 409, acks[1], framed(alsoPayload("+NXT", acks[:1]), 1),
-			[]byte(frames(good)))
+		_ = refused(t, e, 409, done, framed("+ACK", 1), []byte(letter))
+		also := alsoPayload("+NXT", []string{done})
+		_ = refused(t, e, 409, held, framed(also, 1), []byte(letter))
+
+		wantData(t, ok(t, e, "pq.mail.len", nil, ""), `{"queue":"mail","len":1}`)
+		checkStore(t, e)
+	})
+}
+
+// An acknowledgement that may not push to one of its queues pushes nothing, and the lease stays.
+func TestRefusedSuccessors(t *testing.T) {
+	each(t, func(t *testing.T, e *testenv.Env) {
+		ok(t, e, "pq.jobs.config", nil, `{"next":["mail"]}`)
+		held := pushAndLease(t, e, "jobs", 1)[0]
+		letters := frames(pushesTo("mail", 5, "", "x"), pushesTo("other", 0, "", "x"))
+
 		for _, verb := range []string{"+ACK", "+NXT"} {
-			err := refused(t, e, 400, acks[1], framed(verb, 2),
-				[]byte(frames(good, pushesTo("other", 0, "", "x"))))
+			err := refused(t, e, 400, held, framed(verb, 2), []byte(letters))
 			if !strings.Contains(err.Text, `successor 1: the setting next of the queue "jobs"`) {
 				t.Error(err)
 			}
 		}
 
-		wantData(t, ok(t, e, "pq.mail.len", nil, ""), `{"queue":"mail","len":1}`)
-		ok(t, e, acks[1], nil, "+ACK")
+		wantData(t, ok(t, e, "pq.mail.len", nil, ""), `{"queue":"mail","len":0}`)
+		ok(t, e, held, nil, "+ACK")
 		checkStore(t, e)
 	})
 }

@@ -10,7 +10,7 @@
 //	lookup.go               an item by its id, wherever it is
 //	turn.go, turns.go       how far a group reaches; which count its next item gets
 //	groupsecrets.go         what hashes of groups depend on
-//	known.go, front.go      facts about a queue that need no read; its first items
+//	known.go, readahead.go  facts about a queue that need no read; its first items
 //	counters.go, bytes.go   counters; the bytes of all items
 //	settings.go             settings, records, rates and the list entry of a queue
 //	cachedsettings.go       settings that a Batcher has read, in a store that others change

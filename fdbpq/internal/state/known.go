@@ -51,7 +51,7 @@ type CountsByQueue map[string]map[int64]int64
 //	noHistories  false            FirstHistory                 SetHistory
 //	settings     nil              Settings                     SetSettings
 //	counts       not in the map   LearnCounts                  forgetCounts
-//	front        see front        a walk from the front        each change of ("i"), Purge
+//	readAhead    see readAhead    a walk from the front        each change of ("i"), Purge
 //	leased       not in the map   Hold of a lease              Unhold, Purge
 //	turns        see turn         Turns.Load                   each move of an item, Purge
 //	orderEnd     zero             Finish                       Finish, to a later time
@@ -62,7 +62,7 @@ type facts struct {
 	quietUntil  time.Time             // nothing falls due before
 	noHistories bool                  // no item has a history
 	settings    *codec.StoredSettings // must not be changed
-	front       front
+	readAhead   readAhead
 	leased      map[codec.ID]*codec.Record // leases that will be acknowledged soon: see knowLeased
 	turns       map[turnOf]*turn
 	orderEnd    time.Time // no finished job has a later place; too late a time does no harm
@@ -199,8 +199,8 @@ func (f *facts) forgetItems() {
 	for id := range f.leased {
 		f.forgetLeased(&id)
 	}
-	f.growFront(-f.front.size)
-	f.front = front{}
+	f.growReadAhead(-f.readAhead.size)
+	f.readAhead = readAhead{}
 	f.grow(-turnSize * len(f.turns))
 	clear(f.turns)
 }

@@ -73,7 +73,7 @@ func TestKnownItemsHaveTheirMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(block)
-	if p := f.front.items[0]; string(p.Key) != "key" || string(p.Value) != "value" {
+	if p := f.readAhead.items[0]; string(p.Key) != "key" || string(p.Value) != "value" {
 		t.Errorf("known is %q, %q", p.Key, p.Value)
 	}
 }

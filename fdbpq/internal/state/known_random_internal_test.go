@@ -299,15 +299,15 @@ func (r *knownRun) check(g *Ledger) {
 	}
 
 	size, items := factsSize+len(g.L.Prefix), r.pairs(g, g.L.ItemRange())
-	if w := &f.front; !w.all {
-		at, _ := (&front{items: items}).find(w.end)
+	if w := &f.readAhead; !w.all {
+		at, _ := (&readAhead{items: items}).find(w.end)
 		items = items[:at]
 	}
 	same := func(a, b kv.KeyValue) bool {
 		return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 	}
-	if !slices.EqualFunc(f.front.items, items, same) {
-		r.Fatalf("known are %d items: want %d", len(f.front.items), len(items))
+	if !slices.EqualFunc(f.readAhead.items, items, same) {
+		r.Fatalf("known are %d items: want %d", len(f.readAhead.items), len(items))
 	}
 
 	for _, pair := range items {

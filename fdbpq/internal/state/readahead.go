@@ -8,9 +8,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// front is what is known of the beginning of a queue, so that pops need not look for it: items are
-// all ready items with keys below end. The zero value knows nothing.
-type front struct {
+// readAhead is what is known of the beginning of a queue, so that pops need not look for it: items
+// are all ready items with keys below end. The zero value knows nothing.
+type readAhead struct {
 	items []kv.KeyValue // in order, as they are stored
 	size  int           // about how many bytes they take
 	end   []byte        // nil before the first page
@@ -18,10 +18,10 @@ type front struct {
 }
 
 const (
-	// maxFront is how many items pushes leave in a front at most, and maxFrontBytes about how many
-	// bytes.
-	maxFront      = 64
-	maxFrontBytes = 16 << 10
+	// maxReadAhead is how many items pushes leave in a readAhead at most, and maxReadAheadBytes
+	// about how many bytes.
+	maxReadAhead      = 64
+	maxReadAheadBytes = 16 << 10
 
 	// Where up to few items are wanted, about ahead items are read, or aheadBytes, for later pops.
 	few        = 4
@@ -31,13 +31,13 @@ const (
 
 // begins reports whether page serves a walk from an end.
 func (f *facts) begins(end codec.End) bool {
-	return f != nil && (end == codec.Front || f.front.all)
+	return f != nil && (end == codec.Front || f.readAhead.all)
 }
 
 // page returns the first items of the queue, or from its back the last, as far as they are known.
 // Whatever else is asked for it reads.
 func (f *facts) page(l *codec.Layout, r kv.Reader, o kv.RangeOptions) ([]kv.KeyValue, error) {
-	w := &f.front
+	w := &f.readAhead
 	for !w.all && !o.Full(upTo(w.items, o)) {
 		rest, more := l.ItemRange(), o
 		if w.end != nil {
@@ -57,7 +57,7 @@ func (f *facts) page(l *codec.Layout, r kv.Reader, o kv.RangeOptions) ([]kv.KeyV
 		}
 		for _, pair := range pairs {
 			w.items = append(w.items, ownPair(pair))
-			f.growFront(sizeOfPair(pair))
+			f.growReadAhead(sizeOfPair(pair))
 		}
 	}
 
@@ -86,7 +86,7 @@ func (f *facts) attached(key, value []byte) {
 	if f == nil {
 		return
 	}
-	w := &f.front
+	w := &f.readAhead
 	if !w.all && bytes.Compare(key, w.end) >= 0 {
 		return
 	}
@@ -95,13 +95,13 @@ func (f *facts) attached(key, value []byte) {
 	at, _ := w.find(key)
 	pair := kv.KeyValue{Key: key, Value: bytes.Clone(value)}
 	w.items = slices.Insert(w.items, at, pair)
-	f.growFront(sizeOfPair(pair))
+	f.growReadAhead(sizeOfPair(pair))
 
-	if len(w.items) > maxFront || w.size > maxFrontBytes {
+	if len(w.items) > maxReadAhead || w.size > maxReadAheadBytes {
 		half := len(w.items) / 2
 		w.end, w.all = w.items[half].Key, false
 		for _, pair := range w.items[half:] {
-			f.growFront(-sizeOfPair(pair))
+			f.growReadAhead(-sizeOfPair(pair))
 		}
 		w.items = slices.Delete(w.items, half, len(w.items))
 	}
@@ -112,13 +112,13 @@ func (f *facts) detached(key []byte) {
 	if f == nil {
 		return
 	}
-	w := &f.front
+	w := &f.readAhead
 	at, found := w.find(key)
 	if !found {
 		return
 	}
 
-	f.growFront(-sizeOfPair(w.items[at]))
+	f.growReadAhead(-sizeOfPair(w.items[at]))
 	if at == 0 { // as pops do
 		w.items[0] = kv.KeyValue{}
 		if w.items = w.items[1:]; len(w.items) == 0 {
@@ -130,7 +130,7 @@ func (f *facts) detached(key []byte) {
 }
 
 // find returns where the item with a key is, or would be.
-func (w *front) find(key []byte) (at int, found bool) {
+func (w *readAhead) find(key []byte) (at int, found bool) {
 	if len(w.items) > 0 && bytes.Equal(w.items[0].Key, key) {
 		return 0, true
 	}
@@ -139,8 +139,8 @@ func (w *front) find(key []byte) (at int, found bool) {
 	})
 }
 
-func (f *facts) growFront(bytes int) {
-	f.front.size += bytes
+func (f *facts) growReadAhead(bytes int) {
+	f.readAhead.size += bytes
 	f.grow(bytes)
 }
 
@@ -152,5 +152,5 @@ func ownPair(p kv.KeyValue) kv.KeyValue {
 	return kv.KeyValue{Key: both[:key:key], Value: both[key:len(both):len(both)]}
 }
 
-// sizeOfPair is about how many bytes an item of a front takes.
+// sizeOfPair is about how many bytes an item of a readAhead takes.
 func sizeOfPair(p kv.KeyValue) int { return 64 + len(p.Key) + len(p.Value) }

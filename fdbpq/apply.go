@@ -39,10 +39,10 @@ func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txO
 func (t *txOps) apply() error {
 	t.moving.opBytes = bytesOf(t.ops)
 	t.changed.Most = t.returned.Most / 2
-	t.outgoing = due.NewOutgoing(t.tx, t.now, t.known)
+	t.outgoing = due.NewOutgoing(t.tx, t.now, t.cache)
 	t.outgoing.Secrets = &t.secrets
 	for _, q := range t.queues {
-		q.ledger = state.NewLedger(t.tx, q.l, t.now, t.known)
+		q.ledger = state.NewLedger(t.tx, q.l, t.now, t.cache)
 		q.ledger.Secrets = &t.secrets
 		if len(t.configs) == 0 {
 			q.ledger.Cached = t.cached

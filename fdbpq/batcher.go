@@ -39,8 +39,8 @@ type Batcher struct {
 
 	batchCount int64                // batches started
 	nextCounts state.CountsByQueue  // after the newest batch, if its first attempt commits
-	known      *state.Known         // nil if the engine has no turns
-	settings   *state.SettingsCache // nil if known is not
+	cache      *state.QueueCache    // nil if the engine has no turns
+	settings   *state.SettingsCache // nil if cache is not
 	spare      sync.Pool            // of *[]Result, all zero
 
 	mu struct {
@@ -60,7 +60,7 @@ func NewBatcher(db kv.Database, k *Keyspace) *Batcher {
 
 	// Where batches do not pipeline, Wait may make attempts while Start makes one.
 	if t := db.Traits(); t.Serial && t.Pipelines && !t.Shared {
-		b.known = state.NewKnown(state.MaxKnown)
+		b.cache = state.NewQueueCache(state.MaxQueueCache)
 	} else {
 		b.settings = state.NewSettingsCache(k.s.Priority.List)
 	}
@@ -306,8 +306,8 @@ func (p *Pending) runOps(minCounts state.CountsByQueue) (a *txOps, err error) {
 	t := newTxOps(tx, p.ops, b.newResults(len(p.ops)), b.now())
 	t.minCounts, t.readFrom = minCounts, since
 	t.moving.maxBytes, t.returned.Most = b.maxMoved, b.maxReturned
-	b.known.BeginTransaction(tx)
-	t.known, t.secrets.Known, t.cached = b.known, secrets, b.settings.Begin(tx)
+	b.cache.BeginTransaction(tx)
+	t.cache, t.secrets.Known, t.cached = b.cache, secrets, b.settings.Begin(tx)
 
 	if err := t.apply(); err != nil {
 		return nil, err
@@ -328,7 +328,7 @@ func (p *Pending) startCommit(a *txOps) state.CountsByQueue {
 		}
 	}
 
-	p.batcher.known.LearnCounts(a.nextCounts)
+	p.batcher.cache.LearnCounts(a.nextCounts)
 	p.commit = a.tx.Commit()
 	return a.nextCounts
 }

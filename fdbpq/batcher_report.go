@@ -21,12 +21,12 @@ func (b *Batcher) LimitRoom(bytes int) { b.maxMoved = bytes }
 // memory: a few times as much. Call it before the first Start.
 func (b *Batcher) LimitReturned(bytes int) { b.maxReturned = bytes }
 
-// LimitKnown lowers about how many bytes the Batcher takes to know what is in the store, and need
+// LimitCache lowers about how many bytes the Batcher takes to know what is in the store, and need
 // not read it again, where nobody else writes; the default is 32 MiB. Call it before the first
 // Start.
-func (b *Batcher) LimitKnown(bytes int) {
-	if b.known != nil {
-		b.known = state.NewKnown(min(bytes, state.MaxKnown))
+func (b *Batcher) LimitCache(bytes int) {
+	if b.cache != nil {
+		b.cache = state.NewQueueCache(min(bytes, state.MaxQueueCache))
 	}
 }
 

@@ -66,7 +66,7 @@ func (q *queuePushes) beginReads() {
 	}
 
 	q.last, q.next = make(map[int64]kv.Future[int64]), make(map[int64]int64)
-	known := q.known.Counts(q.l)
+	known := q.cache.Counts(q.l)
 	for _, i := range q.indexes {
 		p := q.priorityOf(&q.ops[i])
 		if count, ok := known[p]; ok {

@@ -22,7 +22,7 @@ type txn struct {
 	results  []Result          // by place in ops
 	queues   []*queueTxn       // in order of first use
 	popped   []state.TakenItem // in order of removal
-	known    *state.Known
+	cache    *state.QueueCache
 	secrets  state.GroupSecrets
 	cached   *state.CachedSettings
 	listed   []*codec.Layout // queues that pushes found in the list of queues, or added to it

@@ -94,7 +94,7 @@ func newLane(d *shared) *lane {
 		l.batcher.LimitRoom(room)
 	}
 	l.batcher.LimitReturned(min(d.options.MaxBatchBytes, fdbpq.MaxMessageSize))
-	l.batcher.LimitKnown(knownBatches * d.options.MaxBatchBytes)
+	l.batcher.LimitCache(knownBatches * d.options.MaxBatchBytes)
 	l.batcher.SetNow(d.options.Now)
 
 	l.popSize.Store(int64(d.options.MaxBatchBytes / firstBatchPops))

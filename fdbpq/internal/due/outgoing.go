@@ -14,15 +14,15 @@ import (
 type Outgoing struct {
 	tx     kv.Transaction
 	now    time.Time
-	known  *state.Known
+	cache  *state.QueueCache
 	queues map[string]*Destination // by prefix
 
 	Secrets *state.GroupSecrets // of the transaction; nil if each queue has its own
 }
 
-// NewOutgoing returns the Outgoing of a transaction. known saves reads; nil knows nothing.
-func NewOutgoing(tx kv.Transaction, now time.Time, known *state.Known) Outgoing {
-	return Outgoing{tx: tx, now: now, known: known}
+// NewOutgoing returns the Outgoing of a transaction. cache saves reads; nil knows nothing.
+func NewOutgoing(tx kv.Transaction, now time.Time, cache *state.QueueCache) Outgoing {
+	return Outgoing{tx: tx, now: now, cache: cache}
 }
 
 // Destination is a queue that gets items of an Outgoing.
@@ -39,7 +39,7 @@ func (o *Outgoing) To(l *codec.Layout, priority int64) *Destination {
 	to := o.queues[l.Prefix]
 	if to == nil {
 		to = &Destination{
-			Ledger: state.NewLedger(o.tx, l, o.now, o.known),
+			Ledger: state.NewLedger(o.tx, l, o.now, o.cache),
 			counts: map[int64]kv.Future[int64]{},
 			next:   map[int64]int64{},
 		}

@@ -25,7 +25,7 @@ import (
 type Cursor struct {
 	r        kv.Reader
 	l        *codec.Layout
-	facts    *facts // nil if the pages are not known
+	cache    *cachedQueue // nil if the pages are not known
 	end      codec.End
 	asked    kv.RangeOptions // for a page
 	together int             // for how many items the rest is read at once; 0: the caller reads it
@@ -47,9 +47,9 @@ func Walk(l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int
 }
 
 func walk(
-	f *facts, l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int,
+	queue *cachedQueue, l *codec.Layout, r kv.Reader, end codec.End, want, bytes, together int,
 ) Cursor {
-	c := Cursor{facts: f, r: r, l: l, end: end, together: together}
+	c := Cursor{cache: queue, r: r, l: l, end: end, together: together}
 	c.asked = kv.RangeOptions{Limit: want, Bytes: max(bytes, 1), Reverse: end == codec.Back}
 	c.requestPage()
 	return c
@@ -59,8 +59,8 @@ func walk(
 func (c *Cursor) requestPage() {
 	rest := c.l.ItemRange()
 	switch {
-	case c.last == nil && c.facts.begins(c.end):
-		c.page = kv.Ready(c.facts.page(c.l, c.r, c.asked))
+	case c.last == nil && c.cache.begins(c.end):
+		c.page = kv.Ready(c.cache.page(c.l, c.r, c.asked))
 		return
 	case c.last == nil:
 	case c.end == codec.Front:
@@ -186,7 +186,7 @@ func (g *Ledger) WalkEnds(r kv.Reader, want [2]int, bytes, together int) (e Ends
 		if n > 0 {
 			// The ends share the bytes.
 			share := bytes * n / (want[codec.Front] + want[codec.Back])
-			e.Walks[end] = walk(g.facts, g.L, r, codec.End(end), n, share, together)
+			e.Walks[end] = walk(g.cache, g.L, r, codec.End(end), n, share, together)
 		}
 	}
 	return e

@@ -2,15 +2,16 @@
 //
 // A [Ledger] is the state of one queue in one transaction. It has one method for each move of an
 // item, and the table of them. A [Cursor] finds items in their order, an [ItemRead] is one being
-// read, and a [Lookup] finds one by its id. [Known] carries what a transaction has learned to the
-// next one.
+// read, and a [Lookup] finds one by its id. [QueueCache] carries what a transaction has learned to
+// the next one.
 //
 //	ledger.go               the moves of items, and what Flush adds to the counters
 //	cursor.go, itemread.go  items in their order, from either end; an item being read
 //	lookup.go               an item by its id, wherever it is
 //	turn.go, turns.go       how far a group reaches; which count its next item gets
 //	groupsecrets.go         what hashes of groups depend on
-//	known.go, readahead.go  facts about a queue that need no read; its first items
+//	queuecache.go           what is known of a queue without a read
+//	readahead.go            its first items, of which the same holds
 //	counters.go, bytes.go   counters; the bytes of all items
 //	settings.go             settings, records, rates and the list entry of a queue
 //	cachedsettings.go       settings that a Batcher has read, in a store that others change

@@ -147,7 +147,7 @@ func (e *Expiries) remove() error {
 			g.countRemoved(h)
 			g.deleteAlias(&h.ID, g.firstOf(h))
 			g.freeUnique(&h.ID, h.Unique)
-			g.facts.detached(e.ready.spans[n].Begin)
+			g.cache.detached(e.ready.spans[n].Begin)
 			g.countReady(&h.ID, -1)
 			g.Removed.Expired++
 		}

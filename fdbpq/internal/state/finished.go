@@ -29,8 +29,8 @@ func (g *Ledger) BeginFinish() {
 
 // orderEnd returns where the last place in the order is kept, zero as long as it is not known.
 func (g *Ledger) orderEnd() *time.Time {
-	if g.facts != nil {
-		return &g.facts.orderEnd
+	if g.cache != nil {
+		return &g.cache.orderEnd
 	}
 	return &g.ownOrderEnd
 }

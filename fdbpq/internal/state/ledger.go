@@ -43,8 +43,8 @@ type Ledger struct {
 	L   *codec.Layout
 	Now time.Time
 
-	facts     *facts           // what is known of the queue without a read; nil is nothing
-	own       map[turnOf]*turn // the turns of this transaction if facts is nil
+	cache     *cachedQueue     // what is known of the queue without a read; nil is nothing
+	own       map[turnOf]*turn // the turns of this transaction if cache is nil
 	bytes     byteCount
 	metaReads map[codec.ID]*ItemRead // of items to be deleted: see BeginDelete
 
@@ -75,10 +75,10 @@ type Ledger struct {
 	Ran   []time.Duration // how long the former ran; negative if not known
 }
 
-// NewLedger returns the ledger of a queue in a transaction. known saves reads; nil knows nothing.
+// NewLedger returns the ledger of a queue in a transaction. cache saves reads; nil knows nothing.
 // All ledgers of a queue in one transaction must have the same.
-func NewLedger(tx kv.Transaction, l *codec.Layout, now time.Time, known *Known) Ledger {
-	return Ledger{Tx: tx, L: l, Now: now, facts: known.queue(l)}
+func NewLedger(tx kv.Transaction, l *codec.Layout, now time.Time, cache *QueueCache) Ledger {
+	return Ledger{Tx: tx, L: l, Now: now, cache: cache.queue(l)}
 }
 
 // Add writes an item that is ready.
@@ -129,7 +129,7 @@ func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 // Detach takes a ready item out of ("i"). Its ("m") keys stay; the caller keeps its value.
 func (g *Ledger) Detach(s *ItemRead) {
 	g.Tx.Clear(s.Pair.Key)
-	g.facts.detached(s.Pair.Key)
+	g.cache.detached(s.Pair.Key)
 	g.countReady(&s.Item.ID, -1)
 }
 
@@ -137,7 +137,7 @@ func (g *Ledger) Detach(s *ItemRead) {
 func (g *Ledger) Attach(id *codec.ID, value []byte) {
 	key := g.L.ItemKey(id)
 	g.Tx.Set(key, value)
-	g.facts.attached(key, value)
+	g.cache.attached(key, value)
 	g.countReady(id, 1)
 }
 
@@ -145,7 +145,7 @@ func (g *Ledger) Attach(id *codec.ID, value []byte) {
 func (g *Ledger) Hold(h *codec.Record) {
 	SetUntil(g.L, g.Tx, h.FallsDue(), g.L.HeldKey(&h.ID), h.Encode())
 	if h.State == codec.Leased {
-		g.facts.knowLeased(g.L, h)
+		g.cache.knowLeased(g.L, h)
 	}
 	g.noteDue(h.FallsDue())
 	g.countHeld(h, 1)
@@ -154,7 +154,7 @@ func (g *Ledger) Hold(h *codec.Record) {
 // Unhold takes a held item out of ("h").
 func (g *Ledger) Unhold(h *codec.Record) {
 	ClearUntil(g.L, g.Tx, h.FallsDue(), g.L.HeldKey(&h.ID))
-	g.facts.forgetLeased(&h.ID)
+	g.cache.forgetLeased(&h.ID)
 	g.countHeld(h, -1)
 }
 
@@ -170,8 +170,8 @@ func (g *Ledger) Requeue(h *codec.Record) {
 // SetHistory writes the history of an item in ("i").
 func (g *Ledger) SetHistory(id *codec.ID, past []byte) {
 	g.Tx.Set(g.L.HistoryKey(id), past)
-	if g.facts != nil {
-		g.facts.noHistories = false
+	if g.cache != nil {
+		g.cache.noHistories = false
 	}
 }
 
@@ -192,7 +192,7 @@ func (g *Ledger) DetachAnywhere(h *codec.Record) {
 
 	key := g.L.ItemKey(&h.ID)
 	g.Tx.Clear(key)
-	g.facts.detached(key)
+	g.cache.detached(key)
 	g.Tx.Clear(g.L.HistoryKey(&h.ID))
 	g.ClearExpiry(&h.ID, h.Expires)
 	g.countReady(&h.ID, -1)
@@ -288,7 +288,7 @@ func ClearUntil(l *codec.Layout, tx kv.Transaction, at time.Time, key []byte) {
 func (g *Ledger) noteDue(at time.Time) {
 	at = codec.Micros(at) // as the time index has it, without a monotonic clock
 	g.Upcoming.Due = codec.Earliest(g.Upcoming.Due, at)
-	g.facts.noteDue(at)
+	g.cache.noteDue(at)
 }
 
 // countReady counts an item that comes into ("i") or, with -1, leaves it. Items of other programs

@@ -35,8 +35,8 @@ func (g *Ledger) LookUpHeld(id *codec.ID) Lookup {
 // LookUpLeased is LookUpHeld for callers that do not need the value. It reads nothing if the lease
 // is known from an earlier transaction.
 func (g *Ledger) LookUpLeased(id *codec.ID) Lookup {
-	if g.facts != nil {
-		if known := g.facts.leased[*id]; known != nil {
+	if g.cache != nil {
+		if known := g.cache.leased[*id]; known != nil {
 			return Lookup{known: known}
 		}
 	}
@@ -192,14 +192,14 @@ func ReadHistory(l *codec.Layout, tx kv.Transaction, id *codec.ID) kv.Future[[]b
 // FirstHistory starts to read the first history of any item in ("i"). Usually there is none, and
 // then pops read no histories of their items. It reads without conflict, as ReadHistory does.
 func (g *Ledger) FirstHistory() kv.Future[[]kv.KeyValue] {
-	if g.facts != nil && g.facts.noHistories {
+	if g.cache != nil && g.cache.noHistories {
 		return nothing
 	}
 	histories := g.L.KindRange(codec.KindHistory)
 	first := g.Tx.Snapshot().GetRange(histories, kv.RangeOptions{Limit: 1})
-	if g.facts != nil {
+	if g.cache != nil {
 		pairs, err := first.Get()
-		g.facts.noHistories = err == nil && len(pairs) == 0
+		g.cache.noHistories = err == nil && len(pairs) == 0
 	}
 	return first
 }
@@ -207,13 +207,13 @@ func (g *Ledger) FirstHistory() kv.Future[[]kv.KeyValue] {
 // ReadDue starts to read the first due entries. It reads without conflict: handling an entry
 // conflicts with everyone who handles the same one.
 func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
-	if g.facts.quiet(g.Now) {
+	if g.cache.quiet(g.Now) {
 		return nothing
 	}
 
 	// Not known to be quiet, so the index must be read.
 	head := g.Tx.Snapshot().GetRange(g.L.DueRange(g.Now), kv.RangeOptions{Limit: limit})
-	if g.facts == nil {
+	if g.cache == nil {
 		return head
 	}
 
@@ -222,13 +222,13 @@ func (g *Ledger) ReadDue(limit int) kv.Future[[]kv.KeyValue] {
 	if err != nil || len(entries) > 0 {
 		return head
 	}
-	g.facts.quietUntil = time.Time{}
+	g.cache.quietUntil = time.Time{}
 	all := g.L.KindRange(codec.KindDue)
 	first, err := g.Tx.Snapshot().GetRange(all, kv.RangeOptions{Limit: 1}).Get()
 	if err == nil && len(first) == 0 {
-		g.facts.quietUntil = codec.Forever
+		g.cache.quietUntil = codec.Forever
 	} else if err == nil {
-		g.facts.quietUntil, _ = g.L.DueTime(first[0].Key)
+		g.cache.quietUntil, _ = g.L.DueTime(first[0].Key)
 	}
 	return head
 }

@@ -30,14 +30,16 @@ const (
 )
 
 // begins reports whether page serves a walk from an end.
-func (f *facts) begins(end codec.End) bool {
-	return f != nil && (end == codec.Front || f.readAhead.all)
+func (c *cachedQueue) begins(end codec.End) bool {
+	return c != nil && (end == codec.Front || c.readAhead.all)
 }
 
 // page returns the first items of the queue, or from its back the last, as far as they are known.
 // Whatever else is asked for it reads.
-func (f *facts) page(l *codec.Layout, r kv.Reader, o kv.RangeOptions) ([]kv.KeyValue, error) {
-	w := &f.readAhead
+func (c *cachedQueue) page(
+	l *codec.Layout, r kv.Reader, o kv.RangeOptions,
+) ([]kv.KeyValue, error) {
+	w := &c.readAhead
 	for !w.all && !o.Full(upTo(w.items, o)) {
 		rest, more := l.ItemRange(), o
 		if w.end != nil {
@@ -57,7 +59,7 @@ func (f *facts) page(l *codec.Layout, r kv.Reader, o kv.RangeOptions) ([]kv.KeyV
 		}
 		for _, pair := range pairs {
 			w.items = append(w.items, ownPair(pair))
-			f.growReadAhead(sizeOfPair(pair))
+			c.growReadAhead(sizeOfPair(pair))
 		}
 	}
 
@@ -82,43 +84,43 @@ func upTo(items []kv.KeyValue, o kv.RangeOptions) []kv.KeyValue {
 }
 
 // attached records that a ready item is written. It takes over the key.
-func (f *facts) attached(key, value []byte) {
-	if f == nil {
+func (c *cachedQueue) attached(key, value []byte) {
+	if c == nil {
 		return
 	}
-	w := &f.readAhead
+	w := &c.readAhead
 	if !w.all && bytes.Compare(key, w.end) >= 0 {
 		return
 	}
 
-	f.detached(key) // it may be there
+	c.detached(key) // it may be there
 	at, _ := w.find(key)
 	pair := kv.KeyValue{Key: key, Value: bytes.Clone(value)}
 	w.items = slices.Insert(w.items, at, pair)
-	f.growReadAhead(sizeOfPair(pair))
+	c.growReadAhead(sizeOfPair(pair))
 
 	if len(w.items) > maxReadAhead || w.size > maxReadAheadBytes {
 		half := len(w.items) / 2
 		w.end, w.all = w.items[half].Key, false
 		for _, pair := range w.items[half:] {
-			f.growReadAhead(-sizeOfPair(pair))
+			c.growReadAhead(-sizeOfPair(pair))
 		}
 		w.items = slices.Delete(w.items, half, len(w.items))
 	}
 }
 
 // detached records that a ready item is removed.
-func (f *facts) detached(key []byte) {
-	if f == nil {
+func (c *cachedQueue) detached(key []byte) {
+	if c == nil {
 		return
 	}
-	w := &f.readAhead
+	w := &c.readAhead
 	at, found := w.find(key)
 	if !found {
 		return
 	}
 
-	f.growReadAhead(-sizeOfPair(w.items[at]))
+	c.growReadAhead(-sizeOfPair(w.items[at]))
 	if at == 0 { // as pops do
 		w.items[0] = kv.KeyValue{}
 		if w.items = w.items[1:]; len(w.items) == 0 {
@@ -139,9 +141,9 @@ func (w *readAhead) find(key []byte) (at int, found bool) {
 	})
 }
 
-func (f *facts) growReadAhead(bytes int) {
-	f.readAhead.size += bytes
-	f.grow(bytes)
+func (c *cachedQueue) growReadAhead(bytes int) {
+	c.readAhead.size += bytes
+	c.grow(bytes)
 }
 
 // ownPair copies an item that was read. In the store, one block of memory holds many small keys and

@@ -70,7 +70,7 @@ func (g *Ledger) Restore(item *codec.Item) error {
 
 	// Retire may have taken the queue off the list since the pop.
 	g.AddToList()
-	g.facts.forgetCounts()
+	g.cache.forgetCounts()
 	k := codec.KeptOf(item)
 
 	// What another program wrote goes back byte for byte.
@@ -119,7 +119,7 @@ func (g *Ledger) ReturnStaged(s *ItemRead, value []byte) error {
 		return err
 	}
 
-	g.facts.forgetCounts()
+	g.cache.forgetCounts()
 	if taken {
 		return g.returnWithoutUnique(s, value)
 	}
@@ -210,7 +210,7 @@ func (g *Ledger) Purge() (items int64, err error) {
 
 	g.Tx.Clear(g.L.BytesKey())
 	g.wrote = true
-	g.facts.forgetItems()
+	g.cache.forgetItems()
 	clear(g.own)
 	return items, nil
 }

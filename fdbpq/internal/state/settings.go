@@ -13,8 +13,8 @@ import (
 
 // BeginSettings starts to read the settings of the queue, unless that has begun.
 func (g *Ledger) BeginSettings() {
-	if !g.SettingsBegun() && g.facts != nil {
-		g.settings = g.facts.settings
+	if !g.SettingsBegun() && g.cache != nil {
+		g.settings = g.cache.settings
 	}
 	if !g.SettingsBegun() {
 		g.settingsRead = g.Cached.begin(g.Tx, g.L)
@@ -58,7 +58,7 @@ func (g *Ledger) Settings() (*codec.Settings, error) {
 		if err != nil {
 			return nil, err
 		}
-		g.facts.noteSettings(g.settings)
+		g.cache.noteSettings(g.settings)
 	}
 	return &g.settings.Settings, nil
 }
@@ -87,7 +87,7 @@ func (g *Ledger) SetSettings(set *codec.Settings) (changed bool) {
 	before := g.settings.Encode()
 	s := &codec.StoredSettings{Settings: *set, Unknown: g.settings.Unknown}
 	g.settings = s
-	g.facts.noteSettings(s)
+	g.cache.noteSettings(s)
 	g.wrote = true
 	g.L.ChangeSettingsVersion(g.Tx)
 

@@ -153,10 +153,10 @@ func (t *Turns) Next(
 	return slices.MaxFunc([]codec.TurnItem{start, of.last.Next(weight)}, codec.TurnItem.Compare)
 }
 
-// turns returns the turns that are known. Without facts they are only of this transaction.
+// turns returns the turns that are known. Without a cache they are only of this transaction.
 func (g *Ledger) turns() *map[turnOf]*turn {
-	if g.facts != nil {
-		return &g.facts.turns
+	if g.cache != nil {
+		return &g.cache.turns
 	}
 	return &g.own
 }
@@ -172,8 +172,8 @@ func (g *Ledger) turnOf(hash codec.GroupHash, priority int64) *turn {
 	if t == nil {
 		t = &turn{turnOf: of}
 		(*turns)[of] = t
-		if g.facts != nil {
-			g.facts.grow(turnSize)
+		if g.cache != nil {
+			g.cache.grow(turnSize)
 		}
 	}
 

@@ -278,7 +278,7 @@ func TestKnownTurnsOfLeavingItems(t *testing.T) {
 	}
 }
 
-// applyToCopy applies operations to a copy of the store, without any facts.
+// applyToCopy applies operations to a copy of the store, without a cache.
 func (f *fixture) applyToCopy(ops []fdbpq.Op, now time.Time) []fdbpq.Result {
 	f.Helper()
 	tx := must(memkv.New(memkv.Options{}).Begin(f.ctx, kv.BeginOptions{}))

@@ -10,43 +10,44 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Known is what a Batcher knows of the store from its own transactions, so that later ones need not
-// read it again. It holds only where nobody else can have written in between: in a store with
-// turns, see kv.Transaction.Turn. A nil *Known knows nothing.
-type Known struct {
-	turn   int64               // of the last transaction
-	queues *recent.Map[*facts] // by prefix
+// QueueCache is what a Batcher knows of the queues of a store from its own transactions, so that
+// later ones need not read it again. It holds only where nobody else can have written in between:
+// in a store with turns, see kv.Transaction.Turn. A nil *QueueCache knows nothing.
+type QueueCache struct {
+	turn   int64                     // of the last transaction
+	queues *recent.Map[*cachedQueue] // by prefix
 }
 
 const (
-	// MaxKnown is the most bytes that are worth while for Known.
-	MaxKnown = 32 << 20
-	// maxKnownMessage is the largest Message.Size that facts.leased holds.
-	maxKnownMessage = 1024
+	// MaxQueueCache is the most bytes that are worth while for a QueueCache.
+	MaxQueueCache = 32 << 20
+	// maxCachedMessage is the largest Message.Size that cachedQueue.leased holds.
+	maxCachedMessage = 1024
 )
 
-// About how many bytes the facts of a queue take, and the elements of their maps.
+// About how many bytes a cachedQueue takes, and the elements of its maps.
 const (
-	factsSize  = 300
-	countSize  = 40
-	turnSize   = 250
-	leasedSize = 300
+	cachedQueueSize = 300
+	countSize       = 40
+	turnSize        = 250
+	leasedSize      = 300
 )
 
-// NewKnown returns a Known that knows nothing yet, and takes about that many bytes. One transaction
-// may exceed them.
-func NewKnown(bytes int) *Known {
-	size := func(_ string, f *facts) int { return f.size }
-	return &Known{queues: recent.NewMap(bytes, size)}
+// NewQueueCache returns a QueueCache that knows nothing yet, and takes about that many bytes. One
+// transaction may exceed them.
+func NewQueueCache(bytes int) *QueueCache {
+	size := func(_ string, c *cachedQueue) int { return c.size }
+	return &QueueCache{queues: recent.NewMap(bytes, size)}
 }
 
 // CountsByQueue holds a count for each priority of each queue, by the queue's prefix.
 type CountsByQueue map[string]map[int64]int64
 
-// facts is the known state of one queue, as the open transaction sees it, with its own writes. Code
-// that writes what a fact is about must also change the fact. A nil *facts knows nothing.
+// cachedQueue is the known state of one queue, as the open transaction sees it, with its own
+// writes. Code that writes what a field is about must also change the field. A nil *cachedQueue
+// knows nothing.
 //
-//	fact         unknown          learned by                   changed by
+//	field        unknown          learned by                   changed by
 //	quietUntil   zero             ReadDue that finds nothing   noteDue, to an earlier time
 //	noHistories  false            FirstHistory                 SetHistory
 //	settings     nil              Settings                     SetSettings
@@ -55,8 +56,8 @@ type CountsByQueue map[string]map[int64]int64
 //	leased       not in the map   Hold of a lease              Unhold, Purge
 //	turns        see turn         Turns.Load                   each move of an item, Purge
 //	orderEnd     zero             Finish                       Finish, to a later time
-type facts struct {
-	known *Known
+type cachedQueue struct {
+	cache *QueueCache
 	size  int // about how many bytes all of it takes
 
 	quietUntil  time.Time             // nothing falls due before
@@ -74,95 +75,95 @@ type facts struct {
 	foreign int64 // the turn of the last transaction that called forgetCounts
 }
 
-// grow notes that the facts take more bytes.
-func (f *facts) grow(bytes int) {
-	f.size += bytes
-	f.known.queues.Grow(bytes)
+// grow notes that the queue takes more bytes.
+func (c *cachedQueue) grow(bytes int) {
+	c.size += bytes
+	c.cache.queues.Grow(bytes)
 }
 
 // BeginTransaction must be called at the beginning of each transaction. If other transactions may
 // have written since the last one, it forgets everything.
-func (k *Known) BeginTransaction(tx kv.Transaction) {
-	if k == nil {
+func (q *QueueCache) BeginTransaction(tx kv.Transaction) {
+	if q == nil {
 		return
 	}
 
 	// The turn counts transactions: the next one means that nobody else has written in between.
 	turn := tx.Turn()
-	if turn == 0 || turn != k.turn+1 {
-		k.queues.Clear()
+	if turn == 0 || turn != q.turn+1 {
+		q.queues.Clear()
 	}
-	k.turn = turn
+	q.turn = turn
 
-	// Not later, because all ledgers of a queue in one transaction must have the same facts.
-	k.queues.Age()
+	// Not later, because all ledgers of a queue in one transaction must have the same cache.
+	q.queues.Age()
 }
 
 // Any reports whether anything can be known.
-func (k *Known) Any() bool { return k != nil && k.turn != 0 }
+func (q *QueueCache) Any() bool { return q != nil && q.turn != 0 }
 
 // Counts returns the next counts of a queue that are known, by priority.
-func (k *Known) Counts(l *codec.Layout) map[int64]int64 {
-	if f := k.queue(l); f != nil {
-		return f.counts
+func (q *QueueCache) Counts(l *codec.Layout) map[int64]int64 {
+	if c := q.queue(l); c != nil {
+		return c.counts
 	}
 	return nil
 }
 
 // forgetCounts must be called when an item comes back to a queue that it had left: it may have a
 // higher count than the next one that is known.
-func (f *facts) forgetCounts() {
-	if f != nil {
-		f.grow(-countSize * len(f.counts))
-		f.counts, f.foreign = nil, f.known.turn
+func (c *cachedQueue) forgetCounts() {
+	if c != nil {
+		c.grow(-countSize * len(c.counts))
+		c.counts, c.foreign = nil, c.cache.turn
 	}
 }
 
 // LearnCounts adds the next counts after a transaction, except of queues where forgetCounts was
 // called.
-func (k *Known) LearnCounts(after CountsByQueue) {
-	if !k.Any() {
+func (q *QueueCache) LearnCounts(after CountsByQueue) {
+	if !q.Any() {
 		return
 	}
 
 	for queue, next := range after {
-		f, ok := k.queues.Get([]byte(queue))
-		if !ok || f.foreign == k.turn {
+		c, ok := q.queues.Get([]byte(queue))
+		if !ok || c.foreign == q.turn {
 			continue
 		}
-		f.grow(-countSize * len(f.counts))
-		if f.counts == nil {
-			f.counts = next
+		c.grow(-countSize * len(c.counts))
+		if c.counts == nil {
+			c.counts = next
 		} else {
-			maps.Copy(f.counts, next)
+			maps.Copy(c.counts, next)
 		}
-		f.grow(countSize * len(f.counts))
+		c.grow(countSize * len(c.counts))
 	}
 }
 
-// queue returns the facts of a queue, nil if none can be known.
-func (k *Known) queue(l *codec.Layout) *facts {
-	if !k.Any() {
+// queue returns what is known of a queue, nil if nothing can be known.
+func (q *QueueCache) queue(l *codec.Layout) *cachedQueue {
+	if !q.Any() {
 		return nil
 	}
 
-	f, ok := k.queues.Get([]byte(l.Prefix))
+	c, ok := q.queues.Get([]byte(l.Prefix))
 	if !ok {
-		f = &facts{known: k, size: factsSize + len(l.Prefix)}
-		k.queues.Set(l.Prefix, f)
+		c = &cachedQueue{cache: q, size: cachedQueueSize + len(l.Prefix)}
+		q.queues.Set(l.Prefix, c)
 	}
-	return f
+	return c
 }
 
 // knowLeased records that a leased item is written.
-func (f *facts) knowLeased(l *codec.Layout, h *codec.Record) {
-	if f == nil {
+func (c *cachedQueue) knowLeased(l *codec.Layout, h *codec.Record) {
+	if c == nil {
 		return
 	}
 
-	f.forgetLeased(&h.ID)
-	if f.leased == nil {
-		f.leased = map[codec.ID]*codec.Record{}
+	c.forgetLeased(&h.ID)
+	if c.leased == nil {
+		c.leased = map[codec.ID]*codec.Record{}
 	}
 
 	// A later acknowledgement needs everything but the value, which may be large, and of a job that
@@ -171,41 +172,41 @@ func (f *facts) knowLeased(l *codec.Layout, h *codec.Record) {
 	known.Due = codec.Micros(h.Due) // as it is stored
 	known.Dropped = len(codec.DecodeValue(l.Format, h.Value))
 	known.Value, known.Message = nil, nil
-	if m := h.Message; m != nil && !h.Since.IsZero() && m.Size() <= maxKnownMessage {
+	if m := h.Message; m != nil && !h.Since.IsZero() && m.Size() <= maxCachedMessage {
 		own := *m // others may change what they got
 		own.Value, own.Headers = slices.Clone(m.Value), maps.Clone(m.Headers)
 		known.Message = &own
 	}
-	f.leased[h.ID] = &known
-	f.grow(sizeOfLeased(&known))
+	c.leased[h.ID] = &known
+	c.grow(sizeOfLeased(&known))
 }
 
 // forgetLeased records that a held item is removed.
-func (f *facts) forgetLeased(id *codec.ID) {
-	if f == nil {
+func (c *cachedQueue) forgetLeased(id *codec.ID) {
+	if c == nil {
 		return
 	}
-	if known, ok := f.leased[*id]; ok {
-		delete(f.leased, *id)
-		f.grow(-sizeOfLeased(known))
+	if known, ok := c.leased[*id]; ok {
+		delete(c.leased, *id)
+		c.grow(-sizeOfLeased(known))
 	}
 }
 
 // forgetItems records that all items are removed.
-func (f *facts) forgetItems() {
-	if f == nil {
+func (c *cachedQueue) forgetItems() {
+	if c == nil {
 		return
 	}
-	for id := range f.leased {
-		f.forgetLeased(&id)
+	for id := range c.leased {
+		c.forgetLeased(&id)
 	}
-	f.growReadAhead(-f.readAhead.size)
-	f.readAhead = readAhead{}
-	f.grow(-turnSize * len(f.turns))
-	clear(f.turns)
+	c.growReadAhead(-c.readAhead.size)
+	c.readAhead = readAhead{}
+	c.grow(-turnSize * len(c.turns))
+	clear(c.turns)
 }
 
-// sizeOfLeased is about how many bytes an element of facts.leased takes.
+// sizeOfLeased is about how many bytes an element of cachedQueue.leased takes.
 func sizeOfLeased(h *codec.Record) int {
 	n := leasedSize + len(h.Reason) + len(h.Unique)
 	if h.Message != nil {
@@ -215,19 +216,19 @@ func sizeOfLeased(h *codec.Record) int {
 }
 
 // quiet reports whether it is known that nothing is due.
-func (f *facts) quiet(now time.Time) bool { return f != nil && f.quietUntil.After(now) }
+func (c *cachedQueue) quiet(now time.Time) bool { return c != nil && c.quietUntil.After(now) }
 
 // noteDue records that something is written that falls due.
-func (f *facts) noteDue(at time.Time) {
-	if f != nil && at.Before(f.quietUntil) {
-		f.quietUntil = at
+func (c *cachedQueue) noteDue(at time.Time) {
+	if c != nil && at.Before(c.quietUntil) {
+		c.quietUntil = at
 	}
 }
 
 // noteSettings records the settings, as they were read or are written.
-func (f *facts) noteSettings(s *codec.StoredSettings) {
-	if f != nil {
-		f.settings = s
+func (c *cachedQueue) noteSettings(s *codec.StoredSettings) {
+	if c != nil {
+		c.settings = s
 	}
 }
 

@@ -12,10 +12,11 @@ import (
 // Facts about the time index go by the wall clock: the monotonic one stands still while the machine
 // sleeps.
 func TestKnownDueByWallClock(t *testing.T) {
-	g := &Ledger{facts: &facts{known: NewKnown(MaxKnown), quietUntil: codec.Forever}}
+	queues := NewQueueCache(MaxQueueCache)
+	g := &Ledger{cache: &cachedQueue{cache: queues, quietUntil: codec.Forever}}
 	g.noteDue(time.Now().Add(time.Minute))
 
-	for _, at := range []time.Time{g.Upcoming.Due, g.facts.quietUntil} {
+	for _, at := range []time.Time{g.Upcoming.Due, g.cache.quietUntil} {
 		if at != at.Round(0) {
 			t.Errorf("%v has a reading of the monotonic clock", at)
 		}
@@ -24,11 +25,11 @@ func TestKnownDueByWallClock(t *testing.T) {
 
 // The leases of 128 workers with 100 items each can be remembered, however large the items are.
 func TestKnownLeasesFit(t *testing.T) {
-	k := NewKnown(MaxKnown)
-	k.turn = 1
+	cache := NewQueueCache(MaxQueueCache)
+	cache.turn = 1
 	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"jobs"}), codec.RawValues, false)
-	f := k.queue(l)
-	before := f.size
+	c := cache.queue(l)
+	before := c.size
 	value := make([]byte, 10_000)
 
 	leased := func(i int) *codec.Record {
@@ -42,38 +43,38 @@ func TestKnownLeasesFit(t *testing.T) {
 
 	const leases = 12_800
 	for i := range leases {
-		f.knowLeased(l, leased(i))
+		c.knowLeased(l, leased(i))
 	}
-	if f.size >= MaxKnown/2 {
-		t.Errorf("%d leases take %d bytes: want less than %d", leases, f.size, MaxKnown/2)
+	if c.size >= MaxQueueCache/2 {
+		t.Errorf("%d leases take %d bytes: want less than %d", leases, c.size, MaxQueueCache/2)
 	}
 
-	if h := f.leased[leased(0).ID]; h.Value != nil || h.Message != nil || h.Dropped != len(value) {
+	if h := c.leased[leased(0).ID]; h.Value != nil || h.Message != nil || h.Dropped != len(value) {
 		t.Errorf("known is a value of %d bytes, a message %v, and that %d bytes were dropped",
 			len(h.Value), h.Message, h.Dropped)
 	}
 
 	for i := range leases {
-		f.forgetLeased(&leased(i).ID)
+		c.forgetLeased(&leased(i).ID)
 	}
-	if len(f.leased) != 0 || f.size != before {
-		t.Errorf("%d leases of %d bytes are known, and none is left", len(f.leased), f.size-before)
+	if len(c.leased) != 0 || c.size != before {
+		t.Errorf("%d leases of %d bytes are known, and none is left", len(c.leased), c.size-before)
 	}
 }
 
 // Items that stay known share no memory with what was read beside them, which may be much more.
 func TestKnownItemsHaveTheirMemory(t *testing.T) {
-	k := NewKnown(MaxKnown)
-	k.turn = 1
+	cache := NewQueueCache(MaxQueueCache)
+	cache.turn = 1
 	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"jobs"}), codec.RawValues, false)
-	f, block := k.queue(l), []byte("keyvalue")
+	c, block := cache.queue(l), []byte("keyvalue")
 
 	read := oneItem{{Key: block[:3], Value: block[3:]}}
-	if _, err := f.page(l, read, kv.RangeOptions{Limit: 1, Bytes: 1}); err != nil {
+	if _, err := c.page(l, read, kv.RangeOptions{Limit: 1, Bytes: 1}); err != nil {
 		t.Fatal(err)
 	}
 	clear(block)
-	if p := f.readAhead.items[0]; string(p.Key) != "key" || string(p.Value) != "value" {
+	if p := c.readAhead.items[0]; string(p.Key) != "key" || string(p.Value) != "value" {
 		t.Errorf("known is %q, %q", p.Key, p.Value)
 	}
 }

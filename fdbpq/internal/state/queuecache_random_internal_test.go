@@ -31,7 +31,7 @@ func TestKnownIsStored(t *testing.T) {
 	t.Logf("again: go test ./fdbpq/internal/state -run '^%s$' -seed %d", t.Name(), seed)
 
 	for run := range harness.Times(3, 40) {
-		r := newKnownRun(t, rand.New(rand.NewPCG(seed, uint64(run))))
+		r := newCacheRun(t, rand.New(rand.NewPCG(seed, uint64(run))))
 		for range 80 {
 			r.transaction()
 		}
@@ -39,12 +39,12 @@ func TestKnownIsStored(t *testing.T) {
 	}
 }
 
-// knownRun is random transactions of a priority queue and a FIFO queue.
-type knownRun struct {
+// cacheRun is random transactions of a priority queue and a FIFO queue.
+type cacheRun struct {
 	*testing.T
 	random *rand.Rand
 	db     kv.Database
-	known  *Known
+	cache  *QueueCache
 	queues []*codec.Layout
 	now    time.Time
 
@@ -52,7 +52,7 @@ type knownRun struct {
 	next CountsByQueue // after the open transaction
 }
 
-func newKnownRun(t *testing.T, random *rand.Rand) *knownRun {
+func newCacheRun(t *testing.T, random *rand.Rand) *cacheRun {
 	db, err := pebblekv.Open("db", pebblekv.Options{
 		FS: vfs.NewMem(), MinFreeSpace: -1, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -60,9 +60,9 @@ func newKnownRun(t *testing.T, random *rand.Rand) *knownRun {
 		t.Fatal(err)
 	}
 
-	r := &knownRun{T: t, random: random, db: db, now: time.UnixMicro(1.8e15 + random.Int64N(1e6))}
-	bound := []int{2_000, 20_000, MaxKnown}[random.IntN(3)] // the first two forget a lot
-	r.known = NewKnown(bound)
+	r := &cacheRun{T: t, random: random, db: db, now: time.UnixMicro(1.8e15 + random.Int64N(1e6))}
+	bound := []int{2_000, 20_000, MaxQueueCache}[random.IntN(3)] // the first two forget a lot
+	r.cache = NewQueueCache(bound)
 	for n, format := range []codec.ValueFormat{codec.RawValues, codec.TupleValues} {
 		space := tuple.NewSubspace(tuple.Tuple{"q", n})
 		r.queues = append(r.queues, codec.NewLayout(space, format, n == 1))
@@ -71,26 +71,26 @@ func newKnownRun(t *testing.T, random *rand.Rand) *knownRun {
 }
 
 // do fails the test if a step of a transaction has failed.
-func (r *knownRun) do(err error) {
+func (r *cacheRun) do(err error) {
 	if r.Helper(); err != nil {
 		r.Fatal(err)
 	}
 }
 
 // pairs returns what a transaction sees in a range.
-func (r *knownRun) pairs(g *Ledger, keys kv.Range) []kv.KeyValue {
+func (r *cacheRun) pairs(g *Ledger, keys kv.Range) []kv.KeyValue {
 	pairs, err := g.Tx.Snapshot().GetRange(keys, kv.RangeOptions{}).Get()
 	r.do(err)
 	return pairs
 }
 
 // transaction changes the queues. Some transactions are not committed, and some are those of a
-// program that does not tell r.known.
-func (r *knownRun) transaction() {
+// program that does not tell r.cache.
+func (r *cacheRun) transaction() {
 	tx, err := r.db.Begin(r.Context(), kv.BeginOptions{})
 	r.do(err)
 	defer tx.Cancel()
-	known, gone := r.known, slices.Clone(r.gone)
+	known, gone := r.cache, slices.Clone(r.gone)
 	if r.random.IntN(10) == 0 {
 		known = nil
 	}
@@ -134,7 +134,7 @@ func (r *knownRun) transaction() {
 }
 
 // change changes a queue.
-func (r *knownRun) change(g *Ledger) {
+func (r *cacheRun) change(g *Ledger) {
 	ready, held := r.pairs(g, g.L.ItemRange()), r.pairs(g, g.L.KindRange(codec.KindHeld))
 	switch n := r.random.IntN(30); {
 	case n < 12:
@@ -172,7 +172,7 @@ func (r *knownRun) change(g *Ledger) {
 }
 
 // add adds a few items of random sizes.
-func (r *knownRun) add(g *Ledger) {
+func (r *cacheRun) add(g *Ledger) {
 	for range 1 << r.random.IntN(7) {
 		priority := int64(0)
 		if !g.L.Fifo {
@@ -187,7 +187,7 @@ func (r *knownRun) add(g *Ledger) {
 		if _, ok := next[priority]; !ok {
 			count, err := ReadNextCount(g.L, g.Tx, priority).Get()
 			r.do(err)
-			next[priority] = max(count, r.known.Counts(g.L)[priority])
+			next[priority] = max(count, r.cache.Counts(g.L)[priority])
 		}
 
 		m := &codec.Message{Value: bytes.Repeat([]byte{1}, r.random.IntN(1<<r.random.IntN(12)))}
@@ -206,7 +206,7 @@ func (r *knownRun) add(g *Ledger) {
 }
 
 // take pops or leases items from both ends, which must be those of left.
-func (r *knownRun) take(g *Ledger, left []kv.KeyValue) {
+func (r *cacheRun) take(g *Ledger, left []kv.KeyValue) {
 	want := [2]int{r.random.IntN(8), 0}
 	if !g.L.Fifo {
 		want[codec.Back] = r.random.IntN(3)
@@ -258,7 +258,7 @@ func (r *knownRun) take(g *Ledger, left []kv.KeyValue) {
 }
 
 // settle acknowledges a lease, with what is known of it, or ends it.
-func (r *knownRun) settle(g *Ledger, pair kv.KeyValue) {
+func (r *cacheRun) settle(g *Ledger, pair kv.KeyValue) {
 	id, err := g.L.ParseItem(pair.Key)
 	r.do(err)
 	if r.random.IntN(2) == 0 {
@@ -280,7 +280,7 @@ func (r *knownRun) settle(g *Ledger, pair kv.KeyValue) {
 }
 
 // readyItem returns what belongs to a ready item, and whether it expires.
-func (r *knownRun) readyItem(g *Ledger, pair kv.KeyValue) (h *codec.Record, expires bool) {
+func (r *cacheRun) readyItem(g *Ledger, pair kv.KeyValue) (h *codec.Record, expires bool) {
 	id, err := g.L.ParseItem(pair.Key)
 	r.do(err)
 	s := BeginItem(g.L, g.Tx, &id, 0)
@@ -291,29 +291,29 @@ func (r *knownRun) readyItem(g *Ledger, pair kv.KeyValue) (h *codec.Record, expi
 }
 
 // check compares what is known of a queue with what the transaction sees.
-func (r *knownRun) check(g *Ledger) {
+func (r *cacheRun) check(g *Ledger) {
 	r.Helper()
-	f := g.facts
-	if f == nil {
+	c := g.cache
+	if c == nil {
 		return
 	}
 
-	size, items := factsSize+len(g.L.Prefix), r.pairs(g, g.L.ItemRange())
-	if w := &f.readAhead; !w.all {
+	size, items := cachedQueueSize+len(g.L.Prefix), r.pairs(g, g.L.ItemRange())
+	if w := &c.readAhead; !w.all {
 		at, _ := (&readAhead{items: items}).find(w.end)
 		items = items[:at]
 	}
 	same := func(a, b kv.KeyValue) bool {
 		return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 	}
-	if !slices.EqualFunc(f.readAhead.items, items, same) {
-		r.Fatalf("known are %d items: want %d", len(f.readAhead.items), len(items))
+	if !slices.EqualFunc(c.readAhead.items, items, same) {
+		r.Fatalf("known are %d items: want %d", len(c.readAhead.items), len(items))
 	}
 
 	for _, pair := range items {
 		size += sizeOfPair(pair)
 	}
-	for id, known := range f.leased {
+	for id, known := range c.leased {
 		size += sizeOfLeased(known)
 		value, err := g.Tx.Get(g.L.HeldKey(&id)).Get()
 		r.do(err)
@@ -328,16 +328,16 @@ func (r *knownRun) check(g *Ledger) {
 			r.Fatalf("a lease is %+v: known is %+v", h, known)
 		}
 	}
-	if size += countSize*len(f.counts) + turnSize*len(f.turns); f.size != size {
-		r.Errorf("the facts take %d bytes: want %d", f.size, size)
+	if size += countSize*len(c.counts) + turnSize*len(c.turns); c.size != size {
+		r.Errorf("the cached queue takes %d bytes: want %d", c.size, size)
 	}
 
-	if f.noHistories && len(r.pairs(g, g.L.KindRange(codec.KindHistory))) > 0 {
+	if c.noHistories && len(r.pairs(g, g.L.KindRange(codec.KindHistory))) > 0 {
 		r.Error("it is known that no item has a history")
 	}
 	for _, entry := range r.pairs(g, g.L.KindRange(codec.KindDue)) {
-		if at, err := g.L.DueTime(entry.Key); err != nil || at.Before(f.quietUntil) {
-			r.Errorf("%v, %v: known is that nothing is due before %v", at, err, f.quietUntil)
+		if at, err := g.L.DueTime(entry.Key); err != nil || at.Before(c.quietUntil) {
+			r.Errorf("%v, %v: known is that nothing is due before %v", at, err, c.quietUntil)
 		}
 	}
 }

@@ -344,20 +344,20 @@ func (b *Bridge) registerGauges() {
 		{"pq_dropped_total", "Messages dropped by the NATS client because the bridge fell behind.",
 			func() float64 { return float64(b.dropped()) }},
 		{"pq_expired_total", "Items that were removed because they had expired.",
-			func() float64 { return float64(d.Removed().Expired) }},
+			func() float64 { return float64(d.SideEffects().Expired) }},
 		{"pq_dead_total", "Items that moved to a dead-letter queue.",
-			func() float64 { return float64(d.Removed().Dead) }},
+			func() float64 { return float64(d.SideEffects().Dead) }},
 		{"pq_discarded_total", "Items that were discarded to make room for others, because of a " +
 			"limit of their queue.",
-			func() float64 { return float64(d.Removed().Discarded) }},
+			func() float64 { return float64(d.SideEffects().Discarded) }},
 		{"pq_schedule_fired_total", "Items that schedules have pushed.",
-			func() float64 { return float64(d.Removed().Fired) }},
+			func() float64 { return float64(d.SideEffects().Fired) }},
 		{"pq_schedule_skipped_total", "Times at which a schedule pushed no item, because they " +
 			"were missed or the previous item was still there.",
-			func() float64 { return float64(d.Removed().Skipped) }},
+			func() float64 { return float64(d.SideEffects().Skipped) }},
 		{"pq_schedule_late_seconds_total",
 			"Total time by which schedules have pushed items late.",
-			func() float64 { return d.Removed().Late.Seconds() }},
+			func() float64 { return d.SideEffects().Late.Seconds() }},
 	} {
 		opts := prometheus.CounterOpts{Name: counter.name, Help: counter.help}
 		auto.NewCounterFunc(opts, counter.value)

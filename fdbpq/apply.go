@@ -141,22 +141,22 @@ func (t *txOps) flush() error {
 			return err
 		}
 		t.wrote = t.wrote || q.ledger.Wrote()
-		t.noteRemoved(&q.ledger)
+		t.noteEffects(&q.ledger)
 	}
-	t.outgoing.Each(t.noteRemoved)
+	t.outgoing.Each(t.noteEffects)
 	t.outgoing.AddNextCounts(t.nextCounts)
 	return nil
 }
 
-// noteRemoved counts what has left a queue, or come into it.
-func (t *txOps) noteRemoved(g *state.Ledger) {
-	if g.Removed == (Removed{}) && g.Ran == nil {
+// noteEffects counts what has left a queue, or come into it.
+func (t *txOps) noteEffects(g *state.Ledger) {
+	if g.SideEffects == (SideEffects{}) && g.Ran == nil {
 		return
 	}
 
-	t.removed.Add(g.Removed)
+	t.effects.Add(g.SideEffects)
 	for _, name := range g.L.AppendName(nil) {
-		removed := QueueRemoved{Queue: name, Removed: g.Removed, Ran: g.Ran}
-		t.removedBy = append(t.removedBy, removed)
+		effects := QueueSideEffects{Queue: name, SideEffects: g.SideEffects, Ran: g.Ran}
+		t.effectsBy = append(t.effectsBy, effects)
 	}
 }

@@ -45,7 +45,7 @@ type Batcher struct {
 
 	mu struct {
 		sync.Mutex
-		removed   Removed           // see Removed
+		effects   SideEffects       // see SideEffects
 		secrets   map[string][]byte // durable ones, see state.GroupSecrets
 		newest    *Pending          // the last batch started, nil once it has ended
 		obsolete  [][]byte          // receipts to remove
@@ -371,7 +371,7 @@ func (p *Pending) complete(err error) {
 		b.mu.obsolete = append(b.mu.obsolete, p.obsolete...)
 	}
 	if err == nil {
-		b.mu.removed.Add(p.last.removed)
+		b.mu.effects.Add(p.last.effects)
 		if p.last.secrets.Found != nil {
 			b.mu.secrets = p.last.secrets.Found
 		}

@@ -45,13 +45,13 @@ func (b *Batcher) Reuse(results []Result) {
 // any time.
 func (b *Batcher) Conflicts() int64 { return b.conflicts.Load() }
 
-// Removed returns how many items batches have removed so far although no operation took or removed
-// them. It counts each item once. If the store did not say whether a batch committed, its items
-// count as soon as that is settled. It may be called at any time.
-func (b *Batcher) Removed() Removed {
+// SideEffects returns how many items batches have removed so far although no operation took or
+// removed them. It counts each item once. If the store did not say whether a batch committed, its
+// items count as soon as that is settled. It may be called at any time.
+func (b *Batcher) SideEffects() SideEffects {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.mu.removed
+	return b.mu.effects
 }
 
 // Filled returns the queues of the Keyspace where there may now be items for waiting pops,
@@ -60,13 +60,13 @@ func (b *Batcher) Removed() Removed {
 // the store, without need. Call it after Wait, also after an error.
 func (p *Pending) Filled() []QueueName { return p.filled }
 
-// Removed returns what Batcher.Removed counts of this batch, by queue of the Keyspace; nothing for
-// a batch of unknown outcome. Call it after Wait.
-func (p *Pending) Removed() []QueueRemoved {
+// SideEffects returns what Batcher.SideEffects counts of this batch, by queue of the Keyspace;
+// nothing for a batch of unknown outcome. Call it after Wait.
+func (p *Pending) SideEffects() []QueueSideEffects {
 	if p.err != nil || p.last == nil {
 		return nil
 	}
-	return p.last.removedBy
+	return p.last.effectsBy
 }
 
 // Behind returns the queues of the Keyspace where more is due than the batch has handled. All other

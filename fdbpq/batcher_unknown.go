@@ -66,11 +66,11 @@ func (p *Pending) endAsBefore(tx kv.Transaction) (ended bool, err error) {
 type unsettled struct {
 	receipt []byte
 	restore map[int64][]state.TakenItem // what it popped; at noAttempt, the batch's restores
-	removed map[int64]Removed           // what left the queues in the attempt
+	effects map[int64]SideEffects       // what left the queues in the attempt
 
 	// gone is what has left the queues so far: at attemptItself in the attempt, and at the index of
 	// an item in the step of Settle that began with it. A step that is repeated counts once.
-	gone map[int64]Removed
+	gone map[int64]SideEffects
 	// at is when the batch ended. All attempts to settle it go by that time, so that the same items
 	// have expired whichever of them commits.
 	at time.Time
@@ -84,12 +84,12 @@ func (p *Pending) unsettled() unsettled {
 	u := unsettled{
 		receipt: p.receipt,
 		restore: map[int64][]state.TakenItem{noAttempt: restoresOf(p.ops)},
-		removed: map[int64]Removed{},
-		gone:    map[int64]Removed{},
+		effects: map[int64]SideEffects{},
+		gone:    map[int64]SideEffects{},
 		at:      p.batcher.now(),
 	}
 	for _, a := range p.unknown {
-		u.restore[a.attempt], u.removed[a.attempt] = a.popped, a.removed
+		u.restore[a.attempt], u.effects[a.attempt] = a.popped, a.effects
 	}
 	return u
 }
@@ -128,7 +128,7 @@ func (b *Batcher) Settle(ctx context.Context) error {
 
 		b.mu.Lock()
 		for _, n := range u.gone {
-			b.mu.removed.Add(n)
+			b.mu.effects.Add(n)
 		}
 		b.mu.unsettled = b.mu.unsettled[1:]
 		b.mu.obsolete = append(b.mu.obsolete, u.receipt)
@@ -155,11 +155,11 @@ func (b *Batcher) settleStep(tx kv.Transaction, u unsettled, budget int) (done b
 	}
 
 	items := u.restore[number]
-	next, removed, err := restoreSome(tx, items, int(restored), budget, u.at)
+	next, effects, err := restoreSome(tx, items, int(restored), budget, u.at)
 	if err != nil {
 		return false, err
 	}
-	u.gone[attemptItself], u.gone[restored] = u.removed[number], removed
+	u.gone[attemptItself], u.gone[restored] = u.effects[number], effects
 
 	if next < len(items) {
 		writeReceipt(tx, u.receipt, b.now(), number, next)
@@ -174,7 +174,7 @@ func (b *Batcher) settleStep(tx kv.Transaction, u unsettled, budget int) (done b
 // queues.
 func restoreSome(
 	tx kv.Transaction, items []state.TakenItem, next, budget int, now time.Time,
-) (end int, removed Removed, err error) {
+) (end int, effects SideEffects, err error) {
 	var ops []Op
 	end = next
 	for size := 0; end < len(items); end++ {
@@ -187,14 +187,14 @@ func restoreSome(
 
 	t := newTxOps(tx, ops, make([]Result, len(ops)), now)
 	if err := t.apply(); err != nil {
-		return next, removed, err
+		return next, effects, err
 	}
 	for i := range t.results {
 		if err := t.results[i].Err; err != nil && !errors.Is(err, ErrExists) {
-			return next, removed, err
+			return next, effects, err
 		}
 	}
-	return end, t.removed, nil
+	return end, t.effects, nil
 }
 
 // restoresOf returns the items that the OpRestores among the operations put back.

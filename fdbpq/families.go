@@ -32,10 +32,10 @@ type txOps struct {
 	readFrom time.Time // a time before the first read; zero outside a Batcher
 	attempt  int64     // counts the attempts of its batch
 	wrote    bool
-	removed  Removed
+	effects  SideEffects
 	looked   bool // an operation looks: see queueTxn.looked
 
-	removedBy []QueueRemoved // of the queues of the Keyspace that something has left
+	effectsBy []QueueSideEffects // of the queues of the Keyspace that something has left
 }
 
 // queueOps is the operations on one queue, by family. Families without any are nil.

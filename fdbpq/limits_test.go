@@ -242,7 +242,7 @@ func (r *limitRace) work(w, batches int, s *fdbpq.Settings) {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.discarded += b.Removed().Discarded
+	r.discarded += b.SideEffects().Discarded
 }
 
 // note enters what an operation has done.
@@ -303,7 +303,7 @@ func TestLimitsOfLargeQueue(t *testing.T) {
 
 		last, tries := f.until(opPush(q, -1, "x"))
 		wantError(t, last.Err, nil)
-		wantEqual(t, "discarded", f.batcher.Removed().Discarded > many-2*limit, true)
+		wantEqual(t, "discarded", f.batcher.SideEffects().Discarded > many-2*limit, true)
 		wantEqual(t, "several transactions discard", tries > 1, true)
 
 		info := f.infoOf(q, 0)

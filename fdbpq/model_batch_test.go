@@ -400,7 +400,7 @@ func (b *modelBatch) restore(o *fdbpq.Op, r *fdbpq.Result) {
 	isItem := func(p modelPop) bool { return p.item == o.Item }
 	i := *b.popped[slices.IndexFunc(b.popped, isItem)].was
 	if b.expired(&i) {
-		b.removed.Expired++
+		b.effects.Expired++
 		return
 	}
 

@@ -128,7 +128,7 @@ func (b *modelBatch) pushNext(next []fdbpq.Op) {
 		}
 		to.arrived = append(to.arrived, item)
 		b.counts["successor"]++
-		b.removed.Next++
+		b.effects.Next++
 	}
 }
 

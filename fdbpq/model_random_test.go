@@ -221,12 +221,12 @@ func flat(parts []modelPart) (ops []fdbpq.Op) {
 }
 
 func (r *modelRun) applyBy(b *fdbpq.Batcher, parts []modelPart) {
-	before, model := b.Removed(), r.m.removed
+	before, model := b.SideEffects(), r.m.effects
 	results, err := b.Apply(r.f.ctx, flat(parts))
 	r.compare(parts, results, err, 0)
 
-	want := r.m.removed
-	want.Add(fdbpq.Removed{
+	want := r.m.effects
+	want.Add(fdbpq.SideEffects{
 		Expired:   before.Expired - model.Expired,
 		Discarded: before.Discarded - model.Discarded,
 		Dead:      before.Dead - model.Dead,
@@ -234,7 +234,7 @@ func (r *modelRun) applyBy(b *fdbpq.Batcher, parts []modelPart) {
 		Next:      before.Next - model.Next,
 	})
 
-	if got := b.Removed(); got != want {
+	if got := b.SideEffects(); got != want {
 		r.f.Fatalf("removed are %+v, want %+v", got, want)
 	}
 }

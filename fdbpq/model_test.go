@@ -20,7 +20,7 @@ type model struct {
 	now     time.Time
 	queues  map[fdbpq.Target]*modelQueue
 	target  func(name string, fifo bool) fdbpq.Target
-	removed fdbpq.Removed
+	effects fdbpq.SideEffects
 	counts  map[string]int // what has happened
 	ended   int            // jobs that were kept so far
 }
@@ -210,7 +210,7 @@ func (q *modelQueue) bringBack(limit int) (more bool) {
 	for _, e := range due {
 		i := e.item
 		if i != nil && i.state == fdbpq.Leased {
-			q.removed.RanOut++
+			q.effects.RanOut++
 		}
 
 		switch {
@@ -258,7 +258,7 @@ func (q *modelQueue) lose(i *modelItem, why string) {
 
 func (q *modelQueue) expire(i *modelItem) {
 	q.lose(i, "expired")
-	q.removed.Expired++
+	q.effects.Expired++
 }
 
 // deadLetters is the queue that items move to when they die.
@@ -294,7 +294,7 @@ func (q *modelQueue) letter(job fdbpq.ID) *modelItem {
 // die moves an item to the dead-letter queue.
 func (q *modelQueue) die(i *modelItem, reason string) {
 	q.lose(i, "died")
-	q.removed.Dead++
+	q.effects.Dead++
 	letter := &modelItem{Item: i.Item, state: fdbpq.Ready}
 	letter.MsgID, letter.Unique, letter.Expires = "", "", time.Time{}
 	job := i.Job()
@@ -410,7 +410,7 @@ func (q *modelQueue) makeRoom(
 
 	for _, i := range victims[:n] {
 		q.lose(i, "discarded")
-		q.removed.Discarded++
+		q.effects.Discarded++
 	}
 
 	return victims[:n], nil, nil

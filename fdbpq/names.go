@@ -90,10 +90,10 @@ type (
 	Settings = settings.Settings
 	// Mark is what Retire gives a queue in the list that it found empty. NewMark makes one.
 	Mark = codec.Mark
-	// Removed counts items that left their queues, or came, without an operation for it.
-	Removed = state.Removed
-	// QueueRemoved is the Removed of one queue.
-	QueueRemoved = state.QueueRemoved
+	// SideEffects counts items that left their queues, or came, without an operation for it.
+	SideEffects = state.SideEffects
+	// QueueSideEffects is the SideEffects of one queue.
+	QueueSideEffects = state.QueueSideEffects
 	// Upcoming is when there will be something to do in a queue even if it is not used.
 	Upcoming = state.Upcoming
 	// QueueUpcoming is the Upcoming of one queue.

@@ -80,7 +80,7 @@ func (q *queueSettlements) pushNext(chain []int) error {
 			m := next.Message
 			m.Expires = next.expires(q.now, settings)
 			to.Push(priority, &m, q.now, next.heldUntil(q.now))
-			to.Ledger.Removed.Next++
+			to.Ledger.SideEffects.Next++
 		}
 	}
 	return nil

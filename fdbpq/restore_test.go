@@ -467,7 +467,7 @@ func TestSettleCountsExpiredOnce(t *testing.T) {
 			wantError(t, f.batcher.Settle(f.ctx), nil)
 
 			f.calm()
-			all := f.sweepDue(begin.Add(time.Hour), q).expired + f.batcher.Removed().Expired
+			all := f.sweepDue(begin.Add(time.Hour), q).expired + f.batcher.SideEffects().Expired
 			wantEqual(t, fmt.Sprint(fault, ttl), all, 1)
 		}
 	}

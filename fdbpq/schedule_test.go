@@ -581,7 +581,7 @@ func TestSchedulesFireOnce(t *testing.T) {
 		}
 		wantError(t, w.batcher.Settle(f.ctx), nil)
 
-		counted.Add(w.batcher.Removed().Fired)
+		counted.Add(w.batcher.SideEffects().Fired)
 	})
 
 	f.calm()

@@ -85,7 +85,7 @@ func TestExpiryOfATakenItem(t *testing.T) {
 
 	clock.advance(time.Second)
 	wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
-	wantEqual(t, "expired", f.batcher.Removed().Expired, n-taken)
+	wantEqual(t, "expired", f.batcher.SideEffects().Expired, n-taken)
 
 	for _, pair := range f.stored(f.priority) { // "t" is the kind of its entries
 		if strings.Contains(string(pair.Key), "\x02t\x00") {
@@ -105,7 +105,7 @@ func TestExpiredAtBothEnds(t *testing.T) {
 		wantError(f.T, results[0].Err, nil)
 		wantError(f.T, results[1].Err, fdbpq.ErrEmpty)
 		wantError(f.T, results[2].Err, fdbpq.ErrEmpty)
-		wantEqual(f.T, "expired", f.batcher.Removed().Expired, 1)
+		wantEqual(f.T, "expired", f.batcher.SideEffects().Expired, 1)
 		wantEqual(f.T, "length", f.apply(op(opLen, q))[0].Len, 0)
 	})
 }
@@ -199,7 +199,7 @@ func (f *fixture) sweepDue(now time.Time, queues ...fdbpq.Target) (all allSwept)
 	byName := func(a, b fdbpq.QueueName) int { return strings.Compare(a.Name, b.Name) }
 	slices.SortFunc(all.filled, byName)
 	all.filled = slices.Compact(all.filled)
-	all.expired = b.Removed().Expired
+	all.expired = b.SideEffects().Expired
 
 	return all
 }
@@ -396,14 +396,14 @@ func TestExpiredAreCountedOnce(t *testing.T) {
 		}
 		wantError(t, w.batcher.Settle(f.ctx), nil)
 
-		counted.Add(w.batcher.Removed().Expired)
+		counted.Add(w.batcher.SideEffects().Expired)
 	})
 
 	f.calm()
 	clock.advance(time.Hour)
 
 	all := f.sweepDue(clock.now(), queues...).expired + counted.Load() +
-		f.batcher.Removed().Expired + popped.Load()
+		f.batcher.SideEffects().Expired + popped.Load()
 	wantEqual(t, "expired and popped", all, n)
 	if popped.Load() == 0 || popped.Load() > 2*n/3 {
 		t.Errorf("%d popped: the test tests little", popped.Load())
@@ -460,14 +460,14 @@ func TestRoomOfExpired(t *testing.T) {
 			for _, beside := range []fdbpq.Op{
 				op(opLen, q), opPush(q, 1<<60, strings.Repeat("x", fdbpq.MaxMessageSize)),
 			} {
-				before := f.batcher.Removed().Expired
+				before := f.batcher.SideEffects().Expired
 				for _, r := range f.apply(beside, op(removal, q)) {
 					if r.Err != nil && !errors.Is(r.Err, fdbpq.ErrNoRoom) {
 						f.Error(r.Err)
 					}
 				}
 
-				if gone := f.batcher.Removed().Expired - before; gone < 20 {
+				if gone := f.batcher.SideEffects().Expired - before; gone < 20 {
 					f.Errorf("%s beside %v: %d items have gone", name, beside.Kind, gone)
 				}
 			}
@@ -520,7 +520,7 @@ func TestLargeExpired(t *testing.T) {
 					}
 
 					before := gone
-					if gone = f.batcher.Removed().Expired; gone == before {
+					if gone = f.batcher.SideEffects().Expired; gone == before {
 						t.Fatalf("a transaction has removed nothing after %d items", gone)
 					}
 				}

@@ -80,7 +80,7 @@ func (l *lane) countBatch(b *batch, results []fdbpq.Result) {
 		t.countLocked(p.Queue, trafficOf(p.ops, p.results))
 	}
 
-	for _, n := range b.pending.Removed() {
+	for _, n := range b.pending.SideEffects() {
 		if q, err := l.d.queue(n.Queue); err == nil { // no request can use a name that fails
 			t.countLocked(q, subjects.Traffic{
 				In: n.Fired + n.Next, Finished: int64(len(n.Ran)), Failed: n.RanOut, Dead: n.Dead,

@@ -277,11 +277,11 @@ func (d *Dispatcher) ReleaseWaiter() { d.others.Add(-1) }
 // Waiters returns the number of requests with a Wait that have not ended.
 func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
 
-// Removed returns how many items have been removed without a request for them, such as expired
+// SideEffects returns how many items have been removed without a request for them, such as expired
 // ones.
-func (d *Dispatcher) Removed() (sum fdbpq.Removed) {
+func (d *Dispatcher) SideEffects() (sum fdbpq.SideEffects) {
 	for _, l := range d.lanes {
-		sum.Add(l.batcher.Removed())
+		sum.Add(l.batcher.SideEffects())
 	}
 	return sum
 }

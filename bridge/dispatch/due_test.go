@@ -143,7 +143,7 @@ func TestLiveItemsBehindExpired(t *testing.T) {
 
 			q.sleep(2 * time.Second)
 			q.want("left", q.info("jobs").Ready, 999)
-			q.want("expired", q.d.Removed().Expired, n)
+			q.want("expired", q.d.SideEffects().Expired, n)
 		})
 	}
 }
@@ -295,11 +295,11 @@ func TestSweepingTakesTurns(t *testing.T) {
 		w.sleep(time.Minute + time.Second)
 
 		q := &dueQueue{sweepBridge: a}
-		began, expired := time.Now(), a.d.Removed().Expired
+		began, expired := time.Now(), a.d.SideEffects().Expired
 		turns := []map[string]int64{left} // the items left after each removal
 		dead := 0                         // turns before the dead letter had moved
 
-		for a.d.Removed().Expired < total && time.Since(began) < deadline {
+		for a.d.SideEffects().Expired < total && time.Since(began) < deadline {
 			asked := time.Now()
 			if got := q.ask("other", nil, fdbpq.Op{Kind: fdbpq.OpPop}); got != "live" {
 				t.Fatalf("pop of another queue: %s", got)
@@ -309,7 +309,7 @@ func TestSweepingTakesTurns(t *testing.T) {
 				t.Errorf("a pop of another queue took %v", took)
 			}
 
-			if now := a.d.Removed().Expired; now > expired {
+			if now := a.d.SideEffects().Expired; now > expired {
 				if now-expired > 4*2048 {
 					t.Errorf("%d items were removed within the time of a pop", now-expired)
 				}
@@ -338,6 +338,6 @@ func TestSweepingTakesTurns(t *testing.T) {
 				}
 			}
 		}
-		w.want("expired", a.d.Removed().Expired, total)
+		w.want("expired", a.d.SideEffects().Expired, total)
 	})
 }

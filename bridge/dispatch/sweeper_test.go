@@ -217,8 +217,8 @@ func TestSweeperIsIdle(t *testing.T) {
 		// The delayed items and those without a TTL are left.
 		w.want("stored", fmt.Sprint(w.stored("before"), w.stored("jobs-0"), w.stored("jobs-49")),
 			"0 2 2")
-		w.want("expired", a.d.Removed().Expired, queues+1)
-		w.want("fired", a.d.Removed().Fired, queues*schedules)
+		w.want("expired", a.d.SideEffects().Expired, queues+1)
+		w.want("fired", a.d.SideEffects().Fired, queues*schedules)
 		w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
 	})
 }
@@ -260,7 +260,7 @@ func TestNextOwnerSweeps(t *testing.T) {
 
 			// First the item with a TTL is due, then the lease.
 			w.sleep(time.Second + deadline)
-			w.want("expired", b.d.Removed().Expired, 1)
+			w.want("expired", b.d.SideEffects().Expired, 1)
 
 			w.sleep(time.Minute - time.Second)
 			w.want("stored", fmt.Sprint(w.stored("short"), w.stored("jobs"), w.stored("jobs-dead")),
@@ -283,7 +283,7 @@ func TestOtherBridgesSweep(t *testing.T) {
 		b.do("jobs", fdbpq.Op{Kind: fdbpq.OpPush, Priority: -1}, leaseFor(time.Second))
 		w.sleep(time.Second + deadline)
 		w.want("stored", fmt.Sprint(w.stored("jobs"), w.stored("jobs-dead")), "0 1")
-		w.want("expired", a.d.Removed().Expired+b.d.Removed().Expired, 2)
+		w.want("expired", a.d.SideEffects().Expired+b.d.SideEffects().Expired, 2)
 		w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
 	})
 }
@@ -408,7 +408,7 @@ func TestSweeperAndClocks(t *testing.T) {
 		w.sleep(time.Minute + deadline)
 
 		w.want("stored", w.stored("jobs"), 0)
-		w.want("expired", fmt.Sprint(a.d.Removed().Expired, b.d.Removed().Expired), "2 1")
+		w.want("expired", fmt.Sprint(a.d.SideEffects().Expired, b.d.SideEffects().Expired), "2 1")
 	})
 }
 
@@ -480,7 +480,7 @@ func TestSweeperAndFaults(t *testing.T) {
 		for i := range queues {
 			w.want("stored", w.stored(fmt.Sprint("jobs-", i)), 0)
 		}
-		w.want("expired", a.d.Removed().Expired, queues*items)
+		w.want("expired", a.d.SideEffects().Expired, queues*items)
 		w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
 
 		if t.Failed() {
@@ -558,7 +558,7 @@ func TestSweeperAndDamagedQueues(t *testing.T) {
 			for i, want := range []int{0, 0, 2, 0, 0} { // jobs-2 is the damaged queue
 				w.want(fmt.Sprint("stored in jobs-", i), w.stored(fmt.Sprint("jobs-", i)), want)
 			}
-			w.want("expired", a.d.Removed().Expired, 4)
+			w.want("expired", a.d.SideEffects().Expired, 4)
 
 			const most = 50
 			if n := w.sleep(time.Hour); n > most {

@@ -66,7 +66,7 @@ func (o *Outgoing) Bury(p *Burial, h *codec.Record, reason string) {
 	m.DeadLetter.Deliveries, m.DeadLetter.Error = h.Deliveries, h.Reason
 
 	p.to.Push(h.ID.Priority, &m, pushed, time.Time{})
-	p.from.Removed.Dead++
+	p.from.SideEffects.Dead++
 	p.from.Ended = append(p.from.Ended, p.item.Item.Job())
 }
 
@@ -79,5 +79,5 @@ func (o *Outgoing) letter(of *codec.Layout, reason string) *codec.DeadLetter {
 func (o *Outgoing) BuryNew(of *state.Ledger, to *Destination, m codec.Message) {
 	m.DeadLetter = o.letter(of.L, m.DeadLetter.Reason)
 	to.Push(0, &m, o.now, time.Time{})
-	of.Removed.Dead++
+	of.SideEffects.Dead++
 }

@@ -217,7 +217,7 @@ func (d *dueHeld) move() error {
 	g, h := d.due.Ledger, d.h
 	g.Unhold(h)
 	if h.State == codec.Leased {
-		g.Removed.RanOut++
+		g.SideEffects.RanOut++
 	}
 	switch {
 	case h.Expired(g.Now):

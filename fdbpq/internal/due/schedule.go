@@ -143,12 +143,12 @@ func (s *dueSchedule) fire(room *Room) error {
 		once.Pushed(g, &id, m)
 		set.Outcome = schedule.Pushed
 		set.Fired++
-		g.Removed.Fired++
-		g.Removed.Late += g.Now.Sub(at)
+		g.SideEffects.Fired++
+		g.SideEffects.Late += g.Now.Sub(at)
 		room.Bytes -= size
 	}
 
-	g.Removed.Skipped += set.Skipped - s.record.Skipped
+	g.SideEffects.Skipped += set.Skipped - s.record.Skipped
 	value := set.Encode()
 	room.Bytes -= len(value)
 	g.SetRecord(codec.ScheduleRecord, s.id, value, s.record.Next, set.Next)

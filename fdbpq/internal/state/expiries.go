@@ -149,7 +149,7 @@ func (e *Expiries) remove() error {
 			g.freeUnique(&h.ID, h.Unique)
 			g.cache.detached(e.ready.spans[n].Begin)
 			g.countReady(&h.ID, -1)
-			g.Removed.Expired++
+			g.SideEffects.Expired++
 		}
 	}
 

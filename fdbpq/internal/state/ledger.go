@@ -68,8 +68,10 @@ type Ledger struct {
 	Secrets *GroupSecrets   // of the transaction; nil if only this ledger needs them
 	Cached  *CachedSettings // of the transaction; nil if it must read the settings
 
-	Removed  Removed  // what has left the queue, or come into it, without an operation
-	Upcoming Upcoming // when what the ledger has written falls due; whether the source has changed
+	// SideEffects is what has left the queue, or come into it, without an operation.
+	SideEffects SideEffects
+	// Upcoming is when what the ledger has written falls due, and whether the source has changed.
+	Upcoming Upcoming
 
 	Ended []codec.ID      // jobs that are done and kept, or buried
 	Ran   []time.Duration // how long the former ran; negative if not known
@@ -221,14 +223,14 @@ func (g *Ledger) Delete(h *codec.Record) {
 // DeleteExpired removes the rest of a detached item that has expired.
 func (g *Ledger) DeleteExpired(h *codec.Record) {
 	g.Delete(h)
-	g.Removed.Expired++
+	g.SideEffects.Expired++
 }
 
 // Discard removes an item to make room for others.
 func (g *Ledger) Discard(h *codec.Record) {
 	g.DetachAnywhere(h)
 	g.Delete(h)
-	g.Removed.Discarded++
+	g.SideEffects.Discarded++
 }
 
 // DeleteRest removes the rest of a detached item, which must have been read in full.

@@ -33,9 +33,9 @@ func (g *Ledger) AppendUpcoming(list []QueueUpcoming) []QueueUpcoming {
 	return append(list, QueueUpcoming{Queue: queue, Upcoming: g.Upcoming})
 }
 
-// Removed counts items that left their queues for good without an operation that removes items,
+// SideEffects counts items that left their queues for good without an operation that removes items,
 // such as a pop or an acknowledgement, items that came without a push, and leases that ran out.
-type Removed struct {
+type SideEffects struct {
 	Expired   int64 // items that expired
 	Discarded int64 // items that DiscardOld removed to make room
 	Dead      int64 // items that moved to a dead-letter queue
@@ -48,15 +48,15 @@ type Removed struct {
 }
 
 // Add adds the counts of other items.
-func (r *Removed) Add(more Removed) {
-	r.Expired += more.Expired
-	r.Discarded += more.Discarded
-	r.Dead += more.Dead
-	r.RanOut += more.RanOut
-	r.Next += more.Next
-	r.Fired += more.Fired
-	r.Skipped += more.Skipped
-	r.Late += more.Late
+func (s *SideEffects) Add(more SideEffects) {
+	s.Expired += more.Expired
+	s.Discarded += more.Discarded
+	s.Dead += more.Dead
+	s.RanOut += more.RanOut
+	s.Next += more.Next
+	s.Fired += more.Fired
+	s.Skipped += more.Skipped
+	s.Late += more.Late
 }
 
 // QueueJob is a job of a queue of a Keyspace.
@@ -78,10 +78,10 @@ func (g *Ledger) AppendEnded(list []QueueJob) []QueueJob {
 	return list
 }
 
-// QueueRemoved is the Removed of a queue of a Keyspace. Dead counts at the queue that an item
-// leaves.
-type QueueRemoved struct {
+// QueueSideEffects is the SideEffects of a queue of a Keyspace. Dead counts at the queue that an
+// item leaves.
+type QueueSideEffects struct {
 	Queue codec.QueueName
-	Removed
+	SideEffects
 	Ran []time.Duration // how long each job ran that is done and kept; negative if not known
 }

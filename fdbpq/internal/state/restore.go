@@ -56,7 +56,7 @@ func (i *TakenItem) RestoreSize() int {
 // without it. The error is ErrCorrupt, and then nothing has changed, or one of the store.
 func (g *Ledger) Restore(item *codec.Item) error {
 	if codec.Expired(item.Expires, g.Now) {
-		g.Removed.Expired++
+		g.SideEffects.Expired++
 		return nil
 	}
 

@@ -335,7 +335,7 @@ func (p *Pending) startCommit(a *txOps) state.CountsByQueue {
 
 // report notes what an attempt has found and written besides its results.
 func (p *Pending) report(a *txOps) {
-	p.filled, p.behind = append(p.filled, a.outgoing.Reached()...), nil
+	p.filled, p.behind = append(p.filled, a.outgoing.Filled()...), nil
 	a.outgoing.Each(func(g *state.Ledger) { p.upcoming = g.AppendUpcoming(p.upcoming) })
 	for _, q := range a.queues {
 		if q.due.Done {

@@ -68,7 +68,7 @@ func (q *queueEdits) find(i int) (*codec.Record, error) {
 		q.readAgain(i)
 	}
 	h, err := read.Find()
-	if h == nil && err == nil && q.outgoing.Reaches(q.l) { // it may have come in between
+	if h == nil && err == nil && q.outgoing.Fills(q.l) { // it may have come in between
 		q.readAgain(i)
 		h, err = read.Find()
 	}

@@ -88,7 +88,7 @@ func (q *queuePeeks) complete() (Item, error) {
 
 	// Reading an item that this transaction has added conflicts with nothing, because it is not in
 	// the store. Until the transaction commits, nobody may push an item before it.
-	if q.pushed && q.added(&s.Item.ID) || q.outgoing.Reaches(q.l) {
+	if q.pushed && q.added(&s.Item.ID) || q.outgoing.Fills(q.l) {
 		q.tx.AddReadConflict(q.l.Before(s.Pair.Key, q.end))
 	}
 	return s.Whole(q.reader(), q.l, &q.returned)

@@ -144,14 +144,14 @@ func (o *Outgoing) Ready(l *codec.Layout) int64 {
 	return 0
 }
 
-// Reaches reports whether this transaction has added items to the queue.
-func (o *Outgoing) Reaches(l *codec.Layout) bool {
+// Fills reports whether this transaction has added items to the queue.
+func (o *Outgoing) Fills(l *codec.Layout) bool {
 	to := o.queues[l.Prefix]
 	return to != nil && to.moved
 }
 
-// Reached returns the queues of the Keyspace that got items.
-func (o *Outgoing) Reached() (names []codec.QueueName) {
+// Filled returns the queues of the Keyspace that got items.
+func (o *Outgoing) Filled() (names []codec.QueueName) {
 	for _, to := range o.queues {
 		if to.moved {
 			names = to.Ledger.L.AppendName(names)

@@ -113,13 +113,13 @@ func (l *Layout) ParseMsgIDEnd(key []byte) (until time.Time, msgID string, err e
 func WithoutUnique(i *Item) (*Item, error) {
 	bare := *i
 	bare.Unique = ""
-	if k := KeptOf(i); k != nil && k.Past != nil {
-		past, err := ParseHistory(&i.ID, k.Past)
+	if data := RestoreDataOf(i); data != nil && data.Past != nil {
+		past, err := ParseHistory(&i.ID, data.Past)
 		if err != nil {
 			return nil, err
 		}
 		past.Unique = ""
-		KeepFor(&bare, &Kept{Value: k.Value, Past: past.Encode()})
+		SetRestoreData(&bare, &RestoreData{Value: data.Value, Past: past.Encode()})
 	}
 	return &bare, nil
 }

@@ -315,7 +315,7 @@ type Item struct {
 	// pushed it. It is zero for items that another program wrote with the bare recipe.
 	PushedAt time.Time
 
-	kept *Kept // nil for most items
+	restore *RestoreData // nil for most items
 }
 
 // Job returns the id of the job: the ID of its first push, wherever the item is now.
@@ -326,14 +326,14 @@ func (i *Item) Job() ID {
 	return i.ID
 }
 
-// Kept is what restoring an item needs besides what the item says.
-type Kept struct {
+// RestoreData is what restoring an item needs besides what the item says.
+type RestoreData struct {
 	Value []byte // as stored, if another program wrote the item
 	Past  []byte // the item's history, as stored; nil if it has none
 }
 
-// KeptOf returns the data kept for restoring the item, nil for most items.
-func KeptOf(i *Item) *Kept { return i.kept }
+// RestoreDataOf returns the item's RestoreData, nil for most items.
+func RestoreDataOf(i *Item) *RestoreData { return i.restore }
 
-// KeepFor keeps what restoring the item needs.
-func KeepFor(i *Item, k *Kept) { i.kept = k }
+// SetRestoreData sets what RestoreDataOf returns.
+func SetRestoreData(i *Item, d *RestoreData) { i.restore = d }

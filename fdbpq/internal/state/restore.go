@@ -34,9 +34,9 @@ type TakenItem struct {
 func (s *ItemRead) Taken(l *codec.Layout, past []byte) TakenItem {
 	switch {
 	case !codec.Ours(&s.Item.ID):
-		codec.KeepFor(&s.Item, &codec.Kept{Value: s.Pair.Value, Past: past})
+		codec.SetRestoreData(&s.Item, &codec.RestoreData{Value: s.Pair.Value, Past: past})
 	case past != nil:
-		codec.KeepFor(&s.Item, &codec.Kept{Past: past})
+		codec.SetRestoreData(&s.Item, &codec.RestoreData{Past: past})
 	}
 	return TakenItem{L: l, Item: &s.Item}
 }
@@ -71,17 +71,17 @@ func (g *Ledger) Restore(item *codec.Item) error {
 	// Retire may have taken the queue off the list since the pop.
 	g.AddToList()
 	g.cache.forgetCounts()
-	k := codec.KeptOf(item)
+	data := codec.RestoreDataOf(item)
 
 	// What another program wrote goes back byte for byte.
-	if k != nil && !codec.Ours(&item.ID) {
-		g.Attach(&item.ID, k.Value)
+	if data != nil && !codec.Ours(&item.ID) {
+		g.Attach(&item.ID, data.Value)
 	} else {
 		g.Add(&item.ID, &item.Message)
 	}
 
-	if k != nil && k.Past != nil {
-		g.SetHistory(&item.ID, k.Past)
+	if data != nil && data.Past != nil {
+		g.SetHistory(&item.ID, data.Past)
 	}
 	return nil
 }

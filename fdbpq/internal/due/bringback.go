@@ -14,7 +14,7 @@ type Findings struct {
 	queues    []*Due
 	any       bool
 	staged    []*uncollected
-	lapsed    []*lapsed
+	expiring  []*expiringKey
 	held      [][]*dueHeld // by queue
 	schedules []*dueSchedule
 }
@@ -95,7 +95,7 @@ func (f *Findings) BringBack(room *Room) error {
 func (f *Findings) handle(room *Room) error {
 	return state.InOrder(
 		func() error { return returnStaged(f.staged) },
-		func() error { return state.Each(f.lapsed, (*lapsed).expire) },
+		func() error { return state.Each(f.expiring, (*expiringKey).expire) },
 		func() error { return returnHeld(inTurns(f.held), room) },
 		func() error { return fireSchedules(f.schedules, room) },
 	)
@@ -131,14 +131,14 @@ func (f *Findings) add(d *Due, pair kv.KeyValue) error {
 		f.held[last] = append(f.held[last], item)
 		return nil
 	case codec.KindBucket:
-		row := &lapsed{record, d, g.Tx.Get(record.key), codec.BucketRowDue, ""}
-		f.lapsed = append(f.lapsed, row)
+		row := &expiringKey{record, d, g.Tx.Get(record.key), codec.BucketRowDue, ""}
+		f.expiring = append(f.expiring, row)
 		return nil
 	case string(codec.ConsumerRecord):
 		name, err := g.L.ParseRecordKey(record.key)
 		if err == nil {
-			c := &lapsed{record, d, g.Tx.Get(record.key), codec.ConsumerExpires, name}
-			f.lapsed = append(f.lapsed, c)
+			c := &expiringKey{record, d, g.Tx.Get(record.key), codec.ConsumerExpires, name}
+			f.expiring = append(f.expiring, c)
 		}
 		return err
 	case string(codec.ScheduleRecord):

@@ -96,9 +96,9 @@ func (r *dueRecord) remove(tx kv.Transaction) {
 	tx.Clear(r.entry)
 }
 
-// lapsed is a key that is removed when it is due: the row of a rate that allows a full burst again
-// (see state.Bucket), or a consumer that nobody uses.
-type lapsed struct {
+// expiringKey is a key that is removed when it is due: the row of a rate that allows a full burst
+// again (see state.Bucket), or a consumer that nobody uses.
+type expiringKey struct {
 	dueRecord
 	due      *Due
 	value    kv.Future[[]byte]
@@ -108,23 +108,23 @@ type lapsed struct {
 
 // expire removes the key with its entry, unless it is a consumer that gets a last term. If the key
 // has another time by now, only the entry goes.
-func (r *lapsed) expire() error {
-	value, err := r.value.Get()
+func (k *expiringKey) expire() error {
+	value, err := k.value.Get()
 	if err != nil {
 		return err
 	}
 
-	g := r.due.Ledger
-	g.Tx.Clear(r.entry)
-	r.due.Done = true
+	g := k.due.Ledger
+	g.Tx.Clear(k.entry)
+	k.due.Done = true
 	switch {
-	case value == nil || !bytes.Equal(g.L.DueKey(r.until(value), r.key), r.entry):
-	case r.consumer != "":
+	case value == nil || !bytes.Equal(g.L.DueKey(k.until(value), k.key), k.entry):
+	case k.consumer != "":
 		last := codec.LastTerm(value, g.Now)
 		before, next := codec.ConsumerExpires(value), codec.ConsumerExpires(last)
-		g.SetRecord(codec.ConsumerRecord, r.consumer, last, before, next)
+		g.SetRecord(codec.ConsumerRecord, k.consumer, last, before, next)
 	default:
-		g.Tx.Clear(r.key)
+		g.Tx.Clear(k.key)
 	}
 	return nil
 }

@@ -151,7 +151,7 @@ func browsedFinished(f *state.FinishedRead) *Browsed {
 }
 
 // browsed returns an item as it is visited.
-func browsed(s *state.Standing) *Browsed {
+func browsed(s *state.ListedItem) *Browsed {
 	b := &Browsed{Item: s.Item, State: s.State, Deliveries: s.Deliveries}
 	b.Reason, b.Err = s.Reason, s.Err
 	if !s.Due.IsZero() {
@@ -179,7 +179,7 @@ func ReadItems(
 	browser := state.Browser{L: q.Layout(), Now: now}
 	for done := 0; done < len(ids); {
 		var finished []*Browsed // by place in the part; nil for others
-		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]state.Standing, error) {
+		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]state.ListedItem, error) {
 			part, err := browser.ReadIDs(r, ids[done:])
 			if err == nil {
 				finished, err = readFinished(r, q.Layout(), ids[done:], part, now)
@@ -211,7 +211,7 @@ func ReadItems(
 // returns nil for all others. It ends, as a part does, when it has read enough of them. The error
 // is one of the store.
 func readFinished(
-	r kv.Reader, l *codec.Layout, ids []ID, part []state.Standing, now time.Time,
+	r kv.Reader, l *codec.Layout, ids []ID, part []state.ListedItem, now time.Time,
 ) (found []*Browsed, err error) {
 	for size := 0; len(found) < len(part) && size < finishedBytes; {
 		from := len(found)

@@ -155,7 +155,7 @@ func (g *get) find() error {
 func (g *get) found(item *Item, h *codec.Record, queue string) {
 	result := &g.results[g.index]
 	result.Item, result.State, result.Queue = *item, h.State, queue
-	result.Found = browsed(&state.Standing{Item: *item, Record: *h})
+	result.Found = browsed(&state.ListedItem{Item: *item, Record: *h})
 }
 
 // whole returns an item in full, or without its value, and completes its record. The error is for

@@ -21,13 +21,13 @@ type Browser struct {
 
 // Part is the result of one transaction.
 type Part struct {
-	Items []Standing
+	Items []ListedItem
 	Place []byte // how far the part goes, in the order of keys: see codec.Layout.Place
 	Ended bool   // nothing comes after the part
 }
 
-// Standing is an item where it stands.
-type Standing struct {
+// ListedItem is an item of a page.
+type ListedItem struct {
 	codec.Record
 	Item    codec.Item // in full, unless Skipped or Err
 	Skipped bool       // it is in another state, or has expired
@@ -83,11 +83,11 @@ func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err err
 // ReadIDs reads the first items of a list of ids, as many as a part holds. Each id is that of a
 // job, or the place of its item. Items that are not in the queue have ErrNotFound. The error is one
 // of the store.
-func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []Standing, err error) {
+func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []ListedItem, err error) {
 	for size := 0; len(items) < len(ids) && size < browsePart; {
 		some := ids[len(items):]
 		some = some[:min(len(some), browseAtOnce)]
-		group := make([]Standing, len(some))
+		group := make([]ListedItem, len(some))
 		for i, read := range b.seek(r, some) {
 			if err := group[i].arrive(b.L, &read, &some[i]); err != nil {
 				return nil, err
@@ -122,7 +122,7 @@ func (b *Browser) seek(r kv.Reader, ids []codec.ID) []IDLookup {
 }
 
 // arrive waits for the keys of an item that was asked for by its id. The error is one of the store.
-func (s *Standing) arrive(l *codec.Layout, read *IDLookup, id *codec.ID) error {
+func (s *ListedItem) arrive(l *codec.Layout, read *IDLookup, id *codec.ID) error {
 	h, err := read.Find()
 	s.ID = *id
 	switch {
@@ -145,7 +145,7 @@ func (s *Standing) arrive(l *codec.Layout, read *IDLookup, id *codec.ID) error {
 // ("h"), as far as both reach. The error is one of the store.
 func (b *Browser) ReadPage(
 	r kv.Reader, after []byte, most int,
-) (items []Standing, p Part, err error) {
+) (items []ListedItem, p Part, err error) {
 	var asked [2]kv.RangeOptions
 	var pages [2]kv.Future[[]kv.KeyValue]
 	back := b.End == codec.Back
@@ -199,8 +199,8 @@ func (b *Browser) before(key, other []byte) bool {
 }
 
 // merge merges two pages as far as the part goes. It ends the part after most items.
-func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []Standing {
-	items := make([]Standing, 0, min(len(found[0])+len(found[1]), most))
+func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []ListedItem {
+	items := make([]ListedItem, 0, min(len(found[0])+len(found[1]), most))
 	place := func(n int) []byte { return b.L.Place(found[n][0].Key) }
 	for len(found[0])+len(found[1]) > 0 {
 		n := 0
@@ -220,16 +220,16 @@ func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []Standing {
 		pair := found[n][0]
 		found[n] = found[n][1:]
 		if id, err := b.L.ParseItem(pair.Key); err == nil {
-			items = append(items, b.standing(id, pair.Value, n == 1))
+			items = append(items, b.listed(id, pair.Value, n == 1))
 		}
 	}
 
 	return items
 }
 
-// standing returns an item of a page. Its rest is still to be read.
-func (b *Browser) standing(id codec.ID, value []byte, held bool) (s Standing) {
-	s = Standing{Record: codec.Record{ID: id, State: codec.Ready, Value: value}, Bytes: len(value)}
+// listed returns an item of a range. Its rest is still to be read.
+func (b *Browser) listed(id codec.ID, value []byte, held bool) (s ListedItem) {
+	s = ListedItem{Record: codec.Record{ID: id, State: codec.Ready, Value: value}, Bytes: len(value)}
 	if !held {
 		s.Err = codec.Understood(&id)
 		return s
@@ -250,7 +250,7 @@ func (b *Browser) standing(id codec.ID, value []byte, held bool) (s Standing) {
 // Then it reads the items in full, one after the other, until the part is large enough. It returns
 // how many, and adds their bytes to size. The error is one of the store.
 func (b *Browser) readGroup(
-	r kv.Reader, group []Standing, pasts bool, size *int,
+	r kv.Reader, group []ListedItem, pasts bool, size *int,
 ) (n int, err error) {
 	var histories [browseAtOnce]kv.Future[[]byte]
 	for i := range group {
@@ -289,7 +289,7 @@ func (b *Browser) readGroup(
 }
 
 // finish reads an item in full, unless it is skipped. The error is one of the store.
-func (b *Browser) finish(r kv.Reader, s *Standing) error {
+func (b *Browser) finish(r kv.Reader, s *ListedItem) error {
 	if !s.Skipped && s.Err == nil {
 		s.Err = s.rest.Load(r, b.L, s.Value, true)
 		if err := codec.UnlessCorrupt(s.Err); err != nil {

@@ -13,7 +13,7 @@ import (
 type Findings struct {
 	queues    []*Due
 	any       bool
-	staged    []*uncollected
+	staged    []*stagedAnswer
 	expiring  []*expiringKey
 	held      [][]*dueHeld // by queue
 	schedules []*dueSchedule
@@ -166,7 +166,7 @@ func (f *Findings) addStaged(d *Due, record dueRecord, rest []byte) bool {
 		record.remove(g.Tx)
 		return true
 	case err == nil && part == codec.PartAnswer:
-		f.staged = append(f.staged, &uncollected{
+		f.staged = append(f.staged, &stagedAnswer{
 			dueRecord: record,
 			due:       d,
 			encoded:   g.Tx.Snapshot().Get(record.key),

@@ -9,8 +9,8 @@ import (
 // returnBytes is about the most bytes of values that one transaction returns to all of its queues.
 const returnBytes = 250_000
 
-// uncollected is the answer to a staged pop that was not collected in time.
-type uncollected struct {
+// stagedAnswer is the answer to a staged pop that was not collected in time.
+type stagedAnswer struct {
 	dueRecord
 	due      *Due
 	encoded  kv.Future[[]byte]
@@ -20,8 +20,8 @@ type uncollected struct {
 
 // returnStaged returns the items of answers to their queues, and removes answers without one. An
 // answer that cannot be read stays.
-func returnStaged(answers []*uncollected) error {
-	var withItem []*uncollected
+func returnStaged(answers []*stagedAnswer) error {
+	var withItem []*stagedAnswer
 	for _, a := range answers {
 		encoded, err := a.encoded.Get()
 		if err != nil {
@@ -53,7 +53,7 @@ func returnStaged(answers []*uncollected) error {
 // returnItems returns items to their queues, up to returnBytes. The size of a value is not known
 // before it is read. So the first step reads few values, lest they are large, and each later step
 // more.
-func returnItems(answers []*uncollected) error {
+func returnItems(answers []*stagedAnswer) error {
 	bytes := 0
 	for next := firstReturn; len(answers) > 0 && bytes <= returnBytes; next *= returnGrowth {
 		some := answers[:min(next, len(answers))]
@@ -83,7 +83,7 @@ func returnItems(answers []*uncollected) error {
 }
 
 // settle returns the item, unless it has expired, and removes the answer.
-func (a *uncollected) settle(read *state.ItemRead, value []byte) error {
+func (a *stagedAnswer) settle(read *state.ItemRead, value []byte) error {
 	g := a.due.Ledger
 	g.Tx.AddReadConflict(kv.SingleKey(a.key)) // with its collection
 	a.remove(g.Tx)

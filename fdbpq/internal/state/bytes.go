@@ -150,7 +150,7 @@ func (g *Ledger) ResetBytes(on bool) error {
 // countItems counts all items. It returns the errors of ResetBytes.
 func (g *Ledger) countItems() error {
 	// Items that staged pops have yet to collect count as well.
-	items, err := g.uncollected()
+	items, err := g.stagedItems()
 	if err != nil {
 		return err
 	}
@@ -189,8 +189,8 @@ func (g *Ledger) countItems() error {
 	return nil
 }
 
-// uncollected returns the items that staged pops have yet to collect.
-func (g *Ledger) uncollected() (items []*codec.Record, err error) {
+// stagedItems returns the items that staged pops have yet to collect.
+func (g *Ledger) stagedItems() (items []*codec.Record, err error) {
 	prefix := g.L.PartPrefix(codec.PartAnswer)
 	answers, err := g.Tx.GetRange(codec.Within(bytes.Clone(prefix)), kv.RangeOptions{}).Get()
 	if err != nil {

@@ -75,26 +75,26 @@ func (b *Browse) Walk(
 	}
 	mostItems, mostBytes := int64(cmp.Or(b.MaxItems, math.MaxInt)), cmp.Or(b.MaxBytes, math.MaxInt)
 	for end.More && end.Scanned < mostItems && end.Bytes < mostBytes {
-		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (state.Part, error) {
-			return browser.ReadPart(r, place, int(min(mostItems-end.Scanned, math.MaxInt32)))
+		page, err := kv.ReadTransact(ctx, db, func(r kv.Reader) (state.Page, error) {
+			return browser.ReadWhole(r, place, int(min(mostItems-end.Scanned, math.MaxInt32)))
 		})
 		if err != nil {
 			return end, err
 		}
 
-		for i := range part.Items {
-			s := &part.Items[i]
+		for i := range page.Items {
+			s := &page.Items[i]
 			if !s.Skipped && !visit(browsed(s)) {
 				return end, nil
 			}
 			end.Last = s.ID
 			end.Scanned++
 			if end.Bytes += s.Bytes; end.Bytes >= mostBytes {
-				end.More = i < len(part.Items)-1 || !part.Ended
+				end.More = i < len(page.Items)-1 || !page.Ended
 				return end, nil
 			}
 		}
-		place, end.More = part.Place, !part.Ended
+		place, end.More = page.Place, !page.Ended
 	}
 	return end, nil
 }
@@ -112,25 +112,25 @@ func (b *Browse) walkFinished(
 	mostItems, mostBytes := int64(cmp.Or(b.MaxItems, math.MaxInt)), cmp.Or(b.MaxBytes, math.MaxInt)
 	for end.More && end.Scanned < mostItems && end.Bytes < mostBytes {
 		most := int(min(mostItems-end.Scanned, math.MaxInt32))
-		more := true // behind the part
+		more := true // behind the page
 		read := func(r kv.Reader) (jobs []state.FinishedRead, err error) {
-			jobs, more, err = state.ReadFinishedPart(l, r, now, after, most)
+			jobs, more, err = state.ReadFinishedPage(l, r, now, after, most)
 			return jobs, err
 		}
-		part, err := kv.ReadTransact(ctx, db, read)
+		page, err := kv.ReadTransact(ctx, db, read)
 		if err != nil {
 			return end, err
 		}
 
-		for i := range part {
-			f := &part[i]
+		for i := range page {
+			f := &page[i]
 			if !f.Over && !visit(browsedFinished(f)) {
 				return end, nil
 			}
 			end.Last, end.LastTime, after = f.Job, f.Order, &f.FinishedEntry
 			end.Scanned++
 			if end.Bytes += f.Bytes; end.Bytes >= mostBytes {
-				end.More = more || i < len(part)-1
+				end.More = more || i < len(page)-1
 				return end, nil
 			}
 		}
@@ -178,21 +178,21 @@ func ReadItems(
 ) error {
 	browser := state.Browser{L: q.Layout(), Now: now}
 	for done := 0; done < len(ids); {
-		var finished []*Browsed // by place in the part; nil for others
-		part, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]state.ListedItem, error) {
-			part, err := browser.ReadIDs(r, ids[done:])
+		var finished []*Browsed // by place in the page; nil for others
+		page, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]state.ListedItem, error) {
+			page, err := browser.ReadIDs(r, ids[done:])
 			if err == nil {
-				finished, err = readFinished(r, q.Layout(), ids[done:], part, now)
+				finished, err = readFinished(r, q.Layout(), ids[done:], page, now)
 			}
-			return part[:len(finished)], err
+			return page[:len(finished)], err
 		})
 		if err != nil {
 			return err
 		}
 
-		for i := range part {
-			item := browsed(&part[i])
-			if part[i].Skipped {
+		for i := range page {
+			item := browsed(&page[i])
+			if page[i].Skipped {
 				item = &Browsed{Item: Item{ID: ids[done]}, Err: notFound(&ids[done])}
 			}
 			if finished[i] != nil {
@@ -207,18 +207,18 @@ func ReadItems(
 	return nil
 }
 
-// readFinished looks among the finished jobs for the ids of a part that are not in the queue, and
-// returns nil for all others. It ends, as a part does, when it has read enough of them. The error
+// readFinished looks among the finished jobs for the ids of a page that are not in the queue, and
+// returns nil for all others. It ends, as a page does, when it has read enough of them. The error
 // is one of the store.
 func readFinished(
-	r kv.Reader, l *codec.Layout, ids []ID, part []state.ListedItem, now time.Time,
+	r kv.Reader, l *codec.Layout, ids []ID, page []state.ListedItem, now time.Time,
 ) (found []*Browsed, err error) {
-	for size := 0; len(found) < len(part) && size < finishedBytes; {
+	for size := 0; len(found) < len(page) && size < finishedBytes; {
 		from := len(found)
-		reads := make([]*state.FinishedLookup, min(len(part)-from, finishedAtOnce))
+		reads := make([]*state.FinishedLookup, min(len(page)-from, finishedAtOnce))
 		for i := range reads {
 			id := &ids[from+i]
-			if errors.Is(part[from+i].Err, ErrNotFound) && !(l.Fifo && id.Priority != 0) {
+			if errors.Is(page[from+i].Err, ErrNotFound) && !(l.Fifo && id.Priority != 0) {
 				reads[i] = state.BeginFinished(l, r, id, state.Beginning)
 			}
 		}

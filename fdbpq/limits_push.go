@@ -302,11 +302,11 @@ func (v *victims) evict(n int) error {
 func (v *victims) load() error {
 	const maxPage = 512 // items
 	v.page = min(4*max(v.page, 1), maxPage)
-	items, part, err := v.browser.ReadPage(v.g.Tx, v.loaded, v.page)
+	items, page, err := v.browser.ReadPage(v.g.Tx, v.loaded, v.page)
 	if err != nil {
 		return err
 	}
-	v.loaded, v.ended = part.Place, part.Ended
+	v.loaded, v.ended = page.Place, page.Ended
 
 	rests := make([]state.ItemRead, len(items))
 	for i := range items {

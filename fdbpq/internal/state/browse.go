@@ -10,7 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// Browser reads the items of a queue in order, ready and held ones merged, a part at a time. It
+// Browser reads the items of a queue in order, ready and held ones merged, a page at a time. It
 // changes nothing.
 type Browser struct {
 	L     *codec.Layout
@@ -19,11 +19,11 @@ type Browser struct {
 	Now   time.Time
 }
 
-// Part is the result of one transaction.
-type Part struct {
+// Page is the result of one transaction.
+type Page struct {
 	Items []ListedItem
-	Place []byte // how far the part goes, in the order of keys: see codec.Layout.Place
-	Ended bool   // nothing comes after the part
+	Place []byte // how far the page goes, in the order of keys: see codec.Layout.Place
+	Ended bool   // nothing comes after the page
 }
 
 // ListedItem is an item of a page.
@@ -38,53 +38,53 @@ type ListedItem struct {
 }
 
 const (
-	// browsePart is about how many bytes a part reads, and browsePage each of its pages, which have
-	// at most maxBrowsePage items.
-	browsePart    = 1 << 20
-	browsePage    = browsePart / 4
-	maxBrowsePage = 1024
+	// pageBytes is about how many bytes a page reads, and rangeBytes each of its ranges, which have
+	// at most maxRange items.
+	pageBytes  = 1 << 20
+	rangeBytes = pageBytes / 4
+	maxRange   = 1024
 
 	// browseAtOnce is of how many items the rest is read at once. Each takes up to a value and an
 	// ("m") key of 90 KB.
 	browseAtOnce = 32
 )
 
-// ReadPart reads up to most items after a place; nil is the beginning. A part ends when it is large
-// enough, but has at least one item if there is one. The error is one of the store.
-func (b *Browser) ReadPart(r kv.Reader, after []byte, most int) (p Part, err error) {
+// ReadWhole reads up to most items in full after a place; nil is the beginning. A page ends when it
+// is large enough, but has at least one item if there is one. The error is one of the store.
+func (b *Browser) ReadWhole(r kv.Reader, after []byte, most int) (p Page, err error) {
 	past := r.GetRange(b.L.KindRange(codec.KindHistory), kv.RangeOptions{Limit: 1})
 	all, p, err := b.ReadPage(r, after, most)
 	if err != nil {
-		return Part{}, err
+		return Page{}, err
 	}
 
 	pasts, err := past.Get() // usually none, and then no item's history need be read
 	if err != nil {
-		return Part{}, err
+		return Page{}, err
 	}
 
-	// Read the rest of the items group by group, until the part is large enough.
-	for size := 0; len(p.Items) < len(all) && size < browsePart; {
+	// Read the rest of the items group by group, until the page is large enough.
+	for size := 0; len(p.Items) < len(all) && size < pageBytes; {
 		group := all[len(p.Items):]
 		group = group[:min(len(group), browseAtOnce)]
 		read, err := b.readGroup(r, group, len(pasts) > 0, &size)
 		if err != nil {
-			return Part{}, err
+			return Page{}, err
 		}
 		p.Items = all[:len(p.Items)+read]
 	}
 
-	if n := len(p.Items); n < len(all) { // the part ends before the page
+	if n := len(p.Items); n < len(all) { // too large for one page
 		p.Place, p.Ended = b.L.Place(b.L.ItemKey(&all[n-1].ID)), false
 	}
 	return p, nil
 }
 
-// ReadIDs reads the first items of a list of ids, as many as a part holds. Each id is that of a
+// ReadIDs reads the first items of a list of ids, as many as a page holds. Each id is that of a
 // job, or the place of its item. Items that are not in the queue have ErrNotFound. The error is one
 // of the store.
 func (b *Browser) ReadIDs(r kv.Reader, ids []codec.ID) (items []ListedItem, err error) {
-	for size := 0; len(items) < len(ids) && size < browsePart; {
+	for size := 0; len(items) < len(ids) && size < pageBytes; {
 		some := ids[len(items):]
 		some = some[:min(len(some), browseAtOnce)]
 		group := make([]ListedItem, len(some))
@@ -141,13 +141,13 @@ func (s *ListedItem) arrive(l *codec.Layout, read *IDLookup, id *codec.ID) error
 	return nil
 }
 
-// ReadPage reads the own keys of up to most items after a place, from a page of ("i") and a page of
-// ("h"), as far as both reach. The error is one of the store.
+// ReadPage reads the own keys of up to most items after a place, from a range of ("i") and a range
+// of ("h"), as far as both reach. The error is one of the store.
 func (b *Browser) ReadPage(
 	r kv.Reader, after []byte, most int,
-) (items []ListedItem, p Part, err error) {
+) (items []ListedItem, p Page, err error) {
 	var asked [2]kv.RangeOptions
-	var pages [2]kv.Future[[]kv.KeyValue]
+	var ranges [2]kv.Future[[]kv.KeyValue]
 	back := b.End == codec.Back
 	for n, kind := range [...]string{codec.KindItem, codec.KindHeld} {
 		if b.State != codec.AnyState && (b.State == codec.Ready) != (kind == codec.KindItem) {
@@ -163,20 +163,20 @@ func (b *Browser) ReadPage(
 			}
 		}
 
-		limit := min(maxBrowsePage, most+1)
-		asked[n] = kv.RangeOptions{Limit: limit, Bytes: browsePage, Reverse: back}
-		pages[n] = r.GetRange(keys, asked[n])
+		limit := min(maxRange, most+1)
+		asked[n] = kv.RangeOptions{Limit: limit, Bytes: rangeBytes, Reverse: back}
+		ranges[n] = r.GetRange(keys, asked[n])
 	}
 
-	// The part goes as far as the page that ends first.
+	// The page goes as far as the range that ends first.
 	var found [2][]kv.KeyValue
 	p.Ended = true
-	for n := range pages {
-		if pages[n] == nil {
+	for n := range ranges {
+		if ranges[n] == nil {
 			continue
 		}
 
-		if found[n], err = pages[n].Get(); err != nil {
+		if found[n], err = ranges[n].Get(); err != nil {
 			return nil, p, err
 		}
 
@@ -198,8 +198,8 @@ func (b *Browser) before(key, other []byte) bool {
 	return b.End == codec.Front && order < 0 || b.End == codec.Back && order > 0
 }
 
-// merge merges two pages as far as the part goes. It ends the part after most items.
-func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []ListedItem {
+// merge merges two ranges as far as the page goes. It ends the page after most items.
+func (b *Browser) merge(found [2][]kv.KeyValue, p *Page, most int) []ListedItem {
 	items := make([]ListedItem, 0, min(len(found[0])+len(found[1]), most))
 	place := func(n int) []byte { return b.L.Place(found[n][0].Key) }
 	for len(found[0])+len(found[1]) > 0 {
@@ -211,7 +211,7 @@ func (b *Browser) merge(found [2][]kv.KeyValue, p *Part, most int) []ListedItem 
 			break
 		}
 
-		// There may be more in the pages, so the part ends at the last item that fits.
+		// There may be more in the ranges, so the page ends at the last item that fits.
 		if len(items) == most {
 			p.Place, p.Ended = b.L.Place(b.L.ItemKey(&items[most-1].ID)), false
 			break
@@ -247,7 +247,7 @@ func (b *Browser) listed(id codec.ID, value []byte, held bool) (s ListedItem) {
 }
 
 // readGroup starts to read what belongs to some items, and their histories if there may be any.
-// Then it reads the items in full, one after the other, until the part is large enough. It returns
+// Then it reads the items in full, one after the other, until the page is large enough. It returns
 // how many, and adds their bytes to size. The error is one of the store.
 func (b *Browser) readGroup(
 	r kv.Reader, group []ListedItem, pasts bool, size *int,
@@ -277,7 +277,7 @@ func (b *Browser) readGroup(
 		group[i].History, group[i].Err = codec.ParseHistory(&group[i].ID, past)
 	}
 
-	for n < len(group) && *size < browsePart {
+	for n < len(group) && *size < pageBytes {
 		s := &group[n]
 		if err := b.finish(r, s); err != nil {
 			return n, err

@@ -157,14 +157,14 @@ func (g *Ledger) countItems() error {
 
 	browser, place := Browser{L: g.L}, []byte(nil)
 	for ended, size := false, 0; !ended; {
-		page, part, err := browser.ReadPage(g.Tx, place, countedItems)
+		read, page, err := browser.ReadPage(g.Tx, place, countedItems)
 		if err != nil {
 			return err
 		}
-		for i := range page {
-			size += page[i].Bytes
-			if page[i].Err == nil { // else it cannot be read
-				items = append(items, &page[i].Record)
+		for i := range read {
+			size += read[i].Bytes
+			if read[i].Err == nil { // else it cannot be read
+				items = append(items, &read[i].Record)
 			}
 		}
 		if len(items) > countedItems || size > countedBytes {
@@ -172,7 +172,7 @@ func (g *Ledger) countItems() error {
 				"want fewer to set it, or another limit",
 				codec.ErrSettings, countedItems, countedBytes>>20)
 		}
-		place, ended = part.Place, part.Ended
+		place, ended = page.Place, page.Ended
 	}
 
 	for _, h := range items {

@@ -23,16 +23,16 @@ type FinishedRead struct {
 }
 
 const (
-	// finishedPage is the most entries of the order that a part reads.
+	// finishedPage is the most entries of the order that a page reads.
 	finishedPage = 256
 	// smallRecord is the most keys of a record that is read together with others.
 	smallRecord = 2
 )
 
-// ReadFinishedPart reads up to most finished jobs, newest first, that come after an entry of the
-// order; nil begins with the newest. A part ends when it is large enough, but has at least one job
+// ReadFinishedPage reads up to most finished jobs, newest first, that come after an entry of the
+// order; nil begins with the newest. A page ends when it is large enough, but has at least one job
 // if there is one. more says that something may come after it. The error is one of the store.
-func ReadFinishedPart(
+func ReadFinishedPage(
 	l *codec.Layout, r kv.Reader, now time.Time, after *codec.FinishedEntry, most int,
 ) (jobs []FinishedRead, more bool, err error) {
 	keys := l.FinishedOrder()
@@ -60,7 +60,7 @@ func ReadFinishedPart(
 		}
 	}
 
-	for size := 0; len(jobs) < len(all) && size < browsePart; {
+	for size := 0; len(jobs) < len(all) && size < pageBytes; {
 		some := all[len(jobs):]
 		some = some[:min(len(some), browseAtOnce)]
 		for i := range some {
@@ -68,7 +68,7 @@ func ReadFinishedPart(
 				f.begin(l, r)
 			}
 		}
-		for i := 0; i < len(some) && size < browsePart; i++ {
+		for i := 0; i < len(some) && size < pageBytes; i++ {
 			if err := some[i].finish(l, r); err != nil {
 				return nil, true, err
 			}

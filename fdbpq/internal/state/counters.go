@@ -94,7 +94,8 @@ func (g *Ledger) Ready() int64 { return g.ready }
 // MissReady removes the key of an item from the index of its group, after a program that does not
 // know groups has taken the item.
 func (g *Ledger) MissReady(id *codec.ID) {
-	g.tally(codec.KindGroupReady, id, -1)
+	g.removeFromGroup(codec.KindGroupReady, id)
+	g.countGroup(id, codec.GroupReady, -1)
 	g.wrote = true
 }
 

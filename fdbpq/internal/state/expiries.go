@@ -148,6 +148,7 @@ func (e *Expiries) remove() error {
 			g.deleteAlias(&h.ID, g.firstOf(h))
 			g.freeUnique(&h.ID, h.Unique)
 			g.cache.detached(e.ready.spans[n].Begin)
+			g.removeFromGroup(codec.KindGroupReady, &h.ID)
 			g.countReady(&h.ID, -1)
 			g.SideEffects.Expired++
 		}

@@ -132,6 +132,7 @@ func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 func (g *Ledger) Detach(s *ItemRead) {
 	g.Tx.Clear(s.Pair.Key)
 	g.cache.detached(s.Pair.Key)
+	g.removeFromGroup(codec.KindGroupReady, &s.Item.ID)
 	g.countReady(&s.Item.ID, -1)
 }
 
@@ -140,6 +141,7 @@ func (g *Ledger) Attach(id *codec.ID, value []byte) {
 	key := g.L.ItemKey(id)
 	g.Tx.Set(key, value)
 	g.cache.attached(key, value)
+	g.addToGroup(codec.KindGroupReady, id)
 	g.countReady(id, 1)
 }
 
@@ -150,6 +152,7 @@ func (g *Ledger) Hold(h *codec.Record) {
 		g.cache.knowLeased(g.L, h)
 	}
 	g.noteDue(h.FallsDue())
+	g.addToGroup(codec.KindGroupHeld, &h.ID)
 	g.countHeld(h, 1)
 }
 
@@ -157,6 +160,7 @@ func (g *Ledger) Hold(h *codec.Record) {
 func (g *Ledger) Unhold(h *codec.Record) {
 	ClearUntil(g.L, g.Tx, h.FallsDue(), g.L.HeldKey(&h.ID))
 	g.cache.forgetLeased(&h.ID)
+	g.removeFromGroup(codec.KindGroupHeld, &h.ID)
 	g.countHeld(h, -1)
 }
 
@@ -197,6 +201,7 @@ func (g *Ledger) DetachAnywhere(h *codec.Record) {
 	g.cache.detached(key)
 	g.Tx.Clear(g.L.HistoryKey(&h.ID))
 	g.ClearExpiry(&h.ID, h.Expires)
+	g.removeFromGroup(codec.KindGroupReady, &h.ID)
 	g.countReady(&h.ID, -1)
 }
 
@@ -306,7 +311,7 @@ func (g *Ledger) countReady(id *codec.ID, delta int64) {
 	}
 	g.readyAt[id.Priority] += delta
 	g.ready += delta
-	g.tally(codec.KindGroupReady, id, delta)
+	g.countGroup(id, codec.GroupReady, delta)
 }
 
 // countHeld is countReady for ("h"). Leases also count for their group.
@@ -317,40 +322,37 @@ func (g *Ledger) countHeld(h *codec.Record, delta int64) {
 	}
 
 	g.held[h.State] += delta
-	g.tally(codec.KindGroupHeld, &h.ID, delta)
-	if hash := codec.GroupIn(&h.ID); hash != codec.NotIndexed && h.State == codec.Leased {
-		g.countGroup(codec.GroupCounter{Hash: hash, Of: codec.GroupLeased}, delta)
+	if h.State == codec.Leased {
+		g.countGroup(&h.ID, codec.GroupLeased, delta)
 	}
 }
 
-// tally writes or removes the key of an item in the index of its group, and tells the turn of the
-// group. Every move of an item comes through here.
-func (g *Ledger) tally(kind string, id *codec.ID, delta int64) {
+// countGroup counts an item for its group, if that is indexed.
+func (g *Ledger) countGroup(id *codec.ID, of int64, delta int64) {
 	hash := codec.GroupIn(id)
 	if hash == codec.NotIndexed {
 		return
 	}
-
-	if key := g.L.GroupItemKey(kind, hash, id); delta > 0 {
-		g.Tx.Set(key, []byte{})
-	} else {
-		g.Tx.Clear(key)
-	}
-
-	if t := (*g.turns())[turnOf{hash, id.Priority}]; t != nil {
-		t.noteKey(g.L, id, delta)
-	}
-
-	if kind == codec.KindGroupReady {
-		g.countGroup(codec.GroupCounter{Hash: hash, Of: codec.GroupReady}, delta)
-	}
-}
-
-func (g *Ledger) countGroup(c codec.GroupCounter, delta int64) {
 	if g.groups == nil {
 		g.groups = map[codec.GroupCounter]int64{}
 	}
-	g.groups[c] += delta
+	g.groups[codec.GroupCounter{Hash: hash, Of: of}] += delta
+}
+
+// addToGroup writes the key of an item that comes into ("i") or ("h") to the index of its group.
+func (g *Ledger) addToGroup(kind string, id *codec.ID) {
+	if hash := codec.GroupIn(id); hash != codec.NotIndexed {
+		g.Tx.Set(g.L.GroupItemKey(kind, hash, id), []byte{})
+		(*g.turns())[turnOf{hash, id.Priority}].noteAdded(g.L, id)
+	}
+}
+
+// removeFromGroup removes what addToGroup wrote.
+func (g *Ledger) removeFromGroup(kind string, id *codec.ID) {
+	if hash := codec.GroupIn(id); hash != codec.NotIndexed {
+		g.Tx.Clear(g.L.GroupItemKey(kind, hash, id))
+		(*g.turns())[turnOf{hash, id.Priority}].noteRemoved(g.L, id)
+	}
 }
 
 // Flush writes the changes of the counters.

@@ -27,8 +27,8 @@ type turnOf struct {
 //	known    loaded, no reads       there are no rows, or the last place has an item
 //	vague    loaded, no reads       an item has left the last place
 //
-// beginRead moves a turn that is new or vague to reading, finishRead from there to known. noteKey
-// keeps a loaded turn up to date, which may make it vague.
+// beginRead moves a turn that is new or vague to reading, finishRead from there to known. noteAdded
+// and noteRemoved keep a loaded turn up to date; the latter may make it vague.
 type turn struct {
 	turnOf
 	wanted bool // by the open transaction, see Turns.Want
@@ -43,8 +43,8 @@ type turn struct {
 	readReady, readHeld kv.Future[[]kv.KeyValue]
 }
 
-// uncounted stands for the number of items that were not all read. noteKey still adds to it and
-// subtracts from it. It is more items than a queue can have, so it never gets to 0.
+// uncounted stands for the number of items that were not all read. noteAdded still adds to it, and
+// noteRemoved subtracts from it. It is more items than a queue can have, so it never gets to 0.
 const uncounted = 1 << 40
 
 // empty reports whether the group has no items.
@@ -104,17 +104,21 @@ func (t *turn) extendTo(id *codec.ID) {
 	}
 }
 
-// noteKey records that a key in the index of the group is written or, with -1, removed.
-func (t *turn) noteKey(l *codec.Layout, id *codec.ID, delta int64) {
-	if t.finishRead(l) != nil || !t.loaded {
-		return
-	}
-
-	if delta > 0 {
+// noteAdded records that an item comes into the index of the group.
+func (t *turn) noteAdded(l *codec.Layout, id *codec.ID) {
+	if t.load(l) {
 		t.extendTo(id)
-	} else if codec.TurnItemOf(id) == t.last {
-		t.left = true
+		t.rows++
 	}
-
-	t.rows += delta
 }
+
+// noteRemoved records that an item leaves the index of the group.
+func (t *turn) noteRemoved(l *codec.Layout, id *codec.ID) {
+	if t.load(l) {
+		t.left = t.left || codec.TurnItemOf(id) == t.last
+		t.rows--
+	}
+}
+
+// load waits for a turn that is being read, and reports whether there is one to keep up to date.
+func (t *turn) load(l *codec.Layout) bool { return t != nil && t.finishRead(l) == nil && t.loaded }

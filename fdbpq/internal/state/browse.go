@@ -229,7 +229,7 @@ func (b *Browser) merge(found [2][]kv.KeyValue, p *Page, most int) []ListedItem 
 
 // listed returns an item of a range. Its rest is still to be read.
 func (b *Browser) listed(id codec.ID, value []byte, held bool) (s ListedItem) {
-	s = ListedItem{Record: codec.Record{ID: id, State: codec.Ready, Value: value}, Bytes: len(value)}
+	s.Record, s.Bytes = codec.Record{ID: id, State: codec.Ready, Value: value}, len(value)
 	if !held {
 		s.Err = codec.Understood(&id)
 		return s

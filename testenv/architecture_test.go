@@ -166,7 +166,8 @@ var promises = map[string]func(name, imported string) (why string){
 		return ""
 	},
 	"engines do not know what is stored in them": func(name, imported string) string {
-		if below(name, "fdbpq/kv") && imported == module+"/fdbpq" {
+		stored := imported == module+"/fdbpq" || below(imported, module+"/fdbpq/internal")
+		if below(name, "fdbpq/kv") && stored {
 			return "engines do not know what is stored in them"
 		}
 		return ""

@@ -4,8 +4,8 @@ import (
 	"sync"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/recent"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/recent"
 )
 
 // SettingsCache keeps the stored settings of a Keyspace's queues from one transaction to the next,

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/recent"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/recent"
 )
 
 // QueueCache is what a Batcher knows of the queues of a store from its own transactions, so that

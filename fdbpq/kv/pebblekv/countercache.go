@@ -1,6 +1,6 @@
 package pebblekv
 
-import "github.com/pqbridge/pqbridge/fdbpq/internal/recent"
+import "github.com/pqbridge/pqbridge/fdbpq/kv/recent"
 
 // counter is the value of a key that Add changes.
 type counter struct {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/pqbridge/pqbridge/fdbpq/internal/recent"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/recent"
 )
 
 // What is used stays, and of the rest the oldest goes, within the bound.

@@ -91,14 +91,6 @@ func (g *Ledger) Held(s codec.ItemState) int64 { return g.held[s] }
 // Ready returns how much Flush will add to the counter of ready items.
 func (g *Ledger) Ready() int64 { return g.ready }
 
-// MissReady removes the key of an item from the index of its group, after a program that does not
-// know groups has taken the item.
-func (g *Ledger) MissReady(id *codec.ID) {
-	g.removeFromGroup(codec.KindGroupReady, id)
-	g.countGroup(id, codec.GroupReady, -1)
-	g.wrote = true
-}
-
 // UnwrittenLeases returns how much Flush will add to the counter of a group's leases.
 func (g *Ledger) UnwrittenLeases(hash codec.GroupHash) int64 {
 	return g.groups[codec.GroupCounter{Hash: hash, Of: codec.GroupLeased}]
@@ -180,8 +172,92 @@ func GroupLoads(l *codec.Layout, page kv.Future[[]kv.KeyValue], limit int) (
 	return loads, rest, nil
 }
 
-// Wrote reports whether the ledger has written anything.
-func (g *Ledger) Wrote() bool { return g.wrote }
+// countReady counts an item that comes into ("i") or, with -1, leaves it. Items of other programs
+// are not counted.
+func (g *Ledger) countReady(id *codec.ID, delta int64) {
+	g.wrote = true
+	if !codec.Ours(id) {
+		return
+	}
 
-// Err returns the error that Flush will return.
-func (g *Ledger) Err() error { return g.err }
+	if g.readyAt == nil {
+		g.readyAt = map[int64]int64{}
+	}
+	g.readyAt[id.Priority] += delta
+	g.ready += delta
+	g.countGroup(id, codec.GroupReady, delta)
+}
+
+// countHeld is countReady for ("h"). Leases also count for their group.
+func (g *Ledger) countHeld(h *codec.Record, delta int64) {
+	g.wrote = true
+	if !codec.Ours(&h.ID) {
+		return
+	}
+
+	g.held[h.State] += delta
+	if h.State == codec.Leased {
+		g.countGroup(&h.ID, codec.GroupLeased, delta)
+	}
+}
+
+// countGroup counts an item for its group, if that is indexed.
+func (g *Ledger) countGroup(id *codec.ID, of int64, delta int64) {
+	hash := codec.GroupIn(id)
+	if hash == codec.NotIndexed {
+		return
+	}
+	if g.groups == nil {
+		g.groups = map[codec.GroupCounter]int64{}
+	}
+	g.groups[codec.GroupCounter{Hash: hash, Of: of}] += delta
+}
+
+// Flush writes the changes of the counters.
+func (g *Ledger) Flush() error {
+	g.flushCounter(&g.bytes.delta, g.L.BytesKey)
+	for _, s := range codec.HeldStates {
+		g.flushCounter(&g.held[s], func() []byte { return g.L.StateCounterKey(s) })
+	}
+	g.FlushGroups()
+	g.flushCounter(&g.finished, g.L.FinishedCounterKey)
+
+	for priority, delta := range g.readyAt {
+		if !g.L.Fifo {
+			addToCounter(g.Tx, g.L.CounterKey(priority), delta)
+		}
+	}
+	clear(g.readyAt)
+	g.flushCounter(&g.ready, g.L.TotalKey)
+	return g.err
+}
+
+// flushCounter writes the change of a counter, whose key is made only if there is one.
+func (g *Ledger) flushCounter(delta *int64, key func() []byte) {
+	if *delta != 0 {
+		addToCounter(g.Tx, key(), *delta)
+		*delta = 0
+	}
+}
+
+// FlushGroups writes the changes of the counters of groups.
+func (g *Ledger) FlushGroups() {
+	for c, delta := range g.groups {
+		addToCounter(g.Tx, g.L.GroupCounterKey(c), delta)
+	}
+	clear(g.groups)
+}
+
+// addToCounter adds to a counter, and removes one that falls to zero, so that a queue with many
+// priorities leaves nothing behind. A transaction that adds and subtracts must add first.
+func addToCounter(tx kv.Transaction, key []byte, delta int64) {
+	if delta == 0 {
+		return
+	}
+	tx.Add(key, delta)
+	if delta < 0 {
+		tx.CompareAndClear(key, zeroCounter)
+	}
+}
+
+var zeroCounter = make([]byte, 8)

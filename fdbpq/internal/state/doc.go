@@ -5,14 +5,16 @@
 // read, and a [Lookup] finds one by its id. [QueueCache] carries what a transaction has learned to
 // the next one.
 //
-//	ledger.go               the moves of items, and what Flush adds to the counters
+//	ledger.go               what a ledger holds: the states of items, and what falls due
+//	moves.go                the moves of items
 //	cursor.go, itemread.go  items in their order, from either end; an item being read
 //	lookup.go               an item by its id, wherever it is
 //	turn.go, turns.go       how far a group reaches; which count its next item gets
+//	groups.go               the index of groups, and the hashes of groups
 //	groupsecrets.go         what hashes of groups depend on
 //	queuecache.go           what is known of a queue without a read
 //	readahead.go            its first items, of which the same holds
-//	counters.go, bytes.go   counters; the bytes of all items
+//	counters.go, bytes.go   counters, and what Flush adds to them; the bytes of all items
 //	settings.go             settings, records, rates and the list entry of a queue
 //	cachedsettings.go       settings that a Batcher has read, in a store that others change
 //	room.go                 how much a transaction may return, and the errors of what had no room

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"crypto/rand"
-
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -55,37 +53,4 @@ func (s *GroupSecrets) note(key string, secret []byte) {
 		s.Found = map[string][]byte{}
 	}
 	s.Found[key] = secret
-}
-
-// HashGroup returns the hash of a group in order to store it, and makes the secret if there is
-// none. Flush returns the error. A blind transaction must have the secret in Secrets.Known.
-func (g *Ledger) HashGroup(group string) codec.GroupHash {
-	if g.Secrets == nil {
-		g.Secrets = &GroupSecrets{}
-	}
-
-	secret, err := g.Secrets.find(g.Tx.Snapshot(), g.L)
-	if err != nil {
-		g.fail(err)
-	}
-	if err == nil && secret == nil && g.L.List != nil {
-		key := []byte(g.L.List.GroupSecret)
-		secret = make([]byte, codec.GroupSecretSize)
-		_, _ = rand.Read(secret) // never returns an error: see crypto/rand
-		g.Tx.AddReadConflict(kv.SingleKey(key))
-		g.Tx.Set(key, secret)
-		g.Secrets.note(string(key), secret)
-	}
-	return codec.HashGroup(secret, group)
-}
-
-// GroupOf returns the hash for the id of a message that is stored in a queue with the settings.
-func (g *Ledger) GroupOf(m *codec.Message, settings *codec.Settings) codec.GroupHash {
-	if group := m.Group(); group != "" {
-		return g.HashGroup(group)
-	}
-	if settings.LimitsGroups() {
-		return codec.NoGroup
-	}
-	return codec.NotIndexed
 }

@@ -24,15 +24,6 @@ type QueueUpcoming struct {
 	Upcoming
 }
 
-// AppendUpcoming appends what lies ahead by what the ledger has written, if anything does.
-func (g *Ledger) AppendUpcoming(list []QueueUpcoming) []QueueUpcoming {
-	if g.Upcoming == (Upcoming{}) || g.L.List == nil {
-		return list
-	}
-	queue := codec.QueueName{FIFO: g.L.Fifo, Name: g.L.Name()}
-	return append(list, QueueUpcoming{Queue: queue, Upcoming: g.Upcoming})
-}
-
 // SideEffects counts items that left their queues for good without an operation that removes items,
 // such as a pop or an acknowledgement, items that came without a push, and leases that ran out.
 type SideEffects struct {
@@ -63,19 +54,6 @@ func (s *SideEffects) Add(more SideEffects) {
 type QueueJob struct {
 	Queue codec.QueueName
 	Job   codec.ID // see codec.Item.Job
-}
-
-// AppendEnded appends the jobs that the transaction has ended.
-func (g *Ledger) AppendEnded(list []QueueJob) []QueueJob {
-	if len(g.Ended) == 0 || g.L.List == nil {
-		return list
-	}
-
-	queue := codec.QueueName{FIFO: g.L.Fifo, Name: g.L.Name()}
-	for _, job := range g.Ended {
-		list = append(list, QueueJob{Queue: queue, Job: job})
-	}
-	return list
 }
 
 // QueueSideEffects is the SideEffects of a queue of a Keyspace. Dead counts at the queue that an

@@ -153,33 +153,6 @@ func (t *Turns) Next(
 	return slices.MaxFunc([]codec.TurnItem{start, of.last.Next(weight)}, codec.TurnItem.Compare)
 }
 
-// turns returns the turns that are known. Without a cache they are only of this transaction.
-func (g *Ledger) turns() *map[turnOf]*turn {
-	if g.cache != nil {
-		return &g.cache.turns
-	}
-	return &g.own
-}
-
-// turnOf returns the turn of a group at a priority. It may have to be read.
-func (g *Ledger) turnOf(hash codec.GroupHash, priority int64) *turn {
-	turns, of := g.turns(), turnOf{hash, priority}
-	if *turns == nil {
-		*turns = map[turnOf]*turn{}
-	}
-
-	t := (*turns)[of]
-	if t == nil {
-		t = &turn{turnOf: of}
-		(*turns)[of] = t
-		if g.cache != nil {
-			g.cache.grow(turnSize)
-		}
-	}
-
-	return t
-}
-
 // Served records, for Turns, how far the pops of a transaction serve groups from the front.
 type Served struct {
 	g     *Ledger

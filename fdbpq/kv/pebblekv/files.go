@@ -150,3 +150,15 @@ func checkOptions(files vfs.FS, dir, path string) error {
 	}
 	return nil
 }
+
+// syncFolder makes new names in a folder durable.
+func syncFolder(files vfs.FS, dir string) error {
+	folder, err := files.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// isSystemFile reports whether a new file system may have a file with that name.
+func isSystemFile(name string) bool { return name == "lost+found" || strings.HasPrefix(name, ".") }

@@ -83,32 +83,6 @@ func (db *DB) open() (*openedStore, error) {
 	return s, nil
 }
 
-// events are what the store learns from Pebble.
-func (s *openedStore) events() *pebble.EventListener {
-	replaced := func() {
-		signal(s.syncer.replaced)
-		signal(s.room)
-	}
-	return &pebble.EventListener{
-		BackgroundError: s.background.note,
-		DataCorruption:  func(i pebble.DataCorruptionInfo) { s.damage.note(i.Path, i.Details) },
-		WALCreated:      func(pebble.WALCreateInfo) { s.rotated.Store(true) },
-		FlushEnd:        func(pebble.FlushInfo) { replaced() },
-		CompactionEnd: func(i pebble.CompactionInfo) {
-			s.background.failing.Store(i.Err != nil)
-			replaced()
-		},
-	}
-}
-
-// signal puts an element into a channel of capacity one, unless it has one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // beginOpening continues the numbers of the commits, and gives this opening its id: first in the
 // mark, then in a commit. Without a mark it keeps the id of the opening before.
 func (s *openedStore) beginOpening(marked commitNumbers) (*commitMark, error) {
@@ -197,4 +171,25 @@ func (s *openedStore) closePebble() error {
 		return nil
 	}
 	return s.pdb.Close()
+}
+
+// openOverhead is what opening the folder writes besides what the logs hold, in bytes.
+const openOverhead = 64 << 10
+
+// wantRoomFor returns an error wrapping kv.ErrUnavailable if less is free than Pebble needs to turn
+// the logs into tables when it opens the folder. An attempt on a disk that fills up meanwhile would
+// leave tables there, so that room that is made in steps is used up by the attempts.
+func (db *DB) wantRoomFor(logs *replayedLogs) error {
+	db.logsNeed = 0
+	size := logs.fileSize()
+	if size == 0 || db.space.want(size+openOverhead) == nil {
+		return nil
+	}
+
+	need := logs.size() + openOverhead
+	err := db.space.want(need)
+	if err != nil {
+		db.logsNeed = need
+	}
+	return err
 }

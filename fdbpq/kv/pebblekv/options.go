@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -88,4 +89,24 @@ func (o Options) withDefaults() Options {
 	}
 
 	return o
+}
+
+// pebbleLogger forwards Pebble's log. What Pebble calls fatal ends the store, not the process.
+type pebbleLogger struct {
+	logger *slog.Logger
+	fail   func(error)
+}
+
+func (l pebbleLogger) Infof(format string, args ...any) {
+	if l.logger.Enabled(context.Background(), slog.LevelDebug) {
+		l.logger.Debug("pebble: " + fmt.Sprintf(format, args...))
+	}
+}
+
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.logger.Error("pebble: " + fmt.Sprintf(format, args...))
+}
+
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	l.fail(fmt.Errorf("pebble: "+format, args...))
 }

@@ -55,37 +55,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
-	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
-
-// DB is a store in a folder. It implements kv.Database and is safe for concurrent use.
-type DB struct {
-	dir     string
-	system  bool // dir is in the file system of the operating system
-	options Options
-	lock    *pebble.Lock
-	folder  *folderGuard // nil unless system
-	damage  damage
-	space   *spaceGuard
-
-	// Only the writer uses these.
-	writer   *writerSlot
-	retry    time.Time // when to try to reopen the folder
-	logsNeed uint64    // bytes to be free before that, if the last attempt lacked them
-
-	mu    sync.Mutex
-	store *openedStore // nil while the folder cannot be reopened
-	down  error        // why store is nil
-
-	closing chan struct{} // closed by Close
-	close   sync.Once
-	closed  error // returned by Close
-}
 
 var _ kv.Database = (*DB)(nil)
 
@@ -238,16 +210,6 @@ func (db *DB) reopenForReader(ctx context.Context, down error) (*openedStore, er
 	}
 
 	return db.repaired()
-}
-
-// checkOpen returns kv.ErrClosed once Close was called, and the error of ctx if it ended.
-func (db *DB) checkOpen(ctx context.Context) error {
-	select {
-	case <-db.closing:
-		return kv.ErrClosed
-	default:
-		return ctx.Err()
-	}
 }
 
 // Check implements kv.Database.

@@ -1,7 +1,6 @@
 package pebblekv
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -16,48 +15,6 @@ const (
 	retryInterval = 250 * time.Millisecond
 	proofSize     = 64 << 10 // bytes
 )
-
-// current returns the store, whether or not its disk has failed.
-func (db *DB) current() (*openedStore, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if db.store == nil {
-		return nil, db.down
-	}
-	return db.store, nil
-}
-
-func (db *DB) setCurrent(s *openedStore, down error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.store, db.down = s, down
-}
-
-// checkUsable is checkOpen, and also returns an error wrapping kv.ErrUnavailable if the folder is
-// gone. Then nothing more is written, not even to a folder that took its place. Unless must, a look
-// at the folder a moment ago will do.
-func (db *DB) checkUsable(ctx context.Context, must bool) error {
-	if err := db.checkOpen(ctx); err != nil {
-		return err
-	}
-	gone := db.folder.check(must)
-	if gone == nil {
-		return nil
-	}
-	if s, err := db.current(); err == nil {
-		s.disk.fail(gone)
-	}
-	return failure(gone)
-}
-
-// healthy returns the store, and an error if there is none or its disk has failed.
-func (db *DB) healthy() (*openedStore, error) {
-	s, err := db.current()
-	if err == nil {
-		err = s.err()
-	}
-	return s, err
-}
 
 // repaired is healthy, but tries to reopen the folder if the disk has failed. The caller holds the
 // writer slot.
@@ -110,27 +67,6 @@ func (db *DB) repaired() (*openedStore, error) {
 	db.setCurrent(fresh, nil)
 	db.options.Logger.Info("pebblekv: the disk works again", "folder", db.dir)
 	return fresh, nil
-}
-
-// openOverhead is what opening the folder writes besides what the logs hold, in bytes.
-const openOverhead = 64 << 10
-
-// wantRoomFor returns an error wrapping kv.ErrUnavailable if less is free than Pebble needs to turn
-// the logs into tables when it opens the folder. An attempt on a disk that fills up meanwhile would
-// leave tables there, so that room that is made in steps is used up by the attempts.
-func (db *DB) wantRoomFor(logs *replayedLogs) error {
-	db.logsNeed = 0
-	size := logs.fileSize()
-	if size == 0 || db.space.want(size+openOverhead) == nil {
-		return nil
-	}
-
-	need := logs.size() + openOverhead
-	err := db.space.want(need)
-	if err != nil {
-		db.logsNeed = need
-	}
-	return err
 }
 
 // proveWritable writes, syncs and removes a file in the folder.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -110,15 +109,3 @@ func removeStore(files vfs.FS, dir string) {
 		_ = files.Remove(files.PathJoin(dir, name)) // Open refuses what is left.
 	}
 }
-
-// syncFolder makes new names in a folder durable.
-func syncFolder(files vfs.FS, dir string) error {
-	folder, err := files.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
-}
-
-// isSystemFile reports whether a new file system may have a file with that name.
-func isSystemFile(name string) bool { return name == "lost+found" || strings.HasPrefix(name, ".") }

@@ -305,6 +305,9 @@ func (y *syncer) markTables() {
 	}
 }
 
+// maxSublevels: a writer waits while a read has to look at more tables of the top level.
+const maxSublevels = 16
+
 // waitRoom waits while flushes and compactions lag too far behind the writers. Pebble would wait in
 // the middle of a commit, where no context can end the wait and a failed disk would block it
 // indefinitely.

@@ -1,9 +1,6 @@
 package pebblekv
 
 import (
-	"context"
-	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -15,9 +12,6 @@ const (
 
 	// maxMemTables: a writer waits while more memtables are in memory.
 	maxMemTables = 4
-
-	// maxSublevels: a writer waits while a read has to look at more tables of the top level.
-	maxSublevels = 16
 
 	// baseLevelSize is where Pebble begins another level, in bytes. Items are short-lived, so a
 	// store has few levels. Each is another place to search, and to copy to.
@@ -82,22 +76,28 @@ func (o Options) tuned(lock *pebble.Lock, s *openedStore) *pebble.Options {
 	return p
 }
 
-// pebbleLogger forwards Pebble's log. What Pebble calls fatal ends the store, not the process.
-type pebbleLogger struct {
-	logger *slog.Logger
-	fail   func(error)
-}
-
-func (l pebbleLogger) Infof(format string, args ...any) {
-	if l.logger.Enabled(context.Background(), slog.LevelDebug) {
-		l.logger.Debug("pebble: " + fmt.Sprintf(format, args...))
+// events are what the store learns from Pebble.
+func (s *openedStore) events() *pebble.EventListener {
+	replaced := func() {
+		signal(s.syncer.replaced)
+		signal(s.room)
+	}
+	return &pebble.EventListener{
+		BackgroundError: s.background.note,
+		DataCorruption:  func(i pebble.DataCorruptionInfo) { s.damage.note(i.Path, i.Details) },
+		WALCreated:      func(pebble.WALCreateInfo) { s.rotated.Store(true) },
+		FlushEnd:        func(pebble.FlushInfo) { replaced() },
+		CompactionEnd: func(i pebble.CompactionInfo) {
+			s.background.failing.Store(i.Err != nil)
+			replaced()
+		},
 	}
 }
 
-func (l pebbleLogger) Errorf(format string, args ...any) {
-	l.logger.Error("pebble: " + fmt.Sprintf(format, args...))
-}
-
-func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.fail(fmt.Errorf("pebble: "+format, args...))
+// signal puts an element into a channel of capacity one, unless it has one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

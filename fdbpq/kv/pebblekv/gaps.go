@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/google/btree"
 
@@ -197,66 +198,63 @@ func (s *gapSet) last(r kv.Range, version uint64) kv.Range {
 	return r
 }
 
-// trim cuts keys, which are in order, out of the gaps they are in. A part with few samples is not
-// worth keeping.
+// trim cuts keys, which are in order, out of the gaps they are in.
 func (s *gapSet) trim(keys [][]byte) {
-	var (
-		rest   gap    // what is left of the gap the last key was in, taken out of the set; or none
-		cut    []byte // the last key; nil if rest is a whole gap
-		sample []byte // the first in rest; nil if there is none
-		next   []byte // where the next gap begins, if there is no rest; nil if that is not known
-	)
-
-	keepUpTo := func(end []byte) {
-		part := gap{rest.begin, end, rest.since}
-		if cut != nil {
-			part.begin = kv.SingleKey(cut).End
-		}
-		if n, _ := s.countSamples(part, minSamples); n == minSamples {
-			s.insert(part)
-		} else {
-			s.dropSamples(part)
-		}
+	below := func(end []byte) int { // the number of keys
+		n, _ := slices.BinarySearchFunc(keys, end, bytes.Compare)
+		return n
 	}
 
+	for len(keys) > 0 {
+		g, ok := s.at(keys[0])
+		if !ok {
+			g, ok = s.from(keys[0])
+		}
+		if !ok {
+			return
+		}
+
+		keys = keys[below(g.begin):]
+		if inside := below(g.end); inside > 0 {
+			s.cut(g, keys[:inside])
+			keys = keys[inside:]
+		}
+	}
+}
+
+// cut replaces a gap by its parts between keys, which are in order, and all in the gap. The samples
+// tell how many dead keys a part spares its readers; parts without any are dropped at once.
+func (s *gapSet) cut(g gap, keys [][]byte) {
+	s.remove(g)
+
+	var last []byte
+	_, sample := s.countSamples(g, 1) // the first behind last
 	for _, key := range keys {
-		// The key is behind the rest: go on to the gap that it is in, if any.
-		if bytes.Compare(key, rest.end) >= 0 {
-			if sample != nil {
-				keepUpTo(rest.end)
-			}
-
-			rest, sample = gap{}, nil
-			if next != nil && bytes.Compare(key, next) < 0 {
-				continue
-			}
-
-			g, ok := s.at(key)
-			if !ok {
-				after, more := s.from(key)
-				if !more {
-					return
-				}
-				next = after.begin
-				continue
-			}
-
-			s.remove(g)
-			rest, cut, next = g, nil, nil
-			_, sample = s.countSamples(rest, 1)
+		if sample == nil {
+			return
 		}
-
-		if sample != nil && bytes.Compare(sample, key) <= 0 {
+		if bytes.Compare(sample, key) <= 0 {
 			// The key lies in memory with everything else that its transaction has written.
-			keepUpTo(bytes.Clone(key))
+			s.keepPart(g, last, bytes.Clone(key))
 			s.dropSample(key)
-			_, sample = s.countSamples(gap{begin: key, end: rest.end}, 1)
+			_, sample = s.countSamples(gap{begin: key, end: g.end}, 1)
 		}
-		cut = key
+		last = key
 	}
+	s.keepPart(g, last, g.end)
+}
 
-	if sample != nil {
-		keepUpTo(rest.end)
+// keepPart keeps the part of a gap behind a key, nil for all, and below end, if it has samples
+// enough.
+func (s *gapSet) keepPart(g gap, after, end []byte) {
+	if after != nil {
+		g.begin = kv.SingleKey(after).End
+	}
+	g.end = end
+	if n, _ := s.countSamples(g, minSamples); n == minSamples {
+		s.insert(g)
+	} else {
+		s.dropSamples(g)
 	}
 }
 

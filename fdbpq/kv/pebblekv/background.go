@@ -85,12 +85,6 @@ type scheduler struct {
 	background *background
 }
 
-// newScheduler returns a scheduler for one compaction at a time. Then nothing has to be granted
-// between two compactions, so that Pebble's usual one, with a ticker, is not needed.
-func newScheduler(b *background) *scheduler {
-	return &scheduler{pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest(), b}
-}
-
 // Register implements pebble.CompactionScheduler.
 func (s *scheduler) Register(goroutines int, db pebble.DBForCompaction) {
 	s.CompactionScheduler.Register(goroutines, scheduledDB{db, s.background})

@@ -72,7 +72,12 @@ func (o Options) tuned(lock *pebble.Lock, s *openedStore) *pebble.Options {
 
 	// Reads request no compactions. Those worth doing are found without that.
 	p.Experimental.ReadSamplingMultiplier = -1
-	p.Experimental.CompactionScheduler = newScheduler(s.background)
+
+	// One compaction at a time: nothing has to be granted between two of them, so that Pebble's
+	// usual scheduler, with a ticker, is not needed.
+	p.Experimental.CompactionScheduler = &scheduler{
+		pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest(), s.background,
+	}
 	return p
 }
 

@@ -35,31 +35,12 @@ const (
 func ReadFinishedPage(
 	l *codec.Layout, r kv.Reader, now time.Time, after *codec.FinishedEntry, most int,
 ) (jobs []FinishedRead, more bool, err error) {
-	keys := l.FinishedOrder()
-	if after != nil {
-		keys.End = l.FinishedOrderKey(after.Order, &after.Job)
-	}
-	asked := kv.RangeOptions{Limit: min(finishedPage, most), Reverse: true}
-
-	var all []FinishedRead
-	for more = true; more && len(all) == 0; {
-		entries, err := r.GetRange(keys, asked).Get()
-		if err != nil {
-			return nil, true, err
-		}
-		more = asked.Full(entries)
-
-		for _, pair := range entries {
-			keys.End = pair.Key
-			e, err := l.ParseFinishedEntry(pair)
-			if err != nil && e.Order.IsZero() { // no queue wrote that key
-				continue
-			}
-			over := err == nil && !e.Until.After(now)
-			all = append(all, FinishedRead{FinishedEntry: e, Err: err, Over: over})
-		}
+	all, more, err := readFinishedEntries(l, r, now, after, most)
+	if err != nil {
+		return nil, true, err
 	}
 
+	// Read the records group by group, until the page is large enough.
 	for size := 0; len(jobs) < len(all) && size < pageBytes; {
 		some := all[len(jobs):]
 		some = some[:min(len(some), browseAtOnce)]
@@ -77,6 +58,36 @@ func ReadFinishedPage(
 		}
 	}
 	return jobs, more || len(jobs) < len(all), nil
+}
+
+// readFinishedEntries reads the entries of the order for ReadFinishedPage, at least one if there is
+// one. It passes over keys that no queue wrote.
+func readFinishedEntries(
+	l *codec.Layout, r kv.Reader, now time.Time, after *codec.FinishedEntry, most int,
+) (jobs []FinishedRead, more bool, err error) {
+	keys := l.FinishedOrder()
+	if after != nil {
+		keys.End = l.FinishedOrderKey(after.Order, &after.Job)
+	}
+	asked := kv.RangeOptions{Limit: min(finishedPage, most), Reverse: true}
+
+	for more = true; more && len(jobs) == 0; {
+		entries, err := r.GetRange(keys, asked).Get()
+		if err != nil {
+			return nil, true, err
+		}
+		more = asked.Full(entries)
+
+		for _, pair := range entries {
+			keys.End = pair.Key
+			e, err := l.ParseFinishedEntry(pair)
+			if err == nil || !e.Order.IsZero() {
+				over := err == nil && !e.Until.After(now)
+				jobs = append(jobs, FinishedRead{FinishedEntry: e, Err: err, Over: over})
+			}
+		}
+	}
+	return jobs, more, nil
 }
 
 // begin starts to read the record.

@@ -221,8 +221,3 @@ func (b *Bridge) whyNotReady() string {
 
 	return strings.Join(reasons, "; ")
 }
-
-// knownReady reports what notReady would, without asking NATS and the store.
-func (b *Bridge) knownReady() bool {
-	return b.online.Load() && b.jetStream.ready() == nil && b.whyNotReady() == ""
-}

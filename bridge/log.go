@@ -56,12 +56,7 @@ func (q *quietLog) log(level slog.Level, message string, args ...any) {
 	q.logger.Log(context.Background(), level, message, args...)
 }
 
-// withDetails returns a logger that logs errors in full detail, which is more than
-// clients are told.
-func withDetails(logger *slog.Logger) *slog.Logger {
-	return slog.New(detailHandler{logger.Handler()})
-}
-
+// detailHandler logs errors in full detail, which is more than clients are told.
 type detailHandler struct{ slog.Handler }
 
 func (h detailHandler) Handle(ctx context.Context, r slog.Record) error {

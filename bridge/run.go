@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -27,7 +28,7 @@ import (
 // error comes from Options.Validate or from the listener.
 func New(o Options) (*Bridge, error) {
 	o = o.WithDefaults()
-	o.Logger = withDetails(o.Logger)
+	o.Logger = slog.New(detailHandler{o.Logger.Handler()})
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -325,7 +326,10 @@ func (b *Bridge) registerGauges() {
 			func() int64 { return int64(oneIf(b.servingReady() == nil)) }},
 		{"pq_ready", "1 if ready, as far as is known without asking NATS and the store: /readyz " +
 			"asks them, and says why not.",
-			func() int64 { return int64(oneIf(b.knownReady())) }},
+			func() int64 {
+				ready := b.online.Load() && b.jetStream.ready() == nil && b.whyNotReady() == ""
+				return int64(oneIf(ready))
+			}},
 	} {
 		opts := prometheus.GaugeOpts{Name: gauge.name, Help: gauge.help}
 		auto.NewGaugeFunc(opts, func() float64 { return float64(gauge.value()) })

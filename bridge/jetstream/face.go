@@ -80,7 +80,10 @@ func newFace(c Config) (*Face, error) {
 	}
 
 	shared := &core{config: c, domains: d, idle: make(chan struct{}, 1)}
-	f := &Face{pulls: newPulls(shared), tasks: newTasks(c.RequestTimeout)}
+	f := &Face{tasks: newTasks(c.RequestTimeout), pulls: &pulls{
+		outstanding: outstanding{core: shared, byConsumer: map[consumerKey]*ackPending{}},
+		inboxes:     map[string]map[*pull]bool{},
+	}}
 	f.used = f.touch
 	f.forwarded = f.forwardTo(c.Self)
 	f.cache.streams = map[stream]cachedConsumers{}

@@ -80,13 +80,6 @@ type pulls struct {
 	used    func(c *consumer, until time.Time) // called for each pull; must not wait
 }
 
-func newPulls(f *core) *pulls {
-	return &pulls{
-		outstanding: outstanding{core: f, byConsumer: map[consumerKey]*ackPending{}},
-		inboxes:     map[string]map[*pull]bool{},
-	}
-}
-
 // startPull starts a pull. It does not wait.
 func (f *pulls) startPull(c *consumer, m *leaf.Message) {
 	p := &pull{f: f, consumer: c, inbox: inboxOf(m, f.out), ifEmpty: timedOut}

@@ -130,8 +130,5 @@ func (v *variable) text() string { return fmt.Sprint(v.value) }
 // version is set by the linker for released programs: -X main.version=1.2.3.
 var version string
 
-// semanticVersion returns the version for service discovery.
-func semanticVersion() string { return buildinfo.Number(version) }
-
 // describeVersion returns the version and the source that this program was built from.
 func describeVersion() string { return buildinfo.Describe(version) }

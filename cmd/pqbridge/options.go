@@ -13,6 +13,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/cmd/internal/buildinfo"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
@@ -51,7 +52,7 @@ func (c *config) bridgeOptions() bridge.Options {
 		},
 		MaxResult:       c.MaxResult,
 		ShutdownTimeout: c.ShutdownTimeout,
-		Version:         semanticVersion(),
+		Version:         buildinfo.Number(version),
 	}
 
 	o.JetStream.LeafURL = c.LeafURL

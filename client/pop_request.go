@@ -150,10 +150,9 @@ func (c *Client) sendPop(ctx context.Context, m *nats.Msg, p *popRequest,
 	defer cancel()
 
 	if p.stop != nil {
-		var stop context.CancelFunc
-		ctx, stop = context.WithCancel(ctx)
-		defer stop()
-		defer context.AfterFunc(p.stop, stop)()
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(p.stop, cancel)()
 	}
 	return c.sendFrom(ctx, m, maxMessages(o))
 }

@@ -118,17 +118,13 @@ func (q *Queue) result(
 		case err == nil:
 			p = pause{}
 			query.id, query.msgID = r.ID, "" // a message id is forgotten earlier
-		case left <= 0 || ctx.Err() != nil || !mayComeBack(err):
-			return JobResult{}, err
+		case left > 0 && ctx.Err() == nil &&
+			(isPassing(err) || isAny(err, context.DeadlineExceeded, errInterrupted)):
+			p.wait(ctx) // the answer may come later
 		default:
-			p.wait(ctx)
+			return JobResult{}, err
 		}
 	}
-}
-
-// mayComeBack reports whether the answer to a request that only reads may come later.
-func mayComeBack(err error) bool {
-	return isPassing(err) || isAny(err, context.DeadlineExceeded, errInterrupted)
 }
 
 // askResult makes one request, which waits for the result.

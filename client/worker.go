@@ -50,7 +50,7 @@ type Worker struct {
 	overdue    context.Context // ends settleTime after the grace
 	setOverdue context.CancelCauseFunc
 	heartbeat  time.Duration  // of requests that wait for jobs
-	background sync.WaitGroup // requests for jobs of empty queues
+	background sync.WaitGroup // requests for jobs of empty queues; at the end, releases
 	begun      atomic.Bool    // Run was called
 	ended      chan struct{}  // closed when it returns
 
@@ -237,10 +237,10 @@ type unsettled struct {
 
 // result returns the error of a Run that ended because of err, which may be nil.
 func (u *unsettled) result(err error) error {
-	n := len(u.named)
-	if n == 0 {
+	if len(u.named) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: %d of them, such as %s: %w", ErrUnsettled, n,
-		strings.Join(u.named[:min(n, maxNamed)], ", "), cmp.Or(err, u.last))
+	some := u.named[:min(len(u.named), maxNamed)]
+	return fmt.Errorf("%w: %d of them, such as %s: %w", ErrUnsettled, len(u.named),
+		strings.Join(some, ", "), cmp.Or(err, u.last))
 }

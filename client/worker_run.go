@@ -75,13 +75,12 @@ func (w *Worker) followConnections() (stop func()) {
 
 // releaseAhead releases the jobs that were leased ahead, for which no loop is left.
 func (w *Worker) releaseAhead() {
-	var releases sync.WaitGroup
 	for _, s := range w.sources {
 		if s.share.ahead != nil {
-			releases.Go(func() { s.release(s.share.ahead) })
+			w.background.Go(func() { s.release(s.share.ahead) })
 		}
 	}
-	releases.Wait()
+	w.background.Wait()
 }
 
 // doJobs does one job after the other, until the worker stops.

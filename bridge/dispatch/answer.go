@@ -194,7 +194,7 @@ func (l *lane) finishBatch(b *batch) {
 }
 
 // observeSizes learns from a request how large items are: the largest that it pushed or got.
-func (l *lane) observeSizes(p part) {
+func (l *lane) observeSizes(p requestOps) {
 	size, got := 0, false
 	for i := range p.results {
 		m := &p.ops[i].Message

@@ -60,21 +60,21 @@ func (b *batch) addWaiter(w *waiter, ops []fdbpq.Op, received time.Time) {
 	b.add(&r, ops)
 }
 
-// part is a request with its operations and, once they have run, their results.
-type part struct {
+// requestOps is a request with its operations and, once they have run, their results.
+type requestOps struct {
 	*Request
 	ops     []fdbpq.Op
 	results []fdbpq.Result
 }
 
 // each yields each request of the batch. results are nil, or one for each operation.
-func (b *batch) each(results []fdbpq.Result) iter.Seq[part] {
-	return func(yield func(part) bool) {
+func (b *batch) each(results []fdbpq.Result) iter.Seq[requestOps] {
+	return func(yield func(requestOps) bool) {
 		ops := b.ops
 		for i := range b.requests {
 			r := &b.requests[i]
 			n := min(r.span, len(results))
-			if !yield(part{r, ops[:r.span], results[:n]}) {
+			if !yield(requestOps{r, ops[:r.span], results[:n]}) {
 				return
 			}
 			ops, results = ops[r.span:], results[n:]

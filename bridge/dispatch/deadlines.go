@@ -116,7 +116,7 @@ func (l *lane) endOverdue(ctx context.Context) {
 }
 
 // endLate answers a request in a batch if its time is up.
-func (l *lane) endLate(p part, now time.Duration) {
+func (l *lane) endLate(p requestOps, now time.Duration) {
 	switch w := p.waiter; {
 	case w != nil:
 		if l.answerWaiterBy(w) <= now {
@@ -143,7 +143,7 @@ func (l *lane) failOverdue(ctx context.Context) {
 
 // takeLateLocked takes the requests whose turn has not come in time out of the backlogs; with all,
 // it takes all requests.
-func (l *lane) takeLateLocked(all bool) (late []part) {
+func (l *lane) takeLateLocked(all bool) (late []requestOps) {
 	by := time.Now()
 	if all {
 		by = by.Add(l.d.options.RequestTimeout) // no turn is that late
@@ -165,7 +165,7 @@ func (l *lane) takeLateLocked(all bool) (late []part) {
 }
 
 // failLate fails requests that are in no backlog any more. Without err, they have waited too long.
-func (l *lane) failLate(late []part, err error) {
+func (l *lane) failLate(late []requestOps, err error) {
 	for _, r := range late {
 		why := err
 		if why == nil {
@@ -180,13 +180,13 @@ func (l *lane) failLate(late []part, err error) {
 func (r *Request) isLate(now time.Time) bool { return !r.turnBy.After(now) }
 
 // copyOf returns a request that does not change with the backlog it comes from.
-func copyOf(r *Request, ops []fdbpq.Op) part {
+func copyOf(r *Request, ops []fdbpq.Op) requestOps {
 	queued := *r
-	return part{Request: &queued, ops: slices.Clone(ops)}
+	return requestOps{Request: &queued, ops: slices.Clone(ops)}
 }
 
 // takeLate removes and returns the requests that should have had their turn by now.
-func (w *backlog) takeLate(now time.Time) (late []part) {
+func (w *backlog) takeLate(now time.Time) (late []requestOps) {
 	left := w.requests.items[w.requests.head:]
 	if !slices.ContainsFunc(left, func(r Request) bool { return r.isLate(now) }) {
 		return nil

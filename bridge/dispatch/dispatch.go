@@ -58,7 +58,7 @@
 //	lane, batch, line, waiter, states     the data of a lane
 //	shared, traffic, queue                what lanes have in common, and the health of the store
 //	request, errors                       what goes in and out
-//	timers, chain                         what the others are made of
+//	timers, list                          what the others are made of
 package dispatch
 
 import (

@@ -60,7 +60,7 @@ type lane struct {
 		ending    []fdbpq.QueueJob // jobs that those batches may have ended
 
 		lines map[fdbpq.QueueName]*line
-		ready chain[line, *line] // lines that the next batch looks at
+		ready linkedList[line, *line] // lines that the next batch looks at
 
 		cancelled []*waiter // they left their line; runTimers ends them
 	}

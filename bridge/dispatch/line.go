@@ -13,7 +13,7 @@ type line struct {
 	links[line] // in lane.mu.ready
 
 	queue   *Queue
-	waiters chain[waiter, *waiter]
+	waiters linkedList[waiter, *waiter]
 	ending  int // waiters that end when nothing is found, see waiter.endsWhenEmpty
 	leases  int // waiters that want leases
 	blocked int // waiters in no batch whose Credits are used up

@@ -1,7 +1,7 @@
 package dispatch
 
-// chain is a doubly linked list through the links of its elements, so it allocates nothing.
-type chain[T any, P linked[T]] struct {
+// linkedList is a doubly linked list through the links of its elements, so it allocates nothing.
+type linkedList[T any, P linked[T]] struct {
 	first, last *T
 	n           int
 }
@@ -14,32 +14,32 @@ type linked[T any] interface {
 
 type links[T any] struct{ prev, next *T }
 
-func (s *links[T]) place() *links[T] { return s }
+func (e *links[T]) place() *links[T] { return e }
 
-func (c *chain[T, P]) push(e *T) {
+func (s *linkedList[T, P]) push(e *T) {
 	at := P(e).place()
-	at.prev, at.next = c.last, nil
-	if c.last == nil {
-		c.first = e
+	at.prev, at.next = s.last, nil
+	if s.last == nil {
+		s.first = e
 	} else {
-		P(c.last).place().next = e
+		P(s.last).place().next = e
 	}
-	c.last = e
-	c.n++
+	s.last = e
+	s.n++
 }
 
-func (c *chain[T, P]) remove(e *T) {
+func (s *linkedList[T, P]) remove(e *T) {
 	at := P(e).place()
 	if at.prev == nil {
-		c.first = at.next
+		s.first = at.next
 	} else {
 		P(at.prev).place().next = at.next
 	}
 	if at.next == nil {
-		c.last = at.prev
+		s.last = at.prev
 	} else {
 		P(at.next).place().prev = at.prev
 	}
 	at.prev, at.next = nil, nil
-	c.n--
+	s.n--
 }

@@ -112,10 +112,11 @@ func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
 	b.bytes += pops * l.lineCost(ln)
 }
 
-// lineCost is the popCost of a line. A probe costs little, or large items elsewhere in the lane
-// would split the probes of many queues among very many batches. The Batcher has limits of its own.
+// lineCost is the popCost of a line. A speculative look costs little, or large items elsewhere in
+// the lane would split the looks at many queues among very many batches. The Batcher has limits of
+// its own.
 func (l *lane) lineCost(ln *line) int {
-	if ln.probe && ln.budget == 1 {
+	if ln.speculative && ln.budget == 1 {
 		return opOverhead
 	}
 	return l.popCost(ln.queue)
@@ -135,8 +136,8 @@ func (l *lane) takeReadyLocked(b *batch) {
 			continue
 		}
 
-		room := max((bytes-b.bytes)/l.lineCost(ln), 1)
-		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, room))
+		fits := max((bytes-b.bytes)/l.lineCost(ln), 1)
+		l.reserveLocked(b, ln, min(ln.budget, pops-b.reserved, fits))
 	}
 }
 
@@ -160,7 +161,7 @@ func (l *lane) addPopsLocked(b *batch) {
 		}
 
 		ln.attempt.unused = max(ln.budget-ln.attempt.pops, 0)
-		ln.budget, ln.guess, ln.probe, ln.reserved = 0, false, false, 0
+		ln.budget, ln.guess, ln.speculative, ln.reserved = 0, false, false, 0
 		ln.inFlight++
 		l.moveLine(ln, lineTrying)
 	}

@@ -186,7 +186,7 @@ func (d *Dispatcher) WakeAll() {
 	for _, l := range d.lanes {
 		l.mu.Lock()
 		for _, ln := range l.mu.lines {
-			ln.probe = ln.probe || ln.budget == 0
+			ln.speculative = ln.speculative || ln.budget == 0
 			l.wakeLineLocked(ln, 1)
 		}
 		l.mu.Unlock()

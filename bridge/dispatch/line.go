@@ -19,9 +19,9 @@ type line struct {
 	blocked int // waiters in no batch whose Credits are used up
 	state   lineState
 
-	budget int  // pops that the next look should have
-	guess  bool // there may be more items
-	probe  bool // WakeAll gave the budget, and there is probably nothing
+	budget      int  // pops that the next look should have
+	guess       bool // there may be more items
+	speculative bool // WakeAll gave the budget, and there is probably nothing
 
 	reserved int // pops in the batch that is being made
 	inFlight int // batches in flight with operations of the line

@@ -42,9 +42,9 @@ var (
 
 var errClosed = fmt.Errorf("%w: the service is shutting down: try again", ErrUnavailable)
 
-// errLapsed is for requests whose Lapsed returned true.
-var errLapsed = fmt.Errorf("%w: this bridge has been out of touch with the one that forwarded the "+
-	"request, which was not run: try again", ErrUnavailable)
+// errOutOfTouch is for requests whose OutOfTouch returned true.
+var errOutOfTouch = fmt.Errorf("%w: this bridge has been out of touch with the one that forwarded "+
+	"the request, which was not run: try again", ErrUnavailable)
 
 // errSettles is for requests whose time is up while a batch of unknown outcome is not settled.
 var errSettles = fmt.Errorf(

@@ -11,24 +11,24 @@ import (
 
 // A request that somebody else may have answered by the time of its batch is not run. Those around
 // it are.
-func TestLapsedRequestsAreNotRun(t *testing.T) {
+func TestRequestsOutOfTouchAreNotRun(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
-		lapsed := &Request{
-			Queue:    w.q,
-			Replier:  number(w.log, 2),
-			Received: time.Now(),
-			Lapsed:   func() bool { return true },
+		unheard := &Request{
+			Queue:      w.q,
+			Replier:    number(w.log, 2),
+			Received:   time.Now(),
+			OutOfTouch: func() bool { return true },
 		}
 
 		w.submit(nil, push(w.q, "a"))
 		w.n++
-		must(t, w.d.Submit(lapsed, []fdbpq.Op{push(w.q, "not run")}))
+		must(t, w.d.Submit(unheard, []fdbpq.Op{push(w.q, "not run")}))
 
 		w.log.submitted(w.n)
 		w.submit(nil, pops(pop(w.q), 2)...)
 
 		synctest.Wait()
-		w.want("the second has lapsed", "2: failed 1, unavailable", "3: a empty")
+		w.want("the second is not run", "2: failed 1, unavailable", "3: a empty")
 	})
 }
 

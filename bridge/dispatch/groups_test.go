@@ -93,7 +93,7 @@ func TestFreedPlacesOfGroupsBesideABatch(t *testing.T) {
 		w.push("x") // it has no group
 		taken := make(chan struct{})
 		ack := &Request{Queue: w.q, Replier: number(w.log, 1000), Received: time.Now()}
-		ack.Lapsed = func() bool {
+		ack.OutOfTouch = func() bool {
 			close(taken) // a batch is about to take it
 			return false
 		}

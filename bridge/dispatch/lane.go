@@ -27,7 +27,7 @@ type lane struct {
 	ended   chan struct{} // closed when run has returned
 
 	// Requests that must not run, found while a batch was put together. Only run uses these.
-	late, lapsed []requestOps
+	late, outOfTouch []requestOps
 
 	// calling is held while Repliers are called, for requests that wait or have run, so calls for
 	// one queue come one at a time. Lock calling before mu, never after.

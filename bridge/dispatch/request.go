@@ -26,9 +26,9 @@ type Request struct {
 	// Received is when the request arrived. If it was read later than that, Waited is by how much.
 	Received time.Time
 	Waited   time.Duration
-	// Lapsed, unless nil, reports whether the request must not run any more, because somebody may
-	// have answered it. It is called with locks held.
-	Lapsed func() bool
+	// OutOfTouch, unless nil, reports whether the request must not run any more, because somebody
+	// may have answered it. It is called with locks held.
+	OutOfTouch func() bool
 	// Answered is when the batch of the request finished. It is set before each call of the
 	// Replier, and may be read only during that call.
 	Answered time.Time

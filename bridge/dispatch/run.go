@@ -19,8 +19,8 @@ func (l *lane) run(ctx context.Context) {
 		l.settleBatches(ctx)
 		b := l.takeBatch(ctx)
 		l.failLate(l.late, nil)
-		l.failLate(l.lapsed, errLapsed)
-		l.late, l.lapsed = nil, nil
+		l.failLate(l.outOfTouch, errOutOfTouch)
+		l.late, l.outOfTouch = nil, nil
 		if b == nil {
 			continue
 		}

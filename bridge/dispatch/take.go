@@ -64,8 +64,8 @@ func (l *lane) takeRequestsLocked(b *batch) {
 			l.removeFirstLocked(from)
 			continue
 		}
-		if r.Lapsed != nil && r.Lapsed() {
-			l.lapsed = append(l.lapsed, copyOf(r, ops))
+		if r.OutOfTouch != nil && r.OutOfTouch() {
+			l.outOfTouch = append(l.outOfTouch, copyOf(r, ops))
 			l.removeFirstLocked(from)
 			continue
 		}

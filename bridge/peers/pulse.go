@@ -25,18 +25,18 @@ type pulse struct {
 
 	mu struct {
 		sync.Mutex
-		heard  time.Time // when the bridge said what it heard last; zero before the first echo
-		lapses int       // see watch
+		heard    time.Time // when the bridge said what it heard last; zero before the first echo
+		silences int       // longer than maxSilence; see Watch
 	}
 }
 
-// lapse is how long a bridge may not hear itself before it must reckon with peers that consider it
-// gone. They do so a heartbeat later at the earliest.
-const lapse = (peerLife - 1) * heartbeat
+// maxSilence is how long a bridge may not hear itself before it must reckon with peers that
+// consider it gone. They do so a heartbeat later at the earliest.
+const maxSilence = (peerLife - 1) * heartbeat
 
 // newPulse returns the pulse of a bridge that has heard nothing yet.
 func newPulse(shared bool) *pulse {
-	p := &pulse{started: time.Now(), patience: lapse}
+	p := &pulse{started: time.Now(), patience: maxSilence}
 	if !shared {
 		p.patience = 5 * AnnounceEvery / 2
 	}
@@ -61,8 +61,8 @@ func (p *peering) mark(nc *nats.Conn, sent time.Time) {
 		defer p.pulse.mu.Unlock()
 		// If only the line stood still, echoes of that time come together, a heartbeat apart: what
 		// counts is that none came.
-		if sent.IsZero() || p.silenceLocked() > lapse {
-			p.pulse.mu.lapses++
+		if sent.IsZero() || p.silenceLocked() > maxSilence {
+			p.pulse.mu.silences++
 		}
 		p.pulse.mu.heard = sent
 	}
@@ -90,13 +90,13 @@ func (p *peering) Waited() time.Duration {
 
 // Watch returns a function that reports whether peers may by now have given up what they forwarded,
 // and this bridge is handling, when Watch was called.
-func (p *peering) Watch() (lapsed func() bool) {
+func (p *peering) Watch() (outOfTouch func() bool) {
 	p.pulse.mu.Lock()
 	defer p.pulse.mu.Unlock()
-	lapses := p.pulse.mu.lapses
+	silences := p.pulse.mu.silences
 	return func() bool {
 		p.pulse.mu.Lock()
 		defer p.pulse.mu.Unlock()
-		return p.pulse.mu.lapses != lapses || p.silenceLocked() > lapse
+		return p.pulse.mu.silences != silences || p.silenceLocked() > maxSilence
 	}
 }

@@ -29,10 +29,10 @@ func TestPulse(t *testing.T) {
 
 		p.hear(p.pulse.now())
 		p.hear("nonsense")
-		time.Sleep(lapse)
+		time.Sleep(maxSilence)
 		waited("an echo is late", 0)
 		time.Sleep(time.Second)
-		waited("nothing was heard for longer", lapse+time.Second)
+		waited("nothing was heard for longer", maxSilence+time.Second)
 
 		said := p.pulse.now()
 		time.Sleep(time.Minute)
@@ -47,7 +47,7 @@ func TestPulse(t *testing.T) {
 	})
 }
 
-// A forwarded request may be run while this bridge hears itself without a lapse.
+// A forwarded request may be run while this bridge hears itself without a pause that is too long.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newTest(t)
@@ -64,14 +64,14 @@ func TestWatch(t *testing.T) {
 		}{
 			{"no time passes", func() {}, false},
 			{"it hears itself", func() {
-				time.Sleep(lapse)
+				time.Sleep(maxSilence)
 				beat()
-				time.Sleep(lapse)
+				time.Sleep(maxSilence)
 				beat()
 			}, false},
-			{"it does not", func() { time.Sleep(lapse + 1) }, true},
+			{"it does not", func() { time.Sleep(maxSilence + 1) }, true},
 			{"it does again", func() {
-				time.Sleep(2 * lapse)
+				time.Sleep(2 * maxSilence)
 				beat()
 			}, true},
 			{"it hears much at once, because its line stood still", func() {
@@ -87,10 +87,10 @@ func TestWatch(t *testing.T) {
 			{"another connection", func() { p.Disconnected(nc) }, true},
 			{"the first echo there", beat, false},
 		} {
-			lapsed := p.Watch()
+			outOfTouch := p.Watch()
 			step.during()
-			if got := lapsed(); got != step.want {
-				t.Errorf("%s: lapsed: %t, want %t", step.when, got, step.want)
+			if got := outOfTouch(); got != step.want {
+				t.Errorf("%s: out of touch: %t, want %t", step.when, got, step.want)
 			}
 
 			beat()

@@ -87,7 +87,7 @@ func (f *forward) isOver(timeout time.Duration) bool {
 	if f.Wait != nil {
 		return time.Now().After(f.Wait.Until.Add(waiterGrace))
 	}
-	return time.Since(f.Received) > timeout+lapse
+	return time.Since(f.Received) > timeout+maxSilence
 }
 
 // maxTold is how many messages a bridge is told of at once.

@@ -191,7 +191,7 @@ func (h *Handler) submit(
 
 	// Once the peer has answered, a pop gives its items back, but anything else must not run.
 	if c.from.Forwarded() && !dispatch.TakesItem(q.ops) {
-		r.Lapsed = h.config.Peers.Watch()
+		r.OutOfTouch = h.config.Peers.Watch()
 	}
 
 	// From here on this bridge answers the request.

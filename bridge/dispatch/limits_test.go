@@ -78,49 +78,81 @@ func TestFreedPlacesServeWaiters(t *testing.T) {
 	})
 }
 
-// A lease that does not wait is told so at once, even if others wait. Plain pops go on, even behind
-// leases that wait, and so does a lease that follows its own acknowledgement.
-func TestWhoPassesMaxLeased(t *testing.T) {
+// parkLeases has 40 leases wait, more than a batch looks at.
+func (w *waiting) parkLeases() {
+	w.t.Helper()
+	for range 40 {
+		w.park(w.lease())
+	}
+}
+
+// A lease that does not wait is told at once that max_leased is met, even if others wait.
+func TestMaxLeasedWithoutWait(t *testing.T) {
 	inBubble(t, nil, func(w *waiting) {
-		w.atMaxLeased("a", "b", "c", "d")
+		w.atMaxLeased("a", "b")
 		w.submit(nil, w.lease())
 		w.want("without a line", "101: leased")
 
-		for range 40 { // more than a batch looks at
-			w.park(w.lease()) // 102 to 141
-		}
-
+		w.parkLeases() // 102 to 141
 		w.submit(nil, w.lease())
 		w.want("behind a line", "142: failed 1, leased")
+	})
+}
+
+// Plain pops do not count against max_leased, and pass the leases that wait for a place.
+func TestPopsPassLeases(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.atMaxLeased("a", "b", "c")
+		w.parkLeases() // 101 to 140
 
 		w.submit(nil, pop(w.q))
-		w.want("a plain pop", "143: b")
+		w.want("a pop", "141: b")
 
 		w.submit(w.minute(), pop(w.q))
-		w.want("a plain pop that would wait", "144: c")
-
-		next := w.lease()
-		next.Follows = true
-		w.submit(nil, w.settle(fdbpq.OpAck, 0), next)
-
-		w.want("the next", "145:  d")
+		w.want("a pop that would wait", "142: c")
 
 		w.submit(nil, pop(w.q))
-		w.want("empty", "146: empty")
+		w.want("the queue is empty", "143: empty")
 
-		w.park(pop(w.q)) // 147
-		w.push("e")
-		w.want("a push", "147: e")
+		w.park(pop(w.q)) // 144
+		w.push("d")
+		w.want("a pop that waits", "144: d")
+	})
+}
 
-		w.push("f")
-		w.want("a push for leases")
+// A lease that follows an acknowledgement takes the place that this has freed, before those that
+// wait.
+func TestNextLeasePassesLeases(t *testing.T) {
+	for name, wait := range map[string]func(*waiting) *Wait{
+		"does not wait": func(*waiting) *Wait { return nil },
+		"would wait":    (*waiting).minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(w *waiting) {
+				w.atMaxLeased("a", "b", "c")
+				w.parkLeases() // 101 to 140
 
-		w.submit(nil, w.settle(fdbpq.OpAck, 1))
-		w.want("its place", "102: f")
+				next := w.lease()
+				next.Follows = true
+				w.submit(wait(w), w.settle(fdbpq.OpAck, 0), next)
 
-		w.push("g")
-		w.submit(w.minute(), w.settle(fdbpq.OpAck, 2), next)
-		w.want("the next that would wait", "152:  g")
+				w.want("the next", "141:  b")
+			})
+		})
+	}
+}
+
+// An item that comes while max_leased is met waits for a place, which goes to the first in line.
+func TestPlaceGoesToTheFirstLease(t *testing.T) {
+	inBubble(t, nil, func(w *waiting) {
+		w.atMaxLeased("a")
+		w.parkLeases() // 101 to 140
+
+		w.push("b")
+		w.want("no place")
+
+		w.submit(nil, w.settle(fdbpq.OpAck, 0))
+		w.want("a place", "101: b")
 	})
 }
 

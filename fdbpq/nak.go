@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
@@ -47,10 +46,13 @@ func (op *Op) endsItem(h *codec.Record, s *Settings, now time.Time) bool {
 }
 
 // bury moves an item whose token holds to its dead-letter queue.
-func (q *queueTxn) bury(i int, h *codec.Record, b *due.Burial) error {
-	op, result := &q.ops[i], &q.results[i]
-	if op.Kind == OpNak {
-		h.NoteReason(op.Reason)
+func (q *queueSettlements) bury(s *settlement, set *Settings) error {
+	h, b := s.record, s.burial
+	if b == nil {
+		b = q.outgoing.BeginBurial(&q.ledger, &h.ID, set)
+	}
+	if s.Kind == OpNak {
+		h.NoteReason(s.Reason)
 	}
 
 	// Once there is no room, no large item is read only to find that it does not fit.
@@ -63,17 +65,17 @@ func (q *queueTxn) bury(i int, h *codec.Record, b *due.Burial) error {
 	}
 
 	reason := ReasonMaxDeliver
-	if op.Kind == OpTerm {
-		reason = cmp.Or(settings.CleanText(op.Reason, MaxTermReason), ReasonTerminated)
+	if s.Kind == OpTerm {
+		reason = cmp.Or(settings.CleanText(s.Reason, MaxTermReason), ReasonTerminated)
 	}
 	var err error
-	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {
+	if s.result.Freed, err = q.ledger.LimitsLeased(); err != nil {
 		return err
 	}
 
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h)
-	if op.Uncounted {
+	if s.Uncounted {
 		h.Deliveries--
 	}
 	q.outgoing.Bury(b, h, reason)

@@ -6,8 +6,8 @@ import "slices"
 // so that no limit of a queue makes a job run again that is done.
 
 // beginNext starts to read what the successors of an acknowledgement take.
-func (q *queueSettlements) beginNext(op *Op) {
-	successors := op.Successors()
+func (q *queueSettlements) beginNext(s *settlement) {
+	successors := s.Successors()
 	for i := range successors {
 		next := &successors[i]
 		if l := next.Queue.Layout(); q.l.PushesTo(l) {
@@ -18,11 +18,10 @@ func (q *queueSettlements) beginNext(op *Op) {
 
 // loadNext waits for what beginNext has started, and makes sure that the successors of a chain can
 // be pushed. The error is for the chain, or one of the store.
-func (q *queueSettlements) loadNext(chain []int) error {
+func (q *queueSettlements) loadNext(chain []settlement) error {
 	size := 0
-	for _, i := range chain {
-		op := &q.ops[i]
-		successors := op.Successors()
+	for k := range chain {
+		successors := chain[k].Successors()
 		if len(successors) == 0 {
 			continue
 		}
@@ -41,7 +40,7 @@ func (q *queueSettlements) loadNext(chain []int) error {
 				return err
 			}
 		}
-		size += op.tokenBytes(nil)
+		size += chain[k].tokenBytes(nil)
 	}
 
 	if size > MaxMessageSize {
@@ -64,9 +63,9 @@ func (q *queueSettlements) loadSuccessor(next *Op) error {
 }
 
 // pushNext pushes the successors of a chain that loadNext has loaded, and whose leases have ended.
-func (q *queueSettlements) pushNext(chain []int) error {
-	for _, i := range chain {
-		successors := q.ops[i].Successors()
+func (q *queueSettlements) pushNext(chain []settlement) error {
+	for k := range chain {
+		successors := chain[k].Successors()
 		for n := range successors {
 			next := &successors[n]
 			l := next.Queue.Layout()

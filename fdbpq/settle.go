@@ -7,11 +7,14 @@ import (
 
 // runSettlements reads and settles the items of a few operations at a time.
 func (t *txn) runSettlements(settlements []*queueSettlements) error {
+	for _, q := range settlements {
+		q.begin()
+	}
 	for {
 		var queues []*queueSettlements // that have a span to run
 		left := t.returned.AtOnce()
 		for _, q := range settlements {
-			if left > 0 && q.to < len(q.indexes) {
+			if left > 0 && len(q.rest) > 0 {
 				left -= q.nextSpan(left)
 				queues = append(queues, q)
 			}
@@ -25,14 +28,34 @@ func (t *txn) runSettlements(settlements []*queueSettlements) error {
 	}
 }
 
+// begin notes the operations, and which of them are tied to each other.
+func (q *queueSettlements) begin() {
+	q.found = make(map[ID]int, len(q.indexes))
+	for chain := range chains(q.ops, q.indexes) {
+		for k, i := range chain {
+			s := settlement{Op: &q.ops[i], result: &q.results[i], index: i, tied: k > 0}
+			q.rest = append(q.rest, s)
+		}
+	}
+}
+
+// nextSpan chooses the operations of the next span, up to about limit, and returns how many. It
+// never splits a chain.
+func (q *queueSettlements) nextSpan(limit int) (n int) {
+	for n < len(q.rest) && (n < limit || q.rest[n].tied) {
+		n++
+	}
+	q.span, q.rest = q.rest[:n], q.rest[n:]
+	return n
+}
+
 // runSpans runs the operations of the spans of some queues.
 func runSpans(queues []*queueSettlements) error {
 	if err := state.Each(queues, (*queueSettlements).beginReads); err != nil {
 		return err
 	}
-	// A token may be of an item that is ready again, because its lease has run out.
 	for _, q := range queues {
-		q.readReady(q.from, q.to)
+		q.readReady(q.span)
 	}
 	if err := state.Each(queues, (*queueSettlements).beginKeeps); err != nil {
 		return err
@@ -43,58 +66,42 @@ func runSpans(queues []*queueSettlements) error {
 	return state.Each(queues, (*queueSettlements).runSpan)
 }
 
-// nextSpan chooses the operations of the next span, up to about limit, and returns how many. It
-// never splits a chain.
-func (q *queueSettlements) nextSpan(limit int) (n int) {
-	q.from = q.to
-	for q.to < len(q.indexes) && q.to-q.from < limit {
-		q.to++
-		for q.to < len(q.indexes) && tied(q.ops, q.indexes[q.to]) {
-			q.to++
-		}
-	}
-	return q.to - q.from
-}
-
 // runSpan runs the operations of the span, whose reads have begun.
 func (q *queueSettlements) runSpan() error {
-	if q.done == nil {
-		q.done = make(map[ID]int, len(q.indexes))
-	}
-
-	n := q.from
-	for chain := range chains(q.ops, q.indexes[q.from:q.to]) {
-		if err := q.runChain(n, chain); err != nil {
+	for rest := q.span; len(rest) > 0; {
+		size := 1
+		for size < len(rest) && rest[size].tied {
+			size++
+		}
+		if err := q.runChain(rest[:size]); err != nil {
 			return err
 		}
-		n += len(chain)
+		rest = rest[size:]
 	}
 
-	clear(q.reads[q.from:q.to]) // they hold values
-	clear(q.burials[q.from:q.to])
-	clear(q.keeps.items)
+	clear(q.span) // they hold values
 	q.keeps.bytes = 0
 	return nil
 }
 
-// runChain runs operations that are done together or not at all; the first has the place n. A chain
-// of several has only acknowledgements.
-func (q *queueSettlements) runChain(n int, chain []int) error {
-	err := q.findChain(n, chain)
+// runChain runs operations that are done together or not at all. A chain of several has only
+// acknowledgements.
+func (q *queueSettlements) runChain(chain []settlement) error {
+	err := q.findChain(chain)
 	if err == nil {
 		err = q.loadNext(chain)
 	}
 	if err != nil {
-		return q.failOps(err, chain...)
+		return q.failChain(chain, err)
 	}
 
 	ended := 0
-	for k, i := range chain {
-		err := q.settle(n+k, q.found[k])
-		if err = q.failOps(err, i); err != nil {
+	for k := range chain {
+		s := &chain[k]
+		if err := q.failOps(q.settle(s), s.index); err != nil {
 			return err
 		}
-		if q.results[i].ended {
+		if s.result.ended {
 			ended++
 		}
 	}
@@ -103,7 +110,7 @@ func (q *queueSettlements) runChain(n int, chain []int) error {
 	}
 
 	// The OpLeases that follow take the places of the leases that have ended.
-	for i := chain[len(chain)-1] + 1; ended > 0 && i < len(q.ops); i++ {
+	for i := chain[len(chain)-1].index + 1; ended > 0 && i < len(q.ops); i++ {
 		if q.ops[i].Kind != OpLease || !q.ops[i].Follows {
 			break
 		}
@@ -113,49 +120,52 @@ func (q *queueSettlements) runChain(n int, chain []int) error {
 	return nil
 }
 
-// settle ends or extends the lease of an item whose token holds, for the operation at place n. The
-// error is ErrCorrupt, ErrNoRoom or one of the store; then nothing has changed.
-func (q *queueSettlements) settle(n int, h *codec.Record) error {
-	i := q.indexes[n]
-	op, result := &q.ops[i], &q.results[i]
-	if op.Kind == OpAck {
-		return q.ack(n, h)
+// failChain is failOps for a chain.
+func (q *queueSettlements) failChain(chain []settlement, err error) error {
+	for k := range chain {
+		if storeErr := q.failOps(err, chain[k].index); storeErr != nil {
+			return storeErr
+		}
+	}
+	return nil
+}
+
+// settle ends or extends the lease of an item whose token holds. The error is ErrCorrupt, ErrNoRoom
+// or one of the store; then nothing has changed.
+func (q *queueSettlements) settle(s *settlement) (err error) {
+	if s.Kind == OpAck {
+		return q.ack(s)
 	}
 
 	settings := &Settings{}
-	if op.Kind == OpTerm || op.Kind == OpNak && !op.Uncounted {
-		var err error
+	if s.Kind == OpTerm || s.Kind == OpNak && !s.Uncounted {
 		if settings, err = q.ledger.Settings(); err != nil {
 			return err
 		}
 	}
-	if op.endsItem(h, settings, q.now) {
-		b := q.burials[n]
-		if b == nil {
-			b = q.outgoing.BeginBurial(&q.ledger, &h.ID, settings)
-		}
-		return q.bury(i, h, b)
+	if s.endsItem(s.record, settings, q.now) {
+		return q.bury(s, settings)
 	}
 
-	if !q.moving.fits(len(h.Value)) {
+	if !q.moving.fits(len(s.record.Value)) {
 		return state.ErrNoRoom
 	}
-	q.ledger.DetachAnywhere(h)
-	if op.Kind == OpNak {
-		result.NextDue = q.giveBack(op, h, settings)
+	q.ledger.DetachAnywhere(s.record)
+	if s.Kind == OpNak {
+		s.result.NextDue = q.giveBack(s.Op, s.record, settings)
 	} else {
-		q.extend(op, h, result)
+		q.extend(s)
 	}
 	return nil
 }
 
 // ack removes an item, and keeps its job if the push or the settings say so.
-func (q *queueSettlements) ack(n int, h *codec.Record) (err error) {
-	op, result := q.opAt(n), &q.results[q.indexes[n]]
+func (q *queueSettlements) ack(s *settlement) (err error) {
+	h, result := s.record, s.result
 	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {
 		return err
 	}
-	finished, err := q.finished(n, h)
+	finished, err := q.finished(s)
 	if err != nil {
 		return err
 	}
@@ -165,18 +175,19 @@ func (q *queueSettlements) ack(n int, h *codec.Record) (err error) {
 	if finished != nil {
 		q.ledger.Finish(finished)
 	}
-	result.NotKept = finished == nil && op.report().Result != nil
+	result.NotKept = finished == nil && s.report().Result != nil
 	result.ValueDropped = finished != nil && finished.NoValue
 	result.wait, result.holder, result.ended = h.Wait, h.Holder, h.State == Leased
 	return nil
 }
 
 // extend leases a detached item to its holder for a further time.
-func (q *queueSettlements) extend(op *Op, h *codec.Record, result *Result) {
-	if op.Lease > 0 {
-		h.Wait = op.Lease
+func (q *queueSettlements) extend(s *settlement) {
+	h := s.record
+	if s.Op.Lease > 0 {
+		h.Wait = s.Op.Lease
 	}
-	if progress := op.report().Progress; len(progress) > 0 {
+	if progress := s.report().Progress; len(progress) > 0 {
 		h.SetProgress(progress)
 	}
 
@@ -187,6 +198,6 @@ func (q *queueSettlements) extend(op *Op, h *codec.Record, result *Result) {
 	}
 	h.State, h.Due = Leased, q.now.Add(h.Wait)
 	q.ledger.Hold(h)
-	result.wait = h.Wait
-	result.Lease = Lease{Token: op.Token, Until: codec.Micros(h.Due), Deliveries: h.Deliveries}
+	s.result.wait = h.Wait
+	s.result.Lease = Lease{Token: s.Token, Until: codec.Micros(h.Due), Deliveries: h.Deliveries}
 }

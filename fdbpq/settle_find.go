@@ -8,13 +8,12 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// findChain finds the items of a chain and puts them into q.found. The error says why the chain
-// fails, or is one of the store.
-func (q *queueSettlements) findChain(n int, chain []int) (failed error) {
-	q.found = q.found[:0]
-	var lost []int
+// findChain finds the items of a chain. The error says why the chain fails, or is one of the store.
+func (q *queueSettlements) findChain(chain []settlement) (failed error) {
+	q.chains++
+	var lost []int // counted from 0 in the chain, as errors count
 	for k := range chain {
-		h, err := q.find(n, n+k)
+		err := q.find(&chain[k])
 		switch {
 		case err != nil && codec.UnlessCorrupt(err) != nil && !errors.Is(err, ErrOp):
 			return err
@@ -22,10 +21,9 @@ func (q *queueSettlements) findChain(n int, chain []int) (failed error) {
 			failed = fmt.Errorf("lease %d: %w", k, err)
 		case err != nil && failed == nil:
 			failed = err
-		case h == nil:
+		case chain[k].record == nil:
 			lost = append(lost, k)
 		}
-		q.found = append(q.found, h)
 	}
 
 	if failed != nil || lost == nil {
@@ -34,35 +32,32 @@ func (q *queueSettlements) findChain(n int, chain []int) (failed error) {
 	return q.lostLeases(chain, lost)
 }
 
-// find returns the item of the operation at place n, in a chain that begins at place first: nil if
-// its token does not hold. The error is for the operation, ErrCorrupt, or one of the store.
-func (q *queueSettlements) find(first, n int) (*codec.Record, error) {
-	i := q.indexes[n]
-	if err := q.results[i].Err; err != nil {
-		return nil, err
+// find sets the record of a settlement in the present chain, nil if its token does not hold. The
+// error is for the operation, ErrCorrupt, or one of the store.
+func (q *queueSettlements) find(s *settlement) (err error) {
+	if s.result.Err != nil {
+		return s.result.Err
 	}
 
-	op, read := &q.ops[i], &q.reads[n]
-	id := &op.Token.ID
-	switch before := q.done[*id]; {
-	case before > first: // another one of the chain ends the lease
-		return nil, nil
-	case before > 0: // this transaction may have moved the item, so the read is stale
-		*read = q.lookUp(op)
-		read.LookUpReady(q.tx, q.l, id)
+	id := &s.Token.ID
+	switch chain := q.found[*id]; chain {
+	case 0: // for the first time
+	case q.chains: // another one of the chain ends the lease
+		return nil
+	default: // this transaction may have moved the item, so the read is stale
+		s.read = q.lookUp(s)
+		s.read.LookUpReady(q.tx, q.l, id)
 	}
 
-	h, err := read.Find(q.l, &op.Token)
-	if h != nil {
-		q.done[*id] = n + 1
+	if s.record, err = s.read.Find(q.l, &s.Token); s.record != nil {
+		q.found[*id] = q.chains
 	}
-	return h, err
+	return err
 }
 
-// lostLeases returns the error of a chain in which some operations, given by their numbers, have
-// lost their leases. For acknowledgements it reads whether they were made before. The error may be
-// one of the store.
-func (q *queueSettlements) lostLeases(chain, lost []int) error {
+// lostLeases returns the error of a chain in which some leases, given by their numbers, are lost.
+// For acknowledgements it reads whether they were made before. The error may be one of the store.
+func (q *queueSettlements) lostLeases(chain []settlement, lost []int) error {
 	done, err := q.doneBefore(chain, lost)
 	switch {
 	case err != nil:
@@ -75,23 +70,21 @@ func (q *queueSettlements) lostLeases(chain, lost []int) error {
 	return ErrLeaseLost
 }
 
-// doneBefore returns which of the operations of a chain, given by their number in it, are
+// doneBefore returns which of the lost leases of a chain, given by their numbers, are of
 // acknowledgements of finished jobs with the token that finished them. What it reads without
 // conflict stays true: that lease is over for good. The error is one of the store.
-func (q *queueSettlements) doneBefore(chain, lost []int) (done []int, err error) {
+func (q *queueSettlements) doneBefore(chain []settlement, lost []int) (done []int, err error) {
 	type read struct {
-		op         *Op
 		job, first kv.Future[[]byte]
 	}
 	reads := make([]read, len(lost))
 	for n, k := range lost {
-		r := &reads[n]
-		r.op = &q.ops[chain[k]]
-		if id := &r.op.Token.ID; r.op.Kind != OpAck || q.l.Fifo && id.Priority != 0 {
-			r.op = nil
-		} else if codec.Moved(id) {
+		s, r := &chain[k], &reads[n]
+		switch id := &s.Token.ID; {
+		case s.Kind != OpAck || q.l.Fifo && id.Priority != 0:
+		case codec.Moved(id):
 			r.job = q.snapshot.Get(q.l.FinishedPlaceKey(id))
-		} else {
+		default:
 			r.first = q.snapshot.Get(q.l.FinishedKey(id, 0))
 		}
 	}
@@ -110,17 +103,17 @@ func (q *queueSettlements) doneBefore(chain, lost []int) (done []int, err error)
 		}
 	}
 
-	for n := range reads {
-		r := &reads[n]
-		if r.first == nil {
+	for n, k := range lost {
+		if reads[n].first == nil {
 			continue
 		}
-		part, err := r.first.Get()
+		part, err := reads[n].first.Get()
 		if err != nil {
 			return nil, err
 		}
-		if f, err := codec.ParseFinishedHead(part); err == nil && f.Fence == r.op.Token.Fence {
-			done = append(done, lost[n])
+		f, err := codec.ParseFinishedHead(part)
+		if err == nil && f.Fence == chain[k].Token.Fence {
+			done = append(done, k)
 		}
 	}
 	return done, nil

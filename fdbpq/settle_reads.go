@@ -1,56 +1,58 @@
 package fdbpq
 
 import (
+	"slices"
+
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
 // beginReads starts to read the items that the tokens of the span name. The error is one of the
 // store.
 func (q *queueSettlements) beginReads() error {
-	if q.reads == nil {
-		q.reads = make([]state.Lookup, len(q.indexes))
-		q.burials = make([]*due.Burial, len(q.indexes))
-	}
-
 	// A span exceeds AtOnce only if its last chain does. Such a chain is read in parts, and the
 	// values of one part are dropped before the next is read.
-	atOnce := q.returned.AtOnce()
-	for from := q.from; from < q.to; from += atOnce {
-		to := min(from+atOnce, q.to)
-		for n := from; n < to; n++ {
-			op := q.opAt(n)
-			q.reads[n] = q.lookUp(op)
-			if codec.Moved(&op.Token.ID) && op.Kind != OpExtend && !q.keeps.by(op) {
-				q.ledger.BeginDelete(&op.Token.ID)
-			}
-			if op.Kind == OpTerm || op.Kind == OpAck || op.Kind == OpNak && !op.Uncounted {
-				q.ledger.BeginSettings() // which decide what becomes of the item
-			}
-			q.beginOrder(op)
-			q.beginNext(op)
+	var before []settlement
+	for some := range slices.Chunk(q.span, q.returned.AtOnce()) {
+		if err := q.dropValues(before); err != nil {
+			return err
 		}
-		if to == q.to {
-			break
+		for i := range some {
+			q.beginRead(&some[i])
+		}
+		before = some
+	}
+	return nil
+}
+
+// beginRead starts to read the item that a token names, and what else the operation depends on.
+func (q *queueSettlements) beginRead(s *settlement) {
+	s.read = q.lookUp(s)
+	if codec.Moved(&s.Token.ID) && s.Kind != OpExtend && !q.keepsJob(s) {
+		q.ledger.BeginDelete(&s.Token.ID)
+	}
+	if s.Kind == OpTerm || s.Kind == OpAck || s.Kind == OpNak && !s.Uncounted {
+		q.ledger.BeginSettings() // which decide what becomes of the item
+	}
+	q.beginOrder(s)
+	q.beginNext(s)
+}
+
+// dropValues drops the values of items in a long chain. Acknowledgements need none, unless they
+// keep their jobs. The error is one of the store.
+func (q *queueSettlements) dropValues(some []settlement) error {
+	q.readReady(some)
+	for i := range some {
+		s := &some[i]
+		if s.Kind != OpAck { // it comes before the chain, and needs the value
+			continue
 		}
 
-		// Acknowledgements need no values, unless they keep their jobs.
-		q.readReady(from, to)
-		for n := from; n < to; n++ {
-			op := q.opAt(n)
-			if op.Kind != OpAck { // it comes before the chain, and needs the value
-				continue
-			}
-			if held, err := q.holdsValue(n); held || err != nil {
-				if err != nil {
-					return err
-				}
-				continue
-			}
-			if err := q.reads[n].Shrink(q.l, &op.Token.ID); err != nil {
-				return err
-			}
+		held, err := q.holdsValue(s)
+		if err == nil && !held {
+			err = s.read.Shrink(q.l, &s.Token.ID)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -67,21 +69,21 @@ func (q *queueSettlements) beginBurials() error {
 		return codec.UnlessCorrupt(err) // the operations that need them fail
 	}
 
-	for n := q.from; n < q.to; n++ {
-		op := q.opAt(n)
-		if settings.MaxBytes > 0 && op.Kind != OpExtend && q.keeps.items[n] == nil {
-			q.ledger.BeginDelete(&op.Token.ID)
+	for i := range q.span {
+		s := &q.span[i]
+		if settings.MaxBytes > 0 && s.Kind != OpExtend && s.meta == nil {
+			q.ledger.BeginDelete(&s.Token.ID)
 		}
-		if op.Kind == OpAck || op.Kind != OpTerm && settings.MaxDeliver == 0 {
+		if s.Kind == OpAck || s.Kind != OpTerm && settings.MaxDeliver == 0 {
 			continue
 		}
 
-		h, err := q.reads[n].Find(q.l, &op.Token)
+		h, err := s.read.Find(q.l, &s.Token)
 		if err != nil && codec.UnlessCorrupt(err) != nil {
 			return err
 		}
-		if h != nil && op.endsItem(h, settings, q.now) {
-			q.burials[n] = q.outgoing.BeginBurial(&q.ledger, &h.ID, settings)
+		if h != nil && s.endsItem(h, settings, q.now) {
+			s.burial = q.outgoing.BeginBurial(&q.ledger, &h.ID, settings)
 		}
 	}
 	return nil

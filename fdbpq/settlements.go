@@ -6,55 +6,65 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
+// settlement is an operation with a token, and what it reads.
+type settlement struct {
+	*Op
+	result *Result
+	index  int  // into txn.ops
+	tied   bool // to the settlement before it, so both are in one chain
+
+	read   state.Lookup
+	meta   *state.ItemRead // what else belongs to the item; nil unless its job is to be kept
+	burial *due.Burial     // nil unless the item will probably be buried
+	record *codec.Record   // of the item; nil unless the token holds
+}
+
 // queueSettlements is the operations with tokens of one queue. They run before the pops, which can
 // take the items that they give back. They are read and run in spans, one after the other, which
 // bounds the values in memory.
 type queueSettlements struct {
 	part
-	reads   []state.Lookup  // by place: an index into part.indexes
-	burials []*due.Burial   // by place; nil unless the item will probably be buried
-	found   []*codec.Record // of one chain
+	span []settlement // that runs
+	rest []settlement // of later spans
+
+	chains int        // so far
+	found  map[ID]int // items that were found, by the number of the last chain, counted from 1
 
 	keeps keeping
-
-	from, to int        // the places of the span
-	done     map[ID]int // items that were found, by the last place, counted from 1
 }
 
-// keeping is what the acknowledgements of a queue read of the jobs that they keep.
+// keeping is what the acknowledgements of a queue know of the jobs that they keep.
 //
 // Keeping a job never makes its acknowledgement fail. A value that the transaction has no room for
 // is left out, and a damaged item is not kept.
 type keeping struct {
-	all   bool                    // the settings say that all jobs are kept
-	asked bool                    // begun what is needed if they are likely to say so
-	items map[int]*state.ItemRead // of the span, by place: what belongs to the items besides
-	bytes int                     // that a long chain holds of its items
+	all   bool // the settings say that all jobs are kept
+	asked bool // begun what is needed if they are likely to say so
+	bytes int  // that a long chain holds of its items
 }
 
-// by reports whether an operation is known to keep its job.
-func (k *keeping) by(op *Op) bool {
-	return op.Kind == OpAck && (k.all || codec.Keeps(&op.Token.ID))
+// keepsJob reports whether an operation is known to keep its job.
+func (q *queueSettlements) keepsJob(s *settlement) bool {
+	return s.Kind == OpAck && (q.keeps.all || codec.Keeps(&s.Token.ID))
 }
-
-// opAt returns the operation at a place.
-func (q *queueSettlements) opAt(n int) *Op { return &q.ops[q.indexes[n]] }
 
 // lookUp starts to read the item of an operation where it is while it is held. An acknowledgement
 // needs no value, unless it is known to keep the job.
-func (q *queueSettlements) lookUp(op *Op) state.Lookup {
-	if op.Kind == OpAck {
-		read := q.ledger.LookUpLeased(&op.Token.ID)
-		if message, known := read.Known(); !known || message != nil || !q.keeps.by(op) {
+func (q *queueSettlements) lookUp(s *settlement) state.Lookup {
+	if s.Kind == OpAck {
+		read := q.ledger.LookUpLeased(&s.Token.ID)
+		if message, known := read.Known(); !known || message != nil || !q.keepsJob(s) {
 			return read
 		}
 	}
-	return q.ledger.LookUpHeld(&op.Token.ID)
+	return q.ledger.LookUpHeld(&s.Token.ID)
 }
 
-// readReady is Lookup.LookUpReady for some places.
-func (q *queueSettlements) readReady(from, to int) {
-	for n := from; n < to; n++ {
-		q.reads[n].LookUpReady(q.tx, q.l, &q.opAt(n).Token.ID)
+// readReady goes on to read items that are not held: a token may be of an item that is ready again,
+// because its lease has run out.
+func (q *queueSettlements) readReady(some []settlement) {
+	for i := range some {
+		s := &some[i]
+		s.read.LookUpReady(q.tx, q.l, &s.Token.ID)
 	}
 }

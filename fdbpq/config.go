@@ -12,7 +12,7 @@ import (
 
 // queueConfigs is the operations on the settings of one queue, which run before all others.
 type queueConfigs struct {
-	part
+	familyOps
 	source int // one more than the index of what changes the state of the source; 0 is nothing
 }
 

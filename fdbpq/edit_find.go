@@ -8,7 +8,7 @@ import (
 // queueEdits is the removes, moves, releases, redrives and purges of one queue, which run in their
 // order. They see what the operations with tokens have done, and run before the pops.
 type queueEdits struct {
-	part
+	familyOps
 	reads  map[int]*editRead // by index, while they are needed
 	stale  map[ID]bool       // places that this transaction has changed since they were read
 	purged bool              // all of them are gone since they were read

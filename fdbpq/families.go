@@ -122,46 +122,46 @@ func (t *txOps) group() {
 	}
 }
 
-func (q *queueOps) part() part { return part{queueTxn: &q.queueTxn} }
+func (q *queueOps) familyOps() familyOps { return familyOps{queueTxn: &q.queueTxn} }
 
-// join returns the part of a family that is about one queue; the first time it adds a copy of
+// join returns the operations of a family on one queue; the first time it adds a copy of
 // fresh.
-func join[Q any](part **Q, family *[]*Q, fresh Q) *Q {
-	if *part == nil {
-		*part = new(Q)
-		**part = fresh
-		*family = append(*family, *part)
+func join[Q any](ops **Q, family *[]*Q, fresh Q) *Q {
+	if *ops == nil {
+		*ops = new(Q)
+		**ops = fresh
+		*family = append(*family, *ops)
 	}
-	return *part
+	return *ops
 }
 
 func (t *txOps) addPush(q *queueOps, i int) {
 	limits := pushLimits{queueTxn: &q.queueTxn}
-	join(&q.pushes, &t.pushes, queuePushes{part: q.part(), limits: limits}).note(i)
+	join(&q.pushes, &t.pushes, queuePushes{familyOps: q.familyOps(), limits: limits}).note(i)
 }
 
 func (t *txOps) addPop(q *queueOps, i int) {
 	limits := popLimits{queueTxn: &q.queueTxn}
-	p := join(&q.pops, &t.pops, queuePops{part: q.part(), limits: limits})
+	p := join(&q.pops, &t.pops, queuePops{familyOps: q.familyOps(), limits: limits})
 	p.note(i)
 	p.sides[t.ops[i].End].want++
 }
 
 func (t *txOps) addSettlement(q *queueOps, i int) {
-	join(&q.settlements, &t.settlements, queueSettlements{part: q.part()}).note(i)
+	join(&q.settlements, &t.settlements, queueSettlements{familyOps: q.familyOps()}).note(i)
 }
 
 func (t *txOps) addPeek(q *queueOps, i int) {
 	end := t.ops[i].End
-	join(&q.peeks[end], &t.peeks, queuePeeks{part: q.part(), end: end}).note(i)
+	join(&q.peeks[end], &t.peeks, queuePeeks{familyOps: q.familyOps(), end: end}).note(i)
 }
 
 func (t *txOps) addLook(q *queueOps, i int) {
 	switch op := &t.ops[i]; op.Kind {
 	case OpLen:
-		join(&q.looks, &t.looks, queueLooks{part: q.part()}).note(i)
+		join(&q.looks, &t.looks, queueLooks{familyOps: q.familyOps()}).note(i)
 	case OpInfo:
-		join(&q.infos, &t.infos, infos{part: q.part()}).add(i, op.MaxPriorities)
+		join(&q.infos, &t.infos, infos{familyOps: q.familyOps()}).add(i, op.MaxPriorities)
 	case OpGet:
 		t.inspections = append(t.inspections, &get{queueTxn: &q.queueTxn, index: i, id: op.ID})
 	case OpRank:
@@ -171,7 +171,7 @@ func (t *txOps) addLook(q *queueOps, i int) {
 }
 
 func (t *txOps) addConfig(q *queueOps, i int) {
-	join(&q.configs, &t.configs, queueConfigs{part: q.part()}).note(i)
+	join(&q.configs, &t.configs, queueConfigs{familyOps: q.familyOps()}).note(i)
 }
 
 func (t *txOps) addRecord(q *queueOps, i int) {
@@ -179,19 +179,19 @@ func (t *txOps) addRecord(q *queueOps, i int) {
 	if kind == codec.ScheduleRecord {
 		records = &q.schedules
 	}
-	join(records, &t.records, queueRecords{part: q.part(), kind: kind}).note(i)
+	join(records, &t.records, queueRecords{familyOps: q.familyOps(), kind: kind}).note(i)
 }
 
 func (t *txOps) addSweep(q *queueOps, i int) {
-	join(&q.sweeps, &t.sweeps, queueSweeps{part: q.part()}).note(i)
+	join(&q.sweeps, &t.sweeps, queueSweeps{familyOps: q.familyOps()}).note(i)
 }
 
 func (t *txOps) addRestore(q *queueOps, i int) {
-	join(&q.restores, &t.restores, queueRestores{part: q.part()}).note(i)
+	join(&q.restores, &t.restores, queueRestores{familyOps: q.familyOps()}).note(i)
 }
 
 func (t *txOps) addEdit(q *queueOps, i int) {
-	join(&q.edits, &t.edits, queueEdits{part: q.part()}).note(i)
+	join(&q.edits, &t.edits, queueEdits{familyOps: q.familyOps()}).note(i)
 }
 
 // bytesOf returns about how many bytes of a transaction the operations take, apart from items that

@@ -14,7 +14,7 @@ import (
 
 // infos is the OpInfos on one queue, which share one result.
 type infos struct {
-	part
+	familyOps
 	limit int // of priorities, from either end; 0 without priorities
 
 	total       kv.Future[[]byte]

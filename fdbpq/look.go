@@ -11,7 +11,7 @@ import (
 
 // queueLooks is the lens of one queue. All looks read without conflict.
 type queueLooks struct {
-	part
+	familyOps
 	length kv.Future[[]byte]
 }
 

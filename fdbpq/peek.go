@@ -10,7 +10,7 @@ import (
 // queuePeeks is the peeks at one end of a queue, which share one result. They run after all else,
 // so they see what the transaction has pushed and popped.
 type queuePeeks struct {
-	part
+	familyOps
 	end  End
 	walk state.Cursor
 }

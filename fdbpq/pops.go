@@ -12,7 +12,7 @@ import (
 // Each finds the next item that may be served, checks whether the operation can have it, and takes
 // it.
 type queuePops struct {
-	part
+	familyOps
 	ends   state.Ends
 	sides  [2]side // by End
 	limits popLimits

@@ -13,7 +13,7 @@ import (
 // queuePushes is the pushes of one queue. Pushes must not conflict with pushes, so they read
 // without conflict, unless there is a limit, a message id or a unique key.
 type queuePushes struct {
-	part
+	familyOps
 
 	listEntry kv.Future[[]byte]          // nil if known to be there
 	last      map[int64]kv.Future[int64] // by priority: counts that are being read

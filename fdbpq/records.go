@@ -17,7 +17,7 @@ import (
 
 // queueRecords is the operations on the records of one kind of one queue.
 type queueRecords struct {
-	part
+	familyOps
 	kind codec.RecordKind
 
 	// Changes read the summaries of all records, with conflict, and the records that they change.

@@ -9,7 +9,7 @@ import (
 // queueRestores is the restores of one queue. They run before the pops, which can have the items
 // that come back.
 type queueRestores struct {
-	part
+	familyOps
 	reads []state.Lookup
 }
 

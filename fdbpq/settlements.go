@@ -23,7 +23,7 @@ type settlement struct {
 // take the items that they give back. They are read and run in spans, one after the other, which
 // bounds the values in memory.
 type queueSettlements struct {
-	part
+	familyOps
 	span []settlement // that runs
 	rest []settlement // of later spans
 

@@ -13,7 +13,7 @@ import (
 // queueSweeps is the OpSweeps of one queue, which share one result. They do more due work than
 // other operations, and remove message ids whose window is over, and finished jobs.
 type queueSweeps struct {
-	part
+	familyOps
 	over kv.Future[[]kv.KeyValue] // message ids whose window is over
 	page int                      // the most of them to remove, and of finished jobs
 

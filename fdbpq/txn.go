@@ -87,14 +87,14 @@ func (q *queueTxn) moreExpired() error {
 	return state.ErrMoreExpired
 }
 
-// part is the operations of one family on one queue.
-type part struct {
+// familyOps is the operations of one family on one queue.
+type familyOps struct {
 	*queueTxn
 	indexes []int // into txn.ops
 }
 
 // note adds an operation.
-func (p *part) note(i int) { p.indexes = append(p.indexes, i) }
+func (o *familyOps) note(i int) { o.indexes = append(o.indexes, i) }
 
 // ofOps are the errors of operations. Any other error is one of the store.
 var ofOps = []error{

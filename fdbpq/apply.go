@@ -30,7 +30,7 @@ func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txO
 
 		nextCounts: state.CountsByQueue{},
 	}}
-	t.group()
+	t.assign()
 	return t
 }
 

@@ -92,9 +92,9 @@ var families = [...]struct {
 // errReadOnly is the error of an operation that writes in a transaction that only reads.
 var errReadOnly = fmt.Errorf("%w: it can change the queue, and Read only reads", ErrOp)
 
-// group gives each family its operations. Operations that their queue does not support get their
+// assign gives each family its operations. Operations that their queue does not support get their
 // errors here.
-func (t *txOps) group() {
+func (t *txOps) assign() {
 	byName := make(map[string]*queueOps, 1)
 	for i := range t.ops {
 		op := &t.ops[i]

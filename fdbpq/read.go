@@ -51,7 +51,7 @@ func readOps(
 	if t.asOf = time.Now(); now != nil {
 		t.asOf = *now
 	}
-	t.group()
+	t.assign()
 
 	beginLens(t.looks)
 	for _, q := range t.configs {

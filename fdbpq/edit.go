@@ -147,7 +147,7 @@ func (q *queueEdits) release(i int, h *codec.Record) (err error) {
 	}
 	q.stale[h.ID] = true
 	q.ledger.DetachAnywhere(h)
-	q.giveBack(op, h, nil)
+	q.requeue(op, h, nil)
 	return nil
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
-// giveBack returns a detached item to its queue, at once or after the delay, unless it has expired.
+// requeue returns a detached item to its queue, at once or after the delay, unless it has expired.
 // The time is when the delay is over, zero without one.
-func (q *queueTxn) giveBack(op *Op, h *codec.Record, settings *Settings) (nextDue time.Time) {
+func (q *queueTxn) requeue(op *Op, h *codec.Record, settings *Settings) (nextDue time.Time) {
 	if h.Expired(q.now) {
 		q.ledger.DeleteExpired(h)
 		return time.Time{}

@@ -152,7 +152,7 @@ func (q *queueSettlements) settle(s *settlement) (err error) {
 	}
 	q.ledger.DetachAnywhere(s.record)
 	if s.Kind == OpNak {
-		s.result.NextDue = q.giveBack(s.Op, s.record, settings)
+		s.result.NextDue = q.requeue(s.Op, s.record, settings)
 	} else {
 		q.extend(s)
 	}

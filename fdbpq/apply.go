@@ -25,8 +25,8 @@ func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txO
 		tx: tx, snapshot: tx.Snapshot(), now: now, asOf: now, ops: ops, results: results,
 		begun:    time.Now(),
 		bounds:   usualBounds,
-		moving:   moveRoom{maxBytes: MaxMessageSize},
-		returned: state.ItemRoom{Most: MaxMessageSize},
+		moving:   moveBudget{maxBytes: MaxMessageSize},
+		returned: state.ReadBudget{Most: MaxMessageSize},
 
 		nextCounts: state.CountsByQueue{},
 	}}

@@ -31,7 +31,7 @@ type Batcher struct {
 	db          kv.Database
 	receipts    tuple.Subspace // of this Batcher
 	now         func() time.Time
-	maxMoved    int // bytes: see LimitRoom
+	maxMoved    int // bytes: see LimitMoved
 	maxReturned int // bytes: see LimitReturned
 
 	conflicts atomic.Int64 // see Conflicts

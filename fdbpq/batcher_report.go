@@ -10,10 +10,10 @@ import (
 // Call it before the first Start.
 func (b *Batcher) SetNow(now func() time.Time) { b.now = now }
 
-// LimitRoom lowers the bytes that the leases of a batch may move; the default, and the most, is
+// LimitMoved lowers the bytes that the leases of a batch may move; the default, and the most, is
 // MaxMessageSize. One item may always move. An operation that finds no room results in ErrNoRoom.
 // Call it before the first Start.
-func (b *Batcher) LimitRoom(bytes int) { b.maxMoved = bytes }
+func (b *Batcher) LimitMoved(bytes int) { b.maxMoved = bytes }
 
 // LimitReturned lowers the bytes of items that the pops, leases, peeks and OpGets of a batch may
 // return together; the default, and the most, is MaxMessageSize. One item may always be returned.

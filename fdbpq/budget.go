@@ -8,9 +8,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// moveRoom is the room of a transaction for items that it moves (leases, requeues, buries or
+// moveBudget is the budget of a transaction for items that it moves (leases, requeues, buries or
 // evicts) and for expired ones that it removes.
-type moveRoom struct {
+type moveBudget struct {
 	opBytes      int  // what the operations add themselves: see bytesOf
 	maxBytes     int  // what may move if the operations add nothing
 	leftBytes    int  // what may still move, once something has
@@ -21,77 +21,77 @@ type moveRoom struct {
 }
 
 // remaining is how many bytes may still be moved, since a transaction must not grow too large.
-func (r *moveRoom) remaining() int {
-	if r.moves == 0 {
-		return r.maxBytes - r.opBytes
+func (b *moveBudget) remaining() int {
+	if b.moves == 0 {
+		return b.maxBytes - b.opBytes
 	}
-	return r.leftBytes
+	return b.leftBytes
 }
 
 // fits reports whether the transaction has room to move that many bytes, and if so, charges them.
-func (r *moveRoom) fits(size int) bool {
+func (b *moveBudget) fits(size int) bool {
 	switch {
-	case r.moves == 0:
+	case b.moves == 0:
 		// The value of the first item always fits, and so does a whole item alone.
-		r.leftBytes = r.remaining()
-		if size > codec.ChunkSize && size > r.leftBytes+state.RoomAlone {
+		b.leftBytes = b.remaining()
+		if size > codec.ChunkSize && size > b.leftBytes+state.ExtraForFirst {
 			return false
 		}
-	case size > r.leftBytes:
+	case size > b.leftBytes:
 		return false
 	}
 
-	r.moves++
-	r.leftBytes -= size
+	b.moves++
+	b.leftBytes -= size
 	return true
 }
 
-// charge takes away room that moves no longer have.
-func (r *moveRoom) charge(size int) {
-	r.maxBytes, r.leftBytes = r.maxBytes-size, r.leftBytes-size
+// charge takes away budget that moves no longer have.
+func (b *moveBudget) charge(size int) {
+	b.maxBytes, b.leftBytes = b.maxBytes-size, b.leftBytes-size
 }
 
 // forExpired is about how many bytes may still go into removing expired items: some beside
 // everything else, and more if that leaves room.
-func (r *moveRoom) forExpired() int {
-	most := due.ExpiredBytes + max(r.remaining(), 0)
-	if over := r.expiredBytes - due.ExpiredBytes; over > 0 {
+func (b *moveBudget) forExpired() int {
+	most := due.ExpiredBytes + max(b.remaining(), 0)
+	if over := b.expiredBytes - due.ExpiredBytes; over > 0 {
 		most += over // which chargeExpired has charged to the rest
 	}
-	return min(most, due.MostExpiredBytes) - r.expiredBytes
+	return min(most, due.MostExpiredBytes) - b.expiredBytes
 }
 
-// chargeExpired takes away room for the removal of expired items.
-func (r *moveRoom) chargeExpired(size int) {
-	before := max(r.expiredBytes-due.ExpiredBytes, 0)
-	r.expiredBytes += size
-	r.charge(max(r.expiredBytes-due.ExpiredBytes, 0) - before)
+// chargeExpired takes away budget for the removal of expired items.
+func (b *moveBudget) chargeExpired(size int) {
+	before := max(b.expiredBytes-due.ExpiredBytes, 0)
+	b.expiredBytes += size
+	b.charge(max(b.expiredBytes-due.ExpiredBytes, 0) - before)
 }
 
 // bringBack does the due work of queues, as far as there is room beside the operations.
-func (r *moveRoom) bringBack(queues []*due.Due) error {
+func (b *moveBudget) bringBack(queues []*due.Due) error {
 	found, err := due.Find(queues)
 	if found == nil {
 		return err
 	}
 
-	room := due.Room{
-		Bytes:   min(due.HeldBytes+max(r.remaining(), 0), due.MostHeldBytes),
-		Expired: r.forExpired(),
+	budget := due.Budget{
+		Bytes:   min(due.HeldBytes+max(b.remaining(), 0), due.MostHeldBytes),
+		Expired: b.forExpired(),
 	}
-	if r.moves == 0 && !r.broughtBack {
-		room.Fits = r.fits // a large item has room while it is the only one that moves
+	if b.moves == 0 && !b.broughtBack {
+		budget.Fits = b.fits // a large item has room while it is the only one that moves
 	}
 
-	before := room
-	err = found.BringBack(&room)
-	r.chargeExpired(before.Expired - room.Expired)
+	before := budget
+	err = found.BringBack(&budget)
+	b.chargeExpired(before.Expired - budget.Expired)
 
-	// HeldBytes are free; what exceeds them is room that leases do not have any more.
-	if over := before.Bytes - room.Bytes - due.HeldBytes; over > 0 {
-		r.charge(over)
+	// HeldBytes are free; what exceeds them is budget that leases no longer have.
+	if over := before.Bytes - budget.Bytes - due.HeldBytes; over > 0 {
+		b.charge(over)
 	}
 	done := func(d *due.Due) bool { return d.Done }
-	r.broughtBack = r.broughtBack || slices.ContainsFunc(queues, done)
+	b.broughtBack = b.broughtBack || slices.ContainsFunc(queues, done)
 	return err
 }

@@ -233,7 +233,7 @@ func TestKeepWithoutRoom(t *testing.T) {
 	f := onMem(t)
 	const n = 60
 	q := f.queue("jobs")
-	f.batcher.LimitRoom(1_000_000)
+	f.batcher.LimitMoved(1_000_000)
 	f.batcher.LimitReturned(400_000) // the values of 32 leases are read at once
 	var tokens []fdbpq.Token
 	for i := range n {
@@ -280,7 +280,7 @@ func TestKeptValuesOfALongChain(t *testing.T) {
 		const n = 90 // more than the values that are read at once
 		q := f.queue("jobs")
 		f.configure(q, func(s *fdbpq.Settings) { s.Keep, s.MaxBytes = time.Hour, 1<<30 })
-		f.batcher.LimitRoom(500_000 + random.IntN(6_000_000))
+		f.batcher.LimitMoved(500_000 + random.IntN(6_000_000))
 		f.batcher.LimitReturned(100_000 + random.IntN(900_000))
 		sizes := []int{10, 60_000, 89_900, 91_000, 150_000, 250_000}
 		large := random.Float64()
@@ -888,7 +888,7 @@ func TestRedriveWithoutValue(t *testing.T) {
 	for range ids { // one at a time has room
 		ops = append(ops, ackWith(q, f.leaseSome(q, 1, time.Minute)[0], "result"))
 	}
-	f.batcher.LimitRoom(200_000) // for the acknowledgements
+	f.batcher.LimitMoved(200_000) // for the acknowledgements
 	wantErrors(t, f.apply(ops...))
 
 	err := f.apply(named(fdbpq.OpRedriveItem, q, ids[2]))[0].Err

@@ -299,7 +299,7 @@ func TestLimitsOfLargeQueue(t *testing.T) {
 
 		// With a tenth of the usual room, one transaction cannot discard all.
 		f.configure(q, discardOld(limit, 0))
-		f.batcher.LimitRoom(1_000_000)
+		f.batcher.LimitMoved(1_000_000)
 
 		last, tries := f.until(opPush(q, -1, "x"))
 		wantError(t, last.Err, nil)

@@ -46,7 +46,7 @@ func readOps(
 ) (results []Result, due []*codec.Layout, err error) {
 	t := &txOps{txn: txn{
 		snapshot: r, ops: ops, results: make([]Result, len(ops)),
-		bounds: usualBounds, returned: state.ItemRoom{Most: maxReturned},
+		bounds: usualBounds, returned: state.ReadBudget{Most: maxReturned},
 	}}
 	if t.asOf = time.Now(); now != nil {
 		t.asOf = *now

@@ -34,9 +34,9 @@ type txn struct {
 	begun  time.Time    // when this process began it
 	bounds searchBounds // of walks that pass over items, and searches
 
-	moving   moveRoom
-	returned state.ItemRoom
-	changed  state.ItemRoom // for the records that changes return
+	moving   moveBudget
+	returned state.ReadBudget
+	changed  state.ReadBudget // for the records that changes return
 	outgoing due.Outgoing
 }
 

@@ -90,8 +90,8 @@ func newLane(d *shared) *lane {
 	l.mu.lines = map[fdbpq.QueueName]*line{}
 	l.mu.lazy.of = l
 
-	if room := d.options.LeaseRoom; room > 0 {
-		l.batcher.LimitRoom(room)
+	if budget := d.options.LeaseRoom; budget > 0 {
+		l.batcher.LimitMoved(budget)
 	}
 	l.batcher.LimitReturned(min(d.options.MaxBatchBytes, fdbpq.MaxMessageSize))
 	l.batcher.LimitCache(knownBatches * d.options.MaxBatchBytes)

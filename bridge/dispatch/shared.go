@@ -27,7 +27,7 @@ type Limits struct {
 	// room for keys in a transaction of 10,000,000 bytes.
 	MaxBatchBytes int
 	// LeaseRoom is how many bytes the leases of one transaction may move, see
-	// fdbpq.Batcher.LimitRoom. 0 is the default and maximum, fdbpq.MaxMessageSize. Tests lower it.
+	// fdbpq.Batcher.LimitMoved. 0 is the default and maximum, fdbpq.MaxMessageSize. Tests lower it.
 	LeaseRoom int
 	// MaxPending is the maximum number of requests that are queued or run at one time, at most
 	// 2^30.

@@ -41,14 +41,14 @@ func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.R
 		return nil, err
 	}
 
-	room := due.Room{Bytes: due.HeldBytes, Expired: due.MostExpiredBytes}
+	budget := due.Budget{Bytes: due.HeldBytes, Expired: due.MostExpiredBytes}
 	if s.items.Empty() { // there is nothing to give, so the first large dead letter has room
-		room.Fits = func(int) bool { return !d.Done }
+		budget.Fits = func(int) bool { return !d.Done }
 	}
 
 	found, err := due.Find([]*due.Due{&d})
 	if found != nil {
-		err = found.BringBack(&room)
+		err = found.BringBack(&budget)
 	}
 	if err != nil {
 		return nil, err

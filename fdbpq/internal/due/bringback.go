@@ -59,8 +59,8 @@ func Find(queues []*Due) (*Findings, error) {
 
 // BringBack handles the findings as far as there is room, and records in each queue what happened.
 // The error is one of the store.
-func (f *Findings) BringBack(room *Room) error {
-	if err := f.handle(room); err != nil {
+func (f *Findings) BringBack(budget *Budget) error {
+	if err := f.handle(budget); err != nil {
 		return err
 	}
 
@@ -78,11 +78,11 @@ func (f *Findings) BringBack(room *Room) error {
 		d.Page = max(SweepPage/len(more), 1)
 	}
 
-	room.Fits = nil // something has moved, so no large dead letter comes first any more
+	budget.Fits = nil // something has moved, so no large dead letter comes first any more
 
 	found, err := Find(more)
 	if found != nil {
-		err = found.handle(room)
+		err = found.handle(budget)
 	}
 	for _, d := range more {
 		d.Page = 0
@@ -92,12 +92,12 @@ func (f *Findings) BringBack(room *Room) error {
 
 // handle handles the findings. Schedules come last: their items may not overlap with one that has
 // just gone.
-func (f *Findings) handle(room *Room) error {
+func (f *Findings) handle(budget *Budget) error {
 	return state.InOrder(
 		func() error { return returnStaged(f.staged) },
 		func() error { return state.Each(f.expiring, (*expiringKey).expire) },
-		func() error { return returnHeld(inTurns(f.held), room) },
-		func() error { return fireSchedules(f.schedules, room) },
+		func() error { return returnHeld(inTurns(f.held), budget) },
+		func() error { return fireSchedules(f.schedules, budget) },
 	)
 }
 
@@ -179,7 +179,7 @@ func (f *Findings) addStaged(d *Due, record dueRecord, rest []byte) bool {
 }
 
 // inTurns returns the first item of each list, then the second of each, and so on, so that no queue
-// takes the room of the others.
+// takes the budget of the others.
 func inTurns(lists [][]*dueHeld) (all []*dueHeld) {
 	total := 0
 	for _, list := range lists {

@@ -75,8 +75,8 @@ func (d *Due) noteUnreadable(err error) error {
 	return nil
 }
 
-// Room is how much due work fits into one transaction.
-type Room struct {
+// Budget is how much due work fits into one transaction.
+type Budget struct {
 	Bytes   int // about how many are left for items that move
 	Expired int // the same for expired items, which are only removed
 	// Fits reports whether a dead letter of size bytes fits although it exceeds Bytes, and reserves

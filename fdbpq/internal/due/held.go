@@ -28,13 +28,13 @@ const maxReturn = 512
 // returnHeld returns held items to their old places, or holds or buries them as their settings say,
 // and removes items that have expired, as far as there is room. It reads few first, and never more
 // than there can be room for.
-func returnHeld(all []*dueHeld, room *Room) error {
+func returnHeld(all []*dueHeld, budget *Budget) error {
 	// Everything is read before the first write: a store may have to look through all that a
 	// transaction has written for each read that follows.
 	var moves []*dueHeld
 	step := firstReturn
-	for len(all) > 0 && room.Bytes > 0 {
-		some := all[:min(step, len(all), room.Bytes/state.RestoreOverhead+1)]
+	for len(all) > 0 && budget.Bytes > 0 {
+		some := all[:min(step, len(all), budget.Bytes/state.RestoreOverhead+1)]
 		all, step = all[len(some):], min(step*returnGrowth, maxReturn)
 		for _, d := range some {
 			if !d.ready {
@@ -47,7 +47,7 @@ func returnHeld(all []*dueHeld, room *Room) error {
 		}
 
 		for _, d := range some {
-			fits, err := d.takeRoom(room, len(moves) == 0)
+			fits, err := d.spend(budget, len(moves) == 0)
 			if err != nil {
 				return err
 			}
@@ -170,45 +170,45 @@ func (d *dueHeld) finishRead() error {
 	return nil
 }
 
-// takeRoom reports whether the item can move, and takes the room for it. A large dead letter can
+// spend reports whether the item can move, and charges it. A large dead letter can
 // only be the first to move. The error is one of the store.
-func (d *dueHeld) takeRoom(room *Room, first bool) (fits bool, err error) {
+func (d *dueHeld) spend(budget *Budget, first bool) (fits bool, err error) {
 	switch {
 	case d.h == nil:
 		return false, nil
 	case d.ready:
-		if room.Expired <= 0 {
+		if budget.Expired <= 0 {
 			d.due.More = true
 			return false, nil
 		}
 
-		room.Expired -= d.size
+		budget.Expired -= d.size
 		return true, nil
-	case room.Bytes <= 0:
+	case budget.Bytes <= 0:
 		d.due.More = true
 		return false, nil
 	case d.burial == nil:
-		room.Bytes -= d.size
+		budget.Bytes -= d.size
 		return true, nil
 	}
 
 	// The rest are dead letters, whose size only reading them shows.
-	mayBeLarge := first && room.Fits != nil
+	mayBeLarge := first && budget.Fits != nil
 	if err := d.burial.Load(d.h, mayBeLarge); err != nil {
 		return false, d.noteUnreadable(err)
 	}
 
 	size := d.burial.Size() + d.size
 	unread := d.burial.Large && !mayBeLarge
-	if unread || size > room.Bytes && !(mayBeLarge && room.Fits(size)) {
+	if unread || size > budget.Bytes && !(mayBeLarge && budget.Fits(size)) {
 		d.due.More = true
 		if !d.burial.Large { // smaller items behind it must not overtake it
-			room.Bytes = 0
+			budget.Bytes = 0
 		}
 		return false, nil
 	}
 
-	room.Bytes = max(room.Bytes-size, 0) // Fits has reserved what exceeds it
+	budget.Bytes = max(budget.Bytes-size, 0) // Fits has reserved what exceeds it
 	return true, nil
 }
 

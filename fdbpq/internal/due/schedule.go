@@ -37,9 +37,9 @@ type dueSchedule struct {
 
 // fireSchedules pushes the items of schedules, and writes when they fire next. As with items that
 // come back, the limits of the queue do not apply. The error is one of the store.
-func fireSchedules(all []*dueSchedule, room *Room) error {
+func fireSchedules(all []*dueSchedule, budget *Budget) error {
 	for some := range slices.Chunk(all, schedulesAtOnce) {
-		if room.Bytes <= 0 {
+		if budget.Bytes <= 0 {
 			for _, s := range some {
 				s.due.More = true
 			}
@@ -48,7 +48,7 @@ func fireSchedules(all []*dueSchedule, room *Room) error {
 		for _, s := range some {
 			s.value = s.due.Ledger.Tx.Get(s.key)
 		}
-		if err := fireSome(some, room); err != nil {
+		if err := fireSome(some, budget); err != nil {
 			return err
 		}
 	}
@@ -57,7 +57,7 @@ func fireSchedules(all []*dueSchedule, room *Room) error {
 }
 
 // fireSome is fireSchedules for some whose records are being read.
-func fireSome(some []*dueSchedule, room *Room) error {
+func fireSome(some []*dueSchedule, budget *Budget) error {
 	if err := state.Each(some, (*dueSchedule).load); err != nil {
 		return err
 	}
@@ -65,10 +65,10 @@ func fireSome(some []*dueSchedule, room *Room) error {
 	for _, s := range some {
 		switch {
 		case s.record == nil:
-		case room.Bytes <= 0:
+		case budget.Bytes <= 0:
 			s.due.More = true
 		default:
-			if err := s.fire(room); err != nil {
+			if err := s.fire(budget); err != nil {
 				return err
 			}
 		}
@@ -108,7 +108,7 @@ func (s *dueSchedule) load() error {
 }
 
 // fire pushes an item for each time that is due, as far as there is room.
-func (s *dueSchedule) fire(room *Room) error {
+func (s *dueSchedule) fire(budget *Budget) error {
 	g := s.due.Ledger
 	to := s.due.Outgoing.To(g.L, s.priority)
 	if err := to.LoadNext(s.priority); err != nil {
@@ -127,7 +127,7 @@ func (s *dueSchedule) fire(room *Room) error {
 
 	// Fire moves the copy past the times that it returns.
 	set, size := *s.record, s.record.Size()+state.RestoreOverhead
-	for _, at := range set.Fire(g.Now, room.Bytes/size+1) {
+	for _, at := range set.Fire(g.Now, budget.Bytes/size+1) {
 		if at.After(set.Last) { // not so if a bridge whose clock is behind runs the schedule now
 			set.Last = at
 		}
@@ -145,12 +145,12 @@ func (s *dueSchedule) fire(room *Room) error {
 		set.Fired++
 		g.SideEffects.Fired++
 		g.SideEffects.Late += g.Now.Sub(at)
-		room.Bytes -= size
+		budget.Bytes -= size
 	}
 
 	g.SideEffects.Skipped += set.Skipped - s.record.Skipped
 	value := set.Encode()
-	room.Bytes -= len(value)
+	budget.Bytes -= len(value)
 	g.SetRecord(codec.ScheduleRecord, s.id, value, s.record.Next, set.Next)
 	s.due.Done, s.due.Returned = true, true
 	s.due.More = s.due.More || set.Due(g.Now)

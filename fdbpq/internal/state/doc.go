@@ -17,7 +17,7 @@
 //	counters.go, bytes.go   counters, and what Flush adds to them; the bytes of all items
 //	settings.go             settings, records, rates and the list entry of a queue
 //	cachedsettings.go       settings that a Batcher has read, in a store that others change
-//	room.go                 how much a transaction may return, and the errors of what had no room
+//	budget.go               how much a transaction may return, and the errors of what had no room
 //	report.go               what falls due later, and what has left a queue: for the Batcher
 //	steps.go                running steps until one fails
 //	dedup.go                message ids and unique keys

@@ -127,7 +127,7 @@ func (s *ItemRead) ReadMeta(r kv.Reader, l *codec.Layout, most int) error {
 		return err
 	}
 	for s.Cut && s.Err == nil {
-		left := most + RoomAlone - s.Read() // a message may have fewer bytes than its keys
+		left := most + ExtraForFirst - s.Read() // a message may have fewer bytes than its keys
 		if left <= 0 {
 			return nil
 		}
@@ -204,7 +204,7 @@ func (s *ItemRead) Lasting() (codec.Lasting, error) {
 
 // Whole returns an item whose read has begun, for an operation that leaves it in the queue. The
 // error is ErrNoRoom, ErrCorrupt or one of the store.
-func (s *ItemRead) Whole(r kv.Reader, l *codec.Layout, returned *ItemRoom) (codec.Item, error) {
+func (s *ItemRead) Whole(r kv.Reader, l *codec.Layout, returned *ReadBudget) (codec.Item, error) {
 	if err := s.FinishRead(); err != nil {
 		return codec.Item{}, err
 	}

@@ -13,9 +13,9 @@ import (
 )
 
 // A batch leases what it has room for, and at least one item.
-func TestLimitRoom(t *testing.T) {
+func TestLimitMoved(t *testing.T) {
 	onEngines(t, func(f *fixture) {
-		f.batcher.LimitRoom(25_000) // bytes: two items
+		f.batcher.LimitMoved(25_000) // bytes: two items
 		q := f.queue("jobs")
 
 		for range 5 {

@@ -8,9 +8,9 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
-// ItemRoom bounds the items that the operations of a transaction return, and what it reads for
+// ReadBudget bounds the items that the operations of a transaction return, and what it reads for
 // them: all of that is in memory at once. See Batcher.LimitReturned.
-type ItemRoom struct {
+type ReadBudget struct {
 	Most  int // bytes of items, unless there is only one
 	items int // admitted so far
 	bytes int // of these
@@ -20,48 +20,48 @@ type ItemRoom struct {
 	Refused bool
 }
 
-// maxPage bounds ItemRoom.Page.
+// maxPage bounds ReadBudget.Page.
 const maxPage = 4 << 20
 
 // NoBound is more bytes than there are.
 const NoBound = math.MaxInt32
 
 // Left returns how many bytes the next item may have.
-func (r *ItemRoom) Left() int {
-	if r.items == 0 {
+func (b *ReadBudget) Left() int {
+	if b.items == 0 {
 		return NoBound
 	}
-	return r.Most - r.bytes
+	return b.Most - b.bytes
 }
 
 // Admit reports whether an item of size bytes may be returned, and counts it. The first always may.
-func (r *ItemRoom) Admit(size int) bool {
-	if r.Refused = r.Refused || size > r.Left(); r.Refused {
+func (b *ReadBudget) Admit(size int) bool {
+	if b.Refused = b.Refused || size > b.Left(); b.Refused {
 		return false
 	}
-	r.items++
-	r.bytes += size
+	b.items++
+	b.bytes += size
 	return true
 }
 
 // Page returns how many bytes of values to read at once where more can be read later, once it is
 // known how large the first ones are.
-func (r *ItemRoom) Page() int { return min(r.Most, maxPage) }
+func (b *ReadBudget) Page() int { return min(b.Most, maxPage) }
 
 // AtOnce returns how many values to read at once where nothing is known of their sizes. Each can
 // have kv.MaxValueSize bytes, but most are small, so this is a few times more than surely fit into
 // a page.
-func (r *ItemRoom) AtOnce() int { return max(8*r.Page()/kv.MaxValueSize, 16) }
+func (b *ReadBudget) AtOnce() int { return max(8*b.Page()/kv.MaxValueSize, 16) }
 
 // Share returns the part of a page for reads that want some of all values.
-func (r *ItemRoom) Share(want, all int) int { return max(r.Page()*want/max(all, 1), 1) }
+func (b *ReadBudget) Share(want, all int) int { return max(b.Page()*want/max(all, 1), 1) }
 
 // ErrNoRoom is for what the next transaction may have room for.
 var ErrNoRoom = fmt.Errorf("%w: %w", codec.ErrItemTooLarge, codec.ErrNoRoom)
 
-// RoomAlone is how many bytes the first item may take beyond the room for others. A transaction has
+// ExtraForFirst is how many bytes the first item may take beyond the budget. A transaction has
 // them because kv.MaxTransactionSize is larger than MaxMessageSize.
-const RoomAlone = 100_000
+const ExtraForFirst = 100_000
 
 // ErrNotYet is for pops and peeks that have found nothing so far, while more comes back with the
 // next transaction.

@@ -292,101 +292,125 @@ func (b *modelBatch) pushed(o *fdbpq.Op) *modelItem {
 func (b *modelBatch) pushGroup(
 	ops []fdbpq.Op, results []fdbpq.Result, uniques map[string]fdbpq.ID,
 ) {
-	first := func(m *fdbpq.Message) (id fdbpq.ID, found bool) {
-		if seen, ok := b.msgIDs[m.MsgID]; ok && seen.until.After(b.now) {
-			return seen.id, true
-		}
-
-		id, found = uniques[m.Unique]
-		return id, found
-	}
-
-	window := cmp.Or(b.settings.DuplicateWindow, fdbpq.DefaultDuplicateWindow)
-
-	var added []*modelItem // but for duplicates, of each other as well
-	for i := range ops {
-		m := &ops[i].Message
-		_, duplicate := first(m)
-
-		repeats := func(a *modelItem) bool {
-			return m.MsgID != "" && a.MsgID == m.MsgID && window > 0 ||
-				m.Unique != "" && a.Unique == m.Unique
-		}
-		if !duplicate && !slices.ContainsFunc(added, repeats) {
-			added = append(added, b.pushed(&ops[i]))
-		}
-	}
-
-	var gone []*modelItem // their unique keys are free for the pushes after these
-
-	if len(added) > 0 {
+	var gone []*modelItem
+	if added := b.newItems(ops, uniques); len(added) > 0 {
 		var refused []string
 		var err error
 		if gone, refused, err = b.makeRoom(added); err != nil {
-			b.counts["refused"]++
-			for i := range ops {
-				b.wantErr(&ops[i], &results[i], err)
-				text := results[i].Err.Error()
-				lacks := func(part string) bool { return !strings.Contains(text, part) }
-				if slices.ContainsFunc(refused, lacks) {
-					b.fail(&ops[i], &results[i], refused)
-				}
-			}
-
+			b.refuse(ops, results, refused, err)
 			return
 		}
 	}
 
 	for i := range ops {
 		o, r := &ops[i], &results[i]
-		id, duplicate := first(&o.Message)
-
-		if b.wantErr(o, r, nil); r.Duplicate != duplicate || duplicate && r.Item.ID != id ||
-			r.Item.PushedAt.IsZero() {
-			b.fail(o, r, id)
-		}
-
-		if duplicate {
-			b.counts["duplicate"]++
+		b.wantErr(o, r, nil)
+		if id, found := b.firstPush(&o.Message, uniques); found {
+			b.wantDuplicate(o, r, id)
 			continue
 		}
 
-		item := b.pushed(o)
-		if ready := isReady(item); r.NextDue.IsZero() != ready ||
-			!ready && !r.NextDue.Equal(item.due) || r.Item.ID.Priority != item.ID.Priority {
-			b.fail(o, r, item)
+		item := b.wantPushed(o, r)
+		if item.MsgID != "" && b.window() > 0 {
+			b.msgIDs[item.MsgID] = modelMsgID{item.ID, b.now.Add(b.window())}
 		}
-
-		item.ID, item.PushedAt = r.Item.ID, r.Item.PushedAt
-		if item.Group() == "" {
-			b.add(item)
-		} else {
-			b.addInTurn(item)
-			next, any := b.served[item.ID.Priority]
-
-			if o.Weight > 1 { // it may still join the turn that was served last
-				next--
-			}
-
-			if any && item.ID.Count < next {
-				b.fail(o, r, fmt.Sprint("a count of at least ", next))
-			}
-		}
-
-		if item.MsgID != "" && window > 0 {
-			b.msgIDs[item.MsgID] = modelMsgID{item.ID, b.now.Add(window)}
-		}
-
 		if item.Unique != "" {
 			uniques[item.Unique] = item.ID
 		}
 	}
 
-	for _, i := range gone {
+	for _, i := range gone { // their unique keys are free for the pushes after these
 		if uniques[i.Unique] == i.Job() {
 			delete(uniques, i.Unique)
 		}
 	}
+}
+
+// window is how long message ids count.
+func (b *modelBatch) window() time.Duration {
+	return cmp.Or(b.settings.DuplicateWindow, fdbpq.DefaultDuplicateWindow)
+}
+
+// firstPush returns the item of an earlier push with the same message id or unique key.
+func (b *modelBatch) firstPush(
+	m *fdbpq.Message, uniques map[string]fdbpq.ID,
+) (id fdbpq.ID, found bool) {
+	if seen, ok := b.msgIDs[m.MsgID]; ok && seen.until.After(b.now) {
+		return seen.id, true
+	}
+	id, found = uniques[m.Unique]
+	return id, found
+}
+
+// newItems returns the items that pushes add: none for duplicates of earlier pushes or of each
+// other.
+func (b *modelBatch) newItems(ops []fdbpq.Op, uniques map[string]fdbpq.ID) (added []*modelItem) {
+	for i := range ops {
+		m := &ops[i].Message
+		repeats := func(a *modelItem) bool {
+			return m.MsgID != "" && a.MsgID == m.MsgID && b.window() > 0 ||
+				m.Unique != "" && a.Unique == m.Unique
+		}
+		if _, found := b.firstPush(m, uniques); !found && !slices.ContainsFunc(added, repeats) {
+			added = append(added, b.pushed(&ops[i]))
+		}
+	}
+	return added
+}
+
+// refuse wants an error with these texts for each of the pushes.
+func (b *modelBatch) refuse(
+	ops []fdbpq.Op, results []fdbpq.Result, texts []string, err error,
+) {
+	b.counts["refused"]++
+	for i := range ops {
+		b.wantErr(&ops[i], &results[i], err)
+		lacks := func(text string) bool { return !strings.Contains(results[i].Err.Error(), text) }
+		if slices.ContainsFunc(texts, lacks) {
+			b.fail(&ops[i], &results[i], texts)
+		}
+	}
+}
+
+// wantDuplicate wants the result of a push that changes nothing, because of an earlier one.
+func (b *modelBatch) wantDuplicate(o *fdbpq.Op, r *fdbpq.Result, first fdbpq.ID) {
+	b.counts["duplicate"]++
+	if !r.Duplicate || r.Item.ID != first || r.Item.PushedAt.IsZero() {
+		b.fail(o, r, first)
+	}
+}
+
+// wantPushed wants the result of a push that adds an item, and adds it to the model at the place
+// that the result says, if it can be there.
+func (b *modelBatch) wantPushed(o *fdbpq.Op, r *fdbpq.Result) *modelItem {
+	item := b.pushed(o)
+	if r.Duplicate || r.Item.PushedAt.IsZero() || r.Item.ID.Priority != item.ID.Priority {
+		b.fail(o, r, item)
+	}
+
+	var due time.Time
+	if !isReady(item) {
+		due = item.due
+	}
+	if !r.NextDue.Equal(due) {
+		b.fail(o, r, item)
+	}
+
+	item.ID, item.PushedAt = r.Item.ID, r.Item.PushedAt
+	if item.Group() == "" {
+		b.add(item)
+		return item
+	}
+
+	b.addInTurn(item)
+	next, any := b.served[item.ID.Priority]
+	if o.Weight > 1 { // it may still join the turn that was served last
+		next--
+	}
+	if any && item.ID.Count < next {
+		b.fail(o, r, fmt.Sprint("a count of at least ", next))
+	}
+	return item
 }
 
 // restore puts an item back that nobody received.

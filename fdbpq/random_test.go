@@ -130,47 +130,20 @@ func TestEveryItemOnce(t *testing.T) {
 		begin := w.givingUp()
 
 		for round := range rounds {
-			ops := slices.Clone(back)
-			for n := range w.random.IntN(6) {
-				if round >= rounds-closing {
-					break
-				}
-
-				o := w.nextOp(q, fifo, opNoItem, opNoItem, opPopMin, opPopMin, opPopMax)
-				if n > 0 {
-					last := ops[len(ops)-1]
-					o.Follows = o.Kind == fdbpq.OpPush && last.Kind == fdbpq.OpPush &&
-						o.Queue == last.Queue
-				}
-
-				ops = append(ops, o)
+			ops := back
+			if round < rounds-closing {
+				ops = append(ops, w.pushesAndPops(q, fifo)...)
 			}
 
 			ctx, cancel := begin()
 			results, err := w.batcher.Apply(ctx, ops)
 			cancel()
 
-			if err != nil && !errors.Is(err, context.Canceled) {
-				f.Errorf("Apply: %v", err)
-			}
-
 			ta.add(ops, results, err)
-			for kv.MaybeCommitted(err) && w.batcher.Settle(f.ctx) != nil {
-				f.Error("Settle failed")
-			}
+			w.settle(err)
 
-			if err != nil && !kv.MaybeCommitted(err) {
-				continue // nothing is done
-			}
-
-			back = nil
-			for i, r := range results {
-				switch {
-				case ops[i].Kind == fdbpq.OpRestore:
-					wantError(f.T, r.Err, nil)
-				case ops[i].Kind == fdbpq.OpPop && r.Err == nil && w.random.IntN(2) == 0:
-					back = append(back, opRestore(ops[i].Queue, r.Item))
-				}
+			if err == nil || kv.MaybeCommitted(err) { // otherwise nothing is done
+				back = w.restoresOf(ops, results)
 			}
 		}
 		wantEqual(f.T, "items to restore", len(back), 0)
@@ -206,6 +179,44 @@ func TestEveryItemOnce(t *testing.T) {
 
 	t.Logf("%d pushed, %d perhaps, %d popped, %d of them left; faults %v", len(ta.surely),
 		len(ta.perhaps), len(ta.popped), len(left), f.faults.Counts())
+}
+
+// pushesAndPops draws up to five operations, some of them pushes that follow each other.
+func (w *worker) pushesAndPops(q, fifo fdbpq.Target) (ops []fdbpq.Op) {
+	for n := range w.random.IntN(6) {
+		o := w.nextOp(q, fifo, opNoItem, opNoItem, opPopMin, opPopMin, opPopMax)
+		if n > 0 {
+			last := ops[n-1]
+			o.Follows = o.Kind == fdbpq.OpPush && last.Kind == fdbpq.OpPush && o.Queue == last.Queue
+		}
+
+		ops = append(ops, o)
+	}
+	return ops
+}
+
+// settle settles a batch that ended with an unknown outcome. A batch may only be given up.
+func (w *worker) settle(err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		w.Errorf("Apply: %v", err)
+	}
+	for kv.MaybeCommitted(err) && w.batcher.Settle(w.ctx) != nil {
+		w.Error("Settle failed")
+	}
+}
+
+// restoresOf draws half of the items that were popped, which nobody is to have received, and
+// returns what restores them. The restores of the batch itself must have succeeded.
+func (w *worker) restoresOf(ops []fdbpq.Op, results []fdbpq.Result) (back []fdbpq.Op) {
+	for i, r := range results {
+		switch {
+		case ops[i].Kind == fdbpq.OpRestore:
+			wantError(w.T, r.Err, nil)
+		case ops[i].Kind == fdbpq.OpPop && r.Err == nil && w.random.IntN(2) == 0:
+			back = append(back, opRestore(ops[i].Queue, r.Item))
+		}
+	}
+	return back
 }
 
 // givingUp replaces the worker's Batcher by one whose batches are given up after every third commit

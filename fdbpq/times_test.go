@@ -475,58 +475,60 @@ func TestRoomOfExpired(t *testing.T) {
 	})
 }
 
-// A transaction reads a bounded number of bytes of expired items, and the next ones go on.
+// A transaction reads a bounded number of bytes of expired items, and removes some of them: the next
+// ones go on, wherever the bytes are, and whether pops or sweeps meet the items.
 func TestLargeExpired(t *testing.T) {
-	const n, size, most = 300, 89_000, 32 << 20
-	for name, large := range map[string]func(*fdbpq.Message){
-		"value": func(m *fdbpq.Message) { m.Value = make([]byte, size) },
-		"headers": func(m *fdbpq.Message) {
-			m.Headers = map[string][]string{"Large": {strings.Repeat("x", size)}}
-		},
+	const size = 89_000
+	value := fdbpq.Message{Value: make([]byte, size)}
+	headers := fdbpq.Message{Headers: map[string][]string{"Large": {strings.Repeat("x", size)}}}
+
+	for _, test := range []struct {
+		name    string
+		message fdbpq.Message
+		removal fdbpq.Op
+	}{
+		{"values, popped", value, opPopMin},
+		{"values, swept", value, fdbpq.Op{Kind: fdbpq.OpSweep}},
+		{"headers, popped", headers, opPopMin},
+		{"headers, swept", headers, fdbpq.Op{Kind: fdbpq.OpSweep}},
 	} {
-		for what, removal := range map[string]fdbpq.Op{
-			"pop":   opPopMin,
-			"sweep": {Kind: fdbpq.OpSweep},
-		} {
-			t.Run(name+"/"+what, func(t *testing.T) {
-				store := newSizeStore()
-				f := newFixture(t, store, fdbpq.RawValues)
-				clock := f.setClock()
-				q := f.queue("large")
-				f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 40 })
+		t.Run(test.name, func(t *testing.T) {
+			store := newSizeStore()
+			f := newFixture(t, store, fdbpq.RawValues)
+			clock := f.setClock()
+			q := f.queue("large")
+			f.configure(q, func(s *fdbpq.Settings) { s.MaxBytes = 1 << 40 })
 
-				for range n / 50 {
-					f.apply(many(50, func(i int) fdbpq.Op {
-						push := withTTL(opPush(q, int64(i%3), ""), time.Second)
-						large(&push.Message)
-						return push
-					})...)
+			const batches, perBatch = 6, 50 // 50 items fit into a transaction
+			for range batches {
+				f.apply(many(perBatch, func(i int) fdbpq.Op {
+					push := withTTL(opPush(q, int64(i%3), ""), time.Second)
+					push.Message = test.message
+					return push
+				})...)
+			}
+			for range 50 {
+				f.push(q, 1, "live")
+			}
+			clock.advance(time.Second)
+
+			for gone := int64(0); gone < batches*perBatch; {
+				store.bytes = 0
+				r := f.apply(op(test.removal, q))[0]
+				if r.Err != nil && !errors.Is(r.Err, fdbpq.ErrNoRoom) {
+					t.Fatal(r.Err)
 				}
 
-				for range 50 {
-					f.push(q, 1, "live")
+				if store.bytes > 32<<20 {
+					t.Errorf("a transaction read %d bytes: want at most 32 MiB", store.bytes)
 				}
-
-				clock.advance(time.Second)
-
-				for gone := int64(0); gone < n; {
-					store.bytes = 0
-					r := f.apply(op(removal, q))[0]
-					if read := store.bytes; read > most {
-						t.Errorf("a transaction read %d bytes", read)
-					}
-					if r.Err != nil && !errors.Is(r.Err, fdbpq.ErrNoRoom) {
-						t.Fatal(r.Err)
-					}
-
-					before := gone
-					if gone = f.batcher.SideEffects().Expired; gone == before {
-						t.Fatalf("a transaction has removed nothing after %d items", gone)
-					}
+				before := gone
+				if gone = f.batcher.SideEffects().Expired; gone == before {
+					t.Fatalf("a transaction has removed nothing after %d items", gone)
 				}
-				f.check()
-			})
-		}
+			}
+			f.check()
+		})
 	}
 }
 

@@ -11,8 +11,9 @@ import (
 )
 
 // What an item is, and how it is named. Each type is declared, with its fields and methods, in the
-// internal package that works with it; programs use it by the name it has here. Its fields are
-// shown by
+// internal package that works with it; programs use it by the name it has here. An alias, because
+// those packages lie below this one, and a type of its own would be converted at each call between
+// them. Its fields are shown by
 //
 //	go doc github.com/pqbridge/pqbridge/fdbpq/internal/codec Item
 type (

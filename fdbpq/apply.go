@@ -58,26 +58,34 @@ func (t *txOps) apply() error {
 		q.ledger.BeginSettings()
 	}
 
-	return state.InOrder(
-		func() error { return runConfigs(t.configs) },
-		func() error { return t.runRecords(t.records) },
-		t.lookAndPush,
-		func() error { return writeSources(t.configs) },
-		func() error { return runRestores(t.restores) },
-		func() error { return t.runSettlements(t.settlements) },
-		func() error { return t.runEdits(t.edits) },
-		func() error { return t.runPops(t.pops) },
-		func() error { return t.runPeeks(t.peeks) },
-		t.flush,
-	)
+	families := [...]struct {
+		used bool
+		run  func() error
+	}{
+		{len(t.configs) > 0, func() error { return runConfigs(t.configs) }},
+		{len(t.records) > 0, func() error { return t.runRecords(t.records) }},
+		{t.looked || len(t.pushes) > 0, t.lookAndPush},
+		{len(t.configs) > 0, func() error { return writeSources(t.configs) }},
+		{len(t.restores) > 0, func() error { return runRestores(t.restores) }},
+		{len(t.settlements) > 0, func() error { return t.runSettlements(t.settlements) }},
+		{len(t.edits) > 0, func() error { return t.runEdits(t.edits) }},
+		{len(t.pops) > 0, func() error { return t.runPops(t.pops) }},
+		{len(t.peeks) > 0, func() error { return t.runPeeks(t.peeks) }},
+	}
+	for _, family := range families {
+		if !family.used {
+			continue
+		}
+		if err := family.run(); err != nil {
+			return err
+		}
+	}
+	return t.flush()
 }
 
 // lookAndPush runs the sweeps, looks and pushes. Looks read after due items have come back, and
 // before this transaction pushes or pops, so they do not count what it pushes or pops.
 func (t *txOps) lookAndPush() error {
-	if !t.looked && len(t.pushes) == 0 {
-		return nil
-	}
 	for _, q := range t.pushes {
 		q.beginReads()
 		q.looked = q.looked || q.unique() // these depend on which items are in the queue

@@ -166,9 +166,6 @@ func (op *Op) priorityIn(l *codec.Layout) int64 {
 	return op.Priority
 }
 
-// weight is how many items of its group the push puts into a turn.
-func (op *Op) weight() int { return max(op.Weight, 1) }
-
 // delays reports whether the push may keep its item back.
 func (op *Op) delays() bool { return op.Delay > 0 || !op.At.IsZero() }
 

@@ -32,22 +32,14 @@ func (op *Op) checkPush(*codec.Layout) error {
 	if err := codec.CheckGroup(group); err != nil {
 		return err
 	}
-	if err := op.checkKeep(); err != nil {
-		return err
+	if err := settings.CheckBounds(op.Message.Keep, MinKeep, MaxKeep); err != nil {
+		return badOp("it is kept for %w", err)
 	}
 	return op.checkTimes()
 }
 
 // errMoved is the error of a message that says that it was in a queue before.
 var errMoved = badOp("Message.First is set: want it nil, the queue sets it")
-
-// checkKeep returns an error if the message of a push cannot be kept for that long.
-func (op *Op) checkKeep() error {
-	if err := settings.CheckBounds(op.Message.Keep, MinKeep, MaxKeep); err != nil {
-		return badOp("it is kept for %w", err)
-	}
-	return nil
-}
 
 // checkTimes returns an error if an OpPush cannot have these times.
 func (op *Op) checkTimes() error {

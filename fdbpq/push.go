@@ -68,7 +68,7 @@ func (q *queuePushes) beginReads() {
 	q.last, q.next = make(map[int64]kv.Future[int64]), make(map[int64]int64)
 	known := q.cache.Counts(q.l)
 	for _, i := range q.indexes {
-		p := q.priorityOf(&q.ops[i])
+		p := q.ops[i].priorityIn(q.l)
 		if count, ok := known[p]; ok {
 			q.next[p] = count
 		} else if _, ok := q.last[p]; !ok {
@@ -81,9 +81,6 @@ func (q *queuePushes) beginReads() {
 	}
 	q.turns.BeginReads()
 }
-
-// priorityOf returns the priority that op has in this queue.
-func (q *queuePushes) priorityOf(op *Op) int64 { return op.priorityIn(q.l) }
 
 // run waits for the reads, fails the pushes that are not possible, and adds the others.
 func (q *queuePushes) run() error {
@@ -186,10 +183,10 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 	}
 
 	// Items of a group get the counts of its turns, all others the next count of their priority.
-	m, p := q.messageOf(i, settings), q.priorityOf(op)
+	m, p := q.messageOf(i, settings), op.priorityIn(q.l)
 	group, place := q.ledger.GroupOf(&m, settings), codec.TurnItem{Count: q.next[p]}
 	if group > codec.NoGroup {
-		place = q.turns.Next(group, p, op.weight(), place.Count)
+		place = q.turns.Next(group, p, max(op.Weight, 1), place.Count)
 	}
 	q.next[p] = max(q.next[p], codec.Following(place.Count))
 
@@ -254,7 +251,7 @@ func (q *queuePushes) failChains(corrupt map[int64]error, settings *Settings) {
 	for chain := range chains(q.ops, q.indexes) {
 		var failed error
 		for n, i := range chain {
-			err := cmp.Or(q.results[i].Err, corrupt[q.priorityOf(&q.ops[i])])
+			err := cmp.Or(q.results[i].Err, corrupt[q.ops[i].priorityIn(q.l)])
 			if err != nil && len(chain) > 1 {
 				err = fmt.Errorf("item %d: %w", n, err)
 			}

@@ -60,8 +60,6 @@ type queueOps struct {
 var families = [...]struct {
 	// check returns an error if the queue does not support an operation.
 	check func(*Op, *codec.Layout) error
-	// add adds an operation to the family.
-	add func(*txOps, *queueOps, int)
 	// bytes is about how many bytes of a transaction an operation takes, apart from items that it
 	// moves; nil is only what each operation takes.
 	bytes func(*Op, *codec.Layout) int
@@ -69,24 +67,17 @@ var families = [...]struct {
 	looks bool // see queueTxn.looked
 	takes bool // see queueTxn.takes
 }{
-	noFamily:   {check: (*Op).checkNothing},
-	pushFamily: {check: (*Op).checkPush, add: (*txOps).addPush, bytes: (*Op).pushBytes},
-	popFamily: {
-		check: (*Op).checkPop, add: (*txOps).addPop, bytes: (*Op).popBytes, takes: true,
-	},
-	tokenFamily: {
-		check: (*Op).checkToken,
-		add:   (*txOps).addSettlement,
-		bytes: (*Op).tokenBytes,
-		takes: true,
-	},
-	peekFamily:    {check: (*Op).checkPop, add: (*txOps).addPeek, looks: true},
-	lookFamily:    {check: (*Op).checkManaging, add: (*txOps).addLook, looks: true},
-	configFamily:  {check: (*Op).checkChange, add: (*txOps).addConfig, bytes: (*Op).configBytes},
-	recordFamily:  {check: (*Op).checkChange, add: (*txOps).addRecord, bytes: (*Op).recordBytes},
-	sweepFamily:   {check: (*Op).checkManaging, add: (*txOps).addSweep, looks: true},
-	restoreFamily: {check: (*Op).checkRestore, add: (*txOps).addRestore, bytes: (*Op).restoreBytes},
-	editFamily:    {check: (*Op).checkManaging, add: (*txOps).addEdit, looks: true, takes: true},
+	noFamily:      {check: (*Op).checkNothing},
+	pushFamily:    {check: (*Op).checkPush, bytes: (*Op).pushBytes},
+	popFamily:     {check: (*Op).checkPop, bytes: (*Op).popBytes, takes: true},
+	tokenFamily:   {check: (*Op).checkToken, bytes: (*Op).tokenBytes, takes: true},
+	peekFamily:    {check: (*Op).checkPop, looks: true},
+	lookFamily:    {check: (*Op).checkManaging, looks: true},
+	configFamily:  {check: (*Op).checkChange, bytes: (*Op).configBytes},
+	recordFamily:  {check: (*Op).checkChange, bytes: (*Op).recordBytes},
+	sweepFamily:   {check: (*Op).checkManaging, looks: true},
+	restoreFamily: {check: (*Op).checkRestore, bytes: (*Op).restoreBytes},
+	editFamily:    {check: (*Op).checkManaging, looks: true, takes: true},
 }
 
 // errReadOnly is the error of an operation that writes in a transaction that only reads.
@@ -115,14 +106,12 @@ func (t *txOps) assign() {
 		family := &families[kinds[op.Kind].family]
 		err := family.check(op, l)
 		if t.results[i].Err = err; err == nil || op.Kind.Has(ties) {
-			family.add(t, q, i)
+			t.add(q, i)
 			q.looked, q.takes = q.looked || family.looks, q.takes || family.takes
 			t.looked = t.looked || family.looks
 		}
 	}
 }
-
-func (q *queueOps) familyOps() familyOps { return familyOps{queueTxn: &q.queueTxn} }
 
 // join returns the operations of a family on one queue; the first time it adds a copy of
 // fresh.
@@ -135,63 +124,55 @@ func join[Q any](ops **Q, family *[]*Q, fresh Q) *Q {
 	return *ops
 }
 
-func (t *txOps) addPush(q *queueOps, i int) {
-	limits := pushLimits{queueTxn: &q.queueTxn}
-	join(&q.pushes, &t.pushes, queuePushes{familyOps: q.familyOps(), limits: limits}).note(i)
+// add adds an operation to the others of its family on the same queue.
+func (t *txOps) add(q *queueOps, i int) {
+	op, of := &t.ops[i], familyOps{queueTxn: &q.queueTxn}
+	switch kinds[op.Kind].family {
+	case pushFamily:
+		limits := pushLimits{queueTxn: &q.queueTxn}
+		join(&q.pushes, &t.pushes, queuePushes{familyOps: of, limits: limits}).note(i)
+	case popFamily:
+		limits := popLimits{queueTxn: &q.queueTxn}
+		p := join(&q.pops, &t.pops, queuePops{familyOps: of, limits: limits})
+		p.note(i)
+		p.sides[op.End].want++
+	case tokenFamily:
+		join(&q.settlements, &t.settlements, queueSettlements{familyOps: of}).note(i)
+	case peekFamily:
+		join(&q.peeks[op.End], &t.peeks, queuePeeks{familyOps: of, end: op.End}).note(i)
+	case lookFamily:
+		t.addLook(q, i)
+	case configFamily:
+		join(&q.configs, &t.configs, queueConfigs{familyOps: of}).note(i)
+	case recordFamily:
+		kind, records := op.Kind.recordKind(), &q.consumers
+		if kind == codec.ScheduleRecord {
+			records = &q.schedules
+		}
+		join(records, &t.records, queueRecords{familyOps: of, kind: kind}).note(i)
+	case sweepFamily:
+		join(&q.sweeps, &t.sweeps, queueSweeps{familyOps: of}).note(i)
+	case restoreFamily:
+		join(&q.restores, &t.restores, queueRestores{familyOps: of}).note(i)
+	case editFamily:
+		join(&q.edits, &t.edits, queueEdits{familyOps: of}).note(i)
+	}
 }
 
-func (t *txOps) addPop(q *queueOps, i int) {
-	limits := popLimits{queueTxn: &q.queueTxn}
-	p := join(&q.pops, &t.pops, queuePops{familyOps: q.familyOps(), limits: limits})
-	p.note(i)
-	p.sides[t.ops[i].End].want++
-}
-
-func (t *txOps) addSettlement(q *queueOps, i int) {
-	join(&q.settlements, &t.settlements, queueSettlements{familyOps: q.familyOps()}).note(i)
-}
-
-func (t *txOps) addPeek(q *queueOps, i int) {
-	end := t.ops[i].End
-	join(&q.peeks[end], &t.peeks, queuePeeks{familyOps: q.familyOps(), end: end}).note(i)
-}
-
+// addLook adds a look, each kind to its own.
 func (t *txOps) addLook(q *queueOps, i int) {
+	of := familyOps{queueTxn: &q.queueTxn}
 	switch op := &t.ops[i]; op.Kind {
 	case OpLen:
-		join(&q.looks, &t.looks, queueLooks{familyOps: q.familyOps()}).note(i)
+		join(&q.looks, &t.looks, queueLooks{familyOps: of}).note(i)
 	case OpInfo:
-		join(&q.infos, &t.infos, infos{familyOps: q.familyOps()}).add(i, op.MaxPriorities)
+		join(&q.infos, &t.infos, infos{familyOps: of}).add(i, op.MaxPriorities)
 	case OpGet:
 		t.inspections = append(t.inspections, &get{queueTxn: &q.queueTxn, index: i, id: op.ID})
 	case OpRank:
 		t.inspections = append(t.inspections,
 			&rank{queueTxn: &q.queueTxn, index: i, id: op.ID, end: op.End})
 	}
-}
-
-func (t *txOps) addConfig(q *queueOps, i int) {
-	join(&q.configs, &t.configs, queueConfigs{familyOps: q.familyOps()}).note(i)
-}
-
-func (t *txOps) addRecord(q *queueOps, i int) {
-	kind, records := t.ops[i].Kind.recordKind(), &q.consumers
-	if kind == codec.ScheduleRecord {
-		records = &q.schedules
-	}
-	join(records, &t.records, queueRecords{familyOps: q.familyOps(), kind: kind}).note(i)
-}
-
-func (t *txOps) addSweep(q *queueOps, i int) {
-	join(&q.sweeps, &t.sweeps, queueSweeps{familyOps: q.familyOps()}).note(i)
-}
-
-func (t *txOps) addRestore(q *queueOps, i int) {
-	join(&q.restores, &t.restores, queueRestores{familyOps: q.familyOps()}).note(i)
-}
-
-func (t *txOps) addEdit(q *queueOps, i int) {
-	join(&q.edits, &t.edits, queueEdits{familyOps: q.familyOps()}).note(i)
 }
 
 // bytesOf returns about how many bytes of a transaction the operations take, apart from items that

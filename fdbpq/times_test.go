@@ -475,8 +475,8 @@ func TestRoomOfExpired(t *testing.T) {
 	})
 }
 
-// A transaction reads a bounded number of bytes of expired items, and removes some of them: the next
-// ones go on, wherever the bytes are, and whether pops or sweeps meet the items.
+// A transaction reads a bounded number of bytes of expired items, and removes some of them, so the
+// next ones go on, wherever the bytes are, and whoever meets the items: pops or sweeps.
 func TestLargeExpired(t *testing.T) {
 	const size = 89_000
 	value := fdbpq.Message{Value: make([]byte, size)}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func (s *shadow) listen(subject string) chan *nats.Msg {
 func (s *shadow) say(subject, text string) { must(s.t, s.nc.Publish(s.root+subject, []byte(text))) }
 
 // report says what became of forwarded pops.
-func (s *shadow) report(r peers.Report) { s.say("report."+s.id+".ghost", encoded(r)) }
+func (s *shadow) report(r peers.Report) { s.say("report."+s.id+".ghost", encoded(s.t, r)) }
 
 // pop requests a pop from the queue of the ghost, and returns its answers.
 func (s *shadow) pop(options string) (answers chan *nats.Msg) {
@@ -131,34 +132,24 @@ func TestOwnerIsGone(t *testing.T) {
 // the owner that the answer was lost. So it is if the report is lost too.
 func TestAnswerIsLost(t *testing.T) {
 	eachPlainPop(t, func(s *shadow, options string) {
-		forwarded, fates := s.listen(s.root+"to.ghost.>"), s.listen(s.root+"fate.ghost")
+		forwarded, fates := s.listen(s.root+"to.ghost.*.*.pq.>"), s.listen(s.root+"fate.ghost")
 		for _, lost := range []string{"the answer", "the report too", "its intake is gone"} {
 			answers := s.pop(options)
 			n, reply := s.received(forwarded)
-			r := peers.Report{Floor: 1, High: n}
-			waits := strings.Contains(options, "expires")
-			if waits { // it waits at first, and is reported once
-				s.report(peers.Report{Floor: 1, High: n, Ends: int(n) - 1})
-				r.Ended, r.Ends = []uint64{n}, int(n)
-			}
-
+			s.report(peers.Report{Floor: 1, High: n}) // it waits, or is still to be answered
 			s.settle()
-			if lost != "the answer" {
-				r.Ended = nil
+			switch lost {
+			case "the answer":
+				s.report(peers.Report{Floor: 1, High: n, Done: peers.Numbers{n}})
+			case "its intake is gone":
+				s.report(peers.Report{Floor: n + 1, High: n})
 			}
-			if lost == "its intake is gone" && waits {
-				r = peers.Report{Floor: n + 1, High: n}
-			}
-			s.report(r)
 			s.wantOnly(answers, true)
 
 			if len(fates) != 1 {
 				s.t.Fatalf("%s: the owner was told %d fates", lost, len(fates))
 			}
 			same(s.t, "told", string((<-fates).Data), "lost "+reply)
-			for len(forwarded) > 0 {
-				<-forwarded // questions
-			}
 		}
 	})
 }
@@ -168,7 +159,7 @@ func TestAnswerIsLost(t *testing.T) {
 func TestAnswerIsLostInPart(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newShadow(t)
-		forwarded, fates := s.listen(s.root+"to.ghost.>"), s.listen(s.root+"fate.ghost")
+		forwarded, fates := s.listen(s.root+"to.ghost.*.*.pq.>"), s.listen(s.root+"fate.ghost")
 
 		answers := s.pop(`{"batch":3}`)
 		n, reply := s.received(forwarded)
@@ -183,7 +174,7 @@ func TestAnswerIsLostInPart(t *testing.T) {
 			Subject: reply,
 			Header:  nats.Header{subjects.HeaderBatchCount: {"3"}},
 		}))
-		s.report(peers.Report{Floor: n, High: n})
+		s.report(peers.Report{Floor: n, High: n, Done: peers.Numbers{n}})
 		s.settle()
 
 		same(t, "answers", len(answers), 3)
@@ -200,7 +191,7 @@ func TestAnswerIsLostInPart(t *testing.T) {
 		n, reply = s.received(forwarded)
 		failed := &subjects.Error{Code: subjects.CodeUnavailable, Text: "late"}
 		must(t, s.nc.PublishMsg(&nats.Msg{Subject: reply, Header: failed.Headers()}))
-		s.report(peers.Report{Floor: n, High: n})
+		s.report(peers.Report{Floor: n, High: n, Done: peers.Numbers{n}})
 		s.wantOnly(answers, false)
 	})
 }
@@ -276,6 +267,43 @@ func TestForwarderIsGone(t *testing.T) {
 		}
 		s.wantItems("items that were not leased", left)
 		same(s.t, "more answers", len(plain), 0)
+	})
+}
+
+// While thousands of forwarded pops wait, on either side, the bridges send each other heartbeats
+// alone.
+func TestForwardedWaitsAtRest(t *testing.T) {
+	const n = 10_000
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newShadow(t)
+		var forwarded atomic.Int32
+		count := func(*nats.Msg) { forwarded.Add(1) }
+		_, err := s.nc.Subscribe(s.root+"to.ghost.*.*.pq.>", count)
+		must(t, err)
+		wait := []byte(`{"expires":"1h"}`)
+		for i := range n {
+			must(t, s.nc.PublishRequest("pq."+s.queue+".pop.min", "_INBOX.rest", wait))
+			must(t, s.nc.PublishMsg(&nats.Msg{
+				Subject: fmt.Sprint(s.root, "to.", s.id, ".ghost.", i+1, ".pq.own.pop.min"),
+				Reply:   fmt.Sprint(s.root, "report.ghost.", s.id, ".", i+1),
+				Data:    wait,
+			}))
+		}
+		waitForWaiters(t, s.e.Bridge, "own", n)
+		same(t, "forwarded", forwarded.Load(), n)
+		s.say("to."+s.id+".ghost."+fmt.Sprint(n), "0")
+		s.settle()
+		s.report(peers.Report{Floor: 1, High: n})
+		s.settle()
+
+		said := s.listen(s.root + ">")
+		time.Sleep(time.Minute)
+		for len(said) > 0 {
+			subject := strings.TrimPrefix((<-said).Subject, s.root)
+			if subject != "members" {
+				t.Fatalf("a message on %s", subject)
+			}
+		}
 	})
 }
 

@@ -1,377 +1,430 @@
 package peers
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// forwarding is a bridge that forwards pops to another over a NATS that loses some
-// messages, and what became of each pop.
+// forwarding is a bridge that forwards pops to another over a NATS that loses some messages, and
+// what became of each pop.
 type forwarding struct {
+	t        *testing.T
 	random   *rand.Rand
+	requests float64 // which part of the pops and marks is lost
+	reports  float64 // and of the reports and the answers through the sender
+
 	intake   *intake
 	peer     *peer
 	next     uint64
-	running  map[uint64]bool // with the receiver, not answered yet
+	running  []uint64        // with the receiver, not answered yet
 	answered map[uint64]bool // by the receiver
-	relayed  map[uint64]bool // the answer comes back through the sender
-	passed   map[uint64]bool // and has come
-	refused  map[uint64]bool // the receiver answers before it says that the pop waits
+	passed   map[uint64]bool // the answer came through the sender
 	failed   map[uint64]error
+	messages int // marks and reports
 }
 
-// forwardedTo returns a peer to which the pops with those numbers were forwarded.
-func forwardedTo(numbers ...uint64) *peer {
-	p := newPeer(0)
-	for _, n := range numbers {
-		p.add(forward{number: n})
+// newForwarding returns bridges whose first pop has a random number.
+func newForwarding(t *testing.T, requests, reports float64) *forwarding {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the seed is %d", seed)
+		}
+	})
+	random := rand.New(rand.NewPCG(seed, 0))
+	first := 1 + random.Uint64N(1000)
+	return &forwarding{
+		t: t, random: random, requests: requests, reports: reports,
+		peer: newPeer(first - 1), next: first,
+		answered: map[uint64]bool{}, passed: map[uint64]bool{}, failed: map[uint64]error{},
 	}
-
-	return p
 }
 
 // waiterAt returns a forwarded pop that waits until then.
-func waiterAt(number uint64, until time.Time) forward {
-	return forward{Request: dispatch.Request{Wait: &dispatch.Wait{Until: until}}, number: number}
+func waiterAt(number uint64, until time.Time) *forward {
+	return &forward{Request: dispatch.Request{Wait: &dispatch.Wait{Until: until}}, number: number}
 }
 
-func (f *forwarding) send(lost bool) {
-	n := f.next
-	f.next++
-	waits := f.random.IntN(2) == 0
+func (f *forwarding) lost(part float64) bool { return f.random.Float64() < part }
 
-	pop := forward{number: n}
-	if waits {
-		pop = waiterAt(n, time.Unix(1000, 0))
+// intakeFrom returns the intake, which begins with that number if there is none yet.
+func (f *forwarding) intakeFrom(first uint64) *intake {
+	if f.intake == nil {
+		f.intake = newIntake(first, 1<<20, func() {})
+	}
+	return f.intake
+}
+
+// send forwards a pop.
+func (f *forwarding) send() {
+	pop := &forward{number: f.next}
+	if f.random.IntN(2) == 0 {
+		pop = waiterAt(f.next, time.Unix(1000, 0))
 	}
 	pop.relayed = f.random.IntN(2) == 0
-	f.relayed[n] = pop.relayed
+	f.next++
 	f.peer.add(pop)
-
-	if lost {
+	if f.lost(f.requests) {
 		return
 	}
 
-	if f.intake == nil {
-		f.intake = newIntake(n, 1<<20, func() {})
+	if !f.intakeFrom(pop.number).arrive(pop.number) {
+		f.t.Errorf("pop %d arrived in order and was refused", pop.number)
 	}
-
-	if !f.intake.arrive(n) {
-		panic("a pop that arrived in order was refused")
-	}
-
-	if waits {
-		if f.refused[n] = f.random.IntN(10) == 0; !f.refused[n] {
-			f.intake.waits(n, dispatch.WaitHandle{})
-		}
-	}
-
-	f.running[n] = true
+	f.running = append(f.running, pop.number)
 }
 
-// answer answers a pop. NATS may lose an answer that comes back through the sender. A refusal that
-// is lost is noticed when the time of the pop is over, so none is lost here.
+// answer answers one of the pops.
 func (f *forwarding) answer() {
-	for n := range f.running { // in any order
-		delete(f.running, n)
-		f.answered[n] = true
-		f.intake.answered(n)
-
-		pop := f.peer.find(n)
-		if f.relayed[n] && pop != nil && (f.refused[n] || f.random.IntN(4) > 0) {
-			pop.ended, f.passed[n] = true, true
-			delete(f.peer.waiting, n)
-		}
+	if len(f.running) == 0 {
 		return
+	}
+	i := f.random.IntN(len(f.running))
+	n := f.running[i]
+	f.running = slices.Delete(f.running, i, i+1)
+	f.answered[n] = true
+	f.intake.answered(n)
+
+	pop := f.peer.forwards[n]
+	if pop != nil && pop.relayed && !f.lost(f.reports) {
+		f.peer.remove(pop)
+		f.passed[n] = true
 	}
 }
 
-// report sends a report that covers only what the limit allows.
-func (f *forwarding) report(t *testing.T, delivered bool, limit int) {
+// mark is the sender's part of a heartbeat.
+func (f *forwarding) mark() {
+	if !f.peer.owesMark() {
+		return
+	}
+	f.messages++
+	f.peer.said = f.peer.heard
+	if !f.lost(f.requests) {
+		f.intakeFrom(f.peer.last+1).mark(f.peer.last, f.peer.heard)
+	}
+}
+
+// report is the receiver's part of a heartbeat or, unless all, a report between two.
+func (f *forwarding) report(all bool) {
 	if f.intake == nil {
 		return
 	}
-
-	whole, _, _ := f.intake.report()
-	for _, part := range whole.split(3) {
-		part, err := ParseReport(part.Encode(limit))
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		if delivered {
-			f.fail(t, f.peer.applyReport(part, 0))
+	parts, _ := f.intake.report(all, 3)
+	for _, part := range parts {
+		f.messages++
+		if !f.lost(f.reports) {
+			f.fail(f.peer.applyReport(part))
 		}
 	}
 }
 
-func (f *forwarding) fail(t *testing.T, lost []forward) {
+func (f *forwarding) fail(lost []*forward) {
 	for _, l := range lost {
-		if f.failed[l.number] != nil {
-			t.Errorf("pop %d failed twice", l.number)
+		if f.failed[l.number] != nil || f.passed[l.number] {
+			f.t.Errorf("pop %d was answered and fails: %v", l.number, l.err)
 		}
 		f.failed[l.number] = l.err
 	}
 }
 
+// heal has the bridges exchange what they owe each other, without losses.
+func (f *forwarding) heal() {
+	f.requests, f.reports = 0, 0
+	for range 4 {
+		f.mark()
+		f.report(true)
+	}
+}
+
+// check checks that each pop was answered by one of the bridges, or that both know that it is not.
+func (f *forwarding) check(first uint64) {
+	for n := first; n < f.next; n++ {
+		pop, err := f.peer.forwards[n], f.failed[n]
+		notRun, unknown := err == errForwardLost, errors.Is(err, dispatch.ErrUnknownOutcome)
+		var want bool
+		switch {
+		case slices.Contains(f.running, n):
+			want = pop != nil && err == nil
+		case f.passed[n]:
+			want = pop == nil && err == nil
+		case f.answered[n]: // and if it is relayed, the answer was lost
+			want = pop == nil && (err == nil || err == errAnswerLost)
+		default: // below the floor nothing is known
+			want = pop == nil && (notRun || unknown && n < f.intake.mu.floor)
+		}
+		if !want {
+			f.t.Errorf("pop %d: runs: %t, answered: %t, passed on: %t, open: %t, failed: %v", n,
+				slices.Contains(f.running, n), f.answered[n], f.passed[n], pop != nil, err)
+		}
+	}
+}
+
 // Every pop, whether it waits or not, is answered by exactly one of the two bridges while both
-// live, whatever is lost. So is one whose answer comes back through the other, if that is lost
-// too. A pop that is answered as not run has not been run. Once the other bridge is gone, this one
+// live, whatever is lost: requests, marks, reports, and answers that come back through the sender.
+// A pop that is answered as not run has not been run. Once the other bridge is gone, this one
 // answers what the other has not.
 func TestForwardsAreAnsweredOnce(t *testing.T) {
-	for range harness.Times(60, 300) {
-		seed := rand.Uint64()
-		f := &forwarding{
-			random:   rand.New(rand.NewPCG(seed, 0)),
-			peer:     newPeer(0),
-			running:  map[uint64]bool{},
-			answered: map[uint64]bool{},
-			relayed:  map[uint64]bool{},
-			passed:   map[uint64]bool{},
-			refused:  map[uint64]bool{},
-			failed:   map[uint64]error{},
+	for i := range harness.Times(60, 300) {
+		f := newForwarding(t, 0.05, 0.25)
+		if i%2 > 0 {
+			f.requests, f.reports = f.random.Float64()*0.9, f.random.Float64()*0.9
 		}
 
-		first := 1 + f.random.Uint64N(1000)
-		f.next = first
-		losses := f.random.IntN(90)
-
+		first := f.next
 		for range 2000 {
-			switch f.random.IntN(5) {
-			case 0, 1:
-				f.send(f.random.IntN(100) < losses)
-			case 2, 3:
+			switch f.random.IntN(8) {
+			case 0, 1, 2:
+				f.send()
+			case 3, 4, 5:
 				f.answer()
+			case 6:
+				f.mark()
+				f.report(true)
 			default:
-				f.report(t, f.random.IntN(2) == 0, f.random.IntN(40))
+				f.report(false)
 			}
 		}
+		f.heal()
+		f.check(first)
 
-		if f.intake == nil {
-			continue
-		}
-
-		f.intake.sentUpTo(f.next - 1) // the last may have been lost
-		f.report(t, true, 1<<20)
-
-		for n := first; n < f.next; n++ {
-			if twice := f.passed[n] && f.failed[n] != nil; twice || f.relayed[n] &&
-				f.answered[n] && !f.passed[n] && f.failed[n] == nil {
-				t.Errorf("pop %d: passed on: %t, failed: %v", n, f.passed[n], f.failed[n])
-			}
-			if f.passed[n] {
-				continue
-			}
-
-			unknown := errors.Is(f.failed[n], dispatch.ErrUnknownOutcome)
-			if got := f.answered[n] || f.running[n]; got == (f.failed[n] != nil) && !unknown {
-				t.Errorf("pop %d: arrived: %t, failed: %v", n, got, f.failed[n])
-			}
-		}
-
-		for _, pop := range f.peer.forwards {
-			if !f.running[pop.number] {
-				t.Errorf("pop %d is still with the other bridge", pop.number)
-			}
-		}
-
-		f.fail(t, f.peer.abandonAll(errPeerGone))
-		for n := range f.running {
+		f.fail(f.peer.end(errPeerGone, func(*forward) bool { return true }))
+		for _, n := range f.running {
 			if f.failed[n] == nil {
 				t.Errorf("pop %d is with a bridge that is gone, and nobody answers it", n)
 			}
 		}
-		if len(f.peer.forwards)+len(f.peer.waiting)+f.peer.newWaits > 0 {
-			t.Error("some pops are with a bridge that is gone")
-		}
+		same(t, "pops with a bridge that is gone", len(f.peer.forwards)+f.peer.waits, 0)
 		if t.Failed() {
-			t.Fatalf("the seed is %d", seed)
+			return
 		}
 	}
+}
+
+// While pops wait and nothing happens, bridges send each other only heartbeats. So it is once all
+// have ended.
+func TestForwardedWaitsAtRest(t *testing.T) {
+	f := newForwarding(t, 0.05, 0.25)
+	for range 10_000 {
+		f.send()
+	}
+	f.heal()
+	waiting := len(f.running)
+
+	f.messages = 0
+	for range 10_000 {
+		f.mark()
+		f.report(true)
+	}
+	same(t, "messages at rest", f.messages, 0)
+	same(t, "pops that the sender knows of", len(f.peer.forwards), waiting)
+
+	for range waiting {
+		f.answer()
+	}
+	f.heal()
+	f.messages = 0
+	f.heal()
+	same(t, "messages once all have ended", f.messages, 0)
+	same(t, "pops that are open", len(f.peer.forwards), 0)
+}
+
+// A pop that is lost is noticed with the next heartbeat of the sender, even if it was the last, and
+// reported at once.
+func TestLastForwardIsLost(t *testing.T) {
+	f := newForwarding(t, 0, 0)
+	woken := 0
+	f.intakeFrom(f.next).wake = func() { woken++ }
+	f.send()
+	f.requests = 1
+	f.send()
+	f.requests = 0
+
+	f.mark()
+	same(t, "reports that are wanted at once", woken, 1)
+	f.report(false)
+	same(t, "the lost pop fails", f.failed[f.next-1], errForwardLost)
+	same(t, "the other one", f.failed[f.next-2], nil)
 }
 
 // A pop that was reported lost is not run when it arrives after all.
 func TestForwardThatComesLate(t *testing.T) {
-	l := newIntake(5, 100, func() {})
-	if !l.arrive(5) || !l.arrive(7) || l.arrive(6) || l.arrive(7) || !l.arrive(8) {
+	a := newIntake(5, 100, func() {})
+	if !a.arrive(5) || !a.arrive(7) || a.arrive(6) || a.arrive(7) || !a.arrive(8) {
 		t.Error("5, 7 and 8 are to be run, a late 6 and a second 7 are not")
 	}
 
-	r, _, _ := l.report()
-	want := Report{Floor: 5, High: 8, Lost: []Span{{6, 6}}, Pending: []uint64{5, 7, 8}}
-	if !reflect.DeepEqual(r, want) {
-		t.Errorf("%+v, want %+v", r, want)
+	parts, _ := a.report(true, 100)
+	want := []Report{{Floor: 5, High: 8, Lost: []Span{{6, 6}}, After: 4, All: true}}
+	if !reflect.DeepEqual(parts, want) {
+		t.Errorf("%+v, want %+v", parts, want)
 	}
 }
 
-// An intake keeps a limited number of lost spans. Numbers below the floor are unknown.
-func TestAccountIsBounded(t *testing.T) {
-	l := newIntake(1, 100, func() {})
-	for n := uint64(1); n < 1000; n += 2 {
-		l.arrive(n)
-		l.answered(n)
+// What a peer does not confirm is repeated for a while. An intake is kept while pops are open, and
+// then as long as the peer may come back.
+func TestIntakeOfASilentPeer(t *testing.T) {
+	a := newIntake(1, 100, func() {})
+	for n := range uint64(3) {
+		a.arrive(n + 1)
+	}
+	rest := func(what string, want int) {
+		t.Helper()
+		got := 0
+		for range 3 * intakeLife {
+			parts, gone := a.report(true, 100)
+			got += len(parts)
+			if gone {
+				t.Fatalf("%s: the intake is gone", what)
+			}
+		}
+		same(t, what, got, want)
 	}
 
-	r, due, _ := l.report()
-	if len(r.Lost) > maxLost || !due || len(r.Pending) > 0 {
-		t.Errorf("%d spans, due: %t, %d pending", len(r.Lost), due, len(r.Pending))
+	rest("reports at first", 0)
+	a.answered(2)
+	rest("reports of a pop", intakeLife)
+	a.mark(3, 0)
+	rest("reports after a mark", 1)
+
+	a.answered(1)
+	a.answered(3)
+	for i := range intakeLife + 1 {
+		parts, gone := a.report(true, 100)
+		same(t, "reports", len(parts), 1-i/intakeLife)
+		same(t, "gone", gone, i == intakeLife)
+	}
+}
+
+// A report that is too long goes in parts. Unless the peer has got all of them, they come again.
+func TestReportInParts(t *testing.T) {
+	a, p := newIntake(1, 100, func() {}), newPeer(0)
+	for n := range uint64(10) {
+		a.arrive(n + 1)
+		a.answered(n + 1)
+		p.add(&forward{number: n + 1})
 	}
 
-	lost := forwardedTo(2, 998).applyReport(r, 0)
-	if len(lost) != 2 || lost[0].err != errPeerSilent || lost[1].err != errForwardLost {
-		t.Errorf("%v", lost)
-	}
+	parts, _ := a.report(true, 4)
+	same(t, "parts", len(parts), 3)
+	p.applyReport(parts[0])
+	p.applyReport(parts[2]) // the second was lost
+	same(t, "open", len(p.forwards), 4)
+	same(t, "heard", p.heard, 4)
 
-	if _, due, idle := l.report(); due || idle != 1 {
-		t.Errorf("nothing new is reported: due: %t, idle for %d", due, idle)
+	a.mark(10, p.heard)
+	parts, _ = a.report(true, 100)
+	same(t, "parts after a mark", len(parts), 1)
+	same(t, "position", parts[0].After, 4)
+	p.applyReport(parts[0])
+	same(t, "open at the end", len(p.forwards), 0)
+	a.mark(10, p.heard)
+	parts, _ = a.report(true, 100)
+	same(t, "reported again", len(parts[0].Done), 0)
+}
+
+// What a peer confirms of an earlier intake, or cannot have heard, confirms nothing.
+func TestOldMark(t *testing.T) {
+	for _, heard := range []uint64{0, 3, 8, 12, 1 << 63, math.MaxUint64} {
+		a := newIntake(10, 100, func() {})
+		a.arrive(10)
+		a.answered(10)
+		a.report(true, 100)
+
+		a.mark(10, heard)
+		parts, _ := a.report(true, 100)
+		same(t, fmt.Sprint("reported again after ", heard), len(parts[0].Done), 1)
 	}
 }
 
 // After many answers, an intake asks for a report.
-func TestAccountAsksForAReport(t *testing.T) {
+func TestIntakeAsksForAReport(t *testing.T) {
 	asked := 0
-	l := newIntake(1, 3, func() { asked++ })
+	a := newIntake(1, 3, func() { asked++ })
 
 	for n := range uint64(7) {
-		l.arrive(n + 1)
-		l.answered(n + 1)
+		a.arrive(n + 1)
+		a.answered(n + 1)
 
 		if n == 3 {
-			l.report()
+			a.report(false, 100)
 		}
 	}
-	if asked != 2 {
-		t.Errorf("asked %d times, want 2", asked)
-	}
+	same(t, "asked", asked, 2)
 }
 
-// A report arrives as it was sent. One that is too long covers only the lower numbers.
-func TestReportsOverTheWire(t *testing.T) {
-	for _, r := range []Report{
-		{},
-		{Floor: 1, High: 1 << 63, Final: true},
-		{
-			Floor:   10,
-			High:    1000,
-			Lost:    []Span{{11, 11}, {13, 200}},
-			Pending: []uint64{3, 4, 12, 999},
-		},
-		{Floor: 10, High: 1000, Ended: []uint64{3, 10, 11, 999}},
-	} {
-		if got, err := ParseReport(r.Encode(1 << 20)); err != nil || !reflect.DeepEqual(got, r) {
-			t.Errorf("%+v, %v: want %+v", got, err, r)
-		}
-	}
-
-	long := Report{Floor: 1, High: 5000}
-	for n := range uint64(5000) {
-		long.Pending = append(long.Pending, n+1)
-	}
-
-	got, err := ParseReport(long.Encode(500)) // four digits and a comma each
-	if err != nil || len(got.Pending) != 100 || got.High != 100 {
-		t.Errorf("cut off: high %d, %d pending, %v", got.High, len(got.Pending), err)
-	}
-}
-
-// FuzzReport: a report of a hostile peer either is refused, or can be applied and sent again.
+// FuzzReport: a report of a hostile peer either is refused, or can be applied.
 func FuzzReport(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(Report{Floor: 3, High: 9, Lost: []Span{{4, 5}}, Pending: []uint64{6, 9}}.Encode(100))
-	f.Add(Report{Floor: 3, High: 9, Ended: []uint64{4, 9}}.Encode(100))
+	f.Add([]byte(`{"floor":3,"high":9,"lost":[{"First":4,"Last":5}],"done":"6 9","after":1}`))
+	f.Add([]byte(`{"high":18446744073709551615,"after":18446744073709551615,"all":true}`))
 
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := ParseReport(data)
-		if err != nil {
+		var r Report
+		if json.Unmarshal(data, &r) != nil {
 			return
 		}
 
-		again, err := ParseReport(r.Encode(1 << 20))
-		if err != nil || fmt.Sprint(again) != fmt.Sprint(r) {
-			t.Errorf("%+v became %+v, %v", r, again, err)
-		}
-
-		p := forwardedTo(r.Floor, r.High)
-		p.add(waiterAt(r.High+1, time.Time{}))
-		p.applyReport(r, 0)
+		p := newPeer(0)
+		p.add(&forward{number: r.Floor})
+		p.add(waiterAt(r.High, time.Time{}))
+		p.applyReport(r)
 	})
 }
 
-// A pop that has ended without a report is forgotten some time after its end. If the other
-// bridge may not have got it, it is answered then.
-func TestForwardedWaitersExpire(t *testing.T) {
-	p := newPeer(0)
-	until := time.Unix(1000, 0)
+// failures is a Replier that counts by error what was not done.
+type failures map[error]int
 
-	for n := range uint64(4) {
-		p.add(waiterAt(n+1, until.Add(time.Duration(n)*time.Minute)))
-	}
-	if lost := p.applyReport(Report{Floor: 1, High: 2}, 0); lost != nil || p.newWaits != 2 {
-		t.Errorf("arrived: %v, %d not known of", lost, p.newWaits)
-	}
+func (f failures) Answer(*dispatch.Request, []fdbpq.Op, []fdbpq.Result) {}
 
-	for i, after := range []time.Duration{waiterGrace - 1, waiterGrace, time.Hour} {
-		if p.expireWaiting(until.Add(after)); len(p.waiting) != 2-i {
-			t.Errorf("after %v: %d left", after, len(p.waiting))
+func (f failures) Fail(_ *dispatch.Request, _ []fdbpq.Op, err error) { f[err]++ }
+
+// A pop of which the peer says nothing is answered some time after its end, with an unknown
+// outcome.
+func TestForwardsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTest(t).Router
+		r.p.muted.Store(true)
+		answers := failures{}
+		r.mu.peers["a"] = newPeer(0)
+		for n, wait := range []*dispatch.Wait{nil, {Until: time.Now().Add(time.Minute)}} {
+			f := &forward{number: uint64(n + 1), relayed: n > 0, owner: "a"}
+			f.Replier, f.Wait = answers, wait
+			f.due = r.mu.beats + r.forwardLife(f)
+			r.mu.peers["a"].add(f)
 		}
-	}
-	if lost := p.expire(1, until); lost != nil {
-		t.Errorf("they may still wait there: %v", lost)
-	}
 
-	lost := p.expire(1, until.Add(time.Hour))
-	if len(lost) != 2 || lost[0].number != 3 || lost[1].number != 4 ||
-		lost[0].err != errPeerSilent {
-		t.Errorf("not known to the other: %v", lost)
-	}
-
-	if lost := p.applyReport(Report{Floor: 1, High: 4, Lost: []Span{{3, 4}}}, 0); lost != nil {
-		t.Errorf("answered twice: %v", lost)
-	}
-}
-
-// An intake does not list the pops that wait, and is kept while there are some.
-func TestAccountOfPopsThatWait(t *testing.T) {
-	a := newIntake(1, 100, func() {})
-	for n := range uint64(3) {
-		a.arrive(n + 1)
-		a.waits(n+1, dispatch.WaitHandle{})
-	}
-
-	a.answered(2)
-	r, due, _ := a.report()
-
-	want := Report{Floor: 1, High: 3, Ended: []uint64{2}, Ends: 1}
-	if !due || !reflect.DeepEqual(r, want) {
-		t.Errorf("due: %t, %+v, want %+v", due, r, want)
-	}
-
-	for range 2 * intakeLife {
-		if r, due, idle := a.report(); due || idle > 0 || r.Ended != nil {
-			t.Fatalf("nothing new: due: %t, idle for %d, %+v", due, idle, r)
+		for _, step := range []struct {
+			after time.Duration
+			want  int
+		}{
+			{r.p.config.RequestTimeout + heartbeat, 0},
+			{r.p.config.RequestTimeout + 4*time.Second, 1},
+			{time.Minute + waiterGrace, 1},
+			{time.Minute + waiterGrace + 4*time.Second, 2},
+		} {
+			for time.Duration(r.mu.beats)*heartbeat < step.after {
+				r.mu.peers["a"].silent = 0
+				r.failLost(r.agePeers())
+			}
+			same(t, fmt.Sprint("answered after ", step.after), answers[errPeerSilent], step.want)
 		}
-	}
-
-	a.answered(1)
-	a.answered(3)
-	if r, due, _ := a.report(); !due || !slices.Equal(r.Ended, []uint64{1, 3}) {
-		t.Errorf("due: %t, %+v", due, r)
-	}
-
-	if _, _, idle := a.report(); idle != 1 {
-		t.Errorf("idle for %d", idle)
-	}
+	})
 }
 
 // Silent peers are considered gone after a number of this bridge's own heartbeats,

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,24 +97,29 @@ func (r *Router) promiseLocked(id string) {
 	r.publish(r.pathOf(id, number), []byte(lastOne))
 }
 
-// After forwardLife heartbeats, a pop that a peer does not mention, though it is alive,
-// counts as lost.
-func (r *Router) forwardLife() int { return peerLife + int(r.p.config.RequestTimeout/heartbeat) }
+// forwardLife is in how many heartbeats a peer has said what became of a pop, if it is going to.
+func (r *Router) forwardLife(f *forward) int {
+	life := r.p.config.RequestTimeout
+	if f.Wait != nil {
+		life = time.Until(f.Wait.Until) + waiterGrace
+	}
+	return int(life/heartbeat) + 2*peerLife
+}
 
 // expireEvery is how many heartbeats pass between two searches for pops whose time is over.
-const expireEvery = 16
+const expireEvery = 4
 
-// agePeers is called once per heartbeat. It forgets peers that have been silent for too long, asks
-// peers whose reports are overdue, and returns the pops that no peer will answer.
+// agePeers is called once per heartbeat. It forgets peers that have been silent for too long, marks
+// for the others what they were sent, and returns the pops that no peer will answer.
 //
 // A bridge that does not even hear its own heartbeats is behind with reading, so the silence of
 // others means nothing.
-func (r *Router) agePeers() (lost []forward) {
+func (r *Router) agePeers() (lost []*forward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.beats++
 
-	asks, hears := r.asks.Swap(false), r.mu.echo || !r.p.config.Online()
+	hears := r.mu.echo || !r.p.config.Online()
 	r.mu.echo = false
 	for id, p := range r.mu.peers {
 		if hears {
@@ -121,23 +127,20 @@ func (r *Router) agePeers() (lost []forward) {
 		}
 
 		if p.silent > peerLife {
-			lost = append(lost, p.abandonAll(errPeerGone)...)
+			lost = append(lost, p.end(errPeerGone, func(*forward) bool { return true })...)
 			r.removeLocked(id)
 			continue
 		}
 
-		lost = append(lost, p.expire(r.mu.beats-r.forwardLife(), time.Now())...)
 		if r.mu.beats%expireEvery == 0 {
-			lost = append(lost, p.expireWaiting(time.Now())...)
+			over := func(f *forward) bool { return f.due <= r.mu.beats }
+			lost = append(lost, p.end(errPeerSilent, over)...)
 		}
 
-		// It should have reported by now, if it got everything forwarded before the last heartbeat.
-		open := len(p.forwards) > 0 && p.forwards[0].number <= p.tail
-		if asks && len(p.waiting) > 0 || open && (!p.reported || p.high < p.tail) {
-			r.publish(r.pathOf(id, p.last), nil)
+		if p.owesMark() {
+			p.said = p.heard
+			r.publish(r.pathOf(id, p.last), strconv.AppendUint(nil, p.heard, 10))
 		}
-
-		p.tail, p.reported = p.last, false
 	}
 
 	signal.To(r.changed)
@@ -163,7 +166,11 @@ func (r *Router) endWaits(id string) {
 	if a == nil {
 		return
 	}
-	for _, w := range a.waiters() {
+
+	a.mu.Lock()
+	waiting := slices.Collect(maps.Values(a.mu.open))
+	a.mu.Unlock()
+	for _, w := range waiting {
 		r.p.config.Dispatcher.Cancel(w)
 	}
 }
@@ -205,7 +212,7 @@ func (r *Router) Filled(q *dispatch.Queue) {
 // noteBellLocked records what a peer says about its bells.
 func (r *Router) noteBellLocked(p *peer, waits, rings bool) {
 	began := rings && !p.rings
-	p.waits, p.rings = waits, rings
+	p.saysWaits, p.rings = waits, rings
 	r.updatePeersWaitLocked()
 
 	// Items may have come before it began.
@@ -218,7 +225,7 @@ func (r *Router) noteBellLocked(p *peer, waits, rings bool) {
 func (r *Router) updatePeersWaitLocked() {
 	waits := false
 	for _, p := range r.mu.peers {
-		waits = waits || p.waits
+		waits = waits || p.saysWaits
 	}
 	if r.bell.peersWait.Swap(waits) != waits {
 		signal.To(r.helloNow)

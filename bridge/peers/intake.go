@@ -1,50 +1,54 @@
 package peers
 
 import (
-	"maps"
 	"slices"
 	"sync"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 )
 
-// intake says what became of the pops that one peer has forwarded to this bridge. They are
-// numbered consecutively. NATS delivers what one connection sends in the order sent, or
-// loses it, so a number that was skipped will never arrive.
+// intake knows what became of the pops that one peer has forwarded to this bridge. They are
+// numbered consecutively. NATS delivers what one connection sends in the order sent, or loses it,
+// so a number that was skipped will never arrive.
 type intake struct {
-	wake        func() // asks for a report
-	reportAfter int    // the number of answers after which to ask for a report
+	wake        func() // asks for a report at once
+	reportAfter int    // how many pops may end before a report is asked for
 
 	mu struct {
 		sync.Mutex
-		floor, high uint64              // as in Report
-		lost        []Span              // as in Report
-		pending     map[uint64]struct{} // as in Report
-		changed     bool                // since the last report
-		answers     int                 // since the last report
-		idle        int                 // reports in a row with nothing new
-		ended       []uint64            // as in Report
-		ends        int                 // as in Report
+		floor, high uint64 // as in Report
 
-		// waiting are the pops that wait for items; they are not pending. The zero handle is of one
-		// that is not answered through the peer.
-		waiting map[uint64]dispatch.WaitHandle
+		// open has the pops that are not answered yet. Those that wait for items and are answered
+		// through the peer have a handle, the others the zero value.
+		open map[uint64]dispatch.WaitHandle
+
+		// over has the pops that ended, until the peer confirms that it has heard so: one that was
+		// answered, with no Last, or all that were lost in a row. reported is how many of these
+		// have been in a report, confirmed how many came before them, as in Report.After.
+		over      []Span
+		reported  int
+		confirmed uint64
+
+		asked bool // the peer sent a mark since the last report of all
+		idle  int  // how many times in a row a report of all brought nothing from the peer
 	}
 }
 
-// maxLost bounds the spans of lost numbers that an intake keeps.
-const maxLost = 64
+// After intakeLife heartbeats, this bridge no longer repeats what a silent peer does not confirm,
+// and drops its intake once it has answered everything.
+const intakeLife = 8 * peerLife
 
 // newIntake returns an intake that begins with the number first, which has not arrived yet.
+// Positions begin there as well, above all that the peer may have heard of an earlier intake.
 func newIntake(first uint64, reportAfter int, wake func()) *intake {
 	a := &intake{wake: wake, reportAfter: max(reportAfter, 1)}
-	a.mu.floor, a.mu.high = first, first-1
-	a.mu.pending, a.mu.waiting = map[uint64]struct{}{}, map[uint64]dispatch.WaitHandle{}
+	a.mu.floor, a.mu.high, a.mu.confirmed = first, first-1, first-1
+	a.mu.open = map[uint64]dispatch.WaitHandle{}
 	return a
 }
 
-// arrive records that a pop has arrived. It returns false if the pop must not be run,
-// because it was reported lost before.
+// arrive records that a pop has arrived. It returns false if the pop must not be run, because it
+// counts as lost already.
 func (a *intake) arrive(number uint64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,89 +57,92 @@ func (a *intake) arrive(number uint64) bool {
 	}
 
 	a.missLocked(number - 1)
-	a.mu.high = number
-	a.mu.pending[number] = struct{}{}
-	a.mu.changed = true
+	a.mu.high, a.mu.idle = number, 0
+	a.mu.open[number] = dispatch.WaitHandle{}
 	return true
 }
 
-// sentUpTo records that all pops up to the number have been sent.
-func (a *intake) sentUpTo(number uint64) {
+// mark records that the peer has sent all pops up to a number, and has heard what ended up to a
+// position.
+func (a *intake) mark(number, heard uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.missLocked(number)
-	a.mu.changed = true
+	a.mu.asked, a.mu.idle = true, 0
+	if n := heard - a.mu.confirmed; n <= uint64(a.mu.reported) {
+		a.confirmLocked(int(n))
+	}
 }
 
 // missLocked records that numbers up to upTo that have not arrived are lost.
 func (a *intake) missLocked(upTo uint64) {
-	if upTo <= a.mu.high {
-		return
-	}
-
-	a.mu.lost = append(a.mu.lost, Span{a.mu.high + 1, upTo})
-	a.mu.high = upTo
-	if len(a.mu.lost) > maxLost {
-		a.mu.floor = a.mu.lost[0].Last + 1
-		a.mu.lost = slices.Delete(a.mu.lost, 0, 1)
+	if upTo > a.mu.high {
+		a.mu.over = append(a.mu.over, Span{a.mu.high + 1, upTo})
+		a.mu.high = upTo
+		a.wake()
 	}
 }
 
-// waits records that a pop waits for items.
+// confirmLocked forgets the first n that ended.
+func (a *intake) confirmLocked(n int) {
+	a.mu.over = a.mu.over[n:]
+	a.mu.confirmed += uint64(n)
+	a.mu.reported -= n
+}
+
+// waits records that a pop waits for items and is answered through the peer.
 func (a *intake) waits(number uint64, w dispatch.WaitHandle) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.mu.pending, number)
-	a.mu.waiting[number] = w
-	a.mu.changed = true
-}
-
-// waiters returns the pops that wait and are answered through the peer.
-func (a *intake) waiters() []dispatch.WaitHandle {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Collect(maps.Values(a.mu.waiting))
+	a.mu.open[number] = w
 }
 
 // answered records that the last reply to a pop was handed to NATS.
 func (a *intake) answered(number uint64) {
 	a.mu.Lock()
-	if _, pending := a.mu.pending[number]; pending {
-		delete(a.mu.pending, number)
-	} else {
-		delete(a.mu.waiting, number)
-		a.mu.ended = append(a.mu.ended, number)
-		a.mu.ends++
+	defer a.mu.Unlock()
+	if len(a.mu.over) == 0 {
+		a.mu.idle = 0
 	}
-
-	a.mu.changed = true
-	a.mu.answers++
-	enough := a.mu.answers == a.reportAfter
-	a.mu.Unlock()
-
-	if enough {
+	delete(a.mu.open, number)
+	a.mu.over = append(a.mu.over, Span{First: number})
+	if len(a.mu.over)-a.mu.reported == a.reportAfter {
 		a.wake()
 	}
 }
 
-// report returns the state of all numbers. due says whether the peer may not know it yet, and idle
-// how many calls in a row were not due.
-func (a *intake) report() (r Report, due bool, idle int) {
+// report returns reports of what ended since the last one or, with all, of all that the peer has
+// not confirmed, in parts of most entries. There is none if the peer knows everything. gone says
+// that the intake is no longer needed.
+func (a *intake) report(all bool, most int) (parts []Report, gone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-
-	due = a.mu.changed || len(a.mu.pending) > 0
-	a.mu.changed, a.mu.answers = false, 0
-	a.mu.idle++
-	if due || len(a.mu.waiting) > 0 {
-		a.mu.idle = 0
+	from := a.mu.reported
+	if all {
+		if a.mu.idle++; a.mu.idle > intakeLife {
+			a.confirmLocked(a.mu.reported)
+		}
+		from = 0
 	}
 
-	r = Report{
-		Floor: a.mu.floor, High: a.mu.high, Lost: slices.Clone(a.mu.lost),
-		Ended: a.mu.ended, Ends: a.mu.ends,
+	r := Report{Floor: a.mu.floor, High: a.mu.high, All: all}
+	r.After = a.mu.confirmed + uint64(from)
+	if all && a.mu.asked && len(a.mu.over) == 0 {
+		parts = append(parts, r)
 	}
-	r.Pending, a.mu.ended = slices.Sorted(maps.Keys(a.mu.pending)), nil
-	slices.Sort(r.Ended)
-	return r, due, a.mu.idle
+	for part := range slices.Chunk(a.mu.over[from:], max(most, 1)) {
+		r.Done, r.Lost = nil, nil
+		for _, e := range part {
+			if e.Last > 0 {
+				r.Lost = append(r.Lost, e)
+			} else {
+				r.Done = append(r.Done, e.First)
+			}
+		}
+		parts = append(parts, r)
+		r.After, r.All = r.After+uint64(len(part)), false
+	}
+
+	a.mu.reported, a.mu.asked = len(a.mu.over), a.mu.asked && !all
+	return parts, a.mu.idle > intakeLife && len(a.mu.open)+len(a.mu.over) == 0
 }

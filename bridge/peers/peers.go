@@ -28,9 +28,8 @@ func New(c Config) *Peers {
 func (p *Peers) Connected() {
 	p.muted.Store(false)
 	signal.To(p.Members.online)
-	p.Router.bell.wakeAll()   // items may have come without a ring
-	p.config.LookAll()        // and jobs may have ended without a tell
-	p.Router.asks.Store(true) // and pops without an answer or a report
+	p.Router.bell.wakeAll() // items may have come without a ring
+	p.config.LookAll()      // and jobs may have ended without a tell
 	p.config.OwnersChanged()
 }
 

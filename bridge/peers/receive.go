@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -24,41 +25,30 @@ func (r *Router) receive(m *nats.Msg) {
 	}
 
 	if isPop {
-		if o, run := r.arrive(from, number); run {
+		r.intakes.Lock()
+		a := r.intakeLocked(from, number)
+		run := a.arrive(number)
+		r.intakes.Unlock()
+		if run {
 			m.Subject = subject
-			r.p.config.Receive(m, o)
+			r.p.config.Receive(m, Origin{a, number})
 		}
 		return
 	}
 
 	if number > 0 {
-		r.sentUpTo(from, number)
+		heard, _ := strconv.ParseUint(string(m.Data), 10, 64) // 0 confirms nothing
+		r.intakes.Lock()
+		r.intakeLocked(from, number+1).mark(number, heard)
+		r.intakes.Unlock()
 	}
 
-	if string(m.Data) != lastOne {
-		signal.To(r.reportNow)
-		return
+	if string(m.Data) == lastOne {
+		r.mu.Lock()
+		delete(r.mu.awaited, from)
+		r.mu.Unlock()
+		signal.To(r.changed)
 	}
-
-	r.mu.Lock()
-	delete(r.mu.awaited, from)
-	r.mu.Unlock()
-	signal.To(r.changed)
-}
-
-// arrive enters a pop into the intake of the peer that forwarded it. run is false if the
-// pop was reported lost before.
-func (r *Router) arrive(from string, number uint64) (o Origin, run bool) {
-	r.intakes.Lock()
-	defer r.intakes.Unlock()
-	a := r.intakeLocked(from, number)
-	return Origin{a, number}, a.arrive(number)
-}
-
-func (r *Router) sentUpTo(from string, number uint64) {
-	r.intakes.Lock()
-	defer r.intakes.Unlock()
-	r.intakeLocked(from, number+1).sentUpTo(number)
 }
 
 // intakeLocked returns the intake of a peer. A new one begins with the number first.
@@ -74,42 +64,34 @@ func (r *Router) intakeLocked(from string, first uint64) *intake {
 const (
 	// reportBytes is the approximate size of the largest report.
 	reportBytes = 256 << 10
-	// numberBytes is the size of a number in a report, at most.
-	numberBytes = len("18446744073709551615,")
+	// numberBytes is the size of a pop in a report, at most.
+	numberBytes = len(`{"First":18446744073709551615,"Last":18446744073709551615},`)
 )
 
-// After intakeLife heartbeats, the intake of a peer that forwards nothing is dropped.
-const intakeLife = 8 * peerLife
-
-// sendReports reports to each peer what became of the pops it forwarded, if there is anything new.
-// Nothing follows a final report.
-func (r *Router) sendReports(final bool) {
-	type addressed struct {
-		to string
-		Report
-	}
-
-	var reports []addressed
+// sendReports reports to each peer which of the pops that it forwarded have ended: since the last
+// report or, with all, those that it has not confirmed. Nothing follows a final report.
+func (r *Router) sendReports(all, final bool) {
+	limit := min(reportBytes, int(r.p.config.Conn().MaxPayload()/2))
+	reports := map[string][]Report{}
 
 	r.intakes.Lock()
 	for id, a := range r.intakes.of {
-		latest, due, idle := a.report()
-		latest.Final = final
-		if due || final {
-			reports = append(reports, addressed{id, latest})
+		parts, gone := a.report(all, limit/numberBytes)
+		if final {
+			parts = append(parts, Report{Final: true})
 		}
-		if idle > intakeLife {
+		if gone {
 			delete(r.intakes.of, id)
 		}
+		reports[id] = parts
 	}
-
 	r.intakes.Unlock()
 
 	// Without the lock, because NATS may block.
-	limit := min(reportBytes, int(r.p.config.Conn().MaxPayload()/2))
-	for _, a := range reports {
-		for _, part := range a.split(limit / numberBytes) {
-			r.publish("report."+a.to+"."+r.p.config.Self.ID, part.Encode(limit))
+	for id, parts := range reports {
+		for _, part := range parts {
+			data, _ := json.Marshal(part) // never returns an error for this type
+			r.publish("report."+id+"."+r.p.config.Self.ID, data)
 		}
 	}
 }
@@ -124,17 +106,17 @@ func (r *Router) hearReport(m *nats.Msg) {
 		return
 	}
 
-	heard, err := ParseReport(m.Data)
-	if err != nil {
+	var heard Report
+	if err := json.Unmarshal(m.Data, &heard); err != nil {
 		r.p.config.Warn("another bridge sent a report that cannot be read",
 			"bridge", id, "error", err)
 		return
 	}
-	failLost(r.applyReport(id, heard))
+	r.failLost(r.applyReport(id, heard))
 }
 
 // applyReport forgets the pops that a peer has answered, and returns what it will not answer.
-func (r *Router) applyReport(id string, heard Report) (lost []forward) {
+func (r *Router) applyReport(id string, heard Report) (lost []*forward) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.mu.peers[id]
@@ -142,13 +124,8 @@ func (r *Router) applyReport(id string, heard Report) (lost []forward) {
 		return nil
 	}
 
-	p.silent, p.reported = 0, true
-	lost = p.applyReport(heard, r.mu.beats)
-	for i := range lost {
-		if lost[i].err == errAnswerLost {
-			r.tellLost(id, &lost[i])
-		}
-	}
+	p.silent = 0
+	lost = p.applyReport(heard)
 	if heard.Final {
 		r.removeLocked(id)
 	}

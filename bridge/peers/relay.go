@@ -1,7 +1,6 @@
 package peers
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -37,48 +36,34 @@ func (r *Router) relay(m *nats.Msg, id, digits string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.mu.peers[id]
-	f := p.find(number)
-	if f == nil {
+	if p == nil || p.forwards[number] == nil {
 		r.Tell(FateLate, m.Reply)
 		return
 	}
 
+	f := p.forwards[number]
+	ended, lost := true, false
 	switch {
 	case wire.NoResponders(m): // NATS says that the owner of the queue is not there
-		f.fail(errForwardLost)
+		f.err = errForwardLost
 	case f.isOver(r.p.config.RequestTimeout):
-		r.Tell(FateLate, m.Reply)
-		f.fail(errRelayedLate)
+		f.err = errRelayedLate
 	default:
-		lost := false
-		f.ended, lost = r.p.config.Relay(&f.Request, m)
-		if lost || !f.ended && !subjects.IsHeartbeat(m.Header) {
+		ended, lost = r.p.config.Relay(&f.Request, m)
+		if lost || !ended && !subjects.IsHeartbeat(m.Header) {
 			f.passed = append(f.passed, m.Reply)
 		}
-		if lost {
-			r.tellLost(id, f)
-		}
 	}
 
-	if f.ended {
-		delete(p.waiting, number)
+	if ended {
+		p.remove(f)
 	}
-}
-
-// find returns a pop that was forwarded under that number and has not ended, nil if there is none.
-func (p *peer) find(number uint64) *forward {
-	if p == nil {
-		return nil
+	if lost {
+		r.tellLost(f)
 	}
-
-	byNumber := func(f forward, n uint64) int { return cmp.Compare(f.number, n) }
-	if i, ok := slices.BinarySearchFunc(p.forwards, number, byNumber); ok {
-		if p.forwards[i].ended {
-			return nil
-		}
-		return &p.forwards[i]
+	if f.err != nil {
+		r.failLost([]*forward{f})
 	}
-	return p.waiting[number]
 }
 
 // isOver reports whether the time of the pop is over, even for an answer that takes its time: this
@@ -113,9 +98,20 @@ func (r *Router) Tell(fate string, tokens ...string) {
 
 // tellLost tells a bridge that its answers to a pop will not be passed on, except for those that
 // were.
-func (r *Router) tellLost(id string, f *forward) {
-	words := append([]string{fateLost, r.answersOf(id, f.number)}, f.passed...)
-	r.publish("fate."+id, []byte(strings.Join(words, " ")))
+func (r *Router) tellLost(f *forward) {
+	words := append([]string{fateLost, r.answersOf(f.owner, f.number)}, f.passed...)
+	r.publish("fate."+f.owner, []byte(strings.Join(words, " ")))
+}
+
+// failLost answers the pops that no peer will answer.
+func (r *Router) failLost(lost []*forward) {
+	for _, f := range lost {
+		if f.relayed && f.err != errPeerGone {
+			r.tellLost(f)
+		}
+		f.Answered = time.Now()
+		f.Replier.Fail(&f.Request, nil, f.err)
+	}
 }
 
 // hearFate handles what a peer says in Tell or tellLost.

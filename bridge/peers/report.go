@@ -1,28 +1,23 @@
 package peers
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"slices"
 	"strconv"
+	"strings"
 )
 
-// Report tells a peer what became of the pops that it forwarded. All numbers from Floor to High
-// that are neither lost nor pending have been answered, or wait for items. A report contains the
-// whole state, so losing one does no harm. The exception is Ended: it names only what ended since
-// the last report, and Ends tells whether one was lost.
+// Report tells a peer what became of the pops that it has forwarded. It names the pops that ended:
+// each is reported again with the next heartbeat until the peer confirms that it has heard so.
 type Report struct {
-	// Nothing is known of numbers below Floor. High is the highest that arrived or was skipped.
+	// Nothing is known of numbers below Floor. All others up to High have arrived, or are lost.
 	Floor uint64 `json:"floor"`
 	High  uint64 `json:"high"`
-	// Lost were skipped, and will not be run. Pending arrived, are not answered yet, and do not
-	// wait. Ended waited, and were answered since the last report. All are in order.
-	Lost    []Span   `json:"lost,omitempty"`
-	Pending []uint64 `json:"pending,omitempty"`
-	Ended   []uint64 `json:"ended,omitempty"`
-	// Ends is how many have ended so far, these included; 0 if the report does not cover all.
-	Ends int `json:"ends,omitempty"`
+	// Done were answered. Lost were skipped, and will not be run.
+	Done Numbers `json:"done,omitempty"`
+	Lost []Span  `json:"lost,omitempty"`
+	// After is the position of these among all that ended: how many were reported before. All says
+	// that the peer has confirmed those.
+	After uint64 `json:"after"`
+	All   bool   `json:"all,omitempty"`
 	// Final says that the bridge will answer nothing more.
 	Final bool `json:"final,omitempty"`
 }
@@ -30,53 +25,26 @@ type Report struct {
 // Span is the numbers from first to last.
 type Span struct{ First, Last uint64 }
 
-// split returns reports that together say the same, each with at most n numbers that ended.
-func (r Report) split(n int) (parts []Report) {
-	part := r
-	part.Final, part.Ends = false, r.Ends-len(r.Ended)
-	for ended := range slices.Chunk(r.Ended, max(n, 1)) {
-		part.Ended, part.Ends = ended, part.Ends+len(ended)
-		parts = append(parts, part)
-	}
+// Numbers are numbers of pops, in JSON a string such as "3 4 9": a list would take several times as
+// long to read.
+type Numbers []uint64
 
-	if len(parts) == 0 {
-		return []Report{r}
+// MarshalText implements encoding.TextMarshaler.
+func (n Numbers) MarshalText() (text []byte, _ error) {
+	for _, number := range n {
+		text = append(strconv.AppendUint(text, number, 10), ' ')
 	}
-
-	parts[len(parts)-1].Final = r.Final
-	return parts
+	return text, nil
 }
 
-// Encode returns the report in about limit bytes, not counting the numbers that ended. If the
-// pending numbers need more, the report covers only the lower numbers.
-func (r Report) Encode(limit int) []byte {
-	size := len(strconv.FormatUint(r.High, 10)) + len(",")
-	if n := limit / size; len(r.Pending) > n {
-		r.High, r.Pending, r.Ends = r.Pending[n]-1, r.Pending[:n], 0
-	}
-	data, _ := json.Marshal(r) // never returns an error for this type
-	return data
-}
-
-var errReport = errors.New("malformed report")
-
-// ParseReport decodes what Encode returned.
-func ParseReport(data []byte) (r Report, err error) {
-	if err := json.Unmarshal(data, &r); err != nil {
-		return Report{}, fmt.Errorf("%w: %w", errReport, err)
-	}
-
-	// applyReport relies on the order.
-	apart := func(a, b Span) int {
-		if a.Last < b.First {
-			return -1
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (n *Numbers) UnmarshalText(text []byte) error {
+	for word := range strings.FieldsSeq(string(text)) {
+		number, err := strconv.ParseUint(word, 10, 64)
+		if err != nil {
+			return err
 		}
-		return 1
+		*n = append(*n, number)
 	}
-	ordered := slices.IsSorted(r.Pending) && slices.IsSorted(r.Ended) &&
-		slices.IsSortedFunc(r.Lost, apart)
-	if !ordered {
-		return Report{}, errReport
-	}
-	return r, nil
+	return nil
 }

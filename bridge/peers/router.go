@@ -34,14 +34,18 @@ import (
 //     A numbers the pop, publishes it to B with the client's reply subject, and remembers it.
 //  2. B enters the number into its intake of A's pops and runs the pop like any other: receive.go.
 //     The reply goes straight to the client, and the intake notes the number as answered. What
-//     takes items without a lease is answered through A: see below.
-//  3. B reports the intake to A with the next heartbeat, or sooner if there is much to report.
-//  4. A forgets the pops that were answered, and answers 503, not run, to the lost ones. A
-//     pop that waits for items stays with B until a report says that it has ended.
+//     takes items without a lease is answered through A: see below. If B gets a number that does
+//     not follow the one before, NATS has lost those between, and B will never run them.
+//  3. B reports with the next heartbeat which pops were answered, or sooner if there are many, and
+//     at once which were lost. A forgets the former, and answers 503, not run, to the latter.
+//  4. With its next heartbeat, A marks how far it has sent and how much of what ended it has heard.
+//     So B finds out if the last pop was lost, and repeats what A has not heard.
 //
-// Until step 4 A is responsible for the pop. If it does not hear B for peerLife heartbeats it
-// answers 503 with an unknown outcome. A bridge that stops says so, waits until each peer has
-// promised to forward nothing more, and sends its last report when it has answered everything.
+// Until step 3 A is responsible for the pop. If it does not hear B for peerLife heartbeats it
+// answers 503 with an unknown outcome; so it does if B is there and has not reported the pop some
+// time after its end. While pops wait and nothing happens, there are no reports and no marks. A
+// bridge that stops says so, waits until each peer has promised to forward nothing more, and sends
+// its last report when it has answered everything.
 //
 // # The way back
 //
@@ -78,9 +82,9 @@ import (
 //	                              bell. The time is for the bridge itself: see pulse. The
 //	                              bytes are the largest message that its NATS server takes
 //	to.<id>.<from>.<n>.<subject>  pop number n from a bridge, as the client sent it
-//	to.<id>.<from>.<n>            pops up to n were sent: what became of them? With the payload
-//	                              "last" it promises that no more follow
-//	report.<id>.<from>            what became of the pops from bridge id: see Report
+//	to.<id>.<from>.<n>            a mark: pops up to n were sent. The payload is how much of what
+//	                              ended was heard, see Report.After; or "last": no more follow
+//	report.<id>.<from>            which of the pops from bridge id have ended: see Report
 //	report.<id>.<from>.<n>        an answer to pop number n from bridge id, for its client
 //	fate.<id>                     "<fate> <token> ...": what became of such answers from bridge
 //	                              id; or "lost <subject> <token> ...": of all to that subject,
@@ -108,7 +112,6 @@ type Router struct {
 	helloNow  chan struct{}  // has an element when a heartbeat is wanted at once
 	reportNow chan struct{}  // has an element when reports are wanted at once
 	changed   chan struct{}  // has an element when what Leave or End awaits may have come
-	asks      atomic.Bool    // the next heartbeat asks all peers for reports
 
 	// subscriptions can be read without mu, which may be held while NATS blocks.
 	subscriptions atomic.Pointer[[]*nats.Subscription]
@@ -150,7 +153,7 @@ const (
 
 // routerVersion is part of the root, so that bridges with incompatible protocols do not hear each
 // other.
-const routerVersion = 8
+const routerVersion = 9
 
 func newRouter(p *peering) *Router {
 	r := &Router{
@@ -262,15 +265,15 @@ func (r *Router) forward(
 	}
 
 	if f.Wait != nil {
-		if len(p.waiting)+p.newWaits >= config.MaxWaiters {
+		if p.waits >= config.MaxWaiters {
 			return false, dispatch.ErrTooManyWaiters
 		}
-	} else if n := len(p.forwards) - p.newWaits; n >= config.MaxPending {
+	} else if n := len(p.forwards) - p.waits; n >= config.MaxPending {
 		return false, fmt.Errorf("%w: %d requests are with the bridge that pops from this queue: "+
 			"try again later", dispatch.ErrOverloaded, n)
 	}
 
-	f.number, f.seen = p.last+1, r.mu.beats
+	f.owner, f.number, f.due = owner, p.last+1, r.mu.beats+r.forwardLife(f)
 	to, reply := r.pathOf(owner, f.number), m.Reply
 	if f.relayed {
 		reply = r.answersOf(owner, f.number)
@@ -292,7 +295,7 @@ func (r *Router) forward(
 			dispatch.ErrUnavailable, err)
 	}
 
-	p.add(*f)
+	p.add(f)
 	r.mu.number = max(r.mu.number, f.number)
 	config.Forwarded()
 	return true, nil

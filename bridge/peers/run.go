@@ -132,8 +132,10 @@ func (r *Router) End(ctx context.Context) {
 
 	r.await(ctx, func() bool {
 		for _, p := range r.mu.peers {
-			if len(p.forwards) > 0 {
-				return false
+			for _, f := range p.forwards {
+				if !p.keepsWaiting(f) {
+					return false
+				}
 			}
 		}
 		return true
@@ -148,15 +150,17 @@ func (r *Router) End(ctx context.Context) {
 
 	// A peer that lives answers the leases that wait there itself.
 	r.mu.Lock()
-	var lost []forward
+	var lost []*forward
 	for _, p := range r.mu.peers {
-		lost = append(lost, p.abandon(errPeerSilent)...)
-		lost = append(lost, p.endWaiting(errLeaving, func(*forward) bool { return true })...)
+		lost = append(lost, p.end(errPeerSilent, func(f *forward) bool {
+			return !p.keepsWaiting(f)
+		})...)
+		lost = append(lost, p.end(errLeaving, func(f *forward) bool { return f.relayed })...)
 	}
 	r.mu.Unlock()
 
-	failLost(lost)
-	r.sendReports(true)
+	r.failLost(lost)
+	r.sendReports(true, true)
 }
 
 // run sends heartbeats and reports until ctx ends.
@@ -170,13 +174,13 @@ func (r *Router) run(ctx context.Context) {
 		case <-r.helloNow:
 			r.sendHeartbeat()
 		case <-r.reportNow:
-			r.sendReports(false)
+			r.sendReports(false, false)
 		case <-ticker.C:
-			failLost(r.agePeers())
+			r.failLost(r.agePeers())
 			r.bell.beat()
 			r.endings.beat()
 			r.sendHeartbeat()
-			r.sendReports(false)
+			r.sendReports(true, false)
 		}
 	}
 }

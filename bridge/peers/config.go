@@ -80,9 +80,9 @@ type Self struct {
 
 // peering is what Members, Router and bell share.
 type peering struct {
-	config Config
-	pulse  *pulse
-	muted  atomic.Bool // NATS does not permit messages between bridges
+	config   Config
+	selfEcho *selfEcho
+	muted    atomic.Bool // NATS does not permit messages between bridges
 }
 
 // publish sends to other bridges, unless NATS does not permit it. It does no harm if the NATS

@@ -125,11 +125,11 @@ func (f *forwarding) report(all bool) {
 	if f.intake == nil {
 		return
 	}
-	parts, _ := f.intake.report(all, 3)
-	for _, part := range parts {
+	pieces, _ := f.intake.report(all, 3)
+	for _, piece := range pieces {
 		f.messages++
 		if !f.lost(f.reports) {
-			f.fail(f.peer.applyReport(part))
+			f.fail(f.peer.applyReport(piece))
 		}
 	}
 }
@@ -269,10 +269,10 @@ func TestForwardThatComesLate(t *testing.T) {
 		t.Error("5, 7 and 8 are to be run, a late 6 and a second 7 are not")
 	}
 
-	parts, _ := a.report(true, 100)
+	pieces, _ := a.report(true, 100)
 	want := []Report{{Floor: 5, High: 8, Lost: []Span{{6, 6}}, After: 4, All: true}}
-	if !reflect.DeepEqual(parts, want) {
-		t.Errorf("%+v, want %+v", parts, want)
+	if !reflect.DeepEqual(pieces, want) {
+		t.Errorf("%+v, want %+v", pieces, want)
 	}
 }
 
@@ -287,8 +287,8 @@ func TestIntakeOfASilentPeer(t *testing.T) {
 		t.Helper()
 		got := 0
 		for range 3 * intakeLife {
-			parts, gone := a.report(true, 100)
-			got += len(parts)
+			pieces, gone := a.report(true, 100)
+			got += len(pieces)
 			if gone {
 				t.Fatalf("%s: the intake is gone", what)
 			}
@@ -305,14 +305,14 @@ func TestIntakeOfASilentPeer(t *testing.T) {
 	a.answered(1)
 	a.answered(3)
 	for i := range intakeLife + 1 {
-		parts, gone := a.report(true, 100)
-		same(t, "reports", len(parts), 1-i/intakeLife)
+		pieces, gone := a.report(true, 100)
+		same(t, "reports", len(pieces), 1-i/intakeLife)
 		same(t, "gone", gone, i == intakeLife)
 	}
 }
 
-// A report that is too long goes in parts. Unless the peer has got all of them, they come again.
-func TestReportInParts(t *testing.T) {
+// A report that is too long goes in pieces. Unless the peer has got all of them, they come again.
+func TestReportInPieces(t *testing.T) {
 	a, p := newIntake(1, 100, func() {}), newPeer(0)
 	for n := range uint64(10) {
 		a.arrive(n + 1)
@@ -320,22 +320,22 @@ func TestReportInParts(t *testing.T) {
 		p.add(&forward{number: n + 1})
 	}
 
-	parts, _ := a.report(true, 4)
-	same(t, "parts", len(parts), 3)
-	p.applyReport(parts[0])
-	p.applyReport(parts[2]) // the second was lost
+	pieces, _ := a.report(true, 4)
+	same(t, "pieces", len(pieces), 3)
+	p.applyReport(pieces[0])
+	p.applyReport(pieces[2]) // the second was lost
 	same(t, "open", len(p.forwards), 4)
 	same(t, "heard", p.heard, 4)
 
 	a.mark(10, p.heard)
-	parts, _ = a.report(true, 100)
-	same(t, "parts after a mark", len(parts), 1)
-	same(t, "position", parts[0].After, 4)
-	p.applyReport(parts[0])
+	pieces, _ = a.report(true, 100)
+	same(t, "pieces after a mark", len(pieces), 1)
+	same(t, "position", pieces[0].After, 4)
+	p.applyReport(pieces[0])
 	same(t, "open at the end", len(p.forwards), 0)
 	a.mark(10, p.heard)
-	parts, _ = a.report(true, 100)
-	same(t, "reported again", len(parts[0].Done), 0)
+	pieces, _ = a.report(true, 100)
+	same(t, "reported again", len(pieces[0].Done), 0)
 }
 
 // What a peer confirms of an earlier intake, or cannot have heard, confirms nothing.
@@ -347,8 +347,8 @@ func TestOldMark(t *testing.T) {
 		a.report(true, 100)
 
 		a.mark(10, heard)
-		parts, _ := a.report(true, 100)
-		same(t, fmt.Sprint("reported again after ", heard), len(parts[0].Done), 1)
+		pieces, _ := a.report(true, 100)
+		same(t, fmt.Sprint("reported again after ", heard), len(pieces[0].Done), 1)
 	}
 }
 

@@ -30,7 +30,7 @@ func (r *Router) sendHeartbeat() {
 	if r.bell.peersWait.Load() {
 		words = append(words, saidRings)
 	}
-	words = append(words, r.p.config.Self.ID, r.p.pulse.now(),
+	words = append(words, r.p.config.Self.ID, r.p.selfEcho.now(),
 		strconv.FormatInt(r.p.config.Conn().MaxPayload(), 10))
 	r.publish("members", []byte(strings.Join(words, " ")))
 	r.endings.sayWaits()

@@ -112,9 +112,9 @@ func (a *intake) answered(number uint64) {
 }
 
 // report returns reports of what ended since the last one or, with all, of all that the peer has
-// not confirmed, in parts of most entries. There is none if the peer knows everything. gone says
+// not confirmed, in pieces of most entries. There is none if the peer knows everything. gone says
 // that the intake is no longer needed.
-func (a *intake) report(all bool, most int) (parts []Report, gone bool) {
+func (a *intake) report(all bool, most int) (pieces []Report, gone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	from := a.mu.reported
@@ -128,21 +128,21 @@ func (a *intake) report(all bool, most int) (parts []Report, gone bool) {
 	r := Report{Floor: a.mu.floor, High: a.mu.high, All: all}
 	r.After = a.mu.confirmed + uint64(from)
 	if all && a.mu.asked && len(a.mu.over) == 0 {
-		parts = append(parts, r)
+		pieces = append(pieces, r)
 	}
-	for part := range slices.Chunk(a.mu.over[from:], max(most, 1)) {
+	for piece := range slices.Chunk(a.mu.over[from:], max(most, 1)) {
 		r.Done, r.Lost = nil, nil
-		for _, e := range part {
+		for _, e := range piece {
 			if e.Last > 0 {
 				r.Lost = append(r.Lost, e)
 			} else {
 				r.Done = append(r.Done, e.First)
 			}
 		}
-		parts = append(parts, r)
-		r.After, r.All = r.After+uint64(len(part)), false
+		pieces = append(pieces, r)
+		r.After, r.All = r.After+uint64(len(piece)), false
 	}
 
 	a.mu.reported, a.mu.asked = len(a.mu.over), a.mu.asked && !all
-	return parts, a.mu.idle > intakeLife && len(a.mu.open)+len(a.mu.over) == 0
+	return pieces, a.mu.idle > intakeLife && len(a.mu.open)+len(a.mu.over) == 0
 }

@@ -208,7 +208,7 @@ func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) 
 // announce publishes the announcement of this bridge.
 func (m *Members) announce(subject string) {
 	a := m.self()
-	a.Pulse = m.p.pulse.now()
+	a.Pulse = m.p.selfEcho.now()
 	data, _ := json.Marshal(a) // never returns an error for this type
 	m.p.publish(subject, data)
 }

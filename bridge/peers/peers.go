@@ -20,7 +20,7 @@ type Peers struct {
 
 // New returns Peers that neither say nor hear anything before Members.Join and Router.Join.
 func New(c Config) *Peers {
-	p := &peering{config: c, pulse: newPulse(c.Shared)}
+	p := &peering{config: c, selfEcho: newSelfEcho(c.Shared)}
 	return &Peers{peering: p, Members: newMembers(p), Router: newRouter(p)}
 }
 
@@ -35,7 +35,7 @@ func (p *Peers) Connected() {
 
 // Disconnected notes that the connection is lost. What the next one delivers does not come after
 // what this bridge has heard so far.
-func (p *Peers) Disconnected(nc *nats.Conn) { p.mark(nc, time.Time{}) }
+func (p *Peers) Disconnected(nc *nats.Conn) { p.noteEcho(nc, time.Time{}) }
 
 // Mute records that NATS does not permit messages between bridges. Until Connected, this bridge
 // acts as if it were alone.

@@ -76,21 +76,21 @@ func (r *Router) sendReports(all, final bool) {
 
 	r.intakes.Lock()
 	for id, a := range r.intakes.of {
-		parts, gone := a.report(all, limit/numberBytes)
+		pieces, gone := a.report(all, limit/numberBytes)
 		if final {
-			parts = append(parts, Report{Final: true})
+			pieces = append(pieces, Report{Final: true})
 		}
 		if gone {
 			delete(r.intakes.of, id)
 		}
-		reports[id] = parts
+		reports[id] = pieces
 	}
 	r.intakes.Unlock()
 
 	// Without the lock, because NATS may block.
-	for id, parts := range reports {
-		for _, part := range parts {
-			data, _ := json.Marshal(part) // never returns an error for this type
+	for id, pieces := range reports {
+		for _, piece := range pieces {
+			data, _ := json.Marshal(piece) // never returns an error for this type
 			r.publish("report."+id+"."+r.p.config.Self.ID, data)
 		}
 	}

@@ -63,7 +63,7 @@ import (
 //
 // A change of settings or a push that B runs after A has answered 503 could undo what others were
 // told since. So B runs neither once it has not heard itself for about as long as it takes A to
-// give up: see pulse. What remains is a transaction that has begun by then.
+// give up: see selfEcho. What remains is a transaction that has begun by then.
 //
 // # Two kinds of heartbeats
 //
@@ -79,7 +79,7 @@ import (
 //
 //	members                       "<phase> <id> <time> <bytes>", the heartbeat of a bridge;
 //	                              between phase and id "waits" and "rings" if it does: see
-//	                              bell. The time is for the bridge itself: see pulse. The
+//	                              bell. The time is for the bridge itself: see selfEcho. The
 //	                              bytes are the largest message that its NATS server takes
 //	to.<id>.<from>.<n>.<subject>  pop number n from a bridge, as the client sent it
 //	to.<id>.<from>.<n>            a mark: pops up to n were sent. The payload is how much of what

@@ -10,10 +10,10 @@ import (
 
 // A bridge takes messages for new while it hears itself, and after that for as old as the last time
 // that it did. Where it cannot hear itself, all messages are new.
-func TestPulse(t *testing.T) {
+func TestSelfEcho(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newTest(t)
-		p.pulse = newPulse(true)
+		p.selfEcho = newSelfEcho(true)
 		nc := new(nats.Conn) // without subscriptions
 		p.config.Conn = func() *nats.Conn { return nc }
 
@@ -27,14 +27,14 @@ func TestPulse(t *testing.T) {
 		time.Sleep(time.Hour)
 		waited("before the first echo", 0)
 
-		p.hear(p.pulse.now())
+		p.hear(p.selfEcho.now())
 		p.hear("nonsense")
 		time.Sleep(maxSilence)
 		waited("an echo is late", 0)
 		time.Sleep(time.Second)
 		waited("nothing was heard for longer", maxSilence+time.Second)
 
-		said := p.pulse.now()
+		said := p.selfEcho.now()
 		time.Sleep(time.Minute)
 		p.hear(said)
 		waited("the echo comes after the freeze", time.Minute)
@@ -47,14 +47,14 @@ func TestPulse(t *testing.T) {
 	})
 }
 
-// A forwarded request may be run while this bridge hears itself without a pause that is too long.
+// A forwarded request may be run while this bridge hears itself without a gap.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newTest(t)
-		p.pulse = newPulse(true)
+		p.selfEcho = newSelfEcho(true)
 		nc := new(nats.Conn)
 		p.config.Conn = func() *nats.Conn { return nc }
-		beat := func() { p.hear(p.pulse.now()) }
+		beat := func() { p.hear(p.selfEcho.now()) }
 		beat()
 
 		for _, step := range []struct {
@@ -78,7 +78,7 @@ func TestWatch(t *testing.T) {
 				var said []string
 				for range 2 * peerLife {
 					time.Sleep(heartbeat)
-					said = append(said, p.pulse.now())
+					said = append(said, p.selfEcho.now())
 				}
 				for _, at := range said {
 					p.hear(at)

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// pulse tells how long a message may have waited before a callback gets it. A process that stood
+// selfEcho tells how long a message may have waited before a callback gets it. A process that stood
 // still finds in its socket what its senders have long given up, and its clock does not show that.
 //
 // So the bridge listens to itself. NATS delivers to a connection in order: what arrives after an
@@ -18,7 +18,7 @@ import (
 // Bridges that share a store hear their heartbeats, others their announcements. Before the first
 // echo of a connection, and where NATS does not permit messages between bridges, messages count as
 // new.
-type pulse struct {
+type selfEcho struct {
 	started time.Time
 	// patience is how old the newest echo may be while messages count as new.
 	patience time.Duration
@@ -34,55 +34,55 @@ type pulse struct {
 // consider it gone. They do so a heartbeat later at the earliest.
 const maxSilence = (peerLife - 1) * heartbeat
 
-// newPulse returns the pulse of a bridge that has heard nothing yet.
-func newPulse(shared bool) *pulse {
-	p := &pulse{started: time.Now(), patience: maxSilence}
+// newSelfEcho returns that of a bridge that has heard nothing yet.
+func newSelfEcho(shared bool) *selfEcho {
+	e := &selfEcho{started: time.Now(), patience: maxSilence}
 	if !shared {
-		p.patience = 5 * AnnounceEvery / 2
+		e.patience = 5 * AnnounceEvery / 2
 	}
-	return p
+	return e
 }
 
 // now returns the time in the form in which the bridge says it.
-func (p *pulse) now() string { return strconv.FormatInt(int64(time.Since(p.started)), 10) }
+func (e *selfEcho) now() string { return strconv.FormatInt(int64(time.Since(e.started)), 10) }
 
 // hear handles what now returned, heard as an echo.
 func (p *peering) hear(said string) {
 	if at, err := strconv.ParseInt(said, 10, 64); err == nil {
-		p.mark(p.config.Conn(), p.pulse.started.Add(time.Duration(at)))
+		p.noteEcho(p.config.Conn(), p.selfEcho.started.Add(time.Duration(at)))
 	}
 }
 
-// mark notes that what no callback has yet got was sent after that time, once the callbacks have
-// handled what they have. After the zero time nothing is known.
-func (p *peering) mark(nc *nats.Conn, sent time.Time) {
+// noteEcho notes that what no callback has yet got was sent after that time, once the callbacks
+// have handled what they have. After the zero time nothing is known.
+func (p *peering) noteEcho(nc *nats.Conn, sent time.Time) {
 	note := func() {
-		p.pulse.mu.Lock()
-		defer p.pulse.mu.Unlock()
+		p.selfEcho.mu.Lock()
+		defer p.selfEcho.mu.Unlock()
 		// If only the line stood still, echoes of that time come together, a heartbeat apart: what
 		// counts is that none came.
 		if sent.IsZero() || p.silenceLocked() > maxSilence {
-			p.pulse.mu.silences++
+			p.selfEcho.mu.silences++
 		}
-		p.pulse.mu.heard = sent
+		p.selfEcho.mu.heard = sent
 	}
 	_ = nc.Barrier(note) // fails if the connection is closed
 }
 
 // silenceLocked is how long ago the bridge said what it heard last, 0 if that is unknown.
 func (p *peering) silenceLocked() time.Duration {
-	if p.pulse.mu.heard.IsZero() || p.muted.Load() {
+	if p.selfEcho.mu.heard.IsZero() || p.muted.Load() {
 		return 0
 	}
-	return time.Since(p.pulse.mu.heard)
+	return time.Since(p.selfEcho.mu.heard)
 }
 
 // Waited returns how long a message that a callback gets now may have waited to be read. It is 0
 // as long as the bridge hears itself.
 func (p *peering) Waited() time.Duration {
-	p.pulse.mu.Lock()
-	defer p.pulse.mu.Unlock()
-	if silence := p.silenceLocked(); silence > p.pulse.patience {
+	p.selfEcho.mu.Lock()
+	defer p.selfEcho.mu.Unlock()
+	if silence := p.silenceLocked(); silence > p.selfEcho.patience {
 		return silence
 	}
 	return 0
@@ -91,12 +91,12 @@ func (p *peering) Waited() time.Duration {
 // Watch returns a function that reports whether peers may by now have given up what they forwarded,
 // and this bridge is handling, when Watch was called.
 func (p *peering) Watch() (outOfTouch func() bool) {
-	p.pulse.mu.Lock()
-	defer p.pulse.mu.Unlock()
-	silences := p.pulse.mu.silences
+	p.selfEcho.mu.Lock()
+	defer p.selfEcho.mu.Unlock()
+	silences := p.selfEcho.mu.silences
 	return func() bool {
-		p.pulse.mu.Lock()
-		defer p.pulse.mu.Unlock()
-		return p.pulse.mu.silences != silences || p.silenceLocked() > maxSilence
+		p.selfEcho.mu.Lock()
+		defer p.selfEcho.mu.Unlock()
+		return p.selfEcho.mu.silences != silences || p.silenceLocked() > maxSilence
 	}
 }

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
@@ -18,6 +19,9 @@ type forward struct {
 	relayed bool     // the answers come back through this bridge
 	passed  []string // reply subjects of answers that were passed on, and others follow
 }
+
+// forwards has memory for forwards: there may be one for each request.
+var forwards = sync.Pool{New: func() any { return new(forward) }}
 
 var (
 	errPeerGone = fmt.Errorf("%w: the bridge that pops from this queue is gone, the request may "+
@@ -80,6 +84,12 @@ func (p *peer) remove(f *forward) {
 	}
 }
 
+// free returns the memory of a pop that is answered.
+func (f *forward) free() {
+	*f = forward{}
+	forwards.Put(f)
+}
+
 // end removes the pops that are over, and returns them to be answered with err.
 func (p *peer) end(err error, over func(f *forward) bool) (lost []*forward) {
 	for _, f := range p.forwards {
@@ -102,6 +112,8 @@ func (p *peer) applyReport(r Report) (lost []*forward) {
 			if f.relayed {
 				f.err = errAnswerLost
 				lost = append(lost, f)
+			} else {
+				f.free()
 			}
 		}
 	}

@@ -55,14 +55,15 @@ func (r *Router) relay(m *nats.Msg, id, digits string) {
 		}
 	}
 
-	if ended {
-		p.remove(f)
-	}
 	if lost {
 		r.tellLost(f)
 	}
 	if f.err != nil {
 		r.failLost([]*forward{f})
+	}
+	if ended {
+		p.remove(f)
+		f.free()
 	}
 }
 

@@ -249,7 +249,9 @@ func (r *Router) Route(
 		return false, nil
 	}
 
-	return r.forward(m, &forward{Request: *request, relayed: takes}, owner)
+	f := forwards.Get().(*forward)
+	f.Request, f.relayed = *request, takes
+	return r.forward(m, f, owner)
 }
 
 // forward sends a pop to its owner, unless the owner has just left.

@@ -31,7 +31,7 @@ func main() {
 	why := first.DeadLetter
 	fmt.Printf("%s: %s after %d deliveries, %q\n",
 		first.Value, why.Reason, why.Deliveries, why.Error)
-	n, err := dead.Redrive(ctx, 0)
+	n, err := dead.Redrive(ctx, 0) // all of them
 	check(err)
 	fmt.Printf("%d sent home\n", n)
 }

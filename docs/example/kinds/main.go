@@ -47,7 +47,13 @@ func main() {
 	worker, err := client.NewWorker(mux.Work, client.WorkerOptions{},
 		express.Weight(3), standard.Weight(1))
 	check(err)
-	check(worker.Run(ctx))
+	go func() {
+		<-ctx.Done() // of signal.NotifyContext
+		grace, cancel := context.WithTimeout(context.Background(), 25*time.Second)
+		defer cancel()
+		_ = worker.Shutdown(grace)
+	}()
+	check(worker.Run(context.Background()))
 }
 
 func check(err error) {

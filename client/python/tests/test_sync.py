@@ -111,19 +111,27 @@ async def test_threads_and_forks_share_a_client(shared_bridge: Bridge, queue: pq
 
 
 INTERRUPTED = """
-import asyncio, os, signal, sys, threading, pqbridge.sync
+import asyncio, os, signal, sys, threading, time, pqbridge.sync
 
 with pqbridge.sync.Client(timeout=60) as client:
     jobs = client.priority_queue(sys.argv[1])
     jobs.push(b"job")
-    before = len(asyncio.all_tasks(client._running.loop))
-    threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
+    tasks = lambda: len(asyncio.all_tasks(client._running.loop))
+    before = tasks()
+
+    def interrupt():
+        while tasks() <= before:  # until the call is under way
+            time.sleep(0.01)
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     try:
         jobs.call(b"job")
     except KeyboardInterrupt:
         pass
-    while len(asyncio.all_tasks(client._running.loop)) > before:
-        pass
+    while tasks() > before:
+        time.sleep(0.01)
 """
 
 

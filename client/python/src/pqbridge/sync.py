@@ -118,18 +118,20 @@ class Client:
 
     def run(self, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
         """Run something with the asynchronous client, and return what it returns."""
-        with self._lock:
-            try:
-                running = self._running = self._running or _Running()
-            except RuntimeError as error:
-                raise NotSentError(f"no thread for the connection: {error}") from error
-            result = asyncio.run_coroutine_threadsafe(self._connected(running, work), running.loop)
+        result = None
         try:
+            with self._lock:
+                try:
+                    running = self._running = self._running or _Running()
+                except RuntimeError as error:
+                    raise NotSentError(f"no thread for the connection: {error}") from error
+                result = asyncio.run_coroutine_threadsafe(self._connected(running, work), running.loop)
             return result.result()
         except CancelledError:
             raise UnknownOutcomeError("the client was closed meanwhile") from None
         finally:
-            result.cancel()  # if a signal has interrupted this thread
+            if result:
+                result.cancel()  # if a signal has interrupted this thread
 
     async def _connected(self, running: _Running, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
         async with running.connecting:

@@ -125,6 +125,7 @@ with pqbridge.sync.Client(timeout=60) as client:
         time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may ignore it
     threading.Thread(target=interrupt).start()
     try:
         jobs.call(b"job")

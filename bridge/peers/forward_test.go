@@ -338,6 +338,31 @@ func TestReportInPieces(t *testing.T) {
 	same(t, "reported again", len(pieces[0].Done), 0)
 }
 
+// The pops of a lost span end, however long it is and wherever it ends, and no others.
+func TestLostSpan(t *testing.T) {
+	for span, want := range map[Span][]uint64{
+		{4, 4}:                           {4},
+		{0, 2}:                           {1, 2},
+		{9, 1_000}:                       {9, 10},
+		{0, math.MaxUint64}:              {1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+		{math.MaxUint64, math.MaxUint64}: nil,
+		{7, 6}:                           nil,
+	} {
+		p := newPeer(0)
+		for n := range uint64(10) {
+			p.add(&forward{number: n + 1})
+		}
+
+		var ended []uint64
+		for _, f := range p.applyReport(Report{Lost: []Span{span}}) {
+			ended = append(ended, f.number)
+		}
+		slices.Sort(ended)
+		same(t, fmt.Sprint("ended by ", span), fmt.Sprint(ended), fmt.Sprint(want))
+		same(t, fmt.Sprint("left by ", span), len(p.forwards), 10-len(want))
+	}
+}
+
 // What a peer confirms of an earlier intake, or cannot have heard, confirms nothing.
 func TestOldMark(t *testing.T) {
 	for _, heard := range []uint64{0, 3, 8, 12, 1 << 63, math.MaxUint64} {

@@ -102,6 +102,24 @@ func (p *peer) end(err error, over func(f *forward) bool) (lost []*forward) {
 	return lost
 }
 
+// endSpan removes the pops with the numbers of a span, which were lost, and returns them. Many spans
+// may come at once while many pops wait, so a short one looks at its own numbers only.
+func (p *peer) endSpan(s Span) (lost []*forward) {
+	if s.Last-s.First >= uint64(len(p.forwards)) {
+		return p.end(errForwardLost, func(f *forward) bool {
+			return s.First <= f.number && f.number <= s.Last
+		})
+	}
+	for n := range s.Last - s.First + 1 {
+		if f := p.forwards[s.First+n]; f != nil {
+			p.remove(f)
+			f.err = errForwardLost
+			lost = append(lost, f)
+		}
+	}
+	return lost
+}
+
 // applyReport removes the pops that the report says were answered. It also removes the pops that
 // will not be answered, and returns them. Answers through this bridge come before the report that
 // mentions them, or never.
@@ -119,9 +137,7 @@ func (p *peer) applyReport(r Report) (lost []*forward) {
 	}
 
 	for _, s := range r.Lost {
-		lost = append(lost, p.end(errForwardLost, func(f *forward) bool {
-			return s.First <= f.number && f.number <= s.Last
-		})...)
+		lost = append(lost, p.endSpan(s)...)
 	}
 
 	// An intake that is new to this bridge knows nothing of the pops before.

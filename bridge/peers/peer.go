@@ -102,8 +102,8 @@ func (p *peer) end(err error, over func(f *forward) bool) (lost []*forward) {
 	return lost
 }
 
-// endSpan removes the pops with the numbers of a span, which were lost, and returns them. Many spans
-// may come at once while many pops wait, so a short one looks at its own numbers only.
+// endSpan removes the pops with the numbers of a span, which were lost, and returns them. Many
+// spans may come at once while many pops wait, so a short one looks at its own numbers only.
 func (p *peer) endSpan(s Span) (lost []*forward) {
 	if s.Last-s.First >= uint64(len(p.forwards)) {
 		return p.end(errForwardLost, func(f *forward) bool {

@@ -90,13 +90,18 @@ func (f *forward) free() {
 	forwards.Put(f)
 }
 
+// lose removes a pop, and returns it to be answered with err.
+func (p *peer) lose(f *forward, err error) *forward {
+	p.remove(f)
+	f.err = err
+	return f
+}
+
 // end removes the pops that are over, and returns them to be answered with err.
 func (p *peer) end(err error, over func(f *forward) bool) (lost []*forward) {
 	for _, f := range p.forwards {
 		if over(f) {
-			p.remove(f)
-			f.err = err
-			lost = append(lost, f)
+			lost = append(lost, p.lose(f, err))
 		}
 	}
 	return lost
@@ -112,9 +117,7 @@ func (p *peer) endSpan(s Span) (lost []*forward) {
 	}
 	for n := range s.Last - s.First + 1 {
 		if f := p.forwards[s.First+n]; f != nil {
-			p.remove(f)
-			f.err = errForwardLost
-			lost = append(lost, f)
+			lost = append(lost, p.lose(f, errForwardLost))
 		}
 	}
 	return lost
@@ -125,14 +128,13 @@ func (p *peer) endSpan(s Span) (lost []*forward) {
 // mentions them, or never.
 func (p *peer) applyReport(r Report) (lost []*forward) {
 	for _, number := range r.Done {
-		if f := p.forwards[number]; f != nil {
+		switch f := p.forwards[number]; {
+		case f == nil:
+		case f.relayed:
+			lost = append(lost, p.lose(f, errAnswerLost))
+		default:
 			p.remove(f)
-			if f.relayed {
-				f.err = errAnswerLost
-				lost = append(lost, f)
-			} else {
-				f.free()
-			}
+			f.free()
 		}
 	}
 

@@ -1,6 +1,7 @@
 package testenv_test
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -12,6 +13,7 @@ import (
 )
 
 var (
+	goFile     = regexp.MustCompile("`([a-z/_]+/)?([a-z_]+\\.go)`")
 	wayHeading = regexp.MustCompile(`(?m)^### (.+)$`)
 	// stop is a stop of a way, or what should be one: its number, file and function.
 	stop = regexp.MustCompile("(?m)^\\d+\\. (?:`([a-z/_]+\\.go)` `([A-Za-z]+)`)?")
@@ -43,6 +45,29 @@ func TestWaysThroughTheCode(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The lists of what to change in docs/architecture.md name files that exist. A name without a folder
+// is in the folder of the file before it.
+func TestWhereToChangeWhat(t *testing.T) {
+	page, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lists, _ := strings.Cut(string(page), "\n**Where to change what**\n")
+	lists, _, _ = strings.Cut(lists, "\n## ")
+
+	named := goFile.FindAllStringSubmatch(lists, -1)
+	if len(named) == 0 {
+		t.Fatal("the lists name no files")
+	}
+	folder := ""
+	for _, name := range named {
+		folder = cmp.Or(name[1], folder)
+		if _, err := os.Stat(filepath.Join("..", folder, name[2])); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

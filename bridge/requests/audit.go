@@ -12,9 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
@@ -48,8 +46,7 @@ const (
 )
 
 // newAuditEntry returns the entry for a request, nil for a request that is not logged.
-func newAuditEntry(m *nats.Msg, r *subjects.Request) *auditEntry {
-	on := verbs[r.Verb].audit
+func newAuditEntry(m *nats.Msg, on int, r *subjects.Request) *auditEntry {
 	if on == noAudit {
 		return nil
 	}
@@ -102,43 +99,6 @@ func natsClient(info string) string {
 		}
 	}
 	return settings.CleanText(text, maxAuditClient)
-}
-
-// audited logs the request, once, if it is an action that has changed something or may have. items
-// is how many items it has changed, -1 if it is not about items.
-func (c *replier) audited(items int64, err error) {
-	a := c.audit
-	c.audit = nil
-	unknown := err != nil && Failure(err).Unknown
-	if a == nil || !unknown && (items == 0 || items < 0 && err != nil) {
-		return
-	}
-
-	if unknown {
-		a.outcome = subjects.OutcomeUnknown
-	}
-	c.h.Audit.note(*a, max(items, 0))
-}
-
-// changedItems returns how many items a request with these results has changed: 0 if it names a
-// single item or has changed nothing, and -1 if it is not about items.
-func changedItems(r *dispatch.Request, op *fdbpq.Op, results []fdbpq.Result) (n int64) {
-	switch op.Kind {
-	case fdbpq.OpPurge:
-		return results[0].Len
-	case fdbpq.OpConfigure, fdbpq.OpSetSchedule:
-		if results[0].Unchanged {
-			return 0
-		}
-		return -1
-	}
-
-	for i := range results {
-		if r.Each && results[i].Err == nil {
-			n++
-		}
-	}
-	return n
 }
 
 const (

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -145,10 +145,6 @@ func (i *Inspector) swept(
 		return err
 	})
 }
-
-// errNoRoomForReply is the error of an item that does not fit into the reply to a get of several.
-var errNoRoomForReply = fmt.Errorf("%w: the others left no room for it in the reply: get it alone",
-	errTooLarge)
 
 // matches reports whether an item is wanted. An item that cannot be read has only an id.
 func (e *encoder) matches(item *fdbpq.Browsed, wanted *subjects.ItemsOptions) bool {
@@ -306,4 +302,40 @@ func timeOrNil(at time.Time) *time.Time {
 	}
 	at = at.UTC()
 	return &at
+}
+
+// nextOf returns the next of a page, nil for the last one. setAfter reads it.
+func nextOf(state fdbpq.ItemState, end *fdbpq.BrowseEnd) *string {
+	if !end.More {
+		return nil
+	}
+	next := end.Last.String()
+	if state == fdbpq.Done {
+		next = strconv.FormatInt(end.LastTime.UnixMicro(), 10) + afterTime + next
+	}
+	return &next
+}
+
+// afterTime is between the two parts of the next of a page of jobs that are done.
+const afterTime = "."
+
+// setAfter has a walk begin after the next of a page.
+func setAfter(walk *fdbpq.Browse, next string) error {
+	if next == "" {
+		return nil
+	}
+
+	if walk.State == fdbpq.Done {
+		var micros string
+		micros, next, _ = strings.Cut(next, afterTime)
+		at, err := strconv.ParseInt(micros, 10, 64)
+		if err != nil {
+			return badRequest("%.100q: want what a page of finished jobs has as next", micros)
+		}
+		walk.AfterTime = time.UnixMicro(at)
+	}
+
+	after, err := fdbpq.ParseID(next)
+	walk.After = &after
+	return err
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -16,7 +15,12 @@ import (
 )
 
 // decodeAck reads an acknowledgement. It takes ownership of the payload: a result is in its memory.
-func (q *request) decodeAck(h nats.Header, m *nats.Msg) error {
+func (q *request) decodeAck(m *nats.Msg) error {
+	h := m.Header
+	if err := checkStatus(h); err != nil {
+		return err
+	}
+
 	token, err := fdbpq.ParseToken(q.parsed.Token)
 	if err != nil {
 		return err
@@ -27,35 +31,32 @@ func (q *request) decodeAck(h nats.Header, m *nats.Msg) error {
 		return err
 	}
 
-	ops := slices.Grow(q.ops, len(a.Also))
-	ops[0].Token = token
-	wire.SetAck(&ops[0], &a)
+	q.ops = slices.Grow(q.ops, len(a.Also))
+	ack := &q.ops[0]
+	ack.Token = token
+	wire.SetAck(ack, &a)
 
 	for i, text := range a.Also {
 		also, err := fdbpq.ParseToken(text)
 		if err != nil {
 			return fmt.Errorf("also: element %d: %w", i, err)
 		}
-		ops = append(ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: also, Follows: true})
+		q.ops = append(q.ops, fdbpq.Op{Kind: fdbpq.OpAck, Token: also, Follows: true})
 	}
 
 	if inHeader && a.Kind == subjects.AckProgress {
-		ops[0].Report = &fdbpq.Report{Progress: m.Data}
+		ack.Report = &fdbpq.Report{Progress: m.Data}
 	}
 
-	if inHeader && ops[0].Kind == fdbpq.OpAck {
-		f := ackFrames{
-			h: q.h, kind: q.parsed.Kind, ops: ops,
-			tokens: append([]string{q.parsed.Token}, a.Also...),
-		}
+	if inHeader && ack.Kind == fdbpq.OpAck {
+		f := ackFrames{q: q, tokens: append([]string{q.parsed.Token}, a.Also...)}
 		if err := f.read(h, m.Data); err != nil {
 			return err
 		}
 	}
 
-	q.ops = ops
 	if a.Kind == subjects.AckNext && m.Reply != "" { // else nobody would receive the next item
-		q.ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
+		q.ops = append(q.ops, fdbpq.Op{Kind: fdbpq.OpLease, End: token.End, Follows: true})
 		q.applyOptions(a.Next)
 	}
 
@@ -112,41 +113,4 @@ func parseAck(h nats.Header, payload []byte) (a subjects.Ack, inHeader bool, err
 			"result: want none", subjects.HeaderAck, values[0], len(payload))
 	}
 	return a, true, err
-}
-
-// maxResult returns the most bytes of a result: the reply that returns it has headers as well.
-func (h *Handler) maxResult() int {
-	const headers = 4 << 10
-	return min(h.config.MaxResult, max(int(h.config.MaxPayload())-headers, 0))
-}
-
-// setResult gives an acknowledgement a result, with the type in the headers beside it.
-func setResult(op *fdbpq.Op, h nats.Header, value []byte, most int) error {
-	if len(value) > most {
-		return badRequest("a result of %d bytes: want at most %d", len(value), most)
-	}
-
-	said := reportOf(op)
-	said.Result = value
-	if value == nil {
-		said.Result = []byte{} // nil would be none
-	}
-	_, err := single(h, subjects.HeaderContentType, parseContentType, &said.ContentType)
-	return err
-}
-
-// reportOf returns the report of an operation, which it gets now if it has none.
-func reportOf(op *fdbpq.Op) *fdbpq.Report {
-	if op.Report == nil {
-		op.Report = &fdbpq.Report{}
-	}
-	return op.Report
-}
-
-// parseContentType checks the type of a result.
-func parseContentType(text string) (string, error) {
-	if len(text) > fdbpq.MaxContentType || !utf8.ValidString(text) {
-		return "", badRequest("%d bytes: want at most %d of UTF-8", len(text), fdbpq.MaxContentType)
-	}
-	return text, nil
 }

@@ -4,17 +4,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
-	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // decodeList reads the payload of a list.
-func (q *request) decodeList(payload []byte) error {
-	o, err := subjects.ParseListOptions(payload)
+func (q *request) decodeList(m *nats.Msg) error {
+	o, err := subjects.ParseListOptions(m.Data)
 	if err != nil {
 		return err
 	}
@@ -28,9 +27,9 @@ func (q *request) decodeList(payload []byte) error {
 }
 
 // decodeItems reads the payload of an items request.
-func (q *request) decodeItems(payload []byte) error {
+func (q *request) decodeItems(m *nats.Msg) error {
 	i, kind, name := q.h.Inspector, q.parsed.Kind, q.parsed.Queue
-	o, err := subjects.ParseItemsOptions(payload)
+	o, err := subjects.ParseItemsOptions(m.Data)
 	if err != nil {
 		return err
 	}
@@ -60,42 +59,6 @@ func (q *request) decodeItems(payload []byte) error {
 		return i.items(ctx, kind, name, &walk, &o)
 	}}
 	return nil
-}
-
-// setAfter has a walk begin after the next of a page.
-func setAfter(walk *fdbpq.Browse, next string) error {
-	if next == "" {
-		return nil
-	}
-
-	if walk.State == fdbpq.Done {
-		var micros string
-		micros, next, _ = strings.Cut(next, afterTime)
-		at, err := strconv.ParseInt(micros, 10, 64)
-		if err != nil {
-			return badRequest("%.100q: want what a page of finished jobs has as next", micros)
-		}
-		walk.AfterTime = time.UnixMicro(at)
-	}
-
-	after, err := fdbpq.ParseID(next)
-	walk.After = &after
-	return err
-}
-
-// afterTime is between the two parts of the next of a page of jobs that are done.
-const afterTime = "."
-
-// nextOf returns the next of a page, nil for the last one. setAfter reads it.
-func nextOf(state fdbpq.ItemState, end *fdbpq.BrowseEnd) *string {
-	if !end.More {
-		return nil
-	}
-	next := end.Last.String()
-	if state == fdbpq.Done {
-		next = strconv.FormatInt(end.LastTime.UnixMicro(), 10) + afterTime + next
-	}
-	return &next
 }
 
 // look has the inspector run an operation that only reads, as a part of a browse. reply encodes the
@@ -155,8 +118,8 @@ func (q *request) getItems(ids []fdbpq.ID, o *subjects.ItemOptions) {
 }
 
 // decodeSchedules reads the payload of a schedules request.
-func (q *request) decodeSchedules(payload []byte) error {
-	o, err := subjects.ParseSchedulesOptions(payload)
+func (q *request) decodeSchedules(m *nats.Msg) error {
+	o, err := subjects.ParseSchedulesOptions(m.Data)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -21,9 +22,7 @@ const maxResults = 4 << 20
 // ackFrames gives acknowledgements what their payload has: results, and successors, which the first
 // of them pushes.
 type ackFrames struct {
-	h      *Handler
-	kind   subjects.Kind
-	ops    []fdbpq.Op // the acknowledgements, and the tokens of their leases
+	q      *request // the acknowledgements, and the tokens of their leases
 	tokens []string
 
 	leases  map[string]int // by token
@@ -37,7 +36,7 @@ type ackFrames struct {
 func (f *ackFrames) read(h nats.Header, payload []byte) error {
 	values, framed := h[subjects.HeaderFrames]
 	if !framed {
-		return setResult(&f.ops[0], h, payload, f.h.maxResult())
+		return setResult(&f.q.ops[0], h, payload, f.q.maxResult())
 	}
 
 	frames, err := splitFrames(values, len(f.tokens)+subjects.MaxSuccessors, payload)
@@ -124,7 +123,7 @@ func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
 	case !acknowledged:
 		return badRequest("header %s: %.4q...: want the token of a lease that this acknowledges",
 			subjects.HeaderToken, tokens[0])
-	case reportOf(&f.ops[lease]).Result != nil:
+	case reportOf(&f.q.ops[lease]).Result != nil:
 		return badRequest("header %s: the lease %d has a result already: want one frame for each",
 			subjects.HeaderToken, lease)
 	case frame.Priority != 0:
@@ -135,12 +134,12 @@ func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
 		return badRequest("results of %d bytes: want at most %d: acknowledge fewer leases at once",
 			f.results, maxResults)
 	}
-	return setResult(&f.ops[lease], h, frame.Value, f.h.maxResult())
+	return setResult(&f.q.ops[lease], h, frame.Value, f.q.maxResult())
 }
 
 // addSuccessor makes the first acknowledgement push the item in a frame.
 func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err error) {
-	queues, said := h[subjects.HeaderQueue], reportOf(&f.ops[0])
+	queues, said := h[subjects.HeaderQueue], reportOf(&f.q.ops[0])
 	switch {
 	case len(queues) != 1:
 		return badRequest("header %s given %d times: want it once, with the queue to push to",
@@ -154,7 +153,7 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 	}
 	delete(h, subjects.HeaderQueue)
 
-	known := pushHeaders(f.kind, subjects.NextHeaders)
+	known := pushHeaders(f.q.parsed.Kind, subjects.NextHeaders)
 	for name := range h {
 		switch {
 		case strings.EqualFold(name, subjects.HeaderMsgID) || name == subjects.HeaderUnique ||
@@ -167,8 +166,8 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 		}
 	}
 
-	r := subjects.Request{Kind: f.kind, Verb: subjects.Push, Queue: queues[0]}
-	r.HasPriority, r.Priority = f.kind == subjects.Priority, frame.Priority
+	r := subjects.Request{Kind: f.q.parsed.Kind, Verb: subjects.Push, Queue: queues[0]}
+	r.HasPriority, r.Priority = f.q.parsed.Kind == subjects.Priority, frame.Priority
 	if err := subjects.ValidateQueueName(r.Queue); err != nil {
 		return fmt.Errorf("header %s: %w", subjects.HeaderQueue, err)
 	}
@@ -177,10 +176,50 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 	}
 
 	next := fdbpq.Op{Kind: fdbpq.OpPush}
-	next.Queue, err = dispatch.TargetOf(f.h.config.Keyspace, f.kind, r.Queue)
+	next.Queue, err = dispatch.TargetOf(f.q.h.config.Keyspace, f.q.parsed.Kind, r.Queue)
+	if err == nil {
+		err = checkNames(h, &r)
+	}
 	if err == nil {
 		err = decodePush(&nats.Msg{Header: h, Data: frame.Value}, &r, &next)
 	}
 	said.Next = append(said.Next, next)
 	return err
+}
+
+// maxResult returns the most bytes of a result: the reply that returns it has headers as well.
+func (q *request) maxResult() int {
+	const headers = 4 << 10
+	return min(q.h.config.MaxResult, max(int(q.h.config.MaxPayload())-headers, 0))
+}
+
+// setResult gives an acknowledgement a result, with the type in the headers beside it.
+func setResult(op *fdbpq.Op, h nats.Header, value []byte, most int) error {
+	if len(value) > most {
+		return badRequest("a result of %d bytes: want at most %d", len(value), most)
+	}
+
+	said := reportOf(op)
+	said.Result = value
+	if value == nil {
+		said.Result = []byte{} // nil would be none
+	}
+	_, err := single(h, subjects.HeaderContentType, parseContentType, &said.ContentType)
+	return err
+}
+
+// reportOf returns the report of an operation, which it gets now if it has none.
+func reportOf(op *fdbpq.Op) *fdbpq.Report {
+	if op.Report == nil {
+		op.Report = &fdbpq.Report{}
+	}
+	return op.Report
+}
+
+// parseContentType checks the type of a result.
+func parseContentType(text string) (string, error) {
+	if len(text) > fdbpq.MaxContentType || !utf8.ValidString(text) {
+		return "", badRequest("%d bytes: want at most %d of UTF-8", len(text), fdbpq.MaxContentType)
+	}
+	return text, nil
 }

@@ -5,29 +5,33 @@ import (
 	"math"
 	"slices"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // decodeSettings reads a change of settings.
-func decodeSettings(payload []byte, op *fdbpq.Op) error {
-	if len(payload) == 0 {
+func (q *request) decodeSettings(m *nats.Msg) error {
+	if len(m.Data) == 0 {
 		return nil
 	}
 
-	change, err := subjects.ParseChange(payload)
-	if err != nil {
-		return err
-	}
+	change, err := subjects.ParseChange(m.Data)
+	q.ops[0].Kind, q.ops[0].Configure = fdbpq.OpConfigure, change.Apply
+	return err
+}
 
-	op.Kind, op.Configure = fdbpq.OpConfigure, change.Apply
+// decodeInfo has the request read the settings and the consumers as well.
+func (q *request) decodeInfo(*nats.Msg) error {
+	q.ops = append(q.ops, fdbpq.Op{Kind: fdbpq.OpSettings}, fdbpq.Op{Kind: fdbpq.OpConsumers})
 	return nil
 }
 
 // decodePurge reads the payload of a purge. A purge of a state has to find the items first.
-func (q *request) decodePurge(payload []byte) error {
-	state, err := subjects.ParsePurge(payload)
+func (q *request) decodePurge(m *nats.Msg) error {
+	state, err := subjects.ParsePurge(m.Data)
 	of := states[state]
 	if err != nil || state == "" {
 		return err
@@ -48,9 +52,9 @@ func (q *request) decodePurge(payload []byte) error {
 }
 
 // decodeItem reads the payload of an operation on one item or on several, or of a redrive.
-func (q *request) decodeItem(payload []byte) error {
+func (q *request) decodeItem(m *nats.Msg) error {
 	op, r := &q.ops[0], &q.parsed
-	o, err := subjects.ParseItemOptions(r.Verb, payload)
+	o, err := subjects.ParseItemOptions(r.Verb, m.Data)
 	if err != nil {
 		return err
 	}
@@ -127,7 +131,7 @@ func (q *request) decodeIDs(o subjects.ItemOptions) error {
 		return nil
 	}
 
-	q.each = true
+	q.Each = true
 	q.ops = slices.Repeat(q.ops, len(ids))
 	for i := range q.ops {
 		q.ops[i].ID = ids[i]

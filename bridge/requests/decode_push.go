@@ -9,8 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -22,10 +20,6 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
 	op.Message.Value = m.Data
 	if len(m.Header) == 0 {
 		return nil
-	}
-
-	if err = checkNames(m.Header, r); err != nil {
-		return err
 	}
 
 	if err = checkPushed(m, r.Queue); err != nil {
@@ -106,10 +100,6 @@ func checkPushed(m *nats.Msg, queue string) error {
 	return nil
 }
 
-func errTooManyHeaders(n int) error {
-	return fmt.Errorf("%w: %d header lines: want at most %d", errTooLarge, n, subjects.MaxHeaders)
-}
-
 // takeTimes reads the times of a push from its headers, and takes them out, except for the expiry.
 // Errors wrap errBadRequest or subjects.ErrTiming.
 func takeTimes(h nats.Header, op *fdbpq.Op) error {
@@ -145,26 +135,6 @@ func parseScheduled(text string) (time.Time, error) {
 	return subjects.ParseSchedule(text, time.Now())
 }
 
-// single parses the one value of a header whose name may have any case. It returns the name as the
-// client spelled it, "" if there is no such header.
-func single[T any](
-	h nats.Header, name string, parse func(string) (T, error), to *T,
-) (spelled string, err error) {
-	for other, values := range h {
-		if !strings.EqualFold(other, name) {
-			continue
-		}
-		if spelled != "" || len(values) != 1 {
-			return "", badRequest("header %s given twice: want it once", other)
-		}
-		spelled = other
-		if *to, err = parse(values[0]); err != nil {
-			return "", fmt.Errorf("header %s: %w", other, err)
-		}
-	}
-	return spelled, nil
-}
-
 // decodeFrames makes an operation like the first for each push of a batch. They refer to the memory
 // of the message, and follow each other, so all of them succeed or none does. Errors come from
 // decodePush or subjects.ParseFrames.
@@ -183,12 +153,12 @@ func (q *request) decodeFrames(m *nats.Msg) error {
 	single.HasPriority = kind == subjects.Priority
 
 	first, lines := q.ops[0], 0
-	ops := slices.Grow(q.ops, len(frames)-1)[:len(frames)]
+	q.ops = slices.Grow(q.ops, len(frames)-1)[:len(frames)]
 	for i, frame := range frames {
-		ops[i] = first
-		ops[i].Follows = i > 0
+		q.ops[i] = first
+		q.ops[i].Follows = i > 0
 		single.Priority = frame.Priority
-		if err := decodeFrame(&frame, &single, &ops[i]); err != nil {
+		if err := decodeFrame(&frame, &single, &q.ops[i]); err != nil {
 			return fmt.Errorf("item %d: %w", i, err)
 		}
 		if lines += headerLines(&frame); lines > subjects.MaxBatchHeaders {
@@ -197,7 +167,6 @@ func (q *request) decodeFrames(m *nats.Msg) error {
 		}
 	}
 
-	q.ops = ops
 	return nil
 }
 
@@ -215,6 +184,9 @@ func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error
 	if len(frame.Headers) > 0 {
 		m.Header, _ = nats.DecodeHeadersMsg(frame.Headers) // nil if they cannot be read
 		if err := checkBlock(m.Header, len(frame.Headers)); err != nil {
+			return err
+		}
+		if err := checkNames(m.Header, r); err != nil {
 			return err
 		}
 	}
@@ -245,46 +217,4 @@ func checkBatchHeaders(h nats.Header) error {
 		}
 	}
 	return nil
-}
-
-// measurePushed adds the headers of a pushed message to the size of its request. It refuses a
-// message that the server could not carry back.
-func (h *Handler) measurePushed(r *dispatch.Request, pushed *fdbpq.Message) error {
-	if len(pushed.Headers) == 0 && pushed.MsgID == "" && pushed.Unique == "" && pushed.Keep == 0 {
-		return nil
-	}
-
-	headers := wire.HeaderSize(pushed.Headers) + propertiesSize(pushed)
-	if size, most := len(pushed.Value)+headers, h.config.MaxPayload(); int64(size) > most {
-		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d",
-			errTooLarge, size, most)
-	}
-
-	r.Size += headers + wire.HeaderMemory(pushed.Headers) + keysMemory(pushed)
-	return nil
-}
-
-// propertiesSize is how many bytes setProperties adds to the message of an item.
-func propertiesSize(m *fdbpq.Message) int {
-	properties := nats.Header{}
-	if setProperties(properties, m); len(properties) == 0 {
-		return 0
-	}
-	if len(m.Headers) > 0 {
-		return wire.LinesSize(properties)
-	}
-	return wire.HeaderSize(properties)
-}
-
-// keysMemory estimates how many bytes the MsgID and the unique key of a push add to a transaction,
-// besides their own. Package fdbpq writes several store keys that contain them, and the transaction
-// holds conflict ranges for these as well.
-func keysMemory(m *fdbpq.Message) (n int) {
-	const writes, rest = 20, 64
-	for _, key := range []string{m.MsgID, m.Unique} {
-		if key != "" {
-			n += writes * (len(key) + rest)
-		}
-	}
-	return n
 }

@@ -1,7 +1,6 @@
 package requests
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -20,6 +19,8 @@ import (
 // encoder builds replies. It reuses its memory, so a reply must be published before the
 // next one is built, and only one goroutine may use it at a time.
 type encoder struct {
+	now func() time.Time // the clock of the bridge
+
 	buf    []byte
 	block  []byte      // headers of a frame
 	header nats.Header // of the pusher
@@ -198,28 +199,6 @@ func (e *encoder) headerBlock() (block []byte, err error) {
 	return e.block, nil
 }
 
-// AppendHeader appends the headers of an item as they stand in a frame or message: without a lease
-// only the pusher's. JetStream's programs get them.
-func (h *Handler) AppendHeader(
-	to []byte, q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease,
-) ([]byte, error) {
-	e := h.encoders.Get().(*encoder)
-	defer h.encoders.Put(e)
-	if lease != nil {
-		e.leased(q, item, lease)
-	} else if len(e.itemAlone(item)) == 0 {
-		return to, nil
-	}
-
-	block, err := e.headerBlock()
-	if err != nil {
-		return to, fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers "+
-			"that it cannot carry; its lease ends: %w", errInternal, item.Job(), q.Name, err)
-	}
-
-	return append(to, block...), nil
-}
-
 var traceDisabled = []string{subjects.TraceDisabled}
 
 // timeText is a time in subjects.TimeLayout.
@@ -243,4 +222,39 @@ func (f *timeText) appendTo(b []byte, t time.Time) []byte {
 	}
 
 	return append(b, f.text[:]...)
+}
+
+// setNotKept sets the headers that say which results are not kept, and which values. The first
+// message of a reply has them.
+func setNotKept(h nats.Header, r *dispatch.Request) {
+	if u := r.Unkept; u != nil {
+		setNumbers(h, subjects.HeaderNotKept, u.Results)
+		setNumbers(h, subjects.HeaderValueDropped, u.Values)
+		r.Unkept = nil
+	}
+}
+
+// jobInfo returns what the result of an OpGet says of a job.
+func jobInfo(r *fdbpq.Result) subjects.JobInfo {
+	found, item := r.Found, &r.Item
+	j := subjects.JobInfo{
+		State: subjects.State(r.State.String()), Due: found.Due, LeasedAt: found.LeasedSince,
+		Holder: found.Holder, Deliveries: found.Deliveries, Progress: found.Progress,
+		Reason: found.Reason,
+	}
+	job := item.Job()
+	j.ID, j.Priority, j.PushedAt = job.String(), item.ID.Priority, item.PushedAt
+	if j.FoundIn = r.Queue; job != item.ID {
+		j.Place = item.ID.String()
+	}
+
+	if item.DeadLetter != nil {
+		j.State, j.DeadLetter = subjects.StateDead, (*subjects.DeadLetter)(item.DeadLetter)
+	}
+
+	if f := found.Finished; f != nil {
+		j.FinishedAt, j.KeptUntil, j.ContentType = f.At, f.Until, f.ContentType
+		j.HasResult, j.ResultSize = f.Result != nil, int64(len(f.Result))
+	}
+	return j
 }

@@ -21,12 +21,20 @@ var (
 	errBadRequest = errors.New("bad request")
 	// errTooLarge: the message could be stored, but not sent in one reply.
 	errTooLarge = errors.New("the message is too large")
+	// errNoRoomForItem: the item did not fit into the transaction of a request for several.
+	errNoRoomForItem = fmt.Errorf("%w: there was no room to move it with the others: "+
+		"ask for it again", errTooLarge)
+	// errNoRoomForReply: the item did not fit into the reply to a get of several.
+	errNoRoomForReply = fmt.Errorf("%w: the others left no room for it in the reply: "+
+		"get it alone", errTooLarge)
 	// errInternal: a fault of the service or of the stored data.
 	errInternal = errors.New("internal error")
 	// errLeaseOver: the lease was over before its item could be sent. The item goes back, and the
 	// delivery does not count.
 	errLeaseOver = fmt.Errorf("%w: the lease was over before its item could be sent: ask again",
 		dispatch.ErrUnknownOutcome)
+	// errCancelled: the client has cancelled the request, which ends as if its time were up.
+	errCancelled  = errors.New("the request was cancelled: send it again if you still want an item")
 	errNoSchedule = errors.New("no such schedule")
 )
 
@@ -135,11 +143,6 @@ func withoutPackages(text string) string {
 	return strings.Join(parts, ": ")
 }
 
-// errNoRoomForItem is the error of an item that did not fit into the transaction of a request for
-// several.
-var errNoRoomForItem = fmt.Errorf("%w: there was no room to move it with the others: "+
-	"ask for it again", errTooLarge)
-
 // itemFailure returns the error of one of several items, as its client hears it.
 func itemFailure(err error) subjects.Failure {
 	if errors.Is(err, fdbpq.ErrNoRoom) {
@@ -152,4 +155,10 @@ func itemFailure(err error) subjects.Failure {
 	}
 
 	return subjects.Failure{Code: f.Code, Reason: f.Reason, Text: f.Text}
+}
+
+// isNotFound reports whether a pop ended with code 404: because there was nothing, not because of a
+// limit.
+func isNotFound(err error) bool {
+	return classify(err).code == subjects.CodeNotFound
 }

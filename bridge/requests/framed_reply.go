@@ -1,8 +1,8 @@
 package requests
 
 import (
-	"cmp"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -14,104 +14,6 @@ import (
 
 // A pop of several items gets a message for each, or framed replies if it allows frames. The last
 // message says how many items there were, and why there were not more.
-
-// Deliver sends items of a pop that goes on waiting for more. An item that cannot be sent ends the
-// pop.
-func (c *replier) Deliver(
-	r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result,
-) (more bool) {
-	f := c.newFramedReply(r, len(results))
-	err := c.deliver(f, ops, results)
-	if err == nil {
-		err = f.send(false)
-	}
-
-	if err == nil {
-		f.close()
-		return true
-	}
-
-	c.end(f, err)
-	f.close()
-	if c.cancellable != nil {
-		c.cancellable.remove()
-	}
-	c.ended()
-	return false
-}
-
-// deliver sends the items of a pop of several, but leaves the last ones in f while it has
-// room. It returns why there are not more items. It stops at the first item that cannot be sent;
-// the items after it go back, or their leases end.
-func (c *replier) deliver(f *framedReply, ops []fdbpq.Op, results []fdbpq.Result) (failed error) {
-	now := c.h.config.Now()
-	for i := range results {
-		op, result := &ops[i], &results[i]
-		switch {
-		case result.Err != nil:
-			failed = cmp.Or(failed, result.Err)
-		case leaseOver(op, result, now):
-			failed = cmp.Or(failed, errLeaseOver)
-			c.h.config.Outbox.Return(f.r.Queue, op.Kind, result, outbox.Late)
-		case failed != nil:
-			c.h.config.Outbox.Return(f.r.Queue, op.Kind, result, outbox.Unsendable)
-		case f.add(op, result):
-		default: // f is full, or takes none
-			if failed = f.send(false); failed != nil {
-				c.h.config.Outbox.Return(f.r.Queue, op.Kind, result, outbox.Unsendable)
-			} else if !f.add(op, result) { // it needs a message of its own
-				if failed = c.send(f.r, ops[i:i+1], results[i:i+1]); failed == nil {
-					c.sent++
-				}
-			}
-		}
-	}
-
-	return failed
-}
-
-// end sends the message that ends a pop of several items, which may be f. err says why
-// there are not more items; it is nil if the pop has as many as it asked for.
-func (c *replier) end(f *framedReply, err error) {
-	c.h.config.Refused(err)
-
-	// f itself can be the end, unless an error has to say why.
-	if f.n > 0 {
-		last := err == nil || isNotFound(err)
-		if failed := f.send(last); failed != nil {
-			err = failed
-		} else if last {
-			c.endpoint.Items(c.sent)
-			c.endpoint.Done(f.r, nil)
-			return
-		}
-	}
-
-	c.endpoint.Items(c.sent)
-	end := nats.Msg{Subject: c.reply, Header: nats.Header{}}
-	var failure *subjects.Error
-	if err != nil && (c.sent == 0 || !isNotFound(err)) {
-		failure = Failure(err)
-		end.Header = failureHeaders(failure, err)
-	}
-
-	setNotKept(end.Header, f.r)
-	end.Header[subjects.HeaderBatchCount] = []string{strconv.Itoa(c.sent)}
-
-	// A pop that got items has not failed.
-	if c.sent > 0 {
-		failure = nil
-	}
-
-	c.endpoint.Done(f.r, failure)
-	c.h.config.Outbox.Send(&end)
-}
-
-// isNotFound reports whether a pop ended with code 404: because there was nothing, not because of a
-// limit.
-func isNotFound(err error) bool {
-	return classify(err).code == subjects.CodeNotFound
-}
 
 // framedReply collects items for one message with frames. If a pop does not allow frames, it takes
 // no items.
@@ -230,4 +132,10 @@ func (f *framedReply) close() {
 		f.e.buf = f.payload[:0]
 		f.c.h.encoders.Put(f.e)
 	}
+}
+
+// leaseOver reports whether an item was leased and its lease is over, so that somebody else may
+// have the item by now. The store may have taken too long, or the process may have stood still.
+func leaseOver(op *fdbpq.Op, result *fdbpq.Result, now time.Time) bool {
+	return op.Kind == fdbpq.OpLease && !result.Lease.Until.After(now)
 }

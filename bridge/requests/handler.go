@@ -8,14 +8,15 @@
 //
 // # Reading the code
 //
-// A request goes through handler.go, decode.go, package dispatch, replier.go, encode.go and package
-// outbox. decode_push.go reads pushes; decode_manage.go and decode_browse.go read the requests that
-// manage a queue. framed_reply.go answers pops of several items, and replies.go everything with a
-// payload.
+// A request (request.go) goes through handler.go, decode.go, package dispatch, answer.go, send.go
+// and package outbox. decode_push.go reads pushes; decode_manage.go and decode_browse.go read the
+// requests that manage a queue. encode.go has the headers of replies, replies.go the payloads, and
+// framed_reply.go several items in a message.
 //
 // Two tables hold the differences: verbs.go between verbs, and errors.go between errors.
-// inspector.go and browse.go answer requests that only read, beside the lanes, and bulk.go changes
-// many items. waits.go has the pops that can be cancelled. audit.go logs who made large changes.
+// inspect.go has requests answered beside the lanes: inspector.go and browse.go only read, and
+// bulk.go changes many items. waits.go has the pops that can be cancelled. audit.go logs who made
+// large changes.
 package requests
 
 import (
@@ -49,11 +50,11 @@ type Handler struct {
 
 	// endpoints is indexed by kind and verb. withPriority is that of a push whose subject has a
 	// priority.
-	endpoints    [2][len(verbs)]Endpoint
+	endpoints    [2][]Endpoint
 	withPriority Endpoint
 
 	encoders sync.Pool // of *encoder
-	requests sync.Pool // of *request, until it is submitted
+	requests sync.Pool // of *request
 	repliers sync.Pool // of *replier
 
 	lastPop atomic.Pointer[parsedPop] // nil before the first
@@ -66,6 +67,7 @@ func New(c Config) *Handler {
 		config: &c, Inspector: newInspector(&c), Waits: newWaits(c.Dispatcher),
 		Audit: newAuditLog(c.Logger),
 	}
+	h.endpoints = [2][]Endpoint{make([]Endpoint, len(verbs)), make([]Endpoint, len(verbs))}
 	for _, e := range c.Grammar.Endpoints() {
 		if e.HasPriority {
 			h.withPriority = c.Endpoint(e)
@@ -74,7 +76,7 @@ func New(c Config) *Handler {
 		}
 	}
 
-	h.encoders.New = func() any { return new(encoder) }
+	h.encoders.New = func() any { return &encoder{now: c.Now} }
 	h.requests.New = func() any { return new(request) }
 	h.repliers.New = func() any { return new(replier) }
 	return h
@@ -84,149 +86,134 @@ func New(c Config) *Handler {
 // parses, checks and submits the request, and never waits for the store. NATS calls it from one
 // goroutine for each subscription, in the order in which each publisher sent.
 func (h *Handler) Receive(m *nats.Msg, o peers.Origin) {
-	c := h.newReplier(m.Reply, o)
-	r := dispatch.Request{Replier: c, Waited: h.config.Peers.Waited()}
-	if m.Reply == "" { // nobody waits for an answer
-		r.Waited = 0
+	q := h.requests.Get().(*request)
+	q.replier = h.newReplier(m.Reply, o)
+	q.Replier, q.Silent = q.replier, m.Reply == ""
+	if !q.Silent { // else nobody waits for an answer
+		q.Waited = h.config.Peers.Waited()
 	}
 
-	r.Received = time.Now().Add(-r.Waited)
-	if err := h.accept(m, c, &r); err != nil {
-		failed := r // so that r itself stays off the heap
-		failed.Answered = time.Now()
-		c.Fail(&failed, nil, err)
+	q.Received = time.Now().Add(-q.Waited)
+	if err := q.accept(m); err != nil {
+		q.Answered = time.Now()
+		q.Fail(&q.Request, nil, err)
 	}
+
+	// Its memory is for others.
+	ops := q.ops
+	if clear(ops); cap(ops) > maxSpareOps {
+		ops = nil
+	}
+	*q = request{ops: ops[:0]}
+	h.requests.Put(q)
 }
 
 // accept checks the message, decodes it and submits the request. If it returns an error, nothing
 // was submitted and the client has no answer yet.
-func (h *Handler) accept(m *nats.Msg, c *replier, r *dispatch.Request) (err error) {
-	if err = h.checkReply(m, c); err != nil {
+func (q *request) accept(m *nats.Msg) (err error) {
+	h := q.h
+	if err = q.checkReply(); err != nil {
 		return err
 	}
 
-	if !c.from.Forwarded() { // otherwise the other bridge has checked it, and made a new block
+	if !q.from.Forwarded() { // otherwise the other bridge has checked it, and made a new block
 		if err = checkBlock(m.Header, wire.BlockSize(m)); err != nil {
 			return err
 		}
 	}
 
-	parsed, err := h.config.Grammar.Parse(m.Subject)
-	if err != nil {
+	if q.parsed, err = h.config.Grammar.Parse(m.Subject); err != nil {
 		return err
 	}
 
-	c.verb = &verbs[parsed.Verb]
-	if c.endpoint = h.endpoints[parsed.Kind][parsed.Verb]; parsed.HasPriority {
-		c.endpoint = h.withPriority
+	q.verb = &verbs[q.parsed.Verb]
+	if q.endpoint = h.endpoints[q.parsed.Kind][q.parsed.Verb]; q.parsed.HasPriority {
+		q.endpoint = h.withPriority
 	}
 
-	if r.Waited >= dispatch.TurnTime(h.config.RequestTimeout) {
+	if q.Waited >= dispatch.TurnTime(h.config.RequestTimeout) {
 		return fmt.Errorf("%w: the request waited %v until this bridge saw it, and was not run: "+
-			"try again", dispatch.ErrUnavailable, r.Waited.Round(time.Millisecond))
+			"try again", dispatch.ErrUnavailable, q.Waited.Round(time.Millisecond))
 	}
 
-	needsReply := c.verb.op != fdbpq.OpPush && c.verb.op != fdbpq.OpAck
-	if m.Reply == "" && needsReply {
+	if q.Silent && !q.verb.takesValue() {
 		return badRequest("%s without a reply subject: nobody would receive what it returns",
-			parsed.Verb.Name(parsed.Kind))
+			q.parsed.Verb.Name(q.parsed.Kind))
 	}
 
-	headers := h.forwardable(m, c.verb) // before decode takes them
-	q := h.requests.Get().(*request)
-	*q = request{
-		h: h, parsed: parsed, verb: c.verb, reply: m.Reply, received: r.Received,
-		ops: append(q.ops[:0], fdbpq.Op{Kind: c.verb.op, End: c.verb.end}),
-	}
-
+	headers := q.forwardable(m) // before decode takes them
 	if err = q.decode(m); err != nil {
-		return err // the garbage collector gets its memory
+		return err
 	}
-
-	defer h.reuse(q)
-	c.batch, c.frames, c.inspection, c.audit = q.batch, q.frames, q.inspection, q.audit
-	r.Wait, r.Pops, r.Each = q.wait, q.batch, q.each
-	r.Size, r.Silent = len(m.Data), m.Reply == ""
 
 	// Two kinds of requests do not go through a lane.
 	if len(q.ops) == 0 {
-		h.cancel(c, r, &q.parsed)
+		q.cancel()
 		return nil
 	}
 
-	if c.inspection != nil {
-		return c.inspect(r)
+	if q.inspection != nil {
+		return q.inspect(q.Request)
 	}
 
-	if err = h.measure(c, r, q.ops); err != nil {
+	q.Size = len(m.Data)
+	if err = q.measure(); err != nil {
 		return err
 	}
 
-	if r.Queue, err = h.config.Dispatcher.Queue(q.parsed.Kind, q.parsed.Queue); err != nil {
+	if q.Queue, err = h.config.Dispatcher.Queue(q.parsed.Kind, q.parsed.Queue); err != nil {
 		return err
 	}
 
 	for i := range q.ops {
-		q.ops[i].Queue = r.Queue.Target
+		q.ops[i].Queue = q.Queue.Target
 	}
 
-	return h.submit(m, c, r, q, headers)
+	return q.submit(m, headers)
 }
 
 // submit forwards the request if another bridge owns its queue, or else submits it here.
-func (h *Handler) submit(
-	m *nats.Msg, c *replier, r *dispatch.Request, q *request, headers nats.Header,
-) (err error) {
+func (q *request) submit(m *nats.Msg, headers nats.Header) (err error) {
 	// A push runs here if its headers were not saved, because this was the only bridge when it
 	// arrived.
+	h, last := q.h, q.ops[len(q.ops)-1].Kind
 	saved := headers != nil || q.verb.op != fdbpq.OpPush || q.verb.several
-	if saved && routed(q) {
+	if saved && q.routed() {
 		m.Header = headers
-		takes := q.ops[len(q.ops)-1].Kind == fdbpq.OpPop
-		if forwarded, err := h.config.Peers.Router.Route(m, r, c.from, takes); forwarded ||
-			err != nil {
+		forwarded, err := h.config.Peers.Router.Route(m, &q.Request, q.from, last == fdbpq.OpPop)
+		if forwarded || err != nil {
 			return err
 		}
 	}
 
 	// Once the peer has answered, a pop gives its items back, but anything else must not run.
-	if c.from.Forwarded() && !dispatch.TakesItem(q.ops) {
-		r.OutOfTouch = h.config.Peers.Watch()
+	if q.from.Forwarded() && !dispatch.TakesItem(q.ops) {
+		q.OutOfTouch = h.config.Peers.Watch()
 	}
 
 	// From here on this bridge answers the request.
-	if r.Wait != nil {
+	if q.Wait != nil {
 		var plain dispatch.WaitHandle
-		if q.ops[len(q.ops)-1].Kind == fdbpq.OpPop {
-			plain = r.WaitHandle()
+		if last == fdbpq.OpPop {
+			plain = q.WaitHandle()
 		}
-		c.from.NoteWaiting(plain)
-		if r.Wait.ID != "" {
-			if c.cancellable, err = h.Waits.add(r, &q.parsed); err != nil {
+		q.from.NoteWaiting(plain)
+		if q.Wait.ID != "" {
+			if q.cancellable, err = h.Waits.add(&q.Request, &q.parsed); err != nil {
 				return err
 			}
 		}
 	}
 
 	// The dispatcher copies the operations.
-	return h.config.Dispatcher.Submit(r, q.ops)
+	return h.config.Dispatcher.Submit(&q.Request, q.ops)
 }
 
 // maxSpareOps limits how many operations the memory of a request that is reused has room for.
 const maxSpareOps = 1024
 
-// reuse frees the memory of a request for others.
-func (h *Handler) reuse(q *request) {
-	ops := q.ops
-	if clear(ops); cap(ops) > maxSpareOps {
-		ops = nil
-	}
-	*q = request{ops: ops}
-	h.requests.Put(q)
-}
-
 // routed reports whether a request runs on the bridge that owns its queue.
-func routed(q *request) bool {
+func (q *request) routed() bool {
 	switch q.verb.op {
 	case fdbpq.OpPush:
 		// A push goes behind the items that pops take, and conflicts with nobody. But in a group
@@ -246,17 +233,18 @@ func routed(q *request) bool {
 // forwardable returns the headers to forward a request with. A push keeps its own, except headers
 // that a NATS server has added, and a change of settings says who makes it. Of an acknowledgement
 // see ackHeaders. Other requests lose their headers: NATS must not act on them twice.
-func (h *Handler) forwardable(m *nats.Msg, v *verb) nats.Header {
-	if v.op == fdbpq.OpAck {
+func (q *request) forwardable(m *nats.Msg) nats.Header {
+	switch q.parsed.Verb {
+	case subjects.AckLease:
 		return ackHeaders(m.Header)
+	case subjects.Config:
+		if client := m.Header[subjects.HeaderClient]; client != nil {
+			return nats.Header{subjects.HeaderClient: client}
+		}
 	}
 
-	if client := m.Header[subjects.HeaderClient]; v.op == fdbpq.OpSettings && client != nil {
-		return nats.Header{subjects.HeaderClient: client}
-	}
-
-	grouped := v.op == fdbpq.OpPush && !v.several && m.Header[subjects.HeaderGroup] != nil
-	if !grouped || h.config.Peers.Router.Count() == 1 {
+	grouped := q.parsed.Verb == subjects.Push && m.Header[subjects.HeaderGroup] != nil
+	if !grouped || q.h.config.Peers.Router.Count() == 1 {
 		return nil
 	}
 
@@ -271,32 +259,13 @@ func (h *Handler) forwardable(m *nats.Msg, v *verb) nats.Header {
 
 // cancel ends the request that this one names, and answers. NATS delivers a cancel to any bridge,
 // so it goes on to the others.
-func (h *Handler) cancel(c *replier, r *dispatch.Request, parsed *subjects.Request) {
-	key := waitKey(parsed, r.Wait.ID)
-	h.Waits.End(key)
-	h.config.Peers.Router.Cancel(key)
+func (q *request) cancel() {
+	key := waitKey(&q.parsed, q.Wait.ID)
+	q.h.Waits.End(key)
+	q.h.config.Peers.Router.Cancel(key)
 
-	answered := *r // so that r itself stays off the heap
-	answered.Wait, answered.Answered = nil, time.Now()
-	c.answerData(&answered, nil, nil, nil)
-}
-
-// checkBlock refuses too many headers, and blocks that wire.CheckBlock refuses.
-func checkBlock(h nats.Header, size int) error {
-	lines := 0
-	for _, values := range h {
-		lines += len(values)
-	}
-
-	if lines > subjects.MaxHeaders {
-		return errTooManyHeaders(lines)
-	}
-
-	if err := wire.CheckBlock(h, size, subjects.AddedByServer); err != nil {
-		return badRequest("%w", err)
-	}
-
-	return nil
+	q.Wait, q.Answered = nil, time.Now()
+	q.answerData(&q.Request, nil, nil, nil)
 }
 
 // A NATS server closes a connection that sends it a line of more than 4096 bytes. The line holds
@@ -309,18 +278,19 @@ const (
 )
 
 // checkReply refuses a request whose reply subject cannot be used.
-func (h *Handler) checkReply(m *nats.Msg, c *replier) error {
-	if why := h.Unanswerable(m.Reply); why != "" && !c.from.Forwarded() {
+func (c *replier) checkReply() error {
+	reply := c.reply
+	if why := c.h.Unanswerable(reply); why != "" && !c.from.Forwarded() {
 		c.reply = ""
 		return badRequest("reply subject %.64q %s: want an inbox",
-			subjects.HideTokens(m.Reply), why)
+			subjects.HideTokens(reply), why)
 	}
 
-	if len(m.Reply) > maxReply {
-		if len(m.Reply) > maxSendable {
+	if len(reply) > maxReply {
+		if len(reply) > maxSendable {
 			c.reply = ""
 		}
-		return badRequest("the reply subject has %d bytes: want at most %d", len(m.Reply), maxReply)
+		return badRequest("the reply subject has %d bytes: want at most %d", len(reply), maxReply)
 	}
 
 	return nil
@@ -341,42 +311,6 @@ func (h *Handler) Unanswerable(subject string) string {
 	return ""
 }
 
-// opMemory estimates the memory that an operation takes, with its result, beyond its message.
-const opMemory = 512
-
-// measure sets the size of a request. It refuses one whose reply or whose items the server could
-// not carry.
-func (h *Handler) measure(c *replier, r *dispatch.Request, ops []fdbpq.Op) error {
-	if !c.verb.several {
-		successors := ops[0].Successors()
-		for i := range successors {
-			if err := h.measurePushed(r, &successors[i].Message); err != nil {
-				return badRequest("successor %d: %w", i, err)
-			}
-		}
-
-		r.Size += opMemory * (len(ops) - 1 + len(successors))
-		return h.measurePushed(r, &ops[0].Message) // nothing else has headers
-	}
-
-	// All of them may be duplicates.
-	size := subjects.MaxPushedBatch(len(ops)) + subjects.MaxDuplicates(len(ops))
-	most := h.config.MaxPayload()
-	if c.reply != "" && int64(size) > most {
-		return fmt.Errorf("%w: a reply with %d ids can have %d bytes, and the server carries at "+
-			"most %d: send fewer items at once", errTooLarge, len(ops), size, most)
-	}
-
-	for i := range ops {
-		if err := h.measurePushed(r, &ops[i].Message); err != nil {
-			return fmt.Errorf("item %d: %w", i, err)
-		}
-	}
-
-	r.Size += opMemory * len(ops)
-	return nil
-}
-
 // RefuseAck answers a client that acknowledges an item it popped, not leased. A client that does
 // not ask for an answer gets none.
 func (h *Handler) RefuseAck(m *nats.Msg) {
@@ -387,11 +321,40 @@ func (h *Handler) RefuseAck(m *nats.Msg) {
 	c := h.newReplier(m.Reply, peers.Origin{})
 	r := dispatch.Request{Received: time.Now()}
 
-	err := h.checkReply(m, c)
+	err := c.checkReply()
 	if err == nil {
 		err = badRequest("this item was popped, not leased: do not acknowledge it")
 	}
 
 	r.Answered = time.Now()
 	c.Fail(&r, nil, err)
+}
+
+// newReplier returns the replier of a request whose endpoint is not known yet.
+func (h *Handler) newReplier(reply string, from peers.Origin) *replier {
+	c := h.repliers.Get().(*replier)
+	*c = replier{h: h, endpoint: h.config.Unknown, reply: reply, from: from}
+	return c
+}
+
+// AppendHeader appends the headers of an item as they stand in a frame or message: without a lease
+// only the pusher's. JetStream's programs get them.
+func (h *Handler) AppendHeader(
+	to []byte, q *dispatch.Queue, item *fdbpq.Item, lease *fdbpq.Lease,
+) ([]byte, error) {
+	e := h.encoders.Get().(*encoder)
+	defer h.encoders.Put(e)
+	if lease != nil {
+		e.leased(q, item, lease)
+	} else if len(e.itemAlone(item)) == 0 {
+		return to, nil
+	}
+
+	block, err := e.headerBlock()
+	if err != nil {
+		return to, fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers "+
+			"that it cannot carry; its lease ends: %w", errInternal, item.Job(), q.Name, err)
+	}
+
+	return append(to, block...), nil
 }

@@ -35,12 +35,13 @@ func TestSizeOfAPopOfSeveral(t *testing.T) {
 // A request for an outcome waits for as long as it says, even if it may have been in the socket.
 func TestLateRequestWaitsForOutcome(t *testing.T) {
 	began := time.Now()
-	q := request{h: newTestHandler(t), received: began.Add(-time.Second)}
-	q.parsed = subjects.Request{Kind: subjects.Priority, Queue: "jobs"}
+	late := &nats.Msg{Data: []byte(`{"msg_id":"a","expires":"5s"}`)}
+	q := newRequest(newTestHandler(t), subjects.Request{Verb: subjects.Result, Queue: "jobs"}, late)
+	q.Received = began.Add(-time.Second)
 
-	must(t, q.decodeResult([]byte(`{"msg_id":"a","expires":"5s"}`)))
-	if least := began.Add(5 * time.Second); q.wait.Until.Before(least) {
-		t.Errorf("it waits %v too briefly", least.Sub(q.wait.Until))
+	must(t, q.decode(late))
+	if least := began.Add(5 * time.Second); q.Wait.Until.Before(least) {
+		t.Errorf("it waits %v too briefly", least.Sub(q.Wait.Until))
 	}
 }
 
@@ -52,8 +53,11 @@ func TestVerbs(t *testing.T) {
 		}
 
 		row := verbs[e.Verb]
-		if (row.op == 0) != row.inspected {
-			t.Errorf("%s: the row has no operation, or one that is not used", e.Verb)
+		if takes := e.Verb.MostPayload() > 0; takes && row.decode == nil {
+			t.Errorf("%s: nothing reads its payload", e.Verb)
+		}
+		if row.op == 0 && row.decode == nil {
+			t.Errorf("%s: there is neither an operation nor a decoder, which could ask", e.Verb)
 		}
 		if e.Kind == subjects.FIFO && row.end != fdbpq.Front {
 			t.Errorf("%s: a FIFO queue has no end other than its front", e.Verb)

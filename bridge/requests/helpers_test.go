@@ -27,9 +27,14 @@ func must(t testing.TB, err error) {
 
 // decoded returns what a message asks for, whose subject says r.
 func decoded(h *Handler, r subjects.Request, m *nats.Msg) (*request, error) {
-	q := &request{h: h, parsed: r, verb: &verbs[r.Verb], reply: m.Reply}
-	q.ops = []fdbpq.Op{{Kind: q.verb.op, End: q.verb.end}}
+	q := newRequest(h, r, m)
 	return q, q.decode(m)
+}
+
+// newRequest returns the request of a message, which is not decoded yet.
+func newRequest(h *Handler, r subjects.Request, m *nats.Msg) *request {
+	c := &replier{h: h, verb: &verbs[r.Verb], reply: m.Reply}
+	return &request{replier: c, parsed: r}
 }
 
 func testKeyspace(t testing.TB) *fdbpq.Keyspace {

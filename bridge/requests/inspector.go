@@ -222,3 +222,6 @@ func (i *Inspector) ended(ctx context.Context, err error) error {
 			dispatch.ErrUnavailable)
 	}
 }
+
+// errWaits says that a request is not answered yet.
+var errWaits = errors.New("the request waits")

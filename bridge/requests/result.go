@@ -2,7 +2,6 @@ package requests
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,9 +16,9 @@ import (
 // decodeResult reads the payload of a result request. It only reads: what is due in the queue stays
 // where it is. A request that waits is answered by package results, under the id of its job. Only
 // if it names the job in another way, the Inspector looks first.
-func (q *request) decodeResult(payload []byte) error {
+func (q *request) decodeResult(m *nats.Msg) error {
 	r := &q.parsed
-	o, err := subjects.ParseResultOptions(payload)
+	o, err := subjects.ParseResultOptions(m.Data)
 	if err != nil {
 		return err
 	}
@@ -41,10 +40,10 @@ func (q *request) decodeResult(payload []byte) error {
 	if o.Expires > 0 {
 		// Not from when the request may have been received: it takes nothing, so to answer a client
 		// that has given up does less harm than to end a wait too early.
-		q.wait = &dispatch.Wait{Until: time.Now().Add(o.Expires)}
+		q.Wait = &dispatch.Wait{Until: time.Now().Add(o.Expires)}
 		asked.awaits = &results.Wait{
 			Job:   fdbpq.QueueJob{Queue: dispatch.NameOf(r.Kind, r.Queue), Job: op.ID},
-			Queue: op.Queue, Until: q.wait.Until,
+			Queue: op.Queue, Until: q.Wait.Until,
 		}
 		asked.known = o.MsgID == ""
 	}
@@ -67,25 +66,6 @@ func (q *request) decodeResult(payload []byte) error {
 	return nil
 }
 
-// errWaits says that a request is not answered yet.
-var errWaits = errors.New("the request waits")
-
-// await has a request wait for its job. After an error it is not answered.
-func (c *replier) await(r *dispatch.Request) error {
-	w := c.inspection.awaits
-	kind := dispatch.KindOf(w.Job.Queue)
-	w.Answer = func(found *fdbpq.Result, err error) {
-		var h nats.Header
-		var payload []byte
-		if err == nil {
-			h, payload = outcomeOf(kind, found)
-		}
-		r.Answered = time.Now()
-		c.answerData(r, h, payload, err)
-	}
-	return c.h.config.Results.Add(w)
-}
-
 // readNow is read, by the clock of the bridge.
 func (i *Inspector) readNow(ctx context.Context, op fdbpq.Op) (fdbpq.Result, error) {
 	results, err := kv.ReadTransact(ctx, i.config.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
@@ -105,29 +85,4 @@ func outcomeOf(kind subjects.Kind, r *fdbpq.Result) (h nats.Header, payload []by
 	}
 	j := jobInfo(r)
 	return j.Headers(kind), payload
-}
-
-// jobInfo returns what the result of an OpGet says of a job.
-func jobInfo(r *fdbpq.Result) subjects.JobInfo {
-	found, item := r.Found, &r.Item
-	j := subjects.JobInfo{
-		State: subjects.State(r.State.String()), Due: found.Due, LeasedAt: found.LeasedSince,
-		Holder: found.Holder, Deliveries: found.Deliveries, Progress: found.Progress,
-		Reason: found.Reason,
-	}
-	job := item.Job()
-	j.ID, j.Priority, j.PushedAt = job.String(), item.ID.Priority, item.PushedAt
-	if j.FoundIn = r.Queue; job != item.ID {
-		j.Place = item.ID.String()
-	}
-
-	if item.DeadLetter != nil {
-		j.State, j.DeadLetter = subjects.StateDead, (*subjects.DeadLetter)(item.DeadLetter)
-	}
-
-	if f := found.Finished; f != nil {
-		j.FinishedAt, j.KeptUntil, j.ContentType = f.At, f.Until, f.ContentType
-		j.HasResult, j.ResultSize = f.Result != nil, int64(len(f.Result))
-	}
-	return j
 }

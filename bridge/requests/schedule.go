@@ -14,13 +14,14 @@ import (
 )
 
 // decodeSchedule reads a change of a schedule.
-func decodeSchedule(payload []byte, r *subjects.Request, op *fdbpq.Op) error {
-	c, err := subjects.ParseScheduleChange(payload)
+func (q *request) decodeSchedule(m *nats.Msg) error {
+	op := &q.ops[0]
+	c, err := subjects.ParseScheduleChange(m.Data)
 	if err != nil {
 		return err
 	}
 
-	if err := checkContent(&c.Schedule, r); err != nil {
+	if err := checkContent(&c.Schedule, &q.parsed); err != nil {
 		return err
 	}
 
@@ -47,8 +48,9 @@ func decodeSchedule(payload []byte, r *subjects.Request, op *fdbpq.Op) error {
 }
 
 // decodeUnschedule reads the id of a schedule that ends, whether or not it can be read.
-func decodeUnschedule(payload []byte, op *fdbpq.Op) error {
-	id, err := subjects.ParseUnschedule(payload)
+func (q *request) decodeUnschedule(m *nats.Msg) error {
+	op := &q.ops[0]
+	id, err := subjects.ParseUnschedule(m.Data)
 	op.Record = id
 	op.Change = func(value []byte, _ time.Time) ([]byte, error) {
 		if value == nil {

@@ -1,47 +1,85 @@
 package requests
 
 import (
+	"github.com/nats-io/nats.go"
+
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// verb says how requests with a subjects.Verb are handled.
-type verb struct {
-	op  fdbpq.OpKind
-	end fdbpq.End
-	// several is set for a batch of pushes.
-	several bool
-	// audit says what the requests change, if the log has to say who asked.
-	audit int
-	// inspected is set if the Inspector answers, without an operation.
-	inspected bool
-}
-
 // verbs has a row for each verb. Package subjects has the names.
 var verbs = [...]verb{
-	subjects.Push:      {op: fdbpq.OpPush},
-	subjects.PushBatch: {op: fdbpq.OpPush, several: true},
-	subjects.Pop:       {op: fdbpq.OpPop, end: fdbpq.Front},
-	subjects.PopMax:    {op: fdbpq.OpPop, end: fdbpq.Back},
-	subjects.Peek:      {op: fdbpq.OpPeek, end: fdbpq.Front},
-	subjects.PeekMax:   {op: fdbpq.OpPeek, end: fdbpq.Back},
-	subjects.Len:       {op: fdbpq.OpLen},
-	subjects.AckLease:  {op: fdbpq.OpAck},
-	subjects.Config:    {op: fdbpq.OpSettings, audit: auditSettings},
+	subjects.Push: {
+		op:     fdbpq.OpPush,
+		decode: func(q *request, m *nats.Msg) error { return decodePush(m, &q.parsed, &q.ops[0]) },
+		reply:  (*encoder).pushed,
+	},
+	subjects.PushBatch: {
+		op:      fdbpq.OpPush,
+		decode:  (*request).decodeFrames,
+		reply:   (*encoder).pushedBatch,
+		several: true,
+	},
+	subjects.Pop:      {op: fdbpq.OpPop, end: fdbpq.Front, decode: (*request).decodePop},
+	subjects.PopMax:   {op: fdbpq.OpPop, end: fdbpq.Back, decode: (*request).decodePop},
+	subjects.Peek:     {op: fdbpq.OpPeek, end: fdbpq.Front},
+	subjects.PeekMax:  {op: fdbpq.OpPeek, end: fdbpq.Back},
+	subjects.Len:      {op: fdbpq.OpLen, reply: (*encoder).length},
+	subjects.AckLease: {op: fdbpq.OpAck, decode: (*request).decodeAck},
+	subjects.Config: {
+		op:     fdbpq.OpSettings,
+		decode: (*request).decodeSettings,
+		reply:  (*encoder).settings,
+		audit:  auditSettings,
+	},
 
-	subjects.Info:    {op: fdbpq.OpInfo},
-	subjects.List:    {inspected: true},
-	subjects.Get:     {op: fdbpq.OpGet},
-	subjects.Result:  {inspected: true},
-	subjects.Remove:  {op: fdbpq.OpRemove, audit: auditItems},
-	subjects.Rank:    {inspected: true},
-	subjects.Move:    {op: fdbpq.OpMove, audit: auditItems},
-	subjects.Purge:   {op: fdbpq.OpPurge, audit: auditItems},
-	subjects.Redrive: {op: fdbpq.OpRedriveItem, audit: auditItems},
-	subjects.Items:   {inspected: true},
-	subjects.Release: {op: fdbpq.OpRelease, audit: auditItems},
+	subjects.Info:   {op: fdbpq.OpInfo, decode: (*request).decodeInfo, reply: (*encoder).info},
+	subjects.List:   {decode: (*request).decodeList},
+	subjects.Get:    {op: fdbpq.OpGet, decode: (*request).decodeItem},
+	subjects.Result: {decode: (*request).decodeResult},
+	subjects.Remove: {
+		op:     fdbpq.OpRemove,
+		decode: (*request).decodeItem,
+		reply:  (*encoder).removed,
+		audit:  auditItems,
+	},
+	subjects.Rank: {decode: (*request).decodeItem},
+	subjects.Move: {
+		op:     fdbpq.OpMove,
+		decode: (*request).decodeItem,
+		reply:  (*encoder).moved,
+		audit:  auditItems,
+	},
+	subjects.Purge: {
+		op:     fdbpq.OpPurge,
+		decode: (*request).decodePurge,
+		reply:  (*encoder).purged,
+		audit:  auditItems,
+	},
+	subjects.Redrive: {
+		op:     fdbpq.OpRedriveItem,
+		decode: (*request).decodeItem, // of several, or of all that the Inspector finds
+		audit:  auditItems,
+	},
+	subjects.Items: {decode: (*request).decodeItems},
+	subjects.Release: {
+		op:     fdbpq.OpRelease,
+		decode: (*request).decodeItem,
+		reply:  (*encoder).removed,
+		audit:  auditItems,
+	},
 
-	subjects.Schedule:   {op: fdbpq.OpSetSchedule, audit: auditSettings},
-	subjects.Unschedule: {op: fdbpq.OpSetSchedule, audit: auditSettings},
-	subjects.Schedules:  {inspected: true},
+	subjects.Schedule: {
+		op:     fdbpq.OpSetSchedule,
+		decode: (*request).decodeSchedule,
+		reply:  (*encoder).schedule,
+		audit:  auditSettings,
+	},
+	subjects.Unschedule: {
+		op:     fdbpq.OpSetSchedule,
+		decode: (*request).decodeUnschedule,
+		reply:  (*encoder).schedule,
+		audit:  auditSettings,
+	},
+	subjects.Schedules: {decode: (*request).decodeSchedules},
 }

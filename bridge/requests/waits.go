@@ -31,10 +31,6 @@ const (
 	maxEarly  = 4096
 )
 
-// errCancelled is the error of a request that its client has cancelled. The request ends as if its
-// time were up.
-var errCancelled = errors.New("the request was cancelled: send it again if you still want an item")
-
 func newWaits(d *dispatch.Dispatcher) *Waits {
 	w := &Waits{dispatcher: d}
 	w.mu.of = map[string]*cancellable{}

@@ -1,0 +1,155 @@
+package requests
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/outbox"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
+)
+
+// send sends the result of one operation, or of several that share a reply. If that fails, a popped
+// item goes back, and a lease ends.
+func (c *replier) send(r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result) error {
+	if c.reply == "" {
+		return nil
+	}
+
+	op, result := &ops[0], &results[0]
+	if op.Kind == fdbpq.OpLease && leaseOver(op, result, c.h.config.Now()) {
+		c.h.config.Outbox.Return(r.Queue, op.Kind, result, outbox.Late)
+		return errLeaseOver
+	}
+
+	if op.Kind == fdbpq.OpLease && c.frames { // for its token
+		f := c.newFramedReply(r, 1)
+		defer f.close()
+		if f.add(op, result) {
+			return f.send(false)
+		}
+	}
+
+	var err error
+	switch op.Kind {
+	case fdbpq.OpPop, fdbpq.OpLease, fdbpq.OpPeek, fdbpq.OpGet:
+		err = c.sendItem(r, op, result)
+	case fdbpq.OpAck, fdbpq.OpNak, fdbpq.OpTerm:
+		var h nats.Header
+		if r.Unkept != nil {
+			h = nats.Header{}
+			setNotKept(h, r)
+		}
+		err = c.sendData(h, nil)
+	case fdbpq.OpExtend:
+		until := result.Lease.Until.Format(subjects.TimeLayout)
+		m := nats.Msg{Subject: c.reply, Header: nats.Header{
+			subjects.HeaderLeaseUntil: {until},
+			subjects.HeaderAckWait:    {strictjson.DurationText(result.LeaseLength())},
+		}}
+		err = c.h.config.Outbox.SendItem(&m, outbox.Content{})
+	default:
+		err = c.sendPayload(r, ops, results)
+	}
+
+	if err != nil {
+		c.h.config.ReplyFailed(err)
+		c.h.config.Outbox.Return(r.Queue, op.Kind, result, outbox.Unsendable)
+	}
+
+	return err
+}
+
+// sendItem answers a pop, peek or get. An item that leaves no room for our headers is sent without
+// them. The error wraps errTooLarge or errInternal if the item cannot be sent because of what it
+// is.
+func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Result) error {
+	e := c.h.encoders.Get().(*encoder)
+	defer c.h.encoders.Put(e)
+
+	// If nobody receives the item, the outbox returns content. fate says the same for people.
+	item := &result.Item
+	m := nats.Msg{Subject: c.reply, Data: item.Value}
+	var content outbox.Content
+	var fate string
+	switch op.Kind {
+	case fdbpq.OpPop: // the outbox gets copies: the results belong to the dispatcher
+		popped := []fdbpq.Item{*item}
+		content = outbox.Content{Queue: r.Queue, Popped: popped, Waits: r.WaitHandle()}
+		fate = "it goes back into the queue"
+		e.item(r.Queue, item)
+	case fdbpq.OpLease:
+		leased := []fdbpq.Lease{result.Lease}
+		content = outbox.Content{Queue: r.Queue, Leased: leased, Waits: r.WaitHandle()}
+		fate = "its lease ends"
+		e.leasedBy(r.Queue, op, result)
+		m.Reply = c.h.config.Grammar.Ack(r.Queue.Kind, r.Queue.Name, result.Lease.Token.String())
+	default:
+		fate = "it stays in the queue"
+		e.item(r.Queue, item)
+		if op.Kind == fdbpq.OpGet {
+			e.found(r.Queue.Kind, result)
+		}
+	}
+
+	m.Header = e.headers()
+	setNotKept(m.Header, r)
+	err := c.h.config.Outbox.SendItem(&m, content)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		m.Header = e.itemAlone(item) // without our headers it may fit
+		err = c.h.config.Outbox.SendItem(&m, content)
+	}
+
+	switch {
+	case err == nil && op.Kind == fdbpq.OpLease:
+		c.h.config.Delivered(result.Lease.Deliveries)
+	case errors.Is(err, nats.ErrMaxPayload):
+		err = fmt.Errorf("%w: item %s of queue %s was stored when max_payload was larger, and no "+
+			"longer fits; %s: %w", errTooLarge, item.Job(), r.Queue.Name, fate, err)
+	case errors.Is(err, nats.ErrBadHeaderMsg):
+		err = fmt.Errorf("%w: item %s of queue %s was not pushed over NATS and has headers that "+
+			"NATS cannot carry; %s: %w", errInternal, item.Job(), r.Queue.Name, fate, err)
+	}
+
+	return err
+}
+
+// sendData answers with headers, nil for none, and a payload, which may be too large for a message.
+func (c *replier) sendData(h nats.Header, payload []byte) (err error) {
+	if h == nil {
+		err = c.h.config.Outbox.SendData(c.reply, payload)
+	} else {
+		m := nats.Msg{Subject: c.reply, Header: h, Data: payload}
+		err = c.h.config.Outbox.SendItem(&m, outbox.Content{})
+	}
+	if errors.Is(err, nats.ErrMaxPayload) {
+		err = fmt.Errorf("%w: the reply has %d bytes: %w", errTooLarge, len(payload), err)
+	}
+	return err
+}
+
+// sendPayload sends any reply but items and those to acknowledgements. The operations share it.
+func (c *replier) sendPayload(
+	r *dispatch.Request, ops []fdbpq.Op, results []fdbpq.Result,
+) error {
+	e := c.h.encoders.Get().(*encoder)
+	defer c.h.encoders.Put(e)
+
+	payload := c.verb.reply
+	if r.Each {
+		payload = (*encoder).each
+	}
+
+	// measure has refused requests whose replies do not fit, but the server may carry less by now.
+	err := c.sendData(nil, payload(e, r.Queue, ops, results))
+	if (ops[0].Kind == fdbpq.OpPush || r.Each) && errors.Is(err, errTooLarge) {
+		err = fmt.Errorf("%w: the request is done, but its results do not fit into a reply: %w",
+			dispatch.ErrUnknownOutcome, err)
+	}
+
+	return err
+}

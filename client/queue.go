@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -55,7 +54,7 @@ func (q *Queue) request(ctx context.Context, verb subjects.Verb, headers nats.He
 	}
 
 	m := &nats.Msg{Subject: subject, Header: headers, Data: payload}
-	return q.client.request(ctx, m, canChange(verb))
+	return q.client.request(ctx, m, verb.CanChange())
 }
 
 // query sends a request and returns the payload of the reply as parse reads it.
@@ -63,7 +62,7 @@ func query[T any](ctx context.Context, q *Queue, verb subjects.Verb, payload []b
 	parse func([]byte) (T, error)) (T, error) {
 	var none T
 	var headers nats.Header
-	if canChange(verb) {
+	if verb.CanChange() {
 		name := cmp.Or(q.client.name, DefaultHolder(q.client.nc))
 		headers = nats.Header{subjects.HeaderClient: {settings.CleanText(name, settings.MaxHolder)}}
 	}
@@ -77,16 +76,8 @@ func query[T any](ctx context.Context, q *Queue, verb subjects.Verb, payload []b
 	if err == nil {
 		return result, nil
 	}
-	if canChange(verb) {
+	if verb.CanChange() {
 		return none, badReply(err)
 	}
 	return none, fmt.Errorf("%w: %w", ErrBadReply, err)
-}
-
-// canChange reports whether a request with this verb can change a queue.
-func canChange(verb subjects.Verb) bool { return !slices.Contains(readVerbs, verb) }
-
-var readVerbs = []subjects.Verb{
-	subjects.Peek, subjects.PeekMax, subjects.Len, subjects.Info, subjects.Get,
-	subjects.Rank, subjects.List, subjects.Items, subjects.Schedules, subjects.Result,
 }

@@ -4,38 +4,17 @@
 //
 // # Subjects
 //
-// With the default prefixes, for a queue named jobs:
+// A subject has a prefix, which says the kind of queue, the name of the queue, and a [Verb]. With
+// the default prefixes, for a queue named jobs:
 //
-//	pq.jobs.push             push at the priority in the Pq-Priority header, 0 by default
 //	pq.jobs.push.<priority>  push, for clients that cannot set headers
-//	pq.jobs.push.batch       push many items, all or none
 //	pq.jobs.pop.min          take the item with the smallest priority, the oldest of equals
-//	pq.jobs.pop.max          take the item with the largest priority, the newest of equals
-//	pq.jobs.peek.min         look at what pop.min would take
-//	pq.jobs.peek.max         look at what pop.max would take
-//	pq.jobs.len              count the ready items
 //	pq.jobs.ack.<token>      end or extend the lease of an item
-//	pq.jobs.config           read or change the settings
-//	pq.jobs.info             count the items in each state, and more
-//	pq.jobs.get              return items by their ids
-//	pq.jobs.result           say what became of a job, and return its result
-//	pq.jobs.remove           remove items by their ids
-//	pq.jobs.rank             count the items that would be served before an item
-//	pq.jobs.move             move items to another priority
-//	pq.jobs.items            browse and search the items
-//	pq.jobs.release          end the leases of items without their tokens
-//	pq.jobs.schedule         set a schedule that pushes items, or pause, resume or fire one
-//	pq.jobs.schedules        list the schedules
-//	pq.jobs.unschedule       remove a schedule
-//	pq.jobs.purge            remove all items, or those in one state
-//	pq.jobs.redrive          send dead letters back to the queues they came from
 //	pq.list                  list the queues and count their items
 //	q.jobs.push              append to a first-in first-out queue
 //	q.jobs.pop               take its oldest item
-//	q.jobs.peek              look at what pop would take
 //
-// First-in first-out queues also have the others, as in q.jobs.len, except move and whatever has a
-// priority or an end. A [Grammar] parses and builds subjects.
+// A [Grammar] parses and builds subjects.
 //
 // # Payloads
 //

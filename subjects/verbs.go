@@ -52,32 +52,32 @@ func ParseShort(short string) (k Kind, known bool) {
 // Verb is what a request does with a queue.
 type Verb uint8
 
-// The verbs. The package comment says what each does. PopMax, PeekMax and Move exist only for
-// [Priority], where Pop and Peek are spelled pop.min and peek.min.
+// The verbs. PopMax, PeekMax and Move exist only for [Priority]. The one end of a [FIFO] queue has
+// no name: Pop and Peek are spelled pop and peek there.
 const (
-	Push Verb = iota
-	PushBatch
-	Pop
-	PopMax
-	Peek
-	PeekMax
-	Len
-	AckLease
-	Config
-	Info
-	Get
-	Remove
-	Rank
-	Move
-	Purge
-	Redrive
-	List
-	Items
-	Release
-	Schedule
-	Schedules
-	Unschedule
-	Result
+	Push       Verb = iota // push: push an item, at a priority in the subject or a header
+	PushBatch              // push.batch: push many items, all or none
+	Pop                    // pop.min: take the item with the smallest priority, oldest of equals
+	PopMax                 // pop.max: take the item with the largest priority, newest of equals
+	Peek                   // peek.min: look at what pop.min would take
+	PeekMax                // peek.max: look at what pop.max would take
+	Len                    // len: count the ready items
+	AckLease               // ack.<token>: end or extend the lease of an item
+	Config                 // config: read or change the settings
+	Info                   // info: count the items in each state, and more
+	Get                    // get: return items by their ids
+	Remove                 // remove: remove items by their ids
+	Rank                   // rank: count the items that would be served before an item
+	Move                   // move: move items to another priority
+	Purge                  // purge: remove all items, or those in one state
+	Redrive                // redrive: send dead letters back to the queues they came from
+	List                   // list: list the queues and count their items
+	Items                  // items: browse and search the items
+	Release                // release: end the leases of items without their tokens
+	Schedule               // schedule: set a schedule of pushes, or pause, resume or fire one
+	Schedules              // schedules: list the schedules
+	Unschedule             // unschedule: remove a schedule
+	Result                 // result: say what became of a job, and return its result
 )
 
 // verbRow is a verb of one kind of queue.
@@ -90,6 +90,7 @@ type verbRow struct {
 	priority  bool   // the subject may go on with a priority
 	token     bool   // the subject goes on with the token of a lease
 	queueless bool   // the subject names no queue
+	reads     bool   // it changes nothing
 	most      int    // bytes of the payload; 0 is none
 }
 
@@ -123,25 +124,25 @@ var verbTable = withFIFO([]verbRow{
 	{verb: PushBatch, name: "push" + batchEnd, most: unbounded},
 	{verb: Pop, name: "pop.min", most: mostOptions},
 	{verb: PopMax, name: "pop.max", noFIFO: true, most: mostOptions},
-	{verb: Peek, name: "peek.min"},
-	{verb: PeekMax, name: "peek.max", noFIFO: true},
-	{verb: Len, name: "len"},
+	{verb: Peek, name: "peek.min", reads: true},
+	{verb: PeekMax, name: "peek.max", reads: true, noFIFO: true},
+	{verb: Len, name: "len", reads: true},
 	{verb: AckLease, name: ackName, token: true, most: unbounded},
 	{verb: Config, name: "config", most: mostConfig},
-	{verb: Info, name: "info"},
-	{verb: Get, name: "get", most: mostIDs},
-	{verb: Result, name: "result", most: mostOptions},
+	{verb: Info, name: "info", reads: true},
+	{verb: Get, name: "get", reads: true, most: mostIDs},
+	{verb: Result, name: "result", reads: true, most: mostOptions},
 	{verb: Remove, name: "remove", most: mostIDs},
-	{verb: Rank, name: "rank", most: mostOptions},
+	{verb: Rank, name: "rank", reads: true, most: mostOptions},
 	{verb: Move, name: "move", noFIFO: true, most: mostIDs},
-	{verb: Items, name: "items", most: mostItems},
+	{verb: Items, name: "items", reads: true, most: mostItems},
 	{verb: Release, name: "release", most: mostIDs},
 	{verb: Schedule, name: "schedule", most: mostSchedule},
-	{verb: Schedules, name: "schedules", most: mostOptions},
+	{verb: Schedules, name: "schedules", reads: true, most: mostOptions},
 	{verb: Unschedule, name: "unschedule", most: mostOptions},
 	{verb: Purge, name: "purge", most: mostOptions},
 	{verb: Redrive, name: "redrive", most: mostIDs},
-	{verb: List, name: listName, queueless: true, most: mostOptions},
+	{verb: List, name: listName, reads: true, queueless: true, most: mostOptions},
 })
 
 // withFIFO names the endpoints of the rows, and appends the rows for FIFO queues, which do not name
@@ -182,6 +183,12 @@ func (v Verb) MostPayload() int {
 		return row.most
 	}
 	return 0
+}
+
+// CanChange reports whether a request can change a queue.
+func (v Verb) CanChange() bool {
+	row := rowOf(Priority, v)
+	return row == nil || !row.reads
 }
 
 // rowOf returns the row of a verb, or nil if the kind of queue lacks the verb.

@@ -3,7 +3,6 @@ package peers
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,6 +13,16 @@ import (
 
 // Root is the start of the subjects between bridges.
 const Root = "_pqbridge."
+
+const (
+	// AnnounceEvery is how often a bridge announces itself to all others, by Members.Beat.
+	AnnounceEvery = time.Second
+	// heartbeat is how often a bridge announces itself to its peers.
+	heartbeat = 250 * time.Millisecond
+	// After peerLife heartbeats, a silent peer is considered gone. They are this bridge's own
+	// heartbeats, not time: a bridge that was frozen first reads what its peers sent meanwhile.
+	peerLife = 5
+)
 
 // Config is what Peers need of their bridge, which makes it in newPeers (bridge/run.go). The
 // functions are called from several goroutines.
@@ -76,22 +85,4 @@ type Self struct {
 	Exclusive bool      `json:"exclusive,omitempty"` // only one process can use the store
 	Location  string    `json:"location"`            // of the store, for people
 	Started   time.Time `json:"started"`
-}
-
-// peering is what Members, Router and bell share.
-type peering struct {
-	config   Config
-	selfEcho *selfEcho
-	muted    atomic.Bool // NATS does not permit messages between bridges
-}
-
-// publish sends to other bridges, unless NATS does not permit it. It does no harm if the NATS
-// client buffers a message while disconnected and it arrives late.
-func (p *peering) publish(subject string, data []byte) {
-	if p.muted.Load() || p.config.Conn().IsClosed() {
-		return
-	}
-	if err := p.config.Conn().Publish(subject, data); err != nil {
-		p.config.Warn("cannot reach the other bridges", "error", err)
-	}
 }

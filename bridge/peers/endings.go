@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -44,17 +43,6 @@ type endings struct {
 
 // maxEndings is how many jobs one message names: 200 kB if all names of queues are long.
 const maxEndings = 1024
-
-// AwaitsJobs says that a request waits here for the outcome of a job, so the peers tell from now
-// on.
-func (r *Router) AwaitsJobs() {
-	if r.p.config.Shared && !r.endings.waits.Swap(true) {
-		signal.To(r.helloNow)
-	}
-}
-
-// JobsEnded tells peers that wait for outcomes which jobs have ended here.
-func (r *Router) JobsEnded(jobs []fdbpq.QueueJob) { r.endings.tell(jobs) }
 
 // beat is called once per heartbeat.
 func (e *endings) beat() {
@@ -147,34 +135,4 @@ func parseEndings(data string) (id string, number uint64, jobs []fdbpq.QueueJob,
 		}
 	}
 	return id, number, jobs, nil
-}
-
-// hearEnded handles the tells of all bridges, including this one.
-func (r *Router) hearEnded(m *nats.Msg) {
-	id, number, jobs, err := parseEndings(string(m.Data))
-	if id == r.p.config.Self.ID {
-		return // its own batches have told
-	}
-	if err != nil {
-		r.p.config.Warn("another bridge sent a message that cannot be read", "error", err)
-	}
-
-	// A peer that is not known yet is heard again. Until then nothing of it counts as heard.
-	r.mu.Lock()
-	missed := false
-	if p := r.mu.peers[id]; p != nil {
-		expected := p.ended
-		if len(jobs) > 0 {
-			expected++
-		}
-		missed, p.ended = err != nil || number != expected, number
-	}
-	r.mu.Unlock()
-
-	if missed {
-		r.p.config.LookAll()
-	}
-	if len(jobs) > 0 {
-		r.p.config.Told(jobs)
-	}
 }

@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -95,15 +93,6 @@ func (r *Router) promiseLocked(id string) {
 		number = p.last
 	}
 	r.publish(r.pathOf(id, number), []byte(lastOne))
-}
-
-// forwardLife is in how many heartbeats a peer has said what became of a pop, if it is going to.
-func (r *Router) forwardLife(f *forward) int {
-	life := r.p.config.RequestTimeout
-	if f.Wait != nil {
-		life = time.Until(f.Wait.Until) + waiterGrace
-	}
-	return int(life/heartbeat) + 2*peerLife
 }
 
 // expireEvery is how many heartbeats pass between two searches for pops whose time is over.
@@ -192,21 +181,6 @@ func (r *Router) updateBridgesLocked() {
 	r.bridges.Store(&ids)
 	r.p.config.OwnersChanged()
 	r.p.config.Logger.Info("bridges that share the queues", "count", len(ids))
-}
-
-// Waits says that a pop may wait for items on this bridge, so the peers ring from now on.
-func (r *Router) Waits() {
-	if !r.bell.waits.Swap(true) {
-		signal.To(r.helloNow)
-	}
-}
-
-// Filled says that this bridge has made items of a queue available. Items that are due later ring
-// at once: the waiters look, and then know when.
-func (r *Router) Filled(q *dispatch.Queue) {
-	if r.bell.peersWait.Load() {
-		r.publish("bell."+q.Kind.Short()+"."+q.Name, []byte(r.p.config.Self.ID))
-	}
 }
 
 // noteBellLocked records what a peer says about its bells.

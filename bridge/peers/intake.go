@@ -146,3 +146,29 @@ func (a *intake) report(all bool, most int) (pieces []Report, gone bool) {
 	a.mu.reported, a.mu.asked = len(a.mu.over), a.mu.asked && !all
 	return pieces, a.mu.idle > intakeLife && len(a.mu.open)+len(a.mu.over) == 0
 }
+
+// Origin names the peer that forwarded a request, and the pop that it is there. The zero value is a
+// request that NATS delivered to this bridge.
+type Origin struct {
+	intake *intake
+	number uint64
+}
+
+// Forwarded reports whether a peer has forwarded the request, and so has checked it.
+func (o Origin) Forwarded() bool { return o.intake != nil }
+
+// NoteWaiting records that the request waits for items. w is the zero handle unless the request
+// takes items without a lease: then it ends with the peer.
+func (o Origin) NoteWaiting(w dispatch.WaitHandle) {
+	if o.Forwarded() {
+		o.intake.waits(o.number, w)
+	}
+}
+
+// NoteAnswered records that the last reply to the request was handed to NATS. The report that says
+// so is published later on the same connection, so the reply arrives before it.
+func (o Origin) NoteAnswered() {
+	if o.Forwarded() {
+		o.intake.answered(o.number)
+	}
+}

@@ -56,10 +56,8 @@ type member struct {
 
 const (
 	membersSubject = Root + "members"
-	// AnnounceEvery is how often a bridge announces itself, by calling Members.Beat. It considers
-	// another bridge gone that stays silent for memberLife of these announcements.
-	AnnounceEvery = time.Second
-	memberLife    = 5
+	// A bridge considers another one gone that stays silent for memberLife announcements.
+	memberLife = 5
 	// answerTime is how long a bridge waits for answers to one question.
 	answerTime = 300 * time.Millisecond
 	// All bridges that are not frozen announce themselves within strangersTime. A bridge that is

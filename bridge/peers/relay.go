@@ -42,11 +42,16 @@ func (r *Router) relay(m *nats.Msg, id, digits string) {
 	}
 
 	f := p.forwards[number]
+	until := f.Received.Add(r.p.config.RequestTimeout + maxSilence)
+	if f.Wait != nil {
+		until = f.Wait.Until.Add(waiterGrace)
+	}
+
 	ended, lost := true, false
 	switch {
 	case wire.NoResponders(m): // NATS says that the owner of the queue is not there
 		f.err = errForwardLost
-	case f.isOver(r.p.config.RequestTimeout):
+	case time.Now().After(until): // even for an answer that takes its time: this bridge stood still
 		f.err = errRelayedLate
 	default:
 		ended, lost = r.p.config.Relay(&f.Request, m)
@@ -65,15 +70,6 @@ func (r *Router) relay(m *nats.Msg, id, digits string) {
 		p.remove(f)
 		f.free()
 	}
-}
-
-// isOver reports whether the time of the pop is over, even for an answer that takes its time: this
-// bridge stood still.
-func (f *forward) isOver(timeout time.Duration) bool {
-	if f.Wait != nil {
-		return time.Now().After(f.Wait.Until.Add(waiterGrace))
-	}
-	return time.Since(f.Received) > timeout+maxSilence
 }
 
 // maxTold is how many messages a bridge is told of at once.

@@ -1,17 +1,13 @@
 package peers
 
 import (
-	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -140,17 +136,6 @@ const (
 	phaseLeft    phase = "left"    // still answers what it has
 )
 
-const (
-	// heartbeat is how often a bridge announces itself to its peers.
-	heartbeat = 250 * time.Millisecond
-	// After peerLife heartbeats, a silent peer is considered gone. They are this bridge's own
-	// heartbeats, not time: a bridge that was frozen first reads what its peers sent meanwhile.
-	peerLife = 5
-	// leaveTime limits the wait for the promises of peers. A peer that forwards later is itself
-	// responsible for those pops.
-	leaveTime = 2 * peerLife * heartbeat
-)
-
 // routerVersion is part of the root, so that bridges with incompatible protocols do not hear each
 // other.
 const routerVersion = 9
@@ -207,101 +192,6 @@ func (r *Router) Bridges() []string { return *r.bridges.Load() }
 
 // Count returns how many bridges share the queues at the moment, this one included.
 func (r *Router) Count() int { return 1 + r.activePeers() }
-
-// Origin names the peer that forwarded a request, and the pop that it is there. The zero value is a
-// request that NATS delivered to this bridge.
-type Origin struct {
-	intake *intake
-	number uint64
-}
-
-// Forwarded reports whether a peer has forwarded the request, and so has checked it.
-func (o Origin) Forwarded() bool { return o.intake != nil }
-
-// NoteWaiting records that the request waits for items. w is the zero handle unless the request
-// takes items without a lease: then it ends with the peer.
-func (o Origin) NoteWaiting(w dispatch.WaitHandle) {
-	if o.Forwarded() {
-		o.intake.waits(o.number, w)
-	}
-}
-
-// NoteAnswered records that the last reply to the request was handed to NATS. The report that says
-// so is published later on the same connection, so the reply arrives before it.
-func (o Origin) NoteAnswered() {
-	if o.Forwarded() {
-		o.intake.answered(o.number)
-	}
-}
-
-// Route forwards a request of the kinds that Router lists to the owner of its queue if that is a
-// peer. If it returns false, this bridge runs the request. The error says why it could not be
-// forwarded; then nobody runs it. takes says that it takes items without a lease.
-func (r *Router) Route(
-	m *nats.Msg, request *dispatch.Request, o Origin, takes bool,
-) (forwarded bool, err error) {
-	// Requests that a peer has forwarded are not forwarded again. NATS would not let this bridge
-	// publish the reply subject of a request from another account. And a request that has waited in
-	// the socket would wait once more, where nobody knows since when.
-	owner := r.Owner(request.Queue)
-	imported, late := wire.Imported(m.Reply), request.Waited > 0
-	if owner == r.p.config.Self.ID || o.Forwarded() || imported || late {
-		return false, nil
-	}
-
-	f := forwards.Get().(*forward)
-	f.Request, f.relayed = *request, takes
-	return r.forward(m, f, owner)
-}
-
-// forward sends a pop to its owner, unless the owner has just left.
-func (r *Router) forward(
-	m *nats.Msg, f *forward, owner string,
-) (forwarded bool, err error) {
-	// The lock is held while publishing, so that the numbers arrive in order.
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	config, p := &r.p.config, r.mu.peers[owner]
-	if p == nil || p.leaving || f.relayed && p.maxPayload > config.Conn().MaxPayload() {
-		return false, nil
-	}
-
-	if f.Wait != nil {
-		if p.waits >= config.MaxWaiters {
-			return false, dispatch.ErrTooManyWaiters
-		}
-	} else if n := len(p.forwards) - p.waits; n >= config.MaxPending {
-		return false, fmt.Errorf("%w: %d requests are with the bridge that pops from this queue: "+
-			"try again later", dispatch.ErrOverloaded, n)
-	}
-
-	f.owner, f.number, f.due = owner, p.last+1, r.mu.beats+r.forwardLife(f)
-	to, reply := r.pathOf(owner, f.number), m.Reply
-	if f.relayed {
-		reply = r.answersOf(owner, f.number)
-	}
-
-	// Even a pop that waits is forwarded as it came, because its time has hardly begun. The caller
-	// has chosen the headers: NATS might act on others with this bridge's rights.
-	err = config.Conn().PublishMsg(&nats.Msg{
-		Subject: r.root + to + "." + m.Subject,
-		Reply:   reply, Header: m.Header, Data: m.Data,
-	})
-
-	if errors.Is(err, nats.ErrMaxPayload) {
-		return false, nil // the client has written its headers in fewer bytes
-	}
-
-	if err != nil {
-		return false, fmt.Errorf("%w: the bridge that pops from this queue cannot be reached: %w",
-			dispatch.ErrUnavailable, err)
-	}
-
-	p.add(f)
-	r.mu.number = max(r.mu.number, f.number)
-	config.Forwarded()
-	return true, nil
-}
 
 // answersOf returns the subject of a peer's answers to a pop, for this bridge to pass on.
 func (r *Router) answersOf(id string, number uint64) string {

@@ -3,17 +3,13 @@ package peers
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/nats-io/nats.go"
 
-	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/internal/signal"
 	"github.com/pqbridge/pqbridge/bridge/internal/wire"
-	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Join begins to share the queues, for the first time or again after Leave, with the bridges that
@@ -78,6 +74,10 @@ func (r *Router) Leave(ctx context.Context) {
 	r.enter(phaseLeft)
 	signal.To(r.helloNow)
 }
+
+// leaveTime limits the wait for the promises of peers. A peer that forwards later is itself
+// responsible for those pops.
+const leaveTime = 2 * peerLife * heartbeat
 
 // awaitPromises returns when all peers have promised to forward nothing more, ctx ends, or
 // leaveTime is over.
@@ -182,38 +182,6 @@ func (r *Router) run(ctx context.Context) {
 			r.sendHeartbeat()
 			r.sendReports(true, false)
 		}
-	}
-}
-
-// Cancel tells peers that the client of a request that waits, maybe there, has cancelled it.
-func (r *Router) Cancel(key string) { r.tell("cancel", key) }
-
-// SourceChanged tells peers that this bridge has changed the source of a queue. The owner, which
-// may be another one than this bridge thinks, may have looked for sources before.
-func (r *Router) SourceChanged(queue fdbpq.QueueName) {
-	r.tell("source", dispatch.KindOf(queue).Short()+" "+queue.Name)
-}
-
-// tell sends peers the id of this bridge and what there is to tell.
-func (r *Router) tell(subject, what string) {
-	if r.p.config.Shared && !r.is(phaseAway) {
-		r.publish(subject, []byte(r.p.config.Self.ID+" "+what))
-	}
-}
-
-// hearCancel handles a cancel that another bridge was asked for.
-func (r *Router) hearCancel(m *nats.Msg) {
-	if from, key, ok := strings.Cut(string(m.Data), " "); ok && from != r.p.config.Self.ID {
-		r.p.config.Cancel(key)
-	}
-}
-
-// hearSource handles a change of a source by another bridge.
-func (r *Router) hearSource(m *nats.Msg) {
-	from, queue, _ := strings.Cut(string(m.Data), " ")
-	short, name, _ := strings.Cut(queue, " ")
-	if kind, ok := subjects.ParseShort(short); ok && from != r.p.config.Self.ID {
-		r.p.config.SourceChanged(dispatch.NameOf(kind, name))
 	}
 }
 

@@ -3,10 +3,29 @@ package peers
 import (
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
+
+// peering is what Members, Router and bell share.
+type peering struct {
+	config   Config
+	selfEcho *selfEcho
+	muted    atomic.Bool // NATS does not permit messages between bridges
+}
+
+// publish sends to other bridges, unless NATS does not permit it. It does no harm if the NATS
+// client buffers a message while disconnected and it arrives late.
+func (p *peering) publish(subject string, data []byte) {
+	if p.muted.Load() || p.config.Conn().IsClosed() {
+		return
+	}
+	if err := p.config.Conn().Publish(subject, data); err != nil {
+		p.config.Warn("cannot reach the other bridges", "error", err)
+	}
+}
 
 // selfEcho tells how long a message may have waited before a callback gets it. A process that stood
 // still finds in its socket what its senders have long given up, and its clock does not show that.

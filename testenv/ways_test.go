@@ -48,8 +48,8 @@ func TestWaysThroughTheCode(t *testing.T) {
 	}
 }
 
-// The lists of what to change in docs/architecture.md name files that exist. A name without a folder
-// is in the folder of the file before it.
+// The lists of what to change in docs/architecture.md name files that exist. A name without a
+// folder is in the folder of the file before it.
 func TestWhereToChangeWhat(t *testing.T) {
 	page, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {

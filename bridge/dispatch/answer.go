@@ -1,36 +1,13 @@
 package dispatch
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// answerBatches waits for the batches that run has started, in order, and answers their requests.
-func (l *lane) answerBatches() {
-	for b := range l.started {
-		results, err := b.pending.Wait()
-		b.cancel()
-
-		// Only the replies are still to be sent, so the next batch need not wait for this one.
-		l.mu.Lock()
-		b.durable = true
-		l.mu.changed.Signal()
-		l.mu.Unlock()
-
-		if err == nil {
-			l.answerBatch(b, results)
-		} else {
-			l.failBatch(b, err)
-		}
-
-		l.d.noteBatch(b.pending)
-		l.finishBatch(b)
-		l.batcher.Reuse(results)
-	}
-}
 
 // answerBatch answers the requests of a batch that is durable.
 func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
@@ -66,14 +43,16 @@ func (l *lane) answerBatch(b *batch, results []fdbpq.Result) {
 
 	// Only now is it known what the batch found for each line, and so when to look again.
 	l.finishWaiters(b, results, nil)
-	l.notifyFilled(b, results)
+	if l.d.options.Filled != nil {
+		l.notifyFilled(b, results)
+	}
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 	l.d.tellEnded(b.pending.Ended())
 }
 
 // countBatch counts the items of a durable batch.
 func (l *lane) countBatch(b *batch, results []fdbpq.Result) {
-	t := l.d.lockedTraffic()
+	t := l.d.traffic.lock(l.d.options.Now())
 	defer t.mu.Unlock()
 
 	for p := range b.each(results) {
@@ -145,11 +124,6 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 
 // notifyFilled calls Options.Filled for a durable batch, once for each queue.
 func (l *lane) notifyFilled(b *batch, results []fdbpq.Result) {
-	filled := l.d.options.Filled
-	if filled == nil {
-		return
-	}
-
 	l.notifications++
 	for p := range b.each(results) {
 		if p.Queue.notified == l.notifications {
@@ -157,10 +131,11 @@ func (l *lane) notifyFilled(b *batch, results []fdbpq.Result) {
 		}
 
 		due := nextDue(p.ops, p.results)
-		fills := itemsFilled(p.ops) > 0 || freesPlace(p.results) || !due.IsZero()
+		freed := func(r fdbpq.Result) bool { return r.Freed } // a place for a lease
+		fills := itemsFilled(p.ops) > 0 || slices.ContainsFunc(p.results, freed) || !due.IsZero()
 		if fills || has(p.ops, fdbpq.OpConfigure) {
 			p.Queue.notified = l.notifications
-			filled(p.Queue)
+			l.d.options.Filled(p.Queue)
 		}
 	}
 }
@@ -201,7 +176,7 @@ func (l *lane) observeSizes(p requestOps) {
 		if p.results[i].Err == nil && p.ops[i].Kind.Has(fdbpq.ReturnsItem) {
 			got, m = true, &p.results[i].Item.Message
 		}
-		size = max(size, sizeOf(m))
+		size = max(size, m.Size())
 	}
 
 	if got || p.Queue.itemSize.Load() > 0 {

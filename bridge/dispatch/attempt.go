@@ -63,15 +63,10 @@ func (ln *line) admitsFirst(w *waiter) bool {
 	return allInThisBatch || len(w.acks) > 0 && !ln.servable()
 }
 
-// serveLocked makes the batch also pop for the line of a queue if a request in it makes items ready
-// there. While the store refuses pushes, batches with pushes have no pops, so the next batch pops
+// serveLocked makes the batch also pop for a line if operations in it make items of its queue
+// ready. While the store refuses pushes, batches with pushes have no pops, so the next batch pops
 // for the line.
-func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, refusesPushes bool) {
-	ln := l.lineLocked(r.Queue)
-	if ln == nil {
-		return
-	}
-
+func (l *lane) serveLocked(b *batch, ln *line, ops []fdbpq.Op, refusesPushes bool) {
 	// These may end a pause, or any number of leases.
 	if has(ops, fdbpq.OpConfigure) || has(ops, fdbpq.OpPurge) {
 		l.wakeLineLocked(ln, wakeBudget)
@@ -103,7 +98,6 @@ func (l *lane) serveLocked(b *batch, r *Request, ops []fdbpq.Op, refusesPushes b
 // reserveLocked reserves room in the batch for pops of a line.
 func (l *lane) reserveLocked(b *batch, ln *line, pops int) {
 	if ln.state != lineReserved {
-		l.unlistLocked(ln)
 		l.moveLine(ln, lineReserved)
 		b.lines = append(b.lines, ln)
 	}
@@ -131,7 +125,6 @@ func (l *lane) takeReadyLocked(b *batch) {
 
 		// A line without pops could leave the batch empty, and an empty batch is never answered.
 		if !ln.servable() || l.d.load.tooMuchUnconfirmed(ln.queue) {
-			l.mu.ready.remove(ln)
 			l.moveLine(ln, lineQuiet)
 			continue
 		}

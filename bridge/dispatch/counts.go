@@ -13,7 +13,7 @@ import (
 func (d *Dispatcher) Traffic(
 	n int,
 ) (total subjects.Windows, queues []subjects.QueueTraffic, more bool) {
-	t := d.lockedTraffic()
+	t := d.traffic.lock(d.options.Now())
 	total = t.total.windows(t.minute)
 	for name, c := range t.queues {
 		queues = append(queues, t.queueLocked(name, c))
@@ -40,7 +40,7 @@ func (d *Dispatcher) Traffic(
 func (d *Dispatcher) TrafficOf(
 	kind subjects.Kind, name string,
 ) (total subjects.Windows, queue subjects.QueueTraffic, known bool) {
-	t := d.lockedTraffic()
+	t := d.traffic.lock(d.options.Now())
 	defer t.mu.Unlock()
 
 	total = t.total.windows(t.minute)
@@ -61,7 +61,7 @@ type QueueCount struct {
 // Counted returns the counts of each queue that metrics show by itself, and of all others. None of
 // these counts falls while its queue is shown, which is until it had no traffic for a day.
 func (d *Dispatcher) Counted() (shown []QueueCount, rest subjects.Traffic) {
-	t := d.lockedTraffic()
+	t := d.traffic.lock(d.options.Now())
 	defer t.mu.Unlock()
 	for name, c := range t.queues {
 		if !c.hidden {

@@ -18,9 +18,6 @@ import (
 // maxGrace is the longest graceTime.
 const maxGrace = 250 * time.Millisecond
 
-// turnTime is how long a request may wait for its batch to begin.
-func (l *lane) turnTime() time.Duration { return TurnTime(l.d.options.RequestTimeout) }
-
 // TurnTime is how long a request may wait, before and after Submit, until it is not run any more.
 func TurnTime(requestTimeout time.Duration) time.Duration { return requestTimeout / 4 * 3 }
 
@@ -62,7 +59,7 @@ func (l *lane) endOf(w *waiter) time.Duration {
 	case w.state.inBatch():
 		return l.answerWaiterBy(w)
 	case wait == nil:
-		return l.timers.since(w.request.Received) + l.turnTime()
+		return l.timers.since(w.request.Received) + TurnTime(l.d.options.RequestTimeout)
 	case w.state.isLate():
 		return l.timers.at(wait.Until) + l.lateTime()
 	default:
@@ -138,7 +135,10 @@ func (l *lane) failOverdue(ctx context.Context) {
 	}
 	late := l.takeLateLocked(over)
 	l.mu.Unlock()
-	l.failLate(late, nil)
+
+	for _, r := range late {
+		l.refuse(refusal{r, turnError(r.Received)})
+	}
 }
 
 // takeLateLocked takes the requests whose turn has not come in time out of the backlogs; with all,
@@ -164,16 +164,16 @@ func (l *lane) takeLateLocked(all bool) (late []requestOps) {
 	return late
 }
 
-// failLate fails requests that are in no backlog any more. Without err, they have waited too long.
-func (l *lane) failLate(late []requestOps, err error) {
-	for _, r := range late {
-		why := err
-		if why == nil {
-			why = turnError(r.Received)
-		}
-		l.d.release(r.Request)
-		r.fail(r.ops, why)
-	}
+// refusal is a request that has left its backlog without a batch, and why it must not run.
+type refusal struct {
+	requestOps
+	why error
+}
+
+// refuse fails a request that was not run.
+func (l *lane) refuse(r refusal) {
+	l.d.release(r.Request)
+	r.fail(r.ops, r.why)
 }
 
 // isLate reports whether the request should have had its turn by now.

@@ -50,15 +50,15 @@
 //
 //	counts, dispatch                      what a bridge sees
 //	sweep, sweeper, retire                what runs beside its requests
-//	run, failure, answer                  a batch from its start to its replies, or to its failure
-//	submit, take                          a request from Submit to its batch
+//	run, answer                           a batch from its start to its replies, or to its failure
+//	take                                  a request from its backlog to a batch
 //	alarms, deadlines                     what happens at a certain time, or too late
 //	attempt, reply                        what a batch does for the lines of its queues
 //	lines                                 joining, leaving and waking a line
 //	lane, batch, line, waiter, states     the data of a lane
 //	shared, traffic, queue                what lanes have in common, and the health of the store
 //	request, errors                       what goes in and out
-//	timers, list                          what the others are made of
+//	timers                                the clock of a lane
 package dispatch
 
 import (
@@ -85,7 +85,8 @@ func New(o Options) *Dispatcher {
 		d.lanes = append(d.lanes, newLane(d.shared))
 	}
 	d.queues = newRegistry(o.Keyspace, d.lanes)
-	d.sweeper = newSweeper(d.shared)
+	d.sweeper = &Sweeper{d: d.shared, woken: make(chan struct{}, 1)}
+	d.sweeper.mu.agenda = newAgenda(maxTasks)
 	d.noteBatch = d.sweeper.noteBatch
 	return d
 }
@@ -132,7 +133,41 @@ func (d *Dispatcher) Run(ctx context.Context) {
 // Submit queues a request and returns at once. It copies the operations; what they point to must
 // not change until the request is answered. Errors wrap ErrOverloaded if too much waits, or
 // ErrUnavailable after Close. After an error, the Replier is not called.
-func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error { return r.Queue.lane.submit(r, ops) }
+func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error {
+	if r.Wait != nil {
+		d.waiters.Add(1)
+		if err := d.checkWaiters(); err != nil {
+			d.waiters.Add(-1)
+			return err
+		}
+		if d.options.Waits != nil {
+			d.options.Waits()
+		}
+	}
+
+	if err := d.load.admit(r.Size); err != nil {
+		d.releaseWaiter(r)
+		return err
+	}
+
+	l := r.Queue.lane
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if l.mu.closed {
+		d.release(r)
+		return errClosed
+	}
+
+	l.pushLocked(&l.mu.backlog, r, ops)
+	if r.Lazy && !l.mu.lazy.isSet() {
+		l.timers.set(&l.mu.lazy, l.timers.now()+lazyTime)
+	}
+	if l.enoughLocked() {
+		l.mu.changed.Signal()
+	}
+	return nil
+}
 
 // Do runs operations on a queue in one transaction, waits, and returns a result for each. It sets
 // the Queue of the operations.
@@ -143,7 +178,7 @@ func (d *Dispatcher) Do(ctx context.Context, q *Queue, ops []fdbpq.Op) ([]fdbpq.
 	size := 0
 	for i := range ops {
 		ops[i].Queue = q.Target
-		size += sizeOf(&ops[i].Message)
+		size += ops[i].Message.Size()
 	}
 
 	c := newCall()
@@ -171,7 +206,11 @@ func (d *Dispatcher) AddUnconfirmed(q *Queue, bytes int) {
 	if q != nil {
 		q.unconfirmed.Add(int64(bytes))
 	}
-	if d.load.addUnconfirmed(bytes) {
+
+	// Requests that had to wait may be able to run now.
+	now, load := d.load.unconfirmed.Add(int64(bytes)), &d.load
+	fell := func(to int64) bool { return now <= to && now-int64(bytes) > to }
+	if load.maxUnconfirmed > 0 && (fell(load.maxUnconfirmed) || fell(load.maxUnconfirmedByAll)) {
 		d.wakeLanes()
 	}
 }

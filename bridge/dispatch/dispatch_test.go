@@ -212,7 +212,7 @@ func TestLaneDropsTakenRequests(t *testing.T) {
 	add := func(n int) {
 		for range n {
 			r := &Request{Queue: q, Silent: true, Received: time.Now()}
-			must(t, l.submit(r, []fdbpq.Op{{Kind: fdbpq.OpPush}}))
+			must(t, d.Submit(r, []fdbpq.Op{{Kind: fdbpq.OpPush}}))
 		}
 	}
 

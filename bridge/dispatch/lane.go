@@ -5,6 +5,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
@@ -26,8 +27,8 @@ type lane struct {
 	timers  timers
 	ended   chan struct{} // closed when run has returned
 
-	// Requests that must not run, found while a batch was put together. Only run uses these.
-	late, outOfTouch []requestOps
+	// refused are requests found too late while a batch was put together. Only run uses it.
+	refused []refusal
 
 	// calling is held while Repliers are called, for requests that wait or have run, so calls for
 	// one queue come one at a time. Lock calling before mu, never after.
@@ -84,9 +85,12 @@ func newLane(d *shared) *lane {
 		d:       d,
 		batcher: fdbpq.NewBatcher(d.options.DB, d.options.Keyspace),
 		started: make(chan *batch),
-		timers:  newTimers(d.options.Now),
 		ended:   make(chan struct{}),
+		timers: timers{
+			epoch: time.Now(), woken: make(chan struct{}, 1), storeNow: d.options.Now,
+		},
 	}
+	l.timers.clocksParted()
 	l.mu.lines = map[fdbpq.QueueName]*line{}
 	l.mu.lazy.of = l
 
@@ -128,7 +132,7 @@ func (l *lane) lineLocked(q *Queue) *line {
 	if len(l.mu.lines) == 0 {
 		return nil
 	}
-	return l.mu.lines[q.name()]
+	return l.mu.lines[NameOf(q.Kind, q.Name)]
 }
 
 // backlogsLocked returns the backlogs in the order in which the next batch takes from them.

@@ -65,8 +65,6 @@ type attempt struct {
 // noteResult records the result of a pop that found nothing.
 func (f *attempt) noteResult(r *fdbpq.Result) {
 	switch {
-	case hasNoRoom(r.Err):
-		f.stuck = r.Err
 	case errors.Is(r.Err, fdbpq.ErrEmpty):
 		f.empty = r.Err
 		f.due = r.NextDue // the last pop's is the most recent
@@ -75,4 +73,48 @@ func (f *attempt) noteResult(r *fdbpq.Result) {
 	default:
 		f.stuck = r.Err
 	}
+}
+
+// linkedList is a doubly linked list through the links of its elements, so it allocates nothing.
+type linkedList[T any, P linked[T]] struct {
+	first, last *T
+	n           int
+}
+
+// linked is a pointer to something that embeds links.
+type linked[T any] interface {
+	*T
+	place() *links[T]
+}
+
+type links[T any] struct{ prev, next *T }
+
+func (e *links[T]) place() *links[T] { return e }
+
+func (s *linkedList[T, P]) push(e *T) {
+	at := P(e).place()
+	at.prev, at.next = s.last, nil
+	if s.last == nil {
+		s.first = e
+	} else {
+		P(s.last).place().next = e
+	}
+	s.last = e
+	s.n++
+}
+
+func (s *linkedList[T, P]) remove(e *T) {
+	at := P(e).place()
+	if at.prev == nil {
+		s.first = at.next
+	} else {
+		P(at.prev).place().next = at.next
+	}
+	if at.next == nil {
+		s.last = at.prev
+	} else {
+		P(at.next).place().prev = at.prev
+	}
+	at.prev, at.next = nil, nil
+	s.n--
 }

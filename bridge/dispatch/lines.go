@@ -19,7 +19,7 @@ func (l *lane) joinLocked(w *waiter) *line {
 	if ln == nil {
 		ln = &line{queue: q}
 		ln.alarm.of = ln
-		l.mu.lines[q.name()] = ln
+		l.mu.lines[NameOf(q.Kind, q.Name)] = ln
 		if len(l.mu.lines) == 1 {
 			l.timers.wake() // from now on it watches the clock
 		}
@@ -92,9 +92,8 @@ func (l *lane) dropEmptyLocked(ln *line) {
 		return
 	}
 
-	l.unlistLocked(ln)
 	l.moveLine(ln, lineGone)
-	delete(l.mu.lines, ln.queue.name())
+	delete(l.mu.lines, NameOf(ln.queue.Kind, ln.queue.Name))
 	l.timers.clear(&ln.alarm)
 	if len(l.mu.lines) == 0 {
 		l.mu.changed.Signal() // run may be waiting to end
@@ -115,25 +114,21 @@ func (l *lane) parkLocked(w *waiter) {
 	} else {
 		l.moveWaiter(w, waiterParked)
 	}
+
+	// It counts as one that waits for items from now on, and no longer as pending.
 	if begins {
-		l.beginWaitLocked(w)
+		l.d.load.release(1, w.request.Size)
+		if q := w.line.queue; q.waiters.Add(1) == 1 {
+			l.d.traffic.list(q)
+		}
+		if every := w.request.Wait.Heartbeat; every > 0 {
+			w.beat = l.timers.now() + every
+		}
 	}
 
 	l.timers.set(&w.alarm, l.nextAlarm(w))
 	if l.mu.closed {
 		l.timers.wake()
-	}
-}
-
-// beginWaitLocked counts a request with a Wait as one that waits for items, and no longer as
-// pending.
-func (l *lane) beginWaitLocked(w *waiter) {
-	l.d.load.release(1, w.request.Size)
-	if q := w.line.queue; q.waiters.Add(1) == 1 {
-		l.d.traffic.list(q)
-	}
-	if every := w.request.Wait.Heartbeat; every > 0 {
-		w.beat = l.timers.now() + every
 	}
 }
 
@@ -153,7 +148,6 @@ func (l *lane) makeReadyLocked(ln *line) {
 	looks := ln.state == lineQuiet && ln.budget > 0 && ln.servable()
 	if looks && !l.d.load.tooMuchUnconfirmed(ln.queue) {
 		l.moveLine(ln, lineReady)
-		l.mu.ready.push(ln)
 		l.mu.changed.Signal()
 	}
 }
@@ -168,13 +162,6 @@ func (l *lane) wakeRun() {
 		l.makeReadyLocked(ln)
 	}
 	l.mu.changed.Signal()
-}
-
-// unlistLocked takes a line out of the ready ones. The caller changes its state.
-func (l *lane) unlistLocked(ln *line) {
-	if ln.state == lineReady {
-		l.mu.ready.remove(ln)
-	}
 }
 
 // wakeQueues wakes the requests that wait, here and elsewhere, for items of queues that b has
@@ -231,10 +218,17 @@ func (l *lane) moveWaiter(w *waiter, to waiterState) {
 	w.state = to
 }
 
-// moveLine changes the state of a line. The lane's lock is held.
+// moveLine changes the state of a line, and with it whether it is in lane.mu.ready. The lane's lock
+// is held.
 func (l *lane) moveLine(ln *line, to lineState) {
 	if l.lineMoved != nil {
 		l.lineMoved(ln.state, to)
+	}
+	if ln.state == lineReady {
+		l.mu.ready.remove(ln)
+	}
+	if to == lineReady {
+		l.mu.ready.push(ln)
 	}
 	ln.state = to
 }

@@ -38,10 +38,6 @@ type Queue struct {
 	marked int64                     // round in which it was found empty; only for the retirer
 }
 
-// name returns what the queue is called. There may be two Queues of one name for a while, if the
-// registry has evicted the first.
-func (q *Queue) name() fdbpq.QueueName { return NameOf(q.Kind, q.Name) }
-
 // Waiters returns how many requests with a Wait are waiting for items of the queue.
 func (q *Queue) Waiters() int { return int(q.waiters.Load()) }
 

@@ -232,11 +232,6 @@ func nextDue(ops []fdbpq.Op, results []fdbpq.Result) (due time.Time) {
 	return due
 }
 
-// freesPlace reports whether one of the operations has made room for a lease.
-func freesPlace(results []fdbpq.Result) bool {
-	return slices.ContainsFunc(results, func(r fdbpq.Result) bool { return r.Freed })
-}
-
 // hasNoRoom reports whether a batch had no room for an operation, which a later one will have.
 func hasNoRoom(err error) bool { return errors.Is(err, fdbpq.ErrNoRoom) }
 
@@ -274,16 +269,4 @@ func toRetry(ops []fdbpq.Op, results []fdbpq.Result) (left []fdbpq.Op) {
 		return ops
 	}
 	return nil
-}
-
-// sizeOf returns the approximate size of a message in bytes.
-func sizeOf(m *fdbpq.Message) int {
-	n := len(m.Value)
-	for name, values := range m.Headers {
-		for _, value := range values {
-			n += len(name) + len(value)
-		}
-	}
-
-	return n
 }

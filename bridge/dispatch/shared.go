@@ -152,12 +152,6 @@ func (d *shared) checkWaiters() error {
 	return nil
 }
 
-// lockedTraffic locks the counters as they are now.
-func (d *shared) lockedTraffic() *traffic {
-	d.traffic.lock(d.options.Now())
-	return d.traffic
-}
-
 // tellEnded tells of jobs that have ended.
 func (d *shared) tellEnded(jobs []fdbpq.QueueJob) {
 	if len(jobs) > 0 && d.options.Ended != nil {
@@ -267,14 +261,6 @@ func (l *load) add(size int) {
 func (l *load) release(requests, bytes int) {
 	l.requests.Add(int64(-requests))
 	l.bytes.Add(int64(-bytes))
-}
-
-// addUnconfirmed is Dispatcher.AddUnconfirmed. It reports whether requests that had to wait may be
-// able to run now.
-func (l *load) addUnconfirmed(bytes int) (freed bool) {
-	now := l.unconfirmed.Add(int64(bytes))
-	falls := func(to int64) bool { return now <= to && now-int64(bytes) > to }
-	return l.maxUnconfirmed > 0 && (falls(l.maxUnconfirmed) || falls(l.maxUnconfirmedByAll))
 }
 
 // tooMuchUnconfirmed reports whether lanes must not take more items of a queue for now.

@@ -84,12 +84,6 @@ const (
 	damagedPause = 10 * time.Minute
 )
 
-func newSweeper(d *shared) *Sweeper {
-	s := &Sweeper{d: d, woken: make(chan struct{}, 1)}
-	s.mu.agenda = newAgenda(maxTasks)
-	return s
-}
-
 // Sweeps returns how many times it has swept a queue so far.
 func (s *Sweeper) Sweeps() int64 { return s.sweeps.Load() }
 
@@ -110,15 +104,16 @@ func (s *Sweeper) noteBatch(p *fdbpq.Pending) {
 		s.wake()
 	}
 
-	s.noteUpcoming(p.Upcoming())
-	s.noteBehind(p.Behind())
+	if upcoming := p.Upcoming(); len(upcoming) > 0 {
+		s.noteUpcoming(upcoming)
+	}
+	if behind := p.Behind(); len(behind) > 0 {
+		s.noteBehind(behind)
+	}
 }
 
 // noteUpcoming records when something falls due that this process has written.
 func (s *Sweeper) noteUpcoming(upcoming []fdbpq.QueueUpcoming) {
-	if len(upcoming) == 0 {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -130,10 +125,6 @@ func (s *Sweeper) noteUpcoming(upcoming []fdbpq.QueueUpcoming) {
 
 // noteBehind goes on at once with queues where a batch found more due than its share.
 func (s *Sweeper) noteBehind(queues []fdbpq.QueueName) {
-	if len(queues) == 0 {
-		return
-	}
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
 

@@ -18,16 +18,11 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	if l.takeableLocked() == 0 {
-		return nil
-	}
-
 	b := l.spare.Get().(*batch)
 	l.mu.batches++
 
-	// Ready lines reserve up to half of the batch before requests fill it, unless the first request
-	// is a purge or wants a batch for itself.
-	if from := l.nextLocked(); from == nil || !excludesPops(from.first()) {
+	// Ready lines reserve up to half of the batch before requests fill it.
+	if l.mu.ready.n > 0 && !l.excludesPopsLocked() {
 		l.takeReadyLocked(b)
 	}
 	l.takeRequestsLocked(b)
@@ -46,52 +41,71 @@ func (l *lane) takeBatch(ctx context.Context) *batch {
 	return b
 }
 
+// excludesPopsLocked reports whether the pops of lines must not come before the next request in a
+// batch: it is a purge, or wants a batch for itself.
+func (l *lane) excludesPopsLocked() bool {
+	from := l.nextLocked()
+	if from == nil {
+		return false
+	}
+	r, ops := from.first()
+	return r.exclusive || has(ops, fdbpq.OpPurge)
+}
+
 // takeRequestsLocked moves requests from the backlogs into the batch until it is full, or until the
-// next request must not share a batch with those in it.
+// next request must not share a batch with those in it. It sets a request aside if its queue has
+// too much unconfirmed (see Options.MaxUnconfirmed), or has had its share of the batch, or if an
+// earlier request of the queue is set aside.
 func (l *lane) takeRequestsLocked(b *batch) {
 	options, refusesPushes := &l.d.options, l.d.health.refusesPushes.Load()
 	now := time.Now()
 	for from := l.nextLocked(); from != nil; from = l.nextLocked() {
 		r, ops := from.first()
-		if from == &l.mu.backlog && l.mustWaitLocked(r, ops) {
-			l.setAsideLocked()
+		q, takes := r.Queue, TakesItem(ops)
+
+		// If the process stood still, the timers may not have answered it yet.
+		if late := r.isLate(now); late || r.OutOfTouch != nil && r.OutOfTouch() {
+			why := errOutOfTouch
+			if late {
+				why = turnError(r.Received)
+			}
+			l.refused = append(l.refused, refusal{copyOf(r, ops), why})
+			l.removeFirstLocked(from)
 			continue
 		}
 
-		// If the process stood still, the timers may not have answered it yet.
-		if r.isLate(now) {
-			l.late = append(l.late, copyOf(r, ops))
-			l.removeFirstLocked(from)
-			continue
+		if q.shareOf != l.mu.batches {
+			q.shareOf, q.shareBytes = l.mu.batches, 0
 		}
-		if r.OutOfTouch != nil && r.OutOfTouch() {
-			l.outOfTouch = append(l.outOfTouch, copyOf(r, ops))
-			l.removeFirstLocked(from)
+		tooMuch := takes && l.d.load.tooMuchUnconfirmed(q) ||
+			q.shareBytes > options.MaxBatchBytes/queueShareDivisor
+		if from == &l.mu.backlog && (tooMuch || q.aside.Load() > 0) {
+			q.aside.Add(1)
+			l.mu.aside.push(r, ops)
+			l.mu.backlog.pop()
 			continue
 		}
 
 		bytes := l.expectedBytes(r, ops)
 		operations := len(b.ops) + b.reserved + r.operations(ops)
 		full := operations > options.MaxBatch || b.bytes+bytes > options.MaxBatchBytes
-
-		// A queue whose requests or items are large must not keep the others waiting.
-		if from == &l.mu.backlog && l.exceedsShareLocked(r.Queue) {
-			l.setAsideLocked()
-			continue
-		}
-
 		if len(b.ops)+b.reserved > 0 && (full || b.excludes(r, ops, refusesPushes)) {
 			return
 		}
 
-		if l.queuesUpLocked(r, ops) {
+		// A request takes its place in the line of its queue if it waits for items, or pops where
+		// others wait.
+		ln := l.lineLocked(q)
+		if takes && (r.Wait != nil || ln != nil) {
 			l.queueUpLocked(b, r, ops)
 		} else {
 			b.add(r, ops)
 			b.bytes += bytes
-			l.serveLocked(b, r, ops, refusesPushes)
+			if ln != nil {
+				l.serveLocked(b, ln, ops, refusesPushes)
+			}
 		}
-		l.countShareLocked(r.Queue, bytes)
+		q.shareBytes += bytes
 		l.removeFirstLocked(from)
 	}
 }
@@ -132,15 +146,6 @@ func (l *lane) makeNewestLocked(b *batch) {
 	l.mu.newest = b
 }
 
-// queuesUpLocked reports whether the request has to take its place in the line of its queue,
-// because it waits for items, or pops where others wait.
-func (l *lane) queuesUpLocked(r *Request, ops []fdbpq.Op) bool {
-	if !TakesItem(ops) {
-		return false
-	}
-	return r.Wait != nil || l.lineLocked(r.Queue) != nil
-}
-
 // takeableLocked is about how many operations the next batch could have.
 func (l *lane) takeableLocked() int {
 	n := l.mu.ready.n
@@ -173,24 +178,6 @@ func (l *lane) availableLocked(from *backlog) bool {
 	return l.d.load.mayTake(from == &l.mu.aside)
 }
 
-// mustWaitLocked reports whether a request is set aside, because too much of its queue is
-// unconfirmed (see Options.MaxUnconfirmed), or because an earlier request of the queue is set
-// aside.
-func (l *lane) mustWaitLocked(r *Request, ops []fdbpq.Op) bool {
-	if r.Queue.aside.Load() > 0 {
-		return true
-	}
-	return TakesItem(ops) && l.d.load.tooMuchUnconfirmed(r.Queue)
-}
-
-// setAsideLocked moves the first request of the backlog to aside.
-func (l *lane) setAsideLocked() {
-	r, ops := l.mu.backlog.first()
-	r.Queue.aside.Add(1)
-	l.mu.aside.push(r, ops)
-	l.mu.backlog.pop()
-}
-
 // removeFirstLocked removes the first request of a backlog.
 func (l *lane) removeFirstLocked(from *backlog) {
 	if from == &l.mu.aside {
@@ -200,27 +187,10 @@ func (l *lane) removeFirstLocked(from *backlog) {
 	from.pop()
 }
 
-// queueShareDivisor gives a queue its share of a batch. Once the requests of a queue exceed
+// queueShareDivisor gives a queue its share of a batch, so that one whose requests or items are
+// large does not keep the others waiting. Once the requests of a queue exceed
 // MaxBatchBytes/queueShareDivisor, its further requests are set aside.
 const queueShareDivisor = 4
-
-// exceedsShareLocked reports whether a queue has had its share of the batch that is being made.
-func (l *lane) exceedsShareLocked(q *Queue) bool {
-	return q.shareOf == l.mu.batches && q.shareBytes > l.d.options.MaxBatchBytes/queueShareDivisor
-}
-
-// countShareLocked counts the bytes of a request against the share of its queue.
-func (l *lane) countShareLocked(q *Queue, bytes int) {
-	if q.shareOf != l.mu.batches {
-		q.shareOf, q.shareBytes = l.mu.batches, 0
-	}
-	q.shareBytes += bytes
-}
-
-// excludesPops reports whether the pops of lines must not come before the request in a batch.
-func excludesPops(r *Request, ops []fdbpq.Op) bool {
-	return r != nil && (r.exclusive || has(ops, fdbpq.OpPurge))
-}
 
 const (
 	// sweepBytes is roughly how many bytes all sweeps of a batch add to a transaction.
@@ -276,4 +246,43 @@ func (l *lane) enoughLocked() bool {
 	onlyPushes := !newest.nonPushes && waiting == 0
 	traits := l.d.options.DB.Traits()
 	return newest.durable || traits.Pipelines || onlyPushes && !traits.Serial
+}
+
+// runAgain appends a request to the backlog again, regardless of the load limits.
+func (l *lane) runAgain(r *Request, ops []fdbpq.Op) error {
+	return l.requeueIn(&l.mu.backlog, r, ops)
+}
+
+// requeueIn appends a request to a backlog, regardless of the load limits.
+func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if l.mu.ended {
+		return errClosed
+	}
+
+	l.d.load.add(r.Size)
+	if r.Wait != nil {
+		l.d.waiters.Add(1)
+	}
+	l.pushLocked(to, r, ops)
+	l.mu.changed.Signal()
+	return nil
+}
+
+// pushLocked appends a copy of a request to a backlog, with the time by which its batch must begin.
+func (l *lane) pushLocked(to *backlog, r *Request, ops []fdbpq.Op) {
+	queued := *r
+	queued.exclusive = r.exclusive || r.Each
+
+	queued.turnBy = r.Received.Add(TurnTime(l.d.options.RequestTimeout))
+	if r.Wait != nil {
+		if last := r.Wait.Until.Add(l.lateTime() - l.pageTime()); last.Before(queued.turnBy) {
+			queued.turnBy = last
+		}
+	}
+
+	to.push(&queued, ops)
+	l.watchOverdueLocked(l.timers.since(queued.turnBy))
 }

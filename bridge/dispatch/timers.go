@@ -20,12 +20,6 @@ type timers struct {
 	alarms
 }
 
-func newTimers(storeNow func() time.Time) timers {
-	s := timers{epoch: time.Now(), woken: make(chan struct{}, 1), storeNow: storeNow}
-	s.clocksParted()
-	return s
-}
-
 // now returns the time since the timers were made.
 func (s *timers) now() time.Duration { return time.Since(s.epoch) }
 

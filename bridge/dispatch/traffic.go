@@ -60,13 +60,13 @@ func newTraffic(now time.Time, maxShown int) *traffic {
 
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
-// lock locks the counters as they are now. After a step of the clock backwards, the windows are
-// longer than they should be, unless the clock has a monotonic reading.
-func (t *traffic) lock(now time.Time) {
+// lock locks the counters as they are now, and returns them. After a step of the clock backwards,
+// the windows are longer than they should be, unless the clock has a monotonic reading.
+func (t *traffic) lock(now time.Time) *traffic {
 	t.mu.Lock()
 	minute := minuteOf(t.started.Add(now.Sub(t.started)))
 	if minute <= t.minute {
-		return
+		return t
 	}
 
 	t.total.begin(t.minute, minute)
@@ -81,6 +81,7 @@ func (t *traffic) lock(now time.Time) {
 		}
 	}
 	t.minute = minute
+	return t
 }
 
 // begin begins a minute.
@@ -131,7 +132,8 @@ func (t *traffic) list(q *Queue) {
 
 // ofLocked returns where to count the items of a queue by themselves, nil if there is no room.
 func (t *traffic) ofLocked(q *Queue) *counted {
-	c := t.queues[q.name()]
+	name := NameOf(q.Kind, q.Name)
+	c := t.queues[name]
 	switch {
 	case c != nil:
 		c.queue = q
@@ -139,7 +141,7 @@ func (t *traffic) ofLocked(q *Queue) *counted {
 		t.completeFrom = t.minute + 1
 	default:
 		c = &counted{queue: q, hidden: t.shown >= t.maxShown, completeFrom: t.completeFrom}
-		t.queues[q.name()] = c
+		t.queues[name] = c
 		if !c.hidden {
 			t.shown++
 		}

@@ -121,10 +121,10 @@ func TestLargeItemsLeaveRoom(t *testing.T) {
 	const size, n = 1 << 20, 40
 	for name, add := range map[string]func(d *Dispatcher, q *Queue) error{
 		"pops": func(d *Dispatcher, q *Queue) error {
-			return q.lane.submit(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{pop(q)})
+			return d.Submit(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{pop(q)})
 		},
 		"pushes": func(d *Dispatcher, q *Queue) error {
-			return q.lane.submit(&Request{Queue: q, Received: time.Now(), Size: size},
+			return d.Submit(&Request{Queue: q, Received: time.Now(), Size: size},
 				[]fdbpq.Op{push(q, "")})
 		},
 		"items that go back": func(d *Dispatcher, q *Queue) error {
@@ -143,7 +143,7 @@ func TestLargeItemsLeaveRoom(t *testing.T) {
 			for range n {
 				must(t, add(d, large))
 			}
-			must(t, l.submit(&Request{Queue: small, Received: time.Now()}, []fdbpq.Op{pop(small)}))
+			must(t, d.Submit(&Request{Queue: small, Received: time.Now()}, []fdbpq.Op{pop(small)}))
 
 			operations, batches, at := 0, 0, 0 // at is the batch that has the small request
 			for b := l.takeBatch(t.Context()); b != nil; b = l.takeBatch(t.Context()) {
@@ -171,7 +171,7 @@ func TestReturnsComeFirst(t *testing.T) {
 	l, q := d.lanes[0], getQueue(t, d.queues, subjects.Priority, "jobs")
 
 	for range 10 {
-		must(t, l.submit(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{pop(q)}))
+		must(t, d.Submit(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{pop(q)}))
 	}
 	restore := fdbpq.Op{Kind: fdbpq.OpRestore, Queue: q.Target}
 	must(t, d.Requeue(&Request{Queue: q, Received: time.Now()}, []fdbpq.Op{restore}))

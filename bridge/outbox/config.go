@@ -72,12 +72,3 @@ type Content struct {
 	// of that.
 	Relayed string
 }
-
-// size estimates the memory that the items take.
-func (c *Content) size() int {
-	bytes := len(c.Leased) * leaseOverhead
-	for i := range c.Popped {
-		bytes += itemOverhead + itemSize(&c.Popped[i])
-	}
-	return bytes
-}

@@ -30,9 +30,6 @@ import (
 // Clients need no right to publish there. A client with that right can say that it did not receive
 // an item, but not that another did not, because it cannot guess the random part.
 
-// Root is the start of these subjects.
-const Root = "_PQ."
-
 // Listen subscribes to what NATS says of items that nobody received, in place of an earlier
 // subscription.
 func (o *Outbox) Listen(nc *nats.Conn) error {
@@ -78,13 +75,6 @@ func (o *Outbox) ListenAgain() {
 			o.goneDenied.Store(true)
 		}
 	}
-}
-
-// goneSubjectLocked returns the reply subject of the item that will be remembered next.
-func (o *Outbox) goneSubjectLocked(random uint64) string {
-	var room [96]byte // longer than most
-	subject := strconv.AppendUint(append(room[:0], o.inbox...), o.mu.numbered, 36)
-	return string(strconv.AppendUint(append(subject, '-'), random, 36))
 }
 
 // parseGone parses a subject that goneSubjectLocked made.

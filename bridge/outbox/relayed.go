@@ -23,14 +23,6 @@ const (
 	relayMemory = 10 * time.Minute
 )
 
-// relayed is a message on its way through another bridge.
-type relayed struct {
-	Content
-	subject string
-	bytes   int // counted as unconfirmed, -1 once they are not
-	timer   *time.Timer
-}
-
 // sendRelayedLocked sends a message through another bridge.
 func (o *Outbox) sendRelayedLocked(m *nats.Msg, c Content) error {
 	m.Reply = o.inbox + strconv.FormatUint(rand.Uint64(), 36)

@@ -204,3 +204,42 @@ func (w *Waits) Close() {
 	signal.To(w.woken)
 	w.send(answers)
 }
+
+// answer is what a wait is answered with.
+type answer struct {
+	to  *Wait
+	r   *fdbpq.Result
+	err error
+}
+
+// takeLocked takes those of the first n waits of a job that are over, and returns the answers to
+// them. A job without waits leaves.
+func (w *Waits) takeLocked(
+	j *job, n int, over func(*Wait) bool, r *fdbpq.Result, err error,
+) (answers []answer) {
+	left := j.waits[:0]
+	for i, wait := range j.waits {
+		if i < n && over(wait) {
+			answers = append(answers, answer{wait, r, err})
+		} else {
+			left = append(left, wait)
+		}
+	}
+
+	clear(j.waits[len(left):])
+	w.mu.waits -= len(answers)
+	if j.waits = left; len(left) == 0 && len(answers) > 0 {
+		delete(w.mu.jobs, j.id)
+		j.state = quiet
+		j.timer.Stop()
+	}
+	return answers
+}
+
+// send sends answers.
+func (w *Waits) send(answers []answer) {
+	for _, a := range answers {
+		w.config.Release()
+		a.to.Answer(a.r, a.err)
+	}
+}

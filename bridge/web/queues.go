@@ -44,14 +44,14 @@ func parsePath(kind, name string) (subjects.Kind, error) {
 }
 
 // queue answers GET /queues/<kind>/<name>. A queue that was never used has zeros.
-func (s *Server) queue(ctx context.Context, r *http.Request) (any, error) {
+func (c *Config) queue(ctx context.Context, r *http.Request) (any, error) {
 	name := r.PathValue("name")
 	kind, err := parsePath(r.PathValue("kind"), name)
 	if err != nil {
 		return nil, err
 	}
 
-	info, at, err := s.config.Info(ctx, kind, name)
+	info, at, err := c.Info(ctx, kind, name)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func parseAfter(text string) (kind subjects.Kind, name string, err error) {
 
 // list answers GET /queues?after=<kind>/<name>&limit=<n>: a page of the queues with items or
 // settings, kind pq before kind q.
-func (s *Server) list(ctx context.Context, r *http.Request) (any, error) {
+func (c *Config) list(ctx context.Context, r *http.Request) (any, error) {
 	query := r.URL.Query()
 	limit, err := parseLimit(query.Get("limit"))
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Server) list(ctx context.Context, r *http.Request) (any, error) {
 		// A page that is full already reads one more, to know whether there is a next one.
 		left := limit - len(loads.Queues)
 		o := subjects.ListOptions{After: after, Limit: max(left, 1)}
-		page, err := s.config.Queues(ctx, kind, o)
+		page, err := c.Queues(ctx, kind, o)
 		if err != nil {
 			return nil, err
 		}
@@ -134,11 +134,11 @@ func (s *Server) list(ctx context.Context, r *http.Request) (any, error) {
 }
 
 // page answers with what read returns. An error has the same code and text as in a reply over NATS.
-func (s *Server) page(
+func (c *Config) page(
 	read func(context.Context, *http.Request) (any, error),
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
+		ctx, cancel := context.WithTimeout(r.Context(), c.Timeout)
 		defer cancel()
 		body, err := read(ctx, r)
 		switch {
@@ -147,7 +147,7 @@ func (s *Server) page(
 		case errors.Is(err, errBadRequest):
 			writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
 		default:
-			code, text := s.config.Failure(err)
+			code, text := c.Failure(err)
 			writeJSON(w, code, map[string]string{"error": text})
 		}
 	}

@@ -155,8 +155,8 @@ func (s *Server) routes() http.Handler {
 	})
 
 	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.HandleFunc("GET /queues", s.page(s.list))
-	mux.HandleFunc("GET /queues/{kind}/{name}", s.page(s.queue))
+	mux.HandleFunc("GET /queues", s.config.page(s.config.list))
+	mux.HandleFunc("GET /queues/{kind}/{name}", s.config.page(s.config.queue))
 
 	// With a Timeout, promhttp writes to memory first: nobody takes a place by reading slowly.
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{

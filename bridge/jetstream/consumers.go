@@ -307,21 +307,9 @@ func (f *Face) consumerInfo(ctx context.Context, r *request) (any, error) {
 	return f.infoOfConsumer(r.args[0], q)
 }
 
-// consumerNames answers CONSUMER.NAMES.
-func (f *Face) consumerNames(ctx context.Context, r *request) (any, error) {
-	return f.consumersFrom(ctx, r, func(c *consumer, _ *queueState) any { return c.name })
-}
-
-// consumerList answers CONSUMER.LIST.
-func (f *Face) consumerList(ctx context.Context, r *request) (any, error) {
-	show := func(c *consumer, q *queueState) any { return f.consumerInfoOf(c, q) }
-	return f.consumersFrom(ctx, r, show)
-}
-
-// consumersFrom returns the consumers from the offset in a request. All fit into one page.
-func (f *Face) consumersFrom(
-	ctx context.Context, r *request, show func(c *consumer, q *queueState) any,
-) (any, error) {
+// consumersFrom answers CONSUMER.NAMES and CONSUMER.LIST, from the offset in the request. All
+// consumers fit into one page.
+func (f *Face) consumersFrom(ctx context.Context, r *request) (any, error) {
 	var asked query
 	if err := decodeQuery(r.payload, &asked); err != nil {
 		return nil, err
@@ -335,7 +323,11 @@ func (f *Face) consumersFrom(
 	from := min(max(asked.Offset, 0), len(q.consumers))
 	shown := []any{}
 	for _, name := range slices.Sorted(maps.Keys(q.consumers))[from:] {
-		shown = append(shown, show(q.consumers[name], q))
+		if r.row.name == consumerList {
+			shown = append(shown, f.consumerInfoOf(q.consumers[name], q))
+		} else {
+			shown = append(shown, name)
+		}
 	}
 	return page{Total: len(q.consumers), Offset: from, Limit: maxConsumers, Consumers: shown}, nil
 }

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"sync"
@@ -55,10 +56,7 @@ type counts struct {
 
 // maxOutstanding is how many credits the consumer has.
 func (c *consumer) maxOutstanding() int {
-	if c.config.MaxAckPending > 0 {
-		return c.config.MaxAckPending
-	}
-	return math.MaxInt32
+	return cmp.Or(max(c.config.MaxAckPending, 0), math.MaxInt32)
 }
 
 // ackPendingLocked returns the ackPending of a consumer.

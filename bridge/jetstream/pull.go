@@ -224,11 +224,7 @@ func (p *pull) Fail(_ *dispatch.Request, _ []fdbpq.Op, err error) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 
-	if p.leaving != nil {
-		p.closeLocked(p.leaving)
-	} else {
-		p.closeLocked(p.endingAfter(err))
-	}
+	p.closeLocked(cmp.Or(p.leaving, p.endingAfter(err)))
 }
 
 // Heartbeat implements dispatch.WaitingReplier. If nobody listens, it ends the pull. It notes anew

@@ -162,15 +162,14 @@ func (f *Face) nameOf(kind subjects.Kind, subject string) (string, bool) {
 	return r.Queue, true
 }
 
-// streamNames answers STREAM.NAMES.
-func (f *Face) streamNames(ctx context.Context, r *request) (any, error) {
-	names, page, err := f.listed(ctx, r, maxNames)
-	page.Streams = names
-	return page, err
-}
+// streams answers STREAM.NAMES and STREAM.LIST.
+func (f *Face) streams(ctx context.Context, r *request) (any, error) {
+	if r.row.name != streamList {
+		names, page, err := f.listed(ctx, r, maxNames)
+		page.Streams = names
+		return page, err
+	}
 
-// streamList answers STREAM.LIST.
-func (f *Face) streamList(ctx context.Context, r *request) (any, error) {
 	names, page, err := f.listed(ctx, r, maxStreams)
 	infos := []*jetstream.StreamInfo{}
 	for _, name := range names {

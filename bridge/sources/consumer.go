@@ -11,19 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
-// consumerName begins the names of a queue's consumers, and says whose they are. Each adds unique,
-// which no name of a queue contains, and a part of its own.
-func consumerName(store string, queue fdbpq.QueueName) string {
-	if queue.FIFO {
-		return "pq_" + store + "_q_" + queue.Name
-	}
-	return "pq_" + store + "_pq_" + queue.Name
-}
-
+// unique stands between the parts of a consumer's name: drawer.consumer, which says whose it is, and
+// a part of its own. No name of a queue contains it.
 const unique = "="
 
 // baseName returns the name of a consumer without its unique part.

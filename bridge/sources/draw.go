@@ -116,18 +116,12 @@ func (s *session) drawList(list []message) error {
 	}
 
 	why := s.missing(info, list[i].sequence-list[i].removed)
-	if i == 0 && s.nothingDrawn {
-		why = ""
+	if why == "" || i == 0 && s.nothingDrawn {
+		return s.drawAll(list)
 	}
-
-	if why != "" {
-		list = list[:i]
-	}
-
-	if err := s.drawAll(list); err != nil || why == "" {
+	if err := s.drawAll(list[:i]); err != nil {
 		return err
 	}
-
 	return s.stopSource(why)
 }
 

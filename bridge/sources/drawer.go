@@ -2,6 +2,7 @@ package sources
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,10 +133,7 @@ func (d *drawer) change(change func(s *settings.SourceState)) error {
 func (d *drawer) stopSource(why string) error {
 	d.config.Warn("a source has stopped", "queue", d.name.Name, "why", why)
 	err := d.change(func(s *settings.SourceState) { s.Stopped, s.Waiting = why, "" })
-	if err != nil {
-		return err
-	}
-	return errStopped
+	return cmp.Or(err, errStopped)
 }
 
 // jetStream returns the API of a domain.

@@ -129,7 +129,7 @@ func (s *Sources) Tell(queue fdbpq.QueueName, changed bool) {
 
 	// A queue has one drawer at a time.
 	d := &drawer{config: &s.config, slots: s.slots, name: queue, queue: q}
-	d.consumer = consumerName(s.store, queue)
+	d.consumer = "pq_" + s.store + "_" + q.Kind.Short() + "_" + queue.Name
 	d.ctx, d.stop = context.WithCancel(s.ctx)
 	s.drawers[queue] = d
 	d.ended.Go(func() {

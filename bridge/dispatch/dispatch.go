@@ -135,9 +135,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 // ErrUnavailable after Close. After an error, the Replier is not called.
 func (d *Dispatcher) Submit(r *Request, ops []fdbpq.Op) error {
 	if r.Wait != nil {
-		d.waiters.Add(1)
-		if err := d.checkWaiters(); err != nil {
-			d.waiters.Add(-1)
+		if err := d.admitWaiter(&d.waiters); err != nil {
 			return err
 		}
 		if d.options.Waits != nil {
@@ -301,14 +299,7 @@ func (d *Dispatcher) Pending() (requests, bytes int64) {
 
 // AdmitWaiter counts a request that waits outside of the lines against Limits.MaxWaiters, or
 // returns ErrTooManyWaiters. ReleaseWaiter ends its count.
-func (d *Dispatcher) AdmitWaiter() error {
-	d.others.Add(1)
-	err := d.checkWaiters()
-	if err != nil {
-		d.ReleaseWaiter()
-	}
-	return err
-}
+func (d *Dispatcher) AdmitWaiter() error { return d.admitWaiter(&d.others) }
 
 // ReleaseWaiter ends the count of a request that AdmitWaiter has counted.
 func (d *Dispatcher) ReleaseWaiter() { d.others.Add(-1) }
@@ -326,8 +317,7 @@ func (d *Dispatcher) SideEffects() (sum fdbpq.SideEffects) {
 }
 
 // Conflicts returns how many attempts to commit a batch have failed because of a conflict.
-func (d *Dispatcher) Conflicts() int64 {
-	sum := int64(0)
+func (d *Dispatcher) Conflicts() (sum int64) {
 	for _, l := range d.lanes {
 		sum += l.batcher.Conflicts()
 	}

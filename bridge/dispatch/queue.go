@@ -210,9 +210,6 @@ func (s *shard) evictLocked() {
 	}
 }
 
-// beginRound begins a round and returns its number.
-func (g *registry) beginRound() int64 { return g.round.Add(1) }
-
 // unused returns the queues of a shard that have not been used since the round began.
 func (s *shard) unused(round int64) (found []*Queue) {
 	s.RLock()

@@ -106,7 +106,7 @@ func TestRegistryIsBounded(t *testing.T) {
 		busy := getQueue(t, g, subjects.Priority, "busy")
 		for i := range 2 * maxQueues {
 			if i%1000 == 0 {
-				g.beginRound()
+				g.round.Add(1)
 				if getQueue(t, g, subjects.Priority, "busy") != busy {
 					t.Fatalf("a queue in use was forgotten for the %dth", i)
 				}

@@ -59,7 +59,7 @@ func (r *retirer) run(ctx context.Context) {
 // concurrent.
 func (r *retirer) runRound(ctx context.Context) error {
 	queues := r.d.queues
-	round := queues.beginRound()
+	round := queues.round.Add(1)
 	next, ripe := fdbpq.NewMark(), r.ripe
 	r.ripe = next
 

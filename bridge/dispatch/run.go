@@ -198,7 +198,11 @@ func (l *lane) failBatch(b *batch, err error) {
 
 	l.finishWaiters(b, nil, err)
 	if refused {
-		l.retryLines(b)
+		l.mu.Lock()
+		for _, ln := range b.lines {
+			l.wakeLineLocked(ln, 1)
+		}
+		l.mu.Unlock()
 	}
 	wakeQueues(l.d, l.d.filledQueues(b.pending), b)
 }
@@ -274,14 +278,4 @@ func (l *lane) wakeDoubtful() {
 	l.mu.Unlock()
 	wakeQueues(l.d, queues, nil) // queues of other lanes may have got dead letters
 	l.d.tellEnded(jobs)
-}
-
-// retryLines has the lines of a failed batch looked at again at once.
-func (l *lane) retryLines(b *batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	for _, ln := range b.lines {
-		l.wakeLineLocked(ln, 1)
-	}
 }

@@ -144,9 +144,11 @@ func newShared(o Options) *shared {
 	}
 }
 
-// checkWaiters returns ErrTooManyWaiters if there are more than may be.
-func (d *shared) checkWaiters() error {
+// admitWaiter counts a request that waits among waiters or others, or returns ErrTooManyWaiters.
+func (d *shared) admitWaiter(among *atomic.Int64) error {
+	among.Add(1)
 	if d.waiters.Load()+d.others.Load() > int64(d.options.MaxWaiters) {
+		among.Add(-1)
 		return ErrTooManyWaiters
 	}
 	return nil
@@ -250,12 +252,6 @@ func (l *load) admit(size int) error {
 	}
 
 	return nil
-}
-
-// add counts a request regardless of the limits.
-func (l *load) add(size int) {
-	l.requests.Add(1)
-	l.bytes.Add(int64(size))
 }
 
 func (l *load) release(requests, bytes int) {

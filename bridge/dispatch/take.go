@@ -262,7 +262,8 @@ func (l *lane) requeueIn(to *backlog, r *Request, ops []fdbpq.Op) error {
 		return errClosed
 	}
 
-	l.d.load.add(r.Size)
+	l.d.load.requests.Add(1)
+	l.d.load.bytes.Add(int64(r.Size))
 	if r.Wait != nil {
 		l.d.waiters.Add(1)
 	}

@@ -107,7 +107,7 @@ func (w *waiting) inOneBatch(run func()) {
 func (w *waiting) add(q *Queue, wait *Wait, ops ...fdbpq.Op) {
 	w.n++
 	w.log.submitted(w.n)
-	w.d.load.add(0)
+	w.d.load.requests.Add(1)
 
 	if wait != nil {
 		w.d.waiters.Add(1)

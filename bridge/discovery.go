@@ -25,7 +25,9 @@ const serviceName = "pqbridge"
 // those made before an error.
 func (b *Bridge) discoverable() (made []*nats.Subscription, err error) {
 	for asked, answer := range map[micro.Verb]func(asked []byte) any{
-		micro.PingVerb:  func([]byte) any { return b.ping() },
+		micro.PingVerb: func([]byte) any {
+			return micro.Ping{ServiceIdentity: b.identity(), Type: micro.PingResponseType}
+		},
 		micro.InfoVerb:  func([]byte) any { return b.info() },
 		micro.StatsVerb: b.statsFor,
 	} {
@@ -72,10 +74,6 @@ func (b *Bridge) identity() micro.ServiceIdentity {
 	return micro.ServiceIdentity{
 		Name: serviceName, ID: b.id, Version: b.options.Version, Metadata: metadata,
 	}
-}
-
-func (b *Bridge) ping() micro.Ping {
-	return micro.Ping{ServiceIdentity: b.identity(), Type: micro.PingResponseType}
 }
 
 func (b *Bridge) info() micro.Info {

@@ -201,24 +201,10 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// pollEvery returns how often queues that somebody waits for are looked at, for items of programs
-// that tell no bridge. Nobody else writes to a store that is not shared.
-func (o Options) pollEvery() time.Duration {
-	if o.DB.Traits().Shared {
-		return time.Second
-	}
-	return 0
-}
-
 // maxUnconfirmed returns how many bytes of popped items may be in memory, because nobody has
 // confirmed that they were received or because they go back, before pops are set aside. It shrinks
 // with MaxPendingBytes, which a program with little memory lowers.
 func (o Options) maxUnconfirmed() int { return min(16<<20, max(o.MaxPendingBytes/4, 1)) }
-
-// maxOutbox returns above how many bytes the outbox deletes its oldest replies. Pops stop at
-// maxUnconfirmed plus all that may be in flight, see dispatch.Options.MaxUnconfirmed, and then the
-// batches in flight may add as much again.
-func (o Options) maxOutbox() int { return o.maxUnconfirmed() + 4*o.Lanes*o.MaxBatchBytes }
 
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {

@@ -128,7 +128,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 	o := &b.options
 	lanes := dispatch.Options{
 		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Limits: o.Limits,
-		MaxUnconfirmed: o.maxUnconfirmed(), PollEvery: o.pollEvery(), MetricQueues: o.MetricQueues,
+		MaxUnconfirmed: o.maxUnconfirmed(), MetricQueues: o.MetricQueues,
 		Warn: b.quiet.warn,
 		BatchDone: func(operations int) {
 			b.handler.Inspector.Batches.Add(1)
@@ -154,6 +154,7 @@ func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 		b.peers.Router.JobsEnded(jobs)
 	}
 	if o.DB.Traits().Shared {
+		lanes.PollEvery = time.Second // for items of programs that tell no bridge
 		lanes.Waits = func() { b.peers.Router.Waits() }
 		lanes.Filled = func(q *dispatch.Queue) { b.peers.Router.Filled(q) }
 	}
@@ -191,21 +192,24 @@ func (b *Bridge) newSources() *sources.Sources {
 
 // newOutbox gives package outbox what it needs of the bridge.
 func (b *Bridge) newOutbox() *outbox.Outbox {
+	o := &b.options
 	return outbox.New(outbox.Config{
 		ID:         b.id,
 		Conn:       func() *nats.Conn { return b.nc },
 		Dispatcher: b.dispatcher,
-		MaxBytes:   b.options.maxOutbox(),
-		Patience:   min(natsPatience, b.options.ShutdownTimeout/4),
-		Stopping:   b.stopping.Load,
-		Failed:     b.replyFailed,
-		Stray:      func(m *nats.Msg) { b.handler.RefuseAck(m) },
-		Relays:     func(subject string) bool { return strings.HasPrefix(subject, peers.Root) },
-		Tell:       func(fate string, tokens ...string) { b.peers.Router.Tell(fate, tokens...) },
-		Returned:   b.metrics.returned,
-		Lost:       func(items int) { b.metrics.lostItems.Add(float64(items)) },
-		Logger:     b.options.Logger,
-		WarnLost:   b.quiet.warn,
+		// Pops stop at maxUnconfirmed plus all that may be in flight, see
+		// dispatch.Options.MaxUnconfirmed, and then the batches in flight may add as much again.
+		MaxBytes: o.maxUnconfirmed() + 4*o.Lanes*o.MaxBatchBytes,
+		Patience: min(natsPatience, o.ShutdownTimeout/4),
+		Stopping: b.stopping.Load,
+		Failed:   b.replyFailed,
+		Stray:    func(m *nats.Msg) { b.handler.RefuseAck(m) },
+		Relays:   func(subject string) bool { return strings.HasPrefix(subject, peers.Root) },
+		Tell:     func(fate string, tokens ...string) { b.peers.Router.Tell(fate, tokens...) },
+		Returned: b.metrics.returned,
+		Lost:     func(items int) { b.metrics.lostItems.Add(float64(items)) },
+		Logger:   b.options.Logger,
+		WarnLost: b.quiet.warn,
 	})
 }
 

@@ -41,8 +41,7 @@ var queueCounters = []struct {
 }
 
 func counterDesc(name, help string) *prometheus.Desc {
-	labels := []string{"kind", "queue"}
-	return prometheus.NewDesc("pq_queue_"+name+"_total", help, labels, nil)
+	return prometheus.NewDesc("pq_queue_"+name+"_total", help, []string{"kind", "queue"}, nil)
 }
 
 // otherQueues are the labels of the queues that have no series of their own. No queue can have that

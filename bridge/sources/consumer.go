@@ -14,8 +14,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
-// unique stands between the parts of a consumer's name: drawer.consumer, which says whose it is, and
-// a part of its own. No name of a queue contains it.
+// unique stands between the parts of a consumer's name: drawer.consumer, which says whose it is,
+// and a part of its own. No name of a queue contains it.
 const unique = "="
 
 // baseName returns the name of a consumer without its unique part.

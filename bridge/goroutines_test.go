@@ -20,46 +20,51 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// goroutines returns the stacks of all goroutines by id.
-func goroutines() map[string]string {
+// waitedFor are in the names of functions whose goroutines Run waits for: methods of the bridge and
+// of its handler.
+var waitedFor = []string{"/pqbridge/bridge.(", "/pqbridge/bridge/requests.("}
+
+// endSoon are in the names of functions whose goroutines nobody waits for: they have nothing more
+// to do.
+var endSoon = []string{
+	"/pqbridge/bridge.waitFor", // what it waits for ends soon, and its caller has gone on
+	"nats%2ego.(",              // Close does not wait for the loops of a connection
+	"net/http.(*conn)",         // Close does not wait for what answers a request
+	"net/http.(*Server)",       // Close does not wait for what notes that a connection has ended
+}
+
+// goroutines returns the stacks, by id, of the goroutines whose first function has one of these
+// parts in its name.
+func goroutines(parts ...string) map[string]string {
 	buffer := make([]byte, 1<<20)
 	n := runtime.Stack(buffer, true)
-
 	for n == len(buffer) {
 		buffer = make([]byte, 2*len(buffer))
 		n = runtime.Stack(buffer, true)
 	}
 
+	// Above the last line, which says who started the goroutine, stands its first function. That is
+	// the one inside of WaitGroup.Go.
 	stacks := map[string]string{}
 	for stack := range strings.SplitSeq(string(buffer[:n]), "\n\n") {
-		id, _, _ := strings.Cut(stack, " [")
-		stacks[id] = stack
+		functions, _, _ := strings.Cut(stack, "\nsync.(*WaitGroup).Go")
+		functions, _, _ = strings.Cut(functions, "\ncreated by ")
+		lines := strings.Split(functions, "\n")
+		first := lines[max(len(lines)-2, 0)] // its file stands below it
+		has := func(part string) bool { return strings.Contains(first, part) }
+		if slices.ContainsFunc(parts, has) {
+			id, _, _ := strings.Cut(stack, " [")
+			stacks[id] = stack
+		}
 	}
-
 	return stacks
 }
 
-// outermost returns the function that a goroutine was started with.
-func outermost(stack string) (function string) {
-	for line := range strings.Lines(stack) {
-		if !strings.HasPrefix(line, "\t") && !strings.HasPrefix(line, "created by ") &&
-			!strings.HasPrefix(line, "sync.(*WaitGroup).Go") {
-			function = line
-		}
-	}
-	return function
-}
-
-// onlyKnown returns an error if other goroutines were started with one of the functions.
-func onlyKnown(known map[string]string, functions ...string) error {
-	for id, stack := range goroutines() {
-		if _, ok := known[id]; ok {
-			continue
-		}
-
-		started := outermost(stack)
-		ours := func(f string) bool { return strings.Contains(started, f) }
-		if slices.ContainsFunc(functions, ours) {
+// noneSince returns an error if there is a goroutine with one of the parts that was not there
+// before.
+func noneSince(before map[string]string, parts ...string) error {
+	for id, stack := range goroutines(parts...) {
+		if _, known := before[id]; !known {
 			return errors.New("a goroutine is left behind:\n" + stack)
 		}
 	}
@@ -73,37 +78,39 @@ func slow(o *bridge.Options) {
 	o.NATSOptions = append(o.NATSOptions, nats.Timeout(time.Hour))
 }
 
+// wantOrderly stops a bridge, whose Run returns no error.
+func wantOrderly(t *testing.T, b *testenv.Bridge) {
+	t.Helper()
+	if err := stopBridge(t, b); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// wantFailure waits until Run ends by itself, with an error that has these words.
+func wantFailure(t *testing.T, b *testenv.Bridge, words string) {
+	t.Helper()
+	<-b.Done()
+	if err := b.Stop(); err == nil || !strings.Contains(err.Error(), words) {
+		t.Errorf("Run: %v, want an error with %q", err, words)
+	}
+}
+
 // Run leaves no goroutine behind, however it ends, and does not wait for timeouts.
 func TestRunLeavesNoGoroutine(t *testing.T) {
-	ends := func(t *testing.T, b *testenv.Bridge) {
-		t.Helper()
-		if err := stopBridge(t, b); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	}
-
-	fails := func(t *testing.T, b *testenv.Bridge, words string) {
-		t.Helper()
-		<-b.Done()
-		if err := b.Stop(); err == nil || !strings.Contains(err.Error(), words) {
-			t.Errorf("Run: %v, want an error with %q", err, words)
-		}
-	}
-
 	for name, run := range map[string]func(*testing.T, *testenv.Env){
 		"orderly": func(t *testing.T, e *testenv.Env) {
 			b := newBridge(e, slow)
 			e.Conn = e.Connect()
 			push(t, e, "pq.jobs.push", nil, "x")
 			e.Conn.Close()
-			ends(t, b)
+			wantOrderly(t, b)
 		},
-		"at once": func(t *testing.T, e *testenv.Env) { ends(t, e.StartBridge(slow)) },
+		"at once": func(t *testing.T, e *testenv.Env) { wantOrderly(t, e.StartBridge(slow)) },
 		"NATS is away from the start": func(t *testing.T, e *testenv.Env) {
 			e.NATS.Stop()
 			b := e.StartBridge(slow)
 			notReady(t, b, "nats")
-			ends(t, b)
+			wantOrderly(t, b)
 		},
 		"NATS goes away": func(t *testing.T, e *testenv.Env) {
 			b := newBridge(e, slow)
@@ -111,7 +118,7 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			wantMetric(t, b, "pq_nats_connected", 0) // before that /readyz may wait for NATS
 
 			notReady(t, b, "nats")
-			ends(t, b)
+			wantOrderly(t, b)
 		},
 		"NATS freezes with peers": func(t *testing.T, e *testenv.Env) {
 			w := newWire(t, e)
@@ -131,14 +138,14 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 		},
 		"an option of NATS fails": func(t *testing.T, e *testenv.Env) {
 			bad := func(*nats.Options) error { return errors.New("bad option") }
-			fails(t, e.StartBridge(slow, func(o *bridge.Options) {
+			wantFailure(t, e.StartBridge(slow, func(o *bridge.Options) {
 				o.NATSOptions = append(o.NATSOptions, bad)
 			}), "bad option")
 		},
 		"the HTTP listener fails": func(t *testing.T, e *testenv.Env) {
 			b := newBridge(e, slow)
 			must(t, b.Close())
-			fails(t, b, "HTTP")
+			wantFailure(t, b, "HTTP")
 		},
 		"HTTP requests are being answered": func(t *testing.T, e *testenv.Env) {
 			var broken atomic.Bool
@@ -168,19 +175,19 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 				defer func() { <-over }()
 			}
 
-			ends(t, b)
+			wantOrderly(t, b)
 		},
 		"the store never answers": func(t *testing.T, e *testenv.Env) {
 			s := stuck{Database: e.DB, entered: make(chan struct{}), free: make(chan struct{})}
 			b := e.StartBridge(slow, func(o *bridge.Options) { o.DB = s })
 			<-s.entered
-			ends(t, b)
+			wantOrderly(t, b)
 		},
 		"the store is another one": func(t *testing.T, e *testenv.Env) {
 			b := e.StartBridge(slow)
 			b.WaitReady()
-			ends(t, b)
-			fails(t, e.StartBridge(slow, func(o *bridge.Options) {
+			wantOrderly(t, b)
+			wantFailure(t, e.StartBridge(slow, func(o *bridge.Options) {
 				o.Keyspace = newKeyspace(t, "q", "pq")
 			}), "root prefixes")
 		},
@@ -189,24 +196,20 @@ func TestRunLeavesNoGoroutine(t *testing.T) {
 			t.Cleanup(func() { _ = other.Close() })
 			b := newBridge(e, slow)
 
-			fails(t, e.StartBridge(slow, on(other, "")), "serves the same subjects")
+			wantFailure(t, e.StartBridge(slow, on(other, "")), "serves the same subjects")
 
-			ends(t, b)
+			wantOrderly(t, b)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := testenv.New(t, testenv.Options{Stopped: true})
 			e.NATS.Start()
-			known := goroutines()
-			run(t, e)
-			must(t, onlyKnown(known, "/pqbridge/bridge.(", "/pqbridge/bridge/requests.("))
+			before := goroutines(slices.Concat(waitedFor, endSoon)...)
 
-			// Libraries, and waitFor, do not wait for their goroutines, which have nothing more to
-			// do.
-			testenv.Eventually(t, func() error {
-				return onlyKnown(known, "/pqbridge/bridge.", "/pqbridge/bridge/requests.",
-					"nats%2ego.(", "net/http.(*conn)", "net/http.(*Server)")
-			})
+			run(t, e)
+
+			must(t, noneSince(before, waitedFor...))
+			testenv.Eventually(t, func() error { return noneSince(before, endSoon...) })
 		})
 	}
 }

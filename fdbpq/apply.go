@@ -83,13 +83,31 @@ func (t *txOps) apply() error {
 	return t.flush()
 }
 
-// lookAndPush runs the sweeps, looks and pushes. Looks read after due items have come back, and
-// before this transaction pushes or pops, so they do not count what it pushes or pops.
+// lookAndPush runs the sweeps, looks and pushes.
 func (t *txOps) lookAndPush() error {
 	for _, q := range t.pushes {
 		q.beginReads()
-		q.looked = q.looked || q.unique() // these depend on which items are in the queue
+		if q.unique() { // these depend on which items are in the queue
+			q.looked, t.looked = true, true
+		}
 	}
+	if t.looked {
+		if err := t.look(); err != nil {
+			return err
+		}
+	}
+
+	return state.InOrder(
+		func() error { return t.beginLimits(t.pushes) }, // in the same round trip as the lens
+		func() error { return state.Each(t.looks, (*queueLooks).finish) },
+		func() error { return state.Each(t.pushes, (*queuePushes).run) },
+	)
+}
+
+// look brings back the due items of the queues that are looked at, and runs the sweeps and looks,
+// but for the lens, which it only begins to read. Looks come before this transaction pushes or
+// pops, so they do not count what it pushes or pops.
+func (t *txOps) look() error {
 	beginSweeps(t.sweeps)
 
 	// In the queues that are looked at, due items come back first; the pops bring back the others.
@@ -108,9 +126,6 @@ func (t *txOps) lookAndPush() error {
 		t.reread,
 		func() error { return t.readInfos(t.infos) },
 		func() error { return t.inspect(t.inspections) },
-		func() error { return t.beginLimits(t.pushes) }, // in the same round trip as the lens
-		func() error { return state.Each(t.looks, (*queueLooks).finish) },
-		func() error { return state.Each(t.pushes, (*queuePushes).run) },
 	)
 }
 

@@ -32,8 +32,8 @@ func (p *pushLimits) beginLoad(settings *Settings) error {
 		p.victims = newVictims(&p.ledger)
 	}
 
-	// The same transaction may have begun to count the bytes.
-	if err := p.ledger.Flush(); err != nil {
+	// The same transaction may have begun to count the bytes, or fired schedules of the queue.
+	if err := cmp.Or(p.ledger.Flush(), p.outgoing.Flush()); err != nil {
 		return err
 	}
 	p.counters = p.ledger.BeginLoad()

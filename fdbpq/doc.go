@@ -60,9 +60,10 @@
 // The public face, from the top:
 //
 //	batcher_report.go, batcher.go    Batcher: what it reports, and group commit
-//	batcher_unknown.go, receipt.go   Settle: commits of unknown outcome; receipts
+//	receipt.go                       receipts; Settle: commits of unknown outcome
 //	handle.go                        the methods of queues, each one operation
-//	apply.go, read.go                Apply, and Read for what only reads
+//	apply.go, read.go                Apply, and Read for what only reads; the table of the families,
+//	                                 and what a transaction has of each
 //	browse.go                        items where they stand, in transactions of its own
 //	retire.go                        leaving the list of queues; the list with counts
 //	op.go, kinds.go                  operations, and the table of their kinds
@@ -72,7 +73,6 @@
 //
 // Between apply.go and op.go, what runs in a transaction. Each file knows those below it:
 //
-//	families.go                      the table of the families, and what a transaction has of each
 //	op_check.go                      what makes an operation impossible, and how large it is
 //	pop.go, pop_side.go, pop_search.go, limits_pop.go, pops.go
 //	                                 pops and leases: find the next item from an end that may be
@@ -83,8 +83,7 @@
 //	                                 holds; successors, jobs kept, items given back or up
 //	edit.go, edit_finished.go, edit_find.go
 //	                                 purges; items by id: removes, moves, releases, redrives
-//	push.go, push_dedup.go, limits_push.go
-//	                                 pushes: duplicates, limits, evictions
+//	push.go, limits_push.go          pushes: duplicates, limits, evictions
 //	restore.go                       items of pops that nobody received
 //	look.go, get.go, info.go, peek.go
 //	                                 lengths, the rank of an item, a job by its id; infos; peeks

@@ -120,6 +120,19 @@ func ParseSettings(value []byte) (*StoredSettings, error) {
 	return s, nil
 }
 
+// checkNext returns an error if acknowledgements of the queue cannot push to queues of these names.
+func (l *Layout) checkNext(names []string) error {
+	if len(names) > 0 && l.List == nil {
+		return errors.New("a queue outside a Keyspace cannot name others: want none")
+	}
+	for _, name := range names {
+		if n := len(name); n == 0 || n > MaxQueueName {
+			return fmt.Errorf("a name of %d bytes: want 1 to %d", n, MaxQueueName)
+		}
+	}
+	return nil
+}
+
 // toElement returns a setting as it is stored, nil if it is not set.
 func toElement(row *settings.Setting, s *Settings) any {
 	if !row.IsSet(s) {

@@ -288,6 +288,12 @@ func (l *Layout) AppendName(names []QueueName) []QueueName {
 	return append(names, QueueName{l.Fifo, l.Name()})
 }
 
+// PushesTo reports whether acknowledgements of this queue may be able to push to another one: both
+// are of the same kind, and in the same Keyspace.
+func (l *Layout) PushesTo(to *Layout) bool {
+	return l.List != nil && to.List != nil && l.List.Prefix == to.List.Prefix && l.Fifo == to.Fifo
+}
+
 // ListKey is the key of the queue in its list.
 func (l *Layout) ListKey() []byte {
 	name := l.Prefix[len(l.List.root):] // packed

@@ -5,7 +5,8 @@
 // read, and a [Lookup] finds one by its id. [QueueCache] carries what a transaction has learned to
 // the next one.
 //
-//	ledger.go               what a ledger holds: the states of items, and what falls due
+//	ledger.go               what a ledger holds: the states of items, what falls due, and what has
+//	                        left the queue
 //	moves.go                the moves of items
 //	cursor.go, itemread.go  items in their order, from either end; an item being read
 //	lookup.go               an item by its id, wherever it is
@@ -18,8 +19,6 @@
 //	settings.go             settings, records, rates and the list entry of a queue
 //	cachedsettings.go       settings that a Batcher has read, in a store that others change
 //	budget.go               how much a transaction may return, and the errors of what had no room
-//	report.go               what falls due later, and what has left a queue: for the Batcher
-//	steps.go                running steps until one fails
 //	dedup.go                message ids and unique keys
 //	expiries.go             expired items, removed in runs
 //	restore.go              popped items on their way back; all items removed at once

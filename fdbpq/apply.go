@@ -41,8 +41,7 @@ func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txO
 func (t *txOps) apply() error {
 	t.moving.opBytes = bytesOf(t.ops)
 	t.changed.Most = t.returned.Most / 2
-	t.outgoing = due.NewOutgoing(t.tx, t.now, t.cache)
-	t.outgoing.Secrets = &t.secrets
+	t.outgoing = due.Outgoing{Tx: t.tx, Now: t.now, Cache: t.cache, Secrets: &t.secrets}
 	for _, q := range t.queues {
 		q.ledger = state.NewLedger(t.tx, q.l, t.now, t.cache)
 		q.ledger.Secrets = &t.secrets
@@ -168,8 +167,10 @@ func (t *txOps) flush() error {
 		t.wrote = t.wrote || q.ledger.Wrote()
 		t.noteEffects(&q.ledger)
 	}
-	t.outgoing.Each(t.noteEffects)
-	t.outgoing.AddNextCounts(t.nextCounts)
+	for _, to := range t.outgoing.Queues {
+		t.noteEffects(&to.Ledger)
+		to.AddNextCounts(t.nextCounts)
+	}
 	return nil
 }
 

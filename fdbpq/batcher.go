@@ -335,8 +335,13 @@ func (p *Pending) startCommit(a *txOps) state.CountsByQueue {
 
 // report notes what an attempt has found and written besides its results.
 func (p *Pending) report(a *txOps) {
-	p.filled, p.behind = append(p.filled, a.outgoing.Filled()...), nil
-	a.outgoing.Each(func(g *state.Ledger) { p.upcoming = g.AppendUpcoming(p.upcoming) })
+	for _, to := range a.outgoing.Queues {
+		if to.Filled {
+			p.filled = to.Ledger.L.AppendName(p.filled)
+		}
+		p.upcoming = to.Ledger.AppendUpcoming(p.upcoming)
+	}
+	p.behind = nil
 	for _, q := range a.queues {
 		if q.due.Done {
 			p.filled = q.l.AppendName(p.filled)

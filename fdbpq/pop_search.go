@@ -28,7 +28,9 @@ func (s *side) beginSearch(after []byte) (*search, error) {
 	}
 
 	defer func() { s.limits.page = nil }()
-	s.outgoing.FlushGroups(s.l)
+	if to := s.outgoing.Queues[s.l.Prefix]; to != nil {
+		to.Ledger.FlushGroups()
+	}
 	page, total, pending := s.ledger.BeginGroupLoads(s.bounds.groupRows)
 	pending += s.outgoing.Ready(s.l)
 	loads, rest, err := s.limits.loadGroups(page)

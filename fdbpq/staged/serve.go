@@ -25,7 +25,7 @@ type serving struct {
 // serve answers the requests in line in tx. own is one of them, or joins them as the last. It
 // returns the result of own, nil if own has to wait for the next serving.
 func serve(tx kv.Transaction, own *request, joins bool, now time.Time) (*fdbpq.Result, error) {
-	g, outgoing := state.NewLedger(tx, own.l, now, nil), due.NewOutgoing(tx, now, nil)
+	g, outgoing := state.NewLedger(tx, own.l, now, nil), due.Outgoing{Tx: tx, Now: now}
 	s := &serving{tx: tx, g: &g, own: own}
 	d := due.Due{Ledger: s.g, Outgoing: &outgoing}
 

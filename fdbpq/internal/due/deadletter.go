@@ -19,7 +19,7 @@ type Burial struct {
 // BeginBurial starts to read what burying an item takes.
 func (o *Outgoing) BeginBurial(from *state.Ledger, id *codec.ID, s *codec.Settings) *Burial {
 	to := o.To(from.L.DeadLetters(s.DeadLetter), id.Priority)
-	return &Burial{item: state.BeginItem(from.L, o.tx, id, state.Beginning), from: from, to: to}
+	return &Burial{item: state.BeginItem(from.L, o.Tx, id, state.Beginning), from: from, to: to}
 }
 
 // Load waits for what BeginBurial started, and for the item's new count. It completes h, which then
@@ -50,7 +50,7 @@ func (p *Burial) Size() int {
 func (o *Outgoing) Bury(p *Burial, h *codec.Record, reason string) {
 	pushed := codec.PushedAt(&h.ID)
 	if pushed.IsZero() { // another program wrote it
-		pushed = o.now
+		pushed = o.Now
 	}
 
 	// A dead letter does not expire, and others may reuse its message id and unique key.
@@ -72,12 +72,12 @@ func (o *Outgoing) Bury(p *Burial, h *codec.Record, reason string) {
 
 // letter returns the record of an item that comes from a queue.
 func (o *Outgoing) letter(of *codec.Layout, reason string) *codec.DeadLetter {
-	return &codec.DeadLetter{Queue: of.Name(), Reason: reason, At: codec.Micros(o.now)}
+	return &codec.DeadLetter{Queue: of.Name(), Reason: reason, At: codec.Micros(o.Now)}
 }
 
 // BuryNew adds a message that was in no queue to a dead-letter queue. Call LoadNext before.
 func (o *Outgoing) BuryNew(of *state.Ledger, to *Destination, m codec.Message) {
 	m.DeadLetter = o.letter(of.L, m.DeadLetter.Reason)
-	to.Push(0, &m, o.now, time.Time{})
+	to.Push(0, &m, o.Now, time.Time{})
 	of.SideEffects.Dead++
 }

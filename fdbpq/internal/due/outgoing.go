@@ -12,49 +12,44 @@ import (
 // redriven items, items of schedules, and items that change their priority. If an item was in a
 // queue before, it has Message.First: see codec/alias.go.
 type Outgoing struct {
-	tx     kv.Transaction
-	now    time.Time
-	cache  *state.QueueCache
-	queues map[string]*Destination // by prefix
-
+	Tx      kv.Transaction
+	Now     time.Time
+	Cache   *state.QueueCache   // saves reads; nil knows nothing
 	Secrets *state.GroupSecrets // of the transaction; nil if each queue has its own
-}
 
-// NewOutgoing returns the Outgoing of a transaction. cache saves reads; nil knows nothing.
-func NewOutgoing(tx kv.Transaction, now time.Time, cache *state.QueueCache) Outgoing {
-	return Outgoing{tx: tx, now: now, cache: cache}
+	Queues map[string]*Destination // that To has returned, by prefix
 }
 
 // Destination is a queue that gets items of an Outgoing.
 type Destination struct {
 	Ledger state.Ledger
+	Filled bool // items came here
 
 	counts map[int64]kv.Future[int64] // the next counts being read, by priority
 	next   map[int64]int64            // the next counts that are known
-	moved  bool                       // items came here
 }
 
 // To returns a queue to add items to, and starts to read its next count at a priority.
 func (o *Outgoing) To(l *codec.Layout, priority int64) *Destination {
-	to := o.queues[l.Prefix]
+	to := o.Queues[l.Prefix]
 	if to == nil {
 		to = &Destination{
-			Ledger: state.NewLedger(o.tx, l, o.now, o.cache),
+			Ledger: state.NewLedger(o.Tx, l, o.Now, o.Cache),
 			counts: map[int64]kv.Future[int64]{},
 			next:   map[int64]int64{},
 		}
 
-		if o.queues == nil {
-			o.queues = map[string]*Destination{}
+		if o.Queues == nil {
+			o.Queues = map[string]*Destination{}
 		}
 
-		o.queues[l.Prefix] = to
+		o.Queues[l.Prefix] = to
 		to.Ledger.Secrets = o.Secrets
 		to.Ledger.BeginSettings()
 	}
 
 	if _, begun := to.counts[priority]; !begun {
-		to.counts[priority] = state.ReadNextCount(l, o.tx.Snapshot(), priority)
+		to.counts[priority] = state.ReadNextCount(l, o.Tx.Snapshot(), priority)
 	}
 	return to
 }
@@ -95,13 +90,25 @@ func (to *Destination) Push(priority int64, m *codec.Message, at, until time.Tim
 	} else {
 		g.Add(&id, m)
 	}
-	to.moved = true
+	to.Filled = true
 	return id
+}
+
+// AddNextCounts raises counts to those that follow the added items. A Batcher then knows them, so
+// that pushes to the queue need not read them.
+func (to *Destination) AddNextCounts(after state.CountsByQueue) {
+	prefix := to.Ledger.L.Prefix
+	if after[prefix] == nil {
+		after[prefix] = map[int64]int64{}
+	}
+	for priority, next := range to.next {
+		after[prefix][priority] = max(after[prefix][priority], next)
+	}
 }
 
 // Flush writes the counters of all queues that To has returned.
 func (o *Outgoing) Flush() error {
-	for _, to := range o.queues {
+	for _, to := range o.Queues {
 		if err := to.Ledger.Flush(); err != nil {
 			return err
 		}
@@ -109,36 +116,9 @@ func (o *Outgoing) Flush() error {
 	return nil
 }
 
-// AddNextCounts raises counts to those that follow the added items. A Batcher then knows them, so
-// that pushes to these queues need not read them.
-func (o *Outgoing) AddNextCounts(after state.CountsByQueue) {
-	for prefix, to := range o.queues {
-		if after[prefix] == nil {
-			after[prefix] = map[int64]int64{}
-		}
-		for priority, next := range to.next {
-			after[prefix][priority] = max(after[prefix][priority], next)
-		}
-	}
-}
-
-// Each calls a function with the ledger of each queue that To has returned.
-func (o *Outgoing) Each(call func(g *state.Ledger)) {
-	for _, to := range o.queues {
-		call(&to.Ledger)
-	}
-}
-
-// FlushGroups writes the changes of the groups' counters of a queue.
-func (o *Outgoing) FlushGroups(l *codec.Layout) {
-	if to := o.queues[l.Prefix]; to != nil {
-		to.Ledger.FlushGroups()
-	}
-}
-
 // Ready returns how much Flush will add to the counter of ready items of a queue.
 func (o *Outgoing) Ready(l *codec.Layout) int64 {
-	if to := o.queues[l.Prefix]; to != nil {
+	if to := o.Queues[l.Prefix]; to != nil {
 		return to.Ledger.Ready()
 	}
 	return 0
@@ -146,16 +126,6 @@ func (o *Outgoing) Ready(l *codec.Layout) int64 {
 
 // Fills reports whether this transaction has added items to the queue.
 func (o *Outgoing) Fills(l *codec.Layout) bool {
-	to := o.queues[l.Prefix]
-	return to != nil && to.moved
-}
-
-// Filled returns the queues of the Keyspace that got items.
-func (o *Outgoing) Filled() (names []codec.QueueName) {
-	for _, to := range o.queues {
-		if to.moved {
-			names = to.Ledger.L.AppendName(names)
-		}
-	}
-	return names
+	to := o.Queues[l.Prefix]
+	return to != nil && to.Filled
 }

@@ -189,17 +189,3 @@ func (r *DedupRead) Parse(parse func([]byte) (codec.Seen, error)) error {
 	r.Found = r.Err == nil
 	return nil
 }
-
-// keepUnique writes the unique key of an item that is added.
-func (g *Ledger) keepUnique(id *codec.ID, key string) {
-	if key != "" {
-		g.Tx.Set(g.L.UniqueKey(key), codec.EncodeID(id))
-	}
-}
-
-// freeUnique removes the unique key of an item that leaves the queue, if it still names that item.
-func (g *Ledger) freeUnique(id *codec.ID, key string) {
-	if key != "" {
-		g.Tx.CompareAndClear(g.L.UniqueKey(key), codec.EncodeID(id))
-	}
-}

@@ -42,23 +42,15 @@ func (d *Dedup) LoadUniques(snapshot kv.Reader, l *codec.Layout) error {
 		if read.Found, err = read.item.Exists(); err != nil {
 			return err
 		}
-		if err := read.findJob(snapshot, l); err != nil {
-			return err
+		if read.Found && codec.Moved(&read.place) {
+			if err := read.rest.ReadHeaders(snapshot, l); err != nil {
+				return err
+			}
+			read.Seen.ID = read.rest.Item.Job() // its place if the job cannot be read
 		}
 	}
 
 	return nil
-}
-
-// findJob makes Seen.ID, which is the place of the item, the id of its job. What cannot be read
-// keeps its place. The error is one of the store.
-func (r *DedupRead) findJob(snapshot kv.Reader, l *codec.Layout) error {
-	if !r.Found || !codec.Moved(&r.Seen.ID) {
-		return nil
-	}
-	err := r.rest.ReadHeaders(snapshot, l)
-	r.Seen.ID = r.rest.Item.Job()
-	return err
 }
 
 // First returns the id of the job that a push duplicates, nil if there is none. The message id

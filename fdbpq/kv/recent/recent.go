@@ -48,15 +48,6 @@ func (m *Map[V]) Set(key string, value V) {
 	m.size += m.sizeOf(key, value)
 }
 
-// Delete forgets a key.
-func (m *Map[V]) Delete(key string) {
-	delete(m.older, key)
-	if value, ok := m.newer[key]; ok {
-		m.size -= m.sizeOf(key, value)
-		delete(m.newer, key)
-	}
-}
-
 // Grow says that a value takes n bytes more than when Get or Set was called. No Age may have been
 // called since.
 func (m *Map[V]) Grow(n int) { m.size += n }

@@ -31,10 +31,6 @@ func TestMap(t *testing.T) {
 		}
 	}
 
-	m.Delete("99")
-	if _, ok := m.Get([]byte("99")); ok {
-		t.Error("99 was deleted, and is there")
-	}
 	m.Clear()
 	if _, ok := m.Get([]byte("98")); ok || m.Size() != 0 {
 		t.Errorf("%d bytes are left", m.Size())

@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,13 +37,6 @@ func parseReceipt(value []byte) (at time.Time, number, restored int64, err error
 		}
 	}
 	return time.UnixMicro(elements[0]), elements[1], elements[2], nil
-}
-
-// newReceipts returns keys of receipts that no other Batcher uses.
-func (k *Keyspace) newReceipts() tuple.Subspace {
-	id := make([]byte, 16)
-	_, _ = rand.Read(id) // never fails
-	return k.s.Receipts.Sub(id)
 }
 
 // waitToRetry waits before the next attempt after err. It returns false, and ends the batch, if

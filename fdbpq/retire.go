@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -14,11 +13,7 @@ import (
 )
 
 // NewMark returns a mark that is unique.
-func NewMark() Mark {
-	mark := make([]byte, 16)
-	_, _ = rand.Read(mark) // never fails
-	return Mark(mark)
-}
+func NewMark() Mark { return Mark(codec.RandomBytes(16)) }
 
 // Retired is what Retire did with a queue.
 type Retired uint8

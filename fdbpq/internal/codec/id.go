@@ -128,8 +128,11 @@ func NewID(priority, count int64, now time.Time, unique []byte, flags Flags) ID 
 const UniqueSize = RandomSize - uniqueAt
 
 // UniqueBytes returns the random bytes for n ids.
-func UniqueBytes(n int) []byte {
-	b := make([]byte, n*UniqueSize)
+func UniqueBytes(n int) []byte { return RandomBytes(n * UniqueSize) }
+
+// RandomBytes returns n random bytes.
+func RandomBytes(n int) []byte {
+	b := make([]byte, n)
 	_, _ = rand.Read(b) // never returns an error: see crypto/rand
 	return b
 }

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"crypto/rand"
-
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
@@ -71,8 +69,7 @@ func (g *Ledger) HashGroup(group string) codec.GroupHash {
 	}
 	if err == nil && secret == nil && g.L.List != nil {
 		key := []byte(g.L.List.GroupSecret)
-		secret = make([]byte, codec.GroupSecretSize)
-		_, _ = rand.Read(secret) // never returns an error: see crypto/rand
+		secret = codec.RandomBytes(codec.GroupSecretSize)
 		g.Tx.AddReadConflict(kv.SingleKey(key))
 		g.Tx.Set(key, secret)
 		g.Secrets.note(string(key), secret)

@@ -21,14 +21,14 @@ type pushLimits struct {
 	counters []kv.Future[[]byte] // of the items in all states, and of their bytes
 	have     state.Load
 
-	victims victims // with DiscardOld
+	victims *victims // nil without DiscardOld
 }
 
 // beginLoad starts to read how much there is in the queue. The pushes conflict with any change of
 // that.
 func (p *pushLimits) beginLoad(settings *Settings) error {
 	p.settings = settings
-	if p.evicts() {
+	if settings.Discard == DiscardOld {
 		p.victims = newVictims(&p.ledger)
 	}
 
@@ -43,9 +43,6 @@ func (p *pushLimits) beginLoad(settings *Settings) error {
 // countLoad waits for what beginLoad started. If the queue has no room for all its pushes, its due
 // items come back first, because that may remove some.
 func (p *pushLimits) countLoad(pushes []int) error {
-	if p.settings == nil {
-		return nil
-	}
 	for i, counter := range p.counters {
 		n, err := state.ReadCounter(counter)
 		if err != nil {
@@ -131,7 +128,7 @@ func (p *pushLimits) makeRoom(chain, added []int) error {
 	if p.due.Behind() { // items may leave the queue next
 		return notYet(refused)
 	}
-	if p.settings.Discard != DiscardOld {
+	if p.victims == nil {
 		return refused
 	}
 	return p.evict(added, more, refused)
@@ -148,7 +145,7 @@ func (p *pushLimits) evict(chain []int, more state.Load, refused error) error {
 
 	before := p.moving
 	all := p.have.Plus(more)
-	v := &p.victims
+	v := p.victims
 	for planned := 0; ; {
 		next, err := v.next(planned)
 		switch {
@@ -193,9 +190,6 @@ func (p *pushLimits) tooMany(why error, planned int, left state.Load, alone bool
 	return fmt.Errorf(text, why)
 }
 
-// evicts reports whether items may be evicted for pushes.
-func (p *pushLimits) evicts() bool { return p.settings != nil && p.settings.Discard == DiscardOld }
-
 // describe completes the error of pushes that take a queue beyond a limit.
 func (p *pushLimits) describe(full error, more state.Load) error {
 	if errors.Is(full, ErrFullBytes) {
@@ -237,12 +231,12 @@ type victim struct {
 	load  state.Load // what goes with it
 }
 
-func newVictims(g *state.Ledger) victims {
+func newVictims(g *state.Ledger) *victims {
 	end := Back
 	if g.L.Fifo {
 		end = Front
 	}
-	return victims{g: g, own: map[ID]bool{}, browser: state.Browser{L: g.L, End: end}}
+	return &victims{g: g, own: map[ID]bool{}, browser: state.Browser{L: g.L, End: end}}
 }
 
 // before reports whether the item at a place goes before that at another.

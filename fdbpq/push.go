@@ -102,9 +102,11 @@ func (q *queuePushes) run() error {
 	}
 
 	q.failChains(corrupt, settings)
-	err = q.limits.countLoad(q.indexes)
-	if err = q.failOps(err, q.indexes...); err != nil {
-		return err
+	if q.limits.settings != nil {
+		err := q.limits.countLoad(q.indexes)
+		if err = q.failOps(err, q.indexes...); err != nil {
+			return err
+		}
 	}
 	if err := q.dedup.RemoveOver(&q.ledger); err != nil {
 		return err
@@ -120,11 +122,13 @@ func (q *queuePushes) addItems(settings *Settings) error {
 		if q.results[chain[0]].Err != nil { // as the others
 			continue
 		}
-		if err := q.admit(chain); err != nil {
-			if err = q.failOps(err, chain...); err != nil {
+		if q.limits.settings != nil {
+			if err := q.failOps(q.admit(chain), chain...); err != nil {
 				return err
 			}
-			continue
+			if q.results[chain[0]].Err != nil { // it has no room
+				continue
+			}
 		}
 
 		for _, i := range chain {
@@ -138,14 +142,13 @@ func (q *queuePushes) addItems(settings *Settings) error {
 // admit finds or makes room for a chain of pushes. The error is for the pushes, or one of the
 // store.
 func (q *queuePushes) admit(chain []int) error {
-	if q.limits.settings == nil {
-		return nil
-	}
 	// The duplicates of a chain are judged as of its beginning, before it evicts anything.
-	for _, gone := range q.limits.victims.gone {
-		q.dedup.Forget(gone.item)
+	if v := q.limits.victims; v != nil {
+		for _, gone := range v.gone {
+			q.dedup.Forget(gone.item)
+		}
+		v.gone = nil
 	}
-	q.limits.victims.gone = nil
 	added := q.dedup.OnlyNew(chain, func(i int) *Message { return &q.ops[i].Message })
 	if len(added) == 0 { // duplicates take no room
 		return nil
@@ -205,7 +208,7 @@ func (q *queuePushes) addItem(i int, settings *Settings, random []byte) {
 		q.ledger.AddDelayed(&id, &m, until)
 		result.NextDue = until
 	}
-	if q.limits.evicts() {
+	if q.limits.victims != nil {
 		q.limits.victims.notePushed(id, m, until)
 	}
 }

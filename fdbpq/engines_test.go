@@ -383,7 +383,7 @@ func (f *fixture) leave(q fdbpq.Target, now time.Time, ends ...fdbpq.End) {
 			first := kv.RangeOptions{Limit: 1, Reverse: end == fdbpq.Back}
 			for _, pair := range must(tx.GetRange(l.ItemRange(), first).Get()) {
 				id := must(l.ParseItem(pair.Key))
-				g.Detach(&state.ItemRead{Item: fdbpq.Item{ID: id}, Pair: pair})
+				g.Detach(pair.Key, &id)
 				request := codec.NewID(0, 0, now, codec.UniqueBytes(1), 0).Random
 				a := codec.Answer{Deadline: now.Add(answerLife), Item: &id}
 				state.SetUntil(l, tx, a.Deadline, l.PartKey(codec.PartAnswer, request), a.Encode())

@@ -237,7 +237,7 @@ func (q *queuePops) leaseItem(
 		h.Since, h.Message = q.now, &s.Item.Message
 	}
 
-	q.ledger.Detach(s)
+	q.ledger.Detach(s.Pair.Key, &h.ID)
 	q.ledger.ClearExpiry(&h.ID, h.Expires)
 	q.ledger.ClearHistory(&h.ID, encoded)
 	q.ledger.Hold(h)

@@ -181,7 +181,7 @@ func (s *serving) give(w *codec.LineEntry, item *state.ItemRead) (err error) {
 	s.items.NoteTaken(w.End, item.Pair.Key)
 	s.tx.AddReadConflict(kv.SingleKey(item.Pair.Key))
 	s.dequeue(w)
-	s.g.Detach(item)
+	s.g.Detach(item.Pair.Key, &item.Item.ID)
 	s.bytes += len(item.Pair.Value)
 
 	if w.ID == s.own.id {

@@ -52,12 +52,13 @@ func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 	return codec.EncodeValue(g.L.Format, m.Value[:first])
 }
 
-// Detach takes a ready item out of ("i"). Its ("m") keys stay; the caller keeps its value.
-func (g *Ledger) Detach(s *ItemRead) {
-	g.Tx.Clear(s.Pair.Key)
-	g.cache.detached(s.Pair.Key)
-	g.removeFromGroup(codec.KindGroupReady, &s.Item.ID)
-	g.countReady(&s.Item.ID, -1)
+// Detach takes a ready item, whose key the caller knows, out of ("i"). Its ("m") keys stay; the
+// caller keeps its value.
+func (g *Ledger) Detach(key []byte, id *codec.ID) {
+	g.Tx.Clear(key)
+	g.cache.detached(key)
+	g.removeFromGroup(codec.KindGroupReady, id)
+	g.countReady(id, -1)
 }
 
 // Attach writes a new or detached item to its place in ("i"). value is as it is stored.
@@ -120,13 +121,9 @@ func (g *Ledger) DetachAnywhere(h *codec.Record) {
 		return
 	}
 
-	key := g.L.ItemKey(&h.ID)
-	g.Tx.Clear(key)
-	g.cache.detached(key)
+	g.Detach(g.L.ItemKey(&h.ID), &h.ID)
 	g.Tx.Clear(g.L.HistoryKey(&h.ID))
 	g.ClearExpiry(&h.ID, h.Expires)
-	g.removeFromGroup(codec.KindGroupReady, &h.ID)
-	g.countReady(&h.ID, -1)
 }
 
 // Delete removes the rest of a detached item, with its alias, and frees its unique key. Only h need
@@ -176,7 +173,7 @@ func (g *Ledger) DeleteRest(s *ItemRead) {
 
 // Pop removes a ready item, which must have been read in full.
 func (g *Ledger) Pop(s *ItemRead) {
-	g.Detach(s)
+	g.Detach(s.Pair.Key, &s.Item.ID)
 	g.DeleteRest(s)
 }
 

@@ -247,7 +247,7 @@ func (r *cacheRun) take(g *Ledger, left []kv.KeyValue) {
 				Value: s.Pair.Value, Parts: s.Parts()}
 			h.Fence, h.Wait = codec.NextFence(0), time.Hour
 			h.Lasting = codec.LastingOf(&s.Item.Message)
-			g.Detach(s)
+			g.Detach(s.Pair.Key, &h.ID)
 			g.ClearExpiry(&h.ID, h.Expires)
 			g.Hold(h)
 		}

@@ -69,15 +69,14 @@ func decodeElement(b []byte, at, depth int) (element any, next int, err error) {
 	case code == codeNested:
 		return decodeNested(b, at, depth+1)
 	case isInt(code):
-		return boxed(decodeInt(b, at))
+		v, next, err := decodeInt(b, at)
+		return v, next, err
 	case code == codeFalse || code == codeTrue:
 		return code == codeTrue, at + 1, nil
 	default:
 		return nil, 0, malformed(at, "%s is not supported", describe(code))
 	}
 }
-
-func boxed(v int64, next int, err error) (any, int, error) { return v, next, err }
 
 // decodeNested decodes the tuple whose code is at b[at].
 func decodeNested(b []byte, at, depth int) (Tuple, int, error) {

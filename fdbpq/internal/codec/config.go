@@ -50,18 +50,16 @@ func (l *Layout) CheckChange(s, before *Settings) error {
 		}
 
 		err := row.Check(s)
-		if row.Name == "dead_letter" && err == nil {
-			err = l.checkDeadLetter(s.DeadLetter)
+		if err == nil {
+			switch row.Name {
+			case "dead_letter":
+				err = l.checkDeadLetter(s.DeadLetter)
+			case "next":
+				err = l.checkNext(s.Next)
+			case "source":
+				err = l.checkSource(s.Source)
+			}
 		}
-
-		if row.Name == "next" && err == nil {
-			err = l.checkNext(s.Next)
-		}
-
-		if row.Name == "source" && err == nil {
-			err = l.checkSource(s.Source)
-		}
-
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrSettings, row.Name, err)
 		}

@@ -67,14 +67,6 @@ func EncodeID(id *ID) []byte {
 	return appendPlace(tuple.AppendInt(make([]byte, 0, 64), id.Priority), id)
 }
 
-// parseID reads an element with what EncodeID wrote, and reports whether it could.
-func parseID(from any) (ID, bool) {
-	data, ok := from.([]byte)
-	d := decoder{rest: data}
-	id := d.id()
-	return id, ok && d.end() == nil
-}
-
 // Seen is a message id or a unique key that was pushed.
 type Seen struct {
 	ID    ID        // of the job of a message id; of the place of the item of a unique key

@@ -113,9 +113,9 @@ func (m *Message) decodeProperties(from any) bool {
 		case propDead:
 			m.DeadLetter, ok = parseDeadLetter(list[1])
 		case propFirst:
-			var first ID
-			first, ok = parseID(list[1])
-			m.First = &first
+			encoded, _ := list[1].([]byte)
+			first, err := ParseAlias(encoded)
+			m.First, ok = &first, err == nil
 		case propKeep:
 			var micros int64
 			ok = element(list[1], &micros)
@@ -178,27 +178,18 @@ func decodeMeta(blob []byte) (m Message, rest []byte, err error) {
 	}
 
 	for _, element := range head[2:] {
-		name, values, ok := decodeHeader(element)
-		if !ok {
+		var texts []string // the name of the header, then its values
+		if !listElement(element, &texts, text) || len(texts) == 0 {
 			return m, nil, fmt.Errorf("%w: header %v", ErrCorrupt, element)
 		}
 
 		if m.Headers == nil {
 			m.Headers = make(map[string][]string, len(head)-2)
 		}
-		m.Headers[name] = values
+		m.Headers[texts[0]] = texts[1:]
 	}
 
 	return m, blob[used+int(n):], nil
-}
-
-// decodeHeader reads a header: its name, then its values.
-func decodeHeader(from any) (name string, values []string, ok bool) {
-	var texts []string
-	if !listElement(from, &texts, text) || len(texts) == 0 {
-		return "", nil, false
-	}
-	return texts[0], texts[1:], true
 }
 
 // Following returns count + 1. It stays at the end of int64, which only another program can reach.

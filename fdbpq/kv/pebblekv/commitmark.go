@@ -101,10 +101,6 @@ func readCommitMark(files vfs.FS, dir string) (commitNumbers, error) {
 	return n, nil
 }
 
-func commitKey(opening uint64) []byte {
-	return binary.BigEndian.AppendUint64([]byte(commitKeys), opening)
-}
-
 // numberCommit adds the number of a commit to its batch.
 func numberCommit(batch *pebble.Batch, opening, number uint64) {
 	op := batch.SetDeferred(len(commitKeys)+8, 8)

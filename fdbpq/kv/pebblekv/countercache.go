@@ -64,9 +64,6 @@ func (c *counterCache) noteWrite(key []byte) {
 	}
 }
 
-// noteClear notes that a range was cleared, which may have had counters.
-func (c *counterCache) noteClear() { c.recent.Clear() }
-
 // end ends the transaction. If it was not committed, nothing has changed.
 func (c *counterCache) end(committed bool) {
 	for n, cached := range c.changed {

@@ -41,7 +41,7 @@ func (tx *transaction) ClearRange(r kv.Range) {
 	// What the range holds is not known, perhaps no more than what is written instead. So it counts
 	// as little as a cleared key does: its value is not known either.
 	tx.growth -= len(r.Begin) + len(r.End)
-	tx.store.counters.noteClear()
+	tx.store.counters.recent.Clear() // It may have had counters.
 	tx.writes.clearRange(r.Begin, r.End)
 
 	// A cleared range counts as one dead key. No sample is nil.
@@ -105,12 +105,11 @@ func (tx *transaction) newest(key []byte) ([]byte, error) {
 	return tx.copies.clone(stored[:]), nil
 }
 
-func (tx *transaction) AddReadConflict(r kv.Range) { tx.addConflict(r) }
+func (tx *transaction) AddWriteConflict(r kv.Range) { tx.AddReadConflict(r) }
 
-func (tx *transaction) AddWriteConflict(r kv.Range) { tx.addConflict(r) }
-
-// addConflict only counts r: with one writer at a time there are no conflicts.
-func (tx *transaction) addConflict(r kv.Range) {
+// AddReadConflict implements kv.Transaction. It only counts r: with one writer at a time there are
+// no conflicts.
+func (tx *transaction) AddReadConflict(r kv.Range) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if !r.Empty() {

@@ -2,6 +2,7 @@ package pebblekv
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"math"
@@ -115,7 +116,8 @@ func (s *openedStore) beginOpening(marked commitNumbers) (*commitMark, error) {
 	// Each key by itself: a cleared range would hide keys of another history from the check.
 	batch := s.pdb.NewBatch()
 	for _, opening := range found.openings {
-		_ = batch.Delete(commitKey(opening), nil) // Without an index it never fails.
+		key := binary.BigEndian.AppendUint64([]byte(commitKeys), opening)
+		_ = batch.Delete(key, nil) // Without an index it never fails.
 	}
 	numberCommit(batch, n.opening, n.first)
 	if err := s.pdb.Apply(batch, pebble.Sync); err != nil {

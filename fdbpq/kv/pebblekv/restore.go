@@ -43,8 +43,12 @@ func restore(ctx context.Context, from, dir string, o Options) (err error) {
 	}
 
 	defer func() {
-		if err != nil {
-			removeStore(files, dir)
+		if err == nil {
+			return
+		}
+		copied, _ := storeFiles(files, dir)
+		for _, name := range slices.Backward(copied) { // the markers first
+			_ = files.Remove(files.PathJoin(dir, name)) // Open refuses what is left.
 		}
 	}()
 	if err := copyStore(ctx, files, names, from, dir); err != nil {
@@ -100,12 +104,4 @@ func copyStore(ctx context.Context, files vfs.FS, names []string, from, dir stri
 	}
 
 	return syncFolder(files, dir)
-}
-
-// removeStore removes a copy from a folder that was empty, the markers first.
-func removeStore(files vfs.FS, dir string) {
-	names, _ := storeFiles(files, dir)
-	for _, name := range slices.Backward(names) {
-		_ = files.Remove(files.PathJoin(dir, name)) // Open refuses what is left.
-	}
 }

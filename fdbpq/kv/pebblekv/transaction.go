@@ -128,7 +128,10 @@ func (tx *transaction) get(key []byte) ([]byte, error) {
 	} else {
 		tx.sortWrites()
 		if written := tx.writes.newest(key); written != nil {
-			return written.read(&tx.copies), nil
+			if written.kind != pebble.InternalKeyKindSet {
+				return nil, nil
+			}
+			return tx.copies.clone(written.value), nil
 		}
 	}
 

@@ -214,14 +214,6 @@ func (w *writes) batch(db *pebble.DB) *pebble.Batch {
 	return b
 }
 
-// read returns the value that the write leaves under its key, or nil for none.
-func (w *write) read(copies *arena) []byte {
-	if w.kind != pebble.InternalKeyKindSet {
-		return nil
-	}
-	return copies.clone(w.value)
-}
-
 func (w *write) addTo(b *pebble.Batch) error {
 	switch w.kind {
 	case pebble.InternalKeyKindSet:

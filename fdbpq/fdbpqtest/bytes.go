@@ -1,7 +1,6 @@
 package fdbpqtest
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -18,15 +17,12 @@ type byteCount struct {
 }
 
 // countKey takes the key of the counter of bytes.
-func (q *queue) countKey(_ tuple.Tuple, value []byte) error {
-	if len(value) != 8 {
-		return fmt.Errorf("malformed count of bytes: value %x", value)
+func (q *queue) countKey(_ tuple.Tuple, value []byte) (err error) {
+	q.bytes.total, err = number(value)
+	if err == nil && q.bytes.total <= 0 {
+		err = fmt.Errorf("number of bytes is %d", q.bytes.total)
 	}
-	q.bytes.total = int64(binary.LittleEndian.Uint64(value))
-	if q.bytes.total <= 0 {
-		return fmt.Errorf("number of bytes is %d", q.bytes.total)
-	}
-	return nil
+	return err
 }
 
 // checkBytes compares the counter of bytes with the items.

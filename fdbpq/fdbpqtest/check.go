@@ -111,19 +111,14 @@ func (q *queue) checkExpiry() {
 	}
 }
 
-// stagedExpires reports whether an entry belongs to an item that a staged pop has taken, and may
-// have kept.
-func (q *queue) stagedExpires(key string, due int64) bool {
-	id, isExpiry := strings.CutPrefix(key, string(tuple.Tuple{"x"}.Pack()))
-	return isExpiry && q.staged[id] && q.messages[id].Expires.UnixMicro() == due
-}
-
 // checkDue compares the time index of a queue with what falls due there.
 func (q *queue) checkDue() {
 	q.checkExpiry()
 	maps.DeleteFunc(q.due, func(key string, due int64) bool {
+		// An item that a staged pop has taken may have kept its entry.
 		_, falls := q.falls[key]
-		return !falls && q.stagedExpires(key, due)
+		id, isExpiry := strings.CutPrefix(key, string(tuple.Tuple{"x"}.Pack()))
+		return !falls && isExpiry && q.staged[id] && q.messages[id].Expires.UnixMicro() == due
 	})
 	compare(q, "time index", q.due, q.falls)
 	compare(q, "summaries of records", q.summaries, q.records)

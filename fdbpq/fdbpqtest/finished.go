@@ -1,9 +1,7 @@
 package fdbpqtest
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -39,38 +37,28 @@ func (q *queue) finishedKey(key tuple.Tuple, value []byte) error {
 }
 
 // finishedOrder takes the counter of finished jobs, or an entry of their order.
-func (q *queue) finishedOrder(key tuple.Tuple, value []byte) error {
+func (q *queue) finishedOrder(key tuple.Tuple, value []byte) (err error) {
 	if len(key) == 0 {
-		if len(value) != 8 {
-			return fmt.Errorf("value %x is no number", value)
-		}
-		q.finished.count = int64(binary.LittleEndian.Uint64(value))
-		return nil
-	}
-
-	l := q.layout()
-	packed := append(l.Key(codec.KindFinishedOrder, 0), key.Pack()...)
-	e, err := l.ParseFinishedEntry(kv.KeyValue{Key: packed, Value: value})
-	if err != nil {
+		q.finished.count, err = number(value)
 		return err
 	}
-	return q.finishedEntry(&q.finished.entries, e)
+
+	l, pair := q.pair(codec.KindFinishedOrder, key, value)
+	e, err := l.ParseFinishedEntry(pair)
+	return errors.Join(err, q.finishedEntry(&q.finished.entries, e))
 }
 
 // finishedEnd takes an entry of the index of finished jobs by end.
 func (q *queue) finishedEnd(key tuple.Tuple, value []byte) error {
-	l := q.layout()
-	packed := append(l.Key(codec.KindFinishedEnd, 0), key.Pack()...)
-	e, err := l.ParseFinishedEnd(kv.KeyValue{Key: packed, Value: value})
-	if err != nil {
-		return err
-	}
-	return q.finishedEntry(&q.finished.ends, e)
+	l, pair := q.pair(codec.KindFinishedEnd, key, value)
+	e, err := l.ParseFinishedEnd(pair)
+	return errors.Join(err, q.finishedEntry(&q.finished.ends, e))
 }
 
-// layout returns a layout of a queue of this kind, to read keys with.
-func (q *queue) layout() *codec.Layout {
-	return codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"x"}), codec.RawValues, q.fifo)
+// pair returns a pair as it would be in another queue, and the layout to read it with.
+func (q *queue) pair(kind string, key tuple.Tuple, value []byte) (*codec.Layout, kv.KeyValue) {
+	l := codec.NewLayout(tuple.NewSubspace(tuple.Tuple{"x"}), codec.RawValues, q.fifo)
+	return l, kv.KeyValue{Key: append(l.Key(kind, 0), key.Pack()...), Value: value}
 }
 
 func (q *queue) finishedEntry(of *table[codec.FinishedEntry], e codec.FinishedEntry) error {

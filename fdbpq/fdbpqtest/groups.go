@@ -1,7 +1,6 @@
 package fdbpqtest
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -20,7 +19,7 @@ type groups struct {
 }
 
 // has takes an item that fdbpq pushed. key is its id as in its key.
-func (g *groups) has(q *queue, kind string, id fdbpq.ID, key tuple.Tuple, leased bool) {
+func (g *groups) has(kind string, id fdbpq.ID, key tuple.Tuple, leased bool) {
 	group := codec.GroupIn(&id)
 	if group == codec.NotIndexed {
 		return
@@ -53,15 +52,11 @@ func groupRow(kind string) func(q *queue, key tuple.Tuple, value []byte) error {
 	}
 }
 
-// groupCount returns what takes the counters of groups of a kind.
-func groupCount(kind string) func(q *queue, key tuple.Tuple, value []byte) error {
-	return func(q *queue, key tuple.Tuple, value []byte) error {
-		if len(value) != 8 {
-			return fmt.Errorf("value %x is no number", value)
-		}
-		q.groups.counts.set(packed(kind, key), int64(binary.LittleEndian.Uint64(value)))
-		return nil
-	}
+// groupCount takes a counter of a group.
+func (q *queue) groupCount(key tuple.Tuple, value []byte) error {
+	n, err := number(value)
+	q.groups.counts.set(packed("z", key), n)
+	return err
 }
 
 // bucket takes the key of a rate. It falls due at its time, in nanoseconds, or less than a

@@ -262,7 +262,7 @@ var kinds = map[string]struct {
 	"f": {"ir", (*queue).answer},
 	"w": {"ipir", groupRow("w")},
 	"y": {"ipir", groupRow("y")},
-	"z": {"ii", groupCount("z")},
+	"z": {"ii", (*queue).groupCount},
 	"v": {"p", (*queue).turn},
 	"q": {"|i", (*queue).bucket},
 	"g": {"pir|piri", (*queue).finishedKey},

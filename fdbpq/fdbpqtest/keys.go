@@ -21,7 +21,7 @@ func (q *queue) item(key tuple.Tuple, value []byte) error {
 		q.items.set(what, id.Priority)
 		q.metas.set(what, codec.HasMeta(&id))
 		q.bytes.values.set(what, value)
-		q.groups.has(q, "w", id, key, false)
+		q.groups.has("w", id, key, false)
 	}
 
 	return nil
@@ -51,7 +51,7 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 		q.metas.set(what, codec.HasMeta(&id))
 		q.heldOwn.set(record.State.String(), q.heldOwn[record.State.String()]+1)
 		q.bytes.values.set(what, record.Value)
-		q.groups.has(q, "y", id, key, leased)
+		q.groups.has("y", id, key, leased)
 	}
 
 	return nil
@@ -157,17 +157,20 @@ func (q *queue) count(key tuple.Tuple, value []byte) error {
 	if fits(key, "s", q.fifo) && key[0] != "leased" && key[0] != "delayed" {
 		return errors.New("unknown number of items")
 	}
-	if len(value) != 8 {
-		return fmt.Errorf("value %x is no number", value)
+	n, err := number(value)
+	if err == nil && n <= 0 {
+		err = fmt.Errorf("number of items is %d", n)
 	}
-
-	n := int64(binary.LittleEndian.Uint64(value))
-	if n <= 0 {
-		return fmt.Errorf("number of items is %d", n)
-	}
-
 	q.counts.set(string(key.Pack()), n)
-	return nil
+	return err
+}
+
+// number reads the value of a counter.
+func number(value []byte) (int64, error) {
+	if len(value) != 8 {
+		return 0, fmt.Errorf("value %x is no number", value)
+	}
+	return int64(binary.LittleEndian.Uint64(value)), nil
 }
 
 // request takes the key of a staged pop that is in line.

@@ -64,7 +64,9 @@ func (b *Books) Close(at int64) (Balance, error) {
 	}
 
 	b.checkSweeps(&sum, swept, maySwept)
-	b.checkDeaths()
+	if early, may := b.graves.early.Load(), b.mortalFences.Load(); early > may {
+		b.problem("died too early: %d unknown deliveries of dead letters, %d can be", early, may)
+	}
 	b.checkLimits(&sum)
 	if sum.Again > sum.Takes {
 		b.problem("stored again under another id: %d items by %d pops", sum.Again, sum.Takes)

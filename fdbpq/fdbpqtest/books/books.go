@@ -346,7 +346,10 @@ func (b *Books) End(op *Operation, i Intent) {
 	if op.Kind.Pops() {
 		b.takes.Add(n)
 	} else {
-		b.mayDeliver(op, n)
+		b.fences.Add(int64(op.untoldFences()))
+		if IsMortal(op.Queue) {
+			b.mortalFences.Add(n + int64(op.returned()))
+		}
 	}
 
 	b.keys.take(op, n)

@@ -23,25 +23,9 @@ func (b *Books) LimitConsumer(queue, name string, most int) {
 	b.limits.consumers[line{queue: queue, consumer: name}] = most
 }
 
-// most returns how many items of a line may be leased.
-func (l *limits) most(at line) int {
-	if at.consumer != "" {
-		return l.consumers[at]
-	}
-	return l.queues[at.queue].maxLeased
-}
-
 // limitsLeases reports whether anything limits the leases of a queue.
 func (l *limits) limitsLeases(queue string) bool {
 	return l.queues[queue].maxLeased > 0 || len(l.consumers) > 0
-}
-
-// extendedTo returns when a lease that was extended is over, at the earliest, in milliseconds.
-func (b *Books) extendedTo(op *Operation) int32 {
-	if op.Until == 0 {
-		return millis(op.Call+op.Wait) - b.tolerance
-	}
-	return millis(op.Until)
 }
 
 // returned returns how many items a pull may have got and returned without telling anybody.

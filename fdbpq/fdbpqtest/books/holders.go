@@ -27,7 +27,9 @@ func (b *Books) checkFree(e *entry, got int32, value string, op *Operation) {
 
 func (b *Books) lease(e *entry, op *Operation, item Item) {
 	fence, got, until := uint16(item.Fence), millis(op.Return), millis(item.Until)
-	b.checkMortal(e, op, item)
+	if e.isMortal() && item.Deliveries > MaxDeliver {
+		b.problem("delivered too often: %q, %d times, by %s", item.Value, item.Deliveries, op)
+	}
 	b.checkUntil(op, item.Value, item.Until)
 	newer := fence > e.fence
 	switch {
@@ -62,14 +64,16 @@ func (b *Books) lease(e *entry, op *Operation, item Item) {
 
 // extend records that a lease was extended.
 func (b *Books) extend(e *entry, op *Operation, newest, alone bool) {
+	over := millis(op.Call+op.Wait) - b.tolerance // at the earliest
 	if op.Until > 0 {
+		over = millis(op.Until)
 		b.checkUntil(op, op.Value, op.Until)
 	}
 	if !newest || e.marks&naked != 0 {
 		return
 	}
 
-	until := e.backAfter(b.extendedTo(op))
+	until := e.backAfter(over)
 	if !alone {
 		until = min(until, e.until)
 	}
@@ -206,7 +210,7 @@ func (b *Books) nak(e *entry, op *Operation, newest bool) {
 	e.until = millis(op.Call + op.Delay)
 	if op.Snooze {
 		e.marks |= snoozed
+	} else if e.isMortal() && e.deliveries >= MaxDeliver { // that was the last delivery
+		e.marks |= buried
 	}
-
-	b.diedOfNak(e, op)
 }

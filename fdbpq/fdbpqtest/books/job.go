@@ -116,9 +116,6 @@ func (e *event) open() bool { return e.outcome == Unknown || e.outcome == Lost }
 
 func (j *job) add(e *event) { j.events = append(j.events, e) }
 
-// last returns the last operation.
-func (j *job) last() *event { return j.events[len(j.events)-1] }
-
 // isSeen reports whether any answer shows that the job exists, or existed.
 func (j *job) isSeen() bool {
 	return slices.ContainsFunc(j.events, func(e *event) bool {
@@ -213,11 +210,6 @@ func (s life) in(e *event) bool {
 	return s.where == live && !e.dead || s.where == inDead && e.dead
 }
 
-// holds reports whether the token of an operation is good.
-func (s life) holds(e *event) bool {
-	return s.in(e) && s.place == e.place && s.fence == e.fence
-}
-
 // isAt reports whether the job can be at a place.
 func (s life) isAt(place uint32) bool { return s.place == 0 || s.place == place }
 
@@ -244,7 +236,7 @@ func (s life) step(e *event) (ok bool, after life) {
 
 // use does an operation with a token.
 func (s life) use(e *event) (ok bool, after life) {
-	holds := s.holds(e)
+	holds := s.in(e) && s.place == e.place && s.fence == e.fence // the token is good
 	switch {
 	case e.outcome == Stale && e.done:
 		return s.where == finished && s.place == e.place && s.fence == e.fence, s

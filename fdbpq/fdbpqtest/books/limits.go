@@ -149,7 +149,11 @@ func (l *limits) remove(op *Operation) {
 func (b *Books) checkLimits(sum *Balance) {
 	l := b.limits
 	for group, spans := range l.leases {
-		b.checkLeased(group, spans, l.most(group), sum)
+		most := l.queues[group.queue].maxLeased
+		if group.consumer != "" {
+			most = l.consumers[group]
+		}
+		b.checkLeased(group, spans, most, sum)
 	}
 
 	for group, times := range l.deliveries {

@@ -51,35 +51,6 @@ func (e *entry) backAfter(until int32) int32 {
 	return until + int32(BackoffAfter(int64(e.deliveries)).Milliseconds())
 }
 
-// checkMortal checks a delivery.
-func (b *Books) checkMortal(e *entry, op *Operation, item Item) {
-	if e.isMortal() && item.Deliveries > MaxDeliver {
-		b.problem("delivered too often: %q, %d times, by %s", item.Value, item.Deliveries, op)
-	}
-}
-
-// diedOfNak records that a negative acknowledgement ended the last delivery.
-func (b *Books) diedOfNak(e *entry, op *Operation) {
-	if e.isMortal() && !op.Snooze && e.deliveries >= MaxDeliver {
-		e.marks |= buried
-	}
-}
-
-// mayDeliver records n deliveries that no client knows, and that may have been made.
-func (b *Books) mayDeliver(op *Operation, n int64) {
-	b.fences.Add(int64(op.untoldFences()))
-	if IsMortal(op.Queue) {
-		b.mortalFences.Add(n + int64(op.returned()))
-	}
-}
-
-// checkDeaths compares the items that died too early with the deliveries that nobody knows.
-func (b *Books) checkDeaths() {
-	if early, may := b.graves.early.Load(), b.mortalFences.Load(); early > may {
-		b.problem("died too early: %d unknown deliveries of dead letters, %d can be", early, may)
-	}
-}
-
 // diedAlone takes an item that is in the dead-letter queue at a time, or in the end if that is 0,
 // though no operation is known that gave it up. It reports whether it can be there.
 func (b *Books) diedAlone(e *entry, value string, at int32) bool {

@@ -201,7 +201,7 @@ func (b *Books) closeOutcomes() (done, all int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, j := range o.jobs {
-		if last := j.last(); b.names == nil && last.kind != left {
+		if last := j.events[len(j.events)-1]; b.names == nil && last.kind != left {
 			j.add(&event{kind: left, outcome: Empty, call: atEnd, ret: atEnd})
 		} else if last.kind == left && last.state == StateDone {
 			done++

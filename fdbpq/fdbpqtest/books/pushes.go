@@ -1,6 +1,8 @@
 package books
 
 import (
+	"strings"
+
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
@@ -27,7 +29,7 @@ func (b *Books) announce(op *Operation) {
 			e.marks |= expiring
 			e.expires.from = millis(op.Call + op.TTL)
 		}
-		if isPurged(op.Queue) {
+		if strings.HasSuffix(op.Queue, "-purged") { // but not its dead-letter queue
 			e.marks |= purgeable
 		}
 		if IsMortal(op.Queue) {

@@ -1,13 +1,7 @@
 package books
 
-import "strings"
-
 // Removes and moves are about one item, and known like acknowledgements. Purges and redrives are
 // about some number of items, and only the number is known.
-
-// isPurged reports whether a queue may be purged, so that its items can be gone. Its dead-letter
-// queue is not.
-func isPurged(queue string) bool { return strings.HasSuffix(queue, "-purged") }
 
 // sweep records a purge or redrive. An error does not say that nothing was done.
 func (b *Books) sweep(op *Operation) {

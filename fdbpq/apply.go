@@ -52,6 +52,9 @@ func (t *txOps) apply() error {
 	}
 
 	// Settings may limit the pushes, pause the queues and limit the leases.
+	for _, q := range t.configs {
+		q.ledger.BeginSettings()
+	}
 	for _, q := range t.pushes {
 		q.ledger.BeginSettings()
 	}
@@ -63,7 +66,9 @@ func (t *txOps) apply() error {
 		used bool
 		run  func() error
 	}{
-		{len(t.configs) > 0, func() error { return runConfigs(t.configs) }},
+		{len(t.configs) > 0, func() error {
+			return state.Each(t.configs, (*queueConfigs).configure)
+		}},
 		{len(t.records) > 0, func() error { return t.runRecords(t.records) }},
 		{t.looked || len(t.pushes) > 0, t.lookAndPush},
 		{len(t.configs) > 0, func() error { return writeSources(t.configs) }},

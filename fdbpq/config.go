@@ -6,7 +6,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
-	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
@@ -14,14 +13,6 @@ import (
 type queueConfigs struct {
 	familyOps
 	source int // one more than the index of what changes the state of the source; 0 is nothing
-}
-
-// runConfigs reads the settings of all queues, and changes them.
-func runConfigs(configs []*queueConfigs) error {
-	for _, q := range configs {
-		q.ledger.BeginSettings()
-	}
-	return state.Each(configs, (*queueConfigs).configure)
 }
 
 // configure runs the operations of a queue in their order.

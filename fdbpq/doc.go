@@ -62,8 +62,7 @@
 //	batcher_report.go, batcher.go    Batcher: what it reports, and group commit
 //	receipt.go                       receipts; Settle: commits of unknown outcome
 //	handle.go                        the methods of queues, each one operation
-//	apply.go, read.go                Apply, and Read for what only reads; the table of the families,
-//	                                 and what a transaction has of each
+//	apply.go, read.go                Apply, the families and their order; Read for what only reads
 //	browse.go                        items where they stand, in transactions of its own
 //	retire.go                        leaving the list of queues; the list with counts
 //	op.go, kinds.go                  operations, and the table of their kinds

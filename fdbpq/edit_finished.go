@@ -26,22 +26,17 @@ func (q *queueEdits) editFinished(i int, missing error) error {
 
 	switch op.Kind {
 	case OpRemove:
+		var first *ID // which may not have been read
+		if job := f.Job; f.Place != (ID{}) {
+			first = &job
+		}
 		q.ledger.RemoveFinished(&f.FinishedEntry)
-		q.results[i].Item = namedItem(&f.Record.ID, jobIfMoved(&f.FinishedEntry))
+		q.results[i].Item = namedItem(&f.Record.ID, first)
 		return nil
 	case OpRedriveItem:
 		return q.redriveFinished(i, f)
 	}
 	return ErrDone
-}
-
-// jobIfMoved returns the Message.First of the item of a finished job, which may not have been read.
-func jobIfMoved(e *codec.FinishedEntry) *ID {
-	if e.Place == (ID{}) {
-		return nil
-	}
-	job := e.Job // the entry holds the whole record
-	return &job
 }
 
 // redriveFinished begins a new life of a finished job, at the end of its last priority.

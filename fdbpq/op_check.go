@@ -174,23 +174,14 @@ func (op *Op) checkManaging(l *codec.Layout) error {
 		return nil
 	case op.End > Back:
 		return badOp("no end %d", op.End)
-	case op.Kind == OpGet && op.Message.MsgID != "":
-		return op.checkMsgID()
+	case op.Kind == OpGet && op.Message.MsgID != "" && op.ID != (ID{}):
+		return badOp("an id and a message id: want one of them")
+	case op.Kind == OpGet && len(op.Message.MsgID) > MaxKey:
+		return badOp("a message id of %d bytes: want at most %d", len(op.Message.MsgID), MaxKey)
 	case op.Kind == OpRank && l.Fifo && op.End == Back:
 		return badOp("a FIFO queue is served from its front only")
 	case l.Fifo && op.ID.Priority != 0: // its key would be that of another item
 		return notFound(&op.ID)
-	}
-	return nil
-}
-
-// checkMsgID returns an error unless an OpGet can name its item by a message id.
-func (op *Op) checkMsgID() error {
-	if op.ID != (ID{}) {
-		return badOp("an id and a message id: want one of them")
-	}
-	if n := len(op.Message.MsgID); n > MaxKey {
-		return badOp("a message id of %d bytes: want at most %d", n, MaxKey)
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ func (q *queueRecords) readList(most int) {
 
 func (q *queueRecords) pageOf(op *Op) listPage { return listPage{op.Record, op.MaxBytes} }
 
-// listed returns the records that an operation wants, without consumers that are gone. The error is
+// listed returns the records that an operation wants, without consumers that are gone: they have
+// expired and get no last term. The error is
 // ErrCorrupt or one of the store.
 func (q *queueRecords) listed(op *Op) ([]Record, error) {
 	if q.list == nil || q.page != q.pageOf(op) {
@@ -51,18 +52,15 @@ func (q *queueRecords) listed(op *Op) ([]Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		if q.kind == codec.ConsumerRecord && q.hasExpired(pair.Value) {
+		gone := q.kind == codec.ConsumerRecord &&
+			codec.Expired(codec.ConsumerExpires(pair.Value), q.asOf) &&
+			codec.LastTerm(pair.Value, q.asOf) == nil
+		if gone {
 			continue
 		}
 		all = append(all, Record{name, pair.Value})
 	}
 	return all, nil
-}
-
-// hasExpired reports whether a consumer has expired and gets no last term.
-func (q *queueRecords) hasExpired(value []byte) bool {
-	expired := codec.Expired(codec.ConsumerExpires(value), q.asOf)
-	return expired && codec.LastTerm(value, q.asOf) == nil
 }
 
 // sizeOfRecords is how many bytes an OpConsumers or OpSchedules returns.

@@ -92,7 +92,11 @@ func (q *queueSettlements) runChain(chain []settlement) error {
 		err = q.loadNext(chain)
 	}
 	if err != nil {
-		return q.failChain(chain, err)
+		var indexes []int
+		for k := range chain {
+			indexes = append(indexes, chain[k].index)
+		}
+		return q.failOps(err, indexes...)
 	}
 
 	ended := 0
@@ -116,16 +120,6 @@ func (q *queueSettlements) runChain(chain []settlement) error {
 		}
 		q.results[i].place = true
 		ended--
-	}
-	return nil
-}
-
-// failChain is failOps for a chain.
-func (q *queueSettlements) failChain(chain []settlement, err error) error {
-	for k := range chain {
-		if storeErr := q.failOps(err, chain[k].index); storeErr != nil {
-			return storeErr
-		}
 	}
 	return nil
 }

@@ -55,14 +55,10 @@ func (t *turn) empty() bool { return t.rows == 0 }
 // where they are counted, and places must not depend on what is known.
 func (t *turn) goesOn() bool { return t.had || !t.empty() }
 
-// isKnown reports whether the turn need not be read.
-func (t *turn) isKnown() bool {
-	return t.loaded && (t.empty() || !t.left)
-}
-
 // beginRead starts to read the turn, unless it is known or being read.
 func (t *turn) beginRead(r kv.Reader, l *codec.Layout) {
-	if t.isKnown() || t.readReady != nil {
+	known := t.loaded && (t.empty() || !t.left)
+	if known || t.readReady != nil {
 		return
 	}
 

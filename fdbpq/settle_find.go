@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
 // findChain finds the items of a chain. The error says why the chain fails, or is one of the store.
@@ -74,45 +74,23 @@ func (q *queueSettlements) lostLeases(chain []settlement, lost []int) error {
 // acknowledgements of finished jobs with the token that finished them. What it reads without
 // conflict stays true: that lease is over for good. The error is one of the store.
 func (q *queueSettlements) doneBefore(chain []settlement, lost []int) (done []int, err error) {
-	type read struct {
-		job, first kv.Future[[]byte]
-	}
-	reads := make([]read, len(lost))
+	reads := make([]*state.FinishedLookup, len(lost))
 	for n, k := range lost {
-		s, r := &chain[k], &reads[n]
-		switch id := &s.Token.ID; {
-		case s.Kind != OpAck || q.l.Fifo && id.Priority != 0:
-		case codec.Moved(id):
-			r.job = q.snapshot.Get(q.l.FinishedPlaceKey(id))
-		default:
-			r.first = q.snapshot.Get(q.l.FinishedKey(id, 0))
-		}
-	}
-
-	for n := range reads {
-		r := &reads[n]
-		if r.job == nil {
-			continue
-		}
-		value, err := r.job.Get()
-		if err != nil {
-			return nil, err
-		}
-		if job, err := codec.ParseAlias(value); err == nil {
-			r.first = q.snapshot.Get(q.l.FinishedKey(&job, 0))
+		id := &chain[k].Token.ID
+		if chain[k].Kind == OpAck && !(q.l.Fifo && id.Priority != 0) {
+			reads[n] = state.BeginFinished(q.l, q.snapshot, id, 1)
 		}
 	}
 
 	for n, k := range lost {
-		if reads[n].first == nil {
+		if reads[n] == nil {
 			continue
 		}
-		part, err := reads[n].first.Get()
-		if err != nil {
+		f, err := reads[n].Load(q.snapshot, 0)
+		if codec.UnlessCorrupt(err) != nil {
 			return nil, err
 		}
-		f, err := codec.ParseFinishedHead(part)
-		if err == nil && f.Fence == chain[k].Token.Fence {
+		if f != nil && f.Record.Fence == chain[k].Token.Fence {
 			done = append(done, k)
 		}
 	}

@@ -2,7 +2,6 @@ package fdbpq
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
@@ -55,25 +54,14 @@ func (q *queueSettlements) beginKeeps() error {
 	if err := q.learnKeep(); err != nil {
 		return err
 	}
-
-	// As in beginReads, a long chain drops what it does not hold, and reads it again.
-	var before []settlement
-	for some := range slices.Chunk(q.span, q.returned.AtOnce()) {
-		if err := q.dropMetas(before); err != nil {
-			return err
-		}
-		for i := range some {
-			if q.keepsJob(&some[i]) {
-				q.beginKeep(&some[i])
-			}
-		}
-		before = some
-	}
-	return nil
+	return q.readInParts(q.beginKeep, q.dropMetas) // what is dropped is read again
 }
 
-// beginKeep starts to read the rest of an item whose job will be kept.
+// beginKeep starts to read the rest of the item of an operation, if its job will be kept.
 func (q *queueSettlements) beginKeep(s *settlement) {
+	if !q.keepsJob(s) {
+		return
+	}
 	id := &s.Token.ID
 	q.ledger.BeginFinish()
 	message, known := s.read.Known()

@@ -8,16 +8,21 @@ import (
 
 // beginReads starts to read the items that the tokens of the span name. The error is one of the
 // store.
-func (q *queueSettlements) beginReads() error {
-	// A span exceeds AtOnce only if its last chain does. Such a chain is read in parts, and the
-	// values of one part are dropped before the next is read.
+func (q *queueSettlements) beginReads() error { return q.readInParts(q.beginRead, q.dropValues) }
+
+// readInParts begins reads for all operations of the span. A span exceeds AtOnce only if its last
+// chain does. Such a chain is read in parts, and drop frees what is too large of one part before
+// the next is read. The error is one of the store.
+func (q *queueSettlements) readInParts(
+	begin func(*settlement), drop func([]settlement) error,
+) error {
 	var before []settlement
 	for some := range slices.Chunk(q.span, q.returned.AtOnce()) {
-		if err := q.dropValues(before); err != nil {
+		if err := drop(before); err != nil {
 			return err
 		}
 		for i := range some {
-			q.beginRead(&some[i])
+			begin(&some[i])
 		}
 		before = some
 	}

@@ -54,18 +54,9 @@ func (b *moveBudget) charge(size int) {
 // forExpired is about how many bytes may still go into removing expired items: some beside
 // everything else, and more if that leaves room.
 func (b *moveBudget) forExpired() int {
-	most := due.ExpiredBytes + max(b.remaining(), 0)
-	if over := b.expiredBytes - due.ExpiredBytes; over > 0 {
-		most += over // which chargeExpired has charged to the rest
-	}
+	charged := max(b.expiredBytes-due.ExpiredBytes, 0) // by bringBack
+	most := due.ExpiredBytes + charged + max(b.remaining(), 0)
 	return min(most, due.MostExpiredBytes) - b.expiredBytes
-}
-
-// chargeExpired takes away budget for the removal of expired items.
-func (b *moveBudget) chargeExpired(size int) {
-	before := max(b.expiredBytes-due.ExpiredBytes, 0)
-	b.expiredBytes += size
-	b.charge(max(b.expiredBytes-due.ExpiredBytes, 0) - before)
 }
 
 // bringBack does the due work of queues, as far as there is room beside the operations.
@@ -85,12 +76,12 @@ func (b *moveBudget) bringBack(queues []*due.Due) error {
 
 	before := budget
 	err = found.BringBack(&budget)
-	b.chargeExpired(before.Expired - budget.Expired)
 
-	// HeldBytes are free; what exceeds them is budget that leases no longer have.
-	if over := before.Bytes - budget.Bytes - due.HeldBytes; over > 0 {
-		b.charge(over)
-	}
+	// ExpiredBytes and HeldBytes are free; what exceeds them is budget that leases no longer have.
+	charged := max(b.expiredBytes-due.ExpiredBytes, 0)
+	b.expiredBytes += before.Expired - budget.Expired
+	b.charge(max(b.expiredBytes-due.ExpiredBytes, 0) - charged)
+	b.charge(max(before.Bytes-budget.Bytes-due.HeldBytes, 0))
 	done := func(d *due.Due) bool { return d.Done }
 	b.broughtBack = b.broughtBack || slices.ContainsFunc(queues, done)
 	return err

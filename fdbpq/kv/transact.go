@@ -92,23 +92,20 @@ func attempt[T any](ctx context.Context, db Database, fn func(Transaction) (T, e
 
 // ReadTransact runs fn in a read-only transaction and returns its result. It retries like Transact.
 func ReadTransact[T any](ctx context.Context, db Database, fn func(Reader) (T, error)) (T, error) {
-	return retry(ctx, Retryable, func() (T, error) { return readAttempt(ctx, db, fn) })
+	return retry(ctx, Retryable, func() (value T, err error) {
+		tx, err := db.BeginRead(ctx)
+		if err != nil {
+			return value, err
+		}
+		defer tx.Cancel()
+		return fn(tx)
+	})
 }
 
 // View is ReadTransact for work without a result.
 func View(ctx context.Context, db Database, fn func(Reader) error) error {
 	_, err := ReadTransact(ctx, db, withoutResult(fn))
 	return err
-}
-
-func readAttempt[T any](ctx context.Context, db Database, fn func(Reader) (T, error)) (T, error) {
-	tx, err := db.BeginRead(ctx)
-	if err != nil {
-		var zero T
-		return zero, err
-	}
-	defer tx.Cancel()
-	return fn(tx)
 }
 
 // Backoff waits longer after each failed attempt, for a random time of at most 1 ms at first and at

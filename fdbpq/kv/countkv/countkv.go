@@ -101,13 +101,6 @@ func (s *session) begin() (ready int) {
 	return s.cost.Rounds + 1
 }
 
-// wait advances the clock to the time a read is ready.
-func (s *session) wait(ready int) {
-	s.db.mu.Lock()
-	defer s.db.mu.Unlock()
-	s.cost.Rounds = max(s.cost.Rounds, ready)
-}
-
 // reader implements kv.Reader.
 type reader struct {
 	inner kv.Reader
@@ -130,16 +123,16 @@ type future[T any] struct {
 }
 
 func (f future[T]) Get() (T, error) {
-	f.of.wait(f.ready)
 	value, err := f.Future.Get()
-	f.of.count(value)
+	f.of.end(f.ready, value)
 	return value, err
 }
 
-// count counts the bytes of the values that a read has returned.
-func (s *session) count(value any) {
+// end advances the clock to the time a read is ready, and counts the bytes of its values.
+func (s *session) end(ready int, value any) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
+	s.cost.Rounds = max(s.cost.Rounds, ready)
 	switch v := value.(type) {
 	case []byte:
 		s.db.mu.bytes += len(v)

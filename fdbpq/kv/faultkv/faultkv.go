@@ -175,13 +175,6 @@ func (db *DB) Close() error {
 	return db.Database.Close()
 }
 
-// putOff leaves a commit for later.
-func (db *DB) putOff(tx kv.Transaction, fault Fault) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.mu.late[fault] = append(db.mu.late[fault], tx)
-}
-
 // pick picks one of kinds by their rates, or None, and counts the fault. The script, if it applies,
 // comes before random faults.
 func (db *DB) pick(scripted bool, kinds ...Fault) (fault Fault) {

@@ -155,7 +155,9 @@ func (tx *transaction) commit() error {
 	}
 
 	tx.ended = true
-	tx.db.putOff(tx.inner, fault)
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	tx.db.mu.late[fault] = append(tx.db.mu.late[fault], tx.inner)
 	return err
 }
 

@@ -231,17 +231,6 @@ func (p *popLimits) write() {
 	}
 }
 
-// noneServed is the error of pops that found only items that they had to pass over, nil if they
-// passed over none.
-func (p *popLimits) noneServed() error {
-	if !p.passedOver {
-		return nil
-	}
-	return &GroupLimitsError{
-		p.set.MaxLeasedPerGroup, p.set.RatePerGroup, len(p.set.PausedGroups) > 0,
-	}
-}
-
 // loadGroups waits for a page of the counters of groups, and takes what limits these groups from
 // the counters and from the rows of their rates. rest is as in state.GroupLoads. The error is
 // ErrCorrupt or one of the store.

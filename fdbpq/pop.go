@@ -201,7 +201,11 @@ func (q *queuePops) history(id *codec.ID) ([]byte, error) {
 
 // foundNothing is the error of a pop or lease that finds no item that it may have.
 func (q *queuePops) foundNothing() error {
-	none := q.limits.noneServed()
+	var none error // of groups, if only items were found that had to be passed over
+	if set := q.limits.set; q.limits.passedOver {
+		paused := len(set.PausedGroups) > 0
+		none = &GroupLimitsError{set.MaxLeasedPerGroup, set.RatePerGroup, paused}
+	}
 	switch {
 	case q.due.Behind() && none != nil: // leases that count may be over
 		return notYet(none)

@@ -120,9 +120,11 @@ func (s *dueSchedule) fire(budget *Budget) error {
 		return err
 	}
 
-	once, err := s.overlap()
-	if err != nil {
-		return s.due.noteUnreadable(err)
+	var once *state.Dedup // whether an item of the schedule is in the queue; nil if all may be
+	if s.record.Overlap == schedule.Skip {
+		if once, err = g.ReadUnique(s.unique()); err != nil {
+			return s.due.noteUnreadable(err)
+		}
 	}
 
 	// Fire moves the copy past the times that it returns.
@@ -155,15 +157,6 @@ func (s *dueSchedule) fire(budget *Budget) error {
 	s.due.Done, s.due.Returned = true, true
 	s.due.More = s.due.More || set.Due(g.Now)
 	return nil
-}
-
-// overlap finds out whether an item of the schedule is in the queue. It returns nil if that does
-// not matter.
-func (s *dueSchedule) overlap() (*state.Dedup, error) {
-	if s.record.Overlap != schedule.Skip {
-		return nil, nil
-	}
-	return s.due.Ledger.ReadUnique(s.unique())
 }
 
 // unique is the unique key that all items of the schedule have if they must not overlap.

@@ -2,6 +2,7 @@ package fdbpq_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -106,475 +107,507 @@ func pushOp(priority int64, headers bool) []fdbpq.Op {
 	return []fdbpq.Op{op}
 }
 
+// roundsCase is a batch, and what it costs.
+type roundsCase struct {
+	name   string
+	before func(*roundsFixture) // what each queue has
+	ops    []fdbpq.Op           // on each queue
+
+	settings    bool // it reads the settings: once for all queues, because they never changed
+	readsEach   int  // other reads, of each queue
+	rounds      int  // round trips of one queue
+	roundsOf100 int  // of 100 queues; 0 is as many as of one
+	startsOver  bool // it reads what it wrote, so an attempt that is blind comes first
+	empty       int  // operations on each queue that find it empty
+	fifo        bool // FIFO queues cost the same
+}
+
+// run runs the batch on some queues.
+func (c *roundsCase) run(t *testing.T, queues int, fifo bool) {
+	f := newRoundsFixture(t, queues, fifo)
+	c.before(f)
+	f.store.Take()
+
+	found := f.batch(c.ops)
+
+	costs := f.store.Take()
+	want := countkv.Cost{Reads: c.readsEach * queues, Rounds: c.rounds}
+	if c.settings {
+		want.Reads++
+	}
+	if queues == 100 {
+		want.Rounds = cmp.Or(c.roundsOf100, c.rounds)
+	}
+	wantEqual(t, "starts over", len(costs) == 2, c.startsOver)
+	wantEqual(t, "cost", costs[len(costs)-1], want)
+
+	found = slices.DeleteFunc(found, func(r fdbpq.Result) bool { return r.Err == nil })
+	wantEqual(t, "operations that fail", len(found), c.empty*queues)
+	for _, r := range found {
+		wantError(t, r.Err, fdbpq.ErrEmpty)
+	}
+}
+
+func noItems(*roundsFixture) {}
+
+func plainItems(n int) func(*roundsFixture) { return pushed(n, pushOp(0, false)) }
+
+func itemsWithHeaders(n int) func(*roundsFixture) { return pushed(n, pushOp(0, true)) }
+
+func itemOfAGroup(f *roundsFixture) { f.batch([]fdbpq.Op{groupedPush}) }
+
+var groupedPush = inGroup(opPush(nil, 1, ""), "a")
+
+func pushed(n int, push []fdbpq.Op) func(*roundsFixture) {
+	return func(f *roundsFixture) {
+		for range n {
+			f.batch(push)
+		}
+	}
+}
+
+func leftByStagedPops(f *roundsFixture) { f.abandon("value") }
+
+// leasing says how leasedItem leases.
+type leasing struct {
+	maxDeliver int64         // of the queue; 0 is no limit
+	headers    bool          // of the leased item
+	keep       time.Duration // of the queue
+	ago        time.Duration // longer than a second if the lease is over
+}
+
+// leasedItem leases the first of two items of each queue for a second.
+func leasedItem(l leasing) func(*roundsFixture) {
+	return func(f *roundsFixture) {
+		configure := func(s *fdbpq.Settings) { s.MaxDeliver, s.Keep = l.maxDeliver, l.keep }
+		if l.maxDeliver > 0 || l.keep > 0 {
+			f.batch([]fdbpq.Op{{Kind: fdbpq.OpConfigure, Configure: configure}})
+		}
+
+		f.batch(pushOp(1, l.headers))
+		f.batch(pushOp(2, false))
+		for _, r := range f.batch(ops(fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second})) {
+			f.tokens = append(f.tokens, r.Lease.Token)
+		}
+		f.clock.advance(l.ago)
+	}
+}
+
 // A batch takes as many round trips as its slowest queue alone, because no queue waits for
 // another.
 func TestRoundsOfBatches(t *testing.T) {
 	push, popMin, popMax := opNoItem, opPopMin, opPopMax
 	peekMin, peekMax, length := opPeekMin, opPeekMax, opLen
-
-	with := func(n int, push []fdbpq.Op) func(*roundsFixture) {
-		return func(f *roundsFixture) {
-			for range n {
-				f.batch(push)
-			}
-		}
-	}
-
-	plain := func(n int) func(*roundsFixture) { return with(n, pushOp(0, false)) }
-	withHeaders := func(n int) func(*roundsFixture) { return with(n, pushOp(0, true)) }
-	grouped := inGroup(opPush(nil, 1, ""), "a")
-	inGroups := with(1, []fdbpq.Op{grouped})
-	none := plain(0)
 	lease := fdbpq.Op{Kind: fdbpq.OpLease, Lease: time.Second}
-
-	type leasing struct {
-		maxDeliver int64         // of the queue; 0 is no limit
-		headers    bool          // of the leased item
-		keep       time.Duration // of the queue
-		ago        time.Duration // longer than a second if the lease is over
-	}
-
-	// leased leases the first of two items of each queue for a second.
-	leased := func(l leasing) func(*roundsFixture) {
-		return func(f *roundsFixture) {
-			if l.maxDeliver > 0 {
-				f.batch([]fdbpq.Op{{
-					Kind:      fdbpq.OpConfigure,
-					Configure: func(s *fdbpq.Settings) { s.MaxDeliver = l.maxDeliver },
-				}})
-			}
-
-			if l.keep > 0 {
-				f.batch([]fdbpq.Op{{
-					Kind:      fdbpq.OpConfigure,
-					Configure: func(s *fdbpq.Settings) { s.Keep = l.keep },
-				}})
-			}
-
-			f.batch(pushOp(1, l.headers))
-			f.batch(pushOp(2, false))
-
-			for _, r := range f.batch(ops(lease)) {
-				f.tokens = append(f.tokens, r.Lease.Token)
-			}
-
-			f.clock.advance(l.ago)
-		}
-	}
-
-	setConsumer := opSetConsumer(nil, "a", "1")
 	nak, term := fdbpq.Op{Kind: fdbpq.OpNak}, fdbpq.Op{Kind: fdbpq.OpTerm}
+	setConsumer := opSetConsumer(nil, "a", "1")
 
-	cases := []struct {
-		name   string
-		before func(*roundsFixture)
-		ops    []fdbpq.Op
-		reads  int // of each queue
-		shared int // reads of all queues together: what their settings are
-		rounds int
-		many   int  // rounds for 100 queues; 0 if as many as for one
-		again  bool // it reads what it wrote, so an attempt that is blind comes first
-		empty  int  // operations at each queue that find it empty
-		both   bool // FIFO queues cost the same
-	}{
+	cases := []roundsCase{
 		{
-			name:   "first push",
-			before: none,
-			ops:    ops(push),
-			shared: 1,
-			reads:  4,
-			rounds: 1,
-			both:   true,
+			name:      "first push",
+			before:    noItems,
+			ops:       ops(push),
+			settings:  true,
+			readsEach: 4,
+			rounds:    1,
+			fifo:      true,
 		},
 		{
-			name:   "push",
-			before: plain(1),
-			ops:    ops(push, push),
-			shared: 1,
-			reads:  2,
-			rounds: 1,
-			both:   true,
+			name:      "push",
+			before:    plainItems(1),
+			ops:       ops(push, push),
+			settings:  true,
+			readsEach: 2,
+			rounds:    1,
+			fifo:      true,
 		},
 		{
-			name:   "push at three priorities",
-			before: plain(1),
-			ops:    append(append(pushOp(1, false), pushOp(2, true)...), pushOp(3, false)...),
-			shared: 1,
-			reads:  6,
-			rounds: 1,
+			name:      "push at three priorities",
+			before:    plainItems(1),
+			ops:       append(append(pushOp(1, false), pushOp(2, true)...), pushOp(3, false)...),
+			settings:  true,
+			readsEach: 6,
+			rounds:    1,
 		},
 
 		{
-			name:   "pop",
-			before: plain(2),
-			ops:    ops(popMin),
-			shared: 1,
-			reads:  3,
-			rounds: 1,
-			both:   true,
+			name:      "pop",
+			before:    plainItems(2),
+			ops:       ops(popMin),
+			settings:  true,
+			readsEach: 3,
+			rounds:    1,
+			fifo:      true,
 		},
 		{
-			name:   "pop of items with headers",
-			before: withHeaders(2),
-			ops:    ops(popMin, popMin),
-			shared: 1,
-			reads:  5,
-			rounds: 2,
-			both:   true,
+			name:      "pop of items with headers",
+			before:    itemsWithHeaders(2),
+			ops:       ops(popMin, popMin),
+			settings:  true,
+			readsEach: 5,
+			rounds:    2,
+			fifo:      true,
 		},
 		{
-			name:   "pop of an empty queue",
-			before: none,
-			ops:    ops(popMin),
-			shared: 1,
-			reads:  4,
-			rounds: 1,
-			empty:  1,
-			both:   true,
+			name:      "pop of an empty queue",
+			before:    noItems,
+			ops:       ops(popMin),
+			settings:  true,
+			readsEach: 4,
+			rounds:    1,
+			empty:     1,
+			fifo:      true,
 		},
 		{
-			name:   "pop of too few",
-			before: plain(1),
-			ops:    ops(popMin, popMin),
-			shared: 1,
-			reads:  3,
-			rounds: 1,
-			empty:  1,
-			both:   true,
-		},
-		{name: "pop.max", before: plain(2), ops: ops(popMax), shared: 1, reads: 3, rounds: 1},
-		{
-			name:   "pop.max of items with headers",
-			before: withHeaders(2),
-			ops:    ops(popMax),
-			shared: 1,
-			reads:  4,
-			rounds: 2,
+			name:      "pop of too few",
+			before:    plainItems(1),
+			ops:       ops(popMin, popMin),
+			settings:  true,
+			readsEach: 3,
+			rounds:    1,
+			empty:     1,
+			fifo:      true,
 		},
 		{
-			name:   "pop.max of an empty queue",
-			before: none,
-			ops:    ops(popMax),
-			shared: 1,
-			reads:  4,
-			rounds: 1,
-			empty:  1,
+			name:      "pop.max",
+			before:    plainItems(2),
+			ops:       ops(popMax),
+			settings:  true,
+			readsEach: 3,
+			rounds:    1,
 		},
 		{
-			name:   "pop from both ends",
-			before: withHeaders(2),
-			ops:    ops(popMin, popMax),
-			shared: 1,
-			reads:  6,
-			rounds: 2,
+			name:      "pop.max of items with headers",
+			before:    itemsWithHeaders(2),
+			ops:       ops(popMax),
+			settings:  true,
+			readsEach: 4,
+			rounds:    2,
 		},
 		{
-			name:   "pop of one item from both ends",
-			before: withHeaders(1),
-			ops:    ops(popMin, popMax),
-			shared: 1,
-			reads:  6,
-			rounds: 2,
-			empty:  1,
+			name:      "pop.max of an empty queue",
+			before:    noItems,
+			ops:       ops(popMax),
+			settings:  true,
+			readsEach: 4,
+			rounds:    1,
+			empty:     1,
 		},
 		{
-			name:   "pop of one item from the back first",
-			before: withHeaders(1),
-			ops:    ops(popMax, popMin),
-			shared: 1,
-			reads:  6,
-			rounds: 2,
-			empty:  1,
+			name:      "pop from both ends",
+			before:    itemsWithHeaders(2),
+			ops:       ops(popMin, popMax),
+			settings:  true,
+			readsEach: 6,
+			rounds:    2,
 		},
 		{
-			name:   "pop that waits",
-			before: plain(1),
-			ops:    ops(waiting(popMin)),
-			shared: 1,
-			reads:  4,
-			rounds: 1,
-			both:   true,
+			name:      "pop of one item from both ends",
+			before:    itemsWithHeaders(1),
+			ops:       ops(popMin, popMax),
+			settings:  true,
+			readsEach: 6,
+			rounds:    2,
+			empty:     1,
 		},
 		{
-			name:   "pop that waits for an empty queue",
-			before: none,
-			ops:    ops(waiting(popMin)),
-			shared: 1,
-			reads:  5,
-			rounds: 1,
-			empty:  1,
-			both:   true,
+			name:      "pop of one item from the back first",
+			before:    itemsWithHeaders(1),
+			ops:       ops(popMax, popMin),
+			settings:  true,
+			readsEach: 6,
+			rounds:    2,
+			empty:     1,
 		},
 		{
-			name:   "pop of an empty queue from both ends",
-			before: none,
-			ops:    ops(popMin, popMax),
-			shared: 1,
-			reads:  5,
-			rounds: 1,
-			empty:  2,
-		},
-
-		{name: "peek", before: plain(1), ops: ops(peekMin), reads: 2, rounds: 1, both: true},
-		{
-			name:   "peek of an item with headers",
-			before: withHeaders(1),
-			ops:    ops(peekMin),
-			reads:  3,
-			rounds: 2,
-			both:   true,
+			name:      "pop that waits",
+			before:    plainItems(1),
+			ops:       ops(waiting(popMin)),
+			settings:  true,
+			readsEach: 4,
+			rounds:    1,
+			fifo:      true,
 		},
 		{
-			name:   "peek at an empty queue",
-			before: none,
-			ops:    ops(peekMin),
-			reads:  2,
-			rounds: 1,
-			empty:  1,
-			both:   true,
+			name:      "pop that waits for an empty queue",
+			before:    noItems,
+			ops:       ops(waiting(popMin)),
+			settings:  true,
+			readsEach: 5,
+			rounds:    1,
+			empty:     1,
+			fifo:      true,
 		},
 		{
-			name:   "peek at both ends",
-			before: plain(2),
-			ops:    ops(peekMin, peekMax),
-			reads:  3,
-			rounds: 1,
-		},
-		{name: "len", before: plain(1), ops: ops(length), reads: 2, rounds: 1, both: true},
-		{
-			name:   "peek and len",
-			before: plain(1),
-			ops:    ops(peekMin, length),
-			reads:  3,
-			rounds: 1,
-			both:   true,
+			name:      "pop of an empty queue from both ends",
+			before:    noItems,
+			ops:       ops(popMin, popMax),
+			settings:  true,
+			readsEach: 5,
+			rounds:    1,
+			empty:     2,
 		},
 
 		{
-			name:   "push and len",
-			before: plain(1),
-			ops:    ops(push, length),
-			shared: 1,
-			reads:  4,
-			rounds: 1,
-			both:   true,
+			name:      "peek",
+			before:    plainItems(1),
+			ops:       ops(peekMin),
+			readsEach: 2,
+			rounds:    1,
+			fifo:      true,
 		},
 		{
-			name:   "push and pop",
-			before: plain(1),
-			ops:    ops(push, popMin),
-			shared: 1,
-			reads:  5,
-			rounds: 2,
-			both:   true,
+			name:      "peek of an item with headers",
+			before:    itemsWithHeaders(1),
+			ops:       ops(peekMin),
+			readsEach: 3,
+			rounds:    2,
+			fifo:      true,
 		},
 		{
-			name:   "all kinds",
-			before: withHeaders(2),
-			ops:    ops(push, popMin, peekMin, length),
-			shared: 1,
-			reads:  9,
-			rounds: 5,
-			both:   true,
-			again:  true,
+			name:      "peek at an empty queue",
+			before:    noItems,
+			ops:       ops(peekMin),
+			readsEach: 2,
+			rounds:    1,
+			empty:     1,
+			fifo:      true,
+		},
+		{
+			name:      "peek at both ends",
+			before:    plainItems(2),
+			ops:       ops(peekMin, peekMax),
+			readsEach: 3,
+			rounds:    1,
+		},
+		{name: "len", before: plainItems(1), ops: ops(length), readsEach: 2, rounds: 1, fifo: true},
+		{
+			name:      "peek and len",
+			before:    plainItems(1),
+			ops:       ops(peekMin, length),
+			readsEach: 3,
+			rounds:    1,
+			fifo:      true,
+		},
+
+		{
+			name:      "push and len",
+			before:    plainItems(1),
+			ops:       ops(push, length),
+			settings:  true,
+			readsEach: 4,
+			rounds:    1,
+			fifo:      true,
+		},
+		{
+			name:      "push and pop",
+			before:    plainItems(1),
+			ops:       ops(push, popMin),
+			settings:  true,
+			readsEach: 5,
+			rounds:    2,
+			fifo:      true,
+		},
+		{
+			name:       "all kinds",
+			before:     itemsWithHeaders(2),
+			ops:        ops(push, popMin, peekMin, length),
+			settings:   true,
+			readsEach:  9,
+			rounds:     5,
+			fifo:       true,
+			startsOver: true,
 		},
 
 		// With groups there are more reads, of one queue in as many round trips as with any other
 		// header.
 		{
-			name:   "push with a group",
-			before: inGroups,
-			ops:    []fdbpq.Op{grouped},
-			shared: 1,
-			reads:  6,
-			rounds: 1,
+			name:      "push with a group",
+			before:    itemOfAGroup,
+			ops:       []fdbpq.Op{groupedPush},
+			settings:  true,
+			readsEach: 6,
+			rounds:    1,
 		},
 		// How far the group is gets read when the pop gets there.
 		{
-			name:   "pop of an item with a group",
-			before: inGroups,
-			ops:    ops(popMin),
-			shared: 1,
-			reads:  6,
-			rounds: 2,
-			many:   101,
+			name:        "pop of an item with a group",
+			before:      itemOfAGroup,
+			ops:         ops(popMin),
+			settings:    true,
+			readsEach:   6,
+			rounds:      2,
+			roundsOf100: 101,
 		},
 
 		// The items of dead pops return to all queues together. Their values are read in a few
 		// steps of growing size, because their lengths are unknown.
 		{
-			name:   "pop of what staged pops left",
-			before: func(f *roundsFixture) { f.abandon("value") },
-			ops:    ops(popMin),
-			shared: 1,
-			reads:  7,
-			rounds: 4,
-			many:   6,
-			again:  true,
+			name:        "pop of what staged pops left",
+			before:      leftByStagedPops,
+			ops:         ops(popMin),
+			settings:    true,
+			readsEach:   7,
+			rounds:      4,
+			roundsOf100: 6,
+			startsOver:  true,
 		},
 
 		// Settings are read only by operations that depend on them, and together with what these
 		// read anyway. Items of many queues are buried together.
 		{
-			name:   "lease with a length",
-			before: plain(2),
-			ops:    ops(lease),
-			shared: 1,
-			reads:  3,
-			rounds: 1,
+			name:      "lease with a length",
+			before:    plainItems(2),
+			ops:       ops(lease),
+			settings:  true,
+			readsEach: 3,
+			rounds:    1,
 		},
 		{
-			name:   "lease without",
-			before: plain(2),
-			ops:    ops(fdbpq.Op{Kind: fdbpq.OpLease}),
-			shared: 1,
-			reads:  3,
-			rounds: 1,
+			name:      "lease without",
+			before:    plainItems(2),
+			ops:       ops(fdbpq.Op{Kind: fdbpq.OpLease}),
+			settings:  true,
+			readsEach: 3,
+			rounds:    1,
 		},
 		{
-			name:   "config",
-			before: plain(2),
-			ops:    ops(fdbpq.Op{Kind: fdbpq.OpSettings}),
-			reads:  1,
-			rounds: 1,
+			name:      "config",
+			before:    plainItems(2),
+			ops:       ops(fdbpq.Op{Kind: fdbpq.OpSettings}),
+			readsEach: 1,
+			rounds:    1,
 		},
 		{
-			name:   "consumers",
-			before: plain(2),
-			ops:    ops(fdbpq.Op{Kind: fdbpq.OpConsumers}),
-			reads:  1,
-			rounds: 1,
-			both:   true,
+			name:      "consumers",
+			before:    plainItems(2),
+			ops:       ops(fdbpq.Op{Kind: fdbpq.OpConsumers}),
+			readsEach: 1,
+			rounds:    1,
+			fifo:      true,
 		},
 		{
-			name:   "consumer beside a pop",
-			before: plain(2),
-			ops:    ops(setConsumer, popMin),
-			shared: 1,
-			reads:  5,
-			rounds: 2,
-			many:   2,
+			name:        "consumer beside a pop",
+			before:      plainItems(2),
+			ops:         ops(setConsumer, popMin),
+			settings:    true,
+			readsEach:   5,
+			rounds:      2,
+			roundsOf100: 2,
 		},
 		{
-			name:   "pop that counts",
-			before: plain(2),
-			ops:    ops(counting(popMin)),
-			shared: 1,
-			reads:  4,
-			rounds: 1,
-			both:   true,
+			name:      "pop that counts",
+			before:    plainItems(2),
+			ops:       ops(counting(popMin)),
+			settings:  true,
+			readsEach: 4,
+			rounds:    1,
+			fifo:      true,
 		},
 		{
-			name:   "lease that counts",
-			before: plain(2),
-			ops:    ops(counting(lease), lease),
-			shared: 1,
-			reads:  4,
-			rounds: 1,
+			name:      "lease that counts",
+			before:    plainItems(2),
+			ops:       ops(counting(lease), lease),
+			settings:  true,
+			readsEach: 4,
+			rounds:    1,
 		},
 		{
-			name:   "ack",
-			before: leased(leasing{}),
-			ops:    ops(fdbpq.Op{Kind: fdbpq.OpAck}),
-			shared: 1,
-			reads:  1,
-			rounds: 1,
+			name:      "ack",
+			before:    leasedItem(leasing{}),
+			ops:       ops(fdbpq.Op{Kind: fdbpq.OpAck}),
+			settings:  true,
+			readsEach: 1,
+			rounds:    1,
 		},
 		{
-			name:   "ack of a job that is kept", // reads where the order ends
-			before: leased(leasing{keep: time.Hour}),
-			ops:    ops(fdbpq.Op{Kind: fdbpq.OpAck}),
-			shared: 1,
-			reads:  2,
-			rounds: 1,
+			name:      "ack of a job that is kept", // reads where the order ends
+			before:    leasedItem(leasing{keep: time.Hour}),
+			ops:       ops(fdbpq.Op{Kind: fdbpq.OpAck}),
+			settings:  true,
+			readsEach: 2,
+			rounds:    1,
 		},
 		{
-			name:   "snooze",
-			before: leased(leasing{}),
-			ops:    ops(fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}),
-			reads:  1,
-			rounds: 1,
-		},
-		{name: "nak", before: leased(leasing{}), ops: ops(nak), shared: 1, reads: 1, rounds: 1},
-		{
-			name:   "last nak",
-			before: leased(leasing{maxDeliver: 1}),
-			ops:    ops(nak),
-			shared: 1,
-			reads:  4,
-			rounds: 2,
-		},
-		{name: "term", before: leased(leasing{}), ops: ops(term), shared: 1, reads: 4, rounds: 2},
-		{
-			name:   "term of an item with headers",
-			before: leased(leasing{headers: true}),
-			ops:    ops(term),
-			shared: 1,
-			reads:  5,
-			rounds: 2,
+			name:      "snooze",
+			before:    leasedItem(leasing{}),
+			ops:       ops(fdbpq.Op{Kind: fdbpq.OpNak, Uncounted: true}),
+			readsEach: 1,
+			rounds:    1,
 		},
 		{
-			name:   "pop beside a lease",
-			before: leased(leasing{}),
-			ops:    ops(popMin),
-			shared: 1,
-			reads:  3,
-			rounds: 1,
+			name:      "nak",
+			before:    leasedItem(leasing{}),
+			ops:       ops(nak),
+			settings:  true,
+			readsEach: 1,
+			rounds:    1,
+		},
+		{
+			name:      "last nak",
+			before:    leasedItem(leasing{maxDeliver: 1}),
+			ops:       ops(nak),
+			settings:  true,
+			readsEach: 4,
+			rounds:    2,
+		},
+		{
+			name:      "term",
+			before:    leasedItem(leasing{}),
+			ops:       ops(term),
+			settings:  true,
+			readsEach: 4,
+			rounds:    2,
+		},
+		{
+			name:      "term of an item with headers",
+			before:    leasedItem(leasing{headers: true}),
+			ops:       ops(term),
+			settings:  true,
+			readsEach: 5,
+			rounds:    2,
+		},
+		{
+			name:      "pop beside a lease",
+			before:    leasedItem(leasing{}),
+			ops:       ops(popMin),
+			settings:  true,
+			readsEach: 3,
+			rounds:    1,
 		},
 
 		// A pop reads the history of its item when it gets there.
 		{
-			name:   "pop when a lease is over",
-			before: leased(leasing{ago: time.Hour}),
-			ops:    ops(popMin),
-			shared: 1,
-			reads:  7,
-			rounds: 4,
-			many:   105,
-			again:  true,
+			name:        "pop when a lease is over",
+			before:      leasedItem(leasing{ago: time.Hour}),
+			ops:         ops(popMin),
+			settings:    true,
+			readsEach:   7,
+			rounds:      4,
+			roundsOf100: 105,
+			startsOver:  true,
 		},
 
 		// Burials are read in steps of growing size.
 		{
-			name:   "pop when the last lease is over",
-			before: leased(leasing{maxDeliver: 1, headers: true, ago: time.Hour}),
-			ops:    ops(popMin),
-			shared: 1,
-			reads:  8,
-			rounds: 3,
-			many:   7,
+			name:        "pop when the last lease is over",
+			before:      leasedItem(leasing{maxDeliver: 1, headers: true, ago: time.Hour}),
+			ops:         ops(popMin),
+			settings:    true,
+			readsEach:   8,
+			rounds:      3,
+			roundsOf100: 7,
 		},
 	}
 
 	for _, test := range cases {
-		for _, fifo := range []bool{false, true} {
-			if fifo && !test.both {
-				continue
-			}
-			for _, queues := range []int{1, 100} {
-				t.Run(fmt.Sprintf("%s/fifo=%v/%d", test.name, fifo, queues), func(t *testing.T) {
-					f := newRoundsFixture(t, queues, fifo)
-					test.before(f)
-					f.store.Take()
-					empty := 0
-
-					for _, r := range f.batch(test.ops) {
-						if errors.Is(r.Err, fdbpq.ErrEmpty) {
-							empty++
-						} else {
-							wantError(t, r.Err, nil)
-						}
-					}
-
-					reads := test.shared + test.reads*queues
-					want := []countkv.Cost{{Reads: reads, Rounds: test.rounds}}
-					if queues > 1 && test.many > 0 {
-						want[0].Rounds = test.many
-					}
-					costs := f.store.Take()
-					wantEqual(t, "starts over", len(costs) == 2, test.again)
-					wantEqual(t, "costs", costs[len(costs)-1:], want)
-					wantEqual(t, "answers that a queue is empty", empty, test.empty*queues)
+		for _, queues := range []int{1, 100} {
+			t.Run(fmt.Sprintf("%s/%d", test.name, queues), func(t *testing.T) {
+				test.run(t, queues, false)
+			})
+			if test.fifo {
+				t.Run(fmt.Sprintf("%s/fifo/%d", test.name, queues), func(t *testing.T) {
+					test.run(t, queues, true)
 				})
 			}
 		}

@@ -24,9 +24,9 @@ import (
 )
 
 // byIDs does something with items by the ids in the arguments, in requests for up to a thousand. do
-// enters the result of each in the tally, and returns those ids for which there was no room.
+// adds the result of each to counts, and returns those ids for which there was no room.
 func (q *queue) byIDs(
-	args []string, unknown string, t *tally,
+	args []string, unknown string, counts *idResults,
 	do func(context.Context, *session, []string) (again []string, err error),
 ) error {
 	ids, err := idArguments(q.cmd, args)
@@ -34,7 +34,7 @@ func (q *queue) byIDs(
 		return err
 	}
 
-	t.of, t.all = q, len(ids)
+	counts.of, counts.all = q, len(ids)
 
 	_, err = ask(q, unknown, func(ctx context.Context, s *session) (none struct{}, err error) {
 		err = target.ByIDs(ids, s.nc.MaxPayload(), func(part []string) ([]string, error) {
@@ -45,9 +45,10 @@ func (q *queue) byIDs(
 		})
 		switch {
 		case err == nil:
-			err = t.verdict(ctx, s)
-		case t.all > 1:
-			err = fmt.Errorf("%w; %s before that: %d of %d items", err, t.done, t.succeeded, t.all)
+			err = counts.verdict(ctx, s)
+		case counts.all > 1:
+			err = fmt.Errorf("%w; %s before that: %d of %d items",
+				err, counts.done, counts.succeeded, counts.all)
 		}
 		return none, err
 	})
@@ -64,8 +65,8 @@ func malformed(ids []string, err error) *client.Error {
 	return &client.Error{Code: reply.Code, Text: strings.TrimPrefix(text, "element 0: ")}
 }
 
-// tally counts the results of requests for items by their ids.
-type tally struct {
+// idResults counts the results of requests for items by their ids.
+type idResults struct {
 	of    *queue
 	all   int    // how many there are
 	done  string // what is done with one
@@ -76,35 +77,35 @@ type tally struct {
 }
 
 // add counts a result, and says what failed if there are several.
-func (t *tally) add(id string, err error) {
+func (r *idResults) add(id string, err error) {
 	if err == nil {
-		t.succeeded++
+		r.succeeded++
 		return
 	}
 
 	if errors.Is(err, client.ErrNotFound) {
-		t.missing++
+		r.missing++
 		err = errNoItem
 	}
 
-	t.last = err
-	if t.all > 1 && !t.quiet {
+	r.last = err
+	if r.all > 1 && !r.quiet {
 		// Without the quotes: it may be what no id has in it. The exit code says so too.
 		quoted := strconv.Quote(id)
-		t.of.say("%s: %v", quoted[1:len(quoted)-1], err)
+		r.of.say("%s: %v", quoted[1:len(quoted)-1], err)
 	}
 }
 
 // verdict returns the error of the command.
-func (t *tally) verdict(ctx context.Context, s *session) error {
-	failed := t.all - t.succeeded
-	text := fmt.Sprintf("not %s: %d of %d items", t.done, failed, t.all)
+func (r *idResults) verdict(ctx context.Context, s *session) error {
+	failed := r.all - r.succeeded
+	text := fmt.Sprintf("not %s: %d of %d items", r.done, failed, r.all)
 	switch {
 	case failed == 0:
 		return nil
-	case t.all == 1:
-		return s.absent(ctx, t.last)
-	case t.missing == failed:
+	case r.all == 1:
+		return s.absent(ctx, r.last)
+	case r.missing == failed:
 		return notFound(text)
 	}
 
@@ -167,7 +168,7 @@ func (e *edit) command(cmd *cobra.Command, run func(args []string) error) *cobra
 // run edits the items, and prints the results as JSON, or the ids of items that have another place,
 // with the queues of those that are back there.
 func (e *edit) run(args []string) error {
-	t := &tally{done: e.done, quiet: e.json}
+	counts := &idResults{done: e.done, quiet: e.json}
 	do := func(ctx context.Context, s *session, ids []string) (again []string, err error) {
 		results, err := e.do(s.queue, ctx, ids)
 		if refused := malformed(ids, err); refused != nil {
@@ -180,7 +181,7 @@ func (e *edit) run(args []string) error {
 			if e.elsewhere != nil && errors.Is(r.Err(), client.ErrNotFound) {
 				r = e.elsewhere(ctx, s, r)
 			}
-			t.add(cmp.Or(r.ID, r.Place), r.Err())
+			counts.add(cmp.Or(r.ID, r.Place), r.Err())
 			switch {
 			case e.json:
 				_ = json.NewEncoder(&text).Encode(r) // never returns an error for this type
@@ -197,7 +198,7 @@ func (e *edit) run(args []string) error {
 		return again, err
 	}
 
-	return e.byIDs(args, "items may have been "+e.done, t, do)
+	return e.byIDs(args, "items may have been "+e.done, counts, do)
 }
 
 func newRm(a *app) *cobra.Command {

@@ -115,16 +115,16 @@ func (q *queue) getByMsgID(msgID string) error {
 
 // get prints items by their ids, and says which are not there.
 func (q *queue) get(args []string) error {
-	t := &tally{done: "printed"}
+	counts := &idResults{done: "printed"}
 	do := func(ctx context.Context, s *session, ids []string) ([]string, error) {
 		list, err := s.queue.GetItems(ctx, ids, subjects.MaxValueBytes)
 		if refused := malformed(ids, err); refused != nil {
-			t.add(ids[0], refused)
+			counts.add(ids[0], refused)
 			return nil, nil
 		}
 		for i := 0; i < len(list) && err == nil; i++ {
-			it, failed := s.whole(ctx, &list[i], t.all == 1)
-			t.add(list[i].ID, failed)
+			it, failed := s.whole(ctx, &list[i], counts.all == 1)
+			counts.add(list[i].ID, failed)
 			if failed == nil {
 				err = q.printItem(it, args[0] != "-" && len(args) == 1)
 			}
@@ -132,7 +132,7 @@ func (q *queue) get(args []string) error {
 		return nil, err
 	}
 
-	return q.byIDs(args, "", t, do)
+	return q.byIDs(args, "", counts, do)
 }
 
 func newRank(a *app) *cobra.Command {

@@ -81,7 +81,7 @@ func (b *Dashboard) done(w http.ResponseWriter, r *http.Request, v *actionView, 
 	if err != nil {
 		v.Error = err.Error()
 	}
-	b.live.asked.forget(v.Queue) // the next page shows the new counts
+	b.monitor.asked.forget(v.Queue) // the next page shows the new counts
 	b.dead.expire()
 	b.busy.expire()
 	b.log(r, v.Action, v.Queue, "items", v.Count, "done", v.Done, "of", v.found,
@@ -218,7 +218,7 @@ func removeIn(state subjects.State) func(
 // prepareMove reads the priority to move to, unless the dialog asks for it. The smallest one comes
 // from the figures at hand, so that no move waits for it.
 func (b *Dashboard) prepareMove(v *actionView, do *itemAction, dry bool) {
-	if v.Least = b.live.one(v.Queue).least; v.Priority == "" && dry {
+	if v.Least = b.monitor.one(v.Queue).least; v.Priority == "" && dry {
 		return // the dialog asks for it
 	}
 
@@ -237,8 +237,8 @@ func (b *Dashboard) prepareMove(v *actionView, do *itemAction, dry bool) {
 
 // front returns the priority that is served before all that are ready, "" if that is not known.
 func (b *Dashboard) front(ctx context.Context, q queueRef) string {
-	_, _ = b.live.ask(ctx, q) // if it fails, what is known may do
-	least := b.live.one(q).least
+	_, _ = b.monitor.ask(ctx, q) // if it fails, what is known may do
+	least := b.monitor.one(q).least
 	if least == nil {
 		return ""
 	}

@@ -244,7 +244,7 @@ func (b *browser) nothingIsKnown(why string) {
 		"/", "/dead", "/busy", "/schedules", "/bridges", "/queue/pq/jobs", "/queue/pq/jobs/items",
 	} {
 		page := b.get(path)
-		for strings.Contains(page.body, `role="status"`) { // a survey, which soon ends
+		for strings.Contains(page.body, `role="status"`) { // a scan, which soon ends
 			page = b.get(path)
 		}
 		if !strings.Contains(page.body, why) ||
@@ -325,7 +325,7 @@ func TestUnknownRates(t *testing.T) {
 // Nobody is asked anything while nobody looks.
 func TestInterest(t *testing.T) {
 	now := time.Now()
-	l := &live{}
+	l := &monitor{}
 
 	for age, want := range map[time.Duration]bool{0: true, keepTime - 1: true, keepTime: false} {
 		l.watched = now.Add(-age)
@@ -339,7 +339,7 @@ func TestInterest(t *testing.T) {
 // those in view are asked about.
 func TestThousandsOfQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // in which no time passes
-		l := &live{queues: map[queueRef]*queueState{}, bridges: bridges{}}
+		l := &monitor{queues: map[queueRef]*queueState{}, bridges: bridges{}}
 		now := time.Now()
 
 		for i := range 10_000 {
@@ -353,7 +353,7 @@ func TestThousandsOfQueues(t *testing.T) {
 			t.Error("10,000 queues are not listed every 20 s")
 		}
 
-		d := &Dashboard{live: l}
+		d := &Dashboard{monitor: l}
 		v := d.queuesView(map[string][]string{"sort": {"ready"}, "dir": {"desc"}, "from": {"100"}})
 		if len(v.Rows) != pageRows || v.Rows[0].Ready != 9_899 || v.Total != 10_000 ||
 			v.Pager.From != 101 || v.Pager.Prev == "" || v.Pager.Next == "" {
@@ -390,7 +390,7 @@ func TestThousandsOfQueues(t *testing.T) {
 func TestDeadQueuesFold(t *testing.T) {
 	t.Parallel()
 
-	l := &live{queues: map[queueRef]*queueState{}, bridges: bridges{}}
+	l := &monitor{queues: map[queueRef]*queueState{}, bridges: bridges{}}
 	found := map[queueRef]subjects.QueueCounts{}
 
 	for name, n := range map[string]int64{
@@ -407,7 +407,7 @@ func TestDeadQueuesFold(t *testing.T) {
 	l.queue(queueRef{"pq", "mail"}).deadLetter = "bin"
 	l.listed = time.Now()
 	l.record(l.listed, found)
-	d := &Dashboard{live: l}
+	d := &Dashboard{monitor: l}
 
 	for filter, want := range map[string]string{
 		"":     "gone 0 jobs 5 mail 2",
@@ -435,14 +435,14 @@ func TestDeadQueuesFold(t *testing.T) {
 	}
 }
 
-// A survey is shared, shows a part of the first one only, keeps the last whole one after a failure,
+// A scan is shared, shows a part of the first one only, keeps the last whole one after a failure,
 // and goes on.
-func TestSurvey(t *testing.T) {
+func TestBackgroundScan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan error)
 		took := time.Second
-		s := survey[string]{searches: newSearches(nil)}
+		s := backgroundScan[string]{searches: newSearchRegistry(nil)}
 
 		s.gather = func(_ context.Context, show func(string)) (string, error) {
 			show("part")
@@ -464,7 +464,7 @@ func TestSurvey(t *testing.T) {
 		synctest.Wait()
 		wants("whole 01", false, nil)
 
-		time.Sleep(surveyFresh)
+		time.Sleep(scanFresh)
 		wants("whole 01", false, nil) // while the next one runs
 
 		answers <- errAway
@@ -482,7 +482,7 @@ func TestSurvey(t *testing.T) {
 
 		select {
 		case answers <- nil:
-			t.Error("a survey that takes long is made again at once")
+			t.Error("a scan that takes long is made again at once")
 		default:
 		}
 
@@ -499,7 +499,7 @@ func counted(kind, queue string, in, out int64) subjects.QueueTraffic {
 
 // Rates are what bridges counted between two answers. A bridge that no longer answers has none.
 func TestRates(t *testing.T) {
-	l := &live{bridges: bridges{}}
+	l := &monitor{bridges: bridges{}}
 	jobs, mail := queueRef{"pq", "jobs"}, queueRef{"q", "mail"}
 	now := time.Now()
 
@@ -574,7 +574,7 @@ func TestRates(t *testing.T) {
 func TestForeignAnswers(t *testing.T) {
 	grammar, err := subjects.New("pq", "q")
 	must(t, err)
-	l := &live{bridges: bridges{}, g: &gateway{grammar: grammar}}
+	l := &monitor{bridges: bridges{}, g: &gateway{grammar: grammar}}
 
 	for _, said := range []string{
 		`{"id":"null","endpoints":[null]}`, `{"id":"none"}`,

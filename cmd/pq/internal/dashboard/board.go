@@ -34,7 +34,7 @@ func (b *Dashboard) newShell(r *http.Request, title, nav string) *shell {
 	s := &shell{
 		Title: title, Nav: nav, Now: now, AsOf: now, User: callerOf(r).name,
 		Server: b.Conn.ConnectedUrlRedacted(), LogOut: b.guard.logins.hasForm(),
-		HideValues: b.HideValues, Status: b.live.status(r.Context()),
+		HideValues: b.HideValues, Status: b.monitor.status(r.Context()),
 	}
 	if r.Method == http.MethodGet { // the answer to a form stays as it is
 		s.Refresh = refreshTime
@@ -136,7 +136,7 @@ func (b *Dashboard) within(d time.Duration, page http.HandlerFunc) http.HandlerF
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeoutCause(r.Context(), d, fmt.Errorf("waited %v", d))
 		defer cancel()
-		b.live.freshen(ctx)
+		b.monitor.freshen(ctx)
 		page(w, r.WithContext(ctx))
 	}
 }
@@ -158,7 +158,7 @@ func (b *Dashboard) ofQueue(
 func (b *Dashboard) getBridges(w http.ResponseWriter, r *http.Request) {
 	s := b.newShell(r, "Bridges", "bridges")
 	var v *bridgesView
-	v, s.AsOf = b.live.bridgesView()
+	v, s.AsOf = b.monitor.bridgesView()
 	b.show(w, http.StatusOK, "bridges", s, v)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// maxBusy is how many leased items a survey looks at. The page shows pageRows of them.
+// maxBusy is how many leased items a scan looks at. The page shows pageRows of them.
 const maxBusy = 50_000
 
 // Page "busy".
@@ -25,16 +25,16 @@ type busyView struct {
 	Denied string
 	// Waiting is how many pops wait for items.
 	Waiting *int64
-	surveyState
+	scanState
 }
 
-// listBusy is the survey of leased items, in all queues.
+// listBusy is the scan of leased items, in all queues.
 func (b *Dashboard) listBusy(ctx context.Context, show func(busyView)) (v busyView, err error) {
-	if err := b.live.awaitList(ctx); err != nil {
+	if err := b.monitor.awaitList(ctx); err != nil {
 		return v, err
 	}
 
-	rows, _, listErr := b.live.all()
+	rows, _, listErr := b.monitor.all()
 	rows = slices.DeleteFunc(rows, func(row queueRow) bool { return row.Leased == 0 })
 	for i := range rows {
 		v.Total += rows[i].Leased
@@ -87,6 +87,6 @@ func (b *Dashboard) getBusy(w http.ResponseWriter, r *http.Request) {
 	for i := range v.Rows {
 		v.Rows[i].Can = b.gateway.may(r.Context(), v.Rows[i].Queue)
 	}
-	v.surveyState, v.Waiting = state, b.live.waiting()
-	b.showSurvey(w, b.newShell(r, "Busy", "busy"), "busy", state, &v)
+	v.scanState, v.Waiting = state, b.monitor.waiting()
+	b.showScan(w, b.newShell(r, "Busy", "busy"), "busy", state, &v)
 }

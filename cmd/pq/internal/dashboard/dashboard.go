@@ -6,8 +6,8 @@
 // that pages of other sites make a browser send.
 //
 // Pages that somebody looks at ask for themselves every two seconds. They share requests to the
-// bridges, see live, and while nobody looks nothing is asked. What goes through many queues, such
-// as the page of the dead letters, is a survey, which pages share too. The memory and time that
+// bridges, see monitor, and while nobody looks nothing is asked. Pages that go through many queues,
+// such as the page of the dead letters, share a scan in the background. The memory and time that
 // browsers can take are bounded by the constants of this package.
 package dashboard
 
@@ -33,19 +33,19 @@ type Dashboard struct {
 	listener net.Listener
 	guard    *guard
 	gateway  *gateway
-	live     *live
-	searches *searches
-	details  memo[queueRef, details]
+	monitor  *monitor
+	searches *searchRegistry
+	details  ttlCache[queueRef, details]
 
-	durations memo[queueRef, *durations]
+	durations ttlCache[queueRef, *durations]
 
 	turns chan struct{}       // an element for each page that is made
 	sent  *semaphore.Weighted // bytes of pages that browsers have not read yet
 	files *semaphore.Weighted // bytes of values, likewise
 
-	dead      survey[deadView]
-	busy      survey[busyView]
-	schedules survey[schedulesView]
+	dead      backgroundScan[deadView]
+	busy      backgroundScan[busyView]
+	schedules backgroundScan[schedulesView]
 }
 
 // New returns a Dashboard that listens on its address. Run serves the pages, and closes the
@@ -70,15 +70,15 @@ func New(o Options) (*Dashboard, error) {
 		Options: o, listener: listener, gateway: newGateway(&o),
 		guard: newGuard(&o, addr.Port), turns: make(chan struct{}, maxTurns),
 		sent: semaphore.NewWeighted(maxSent), files: semaphore.NewWeighted(maxFiles),
-		details:   memo[queueRef, details]{lasts: detailTime, most: maxDetails},
-		durations: memo[queueRef, *durations]{lasts: durationsTime, most: maxDetails},
+		details:   ttlCache[queueRef, details]{lasts: detailTime, most: maxDetails},
+		durations: ttlCache[queueRef, *durations]{lasts: durationsTime, most: maxDetails},
 	}
-	if b.live, err = newLive(b.gateway); err != nil {
+	if b.monitor, err = newMonitor(b.gateway); err != nil {
 		_ = listener.Close()
 		return nil, err
 	}
 
-	b.searches = newSearches(b.gateway)
+	b.searches = newSearchRegistry(b.gateway)
 	b.dead.searches, b.dead.gather = b.searches, b.countDead
 	b.busy.searches, b.busy.gather = b.searches, b.listBusy
 	b.schedules.searches, b.schedules.gather = b.searches, b.listSchedules
@@ -99,7 +99,7 @@ const stopTime = 5 * time.Second
 func (b *Dashboard) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	work.Go(func() { b.live.run(working) })
+	work.Go(func() { b.monitor.run(working) })
 
 	server := &http.Server{
 		Handler: b.guard.wrap(b.routes()), MaxHeaderBytes: maxHeaderBytes,

@@ -23,9 +23,9 @@ type deadView struct {
 	Counted int64
 	// Denied says why some queues cannot be read.
 	Denied string
-	// Causes are those with the most letters, of the target.MaxLetters that a survey looks at.
+	// Causes are those with the most letters, of the target.MaxLetters that a scan looks at.
 	Causes []deadCause
-	surveyState
+	scanState
 }
 
 // deadCause is dead letters of one queue with one cause.
@@ -53,20 +53,20 @@ func (c *deadCause) ElementID() string {
 
 var errNoCause = errors.New("no dead letter of this queue has this cause now")
 
-// countDead is the survey of the dead letters of all queues, by their causes.
+// countDead is the scan of the dead letters of all queues, by their causes.
 func (b *Dashboard) countDead(ctx context.Context, show func(deadView)) (v deadView, err error) {
-	if err := b.live.awaitList(ctx); err != nil {
+	if err := b.monitor.awaitList(ctx); err != nil {
 		return v, err
 	}
 
-	rows, _, listErr := b.live.all()
+	rows, _, listErr := b.monitor.all()
 	rows = slices.DeleteFunc(rows, func(row queueRow) bool {
 		return !row.IsDead || row.All() == 0
 	})
 	slices.SortFunc(rows, byName)
 	for i := range rows {
-		_, _ = b.live.update(ctx, rows[i].queueRef) // the list may be older
-		rows[i] = b.live.one(rows[i].queueRef).queueRow
+		_, _ = b.monitor.update(ctx, rows[i].queueRef) // the list may be older
+		rows[i] = b.monitor.one(rows[i].queueRef).queueRow
 		v.Total += rows[i].All()
 	}
 
@@ -94,8 +94,8 @@ func (b *Dashboard) getDead(w http.ResponseWriter, r *http.Request) {
 	for i := range v.Causes {
 		v.Causes[i].Can = b.gateway.may(r.Context(), v.Causes[i].In())
 	}
-	v.surveyState = state
-	b.showSurvey(w, b.newShell(r, "Dead letters", "dead"), "dead", state, &v)
+	v.scanState = state
+	b.showScan(w, b.newShell(r, "Dead letters", "dead"), "dead", state, &v)
 }
 
 // findCause returns a search that has found the dead letters of a queue with a cause.
@@ -104,7 +104,7 @@ func (b *Dashboard) findCause(ctx context.Context, q queueRef, cause string) (*s
 		v, state := b.dead.look(ctx)
 		for i := range v.Causes {
 			if c := &v.Causes[i]; c.In() == q && c.Text == cause {
-				return b.searches.keep(q, itemsFilter{Cause: c.Text}, c.Refs), nil
+				return b.searches.addFound(q, itemsFilter{Cause: c.Text}, c.Refs), nil
 			}
 		}
 		if !state.Running || ctx.Err() != nil {
@@ -113,9 +113,9 @@ func (b *Dashboard) findCause(ctx context.Context, q queueRef, cause string) (*s
 	}
 }
 
-// showSurvey shows a page of a survey. It soon asks again if it has only a part.
-func (b *Dashboard) showSurvey(
-	w http.ResponseWriter, s *shell, page string, state surveyState, view any,
+// showScan shows a page of a scan. It soon asks again if it has only a part.
+func (b *Dashboard) showScan(
+	w http.ResponseWriter, s *shell, page string, state scanState, view any,
 ) {
 	if s.AsOf = state.asOf; state.Running {
 		s.Refresh = soonTime

@@ -72,7 +72,7 @@ func (b *Dashboard) findSlowest(ctx context.Context, q queueRef) (found *search,
 		for i := range list {
 			ids[i] = target.Ref(&list[i])
 		}
-		found = b.searches.keep(q, slowest, ids)
+		found = b.searches.addFound(q, slowest, ids)
 		return nil
 	})
 	return found, err

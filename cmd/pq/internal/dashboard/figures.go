@@ -15,8 +15,8 @@ import (
 const (
 	// With thousands of queues, each second between two lists costs listsPerSecond queues at most.
 	listsPerSecond = 500
-	// Each viewTime, live asks about the queues that a page shows in a table. The others take
-	// turns, othersPerTick at each tick. The page of a queue asks by itself.
+	// Each viewTime, the monitor asks about the queues that a page shows in a table. The others
+	// take turns, othersPerTick at each tick. The page of a queue asks by itself.
 	viewTime      = 5 * time.Second
 	othersPerTick = 10
 	maxQueues     = 50_000
@@ -41,14 +41,14 @@ type queueState struct {
 	pausedGroups int
 }
 
-// record adds counts to the histories. l.mu is held.
-func (l *live) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
-	all := newPoint(now, subjects.QueueCounts{}, l.bridges.traffic(allQueues))
+// record adds counts to the histories. m.mu is held.
+func (m *monitor) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
+	all := newPoint(now, subjects.QueueCounts{}, m.bridges.traffic(allQueues))
 	for ref := range found {
-		l.queue(ref)
+		m.queue(ref)
 	}
 
-	dead := l.deadNames()
+	dead := m.deadNames()
 	for ref, home := range dead {
 		n, isFound := found[ref]
 		if _, isListed := found[home]; isFound && !isListed && n.Ready+n.Leased+n.Delayed > 0 {
@@ -57,9 +57,9 @@ func (l *live) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
 	}
 
 	for ref, n := range found {
-		q := l.queue(ref)
+		q := m.queue(ref)
 		q.QueueCounts, q.listed = n, true
-		p := newPoint(now, n, l.bridges.traffic(ref))
+		p := newPoint(now, n, m.bridges.traffic(ref))
 		q.history.add(p)
 		if _, isDead := dead[ref]; isDead {
 			continue
@@ -70,24 +70,24 @@ func (l *live) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
 		}
 	}
 
-	l.total.add(all)
+	m.total.add(all)
 }
 
-// queue returns the state of a queue, which is not kept if there are too many. l.mu is held.
-func (l *live) queue(ref queueRef) *queueState {
-	q := l.queues[ref]
+// queue returns the state of a queue, which is not kept if there are too many. m.mu is held.
+func (m *monitor) queue(ref queueRef) *queueState {
+	q := m.queues[ref]
 	if q == nil {
 		q = &queueState{}
-		if len(l.queues) < maxQueues {
-			l.queues[ref] = q
+		if len(m.queues) < maxQueues {
+			m.queues[ref] = q
 		}
 	}
 	return q
 }
 
-// note takes in the info of a queue. l.mu is held.
-func (l *live) note(now time.Time, ref queueRef, info *client.QueueInfo) {
-	q, set := l.queue(ref), &info.Settings
+// note takes in the info of a queue. m.mu is held.
+func (m *monitor) note(now time.Time, ref queueRef, info *client.QueueInfo) {
+	q, set := m.queue(ref), &info.Settings
 	q.knownAt, q.oldest, q.least, q.deadLetter = now, info.OldestAge, nil, set.DeadLetter
 	q.pauseUntil, q.pausedGroups = set.PauseUntil, len(set.PausedGroups)
 	if len(info.Priorities) > 0 {
@@ -95,33 +95,33 @@ func (l *live) note(now time.Time, ref queueRef, info *client.QueueInfo) {
 		q.least = &least
 	}
 	q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
-	q.history.add(newPoint(now, q.QueueCounts, l.bridges.traffic(ref)))
+	q.history.add(newPoint(now, q.QueueCounts, m.bridges.traffic(ref)))
 }
 
-func (l *live) isListDue(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	every := max(time.Duration(len(l.queues))*time.Second/listsPerSecond, tick)
-	return l.listErr != nil || now.Sub(l.listed) >= every-tick/4
+func (m *monitor) isListDue(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	every := max(time.Duration(len(m.queues))*time.Second/listsPerSecond, tick)
+	return m.listErr != nil || now.Sub(m.listed) >= every-tick/4
 }
 
 // due returns the queues to ask about: queues on pages, and some of the others. The queues asked
 // longest ago come first.
-func (l *live) due(now time.Time) []queueRef {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (m *monitor) due(now time.Time) []queueRef {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var shown, others []queueRef
-	for ref, q := range l.queues {
+	for ref, q := range m.queues {
 		switch age := now.Sub(q.asked); {
 		case !q.listed:
 		case now.Sub(q.shown) < viewTime && age >= viewTime-tick/4:
 			shown = append(shown, ref)
-		case age >= 2*viewTime && now.Sub(l.refused) > rightTime: // servers log what they refuse
+		case age >= 2*viewTime && now.Sub(m.refused) > rightTime: // servers log what they refuse
 			others = append(others, ref)
 		}
 	}
 
-	byAge := func(a, b queueRef) int { return l.queues[a].asked.Compare(l.queues[b].asked) }
+	byAge := func(a, b queueRef) int { return m.queues[a].asked.Compare(m.queues[b].asked) }
 	slices.SortFunc(shown, byAge)
 	slices.SortFunc(others, byAge)
 	return append(shown, others[:min(len(others), othersPerTick)]...)
@@ -137,10 +137,10 @@ type knownQueue struct {
 }
 
 // one returns the figures of a queue.
-func (l *live) one(ref queueRef) knownQueue {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queues[ref]
+func (m *monitor) one(ref queueRef) knownQueue {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	q := m.queues[ref]
 	if q == nil {
 		return knownQueue{queueRow: queueRow{queueRef: ref}}
 	}
@@ -148,10 +148,10 @@ func (l *live) one(ref queueRef) knownQueue {
 	now := time.Now()
 	q.shown = now
 	k := knownQueue{
-		l.row(now, ref, q), q.least, q.knownAt, slices.Clone(q.history.points), l.bridges.past(ref),
+		m.row(now, ref, q), q.least, q.knownAt, slices.Clone(q.history.points), m.bridges.past(ref),
 	}
 	if k.asOf.IsZero() && q.listed {
-		k.asOf = l.listed
+		k.asOf = m.listed
 	}
 
 	k.Line = q.history.line(now, readyLine)
@@ -160,20 +160,20 @@ func (l *live) one(ref queueRef) knownQueue {
 
 // all returns all queues, in no order and without their lines, and the total of them. Dead-letter
 // queues do not count: their items are the Dead of the queues they came from.
-func (l *live) all() (rows []queueRow, sum counts, err error) {
+func (m *monitor) all() (rows []queueRow, sum counts, err error) {
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	dead := l.deadNames()
-	rows = make([]queueRow, 0, len(l.queues))
-	sum.Known = !l.listed.IsZero() // a part of the list has no total
-	sum.traffic = l.bridges.traffic(allQueues)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dead := m.deadNames()
+	rows = make([]queueRow, 0, len(m.queues))
+	sum.Known = !m.listed.IsZero() // a part of the list has no total
+	sum.traffic = m.bridges.traffic(allQueues)
 	var letters int64
-	for ref, q := range l.queues {
+	for ref, q := range m.queues {
 		if !q.listed && q.Ready+q.Leased+q.Delayed == 0 {
 			continue
 		}
-		row := l.row(now, ref, q)
+		row := m.row(now, ref, q)
 		_, row.IsDead = dead[ref]
 		rows = append(rows, row)
 		if row.IsDead {
@@ -186,20 +186,20 @@ func (l *live) all() (rows []queueRow, sum counts, err error) {
 	}
 
 	sum.Dead = sum.IfKnown(letters)
-	return rows, sum, l.listErr
+	return rows, sum, m.listErr
 }
 
 // deadNames returns the dead-letter queues and the queues they belong to, by the usual names and by
-// the settings as far as they are known. l.mu is held.
-func (l *live) deadNames() map[queueRef]queueRef {
+// the settings as far as they are known. m.mu is held.
+func (m *monitor) deadNames() map[queueRef]queueRef {
 	dead := map[queueRef]queueRef{}
-	for ref := range l.queues {
+	for ref := range m.queues {
 		if home, ok := strings.CutSuffix(ref.Name, settings.DeadSuffix); ok && home != "" {
 			dead[ref] = ref.Named(home)
 		}
 	}
 
-	for ref, q := range l.queues {
+	for ref, q := range m.queues {
 		if q.deadLetter != "" {
 			dead[ref.Named(q.deadLetter)] = ref
 		}
@@ -208,12 +208,12 @@ func (l *live) deadNames() map[queueRef]queueRef {
 	return dead
 }
 
-// row returns a queue without its line. l.mu is held.
-func (l *live) row(now time.Time, ref queueRef, q *queueState) queueRow {
+// row returns a queue without its line. m.mu is held.
+func (m *monitor) row(now time.Time, ref queueRef, q *queueState) queueRow {
 	row := queueRow{queueRef: ref}
 	row.Ready, row.Leased, row.Delayed = q.Ready, q.Leased, q.Delayed
 	row.Known = q.listed || !q.knownAt.IsZero()
-	row.traffic = l.bridges.traffic(ref)
+	row.traffic = m.bridges.traffic(ref)
 
 	if q.oldest != nil && q.Ready > 0 {
 		age := *q.oldest + now.Sub(q.knownAt)
@@ -227,10 +227,10 @@ func (l *live) row(now time.Time, ref queueRef, q *queueState) queueRow {
 
 	set := client.Settings{DeadLetter: q.deadLetter}
 	dead := ref.Named(set.DeadLetterQueue(ref.Name))
-	if q.listed && !l.listed.IsZero() { // then a queue that is not in the list has no items
+	if q.listed && !m.listed.IsZero() { // then a queue that is not in the list has no items
 		row.Dead = new(int64)
 	}
-	if other := l.queues[dead]; other != nil {
+	if other := m.queues[dead]; other != nil {
 		if n := other.Ready + other.Leased + other.Delayed; n > 0 {
 			row.Dead, row.DeadQueue = &n, &dead
 		}
@@ -241,27 +241,27 @@ func (l *live) row(now time.Time, ref queueRef, q *queueState) queueRow {
 
 // show adds the lines of rows that somebody looks at now, and those of all queues, with their
 // counters and as of when they are.
-func (l *live) show(v *queuesView) {
+func (m *monitor) show(v *queuesView) {
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for i := range v.Rows {
-		if q := l.queues[v.Rows[i].queueRef]; q != nil {
+		if q := m.queues[v.Rows[i].queueRef]; q != nil {
 			q.shown = now
 			v.Rows[i].Line = q.history.line(now, readyLine)
 		}
 	}
 
-	v.Sum.Line, v.InLine = l.total.line(now, readyLine), l.total.line(now, pushedLine)
-	v.OutLine, v.FailedLine = l.total.line(now, poppedLine), l.total.line(now, failedLine)
-	v.Past, v.asOf = l.bridges.past(allQueues), l.listed
+	v.Sum.Line, v.InLine = m.total.line(now, readyLine), m.total.line(now, pushedLine)
+	v.OutLine, v.FailedLine = m.total.line(now, poppedLine), m.total.line(now, failedLine)
+	v.Past, v.asOf = m.bridges.past(allQueues), m.listed
 }
 
 // waiting is how many pops wait.
-func (l *live) waiting() *int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.bridges.traffic(allQueues).Waiting
+func (m *monitor) waiting() *int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.bridges.traffic(allQueues).Waiting
 }
 
 func byName(a, b queueRow) int {

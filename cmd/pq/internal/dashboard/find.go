@@ -63,11 +63,11 @@ func (b *Dashboard) getJob(w http.ResponseWriter, r *http.Request) {
 func (b *Dashboard) findAnywhere(
 	ctx context.Context, id string,
 ) (at *target.Place, missing string, err error) {
-	if err := b.live.awaitList(ctx); err != nil {
+	if err := b.monitor.awaitList(ctx); err != nil {
 		return nil, "", err
 	}
 
-	rows, _, denied := b.live.all()
+	rows, _, denied := b.monitor.all()
 	permissions := b.gateway.permissions(ctx)
 	var queues []target.Place
 	for _, row := range rows {

@@ -48,7 +48,7 @@ type gateway struct {
 	// refused are the subjects that the server has refused, and until when nobody asks again.
 	refused map[string]time.Time
 
-	allowed memo[struct{}, *discovery.Permissions] // as the server says; nil if it does not
+	allowed ttlCache[struct{}, *discovery.Permissions] // as the server says; nil if it does not
 }
 
 // errRefused begins the errors of requests that the NATS server refuses.
@@ -95,7 +95,7 @@ func newGateway(o *Options) *gateway {
 		nc: o.Conn, away: o.Away, grammar: o.Grammar, timeout: o.Timeout,
 		slots: make(chan struct{}, maxCalls), large: make(chan struct{}, maxLarge),
 		refused: map[string]time.Time{},
-		allowed: memo[struct{}, *discovery.Permissions]{lasts: rightTime, most: 1},
+		allowed: ttlCache[struct{}, *discovery.Permissions]{lasts: rightTime, most: 1},
 	}
 
 	g.client = g.newClient("dashboard on ")

@@ -314,7 +314,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	}
 
 	now := time.Now()
-	f := live{
+	f := monitor{
 		queues:  map[queueRef]*queueState{{"pq", "a"}: {listed: true}},
 		refused: now.Add(-time.Second),
 	}
@@ -358,7 +358,7 @@ func TestNothingMatches(t *testing.T) {
 func TestCountOfDialog(t *testing.T) {
 	r := newRig(t, nil)
 	ids := r.push("a", "b", "c")
-	f := r.board.searches.keep(queueRef{"pq", "jobs"}, itemsFilter{}, ids[:1])
+	f := r.board.searches.addFound(queueRef{"pq", "jobs"}, itemsFilter{}, ids[:1])
 	b := r.browser()
 	b.get("/queue/pq/jobs/items")
 	dialog := b.post("/queue/pq/jobs/remove", "search", f.id, "dry",

@@ -129,7 +129,7 @@ func (b *Dashboard) findJob(ctx context.Context, q queueRef, id string) ([]itemR
 		return rows, err
 	}
 
-	info, err := b.live.ask(ctx, q)
+	info, err := b.monitor.ask(ctx, q)
 	if err != nil {
 		return rows, nil
 	}

@@ -56,8 +56,8 @@ func (b *Dashboard) optionsOf(f itemsFilter) (o client.ItemsOptions, err error) 
 
 // newItems returns a list of items that has none yet.
 func (b *Dashboard) newItems(r *http.Request, q queueRef, f itemsFilter) *itemsView {
-	info, _ := b.live.ask(r.Context(), q) // the list itself says what is wrong
-	known := b.live.one(q)
+	info, _ := b.monitor.ask(r.Context(), q) // the list itself says what is wrong
+	known := b.monitor.one(q)
 	v := &itemsView{
 		Queue: q, Filter: f, Can: b.gateway.may(r.Context(), q),
 		Counts: known.counts, DeadQueue: known.DeadQueue,
@@ -153,7 +153,7 @@ func (b *Dashboard) postSearch(w http.ResponseWriter, r *http.Request, q queueRe
 	options, err := b.optionsOf(filter)
 	var found *search
 	if err == nil {
-		counts := b.live.one(q).counts
+		counts := b.monitor.one(q).counts
 		found, err = b.searches.start(q, filter, options, counts.All())
 	}
 	b.openSearch(w, r, q, filter, found, err)

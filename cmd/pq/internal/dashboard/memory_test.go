@@ -119,7 +119,7 @@ func TestMemoryOfInfos(t *testing.T) {
 		PauseUntil:   time.Now().Add(time.Hour),
 	})
 	must(t, err)
-	l, ctx := r.board.live, context.Background()
+	l, ctx := r.board.monitor, context.Background()
 
 	for i := range maxAnswers {
 		_, err := l.ask(ctx, queueRef{"pq", fmt.Sprint("other", i)})
@@ -141,15 +141,15 @@ func TestMemoryOfInfos(t *testing.T) {
 	}
 }
 
-// A memo keeps no more answers than it may: one more drops all others, and another answer about a
+// A ttlCache has no more answers than it may: one more drops all others, and another answer about a
 // known key drops none.
-func TestMemo(t *testing.T) {
+func TestTTLCache(t *testing.T) {
 	const most = 3
-	m := memo[int, int]{most: most} // no answer lasts, so that each get asks
+	c := ttlCache[int, int]{most: most} // no answer lasts, so that each get asks
 	asked := 0
 
 	get := func(key int) {
-		_, _ = m.get(t.Context(), key, func() (int, error) {
+		_, _ = c.get(t.Context(), key, func() (int, error) {
 			asked++
 			return key, nil
 		})
@@ -159,13 +159,13 @@ func TestMemo(t *testing.T) {
 		get(key)
 		get(0)
 	}
-	if len(m.all) != most || asked != 2*most {
-		t.Errorf("after %d answers, %d are kept, want %d", asked, len(m.all), most)
+	if len(c.all) != most || asked != 2*most {
+		t.Errorf("after %d answers, %d are kept, want %d", asked, len(c.all), most)
 	}
 
 	get(most)
-	if len(m.all) != 1 {
-		t.Errorf("after one more, %d are kept, want 1", len(m.all))
+	if len(c.all) != 1 {
+		t.Errorf("after one more, %d are kept, want 1", len(c.all))
 	}
 }
 
@@ -176,9 +176,9 @@ func TestMemoryOfSearches(t *testing.T) {
 	q := queueRef{"pq", "jobs"}
 	ids := make([]string, maxMatches)
 
-	first := r.board.searches.keep(q, itemsFilter{}, ids)
+	first := r.board.searches.addFound(q, itemsFilter{}, ids)
 	for range keptMatches/maxMatches + 2 { // more than there is room for, with the first
-		r.board.searches.keep(q, itemsFilter{}, ids)
+		r.board.searches.addFound(q, itemsFilter{}, ids)
 	}
 
 	if _, err := r.board.searches.find(first.id, q); err == nil || len(r.board.searches.all) > 3 {

@@ -48,12 +48,12 @@ func (b *Dashboard) showQueue(w http.ResponseWriter, r *http.Request, code int, 
 func (b *Dashboard) queueView(r *http.Request, q queueRef) *queueView {
 	ctx := r.Context()
 	if r.Method == http.MethodPost { // figures are others now, and nobody waits for pages that ask
-		b.live.asked.forget(q)
+		b.monitor.asked.forget(q)
 		b.details.forget(q)
 	}
 
-	info, err := b.live.ask(ctx, q)
-	known := b.live.one(q)
+	info, err := b.monitor.ask(ctx, q)
+	known := b.monitor.one(q)
 	v := &queueView{
 		queueRow: known.queueRow, Past: known.past, Info: info, asOf: known.asOf,
 		Denied: deniedBy(err), Can: b.gateway.may(ctx, q),

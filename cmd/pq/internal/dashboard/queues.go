@@ -50,7 +50,7 @@ func orLeast[T int64 | float64 | time.Duration](n *T) float64 {
 
 // queuesView returns the part of the table of queues that a query asks for.
 func (b *Dashboard) queuesView(query url.Values) *queuesView {
-	rows, sum, err := b.live.all()
+	rows, sum, err := b.monitor.all()
 	v := &queuesView{
 		Filter: query.Get("filter"), Kind: query.Get("kind"),
 		Sort: query.Get("sort"), Desc: query.Get("dir") == "desc",
@@ -76,7 +76,7 @@ func (b *Dashboard) queuesView(query url.Values) *queuesView {
 	from := clampFrom(query, len(rows))
 	v.Rows = slices.Clone(rows[from:min(from+pageRows, len(rows))])
 	v.Pager = pagerOf("/", query, from, len(v.Rows), len(rows))
-	b.live.show(v)
+	b.monitor.show(v)
 	return v
 }
 

@@ -33,7 +33,7 @@ type schedulesView struct {
 	// Denied says why some queues cannot be asked. CanAdd offers to add a schedule.
 	Denied string
 	CanAdd bool
-	surveyState
+	scanState
 }
 
 // scheduleRow is a schedule of a queue, whose items wait if QueuePaused. It has no value and
@@ -59,15 +59,15 @@ func (r scheduleRow) Path() string {
 	return "/schedule?" + query.Encode()
 }
 
-// listSchedules is the survey of the schedules of all queues.
+// listSchedules is the scan of the schedules of all queues.
 func (b *Dashboard) listSchedules(
 	ctx context.Context, show func(schedulesView),
 ) (v schedulesView, err error) {
-	if err := b.live.awaitList(ctx); err != nil {
+	if err := b.monitor.awaitList(ctx); err != nil {
 		return v, err
 	}
 
-	queues, _, err := b.live.all()
+	queues, _, err := b.monitor.all()
 	v.Queues, v.Denied = int64(len(queues)), deniedBy(err)
 
 	var mu sync.Mutex
@@ -132,10 +132,10 @@ func (b *Dashboard) getSchedules(w http.ResponseWriter, r *http.Request) {
 	for i := range v.Rows {
 		row := &v.Rows[i]
 		row.Can = b.gateway.may(r.Context(), row.Queue)
-		row.QueuePaused = b.live.one(row.Queue).Paused
+		row.QueuePaused = b.monitor.one(row.Queue).Paused
 		v.CanAdd = v.CanAdd || row.Can.Schedule
 	}
 	v.Pager = pagerOf("/schedules", query, from, len(v.Rows), v.Count)
-	v.surveyState = state
-	b.showSurvey(w, b.newShell(r, "Schedules", "schedules"), "schedules", state, &v)
+	v.scanState = state
+	b.showScan(w, b.newShell(r, "Schedules", "schedules"), "schedules", state, &v)
 }

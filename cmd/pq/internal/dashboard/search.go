@@ -23,8 +23,8 @@ const (
 	longestSearch = 10 * time.Minute
 )
 
-// searches has the searches that were started, by their ids.
-type searches struct {
+// searchRegistry has the searches that were started, by their ids.
+type searchRegistry struct {
 	g    *gateway
 	work sync.WaitGroup
 	ctx  context.Context
@@ -54,14 +54,14 @@ var (
 	errNoSearch = errors.New("this search is no longer kept: search again")
 )
 
-func newSearches(g *gateway) *searches {
-	s := &searches{g: g, all: map[string]*search{}}
+func newSearchRegistry(g *gateway) *searchRegistry {
+	s := &searchRegistry{g: g, all: map[string]*search{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
 
 // end stops all searches and waits for them.
-func (s *searches) end() {
+func (s *searchRegistry) end() {
 	s.mu.Lock()
 	s.stop()
 	s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *searches) end() {
 }
 
 // spawn does work that end waits for, unless that was called.
-func (s *searches) spawn(work func()) bool {
+func (s *searchRegistry) spawn(work func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -80,7 +80,7 @@ func (s *searches) spawn(work func()) bool {
 }
 
 // start begins a search.
-func (s *searches) start(
+func (s *searchRegistry) start(
 	q queueRef, f itemsFilter, options client.ItemsOptions, total int64,
 ) (*search, error) {
 	s.mu.Lock()
@@ -104,7 +104,7 @@ func (s *searches) start(
 }
 
 // take counts one more search that runs, if there may be. s.mu is held.
-func (s *searches) take() error {
+func (s *searchRegistry) take() error {
 	if s.running >= maxSearches || s.ctx.Err() != nil {
 		return errSearches
 	}
@@ -112,14 +112,14 @@ func (s *searches) take() error {
 	return nil
 }
 
-func (s *searches) release() {
+func (s *searchRegistry) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--
 }
 
 // during looks for something while a page waits, as one of the searches that run.
-func (s *searches) during(look func() error) error {
+func (s *searchRegistry) during(look func() error) error {
 	s.mu.Lock()
 	err := s.take()
 	s.mu.Unlock()
@@ -130,8 +130,8 @@ func (s *searches) during(look func() error) error {
 	return look()
 }
 
-// keep returns an ended search with refs that were found without it.
-func (s *searches) keep(q queueRef, f itemsFilter, refs []string) *search {
+// addFound adds an ended search with refs that were found without it.
+func (s *searchRegistry) addFound(q queueRef, f itemsFilter, refs []string) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.add(q, f, func(error) {})
@@ -141,7 +141,7 @@ func (s *searches) keep(q queueRef, f itemsFilter, refs []string) *search {
 }
 
 // add keeps a search. If there are too many, it drops all that have ended. s.mu is held.
-func (s *searches) add(q queueRef, f itemsFilter, cancel context.CancelCauseFunc) *search {
+func (s *searchRegistry) add(q queueRef, f itemsFilter, cancel context.CancelCauseFunc) *search {
 	matches := 0
 	for _, f := range s.all {
 		matches += len(f.matches())
@@ -157,7 +157,7 @@ func (s *searches) add(q queueRef, f itemsFilter, cancel context.CancelCauseFunc
 }
 
 // find returns a search of a queue.
-func (s *searches) find(id string, q queueRef) (*search, error) {
+func (s *searchRegistry) find(id string, q queueRef) (*search, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := s.all[id]; f != nil && f.queue == q {

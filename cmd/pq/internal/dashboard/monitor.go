@@ -28,13 +28,13 @@ const (
 	freshFor  = 3 * refreshTime
 )
 
-// live knows what the queues and bridges do now. All pages share it: it asks as often for twenty
+// monitor knows what the queues and bridges do now. All pages share it: it asks as often for 20
 // pages as for one, and not at all while nobody looks.
-type live struct {
+type monitor struct {
 	g       *gateway
 	answers *nats.Subscription
 	wake    chan struct{}
-	asked   memo[queueRef, *client.QueueInfo] // for their pages
+	asked   ttlCache[queueRef, *client.QueueInfo] // for their pages
 
 	mu      sync.Mutex
 	queues  map[queueRef]*queueState
@@ -51,71 +51,71 @@ type live struct {
 // maxAnswers are kept, of up to 100 KB each.
 const maxAnswers = 64
 
-func newLive(g *gateway) (*live, error) {
-	l := &live{
+func newMonitor(g *gateway) (*monitor, error) {
+	m := &monitor{
 		g: g, wake: make(chan struct{}, 1),
 		queues: map[queueRef]*queueState{}, bridges: bridges{}, ended: make(chan struct{}),
-		asked: memo[queueRef, *client.QueueInfo]{lasts: tick - tick/4, most: maxAnswers},
+		asked: ttlCache[queueRef, *client.QueueInfo]{lasts: tick - tick/4, most: maxAnswers},
 	}
 	var err error
-	l.answers, err = g.nc.Subscribe(g.nc.NewInbox(), l.noteAnswer)
-	return l, err
+	m.answers, err = g.nc.Subscribe(g.nc.NewInbox(), m.noteAnswer)
+	return m, err
 }
 
 // run looks at the queues until ctx ends.
-func (l *live) run(ctx context.Context) {
-	defer func() { _ = l.answers.Unsubscribe() }() // fails only if the connection has ended
+func (m *monitor) run(ctx context.Context) {
+	defer func() { _ = m.answers.Unsubscribe() }() // fails only if the connection has ended
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.wake:
+		case <-m.wake:
 		case <-timer.C:
 		}
 
 		began := time.Now()
-		if !l.isWatched(began) { // until somebody comes
+		if !m.isWatched(began) { // until somebody comes
 			continue
 		}
-		l.look(ctx, began)
+		m.look(ctx, began)
 		timer.Reset(max(tick-time.Since(began), tick/4))
 	}
 }
 
 // isWatched reports whether somebody looks, or did lately.
-func (l *live) isWatched(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return now.Sub(l.watched) < keepTime
+func (m *monitor) isWatched(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return now.Sub(m.watched) < keepTime
 }
 
 // look brings everything up to date that is due.
-func (l *live) look(ctx context.Context, now time.Time) {
-	if l.g.nc.IsConnected() {
-		l.mu.Lock()
-		l.looked = now
-		for _, b := range l.bridges {
+func (m *monitor) look(ctx context.Context, now time.Time) {
+	if m.g.nc.IsConnected() {
+		m.mu.Lock()
+		m.looked = now
+		for _, b := range m.bridges {
 			b.missed++
 		}
-		l.mu.Unlock()
+		m.mu.Unlock()
 		ask := func(ctx context.Context) error {
-			return discovery.Publish(ctx, l.g.nc, discovery.StatsSubject, l.answers.Subject,
+			return discovery.Publish(ctx, m.g.nc, discovery.StatsSubject, m.answers.Subject,
 				[]byte(subjects.StatsOfQueues))
 		}
-		_ = l.g.send(ctx, l.g.slots, discovery.StatsSubject, ask) // pages say what is not known
-		if l.isListDue(now) {
-			l.list(ctx)
+		_ = m.g.send(ctx, m.g.slots, discovery.StatsSubject, ask) // pages say what is not known
+		if m.isListDue(now) {
+			m.list(ctx)
 		}
 
 		// Pages may wait for the end of the look: what takes too long, is due again.
 		within, cancel := context.WithTimeout(ctx, pollTime)
 		var asked errgroup.Group
 		asked.SetLimit(4)
-		for _, q := range l.due(now) {
+		for _, q := range m.due(now) {
 			asked.Go(func() error {
-				_, err := l.update(within, q)
+				_, err := m.update(within, q)
 				return err
 			})
 		}
@@ -123,27 +123,27 @@ func (l *live) look(ctx context.Context, now time.Time) {
 		cancel()
 	}
 
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	isOld := func(_ string, b *bridgeState) bool { return now.Sub(b.Seen) > forgetAfter }
-	maps.DeleteFunc(l.bridges, isOld)
-	close(l.ended)
-	l.ended = make(chan struct{})
+	maps.DeleteFunc(m.bridges, isOld)
+	close(m.ended)
+	m.ended = make(chan struct{})
 }
 
 // noteAnswer takes in what a bridge says.
-func (l *live) noteAnswer(m *nats.Msg) {
-	b := discovery.Parse(l.g.grammar, m.Data)
+func (m *monitor) noteAnswer(answer *nats.Msg) {
+	b := discovery.Parse(m.g.grammar, answer.Data)
 	if b == nil || b.BridgeStats == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.bridges.note(time.Now(), b)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.bridges.note(time.Now(), b)
 }
 
 // list lists all queues.
-func (l *live) list(ctx context.Context) {
+func (m *monitor) list(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*pollTime)
 	defer cancel()
 
@@ -151,7 +151,7 @@ func (l *live) list(ctx context.Context) {
 	var failed error
 	var refusals []error
 	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
-		all, err := l.g.list(ctx, kind, maxQueues-len(found))
+		all, err := m.g.list(ctx, kind, maxQueues-len(found))
 		if errors.Is(err, errRefused) {
 			refusals = append(refusals, err)
 		} else {
@@ -167,20 +167,20 @@ func (l *live) list(ctx context.Context) {
 	}
 
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.listErr = failed; failed != nil && len(found) == 0 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.listErr = failed; failed != nil && len(found) == 0 {
 		return
 	}
 
 	if failed == nil {
-		l.listed = now
+		m.listed = now
 	}
-	l.record(now, found)
-	for ref, q := range l.queues {
+	m.record(now, found)
+	for ref, q := range m.queues {
 		if _, ok := found[ref]; !ok && failed == nil {
 			if q.listed = false; now.Sub(q.asked) > viewTime { // nobody looks at its page
-				delete(l.queues, ref)
+				delete(m.queues, ref)
 			}
 		}
 	}
@@ -188,49 +188,49 @@ func (l *live) list(ctx context.Context) {
 
 // ask brings a queue up to date for a page of it, and returns its last info, nil if it was never
 // known. All who ask in the same tick share the answer.
-func (l *live) ask(ctx context.Context, ref queueRef) (*client.QueueInfo, error) {
-	update := func() (*client.QueueInfo, error) { return l.update(ctx, ref) }
-	return l.asked.get(ctx, ref, update)
+func (m *monitor) ask(ctx context.Context, ref queueRef) (*client.QueueInfo, error) {
+	update := func() (*client.QueueInfo, error) { return m.update(ctx, ref) }
+	return m.asked.get(ctx, ref, update)
 }
 
 // update brings a queue up to date, and returns its info.
-func (l *live) update(ctx context.Context, ref queueRef) (*client.QueueInfo, error) {
+func (m *monitor) update(ctx context.Context, ref queueRef) (*client.QueueInfo, error) {
 	within, cancel := context.WithTimeout(ctx, pageTime)
 	defer cancel()
-	info, err := l.g.info(within, ref)
+	info, err := m.g.info(within, ref)
 	if ctx.Err() != nil {
 		return info, err
 	}
 
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.queue(ref).asked = now; err == nil {
-		l.note(now, ref, info)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queue(ref).asked = now; err == nil {
+		m.note(now, ref, info)
 	} else if deniedBy(err) != "" {
-		l.refused = now
+		m.refused = now
 	}
 	return info, err
 }
 
 // freshen notes that somebody looks, and waits a moment for new figures if the known ones are old.
-func (l *live) freshen(ctx context.Context) {
-	l.mu.Lock()
-	isOld := time.Since(l.watched) > freshFor || l.listed.IsZero() && l.listErr == nil
-	l.watched = time.Now()
-	l.mu.Unlock()
+func (m *monitor) freshen(ctx context.Context) {
+	m.mu.Lock()
+	isOld := time.Since(m.watched) > freshFor || m.listed.IsZero() && m.listErr == nil
+	m.watched = time.Now()
+	m.mu.Unlock()
 	if isOld {
-		l.await(ctx, firstLook)
+		m.await(ctx, firstLook)
 	}
 }
 
 // await waits for the end of a look, which begins at once unless one is under way.
-func (l *live) await(ctx context.Context, atMost time.Duration) {
-	l.mu.Lock()
-	ended := l.ended
-	l.mu.Unlock()
+func (m *monitor) await(ctx context.Context, atMost time.Duration) {
+	m.mu.Lock()
+	ended := m.ended
+	m.mu.Unlock()
 	select {
-	case l.wake <- struct{}{}:
+	case m.wake <- struct{}{}:
 	default:
 	}
 
@@ -242,46 +242,46 @@ func (l *live) await(ctx context.Context, atMost time.Duration) {
 }
 
 // awaitList waits for the list of queues if it is old.
-func (l *live) awaitList(ctx context.Context) error {
-	if l.isListDue(time.Now()) {
-		l.await(ctx, longestSearch)
+func (m *monitor) awaitList(ctx context.Context) error {
+	if m.isListDue(time.Now()) {
+		m.await(ctx, longestSearch)
 	}
 
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	switch {
-	case !l.g.nc.IsConnected():
+	case !m.g.nc.IsConnected():
 		return errAway
-	case deniedBy(l.listErr) != "": // what is known without the list is all that there is
+	case deniedBy(m.listErr) != "": // what is known without the list is all that there is
 		return nil
 	}
 
-	return l.listErr
+	return m.listErr
 }
 
 // status returns how the connection is. If the time of a page is over, it was not answered.
-func (l *live) status(page context.Context) status {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (m *monitor) status(page context.Context) status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	switch {
-	case !l.g.nc.IsConnected():
-		return status{stateAway, l.g.because("NATS is unreachable; trying to reconnect")}
-	case errors.Is(l.listErr, errRefused):
-		return status{stateDenied, l.listErr.Error()}
-	case l.listErr != nil || page.Err() != nil:
-		return status{stateAway, cmp.Or(l.listErr, errNoBridge).Error()}
+	case !m.g.nc.IsConnected():
+		return status{stateAway, m.g.because("NATS is unreachable; trying to reconnect")}
+	case errors.Is(m.listErr, errRefused):
+		return status{stateDenied, m.listErr.Error()}
+	case m.listErr != nil || page.Err() != nil:
+		return status{stateAway, cmp.Or(m.listErr, errNoBridge).Error()}
 	}
 
-	return l.bridges.status()
+	return m.bridges.status()
 }
 
 // bridgesView returns what the page of the bridges shows, and as of when.
-func (l *live) bridgesView() (*bridgesView, time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	v := &bridgesView{Rows: l.bridges.rows()}
-	if refused := l.g.refusal(discovery.StatsSubject); len(v.Rows) == 0 {
+func (m *monitor) bridgesView() (*bridgesView, time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := &bridgesView{Rows: m.bridges.rows()}
+	if refused := m.g.refusal(discovery.StatsSubject); len(v.Rows) == 0 {
 		v.Denied = deniedBy(refused)
 	}
-	return v, l.looked
+	return v, m.looked
 }

@@ -7,40 +7,40 @@ import (
 )
 
 const (
-	// A survey is shown for surveyFresh at least before a page begins another, and for surveyShare
-	// times as long as it took: so surveys take a fifth of the time at most. One that failed is
+	// A scan is shown for scanFresh at least before a page begins another, and for scanShare
+	// times as long as it took: so scans take a fifth of the time at most. One that failed is
 	// soon followed by another.
-	surveyFresh = 5 * time.Second
-	surveyShare = 4
-	// firstWait is how long a page waits for a survey. Most take less.
+	scanFresh = 5 * time.Second
+	scanShare = 4
+	// firstWait is how long a page waits for a scan. Most take less.
 	firstWait = 200 * time.Millisecond
 )
 
-// survey goes through many queues in the background, for all pages that show the result.
-type survey[V any] struct {
-	searches *searches
+// backgroundScan goes through many queues in the background, for all pages that show the result.
+type backgroundScan[V any] struct {
+	searches *searchRegistry
 	// gather does it. It calls show with what it has so far, which must not change afterwards.
 	gather func(ctx context.Context, show func(V)) (V, error)
 
 	mu       sync.Mutex
 	result   V
-	state    surveyState
-	complete bool // result is of a whole survey
+	state    scanState
+	complete bool // result is of a whole scan
 	running  bool
 	next     time.Time     // when the next one may begin
 	expired  bool          // something has changed since the last one began
 	done     chan struct{} // closed at the end of the last one
 }
 
-// surveyState says how far to trust a result.
-type surveyState struct {
+// scanState says how far to trust a result.
+type scanState struct {
 	Running bool  // and the result is only a part
-	Err     error // of the last survey
+	Err     error // of the last scan
 	asOf    time.Time
 }
 
-// look returns the last result. A new survey begins if that is old, and replaces it when it ends.
-func (s *survey[V]) look(ctx context.Context) (V, surveyState) {
+// look returns the last result. A new scan begins if that is old, and replaces it when it ends.
+func (s *backgroundScan[V]) look(ctx context.Context) (V, scanState) {
 	select {
 	case <-s.start():
 	case <-ctx.Done():
@@ -51,8 +51,8 @@ func (s *survey[V]) look(ctx context.Context) (V, surveyState) {
 	return s.result, s.state
 }
 
-// start begins a survey if the last one is old, and returns a channel that is closed at its end.
-func (s *survey[V]) start() <-chan struct{} {
+// start begins a scan if the last one is old, and returns a channel that is closed at its end.
+func (s *backgroundScan[V]) start() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := time.Now()
@@ -63,7 +63,7 @@ func (s *survey[V]) start() <-chan struct{} {
 	done := make(chan struct{})
 	s.done, s.running, s.expired = done, true, false
 	if !s.complete {
-		s.state = surveyState{asOf: began, Running: true}
+		s.state = scanState{asOf: began, Running: true}
 	}
 
 	spawned := s.searches.spawn(func() {
@@ -76,9 +76,9 @@ func (s *survey[V]) start() <-chan struct{} {
 	return done
 }
 
-// run makes a survey and keeps the result. After an error, the result of the last whole survey
+// run makes a scan and keeps the result. After an error, the result of the last whole scan
 // stays.
-func (s *survey[V]) run(began time.Time) {
+func (s *backgroundScan[V]) run(began time.Time) {
 	ctx, cancel := context.WithTimeout(s.searches.ctx, longestSearch)
 	defer cancel()
 	result, err := s.gather(ctx, func(part V) {
@@ -91,12 +91,12 @@ func (s *survey[V]) run(began time.Time) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pause := surveyFresh
+	pause := scanFresh
 	if err == nil {
-		pause = max(surveyFresh, surveyShare*time.Since(began))
+		pause = max(scanFresh, scanShare*time.Since(began))
 	}
 	s.running, s.next = false, time.Now().Add(pause)
-	s.state = surveyState{asOf: s.state.asOf, Err: err}
+	s.state = scanState{asOf: s.state.asOf, Err: err}
 	switch {
 	case err == nil:
 		s.result, s.state.asOf, s.complete = result, began, true
@@ -105,8 +105,8 @@ func (s *survey[V]) run(began time.Time) {
 	}
 }
 
-// expire makes the next page begin a new survey, because somebody has changed something.
-func (s *survey[V]) expire() {
+// expire makes the next page begin a new scan, because somebody has changed something.
+func (s *backgroundScan[V]) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expired = true

@@ -30,12 +30,12 @@ type busyView struct {
 
 // listBusy is the scan of leased items, in all queues.
 func (b *Dashboard) listBusy(ctx context.Context, show func(busyView)) (v busyView, err error) {
-	if err := b.monitor.awaitList(ctx); err != nil {
+	list, err := b.monitor.freshList(ctx)
+	if err != nil {
 		return v, err
 	}
 
-	rows, _, listErr := b.monitor.all()
-	rows = slices.DeleteFunc(rows, func(row queueRow) bool { return row.Leased == 0 })
+	rows := slices.DeleteFunc(list.rows, func(row queueRow) bool { return row.Leased == 0 })
 	for i := range rows {
 		v.Total += rows[i].Leased
 	}
@@ -48,7 +48,7 @@ func (b *Dashboard) listBusy(ctx context.Context, show func(busyView)) (v busyVi
 	}
 
 	v.Denied, err = b.gateway.scanAll(ctx, rows, leased, note)
-	v.Denied = cmp.Or(v.Denied, deniedBy(listErr))
+	v.Denied = cmp.Or(v.Denied, deniedBy(list.err))
 	if err == nil && v.Denied == "" && v.Counted < maxBusy {
 		v.Total = v.Counted // the list of queues is older
 	}

@@ -55,12 +55,12 @@ var errNoCause = errors.New("no dead letter of this queue has this cause now")
 
 // countDead is the scan of the dead letters of all queues, by their causes.
 func (b *Dashboard) countDead(ctx context.Context, show func(deadView)) (v deadView, err error) {
-	if err := b.monitor.awaitList(ctx); err != nil {
+	list, err := b.monitor.freshList(ctx)
+	if err != nil {
 		return v, err
 	}
 
-	rows, _, listErr := b.monitor.all()
-	rows = slices.DeleteFunc(rows, func(row queueRow) bool {
+	rows := slices.DeleteFunc(list.rows, func(row queueRow) bool {
 		return !row.IsDead || row.All() == 0
 	})
 	slices.SortFunc(rows, byName)
@@ -84,7 +84,7 @@ func (b *Dashboard) countDead(ctx context.Context, show func(deadView)) (v deadV
 	}
 
 	v.Denied, err = b.gateway.scanAll(ctx, rows, client.ItemsOptions{}, note)
-	v.Denied = cmp.Or(v.Denied, deniedBy(listErr))
+	v.Denied = cmp.Or(v.Denied, deniedBy(list.err))
 	return v, err
 }
 

@@ -158,24 +158,43 @@ func (m *monitor) one(ref queueRef) knownQueue {
 	return k
 }
 
-// all returns all queues, in no order and without their lines, and the total of them. Dead-letter
-// queues do not count: their items are the Dead of the queues they came from.
-func (m *monitor) all() (rows []queueRow, sum counts, err error) {
+// queueList has all queues at one time.
+type queueList struct {
+	rows    []queueRow // in no order and without their lines
+	known   bool       // all queues were listed at least once; a part of them has no total
+	traffic traffic    // of all queues together
+	err     error      // of the last list
+}
+
+// all returns all queues.
+func (m *monitor) all() queueList {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	list := queueList{
+		rows: make([]queueRow, 0, len(m.queues)), known: !m.listed.IsZero(),
+		traffic: m.bridges.traffic(allQueues), err: m.listErr,
+	}
+
 	dead := m.deadNames()
-	rows = make([]queueRow, 0, len(m.queues))
-	sum.Known = !m.listed.IsZero() // a part of the list has no total
-	sum.traffic = m.bridges.traffic(allQueues)
-	var letters int64
 	for ref, q := range m.queues {
-		if !q.listed && q.Ready+q.Leased+q.Delayed == 0 {
-			continue
+		if q.listed || q.Ready+q.Leased+q.Delayed > 0 {
+			row := m.row(now, ref, q)
+			_, row.IsDead = dead[ref]
+			list.rows = append(list.rows, row)
 		}
-		row := m.row(now, ref, q)
-		_, row.IsDead = dead[ref]
-		rows = append(rows, row)
+	}
+
+	return list
+}
+
+// sum returns the total. Dead-letter queues do not count: their items are the Dead of the queues
+// they came from.
+func (l *queueList) sum() counts {
+	sum := counts{Known: l.known, traffic: l.traffic}
+	var letters int64
+	for i := range l.rows {
+		row := &l.rows[i]
 		if row.IsDead {
 			letters += row.All()
 			continue
@@ -186,7 +205,7 @@ func (m *monitor) all() (rows []queueRow, sum counts, err error) {
 	}
 
 	sum.Dead = sum.IfKnown(letters)
-	return rows, sum, m.listErr
+	return sum
 }
 
 // deadNames returns the dead-letter queues and the queues they belong to, by the usual names and by

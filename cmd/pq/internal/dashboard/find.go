@@ -63,14 +63,14 @@ func (b *Dashboard) getJob(w http.ResponseWriter, r *http.Request) {
 func (b *Dashboard) findAnywhere(
 	ctx context.Context, id string,
 ) (at *target.Place, missing string, err error) {
-	if err := b.monitor.awaitList(ctx); err != nil {
+	list, err := b.monitor.freshList(ctx)
+	if err != nil {
 		return nil, "", err
 	}
 
-	rows, _, denied := b.monitor.all()
 	permissions := b.gateway.permissions(ctx)
 	var queues []target.Place
-	for _, row := range rows {
+	for _, row := range list.rows {
 		subject, err := b.gateway.subject(row.queueRef, subjects.Get)
 		if err == nil && (permissions == nil || permissions.Allows(subject)) {
 			queues = append(queues, target.Place{FIFO: row.FIFO(), Queue: row.Name})
@@ -87,10 +87,10 @@ func (b *Dashboard) findAnywhere(
 
 	at, err = target.Find(ctx, queues, get)
 	if at == nil && err == nil {
-		err = denied
+		err = list.err
 	}
 	may := ""
-	if len(queues) < len(rows) {
+	if len(queues) < len(list.rows) {
 		may = " that the NATS user may read"
 	}
 	return at, fmt.Sprintf(nowhere, terminal.Plural(len(queues), "queue"), may), err

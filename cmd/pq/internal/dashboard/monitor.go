@@ -241,22 +241,21 @@ func (m *monitor) await(ctx context.Context, atMost time.Duration) {
 	}
 }
 
-// awaitList waits for the list of queues if it is old.
-func (m *monitor) awaitList(ctx context.Context) error {
+// freshList returns all queues, after it has waited for a new list if the last one is old. A user
+// who may not list queues gets those that are known without: why, is in the err of the list.
+func (m *monitor) freshList(ctx context.Context) (queueList, error) {
 	if m.isListDue(time.Now()) {
 		m.await(ctx, longestSearch)
 	}
 
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	list := m.all()
 	switch {
 	case !m.g.nc.IsConnected():
-		return errAway
-	case deniedBy(m.listErr) != "": // what is known without the list is all that there is
-		return nil
+		return list, errAway
+	case deniedBy(list.err) != "":
+		return list, nil
 	}
-
-	return m.listErr
+	return list, list.err
 }
 
 // status returns how the connection is. If the time of a page is over, it was not answered.

@@ -50,11 +50,12 @@ func orLeast[T int64 | float64 | time.Duration](n *T) float64 {
 
 // queuesView returns the part of the table of queues that a query asks for.
 func (b *Dashboard) queuesView(query url.Values) *queuesView {
-	rows, sum, err := b.monitor.all()
+	list := b.monitor.all()
+	rows := list.rows
 	v := &queuesView{
 		Filter: query.Get("filter"), Kind: query.Get("kind"),
 		Sort: query.Get("sort"), Desc: query.Get("dir") == "desc",
-		Sum: sum, Denied: deniedBy(err), More: len(rows) >= maxQueues,
+		Sum: list.sum(), Denied: deniedBy(list.err), More: len(rows) >= maxQueues,
 	}
 
 	for i := range rows {

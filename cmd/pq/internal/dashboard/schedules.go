@@ -62,47 +62,68 @@ func (r scheduleRow) Path() string {
 // listSchedules is the scan of the schedules of all queues.
 func (b *Dashboard) listSchedules(
 	ctx context.Context, show func(schedulesView),
-) (v schedulesView, err error) {
-	if err := b.monitor.awaitList(ctx); err != nil {
-		return v, err
+) (schedulesView, error) {
+	list, err := b.monitor.freshList(ctx)
+	if err != nil {
+		return schedulesView{}, err
 	}
 
-	queues, _, err := b.monitor.all()
-	v.Queues, v.Denied = int64(len(queues)), deniedBy(err)
-
-	var mu sync.Mutex
+	found := foundSchedules{show: show}
+	found.view.Queues, found.view.Denied = int64(len(list.rows)), deniedBy(list.err)
 	var asked errgroup.Group
 	asked.SetLimit(askedAtOnce)
-	for _, q := range queues {
+	for _, row := range list.rows {
 		asked.Go(func() error {
-			note := func(page []*client.ScheduleRecord) (more bool) {
-				mu.Lock()
-				defer mu.Unlock()
-				room := maxSchedules - len(v.Rows)
-				v.More = v.More || len(page) > room
-				v.Rows = appendSchedules(v.Rows, q.queueRef, page[:min(len(page), room)])
-				return !v.More
-			}
-			if !note(nil) {
+			if found.isFull() {
 				return nil
 			}
-
-			err := b.gateway.schedules(ctx, q.queueRef, "", note)
-			mu.Lock()
-			defer mu.Unlock()
-			if v.Asked++; v.Asked%100 == 0 {
-				show(v.sorted())
-			}
-			if denied := deniedBy(err); denied != "" {
-				v.Denied = denied
-				return nil
-			}
-			return err
+			add := func(page []*client.ScheduleRecord) bool { return found.add(row.queueRef, page) }
+			return found.noteAnswer(b.gateway.schedules(ctx, row.queueRef, "", add))
 		})
 	}
 
 	err = asked.Wait()
-	return v.sorted(), err
+	return found.view.sorted(), err
+}
+
+// foundSchedules has what the queues that are asked at the same time have answered so far.
+type foundSchedules struct {
+	show func(schedulesView)
+
+	mu   sync.Mutex
+	view schedulesView
+}
+
+// isFull reports whether there are more schedules than are kept.
+func (f *foundSchedules) isFull() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.view.More
+}
+
+// add adds schedules of a queue, as far as there is room, and reports whether all fit.
+func (f *foundSchedules) add(q queueRef, page []*client.ScheduleRecord) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	room := maxSchedules - len(f.view.Rows)
+	f.view.More = f.view.More || len(page) > room
+	f.view.Rows = appendSchedules(f.view.Rows, q, page[:min(len(page), room)])
+	return !f.view.More
+}
+
+// noteAnswer counts a queue that was asked, with the error of that. It returns the error, unless
+// it is that the user may not ask: the page says so.
+func (f *foundSchedules) noteAnswer(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.view.Asked++; f.view.Asked%100 == 0 {
+		f.show(f.view.sorted())
+	}
+	if denied := deniedBy(err); denied != "" {
+		f.view.Denied = denied
+		return nil
+	}
+	return err
 }
 
 // appendSchedules adds schedules without what their items have, which can be 4 MiB for each queue.

@@ -12,60 +12,11 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // sampleItems are shown before an action on many.
 const sampleItems = 5
-
-// itemAction is an action on items, up to subjects.MaxItems at a time, and how it is called.
-type itemAction struct {
-	Do, Done, Danger string
-
-	verb subjects.Verb
-	do   func(q *client.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error)
-	// byPlace: do takes places, so that an item stays that has left the place that the page showed.
-	byPlace bool
-}
-
-const goneForGood = "This cannot be undone."
-
-var itemActions = map[string]itemAction{
-	"remove": {Do: "Remove", Done: "removed", Danger: goneForGood, verb: subjects.Remove},
-	"redrive": {
-		Do: "Redrive", Done: "redriven",
-		verb: subjects.Redrive, do: (*client.Queue).RedriveItemsAt, byPlace: true,
-	},
-	"release": {
-		Do: "Release", Done: "released", Danger: "A holder that is still at work loses its lease.",
-		verb: subjects.Release, do: (*client.Queue).ReleaseItems,
-	},
-	"move":  {Do: "Move", Done: "moved", verb: subjects.Move},   // to a priority
-	"purge": {Do: "Purge", Done: "purged", Danger: goneForGood}, // without ids
-}
-
-// Noun is what the action is about to be done to.
-func (v *actionView) Noun() string {
-	if v.State == subjects.StateDone {
-		return "finished job"
-	}
-	return "item"
-}
-
-// IsAgain reports whether finished jobs are to run again.
-func (v *actionView) IsAgain() bool {
-	return v.Action == "redrive" && v.State == subjects.StateDone
-}
-
-// Asks is what the action is about to do, to items of some queue, such as " of jobs".
-func (v *actionView) Asks(of string) string {
-	items := terminal.Plural(v.Count, v.Noun()) + of
-	if v.IsAgain() {
-		return "Run " + items + " again"
-	}
-	return itemActions[v.Action].Do + " " + items
-}
 
 // confirm shows what an action would do, or why it cannot.
 func (b *Dashboard) confirm(w http.ResponseWriter, r *http.Request, v *actionView) {
@@ -182,10 +133,14 @@ func (b *Dashboard) actOnItems(w http.ResponseWriter, r *http.Request, q queueRe
 	}
 
 	dry := r.PostForm.Get("dry") != ""
-	if v.Action == "remove" {
-		do.do = removeIn(v.State)
-	}
-	if v.Action == "move" {
+	switch v.Action {
+	case "remove":
+		do.do = func(
+			q *client.Queue, ctx context.Context, ids []string,
+		) ([]client.ItemResult, error) {
+			return q.RemoveItemsIn(ctx, v.State, ids)
+		}
+	case "move":
 		v.Priority = strings.TrimSpace(r.PostForm.Get("priority"))
 		if dry && r.PostForm.Has("front") {
 			v.Priority = b.front(r.Context(), q)
@@ -204,15 +159,6 @@ func (b *Dashboard) actOnItems(w http.ResponseWriter, r *http.Request, q queueRe
 		v.Error = err.Error()
 	}
 	b.confirm(w, r, v)
-}
-
-// removeIn returns what removes items in a state.
-func removeIn(state subjects.State) func(
-	*client.Queue, context.Context, []string,
-) ([]client.ItemResult, error) {
-	return func(q *client.Queue, ctx context.Context, ids []string) ([]client.ItemResult, error) {
-		return q.RemoveItemsIn(ctx, state, ids)
-	}
 }
 
 // prepareMove reads the priority to move to, unless the dialog asks for it. The smallest one comes

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/pqbridge/pqbridge/client"
 )
 
 const (
@@ -30,13 +32,6 @@ type backgroundScan[V any] struct {
 	next     time.Time     // when the next one may begin
 	expired  bool          // something has changed since the last one began
 	done     chan struct{} // closed at the end of the last one
-}
-
-// scanState says how far to trust a result.
-type scanState struct {
-	Running bool  // and the result is only a part
-	Err     error // of the last scan
-	asOf    time.Time
 }
 
 // look returns the last result. A new scan begins if that is old, and replaces it when it ends.
@@ -110,4 +105,31 @@ func (s *backgroundScan[V]) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expired = true
+}
+
+// scanAll scans up to maxMatches items of each queue, until note has enough. It passes over queues
+// that the user may not read: denied says why.
+func (g *gateway) scanAll(
+	ctx context.Context, queues []queueRow, o client.ItemsOptions,
+	note func(queueRef, []client.StoredItem) (more bool),
+) (denied string, err error) {
+	for i := range queues {
+		q, scanned := queues[i].queueRef, int64(0)
+		for page, err := range g.scan(ctx, q, o) {
+			if why := deniedBy(err); why != "" {
+				denied = why
+				break
+			}
+			if err != nil {
+				return denied, err
+			}
+			if !note(q, page.Items) {
+				return denied, nil
+			}
+			if scanned += page.Scanned; scanned >= maxMatches {
+				break
+			}
+		}
+	}
+	return denied, nil
 }

@@ -103,24 +103,6 @@ func (b *bridgeState) perSecond(now, before int64) float64 {
 	return float64(max(now-before, 0)) / b.elapsed
 }
 
-// traffic is what bridges say of a queue, or of all together.
-type traffic struct {
-	// In, Out and Failed are pushes, pops and failed deliveries a second.
-	In, Out, Failed *float64
-	// Waiting is how many pops wait for items.
-	Waiting *int64
-}
-
-// past is what bridges have counted of a queue, or of all together.
-type past struct {
-	Counted *subjects.Windows
-	// Since is when the last of these bridges began to count it: it started, or had too many
-	// queues.
-	Since time.Time
-	// Denied says why the bridges cannot be asked.
-	Denied string
-}
-
 // traffic returns what bridges say of a queue, or of allQueues. What none of them counts is nil.
 func (all bridges) traffic(q queueRef) traffic {
 	var in, out, failed float64

@@ -15,19 +15,6 @@ import (
 // maxBusy is how many leased items a scan looks at. The page shows pageRows of them.
 const maxBusy = 50_000
 
-// Page "busy".
-type busyView struct {
-	// Total is how many items are leased. Counted were looked at, so far while it is Running.
-	Total, Counted int64
-	// Rows are the items leased longest, at most 100.
-	Rows []itemRow
-	// Denied says why some queues cannot be read.
-	Denied string
-	// Waiting is how many pops wait for items.
-	Waiting *int64
-	scanState
-}
-
 // listBusy is the scan of leased items, in all queues.
 func (b *Dashboard) listBusy(ctx context.Context, show func(busyView)) (v busyView, err error) {
 	list, err := b.monitor.freshList(ctx)

@@ -12,19 +12,15 @@
 package dashboard
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
-	"sync"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/semaphore"
-
-	"github.com/pqbridge/pqbridge/bridge/web/connlimit"
 )
 
 // Dashboard is a server that listens. It has what the handlers of all pages need.
@@ -48,124 +44,139 @@ type Dashboard struct {
 	schedules backgroundScan[schedulesView]
 }
 
-// New returns a Dashboard that listens on its address. Run serves the pages, and closes the
-// listener. Errors about the options wrap ErrOptions.
-func New(o Options) (*Dashboard, error) {
-	if err := o.check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+const (
+	// Of maxTurns pages at a time the HTML is made. Browsers are sent maxSent bytes of pages at a
+	// time besides the answers to forms, and maxFiles bytes of values. Each value counts as the
+	// largest possible one.
+	maxTurns = 2
+	maxSent  = 24 << 20
+	maxFiles = 16 << 20
+)
+
+// newShell returns what every page has.
+func (b *Dashboard) newShell(r *http.Request, title, nav string) *shell {
+	now := time.Now()
+	s := &shell{
+		Title: title, Nav: nav, Now: now, AsOf: now, User: callerOf(r).name,
+		Server: b.Conn.ConnectedUrlRedacted(), LogOut: b.guard.logins.hasForm(),
+		HideValues: b.HideValues, Status: b.monitor.status(r.Context()),
+	}
+	if r.Method == http.MethodGet { // the answer to a form stays as it is
+		s.Refresh = refreshTime
+	}
+	return s
+}
+
+// show writes a page. The answer to a form is a whole page as well: the page with the form takes a
+// part of it.
+func (b *Dashboard) show(w http.ResponseWriter, code int, page string, s *shell, view any) {
+	if code >= http.StatusInternalServerError && s.AsOf.Equal(s.Now) {
+		s.AsOf = time.Time{} // it shows nothing that is known
 	}
 
-	listener, err := net.Listen("tcp", o.Listen)
+	var html bytes.Buffer
+	b.turns <- struct{}{}
+	err := writePage(&html, page, s, view)
+	size := min(int64(html.Cap()), maxSent)
+	if s.Refresh == 0 { // the answer to a form, whose bytes count until this was read: it has acted
+		size = 0
+	}
+	hasRoom := b.sent.TryAcquire(size)
+	<-b.turns
+
+	if !hasRoom {
+		refuseForm(w, errBusy)
+		return
+	}
+	defer b.sent.Release(size)
+
 	if err != nil {
-		return nil, err
+		b.Log.Error("cannot show a page", "page", page, "error", err)
+		http.Error(w, "This page cannot be shown: "+err.Error(), http.StatusInternalServerError)
+		return
 	}
 
-	addr := listener.Addr().(*net.TCPAddr)
-	if !addr.IP.IsLoopback() && o.Token == "" && o.ProxyUser == "" {
-		_ = listener.Close() // nothing was accepted
-		return nil, ErrOpen
+	// The bytes of a form that is shown again count until its browser has read them.
+	if code != http.StatusOK {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(refusalTime))
 	}
 
-	b := &Dashboard{
-		Options: o, listener: listener, gateway: newGateway(&o),
-		guard: newGuard(&o, addr.Port), turns: make(chan struct{}, maxTurns),
-		sent: semaphore.NewWeighted(maxSent), files: semaphore.NewWeighted(maxFiles),
-		details:   ttlCache[queueRef, details]{lasts: detailTime, most: maxDetails},
-		durations: ttlCache[queueRef, *durations]{lasts: durationsTime, most: maxDetails},
-	}
-	if b.monitor, err = newMonitor(b.gateway); err != nil {
-		_ = listener.Close()
-		return nil, err
-	}
-
-	b.searches = newSearchRegistry(b.gateway)
-	b.dead.searches, b.dead.gather = b.searches, b.countDead
-	b.busy.searches, b.busy.gather = b.searches, b.listBusy
-	b.schedules.searches, b.schedules.gather = b.searches, b.listSchedules
-	return b, nil
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = html.WriteTo(w) // fails if the browser is gone
 }
 
-// URL returns the address that the pages are served at: the one to listen on, with its port.
-func (b *Dashboard) URL() string {
-	host, _, _ := net.SplitHostPort(b.Listen) // net.Listen took it
-	port := b.listener.Addr().(*net.TCPAddr).Port
-	return "http://" + net.JoinHostPort(cmp.Or(host, "0.0.0.0"), strconv.Itoa(port))
+// fail shows an error in place of a page.
+func (b *Dashboard) fail(w http.ResponseWriter, r *http.Request, code int, title, text string) {
+	b.show(w, code, "error", b.newShell(r, title, ""), text)
 }
 
-// stopTime is how long requests have to finish when the dashboard stops.
-const stopTime = 5 * time.Second
-
-// Run serves the pages until ctx ends, and then returns nil. It returns earlier if serving fails.
-func (b *Dashboard) Run(ctx context.Context) error {
-	working, stop := context.WithCancel(context.Background())
-	var work sync.WaitGroup
-	work.Go(func() { b.monitor.run(working) })
-
-	server := &http.Server{
-		Handler: b.guard.wrap(b.routes()), MaxHeaderBytes: maxHeaderBytes,
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second,
-		IdleTimeout: 2 * time.Minute,
-		ConnState:   connlimit.New(maxConnections).Note,
-		ErrorLog:    slog.NewLogLogger(b.Log.Handler(), slog.LevelWarn),
-	}
-
-	failed := make(chan error, 1)
-	work.Go(func() { failed <- server.Serve(b.listener) })
-
-	var err error
-	select {
-	case err = <-failed:
-	case <-ctx.Done():
-	}
-
-	b.searches.end() // requests under way are answered
-	within, cancel := context.WithTimeout(context.Background(), stopTime)
-	defer cancel()
-	if server.Shutdown(within) != nil {
-		_ = server.Close() // their requests took too long
-	}
-
-	stop()
-	work.Wait()
-	return err
+func (b *Dashboard) notFound(w http.ResponseWriter, r *http.Request) {
+	b.fail(w, r, http.StatusNotFound, "Not found", "There is no such page.")
 }
 
-func (b *Dashboard) routes() http.Handler {
-	const queuePath = "/queue/{kind}/{name}"
-	// The answer to a form is a page, which shares the time of the request that the form makes.
-	formTime := min(b.Timeout, requestTime)
-	mux := http.NewServeMux()
-	for pattern, handle := range map[string]http.HandlerFunc{
-		"GET /{$}":                              b.within(pageTime, b.getQueues),
-		"GET /find":                             b.within(requestTime, b.getJob),
-		"GET /bridges":                          b.within(pageTime, b.getBridges),
-		"GET /dead":                             b.within(pageTime, b.getDead),
-		"GET /busy":                             b.within(pageTime, b.getBusy),
-		"GET /schedules":                        b.within(pageTime, b.getSchedules),
-		"GET /schedule":                         b.within(pageTime, b.getSchedule),
-		"POST /schedule":                        b.within(formTime, b.postSchedule),
-		"GET " + queuePath:                      b.within(pageTime, b.ofQueue(b.getQueue)),
-		"GET " + queuePath + "/items":           b.within(pageTime, b.ofQueue(b.getItems)),
-		"GET " + queuePath + "/item/{id}":       b.within(pageTime, b.ofQueue(b.getItem)),
-		"GET " + queuePath + "/item/{id}/value": b.within(requestTime, b.ofQueue(b.getValue)),
-		"POST " + queuePath + "/push":           b.within(formTime, b.ofQueue(b.push)),
-		"POST " + queuePath + "/config":         b.within(formTime, b.ofQueue(b.configure)),
-		"POST " + queuePath + "/pause":          b.within(formTime, b.ofQueue(b.pause)),
-		"POST " + queuePath + "/resume":         b.within(formTime, b.ofQueue(b.pause)),
-		"POST " + queuePath + "/purge":          b.within(requestTime, b.ofQueue(b.purge)),
-		"POST " + queuePath + "/{action}":       b.within(requestTime, b.ofQueue(b.actOnItems)),
-		"POST " + queuePath + "/search":         b.within(requestTime, b.ofQueue(b.postSearch)),
-		"POST " + queuePath + "/stop/{id}":      b.within(requestTime, b.ofQueue(b.postStop)),
-		"GET " + loginPath:                      b.getLogin,
-		"POST " + loginPath:                     b.postLogin,
-		"POST /logout":                          b.postLogout,
-		"GET " + healthPath:                     func(http.ResponseWriter, *http.Request) {}, // 200
-		"GET " + readyPath:                      b.getReady,
-		"/":                                     b.notFound,
-	} {
-		mux.HandleFunc(pattern, handle)
-	}
+// failWith is fail for the error of a request to a bridge.
+func (b *Dashboard) failWith(w http.ResponseWriter, r *http.Request, err error) {
+	b.fail(w, r, codeOf(err), "That did not work", err.Error())
+}
 
-	mux.Handle("GET "+staticPath, serveAssets())
-	return mux
+// log notes an action: who did it, to which queue, and the rest except values that are "" or nil.
+func (b *Dashboard) log(r *http.Request, action string, q queueRef, rest ...any) {
+	name := q.Kind + "." + q.Name
+	args := []any{"action", action, "queue", name, "user", callerOf(r).name, "from", r.RemoteAddr}
+	for pair := range slices.Chunk(rest, 2) {
+		if pair[1] != nil && pair[1] != "" {
+			args = append(args, pair...)
+		}
+	}
+	b.Log.Info("action", args...)
+}
+
+// within calls page with one context for all its requests: what they do not find out in time is
+// not known.
+func (b *Dashboard) within(d time.Duration, page http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeoutCause(r.Context(), d, fmt.Errorf("waited %v", d))
+		defer cancel()
+		b.monitor.freshen(ctx)
+		page(w, r.WithContext(ctx))
+	}
+}
+
+// ofQueue calls page with the queue that the address names, if there can be such a queue.
+func (b *Dashboard) ofQueue(
+	page func(http.ResponseWriter, *http.Request, queueRef),
+) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := refOf(r.PathValue("kind"), r.PathValue("name"))
+		if err := b.gateway.check(q); err != nil {
+			b.fail(w, r, http.StatusNotFound, "No queue", err.Error())
+			return
+		}
+		page(w, r, q)
+	}
+}
+
+func (b *Dashboard) getBridges(w http.ResponseWriter, r *http.Request) {
+	s := b.newShell(r, "Bridges", "bridges")
+	var v *bridgesView
+	v, s.AsOf = b.monitor.bridgesView()
+	b.show(w, http.StatusOK, "bridges", s, v)
+}
+
+// getReady answers probes: whether NATS is there, and why not.
+func (b *Dashboard) getReady(w http.ResponseWriter, _ *http.Request) {
+	if !b.Conn.IsConnected() {
+		http.Error(w, b.gateway.because(errAway.Error()), http.StatusServiceUnavailable)
+	}
+}
+
+// showScan shows a page of a scan. It soon asks again if it has only a part.
+func (b *Dashboard) showScan(
+	w http.ResponseWriter, s *shell, page string, state scanState, view any,
+) {
+	if s.AsOf = state.asOf; state.Running {
+		s.Refresh = soonTime
+	}
+	b.show(w, codeOf(state.Err), page, s, view)
 }

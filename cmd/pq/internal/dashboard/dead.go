@@ -3,53 +3,13 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
-	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// Page "dead".
-type deadView struct {
-	// Queues is how many dead-letter queues there are, Total the number of their items.
-	Queues int
-	Total  int64
-	// Counted is how many of them have the causes below, so far while it is Running.
-	Counted int64
-	// Denied says why some queues cannot be read.
-	Denied string
-	// Causes are those with the most letters, of the target.MaxLetters that a scan looks at.
-	Causes []deadCause
-	scanState
-}
-
-// deadCause is dead letters of one queue with one cause.
-type deadCause struct {
-	target.Cause
-	Can can
-}
-
-// In is the dead-letter queue.
-func (c *deadCause) In() queueRef {
-	kind := subjects.Priority
-	if c.FIFO {
-		kind = subjects.FIFO
-	}
-	return queueRef{kind.Short(), c.Queue}
-}
-
-// From is the queue that they came from, or In if these are several.
-func (c *deadCause) From() queueRef { return c.In().Named(cmp.Or(c.Home, c.Queue)) }
-
-// ElementID is the id of its row in a page.
-func (c *deadCause) ElementID() string {
-	return fmt.Sprintf("d-%.8x", sha256.Sum256(fmt.Append(nil, c.In(), c.Text)))
-}
 
 var errNoCause = errors.New("no dead letter of this queue has this cause now")
 
@@ -111,14 +71,4 @@ func (b *Dashboard) findCause(ctx context.Context, q queueRef, cause string) (*s
 			return nil, errNoCause
 		}
 	}
-}
-
-// showScan shows a page of a scan. It soon asks again if it has only a part.
-func (b *Dashboard) showScan(
-	w http.ResponseWriter, s *shell, page string, state scanState, view any,
-) {
-	if s.AsOf = state.asOf; state.Running {
-		s.Refresh = soonTime
-	}
-	b.show(w, codeOf(state.Err), page, s, view)
 }

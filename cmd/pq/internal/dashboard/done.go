@@ -7,7 +7,6 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 const (
@@ -16,13 +15,6 @@ const (
 	// durationsTime is how long it does so before it asks again.
 	durationsTime = 10 * time.Second
 )
-
-// durations say how long the newest finished jobs of a queue took.
-type durations struct {
-	// Jobs is how many jobs that is: up to newestJobs, without any whose begin is not known.
-	Jobs                 int64
-	Median, P95, Longest time.Duration
-}
 
 // durationsOf returns the durations of a queue, nil if they are not known.
 func (b *Dashboard) durationsOf(ctx context.Context, q queueRef) *durations {
@@ -87,18 +79,3 @@ func dropTexts(page client.ItemsPage) {
 		page.Items[i].Headers, page.Items[i].Holder, page.Items[i].Reason = nil, "", ""
 	}
 }
-
-// IsDone reports whether it lists finished jobs.
-func (v *itemsView) IsDone() bool { return v.Filter.State == subjects.StateDone }
-
-// IsDone reports whether it is a finished job.
-func (r itemRow) IsDone() bool { return r.State == subjects.StateDone }
-
-// IsLeased reports whether it lists leased items, which nothing can move.
-func (v *itemsView) IsLeased() bool { return v.Filter.State == subjects.StateLeased }
-
-// IsLeased reports whether it is leased.
-func (r itemRow) IsLeased() bool { return r.State == subjects.StateLeased }
-
-// Took is how long the last lease of a finished job was, nil if that is not known.
-func (r itemRow) Took() *time.Duration { return target.Took(&r.StoredItem) }

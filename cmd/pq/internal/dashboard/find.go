@@ -20,14 +20,6 @@ const (
 		"popped or removed, has expired, or is done and was not kept, or is not kept any more."
 )
 
-// placed returns the queue of a place.
-func placed(at *target.Place) queueRef {
-	if at.FIFO {
-		return queueRef{subjects.FIFO.Short(), at.Queue}
-	}
-	return queueRef{subjects.Priority.Short(), at.Queue}
-}
-
 // getJob leads to the page of a job by its id, whichever queue it is in.
 func (b *Dashboard) getJob(w http.ResponseWriter, r *http.Request) {
 	id := strings.TrimSpace(r.URL.Query().Get("job"))
@@ -41,7 +33,7 @@ func (b *Dashboard) getJob(w http.ResponseWriter, r *http.Request) {
 	code := codeOf(err)
 	switch {
 	case at != nil:
-		http.Redirect(w, r, placed(at).Item(id), http.StatusSeeOther)
+		http.Redirect(w, r, refTo(at.FIFO, at.Queue).Item(id), http.StatusSeeOther)
 		return
 	case err == nil:
 		code = http.StatusNotFound
@@ -79,7 +71,7 @@ func (b *Dashboard) findAnywhere(
 
 	// Only one reply has an item, so these need not wait for room for large ones.
 	get := func(ctx context.Context, at target.Place) ([]client.StoredItem, error) {
-		return askIn(ctx, b.gateway, b.gateway.slots, placed(&at), subjects.Get,
+		return askIn(ctx, b.gateway, b.gateway.slots, refTo(at.FIFO, at.Queue), subjects.Get,
 			func(q *client.Queue, ctx context.Context) ([]client.StoredItem, error) {
 				return q.GetItems(ctx, []string{id}, client.NoValues)
 			})

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -149,4 +150,16 @@ func faint(v any) string {
 		return "z"
 	}
 	return ""
+}
+
+// assetRoot is where the assets are served from. It changes with each start, and so whenever one of
+// them does.
+var assetRoot = staticPath + rand.Text() + "/"
+
+// orLeast returns a number, less than all others if it is not known.
+func orLeast[T int64 | float64 | time.Duration](n *T) float64 {
+	if n == nil {
+		return -1
+	}
+	return float64(*n)
 }

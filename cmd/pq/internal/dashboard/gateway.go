@@ -51,9 +51,6 @@ type gateway struct {
 	allowed ttlCache[struct{}, *discovery.Permissions] // as the server says; nil if it does not
 }
 
-// errRefused begins the errors of requests that the NATS server refuses.
-var errRefused = errors.New("the NATS user may not")
-
 // refusal returns why a request to a subject would not pass, nil if it may.
 func (g *gateway) refusal(subject string) error {
 	g.mu.Lock()
@@ -64,17 +61,6 @@ func (g *gateway) refusal(subject string) error {
 	return fmt.Errorf("%w send requests to %s", errRefused, subject)
 }
 
-// deniedBy returns why there will be no answer, "" if there only is none now.
-func deniedBy(err error) string {
-	if errors.Is(err, errRefused) {
-		return err.Error()
-	}
-	return ""
-}
-
-// errAway is the error of all requests while the connection is down: they are not sent.
-var errAway = errors.New("NATS is unreachable")
-
 // because adds to a text why the connection is down, if that is known.
 func (g *gateway) because(text string) string {
 	if g.away != nil {
@@ -84,11 +70,6 @@ func (g *gateway) because(text string) string {
 	}
 	return text
 }
-
-// errNoBridge is client.ErrNoBridge without the subject: none listens on any. It is also the error
-// of a request that changes nothing and was not answered in time, or that was not sent in time
-// because too many are under way.
-var errNoBridge = errors.New("no bridge answers")
 
 func newGateway(o *Options) *gateway {
 	g := &gateway{
@@ -254,33 +235,6 @@ func (g *gateway) scan(
 	return target.Pages(ctx, o, items)
 }
 
-// scanAll scans up to maxMatches items of each queue, until note has enough. It passes over queues
-// that the user may not read: denied says why.
-func (g *gateway) scanAll(
-	ctx context.Context, queues []queueRow, o client.ItemsOptions,
-	note func(queueRef, []client.StoredItem) (more bool),
-) (denied string, err error) {
-	for i := range queues {
-		q, scanned := queues[i].queueRef, int64(0)
-		for page, err := range g.scan(ctx, q, o) {
-			if why := deniedBy(err); why != "" {
-				denied = why
-				break
-			}
-			if err != nil {
-				return denied, err
-			}
-			if !note(q, page.Items) {
-				return denied, nil
-			}
-			if scanned += page.Scanned; scanned >= maxMatches {
-				break
-			}
-		}
-	}
-	return denied, nil
-}
-
 // list returns the queues of a kind that there can be, the first ones once there are most.
 func (g *gateway) list(
 	ctx context.Context, kind subjects.Kind, most int,
@@ -299,3 +253,6 @@ func (g *gateway) list(
 		return g.check(queueRef{kind.Short(), q.Queue}) != nil
 	}), err
 }
+
+// rightTime is how long it is remembered what the user may do.
+const rightTime = time.Minute

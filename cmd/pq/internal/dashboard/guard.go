@@ -70,19 +70,6 @@ func newGuard(o *Options, port int) *guard {
 	}
 }
 
-// caller is who sent a request.
-type caller struct {
-	name    string // "" if nobody logs in
-	session string // of the token, the value of the cookie
-}
-
-type callerKey struct{}
-
-func callerOf(r *http.Request) caller {
-	c, _ := r.Context().Value(callerKey{}).(caller)
-	return c
-}
-
 // wrap returns a handler that calls next for requests that are allowed.
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -237,11 +224,4 @@ func refuseForm(w http.ResponseWriter, err error) {
 		code = http.StatusRequestEntityTooLarge
 	}
 	http.Error(w, err.Error(), code)
-}
-
-func shorten(text string) string {
-	if len(text) > 100 {
-		text = strings.ToValidUTF8(text[:100], "") + "..."
-	}
-	return text
 }

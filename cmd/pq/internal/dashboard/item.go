@@ -42,14 +42,13 @@ func (b *Dashboard) rowsOf(q queueRef, items []client.StoredItem, headers bool) 
 		if info, err := subjects.ParseItemHeaders(item.Headers); err == nil {
 			rows[i].Dead = info.DeadLetter
 		}
-		if !b.HideValues {
-			rows[i].Type = settings.Cut(cmp.Or(item.Headers[client.HeaderType]...), rowBytes)
-		}
 		if b.HideValues {
 			rows[i].Value, rows[i].Progress = nil, nil
 			if rows[i].Done != nil {
 				rows[i].Result = nil
 			}
+		} else {
+			rows[i].Type = settings.Cut(cmp.Or(item.Headers[client.HeaderType]...), rowBytes)
 		}
 		if b.HideValues || !headers {
 			rows[i].Headers = nil
@@ -59,9 +58,6 @@ func (b *Dashboard) rowsOf(q queueRef, items []client.StoredItem, headers bool) 
 
 	return rows
 }
-
-// Ref names it in a form: target.Ref.
-func (r itemRow) Ref() string { return target.Ref(&r.StoredItem) }
 
 // cutHeaders leaves out headers beyond as many bytes as are shown of a value.
 func (r *itemRow) cutHeaders() {
@@ -116,7 +112,10 @@ func (b *Dashboard) getItem(w http.ResponseWriter, r *http.Request, q queueRef) 
 		if v.Dead == nil && v.State == subjects.StateReady {
 			v.Rank = b.rank(r.Context(), &rows[0])
 		}
-		maps.DeleteFunc(v.Headers, v.isFact)
+		if v.Dead != nil { // the page has these beside the value
+			isFact := func(name string, _ []string) bool { return strings.HasPrefix(name, deadPrefix) }
+			maps.DeleteFunc(v.Headers, isFact)
+		}
 	}
 
 	b.show(w, code, "item", b.newShell(r, v.Queue.Name, navOf(v.Queue)), v)
@@ -142,11 +141,6 @@ func (b *Dashboard) findJob(ctx context.Context, q queueRef, id string) ([]itemR
 		return letters, nil
 	}
 	return rows, nil
-}
-
-// isFact reports whether a header is one of the facts beside the value.
-func (v *itemView) isFact(name string, _ []string) bool {
-	return v.Dead != nil && strings.HasPrefix(name, deadPrefix)
 }
 
 // rank returns how many items would be served before one, nil if that is not known.
@@ -196,3 +190,8 @@ func (b *Dashboard) getValue(w http.ResponseWriter, r *http.Request, q queueRef)
 	h.Set("Content-Length", strconv.Itoa(len(item.Value)))
 	_, _ = w.Write(item.Value) // fails if the browser is gone
 }
+
+func isGone(row itemRow) bool { return row.Code == subjects.CodeNotFound }
+
+// deadPrefix begins the names of the headers that say how an item became a dead letter.
+const deadPrefix = "Pq-Dead-"

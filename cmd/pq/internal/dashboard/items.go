@@ -16,9 +16,6 @@ import (
 // maxFilter is the longest filter in bytes; bridges take less.
 const maxFilter = 4 << 10
 
-// deadPrefix begins the names of the headers that say how an item became a dead letter.
-const deadPrefix = "Pq-Dead-"
-
 // filterOf returns the items that a query asks for. It is kept with a search, so it must not keep
 // the form that it is a part of.
 func filterOf(query url.Values) itemsFilter {
@@ -145,8 +142,6 @@ func (b *Dashboard) addMatches(ctx context.Context, v *itemsView, f *search, que
 	rows, err := b.rowsByID(ctx, v.Queue, ids, rowBytes)
 	v.Rows, v.Err = slices.DeleteFunc(rows, isGone), err
 }
-
-func isGone(row itemRow) bool { return row.Code == subjects.CodeNotFound }
 
 func (b *Dashboard) postSearch(w http.ResponseWriter, r *http.Request, q queueRef) {
 	filter := filterOf(r.PostForm)

@@ -2,30 +2,29 @@ package dashboard
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 const (
-	// After the last page was closed, looks go on for keepTime, so that histories have no gap when
-	// somebody comes back.
-	keepTime = 5 * time.Minute
-	// pollTime bounds the requests of a look about single queues together; the list has twice that.
-	pollTime = 3 * time.Second
-	// A page waits up to firstLook for figures if nobody looked for freshFor. Then it shows what
-	// there is, and asks again.
-	firstLook = 150 * time.Millisecond
-	freshFor  = 3 * refreshTime
+	// With thousands of queues, each second between two lists costs listsPerSecond queues at most.
+	listsPerSecond = 500
+	// Each viewTime, the monitor asks about the queues that a page shows in a table. The others
+	// take turns, othersPerTick at each tick. The page of a queue asks by itself.
+	viewTime      = 5 * time.Second
+	othersPerTick = 10
+	maxQueues     = 50_000
+	// tick is the time between two looks while somebody looks at pages.
+	tick = time.Second
 )
 
 // monitor knows what the queues and bridges do now. All pages share it: it asks as often for 20
@@ -48,239 +47,265 @@ type monitor struct {
 	ended   chan struct{} // closed when the next look ends
 }
 
-// maxAnswers are kept, of up to 100 KB each.
-const maxAnswers = 64
+// queueState has the figures of a queue.
+type queueState struct {
+	subjects.QueueCounts
+	listed  bool // it has items or settings
+	history history
+	asked   time.Time // when it was last asked for
+	shown   time.Time // when a page last showed it in a table
 
-func newMonitor(g *gateway) (*monitor, error) {
-	m := &monitor{
-		g: g, wake: make(chan struct{}, 1),
-		queues: map[queueRef]*queueState{}, bridges: bridges{}, ended: make(chan struct{}),
-		asked: ttlCache[queueRef, *client.QueueInfo]{lasts: tick - tick/4, most: maxAnswers},
-	}
-	var err error
-	m.answers, err = g.nc.Subscribe(g.nc.NewInbox(), m.noteAnswer)
-	return m, err
+	// The rest is a part of its info, which can be a thousand times as large.
+	knownAt      time.Time // zero until it was asked for
+	oldest       *time.Duration
+	least        *int64 // the smallest priority of a ready item
+	deadLetter   string
+	pauseUntil   time.Time
+	pausedGroups int
 }
 
-// run looks at the queues until ctx ends.
-func (m *monitor) run(ctx context.Context) {
-	defer func() { _ = m.answers.Unsubscribe() }() // fails only if the connection has ended
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-m.wake:
-		case <-timer.C:
-		}
+// record adds counts to the histories. m.mu is held.
+func (m *monitor) record(now time.Time, found map[queueRef]subjects.QueueCounts) {
+	all := newPoint(now, subjects.QueueCounts{}, m.bridges.traffic(allQueues))
+	for ref := range found {
+		m.queue(ref)
+	}
 
-		began := time.Now()
-		if !m.isWatched(began) { // until somebody comes
+	dead := m.deadNames()
+	for ref, home := range dead {
+		n, isFound := found[ref]
+		if _, isListed := found[home]; isFound && !isListed && n.Ready+n.Leased+n.Delayed > 0 {
+			found[home] = subjects.QueueCounts{} // its dead letters are all that it has
+		}
+	}
+
+	for ref, n := range found {
+		q := m.queue(ref)
+		q.QueueCounts, q.listed = n, true
+		p := newPoint(now, n, m.bridges.traffic(ref))
+		q.history.add(p)
+		if _, isDead := dead[ref]; isDead {
 			continue
 		}
-		m.look(ctx, began)
-		timer.Reset(max(tick-time.Since(began), tick/4))
+
+		for line := range countLines {
+			all.figures[line] += p.figures[line]
+		}
 	}
+
+	m.total.add(all)
 }
 
-// isWatched reports whether somebody looks, or did lately.
-func (m *monitor) isWatched(now time.Time) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return now.Sub(m.watched) < keepTime
+// queue returns the state of a queue, which is not kept if there are too many. m.mu is held.
+func (m *monitor) queue(ref queueRef) *queueState {
+	q := m.queues[ref]
+	if q == nil {
+		q = &queueState{}
+		if len(m.queues) < maxQueues {
+			m.queues[ref] = q
+		}
+	}
+	return q
 }
 
-// look brings everything up to date that is due.
-func (m *monitor) look(ctx context.Context, now time.Time) {
-	if m.g.nc.IsConnected() {
-		m.mu.Lock()
-		m.looked = now
-		for _, b := range m.bridges {
-			b.missed++
-		}
-		m.mu.Unlock()
-		ask := func(ctx context.Context) error {
-			return discovery.Publish(ctx, m.g.nc, discovery.StatsSubject, m.answers.Subject,
-				[]byte(subjects.StatsOfQueues))
-		}
-		_ = m.g.send(ctx, m.g.slots, discovery.StatsSubject, ask) // pages say what is not known
-		if m.isListDue(now) {
-			m.list(ctx)
-		}
-
-		// Pages may wait for the end of the look: what takes too long, is due again.
-		within, cancel := context.WithTimeout(ctx, pollTime)
-		var asked errgroup.Group
-		asked.SetLimit(4)
-		for _, q := range m.due(now) {
-			asked.Go(func() error {
-				_, err := m.update(within, q)
-				return err
-			})
-		}
-		_ = asked.Wait() // what is not known, is shown as such
-		cancel()
+// note takes in the info of a queue. m.mu is held.
+func (m *monitor) note(now time.Time, ref queueRef, info *client.QueueInfo) {
+	q, set := m.queue(ref), &info.Settings
+	q.knownAt, q.oldest, q.least, q.deadLetter = now, info.OldestAge, nil, set.DeadLetter
+	q.pauseUntil, q.pausedGroups = set.PauseUntil, len(set.PausedGroups)
+	if len(info.Priorities) > 0 {
+		least := info.Priorities[0].Priority // a pointer would keep all of them
+		q.least = &least
 	}
-
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	isOld := func(_ string, b *bridgeState) bool { return now.Sub(b.Seen) > forgetAfter }
-	maps.DeleteFunc(m.bridges, isOld)
-	close(m.ended)
-	m.ended = make(chan struct{})
+	q.Ready, q.Leased, q.Delayed = info.Ready, info.Leased, info.Delayed
+	q.history.add(newPoint(now, q.QueueCounts, m.bridges.traffic(ref)))
 }
 
-// noteAnswer takes in what a bridge says.
-func (m *monitor) noteAnswer(answer *nats.Msg) {
-	b := discovery.Parse(m.g.grammar, answer.Data)
-	if b == nil || b.BridgeStats == nil {
-		return
-	}
+func (m *monitor) isListDue(now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.bridges.note(time.Now(), b)
+	every := max(time.Duration(len(m.queues))*time.Second/listsPerSecond, tick)
+	return m.listErr != nil || now.Sub(m.listed) >= every-tick/4
 }
 
-// list lists all queues.
-func (m *monitor) list(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*pollTime)
-	defer cancel()
-
-	found := map[queueRef]subjects.QueueCounts{}
-	var failed error
-	var refusals []error
-	for _, kind := range []subjects.Kind{subjects.Priority, subjects.FIFO} {
-		all, err := m.g.list(ctx, kind, maxQueues-len(found))
-		if errors.Is(err, errRefused) {
-			refusals = append(refusals, err)
-		} else {
-			failed = cmp.Or(failed, err)
-		}
-		for _, q := range all {
-			found[queueRef{kind.Short(), q.Queue}] = q
-		}
-	}
-
-	if len(refusals) == 2 { // who may see one kind of queues, may be meant to
-		failed = refusals[0]
-	}
-
-	now := time.Now()
+// due returns the queues to ask about: queues on pages, and some of the others. The queues asked
+// longest ago come first.
+func (m *monitor) due(now time.Time) []queueRef {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.listErr = failed; failed != nil && len(found) == 0 {
-		return
-	}
-
-	if failed == nil {
-		m.listed = now
-	}
-	m.record(now, found)
+	var shown, others []queueRef
 	for ref, q := range m.queues {
-		if _, ok := found[ref]; !ok && failed == nil {
-			if q.listed = false; now.Sub(q.asked) > viewTime { // nobody looks at its page
-				delete(m.queues, ref)
-			}
+		switch age := now.Sub(q.asked); {
+		case !q.listed:
+		case now.Sub(q.shown) < viewTime && age >= viewTime-tick/4:
+			shown = append(shown, ref)
+		case age >= 2*viewTime && now.Sub(m.refused) > rightTime: // servers log what they refuse
+			others = append(others, ref)
 		}
 	}
+
+	byAge := func(a, b queueRef) int { return m.queues[a].asked.Compare(m.queues[b].asked) }
+	slices.SortFunc(shown, byAge)
+	slices.SortFunc(others, byAge)
+	return append(shown, others[:min(len(others), othersPerTick)]...)
 }
 
-// ask brings a queue up to date for a page of it, and returns its last info, nil if it was never
-// known. All who ask in the same tick share the answer.
-func (m *monitor) ask(ctx context.Context, ref queueRef) (*client.QueueInfo, error) {
-	update := func() (*client.QueueInfo, error) { return m.update(ctx, ref) }
-	return m.asked.get(ctx, ref, update)
+// knownQueue has the figures of a queue as of a time, and its history.
+type knownQueue struct {
+	queueRow
+	least  *int64
+	asOf   time.Time
+	points []point
+	past   past
 }
 
-// update brings a queue up to date, and returns its info.
-func (m *monitor) update(ctx context.Context, ref queueRef) (*client.QueueInfo, error) {
-	within, cancel := context.WithTimeout(ctx, pageTime)
-	defer cancel()
-	info, err := m.g.info(within, ref)
-	if ctx.Err() != nil {
-		return info, err
+// one returns the figures of a queue.
+func (m *monitor) one(ref queueRef) knownQueue {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	q := m.queues[ref]
+	if q == nil {
+		return knownQueue{queueRow: queueRow{queueRef: ref}}
 	}
 
 	now := time.Now()
+	q.shown = now
+	k := knownQueue{
+		m.row(now, ref, q), q.least, q.knownAt, slices.Clone(q.history.points), m.bridges.past(ref),
+	}
+	if k.asOf.IsZero() && q.listed {
+		k.asOf = m.listed
+	}
+
+	k.Line = q.history.line(now, readyLine)
+	return k
+}
+
+// queueList has all queues at one time.
+type queueList struct {
+	rows    []queueRow // in no order and without their lines
+	known   bool       // all queues were listed at least once; a part of them has no total
+	traffic traffic    // of all queues together
+	err     error      // of the last list
+}
+
+// all returns all queues.
+func (m *monitor) all() queueList {
+	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.queue(ref).asked = now; err == nil {
-		m.note(now, ref, info)
-	} else if deniedBy(err) != "" {
-		m.refused = now
+	list := queueList{
+		rows: make([]queueRow, 0, len(m.queues)), known: !m.listed.IsZero(),
+		traffic: m.bridges.traffic(allQueues), err: m.listErr,
 	}
-	return info, err
+
+	dead := m.deadNames()
+	for ref, q := range m.queues {
+		if q.listed || q.Ready+q.Leased+q.Delayed > 0 {
+			row := m.row(now, ref, q)
+			_, row.IsDead = dead[ref]
+			list.rows = append(list.rows, row)
+		}
+	}
+
+	return list
 }
 
-// freshen notes that somebody looks, and waits a moment for new figures if the known ones are old.
-func (m *monitor) freshen(ctx context.Context) {
-	m.mu.Lock()
-	isOld := time.Since(m.watched) > freshFor || m.listed.IsZero() && m.listErr == nil
-	m.watched = time.Now()
-	m.mu.Unlock()
-	if isOld {
-		m.await(ctx, firstLook)
+// sum returns the total. Dead-letter queues do not count: their items are the Dead of the queues
+// they came from.
+func (l *queueList) sum() counts {
+	sum := counts{Known: l.known, traffic: l.traffic}
+	var letters int64
+	for i := range l.rows {
+		row := &l.rows[i]
+		if row.IsDead {
+			letters += row.All()
+			continue
+		}
+		sum.Ready += row.Ready
+		sum.Leased += row.Leased
+		sum.Delayed += row.Delayed
 	}
+
+	sum.Dead = sum.IfKnown(letters)
+	return sum
 }
 
-// await waits for the end of a look, which begins at once unless one is under way.
-func (m *monitor) await(ctx context.Context, atMost time.Duration) {
-	m.mu.Lock()
-	ended := m.ended
-	m.mu.Unlock()
-	select {
-	case m.wake <- struct{}{}:
-	default:
+// deadNames returns the dead-letter queues and the queues they belong to, by the usual names and by
+// the settings as far as they are known. m.mu is held.
+func (m *monitor) deadNames() map[queueRef]queueRef {
+	dead := map[queueRef]queueRef{}
+	for ref := range m.queues {
+		if home, ok := strings.CutSuffix(ref.Name, settings.DeadSuffix); ok && home != "" {
+			dead[ref] = ref.Named(home)
+		}
 	}
 
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	case <-time.After(atMost):
+	for ref, q := range m.queues {
+		if q.deadLetter != "" {
+			dead[ref.Named(q.deadLetter)] = ref
+		}
 	}
+
+	return dead
 }
 
-// freshList returns all queues, after it has waited for a new list if the last one is old. A user
-// who may not list queues gets those that are known without: why, is in the err of the list.
-func (m *monitor) freshList(ctx context.Context) (queueList, error) {
-	if m.isListDue(time.Now()) {
-		m.await(ctx, longestSearch)
+// row returns a queue without its line. m.mu is held.
+func (m *monitor) row(now time.Time, ref queueRef, q *queueState) queueRow {
+	row := queueRow{queueRef: ref}
+	row.Ready, row.Leased, row.Delayed = q.Ready, q.Leased, q.Delayed
+	row.Known = q.listed || !q.knownAt.IsZero()
+	row.traffic = m.bridges.traffic(ref)
+
+	if q.oldest != nil && q.Ready > 0 {
+		age := *q.oldest + now.Sub(q.knownAt)
+		row.Oldest = &age
 	}
 
-	list := m.all()
-	switch {
-	case !m.g.nc.IsConnected():
-		return list, errAway
-	case deniedBy(list.err) != "":
-		return list, nil
+	row.Paused, row.PausedGroups = q.pauseUntil.After(now), q.pausedGroups
+	if !q.pauseUntil.Equal(target.Forever) {
+		row.PausedUntil = q.pauseUntil
 	}
-	return list, list.err
+
+	set := client.Settings{DeadLetter: q.deadLetter}
+	dead := ref.Named(set.DeadLetterQueue(ref.Name))
+	if q.listed && !m.listed.IsZero() { // then a queue that is not in the list has no items
+		row.Dead = new(int64)
+	}
+	if other := m.queues[dead]; other != nil {
+		if n := other.Ready + other.Leased + other.Delayed; n > 0 {
+			row.Dead, row.DeadQueue = &n, &dead
+		}
+	}
+
+	return row
 }
 
-// status returns how the connection is. If the time of a page is over, it was not answered.
-func (m *monitor) status(page context.Context) status {
+// show adds the lines of rows that somebody looks at now, and those of all queues, with their
+// counters and as of when they are.
+func (m *monitor) show(v *queuesView) {
+	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case !m.g.nc.IsConnected():
-		return status{stateAway, m.g.because("NATS is unreachable; trying to reconnect")}
-	case errors.Is(m.listErr, errRefused):
-		return status{stateDenied, m.listErr.Error()}
-	case m.listErr != nil || page.Err() != nil:
-		return status{stateAway, cmp.Or(m.listErr, errNoBridge).Error()}
+	for i := range v.Rows {
+		if q := m.queues[v.Rows[i].queueRef]; q != nil {
+			q.shown = now
+			v.Rows[i].Line = q.history.line(now, readyLine)
+		}
 	}
 
-	return m.bridges.status()
+	v.Sum.Line, v.InLine = m.total.line(now, readyLine), m.total.line(now, pushedLine)
+	v.OutLine, v.FailedLine = m.total.line(now, poppedLine), m.total.line(now, failedLine)
+	v.Past, v.asOf = m.bridges.past(allQueues), m.listed
 }
 
-// bridgesView returns what the page of the bridges shows, and as of when.
-func (m *monitor) bridgesView() (*bridgesView, time.Time) {
+// waiting is how many pops wait.
+func (m *monitor) waiting() *int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v := &bridgesView{Rows: m.bridges.rows()}
-	if refused := m.g.refusal(discovery.StatsSubject); len(v.Rows) == 0 {
-		v.Denied = deniedBy(refused)
-	}
-	return v, m.looked
+	return m.bridges.traffic(allQueues).Waiting
+}
+
+func byName(a, b queueRow) int {
+	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
 }

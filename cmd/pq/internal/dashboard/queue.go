@@ -23,16 +23,6 @@ const (
 	maxDetails = 128
 )
 
-// details are what the page of a queue shows besides its info: the first items, and the schedules,
-// without any that the user may not look at.
-type details struct {
-	// Head has the first items outside paused groups, at most 5.
-	Head []itemRow
-	// Schedules fire next, at most 100, and SchedulesMore says that there are others.
-	Schedules     []scheduleRow
-	SchedulesMore bool
-}
-
 func (b *Dashboard) getQueue(w http.ResponseWriter, r *http.Request, q queueRef) {
 	v := b.queueView(r, q)
 	b.showQueue(w, r, codeOf(v.Err), v)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // pageRows is how many rows a table has.
@@ -38,14 +37,6 @@ var queueColumns = map[string]func(queueRow) float64{
 	"out":     func(q queueRow) float64 { return orLeast(q.Out) },
 	"failed":  func(q queueRow) float64 { return orLeast(q.Failed) },
 	"waiting": func(q queueRow) float64 { return orLeast(q.Waiting) },
-}
-
-// orLeast returns a number, less than all others if it is not known.
-func orLeast[T int64 | float64 | time.Duration](n *T) float64 {
-	if n == nil {
-		return -1
-	}
-	return float64(*n)
 }
 
 // queuesView returns the part of the table of queues that a query asks for.

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"bytes"
-	"crypto/rand"
 	"embed"
 	"html/template"
 	"io/fs"
@@ -13,10 +12,6 @@ import (
 
 //go:embed templates assets
 var files embed.FS
-
-// assetRoot is where the assets are served from. It changes with each start, and so whenever one of
-// them does.
-var assetRoot = staticPath + rand.Text() + "/"
 
 // templates are parsed by the first page: no other command of pq needs them.
 var templates = sync.OnceValue(func() *template.Template {

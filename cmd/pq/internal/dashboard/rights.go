@@ -2,14 +2,10 @@ package dashboard
 
 import (
 	"context"
-	"time"
 
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// rightTime is how long it is remembered what the user may do.
-const rightTime = time.Minute
 
 // anyQueue stands for a queue that nobody has named.
 var anyQueue = queueRef{subjects.Priority.Short(), "any"}

@@ -18,25 +18,6 @@ import (
 	"github.com/pqbridge/pqbridge/subjects/schedule"
 )
 
-// Page "schedule": the form that sets one.
-type scheduleView struct {
-	Queue queueRef
-	Can   can
-	// Record is the schedule that there is, nil if it is not known.
-	Record *client.ScheduleRecord
-	// Before is what each input was when the form was made, in a hidden one with beforePrefix; nil
-	// for a new schedule. It lacks inputs that are not shown: a value that is no text, and with
-	// HideValues value, headers and group.
-	Before map[string]string
-	form
-}
-
-// KeepsValue reports whether the form leaves the value as it is, because it is no text.
-func (v *scheduleView) KeepsValue() bool {
-	_, isShown := v.Before["value"]
-	return v.Before != nil && !isShown
-}
-
 var (
 	// scheduleTexts are the inputs of the form that are members of a schedule's JSON, as they are.
 	scheduleTexts = strings.Fields("id cron every zone jitter if_missed overlap until")

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -21,42 +20,12 @@ const (
 	askedAtOnce  = 8
 )
 
-// Page "schedules".
-type schedulesView struct {
-	Count int
-	Rows  []scheduleRow // at most 100 of Count, those that fire next first
-	Pager pager
-	// More says that there are more than are kept, of queues that were not asked.
-	More bool
-	// Asked of Queues queues have said their schedules, so far while it is Running.
-	Asked, Queues int64
-	// Denied says why some queues cannot be asked. CanAdd offers to add a schedule.
-	Denied string
-	CanAdd bool
-	scanState
-}
-
-// scheduleRow is a schedule of a queue, whose items wait if QueuePaused. It has no value and
-// headers.
-type scheduleRow struct {
-	Queue       queueRef
-	QueuePaused bool
-	Can         can
-	*client.ScheduleRecord
-}
-
 // byNext orders schedules by when they fire next. Schedules that do not fire come last.
 func byNext(a, b scheduleRow) int {
 	return cmp.Or(
 		cmp.Or(a.Next, target.Forever).Compare(cmp.Or(b.Next, target.Forever)),
 		strings.Compare(a.Queue.Name, b.Queue.Name), strings.Compare(a.ID, b.ID),
 	)
-}
-
-// Path is the address of its page.
-func (r scheduleRow) Path() string {
-	query := url.Values{"kind": {r.Queue.Kind}, "queue": {r.Queue.Name}, "id": {r.ID}}
-	return "/schedule?" + query.Encode()
 }
 
 // listSchedules is the scan of the schedules of all queues.

@@ -1,14 +1,10 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,50 +12,6 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 )
-
-// form is a form as it was filled in, and the answer to it.
-type form struct {
-	url.Values
-	// Errors are the mistakes by the names of inputs, and with "" one that concerns no single
-	// input.
-	Errors map[string]string
-	// Done says that it has worked, such as "pushed FQEU…".
-	Done string
-}
-
-// text returns what was typed, without blanks around it.
-func (f *form) text(name string) string { return strings.TrimSpace(f.Get(name)) }
-
-// fail notes an error beside an input.
-func (f *form) fail(name string, err error) {
-	if f.Errors == nil {
-		f.Errors = map[string]string{}
-	}
-	f.Errors[name] = err.Error()
-}
-
-// about returns the input that an error of a bridge is about, "" for none.
-func (f *form) about(err error) string {
-	switch {
-	case errors.Is(err, client.ErrTooLarge) && f.Has("value"):
-		return "value"
-	case !errors.Is(err, client.ErrBadRequest):
-		return ""
-	}
-
-	text := err.Error()
-	for name := range f.Values {
-		about := cmp.Or(pushHeaders[name], name)
-		if strings.Contains(text, about+": ") || strings.Contains(text, "header "+about+" ") {
-			return name
-		}
-	}
-
-	if f.Has("headers") && strings.Contains(text, "header") {
-		return "headers"
-	}
-	return ""
-}
 
 // submit sends a form, unless it has a mistake, and notes the answer in it. It returns the page of
 // the queue, which lacks the form, and its status.
@@ -78,25 +30,6 @@ func (b *Dashboard) submit(
 	return b.queueView(r, q), code
 }
 
-// pushHeaders are the headers that fields of the form for a push stand for.
-var pushHeaders = map[string]string{
-	"priority": subjects.HeaderPriority, "delay": subjects.HeaderDelay, "ttl": subjects.HeaderTTL,
-	"group": subjects.HeaderGroup, "msg_id": subjects.HeaderMsgID, "unique": subjects.HeaderUnique,
-	"keep": subjects.HeaderKeep,
-}
-
-// typedDurations are the inputs of all forms, besides the settings, that may have days, which the
-// wire has not.
-var typedDurations = strings.Fields("delay ttl keep for every jitter")
-
-// duration returns what was typed, as the wire has it.
-func (f *form) duration(name string) string {
-	if slices.Contains(typedDurations, name) {
-		return subjects.Days(f.text(name))
-	}
-	return f.text(name)
-}
-
 func (b *Dashboard) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 	f := form{Values: r.PostForm}
 	m, priority := messageOf(&f, q)
@@ -113,21 +46,6 @@ func (b *Dashboard) push(w http.ResponseWriter, r *http.Request, q queueRef) {
 	})
 	v.Push = f
 	b.showQueue(w, r, code, v)
-}
-
-// unixLines returns a text that was typed with the ends of lines that the rest of the world has.
-func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
-
-// headers returns the headers of a form, one a line.
-func (f *form) headers() map[string][]string {
-	isBlank := func(line string) bool { return strings.TrimSpace(line) == "" }
-	lines := slices.DeleteFunc(strings.Split(unixLines(f.Get("headers")), "\n"), isBlank)
-	headers, err := target.Headers(lines)
-	if err != nil {
-		f.fail("headers", err)
-		return map[string][]string{}
-	}
-	return headers
 }
 
 // messageOf returns the message that a form describes.
@@ -149,10 +67,6 @@ func messageOf(f *form, q queueRef) (m client.Message, priority int64) {
 
 	return m, priority
 }
-
-// beforePrefix begins the names of the hidden inputs that say what each setting was when the form
-// was rendered.
-const beforePrefix = "before."
 
 // configure changes the settings that were edited in a form.
 func (b *Dashboard) configure(w http.ResponseWriter, r *http.Request, q queueRef) {

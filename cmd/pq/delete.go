@@ -67,10 +67,10 @@ func (s *session) belongings(ctx context.Context) (b belongings, err error) {
 		return b, err
 	}
 
-	dead := queue{fifo: s.of.fifo, name: b.info.Settings.DeadLetterQueue(s.of.name)}
-	infos, err := s.infos(ctx, []counted{dead.counted()})
-	if err == nil && dead.name != s.of.name && target.Count(infos[0], "") > 0 {
-		b.dead = dead.name
+	dead := b.info.Settings.DeadLetterQueue(s.of.name)
+	letters, err := target.Queue(s.client, s.of.fifo, dead).Info(ctx)
+	if err == nil && dead != s.of.name && target.Count(letters, "") > 0 {
+		b.dead = dead
 	}
 	return b, err
 }
@@ -106,11 +106,7 @@ func (m *bulk) deleteQueue() error {
 	if len(has.info.Consumers) > 0 {
 		m.say("its consumers stay: nats consumer rm deletes them")
 	}
-	text := fmt.Sprintf("%d\n", n) // for programs
-	if terminal.Is(m.cmd.OutOrStdout()) {
-		text = fmt.Sprintf("deleted %s with %s\n", m.name, items(n, ""))
-	}
-	return m.print(reply{text, map[string]int64{"deleted": n}})
+	return m.printCount("deleted", n, fmt.Sprintf("deleted %s with %s", m.name, items(n, "")))
 }
 
 // deleteAll deletes what the queue has: first what would push, then the items, and settings last,

@@ -81,6 +81,13 @@ func (q *queue) say(format string, args ...any) {
 	_, _ = fmt.Fprintln(q.cmd.ErrOrStderr(), "pq:", text)
 }
 
+// sayRefusal tells people once in an outage that NATS refuses the login: see login.Lasting.
+func (q *queue) sayRefusal(why error, news bool) {
+	if news && login.IsRefusal(why) {
+		q.say("%v", why)
+	}
+}
+
 // kind is the kind of the queue.
 func (q *queue) kind() subjects.Kind {
 	if q.fifo {

@@ -151,10 +151,10 @@ func (m *bulk) noteElsewhere() {
 			return none, err
 		}
 
-		dead := queue{fifo: m.fifo, name: info.Settings.DeadLetterQueue(m.name)}
-		infos, err := s.infos(ctx, []counted{dead.counted()})
-		if err == nil && !isUnused(infos[0]) {
-			m.say("the dead letters of %s are in %s: pq redrive %[2]s", m.name, dead.name)
+		dead := info.Settings.DeadLetterQueue(m.name)
+		letters, err := target.Queue(s.client, m.fifo, dead).Info(ctx)
+		if err == nil && !isUnused(letters) {
+			m.say("the dead letters of %s are in %s: pq redrive %[2]s", m.name, dead)
 		}
 		return none, err
 	}
@@ -177,7 +177,10 @@ func (m *bulk) run([]string) error {
 	}
 
 	if !m.yes {
-		info, err := askQueue(&m.queue, (*client.Queue).Info)
+		info, err := ask(&m.queue, "",
+			func(ctx context.Context, s *session) (*client.QueueInfo, error) {
+				return s.queue.Info(ctx)
+			})
 		if err != nil {
 			return err
 		}
@@ -198,12 +201,17 @@ func (m *bulk) run([]string) error {
 		return err
 	}
 
-	text := fmt.Sprintln(n) // for programs
-	if terminal.Is(m.cmd.OutOrStdout()) {
-		text = done + "\n"
-	}
+	return m.printCount(m.member, n, done)
+}
 
-	return m.print(reply{text, map[string]int64{m.member: n}})
+// printCount prints how many items it was done to: in words for people, a number for programs, and
+// with --json as a member.
+func (m *bulk) printCount(member string, n int64, words string) error {
+	text := fmt.Sprintln(n)
+	if terminal.Is(m.cmd.OutOrStdout()) {
+		text = words + "\n"
+	}
+	return m.print(reply{text, map[string]int64{member: n}})
 }
 
 // untilDone makes as many requests as it takes, with a progress bar on a terminal, and returns how

@@ -59,7 +59,7 @@ func (s *session) printResult(id string, wait time.Duration) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: job %s goes on", context.Cause(ctx), id)
 	case errors.Is(err, client.ErrNotFound):
-		return s.noResult(ctx)
+		return notFound(cmp.Or(s.suggest(ctx, notKept), fmt.Sprintf(noResult, q.name)))
 	case err != nil:
 		return s.explain(err, "")
 	}
@@ -84,13 +84,10 @@ func (s *session) printResult(id string, wait time.Duration) error {
 	return err
 }
 
-// noResult explains that nothing is known of a job.
-func (s *session) noResult(ctx context.Context) error {
-	const text = "no job with this id is in the queue, or kept: the id is misspelt; or it was " +
-		"popped, removed or has expired; or it is done, and was not kept, or is not kept any " +
-		"more (pq push --keep 1h, pq config %s keep=1h)"
-	return notFound(cmp.Or(s.suggest(ctx, notKept), fmt.Sprintf(text, s.of.name)))
-}
+// noResult explains that nothing is known of a job, in the queue that follows.
+const noResult = "no job with this id is in the queue, or kept: the id is misspelt; or it was " +
+	"popped, removed or has expired; or it is done, and was not kept, or is not kept any " +
+	"more (pq push --keep 1h, pq config %s keep=1h)"
 
 // newOutcome returns a job as --json prints it.
 func newOutcome(q *queue, r *client.JobResult) *item {

@@ -100,8 +100,7 @@ func (q *queue) lease(
 		case len(list) > 0:
 			return list, begun, nil // the next request will say why there are not more
 		case !errors.Is(err, client.ErrEmpty) || left <= longestPop:
-			err = s.explain(err, "items may stay leased until their leases end")
-			return nil, begun, err
+			return nil, begun, s.explain(err, "items may stay leased until their leases end")
 		case ctx.Err() != nil:
 			return nil, begun, context.Cause(ctx)
 		}
@@ -160,11 +159,6 @@ func ask[T any](
 
 	answer, err := request(ctx, s)
 	return answer, s.explain(err, unknown)
-}
-
-// askQueue asks the queue of a command something.
-func askQueue[T any](q *queue, do func(*client.Queue, context.Context) (T, error)) (T, error) {
-	return ask(q, "", func(ctx context.Context, s *session) (T, error) { return do(s.queue, ctx) })
 }
 
 // isUnused reports whether a queue has no items, settings or consumers. Nothing else tells a queue

@@ -16,7 +16,6 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 )
 
@@ -68,12 +67,7 @@ func (w *watch) run(cmd *cobra.Command, names []string) error {
 	}
 
 	ctx, all := cmd.Context(), &queue{cmd: cmd, fifo: w.fifoOnly}
-	away := func(why error, news bool) {
-		if news && login.IsRefusal(why) {
-			all.say("%v", why)
-		}
-	}
-	s, err := w.open(ctx, w.Lasting(away)...)
+	s, err := w.open(ctx, w.Lasting(all.sayRefusal)...)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/exit"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/flags"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/interrupt"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/login"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects/settings"
@@ -99,12 +98,7 @@ func (w *work) run(command []string) error {
 		return exit.Usagef("cannot run the command %s: %w", w.program[0], errors.Unwrap(err))
 	}
 
-	away := func(why error, news bool) {
-		if news && login.IsRefusal(why) {
-			w.say("%v", why)
-		}
-	}
-	s, err := w.open(cmd.Context(), w.Lasting(away)...)
+	s, err := w.open(cmd.Context(), w.Lasting(w.sayRefusal)...)
 	if err != nil {
 		return err
 	}

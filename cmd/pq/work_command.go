@@ -37,13 +37,13 @@ func (w *work) do(s *session) client.Work {
 		c.WaitDelay = endCommand
 		killRest := child.Isolate(c)
 		said, printed, err := w.outputs(c, job)
+		defer said.End()
+		defer printed.End()
 		if err != nil {
 			return w.notStarted(ctx, err)
 		}
 		endProgress, err := w.progress(ctx, c, job)
 		if err != nil {
-			said.End()
-			printed.End()
 			return w.notStarted(ctx, err)
 		}
 		defer endProgress()
@@ -51,8 +51,6 @@ func (w *work) do(s *session) client.Work {
 		err = c.Start()
 		// Too long are the headers of this item.
 		if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.E2BIG) {
-			said.End()
-			printed.End()
 			return w.notStarted(ctx, err)
 		}
 		if err == nil {
@@ -85,16 +83,13 @@ func (w *work) do(s *session) client.Work {
 const maxResult = 64 << 10
 
 // outputs makes pipes of what a command says and, if its job is kept, of what it prints; else
-// printed is nil.
+// printed is nil. Also after an error, both have to be ended.
 func (w *work) outputs(c *exec.Cmd, job *client.Job) (said, printed *child.Output, err error) {
 	if said, err = child.NewStderr(c, w.cmd.ErrOrStderr()); err != nil {
 		return nil, nil, err
 	}
 	if job.Keep > 0 || w.keeps {
 		printed, err = child.NewStdout(c, w.cmd.OutOrStdout(), maxResult+1)
-	}
-	if err != nil {
-		said.End()
 	}
 	return said, printed, err
 }

@@ -73,7 +73,8 @@ func (s *Output) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// End returns once what the command wrote is passed on. There is nothing to do for nil.
+// End returns once what the command wrote is passed on. There is nothing to do for nil, and when
+// it is called again.
 func (s *Output) End() {
 	if s == nil {
 		return

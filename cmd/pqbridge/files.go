@@ -7,7 +7,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync/atomic"
 
 	"github.com/pqbridge/pqbridge/bridge/sources"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -55,53 +54,6 @@ func (c *config) checkFDB() error {
 			"want the container image of target fdb, or a build with -tags fdb")
 	}
 	return checkClusterFile(c.FDBClusterFile)
-}
-
-// secretProblem returns an error about the file with a secret that a variable names, unless err is
-// nil. It shows the value only if that is a path, because the value may be the secret itself.
-func secretProblem(variable, path string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if strings.ContainsRune(path, os.PathSeparator) && !strings.Contains(path, "-----BEGIN") {
-		return fmt.Errorf("%s %s: %w", variable, path, err)
-	}
-	if reason, ok := errors.AsType[*os.PathError](err); ok {
-		err = reason.Err
-	}
-	return fmt.Errorf("%s: %w: want the path of the file that holds the secret, not the secret",
-		variable, err)
-}
-
-// readSecret returns the secret in a file. The line break that editors and echo append is not part
-// of it.
-func readSecret(path string) (string, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-
-	secret := strings.TrimRight(string(text), "\r\n")
-	switch {
-	case strings.TrimSpace(secret) == "":
-		return "", errors.New("the file is empty: want the secret on one line")
-	case strings.ContainsAny(secret, "\r\n"):
-		return "", errors.New("the file has several lines: want the secret on one line")
-	}
-	return secret, nil
-}
-
-// secretFile returns a function that reads a secret, for each connection, so that the file may be
-// replaced while the service runs. If the file cannot be read, it returns the last secret.
-func secretFile(path string) func() string {
-	var last atomic.Value
-	last.Store("")
-	return func() string {
-		secret, _ := readSecret(path) // if the secret has changed, NATS refuses the old one
-		secret = cmp.Or(secret, last.Load().(string))
-		last.Store(secret)
-		return secret
-	}
 }
 
 var errNoClusterFile = errors.New("not a FoundationDB cluster file")

@@ -6,14 +6,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
-	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 )
 
@@ -159,30 +158,49 @@ func (a *access) tls() (*tls.Config, error) {
 	return t, err
 }
 
-// jetStreamOptions returns how JetStream's programs are served. Unless it has variables of its own,
-// the leaf node connection logs in, and trusts, as the client connection does.
-func (c *config) jetStreamOptions() (o bridge.JetStreamOptions) {
-	if o.LeafURL = c.LeafURL; o.LeafURL == "" {
-		return o
+// secretProblem returns an error about the file with a secret that a variable names, unless err is
+// nil. It shows the value only if that is a path, because the value may be the secret itself.
+func secretProblem(variable, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if strings.ContainsRune(path, os.PathSeparator) && !strings.Contains(path, "-----BEGIN") {
+		return fmt.Errorf("%s %s: %w", variable, path, err)
+	}
+	if reason, ok := errors.AsType[*os.PathError](err); ok {
+		err = reason.Err
+	}
+	return fmt.Errorf("%s: %w: want the path of the file that holds the secret, not the secret",
+		variable, err)
+}
+
+// readSecret returns the secret in a file. The line break that editors and echo append is not part
+// of it.
+func readSecret(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
 	}
 
-	own, client := c.Leaf, &c.NATS
-	if o.Login = own.login(); !strings.Contains(o.LeafURL, "@") {
-		first, _, _ := strings.Cut(client.url, ",")
-		u, err := url.Parse(strings.TrimSpace(first))
-		if err != nil {
-			u = &url.URL{} // a host and port alone
-		}
-		o.Login = cmp.Or(o.Login, client.login(), leaf.LoginOf(u))
+	secret := strings.TrimRight(string(text), "\r\n")
+	switch {
+	case strings.TrimSpace(secret) == "":
+		return "", errors.New("the file is empty: want the secret on one line")
+	case strings.ContainsAny(secret, "\r\n"):
+		return "", errors.New("the file has several lines: want the secret on one line")
 	}
+	return secret, nil
+}
 
-	if own.TLS.CA+own.TLS.Cert == "" {
-		own.TLS, own.prefix = client.TLS, client.prefix
+// secretFile returns a function that reads a secret, for each connection, so that the file may be
+// replaced while the service runs. If the file cannot be read, it returns the last secret.
+func secretFile(path string) func() string {
+	var last atomic.Value
+	last.Store("")
+	return func() string {
+		secret, _ := readSecret(path) // if the secret has changed, NATS refuses the old one
+		secret = cmp.Or(secret, last.Load().(string))
+		last.Store(secret)
+		return secret
 	}
-
-	if own.TLS.CA+own.TLS.Cert != "" {
-		o.TLS = own.tls
-	}
-
-	return o
 }

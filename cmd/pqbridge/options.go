@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/bridge"
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/jetstream/leaf"
 	"github.com/pqbridge/pqbridge/cmd/internal/buildinfo"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -83,41 +86,30 @@ func (c *config) fdbOptions() fdbkv.Options {
 // trusts. checkFiles has found any error that it returns.
 func (c *config) natsOptions() ([]nats.Option, error) {
 	var options []nats.Option
-	if c.NATS.Creds != "" {
-		options = append(options, nats.UserCredentials(c.NATS.Creds))
+	add := func(isSet bool, option nats.Option) {
+		if isSet {
+			options = append(options, option)
+		}
 	}
 
-	if c.NATS.Nkey != "" {
-		nkey, err := nats.NkeyOptionFromSeed(c.NATS.Nkey)
+	a := &c.NATS
+	add(a.Creds != "", nats.UserCredentials(a.Creds))
+	if a.Nkey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(a.Nkey)
 		if err != nil {
-			return nil, fmt.Errorf("PQ_NATS_NKEY %s: %w", c.NATS.Nkey, err)
+			return nil, fmt.Errorf("PQ_NATS_NKEY %s: %w", a.Nkey, err)
 		}
 		options = append(options, nkey)
 	}
 
-	if c.NATS.User != "" {
-		if c.NATS.PasswordFile != "" {
-			password := secretFile(c.NATS.PasswordFile)
-			login := func() (string, string) { return c.NATS.User, password() }
-			options = append(options, nats.UserInfoHandler(login))
-		} else {
-			options = append(options, nats.UserInfo(c.NATS.User, c.NATS.Password))
-		}
-	}
-
-	if c.NATS.Token != "" {
-		options = append(options, nats.Token(c.NATS.Token))
-	}
-	if c.NATS.TokenFile != "" {
-		options = append(options, nats.TokenHandler(secretFile(c.NATS.TokenFile)))
-	}
-
-	if c.NATS.TLS.CA != "" {
-		options = append(options, nats.RootCAs(c.NATS.TLS.CA))
-	}
-	if c.NATS.TLS.Cert != "" {
-		options = append(options, nats.ClientCert(c.NATS.TLS.Cert, c.NATS.TLS.Key))
-	}
+	password := secretFile(a.PasswordFile)
+	login := func() (string, string) { return a.User, password() }
+	add(a.User != "" && a.PasswordFile != "", nats.UserInfoHandler(login))
+	add(a.User != "" && a.PasswordFile == "", nats.UserInfo(a.User, a.Password))
+	add(a.Token != "", nats.Token(a.Token))
+	add(a.TokenFile != "", nats.TokenHandler(secretFile(a.TokenFile)))
+	add(a.TLS.CA != "", nats.RootCAs(a.TLS.CA))
+	add(a.TLS.Cert != "", nats.ClientCert(a.TLS.Cert, a.TLS.Key))
 	return options, nil
 }
 
@@ -211,4 +203,32 @@ func (c *config) explainStore(err error) error {
 	return fmt.Errorf("%w\nPQ_KEY_PREFIX, PQ_FIFO_KEY_PREFIX and PQ_VALUE_FORMAT of the store %s "+
 		"cannot be changed: set them back, or use %s for new queues",
 		err, c.storeLocation(), where)
+}
+
+// jetStreamOptions returns how JetStream's programs are served. Unless it has variables of its own,
+// the leaf node connection logs in, and trusts, as the client connection does.
+func (c *config) jetStreamOptions() (o bridge.JetStreamOptions) {
+	if o.LeafURL = c.LeafURL; o.LeafURL == "" {
+		return o
+	}
+
+	own, client := c.Leaf, &c.NATS
+	if o.Login = own.login(); !strings.Contains(o.LeafURL, "@") {
+		first, _, _ := strings.Cut(client.url, ",")
+		u, err := url.Parse(strings.TrimSpace(first))
+		if err != nil {
+			u = &url.URL{} // a host and port alone
+		}
+		o.Login = cmp.Or(o.Login, client.login(), leaf.LoginOf(u))
+	}
+
+	if own.TLS.CA+own.TLS.Cert == "" {
+		own.TLS, own.prefix = client.TLS, client.prefix
+	}
+
+	if own.TLS.CA+own.TLS.Cert != "" {
+		o.TLS = own.tls
+	}
+
+	return o
 }

@@ -113,8 +113,9 @@ func (b *Dashboard) getItem(w http.ResponseWriter, r *http.Request, q queueRef) 
 			v.Rank = b.rank(r.Context(), &rows[0])
 		}
 		if v.Dead != nil { // the page has these beside the value
-			isFact := func(name string, _ []string) bool { return strings.HasPrefix(name, deadPrefix) }
-			maps.DeleteFunc(v.Headers, isFact)
+			maps.DeleteFunc(v.Headers, func(name string, _ []string) bool {
+				return strings.HasPrefix(name, deadPrefix)
+			})
 		}
 	}
 

@@ -66,7 +66,7 @@ func (w *watch) run(cmd *cobra.Command, names []string) error {
 		w.named = append(w.named, q)
 	}
 
-	ctx, all := cmd.Context(), &queue{cmd: cmd, fifo: w.fifoOnly}
+	ctx, all := cmd.Context(), &queue{cmd: cmd, fifo: w.fifoOnly} // all queues, as s.of
 	s, err := w.open(ctx, w.Lasting(all.sayRefusal)...)
 	if err != nil {
 		return err
@@ -79,35 +79,38 @@ func (w *watch) run(cmd *cobra.Command, names []string) error {
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
 	for n := 1; ; n++ {
-		before := last
-		slow := time.AfterFunc(silence, func() { sayLast(all, before, "no answer yet") })
-		now, err := w.look(ctx, s)
-		slow.Stop()
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && (last == nil || errors.Is(err, nats.ErrPermissionViolation)):
+		if last, err = w.update(ctx, s, last); err != nil || n == w.count {
 			return err
-		case err != nil: // it may pass
-			sayLast(all, last, err.Error())
-		default:
-			if err := w.show(cmd.OutOrStdout(), now, last); err != nil {
-				return err
-			}
-			if last == nil {
-				w.noteUnused(ctx, s, now)
-			}
-			last = now
 		}
-		if n == w.count {
-			return nil
-		}
-
 		select {
 		case <-ticker.C:
 		case <-ctx.Done(): // the next look fails, and says why
 		}
 	}
+}
+
+// update takes a look and shows it. After an error that may pass it returns the last look, and says
+// that its figures are still shown.
+func (w *watch) update(ctx context.Context, s *session, last *look) (*look, error) {
+	of := s.of
+	slow := time.AfterFunc(silence, func() { sayLast(of, last, "no answer yet") })
+	now, err := w.look(ctx, s)
+	slow.Stop()
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil && (last == nil || errors.Is(err, nats.ErrPermissionViolation)):
+		return nil, err
+	case err != nil:
+		sayLast(of, last, err.Error())
+		return last, nil
+	}
+
+	err = w.show(of.cmd.OutOrStdout(), now, last)
+	if err == nil && last == nil {
+		w.noteUnused(ctx, s, now)
+	}
+	return now, err
 }
 
 // noteUnused tells people which of the queues that they named are not in use.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/schedule"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
@@ -32,8 +33,9 @@ import (
 // Queues that stand for the largest there can be.
 const (
 	largeSchedules = 100 // queues with 4 MiB of schedules each
-	largeHeaders   = 205 // queues whose first items have 180 KB of headers each
-	smallQueues    = 60_000
+	largeHeaders   = 205 // queues whose first items have headerBytes of headers each
+	headerBytes    = 180_000
+	smallQueues    = 60_000 // more than are listed
 )
 
 // pq dashboard lives in the 256 MiB that docs/dashboard.md gives it, however much the queues have
@@ -102,7 +104,7 @@ func serveLargeQueues(t *testing.T, server string) (grow func()) {
 	t.Cleanup(nc.Close)
 
 	schedules := map[string][]byte{} // of a queue, by id
-	for i := range 128 {
+	for i := range 4 << 20 / schedule.MaxContent {
 		id := fmt.Sprintf("s%03d", i)
 		set := schedule.Schedule{
 			ID:    id,
@@ -123,9 +125,10 @@ func serveLargeQueues(t *testing.T, server string) (grow func()) {
 			Headers: map[string][]string{},
 		}
 
-		for n := range 1800 {
-			// With characters that have to be written out.
-			item.Headers[fmt.Sprint("X-", n)] = []string{strings.Repeat("a\u200b", 23)}
+		// Of 100 bytes each with its name, and with characters that have to be written out.
+		value := strings.Repeat("a\u200b", (100-len("X-1234"))/len("a\u200b"))
+		for n := range headerBytes / 100 {
+			item.Headers[fmt.Sprint("X-", n)] = []string{value}
 		}
 
 		items.Items = append(items.Items, item)
@@ -138,13 +141,14 @@ func serveLargeQueues(t *testing.T, server string) (grow func()) {
 		info.Groups[strings.Repeat("g", 30)+fmt.Sprint(i)] = subjects.GroupCount{Ready: 5}
 	}
 
-	for i := range 64 {
-		info.Settings.PausedGroups = append(info.Settings.PausedGroups, fmt.Sprintf("%0128d", i))
+	for i := range settings.MaxPausedGroups {
+		longest := fmt.Sprintf("%0*d", settings.MaxGroup, i)
+		info.Settings.PausedGroups = append(info.Settings.PausedGroups, longest)
 	}
 
 	value := nats.NewMsg("")
 	value.Header.Set(subjects.HeaderID, "first")
-	value.Data = bytes.Repeat([]byte("v"), 1<<20-100)
+	value.Data = bytes.Repeat([]byte("v"), 1<<20-100) // the largest message, with room for the header
 
 	var queues atomic.Int64
 	queues.Store(largeSchedules + largeHeaders)

@@ -148,7 +148,8 @@ func serveLargeQueues(t *testing.T, server string) (grow func()) {
 
 	value := nats.NewMsg("")
 	value.Header.Set(subjects.HeaderID, "first")
-	value.Data = bytes.Repeat([]byte("v"), 1<<20-100) // the largest message, with room for the header
+	// Of the largest message, with room for the header.
+	value.Data = bytes.Repeat([]byte("v"), 1<<20-100)
 
 	var queues atomic.Int64
 	queues.Store(largeSchedules + largeHeaders)

@@ -143,8 +143,8 @@ func ParseFrames(payload []byte) (frames []Frame, err error) {
 				MaxFrames)
 		}
 		if len(rest) < frameStart {
-			const want = "want %d bytes for its priority and lengths, then its headers and value"
-			return nil, fmt.Errorf("%w: frame %d ends after %d bytes: "+want,
+			return nil, fmt.Errorf("%w: frame %d ends after %d bytes: want %d bytes for its "+
+				"priority and lengths, then its headers and value",
 				ErrFrame, n, len(rest), frameStart)
 		}
 

@@ -136,8 +136,8 @@ func ParseAck(payload []byte) (a Ack, err error) {
 	case verb == "+WPI":
 		a.Kind = AckProgress
 	case verb != "+ACK" && len(payload) > 0:
-		const want = "want nothing, +ACK, -NAK, +WPI, +NXT or +TERM"
-		return a, fmt.Errorf("%w: %s: %s", ErrOptions, quote(string(payload)), want)
+		return a, fmt.Errorf("%w: %s: want nothing, +ACK, -NAK, +WPI, +NXT or +TERM",
+			ErrOptions, quote(string(payload)))
 	}
 
 	// The verbs that are left take nothing.
@@ -188,8 +188,8 @@ func (a *Ack) parseNext(text string) (err error) {
 	if text[0] != '{' {
 		if a.Next.Batch, err = strconv.Atoi(text); err == nil {
 			if a.Next.Batch < 1 || a.Next.Batch > MaxPopBatch {
-				const want = "want 1 to %d items"
-				err = fmt.Errorf("%w: +NXT %s: "+want, ErrOptions, quote(text), MaxPopBatch)
+				err = fmt.Errorf("%w: +NXT %s: want 1 to %d items",
+					ErrOptions, quote(text), MaxPopBatch)
 			}
 			return err
 		}
@@ -230,8 +230,8 @@ func (a *Ack) parseNak(text string) (err error) {
 
 	a.Delay, err = strictjson.ParseDuration(text)
 	if a.HasDelay = err == nil; err != nil || a.Delay < 0 || a.Delay > settings.MaxDelay {
-		const want = "want a duration with a unit, such as 30s, from 0s to %v, or a JSON object"
-		return fmt.Errorf("%w: -NAK %s: "+want, ErrOptions, quote(text), settings.MaxDelay)
+		return fmt.Errorf("%w: -NAK %s: want a duration with a unit, such as 30s, from 0s to %v, "+
+			"or a JSON object", ErrOptions, quote(text), settings.MaxDelay)
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ var ErrTiming = errors.New("bad time")
 func ParseDelay(text string) (time.Duration, error) {
 	d, err := strictjson.ParseDuration(text)
 	if err != nil || d < 0 || d > settings.MaxDelay {
-		const want = "want a duration with a unit, such as 10s or 24h, from 0s to %v"
-		return 0, fmt.Errorf("%w: %s: "+want, ErrTiming, quote(text), settings.MaxDelay)
+		return 0, fmt.Errorf("%w: %s: want a duration with a unit, such as 10s or 24h, "+
+			"from 0s to %v", ErrTiming, quote(text), settings.MaxDelay)
 	}
 	return d, nil
 }
@@ -41,9 +41,8 @@ const scheduleExample = `such as "@at 2030-01-02T15:04:05Z"`
 func ParseSchedule(text string, now time.Time) (time.Time, error) {
 	at, isAt := strings.CutPrefix(text, scheduleAt)
 	if !isAt {
-		const want = "a push takes only %q and a time in RFC 3339, " + scheduleExample +
-			": for repeated pushes, use the verb %v"
-		return time.Time{}, fmt.Errorf("%w: %s: "+want,
+		return time.Time{}, fmt.Errorf("%w: %s: a push takes only %q and a time in RFC 3339, "+
+			scheduleExample+": for repeated pushes, use the verb %v",
 			ErrTiming, quote(text), scheduleAt, Schedule)
 	}
 
@@ -79,9 +78,8 @@ func ParseTTL(text string) (time.Duration, error) {
 		d, err = time.Duration(seconds)*time.Second, nil
 	}
 	if err != nil || d < settings.MinTTL || d > settings.MaxDelay {
-		const want = "want a duration such as 90s or 24h, a number of seconds, or never"
-		return 0, fmt.Errorf("%w: %s: %s; from %v to %v",
-			ErrTiming, quote(text), want, settings.MinTTL, settings.MaxDelay)
+		return 0, fmt.Errorf("%w: %s: want a duration such as 90s or 24h, a number of seconds, "+
+			"or never; from %v to %v", ErrTiming, quote(text), settings.MinTTL, settings.MaxDelay)
 	}
 	return d, nil
 }
@@ -91,9 +89,8 @@ func ParseTTL(text string) (time.Duration, error) {
 func ParseKeep(text string) (time.Duration, error) {
 	d, err := strictjson.ParseDuration(text)
 	if err != nil || d < settings.MinKeep || d > settings.MaxDelay {
-		const want = "want a duration with a unit, such as 90s or 24h, from %v to %v"
-		return 0, fmt.Errorf("%w: %s: "+want, ErrTiming, quote(text), settings.MinKeep,
-			settings.MaxDelay)
+		return 0, fmt.Errorf("%w: %s: want a duration with a unit, such as 90s or 24h, "+
+			"from %v to %v", ErrTiming, quote(text), settings.MinKeep, settings.MaxDelay)
 	}
 	return d, nil
 }
@@ -182,8 +179,8 @@ func GroupOfPush(h map[string][]string) (weight int, err error) {
 	}
 
 	if given && (len(groups) != 1 || !settings.IsGroup(groups[0])) {
-		const want = "%w: want 1 to %d bytes of UTF-8 in one line, once"
-		return 0, fmt.Errorf(want, ErrGroup, settings.MaxGroup)
+		return 0, fmt.Errorf("%w: want 1 to %d bytes of UTF-8 in one line, once",
+			ErrGroup, settings.MaxGroup)
 	}
 
 	weights, weighted := h[HeaderWeight]

@@ -148,8 +148,8 @@ type Length struct {
 }
 
 func notReply(payload []byte) error {
-	const want = "want a JSON object with the members of such a reply"
-	return fmt.Errorf("reply %s: %s", quote(string(payload)), want)
+	return fmt.Errorf("reply %s: want a JSON object with the members of such a reply",
+		quote(string(payload)))
 }
 
 // ItemInfo describes the item in a reply to a pop, peek or get.

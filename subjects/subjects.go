@@ -137,8 +137,8 @@ func (g Grammar) Parse(subject string) (Request, error) {
 		return Request{Kind: kind, Verb: List}, nil
 	}
 	if !found {
-		const want = "want %[3]s<queue>.<verb>, the verb one of %[4]s; or %[3]s%[5]s"
-		return Request{}, fmt.Errorf("%w: subject %s is too short: "+want,
+		return Request{}, fmt.Errorf("%w: subject %s is too short: "+
+			"want %[3]s<queue>.<verb>, the verb one of %[4]s; or %[3]s%[5]s",
 			ErrVerb, quote(subject), g.prefix(kind), verbList(kind), listName)
 	}
 
@@ -260,8 +260,8 @@ const maxDigits = 64
 func ParsePriority(text string) (int64, error) {
 	digits := strings.TrimPrefix(text, "-")
 	if digits == "" || strings.Trim(digits, "0123456789") != "" {
-		const want = "want a decimal integer, such as 5 or -5"
-		return 0, fmt.Errorf("%w %s: %s", ErrPriority, quotePriority(text), want)
+		return 0, fmt.Errorf("%w %s: want a decimal integer, such as 5 or -5",
+			ErrPriority, quotePriority(text))
 	}
 
 	priority, err := int64(0), strconv.ErrRange

@@ -230,8 +230,8 @@ func (g Grammar) Build(r Request) (string, error) {
 	row := rowOf(r.Kind, r.Verb)
 	if row != nil && row.queueless {
 		if r != (Request{Kind: r.Kind, Verb: r.Verb}) {
-			const problem = "with a queue, priority or token: want none"
-			return "", fmt.Errorf("%w: %s %s", ErrVerb, r.Verb, problem)
+			return "", fmt.Errorf("%w: %s with a queue, priority or token: want none",
+				ErrVerb, r.Verb)
 		}
 		return g.prefix(r.Kind) + row.name, nil
 	}

@@ -172,11 +172,10 @@ func (row *Setting) checkTexts(list []string) error {
 		if slices.Contains(list[:i], text) {
 			return fmt.Errorf("%.130q is there twice", text)
 		}
-		if row.CheckText == nil {
-			continue
-		}
-		if err := row.CheckText(text); err != nil {
-			return err
+		if row.CheckText != nil {
+			if err := row.CheckText(text); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

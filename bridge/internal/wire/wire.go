@@ -97,10 +97,9 @@ func CheckBlock(h nats.Header, size int, added func(name string) bool) error {
 
 	// Each line without a space after its colon makes the block a byte smaller.
 	missing := len(BlockStart) + LinesSize(h) + len(CRLF) - size
-	if withSpaces := 0 <= missing && missing <= ofServer; withSpaces {
-		return nil
-	}
-	if without := lines-ofServer <= missing && missing <= lines; without {
+	withSpaces := 0 <= missing && missing <= ofServer
+	without := lines-ofServer <= missing && missing <= lines
+	if withSpaces || without {
 		return nil
 	}
 	return errors.New("the headers can be read in more than one way: " +

@@ -22,27 +22,31 @@ import (
 type bell struct {
 	p         *peering
 	root      string      // of the subjects; set by Join
-	waits     atomic.Bool // peers have to ring
+	waits     need        // of pops: peers have to ring
 	peersWait atomic.Bool // a peer waits, so this bridge rings
-
-	beats int // heartbeats since a pop waited here; only Router.run uses it
 
 	// The dispatcher's, except in tests.
 	waiters func() int
 	wakeAll func()
 }
 
-// bellLife is how many heartbeats, 2 s, peers go on ringing after the last pop has waited, because
-// the next one often follows soon.
-const bellLife = 8
+// need is set while something waits here, and peers have to tell about it.
+type need struct {
+	atomic.Bool
+	quiet int // own heartbeats since something waited; only Router.run uses it
+}
 
-// beat is called once per heartbeat. It ends the ringing a while after the last pop has waited.
-func (l *bell) beat() {
-	if l.waiters() > 0 {
-		l.beats = 0
-		l.waits.Store(true)
-	} else if l.beats++; l.beats > bellLife {
-		l.waits.Store(false)
+// needLife is how many heartbeats, 2 s, a need goes on after the last has waited, because the next
+// one often follows soon.
+const needLife = 8
+
+// beat is called once per heartbeat.
+func (n *need) beat(waits bool) {
+	if waits {
+		n.quiet = 0
+		n.Store(true)
+	} else if n.quiet++; n.quiet > needLife {
+		n.Store(false)
 	}
 }
 

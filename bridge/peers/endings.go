@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
@@ -28,8 +27,7 @@ import (
 // No clock is in this, and no peer has to be known for what it says to be right.
 type endings struct {
 	p     *peering
-	waits atomic.Bool // requests wait here, so peers have to tell
-	quiet int         // own heartbeats since one waited; only Router.run uses it
+	waits need // of requests for outcomes: peers have to tell
 
 	publish func(subject string, data []byte) // the Router's, except in tests
 
@@ -46,12 +44,7 @@ const maxEndings = 1024
 
 // beat is called once per heartbeat.
 func (e *endings) beat() {
-	if e.p.config.ResultWaits() > 0 {
-		e.quiet = 0
-		e.waits.Store(true)
-	} else if e.quiet++; e.quiet > bellLife {
-		e.waits.Store(false)
-	}
+	e.waits.beat(e.p.config.ResultWaits() > 0)
 
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -77,12 +77,13 @@ func newMembers(p *peering) *Members {
 		host = "unknown"
 	}
 
-	m := &Members{p: p}
-	m.online, m.asked = make(chan struct{}, 1), make(chan struct{}, 1)
-	m.news = make(chan struct{}, 1)
-
+	m := &Members{
+		p:      p,
+		online: make(chan struct{}, 1),
+		asked:  make(chan struct{}, 1),
+		news:   make(chan struct{}, 1),
+	}
 	m.mu.members = map[string]*member{}
-
 	self := p.config.Self
 	self.Location = self.Location[:min(len(self.Location), maxLocation)]
 	m.mu.self = announcement{Self: self, Host: host, Process: os.Getpid(), State: Starting}
@@ -177,11 +178,8 @@ func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) 
 	default:
 	}
 
-	data, err := json.Marshal(m.self())
-	if err == nil {
-		err = m.p.config.Conn().PublishRequest(membersSubject, inbox, data)
-	}
-
+	data, _ := json.Marshal(m.self()) // never returns an error for this type
+	err := m.p.config.Conn().PublishRequest(membersSubject, inbox, data)
 	if err == nil {
 		err = m.p.config.Flush(ctx)
 	}
@@ -191,12 +189,10 @@ func (m *Members) ask(ctx context.Context, inbox string) (reached, enough bool) 
 		return false, false
 	}
 
-	timer := time.NewTimer(answerTime)
-	defer timer.Stop()
 	select {
 	case <-m.asked:
 		return true, true
-	case <-timer.C:
+	case <-time.After(answerTime):
 		return true, false
 	case <-ctx.Done():
 		return false, false
@@ -318,6 +314,5 @@ func (m *Members) Rival() string {
 	if rival == nil {
 		return ""
 	}
-
 	return rival.explain(&m.mu.self)
 }

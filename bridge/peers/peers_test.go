@@ -95,12 +95,11 @@ func TestMissedRings(t *testing.T) {
 // A bridge says that it waits from the first pop that does until a while after the last.
 func TestBellLife(t *testing.T) {
 	r := newTest(t).Router
-	l, waiting := r.bell, 1
-	l.waiters = func() int { return waiting }
+	waits := &r.bell.waits
 
 	says := func(when string, want bool) {
 		t.Helper()
-		if got := l.waits.Load(); got != want {
+		if got := waits.Load(); got != want {
 			t.Errorf("%s: it says that it waits: %t", when, got)
 		}
 	}
@@ -118,22 +117,20 @@ func TestBellLife(t *testing.T) {
 		t.Error("the peers are told twice")
 	}
 
-	for range 2 * bellLife {
-		l.beat()
+	for range 2 * needLife {
+		waits.beat(true)
 	}
-
 	says("it still waits", true)
-	waiting = 0
 
-	for range bellLife {
-		l.beat()
+	for range needLife {
+		waits.beat(false)
 	}
-
 	says("the next pop may follow soon", true)
-	l.beat()
+
+	waits.beat(false)
 	says("none has followed", false)
-	waiting = 1 // one that Waits was called for while the bell was about to end
-	l.beat()
+
+	waits.beat(true) // one that Waits was called for while the bell was about to end
 	says("it waits again", true)
 }
 

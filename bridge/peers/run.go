@@ -177,7 +177,7 @@ func (r *Router) run(ctx context.Context) {
 			r.sendReports(false, false)
 		case <-ticker.C:
 			r.failLost(r.agePeers())
-			r.bell.beat()
+			r.bell.waits.beat(r.bell.waiters() > 0)
 			r.endings.beat()
 			r.sendHeartbeat()
 			r.sendReports(true, false)

@@ -137,7 +137,7 @@ func TestParseFramesRefuses(t *testing.T) {
 	}
 }
 
-// Headers become a block that NATS can carry, or an error about the name that it cannot.
+// Headers become a block that NATS can carry.
 func TestAppendHeaders(t *testing.T) {
 	for want, h := range map[string]map[string][]string{
 		"":                                       nil,
@@ -151,7 +151,10 @@ func TestAppendHeaders(t *testing.T) {
 			t.Errorf("%q: got %q, %v, want %q", h, got, err, want)
 		}
 	}
+}
 
+// Headers whose names or values NATS cannot carry are refused.
+func TestAppendBadHeaders(t *testing.T) {
 	for _, name := range []string{"", "a b", "a:", "gr\u00fcn", "a\r\nb"} {
 		got, err := AppendHeaders(nil, map[string][]string{name: {"x"}})
 		if got != nil || err == nil || !strings.Contains(err.Error(), "want a name of letters") {
@@ -165,8 +168,10 @@ func TestAppendHeaders(t *testing.T) {
 			t.Errorf("%q: got %q, %v", value, got, err)
 		}
 	}
+}
 
-	// The bridge returns what another program has stored, in one line.
+// The bridge returns a value of several lines, which another program has stored, in one.
+func TestAppendHeaderLines(t *testing.T) {
 	const want = "X-y: p  q   r\r\n"
 	lines, err := AppendHeaderLines(nil, map[string][]string{"X-y": {"  p\r\nq \n r\t "}})
 	if string(lines) != want || err != nil {

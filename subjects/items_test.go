@@ -217,8 +217,8 @@ func TestItemOptions(t *testing.T) {
 	}
 }
 
-// A page of items and the results for several ids are read as they were written.
-func TestItemReplies(t *testing.T) {
+// A page of items is read as it was written.
+func TestItemsPage(t *testing.T) {
 	at, next := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), "n"
 	page := subjects.ItemsPage{
 		Items: []subjects.StoredItem{
@@ -250,12 +250,18 @@ func TestItemReplies(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, page) {
 		t.Errorf("%s: %+v, %v: want %+v", page.Encode(), got, err, page)
 	}
+}
 
+// A page without items has an empty list, not null.
+func TestEmptyItemsPage(t *testing.T) {
 	const empty = `{"items":[],"next":null,"scanned":0}`
 	if got := string((&subjects.ItemsPage{}).Encode()); got != empty {
 		t.Errorf("an empty page is %s, want %s", got, empty)
 	}
+}
 
+// The results for several ids are read as they were written.
+func TestItemResults(t *testing.T) {
 	results := subjects.ItemResults{Queue: "jobs", Results: []subjects.ItemResult{
 		{ID: "a", Place: "b", Home: "c"},
 		{ID: "d", Failure: subjects.Failure{Code: 409, Text: "the item is leased"}},

@@ -132,11 +132,8 @@ func TestReplyHeaders(t *testing.T) {
 	}
 }
 
-// Numbers of lost leases are read as they were written, and anything else is refused.
-func TestLost(t *testing.T) {
-	header := func(text string) map[string][]string {
-		return map[string][]string{subjects.HeaderLost: {text}}
-	}
+// Numbers of leases are read as they were written.
+func TestNumbersOfLeases(t *testing.T) {
 	for want, lost := range map[string][]int{
 		"":        nil,
 		"0":       {0},
@@ -147,21 +144,29 @@ func TestLost(t *testing.T) {
 		if got := subjects.FormatNumbers(lost); got != want {
 			t.Errorf("%v: formatted to %q, want %q", lost, got, want)
 		}
-		got, err := subjects.ParseNumbers(header(want), subjects.HeaderLost, 4)
+		header := map[string][]string{subjects.HeaderLost: {want}}
+		got, err := subjects.ParseNumbers(header, subjects.HeaderLost, 4)
 		if err != nil || !slices.Equal(got, lost) {
 			t.Errorf("%q: parsed to %v, %v, want %v", want, got, err, lost)
 		}
 	}
+}
 
+// Without a header no lease has a number.
+func TestNoNumbersOfLeases(t *testing.T) {
 	if lost, err := subjects.ParseNumbers(nil, subjects.HeaderLost, 4); lost != nil || err != nil {
 		t.Errorf("without a header: %v, %v", lost, err)
 	}
+}
 
+// Numbers that do not ascend, or of no lease in the acknowledgement, are refused.
+func TestBadNumbersOfLeases(t *testing.T) {
 	for _, text := range []string{
 		"4", "-1", "1,1", "2,1", "0,4", ",", "0,", ",0", "0, 1", "0,,1", "x", "1.5", "0x1",
 		"99999999999999999999",
 	} {
-		lost, err := subjects.ParseNumbers(header(text), subjects.HeaderLost, 4)
+		header := map[string][]string{subjects.HeaderLost: {text}}
+		lost, err := subjects.ParseNumbers(header, subjects.HeaderLost, 4)
 		if lost != nil || err == nil ||
 			!strings.Contains(err.Error(), "want ascending numbers from 0 to 3") {
 			t.Errorf("%q: parsed to %v, %v", text, lost, err)

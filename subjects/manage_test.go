@@ -9,8 +9,8 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// A purge may name a state, and a redrive how many; anything else in them is refused.
-func TestPurgeAndRedriveOptions(t *testing.T) {
+// A purge may name a state.
+func TestPurgeOptions(t *testing.T) {
 	for payload, want := range map[string]subjects.State{
 		``:                   "",
 		`{}`:                 "",
@@ -21,7 +21,10 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 			t.Errorf("%s: %q, %v: want %q", payload, got, err, want)
 		}
 	}
+}
 
+// A redrive may say how many items it sends back, and otherwise sends back 1,000.
+func TestRedriveOptions(t *testing.T) {
 	for payload, want := range map[string]int{
 		``:                1000,
 		`{}`:              1000,
@@ -33,7 +36,10 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 			t.Errorf("%s: %+v, %v: want %d", payload, got, err, want)
 		}
 	}
+}
 
+// A purge with anything but a state is refused.
+func TestBadPurgeOptions(t *testing.T) {
 	for payload, words := range map[string]string{
 		`[]`:                                "[]: want a JSON object with members of state",
 		`{"state":null}`:                    "state: null: want a value, or leave it out",
@@ -49,7 +55,10 @@ func TestPurgeAndRedriveOptions(t *testing.T) {
 			t.Errorf("%s: %q, %v: want %q", payload, got, err, words)
 		}
 	}
+}
 
+// A redrive that does not say how many, or which ids, in the form that the errors name is refused.
+func TestBadRedriveOptions(t *testing.T) {
 	const members = "members of ids, places, max"
 	for payload, words := range map[string]string{
 		`[[`:                    "[[: not JSON",

@@ -276,39 +276,47 @@ func TestForwardThatComesLate(t *testing.T) {
 	}
 }
 
-// What a peer does not confirm is repeated for a while. An intake is kept while pops are open, and
-// then as long as the peer may come back.
-func TestIntakeOfASilentPeer(t *testing.T) {
-	a := newIntake(1, 100, func() {})
-	for n := range uint64(3) {
-		a.arrive(n + 1)
+// reportsOf lets an intake report once for each of some heartbeats. It returns how many reports
+// there were, and whether the intake is no longer needed at the end.
+func reportsOf(a *intake, beats int) (reports int, gone bool) {
+	for range beats {
+		var pieces []Report
+		pieces, gone = a.report(true, 100)
+		reports += len(pieces)
 	}
-	rest := func(what string, want int) {
-		t.Helper()
-		got := 0
-		for range 3 * intakeLife {
-			pieces, gone := a.report(true, 100)
-			got += len(pieces)
-			if gone {
-				t.Fatalf("%s: the intake is gone", what)
-			}
-		}
-		same(t, what, got, want)
-	}
+	return reports, gone
+}
 
-	rest("reports at first", 0)
+// What a peer does not confirm is repeated for a while, and no longer.
+func TestReportsToASilentPeer(t *testing.T) {
+	a := newIntake(1, 100, func() {})
+	a.arrive(1)
+	a.arrive(2)
+
+	reports, _ := reportsOf(a, 3*intakeLife)
+	same(t, "reports at first", reports, 0)
+
 	a.answered(2)
-	rest("reports of a pop", intakeLife)
-	a.mark(3, 0)
-	rest("reports after a mark", 1)
+	reports, _ = reportsOf(a, 3*intakeLife)
+	same(t, "reports of a pop", reports, intakeLife)
+
+	a.mark(2, 0)
+	reports, _ = reportsOf(a, 3*intakeLife)
+	same(t, "reports after a mark", reports, 1)
+}
+
+// An intake is kept while pops are open, and then as long as the peer may come back.
+func TestLifeOfAnIntake(t *testing.T) {
+	a := newIntake(1, 100, func() {})
+	a.arrive(1)
+	_, gone := reportsOf(a, 3*intakeLife)
+	same(t, "gone while a pop is open", gone, false)
 
 	a.answered(1)
-	a.answered(3)
-	for i := range intakeLife + 1 {
-		pieces, gone := a.report(true, 100)
-		same(t, "reports", len(pieces), 1-i/intakeLife)
-		same(t, "gone", gone, i == intakeLife)
-	}
+	_, gone = reportsOf(a, intakeLife)
+	same(t, "gone while the peer may come back", gone, false)
+	_, gone = reportsOf(a, 1)
+	same(t, "gone after that", gone, true)
 }
 
 // A report that is too long goes in pieces. Unless the peer has got all of them, they come again.
@@ -382,15 +390,23 @@ func TestIntakeAsksForAReport(t *testing.T) {
 	asked := 0
 	a := newIntake(1, 3, func() { asked++ })
 
-	for n := range uint64(7) {
-		a.arrive(n + 1)
-		a.answered(n + 1)
-
-		if n == 3 {
-			a.report(false, 100)
+	answer := func(numbers ...uint64) {
+		for _, number := range numbers {
+			a.arrive(number)
+			a.answered(number)
 		}
 	}
-	same(t, "asked", asked, 2)
+
+	answer(1, 2)
+	same(t, "asked after two", asked, 0)
+	answer(3, 4)
+	same(t, "asked after four", asked, 1)
+
+	a.report(false, 100)
+	answer(5, 6)
+	same(t, "asked after two more", asked, 1)
+	answer(7)
+	same(t, "asked after three more", asked, 2)
 }
 
 // FuzzReport: a report of a hostile peer either is refused, or can be applied.
@@ -452,44 +468,46 @@ func TestForwardsExpire(t *testing.T) {
 	})
 }
 
+// hearSaid lets a bridge hear heartbeats.
+func (r *Router) hearSaid(heartbeats ...string) {
+	for _, text := range heartbeats {
+		r.hearHeartbeat(&nats.Msg{Data: []byte(text)})
+	}
+}
+
 // Silent peers are considered gone after a number of this bridge's own heartbeats,
 // however long those take: a bridge that was frozen first reads what its peers sent
 // meanwhile.
 func TestPeersAreForgottenByHeartbeats(t *testing.T) {
 	r := newTest(t).Router
-	here := func(id string) { r.hearHeartbeat(&nats.Msg{Data: []byte("here " + id)}) }
-
-	want := func(what string, n int) {
-		t.Helper()
-		if got := len(*r.bridges.Load()); got != n {
-			t.Errorf("%s: %d bridges, want %d", what, got, n)
-		}
-	}
-
-	here("a")
-	here("b")
-	here("not an id")
-
-	want("two others", 3)
+	r.hearSaid("here a", "here b")
+	same(t, "bridges", len(r.Bridges()), 3)
 
 	for range peerLife {
 		r.agePeers()
 	}
-	want("not heard for some heartbeats", 3)
+	same(t, "bridges, not heard for some heartbeats", len(r.Bridges()), 3)
 
-	here("a")
+	r.hearSaid("here a")
 	r.agePeers()
-	want("one was heard", 2)
+	same(t, "bridges of which one was heard", len(r.Bridges()), 2)
+}
 
-	r.hearHeartbeat(&nats.Msg{Data: []byte("left a")})
-	want("it left", 1)
+// A peer that says that it has left gets no more queues, until it says that it is back.
+func TestPeerLeavesAndComesBack(t *testing.T) {
+	r := newTest(t).Router
+	r.hearSaid("here a", "left a")
+	same(t, "bridges after it left", len(r.Bridges()), 1)
 
-	here("a")
-	want("it is back", 2)
+	r.hearSaid("here a")
+	same(t, "bridges after it came back", len(r.Bridges()), 2)
+}
 
-	r.hearHeartbeat(&nats.Msg{Data: []byte("left c")})
-	r.hearHeartbeat(&nats.Msg{Data: []byte("nonsense a")})
-	want("nothing new", 2)
+// Heartbeats that cannot be read, or that unknown bridges leave with, change nothing.
+func TestHeartbeatsThatSayNothing(t *testing.T) {
+	r := newTest(t).Router
+	r.hearSaid("here a", "here not an id", "left c", "nonsense a")
+	same(t, "bridges", len(r.Bridges()), 2)
 }
 
 // A bridge that starts waits for one that is frozen. Only a bridge that may be in the way makes

@@ -182,7 +182,7 @@ func (c *replier) Deliver(
 	}
 
 	c.end(f, err)
-	f.close()
+	f.close() // before ended frees the replier
 	if c.cancellable != nil {
 		c.cancellable.remove()
 	}

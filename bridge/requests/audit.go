@@ -1,6 +1,7 @@
 package requests
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -45,12 +46,8 @@ const (
 	maxClientInfo   = 16 << 10 // of the header, which may have a JWT
 )
 
-// newAuditEntry returns the entry for a request, nil for a request that is not logged.
+// newAuditEntry returns the entry for a request that changes on.
 func newAuditEntry(m *nats.Msg, on int, r *subjects.Request) *auditEntry {
-	if on == noAudit {
-		return nil
-	}
-
 	client := m.Header.Get(subjects.HeaderClient)
 	a := &auditEntry{
 		on: on, action: r.Verb.String(), queue: r.Kind.Short() + "." + r.Queue,
@@ -142,11 +139,9 @@ func (l *AuditLog) note(a auditEntry, items int64) {
 		open[a] = &auditSum{}
 		l.log(a, auditSum{items: items})
 		return
-	case l.rest[a.action] == nil:
-		sum = &auditSum{}
-		l.rest[a.action] = sum
 	default:
-		sum = l.rest[a.action]
+		sum = cmp.Or(l.rest[a.action], &auditSum{})
+		l.rest[a.action] = sum
 	}
 	sum.items += items
 	sum.requests++

@@ -19,7 +19,7 @@ func (q *request) decode(m *nats.Msg) error {
 		return err
 	}
 
-	if !verb.takesValue() {
+	if !verb.value {
 		switch most := r.Verb.MostPayload(); {
 		case len(m.Data) <= most:
 		case most == 0:
@@ -29,7 +29,9 @@ func (q *request) decode(m *nats.Msg) error {
 			return fmt.Errorf("%w: %s with a payload of %d bytes: want at most %d",
 				errTooLarge, r.Verb.Name(r.Kind), len(m.Data), most)
 		}
-		q.audit = newAuditEntry(m, verb.audit, r)
+		if verb.audit != noAudit {
+			q.audit = newAuditEntry(m, verb.audit, r)
+		}
 	}
 
 	if verb.decode == nil {

@@ -89,14 +89,13 @@ func (q *request) getItems(ids []fdbpq.ID, o *subjects.ItemOptions) {
 		fail := func(id *fdbpq.ID, err error) {
 			page.append(failedItem(id, o.AtPlace, err).Encode())
 		}
-		noRoomFor := func(id *fdbpq.ID) { fail(id, errNoRoomForReply) }
 		visit := func(n int, item *fdbpq.Browsed) bool {
 			if item.Err != nil || o.AtPlace && item.ID != ids[n] {
 				fail(&ids[n], cmp.Or(item.Err, fmt.Errorf("%w: %v", fdbpq.ErrNotFound, ids[n])))
 				return true
 			}
 			if !page.add(item, maxItemFailure*(len(ids)-n-1)) {
-				noRoomFor(&ids[n])
+				fail(&ids[n], errNoRoomForReply)
 			}
 			looked += item.Message.Size()
 			return looked < maxLookedBytes
@@ -110,7 +109,7 @@ func (q *request) getItems(ids []fdbpq.ID, o *subjects.ItemOptions) {
 		}
 
 		for n := len(page.items); n < len(ids); n++ {
-			noRoomFor(&ids[n])
+			fail(&ids[n], errNoRoomForReply)
 		}
 
 		return subjects.EncodeItemsPage(page.items, nil, 0), err

@@ -10,8 +10,7 @@
 //
 // A request (request.go) goes through handler.go, decode.go, package dispatch, answer.go, send.go
 // and package outbox. decode_push.go reads pushes; decode_manage.go and decode_browse.go read the
-// requests that manage a queue. encode.go has the headers of replies, replies.go the payloads, and
-// framed_reply.go several items in a message.
+// requests that manage a queue. encode.go has the headers of replies, and replies.go the payloads.
 //
 // Two tables hold the differences: verbs.go between verbs, and errors.go between errors.
 // inspect.go has requests answered beside the lanes: inspector.go and browse.go only read, and
@@ -64,10 +63,15 @@ type Handler struct {
 // the Handler.
 func New(c Config) *Handler {
 	h := &Handler{
-		config: &c, Inspector: newInspector(&c), Waits: newWaits(c.Dispatcher),
-		Audit: newAuditLog(c.Logger),
+		config:    &c,
+		Inspector: newInspector(&c),
+		Waits:     newWaits(c.Dispatcher),
+		Audit:     newAuditLog(c.Logger),
+		endpoints: [2][]Endpoint{make([]Endpoint, len(verbs)), make([]Endpoint, len(verbs))},
+		encoders:  sync.Pool{New: func() any { return &encoder{now: c.Now} }},
+		requests:  sync.Pool{New: func() any { return new(request) }},
+		repliers:  sync.Pool{New: func() any { return new(replier) }},
 	}
-	h.endpoints = [2][]Endpoint{make([]Endpoint, len(verbs)), make([]Endpoint, len(verbs))}
 	for _, e := range c.Grammar.Endpoints() {
 		if e.HasPriority {
 			h.withPriority = c.Endpoint(e)
@@ -75,10 +79,6 @@ func New(c Config) *Handler {
 			h.endpoints[e.Kind][e.Verb] = c.Endpoint(e)
 		}
 	}
-
-	h.encoders.New = func() any { return &encoder{now: c.Now} }
-	h.requests.New = func() any { return new(request) }
-	h.repliers.New = func() any { return new(replier) }
 	return h
 }
 
@@ -136,7 +136,7 @@ func (q *request) accept(m *nats.Msg) (err error) {
 			"try again", dispatch.ErrUnavailable, q.Waited.Round(time.Millisecond))
 	}
 
-	if q.Silent && !q.verb.takesValue() {
+	if q.Silent && !q.verb.value {
 		return badRequest("%s without a reply subject: nobody would receive what it returns",
 			q.parsed.Verb.Name(q.parsed.Kind))
 	}

@@ -81,13 +81,15 @@ const (
 )
 
 func newInspector(c *Config) *Inspector {
-	i := &Inspector{config: c}
-	i.slots, i.browse = make(chan struct{}, maxInspections), make(chan struct{}, 1)
-
-	i.lists = newLimit(maxLists, "lists are waiting")
-	i.browses = newLimit(maxBrowses, "requests for items, ranks and schedules are waiting")
-	i.results = newLimit(maxResultRequests, "requests for results are waiting")
-	i.bulkEdits = newLimit(maxBulkEdits, "purges and redrives are running")
+	i := &Inspector{
+		config:    c,
+		slots:     make(chan struct{}, maxInspections),
+		browse:    make(chan struct{}, 1),
+		lists:     newLimit(maxLists, "lists are waiting"),
+		browses:   newLimit(maxBrowses, "requests for items, ranks and schedules are waiting"),
+		results:   newLimit(maxResultRequests, "requests for results are waiting"),
+		bulkEdits: newLimit(maxBulkEdits, "purges and redrives are running"),
+	}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	i.ending, i.refuse = context.WithCancel(i.ctx)
 	return i
@@ -188,10 +190,10 @@ func (i *Inspector) Info(
 	return info, at, err
 }
 
-// read runs an operation that only reads.
+// read runs an operation that only reads, by the clock of the bridge.
 func (i *Inspector) read(ctx context.Context, op fdbpq.Op) (fdbpq.Result, error) {
 	results, err := kv.ReadTransact(ctx, i.config.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
-		return fdbpq.Read(r, []fdbpq.Op{op})
+		return fdbpq.ReadSome(r, []fdbpq.Op{op}, i.config.Now(), partBytes)
 	})
 	if err != nil {
 		return fdbpq.Result{}, err

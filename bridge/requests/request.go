@@ -50,11 +50,10 @@ type verb struct {
 	// reply returns the payload of the reply; nil if that is an item, or has none. It may be in the
 	// memory of the encoder.
 	reply func(e *encoder, q *dispatch.Queue, ops []fdbpq.Op, results []fdbpq.Result) []byte
+	// value says that the payload is not options: nothing bounds it, and nobody need reply.
+	value bool
 	// several is set for a batch of pushes.
 	several bool
 	// audit says what the requests change, if the log has to say who asked.
 	audit int
 }
-
-// takesValue reports whether the payload is not only options: a value, or a result.
-func (v *verb) takesValue() bool { return v.op == fdbpq.OpPush || v.op == fdbpq.OpAck }

@@ -9,7 +9,6 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/bridge/results"
 	"github.com/pqbridge/pqbridge/fdbpq"
-	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
@@ -25,12 +24,11 @@ func (q *request) decodeResult(m *nats.Msg) error {
 
 	op := fdbpq.Op{Kind: fdbpq.OpGet, Message: fdbpq.Message{MsgID: o.MsgID}, NoValue: true}
 	if o.MsgID == "" {
-		if op.ID, err = parseName(o.ID, false); err != nil {
-			return err
-		}
+		op.ID, err = parseName(o.ID, false)
 	}
-
-	op.Queue, err = dispatch.TargetOf(q.h.config.Keyspace, r.Kind, r.Queue)
+	if err == nil {
+		op.Queue, err = dispatch.TargetOf(q.h.config.Keyspace, r.Kind, r.Queue)
+	}
 	if err != nil {
 		return err
 	}
@@ -50,7 +48,7 @@ func (q *request) decodeResult(m *nats.Msg) error {
 
 	asked.reply = func(ctx context.Context) (payload []byte, err error) {
 		err = i.run(ctx, i.slots, func() error {
-			found, err := i.readNow(ctx, op)
+			found, err := i.read(ctx, op)
 			if err == nil {
 				asked.header, payload = outcomeOf(kind, &found)
 			}
@@ -64,17 +62,6 @@ func (q *request) decodeResult(m *nats.Msg) error {
 
 	q.inspection = asked
 	return nil
-}
-
-// readNow is read, by the clock of the bridge.
-func (i *Inspector) readNow(ctx context.Context, op fdbpq.Op) (fdbpq.Result, error) {
-	results, err := kv.ReadTransact(ctx, i.config.DB, func(r kv.Reader) ([]fdbpq.Result, error) {
-		return fdbpq.ReadSome(r, []fdbpq.Op{op}, i.config.Now(), partBytes)
-	})
-	if err != nil {
-		return fdbpq.Result{}, err
-	}
-	return results[0], results[0].Err
 }
 
 // outcomeOf returns the headers and the payload of the reply to a result request, from the result

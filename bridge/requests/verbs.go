@@ -13,11 +13,13 @@ var verbs = [...]verb{
 		op:     fdbpq.OpPush,
 		decode: func(q *request, m *nats.Msg) error { return decodePush(m, &q.parsed, &q.ops[0]) },
 		reply:  (*encoder).pushed,
+		value:  true,
 	},
 	subjects.PushBatch: {
 		op:      fdbpq.OpPush,
 		decode:  (*request).decodeFrames,
 		reply:   (*encoder).pushedBatch,
+		value:   true,
 		several: true,
 	},
 	subjects.Pop:      {op: fdbpq.OpPop, end: fdbpq.Front, decode: (*request).decodePop},
@@ -25,7 +27,7 @@ var verbs = [...]verb{
 	subjects.Peek:     {op: fdbpq.OpPeek, end: fdbpq.Front},
 	subjects.PeekMax:  {op: fdbpq.OpPeek, end: fdbpq.Back},
 	subjects.Len:      {op: fdbpq.OpLen, reply: (*encoder).length},
-	subjects.AckLease: {op: fdbpq.OpAck, decode: (*request).decodeAck},
+	subjects.AckLease: {op: fdbpq.OpAck, decode: (*request).decodeAck, value: true},
 	subjects.Config: {
 		op:     fdbpq.OpSettings,
 		decode: (*request).decodeSettings,

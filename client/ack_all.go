@@ -130,8 +130,8 @@ func (c *Client) fittingAcks(n int, delivery func(int) *Delivery) int {
 	pushes := 0
 	for i := range n {
 		r := &delivery(i).result
-		pushes += r.pushes
-		room -= eachToken + len(r.next)
+		pushes += len(r.next)
+		room -= eachToken + r.size
 		if r.given {
 			room -= eachFrame + len(r.contentType) + len(r.value)
 		}

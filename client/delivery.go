@@ -246,7 +246,7 @@ func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 		return m
 	}
 
-	if len(others) == 0 && d.result.pushes == 0 {
+	if len(others) == 0 && len(d.result.next) == 0 {
 		if d.result.given {
 			m.Header, m.Data = d.result.headers(), d.result.value
 			m.Header[subjects.HeaderAck] = []string{string(ack)}
@@ -255,9 +255,9 @@ func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 	}
 
 	var data []byte
-	frames := d.appendFrames(&data)
+	frames := d.appendFrames(&data, 0)
 	for _, other := range others {
-		frames += other.appendFrames(&data)
+		frames += other.appendFrames(&data, frames)
 	}
 	if frames > 0 {
 		m.Data = data
@@ -269,19 +269,19 @@ func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 	return m
 }
 
-// appendFrames appends the result of the job, if it has one, and what it pushes to data. It returns
-// how many frames that were.
-func (d *Delivery) appendFrames(data *[]byte) int {
-	*data = append(*data, d.result.next...)
+// appendFrames appends what the job pushes, and its result, if it has one, to data, behind so many
+// frames. It returns how many it has appended.
+func (d *Delivery) appendFrames(data *[]byte, behind int) int {
+	*data = d.result.appendSuccessors(*data, behind)
 	if !d.result.given {
-		return d.result.pushes
+		return len(d.result.next)
 	}
 	h := d.result.headers()
 	token, _ := d.token()
 	h[subjects.HeaderToken] = []string{token}
 	block, _ := subjects.AppendHeaders(nil, h) // fails only for bad names of headers
 	*data = subjects.AppendFrame(*data, subjects.Frame{Headers: block, Value: d.result.value})
-	return d.result.pushes + 1
+	return len(d.result.next) + 1
 }
 
 // isDone reports whether an acknowledgement was refused because an earlier one of the same lease

@@ -32,6 +32,12 @@ var (
 	// ErrLeased is returned by Move, and by RedriveItems for an item that is leased.
 	ErrLeased = errors.New("the item is leased")
 
+	// ErrJoined is returned by pushes of a member whose joiner does not wait, or not any more.
+	ErrJoined = errors.New("no such job waits for others")
+
+	// ErrJoins is returned by Move for a joiner that waits.
+	ErrJoins = errors.New("the job waits for others")
+
 	// ErrTooLarge: the message is larger than the store or the NATS server takes, or than the queue
 	// may be. A pop returns it if the item exceeds MaxBytes, and a lease if there was no room
 	// beside other requests; then the text says to try again.
@@ -105,6 +111,10 @@ func (e *Error) Is(target error) bool {
 		sentinel = ErrLeased
 	case e.Reason == subjects.ReasonMissing:
 		sentinel = ErrNotFound
+	case e.Reason == subjects.ReasonJoined:
+		sentinel = ErrJoined
+	case e.Reason == subjects.ReasonJoins:
+		sentinel = ErrJoins
 	}
 	return known && target == sentinel
 }

@@ -40,13 +40,13 @@ func (c *Client) fittingPending(list []*pendingAck) int {
 func (h *heldJob) ackOrFail(ctx context.Context) error {
 	err := h.Ack(ctx)
 	r := &h.result
-	if !r.given && r.pushes == 0 || !isAny(err, ErrBadRequest, nats.ErrMaxPayload) {
+	if !r.given && len(r.next) == 0 || !isAny(err, ErrBadRequest, nats.ErrMaxPayload) {
 		return err
 	}
 
 	text := fmt.Sprintf("the result of %d bytes was refused: %v", len(r.value), err)
-	if r.pushes > 0 {
-		text = fmt.Sprintf("the result, or one of %d items to push, was refused: %v", r.pushes, err)
+	if len(r.next) > 0 {
+		text = fmt.Sprintf("the result, or one of %d items to push, was refused: %v", len(r.next), err)
 	}
 	return h.failing(text, Backoff)(ctx)
 }

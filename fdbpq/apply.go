@@ -41,10 +41,12 @@ func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txO
 func (t *txOps) apply() error {
 	t.moving.opBytes = bytesOf(t.ops)
 	t.changed.Most = t.returned.Most / 2
-	t.outgoing = due.Outgoing{Tx: t.tx, Now: t.now, Cache: t.cache, Secrets: &t.secrets}
+	t.outgoing = due.Outgoing{
+		Tx: t.tx, Now: t.now, Cache: t.cache, Secrets: &t.secrets, Joins: &t.joins,
+	}
 	for _, q := range t.queues {
 		q.ledger = state.NewLedger(t.tx, q.l, t.now, t.cache)
-		q.ledger.Secrets = &t.secrets
+		q.ledger.Secrets, q.ledger.Joins = &t.secrets, &t.joins
 		if len(t.configs) == 0 {
 			q.ledger.Cached = t.cached
 		}
@@ -176,7 +178,13 @@ func (t *txOps) flush() error {
 		t.noteEffects(&to.Ledger)
 		to.AddNextCounts(t.nextCounts)
 	}
-	return nil
+
+	// Joins come last: by now all that ends members is known.
+	marks, err := t.joins.Flush(t.tx, t.now, t.cache.Any())
+	for _, m := range marks {
+		t.outgoing.Look(m.L, m.At)
+	}
+	return err
 }
 
 // noteEffects counts what has left a queue, or come into it.

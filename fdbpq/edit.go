@@ -2,6 +2,7 @@ package fdbpq
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -85,7 +86,7 @@ func (q *queueEdits) remove(i int, h *codec.Record) (err error) {
 	}
 	q.stale[h.ID] = true
 	q.ledger.DetachAnywhere(h)
-	q.ledger.Delete(h)
+	q.ledger.Delete(h, codec.MemberGone)
 	if h.State == Leased {
 		result.Freed, err = q.ledger.LimitsLeased()
 	}
@@ -117,6 +118,10 @@ func (q *queueEdits) readMoved(i int, h *codec.Record) (*Message, error) {
 	// Once there is no room, no large item is read only to find that it does not fit.
 	if err := rest.Load(q.tx, q.l, h.Value, !q.moving.full); err != nil {
 		return nil, err
+	}
+	if rest.Item.Message.Join > 0 {
+		return nil, fmt.Errorf("%w: the job %s waits for its members: remove it, or let it wait",
+			ErrJoins, rest.Item.Job())
 	}
 	size := rest.Item.Message.Size() + q.l.IndexSizeOf(&h.ID) + q.l.AliasSize()
 	if rest.Cut || !q.moving.fits(size) {
@@ -183,7 +188,7 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 	q.stale[h.ID] = true
 	h.Message = m
 	q.ledger.DetachAnywhere(h)
-	q.ledger.Delete(h)
+	q.ledger.Delete(h, codec.MemberMoved)
 	q.addAt(&id, &moved, h, past)
 	result.Item = namedItem(&id, moved.First)
 	return nil
@@ -231,7 +236,7 @@ func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 	q.stale[h.ID] = true
 	h.Message = m
 	q.ledger.DetachAnywhere(h)
-	q.ledger.Delete(h)
+	q.ledger.Delete(h, codec.MemberGone)
 	result.Item, result.Home = back, home.Name()
 	return nil
 }

@@ -88,7 +88,7 @@ func (q *queueEdits) find(i int) (*codec.Record, error) {
 		return nil, notFound(&op.ID)
 	}
 	q.ledger.ReuseMeta(&read.rest)
-	return h, nil
+	return h, q.ledger.Understands(h)
 }
 
 // named is the item of an operation as its result names it: its place, and the id of its job.

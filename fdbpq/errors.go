@@ -113,6 +113,13 @@ var (
 	// does not say which queue it came from.
 	ErrNotDeadLetter = errors.New("fdbpq: the item is not a dead letter")
 
+	// ErrJoined is returned by pushes of a member whose joiner does not wait, or not any more.
+	ErrJoined = errors.New("fdbpq: no such job waits for others")
+
+	// ErrJoins is returned by OpMove for a joiner that waits. OpPurge returns it, and changes
+	// nothing, if items of the queue are members of 20,000 joins or more.
+	ErrJoins = codec.ErrJoins
+
 	// ErrManyRates is returned by OpPurge while 20,000 groups or more have a rate in use. To purge
 	// such a queue, remove the items of each state.
 	ErrManyRates = codec.ErrManyRates

@@ -251,6 +251,9 @@ func (v *victims) notePushed(id ID, m Message, until time.Time) {
 	}
 	h.Message = &m
 	v.own[id] = true
+	if m.Join > 0 {
+		return
+	}
 	v.insert(h, m.Size())
 }
 
@@ -321,6 +324,17 @@ func (v *victims) load() error {
 		if s.State == Ready {
 			if h.Lasting, err = rests[i].Lasting(); err != nil {
 				return err
+			}
+		}
+		if codec.Must(&s.ID) {
+			if err := rests[i].ReadHeaders(v.g.Tx.Snapshot(), v.g.L); err != nil {
+				return err
+			}
+			if rests[i].Err != nil {
+				return rests[i].Err
+			}
+			if rests[i].Item.Join > 0 { // it waits
+				continue
 			}
 		}
 		size := 0

@@ -201,9 +201,6 @@ func (k *rank) count() error {
 		}
 		return cmp.Or(err, notFound(&k.id))
 	}
-	if err := codec.Understood(&k.Place); err != nil {
-		return err
-	}
 
 	if k.counters != nil {
 		counters, err := k.counters.Get()

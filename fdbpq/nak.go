@@ -74,7 +74,7 @@ func (q *queueSettlements) bury(s *settlement, set *Settings) error {
 	}
 
 	q.ledger.DetachAnywhere(h)
-	q.ledger.Delete(h)
+	q.ledger.Delete(h, codec.MemberDead)
 	if s.Uncounted {
 		h.Deliveries--
 	}

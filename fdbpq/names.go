@@ -30,6 +30,8 @@ type (
 	Token = codec.Token
 	// DeadLetter says how an item came into a dead-letter queue.
 	DeadLetter = codec.DeadLetter
+	// Joiner names a job that waits for others.
+	Joiner = codec.Joiner
 	// Finished is a job that is done, and kept.
 	Finished = codec.Finished
 	// Outcome is what an acknowledgement says of its job.
@@ -166,6 +168,13 @@ const (
 	// MinKeep and MaxKeep bound how long a job is kept once it is done.
 	MinKeep = settings.MinKeep
 	MaxKeep = settings.MaxDelay
+	// MinJoin and MaxJoin bound how long a joiner waits, and MaxJoiner its Message.Size.
+	MinJoin   = codec.MinJoin
+	MaxJoin   = settings.MaxDelay
+	MaxJoiner = codec.MaxJoiner
+	// HeaderJoined is the header of a joiner that has waited: how many of its members are done, how
+	// many died, how many left their queues in another way, and how many are still open.
+	HeaderJoined = codec.HeaderJoined
 	// Never as Op.TTL is no expiry, whatever Settings.TTL says.
 	Never time.Duration = math.MinInt64
 	// Backoff as Op.Delay means the delay of the queue's settings, or Op.RetryDelay if they have no

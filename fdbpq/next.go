@@ -11,7 +11,10 @@ func (q *queueSettlements) beginNext(s *settlement) {
 	for i := range successors {
 		next := &successors[i]
 		if l := next.Queue.Layout(); q.l.PushesTo(l) {
-			q.outgoing.To(l, next.priorityIn(l))
+			to := q.outgoing.To(l, next.priorityIn(l))
+			if joiner := next.Message.Joiner; joiner != nil {
+				to.Ledger.BeginJoiner(joiner)
+			}
 		}
 	}
 }
@@ -36,7 +39,7 @@ func (q *queueSettlements) loadNext(chain []settlement) error {
 				return badOp("successor %d: the setting next of the queue %q does not name the "+
 					"queue %q: add it there", n, q.l.Name(), name)
 			}
-			if err := q.loadSuccessor(&successors[n]); err != nil {
+			if err := q.loadSuccessor(successors, n); err != nil {
 				return err
 			}
 		}
@@ -51,21 +54,30 @@ func (q *queueSettlements) loadNext(chain []settlement) error {
 }
 
 // loadSuccessor waits for the next count and the settings of the queue of a successor.
-func (q *queueSettlements) loadSuccessor(next *Op) error {
+func (q *queueSettlements) loadSuccessor(successors []Op, n int) error {
+	next := &successors[n]
 	l := next.Queue.Layout()
 	priority := next.priorityIn(l)
 	to := q.outgoing.To(l, priority)
 	if err := to.LoadNext(priority); err != nil {
 		return err
 	}
-	_, err := to.Ledger.ReadableSettings()
-	return err
+	settings, err := to.Ledger.ReadableSettings()
+	joiner := joinerOf(successors, nil, n)
+	if err != nil || joiner == nil {
+		return err
+	}
+	if err := checkNamed(l, joiner, settings); err != nil {
+		return badOp("successor %d: %w", n, err)
+	}
+	return nil
 }
 
 // pushNext pushes the successors of a chain that loadNext has loaded, and whose leases have ended.
 func (q *queueSettlements) pushNext(chain []settlement) error {
 	for k := range chain {
 		successors := chain[k].Successors()
+		ids := make([]ID, 0, len(successors))
 		for n := range successors {
 			next := &successors[n]
 			l := next.Queue.Layout()
@@ -77,8 +89,17 @@ func (q *queueSettlements) pushNext(chain []settlement) error {
 				return err
 			}
 			m := next.Message
-			m.Expires = next.expires(q.now, settings)
-			to.Push(priority, &m, q.now, next.heldUntil(q.now))
+			m.Expires, m.Joiner = next.expires(q.now, settings), joinerOf(successors, ids, n)
+			if m.Joiner != nil {
+				waits, err := mayJoin(&to.Ledger, m.Joiner)
+				if err != nil {
+					return err
+				}
+				if !waits { // the lease has ended, so it is pushed all the same
+					m.Joiner = nil
+				}
+			}
+			ids = append(ids, to.Push(priority, &m, q.now, next.heldUntil(q.now)))
 			to.Ledger.SideEffects.Next++
 		}
 	}

@@ -47,6 +47,9 @@ type Op struct {
 	// Message is for OpPush. An OpGet with a MsgID returns the item of the push with that MsgID,
 	// within Settings.DuplicateWindow; then ID must be zero.
 	Message Message
+	// MemberOf makes the item of an OpPush a member of the joiner that another OpPush adds: the one
+	// so many places before it in its chain, or in Report.Next. 0 is none: see Message.Joiner.
+	MemberOf int
 	// Weight is how many items of its group OpPush puts into a turn, 1 to MaxWeight; 0 means 1. It
 	// is for messages with a group: see GroupHeader.
 	Weight int
@@ -171,7 +174,7 @@ func (op *Op) delays() bool { return op.Delay > 0 || !op.At.IsZero() }
 
 // heldUntil returns until when an item that is pushed now is held back; zero if it is ready.
 func (op *Op) heldUntil(now time.Time) time.Time {
-	until := codec.Micros(now.Add(op.Delay))
+	until := codec.Micros(now.Add(op.Delay + op.Message.Join))
 	if !op.At.IsZero() {
 		until = codec.Micros(op.At)
 	}
@@ -184,7 +187,7 @@ func (op *Op) heldUntil(now time.Time) time.Time {
 // expires returns when the item of a push expires; zero if it does not.
 func (op *Op) expires(now time.Time, s *Settings) time.Time {
 	switch {
-	case op.TTL == Never:
+	case op.TTL == Never || op.Message.Join > 0:
 		return time.Time{}
 	case op.TTL > 0:
 		return codec.Micros(now.Add(op.TTL))

@@ -12,7 +12,7 @@ import (
 func (op *Op) checkNothing(*codec.Layout) error { return badOp("no operation %d", op.Kind) }
 
 // checkPush returns an error if no queue can have the message, or not with these options.
-func (op *Op) checkPush(*codec.Layout) error {
+func (op *Op) checkPush(l *codec.Layout) error {
 	if size := op.Message.Size(); size > MaxMessageSize {
 		const text = "%w: value and headers are %d bytes: want at most %d"
 		return fmt.Errorf(text, ErrMessageTooLarge, size, MaxMessageSize)
@@ -35,11 +35,48 @@ func (op *Op) checkPush(*codec.Layout) error {
 	if err := settings.CheckBounds(op.Message.Keep, MinKeep, MaxKeep); err != nil {
 		return badOp("it is kept for %w", err)
 	}
+	if err := op.checkJoin(l); err != nil {
+		return err
+	}
 	return op.checkTimes()
+}
+
+// checkJoin returns an error if an OpPush cannot be a joiner or a member as it says.
+func (op *Op) checkJoin(l *codec.Layout) error {
+	m, member := &op.Message, op.Message.Joiner != nil || op.MemberOf != 0
+	switch {
+	case m.Join == 0 && !member:
+		return nil
+	case l.List == nil:
+		return badOp("a join in a queue outside a Keyspace: want one inside")
+	case m.Joiner != nil && op.MemberOf != 0 || op.MemberOf < 0:
+		return badOp("it is a member of a joiner %d places before it, and of another one: "+
+			"want one of them", op.MemberOf)
+	case m.Joiner != nil && (m.Joiner.Queue == "" || len(m.Joiner.Queue) > MaxQueueName):
+		return badOp("the queue of its joiner has a name of %d bytes: want 1 to %d",
+			len(m.Joiner.Queue), MaxQueueName)
+	case member && m.Unique != "":
+		return badOp("a member of a join has a unique key: want none, " +
+			"because a duplicate would be missing")
+	case m.Join == 0:
+		return nil
+	case op.delays() || op.TTL != 0 || !m.Expires.IsZero():
+		return badOp("a joiner has a delay or expires: want neither, it waits for its members")
+	case m.Size() > MaxJoiner:
+		return fmt.Errorf("%w: a joiner of %d bytes: want at most %d", ErrMessageTooLarge,
+			m.Size(), MaxJoiner)
+	}
+	if err := settings.CheckBounds(m.Join, MinJoin, MaxJoin); err != nil {
+		return badOp("a joiner waits for %w", err)
+	}
+	return nil
 }
 
 // errMoved is the error of a message that says that it was in a queue before.
 var errMoved = badOp("Message.First is set: want it nil, the queue sets it")
+
+// errNoJoiner is the error of a member of something else than a joiner.
+var errNoJoiner = badOp("a member of a push that is no joiner: want one with a Join, before it")
 
 // checkTimes returns an error if an OpPush cannot have these times.
 func (op *Op) checkTimes() error {
@@ -138,7 +175,12 @@ func (op *Op) checkNext(l *codec.Layout) error {
 	}
 
 	for n := range successors {
-		if err := successors[n].checkSuccessor(l); err != nil {
+		err := successors[n].checkSuccessor(l)
+		if before := successors[n].MemberOf; err == nil && before > 0 &&
+			(before > n || successors[n-before].Message.Join == 0) {
+			err = errNoJoiner
+		}
+		if err != nil {
 			return badOp("successor %d: %w", n, err) // badOp, so that too large is as bad
 		}
 	}
@@ -159,7 +201,7 @@ func (op *Op) checkSuccessor(of *codec.Layout) error {
 	case !of.PushesTo(op.Queue.Layout()):
 		return badOp("its queue is of another kind or Keyspace: want the same")
 	}
-	return op.checkPush(nil)
+	return op.checkPush(op.Queue.Layout())
 }
 
 // checkManaging returns an error if the queue does not support an operation on an item by its id,
@@ -217,7 +259,7 @@ func (op *Op) checkRestore(l *codec.Layout) error {
 
 // pushBytes is about how many bytes of a transaction an OpPush takes.
 func (op *Op) pushBytes(l *codec.Layout) int {
-	n := op.Message.Size() + l.DedupSize(&op.Message)
+	n := op.Message.Size() + l.DedupSize(&op.Message) + l.JoinSize(&op.Message)
 	if op.Message.Group() != "" {
 		n += l.GroupSize()
 	}

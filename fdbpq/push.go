@@ -75,6 +75,9 @@ func (q *queuePushes) beginReads() {
 			q.last[p] = state.ReadNextCount(q.l, q.snapshot, p)
 		}
 
+		if joiner := q.ops[i].Message.Joiner; joiner != nil && q.results[i].Err == nil {
+			q.ledger.BeginJoiner(joiner)
+		}
 		if group := q.ops[i].Message.Group(); group != "" {
 			q.turns.Want(&q.ledger, q.ledger.HashGroup(group), p)
 		}
@@ -102,6 +105,9 @@ func (q *queuePushes) run() error {
 	}
 
 	q.failChains(corrupt, settings)
+	if err := q.checkJoins(settings); err != nil {
+		return err
+	}
 	if q.limits.settings != nil {
 		err := q.limits.countLoad(q.indexes)
 		if err = q.failOps(err, q.indexes...); err != nil {

@@ -165,7 +165,7 @@ func (q *queueSettlements) ack(s *settlement) (err error) {
 	}
 
 	q.ledger.DetachAnywhere(h)
-	q.ledger.Delete(h)
+	q.ledger.Delete(h, codec.MemberDone)
 	if finished != nil {
 		q.ledger.Finish(finished)
 	}

@@ -1,6 +1,7 @@
 package fdbpq
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -52,7 +53,13 @@ func (q *queueSettlements) find(s *settlement) (err error) {
 	if s.record, err = s.read.Find(q.l, &s.Token); s.record != nil {
 		q.found[*id] = q.chains
 	}
-	return err
+	if err != nil || s.record == nil || s.Kind == OpExtend || !codec.Must(id) {
+		return err
+	}
+	if s.meta != nil {
+		return cmp.Or(s.meta.ReadHeaders(q.snapshot, q.l), s.meta.Err)
+	}
+	return q.ledger.Understands(s.record)
 }
 
 // lostLeases returns the error of a chain in which some leases, given by their numbers, are lost.

@@ -32,7 +32,7 @@ func (q *queueSettlements) readInParts(
 // beginRead starts to read the item that a token names, and what else the operation depends on.
 func (q *queueSettlements) beginRead(s *settlement) {
 	s.read = q.lookUp(s)
-	if codec.Moved(&s.Token.ID) && s.Kind != OpExtend && !q.keepsJob(s) {
+	if codec.Linked(&s.Token.ID) && s.Kind != OpExtend && !q.keepsJob(s) {
 		q.ledger.BeginDelete(&s.Token.ID)
 	}
 	if s.Kind == OpTerm || s.Kind == OpAck || s.Kind == OpNak && !s.Uncounted {

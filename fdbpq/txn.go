@@ -24,6 +24,7 @@ type txn struct {
 	popped   []state.TakenItem // in order of removal
 	cache    *state.QueueCache
 	secrets  state.GroupSecrets
+	joins    state.Joins
 	cached   *state.CachedSettings
 	listed   []*codec.Layout // queues that pushes found in the list of queues, or added to it
 
@@ -63,6 +64,9 @@ func (t *txn) messageOf(i int, settings *Settings) Message {
 	op := &t.ops[i]
 	m := op.Message
 	m.Expires = op.expires(t.now, settings)
+	if joiner := i - op.MemberOf; joiner < i && joiner >= 0 { // its id is not known at first
+		m.Joiner = &Joiner{Queue: op.Queue.Layout().Name(), ID: t.results[joiner].Item.ID}
+	}
 	return m
 }
 
@@ -100,7 +104,7 @@ func (o *familyOps) note(i int) { o.indexes = append(o.indexes, i) }
 var ofOps = []error{
 	ErrEmpty, ErrCorrupt, ErrNoRoom, ErrFull, ErrLeaseLost, ErrOp, ErrNotFound, ErrExists,
 	ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrDone, ErrNoValue, ErrManyRates, ErrManyGroups,
-	ErrMessageTooLarge, ErrItemTooLarge, ErrMaxLeased,
+	ErrMessageTooLarge, ErrItemTooLarge, ErrMaxLeased, ErrJoined, ErrJoins,
 }
 
 // failOps makes an error of operations the result of those at the given indexes. It returns an

@@ -1,8 +1,10 @@
 package fdbpq_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/staged"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 )
 
 // mustUnderstand is the flag of an item with a property that a version has to understand.
@@ -39,12 +42,22 @@ func (f *fixture) newer(q fdbpq.Target, in fdbpq.ItemState, m fdbpq.Message) fdb
 			g.Hold(h)
 		}
 		wantError(f.T, g.Flush(), nil)
+		tx.Set(l.MetaKey(&id, 0), withNewProperty(must(tx.Get(l.MetaKey(&id, 0)).Get())))
 	})
 	return id
 }
 
-// A version that does not understand a property of an item serves and changes it in no way: every
-// operation that meets it fails, and leaves it as it is. A purge removes it.
+// withNewProperty returns the first ("m") key of an item with a property that no version has.
+func withNewProperty(blob []byte) []byte {
+	n, used := binary.Uvarint(blob)
+	head := must(tuple.Unpack(blob[used : used+int(n)]))
+	head[1] = append(head[1].(tuple.Tuple), "new", int64(1))
+	packed := head.Pack()
+	return slices.Concat(binary.AppendUvarint(nil, uint64(len(packed))), packed, blob[used+int(n):])
+}
+
+// A version that does not understand a property of an item neither serves nor ends it: every
+// operation that would fails, and leaves it as it is. A lease of it may end, and a purge removes it.
 func TestPropertyThatMustBeUnderstood(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.corrupt = true
@@ -59,8 +72,7 @@ func TestPropertyThatMustBeUnderstood(t *testing.T) {
 					{Kind: fdbpq.OpLease, Queue: q},
 					named(fdbpq.OpGet, q, id), named(fdbpq.OpRemove, q, id),
 					named(fdbpq.OpMove, q, id), named(fdbpq.OpRedriveItem, q, id),
-					named(fdbpq.OpRelease, q, id), named(fdbpq.OpRank, q, id),
-					{Kind: fdbpq.OpAck, Queue: q, Token: token(id)},
+					named(fdbpq.OpRelease, q, id),
 				}
 			}},
 			{fdbpq.Delayed, func(q fdbpq.Target, id fdbpq.ID) []fdbpq.Op {
@@ -75,7 +87,6 @@ func TestPropertyThatMustBeUnderstood(t *testing.T) {
 					{Kind: fdbpq.OpAck, Queue: q, Token: token(id)},
 					{Kind: fdbpq.OpNak, Queue: q, Token: token(id)},
 					{Kind: fdbpq.OpTerm, Queue: q, Token: token(id)},
-					{Kind: fdbpq.OpExtend, Queue: q, Token: token(id)},
 					named(fdbpq.OpGet, q, id), named(fdbpq.OpRemove, q, id),
 					named(fdbpq.OpRelease, q, id),
 				}
@@ -137,12 +148,12 @@ func (f *fixture) wantPurged(q fdbpq.Target) {
 	wantEqual(f.T, "left", len(items), 0)
 }
 
-// An item that must be understood neither expires nor makes room for others.
+// An item that must be understood makes no room for others.
 func TestItemThatMustBeUnderstoodStays(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.corrupt = true
 		q := f.queue("jobs")
-		id := f.newer(q, fdbpq.Ready, fdbpq.Message{Expires: time.Now().Add(time.Minute)})
+		id := f.newer(q, fdbpq.Ready, fdbpq.Message{})
 		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems, s.Discard = 1, fdbpq.DiscardOld })
 
 		for _, o := range []fdbpq.Op{

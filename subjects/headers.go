@@ -29,6 +29,12 @@ const (
 	// peek and get have it too.
 	HeaderKeep = "Pq-Keep"
 
+	// HeaderJoin makes an item a joiner: it is delayed until all its members have ended, but at most
+	// for that time: see [ParseJoin]. HeaderJoiner makes it a member: see [ParseJoiner]. Replies to
+	// pop, peek and get have it too.
+	HeaderJoin   = "Pq-Join"
+	HeaderJoiner = "Pq-Joiner"
+
 	// HeaderAck is an acknowledgement, as [ParseAck] reads it. With it, the payload is the result
 	// of the job, of the type HeaderContentType, or with HeaderFrames the results of several jobs.
 	HeaderAck         = "Pq-Ack"
@@ -88,6 +94,10 @@ const (
 	HeaderScheduleID  = "Pq-Schedule"
 	HeaderScheduledAt = "Pq-Scheduled-At"
 
+	// HeaderJoined says of a joiner that has waited what became of its members:
+	// "done=2 dead=1 gone=0 open=0".
+	HeaderJoined = "Pq-Joined"
+
 	// HeaderLost says which leases are lost, in the reply to an acknowledgement of several that
 	// failed with CodeConflict: see [ParseLost].
 	HeaderLost = "Pq-Lost"
@@ -129,7 +139,9 @@ const OutcomeUnknown = "unknown"
 const Reserved = "Pq-"
 
 // IsStored reports whether the protocol stores the header with an item and returns it.
-func IsStored(name string) bool { return name == HeaderGroup || isOrigin(name) }
+func IsStored(name string) bool {
+	return name == HeaderGroup || name == HeaderJoined || isOrigin(name)
+}
 
 // OfItem reports whether a header of a reply is the item's own: one of the client's, or of the
 // schedule or source that the item is from. All others are about its place in the queue, or the
@@ -161,11 +173,12 @@ func RequestHeaderKnown(name string) bool {
 // PushHeaders are the headers of a push that begin with [Reserved]. The first is for priority
 // queues only. What an acknowledgement pushes has only the first NextHeaders of them.
 var PushHeaders = [...]string{
-	HeaderPriority, HeaderDelay, HeaderGroup, HeaderKeep, HeaderUnique, HeaderWeight,
+	HeaderPriority, HeaderDelay, HeaderGroup, HeaderKeep, HeaderJoin, HeaderJoiner, HeaderUnique,
+	HeaderWeight,
 }
 
 // NextHeaders is how many of the PushHeaders an acknowledgement can push.
-const NextHeaders = 4
+const NextHeaders = 6
 
 // AckHeaders are the headers of an acknowledgement that begin with [Reserved].
 var AckHeaders = [...]string{HeaderAck, HeaderFrames}

@@ -161,6 +161,12 @@ type ItemInfo struct {
 	Group    string    // "" for an item without a group
 	// Keep is for how long the job is kept once it is done, 0 if its push did not say.
 	Keep time.Duration
+	// Join is for how long a joiner waits for its members at most; 0 for any other item.
+	Join time.Duration
+	// Joiner is the joiner whose member the item is, nil if there is none.
+	Joiner *Joiner
+	// Joined is what became of the members of a joiner that has waited, nil for any other item.
+	Joined *Joined
 	// DeadLetter is nil for an item that is not in a dead-letter queue.
 	DeadLetter *DeadLetter
 
@@ -227,6 +233,18 @@ func (h *ItemHeaders) Set(name, value string) (err error) {
 		h.Group = value
 	case HeaderKeep:
 		h.Keep, err = parseLength(name, value)
+	case HeaderJoin:
+		h.Join, err = parseLength(name, value)
+	case HeaderJoiner:
+		if value != "" {
+			var joiner Joiner
+			joiner, err = ParseJoiner(value)
+			h.Joiner = &joiner
+		}
+	case HeaderJoined:
+		if value != "" {
+			h.Joined, err = parseJoined(value)
+		}
 	case HeaderDeliveries:
 		h.Lease.Deliveries, err = parseCount(name, value)
 	case HeaderLeaseUntil:

@@ -28,6 +28,8 @@ type ackFrames struct {
 	leases  map[string]int // by token
 	lines   int            // of headers, in all frames so far
 	results int            // bytes of all results so far
+
+	successors []int // the numbers of their frames, in the order of Report.Next
 }
 
 // read reads a payload. With frames that is a result for each lease that has a frame, and
@@ -50,7 +52,7 @@ func (f *ackFrames) read(h nats.Header, payload []byte) error {
 	}
 
 	for i, frame := range frames {
-		if err := f.add(&frame); err != nil {
+		if err := f.add(i, &frame); err != nil {
 			return fmt.Errorf("frame %d: %w", i, err)
 		}
 	}
@@ -82,8 +84,8 @@ func splitFrames(values []string, most int, payload []byte) ([]subjects.Frame, e
 	return frames, nil
 }
 
-// add adds the result or the successor in a frame.
-func (f *ackFrames) add(frame *subjects.Frame) error {
+// add adds the result or the successor in a frame, which has a number.
+func (f *ackFrames) add(number int, frame *subjects.Frame) error {
 	lines := headerLines(frame)
 	if lines > subjects.MaxHeaders {
 		return badRequest("%d header lines: want at most %d", lines, subjects.MaxHeaders)
@@ -97,6 +99,7 @@ func (f *ackFrames) add(frame *subjects.Frame) error {
 		return badRequest("%w", err)
 	}
 	if h[subjects.HeaderQueue] != nil {
+		f.successors = append(f.successors, number)
 		return f.addSuccessor(frame, h)
 	}
 	return f.addResult(frame, h)
@@ -180,11 +183,15 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 	if err == nil {
 		err = checkNames(h, &r)
 	}
+	joiner := noFrame
 	if err == nil {
-		err = decodePush(&nats.Msg{Header: h, Data: frame.Value}, &r, &next)
+		joiner, err = decodePush(&nats.Msg{Header: h, Data: frame.Value}, &r, &next)
 	}
 	said.Next = append(said.Next, next)
-	return err
+	if err != nil || joiner == noFrame {
+		return err
+	}
+	return joinFrame(said.Next, slices.Index(f.successors, joiner))
 }
 
 // maxResult returns the most bytes of a result: the reply that returns it has headers as well.

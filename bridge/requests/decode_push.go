@@ -14,29 +14,36 @@ import (
 )
 
 // decodePush takes ownership of the message: op refers to its memory. Errors wrap
-// errBadRequest, subjects.ErrPriority, ErrKey, ErrTiming, ErrGroup or ErrWeight.
-func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
+// errBadRequest, subjects.ErrPriority, ErrKey, ErrTiming, ErrGroup, ErrWeight, ErrJoin or
+// ErrQueueName, or fdbpq.ErrID. joiner is the number of the frame that has the joiner of the item,
+// or noFrame.
+func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (joiner int, err error) {
+	joiner = noFrame
 	op.Priority = r.Priority
 	op.Message.Value = m.Data
 	if len(m.Header) == 0 {
-		return nil
+		return joiner, nil
 	}
 
 	if err = checkPushed(m, r.Queue); err != nil {
-		return err
+		return joiner, err
 	}
 
 	// These headers are taken out. The others come back with the item.
 	if err = takeTimes(m.Header, op); err != nil {
-		return err
+		return joiner, err
+	}
+
+	if joiner, err = takeJoin(m.Header, op); err != nil {
+		return joiner, err
 	}
 
 	if op.Message.MsgID, op.Message.Unique, err = subjects.KeysOfPush(m.Header); err != nil {
-		return err
+		return joiner, err
 	}
 
 	if op.Weight, err = subjects.GroupOfPush(m.Header); err != nil {
-		return err
+		return joiner, err
 	}
 
 	delete(m.Header, subjects.HeaderMsgID)
@@ -45,9 +52,9 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
 	given, err := single(m.Header, subjects.HeaderPriority, subjects.ParsePriority, &op.Priority)
 	switch {
 	case err != nil:
-		return err
+		return joiner, err
 	case given != "" && r.HasPriority && op.Priority != r.Priority:
-		return fmt.Errorf("%w: given twice and different, %d and %d: want one",
+		return joiner, fmt.Errorf("%w: given twice and different, %d and %d: want one",
 			subjects.ErrPriority, r.Priority, op.Priority)
 	}
 
@@ -57,7 +64,17 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (err error) {
 		op.Message.Headers = m.Header
 	}
 
-	return nil
+	return joiner, nil
+}
+
+// decodeOne reads a push of a single item.
+func (q *request) decodeOne(m *nats.Msg) error {
+	joiner, err := decodePush(m, &q.parsed, &q.ops[0])
+	if err == nil && joiner != noFrame {
+		err = badRequest("header %s: %d: a push of one item has no frames: want a queue, a space "+
+			"and the id of a job there", subjects.HeaderJoiner, joiner)
+	}
+	return err
 }
 
 // checkPushed refuses headers that would do harm in the reply to a later pop: the reply would not
@@ -158,7 +175,11 @@ func (q *request) decodeFrames(m *nats.Msg) error {
 		q.ops[i] = first
 		q.ops[i].Follows = i > 0
 		single.Priority = frame.Priority
-		if err := decodeFrame(&frame, &single, &q.ops[i]); err != nil {
+		joiner, err := decodeFrame(&frame, &single, &q.ops[i])
+		if err == nil && joiner != noFrame {
+			err = joinFrame(q.ops[:i+1], joiner)
+		}
+		if err != nil {
 			return fmt.Errorf("item %d: %w", i, err)
 		}
 		if lines += headerLines(&frame); lines > subjects.MaxBatchHeaders {
@@ -170,24 +191,25 @@ func (q *request) decodeFrames(m *nats.Msg) error {
 	return nil
 }
 
-// decodeFrame reads one item of a batch, with the checks of a single push.
-func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) error {
+// decodeFrame reads one item of a batch, with the checks of a single push. It returns what
+// decodePush does.
+func decodeFrame(frame *subjects.Frame, r *subjects.Request, op *fdbpq.Op) (joiner int, err error) {
 	if err := checkFramePriority(frame, r); err != nil {
-		return err
+		return noFrame, err
 	}
 
 	m := nats.Msg{Data: frame.Value}
 	if n := headerLines(frame); n > subjects.MaxHeaders {
-		return errTooManyHeaders(n)
+		return noFrame, errTooManyHeaders(n)
 	}
 
 	if len(frame.Headers) > 0 {
 		m.Header, _ = nats.DecodeHeadersMsg(frame.Headers) // nil if they cannot be read
 		if err := checkBlock(m.Header, len(frame.Headers)); err != nil {
-			return err
+			return noFrame, err
 		}
 		if err := checkNames(m.Header, r); err != nil {
-			return err
+			return noFrame, err
 		}
 	}
 

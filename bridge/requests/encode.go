@@ -161,6 +161,13 @@ func setProperties(h nats.Header, m *fdbpq.Message) {
 	if m.Keep > 0 {
 		h[subjects.HeaderKeep] = []string{strictjson.DurationText(m.Keep)}
 	}
+	if m.Join > 0 {
+		h[subjects.HeaderJoin] = []string{strictjson.DurationText(m.Join)}
+	}
+	if j := m.Joiner; j != nil {
+		joiner := subjects.Joiner{Queue: j.Queue, ID: j.ID.String()}
+		h[subjects.HeaderJoiner] = []string{joiner.String()}
+	}
 }
 
 // add adds a header of our own. text is e.text with the value appended.

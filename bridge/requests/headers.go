@@ -156,11 +156,12 @@ func (q *request) measure() error {
 // measurePushed adds the headers of a pushed message to the size of its request. It refuses a
 // message that the server could not carry back.
 func (q *request) measurePushed(pushed *fdbpq.Message) error {
-	if len(pushed.Headers) == 0 && pushed.MsgID == "" && pushed.Unique == "" && pushed.Keep == 0 {
+	properties := propertiesSize(pushed)
+	if len(pushed.Headers) == 0 && properties == 0 {
 		return nil
 	}
 
-	headers := wire.HeaderSize(pushed.Headers) + propertiesSize(pushed)
+	headers := wire.HeaderSize(pushed.Headers) + properties
 	if size, most := len(pushed.Value)+headers, q.h.config.MaxPayload(); int64(size) > most {
 		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d",
 			errTooLarge, size, most)

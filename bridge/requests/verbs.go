@@ -1,8 +1,6 @@
 package requests
 
 import (
-	"github.com/nats-io/nats.go"
-
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -11,7 +9,7 @@ import (
 var verbs = [...]verb{
 	subjects.Push: {
 		op:     fdbpq.OpPush,
-		decode: func(q *request, m *nats.Msg) error { return decodePush(m, &q.parsed, &q.ops[0]) },
+		decode: (*request).decodeOne,
 		reply:  (*encoder).pushed,
 		value:  true,
 	},

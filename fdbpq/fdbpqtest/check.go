@@ -114,6 +114,7 @@ func (q *queue) checkExpiry() {
 // checkDue compares the time index of a queue with what falls due there.
 func (q *queue) checkDue() {
 	q.checkExpiry()
+	q.dropMarks()
 	maps.DeleteFunc(q.due, func(key string, due int64) bool {
 		// An item that a staged pop has taken may have kept its entry.
 		_, falls := q.falls[key]

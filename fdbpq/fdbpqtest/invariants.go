@@ -51,6 +51,7 @@ type Contents struct {
 //   - items that are held, or have a history, expire when their ("m") keys say;
 //   - every finished job has a record, an entry of the order and one of the index by end, and
 //     perhaps a last place, that agree, and is not in the queue; their counter matches;
+//   - every joiner that waits is held, and the counters of its members match the items;
 //   - every receipt decodes.
 //
 // The error joins everything that is wrong.
@@ -76,6 +77,7 @@ func CheckInvariants(ctx context.Context, db kv.Database, priority, fifo string)
 			c.contents.Items += len(q.all)
 			q.checkQueue()
 		}
+		c.checkJoins()
 		c.contents.Missing = slices.Sorted(maps.Keys(c.missing))
 
 		return c.contents, errors.Join(c.problems...)
@@ -88,6 +90,7 @@ type checker struct {
 	problems    []error
 	groupSecret []byte          // of the hashes of groups; nil without groups
 	missing     map[string]bool // forms of keys that were not seen yet
+	joins       joins
 }
 
 // queue is what one queue holds.
@@ -95,6 +98,7 @@ type queue struct {
 	checker *checker
 
 	name   string // for messages
+	root   string
 	fifo   bool
 	listed bool           // it is in the list of queues
 	config bool           // it has settings
@@ -115,6 +119,8 @@ type queue struct {
 	falls table[int64]  // when each key falls due, by (kind, ...), packed
 	due   table[int64]  // the same, according to the time index
 	says  table[string] // the values there
+
+	marks table[[]int64] // entries there for items that may be joiners
 
 	records   table[[2]int64] // bytes and due time of each record, by (kind, name), packed
 	summaries table[[2]int64] // the same, according to their summaries
@@ -153,7 +159,8 @@ func (c *checker) queue(root string, fifo bool, name string) *queue {
 	id := string(tuple.Tuple{root, name}.Pack())
 	q := c.queues[id]
 	if q == nil {
-		q = &queue{checker: c, name: fmt.Sprintf("%s %q", root, name), fifo: fifo}
+		q = &queue{checker: c, root: root, fifo: fifo}
+		q.name = c.queueNamed(q, name)
 		c.queues[id] = q
 	}
 
@@ -268,6 +275,7 @@ var kinds = map[string]struct {
 	"g": {"pir|piri", (*queue).finishedKey},
 	"o": {"|ipir", (*queue).finishedOrder},
 	"j": {"ipir", (*queue).finishedEnd},
+	"J": {"pir|piri|sspir", (*queue).join},
 }
 
 // allForms returns all rows of kinds, with each of their forms.

@@ -230,6 +230,13 @@ func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
 		q.groups.bucketsDue.set(fmt.Sprint(what, due), true)
 		return nil
 	}
+	if kind == "h" {
+		if id := idIn(key[2:]); codec.Must(&id) {
+			q.marks.set(what, append(q.marks[what], due))
+			q.due.set(what, due)
+			return nil
+		}
+	}
 	if _, twice := q.due[what]; twice {
 		return errors.New("there is another entry for the same key")
 	}

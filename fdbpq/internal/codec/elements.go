@@ -27,6 +27,9 @@ var (
 	ErrNotFound  = errors.New("fdbpq: no such item")
 	ErrManyRates = errors.New("fdbpq: too many groups have a rate in use to purge all at once: " +
 		"purge the states one by one")
+	ErrJoins     = errors.New("fdbpq: jobs wait for others")
+	ErrManyJoins = fmt.Errorf("%w: the items are members of too many joins to purge all at once: "+
+		"purge the states one by one", ErrJoins)
 	ErrSettings = errors.New("fdbpq: invalid settings")
 	ErrOp       = errors.New("fdbpq: invalid operation")
 	ErrCorrupt  = errors.New("fdbpq: stored data cannot be read")
@@ -51,6 +54,14 @@ func element[T any](from any, to *T) bool {
 func text(from any, to *string) bool {
 	value, ok := from.([]byte)
 	*to = string(value)
+	return ok
+}
+
+// duration stores an element of microseconds in to, if it is one.
+func duration(from any, to *time.Duration) bool {
+	var micros int64
+	ok := element(from, &micros)
+	*to = time.Duration(micros) * time.Microsecond
 	return ok
 }
 

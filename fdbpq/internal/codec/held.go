@@ -128,9 +128,6 @@ func (h *Record) Encode() []byte {
 
 // ParseRecord reads what Encode wrote.
 func ParseRecord(id *ID, data []byte) (*Record, error) {
-	if err := Understood(id); err != nil {
-		return nil, err
-	}
 	n, used := binary.Uvarint(data)
 	if used <= 0 || n > uint64(len(data)-used) {
 		return nil, fmt.Errorf("%w: held item %s: length of its record", ErrCorrupt, id)

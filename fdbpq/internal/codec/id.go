@@ -157,15 +157,13 @@ func (id *ID) micros() int64 {
 	return int64(binary.BigEndian.Uint64(id.Random[:]) & (1<<56 - 1))
 }
 
-// Understood returns ErrCorrupt for the id of an item that only a newer version may serve or
-// change, because it has a property that must be understood. No property is one yet.
-func Understood(id *ID) error {
-	if id.Random[flagsAt]&flagMust == 0 || !Ours(id) {
-		return nil
-	}
-	return fmt.Errorf("%w: item %s: it has a property that only a newer version understands",
-		ErrCorrupt, id)
-}
+// Must reports whether the item has a property that must be understood by whoever ends it: its
+// Message.Joiner, or that it is one. A newer version may have others.
+func Must(id *ID) bool { return id.Random[flagsAt]&flagMust != 0 && Ours(id) }
+
+// Linked reports whether the ("m") keys of an item say something that matters when it ends: see
+// Moved and Must.
+func Linked(id *ID) bool { return id.Random[flagsAt]&(flagMoved|flagMust) != 0 && Ours(id) }
 
 // HasMeta reports whether the item has ("m") keys.
 func HasMeta(id *ID) bool { return id.Random[flagsAt]&flagMeta != 0 && Ours(id) }
@@ -183,6 +181,9 @@ func (l *Layout) Flags(m *Message) (f Flags) {
 	}
 	if m.Keep > 0 {
 		f |= flagKeeps
+	}
+	if m.Joiner != nil || m.Join > 0 {
+		f |= flagMust
 	}
 	return f
 }

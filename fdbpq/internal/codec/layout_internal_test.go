@@ -184,9 +184,9 @@ func TestReservedFlags(t *testing.T) {
 		flagMeta | 0xe0:                 false,
 	} {
 		id := NewID(1, 2, time.Now(), make([]byte, UniqueSize), flags)
-		if Ours(&id) != ours || HasMeta(&id) != ours || (Understood(&id) != nil) != ours {
+		if Ours(&id) != ours || HasMeta(&id) != ours || Must(&id) != ours {
 			t.Errorf("flags %#x: ours %v, has (\"m\") keys %v, %v; want %v", byte(flags), Ours(&id),
-				HasMeta(&id), Understood(&id), ours)
+				HasMeta(&id), Must(&id), ours)
 		}
 	}
 }

@@ -50,7 +50,8 @@ func DecodeValue(f ValueFormat, stored []byte) []byte {
 // NeedsMeta reports whether the message needs ("m") keys.
 func (l *Layout) NeedsMeta(m *Message) bool {
 	return len(m.Headers) > 0 || m.MsgID != "" || m.Unique != "" || !m.Expires.IsZero() ||
-		m.DeadLetter != nil || m.First != nil || m.Keep > 0 || len(m.Value) > ChunkOf(l.Format)
+		m.DeadLetter != nil || m.First != nil || m.Keep > 0 || m.Joiner != nil || m.Join > 0 ||
+		len(m.Value) > ChunkOf(l.Format)
 }
 
 // The values of the ("m") keys, put together, are a varint, a tuple of that length, and the rest of
@@ -67,6 +68,8 @@ const (
 	propDead    = "dead"
 	propFirst   = "first"
 	propKeep    = "keep" // in microseconds
+	propJoiner  = "joiner"
+	propJoin    = "join" // in microseconds
 )
 
 // properties returns the properties as they are stored.
@@ -94,6 +97,14 @@ func (m *Message) properties() (list tuple.Tuple) {
 	if m.Keep > 0 {
 		list = append(list, propKeep, m.Keep.Microseconds())
 	}
+
+	if m.Joiner != nil {
+		list = append(list, propJoiner, m.Joiner.encode())
+	}
+
+	if m.Join > 0 {
+		list = append(list, propJoin, m.Join.Microseconds())
+	}
 	return list
 }
 
@@ -117,9 +128,11 @@ func (m *Message) decodeProperties(from any) bool {
 			first, err := ParseAlias(encoded)
 			m.First, ok = &first, err == nil
 		case propKeep:
-			var micros int64
-			ok = element(list[1], &micros)
-			m.Keep = time.Duration(micros) * time.Microsecond
+			ok = duration(list[1], &m.Keep)
+		case propJoiner:
+			m.Joiner, ok = parseJoiner(list[1])
+		case propJoin:
+			ok = duration(list[1], &m.Join)
 		default:
 			return false
 		}
@@ -209,13 +222,13 @@ func (l *Layout) PushSize(m *Message, delays bool) int {
 		keys += 1 + m.Size()/ChunkSize
 	}
 
-	falls := delays || !m.Expires.IsZero()
+	falls := delays || m.Join > 0 || !m.Expires.IsZero()
 	if falls { // the entry of the time index contains the key of the item
 		keys++
 	}
 
-	size := m.Size() + l.DedupSize(m) + keys*(3*len(l.Prefix)+rest)
-	if delays {
+	size := m.Size() + l.DedupSize(m) + l.JoinSize(m) + keys*(3*len(l.Prefix)+rest)
+	if delays || m.Join > 0 {
 		size += maxRecord
 	}
 
@@ -256,6 +269,16 @@ type Message struct {
 	// Keep is for how long the job is kept once it is acknowledged, MinKeep to MaxKeep; 0 means as
 	// Settings.Keep says. See OpAck.
 	Keep time.Duration
+	// Join makes the item a joiner: it is delayed until all its members have ended, but at most for
+	// this time, MinJoin to MaxJoin. Then the queue gives it the header HeaderJoined, and Join is
+	// 0. A joiner has at most MaxJoiner bytes. It neither expires nor makes room for others while
+	// it waits.
+	Join time.Duration
+	// Joiner makes the item a member of a joiner that waits, from here until it ends: until it is
+	// acknowledged, becomes a dead letter, or leaves the queue in another way. An item that comes
+	// back after it has ended, such as a dead letter or one that OpRestore puts back, is not a
+	// member any more. nil is none.
+	Joiner *Joiner
 }
 
 // Size returns how many bytes the message counts for where bytes are limited, as by MaxMessageSize
@@ -267,7 +290,7 @@ type Message struct {
 //     bytes count twice;
 //   - 9 bytes for Expires;
 //   - the texts of DeadLetter, and 38 bytes more;
-//   - 50 bytes for First, and 9 for Keep.
+//   - 50 bytes for First, 9 each for Keep and Join, 60 for Joiner with its queue besides.
 func (m Message) Size() int {
 	n := len(m.Value) + m.DeadLetter.size()
 	for _, key := range [...]string{m.MsgID, m.Unique} {
@@ -286,6 +309,14 @@ func (m Message) Size() int {
 
 	if m.Keep > 0 {
 		n += 9
+	}
+
+	if m.Join > 0 {
+		n += 9
+	}
+
+	if m.Joiner != nil {
+		n += joinerSize + len(m.Joiner.Queue)
 	}
 
 	for name, values := range m.Headers {

@@ -55,7 +55,7 @@ func (o *Outgoing) Bury(p *Burial, h *codec.Record, reason string) {
 
 	// A dead letter does not expire, and others may reuse its message id and unique key.
 	m, job := p.item.Item.Message, p.item.Item.Job()
-	m.MsgID, m.Unique, m.Expires, m.First = "", "", time.Time{}, &job
+	m.MsgID, m.Unique, m.Expires, m.First, m.Joiner = "", "", time.Time{}, &job, nil
 	before := m.DeadLetter
 	m.DeadLetter = o.letter(p.from.L, reason)
 

@@ -19,6 +19,11 @@ type dueHeld struct {
 	h      *codec.Record     // nil if nothing is due here after all
 	burial *Burial           // if the item has had its last delivery
 	size   int               // about how many bytes moving or removing it takes
+
+	early bool              // the entry is not that of its record
+	join  *state.JoinRead   // of a delayed item that may be a joiner
+	fires *codec.JoinCounts // the joiner need not wait any more
+	rest  state.ItemRead    // of such a joiner
 }
 
 // maxReturn is the most items that a step of returnHeld reads: many small items may be followed by
@@ -113,9 +118,6 @@ func removeExpired(moves []*dueHeld) error {
 func (d *dueHeld) finishRead() error {
 	g := d.due.Ledger
 	if d.ready {
-		if err := codec.Understood(&d.id); err != nil {
-			return d.noteUnreadable(err)
-		}
 		expires, err := g.L.DueTime(d.entry)
 		lasting := codec.Lasting{Expires: expires, Unique: string(d.says)}
 		d.h = &codec.Record{ID: d.id, History: codec.History{Lasting: lasting}}
@@ -141,8 +143,12 @@ func (d *dueHeld) finishRead() error {
 		return nil
 	}
 
-	// The record may be of a later lease or delay, which has an entry of its own.
-	if !bytes.Equal(g.L.DueKey(h.FallsDue(), d.key), d.entry) {
+	// The record may be of a later lease or delay, which has an entry of its own. A joiner may have
+	// others besides.
+	d.early = !bytes.Equal(g.L.DueKey(h.FallsDue(), d.key), d.entry)
+	if codec.Must(&d.id) && h.State == codec.Delayed {
+		d.join = g.BeginJoin(&d.id)
+	} else if d.early {
 		g.Tx.Clear(d.entry)
 		return nil
 	}
@@ -187,9 +193,15 @@ func (d *dueHeld) spend(budget *Budget, first bool) (fits bool, err error) {
 	case budget.Bytes <= 0:
 		d.due.More = true
 		return false, nil
-	case d.burial == nil:
+	case d.join != nil:
+		if err := d.lookAtJoin(); err != nil {
+			return false, d.noteUnreadable(err)
+		}
+	}
+
+	if d.burial == nil {
 		budget.Bytes -= d.size
-		return true, nil
+		return d.h != nil, nil
 	}
 
 	// The rest are dead letters, whose size only reading them shows.
@@ -212,9 +224,46 @@ func (d *dueHeld) spend(budget *Budget, first bool) (fits bool, err error) {
 	return true, nil
 }
 
+// lookAtJoin finds out whether a joiner has to wait any longer. If not, it reads all of it. The
+// error is ErrCorrupt or one of the store.
+func (d *dueHeld) lookAtJoin() error {
+	g := d.due.Ledger
+	counts, waits, err := d.join.Finish()
+	if err != nil {
+		return err
+	}
+
+	fired := d.join.Fired()
+	if waits && !fired && (counts[codec.JoinOpen] <= 0 || !d.early) {
+		r := g.Tx.Snapshot()
+		d.rest = state.BeginItem(g.L, r, &d.id, 0)
+		if err := d.rest.Load(r, g.L, d.h.Value, true); err != nil {
+			return err
+		}
+		d.fires = &counts
+		d.join.Fire(g, &counts)
+		return nil
+	}
+
+	// A mark goes, unless another transaction has just left the same one.
+	if d.early || fired {
+		g.Tx.AddReadConflict(kv.SingleKey(d.entry))
+		g.Tx.Clear(d.entry)
+		d.h = nil
+	}
+	return nil
+}
+
 // move moves an item that is due. The error is one of the store.
 func (d *dueHeld) move() error {
 	g, h := d.due.Ledger, d.h
+	if d.fires != nil {
+		g.FireJoin(h, &d.rest, d.fires)
+		g.Tx.Clear(d.entry)
+		d.due.Returned = true
+		return nil
+	}
+
 	g.Unhold(h)
 	if h.State == codec.Leased {
 		g.SideEffects.RanOut++
@@ -224,7 +273,7 @@ func (d *dueHeld) move() error {
 		g.DeleteExpired(h)
 		return nil
 	case d.burial != nil:
-		g.Delete(h)
+		g.Delete(h, codec.MemberDead)
 		d.due.Outgoing.Bury(d.burial, h, codec.ReasonMaxDeliver)
 		return nil
 	}

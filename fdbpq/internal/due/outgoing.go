@@ -16,6 +16,7 @@ type Outgoing struct {
 	Now     time.Time
 	Cache   *state.QueueCache   // saves reads; nil knows nothing
 	Secrets *state.GroupSecrets // of the transaction; nil if each queue has its own
+	Joins   *state.Joins        // the same
 
 	Queues map[string]*Destination // that To has returned, by prefix
 }
@@ -23,7 +24,7 @@ type Outgoing struct {
 // Destination is a queue that gets items of an Outgoing.
 type Destination struct {
 	Ledger state.Ledger
-	Filled bool // items came here
+	Filled bool // items came here, or may now
 
 	counts map[int64]kv.Future[int64] // the next counts being read, by priority
 	next   map[int64]int64            // the next counts that are known
@@ -31,6 +32,23 @@ type Destination struct {
 
 // To returns a queue to add items to, and starts to read its next count at a priority.
 func (o *Outgoing) To(l *codec.Layout, priority int64) *Destination {
+	to := o.destination(l)
+	to.Ledger.BeginSettings()
+	if _, begun := to.counts[priority]; !begun {
+		to.counts[priority] = state.ReadNextCount(l, o.Tx.Snapshot(), priority)
+	}
+	return to
+}
+
+// Look notes that something of a queue has to be looked at, at a time.
+func (o *Outgoing) Look(l *codec.Layout, at time.Time) {
+	to := o.destination(l)
+	to.Ledger.NoteDue(at)
+	to.Filled = to.Filled || !at.After(o.Now)
+}
+
+// destination returns a queue, without any read.
+func (o *Outgoing) destination(l *codec.Layout) *Destination {
 	to := o.Queues[l.Prefix]
 	if to == nil {
 		to = &Destination{
@@ -44,12 +62,7 @@ func (o *Outgoing) To(l *codec.Layout, priority int64) *Destination {
 		}
 
 		o.Queues[l.Prefix] = to
-		to.Ledger.Secrets = o.Secrets
-		to.Ledger.BeginSettings()
-	}
-
-	if _, begun := to.counts[priority]; !begun {
-		to.counts[priority] = state.ReadNextCount(l, o.Tx.Snapshot(), priority)
+		to.Ledger.Secrets, to.Ledger.Joins = o.Secrets, o.Joins
 	}
 	return to
 }

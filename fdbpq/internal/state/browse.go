@@ -231,7 +231,6 @@ func (b *Browser) merge(found [2][]kv.KeyValue, p *Page, most int) []ListedItem 
 func (b *Browser) listed(id codec.ID, value []byte, held bool) (s ListedItem) {
 	s.Record, s.Bytes = codec.Record{ID: id, State: codec.Ready, Value: value}, len(value)
 	if !held {
-		s.Err = codec.Understood(&id)
 		return s
 	}
 

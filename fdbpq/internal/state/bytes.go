@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -42,9 +43,9 @@ func (g *Ledger) countRemoved(h *codec.Record) {
 }
 
 // NeedsMeta reports whether Delete has to read the ("m") keys of an item: for its size if the queue
-// counts bytes, for the id of its job if the item has moved.
+// counts bytes, for the id of its job if the item has moved, for its joiner.
 func (g *Ledger) NeedsMeta(id *codec.ID) bool {
-	return codec.Moved(id) || codec.HasMeta(id) && g.CountsBytes()
+	return codec.Linked(id) || codec.HasMeta(id) && g.CountsBytes()
 }
 
 // BeginDelete starts to read what Delete and SizeOf need of an item. Without it they read one item
@@ -71,20 +72,35 @@ func (g *Ledger) NoteMeta(s *ItemRead) {
 	g.metaReads[s.Item.ID] = s
 }
 
-// firstOf returns the Message.First of an item, nil if it has not moved. What cannot be read is
-// nil as well: the alias that stays means nothing. An error of the store makes Flush fail.
-func (g *Ledger) firstOf(h *codec.Record) *codec.ID {
+// noLinks is what an item says that says nothing of others.
+var noLinks = &codec.Message{}
+
+// linksOf returns what matters of an item when it goes: Message.First, Joiner and Join. What cannot
+// be read is nothing: an alias that stays means nothing, and joiners have a time. An error of the
+// store makes Flush fail.
+func (g *Ledger) linksOf(h *codec.Record) *codec.Message {
 	switch {
-	case !codec.Moved(&h.ID):
-		return nil
+	case !codec.Linked(&h.ID):
+		return noLinks
 	case h.Message != nil:
-		return h.Message.First
+		return h.Message
 	}
 
 	g.BeginDelete(&h.ID)
 	s := g.metaReads[h.ID]
 	g.fail(s.ReadHeaders(g.Tx.Snapshot(), g.L))
-	return s.Item.First
+	return &s.Item.Message
+}
+
+// Understands returns ErrCorrupt if an item cannot be ended because it has a property that only a
+// newer version understands, or one of the store.
+func (g *Ledger) Understands(h *codec.Record) error {
+	if !codec.Must(&h.ID) || h.Message != nil {
+		return nil
+	}
+	g.BeginDelete(&h.ID)
+	s := g.metaReads[h.ID]
+	return cmp.Or(s.ReadHeaders(g.Tx.Snapshot(), g.L), s.Err)
 }
 
 // SizeOf returns the size of an item. It reads the item's ("m") keys, which must still be there,

@@ -229,6 +229,10 @@ func (g *Ledger) Flush() error {
 	}
 	clear(g.readyAt)
 	g.flushCounter(&g.ready, g.L.TotalKey)
+	if g.ownJoins {
+		_, err := g.Joins.Flush(g.Tx, g.Now, false)
+		g.fail(err)
+	}
 	return g.err
 }
 

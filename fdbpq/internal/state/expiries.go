@@ -145,7 +145,7 @@ func (e *Expiries) remove() error {
 
 		if e.present[n] {
 			g.countRemoved(h)
-			g.deleteAlias(&h.ID, g.firstOf(h))
+			g.unlink(&h.ID, g.linksOf(h), codec.MemberGone)
 			g.freeUnique(&h.ID, h.Unique)
 			g.cache.detached(e.ready.spans[n].Begin)
 			g.removeFromGroup(codec.KindGroupReady, &h.ID)

@@ -49,7 +49,6 @@ func ParseOwn(l *codec.Layout, pair kv.KeyValue) ItemRead {
 		return ItemRead{Pair: pair, Err: err}
 	}
 	s := ItemRead{Item: codec.Item{ID: id, PushedAt: codec.PushedAt(&id)}, Pair: pair}
-	s.Err = codec.Understood(&id)
 	s.setOwn(codec.DecodeValue(l.Format, pair.Value))
 	return s
 }
@@ -58,7 +57,7 @@ func ParseOwn(l *codec.Layout, pair kv.KeyValue) ItemRead {
 // for BeginRead.
 func BeginItem(l *codec.Layout, r kv.Reader, id *codec.ID, bytes int) ItemRead {
 	item := codec.Item{ID: *id, PushedAt: codec.PushedAt(id)}
-	s := ItemRead{Item: item, Err: codec.Understood(id)}
+	s := ItemRead{Item: item}
 	s.BeginRead(r, l, bytes)
 	return s
 }

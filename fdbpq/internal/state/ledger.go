@@ -15,7 +15,8 @@ import (
 //	detached  under neither key, and not counted; this transaction or a staged pop keeps its value
 //	gone      without any key
 //
-// In the first three it keeps its ("m") keys, its unique key and its alias, if it has them. It
+// In the first three it keeps its ("m") keys, its unique key and its alias, if it has them, and is a
+// member of its join. It
 // moves between the states like this:
 //
 //	      Add               Detach             DeleteRest
@@ -62,10 +63,13 @@ type Ledger struct {
 	orderRead   kv.Future[[]kv.KeyValue] // the last entry of the order; nil if not being read
 	ownOrderEnd time.Time                // see orderEnd
 
+	ownJoins bool // nobody else flushes Joins
+
 	err   error // of the store, for Flush
 	wrote bool
 
 	Secrets *GroupSecrets   // of the transaction; nil if only this ledger needs them
+	Joins   *Joins          // of the transaction; nil if Flush writes them
 	Cached  *CachedSettings // of the transaction; nil if it must read the settings
 
 	// SideEffects is what has left the queue, or come into it, without an operation.
@@ -87,7 +91,7 @@ func NewLedger(tx kv.Transaction, l *codec.Layout, now time.Time, cache *QueueCa
 func (g *Ledger) SetExpiry(id *codec.ID, l codec.Lasting) {
 	if !l.Expires.IsZero() {
 		g.Tx.Set(g.L.DueKey(l.Expires, g.L.ExpiryKey(id)), []byte(l.Unique))
-		g.noteDue(l.Expires)
+		g.NoteDue(l.Expires)
 	}
 }
 
@@ -110,8 +114,8 @@ func ClearUntil(l *codec.Layout, tx kv.Transaction, at time.Time, key []byte) {
 	tx.Clear(l.DueKey(at, key))
 }
 
-// noteDue records that the transaction has written something that falls due.
-func (g *Ledger) noteDue(at time.Time) {
+// NoteDue records that the transaction has written something that falls due.
+func (g *Ledger) NoteDue(at time.Time) {
 	at = codec.Micros(at) // as the time index has it, without a monotonic clock
 	g.Upcoming.Due = codec.Earliest(g.Upcoming.Due, at)
 	g.cache.noteDue(at)

@@ -164,9 +164,6 @@ func (k *Lookup) Anywhere(id *codec.ID) (*codec.Record, error) {
 	if value == nil || err != nil {
 		return nil, err
 	}
-	if err := codec.Understood(id); err != nil {
-		return nil, err
-	}
 	return &codec.Record{ID: *id, State: codec.Ready, Value: value}, nil
 }
 

@@ -13,14 +13,17 @@ func (g *Ledger) Add(id *codec.ID, m *codec.Message) {
 	g.SetExpiry(id, codec.LastingOf(m))
 }
 
-// AddDelayed writes an item that is held until a time.
+// AddDelayed writes an item that is held until a time, or until its members have ended.
 func (g *Ledger) AddDelayed(id *codec.ID, m *codec.Message, until time.Time) {
+	if m.Join > 0 {
+		g.openJoin(id)
+	}
 	g.Hold(codec.NewDelayed(id, m, until, g.AddRest(id, m)))
 }
 
 // AddRest writes what belongs to a new item besides its own key: the unique key, the alias if the
-// item has moved, and the ("m") keys if its id says that it has some. It returns the value for the
-// item's own key.
+// item has moved, and the ("m") keys if its id says that it has some. It counts a member of a join,
+// and returns the value for the item's own key.
 //
 // The random part of an id has no room for more than 24 random bits beside a group. So of two
 // transactions that add different items with the same id at the same time, one conflicts.
@@ -28,6 +31,9 @@ func (g *Ledger) AddRest(id *codec.ID, m *codec.Message) []byte {
 	g.keepUnique(id, m.Unique)
 	if codec.Moved(id) {
 		g.Tx.Set(g.L.AliasKey(m.First), codec.EncodeID(id))
+	}
+	if m.Joiner != nil {
+		g.noteMember(m.Joiner, codec.MemberAdded)
 	}
 	if g.CountsBytes() {
 		g.addBytes(id, m.Size())
@@ -76,7 +82,7 @@ func (g *Ledger) Hold(h *codec.Record) {
 	if h.State == codec.Leased {
 		g.cache.knowLeased(g.L, h)
 	}
-	g.noteDue(h.FallsDue())
+	g.NoteDue(h.FallsDue())
 	g.addToGroup(codec.KindGroupHeld, &h.ID)
 	g.countHeld(h, 1)
 }
@@ -126,11 +132,11 @@ func (g *Ledger) DetachAnywhere(h *codec.Record) {
 	g.ClearExpiry(&h.ID, h.Expires)
 }
 
-// Delete removes the rest of a detached item, with its alias, and frees its unique key. Only h need
-// have been read; see BeginDelete.
-func (g *Ledger) Delete(h *codec.Record) {
+// Delete removes the rest of a detached item, with its alias, frees its unique key, and ends it as
+// a member of its join. Only h need have been read; see BeginDelete.
+func (g *Ledger) Delete(h *codec.Record, end codec.MemberEnd) {
 	g.countRemoved(h) // reads the ("m") keys, so it comes first
-	g.deleteAlias(&h.ID, g.firstOf(h))
+	g.unlink(&h.ID, g.linksOf(h), end)
 	switch rest := g.metaReads[h.ID]; {
 	case rest != nil && rest.parts != nil && !rest.Cut:
 		rest.clear(g.Tx)
@@ -148,14 +154,14 @@ func (g *Ledger) Delete(h *codec.Record) {
 
 // DeleteExpired removes the rest of a detached item that has expired.
 func (g *Ledger) DeleteExpired(h *codec.Record) {
-	g.Delete(h)
+	g.Delete(h, codec.MemberGone)
 	g.SideEffects.Expired++
 }
 
 // Discard removes an item to make room for others.
 func (g *Ledger) Discard(h *codec.Record) {
 	g.DetachAnywhere(h)
-	g.Delete(h)
+	g.Delete(h, codec.MemberGone)
 	g.SideEffects.Discarded++
 }
 
@@ -167,7 +173,7 @@ func (g *Ledger) DeleteRest(s *ItemRead) {
 	s.clear(g.Tx)
 	g.ClearExpiry(&s.Item.ID, s.Item.Expires)
 	g.freeUnique(&s.Item.ID, s.Item.Unique)
-	g.deleteAlias(&s.Item.ID, s.Item.First)
+	g.unlink(&s.Item.ID, &s.Item.Message, codec.MemberGone)
 	g.wrote = true
 }
 

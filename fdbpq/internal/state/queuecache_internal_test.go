@@ -14,7 +14,7 @@ import (
 func TestKnownDueByWallClock(t *testing.T) {
 	queues := NewQueueCache(MaxQueueCache)
 	g := &Ledger{cache: &cachedQueue{cache: queues, quietUntil: codec.Forever}}
-	g.noteDue(time.Now().Add(time.Minute))
+	g.NoteDue(time.Now().Add(time.Minute))
 
 	for _, at := range []time.Time{g.Upcoming.Due, g.cache.quietUntil} {
 		if at != at.Round(0) {

@@ -273,7 +273,7 @@ func (r *cacheRun) settle(g *Ledger, pair kv.KeyValue) {
 	h, err := look.Anywhere(&id)
 	r.do(err)
 	g.DetachAnywhere(h)
-	g.Delete(h)
+	g.Delete(h, codec.MemberGone)
 	if parts := r.pairs(g, g.L.MetaRange(&id)); len(parts) > 0 {
 		r.Errorf("%d keys of %v are left", len(parts), id)
 	}

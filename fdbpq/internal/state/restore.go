@@ -72,6 +72,10 @@ func (g *Ledger) Restore(item *codec.Item) error {
 	g.AddToList()
 	g.cache.forgetCounts()
 	data := codec.RestoreDataOf(item)
+	if item.Joiner != nil { // its pop has ended it for its join
+		bare := *item
+		bare.Joiner, item = nil, &bare
+	}
 
 	// What another program wrote goes back byte for byte.
 	if data != nil && !codec.Ours(&item.ID) {
@@ -148,11 +152,9 @@ func (g *Ledger) returnWithoutUnique(s *ItemRead, value []byte) error {
 	}
 
 	// Its ("m") keys and its history name the unique key, so both are written anew.
-	g.countRemoved(&codec.Record{ID: *id, Message: m, Value: value})
-	m.Unique, h.Unique = "", ""
-	g.Tx.ClearRange(g.L.MetaRange(id))
-	g.Attach(id, g.AddRest(id, m))
-	g.SetExpiry(id, codec.Lasting{Expires: m.Expires})
+	without := *m
+	without.Unique, h.Unique = "", ""
+	g.rewrite(&codec.Record{ID: *id}, s, &without)
 	if past != nil {
 		g.SetHistory(id, h.Encode())
 	}
@@ -180,8 +182,8 @@ func (g *Ledger) ReadUnique(key string) (*Dedup, error) {
 // have yet to collect go as well, uncounted: those pops then stand in line again.
 //
 // Purge conflicts with everything that changes the number of items. Other changes that commit while
-// it runs are to items that it removes, and go with them. The error is ErrManyRates, and then
-// nothing has changed, or one of the store.
+// it runs are to items that it removes, and go with them. The error is ErrManyRates or ErrJoins,
+// and then nothing has changed, or one of the store.
 func (g *Ledger) Purge() (items int64, err error) {
 	for _, counter := range g.BeginLoad()[:1+len(codec.HeldStates)] { // without that of bytes
 		n, err := ReadCounter(counter)
@@ -193,6 +195,10 @@ func (g *Ledger) Purge() (items int64, err error) {
 
 	entries, err := g.dueBesideItems()
 	if err != nil {
+		return 0, err
+	}
+
+	if err := g.endMembers(); err != nil {
 		return 0, err
 	}
 

@@ -124,7 +124,7 @@ func (g *Ledger) SetRecord(k codec.RecordKind, name string, value []byte, before
 	g.Tx.Set(g.L.SummaryKey(key), summary.Encode())
 	if !next.IsZero() {
 		g.Tx.Set(g.L.DueKey(next, key), []byte{})
-		g.noteDue(next)
+		g.NoteDue(next)
 	}
 	g.AddToList()
 }
@@ -252,7 +252,7 @@ func (b *Bucket) Write(g *Ledger) {
 	// The row falls due when it is full, and goes then: see package due.
 	at := codec.BucketDue(b.full)
 	SetUntil(g.L, g.Tx, at, key, codec.EncodeCount(b.full))
-	g.noteDue(at)
+	g.NoteDue(at)
 	b.stored, b.taken = b.full, false
 }
 

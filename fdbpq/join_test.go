@@ -1,0 +1,543 @@
+package fdbpq_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
+	"github.com/pqbridge/pqbridge/fdbpq/staged"
+	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+)
+
+// joining makes a push one of a joiner, which waits for a day.
+func joining(push fdbpq.Op) fdbpq.Op {
+	push.Message.Join = 24 * time.Hour
+	return push
+}
+
+// memberOf makes a push one of a member of the joiner with an id.
+func memberOf(q fdbpq.Target, joiner fdbpq.ID, push fdbpq.Op) fdbpq.Op {
+	push.Message.Joiner = &fdbpq.Joiner{Queue: q.Layout().Name(), ID: joiner}
+	return push
+}
+
+// fan is a queue with a joiner, and its members, which are before it in the order of pops.
+type fan struct {
+	*fixture
+	clock   *clock
+	q       *fdbpq.PriorityQueue
+	joiner  fdbpq.ID
+	members []fdbpq.ID
+}
+
+// newFan pushes a joiner and some members in one chain. Their values are m0, m1 and so on.
+func (f *fixture) newFan(members int, more ...func(*fdbpq.Op)) *fan {
+	f.Helper()
+	a := &fan{fixture: f, clock: f.setClock(), q: f.queue("jobs")}
+	ops := []fdbpq.Op{joining(opPush(a.q, 9, "joiner"))}
+	for n := range members {
+		member := opPush(a.q, 1, fmt.Sprint("m", n))
+		member.MemberOf, member.Follows = n+1, true
+		for _, change := range more {
+			change(&member)
+		}
+		ops = append(ops, member)
+	}
+	results := f.apply(ops...)
+	wantErrors(f.T, results)
+	a.joiner = results[0].Item.ID
+	for _, r := range results[1:] {
+		a.members = append(a.members, r.Item.ID)
+	}
+	return a
+}
+
+// later lets the clock run into the next second, when all that was left to be looked at is due.
+func (a *fan) later() { a.clock.advance(2 * time.Second) }
+
+// waits checks that the joiner is still held.
+func (a *fan) waits() {
+	a.Helper()
+	a.later()
+	a.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: a.q})
+	wantEqual(a.T, "state of the joiner", a.done(named(fdbpq.OpGet, a.q, a.joiner)).State,
+		fdbpq.Delayed)
+	a.check()
+}
+
+// fires checks that the joiner is ready, once, and what it says of its members.
+func (a *fan) fires(joined string) {
+	a.Helper()
+	a.later()
+	a.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: a.q})
+	a.check()
+	r := a.done(fdbpq.Op{Kind: fdbpq.OpPop, Queue: a.q, End: fdbpq.Back})
+	wantEqual(a.T, "popped", r.Item.ID, a.joiner)
+	wantList(a.T, "joined", r.Item.Headers[fdbpq.HeaderJoined], joined)
+	wantEqual(a.T, "joins left", a.keysOf("jobs", "J"), a.openRows())
+	a.check()
+}
+
+// openRows is how many counters of members there are, which stay until they have ended.
+func (a *fan) openRows() int {
+	return len(slices.DeleteFunc(a.stored(a.priority), func(pair kv.KeyValue) bool {
+		key := must(tuple.Unpack(pair.Key))
+		return key[2] != codec.KindJoin || key[3] != "m"
+	}))
+}
+
+// leaseAll leases the members.
+func (a *fan) leaseAll() []fdbpq.Token { return a.leaseSome(a.q, len(a.members), time.Minute) }
+
+// A joiner is ready, at its old place, as soon as its last member has ended.
+func TestJoinerRunsAfterItsMembers(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(3)
+		tokens := a.leaseAll()
+		for _, token := range tokens[:2] {
+			a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: token})
+			a.waits()
+		}
+
+		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: tokens[2]})
+
+		a.fires("done=3 dead=0 gone=0 open=0")
+	})
+}
+
+// Members that end in one transaction count as those that end in several.
+func TestMembersThatEndTogether(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(3)
+		wantErrors(t, a.apply(acks(a.q, a.leaseAll()...)...))
+		a.fires("done=3 dead=0 gone=0 open=0")
+	})
+}
+
+// A joiner without members runs at once.
+func TestJoinWithoutMembers(t *testing.T) {
+	onStores(t, func(f *fixture) { f.newFan(0).fires("done=0 dead=0 gone=0 open=0") })
+}
+
+// Each way in which an item leaves its queue ends it as a member, and the joiner says how.
+func TestWaysOutOfAJoin(t *testing.T) {
+	const gone, dead = "done=0 dead=0 gone=1 open=0", "done=0 dead=1 gone=0 open=0"
+	expires := func(op *fdbpq.Op) { op.TTL = time.Hour }
+	token := func(a *fan) fdbpq.Token { return a.leaseAll()[0] }
+	for _, way := range []struct {
+		name   string
+		want   string
+		member func(*fdbpq.Op)
+		end    func(a *fan)
+	}{
+		{"+TERM", dead, nil, func(a *fan) {
+			a.done(fdbpq.Op{Kind: fdbpq.OpTerm, Queue: a.q, Token: token(a)})
+		}},
+		{"the last -NAK", dead, nil, func(a *fan) {
+			a.configure(a.q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
+			a.done(fdbpq.Op{Kind: fdbpq.OpNak, Queue: a.q, Token: token(a)})
+		}},
+		{"the last lease that runs out", dead, nil, func(a *fan) {
+			a.configure(a.q, func(s *fdbpq.Settings) { s.MaxDeliver = 1 })
+			token(a)
+			a.clock.advance(time.Minute)
+			a.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: a.q})
+		}},
+		{"leased and expired", gone, expires, func(a *fan) {
+			token(a)
+			a.clock.advance(2 * time.Hour)
+			a.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: a.q})
+		}},
+		{"-NAK and expired", gone, expires, func(a *fan) {
+			held := a.leaseSome(a.q, 1, 3*time.Hour)[0]
+			a.clock.advance(2 * time.Hour)
+			a.done(fdbpq.Op{Kind: fdbpq.OpNak, Queue: a.q, Token: held})
+		}},
+		{"ready and expired", gone, expires, func(a *fan) { a.clock.advance(2 * time.Hour) }},
+		{"delayed and expired", gone, func(op *fdbpq.Op) { op.TTL, op.Delay = time.Hour, 2*time.Hour },
+			func(a *fan) { a.clock.advance(2 * time.Hour) }},
+		{"discarded", gone, nil, func(a *fan) {
+			a.configure(a.q, func(s *fdbpq.Settings) {
+				s.MaxItems, s.Discard = 2, fdbpq.DiscardOld
+			})
+			a.done(opPush(a.q, 0, "better"))
+		}},
+		{"removed", gone, nil, func(a *fan) { a.done(named(fdbpq.OpRemove, a.q, a.members[0])) }},
+		{"removed while leased", gone, nil, func(a *fan) {
+			token(a)
+			a.done(named(fdbpq.OpRemove, a.q, a.members[0]))
+		}},
+		{"popped", gone, nil, func(a *fan) { a.done(op(opPopMin, a.q)) }},
+		{"popped by the recipe's staged pop", gone, nil, func(a *fan) {
+			item := must(staged.New(a.db, a.q).PopMin(a.ctx))
+			wantEqual(a.T, "popped", item.ID, a.members[0])
+		}},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			onStores(t, func(f *fixture) {
+				var more []func(*fdbpq.Op)
+				if way.member != nil {
+					more = append(more, way.member)
+				}
+				a := f.newFan(1, more...)
+				way.end(a)
+				a.fires(way.want)
+			})
+		})
+	}
+}
+
+// Many members that expire together, which are removed in runs, all count.
+func TestManyMembersExpire(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(100, func(op *fdbpq.Op) { op.TTL = time.Hour })
+		a.clock.advance(2 * time.Hour)
+		a.fires("done=0 dead=0 gone=100 open=0")
+	})
+}
+
+// What leaves an item in its queue, or brings it to another place of it, ends no member.
+func TestWaysThatEndNoMember(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(1)
+		member := a.members[0]
+		token := a.leaseAll()[0]
+		a.done(fdbpq.Op{Kind: fdbpq.OpExtend, Queue: a.q, Token: token})
+		a.done(fdbpq.Op{Kind: fdbpq.OpNak, Queue: a.q, Token: token, Delay: time.Second})
+		a.waits()
+		a.leaseAll()
+		a.done(named(fdbpq.OpRelease, a.q, member))
+		move := named(fdbpq.OpMove, a.q, member)
+		move.Priority = 3
+		a.done(move)
+		a.leave(a.q, a.clock.now(), fdbpq.Front) // to a staged pop that never collects it
+		a.clock.advance(answerLife)
+		a.waits()
+
+		r := a.done(fdbpq.Op{Kind: fdbpq.OpLease, Queue: a.q})
+		wantEqual(t, "member", r.Item.Job(), member)
+		wantEqual(t, "its joiner", *r.Item.Joiner, fdbpq.Joiner{Queue: "jobs", ID: a.joiner})
+		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: r.Lease.Token})
+		a.fires("done=1 dead=0 gone=0 open=0")
+	})
+}
+
+// An item that comes back after it has ended is no member any more: what a pop took and nobody
+// received, and a dead letter that is redriven.
+func TestMembersThatComeBack(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(2)
+		popped := a.done(op(opPopMin, a.q)).Item
+		a.done(opRestore(a.q, popped))
+		a.check()
+		a.done(named(fdbpq.OpRemove, a.q, popped.ID))
+		a.terminate(a.q)
+		a.done(named(fdbpq.OpRedriveItem, f.queue("jobs-dead"), a.members[1]))
+
+		a.fires("done=0 dead=1 gone=1 open=0")
+		a.terminate(a.q)
+		wantEqual(t, "joins left", a.keysOf("jobs", "J"), 0)
+	})
+}
+
+// A purge ends the members among its items, and with a joiner its join.
+func TestPurgeOfMembers(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(1)
+		other := f.queue("other")
+		f.configure(other, func(s *fdbpq.Settings) { s.Next = []string{"jobs"} })
+		f.apply(memberOf(a.q, a.joiner, opPush(other, 1, "a")),
+			memberOf(a.q, a.joiner, opPush(other, 1, "b")))
+		a.done(op(opPopMin, a.q))
+		a.waits()
+
+		a.done(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: other})
+		a.fires("done=0 dead=0 gone=3 open=0")
+
+		a = f.newFan(2)
+		a.done(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: a.q})
+		wantEqual(t, "joins left", a.keysOf("jobs", "J"), 0)
+		wantEqual(t, "length", f.length(a.q), 0)
+		f.check()
+	})
+}
+
+// The purge of what the same batch has pushed leaves nothing.
+func TestPurgeInTheBatchOfAJoin(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		q := f.queue("jobs")
+		member := opPush(q, 1, "member")
+		member.MemberOf, member.Follows = 1, true
+		wantErrors(t, f.apply(joining(opPush(q, 1, "joiner")), member,
+			fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q}))
+		wantEqual(t, "joins left", f.keysOf("jobs", "J"), 0)
+		f.check()
+	})
+}
+
+// A joiner whose time is over runs, and says how many members are open. They end as others do.
+func TestJoinerWhoseTimeIsOver(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(2)
+		a.clock.advance(23 * time.Hour)
+		token := a.leaseSome(a.q, 1, 2*time.Hour)[0]
+		a.clock.advance(time.Hour)
+		a.fires("done=0 dead=0 gone=0 open=2")
+		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: token})
+		a.done(op(opPopMin, a.q))
+		wantEqual(t, "joins left", a.keysOf("jobs", "J"), 0)
+		f.check()
+	})
+}
+
+// Later pushes can be members, while the joiner waits, and a member that is a joiner holds back
+// the one that it is a member of.
+func TestLaterMembers(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(1)
+		inner := memberOf(a.q, a.joiner, joining(opPush(a.q, 2, "inner")))
+		leaf := opPush(a.q, 0, "leaf")
+		leaf.MemberOf, leaf.Follows = 1, true
+		results := a.apply(inner, leaf)
+		wantErrors(t, results)
+		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: a.leaseSome(a.q, 1, 0)[0]})
+		a.waits()
+		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: a.leaseSome(a.q, 1, 0)[0]})
+		a.waits()
+
+		r := a.done(fdbpq.Op{Kind: fdbpq.OpLease, Queue: a.q})
+		wantEqual(t, "inner", r.Item.ID, results[0].Item.ID)
+		wantList(t, "joined", r.Item.Headers[fdbpq.HeaderJoined], "done=1 dead=0 gone=0 open=0")
+		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: r.Lease.Token})
+		a.fires("done=2 dead=0 gone=0 open=0")
+	})
+}
+
+// A push to a join that is over is refused with all that is tied to it, and a duplicate is not.
+func TestJoinThatIsOver(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(1, func(op *fdbpq.Op) { op.Message.MsgID = "once" })
+		once := memberOf(a.q, a.joiner, opPushOnce(a.q, "once", ""))
+		a.done(op(opPopMin, a.q))
+		a.fires("done=0 dead=0 gone=1 open=0")
+
+		wantEqual(t, "duplicate", a.done(once).Duplicate, true)
+		late := grouped(opPush(a.q, 1, "with it"), memberOf(a.q, a.joiner, opPush(a.q, 1, "late")))
+		for _, r := range a.apply(late...) {
+			wantError(t, r.Err, fdbpq.ErrJoined)
+		}
+		wantEqual(t, "length", f.length(a.q), 0)
+	})
+}
+
+// The end of a joiner ends the join: its members go on, and leave nothing.
+func TestRemovedJoiner(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(2)
+		a.done(named(fdbpq.OpRemove, a.q, a.joiner))
+		f.check()
+		wantErrors(t, a.apply(acks(a.q, a.leaseAll()...)...))
+		wantEqual(t, "joins left", a.keysOf("jobs", "J"), 0)
+		wantEqual(t, "length", f.length(a.q), 0)
+		f.check()
+	})
+}
+
+// A joiner that waits does not move, does not expire as the settings say, and makes no room.
+func TestWaitingJoinerStays(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		f.configure(f.queue("jobs"), func(s *fdbpq.Settings) {
+			s.TTL, s.MaxItems, s.Discard = time.Minute, 1, fdbpq.DiscardOld
+		})
+		q := f.queue("jobs")
+		clock := f.setClock()
+		results := f.apply(joining(opPush(q, 9, "joiner")))
+		wantErrors(t, results)
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems = 0 })
+		f.done(memberOf(q, results[0].Item.ID, withTTL(opPush(q, 1, "member"), fdbpq.Never)))
+		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems = 2 })
+
+		f.done(opPush(q, 0, "evicts the member"))
+		clock.advance(2 * time.Minute)
+		r := f.done(op(opPopMax, q))
+		wantEqual(t, "popped", r.Item.ID, results[0].Item.ID)
+		wantList(t, "joined", r.Item.Headers[fdbpq.HeaderJoined], "done=0 dead=0 gone=1 open=0")
+
+		a := f.newFan(1)
+		wantError(t, f.apply(named(fdbpq.OpMove, q, a.joiner))[0].Err, fdbpq.ErrJoins)
+	})
+}
+
+// Successors can be a joiner and its members, in other queues too.
+func TestSuccessorsThatJoin(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		clock := f.setClock()
+		q, mail := f.queue("jobs"), f.queue("mail")
+		token := f.lease1(q)
+		f.configure(mail, func(s *fdbpq.Settings) { s.Next = []string{"jobs"} })
+		member := opPush(mail, 1, "member")
+		member.MemberOf = 1
+
+		wantErrors(t, f.apply(ackThen(q, token, joining(opPush(q, 1, "joiner")), member)))
+		wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+		f.check()
+		f.done(op(opPopMin, mail))
+		clock.advance(2 * time.Second)
+		r := f.done(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
+		wantList(t, "joined", r.Item.Headers[fdbpq.HeaderJoined], "done=0 dead=0 gone=1 open=0")
+
+		// The lease that ends must not be lost because of a join that is over.
+		late := memberOf(q, r.Item.ID, opPush(mail, 1, "late"))
+		wantErrors(t, f.apply(ackThen(q, r.Lease.Token, late)))
+		popped := f.done(op(opPopMin, mail)).Item
+		wantEqual(t, "joiner of the late one", popped.Joiner, nil)
+		f.check()
+	})
+}
+
+// A worker can add members with its acknowledgement while it is one itself.
+func TestMemberThatAddsMembers(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		f.configure(f.queue("jobs"), func(s *fdbpq.Settings) { s.Next = []string{"jobs"} })
+		a := f.newFan(1)
+		next := memberOf(a.q, a.joiner, opPush(a.q, 1, "next"))
+		wantErrors(t, a.apply(ackThen(a.q, a.leaseAll()[0], next)))
+		a.waits()
+		a.done(op(opPopMin, a.q))
+		a.fires("done=1 dead=0 gone=1 open=0")
+	})
+}
+
+// What cannot be a join is refused, with what would be right.
+func TestBadJoins(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		q, other := f.queue("jobs"), f.queue("other")
+		joiner := f.done(joining(opPush(q, 1, "joiner"))).Item.ID
+		outside := fdbpq.NewPriorityQueue(tuple.NewSubspace(tuple.Tuple{f.priority, "jobs"}), f.format)
+		both := memberOf(q, joiner, opPush(q, 1, ""))
+		both.MemberOf = 1
+		unnamed := memberOf(q, joiner, opPush(q, 1, ""))
+		unnamed.Message.Joiner.Queue = ""
+		long := joining(opPush(q, 1, ""))
+		long.Message.Join = fdbpq.MaxJoin + 1
+		late := joining(opPush(q, 1, ""))
+		late.Delay = time.Second
+		large := joining(opPush(q, 1, strings.Repeat("x", fdbpq.MaxJoiner+1)))
+		toNone := opPush(q, 1, "")
+		toNone.MemberOf = 1
+
+		for want, bad := range map[string]fdbpq.Op{
+			"outside a Keyspace":       joining(opPush(outside, 1, "")),
+			"and of another one":       both,
+			"has a name of 0 bytes":    unnamed,
+			"has a unique key":         memberOf(q, joiner, opPushOnce(q, "", "key")),
+			"want 1s to":               long,
+			"has a delay or expires":   late,
+			"want at most 65536":       large,
+			"a push that is no joiner": toNone,
+			"the setting next":         memberOf(q, joiner, opPush(other, 1, "")),
+			"no such job waits for":    memberOf(q, fdbpq.ID{Priority: 1}, opPush(q, 1, "")),
+		} {
+			err := f.apply(bad)[0].Err
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: want it to say %q", err, want)
+			}
+		}
+	})
+}
+
+// Members conflict with nobody but the end of the join: neither pushes nor ends with each other.
+func TestConflictsOfMembers(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		meanwhile func(a *fan) fdbpq.Op
+		op        func(a *fan) fdbpq.Op
+		want      bool
+	}{
+		{"push and push", (*fan).pushMember, (*fan).pushMember, false},
+		{"push and end", (*fan).pushMember, (*fan).endMember, false},
+		{"end and end", (*fan).endMember, (*fan).endMember, false},
+		{"removed joiner and push", (*fan).removeJoiner, (*fan).pushMember, true},
+		{"removed joiner and end", (*fan).removeJoiner, (*fan).endMember, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := onMem(t)
+			a := f.newFan(3)
+			a.done(fdbpq.Op{Kind: fdbpq.OpLen, Queue: a.q})
+			meanwhile, op := test.meanwhile(a), test.op(a)
+			f.wantConflict(test.want, func() { wantErrors(t, f.apply(meanwhile)) }, op)
+		})
+	}
+}
+
+func (a *fan) pushMember() fdbpq.Op {
+	push := memberOf(a.q, a.joiner, opPush(a.q, 1, "another"))
+	return push
+}
+
+func (a *fan) endMember() fdbpq.Op {
+	return fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: a.leaseSome(a.q, 1, time.Minute)[0]}
+}
+
+func (a *fan) removeJoiner() fdbpq.Op { return named(fdbpq.OpRemove, a.q, a.joiner) }
+
+// Two transactions that end the last two members at the same time, each without seeing the other,
+// leave a joiner that runs.
+func TestLastMembersAtTheSameTime(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		if f.db.Traits().Serial {
+			t.Skip("a serial store runs one transaction at a time")
+		}
+		a := f.newFan(2)
+		tokens := a.leaseAll()
+		now := a.clock.now()
+		var txs []kv.Transaction
+		for _, token := range tokens {
+			tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+			ack := fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: token}
+			wantErrors(t, must(fdbpq.Apply(tx, []fdbpq.Op{ack}, now)))
+			txs = append(txs, tx)
+		}
+		for _, tx := range txs {
+			_, err := tx.Commit().Get()
+			wantError(t, err, nil)
+		}
+		a.fires("done=2 dead=0 gone=0 open=0")
+	})
+}
+
+// A joiner runs once, whatever becomes of the commits around it.
+func TestJoinWithFaults(t *testing.T) {
+	for _, fault := range append(slices.Clone(unanswered), faultkv.Conflict) {
+		t.Run(fmt.Sprint(fault), func(t *testing.T) {
+			f := newUnsure(t, faultkv.Options{})
+			a := f.fixture.newFan(2)
+			tokens := a.leaseAll()
+			for _, token := range tokens {
+				f.faults.Next(fault, faultkv.None, fault)
+				a.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: token})
+			}
+			a.later()
+			f.faults.Next(fault, faultkv.None, fault)
+			a.apply(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: a.q})
+			f.calm()
+			a.fires("done=2 dead=0 gone=0 open=0")
+		})
+	}
+}
+
+// A version that knew nothing of joins leaves their items alone: their places have the flag for
+// that.
+func TestJoinsMustBeUnderstood(t *testing.T) {
+	f := onMem(t)
+	a := f.newFan(1)
+	for _, id := range append(a.members, a.joiner) {
+		wantEqual(t, "flag", codec.Must(&id), true)
+	}
+}

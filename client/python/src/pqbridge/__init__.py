@@ -12,7 +12,7 @@ from .codec import JSON as JSON, Codec as Codec, JSONCodec as JSONCodec
 from .delivery import Delivery as Delivery, Renewal as Renewal
 from .errors import *  # noqa: F403
 from .headers import Headers as Headers, HeadersLike as HeadersLike
-from .item import Item as Item, JobResult as JobResult, StoredItem as StoredItem
+from .item import Item as Item, JobResult as JobResult, Joined as Joined, StoredItem as StoredItem
 from .job import (
     Drop as Drop,
     Handler as Handler,
@@ -26,7 +26,7 @@ from .job import (
 )
 from .manage import Rank as Rank
 from .push import PushAck as PushAck, PushItem as PushItem, PushOptions as PushOptions, Successor as Successor
-from .queue import Queue as Queue
+from .queue import OpenJoin as OpenJoin, Queue as Queue
 from .times import Duration as Duration
 from .worker import Worker as Worker
 

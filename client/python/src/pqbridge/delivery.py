@@ -64,7 +64,7 @@ class Delivery(Item):
         more than a message of NATS takes; LeaseLostError; and the errors of any request.
         """
         data, own_type = (None, "") if result is None else encode(self._queue.codec, result)
-        successors = [successor(self._queue.codec, s) for s in next or ()]
+        successors = [successor(self._queue.codec, s, n) for n, s in enumerate(next or ())]
         [error] = await ack_together([Done(self, data, content_type or own_type, successors)])
         if error:
             raise error
@@ -143,7 +143,10 @@ class Done(NamedTuple):
 
 def ack_message(ack: str, all: Sequence[Done]) -> tuple[Pairs, bytes]:
     """Return the headers and payload of an acknowledgement of leases, which goes to the first one's subject."""
-    frames = [m.head + m.value for done in all for m in done.next]
+    frames = list[bytes]()
+    for done in all:
+        first = len(frames)  # joiners have the numbers of frames, results included, which come last
+        frames += [m.frame(first) for m in done.next]
     for delivery, result, content_type, _ in all:
         if result is None:
             continue

@@ -55,6 +55,18 @@ class LeasedError(PQError):
     code = 409
 
 
+class JoinedError(PQError):
+    """409: the joiner of a push does not wait for members, or not any more."""
+
+    code = 409
+
+
+class JoinsError(PQError):
+    """409: the job waits for its members and cannot be moved, or too many joins have members to purge."""
+
+    code = 409
+
+
 class TooLargeError(PQError):
     """413: a message, batch or item exceeds a limit, which the text names."""
 
@@ -135,6 +147,7 @@ class JobFailedError(PQError):
 
 # The first class with a code is for it, as LeaseLostError is for 409.
 _BY_CODE = {kind.code: kind for kind in reversed(PQError.__subclasses__()) if kind.code}
+_BY_REASON = {"leased": LeasedError, "joined": JoinedError, "joins": JoinsError}
 
 
 def error_of(headers: Mapping[str, str]) -> PQError | None:
@@ -149,6 +162,6 @@ def error_of(headers: Mapping[str, str]) -> PQError | None:
 
 def error_for(code: int, reason: str, text: str, unknown: bool = False) -> PQError:
     """Return the error with a code and reason of the protocol."""
-    kind = LeasedError if reason == "leased" else _BY_CODE.get(code, PQError)
+    kind = _BY_REASON.get(reason) or _BY_CODE.get(code, PQError)
     kind = UnknownOutcomeError if unknown else kind
     return kind(text, code=code, reason=reason, unknown=unknown)

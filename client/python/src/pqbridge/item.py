@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .errors import BadReplyError, JobFailedError
 from .headers import Headers
@@ -26,6 +26,28 @@ def read(parse: Callable[[str], T], text: str) -> T:
         return parse(text)
     except ValueError as error:
         raise BadReplyError(f"not the reply of a bridge: {error}", unknown=True) from error
+
+
+class Joined(NamedTuple):
+    """What has become of the members of a joiner."""
+
+    done: int
+    """Were acknowledged."""
+    dead: int
+    """Became dead letters."""
+    gone: int
+    """Left their queues in another way: popped, removed or expired."""
+    open: int
+    """Had not ended when the time of the joiner was over."""
+
+
+def _parse_joined(text: str) -> Joined | None:
+    if not text:
+        return None
+    try:
+        return Joined(**{name: int(n) for name, _, n in (count.partition("=") for count in text.split(" "))})
+    except TypeError:
+        raise ValueError(f"Pq-Joined: {text!r}") from None
 
 
 class Read(Generic[T]):
@@ -92,6 +114,12 @@ class Item:
 
     group = Read("Pq-Group", str)
     """The group that takes turns with others, "" for none."""
+
+    joiner = Read("Pq-Joiner", str)
+    """The joiner that the item is a member of, as the option joiner names it; "" for none."""
+
+    joined = Read("Pq-Joined", _parse_joined)
+    """What has become of the members of a joiner, once it has waited; None for any other item."""
 
     type = Read("Type", str)
     """The kind of job: the header Type, "" without."""

@@ -103,13 +103,19 @@ class Job(Item):
         if self.say:
             self.say(data)
 
-    def next(self, queue: str, value: Any, **options: Unpack[PushOptions]) -> None:
+    def next(self, queue: str, value: Any, **options: Unpack[PushOptions]) -> int:
         """Have the acknowledgement of this job push an item to another queue.
 
         The job is done and the item pushed, or neither. The setting next of this job's queue must
         name the other one; msg_id, unique and weight are not possible.
+
+        Returns the number of the item, which further calls take as the joiner of its members if the
+        item has the option join. If the joiner of an item does not wait any more, the item is pushed
+        without it.
         """
-        self.successors.append(successor(self._codec, {"queue": queue, "value": value, **options}))
+        number = len(self.successors)
+        self.successors.append(successor(self._codec, {"queue": queue, "value": value, **options}, number))
+        return number
 
 
 @dataclass

@@ -117,7 +117,7 @@ class Handle:
         After UnknownOutcomeError, repeat it with the place that the item had before: one that has left it
         is not found, so nothing that has happened to the job since is undone.
 
-        Errors: NotFoundError; LeasedError.
+        Errors: NotFoundError; LeasedError; JoinsError for a joiner that waits.
         """
         body = {**named(id=id, place=place), "priority": check_priority(priority)}
         return str((await self._manage("move", body, "place"))["place"])
@@ -133,7 +133,9 @@ class Handle:
         """Remove all items, or those that are "ready", "delayed", "leased" or "done"; return their number.
 
         Jobs that are done and kept go only with "done". An item that changes its state meanwhile may
-        stay, and after an error some items may be gone.
+        stay, and after an error some items may be gone. Members of joins have ended.
+
+        Errors: JoinsError while too many joins have members here for one transaction.
         """
         done = 0
         while True:

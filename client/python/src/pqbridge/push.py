@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from .codec import Codec, encode
 from .errors import BadArgumentError
-from .headers import HeadersLike, Pairs, checked_value, frame_head, header_pairs
+from .headers import HeadersLike, Pairs, checked_value, frame, frame_head, header_pairs
 from .times import Duration, duration_text, time_text
 
 
@@ -26,6 +26,14 @@ class PushOptions(TypedDict, total=False):
     group: among items of one priority, groups take turns: 1 to 128 bytes.
     weight: how many items of the group have a turn together, 1 to 100; 1 by default.
     keep: for how long the job is kept once it is done, for Queue.result: 1 s to ten years.
+    join: makes the item a joiner. It is delayed until all its members have ended, but at most for
+        that time, 1 s to ten years, and then has Item.joined. It has at most 64 KiB, and neither
+        delay, at nor ttl. Without members it is ready at once.
+    joiner: makes the item a member of a joiner that waits: PushAck.ref, OpenJoin.ref or Item.joiner,
+        in the same queue or in one that the setting next of the member's queue names. A member has
+        ended when it is acknowledged, a dead letter, removed, popped or expired. In Queue.all, and
+        among the items of one acknowledgement, a number counts those before it, from 0. unique is
+        not possible beside it.
     headers: stored with the value. Names that begin with Pq- are refused.
     type: the kind of job, by which a Worker finds its handler: the header Type.
     """
@@ -39,6 +47,8 @@ class PushOptions(TypedDict, total=False):
     group: str | None
     weight: int | None
     keep: Duration | None
+    join: Duration | None
+    joiner: str | int | None
     headers: HeadersLike | None
     type: str | None
 
@@ -52,7 +62,8 @@ class PushItem(PushOptions):
 class Successor(PushItem):
     """What an acknowledgement pushes to another queue: the item, and the name of the queue.
 
-    The setting next of the job's queue must name it. msg_id, unique and weight are not possible.
+    The setting next of the job's queue must name it. msg_id, unique and weight are not possible. As a
+    joiner, a number counts the items that the same job pushes, from 0.
     """
 
     queue: str
@@ -69,6 +80,12 @@ class PushAck:
     id: str
     priority: int
     duplicate: bool
+    queue: str = ""
+
+    @property
+    def ref(self) -> str:
+        """The job as the option joiner names it."""
+        return f"{self.queue} {self.id}"
 
 
 class Message(NamedTuple):
@@ -80,16 +97,18 @@ class Message(NamedTuple):
     value: bytes
     has_id: bool  # a push may be repeated, as it has a message id
     has_own_id: bool  # one that nobody else knows, so that a duplicate is the push itself
+    joiner: int | None = None  # the number of one before it, which only a request turns into a header
 
     @property
     def size(self) -> int:
         """Bytes that the item needs among several."""
-        return len(self.head) + len(self.value)
+        return len(self.head) + len(self.value) + (0 if self.joiner is None else _JOINER_SIZE)
 
-
-def join(messages: Iterable[Message]) -> bytes:
-    """Return items as they are in one request."""
-    return b"".join([part for m in messages for part in (m.head, m.value)])
+    def frame(self, first: int = 0) -> bytes:
+        """Return the item as it is among several, where the one that its joiner counts from has that number."""
+        if self.joiner is None:
+            return self.head + self.value
+        return frame(self.priority, [*self.headers, ("Pq-Joiner", str(first + self.joiner))], self.value)
 
 
 def _same(text: Any) -> Any:
@@ -105,18 +124,22 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "group": ("Pq-Group", _same),
     "weight": ("Pq-Weight", str),
     "keep": ("Pq-Keep", duration_text),
+    "join": ("Pq-Join", duration_text),
+    "joiner": ("Pq-Joiner", _same),
     "type": ("Type", _same),
 }
 """The header of each option, and how its value is written."""
 
+_JOINER_SIZE = len("Pq-Joiner: 65535\r\n")
 _RESERVED = {"Pq-Priority": "priority"} | {header: option for option, (header, _) in _OPTIONS.items()}
 _MEMBERS = dict.fromkeys(("value", "priority", "headers", *_OPTIONS))
 
 
-def message(codec: Codec, item: Mapping[str, Any], msg_id: str = "", **given: str) -> Message:
+def message(codec: Codec, item: Mapping[str, Any], msg_id: str = "", before: int = 0, **given: str) -> Message:
     """Return an item, a value with the options of its push, as it is sent.
 
-    msg_id is random, for an item that has none. given are headers besides those of the options.
+    msg_id is random, for an item that has none. before is how many items of the same request its
+    joiner may be among. given are headers besides those of the options.
     """
     if not isinstance(item, Mapping) or "value" not in item:
         raise BadArgumentError(f"an item {item!r:.100}: want a dict with a value, and the options of its push")
@@ -128,6 +151,11 @@ def message(codec: Codec, item: Mapping[str, Any], msg_id: str = "", **given: st
             given[header] = text(option)
     if "Pq-Delay" in given and "Nats-Schedule" in given:
         raise BadArgumentError("delay and at: want one of them")
+    joiner = item.get("joiner")
+    if isinstance(joiner, int):
+        del given["Pq-Joiner"]  # whose number only the request knows
+        if not 0 <= joiner < before:
+            raise BadArgumentError(f"joiner {joiner}: want a ref, or the number of an item before it in one request")
 
     data, content_type = encode(codec, item["value"])
     own = header_pairs(item.get("headers") or ())
@@ -147,7 +175,8 @@ def message(codec: Codec, item: Mapping[str, Any], msg_id: str = "", **given: st
     priority = item.get("priority")
     priority = check_priority(0 if priority is None else priority)
     head, has_id = frame_head(priority, headers, len(data)), "Nats-Msg-Id" in names or "Nats-Msg-Id" in given
-    return Message(priority, headers, head, data, has_id, has_own_id=identify and "Pq-Unique" not in given)
+    number, has_own_id = joiner if isinstance(joiner, int) else None, identify and "Pq-Unique" not in given
+    return Message(priority, headers, head, data, has_id, has_own_id, number)
 
 
 def check_priority(priority: int | None) -> int:
@@ -159,7 +188,7 @@ def check_priority(priority: int | None) -> int:
     return priority
 
 
-def successor(codec: Codec, item: Successor) -> Message:
-    """Return what an acknowledgement pushes."""
+def successor(codec: Codec, item: Successor, before: int) -> Message:
+    """Return what an acknowledgement pushes behind that many other items of the same job."""
     own = {name: option for name, option in item.items() if name != "queue"}
-    return message(codec, own, **{"Pq-Queue": item.get("queue", "")})
+    return message(codec, own, before=before, **{"Pq-Queue": item.get("queue", "")})

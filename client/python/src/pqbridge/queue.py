@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from .item import Item, JobResult
 from .link import LATE_REPLY
 from .manage import Handle, item_of, job_query, parse
 from .pop import Pop, Received
-from .push import Message, PushAck, PushItem, PushOptions, join, message
+from .push import Message, PushAck, PushItem, PushOptions, message
 from .times import Duration, Pause, clock, duration_text, seconds
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_FRAMES = 1024  # of a batch of push_many: with message ids, more may not fit
 _MAX_BATCH = 4 << 20  # bytes of a batch of push_many: larger ones are no faster
+_JOIN = 86400.0  # seconds that a joiner waits at most, unless its push says it
 _RESULT_WAIT = 30.0
 _LATEST = 1.0  # seconds after a wait is over, for the last reply
 
@@ -49,6 +50,30 @@ def batch_options(n: int) -> dict[str, Any]:
     if not isinstance(n, int) or not 1 <= n <= 1000:
         raise errors.BadArgumentError(f"a batch of {n!r}: want 1 to 1000 items")
     return {"batch": n, "frames": True}
+
+
+class OpenJoin:
+    """A joiner to which members may be added until it is closed.
+
+    ref is what the option joiner takes. A member without a job of its own, the guard, holds the
+    joiner back: Joined.gone counts it.
+    """
+
+    def __init__(self, queue: Queue, ref: str, guard: str) -> None:
+        self._queue, self.ref, self.guard = queue, ref, guard
+
+    async def close(self) -> None:
+        """Say that no more members will come. It may be called again after an error.
+
+        Errors: NotFoundError if it comes too late, or was called before.
+        """
+        await self._queue.remove(self.guard)
+
+
+def _default(item: Any, option: str, default: Any) -> Any:
+    """Return an item with an option, unless it has one."""
+    absent = isinstance(item, Mapping) and item.get(option) in (None, "")
+    return {**item, option: default} if absent else item
 
 
 class Queue(Handle):
@@ -106,14 +131,16 @@ class Queue(Handle):
         reply = await self.link.request(self.subject("push"), m.value, headers, timeout=timeout, restless=True)
         body = parse(reply, "id")
         # A duplicate of its own earlier try is none.
-        return [PushAck(body["id"], body.get("priority", 0), body.get("duplicate", False) and not m.has_own_id)]
+        duplicate = body.get("duplicate", False) and not m.has_own_id
+        return [PushAck(body["id"], body.get("priority", 0), duplicate, self.name)]
 
     async def _push_batch(self, batch: Sequence[Message], timeout: float) -> list[PushAck]:
         subject = self.subject("push.batch")
-        body = parse(await self.link.request(subject, join(batch), timeout=timeout, restless=True), "ids")
+        data = b"".join([m.frame() for m in batch])
+        body = parse(await self.link.request(subject, data, timeout=timeout, restless=True), "ids")
         duplicates = set(body.get("duplicates", ()))
         return [
-            PushAck(id, m.priority, i in duplicates and not m.has_own_id)
+            PushAck(id, m.priority, i in duplicates and not m.has_own_id, self.name)
             for i, (id, m) in enumerate(zip(body["ids"], batch, strict=True))
         ]
 
@@ -160,6 +187,46 @@ class Queue(Handle):
         batch = messages[: max(1, (most - 512) // 59)]
         sizes = accumulate(m.size for m in batch)
         return batch[: max(1, sum(size <= min(most, _MAX_BATCH) for size in sizes))]
+
+    async def all(self, joiner: PushItem, members: Iterable[PushItem]) -> list[PushAck]:
+        """Push a joiner and its members in one transaction: it is ready once all of them have ended.
+
+            report, *pages = await jobs.all({"value": b"report"}, [{"value": b"1"}, {"value": b"2"}])
+
+        The joiner, which comes first in the result, waits for a day at most unless it has the option
+        join. With msg_id in all of them, the call can be repeated after UnknownOutcomeError; with
+        msg_id in some, it is refused. A member may be a joiner itself, and name one of the items
+        before it as its joiner by their number, where the first is 0.
+
+        Members in other queues, more than 4,095, or some that only turn up later are pushed with the
+        option joiner: by a job that is a member itself, or after open_join.
+
+        Errors: as push, of the first item that is wrong, and nothing was pushed.
+        """
+        items: list[Any] = [_default(joiner, "join", _JOIN), *(_default(m, "joiner", 0) for m in members)]
+        messages = [message(self.codec, item, before=n) for n, item in enumerate(items)]
+        if not any(m.has_id for m in messages):  # otherwise some have none, or the call can be repeated
+            own = secrets.token_urlsafe(16)
+            messages = [message(self.codec, item, f"{own}.{n}", n) for n, item in enumerate(items)]
+        return await self._repeat(messages)
+
+    async def open_join(self, value: Any, *, open: Duration, **options: Unpack[PushOptions]) -> OpenJoin:
+        """Push a joiner that waits until OpenJoin.close, and then until its members have ended.
+
+            report = await jobs.open_join(b"report", open="10m")
+            await jobs.push(b"page", joiner=report.ref)
+            await report.close()
+
+        If close is not called within open, 1 s to ten years, because this process dies, the joiner
+        waits for its members alone. The options are the joiner's, as in all.
+
+        Errors: as push.
+        """
+        msg_id = options.get("msg_id")
+        guard: Any = {"value": b"", "delay": "3650d", "ttl": open, "msg_id": msg_id and f"{msg_id}.guard"}
+        joiner: Any = {"value": value, **options}
+        ack, held = await self.all(joiner, [guard | {"priority": options.get("priority")}])
+        return OpenJoin(self, ack.ref, held.id)
 
     async def call(self, value: Any, *, wait: Duration | None = None, **options: Unpack[PushOptions]) -> Any:
         """Push a job, wait until a worker has done it, and return what its handler returned.

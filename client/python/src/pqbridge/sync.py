@@ -1,4 +1,4 @@
-"""A blocking client for scripts and web frameworks: push, push_many, call and result.
+"""A blocking client for scripts and web frameworks: push, push_many, all, open_join, call and result.
 
     jobs = pqbridge.sync.Client("nats://127.0.0.1:4222").priority_queue("jobs")
     jobs.push({"to": "eve"}, priority=5, type="email")
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from nats.aio.client import Client as NATS
@@ -23,7 +23,11 @@ from nats.errors import Error
 
 from . import client, queue
 from .errors import NotSentError, UnknownOutcomeError
+from .push import PushOptions
 from .times import Duration, seconds
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -168,5 +172,23 @@ class Queue:
 
     push = _blocking(queue.Queue.push)
     push_many = _blocking(queue.Queue.push_many)
+    all = _blocking(queue.Queue.all)
     call = _blocking(queue.Queue.call)
     result = _blocking(queue.Queue.result)
+    _open_join = _blocking(queue.Queue.open_join)
+    _remove = _blocking(queue.Queue.remove)
+
+    def open_join(self, value: Any, *, open: Duration, **options: Unpack[PushOptions]) -> OpenJoin:
+        """Push a joiner, as pqbridge.Queue.open_join does."""
+        return OpenJoin(self, self._open_join(value, open=open, **options))
+
+
+class OpenJoin:
+    """A joiner to which members may be added until it is closed. ref is what the option joiner takes."""
+
+    def __init__(self, queue: Queue, opened: queue.OpenJoin) -> None:
+        self._queue, self._guard, self.ref = queue, opened.guard, opened.ref
+
+    def close(self) -> None:
+        """Say that no more members will come, as pqbridge.OpenJoin.close does."""
+        self._queue._remove(self._guard)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
+import textwrap
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +32,7 @@ from taskiq.serializers import PickleSerializer
 
 from pqbridge.taskiq import PQBroker, PQResultBackend
 
+PAGE = Path(__file__).parents[3] / "docs" / "taskiq.md"
 SETTINGS: dict[str, Any] = {"keep": "1h", "duplicate_window": "2h"}
 
 
@@ -110,6 +114,53 @@ async def test_what_a_task_raises_decides(broker: PQBroker, queue: Queue) -> Non
             assert result.is_err == bool(reason)
             if reason:
                 assert isinstance(result.error, pqbridge.JobFailedError) and reason in str(result.error)
+
+
+async def test_the_last_task_of_a_join_runs_after_the_others_with_their_results(broker: PQBroker) -> None:
+    """With the example of docs/taskiq.md."""
+    _, example = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+    @broker.task
+    async def draw(n: int) -> int:
+        if n == 2:
+            raise OSError("disk full")
+        await asyncio.sleep(0.01)
+        return n
+
+    @broker.task
+    async def bind(ids: list[str]) -> list[Any]:
+        results = [await PQResultBackend[int](broker).get_result(id) for id in ids]
+        return ["failed" if r.is_err else r.return_value for r in results]
+
+    names: dict[str, Any] = {"broker": broker, "draw": draw, "bind": bind}
+    exec(f"async def run():\n{textwrap.indent(example, '    ')}    return book", names)
+
+    async with working(broker):
+        book = await names["run"]()
+        assert (await result_of(book)).return_value == [0, 1, "failed"]
+
+
+async def test_a_join_sends_all_its_tasks_or_none(broker: PQBroker, queue: Queue) -> None:
+    @broker.task
+    async def job() -> None: ...
+
+    await broker.startup()
+    with pytest.raises(RuntimeError, match="no more"):
+        async with broker.join():
+            await job.kiq()
+            raise RuntimeError("no more")
+    with pytest.raises(pqbridge.BadRequestError):
+        async with broker.join():
+            await job.kiq()
+            await job.kicker().with_labels(delay=60).kiq()  # the last one has no delay
+    async with broker.join():
+        pass
+    info = await queue.info()
+    assert (info["ready"], info["delayed"]) == (0, 0)
+
+    await job.kiq()
+    assert await queue.len() == 1
+    await broker.shutdown()
 
 
 async def test_a_serializer_takes_any_objects(broker: PQBroker, queue: Queue) -> None:

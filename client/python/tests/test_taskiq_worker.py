@@ -309,7 +309,7 @@ async def test_a_worker_that_may_not_wait_gives_its_tasks_back(system: System) -
 
 
 async def test_the_page_works(system: System) -> None:
-    [program] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    program, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (system.folder / "app.py").write_text(program)
     system.worker()
 

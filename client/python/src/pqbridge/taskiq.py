@@ -9,10 +9,11 @@ docs/taskiq.md of the project says how to move an application here, and what is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import traceback
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, cast
@@ -45,6 +46,7 @@ _WHEN_SAVED = "the queue keeps results with the acknowledgement: want the acknow
 
 _T = TypeVar("_T")
 _RUN: ContextVar[_Run | None] = ContextVar("pqbridge_taskiq_run", default=None)
+_JOIN: ContextVar[tuple[PQBroker, list[Any]] | None] = ContextVar("pqbridge_taskiq_join", default=None)
 
 
 class _Leased(bytes):
@@ -406,7 +408,35 @@ class PQBroker(AsyncBroker):
         options = _options(message)
         if self.keeps_results and ("delay" in options or "keep" in options):
             await self._check_results(seconds(options.get("delay") or 0), seconds(options.get("keep") or 0))
-        await self.queue.push(message.message, **options)
+        broker, tasks = _JOIN.get() or (None, [])
+        if broker is self:
+            tasks.append({"value": message.message, **options})
+        else:
+            await self.queue.push(message.message, **options)
+
+    @contextlib.asynccontextmanager
+    async def join(self, wait: Duration = "24h") -> AsyncIterator[None]:
+        """Send the tasks of the block together at its end: the last one runs once all others have ended.
+
+            async with broker.join():
+                pages = [await draw.kiq(n) for n in range(3)]
+                await bind.kiq([page.task_id for page in pages])
+
+        It runs at the latest after wait, and its message has up to 64 KiB. The others, up to 4,095, have
+        ended when they are done, dead letters or removed, and their results are there if they are
+        kept. Nothing is sent if the block raises.
+
+        Errors, at the end of the block: as pqbridge.Queue.all. No task was sent, unless its outcome is
+        unknown.
+        """
+        tasks: list[Any] = []
+        token = _JOIN.set((self, tasks))
+        try:
+            yield
+        finally:
+            _JOIN.reset(token)
+        if tasks:
+            await self.queue.all(tasks[-1] | {"join": wait}, tasks[:-1])
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """Yield one leased task after the other. Whatever goes wrong is logged, and tried again.

@@ -115,7 +115,7 @@ func TestJoinerRunsAfterItsMembers(t *testing.T) {
 func TestMembersThatEndTogether(t *testing.T) {
 	onStores(t, func(f *fixture) {
 		a := f.newFan(3)
-		wantErrors(t, a.apply(acks(a.q, a.leaseAll()...)...))
+		wantErrors(f.T, a.apply(acks(a.q, a.leaseAll()...)...))
 		a.fires("done=3 dead=0 gone=0 open=0")
 	})
 }
@@ -221,8 +221,8 @@ func TestWaysThatEndNoMember(t *testing.T) {
 		a.waits()
 
 		r := a.done(fdbpq.Op{Kind: fdbpq.OpLease, Queue: a.q})
-		wantEqual(t, "member", r.Item.Job(), member)
-		wantEqual(t, "its joiner", *r.Item.Joiner, fdbpq.Joiner{Queue: "jobs", ID: a.joiner})
+		wantEqual(f.T, "member", r.Item.Job(), member)
+		wantEqual(f.T, "its joiner", *r.Item.Joiner, fdbpq.Joiner{Queue: "jobs", ID: a.joiner})
 		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: r.Lease.Token})
 		a.fires("done=1 dead=0 gone=0 open=0")
 	})
@@ -242,7 +242,7 @@ func TestMembersThatComeBack(t *testing.T) {
 
 		a.fires("done=0 dead=1 gone=1 open=0")
 		a.terminate(a.q)
-		wantEqual(t, "joins left", a.keysOf("jobs", "J"), 0)
+		wantEqual(f.T, "joins left", a.keysOf("jobs", "J"), 0)
 	})
 }
 
@@ -262,8 +262,8 @@ func TestPurgeOfMembers(t *testing.T) {
 
 		a = f.newFan(2)
 		a.done(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: a.q})
-		wantEqual(t, "joins left", a.keysOf("jobs", "J"), 0)
-		wantEqual(t, "length", f.length(a.q), 0)
+		wantEqual(f.T, "joins left", a.keysOf("jobs", "J"), 0)
+		wantEqual(f.T, "length", f.length(a.q), 0)
 		f.check()
 	})
 }
@@ -274,9 +274,9 @@ func TestPurgeInTheBatchOfAJoin(t *testing.T) {
 		q := f.queue("jobs")
 		member := opPush(q, 1, "member")
 		member.MemberOf, member.Follows = 1, true
-		wantErrors(t, f.apply(joining(opPush(q, 1, "joiner")), member,
+		wantErrors(f.T, f.apply(joining(opPush(q, 1, "joiner")), member,
 			fdbpq.Op{Kind: fdbpq.OpPurge, Queue: q}))
-		wantEqual(t, "joins left", f.keysOf("jobs", "J"), 0)
+		wantEqual(f.T, "joins left", f.keysOf("jobs", "J"), 0)
 		f.check()
 	})
 }
@@ -291,7 +291,7 @@ func TestJoinerWhoseTimeIsOver(t *testing.T) {
 		a.fires("done=0 dead=0 gone=0 open=2")
 		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: token})
 		a.done(op(opPopMin, a.q))
-		wantEqual(t, "joins left", a.keysOf("jobs", "J"), 0)
+		wantEqual(f.T, "joins left", a.keysOf("jobs", "J"), 0)
 		f.check()
 	})
 }
@@ -305,15 +305,15 @@ func TestLaterMembers(t *testing.T) {
 		leaf := opPush(a.q, 0, "leaf")
 		leaf.MemberOf, leaf.Follows = 1, true
 		results := a.apply(inner, leaf)
-		wantErrors(t, results)
+		wantErrors(f.T, results)
 		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: a.leaseSome(a.q, 1, 0)[0]})
 		a.waits()
 		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: a.leaseSome(a.q, 1, 0)[0]})
 		a.waits()
 
 		r := a.done(fdbpq.Op{Kind: fdbpq.OpLease, Queue: a.q})
-		wantEqual(t, "inner", r.Item.ID, results[0].Item.ID)
-		wantList(t, "joined", r.Item.Headers[fdbpq.HeaderJoined], "done=1 dead=0 gone=0 open=0")
+		wantEqual(f.T, "inner", r.Item.ID, results[0].Item.ID)
+		wantList(f.T, "joined", r.Item.Headers[fdbpq.HeaderJoined], "done=1 dead=0 gone=0 open=0")
 		a.done(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: r.Lease.Token})
 		a.fires("done=2 dead=0 gone=0 open=0")
 	})
@@ -327,12 +327,12 @@ func TestJoinThatIsOver(t *testing.T) {
 		a.done(op(opPopMin, a.q))
 		a.fires("done=0 dead=0 gone=1 open=0")
 
-		wantEqual(t, "duplicate", a.done(once).Duplicate, true)
+		wantEqual(f.T, "duplicate", a.done(once).Duplicate, true)
 		late := grouped(opPush(a.q, 1, "with it"), memberOf(a.q, a.joiner, opPush(a.q, 1, "late")))
 		for _, r := range a.apply(late...) {
-			wantError(t, r.Err, fdbpq.ErrJoined)
+			wantError(f.T, r.Err, fdbpq.ErrJoined)
 		}
-		wantEqual(t, "length", f.length(a.q), 0)
+		wantEqual(f.T, "length", f.length(a.q), 0)
 	})
 }
 
@@ -342,9 +342,9 @@ func TestRemovedJoiner(t *testing.T) {
 		a := f.newFan(2)
 		a.done(named(fdbpq.OpRemove, a.q, a.joiner))
 		f.check()
-		wantErrors(t, a.apply(acks(a.q, a.leaseAll()...)...))
-		wantEqual(t, "joins left", a.keysOf("jobs", "J"), 0)
-		wantEqual(t, "length", f.length(a.q), 0)
+		wantErrors(f.T, a.apply(acks(a.q, a.leaseAll()...)...))
+		wantEqual(f.T, "joins left", a.keysOf("jobs", "J"), 0)
+		wantEqual(f.T, "length", f.length(a.q), 0)
 		f.check()
 	})
 }
@@ -358,7 +358,7 @@ func TestWaitingJoinerStays(t *testing.T) {
 		q := f.queue("jobs")
 		clock := f.setClock()
 		results := f.apply(joining(opPush(q, 9, "joiner")))
-		wantErrors(t, results)
+		wantErrors(f.T, results)
 		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems = 0 })
 		f.done(memberOf(q, results[0].Item.ID, withTTL(opPush(q, 1, "member"), fdbpq.Never)))
 		f.configure(q, func(s *fdbpq.Settings) { s.MaxItems = 2 })
@@ -366,11 +366,11 @@ func TestWaitingJoinerStays(t *testing.T) {
 		f.done(opPush(q, 0, "evicts the member"))
 		clock.advance(2 * time.Minute)
 		r := f.done(op(opPopMax, q))
-		wantEqual(t, "popped", r.Item.ID, results[0].Item.ID)
-		wantList(t, "joined", r.Item.Headers[fdbpq.HeaderJoined], "done=0 dead=0 gone=1 open=0")
+		wantEqual(f.T, "popped", r.Item.ID, results[0].Item.ID)
+		wantList(f.T, "joined", r.Item.Headers[fdbpq.HeaderJoined], "done=0 dead=0 gone=1 open=0")
 
 		a := f.newFan(1)
-		wantError(t, f.apply(named(fdbpq.OpMove, q, a.joiner))[0].Err, fdbpq.ErrJoins)
+		wantError(f.T, f.apply(named(fdbpq.OpMove, q, a.joiner))[0].Err, fdbpq.ErrJoins)
 	})
 }
 
@@ -384,19 +384,19 @@ func TestSuccessorsThatJoin(t *testing.T) {
 		member := opPush(mail, 1, "member")
 		member.MemberOf = 1
 
-		wantErrors(t, f.apply(ackThen(q, token, joining(opPush(q, 1, "joiner")), member)))
-		wantError(t, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
+		wantErrors(f.T, f.apply(ackThen(q, token, joining(opPush(q, 1, "joiner")), member)))
+		wantError(f.T, f.apply(op(opPopMin, q))[0].Err, fdbpq.ErrEmpty)
 		f.check()
 		f.done(op(opPopMin, mail))
 		clock.advance(2 * time.Second)
 		r := f.done(fdbpq.Op{Kind: fdbpq.OpLease, Queue: q})
-		wantList(t, "joined", r.Item.Headers[fdbpq.HeaderJoined], "done=0 dead=0 gone=1 open=0")
+		wantList(f.T, "joined", r.Item.Headers[fdbpq.HeaderJoined], "done=0 dead=0 gone=1 open=0")
 
 		// The lease that ends must not be lost because of a join that is over.
 		late := memberOf(q, r.Item.ID, opPush(mail, 1, "late"))
-		wantErrors(t, f.apply(ackThen(q, r.Lease.Token, late)))
+		wantErrors(f.T, f.apply(ackThen(q, r.Lease.Token, late)))
 		popped := f.done(op(opPopMin, mail)).Item
-		wantEqual(t, "joiner of the late one", popped.Joiner, nil)
+		wantEqual(f.T, "joiner of the late one", popped.Joiner, nil)
 		f.check()
 	})
 }
@@ -407,7 +407,7 @@ func TestMemberThatAddsMembers(t *testing.T) {
 		f.configure(f.queue("jobs"), func(s *fdbpq.Settings) { s.Next = []string{"jobs"} })
 		a := f.newFan(1)
 		next := memberOf(a.q, a.joiner, opPush(a.q, 1, "next"))
-		wantErrors(t, a.apply(ackThen(a.q, a.leaseAll()[0], next)))
+		wantErrors(f.T, a.apply(ackThen(a.q, a.leaseAll()[0], next)))
 		a.waits()
 		a.done(op(opPopMin, a.q))
 		a.fires("done=1 dead=0 gone=1 open=0")
@@ -446,7 +446,7 @@ func TestBadJoins(t *testing.T) {
 		} {
 			err := f.apply(bad)[0].Err
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v: want it to say %q", err, want)
+				f.Errorf("%v: want it to say %q", err, want)
 			}
 		}
 	})
@@ -471,7 +471,7 @@ func TestConflictsOfMembers(t *testing.T) {
 			a := f.newFan(3)
 			a.done(fdbpq.Op{Kind: fdbpq.OpLen, Queue: a.q})
 			meanwhile, op := test.meanwhile(a), test.op(a)
-			f.wantConflict(test.want, func() { wantErrors(t, f.apply(meanwhile)) }, op)
+			f.wantConflict(test.want, func() { wantErrors(f.T, f.apply(meanwhile)) }, op)
 		})
 	}
 }
@@ -492,7 +492,7 @@ func (a *fan) removeJoiner() fdbpq.Op { return named(fdbpq.OpRemove, a.q, a.join
 func TestLastMembersAtTheSameTime(t *testing.T) {
 	onStores(t, func(f *fixture) {
 		if f.db.Traits().Serial {
-			t.Skip("a serial store runs one transaction at a time")
+			f.Skip("a serial store runs one transaction at a time")
 		}
 		a := f.newFan(2)
 		tokens := a.leaseAll()
@@ -501,12 +501,12 @@ func TestLastMembersAtTheSameTime(t *testing.T) {
 		for _, token := range tokens {
 			tx := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
 			ack := fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: token}
-			wantErrors(t, must(fdbpq.Apply(tx, []fdbpq.Op{ack}, now)))
+			wantErrors(f.T, must(fdbpq.Apply(tx, []fdbpq.Op{ack}, now)))
 			txs = append(txs, tx)
 		}
 		for _, tx := range txs {
 			_, err := tx.Commit().Get()
-			wantError(t, err, nil)
+			wantError(f.T, err, nil)
 		}
 		a.fires("done=2 dead=0 gone=0 open=0")
 	})
@@ -538,6 +538,6 @@ func TestJoinsMustBeUnderstood(t *testing.T) {
 	f := onMem(t)
 	a := f.newFan(1)
 	for _, id := range append(a.members, a.joiner) {
-		wantEqual(t, "flag", codec.Must(&id), true)
+		wantEqual(f.T, "flag", codec.Must(&id), true)
 	}
 }

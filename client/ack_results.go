@@ -61,8 +61,8 @@ func (r *result) appendSuccessors(data []byte, first int) []byte {
 		if next.member {
 			lines := next.Headers[:len(next.Headers)-2] // without the empty line
 			number := strconv.Itoa(first + next.joiner)
-			next.Headers = subjects.AppendHeaderLine(slices.Clone(lines), subjects.HeaderJoiner, number)
-			next.Headers = append(next.Headers, "\r\n"...)
+			lines = subjects.AppendHeaderLine(slices.Clone(lines), subjects.HeaderJoiner, number)
+			next.Headers = append(lines, "\r\n"...)
 		}
 		data = subjects.AppendFrame(data, next.Frame)
 	}

@@ -26,7 +26,8 @@ func next(t *testing.T, q *client.Queue) *client.Delivery {
 func TestAll(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
-		joiner, members, err := s.jobs.All(t.Context(), item(0, "report"), item(5, "a"), item(5, "b"))
+		joiner, members, err := s.jobs.All(t.Context(), item(0, "report"),
+			item(5, "a"), item(5, "b"))
 		ok(t, err)
 		for range members {
 			d := next(t, s.jobs)
@@ -48,7 +49,7 @@ func TestAll(t *testing.T) {
 func TestOpenJoin(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
-		open := must(s.jobs.OpenJoin(t.Context(), time.Hour, 0, client.Message{Value: []byte("report")}))
+		open := must(s.jobs.OpenJoin(t.Context(), time.Hour, 0, item(0, "report").Message))
 		must(s.jobs.Push(t.Context(), 5, []byte("late"), client.Joiner(open.JoinerRef)))
 		ok(t, next(t, s.jobs).Ack(t.Context()))
 		failsWith(t, "before it is closed", client.ErrEmpty)(s.jobs.Pop(t.Context()))
@@ -107,8 +108,8 @@ func TestWorkerThenJoin(t *testing.T) {
 	s.waitUntilEmpty()
 
 	if reports.Load() != fans || wrong.Load() != 0 {
-		t.Errorf("%d reports, of which %d with other members; want %d", reports.Load(), wrong.Load(),
-			fans)
+		t.Errorf("%d reports, of which %d with other members; want %d",
+			reports.Load(), wrong.Load(), fans)
 	}
 }
 

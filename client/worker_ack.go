@@ -46,7 +46,8 @@ func (h *heldJob) ackOrFail(ctx context.Context) error {
 
 	text := fmt.Sprintf("the result of %d bytes was refused: %v", len(r.value), err)
 	if len(r.next) > 0 {
-		text = fmt.Sprintf("the result, or one of %d items to push, was refused: %v", len(r.next), err)
+		text = fmt.Sprintf("the result, or one of %d items to push, was refused: %v",
+			len(r.next), err)
 	}
 	return h.failing(text, Backoff)(ctx)
 }

@@ -2,7 +2,6 @@ package fdbpq_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -54,7 +53,8 @@ func (d *joinDrawer) draw() (ops []fdbpq.Op) {
 		case 3, 4, 5:
 			ops = append(ops, d.member(q))
 		case 6, 7:
-			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, End: fdbpq.End(d.random.IntN(2))})
+			end := fdbpq.End(d.random.IntN(2))
+			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpPop, Queue: q, End: end})
 		case 8, 9, 10:
 			ops = append(ops, fdbpq.Op{Kind: fdbpq.OpLease, Queue: q, Lease: time.Second})
 		case 11, 12:
@@ -198,7 +198,7 @@ func (f *fixture) joinCounters(number int64) (counters []uint64) {
 	for _, root := range []string{f.priority, f.fifo} {
 		for _, pair := range f.stored(root) {
 			key := must(tuple.Unpack(pair.Key))
-			if key[2] == codec.KindJoin && key[3] != "m" && fmt.Sprint(key[len(key)-1]) == fmt.Sprint(number) {
+			if key[2] == codec.KindJoin && key[3] != "m" && key[len(key)-1] == any(number) {
 				counters = append(counters, binary.LittleEndian.Uint64(pair.Value))
 			}
 		}

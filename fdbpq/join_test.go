@@ -129,6 +129,7 @@ func TestJoinWithoutMembers(t *testing.T) {
 func TestWaysOutOfAJoin(t *testing.T) {
 	const gone, dead = "done=0 dead=0 gone=1 open=0", "done=0 dead=1 gone=0 open=0"
 	expires := func(op *fdbpq.Op) { op.TTL = time.Hour }
+	delayed := func(op *fdbpq.Op) { op.TTL, op.Delay = time.Hour, 2*time.Hour }
 	token := func(a *fan) fdbpq.Token { return a.leaseAll()[0] }
 	for _, way := range []struct {
 		name   string
@@ -160,7 +161,7 @@ func TestWaysOutOfAJoin(t *testing.T) {
 			a.done(fdbpq.Op{Kind: fdbpq.OpNak, Queue: a.q, Token: held})
 		}},
 		{"ready and expired", gone, expires, func(a *fan) { a.clock.advance(2 * time.Hour) }},
-		{"delayed and expired", gone, func(op *fdbpq.Op) { op.TTL, op.Delay = time.Hour, 2*time.Hour },
+		{"delayed and expired", gone, delayed,
 			func(a *fan) { a.clock.advance(2 * time.Hour) }},
 		{"discarded", gone, nil, func(a *fan) {
 			a.configure(a.q, func(s *fdbpq.Settings) {
@@ -419,7 +420,8 @@ func TestBadJoins(t *testing.T) {
 	onStores(t, func(f *fixture) {
 		q, other := f.queue("jobs"), f.queue("other")
 		joiner := f.done(joining(opPush(q, 1, "joiner"))).Item.ID
-		outside := fdbpq.NewPriorityQueue(tuple.NewSubspace(tuple.Tuple{f.priority, "jobs"}), f.format)
+		space := tuple.NewSubspace(tuple.Tuple{f.priority, "jobs"})
+		outside := fdbpq.NewPriorityQueue(space, f.format)
 		both := memberOf(q, joiner, opPush(q, 1, ""))
 		both.MemberOf = 1
 		unnamed := memberOf(q, joiner, opPush(q, 1, ""))

@@ -57,7 +57,8 @@ func withNewProperty(blob []byte) []byte {
 }
 
 // A version that does not understand a property of an item neither serves nor ends it: every
-// operation that would fails, and leaves it as it is. A lease of it may end, and a purge removes it.
+// operation that would fails, and leaves it as it is. A lease of it may end, and a purge removes
+// it.
 func TestPropertyThatMustBeUnderstood(t *testing.T) {
 	onEngines(t, func(f *fixture) {
 		f.corrupt = true

@@ -29,9 +29,9 @@ const (
 	// peek and get have it too.
 	HeaderKeep = "Pq-Keep"
 
-	// HeaderJoin makes an item a joiner: it is delayed until all its members have ended, but at most
-	// for that time: see [ParseJoin]. HeaderJoiner makes it a member: see [ParseJoiner]. Replies to
-	// pop, peek and get have it too.
+	// HeaderJoin makes an item a joiner: it is delayed until all its members have ended, but at
+	// most for that time: see [ParseJoin]. HeaderJoiner makes it a member: see [ParseJoiner].
+	// Replies to pop, peek and get have it too.
 	HeaderJoin   = "Pq-Join"
 	HeaderJoiner = "Pq-Joiner"
 

@@ -70,7 +70,8 @@ type Joined struct {
 // parseJoined reads the value of [HeaderJoined].
 func parseJoined(text string) (*Joined, error) {
 	j := &Joined{}
-	_, err := fmt.Sscanf(text, "done=%d dead=%d gone=%d open=%d", &j.Done, &j.Dead, &j.Gone, &j.Open)
+	const form = "done=%d dead=%d gone=%d open=%d"
+	_, err := fmt.Sscanf(text, form, &j.Done, &j.Dead, &j.Gone, &j.Open)
 	if err != nil {
 		return nil, fmt.Errorf("header %s: %s: want done=, dead=, gone= and open=", HeaderJoined,
 			quote(text))

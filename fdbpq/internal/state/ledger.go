@@ -15,9 +15,8 @@ import (
 //	detached  under neither key, and not counted; this transaction or a staged pop keeps its value
 //	gone      without any key
 //
-// In the first three it keeps its ("m") keys, its unique key and its alias, if it has them, and is a
-// member of its join. It
-// moves between the states like this:
+// In the first three it keeps its ("m") keys, its unique key and its alias, if it has them, and is
+// a member of its join. It moves between the states like this:
 //
 //	      Add               Detach             DeleteRest
 //	(new) ----> ready --------------------> detached ------> gone

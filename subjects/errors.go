@@ -47,7 +47,7 @@ const (
 	ReasonNotDead   Reason = "not_dead"   // the item is no dead letter
 	ReasonRates     Reason = "rates"      // too many rates are in use to purge all items
 	ReasonJoined    Reason = "joined"     // no such job waits for others, or not any more
-	ReasonJoins     Reason = "joins"      // the job waits for others, or items are of too many joins
+	ReasonJoins     Reason = "joins"      // the job waits for others, or items have too many
 
 	// 413: the message is too large.
 	ReasonSize     Reason = "size"      // to be stored, or to be sent

@@ -70,9 +70,13 @@ func TestOpenJoin(t *testing.T) {
 func TestOpenJoinOfADeadProgram(t *testing.T) {
 	testenv.Bubble(t, func(t *testing.T) {
 		s := newWorkshop(t)
-		must(s.jobs.OpenJoin(t.Context(), time.Second, 0, client.Message{Value: []byte("report")}))
-		if report := next(t, s.jobs); string(report.Value) != "report" {
-			t.Errorf("%q, want the joiner", report.Value)
+		begun := time.Now()
+		must(s.jobs.OpenJoin(t.Context(), 3*time.Second, 0, item(0, "report").Message))
+
+		report := next(t, s.jobs)
+
+		if waited := time.Since(begun); string(report.Value) != "report" || waited > 4*time.Second {
+			t.Errorf("%q after %v, want the joiner after three seconds", report.Value, waited)
 		}
 	})
 }

@@ -179,10 +179,20 @@ func (t *txOps) flush() error {
 		to.AddNextCounts(t.nextCounts)
 	}
 
-	// Joins come last: by now all that ends members is known.
+	return t.flushJoins()
+}
+
+// flushJoins writes what has changed of joins. It comes last: by now all that ends members is
+// known. Pops of this transaction have not seen it.
+func (t *txOps) flushJoins() error {
 	marks, err := t.joins.Flush(t.tx, t.now, t.cache.Any())
 	for _, m := range marks {
 		t.outgoing.Look(m.L, m.At)
+		for i := range t.ops {
+			if r := &t.results[i]; t.ops[i].Waits && t.ops[i].Queue.Layout().Prefix == m.L.Prefix {
+				r.NextDue = codec.Earliest(r.NextDue, m.At)
+			}
+		}
 	}
 	return err
 }

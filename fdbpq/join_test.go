@@ -543,3 +543,19 @@ func TestJoinsMustBeUnderstood(t *testing.T) {
 		wantEqual(f.T, "flag", codec.Must(&id), true)
 	}
 }
+
+// A pop that waits beside the end of the last member hears when to look again: its transaction has
+// made the joiner ready only for the next one.
+func TestNextDueOfAJoin(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(1)
+		token := a.leaseAll()[0]
+		r := a.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: token},
+			fdbpq.Op{Kind: fdbpq.OpLease, Queue: a.q, Waits: true})
+
+		wantErrors(f.T, r, nil, fdbpq.ErrEmpty)
+		if after := r[1].NextDue.Sub(a.clock.now()); after > time.Second {
+			f.Errorf("next due in %v, want at most a second", after)
+		}
+	})
+}

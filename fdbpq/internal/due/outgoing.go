@@ -40,11 +40,12 @@ func (o *Outgoing) To(l *codec.Layout, priority int64) *Destination {
 	return to
 }
 
-// Look notes that something of a queue has to be looked at, at a time.
+// Look notes that something of a queue has to be looked at, at a time. Pops that wait there have to
+// learn of that.
 func (o *Outgoing) Look(l *codec.Layout, at time.Time) {
 	to := o.destination(l)
 	to.Ledger.NoteDue(at)
-	to.Filled = to.Filled || !at.After(o.Now)
+	to.Filled = true
 }
 
 // destination returns a queue, without any read.

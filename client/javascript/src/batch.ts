@@ -1,8 +1,8 @@
 import type { Target } from "./connection.js";
-import { badRequest, NotSentError, type PQError, shown, TooLargeError } from "./errors.js";
+import { badRequest, JoinedError, NotSentError, type PQError, shown, TooLargeError } from "./errors.js";
 import { encodeFrames, frameSize } from "./headers.js";
 import { integer, membersOf, notABridge } from "./json.js";
-import { prepare, type Prepared, type Pushed, type PushItem, type PushOutcome } from "./push.js";
+import { type Member, type Prepared, prepareListed, type Pushed, type PushItem, type PushOutcome } from "./push.js";
 import { mayRepeat, repeat } from "./retry.js";
 
 /** The most items of a batch, and bytes: larger ones are no faster. With message ids, more items may not fit. */
@@ -24,20 +24,22 @@ export function push(queue: Target, list: Prepared[], ms: number, signal?: Abort
       const sent = { ...request, subject: queue.subject + request.verb, writes: true };
       const { data } = await queue.client.connection.request(sent, left, signal);
       const pushed = alone ? [readPushed(data)] : readBatch(data, list);
-      return pushed.map((p, i) => ({ ...p, duplicate: p.duplicate && (first || !list[i]!.ownId) }));
+      return pushed.map((p, i) => ({ ...p, queue: queue.name, duplicate: p.duplicate && (first || !list[i]!.ownId) }));
     },
     (err) => mayRepeat(err, list.every((p) => p.repeatable)),
     signal,
   );
 }
 
-function readPushed(data: Uint8Array): Pushed {
+type Reply = Omit<Pushed, "queue">;
+
+function readPushed(data: Uint8Array): Reply {
   const { id, priority = 0, duplicate = false } = membersOf<Partial<Pushed>>(data, true);
   if (typeof id !== "string") throw notABridge(data, true);
   return { id, priority, duplicate };
 }
 
-function readBatch(data: Uint8Array, list: Prepared[]): Pushed[] {
+function readBatch(data: Uint8Array, list: Prepared[]): Reply[] {
   const { ids, duplicates } = membersOf<{ ids: string[]; duplicates?: number[] }>(data, true);
   if (!Array.isArray(ids) || ids.length !== list.length) throw notABridge(data, true);
   const again = new Set(duplicates);
@@ -56,11 +58,7 @@ export async function pushMany(queue: Target, items: Iterable<PushItem> | AsyncI
   let wrong: PQError | undefined; // of the first item that cannot be sent
   let failed: PQError | undefined;
   try {
-    for (const item of all) {
-      if (typeof item !== "object" || item === null) throw badRequest(`item ${shown(item)}: want an object with a value`);
-      const { value, ...options } = item;
-      sound.push(prepare(queue.client.codec, value, options, queue.fifo));
-    }
+    for (const item of all) sound.push(prepareItem(queue, item));
   } catch (err) {
     wrong = err as PQError;
   }
@@ -72,7 +70,8 @@ export async function pushMany(queue: Target, items: Iterable<PushItem> | AsyncI
       outcomes.push(...(await push(queue, batch, queue.client.timeout)));
     } catch (err) {
       const error = err as PQError;
-      const refused = !error.unknown && (error.code === 400 || error instanceof TooLargeError);
+      const ofItem = error.code === 400 || error instanceof TooLargeError || error instanceof JoinedError;
+      const refused = ofItem && !error.unknown;
       if (refused && batch.length > 1) most = batch.length >> 1; // look for the item at fault
       else {
         failed = error;
@@ -86,6 +85,13 @@ export async function pushMany(queue: Target, items: Iterable<PushItem> | AsyncI
     outcomes.push({ error: new NotSentError(`not sent because of an earlier item: ${failed!.text}`) });
   }
   return outcomes;
+}
+
+/** Returns an item, the nth of a list that is pushed as a whole, as it is sent. Throws BadRequestError. */
+export function prepareItem(queue: Target, item: Member, n = 0): Prepared {
+  if (typeof item !== "object" || item === null) throw badRequest(`item ${shown(item)}: want an object with a value`);
+  const { value, ...options } = item;
+  return prepareListed(queue.client.codec, value, options, queue.fifo, n);
 }
 
 // Returns how many of the items from `at` on go into one request, at least one: it and its reply have limits.

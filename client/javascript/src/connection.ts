@@ -32,6 +32,7 @@ export interface Requester {
 /** Where the requests of a queue go: a Queue. */
 export interface Target {
   readonly client: Requester;
+  readonly name: string;
   readonly fifo: boolean;
   /** The subject up to the verb. */
   readonly subject: string;

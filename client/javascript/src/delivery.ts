@@ -7,10 +7,13 @@ import {
 import { encodeFrames, type Frame, HeaderBlock } from "./headers.js";
 import { durationIn, LeasedItem, type Received, timeIn } from "./item.js";
 import { stringify } from "./json.js";
-import { prepare, type PushOptions, successorMembers } from "./push.js";
+import { type ListedOptions, prepareListed, successorMembers } from "./push.js";
 
-/** What an acknowledgement pushes to another queue of the same kind: msgId, unique and weight are not possible. */
-export interface Successor extends Omit<PushOptions, "msgId" | "unique" | "weight"> {
+/**
+ * What an acknowledgement pushes to another queue of the same kind: msgId, unique and weight are not possible, and one
+ * whose joiner no longer waits is pushed without it.
+ */
+export interface Successor extends Omit<ListedOptions, "msgId" | "unique" | "weight"> {
   /** The queue, which the setting `next` of the job's queue must name. */
   queue: string;
   /** Bytes go as they are, everything else through the codec of the client. */
@@ -61,7 +64,7 @@ export class Delivery<Data = unknown> extends LeasedItem<Data> {
   async ack(result?: unknown, options?: { next?: Successor[] }): Promise<void> {
     const { next = [] } = checkOptions("ack option", options, ["next"]);
     if (!Array.isArray(next)) throw badRequest(`next ${shown(next)}: want an array of items to push`);
-    const successors = next.map((n) => successorFrame(this.#client.codec, this.fifo, n));
+    const successors = next.map((n, i) => successorFrame(this.#client.codec, this.fifo, n, i));
     try {
       await this.send(ackRequest("+ACK", [{ delivery: this, result: encodeResult(this.#client.codec, result), successors }]));
     } catch (err) {
@@ -130,12 +133,15 @@ export function encodeProgress(codec: Codec, value: unknown): Uint8Array {
   return new Uint8Array(bytes);
 }
 
-/** Returns the frame that pushes an item with an acknowledgement, with a copy of its value. Throws BadRequestError. */
-export function successorFrame(codec: Codec, fifo: boolean, n: Successor): Frame {
-  checkQueueName(n?.queue);
-  const { queue, value, ...options } = n;
+/**
+ * Returns the frame that pushes an item with an acknowledgement, with a copy of its value. The item is the job's nth, from
+ * 0 on. Throws BadRequestError.
+ */
+export function successorFrame(codec: Codec, fifo: boolean, item: Successor, n: number): Frame {
+  checkQueueName(item?.queue);
+  const { queue, value, ...options } = item;
   checkOptions("option of next", options, successorMembers);
-  const frame = prepare(codec, value, { ...options, msgId: false }, fifo);
+  const frame = prepareListed(codec, value, { ...options, msgId: false }, fifo, n);
   frame.headers.add("Pq-Queue", queue);
   return { ...frame, value: new Uint8Array(frame.value) };
 }

@@ -46,6 +46,12 @@ export class LeaseLostError extends PQError {}
 /** The item is leased, so it cannot be moved or redriven. Code 409. */
 export class LeasedError extends PQError {}
 
+/** The joiner that a push names does not wait for members, or not any more. Nothing was pushed. Code 409. */
+export class JoinedError extends PQError {}
+
+/** The job waits for its members, so it cannot be moved; or too many joins have members to purge the queue. Code 409. */
+export class JoinsError extends PQError {}
+
 /** The message is larger than the store or the NATS server takes, or than the queue may be. Code 413. */
 export class TooLargeError extends PQError {}
 
@@ -108,7 +114,7 @@ export class JobFailedError extends PQError {
 for (const [name, kind] of Object.entries({
   PQError, BadRequestError, NotFoundError, LeaseLostError, LeasedError, TooLargeError, OverloadedError, InternalError,
   UnavailableError, NoBridgeError, BadReplyError, NotSentError, UnknownOutcomeError, NoHeartbeatError, NotDoneError,
-  JobFailedError,
+  JobFailedError, JoinedError, JoinsError,
 })) Object.defineProperty(kind.prototype, "name", { value: name, configurable: true, writable: true });
 
 const classes: Record<number, typeof PQError> = {
@@ -125,6 +131,8 @@ const classes: Record<number, typeof PQError> = {
 export function errorOf(code: number, reason: string, text: string, unknown = false): PQError {
   let kind = unknown ? UnknownOutcomeError : classes[code] ?? PQError;
   if (reason === "leased") kind = LeasedError;
+  else if (reason === "joined") kind = JoinedError;
+  else if (reason === "joins") kind = JoinsError;
   return new kind(text, { code, reason, unknown });
 }
 

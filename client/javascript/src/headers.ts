@@ -95,6 +95,14 @@ export class HeaderBlock {
     for (const [name, value] of pairsOf(headers)) this.add(name, value);
   }
 
+  /** Returns a copy with one more header. Throws as add does. */
+  with(name: string, value: HeaderValue): HeaderBlock {
+    const copy = new HeaderBlock();
+    copy.addAll(this.#pairs);
+    copy.add(name, value);
+    return copy;
+  }
+
   has(name: string): boolean {
     return this.#pairs.some(([n]) => n === name);
   }
@@ -163,18 +171,23 @@ export interface Frame {
   priority: bigint;
   headers: HeaderBlock;
   value: Uint8Array;
+  /** How many frames before this one that of its joiner is, if that is in the same request. */
+  joinerBack?: number;
 }
 
 const startBytes = 16;
+const joinerBytes = "Pq-Joiner: 4095\r\n".length;
 
-/** How many bytes a frame has in a message. */
-export const frameSize = (f: Frame): number => startBytes + f.headers.size + f.value.length;
+/** How many bytes a frame has in a message, at most. */
+export const frameSize = (f: Frame): number =>
+  startBytes + f.headers.size + f.value.length + (f.joinerBack ? joinerBytes : 0);
 
-/** Returns the payload of a message with these frames. */
+/** Returns the payload of a message with these frames. They get their numbers here, as jobs share requests. */
 export function encodeFrames(frames: Frame[]): Uint8Array {
   return concat(
-    frames.flatMap((f) => {
-      const [start, headers] = [new DataView(new ArrayBuffer(startBytes)), f.headers.bytes()];
+    frames.flatMap((f, number) => {
+      const block = f.joinerBack ? f.headers.with("Pq-Joiner", String(number - f.joinerBack)) : f.headers;
+      const [start, headers] = [new DataView(new ArrayBuffer(startBytes)), block.bytes()];
       start.setBigInt64(0, f.priority);
       start.setUint32(8, headers.length);
       start.setUint32(12, f.value.length);

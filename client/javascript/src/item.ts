@@ -4,6 +4,7 @@ import { type HeaderValue, ItemHeaders } from "./headers.js";
 import { integer, type Priority } from "./json.js";
 import { milliseconds } from "./duration.js";
 import { BadReplyError } from "./errors.js";
+import type { JoinerRef } from "./names.js";
 
 /** The state of an item, or of a job that is over. */
 export type State = "ready" | "delayed" | "leased" | "done" | "dead";
@@ -20,6 +21,18 @@ export interface DeadLetter {
   error: string;
 }
 
+/** What became of the members of a joiner, in numbers. */
+export interface Joined {
+  /** Were acknowledged. */
+  done: number;
+  /** Became dead letters. */
+  dead: number;
+  /** Left their queues in another way: removed, popped, purged or expired. */
+  gone: number;
+  /** Had not ended when the time of the joiner was over. */
+  open: number;
+}
+
 /** What a message with an item says: its headers, its value and where it is acknowledged. */
 export interface Received {
   own: [string, HeaderValue][];
@@ -29,7 +42,7 @@ export interface Received {
 }
 
 const originHeaders = new Set(["Pq-Schedule", "Pq-Scheduled-At", "Pq-Source"]);
-const pushHeaders = new Set(["Pq-Group", "Pq-Unique", "Pq-Keep"]);
+const pushHeaders = new Set(["Pq-Group", "Pq-Unique", "Pq-Keep", "Pq-Join", "Pq-Joiner"]);
 
 export function receive(pairs: Iterable<[string, HeaderValue]>, value: Uint8Array, ack: string): Received {
   const r: Received = { own: [], bridge: new Map(), value, ack };
@@ -64,6 +77,10 @@ export class Item<Data = unknown> {
   readonly group: string;
   /** How it died, if it is a dead letter. */
   readonly deadLetter: DeadLetter | undefined;
+  /** What became of its members, if it is a joiner that no longer waits. */
+  readonly joined: Joined | undefined;
+  /** Its joiner, if it is a member. */
+  readonly joiner: JoinerRef | undefined;
   readonly #codec: Codec;
   readonly #received: Received;
   #headers: ItemHeaders | undefined;
@@ -79,6 +96,8 @@ export class Item<Data = unknown> {
     this.type = r.own.some(([name]) => name === "Type") ? this.headers.get("Type")! : "";
     this.group = bridge.get("Pq-Group") ?? "";
     this.deadLetter = deadLetterIn(bridge);
+    this.joined = joinedIn(bridge);
+    this.joiner = joinerIn(bridge);
   }
 
   /** Returns the value as JSON, of the type that the queue has for its values: nothing checks that. Throws SyntaxError. */
@@ -149,6 +168,19 @@ export function durationIn(headers: Map<string, string>, name: string): number |
   } catch (err) {
     throw new BadReplyError((err as Error).message, { unknown: true, cause: err });
   }
+}
+
+/** Headers of an item. */
+type Named = { get(name: string): string | undefined };
+
+export function joinedIn(headers: Named): Joined | undefined {
+  const counts = headers.get("Pq-Joined")?.matchAll(/(\w+)=(\d+)/g);
+  return counts && (Object.fromEntries(Array.from(counts, ([, name, n]) => [name, Number(n)])) as unknown as Joined);
+}
+
+export function joinerIn(headers: Named): JoinerRef | undefined {
+  const [queue, id] = headers.get("Pq-Joiner")?.split(" ") ?? [];
+  return queue && id ? { queue, id } : undefined;
 }
 
 export function deadLetterIn(headers: Map<string, string>): DeadLetter | undefined {

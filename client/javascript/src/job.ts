@@ -51,7 +51,8 @@ export class StoppedError extends Error {
 /** What a job may do beside its handler's return: a Worker sends it. */
 export interface Effects {
   progress(value: unknown): void;
-  next(successor: Successor): void;
+  /** Returns the number of the item among those of the job, from 0 on. */
+  next(successor: Successor): number;
 }
 
 /** A leased item for a handler. Data is the type of its value, which nothing checks. */
@@ -86,9 +87,11 @@ export class Job<Data = unknown> extends LeasedItem<Data> {
    * Has the acknowledgement of the job push an item to another queue of the same kind: the job is done and the item is
    * there, or neither. The setting `next` of the job's queue must name the other one. Throws BadRequestError for what
    * cannot be pushed; if the bridge refuses it, the job fails.
+   *
+   * Returns the number of the item. If it has `join`, later calls take that as the `joiner` of its members.
    */
-  next(queue: string, value: unknown, options: Omit<Successor, "queue" | "value"> = {}): void {
-    this.#effects.next({ ...options, queue, value });
+  next(queue: string, value: unknown, options: Omit<Successor, "queue" | "value"> = {}): number {
+    return this.#effects.next({ ...options, queue, value });
   }
 }
 

@@ -68,10 +68,12 @@ export class Lease implements Effects, Context {
     this.#schedule();
   }
 
-  next(successor: Successor): void {
-    if (this.successors.length === mostSuccessors) throw badRequest(`next: want at most ${mostSuccessors} items`);
+  next(successor: Successor): number {
+    const n = this.successors.length;
+    if (n === mostSuccessors) throw badRequest(`next: want at most ${mostSuccessors} items`);
     const { client, fifo } = this.leases.queue;
-    this.successors.push(successorFrame(client.codec, fifo, successor));
+    this.successors.push(successorFrame(client.codec, fifo, successor, n));
+    return n;
   }
 
   /** How many bytes its result and successors have. */

@@ -10,6 +10,12 @@ export type JobName = string | { msgId: string };
  */
 export type AtPlace = { place: string };
 
+/** Names a joiner, a job that waits for its members to end: see Queue.all. */
+export interface JoinerRef {
+  queue: string;
+  id: string;
+}
+
 /** Returns the text. Throws BadRequestError for one that UTF-8 cannot carry. */
 export function checkUTF8(text: string | undefined, name: string): string | undefined {
   if (text === undefined) return undefined;

@@ -3,6 +3,7 @@ import { type Duration, durationText } from "./duration.js";
 import { badRequest, checkOptions, type PQError, shown } from "./errors.js";
 import { type Frame, HeaderBlock, type HeadersInit } from "./headers.js";
 import { type Priority, priorityText } from "./json.js";
+import type { JoinerRef } from "./names.js";
 
 /** What may be said about a push. */
 export interface PushOptions {
@@ -34,10 +35,32 @@ export interface PushOptions {
    * For how long the outcome of the job is kept once it is done: 1 s to ten years. The default is the queue's setting.
    */
   keep?: Duration;
+  /**
+   * Makes the item a joiner: it is held back until all its members have ended, but no longer than this, 1 s to ten years.
+   * Without members it is ready at once. Not together with delay, at or ttl, and with at most 64 KiB: see Queue.all.
+   */
+  join?: Duration;
+  /**
+   * Makes the item a member of a joiner that still waits, otherwise the push throws JoinedError. The joiner is in the same
+   * queue, or in one that the setting `next` names. Not together with unique.
+   */
+  joiner?: JoinerRef;
   /** Headers to store with the value. Content-Type is set for a value that the codec encodes, unless it is here. */
   headers?: HeadersInit;
   /** What kind of job it is, for the handlers of a Worker: the header Type. */
   type?: string;
+}
+
+/** Options of an item in a list that is pushed as a whole. */
+export interface ListedOptions extends Omit<PushOptions, "joiner"> {
+  /** A joiner that waits, or the index of an earlier item of the list that has `join`. */
+  joiner?: JoinerRef | number;
+}
+
+/** A member for Queue.all, in a list that begins with the joiner: without `joiner`, its joiner is that one. */
+export interface Member<Data = unknown> extends ListedOptions {
+  /** Bytes go as they are, everything else through the codec of the client. */
+  value: Data;
 }
 
 /** An item of pushMany. */
@@ -48,6 +71,8 @@ export interface PushItem<Data = unknown> extends PushOptions {
 
 /** Says that a pushed item is durable. */
 export interface Pushed {
+  /** The name of the queue. */
+  queue: string;
   /** The id of the job, which stays the same wherever the item goes. */
   id: string;
   /** The priority, 0 in a FIFO queue; a bigint only beyond 2^53. */
@@ -55,6 +80,9 @@ export interface Pushed {
   /** Nothing was pushed, because of msgId or unique: id and priority describe the push that came before. */
   duplicate: boolean;
 }
+
+/** A joiner and its members, as Queue.all returns them. */
+export type AllPushed = [joiner: Pushed, ...members: Pushed[]];
 
 /** What became of an item of pushMany: it is durable, or there is an error. */
 export type PushOutcome = (Pushed & { error?: undefined }) | { error: PQError };
@@ -68,7 +96,7 @@ export interface Prepared extends Frame {
 }
 
 const second = 1000;
-export const successorMembers = ["priority", "delay", "at", "ttl", "group", "keep", "headers", "type"];
+export const successorMembers = ["priority", "delay", "at", "ttl", "group", "keep", "join", "joiner", "headers", "type"];
 export const pushMembers = [...successorMembers, "msgId", "unique", "weight"];
 
 /** Returns an item as it is sent. Throws BadRequestError for what cannot be sent; the bridge checks the rest. */
@@ -94,11 +122,28 @@ export function prepare(codec: Codec, value: unknown, options: PushOptions | und
   add("Nats-Schedule", o.at === undefined ? undefined : `@at ${timeText(o.at, "at")}`);
   add("Nats-TTL", o.ttl === "never" ? o.ttl : durationText(o.ttl, "ttl", second));
   add("Pq-Keep", durationText(o.keep, "keep", second));
+  add("Pq-Join", durationText(o.join, "join", second));
+  add("Pq-Joiner", o.joiner === undefined ? undefined : joinerText(o.joiner));
 
   const random = o.msgId === undefined && !hadId;
   if (o.msgId !== false) add("Nats-Msg-Id", random ? randomId() : o.msgId);
   const ownId = random && o.unique === undefined;
   return { priority, headers, value: bytes, repeatable: headers.has("Nats-Msg-Id"), ownId };
+}
+
+function joinerText({ queue, id }: JoinerRef): string {
+  if (typeof queue === "string" && typeof id === "string") return `${queue} ${id}`;
+  throw badRequest("joiner: want an object with the queue and the id of one, such as job.joiner");
+}
+
+/** Returns the nth item of a list, from 0 on, as it is sent. Throws BadRequestError. */
+export function prepareListed(codec: Codec, value: unknown, options: ListedOptions, fifo: boolean, n: number): Prepared {
+  const { joiner, ...o } = options;
+  if (typeof joiner !== "number" || n === 0) return prepare(codec, value, options as PushOptions, fifo);
+  if (!(Number.isInteger(joiner) && joiner >= 0 && joiner < n)) {
+    throw badRequest(`joiner ${joiner} of item ${n}: want the number of an item before it`);
+  }
+  return { ...prepare(codec, value, o, fifo), joinerBack: n - joiner };
 }
 
 /** Returns a time as the protocol has it. Throws BadRequestError. */

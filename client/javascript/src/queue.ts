@@ -3,7 +3,7 @@ import { push, pushMany } from "./batch.js";
 import { type Codec, json, toBase64, utf8 } from "./codec.js";
 import { checkQueueName, Connection, type Requester } from "./connection.js";
 import { ackAll, Delivery } from "./delivery.js";
-import { type Duration, durationText, milliseconds } from "./duration.js";
+import { type Duration, durationText, milliseconds, tenYears } from "./duration.js";
 import {
   badRequest, checkOptions, type Given, JobFailedError, NotDoneError, NotFoundError, NotSentError, PQError, shown,
   UnknownOutcomeError,
@@ -11,10 +11,13 @@ import {
 import { HeaderBlock } from "./headers.js";
 import { defaultHolder } from "./holder.js";
 import { Item, receiveMessage, type Received, type State } from "./item.js";
+import { OpenJoin, pushAll } from "./join.js";
 import { camelCase, membersOf, type Priority, priorityText, snakeCase, stringify } from "./json.js";
 import { type AtPlace, checkUTF8, type JobName, nameOf } from "./names.js";
 import { type Fetch, fetchItems, lateReply, type LeaseOptions, type PopOptions } from "./pop.js";
-import { prepare, type Pushed, type PushItem, pushMembers, type PushOptions, type PushOutcome } from "./push.js";
+import {
+  type AllPushed, type Member, prepare, type Pushed, type PushItem, pushMembers, type PushOptions, type PushOutcome,
+} from "./push.js";
 import { awaitResult } from "./result.js";
 import { type Settings, settingsToSend } from "./settings.js";
 import {
@@ -156,6 +159,34 @@ export class Queue<Data = unknown, Result = unknown> {
    */
   async pushMany(items: Iterable<PushItem<Data>> | AsyncIterable<PushItem<Data>>): Promise<PushOutcome[]> {
     return pushMany(this, items);
+  }
+
+  /**
+   * Adds a joiner and its members in one transaction, and returns them in this order. The joiner is ready, at its place,
+   * once all members have ended: each is done, a dead letter, or gone in another way, and the joiner's `joined` has the
+   * numbers. It waits for a day at most, or as long as its `join` says. Members may be joiners of later ones.
+   *
+   * It tries again as push does. To call it again after UnknownOutcomeError, give each item a msgId. One request has room
+   * for 1,000 small members, or for 4,095 if msgId is false in all items. Push more of them, or those in other queues, with
+   * the option `joiner`: from a job that is a member itself, or between openJoin and close.
+   *
+   * Throws what push throws, for the first item that is wrong; then nothing was pushed.
+   */
+  async all(joiner: PushItem<Data>, members: Iterable<Member<Data>>): Promise<AllPushed> {
+    return pushAll(this, joiner, members);
+  }
+
+  /**
+   * Adds a joiner that waits until it is closed, and then until its members have ended. If this program dies, it stays
+   * open no longer than `open`, 1 s to ten years. The joiner's `joined` counts its being open as one member that is gone.
+   * Options are those of the joiner; errors are as for push.
+   */
+  async openJoin(open: Duration, value: Data, options?: PushOptions): Promise<OpenJoin> {
+    const { priority, msgId, ...others } = checkOptions("push option", options, pushMembers);
+    const guardId = typeof msgId === "string" ? `${msgId} guard` : msgId;
+    const guard = { value: new Uint8Array(0), priority, msgId: guardId, delay: tenYears, ttl: open };
+    const [{ id }, member] = await pushAll(this, { ...others, priority, msgId, value }, [guard]);
+    return new OpenJoin(this.name, id, () => this.remove(member!.id));
   }
 
   /**

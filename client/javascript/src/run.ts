@@ -48,7 +48,10 @@ export async function runHandler<Data = unknown, Result = unknown>(
   const pairs = [...new ItemHeaders(o.headers)].map(([name, v]): [string, typeof v] => [name, v]);
   const job = new Job(receive([...given, ...pairs], bytes, ""), codec, o.queue ?? "test", {
     progress: (x) => void (encodeProgress(codec, x), run.progress.push(x)),
-    next: (successor) => void (successorFrame(codec, false, successor), run.next.push(successor)),
+    next(successor) {
+      successorFrame(codec, false, successor, run.next.length);
+      return run.next.push(successor) - 1;
+    },
   });
   const signal = o.signal ?? new AbortController().signal;
   const outcome = await outcomeOf(compose(handler as Handler | Handlers, o.middleware ?? []), job, { signal }, (result) => void encodeResult(codec, result));

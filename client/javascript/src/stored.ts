@@ -2,8 +2,9 @@ import { type Codec, fromBase64, inspect, printed } from "./codec.js";
 import type { Duration } from "./duration.js";
 import { errorOf, JobFailedError, type PQError } from "./errors.js";
 import { ItemHeaders } from "./headers.js";
-import { type DeadLetter, deadLetterIn, type State, timeIn } from "./item.js";
+import { type DeadLetter, deadLetterIn, type Joined, joinedIn, joinerIn, type State, timeIn } from "./item.js";
 import { camelCase, type Priority } from "./json.js";
+import type { JoinerRef } from "./names.js";
 import type { Settings, Source } from "./settings.js";
 
 /** Which items of a queue to list. */
@@ -29,6 +30,8 @@ export interface StoredItem {
   headers: ItemHeaders;
   /** What kind of job it is: its header Type, or "". */
   type: string;
+  /** What became of its members, if it is a joiner that no longer waits; its joiner, if it is a member. */
+  joined?: Joined; joiner?: JoinerRef;
   /** How many bytes the value has. */
   size: number;
   /** The beginning of the value; valueCut says that there is more. */
@@ -121,7 +124,9 @@ export function readStored(stored: object): StoredItem {
   for (const name of times) if (name in read) read[name] = new Date(read[name] as string);
   for (const name of bytes) if (name in read) read[name] = fromBase64(read[name] as string);
   const headers = new ItemHeaders(read.headers as Record<string, string[]> | undefined);
-  const item = Object.assign(read as unknown as StoredItem, { headers, type: headers.get("Type") ?? "" });
+  const [joined, joiner] = [joinedIn(headers), joinerIn(headers)];
+  const known = { headers, type: headers.get("Type") ?? "", ...(joined && { joined }), ...(joiner && { joiner }) };
+  const item = Object.assign(read as unknown as StoredItem, known);
   return Object.defineProperty(item, inspect, { value: () => printed(item) });
 }
 

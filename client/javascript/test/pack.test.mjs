@@ -90,6 +90,10 @@ for (const [moduleResolution, module] of [["node16", "node16"], ["bundler", "es2
         const to: string | undefined = (await letters.lease())?.json().to;
         const later: number = (await letters.result("id")).decode().sentAt + sentAt;
         for await (const name of new Client(nc).fifoQueues()) console.log(name.length, to, later);
+        const [report] = await letters.all({ value: { to: "eve" }, join: "1h" }, [{ value: { to: "bob" }, joiner: 0 }]);
+        await letters.push({ to: "joe" }, { joiner: report });
+        // @ts-expect-error a member is a letter
+        await letters.all({ value: { to: "eve" } }, [{ value: 5 }]);
         // @ts-expect-error a letter has a receiver
         await letters.push({ too: "eve" });
         // @ts-expect-error the queue says what its calls return

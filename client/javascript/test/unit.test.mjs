@@ -218,7 +218,7 @@ test("options that are undefined or null count as absent", () => {
   for (const none of [undefined, null]) assert.deepEqual(checkOptions("x", none, []), {});
   assert.throws(() => checkOptions("x", { signal: 5 }, ["signal"]), /signal 5: want an AbortSignal/);
 
-  const options = { priority: null, msgId: null, unique: null, delay: null, at: null, ttl: null, group: null, weight: null, keep: null, type: null };
+  const options = { priority: null, msgId: null, unique: null, delay: null, at: null, ttl: null, group: null, weight: null, keep: null, join: null, joiner: null, type: null };
   const given = prepare(json, 1, { ...options, headers: { "X-A": undefined, "X-B": null, "X-C": "c" } }, false);
   const names = [...given.headers.message().keys()];
   assert.deepEqual(names.sort(), ["Content-Type", "Nats-Msg-Id", "X-C"]);
@@ -271,7 +271,7 @@ test("errors keep their names under a minifier", async () => {
   const { outputFiles } = await build({ entryPoints: [entry], bundle: true, minify: true, write: false, format: "esm" });
   const minified = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
   const names = Object.keys(minified).filter((name) => name.endsWith("Error"));
-  assert.equal(names.length, 16);
+  assert.equal(names.length, 18);
   for (const name of names) {
     const err = new minified[name]("id", "why", 1, "cause");
     assert.deepEqual([err.name, String(err).split(":")[0], Object.keys(err).includes("name")], [name, name, false]);

@@ -41,7 +41,7 @@ func withJoin(options []PushOption) []PushOption {
 // members are in their order. With [MsgID] in all of them, or in none, All can be repeated after
 // [ErrUnknownOutcome].
 //
-// Members in other queues, more than 4,095, or some that only turn up later, are pushed with
+// A member's own [Joiner] has no effect. Members in other queues, more than 4,095, or some that only turn up later, are pushed with
 // [Joiner]: by a job that is a member itself, or after [Queue.OpenJoin].
 //
 // Errors: as [Queue.PushBatch]; the joiner is item 0.
@@ -77,8 +77,11 @@ type OpenJoin struct {
 // Errors: as [Queue.PushBatch].
 func (q *Queue) OpenJoin(ctx context.Context, open time.Duration, priority int64, m Message,
 	options ...PushOption) (*OpenJoin, error) {
-	guard := Message{}.With(Delay(settings.MaxDelay), TTL(open))
 	joiner := PushItem{Priority: priority, Message: m.With(withJoin(options)...)}
+	guard := Message{}.With(Delay(settings.MaxDelay), TTL(open))
+	if id := joiner.Headers.Get(subjects.HeaderMsgID); id != "" { // all or none have one
+		guard = guard.With(MsgID("guard of " + id))
+	}
 	ack, members, err := q.All(ctx, joiner, PushItem{Priority: priority, Message: guard})
 	if err != nil {
 		return nil, err

@@ -123,7 +123,7 @@ func (f *fixture) fillRelease() {
 		s.Source, s.Keep, s.KeepItems = `{"stream":"ORDERS"}`, 24*time.Hour, 50
 	})
 	f.configure(kept, func(s *fdbpq.Settings) {
-		s.Keep, s.AckWait, s.Next = 24*time.Hour, time.Hour, []string{"mail"}
+		s.Keep, s.AckWait, s.Next = 24*time.Hour, time.Hour, []string{"mail", "report"}
 	})
 	f.setConsumer(line, "reader", `{"position":1}`)
 	hourly := schedule.Schedule{ID: "tick", Every: schedule.Duration(time.Hour)}
@@ -178,6 +178,12 @@ func (f *fixture) fillRelease() {
 		s.MaxLeased, s.MaxItems, s.Discard, s.DeadLetter = 10, 100, settings.DiscardOld, "lost"
 		s.TTL, s.PauseUntil = 3*time.Hour, released.Add(90*time.Minute)
 	})
+
+	// A joiner with a member in its queue and one in another.
+	report := f.queue("report")
+	waiting := f.done(joining(opPush(report, 1, "report"))).Item.ID
+	f.done(memberOf(report, waiting, opPush(report, 0, "part")))
+	f.done(memberOf(report, waiting, opPush(kept, 9, "part elsewhere")))
 
 	// A group at its limits.
 	turns := f.queue("turns")

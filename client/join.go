@@ -41,8 +41,9 @@ func withJoin(options []PushOption) []PushOption {
 // members are in their order. With [MsgID] in all of them, or in none, All can be repeated after
 // [ErrUnknownOutcome].
 //
-// A member's own [Joiner] has no effect. Members in other queues, more than 4,095, or some that only turn up later, are pushed with
-// [Joiner]: by a job that is a member itself, or after [Queue.OpenJoin].
+// A member's own [Joiner] has no effect. Members in other queues, more than 4,095, or some that only
+// turn up later, are pushed with [Joiner]: by a job that is a member itself, or after
+// [Queue.OpenJoin].
 //
 // Errors: as [Queue.PushBatch]; the joiner is item 0.
 func (q *Queue) All(ctx context.Context, joiner PushItem, members ...PushItem) (

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,8 +34,6 @@ type pushing struct {
 	group    string
 	typ      string
 	weight   int
-	join     time.Duration
-	joiner   string
 	lines    bool
 }
 
@@ -63,8 +60,6 @@ func newPush(a *app) *cobra.Command {
 	set.StringVar(&p.unique, "unique", "", "push it unless an item with this `KEY` is there")
 	set.StringVar(&p.group, "group", "", "`NAME` of the group; groups take turns")
 	set.IntVar(&p.weight, "weight", 0, "serve `N` items of the group in each turn, 1 to 100")
-	flags.Duration(set, &p.join, "join", 0, "run it after its members, or after `DURATION`")
-	set.StringVar(&p.joiner, "joiner", "", "run it before the joiner `ID`, or \"QUEUE ID\"")
 	set.BoolVar(&p.lines, "lines", false, "push each line of standard input as an item")
 	p.addJSON("print a line of JSON per item, with its id and line")
 	return cmd
@@ -162,7 +157,6 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 	err := cmp.Or(flags.InBounds("delay", p.delay, 0, settings.MaxDelay),
 		flags.InBounds("ttl", p.ttl, settings.MinTTL, settings.MaxDelay),
 		flags.InBounds("keep", p.keep, settings.MinKeep, settings.MaxDelay),
-		flags.InBounds("join", p.join, subjects.MinJoin, settings.MaxDelay),
 		flags.CheckWait("wait", p.wait))
 	if err != nil {
 		return err
@@ -171,11 +165,6 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 	if cmd.Flags().Changed("wait") && !cmd.Flags().Changed("keep") {
 		keep := cmp.Or(header.Get(subjects.HeaderKeep), defaultKeep.String())
 		header.Set(subjects.HeaderKeep, keep)
-	}
-
-	joiner := client.JoinerRef{Queue: p.name, ID: p.joiner}
-	if name, id, named := strings.Cut(p.joiner, " "); named {
-		joiner = client.JoinerRef{Queue: name, ID: id}
 	}
 
 	for _, o := range []struct {
@@ -187,7 +176,6 @@ func (p *pushing) addOptions(cmd *cobra.Command, header nats.Header) error {
 		{"msg-id", client.MsgID(p.msgID)}, {"unique", client.Unique(p.unique)},
 		{"group", client.Group(p.group)}, {"weight", client.Weight(p.weight)},
 		{"type", client.Type(p.typ)},
-		{"join", client.Join(p.join)}, {"joiner", client.Joiner(joiner)},
 	} {
 		if !cmd.Flags().Changed(o.flag) {
 			continue

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"time"
 
 	"github.com/pqbridge/pqbridge/subjects"
@@ -41,9 +43,8 @@ func withJoin(options []PushOption) []PushOption {
 // members are in their order. With [MsgID] in all of them, or in none, All can be repeated after
 // [ErrUnknownOutcome].
 //
-// A member's own [Joiner] has no effect. Members in other queues, more than 4,095, or some that only
-// turn up later, are pushed with [Joiner]: by a job that is a member itself, or after
-// [Queue.OpenJoin].
+// Members in other queues, more than 4,095, or some that only turn up later, are pushed with
+// [Joiner]: by a job that is a member itself, or after [Queue.OpenJoin].
 //
 // Errors: as [Queue.PushBatch]; the joiner is item 0.
 func (q *Queue) All(ctx context.Context, joiner PushItem, members ...PushItem) (
@@ -53,7 +54,10 @@ func (q *Queue) All(ctx context.Context, joiner PushItem, members ...PushItem) (
 	if items[0].Headers[subjects.HeaderJoin] == nil {
 		items[0].Message = joiner.With(Join(defaultJoin))
 	}
-	for _, m := range members {
+	for n, m := range members {
+		if m.Headers[subjects.HeaderJoiner] != nil {
+			return PushAck{}, nil, badRequest("member %d is one of another joiner: want none", n)
+		}
 		m.Message = m.With(Joiner(JoinerRef{Frame: 0}))
 		items = append(items, m)
 	}
@@ -78,10 +82,10 @@ type OpenJoin struct {
 // Errors: as [Queue.PushBatch].
 func (q *Queue) OpenJoin(ctx context.Context, open time.Duration, priority int64, m Message,
 	options ...PushOption) (*OpenJoin, error) {
-	joiner := PushItem{Priority: priority, Message: m.With(withJoin(options)...)}
+	joiner := PushItem{Priority: priority, Message: m.With(options...)}
 	guard := Message{}.With(Delay(settings.MaxDelay), TTL(open))
 	if id := joiner.Headers.Get(subjects.HeaderMsgID); id != "" { // all or none have one
-		guard = guard.With(MsgID("guard of " + id))
+		guard = guard.With(MsgID(fmt.Sprintf("guard %x", sha256.Sum256([]byte(id)))))
 	}
 	ack, members, err := q.All(ctx, joiner, PushItem{Priority: priority, Message: guard})
 	if err != nil {

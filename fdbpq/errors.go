@@ -117,7 +117,7 @@ var (
 	ErrJoined = errors.New("fdbpq: no such job waits for others")
 
 	// ErrJoins is returned by OpMove for a joiner that waits. OpPurge returns it, and changes
-	// nothing, if items of the queue are members of 20,000 joins or more.
+	// nothing, if items of the queue are members of too many joins for a transaction, some 7,000.
 	ErrJoins = codec.ErrJoins
 
 	// ErrManyRates is returned by OpPurge while 20,000 groups or more have a rate in use. To purge

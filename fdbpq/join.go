@@ -8,25 +8,16 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// checkJoins fails the chains of pushes that have a member whose joiner does not wait, or that they
-// may not name.
-func (q *queuePushes) checkJoins(settings *Settings) error {
-	for chain := range chains(q.ops, q.indexes) {
-		if q.results[chain[0]].Err != nil { // as the others
-			continue
+// checkJoins returns why a chain of pushes cannot be pushed because of its members, or an error of
+// the store. What was pushed before in the transaction counts.
+func (q *queuePushes) checkJoins(chain []int, settings *Settings) error {
+	for n, i := range chain {
+		err := q.checkJoin(chain[:n], i, settings)
+		if err != nil && len(chain) > 1 {
+			err = fmt.Errorf("item %d: %w", n, err)
 		}
-		for n, i := range chain {
-			err := q.checkJoin(chain[:n], i, settings)
-			if err != nil && len(chain) > 1 {
-				err = fmt.Errorf("item %d: %w", n, err)
-			}
-			if err == nil {
-				continue
-			}
-			if err = q.failOps(err, chain...); err != nil {
-				return err
-			}
-			break
+		if err != nil {
+			return err
 		}
 	}
 	return nil

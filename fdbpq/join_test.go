@@ -10,6 +10,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/countkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/staged"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -558,4 +559,103 @@ func TestNextDueOfAJoin(t *testing.T) {
 			f.Errorf("next due in %v, want at most a second", after)
 		}
 	})
+}
+
+// Joiners that are due together run by as many as fit into a transaction, however large they are.
+func TestLargeJoinersRunTogether(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		clock, q := f.setClock(), f.queue("jobs")
+		const joiners = 300
+		for range joiners {
+			large := joining(opPush(q, 9, "joiner"))
+			large.Message.Headers = map[string][]string{"A": {strings.Repeat("x", 60_000)}}
+			f.done(large)
+		}
+
+		clock.advance(2 * time.Second)
+		for f.done(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: q}).Swept.More {
+		}
+
+		wantEqual(f.T, "ready", f.length(q), joiners)
+	})
+}
+
+// A transaction reads the joiners that are due together, and not one after the other.
+func TestRoundsOfJoiners(t *testing.T) {
+	f := onMem(t)
+	clock, q := f.setClock(), f.queue("jobs")
+	f.pushMany(1_000, func(int) fdbpq.Op { return joining(opPush(q, 1, "joiner")) })
+	counted := countkv.New(f.db)
+	tx := must(counted.Begin(f.ctx, kv.BeginOptions{}))
+	must(fdbpq.Apply(tx, []fdbpq.Op{{Kind: fdbpq.OpSweep, Queue: q}}, clock.now().Add(time.Second)))
+	tx.Cancel()
+
+	if rounds := counted.Take()[0].Rounds; rounds > 30 {
+		f.Errorf("%d round trips for a sweep of 1,000 joiners, want a few", rounds)
+	}
+}
+
+// A bridge whose clock is ahead makes progress while one that is behind goes on ending members: the
+// marks of the latter do not make the due work of the former fail.
+func TestMarksOfAClockBehind(t *testing.T) {
+	f := onMem(t)
+	a := f.newFan(3)
+	tokens, now := a.leaseAll(), a.clock.now()
+	end := func(token fdbpq.Token) {
+		ack := fdbpq.Op{Kind: fdbpq.OpAck, Queue: a.q, Token: token}
+		wantErrors(f.T, f.applyAt(now, ack))
+	}
+	end(tokens[0])
+
+	ahead := must(f.db.Begin(f.ctx, kv.BeginOptions{}))
+	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: a.q}
+	must(fdbpq.Apply(ahead, []fdbpq.Op{lease}, now.Add(3*time.Second)))
+	end(tokens[1])
+	_, err := ahead.Commit().Get()
+
+	wantError(f.T, err, nil)
+	end(tokens[2])
+	a.fires("done=3 dead=0 gone=0 open=0")
+}
+
+// A batch may have as many members as items otherwise: they share what a join takes.
+func TestLargestBatchOfMembers(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(4_000)
+		wantEqual(f.T, "members", f.length(a.q), 4_000)
+	})
+}
+
+// A purge whose items are members of too many joins is refused, and changes nothing.
+func TestPurgeOfTooManyJoins(t *testing.T) {
+	f := onMem(t)
+	reports, parts := f.queue("reports"), f.queue("parts")
+	f.configure(parts, func(s *fdbpq.Settings) { s.Next = []string{"reports"} })
+	const joins = 12_000
+	for range joins / 500 {
+		joiners := slices.Repeat([]fdbpq.Op{joining(opPush(reports, 9, "joiner"))}, 500)
+		var members []fdbpq.Op
+		for _, r := range f.apply(joiners...) {
+			members = append(members, memberOf(reports, r.Item.ID, opPush(parts, 1, "part")))
+		}
+		wantErrors(f.T, f.apply(members...))
+	}
+
+	r := f.apply(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: parts})[0]
+
+	wantError(f.T, r.Err, fdbpq.ErrJoins)
+	wantEqual(f.T, "left", f.length(parts), joins)
+}
+
+// A member whose joiner turns out to be a duplicate of what the same transaction has pushed is
+// refused, unless that waits.
+func TestMemberOfADuplicate(t *testing.T) {
+	f := onMem(t)
+	q := f.queue("jobs")
+	member := opPushOnce(q, "member", "")
+	member.MemberOf, member.Follows = 1, true
+
+	r := f.apply(opPushOnce(q, "id", ""), joining(opPushOnce(q, "id", "")), member)
+
+	wantErrors(f.T, r, nil, fdbpq.ErrJoined, fdbpq.ErrJoined)
 }

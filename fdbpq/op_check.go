@@ -276,7 +276,9 @@ func (op *Op) tokenBytes(*codec.Layout) int {
 	n := len(r.Result) + 2*len(r.ContentType)
 	for i := range r.Next {
 		next := &r.Next[i]
-		n += state.RestoreOverhead + next.Queue.Layout().PushSize(&next.Message, next.delays())
+		l := next.Queue.Layout()
+		n += state.RestoreOverhead + l.PushSize(&next.Message, next.delays())
+		n += l.JoinSize(&next.Message)
 	}
 	return n
 }

@@ -105,9 +105,6 @@ func (q *queuePushes) run() error {
 	}
 
 	q.failChains(corrupt, settings)
-	if err := q.checkJoins(settings); err != nil {
-		return err
-	}
 	if q.limits.settings != nil {
 		err := q.limits.countLoad(q.indexes)
 		if err = q.failOps(err, q.indexes...); err != nil {
@@ -128,13 +125,15 @@ func (q *queuePushes) addItems(settings *Settings) error {
 		if q.results[chain[0]].Err != nil { // as the others
 			continue
 		}
-		if q.limits.settings != nil {
-			if err := q.failOps(q.admit(chain), chain...); err != nil {
+		err := q.checkJoins(chain, settings)
+		if err == nil && q.limits.settings != nil {
+			err = q.admit(chain)
+		}
+		if err != nil {
+			if err = q.failOps(err, chain...); err != nil {
 				return err
 			}
-			if q.results[chain[0]].Err != nil { // it has no room
-				continue
-			}
+			continue
 		}
 
 		for _, i := range chain {
@@ -288,10 +287,16 @@ func (q *queuePushes) checkSize(chain []int, settings *Settings) error {
 		return nil
 	}
 
-	size := 0
+	size, joiners := 0, map[Joiner]bool{}
 	for _, i := range chain {
 		m := q.messageOf(i, settings)
 		size += q.l.PushSize(&m, q.ops[i].delays())
+		if m.Join > 0 || q.ops[i].MemberOf == 0 && m.Joiner != nil && !joiners[*m.Joiner] {
+			size += q.l.JoinSize(&m)
+		}
+		if m.Joiner != nil {
+			joiners[*m.Joiner] = true
+		}
 	}
 	if size > maxChain {
 		const text = "%w: %d items take %d bytes in a transaction: " +

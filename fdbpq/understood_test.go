@@ -95,6 +95,7 @@ func TestPropertyThatMustBeUnderstood(t *testing.T) {
 		} {
 			for k, m := range []fdbpq.Message{
 				{Value: []byte("a")}, {Value: pattern(200_000, 1)}, {Keep: time.Hour},
+				{Expires: codec.Micros(time.Now().Add(90 * time.Minute))},
 			} {
 				q := f.queue(fmt.Sprint("jobs-", n, k))
 				id := f.newer(q, test.in, m)

@@ -2,6 +2,7 @@ package requests
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -126,13 +127,13 @@ func (q *request) measure() error {
 	if !q.verb.several {
 		successors := ops[0].Successors()
 		for i := range successors {
-			if err := q.measurePushed(&successors[i].Message); err != nil {
+			if err := q.measurePushed(&successors[i]); err != nil {
 				return badRequest("successor %d: %w", i, err)
 			}
 		}
 
 		q.Size += opMemory * (len(ops) - 1 + len(successors))
-		return q.measurePushed(&ops[0].Message) // nothing else has headers
+		return q.measurePushed(&ops[0]) // nothing else has headers
 	}
 
 	// All of them may be duplicates.
@@ -144,7 +145,7 @@ func (q *request) measure() error {
 	}
 
 	for i := range ops {
-		if err := q.measurePushed(&ops[i].Message); err != nil {
+		if err := q.measurePushed(&ops[i]); err != nil {
 			return fmt.Errorf("item %d: %w", i, err)
 		}
 	}
@@ -155,8 +156,16 @@ func (q *request) measure() error {
 
 // measurePushed adds the headers of a pushed message to the size of its request. It refuses a
 // message that the server could not carry back.
-func (q *request) measurePushed(pushed *fdbpq.Message) error {
-	properties := propertiesSize(pushed)
+func (q *request) measurePushed(op *fdbpq.Op) error {
+	pushed := op.Message
+	if op.MemberOf > 0 { // it will have the longest id of a joiner in a queue with the longest name
+		id := fdbpq.ID{Priority: math.MinInt64, Count: math.MinInt64}
+		pushed.Joiner = &fdbpq.Joiner{Queue: strings.Repeat("x", fdbpq.MaxQueueName), ID: id}
+	}
+	properties := propertiesSize(&pushed)
+	if pushed.Join > 0 { // it will say what became of its members
+		properties += len(subjects.HeaderJoined) + 4*len(" done=9223372036854775807")
+	}
 	if len(pushed.Headers) == 0 && properties == 0 {
 		return nil
 	}
@@ -167,7 +176,7 @@ func (q *request) measurePushed(pushed *fdbpq.Message) error {
 			errTooLarge, size, most)
 	}
 
-	q.Size += headers + wire.HeaderMemory(pushed.Headers) + keysMemory(pushed)
+	q.Size += headers + wire.HeaderMemory(pushed.Headers) + keysMemory(&pushed)
 	return nil
 }
 

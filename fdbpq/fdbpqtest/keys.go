@@ -221,7 +221,7 @@ func (q *queue) answer(key tuple.Tuple, value []byte) error {
 // dueKey takes the key (due, kind, ...) of the time index.
 func (q *queue) dueKey(key tuple.Tuple, value []byte) error {
 	due, kind := key[0].(int64), key[1]
-	if len(value) > 0 && kind != "x" {
+	if len(value) > 0 && kind != "x" && kind != "h" {
 		return fmt.Errorf("malformed entry of the time index: value %x", value)
 	}
 

@@ -25,14 +25,15 @@ import (
 // # Why a join fires exactly once, and none is missed
 //
 // A push of a member reads the key of the joiner with conflict, and the joiner's transaction
-// removes that key. So a member is counted before the joiner fires, or is refused. Apart from that
-// members only add to counters, and conflict with nobody.
+// removes that key. So a member is counted before the joiner fires, or is refused; only where the
+// joiner's time is over it may be pushed and not be in the header. Apart from that members only add
+// to counters, and conflict with nobody.
 //
 // The transaction that ends a member adds to the counters too, and leaves a mark: an entry of the
 // time index that names the joiner as if it fell due earlier than it does. Whoever handles due
 // entries finds it, and reads the counter of open members. At 0 the joiner fires: the counter is
-// then read with conflict. Otherwise the mark goes, with a conflict on its own key. So a member
-// that ends meanwhile either was counted, or left another mark, or the removal of this one fails.
+// then read with conflict. Otherwise the mark goes, if it still has the value that was read, which
+// is random. So a member that ends meanwhile either was counted, or has left another mark.
 // Two transactions that end the last two members at the same time may each see the other's as
 // open. Their mark is therefore for the next full second, when both have ended.
 const KindJoin = "J"
@@ -141,7 +142,7 @@ func (l *Layout) ParseMembersKey(key []byte) (j Joiner, err error) {
 }
 
 // JoinSize is about how many bytes a message takes in the transaction of a push because of a join,
-// with conflict ranges.
+// with conflict ranges. All members of a joiner together take it once.
 func (l *Layout) JoinSize(m *Message) (size int) {
 	const keys = 5
 	if m.Join > 0 {

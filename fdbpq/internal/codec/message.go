@@ -227,7 +227,7 @@ func (l *Layout) PushSize(m *Message, delays bool) int {
 		keys++
 	}
 
-	size := m.Size() + l.DedupSize(m) + l.JoinSize(m) + keys*(3*len(l.Prefix)+rest)
+	size := m.Size() + l.DedupSize(m) + keys*(3*len(l.Prefix)+rest)
 	if delays || m.Join > 0 {
 		size += maxRecord
 	}

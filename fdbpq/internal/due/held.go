@@ -50,6 +50,9 @@ func returnHeld(all []*dueHeld, budget *Budget) error {
 		if err := state.Each(some, (*dueHeld).finishRead); err != nil {
 			return err
 		}
+		if err := state.Each(some, (*dueHeld).beginFiring); err != nil {
+			return err
+		}
 
 		for _, d := range some {
 			fits, err := d.spend(budget, len(moves) == 0)
@@ -122,6 +125,9 @@ func (d *dueHeld) finishRead() error {
 		lasting := codec.Lasting{Expires: expires, Unique: string(d.says)}
 		d.h = &codec.Record{ID: d.id, History: codec.History{Lasting: lasting}}
 		d.size = state.ExpiredSize(g.L, &d.id, string(d.says))
+		if codec.Must(&d.id) {
+			g.BeginDelete(&d.id)
+		}
 		return err
 	}
 
@@ -179,6 +185,12 @@ func (d *dueHeld) finishRead() error {
 // spend reports whether the item can move, and charges it. A large dead letter can
 // only be the first to move. The error is one of the store.
 func (d *dueHeld) spend(budget *Budget, first bool) (fits bool, err error) {
+	if d.h != nil && d.h.Expired(d.due.Ledger.Now) {
+		if err := d.due.Ledger.Understands(d.h); err != nil {
+			return false, d.noteUnreadable(err)
+		}
+	}
+
 	switch {
 	case d.h == nil:
 		return false, nil
@@ -224,31 +236,42 @@ func (d *dueHeld) spend(budget *Budget, first bool) (fits bool, err error) {
 	return true, nil
 }
 
-// lookAtJoin finds out whether a joiner has to wait any longer. If not, it reads all of it. The
-// error is ErrCorrupt or one of the store.
-func (d *dueHeld) lookAtJoin() error {
+// beginFiring finds out whether a joiner has to wait any longer. If not, it starts to read all of
+// it. The error is one of the store.
+func (d *dueHeld) beginFiring() error {
+	if d.h == nil || d.join == nil {
+		return nil
+	}
 	g := d.due.Ledger
 	counts, waits, err := d.join.Finish()
 	if err != nil {
-		return err
+		return d.noteUnreadable(err)
 	}
+	if waits && (counts[codec.JoinOpen] <= 0 || !d.early) {
+		d.rest = state.BeginItem(g.L, g.Tx.Snapshot(), &d.id, state.Beginning)
+		d.fires = &counts
+	}
+	return nil
+}
 
+// lookAtJoin reads a joiner that has not to wait any longer. The error is ErrCorrupt or one of the
+// store.
+func (d *dueHeld) lookAtJoin() error {
+	g := d.due.Ledger
 	fired := d.join.Fired()
-	if waits && !fired && (counts[codec.JoinOpen] <= 0 || !d.early) {
-		r := g.Tx.Snapshot()
-		d.rest = state.BeginItem(g.L, r, &d.id, 0)
-		if err := d.rest.Load(r, g.L, d.h.Value, true); err != nil {
+	if d.fires != nil && !fired {
+		if err := d.rest.Load(g.Tx.Snapshot(), g.L, d.h.Value, true); err != nil {
 			return err
 		}
-		d.fires = &counts
-		d.join.Fire(g, &counts)
+		d.size += g.L.PushSize(&d.rest.Item.Message, false) // it is written anew
+		d.join.Fire(g, d.fires)
 		return nil
 	}
+	d.fires = nil
 
-	// A mark goes, unless another transaction has just left the same one.
+	// A mark goes, unless another transaction has just left another one here.
 	if d.early || fired {
-		g.Tx.AddReadConflict(kv.SingleKey(d.entry))
-		g.Tx.Clear(d.entry)
+		g.Tx.CompareAndClear(d.entry, d.says)
 		d.h = nil
 	}
 	return nil

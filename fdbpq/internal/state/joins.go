@@ -239,7 +239,7 @@ func (j *Joins) Flush(tx kv.Transaction, now time.Time, serial bool) (marks []Ma
 			}
 		}
 		if at := one.look(n, now, serial); !at.IsZero() {
-			tx.Set(one.l.DueKey(at, one.l.HeldKey(&one.id)), []byte{})
+			tx.Set(one.l.DueKey(at, one.l.HeldKey(&one.id)), codec.UniqueBytes(1))
 			marks = append(marks, Mark{one.l, at})
 		}
 	}
@@ -268,6 +268,9 @@ func (j *Joins) flushRows(tx kv.Transaction) {
 	clear(j.rows)
 }
 
+// purgedJoins is about the most bytes that a purge takes in a transaction to end members.
+const purgedJoins = 5_000_000
+
 // endMembers ends all members among the items of a queue, which are removed, and the joiners among
 // them. The error is ErrJoins if there are too many joins, or one of the store.
 func (g *Ledger) endMembers() error {
@@ -277,7 +280,11 @@ func (g *Ledger) endMembers() error {
 	if err != nil {
 		return err
 	}
-	if len(pairs) == MostGroupRows {
+	size := 0 // that ending them takes in the transaction
+	for _, pair := range pairs {
+		size += len(codec.JoinCounts{}) * 3 * (2*len(pair.Key) + len(g.L.Prefix))
+	}
+	if len(pairs) == MostGroupRows || size > purgedJoins {
 		return codec.ErrManyJoins
 	}
 

@@ -16,14 +16,13 @@ import (
 //
 // Errors: dir is not empty; there is no store in from; ErrInUse; kv.ErrCorrupt if the backup is
 // damaged; the errors of Open; the context's error.
-func Restore(ctx context.Context, from, dir string, o Options) error {
-	if err := restore(ctx, from, dir, o); err != nil {
-		return fmt.Errorf("pebblekv: restore %s to %s: %w", from, dir, err)
-	}
-	return nil
-}
+func Restore(ctx context.Context, from, dir string, o Options) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("pebblekv: restore %s to %s: %w", from, dir, err)
+		}
+	}()
 
-func restore(ctx context.Context, from, dir string, o Options) (err error) {
 	files := o.withDefaults().FS
 	names, err := storeFiles(files, from)
 	if err == nil && len(names) == 0 {
